@@ -1,0 +1,188 @@
+/* cache.h - the prefix cache: which KV pages a prompt can reuse.
+ *
+ * Two caches stand behind one interface: the RadixCache (a radix tree over
+ * token ids; SGLang's RadixCache) and the ChunkCache (no reuse at all; what
+ * --disable-radix-cache selects). Both know indices only, never K/V numbers.
+ *
+ * A request's life:
+ *
+ *     match_prefix -> inc_lock_ref -> alloc the rest, run the model
+ *        -> unfinished_req (prompt, or a chunk of it, is computed: publish)
+ *        -> ... decode ... -> finished_req (publish, give back, unlock)
+ *
+ * One thread owns a cache together with the allocator and the row pool that it
+ * was given. Nothing here blocks or touches the heap after create. */
+#ifndef RADISH_CACHE_H
+#define RADISH_CACHE_H
+
+#include <radish/env.h>
+#include <radish/kv_allocator.h>
+#include <radish/req_to_token_pool.h>
+#include <radish/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct rad_cache rad_cache;
+
+typedef enum rad_cache_kind { RAD_CACHE_RADIX = 0, RAD_CACHE_CHUNK = 1 } rad_cache_kind;
+
+typedef struct rad_cache_params {
+    size_t struct_size; /* sizeof(rad_cache_params) */
+    uint32_t kind;      /* rad_cache_kind */
+    uint32_t page_size; /* tokens; must equal the allocator's when there is one; 0 means 1 */
+
+    /* Both may be NULL: then the cache is index-only (simulation): it never frees
+     * slots anywhere, and the *_req functions are refused. Not owned. */
+    rad_kv_allocator *kv_allocator;
+    rad_req_to_token_pool *req_to_token_pool;
+
+    /* Limits of the metadata, all allocated in create. 0 = derived from the
+     * allocator (without one: a default of 1 Mi tokens). */
+    uint32_t max_nodes;      /* tree nodes */
+    uint32_t max_namespaces; /* different (extra_key, cache_salt) at one time */
+    uint64_t max_tokens;     /* tokens the tree can hold keys for */
+} rad_cache_params;
+
+RAD_API rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params,
+                                    rad_cache **out, rad_error *err);
+RAD_API void rad_cache_destroy(rad_cache *cache); /* NULL is fine */
+
+/* What is looked up. Equal tokens under different (extra_key, cache_salt) never
+ * meet; NULL, "" and "a" are three different namespaces. */
+typedef struct rad_key {
+    const rad_token *tokens;
+    uint32_t num_tokens;
+    uint32_t reserved;
+    const char *extra_key;
+    const char *cache_salt;
+} rad_key;
+
+typedef struct rad_match {
+    uint32_t prefix_tokens;   /* on the device; a multiple of page_size */
+    uint32_t host_hit_tokens; /* behind them, in the host tier */
+    rad_ref last_node;        /* lock this one to keep the prefix */
+} rad_match;
+
+/* The longest cached prefix of `key`, rounded down to whole pages. Its slots
+ * are written to slots[0..prefix_tokens) unless `slots` is NULL (room for
+ * num_tokens). Touches access times and may split a node, as SGLang does; does
+ * not lock and does not count as a hit. O(num_tokens). */
+RAD_API rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                                          rad_match *match);
+
+/* Like match_prefix, but neither touches nor splits: for schedulers that order
+ * a queue, for routers and for explanations. last_node is the deepest node that
+ * shares at least a page. */
+RAD_API rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match);
+
+typedef struct rad_insert_params {
+    int32_t priority; /* a node keeps the maximum over its inserts */
+    uint32_t chunked; /* 1: a chunk of a prompt in flight; does not count hits */
+} rad_insert_params;
+
+/* Gives the slots of key to the tree. slots[i] belongs to tokens[i]; only whole
+ * pages are taken. *prefix_tokens says how many leading tokens the tree already
+ * had: their slots stay the caller's (duplicates, to be freed); the rest, up to
+ * the last whole page, now belong to the tree. `params` may be NULL.
+ *
+ * RAD_FULL: the metadata limits are reached and nothing can be merged or
+ * evicted; nothing changed. */
+RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
+                                    const rad_insert_params *params, uint32_t *prefix_tokens);
+
+/* Keeps a node and its path to the root from being evicted. The receipt names
+ * what was locked; hand the same receipt back to dec_lock_ref, which clears it.
+ * Locking the root ({0,0}) is fine and does nothing. RAD_E_STATE: stale ref, or
+ * a receipt that was already returned. O(depth). */
+typedef struct rad_receipt {
+    rad_ref node;
+    uint32_t held; /* 1 between inc and dec */
+    uint32_t reserved;
+} rad_receipt;
+
+RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt);
+RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt);
+
+/* Frees unlocked cached tokens, least valuable first, from the tails of leaves:
+ * num_tokens rounded up to whole pages, or less when no more is evictable. The
+ * pages go back to the allocator. *evicted_tokens may be NULL. O(log n) a leaf. */
+RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens,
+                                   uint64_t *evicted_tokens);
+
+/* The KV record of one request: filled by the scheduler, advanced by the cache.
+ *
+ *     tokens 0 ...... protected_len ...... committed_len ... allocated_len
+ *            | the tree's      | the request's, K/V written | slots only  */
+typedef struct rad_req_kv {
+    rad_row row;             /* 0 = none */
+    uint32_t protected_len;  /* leading positions that belong to the tree */
+    uint32_t committed_len;  /* positions whose K/V are completely written */
+    uint32_t allocated_len;  /* positions that have a slot; >= committed_len */
+    rad_key key;             /* fill_ids (input + output) and namespace; num_tokens >= committed_len */
+    rad_receipt lock;        /* on the node that ends the protected prefix */
+    int32_t priority;
+    uint32_t published;      /* 1 after the first publication; set by the cache */
+} rad_req_kv;
+
+/* A prefill, or a chunk of one, is complete: publish [0, committed_len) so that
+ * others can share it at once. The row is first remapped to the tree's slots
+ * for what others had inserted meanwhile, then the duplicates are freed, the
+ * lock moves to the new end and protected_len grows. Slots behind the last whole
+ * page stay the request's. `chunked`: more chunks follow. */
+RAD_API rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked,
+                                            rad_error *err);
+
+/* The one exit of a request: finished, cancelled, retracted, failed. Publishes
+ * [0, committed_len) when is_insert, else drops everything unprotected; frees
+ * duplicates, the partial page and what was only allocated; unlocks; gives the
+ * row back. The record is empty afterwards. */
+RAD_API rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert,
+                                          rad_error *err);
+
+/* Foreign completions (transfers) become visible here. */
+RAD_API rad_status rad_cache_poll(rad_cache *cache);
+
+/* Forgets everything. The pages of the tree go back to the allocator, locked or
+ * not; outstanding refs and receipts become stale. */
+RAD_API rad_status rad_cache_reset(rad_cache *cache);
+
+/* Tokens. total = evictable + protected. O(1). */
+RAD_API uint64_t rad_cache_evictable_size(const rad_cache *cache);
+RAD_API uint64_t rad_cache_protected_size(const rad_cache *cache);
+RAD_API uint64_t rad_cache_total_size(const rad_cache *cache);
+
+typedef struct rad_cache_stats {
+    uint64_t num_nodes;
+    uint64_t num_namespaces;
+    uint64_t metadata_bytes;  /* allocated in create */
+    uint64_t evicted_tokens;  /* since create */
+    uint64_t inserted_tokens; /* adopted by the tree since create */
+    uint64_t splits;
+    uint64_t merges;
+} rad_cache_stats;
+RAD_API void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats);
+
+/* Calls visit(user, node, depth, ...) for every node below the roots, parents
+ * first. `slots` has num_tokens entries. For dumps and tests; O(everything). */
+typedef void (*rad_cache_visit_fn)(void *user, rad_ref node, uint32_t depth,
+                                   const rad_token *tokens, const rad_slot *slots,
+                                   uint32_t num_tokens, uint32_t lock_ref, uint32_t hit_count);
+RAD_API rad_status rad_cache_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user);
+
+/* Walks everything and compares it with every counter and the allocator.
+ * RAD_E_CORRUPT with words that name the node or slot. */
+RAD_API rad_status rad_cache_check(const rad_cache *cache, rad_error *err);
+
+/* P2, slot by slot: each slot of the allocator is free, or cached, or held by
+ * exactly one of the given requests. RAD_E_CORRUPT names the first slot that is
+ * lost or owned twice, with its owners. O(all slots); uses scratch memory. */
+RAD_API rad_status rad_cache_check_ownership(const rad_cache *cache,
+                                             const rad_req_kv *const *reqs, uint32_t num_reqs,
+                                             rad_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

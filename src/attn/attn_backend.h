@@ -1,0 +1,58 @@
+/* attn_backend.h - one implementation of attention over the paged KV pool.
+ *
+ * Every backend obeys promise P1: a query's result depends on the query and on
+ * the keys and values of its own context alone. Keys are reduced in canonical
+ * blocks of ATTN_BLOCK absolute positions ([0,64), [64,128), ...), each block to
+ * (max, sum, weighted V), and blocks are merged in ascending order; the last one
+ * may be partial. Whether a query is computed alone (decode), together with its
+ * neighbours (prefill), after a cache hit or without, the same operations happen
+ * in the same order. Fresh K/V are read back from the pool like cached ones, so
+ * the store dtype rounds both alike. */
+#ifndef ATTN_ATTN_BACKEND_H
+#define ATTN_ATTN_BACKEND_H
+
+#include "attn/forward_batch.h"
+#include "base/compute_pool.h"
+
+enum { ATTN_BLOCK = 64 };
+
+/* What one layer's attention is, from the model's side. */
+typedef struct radix_attention {
+    uint32_t layer_id;
+    uint32_t num_heads;    /* tp_q_head_num */
+    uint32_t num_kv_heads; /* tp_k_head_num; divides num_heads */
+    uint32_t head_dim;     /* qk_head_dim */
+    uint32_t v_head_dim;   /* 0 means head_dim */
+    float scaling;         /* usually 1/sqrt(head_dim) */
+    float logit_cap;       /* 0 = none; else cap * tanh(score / cap) */
+    int32_t sliding_window; /* -1 = none; else a query at p sees keys in (p - window, p] */
+} radix_attention;
+
+typedef struct attn_backend attn_backend;
+struct attn_backend {
+    const char *name; /* "ref", "cpu-avx512", ... */
+
+    /* out[num_tokens][num_heads][v_head_dim] = attention of q[num_tokens][num_heads]
+     * [head_dim] over the rows of the batch, causal. K/V of the new tokens are in the
+     * pool already. */
+    void (*forward)(const attn_backend *self, const radix_attention *layer,
+                    const forward_batch *batch, const float *q, float *out, compute_pool *pool);
+};
+
+/* The judge: scalar, obvious, slow. Any ISA. */
+const attn_backend *attn_ref(void);
+
+/* The fast one: picks AVX-512, AVX2 or portable C at run time. `isa` NULL means
+ * the best this CPU has; or "avx512", "avx2", "scalar". NULL when the CPU lacks it. */
+const attn_backend *attn_cpu(const char *isa);
+
+/* The layer: stores k/v of the batch at out_cache_loc when `save_kv_cache` and they
+ * are not NULL (NULL: the pool already holds them, reuse), then attends.
+ * k is [num_tokens][num_kv_heads][head_dim], v [..][v_head_dim]. RAD_E_INVAL in
+ * words when the layer does not fit the pool. */
+rad_status radix_attention_forward(const radix_attention *layer, const attn_backend *backend,
+                                   const forward_batch *batch, const float *q, const float *k,
+                                   const float *v, int save_kv_cache, float *out,
+                                   compute_pool *pool, rad_error *err);
+
+#endif

@@ -1,0 +1,89 @@
+/* env.c - the default surroundings: malloc, the monotonic clock, stderr for a
+ * panic. A caller's env replaces any of them. */
+#include "base/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static void *default_alloc(void *user, size_t bytes)
+{
+    (void)user;
+    size_t rounded = (bytes + 63) & ~(size_t)63; /* aligned_alloc wants a multiple */
+    return rounded < bytes ? NULL : aligned_alloc(64, rounded);
+}
+
+static void default_free(void *user, void *memory, size_t bytes)
+{
+    (void)user;
+    (void)bytes;
+    free(memory);
+}
+
+static uint64_t default_now_ns(void *user)
+{
+    (void)user;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void default_log(void *user, rad_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    (void)message;
+}
+
+static void default_panic(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "radish: %s\n", message);
+    abort();
+}
+
+rad_env rad_env_or_default(const rad_env *env)
+{
+    rad_env full = {.struct_size = sizeof full};
+    if (env) full = *env;
+    if (!full.alloc || !full.free) {
+        full.alloc = default_alloc;
+        full.free = default_free;
+    }
+    if (!full.now_ns) full.now_ns = default_now_ns;
+    if (!full.log) full.log = default_log;
+    if (!full.panic) full.panic = default_panic;
+    return full;
+}
+
+void *rad_alloc(const rad_env *env, size_t bytes)
+{
+    if (!bytes) return NULL;
+    void *memory = env->alloc(env->user, bytes);
+    if (memory) memset(memory, 0, bytes);
+    return memory;
+}
+
+void rad_free(const rad_env *env, void *memory, size_t bytes)
+{
+    if (memory) env->free(env->user, memory, bytes);
+}
+
+void rad_log(const rad_env *env, rad_log_level level, const char *fmt, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    env->log(env->user, level, line);
+}
+
+void rad_panic(const rad_env *env, const char *file, int line, const char *what)
+{
+    char message[512];
+    snprintf(message, sizeof message, "%s:%d: broken assertion: %s", file, line, what);
+    rad_env full = rad_env_or_default(env);
+    full.panic(full.user, message);
+}

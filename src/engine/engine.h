@@ -1,0 +1,182 @@
+/* engine.h - a loaded model with its threads: requests in, events out.
+ *
+ *     caller -> tokenizer_manager -> scheduler -> detokenizer_manager -> on_event
+ *               (template, encode)   (one step after another)  (UTF-8, stop strings)
+ *
+ * Data has one owner thread each; between them are bounded rings. The scheduler
+ * thread owns the tree, the pools and the batch. Callers may be any threads. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "model/sampler.h"
+#include <radish/token_to_kv_pool.h>
+#include "text/chat_template.h"
+
+typedef struct engine engine;
+
+typedef struct engine_params {
+    const char *model_path;
+    const char *served_model_name; /* NULL = general.name of the file, else its file name */
+    const char *chat_template;     /* NULL = auto */
+    rad_dtype dtype;               /* RAD_F32 or RAD_BF16 */
+    uint32_t num_threads;          /* compute threads; 0 = one per CPU */
+
+    double mem_fraction_static;    /* 0 = 0.8: weights + KV as a part of available memory */
+    uint64_t max_total_tokens;     /* KV pool size in tokens; 0 = from mem_fraction_static */
+    uint32_t max_running_requests; /* 0 = derived, 64..256 */
+    int32_t chunked_prefill_size;  /* tokens; 0 = 2048; -1 = never chunk */
+    uint32_t page_size;            /* 0 = 1 */
+    uint32_t context_length;       /* 0 = the model's */
+    uint32_t max_queued_requests;  /* 0 = 4096; past it submit answers RAD_FULL */
+    bool disable_radix_cache;
+    bool use_attn_ref;             /* the slow judge instead of attn_cpu */
+    uint64_t random_seed;          /* seeds of requests without one; 0 = from the clock */
+
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* while loading */
+    void *progress_user;
+
+    /* Test hooks; zero in production. */
+    uint32_t test_retract_every;   /* n > 0: retract a request every n-th decode step */
+    uint32_t reserved;
+} engine_params;
+
+/* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,
+ * tokenizer_create; RAD_E_NOMEM says what would fit. */
+rad_status engine_create(const rad_env *env, const engine_params *params, engine **out,
+                         rad_error *err);
+
+/* Aborts what is left, waits for the threads, frees everything. NULL is fine. */
+void engine_destroy(engine *e);
+
+typedef struct engine_info { /* constant after create; strings live as long as e */
+    const char *model_name;
+    const char *model_path;
+    const char *architecture;
+    const char *chat_template; /* "" when the model has none that we know */
+    const char *attn_backend;
+    const char *dtype;
+    uint32_t vocab_size;
+    uint32_t context_length;   /* in force */
+    uint32_t page_size;
+    uint32_t max_running_requests;
+    uint32_t chunked_prefill_size; /* 0 = off */
+    uint32_t num_threads;
+    uint64_t max_total_tokens;
+    uint64_t kv_bytes_per_token;
+    uint64_t created_unix;     /* seconds */
+    bool radix_cache;
+} engine_info;
+const engine_info *engine_get_info(const engine *e);
+const tokenizer *engine_tokenizer(const engine *e);
+
+/* ---- a request ---- */
+
+typedef enum engine_finish {
+    ENGINE_FINISH_NONE = 0, /* more will come */
+    ENGINE_FINISH_STOP,     /* an end token or a stop string */
+    ENGINE_FINISH_LENGTH,   /* max_new_tokens or the context is full */
+    ENGINE_FINISH_ABORT,    /* cancelled */
+    ENGINE_FINISH_ERROR     /* see status and message */
+} engine_finish;
+
+typedef struct engine_event {
+    uint64_t id;
+    const char *text;          /* new text since the last event, whole UTF-8 characters */
+    size_t text_len;
+    const rad_token *ids;      /* new output ids since the last event */
+    uint32_t num_ids;
+    uint32_t prompt_tokens;
+    uint32_t completion_tokens; /* so far */
+    uint32_t cached_tokens;     /* of the prompt: found in the cache when first admitted */
+    engine_finish finish;
+    rad_status status;          /* for ENGINE_FINISH_ERROR */
+    const char *message;        /* words for it, else NULL */
+    const char *matched_stop;   /* the stop string that ended it, else NULL */
+    rad_token matched_token;    /* the end token that ended it, else -1 */
+    double e2e_latency_s;       /* since submit; set in the last event */
+} engine_event;
+
+typedef struct engine_request {
+    /* The prompt: exactly one of the three. All pointers are copied by submit. */
+    const char *text;
+    size_t text_len;
+    const rad_token *ids;
+    uint32_t num_ids;
+    const chat_message *messages;
+    uint32_t num_messages;
+
+    sampling_params sampling;
+    bool has_seed;              /* else the engine draws sampling.seed */
+    bool ignore_eos;
+    bool keep_special;          /* skip_special_tokens: false */
+    bool no_stop_trim;          /* leave the stop string in the text */
+    int64_t max_new_tokens;     /* -1 = as many as the context allows; 0 = none (score only) */
+    const char *const *stop;    /* NUL-terminated strings */
+    uint32_t num_stop;
+    const rad_token *stop_token_ids;
+    uint32_t num_stop_token_ids;
+    int32_t priority;
+    const char *extra_key;      /* NULL = none */
+    const char *cache_salt;     /* NULL = none */
+
+    /* Called from the detokenizer thread: one or more times, the last one with finish
+     * other than NONE; after that never again. Must not block; must not call engine_submit
+     * or engine_destroy. Pointers in the event are valid during the call only. */
+    void (*on_event)(void *user, const engine_event *event);
+    void *user;
+} engine_request;
+
+/* Checks limits that need no tokenizing and queues the request. *id names it for
+ * engine_abort. RAD_FULL: the queue is full (HTTP 429), on_event will not be called.
+ * RAD_E_INVAL in words: parameters out of range, ids outside the vocabulary, an empty
+ * prompt, a prompt longer than the context (where it is known already). What turns out
+ * later (a text that is too long, a conversation that does not render) arrives as an
+ * event with ENGINE_FINISH_ERROR. */
+rad_status engine_submit(engine *e, const engine_request *request, uint64_t *id, rad_error *err);
+
+/* Asks for an end; the last event (ABORT, or what overtook it) still comes. Unknown
+ * ids are fine: the request may have just ended. */
+void engine_abort(engine *e, uint64_t id);
+
+/* ---- looking inside ---- */
+
+typedef struct engine_stats {
+    uint64_t num_requests;      /* submitted since start */
+    uint64_t num_finished;
+    uint64_t num_aborted;
+    uint64_t num_failed;
+    uint64_t prompt_tokens;     /* of admitted requests, without retractions */
+    uint64_t cached_tokens;
+    uint64_t prefill_tokens;    /* computed */
+    uint64_t generated_tokens;
+    uint64_t num_retractions;
+    uint64_t evicted_tokens;
+    uint64_t forward_steps;
+    uint64_t forward_ns;        /* time inside runner_forward */
+    uint64_t schedule_ns;       /* the rest of the busy steps: tree and scheduling */
+    uint32_t num_running;
+    uint32_t num_waiting;
+    uint64_t max_total_tokens;
+    uint64_t available_tokens;  /* free */
+    uint64_t evictable_tokens;
+    uint64_t protected_tokens;
+    uint64_t held_tokens;       /* of running requests, not in the tree */
+} engine_stats;
+
+/* A copy made by the scheduler thread between two steps; waits for it. */
+void engine_get_stats(engine *e, engine_stats *stats);
+
+/* Runs rad_cache_check, rad_cache_check_ownership and the pools' checks on the
+ * scheduler thread. RAD_E_CORRUPT in words. */
+rad_status engine_check(engine *e, rad_error *err);
+
+/* Empties the cache. RAD_AGAIN unless nothing is running or waiting. */
+rad_status engine_flush_cache(engine *e);
+
+/* Test hook: exchanges the K/V contents of the pages under positions `pos_a` of ids_a and
+ * `pos_b` of ids_b as the tree has them now; RAD_NONE when one of them is not cached. */
+rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a,
+                                  uint32_t pos_a, const rad_token *ids_b, uint32_t num_b,
+                                  uint32_t pos_b);
+
+#endif

@@ -1,0 +1,102 @@
+/* gguf.h - reads GGUF v3 files (metadata and where the tensors are).
+ *
+ * The file is mapped read-only and its bytes are not trusted: every length,
+ * count, offset and type is checked against the file's end before it is used,
+ * and numbers are compared before they are added or multiplied. After open
+ * nothing fails any more: getters answer from checked places.
+ *
+ * A gguf_file is immutable after open and may be read by many threads. Strings
+ * and tensor data point into the mapping and live as long as the file does;
+ * strings are NOT NUL-terminated. */
+#ifndef GGUF_GGUF_H
+#define GGUF_GGUF_H
+
+#include <radish/env.h>
+#include <stdbool.h>
+
+typedef struct gguf_file gguf_file;
+
+typedef struct gguf_str {
+    const char *data;
+    size_t len;
+} gguf_str;
+
+typedef enum gguf_type { /* of metadata values, as in the file */
+    GGUF_U8 = 0, GGUF_I8 = 1, GGUF_U16 = 2, GGUF_I16 = 3, GGUF_U32 = 4, GGUF_I32 = 5,
+    GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STR = 8, GGUF_ARR = 9, GGUF_U64 = 10, GGUF_I64 = 11,
+    GGUF_F64 = 12
+} gguf_type;
+
+typedef enum ggml_type { /* of tensors; only those that we name in words or load */
+    GGML_F32 = 0, GGML_F16 = 1, GGML_Q4_0 = 2, GGML_Q4_1 = 3, GGML_Q5_0 = 6, GGML_Q5_1 = 7,
+    GGML_Q8_0 = 8, GGML_Q2_K = 10, GGML_Q3_K = 11, GGML_Q4_K = 12, GGML_Q5_K = 13,
+    GGML_Q6_K = 14, GGML_BF16 = 30
+} ggml_type;
+
+typedef struct gguf_array {
+    gguf_type type; /* of the elements; never GGUF_ARR */
+    uint64_t count;
+    const uint8_t *data;
+    const struct gguf_str *strs; /* count entries when type is GGUF_STR, else NULL */
+} gguf_array;
+
+typedef struct gguf_tensor {
+    gguf_str name;
+    uint32_t type; /* ggml_type; may be one we do not know */
+    uint32_t num_dims;
+    uint64_t dims[4]; /* dims[0] is the fastest (columns); unused ones are 1 */
+    const void *data; /* aligned as the file says */
+    uint64_t bytes;   /* 0 for an unknown type */
+} gguf_tensor;
+
+typedef struct gguf_kv { /* for listing; scalars are in u/i/f by type */
+    gguf_str key;
+    gguf_type type;
+    union {
+        uint64_t u;
+        int64_t i;
+        double f;
+        gguf_str str;
+        gguf_array arr;
+    };
+} gguf_kv;
+
+/* Errors: RAD_E_IO (cannot open, with the path), RAD_E_FORMAT (what is wrong and
+ * at which byte), RAD_E_UNSUPPORTED (version other than 2 or 3, big endian). */
+rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_error *err);
+
+/* The same over bytes in memory, which must outlive the file (tests, fuzzing).
+ * They need not be aligned beyond 1; tensor data then is not either. */
+rad_status gguf_open_memory(const rad_env *env, const void *bytes, size_t num_bytes,
+                            gguf_file **out, rad_error *err);
+void gguf_close(gguf_file *file); /* NULL is fine */
+
+uint32_t gguf_version(const gguf_file *file);
+uint64_t gguf_file_bytes(const gguf_file *file);
+uint64_t gguf_num_kvs(const gguf_file *file);
+const gguf_kv *gguf_kv_at(const gguf_file *file, uint64_t i);
+const gguf_kv *gguf_find_kv(const gguf_file *file, const char *key); /* NULL: absent */
+
+/* RAD_OK, RAD_NONE when the key is absent (*out untouched), RAD_E_FORMAT with the
+ * key's name when it is there with a type or value that does not fit. get_u32
+ * takes any integer type whose value fits; get_f32 takes F32 and F64. */
+rad_status gguf_get_u32(const gguf_file *f, const char *key, uint32_t *out, rad_error *err);
+rad_status gguf_get_f32(const gguf_file *f, const char *key, float *out, rad_error *err);
+rad_status gguf_get_bool(const gguf_file *f, const char *key, bool *out, rad_error *err);
+rad_status gguf_get_str(const gguf_file *f, const char *key, gguf_str *out, rad_error *err);
+rad_status gguf_get_arr(const gguf_file *f, const char *key, gguf_type type, gguf_array *out,
+                        rad_error *err);
+
+/* Array elements, i < count; the type was checked by gguf_get_arr. Unaligned
+ * data is fine. */
+int32_t gguf_arr_i32(const gguf_array *arr, uint64_t i);
+float gguf_arr_f32(const gguf_array *arr, uint64_t i);
+
+uint64_t gguf_num_tensors(const gguf_file *file);
+const gguf_tensor *gguf_tensor_at(const gguf_file *file, uint64_t i);
+const gguf_tensor *gguf_find_tensor(const gguf_file *file, const char *name); /* NULL: absent */
+
+/* "Q8_0", or "type 99" for one we do not know (static or per-thread storage). */
+const char *ggml_type_name(uint32_t type);
+
+#endif

@@ -1,0 +1,28 @@
+/* model_runner.h - a GGUF model on this CPU behind the runner interface. */
+#ifndef MODEL_MODEL_RUNNER_H
+#define MODEL_MODEL_RUNNER_H
+
+#include "attn/attn_backend.h"
+#include "gguf/gguf.h"
+#include "model/runner.h"
+
+typedef struct model_runner_params {
+    rad_dtype dtype;            /* of weights and KV: RAD_F32 or RAD_BF16 */
+    uint32_t max_batch_tokens;  /* most new tokens a batch can have; 0 = 2048 */
+    uint32_t max_batch_logits;  /* most rows with logits; 0 = 256 */
+    uint32_t reserved;
+    const attn_backend *attn;   /* NULL = attn_cpu(NULL) */
+    compute_pool *pool;         /* NULL = this thread alone; not owned */
+    /* Loading reports here when not NULL: done of total bytes. */
+    void (*progress)(void *user, uint64_t done, uint64_t total);
+    void *progress_user;
+} model_runner_params;
+
+/* Loads the weights out of `file` (they are converted and packed; the file may be
+ * closed afterwards). Errors name the key or tensor: RAD_E_UNSUPPORTED for an
+ * architecture or tensor type that we do not have, RAD_E_FORMAT for a missing or
+ * misshapen tensor or key, RAD_E_NOMEM with the bytes that were wanted. */
+rad_status model_runner_create(const rad_env *env, const gguf_file *file,
+                               const model_runner_params *params, runner **out, rad_error *err);
+
+#endif

@@ -1,0 +1,50 @@
+/* runner.h - what the scheduler knows of a model: a batch goes in, logits come out.
+ *
+ * Two implementations: model_runner (a GGUF model on this CPU) and runner_fake
+ * (a hash of the context read through the KV pool instead of a network, so that
+ * scheduler tests run fast and any wrong slot changes the answer). */
+#ifndef MODEL_RUNNER_H
+#define MODEL_RUNNER_H
+
+#include "attn/forward_batch.h"
+
+typedef struct runner_info {
+    uint32_t vocab_size;
+    uint32_t context_length; /* what the model was made for, in tokens */
+    uint32_t num_layers;
+    uint32_t num_kv_heads;
+    uint32_t head_dim;
+    uint32_t v_head_dim;
+    rad_dtype kv_dtype; /* store dtype the runner wants */
+    uint32_t reserved;
+} runner_info;
+
+typedef struct runner runner;
+typedef struct runner_ops {
+    /* Computes the batch, writes its K/V into the pool, and returns the logits of
+     * batch->logits_indices as [num_logits][vocab_size], in memory of the runner that
+     * stays valid until the next call. On an error nothing may be read from the pages
+     * of out_cache_loc. */
+    rad_status (*forward)(runner *self, const forward_batch *batch, const float **logits,
+                          rad_error *err);
+    void (*destroy)(runner *self);
+} runner_ops;
+
+/* First member of every implementation. */
+struct runner {
+    const runner_ops *ops;
+    runner_info info;
+};
+
+static inline rad_status runner_forward(runner *r, const forward_batch *batch,
+                                        const float **logits, rad_error *err)
+{
+    return r->ops->forward(r, batch, logits, err);
+}
+
+static inline void runner_destroy(runner *r)
+{
+    if (r) r->ops->destroy(r);
+}
+
+#endif

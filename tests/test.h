@@ -1,0 +1,151 @@
+/* test.h - TEST and CHECK, a thin layer over cmocka.
+ *
+ *     TEST(a_split_shares_the_span) { ... CHECK(x == y); ... }
+ *     TEST_MAIN()
+ *
+ * A test registers itself; TEST_MAIN runs all of the file, or those whose name
+ * contains the first argument. Seeds come from RADISH_TEST_SEED, else from the clock,
+ * and are printed by whoever fails. */
+#ifndef TESTS_TEST_H
+#define TESTS_TEST_H
+
+#include <radish/env.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { TEST_MOST = 256 };
+static struct CMUnitTest test_list[TEST_MOST];
+static size_t test_count;
+
+static inline void test_register(const char *name, CMUnitTestFunction fn)
+{
+    if (test_count == TEST_MOST) abort();
+    test_list[test_count++] = (struct CMUnitTest){.name = name, .test_func = fn};
+}
+
+#define TEST(name)                                                                                 \
+    static void name(void **);                                                                     \
+    __attribute__((constructor)) static void register_##name(void) { test_register(#name, name); } \
+    static void name(void **test_state_ __attribute__((unused)))
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) fail_msg("CHECK failed: %s", #condition);                                \
+    } while (0)
+
+/* With words: CHECKF(a == b, "a %d, b %d, seed %llu", a, b, seed) */
+#define CHECKF(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            print_error(__VA_ARGS__);                                                              \
+            fail_msg(" <- CHECK failed: %s", #condition);                                          \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_OK(call)                                                                             \
+    do {                                                                                           \
+        rad_status check_status_ = (call);                                                         \
+        if (check_status_ != RAD_OK)                                                               \
+            fail_msg("%s gave %s", #call, rad_status_name(check_status_));                         \
+    } while (0)
+
+#define SKIP_UNLESS(condition, why)                                                                \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            print_message("skipped: %s\n", why);                                                   \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+#define TEST_MAIN()                                                                                \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        if (argc > 1) {                                                                            \
+            char pattern[256];                                                                     \
+            snprintf(pattern, sizeof pattern, "*%s*", argv[1]);                                    \
+            cmocka_set_test_filter(pattern);                                                       \
+        }                                                                                          \
+        return _cmocka_run_group_tests(argv[0], test_list, test_count, NULL, NULL);                \
+    }
+
+/* Where test data outside the repository is: RADISH_TESTDATA, else what CMake was told. */
+static inline const char *test_data(void)
+{
+    const char *dir = getenv("RADISH_TESTDATA");
+#ifdef RADISH_TESTDATA_DEFAULT
+    if (!dir) dir = RADISH_TESTDATA_DEFAULT;
+#endif
+    return dir ? dir : "../shared/data";
+}
+
+static inline uint64_t test_seed(void)
+{
+    const char *text = getenv("RADISH_TEST_SEED");
+    if (text) return strtoull(text, NULL, 0);
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_nsec ^ ((uint64_t)t.tv_sec << 20);
+}
+
+/* Longer runs: RADISH_TEST_LONG=1 (make test-long) multiplies what a test does. */
+static inline uint64_t test_scale(uint64_t brief, uint64_t thorough)
+{
+    const char *text = getenv("RADISH_TEST_LONG");
+    return text && *text && *text != '0' ? thorough : brief;
+}
+
+/* splitmix64: small, and the same everywhere. */
+static inline uint64_t test_random(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* An env that counts bytes and can fail its n-th allocation. */
+typedef struct test_env {
+    long fail_at; /* fails allocation number fail_at (from 0) and all later ones; -1: never */
+    long allocs;
+    size_t bytes; /* outstanding */
+    uint64_t now; /* returned by now_ns, +1 per call */
+    int panics;
+} test_env;
+
+static inline void *test_env_alloc(void *user, size_t bytes)
+{
+    test_env *t = user;
+    if (t->fail_at >= 0 && t->allocs++ >= t->fail_at) return NULL;
+    void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    if (memory) t->bytes += bytes;
+    return memory;
+}
+
+static inline void test_env_free(void *user, void *memory, size_t bytes)
+{
+    test_env *t = user;
+    t->bytes -= bytes;
+    free(memory);
+}
+
+static inline uint64_t test_env_now(void *user) { return ((test_env *)user)->now++; }
+
+static inline rad_env test_env_failing_at(test_env *t, long n)
+{
+    *t = (test_env){.fail_at = n};
+    return (rad_env){.struct_size = sizeof(rad_env), .user = t, .alloc = test_env_alloc,
+                     .free = test_env_free, .now_ns = test_env_now};
+}
+
+static inline rad_env test_env_init(test_env *t) { return test_env_failing_at(t, -1); }
+
+#endif
