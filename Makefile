@@ -1,0 +1,50 @@
+# The front door. Everything real is in CMakeLists.txt and tools/.
+#
+#   make            build the release preset: build/release/radish
+#   make run        build, then serve the shipped model on 127.0.0.1:30000
+#   make test       every test, then again under sanitizers (needs no GPU)
+#   make test-long  the same with long random runs and fuzzing
+#   make bench      speed, each figure beside its limit
+#   make install    PREFIX=/usr/local, DESTDIR as usual
+#
+# Debian packages that are missing are installed first (tools/install-deps.sh).
+PREFIX ?= /usr/local
+MODEL  ?= models/radish-tiny.gguf
+HOST   ?= 127.0.0.1
+PORT   ?= 30000
+JOBS   ?= $(shell nproc)
+
+.PHONY: all run test test-long bench install fuzz train-eval clean help
+
+all: build/deps-build
+	@tools/build.sh release $(JOBS)
+
+run: all
+	build/release/radish serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+
+test: build/deps-test
+	@tools/run-tests.sh $(JOBS)
+
+test-long: build/deps-test build/deps-fuzz
+	@RADISH_TEST_LONG=1 tools/run-tests.sh $(JOBS)
+	@tools/run-fuzz.sh 60
+
+fuzz: build/deps-fuzz
+	@tools/run-fuzz.sh $(or $(SECONDS),60)
+
+bench: build/deps-bench all
+	@tools/run-bench.sh
+
+install: all
+	cmake --install build/release --prefix $(PREFIX)
+
+# A stamp per package list: looked at again when the list changes.
+build/deps-%: tools/install-deps.sh
+	@tools/install-deps.sh $*
+	@mkdir -p build && touch $@
+
+clean:
+	rm -rf build
+
+help:
+	@sed -n 's/^#   \(make\)/\1/p; s/^#   *\(PREFIX\)/\1/p' Makefile

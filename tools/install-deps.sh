@@ -1,0 +1,49 @@
+#!/bin/sh
+# install-deps.sh WHAT - installs the Debian packages that WHAT needs and that are
+# missing. WHAT: build, test, bench, fuzz, train. Does nothing when all are there; needs
+# root or sudo otherwise, and says so.
+set -eu
+
+build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev libpcre2-dev
+       libutf8proc-dev libxxhash-dev"
+case "${1:-build}" in
+build) packages="$build" ;;
+test)  packages="$build libcmocka-dev python3 python3-numpy" ;;
+bench) packages="$build libcmocka-dev python3 python3-numpy libdnnl2" ;;
+fuzz)  packages="$build clang libclang-rt-14-dev" ;;
+train) packages="python3 python3-numpy python3-torch" ;;
+*) echo "usage: $0 build|test|bench|fuzz|train" >&2; exit 2 ;;
+esac
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "radish: this is not a Debian system; please install by hand: $packages" >&2
+    exit 0 # the build says what is really missing
+fi
+
+missing=""
+for package in $packages; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    as_root=""
+elif command -v sudo >/dev/null; then
+    as_root=sudo
+else
+    echo "radish: these packages are missing, and there is neither root nor sudo here:" >&2
+    echo "    apt-get install$missing" >&2
+    exit 1
+fi
+
+echo "radish: installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -q >/dev/null
+$as_root apt-get install -y -q --no-install-recommends $missing >/tmp/radish-apt.$$ 2>&1 || {
+    tail -20 /tmp/radish-apt.$$ >&2
+    rm -f /tmp/radish-apt.$$
+    echo "radish: apt-get could not install$missing" >&2
+    exit 1
+}
+rm -f /tmp/radish-apt.$$

@@ -1,0 +1,42 @@
+#!/bin/sh
+# run-tests.sh [JOBS] - the whole suite: everything in the release build, the unit tests
+# again under ASan+UBSan, the threaded ones under TSan. Ends with "N passed, N failed".
+set -u
+jobs=${1:-$(nproc)}
+cd "$(dirname "$0")/.."
+passed=0
+failed=0
+skipped=0
+
+# run PRESET CTEST-ARGS... builds a preset and adds up what its tests gave.
+run() {
+    preset=$1
+    shift
+    echo "== $preset"
+    if ! tools/build.sh "$preset" "$jobs" >"build/$preset.log" 2>&1; then
+        tail -40 "build/$preset.log"
+        echo "== $preset does not build"
+        failed=$((failed + 1))
+        return
+    fi
+    (cd "build/$preset" && ctest -j "$jobs" --output-on-failure --timeout "$limit" \
+        --output-junit junit.xml "$@") | sed -n '/Test *#/p;/^[^ ]*FAIL/p;/CHECK/p;/rror/p;/seed/p'
+    counts=$(sed -n 's/.*<testsuite .*//p;s/^\ttests="\([0-9]*\)"/t=\1/p;s/^\tfailures="\([0-9]*\)"/f=\1/p;s/^\tskipped="\([0-9]*\)"/s=\1/p' \
+        "build/$preset/junit.xml")
+    t=0 f=0 s=0
+    eval "$(echo "$counts" | grep '=')"
+    passed=$((passed + t - f - s))
+    failed=$((failed + f))
+    skipped=$((skipped + s))
+}
+
+mkdir -p build
+limit=400
+[ -n "${RADISH_TEST_LONG:-}" ] && limit=7200
+started=$(date +%s)
+run release
+run asan -L unit
+run tsan -L threads
+echo "took $(($(date +%s) - started)) s"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
