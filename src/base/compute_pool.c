@@ -1,0 +1,243 @@
+/* compute_pool.c - one counter to claim tiles from, one to count what is done.
+ *
+ *     owner:   fn, arg, num_tiles = ...     worker:  r = remaining, until r > 0
+ *              done = 0                              CAS remaining r -> r - 1
+ *              remaining = num_tiles  ---->          fn(arg, num_tiles - r)
+ *              ... claims tiles too ...              done += 1
+ *              waits for done == num_tiles  <----
+ *
+ * `remaining` is also what idle workers sleep on (a futex while it is 0), so that
+ * publishing a region and waking need no second word. A worker reads fn, arg and
+ * num_tiles only after its claim succeeded. That makes late wakers harmless: a
+ * successful claim is a tile of the region that is running now, whichever region
+ * the worker had in mind, and that region cannot end before the tile is counted.
+ *
+ * Invariant: from the store to `remaining` until done == num_tiles, the owner
+ * does not touch fn, arg and num_tiles; every tile is claimed exactly once. */
+#define _GNU_SOURCE
+#include "base/compute_pool.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_THREADS = 256, SPIN_NS = 50000, PAUSES_PER_LOOK = 32 };
+static const uint32_t STOP = UINT32_MAX; /* in `remaining`: workers go home */
+
+typedef struct worker {
+    compute_pool *pool;
+    pthread_t thread;
+    uint32_t index;
+} worker;
+
+struct compute_pool {
+    rad_env env;
+    uint32_t num_threads;
+    uint32_t num_started; /* workers that run, num_threads - 1 after create */
+    uint64_t spin_ns;
+    worker *workers;
+
+    compute_fn fn; /* the region, see the invariant */
+    void *arg;
+    uint32_t num_tiles;
+
+    _Alignas(64) _Atomic uint32_t remaining; /* tiles that nobody claimed yet */
+    _Atomic uint32_t sleeping;               /* workers in, or about to enter, the futex */
+    _Alignas(64) _Atomic uint32_t done;
+    _Atomic uint32_t owner_sleeps;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t while_equal)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_equal, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, uint32_t threads)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
+}
+
+static void cpu_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Not env->now_ns: this bounds a wait and is in no result, and an env's clock may
+ * be one that only the owner's thread can read. */
+static uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Spins until *word is unlike (or, with want_equal, like) `value`, at most spin_ns.
+ * True when that came about. */
+static bool spin(const compute_pool *pool, _Atomic uint32_t *word, uint32_t value, bool want_equal)
+{
+    uint64_t until = 0;
+    do {
+        for (int i = 0; i < PAUSES_PER_LOOK; i++) {
+            uint32_t now = atomic_load_explicit(word, memory_order_relaxed);
+            if ((now == value) == want_equal) return true;
+            cpu_pause();
+        }
+        if (!until) until = clock_ns() + pool->spin_ns;
+    } while (clock_ns() < until);
+    return false;
+}
+
+/* Claims and runs tiles until none is left to claim. Returns what it last saw in
+ * `remaining`: 0 or STOP. */
+static uint32_t work(compute_pool *pool, uint32_t thread)
+{
+    uint32_t left = atomic_load_explicit(&pool->remaining, memory_order_acquire);
+    while (left != 0 && left != STOP) {
+        if (!atomic_compare_exchange_weak_explicit(&pool->remaining, &left, left - 1,
+                                                   memory_order_acquire, memory_order_acquire))
+            continue;
+        uint32_t num_tiles = pool->num_tiles;
+        pool->fn(pool->arg, num_tiles - left, thread);
+        /* From the last increment on the region is the owner's again: pool->num_tiles
+         * may already be another region's, hence the copy. */
+        if (atomic_fetch_add(&pool->done, 1) + 1 == num_tiles && atomic_load(&pool->owner_sleeps))
+            futex_wake(&pool->done, 1);
+        left = atomic_load_explicit(&pool->remaining, memory_order_acquire);
+    }
+    return left;
+}
+
+static void *worker_main(void *arg)
+{
+    worker *self = arg;
+    compute_pool *pool = self->pool;
+    while (work(pool, self->index) != STOP) {
+        if (spin(pool, &pool->remaining, 0, false)) continue;
+        /* The owner stores `remaining` and then looks at `sleeping`; here it is the
+         * other way round, so one of the two sees the other. */
+        atomic_fetch_add(&pool->sleeping, 1);
+        futex_wait(&pool->remaining, 0);
+        atomic_fetch_sub(&pool->sleeping, 1);
+    }
+    return NULL;
+}
+
+static uint32_t num_allowed_cpus(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return (uint32_t)CPU_COUNT(&set);
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (uint32_t)online : 1;
+}
+
+/* Workers get no signals: those are for the thread that set the handlers. */
+static int start_worker(worker *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&w->thread, NULL, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+rad_status compute_pool_create(const rad_env *env, uint32_t num_threads, compute_pool **out,
+                               rad_error *err)
+{
+    *out = NULL;
+    if (num_threads > MOST_THREADS)
+        return rad_fail(err, RAD_E_INVAL, "compute_pool: %u threads, at most %d are possible",
+                        num_threads, MOST_THREADS);
+    rad_env full = rad_env_or_default(env);
+    uint32_t num_cpus = num_allowed_cpus();
+    if (!num_threads) num_threads = RAD_MAX(1, RAD_MIN(num_cpus, MOST_THREADS));
+
+    compute_pool *pool = rad_alloc(&full, sizeof *pool);
+    if (!pool) goto nomem;
+    pool->env = full;
+    pool->num_threads = num_threads;
+    /* More threads than CPUs: whoever spins keeps the one that it waits for away. */
+    pool->spin_ns = num_threads > num_cpus ? 0 : SPIN_NS;
+    pool->workers = rad_alloc(&full, num_threads * sizeof *pool->workers);
+    if (!pool->workers) goto nomem;
+    for (uint32_t i = 1; i < num_threads; i++) {
+        worker *w = &pool->workers[i];
+        *w = (worker){.pool = pool, .index = i};
+        int error = start_worker(w);
+        if (error) {
+            compute_pool_destroy(pool);
+            return rad_fail(err, RAD_E_LIMIT, "compute_pool: cannot start thread %u of %u: %s", i,
+                            num_threads, strerror(error));
+        }
+        pool->num_started++;
+    }
+    *out = pool;
+    return RAD_OK;
+
+nomem:
+    compute_pool_destroy(pool);
+    return rad_fail(err, RAD_E_NOMEM, "compute_pool: no memory for %u threads", num_threads);
+}
+
+void compute_pool_destroy(compute_pool *pool)
+{
+    if (!pool) return;
+    atomic_store(&pool->remaining, STOP);
+    futex_wake(&pool->remaining, INT32_MAX);
+    for (uint32_t i = 1; i <= pool->num_started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    rad_env env = pool->env;
+    rad_free(&env, pool->workers, pool->num_threads * sizeof *pool->workers);
+    rad_free(&env, pool, sizeof *pool);
+}
+
+uint32_t compute_pool_num_threads(const compute_pool *pool)
+{
+    return pool ? pool->num_threads : 1;
+}
+
+static void wait_until_done(compute_pool *pool, uint32_t num_tiles)
+{
+    if (!spin(pool, &pool->done, num_tiles, true)) {
+        atomic_store(&pool->owner_sleeps, 1);
+        for (;;) {
+            uint32_t done = atomic_load(&pool->done);
+            if (done == num_tiles) break;
+            futex_wait(&pool->done, done);
+        }
+        atomic_store(&pool->owner_sleeps, 0);
+    }
+    /* Pairs with the workers' increments: what the tiles wrote is visible now. */
+    (void)atomic_load_explicit(&pool->done, memory_order_acquire);
+}
+
+void compute_pool_run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg)
+{
+    if (!pool || pool->num_threads == 1 || num_tiles <= 1) {
+        for (uint32_t tile = 0; tile < num_tiles; tile++)
+            fn(arg, tile, 0);
+        return;
+    }
+    RAD_ASSERT_ENV(&pool->env, num_tiles < STOP);
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->num_tiles = num_tiles;
+    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+    atomic_store(&pool->remaining, num_tiles);
+    uint32_t sleeping = atomic_load(&pool->sleeping);
+    if (sleeping) futex_wake(&pool->remaining, RAD_MIN(sleeping, num_tiles - 1));
+    work(pool, 0);
+    wait_until_done(pool, num_tiles);
+}

@@ -1,0 +1,142 @@
+/* test_compute_pool.c - every tile runs exactly once, and a region is over when it
+ * says so, however short it is and however late a thread wakes. */
+#include "test.h"
+
+#include "base/compute_pool.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum { MOST_TILES = 300 };
+
+typedef struct region {
+    uint32_t num_tiles;
+    uint32_t num_threads;
+    uint32_t stamp;             /* what each tile must leave behind */
+    uint32_t marks[MOST_TILES]; /* plain memory on purpose: run() must make it visible */
+    uint32_t times[MOST_TILES];
+    uint32_t *uneven; /* spins per tile, or NULL */
+} region;
+
+static void mark(void *arg, uint32_t tile, uint32_t thread)
+{
+    region *r = arg;
+    if (tile >= r->num_tiles || thread >= r->num_threads) abort();
+    if (r->uneven)
+        for (volatile uint32_t i = 0; i < r->uneven[tile]; i++) {
+        }
+    r->marks[tile] = r->stamp ^ tile;
+    r->times[tile]++;
+}
+
+static void run_and_check(compute_pool *pool, region *r)
+{
+    memset(r->times, 0, sizeof r->times);
+    r->num_threads = compute_pool_num_threads(pool);
+    compute_pool_run(pool, r->num_tiles, mark, r);
+    for (uint32_t i = 0; i < r->num_tiles; i++)
+        if (r->marks[i] != (r->stamp ^ i) || r->times[i] != 1)
+            fail_msg("tile %u of %u ran %u times", i, r->num_tiles, r->times[i]);
+}
+
+TEST(many_tiny_regions_run_each_tile_once)
+{
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        compute_pool *pool;
+        CHECK_OK(compute_pool_create(NULL, threads, &pool, NULL));
+        CHECK(compute_pool_num_threads(pool) == threads);
+        region r = {0};
+        for (uint32_t i = 0; i < 5000; i++) {
+            r.num_tiles = i % 9;
+            r.stamp = i * 2654435761u;
+            run_and_check(pool, &r);
+        }
+        compute_pool_destroy(pool);
+    }
+}
+
+TEST(uneven_tiles_and_sleeps_between_regions)
+{
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    uint32_t uneven[MOST_TILES];
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        compute_pool *pool;
+        CHECK_OK(compute_pool_create(NULL, threads, &pool, NULL));
+        region r = {.uneven = uneven};
+        for (uint32_t i = 0; i < 200; i++) {
+            r.num_tiles = 1 + (uint32_t)(test_random(&seed) % MOST_TILES);
+            r.stamp = (uint32_t)test_random(&seed);
+            for (uint32_t t = 0; t < r.num_tiles; t++)
+                uneven[t] = test_random(&seed) % 16 ? 10 : 5000;
+            run_and_check(pool, &r);
+            if (i % 20 == 0) usleep(200); /* long enough for workers to fall asleep */
+        }
+        compute_pool_destroy(pool);
+    }
+}
+
+/* The last tile is long: the owner has nothing left to claim and goes to sleep. */
+static void one_long_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    if (thread != 0) usleep(tile == 0 ? 100 : 1500);
+    atomic_fetch_add((_Atomic uint32_t *)arg, 1);
+}
+
+TEST(the_owner_sleeps_until_the_last_tile_is_done)
+{
+    compute_pool *pool;
+    CHECK_OK(compute_pool_create(NULL, 3, &pool, NULL));
+    for (int i = 0; i < 50; i++) {
+        _Atomic uint32_t count = 0;
+        compute_pool_run(pool, 4, one_long_tile, (void *)&count);
+        CHECK(atomic_load(&count) == 4);
+    }
+    compute_pool_destroy(pool);
+}
+
+TEST(destroy_while_idle_spinning_or_asleep)
+{
+    for (uint32_t i = 0; i < 60; i++) {
+        compute_pool *pool;
+        CHECK_OK(compute_pool_create(NULL, 1 + i % 4, &pool, NULL));
+        region r = {.num_tiles = i % 7};
+        if (i % 3) run_and_check(pool, &r);
+        if (i % 5 == 0) usleep(300);
+        compute_pool_destroy(pool);
+    }
+    compute_pool_destroy(NULL);
+}
+
+TEST(no_pool_means_this_thread_in_order)
+{
+    region r = {.num_tiles = 17, .stamp = 5};
+    run_and_check(NULL, &r);
+    CHECK(compute_pool_num_threads(NULL) == 1);
+}
+
+TEST(zero_threads_means_the_cpus_we_may_use)
+{
+    compute_pool *pool;
+    CHECK_OK(compute_pool_create(NULL, 0, &pool, NULL));
+    CHECK(compute_pool_num_threads(pool) >= 1);
+    compute_pool_destroy(pool);
+    rad_error err = {0};
+    CHECK(compute_pool_create(NULL, 257, &pool, &err) == RAD_E_INVAL && !pool);
+    CHECK(strstr(err.text, "257") != NULL);
+}
+
+TEST(create_survives_every_allocation_failing)
+{
+    compute_pool *pool = NULL;
+    for (long n = 0; !pool; n++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, n);
+        rad_status status = compute_pool_create(&env, 3, &pool, NULL);
+        CHECK(status == (pool ? RAD_OK : RAD_E_NOMEM));
+        compute_pool_destroy(pool);
+        CHECK(t.bytes == 0);
+    }
+}
+
+TEST_MAIN()
