@@ -1,4 +1,4 @@
-/* gguf.h - reads GGUF v3 files (metadata and where the tensors are).
+/* gguf.h - reads GGUF v2 and v3 files (metadata and where the tensors are).
  *
  * The file is mapped read-only and its bytes are not trusted: every length,
  * count, offset and type is checked against the file's end before it is used,
@@ -22,15 +22,35 @@ typedef struct gguf_str {
 } gguf_str;
 
 typedef enum gguf_type { /* of metadata values, as in the file */
-    GGUF_U8 = 0, GGUF_I8 = 1, GGUF_U16 = 2, GGUF_I16 = 3, GGUF_U32 = 4, GGUF_I32 = 5,
-    GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STR = 8, GGUF_ARR = 9, GGUF_U64 = 10, GGUF_I64 = 11,
-    GGUF_F64 = 12
+                         GGUF_U8 = 0,
+                         GGUF_I8 = 1,
+                         GGUF_U16 = 2,
+                         GGUF_I16 = 3,
+                         GGUF_U32 = 4,
+                         GGUF_I32 = 5,
+                         GGUF_F32 = 6,
+                         GGUF_BOOL = 7,
+                         GGUF_STR = 8,
+                         GGUF_ARR = 9,
+                         GGUF_U64 = 10,
+                         GGUF_I64 = 11,
+                         GGUF_F64 = 12
 } gguf_type;
 
 typedef enum ggml_type { /* of tensors; only those that we name in words or load */
-    GGML_F32 = 0, GGML_F16 = 1, GGML_Q4_0 = 2, GGML_Q4_1 = 3, GGML_Q5_0 = 6, GGML_Q5_1 = 7,
-    GGML_Q8_0 = 8, GGML_Q2_K = 10, GGML_Q3_K = 11, GGML_Q4_K = 12, GGML_Q5_K = 13,
-    GGML_Q6_K = 14, GGML_BF16 = 30
+                         GGML_F32 = 0,
+                         GGML_F16 = 1,
+                         GGML_Q4_0 = 2,
+                         GGML_Q4_1 = 3,
+                         GGML_Q5_0 = 6,
+                         GGML_Q5_1 = 7,
+                         GGML_Q8_0 = 8,
+                         GGML_Q2_K = 10,
+                         GGML_Q3_K = 11,
+                         GGML_Q4_K = 12,
+                         GGML_Q5_K = 13,
+                         GGML_Q6_K = 14,
+                         GGML_BF16 = 30
 } ggml_type;
 
 typedef struct gguf_array {
@@ -45,7 +65,7 @@ typedef struct gguf_tensor {
     uint32_t type; /* ggml_type; may be one we do not know */
     uint32_t num_dims;
     uint64_t dims[4]; /* dims[0] is the fastest (columns); unused ones are 1 */
-    const void *data; /* aligned as the file says */
+    const void *data; /* aligned as the file says, up to a page */
     uint64_t bytes;   /* 0 for an unknown type */
 } gguf_tensor;
 
@@ -62,7 +82,10 @@ typedef struct gguf_kv { /* for listing; scalars are in u/i/f by type */
 } gguf_kv;
 
 /* Errors: RAD_E_IO (cannot open, with the path), RAD_E_FORMAT (what is wrong and
- * at which byte), RAD_E_UNSUPPORTED (version other than 2 or 3, big endian). */
+ * at which byte), RAD_E_UNSUPPORTED (version other than 2 or 3, big endian, arrays
+ * of arrays), RAD_E_NOMEM. Memory is bounded by a small multiple of the metadata's
+ * size in the file; time is O(metadata * log(keys)), tensor data is not touched.
+ * A file that somebody truncates while it is open faults on access, as any mapping. */
 rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_error *err);
 
 /* The same over bytes in memory, which must outlive the file (tests, fuzzing).
@@ -98,5 +121,9 @@ const gguf_tensor *gguf_find_tensor(const gguf_file *file, const char *name); /*
 
 /* "Q8_0", or "type 99" for one we do not know (static or per-thread storage). */
 const char *ggml_type_name(uint32_t type);
+
+/* How `type` is stored: *block_values values in *block_bytes bytes (F32: 1 in 4, Q8_0:
+ * 32 in 34). false for a type we do not know; then nothing is written. */
+bool ggml_type_layout(uint32_t type, uint32_t *block_values, uint32_t *block_bytes);
 
 #endif
