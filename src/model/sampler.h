@@ -16,12 +16,17 @@ typedef struct sampling_params {
     uint64_t seed;
 } sampling_params;
 
+/* Temperatures below this are greedy, as SGLang's are. */
+#define SAMPLER_GREEDY_BELOW 1e-6f
+
 /* Words for a person when a parameter is out of range; RAD_OK otherwise. */
 rad_status sampling_params_check(const sampling_params *params, rad_error *err);
 
 /* scratch: vocab_size entries of 8 bytes; not needed (NULL) for greedy. Greedy
  * takes the smallest id among equals. Order of the filters: temperature, top_k,
- * top_p, min_p, as SGLang's. NaN logits are never chosen. */
+ * top_p, min_p, as SGLang's; top_p is a share of the mass that top_k left. NaN logits
+ * are never chosen; -1 when all are NaN (the caller fails the request). Expected
+ * O(vocab_size), nothing is sorted. */
 rad_token sampler_sample(const float *logits, uint32_t vocab_size, const sampling_params *params,
                          uint32_t position, void *scratch);
 

@@ -1,0 +1,95 @@
+/* batch_check.c - see batch_check.h. Nothing of a batch is believed: every sum is
+ * taken in 64 bits and compared before an index is formed from it. */
+#include "model/batch_check.h"
+
+#include <stdbool.h>
+
+static rad_status check_pool(const runner_info *info, const forward_batch *batch, rad_error *err)
+{
+    if (!batch->req_to_token_pool || !batch->token_to_kv_pool)
+        return rad_fail(err, RAD_E_INVAL, "batch: a pool is missing");
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(batch->token_to_kv_pool);
+    if (p->num_layers < info->num_layers || p->num_kv_heads != info->num_kv_heads ||
+        p->head_dim != info->head_dim || p->v_head_dim != info->v_head_dim)
+        return rad_fail(err, RAD_E_INVAL,
+                        "batch: the KV pool has %u layers, %u heads, dims %u and %u, but the "
+                        "model wants %u, %u, %u and %u",
+                        p->num_layers, p->num_kv_heads, p->head_dim, p->v_head_dim,
+                        info->num_layers, info->num_kv_heads, info->head_dim, info->v_head_dim);
+    return RAD_OK;
+}
+
+static rad_status check_req(const runner_info *info, const forward_batch *batch, uint32_t r,
+                            uint64_t num_slots, uint32_t start, rad_error *err)
+{
+    uint32_t prefix = batch->extend_prefix_lens[r], extend = batch->extend_seq_lens[r];
+    uint32_t seq_len = batch->seq_lens[r];
+    rad_row row = batch->req_pool_indices[r];
+
+    if (!extend || (uint64_t)prefix + extend != seq_len)
+        return rad_fail(err, RAD_E_INVAL, "batch: request %u extends %u tokens by %u to %u", r,
+                        prefix, extend, seq_len);
+    if (batch->extend_start_loc[r] != start || extend > batch->num_tokens - start)
+        return rad_fail(err, RAD_E_INVAL,
+                        "batch: request %u has tokens %u+%u, expected to start at %u of %u", r,
+                        batch->extend_start_loc[r], extend, start, batch->num_tokens);
+    if (seq_len > info->context_length)
+        return rad_fail(err, RAD_E_LIMIT, "batch: request %u has %u tokens, the context holds %u",
+                        r, seq_len, info->context_length);
+    const rad_slot *slots = rad_req_to_token_row(batch->req_to_token_pool, row);
+    if (!slots || seq_len > rad_req_to_token_row_tokens(batch->req_to_token_pool))
+        return rad_fail(err, RAD_E_INVAL, "batch: request %u with %u tokens is on row %u", r,
+                        seq_len, row);
+
+    for (uint32_t i = 0; i < prefix; i++)
+        if (slots[i] < 0 || (uint64_t)slots[i] >= num_slots)
+            return rad_fail(err, RAD_E_INVAL, "batch: row %u has slot %d at position %u", row,
+                            slots[i], i);
+    for (uint32_t i = 0; i < extend; i++) {
+        uint32_t t = start + i;
+        rad_token id = batch->input_ids[t];
+        rad_slot slot = batch->out_cache_loc[t];
+        if (id < 0 || (uint32_t)id >= info->vocab_size)
+            return rad_fail(err, RAD_E_INVAL, "batch: token id %d, the vocabulary has %u", id,
+                            info->vocab_size);
+        if (batch->positions[t] != prefix + i)
+            return rad_fail(err, RAD_E_INVAL, "batch: token %u is at position %u, expected %u", t,
+                            batch->positions[t], prefix + i);
+        if (slot < 0 || (uint64_t)slot >= num_slots || slots[prefix + i] != slot)
+            return rad_fail(err, RAD_E_INVAL,
+                            "batch: token %u goes to slot %d, but row %u has %d at position %u", t,
+                            slot, row, slots[prefix + i], prefix + i);
+    }
+    return RAD_OK;
+}
+
+rad_status batch_check(const runner_info *info, const forward_batch *batch,
+                       uint32_t max_batch_tokens, uint32_t max_batch_logits, rad_error *err)
+{
+    if (batch->num_tokens > max_batch_tokens)
+        return rad_fail(err, RAD_E_LIMIT, "batch: %u tokens, at most %u are possible",
+                        batch->num_tokens, max_batch_tokens);
+    if (batch->num_logits > max_batch_logits)
+        return rad_fail(err, RAD_E_LIMIT, "batch: logits of %u tokens, at most %u are possible",
+                        batch->num_logits, max_batch_logits);
+    rad_status status = check_pool(info, batch, err);
+    if (status != RAD_OK) return status;
+
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(batch->token_to_kv_pool);
+    uint64_t num_slots = ((uint64_t)p->num_pages + 1) * p->page_size;
+    uint32_t start = 0;
+    for (uint32_t r = 0; r < batch->num_reqs; r++) {
+        status = check_req(info, batch, r, num_slots, start, err);
+        if (status != RAD_OK) return status;
+        start += batch->extend_seq_lens[r];
+    }
+    if (start != batch->num_tokens)
+        return rad_fail(err, RAD_E_INVAL, "batch: the requests have %u tokens, the batch %u", start,
+                        batch->num_tokens);
+    for (uint32_t i = 0; i < batch->num_logits; i++)
+        if (batch->logits_indices[i] >= batch->num_tokens ||
+            (i && batch->logits_indices[i] <= batch->logits_indices[i - 1]))
+            return rad_fail(err, RAD_E_INVAL, "batch: logits_indices[%u] is %u", i,
+                            batch->logits_indices[i]);
+    return RAD_OK;
+}

@@ -1,0 +1,197 @@
+/* runner_fake.c - a hash that reads its context through the pool, as attention does.
+ *
+ * Each token stores one 64-bit value v in layer 0, a byte per element, as small
+ * whole numbers: they survive every store dtype exactly. K holds v, V holds
+ * mix64(v), so that swapped sides show too. What a token sees is a digest of
+ * all positions before it, read back from the pool through the row:
+ *
+ *     digest(p) = sum over i < p of mix64(position i, K bytes, V bytes at row[i])
+ *     v(p)      = mix64(token, p, digest(p))             -> stored at row[p]
+ *     logits(p) = hash(digest(p + 1), id) for every id
+ *
+ * so every slot of the row matters at every step, the nearest and the farthest,
+ * and a wrong one changes all answers after it. As with attention the work is
+ * linear in the length of the row.
+ *
+ * Invariant, which the tests hold against runner_fake_next(): the answer depends on
+ * the tokens alone, however they were batched, chunked or cached. */
+#include "model/runner_fake.h"
+#include "base/base.h"
+#include "model/batch_check.h"
+#include "model/mix64.h"
+
+enum { VALUE_BYTES = 8 };
+
+typedef struct runner_fake {
+    runner base;
+    rad_env env;
+    uint32_t max_batch_logits;
+    uint32_t fail_every;
+    uint64_t num_forwards;
+    float *logits; /* [max_batch_logits][vocab_size] */
+    size_t logits_bytes;
+} runner_fake;
+
+static uint64_t value_of(rad_token token, uint32_t position, uint64_t digest)
+{
+    return mix64(digest ^ mix64(((uint64_t)position << 32) | (uint32_t)token));
+}
+
+static uint64_t seen(uint32_t position, uint64_t k, uint64_t v)
+{
+    return mix64(k + mix64(v + position));
+}
+
+/* 24 bits, so that every value is exact and ties are rare. */
+static float logit_of(uint64_t digest, uint32_t id)
+{
+    return (float)(mix64(digest + id) >> 40) * (1.0f / (1 << 20));
+}
+
+static float element(const void *buffer, rad_dtype dtype, size_t i)
+{
+    if (dtype == RAD_F32) return ((const float *)buffer)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)buffer)[i] << 16; /* bf16 */
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Any bytes are possible in a stale slot: what is no whole byte reads as 0. */
+static uint64_t load_value(const void *buffer, rad_dtype dtype, rad_slot slot)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < VALUE_BYTES; i++) {
+        float f = element(buffer, dtype, (size_t)slot * VALUE_BYTES + i);
+        uint64_t byte = f >= 0 && f < 256 ? (uint64_t)f : 0;
+        value |= byte << (8 * i);
+    }
+    return value;
+}
+
+static void spread(uint64_t value, float out[VALUE_BYTES])
+{
+    for (size_t i = 0; i < VALUE_BYTES; i++)
+        out[i] = (float)((value >> (8 * i)) & 255);
+}
+
+static void store_value(rad_token_to_kv_pool *pool, rad_slot slot, uint64_t value)
+{
+    float k[VALUE_BYTES], v[VALUE_BYTES];
+    spread(value, k);
+    spread(mix64(value), v);
+    rad_kv_pool_set_kv_buffer(pool, 0, &slot, 1, k, v);
+}
+
+typedef struct view { /* layer 0 of the pool */
+    const void *k, *v;
+    rad_dtype dtype;
+} view;
+
+static uint64_t look_at(const view *pool, uint32_t position, rad_slot slot)
+{
+    return seen(position, load_value(pool->k, pool->dtype, slot),
+                load_value(pool->v, pool->dtype, slot));
+}
+
+static void write_logits(runner_fake *f, uint32_t row, uint64_t digest)
+{
+    float *out = f->logits + (size_t)row * f->base.info.vocab_size;
+    for (uint32_t id = 0; id < f->base.info.vocab_size; id++)
+        out[id] = logit_of(digest, id);
+}
+
+static rad_status fake_forward(runner *self, const forward_batch *batch, const float **logits,
+                               rad_error *err)
+{
+    runner_fake *f = (runner_fake *)self;
+    rad_status status = batch_check(&self->info, batch, UINT32_MAX, f->max_batch_logits, err);
+    if (status != RAD_OK) return status;
+
+    bool fail = f->fail_every && ++f->num_forwards % f->fail_every == 0;
+    rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
+    const view pool = {rad_kv_pool_key_buffer(kv, 0), rad_kv_pool_value_buffer(kv, 0),
+                       (rad_dtype)rad_kv_pool_params(kv)->dtype};
+    uint32_t next_logits = 0;
+
+    for (uint32_t r = 0; r < batch->num_reqs; r++) {
+        const rad_slot *row =
+            rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[r]);
+        uint32_t prefix = batch->extend_prefix_lens[r], start = batch->extend_start_loc[r];
+        uint64_t digest = 0;
+        for (uint32_t p = 0; p < prefix; p++)
+            digest += look_at(&pool, p, row[p]);
+
+        for (uint32_t i = 0; i < batch->extend_seq_lens[r]; i++) {
+            uint32_t p = prefix + i, t = start + i;
+            uint64_t value = value_of(batch->input_ids[t], p, digest);
+            /* A forward that fails leaves nonsense behind, as a real one may. */
+            store_value(kv, row[p], fail ? ~value : value);
+            digest += look_at(&pool, p, row[p]);
+            if (next_logits < batch->num_logits && batch->logits_indices[next_logits] == t)
+                write_logits(f, next_logits++, digest);
+        }
+    }
+    if (fail)
+        return rad_fail(err, RAD_E_IO, "runner_fake: forward %llu fails, as was asked for",
+                        (unsigned long long)f->num_forwards);
+    *logits = f->logits;
+    return RAD_OK;
+}
+
+static void fake_destroy(runner *self)
+{
+    runner_fake *f = (runner_fake *)self;
+    rad_env env = f->env;
+    rad_free(&env, f->logits, f->logits_bytes);
+    rad_free(&env, f, sizeof *f);
+}
+
+static const runner_ops fake_ops = {.forward = fake_forward, .destroy = fake_destroy};
+
+rad_status runner_fake_create(const rad_env *env, const runner_fake_params *params, runner **out,
+                              rad_error *err)
+{
+    *out = NULL;
+    runner_fake_params p = params ? *params : (runner_fake_params){0};
+    if (!p.vocab_size) p.vocab_size = 256;
+    if (!p.context_length) p.context_length = 4096;
+    if (!p.max_batch_logits) p.max_batch_logits = 256;
+
+    rad_env full = rad_env_or_default(env);
+    runner_fake *f = rad_alloc(&full, sizeof *f);
+    if (!f) return rad_fail(err, RAD_E_NOMEM, "runner_fake: no memory");
+    f->env = full;
+    f->base.ops = &fake_ops;
+    f->base.info = (runner_info){.vocab_size = p.vocab_size,
+                                 .context_length = p.context_length,
+                                 .num_layers = 1,
+                                 .num_kv_heads = 1,
+                                 .head_dim = VALUE_BYTES,
+                                 .v_head_dim = VALUE_BYTES,
+                                 .kv_dtype = RAD_F32};
+    f->max_batch_logits = p.max_batch_logits;
+    f->fail_every = p.fail_every;
+    f->logits_bytes = rad_mul(rad_mul(p.max_batch_logits, p.vocab_size), sizeof(float));
+    f->logits = rad_alloc(&full, f->logits_bytes);
+    if (!f->logits) {
+        fake_destroy(&f->base);
+        return rad_fail(err, RAD_E_NOMEM, "runner_fake: no memory for %u rows of %u logits",
+                        p.max_batch_logits, p.vocab_size);
+    }
+    *out = &f->base;
+    return RAD_OK;
+}
+
+rad_token runner_fake_next(uint32_t vocab_size, const rad_token *tokens, uint32_t num_tokens)
+{
+    uint64_t digest = 0;
+    for (uint32_t p = 0; p < num_tokens; p++) {
+        uint64_t value = value_of(tokens[p], p, digest);
+        digest += seen(p, value, mix64(value));
+    }
+    uint32_t best = 0;
+    for (uint32_t id = 1; id < vocab_size; id++)
+        if (logit_of(digest, id) > logit_of(digest, best)) best = id;
+    return (rad_token)best;
+}
