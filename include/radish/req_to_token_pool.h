@@ -38,6 +38,7 @@ RAD_API rad_status rad_req_to_token_free(rad_req_to_token_pool *pool, rad_row ro
  * the pool does. NULL for a row that does not exist. */
 RAD_API rad_slot *rad_req_to_token_row(const rad_req_to_token_pool *pool, rad_row row);
 RAD_API uint32_t rad_req_to_token_generation(const rad_req_to_token_pool *pool, rad_row row);
+RAD_API int rad_req_to_token_is_taken(const rad_req_to_token_pool *pool, rad_row row);
 
 RAD_API uint32_t rad_req_to_token_available(const rad_req_to_token_pool *pool); /* rows */
 RAD_API uint32_t rad_req_to_token_num_rows(const rad_req_to_token_pool *pool);
