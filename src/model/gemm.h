@@ -65,7 +65,7 @@ size_t gemm_scratch_bytes(const gemm_weight *w, uint32_t m);
  * must not overlap. `scratch`: gemm_scratch_bytes, aligned to 64; not shared with a
  * gemm_run at the same time. `pool` NULL: this thread alone. m = 0 does nothing.
  * Cannot fail. */
-void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out,
-              size_t ldo, bool accumulate, compute_pool *pool, void *scratch);
+void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out, size_t ldo,
+              bool accumulate, compute_pool *pool, void *scratch);
 
 #endif

@@ -1,0 +1,301 @@
+/* gemm.c - weights in panels, and tiles of work over them.
+ *
+ * A panel is 64 rows of W side by side, so that one step of k is contiguous (here
+ * f32; bf16 interleaves two k, [K/2][64][2]):
+ *
+ *     panel 0:  k=0 | w0 w1 ... w63 |  k=1 | w0 w1 ... w63 |  ...
+ *     panel 1:  k=0 | w64 ...  w127 |  ...
+ *
+ * A unit of work is one panel x a block of rows of x. In it k advances in chunks
+ * small enough for the chunk of the panel to stay in the L1 cache while all rows
+ * of the block go over it, 6 at a time; the sums wait in `out` between chunks.
+ *
+ * Invariant (P1): an output's chain is k = 0, 1, ... K-1 in its own lane of its own
+ * accumulator. Blocks, chunks and threads decide when a link is added, never in
+ * which order. */
+#include "model/gemm.h"
+
+#include "base/base.h"
+#include "model/gemm_kernels.h"
+
+enum {
+    CHUNK_STEPS = 128, /* x 256 bytes of panel = 32 KiB, most of an L1 cache */
+    BLOCK_ROWS = 96,   /* of x per unit of work; a multiple of GEMM_TILE_ROWS */
+    ROUND_ROWS = 8,    /* rows rounded to bf16 per unit of work */
+    PACK_ROWS = 16,    /* rows packed together: one line of output each step */
+    TAIL = GEMM_TILE_ROWS * GEMM_PANEL
+};
+
+struct gemm_weight {
+    rad_env env;
+    const gemm_isa *isa;
+    rad_dtype dtype;
+    uint32_t n, k;
+    uint32_t num_panels;
+    uint32_t depth; /* steps per panel: k, or pairs of k */
+    size_t bytes;
+    void *data;
+};
+
+static bool cpu_has(const gemm_isa *isa)
+{
+    if (!isa->f32) return false; /* compiled for another architecture */
+    if (isa == &gemm_scalar) return true;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (isa == &gemm_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (isa == &gemm_avx512) return avx512;
+    if (isa == &gemm_avx512bf16) return avx512 && __builtin_cpu_supports("avx512bf16");
+#endif
+    return false;
+}
+
+const gemm_isa *gemm_isa_find(const char *name)
+{
+    static const gemm_isa *const best_first[] = {&gemm_avx512bf16, &gemm_avx512, &gemm_avx2,
+                                                 &gemm_scalar};
+    for (size_t i = 0; i < RAD_COUNT(best_first); i++)
+        if ((!name || strcmp(name, best_first[i]->name) == 0) && cpu_has(best_first[i]))
+            return best_first[i];
+    return NULL;
+}
+
+const char *gemm_isa_name(const gemm_isa *isa)
+{
+    return isa->name;
+}
+
+static size_t step_bytes(void)
+{
+    return GEMM_PANEL * 4;
+} /* one f32, or two bf16 */
+
+static uint32_t depth_of(rad_dtype dtype, uint32_t k)
+{
+    return dtype == RAD_F32 ? k : k / 2 + k % 2;
+}
+
+static uint32_t num_panels_of(uint32_t n)
+{
+    return n / GEMM_PANEL + (n % GEMM_PANEL != 0);
+}
+
+size_t gemm_weight_bytes(rad_dtype dtype, uint32_t n, uint32_t k)
+{
+    size_t panel_bytes = rad_mul(depth_of(dtype, k), step_bytes());
+    return rad_mul(num_panels_of(n), panel_bytes);
+}
+
+rad_status gemm_weight_create(const rad_env *env, rad_dtype dtype, uint32_t n, uint32_t k,
+                              const gemm_isa *isa, gemm_weight **out, rad_error *err)
+{
+    *out = NULL;
+    if (n == 0 || k == 0) return rad_fail(err, RAD_E_INVAL, "gemm: a weight of %u x %u", n, k);
+    if (dtype != RAD_F32 && dtype != RAD_BF16)
+        return rad_fail(err, RAD_E_INVAL, "gemm: weights are f32 or bf16, not dtype %d",
+                        (int)dtype);
+    rad_env full = rad_env_or_default(env);
+    size_t bytes = gemm_weight_bytes(dtype, n, k);
+    gemm_weight *w = rad_alloc(&full, sizeof *w);
+    if (!w) goto nomem;
+    *w = (gemm_weight){.env = full,
+                       .isa = isa ? isa : gemm_isa_find(NULL),
+                       .dtype = dtype,
+                       .n = n,
+                       .k = k,
+                       .num_panels = num_panels_of(n),
+                       .depth = depth_of(dtype, k),
+                       .bytes = bytes};
+    w->data = rad_alloc(&full, bytes);
+    if (!w->data) goto nomem;
+    *out = w;
+    return RAD_OK;
+
+nomem:
+    gemm_weight_destroy(w);
+    return rad_fail(err, RAD_E_NOMEM, "gemm: no memory for a weight of %u x %u, %zu bytes", n, k,
+                    bytes);
+}
+
+void gemm_weight_destroy(gemm_weight *w)
+{
+    if (!w) return;
+    rad_env env = w->env;
+    rad_free(&env, w->data, w->bytes);
+    rad_free(&env, w, sizeof *w);
+}
+
+uint32_t gemm_weight_n(const gemm_weight *w)
+{
+    return w->n;
+}
+uint32_t gemm_weight_k(const gemm_weight *w)
+{
+    return w->k;
+}
+
+/* The first element of row n: f32 elements follow at GEMM_PANEL, pairs of bf16 at
+ * 2 * GEMM_PANEL. */
+static void *row_start(const gemm_weight *w, uint32_t n)
+{
+    size_t panel = n / GEMM_PANEL, lane = n % GEMM_PANEL;
+    return (char *)w->data + panel * w->depth * step_bytes() + lane * 4;
+}
+
+/* `count` <= PACK_ROWS rows that lie in one panel. k is the outer loop, so that
+ * whole lines are written; the rows read meanwhile are few enough to stay cached. */
+static void pack_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows, size_t ldr)
+{
+    if (w->dtype == RAD_F32) {
+        float *dst = row_start(w, first);
+        for (uint32_t k = 0; k < w->k; k++, dst += GEMM_PANEL)
+            for (uint32_t r = 0; r < count; r++)
+                dst[r] = rows[r * ldr + k];
+        return;
+    }
+    uint16_t *dst = row_start(w, first);
+    for (uint32_t k = 0; k < w->k; k += 2, dst += 2 * GEMM_PANEL)
+        for (uint32_t r = 0; r < count; r++) {
+            dst[2 * r] = bf16_from_f32(rows[r * ldr + k]);
+            dst[2 * r + 1] = k + 1 < w->k ? bf16_from_f32(rows[r * ldr + k + 1]) : 0;
+        }
+}
+
+void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows,
+                          size_t ldr)
+{
+    RAD_ASSERT_ENV(&w->env, first <= w->n && count <= w->n - first);
+    while (count) {
+        uint32_t some = RAD_MIN(count, PACK_ROWS - first % PACK_ROWS);
+        pack_rows(w, first, some, rows, ldr);
+        first += some;
+        count -= some;
+        rows += some * ldr;
+    }
+}
+
+void gemm_weight_get_row(const gemm_weight *w, uint32_t n, float *row)
+{
+    RAD_ASSERT_ENV(&w->env, n < w->n);
+    if (w->dtype == RAD_F32) {
+        const float *src = row_start(w, n);
+        for (uint32_t k = 0; k < w->k; k++)
+            row[k] = src[(size_t)k * GEMM_PANEL];
+        return;
+    }
+    const uint16_t *src = row_start(w, n);
+    for (uint32_t k = 0; k < w->k; k++)
+        row[k] = bf16_to_f32(src[(size_t)(k / 2) * 2 * GEMM_PANEL + k % 2]);
+}
+
+/* Bytes from one rounded row of x to the next: whole lines, and not a multiple of
+ * 512, lest the rows of a tile compete for the same few places of the cache. */
+static size_t rounded_pitch(const gemm_weight *w)
+{
+    size_t bytes = (size_t)w->depth * 2 * (w->isa->widens ? sizeof(float) : sizeof(uint16_t));
+    size_t pitch = (bytes + 63) & ~(size_t)63;
+    return pitch % 512 ? pitch : pitch + 64;
+}
+
+size_t gemm_scratch_bytes(const gemm_weight *w, uint32_t m)
+{
+    return w->dtype == RAD_F32 ? 0 : m * rounded_pitch(w);
+}
+
+typedef struct gemm_job {
+    const gemm_weight *w;
+    const float *x;
+    size_t ldx;
+    uint32_t m;
+    uint32_t num_blocks; /* of rows of x */
+    uint32_t block_rows;
+    const char *in;           /* what the kernels read: x, or x rounded */
+    size_t in_pitch, in_step; /* bytes per row, and per step of depth */
+    size_t in_ld;             /* in_pitch in the kernels' unit */
+    char *rounded;
+    float *out;
+    size_t ldo;
+    bool accumulate;
+} gemm_job;
+
+static void round_unit(void *arg, uint32_t tile, uint32_t thread)
+{
+    const gemm_job *job = arg;
+    (void)thread;
+    uint32_t end = RAD_MIN(job->m, (tile + 1) * ROUND_ROWS);
+    for (uint32_t i = tile * ROUND_ROWS; i < end; i++)
+        job->w->isa->round_row(job->x + i * job->ldx, job->w->k, job->rounded + i * job->in_pitch);
+}
+
+/* The last panel when N is not a multiple of GEMM_PANEL: kernels write whole
+ * panels, so they write beside `out`, and what belongs there is copied. */
+static void run_tail(gemm_kernel *kernel, uint32_t rows, uint32_t depth, const void *x, size_t ldx,
+                     const void *w, float *c, size_t ldc, bool fresh, uint32_t columns)
+{
+    float tile[TAIL] = {0};
+    for (uint32_t r = 0; r < rows && !fresh; r++)
+        memcpy(tile + r * GEMM_PANEL, c + r * ldc, columns * sizeof *c);
+    kernel(rows, depth, x, ldx, w, tile, GEMM_PANEL, fresh);
+    for (uint32_t r = 0; r < rows; r++)
+        memcpy(c + r * ldc, tile + r * GEMM_PANEL, columns * sizeof *c);
+}
+
+static void gemm_unit(void *arg, uint32_t tile, uint32_t thread)
+{
+    const gemm_job *job = arg;
+    const gemm_weight *w = job->w;
+    (void)thread;
+    uint32_t panel = tile / job->num_blocks;
+    uint32_t begin = tile % job->num_blocks * job->block_rows;
+    uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
+    uint32_t columns = RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL);
+    gemm_kernel *kernel = w->dtype == RAD_F32 ? w->isa->f32 : w->isa->bf16;
+    const char *weight = row_start(w, panel * GEMM_PANEL);
+
+    /* A single tile of rows passes over the panel once: nothing to keep in L1. */
+    uint32_t chunk = end - begin <= GEMM_TILE_ROWS ? w->depth : CHUNK_STEPS;
+    for (uint32_t k = 0; k < w->depth; k += chunk) {
+        uint32_t depth = RAD_MIN(chunk, w->depth - k);
+        bool fresh = k == 0 && !job->accumulate;
+        for (uint32_t i = begin; i < end; i += GEMM_TILE_ROWS) {
+            uint32_t rows = RAD_MIN(GEMM_TILE_ROWS, end - i);
+            const char *x = job->in + i * job->in_pitch + k * job->in_step;
+            const char *panel_k = weight + k * step_bytes();
+            float *c = job->out + i * job->ldo + (size_t)panel * GEMM_PANEL;
+            if (columns == GEMM_PANEL)
+                kernel(rows, depth, x, job->in_ld, panel_k, c, job->ldo, fresh);
+            else
+                run_tail(kernel, rows, depth, x, job->in_ld, panel_k, c, job->ldo, fresh, columns);
+        }
+    }
+}
+
+void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out, size_t ldo,
+              bool accumulate, compute_pool *pool, void *scratch)
+{
+    if (m == 0) return;
+    gemm_job job = {
+        .w = w, .x = x, .ldx = ldx, .m = m, .out = out, .ldo = ldo, .accumulate = accumulate};
+    if (w->dtype == RAD_F32) {
+        job.in = (const char *)x;
+        job.in_pitch = ldx * sizeof *x;
+        job.in_step = sizeof *x;
+        job.in_ld = ldx;
+    } else {
+        job.in = job.rounded = scratch;
+        job.in_pitch = rounded_pitch(w);
+        job.in_step = 2 * (w->isa->widens ? sizeof(float) : sizeof(uint16_t));
+        job.in_ld = job.in_pitch / 4; /* f32, or pairs of bf16 */
+        uint32_t units = (m + ROUND_ROWS - 1) / ROUND_ROWS;
+        compute_pool_run(pool, units, round_unit, &job);
+    }
+    /* Blocks of about equal height, whole tiles each. */
+    uint32_t tiles = (m + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS;
+    uint32_t most = BLOCK_ROWS / GEMM_TILE_ROWS;
+    uint32_t blocks = (tiles + most - 1) / most;
+    job.block_rows = (tiles + blocks - 1) / blocks * GEMM_TILE_ROWS;
+    job.num_blocks = (m + job.block_rows - 1) / job.block_rows;
+    compute_pool_run(pool, w->num_panels * job.num_blocks, gemm_unit, &job);
+}

@@ -1,0 +1,50 @@
+/* gemm_avx512.c - AVX-512 without BF16 instructions: bf16 weights are widened to f32
+ * on the way into the register, low half of the pair first. */
+#include "model/gemm_kernels.h"
+
+#if defined(__AVX512F__)
+#include "model/gemm_tile_avx512.h"
+
+TILE void tile_widened(const uint32_t rows, uint32_t depth, const float *x, size_t ldx,
+                       const uint32_t *w, float *c, size_t ldc, bool fresh)
+{
+    const __m512i high = _mm512_set1_epi32((int)0xffff0000);
+    __m512 sum[GEMM_TILE_ROWS][VECTORS];
+    load_sums(rows, sum, c, ldc, fresh);
+    for (uint32_t k = 0; k < depth; k++, w += GEMM_PANEL) {
+        __m512i pair[VECTORS];
+        __m512 full[VECTORS];
+        load_weight(rows, pair, w);
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            full[v] = _mm512_castsi512_ps(_mm512_slli_epi32(pair[v], 16));
+        step_f32(rows, sum, x + 2 * k, ldx, full);
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            full[v] = _mm512_castsi512_ps(_mm512_and_si512(pair[v], high));
+        step_f32(rows, sum, x + 2 * k + 1, ldx, full);
+    }
+    store_sums(rows, sum, c, ldc);
+}
+
+static void avx512_widened(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
+                           float *c, size_t ldc, bool fresh)
+{
+    switch (rows) {
+    case 1: tile_widened(1, depth, x, ldx, w, c, ldc, fresh); break;
+    case 2: tile_widened(2, depth, x, ldx, w, c, ldc, fresh); break;
+    case 3: tile_widened(3, depth, x, ldx, w, c, ldc, fresh); break;
+    case 4: tile_widened(4, depth, x, ldx, w, c, ldc, fresh); break;
+    case 5: tile_widened(5, depth, x, ldx, w, c, ldc, fresh); break;
+    default: tile_widened(6, depth, x, ldx, w, c, ldc, fresh); break;
+    }
+}
+
+const gemm_isa gemm_avx512 = {.name = "avx512",
+                              .f32 = avx512_f32,
+                              .bf16 = avx512_widened,
+                              .widens = true,
+                              .round_row = gemm_round_to_f32};
+#else
+const gemm_isa gemm_avx512 = {.name = "avx512"}; /* not this architecture */
+#endif

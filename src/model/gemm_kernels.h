@@ -1,0 +1,63 @@
+/* gemm_kernels.h - what one instruction set brings to gemm.c.
+ *
+ * A kernel computes a tile of 1..GEMM_TILE_ROWS rows of x times one panel of the
+ * weight, over a range of k. The tile's sums live in registers; between two ranges
+ * of k they are stored to `c` and loaded again, which does not change their bits. */
+#ifndef MODEL_GEMM_KERNELS_H
+#define MODEL_GEMM_KERNELS_H
+
+#include "base/bf16.h"
+#include "model/gemm.h"
+
+enum { GEMM_TILE_ROWS = 6 };
+
+/* c[r][0..GEMM_PANEL) += the products, r < rows; with `fresh` the sums start at 0
+ * and c is not read. f32: `x` holds f32, `w` [depth][GEMM_PANEL] f32, one k a step.
+ * bf16: `w` is [depth][GEMM_PANEL][2] bf16, two k a step, and `x` holds pairs of
+ * bf16 or, when the ISA has no instruction for those (widens), pairs of f32 that
+ * were rounded to bf16. ldx counts f32, or pairs of bf16; ldc counts f32. */
+typedef void gemm_kernel(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
+                         float *c, size_t ldc, bool fresh);
+
+struct gemm_isa {
+    const char *name;
+    gemm_kernel *f32;
+    gemm_kernel *bf16;
+    bool widens;
+    /* Rounds k floats to bf16 pairs, or to f32 pairs when it widens; an odd k gets a
+     * zero to pair with. */
+    void (*round_row)(const float *x, uint32_t k, void *dst);
+};
+
+extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512bf16;
+
+/* The bodies of round_row, for each file to compile with its own instructions. */
+#define GEMM_VECTORIZE __attribute__((optimize("O3")))
+
+GEMM_VECTORIZE static inline void gemm_round_to_bf16(const float *x, uint32_t k, void *dst)
+{
+    uint16_t *half = dst;
+    for (uint32_t i = 0; i < k; i++)
+        half[i] = bf16_from_f32(x[i]);
+    if (k & 1) half[k] = 0;
+}
+
+GEMM_VECTORIZE static inline void gemm_round_to_f32(const float *x, uint32_t k, void *dst)
+{
+    float *full = dst;
+    for (uint32_t i = 0; i < k; i++)
+        full[i] = bf16_to_f32(bf16_from_f32(x[i]));
+    if (k & 1) full[k] = 0;
+}
+
+/* The lower and upper half of a pair as it lies in memory (little endian). */
+static inline float gemm_pair_low(uint32_t pair)
+{
+    return bf16_to_f32((uint16_t)pair);
+}
+static inline float gemm_pair_high(uint32_t pair)
+{
+    return bf16_to_f32((uint16_t)(pair >> 16));
+}
+
+#endif

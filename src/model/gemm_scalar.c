@@ -1,0 +1,53 @@
+/* gemm_scalar.c - the kernels in plain C: any CPU, and the judge of the others.
+ *
+ * fmaf rounds once, as the vector instruction does, so an output has the same
+ * bits here and there. */
+#include "model/gemm_kernels.h"
+
+#include <math.h>
+
+static void start(float *sum, const float *c, bool fresh)
+{
+    if (fresh)
+        memset(sum, 0, GEMM_PANEL * sizeof *sum);
+    else
+        memcpy(sum, c, GEMM_PANEL * sizeof *sum);
+}
+
+static void scalar_f32(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
+                       float *c, size_t ldc, bool fresh)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *row = (const float *)x + r * ldx;
+        const float *panel = w;
+        float sum[GEMM_PANEL];
+        start(sum, c + r * ldc, fresh);
+        for (uint32_t k = 0; k < depth; k++, panel += GEMM_PANEL)
+            for (uint32_t j = 0; j < GEMM_PANEL; j++)
+                sum[j] = fmaf(row[k], panel[j], sum[j]);
+        memcpy(c + r * ldc, sum, sizeof sum);
+    }
+}
+
+static void scalar_bf16(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
+                        float *c, size_t ldc, bool fresh)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *row = (const float *)x + r * ldx;
+        const uint32_t *panel = w;
+        float sum[GEMM_PANEL];
+        start(sum, c + r * ldc, fresh);
+        for (uint32_t k = 0; k < depth; k++, panel += GEMM_PANEL)
+            for (uint32_t j = 0; j < GEMM_PANEL; j++) {
+                sum[j] = fmaf(row[2 * k], gemm_pair_low(panel[j]), sum[j]);
+                sum[j] = fmaf(row[2 * k + 1], gemm_pair_high(panel[j]), sum[j]);
+            }
+        memcpy(c + r * ldc, sum, sizeof sum);
+    }
+}
+
+const gemm_isa gemm_scalar = {.name = "scalar",
+                              .f32 = scalar_f32,
+                              .bf16 = scalar_bf16,
+                              .widens = true,
+                              .round_row = gemm_round_to_f32};

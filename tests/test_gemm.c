@@ -1,0 +1,315 @@
+/* test_gemm.c - the packed GEMM is right on every instruction set, keeps promise P1
+ * (a row's bits do not depend on its batch), and stays inside its buffers. */
+#include "test.h"
+
+#include "base/base.h"
+#include "base/bf16.h"
+#include "model/gemm.h"
+
+#include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const char *const isa_names[] = {"avx512bf16", "avx512", "avx2", "scalar"};
+enum { NUM_ISAS = 4 };
+
+/* Memory that ends where a page without access begins. `bytes` keeps its alignment
+ * only as far as it is a multiple of it. */
+typedef struct guarded {
+    void *map;
+    size_t map_bytes;
+    void *data;
+} guarded;
+
+static guarded guarded_alloc(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t body = (bytes + page - 1) / page * page;
+    guarded g = {.map_bytes = body + page};
+    g.map = mmap(NULL, g.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(g.map != MAP_FAILED);
+    CHECK(mprotect((char *)g.map + body, page, PROT_NONE) == 0);
+    g.data = (char *)g.map + body - bytes;
+    return g;
+}
+
+static void guarded_free(guarded *g)
+{
+    munmap(g->map, g->map_bytes);
+}
+
+static float random_float(uint64_t *seed)
+{
+    float sum = 0; /* roughly normal */
+    for (int i = 0; i < 4; i++)
+        sum += (float)(test_random(seed) >> 40) * 0x1p-24f - 0.5f;
+    return sum;
+}
+
+static void fill(float *x, size_t count, uint64_t *seed)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = random_float(seed);
+}
+
+/* Sets the rows in pieces of odd sizes. */
+static void set_rows_in_pieces(gemm_weight *w, const float *rows, uint32_t n, uint32_t k,
+                               uint64_t *seed)
+{
+    for (uint32_t first = 0; first < n;) {
+        uint32_t count = 1 + (uint32_t)(test_random(seed) % 40);
+        count = RAD_MIN(count, n - first);
+        gemm_weight_set_rows(w, first, count, rows + (size_t)first * k, k);
+        first += count;
+    }
+}
+
+static gemm_weight *make_weight(rad_dtype dtype, uint32_t n, uint32_t k, const gemm_isa *isa,
+                                const float *rows, uint64_t *seed)
+{
+    gemm_weight *w;
+    CHECK_OK(gemm_weight_create(NULL, dtype, n, k, isa, &w, NULL));
+    CHECK(gemm_weight_n(w) == n && gemm_weight_k(w) == k);
+    set_rows_in_pieces(w, rows, n, k, seed);
+    return w;
+}
+
+TEST(rounding_to_bf16_is_to_nearest_even)
+{
+    static const struct {
+        uint32_t in;
+        uint16_t out;
+    } cases[] = {
+        {0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81},
+        {0x3f807fff, 0x3f80}, {0x80000000, 0x8000}, {0x7f800000, 0x7f80}, {0xff800000, 0xff80},
+        {0x7f7fffff, 0x7f80}, {0x00000001, 0x0000}, {0x00018000, 0x0002}, {0x007fffff, 0x0080},
+    };
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        float value;
+        memcpy(&value, &cases[i].in, 4);
+        CHECKF(bf16_from_f32(value) == cases[i].out, "%08x\n", cases[i].in);
+    }
+    CHECK(isnan(bf16_to_f32(bf16_from_f32(NAN))));
+    uint32_t low_nan = 0x7f800001;
+    float value;
+    memcpy(&value, &low_nan, 4);
+    CHECK(isnan(bf16_to_f32(bf16_from_f32(value))));
+}
+
+/* One shape on one ISA, against sums in double precision. Each link of a chain may be
+ * off by half a unit of its sum (VDPBF16PS: two links a pair), hence the bound. */
+static void check_against_double(rad_dtype dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
+                                 uint32_t m, bool accumulate, compute_pool *pool, uint64_t *seed)
+{
+    size_t ldx = k + test_random(seed) % 3, ldo = n + test_random(seed) % 3;
+    size_t x_count = (size_t)(m - 1) * ldx + k, out_count = (size_t)(m - 1) * ldo + n;
+    float *rows = malloc((size_t)n * k * sizeof *rows);
+    guarded gx = guarded_alloc(x_count * 4), gout = guarded_alloc(out_count * 4);
+    float *x = gx.data, *out = gout.data, *before = malloc(out_count * sizeof *before);
+    fill(rows, (size_t)n * k, seed);
+    fill(x, x_count, seed);
+    fill(out, out_count, seed);
+    memcpy(before, out, out_count * sizeof *out);
+
+    gemm_weight *w = make_weight(dtype, n, k, isa, rows, seed);
+    guarded scratch = guarded_alloc(gemm_scratch_bytes(w, m));
+    gemm_run(w, x, ldx, m, out, ldo, accumulate, pool, scratch.data);
+
+    for (uint32_t i = 0; i < m; i++) {
+        for (uint32_t j = 0; j < n; j++) {
+            double sum = accumulate ? before[i * ldo + j] : 0, size = fabs(sum);
+            for (uint32_t l = 0; l < k; l++) {
+                float a = x[i * ldx + l], b = rows[(size_t)j * k + l];
+                if (dtype == RAD_BF16) {
+                    a = bf16_to_f32(bf16_from_f32(a));
+                    b = bf16_to_f32(bf16_from_f32(b));
+                }
+                sum += (double)a * b;
+                size += fabs((double)a * b);
+            }
+            double bound = (k + 2) * 0x1p-24 * size * (dtype == RAD_BF16 ? 2 : 1) + 1e-30;
+            double error = fabs(out[i * ldo + j] - sum);
+            CHECKF(error <= bound, "%s %s n %u k %u m %u: [%u][%u] off by %g, bound %g\n",
+                   gemm_isa_name(isa), dtype == RAD_F32 ? "f32" : "bf16", n, k, m, i, j, error,
+                   bound);
+        }
+        for (size_t j = n; j < ldo && i * ldo + j < out_count; j++)
+            CHECK(out[i * ldo + j] == before[i * ldo + j]); /* what lies between rows */
+    }
+    gemm_weight_destroy(w);
+    guarded_free(&scratch);
+    guarded_free(&gx);
+    guarded_free(&gout);
+    free(before);
+    free(rows);
+}
+
+TEST(every_isa_agrees_with_double_precision)
+{
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    compute_pool *pool;
+    CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
+    static const uint32_t shapes[][3] = {
+        /* n, k, m */
+        {1, 1, 1},     {1, 2, 3},      {3, 1, 7},   {64, 64, 6},    {65, 33, 13},  {63, 129, 5},
+        {128, 257, 2}, {200, 300, 12}, {5, 700, 1}, {129, 511, 98}, {64, 128, 97},
+    };
+    for (int i = 0; i < NUM_ISAS; i++) {
+        const gemm_isa *isa = gemm_isa_find(isa_names[i]);
+        if (!isa) {
+            print_message("this CPU lacks %s\n", isa_names[i]);
+            continue;
+        }
+        CHECK(strcmp(gemm_isa_name(isa), isa_names[i]) == 0);
+        for (size_t s = 0; s < RAD_COUNT(shapes); s++)
+            for (int bf16 = 0; bf16 < 2; bf16++)
+                check_against_double(bf16 ? RAD_BF16 : RAD_F32, isa, shapes[s][0], shapes[s][1],
+                                     shapes[s][2], s % 2, s % 3 ? pool : NULL, &seed);
+    }
+    CHECK(gemm_isa_find("mmx") == NULL && gemm_isa_find(NULL) != NULL);
+    compute_pool_destroy(pool);
+}
+
+/* f32 has the same bits on all instruction sets; bf16 on all that widen. */
+TEST(instruction_sets_agree_bit_by_bit)
+{
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    enum { N = 150, K = 333, M = 17 };
+    float *rows = malloc(N * K * sizeof *rows), *x = malloc(M * K * sizeof *x);
+    float *judge = malloc(M * N * sizeof *judge), *out = malloc(M * N * sizeof *out);
+    fill(rows, N * K, &seed);
+    fill(x, M * K, &seed);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        for (int i = NUM_ISAS - 1; i >= bf16; i--) { /* bf16: not avx512bf16 */
+            const gemm_isa *isa = gemm_isa_find(isa_names[i]);
+            if (!isa) continue;
+            gemm_weight *w = make_weight(bf16 ? RAD_BF16 : RAD_F32, N, K, isa, rows, &seed);
+            guarded scratch = guarded_alloc(gemm_scratch_bytes(w, M));
+            float *result = i == NUM_ISAS - 1 ? judge : out;
+            gemm_run(w, x, K, M, result, N, false, NULL, scratch.data);
+            CHECKF(memcmp(result, judge, M * N * sizeof *out) == 0, "%s bf16 %d\n", isa_names[i],
+                   bf16);
+            guarded_free(&scratch);
+            gemm_weight_destroy(w);
+        }
+    }
+    free(rows);
+    free(x);
+    free(judge);
+    free(out);
+}
+
+/* P1. Rows are computed alone once; then random batches of them, with neighbours that
+ * may be NaN or infinite, on 1 to 3 threads, must give the same bits. */
+static void check_batches(rad_dtype dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
+                          compute_pool *const pools[3], uint64_t *seed)
+{
+    enum { ROWS = 24, MOST = 230 };
+    float *rows = malloc((size_t)n * k * sizeof *rows), *x = malloc((size_t)MOST * k * sizeof *x);
+    float *known = malloc((size_t)ROWS * k * sizeof *known);
+    float *alone = malloc((size_t)ROWS * n * sizeof *alone);
+    float *out = malloc((size_t)MOST * n * sizeof *out);
+    fill(rows, (size_t)n * k, seed);
+    fill(known, (size_t)ROWS * k, seed);
+    gemm_weight *w = make_weight(dtype, n, k, isa, rows, seed);
+    guarded scratch = guarded_alloc(gemm_scratch_bytes(w, MOST));
+    for (uint32_t i = 0; i < ROWS; i++)
+        gemm_run(w, known + (size_t)i * k, k, 1, alone + (size_t)i * n, n, false, NULL,
+                 scratch.data);
+
+    for (uint64_t round = 0; round < test_scale(12, 100); round++) {
+        uint32_t most = round % 4 == 3 ? MOST : 70, which[MOST];
+        uint32_t m = 1 + (uint32_t)(test_random(seed) % most);
+        for (uint32_t i = 0; i < m; i++) {
+            which[i] = (uint32_t)(test_random(seed) % (ROWS + 2));
+            for (uint32_t l = 0; l < k; l++)
+                x[(size_t)i * k + l] = which[i] == ROWS  ? NAN
+                                       : which[i] > ROWS ? INFINITY
+                                                         : known[(size_t)which[i] * k + l];
+        }
+        gemm_run(w, x, k, m, out, n, false, pools[round % 3], scratch.data);
+        for (uint32_t i = 0; i < m; i++)
+            if (which[i] < ROWS)
+                CHECKF(memcmp(out + (size_t)i * n, alone + (size_t)which[i] * n, n * 4) == 0,
+                       "%s dtype %d n %u k %u: row %u of %u differs from the row alone\n",
+                       gemm_isa_name(isa), (int)dtype, n, k, i, m);
+    }
+    gemm_weight_destroy(w);
+    guarded_free(&scratch);
+    free(rows);
+    free(x);
+    free(known);
+    free(alone);
+    free(out);
+}
+
+TEST(a_row_has_the_same_bits_in_every_batch)
+{
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    compute_pool *pools[3] = {NULL};
+    for (uint32_t t = 1; t < 3; t++)
+        CHECK_OK(compute_pool_create(NULL, t + 1, &pools[t], NULL));
+    static const uint32_t shapes[][2] = {{64, 256}, {130, 301}, {40, 900}, {200, 64}};
+    for (int i = 0; i < NUM_ISAS; i++) {
+        const gemm_isa *isa = gemm_isa_find(isa_names[i]);
+        for (size_t s = 0; isa && s < RAD_COUNT(shapes); s++)
+            for (int bf16 = 0; bf16 < 2; bf16++)
+                check_batches(bf16 ? RAD_BF16 : RAD_F32, isa, shapes[s][0], shapes[s][1], pools,
+                              &seed);
+    }
+    for (uint32_t t = 1; t < 3; t++)
+        compute_pool_destroy(pools[t]);
+}
+
+TEST(get_row_gives_back_what_was_set)
+{
+    uint64_t seed = 7;
+    enum { N = 70, K = 31 };
+    float rows[N * K], row[K];
+    fill(rows, N * K, &seed);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        gemm_weight *w = make_weight(bf16 ? RAD_BF16 : RAD_F32, N, K, NULL, rows, &seed);
+        for (uint32_t n = 0; n < N; n++) {
+            gemm_weight_get_row(w, n, row);
+            for (uint32_t k = 0; k < K; k++) {
+                float want = rows[n * K + k];
+                CHECK(row[k] == (bf16 ? bf16_to_f32(bf16_from_f32(want)) : want));
+            }
+        }
+        gemm_weight_destroy(w);
+    }
+}
+
+TEST(no_rows_and_bad_shapes)
+{
+    gemm_weight *w = NULL;
+    rad_error err = {0};
+    CHECK(gemm_weight_create(NULL, RAD_F32, 0, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create(NULL, RAD_F32, 5, 0, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create(NULL, RAD_F16, 5, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create(NULL, RAD_F32, UINT32_MAX, UINT32_MAX, NULL, &w, &err) ==
+              RAD_E_NOMEM &&
+          !w);
+    CHECK_OK(gemm_weight_create(NULL, RAD_F32, 5, 5, NULL, &w, &err));
+    gemm_run(w, NULL, 5, 0, NULL, 5, false, NULL, NULL);
+    gemm_weight_destroy(w);
+    gemm_weight_destroy(NULL);
+}
+
+TEST(create_survives_every_allocation_failing)
+{
+    gemm_weight *w = NULL;
+    for (long n = 0; !w; n++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, n);
+        rad_status status = gemm_weight_create(&env, RAD_BF16, 100, 100, NULL, &w, NULL);
+        CHECK(status == (w ? RAD_OK : RAD_E_NOMEM));
+        gemm_weight_destroy(w);
+        CHECK(t.bytes == 0);
+    }
+}
+
+TEST_MAIN()
