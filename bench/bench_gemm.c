@@ -1,0 +1,124 @@
+/* bench_gemm.c - GFLOP/s of gemm_run, and GB/s of weights read where M is small.
+ *
+ *     bench_gemm [-t threads] [-i isa] [-s seconds per line] [--no-dnnl]
+ *
+ * Each shape is run over several copies of the weight, 64 MB of them at least, as a
+ * model's layers follow one another: nothing is found in the cache that a real step
+ * would not find there. Below the table: the rate at which the same threads read. */
+#include "bench.h"
+#include "dnnl_yardstick.h"
+#include "model/gemm.h"
+
+enum { MOST_COPIES = 64 };
+
+typedef struct job {
+    gemm_weight *copies[MOST_COPIES];
+    uint32_t num_copies, next;
+    const float *x;
+    float *out;
+    void *scratch;
+    uint32_t m, n, k;
+    compute_pool *pool;
+} job;
+
+static void run_one(void *arg)
+{
+    job *j = arg;
+    gemm_run(j->copies[j->next++ % j->num_copies], j->x, j->k, j->m, j->out, j->n, false, j->pool,
+             j->scratch);
+}
+
+static void *allocate(size_t bytes)
+{
+    void *memory = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+    if (!memory) abort();
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static gemm_weight *make_weight(rad_dtype dtype, uint32_t n, uint32_t k, const gemm_isa *isa,
+                                const float *row)
+{
+    rad_error err;
+    gemm_weight *w;
+    if (gemm_weight_create(NULL, dtype, n, k, isa, &w, &err) != RAD_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(1);
+    }
+    gemm_weight_set_rows(w, 0, n, row, 0); /* the same row n times */
+    return w;
+}
+
+static void bench_shape(rad_dtype dtype, uint32_t n, uint32_t k, const gemm_isa *isa,
+                        compute_pool *pool, double budget, bool dnnl)
+{
+    static const uint32_t batch[] = {1, 2, 8, 32, 128, 512};
+    job j = {.n = n, .k = k, .pool = pool};
+    size_t bytes = gemm_weight_bytes(dtype, n, k);
+    j.num_copies = (uint32_t)(64000000 / bytes) + 1;
+    if (j.num_copies > MOST_COPIES) j.num_copies = MOST_COPIES;
+    float *x = allocate((size_t)512 * k * 4);
+    for (size_t i = 0; i < (size_t)512 * k; i++)
+        x[i] = (float)(i % 251) / 251 - 0.5f;
+    j.x = x;
+    j.out = allocate((size_t)512 * n * 4);
+    for (uint32_t i = 0; i < j.num_copies; i++)
+        j.copies[i] = make_weight(dtype, n, k, isa, x);
+    j.scratch = allocate(gemm_scratch_bytes(j.copies[0], 512));
+    for (size_t b = 0; b < sizeof batch / sizeof *batch; b++) {
+        j.m = batch[b];
+        bench_times t = bench_measure(run_one, &j, budget);
+        double gflop = 2e-9 * j.m * n * k;
+        printf("%-4s %6u x %5u  M %4u  %8.1f us (p10 %.1f, p90 %.1f)  %7.1f GFLOP/s  %5.1f GB/s",
+               dtype == RAD_F32 ? "f32" : "bf16", n, k, j.m, t.p50 * 1e6, t.p10 * 1e6, t.p90 * 1e6,
+               gflop / t.p50, (double)bytes / t.p50 * 1e-9);
+        double other = dnnl ? dnnl_yardstick(j.m, n, k, dtype == RAD_BF16, budget) : 0;
+        if (other > 0) printf("  oneDNN (weight in cache) %7.1f GFLOP/s", gflop / other);
+        printf("\n");
+    }
+    for (uint32_t i = 0; i < j.num_copies; i++)
+        gemm_weight_destroy(j.copies[i]);
+    free(j.scratch);
+    free(j.out);
+    free(x);
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t threads = 0;
+    const char *isa_name = NULL;
+    double budget = 0.2;
+    bool dnnl = true;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-t") == 0 && i + 1 < argc)
+            threads = (uint32_t)atoi(argv[++i]);
+        else if (strcmp(argv[i], "-i") == 0 && i + 1 < argc)
+            isa_name = argv[++i];
+        else if (strcmp(argv[i], "-s") == 0 && i + 1 < argc)
+            budget = atof(argv[++i]);
+        else if (strcmp(argv[i], "--no-dnnl") == 0)
+            dnnl = false;
+        else
+            return fprintf(stderr, "usage: bench_gemm [-t threads] [-i isa] [-s seconds] "
+                                   "[--no-dnnl]\n"),
+                   2;
+    }
+    const gemm_isa *isa = gemm_isa_find(isa_name);
+    if (!isa) return fprintf(stderr, "this CPU has no %s\n", isa_name), 1;
+    compute_pool *pool;
+    rad_error err;
+    if (compute_pool_create(NULL, threads, &pool, &err) != RAD_OK)
+        return fprintf(stderr, "%s\n", err.text), 1;
+    bench_print_machine(pool);
+    printf("# kernels: %s\n", gemm_isa_name(isa));
+    static const uint32_t shapes[][2] = {
+        {768, 768}, {2048, 768}, {768, 2048}, {1024, 3072}, {32000, 768}};
+    for (int bf16 = 0; bf16 < 2; bf16++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            bench_shape(bf16 ? RAD_BF16 : RAD_F32, shapes[s][0], shapes[s][1], isa, pool, budget,
+                        dnnl);
+    printf("reading memory: %.1f GB/s of 64 MB, %.1f GB/s of 512 MB\n",
+           bench_read_rate((size_t)64 << 20, pool), bench_read_rate((size_t)512 << 20, pool));
+    compute_pool_destroy(pool);
+    return 0;
+}
