@@ -52,15 +52,16 @@ typedef struct bench_reader {
     uint64_t sums[256];
 } bench_reader;
 
-static inline void bench_read_tile(void *arg, uint32_t tile, uint32_t thread)
+__attribute__((optimize("O3"), target_clones("default", "avx2", "avx512f"))) static void
+bench_read_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     bench_reader *r = arg;
     const uint64_t *p = r->words + tile * r->per_tile;
-    uint64_t s[8] = {0};
-    for (size_t i = 0; i < r->per_tile; i += 8)
-        for (int j = 0; j < 8; j++)
-            s[j] += p[i + j];
-    for (int j = 0; j < 8; j++)
+    uint64_t s[32] = {0};
+    for (size_t i = 0; i < r->per_tile; i += 32)
+        for (int j = 0; j < 32; j++)
+            s[j] ^= p[i + j];
+    for (int j = 0; j < 32; j++)
         r->sums[thread] += s[j];
 }
 

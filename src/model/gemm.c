@@ -18,6 +18,8 @@
 #include "base/base.h"
 #include "model/gemm_kernels.h"
 
+#include <sys/mman.h>
+
 enum {
     CHUNK_STEPS = 128, /* x 256 bytes of panel = 32 KiB, most of an L1 cache */
     BLOCK_ROWS = 96,   /* of x per unit of work; a multiple of GEMM_TILE_ROWS */
@@ -88,6 +90,18 @@ size_t gemm_weight_bytes(rad_dtype dtype, uint32_t n, uint32_t k)
     return rad_mul(num_panels_of(n), panel_bytes);
 }
 
+/* Before the first touch, or it comes too late. A wish; what does not fit is no loss. */
+static void ask_for_huge_pages(void *data, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    uintptr_t huge = 2 << 20, begin = ((uintptr_t)data + huge - 1) & -huge;
+    uintptr_t end = ((uintptr_t)data + bytes) & -huge;
+    if (begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+#else
+    (void)data, (void)bytes;
+#endif
+}
+
 rad_status gemm_weight_create(const rad_env *env, rad_dtype dtype, uint32_t n, uint32_t k,
                               const gemm_isa *isa, gemm_weight **out, rad_error *err)
 {
@@ -98,7 +112,7 @@ rad_status gemm_weight_create(const rad_env *env, rad_dtype dtype, uint32_t n, u
                         (int)dtype);
     rad_env full = rad_env_or_default(env);
     size_t bytes = gemm_weight_bytes(dtype, n, k);
-    gemm_weight *w = rad_alloc(&full, sizeof *w);
+    gemm_weight *w = bytes ? rad_alloc(&full, sizeof *w) : NULL;
     if (!w) goto nomem;
     *w = (gemm_weight){.env = full,
                        .isa = isa ? isa : gemm_isa_find(NULL),
@@ -108,8 +122,10 @@ rad_status gemm_weight_create(const rad_env *env, rad_dtype dtype, uint32_t n, u
                        .num_panels = num_panels_of(n),
                        .depth = depth_of(dtype, k),
                        .bytes = bytes};
-    w->data = rad_alloc(&full, bytes);
+    w->data = full.alloc(full.user, bytes);
     if (!w->data) goto nomem;
+    ask_for_huge_pages(w->data, bytes);
+    memset(w->data, 0, bytes);
     *out = w;
     return RAD_OK;
 
@@ -136,12 +152,16 @@ uint32_t gemm_weight_k(const gemm_weight *w)
     return w->k;
 }
 
+static char *panel_start(const gemm_weight *w, uint32_t panel)
+{
+    return (char *)w->data + (size_t)panel * w->depth * step_bytes();
+}
+
 /* The first element of row n: f32 elements follow at GEMM_PANEL, pairs of bf16 at
  * 2 * GEMM_PANEL. */
 static void *row_start(const gemm_weight *w, uint32_t n)
 {
-    size_t panel = n / GEMM_PANEL, lane = n % GEMM_PANEL;
-    return (char *)w->data + panel * w->depth * step_bytes() + lane * 4;
+    return panel_start(w, n / GEMM_PANEL) + n % GEMM_PANEL * sizeof(float);
 }
 
 /* `count` <= PACK_ROWS rows that lie in one panel. k is the outer loop, so that
@@ -211,6 +231,7 @@ typedef struct gemm_job {
     uint32_t m;
     uint32_t num_blocks; /* of rows of x */
     uint32_t block_rows;
+    uint32_t num_threads;
     const char *in;           /* what the kernels read: x, or x rounded */
     size_t in_pitch, in_step; /* bytes per row, and per step of depth */
     size_t in_ld;             /* in_pitch in the kernels' unit */
@@ -231,44 +252,63 @@ static void round_unit(void *arg, uint32_t tile, uint32_t thread)
 
 /* The last panel when N is not a multiple of GEMM_PANEL: kernels write whole
  * panels, so they write beside `out`, and what belongs there is copied. */
-static void run_tail(gemm_kernel *kernel, uint32_t rows, uint32_t depth, const void *x, size_t ldx,
-                     const void *w, float *c, size_t ldc, bool fresh, uint32_t columns)
+static void run_tail(gemm_kernel *kernel, const gemm_tile *t, uint32_t columns)
 {
-    float tile[TAIL] = {0};
-    for (uint32_t r = 0; r < rows && !fresh; r++)
-        memcpy(tile + r * GEMM_PANEL, c + r * ldc, columns * sizeof *c);
-    kernel(rows, depth, x, ldx, w, tile, GEMM_PANEL, fresh);
-    for (uint32_t r = 0; r < rows; r++)
-        memcpy(c + r * ldc, tile + r * GEMM_PANEL, columns * sizeof *c);
+    float sums[TAIL] = {0};
+    for (uint32_t r = 0; r < t->rows && !t->fresh; r++)
+        memcpy(sums + r * GEMM_PANEL, t->c + r * t->ldc, columns * sizeof *sums);
+    gemm_tile beside = *t;
+    beside.c = sums;
+    beside.ldc = GEMM_PANEL;
+    kernel(&beside);
+    for (uint32_t r = 0; r < t->rows; r++)
+        memcpy(t->c + r * t->ldc, sums + r * GEMM_PANEL, columns * sizeof *sums);
 }
 
-static void gemm_unit(void *arg, uint32_t tile, uint32_t thread)
+/* One chunk of k of one panel for rows [begin, end): tiles of nearly equal height,
+ * since low ones have too few sums in flight. Each tile prefetches its share of the
+ * chunk that `next` points to. */
+static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end, uint32_t k,
+                      uint32_t depth, const char *next)
+{
+    const gemm_weight *w = job->w;
+    gemm_kernel *kernel = w->dtype == RAD_F32 ? w->isa->f32 : w->isa->bf16;
+    uint32_t columns = RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL);
+    uint32_t tiles = (end - begin + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS;
+    uint32_t low = (end - begin) / tiles, taller = (end - begin) % tiles;
+    gemm_tile t = {.depth = depth,
+                   .ldx = job->in_ld,
+                   .w = panel_start(w, panel) + k * step_bytes(),
+                   .ldc = job->ldo,
+                   .ahead_stride = step_bytes() / tiles,
+                   .fresh = k == 0 && !job->accumulate};
+    for (uint32_t tile = 0, i = begin; tile < tiles; tile++, i += t.rows) {
+        t.rows = low + (tile < taller);
+        t.x = job->in + i * job->in_pitch + k * job->in_step;
+        t.c = job->out + i * job->ldo + (size_t)panel * GEMM_PANEL;
+        t.ahead = next + (size_t)tile * depth * t.ahead_stride;
+        if (columns == GEMM_PANEL)
+            kernel(&t);
+        else
+            run_tail(kernel, &t, columns);
+    }
+}
+
+static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
 {
     const gemm_job *job = arg;
     const gemm_weight *w = job->w;
     (void)thread;
-    uint32_t panel = tile / job->num_blocks;
-    uint32_t begin = tile % job->num_blocks * job->block_rows;
+    uint32_t panel = unit / job->num_blocks;
+    uint32_t begin = unit % job->num_blocks * job->block_rows;
     uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
-    uint32_t columns = RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL);
-    gemm_kernel *kernel = w->dtype == RAD_F32 ? w->isa->f32 : w->isa->bf16;
-    const char *weight = row_start(w, panel * GEMM_PANEL);
-
-    /* A single tile of rows passes over the panel once: nothing to keep in L1. */
-    uint32_t chunk = end - begin <= GEMM_TILE_ROWS ? w->depth : CHUNK_STEPS;
-    for (uint32_t k = 0; k < w->depth; k += chunk) {
-        uint32_t depth = RAD_MIN(chunk, w->depth - k);
-        bool fresh = k == 0 && !job->accumulate;
-        for (uint32_t i = begin; i < end; i += GEMM_TILE_ROWS) {
-            uint32_t rows = RAD_MIN(GEMM_TILE_ROWS, end - i);
-            const char *x = job->in + i * job->in_pitch + k * job->in_step;
-            const char *panel_k = weight + k * step_bytes();
-            float *c = job->out + i * job->ldo + (size_t)panel * GEMM_PANEL;
-            if (columns == GEMM_PANEL)
-                kernel(rows, depth, x, job->in_ld, panel_k, c, job->ldo, fresh);
-            else
-                run_tail(kernel, rows, depth, x, job->in_ld, panel_k, c, job->ldo, fresh, columns);
-        }
+    for (uint32_t k = 0, depth; k < w->depth; k += depth) {
+        depth = RAD_MIN(CHUNK_STEPS, w->depth - k);
+        /* After this panel's last chunk: the panel that this thread will probably get. */
+        const char *next = k + depth < w->depth ? panel_start(w, panel) + (k + depth) * step_bytes()
+                                                : panel_start(w, RAD_MIN(panel + job->num_threads,
+                                                                         w->num_panels - 1));
+        run_chunk(job, panel, begin, end, k, depth, next);
     }
 }
 
@@ -276,8 +316,14 @@ void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, floa
               bool accumulate, compute_pool *pool, void *scratch)
 {
     if (m == 0) return;
-    gemm_job job = {
-        .w = w, .x = x, .ldx = ldx, .m = m, .out = out, .ldo = ldo, .accumulate = accumulate};
+    gemm_job job = {.w = w,
+                    .x = x,
+                    .ldx = ldx,
+                    .m = m,
+                    .out = out,
+                    .ldo = ldo,
+                    .accumulate = accumulate,
+                    .num_threads = compute_pool_num_threads(pool)};
     if (w->dtype == RAD_F32) {
         job.in = (const char *)x;
         job.in_pitch = ldx * sizeof *x;

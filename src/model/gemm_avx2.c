@@ -37,61 +37,60 @@ TILE void step(const uint32_t rows, __m256 sum[][2], const float *x, size_t ldx,
     }
 }
 
-TILE void column_f32(const uint32_t rows, uint32_t depth, const float *x, size_t ldx,
-                     const float *w, float *c, size_t ldc, bool fresh)
+TILE void column_f32(const uint32_t rows, const gemm_tile *t, uint32_t column)
 {
+    const float *x = t->x, *w = (const float *)t->w + column;
+    float *c = t->c + column;
     __m256 sum[GEMM_TILE_ROWS][2];
-    load_sums(rows, sum, c, ldc, fresh);
-    for (uint32_t k = 0; k < depth; k++, w += GEMM_PANEL)
-        step(rows, sum, x + k, ldx, _mm256_loadu_ps(w), _mm256_loadu_ps(w + 8));
-    store_sums(rows, sum, c, ldc);
+    load_sums(rows, sum, c, t->ldc, t->fresh);
+    for (uint32_t k = 0; k < t->depth; k++, w += GEMM_PANEL)
+        step(rows, sum, x + k, t->ldx, _mm256_loadu_ps(w), _mm256_loadu_ps(w + 8));
+    store_sums(rows, sum, c, t->ldc);
 }
 
-TILE void column_bf16(const uint32_t rows, uint32_t depth, const float *x, size_t ldx,
-                      const uint32_t *w, float *c, size_t ldc, bool fresh)
+TILE void column_bf16(const uint32_t rows, const gemm_tile *t, uint32_t column)
 {
+    const float *x = t->x;
+    const uint32_t *w = (const uint32_t *)t->w + column;
+    float *c = t->c + column;
     const __m256i high = _mm256_set1_epi32((int)0xffff0000);
     __m256 sum[GEMM_TILE_ROWS][2];
-    load_sums(rows, sum, c, ldc, fresh);
-    for (uint32_t k = 0; k < depth; k++, w += GEMM_PANEL) {
+    load_sums(rows, sum, c, t->ldc, t->fresh);
+    for (uint32_t k = 0; k < t->depth; k++, w += GEMM_PANEL) {
         __m256i pair0 = _mm256_loadu_si256((const __m256i *)w);
         __m256i pair1 = _mm256_loadu_si256((const __m256i *)(w + 8));
-        step(rows, sum, x + 2 * k, ldx, _mm256_castsi256_ps(_mm256_slli_epi32(pair0, 16)),
+        step(rows, sum, x + 2 * k, t->ldx, _mm256_castsi256_ps(_mm256_slli_epi32(pair0, 16)),
              _mm256_castsi256_ps(_mm256_slli_epi32(pair1, 16)));
-        step(rows, sum, x + 2 * k + 1, ldx, _mm256_castsi256_ps(_mm256_and_si256(pair0, high)),
+        step(rows, sum, x + 2 * k + 1, t->ldx, _mm256_castsi256_ps(_mm256_and_si256(pair0, high)),
              _mm256_castsi256_ps(_mm256_and_si256(pair1, high)));
     }
-    store_sums(rows, sum, c, ldc);
+    store_sums(rows, sum, c, t->ldc);
 }
 
-static void avx2_f32(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
-                     float *c, size_t ldc, bool fresh)
+static void avx2_f32(const gemm_tile *t)
 {
     for (uint32_t j = 0; j < GEMM_PANEL; j += COLUMN) {
-        const float *panel = (const float *)w + j;
-        switch (rows) {
-        case 1: column_f32(1, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        case 2: column_f32(2, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        case 3: column_f32(3, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        case 4: column_f32(4, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        case 5: column_f32(5, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        default: column_f32(6, depth, x, ldx, panel, c + j, ldc, fresh); break;
+        switch (t->rows) {
+        case 1: column_f32(1, t, j); break;
+        case 2: column_f32(2, t, j); break;
+        case 3: column_f32(3, t, j); break;
+        case 4: column_f32(4, t, j); break;
+        case 5: column_f32(5, t, j); break;
+        default: column_f32(6, t, j); break;
         }
     }
 }
 
-static void avx2_bf16(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
-                      float *c, size_t ldc, bool fresh)
+static void avx2_bf16(const gemm_tile *t)
 {
     for (uint32_t j = 0; j < GEMM_PANEL; j += COLUMN) {
-        const uint32_t *panel = (const uint32_t *)w + j;
-        switch (rows) {
-        case 1: column_bf16(1, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        case 2: column_bf16(2, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        case 3: column_bf16(3, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        case 4: column_bf16(4, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        case 5: column_bf16(5, depth, x, ldx, panel, c + j, ldc, fresh); break;
-        default: column_bf16(6, depth, x, ldx, panel, c + j, ldc, fresh); break;
+        switch (t->rows) {
+        case 1: column_bf16(1, t, j); break;
+        case 2: column_bf16(2, t, j); break;
+        case 3: column_bf16(3, t, j); break;
+        case 4: column_bf16(4, t, j); break;
+        case 5: column_bf16(5, t, j); break;
+        default: column_bf16(6, t, j); break;
         }
     }
 }

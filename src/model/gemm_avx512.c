@@ -5,38 +5,37 @@
 #if defined(__AVX512F__)
 #include "model/gemm_tile_avx512.h"
 
-TILE void tile_widened(const uint32_t rows, uint32_t depth, const float *x, size_t ldx,
-                       const uint32_t *w, float *c, size_t ldc, bool fresh)
+TILE void tile_widened(const uint32_t rows, const gemm_tile *t)
 {
+    const float *x = t->x;
     const __m512i high = _mm512_set1_epi32((int)0xffff0000);
     __m512 sum[GEMM_TILE_ROWS][VECTORS];
-    load_sums(rows, sum, c, ldc, fresh);
-    for (uint32_t k = 0; k < depth; k++, w += GEMM_PANEL) {
+    load_sums(rows, sum, t);
+    for (uint32_t k = 0; k < t->depth; k++) {
         __m512i pair[VECTORS];
         __m512 full[VECTORS];
-        load_weight(rows, pair, w);
+        load_weight(pair, t, k);
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++)
             full[v] = _mm512_castsi512_ps(_mm512_slli_epi32(pair[v], 16));
-        step_f32(rows, sum, x + 2 * k, ldx, full);
+        step_f32(rows, sum, x + 2 * k, t->ldx, full);
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++)
             full[v] = _mm512_castsi512_ps(_mm512_and_si512(pair[v], high));
-        step_f32(rows, sum, x + 2 * k + 1, ldx, full);
+        step_f32(rows, sum, x + 2 * k + 1, t->ldx, full);
     }
-    store_sums(rows, sum, c, ldc);
+    store_sums(rows, sum, t);
 }
 
-static void avx512_widened(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
-                           float *c, size_t ldc, bool fresh)
+static void avx512_widened(const gemm_tile *t)
 {
-    switch (rows) {
-    case 1: tile_widened(1, depth, x, ldx, w, c, ldc, fresh); break;
-    case 2: tile_widened(2, depth, x, ldx, w, c, ldc, fresh); break;
-    case 3: tile_widened(3, depth, x, ldx, w, c, ldc, fresh); break;
-    case 4: tile_widened(4, depth, x, ldx, w, c, ldc, fresh); break;
-    case 5: tile_widened(5, depth, x, ldx, w, c, ldc, fresh); break;
-    default: tile_widened(6, depth, x, ldx, w, c, ldc, fresh); break;
+    switch (t->rows) {
+    case 1: tile_widened(1, t); break;
+    case 2: tile_widened(2, t); break;
+    case 3: tile_widened(3, t); break;
+    case 4: tile_widened(4, t); break;
+    case 5: tile_widened(5, t); break;
+    default: tile_widened(6, t); break;
     }
 }
 

@@ -7,35 +7,34 @@
 #if defined(__AVX512BF16__)
 #include "model/gemm_tile_avx512.h"
 
-TILE void tile_bf16(const uint32_t rows, uint32_t depth, const uint32_t *x, size_t ldx,
-                    const uint32_t *w, float *c, size_t ldc, bool fresh)
+TILE void tile_bf16(const uint32_t rows, const gemm_tile *t)
 {
+    const uint32_t *x = t->x;
     __m512 sum[GEMM_TILE_ROWS][VECTORS];
-    load_sums(rows, sum, c, ldc, fresh);
-    for (uint32_t k = 0; k < depth; k++, w += GEMM_PANEL) {
+    load_sums(rows, sum, t);
+    for (uint32_t k = 0; k < t->depth; k++) {
         __m512i pair[VECTORS];
-        load_weight(rows, pair, w);
+        load_weight(pair, t, k);
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++) {
-            __m512bh one = (__m512bh)_mm512_set1_epi32((int)x[r * ldx + k]);
+            __m512bh one = (__m512bh)_mm512_set1_epi32((int)x[r * t->ldx + k]);
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++)
                 sum[r][v] = _mm512_dpbf16_ps(sum[r][v], one, (__m512bh)pair[v]);
         }
     }
-    store_sums(rows, sum, c, ldc);
+    store_sums(rows, sum, t);
 }
 
-static void avx512_bf16(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
-                        float *c, size_t ldc, bool fresh)
+static void avx512_bf16(const gemm_tile *t)
 {
-    switch (rows) {
-    case 1: tile_bf16(1, depth, x, ldx, w, c, ldc, fresh); break;
-    case 2: tile_bf16(2, depth, x, ldx, w, c, ldc, fresh); break;
-    case 3: tile_bf16(3, depth, x, ldx, w, c, ldc, fresh); break;
-    case 4: tile_bf16(4, depth, x, ldx, w, c, ldc, fresh); break;
-    case 5: tile_bf16(5, depth, x, ldx, w, c, ldc, fresh); break;
-    default: tile_bf16(6, depth, x, ldx, w, c, ldc, fresh); break;
+    switch (t->rows) {
+    case 1: tile_bf16(1, t); break;
+    case 2: tile_bf16(2, t); break;
+    case 3: tile_bf16(3, t); break;
+    case 4: tile_bf16(4, t); break;
+    case 5: tile_bf16(5, t); break;
+    default: tile_bf16(6, t); break;
     }
 }
 

@@ -12,12 +12,28 @@
 enum { GEMM_TILE_ROWS = 6 };
 
 /* c[r][0..GEMM_PANEL) += the products, r < rows; with `fresh` the sums start at 0
- * and c is not read. f32: `x` holds f32, `w` [depth][GEMM_PANEL] f32, one k a step.
- * bf16: `w` is [depth][GEMM_PANEL][2] bf16, two k a step, and `x` holds pairs of
- * bf16 or, when the ISA has no instruction for those (widens), pairs of f32 that
- * were rounded to bf16. ldx counts f32, or pairs of bf16; ldc counts f32. */
-typedef void gemm_kernel(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
-                         float *c, size_t ldc, bool fresh);
+ * and c is not read.
+ *
+ * f32: `x` holds f32, `w` is [depth][GEMM_PANEL] f32, one k a step. bf16: `w` is
+ * [depth][GEMM_PANEL][2] bf16, two k a step, and `x` holds pairs of bf16 or, when the
+ * ISA has no instruction for those (widens), pairs of f32 that were rounded to bf16.
+ * ldx counts f32, or pairs of bf16; ldc counts f32.
+ *
+ * Meanwhile the lines that come next may be prefetched: those of the 256 bytes at
+ * ahead + step * ahead_stride, at every step of depth. They need not exist. */
+typedef struct gemm_tile {
+    uint32_t rows, depth;
+    const void *x;
+    size_t ldx;
+    const void *w;
+    float *c;
+    size_t ldc;
+    const char *ahead;
+    size_t ahead_stride;
+    bool fresh;
+} gemm_tile;
+
+typedef void gemm_kernel(const gemm_tile *tile);
 
 struct gemm_isa {
     const char *name;

@@ -14,35 +14,33 @@ static void start(float *sum, const float *c, bool fresh)
         memcpy(sum, c, GEMM_PANEL * sizeof *sum);
 }
 
-static void scalar_f32(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
-                       float *c, size_t ldc, bool fresh)
+static void scalar_f32(const gemm_tile *t)
 {
-    for (uint32_t r = 0; r < rows; r++) {
-        const float *row = (const float *)x + r * ldx;
-        const float *panel = w;
+    for (uint32_t r = 0; r < t->rows; r++) {
+        const float *row = (const float *)t->x + r * t->ldx;
+        const float *panel = t->w;
         float sum[GEMM_PANEL];
-        start(sum, c + r * ldc, fresh);
-        for (uint32_t k = 0; k < depth; k++, panel += GEMM_PANEL)
+        start(sum, t->c + r * t->ldc, t->fresh);
+        for (uint32_t k = 0; k < t->depth; k++, panel += GEMM_PANEL)
             for (uint32_t j = 0; j < GEMM_PANEL; j++)
                 sum[j] = fmaf(row[k], panel[j], sum[j]);
-        memcpy(c + r * ldc, sum, sizeof sum);
+        memcpy(t->c + r * t->ldc, sum, sizeof sum);
     }
 }
 
-static void scalar_bf16(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
-                        float *c, size_t ldc, bool fresh)
+static void scalar_bf16(const gemm_tile *t)
 {
-    for (uint32_t r = 0; r < rows; r++) {
-        const float *row = (const float *)x + r * ldx;
-        const uint32_t *panel = w;
+    for (uint32_t r = 0; r < t->rows; r++) {
+        const float *row = (const float *)t->x + r * t->ldx;
+        const uint32_t *panel = t->w;
         float sum[GEMM_PANEL];
-        start(sum, c + r * ldc, fresh);
-        for (uint32_t k = 0; k < depth; k++, panel += GEMM_PANEL)
+        start(sum, t->c + r * t->ldc, t->fresh);
+        for (uint32_t k = 0; k < t->depth; k++, panel += GEMM_PANEL)
             for (uint32_t j = 0; j < GEMM_PANEL; j++) {
                 sum[j] = fmaf(row[2 * k], gemm_pair_low(panel[j]), sum[j]);
                 sum[j] = fmaf(row[2 * k + 1], gemm_pair_high(panel[j]), sum[j]);
             }
-        memcpy(c + r * ldc, sum, sizeof sum);
+        memcpy(t->c + r * t->ldc, sum, sizeof sum);
     }
 }
 

@@ -10,36 +10,37 @@
 
 #define TILE static inline __attribute__((always_inline))
 
-enum { VECTORS = GEMM_PANEL / 16, PREFETCH_BYTES = 4096 };
+enum { VECTORS = GEMM_PANEL / 16 };
 
-TILE void load_sums(const uint32_t rows, __m512 sum[][VECTORS], const float *c, size_t ldc,
-                    bool fresh)
+TILE void load_sums(const uint32_t rows, __m512 sum[][VECTORS], const gemm_tile *t)
 {
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++)
-            sum[r][v] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + r * ldc + 16 * v);
+            sum[r][v] = t->fresh ? _mm512_setzero_ps()
+                                 : _mm512_loadu_ps(t->c + r * t->ldc + 16 * v);
 }
 
-TILE void store_sums(const uint32_t rows, __m512 sum[][VECTORS], float *c, size_t ldc)
+TILE void store_sums(const uint32_t rows, __m512 sum[][VECTORS], const gemm_tile *t)
 {
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++)
-            _mm512_storeu_ps(c + r * ldc + 16 * v, sum[r][v]);
+            _mm512_storeu_ps(t->c + r * t->ldc + 16 * v, sum[r][v]);
 }
 
-/* One step's 256 bytes of the weight. With few rows memory is what bounds, and the
- * CPU's own prefetcher stops at page ends. */
-TILE void load_weight(const uint32_t rows, __m512i w[VECTORS], const void *panel)
+/* One step's 256 bytes of the weight. What comes next goes to the L2 cache: the L1
+ * cache is full of what is being worked on. */
+TILE void load_weight(__m512i w[VECTORS], const gemm_tile *t, uint32_t k)
 {
+    const char *here = (const char *)t->w + (size_t)k * VECTORS * 64;
+    const char *ahead = t->ahead + k * t->ahead_stride;
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
-        const char *line = (const char *)panel + 64 * v;
-        if (rows <= 2) _mm_prefetch(line + PREFETCH_BYTES, _MM_HINT_T0);
-        w[v] = _mm512_loadu_si512(line);
+        _mm_prefetch(ahead + 64 * v, _MM_HINT_T1);
+        w[v] = _mm512_loadu_si512(here + 64 * v);
     }
 }
 
@@ -55,33 +56,32 @@ TILE void step_f32(const uint32_t rows, __m512 sum[][VECTORS], const float *x, s
     }
 }
 
-TILE void tile_f32(const uint32_t rows, uint32_t depth, const float *x, size_t ldx, const float *w,
-                   float *c, size_t ldc, bool fresh)
+TILE void tile_f32(const uint32_t rows, const gemm_tile *t)
 {
+    const float *x = t->x;
     __m512 sum[GEMM_TILE_ROWS][VECTORS];
-    load_sums(rows, sum, c, ldc, fresh);
-    for (uint32_t k = 0; k < depth; k++, w += GEMM_PANEL) {
+    load_sums(rows, sum, t);
+    for (uint32_t k = 0; k < t->depth; k++) {
         __m512i bits[VECTORS];
         __m512 full[VECTORS];
-        load_weight(rows, bits, w);
+        load_weight(bits, t, k);
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++)
             full[v] = _mm512_castsi512_ps(bits[v]);
-        step_f32(rows, sum, x + k, ldx, full);
+        step_f32(rows, sum, x + k, t->ldx, full);
     }
-    store_sums(rows, sum, c, ldc);
+    store_sums(rows, sum, t);
 }
 
-static void avx512_f32(uint32_t rows, uint32_t depth, const void *x, size_t ldx, const void *w,
-                       float *c, size_t ldc, bool fresh)
+static void avx512_f32(const gemm_tile *t)
 {
-    switch (rows) {
-    case 1: tile_f32(1, depth, x, ldx, w, c, ldc, fresh); break;
-    case 2: tile_f32(2, depth, x, ldx, w, c, ldc, fresh); break;
-    case 3: tile_f32(3, depth, x, ldx, w, c, ldc, fresh); break;
-    case 4: tile_f32(4, depth, x, ldx, w, c, ldc, fresh); break;
-    case 5: tile_f32(5, depth, x, ldx, w, c, ldc, fresh); break;
-    default: tile_f32(6, depth, x, ldx, w, c, ldc, fresh); break;
+    switch (t->rows) {
+    case 1: tile_f32(1, t); break;
+    case 2: tile_f32(2, t); break;
+    case 3: tile_f32(3, t); break;
+    case 4: tile_f32(4, t); break;
+    case 5: tile_f32(5, t); break;
+    default: tile_f32(6, t); break;
     }
 }
 
