@@ -1,0 +1,219 @@
+/* test_runner_fake.c - the fake answers by the tokens alone, and any wrong slot shows. */
+#include "test.h"
+
+#include "model/runner_fake.h"
+
+enum { MOST = 200, PAGES = 300 };
+
+/* Rows, a KV pool and slots handed out in a scattered order. */
+typedef struct bench {
+    rad_req_to_token_pool *rows;
+    rad_token_to_kv_pool *kv;
+    runner *fake;
+    rad_slot next_slot;
+} bench;
+
+static bench bench_create(rad_dtype dtype, uint32_t fail_every)
+{
+    bench b = {.next_slot = 1};
+    runner_fake_params fake = {.vocab_size = 100, .fail_every = fail_every};
+    CHECK_OK(runner_fake_create(NULL, &fake, &b.fake, NULL));
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = 4, .row_tokens = MOST};
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &b.rows, NULL));
+    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
+                                      .num_pages = PAGES,
+                                      .page_size = 1,
+                                      .num_layers = b.fake->info.num_layers,
+                                      .num_kv_heads = b.fake->info.num_kv_heads,
+                                      .head_dim = b.fake->info.head_dim,
+                                      .v_head_dim = b.fake->info.v_head_dim,
+                                      .dtype = dtype};
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &b.kv, NULL));
+    return b;
+}
+
+static void bench_destroy(bench *b)
+{
+    runner_destroy(b->fake);
+    rad_token_to_kv_pool_destroy(b->kv);
+    rad_req_to_token_pool_destroy(b->rows);
+}
+
+/* 7 has no factor in common with 300: every slot once before any comes twice. */
+static rad_slot take_slot(bench *b)
+{
+    return (b->next_slot = (b->next_slot + 7) % PAGES) + 1;
+}
+
+/* One request's tokens [from, to) behind a prefix that is in the pool; the greedy
+ * token after the last. */
+static rad_status run(bench *b, rad_row row, const rad_token *tokens, uint32_t from, uint32_t to,
+                      rad_token *next)
+{
+    uint32_t positions[MOST], extend = to - from, start = 0, last = extend - 1;
+    rad_slot loc[MOST], *slots = rad_req_to_token_row(b->rows, row);
+    for (uint32_t i = 0; i < extend; i++) {
+        positions[i] = from + i;
+        loc[i] = slots[from + i] = take_slot(b);
+    }
+    forward_batch batch = {.num_reqs = 1,
+                           .num_tokens = extend,
+                           .input_ids = tokens + from,
+                           .positions = positions,
+                           .out_cache_loc = loc,
+                           .req_pool_indices = &row,
+                           .seq_lens = &to,
+                           .extend_prefix_lens = &from,
+                           .extend_seq_lens = &extend,
+                           .extend_start_loc = &start,
+                           .num_logits = 1,
+                           .logits_indices = &last,
+                           .req_to_token_pool = b->rows,
+                           .token_to_kv_pool = b->kv};
+    const float *logits;
+    rad_status status = runner_forward(b->fake, &batch, &logits, NULL);
+    if (status != RAD_OK) return status;
+    *next = 0;
+    for (uint32_t i = 1; i < b->fake->info.vocab_size; i++)
+        if (logits[i] > logits[*next]) *next = (rad_token)i;
+    return RAD_OK;
+}
+
+static void random_tokens(rad_token *tokens, uint32_t n, uint64_t *state)
+{
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = (rad_token)(test_random(state) % 100);
+}
+
+TEST(any_chunking_gives_the_oracles_token)
+{
+    uint64_t seed = test_seed(), state = seed;
+    for (int run_no = 0; run_no < 60; run_no++) {
+        bench b = bench_create(run_no % 2 ? RAD_BF16 : RAD_F32, 0);
+        rad_token tokens[MOST], next = -1;
+        uint32_t n = 1 + (uint32_t)(test_random(&state) % (MOST - 1));
+        random_tokens(tokens, n, &state);
+        for (uint32_t at = 0; at < n;) {
+            uint32_t end = at + 1 + (uint32_t)(test_random(&state) % (n - at));
+            CHECK_OK(run(&b, 2, tokens, at, end, &next));
+            CHECKF(next == runner_fake_next(100, tokens, end), "seed %llu, %u tokens\n",
+                   (unsigned long long)seed, end);
+            at = end;
+        }
+        bench_destroy(&b);
+    }
+}
+
+TEST(every_wrong_slot_of_a_row_changes_the_answer)
+{
+    uint64_t state = 5;
+    bench b = bench_create(RAD_F32, 0);
+    rad_token tokens[MOST], others[MOST], next;
+    random_tokens(tokens, 100, &state);
+    random_tokens(others, 100, &state);
+    CHECK_OK(run(&b, 1, tokens, 0, 50, &next));
+    CHECK_OK(run(&b, 3, others, 0, 50, &next));
+    rad_slot *row = rad_req_to_token_row(b.rows, 1), *other = rad_req_to_token_row(b.rows, 3);
+    const rad_token right = runner_fake_next(100, tokens, 51);
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < 50; i++) {
+        rad_slot keep = row[i];
+        row[i] = other[i]; /* another request's page */
+        CHECK_OK(run(&b, 1, tokens, 50, 51, &next));
+        same += next == right;
+        row[i] = 0; /* never written */
+        CHECK_OK(run(&b, 1, tokens, 50, 51, &next));
+        same += next == right;
+        row[i] = row[(i + 1) % 50]; /* its own, one off */
+        CHECK_OK(run(&b, 1, tokens, 50, 51, &next));
+        same += next == right;
+        row[i] = keep;
+    }
+    CHECKF(same < 10, "%u of 150 wrong rows gave the right token\n", same); /* 1.5 by chance */
+    CHECK_OK(run(&b, 1, tokens, 50, 51, &next));
+    CHECK(next == right);
+    bench_destroy(&b);
+}
+
+TEST(every_nth_forward_fails_when_asked)
+{
+    bench b = bench_create(RAD_F32, 3);
+    rad_token tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, next;
+    for (uint32_t i = 0; i < 9; i++)
+        CHECK(run(&b, 1, tokens, i, i + 1, &next) == ((i + 1) % 3 ? RAD_OK : RAD_E_IO));
+    bench_destroy(&b);
+}
+
+TEST(batches_that_do_not_fit_are_refused_in_words)
+{
+    bench b = bench_create(RAD_F32, 0);
+    rad_slot *slots = rad_req_to_token_row(b.rows, 1);
+    const rad_token ids[] = {5, 6, 7};
+    const uint32_t positions[] = {2, 3, 4}, two = 2, three = 3, five = 5, zero = 0, at[] = {0, 2};
+    const rad_slot loc[] = {13, 14, 15};
+    const rad_row row = 1;
+    for (rad_slot i = 0; i < 5; i++)
+        slots[i] = 11 + i;
+    const forward_batch good = {.num_reqs = 1,
+                                .num_tokens = 3,
+                                .input_ids = ids,
+                                .positions = positions,
+                                .out_cache_loc = loc,
+                                .req_pool_indices = &row,
+                                .seq_lens = &five,
+                                .extend_prefix_lens = &two,
+                                .extend_seq_lens = &three,
+                                .extend_start_loc = &zero,
+                                .num_logits = 2,
+                                .logits_indices = at,
+                                .req_to_token_pool = b.rows,
+                                .token_to_kv_pool = b.kv};
+    const float *logits;
+    rad_error err;
+    CHECK_OK(runner_forward(b.fake, &good, &logits, &err));
+
+#define REFUSED(want, ...)                                                                         \
+    do {                                                                                           \
+        forward_batch bad = good;                                                                  \
+        err.text[0] = 0;                                                                           \
+        __VA_ARGS__;                                                                               \
+        CHECK(runner_forward(b.fake, &bad, &logits, &err) == (want));                              \
+        CHECK(strlen(err.text) > 10);                                                              \
+    } while (0)
+    REFUSED(RAD_E_INVAL, bad.input_ids = ((rad_token[]){5, 100, 7}));
+    REFUSED(RAD_E_INVAL, bad.input_ids = ((rad_token[]){5, -1, 7}));
+    REFUSED(RAD_E_INVAL, bad.positions = ((uint32_t[]){2, 3, 5}));
+    REFUSED(RAD_E_INVAL, bad.out_cache_loc = ((rad_slot[]){13, 14, 16}));
+    REFUSED(RAD_E_INVAL, bad.seq_lens = &three);
+    REFUSED(RAD_E_INVAL, bad.extend_start_loc = &two);
+    REFUSED(RAD_E_INVAL, bad.num_tokens = 4);
+    REFUSED(RAD_E_INVAL, bad.num_tokens = 2);
+    REFUSED(RAD_E_INVAL, bad.num_reqs = 0);
+    REFUSED(RAD_E_INVAL, bad.req_pool_indices = &five);
+    REFUSED(RAD_E_INVAL, bad.logits_indices = ((uint32_t[]){0, 3}));
+    REFUSED(RAD_E_INVAL, bad.logits_indices = ((uint32_t[]){1, 1}));
+    REFUSED(RAD_E_INVAL, bad.token_to_kv_pool = NULL);
+    REFUSED(RAD_E_LIMIT, bad.num_logits = 257);
+    REFUSED(RAD_E_LIMIT, bad.extend_prefix_lens = ((uint32_t[]){9998});
+            bad.seq_lens = ((uint32_t[]){10001}));
+#undef REFUSED
+    slots[1] = PAGES + 1; /* outside of the pool */
+    CHECK(runner_forward(b.fake, &good, &logits, &err) == RAD_E_INVAL);
+    bench_destroy(&b);
+}
+
+TEST(create_survives_every_allocation_failing)
+{
+    runner *r = NULL;
+    for (long n = 0; !r; n++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, n);
+        rad_status status = runner_fake_create(&env, NULL, &r, NULL);
+        CHECK(status == (r ? RAD_OK : RAD_E_NOMEM));
+        runner_destroy(r);
+        CHECK(t.bytes == 0);
+    }
+}
+
+TEST_MAIN()
