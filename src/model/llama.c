@@ -1,0 +1,245 @@
+/* llama.c - embedding, layers, logits; see llama.h.
+ *
+ *     x = embed(ids)
+ *     per layer:   x += attn_output . attention(rope(norm(qkv . rms(x))))
+ *                  x += ffn_down . swiglu(gate_up . rms(x))
+ *     logits = output . rms(x)          (only rows that were asked for)
+ *
+ * Matrix products and attention parallelise themselves; what lies between works on
+ * rows, a few per tile. In the last layer everything behind attention is done for the
+ * rows with logits only: the others had to write their K/V and are done.
+ *
+ * Invariant (P1): each region maps a row to a row by operations that depend on that row
+ * alone, so batching, chunking and threads do not change a bit. */
+#include "model/llama.h"
+
+#include <math.h>
+
+enum { ROWS_PER_TILE = 4 };
+
+/* ---- memory ---- */
+
+/* Takes `count` rows of `size` bytes from an arena that is being measured or cut. Sums
+ * that do not fit in size_t stick at SIZE_MAX. */
+static size_t take(size_t *used, size_t count, size_t size)
+{
+    size_t bytes, end, at = *used;
+    if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, 63, &bytes) ||
+        __builtin_add_overflow(at, bytes & ~(size_t)63, &end))
+        end = SIZE_MAX;
+    *used = end;
+    return at;
+}
+
+static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_t max_logits)
+{
+    size_t most = gemm_scratch_bytes(w->output, max_logits);
+    const layer_weights *l = &w->layers[0]; /* all layers have one shape */
+    const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up, l->ffn_down};
+    for (size_t i = 0; i < RAD_COUNT(all); i++)
+        most = RAD_MAX(most, gemm_scratch_bytes(all[i], max_tokens));
+    return most;
+}
+
+rad_status llama_buffers_init(const rad_env *env, const model_weights *w, uint32_t max_tokens,
+                              uint32_t max_logits, llama_buffers *out, rad_error *err)
+{
+    const model_config *c = &w->config;
+    llama_buffers b = {.max_tokens = max_tokens, .max_logits = max_logits};
+    uint32_t attn_wide = RAD_MAX(config_qkv_dim(c), config_attn_dim(c));
+    b.wide_dim = RAD_MAX(attn_wide, 2 * c->ffn_dim);
+
+    const size_t f = sizeof(float);
+    size_t used = 0;
+    size_t x = take(&used, max_tokens, c->dim * f), norm = take(&used, max_tokens, c->dim * f);
+    size_t wide = take(&used, max_tokens, b.wide_dim * f);
+    size_t q = take(&used, max_tokens, config_q_dim(c) * f);
+    size_t k = take(&used, max_tokens, config_k_dim(c) * f);
+    size_t v = take(&used, max_tokens, config_v_dim(c) * f);
+    size_t rope = take(&used, max_tokens, 2 * c->rope_dim * f);
+    size_t logits = take(&used, max_logits, c->vocab_size * f);
+    size_t scratch = take(&used, 1, scratch_bytes(w, max_tokens, max_logits));
+    size_t freqs = take(&used, c->rope_dim / 2, sizeof(double));
+
+    /* Not rad_alloc: everything is written before it is read, and pages that no batch
+     * is large enough for are never touched. */
+    b.bytes = used;
+    b.memory = used == SIZE_MAX ? NULL : env->alloc(env->user, used);
+    if (!b.memory)
+        return rad_fail(err, RAD_E_NOMEM,
+                        "model: no memory for batches of %u tokens and %u logits (%zu bytes)",
+                        max_tokens, max_logits, used);
+    char *base = b.memory;
+    b.x = (float *)(base + x);
+    b.norm = (float *)(base + norm);
+    b.wide = (float *)(base + wide);
+    b.q = (float *)(base + q);
+    b.k = (float *)(base + k);
+    b.v = (float *)(base + v);
+    b.rope = (float *)(base + rope);
+    b.logits = (float *)(base + logits);
+    b.gemm_scratch = base + scratch;
+    b.freqs = (double *)(base + freqs);
+    rope_freqs(b.freqs, c->rope_base, c->rope_dim);
+    *out = b;
+    return RAD_OK;
+}
+
+void llama_buffers_fini(const rad_env *env, llama_buffers *b)
+{
+    rad_free(env, b->memory, b->bytes);
+    *b = (llama_buffers){0};
+}
+
+/* ---- regions over rows ---- */
+
+typedef struct step {
+    const llama *m;
+    const model_config *c;
+    const llama_buffers *b;
+    const forward_batch *batch;
+    const layer_weights *layer;
+    const float *norm_weight;
+    uint32_t rows;
+    void (*row)(const struct step *s, uint32_t row);
+} step;
+
+static void rows_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    (void)thread;
+    const step *s = arg;
+    uint32_t first = tile * ROWS_PER_TILE, end = RAD_MIN(first + ROWS_PER_TILE, s->rows);
+    for (uint32_t i = first; i < end; i++)
+        s->row(s, i);
+}
+
+static void for_rows(step *s, void (*row)(const step *, uint32_t))
+{
+    s->row = row;
+    compute_pool_run(s->m->pool, (s->rows + ROWS_PER_TILE - 1) / ROWS_PER_TILE, rows_tile, s);
+}
+
+static void embed_row(const step *s, uint32_t i)
+{
+    const model_config *c = s->c;
+    model_weights_embed(s->m->weights, s->batch->input_ids[i], s->b->x + (size_t)i * c->dim);
+    rope_fill(c->arch->rope, s->b->rope + (size_t)i * 2 * c->rope_dim, s->batch->positions[i],
+              s->b->freqs, c->rope_dim);
+}
+
+static void norm_row(const step *s, uint32_t i)
+{
+    size_t at = (size_t)i * s->c->dim;
+    s->m->ops->rms_norm(s->b->norm + at, s->b->x + at, s->norm_weight, s->c->dim, s->c->rms_eps);
+}
+
+/* Heads of q or k: out of the stack, normed if the family says so, rotated. */
+static void place_heads(const step *s, uint32_t i, const float *from, float *to, uint32_t heads,
+                        const float *weight)
+{
+    const model_config *c = s->c;
+    const float *table = s->b->rope + (size_t)i * 2 * c->rope_dim;
+    for (uint32_t h = 0; h < heads; h++, from += c->head_dim, to += c->head_dim) {
+        if (weight)
+            s->m->ops->rms_norm(to, from, weight, c->head_dim, c->rms_eps);
+        else
+            memcpy(to, from, c->head_dim * sizeof *to);
+        s->m->ops->rope(c->arch->rope, to, table, c->rope_dim);
+    }
+}
+
+static void qkv_row(const step *s, uint32_t i)
+{
+    const model_config *c = s->c;
+    const llama_buffers *b = s->b;
+    uint32_t q_dim = config_q_dim(c), k_dim = config_k_dim(c), v_dim = config_v_dim(c);
+    const float *qkv = b->wide + (size_t)i * config_qkv_dim(c);
+    place_heads(s, i, qkv, b->q + (size_t)i * q_dim, c->num_heads, s->layer->q_norm);
+    place_heads(s, i, qkv + q_dim, b->k + (size_t)i * k_dim, c->num_kv_heads, s->layer->k_norm);
+    memcpy(b->v + (size_t)i * v_dim, qkv + q_dim + k_dim, v_dim * sizeof *qkv);
+}
+
+static void swiglu_row(const step *s, uint32_t i)
+{
+    float *gate = s->b->wide + (size_t)i * 2 * s->c->ffn_dim;
+    s->m->ops->swiglu(gate, gate + s->c->ffn_dim, s->c->ffn_dim);
+}
+
+/* ---- the pass ---- */
+
+static void gemm(const step *s, const gemm_weight *w, const float *x, size_t ldx, float *out,
+                 bool accumulate)
+{
+    gemm_run(w, x, ldx, s->rows, out, gemm_weight_n(w), accumulate, s->m->pool, s->b->gemm_scratch);
+}
+
+static void norm(step *s, const float *weight)
+{
+    s->norm_weight = weight;
+    for_rows(s, norm_row);
+}
+
+static rad_status attend(step *s, uint32_t layer, rad_error *err)
+{
+    const model_config *c = s->c;
+    const llama_buffers *b = s->b;
+    const radix_attention attention = {.layer_id = layer,
+                                       .num_heads = c->num_heads,
+                                       .num_kv_heads = c->num_kv_heads,
+                                       .head_dim = c->head_dim,
+                                       .v_head_dim = c->v_head_dim,
+                                       .scaling = 1.0f / sqrtf((float)c->head_dim),
+                                       .sliding_window = -1};
+    norm(s, s->layer->attn_norm);
+    gemm(s, s->layer->qkv, b->norm, c->dim, b->wide, false);
+    for_rows(s, qkv_row);
+    return radix_attention_forward(&attention, s->m->attn, s->batch, b->q, b->k, b->v, 1, b->wide,
+                                   s->m->pool, err);
+}
+
+/* Moves the rows that want logits to the front; indices ascend, so nothing is
+ * overwritten before it has moved. */
+static void keep_logits_rows(step *s)
+{
+    const model_config *c = s->c;
+    size_t dim = c->dim, attn_dim = config_attn_dim(c);
+    for (uint32_t i = 0; i < s->batch->num_logits; i++) {
+        size_t from = s->batch->logits_indices[i];
+        if (from == i) continue;
+        memcpy(s->b->x + i * dim, s->b->x + from * dim, dim * sizeof(float));
+        memcpy(s->b->wide + i * attn_dim, s->b->wide + from * attn_dim, attn_dim * sizeof(float));
+    }
+    s->rows = s->batch->num_logits;
+}
+
+static void feed_forward(step *s)
+{
+    const model_config *c = s->c;
+    const llama_buffers *b = s->b;
+    gemm(s, s->layer->attn_output, b->wide, config_attn_dim(c), b->x, true);
+    norm(s, s->layer->ffn_norm);
+    gemm(s, s->layer->gate_up, b->norm, c->dim, b->wide, false);
+    for_rows(s, swiglu_row);
+    gemm(s, s->layer->ffn_down, b->wide, 2 * (size_t)c->ffn_dim, b->x, true);
+}
+
+rad_status llama_forward(const llama *model, const forward_batch *batch, rad_error *err)
+{
+    const model_weights *w = model->weights;
+    const model_config *c = &w->config;
+    step s = {.m = model, .c = c, .b = model->buffers, .batch = batch, .rows = batch->num_tokens};
+    if (!s.rows) return RAD_OK;
+
+    for_rows(&s, embed_row);
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        s.layer = &w->layers[i];
+        rad_status status = attend(&s, i, err);
+        if (status != RAD_OK) return status;
+        if (i + 1 == c->num_layers) keep_logits_rows(&s);
+        if (!s.rows) return RAD_OK;
+        feed_forward(&s);
+    }
+    norm(&s, w->output_norm);
+    gemm(&s, w->output, s.b->norm, c->dim, s.b->logits, false);
+    return RAD_OK;
+}

@@ -1,0 +1,51 @@
+/* llama.h - one forward pass for the Llama family.
+ *
+ * Where its members differ (which pairs RoPE rotates, q/k norms, tied output) the
+ * table in config.c says so. */
+#ifndef MODEL_LLAMA_H
+#define MODEL_LLAMA_H
+
+#include "attn/attn_backend.h"
+#include "model/ops.h"
+#include "model/weights.h"
+
+/* Memory of a step, allocated once for max_tokens. Per token, in floats:
+ *
+ *     x    | norm | wide: qkv, then attention's output, then gate|up | q | k | v | rope */
+typedef struct llama_buffers {
+    uint32_t max_tokens;
+    uint32_t max_logits; /* <= max_tokens */
+    uint32_t wide_dim;
+    float *x;      /* [max_tokens][dim] the residual stream */
+    float *norm;   /* [max_tokens][dim] */
+    float *wide;   /* [max_tokens][wide_dim] */
+    float *q;      /* [max_tokens][q_dim] */
+    float *k;      /* [max_tokens][k_dim] */
+    float *v;      /* [max_tokens][v_dim] */
+    float *rope;   /* [max_tokens][2 * rope_dim] */
+    float *logits; /* [max_logits][vocab_size] */
+    void *gemm_scratch;
+    double *freqs; /* [rope_dim / 2] */
+    void *memory;  /* all of the above */
+    size_t bytes;
+} llama_buffers;
+
+/* One allocation; RAD_E_NOMEM with the bytes that were wanted. */
+rad_status llama_buffers_init(const rad_env *env, const model_weights *weights, uint32_t max_tokens,
+                              uint32_t max_logits, llama_buffers *out, rad_error *err);
+void llama_buffers_fini(const rad_env *env, llama_buffers *buffers);
+
+typedef struct llama {
+    const model_weights *weights;
+    llama_buffers *buffers;
+    const model_ops *ops;
+    const attn_backend *attn;
+    compute_pool *pool; /* may be NULL */
+} llama;
+
+/* Runs a batch that batch_check has let through; the logits of its logits_indices are
+ * in buffers->logits afterwards. Fails only when the attention layer refuses the pool.
+ * A row's numbers do not depend on the other rows (P1). */
+rad_status llama_forward(const llama *model, const forward_batch *batch, rad_error *err);
+
+#endif

@@ -1,0 +1,100 @@
+/* model_runner.c - config, weights and buffers put together behind runner.h.
+ *
+ * Everything is allocated in create; forward allocates nothing and looks over the
+ * batch before it computes. One thread calls it. */
+#include "model/model_runner.h"
+#include "model/batch_check.h"
+#include "model/llama.h"
+
+typedef struct model_runner {
+    runner base;
+    rad_env env;
+    model_weights weights;
+    llama_buffers buffers;
+    llama llama;
+} model_runner;
+
+static rad_status model_forward(runner *self, const forward_batch *batch, const float **logits,
+                                rad_error *err)
+{
+    model_runner *r = (model_runner *)self;
+    rad_status status =
+        batch_check(&self->info, batch, r->buffers.max_tokens, r->buffers.max_logits, err);
+    if (status != RAD_OK) return status;
+    status = llama_forward(&r->llama, batch, err);
+    if (status == RAD_OK) *logits = r->buffers.logits;
+    return status;
+}
+
+static void model_destroy(runner *self)
+{
+    model_runner *r = (model_runner *)self;
+    rad_env env = r->env;
+    llama_buffers_fini(&env, &r->buffers);
+    model_weights_fini(&env, &r->weights);
+    rad_free(&env, r, sizeof *r);
+}
+
+static const runner_ops model_ops_table = {.forward = model_forward, .destroy = model_destroy};
+
+static runner_info info_of(const model_config *c, rad_dtype dtype)
+{
+    return (runner_info){.vocab_size = c->vocab_size,
+                         .context_length = c->context_length,
+                         .num_layers = c->num_layers,
+                         .num_kv_heads = c->num_kv_heads,
+                         .head_dim = c->head_dim,
+                         .v_head_dim = c->v_head_dim,
+                         .kv_dtype = dtype};
+}
+
+static rad_status load(model_runner *r, const gguf_file *file, const model_runner_params *p,
+                       rad_error *err)
+{
+    model_config config;
+    rad_status status = model_config_read(file, &config, err);
+    if (status != RAD_OK) return status;
+    const weights_loader loader = {p->pool, p->progress, p->progress_user};
+    status = model_weights_load(&r->env, file, &config, p->dtype, &loader, &r->weights, err);
+    if (status != RAD_OK) return status;
+
+    uint32_t max_tokens = p->max_batch_tokens ? p->max_batch_tokens : 2048;
+    uint32_t max_logits = p->max_batch_logits ? p->max_batch_logits : 256;
+    status = llama_buffers_init(&r->env, &r->weights, max_tokens, RAD_MIN(max_logits, max_tokens),
+                                &r->buffers, err);
+    if (status != RAD_OK) return status;
+    r->base.info = info_of(&config, p->dtype);
+    r->llama = (llama){.weights = &r->weights,
+                       .buffers = &r->buffers,
+                       .ops = model_ops_find(NULL),
+                       .attn = p->attn ? p->attn : attn_cpu(NULL),
+                       .pool = p->pool};
+    return RAD_OK;
+}
+
+rad_status model_runner_create(const rad_env *env, const gguf_file *file,
+                               const model_runner_params *params, runner **out, rad_error *err)
+{
+    *out = NULL;
+    if (params->dtype != RAD_F32 && params->dtype != RAD_BF16)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "model: dtype %d, supported are f32 and bf16",
+                        (int)params->dtype);
+    rad_env full = rad_env_or_default(env);
+    model_runner *r = rad_alloc(&full, sizeof *r);
+    if (!r) return rad_fail(err, RAD_E_NOMEM, "model: no memory");
+    r->env = full;
+    r->base.ops = &model_ops_table;
+
+    rad_status status = load(r, file, params, err);
+    if (status != RAD_OK) {
+        model_destroy(&r->base);
+        return status;
+    }
+    rad_log(&full, RAD_LOG_INFO,
+            "model: %s, %u layers, %llu MB of weights (%s), %zu MB for batches of %u tokens",
+            r->weights.config.arch->name, r->weights.config.num_layers,
+            (unsigned long long)(r->weights.bytes >> 20), params->dtype == RAD_F32 ? "f32" : "bf16",
+            r->buffers.bytes >> 20, r->buffers.max_tokens);
+    *out = &r->base;
+    return RAD_OK;
+}

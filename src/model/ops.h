@@ -1,0 +1,38 @@
+/* ops.h - the arithmetic between the matrix products, one row at a time.
+ *
+ * Promise P1: every function reads one row and writes one row, in a fixed order of
+ * operations; so a row's bits depend on that row alone. They are even the same on
+ * every instruction set: sums run in 16 interleaved lanes that are added in one
+ * order, and products are not fused. Rows may be done by different threads. */
+#ifndef MODEL_OPS_H
+#define MODEL_OPS_H
+
+#include "model/config.h"
+
+typedef struct model_ops {
+    const char *name; /* "avx512", "avx2", "portable" */
+
+    /* out = x / sqrt(mean(x^2) + eps) * weight. out may be x. */
+    void (*rms_norm)(float *out, const float *x, const float *weight, uint32_t n, float eps);
+
+    /* gate = silu(gate) * up, with silu(g) = g / (1 + e^-g). */
+    void (*swiglu)(float *gate, const float *up, uint32_t n);
+
+    /* Rotates the first rope_dim elements of a head in place; table from rope_fill. */
+    void (*rope)(rope_kind kind, float *head, const float *table, uint32_t rope_dim);
+} model_ops;
+
+/* The kernels of "avx512", "avx2", "portable", or NULL for the best that this CPU has.
+ * NULL when the CPU lacks it or the name is unknown. */
+const model_ops *model_ops_find(const char *isa);
+
+/* The angles of one position, shared by all heads and layers: table holds rope_dim
+ * cosines and rope_dim sines in the order in which `kind` wants them. Computed in
+ * double, so late positions are as exact as early ones. freqs from rope_freqs. */
+void rope_fill(rope_kind kind, float *table, uint32_t position, const double *freqs,
+               uint32_t rope_dim);
+
+/* freqs[i] = base^(-2i / rope_dim), i < rope_dim / 2 */
+void rope_freqs(double *freqs, float base, uint32_t rope_dim);
+
+#endif

@@ -1,0 +1,9 @@
+/* ops_avx2.c - the kernels of ops_kernels.h for AVX2. */
+#if defined(__x86_64__)
+#include "model/ops_isa.h"
+#include "model/ops_kernels.h"
+
+const model_ops model_ops_avx2 = {"avx2", ops_rms_norm, ops_swiglu, ops_rope};
+#else
+typedef int no_avx2_here;
+#endif

@@ -1,0 +1,163 @@
+/* ops_kernels.h - the kernels of ops.h, written once for every instruction set.
+ *
+ * ops.c, ops_avx2.c and ops_avx512.c include this file and are compiled for their
+ * instruction set. All of it is vectors of 16
+ * floats, which the compiler splits as far as it must. Every lane does the same
+ * unfused operations everywhere (the build sets -ffp-contract=off), so all tables
+ * give equal bits; test_ops holds that. A row's tail is padded with zeros in a
+ * vector of its own instead of being another code path with another rounding. */
+#include "model/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Vectors are passed between inlined functions of one file only: no ABI is involved. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+enum { LANES = 16 };
+typedef float vec __attribute__((vector_size(LANES * 4)));
+typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
+
+static inline vec load(const float *p)
+{
+    vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void store(float *p, vec v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static inline vec load_part(const float *p, uint32_t n)
+{
+    vec v = {0};
+    memcpy(&v, p, n * sizeof *p);
+    return v;
+}
+
+static inline void store_part(float *p, vec v, uint32_t n)
+{
+    memcpy(p, &v, n * sizeof *p);
+}
+
+/* Always the same tree: halves, quarters, ... */
+static inline float add_lanes(vec v)
+{
+    float lane[LANES];
+    memcpy(lane, &v, sizeof lane);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+static void ops_rms_norm(float *out, const float *x, const float *weight, uint32_t n, float eps)
+{
+    vec sum = {0};
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vec v = load(x + i);
+        sum += v * v;
+    }
+    if (i < n) {
+        vec v = load_part(x + i, n - i);
+        sum += v * v;
+    }
+    vec scale = (vec){0} + 1.0f / sqrtf(add_lanes(sum) / (float)n + eps);
+    for (i = 0; i + LANES <= n; i += LANES)
+        store(out + i, load(x + i) * scale * load(weight + i));
+    if (i < n)
+        store_part(out + i, load_part(x + i, n - i) * scale * load_part(weight + i, n - i), n - i);
+}
+
+static inline vec select(ivec mask, vec yes, vec no)
+{
+    return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
+}
+
+/* e^x within 2 units in the last place for |x| < 87; clamped outside. x = k ln 2 + r
+ * with |r| <= ln 2 / 2, then the Taylor series of e^r (the first term left out is
+ * below 6e-9) times 2^k. NaN stays NaN. */
+static inline vec exp_vec(vec x)
+{
+    const vec one = (vec){0} + 1.0f;
+    vec clamped = select(x > 87.0f, one * 87.0f, x);
+    clamped = select(clamped < -87.0f, one * -87.0f, clamped);
+
+    const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    vec k = clamped * 1.44269504f + round_magic;
+    ivec whole = (ivec)k - (ivec)(one * round_magic);
+    k -= round_magic;
+    vec r = clamped - k * 0.693359375f; /* few bits: the product is exact */
+    r -= k * -2.12194440e-4f;           /* the rest of ln 2 */
+
+    vec p = one * (1.0f / 5040);
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return p * (vec)((whole + 127) << 23);
+}
+
+static inline vec swiglu_vec(vec gate, vec up)
+{
+    return gate / (exp_vec(-gate) + 1.0f) * up;
+}
+
+static void ops_swiglu(float *gate, const float *up, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(gate + i, swiglu_vec(load(gate + i), load(up + i)));
+    if (i < n)
+        store_part(gate + i, swiglu_vec(load_part(gate + i, n - i), load_part(up + i, n - i)),
+                   n - i);
+}
+
+/* (a, b) -> (a cos - b sin, b cos + a sin), with a in the front half. */
+static void rope_neox(float *head, const float *cosine, const float *sine, uint32_t half)
+{
+    float *back = head + half;
+    uint32_t i = 0;
+    for (; i + LANES <= half; i += LANES) {
+        vec a = load(head + i), b = load(back + i), c = load(cosine + i), s = load(sine + i);
+        store(head + i, a * c - b * s);
+        store(back + i, b * c + a * s);
+    }
+    for (; i < half; i++) {
+        float a = head[i], b = back[i];
+        head[i] = a * cosine[i] - b * sine[i];
+        back[i] = b * cosine[i] + a * sine[i];
+    }
+}
+
+/* The same with a and b side by side. Each cosine stands twice in its table, and each
+ * sine with both signs, so that a pair is a swap, two products and a sum. */
+static void rope_interleaved(float *head, const float *cosine, const float *sine, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vec v = load(head + i);
+        vec swapped =
+            __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+        store(head + i, v * load(cosine + i) + swapped * load(sine + i));
+    }
+    for (; i < n; i += 2) {
+        float a = head[i], b = head[i + 1];
+        head[i] = a * cosine[i] + b * sine[i];
+        head[i + 1] = b * cosine[i + 1] + a * sine[i + 1];
+    }
+}
+
+static void ops_rope(rope_kind kind, float *head, const float *table, uint32_t rope_dim)
+{
+    if (kind == ROPE_NEOX)
+        rope_neox(head, table, table + rope_dim, rope_dim / 2);
+    else
+        rope_interleaved(head, table, table + rope_dim, rope_dim);
+}

@@ -1,0 +1,23 @@
+/* tensor_rows.h - a GGUF tensor as rows of f32, whatever its type is. */
+#ifndef MODEL_TENSOR_ROWS_H
+#define MODEL_TENSOR_ROWS_H
+
+#include "gguf/gguf.h"
+
+#include <radish/status.h>
+#include <stdbool.h>
+
+/* The tensor `name` with `rows` rows of `cols` (rows 0: a vector). RAD_E_FORMAT when it
+ * is missing or has another shape, RAD_E_UNSUPPORTED for a type other than F32, F16,
+ * BF16 and Q8_0, both with the name in words. */
+rad_status tensor_find(const gguf_file *file, const char *name, uint64_t rows, uint64_t cols,
+                       const gguf_tensor **out, rad_error *err);
+
+/* Converts row `row` to dims[0] floats; exact for every type. The tensor must come
+ * from tensor_find. Data need not be aligned. */
+void tensor_row(const gguf_tensor *tensor, uint64_t row, float *out);
+
+/* The conversions, for tests. */
+float f16_to_f32(uint16_t bits);
+
+#endif

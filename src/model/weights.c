@@ -1,0 +1,316 @@
+/* weights.c - see weights.h.
+ *
+ * Each weight is loaded on its own: find its tensors, compare their shapes with the
+ * config, and only then allocate. A tensor that was found lies in the file with all its
+ * bytes, so what is allocated is bounded by the file's size (times 4 at most: Q8_0
+ * to f32), whatever the metadata claims.
+ *
+ * Rows are converted in panels of GEMM_PANEL, one tile each, in a scratch
+ * buffer per thread:   file (any type) -> f32 panel -> packed dtype */
+#include "model/weights.h"
+#include "model/tensor_rows.h"
+
+#include <stdio.h>
+
+enum { MOST_PARTS = 3 };
+
+typedef struct part { /* a tensor, or its share of a stacked weight */
+    const char *name;
+    uint32_t rows;
+    const gguf_tensor *tensor;
+} part;
+
+typedef struct load {
+    const rad_env *env;
+    const gguf_file *file;
+    const weights_loader *loader;
+    model_weights *w;
+    rad_error *err;
+    uint64_t done, total; /* bytes of tensors */
+    float *panels;        /* [num_threads][GEMM_PANEL][widest] */
+    size_t panels_bytes;
+    size_t panel_floats;
+} load;
+
+static void report(load *l, const gguf_tensor *t)
+{
+    l->done += t->bytes;
+    if (l->loader->progress) l->loader->progress(l->loader->progress_user, l->done, l->total);
+}
+
+/* A name within a layer: "blk.3.attn_q.weight". */
+typedef struct tensor_name {
+    char text[64];
+} tensor_name;
+
+static tensor_name blk(uint32_t layer, const char *name)
+{
+    tensor_name n;
+    snprintf(n.text, sizeof n.text, "blk.%u.%s.weight", layer, name);
+    return n;
+}
+
+static rad_status load_vector(load *l, const char *name, uint32_t n, float **out)
+{
+    const gguf_tensor *t;
+    rad_status status = tensor_find(l->file, name, 0, n, &t, l->err);
+    if (status != RAD_OK) return status;
+    *out = rad_alloc(l->env, n * sizeof **out);
+    if (!*out)
+        return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %s (%zu bytes)", name,
+                        n * sizeof **out);
+    l->w->bytes += n * sizeof **out;
+    tensor_row(t, 0, *out);
+    report(l, t);
+    return RAD_OK;
+}
+
+typedef struct pack_job {
+    load *l;
+    gemm_weight *weight;
+    const part *parts;
+    uint32_t num_parts;
+    uint32_t num_rows;
+} pack_job;
+
+/* Rows [tile * GEMM_PANEL, ...) of the stack, which may come from several parts. */
+static void pack_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const pack_job *job = arg;
+    float *panel = job->l->panels + thread * job->l->panel_floats;
+    uint32_t k = gemm_weight_k(job->weight), first = tile * GEMM_PANEL;
+    uint32_t count = RAD_MIN((uint32_t)GEMM_PANEL, job->num_rows - first);
+    const part *p = job->parts;
+    uint32_t row = first;
+    while (row >= p->rows)
+        row -= p++->rows;
+    for (uint32_t i = 0; i < count; i++) {
+        tensor_row(p->tensor, row, panel + (size_t)i * k);
+        if (++row == p->rows) p++, row = 0;
+    }
+    gemm_weight_set_rows(job->weight, first, count, panel, k);
+}
+
+/* Stacks the parts, each with `cols` columns, into one packed weight. */
+static rad_status load_matrix(load *l, part *parts, uint32_t num_parts, uint32_t cols,
+                              gemm_weight **out)
+{
+    pack_job job = {.l = l, .parts = parts, .num_parts = num_parts};
+    for (uint32_t i = 0; i < num_parts; i++) {
+        rad_status status =
+            tensor_find(l->file, parts[i].name, parts[i].rows, cols, &parts[i].tensor, l->err);
+        if (status != RAD_OK) return status;
+        job.num_rows += parts[i].rows;
+    }
+    rad_status status =
+        gemm_weight_create(l->env, l->w->dtype, job.num_rows, cols, NULL, out, l->err);
+    if (status != RAD_OK) return status;
+    l->w->bytes += gemm_weight_bytes(l->w->dtype, job.num_rows, cols);
+    job.weight = *out;
+    compute_pool_run(l->loader->pool, (job.num_rows + GEMM_PANEL - 1) / GEMM_PANEL, pack_tile,
+                     &job);
+    for (uint32_t i = 0; i < num_parts; i++)
+        report(l, parts[i].tensor);
+    return RAD_OK;
+}
+
+static uint16_t bf16_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (value != value) return (uint16_t)(bits >> 16) | 0x40; /* a NaN stays one */
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+typedef struct embd_job {
+    load *l;
+    const gguf_tensor *tensor;
+} embd_job;
+
+static void embd_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const embd_job *job = arg;
+    model_weights *w = job->l->w;
+    float *row = job->l->panels + thread * job->l->panel_floats;
+    uint32_t dim = w->config.dim, first = tile * GEMM_PANEL;
+    uint32_t end = RAD_MIN(first + GEMM_PANEL, w->config.vocab_size);
+    for (uint32_t id = first; id < end; id++) {
+        if (w->dtype == RAD_F32) {
+            tensor_row(job->tensor, id, (float *)w->token_embd + (size_t)id * dim);
+            continue;
+        }
+        tensor_row(job->tensor, id, row);
+        uint16_t *out = (uint16_t *)w->token_embd + (size_t)id * dim;
+        for (uint32_t i = 0; i < dim; i++)
+            out[i] = bf16_of(row[i]);
+    }
+}
+
+static rad_status load_embedding(load *l)
+{
+    model_weights *w = l->w;
+    const model_config *c = &w->config;
+    if (c->tied) {
+        part both = {"token_embd.weight", c->vocab_size, NULL};
+        return load_matrix(l, &both, 1, c->dim, &w->output);
+    }
+    part output = {"output.weight", c->vocab_size, NULL};
+    rad_status status = load_matrix(l, &output, 1, c->dim, &w->output);
+    if (status != RAD_OK) return status;
+
+    embd_job job = {.l = l};
+    status = tensor_find(l->file, "token_embd.weight", c->vocab_size, c->dim, &job.tensor, l->err);
+    if (status != RAD_OK) return status;
+    w->token_embd_bytes =
+        rad_mul(rad_mul(c->vocab_size, c->dim), w->dtype == RAD_F32 ? sizeof(float) : 2);
+    w->token_embd = rad_alloc(l->env, w->token_embd_bytes);
+    if (!w->token_embd)
+        return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for token_embd.weight (%zu bytes)",
+                        w->token_embd_bytes);
+    w->bytes += w->token_embd_bytes;
+    compute_pool_run(l->loader->pool, (c->vocab_size + GEMM_PANEL - 1) / GEMM_PANEL, embd_tile,
+                     &job);
+    report(l, job.tensor);
+    return RAD_OK;
+}
+
+static rad_status load_layer(load *l, uint32_t i)
+{
+    const model_config *c = &l->w->config;
+    layer_weights *w = &l->w->layers[i];
+    tensor_name q = blk(i, "attn_q"), k = blk(i, "attn_k"), v = blk(i, "attn_v"),
+                out = blk(i, "attn_output"), gate = blk(i, "ffn_gate"), up = blk(i, "ffn_up"),
+                down = blk(i, "ffn_down");
+    part qkv[] = {{q.text, config_q_dim(c), NULL},
+                  {k.text, config_k_dim(c), NULL},
+                  {v.text, config_v_dim(c), NULL}};
+    part attn_output[] = {{out.text, c->dim, NULL}};
+    part gate_up[] = {{gate.text, c->ffn_dim, NULL}, {up.text, c->ffn_dim, NULL}};
+    part ffn_down[] = {{down.text, c->dim, NULL}};
+
+    rad_status s = load_vector(l, blk(i, "attn_norm").text, c->dim, &w->attn_norm);
+    if (s == RAD_OK && c->arch->qk_norm)
+        s = load_vector(l, blk(i, "attn_q_norm").text, c->head_dim, &w->q_norm);
+    if (s == RAD_OK && c->arch->qk_norm)
+        s = load_vector(l, blk(i, "attn_k_norm").text, c->head_dim, &w->k_norm);
+    if (s == RAD_OK) s = load_matrix(l, qkv, 3, c->dim, &w->qkv);
+    if (s == RAD_OK) s = load_matrix(l, attn_output, 1, config_attn_dim(c), &w->attn_output);
+    if (s == RAD_OK) s = load_vector(l, blk(i, "ffn_norm").text, c->dim, &w->ffn_norm);
+    if (s == RAD_OK) s = load_matrix(l, gate_up, 2, c->dim, &w->gate_up);
+    if (s == RAD_OK) s = load_matrix(l, ffn_down, 1, c->ffn_dim, &w->ffn_down);
+    return s;
+}
+
+/* A tensor that we do not know (a bias, frequency factors, experts) would change the
+ * numbers; a model that has one is refused instead of being run wrongly. */
+static bool known_tensor(const model_config *c, gguf_str name)
+{
+    static const char *const whole[] = {"token_embd.weight", "output_norm.weight", "output.weight"};
+    static const char *const in_layer[] = {"attn_norm",   "attn_q",      "attn_k",     "attn_v",
+                                           "attn_output", "ffn_norm",    "ffn_gate",   "ffn_up",
+                                           "ffn_down",    "attn_q_norm", "attn_k_norm"};
+    size_t num_in_layer = RAD_COUNT(in_layer) - (c->arch->qk_norm ? 0 : 2);
+    for (size_t i = 0; i < RAD_COUNT(whole); i++)
+        if (name.len == strlen(whole[i]) && !memcmp(name.data, whole[i], name.len)) return true;
+
+    char text[sizeof(tensor_name)];
+    if (name.len >= sizeof text) return false;
+    memcpy(text, name.data, name.len);
+    text[name.len] = 0;
+    uint32_t layer;
+    if (sscanf(text, "blk.%9u.", &layer) != 1 || layer >= c->num_layers) return false;
+    for (size_t i = 0; i < num_in_layer; i++)
+        if (!strcmp(text, blk(layer, in_layer[i]).text)) return true;
+    return false;
+}
+
+static rad_status look_over_tensors(load *l)
+{
+    for (uint64_t i = 0; i < gguf_num_tensors(l->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(l->file, i);
+        if (!known_tensor(&l->w->config, t->name))
+            return rad_fail(l->err, RAD_E_UNSUPPORTED,
+                            "model: tensor %.*s is not part of the %s architecture as we know it",
+                            (int)RAD_MIN(t->name.len, (size_t)64), t->name.data,
+                            l->w->config.arch->name);
+        if (t->dims[0] > UINT32_MAX)
+            return rad_fail(l->err, RAD_E_FORMAT, "model: tensor %.*s has %llu columns",
+                            (int)RAD_MIN(t->name.len, (size_t)64), t->name.data,
+                            (unsigned long long)t->dims[0]);
+        l->total += t->bytes;
+    }
+    return RAD_OK;
+}
+
+static rad_status load_all(load *l)
+{
+    model_weights *w = l->w;
+    const model_config *c = &w->config;
+    rad_status status = look_over_tensors(l);
+    if (status != RAD_OK) return status;
+
+    uint32_t widest = RAD_MAX(RAD_MAX(c->dim, c->ffn_dim), config_attn_dim(c));
+    uint32_t threads = l->loader->pool ? compute_pool_num_threads(l->loader->pool) : 1;
+    l->panel_floats = (size_t)GEMM_PANEL * widest;
+    l->panels_bytes = rad_mul(rad_mul(threads, l->panel_floats), sizeof *l->panels);
+    l->panels = rad_alloc(l->env, l->panels_bytes);
+    w->layers = rad_alloc(l->env, c->num_layers * sizeof *w->layers);
+    if (!l->panels || !w->layers)
+        return rad_fail(l->err, RAD_E_NOMEM, "model: no memory to convert weights (%zu bytes)",
+                        l->panels_bytes);
+
+    status = load_embedding(l);
+    for (uint32_t i = 0; i < c->num_layers && status == RAD_OK; i++)
+        status = load_layer(l, i);
+    if (status == RAD_OK) status = load_vector(l, "output_norm.weight", c->dim, &w->output_norm);
+    return status;
+}
+
+rad_status model_weights_load(const rad_env *env, const gguf_file *file, const model_config *config,
+                              rad_dtype dtype, const weights_loader *loader, model_weights *out,
+                              rad_error *err)
+{
+    *out = (model_weights){.config = *config, .dtype = dtype};
+    load l = {.env = env, .file = file, .loader = loader, .w = out, .err = err};
+    rad_status status = load_all(&l);
+    rad_free(env, l.panels, l.panels_bytes);
+    if (status != RAD_OK) model_weights_fini(env, out);
+    return status;
+}
+
+void model_weights_fini(const rad_env *env, model_weights *w)
+{
+    const model_config *c = &w->config;
+    for (uint32_t i = 0; w->layers && i < c->num_layers; i++) {
+        layer_weights *l = &w->layers[i];
+        rad_free(env, l->attn_norm, c->dim * sizeof(float));
+        rad_free(env, l->ffn_norm, c->dim * sizeof(float));
+        rad_free(env, l->q_norm, c->head_dim * sizeof(float));
+        rad_free(env, l->k_norm, c->head_dim * sizeof(float));
+        gemm_weight_destroy(l->qkv);
+        gemm_weight_destroy(l->attn_output);
+        gemm_weight_destroy(l->gate_up);
+        gemm_weight_destroy(l->ffn_down);
+    }
+    rad_free(env, w->layers, c->num_layers * sizeof *w->layers);
+    rad_free(env, w->output_norm, c->dim * sizeof(float));
+    gemm_weight_destroy(w->output);
+    rad_free(env, w->token_embd, w->token_embd_bytes);
+    *w = (model_weights){0};
+}
+
+void model_weights_embed(const model_weights *w, rad_token id, float *out)
+{
+    uint32_t dim = w->config.dim;
+    if (w->config.tied) {
+        gemm_weight_get_row(w->output, (uint32_t)id, out);
+    } else if (w->dtype == RAD_F32) {
+        memcpy(out, (const float *)w->token_embd + (size_t)id * dim, dim * sizeof *out);
+    } else {
+        const uint16_t *row = (const uint16_t *)w->token_embd + (size_t)id * dim;
+        for (uint32_t i = 0; i < dim; i++) {
+            uint32_t bits = (uint32_t)row[i] << 16;
+            memcpy(out + i, &bits, sizeof bits);
+        }
+    }
+}

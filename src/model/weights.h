@@ -1,0 +1,57 @@
+/* weights.h - the tensors of a GGUF file, checked, converted and packed.
+ *
+ * Matrices become gemm_weights in the runner's dtype; those that read the same row
+ * are stacked into one (q, k, v; gate, up). Vectors stay f32. Nothing points into the
+ * file afterwards.
+ *
+ * The embedding table: a model without output.weight uses one packed matrix for both
+ * ends and reads rows back from it; otherwise the table is kept unpacked in the
+ * runner's dtype, vocab_size * dim * (2 or 4) bytes. */
+#ifndef MODEL_WEIGHTS_H
+#define MODEL_WEIGHTS_H
+
+#include "base/base.h"
+#include "base/compute_pool.h"
+#include "model/config.h"
+#include "model/gemm.h"
+
+typedef struct layer_weights {
+    float *attn_norm; /* [dim] */
+    float *ffn_norm;  /* [dim] */
+    float *q_norm;    /* [head_dim], NULL unless arch->qk_norm */
+    float *k_norm;
+    gemm_weight *qkv;         /* [q_dim + k_dim + v_dim][dim] */
+    gemm_weight *attn_output; /* [dim][attn_dim] */
+    gemm_weight *gate_up;     /* [2 * ffn_dim][dim] */
+    gemm_weight *ffn_down;    /* [dim][ffn_dim] */
+} layer_weights;
+
+typedef struct model_weights {
+    model_config config;
+    rad_dtype dtype;
+    layer_weights *layers; /* [num_layers] */
+    float *output_norm;    /* [dim] */
+    gemm_weight *output;   /* [vocab_size][dim] */
+    void *token_embd;      /* [vocab_size][dim] of dtype; NULL when config.tied */
+    size_t token_embd_bytes;
+    uint64_t bytes; /* of all of it, for people who plan memory */
+} model_weights;
+
+typedef struct weights_loader {
+    compute_pool *pool; /* converts and packs; may be NULL */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* of tensor bytes; may be NULL */
+    void *progress_user;
+} weights_loader;
+
+/* RAD_E_FORMAT: a tensor is missing or misshapen. RAD_E_UNSUPPORTED: a tensor of a type
+ * that we do not have, or one that this architecture does not know and that we will
+ * not silently ignore. RAD_E_NOMEM. On an error `out` is empty again. */
+rad_status model_weights_load(const rad_env *env, const gguf_file *file, const model_config *config,
+                              rad_dtype dtype, const weights_loader *loader, model_weights *out,
+                              rad_error *err);
+void model_weights_fini(const rad_env *env, model_weights *weights); /* half-loaded is fine */
+
+/* The embedding of token `id` as dim floats. */
+void model_weights_embed(const model_weights *weights, rad_token id, float *out);
+
+#endif

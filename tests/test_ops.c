@@ -1,0 +1,158 @@
+/* test_ops.c - RMS norm, SwiGLU and RoPE against doubles, and equal bits everywhere. */
+#include "test.h"
+
+#include "model/ops.h"
+#include "model/tensor_rows.h"
+
+#include <math.h>
+
+enum { MOST = 300 };
+static const char *const isas[] = {"portable", "avx2", "avx512"};
+
+static float number(uint64_t *state)
+{
+    return (float)((double)(test_random(state) >> 11) * 0x1p-53 * 8 - 4);
+}
+
+static void fill(float *x, uint32_t n, uint64_t *state)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = number(state);
+}
+
+TEST(the_best_ops_are_found_and_unknown_ones_are_not)
+{
+    CHECK(model_ops_find(NULL) && model_ops_find("portable"));
+    CHECK(!model_ops_find("abacus"));
+}
+
+TEST(rms_norm_is_what_doubles_say)
+{
+    uint64_t state = 1;
+    for (uint32_t n = 1; n < MOST; n += 7) {
+        float x[MOST], w[MOST], y[MOST];
+        fill(x, n, &state), fill(w, n, &state);
+        double sum = 0;
+        for (uint32_t i = 0; i < n; i++)
+            sum += (double)x[i] * (double)x[i];
+        double scale = 1 / sqrt(sum / n + 1e-5);
+        model_ops_find(NULL)->rms_norm(y, x, w, n, 1e-5f);
+        for (uint32_t i = 0; i < n; i++)
+            CHECK(fabs((double)y[i] - (double)x[i] * scale * (double)w[i]) < 1e-5);
+        model_ops_find(NULL)->rms_norm(x, x, w, n, 1e-5f); /* in place */
+        CHECK(memcmp(x, y, n * sizeof *x) == 0);
+    }
+}
+
+TEST(swiglu_is_what_doubles_say)
+{
+    for (int i = -4000; i <= 4000; i++) {
+        float gate = (float)i / 40, up = 3, before = gate;
+        model_ops_find(NULL)->swiglu(&gate, &up, 1);
+        double want = (double)before / (1 + exp(-(double)before)) * 3;
+        CHECKF(fabs((double)gate - want) <= 4e-7 * fabs(want) + 1e-34,
+               "silu(%g)*3: %g, expected %g\n", (double)before, (double)gate, want);
+    }
+    float strange[] = {NAN, INFINITY, -1e30f}, up[] = {1, 1, 1};
+    model_ops_find(NULL)->swiglu(strange, up, 3);
+    CHECK(isnan(strange[0]) && isinf(strange[1]) && fabsf(strange[2]) < 1e-6f);
+}
+
+TEST(rope_rotates_its_pairs_and_nothing_else)
+{
+    for (uint32_t dim = 2; dim <= 128; dim += 2)
+        for (int kind = 0; kind < 2; kind++) {
+            uint64_t state = dim;
+            float head[160], before[160], table[2 * 128];
+            double freqs[64];
+            fill(head, 160, &state);
+            memcpy(before, head, sizeof head);
+            uint32_t position = 40000 + dim;
+            rope_freqs(freqs, 10000, dim);
+            rope_fill((rope_kind)kind, table, position, freqs, dim);
+            model_ops_find(NULL)->rope((rope_kind)kind, head, table, dim);
+            for (uint32_t i = 0; i < dim / 2; i++) {
+                uint32_t a = kind == ROPE_NEOX ? i : 2 * i,
+                         b = kind == ROPE_NEOX ? i + dim / 2 : a + 1;
+                double angle = position * pow(10000, -2.0 * i / dim), c = cos(angle),
+                       s = sin(angle);
+                double want_a = (double)before[a] * c - (double)before[b] * s;
+                double want_b = (double)before[b] * c + (double)before[a] * s;
+                CHECK(fabs((double)head[a] - want_a) < 2e-6 &&
+                      fabs((double)head[b] - want_b) < 2e-6);
+            }
+            CHECK(memcmp(head + dim, before + dim, (160 - dim) * sizeof *head) == 0);
+        }
+}
+
+TEST(every_instruction_set_gives_the_same_bits)
+{
+    const model_ops *base = model_ops_find("portable");
+    uint64_t seed = test_seed(), state = seed;
+    for (uint32_t n = 2; n < MOST; n += 2)
+        for (size_t k = 1; k < sizeof isas / sizeof isas[0]; k++) {
+            const model_ops *ops = model_ops_find(isas[k]);
+            if (!ops) continue;
+            float x[MOST], w[MOST], table[2 * MOST], a[MOST], b[MOST];
+            double freqs[MOST];
+            fill(x, n, &state), fill(w, n, &state);
+            base->rms_norm(a, x, w, n, 1e-6f), ops->rms_norm(b, x, w, n, 1e-6f);
+            CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
+                   (unsigned long long)seed);
+            memcpy(a, x, sizeof a), memcpy(b, x, sizeof b);
+            base->swiglu(a, w, n), ops->swiglu(b, w, n);
+            CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
+                   (unsigned long long)seed);
+            rope_freqs(freqs, 1e6f, n);
+            for (int kind = 0; kind < 2; kind++) {
+                rope_fill((rope_kind)kind, table, n * 31, freqs, n);
+                memcpy(a, x, sizeof a), memcpy(b, x, sizeof b);
+                base->rope((rope_kind)kind, a, table, n), ops->rope((rope_kind)kind, b, table, n);
+                CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
+                       (unsigned long long)seed);
+            }
+        }
+}
+
+TEST(halves_become_floats_exactly)
+{
+    CHECK(f16_to_f32(0x3c00) == 1.0f && f16_to_f32(0xc000) == -2.0f);
+    CHECK(f16_to_f32(0x7bff) == 65504.0f && f16_to_f32(0x0400) == 0x1p-14f);
+    CHECK(f16_to_f32(0x0001) == 0x1p-24f && f16_to_f32(0x83ff) == -0x1.ff8p-15f);
+    CHECK(f16_to_f32(0) == 0 && signbit(f16_to_f32(0x8000)));
+    CHECK(isinf(f16_to_f32(0x7c00)) && f16_to_f32(0xfc00) == -INFINITY &&
+          isnan(f16_to_f32(0x7e00)));
+}
+
+TEST(tensor_rows_of_every_type_are_exact)
+{
+    float out[64];
+    uint8_t bytes[1 + 2 * 64 * 4]; /* one past, so that nothing is aligned */
+    uint8_t *data = bytes + 1;
+    gguf_tensor t = {.num_dims = 2, .dims = {32, 2, 1, 1}, .data = data};
+
+    t.type = GGML_F32;
+    float f = -1.5f;
+    memcpy(data + (32 + 3) * 4, &f, 4);
+    tensor_row(&t, 1, out);
+    CHECK(out[3] == -1.5f);
+
+    t.type = GGML_BF16;
+    memcpy(data + (32 + 5) * 2, &(uint16_t){0xc020}, 2);
+    tensor_row(&t, 1, out);
+    CHECK(out[5] == -2.5f);
+
+    t.type = GGML_F16;
+    memcpy(data + (32 + 7) * 2, &(uint16_t){0x4100}, 2);
+    tensor_row(&t, 1, out);
+    CHECK(out[7] == 2.5f);
+
+    t.type = GGML_Q8_0;
+    memcpy(data + 34, &(uint16_t){0x3800}, 2); /* 0.5 */
+    data[34 + 2] = (uint8_t)-128;
+    data[34 + 2 + 31] = 127;
+    tensor_row(&t, 1, out);
+    CHECK(out[0] == -64 && out[31] == 63.5f);
+}
+
+TEST_MAIN()
