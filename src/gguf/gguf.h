@@ -21,36 +21,38 @@ typedef struct gguf_str {
     size_t len;
 } gguf_str;
 
-typedef enum gguf_type { /* of metadata values, as in the file */
-                         GGUF_U8 = 0,
-                         GGUF_I8 = 1,
-                         GGUF_U16 = 2,
-                         GGUF_I16 = 3,
-                         GGUF_U32 = 4,
-                         GGUF_I32 = 5,
-                         GGUF_F32 = 6,
-                         GGUF_BOOL = 7,
-                         GGUF_STR = 8,
-                         GGUF_ARR = 9,
-                         GGUF_U64 = 10,
-                         GGUF_I64 = 11,
-                         GGUF_F64 = 12
+/* Of metadata values, as in the file. */
+typedef enum gguf_type {
+    GGUF_U8 = 0,
+    GGUF_I8 = 1,
+    GGUF_U16 = 2,
+    GGUF_I16 = 3,
+    GGUF_U32 = 4,
+    GGUF_I32 = 5,
+    GGUF_F32 = 6,
+    GGUF_BOOL = 7,
+    GGUF_STR = 8,
+    GGUF_ARR = 9,
+    GGUF_U64 = 10,
+    GGUF_I64 = 11,
+    GGUF_F64 = 12
 } gguf_type;
 
-typedef enum ggml_type { /* of tensors; only those that we name in words or load */
-                         GGML_F32 = 0,
-                         GGML_F16 = 1,
-                         GGML_Q4_0 = 2,
-                         GGML_Q4_1 = 3,
-                         GGML_Q5_0 = 6,
-                         GGML_Q5_1 = 7,
-                         GGML_Q8_0 = 8,
-                         GGML_Q2_K = 10,
-                         GGML_Q3_K = 11,
-                         GGML_Q4_K = 12,
-                         GGML_Q5_K = 13,
-                         GGML_Q6_K = 14,
-                         GGML_BF16 = 30
+/* Of tensors; only those that we name in words or load. */
+typedef enum ggml_type {
+    GGML_F32 = 0,
+    GGML_F16 = 1,
+    GGML_Q4_0 = 2,
+    GGML_Q4_1 = 3,
+    GGML_Q5_0 = 6,
+    GGML_Q5_1 = 7,
+    GGML_Q8_0 = 8,
+    GGML_Q2_K = 10,
+    GGML_Q3_K = 11,
+    GGML_Q4_K = 12,
+    GGML_Q5_K = 13,
+    GGML_Q6_K = 14,
+    GGML_BF16 = 30
 } ggml_type;
 
 typedef struct gguf_array {
