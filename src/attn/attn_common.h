@@ -1,0 +1,25 @@
+/* attn_common.h - what the backends share: limits, and which keys a query sees. */
+#ifndef ATTN_ATTN_COMMON_H
+#define ATTN_ATTN_COMMON_H
+
+#include "attn/attn_backend.h"
+#include "base/base.h"
+#include "base/bf16.h"
+
+/* Longest head of K or V that the backends have room for (MLA's absorbed heads are
+ * 576); radix_attention_forward refuses longer ones. */
+enum { ATTN_MOST_DIM = 1024 };
+
+static inline uint32_t attn_v_dim(const radix_attention *layer)
+{
+    return layer->v_head_dim ? layer->v_head_dim : layer->head_dim;
+}
+
+/* The first position that a query at `position` sees. */
+static inline uint32_t attn_first_key(const radix_attention *layer, uint32_t position)
+{
+    uint32_t window = (uint32_t)layer->sliding_window;
+    return layer->sliding_window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+#endif

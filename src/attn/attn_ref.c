@@ -1,0 +1,110 @@
+/* attn_ref.c - the judge: one query and one head at a time, as one would write it down.
+ *
+ * For every block of ATTN_BLOCK absolute positions that the query sees:
+ *
+ *     s[j] = scaling * q . k[j]           (capped)
+ *     m = max s,  l = sum exp(s[j] - m),  a = sum exp(s[j] - m) * v[j]
+ *
+ * and blocks are merged in ascending order: whichever of the two maxima is smaller,
+ * its l and a are scaled down by exp(difference). out = a / l. */
+#include "attn/attn_common.h"
+
+#include <math.h>
+
+typedef struct ref_job {
+    const radix_attention *layer;
+    const forward_batch *batch;
+    const void *keys, *values;
+    bool bf16;
+    const float *q;
+    float *out;
+} ref_job;
+
+static float element(const ref_job *job, const void *buffer, size_t i)
+{
+    return job->bf16 ? bf16_to_f32(((const uint16_t *)buffer)[i]) : ((const float *)buffer)[i];
+}
+
+static float score(const ref_job *job, const float *q, rad_slot slot, uint32_t kv_head)
+{
+    const radix_attention *layer = job->layer;
+    size_t key = ((size_t)slot * layer->num_kv_heads + kv_head) * layer->head_dim;
+    float dot = 0;
+    for (uint32_t d = 0; d < layer->head_dim; d++)
+        dot += q[d] * element(job, job->keys, key + d);
+    float s = dot * layer->scaling;
+    return layer->logit_cap > 0 ? layer->logit_cap * tanhf(s / layer->logit_cap) : s;
+}
+
+/* One head of the query at `position` of a request with these slots. */
+static void attend(const ref_job *job, const rad_slot *slots, uint32_t position, uint32_t head,
+                   const float *q, float *out)
+{
+    const radix_attention *layer = job->layer;
+    uint32_t kv_head = head / (layer->num_heads / layer->num_kv_heads);
+    uint32_t v_dim = attn_v_dim(layer), first = attn_first_key(layer, position);
+    float max = -INFINITY, sum = 0, total[ATTN_MOST_DIM] = {0};
+
+    for (uint32_t block = first / ATTN_BLOCK; block <= position / ATTN_BLOCK; block++) {
+        uint32_t begin = RAD_MAX(first, block * ATTN_BLOCK);
+        uint32_t end = RAD_MIN(position, block * ATTN_BLOCK + ATTN_BLOCK - 1) + 1;
+        float s[ATTN_BLOCK], block_max = -INFINITY, block_sum = 0, weighted[ATTN_MOST_DIM] = {0};
+        for (uint32_t j = begin; j < end; j++) {
+            s[j - begin] = score(job, q, slots[j], kv_head);
+            block_max = fmaxf(block_max, s[j - begin]);
+        }
+        for (uint32_t j = begin; j < end; j++) {
+            float weight = expf(s[j - begin] - block_max);
+            size_t value = ((size_t)slots[j] * layer->num_kv_heads + kv_head) * v_dim;
+            block_sum += weight;
+            for (uint32_t d = 0; d < v_dim; d++)
+                weighted[d] += weight * element(job, job->values, value + d);
+        }
+        float larger = fmaxf(max, block_max);
+        float scale = expf(max - larger), block_scale = expf(block_max - larger);
+        max = larger;
+        sum = sum * scale + block_sum * block_scale;
+        for (uint32_t d = 0; d < v_dim; d++)
+            total[d] = total[d] * scale + weighted[d] * block_scale;
+    }
+    for (uint32_t d = 0; d < v_dim; d++)
+        out[d] = total[d] / sum;
+}
+
+static void ref_request(void *arg, uint32_t i, uint32_t thread)
+{
+    const ref_job *job = arg;
+    const forward_batch *batch = job->batch;
+    const radix_attention *layer = job->layer;
+    const rad_slot *slots =
+        rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[i]);
+    (void)thread;
+    for (uint32_t t = 0; t < batch->extend_seq_lens[i]; t++)
+        for (uint32_t head = 0; head < layer->num_heads; head++) {
+            size_t token = (size_t)batch->extend_start_loc[i] + t;
+            size_t line = token * layer->num_heads + head;
+            attend(job, slots, batch->extend_prefix_lens[i] + t, head,
+                   job->q + line * layer->head_dim, job->out + line * attn_v_dim(layer));
+        }
+}
+
+static void ref_forward(const attn_backend *self, const radix_attention *layer,
+                        const forward_batch *batch, const float *q, float *out, compute_pool *pool)
+{
+    (void)self;
+    rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
+    ref_job job = {.layer = layer,
+                   .batch = batch,
+                   .keys = rad_kv_pool_key_buffer(kv, layer->layer_id),
+                   .values = rad_kv_pool_value_buffer(kv, layer->layer_id),
+                   .bf16 = rad_kv_pool_params(kv)->dtype == RAD_BF16,
+                   .q = q,
+                   .out = out};
+    compute_pool_run(pool, batch->num_reqs, ref_request, &job);
+}
+
+const attn_backend *attn_ref(void)
+{
+    static const attn_backend ref = {.name = "ref", .forward = ref_forward};
+    return &ref;
+}

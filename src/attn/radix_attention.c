@@ -1,0 +1,82 @@
+/* radix_attention.c - the layer: K/V of the new tokens into the pool, then attention.
+ *
+ * The checks live here, once, so that backends may rely on them: a layer that does not
+ * fit the pool, or a batch whose rows cannot hold its requests, is refused in words
+ * before anything is written. */
+#include "attn/attn_common.h"
+
+#include <math.h>
+
+static rad_status check_layer(const radix_attention *layer, const rad_token_to_kv_pool_params *pool,
+                              rad_error *err)
+{
+    uint32_t id = layer->layer_id;
+    if (id >= pool->num_layers)
+        return rad_fail(err, RAD_E_INVAL, "attention: layer %u, the pool has %u", id,
+                        pool->num_layers);
+    if (!layer->num_heads || layer->num_kv_heads != pool->num_kv_heads ||
+        layer->num_heads % layer->num_kv_heads)
+        return rad_fail(err, RAD_E_INVAL,
+                        "attention: layer %u has %u heads and %u KV heads, the pool %u KV heads",
+                        id, layer->num_heads, layer->num_kv_heads, pool->num_kv_heads);
+    if (layer->head_dim != pool->head_dim || attn_v_dim(layer) != pool->v_head_dim)
+        return rad_fail(err, RAD_E_INVAL,
+                        "attention: layer %u has heads of %u and %u, the pool of %u and %u", id,
+                        layer->head_dim, attn_v_dim(layer), pool->head_dim, pool->v_head_dim);
+    if (layer->head_dim > ATTN_MOST_DIM || attn_v_dim(layer) > ATTN_MOST_DIM)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "attention: heads of %u and %u, at most %d",
+                        layer->head_dim, attn_v_dim(layer), ATTN_MOST_DIM);
+    if (!isfinite(layer->scaling) || !isfinite(layer->logit_cap) || layer->logit_cap < 0)
+        return rad_fail(err, RAD_E_INVAL, "attention: layer %u with scaling %g and logit cap %g",
+                        id, (double)layer->scaling, (double)layer->logit_cap);
+    if (layer->sliding_window == 0 || layer->sliding_window < -1)
+        return rad_fail(err, RAD_E_INVAL, "attention: layer %u with a window of %d tokens", id,
+                        layer->sliding_window);
+    return RAD_OK;
+}
+
+static rad_status check_batch(const forward_batch *batch, rad_error *err)
+{
+    uint32_t row_tokens = rad_req_to_token_row_tokens(batch->req_to_token_pool);
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        uint32_t prefix = batch->extend_prefix_lens[i], fresh = batch->extend_seq_lens[i];
+        if (!fresh || batch->seq_lens[i] != (uint64_t)prefix + fresh ||
+            batch->seq_lens[i] > row_tokens)
+            return rad_fail(
+                err, RAD_E_INVAL,
+                "attention: request %u has %u tokens, %u old and %u new, in a row of %u", i,
+                batch->seq_lens[i], prefix, fresh, row_tokens);
+        if (!rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[i]))
+            return rad_fail(err, RAD_E_INVAL, "attention: request %u has no row %u", i,
+                            batch->req_pool_indices[i]);
+        if (batch->extend_start_loc[i] != tokens)
+            return rad_fail(err, RAD_E_INVAL, "attention: request %u starts at token %u, not %u", i,
+                            batch->extend_start_loc[i], (unsigned)tokens);
+        tokens += fresh;
+    }
+    if (tokens != batch->num_tokens)
+        return rad_fail(err, RAD_E_INVAL, "attention: %u tokens in the batch, %llu in its requests",
+                        batch->num_tokens, (unsigned long long)tokens);
+    return RAD_OK;
+}
+
+rad_status radix_attention_forward(const radix_attention *layer, const attn_backend *backend,
+                                   const forward_batch *batch, const float *q, const float *k,
+                                   const float *v, int save_kv_cache, float *out,
+                                   compute_pool *pool, rad_error *err)
+{
+    rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
+    rad_status status = check_layer(layer, rad_kv_pool_params(kv), err);
+    if (status == RAD_OK) status = check_batch(batch, err);
+    if (status != RAD_OK) return status;
+    if (!k != !v)
+        return rad_fail(err, RAD_E_INVAL, "attention: layer %u got one of K and V",
+                        layer->layer_id);
+    if (batch->num_tokens == 0) return RAD_OK;
+    if (save_kv_cache && k)
+        rad_kv_pool_set_kv_buffer(kv, layer->layer_id, batch->out_cache_loc, batch->num_tokens, k,
+                                  v);
+    backend->forward(backend, layer, batch, q, out, pool);
+    return RAD_OK;
+}
