@@ -29,8 +29,7 @@ typedef struct reader {
     char key[128];     /* the one read last, for messages */
 } reader;
 
-/* Error text is ASCII of limited length, whatever the file says. */
-static void printable(gguf_str s, char *out, size_t room)
+void gguf_str_print(gguf_str s, char *out, size_t room)
 {
     size_t n = 0;
     for (; n < s.len && n + 1 < room; n++)
@@ -98,7 +97,7 @@ static rad_status find_arch(const gguf_file *file, const model_arch **out, rad_e
         snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", archs[i].name);
     }
     char text[64];
-    printable(name, text, sizeof text);
+    gguf_str_print(name, text, sizeof text);
     return rad_fail(err, RAD_E_UNSUPPORTED,
                     "model: architecture \"%s\" is not supported (these "
                     "are: %s)",
@@ -113,7 +112,7 @@ static rad_status refuse_features(reader *r)
     rad_status status = gguf_get_str(r->file, r->key, &scaling, r->err);
     if (status == RAD_OK && !str_is(scaling, "none")) {
         char text[64];
-        printable(scaling, text, sizeof text);
+        gguf_str_print(scaling, text, sizeof text);
         return rad_fail(r->err, RAD_E_UNSUPPORTED,
                         "model: RoPE scaling \"%s\" (%s) is not "
                         "supported",

@@ -201,8 +201,6 @@ static rad_status load_layer(load *l, uint32_t i)
     return s;
 }
 
-/* A tensor that we do not know (a bias, frequency factors, experts) would change the
- * numbers; a model that has one is refused instead of being run wrongly. */
 static bool known_tensor(const model_config *c, gguf_str name)
 {
     static const char *const whole[] = {"token_embd.weight", "output_norm.weight", "output.weight"};
@@ -224,20 +222,16 @@ static bool known_tensor(const model_config *c, gguf_str name)
     return false;
 }
 
-static rad_status look_over_tensors(load *l)
+rad_status model_tensors_check(const gguf_file *file, const model_config *config, rad_error *err)
 {
-    for (uint64_t i = 0; i < gguf_num_tensors(l->file); i++) {
-        const gguf_tensor *t = gguf_tensor_at(l->file, i);
-        if (!known_tensor(&l->w->config, t->name))
-            return rad_fail(l->err, RAD_E_UNSUPPORTED,
-                            "model: tensor %.*s is not part of the %s architecture as we know it",
-                            (int)RAD_MIN(t->name.len, (size_t)64), t->name.data,
-                            l->w->config.arch->name);
-        if (t->dims[0] > UINT32_MAX)
-            return rad_fail(l->err, RAD_E_FORMAT, "model: tensor %.*s has %llu columns",
-                            (int)RAD_MIN(t->name.len, (size_t)64), t->name.data,
-                            (unsigned long long)t->dims[0]);
-        l->total += t->bytes;
+    for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        if (known_tensor(config, t->name)) continue;
+        char name[64];
+        gguf_str_print(t->name, name, sizeof name);
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "model: tensor %s is not part of the %s architecture as we know it", name,
+                        config->arch->name);
     }
     return RAD_OK;
 }
@@ -246,8 +240,10 @@ static rad_status load_all(load *l)
 {
     model_weights *w = l->w;
     const model_config *c = &w->config;
-    rad_status status = look_over_tensors(l);
+    rad_status status = model_tensors_check(l->file, c, l->err);
     if (status != RAD_OK) return status;
+    for (uint64_t i = 0; i < gguf_num_tensors(l->file); i++)
+        l->total += gguf_tensor_at(l->file, i)->bytes;
 
     uint32_t widest = RAD_MAX(RAD_MAX(c->dim, c->ffn_dim), config_attn_dim(c));
     uint32_t threads = l->loader->pool ? compute_pool_num_threads(l->loader->pool) : 1;

@@ -43,9 +43,13 @@ typedef struct weights_loader {
     void *progress_user;
 } weights_loader;
 
-/* RAD_E_FORMAT: a tensor is missing or misshapen. RAD_E_UNSUPPORTED: a tensor of a type
- * that we do not have, or one that this architecture does not know and that we will
- * not silently ignore. RAD_E_NOMEM. On an error `out` is empty again. */
+/* RAD_E_UNSUPPORTED names a tensor that this architecture does not have (a bias, frequency
+ * factors, experts): it would change the numbers, so such a model is refused instead of
+ * being run wrongly. */
+rad_status model_tensors_check(const gguf_file *file, const model_config *config, rad_error *err);
+
+/* RAD_E_FORMAT: a tensor is missing or misshapen. RAD_E_UNSUPPORTED: as above, or a tensor
+ * of a type that we do not have. RAD_E_NOMEM. On an error `out` is empty again. */
 rad_status model_weights_load(const rad_env *env, const gguf_file *file, const model_config *config,
                               rad_dtype dtype, const weights_loader *loader, model_weights *out,
                               rad_error *err);

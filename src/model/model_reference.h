@@ -1,0 +1,20 @@
+/* model_reference.h - the judge: a whole sequence through the model, in doubles.
+ *
+ * No cache, no batch, no blocks, no threads and nothing shared with the fast path
+ * but the reading of the file; every line is the textbook's. For tests and for
+ * `radish logits --reference`: about a second per billion weights and token. */
+#ifndef MODEL_MODEL_REFERENCE_H
+#define MODEL_MODEL_REFERENCE_H
+
+#include "gguf/gguf.h"
+
+#include <radish/types.h>
+
+/* logits[num_tokens][vocab_size]: what the model says after each token. vocab_size is
+ * model_config's. Errors as model_runner_create's, and RAD_E_INVAL for a token id outside the
+ * vocabulary or more tokens than the context holds. */
+rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
+                                  const rad_token *tokens, uint32_t num_tokens, double *logits,
+                                  rad_error *err);
+
+#endif
