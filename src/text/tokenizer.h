@@ -21,6 +21,7 @@ uint32_t tokenizer_vocab_size(const tokenizer *t);
 rad_token tokenizer_bos(const tokenizer *t); /* -1: none */
 rad_token tokenizer_eos(const tokenizer *t); /* -1: none */
 bool tokenizer_add_bos(const tokenizer *t);
+bool tokenizer_adds_space(const tokenizer *t); /* SPM: a dummy space in front of a text */
 
 /* Ends a generation: eos, eot and the chat markers (<|im_end|>, <|eot_id|>, <|end|>,
  * ...) that this vocabulary has as control tokens. */
