@@ -1,0 +1,124 @@
+/* model_bench.h - what tests of a model need around it: pools, rows whose slots lie
+ * scattered, and batches from a list of (row, tokens, from, to). */
+#ifndef TESTS_MODEL_BENCH_H
+#define TESTS_MODEL_BENCH_H
+
+#include "test.h"
+
+#include "model/model_runner.h"
+
+enum { BENCH_ROWS = 4, BENCH_ROW_TOKENS = 320 };
+
+typedef struct bench {
+    runner *model;
+    rad_req_to_token_pool *rows;
+    rad_token_to_kv_pool *kv;
+} bench;
+
+/* One request's share of a batch: tokens[from, to) behind what the row holds. */
+typedef struct piece {
+    rad_row row;
+    const rad_token *tokens;
+    uint32_t from, to;
+} piece;
+
+static inline bench bench_create(const gguf_file *file, rad_dtype dtype, uint32_t page_size,
+                                 const attn_backend *attn, compute_pool *pool)
+{
+    bench b = {0};
+    rad_error err = {0};
+    const model_runner_params params = {.dtype = dtype,
+                                        .max_batch_tokens = BENCH_ROWS * BENCH_ROW_TOKENS,
+                                        .max_batch_logits = BENCH_ROWS * BENCH_ROW_TOKENS,
+                                        .attn = attn,
+                                        .pool = pool};
+    rad_status status = model_runner_create(NULL, file, &params, &b.model, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    const runner_info *info = &b.model->info;
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = BENCH_ROWS, .row_tokens = BENCH_ROW_TOKENS};
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &b.rows, NULL));
+    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
+                                      .num_pages = BENCH_ROWS * BENCH_ROW_TOKENS / page_size,
+                                      .page_size = page_size,
+                                      .num_layers = info->num_layers,
+                                      .num_kv_heads = info->num_kv_heads,
+                                      .head_dim = info->head_dim,
+                                      .v_head_dim = info->v_head_dim,
+                                      .dtype = info->kv_dtype};
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &b.kv, NULL));
+
+    /* Pages in a scattered order: 37 has no factor in common with 2^n * 5. */
+    uint32_t page = 0;
+    for (rad_row row = 1; row <= BENCH_ROWS; row++)
+        for (uint32_t p = 0; p < BENCH_ROW_TOKENS; p++) {
+            if (p % page_size == 0) page = (page + 37) % kv.num_pages;
+            rad_req_to_token_row(b.rows, row)[p] =
+                (rad_slot)((page + 1) * page_size + p % page_size);
+        }
+    return b;
+}
+
+static inline void bench_destroy(bench *b)
+{
+    runner_destroy(b->model);
+    rad_token_to_kv_pool_destroy(b->kv);
+    rad_req_to_token_pool_destroy(b->rows);
+}
+
+/* Runs the pieces as one batch. logits[i] (NULL: not asked for) gets those of piece i, one
+ * row of vocab_size per token. */
+static inline void bench_run(bench *b, const piece *pieces, uint32_t num_pieces, float **logits)
+{
+    enum { MOST = BENCH_ROWS * BENCH_ROW_TOKENS };
+    static rad_token ids[MOST];
+    static uint32_t positions[MOST], at[MOST];
+    static rad_slot loc[MOST];
+    rad_row rows[BENCH_ROWS];
+    uint32_t lens[BENCH_ROWS], prefix[BENCH_ROWS], extend[BENCH_ROWS], start[BENCH_ROWS];
+    uint32_t n = 0, num_logits = 0;
+    for (uint32_t i = 0; i < num_pieces; i++) {
+        const piece *p = &pieces[i];
+        rows[i] = p->row, lens[i] = p->to, prefix[i] = p->from;
+        extend[i] = p->to - p->from, start[i] = n;
+        for (uint32_t pos = p->from; pos < p->to; pos++, n++) {
+            ids[n] = p->tokens[pos];
+            positions[n] = pos;
+            loc[n] = rad_req_to_token_row(b->rows, p->row)[pos];
+            if (logits[i]) at[num_logits++] = n;
+        }
+    }
+    const forward_batch batch = {.num_reqs = num_pieces,
+                                 .num_tokens = n,
+                                 .input_ids = ids,
+                                 .positions = positions,
+                                 .out_cache_loc = loc,
+                                 .req_pool_indices = rows,
+                                 .seq_lens = lens,
+                                 .extend_prefix_lens = prefix,
+                                 .extend_seq_lens = extend,
+                                 .extend_start_loc = start,
+                                 .num_logits = num_logits,
+                                 .logits_indices = at,
+                                 .req_to_token_pool = b->rows,
+                                 .token_to_kv_pool = b->kv};
+    const float *out = NULL;
+    rad_error err = {0};
+    rad_status status = runner_forward(b->model, &batch, &out, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    for (uint32_t i = 0; i < num_pieces; i++) {
+        if (!logits[i]) continue;
+        size_t count = (size_t)extend[i] * b->model->info.vocab_size;
+        memcpy(logits[i], out, count * sizeof *out);
+        out += count;
+    }
+}
+
+/* The whole of one sequence in one batch. */
+static inline void bench_prefill(bench *b, rad_row row, const rad_token *tokens, uint32_t n,
+                                 float *logits)
+{
+    bench_run(b, &(piece){row, tokens, 0, n}, 1, &logits);
+}
+
+#endif

@@ -1,0 +1,323 @@
+/* test_model.c - real and synthetic models: golden answers, the scalar reference, and P1:
+ * the same bits however a sequence is chunked, batched, paged and threaded. */
+#include "model_bench.h"
+
+#include "model/model_reference.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+static gguf_file *open_model(const char *path)
+{
+    gguf_file *file = NULL;
+    rad_error err = {0};
+    rad_status status = gguf_open(NULL, path, &file, &err);
+    CHECKF(status == RAD_OK, "%s: %s\n", path, err.text);
+    return file;
+}
+
+static rad_token argmax(const float *logits, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return (rad_token)best;
+}
+
+/* ---- golden ---- */
+
+static void check_golden_case(gguf_file *file, const json_t *c)
+{
+    const json_t *prompt = json_object_get(c, "prompt_ids"),
+                 *want = json_object_get(c, "last_prompt_logits"),
+                 *greedy = json_object_get(c, "greedy_ids");
+    size_t n = json_array_size(prompt), steps = json_array_size(greedy);
+    CHECK(n && steps && n + steps < BENCH_ROW_TOKENS);
+    rad_token tokens[BENCH_ROW_TOKENS];
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = (rad_token)json_integer_value(json_array_get(prompt, i));
+
+    bench b = bench_create(file, RAD_F32, 1, NULL, NULL);
+    uint32_t vocab = b.model->info.vocab_size;
+    CHECK(json_array_size(want) == vocab);
+    float *logits = malloc(n * vocab * sizeof *logits), *last = logits + (n - 1) * vocab;
+    bench_prefill(&b, 1, tokens, (uint32_t)n, logits);
+    for (uint32_t i = 0; i < vocab; i++) {
+        double golden = json_number_value(json_array_get(want, i));
+        CHECKF(fabs((double)last[i] - golden) < 1e-3, "logit %u: %g, golden %g\n", i,
+               (double)last[i], golden);
+    }
+    for (size_t i = 0; i < steps; i++) {
+        tokens[n + i] = argmax(last, vocab);
+        rad_token golden = (rad_token)json_integer_value(json_array_get(greedy, i));
+        CHECKF(tokens[n + i] == golden, "step %zu: token %d, golden %d\n", i, tokens[n + i],
+               golden);
+        bench_run(&b, &(piece){1, tokens, (uint32_t)(n + i), (uint32_t)(n + i + 1)}, 1, &last);
+    }
+    free(logits);
+    bench_destroy(&b);
+}
+
+TEST(stories260k_says_what_its_author_says)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/models/stories260K.golden.json", test_data());
+    json_t *golden = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    SKIP_UNLESS(golden, "no stories260K.golden.json in the test data");
+    snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
+    gguf_file *file = open_model(path);
+    json_t *cases = json_object_get(golden, "cases");
+    CHECK(json_array_size(cases) > 0);
+    for (size_t i = 0; i < json_array_size(cases); i++)
+        check_golden_case(file, json_array_get(cases, i));
+    gguf_close(file);
+    json_decref(golden);
+}
+
+/* ---- synthetic models ---- */
+
+/* Writes a model with tools/make_gguf.py; false when that is not possible here. */
+static bool make_model(const char *preset, const char *type, char *path, size_t room)
+{
+    char tool[512], command[2048];
+    snprintf(tool, sizeof tool, "%s/../tools/make_gguf.py", test_data());
+    if (access(tool, R_OK) || access("/usr/bin/python3", X_OK)) return false;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, room, "%s/radish-test-%ld-%s-%s.gguf", tmp ? tmp : "/tmp", (long)getpid(),
+             preset, type);
+    snprintf(command, sizeof command,
+             "/usr/bin/python3 '%s' --preset %s --type %s --out '%s' 2>/dev/null", tool, preset,
+             type, path);
+    if (system(command) == 0) return true;
+    unlink(path);
+    return false;
+}
+
+static void random_tokens(rad_token *tokens, uint32_t n, uint32_t vocab, uint64_t seed)
+{
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = (rad_token)(test_random(&seed) % vocab);
+}
+
+/* The largest difference in units of the largest logit. */
+static double difference(const float *got, const double *want, size_t n)
+{
+    double most = 0, scale = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!(fabs((double)got[i] - want[i]) <= most)) most = fabs((double)got[i] - want[i]);
+        scale = fmax(scale, fabs(want[i]));
+    }
+    return most / scale;
+}
+
+enum { SEQ = 70 }; /* past one attention block of 64 */
+
+static void against_reference(const char *preset, const char *type)
+{
+    char path[512];
+    SKIP_UNLESS(make_model(preset, type, path, sizeof path), "make_gguf.py does not run here");
+    gguf_file *file = open_model(path);
+    unlink(path);
+    bench f32 = bench_create(file, RAD_F32, 16, NULL, NULL);
+    bench bf16 = bench_create(file, RAD_BF16, 16, NULL, NULL);
+    uint32_t vocab = f32.model->info.vocab_size;
+    size_t n = (size_t)SEQ * vocab;
+    rad_token tokens[SEQ];
+    random_tokens(tokens, SEQ, vocab, 11);
+    double *want = malloc(n * sizeof *want);
+    float *got = malloc(n * sizeof *got);
+    CHECK_OK(model_reference_logits(NULL, file, tokens, SEQ, want, NULL));
+
+    bench_prefill(&f32, 1, tokens, SEQ, got);
+    double off = difference(got, want, n);
+    CHECKF(off < 1e-4, "%s %s f32: off by %g\n", preset, type, off);
+    bench_prefill(&bf16, 1, tokens, SEQ, got);
+    double off_bf16 = difference(got, want, n);
+    CHECKF(off_bf16 < 3e-2, "%s %s bf16: off by %g\n", preset, type, off_bf16);
+    print_message("%s %s: f32 off by %.1e, bf16 by %.1e\n", preset, type, off, off_bf16);
+
+    free(want), free(got);
+    bench_destroy(&f32), bench_destroy(&bf16);
+    gguf_close(file);
+}
+
+TEST(tiny_llama_f32_agrees_with_the_reference)
+{
+    against_reference("tiny-llama", "f32");
+}
+TEST(tiny_llama_f16_agrees_with_the_reference)
+{
+    against_reference("tiny-llama", "f16");
+}
+TEST(tiny_llama_bf16_agrees_with_the_reference)
+{
+    against_reference("tiny-llama", "bf16");
+}
+TEST(tiny_llama_q8_0_agrees_with_the_reference)
+{
+    against_reference("tiny-llama", "q8_0");
+}
+TEST(tiny_qwen3_f32_agrees_with_the_reference)
+{
+    against_reference("tiny-qwen3", "f32");
+}
+TEST(tiny_qwen3_f16_agrees_with_the_reference)
+{
+    against_reference("tiny-qwen3", "f16");
+}
+TEST(tiny_qwen3_bf16_agrees_with_the_reference)
+{
+    against_reference("tiny-qwen3", "bf16");
+}
+TEST(tiny_qwen3_q8_0_agrees_with_the_reference)
+{
+    against_reference("tiny-qwen3", "q8_0");
+}
+
+TEST(the_reference_agrees_with_the_golden_logits)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/models/stories260K.golden.json", test_data());
+    json_t *golden = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    SKIP_UNLESS(golden, "no stories260K.golden.json in the test data");
+    snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
+    gguf_file *file = open_model(path);
+    const json_t *c = json_array_get(json_object_get(golden, "cases"), 1);
+    const json_t *prompt = json_object_get(c, "prompt_ids"),
+                 *want = json_object_get(c, "last_prompt_logits");
+    rad_token tokens[16];
+    uint32_t n = (uint32_t)json_array_size(prompt), vocab = (uint32_t)json_array_size(want);
+    CHECK(n && n <= 16);
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = (rad_token)json_integer_value(json_array_get(prompt, i));
+    double *logits = malloc((size_t)n * vocab * sizeof *logits);
+    CHECK_OK(model_reference_logits(NULL, file, tokens, n, logits, NULL));
+    for (uint32_t i = 0; i < vocab; i++)
+        CHECK(fabs(logits[(n - 1) * vocab + i] - json_number_value(json_array_get(want, i))) <
+              1e-4);
+
+    rad_error err = {0};
+    CHECK(model_reference_logits(NULL, file, &(rad_token){512}, 1, logits, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "512"));
+    free(logits);
+    gguf_close(file);
+    json_decref(golden);
+}
+
+/* ---- P1 ---- */
+
+enum { LONG = 150, OTHERS = BENCH_ROWS - 1 };
+
+typedef struct p1 {
+    const char *what;
+    rad_token tokens[LONG], others[OTHERS][LONG];
+    uint32_t vocab;
+    size_t bytes; /* of `want` */
+    float *want, *got;
+    uint64_t seed;
+} p1;
+
+static void p1_compare(const p1 *t, const char *how)
+{
+    for (uint32_t i = 0; i < LONG; i++)
+        CHECKF(!memcmp(t->got + (size_t)i * t->vocab, t->want + (size_t)i * t->vocab,
+                       t->vocab * sizeof *t->got),
+               "%s, %s: the logits of token %u differ, seed %llu\n", t->what, how, i,
+               (unsigned long long)t->seed);
+}
+
+/* In chunks of 1..most tokens; `company` runs other requests, some of them in mid-prompt and
+ * some decoding, in the same batches, at changing places. */
+static void p1_chunked(p1 *t, bench *b, uint32_t most, bool company, const char *how)
+{
+    uint64_t state = t->seed ^ most;
+    uint32_t done[OTHERS] = {0};
+    memset(t->got, 0, t->bytes);
+    for (uint32_t at = 0; at < LONG;) {
+        uint32_t end = at + 1 + (uint32_t)(test_random(&state) % most);
+        if (end > LONG) end = LONG;
+        piece pieces[BENCH_ROWS];
+        float *logits[BENCH_ROWS] = {0};
+        uint32_t n = 0, me = company ? (uint32_t)(test_random(&state) % BENCH_ROWS) : 0;
+        for (uint32_t i = 0; company && i < OTHERS; i++) {
+            if (n == me) n++;
+            uint32_t left = LONG - done[i];
+            uint32_t step = test_random(&state) % 2 ? 1 : 1 + (uint32_t)(test_random(&state) % 40);
+            if (step > left) step = left;
+            if (!step) continue;
+            pieces[n++] = (piece){2 + i, t->others[i], done[i], done[i] + step};
+            done[i] += step;
+        }
+        if (me >= n) me = n;
+        pieces[me] = (piece){1, t->tokens, at, end};
+        logits[me] = t->got + (size_t)at * t->vocab;
+        bench_run(b, pieces, me >= n ? n + 1 : n, logits);
+        at = end;
+    }
+    p1_compare(t, how);
+}
+
+static void p1_dtype(gguf_file *file, const char *name, rad_dtype dtype)
+{
+    uint64_t seed = test_seed();
+    char what[128];
+    snprintf(what, sizeof what, "%s %s", name, dtype == RAD_F32 ? "f32" : "bf16");
+    p1 t = {.what = what, .seed = seed};
+    compute_pool *pool;
+    CHECK_OK(compute_pool_create(NULL, 3, &pool, NULL));
+
+    bench b = bench_create(file, dtype, 1, NULL, NULL);
+    t.vocab = b.model->info.vocab_size;
+    t.bytes = (size_t)LONG * t.vocab * sizeof *t.want;
+    t.want = malloc(t.bytes), t.got = malloc(t.bytes);
+    random_tokens(t.tokens, LONG, t.vocab, seed);
+    for (uint32_t i = 0; i < OTHERS; i++)
+        random_tokens(t.others[i], LONG, t.vocab, seed + 1 + i);
+    bench_prefill(&b, 1, t.tokens, LONG, t.want);
+
+    p1_chunked(&t, &b, 1, false, "one token at a time");
+    p1_chunked(&t, &b, 64, false, "in chunks");
+    p1_chunked(&t, &b, 30, true, "in chunks among others");
+    bench_destroy(&b);
+
+    b = bench_create(file, dtype, 16, NULL, pool);
+    bench_prefill(&b, 1, t.tokens, LONG, t.got);
+    p1_compare(&t, "whole, pages of 16, three threads");
+    p1_chunked(&t, &b, 1, true, "decoding among others, pages of 16, three threads");
+    p1_chunked(&t, &b, 50, true, "in chunks among others, pages of 16, three threads");
+    bench_destroy(&b);
+    compute_pool_destroy(pool);
+    free(t.want), free(t.got);
+}
+
+static void p1_model(const char *preset, const char *type)
+{
+    char path[512];
+    if (preset) {
+        SKIP_UNLESS(make_model(preset, type, path, sizeof path), "make_gguf.py does not run here");
+    } else {
+        snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
+        SKIP_UNLESS(!access(path, R_OK), "no stories260K.gguf in the test data");
+    }
+    gguf_file *file = open_model(path);
+    if (preset) unlink(path);
+    p1_dtype(file, preset ? preset : "stories260K", RAD_F32);
+    p1_dtype(file, preset ? preset : "stories260K", RAD_BF16);
+    gguf_close(file);
+}
+
+TEST(p1_holds_for_stories260k)
+{
+    p1_model(NULL, NULL);
+}
+TEST(p1_holds_for_tiny_llama)
+{
+    p1_model("tiny-llama", "f16");
+}
+TEST(p1_holds_for_tiny_qwen3)
+{
+    p1_model("tiny-qwen3", "bf16");
+}
+
+TEST_MAIN()
