@@ -1,0 +1,225 @@
+/* admin.c - health, models, figures, and emptying the cache.
+ *
+ * Figures come from the scheduler thread between two steps, and a step can take a second;
+ * the event loop must not wait for that. So a thread of our own asks, and the answer comes
+ * back the way the engine's events do: as a call whose only item finishes. */
+#include "server/server_priv.h"
+
+#include <event2/keyvalq_struct.h>
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* ---- the thread ---- */
+
+static void *admin_main(void *arg)
+{
+    server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->admin_list && !s->admin_stop)
+            pthread_cond_wait(&s->admin_wake, &s->lock);
+        call_item *item = s->admin_list;
+        if (!item) break;
+        s->admin_list = item->next;
+        pthread_mutex_unlock(&s->lock);
+        item->call->ops->work(item->call);
+        call_admin_done(item->call);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+rad_status admin_start(server *s, rad_error *err)
+{
+    if (pthread_create(&s->admin_thread, NULL, admin_main, s) != 0)
+        return rad_fail(err, RAD_E_IO, "server: cannot start a thread");
+    s->admin_started = true;
+    return RAD_OK;
+}
+
+void admin_join(server *s)
+{
+    if (!s->admin_started) return;
+    pthread_mutex_lock(&s->lock);
+    s->admin_stop = true;
+    pthread_cond_signal(&s->admin_wake);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->admin_thread, NULL);
+    s->admin_started = false;
+}
+
+void admin_push(server *s, call_item *item)
+{
+    pthread_mutex_lock(&s->lock);
+    item->next = NULL;
+    if (s->admin_list)
+        s->admin_last->next = item;
+    else
+        s->admin_list = item;
+    s->admin_last = item;
+    pthread_cond_signal(&s->admin_wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void work_stats(call *c)
+{
+    engine_get_stats(c->server->engine, &c->stats);
+}
+
+/* SGLang's `timeout`: keep asking until nothing is running. */
+static void work_flush(call *c)
+{
+    uint64_t until_ns = server_now_ns(c->server) + c->timeout_ms * UINT64_C(1000000);
+    while ((c->status = engine_flush_cache(c->server->engine)) == RAD_AGAIN &&
+           server_now_ns(c->server) < until_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+/* ---- answers at once ---- */
+
+void handle_health(server *s, struct evhttp_request *http)
+{
+    (void)s;
+    reply_json(http, 200, json_pack("{s:s}", "status", "ok"));
+}
+
+static json_t *model_json(const engine_info *info)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:I}", "id", info->model_name, "object", "model",
+                     "created", (json_int_t)info->created_unix, "owned_by", "radish", "root",
+                     info->model_path, "max_model_len", (json_int_t)info->context_length);
+}
+
+void handle_models(server *s, struct evhttp_request *http)
+{
+    const engine_info *info = engine_get_info(s->engine);
+    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
+    size_t prefix = strlen("/v1/models");
+    if (!path[prefix]) {
+        reply_json(http, 200,
+                   json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(info)));
+        return;
+    }
+    char *name = evhttp_uridecode(path + prefix + 1, 0, NULL);
+    if (name && strcmp(name, info->model_name) == 0) {
+        reply_json(http, 200, model_json(info));
+    } else {
+        api_error err;
+        api_fail(&err, 404, "model", "there is no such model; this server has '%.200s'",
+                 info->model_name);
+        err.code = "model_not_found";
+        reply_error(http, &err);
+    }
+    free(name);
+}
+
+void handle_model_info(server *s, struct evhttp_request *http)
+{
+    const engine_info *info = engine_get_info(s->engine);
+    reply_json(http, 200,
+               json_pack("{s:s, s:s, s:b, s:s, s:s, s:s, s:I, s:I}", "model_path", info->model_path,
+                         "tokenizer_path", info->model_path, "is_generation", 1,
+                         "served_model_name", info->model_name, "architecture", info->architecture,
+                         "chat_template", info->chat_template, "vocab_size",
+                         (json_int_t)info->vocab_size, "context_length",
+                         (json_int_t)info->context_length));
+}
+
+/* ---- answers from the admin thread ---- */
+
+static json_t *stats_json(const engine_stats *t)
+{
+    json_t *json = json_object();
+    const struct {
+        const char *name;
+        uint64_t value;
+    } figures[] = {
+        {"num_requests", t->num_requests},         {"num_finished", t->num_finished},
+        {"num_aborted", t->num_aborted},           {"num_failed", t->num_failed},
+        {"prompt_tokens", t->prompt_tokens},       {"cached_tokens", t->cached_tokens},
+        {"prefill_tokens", t->prefill_tokens},     {"generated_tokens", t->generated_tokens},
+        {"num_retractions", t->num_retractions},   {"evicted_tokens", t->evicted_tokens},
+        {"forward_steps", t->forward_steps},       {"forward_ns", t->forward_ns},
+        {"schedule_ns", t->schedule_ns},           {"num_running_reqs", t->num_running},
+        {"num_queue_reqs", t->num_waiting},        {"max_total_num_tokens", t->max_total_tokens},
+        {"available_tokens", t->available_tokens}, {"evictable_tokens", t->evictable_tokens},
+        {"protected_tokens", t->protected_tokens}, {"held_tokens", t->held_tokens},
+    };
+    for (size_t i = 0; i < RAD_COUNT(figures); i++)
+        json_object_set_new(json, figures[i].name, json_integer((json_int_t)figures[i].value));
+    return json;
+}
+
+static void answer_server_info(call *c)
+{
+    const engine_info *i = engine_get_info(c->server->engine);
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:[o]}",
+        "model_path", i->model_path, "served_model_name", i->model_name, "architecture",
+        i->architecture, "chat_template", i->chat_template, "attention_backend", i->attn_backend,
+        "dtype", i->dtype, "host", c->server->params.host, "port", (json_int_t)c->server->port,
+        "context_length", (json_int_t)i->context_length, "page_size", (json_int_t)i->page_size,
+        "max_running_requests", (json_int_t)i->max_running_requests, "chunked_prefill_size",
+        (json_int_t)i->chunked_prefill_size, "max_total_num_tokens",
+        (json_int_t)i->max_total_tokens, "kv_bytes_per_token", (json_int_t)i->kv_bytes_per_token,
+        "disable_radix_cache", !i->radix_cache, "internal_states", stats_json(&c->stats));
+    if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
+    call_reply_json(c, 200, json);
+}
+
+static void answer_metrics(call *c)
+{
+    struct evbuffer *body = evbuffer_new();
+    if (!body) {
+        call_reply_json(c, 503, NULL);
+        return;
+    }
+    prometheus_write(body, engine_get_info(c->server->engine), &c->stats,
+                     c->server->num_http_requests);
+    call_reply_text(c, "text/plain; version=0.0.4; charset=utf-8", body);
+    evbuffer_free(body);
+}
+
+static void answer_flush(call *c)
+{
+    if (c->status == RAD_OK) {
+        call_reply_json(c, 200, json_pack("{s:s}", "status", "the cache is empty"));
+        return;
+    }
+    api_error err;
+    if (c->status == RAD_AGAIN)
+        api_fail(&err, 400, NULL, "requests are running or waiting; the cache was not flushed");
+    else
+        api_fail(&err, 500, NULL, "the cache could not be flushed: %s", rad_status_name(c->status));
+    call_reply_json(c, err.http_status, error_json(&err));
+}
+
+static const call_ops server_info_ops = {.answer = answer_server_info, .work = work_stats};
+static const call_ops metrics_ops = {.answer = answer_metrics, .work = work_stats};
+static const call_ops flush_ops = {.answer = answer_flush, .work = work_flush};
+
+void handle_server_info(server *s, struct evhttp_request *http)
+{
+    call_start_admin(s, &server_info_ops, http, 0);
+}
+
+void handle_metrics(server *s, struct evhttp_request *http)
+{
+    call_start_admin(s, &metrics_ops, http, 0);
+}
+
+void handle_flush_cache(server *s, struct evhttp_request *http)
+{
+    struct evkeyvalq query;
+    const char *text = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(http));
+    double timeout_s = 0;
+    if (text && evhttp_parse_query_str(text, &query) == 0) {
+        const char *value = evhttp_find_header(&query, "timeout");
+        if (value) timeout_s = strtod(value, NULL);
+        evhttp_clear_headers(&query);
+    }
+    if (!(timeout_s > 0)) timeout_s = 0; /* NaN too */
+    call_start_admin(s, &flush_ops, http, (uint64_t)(fmin(timeout_s, 60) * 1000));
+}

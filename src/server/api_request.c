@@ -1,0 +1,313 @@
+/* api_request.c - what the three dialects share. */
+#include "server/api_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct block {
+    struct block *next;
+    max_align_t data[];
+};
+
+void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *err)
+{
+    size_t bytes;
+    struct block *b = NULL;
+    if (!__builtin_mul_overflow(count, size, &bytes) && bytes < SIZE_MAX / 2)
+        b = calloc(1, sizeof *b + bytes);
+    if (!b) {
+        api_fail(err, 503, NULL, "no memory for this request");
+        return NULL;
+    }
+    b->next = r->blocks;
+    r->blocks = b;
+    return b->data;
+}
+
+void api_request_fini(api_request *r)
+{
+    while (r->blocks) {
+        struct block *b = r->blocks;
+        r->blocks = b->next;
+        free(b);
+    }
+    json_decref(r->root);
+    memset(r, 0, sizeof *r);
+}
+
+bool api_request_parse(api_kind kind, const char *body, size_t len, api_request *out,
+                       api_error *err)
+{
+    static bool (*const parse[])(api_request *, api_error *) = {
+        [API_COMPLETIONS] = completions_parse,
+        [API_CHAT] = chat_parse,
+        [API_GENERATE] = generate_parse,
+    };
+    memset(out, 0, sizeof *out);
+    out->kind = kind;
+    out->root = json_in_object(body, len, err);
+    if (!out->root) return false;
+    if (parse[kind](out, err)) return true;
+    api_request_fini(out);
+    return false;
+}
+
+static bool parse_ids(api_request *r, const json_t *list, const char *key, rad_token **ids,
+                      uint32_t *num_ids, api_error *err)
+{
+    size_t n = json_array_size(list); /* at most JSON_IN_MAX_VALUES */
+    rad_token *out = api_request_alloc(r, n, sizeof *out, err);
+    if (!out) return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        if (!json_is_integer(id))
+            return api_fail(err, 400, key, "'%s': token %zu is not an integer", key, i);
+        json_int_t value = json_integer_value(id);
+        if (value < 0 || value > INT32_MAX)
+            return api_fail(err, 400, key, "'%s': token %zu (%lld) is not a token id", key, i,
+                            (long long)value);
+        out[i] = (rad_token)value;
+    }
+    *ids = out;
+    *num_ids = (uint32_t)n;
+    return true;
+}
+
+static bool parse_prompt(api_request *r, const json_t *value, const char *key, bool text_ok,
+                         bool ids_ok, engine_request *item, api_error *err)
+{
+    if (text_ok && json_is_string(value)) {
+        item->text = json_string_value(value);
+        item->text_len = json_string_length(value);
+        return true;
+    }
+    if (ids_ok && json_is_array(value)) {
+        rad_token *ids = NULL;
+        if (!json_array_size(value))
+            return api_fail(err, 400, key, "'%s' holds an empty prompt", key);
+        if (!parse_ids(r, value, key, &ids, &item->num_ids, err)) return false;
+        item->ids = ids;
+        return true;
+    }
+    return api_fail(err, 400, key, "'%s' must be %s%s%s, or a list of either", key,
+                    text_ok ? "a string" : "", text_ok && ids_ok ? " or " : "",
+                    ids_ok ? "a list of token ids" : "");
+}
+
+bool api_parse_prompts(api_request *r, const json_t *value, const char *key, bool text_ok,
+                       bool ids_ok, api_error *err)
+{
+    const json_t *first = json_is_array(value) ? json_array_get(value, 0) : NULL;
+    size_t count = 1;
+    if (json_is_array(value) && !first)
+        return api_fail(err, 400, key, "'%s' must not be an empty list", key);
+    r->batch = first && !json_is_number(first); /* a list of numbers is one prompt */
+    if (r->batch) count = json_array_size(value);
+    if (count > API_MAX_PROMPTS)
+        return api_fail(err, 400, key, "'%s' holds %zu prompts; at most %d fit in one request", key,
+                        count, API_MAX_PROMPTS);
+    r->items = api_request_alloc(r, count, sizeof *r->items, err);
+    if (!r->items) return false;
+    r->num_items = (uint32_t)count;
+    for (size_t i = 0; i < count; i++)
+        if (!parse_prompt(r, r->batch ? json_array_get(value, i) : value, key, text_ok, ids_ok,
+                          &r->items[i], err))
+            return false;
+    return true;
+}
+
+static bool parse_stop(api_request *r, const json_t *object, engine_request *item, api_error *err)
+{
+    const json_t *stop = json_in_get(object, "stop");
+    if (!stop) return true;
+    size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
+    if (n > API_MAX_STOP)
+        return api_fail(err, 400, "stop", "'stop' holds %zu strings; at most %d are taken", n,
+                        API_MAX_STOP);
+    const char **list = api_request_alloc(r, n, sizeof *list, err);
+    if (!list) return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *s = json_is_array(stop) ? json_array_get(stop, i) : stop;
+        size_t len = json_string_length(s);
+        if (!json_is_string(s))
+            return api_fail(err, 400, "stop", "'stop' must be a string or a list of strings");
+        if (!len || len > API_MAX_STOP_BYTES || strlen(json_string_value(s)) != len)
+            return api_fail(err, 400, "stop",
+                            "a stop string must have 1 to %d bytes and no NUL character",
+                            API_MAX_STOP_BYTES);
+        list[i] = json_string_value(s);
+    }
+    item->stop = list;
+    item->num_stop = (uint32_t)n;
+    return true;
+}
+
+static bool parse_stop_token_ids(api_request *r, const json_t *object, engine_request *item,
+                                 api_error *err)
+{
+    const json_t *list = json_in_get(object, "stop_token_ids");
+    rad_token *ids = NULL;
+    if (!list) return true;
+    if (!json_is_array(list) || json_array_size(list) > API_MAX_STOP_TOKENS)
+        return api_fail(err, 400, "stop_token_ids",
+                        "'stop_token_ids' must be a list of at most %d token ids",
+                        API_MAX_STOP_TOKENS);
+    if (!parse_ids(r, list, "stop_token_ids", &ids, &item->num_stop_token_ids, err)) return false;
+    item->stop_token_ids = ids;
+    return true;
+}
+
+/* Asked for, and we would silently do something else: say so instead. `neutral` is the
+ * number that asks for nothing; NAN when any number asks for something. */
+struct refusal {
+    const char *key;
+    double neutral;
+};
+
+static bool asks_for_nothing(const json_t *value, double neutral)
+{
+    if (json_is_false(value)) return true;
+    if (json_is_number(value)) return json_number_value(value) == neutral;
+    if (json_is_string(value)) return !json_string_length(value);
+    if (json_is_array(value)) return !json_array_size(value);
+    if (json_is_object(value)) return !json_object_size(value);
+    return false;
+}
+
+static bool refuse(const json_t *object, const struct refusal *list, size_t count, api_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const json_t *value = json_in_get(object, list[i].key);
+        if (value && !asks_for_nothing(value, list[i].neutral))
+            return api_fail(err, 400, list[i].key, "'%s' is not supported", list[i].key);
+    }
+    return true;
+}
+
+#define NO_NUMBER __builtin_nan("")
+
+bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err)
+{
+    static const struct refusal unsupported[] = {
+        {"presence_penalty", 0},
+        {"frequency_penalty", 0},
+        {"repetition_penalty", 1},
+        {"min_new_tokens", 0},
+        {"min_tokens", 0},
+        {"logit_bias", NO_NUMBER},
+        {"json_schema", NO_NUMBER},
+        {"regex", NO_NUMBER},
+        {"ebnf", NO_NUMBER},
+        {"structural_tag", NO_NUMBER},
+        {"custom_params", NO_NUMBER},
+        {"stop_regex", NO_NUMBER},
+        {"guided_json", NO_NUMBER},
+        {"guided_regex", NO_NUMBER},
+    };
+    int64_t top_k = 0, seed = 0, n = 1;
+    bool skip_special = true;
+    item->sampling.temperature = 1;
+    item->sampling.top_p = 1;
+    if (!json_in_int(object, "n", INT32_MIN, INT32_MAX, &n, err)) return false;
+    if (n != 1)
+        return api_fail(err, 400, "n",
+                        n < 1 ? "'n' must be at least 1, not %lld"
+                              : "'n' must be 1 (send the prompt %lld times)",
+                        (long long)n);
+    if (!refuse(object, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
+        !json_in_float(object, "temperature", &item->sampling.temperature, err) ||
+        !json_in_float(object, "top_p", &item->sampling.top_p, err) ||
+        !json_in_float(object, "min_p", &item->sampling.min_p, err) ||
+        !json_in_int(object, "top_k", -1, INT32_MAX, &top_k, err) ||
+        !json_in_int(object, "seed", INT64_MIN, INT64_MAX, &seed, err) ||
+        !json_in_int(object, "sampling_seed", INT64_MIN, INT64_MAX, &seed, err) ||
+        !json_in_bool(object, "ignore_eos", &item->ignore_eos, err) ||
+        !json_in_bool(object, "skip_special_tokens", &skip_special, err) ||
+        !json_in_bool(object, "no_stop_trim", &item->no_stop_trim, err) ||
+        !json_in_bool(object, "include_stop_str_in_output", &item->no_stop_trim, err))
+        return false;
+    item->sampling.top_k = (int32_t)top_k;
+    item->sampling.seed = (uint64_t)seed;
+    item->has_seed = json_in_get(object, "seed") || json_in_get(object, "sampling_seed");
+    item->keep_special = !skip_special;
+    return parse_stop(r, object, item, err) && parse_stop_token_ids(r, object, item, err);
+}
+
+static bool parse_key(const json_t *object, const char *key, const char **out, api_error *err)
+{
+    if (!json_in_string(object, key, out, err)) return false;
+    if (*out && strlen(*out) > API_MAX_KEY_BYTES)
+        return api_fail(err, 400, key, "'%s' is longer than %d bytes", key, API_MAX_KEY_BYTES);
+    return true;
+}
+
+bool api_parse_routing(api_request *r, const json_t *object, api_error *err)
+{
+    int64_t priority = 0;
+    const char *extra_key = NULL, *cache_salt = NULL;
+    if (!json_in_int(object, "priority", INT32_MIN, INT32_MAX, &priority, err) ||
+        !parse_key(object, "extra_key", &extra_key, err) ||
+        !parse_key(object, "cache_salt", &cache_salt, err))
+        return false;
+    if (cache_salt && !*cache_salt)
+        return api_fail(err, 400, "cache_salt",
+                        "'cache_salt' must not be empty; leave it out to share with everybody");
+    for (uint32_t i = 0; i < r->num_items; i++) {
+        r->items[i].priority = (int32_t)priority;
+        r->items[i].extra_key = extra_key;
+        r->items[i].cache_salt = cache_salt;
+    }
+    return true;
+}
+
+bool api_parse_openai(api_request *r, api_error *err)
+{
+    static const struct refusal unsupported[] = {
+        {"best_of", 1},
+        {"echo", NO_NUMBER},
+        {"suffix", NO_NUMBER},
+        {"logprobs", NO_NUMBER},
+        {"top_logprobs", 0},
+        {"prompt_logprobs", NO_NUMBER},
+        {"tools", NO_NUMBER},
+        {"functions", NO_NUMBER},
+        {"use_beam_search", NO_NUMBER},
+        {"audio", NO_NUMBER},
+        {"web_search_options", NO_NUMBER},
+    };
+    const char *ignored = NULL;
+    if (!refuse(r->root, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
+        !json_in_string(r->root, "model", &ignored, err) ||
+        !json_in_string(r->root, "user", &ignored, err) ||
+        !json_in_bool(r->root, "stream", &r->stream, err) ||
+        !json_in_bool(r->root, "return_token_ids", &r->return_token_ids, err))
+        return false;
+
+    const json_t *format = json_in_get(r->root, "response_format");
+    const char *type = "text";
+    if (format && !json_is_object(format))
+        return api_fail(err, 400, "response_format", "'response_format' must be an object");
+    if (!json_in_string(format, "type", &type, err)) return false;
+    if (strcmp(type, "text") != 0)
+        return api_fail(err, 400, "response_format", "response_format '%.40s' is not supported",
+                        type);
+
+    const json_t *options = json_in_get(r->root, "stream_options");
+    if (options && !json_is_object(options))
+        return api_fail(err, 400, "stream_options", "'stream_options' must be an object");
+    if (options && !r->stream)
+        return api_fail(err, 400, "stream_options", "'stream_options' wants 'stream': true");
+    if (!json_in_bool(options, "include_usage", &r->include_usage, err)) return false;
+
+    if (!api_parse_sampling(r, r->root, &r->items[0], err)) return false;
+    const engine_request first = r->items[0];
+    for (uint32_t i = 1; i < r->num_items; i++) { /* one prompt each, the rest is shared */
+        engine_request copy = first;
+        copy.text = r->items[i].text;
+        copy.text_len = r->items[i].text_len;
+        copy.ids = r->items[i].ids;
+        copy.num_ids = r->items[i].num_ids;
+        r->items[i] = copy;
+    }
+    return api_parse_routing(r, r->root, err);
+}

@@ -1,0 +1,66 @@
+/* api_request.h - a request body becomes engine requests.
+ *
+ * Three dialects (OpenAI's completions and chat, SGLang's /generate) end in the same
+ * thing: one engine_request per prompt and a few words on how to answer. Nothing in here
+ * knows HTTP, so a fuzzer can call it. */
+#ifndef SERVER_API_REQUEST_H
+#define SERVER_API_REQUEST_H
+
+#include "engine/engine.h"
+#include "server/json_in.h"
+
+enum {
+    API_MAX_PROMPTS = 1024,    /* of one HTTP request */
+    API_MAX_STOP = 64,         /* stop strings */
+    API_MAX_STOP_BYTES = 1024, /* of each */
+    API_MAX_STOP_TOKENS = 256,
+    API_MAX_KEY_BYTES = 1024 /* extra_key, cache_salt, rid */
+};
+
+typedef enum api_kind { API_COMPLETIONS, API_CHAT, API_GENERATE } api_kind;
+
+typedef struct api_request {
+    api_kind kind;
+    bool stream;
+    bool include_usage;    /* a usage chunk ends the stream */
+    bool return_token_ids; /* choices[].token_ids */
+    bool batch;            /* prompts came as a list: /generate answers with one */
+    uint32_t num_items;
+    engine_request *items; /* on_event and user are the caller's to set */
+    const char *rid;       /* /generate: the client's name for it, or NULL */
+
+    json_t *root; /* strings of the items live here */
+    void *blocks; /* and arrays here */
+} api_request;
+
+/* True and *out to be given back with api_request_fini; false and an error (400, or 503
+ * when there is no memory), *out needing nothing. Whatever the bytes are. */
+bool api_request_parse(api_kind kind, const char *body, size_t len, api_request *out,
+                       api_error *err);
+void api_request_fini(api_request *r);
+
+/* ---- for the dialects ---- */
+
+/* The dialects: fill `r` from r->root. */
+bool completions_parse(api_request *r, api_error *err);
+bool chat_parse(api_request *r, api_error *err);
+bool generate_parse(api_request *r, api_error *err);
+
+/* Zeroed memory that lives as long as r; NULL and a 503 in err when there is none. */
+void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *err);
+
+/* Makes r->items from `value`: a text, a list of ids, a list of texts or of lists of ids.
+ * ids_ok / text_ok say what `key` may hold. */
+bool api_parse_prompts(api_request *r, const json_t *value, const char *key, bool text_ok,
+                       bool ids_ok, api_error *err);
+
+/* temperature, top_p, ..., stop, ignore_eos, and a refusal of what we do not have. */
+bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err);
+
+/* priority, extra_key, cache_salt of `object` into all items. */
+bool api_parse_routing(api_request *r, const json_t *object, api_error *err);
+
+/* OpenAI's common part: sampling, routing, stream, stream_options, n, ... */
+bool api_parse_openai(api_request *r, api_error *err);
+
+#endif

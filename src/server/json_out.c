@@ -1,0 +1,56 @@
+/* json_out.c - the pieces of an answer that the dialects share. */
+#include "server/call.h"
+
+#include <string.h>
+
+/* The engine sends whole characters only; should that ever fail, an answer with a
+ * replacement character is better than none. */
+json_t *json_text(const char *bytes, size_t len)
+{
+    json_t *text = json_stringn(len ? bytes : "", len);
+    return text ? text : json_string("\xef\xbf\xbd");
+}
+
+json_t *item_text(const call_item *item, size_t from_byte)
+{
+    const byte_buf *text = &item->text;
+    return text->len > from_byte ? json_text(text->data + from_byte, text->len - from_byte)
+                                 : json_string("");
+}
+
+json_t *json_ids(const byte_buf *ids, size_t from_byte)
+{
+    json_t *list = json_array();
+    for (size_t at = from_byte; list && at < ids->len; at += sizeof(rad_token)) {
+        rad_token id;
+        memcpy(&id, ids->data + at, sizeof id);
+        if (json_array_append_new(list, json_integer(id)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+json_t *json_usage(const call *c)
+{
+    json_int_t prompt = 0, completion = 0, cached = 0;
+    for (uint32_t i = 0; i < c->num_items; i++) {
+        prompt += c->items[i].prompt_tokens;
+        completion += c->items[i].completion_tokens;
+        cached += c->items[i].cached_tokens;
+    }
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens",
+                     completion, "total_tokens", prompt + completion, "prompt_tokens_details",
+                     "cached_tokens", cached);
+}
+
+const char *openai_finish_reason(engine_finish finish)
+{
+    switch (finish) {
+    case ENGINE_FINISH_STOP: return "stop";
+    case ENGINE_FINISH_LENGTH: return "length";
+    case ENGINE_FINISH_ABORT: return "abort";
+    default: return NULL;
+    }
+}

@@ -1,0 +1,76 @@
+/* prometheus.c - the figures as SGLang's metrics, so that its dashboards work. */
+#include "server/server_priv.h"
+
+/* A label's value: backslash, quote and newline are escaped. */
+static void write_label(struct evbuffer *out, const char *value)
+{
+    for (; *value; value++) {
+        if (*value == '\n')
+            evbuffer_add(out, "\\n", 2);
+        else if (*value == '"' || *value == '\\')
+            evbuffer_add_printf(out, "\\%c", *value);
+        else
+            evbuffer_add(out, value, 1);
+    }
+}
+
+static void write_head(struct evbuffer *out, const char *name, const char *type, const char *help)
+{
+    evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void write_value(struct evbuffer *out, const char *name, const char *label,
+                        const char *model, double value)
+{
+    evbuffer_add_printf(out, "%s{model_name=\"", name);
+    write_label(out, model);
+    evbuffer_add_printf(out, "\"%s} %.17g\n", label, value);
+}
+
+void prometheus_write(struct evbuffer *out, const engine_info *info, const engine_stats *t,
+                      uint64_t num_http_requests)
+{
+    const char *model = info->model_name;
+    uint64_t used = t->max_total_tokens - RAD_MIN(t->max_total_tokens, t->available_tokens);
+    uint64_t busy = used - RAD_MIN(used, t->evictable_tokens);
+    const struct {
+        const char *name, *label, *type, *help;
+        double value;
+    } rows[] = {
+        {"sglang:num_requests_total", "", "counter", "Requests submitted.", t->num_requests},
+        {"sglang:num_aborted_requests_total", "", "counter", "Requests cancelled.", t->num_aborted},
+        {"radish:num_failed_requests_total", "", "counter", "Requests that failed.", t->num_failed},
+        {"radish:num_http_requests_total", "", "counter", "HTTP requests.", num_http_requests},
+        {"sglang:prompt_tokens_total", "", "counter", "Prompt tokens.", t->prompt_tokens},
+        {"sglang:generation_tokens_total", "", "counter", "Generated tokens.", t->generated_tokens},
+        {"sglang:cached_tokens_total", ",cache_source=\"device\"", "counter",
+         "Prompt tokens found in the cache.", t->cached_tokens},
+        {"sglang:realtime_tokens_total", ",mode=\"prefill_compute\"", "counter",
+         "Tokens by where they came from.", t->prefill_tokens},
+        {"sglang:realtime_tokens_total", ",mode=\"prefill_cache\"", NULL, NULL, t->cached_tokens},
+        {"sglang:realtime_tokens_total", ",mode=\"decode\"", NULL, NULL, t->generated_tokens},
+        {"sglang:evicted_tokens_total", "", "counter", "Tokens evicted.", t->evicted_tokens},
+        {"sglang:num_retracted_requests_total", "", "counter", "Retractions.", t->num_retractions},
+        {"radish:forward_steps_total", "", "counter", "Forward passes.", t->forward_steps},
+        {"radish:forward_seconds_total", "", "counter", "Time in the model.",
+         (double)t->forward_ns * 1e-9},
+        {"radish:schedule_seconds_total", "", "counter", "Time in tree and scheduler.",
+         (double)t->schedule_ns * 1e-9},
+        {"sglang:num_running_reqs", "", "gauge", "Requests running.", t->num_running},
+        {"sglang:num_queue_reqs", "", "gauge", "Requests waiting.", t->num_waiting},
+        {"sglang:max_total_num_tokens", "", "gauge", "Size of the KV pool.", t->max_total_tokens},
+        {"sglang:num_used_tokens", "", "gauge", "KV slots in use by requests.", busy},
+        {"sglang:kv_available_tokens", "", "gauge", "KV slots free.", t->available_tokens},
+        {"sglang:kv_evictable_tokens", "", "gauge", "KV slots cached and evictable.",
+         t->evictable_tokens},
+        {"sglang:kv_used_tokens", "", "gauge", "KV slots not free.", used},
+        {"sglang:token_usage", "", "gauge", "Part of the pool in use by requests.",
+         t->max_total_tokens ? (double)busy / (double)t->max_total_tokens : 0},
+        {"sglang:cache_hit_rate", "", "gauge", "Cached part of all prompt tokens.",
+         t->prompt_tokens ? (double)t->cached_tokens / (double)t->prompt_tokens : 0},
+    };
+    for (size_t i = 0; i < RAD_COUNT(rows); i++) {
+        if (rows[i].type) write_head(out, rows[i].name, rows[i].type, rows[i].help);
+        write_value(out, rows[i].name, rows[i].label, model, rows[i].value);
+    }
+}

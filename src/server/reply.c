@@ -1,0 +1,54 @@
+/* reply.c - JSON and errors onto the wire. */
+#include "server/server_priv.h"
+
+#include <event2/keyvalq_struct.h>
+
+const char *http_reason(int http_status)
+{
+    switch (http_status) {
+    case 200: return "OK";
+    case 400: return "Bad Request";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 413: return "Payload Too Large";
+    case 429: return "Too Many Requests";
+    case 500: return "Internal Server Error";
+    case 503: return "Service Unavailable";
+    default: return "Error";
+    }
+}
+
+static int add_bytes(const char *bytes, size_t len, void *out)
+{
+    return evbuffer_add(out, bytes, len);
+}
+
+bool json_to_buffer(const json_t *json, struct evbuffer *out)
+{
+    return json && json_dump_callback(json, add_bytes, out, JSON_COMPACT) == 0;
+}
+
+json_t *error_json(const api_error *err)
+{
+    return json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message",
+                     json_text(err->message, strlen(err->message)), "type", err->type, "param",
+                     err->param[0] ? err->param : NULL, "code", err->code);
+}
+
+/* Without memory for the words the status still goes out. */
+void reply_json(struct evhttp_request *http, int http_status, json_t *json)
+{
+    struct evbuffer *body = evbuffer_new();
+    if (!body || !json_to_buffer(json, body)) http_status = 503;
+    json_decref(json);
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(http);
+    evhttp_add_header(headers, "Content-Type", "application/json");
+    if (http_status == 429) evhttp_add_header(headers, "Retry-After", "1");
+    evhttp_send_reply(http, http_status, http_reason(http_status), body);
+    if (body) evbuffer_free(body);
+}
+
+void reply_error(struct evhttp_request *http, const api_error *err)
+{
+    reply_json(http, err->http_status, error_json(err));
+}

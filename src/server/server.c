@@ -1,0 +1,342 @@
+/* server.c - listening, routes, limits, and the end.
+ *
+ * One event loop owns evhttp, all connections and all calls. Other threads reach it in one
+ * way: they put something under `lock` and write to the eventfd.
+ *
+ * Limits on what strangers can make us hold: connections (past max_connections we stop
+ * accepting until one closes; the rest wait in the kernel's backlog), 16 KB of headers,
+ * max_body_bytes of body, the number and depth of JSON values, and the engine's queue. */
+#include "server/server_priv.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/bufferevent.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { BACKLOG = 4096, MAX_HEADERS = 16 << 10, IDLE_TIMEOUT_S = 120, SPARE_FDS = 64 };
+
+uint64_t server_now_ns(const server *s)
+{
+    return s->env.now_ns(s->env.user);
+}
+
+void server_wake(server *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->wake_fd, &one, sizeof one);
+    (void)n; /* a full counter wakes as well */
+}
+
+uint16_t server_port(const server *s)
+{
+    return s->port;
+}
+
+/* ---- routes ---- */
+
+static void handle_api(server *s, struct evhttp_request *http, api_kind kind, const call_ops *ops)
+{
+    struct evbuffer *body = evhttp_request_get_input_buffer(http);
+    size_t len = evbuffer_get_length(body);
+    const char *bytes = len ? (const char *)evbuffer_pullup(body, -1) : "";
+    api_request request;
+    api_error err;
+    bool ok = bytes ? api_request_parse(kind, bytes, len, &request, &err)
+                    : api_fail(&err, 503, NULL, "no memory for this request");
+    evbuffer_drain(body, len);
+    if (ok)
+        call_start(s, ops, http, &request);
+    else
+        reply_error(http, &err);
+}
+
+static void handle_completions(server *s, struct evhttp_request *http)
+{
+    handle_api(s, http, API_COMPLETIONS, &completions_ops);
+}
+
+static void handle_chat(server *s, struct evhttp_request *http)
+{
+    handle_api(s, http, API_CHAT, &chat_ops);
+}
+
+static void handle_generate(server *s, struct evhttp_request *http)
+{
+    handle_api(s, http, API_GENERATE, &generate_ops);
+}
+
+struct route {
+    const char *path;
+    unsigned methods;
+    void (*handle)(server *s, struct evhttp_request *http);
+};
+
+enum { GET = EVHTTP_REQ_GET | EVHTTP_REQ_HEAD, POST = EVHTTP_REQ_POST };
+
+static const struct route routes[] = {
+    {"/v1/completions", POST, handle_completions},
+    {"/v1/chat/completions", POST, handle_chat},
+    {"/generate", POST, handle_generate},
+    {"/v1/models", GET, handle_models},
+    {"/health", GET, handle_health},
+    {"/model_info", GET, handle_model_info},
+    {"/get_model_info", GET, handle_model_info},
+    {"/server_info", GET, handle_server_info},
+    {"/get_server_info", GET, handle_server_info},
+    {"/metrics", GET, handle_metrics},
+    {"/flush_cache", POST, handle_flush_cache},
+};
+
+static const struct route *find_route(const char *path)
+{
+    for (size_t i = 0; i < RAD_COUNT(routes); i++)
+        if (strcmp(routes[i].path, path) == 0) return &routes[i];
+    return strncmp(path, "/v1/models/", 11) == 0 ? find_route("/v1/models") : NULL;
+}
+
+static void on_request(struct evhttp_request *http, void *arg)
+{
+    server *s = arg;
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(http);
+    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
+    const struct route *route = find_route(path ? path : "");
+    api_error err;
+    s->num_http_requests++;
+    if (!route) {
+        api_fail(&err, 404, NULL,
+                 "there is nothing at this path; see /v1/models, "
+                 "/v1/completions, /v1/chat/completions, /generate");
+    } else if (!(route->methods & evhttp_request_get_command(http))) {
+        const char *allow = route->methods & EVHTTP_REQ_POST ? "POST" : "GET, HEAD";
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Allow", allow);
+        api_fail(&err, 405, NULL, "%s takes %s", route->path, allow);
+    } else if (s->stopping) {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
+        api_fail(&err, 503, NULL, "the server is stopping");
+    } else {
+        route->handle(s, http);
+        return;
+    }
+    reply_error(http, &err);
+}
+
+/* ---- the loop's own events ---- */
+
+static void begin_stop(server *s)
+{
+    if (s->stopping) {
+        s->aborted = true;
+        calls_abort_all(s);
+        return;
+    }
+    s->stopping = true;
+    s->stop_at_ns = server_now_ns(s) + s->params.drain_ms * UINT64_C(1000000);
+    evconnlistener_disable(s->listener);
+}
+
+static void leave_when_done(server *s)
+{
+    if (s->stopping && !s->num_calls) event_base_loopbreak(s->base);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *arg)
+{
+    (void)what;
+    server *s = arg;
+    uint64_t count;
+    ssize_t n = read(fd, &count, sizeof count);
+    (void)n; /* nothing to read is fine: the lists are what counts */
+    pthread_mutex_lock(&s->lock);
+    bool stop = s->stop_asked;
+    s->stop_asked = false;
+    pthread_mutex_unlock(&s->lock);
+    if (stop) begin_stop(s);
+    calls_drain(s);
+    leave_when_done(s);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    server *s = arg;
+    uint64_t now_ns = server_now_ns(s);
+    calls_ping(s, now_ns);
+    if (s->stopping && !s->aborted && now_ns >= s->stop_at_ns) begin_stop(s);
+    leave_when_done(s);
+}
+
+static void on_signal(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    server *s = arg;
+    begin_stop(s);
+    leave_when_done(s);
+}
+
+/* Out of file descriptors: accepting again at once would only spin. */
+static void on_accept_error(struct evconnlistener *listener, void *arg)
+{
+    server *s = arg;
+    struct timeval pause = {.tv_usec = 100000};
+    rad_log(&s->env, RAD_LOG_WARN, "cannot accept a connection: %s", strerror(errno));
+    evconnlistener_disable(listener);
+    event_add(s->accept_event, &pause);
+}
+
+static void on_accept_again(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    server *s = arg;
+    if (!s->stopping) evconnlistener_enable(s->listener);
+}
+
+/* ---- life ---- */
+
+/* As many descriptors as max_connections wants, and no more: evhttp does not count its
+ * connections, so this limit is the one that holds. */
+static void limit_connections(server *s)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    rlim_t want = s->params.max_connections + SPARE_FDS;
+    if (limit.rlim_max != RLIM_INFINITY && want > limit.rlim_max) want = limit.rlim_max;
+    limit.rlim_cur = want;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        rad_log(&s->env, RAD_LOG_WARN, "cannot set the limit of file descriptors to %llu",
+                (unsigned long long)want);
+}
+
+static rad_status bind_listener(server *s, rad_error *err)
+{
+    const char *host = s->params.host;
+    struct sockaddr_storage address = {0};
+    int len = sizeof address;
+    if (strcmp(host, "localhost") == 0) host = "127.0.0.1";
+    if (evutil_parse_sockaddr_port(host, (struct sockaddr *)&address, &len) != 0)
+        return rad_fail(err, RAD_E_INVAL, "server: '%s' is not a numeric address", s->params.host);
+    if (address.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&address)->sin6_port = htons(s->params.port);
+    else
+        ((struct sockaddr_in *)&address)->sin_port = htons(s->params.port);
+    s->listener = evconnlistener_new_bind(
+        s->base, NULL, NULL, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE,
+        BACKLOG, (struct sockaddr *)&address, len);
+    if (!s->listener)
+        return rad_fail(err, RAD_E_IO, "server: cannot listen on %s port %u: %s", host,
+                        s->params.port, strerror(errno));
+
+    socklen_t size = sizeof address;
+    getsockname(evconnlistener_get_fd(s->listener), (struct sockaddr *)&address, &size);
+    s->port = ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                                  : ((struct sockaddr_in *)&address)->sin_port);
+    if (!evhttp_bind_listener(s->http, s->listener)) {
+        evconnlistener_free(s->listener);
+        s->listener = NULL;
+        return rad_fail(err, RAD_E_NOMEM, "server: no memory to listen");
+    }
+    evconnlistener_set_error_cb(s->listener, on_accept_error);
+    return RAD_OK;
+}
+
+rad_status server_create(const rad_env *env, engine *e, const server_params *params, server **out,
+                         rad_error *err)
+{
+    *out = NULL;
+    server *s = calloc(1, sizeof *s);
+    if (!s) return rad_fail(err, RAD_E_NOMEM, "server: no memory");
+    s->env = rad_env_or_default(env);
+    s->engine = e;
+    s->params = *params;
+    if (!s->params.host) s->params.host = "127.0.0.1";
+    if (!s->params.max_connections) s->params.max_connections = 4096;
+    if (!s->params.max_body_bytes) s->params.max_body_bytes = 64 << 20;
+    if (!s->params.ping_ms) s->params.ping_ms = 10000;
+    if (!s->params.drain_ms) s->params.drain_ms = 5000;
+    s->next_id = server_now_ns(s) * UINT64_C(0x2545f4914f6cdd1d);
+    s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->admin_wake, NULL);
+    limit_connections(s);
+
+    s->base = event_base_new();
+    s->http = s->base ? evhttp_new(s->base) : NULL;
+    if (s->base && s->wake_fd >= 0) {
+        s->wake_event = event_new(s->base, s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
+        s->tick_event = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+        s->accept_event = event_new(s->base, -1, 0, on_accept_again, s);
+        s->sigint_event = evsignal_new(s->base, SIGINT, on_signal, s);
+        s->sigterm_event = evsignal_new(s->base, SIGTERM, on_signal, s);
+    }
+    if (!s->http || !s->wake_event || !s->tick_event || !s->accept_event || !s->sigint_event ||
+        !s->sigterm_event) {
+        server_destroy(s);
+        return rad_fail(err, RAD_E_NOMEM, "server: no memory for the event loop");
+    }
+    evhttp_set_gencb(s->http, on_request, s);
+    evhttp_set_allowed_methods(s->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD |
+                                            EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
+                                            EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH |
+                                            EVHTTP_REQ_TRACE | EVHTTP_REQ_CONNECT);
+    evhttp_set_max_headers_size(s->http, MAX_HEADERS);
+    evhttp_set_max_body_size(s->http, (ev_ssize_t)s->params.max_body_bytes);
+    evhttp_set_timeout(s->http, IDLE_TIMEOUT_S);
+    evhttp_set_flags(s->http, EVHTTP_SERVER_LINGERING_CLOSE); /* so that a 413 arrives */
+    rad_status status = bind_listener(s, err);
+    if (status == RAD_OK) status = admin_start(s, err);
+    if (status != RAD_OK) {
+        server_destroy(s);
+        return status;
+    }
+    *out = s;
+    return RAD_OK;
+}
+
+void server_stop(server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stop_asked = true;
+    pthread_mutex_unlock(&s->lock);
+    server_wake(s);
+}
+
+rad_status server_run(server *s, bool signals, rad_error *err)
+{
+    struct timeval second = {.tv_sec = 1};
+    signal(SIGPIPE, SIG_IGN); /* a broken connection is an EPIPE of its own */
+    if (s->params.ping_ms < 2000) second = (struct timeval){.tv_usec = 100000};
+    if (event_add(s->wake_event, NULL) != 0 || event_add(s->tick_event, &second) != 0 ||
+        (signals &&
+         (event_add(s->sigint_event, NULL) != 0 || event_add(s->sigterm_event, NULL) != 0)))
+        return rad_fail(err, RAD_E_IO, "server: cannot watch events");
+    if (event_base_dispatch(s->base) < 0)
+        return rad_fail(err, RAD_E_IO, "server: the event loop failed");
+    return RAD_OK;
+}
+
+void server_destroy(server *s)
+{
+    if (!s) return;
+    admin_join(s);
+    if (s->http) evhttp_free(s->http); /* the listener too */
+    struct event *events[] = {s->wake_event, s->tick_event, s->accept_event, s->sigint_event,
+                              s->sigterm_event};
+    for (size_t i = 0; i < RAD_COUNT(events); i++)
+        if (events[i]) event_free(events[i]);
+    if (s->base) event_base_free(s->base);
+    if (s->wake_fd >= 0) close(s->wake_fd);
+    pthread_cond_destroy(&s->admin_wake);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}

@@ -1,0 +1,43 @@
+/* server.h - an engine behind HTTP: OpenAI's and SGLang's interfaces.
+ *
+ *     POST /v1/completions  /v1/chat/completions  /generate      (plain and SSE)
+ *     GET  /v1/models  /health  /model_info  /server_info  /metrics
+ *     POST /flush_cache
+ *
+ * One thread runs the server (server_run); the engine's threads hand their events
+ * over. The engine is not owned and must outlive the server. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include "engine/engine.h"
+
+typedef struct server server;
+
+typedef struct server_params {
+    const char *host; /* NULL = 127.0.0.1; a numeric address or "localhost" */
+    uint16_t port;    /* 0 = any free one; see server_port */
+    uint16_t reserved;
+    uint32_t max_connections; /* 0 = 4096, or what the file descriptors allow */
+    uint64_t max_body_bytes;  /* 0 = 64 MiB; past it 413 */
+    uint32_t ping_ms;         /* a comment after so much silence in a stream; 0 = 10000 */
+    uint32_t drain_ms;        /* how long a stop waits for running requests; 0 = 5000 */
+} server_params;
+
+/* Binds and listens; from then on connections wait until server_run. RAD_E_IO names the
+ * address that cannot be bound. */
+rad_status server_create(const rad_env *env, engine *e, const server_params *params, server **out,
+                         rad_error *err);
+
+/* Serves until server_stop, or SIGINT or SIGTERM when `signals`. A stop lets running requests
+ * finish for drain_ms and then aborts them; a second signal aborts at once. Returns when
+ * the last event of every request has come. */
+rad_status server_run(server *s, bool signals, rad_error *err);
+
+/* From any thread, or before server_run. */
+void server_stop(server *s);
+
+void server_destroy(server *s); /* not while server_run runs; NULL is fine */
+
+uint16_t server_port(const server *s);
+
+#endif

@@ -1,0 +1,121 @@
+/* sglang_generate.c - POST /generate, SGLang's native form.
+ *
+ * In a stream each event carries all of the text and ids so far, so a client needs only
+ * the last one it saw. */
+#include "server/server_priv.h"
+
+static bool parse_sampling_params(api_request *r, const json_t *object, engine_request *item,
+                                  api_error *err)
+{
+    int64_t max_new_tokens = 128;
+    if (object && !json_is_object(object))
+        return api_fail(err, 400, "sampling_params", "'sampling_params' must be an object");
+    if (!api_parse_sampling(r, object, item, err) ||
+        !json_in_int(object, "max_new_tokens", 0, INT32_MAX, &max_new_tokens, err))
+        return false;
+    item->max_new_tokens = max_new_tokens;
+    return true;
+}
+
+static bool refuse_others(const json_t *root, api_error *err)
+{
+    static const char *const unsupported[] = {
+        "input_embeds",     "image_data",     "audio_data",     "video_data",
+        "lora_path",        "return_logprob", "session_params", "return_hidden_states",
+        "top_logprobs_num", "bootstrap_host",
+    };
+    for (size_t i = 0; i < RAD_COUNT(unsupported); i++) {
+        const json_t *value = json_in_get(root, unsupported[i]);
+        if (value && !json_is_false(value) &&
+            !(json_is_integer(value) && !json_integer_value(value)))
+            return api_fail(err, 400, unsupported[i], "'%s' is not supported", unsupported[i]);
+    }
+    return true;
+}
+
+bool generate_parse(api_request *r, api_error *err)
+{
+    const json_t *text = json_in_get(r->root, "text");
+    const json_t *ids = json_in_get(r->root, "input_ids");
+    if (!text == !ids)
+        return api_fail(err, 400, text ? "input_ids" : "text",
+                        "give either 'text' or 'input_ids'%s", text ? ", not both" : "");
+    if (!refuse_others(r->root, err) ||
+        !api_parse_prompts(r, text ? text : ids, text ? "text" : "input_ids", text != NULL,
+                           ids != NULL, err) ||
+        !api_parse_routing(r, r->root, err) || !json_in_bool(r->root, "stream", &r->stream, err))
+        return false;
+
+    const json_t *rid = json_in_get(r->root, "rid");
+    if (json_is_string(rid) && !json_in_string(r->root, "rid", &r->rid, err)) return false;
+    if (r->rid && strlen(r->rid) > API_MAX_KEY_BYTES)
+        return api_fail(err, 400, "rid", "'rid' is longer than %d bytes", API_MAX_KEY_BYTES);
+
+    const json_t *params = json_in_get(r->root, "sampling_params");
+    if (json_is_array(params) && json_array_size(params) != r->num_items)
+        return api_fail(err, 400, "sampling_params",
+                        "'sampling_params' has %zu entries for %u prompts", json_array_size(params),
+                        r->num_items);
+    for (uint32_t i = 0; i < r->num_items; i++)
+        if (!parse_sampling_params(r, json_is_array(params) ? json_array_get(params, i) : params,
+                                   &r->items[i], err))
+            return false;
+    return true;
+}
+
+static json_t *finish_reason(const call_item *item)
+{
+    switch (item->finish) {
+    case ENGINE_FINISH_LENGTH:
+        return json_pack("{s:s, s:I}", "type", "length", "length",
+                         (json_int_t)item->completion_tokens);
+    case ENGINE_FINISH_STOP:
+        if (item->matched_stop)
+            return json_pack("{s:s, s:o}", "type", "stop", "matched",
+                             json_text(item->matched_stop, strlen(item->matched_stop)));
+        if (item->matched_token >= 0)
+            return json_pack("{s:s, s:I}", "type", "stop", "matched",
+                             (json_int_t)item->matched_token);
+        return json_pack("{s:s, s:n}", "type", "stop", "matched");
+    case ENGINE_FINISH_ABORT:
+        return json_pack("{s:s, s:s}", "type", "abort", "message", "the request was aborted");
+    default: return json_null();
+    }
+}
+
+static json_t *output(const call *c, const call_item *item)
+{
+    json_t *id = c->request.batch ? json_sprintf("%s_%u", c->id, item->index) : json_string(c->id);
+    json_t *meta = json_pack("{s:o, s:o, s:I, s:I, s:I}", "id", id, "finish_reason",
+                             finish_reason(item), "prompt_tokens", (json_int_t)item->prompt_tokens,
+                             "completion_tokens", (json_int_t)item->completion_tokens,
+                             "cached_tokens", (json_int_t)item->cached_tokens);
+    if (meta && item->finished)
+        json_object_set_new(meta, "e2e_latency", json_real(item->e2e_latency_s));
+    json_t *json = json_pack("{s:o, s:o, s:o}", "text", item_text(item, 0), "output_ids",
+                             json_ids(&item->ids, 0), "meta_info", meta);
+    if (json && c->request.batch)
+        json_object_set_new(json, "index", json_integer((json_int_t)item->index));
+    return json;
+}
+
+static json_t *chunk(const call *c, call_item *item)
+{
+    bool news = item->finished || item->ids.len > item->ids_sent ||
+                item->text.len > item->text_sent;
+    return news ? output(c, item) : NULL;
+}
+
+static void answer(call *c)
+{
+    if (!c->request.batch) {
+        call_reply_json(c, 200, output(c, &c->items[0]));
+        return;
+    }
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < c->num_items; i++)
+        json_array_append_new(list, output(c, &c->items[i]));
+    call_reply_json(c, 200, list);
+}
+
+const call_ops generate_ops = {.id_prefix = "", .chunk = chunk, .answer = answer};

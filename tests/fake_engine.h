@@ -1,0 +1,265 @@
+/* fake_engine.h - engine.h without a model, for tests of what is above it.
+ *
+ * A program that includes this has its own engine: one thread that gives every request a
+ * token per round, "t0 ", "t1 ", ... with ids 100, 101, ... Prompts that are texts script it:
+ *
+ *     "full"      submit answers RAD_FULL          "slow"   20 ms per token
+ *     "invalid"   submit answers RAD_E_INVAL       "silent" nothing until aborted
+ *     "error"     an ERROR event comes first       "burst"  all tokens in one event
+ *     "late"      an ERROR after two tokens
+ *
+ * A stop string ends a request after two tokens, so does the first stop token id. */
+#ifndef TESTS_FAKE_ENGINE_H
+#define TESTS_FAKE_ENGINE_H
+
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FAKE_MOST = 8192, FAKE_CACHED = 7 };
+
+struct fake_request {
+    uint64_t id;
+    void (*on_event)(void *, const engine_event *);
+    void *user;
+    char script[16];
+    char stop[64];
+    rad_token stop_token;
+    uint32_t prompt_tokens;
+    int64_t max_new, made;
+    bool aborted;
+};
+
+struct engine {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct fake_request *list[FAKE_MOST];
+    uint32_t count;
+    bool stop;
+    uint64_t next_id;
+    engine_stats stats;
+    engine_request last; /* scalars of the last submitted one */
+    char last_words[256];
+};
+
+static engine_info fake_info = {.model_name = "fake \"model\"",
+                                .model_path = "/fake.gguf",
+                                .architecture = "fake",
+                                .chat_template = "chatml",
+                                .attn_backend = "none",
+                                .dtype = "f32",
+                                .vocab_size = 1000,
+                                .context_length = 4096,
+                                .page_size = 1,
+                                .max_running_requests = 64,
+                                .chunked_prefill_size = 2048,
+                                .num_threads = 1,
+                                .max_total_tokens = 10000,
+                                .kv_bytes_per_token = 8,
+                                .created_unix = 1700000000,
+                                .radix_cache = true};
+
+/* One event of `r`, without the lock; true when it was the last. */
+static bool fake_step(struct fake_request *r, bool aborted)
+{
+    char text[32] = "";
+    rad_token id = (rad_token)(100 + r->made);
+    engine_event e = {.id = r->id,
+                      .text = text,
+                      .prompt_tokens = r->prompt_tokens,
+                      .cached_tokens = FAKE_CACHED,
+                      .matched_token = -1,
+                      .e2e_latency_s = 0.5};
+    bool slow = strcmp(r->script, "slow") == 0;
+    if (aborted) {
+        e.finish = ENGINE_FINISH_ABORT;
+    } else if (strcmp(r->script, "silent") == 0) {
+        return false;
+    } else if (strcmp(r->script, "error") == 0 ||
+               (strcmp(r->script, "late") == 0 && r->made == 2)) {
+        e.finish = ENGINE_FINISH_ERROR;
+        e.status = RAD_E_LIMIT;
+        e.message = "the prompt is too long, says the fake";
+    } else if (strcmp(r->script, "burst") == 0) {
+        e.num_ids = (uint32_t)r->max_new;
+        rad_token *ids = calloc(e.num_ids + 1, sizeof *ids);
+        char *words = calloc(e.num_ids + 1, 1);
+        if (!ids || !words) abort();
+        memset(words, 'b', e.num_ids);
+        e.ids = ids;
+        e.text = words;
+        e.text_len = e.num_ids;
+        e.completion_tokens = e.num_ids;
+        e.finish = ENGINE_FINISH_LENGTH;
+        r->on_event(r->user, &e);
+        free(ids);
+        free(words);
+        return true;
+    } else if (r->made < r->max_new) {
+        e.text_len = (size_t)snprintf(text, sizeof text, "t%lld ", (long long)r->made);
+        e.ids = &id;
+        e.num_ids = 1;
+        r->made++;
+        if (r->made == 2 && r->stop[0]) {
+            e.finish = ENGINE_FINISH_STOP;
+            e.matched_stop = r->stop;
+        } else if (r->made == 2 && r->stop_token >= 0) {
+            e.finish = ENGINE_FINISH_STOP;
+            e.matched_token = r->stop_token;
+        }
+    }
+    if (!e.finish && r->made >= r->max_new) e.finish = ENGINE_FINISH_LENGTH;
+    e.completion_tokens = (uint32_t)r->made;
+    engine_finish finish = e.finish;
+    r->on_event(r->user, &e);
+    if (slow && !finish) usleep(20000);
+    return finish != ENGINE_FINISH_NONE;
+}
+
+static void *fake_main(void *arg)
+{
+    engine *e = arg;
+    pthread_mutex_lock(&e->lock);
+    while (!e->stop || e->count) {
+        if (!e->count) {
+            pthread_cond_wait(&e->wake, &e->lock);
+            continue;
+        }
+        for (uint32_t i = 0; i < e->count; i++) {
+            struct fake_request *r = e->list[i];
+            bool aborted = r->aborted || e->stop;
+            pthread_mutex_unlock(&e->lock);
+            bool done = fake_step(r, aborted);
+            pthread_mutex_lock(&e->lock);
+            if (!done) continue;
+            e->stats.num_finished++;
+            if (aborted) e->stats.num_aborted++;
+            e->list[i--] = e->list[--e->count];
+            free(r);
+        }
+        pthread_mutex_unlock(&e->lock);
+        usleep(100);
+        pthread_mutex_lock(&e->lock);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+rad_status engine_create(const rad_env *env, const engine_params *params, engine **out,
+                         rad_error *err)
+{
+    (void)env;
+    (void)params;
+    (void)err;
+    engine *e = calloc(1, sizeof *e);
+    if (!e) abort();
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->wake, NULL);
+    if (pthread_create(&e->thread, NULL, fake_main, e) != 0) abort();
+    *out = e;
+    return RAD_OK;
+}
+
+void engine_destroy(engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stop = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->thread, NULL);
+    free(e);
+}
+
+const engine_info *engine_get_info(const engine *e)
+{
+    (void)e;
+    return &fake_info;
+}
+
+const tokenizer *engine_tokenizer(const engine *e)
+{
+    (void)e;
+    return NULL;
+}
+
+rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_error *err)
+{
+    char script[16] = "";
+    if (q->text) snprintf(script, sizeof script, "%.*s", (int)q->text_len, q->text);
+    if (strcmp(script, "full") == 0) return RAD_FULL;
+    if (strcmp(script, "invalid") == 0) return rad_fail(err, RAD_E_INVAL, "top_p is out of range");
+    struct fake_request *r = calloc(1, sizeof *r);
+    if (!r) abort();
+    memcpy(r->script, script, sizeof script);
+    r->on_event = q->on_event;
+    r->user = q->user;
+    r->stop_token = q->num_stop_token_ids ? q->stop_token_ids[0] : -1;
+    if (q->num_stop) snprintf(r->stop, sizeof r->stop, "%s", q->stop[0]);
+    r->prompt_tokens = q->text ? (uint32_t)q->text_len : q->messages ? 20 : q->num_ids;
+    r->max_new = q->max_new_tokens < 0 ? 30 : q->max_new_tokens;
+    pthread_mutex_lock(&e->lock);
+    if (e->count == FAKE_MOST) {
+        pthread_mutex_unlock(&e->lock);
+        free(r);
+        return RAD_FULL;
+    }
+    r->id = *id = ++e->next_id;
+    e->list[e->count++] = r;
+    e->stats.num_requests++;
+    e->last = *q;
+    if (q->messages)
+        snprintf(e->last_words, sizeof e->last_words, "%s:%.*s", q->messages[0].role,
+                 (int)q->messages[0].content_len, q->messages[0].content);
+    else
+        snprintf(e->last_words, sizeof e->last_words, "%s|%s", q->extra_key ? q->extra_key : "-",
+                 q->cache_salt ? q->cache_salt : "-");
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    return RAD_OK;
+}
+
+void engine_abort(engine *e, uint64_t id)
+{
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < e->count; i++)
+        if (e->list[i]->id == id) e->list[i]->aborted = true;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void engine_get_stats(engine *e, engine_stats *stats)
+{
+    pthread_mutex_lock(&e->lock);
+    *stats = e->stats;
+    stats->num_running = e->count;
+    stats->max_total_tokens = stats->available_tokens = 10000;
+    pthread_mutex_unlock(&e->lock);
+}
+
+rad_status engine_check(engine *e, rad_error *err)
+{
+    (void)e;
+    (void)err;
+    return RAD_OK;
+}
+
+rad_status engine_flush_cache(engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    rad_status status = e->count ? RAD_AGAIN : RAD_OK;
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a, uint32_t pos_a,
+                                  const rad_token *ids_b, uint32_t num_b, uint32_t pos_b)
+{
+    (void)e, (void)ids_a, (void)num_a, (void)pos_a, (void)ids_b, (void)num_b, (void)pos_b;
+    return RAD_NONE;
+}
+
+#endif
