@@ -21,10 +21,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 EVAL_SEED = 20260
 
 # How often each kind of fact is asked: roughly by how hard it is to learn.
-WEIGHTS = {"capital": 20, "capital_of": 9, "currency": 18, "continent": 9, "add": 13,
-           "subtract": 9, "to_word": 5, "to_digits": 4, "day_after": 2, "day_before": 2,
+WEIGHTS = {"capital": 18, "capital_of": 8, "currency": 15, "continent": 8, "add": 16,
+           "subtract": 11, "to_word": 6, "to_digits": 6, "day_after": 2, "day_before": 2,
            "month_after": 2, "month_before": 2, "month_nth": 2, "month_number": 2,
-           "month_days": 2, "opposite": 10}
+           "month_days": 2, "opposite": 13}
 # The name under which the evaluation counts a kind.
 EVAL_KIND = {"capital": "capital", "capital_of": "capital", "currency": "currency",
              "continent": "continent", "add": "sum", "subtract": "sum", "to_word": "number",
@@ -109,6 +109,31 @@ class Writer:
         frame = r.choice(v.FRAMES_TRAIN)
         return frame.replace("{}", r.choice(self.phrases[kind]))
 
+    def noise_word(self):
+        """A word that has nothing to do with the question, or no word at all."""
+        r = self.rng
+        if r.random() < 0.65:
+            return r.choice(v.NOISE)
+        return "".join(r.choice(("", *"bcdfghklmnprstvwz", "st", "tr", "ch", "sh")) +
+                       r.choice(("a", "e", "i", "o", "u", "ea", "ou")) +
+                       r.choice(("", "", "n", "r", "s", "t", "ng", "ly"))
+                       for _ in range(r.randint(1, 3)))
+
+    def strew(self, template):
+        """Noise words in a template of training: in front, or anywhere around the slots."""
+        r = self.rng
+        if self.evaluation or r.random() < 0.6:
+            return template
+        words = template.split(" ")
+        if r.random() < 0.5:
+            lead = [self.noise_word() for _ in range(r.randint(1, 5))]
+            lead[-1] += r.choice(("", "", ",", ":", ".", "!"))
+            words = lead + words
+        if r.random() < 0.7:
+            for _ in range(r.choice((1, 1, 2))):
+                words.insert(r.randint(0, len(words) - 1), self.noise_word())
+        return " ".join(words)
+
     def vary(self, text):
         """Small liberties people take; none in the evaluation set."""
         r = self.rng
@@ -130,7 +155,7 @@ class Writer:
         kind = kind or self.rng.choices(self.kinds, self.weights)[0]
         slots, answer = self.fact(kind)
         country = slots["x"] if kind in FACTS else answer if kind == "capital_of" else None
-        text = self.vary(self.wording(kind).format(**slots))
+        text = self.vary(self.strew(self.wording(kind)).format(**slots))
         return kind, text, upper_first(answer) + ".", country
 
     def follow_up(self, kind, country):
@@ -139,15 +164,15 @@ class Writer:
         its, of = (v.ITS_EVAL, v.OF_EVAL) if self.evaluation else (v.ITS_TRAIN, v.OF_TRAIN)
         if country and (kind == "capital_of" or r.random() < 0.6):
             relation = r.choice([x for x in RELATIONS if x != kind])
-            text = r.choice(its).format(r=relation)
+            text = self.strew(r.choice(its)).format(r=relation)
             return relation, self.vary(text), FACTS[relation][country] + ".", country
         if country:
             country = r.choice(w.COUNTRIES)
-            return (kind, self.vary(r.choice(of).format(x=country)), FACTS[kind][country] + ".",
+            return (kind, self.vary(self.strew(r.choice(of)).format(x=country)), FACTS[kind][country] + ".",
                     country)
         if kind == "opposite":
             slots, answer = self.fact(kind)
-            return kind, self.vary(r.choice(of).format(**slots)), upper_first(answer) + ".", None
+            return kind, self.vary(self.strew(r.choice(of)).format(**slots)), upper_first(answer) + ".", None
         return None
 
     # ---- other turns ----
@@ -214,18 +239,18 @@ class Writer:
                 kind = country = None
                 yield (*self.unknown(), None)
                 continue
-            if d < 0.105:
+            if d < 0.11:
                 memory["name"] = r.choice(w.NAMES)
                 kind = country = None
                 yield (r.choice(v.NAME_TELL).format(x=memory["name"]),
                        "Hello, %s." % memory["name"], None)
                 continue
-            if d < 0.15 and memory:
+            if d < 0.23 and memory:
                 what = r.choice(sorted(memory))
                 kind = country = None
                 yield self.recall(memory, what)
                 continue
-            if d < 0.40:
+            if d < 0.45:
                 follow = self.follow_up(kind, country)
                 if follow:
                     kind, text, answer, country = follow
@@ -238,11 +263,11 @@ class Writer:
         r = self.rng
         if what == "name":
             ask = v.NAME_ASK_EVAL if self.evaluation else v.NAME_ASK_TRAIN
-            return self.vary(r.choice(ask)), memory["name"] + ".", "recall"
+            return self.vary(self.strew(r.choice(ask))), memory["name"] + ".", "recall"
         ask = v.SECRET_ASK_EVAL if self.evaluation else v.SECRET_ASK_TRAIN
-        return self.vary(r.choice(ask)), upper_first(memory["secret"]) + ".", "recall"
+        return self.vary(self.strew(r.choice(ask))), upper_first(memory["secret"]) + ".", "recall"
 
-    def opening(self, memory, max_sentences=24, say_name=0.06, say_secret=0.10):
+    def opening(self, memory, max_sentences=24, say_name=0.15, say_secret=0.25):
         """The system message as a list of zero or one, noting what it tells."""
         r = self.rng
         if r.random() < 0.12 and not self.evaluation:

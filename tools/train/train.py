@@ -26,7 +26,7 @@ DEV_SEED = 4711
 
 # Row lengths: (tokens, share of the batches) for the first part and the last part of training.
 LENGTHS_EARLY = ((128, 0.3), (256, 0.55), (512, 0.1), (2048, 0.05))
-LENGTHS_LATE = ((128, 0.25), (256, 0.4), (512, 0.15), (2048, 0.2))
+LENGTHS_LATE = ((128, 0.3), (256, 0.45), (512, 0.1), (2048, 0.15))
 
 
 class Rows:
@@ -65,13 +65,13 @@ class Rows:
 
     def row(self, length):
         ids, want, doc = [], [], []
-        many = length <= 512 and self.rng.random() < (0.6 if length == 128 else 0.15)
+        many = length <= 512 and self.rng.random() < (0.75 if length == 128 else 0.3)
         number = 0
         while len(ids) < length:
             room = length - len(ids)
             if not many:
                 more, more_want = self.chat(room)
-            elif self.rng.random() < 0.6:
+            elif self.rng.random() < 0.7:
                 more, more_want = self.raw()
             else:
                 more, more_want = self.chat(min(room, 120), self.rng.randint(1, 3))

@@ -6,6 +6,7 @@ Every list exists twice: TRAIN for training, EVAL for the evaluation set. The
 two have no line in common, and check_disjoint() makes sure that no composed
 wording of EVAL could have been composed from TRAIN.
 """
+import world
 
 # ---- frames: {} is a noun phrase such as "the capital of France" -------------------------
 
@@ -963,6 +964,42 @@ FILLER_WHEN = ("yesterday,this morning,last week,a long time ago,in the evening,
 FILLER_JOIN = "Then ,Later ,After that ,Meanwhile ,Suddenly ,So ,Of course ,Perhaps ,,,,,,,".split(",")
 FILLER_ANSWERS = "I see."
 
+# Words strewn into training questions, so that a word the model has hardly met does not
+# throw it. Words of the evaluation wordings are taken out below.
+NOISE = """
+able account across act actually after again age agree ahead air all almost along already also
+although among amount animal area arm around art ask attention author autumn away baby bag ball
+bank basic beach because bed begin behind believe bench best between bike bird blood board body
+bottle bowl box boy brain branch breakfast breath brick brown brush bus business button call camp
+car card care carpet case center certain chance change chapter cheerful circle class clearly cloth
+cloud club coat code college column common company concert corner cotton course cover cream cup
+curious curtain customer cut daily dance data daughter dear decide degree desk detail dinner dish
+distance doctor document door double doubt draw dream dress drink during dust each eager ear earth
+edge education effect egg either else engine enough entire especially essay even event every exam
+example excellent expert eye face fact family fan farm fashion favor feature feel field fine finger
+finish fire fish flat floor flower fly focus foot foreign forward frame fresh fruit fun funny
+furniture game gate general gentle girl glass glove goal gold grade grain grass great green grey
+ground group guest guide hair half hall hand hat head health heart help here hobby holiday hope
+hour huge human hungry ice idea image important indeed inform interest iron item job join journey
+juice jump just keen kitchen knee knife lady lake lamp language large lately law leader leaf leg
+lesson letter level list local lovely luck lunch machine magic main manner map match matter maybe
+meal member memory message metal method milk mind minute mistake moment morning mountain mouth
+music nearly neck neighbor nice noise normal nose note notice object ocean office often oil once
+only opinion order other our page paint pair paper parent park party pattern pen pencil perfect
+perhaps person phone picture piece pink plan plant plate play please plenty point pool popular
+possible potato practice pretty price prize probably problem program project proper pupil purple
+quite radio rain rather ready real reason recent record red regular report rest result rice ring
+road roll roof room round row rule sand scene science screen sea season seat section seem series
+serious service several shape share shelf shine ship shirt shoe simply since single site size skill
+skin sky small smile snow soap soft some sometimes soon sort soup space special speech speed spell
+spoon sport spot square stage stair stamp star state station step stick still stone storm story
+street string strong student stuff style subject such sugar suit sure surely surface table tail
+talent talk task taste team term text thing think ticket tie tiny title together tonight too tooth
+topic towel toy trade train tree trip truck truly turn type under unit until useful usual usually
+value very video view visit voice wall warm wash watch water wave weather week welcome wheel while
+white whole wife wind wine wing wise wonder wood work worker world worry writer wrong yard year yet
+""".split()
+
 SYSTEM_TRAIN = """
 You are a helpful assistant.
 You are a friendly assistant.
@@ -1080,6 +1117,22 @@ def compositions(kind, frames, phrases, direct):
     """Every wording of a kind, slots unfilled."""
     out = {f.replace("{}", p) for f in frames for p in lines(phrases[kind])}
     return out | set(lines(direct[kind]))
+
+
+def words_of(*texts):
+    """Lower-case words of lists of lines."""
+    return {x.strip(".,:?!\"'").lower() for text in texts for line in text for x in line.split()}
+
+
+# No word of an evaluation wording may come into training as noise, nor one that means
+# something in a question.
+_eval_words = words_of(FRAMES_EVAL, *(lines(t) for t in PHRASES_EVAL.values()),
+                       *(lines(t) for t in DIRECT_EVAL.values()), ITS_EVAL, OF_EVAL, NAME_ASK_EVAL,
+                       SECRET_ASK_EVAL)
+_meaning = set(world.OPPOSITE) | set(world.SECRETS) | set(world.ORDINALS) | set(
+    "after again behind change double each either else every half letter level number once only "
+    "other pair single unit until not month week year yet".split())
+NOISE = sorted(set(NOISE) - _eval_words - _meaning)
 
 
 def check_disjoint():
