@@ -50,7 +50,9 @@ RAD_API rad_status rad_cache_create(const rad_env *env, const rad_cache_params *
 RAD_API void rad_cache_destroy(rad_cache *cache); /* NULL is fine */
 
 /* What is looked up. Equal tokens under different (extra_key, cache_salt) never
- * meet; NULL, "" and "a" are three different namespaces. */
+ * meet; NULL, "" and "a" are three different namespaces. The two names together,
+ * with their terminating zeros, have at most 488 bytes: longer ones are never
+ * cached (a match is a miss, an insert is RAD_E_LIMIT). */
 typedef struct rad_key {
     const rad_token *tokens;
     uint32_t num_tokens;
@@ -98,8 +100,8 @@ RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const 
  * a receipt that was already returned. O(depth). */
 typedef struct rad_receipt {
     rad_ref node;
-    uint32_t held; /* 1 between inc and dec */
-    uint32_t reserved;
+    uint32_t held;  /* 1 between inc and dec */
+    uint32_t stamp; /* when it was taken, on the cache's own clock */
 } rad_receipt;
 
 RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt);

@@ -1,0 +1,43 @@
+/* heap.h - a min-heap of small ids with cached keys.
+ *
+ * Four children to a parent: the entries compared in one step share a cache line, and
+ * a million of them are ten levels. `pos` finds an id's entry without a search, so a
+ * member can be removed or get another key in O(log n). The order is total: key, then
+ * id. Ids are 1..capacity; each is in the heap at most once. */
+#ifndef BASE_HEAP_H
+#define BASE_HEAP_H
+
+#include "base/base.h"
+
+typedef struct heap_entry {
+    uint64_t key;
+    uint32_t id;
+    uint32_t reserved;
+} heap_entry;
+
+typedef struct heap {
+    heap_entry *entries; /* [capacity] */
+    uint32_t *pos;       /* [capacity + 1] place + 1, or 0 when absent */
+    uint32_t count;
+    uint32_t capacity;
+} heap;
+
+/* False when there is no memory; heap_fini copes with what there is then. */
+bool heap_init(heap *h, const rad_env *env, uint32_t capacity);
+void heap_fini(heap *h, const rad_env *env);
+size_t heap_bytes(uint32_t capacity);
+
+static inline bool heap_contains(const heap *h, uint32_t id)
+{
+    return h->pos[id] != 0;
+}
+
+void heap_push(heap *h, uint32_t id, uint64_t key);  /* must be absent */
+void heap_remove(heap *h, uint32_t id);              /* absent is fine */
+void heap_rekey(heap *h, uint32_t id, uint64_t key); /* must be present */
+void heap_clear(heap *h);
+
+/* Whether places, ids and order are consistent. O(n). */
+bool heap_check(const heap *h);
+
+#endif

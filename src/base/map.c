@@ -1,0 +1,79 @@
+/* map.c - linear probing with removal by backward shift.
+ *
+ * Invariant: from an entry's home (hash & mask) to its place no slot is empty. */
+#include "base/map.h"
+
+static uint32_t slots_for(uint32_t capacity)
+{
+    uint64_t want = (uint64_t)capacity + capacity / 2 + 1, slots = 8;
+    while (slots < want)
+        slots *= 2;
+    return slots > UINT32_MAX ? 0 : (uint32_t)slots;
+}
+
+size_t map_bytes(uint32_t capacity)
+{
+    return (size_t)slots_for(capacity) * sizeof(map_entry);
+}
+
+bool map_init(map *m, const rad_env *env, uint32_t capacity)
+{
+    uint32_t slots = slots_for(capacity);
+    *m = (map){.mask = slots - 1};
+    m->entries = rad_alloc(env, (size_t)slots * sizeof *m->entries);
+    return m->entries != NULL;
+}
+
+void map_fini(map *m, const rad_env *env)
+{
+    rad_free(env, m->entries, ((size_t)m->mask + 1) * sizeof *m->entries);
+    *m = (map){0};
+}
+
+void map_insert(map *m, uint32_t hash, uint32_t id)
+{
+    uint32_t at = hash & m->mask;
+    RAD_ASSERT(m->count < m->mask);
+    while (m->entries[at].id)
+        at = (at + 1) & m->mask;
+    m->entries[at] = (map_entry){hash, id};
+    m->count++;
+}
+
+static map_entry *find(map *m, uint32_t hash, uint32_t id)
+{
+    for (uint32_t at = hash & m->mask; m->entries[at].id; at = (at + 1) & m->mask)
+        if (m->entries[at].id == id) return &m->entries[at];
+    return NULL;
+}
+
+bool map_remove(map *m, uint32_t hash, uint32_t id)
+{
+    map_entry *entry = find(m, hash, id);
+    if (!entry) return false;
+    uint32_t hole = (uint32_t)(entry - m->entries);
+    for (uint32_t at = (hole + 1) & m->mask; m->entries[at].id; at = (at + 1) & m->mask) {
+        uint32_t home = m->entries[at].hash & m->mask;
+        /* It may move back unless its home lies behind the hole. */
+        if (((at - home) & m->mask) >= ((at - hole) & m->mask)) {
+            m->entries[hole] = m->entries[at];
+            hole = at;
+        }
+    }
+    m->entries[hole] = (map_entry){0, 0};
+    m->count--;
+    return true;
+}
+
+bool map_replace(map *m, uint32_t hash, uint32_t id, uint32_t with_id)
+{
+    map_entry *entry = find(m, hash, id);
+    if (entry) entry->id = with_id;
+    return entry != NULL;
+}
+
+void map_clear(map *m)
+{
+    memset(m->entries, 0, ((size_t)m->mask + 1) * sizeof *m->entries);
+    m->count = 0;
+}

@@ -1,0 +1,51 @@
+/* map.h - an open-addressing table from 32-bit hashes to ids.
+ *
+ * The table holds (hash, id) and nothing of the keys: whoever looks up walks the ids
+ * with an equal hash and compares the real keys. Eight bytes an entry, linear probing,
+ * at most two thirds full; a removal shifts its followers back, so there are no
+ * tombstones and a table that was busy for a year is as fast as a new one. */
+#ifndef BASE_MAP_H
+#define BASE_MAP_H
+
+#include "base/base.h"
+
+typedef struct map_entry {
+    uint32_t hash;
+    uint32_t id; /* 0 = empty */
+} map_entry;
+
+typedef struct map {
+    map_entry *entries;
+    uint32_t mask; /* entries - 1, a power of two less one */
+    uint32_t count;
+} map;
+
+/* Room for `capacity` entries. False when there is no memory. */
+bool map_init(map *m, const rad_env *env, uint32_t capacity);
+void map_fini(map *m, const rad_env *env);
+size_t map_bytes(uint32_t capacity);
+
+void map_insert(map *m, uint32_t hash, uint32_t id);
+bool map_remove(map *m, uint32_t hash, uint32_t id);                    /* false: absent */
+bool map_replace(map *m, uint32_t hash, uint32_t id, uint32_t with_id); /* false: absent */
+void map_clear(map *m);
+
+/* The ids with this hash, one after the other:
+ *     uint32_t at = map_start(m, hash);
+ *     for (uint32_t id; (id = map_next(m, hash, &at));) ... */
+static inline uint32_t map_start(const map *m, uint32_t hash)
+{
+    return hash & m->mask;
+}
+
+static inline uint32_t map_next(const map *m, uint32_t hash, uint32_t *at)
+{
+    for (;;) {
+        map_entry e = m->entries[*at];
+        if (!e.id) return 0;
+        *at = (*at + 1) & m->mask;
+        if (e.hash == hash) return e.id;
+    }
+}
+
+#endif

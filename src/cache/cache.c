@@ -1,0 +1,147 @@
+/* cache.c - the door: checks what comes in, and hands it to the cache behind. */
+#include "base/params.h"
+#include "cache/cache_impl.h"
+
+rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
+                            rad_error *err)
+{
+    rad_cache_params p;
+    if (!out) return rad_fail(err, RAD_E_INVAL, "cache: no place for the result");
+    *out = NULL;
+    rad_status status = rad_params_read(&p, sizeof p, params, "cache", err);
+    if (status) return status;
+    if (!p.page_size) p.page_size = 1;
+    if (p.page_size > INT32_MAX / 2)
+        return rad_fail(err, RAD_E_INVAL, "cache: page_size %u", p.page_size);
+    if (p.kv_allocator && rad_kv_page_size(p.kv_allocator) != p.page_size)
+        return rad_fail(err, RAD_E_INVAL, "cache: page_size %u, but the allocator's is %u",
+                        p.page_size, rad_kv_page_size(p.kv_allocator));
+    if (!p.kv_allocator != !p.req_to_token_pool)
+        return rad_fail(err, RAD_E_INVAL,
+                        "cache: kv_allocator and req_to_token_pool come together or not at all");
+
+    rad_env full = rad_env_or_default(env);
+    switch (p.kind) {
+    case RAD_CACHE_RADIX: status = radix_cache_create(&full, &p, out, err); break;
+    case RAD_CACHE_CHUNK: status = chunk_cache_create(&full, &p, out, err); break;
+    default: return rad_fail(err, RAD_E_INVAL, "cache: there is no kind %u", p.kind);
+    }
+    if (status) return status;
+    (*out)->page_size = p.page_size;
+    (*out)->kv = p.kv_allocator;
+    (*out)->rows = p.req_to_token_pool;
+    return RAD_OK;
+}
+
+void rad_cache_destroy(rad_cache *cache)
+{
+    if (cache) cache->ops->destroy(cache);
+}
+
+static bool key_is_sound(const rad_key *key)
+{
+    return key && (key->tokens || !key->num_tokens) && key->num_tokens <= INT32_MAX;
+}
+
+rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                                  rad_match *match)
+{
+    if (!match || !key_is_sound(key)) return RAD_E_INVAL;
+    *match = (rad_match){0};
+    return cache->ops->match_prefix(cache, key, slots, match);
+}
+
+rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
+{
+    if (!match || !key_is_sound(key)) return RAD_E_INVAL;
+    *match = (rad_match){0};
+    return cache->ops->lookup(cache, key, match);
+}
+
+rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
+                            const rad_insert_params *params, uint32_t *prefix_tokens)
+{
+    uint32_t unused;
+    if (!key_is_sound(key) || (!slots && key->num_tokens)) return RAD_E_INVAL;
+    return cache->ops->insert(cache, key, slots, params, prefix_tokens ? prefix_tokens : &unused);
+}
+
+rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt)
+{
+    return receipt ? cache->ops->inc_lock_ref(cache, node, receipt) : RAD_E_INVAL;
+}
+
+rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt)
+{
+    return receipt ? cache->ops->dec_lock_ref(cache, receipt) : RAD_E_INVAL;
+}
+
+rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
+{
+    return cache->ops->evict(cache, num_tokens, evicted_tokens);
+}
+
+rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
+{
+    rad_status status = req_kv_check(cache, req, err);
+    if (!status && !req->row)
+        status =
+            rad_fail(err, RAD_E_INVAL, "cache: a request without a row has nothing to publish");
+    return status ? status : cache->ops->unfinished_req(cache, req, chunked, err);
+}
+
+rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err)
+{
+    rad_status status = req_kv_check(cache, req, err);
+    if (status) return status;
+    rad_row row = req->row;
+    status = cache->ops->finished_req(cache, req, is_insert, err);
+    if (row) {
+        rad_status freed = rad_req_to_token_free(cache->rows, row);
+        if (!status) status = freed;
+    }
+    *req = (rad_req_kv){0};
+    return status;
+}
+
+rad_status rad_cache_poll(rad_cache *cache)
+{
+    (void)cache; /* no transfers without a second tier */
+    return RAD_OK;
+}
+
+rad_status rad_cache_reset(rad_cache *cache)
+{
+    return cache->ops->reset(cache);
+}
+
+uint64_t rad_cache_evictable_size(const rad_cache *cache)
+{
+    return cache->ops->sizes(cache).evictable;
+}
+
+uint64_t rad_cache_protected_size(const rad_cache *cache)
+{
+    return cache->ops->sizes(cache).protected_;
+}
+
+uint64_t rad_cache_total_size(const rad_cache *cache)
+{
+    cache_sizes sizes = cache->ops->sizes(cache);
+    return sizes.evictable + sizes.protected_;
+}
+
+void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats)
+{
+    cache->ops->get_stats(cache, stats);
+}
+
+rad_status rad_cache_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
+{
+    return visit ? cache->ops->walk(cache, visit, user) : RAD_E_INVAL;
+}
+
+rad_status rad_cache_check(const rad_cache *cache, rad_error *err)
+{
+    return cache->ops->check(cache, err);
+}

@@ -1,0 +1,74 @@
+/* cache_impl.h - the table behind rad_cache, and what both caches share.
+ *
+ * cache.c checks arguments and dispatches; radix_cache.c and chunk_cache.c implement.
+ * A further kind (sessions, a second tier) is a further table. */
+#ifndef CACHE_CACHE_IMPL_H
+#define CACHE_CACHE_IMPL_H
+
+#include <radish/cache.h>
+
+#include "base/base.h"
+
+/* Calls visit for each page that the cache owns. */
+typedef void (*cache_page_fn)(void *user, rad_page page);
+
+typedef struct cache_sizes {
+    uint64_t evictable; /* tokens */
+    uint64_t protected_;
+} cache_sizes;
+
+typedef struct cache_ops {
+    void (*destroy)(rad_cache *cache);
+    rad_status (*match_prefix)(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                               rad_match *match);
+    rad_status (*lookup)(const rad_cache *cache, const rad_key *key, rad_match *match);
+    rad_status (*insert)(rad_cache *cache, const rad_key *key, const rad_slot *slots,
+                         const rad_insert_params *params, uint32_t *prefix_tokens);
+    rad_status (*inc_lock_ref)(rad_cache *cache, rad_ref node, rad_receipt *receipt);
+    rad_status (*dec_lock_ref)(rad_cache *cache, rad_receipt *receipt);
+    rad_status (*evict)(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens);
+
+    /* Whether a receipt was issued here and can be returned. */
+    bool (*receipt_holds)(const rad_cache *cache, const rad_receipt *receipt);
+
+    /* The record has been checked by req_kv_check. finished always ends the request, a
+     * negative status only reports what went wrong on the way; the row and the record
+     * are then the caller's to clear. */
+    rad_status (*unfinished_req)(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err);
+    rad_status (*finished_req)(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);
+
+    rad_status (*reset)(rad_cache *cache);
+    cache_sizes (*sizes)(const rad_cache *cache);
+    void (*get_stats)(const rad_cache *cache, rad_cache_stats *stats);
+    rad_status (*walk)(const rad_cache *cache, rad_cache_visit_fn visit, void *user);
+    void (*visit_pages)(const rad_cache *cache, cache_page_fn visit, void *user);
+    rad_status (*check)(const rad_cache *cache, rad_error *err);
+
+    /* Whether the receipt's path ends with exactly the slots row[0..protected_len). */
+    bool (*owns_prefix)(const rad_cache *cache, const rad_receipt *lock, const rad_slot *row,
+                        uint32_t protected_len);
+} cache_ops;
+
+/* First member of every implementation. */
+struct rad_cache {
+    const cache_ops *ops;
+    rad_env env;
+    uint32_t page_size;
+    uint32_t reserved;
+    rad_kv_allocator *kv;        /* NULL: index-only */
+    rad_req_to_token_pool *rows; /* NULL: index-only */
+};
+
+rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
+                              rad_error *err);
+rad_status chunk_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
+                              rad_error *err);
+
+/* Whether a request's record makes sense: RAD_E_INVAL or RAD_E_STATE in words. */
+rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error *err);
+
+/* Frees the slots of positions [from, to) of the request's row; `from` starts a page. */
+rad_status req_kv_free(rad_cache *cache, const rad_req_kv *req, uint32_t from, uint32_t to,
+                       rad_error *err);
+
+#endif

@@ -1,0 +1,140 @@
+/* ownership.c - requests' records, and the equation of promise P2:
+ *
+ *     free + cached + held by requests == all,    page by page
+ *
+ * Each page gets the names of its owners; what has none is lost, what has two is about
+ * to be written by one and read by the other. */
+#include "cache/cache_impl.h"
+
+#include <stdio.h>
+
+rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error *err)
+{
+    if (!req) return rad_fail(err, RAD_E_INVAL, "cache: no request");
+    if (!cache->kv)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "cache: an index-only cache has no requests");
+    uint32_t ps = cache->page_size;
+    if (req->lock.held ? !cache->ops->receipt_holds(cache, &req->lock) : req->protected_len != 0)
+        return rad_fail(err, RAD_E_STATE,
+                        "cache: row %u: its lock (node %u, generation %u) is stale or missing, "
+                        "with %u protected positions",
+                        req->row, req->lock.node.index, req->lock.node.generation,
+                        req->protected_len);
+    if (!req->row) {
+        if (!req->allocated_len && !req->committed_len) return RAD_OK;
+        return rad_fail(err, RAD_E_INVAL, "cache: %u positions without a row", req->allocated_len);
+    }
+    if (!rad_req_to_token_is_taken(cache->rows, req->row))
+        return rad_fail(err, RAD_E_STATE, "cache: row %u is not handed out", req->row);
+    if (req->protected_len > req->committed_len || req->committed_len > req->allocated_len ||
+        req->allocated_len > rad_req_to_token_row_tokens(cache->rows) ||
+        req->committed_len > req->key.num_tokens || req->protected_len % ps ||
+        (req->committed_len && !req->key.tokens))
+        return rad_fail(err, RAD_E_INVAL,
+                        "cache: row %u: %u protected, %u committed, %u allocated positions and %u "
+                        "tokens do not go together",
+                        req->row, req->protected_len, req->committed_len, req->allocated_len,
+                        req->key.num_tokens);
+    const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
+    for (uint32_t i = req->protected_len; i < req->allocated_len; i++) {
+        rad_slot first = row[i - i % ps];
+        if (first < 0 || (uint32_t)first % ps || (uint32_t)row[i] != (uint32_t)first + i % ps ||
+            (i % ps == 0 && !rad_kv_is_taken(cache->kv, first / (rad_slot)ps)))
+            return rad_fail(err, RAD_E_STATE,
+                            "cache: row %u: slot %d at position %u is not handed out or not in its "
+                            "page's place",
+                            req->row, row[i], i);
+    }
+    return RAD_OK;
+}
+
+rad_status req_kv_free(rad_cache *cache, const rad_req_kv *req, uint32_t from, uint32_t to,
+                       rad_error *err)
+{
+    if (!req->row || from >= to) return RAD_OK;
+    const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
+    return rad_kv_free_slots(cache->kv, row + from, to - from, err);
+}
+
+enum { NOBODY = 0, THE_CACHE = 1, FIRST_REQ = 2 };
+
+typedef struct ledger {
+    uint32_t *owner; /* [num_pages + 1] */
+    uint32_t num_pages;
+    rad_status status;
+    rad_error *err;
+} ledger;
+
+static const char *owner_name(uint32_t owner, char text[32])
+{
+    if (owner == THE_CACHE) return "the cache";
+    snprintf(text, 32, "request %u", owner - FIRST_REQ);
+    return text;
+}
+
+static void enter(ledger *l, int64_t page, uint32_t owner)
+{
+    char a[32], b[32];
+    if (l->status) return;
+    if (page < 1 || page > l->num_pages) {
+        l->status = rad_fail(l->err, RAD_E_CORRUPT, "ownership: %s holds page %lld of 1..%u",
+                             owner_name(owner, a), (long long)page, l->num_pages);
+    } else if (l->owner[page]) {
+        l->status = rad_fail(l->err, RAD_E_CORRUPT, "ownership: page %lld is held by %s and by %s",
+                             (long long)page, owner_name(l->owner[page], a), owner_name(owner, b));
+    } else {
+        l->owner[page] = owner;
+    }
+}
+
+static void enter_cached(void *user, rad_page page)
+{
+    enter(user, page, THE_CACHE);
+}
+
+static void enter_req(ledger *l, const rad_cache *cache, const rad_req_kv *req, uint32_t index)
+{
+    uint32_t ps = cache->page_size;
+    const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
+    if (l->status || !req->row) return;
+    l->status = req_kv_check(cache, req, l->err);
+    if (l->status) return;
+    if (!cache->ops->owns_prefix(cache, &req->lock, row, req->protected_len)) {
+        l->status = rad_fail(l->err, RAD_E_CORRUPT,
+                             "ownership: request %u: the %u protected positions of row %u are not "
+                             "the slots of the node it holds",
+                             index, req->protected_len, req->row);
+        return;
+    }
+    for (uint32_t at = req->protected_len; at < req->allocated_len; at += ps)
+        enter(l, row[at] / (rad_slot)ps, FIRST_REQ + index);
+}
+
+rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
+                                     uint32_t num_reqs, rad_error *err)
+{
+    char text[32];
+    if (!cache->kv) return cache->ops->check(cache, err);
+    ledger l = {.num_pages = rad_kv_num_pages(cache->kv), .err = err};
+    size_t bytes = ((size_t)l.num_pages + 1) * sizeof *l.owner;
+    l.owner = rad_alloc(&cache->env, bytes);
+    if (!l.owner) return rad_fail(err, RAD_E_NOMEM, "ownership: no scratch memory");
+
+    cache->ops->visit_pages(cache, enter_cached, &l);
+    for (uint32_t i = 0; i < num_reqs; i++)
+        enter_req(&l, cache, reqs[i], i);
+    for (uint32_t page = 1; page <= l.num_pages && !l.status; page++) {
+        bool taken = rad_kv_is_taken(cache->kv, (rad_page)page);
+        uint32_t first_slot = page * cache->page_size;
+        if (taken && !l.owner[page])
+            l.status = rad_fail(err, RAD_E_CORRUPT,
+                                "ownership: page %u (slots %u..%u) is lost: taken, and neither "
+                                "cached nor held by a request",
+                                page, first_slot, first_slot + cache->page_size - 1);
+        else if (!taken && l.owner[page])
+            l.status = rad_fail(err, RAD_E_CORRUPT, "ownership: page %u is free, and held by %s",
+                                page, owner_name(l.owner[page], text));
+    }
+    rad_free(&cache->env, l.owner, bytes);
+    return l.status;
+}

@@ -1,0 +1,411 @@
+/* radix_cache.c - SGLang's RadixCache: the tree with its allocator and its clock.
+ *
+ * The tree says which pages enter and leave it; here they are given back to the
+ * allocator, and here is the clock, which counts operations, so that a replay of the
+ * same calls evicts in the same order. What requests do with it is in radix_req.c.
+ *
+ * Hits: a node's hit_count tells how often later requests came back to it. A new node
+ * has 0 and a match counts nothing; an insert adds 1 to the nodes it passes, except to
+ * those younger than the request it belongs to (its own chunks, and what its neighbours
+ * of the same batch put there). */
+#include "cache/radix_cache.h"
+
+#include "base/bits.h"
+
+static const cache_ops radix_ops;
+
+static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_error *err)
+{
+    uint64_t max_tokens = p->max_tokens;
+    if (!max_tokens)
+        max_tokens = p->kv_allocator ? (uint64_t)rad_kv_num_pages(p->kv_allocator) * p->page_size
+                                     : 1u << 20;
+    uint64_t pages = (max_tokens + p->page_size - 1) / p->page_size;
+    uint64_t nodes = p->max_nodes ? p->max_nodes
+                                  : RAD_MIN(pages, RAD_MAX((uint64_t)1024, max_tokens / 32));
+    uint64_t spaces = p->max_namespaces ? p->max_namespaces : 256;
+    if (pages > INT32_MAX || nodes + spaces > INT32_MAX / 2)
+        return rad_fail(
+            err, RAD_E_LIMIT, "radix_cache: %llu pages, %llu nodes, %llu namespaces are too many",
+            (unsigned long long)pages, (unsigned long long)nodes, (unsigned long long)spaces);
+    *l = (radix_limits){.page_size = p->page_size,
+                        .max_nodes = (uint32_t)nodes,
+                        .max_namespaces = (uint32_t)spaces,
+                        .max_pages = (uint32_t)pages};
+    return RAD_OK;
+}
+
+static void radix_destroy(rad_cache *cache)
+{
+    radix_cache *c = (radix_cache *)cache;
+    rad_env env = c->base.env;
+    radix_tree_fini(&c->tree);
+    rad_free(&env, c, sizeof *c);
+}
+
+rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
+                              rad_error *err)
+{
+    radix_limits limits;
+    rad_status status = limits_from(params, &limits, err);
+    if (status) return status;
+    radix_cache *c = rad_alloc(env, sizeof *c);
+    if (!c) return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory");
+    c->base.ops = &radix_ops;
+    c->base.env = *env;
+    if (radix_tree_init(&c->tree, env, &limits)) {
+        radix_destroy(&c->base);
+        return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory for %u pages and %u nodes",
+                        limits.max_pages, limits.max_nodes);
+    }
+    *out = &c->base;
+    return RAD_OK;
+}
+
+/* Pages that left the tree. A page the allocator does not know as taken means that
+ * somebody cleared it under us; the first such answer is kept for the caller. */
+void radix_cache_drop(void *user, const rad_page *pages, uint32_t count)
+{
+    radix_cache *c = user;
+    c->evicted += count;
+    rad_status status = c->base.kv ? rad_kv_free(c->base.kv, pages, count, NULL) : RAD_OK;
+    if (status && !c->drop_status) c->drop_status = status;
+}
+
+static uint32_t find_root(const radix_cache *c, const rad_key *key)
+{
+    if (!namespace_fits(key->extra_key, key->cache_salt)) return 0;
+    uint32_t ns = namespace_find(&c->tree.names, key->extra_key, key->cache_salt);
+    return ns ? c->tree.names.entries[ns].root : 0;
+}
+
+static rad_ref ref_of(const radix_tree *t, uint32_t node)
+{
+    if (!t->nodes[node].parent) return (rad_ref){0, 0}; /* no node, or a root */
+    return (rad_ref){node, t->ids.generation[node]};
+}
+
+static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                                     rad_match *match)
+{
+    radix_cache *c = (radix_cache *)cache;
+    radix_tree *t = &c->tree;
+    uint32_t root = find_root(c, key), num_pages = key->num_tokens / cache->page_size;
+    if (!root || !num_pages) return RAD_OK;
+    uint64_t now = ++t->clock;
+    namespace_touch(&t->names, t->nodes[root].ns);
+    radix_pos pos = radix_match(t, root, key->tokens, num_pages, now, slots);
+    uint32_t node = pos.node;
+    if (pos.child) {
+        /* With no node left to split with, the whole child stands for its front part:
+         * locking it keeps more than was asked, which is safe. */
+        bool can_split = radix_nodes_available(t) > 0;
+        node = can_split ? radix_split(t, pos.child, pos.part, now) : pos.child;
+        t->nodes[node].last_access = now;
+    }
+    match->prefix_tokens = pos.pages * cache->page_size;
+    match->last_node = ref_of(t, node);
+    return RAD_OK;
+}
+
+static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
+{
+    const radix_cache *c = (const radix_cache *)cache;
+    uint32_t root = find_root(c, key), num_pages = key->num_tokens / cache->page_size;
+    if (!root || !num_pages) return RAD_OK;
+    radix_pos pos = radix_walk(&c->tree, root, key->tokens, num_pages);
+    match->prefix_tokens = pos.pages * cache->page_size;
+    match->last_node = ref_of(&c->tree, pos.child ? pos.child : pos.node);
+    return RAD_OK;
+}
+
+/* Whether slots[0..count) are whole pages that this cache may own. */
+static bool slots_are_pages(const radix_cache *c, const rad_slot *slots, uint32_t count)
+{
+    uint32_t ps = c->base.page_size;
+    uint32_t low = c->base.kv ? ps : 0;
+    uint32_t high = c->base.kv ? (rad_kv_num_pages(c->base.kv) + 1) * ps : INT32_MAX;
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < count; i += ps) {
+        uint32_t first = (uint32_t)slots[i];
+        wrong |= (first < low) | (first >= high);
+        if (ps == 1) continue;
+        wrong |= first % ps != 0;
+        for (uint32_t k = 1; k < ps; k++)
+            wrong |= (uint32_t)slots[i + k] ^ (first + k);
+    }
+    return !wrong;
+}
+
+/* The nodes from `node` up have been used by an insert. */
+static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
+{
+    for (uint32_t id = node; id; id = t->nodes[id].parent) {
+        radix_node *n = &t->nodes[id];
+        n->last_access = t->clock;
+        n->priority = RAD_MAX(n->priority, how->priority);
+        n->hit_count += how->count_hits && t->cold[id].created <= how->before;
+    }
+}
+
+/* Where the key's whole pages end in the tree; from the cursor if there is one. */
+static radix_pos find_end(const radix_cache *c, uint32_t root, const rad_key *key,
+                          const radix_insert *how)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t ps = c->base.page_size, num_pages = key->num_tokens / ps, from = how->from_pages;
+    if (!root) return (radix_pos){0};
+    if (!how->from || radix_cache_depth(c, how->from) != from)
+        return radix_walk(t, root, key->tokens, num_pages);
+    radix_pos pos = radix_walk(t, how->from, key->tokens + (size_t)from * ps, num_pages - from);
+    pos.pages += from;
+    return pos;
+}
+
+rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
+                               const radix_insert *how, radix_inserted *result)
+{
+    radix_tree *t = &c->tree;
+    uint32_t ps = c->base.page_size, num_pages = key->num_tokens / ps;
+    *result = (radix_inserted){0};
+    if (!num_pages) return RAD_OK;
+    if (!namespace_fits(key->extra_key, key->cache_salt)) return RAD_E_LIMIT;
+
+    uint32_t root = find_root(c, key);
+    if (how->from && t->nodes[how->from].ns != t->nodes[root].ns) return RAD_E_STATE;
+    radix_pos pos = find_end(c, root, key, how);
+    if (pos.pages < how->from_pages) return RAD_E_STATE;
+    uint32_t fresh = num_pages - pos.pages;
+    if (!slots_are_pages(c, slots + (size_t)pos.pages * ps, fresh * ps)) return RAD_E_INVAL;
+
+    uint32_t nodes = (pos.child != 0) + (fresh != 0);
+    uint32_t pin = pos.child ? pos.child : pos.node;
+    uint64_t merges = t->merges;
+    if (!radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c)) {
+        if (root) radix_drop_root_if_empty(t, root);
+        return RAD_FULL;
+    }
+    if (t->merges != merges) pos = find_end(c, root, key, how); /* the path has fewer nodes */
+
+    t->clock++;
+    if (!root) pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
+    namespace_touch(&t->names, t->nodes[root].ns);
+    if (pos.child) pos.node = radix_split(t, pos.child, pos.part, t->clock);
+    touch_path(t, pos.node, how);
+    result->end = pos.node;
+    result->matched_pages = pos.pages;
+    if (fresh) {
+        size_t at = (size_t)pos.pages * ps;
+        result->end =
+            radix_add_leaf(t, pos.node, key->tokens + at, slots + at, fresh, how->priority);
+        c->inserted += fresh;
+    }
+    return RAD_OK;
+}
+
+static rad_status take_drop_status(radix_cache *c)
+{
+    rad_status status = c->drop_status;
+    c->drop_status = RAD_OK;
+    return status;
+}
+
+static rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
+                                   const rad_insert_params *params, uint32_t *prefix_tokens)
+{
+    radix_cache *c = (radix_cache *)cache;
+    radix_insert how = {.before = UINT64_MAX,
+                        .count_hits = !(params && params->chunked),
+                        .priority = params ? params->priority : 0};
+    radix_inserted result;
+    rad_status status = radix_cache_publish(c, key, slots, &how, &result);
+    if (status) return status;
+    *prefix_tokens = result.matched_pages * cache->page_size;
+    return take_drop_status(c);
+}
+
+static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt)
+{
+    radix_tree *t = &((radix_cache *)cache)->tree;
+    bool is_root = !node.index && !node.generation;
+    if (!is_root && (!slab_is_live(&t->ids, node.index) || !t->nodes[node.index].parent ||
+                     t->ids.generation[node.index] != node.generation))
+        return RAD_E_STATE;
+    if (!is_root) {
+        if (t->nodes[t->names.entries[t->nodes[node.index].ns].root].lock_ref == UINT32_MAX)
+            return RAD_E_LIMIT;
+        radix_lock(t, node.index);
+    }
+    *receipt = (rad_receipt){.node = node, .held = 1, .stamp = (uint32_t)t->clock};
+    return RAD_OK;
+}
+
+static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
+{
+    const radix_tree *t = &((const radix_cache *)cache)->tree;
+    if (!r->held) return false;
+    if (!r->node.index && !r->node.generation) return true;
+    return slab_is_live(&t->ids, r->node.index) &&
+           t->ids.generation[r->node.index] == r->node.generation &&
+           t->nodes[r->node.index].parent && t->nodes[r->node.index].lock_ref > 0;
+}
+
+static rad_status radix_dec_lock_ref(rad_cache *cache, rad_receipt *receipt)
+{
+    radix_cache *c = (radix_cache *)cache;
+    if (!radix_receipt_holds(cache, receipt)) return RAD_E_STATE;
+    if (receipt->node.index) radix_unlock(&c->tree, receipt->node.index);
+    *receipt = (rad_receipt){0};
+    return RAD_OK;
+}
+
+static rad_status radix_evict_tokens(rad_cache *cache, uint64_t num_tokens,
+                                     uint64_t *evicted_tokens)
+{
+    radix_cache *c = (radix_cache *)cache;
+    uint32_t ps = cache->page_size;
+    uint64_t pages = num_tokens / ps + (num_tokens % ps != 0);
+    uint64_t done = radix_evict(&c->tree, pages, radix_cache_drop, c);
+    if (evicted_tokens) *evicted_tokens = done * ps;
+    return take_drop_status(c);
+}
+
+static void radix_visit_pages(const rad_cache *cache, cache_page_fn visit, void *user)
+{
+    const radix_tree *t = &((const radix_cache *)cache)->tree;
+    uint32_t depth;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
+        for (uint32_t i = 0; i < t->nodes[id].pages; i++)
+            visit(user, t->pages[t->nodes[id].at + i]);
+}
+
+static void give_back(void *user, rad_page page)
+{
+    radix_cache *c = user;
+    rad_status status = rad_kv_free(c->base.kv, &page, 1, NULL);
+    if (status && !c->drop_status) c->drop_status = status;
+}
+
+static rad_status radix_reset(rad_cache *cache)
+{
+    radix_cache *c = (radix_cache *)cache;
+    if (cache->kv) radix_visit_pages(cache, give_back, c);
+    radix_clear(&c->tree);
+    return take_drop_status(c);
+}
+
+static cache_sizes radix_sizes(const rad_cache *cache)
+{
+    const radix_tree *t = &((const radix_cache *)cache)->tree;
+    return (cache_sizes){t->evictable * cache->page_size, t->locked * cache->page_size};
+}
+
+static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
+{
+    const radix_cache *c = (const radix_cache *)cache;
+    *stats = (rad_cache_stats){
+        .num_nodes = c->tree.ids.num_live - c->tree.names.ids.num_live,
+        .num_namespaces = c->tree.names.ids.num_live,
+        .metadata_bytes = c->tree.metadata_bytes + sizeof *c,
+        .evicted_tokens = c->evicted * cache->page_size,
+        .inserted_tokens = c->inserted * cache->page_size,
+        .splits = c->tree.splits,
+        .merges = c->tree.merges,
+    };
+}
+
+static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
+{
+    const radix_tree *t = &((const radix_cache *)cache)->tree;
+    uint32_t depth, longest = 0;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
+        longest = RAD_MAX(longest, t->nodes[id].pages);
+    size_t bytes = (size_t)longest * cache->page_size * sizeof(rad_slot);
+    rad_slot *slots = rad_alloc(&cache->env, bytes);
+    if (longest && !slots) return RAD_E_NOMEM;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        const radix_node *n = &t->nodes[id];
+        radix_expand(t, t->pages + n->at, n->pages, slots);
+        visit(user, ref_of(t, id), depth, radix_tokens(t, n), slots, n->pages * cache->page_size,
+              n->lock_ref, n->hit_count);
+    }
+    rad_free(&cache->env, slots, bytes);
+    return RAD_OK;
+}
+
+typedef struct page_check {
+    const radix_cache *c;
+    uint64_t *seen;
+    rad_status status;
+    rad_error *err;
+} page_check;
+
+static void check_page(void *user, rad_page page)
+{
+    page_check *check = user;
+    const rad_kv_allocator *kv = check->c->base.kv;
+    if (check->status) return;
+    if (!rad_kv_is_taken(kv, page))
+        check->status = rad_fail(check->err, RAD_E_CORRUPT,
+                                 "radix_check: page %d is cached but not handed out", page);
+    else if (bits_get(check->seen, (size_t)page))
+        check->status =
+            rad_fail(check->err, RAD_E_CORRUPT, "radix_check: page %d is cached twice", page);
+    else
+        bits_set(check->seen, (size_t)page);
+}
+
+static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
+{
+    const radix_cache *c = (const radix_cache *)cache;
+    rad_status status = radix_check(&c->tree, err);
+    if (status || !cache->kv) return status;
+    size_t bytes = bits_words((size_t)rad_kv_num_pages(cache->kv) + 1) * sizeof(uint64_t);
+    page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
+    if (!check.seen) return rad_fail(err, RAD_E_NOMEM, "radix_check: no scratch memory");
+    radix_visit_pages(cache, check_page, &check);
+    rad_free(&cache->env, check.seen, bytes);
+    return check.status ? check.status : rad_kv_check(cache->kv, err);
+}
+
+static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, const rad_slot *row,
+                              uint32_t protected_len)
+{
+    const radix_cache *c = (const radix_cache *)cache;
+    const radix_tree *t = &c->tree;
+    uint32_t ps = cache->page_size, pages = protected_len / ps;
+    if (!pages) return true;
+    if (!radix_receipt_holds(cache, lock) || !lock->node.index) return false;
+    uint32_t end = radix_cache_depth(c, lock->node.index);
+    if (end < pages) return false;
+    for (uint32_t id = lock->node.index; t->nodes[id].parent; id = t->nodes[id].parent) {
+        const radix_node *n = &t->nodes[id];
+        for (uint32_t i = 0; i < n->pages; i++) {
+            uint32_t at = end - n->pages + i;
+            if (at < pages && row[(size_t)at * ps] != t->pages[n->at + i] * (rad_slot)ps)
+                return false;
+        }
+        end -= n->pages;
+    }
+    return true;
+}
+
+static const cache_ops radix_ops = {
+    .destroy = radix_destroy,
+    .match_prefix = radix_match_prefix,
+    .lookup = radix_lookup,
+    .insert = radix_insert_key,
+    .inc_lock_ref = radix_inc_lock_ref,
+    .dec_lock_ref = radix_dec_lock_ref,
+    .evict = radix_evict_tokens,
+    .receipt_holds = radix_receipt_holds,
+    .unfinished_req = radix_unfinished_req,
+    .finished_req = radix_finished_req,
+    .reset = radix_reset,
+    .sizes = radix_sizes,
+    .get_stats = radix_get_stats,
+    .walk = radix_visit,
+    .visit_pages = radix_visit_pages,
+    .check = radix_check_all,
+    .owns_prefix = radix_owns_prefix,
+};

@@ -1,0 +1,166 @@
+/* radix_evict.c - giving pages and nodes back, coldest first.
+ *
+ * The heap of leaves is lazy. A leaf is filed when it becomes evictable; when it is
+ * locked, gets a child or is used again, nothing happens until it comes to the top:
+ * there it is dropped, or filed anew under its present key. So a match and a lock do
+ * not touch the heap, and each correction at the top is paid for by the lock, child or
+ * use that made it necessary.
+ *
+ * Victims lose exactly what is asked, from their tails: the front of a prompt is worth
+ * more than its end, to its own next turn as to its siblings. */
+#include "cache/radix_tree.h"
+
+/* The evictable leaf with the lowest key, 0 when there is none. */
+static uint32_t coldest_leaf(radix_tree *t)
+{
+    while (t->leaves.count) {
+        heap_entry top = t->leaves.entries[0];
+        const radix_node *n = &t->nodes[top.id];
+        if (!radix_is_evictable_leaf(n)) {
+            heap_remove(&t->leaves, top.id);
+            continue;
+        }
+        uint64_t key = t->policy->key(n, &t->cold[top.id]);
+        if (key == top.key) return top.id;
+        heap_rekey(&t->leaves, top.id, key);
+    }
+    return 0;
+}
+
+/* A node that lost its last child may go next; one with a single child left that differs
+ * from it in nothing is what a split made of one node, and becomes one again. */
+static void child_is_gone(radix_tree *t, uint32_t parent)
+{
+    radix_node *p = &t->nodes[parent];
+    if (!p->parent) {
+        radix_drop_root_if_empty(t, parent);
+    } else if (!p->num_children) {
+        radix_consider_leaf(t, parent);
+    } else if (p->num_children == 1) {
+        radix_node *c = &t->nodes[p->first_child];
+        if (c->span == p->span && c->lock_ref == p->lock_ref && c->hit_count == p->hit_count &&
+            c->last_access == p->last_access && c->priority == p->priority)
+            radix_merge(t, parent, p->first_child);
+    }
+}
+
+/* Takes up to num_pages off the end of a leaf, and the leaf itself when none are left. */
+static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_drop_fn drop,
+                     void *user)
+{
+    radix_node *n = &t->nodes[leaf];
+    uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);
+    uint32_t kept = n->pages - count;
+    RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(n));
+    drop(user, t->pages + n->at + kept, count);
+    t->evictable -= count;
+    n->pages = kept;
+    if (kept) {
+        RAD_ASSERT_ENV(&t->env, n->at + kept + count ==
+                                    t->spans.spans[n->span].at + t->spans.spans[n->span].len);
+        span_cut_tail(&t->spans, n->span, count);
+    } else {
+        uint32_t parent = n->parent;
+        radix_leave_span(t, n->span, n->at, count);
+        radix_unhook(t, leaf);
+        child_is_gone(t, parent);
+    }
+    return count;
+}
+
+uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user)
+{
+    uint64_t done = 0;
+    for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));)
+        done += trim(t, leaf, num_pages - done, drop, user);
+    return done;
+}
+
+/* Whether `node` and the one above it could be one node: nothing else hangs there, and
+ * the same receipts hold both. */
+static bool can_join_parent(const radix_tree *t, uint32_t node)
+{
+    const radix_node *n = &t->nodes[node], *p = &t->nodes[n->parent];
+    return n->parent && p->parent && p->num_children == 1 && p->lock_ref == n->lock_ref &&
+           (p->span == n->span || p->pages + n->pages <= t->spans.free_units);
+}
+
+/* Nodes that merging along the path to `node` would free. */
+static uint32_t count_joints(const radix_tree *t, uint32_t node)
+{
+    uint32_t joints = 0;
+    for (uint32_t id = node; id; id = t->nodes[id].parent)
+        joints += can_join_parent(t, id);
+    return joints;
+}
+
+/* Merges along the path to `node` until `nodes` are available. */
+static void merge_path(radix_tree *t, uint32_t node, uint32_t nodes)
+{
+    for (uint32_t id = node; id && radix_nodes_available(t) < nodes;)
+        if (!can_join_parent(t, id) || !radix_merge(t, t->nodes[id].parent, id))
+            id = t->nodes[id].parent;
+}
+
+/* Joins a cold leaf with the node above it, of which it is the only child: costs the
+ * tree a point where it could be cut, and no token. Looks at the top of the heap, where
+ * the cold ones are. */
+static bool merge_cold_chain(radix_tree *t)
+{
+    uint32_t best = 0;
+    uint64_t best_key = 0;
+    uint32_t end = RAD_MIN(t->leaves.count, 64u);
+    for (uint32_t i = 0; i < end; i++) {
+        uint32_t id = t->leaves.entries[i].id;
+        const radix_node *n = &t->nodes[id];
+        if (!radix_is_evictable_leaf(n) || !can_join_parent(t, id)) continue;
+        uint64_t key = t->policy->key(n, &t->cold[id]);
+        if (!best || key < best_key) {
+            best = id;
+            best_key = key;
+        }
+    }
+    return best && radix_merge(t, t->nodes[best].parent, best);
+}
+
+/* Gives up the namespace that was used least recently and is not in use. */
+static bool drop_coldest_namespace(radix_tree *t, radix_drop_fn drop, void *user)
+{
+    for (uint32_t ns = t->names.oldest; ns; ns = t->names.entries[ns].newer) {
+        uint32_t root = t->names.entries[ns].root, before = t->names.ids.num_live;
+        if (t->nodes[root].lock_ref) continue;
+        while (t->names.ids.num_live == before) {
+            uint32_t leaf = t->nodes[root].first_child;
+            while (t->nodes[leaf].num_children)
+                leaf = t->nodes[leaf].first_child;
+            trim(t, leaf, t->nodes[leaf].pages, drop, user);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* What is needed is compared with all that could be had before anything is evicted, so
+ * that a no leaves the tree as it was. */
+bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, uint32_t pin,
+                     radix_drop_fn drop, void *user)
+{
+    if (pin) radix_lock(t, pin);
+    bool ok = t->locked + pages <= t->limits.max_pages;
+    if (ok && radix_nodes_available(t) + t->unlocked_nodes < nodes)
+        ok = radix_nodes_available(t) + t->unlocked_nodes + count_joints(t, pin) >= nodes;
+    if (ok && root && !slab_available(&t->names.ids)) ok = drop_coldest_namespace(t, drop, user);
+    while (ok && radix_nodes_available(t) < nodes)
+        if (!merge_cold_chain(t)) {
+            uint32_t leaf = coldest_leaf(t);
+            if (!leaf) break;
+            trim(t, leaf, t->nodes[leaf].pages, drop, user);
+        }
+    if (ok) merge_path(t, pin, nodes);
+    ok = ok && radix_nodes_available(t) >= nodes;
+    uint64_t used = t->evictable + t->locked;
+    if (ok && used + pages > t->limits.max_pages)
+        radix_evict(t, used + pages - t->limits.max_pages, drop, user);
+    if (pin) radix_unlock(t, pin);
+    return ok;
+}

@@ -1,0 +1,116 @@
+/* radix_req.c - a request publishes what it computed, and leaves.
+ *
+ *     tokens  0 ........ P ............ X ............ A ....... C ....... allocated
+ *             | the      | duplicates:  | adopted by   | partial | slots
+ *             | tree's   | free [P, X)  | the tree     | page    | only
+ *
+ * P is protected_len, X what the tree had when the request came to publish, C is
+ * committed_len and A the last page boundary at or before it. [P, X) was computed by
+ * somebody else meanwhile; both have the same K/V, and the tree's stay.
+ *
+ * Order, in both functions: the row is pointed at the tree's pages before the
+ * duplicates are freed, and the new end is locked before the old one is released. At
+ * no moment does a row name a page that somebody else may be given. */
+#include "cache/radix_cache.h"
+
+/* Points the row's pages [from, to) at the tree's, in which `end` ends page number
+ * end_page, and frees those that were in their place. */
+static rad_status adopt_tree_pages(radix_cache *c, uint32_t end, uint32_t end_page, rad_slot *row,
+                                   uint32_t from, uint32_t to, rad_error *err)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t ps = c->base.page_size;
+    rad_status status = RAD_OK;
+    for (uint32_t id = end; end_page > from; id = t->nodes[id].parent) {
+        const radix_node *n = &t->nodes[id];
+        uint32_t start = end_page - n->pages;
+        for (uint32_t page = RAD_MAX(start, from); page < RAD_MIN(end_page, to);) {
+            rad_page duplicates[128];
+            uint32_t count = 0;
+            for (; page < RAD_MIN(end_page, to) && count < RAD_COUNT(duplicates); page++) {
+                rad_page ours = radix_page_of(t, row[(size_t)page * ps]);
+                rad_page theirs = t->pages[n->at + page - start];
+                if (ours == theirs) continue;
+                radix_expand(t, &theirs, 1, row + (size_t)page * ps);
+                duplicates[count++] = ours;
+            }
+            rad_status freed = rad_kv_free(c->base.kv, duplicates, count, err);
+            if (!status) status = freed;
+        }
+        end_page = start;
+    }
+    return status;
+}
+
+/* The time on the clock when the request took its lock. Receipts carry the low half;
+ * no request lives for 2^32 operations. */
+static uint64_t came_at(const radix_cache *c, const rad_req_kv *req)
+{
+    uint64_t now = c->tree.clock;
+    return req->lock.held ? now - (uint32_t)((uint32_t)now - req->lock.stamp) : now;
+}
+
+/* Publishes [0, committed_len), rounded down to pages, and leaves in the row the slots
+ * of the tree. *end is the node that ends them, *published their number of positions. */
+static rad_status publish(radix_cache *c, rad_req_kv *req, bool count_hits, uint32_t *end,
+                          uint32_t *published, rad_error *err)
+{
+    uint32_t ps = c->base.page_size, protected_pages = req->protected_len / ps;
+    rad_slot *row = rad_req_to_token_row(c->base.rows, req->row);
+    rad_key key = req->key;
+    key.num_tokens = req->committed_len / ps * ps;
+    radix_insert how = {.priority = req->priority,
+                        .count_hits = count_hits,
+                        .before = came_at(c, req),
+                        .from = req->lock.held ? req->lock.node.index : 0,
+                        .from_pages = protected_pages};
+    radix_inserted in;
+    rad_status status = radix_cache_publish(c, &key, row, &how, &in);
+    if (status < 0)
+        return rad_fail(err, status, "cache: row %u cannot be published (%s)", req->row,
+                        rad_status_name(status));
+    if (status) return status;
+    *end = in.end;
+    *published = key.num_tokens;
+    if (!in.end) return RAD_OK;
+    return adopt_tree_pages(c, in.end, key.num_tokens / ps, row, protected_pages, in.matched_pages,
+                            err);
+}
+
+rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
+{
+    radix_cache *c = (radix_cache *)cache;
+    uint32_t end = 0, published = 0;
+    if (!req->lock.held) req->lock.stamp = (uint32_t)c->tree.clock;
+    rad_status status = publish(c, req, !chunked && !req->published, &end, &published, err);
+    if (status == RAD_FULL || (status && !end)) return status;
+    if (end) {
+        rad_receipt old = req->lock;
+        radix_lock(&c->tree, end);
+        if (old.held && old.node.index) radix_unlock(&c->tree, old.node.index);
+        req->lock = (rad_receipt){
+            .node = {end, c->tree.ids.generation[end]}, .held = 1, .stamp = old.stamp};
+        req->protected_len = published;
+    }
+    if (!chunked) req->published = 1;
+    return status;
+}
+
+rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err)
+{
+    radix_cache *c = (radix_cache *)cache;
+    uint32_t end = 0, kept = req->protected_len;
+    rad_status status = RAD_OK;
+    bool has_news = !req->published ||
+                    req->committed_len / cache->page_size * cache->page_size > req->protected_len;
+    if (is_insert && req->row && has_news) {
+        uint32_t published = 0;
+        status = publish(c, req, !req->published, &end, &published, err);
+        if (end) kept = published; /* else no room to publish: all of it goes back */
+    }
+    if (status == RAD_FULL || status == RAD_E_LIMIT) status = RAD_OK;
+    rad_status freed = req_kv_free(cache, req, kept, req->allocated_len, err);
+    if (!status) status = freed;
+    if (req->lock.held && req->lock.node.index) radix_unlock(&c->tree, req->lock.node.index);
+    return status;
+}

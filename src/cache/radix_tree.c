@@ -1,0 +1,386 @@
+/* radix_tree.c - walking, splitting and growing the tree; locks.
+ *
+ * A node's tokens and pages lie in two arenas under one offset, so a split is two
+ * offsets into one counted span and copies nothing:
+ *
+ *     before   span 5: | a b c d e f g h |      node 7 = [a..h]
+ *     after            | a b c | d e f g h |    node 9 = [a b c] -> node 7 = [d..h]
+ *
+ * `child` stays the deep half, so every receipt that names it stays right.
+ *
+ * Invariants, verified by radix_check(): a span's users lie in it without gap from its
+ * first unit to its last, each the parent of the next; so the deepest is at the end,
+ * and evicting suffixes first shrinks spans from their ends. A node's lock_ref is at
+ * least the sum of its children's. */
+#include "cache/radix_tree.h"
+
+#include "cache/radix_key.h"
+
+static uint32_t arena_pages(const radix_limits *l)
+{
+    return (uint32_t)RAD_MIN((uint64_t)l->max_pages + l->max_pages / 16 + 16, UINT32_MAX);
+}
+
+static uint64_t metadata_bytes(const radix_tree *t)
+{
+    uint64_t arena = arena_pages(&t->limits);
+    return ((uint64_t)t->num_nodes + 1) * (sizeof(radix_node) + sizeof(radix_cold)) +
+           slab_bytes(t->num_nodes) + map_bytes(t->num_nodes) + heap_bytes(t->num_nodes) +
+           namespaces_bytes(t->limits.max_namespaces) + span_arena_bytes(t->num_nodes) +
+           arena * (t->limits.page_size * sizeof(rad_token) + sizeof(rad_page));
+}
+
+rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits *limits)
+{
+    *t = (radix_tree){.env = *env, .limits = *limits, .policy = &evict_policy_lru};
+    t->num_nodes = limits->max_nodes + limits->max_namespaces;
+    uint32_t ps = limits->page_size;
+    t->shift = (ps & (ps - 1)) == 0 ? (uint32_t)__builtin_ctz(ps) : 32;
+
+    size_t nodes = (size_t)t->num_nodes + 1, arena = arena_pages(limits);
+    t->nodes = rad_alloc(env, rad_mul(nodes, sizeof *t->nodes));
+    t->cold = rad_alloc(env, rad_mul(nodes, sizeof *t->cold));
+    t->tokens = rad_alloc(env, rad_mul(rad_mul(arena, ps), sizeof *t->tokens));
+    t->pages = rad_alloc(env, rad_mul(arena, sizeof *t->pages));
+    if (!t->nodes || !t->cold || !t->tokens || !t->pages) return RAD_E_NOMEM;
+    if (!slab_init(&t->ids, env, t->num_nodes) || !map_init(&t->children, env, t->num_nodes) ||
+        !heap_init(&t->leaves, env, t->num_nodes) ||
+        !namespaces_init(&t->names, env, limits->max_namespaces) ||
+        !span_arena_init(&t->spans, env, (uint32_t)arena, t->num_nodes))
+        return RAD_E_NOMEM;
+    t->metadata_bytes = metadata_bytes(t);
+    return RAD_OK;
+}
+
+void radix_tree_fini(radix_tree *t)
+{
+    size_t nodes = (size_t)t->num_nodes + 1, arena = arena_pages(&t->limits);
+    rad_free(&t->env, t->nodes, nodes * sizeof *t->nodes);
+    rad_free(&t->env, t->cold, nodes * sizeof *t->cold);
+    rad_free(&t->env, t->tokens, arena * t->limits.page_size * sizeof *t->tokens);
+    rad_free(&t->env, t->pages, arena * sizeof *t->pages);
+    slab_fini(&t->ids, &t->env);
+    map_fini(&t->children, &t->env);
+    heap_fini(&t->leaves, &t->env);
+    namespaces_fini(&t->names, &t->env);
+    span_arena_fini(&t->spans, &t->env);
+}
+
+void radix_clear(radix_tree *t)
+{
+    for (uint32_t id = 1; id <= t->ids.num_fresh; id++)
+        if (slab_is_live(&t->ids, id)) slab_free(&t->ids, id);
+    while (t->names.oldest)
+        namespace_remove(&t->names, t->names.oldest);
+    map_clear(&t->children);
+    heap_clear(&t->leaves);
+    span_arena_clear(&t->spans);
+    t->evictable = t->locked = t->unlocked_nodes = 0;
+}
+
+/* --- walking --- */
+
+void radix_expand(const radix_tree *t, const rad_page *pages, uint32_t count, rad_slot *slots)
+{
+    uint32_t ps = t->limits.page_size;
+    if (ps == 1) {
+        memcpy(slots, pages, (size_t)count * sizeof *slots);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++, slots += ps) {
+        rad_slot first = pages[i] * (rad_slot)ps;
+        for (uint32_t k = 0; k < ps; k++)
+            slots[k] = first + (rad_slot)k;
+    }
+}
+
+static bool begins_with(const radix_tree *t, uint32_t id, const rad_token *page)
+{
+    const rad_token *own = radix_tokens(t, &t->nodes[id]);
+    return t->limits.page_size == 1 ? *own == *page
+                                    : memcmp(own, page, t->limits.page_size * sizeof *page) == 0;
+}
+
+uint32_t radix_child(const radix_tree *t, uint32_t parent, const rad_token *page)
+{
+    const radix_node *p = &t->nodes[parent];
+    if (p->num_children <= 1) /* a chain needs no hash */
+        return p->num_children && begins_with(t, p->first_child, page) ? p->first_child : 0;
+    uint32_t hash = key_child_hash(parent, page, t->limits.page_size);
+    uint32_t at = map_start(&t->children, hash);
+    for (uint32_t id; (id = map_next(&t->children, hash, &at));)
+        if (t->nodes[id].parent == parent && begins_with(t, id, page)) return id;
+    return 0;
+}
+
+/* How many pages of the node's edge the key follows. */
+static uint32_t match_pages(const radix_tree *t, const radix_node *n, const rad_token *tokens,
+                            uint32_t num_pages)
+{
+    uint32_t ps = t->limits.page_size, most = RAD_MIN(n->pages, num_pages);
+    uint32_t len = key_match_len(radix_tokens(t, n), tokens, most * ps);
+    return t->shift < 32 ? len >> t->shift : len / ps;
+}
+
+radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
+                     uint32_t num_pages)
+{
+    radix_pos pos = {.node = root};
+    while (pos.pages < num_pages) {
+        const rad_token *rest = tokens + (size_t)pos.pages * t->limits.page_size;
+        uint32_t child = radix_child(t, pos.node, rest);
+        if (!child) break;
+        uint32_t matched = match_pages(t, &t->nodes[child], rest, num_pages - pos.pages);
+        pos.pages += matched;
+        if (matched < t->nodes[child].pages) {
+            pos.child = child;
+            pos.part = matched;
+            break;
+        }
+        pos.node = child;
+    }
+    return pos;
+}
+
+radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
+                      uint64_t touched, rad_slot *slots)
+{
+    radix_pos pos = {.node = root};
+    uint32_t ps = t->limits.page_size;
+    t->nodes[root].last_access = touched;
+    while (pos.pages < num_pages) {
+        size_t at = (size_t)pos.pages * ps;
+        uint32_t child = radix_child(t, pos.node, tokens + at);
+        if (!child) break;
+        radix_node *n = &t->nodes[child];
+        uint32_t matched = match_pages(t, n, tokens + at, num_pages - pos.pages);
+        if (slots) radix_expand(t, t->pages + n->at, matched, slots + at);
+        pos.pages += matched;
+        if (matched < n->pages) {
+            pos.child = child;
+            pos.part = matched;
+            break;
+        }
+        n->last_access = touched;
+        pos.node = child;
+    }
+    return pos;
+}
+
+/* --- shape --- */
+
+/* `node` takes the place of `old` among the children of old's parent. */
+static void take_place(radix_tree *t, uint32_t node, uint32_t old)
+{
+    radix_node *n = &t->nodes[node], *o = &t->nodes[old];
+    RAD_ASSERT_ENV(&t->env, map_replace(&t->children, o->hash, old, node));
+    n->hash = o->hash;
+    n->parent = o->parent;
+    n->prev = o->prev;
+    n->next = o->next;
+    *(n->prev ? &t->nodes[n->prev].next : &t->nodes[n->parent].first_child) = node;
+    if (n->next) t->nodes[n->next].prev = node;
+}
+
+static void hang(radix_tree *t, uint32_t node, uint32_t parent)
+{
+    radix_node *n = &t->nodes[node], *p = &t->nodes[parent];
+    n->parent = parent;
+    n->prev = 0;
+    n->next = p->first_child;
+    if (n->next) t->nodes[n->next].prev = node;
+    p->first_child = node;
+    p->num_children++;
+    n->hash = key_child_hash(parent, radix_tokens(t, n), t->limits.page_size);
+    map_insert(&t->children, n->hash, node);
+}
+
+static uint32_t new_node(radix_tree *t)
+{
+    uint32_t id = slab_alloc(&t->ids);
+    RAD_ASSERT_ENV(&t->env, id != 0);
+    t->nodes[id] = (radix_node){0};
+    t->cold[id] = (radix_cold){.created = t->clock};
+    return id;
+}
+
+uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touched)
+{
+    radix_node *c = &t->nodes[child];
+    RAD_ASSERT_ENV(&t->env, at > 0 && at < c->pages);
+    uint32_t upper = new_node(t);
+    radix_node *u = &t->nodes[upper];
+    *u = *c;
+    t->cold[upper] = t->cold[child];
+    u->pages = at;
+    u->num_children = u->first_child = 0;
+    u->last_access = touched;
+    take_place(t, upper, child);
+    span_ref(&t->spans, c->span);
+    c->at += at;
+    c->pages -= at;
+    hang(t, child, upper);
+    t->unlocked_nodes += u->lock_ref == 0;
+    t->splits++;
+    return upper;
+}
+
+uint32_t radix_add_root(radix_tree *t, const char *extra_key, const char *cache_salt)
+{
+    uint32_t root = new_node(t);
+    t->nodes[root].ns = namespace_add(&t->names, extra_key, cache_salt, root);
+    return root;
+}
+
+void radix_drop_root_if_empty(radix_tree *t, uint32_t root)
+{
+    radix_node *r = &t->nodes[root];
+    if (r->num_children || r->lock_ref) return;
+    namespace_remove(&t->names, r->ns);
+    slab_free(&t->ids, root);
+}
+
+static void move_pages(void *user, uint32_t to, uint32_t from, uint32_t len)
+{
+    radix_tree *t = user;
+    size_t ps = t->limits.page_size;
+    memmove(t->tokens + to * ps, t->tokens + from * ps, len * ps * sizeof *t->tokens);
+    memmove(t->pages + to, t->pages + from, len * sizeof *t->pages);
+}
+
+uint32_t radix_alloc_run(radix_tree *t, uint32_t pages)
+{
+    uint32_t span = span_alloc(&t->spans, pages);
+    if (span || pages > t->spans.free_units) return span;
+    span_compact(&t->spans, move_pages, t);
+    for (uint32_t id = 1; id <= t->ids.num_fresh; id++)
+        if (slab_is_live(&t->ids, id) && t->nodes[id].span)
+            t->nodes[id].at -= span_moved(&t->spans, t->nodes[id].span);
+    return span_alloc(&t->spans, pages);
+}
+
+uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
+                        const rad_slot *slots, uint32_t num_pages, int32_t priority)
+{
+    size_t ps = t->limits.page_size;
+    uint32_t span = radix_alloc_run(t, num_pages), id = new_node(t);
+    RAD_ASSERT_ENV(&t->env, span != 0);
+    radix_node *n = &t->nodes[id];
+    n->span = span;
+    n->at = t->spans.spans[span].at;
+    n->pages = num_pages;
+    n->priority = priority;
+    n->ns = t->nodes[parent].ns;
+    n->last_access = t->clock;
+    memcpy(t->tokens + n->at * ps, tokens, num_pages * ps * sizeof *tokens);
+    if (ps == 1)
+        memcpy(t->pages + n->at, slots, num_pages * sizeof *slots);
+    else
+        for (uint32_t i = 0; i < num_pages; i++)
+            t->pages[n->at + i] = radix_page_of(t, slots[i * ps]);
+    hang(t, id, parent);
+    t->evictable += num_pages;
+    t->unlocked_nodes++;
+    radix_consider_leaf(t, id);
+    return id;
+}
+
+void radix_leave_span(radix_tree *t, uint32_t id, uint32_t at, uint32_t pages)
+{
+    const span_run *s = &t->spans.spans[id];
+    if (s->refs > 1) {
+        if (at + pages == s->at + s->len)
+            span_cut_tail(&t->spans, id, pages);
+        else
+            span_cut_head(&t->spans, id, pages);
+    }
+    span_unref(&t->spans, id);
+}
+
+void radix_unhook(radix_tree *t, uint32_t node)
+{
+    radix_node *n = &t->nodes[node];
+    RAD_ASSERT_ENV(&t->env, !n->num_children && n->parent);
+    RAD_ASSERT_ENV(&t->env, map_remove(&t->children, n->hash, node));
+    *(n->prev ? &t->nodes[n->prev].next : &t->nodes[n->parent].first_child) = n->next;
+    if (n->next) t->nodes[n->next].prev = n->prev;
+    t->nodes[n->parent].num_children--;
+    t->unlocked_nodes -= n->lock_ref == 0;
+    heap_remove(&t->leaves, node);
+    slab_free(&t->ids, node);
+}
+
+bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    radix_node *u = &t->nodes[upper], *l = &t->nodes[lower];
+    uint32_t pages = u->pages + l->pages;
+    RAD_ASSERT_ENV(&t->env, u->num_children == 1 && l->parent == upper);
+    RAD_ASSERT_ENV(&t->env, u->lock_ref == l->lock_ref && u->parent);
+
+    RAD_ASSERT_ENV(&t->env, map_remove(&t->children, l->hash, lower));
+    if (u->span == l->span) {
+        RAD_ASSERT_ENV(&t->env, u->at + u->pages == l->at);
+        span_unref(&t->spans, l->span);
+        l->at = u->at;
+    } else {
+        uint32_t span = radix_alloc_run(t, pages);
+        if (!span) {
+            map_insert(&t->children, l->hash, lower);
+            return false;
+        }
+        uint32_t at = t->spans.spans[span].at;
+        move_pages(t, at, u->at, u->pages);
+        move_pages(t, at + u->pages, l->at, l->pages);
+        radix_leave_span(t, u->span, u->at, u->pages);
+        radix_leave_span(t, l->span, l->at, l->pages);
+        l->span = span;
+        l->at = at;
+    }
+    l->pages = pages;
+    take_place(t, lower, upper);
+    l->last_access = RAD_MAX(l->last_access, u->last_access);
+    l->hit_count = RAD_MAX(l->hit_count, u->hit_count);
+    l->priority = RAD_MAX(l->priority, u->priority);
+    t->cold[lower].created = RAD_MIN(t->cold[lower].created, t->cold[upper].created);
+
+    t->unlocked_nodes -= u->lock_ref == 0;
+    heap_remove(&t->leaves, upper);
+    if (heap_contains(&t->leaves, lower))
+        heap_rekey(&t->leaves, lower, t->policy->key(l, &t->cold[lower]));
+    slab_free(&t->ids, upper);
+    t->merges++;
+    return true;
+}
+
+/* --- locks --- */
+
+void radix_lock(radix_tree *t, uint32_t node)
+{
+    for (uint32_t id = node; id; id = t->nodes[id].parent) {
+        radix_node *n = &t->nodes[id];
+        if (n->lock_ref++) continue;
+        t->evictable -= n->pages;
+        t->locked += n->pages;
+        t->unlocked_nodes -= n->parent != 0;
+    }
+}
+
+void radix_unlock(radix_tree *t, uint32_t node)
+{
+    for (uint32_t id = node; id; id = t->nodes[id].parent) {
+        radix_node *n = &t->nodes[id];
+        RAD_ASSERT_ENV(&t->env, n->lock_ref > 0);
+        if (--n->lock_ref) continue;
+        t->evictable += n->pages;
+        t->locked -= n->pages;
+        t->unlocked_nodes += n->parent != 0;
+        radix_consider_leaf(t, id);
+    }
+}
+
+void radix_consider_leaf(radix_tree *t, uint32_t node)
+{
+    const radix_node *n = &t->nodes[node];
+    if (radix_is_evictable_leaf(n) && !heap_contains(&t->leaves, node))
+        heap_push(&t->leaves, node, t->policy->key(n, &t->cold[node]));
+}

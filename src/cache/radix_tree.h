@@ -1,0 +1,163 @@
+/* radix_tree.h - the tree: nodes, spans, children, locks. It moves pages in and out of
+ * itself and tells the caller which; it frees none and knows no request.
+ *
+ *     namespaces ("", salt "x", ...)     one root each
+ *         root -- [system prompt] -+- [question 1] -- [answer 1]
+ *                                  +- [question 2]
+ *
+ * Lengths are in pages here. */
+#ifndef CACHE_RADIX_TREE_H
+#define CACHE_RADIX_TREE_H
+
+#include <radish/types.h>
+
+#include "base/heap.h"
+#include "base/map.h"
+#include "base/slab.h"
+#include "base/span.h"
+#include "cache/evict_policy.h"
+#include "cache/namespace.h"
+#include "cache/radix_node.h"
+
+typedef struct radix_limits {
+    uint32_t page_size;
+    uint32_t max_nodes; /* roots not counted */
+    uint32_t max_namespaces;
+    uint32_t max_pages;
+} radix_limits;
+
+typedef struct radix_tree {
+    rad_env env;
+    radix_limits limits;
+    uint32_t shift; /* log2(page_size), or 32 when it is no power of two */
+    const evict_policy *policy;
+    uint32_t num_nodes; /* of the slab: max_nodes + max_namespaces */
+
+    radix_node *nodes; /* [num_nodes + 1] */
+    radix_cold *cold;
+    slab ids;
+    map children;
+    heap leaves; /* every evictable leaf, and others that have ceased to be one */
+    namespaces names;
+
+    span_arena spans;
+    rad_token *tokens; /* [arena pages][page_size] */
+    rad_page *pages;   /* [arena pages] */
+
+    uint64_t clock;          /* grows with each operation that touches */
+    uint64_t evictable;      /* pages */
+    uint64_t locked;         /* pages */
+    uint32_t unlocked_nodes; /* roots not counted: what eviction could free */
+    uint32_t reserved;
+    uint64_t splits;
+    uint64_t merges;
+    uint64_t metadata_bytes;
+} radix_tree;
+
+/* RAD_E_NOMEM leaves nothing behind once radix_tree_fini has run. */
+rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits *limits);
+void radix_tree_fini(radix_tree *t);
+
+/* Where a walk ended: `pages` pages of the key matched. `node` was passed whole (a root
+ * at least); the last `part` pages lie in its child `child`, 0 when there is none. */
+typedef struct radix_pos {
+    uint32_t node;
+    uint32_t child;
+    uint32_t part;
+    uint32_t pages;
+} radix_pos;
+
+/* Follows num_pages pages of tokens from `root`. Changes nothing. */
+radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
+                     uint32_t num_pages);
+
+/* The same walk; gives every node that it passed the time `touched` (a node passed in
+ * part keeps its own until it is split), and writes the slots unless NULL. */
+radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
+                      uint64_t touched, rad_slot *slots);
+
+/* The child of `parent` that begins with this page, 0 when there is none. */
+uint32_t radix_child(const radix_tree *t, uint32_t parent, const rad_token *page);
+
+static inline const rad_token *radix_tokens(const radix_tree *t, const radix_node *n)
+{
+    return t->tokens + (size_t)n->at * t->limits.page_size;
+}
+
+/* Cuts `child` behind its first `at` pages (0 < at < its length): a new upper node takes
+ * the front half and is returned; `child` keeps its name and the deep half. The upper
+ * half has the same hits, locks, priority and creation time, and time `touched`. A node
+ * must be available. */
+uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touched);
+
+/* Hangs a new leaf below `parent`. `slots` are its tokens' slots. Needs what
+ * radix_make_room has made sure of. */
+uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
+                        const rad_slot *slots, uint32_t num_pages, int32_t priority);
+
+uint32_t radix_add_root(radix_tree *t, const char *extra_key, const char *cache_salt);
+void radix_drop_root_if_empty(radix_tree *t, uint32_t root);
+
+/* Adds 1 to the locks from `node` up to its root, or takes 1 away. */
+void radix_lock(radix_tree *t, uint32_t node);
+void radix_unlock(radix_tree *t, uint32_t node);
+
+/* Where the pages of evicted nodes go, before their memory is used again. */
+typedef void (*radix_drop_fn)(void *user, const rad_page *pages, uint32_t count);
+
+/* A merge of `upper` into its only child `lower`, which keeps its name. Lengths add up;
+ * of times, hits and priorities the higher stay. False, and nothing changed, when the two
+ * lie in different spans and there is no room for a common one. */
+bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower);
+
+/* Files `node` as an evictable leaf if it is one. */
+void radix_consider_leaf(radix_tree *t, uint32_t node);
+
+/* A span for `pages` pages, compacting the arena if need be; 0 when there is no room. */
+uint32_t radix_alloc_run(radix_tree *t, uint32_t pages);
+
+/* Takes the node's pages [at, at + pages) out of its span, which it leaves. */
+void radix_leave_span(radix_tree *t, uint32_t span, uint32_t at, uint32_t pages);
+
+static inline bool radix_is_evictable_leaf(const radix_node *n)
+{
+    return n->parent && !n->num_children && !n->lock_ref;
+}
+
+/* Takes a node without children out of the tree: its parent, the map, the heap, the slab. */
+void radix_unhook(radix_tree *t, uint32_t node);
+
+/* Evicts up to num_pages from the tails of the leaves with the lowest keys; returns how
+ * many. */
+uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user);
+
+/* Nodes that may still be made; roots have places of their own. */
+static inline uint32_t radix_nodes_available(const radix_tree *t)
+{
+    return t->limits.max_nodes + t->names.ids.num_live - t->ids.num_live;
+}
+
+/* Makes sure of `nodes` free nodes, of `pages` free pages in one run, and, when
+ * `root` is set, of a free namespace; merges and evicts for it. Keeps `pin` (0: nothing)
+ * and its path. False when that cannot be had. */
+bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, uint32_t pin,
+                     radix_drop_fn drop, void *user);
+
+/* Forgets everything; all refs become stale. Nothing is dropped through a callback. */
+void radix_clear(radix_tree *t);
+
+/* The next node of a walk over everything below the roots, parents first: start with
+ * 0, ends with 0. *depth is 1 for the children of a root. */
+uint32_t radix_next(const radix_tree *t, uint32_t node, uint32_t *depth);
+
+/* Walks all of it against all counters. RAD_E_CORRUPT names the node. */
+rad_status radix_check(const radix_tree *t, rad_error *err);
+
+/* Slots <-> pages. */
+static inline rad_page radix_page_of(const radix_tree *t, rad_slot slot)
+{
+    return t->shift < 32 ? slot >> t->shift : slot / (rad_slot)t->limits.page_size;
+}
+void radix_expand(const radix_tree *t, const rad_page *pages, uint32_t count, rad_slot *slots);
+
+#endif
