@@ -1,0 +1,192 @@
+/* chat.c - `radish chat`: a conversation in the terminal.
+ *
+ * The history is sent whole with every turn; the radix cache makes that cheap, and /stats
+ * shows how much of it was found there. */
+#include "cli/ask.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+struct conversation {
+    chat_message *messages; /* contents and the array are ours */
+    uint32_t count, cap;
+    const char *system;
+};
+
+static bool push(struct conversation *c, const char *role, const char *text, size_t len)
+{
+    if (c->count == c->cap) {
+        uint32_t cap = c->cap ? c->cap * 2 : 16;
+        chat_message *more = realloc(c->messages, cap * sizeof *more);
+        if (!more) return false;
+        c->messages = more;
+        c->cap = cap;
+    }
+    char *copy = malloc(len + 1);
+    if (!copy) return false;
+    memcpy(copy, text, len);
+    copy[len] = 0;
+    c->messages[c->count++] = (chat_message){role, copy, len};
+    return true;
+}
+
+static void drop_to(struct conversation *c, uint32_t count)
+{
+    while (c->count > count)
+        free((char *)(uintptr_t)c->messages[--c->count].content);
+}
+
+/* Empty but for the system message. */
+static bool reset(struct conversation *c)
+{
+    drop_to(c, 0);
+    return !c->system || push(c, "system", c->system, strlen(c->system));
+}
+
+static void print_stats(const ask_answer *a)
+{
+    if (!a->prompt_tokens) {
+        printf("nothing was asked yet\n");
+        return;
+    }
+    double decode_s = a->total_s - a->first_token_s;
+    printf("last turn: %u prompt tokens, %u of them cached; first text after %.0f ms; "
+           "%u tokens out",
+           a->prompt_tokens, a->cached_tokens, a->first_token_s * 1000, a->completion_tokens);
+    if (a->completion_tokens > 1 && decode_s > 0)
+        printf(", %.1f tokens/s", (a->completion_tokens - 1) / decode_s);
+    printf("\n");
+}
+
+static void print_commands(void)
+{
+    printf("/reset  forget the conversation\n"
+           "/stats  cached tokens and speed of the last turn\n"
+           "/help   this\n"
+           "/quit   leave (so does Ctrl-D); Ctrl-C ends an answer\n");
+}
+
+/* The figures of the last turn, without its text. */
+static void keep_figures(ask_answer *last, const ask_answer *answer)
+{
+    *last = *answer;
+    last->text = NULL;
+    last->ids = NULL;
+}
+
+/* Asks with what the conversation holds; a turn that fails is taken back. */
+static void take_turn(engine *e, struct conversation *c, const sampling_options *sampling,
+                      const char *text, size_t len, ask_answer *last)
+{
+    uint32_t before = c->count;
+    ask_answer answer = {0};
+    if (!push(c, "user", text, len)) {
+        cli_fail("no memory");
+        return;
+    }
+    engine_request request = {.messages = c->messages, .num_messages = c->count};
+    sampling_options_apply(sampling, &request);
+    if (ask(e, &request, stdout, &answer) != 0) {
+        drop_to(c, before);
+    } else {
+        printf("%s\n", answer.finish == ENGINE_FINISH_ABORT ? " [stopped]" : "");
+        keep_figures(last, &answer);
+        if (!push(c, "assistant", answer.text, answer.text_len)) {
+            drop_to(c, before);
+            cli_fail("no memory");
+        }
+    }
+    ask_answer_fini(&answer);
+}
+
+static void talk(engine *e, struct conversation *c, const sampling_options *sampling)
+{
+    bool terminal = isatty(STDIN_FILENO);
+    ask_answer last = {0};
+    char *line = NULL;
+    size_t cap = 0;
+    for (;;) {
+        if (terminal) printf("> ");
+        fflush(stdout);
+        ssize_t len = getline(&line, &cap, stdin);
+        if (len < 0) break;
+        while (len && (line[len - 1] == '\n' || line[len - 1] == '\r'))
+            line[--len] = 0;
+        if (!len) continue;
+        if (!strcmp(line, "/quit") || !strcmp(line, "/exit")) break;
+        if (!strcmp(line, "/help"))
+            print_commands();
+        else if (!strcmp(line, "/stats"))
+            print_stats(&last);
+        else if (!strcmp(line, "/reset")) {
+            if (!reset(c)) cli_fail("no memory");
+        } else if (line[0] == '/')
+            printf("there is no command '%s'; /help lists them\n", line);
+        else
+            take_turn(e, c, sampling, line, (size_t)len, &last);
+    }
+    if (terminal) printf("\n");
+    free(line);
+}
+
+int cmd_chat(int argc, char **argv)
+{
+    model_options model = {0};
+    sampling_options sampling = {.params = {.top_p = 1}, .max_new_tokens = -1};
+    const char *system = NULL, *template = NULL, *positional = NULL;
+    uint32_t context_length = 0;
+    const cli_manual manual = {
+        .command = "chat",
+        .usage = "chat MODEL [options]",
+        .about =
+            "A conversation, one line a message. What was said stays in the KV cache, so a turn\n"
+            "costs its new tokens only. /reset, /stats, /help and /quit are commands; Ctrl-C ends\n"
+            "an answer. Without a terminal, messages are read from stdin.",
+    };
+    const cli_option options[] = {
+        {.kind = CLI_HEADING, .help = "Conversation:"},
+        {.kind = CLI_TEXT,
+         .letter = 's',
+         .name = "system",
+         .arg = "TEXT",
+         .target = &system,
+         .help = "A system message in front."},
+        {.kind = CLI_TEXT,
+         .name = "chat-template",
+         .arg = "NAME",
+         .target = &template,
+         .help = "chatml, llama-3, radish; default: what the model file says."},
+        SAMPLING_OPTIONS(&sampling),
+        MODEL_OPTIONS(&model),
+        {.kind = CLI_U32,
+         .name = "context-length",
+         .arg = "N",
+         .target = &context_length,
+         .help = "Room for the conversation. Default: the model's, at most 32768."},
+    };
+    int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
+    if (code == CLI_GO_ON) code = model_options_check("chat", &model, positional);
+    if (code != CLI_GO_ON) return code;
+
+    rad_env env = cli_env(&model);
+    struct conversation c = {.system = system};
+    engine *e = cli_engine_for_one(&env, &model, context_length, 0, template, 2);
+    if (!e) return 1;
+    code = 1;
+    if (!engine_get_info(e)->chat_template[0]) {
+        cli_fail("'%s' has no chat format that radish knows; name one with --chat-template, or use "
+                 "radish generate",
+                 model.model);
+    } else if (!reset(&c)) {
+        cli_fail("no memory");
+    } else {
+        if (isatty(STDIN_FILENO))
+            printf("%s. /help lists the commands.\n", engine_get_info(e)->model_name);
+        talk(e, &c, &sampling);
+        code = 0;
+    }
+    drop_to(&c, 0);
+    free(c.messages);
+    engine_destroy(e);
+    return code;
+}

@@ -1,0 +1,142 @@
+/* cli.h - the commands of the program and what they share. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "base/base.h"
+#include "cli/options.h"
+#include "engine/engine.h"
+
+#define RADISH_VERSION "0.1.0"
+
+int cmd_serve(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_logits(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+
+/* "radish: words" on stderr; returns the exit code 1 (or 2: a mistake in the usage). */
+int cli_fail(const char *fmt, ...) RAD_PRINTF(1, 2);
+int cli_usage(const char *command, const char *fmt, ...) RAD_PRINTF(2, 3);
+
+/* The model and machine options that every command has. */
+typedef struct model_options {
+    const char *model; /* also the positional word */
+    const char *dtype; /* NULL = auto */
+    const char *log_level;
+    uint32_t threads;
+    rad_dtype parsed_dtype;
+    rad_log_level parsed_log_level;
+} model_options;
+
+#define MODEL_OPTIONS(o)                                                                           \
+    {.kind = CLI_HEADING, .help = "Model and machine:"},                                           \
+        {.kind = CLI_TEXT,                                                                         \
+         .letter = 'm',                                                                            \
+         .name = "model-path",                                                                     \
+         .arg = "FILE",                                                                            \
+         .target = &(o)->model,                                                                    \
+         .help = "The model, a GGUF file. May also stand without -m."},                            \
+        {.kind = CLI_TEXT,                                                                         \
+         .name = "dtype",                                                                          \
+         .arg = "f32|bf16",                                                                        \
+         .target = &(o)->dtype,                                                                    \
+         .help = "Type of weights and KV cache. Default: bf16 where the CPU computes with it\n"    \
+                 "(AVX512_BF16), else f32."},                                                      \
+        {.kind = CLI_U32,                                                                          \
+         .name = "threads",                                                                        \
+         .arg = "N",                                                                               \
+         .target = &(o)->threads,                                                                  \
+         .max = 256,                                                                               \
+         .help = "Threads that compute. Default: one per CPU that this process may use."},         \
+    {                                                                                              \
+        .kind = CLI_TEXT, .name = "log-level", .arg = "LEVEL", .target = &(o)->log_level,          \
+        .help = "error, warn, info or debug, on stderr. Default: warn."                            \
+    }
+
+/* Checks and fills the parsed ones; `positional` may name the model. CLI_GO_ON, or 2. */
+int model_options_check(const char *command, model_options *o, const char *positional);
+
+/* An env whose log goes to stderr from this level on; lives as long as `o`. */
+rad_env cli_env(model_options *o);
+
+/* Sampling options of generate and chat. */
+typedef struct sampling_options {
+    sampling_params params;
+    bool has_seed;
+    cli_list stop;
+    bool ignore_eos;
+    int64_t max_new_tokens;
+} sampling_options;
+
+#define SAMPLING_OPTIONS(o)                                                                        \
+    {.kind = CLI_HEADING, .help = "Generation:"},                                                  \
+        {.kind = CLI_I64,                                                                          \
+         .letter = 'n',                                                                            \
+         .name = "max-new-tokens",                                                                 \
+         .arg = "N",                                                                               \
+         .target = &(o)->max_new_tokens,                                                           \
+         .min = -1,                                                                                \
+         .max = 1e9,                                                                               \
+         .help = "How many tokens at most; -1 = until the context is full."},                      \
+        {.kind = CLI_F32,                                                                          \
+         .letter = 't',                                                                            \
+         .name = "temp",                                                                           \
+         .arg = "T",                                                                               \
+         .target = &(o)->params.temperature,                                                       \
+         .max = 100,                                                                               \
+         .help = "Temperature. Default 0: greedy, the same answer every time."},                   \
+        {.kind = CLI_F32,                                                                          \
+         .name = "top-p",                                                                          \
+         .arg = "P",                                                                               \
+         .target = &(o)->params.top_p,                                                             \
+         .max = 1,                                                                                 \
+         .help = "Keep the likeliest tokens that add up to P. Default 1: all."},                   \
+        {.kind = CLI_I32,                                                                          \
+         .name = "top-k",                                                                          \
+         .arg = "K",                                                                               \
+         .target = &(o)->params.top_k,                                                             \
+         .help = "Keep the K likeliest tokens. Default 0: all."},                                  \
+        {.kind = CLI_F32,                                                                          \
+         .name = "min-p",                                                                          \
+         .arg = "P",                                                                               \
+         .target = &(o)->params.min_p,                                                             \
+         .max = 1,                                                                                 \
+         .help = "Keep tokens at least P times as likely as the likeliest. Default 0: all."},      \
+        {.kind = CLI_U64,                                                                          \
+         .name = "seed",                                                                           \
+         .arg = "N",                                                                               \
+         .target = &(o)->params.seed,                                                              \
+         .given = &(o)->has_seed,                                                                  \
+         .help = "Makes sampling repeatable. Default: from the clock."},                           \
+        {.kind = CLI_LIST,                                                                         \
+         .name = "stop",                                                                           \
+         .arg = "TEXT",                                                                            \
+         .target = &(o)->stop,                                                                     \
+         .help = "End when this text appears; may be given more than once."},                      \
+    {                                                                                              \
+        .kind = CLI_FLAG, .name = "ignore-eos", .target = &(o)->ignore_eos,                        \
+        .help = "Go on after the model's end token."                                               \
+    }
+
+void sampling_options_apply(const sampling_options *o, engine_request *request);
+
+/* An engine for one conversation in this process: a pool of the context's size, or of
+ * 32,768 tokens where the model's context is longer and none was asked for. Shows a progress
+ * bar on a terminal. NULL after saying why on stderr. */
+engine *cli_engine_for_one(const rad_env *env, const model_options *o, uint32_t context_length,
+                           uint32_t page_size, const char *template_name, uint64_t pool_contexts);
+
+/* engine_params.progress: a bar on stderr when that is a terminal; `user` is a title. */
+void cli_progress(void *user, uint64_t done, uint64_t total);
+
+/* "1,5,9" -> ids, to be freed. -1 for anything else than numbers and commas. */
+int cli_parse_ids(const char *text, rad_token **ids, uint32_t *count);
+
+/* The whole file, "-" = stdin; freed by the caller. NULL after saying why on stderr. */
+char *cli_read_file(const char *path, size_t *len);
+
+/* JSON string in quotes, bytes that are not UTF-8 replaced. */
+void cli_print_json_text(const char *text, size_t len);
+
+#endif

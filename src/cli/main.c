@@ -1,0 +1,65 @@
+/* main.c - one program, `radish`: which command? */
+#include "cli/cli.h"
+
+#include <locale.h>
+#include <stdio.h>
+
+static const struct command {
+    const char *name, *about;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"serve", "an OpenAI- and SGLang-compatible server", cmd_serve},
+    {"chat", "talk to a model in the terminal", cmd_chat},
+    {"generate", "continue one prompt", cmd_generate},
+    {"tokenize", "text to token ids", cmd_tokenize},
+    {"logits", "what the model says after every token of a prompt", cmd_logits},
+    {"info", "what a GGUF file holds", cmd_info},
+};
+
+static void print_help(void)
+{
+    printf("radish %s - a small, fast LLM server that computes shared prefixes once\n\n"
+           "usage: radish COMMAND [options]\n\n",
+           RADISH_VERSION);
+    for (size_t i = 0; i < RAD_COUNT(commands); i++)
+        printf("  %-10s %s\n", commands[i].name, commands[i].about);
+    printf("  %-10s %s\n  %-10s %s\n\n"
+           "`radish COMMAND --help` is the manual of a command. For example:\n\n"
+           "  radish serve model.gguf\n"
+           "  radish chat model.gguf\n"
+           "  radish generate -m model.gguf -p \"Once upon a time\" -n 50\n\n"
+           "Exit codes: 0 fine, 1 an error (one line on stderr), 2 a mistake in the usage.\n",
+           "version", "print the version", "help", "this page");
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) {
+        print_help();
+        return 2;
+    }
+    char help[] = "--help", *help_args[] = {help, NULL}, **args = argv + 2;
+    int count = argc - 2;
+    if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h")) {
+        if (argc < 3) {
+            print_help();
+            return 0;
+        }
+        name = argv[2]; /* help COMMAND */
+        args = help_args;
+        count = 1;
+    }
+    if (!strcmp(name, "version") || !strcmp(name, "--version") || !strcmp(name, "-V")) {
+        printf("radish %s\n", RADISH_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < RAD_COUNT(commands); i++)
+        if (!strcmp(commands[i].name, name)) {
+            int code = commands[i].run(count, args);
+            if (fflush(stdout) != 0 && code == 0) return cli_fail("cannot write the output");
+            return code;
+        }
+    fprintf(stderr, "radish: there is no command '%s' (radish help lists them)\n", name);
+    return 2;
+}

@@ -1,0 +1,176 @@
+/* options.c - walks argv along the table. */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int mistake(const cli_manual *m, const char *fmt, const char *a, const char *b)
+{
+    fprintf(stderr, "radish %s: ", m->command);
+    fprintf(stderr, fmt, a, b);
+    fprintf(stderr, " (radish %s --help is the manual)\n", m->command);
+    return 2;
+}
+
+static void print_lines(const char *text, int indent)
+{
+    while (*text) {
+        int len = (int)strcspn(text, "\n");
+        printf("%*s%.*s\n", len ? indent : 0, "", len, text);
+        text += len;
+        if (*text) text++;
+    }
+}
+
+static void print_manual(const cli_manual *m, const cli_option *options, unsigned count)
+{
+    printf("usage: radish %s\n\n", m->usage);
+    print_lines(m->about, 0);
+    for (unsigned i = 0; i < count; i++) {
+        const cli_option *o = &options[i];
+        char left[64];
+        if (o->kind == CLI_HEADING) {
+            printf("\n%s\n", o->help);
+            continue;
+        }
+        snprintf(left, sizeof left, "  %c%c%s--%s%s%s", o->letter ? '-' : ' ',
+                 o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name, o->arg ? " " : "",
+                 o->arg ? o->arg : "");
+        printf("%s\n", left);
+        print_lines(o->help, 10);
+    }
+    printf("\n  -h, --help\n          This manual.\n");
+    if (m->after) {
+        printf("\n");
+        print_lines(m->after, 0);
+    }
+}
+
+/* The bounds of an integer kind, narrowed by the option's own. */
+static void bounds(const cli_option *o, double *min, double *max)
+{
+    switch (o->kind) {
+    case CLI_U16: *min = 0, *max = UINT16_MAX; break;
+    case CLI_U32: *min = 0, *max = UINT32_MAX; break;
+    case CLI_I32: *min = INT32_MIN, *max = INT32_MAX; break;
+    case CLI_I64: *min = -9e15, *max = 9e15; break;
+    case CLI_U64: *min = 0, *max = 1.8e19; break;
+    default: *min = -1e30, *max = 1e30; break;
+    }
+    if (o->min != 0 || o->max != 0) *min = o->min, *max = o->max;
+}
+
+static bool store_number(const cli_option *o, const char *text)
+{
+    double min, max, value;
+    char *end = NULL;
+    long long number = 0;
+    unsigned long long big = 0;
+    bounds(o, &min, &max);
+    errno = 0;
+    if (o->kind == CLI_F32 || o->kind == CLI_F64) {
+        value = strtod(text, &end);
+    } else if (o->kind == CLI_U64) {
+        if (strchr(text, '-')) return false;
+        big = strtoull(text, &end, 0);
+        value = (double)big;
+    } else {
+        number = strtoll(text, &end, 10);
+        value = (double)number;
+    }
+    if (errno || end == text || *end || !(value >= min && value <= max)) return false;
+    switch (o->kind) {
+    case CLI_U16: *(uint16_t *)o->target = (uint16_t)number; break;
+    case CLI_U32: *(uint32_t *)o->target = (uint32_t)number; break;
+    case CLI_I32: *(int32_t *)o->target = (int32_t)number; break;
+    case CLI_I64: *(int64_t *)o->target = number; break;
+    case CLI_U64: *(uint64_t *)o->target = big; break;
+    case CLI_F32: *(float *)o->target = (float)value; break;
+    default: *(double *)o->target = value; break;
+    }
+    return true;
+}
+
+static int store(const cli_manual *m, const cli_option *o, const char *text)
+{
+    if (o->given) *o->given = true;
+    if (o->kind == CLI_TEXT) {
+        *(const char **)o->target = text;
+        return CLI_GO_ON;
+    }
+    if (o->kind == CLI_LIST) {
+        cli_list *list = o->target;
+        if (list->count == CLI_LIST_MAX)
+            return mistake(m, "--%s is given too often%s", o->name, "");
+        list->texts[list->count++] = text;
+        return CLI_GO_ON;
+    }
+    if (store_number(o, text)) return CLI_GO_ON;
+    double min, max;
+    char range[80] = "";
+    bounds(o, &min, &max);
+    if (o->min != 0 || o->max != 0) snprintf(range, sizeof range, " from %g to %g", min, max);
+    fprintf(stderr, "radish %s: --%s wants a%s%s, not '%s'\n", m->command, o->name,
+            o->kind == CLI_F32 || o->kind == CLI_F64 ? " number" : " whole number", range, text);
+    return 2;
+}
+
+static const cli_option *find(const cli_option *options, unsigned count, const char *word,
+                              size_t len, bool letter)
+{
+    for (unsigned i = 0; i < count; i++) {
+        const cli_option *o = &options[i];
+        if (o->kind == CLI_HEADING) continue;
+        if (letter ? o->letter == *word : strlen(o->name) == len && !strncmp(o->name, word, len))
+            return o;
+    }
+    return NULL;
+}
+
+int cli_parse(const cli_manual *m, const cli_option *options, unsigned count, int argc, char **argv,
+              const char **positional)
+{
+    bool only_words = false;
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i], *value = NULL;
+        const cli_option *o;
+        if (only_words || word[0] != '-' || !word[1]) {
+            if (!positional || *positional) return mistake(m, "what is '%s'?%s", word, "");
+            *positional = word;
+            continue;
+        }
+        if (!strcmp(word, "--")) {
+            only_words = true;
+            continue;
+        }
+        if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
+            print_manual(m, options, count);
+            return 0;
+        }
+        if (word[1] == '-') {
+            const char *equals = strchr(word, '=');
+            o = find(options, count, word + 2,
+                     equals ? (size_t)(equals - word - 2) : strlen(word + 2), false);
+            value = equals ? equals + 1 : NULL;
+        } else {
+            o = find(options, count, word + 1, 1, true);
+            value = word[2] ? word + 2 : NULL;
+        }
+        if (!o) return mistake(m, "there is no option '%s'%s", word, "");
+        if (o->kind == CLI_FLAG) {
+            if (value) return mistake(m, "--%s takes no value%s", o->name, "");
+            *(bool *)o->target = true;
+            if (o->given) *o->given = true;
+            continue;
+        }
+        if (!value && i + 1 == argc) return mistake(m, "--%s wants a value: %s", o->name, o->arg);
+        if (!value) value = argv[++i];
+        int code = store(m, o, value);
+        if (code != CLI_GO_ON) return code;
+    }
+    return CLI_GO_ON;
+}

@@ -1,0 +1,55 @@
+/* options.h - command-line options as a table: parsing and the manual from one place. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <radish/status.h>
+#include <stdbool.h>
+
+typedef enum cli_kind {
+    CLI_HEADING = 0, /* `help` is a line of the manual, nothing to parse */
+    CLI_FLAG,        /* bool *, set to true */
+    CLI_TEXT,        /* const char ** */
+    CLI_LIST,        /* cli_list *: may be given more than once */
+    CLI_U16,
+    CLI_U32,
+    CLI_I32,
+    CLI_I64,
+    CLI_U64,
+    CLI_F32,
+    CLI_F64
+} cli_kind;
+
+enum { CLI_LIST_MAX = 16 };
+
+typedef struct cli_list {
+    const char *texts[CLI_LIST_MAX];
+    uint32_t count;
+} cli_list;
+
+typedef struct cli_option {
+    cli_kind kind;
+    char letter;      /* 0 = none */
+    const char *name; /* without the dashes */
+    const char *arg;  /* what the manual calls its value */
+    const char *help; /* may have several lines */
+    void *target;
+    double min, max; /* of numbers; both 0 = what the type holds */
+    bool *given;     /* NULL, or set to true when the option is there */
+} cli_option;
+
+typedef struct cli_manual {
+    const char *command; /* "serve" */
+    const char *usage;   /* "serve -m MODEL [options]" */
+    const char *about;   /* what it does; lines */
+    const char *after;   /* examples; NULL = none */
+} cli_manual;
+
+enum { CLI_GO_ON = -1 };
+
+/* Takes --name VALUE, --name=VALUE, -x VALUE, -xVALUE and at most one word without a dash, which
+ * goes to *positional (NULL: there must be none). Returns CLI_GO_ON, or the exit code: 0 after
+ * --help (the manual is on stdout), 2 after a mistake (one line is on stderr). */
+int cli_parse(const cli_manual *manual, const cli_option *options, unsigned count, int argc,
+              char **argv, const char **positional);
+
+#endif

@@ -1,0 +1,172 @@
+/* serve.c - `radish serve`: load, say what is served, and serve. */
+#include "cli/cli.h"
+#include "server/server.h"
+
+#include <stdio.h>
+
+static void print_banner(const engine *e, const server *s, const server_params *where)
+{
+    const engine_info *i = engine_get_info(e);
+    const char *host = where->host ? where->host : "127.0.0.1";
+    bool v6 = strchr(host, ':') != NULL;
+    char url[128];
+    snprintf(url, sizeof url, "http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
+             server_port(s));
+    printf("radish %s serves %s (%s, %s, attention %s, %u threads) on %s\n", RADISH_VERSION,
+           i->model_name, i->architecture, i->dtype, i->attn_backend, i->num_threads, url);
+    printf("  KV pool %llu tokens (%.1f MiB), page size %u, radix cache %s\n",
+           (unsigned long long)i->max_total_tokens,
+           (double)i->max_total_tokens * (double)i->kv_bytes_per_token / (1 << 20), i->page_size,
+           i->radix_cache ? "on" : "off");
+    printf("  context %u tokens, at most %u requests running, ", i->context_length,
+           i->max_running_requests);
+    if (i->chunked_prefill_size)
+        printf("prefill in chunks of %u\n", i->chunked_prefill_size);
+    else
+        printf("prefill not chunked\n");
+    printf("  try:\n");
+    if (i->chat_template[0])
+        printf("  curl -s %s/v1/chat/completions -H 'Content-Type: application/json' "
+               "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is the capital of "
+               "France?\"}],\"max_tokens\":32,\"temperature\":0}'\n",
+               url);
+    else
+        printf("  curl -s %s/v1/completions -H 'Content-Type: application/json' "
+               "-d '{\"prompt\":\"Once upon a time\",\"max_tokens\":32,\"temperature\":0}'\n",
+               url);
+    fflush(stdout);
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    model_options model = {0};
+    engine_params engine_p = {0};
+    server_params server_p = {.port = 30000};
+    const char *positional = NULL;
+    const cli_manual manual = {
+        .command = "serve",
+        .usage = "serve MODEL [options]",
+        .about =
+            "Serves a GGUF model over HTTP. What requests have in common at their start (system\n"
+            "prompts, few-shot examples, a conversation's history) is computed once; every answer\n"
+            "says how many prompt tokens were found in the cache.\n"
+            "\n"
+            "  POST /v1/completions, /v1/chat/completions    OpenAI's; plain and streaming\n"
+            "  POST /generate                                SGLang's native form\n"
+            "  GET  /v1/models, /health, /model_info, /server_info, /metrics\n"
+            "  POST /flush_cache\n"
+            "\n"
+            "SIGINT or SIGTERM: running requests may finish for 5 seconds; a second one stops at\n"
+            "once.",
+        .after = "Example:\n"
+                 "  radish serve model.gguf --port 8000 --max-total-tokens 100000",
+    };
+    const cli_option options[] = {
+        {.kind = CLI_HEADING, .help = "Where and as what:"},
+        {.kind = CLI_TEXT,
+         .name = "host",
+         .arg = "ADDRESS",
+         .target = &server_p.host,
+         .help = "Numeric address to listen on. Default 127.0.0.1: this machine only.\n"
+                 "There is no authentication; think before you use 0.0.0.0."},
+        {.kind = CLI_U16,
+         .name = "port",
+         .arg = "N",
+         .target = &server_p.port,
+         .help = "Default 30000; 0 = any free one, printed at start."},
+        {.kind = CLI_TEXT,
+         .name = "served-model-name",
+         .arg = "NAME",
+         .target = &engine_p.served_model_name,
+         .help = "What /v1/models says. Default: the name in the file."},
+        {.kind = CLI_TEXT,
+         .name = "chat-template",
+         .arg = "NAME",
+         .target = &engine_p.chat_template,
+         .help = "chatml, llama-3, radish; default: what the model file says."},
+        MODEL_OPTIONS(&model),
+        {.kind = CLI_HEADING, .help = "Memory and scheduling:"},
+        {.kind = CLI_F64,
+         .name = "mem-fraction-static",
+         .arg = "F",
+         .target = &engine_p.mem_fraction_static,
+         .max = 1,
+         .help = "Weights and KV cache may take this part of the available memory. Default 0.8."},
+        {.kind = CLI_U64,
+         .name = "max-total-tokens",
+         .arg = "N",
+         .target = &engine_p.max_total_tokens,
+         .help = "Size of the KV cache in tokens. Default: from --mem-fraction-static."},
+        {.kind = CLI_U32,
+         .name = "max-running-requests",
+         .arg = "N",
+         .target = &engine_p.max_running_requests,
+         .help = "How many requests may run at once. Default: from the pool, 64 to 256."},
+        {.kind = CLI_U32,
+         .name = "max-queued-requests",
+         .arg = "N",
+         .target = &engine_p.max_queued_requests,
+         .help = "How many may wait; past it the answer is 429. Default 4096."},
+        {.kind = CLI_I32,
+         .name = "chunked-prefill-size",
+         .arg = "N",
+         .target = &engine_p.chunked_prefill_size,
+         .min = -1,
+         .max = INT32_MAX,
+         .help = "Most prompt tokens computed in one step. Default 2048; -1 = no limit."},
+        {.kind = CLI_U32,
+         .name = "page-size",
+         .arg = "N",
+         .target = &engine_p.page_size,
+         .max = 1024,
+         .help = "Tokens per page of the KV cache: the grain of sharing. Default 1."},
+        {.kind = CLI_U32,
+         .name = "context-length",
+         .arg = "N",
+         .target = &engine_p.context_length,
+         .help = "Default: the model's."},
+        {.kind = CLI_FLAG,
+         .name = "disable-radix-cache",
+         .target = &engine_p.disable_radix_cache,
+         .help = "Share nothing between requests; for comparison."},
+        {.kind = CLI_U64,
+         .name = "random-seed",
+         .arg = "N",
+         .target = &engine_p.random_seed,
+         .help = "Seeds of requests that bring none derive from it. Default: the clock."},
+        {.kind = CLI_HEADING, .help = "For tests:"},
+        {.kind = CLI_FLAG,
+         .name = "attn-ref",
+         .target = &engine_p.use_attn_ref,
+         .help = "The slow, obvious attention instead of the fast one."},
+        {.kind = CLI_U32,
+         .name = "test-retract-every",
+         .arg = "N",
+         .target = &engine_p.test_retract_every,
+         .help = "Throw a request back into the queue every N decode steps."},
+    };
+    int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
+    if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
+    if (code != CLI_GO_ON) return code;
+
+    rad_env env = cli_env(&model);
+    rad_error err = {0};
+    engine *e = NULL;
+    server *s = NULL;
+    engine_p.model_path = model.model;
+    engine_p.dtype = model.parsed_dtype;
+    engine_p.num_threads = model.threads;
+    engine_p.progress = cli_progress;
+    engine_p.progress_user = (void *)(uintptr_t)model.model;
+    code = 0;
+    if (engine_create(&env, &engine_p, &e, &err) != RAD_OK ||
+        server_create(&env, e, &server_p, &s, &err) != RAD_OK) {
+        code = cli_fail("%s", err.text);
+    } else {
+        print_banner(e, s, &server_p);
+        if (server_run(s, true, &err) != RAD_OK) code = cli_fail("%s", err.text);
+    }
+    server_destroy(s);
+    engine_destroy(e);
+    return code;
+}
