@@ -5,6 +5,9 @@
 #include "test.h"
 
 #include "text/tokenizer.h"
+#include "tiny_vocab.h"
+
+#include <pthread.h>
 
 #include <unistd.h>
 
@@ -52,16 +55,32 @@ static char *join_pieces(const tokenizer *t, const token_buf *ids, size_t *len)
     return text;
 }
 
-/* Encodes, decodes and compares. SPM cannot tell U+2581 from a space. */
-static void check_round_trip(const tokenizer *t, const char *text, size_t len, const char *what)
+/* text with each U+2581 as a space, which is how SPM reads it. */
+static size_t as_spm_reads(const char *text, size_t len, char *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; n++) {
+        bool mark = len - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0;
+        out[n] = mark ? ' ' : text[i];
+        i += mark ? 3 : 1;
+    }
+    return n;
+}
+
+/* Encodes, decodes and compares. */
+static void check_round_trip(const tokenizer *t, bool spm, const char *text, size_t len,
+                             const char *what)
 {
     token_buf ids = {0};
     CHECK_OK(tokenizer_encode(t, text, len, TOKENIZER_NO_PREFIX, 0, &ids, NULL));
-    size_t back_len;
-    char *back = join_pieces(t, &ids, &back_len);
-    CHECKF(back_len == len && memcmp(back, text, len) == 0, "%s: %zu bytes became %zu\n", what, len,
-           back_len);
+    size_t back_len, wanted_len = len;
+    char *back = join_pieces(t, &ids, &back_len), *wanted = malloc(len + 1);
+    memcpy(wanted, text, len);
+    if (spm) wanted_len = as_spm_reads(text, len, wanted);
+    CHECKF(back_len == wanted_len && memcmp(back, wanted, back_len) == 0,
+           "%s: %zu bytes became %zu\n", what, len, back_len);
     free(back);
+    free(wanted);
     token_buf_fini(&ids);
 }
 
@@ -99,7 +118,7 @@ TEST(the_vectors_of_every_vocabulary_are_exact)
             }
             CHECKF(i == ids.len, "%s, string %d: %u ids, wanted %u\n", vocabs[v], n, ids.len, i);
             token_buf_fini(&ids);
-            check_round_trip(t, text, (size_t)(end - text), vocabs[v]);
+            check_round_trip(t, v == 1, text, (size_t)(end - text), vocabs[v]);
             line = rest + 1;
         }
         CHECKF(n == 46, "%s: %d strings\n", vocabs[v], n);
@@ -109,6 +128,553 @@ TEST(the_vectors_of_every_vocabulary_are_exact)
         tokenizer_destroy(t);
     }
     SKIP_UNLESS(seen == 3, "no test data (set RADISH_TESTDATA)");
+}
+
+/* ---- small vocabularies made here ---- */
+
+static tokenizer *open_tiny_bpe(const char *pre)
+{
+    gguf_builder b;
+    rad_error err = {0};
+    tiny_bpe(&b, pre);
+    tokenizer *t = tiny_open(NULL, &b, &err);
+    CHECKF(t, "%s\n", err.text);
+    return t;
+}
+
+static tokenizer *open_tiny_spm(bool prefix, bool inner_space)
+{
+    gguf_builder b;
+    rad_error err = {0};
+    tiny_spm(&b, prefix, inner_space);
+    tokenizer *t = tiny_open(NULL, &b, &err);
+    CHECKF(t, "%s\n", err.text);
+    return t;
+}
+
+/* Encodes and compares with tokens written as "[a][b]", special ones by name. */
+static void expect_tokens(const tokenizer *t, const char *text, size_t len, unsigned flags,
+                          const char *wanted)
+{
+    token_buf ids = {0};
+    char shown[4096] = "";
+    CHECK_OK(tokenizer_encode(t, text, len, flags, 0, &ids, NULL));
+    size_t n = 0;
+    for (uint32_t i = 0; i < ids.len; i++) {
+        shown[n++] = '[';
+        n += tokenizer_piece(t, ids.ids[i], true, shown + n, 1024);
+        shown[n++] = ']';
+    }
+    shown[n] = 0;
+    CHECKF(strcmp(shown, wanted) == 0, "\"%s\" became %s, wanted %s\n", text, shown, wanted);
+    token_buf_fini(&ids);
+}
+
+static void expect_text(const tokenizer *t, const char *text, unsigned flags, const char *wanted)
+{
+    expect_tokens(t, text, strlen(text), flags, wanted);
+}
+
+TEST(merges_go_by_rank_and_special_tokens_by_length)
+{
+    tokenizer *t = open_tiny_bpe("gpt-2");
+    expect_text(t, "", 0, "");
+    expect_text(t, "hello world", 0, "[hello][ world]");
+    expect_text(t, "abab", 0, "[abab]");
+    expect_text(t, "ababa", 0, "[ab][aba]");
+    expect_text(t, "aaaaa", 0, "[aaaa][a]");
+    expect_text(t, "xyz", 0, "[xyz]");     /* by way of "xy", which is no token */
+    expect_text(t, "xyw", 0, "[x][y][w]"); /* "xy" is spelled out */
+    expect_text(t, "<u>", 0, "[<u>]");
+    expect_text(t, "a<u><u><u>b", 0, "[a][<u><u>][<u>][b]");
+    expect_text(t, "aab<b", 0, "[a][ab<][b]");
+    expect_text(t, "<|im_end|>", TOKENIZER_PARSE_SPECIAL, "[<|im_end|>]");
+    expect_text(t, "a<|im_end|>b", TOKENIZER_PARSE_SPECIAL, "[a][<|im_end|>][b]");
+    expect_text(t, "<|im_e", TOKENIZER_PARSE_SPECIAL, "[<][|][i][m][_][e]");
+    expect_text(t, "<|im_end|>", 0, "[<][|][i][m][_][e][n][d][|][>]");
+    expect_text(t, "a", TOKENIZER_ADD_BOS, "[a]"); /* gpt-2 does not ask for it */
+    expect_tokens(t, "a\0b", 3, 0, "[a][");        /* a NUL ends the shown text */
+    tokenizer_destroy(t);
+}
+
+TEST(spm_merges_by_score_and_falls_back_to_bytes)
+{
+    for (int inner = 0; inner < 2; inner++) {
+        tokenizer *t = open_tiny_spm(true, inner);
+        expect_text(t, "", 0, "");
+        expect_text(t, "a", 0, "[ a]");
+        expect_text(t, "a", TOKENIZER_NO_PREFIX, "[a]");
+        expect_text(t, "a", TOKENIZER_ADD_BOS, "[<s>][ a]");
+        expect_text(t, "hello", 0, "[ hell][o]");
+        expect_text(t, "aba", TOKENIZER_NO_PREFIX, "[aba]"); /* leftmost of two equals */
+        expect_text(t, " a", 0, "[ ][ a]");
+        expect_text(t, "   ", 0, "[    ]");
+        expect_text(t, "né", TOKENIZER_NO_PREFIX, "[né]"); /* "é" alone is no token */
+        expect_text(t, "é", TOKENIZER_NO_PREFIX, "[\xc3][\xa9]");
+        expect_text(t, "z", TOKENIZER_NO_PREFIX, "[z]");
+        expect_text(t, "a▁a", TOKENIZER_NO_PREFIX, "[a][ a]");
+        expect_text(t, "o▁ ", TOKENIZER_NO_PREFIX, "[o][  ]");
+        expect_text(t, "<u>a", 0, "[ ][<u>][a]");
+        expect_text(t, "a</s>a", TOKENIZER_PARSE_SPECIAL, "[ a][</s>][ a]");
+        expect_text(t, "</s>", 0, inner ? "[ ][<][/][s][>]" : "[ ][<][/][s][>]");
+        expect_text(t, "b a", TOKENIZER_NO_PREFIX, inner ? "[b ][a]" : "[b][ a]");
+        tokenizer_destroy(t);
+    }
+    tokenizer *t = open_tiny_spm(false, false);
+    expect_text(t, "a", 0, "[a]");
+    tokenizer_destroy(t);
+}
+
+/* Spaces after a run of newlines, digits, contractions, by each family. "[" and "]" are
+ * in no sample. Every piece here is spelled out in bytes, so what is compared are the
+ * places where merges "ab" or "12" or "  " could not cross. */
+TEST(families_cut_differently)
+{
+    static const struct {
+        const char *pre, *text, *wanted;
+    } cases[] = {
+        {"gpt-2", "12 34", "[12][ ][34]"},
+        {"gpt-2", "112", "[1][12]"},
+        {"llama-bpe", "34112", "[34][1][12]"}, /* 341 12 */
+        {"llama-bpe", "00012", "[0][0][0][12]"},
+        {"llama-bpe", "0012", "[0][0][1][2]"}, /* 001 2 */
+        {"qwen2", "12", "[1][2]"},             /* each digit alone */
+        {"deepseek-llm", "12", "[1][2]"},
+        {"gpt-2", "    a", "[  ][ ][ a]"}, /* the last space belongs to the word */
+        {"llama-bpe", "\n\n", "[\n\n]"},
+        {"llama-bpe", "\n\n\n\na", "[\n\n][\n\n][a]"},
+        {"deepseek-llm", "\n\n", "[\n][\n]"},
+        {"gpt-2", "    ", "[    ]"},
+        {"qwen2", "    \n\n    a", "[    ][\n\n][  ][ ][ a]"},
+        {"deepseek-llm", "    ", "[    ]"},
+        {"gpt-2", "e\xcc\x81", "[e][\xcc][\x81]"},
+        {"qwen2", "e\xcc\x81", "[\xc3\xa9]"}, /* NFC: é */
+        {"llama-bpe", "hello", "[hello]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tokenizer *t = open_tiny_bpe(cases[i].pre);
+        expect_text(t, cases[i].text, 0, cases[i].wanted);
+        tokenizer_destroy(t);
+    }
+}
+
+TEST(questions_about_tokens_are_answered)
+{
+    tokenizer *t = open_tiny_bpe("llama-bpe");
+    rad_token end = tokenizer_find(t, "<|im_end|>", 10);
+    CHECK(end >= 256 && tokenizer_is_eog(t, end) && tokenizer_is_control(t, end));
+    rad_token start = tokenizer_find(t, "<|im_start|>", 12);
+    CHECK(start >= 0 && !tokenizer_is_eog(t, start) && tokenizer_is_control(t, start));
+    rad_token user = tokenizer_find(t, "<u>", 3);
+    CHECK(user >= 0 && !tokenizer_is_control(t, user));
+    CHECK(tokenizer_find(t, "hello", 5) >= 256 && tokenizer_find(t, "a", 1) == 'a');
+    CHECK(tokenizer_find(t, "hel", 3) == -1 && tokenizer_find(t, "", 0) == -1);
+    CHECK(tokenizer_find(t, "xy", 2) == -1); /* only merges know it */
+    CHECK(tokenizer_find(t, "<|im_end|", 9) == -1);
+    CHECK(tokenizer_bos(t) == tokenizer_eos(t) && tokenizer_is_eog(t, tokenizer_eos(t)));
+    CHECK(tokenizer_add_bos(t)); /* llama-bpe's default */
+    CHECK(!tokenizer_is_eog(t, -1) && !tokenizer_is_control(t, INT32_MAX));
+    char bytes[8] = "......";
+    CHECK(tokenizer_piece(t, end, false, bytes, 8) == 0);
+    CHECK(tokenizer_piece(t, end, true, bytes, 4) == 10 && memcmp(bytes, "<|im..", 6) == 0);
+    CHECK(tokenizer_piece(t, -1, true, bytes, 8) == 0);
+    CHECK(tokenizer_piece(t, (rad_token)tokenizer_vocab_size(t), true, bytes, 8) == 0);
+    tokenizer_destroy(t);
+}
+
+TEST(a_marker_that_the_file_calls_normal_is_a_control_token_all_the_same)
+{
+    gguf_builder b;
+    tiny_bpe(&b, "gpt-2");
+    /* Turn every control type (the array is the only one of its key) into 1. */
+    uint8_t *at = memmem(b.bytes, b.len, "tokenizer.ggml.token_type", 25);
+    CHECK(at);
+    uint64_t count;
+    memcpy(&count, at + 25 + 8, 8);
+    for (uint64_t i = 0; i < count; i++)
+        if (at[25 + 16 + 4 * i] == 3) at[25 + 16 + 4 * i] = i & 1 ? 1 : 4;
+    rad_error err = {0};
+    tokenizer *t = tiny_open(NULL, &b, &err);
+    CHECKF(t, "%s\n", err.text);
+    rad_token id = tokenizer_find(t, "<|im_start|>", 12);
+    CHECK(tokenizer_is_control(t, id));
+    expect_text(t, "<|im_start|>", 0, "[<][|][i][m][_][s][t][a][r][t][|][>]");
+    tokenizer_destroy(t);
+}
+
+/* ---- against a naive model ---- */
+
+typedef struct naive_part {
+    size_t start, len;
+} naive_part;
+
+/* Merges parts of `text` by trying all neighbours, best first; rank < 0: no merge. */
+static size_t naive_merge(const char *text, naive_part *parts, size_t n,
+                          double (*rank)(const char *, size_t, size_t))
+{
+    for (;;) {
+        size_t best = n;
+        double least = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            double r = rank(text + parts[i].start, parts[i].len, parts[i + 1].len);
+            if (r >= 0 && (best == n || r < least)) {
+                best = i;
+                least = r;
+            }
+        }
+        if (best == n) return n;
+        parts[best].len += parts[best + 1].len;
+        memmove(&parts[best + 1], &parts[best + 2], (n - best - 2) * sizeof *parts);
+        n--;
+    }
+}
+
+/* Only for text of ASCII letters, which stand for themselves. */
+static double bpe_rank(const char *text, size_t left, size_t right)
+{
+    char line[256];
+    if (left + right > 200) return -1;
+    snprintf(line, sizeof line, "%.*s %.*s", (int)left, text, (int)right, text + left);
+    for (size_t i = 0; i < TINY_MERGES; i++)
+        if (strcmp(tiny_merges[i], line) == 0) return (double)i;
+    return -1;
+}
+
+/* `text` holds U+2581 for spaces. */
+static double spm_rank(const char *text, size_t left, size_t right)
+{
+    for (size_t i = 0; i < TINY_PIECES; i++)
+        if (strlen(tiny_pieces[i].text) == left + right &&
+            memcmp(tiny_pieces[i].text, text, left + right) == 0)
+            return -(double)tiny_pieces[i].score;
+    return -1;
+}
+
+TEST(bpe_agrees_with_trying_all_pairs)
+{
+    uint64_t seed = test_seed(), state = seed;
+    tokenizer *t = open_tiny_bpe("gpt-2");
+    for (uint64_t round = 0; round < test_scale(2000, 50000); round++) {
+        char text[300];
+        naive_part parts[300];
+        size_t len = 1 + test_random(&state) % (round % 8 ? 30 : 299);
+        unsigned letters = 2 + (unsigned)(test_random(&state) % 3);
+        for (size_t i = 0; i < len; i++) {
+            text[i] = "abcdxyz"[test_random(&state) % (round & 1 ? letters : 7)];
+            parts[i] = (naive_part){i, 1};
+        }
+        size_t n = naive_merge(text, parts, len, bpe_rank);
+        token_buf want = {0}, ids = {0};
+        for (size_t i = 0; i < n; i++) {
+            rad_token id = tokenizer_find(t, text + parts[i].start, parts[i].len);
+            if (id >= 0) {
+                token_buf_push(&want, id);
+                continue;
+            }
+            for (size_t k = 0; k < parts[i].len; k++)
+                token_buf_push(&want, (unsigned char)text[parts[i].start + k]);
+        }
+        CHECK_OK(tokenizer_encode(t, text, len, 0, 0, &ids, NULL));
+        CHECKF(ids.len == want.len && memcmp(ids.ids, want.ids, 4 * ids.len) == 0,
+               "\"%.*s\", seed %llu\n", (int)len, text, (unsigned long long)seed);
+        token_buf_fini(&ids);
+        token_buf_fini(&want);
+    }
+    tokenizer_destroy(t);
+}
+
+TEST(spm_agrees_with_trying_all_pairs)
+{
+    static const char *const chars[] = {"a", "b", " ", "h", "e", "l", "o", "c", "d", "é", "n", "z"};
+    uint64_t seed = test_seed(), state = seed;
+    tokenizer *t = open_tiny_spm(false, false);
+    for (uint64_t round = 0; round < test_scale(2000, 50000); round++) {
+        char text[700] = "", escaped[1200] = "";
+        naive_part parts[300];
+        size_t chars_len = 1 + test_random(&state) % (round % 8 ? 30 : 299);
+        size_t used = round & 1 ? 3 : 12, len = 0, escaped_len = 0;
+        for (size_t i = 0; i < chars_len; i++) {
+            const char *c = chars[test_random(&state) % used];
+            len += (size_t)sprintf(text + len, "%s", c);
+            const char *e = *c == ' ' ? "▁" : c;
+            parts[i] = (naive_part){escaped_len, strlen(e)};
+            escaped_len += (size_t)sprintf(escaped + escaped_len, "%s", e);
+        }
+        size_t n = naive_merge(escaped, parts, chars_len, spm_rank);
+        token_buf want = {0}, ids = {0};
+        for (size_t i = 0; i < n; i++) {
+            size_t k = 0;
+            while (k < TINY_PIECES &&
+                   (strlen(tiny_pieces[k].text) != parts[i].len ||
+                    memcmp(tiny_pieces[k].text, escaped + parts[i].start, parts[i].len) != 0))
+                k++;
+            if (k < TINY_PIECES) token_buf_push(&want, (rad_token)(259 + k));
+            for (size_t j = 0; j < parts[i].len && k == TINY_PIECES; j++)
+                token_buf_push(&want, 3 + (unsigned char)escaped[parts[i].start + j]);
+        }
+        CHECK_OK(tokenizer_encode(t, text, len, 0, 0, &ids, NULL));
+        CHECKF(ids.len == want.len && memcmp(ids.ids, want.ids, 4 * ids.len) == 0,
+               "\"%.*s\", seed %llu\n", (int)len, text, (unsigned long long)seed);
+        token_buf_fini(&ids);
+        token_buf_fini(&want);
+    }
+    tokenizer_destroy(t);
+}
+
+/* ---- any bytes, any length ---- */
+
+static size_t random_text(uint64_t *state, char *text, size_t most)
+{
+    static const char *const bits[] = {"ab",     " ",        "\n",           "é",
+                                       "世",     "<u>",      "12",           "'s",
+                                       "\xff",   "\xc3",     "\xe2\x96",     "\xf0\x9f\x98\x80",
+                                       "\r\n",   "!?",       "hello",        "\x81",
+                                       " world", "\xcc\x81", "\xed\xa0\x80", "<|im_end|>"};
+    size_t len = 0, n = test_random(state) % 40;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t r = test_random(state);
+        const char *bit = bits[r % (sizeof bits / sizeof bits[0])];
+        char any[2] = {(char)(r >> 50), 0}; /* may be "" */
+        if (r >> 60 == 0) bit = any;
+        size_t bit_len = strlen(bit);
+        if (len + bit_len + 1 > most) break;
+        memcpy(text + len, bit, bit_len);
+        len += bit_len;
+        if (r >> 60 == 1) text[len++] = 0;
+    }
+    return len;
+}
+
+TEST(random_bytes_come_back)
+{
+    uint64_t seed = test_seed(), state = seed;
+    char text[1024], what[64];
+    tokenizer *all[] = {open_tiny_bpe("gpt-2"),        open_tiny_bpe("llama-bpe"),
+                        open_tiny_bpe("deepseek-llm"), open_tiny_spm(true, false),
+                        open_tiny_spm(true, true),     open_vocab("gpt-2"),
+                        open_vocab("llama-spm")};
+    for (uint64_t round = 0; round < test_scale(3000, 100000); round++) {
+        size_t len = random_text(&state, text, sizeof text);
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+            if (!all[i]) continue;
+            snprintf(what, sizeof what, "tokenizer %zu, seed %llu", i, (unsigned long long)seed);
+            check_round_trip(all[i], i == 3 || i == 4 || i == 6, text, len, what);
+        }
+    }
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        tokenizer_destroy(all[i]);
+}
+
+TEST(a_byte_without_a_token_becomes_a_replacement_character)
+{
+    tokenizer *t = open_vocab("deepseek-llm");
+    SKIP_UNLESS(t, "no test data (set RADISH_TESTDATA)");
+    token_buf ids = {0}, want = {0};
+    CHECK_OK(tokenizer_encode(t, "\xff", 1, 0, 0, &ids, NULL));
+    CHECK_OK(tokenizer_encode(t, "\xef\xbf\xbd", 3, 0, 0, &want, NULL));
+    CHECK(ids.len == want.len && memcmp(ids.ids, want.ids, 4 * ids.len) == 0);
+    token_buf_fini(&ids);
+    token_buf_fini(&want);
+    tokenizer_destroy(t);
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Ten times the text may take some more than ten times as long, but not a hundred. */
+TEST(long_monotonous_text_is_not_slow)
+{
+    static const char *const units[] = {
+        "a", " ",  "\n", "1", "!", "é", "ab", " \n", "\xff", "'", "\xcc\x81\xcc\x96",
+        "<", "世", "a "};
+    tokenizer *all[] = {open_tiny_bpe("gpt-2"),     open_tiny_bpe("llama-bpe"),
+                        open_tiny_bpe("qwen2"),     open_tiny_bpe("deepseek-llm"),
+                        open_tiny_spm(true, false), open_tiny_spm(true, true)};
+    size_t big = test_scale(1 << 19, 10 << 20);
+    char *text = malloc(big + 8);
+    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+        size_t len = 0, n = strlen(units[u]);
+        for (; len + n <= big; len += n)
+            memcpy(text + len, units[u], n);
+        memcpy(text + len - 2, "\xc2\xb2", 2); /* a digit that ends a run of spaces */
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+            token_buf ids = {0};
+            double start = seconds();
+            CHECK_OK(tokenizer_encode(all[i], text, len / 10, 0, 0, &ids, NULL));
+            double brief = seconds() - start;
+            start = seconds();
+            CHECK_OK(tokenizer_encode(all[i], text, len, 0, 0, &ids, NULL));
+            double whole = seconds() - start;
+            CHECKF(whole < 0.2 + 60 * brief, "unit \"%s\", tokenizer %zu: %.3f s, a tenth %.3f s\n",
+                   units[u], i, whole, brief);
+            token_buf_fini(&ids);
+        }
+    }
+    free(text);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        tokenizer_destroy(all[i]);
+}
+
+TEST(a_limit_is_kept_and_nothing_is_left_behind)
+{
+    tokenizer *t = open_tiny_bpe("gpt-2");
+    token_buf ids = {0};
+    rad_error err = {0};
+    CHECK_OK(token_buf_push(&ids, 7));
+    CHECK(tokenizer_encode(t, "zzzzz", 5, 0, 4, &ids, &err) == RAD_E_LIMIT);
+    CHECK(ids.len == 1 && strstr(err.text, "longer than 4 tokens"));
+    CHECK_OK(tokenizer_encode(t, "zzzzz", 5, 0, 5, &ids, &err));
+    CHECK(ids.len == 6 && ids.ids[0] == 7);
+    char *huge = calloc(1, 64 << 20); /* refused at once, by its length */
+    double start = seconds();
+    CHECK(tokenizer_encode(t, huge, 64 << 20, 0, 2048, &ids, &err) == RAD_E_LIMIT);
+    CHECK(seconds() - start < 0.2 && ids.len == 6);
+    free(huge);
+    token_buf_fini(&ids);
+    tokenizer_destroy(t);
+}
+
+/* ---- threads, memory, bad files ---- */
+
+typedef struct job {
+    const tokenizer *t;
+    uint64_t sum;
+} job;
+
+static void *encode_much(void *arg)
+{
+    job *j = arg;
+    uint64_t state = 1;
+    char text[1024];
+    for (int i = 0; i < 500; i++) {
+        size_t len = random_text(&state, text, sizeof text);
+        token_buf ids = {0};
+        tokenizer_encode(j->t, text, len, 0, 0, &ids, NULL);
+        for (uint32_t k = 0; k < ids.len; k++)
+            j->sum = j->sum * 31 + (uint64_t)ids.ids[k];
+        token_buf_fini(&ids);
+    }
+    return NULL;
+}
+
+TEST(threads_encode_side_by_side)
+{
+    tokenizer *t = open_tiny_bpe("qwen2");
+    pthread_t threads[4];
+    job jobs[4];
+    for (int i = 0; i < 4; i++) {
+        jobs[i] = (job){t, 0};
+        CHECK(pthread_create(&threads[i], NULL, encode_much, &jobs[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 1; i < 4; i++)
+        CHECK(jobs[i].sum == jobs[0].sum && jobs[0].sum != 0);
+    tokenizer_destroy(t);
+}
+
+TEST(create_and_encode_survive_every_allocation_failing)
+{
+    char text[600];
+    memset(text, 'a', sizeof text); /* long enough for the heap and for more symbols */
+    memcpy(text, "e\xcc\x81 ", 4);  /* and NFC */
+    for (int spm = 0; spm < 2; spm++) {
+        tokenizer *t = NULL;
+        bool done = false;
+        for (long n = 0; !done; n++) {
+            test_env e;
+            rad_env env = test_env_failing_at(&e, n);
+            rad_error err = {0};
+            gguf_builder b;
+            if (spm)
+                tiny_spm(&b, true, false);
+            else
+                tiny_bpe(&b, "qwen2");
+            t = tiny_open(&env, &b, &err);
+            CHECKF(t || err.status == RAD_E_NOMEM, "%s\n", err.text);
+            if (t) {
+                token_buf ids = {0};
+                rad_status status =
+                    tokenizer_encode(t, text, sizeof text, TOKENIZER_ADD_BOS, 0, &ids, &err);
+                CHECK(status == RAD_OK || (status == RAD_E_NOMEM && ids.len == 0));
+                done = status == RAD_OK;
+                token_buf_fini(&ids);
+            }
+            tokenizer_destroy(t);
+            CHECK(e.bytes == 0);
+        }
+    }
+}
+
+static void expect_refused(gguf_builder *b, rad_status wanted, const char *words)
+{
+    rad_error err = {0};
+    tokenizer *t = tiny_open(NULL, b, &err);
+    CHECKF(!t && err.status == wanted && strstr(err.text, words), "status %d: \"%s\"\n", err.status,
+           err.text);
+}
+
+TEST(vocabularies_that_make_no_sense_are_refused)
+{
+    gguf_builder b;
+    gguf_builder_init(&b, 3);
+    expect_refused(&b, RAD_E_UNSUPPORTED, "holds no vocabulary");
+    gguf_builder_init(&b, 3);
+    gguf_put_kv_str(&b, "tokenizer.ggml.model", "bert");
+    expect_refused(&b, RAD_E_UNSUPPORTED, "'bert' is not one we know");
+    tiny_bpe(&b, "tekken");
+    expect_refused(&b, RAD_E_UNSUPPORTED, "'tekken' is not one we know");
+    gguf_builder_init(&b, 3);
+    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
+    expect_refused(&b, RAD_E_FORMAT, "no tokens");
+    tiny_bpe(&b, NULL);
+    gguf_put_kv_u32(&b, "tokenizer.ggml.eot_token_id", 100000);
+    expect_refused(&b, RAD_E_FORMAT, "eot_token_id is 100000");
+
+    /* One token "a" only: 255 bytes cannot be written. */
+    gguf_builder_init(&b, 3);
+    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
+    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
+    gguf_put_str(&b, "a");
+    expect_refused(&b, RAD_E_UNSUPPORTED, "no token for byte 0x00");
+    gguf_builder_init(&b, 3);
+    gguf_put_kv_str(&b, "tokenizer.ggml.model", "llama");
+    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
+    gguf_put_str(&b, "a");
+    gguf_put_kv_u32(&b, "tokenizer.ggml.unknown_token_id", 0);
+    expect_refused(&b, RAD_E_FORMAT, "scores");
+    gguf_builder_init(&b, 3);
+    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
+    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
+    gguf_put_str(&b, "a");
+    gguf_put_kv_u32(&b, "tokenizer.ggml.unknown_token_id", 0);
+    gguf_put_kv_arr(&b, "tokenizer.ggml.merges", GGUF_STR, 1);
+    gguf_put_str(&b, "ab");
+    expect_refused(&b, RAD_E_FORMAT, "merge 0 is not two strings");
+    char endless[TOKENIZER_MAX_PIECE + 2];
+    memset(endless, 'a', sizeof endless - 1);
+    endless[sizeof endless - 1] = 0;
+    gguf_builder_init(&b, 3);
+    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
+    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
+    gguf_put_str(&b, endless);
+    expect_refused(&b, RAD_E_UNSUPPORTED, "token 0 is 1025 bytes long");
+    gguf_builder_init(&b, 3);
+    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
+    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
+    gguf_put_str(&b, "a");
+    tiny_put_i32s(&b, "tokenizer.ggml.token_type", (int32_t[]){1, 1}, 2);
+    expect_refused(&b, RAD_E_FORMAT, "1 tokens, but 2 entries");
+    gguf_builder_init(&b, 3);
+    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
+    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
+    gguf_put_str(&b, "a");
+    tiny_put_i32s(&b, "tokenizer.ggml.token_type", (int32_t[]){9}, 1);
+    expect_refused(&b, RAD_E_FORMAT, "unknown type 9");
 }
 
 TEST_MAIN()
