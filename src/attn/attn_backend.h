@@ -19,12 +19,12 @@ enum { ATTN_BLOCK = 64 };
 /* What one layer's attention is, from the model's side. */
 typedef struct radix_attention {
     uint32_t layer_id;
-    uint32_t num_heads;    /* tp_q_head_num */
-    uint32_t num_kv_heads; /* tp_k_head_num; divides num_heads */
-    uint32_t head_dim;     /* qk_head_dim */
-    uint32_t v_head_dim;   /* 0 means head_dim */
-    float scaling;         /* usually 1/sqrt(head_dim) */
-    float logit_cap;       /* 0 = none; else cap * tanh(score / cap) */
+    uint32_t num_heads;     /* tp_q_head_num */
+    uint32_t num_kv_heads;  /* tp_k_head_num; divides num_heads */
+    uint32_t head_dim;      /* qk_head_dim */
+    uint32_t v_head_dim;    /* 0 means head_dim */
+    float scaling;          /* usually 1/sqrt(head_dim) */
+    float logit_cap;        /* 0 = none; else cap * tanh(score / cap) */
     int32_t sliding_window; /* -1 = none; else a query at p sees keys in (p - window, p] */
 } radix_attention;
 

@@ -1,0 +1,172 @@
+/* attn_cpu_avx2.c - the kernels with vectors of 8 lanes. */
+#include "attn/attn_kernels.h"
+
+#include <math.h>
+
+#if defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+
+enum { W = 8, TILE_VECTORS = 2 }; /* 6 x 2 sums in 16 registers */
+typedef __m256 vf;
+
+#define HELPER static inline __attribute__((always_inline, unused))
+
+HELPER __m256i lanes_below(uint32_t n)
+{
+    __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
+}
+HELPER vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+HELPER vf vf_load_n(const float *p, uint32_t n)
+{
+    return _mm256_maskload_ps(p, lanes_below(n));
+}
+HELPER vf widen(__m128i halves)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+HELPER vf vf_load_bf16(const uint16_t *p)
+{
+    return widen(_mm_loadu_si128((const __m128i *)p));
+}
+HELPER vf vf_load_bf16_n(const uint16_t *p, uint32_t n)
+{
+    uint16_t some[W] = {0};
+    memcpy(some, p, n * sizeof *p);
+    return widen(_mm_loadu_si128((const __m128i *)some));
+}
+HELPER void vf_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
+HELPER void vf_store_n(float *p, vf v, uint32_t n)
+{
+    _mm256_maskstore_ps(p, lanes_below(n), v);
+}
+HELPER vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+HELPER vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+HELPER vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+HELPER vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+HELPER vf vf_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+HELPER vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+HELPER vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+HELPER vf vf_abs(vf a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+HELPER vf vf_with_sign(vf a, vf b)
+{
+    __m256 sign = _mm256_set1_ps(-0.0f);
+    return _mm256_or_ps(_mm256_andnot_ps(sign, a), _mm256_and_ps(sign, b));
+}
+HELPER vf vf_zero_below(vf x, vf limit, vf y)
+{
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), y);
+}
+HELPER vf vf_exp2_of_magic(vf t)
+{
+    __m256i n = _mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
+}
+HELPER vf vf_keep(vf v, vf other, uint32_t from, uint32_t begin, uint32_t end)
+{
+    __m256i at =
+        _mm256_add_epi32(_mm256_set1_epi32((int)from), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    __m256i before = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)begin), at);
+    __m256i inside = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)end), at);
+    return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(_mm256_andnot_si256(before, inside)));
+}
+#define FOLD_VECTOR(op, op128, op1)                                                                \
+    HELPER float vf_fold_##op(vf v)                                                                \
+    {                                                                                              \
+        __m128 h = op128(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));                  \
+        h = op128(h, _mm_movehl_ps(h, h));                                                         \
+        return _mm_cvtss_f32(op1(h, _mm_shuffle_ps(h, h, 1)));                                     \
+    }
+FOLD_VECTOR(vf_add, _mm_add_ps, _mm_add_ss)
+FOLD_VECTOR(vf_max, _mm_max_ps, _mm_max_ss)
+
+/* 8 rows of 8 to 8 columns of 8: pairs, then fours, then halves. */
+HELPER void transpose(__m256 r[8])
+{
+    __m256 a[8], b[8];
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        a[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int k = 0; k < 2; k++) {
+            b[i + 2 * k] = _mm256_shuffle_ps(a[i + k], a[i + k + 2], 0x44);
+            b[i + 2 * k + 1] = _mm256_shuffle_ps(a[i + k], a[i + k + 2], 0xee);
+        }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
+    }
+}
+
+HELPER void load_keys(const bool bf16, const void *const *keys, const void *const *next,
+                      uint32_t dim, float *kt)
+{
+    for (uint32_t j = 0; j < ATTN_BLOCK; j += W)
+        for (uint32_t d = 0; d < dim; d += W) {
+            uint32_t some = RAD_MIN(dim - d, W);
+            __m256 tile[W];
+#pragma GCC unroll 8
+            for (int i = 0; i < W; i++) {
+                const float *full = (const float *)keys[j + i] + d;
+                const uint16_t *half = (const uint16_t *)keys[j + i] + d;
+                if (some == W)
+                    tile[i] = bf16 ? vf_load_bf16(half) : vf_load(full);
+                else
+                    tile[i] = bf16 ? vf_load_bf16_n(half, some) : vf_load_n(full, some);
+                if (d % (bf16 ? 32 : 16) == 0)
+                    __builtin_prefetch((const char *)next[j + i] + d * (bf16 ? 2 : 4), 0, 2);
+            }
+            transpose(tile);
+            for (uint32_t i = 0; i < some; i++)
+                vf_store(kt + (size_t)(d + i) * ATTN_BLOCK + j, tile[i]);
+        }
+}
+
+static void load_keys_f32(const void *const *keys, const void *const *next, uint32_t dim, float *kt)
+{
+    load_keys(false, keys, next, dim, kt);
+}
+
+static void load_keys_bf16(const void *const *keys, const void *const *next, uint32_t dim,
+                           float *kt)
+{
+    load_keys(true, keys, next, dim, kt);
+}
+
+#include "attn/attn_kernels_body.h"
+
+const attn_isa attn_isa_avx2 = ATTN_ISA("cpu-avx2");
+#else
+const attn_isa attn_isa_avx2 = {.name = "cpu-avx2"}; /* not this architecture */
+#endif

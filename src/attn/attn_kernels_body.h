@@ -1,0 +1,249 @@
+/* attn_kernels_body.h - the kernels, written once over a vector of W lanes.
+ *
+ * A file that includes this has defined W, TILE_VECTORS, the type vf and:
+ *
+ *     vf_load, vf_store           W floats, any alignment
+ *     vf_load_n, vf_store_n       the first n of them, 0 < n < W; no other is touched
+ *     vf_load_bf16, _n            the same from bf16
+ *     vf_set1 vf_add vf_sub vf_mul vf_div vf_max vf_fma (a * b + c, rounded once)
+ *     vf_exp2_of_magic(t)         2^n as a float, for t = EXP_MAGIC + n
+ *     vf_zero_below(x, limit, y)  y, but 0 in lanes where x < limit
+ *     vf_abs, vf_with_sign(a, b)  |a|, and |a| with the sign of b
+ *     vf_keep(v, other, from, begin, end)  lane i of v where begin <= from + i < end
+ *     load_keys_f32, load_keys_bf16  see attn_kernels.h
+ *
+ * fma has one meaning everywhere, so that all instruction sets agree bit by bit. */
+
+#define TILE static inline __attribute__((always_inline))
+
+enum { BLOCK = ATTN_BLOCK, VECTORS = BLOCK / W };
+
+#define EXP_MAGIC 0x1.8p23f
+#define EXP_LEAST (-86.0f) /* exp below is 0: far under one unit of a sum that holds 1 */
+
+/* exp(x) for x <= 0 (NaN stays NaN): x = n ln2 + r, a polynomial in r, times 2^n.
+ * Off by less than 2 units in the last place; exp(0) is exactly 1. */
+TILE vf exp_vf(vf x)
+{
+    vf magic = vf_set1(EXP_MAGIC);
+    vf t = vf_fma(vf_max(x, vf_set1(EXP_LEAST)), vf_set1(0x1.715476p+0f), magic);
+    vf n = vf_sub(t, magic);
+    vf r = vf_fma(n, vf_set1(-0x1.62e400p-1f), x);
+    r = vf_fma(n, vf_set1(-0x1.7f7d1cp-20f), r);
+    vf p = vf_set1(0x1.6c16c2p-10f);
+    p = vf_fma(p, r, vf_set1(0x1.111112p-7f));
+    p = vf_fma(p, r, vf_set1(0x1.555556p-5f));
+    p = vf_fma(p, r, vf_set1(0x1.555556p-3f));
+    p = vf_fma(p, r, vf_set1(0.5f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    return vf_zero_below(x, vf_set1(EXP_LEAST), vf_mul(p, vf_exp2_of_magic(t)));
+}
+
+/* cap * tanh(s / cap), through exp. */
+TILE vf cap_vf(vf s, float cap)
+{
+    vf y = vf_div(s, vf_set1(cap)), one = vf_set1(1.0f);
+    vf e = exp_vf(vf_mul(vf_abs(y), vf_set1(-2.0f)));
+    vf tanh_abs = vf_div(vf_sub(one, e), vf_add(one, e));
+    return vf_mul(vf_with_sign(tanh_abs, y), vf_set1(cap));
+}
+
+static float exp_one(float x)
+{
+    float lanes[W];
+    vf_store(lanes, exp_vf(vf_set1(x)));
+    return lanes[0];
+}
+
+/* Folds 64 lanes: i with i + 32, then i + 16, ... down to one. */
+#define FOLD(name, op)                                                                             \
+    TILE float name(vf v[VECTORS])                                                                 \
+    {                                                                                              \
+        for (int half = VECTORS / 2; half > 0; half /= 2)                                          \
+            for (int i = 0; i < half; i++)                                                         \
+                v[i] = op(v[i], v[i + half]);                                                      \
+        return vf_fold_##op(v[0]);                                                                 \
+    }
+FOLD(fold_sum, vf_add)
+FOLD(fold_max, vf_max)
+
+static float softmax(float *s, uint32_t begin, uint32_t end, float scaling, float logit_cap,
+                     float *max)
+{
+    vf v[VECTORS], w[VECTORS];
+    for (int i = 0; i < VECTORS; i++) {
+        v[i] = vf_mul(vf_load(s + i * W), vf_set1(scaling));
+        if (logit_cap > 0) v[i] = cap_vf(v[i], logit_cap);
+        v[i] = w[i] = vf_keep(v[i], vf_set1(-INFINITY), (uint32_t)(i * W), begin, end);
+    }
+    *max = fold_max(w);
+    for (int i = 0; i < VECTORS; i++) {
+        w[i] =
+            vf_keep(exp_vf(vf_sub(v[i], vf_set1(*max))), vf_set1(0), (uint32_t)(i * W), begin, end);
+        vf_store(s + i * W, w[i]);
+    }
+    return fold_sum(w);
+}
+
+TILE void scores_tile(const uint32_t rows, uint32_t dim, const float *const *q, const float *kt,
+                      float *s)
+{
+    for (uint32_t key = 0; key < BLOCK; key += TILE_VECTORS * W) {
+        vf sum[ATTN_TILE_ROWS][TILE_VECTORS], k[TILE_VECTORS];
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < TILE_VECTORS; v++)
+                sum[r][v] = vf_set1(0);
+        for (uint32_t d = 0; d < dim; d++) {
+#pragma GCC unroll 4
+            for (int v = 0; v < TILE_VECTORS; v++)
+                k[v] = vf_load(kt + (size_t)d * BLOCK + key + v * W);
+#pragma GCC unroll 6
+            for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+                for (int v = 0; v < TILE_VECTORS; v++)
+                    sum[r][v] = vf_fma(vf_set1(q[r][d]), k[v], sum[r][v]);
+        }
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < TILE_VECTORS; v++)
+                vf_store(s + r * BLOCK + key + v * W, sum[r][v]);
+    }
+}
+
+static void scores(uint32_t rows, uint32_t dim, const float *const *q, const float *kt, float *s)
+{
+    switch (rows) {
+    case 1: scores_tile(1, dim, q, kt, s); break;
+    case 2: scores_tile(2, dim, q, kt, s); break;
+    case 3: scores_tile(3, dim, q, kt, s); break;
+    case 4: scores_tile(4, dim, q, kt, s); break;
+    case 5: scores_tile(5, dim, q, kt, s); break;
+    default: scores_tile(6, dim, q, kt, s); break;
+    }
+}
+
+/* `count` vectors of dimensions that start at element `at`; `lanes` < W only for a
+ * single last one. Compiled for constant rows, count and bf16. */
+typedef struct values_args {
+    const float *p;
+    const void *const *values, *const *next;
+    uint32_t begin, end;
+    float *acc;
+    size_t ld;
+    bool fresh;
+} values_args;
+
+TILE void values_tile(const uint32_t rows, const int count, const bool bf16, const values_args *a,
+                      uint32_t at, uint32_t lanes)
+{
+    const size_t size = bf16 ? 2 : 4;
+    const bool whole = lanes == W;
+    vf sum[ATTN_TILE_ROWS][TILE_VECTORS], x[TILE_VECTORS];
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < count; v++) {
+            const float *from = a->acc + r * a->ld + at + v * W;
+            sum[r][v] = a->fresh ? vf_set1(0) : whole ? vf_load(from) : vf_load_n(from, lanes);
+        }
+    for (uint32_t j = a->begin; j < a->end; j++) {
+        const char *row = (const char *)a->values[j] + at * size;
+        const char *next = (const char *)a->next[j] + at * size;
+        for (size_t line = 0; line < count * W * size; line += 64)
+            __builtin_prefetch(next + line, 0, 2);
+#pragma GCC unroll 4
+        for (int v = 0; v < count; v++) {
+            const char *from = row + v * W * size;
+            if (whole)
+                x[v] = bf16 ? vf_load_bf16((const uint16_t *)from) : vf_load((const float *)from);
+            else
+                x[v] = bf16 ? vf_load_bf16_n((const uint16_t *)from, lanes)
+                            : vf_load_n((const float *)from, lanes);
+        }
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++) {
+            vf weight = vf_set1(a->p[r * BLOCK + j]);
+#pragma GCC unroll 4
+            for (int v = 0; v < count; v++)
+                sum[r][v] = vf_fma(weight, x[v], sum[r][v]);
+        }
+    }
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < count; v++) {
+            float *to = a->acc + r * a->ld + at + v * W;
+            if (whole)
+                vf_store(to, sum[r][v]);
+            else
+                vf_store_n(to, sum[r][v], lanes);
+        }
+}
+
+TILE void values_rows(const uint32_t rows, const bool bf16, uint32_t dim, const values_args *a)
+{
+    uint32_t at = 0;
+    for (; at + TILE_VECTORS * W <= dim; at += TILE_VECTORS * W)
+        values_tile(rows, TILE_VECTORS, bf16, a, at, W);
+    for (; at + W <= dim; at += W)
+        values_tile(rows, 1, bf16, a, at, W);
+    if (at < dim) values_tile(rows, 1, bf16, a, at, dim - at);
+}
+
+TILE void values_any(const bool bf16, uint32_t rows, uint32_t dim, const values_args *a)
+{
+    switch (rows) {
+    case 1: values_rows(1, bf16, dim, a); break;
+    case 2: values_rows(2, bf16, dim, a); break;
+    case 3: values_rows(3, bf16, dim, a); break;
+    case 4: values_rows(4, bf16, dim, a); break;
+    case 5: values_rows(5, bf16, dim, a); break;
+    default: values_rows(6, bf16, dim, a); break;
+    }
+}
+
+static void values_f32(uint32_t rows, uint32_t dim, const float *p, const void *const *values,
+                       const void *const *next, uint32_t begin, uint32_t end, float *acc, size_t ld,
+                       bool fresh)
+{
+    values_args a = {p, values, next, begin, end, acc, ld, fresh};
+    values_any(false, rows, dim, &a);
+}
+
+static void values_bf16(uint32_t rows, uint32_t dim, const float *p, const void *const *values,
+                        const void *const *next, uint32_t begin, uint32_t end, float *acc,
+                        size_t ld, bool fresh)
+{
+    values_args a = {p, values, next, begin, end, acc, ld, fresh};
+    values_any(true, rows, dim, &a);
+}
+
+static void merge(uint32_t dim, float *total, float scale, const float *part, float part_scale)
+{
+    uint32_t at = 0;
+    vf s = vf_set1(scale), ps = vf_set1(part_scale);
+    for (; at + W <= dim; at += W)
+        vf_store(total + at, vf_fma(vf_load(part + at), ps, vf_mul(vf_load(total + at), s)));
+    if (at < dim)
+        vf_store_n(
+            total + at,
+            vf_fma(vf_load_n(part + at, dim - at), ps, vf_mul(vf_load_n(total + at, dim - at), s)),
+            dim - at);
+}
+
+static void divide(uint32_t dim, float *total, float sum)
+{
+    for (uint32_t d = 0; d < dim; d++)
+        total[d] = total[d] / sum;
+}
+
+#define ATTN_ISA(isa_name)                                                                         \
+    {                                                                                              \
+        .name = isa_name, .load_keys = {load_keys_f32, load_keys_bf16}, .scores = scores,          \
+        .softmax = softmax, .values = {values_f32, values_bf16}, .merge = merge, .divide = divide, \
+        .exp = exp_one                                                                             \
+    }
