@@ -58,6 +58,38 @@ TEST(swiglu_is_what_doubles_say)
     CHECK(isnan(strange[0]) && isinf(strange[1]) && fabsf(strange[2]) < 1e-6f);
 }
 
+TEST(exps_are_what_doubles_say)
+{
+    for (int i = -8600; i <= 8600; i++) {
+        float x = (float)i / 100, y;
+        model_ops_find(NULL)->exps(&y, &x, 1);
+        double want = exp((double)x);
+        CHECKF(fabs((double)y - want) <= 2.4e-7 * want, "e^%g: %g, expected %g\n", (double)x,
+               (double)y, want);
+    }
+    float x[] = {0, NAN, -1000}, y[3];
+    model_ops_find(NULL)->exps(y, x, 3);
+    CHECK(y[0] == 1 && isnan(y[1]) && y[2] > 0 && y[2] < 1e-37f);
+}
+
+TEST(max_and_scale_logits_cope_with_strange_numbers)
+{
+    const model_ops *ops = model_ops_find(NULL);
+    float x[40], y[40];
+    for (uint32_t n = 1; n <= 40; n++) {
+        for (uint32_t i = 0; i < n; i++)
+            x[i] = i % 3 ? -(float)i : NAN;
+        x[n / 2] = 7;
+        CHECK(ops->max(x, n) == 7);
+        ops->scale_logits(y, x, 7, 0.5f, n);
+        for (uint32_t i = 0; i < n; i++)
+            CHECK(isnan(x[i]) ? isnan(y[i]) : y[i] == (x[i] - 7) / 0.5f);
+    }
+    CHECK(ops->max((float[]){NAN, NAN}, 2) == -INFINITY);
+    ops->scale_logits(y, (float[]){INFINITY, 1, -INFINITY}, INFINITY, 1, 3);
+    CHECK(y[0] == 0 && y[1] == -INFINITY && y[2] == -INFINITY);
+}
+
 TEST(rope_rotates_its_pairs_and_nothing_else)
 {
     for (uint32_t dim = 2; dim <= 128; dim += 2)
@@ -101,6 +133,9 @@ TEST(every_instruction_set_gives_the_same_bits)
                    (unsigned long long)seed);
             memcpy(a, x, sizeof a), memcpy(b, x, sizeof b);
             base->swiglu(a, w, n), ops->swiglu(b, w, n);
+            CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
+                   (unsigned long long)seed);
+            base->exps(a, x, n), ops->exps(b, x, n);
             CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
                    (unsigned long long)seed);
             rope_freqs(freqs, 1e6f, n);

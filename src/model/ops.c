@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-static const model_ops portable = {"portable", ops_rms_norm, ops_swiglu, ops_rope};
+static const model_ops portable = {"portable", ops_rms_norm,     ops_swiglu, ops_exps,
+                                   ops_max,    ops_scale_logits, ops_rope};
 
 static bool wanted(const char *isa, const char *name)
 {

@@ -18,6 +18,15 @@ typedef struct model_ops {
     /* gate = silu(gate) * up, with silu(g) = g / (1 + e^-g). */
     void (*swiglu)(float *gate, const float *up, uint32_t n);
 
+    /* out = e^x, within 2 units in the last place for |x| < 87; clamped outside. */
+    void (*exps)(float *out, const float *x, uint32_t n);
+
+    /* The largest x that is not NaN; -INFINITY when there is none. */
+    float (*max)(const float *x, uint32_t n);
+
+    /* out = (x - max) / temperature, and 0 where x is max, also an infinite one. */
+    void (*scale_logits)(float *out, const float *x, float max, float temperature, uint32_t n);
+
     /* Rotates the first rope_dim elements of a head in place; table from rope_fill. */
     void (*rope)(rope_kind kind, float *head, const float *table, uint32_t rope_dim);
 } model_ops;

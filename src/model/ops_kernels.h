@@ -119,6 +119,45 @@ static void ops_swiglu(float *gate, const float *up, uint32_t n)
                    n - i);
 }
 
+static void ops_exps(float *out, const float *x, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(out + i, exp_vec(load(x + i)));
+    if (i < n) store_part(out + i, exp_vec(load_part(x + i, n - i)), n - i);
+}
+
+static float ops_max(const float *x, uint32_t n)
+{
+    vec most = (vec){0} - INFINITY;
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vec v = load(x + i);
+        most = select(v > most, v, most);
+    }
+    float max = -INFINITY;
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        max = most[lane] > max ? most[lane] : max;
+    for (; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+static inline vec scale_logits_vec(vec x, vec max, vec temperature)
+{
+    return select(x == max, (vec){0}, (x - max) / temperature);
+}
+
+static void ops_scale_logits(float *out, const float *x, float max, float temperature, uint32_t n)
+{
+    vec maxes = (vec){0} + max, temperatures = (vec){0} + temperature;
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(out + i, scale_logits_vec(load(x + i), maxes, temperatures));
+    if (i < n)
+        store_part(out + i, scale_logits_vec(load_part(x + i, n - i), maxes, temperatures), n - i);
+}
+
 /* (a, b) -> (a cos - b sin, b cos + a sin), with a in the front half. */
 static void rope_neox(float *head, const float *cosine, const float *sine, uint32_t half)
 {
