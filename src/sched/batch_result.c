@@ -1,0 +1,138 @@
+/* batch_result.c - what a forward pass means for its requests.
+ *
+ *     forward ok -> committed_len = seq_len -> more of the prompt?  publish the chunk
+ *                                           -> sample, append      finished? release,
+ *                                                                  then output
+ *                                                                  else output
+ *
+ * Order is the point here. Committed before published: the tree never holds a position
+ * whose K/V may not be written. Released before the last output: whoever sees a request
+ * end can send the next turn and will find this one in the tree. */
+#include "sched/scheduler_impl.h"
+
+/* ---- the one exit ---- */
+
+void req_release_kv(scheduler *s, req *r, bool is_insert)
+{
+    if (!r->kv.row) return;
+    rad_error err;
+    rad_status status = rad_cache_finished_req(s->pools.tree_cache, &r->kv, is_insert, &err);
+    if (status < 0) {
+        s->stats.kv_errors++;
+        rad_log(&s->env, RAD_LOG_ERROR, "scheduler: releasing a request: %s", err.text);
+    }
+    memset(&r->kv, 0, sizeof r->kv);
+}
+
+void remove_running(scheduler *s, req *r)
+{
+    for (uint32_t i = 0; i < s->num_running; i++) {
+        if (s->running[i] != r) continue;
+        memmove(&s->running[i], &s->running[i + 1], (--s->num_running - i) * sizeof *s->running);
+        return;
+    }
+}
+
+void flush_outputs(scheduler *s)
+{
+    if (s->num_outputs) s->params.on_output(s->params.user, s->outputs, s->num_outputs);
+    s->num_outputs = 0;
+}
+
+void emit_output(scheduler *s, req *r, rad_token token)
+{
+    if (s->num_outputs == SCHEDULER_OUTPUTS) flush_outputs(s);
+    s->outputs[s->num_outputs++] = (req_output){.req = r,
+                                                .token = token,
+                                                .completion_tokens = r->num_output,
+                                                .cached_tokens = r->cached_tokens,
+                                                .finish = r->finish};
+}
+
+void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool is_insert)
+{
+    r->finish = finish;
+    req_release_kv(s, r, is_insert);
+    remove_running(s, r);
+    r->state = REQ_FINISHED;
+    if (finish == REQ_FINISH_ERROR)
+        s->stats.num_failed++;
+    else if (finish == REQ_FINISH_ABORT)
+        s->stats.num_aborted++;
+    else
+        s->stats.num_finished++;
+    emit_output(s, r, token);
+}
+
+/* ---- results ---- */
+
+/* RAD_FULL (the tree's metadata is at its limit) is fine: the request keeps its pages for
+ * itself. False: the request has been failed. */
+static bool publish(scheduler *s, req *r, bool chunked)
+{
+    if (rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error) >= 0) return true;
+    s->stats.kv_errors++;
+    rad_log(&s->env, RAD_LOG_ERROR, "scheduler: publishing a prefix: %s", r->error.text);
+    finish_req(s, r, REQ_FINISH_ERROR, -1, false);
+    return false;
+}
+
+static bool is_end_token(const scheduler *s, rad_token token)
+{
+    return s->params.is_end_token && s->params.is_end_token(s->params.user, token);
+}
+
+/* All of fill_ids is computed: the next token, if one is wanted. */
+static void process_complete(scheduler *s, req *r, const float *logits)
+{
+    if (!logits) {
+        finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
+        return;
+    }
+    /* The position makes the draw the same however the request was batched. */
+    rad_token token = sampler_sample(logits, s->params.runner->info.vocab_size, &r->sampling,
+                                     req_num_fill(r), s->sample_scratch);
+    if (req_append(r, token) != RAD_OK) {
+        rad_fail(&r->error, RAD_E_NOMEM, "no memory for more than %u tokens", req_num_fill(r));
+        finish_req(s, r, REQ_FINISH_ERROR, -1, true);
+        return;
+    }
+    s->stats.generated_tokens++;
+    req_check_finished(r, is_end_token(s, token));
+    if (r->finish) {
+        finish_req(s, r, r->finish, token, true);
+        return;
+    }
+    if (r->state == REQ_PREFILL && !publish(s, r, false)) return;
+    r->state = REQ_DECODE;
+    emit_output(s, r, token);
+}
+
+void process_batch_result(scheduler *s, const float *logits)
+{
+    const schedule_batch *b = &s->batch;
+    uint32_t vocab_size = s->params.runner->info.vocab_size;
+    uint32_t next_logits = 0;
+    for (uint32_t i = 0; i < b->num_reqs; i++) {
+        req *r = b->reqs[i];
+        r->kv.committed_len = b->seq_lens[i];
+        if (r->state == REQ_PREFILL) s->stats.prefill_tokens += b->extend_seq_lens[i];
+
+        uint32_t last = b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
+        const float *row = NULL;
+        if (next_logits < b->num_logits && b->logits_indices[next_logits] == last)
+            row = logits + (size_t)vocab_size * next_logits++;
+        if (r->kv.committed_len < req_num_fill(r))
+            publish(s, r, true);
+        else
+            process_complete(s, r, row);
+    }
+}
+
+void fail_batch(scheduler *s, const rad_error *error)
+{
+    for (uint32_t i = 0; i < s->batch.num_reqs; i++) {
+        s->batch.reqs[i]->error = *error;
+        finish_req(s, s->batch.reqs[i], REQ_FINISH_ERROR, -1, false);
+    }
+}

@@ -1,0 +1,254 @@
+/* get_next_batch.c - plans a step.
+ *
+ *     | decode: 1 token each | chunks of prefills in flight | admitted from the queue |
+ *       first: they hold most   next: others may be held       what room is left
+ *
+ * Pages run short in one of two ways. Decoding requests lack one: evict, then retract.
+ * Prefills in flight cannot go on because decoding ones took more than was guessed: they
+ * wait while something decodes, since that ends; if nothing does, retract as well.
+ *
+ * Why this always ends: the last running request is never retracted, everything else
+ * can then be evicted, and scheduler_add accepts nothing that is larger than the pool.
+ * So in every step somebody gets on, and the one with most outputs gets to its end. */
+#include "sched/prefill_adder.h"
+#include "sched/scheduler_impl.h"
+
+/* SGLang's constants: the part of what requests may still generate that admission
+ * reserves starts high, and falls while no retraction says that it was too low. */
+static const double INIT_NEW_TOKEN_RATIO = 0.7;
+static const double MIN_NEW_TOKEN_RATIO = 0.7 * 0.14;
+enum { RATIO_DECAY_STEPS = 600, RETRACT_DECODE_STEPS = 20, MAX_PREFILL_TOKENS = 16384 };
+
+uint32_t scheduler_max_batch_tokens(const scheduler_params *p, uint32_t context_length)
+{
+    uint32_t most = p->chunked_prefill_size;
+    if (!most) most = RAD_MAX(context_length, (uint32_t)MAX_PREFILL_TOKENS);
+    return most + p->max_running_requests;
+}
+
+/* ---- retraction ---- */
+
+/* Fewest outputs first, among equals the longest input: the least is lost, and most
+ * pages come back. */
+static bool retract_before(const req *a, const req *b)
+{
+    if (a->num_output != b->num_output) return a->num_output < b->num_output;
+    if (a->num_input != b->num_input) return a->num_input > b->num_input;
+    return a->arrival > b->arrival;
+}
+
+static void queue_by_arrival(scheduler *s, req *r)
+{
+    uint32_t at = 0;
+    while (at < s->num_waiting && s->waiting[at]->arrival < r->arrival)
+        at++;
+    memmove(&s->waiting[at + 1], &s->waiting[at], (s->num_waiting - at) * sizeof *s->waiting);
+    s->waiting[at] = r;
+    s->num_waiting++;
+}
+
+/* Back to the front of the queue. What is computed goes into the tree, evictable: if the
+ * memory is really short it leaves in turn, else the request finds it again. */
+static void retract_one(scheduler *s)
+{
+    req *victim = s->running[0];
+    for (uint32_t i = 1; i < s->num_running; i++)
+        if (retract_before(s->running[i], victim)) victim = s->running[i];
+
+    req_release_kv(s, victim, true);
+    remove_running(s, victim);
+    victim->state = REQ_WAITING;
+    victim->num_retractions++;
+    s->stats.num_retractions++;
+    queue_by_arrival(s, victim);
+
+    uint64_t outputs = 0, limits = 1;
+    for (uint32_t i = 0; i < s->num_running; i++) {
+        outputs += s->running[i]->num_output + RETRACT_DECODE_STEPS;
+        limits += s->running[i]->max_new_tokens;
+    }
+    double ratio = (double)outputs / (double)limits;
+    s->new_token_ratio = RAD_MAX(s->new_token_ratio, RAD_MIN(ratio, 1.0));
+}
+
+/* The memory that everything else left is not enough for one request. By construction
+ * it is; should it not be, say so rather than try for ever. */
+static void fail_for_memory(scheduler *s, req *r)
+{
+    rad_fail(&r->error, RAD_E_NOMEM,
+             "the KV pool of %llu tokens has no room for this request alone (%u tokens)",
+             (unsigned long long)s->stats.max_total_tokens, req_num_fill(r));
+    finish_req(s, r, REQ_FINISH_ERROR, -1, false);
+}
+
+/* ---- decode ---- */
+
+static uint64_t decode_pages(const scheduler *s, uint32_t *num_decodes)
+{
+    uint64_t pages = 0;
+    *num_decodes = 0;
+    for (uint32_t i = 0; i < s->num_running; i++) {
+        const req *r = s->running[i];
+        if (r->state != REQ_DECODE) continue;
+        pages += pages_for(r->kv.allocated_len, 1, s->pools.page_size);
+        ++*num_decodes;
+    }
+    return pages;
+}
+
+/* Returns true when it had to retract: then nobody is admitted in this step. */
+static bool make_room_for_decode(scheduler *s)
+{
+    bool retracted = false;
+    uint32_t num_decodes;
+    uint64_t pages = decode_pages(s, &num_decodes);
+    if (!num_decodes) return false;
+
+    uint32_t every = s->params.test_retract_every;
+    if (every && ++s->decode_steps % every == 0) {
+        retract_one(s);
+        retracted = true;
+        pages = decode_pages(s, &num_decodes);
+    }
+    while (num_decodes && !evict_until_free(&s->pools, pages)) {
+        if (s->num_running > 1)
+            retract_one(s);
+        else
+            fail_for_memory(s, s->running[0]);
+        retracted = true;
+        pages = decode_pages(s, &num_decodes);
+    }
+    if (!retracted) {
+        double decay = (INIT_NEW_TOKEN_RATIO - MIN_NEW_TOKEN_RATIO) / RATIO_DECAY_STEPS;
+        s->new_token_ratio = RAD_MAX(s->new_token_ratio - decay, MIN_NEW_TOKEN_RATIO);
+    }
+    return retracted;
+}
+
+static uint32_t add_decodes(scheduler *s)
+{
+    for (uint32_t i = 0; i < s->num_running; i++)
+        if (s->running[i]->state == REQ_DECODE)
+            schedule_batch_add(&s->batch, s->running[i], 1, s->pools.page_size);
+    return s->batch.num_reqs;
+}
+
+/* Decoding tokens count against the chunk, but half of it is always for prompts. */
+static uint32_t prompt_budget(const scheduler *s, uint32_t num_decodes)
+{
+    uint32_t chunk = s->params.chunked_prefill_size;
+    if (!chunk) return MAX_PREFILL_TOKENS;
+    uint32_t left = chunk > num_decodes ? chunk - num_decodes : 0;
+    return RAD_MAX(left, (chunk + 1) / 2);
+}
+
+/* ---- admission ---- */
+
+/* Matches, locks, and adds to the step; or leaves everything as it was. */
+static bool admit(scheduler *s, prefill_adder *adder, req *r)
+{
+    rad_row row;
+    if (rad_req_to_token_alloc(s->pools.req_to_token_pool, &row) != RAD_OK) return false;
+    uint32_t num_fill = req_num_fill(r);
+    r->kv = (rad_req_kv){.row = row, .key = req_key(r, num_fill), .priority = r->priority};
+
+    rad_key key = req_key(r, num_fill - 1); /* the last token is always computed */
+    rad_slot *slots = rad_req_to_token_row(s->pools.req_to_token_pool, row);
+    rad_match match = {0};
+    if (rad_cache_match_prefix(s->pools.tree_cache, &key, slots, &match) == RAD_OK &&
+        rad_cache_inc_lock_ref(s->pools.tree_cache, match.last_node, &r->kv.lock) == RAD_OK)
+        r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
+
+    if (!prefill_adder_admit(adder, r, s->num_running == 0)) {
+        req_release_kv(s, r, false);
+        return false;
+    }
+    r->state = REQ_PREFILL;
+    s->running[s->num_running++] = r;
+    s->prefills[s->num_prefills++] = r;
+    if (r->admitted) return true;
+    r->admitted = true;
+    r->cached_tokens = r->kv.protected_len;
+    s->stats.prompt_tokens += r->num_input;
+    s->stats.cached_tokens += r->cached_tokens;
+    if (s->params.on_admit) s->params.on_admit(s->params.user, r);
+    return true;
+}
+
+static bool hold_back(scheduler *s, req *r)
+{
+    if (s->params.cache_kind == RAD_CACHE_CHUNK) return false; /* nothing is published */
+    uint32_t holds = r->num_holds;
+    bool held = schedule_policy_hold_back(s->pools.tree_cache, r, s->prefills, s->num_prefills,
+                                          s->pools.page_size);
+    s->stats.num_held_back += r->num_holds - holds;
+    return held;
+}
+
+/* From the front of the queue until one does not fit. Who is held back is skipped; who
+ * does not fit stops the rest, so that small requests cannot starve a large one. */
+static void admit_waiting(scheduler *s, prefill_adder *adder)
+{
+    if (!s->num_waiting || !adder->rem_tokens || s->num_running == s->params.max_running_requests)
+        return;
+    schedule_policy_order(s->params.policy, s->pools.tree_cache, s->waiting, s->num_waiting);
+
+    s->num_prefills = 0;
+    for (uint32_t i = 0; i < s->num_running; i++)
+        if (s->running[i]->state == REQ_PREFILL) s->prefills[s->num_prefills++] = s->running[i];
+
+    bool open = true;
+    uint32_t kept = 0;
+    uint64_t newest = 0;
+    for (uint32_t i = 0; i < s->num_waiting; i++) {
+        req *r = s->waiting[i];
+        open = open && adder->rem_tokens && s->num_running < s->params.max_running_requests;
+        if (open && !hold_back(s, r)) {
+            if (admit(s, adder, r)) {
+                newest = RAD_MAX(newest, r->arrival);
+                continue;
+            }
+            open = false;
+        }
+        s->waiting[kept++] = r;
+    }
+    s->num_waiting = kept;
+    for (uint32_t i = 0; i < kept; i++)
+        s->waiting[i]->passed_over += s->waiting[i]->arrival < newest;
+}
+
+/* Nobody could get on although there is work. True: something changed, plan again. */
+static bool unstick(scheduler *s)
+{
+    if (s->num_running > 1) {
+        retract_one(s);
+    } else if (s->num_running) {
+        fail_for_memory(s, s->running[0]);
+    } else if (s->num_waiting) {
+        req *r = s->waiting[0];
+        memmove(s->waiting, s->waiting + 1, --s->num_waiting * sizeof *s->waiting);
+        fail_for_memory(s, r);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool get_next_batch_to_run(scheduler *s)
+{
+    if (scheduler_is_idle(s)) s->new_token_ratio = INIT_NEW_TOKEN_RATIO;
+    do {
+        schedule_batch_clear(&s->batch);
+        bool retracted = make_room_for_decode(s);
+        uint32_t num_decodes = add_decodes(s);
+
+        prefill_adder adder;
+        prefill_adder_init(&adder, &s->pools, &s->batch, s->running, s->num_running,
+                           s->new_token_ratio, prompt_budget(s, num_decodes),
+                           s->params.chunked_prefill_size != 0);
+        for (uint32_t i = 0; i < s->num_running; i++)
+            if (s->running[i]->state == REQ_PREFILL) prefill_adder_continue(&adder, s->running[i]);
+        if (!retracted || !s->num_running) admit_waiting(s, &adder);
+    } while (!s->batch.num_reqs && unstick(s));
+    return s->batch.num_reqs > 0;
+}

@@ -1,0 +1,89 @@
+/* prefill_adder.c - the arithmetic of admission.
+ *
+ * The pools are asked anew each time: locking a request's prefix moves pages from
+ * evictable to protected, so the room shrinks by what a hit keeps, and a hit is not
+ * counted as free twice.
+ *
+ * Invariant: the pages planned in `batch` never exceed free + evictable. */
+#include "sched/prefill_adder.h"
+
+static uint64_t room_pages(const schedule_pools *pools)
+{
+    return rad_kv_available_pages(pools->kv_allocator) +
+           rad_cache_evictable_size(pools->tree_cache) / pools->page_size;
+}
+
+/* What a request will still take: the rest of fill_ids and a guess at its outputs. */
+static uint64_t future_pages(const prefill_adder *a, const req *r)
+{
+    uint32_t more = RAD_MIN(r->max_new_tokens - r->num_output, (uint32_t)CLIP_MAX_NEW_TOKENS);
+    uint64_t tokens = req_num_fill(r) - r->kv.allocated_len;
+    tokens += (uint64_t)(more * a->new_token_ratio + 0.999);
+    return pages_for(r->kv.allocated_len, tokens, a->pools->page_size);
+}
+
+void prefill_adder_init(prefill_adder *a, const schedule_pools *pools, schedule_batch *batch,
+                        req *const *reqs, uint32_t num_reqs, double new_token_ratio,
+                        uint32_t rem_tokens, bool chunked)
+{
+    *a = (prefill_adder){.pools = pools,
+                         .batch = batch,
+                         .new_token_ratio = new_token_ratio,
+                         .rem_tokens = rem_tokens,
+                         .chunked = chunked};
+    for (uint32_t i = 0; i < num_reqs; i++)
+        a->spoken_for += future_pages(a, reqs[i]);
+}
+
+/* Tokens that fit into the pages which this step has not planned yet. */
+static uint64_t tokens_in_room(const prefill_adder *a, const req *r)
+{
+    uint32_t page_size = a->pools->page_size;
+    uint64_t room = room_pages(a->pools);
+    uint64_t pages = room > a->batch->num_pages ? room - a->batch->num_pages : 0;
+    uint32_t partial = r->kv.allocated_len % page_size;
+    return pages * page_size + (partial ? page_size - partial : 0);
+}
+
+/* The length of the next chunk. One that does not reach the end stops at a page border
+ * if it can, so that all of it can be published. */
+static uint32_t chunk_tokens(const prefill_adder *a, const req *r)
+{
+    uint32_t done = r->kv.committed_len;
+    uint32_t left = req_num_fill(r) - done;
+    uint64_t most = tokens_in_room(a, r);
+    if (a->chunked)
+        most = RAD_MIN(most, a->rem_tokens);
+    else if (left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits)
+        return 0; /* whole prompts: an oversized one waits for a step of its own */
+    if (left <= most) return left;
+    if (!a->chunked) return 0;
+
+    uint32_t end = done + (uint32_t)most;
+    end -= end % a->pools->page_size;
+    return end > done ? end - done : (uint32_t)most;
+}
+
+static void add(prefill_adder *a, req *r, uint32_t tokens)
+{
+    schedule_batch_add(a->batch, r, tokens, a->pools->page_size);
+    a->rem_tokens -= RAD_MIN(a->rem_tokens, tokens);
+}
+
+bool prefill_adder_continue(prefill_adder *a, req *r)
+{
+    uint32_t tokens = a->rem_tokens ? chunk_tokens(a, r) : 0;
+    if (tokens) add(a, r, tokens);
+    return tokens > 0;
+}
+
+bool prefill_adder_admit(prefill_adder *a, req *r, bool alone)
+{
+    uint64_t need = future_pages(a, r);
+    if (!alone && a->spoken_for + need > room_pages(a->pools)) return false;
+    uint32_t tokens = a->rem_tokens ? chunk_tokens(a, r) : 0;
+    if (!tokens) return false;
+    add(a, r, tokens);
+    a->spoken_for += need;
+    return true;
+}

@@ -1,0 +1,37 @@
+/* prefill_adder.h - may one more request start now?
+ *
+ * All in pages. What can be had is free + evictable; what is spoken for is what the
+ * running requests will still take: the rest of their prompts for certain, and of the
+ * tokens they may still generate a part (new_token_ratio), since most end before their
+ * limit. Too high a ratio runs few requests at a time; too low a one ends in
+ * retractions, after which the ratio goes up. */
+#ifndef SCHED_PREFILL_ADDER_H
+#define SCHED_PREFILL_ADDER_H
+
+#include "sched/schedule_batch.h"
+
+enum { CLIP_MAX_NEW_TOKENS = 4096 }; /* nobody reserves for more than so many tokens */
+
+typedef struct prefill_adder {
+    const schedule_pools *pools;
+    schedule_batch *batch;
+    double new_token_ratio;
+    uint64_t spoken_for; /* pages that running requests still take, this step's included */
+    uint32_t rem_tokens; /* new prompt tokens that this step may still compute */
+    bool chunked;        /* else a prompt is computed whole */
+} prefill_adder;
+
+/* `reqs` run already (also those that `batch` holds). O(num_reqs). */
+void prefill_adder_init(prefill_adder *a, const schedule_pools *pools, schedule_batch *batch,
+                        req *const *reqs, uint32_t num_reqs, double new_token_ratio,
+                        uint32_t rem_tokens, bool chunked);
+
+/* Adds the next chunk of a running prefill as far as the step and the memory allow.
+ * False when that is no token at all. */
+bool prefill_adder_continue(prefill_adder *a, req *r);
+
+/* Adds a request that has a row, its prefix locked and nothing else. `alone`: nobody
+ * else runs, then only the memory of this step counts. False: no room now. */
+bool prefill_adder_admit(prefill_adder *a, req *r, bool alone);
+
+#endif

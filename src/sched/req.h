@@ -1,0 +1,110 @@
+/* req.h - one generation request as the scheduler sees it.
+ *
+ *     fill_ids   | input ids ........ | output ids .. |
+ *                0                    num_input       num_input + num_output
+ *
+ * The last output id has no K/V yet: it is the input of the next step. A request
+ * that is retracted keeps its outputs and is prefilled again over all fill_ids, so
+ * input and output are one array.
+ *
+ * The caller places the struct. Between scheduler_add and the output whose finish
+ * is not REQ_FINISH_NONE it belongs to the scheduler's thread; only `cancel` may be
+ * touched by others (scheduler_cancel). */
+#ifndef SCHED_REQ_H
+#define SCHED_REQ_H
+
+#include "base/base.h"
+#include "model/sampler.h"
+#include <radish/cache.h>
+#include <stdatomic.h>
+
+typedef enum req_state {
+    REQ_WAITING = 0, /* in the queue, holds nothing */
+    REQ_PREFILL,     /* has a row; part of fill_ids is not computed yet */
+    REQ_DECODE,      /* has a row; one new token a step */
+    REQ_FINISHED
+} req_state;
+
+typedef enum req_finish {
+    REQ_FINISH_NONE = 0,
+    REQ_FINISH_STOP,   /* an end token, or a stop found by the caller */
+    REQ_FINISH_LENGTH, /* max_new_tokens, or the context is full */
+    REQ_FINISH_ABORT,  /* cancelled */
+    REQ_FINISH_ERROR   /* see req.error */
+} req_finish;
+
+typedef struct req_params {
+    const rad_token *ids; /* copied */
+    uint32_t num_ids;
+    uint32_t max_new_tokens; /* UINT32_MAX = as many as the context allows */
+    sampling_params sampling;
+    const rad_token *stop_token_ids; /* copied; end the request also under ignore_eos */
+    uint32_t num_stop_token_ids;
+    bool ignore_eos;       /* the vocabulary's end tokens are ordinary ones */
+    int32_t priority;      /* of what it leaves in the cache */
+    const char *extra_key; /* copied; NULL = none */
+    const char *cache_salt;
+    void *user;
+} req_params;
+
+typedef struct req {
+    rad_env env;
+    void *user;
+
+    rad_token *fill_ids;
+    uint32_t fill_capacity;
+    uint32_t num_input;
+    uint32_t num_output;
+    uint32_t max_new_tokens;
+    sampling_params sampling;
+    rad_token *stop_token_ids;
+    uint32_t num_stop_token_ids;
+    int32_t priority;
+    bool ignore_eos;
+    char *extra_key;
+    char *cache_salt;
+
+    /* The scheduler's. */
+    req_state state;
+    uint64_t arrival;       /* place in the order of scheduler_add */
+    rad_req_kv kv;          /* empty unless PREFILL or DECODE */
+    uint32_t cached_tokens; /* found in the cache when first admitted */
+    bool admitted;          /* at least once: cached_tokens is final */
+    uint32_t num_retractions;
+    uint32_t hold_until;  /* held back until the leader published so many tokens */
+    uint64_t hold_leader; /* arrival of the request that computes our prefix; 0 = none */
+    uint32_t num_holds;   /* leaders so far; bounded, so that nobody waits for ever */
+    uint32_t passed_over; /* admissions of later arrivals while this one waited */
+    uint32_t sort_key;    /* scratch of schedule_policy */
+    atomic_int cancel;    /* req_finish that somebody asks for, or 0 */
+
+    /* Final once finish is not REQ_FINISH_NONE. */
+    req_finish finish;
+    rad_token matched_token; /* the end token, or -1 */
+    rad_error error;         /* for REQ_FINISH_ERROR */
+} req;
+
+/* Copies everything. RAD_E_INVAL for an empty prompt, RAD_E_NOMEM; then *r needs no
+ * fini (but may have it). */
+rad_status req_init(req *r, const rad_env *env, const req_params *params, rad_error *err);
+void req_fini(req *r); /* a zeroed req is fine */
+
+/* Appends an output id; RAD_E_NOMEM when fill_ids cannot grow (nothing changed). */
+rad_status req_append(req *r, rad_token token);
+
+static inline uint32_t req_num_fill(const req *r)
+{
+    return r->num_input + r->num_output;
+}
+
+/* fill_ids[0..num_tokens) under the request's namespace. */
+rad_key req_key(const req *r, uint32_t num_tokens);
+
+/* How many leading fill_ids two requests of one namespace have in common; 0 for
+ * different namespaces. */
+uint32_t req_common_prefix(const req *a, const req *b);
+
+/* Sets finish, matched_token from the newest output id. */
+void req_check_finished(req *r, bool is_end_token);
+
+#endif

@@ -1,0 +1,119 @@
+/* schedule_batch.c - from a plan to what the runner wants.
+ *
+ * Invariant after prepare: for every request, row[0..seq_len) holds a slot for each
+ * position, allocated_len == seq_len, and committed_len is still what it was before:
+ * it advances only when the forward pass has succeeded (promise P3). */
+#include "sched/schedule_batch.h"
+
+#define FOR_EACH_ARRAY(X)                                                                          \
+    X(reqs, max_reqs)                                                                              \
+    X(extend_prefix_lens, max_reqs)                                                                \
+    X(extend_seq_lens, max_reqs)                                                                   \
+    X(extend_start_loc, max_reqs)                                                                  \
+    X(seq_lens, max_reqs)                                                                          \
+    X(req_pool_indices, max_reqs)                                                                  \
+    X(last_loc, max_reqs)                                                                          \
+    X(logits_indices, max_reqs)                                                                    \
+    X(input_ids, max_tokens)                                                                       \
+    X(positions, max_tokens)                                                                       \
+    X(out_cache_loc, max_tokens)
+
+rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
+                               uint32_t max_tokens)
+{
+    *b = (schedule_batch){.max_reqs = max_reqs, .max_tokens = max_tokens};
+    bool ok = true;
+#define ALLOC(array, count)                                                                        \
+    b->array = rad_alloc(env, rad_mul(b->count, sizeof *b->array));                                \
+    ok = ok && b->array;
+    FOR_EACH_ARRAY(ALLOC)
+#undef ALLOC
+    return ok ? RAD_OK : RAD_E_NOMEM;
+}
+
+void schedule_batch_fini(schedule_batch *b, const rad_env *env)
+{
+#define FREE(array, count) rad_free(env, b->array, b->count * sizeof *b->array);
+    FOR_EACH_ARRAY(FREE)
+#undef FREE
+    memset(b, 0, sizeof *b);
+}
+
+void schedule_batch_clear(schedule_batch *b)
+{
+    b->num_reqs = b->num_tokens = b->num_logits = 0;
+    b->num_pages = 0;
+}
+
+void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size)
+{
+    RAD_ASSERT(num_tokens >= 1 && b->num_reqs < b->max_reqs);
+    RAD_ASSERT(num_tokens <= b->max_tokens - b->num_tokens);
+    RAD_ASSERT(r->kv.allocated_len == r->kv.committed_len);
+    RAD_ASSERT(num_tokens <= req_num_fill(r) - r->kv.committed_len);
+
+    uint32_t i = b->num_reqs++;
+    b->reqs[i] = r;
+    b->extend_prefix_lens[i] = r->kv.committed_len;
+    b->extend_seq_lens[i] = num_tokens;
+    b->extend_start_loc[i] = b->num_tokens;
+    b->seq_lens[i] = r->kv.committed_len + num_tokens;
+    b->req_pool_indices[i] = r->kv.row;
+    b->num_tokens += num_tokens;
+    b->num_pages += pages_for(r->kv.allocated_len, num_tokens, page_size);
+    if (b->seq_lens[i] == req_num_fill(r) && r->num_output < r->max_new_tokens)
+        b->logits_indices[b->num_logits++] = b->num_tokens - 1;
+}
+
+bool evict_until_free(const schedule_pools *pools, uint64_t pages)
+{
+    uint64_t available = rad_kv_available_pages(pools->kv_allocator);
+    if (available >= pages) return true;
+    rad_cache_evict(pools->tree_cache, (pages - available) * pools->page_size, NULL);
+    return rad_kv_available_pages(pools->kv_allocator) >= pages;
+}
+
+rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_pools *pools,
+                                             forward_batch *out)
+{
+    for (uint32_t i = 0; i < b->num_reqs; i++) {
+        const rad_slot *row = rad_req_to_token_row(pools->req_to_token_pool, b->reqs[i]->kv.row);
+        uint32_t prefix = b->extend_prefix_lens[i];
+        b->last_loc[i] = prefix ? row[prefix - 1] : -1;
+    }
+    if (!evict_until_free(pools, b->num_pages)) return RAD_FULL;
+    rad_status status = rad_kv_alloc_extend(pools->kv_allocator, b->num_reqs, b->extend_prefix_lens,
+                                            b->seq_lens, b->last_loc, b->out_cache_loc);
+    if (status != RAD_OK) return status;
+
+    for (uint32_t i = 0; i < b->num_reqs; i++) {
+        req *r = b->reqs[i];
+        rad_slot *row = rad_req_to_token_row(pools->req_to_token_pool, r->kv.row);
+        uint32_t prefix = b->extend_prefix_lens[i];
+        uint32_t start = b->extend_start_loc[i];
+        uint32_t count = b->extend_seq_lens[i];
+        memcpy(row + prefix, b->out_cache_loc + start, count * sizeof *row);
+        memcpy(b->input_ids + start, r->fill_ids + prefix, count * sizeof *b->input_ids);
+        for (uint32_t t = 0; t < count; t++)
+            b->positions[start + t] = prefix + t;
+        r->kv.allocated_len = b->seq_lens[i];
+    }
+
+    *out = (forward_batch){
+        .num_reqs = b->num_reqs,
+        .num_tokens = b->num_tokens,
+        .input_ids = b->input_ids,
+        .positions = b->positions,
+        .out_cache_loc = b->out_cache_loc,
+        .req_pool_indices = b->req_pool_indices,
+        .seq_lens = b->seq_lens,
+        .extend_prefix_lens = b->extend_prefix_lens,
+        .extend_seq_lens = b->extend_seq_lens,
+        .extend_start_loc = b->extend_start_loc,
+        .num_logits = b->num_logits,
+        .logits_indices = b->logits_indices,
+        .req_to_token_pool = pools->req_to_token_pool,
+        .token_to_kv_pool = pools->token_to_kv_pool,
+    };
+    return RAD_OK;
+}

@@ -1,0 +1,68 @@
+/* schedule_batch.h - the requests of one step and their flat arrays.
+ *
+ * A step is planned first (schedule_batch_add: who computes how many tokens) and
+ * then made real in one go (schedule_batch_prepare_for_extend): evict if short, take
+ * the slots, write them into the rows, lay the arrays out for the runner. A decoding
+ * request is an extend by one token, so there is one path. */
+#ifndef SCHED_SCHEDULE_BATCH_H
+#define SCHED_SCHEDULE_BATCH_H
+
+#include "attn/forward_batch.h"
+#include "sched/req.h"
+
+/* What a batch is made of; not owned. */
+typedef struct schedule_pools {
+    rad_cache *tree_cache;
+    rad_kv_allocator *kv_allocator;
+    rad_req_to_token_pool *req_to_token_pool;
+    rad_token_to_kv_pool *token_to_kv_pool;
+    uint32_t page_size;
+} schedule_pools;
+
+typedef struct schedule_batch {
+    uint32_t max_reqs;
+    uint32_t max_tokens;
+    uint32_t num_reqs;
+    uint32_t num_tokens;
+    uint64_t num_pages; /* that the step will take */
+    uint32_t num_logits;
+
+    req **reqs;                   /* [max_reqs] */
+    uint32_t *extend_prefix_lens; /* [max_reqs], and so on as in forward_batch */
+    uint32_t *extend_seq_lens;
+    uint32_t *extend_start_loc;
+    uint32_t *seq_lens;
+    rad_row *req_pool_indices;
+    rad_slot *last_loc;
+    uint32_t *logits_indices;
+    rad_token *input_ids; /* [max_tokens] */
+    uint32_t *positions;
+    rad_slot *out_cache_loc;
+} schedule_batch;
+
+rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
+                               uint32_t max_tokens);
+void schedule_batch_fini(schedule_batch *b, const rad_env *env);
+void schedule_batch_clear(schedule_batch *b);
+
+/* Pages that a request with `allocated` positions takes for `num_tokens` more. */
+static inline uint64_t pages_for(uint32_t allocated, uint64_t num_tokens, uint32_t page_size)
+{
+    uint64_t ceil_before = ((uint64_t)allocated + page_size - 1) / page_size;
+    return (allocated + num_tokens + page_size - 1) / page_size - ceil_before;
+}
+
+/* Plans `num_tokens` (>= 1) more of a request's fill_ids into the step. A request that
+ * reaches the end of its fill_ids and still wants tokens gets a row of logits. */
+void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size);
+
+/* Frees cached tokens until `pages` pages are free; false when that many cannot be. */
+bool evict_until_free(const schedule_pools *pools, uint64_t pages);
+
+/* Takes the slots and fills the arrays. RAD_FULL: not enough pages even after evicting
+ * (the plan was made from free + evictable, so this is a broken promise of the cache);
+ * no slot changed hands. */
+rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_pools *pools,
+                                             forward_batch *out);
+
+#endif

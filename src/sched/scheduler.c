@@ -1,0 +1,249 @@
+/* scheduler.c - the step, and the scheduler's life.
+ *
+ * Everything that a step needs is allocated in create; the steady state touches the
+ * heap only where a request's own ids grow.
+ *
+ * Invariant between two steps: every request is in `waiting` and holds nothing, or in
+ * `running` with a row, a lock and allocated_len == committed_len. */
+#include "sched/scheduler_impl.h"
+
+/* ---- the step ---- */
+
+/* Both queues, but only when somebody asked. */
+static bool release_cancelled(scheduler *s)
+{
+    if (!atomic_exchange(&s->cancels, false)) return false;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->num_waiting; i++) {
+        req *r = s->waiting[i];
+        int why = atomic_load(&r->cancel);
+        if (why)
+            finish_req(s, r, (req_finish)why, -1, true);
+        else
+            s->waiting[kept++] = r;
+    }
+    s->num_waiting = kept;
+    for (uint32_t i = s->num_running; i-- > 0;) {
+        int why = atomic_load(&s->running[i]->cancel);
+        if (why) finish_req(s, s->running[i], (req_finish)why, -1, true);
+    }
+    return true;
+}
+
+static void run_batch(scheduler *s)
+{
+    rad_error err = {0};
+    const float *logits = NULL;
+    rad_status status = schedule_batch_prepare_for_extend(&s->batch, &s->pools, &s->forward);
+    if (status != RAD_OK) {
+        s->stats.kv_errors++;
+        rad_fail(&err, RAD_E_STATE, "scheduler: %llu pages were promised and could not be had (%s)",
+                 (unsigned long long)s->batch.num_pages, rad_status_name(status));
+        rad_log(&s->env, RAD_LOG_ERROR, "%s", err.text);
+        fail_batch(s, &err);
+        return;
+    }
+
+    uint64_t start = s->env.now_ns(s->env.user);
+    status = runner_forward(s->params.runner, &s->forward, &logits, &err);
+    s->stats.forward_ns += s->env.now_ns(s->env.user) - start;
+    s->stats.forward_steps++;
+    if (status != RAD_OK) {
+        err.status = status;
+        rad_log(&s->env, RAD_LOG_ERROR, "scheduler: a step of %u requests failed: %s",
+                s->batch.num_reqs, err.text);
+        fail_batch(s, &err);
+        return;
+    }
+    process_batch_result(s, logits);
+}
+
+bool scheduler_step(scheduler *s)
+{
+    uint64_t start = s->env.now_ns(s->env.user);
+    uint64_t forward_ns = s->stats.forward_ns;
+
+    rad_cache_poll(s->pools.tree_cache); /* finished transfers become visible */
+    bool busy = release_cancelled(s);
+    if (get_next_batch_to_run(s)) {
+        run_batch(s);
+        busy = true;
+    }
+    if (s->num_outputs) busy = true;
+    flush_outputs(s);
+
+    uint64_t step_ns = s->env.now_ns(s->env.user) - start;
+    if (busy) s->stats.schedule_ns += step_ns - (s->stats.forward_ns - forward_ns);
+    return busy;
+}
+
+/* ---- requests come and go ---- */
+
+rad_status scheduler_add(scheduler *s, req *r, rad_error *err)
+{
+    uint32_t vocab_size = s->params.runner->info.vocab_size;
+    if (r->num_input > s->context_length)
+        return rad_fail(err, RAD_E_LIMIT, "the prompt has %u tokens, the context is %u tokens long",
+                        r->num_input, s->context_length);
+    for (uint32_t i = 0; i < r->num_input; i++)
+        if (r->fill_ids[i] < 0 || (uint32_t)r->fill_ids[i] >= vocab_size)
+            return rad_fail(err, RAD_E_INVAL, "token id %d at %u is not in the vocabulary of %u",
+                            r->fill_ids[i], i, vocab_size);
+    if (s->num_waiting >= s->params.max_queued_requests)
+        return rad_fail(err, RAD_FULL, "%u requests are waiting", s->num_waiting);
+
+    r->max_new_tokens = RAD_MIN(r->max_new_tokens, s->context_length - r->num_input);
+    r->state = REQ_WAITING;
+    r->arrival = ++s->num_arrivals;
+    s->waiting[s->num_waiting++] = r;
+    if (atomic_load(&r->cancel)) atomic_store(&s->cancels, true);
+    return RAD_OK;
+}
+
+void scheduler_cancel(scheduler *s, req *r, req_finish why)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&r->cancel, &none, (int)why);
+    atomic_store(&s->cancels, true);
+}
+
+bool scheduler_is_idle(const scheduler *s)
+{
+    return s->num_waiting == 0 && s->num_running == 0;
+}
+
+bool scheduler_has_cancels(const scheduler *s)
+{
+    return atomic_load(&s->cancels);
+}
+
+uint32_t scheduler_context_length(const scheduler *s)
+{
+    return s->context_length;
+}
+
+/* ---- create and destroy ---- */
+
+static rad_status check_params(const scheduler_params *p, rad_error *err)
+{
+    if (!p->runner || !p->on_output || !p->max_running_requests || !p->max_queued_requests)
+        return rad_fail(err, RAD_E_INVAL,
+                        "scheduler: runner, on_output, max_running_requests and "
+                        "max_queued_requests are needed");
+    uint64_t pages = p->max_total_tokens / RAD_MAX(p->page_size, 1u);
+    if (pages < 1)
+        return rad_fail(err, RAD_E_INVAL,
+                        "max_total_tokens %llu is less than one page of %u tokens",
+                        (unsigned long long)p->max_total_tokens, RAD_MAX(p->page_size, 1u));
+    if ((pages + 1) * RAD_MAX(p->page_size, 1u) > INT32_MAX)
+        return rad_fail(err, RAD_E_INVAL, "max_total_tokens %llu is more than 2^31 slots",
+                        (unsigned long long)p->max_total_tokens);
+    if (p->max_running_requests > 1u << 20 || p->max_queued_requests > 1u << 24)
+        return rad_fail(err, RAD_E_INVAL, "too many requests at one time: %u running, %u queued",
+                        p->max_running_requests, p->max_queued_requests);
+    if (p->chunked_prefill_size > 1u << 24)
+        return rad_fail(err, RAD_E_INVAL, "chunked_prefill_size %u is too large",
+                        p->chunked_prefill_size);
+    return RAD_OK;
+}
+
+static rad_status create_pools(scheduler *s, rad_error *err)
+{
+    const scheduler_params *p = &s->params;
+    const runner_info *model = &p->runner->info;
+    uint32_t page_size = s->pools.page_size;
+
+    rad_req_to_token_pool_params rows = {.struct_size = sizeof rows,
+                                         .num_rows = p->max_running_requests,
+                                         .row_tokens = s->context_length};
+    rad_kv_allocator_params pages = {
+        .struct_size = sizeof pages, .num_pages = s->max_total_pages, .page_size = page_size};
+    rad_token_to_kv_pool_params numbers = {.struct_size = sizeof numbers,
+                                           .num_pages = s->max_total_pages,
+                                           .page_size = page_size,
+                                           .num_layers = model->num_layers,
+                                           .num_kv_heads = model->num_kv_heads,
+                                           .head_dim = model->head_dim,
+                                           .v_head_dim = model->v_head_dim,
+                                           .dtype = model->kv_dtype};
+    rad_status status =
+        rad_req_to_token_pool_create(&s->env, &rows, &s->pools.req_to_token_pool, err);
+    if (status == RAD_OK)
+        status = rad_kv_allocator_create(&s->env, &pages, &s->pools.kv_allocator, err);
+    if (status == RAD_OK)
+        status = rad_token_to_kv_pool_create(&s->env, &numbers, &s->pools.token_to_kv_pool, err);
+    if (status != RAD_OK) return status;
+
+    rad_cache_params tree = {.struct_size = sizeof tree,
+                             .kind = p->cache_kind,
+                             .page_size = page_size,
+                             .kv_allocator = s->pools.kv_allocator,
+                             .req_to_token_pool = s->pools.req_to_token_pool};
+    return rad_cache_create(&s->env, &tree, &s->pools.tree_cache, err);
+}
+
+static rad_status create_queues(scheduler *s, rad_error *err)
+{
+    const scheduler_params *p = &s->params;
+    uint32_t max_tokens = scheduler_max_batch_tokens(p, s->context_length);
+    /* Retracted requests return to a queue that may be full by then. */
+    s->max_waiting = p->max_queued_requests + p->max_running_requests;
+    s->waiting = rad_alloc(&s->env, rad_mul(s->max_waiting, sizeof *s->waiting));
+    s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
+    s->prefills = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->prefills));
+    s->sample_scratch = rad_alloc(&s->env, rad_mul(p->runner->info.vocab_size, 8));
+    rad_status status =
+        schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens);
+    if (status != RAD_OK || !s->waiting || !s->running || !s->prefills || !s->sample_scratch)
+        return rad_fail(err, RAD_E_NOMEM,
+                        "scheduler: no memory for %u running and %u waiting requests",
+                        p->max_running_requests, p->max_queued_requests);
+    return RAD_OK;
+}
+
+rad_status scheduler_create(const rad_env *env, const scheduler_params *params, scheduler **out,
+                            rad_error *err)
+{
+    *out = NULL;
+    rad_status status = check_params(params, err);
+    if (status != RAD_OK) return status;
+    rad_env full = rad_env_or_default(env);
+    scheduler *s = rad_alloc(&full, sizeof *s);
+    if (!s) return rad_fail(err, RAD_E_NOMEM, "scheduler: no memory");
+
+    s->env = full;
+    s->params = *params;
+    s->pools.page_size = RAD_MAX(params->page_size, 1u);
+    s->max_total_pages = (uint32_t)(params->max_total_tokens / s->pools.page_size);
+    s->stats.max_total_tokens = (uint64_t)s->max_total_pages * s->pools.page_size;
+    uint32_t context = params->runner->info.context_length;
+    if (params->context_length) context = params->context_length;
+    s->context_length = (uint32_t)RAD_MIN((uint64_t)context, s->stats.max_total_tokens);
+
+    status = create_pools(s, err);
+    if (status == RAD_OK) status = create_queues(s, err);
+    if (status != RAD_OK) {
+        scheduler_destroy(s);
+        return status;
+    }
+    *out = s;
+    return RAD_OK;
+}
+
+void scheduler_destroy(scheduler *s)
+{
+    if (!s) return;
+    for (uint32_t i = 0; i < s->num_running; i++)
+        req_release_kv(s, s->running[i], false);
+    rad_cache_destroy(s->pools.tree_cache);
+    rad_token_to_kv_pool_destroy(s->pools.token_to_kv_pool);
+    rad_kv_allocator_destroy(s->pools.kv_allocator);
+    rad_req_to_token_pool_destroy(s->pools.req_to_token_pool);
+    schedule_batch_fini(&s->batch, &s->env);
+    rad_free(&s->env, s->waiting, s->max_waiting * sizeof *s->waiting);
+    rad_free(&s->env, s->running, s->params.max_running_requests * sizeof *s->running);
+    rad_free(&s->env, s->prefills, s->params.max_running_requests * sizeof *s->prefills);
+    rad_free(&s->env, s->sample_scratch, (size_t)s->params.runner->info.vocab_size * 8);
+    rad_env env = s->env;
+    rad_free(&env, s, sizeof *s);
+}

@@ -1,0 +1,120 @@
+/* scheduler.h - one step after another: which requests compute what, in which slots.
+ *
+ * The scheduler owns the tree, the pools and the batch; one thread owns the scheduler
+ * and calls everything here but scheduler_cancel. There are no threads inside: a test
+ * calls scheduler_step with a runner_fake, the engine calls it in a loop.
+ *
+ *     scheduler_add -> waiting -> (matched, admitted) PREFILL -> DECODE -> on_output
+ *                        ^                                |
+ *                        +------------- retracted --------+
+ *
+ * Kept at every moment (DESIGN.md section 2):
+ *   P2  free + cached + held by requests == all            scheduler_check
+ *   P3  committed_len grows only after the forward pass that wrote the K/V succeeded
+ * and: a finished request is in the tree, and its slots are given back, before its last
+ * output is handed out. */
+#ifndef SCHED_SCHEDULER_H
+#define SCHED_SCHEDULER_H
+
+#include "model/runner.h"
+#include "sched/req.h"
+#include "sched/schedule_policy.h"
+
+typedef struct scheduler scheduler;
+
+/* What a step did to one request. */
+typedef struct req_output {
+    req *req;        /* when finish is not NONE it is the receiver's again */
+    rad_token token; /* the new output id, or -1 for none */
+    uint32_t completion_tokens;
+    uint32_t cached_tokens;
+    req_finish finish;
+} req_output;
+
+typedef struct scheduler_params {
+    runner *runner;                /* not owned */
+    uint32_t cache_kind;           /* rad_cache_kind */
+    uint32_t page_size;            /* 0 means 1 */
+    uint64_t max_total_tokens;     /* of the KV pool; rounded down to whole pages */
+    uint32_t max_running_requests; /* rows */
+    uint32_t max_queued_requests;
+    uint32_t chunked_prefill_size; /* prompt tokens a step; 0 = never chunk */
+    uint32_t context_length;       /* 0 = the runner's */
+    schedule_policy policy;
+    uint32_t test_retract_every; /* test hook: retract at every n-th decode step */
+
+    bool (*is_end_token)(void *user, rad_token token); /* NULL: no token is one */
+    /* The outputs of a step, at its end; also those of cancelled requests. */
+    void (*on_output)(void *user, const req_output *outputs, uint32_t count);
+    void (*on_admit)(void *user, req *r); /* left the queue for the first time; may be NULL */
+    void *user;
+} scheduler_params;
+
+/* New tokens that a batch can have at most: what the runner must be made for. A step
+ * computes chunked_prefill_size prompt tokens beside one token of each decoding request. */
+uint32_t scheduler_max_batch_tokens(const scheduler_params *params, uint32_t context_length);
+
+/* RAD_E_INVAL in words for params that cannot work, RAD_E_NOMEM with the bytes wanted. */
+rad_status scheduler_create(const rad_env *env, const scheduler_params *params, scheduler **out,
+                            rad_error *err);
+
+/* Requests that are left are released and forgotten without an output: they stay the
+ * caller's. NULL is fine. */
+void scheduler_destroy(scheduler *s);
+
+/* Queues a request. RAD_FULL: the queue is full. RAD_E_INVAL, RAD_E_LIMIT in words: an id
+ * outside the vocabulary, a prompt longer than the context in force (which is at most the
+ * KV pool, so that whatever is accepted fits once it is alone). Then the request stays the
+ * caller's. max_new_tokens is cut to what the context leaves. */
+rad_status scheduler_add(scheduler *s, req *r, rad_error *err);
+
+/* Asks for the end of a request; `why` is REQ_FINISH_ABORT or REQ_FINISH_STOP. Any thread,
+ * as long as the request's last output has not been taken. The first ask counts. The
+ * output follows at the next step unless the request ends by itself in the running one. */
+void scheduler_cancel(scheduler *s, req *r, req_finish why);
+
+/* One step. False: there was nothing to do. */
+bool scheduler_step(scheduler *s);
+
+bool scheduler_is_idle(const scheduler *s); /* nothing waits or runs */
+bool scheduler_has_cancels(const scheduler *s);
+
+uint32_t scheduler_context_length(const scheduler *s); /* in force */
+
+typedef struct scheduler_stats {
+    uint64_t num_finished; /* STOP and LENGTH */
+    uint64_t num_aborted;
+    uint64_t num_failed;
+    uint64_t prompt_tokens; /* of admitted requests, without retractions */
+    uint64_t cached_tokens;
+    uint64_t prefill_tokens; /* computed */
+    uint64_t generated_tokens;
+    uint64_t num_retractions;
+    uint64_t num_held_back;
+    uint64_t evicted_tokens;
+    uint64_t forward_steps;
+    uint64_t forward_ns;
+    uint64_t schedule_ns;
+    uint64_t kv_errors; /* calls of the cache that should not fail and did */
+    uint32_t num_running;
+    uint32_t num_waiting;
+    uint64_t max_total_tokens;
+    uint64_t available_tokens;
+    uint64_t evictable_tokens;
+    uint64_t protected_tokens;
+    uint64_t held_tokens; /* all - available - evictable - protected */
+} scheduler_stats;
+void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);
+
+/* P2 and every structure's own check, over all live requests. RAD_E_CORRUPT in words.
+ * O(all slots). */
+rad_status scheduler_check(const scheduler *s, rad_error *err);
+
+/* Empties the cache. RAD_AGAIN unless idle. */
+rad_status scheduler_flush_cache(scheduler *s);
+
+/* Test hook: exchanges the K/V of two cached pages, see engine_test_swap_pages. */
+rad_status scheduler_swap_pages(scheduler *s, const rad_key *a, uint32_t pos_a, const rad_key *b,
+                                uint32_t pos_b);
+
+#endif

@@ -1,0 +1,63 @@
+/* scheduler_impl.h - the scheduler's struct and what its files share. */
+#ifndef SCHED_SCHEDULER_IMPL_H
+#define SCHED_SCHEDULER_IMPL_H
+
+#include "sched/schedule_batch.h"
+#include "sched/scheduler.h"
+
+enum { SCHEDULER_OUTPUTS = 256 }; /* handed out in lots of at most so many */
+
+struct scheduler {
+    rad_env env;
+    scheduler_params params;
+    schedule_pools pools; /* owned */
+    uint32_t context_length;
+    uint32_t max_total_pages;
+
+    req **waiting;  /* in the policy's order */
+    req **running;  /* oldest admission first */
+    req **prefills; /* scratch of admission: the running ones in REQ_PREFILL */
+    uint32_t num_waiting, max_waiting;
+    uint32_t num_running;
+    uint32_t num_prefills;
+    uint64_t num_arrivals;
+    atomic_bool cancels; /* somebody cancelled something */
+
+    schedule_batch batch;
+    forward_batch forward;
+    void *sample_scratch; /* vocab_size entries of 8 bytes */
+
+    double new_token_ratio;
+    uint64_t decode_steps;
+
+    req_output outputs[SCHEDULER_OUTPUTS];
+    uint32_t num_outputs;
+    scheduler_stats stats;
+};
+
+/* ---- get_next_batch.c ---- */
+
+/* Plans the next step into s->batch; false when there is nothing to compute. */
+bool get_next_batch_to_run(scheduler *s);
+
+/* ---- batch_result.c ---- */
+
+/* The forward pass succeeded: commit, sample, publish, finish. */
+void process_batch_result(scheduler *s, const float *logits);
+
+/* It failed: every request of the batch ends with the error. */
+void fail_batch(scheduler *s, const rad_error *error);
+
+/* The one exit: gives pages, lock and row of a request back, publishing what is
+ * computed when is_insert. Nothing happens to one that holds nothing. */
+void req_release_kv(scheduler *s, req *r, bool is_insert);
+
+/* Ends a request for good: release, take it from `running`, output. `token` as in
+ * req_output. */
+void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool is_insert);
+
+void emit_output(scheduler *s, req *r, rad_token token);
+void flush_outputs(scheduler *s);
+void remove_running(scheduler *s, req *r);
+
+#endif

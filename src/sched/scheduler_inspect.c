@@ -1,0 +1,95 @@
+/* scheduler_inspect.c - looking inside between two steps: figures, promise P2, flush,
+ * and the hook that damages the cache so that tests can see that damage shows. */
+#include "sched/scheduler_impl.h"
+
+void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
+{
+    rad_cache_stats cache = {0};
+    rad_cache_get_stats(s->pools.tree_cache, &cache);
+    *stats = s->stats;
+    stats->evicted_tokens = cache.evicted_tokens;
+    stats->num_running = s->num_running;
+    stats->num_waiting = s->num_waiting;
+    stats->available_tokens = rad_kv_available_size(s->pools.kv_allocator);
+    stats->evictable_tokens = rad_cache_evictable_size(s->pools.tree_cache);
+    stats->protected_tokens = rad_cache_protected_size(s->pools.tree_cache);
+    stats->held_tokens = stats->max_total_tokens - stats->available_tokens -
+                         stats->evictable_tokens - stats->protected_tokens;
+}
+
+rad_status scheduler_check(const scheduler *s, rad_error *err)
+{
+    const schedule_pools *pools = &s->pools;
+    rad_status status = rad_kv_check(pools->kv_allocator, err);
+    if (status == RAD_OK) status = rad_req_to_token_check(pools->req_to_token_pool, err);
+    if (status == RAD_OK) status = rad_cache_check(pools->tree_cache, err);
+    if (status != RAD_OK) return status;
+
+    for (uint32_t i = 0; i < s->num_waiting; i++)
+        if (s->waiting[i]->kv.row)
+            return rad_fail(err, RAD_E_CORRUPT, "a waiting request holds row %u",
+                            s->waiting[i]->kv.row);
+    for (uint32_t i = 0; i < s->num_running; i++) {
+        const rad_req_kv *kv = &s->running[i]->kv;
+        if (!kv->row || kv->protected_len > kv->committed_len ||
+            kv->committed_len != kv->allocated_len)
+            return rad_fail(err, RAD_E_CORRUPT,
+                            "row %u between steps: protected %u, committed %u, allocated %u",
+                            kv->row, kv->protected_len, kv->committed_len, kv->allocated_len);
+    }
+    uint32_t rows = rad_req_to_token_num_rows(pools->req_to_token_pool) -
+                    rad_req_to_token_available(pools->req_to_token_pool);
+    if (rows != s->num_running)
+        return rad_fail(err, RAD_E_CORRUPT, "%u rows are taken by %u running requests", rows,
+                        s->num_running);
+
+    size_t bytes = (s->num_running + 1) * sizeof(rad_req_kv *);
+    const rad_req_kv **kvs = rad_alloc(&s->env, bytes);
+    if (!kvs) return rad_fail(err, RAD_E_NOMEM, "no memory for the ownership check");
+    for (uint32_t i = 0; i < s->num_running; i++)
+        kvs[i] = &s->running[i]->kv;
+    status = rad_cache_check_ownership(pools->tree_cache, kvs, s->num_running, err);
+    rad_free(&s->env, kvs, bytes);
+    return status;
+}
+
+rad_status scheduler_flush_cache(scheduler *s)
+{
+    if (!scheduler_is_idle(s)) return RAD_AGAIN;
+    return rad_cache_reset(s->pools.tree_cache);
+}
+
+/* The page under a position of a cached key. */
+static rad_status find_page(scheduler *s, const rad_key *key, uint32_t pos, rad_page *page)
+{
+    if (pos >= key->num_tokens) return RAD_NONE;
+    size_t bytes = key->num_tokens * sizeof(rad_slot);
+    rad_slot *slots = rad_alloc(&s->env, bytes);
+    if (!slots) return RAD_E_NOMEM;
+    rad_match match = {0};
+    rad_status status = rad_cache_match_prefix(s->pools.tree_cache, key, slots, &match);
+    if (status == RAD_OK && pos >= match.prefix_tokens) status = RAD_NONE;
+    if (status == RAD_OK) *page = slots[pos] / (rad_slot)s->pools.page_size;
+    rad_free(&s->env, slots, bytes);
+    return status;
+}
+
+rad_status scheduler_swap_pages(scheduler *s, const rad_key *a, uint32_t pos_a, const rad_key *b,
+                                uint32_t pos_b)
+{
+    rad_page page_a, page_b;
+    rad_status status = find_page(s, a, pos_a, &page_a);
+    if (status == RAD_OK) status = find_page(s, b, pos_b, &page_b);
+    if (status != RAD_OK) return status;
+
+    rad_token_to_kv_pool *pool = s->pools.token_to_kv_pool;
+    size_t bytes = s->pools.page_size * rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool));
+    char *both = rad_alloc(&s->env, 2 * bytes);
+    if (!both) return RAD_E_NOMEM;
+    status = rad_kv_pool_get_page(pool, page_a, both, bytes);
+    if (status == RAD_OK) status = rad_kv_pool_get_page(pool, page_b, both + bytes, bytes);
+    if (status == RAD_OK) status = rad_kv_pool_set_page(pool, page_b, both, bytes);
+    if (status == RAD_OK) status = rad_kv_pool_set_page(pool, page_a, both + bytes, bytes);
+    rad_free(&s->env, both, 2 * bytes);
+    return status;
+}

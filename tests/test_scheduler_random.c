@@ -1,0 +1,170 @@
+/* test_scheduler_random.c - many requests with shared prefixes, many at once, through
+ * pools that are too small for them: whatever is evicted, chunked, retracted or aborted
+ * on the way, every answer is the oracle's, and the same as without a tree one at a
+ * time (promise P1); after each step every slot has one owner (P2). */
+#include "scheduler_rig.h"
+
+enum { NUM_REQS = 160, NUM_DOCS = 5, DOC_TOKENS = 120, MOST_PROMPT = 160, MOST_NEW = 24 };
+
+typedef struct job {
+    rad_token ids[MOST_PROMPT + MOST_NEW];
+    uint32_t num_ids;
+    uint32_t max_new;
+    bool aborted;
+    sampling_params sampling;
+    const char *salt;
+    rig_req *q;
+    rad_token plain[MOST_NEW]; /* the answer without a tree, one at a time */
+    uint32_t num_plain;
+} job;
+
+static uint32_t below(uint64_t *rng, uint32_t n)
+{
+    return (uint32_t)(test_random(rng) % n);
+}
+
+/* A piece of a document (sometimes of two), then some ids of its own. */
+static void make_job(job *j, rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t *rng)
+{
+    memset(j, 0, sizeof *j);
+    uint32_t shared = below(rng, DOC_TOKENS + 1);
+    memcpy(j->ids, docs[below(rng, NUM_DOCS)], shared * sizeof *j->ids);
+    uint32_t own = 1 + below(rng, 30);
+    for (uint32_t i = 0; i < own; i++)
+        j->ids[shared + i] = (rad_token)below(rng, RIG_VOCAB);
+    j->num_ids = shared + own;
+    j->max_new = below(rng, 8) ? 1 + below(rng, MOST_NEW) : 0;
+    j->aborted = below(rng, 10) == 0;
+    j->salt = below(rng, 6) ? NULL : below(rng, 2) ? "tenant a" : "tenant b";
+    j->sampling = (sampling_params){.top_p = 1};
+    if (below(rng, 4) == 0)
+        j->sampling = (sampling_params){
+            .temperature = 1, .top_p = 0.95f, .top_k = 50, .seed = test_random(rng)};
+}
+
+static void start_job(rig *g, job *j)
+{
+    j->q = malloc(sizeof *j->q);
+    memset(j->q, 0, sizeof *j->q);
+    req_params p = {.ids = j->ids,
+                    .num_ids = j->num_ids,
+                    .max_new_tokens = j->max_new,
+                    .sampling = j->sampling,
+                    .cache_salt = j->salt,
+                    .user = j->q};
+    CHECK_OK(req_init(&j->q->r, NULL, &p, NULL));
+    CHECK_OK(scheduler_add(g->s, &j->q->r, NULL));
+}
+
+static void run_plain(job *jobs, uint32_t n)
+{
+    rig g;
+    scheduler_params params = rig_params(1024, 1, 0);
+    params.cache_kind = RAD_CACHE_CHUNK;
+    params.max_running_requests = 1;
+    rig_start(&g, params);
+    for (uint32_t i = 0; i < n; i++) {
+        start_job(&g, &jobs[i]);
+        rig_run(&g);
+        CHECK(jobs[i].q->finish == REQ_FINISH_LENGTH && jobs[i].q->num_out == jobs[i].max_new);
+        if (jobs[i].sampling.temperature == 0) rig_check_answer(jobs[i].q);
+        memcpy(jobs[i].plain, jobs[i].q->out, sizeof jobs[i].plain);
+        jobs[i].num_plain = jobs[i].q->num_out;
+        rig_drop(jobs[i].q);
+    }
+    rig_stop(&g);
+}
+
+static uint64_t run_shared(job *jobs, uint32_t n, scheduler_params params, uint64_t *rng)
+{
+    rig g;
+    rig_start(&g, params);
+    uint32_t added = 0;
+    while (added < n || !scheduler_is_idle(g.s)) {
+        uint32_t burst = below(rng, 8) ? below(rng, 4) : 12;
+        for (uint32_t k = burst; k > 0 && added < n; k--)
+            start_job(&g, &jobs[added++]);
+        rig_step(&g);
+        job *j = &jobs[below(rng, added ? added : 1)];
+        if (added && j->aborted && !j->q->finish && below(rng, 3) == 0)
+            scheduler_cancel(g.s, &j->q->r, REQ_FINISH_ABORT);
+        CHECK(g.steps < 200000);
+    }
+    scheduler_stats st;
+    scheduler_get_stats(g.s, &st);
+    for (uint32_t i = 0; i < n; i++) {
+        job *j = &jobs[i];
+        bool cut = j->q->finish == REQ_FINISH_ABORT;
+        CHECK(cut ? j->aborted : j->q->finish == REQ_FINISH_LENGTH);
+        CHECK(cut ? j->q->num_out <= j->num_plain : j->q->num_out == j->num_plain);
+        CHECKF(memcmp(j->q->out, j->plain, j->q->num_out * sizeof(rad_token)) == 0,
+               "request %u differs from its answer without a tree\n", i);
+        rig_drop(j->q);
+    }
+    print_message("  page %2u chunk %3u pool %4llu rows %u: %llu steps, %llu of %llu prompt tokens "
+                  "cached, %llu evicted, %llu retracted, %llu held back\n",
+                  params.page_size, params.chunked_prefill_size,
+                  (unsigned long long)params.max_total_tokens, params.max_running_requests,
+                  (unsigned long long)g.steps, (unsigned long long)st.cached_tokens,
+                  (unsigned long long)st.prompt_tokens, (unsigned long long)st.evicted_tokens,
+                  (unsigned long long)st.num_retractions, (unsigned long long)st.num_held_back);
+    CHECK(st.num_aborted + st.num_finished == n);
+    rig_stop(&g);
+    return st.num_retractions;
+}
+
+TEST(every_answer_is_the_same_whatever_happened_on_the_way)
+{
+    uint64_t seed = test_seed(), rng = seed;
+    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
+    static job jobs[NUM_REQS];
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    uint64_t rounds = test_scale(8, 80);
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (uint32_t d = 0; d < NUM_DOCS; d++) /* documents share beginnings as well */
+            for (uint32_t i = 0; i < DOC_TOKENS; i++)
+                docs[d][i] = d && i < 20 * d ? docs[d - 1][i] : (rad_token)below(&rng, RIG_VOCAB);
+        for (uint32_t i = 0; i < NUM_REQS; i++)
+            make_job(&jobs[i], docs, &rng);
+        run_plain(jobs, NUM_REQS);
+
+        static const uint32_t chunks[] = {0, 7, 16, 33, 100};
+        uint32_t page_size = round % 2 ? 16 : 1;
+        scheduler_params params =
+            rig_params(192 + below(&rng, 600), page_size, chunks[below(&rng, 5)]);
+        params.max_running_requests = 2 + below(&rng, 12);
+        params.max_queued_requests = NUM_REQS;
+        params.policy = below(&rng, 2) ? SCHEDULE_LPM : SCHEDULE_FCFS;
+        params.test_retract_every = below(&rng, 2) ? 0 : 3 + below(&rng, 10);
+        params.cache_kind = round % 8 == 7 ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX;
+        run_shared(jobs, NUM_REQS, params, &rng);
+    }
+}
+
+/* Conversations: each turn's prompt is the whole history, and every turn after the first
+ * finds it, as long as the pool can keep it. */
+TEST(each_turn_finds_the_one_before)
+{
+    for (uint32_t page = 1; page <= 16; page += 15) {
+        rig g;
+        uint64_t rng = 99;
+        rig_start(&g, rig_params(4096, page, 64));
+        rad_token ids[800];
+        uint32_t n = 0;
+        for (int turn = 0; turn < 12; turn++) {
+            uint32_t before = n;
+            for (int i = 0; i < 20; i++)
+                ids[n++] = (rad_token)below(&rng, RIG_VOCAB);
+            rig_req *q = rig_add(&g, ids, n, 30);
+            rig_run(&g);
+            uint32_t want = before ? before - 1 : 0; /* the last id had no K/V yet */
+            CHECK(q->cached_tokens == want / page * page);
+            memcpy(ids + n, q->out, 30 * sizeof *ids);
+            n += 30;
+            rig_expect(q, 30);
+        }
+        rig_stop(&g);
+    }
+}
+
+TEST_MAIN()
