@@ -1,0 +1,133 @@
+/* detokenizer_manager.c - the thread that turns ids into events.
+ *
+ * Text goes out as whole characters, and never a part of a stop string: what may be the
+ * beginning of one stays in `pending` until it is decided.
+ *
+ *     pending   | text that can go | <|im_    |
+ *                                  ^ stop_matcher_held bytes wait
+ *
+ * The scheduler is a few tokens ahead when a stop string is found here. It is told to
+ * stop, and whatever it sampled after the match is dropped: so the answer is the same
+ * however fast either thread was. The last event waits for the scheduler's own last word
+ * in any case, since only then is the request in the tree. */
+#include "engine/engine_impl.h"
+
+/* Appends what the token adds to `pending`, and looks for a stop string in it. */
+static rad_status take_text(engine_job *job, rad_token token, bool at_end)
+{
+    size_t before = job->pending.len;
+    rad_status status = RAD_OK;
+    if (token >= 0) status = detokenizer_push(&job->detok, token, &job->pending);
+    if (status == RAD_OK && at_end) status = detokenizer_finish(&job->detok, &job->pending);
+    if (status != RAD_OK || job->pending.len == before) return status;
+
+    size_t end;
+    const stop_string *stop =
+        stop_matcher_feed(&job->stops, job->pending.data + before, job->pending.len - before, &end);
+    if (!stop) return RAD_OK;
+    job->stopped = true;
+    job->matched_stop = stop->text;
+    job->pending.len = before + end - (job->no_stop_trim ? 0 : stop->len);
+    return RAD_OK;
+}
+
+/* A token that ended the request is counted, but its text is not part of the answer. */
+static bool is_trimmed(const engine_job *job, const detok_message *m)
+{
+    return m->finish == REQ_FINISH_STOP && m->token == job->r.matched_token && !job->no_stop_trim;
+}
+
+/* True when the message's token belongs to the answer. */
+static bool take_token(engine *e, engine_job *job, const detok_message *m)
+{
+    if (job->stopped || job->failed) return false;
+    rad_token text_of = m->token >= 0 && !is_trimmed(job, m) ? m->token : -1;
+    if (take_text(job, text_of, m->finish != REQ_FINISH_NONE) != RAD_OK) job->failed = true;
+    if (m->token >= 0) job->completion_tokens = m->completion_tokens;
+    if ((job->stopped || job->failed) && !m->finish)
+        scheduler_cancel(e->scheduler, &job->r, REQ_FINISH_STOP);
+    return m->token >= 0;
+}
+
+static void set_finish(engine_event *event, const engine_job *job, const detok_message *m)
+{
+    event->finish = ENGINE_FINISH_ERROR;
+    if (job->stopped) {
+        event->finish = ENGINE_FINISH_STOP;
+        event->matched_stop = job->matched_stop;
+    } else if (job->failed) {
+        event->status = RAD_E_NOMEM;
+        event->message = "no memory for the text";
+    } else if (m->finish == REQ_FINISH_STOP) {
+        event->finish = ENGINE_FINISH_STOP;
+        event->matched_token = job->r.matched_token;
+    } else if (m->finish == REQ_FINISH_LENGTH) {
+        event->finish = ENGINE_FINISH_LENGTH;
+    } else if (m->finish == REQ_FINISH_ABORT) {
+        event->finish = ENGINE_FINISH_ABORT;
+    } else if (job->early_status != RAD_OK) {
+        event->status = job->early_status;
+        event->message = job->error.text;
+    } else {
+        event->status = job->r.error.status;
+        event->message = job->r.error.text;
+    }
+}
+
+static void count_finish(engine *e, engine_finish finish)
+{
+    pthread_mutex_lock(&e->lock);
+    if (finish == ENGINE_FINISH_ERROR)
+        e->num_failed++;
+    else if (finish == ENGINE_FINISH_ABORT)
+        e->num_aborted++;
+    else
+        e->num_finished++;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void handle(engine *e, const detok_message *m)
+{
+    engine_job *job = m->job;
+    bool started = job->early_status == RAD_OK && job->detok.tok;
+    bool has_token = started && take_token(e, job, m);
+    if (!m->finish && !has_token) return; /* after the answer's end */
+
+    size_t held = m->finish || job->stopped ? 0 : stop_matcher_held(&job->stops);
+    size_t ready = job->pending.len > held ? job->pending.len - held : 0;
+    engine_event event = {.id = job->id,
+                          .text = ready ? job->pending.data : "",
+                          .text_len = ready,
+                          .ids = has_token ? &m->token : NULL,
+                          .num_ids = has_token,
+                          .prompt_tokens = job->prompt_tokens,
+                          .completion_tokens = job->completion_tokens,
+                          .cached_tokens = m->cached_tokens,
+                          .matched_token = -1};
+    if (m->finish) {
+        set_finish(&event, job, m);
+        event.e2e_latency_s = (double)(e->env.now_ns(e->env.user) - job->submitted_ns) * 1e-9;
+        count_finish(e, event.finish);
+        engine_forget_job(e, job);
+    }
+    job->on_event(job->user, &event);
+    if (m->finish) {
+        job_destroy(e, job);
+        return;
+    }
+    if (ready) {
+        job->pending.len -= ready;
+        memmove(job->pending.data, job->pending.data + ready, job->pending.len);
+    }
+}
+
+void *detokenizer_manager(void *arg)
+{
+    engine *e = arg;
+    detok_message messages[64];
+    uint32_t n;
+    while ((n = message_ring_pop(&e->to_detokenizer, messages, RAD_COUNT(messages), true)))
+        for (uint32_t i = 0; i < n; i++)
+            handle(e, &messages[i]);
+    return NULL;
+}

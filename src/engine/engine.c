@@ -1,0 +1,349 @@
+/* engine.c - the engine's life, and the doors to it.
+ *
+ * The table of jobs is what bounds it all: a request takes a place in submit and leaves
+ * it with its last event, and the rings before the scheduler have room for every place,
+ * so that only the ring to the detokenizer can fill up, which drains by itself.
+ *
+ *     id = serial * max_jobs + place      an old id never names a new request
+ *
+ * Invariant: num_free_places + jobs in flight == max_jobs; num_queued counts the jobs
+ * with `queued`. */
+#include "engine/engine_impl.h"
+
+#include <time.h>
+
+enum { DETOK_RING = 4096, DEFAULT_QUEUE = 4096, DEFAULT_CHUNK = 2048 };
+
+/* ---- create ---- */
+
+static rad_status complete_params(engine_params *p, const runner_info *model, rad_error *err)
+{
+    if (!p->page_size) p->page_size = 1;
+    if (!p->context_length) p->context_length = model->context_length;
+    if (p->context_length > model->context_length)
+        return rad_fail(err, RAD_E_INVAL, "context_length %u is more than the model's %u",
+                        p->context_length, model->context_length);
+    if (!p->chunked_prefill_size) p->chunked_prefill_size = DEFAULT_CHUNK;
+    if (p->chunked_prefill_size < -1)
+        return rad_fail(err, RAD_E_INVAL, "chunked_prefill_size %d is not a size (-1 = never)",
+                        p->chunked_prefill_size);
+    if (!p->max_total_tokens) return rad_fail(err, RAD_E_INVAL, "max_total_tokens is needed");
+    if (!p->max_running_requests)
+        p->max_running_requests = default_max_running(p->max_total_tokens);
+    if (!p->max_queued_requests) p->max_queued_requests = DEFAULT_QUEUE;
+    return RAD_OK;
+}
+
+static bool is_end_token(void *user, rad_token token)
+{
+    return tokenizer_is_eog(((engine *)user)->tok, token);
+}
+
+static rad_status create_scheduler(engine *e, rad_error *err)
+{
+    const engine_params *p = &e->params;
+    scheduler_params s = {
+        .runner = e->runner,
+        .cache_kind = p->disable_radix_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
+        .page_size = p->page_size,
+        .max_total_tokens = p->max_total_tokens,
+        .max_running_requests = p->max_running_requests,
+        .max_queued_requests = e->max_jobs, /* submit holds the real limit */
+        .chunked_prefill_size = (uint32_t)RAD_MAX(p->chunked_prefill_size, 0),
+        .context_length = p->context_length,
+        .test_retract_every = p->test_retract_every,
+        .is_end_token = is_end_token,
+        .on_output = engine_on_output,
+        .on_admit = engine_on_admit,
+        .user = e,
+    };
+    return scheduler_create(&e->env, &s, &e->scheduler, err);
+}
+
+static rad_status create_table(engine *e, rad_error *err)
+{
+    uint64_t places = (uint64_t)e->params.max_queued_requests + e->params.max_running_requests;
+    if (places > 1u << 24)
+        return rad_fail(err, RAD_E_INVAL, "too many requests at one time: %u running, %u queued",
+                        e->params.max_running_requests, e->params.max_queued_requests);
+    e->max_jobs = (uint32_t)places;
+    e->max_queued = e->params.max_queued_requests;
+    e->jobs = rad_alloc(&e->env, rad_mul(e->max_jobs, sizeof *e->jobs));
+    e->free_places = rad_alloc(&e->env, rad_mul(e->max_jobs, sizeof *e->free_places));
+    if (!e->jobs || !e->free_places ||
+        message_ring_init(&e->to_tokenizer, &e->env, e->max_jobs, sizeof(engine_job *)) ||
+        message_ring_init(&e->to_scheduler, &e->env, e->max_jobs, sizeof(sched_message)) ||
+        message_ring_init(&e->to_detokenizer, &e->env, DETOK_RING, sizeof(detok_message)))
+        return rad_fail(err, RAD_E_NOMEM, "engine: no memory for %u requests", e->max_jobs);
+    while (e->num_free_places < e->max_jobs) {
+        e->free_places[e->num_free_places] = e->max_jobs - 1 - e->num_free_places;
+        e->num_free_places++;
+    }
+    return RAD_OK;
+}
+
+static const char *dtype_name(rad_dtype dtype)
+{
+    return dtype == RAD_BF16 ? "bf16" : dtype == RAD_F16 ? "f16" : "f32";
+}
+
+static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err)
+{
+    const char *name = e->params.served_model_name;
+    e->model_name = engine_strdup(&e->env, name ? name : parts->model_name);
+    e->model_path = engine_strdup(&e->env, parts->model_path ? parts->model_path : "");
+    e->architecture = engine_strdup(&e->env, parts->architecture ? parts->architecture : "");
+    e->backend_name = engine_strdup(&e->env, parts->attn_backend ? parts->attn_backend : "");
+    if (!e->model_name || !e->model_path || !e->architecture || !e->backend_name)
+        return rad_fail(err, RAD_E_NOMEM, "engine: no memory for its names");
+
+    const runner_info *model = &e->runner->info;
+    scheduler_stats pool;
+    scheduler_get_stats(e->scheduler, &pool);
+    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
+                                      .page_size = e->params.page_size,
+                                      .num_layers = model->num_layers,
+                                      .num_kv_heads = model->num_kv_heads,
+                                      .head_dim = model->head_dim,
+                                      .v_head_dim = model->v_head_dim,
+                                      .dtype = model->kv_dtype};
+    e->info = (engine_info){
+        .model_name = e->model_name,
+        .model_path = e->model_path,
+        .architecture = e->architecture,
+        .chat_template = e->chat ? chat_template_name(e->chat) : "",
+        .attn_backend = e->backend_name,
+        .dtype = dtype_name(model->kv_dtype),
+        .vocab_size = model->vocab_size,
+        .context_length = scheduler_context_length(e->scheduler),
+        .page_size = e->params.page_size,
+        .max_running_requests = e->params.max_running_requests,
+        .chunked_prefill_size = (uint32_t)RAD_MAX(e->params.chunked_prefill_size, 0),
+        .num_threads = e->pool ? compute_pool_num_threads(e->pool) : 1,
+        .max_total_tokens = pool.max_total_tokens,
+        .kv_bytes_per_token = rad_kv_pool_bytes_per_token(&kv),
+        .created_unix = (uint64_t)time(NULL),
+        .radix_cache = !e->params.disable_radix_cache,
+    };
+    return RAD_OK;
+}
+
+static void log_info(const engine *e)
+{
+    const engine_info *i = &e->info;
+    rad_log(&e->env, RAD_LOG_INFO,
+            "engine: max_total_tokens=%llu (%.1f MB of KV, %llu bytes a token), page_size=%u",
+            (unsigned long long)i->max_total_tokens,
+            (double)i->max_total_tokens * (double)i->kv_bytes_per_token / 1e6,
+            (unsigned long long)i->kv_bytes_per_token, i->page_size);
+    rad_log(&e->env, RAD_LOG_INFO,
+            "engine: max_running_requests=%u, max_queued_requests=%u, chunked_prefill_size=%u, "
+            "context_length=%u, radix cache %s, %u threads",
+            i->max_running_requests, e->max_queued, i->chunked_prefill_size, i->context_length,
+            i->radix_cache ? "on" : "off", i->num_threads);
+    if (i->context_length < e->params.context_length)
+        rad_log(&e->env, RAD_LOG_WARN,
+                "engine: the KV pool is smaller than the context of %u: prompt and answer have "
+                "%u tokens at most",
+                e->params.context_length, i->context_length);
+}
+
+static rad_status start_threads(engine *e, rad_error *err)
+{
+    struct {
+        pthread_t *thread;
+        void *(*main)(void *);
+    } threads[] = {{&e->detokenizer_thread, detokenizer_manager},
+                   {&e->scheduler_thread, scheduler_loop},
+                   {&e->tokenizer_thread, tokenizer_manager}};
+    for (size_t i = 0; i < RAD_COUNT(threads); i++) {
+        if (pthread_create(threads[i].thread, NULL, threads[i].main, e))
+            return rad_fail(err, RAD_E_NOMEM, "engine: no more threads");
+        e->num_threads_started++;
+    }
+    return RAD_OK;
+}
+
+static void destroy_parts(const engine_parts *parts)
+{
+    chat_template_destroy(parts->chat);
+    tokenizer_destroy(parts->tok);
+    runner_destroy(parts->runner);
+    compute_pool_destroy(parts->pool);
+}
+
+rad_status engine_create_with(const rad_env *env, const engine_params *params,
+                              const engine_parts *parts, engine **out, rad_error *err)
+{
+    *out = NULL;
+    rad_env full = rad_env_or_default(env);
+    engine *e = rad_alloc(&full, sizeof *e);
+    if (!e) {
+        destroy_parts(parts);
+        return rad_fail(err, RAD_E_NOMEM, "engine: no memory");
+    }
+    e->env = full;
+    e->params = *params;
+    e->runner = parts->runner;
+    e->tok = parts->tok;
+    e->chat = parts->chat;
+    e->pool = parts->pool;
+    const char *why = parts->chat_error;
+    strncpy(e->chat_error, why ? why : "this model has no chat template", sizeof e->chat_error - 1);
+    if (!e->params.random_seed) e->params.random_seed = full.now_ns(full.user);
+    pthread_mutex_init(&e->lock, NULL);
+
+    rad_status status = complete_params(&e->params, &e->runner->info, err);
+    if (status == RAD_OK) status = create_table(e, err);
+    if (status == RAD_OK) status = create_scheduler(e, err);
+    if (status == RAD_OK) status = fill_info(e, parts, err);
+    if (status == RAD_OK) status = start_threads(e, err);
+    if (status != RAD_OK) {
+        engine_destroy(e);
+        return status;
+    }
+    log_info(e);
+    e->params.served_model_name = e->params.model_path = e->params.chat_template = NULL;
+    *out = e;
+    return RAD_OK;
+}
+
+/* From the front to the back: once a thread has gone, nothing enters the next ring. */
+void engine_destroy(engine *e)
+{
+    if (!e) return;
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < e->max_jobs && e->jobs; i++) {
+        engine_job *job = e->jobs[i];
+        if (!job) continue;
+        job->aborted = true;
+        if (job->req_ready) scheduler_cancel(e->scheduler, &job->r, REQ_FINISH_ABORT);
+    }
+    pthread_mutex_unlock(&e->lock);
+
+    if (e->to_tokenizer.items) message_ring_close(&e->to_tokenizer);
+    if (e->num_threads_started > 2) pthread_join(e->tokenizer_thread, NULL);
+    if (e->to_scheduler.items) message_ring_close(&e->to_scheduler);
+    if (e->num_threads_started > 1) pthread_join(e->scheduler_thread, NULL);
+    if (e->to_detokenizer.items) message_ring_close(&e->to_detokenizer);
+    if (e->num_threads_started > 0) pthread_join(e->detokenizer_thread, NULL);
+
+    scheduler_destroy(e->scheduler);
+    message_ring_fini(&e->to_tokenizer);
+    message_ring_fini(&e->to_scheduler);
+    message_ring_fini(&e->to_detokenizer);
+    rad_free(&e->env, e->jobs, e->max_jobs * sizeof *e->jobs);
+    rad_free(&e->env, e->free_places, e->max_jobs * sizeof *e->free_places);
+    destroy_parts(
+        &(engine_parts){.runner = e->runner, .tok = e->tok, .chat = e->chat, .pool = e->pool});
+    engine_strfree(&e->env, e->model_name);
+    engine_strfree(&e->env, e->model_path);
+    engine_strfree(&e->env, e->architecture);
+    engine_strfree(&e->env, e->backend_name);
+    pthread_mutex_destroy(&e->lock);
+    rad_env env = e->env;
+    rad_free(&env, e, sizeof *e);
+}
+
+const engine_info *engine_get_info(const engine *e)
+{
+    return &e->info;
+}
+const tokenizer *engine_tokenizer(const engine *e)
+{
+    return e->tok;
+}
+
+/* ---- requests ---- */
+
+/* A place in the table, before anything is copied: an engine that is full says so cheaply. */
+static rad_status take_place(engine *e, uint64_t *id, rad_error *err)
+{
+    rad_status status = RAD_OK;
+    pthread_mutex_lock(&e->lock);
+    if (e->num_queued >= e->max_queued || !e->num_free_places ||
+        e->queued_bytes >= MAX_QUEUED_BYTES) {
+        status =
+            rad_fail(err, RAD_FULL, "the queue is full: %u requests are waiting", e->num_queued);
+    } else {
+        *id = ++e->serial * e->max_jobs + e->free_places[--e->num_free_places];
+        e->num_queued++;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+static void give_place_back(engine *e, uint64_t id)
+{
+    pthread_mutex_lock(&e->lock);
+    e->free_places[e->num_free_places++] = (uint32_t)(id % e->max_jobs);
+    e->num_queued--;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* splitmix64 of the engine's seed and the request's number. */
+static uint64_t draw_seed(const engine *e, uint64_t id)
+{
+    uint64_t z = e->params.random_seed + id * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+rad_status engine_submit(engine *e, const engine_request *request, uint64_t *id, rad_error *err)
+{
+    uint64_t new_id = 0;
+    rad_status status = take_place(e, &new_id, err);
+    if (status != RAD_OK) return status;
+    engine_job *job;
+    status = job_create(e, request, &job, err);
+    if (status != RAD_OK) {
+        give_place_back(e, new_id);
+        return status;
+    }
+    job->id = new_id;
+    if (!request->has_seed) job->params.sampling.seed = draw_seed(e, new_id);
+    if (id) *id = new_id; /* before the first event can come */
+
+    pthread_mutex_lock(&e->lock);
+    job->queued = true;
+    e->num_requests++;
+    e->queued_bytes += job->prompt_bytes;
+    e->jobs[new_id % e->max_jobs] = job;
+    pthread_mutex_unlock(&e->lock);
+    message_ring_push(&e->to_tokenizer, &job, 1);
+    return RAD_OK;
+}
+
+void engine_abort(engine *e, uint64_t id)
+{
+    pthread_mutex_lock(&e->lock);
+    engine_job *job = e->jobs[id % e->max_jobs];
+    if (job && job->id == id) {
+        job->aborted = true;
+        if (job->req_ready) scheduler_cancel(e->scheduler, &job->r, REQ_FINISH_ABORT);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void leave_queue_locked(engine *e, engine_job *job)
+{
+    if (job->queued) e->num_queued--;
+    job->queued = false;
+}
+
+void engine_leave_queue(engine *e, engine_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    leave_queue_locked(e, job);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void engine_forget_job(engine *e, engine_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    leave_queue_locked(e, job);
+    e->jobs[job->id % e->max_jobs] = NULL;
+    e->free_places[e->num_free_places++] = (uint32_t)(job->id % e->max_jobs);
+    pthread_mutex_unlock(&e->lock);
+}

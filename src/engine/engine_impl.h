@@ -1,0 +1,159 @@
+/* engine_impl.h - the engine's struct and what its files share.
+ *
+ *                 to_tokenizer        to_scheduler         to_detokenizer
+ *     submit  -------------->  T  ---------------->  S  ----------------->  D -> on_event
+ *                              |      (and calls)                           ^ |
+ *                              +------------ what failed early -------------+ |
+ *     abort, stop strings: a flag in the request, read by S between steps <---+
+ *
+ * All arrows go one way, and D waits for nobody: so no ring can lock the engine up. A
+ * job is owned by whoever holds its message; D frees it after its last event. */
+#ifndef ENGINE_ENGINE_IMPL_H
+#define ENGINE_ENGINE_IMPL_H
+
+#include "base/compute_pool.h"
+#include "engine/engine.h"
+#include "engine/message_ring.h"
+#include "engine/stop_matcher.h"
+#include "model/runner.h"
+#include "sched/scheduler.h"
+#include "text/detokenize.h"
+
+/* A request on its way through the threads. */
+typedef struct engine_job {
+    uint64_t id;
+    uint64_t submitted_ns;
+    size_t prompt_bytes; /* counted against MAX_QUEUED_BYTES until it is encoded */
+    void (*on_event)(void *user, const engine_event *event);
+    void *user;
+
+    /* What the tokenizer thread reads; freed once encoded. */
+    char *text; /* the text, or all strings of the messages */
+    size_t text_bytes;
+    rad_token *ids;
+    uint32_t num_ids;
+    chat_message *messages;
+    uint32_t num_messages;
+    bool is_text;
+    req_params params; /* ids filled in by the tokenizer; strings below */
+    rad_token *stop_token_ids;
+    char *extra_key;
+    char *cache_salt;
+
+    /* Guarded by engine.lock. */
+    bool queued;    /* counted in num_queued */
+    bool aborted;   /* engine_abort came */
+    bool req_ready; /* r is initialised: cancel it there */
+
+    req r; /* the scheduler's between scheduler_add and its last output */
+
+    /* The detokenizer thread's. */
+    uint32_t prompt_tokens; /* set by the tokenizer */
+    rad_status early_status;
+    rad_error error; /* why it never reached the scheduler */
+    detokenizer detok;
+    bool keep_special;
+    bool no_stop_trim;
+    bool stopped; /* a stop string was found: the answer is what was sent so far */
+    bool failed;  /* out of memory here */
+    const char *matched_stop;
+    stop_matcher stops;
+    text_buf pending; /* text that was not sent yet */
+    uint32_t completion_tokens;
+} engine_job;
+
+/* T and S to D. */
+typedef struct detok_message {
+    engine_job *job;
+    rad_token token; /* -1: none */
+    uint32_t completion_tokens;
+    uint32_t cached_tokens;
+    req_finish finish;
+} detok_message;
+
+/* To S: a job, or a function to be run between two steps. */
+typedef struct sched_message {
+    engine_job *job;
+    struct engine_call *call;
+} sched_message;
+
+enum { MAX_QUEUED_BYTES = 512 << 20 }; /* of prompts that wait to be encoded */
+
+struct engine {
+    rad_env env;
+    engine_params params;
+    engine_info info;
+    char *model_name, *model_path, *architecture, *backend_name;
+
+    compute_pool *pool; /* owned, as the next five */
+    runner *runner;
+    tokenizer *tok;
+    chat_template *chat;
+    char chat_error[256]; /* why there is no chat template */
+    scheduler *scheduler;
+
+    message_ring to_tokenizer, to_scheduler, to_detokenizer;
+    pthread_t tokenizer_thread, scheduler_thread, detokenizer_thread;
+    uint32_t num_threads_started;
+
+    pthread_mutex_t lock; /* of the table of jobs and what is below */
+    engine_job **jobs;    /* [max_jobs]; job id lives at id % max_jobs */
+    uint32_t *free_places;
+    uint32_t num_free_places;
+    uint32_t max_jobs;
+    uint32_t max_queued;
+    uint32_t num_queued; /* submitted and never admitted yet */
+    size_t queued_bytes;
+    uint64_t serial;       /* of the newest id */
+    uint64_t num_requests; /* accepted */
+    uint64_t num_finished, num_aborted, num_failed;
+};
+
+/* What engine_create has loaded, or a test has made. Everything is owned by the engine
+ * from the call on, also when it fails. */
+typedef struct engine_parts {
+    runner *runner;
+    tokenizer *tok;
+    chat_template *chat;    /* NULL: messages are refused with chat_error */
+    const char *chat_error; /* copied, as all strings */
+    compute_pool *pool;
+    const char *model_name;
+    const char *model_path;
+    const char *architecture;
+    const char *attn_backend;
+} engine_parts;
+
+/* The engine without files: max_total_tokens must be given. Tests run it over a
+ * runner_fake. */
+rad_status engine_create_with(const rad_env *env, const engine_params *params,
+                              const engine_parts *parts, engine **out, rad_error *err);
+
+/* A copy of a string (NULL stays NULL and is fine to free). */
+char *engine_strdup(const rad_env *env, const char *text);
+void engine_strfree(const rad_env *env, char *text);
+
+/* engine_size.c: how much fits. */
+uint64_t memory_available(void); /* bytes; 0 = unknown */
+uint32_t default_max_running(uint64_t max_total_tokens);
+rad_status size_kv_pool(const rad_env *env, const engine_params *params, const runner_info *model,
+                        uint64_t available_before, uint64_t *max_total_tokens, rad_error *err);
+
+/* job.c */
+rad_status job_create(engine *e, const engine_request *request, engine_job **out, rad_error *err);
+void job_free_prompt(engine *e, engine_job *job);
+void job_destroy(engine *e, engine_job *job);
+
+/* The threads. */
+void *tokenizer_manager(void *e);
+void *scheduler_loop(void *e);
+void *detokenizer_manager(void *e);
+
+/* The scheduler's hooks (its thread). */
+void engine_on_output(void *e, const req_output *outputs, uint32_t count);
+void engine_on_admit(void *e, req *r);
+
+/* Takes a job out of the table: no abort can reach it any more. */
+void engine_forget_job(engine *e, engine_job *job);
+void engine_leave_queue(engine *e, engine_job *job);
+
+#endif

@@ -1,0 +1,103 @@
+/* engine_load.c - from a path to an engine: opens the file, loads what is in it, sizes
+ * the pool by what memory is left, and hands the parts to engine_create_with. */
+#include "engine/engine_impl.h"
+#include "model/model_runner.h"
+
+#include <stdio.h>
+
+enum { MAX_ROWS = 256, NAME_BYTES = 256 };
+
+/* general.name, or the file's own name without directory and extension. */
+static void find_name(const gguf_file *file, const char *path, char *name)
+{
+    gguf_str str;
+    if (gguf_get_str(file, "general.name", &str, NULL) == RAD_OK && str.len) {
+        snprintf(name, NAME_BYTES, "%.*s", (int)RAD_MIN(str.len, NAME_BYTES - 1), str.data);
+        return;
+    }
+    const char *slash = strrchr(path, '/');
+    snprintf(name, NAME_BYTES, "%s", slash ? slash + 1 : path);
+    size_t len = strlen(name);
+    if (len > 5 && strcmp(name + len - 5, ".gguf") == 0) name[len - 5] = 0;
+}
+
+/* How large a batch the runner must be made for, before the model tells its context. */
+static uint32_t max_batch_tokens(const gguf_file *file, const char *architecture,
+                                 const engine_params *p)
+{
+    char key[NAME_BYTES + 32];
+    uint32_t context = p->context_length;
+    snprintf(key, sizeof key, "%s.context_length", architecture);
+    if (!context) gguf_get_u32(file, key, &context, NULL);
+    int32_t chunk = p->chunked_prefill_size ? p->chunked_prefill_size : 2048;
+    scheduler_params s = {.chunked_prefill_size = (uint32_t)RAD_MAX(chunk, 0),
+                          .max_running_requests = p->max_running_requests ? p->max_running_requests
+                                                                          : MAX_ROWS};
+    return scheduler_max_batch_tokens(&s, context);
+}
+
+static rad_status load(const rad_env *env, const gguf_file *file, const engine_params *p,
+                       const char *architecture, engine_parts *parts, char *chat_error,
+                       rad_error *err)
+{
+    rad_status status = tokenizer_create(env, file, &parts->tok, err);
+    if (status != RAD_OK) return status;
+    rad_error why = {0};
+    status = chat_template_create(env, file, parts->tok, p->chat_template, &parts->chat, &why);
+    if (status != RAD_OK) {
+        bool named = p->chat_template && strcmp(p->chat_template, "auto") != 0;
+        if (named || status != RAD_E_UNSUPPORTED) return rad_fail(err, status, "%s", why.text);
+        parts->chat = NULL; /* only an error when somebody sends messages */
+        snprintf(chat_error, NAME_BYTES, "%.255s", why.text);
+    }
+
+    status = compute_pool_create(env, p->num_threads, &parts->pool, err);
+    if (status != RAD_OK) return status;
+    const attn_backend *attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL);
+    parts->attn_backend = attn->name;
+    model_runner_params model = {
+        .dtype = p->dtype,
+        .max_batch_tokens = max_batch_tokens(file, architecture, p),
+        .max_batch_logits = p->max_running_requests ? p->max_running_requests : MAX_ROWS,
+        .attn = attn,
+        .pool = parts->pool,
+        .progress = p->progress,
+        .progress_user = p->progress_user};
+    return model_runner_create(env, file, &model, &parts->runner, err);
+}
+
+rad_status engine_create(const rad_env *env, const engine_params *params, engine **out,
+                         rad_error *err)
+{
+    *out = NULL;
+    rad_env full = rad_env_or_default(env);
+    if (!params->model_path) return rad_fail(err, RAD_E_INVAL, "engine: a model is needed");
+    uint64_t available_before = memory_available();
+    gguf_file *file;
+    rad_status status = gguf_open(&full, params->model_path, &file, err);
+    if (status != RAD_OK) return status;
+
+    char name[NAME_BYTES], architecture[NAME_BYTES] = "", chat_error[NAME_BYTES] = "";
+    gguf_str arch;
+    find_name(file, params->model_path, name);
+    if (gguf_get_str(file, "general.architecture", &arch, NULL) == RAD_OK)
+        snprintf(architecture, sizeof architecture, "%.*s", (int)RAD_MIN(arch.len, 64u), arch.data);
+
+    engine_params p = *params;
+    engine_parts parts = {
+        .model_name = name, .model_path = p.model_path, .architecture = architecture};
+    status = load(&full, file, &p, architecture, &parts, chat_error, err);
+    parts.chat_error = chat_error[0] ? chat_error : NULL;
+    gguf_close(file);
+    if (status == RAD_OK)
+        status = size_kv_pool(&full, &p, &parts.runner->info, available_before, &p.max_total_tokens,
+                              err);
+    if (status != RAD_OK) {
+        chat_template_destroy(parts.chat);
+        tokenizer_destroy(parts.tok);
+        runner_destroy(parts.runner);
+        compute_pool_destroy(parts.pool);
+        return status;
+    }
+    return engine_create_with(&full, &p, &parts, out, err);
+}

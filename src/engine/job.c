@@ -1,0 +1,181 @@
+/* job.c - a request's copy: everything that the caller's pointers named.
+ *
+ * Limits that need no tokenizing are checked before anything is copied. */
+#include "engine/engine_impl.h"
+
+enum { MAX_STOP_TOKEN_IDS = 256, MAX_NAMESPACE_BYTES = 480 };
+
+char *engine_strdup(const rad_env *env, const char *text)
+{
+    if (!text) return NULL;
+    size_t bytes = strlen(text) + 1;
+    char *copy = rad_alloc(env, bytes);
+    if (copy) memcpy(copy, text, bytes);
+    return copy;
+}
+
+void engine_strfree(const rad_env *env, char *text)
+{
+    if (text) rad_free(env, text, strlen(text) + 1);
+}
+
+static rad_status check_prompt(const engine *e, const engine_request *q, rad_error *err)
+{
+    if ((q->text != NULL) + (q->ids != NULL) + (q->messages != NULL) != 1)
+        return rad_fail(err, RAD_E_INVAL,
+                        "a request has a text, token ids or messages: one of them");
+    if (q->text && !q->text_len) return rad_fail(err, RAD_E_INVAL, "the prompt is empty");
+    if (q->ids && !q->num_ids) return rad_fail(err, RAD_E_INVAL, "the prompt is empty");
+    if (q->messages && !q->num_messages) return rad_fail(err, RAD_E_INVAL, "there are no messages");
+    if (q->messages && !e->chat) return rad_fail(err, RAD_E_UNSUPPORTED, "%s", e->chat_error);
+    if (q->ids && q->num_ids > e->info.context_length)
+        return rad_fail(err, RAD_E_INVAL, "the prompt has %u tokens, the context is %u tokens long",
+                        q->num_ids, e->info.context_length);
+    for (uint32_t i = 0; q->ids && i < q->num_ids; i++)
+        if (q->ids[i] < 0 || (uint32_t)q->ids[i] >= e->info.vocab_size)
+            return rad_fail(err, RAD_E_INVAL, "token id %d at %u is not in the vocabulary of %u",
+                            q->ids[i], i, e->info.vocab_size);
+    for (uint32_t i = 0; i < q->num_messages; i++)
+        if (!q->messages[i].role || (!q->messages[i].content && q->messages[i].content_len))
+            return rad_fail(err, RAD_E_INVAL, "message %u has no role or no content", i);
+    return RAD_OK;
+}
+
+static rad_status check_request(const engine *e, const engine_request *q, rad_error *err)
+{
+    if (!q->on_event) return rad_fail(err, RAD_E_INVAL, "on_event is needed");
+    rad_status status = check_prompt(e, q, err);
+    if (status == RAD_OK) status = sampling_params_check(&q->sampling, err);
+    if (status != RAD_OK) return status;
+    if (q->max_new_tokens < -1)
+        return rad_fail(err, RAD_E_INVAL, "max_new_tokens %lld is negative",
+                        (long long)q->max_new_tokens);
+    if (q->num_stop_token_ids > MAX_STOP_TOKEN_IDS)
+        return rad_fail(err, RAD_E_INVAL, "%u stop token ids; %d are possible",
+                        q->num_stop_token_ids, MAX_STOP_TOKEN_IDS);
+    size_t namespace_bytes = q->extra_key ? strlen(q->extra_key) : 0;
+    namespace_bytes += q->cache_salt ? strlen(q->cache_salt) : 0;
+    if (namespace_bytes > MAX_NAMESPACE_BYTES) /* what the cache can tell apart */
+        return rad_fail(err, RAD_E_INVAL,
+                        "extra_key and cache_salt together have %zu bytes; %d "
+                        "are possible",
+                        namespace_bytes, MAX_NAMESPACE_BYTES);
+    return RAD_OK;
+}
+
+/* All strings of a conversation in one buffer, so that they are freed as one. */
+static bool copy_messages(const rad_env *env, engine_job *job, const engine_request *q)
+{
+    size_t bytes = 1;
+    for (uint32_t i = 0; i < q->num_messages; i++)
+        bytes += strlen(q->messages[i].role) + 1 + q->messages[i].content_len + 1;
+    job->text = rad_alloc(env, bytes);
+    job->text_bytes = bytes;
+    job->messages = rad_alloc(env, rad_mul(q->num_messages, sizeof *job->messages));
+    job->num_messages = q->num_messages;
+    if (!job->text || !job->messages) return false;
+
+    char *to = job->text;
+    for (uint32_t i = 0; i < q->num_messages; i++) {
+        const chat_message *from = &q->messages[i];
+        chat_message *copy = &job->messages[i];
+        copy->role = to;
+        to = stpcpy(to, from->role) + 1;
+        copy->content = to;
+        copy->content_len = from->content_len;
+        if (from->content_len) memcpy(to, from->content, from->content_len);
+        to += from->content_len + 1;
+    }
+    return true;
+}
+
+static bool copy_prompt(const rad_env *env, engine_job *job, const engine_request *q)
+{
+    if (q->messages) return copy_messages(env, job, q);
+    if (q->ids) {
+        job->num_ids = q->num_ids;
+        job->ids = rad_alloc(env, rad_mul(q->num_ids, sizeof *job->ids));
+        if (job->ids) memcpy(job->ids, q->ids, q->num_ids * sizeof *job->ids);
+        return job->ids != NULL;
+    }
+    job->is_text = true;
+    job->text_bytes = q->text_len;
+    job->text = rad_alloc(env, q->text_len);
+    if (job->text) memcpy(job->text, q->text, q->text_len);
+    return job->text != NULL;
+}
+
+static bool copy_rest(const rad_env *env, engine_job *job, const engine_request *q)
+{
+    if (q->num_stop_token_ids) {
+        size_t bytes = q->num_stop_token_ids * sizeof *q->stop_token_ids;
+        job->stop_token_ids = rad_alloc(env, bytes);
+        if (job->stop_token_ids) memcpy(job->stop_token_ids, q->stop_token_ids, bytes);
+    }
+    job->extra_key = engine_strdup(env, q->extra_key);
+    job->cache_salt = engine_strdup(env, q->cache_salt);
+    job->params = (req_params){
+        .max_new_tokens = q->max_new_tokens < 0 || q->max_new_tokens > UINT32_MAX
+                              ? UINT32_MAX
+                              : (uint32_t)q->max_new_tokens,
+        .sampling = q->sampling,
+        .stop_token_ids = job->stop_token_ids,
+        .num_stop_token_ids = q->num_stop_token_ids,
+        .ignore_eos = q->ignore_eos,
+        .priority = q->priority,
+        .extra_key = job->extra_key,
+        .cache_salt = job->cache_salt,
+        .user = job,
+    };
+    return (!q->num_stop_token_ids || job->stop_token_ids) && (!q->extra_key || job->extra_key) &&
+           (!q->cache_salt || job->cache_salt);
+}
+
+rad_status job_create(engine *e, const engine_request *q, engine_job **out, rad_error *err)
+{
+    *out = NULL;
+    rad_status status = check_request(e, q, err);
+    if (status != RAD_OK) return status;
+    engine_job *job = rad_alloc(&e->env, sizeof *job);
+    if (!job) return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
+
+    job->on_event = q->on_event;
+    job->user = q->user;
+    job->keep_special = q->keep_special;
+    job->no_stop_trim = q->no_stop_trim;
+    job->submitted_ns = e->env.now_ns(e->env.user);
+    status = stop_matcher_init(&job->stops, &e->env, q->stop, q->num_stop, err);
+    if (status == RAD_OK && !(copy_prompt(&e->env, job, q) && copy_rest(&e->env, job, q)))
+        status = rad_fail(err, RAD_E_NOMEM, "no memory for a request");
+    if (status != RAD_OK) {
+        job_destroy(e, job);
+        return status;
+    }
+    job->prompt_bytes = job->text_bytes + job->num_ids * sizeof *job->ids;
+    *out = job;
+    return RAD_OK;
+}
+
+void job_free_prompt(engine *e, engine_job *job)
+{
+    rad_free(&e->env, job->text, job->text_bytes);
+    rad_free(&e->env, job->ids, job->num_ids * sizeof *job->ids);
+    rad_free(&e->env, job->messages, job->num_messages * sizeof *job->messages);
+    rad_free(&e->env, job->stop_token_ids,
+             job->params.num_stop_token_ids * sizeof *job->stop_token_ids);
+    engine_strfree(&e->env, job->extra_key);
+    engine_strfree(&e->env, job->cache_salt);
+    job->text = job->extra_key = job->cache_salt = NULL;
+    job->ids = job->stop_token_ids = NULL;
+    job->messages = NULL;
+}
+
+void job_destroy(engine *e, engine_job *job)
+{
+    if (!job) return;
+    job_free_prompt(e, job);
+    req_fini(&job->r);
+    stop_matcher_fini(&job->stops);
+    text_buf_fini(&job->pending);
+    rad_free(&e->env, job, sizeof *job);
+}

@@ -1,0 +1,173 @@
+/* scheduler_loop.c - the thread that owns the scheduler, and how others reach it.
+ *
+ * Between two steps it takes what came in: new requests, and calls (statistics, checks,
+ * a flush) that others want done where nobody else touches the tree. With nothing to do
+ * it sleeps in the ring. */
+#include "engine/engine_impl.h"
+
+/* A function that another thread wants run here; the caller waits. */
+typedef struct engine_call {
+    void (*fn)(engine *e, struct engine_call *call);
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+
+    rad_status status;
+    rad_error *err;
+    scheduler_stats stats;
+    rad_key key_a, key_b;
+    uint32_t pos_a, pos_b;
+} engine_call;
+
+static void run_call(engine *e, engine_call *call)
+{
+    call->fn(e, call);
+    pthread_mutex_lock(&call->lock);
+    call->done = true;
+    pthread_cond_signal(&call->cond);
+    pthread_mutex_unlock(&call->lock);
+}
+
+static void add_job(engine *e, engine_job *job)
+{
+    job->early_status = scheduler_add(e->scheduler, &job->r, &job->error);
+    if (job->early_status == RAD_OK) return;
+    detok_message message = {.job = job, .token = -1, .finish = REQ_FINISH_ERROR};
+    message_ring_push(&e->to_detokenizer, &message, 1);
+}
+
+void *scheduler_loop(void *arg)
+{
+    engine *e = arg;
+    sched_message messages[64];
+    for (;;) {
+        bool idle = scheduler_is_idle(e->scheduler);
+        uint32_t n = message_ring_pop(&e->to_scheduler, messages, RAD_COUNT(messages), idle);
+        if (idle && !n) return NULL; /* closed, and everything is done */
+        for (uint32_t i = 0; i < n; i++) {
+            if (messages[i].job)
+                add_job(e, messages[i].job);
+            else
+                run_call(e, messages[i].call);
+        }
+        scheduler_step(e->scheduler);
+    }
+}
+
+void engine_on_output(void *user, const req_output *outputs, uint32_t count)
+{
+    engine *e = user;
+    detok_message messages[64];
+    for (uint32_t done = 0; done < count;) {
+        uint32_t n = RAD_MIN(count - done, (uint32_t)RAD_COUNT(messages));
+        for (uint32_t i = 0; i < n; i++) {
+            const req_output *o = &outputs[done + i];
+            messages[i] = (detok_message){.job = o->req->user,
+                                          .token = o->token,
+                                          .completion_tokens = o->completion_tokens,
+                                          .cached_tokens = o->cached_tokens,
+                                          .finish = o->finish};
+        }
+        message_ring_push(&e->to_detokenizer, messages, n);
+        done += n;
+    }
+}
+
+void engine_on_admit(void *user, req *r)
+{
+    engine_leave_queue(user, r->user);
+}
+
+/* ---- calls ---- */
+
+static rad_status call(engine *e, engine_call *c)
+{
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->cond, NULL);
+    sched_message message = {.call = c};
+    if (message_ring_push(&e->to_scheduler, &message, 1)) {
+        pthread_mutex_lock(&c->lock);
+        while (!c->done)
+            pthread_cond_wait(&c->cond, &c->lock);
+        pthread_mutex_unlock(&c->lock);
+    } else {
+        c->status = RAD_E_STATE;
+    }
+    pthread_cond_destroy(&c->cond);
+    pthread_mutex_destroy(&c->lock);
+    return c->status;
+}
+
+static void do_stats(engine *e, engine_call *c)
+{
+    scheduler_get_stats(e->scheduler, &c->stats);
+}
+
+void engine_get_stats(engine *e, engine_stats *stats)
+{
+    engine_call c = {.fn = do_stats};
+    call(e, &c);
+    const scheduler_stats *s = &c.stats;
+    *stats = (engine_stats){
+        .prompt_tokens = s->prompt_tokens,
+        .cached_tokens = s->cached_tokens,
+        .prefill_tokens = s->prefill_tokens,
+        .generated_tokens = s->generated_tokens,
+        .num_retractions = s->num_retractions,
+        .evicted_tokens = s->evicted_tokens,
+        .forward_steps = s->forward_steps,
+        .forward_ns = s->forward_ns,
+        .schedule_ns = s->schedule_ns,
+        .num_running = s->num_running,
+        .num_waiting = s->num_waiting + message_ring_count(&e->to_tokenizer),
+        .max_total_tokens = s->max_total_tokens,
+        .available_tokens = s->available_tokens,
+        .evictable_tokens = s->evictable_tokens,
+        .protected_tokens = s->protected_tokens,
+        .held_tokens = s->held_tokens,
+    };
+    pthread_mutex_lock(&e->lock);
+    stats->num_requests = e->num_requests;
+    stats->num_finished = e->num_finished;
+    stats->num_aborted = e->num_aborted;
+    stats->num_failed = e->num_failed;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void do_check(engine *e, engine_call *c)
+{
+    c->status = scheduler_check(e->scheduler, c->err);
+}
+
+rad_status engine_check(engine *e, rad_error *err)
+{
+    engine_call c = {.fn = do_check, .err = err};
+    return call(e, &c);
+}
+
+static void do_flush(engine *e, engine_call *c)
+{
+    c->status = scheduler_flush_cache(e->scheduler);
+}
+
+rad_status engine_flush_cache(engine *e)
+{
+    engine_call c = {.fn = do_flush};
+    return call(e, &c);
+}
+
+static void do_swap(engine *e, engine_call *c)
+{
+    c->status = scheduler_swap_pages(e->scheduler, &c->key_a, c->pos_a, &c->key_b, c->pos_b);
+}
+
+rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a, uint32_t pos_a,
+                                  const rad_token *ids_b, uint32_t num_b, uint32_t pos_b)
+{
+    engine_call c = {.fn = do_swap,
+                     .key_a = {.tokens = ids_a, .num_tokens = num_a},
+                     .key_b = {.tokens = ids_b, .num_tokens = num_b},
+                     .pos_a = pos_a,
+                     .pos_b = pos_b};
+    return call(e, &c);
+}

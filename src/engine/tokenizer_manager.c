@@ -1,0 +1,82 @@
+/* tokenizer_manager.c - the thread that turns prompts into ids.
+ *
+ * It owns a job from submit until it hands it on: to the scheduler with its req made, or
+ * straight to the detokenizer when there is nothing to schedule (an error, an abort that
+ * came first). */
+#include "engine/engine_impl.h"
+
+/* The ids of a text or a conversation. Tokens written out in a raw text count as such,
+ * so that a prompt may spell its model's format; inside messages they do not. */
+static rad_status encode(const engine *e, const engine_job *job, token_buf *out, rad_error *err)
+{
+    uint32_t most = e->info.context_length;
+    rad_status status;
+    if (job->is_text)
+        status = tokenizer_encode(e->tok, job->text, job->text_bytes,
+                                  TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS, most, out, err);
+    else
+        status =
+            chat_template_encode(e->chat, job->messages, job->num_messages, true, most, out, err);
+    if (status == RAD_E_LIMIT)
+        return rad_fail(err, RAD_E_INVAL, "the prompt is longer than the context of %u tokens",
+                        most);
+    if (status == RAD_OK && !out->len) return rad_fail(err, RAD_E_INVAL, "the prompt is empty");
+    if (status == RAD_OK && out->len > most)
+        return rad_fail(err, RAD_E_INVAL, "the prompt has %u tokens, the context is %u tokens long",
+                        out->len, most);
+    return status;
+}
+
+static rad_status make_req(engine *e, engine_job *job, rad_error *err)
+{
+    token_buf ids = {0};
+    rad_status status = RAD_OK;
+    if (job->ids) {
+        job->params.ids = job->ids;
+        job->params.num_ids = job->num_ids;
+    } else {
+        status = encode(e, job, &ids, err);
+        job->params.ids = ids.ids;
+        job->params.num_ids = ids.len;
+    }
+    if (status == RAD_OK) status = req_init(&job->r, &e->env, &job->params, err);
+    if (status == RAD_OK) {
+        job->prompt_tokens = job->params.num_ids;
+        /* A sentence that starts here drops SPM's dummy space; one that goes on keeps it. */
+        bool at_start = job->prompt_tokens == 1 && tokenizer_is_control(e->tok, job->r.fill_ids[0]);
+        detokenizer_init(&job->detok, e->tok, at_start, !job->keep_special);
+    }
+    token_buf_fini(&ids);
+    return status;
+}
+
+static void handle(engine *e, engine_job *job)
+{
+    job->early_status = make_req(e, job, &job->error);
+    job->error.status = job->early_status;
+    job_free_prompt(e, job);
+
+    pthread_mutex_lock(&e->lock);
+    e->queued_bytes -= job->prompt_bytes;
+    bool aborted = job->aborted;
+    job->req_ready = job->early_status == RAD_OK;
+    pthread_mutex_unlock(&e->lock);
+
+    if (job->early_status == RAD_OK && !aborted) {
+        sched_message message = {.job = job};
+        message_ring_push(&e->to_scheduler, &message, 1);
+        return;
+    }
+    detok_message message = {
+        .job = job, .token = -1, .finish = aborted ? REQ_FINISH_ABORT : REQ_FINISH_ERROR};
+    message_ring_push(&e->to_detokenizer, &message, 1);
+}
+
+void *tokenizer_manager(void *arg)
+{
+    engine *e = arg;
+    engine_job *job;
+    while (message_ring_pop(&e->to_tokenizer, &job, 1, true))
+        handle(e, job);
+    return NULL;
+}
