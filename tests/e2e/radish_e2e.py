@@ -1,0 +1,144 @@
+"""What the end-to-end tests share: where things are, a server to talk to, and checks.
+
+    RADISH           the program (default build/release/radish)
+    RADISH_TESTDATA  test data outside the repository (default ../shared/data)
+
+A test is a function whose name starts with test_; run(globals()) calls them in order and
+ends the process. What is missing outside the repository skips the script (exit 77).
+"""
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RADISH = os.environ.get("RADISH", str(ROOT / "build/release/radish"))
+DATA = pathlib.Path(os.environ.get("RADISH_TESTDATA", str(ROOT.parent / "shared/data")))
+STORIES = DATA / "models/stories260K.gguf"
+TINY = ROOT / "models/radish-tiny.gguf"
+
+
+def skip_unless(path):
+    if not pathlib.Path(path).exists():
+        print(f"skipped: {path} is not there")
+        sys.exit(77)
+
+
+def radish(*args, stdin=b"", want=0, timeout=120):
+    """Runs the program; returns (stdout, stderr) as text after checking the exit code."""
+    done = subprocess.run([RADISH, *map(str, args)], input=stdin, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=timeout)
+    out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    if done.returncode != want:
+        raise AssertionError(f"radish {args}: exit {done.returncode}, wanted {want}\n{out}\n{err}")
+    return out, err
+
+
+class Server:
+    """`with Server(model, "--page-size", "16") as s:`; a stop must end it with exit code 0."""
+
+    def __init__(self, model, *args):
+        self.args = [RADISH, "serve", str(model), "--port", "0", *map(str, args)]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.banner = ""
+        while "curl" not in self.banner:
+            line = self.process.stdout.readline().decode()
+            if not line:
+                raise AssertionError("the server ended: " + self.process.stderr.read().decode())
+            self.banner += line
+        self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", self.banner).group(1))
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError("the server did not stop")
+        stderr = self.process.stderr.read().decode()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        if kind is None and self.process.returncode != 0:
+            raise AssertionError(f"the server ended with {self.process.returncode}: {stderr}")
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def raw(self, method, path, body=None, headers=None):
+        connection = self.connect()
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        data = response.read()
+        connection.close()
+        return response, data
+
+    def ask(self, path, body, want=200):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        response, answer = self.raw("POST", path, data, {"Content-Type": "application/json"})
+        if response.status != want:
+            raise AssertionError(f"{path} {data[:200]}: {response.status}, wanted {want}: {answer}")
+        return json.loads(answer)
+
+    def get(self, path, want=200):
+        response, answer = self.raw("GET", path)
+        check(response.status == want, path, response.status, answer)
+        return json.loads(answer)
+
+    def stream(self, path, body):
+        """The data: objects of an answer; the last line must be [DONE]."""
+        connection = self.connect()
+        connection.request("POST", path, json.dumps({**body, "stream": True}))
+        response = connection.getresponse()
+        check(response.status == 200, response.status, body)
+        check(response.getheader("Content-Type").startswith("text/event-stream"))
+        lines = [line[6:] for line in response.read().decode().split("\n")
+                 if line.startswith("data: ")]
+        connection.close()
+        check(lines[-1] == "[DONE]", lines[-1])
+        return [json.loads(line) for line in lines[:-1]]
+
+    def figures(self):
+        return self.get("/server_info")["internal_states"][0]
+
+    def wait_idle(self, seconds=10):
+        """Returns the figures once nothing runs or waits; every slot must then be free or cached."""
+        until = time.monotonic() + seconds
+        while True:
+            figures = self.figures()
+            if not figures["num_running_reqs"] and not figures["num_queue_reqs"]:
+                break
+            check(time.monotonic() < until, "still busy", figures)
+            time.sleep(0.01)
+        cached = figures["evictable_tokens"] + figures["protected_tokens"]
+        check(figures["available_tokens"] + cached == figures["max_total_num_tokens"], figures)
+        check(figures["held_tokens"] == 0 and figures["protected_tokens"] == 0, figures)
+        return figures
+
+
+def check(condition, *words):
+    if not condition:
+        raise AssertionError(" ".join(map(str, words)))
+
+
+def run(names):
+    failed = 0
+    for name, test in list(names.items()):
+        if not name.startswith("test_") or (len(sys.argv) > 1 and sys.argv[1] not in name):
+            continue
+        start = time.monotonic()
+        try:
+            test()
+            print(f"ok      {name} ({time.monotonic() - start:.2f} s)", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)
+    sys.exit(1 if failed else 0)

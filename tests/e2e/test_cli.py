@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""test_cli.py - the commands that scripts rely on, against golden answers."""
+import json
+import signal
+import subprocess
+
+from radish_e2e import DATA, RADISH, STORIES, TINY, check, radish, run, skip_unless
+
+skip_unless(RADISH)
+skip_unless(STORIES)
+GOLDEN = json.loads((STORIES.parent / "stories260K.golden.json").read_text())["cases"]
+
+
+def ids_text(ids):
+    return ",".join(map(str, ids))
+
+
+def test_generate_is_golden():
+    for case in GOLDEN:
+        count = min(60, len(case["greedy_ids"]))
+        out, _ = radish("generate", "-m", STORIES, "--ids", ids_text(case["prompt_ids"]), "-n",
+                        count, "--temp", 0, "--ignore-eos", "--dtype", "f32", "--json")
+        answer = json.loads(out)
+        check(answer["output_ids"] == case["greedy_ids"][:count], case["prompt"], answer)
+        check(answer["cached_tokens"] == 0 and isinstance(answer["text"], str), answer)
+
+
+def test_generate_text():
+    out, _ = radish("generate", "-m", STORIES, "-p", "Once upon a time", "-n", 20, "--dtype", "f32")
+    check(len(out) > 20 and out.endswith("\n"), out)
+    answer = json.loads(radish("generate", STORIES, "-p", "Once upon a time", "-n", 20, "--dtype",
+                               "f32", "--json")[0])
+    check(answer["text"] + "\n" == out, answer, out)
+    stopped = json.loads(radish("generate", STORIES, "-p", "Once upon a time", "-n", 50, "--dtype",
+                                "f32", "--json", "--stop", answer["text"][8:14])[0])
+    check(stopped["finish_reason"] == "stop" and stopped["text"] == answer["text"][:8], stopped)
+    seeded = [radish("generate", STORIES, "-p", "Once", "-n", 20, "--temp", 1, "--seed", 3)[0]
+              for _ in range(2)]
+    check(seeded[0] == seeded[1])
+    from_file, _ = radish("generate", STORIES, "-f", "-", "-n", 20, "--dtype", "f32",
+                          stdin=b"Once upon a time")
+    check(from_file == out)
+
+
+def test_logits_are_golden():
+    for case in GOLDEN:
+        out, _ = radish("logits", "-m", STORIES, "--ids", ids_text(case["prompt_ids"]), "--dtype",
+                        "f32", "--json")
+        logits = json.loads(out)["logits"]
+        check(len(logits) == len(case["prompt_ids"]) and len(logits[0]) == 512)
+        worst = max(abs(a - b) for a, b in zip(logits[-1], case["last_prompt_logits"]))
+        check(worst < 1e-3, case["prompt"], worst)
+
+
+def test_tokenize_is_golden():
+    for vocabulary in sorted((DATA / "tokenizers").glob("*.gguf")):
+        texts = (vocabulary.parent / (vocabulary.name + ".inp")).read_bytes()
+        texts = texts.split(b"\n__ggml_vocab_test__\n")
+        lines = (vocabulary.parent / (vocabulary.name + ".out")).read_text().split("\n")
+        for text, line in list(zip(texts, lines))[::6]:  # all of them are in a unit test
+            out, _ = radish("tokenize", "-m", vocabulary, "--json", "--file", "-",
+                            stdin=text)
+            check(json.loads(out)["ids"] == list(map(int, line.split())), vocabulary.name, text)
+    out, _ = radish("tokenize", "-m", STORIES, "-p", "Once upon")
+    check(len(out.splitlines()) >= 2 and "Once" in out, out)
+
+
+def test_info():
+    out, _ = radish("info", "-m", STORIES, "--json")
+    info = json.loads(out)
+    check(info["architecture"] == "llama" and info["supported"] and info["num_tensors"] == 47, info)
+    check(info["num_parameters"] == 260032, info["num_parameters"])
+    check(info["metadata"]["llama.context_length"] == 512)
+    out, _ = radish("info", STORIES, "--tensors")
+    check("token_embd.weight" in out and "can serve it: yes" in out, out)
+    vocabulary = DATA / "tokenizers/ggml-vocab-gpt-2.gguf"
+    if vocabulary.exists():
+        check(not json.loads(radish("info", vocabulary, "--json")[0])["supported"])
+
+
+def test_chat():
+    if not TINY.exists():
+        print("        (without the shipped model)")
+        return
+    turns = b"What is the capital of France?\n/stats\nWhat is the capital of Japan?\n/stats\n" \
+            b"/help\n/reset\n/nonsense\n/quit\n"
+    out, _ = radish("chat", TINY, "--system", "You are a helpful assistant.", stdin=turns)
+    check("Paris" in out and "Tokyo" in out and "/reset" in out, out)
+    stats = [line for line in out.splitlines() if line.startswith("last turn:")]
+    cached = [int(line.split(", ")[1].split()[0]) for line in stats]
+    check(len(stats) == 2 and cached[1] > cached[0] and cached[1] > 10, out)
+    out, _ = radish("generate", TINY, "--chat", "-p", "What is the capital of France?")
+    check("Paris" in out, out)
+
+
+def test_interrupt_ends_an_answer():
+    process = subprocess.Popen([RADISH, "generate", str(STORIES), "-p", "Once", "-n", "480",
+                                "--ignore-eos", "--threads", "1"], stdout=subprocess.PIPE)
+    check(process.stdout.read(1))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    check(process.returncode == 0, process.returncode)
+
+
+def test_errors_are_one_line():
+    for args, code, words in (
+            ((), 2, ""),
+            (("nonsense",), 2, "no command"),
+            (("generate",), 2, "-m"),
+            (("generate", STORIES), 2, "-p"),
+            (("generate", STORIES, "-p", "a", "--ids", "1"), 2, "one of"),
+            (("generate", STORIES, "--ids", "1,x"), 2, "numbers"),
+            (("generate", STORIES, "-p", "a", "--temp", "hot"), 2, "number"),
+            (("generate", STORIES, "-p", "a", "--wrong"), 2, "--wrong"),
+            (("generate", STORIES, "-p", "a", "--dtype", "f64"), 2, "dtype"),
+            (("generate", "/nowhere.gguf", "-p", "a"), 1, "/nowhere.gguf"),
+            (("generate", STORIES.parent / "tok512.bin", "-p", "a"), 1, ""),
+            (("generate", STORIES, "--ids", "512"), 1, "vocabulary"),
+            (("generate", STORIES, "--ids", ids_text([1] * 600)), 1, "context"),
+            (("logits", STORIES, "--ids", "512"), 1, "vocabulary"),
+            (("logits", STORIES, "--ids", ids_text([1] * 600)), 1, "context"),
+            (("info", "/nowhere.gguf"), 1, "/nowhere.gguf"),
+            (("serve", STORIES, "--port", "99999"), 2, "port"),
+            (("serve", STORIES, "--host", "nowhere"), 1, "address"),
+            (("chat", STORIES), 1, "chat")):
+        _, err = radish(*args, want=code)
+        if args:
+            check(len(err.strip().splitlines()) == 1 and words in err, args, err)
+
+
+def test_help_is_a_manual():
+    for command in ("serve", "chat", "generate", "tokenize", "logits", "info"):
+        out, _ = radish(command, "--help")
+        check(out.startswith("usage: radish " + command) and "--model-path" in out, out)
+        check(radish("help", command)[0] == out)
+    check("serve" in radish("--help")[0] and radish("version")[0].startswith("radish "))
+
+
+if __name__ == "__main__":
+    run(globals())
