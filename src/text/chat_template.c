@@ -30,7 +30,7 @@ static const struct format {
                  {"<|start_header_id|>", ""},
                  {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
     [RADISH] = {"radish",
-                {"<|user|>", "<|end|>"},
+                {"<|end|>", "<|assistant|>"},
                 {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|bos|>"}},
 };
 
