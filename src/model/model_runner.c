@@ -67,7 +67,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     r->llama = (llama){.weights = &r->weights,
                        .buffers = &r->buffers,
                        .ops = model_ops_find(NULL),
-                       .attn = p->attn ? p->attn : attn_ref(),
+                       .attn = p->attn ? p->attn : attn_cpu(NULL),
                        .pool = p->pool};
     return RAD_OK;
 }

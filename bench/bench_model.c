@@ -1,0 +1,185 @@
+/* bench_model.c - load time, prefill and decode tokens/s of a GGUF model.
+ *
+ *     bench_model [-t threads] [-n prompt tokens] [-s seconds per line] [--f32]
+ *                 [--attn ref|avx512|avx2|scalar|none] FILE...
+ *
+ * Prefill: one prompt in one batch, logits of its last token. Decode: 1 and 8 requests,
+ * one token each, behind prompts of that length. `--attn none` leaves attention out (the
+ * answers are then wrong), which shows what the rest costs. */
+#include "bench.h"
+
+#include "model/model_runner.h"
+
+enum { MOST_REQS = 8 };
+
+typedef struct job {
+    runner *model;
+    rad_req_to_token_pool *rows;
+    rad_token_to_kv_pool *kv;
+    rad_token *ids;
+    uint32_t *positions;
+    rad_slot *loc;
+    uint32_t prompt;   /* tokens in every row */
+    uint32_t num_reqs; /* of the batch that is measured */
+    uint32_t extend;   /* new tokens of each */
+} job;
+
+static void must(rad_status status, const rad_error *err)
+{
+    if (status == RAD_OK) return;
+    fprintf(stderr, "%s\n", err->text);
+    exit(1);
+}
+
+static void no_attention(const attn_backend *self, const radix_attention *layer,
+                         const forward_batch *batch, const float *q, float *out, compute_pool *pool)
+{
+    (void)self, (void)q, (void)pool;
+    memset(out, 0, (size_t)batch->num_tokens * layer->num_heads * layer->v_head_dim * sizeof *out);
+}
+
+static const attn_backend none = {"none", no_attention};
+
+/* Each request's last `extend` tokens. */
+static void run_batch(void *arg)
+{
+    const job *j = arg;
+    rad_row rows[MOST_REQS];
+    uint32_t seq_lens[MOST_REQS], prefix[MOST_REQS], extend[MOST_REQS], start[MOST_REQS],
+        last[MOST_REQS];
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < j->num_reqs; r++) {
+        rows[r] = r + 1, seq_lens[r] = j->prompt, extend[r] = j->extend, start[r] = n;
+        prefix[r] = j->prompt - j->extend;
+        for (uint32_t i = 0; i < j->extend; i++, n++) {
+            j->positions[n] = prefix[r] + i;
+            j->loc[n] = rad_req_to_token_row(j->rows, rows[r])[prefix[r] + i];
+        }
+        last[r] = n - 1;
+    }
+    const forward_batch batch = {.num_reqs = j->num_reqs,
+                                 .num_tokens = n,
+                                 .input_ids = j->ids,
+                                 .positions = j->positions,
+                                 .out_cache_loc = j->loc,
+                                 .req_pool_indices = rows,
+                                 .seq_lens = seq_lens,
+                                 .extend_prefix_lens = prefix,
+                                 .extend_seq_lens = extend,
+                                 .extend_start_loc = start,
+                                 .num_logits = j->num_reqs,
+                                 .logits_indices = last,
+                                 .req_to_token_pool = j->rows,
+                                 .token_to_kv_pool = j->kv};
+    const float *logits;
+    rad_error err;
+    must(runner_forward(j->model, &batch, &logits, &err), &err);
+}
+
+static void measure(job *j, const char *what, uint32_t num_reqs, uint32_t extend, double budget)
+{
+    j->num_reqs = num_reqs, j->extend = extend;
+    bench_times t = bench_measure(run_batch, j, budget);
+    double tokens = (double)num_reqs * extend;
+    printf("  %-24s %9.1f tokens/s   %8.2f ms a step (p10 %.2f, p90 %.2f, %d runs)\n", what,
+           tokens / t.p50, t.p50 * 1e3, t.p10 * 1e3, t.p90 * 1e3, t.runs);
+}
+
+static void make_pools(job *j)
+{
+    const runner_info *info = &j->model->info;
+    rad_error err;
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = MOST_REQS, .row_tokens = j->prompt};
+    must(rad_req_to_token_pool_create(NULL, &rows, &j->rows, &err), &err);
+    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
+                                      .num_pages = MOST_REQS * j->prompt,
+                                      .page_size = 1,
+                                      .num_layers = info->num_layers,
+                                      .num_kv_heads = info->num_kv_heads,
+                                      .head_dim = info->head_dim,
+                                      .v_head_dim = info->v_head_dim,
+                                      .dtype = info->kv_dtype};
+    must(rad_token_to_kv_pool_create(NULL, &kv, &j->kv, &err), &err);
+    for (rad_row row = 1; row <= MOST_REQS; row++)
+        for (uint32_t p = 0; p < j->prompt; p++)
+            rad_req_to_token_row(j->rows, row)[p] = (rad_slot)((row - 1) * j->prompt + p + 1);
+}
+
+static void bench_file(const char *path, model_runner_params params, uint32_t prompt, double budget)
+{
+    rad_error err;
+    gguf_file *file;
+    double t = bench_now();
+    must(gguf_open(NULL, path, &file, &err), &err);
+    params.max_batch_tokens = prompt > MOST_REQS ? prompt : MOST_REQS;
+    params.max_batch_logits = MOST_REQS;
+    job j = {.prompt = prompt};
+    must(model_runner_create(NULL, file, &params, &j.model, &err), &err);
+    gguf_close(file);
+    printf("%s, %s, attention %s: loaded in %.2f s\n", path,
+           params.dtype == RAD_F32 ? "f32" : "bf16", params.attn ? params.attn->name : "default",
+           bench_now() - t);
+
+    make_pools(&j);
+    size_t most = params.max_batch_tokens;
+    j.ids = calloc(most, sizeof *j.ids);
+    j.positions = calloc(most, sizeof *j.positions);
+    j.loc = calloc(most, sizeof *j.loc);
+    if (!j.ids || !j.positions || !j.loc) abort();
+    for (size_t i = 0; i < most; i++)
+        j.ids[i] = (rad_token)(i * 7919 % j.model->info.vocab_size);
+
+    char what[64];
+    snprintf(what, sizeof what, "prefill %u", prompt);
+    measure(&j, what, 1, prompt, budget);
+    measure(&j, "decode, 1 request", 1, 1, budget);
+    measure(&j, "decode, 8 requests", MOST_REQS, 1, budget);
+
+    free(j.ids), free(j.positions), free(j.loc);
+    rad_token_to_kv_pool_destroy(j.kv);
+    rad_req_to_token_pool_destroy(j.rows);
+    runner_destroy(j.model);
+}
+
+static const attn_backend *find_attention(const char *name)
+{
+    if (!strcmp(name, "none")) return &none;
+    if (!strcmp(name, "ref")) return attn_ref();
+    const attn_backend *attn = attn_cpu(name);
+    if (!attn) fprintf(stderr, "this CPU has no %s\n", name), exit(1);
+    return attn;
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t threads = 0, prompt = 512;
+    double budget = 1;
+    model_runner_params params = {.dtype = RAD_BF16};
+    int i = 1;
+    for (; i < argc && argv[i][0] == '-'; i++) {
+        if (!strcmp(argv[i], "-t") && i + 1 < argc)
+            threads = (uint32_t)atoi(argv[++i]);
+        else if (!strcmp(argv[i], "-n") && i + 1 < argc)
+            prompt = (uint32_t)atoi(argv[++i]);
+        else if (!strcmp(argv[i], "-s") && i + 1 < argc)
+            budget = atof(argv[++i]);
+        else if (!strcmp(argv[i], "--f32"))
+            params.dtype = RAD_F32;
+        else if (!strcmp(argv[i], "--attn") && i + 1 < argc)
+            params.attn = find_attention(argv[++i]);
+        else
+            break;
+    }
+    if (i >= argc || argv[i][0] == '-' || !prompt)
+        return fprintf(stderr, "usage: bench_model [-t threads] [-n prompt tokens] [-s seconds] "
+                               "[--f32] [--attn NAME] FILE...\n"),
+               2;
+    rad_error err;
+    must(compute_pool_create(NULL, threads, &params.pool, &err), &err);
+    bench_print_machine(params.pool);
+    for (; i < argc; i++)
+        bench_file(argv[i], params, prompt, budget);
+    compute_pool_destroy(params.pool);
+    return 0;
+}
