@@ -3,16 +3,26 @@
  * Most pages come back soon after they left, so the free list is a plain array used
  * as a stack: the page freed last is handed out next, still warm.
  *
- *     free[]   | 7 | 3 | 9 | 4 |   |   |      num_free = 4
- *                            ^ next alloc
+ *     free[]   | 7 | 3 | 9 | 4 | 2 | 6 |     |     | 8 | 5 |
+ *                num_free    ^   num_undo            num_grouped
+ *                            next alloc
+ *
+ * What was popped since the last free still stands above the top (2, 6: 6 left first), so
+ * going back to an earlier state is moving the top. The far end of the array records what
+ * an open free group was given.
  *
  * A stack alone cannot see a page freed twice, and a page owned by two requests is
  * silent corruption. So `taken` keeps one bit per page, and every alloc and free
  * checks the bit it flips. A list of pages is pushed from its end, so that the next
  * alloc hands it out in the same order: runs of pages stay runs.
  *
+ * With need_sort the bits are the sorted list: a freed page is only counted as staged, and
+ * when an allocation runs short the stack is written anew from a walk over the bits. No
+ * list is ever sorted.
+ *
  * Invariant, verified by rad_kv_check():
- *   each page 1..num_pages is on the stack or taken, never both. */
+ *   each page 1..num_pages is taken, or on the stack, recorded by a group, or staged, and
+ *   only one of these; num_staged pages are none of the first three. */
 #include <radish/kv_allocator.h>
 
 #include "base/bits.h"
@@ -22,7 +32,14 @@ struct rad_kv_allocator {
     rad_env env;
     uint32_t num_pages;
     uint32_t page_size;
-    uint32_t num_free;
+    uint32_t num_free;    /* on the stack */
+    uint32_t num_staged;  /* free, not on the stack; 0 without need_sort */
+    uint32_t num_grouped; /* recorded by the open free group */
+    uint32_t num_undo;    /* popped since the last free: free[num_free..num_free + num_undo) */
+    uint32_t sorts;
+    bool need_sort;
+    bool in_group;
+    uint64_t epoch;  /* grows when pages come back: states of another epoch are stale */
     rad_page *free;  /* [num_pages] */
     uint64_t *taken; /* a bit for each of 0..num_pages */
 };
@@ -36,6 +53,9 @@ rad_status rad_kv_allocator_create(const rad_env *env, const rad_kv_allocator_pa
     rad_status status = rad_params_read(&p, sizeof p, params, "kv_allocator", err);
     if (status) return status;
     if (!p.page_size) p.page_size = 1;
+    if (p.need_sort > 1 || p.reserved)
+        return rad_fail(err, RAD_E_INVAL, "kv_allocator: need_sort is %u, reserved %u", p.need_sort,
+                        p.reserved);
     if (!p.num_pages) return rad_fail(err, RAD_E_INVAL, "kv_allocator: num_pages is 0");
     if (((uint64_t)p.num_pages + 1) * p.page_size > INT32_MAX)
         return rad_fail(err, RAD_E_LIMIT,
@@ -48,6 +68,7 @@ rad_status rad_kv_allocator_create(const rad_env *env, const rad_kv_allocator_pa
     a->env = full;
     a->num_pages = p.num_pages;
     a->page_size = p.page_size;
+    a->need_sort = p.need_sort;
     a->free = rad_alloc(&full, rad_mul(p.num_pages, sizeof *a->free));
     a->taken = rad_alloc(&full, bits_words((size_t)p.num_pages + 1) * sizeof *a->taken);
     if (!a->free || !a->taken) goto nomem;
@@ -79,10 +100,62 @@ static bool is_taken(const rad_kv_allocator *a, rad_page page)
     return is_page(a, page) && bits_get(a->taken, (size_t)page);
 }
 
+static uint32_t num_taken(const rad_kv_allocator *a)
+{
+    return a->num_pages - a->num_free - a->num_staged - a->num_grouped;
+}
+
+/* Pages came back: what stood above the stack's top is overwritten or out of date. */
+static void forget_undo(rad_kv_allocator *a)
+{
+    a->num_undo = 0;
+    a->epoch++;
+}
+
+static void flip_grouped(rad_kv_allocator *a)
+{
+    for (uint32_t i = 1; i <= a->num_grouped; i++)
+        bits_flip(a->taken, (size_t)a->free[a->num_pages - i]);
+}
+
+/* Writes the stack anew, lowest page on top, from the bits: what is not taken is free,
+ * staged pages included; a group's pages count as taken meanwhile. The undo entries move
+ * up, as they stand above the top. */
+static void sort_free(rad_kv_allocator *a)
+{
+    uint32_t at = a->num_free + a->num_staged;
+    memmove(a->free + at, a->free + a->num_free, (size_t)a->num_undo * sizeof *a->free);
+    a->num_free = at;
+    a->num_staged = 0;
+    a->sorts++;
+    flip_grouped(a);
+    size_t words = bits_words((size_t)a->num_pages + 1);
+    for (size_t w = 0; w < words; w++) {
+        uint64_t open = ~a->taken[w];
+        if (w == 0) open &= ~(uint64_t)1; /* page 0 is never handed out */
+        if (w == words - 1) open &= ~(uint64_t)0 >> (63 - a->num_pages % 64);
+        for (; open; open &= open - 1) {
+            RAD_ASSERT_ENV(&a->env, at);
+            a->free[--at] = (rad_page)(w * 64 + (size_t)__builtin_ctzll(open));
+        }
+    }
+    flip_grouped(a);
+    RAD_ASSERT_ENV(&a->env, at == 0);
+}
+
+/* Whether `count` pages can be popped; makes them poppable. */
+static bool make_ready(rad_kv_allocator *a, uint64_t count)
+{
+    if (count > (uint64_t)a->num_free + a->num_staged) return false;
+    if (count > a->num_free) sort_free(a);
+    return true;
+}
+
 /* The caller has made sure that there is one. */
 static rad_page pop(rad_kv_allocator *a)
 {
     rad_page page = a->free[--a->num_free];
+    a->num_undo++;
     RAD_ASSERT_ENV(&a->env, !bits_get(a->taken, (size_t)page));
     bits_flip(a->taken, (size_t)page);
     return page;
@@ -90,7 +163,7 @@ static rad_page pop(rad_kv_allocator *a)
 
 rad_status rad_kv_alloc(rad_kv_allocator *a, rad_page *pages, uint32_t count)
 {
-    if (count > a->num_free) return RAD_FULL;
+    if (!make_ready(a, count)) return RAD_FULL;
     for (uint32_t i = 0; i < count; i++)
         pages[i] = pop(a);
     return RAD_OK;
@@ -117,9 +190,16 @@ static rad_status free_pages(rad_kv_allocator *a, const int32_t *entries, uint32
         return rad_fail(err, RAD_E_STATE, "kv_free: page %d is not handed out (freed twice?)",
                         page);
     }
-    RAD_ASSERT_ENV(&a->env, count <= a->num_pages - a->num_free);
-    for (uint32_t i = count; i-- > 0;)
-        a->free[a->num_free++] = entries[(size_t)i * stride] / (int32_t)unit;
+    if (!count) return RAD_OK;
+    forget_undo(a);
+    if (a->in_group)
+        for (uint32_t i = 0; i < count; i++)
+            a->free[a->num_pages - ++a->num_grouped] = entries[(size_t)i * stride] / (int32_t)unit;
+    else if (a->need_sort)
+        a->num_staged += count;
+    else
+        for (uint32_t i = count; i-- > 0;)
+            a->free[a->num_free++] = entries[(size_t)i * stride] / (int32_t)unit;
     return RAD_OK;
 }
 
@@ -166,7 +246,7 @@ rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uin
             return RAD_E_INVAL;
         need += pages_for(a, seq_lens[i]) - pages_for(a, prefix_lens[i]);
     }
-    if (need > a->num_free) return RAD_FULL;
+    if (!make_ready(a, need)) return RAD_FULL;
 
     for (uint32_t i = 0; i < num_reqs; i++) {
         rad_slot slot = last_loc[i];
@@ -190,10 +270,63 @@ rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs, const uin
         if (!seq_lens[i] || !last_loc_fits(a, seq_lens[i] - 1, last_loc[i])) return RAD_E_INVAL;
         need += (seq_lens[i] - 1) % a->page_size == 0;
     }
-    if (need > a->num_free) return RAD_FULL;
+    if (!make_ready(a, need)) return RAD_FULL;
     for (uint32_t i = 0; i < num_reqs; i++)
         slots[i] = (seq_lens[i] - 1) % a->page_size ? last_loc[i] + 1
                                                     : pop(a) * (rad_slot)a->page_size;
+    return RAD_OK;
+}
+
+rad_status rad_kv_free_group_begin(rad_kv_allocator *a)
+{
+    if (a->in_group) return RAD_E_STATE;
+    a->in_group = true;
+    return RAD_OK;
+}
+
+/* The record lies backwards at the array's end, so moved onto the stack it leaves in the
+ * order in which it was given. */
+rad_status rad_kv_free_group_end(rad_kv_allocator *a)
+{
+    if (!a->in_group) return RAD_E_STATE;
+    a->in_group = false;
+    if (!a->num_grouped) return RAD_OK;
+    forget_undo(a);
+    if (a->need_sort) {
+        a->num_staged += a->num_grouped;
+    } else {
+        memmove(a->free + a->num_free, a->free + a->num_pages - a->num_grouped,
+                (size_t)a->num_grouped * sizeof *a->free);
+        a->num_free += a->num_grouped;
+    }
+    a->num_grouped = 0;
+    return RAD_OK;
+}
+
+void rad_kv_backup_state(const rad_kv_allocator *a, rad_kv_state *state)
+{
+    *state = (rad_kv_state){
+        .owner = a, .epoch = a->epoch, .taken_pages = num_taken(a), .sorts = a->sorts};
+}
+
+rad_status rad_kv_restore_state(rad_kv_allocator *a, rad_kv_state *state, rad_error *err)
+{
+    if (state->owner != a)
+        return rad_fail(err, RAD_E_STATE, "kv_restore_state: the state is of another allocator");
+    if (state->epoch != a->epoch)
+        return rad_fail(err, RAD_E_STATE,
+                        "kv_restore_state: pages came back since the backup, it is stale");
+    uint32_t back = num_taken(a) - state->taken_pages;
+    RAD_ASSERT_ENV(&a->env, back <= a->num_undo);
+    for (uint32_t i = 0; i < back; i++) {
+        RAD_ASSERT_ENV(&a->env, is_taken(a, a->free[a->num_free]));
+        bits_flip(a->taken, (size_t)a->free[a->num_free++]);
+    }
+    a->num_undo -= back;
+    if (state->sorts != a->sorts) sort_free(a); /* runs of two sorts stand on the stack */
+    a->epoch++;
+    state->epoch = a->epoch;
+    state->sorts = a->sorts;
     return RAD_OK;
 }
 
@@ -209,12 +342,12 @@ uint32_t rad_kv_num_pages(const rad_kv_allocator *a)
 
 uint32_t rad_kv_available_pages(const rad_kv_allocator *a)
 {
-    return a->num_free;
+    return a->num_free + a->num_staged;
 }
 
 uint64_t rad_kv_available_size(const rad_kv_allocator *a)
 {
-    return (uint64_t)a->num_free * a->page_size;
+    return (uint64_t)rad_kv_available_pages(a) * a->page_size;
 }
 
 int rad_kv_is_taken(const rad_kv_allocator *a, rad_page page)
@@ -228,38 +361,61 @@ void rad_kv_clear(rad_kv_allocator *a)
     for (uint32_t i = 0; i < a->num_pages; i++)
         a->free[i] = (rad_page)(a->num_pages - i); /* page 1 leaves first */
     a->num_free = a->num_pages;
+    a->num_staged = a->num_grouped = 0;
+    a->in_group = false;
+    forget_undo(a);
+}
+
+/* One page of the stack or of a group's record. */
+static rad_status check_listed(const rad_kv_allocator *a, rad_page page, uint64_t *seen,
+                               rad_error *err)
+{
+    if (!is_page(a, page))
+        return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d on a free list is not one", page);
+    if (bits_get(seen, (size_t)page))
+        return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is on the free lists twice", page);
+    if (bits_get(a->taken, (size_t)page))
+        return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is free and taken", page);
+    bits_set(seen, (size_t)page);
+    return RAD_OK;
+}
+
+static rad_status check_lists(const rad_kv_allocator *a, uint64_t *seen, rad_error *err)
+{
+    rad_status status = RAD_OK;
+    for (uint32_t i = 0; i < a->num_free && !status; i++) {
+        if (a->need_sort && i && a->free[i] >= a->free[i - 1])
+            return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is out of order", a->free[i]);
+        status = check_listed(a, a->free[i], seen, err);
+    }
+    for (uint32_t i = 1; i <= a->num_grouped && !status; i++)
+        status = check_listed(a, a->free[a->num_pages - i], seen, err);
+    if (status) return status;
+
+    uint32_t staged = 0;
+    for (uint32_t page = 1; page <= a->num_pages; page++) {
+        if (bits_get(seen, page) || bits_get(a->taken, page)) continue;
+        if (++staged > a->num_staged)
+            return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %u is neither free nor taken",
+                            page);
+    }
+    if (staged != a->num_staged)
+        return rad_fail(err, RAD_E_CORRUPT, "kv_check: %u pages are staged, %u are counted", staged,
+                        a->num_staged);
+    return RAD_OK;
 }
 
 rad_status rad_kv_check(const rad_kv_allocator *a, rad_error *err)
 {
-    size_t words = bits_words((size_t)a->num_pages + 1);
-    uint64_t *seen = rad_alloc(&a->env, words * sizeof *seen);
-    rad_status status = RAD_OK;
+    if ((uint64_t)a->num_free + a->num_staged + a->num_grouped + a->num_undo > a->num_pages ||
+        (a->num_staged && !a->need_sort) || (a->num_grouped && !a->in_group))
+        return rad_fail(err, RAD_E_CORRUPT,
+                        "kv_check: %u free, %u staged, %u in a group, %u to undo of %u pages",
+                        a->num_free, a->num_staged, a->num_grouped, a->num_undo, a->num_pages);
+    size_t bytes = bits_words((size_t)a->num_pages + 1) * sizeof(uint64_t);
+    uint64_t *seen = rad_alloc(&a->env, bytes);
     if (!seen) return rad_fail(err, RAD_E_NOMEM, "kv_check: no scratch memory");
-    if (a->num_free > a->num_pages) {
-        status = rad_fail(err, RAD_E_CORRUPT, "kv_check: %u of %u pages are free", a->num_free,
-                          a->num_pages);
-        goto done;
-    }
-    for (uint32_t i = 0; i < a->num_free; i++) {
-        rad_page page = a->free[i];
-        if (!is_page(a, page))
-            status = rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d on the free stack is not one",
-                              page);
-        else if (bits_get(seen, (size_t)page))
-            status =
-                rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is on the free stack twice", page);
-        else if (bits_get(a->taken, (size_t)page))
-            status = rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is free and taken", page);
-        if (status) goto done;
-        bits_set(seen, (size_t)page);
-    }
-    for (uint32_t page = 1; page <= a->num_pages; page++) {
-        if (bits_get(seen, page) || bits_get(a->taken, page)) continue;
-        status = rad_fail(err, RAD_E_CORRUPT, "kv_check: page %u is neither free nor taken", page);
-        goto done;
-    }
-done:
-    rad_free(&a->env, seen, words * sizeof *seen);
+    rad_status status = check_lists(a, seen, err);
+    rad_free(&a->env, seen, bytes);
     return status;
 }

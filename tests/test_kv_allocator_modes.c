@@ -1,0 +1,360 @@
+/* test_kv_allocator_modes.c - sorted runs, free groups, and going back to a state. */
+#include "test.h"
+
+#include <radish/kv_allocator.h>
+
+static rad_kv_allocator *make(uint32_t num_pages, uint32_t page_size, uint32_t need_sort)
+{
+    rad_kv_allocator_params params = {.struct_size = sizeof params,
+                                      .num_pages = num_pages,
+                                      .page_size = page_size,
+                                      .need_sort = need_sort};
+    rad_kv_allocator *a = NULL;
+    CHECK_OK(rad_kv_allocator_create(NULL, &params, &a, NULL));
+    return a;
+}
+
+TEST(sorted_pages_leave_in_ascending_runs_once_the_list_runs_short)
+{
+    rad_kv_allocator *a = make(8, 4, 1);
+    rad_page pages[8], more[8];
+    CHECK_OK(rad_kv_alloc(a, pages, 6));
+    for (int i = 0; i < 6; i++)
+        CHECK(pages[i] == i + 1);
+    CHECK_OK(rad_kv_free(a, (rad_page[]){5, 2, 4}, 3, NULL));
+    CHECK(rad_kv_available_pages(a) == 5 && rad_kv_available_size(a) == 20);
+    CHECK_OK(rad_kv_check(a, NULL));
+
+    CHECK_OK(rad_kv_alloc(a, more, 1)); /* the sorted list still has 7 and 8 */
+    CHECK(more[0] == 7);
+    CHECK_OK(rad_kv_alloc(a, more, 3)); /* now it runs short: 8 joins the staged ones */
+    CHECK(more[0] == 2 && more[1] == 4 && more[2] == 5);
+    CHECK(rad_kv_alloc(a, more, 2) == RAD_FULL);
+    CHECK_OK(rad_kv_alloc(a, more, 1));
+    CHECK(more[0] == 8 && rad_kv_available_pages(a) == 0);
+    CHECK_OK(rad_kv_check(a, NULL));
+
+    /* Freed twice while staged: the bit tells, though no list holds the page. */
+    CHECK_OK(rad_kv_free(a, (rad_page[]){3}, 1, NULL));
+    CHECK(rad_kv_free(a, (rad_page[]){3}, 1, NULL) == RAD_E_STATE);
+    CHECK_OK(rad_kv_check(a, NULL));
+    rad_kv_clear(a);
+    CHECK(rad_kv_available_pages(a) == 8);
+    CHECK_OK(rad_kv_check(a, NULL));
+    rad_kv_allocator_destroy(a);
+}
+
+/* reference/sglang.md 3.3 with the free pages staged in any order: the vectors hold. */
+TEST(extend_and_decode_keep_their_vectors_when_sorted)
+{
+    rad_kv_allocator *a = make(64, 4, 1);
+    rad_page all[64], staged[4] = {12, 10, 13, 11};
+    CHECK_OK(rad_kv_alloc(a, all, 64));
+    CHECK_OK(rad_kv_free(a, staged, 4, NULL));
+    rad_slot slots[12], want[12] = {40, 41, 42, 9, 44, 45, 46, 47, 48, 49, 50, 51};
+    CHECK_OK(rad_kv_alloc_extend(a, 3, (uint32_t[]){0, 5, 8}, (uint32_t[]){3, 6, 16},
+                                 (rad_slot[]){-1, 8, 31}, slots));
+    CHECK(memcmp(slots, want, sizeof want) == 0);
+    CHECK(rad_kv_available_pages(a) == 1);
+    CHECK_OK(rad_kv_free(a, (rad_page[]){22, 21, 20}, 3, NULL));
+    CHECK_OK(rad_kv_alloc(a, all, 1)); /* page 13, left over */
+    CHECK(all[0] == 13);
+    CHECK_OK(rad_kv_alloc_decode(a, 3, (uint32_t[]){5, 6, 9}, (rad_slot[]){7, 8, 11}, slots));
+    CHECK(slots[0] == 80 && slots[1] == 9 && slots[2] == 84);
+    CHECK_OK(rad_kv_check(a, NULL));
+    rad_kv_allocator_destroy(a);
+}
+
+TEST(a_group_gives_its_pages_back_at_the_end_and_checks_them_at_once)
+{
+    for (uint32_t sort = 0; sort < 2; sort++) {
+        rad_kv_allocator *a = make(8, 2, sort);
+        rad_page pages[8], again[8];
+        CHECK_OK(rad_kv_alloc(a, pages, 8));
+        CHECK(rad_kv_free_group_end(a) == RAD_E_STATE);
+        CHECK_OK(rad_kv_free_group_begin(a));
+        CHECK(rad_kv_free_group_begin(a) == RAD_E_STATE); /* groups do not nest */
+        CHECK_OK(rad_kv_free(a, (rad_page[]){2, 5}, 2, NULL));
+        CHECK_OK(rad_kv_free_slots(a, (rad_slot[]){6, 7, 8}, 3, NULL)); /* pages 3 and 4 */
+        CHECK(rad_kv_available_pages(a) == 0 && !rad_kv_is_taken(a, 5));
+        CHECK(rad_kv_alloc(a, again, 1) == RAD_FULL);
+        CHECK_OK(rad_kv_check(a, NULL));
+
+        rad_error err;
+        CHECK(rad_kv_free(a, (rad_page[]){1, 5}, 2, &err) == RAD_E_STATE);
+        CHECK(strstr(err.text, "page 5 ") && rad_kv_is_taken(a, 1));
+
+        CHECK_OK(rad_kv_free_group_end(a));
+        CHECK(rad_kv_available_pages(a) == 4);
+        CHECK_OK(rad_kv_check(a, NULL));
+        CHECK_OK(rad_kv_alloc(a, again, 4));
+        const rad_page given[2][4] = {{2, 5, 3, 4}, {2, 3, 4, 5}};
+        CHECK(memcmp(again, given[sort], sizeof given[0]) == 0);
+
+        CHECK_OK(rad_kv_free_group_begin(a)); /* an empty group is fine */
+        CHECK_OK(rad_kv_free_group_end(a));
+        CHECK_OK(rad_kv_free_group_begin(a));
+        CHECK_OK(rad_kv_free(a, again, 4, NULL));
+        rad_kv_clear(a); /* closes the group */
+        CHECK(rad_kv_available_pages(a) == 8 && rad_kv_free_group_end(a) == RAD_E_STATE);
+        CHECK_OK(rad_kv_check(a, NULL));
+        rad_kv_allocator_destroy(a);
+    }
+}
+
+/* Pages recorded by an open group look free in the bits; a sort must not take them. */
+TEST(a_sort_under_an_open_group_leaves_its_pages_alone)
+{
+    rad_kv_allocator *a = make(130, 1, 1);
+    rad_page pages[130], one;
+    CHECK_OK(rad_kv_alloc(a, pages, 130));
+    CHECK_OK(rad_kv_free(a, (rad_page[]){130, 64}, 2, NULL));
+    CHECK_OK(rad_kv_free_group_begin(a));
+    CHECK_OK(rad_kv_free(a, (rad_page[]){1, 63, 65, 129}, 4, NULL));
+    CHECK_OK(rad_kv_alloc(a, &one, 1));
+    CHECK(one == 64);
+    CHECK_OK(rad_kv_check(a, NULL));
+    CHECK_OK(rad_kv_alloc(a, &one, 1));
+    CHECK(one == 130 && rad_kv_alloc(a, &one, 1) == RAD_FULL);
+    CHECK_OK(rad_kv_free_group_end(a));
+    CHECK_OK(rad_kv_alloc(a, pages, 4));
+    CHECK(pages[0] == 1 && pages[1] == 63 && pages[2] == 65 && pages[3] == 129);
+    CHECK_OK(rad_kv_check(a, NULL));
+    rad_kv_allocator_destroy(a);
+}
+
+TEST(a_restored_state_hands_out_the_same_pages_again)
+{
+    rad_kv_allocator *a = make(10, 1, 0);
+    rad_page held[3], draft[5], again[5];
+    rad_kv_state state;
+    CHECK_OK(rad_kv_alloc(a, held, 3));
+    CHECK_OK(rad_kv_free(a, (rad_page[]){2}, 1, NULL));
+    rad_kv_backup_state(a, &state);
+    for (int round = 0; round < 3; round++) {
+        CHECK_OK(rad_kv_alloc(a, draft, 2));
+        CHECK_OK(rad_kv_alloc(a, draft + 2, 3));
+        if (round) CHECK(memcmp(draft, again, sizeof draft) == 0);
+        memcpy(again, draft, sizeof draft);
+        CHECK_OK(rad_kv_restore_state(a, &state, NULL));
+        CHECK(rad_kv_available_pages(a) == 8 && !rad_kv_is_taken(a, 2));
+        CHECK(rad_kv_is_taken(a, 1) && rad_kv_is_taken(a, 3));
+        CHECK_OK(rad_kv_check(a, NULL));
+    }
+    CHECK_OK(rad_kv_restore_state(a, &state, NULL)); /* nothing to take back */
+    rad_kv_allocator_destroy(a);
+}
+
+TEST(a_stale_state_is_refused_and_nothing_happens)
+{
+    for (uint32_t sort = 0; sort < 2; sort++) {
+        rad_kv_allocator *a = make(10, 1, sort), *b = make(10, 1, sort);
+        rad_page pages[10];
+        rad_kv_state state, other, blank = {0};
+        rad_error err;
+        CHECK_OK(rad_kv_alloc(a, pages, 4));
+        rad_kv_backup_state(a, &state);
+        rad_kv_backup_state(b, &other);
+        CHECK(rad_kv_restore_state(a, &other, &err) == RAD_E_STATE);
+        CHECK(strstr(err.text, "another allocator"));
+        CHECK(rad_kv_restore_state(a, &blank, NULL) == RAD_E_STATE);
+
+        CHECK_OK(rad_kv_free(a, pages, 0, NULL)); /* freeing nothing is nothing */
+        CHECK_OK(rad_kv_restore_state(a, &state, NULL));
+
+        CHECK_OK(rad_kv_free(a, pages, 1, NULL));
+        CHECK(rad_kv_restore_state(a, &state, &err) == RAD_E_STATE);
+        CHECK(strstr(err.text, "stale"));
+        CHECK(rad_kv_available_pages(a) == 7);
+
+        /* A refused free changes nothing, also not the states. */
+        rad_kv_backup_state(a, &state);
+        CHECK(rad_kv_free(a, (rad_page[]){pages[1], pages[0]}, 2, NULL) == RAD_E_STATE);
+        CHECK_OK(rad_kv_restore_state(a, &state, NULL));
+
+        CHECK_OK(rad_kv_free_group_begin(a));
+        rad_kv_backup_state(a, &state);
+        CHECK_OK(rad_kv_free(a, pages + 1, 1, NULL));
+        CHECK(rad_kv_restore_state(a, &state, NULL) == RAD_E_STATE);
+        rad_kv_backup_state(a, &state);
+        CHECK_OK(rad_kv_free_group_end(a)); /* pages came back */
+        CHECK(rad_kv_restore_state(a, &state, NULL) == RAD_E_STATE);
+
+        /* Restoring an earlier state outdates a later one, and the reverse. */
+        rad_kv_backup_state(a, &state);
+        CHECK_OK(rad_kv_alloc(a, pages, 2));
+        rad_kv_backup_state(a, &other);
+        CHECK_OK(rad_kv_restore_state(a, &state, NULL));
+        CHECK(rad_kv_restore_state(a, &other, NULL) == RAD_E_STATE);
+        rad_kv_backup_state(a, &other);
+        rad_kv_clear(a);
+        CHECK(rad_kv_restore_state(a, &other, NULL) == RAD_E_STATE);
+        CHECK_OK(rad_kv_check(a, NULL));
+        rad_kv_allocator_destroy(a);
+        rad_kv_allocator_destroy(b);
+    }
+}
+
+/* Pages popped before a sort come back after it, and the stack is in order again. */
+TEST(a_restore_across_a_sort_takes_everything_back)
+{
+    rad_kv_allocator *a = make(9, 1, 1);
+    rad_page pages[9];
+    rad_kv_state state;
+    CHECK_OK(rad_kv_alloc(a, pages, 7));
+    CHECK_OK(rad_kv_free(a, (rad_page[]){6, 1, 4}, 3, NULL));
+    rad_kv_backup_state(a, &state);
+    CHECK_OK(rad_kv_alloc(a, pages, 1));
+    CHECK(pages[0] == 8);
+    CHECK_OK(rad_kv_alloc(a, pages + 1, 3)); /* sorts */
+    CHECK(pages[1] == 1 && pages[2] == 4 && pages[3] == 6);
+    CHECK_OK(rad_kv_restore_state(a, &state, NULL));
+    CHECK_OK(rad_kv_check(a, NULL));
+    CHECK(rad_kv_available_pages(a) == 5);
+    CHECK_OK(rad_kv_alloc(a, pages, 5));
+    CHECK(pages[0] == 1 && pages[1] == 4 && pages[2] == 6 && pages[3] == 8 && pages[4] == 9);
+    CHECK_OK(rad_kv_restore_state(a, &state, NULL));
+    CHECK(rad_kv_available_pages(a) == 5);
+    CHECK_OK(rad_kv_check(a, NULL));
+    rad_kv_allocator_destroy(a);
+}
+
+/* The naive model: a set of taken pages, a set recorded by the group, copies of both as
+ * states, and a flag that says whether a state may still be restored. */
+TEST(random_modes_agree_with_sets)
+{
+    enum { PAGES = 150, STATES = 3, MOST = 12 };
+    uint64_t seed = test_seed(), state = seed;
+    for (uint32_t sort = 0; sort < 2; sort++) {
+        rad_kv_allocator *a = make(PAGES, 1, sort);
+        char where[PAGES + 1] = {0}; /* 0 free, 1 taken, 2 in the group */
+        char saved[STATES][PAGES + 1];
+        rad_kv_state states[STATES] = {{0}};
+        bool good[STATES] = {false};
+        bool group = false;
+        uint32_t num_free = PAGES;
+
+        for (uint64_t step = 0; step < test_scale(20000, 2000000); step++) {
+            rad_page list[MOST];
+            uint32_t count = (uint32_t)(test_random(&state) % (MOST + 1));
+            uint32_t s = (uint32_t)(test_random(&state) % STATES);
+            switch (test_random(&state) % 16) {
+            default: {
+                rad_status status = rad_kv_alloc(a, list, count);
+                CHECKF(status == (count > num_free ? RAD_FULL : RAD_OK), "seed %llu",
+                       (unsigned long long)seed);
+                for (uint32_t i = 0; !status && i < count; i++) {
+                    CHECKF(list[i] >= 1 && list[i] <= PAGES && !where[list[i]], "seed %llu",
+                           (unsigned long long)seed);
+                    CHECKF(!sort || !i || list[i] > list[i - 1], "seed %llu",
+                           (unsigned long long)seed);
+                    where[list[i]] = 1;
+                    num_free--;
+                }
+                break;
+            }
+            case 0:
+            case 1:
+            case 2:
+            case 3:
+            case 4:
+            case 5: {
+                uint32_t found = 0;
+                rad_page from = (rad_page)(test_random(&state) % PAGES);
+                for (int i = 0; i < PAGES && found < count; i++) {
+                    rad_page page = (from + i * 37) % PAGES + 1; /* 37 and 150 share nothing */
+                    if (where[page] == 1) list[found++] = page;
+                }
+                CHECK_OK(rad_kv_free(a, list, found, NULL));
+                for (uint32_t i = 0; i < found; i++)
+                    where[list[i]] = group ? 2 : 0;
+                if (!group) num_free += found;
+                if (found) memset(good, 0, sizeof good);
+                break;
+            }
+            case 6:
+                CHECK(rad_kv_free_group_begin(a) == (group ? RAD_E_STATE : RAD_OK));
+                group = true;
+                break;
+            case 7:
+                CHECK(rad_kv_free_group_end(a) == (group ? RAD_OK : RAD_E_STATE));
+                group = false;
+                for (int page = 1; page <= PAGES; page++)
+                    if (where[page] == 2) {
+                        where[page] = 0;
+                        num_free++;
+                        memset(good, 0, sizeof good);
+                    }
+                break;
+            case 8:
+                rad_kv_backup_state(a, &states[s]);
+                memcpy(saved[s], where, sizeof where);
+                good[s] = true;
+                break;
+            case 9: {
+                if (states[s].owner != a) break; /* never filled */
+                rad_status status = rad_kv_restore_state(a, &states[s], NULL);
+                CHECKF(status == (good[s] ? RAD_OK : RAD_E_STATE), "seed %llu",
+                       (unsigned long long)seed);
+                if (status) break;
+                memset(good, 0, sizeof good);
+                good[s] = true;
+                memcpy(where, saved[s], sizeof where);
+                num_free = 0;
+                for (int page = 1; page <= PAGES; page++)
+                    num_free += !where[page];
+                break;
+            }
+            case 10: {
+                rad_page wrong = (rad_page)(test_random(&state) % (PAGES + 4)) - 2;
+                bool taken = wrong >= 1 && wrong <= PAGES && where[wrong] == 1;
+                if (!taken) CHECK(rad_kv_free(a, &wrong, 1, NULL) == RAD_E_STATE);
+                break;
+            }
+            }
+            CHECKF(rad_kv_available_pages(a) == num_free, "seed %llu", (unsigned long long)seed);
+            for (int page = 1; page <= PAGES; page++)
+                CHECKF(rad_kv_is_taken(a, page) == (where[page] == 1), "page %d seed %llu", page,
+                       (unsigned long long)seed);
+            CHECK_OK(rad_kv_check(a, NULL));
+        }
+        rad_kv_allocator_destroy(a);
+    }
+}
+
+TEST(params_of_an_older_program_and_nonsense_flags)
+{
+    rad_error err;
+    rad_kv_allocator *a = NULL;
+    rad_kv_allocator_params p = {.struct_size = offsetof(rad_kv_allocator_params, need_sort),
+                                 .num_pages = 3,
+                                 .need_sort = 9};
+    CHECK_OK(rad_kv_allocator_create(NULL, &p, &a, &err)); /* did not know need_sort */
+    rad_page pages[3];
+    CHECK_OK(rad_kv_alloc(a, pages, 3));
+    CHECK_OK(rad_kv_free(a, (rad_page[]){3, 1}, 2, NULL));
+    CHECK_OK(rad_kv_alloc(a, pages, 2));
+    CHECK(pages[0] == 3 && pages[1] == 1);
+    rad_kv_allocator_destroy(a);
+    p.struct_size = sizeof p;
+    CHECK(rad_kv_allocator_create(NULL, &p, &a, &err) == RAD_E_INVAL && !a);
+    CHECK(strstr(err.text, "need_sort"));
+}
+
+/* The checker itself needs memory: when there is none it says so. */
+TEST(check_without_memory_says_so)
+{
+    test_env t;
+    rad_env env = test_env_init(&t);
+    rad_kv_allocator_params p = {.struct_size = sizeof p, .num_pages = 3, .need_sort = 1};
+    rad_kv_allocator *a = NULL;
+    CHECK_OK(rad_kv_allocator_create(&env, &p, &a, NULL));
+    t.fail_at = 0;
+    CHECK(rad_kv_check(a, NULL) == RAD_E_NOMEM);
+    t.fail_at = -1;
+    CHECK_OK(rad_kv_check(a, NULL));
+    rad_kv_allocator_destroy(a);
+    CHECK(t.bytes == 0);
+}
+
+TEST_MAIN()
