@@ -158,7 +158,7 @@ TEST(create_refuses_what_makes_no_sense_and_survives_failing_memory)
 {
     rad_error err;
     rad_token_to_kv_pool *pool = NULL;
-    rad_token_to_kv_pool_params p = params_for(RAD_F16);
+    rad_token_to_kv_pool_params p = params_for(RAD_I8 + 1);
     CHECK(rad_token_to_kv_pool_create(NULL, &p, &pool, &err) == RAD_E_UNSUPPORTED);
     p = params_for(RAD_F32);
     p.num_layers = 0;

@@ -5,40 +5,197 @@
  *
  * One buffer per layer and side rather than one for all: attention of a layer walks
  * one compact block, and no single allocation has to be as large as the whole pool.
- * Numbers are rounded once, when they are stored; fresh K/V are read back from here
- * like cached ones, so that a hit and a computation see the same bits. */
-#include <radish/token_to_kv_pool.h>
+ * Scales of int8 lie in buffers of their own, so that codes stay a plain matrix.
+ *
+ * The pool's own memory and the caller's are the same from here on: a pointer and a
+ * stride per layer and side. This file makes pools and says where things lie;
+ * kv_pool_access.c moves numbers. */
+#include "mem/kv_codec.h"
+#include "mem/kv_pool.h"
 
 #include "base/params.h"
-#include "device/device.h"
 
-struct rad_token_to_kv_pool {
-    rad_env env;
-    device_cpu device;
-    rad_token_to_kv_pool_params params;
-    size_t num_slots; /* with the dummy page */
-    size_t k_token;   /* bytes of one token in one layer */
-    size_t v_token;
-    void **k; /* [num_layers] */
-    void **v;
-};
+#include <float.h>
 
-static size_t dtype_bytes(uint32_t dtype)
+static kv_side make_side(const rad_token_to_kv_pool_params *p, bool is_v)
 {
-    return dtype == RAD_F32 ? 4 : 2;
+    kv_side s = {.groups = p->num_kv_heads, .dim = is_v ? p->v_head_dim : p->head_dim};
+    s.last_dim = s.dim;
+    if (p->kind == RAD_KV_MLA) { /* K's row: latent, then rope; V sees the latent */
+        uint32_t rope = p->head_dim - p->v_head_dim;
+        s.groups = rope && !is_v ? 2 : 1;
+        s.dim = p->v_head_dim;
+        s.last_dim = s.groups == 2 ? rope : s.dim;
+    }
+    s.numbers = (size_t)(s.groups - 1) * s.dim + s.last_dim; /* < 2^64 */
+    s.code_bytes = rad_mul(s.numbers, kv_dtype_bytes(p->dtype));
+    s.scale_bytes = p->dtype == RAD_I8 ? s.groups * sizeof(float) : 0;
+    return s;
 }
 
-/* Bytes of one token in one layer, 0 when that does not fit. */
-static size_t token_bytes(const rad_token_to_kv_pool_params *p, uint32_t dim)
+static rad_status check_scales(const rad_token_to_kv_pool_params *p, rad_error *err)
 {
-    return rad_mul(rad_mul(p->num_kv_heads, dim), dtype_bytes(p->dtype));
+    if ((p->k_scales || p->v_scales) && !kv_dtype_is_fp8(p->dtype))
+        return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: scales are for fp8, dtype is %u",
+                        p->dtype);
+    if (p->v_scales && p->kind == RAD_KV_MLA)
+        return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: MLA has no V of its own to scale");
+    for (int side = 0; side < 2; side++) {
+        const float *scales = side ? p->v_scales : p->k_scales;
+        for (uint32_t i = 0; scales && i < p->num_layers; i++)
+            if (!(scales[i] >= FLT_MIN && scales[i] <= FLT_MAX))
+                return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: %c scale of layer %u is %g",
+                                side ? 'V' : 'K', p->start_layer + i, (double)scales[i]);
+    }
+    return RAD_OK;
 }
 
-size_t rad_kv_pool_bytes_per_token(const rad_token_to_kv_pool_params *p)
+/* Reads params of any age and fills in the defaults. */
+static rad_status read_params(const rad_token_to_kv_pool_params *params,
+                              rad_token_to_kv_pool_params *p, rad_error *err)
 {
-    size_t k = token_bytes(p, p->head_dim);
-    size_t v = token_bytes(p, p->v_head_dim ? p->v_head_dim : p->head_dim);
-    return k + v < k ? 0 : rad_mul(p->num_layers, k + v);
+    rad_status status = rad_params_read(p, sizeof *p, params, "token_to_kv_pool", err);
+    if (status) return status;
+    p->struct_size = sizeof *p;
+    if (!p->page_size) p->page_size = 1;
+    if (!p->v_head_dim) p->v_head_dim = p->head_dim;
+    if (p->kind == RAD_KV_MLA && !p->num_kv_heads) p->num_kv_heads = 1;
+    if (p->kind > RAD_KV_MLA || !kv_dtype_bytes(p->dtype))
+        return rad_fail(err, RAD_E_UNSUPPORTED, "token_to_kv_pool: kind %u with dtype %u", p->kind,
+                        p->dtype);
+    if (!p->num_layers || !p->num_kv_heads || !p->head_dim)
+        return rad_fail(err, RAD_E_INVAL,
+                        "token_to_kv_pool: %u layers, %u KV heads of %u: none may be 0",
+                        p->num_layers, p->num_kv_heads, p->head_dim);
+    if (p->kind == RAD_KV_MLA && (p->num_kv_heads != 1 || p->v_head_dim > p->head_dim))
+        return rad_fail(err, RAD_E_INVAL,
+                        "token_to_kv_pool: an MLA row of %u numbers with a latent of %u, %u heads",
+                        p->head_dim, p->v_head_dim, p->num_kv_heads);
+    return RAD_OK;
+}
+
+/* Of valid params; 0 when it does not fit. */
+static size_t bytes_per_token(const rad_token_to_kv_pool_params *p)
+{
+    size_t sum = 0;
+    for (uint32_t i = 0; i < (p->kind == RAD_KV_MLA ? 1 : 2); i++) {
+        kv_side s = make_side(p, i);
+        if (!s.code_bytes || __builtin_add_overflow(sum, s.code_bytes, &sum) ||
+            __builtin_add_overflow(sum, s.scale_bytes, &sum))
+            return 0;
+    }
+    return rad_mul(p->num_layers, sum);
+}
+
+size_t rad_kv_pool_bytes_per_token(const rad_token_to_kv_pool_params *params)
+{
+    rad_token_to_kv_pool_params p;
+    return read_params(params, &p, NULL) ? 0 : bytes_per_token(&p);
+}
+
+/* Completes one side of a caller's layer, or says what is wrong with it. NULL is fine. */
+static const char *adopt(void *memory, size_t *stride, size_t row_bytes, size_t align,
+                         size_t num_slots)
+{
+    if (!*stride) *stride = row_bytes;
+    if (!memory) return "is missing";
+    if ((uintptr_t)memory % align || *stride % align) return "is not aligned";
+    if (*stride < row_bytes) return "has a stride shorter than a token";
+    if (!rad_mul(num_slots, *stride)) return "is larger than an address space";
+    return NULL;
+}
+
+static rad_status adopt_layer(rad_token_to_kv_pool *pool, uint32_t i, rad_error *err)
+{
+    rad_kv_buffers *b = &pool->layers[i];
+    const kv_side *s = pool->side;
+    size_t size = kv_dtype_bytes(pool->params.dtype);
+    bool scales = s[0].scale_bytes;
+    const char *side = "K",
+               *why = adopt(b->k, &b->k_stride, s[0].code_bytes, size, pool->num_slots);
+    if (!why && scales) {
+        side = "K's scales";
+        why =
+            adopt(b->k_scale, &b->k_scale_stride, s[0].scale_bytes, sizeof(float), pool->num_slots);
+    }
+    if (!why && pool->num_sides == 2) {
+        side = "V";
+        why = adopt(b->v, &b->v_stride, s[1].code_bytes, size, pool->num_slots);
+    }
+    if (!why && scales && pool->num_sides == 2) {
+        side = "V's scales";
+        why =
+            adopt(b->v_scale, &b->v_scale_stride, s[1].scale_bytes, sizeof(float), pool->num_slots);
+    }
+    if (!why && !scales && (b->k_scale || b->v_scale)) {
+        side = "a buffer of scales";
+        why = "is given, but only int8 has such";
+    }
+    if (!why && pool->num_sides == 1 && (b->v || b->v_scale)) {
+        side = "V";
+        why = "is given, but an MLA pool has one buffer a layer";
+    }
+    if (!why) return RAD_OK;
+    return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: %s of layer %u %s", side,
+                    pool->params.start_layer + i, why);
+}
+
+static bool own_layer(rad_token_to_kv_pool *pool, uint32_t i)
+{
+    rad_kv_buffers *b = &pool->layers[i];
+    device *d = &pool->device.base;
+    const kv_side *s = pool->side;
+    b->k_stride = s[0].code_bytes;
+    b->k_scale_stride = s[0].scale_bytes;
+    b->k = device_alloc(d, rad_mul(pool->num_slots, s[0].code_bytes));
+    if (!b->k) return false;
+    if (s[0].scale_bytes) {
+        b->k_scale = device_alloc(d, rad_mul(pool->num_slots, s[0].scale_bytes));
+        if (!b->k_scale) return false;
+    }
+    if (pool->num_sides == 1) return true;
+    b->v_stride = s[1].code_bytes;
+    b->v_scale_stride = s[1].scale_bytes;
+    b->v = device_alloc(d, rad_mul(pool->num_slots, s[1].code_bytes));
+    if (!b->v) return false;
+    if (s[1].scale_bytes) {
+        b->v_scale = device_alloc(d, rad_mul(pool->num_slots, s[1].scale_bytes));
+        if (!b->v_scale) return false;
+    }
+    return true;
+}
+
+/* Strides, memory and scales of all layers. */
+static rad_status fill_layers(rad_token_to_kv_pool *pool, const rad_token_to_kv_pool_params *p,
+                              rad_error *err)
+{
+    pool->packed = pool->num_sides == 2;
+    for (uint32_t i = 0; i < p->num_layers; i++) {
+        rad_kv_buffers *b = &pool->layers[i];
+        if (p->buffers) {
+            *b = p->buffers[i];
+            rad_status status = adopt_layer(pool, i, err);
+            if (status) return status;
+        } else if (!own_layer(pool, i)) {
+            return RAD_E_NOMEM;
+        }
+        if (pool->num_sides == 1) { /* V is the head of K's row */
+            b->v = b->k;
+            b->v_stride = b->k_stride;
+            b->v_scale = b->k_scale;
+            b->v_scale_stride = b->k_scale_stride;
+        }
+        pool->packed &= b->k_stride == pool->side[0].code_bytes &&
+                        b->v_stride == pool->side[1].code_bytes &&
+                        (!b->k_scale || (b->k_scale_stride == pool->side[0].scale_bytes &&
+                                         b->v_scale_stride == pool->side[1].scale_bytes));
+    }
+    for (uint32_t i = 0; pool->scales && i < p->num_layers; i++) {
+        pool->scales[i] = p->k_scales ? p->k_scales[i] : 1;
+        pool->scales[(size_t)p->num_layers + i] =
+            p->kind == RAD_KV_MLA ? pool->scales[i] : (p->v_scales ? p->v_scales[i] : 1);
+    }
+    return RAD_OK;
 }
 
 rad_status rad_token_to_kv_pool_create(const rad_env *env,
@@ -48,39 +205,46 @@ rad_status rad_token_to_kv_pool_create(const rad_env *env,
     rad_token_to_kv_pool_params p;
     if (!out) return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: no place for the result");
     *out = NULL;
-    rad_status status = rad_params_read(&p, sizeof p, params, "token_to_kv_pool", err);
+    rad_status status = read_params(params, &p, err);
+    if (!status) status = check_scales(&p, err);
     if (status) return status;
-    p.struct_size = sizeof p;
-    if (!p.page_size) p.page_size = 1;
-    if (!p.v_head_dim) p.v_head_dim = p.head_dim;
-    if (!p.num_pages || !p.num_layers || !p.num_kv_heads || !p.head_dim)
-        return rad_fail(err, RAD_E_INVAL,
-                        "token_to_kv_pool: %u pages, %u layers, %u KV heads of %u: none may be 0",
-                        p.num_pages, p.num_layers, p.num_kv_heads, p.head_dim);
-    if (p.dtype != RAD_F32 && p.dtype != RAD_BF16)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "token_to_kv_pool: dtype %u is neither f32 nor bf16", p.dtype);
+    if (!p.num_pages) return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: num_pages is 0");
     if (((uint64_t)p.num_pages + 1) * p.page_size > INT32_MAX)
         return rad_fail(err, RAD_E_LIMIT,
                         "token_to_kv_pool: %u pages of %u tokens do not fit 31-bit slots",
                         p.num_pages, p.page_size);
+    if ((uint64_t)p.start_layer + p.num_layers > UINT32_MAX)
+        return rad_fail(err, RAD_E_LIMIT, "token_to_kv_pool: %u layers from layer %u on",
+                        p.num_layers, p.start_layer);
 
     rad_env full = rad_env_or_default(env);
-    rad_token_to_kv_pool *pool = rad_alloc(&full, sizeof *pool);
+    rad_token_to_kv_pool *pool = NULL;
+    if (!bytes_per_token(&p)) goto nomem;
+    pool = rad_alloc(&full, sizeof *pool);
     if (!pool) goto nomem;
     pool->env = full;
     device_cpu_init(&pool->device, &full);
     pool->params = p;
+    pool->params.buffers = NULL;
+    pool->owns_memory = !p.buffers;
     pool->num_slots = ((size_t)p.num_pages + 1) * p.page_size;
-    pool->k_token = token_bytes(&p, p.head_dim);
-    pool->v_token = token_bytes(&p, p.v_head_dim);
-    pool->k = rad_alloc(&full, (size_t)p.num_layers * sizeof *pool->k);
-    pool->v = rad_alloc(&full, (size_t)p.num_layers * sizeof *pool->v);
-    if (!pool->k || !pool->v) goto nomem;
-    for (uint32_t layer = 0; layer < p.num_layers; layer++) {
-        pool->k[layer] = device_alloc(&pool->device.base, rad_mul(pool->num_slots, pool->k_token));
-        pool->v[layer] = device_alloc(&pool->device.base, rad_mul(pool->num_slots, pool->v_token));
-        if (!pool->k[layer] || !pool->v[layer]) goto nomem;
+    pool->token_bytes = bytes_per_token(&p);
+    pool->num_sides = p.kind == RAD_KV_MLA ? 1 : 2;
+    pool->side[0] = make_side(&p, false);
+    pool->side[1] = make_side(&p, true);
+    pool->layers = rad_alloc(&full, (size_t)p.num_layers * sizeof *pool->layers);
+    if (!pool->layers) goto nomem;
+    if (kv_dtype_is_fp8(p.dtype)) {
+        pool->scales = rad_alloc(&full, (size_t)p.num_layers * 2 * sizeof *pool->scales);
+        if (!pool->scales) goto nomem;
+        pool->params.k_scales = pool->scales;
+        pool->params.v_scales = p.kind == RAD_KV_MLA ? NULL : pool->scales + p.num_layers;
+    }
+    status = fill_layers(pool, &p, err);
+    if (status == RAD_E_NOMEM) goto nomem;
+    if (status) {
+        rad_token_to_kv_pool_destroy(pool);
+        return status;
     }
     *out = pool;
     return RAD_OK;
@@ -88,23 +252,31 @@ nomem:
     rad_token_to_kv_pool_destroy(pool);
     return rad_fail(err, RAD_E_NOMEM,
                     "token_to_kv_pool: no memory for %u pages of %u tokens at %zu bytes a token",
-                    p.num_pages, p.page_size, rad_kv_pool_bytes_per_token(&p));
+                    p.num_pages, p.page_size, bytes_per_token(&p));
 }
 
 void rad_token_to_kv_pool_destroy(rad_token_to_kv_pool *pool)
 {
     if (!pool) return;
     rad_env env = pool->env;
+    device *d = &pool->device.base;
     uint32_t num_layers = pool->params.num_layers;
-    for (uint32_t layer = 0; layer < num_layers; layer++) {
-        if (pool->k)
-            device_free(&pool->device.base, pool->k[layer], pool->num_slots * pool->k_token);
-        if (pool->v)
-            device_free(&pool->device.base, pool->v[layer], pool->num_slots * pool->v_token);
+    for (uint32_t i = 0; pool->layers && pool->owns_memory && i < num_layers; i++) {
+        const rad_kv_buffers *b = &pool->layers[i];
+        device_free(d, b->k, pool->num_slots * pool->side[0].code_bytes);
+        device_free(d, b->k_scale, pool->num_slots * pool->side[0].scale_bytes);
+        if (pool->num_sides == 1) continue;
+        device_free(d, b->v, pool->num_slots * pool->side[1].code_bytes);
+        device_free(d, b->v_scale, pool->num_slots * pool->side[1].scale_bytes);
     }
-    rad_free(&env, pool->k, (size_t)num_layers * sizeof *pool->k);
-    rad_free(&env, pool->v, (size_t)num_layers * sizeof *pool->v);
+    rad_free(&env, pool->layers, (size_t)num_layers * sizeof *pool->layers);
+    rad_free(&env, pool->scales, (size_t)num_layers * 2 * sizeof *pool->scales);
     rad_free(&env, pool, sizeof *pool);
+}
+
+size_t rad_kv_pool_size_bytes(const rad_token_to_kv_pool *pool)
+{
+    return rad_mul(pool->num_slots, pool->token_bytes);
 }
 
 const rad_token_to_kv_pool_params *rad_kv_pool_params(const rad_token_to_kv_pool *pool)
@@ -112,91 +284,37 @@ const rad_token_to_kv_pool_params *rad_kv_pool_params(const rad_token_to_kv_pool
     return &pool->params;
 }
 
-static void wait_layer(rad_token_to_kv_pool *pool, uint32_t layer)
+int rad_kv_pool_is_packed(const rad_token_to_kv_pool *pool)
+{
+    return pool->packed;
+}
+
+void kv_wait_layer(const rad_token_to_kv_pool *pool, uint32_t layer)
 {
     if (pool->params.wait_layer) pool->params.wait_layer(pool->params.wait_user, layer);
 }
 
+static const rad_kv_buffers *awaited(rad_token_to_kv_pool *pool, uint32_t layer)
+{
+    uint32_t index = kv_layer_index(pool, layer);
+    RAD_ASSERT_ENV(&pool->env, index < pool->params.num_layers);
+    kv_wait_layer(pool, layer);
+    return &pool->layers[index];
+}
+
 void *rad_kv_pool_key_buffer(rad_token_to_kv_pool *pool, uint32_t layer)
 {
-    RAD_ASSERT_ENV(&pool->env, layer < pool->params.num_layers);
-    wait_layer(pool, layer);
-    return pool->k[layer];
+    return awaited(pool, layer)->k;
 }
 
 void *rad_kv_pool_value_buffer(rad_token_to_kv_pool *pool, uint32_t layer)
 {
-    RAD_ASSERT_ENV(&pool->env, layer < pool->params.num_layers);
-    wait_layer(pool, layer);
-    return pool->v[layer];
+    return awaited(pool, layer)->v;
 }
 
-/* Round to nearest even; NaN stays NaN (its payload is cut, so one bit is set). No
- * branches, so that the compiler turns it into vectors. */
-__attribute__((optimize("O3"))) static void to_bf16(uint16_t *restrict dst,
-                                                    const float *restrict src, size_t count)
+rad_status rad_kv_pool_get_buffers(rad_token_to_kv_pool *pool, uint32_t layer, rad_kv_buffers *out)
 {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, src + i, sizeof bits);
-        uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-        uint32_t nan = (bits & 0x7fffffff) > 0x7f800000 ? 0xffffffffu : 0;
-        dst[i] = (uint16_t)(((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16);
-    }
-}
-
-static void store(void *buffer, size_t token, uint32_t dtype, rad_slot slot, const float *src)
-{
-    char *dst = (char *)buffer + (size_t)slot * token;
-    if (dtype == RAD_F32)
-        memcpy(dst, src, token);
-    else
-        to_bf16((uint16_t *)(void *)dst, src, token / 2);
-}
-
-void rad_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer, const rad_slot *loc,
-                               uint32_t count, const float *k, const float *v)
-{
-    const rad_token_to_kv_pool_params *p = &pool->params;
-    size_t k_numbers = (size_t)p->num_kv_heads * p->head_dim;
-    size_t v_numbers = (size_t)p->num_kv_heads * p->v_head_dim;
-    RAD_ASSERT_ENV(&pool->env, layer < p->num_layers);
-    for (uint32_t i = 0; i < count; i++) {
-        RAD_ASSERT_ENV(&pool->env, loc[i] >= 0 && (size_t)loc[i] < pool->num_slots);
-        store(pool->k[layer], pool->k_token, p->dtype, loc[i], k + i * k_numbers);
-        store(pool->v[layer], pool->v_token, p->dtype, loc[i], v + i * v_numbers);
-    }
-}
-
-/* Copies one page between the pool and `flat`, in either direction. */
-static rad_status copy_page(rad_token_to_kv_pool *pool, rad_page page, char *flat, size_t bytes,
-                            bool into_pool)
-{
-    const rad_token_to_kv_pool_params *p = &pool->params;
-    if (page < 0 || (uint32_t)page > p->num_pages ||
-        bytes != rad_mul(p->page_size, rad_kv_pool_bytes_per_token(p)))
-        return RAD_E_INVAL;
-    for (uint32_t layer = 0; layer < p->num_layers; layer++) {
-        if (!into_pool) wait_layer(pool, layer);
-        for (int side = 0; side < 2; side++) {
-            size_t page_bytes = (side ? pool->v_token : pool->k_token) * p->page_size;
-            char *here = (char *)(side ? pool->v : pool->k)[layer] + (size_t)page * page_bytes;
-            rad_status status = device_copy(&pool->device.base, into_pool ? here : flat,
-                                            into_pool ? flat : here, page_bytes);
-            if (status) return status;
-            flat += page_bytes;
-        }
-    }
+    if (kv_layer_index(pool, layer) == pool->params.num_layers) return RAD_E_INVAL;
+    *out = *awaited(pool, layer);
     return RAD_OK;
-}
-
-rad_status rad_kv_pool_get_page(rad_token_to_kv_pool *pool, rad_page page, void *dst, size_t bytes)
-{
-    return copy_page(pool, page, dst, bytes, false);
-}
-
-rad_status rad_kv_pool_set_page(rad_token_to_kv_pool *pool, rad_page page, const void *src,
-                                size_t bytes)
-{
-    return copy_page(pool, page, (char *)(uintptr_t)src, bytes, true); /* only read */
 }

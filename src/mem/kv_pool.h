@@ -1,0 +1,92 @@
+/* kv_pool.h - the inside of a KV pool, for the files of this room.
+ *
+ * A pool has one side (MLA) or two (K and V). A side's row, one token in one layer, is
+ * `groups` runs of numbers, each with a scale of its own when the dtype is int8: the heads
+ * of MHA, the latent and the rope part of MLA.
+ *
+ *     row     | dim numbers | dim numbers | ... | last_dim numbers |
+ *     scales  | s0          | s1          | ... | s(groups - 1)    |    int8 only */
+#ifndef MEM_KV_POOL_H
+#define MEM_KV_POOL_H
+
+#include <radish/token_to_kv_pool.h>
+
+#include "device/device.h"
+
+typedef struct kv_side {
+    uint32_t groups;
+    uint32_t dim;
+    uint32_t last_dim; /* of the last group; dim but for MLA */
+    uint32_t reserved;
+    size_t numbers;     /* of a row */
+    size_t code_bytes;  /* of a row; 0 when that does not fit a size_t */
+    size_t scale_bytes; /* of a row; 0 without scales */
+} kv_side;
+
+struct rad_token_to_kv_pool {
+    rad_env env;
+    device_cpu device;
+    rad_token_to_kv_pool_params params;
+    size_t num_slots;   /* with the dummy page */
+    size_t token_bytes; /* over all layers and sides */
+    uint32_t num_sides;
+    bool packed;
+    bool owns_memory;
+    kv_side side[2];
+    rad_kv_buffers *layers; /* [num_layers], every stride filled in */
+    float *scales;          /* fp8: [2][num_layers], K then V; else NULL */
+};
+
+/* One side of one layer. */
+typedef struct kv_plane {
+    const kv_side *side;
+    char *codes;
+    char *scales; /* int8 */
+    size_t stride;
+    size_t scale_stride;
+    float scale; /* fp8; else 1 */
+} kv_plane;
+
+/* `index` counts from 0 within the pool. */
+static inline kv_plane kv_plane_of(const rad_token_to_kv_pool *pool, uint32_t index, uint32_t side)
+{
+    const rad_kv_buffers *b = &pool->layers[index];
+    float scale = pool->scales ? pool->scales[(size_t)side * pool->params.num_layers + index] : 1;
+    if (side == 0)
+        return (kv_plane){.side = &pool->side[0],
+                          .codes = b->k,
+                          .scales = (char *)b->k_scale,
+                          .stride = b->k_stride,
+                          .scale_stride = b->k_scale_stride,
+                          .scale = scale};
+    return (kv_plane){.side = &pool->side[1],
+                      .codes = b->v,
+                      .scales = (char *)b->v_scale,
+                      .stride = b->v_stride,
+                      .scale_stride = b->v_scale_stride,
+                      .scale = scale};
+}
+
+/* The layer's number within the pool, or num_layers when it is not the pool's. */
+static inline uint32_t kv_layer_index(const rad_token_to_kv_pool *pool, uint32_t layer)
+{
+    uint32_t index = layer - pool->params.start_layer; /* wraps when below */
+    return RAD_MIN(index, pool->params.num_layers);
+}
+
+static inline bool kv_is_slot(const rad_token_to_kv_pool *pool, rad_slot slot)
+{
+    return slot >= 0 && (size_t)slot < pool->num_slots;
+}
+
+void kv_wait_layer(const rad_token_to_kv_pool *pool, uint32_t layer);
+
+/* Encodes groups [first, first + count) of a slot's row from src, their numbers. */
+void kv_plane_store(uint32_t dtype, const kv_plane *plane, rad_slot slot, uint32_t first,
+                    uint32_t count, const float *src);
+
+/* Decodes the first `count` groups of a slot's row. */
+void kv_plane_load(uint32_t dtype, const kv_plane *plane, rad_slot slot, uint32_t count,
+                   float *dst);
+
+#endif
