@@ -33,8 +33,8 @@ typedef struct rad_cache_params {
     uint32_t kind;      /* rad_cache_kind */
     uint32_t page_size; /* tokens; must equal the allocator's when there is one; 0 means 1 */
 
-    /* Both may be NULL: then the cache is index-only (simulation): it never frees
-     * slots anywhere, and the *_req functions are refused. Not owned. */
+    /* Not owned. Without a req_to_token_pool the *_req functions are refused; without a
+     * kv_allocator too, the cache is index-only: it never frees slots anywhere. */
     rad_kv_allocator *kv_allocator;
     rad_req_to_token_pool *req_to_token_pool;
 

@@ -16,9 +16,8 @@ rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, 
     if (p.kv_allocator && rad_kv_page_size(p.kv_allocator) != p.page_size)
         return rad_fail(err, RAD_E_INVAL, "cache: page_size %u, but the allocator's is %u",
                         p.page_size, rad_kv_page_size(p.kv_allocator));
-    if (!p.kv_allocator != !p.req_to_token_pool)
-        return rad_fail(err, RAD_E_INVAL,
-                        "cache: kv_allocator and req_to_token_pool come together or not at all");
+    if (p.req_to_token_pool && !p.kv_allocator)
+        return rad_fail(err, RAD_E_INVAL, "cache: a req_to_token_pool without a kv_allocator");
 
     rad_env full = rad_env_or_default(env);
     switch (p.kind) {

@@ -11,7 +11,7 @@
 rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error *err)
 {
     if (!req) return rad_fail(err, RAD_E_INVAL, "cache: no request");
-    if (!cache->kv)
+    if (!cache->rows)
         return rad_fail(err, RAD_E_UNSUPPORTED, "cache: an index-only cache has no requests");
     uint32_t ps = cache->page_size;
     if (req->lock.held ? !cache->ops->receipt_holds(cache, &req->lock) : req->protected_len != 0)
@@ -114,7 +114,7 @@ rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *c
                                      uint32_t num_reqs, rad_error *err)
 {
     char text[32];
-    if (!cache->kv) return cache->ops->check(cache, err);
+    if (!cache->rows) return cache->ops->check(cache, err);
     ledger l = {.num_pages = rad_kv_num_pages(cache->kv), .err = err};
     size_t bytes = ((size_t)l.num_pages + 1) * sizeof *l.owner;
     l.owner = rad_alloc(&cache->env, bytes);

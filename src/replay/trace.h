@@ -1,0 +1,41 @@
+/* trace.h - request traces: what was asked, in which order.
+ *
+ * A trace is a list of requests; a request is a sequence of key elements of which the
+ * first num_prompt are the prompt and the rest what was generated. What an element is
+ * depends on the format:
+ *
+ *     RXTRACE1   a token id; one element stands for one token
+ *     Mooncake   JSON lines with hash_ids; a hash id names a block of 512 tokens and all
+ *                before it, so one element stands for 512 tokens (the last one for fewer)
+ *
+ * Files are not trusted: counts and offsets are checked before they are used. Plain or
+ * gzip-compressed, found out by looking at the bytes. A trace is held in memory whole
+ * and does not change after load. */
+#ifndef REPLAY_TRACE_H
+#define REPLAY_TRACE_H
+
+#include <radish/env.h>
+#include <radish/types.h>
+
+typedef struct trace trace;
+
+typedef struct trace_request {
+    const rad_token *elements; /* valid until the next trace_get */
+    uint32_t num_elements;     /* prompt and output */
+    uint32_t num_prompt;       /* elements of the prompt */
+    uint64_t prompt_tokens;    /* what the prompt is in tokens */
+    uint64_t timestamp_ms;     /* 0 when the format has none */
+} trace_request;
+
+/* Errors: RAD_E_IO, RAD_E_FORMAT (with the byte or line), RAD_E_NOMEM, RAD_E_LIMIT. */
+rad_status trace_load(const char *path, trace **out, rad_error *err);
+void trace_free(trace *t); /* NULL is fine */
+
+const char *trace_format(const trace *t); /* "RXTRACE1", "mooncake" */
+uint64_t trace_num_requests(const trace *t);
+uint64_t trace_capacity_tokens(const trace *t); /* what the file suggests; 0 = nothing */
+uint32_t trace_tokens_per_element(const trace *t);
+uint32_t trace_longest(const trace *t); /* elements of the longest request */
+void trace_get(trace *t, uint64_t i, trace_request *out);
+
+#endif

@@ -1,0 +1,93 @@
+/* trace_mooncake.c - Mooncake's JSON lines: timestamp, input_length, output_length,
+ * hash_ids. A hash id names a 512-token block and all before it, so the ids of a request
+ * are a path in a prefix tree and serve as key elements as they are. */
+#include "replay/trace_private.h"
+
+#include "base/base.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+enum { BLOCK_TOKENS = 512 };
+
+/* Makes room for one more in a growing array. */
+static bool grow(void **array, uint64_t count, uint64_t *cap, size_t size)
+{
+    if (count < *cap) return true;
+    uint64_t more = *cap ? *cap * 2 : 4096;
+    void *grown = realloc(*array, more * size);
+    if (!grown) return false;
+    *array = grown;
+    *cap = more;
+    return true;
+}
+
+static bool get_count(const json_t *o, const char *key, uint64_t *out)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0) return false;
+    *out = (uint64_t)json_integer_value(v);
+    return true;
+}
+
+typedef struct caps {
+    uint64_t elements, pieces, rows;
+} caps;
+
+static rad_status add_line(trace *t, caps *cap, const json_t *o, uint64_t line, rad_error *err)
+{
+    uint64_t input, stamp = 0;
+    const json_t *ids = json_object_get(o, "hash_ids");
+    if (!json_is_array(ids) || !get_count(o, "input_length", &input))
+        return rad_fail(err, RAD_E_FORMAT, "line %llu: no input_length or hash_ids",
+                        (unsigned long long)line);
+    get_count(o, "timestamp", &stamp);
+    size_t n = json_array_size(ids);
+    if (input > (uint64_t)n * BLOCK_TOKENS)
+        return rad_fail(err, RAD_E_FORMAT, "line %llu: %llu tokens do not fit %zu blocks",
+                        (unsigned long long)line, (unsigned long long)input, n);
+    uint64_t start = t->num_elements;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > INT32_MAX)
+            return rad_fail(err, RAD_E_FORMAT, "line %llu: hash_ids[%zu] is no id",
+                            (unsigned long long)line, i);
+        if (!grow((void **)&t->elements, t->num_elements, &cap->elements, sizeof *t->elements))
+            return rad_fail(err, RAD_E_NOMEM, "no memory for the blocks");
+        t->elements[t->num_elements++] = (rad_token)json_integer_value(id);
+    }
+    if (!grow((void **)&t->pieces, t->num_pieces, &cap->pieces, sizeof *t->pieces) ||
+        !grow((void **)&t->rows, t->num_rows, &cap->rows, sizeof *t->rows))
+        return rad_fail(err, RAD_E_NOMEM, "no memory for the requests");
+    t->rows[t->num_rows++] = (trace_row){t->num_pieces, 1, 1, input, stamp};
+    t->pieces[t->num_pieces++] = (trace_piece){start, (uint32_t)n};
+    return RAD_OK;
+}
+
+rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_error *err)
+{
+    caps cap = {0};
+    t->format = "mooncake";
+    t->tokens_per_element = BLOCK_TOKENS;
+    uint64_t line = 0;
+    for (uint64_t at = 0; at < size; line++) {
+        const char *from = bytes + at, *end = memchr(from, '\n', size - at);
+        uint64_t len = end ? (uint64_t)(end - from) : size - at;
+        at += len + 1;
+        if (len == 0 || (len == 1 && *from == '\r')) continue;
+        json_error_t why;
+        json_t *o = json_loadb(from, len, JSON_REJECT_DUPLICATES, &why);
+        if (!json_is_object(o)) {
+            json_decref(o);
+            return rad_fail(err, RAD_E_FORMAT,
+                            "line %llu is neither RXTRACE1 nor a Mooncake JSON line",
+                            (unsigned long long)line + 1);
+        }
+        rad_status status = add_line(t, &cap, o, line + 1, err);
+        json_decref(o);
+        if (status) return status;
+    }
+    if (!t->num_rows) return rad_fail(err, RAD_E_FORMAT, "holds no request");
+    return RAD_OK;
+}

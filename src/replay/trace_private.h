@@ -1,0 +1,39 @@
+/* trace_private.h - what the readers fill in: requests as runs of pieces.
+ *
+ * RXTRACE1 shares segments between requests, so a request is a list of pieces of one big
+ * element array; a Mooncake request is a single piece. */
+#ifndef REPLAY_TRACE_PRIVATE_H
+#define REPLAY_TRACE_PRIVATE_H
+
+#include "replay/trace.h"
+
+typedef struct trace_piece {
+    uint64_t start; /* in elements */
+    uint32_t count;
+} trace_piece;
+
+typedef struct trace_row {
+    uint64_t first_piece;
+    uint32_t num_pieces;
+    uint32_t num_prompt_pieces;
+    uint64_t prompt_tokens;
+    uint64_t timestamp_ms;
+} trace_row;
+
+struct trace {
+    const char *format;
+    rad_token *elements;
+    trace_piece *pieces;
+    trace_row *rows;
+    uint64_t num_elements, num_pieces, num_rows;
+    uint64_t capacity_tokens;
+    uint32_t tokens_per_element;
+    uint32_t longest;
+    rad_token *scratch; /* one request, put together */
+};
+
+/* Each parses bytes[0..size) into an empty trace. */
+rad_status trace_parse_rxtrace(trace *t, const uint8_t *bytes, uint64_t size, rad_error *err);
+rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_error *err);
+
+#endif

@@ -1,0 +1,180 @@
+/* test_replay.c - traces are read without trust, and the simulation finds what theory says. */
+#include "replay/simulate.h"
+#include "test.h"
+
+#include <unistd.h>
+
+static void temp_file(char *path, const void *bytes, size_t size)
+{
+    strcpy(path, "/tmp/radish-trace-XXXXXX");
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    CHECK(write(fd, bytes, size) == (ssize_t)size);
+    close(fd);
+}
+
+static rad_status load(const void *bytes, size_t size, trace **t, rad_error *err)
+{
+    char path[64];
+    temp_file(path, bytes, size);
+    rad_status status = trace_load(path, t, err);
+    unlink(path);
+    return status;
+}
+
+static const char two_chats[] =
+    "{\"timestamp\": 0, \"input_length\": 1030, \"output_length\": 5, \"hash_ids\": [1, 2, 3]}\n"
+    "{\"timestamp\": 5, \"input_length\": 1500, \"output_length\": 5, \"hash_ids\": [1, 2, 4]}\n"
+    "\n"
+    "{\"timestamp\": 9, \"input_length\": 1100, \"output_length\": 5, \"hash_ids\": [1, 2, 3]}";
+
+TEST(a_mooncake_trace_is_read_line_by_line)
+{
+    trace *t = NULL;
+    CHECK_OK(load(two_chats, sizeof two_chats - 1, &t, NULL));
+    CHECK(strcmp(trace_format(t), "mooncake") == 0);
+    CHECK(trace_num_requests(t) == 3 && trace_tokens_per_element(t) == 512);
+    CHECK(trace_longest(t) == 3 && trace_capacity_tokens(t) == 0);
+    trace_request r;
+    trace_get(t, 1, &r);
+    CHECK(r.num_elements == 3 && r.num_prompt == 3 && r.prompt_tokens == 1500);
+    CHECK(r.elements[0] == 1 && r.elements[2] == 4 && r.timestamp_ms == 5);
+    trace_free(t);
+}
+
+TEST(the_simulation_counts_blocks_and_the_tokens_in_them)
+{
+    trace *t = NULL;
+    simulate_result r;
+    CHECK_OK(load(two_chats, sizeof two_chats - 1, &t, NULL));
+    simulate_params p = {.capacity_elements = 10};
+    CHECK_OK(simulate(NULL, t, &p, &r, NULL));
+    /* nothing; 2 blocks; 3 blocks, of which the last is partial: 1100 tokens */
+    CHECK(r.requests == 3 && r.hit_blocks == 5 && r.hit_tokens == 2 * 512 + 1100);
+    CHECK(r.prompt_blocks == 9 && r.prompt_tokens == 1030 + 1500 + 1100);
+    CHECK(r.too_large == 0 && r.evicted_elements == 0);
+
+    /* Three blocks: the second request evicts exactly the tail of the first. */
+    p.capacity_elements = 3;
+    CHECK_OK(simulate(NULL, t, &p, &r, NULL));
+    CHECK(r.hit_blocks == 4 && r.evicted_elements == 2);
+
+    p.capacity_elements = 2; /* none fits */
+    CHECK_OK(simulate(NULL, t, &p, &r, NULL));
+    CHECK(r.hit_blocks == 0 && r.too_large == 3);
+
+    p.capacity_elements = 0;
+    CHECK(simulate(NULL, t, &p, &r, NULL) == RAD_E_INVAL);
+    p = (simulate_params){.capacity_elements = 10, .policy = "clairvoyant"};
+    CHECK(simulate(NULL, t, &p, &r, NULL) == RAD_E_INVAL);
+    trace_free(t);
+}
+
+TEST(a_bad_line_is_named)
+{
+    static const struct {
+        const char *text, *word;
+    } cases[] = {
+        {"", "no request"},
+        {"\n\n", "no request"},
+        {"{\"input_length\": 5, \"hash_ids\": [1]}\nhello\n", "line 2"},
+        {"[1, 2]\n", "line 1"},
+        {"{\"hash_ids\": [1]}\n", "input_length"},
+        {"{\"input_length\": 5}\n", "hash_ids"},
+        {"{\"input_length\": -5, \"hash_ids\": [1]}\n", "input_length"},
+        {"{\"input_length\": 513, \"hash_ids\": [1]}\n", "fit"},
+        {"{\"input_length\": 5, \"hash_ids\": [-1]}\n", "hash_ids[0]"},
+        {"{\"input_length\": 5, \"hash_ids\": [99999999999]}\n", "hash_ids[0]"},
+        {"{\"input_length\": 5, \"hash_ids\": [\"a\"]}\n", "hash_ids[0]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        trace *t = NULL;
+        rad_error err = {0};
+        CHECK(load(cases[i].text, strlen(cases[i].text), &t, &err) == RAD_E_FORMAT && !t);
+        CHECKF(strstr(err.text, cases[i].word), "case %zu: %s", i, err.text);
+    }
+}
+
+/* A small RXTRACE1: two segments of 2 and 3 tokens, two requests. */
+static size_t build_rxtrace(uint8_t *b)
+{
+    static const uint64_t offsets[] = {0, 2, 5};
+    static const int32_t tokens[] = {7, 8, 9, 10, 11};
+    static const uint32_t requests[] = {0, 0, 0, 0, 1, 2, 0, 0, 1, 0, 2, 2};
+    static const uint32_t refs[] = {0, 1};
+    uint32_t small[] = {2, 2, 100, 50}; /* segments, requests, capacity, vocabulary */
+    uint64_t large[] = {5, 2};          /* tokens, references */
+    uint8_t *p = b;
+    memcpy(p, "RXTRACE1\1\0\0\0\0\0\0\0", 16), p += 16;
+    memcpy(p, small, sizeof small), p += sizeof small;
+    memcpy(p, large, sizeof large), p += sizeof large;
+    memcpy(p, offsets, sizeof offsets), p += sizeof offsets;
+    memcpy(p, tokens, sizeof tokens), p += sizeof tokens;
+    memcpy(p, requests, sizeof requests), p += sizeof requests;
+    memcpy(p, refs, sizeof refs), p += sizeof refs;
+    return (size_t)(p - b);
+}
+
+TEST(an_rxtrace_is_put_together_from_its_segments)
+{
+    uint8_t b[256];
+    trace *t = NULL;
+    trace_request r;
+    CHECK_OK(load(b, build_rxtrace(b), &t, NULL));
+    CHECK(trace_num_requests(t) == 2 && trace_capacity_tokens(t) == 100);
+    trace_get(t, 0, &r);
+    CHECK(r.num_elements == 5 && r.num_prompt == 2 && r.prompt_tokens == 2);
+    CHECK(r.elements[0] == 7 && r.elements[4] == 11);
+    trace_get(t, 1, &r);
+    CHECK(r.num_prompt == 5 && r.prompt_tokens == 5);
+    trace_free(t);
+}
+
+TEST(a_damaged_rxtrace_is_refused_or_read_but_never_crashes)
+{
+    uint8_t b[256], c[256];
+    size_t size = build_rxtrace(b);
+    trace *t = NULL;
+    for (size_t len = 8; len < size; len++)
+        CHECK(load(b, len, &t, NULL) == RAD_E_FORMAT && !t);
+    uint64_t seed = test_seed(), dice = seed;
+    for (int i = 0; i < 300; i++) {
+        memcpy(c, b, size);
+        for (int k = 0; k < 3; k++)
+            c[8 + test_random(&dice) % (size - 8)] = (uint8_t)test_random(&dice);
+        if (load(c, size, &t, NULL) == RAD_OK) {
+            simulate_result r;
+            simulate_params p = {.capacity_elements = 64};
+            CHECK_OK(simulate(NULL, t, &p, &r, NULL));
+            trace_free(t);
+        }
+    }
+}
+
+/* The conversation trace: LRU block hit rates as an independent simulation gives them. */
+TEST(the_conversation_trace_has_the_hit_rates_of_theory)
+{
+    static const struct {
+        uint64_t blocks;
+        const char *rate;
+    } cells[] = {{10000, "0.2116"}, {30000, "0.3257"}, {100000, "0.3637"}};
+    char path[1024], rate[16];
+    snprintf(path, sizeof path, "%s/traces/conversation_trace.jsonl.gz", test_data());
+    FILE *there = fopen(path, "rb");
+    SKIP_UNLESS(there, path);
+    fclose(there);
+    trace *t = NULL;
+    CHECK_OK(trace_load(path, &t, NULL));
+    CHECK(trace_num_requests(t) == 12031);
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        simulate_params p = {.capacity_elements = cells[i].blocks};
+        simulate_result r;
+        CHECK_OK(simulate(NULL, t, &p, &r, NULL));
+        snprintf(rate, sizeof rate, "%.4f", (double)r.hit_blocks / (double)r.prompt_blocks);
+        CHECKF(strcmp(rate, cells[i].rate) == 0, "%llu blocks: %s, not %s",
+               (unsigned long long)cells[i].blocks, rate, cells[i].rate);
+    }
+    trace_free(t);
+}
+
+TEST_MAIN()
