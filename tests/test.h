@@ -70,7 +70,7 @@ static inline void test_register(const char *name, CMUnitTestFunction fn)
     int main(int argc, char **argv)                                                                \
     {                                                                                              \
         if (argc > 1) {                                                                            \
-            static char pattern[256]; /* cmocka keeps the pointer */                                 \
+            static char pattern[256]; /* cmocka keeps the pointer */                               \
             snprintf(pattern, sizeof pattern, "*%s*", argv[1]);                                    \
             cmocka_set_test_filter(pattern);                                                       \
         }                                                                                          \

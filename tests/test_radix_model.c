@@ -179,7 +179,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
                 CHECK_OK(rad_cache_evict(cache, need, NULL));
                 while (!cfg->max_nodes && need > 0 && model_evict_page(&m))
                     need -= ps;
-                if (rad_kv_alloc(kv, page, pages)) continue; /* all locked */
+                if (rad_kv_alloc(kv, page, pages)) goto compare; /* all locked */
                 want = model_match(&m, &key, space, false);
             }
             for (uint32_t i = 0; i < n; i++)
@@ -249,6 +249,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
                    (unsigned long long)step);
         }
 
+    compare:
         /* The tree has exactly the model's pages (or fewer, where it may). */
         rad_error err = {0};
         CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s, seed %llu step %llu", err.text,

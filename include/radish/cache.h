@@ -132,14 +132,21 @@ typedef struct rad_req_kv {
  * others can share it at once. The row is first remapped to the tree's slots
  * for what others had inserted meanwhile, then the duplicates are freed, the
  * lock moves to the new end and protected_len grows. Slots behind the last whole
- * page stay the request's. `chunked`: more chunks follow. */
+ * page stay the request's. `chunked`: more chunks follow.
+ *
+ * RAD_FULL: the metadata limits leave no room; nothing changed, the request goes on
+ * unshared and may try again. RAD_E_STATE, RAD_E_INVAL: the record is wrong (stale
+ * lock, slots that are not handed out, lengths that do not go together); nothing
+ * changed, words in `err`. */
 RAD_API rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked,
                                             rad_error *err);
 
 /* The one exit of a request: finished, cancelled, retracted, failed. Publishes
  * [0, committed_len) when is_insert, else drops everything unprotected; frees
  * duplicates, the partial page and what was only allocated; unlocks; gives the
- * row back. The record is empty afterwards. */
+ * row back. The record is empty afterwards. A request without a row (never admitted)
+ * only unlocks. A wrong record is refused like above, and nothing changes; a record
+ * that was accepted is always ended. */
 RAD_API rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert,
                                           rad_error *err);
 
@@ -147,7 +154,8 @@ RAD_API rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int
 RAD_API rad_status rad_cache_poll(rad_cache *cache);
 
 /* Forgets everything. The pages of the tree go back to the allocator, locked or
- * not; outstanding refs and receipts become stale. */
+ * not; outstanding refs and receipts become stale. Only while no request holds a
+ * prefix: its record could not be finished afterwards. */
 RAD_API rad_status rad_cache_reset(rad_cache *cache);
 
 /* Tokens. total = evictable + protected. O(1). */

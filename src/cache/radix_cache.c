@@ -119,18 +119,23 @@ static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_m
     return RAD_OK;
 }
 
-/* Whether slots[0..count) are whole pages that this cache may own. */
-static bool slots_are_pages(const radix_cache *c, const rad_slot *slots, uint32_t count)
+/* Whether slots[0..count) are whole pages that this cache may own. Without branches, so
+ * that the compiler turns it into vectors. */
+__attribute__((optimize("O3"))) static bool slots_are_pages(const radix_cache *c,
+                                                            const rad_slot *slots, uint32_t count)
 {
     uint32_t ps = c->base.page_size;
     uint32_t low = c->base.kv ? ps : 0;
     uint32_t high = c->base.kv ? (rad_kv_num_pages(c->base.kv) + 1) * ps : INT32_MAX;
     uint32_t wrong = 0;
+    if (ps == 1) {
+        for (uint32_t i = 0; i < count; i++)
+            wrong |= (uint32_t)slots[i] - low >= high - low;
+        return !wrong;
+    }
     for (uint32_t i = 0; i < count; i += ps) {
         uint32_t first = (uint32_t)slots[i];
-        wrong |= (first < low) | (first >= high);
-        if (ps == 1) continue;
-        wrong |= first % ps != 0;
+        wrong |= (first - low >= high - low) | (first % ps != 0);
         for (uint32_t k = 1; k < ps; k++)
             wrong |= (uint32_t)slots[i + k] ^ (first + k);
     }
@@ -203,13 +208,6 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     return RAD_OK;
 }
 
-static rad_status take_drop_status(radix_cache *c)
-{
-    rad_status status = c->drop_status;
-    c->drop_status = RAD_OK;
-    return status;
-}
-
 static rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
                                    const rad_insert_params *params, uint32_t *prefix_tokens)
 {
@@ -221,7 +219,7 @@ static rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const r
     rad_status status = radix_cache_publish(c, key, slots, &how, &result);
     if (status) return status;
     *prefix_tokens = result.matched_pages * cache->page_size;
-    return take_drop_status(c);
+    return radix_cache_take_drop_status(c);
 }
 
 static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt)
@@ -267,7 +265,7 @@ static rad_status radix_evict_tokens(rad_cache *cache, uint64_t num_tokens,
     uint64_t pages = num_tokens / ps + (num_tokens % ps != 0);
     uint64_t done = radix_evict(&c->tree, pages, radix_cache_drop, c);
     if (evicted_tokens) *evicted_tokens = done * ps;
-    return take_drop_status(c);
+    return radix_cache_take_drop_status(c);
 }
 
 static void radix_visit_pages(const rad_cache *cache, cache_page_fn visit, void *user)
@@ -291,7 +289,7 @@ static rad_status radix_reset(rad_cache *cache)
     radix_cache *c = (radix_cache *)cache;
     if (cache->kv) radix_visit_pages(cache, give_back, c);
     radix_clear(&c->tree);
-    return take_drop_status(c);
+    return radix_cache_take_drop_status(c);
 }
 
 static cache_sizes radix_sizes(const rad_cache *cache)

@@ -38,6 +38,14 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
 /* Gives pages that left the tree back to the allocator. */
 void radix_cache_drop(void *user, const rad_page *pages, uint32_t count);
 
+/* What went wrong since the last call when pages were given back; RAD_OK mostly. */
+static inline rad_status radix_cache_take_drop_status(radix_cache *c)
+{
+    rad_status status = c->drop_status;
+    c->drop_status = RAD_OK;
+    return status;
+}
+
 /* Pages from the root to the node's end. O(depth). */
 static inline uint32_t radix_cache_depth(const radix_cache *c, uint32_t node)
 {

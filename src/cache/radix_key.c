@@ -9,9 +9,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { FIRST_BLOCK = 256, MOST_BLOCK = 16384 }; /* tokens */
+enum { SHORT = 24, FIRST_BLOCK = 256, MOST_BLOCK = 16384 }; /* tokens */
 
-/* Two tokens a step; for blocks that are short or known to differ. */
+/* Eight tokens a step; for blocks that are short or known to differ. */
 static uint32_t first_difference(const rad_token *a, const rad_token *b, uint32_t count)
 {
     uint32_t i = 0;
@@ -37,7 +37,7 @@ static uint32_t first_difference(const rad_token *a, const rad_token *b, uint32_
 uint32_t key_match_len(const rad_token *a, const rad_token *b, uint32_t count)
 {
     uint32_t at = 0;
-    if (count < FIRST_BLOCK || a[0] != b[0]) return first_difference(a, b, count);
+    if (count < SHORT || a[0] != b[0]) return first_difference(a, b, count);
     for (uint32_t block = FIRST_BLOCK; at < count; block = RAD_MIN(block * 4, MOST_BLOCK)) {
         uint32_t len = RAD_MIN(block, count - at);
         if (memcmp(a + at, b + at, (size_t)len * sizeof *a) != 0)

@@ -93,7 +93,8 @@ rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, 
         req->protected_len = published;
     }
     if (!chunked) req->published = 1;
-    return status;
+    rad_status dropped = radix_cache_take_drop_status(c);
+    return status ? status : dropped;
 }
 
 rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err)
@@ -112,5 +113,6 @@ rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, 
     rad_status freed = req_kv_free(cache, req, kept, req->allocated_len, err);
     if (!status) status = freed;
     if (req->lock.held && req->lock.node.index) radix_unlock(&c->tree, req->lock.node.index);
-    return status;
+    rad_status dropped = radix_cache_take_drop_status(c);
+    return status ? status : dropped;
 }

@@ -89,37 +89,56 @@ void radix_expand(const radix_tree *t, const rad_page *pages, uint32_t count, ra
     }
     for (uint32_t i = 0; i < count; i++, slots += ps) {
         rad_slot first = pages[i] * (rad_slot)ps;
-        for (uint32_t k = 0; k < ps; k++)
+        uint32_t k = 0;
+#if defined(__GNUC__)
+        typedef int32_t four __attribute__((vector_size(16)));
+        four slot = (four){0, 1, 2, 3} + first, next = slot + 4;
+        for (; k + 8 <= ps; k += 8, slot += 8, next += 8) {
+            memcpy(slots + k, &slot, sizeof slot);
+            memcpy(slots + k + 4, &next, sizeof next);
+        }
+#endif
+        for (; k < ps; k++)
             slots[k] = first + (rad_slot)k;
     }
 }
 
-static bool begins_with(const radix_tree *t, uint32_t id, const rad_token *page)
-{
-    const rad_token *own = radix_tokens(t, &t->nodes[id]);
-    return t->limits.page_size == 1 ? *own == *page
-                                    : memcmp(own, page, t->limits.page_size * sizeof *page) == 0;
-}
-
-uint32_t radix_child(const radix_tree *t, uint32_t parent, const rad_token *page)
-{
-    const radix_node *p = &t->nodes[parent];
-    if (p->num_children <= 1) /* a chain needs no hash */
-        return p->num_children && begins_with(t, p->first_child, page) ? p->first_child : 0;
-    uint32_t hash = key_child_hash(parent, page, t->limits.page_size);
-    uint32_t at = map_start(&t->children, hash);
-    for (uint32_t id; (id = map_next(&t->children, hash, &at));)
-        if (t->nodes[id].parent == parent && begins_with(t, id, page)) return id;
-    return 0;
-}
-
 /* How many pages of the node's edge the key follows. */
-static uint32_t match_pages(const radix_tree *t, const radix_node *n, const rad_token *tokens,
-                            uint32_t num_pages)
+static inline uint32_t match_pages(const radix_tree *t, const radix_node *n,
+                                   const rad_token *tokens, uint32_t num_pages)
 {
     uint32_t ps = t->limits.page_size, most = RAD_MIN(n->pages, num_pages);
     uint32_t len = key_match_len(radix_tokens(t, n), tokens, most * ps);
     return t->shift < 32 ? len >> t->shift : len / ps;
+}
+
+/* The child that the key goes on with, 0 when there is none; *matched pages of its edge
+ * agree, at least one. The hash, or being the only child, makes a candidate; the
+ * comparison that is needed anyway decides. */
+static inline uint32_t follow(const radix_tree *t, uint32_t parent, const rad_token *tokens,
+                              uint32_t num_pages, uint32_t *matched)
+{
+    const radix_node *p = &t->nodes[parent];
+    if (p->num_children <= 1) { /* a chain needs no hash */
+        uint32_t only = p->first_child;
+        if (!only) return 0;
+        *matched = match_pages(t, &t->nodes[only], tokens, num_pages);
+        return *matched ? only : 0;
+    }
+    uint32_t hash = key_child_hash(parent, tokens, t->limits.page_size);
+    uint32_t at = map_start(&t->children, hash);
+    for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
+        if (t->nodes[id].parent != parent) continue;
+        *matched = match_pages(t, &t->nodes[id], tokens, num_pages);
+        if (*matched) return id;
+    }
+    return 0;
+}
+
+uint32_t radix_child(const radix_tree *t, uint32_t parent, const rad_token *page)
+{
+    uint32_t matched;
+    return follow(t, parent, page, 1, &matched);
 }
 
 radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
@@ -128,9 +147,8 @@ radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens
     radix_pos pos = {.node = root};
     while (pos.pages < num_pages) {
         const rad_token *rest = tokens + (size_t)pos.pages * t->limits.page_size;
-        uint32_t child = radix_child(t, pos.node, rest);
+        uint32_t matched, child = follow(t, pos.node, rest, num_pages - pos.pages, &matched);
         if (!child) break;
-        uint32_t matched = match_pages(t, &t->nodes[child], rest, num_pages - pos.pages);
         pos.pages += matched;
         if (matched < t->nodes[child].pages) {
             pos.child = child;
@@ -150,10 +168,10 @@ radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uin
     t->nodes[root].last_access = touched;
     while (pos.pages < num_pages) {
         size_t at = (size_t)pos.pages * ps;
-        uint32_t child = radix_child(t, pos.node, tokens + at);
+        uint32_t matched, child = follow(t, pos.node, tokens + at, num_pages - pos.pages, &matched);
         if (!child) break;
         radix_node *n = &t->nodes[child];
-        uint32_t matched = match_pages(t, n, tokens + at, num_pages - pos.pages);
+        __builtin_prefetch(&t->nodes[n->first_child]); /* where the walk goes on, mostly */
         if (slots) radix_expand(t, t->pages + n->at, matched, slots + at);
         pos.pages += matched;
         if (matched < n->pages) {
@@ -356,26 +374,35 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
 
 void radix_lock(radix_tree *t, uint32_t node)
 {
-    for (uint32_t id = node; id; id = t->nodes[id].parent) {
-        radix_node *n = &t->nodes[id];
-        if (n->lock_ref++) continue;
-        t->evictable -= n->pages;
-        t->locked += n->pages;
-        t->unlocked_nodes -= n->parent != 0;
+    radix_node *nodes = t->nodes;
+    uint32_t pages = 0, newly = 0;
+    for (uint32_t id = node; id; id = nodes[id].parent) {
+        radix_node *n = &nodes[id];
+        uint32_t first = n->lock_ref++ == 0;
+        pages += first ? n->pages : 0;
+        newly += first && n->parent;
     }
+    t->evictable -= pages;
+    t->locked += pages;
+    t->unlocked_nodes -= newly;
 }
 
 void radix_unlock(radix_tree *t, uint32_t node)
 {
-    for (uint32_t id = node; id; id = t->nodes[id].parent) {
-        radix_node *n = &t->nodes[id];
-        RAD_ASSERT_ENV(&t->env, n->lock_ref > 0);
-        if (--n->lock_ref) continue;
-        t->evictable += n->pages;
-        t->locked -= n->pages;
-        t->unlocked_nodes += n->parent != 0;
-        radix_consider_leaf(t, id);
+    radix_node *nodes = t->nodes;
+    uint32_t pages = 0, newly = 0, held = UINT32_MAX;
+    for (uint32_t id = node; id; id = nodes[id].parent) {
+        radix_node *n = &nodes[id];
+        held = RAD_MIN(held, n->lock_ref);
+        uint32_t last = --n->lock_ref == 0;
+        pages += last ? n->pages : 0;
+        newly += last && n->parent;
     }
+    RAD_ASSERT_ENV(&t->env, held > 0);
+    t->evictable += pages;
+    t->locked -= pages;
+    t->unlocked_nodes += newly;
+    radix_consider_leaf(t, node); /* the nodes above have a child */
 }
 
 void radix_consider_leaf(radix_tree *t, uint32_t node)

@@ -1,0 +1,157 @@
+/* test_containers.c - heap, map, slab and span arena against naive models. */
+#include "test.h"
+
+#include "base/heap.h"
+#include "base/map.h"
+#include "base/slab.h"
+#include "base/span.h"
+
+TEST(the_heap_gives_the_lowest_key_then_the_lowest_id)
+{
+    enum { IDS = 60 };
+    uint64_t seed = test_seed(), state = seed, key[IDS + 1];
+    bool in[IDS + 1] = {false};
+    rad_env env = rad_env_or_default(NULL);
+    heap h;
+    CHECK(heap_init(&h, &env, IDS));
+    for (uint64_t step = 0; step < test_scale(20000, 2000000); step++) {
+        uint32_t id = 1 + (uint32_t)(test_random(&state) % IDS), op = test_random(&state) % 3;
+        uint64_t k = test_random(&state) % 20;
+        CHECK(heap_contains(&h, id) == in[id]);
+        if (!in[id]) {
+            heap_push(&h, id, k);
+            in[id] = true;
+            key[id] = k;
+        } else if (op) {
+            heap_rekey(&h, id, k);
+            key[id] = k;
+        } else {
+            heap_remove(&h, id);
+            heap_remove(&h, id); /* absent is fine */
+            in[id] = false;
+        }
+        CHECK(heap_check(&h));
+        uint32_t best = 0;
+        for (uint32_t i = IDS; i >= 1; i--)
+            if (in[i] && (!best || key[i] <= key[best])) best = i;
+        CHECKF(h.count ? h.entries[0].id == best : !best, "seed %llu", (unsigned long long)seed);
+    }
+    heap_clear(&h);
+    CHECK(heap_check(&h) && h.count == 0);
+    heap_fini(&h, &env);
+}
+
+TEST(the_map_finds_what_is_in_it_and_nothing_else)
+{
+    enum { IDS = 100 };
+    uint64_t seed = test_seed(), state = seed;
+    uint32_t hash[IDS + 1] = {0};
+    bool in[IDS + 1] = {false};
+    rad_env env = rad_env_or_default(NULL);
+    map m;
+    CHECK(map_init(&m, &env, IDS));
+    for (uint64_t step = 0; step < test_scale(20000, 2000000); step++) {
+        uint32_t id = 1 + (uint32_t)(test_random(&state) % IDS);
+        if (!in[id]) { /* few hashes, and some that wrap around the end */
+            hash[id] = (uint32_t)(0 - test_random(&state) % 12) * (1 + (id & 1) * 255);
+            map_insert(&m, hash[id], id);
+        } else {
+            CHECK(!map_remove(&m, hash[id], IDS + 1));
+            CHECK(map_remove(&m, hash[id], id));
+        }
+        in[id] = !in[id];
+        uint32_t probe = 1 + (uint32_t)(test_random(&state) % IDS), found = 0;
+        uint32_t at = map_start(&m, hash[probe]);
+        for (uint32_t i; (i = map_next(&m, hash[probe], &at));) {
+            CHECKF(in[i] && hash[i] == hash[probe], "seed %llu", (unsigned long long)seed);
+            found += i == probe;
+        }
+        CHECKF(found == in[probe], "seed %llu", (unsigned long long)seed);
+    }
+    map_clear(&m);
+    CHECK(m.count == 0);
+    map_fini(&m, &env);
+}
+
+TEST(a_slab_name_is_live_once)
+{
+    rad_env env = rad_env_or_default(NULL);
+    slab s;
+    CHECK(slab_init(&s, &env, 3));
+    uint32_t a = slab_alloc(&s), b = slab_alloc(&s), c = slab_alloc(&s);
+    CHECK(a == 1 && b == 2 && c == 3 && slab_alloc(&s) == 0 && slab_available(&s) == 0);
+    uint32_t generation = s.generation[b];
+    slab_free(&s, b);
+    CHECK(!slab_is_live(&s, b) && slab_alloc(&s) == b && s.generation[b] != generation);
+    CHECK(!slab_is_live(&s, 0) && !slab_is_live(&s, 4));
+    slab_fini(&s, &env);
+}
+
+static uint8_t arena_bytes[512];
+
+static void move_bytes(void *user, uint32_t to, uint32_t from, uint32_t len)
+{
+    (void)user;
+    CHECK(to < from);
+    memmove(arena_bytes + to, arena_bytes + from, len);
+}
+
+/* Each span is filled with its own byte, which must still be there at the end. */
+TEST(spans_keep_their_units_through_cuts_and_compactions)
+{
+    enum { UNITS = 512, SPANS = 40 };
+    uint64_t seed = test_seed(), state = seed;
+    rad_env env = rad_env_or_default(NULL);
+    span_arena a;
+    CHECK(span_arena_init(&a, &env, UNITS, SPANS));
+    uint32_t ids[SPANS] = {0}, refs[SPANS] = {0}, num = 0, used = 0;
+    uint64_t compacted = 0;
+    for (uint64_t step = 0; step < test_scale(20000, 1000000); step++) {
+        uint32_t op = (uint32_t)(test_random(&state) % 8);
+        uint32_t i = num ? (uint32_t)(test_random(&state) % num) : 0;
+        if (op < 3 && num < SPANS) {
+            uint32_t len = 1 + (uint32_t)(test_random(&state) % 60);
+            uint32_t id = span_alloc(&a, len);
+            if (!id && len <= a.free_units) {
+                span_compact(&a, move_bytes, NULL);
+                compacted++;
+                CHECK(span_arena_check(&a));
+                id = span_alloc(&a, len);
+                CHECKF(id != 0, "seed %llu", (unsigned long long)seed);
+            }
+            CHECK((id != 0) == (len <= UNITS - used));
+            if (id) {
+                memset(arena_bytes + a.spans[id].at, (int)id, len);
+                used += len;
+                ids[num] = id;
+                refs[num++] = 1;
+            }
+        } else if (num && op < 5) {
+            span_ref(&a, ids[i]);
+            refs[i]++;
+        } else if (num && op < 7) {
+            uint32_t len = a.spans[ids[i]].len;
+            span_unref(&a, ids[i]);
+            if (--refs[i] == 0) {
+                used -= len;
+                ids[i] = ids[--num];
+                refs[i] = refs[num];
+            }
+        } else if (num && a.spans[ids[i]].len > 1) {
+            uint32_t cut = (uint32_t)(test_random(&state) % a.spans[ids[i]].len);
+            used -= cut;
+            (test_random(&state) & 1 ? span_cut_tail : span_cut_head)(&a, ids[i], cut);
+        }
+        CHECKF(span_arena_check(&a), "seed %llu", (unsigned long long)seed);
+        CHECK(a.free_units == UNITS - used && a.used_spans == num);
+        for (uint32_t k = 0; k < num; k++)
+            for (uint32_t u = 0; u < a.spans[ids[k]].len; u++)
+                CHECK(arena_bytes[a.spans[ids[k]].at + u] == (uint8_t)ids[k]);
+    }
+    CHECK(compacted > 0 && a.compactions == compacted);
+    span_arena_clear(&a);
+    CHECK(span_arena_check(&a) && a.free_units == UNITS);
+    span_arena_fini(&a, &env);
+}
+
+TEST_MAIN()
