@@ -341,7 +341,7 @@ TEST(an_abort_at_every_point_leaves_nothing_behind)
                 }
 }
 
-static uint32_t hits_of(world *w, const char *text);
+static uint32_t hits_of(world *w);
 
 TEST(hits_count_later_requests_only)
 {
@@ -361,13 +361,13 @@ TEST(hits_count_later_requests_only)
     publish(&w, a, 0);
     prefill(&w, b, b->len);
     publish(&w, b, 0); /* came before any of it was there */
-    CHECK(hits_of(&w, text) == 0);
+    CHECK(hits_of(&w) == 0);
     prompt(c, text, NULL);
     start(&w, c);
     prefill(&w, c, c->len);
-    CHECK(hits_of(&w, text) == 0); /* a match does not count */
+    CHECK(hits_of(&w) == 0); /* a match does not count */
     publish(&w, c, 0);
-    CHECK(hits_of(&w, text) == 1);
+    CHECK(hits_of(&w) == 1);
     append(c, '!');
     prefill(&w, c, c->len);
     finish(&w, c, 1); /* a request counts once */
@@ -375,7 +375,7 @@ TEST(hits_count_later_requests_only)
     prefill(&w, a, a->len);
     finish(&w, a, 1);
     finish(&w, b, 1);
-    CHECK(hits_of(&w, text) == 1);
+    CHECK(hits_of(&w) == 1);
     world_fini(&w);
 }
 
@@ -392,10 +392,9 @@ static void most_hits(void *user, rad_ref node, uint32_t depth, const rad_token 
     if (hit_count > walk->most) walk->most = hit_count;
 }
 
-static uint32_t hits_of(world *w, const char *text)
+static uint32_t hits_of(world *w)
 {
     hit_walk walk = {0};
-    (void)text; /* the only one in this world */
     CHECK_OK(rad_cache_walk(w->cache, most_hits, &walk));
     return walk.most;
 }
@@ -489,6 +488,45 @@ TEST(ownership_names_what_is_lost_or_owned_twice)
     finish(&w, a, 0);
     finish(&w, b, 0);
     world_fini(&w);
+}
+
+/* The checks and the walk take scratch memory: without it they say so. */
+TEST(checks_without_memory_say_so)
+{
+    test_env t;
+    rad_env env = test_env_init(&t);
+    rad_kv_allocator_params kv_params = {sizeof kv_params, 8, 4};
+    rad_req_to_token_pool_params rows_params = {sizeof rows_params, 2, 32};
+    rad_kv_allocator *kv;
+    rad_req_to_token_pool *rows;
+    rad_cache *cache;
+    CHECK_OK(rad_kv_allocator_create(&env, &kv_params, &kv, NULL));
+    CHECK_OK(rad_req_to_token_pool_create(&env, &rows_params, &rows, NULL));
+    rad_cache_params params = {.struct_size = sizeof params,
+                               .page_size = 4,
+                               .kv_allocator = kv,
+                               .req_to_token_pool = rows};
+    CHECK_OK(rad_cache_create(&env, &params, &cache, NULL));
+    rad_page page;
+    CHECK_OK(rad_kv_alloc(kv, &page, 1));
+    rad_key key = {.tokens = (rad_token[]){1, 2, 3, 4}, .num_tokens = 4};
+    rad_slot slots[4] = {page * 4, page * 4 + 1, page * 4 + 2, page * 4 + 3};
+    CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL));
+    hit_walk walk = {0};
+    for (int fails = 1; fails >= 0; fails--) {
+        rad_status want = fails ? RAD_E_NOMEM : RAD_OK;
+        t.allocs = 0;
+        t.fail_at = fails ? 0 : -1;
+        CHECK(rad_kv_check(kv, NULL) == want);
+        CHECK(rad_req_to_token_check(rows, NULL) == want);
+        CHECK(rad_cache_check(cache, NULL) == want);
+        CHECK(rad_cache_check_ownership(cache, NULL, 0, NULL) == want);
+        CHECK(rad_cache_walk(cache, most_hits, &walk) == want);
+    }
+    rad_cache_destroy(cache);
+    rad_req_to_token_pool_destroy(rows);
+    rad_kv_allocator_destroy(kv);
+    CHECK(t.bytes == 0);
 }
 
 TEST(the_chunk_cache_keeps_nothing)

@@ -36,4 +36,11 @@ void rad_panic(const rad_env *env, const char *file, int line, const char *what)
 #define RAD_MAX(a, b)      ((a) > (b) ? (a) : (b))
 #define RAD_COUNT(array)   (sizeof(array) / sizeof((array)[0]))
 
+/* Before a function whose loops should become vectors also where -O2 is careful. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define RAD_VECTORIZE __attribute__((optimize("O3")))
+#else
+#define RAD_VECTORIZE
+#endif
+
 #endif
