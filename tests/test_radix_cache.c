@@ -7,7 +7,7 @@
  *   - with page_size > 1 slots must be whole pages, so case 20 uses slots that are. */
 #include "test.h"
 
-#include <radish/cache.h>
+#include "cache/radix_cache.h"
 
 static rad_cache *make(uint32_t page_size)
 {
@@ -388,6 +388,15 @@ TEST(the_tree_has_the_reference_shape) /* 11.2, first vector; hits by DESIGN's r
     rad_cache_destroy(cache);
 }
 
+/* Not public: seen through the node. */
+static int32_t priority_of(const rad_cache *cache, const rad_key *key)
+{
+    rad_match m;
+    CHECK_OK(rad_cache_lookup(cache, key, &m));
+    CHECK(m.prefix_tokens == key->num_tokens);
+    return ((const radix_cache *)cache)->tree.nodes[m.last_node.index].priority;
+}
+
 TEST(a_chunked_insert_counts_no_hit_and_priority_is_the_maximum)
 {
     rad_cache *cache = make(1);
@@ -396,6 +405,13 @@ TEST(a_chunked_insert_counts_no_hit_and_priority_is_the_maximum)
     rad_insert_params params = {.chunked = 1, .priority = 7};
     CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 3), SLOTS(10, 20, 30), &params, NULL));
     CHECK(strcmp(dumped(cache, &d), "1[1 2]r0h0;2[3]r0h0;") == 0);
+    params = (rad_insert_params){.chunked = 1, .priority = -3};
+    CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 4), SLOTS(10, 20, 40), &params, NULL));
+    CHECK(priority_of(cache, KEY(1, 2)) == 7 && priority_of(cache, KEY(1, 2, 3)) == 7);
+    CHECK(priority_of(cache, KEY(1, 2, 4)) == -3);
+    params.priority = 9;
+    CHECK_OK(rad_cache_insert(cache, KEY(1, 2), SLOTS(10, 20), &params, NULL));
+    CHECK(priority_of(cache, KEY(1, 2)) == 9 && priority_of(cache, KEY(1, 2, 3)) == 7);
     rad_cache_destroy(cache);
 }
 

@@ -265,6 +265,26 @@ TEST(two_requests_with_the_same_prompt_in_one_batch)
         }
 }
 
+/* A salt that is too long to be kept costs sharing, not the request. */
+TEST(a_request_in_a_namespace_that_cannot_be_kept_runs_unshared)
+{
+    static world w;
+    static char salt[1000];
+    memset(salt, 's', sizeof salt - 1);
+    world_init(&w, RAD_CACHE_RADIX, 4, 60, 0);
+    req *r = &w.reqs[0];
+    prompt(r, "aaaabbbbccccdd", salt);
+    start(&w, r);
+    prefill(&w, r, 8);
+    CHECK(rad_cache_unfinished_req(w.cache, &r->kv, 1, NULL) == RAD_FULL);
+    prefill(&w, r, r->len);
+    CHECK(rad_cache_unfinished_req(w.cache, &r->kv, 0, NULL) == RAD_FULL);
+    world_check(&w);
+    finish(&w, r, 1);
+    CHECK(rad_cache_total_size(w.cache) == 0);
+    world_fini(&w);
+}
+
 TEST(duplicates_are_freed_when_a_request_finishes_without_publishing_before)
 {
     static world w;

@@ -52,7 +52,7 @@ RAD_API void rad_cache_destroy(rad_cache *cache); /* NULL is fine */
 /* What is looked up. Equal tokens under different (extra_key, cache_salt) never
  * meet; NULL, "" and "a" are three different namespaces. The two names together,
  * with their terminating zeros, have at most 488 bytes: longer ones are never
- * cached (a match is a miss, an insert is RAD_E_LIMIT). */
+ * cached (a match is a miss, an insert is RAD_E_LIMIT, unfinished_req RAD_FULL). */
 typedef struct rad_key {
     const rad_token *tokens;
     uint32_t num_tokens;

@@ -121,8 +121,8 @@ static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_m
 
 /* Whether slots[0..count) are whole pages that this cache may own. Without branches, so
  * that the compiler turns it into vectors. */
-RAD_VECTORIZE static bool slots_are_pages(const radix_cache *c,
-                                                            const rad_slot *slots, uint32_t count)
+RAD_VECTORIZE static bool slots_are_pages(const radix_cache *c, const rad_slot *slots,
+                                          uint32_t count)
 {
     uint32_t ps = c->base.page_size;
     uint32_t low = c->base.kv ? ps : 0;

@@ -66,6 +66,7 @@ static rad_status publish(radix_cache *c, rad_req_kv *req, bool count_hits, uint
                         .from_pages = protected_pages};
     radix_inserted in;
     rad_status status = radix_cache_publish(c, &key, row, &how, &in);
+    if (status == RAD_E_LIMIT) return RAD_FULL; /* a namespace that is never cached */
     if (status < 0)
         return rad_fail(err, status, "cache: row %u cannot be published (%s)", req->row,
                         rad_status_name(status));
@@ -109,7 +110,7 @@ rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, 
         status = publish(c, req, !req->published, &end, &published, err);
         if (end) kept = published; /* else no room to publish: all of it goes back */
     }
-    if (status == RAD_FULL || status == RAD_E_LIMIT) status = RAD_OK;
+    if (status == RAD_FULL) status = RAD_OK;
     rad_status freed = req_kv_free(cache, req, kept, req->allocated_len, err);
     if (!status) status = freed;
     if (req->lock.held && req->lock.node.index) radix_unlock(&c->tree, req->lock.node.index);
