@@ -130,6 +130,24 @@ TEST(the_vectors_of_every_vocabulary_are_exact)
     SKIP_UNLESS(seen == 3, "no test data (set RADISH_TESTDATA)");
 }
 
+TEST(the_story_model_sees_the_prompt_that_it_was_made_with)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
+    SKIP_UNLESS(access(path, R_OK) == 0, "no test data (set RADISH_TESTDATA)");
+    gguf_file *f = NULL;
+    tokenizer *t = NULL;
+    CHECK_OK(gguf_open(NULL, path, &f, NULL));
+    CHECK_OK(tokenizer_create(NULL, f, &t, NULL));
+    gguf_close(f);
+    static const rad_token wanted[] = {1, 403, 407, 261, 378};
+    token_buf ids = {0};
+    CHECK_OK(tokenizer_encode(t, "Once upon a time", 16, TOKENIZER_ADD_BOS, 0, &ids, NULL));
+    CHECK(ids.len == 5 && memcmp(ids.ids, wanted, sizeof wanted) == 0);
+    token_buf_fini(&ids);
+    tokenizer_destroy(t);
+}
+
 /* ---- small vocabularies made here ---- */
 
 static tokenizer *open_tiny_bpe(const char *pre)

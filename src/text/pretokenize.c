@@ -6,9 +6,10 @@
  *     "Don't 123"  --words-->  "Don" "'t" " " "123"  --digits-->  ... "1" "2" "3"
  *
  * The expressions match what the models' authors wrote, but are written so that no
- * input makes them slow: repeats are possessive where that changes nothing,
- * `\s*[\r\n]+` does not try every end of a long run, and `\s+$` begins only where a run
- * begins. Every search starts where the last match ended, so a piece is read once.
+ * input makes them slow: repeats are possessive where that changes nothing, what gives
+ * back does so once per run, without a stack, and `\s+$` begins only where a run begins.
+ * Every search starts where the last match ended. So the work is linear by construction,
+ * and PCRE2's match limit, which is meant for the other kind, is lifted.
  * White space is spelled out, because PCRE2's \s also has U+180E and those authors'
  * engines do not.
  *
@@ -26,15 +27,12 @@
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define SPACE    "[" WS "]"
 #define NO_SPACE "[^" WS "]"
-#define NO_BREAK                                                                                   \
-    "\\t\\x{b}\\x{c} "                                                                             \
-    "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-
 /* Spaces at the end of a run: all but the last when something follows. */
 #define TRAILING SPACE "+(?!" NO_SPACE ")|" SPACE "++"
 
-/* \s*[\r\n]+: white space up to and with the last line break of the run. */
-#define LINE_END "(?:[" NO_BREAK "]*+[\\r\\n]++)++"
+/* \s*[\r\n]+: white space up to and with the last line break of the run. The + can only
+ * ever have one: whatever comes before it is white space too. */
+#define LINE_END SPACE "*[\\r\\n]"
 
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define OTHERS      " ?[^" WS "\\p{L}\\p{N}]++[\\r\\n]*+"
@@ -91,6 +89,7 @@ struct pretokenizer {
     rad_env env;
     const struct family *family;
     pcre2_general_context *memory;
+    uint32_t options; /* of every match */
     uint32_t num_steps;
     pcre2_code *steps[MOST_STEPS];
 };
@@ -98,6 +97,7 @@ struct pretokenizer {
 struct pretokenizer_match {
     rad_env env;
     pcre2_match_data *data;
+    pcre2_match_context *context;
 };
 
 /* ---- PCRE2's memory comes from the env, which wants sizes back ---- */
@@ -193,6 +193,11 @@ void pretokenizer_destroy(pretokenizer *p)
     rad_free(&env, p, sizeof *p);
 }
 
+void pretokenizer_interpret(pretokenizer *p)
+{
+    p->options |= PCRE2_NO_JIT;
+}
+
 bool pretokenizer_ignores_merges(const pretokenizer *p)
 {
     return p->family->ignores_merges;
@@ -213,10 +218,12 @@ rad_status pretokenizer_match_create(const pretokenizer *p, pretokenizer_match *
     if (!match) return RAD_E_NOMEM;
     match->env = p->env;
     match->data = pcre2_match_data_create(1, p->memory);
-    if (!match->data) {
+    match->context = pcre2_match_context_create(p->memory);
+    if (!match->data || !match->context) {
         pretokenizer_match_destroy(match);
         return RAD_E_NOMEM;
     }
+    pcre2_set_match_limit(match->context, UINT32_MAX);
     *out = match;
     return RAD_OK;
 }
@@ -225,6 +232,7 @@ void pretokenizer_match_destroy(pretokenizer_match *match)
 {
     if (!match) return;
     pcre2_match_data_free(match->data);
+    pcre2_match_context_free(match->context);
     rad_env env = match->env;
     rad_free(&env, match, sizeof *match);
 }
@@ -233,7 +241,7 @@ void pretokenizer_match_destroy(pretokenizer_match *match)
 
 typedef struct cut {
     const pretokenizer *p;
-    pcre2_match_data *data;
+    const pretokenizer_match *match;
     pretokenize_fn piece;
     void *user;
 } cut;
@@ -243,14 +251,16 @@ static rad_status find_match(const cut *c, uint32_t step, const char *text, size
                              size_t *start, size_t *end)
 {
     const pcre2_code *code = c->p->steps[step];
-    int found = pcre2_match(code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK, c->data, NULL);
+    pcre2_match_data *data = c->match->data;
+    uint32_t options = PCRE2_NO_UTF_CHECK | c->p->options;
+    int found = pcre2_match(code, (PCRE2_SPTR)text, len, from, options, data, c->match->context);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT)
-        found = pcre2_match(code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                            c->data, NULL);
+        found = pcre2_match(code, (PCRE2_SPTR)text, len, from, options | PCRE2_NO_JIT, data,
+                            c->match->context);
     if (found == PCRE2_ERROR_NOMATCH) return RAD_NONE;
     if (found == PCRE2_ERROR_NOMEMORY) return RAD_E_NOMEM;
     if (found < 0) return RAD_E_UNSUPPORTED;
-    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(c->data);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(data);
     *start = at[0];
     *end = at[1];
     return *end > *start ? RAD_OK : RAD_NONE;
@@ -284,7 +294,7 @@ static rad_status cut_utf8(const cut *c, const char *text, size_t len)
 rad_status pretokenize(const pretokenizer *p, pretokenizer_match *match, const char *text,
                        size_t len, pretokenize_fn piece, void *user)
 {
-    const cut c = {p, match->data, piece, user};
+    const cut c = {p, match, piece, user};
     for (size_t start = 0, i = 0; start < len; start = i) {
         utf8_char first = utf8_next((const unsigned char *)text + i, len - i), next = first;
         for (; next.valid == first.valid;

@@ -16,6 +16,9 @@ rad_status pretokenizer_create(const rad_env *env, gguf_str name, pretokenizer *
                                rad_error *err);
 void pretokenizer_destroy(pretokenizer *p); /* NULL is fine */
 
+/* From now on without JIT, as on a machine that does not allow it (tests). */
+void pretokenizer_interpret(pretokenizer *p);
+
 /* A piece that is a token is taken whole, whatever the merges say. */
 bool pretokenizer_ignores_merges(const pretokenizer *p);
 bool pretokenizer_wants_bos(const pretokenizer *p);  /* where the file does not say */

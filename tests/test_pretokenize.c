@@ -1,0 +1,290 @@
+/* test_pretokenize.c - the expressions, rewritten to be linear, cut text where the ones
+ * that the models' authors wrote do; and NFC is what utf8proc says. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "test.h"
+
+#include "text/nfc.h"
+#include "text/pretokenize.h"
+#include "text/utf8.h"
+
+#include <pcre2.h>
+#include <utf8proc.h>
+
+/* As published. For deepseek-llm the list of letters is written as what it lists. */
+static const struct {
+    const char *name;
+    const char *steps[7];
+} published[] = {
+    {"gpt-2",
+     {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"}},
+    {"llama-bpe",
+     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
+      " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {"qwen2",
+     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
+      " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {"deepseek-llm",
+     {"[\\r\\n]", "\\s?[\\p{Lu}\\p{Ll}\\p{Lt}]+", "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$",
+      "[一-龥ࠀ-一가-퟿]+", "\\p{N}"}},
+};
+enum { FAMILIES = sizeof published / sizeof published[0] };
+
+/* Where pieces end. */
+typedef struct cuts {
+    const char *text;
+    size_t at[4096];
+    size_t count;
+    size_t bytes; /* so far; pieces must follow each other */
+} cuts;
+
+static rad_status note_piece(void *user, const char *piece, size_t len)
+{
+    cuts *c = user;
+    CHECK(len > 0 && c->count < 4096);
+    CHECK(memcmp(piece, c->text + c->bytes, len) == 0);
+    c->bytes += len;
+    c->at[c->count++] = c->bytes;
+    return RAD_OK;
+}
+
+static void cut_plainly(pcre2_code *const *steps, const char *text, size_t len, cuts *c)
+{
+    if (!*steps) {
+        if (len) note_piece(c, text, len);
+        return;
+    }
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    size_t from = 0;
+    while (pcre2_match(*steps, (PCRE2_SPTR)text, len, from, 0, data, NULL) > 0) {
+        size_t start = pcre2_get_ovector_pointer(data)[0], end = pcre2_get_ovector_pointer(data)[1];
+        cut_plainly(steps + 1, text + from, start - from, c);
+        cut_plainly(steps + 1, text + start, end - start, c);
+        from = end;
+    }
+    pcre2_match_data_free(data);
+    cut_plainly(steps + 1, text + from, len - from, c);
+}
+
+static size_t random_text(uint64_t *state, char *text, size_t most)
+{
+    static const char *const bits[] = {
+        "a",    "B",
+        "é",    "ж",
+        "µ",    "世",
+        "가",   "ب",
+        "ʰ",    "1",
+        "²",    "Ⅷ",
+        "١",    " ",
+        "  ",   "\t",
+        "\n",   "\r",
+        "\r\n", "\xc2\xa0",
+        "　",   "\xe2\x80\xa8",
+        "\x0b", "'",
+        "'s",   "'LL",
+        "'Re",  ".",
+        "!",    "。",
+        "‘",    "_",
+        "😀",    "ࠀ",
+        "~",    "\x7f",
+        "\x1c", "\xc2\x85",
+        "㐀",   "ﬁ",
+        "Ǆ",
+    };
+    size_t len = 0, used = 3 + test_random(state) % (sizeof bits / sizeof bits[0] - 3);
+    size_t first = test_random(state) % (sizeof bits / sizeof bits[0]);
+    for (size_t n = test_random(state) % 60; n > 0; n--) {
+        const char *bit =
+            bits[(first + test_random(state) % used) % (sizeof bits / sizeof bits[0])];
+        if (len + strlen(bit) > most) break;
+        memcpy(text + len, bit, strlen(bit));
+        len += strlen(bit);
+    }
+    return len;
+}
+
+TEST(text_is_cut_where_the_published_expressions_cut)
+{
+    uint64_t seed = test_seed(), state = seed;
+    for (int f = 0; f < FAMILIES; f++) {
+        pcre2_code *steps[8] = {0};
+        for (int i = 0; published[f].steps[i]; i++) {
+            int code;
+            PCRE2_SIZE at;
+            steps[i] = pcre2_compile((PCRE2_SPTR)published[f].steps[i], PCRE2_ZERO_TERMINATED,
+                                     PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &code, &at,
+                                     NULL);
+            CHECKF(steps[i], "%s\n", published[f].steps[i]);
+        }
+        for (int interpreted = 0; interpreted < 2; interpreted++) {
+            pretokenizer *p = NULL;
+            pretokenizer_match *match = NULL;
+            gguf_str name = {published[f].name, strlen(published[f].name)};
+            CHECK_OK(pretokenizer_create(NULL, name, &p, NULL));
+            CHECK_OK(pretokenizer_match_create(p, &match));
+            if (interpreted) pretokenizer_interpret(p);
+            for (uint64_t round = 0; round < test_scale(3000, 200000); round++) {
+                char text[1024];
+                size_t len = random_text(&state, text, sizeof text);
+                cuts *want = calloc(1, sizeof *want), *got = calloc(1, sizeof *got);
+                want->text = got->text = text;
+                cut_plainly(steps, text, len, want);
+                CHECK_OK(pretokenize(p, match, text, len, note_piece, got));
+                CHECKF(got->bytes == len && got->count == want->count &&
+                           memcmp(got->at, want->at, got->count * sizeof *got->at) == 0,
+                       "%s, seed %llu: \"%.*s\"\n", published[f].name, (unsigned long long)seed,
+                       (int)len, text);
+                free(want);
+                free(got);
+            }
+            pretokenizer_match_destroy(match);
+            pretokenizer_destroy(p);
+        }
+        for (int i = 0; steps[i]; i++)
+            pcre2_code_free(steps[i]);
+    }
+}
+
+static rad_status add_len(void *user, const char *piece, size_t len)
+{
+    (void)piece;
+    *(size_t *)user += len;
+    return RAD_OK;
+}
+
+/* The worst texts for expressions that back up, also where there is no JIT. */
+TEST(long_runs_are_cut_without_a_limit_being_hit)
+{
+    static const char *const units[] = {" ", "\n",       " \n", "a",  "é",    "1",         "!",
+                                        "'", "\xc2\xa0", "世",  " a", "\xff", "\xc2\xa0\r"};
+    static const char *const ends[] = {"", "1", "²", "a", "\n", "世", "!"};
+    size_t big = test_scale(100000, 2000000);
+    char *text = malloc(big + 8);
+    CHECK(text);
+    for (int f = 0; f < FAMILIES; f++) {
+        pretokenizer *p = NULL;
+        pretokenizer_match *match = NULL;
+        gguf_str name = {published[f].name, strlen(published[f].name)};
+        CHECK_OK(pretokenizer_create(NULL, name, &p, NULL));
+        CHECK_OK(pretokenizer_match_create(p, &match));
+        for (int interpreted = 0; interpreted < 2; interpreted++) {
+            if (interpreted) pretokenizer_interpret(p);
+            for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+                for (size_t e = 0; e < sizeof ends / sizeof ends[0]; e++) {
+                    size_t len = 0, n = strlen(units[u]), seen = 0;
+                    for (; len + n <= big; len += n)
+                        memcpy(text + len, units[u], n);
+                    memcpy(text + len, ends[e], strlen(ends[e]));
+                    len += strlen(ends[e]);
+                    rad_status status = pretokenize(p, match, text, len, add_len, &seen);
+                    CHECKF(status == RAD_OK && seen == len, "%s, \"%s\" ... \"%s\": %s\n",
+                           published[f].name, units[u], ends[e], rad_status_name(status));
+                    if (!interpreted && e) break;
+                }
+            }
+        }
+        pretokenizer_match_destroy(match);
+        pretokenizer_destroy(p);
+    }
+    free(text);
+}
+
+/* An expression that looped over line ends with a possessive group ran out of JIT stack
+ * and then into the match limit, but only from some megabytes on. */
+TEST(megabytes_of_line_ends_are_one_piece)
+{
+    size_t big = 12 << 20;
+    char *text = malloc(big);
+    CHECK(text);
+    for (size_t i = 0; i < big; i++)
+        text[i] = i & 1 ? '\n' : ' ';
+    pretokenizer *p = NULL;
+    pretokenizer_match *match = NULL;
+    CHECK_OK(pretokenizer_create(NULL, (gguf_str){"qwen2", 5}, &p, NULL));
+    CHECK_OK(pretokenizer_match_create(p, &match));
+    for (int interpreted = 0; interpreted < 2; interpreted++) {
+        size_t seen = 0;
+        if (interpreted) pretokenizer_interpret(p);
+        CHECK_OK(pretokenize(p, match, text, big, add_len, &seen));
+        CHECK(seen == big);
+    }
+    pretokenizer_match_destroy(match);
+    pretokenizer_destroy(p);
+    free(text);
+}
+
+TEST(bytes_that_are_not_utf8_are_pieces_of_their_own)
+{
+    pretokenizer *p = NULL;
+    pretokenizer_match *match = NULL;
+    CHECK_OK(pretokenizer_create(NULL, (gguf_str){"gpt-2", 5}, &p, NULL));
+    CHECK_OK(pretokenizer_match_create(p, &match));
+    const char text[] = "ab\xff\xfe"
+                        "cd\xe2\x82";
+    cuts c = {.text = text};
+    CHECK_OK(pretokenize(p, match, text, sizeof text - 1, note_piece, &c));
+    CHECK(c.count == 4 && c.at[0] == 2 && c.at[1] == 4 && c.at[2] == 6 && c.at[3] == 8);
+    pretokenizer_match_destroy(match);
+    pretokenizer_destroy(p);
+}
+
+/* ---- NFC ---- */
+
+TEST(what_looks_normal_is_normal_next_to_anything)
+{
+    /* Alone; and behind what composes with most: a Latin letter, a jamo, a kana. */
+    static const char *const before[] = {"", "e", "\xe1\x84\x80", "\xea\xb0\x80", "か", "ا", "ে"};
+    for (int32_t code = 0; code < 0x110000; code++) {
+        if (code >= 0xd800 && code < 0xe000) continue;
+        utf8proc_uint8_t text[16];
+        for (size_t b = 0; b < sizeof before / sizeof before[0]; b++) {
+            size_t start = strlen(before[b]);
+            memcpy(text, before[b], start);
+            size_t len = start + (size_t)utf8proc_encode_char(code, text + start);
+            if (!nfc_is_plain((char *)text + start, len - start)) break;
+            text[len] = 0;
+            if (!code) break;
+            utf8proc_uint8_t *normal = utf8proc_NFC(text);
+            CHECKF(normal && strcmp((char *)normal, (char *)text) == 0, "U+%04X\n", code);
+            free(normal);
+        }
+    }
+}
+
+TEST(normalizing_in_parts_equals_normalizing_at_once)
+{
+    static const char *const bits[] = {"e",
+                                       "a",
+                                       "\xcc\x81",
+                                       "\xcc\xa3",
+                                       "\xcc\x96",
+                                       "é",
+                                       "世",
+                                       "가",
+                                       "\xe1\x84\x80",
+                                       "\xe1\x85\xa1",
+                                       "\xe1\x86\xa8",
+                                       "Ω",
+                                       "か",
+                                       "\xe3\x82\x99",
+                                       "ে",
+                                       "\xe0\xa6\xbe"};
+    uint64_t seed = test_seed(), state = seed;
+    rad_env env = rad_env_or_default(NULL);
+    for (uint64_t round = 0; round < test_scale(3000, 200000); round++) {
+        char text[512] = "";
+        size_t len = 0;
+        for (size_t n = test_random(&state) % 100; n > 0; n--)
+            len += (size_t)sprintf(text + len, "%s",
+                                   bits[test_random(&state) % (sizeof bits / sizeof bits[0])]);
+        char *want = (char *)utf8proc_NFC((const utf8proc_uint8_t *)text);
+        nfc_text got = {0};
+        CHECK_OK(nfc_normalize(&env, text, len, &got));
+        CHECKF(got.len == strlen(want) && (!got.len || memcmp(got.data, want, got.len) == 0),
+               "seed %llu\n", (unsigned long long)seed);
+        CHECK(!nfc_is_plain(text, len) || strcmp(text, want) == 0);
+        nfc_fini(&env, &got);
+        free(want);
+    }
+}
+
+TEST_MAIN()
