@@ -120,8 +120,9 @@ typedef struct engine_request {
     const char *cache_salt;     /* NULL = none */
 
     /* Called from the detokenizer thread: one or more times, the last one with finish
-     * other than NONE; after that never again. Must not block; must not call engine_submit
-     * or engine_destroy. Pointers in the event are valid during the call only. */
+     * other than NONE; after that never again. Must not block; must not call engine_submit,
+     * engine_destroy or what waits for the scheduler (engine_get_stats and below); engine_abort
+     * is fine. Pointers in the event are valid during the call only. */
     void (*on_event)(void *user, const engine_event *event);
     void *user;
 } engine_request;

@@ -17,7 +17,7 @@
 enum {
     MAX_CONTEXTS = 64,
     MIN_POOL_TOKENS = 64,
-    INDEX_BYTES = 192 /* of tree, rows and allocator a token, roughly; KV is far more */
+    INDEX_BYTES = 32 /* of tree, rows and allocator a token, roughly; KV is far more */
 };
 
 /* A number behind `key` in a file of "key number" lines (or at its start for NULL). */

@@ -50,16 +50,25 @@ static rad_status make_req(engine *e, engine_job *job, rad_error *err)
     return status;
 }
 
+static bool is_aborted(engine *e, const engine_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    bool aborted = job->aborted;
+    pthread_mutex_unlock(&e->lock);
+    return aborted;
+}
+
 static void handle(engine *e, engine_job *job)
 {
-    job->early_status = make_req(e, job, &job->error);
+    bool aborted = is_aborted(e, job); /* nobody waits for these ids any more */
+    if (!aborted) job->early_status = make_req(e, job, &job->error);
     job->error.status = job->early_status;
     job_free_prompt(e, job);
 
     pthread_mutex_lock(&e->lock);
     e->queued_bytes -= job->prompt_bytes;
-    bool aborted = job->aborted;
-    job->req_ready = job->early_status == RAD_OK;
+    aborted = aborted || job->aborted;
+    job->req_ready = !aborted && job->early_status == RAD_OK;
     pthread_mutex_unlock(&e->lock);
 
     if (job->early_status == RAD_OK && !aborted) {
