@@ -91,15 +91,27 @@ static void on_close(struct evhttp_connection *connection, void *arg)
     release(c);
 }
 
+/* The client left between our answer and its last byte. */
+static void on_close_late(struct evhttp_connection *connection, void *arg)
+{
+    (void)connection;
+    server *s = arg;
+    s->num_unsent--;
+    server_leave_when_done(s);
+}
+
 /* The answer is out and the connection goes back to reading requests. */
 static void on_complete(struct evhttp_request *http, void *arg)
 {
-    (void)arg;
-    struct bufferevent *bev =
-        evhttp_connection_get_bufferevent(evhttp_request_get_connection(http));
+    server *s = arg;
+    struct evhttp_connection *connection = evhttp_request_get_connection(http);
+    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
     struct timeval idle = {.tv_sec = WRITE_TIMEOUT_S};
     bufferevent_setwatermark(bev, EV_READ, 0, 0);
     bufferevent_set_timeouts(bev, &idle, &idle);
+    evhttp_connection_set_closecb(connection, NULL, NULL);
+    s->num_unsent--;
+    server_leave_when_done(s);
 }
 
 /* evhttp stops reading while a request is answered, and so would not see the client leave.
@@ -120,15 +132,17 @@ static void watch_connection(call *c)
     bufferevent_setwatermark(bev, EV_READ, 0, MAX_PIPELINED);
     bufferevent_set_timeouts(bev, NULL, &patience);
     evhttp_connection_set_closecb(connection, on_close, c);
-    evhttp_request_set_on_complete_cb(c->http, on_complete, NULL);
+    evhttp_request_set_on_complete_cb(c->http, on_complete, c->server);
     bufferevent_enable(bev, EV_READ);
 }
 
-/* evhttp may free the request, even the connection, in the reply that follows. */
+/* evhttp may free the request, even the connection, in the reply that follows. Until the
+ * last byte is out the server counts it, because a stop must not cut it off. */
 static struct evhttp_request *let_go(call *c)
 {
     struct evhttp_request *http = c->http;
-    evhttp_connection_set_closecb(evhttp_request_get_connection(http), NULL, NULL);
+    evhttp_connection_set_closecb(evhttp_request_get_connection(http), on_close_late, c->server);
+    c->server->num_unsent++;
     c->http = NULL;
     return http;
 }

@@ -66,6 +66,10 @@ json_t *json_in_object(const char *bytes, size_t len, api_error *err)
     if (!look(bytes, len, err)) return NULL;
     json_error_t where;
     json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    if (!root && json_error_code(&where) == json_error_out_of_memory) {
+        api_fail(err, 503, NULL, "no memory for this request");
+        return NULL;
+    }
     if (!root) {
         /* jansson quotes what is near the fault; keep that valid UTF-8 by leaving it out */
         char *near = strstr(where.text, " near ");

@@ -133,19 +133,19 @@ static void on_request(struct evhttp_request *http, void *arg)
 
 static void begin_stop(server *s)
 {
+    s->stop_at_ns = server_now_ns(s) + s->params.drain_ms * UINT64_C(1000000);
     if (s->stopping) {
         s->aborted = true;
         calls_abort_all(s);
-        return;
+    } else {
+        s->stopping = true;
+        evconnlistener_disable(s->listener);
     }
-    s->stopping = true;
-    s->stop_at_ns = server_now_ns(s) + s->params.drain_ms * UINT64_C(1000000);
-    evconnlistener_disable(s->listener);
 }
 
-static void leave_when_done(server *s)
+void server_leave_when_done(server *s)
 {
-    if (s->stopping && !s->num_calls) event_base_loopbreak(s->base);
+    if (s->stopping && !s->num_calls && !s->num_unsent) event_base_loopbreak(s->base);
 }
 
 static void on_wake(evutil_socket_t fd, short what, void *arg)
@@ -161,7 +161,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
     pthread_mutex_unlock(&s->lock);
     if (stop) begin_stop(s);
     calls_drain(s);
-    leave_when_done(s);
+    server_leave_when_done(s);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
@@ -171,8 +171,13 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     server *s = arg;
     uint64_t now_ns = server_now_ns(s);
     calls_ping(s, now_ns);
-    if (s->stopping && !s->aborted && now_ns >= s->stop_at_ns) begin_stop(s);
-    leave_when_done(s);
+    if (s->stopping && now_ns >= s->stop_at_ns) {
+        if (!s->aborted)
+            begin_stop(s);
+        else if (!s->num_calls)
+            s->num_unsent = 0; /* clients that do not read had their time */
+    }
+    server_leave_when_done(s);
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *arg)
@@ -181,7 +186,7 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     (void)what;
     server *s = arg;
     begin_stop(s);
-    leave_when_done(s);
+    server_leave_when_done(s);
 }
 
 /* Out of file descriptors: accepting again at once would only spin. */

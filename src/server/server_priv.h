@@ -24,6 +24,7 @@ struct server {
     /* The server's thread: */
     call *calls;
     uint32_t num_calls;
+    uint32_t num_unsent; /* answers that evhttp is still writing */
     bool stopping;
     bool aborted;
     uint64_t stop_at_ns;
@@ -44,6 +45,7 @@ struct server {
 
 uint64_t server_now_ns(const server *s);
 void server_wake(server *s);
+void server_leave_when_done(server *s); /* ends the loop when a stop has nothing to wait for */
 
 /* ---- replies for requests that never become calls ---- */
 void reply_json(struct evhttp_request *http, int http_status, json_t *json); /* takes json */

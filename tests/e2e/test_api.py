@@ -288,9 +288,10 @@ def test_stop_lets_requests_finish():
     s.__enter__()
     answers = []
     t = threading.Thread(target=lambda: answers.append(
-        s.ask("/v1/completions", {"prompt": "Once", "max_tokens": 100, "ignore_eos": True})))
+        s.ask("/v1/completions", {"prompt": "Once", "max_tokens": 400, "ignore_eos": True})))
     t.start()
-    time.sleep(0.05)
+    while not answers and not s.figures()["num_running_reqs"]:
+        time.sleep(0.005)
     s.__exit__(None, None, None)
     t.join()
     check(len(answers) == 1, "the running request was not answered")

@@ -1,0 +1,257 @@
+/* test_api_request.c - request bodies become engine requests, whatever happens to memory. */
+#include "test.h"
+
+#include "server/api_request.h"
+
+static bool parse(api_kind kind, const char *body, api_request *out, api_error *err)
+{
+    return api_request_parse(kind, body, strlen(body), out, err);
+}
+
+static void refused(api_kind kind, const char *body, const char *param, const char *words)
+{
+    api_request r;
+    api_error err;
+    CHECKF(!parse(kind, body, &r, &err), "taken: %s", body);
+    CHECKF(err.http_status == 400, "%s: %d %s", body, err.http_status, err.message);
+    CHECKF(!strcmp(err.param, param), "%s: param '%s'", body, err.param);
+    CHECKF(strstr(err.message, words) != NULL, "%s: %s", body, err.message);
+}
+
+TEST(every_field_of_a_completion_arrives)
+{
+    api_request r;
+    api_error err;
+    CHECK(
+        parse(API_COMPLETIONS,
+              "{\"model\":\"m\",\"user\":\"u\",\"prompt\":\"h\\u00e9\\u0000!\",\"max_tokens\":7.0,"
+              "\"temperature\":0.5,\"top_p\":0.25,\"top_k\":-1,\"min_p\":0.125,\"seed\":-1,"
+              "\"stop\":[\"a\",\"bc\"],\"stop_token_ids\":[4,5],\"ignore_eos\":true,"
+              "\"skip_special_tokens\":false,\"no_stop_trim\":true,\"priority\":-3,"
+              "\"extra_key\":\"e\",\"cache_salt\":\"s\",\"stream\":true,"
+              "\"stream_options\":{\"include_usage\":true},\"return_token_ids\":true,"
+              "\"n\":1,\"best_of\":1,\"echo\":false,\"logprobs\":null,\"suffix\":\"\","
+              "\"presence_penalty\":0,\"frequency_penalty\":0.0,\"logit_bias\":{},"
+              "\"response_format\":{\"type\":\"text\"},\"some_future_field\":[1]}",
+              &r, &err));
+    const engine_request *q = &r.items[0];
+    CHECK(r.num_items == 1 && !r.batch && r.stream && r.include_usage && r.return_token_ids);
+    CHECK(q->text_len == 5 && memcmp(q->text, "h\xc3\xa9\0!", 5) == 0 && !q->ids && !q->messages);
+    CHECK(q->max_new_tokens == 7 && q->sampling.temperature == 0.5f && q->sampling.top_p == 0.25f);
+    CHECK(q->sampling.top_k == -1 && q->sampling.min_p == 0.125f);
+    CHECK(q->has_seed && q->sampling.seed == UINT64_MAX);
+    CHECK(q->num_stop == 2 && !strcmp(q->stop[0], "a") && !strcmp(q->stop[1], "bc"));
+    CHECK(q->num_stop_token_ids == 2 && q->stop_token_ids[1] == 5);
+    CHECK(q->ignore_eos && q->keep_special && q->no_stop_trim && q->priority == -3);
+    CHECK(!strcmp(q->extra_key, "e") && !strcmp(q->cache_salt, "s"));
+    api_request_fini(&r);
+    CHECK(!r.items && !r.root && !r.blocks);
+}
+
+TEST(null_means_not_given)
+{
+    api_request r;
+    api_error err;
+    CHECK(parse(API_COMPLETIONS,
+                "{\"prompt\":[1,2],\"max_tokens\":null,\"temperature\":null,\"stop\":null,"
+                "\"seed\":null,\"n\":null,\"stream\":null,\"stream_options\":null,"
+                "\"cache_salt\":null,\"priority\":null,\"response_format\":null}",
+                &r, &err));
+    CHECK(r.items[0].num_ids == 2 && r.items[0].ids[1] == 2 && r.items[0].max_new_tokens == 16);
+    CHECK(r.items[0].sampling.temperature == 1 && !r.items[0].has_seed && !r.items[0].cache_salt);
+    api_request_fini(&r);
+}
+
+TEST(a_batch_shares_everything_but_the_prompt)
+{
+    api_request r;
+    api_error err;
+    CHECK(parse(API_COMPLETIONS,
+                "{\"prompt\":[[1],\"two\",[3,3,3]],\"stop\":\"x\",\"seed\":9,\"cache_salt\":\"s\"}",
+                &r, &err));
+    CHECK(r.num_items == 3 && r.batch);
+    CHECK(r.items[0].num_ids == 1 && r.items[1].text_len == 3 && r.items[2].num_ids == 3);
+    CHECK(!r.items[0].text && !r.items[1].ids && !r.items[2].text);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(r.items[i].num_stop == 1 && r.items[i].sampling.seed == 9 && r.items[i].has_seed);
+        CHECK(!strcmp(r.items[i].cache_salt, "s") && r.items[i].max_new_tokens == 16);
+    }
+    api_request_fini(&r);
+}
+
+TEST(chat_joins_parts_and_asks_for_as_much_as_fits)
+{
+    api_request r;
+    api_error err;
+    CHECK(parse(API_CHAT,
+                "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},"
+                "{\"role\":\"assistant\",\"content\":null},{\"role\":\"user\",\"content\":["
+                "{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"\"},"
+                "{\"type\":\"text\",\"text\":\"bc\"}]},{\"role\":\"user\",\"content\":[]}]}",
+                &r, &err));
+    const engine_request *q = &r.items[0];
+    CHECK(q->num_messages == 4 && q->max_new_tokens == -1);
+    CHECK(q->messages[0].content_len == 8 && q->messages[1].content_len == 0);
+    CHECK(q->messages[2].content_len == 3 && !memcmp(q->messages[2].content, "abc", 3));
+    CHECK(q->messages[3].content_len == 0 && !strcmp(q->messages[3].role, "user"));
+    api_request_fini(&r);
+    CHECK(parse(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"max_tokens\":5}",
+                &r, &err));
+    CHECK(r.items[0].max_new_tokens == 5);
+    api_request_fini(&r);
+}
+
+TEST(generate_takes_parameters_per_prompt)
+{
+    api_request r;
+    api_error err;
+    CHECK(
+        parse(API_GENERATE,
+              "{\"input_ids\":[[1],[2]],\"rid\":\"mine\",\"sampling_params\":[{\"temperature\":0},"
+              "{\"max_new_tokens\":0}],\"return_logprob\":false,\"top_logprobs_num\":0}",
+              &r, &err));
+    CHECK(r.num_items == 2 && !strcmp(r.rid, "mine"));
+    CHECK(r.items[0].sampling.temperature == 0 && r.items[0].max_new_tokens == 128);
+    CHECK(r.items[1].sampling.temperature == 1 && r.items[1].max_new_tokens == 0);
+    api_request_fini(&r);
+}
+
+TEST(what_is_refused_is_named)
+{
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"presence_penalty\":0.5}", "presence_penalty",
+            "not supported");
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}",
+            "response_format", "json_object");
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"stream_options\":{}}", "stream_options",
+            "stream");
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"extra_key\":\"a\\u0000b\"}", "extra_key", "NUL");
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"seed\":1e300}", "seed", "integer");
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"priority\":3000000000}", "priority", "between");
+    refused(API_COMPLETIONS, "{\"prompt\":[[1],[]]}", "prompt", "empty");
+    refused(API_COMPLETIONS, "{\"prompt\":[1.5]}", "prompt", "token 0");
+    refused(API_COMPLETIONS, "{\"prompt\":true}", "prompt", "string");
+    refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
+            "messages", "part 0");
+    refused(API_CHAT, "{\"messages\":[{\"role\":\"\",\"content\":\"\"}]}", "messages", "role");
+    refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"tools\":[{}]}",
+            "tools", "not supported");
+    refused(API_GENERATE, "{\"text\":[1]}", "text", "string");
+    refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"regex\":\"a+\"}}", "regex",
+            "not supported");
+    refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":7}", "sampling_params", "object");
+}
+
+/* A list one longer than the limit, as text; the caller frees. */
+static char *many(const char *head, const char *item, size_t count, const char *tail)
+{
+    char *out = malloc(strlen(head) + count * (strlen(item) + 1) + strlen(tail) + 1), *at = out;
+    if (!out) abort();
+    at += sprintf(at, "%s", head);
+    for (size_t i = 0; i < count; i++)
+        at += sprintf(at, "%s%s", i ? "," : "", item);
+    strcpy(at, tail);
+    return out;
+}
+
+TEST(counts_are_bounded)
+{
+    char *body = many("{\"prompt\":[", "\"a\"", API_MAX_PROMPTS + 1, "]}");
+    refused(API_COMPLETIONS, body, "prompt", "1025 prompts");
+    free(body);
+    body = many("{\"prompt\":\"a\",\"stop\":[", "\"a\"", API_MAX_STOP + 1, "]}");
+    refused(API_COMPLETIONS, body, "stop", "65 strings");
+    free(body);
+    body = many("{\"prompt\":\"a\",\"stop_token_ids\":[", "1", API_MAX_STOP_TOKENS + 1, "]}");
+    refused(API_COMPLETIONS, body, "stop_token_ids", "at most 256");
+    free(body);
+    body = many("{\"prompt\":[", "1", JSON_IN_MAX_VALUES, "]}");
+    refused(API_COMPLETIONS, body, "", "values");
+    free(body);
+    body = many("{\"prompt\":\"", "xxxxxxxx", 1 << 16, "\"}"); /* commas in a string are text */
+    api_request r;
+    api_error err;
+    CHECK(parse(API_COMPLETIONS, body, &r, &err));
+    CHECK(r.items[0].text_len == (9u << 16) - 1);
+    api_request_fini(&r);
+    free(body);
+}
+
+/* ---- memory ---- */
+
+static long fail_at, allocs, outstanding;
+
+static void *failing_malloc(size_t bytes)
+{
+    if (fail_at >= 0 && allocs++ >= fail_at) return NULL;
+    outstanding++;
+    return malloc(bytes);
+}
+
+static void counting_free(void *memory)
+{
+    if (memory) outstanding--;
+    free(memory);
+}
+
+/* Fails jansson's 1st allocation, then its 2nd, ... until the parse succeeds: each
+ * time a refusal in words, and not a byte left behind. */
+TEST(parsing_survives_every_allocation_failing)
+{
+    const char *body =
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+        "\"text\":\"hello\"}]}],\"stop\":[\"a\",\"b\"],\"seed\":5,\"temperature\":0.5}";
+    bool done = false;
+    json_set_alloc_funcs(failing_malloc, counting_free);
+    for (long n = 0; !done; n++) {
+        api_request r;
+        api_error err;
+        fail_at = n;
+        allocs = outstanding = 0;
+        done = parse(API_CHAT, body, &r, &err);
+        if (done)
+            api_request_fini(&r);
+        else
+            CHECK(err.http_status >= 400 && err.message[0]);
+        CHECKF(outstanding == 0, "%ld left after failing %ld", outstanding, n);
+        CHECK(n < 1000);
+    }
+    fail_at = -1;
+    json_set_alloc_funcs(malloc, free);
+}
+
+/* A valid body with bytes changed, dropped and doubled: taken or refused, never more. */
+TEST(mangled_bodies_are_taken_or_refused)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\":[\"a\",[1,2]],\"stop\":[\"x\"],\"max_tokens\":3,\"stream\":true,"
+        "\"stream_options\":{\"include_usage\":true}}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"t\"}]}]}",
+        "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{},{\"stop_token_ids\":[1]}],\"rid\":\"r\"}",
+    };
+    uint64_t seed = test_seed(), state = seed, taken = 0, rounds = test_scale(20000, 400000);
+    for (uint64_t i = 0; i < rounds; i++) {
+        char body[512];
+        api_kind kind = (api_kind)(test_random(&state) % 3);
+        size_t len = strlen(bodies[kind]);
+        memcpy(body, bodies[kind], len);
+        for (uint64_t changes = test_random(&state) % 4; changes; changes--) {
+            size_t at = test_random(&state) % len;
+            uint64_t how = test_random(&state) % 3;
+            if (how == 0) body[at] = "{}[]\",:0x\x80"[test_random(&state) % 10];
+            if (how == 1) memmove(body + at, body + at + 1, --len - at);
+            if (how == 2) memmove(body + at + 1, body + at, len++ - at);
+        }
+        api_request r;
+        api_error err;
+        if (api_request_parse(kind, body, len, &r, &err)) {
+            CHECKF(r.num_items >= 1, "seed %llu", (unsigned long long)seed);
+            api_request_fini(&r);
+            taken++;
+        } else {
+            CHECKF(err.http_status == 400 && err.message[0], "seed %llu", (unsigned long long)seed);
+        }
+    }
+    CHECK(taken > rounds / 10 && taken < rounds);
+}
+
+TEST_MAIN()
