@@ -56,6 +56,7 @@ int cmd_serve(int argc, char **argv)
             "  GET  /v1/models, /health, /model_info, /server_info, /metrics\n"
             "  POST /flush_cache\n"
             "\n"
+            "With --log-level info every request leaves a line on stderr.\n"
             "SIGINT or SIGTERM: running requests may finish for 5 seconds; a second one stops at\n"
             "once.",
         .after = "Example:\n"

@@ -55,10 +55,25 @@ static void abort_items(call *c)
             engine_abort(c->server->engine, c->items[i].id);
 }
 
+static void log_call(const call *c)
+{
+    uint64_t prompt = 0, cached = 0, completion = 0;
+    for (uint32_t i = 0; i < c->num_items; i++) {
+        prompt += c->items[i].prompt_tokens;
+        cached += c->items[i].cached_tokens;
+        completion += c->items[i].completion_tokens;
+    }
+    rad_log(&c->server->env, RAD_LOG_INFO, "%s: %llu prompt tokens, %llu cached, %llu out, %.3f s",
+            c->id, (unsigned long long)prompt, (unsigned long long)cached,
+            (unsigned long long)completion,
+            (double)(server_now_ns(c->server) - c->created_ns) * 1e-9);
+}
+
 /* Frees a call that neither evhttp nor the engine waits for any more. */
 static void release(call *c)
 {
     if (c->http || c->num_open) return;
+    if (c->id[0]) log_call(c); /* not for admin calls */
     server *s = c->server;
     if (c->prev)
         c->prev->next = c->next;
@@ -325,26 +340,26 @@ static void say(call *c, call_item *item)
     send_event(c, json);
 }
 
-/* `item` has news, or NULL: any may have. */
+/* `item` has news, or NULL: any may have (an error never waits for a slow reader). */
 static void progress(call *c, call_item *item)
 {
     if (!c->http) return;
-    for (uint32_t i = 0; i < c->num_items; i++)
-        if (c->items[i].finished && c->items[i].finish == ENGINE_FINISH_ERROR) {
-            fail_call(c, &c->items[i]);
-            return;
-        }
-    if (c->request.stream) {
-        if (unsent(c) > MAX_UNSENT) {
-            c->stalled = true;
-            return;
-        }
-        for (uint32_t i = 0; i < c->num_items; i++)
-            if (!item || item == &c->items[i]) say(c, &c->items[i]);
-        if (!c->num_open) end_stream(c);
-    } else if (!c->num_open) {
-        c->ops->answer(c);
+    if (item && item->finish == ENGINE_FINISH_ERROR) {
+        fail_call(c, item);
+        return;
     }
+    if (!c->request.stream) {
+        if (!c->num_open) c->ops->answer(c);
+        return;
+    }
+    if (unsent(c) > MAX_UNSENT) {
+        c->stalled = true;
+        return;
+    }
+    if (item) say(c, item);
+    for (uint32_t i = 0; !item && i < c->num_items; i++)
+        say(c, &c->items[i]);
+    if (!c->num_open) end_stream(c);
 }
 
 void calls_drain(server *s)
@@ -390,7 +405,7 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http,
     c->items = items;
     c->num_items = num_items;
     c->created_unix = (uint64_t)time(NULL);
-    c->last_sent_ns = server_now_ns(s);
+    c->created_ns = c->last_sent_ns = server_now_ns(s);
     for (uint32_t i = 0; i < num_items; i++) {
         items[i].call = c;
         items[i].index = i;

@@ -84,7 +84,7 @@ struct call {
     uint32_t num_open; /* items submitted and not finished */
     bool started;      /* a stream's headers are out */
     bool stalled;      /* the client reads too slowly; go on when its buffer is empty */
-    uint64_t last_sent_ns;
+    uint64_t created_ns, last_sent_ns;
     uint64_t created_unix;
     char id[API_MAX_KEY_BYTES + 1];
 
