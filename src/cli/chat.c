@@ -53,8 +53,10 @@ static void print_stats(const ask_answer *a)
     printf("last turn: %u prompt tokens, %u of them cached; first text after %.0f ms; "
            "%u tokens out",
            a->prompt_tokens, a->cached_tokens, a->first_token_s * 1000, a->completion_tokens);
-    if (a->completion_tokens > 1 && decode_s > 0)
+    if (decode_s > 0.002)
         printf(", %.1f tokens/s", (a->completion_tokens - 1) / decode_s);
+    else if (a->total_s > 0)
+        printf(", %.1f tokens/s", a->completion_tokens / a->total_s);
     printf("\n");
 }
 

@@ -128,7 +128,7 @@ void sampling_options_apply(const sampling_options *o, engine_request *request);
 engine *cli_engine_for_one(const rad_env *env, const model_options *o, uint32_t context_length,
                            uint32_t page_size, const char *template_name, uint64_t pool_contexts);
 
-/* engine_params.progress: a bar on stderr when that is a terminal; `user` is a title. */
+/* engine_params.progress: a bar on stderr when that is a terminal; `user` is the model's path. */
 void cli_progress(void *user, uint64_t done, uint64_t total);
 
 /* "1,5,9" -> ids, to be freed. -1 for anything else than numbers and commas. */

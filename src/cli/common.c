@@ -101,7 +101,8 @@ void cli_progress(void *user, uint64_t done, uint64_t total)
     memset(bar, ' ', 40);
     memset(bar, '#', (size_t)RAD_MIN(percent, 100) * 40 / 100);
     bar[40] = 0;
-    fprintf(stderr, "\rloading %s [%s] %3d%%", (const char *)user, bar, percent);
+    const char *path = user, *slash = strrchr(path, '/');
+    fprintf(stderr, "\rloading %.40s [%s] %3d%%", slash ? slash + 1 : path, bar, percent);
     if (done >= total) fputs("\r\033[K", stderr); /* done: leave no trace */
 }
 
