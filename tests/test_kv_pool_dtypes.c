@@ -236,7 +236,7 @@ TEST(int8_has_a_scale_per_token_and_head)
                 float back = k_back[h * DIM + i];
                 CHECK(isnan(scale) ? isnan(back) : same(back, (float)codes[i] * scale));
                 CHECK(isnan(scale) || (isfinite(back) && fabs((double)back - k[h * DIM + i]) <=
-                                                             0.5000002 * (double)scale));
+                                                             (0.5 + 0x1p-16) * (double)scale));
             }
             naive_i8(v + h * V_DIM, V_DIM, codes, &scale);
             CHECK(memcmp(codes, (char *)at.v + (size_t)slot * at.v_stride + h * V_DIM, V_DIM) == 0);

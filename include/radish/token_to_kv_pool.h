@@ -15,8 +15,8 @@
  *     RAD_F8_E5M2  x / scale in e5m2; past 57344 rounds to inf, NaN stays NaN
  *     RAD_I8       x / s as an integer in -127..127, with an f32 s per token and head:
  *                  s = max(largest magnitude of the head's numbers / 127, FLT_MIN), so a
- *                  number is off by at most s / 2. inf or NaN among them: s is NaN and the
- *                  head reads back as NaN.
+ *                  number is off by at most s / 2 (and s / 2^16 of rounding). inf or NaN
+ *                  among them: s is NaN and the head reads back as NaN.
  *
  * fp8 has one scale per layer and side, given at create. int8 keeps its scales beside the
  * codes: [num_slots][num_kv_heads] f32 per layer and side, so a token takes

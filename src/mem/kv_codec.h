@@ -11,17 +11,29 @@
 uint32_t kv_dtype_bytes(uint32_t dtype);
 bool kv_dtype_is_fp8(uint32_t dtype);
 
-/* dst[i] = src[i] / scale, rounded to nearest even; any dtype but int8. For a scale of 1
- * nothing is divided. O(count). */
-void kv_encode(uint32_t dtype, void *dst, const float *src, size_t count, float scale);
+/* One instruction set's loops. All are O(count); dst and src do not overlap. */
+typedef struct kv_codec {
+    const char *name;
 
-/* dst[i] = src[i] * scale; any dtype, int8 with the scale that kv_encode_i8 returned. */
-void kv_decode(uint32_t dtype, float *dst, const void *src, size_t count, float scale);
+    /* dst[i] = src[i] / scale, rounded to nearest even; any dtype but int8. The scale is
+     * for fp8; for a scale of 1 nothing is divided. */
+    void (*encode)(uint32_t dtype, void *dst, const float *src, size_t count, float scale);
 
-/* Stores a group of numbers as int8 in -127..127 and returns its scale: the largest
- * magnitude / 127, but never less than FLT_MIN, so that it is a normal number; a number is
- * off by at most half of it. A group that holds inf or NaN gets codes 0 and scale NaN: it
- * reads back as NaN, since int8 could only hide it. O(count). */
-float kv_encode_i8(int8_t *dst, const float *src, size_t count);
+    /* dst[i] = src[i] * scale; the scale is for fp8 and int8. */
+    void (*decode)(uint32_t dtype, float *dst, const void *src, size_t count, float scale);
+
+    /* Stores a group of numbers as int8 in -127..127 and returns its scale: the largest
+     * magnitude / 127, but never less than FLT_MIN, so that it is a normal number; a number
+     * is off by at most half of it. A group that holds inf or NaN gets codes 0 and scale
+     * NaN: it reads back as NaN, since int8 could only hide it. */
+    float (*encode_i8)(int8_t *dst, const float *src, size_t count);
+} kv_codec;
+
+/* The best for this CPU (NULL), or "avx512", "avx2", "plain"; NULL when the CPU lacks it.
+ * All give the same bits. */
+const kv_codec *kv_codec_for(const char *isa);
+
+extern const kv_codec kv_codec_avx2;   /* x86-64; called only where has_avx2 */
+extern const kv_codec kv_codec_avx512; /* likewise */
 
 #endif

@@ -12,6 +12,7 @@
 #include <radish/token_to_kv_pool.h>
 
 #include "device/device.h"
+#include "mem/kv_codec.h"
 
 typedef struct kv_side {
     uint32_t groups;
@@ -26,6 +27,7 @@ typedef struct kv_side {
 struct rad_token_to_kv_pool {
     rad_env env;
     device_cpu device;
+    const kv_codec *codec;
     rad_token_to_kv_pool_params params;
     size_t num_slots;   /* with the dummy page */
     size_t token_bytes; /* over all layers and sides */
@@ -82,11 +84,11 @@ static inline bool kv_is_slot(const rad_token_to_kv_pool *pool, rad_slot slot)
 void kv_wait_layer(const rad_token_to_kv_pool *pool, uint32_t layer);
 
 /* Encodes groups [first, first + count) of a slot's row from src, their numbers. */
-void kv_plane_store(uint32_t dtype, const kv_plane *plane, rad_slot slot, uint32_t first,
-                    uint32_t count, const float *src);
+void kv_plane_store(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
+                    uint32_t first, uint32_t count, const float *src);
 
 /* Decodes the first `count` groups of a slot's row. */
-void kv_plane_load(uint32_t dtype, const kv_plane *plane, rad_slot slot, uint32_t count,
-                   float *dst);
+void kv_plane_load(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
+                   uint32_t count, float *dst);
 
 #endif

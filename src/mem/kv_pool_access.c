@@ -9,7 +9,6 @@
  *
  * Invariant: rows of different slots never share a byte, so different slots may be written
  * from different threads. */
-#include "mem/kv_codec.h"
 #include "mem/kv_pool.h"
 
 static uint32_t group_numbers(const kv_side *s, uint32_t group)
@@ -17,42 +16,45 @@ static uint32_t group_numbers(const kv_side *s, uint32_t group)
     return group + 1 == s->groups ? s->last_dim : s->dim;
 }
 
-void kv_plane_store(uint32_t dtype, const kv_plane *plane, rad_slot slot, uint32_t first,
-                    uint32_t count, const float *src)
+void kv_plane_store(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
+                    uint32_t first, uint32_t count, const float *src)
 {
+    uint32_t dtype = pool->params.dtype;
     const kv_side *s = plane->side;
     char *row = plane->codes + (size_t)slot * plane->stride;
     if (dtype != RAD_I8) {
         size_t numbers = first + count == s->groups ? s->numbers - (size_t)first * s->dim
                                                     : (size_t)count * s->dim;
         size_t at = (size_t)first * s->dim * kv_dtype_bytes(dtype);
-        kv_encode(dtype, row + at, src, numbers, plane->scale);
+        pool->codec->encode(dtype, row + at, src, numbers, plane->scale);
         return;
     }
     float *scales = (float *)(void *)(plane->scales + (size_t)slot * plane->scale_stride);
     int8_t *codes = (int8_t *)row + (size_t)first * s->dim;
     for (uint32_t group = first; group < first + count; group++) {
         uint32_t numbers = group_numbers(s, group);
-        scales[group] = kv_encode_i8(codes, src, numbers);
+        scales[group] = pool->codec->encode_i8(codes, src, numbers);
         codes += numbers;
         src += numbers;
     }
 }
 
-void kv_plane_load(uint32_t dtype, const kv_plane *plane, rad_slot slot, uint32_t count, float *dst)
+void kv_plane_load(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
+                   uint32_t count, float *dst)
 {
+    uint32_t dtype = pool->params.dtype;
     const kv_side *s = plane->side;
     const char *row = plane->codes + (size_t)slot * plane->stride;
     if (dtype != RAD_I8) {
-        kv_decode(dtype, dst, row, count == s->groups ? s->numbers : (size_t)count * s->dim,
-                  plane->scale);
+        pool->codec->decode(dtype, dst, row,
+                            count == s->groups ? s->numbers : (size_t)count * s->dim, plane->scale);
         return;
     }
     const float *scales =
         (const float *)(void *)(plane->scales + (size_t)slot * plane->scale_stride);
     for (uint32_t group = 0; group < count; group++) {
         uint32_t numbers = group_numbers(s, group);
-        kv_decode(dtype, dst, row, numbers, scales[group]);
+        pool->codec->decode(dtype, dst, row, numbers, scales[group]);
         row += numbers;
         dst += numbers;
     }
@@ -69,7 +71,7 @@ void rad_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer, const
         kv_plane plane = kv_plane_of(pool, index, side);
         for (uint32_t i = 0; i < count; i++) {
             RAD_ASSERT_ENV(&pool->env, kv_is_slot(pool, loc[i]));
-            kv_plane_store(pool->params.dtype, &plane, loc[i], 0, plane.side->groups, src);
+            kv_plane_store(pool, &plane, loc[i], 0, plane.side->groups, src);
             src += plane.side->numbers;
         }
     }
@@ -92,7 +94,7 @@ rad_status rad_kv_pool_get_kv(rad_token_to_kv_pool *pool, uint32_t layer, const 
         float *dst = side ? v : k;
         kv_plane plane = kv_plane_of(pool, index, side);
         for (uint32_t i = 0; dst && i < count; i++) {
-            kv_plane_load(pool->params.dtype, &plane, loc[i], plane.side->groups, dst);
+            kv_plane_load(pool, &plane, loc[i], plane.side->groups, dst);
             dst += plane.side->numbers;
         }
     }

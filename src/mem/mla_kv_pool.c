@@ -38,15 +38,15 @@ rad_status rad_mla_kv_pool_create(const rad_env *env, const rad_mla_kv_pool_para
 void rad_mla_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer, const rad_slot *loc,
                                    uint32_t count, const float *latent, const float *rope)
 {
-    uint32_t index = kv_layer_index(pool, layer), dtype = pool->params.dtype;
+    uint32_t index = kv_layer_index(pool, layer);
     RAD_ASSERT_ENV(&pool->env, pool->params.kind == RAD_KV_MLA);
     RAD_ASSERT_ENV(&pool->env, index < pool->params.num_layers);
     kv_plane plane = kv_plane_of(pool, index, 0);
     for (uint32_t i = 0; i < count; i++) {
         RAD_ASSERT_ENV(&pool->env, kv_is_slot(pool, loc[i]));
         if (latent)
-            kv_plane_store(dtype, &plane, loc[i], 0, 1, latent + (size_t)i * plane.side->dim);
+            kv_plane_store(pool, &plane, loc[i], 0, 1, latent + (size_t)i * plane.side->dim);
         if (rope && plane.side->groups == 2)
-            kv_plane_store(dtype, &plane, loc[i], 1, 1, rope + (size_t)i * plane.side->last_dim);
+            kv_plane_store(pool, &plane, loc[i], 1, 1, rope + (size_t)i * plane.side->last_dim);
     }
 }

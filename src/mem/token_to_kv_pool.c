@@ -10,7 +10,6 @@
  * The pool's own memory and the caller's are the same from here on: a pointer and a
  * stride per layer and side. This file makes pools and says where things lie;
  * kv_pool_access.c moves numbers. */
-#include "mem/kv_codec.h"
 #include "mem/kv_pool.h"
 
 #include "base/params.h"
@@ -224,6 +223,7 @@ rad_status rad_token_to_kv_pool_create(const rad_env *env,
     if (!pool) goto nomem;
     pool->env = full;
     device_cpu_init(&pool->device, &full);
+    pool->codec = kv_codec_for(NULL);
     pool->params = p;
     pool->params.buffers = NULL;
     pool->owns_memory = !p.buffers;

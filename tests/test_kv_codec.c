@@ -1,0 +1,152 @@
+/* test_kv_codec.c - every instruction set gives the bits of the scalar functions. */
+#include "test.h"
+
+#include "base/bf16.h"
+#include "base/minifloat.h"
+#include "mem/kv_codec.h"
+
+#include <math.h>
+#include <radish/token_to_kv_pool.h>
+
+static const char *const isas[] = {"plain", "avx2", "avx512"};
+enum { ALL = 65536 };
+static float numbers[ALL + 64], back[ALL + 64];
+static uint32_t stored[ALL + 64];
+
+static uint32_t encode(uint32_t dtype, float x)
+{
+    return dtype == RAD_F32       ? f32_bits(x)
+           : dtype == RAD_BF16    ? bf16_from_f32(x)
+           : dtype == RAD_F16     ? f16_from_f32(x)
+           : dtype == RAD_F8_E4M3 ? e4m3_from_f32(x)
+                                  : e5m2_from_f32(x);
+}
+
+static float decode(uint32_t dtype, uint32_t code)
+{
+    return dtype == RAD_F32       ? f32_of_bits(code)
+           : dtype == RAD_BF16    ? bf16_to_f32((uint16_t)code)
+           : dtype == RAD_F16     ? f16_to_f32((uint16_t)code)
+           : dtype == RAD_F8_E4M3 ? e4m3_to_f32((uint8_t)code)
+           : dtype == RAD_F8_E5M2 ? e5m2_to_f32((uint8_t)code)
+                                  : (float)(int8_t)code;
+}
+
+static uint32_t code_at(uint32_t dtype, const void *row, size_t i)
+{
+    uint32_t size = kv_dtype_bytes(dtype);
+    return size == 4   ? ((const uint32_t *)row)[i]
+           : size == 2 ? ((const uint16_t *)row)[i]
+                       : ((const uint8_t *)row)[i];
+}
+
+static bool same(float a, float b)
+{
+    return isnan(b) ? isnan(a) : f32_bits(a) == f32_bits(b);
+}
+
+TEST(encoding_has_the_same_bits_on_every_instruction_set)
+{
+    static const uint16_t low[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};
+    for (size_t a = 0; a < 3; a++) {
+        const kv_codec *codec = kv_codec_for(isas[a]);
+        if (!codec) continue; /* this CPU lacks it */
+        CHECK(!strcmp(codec->name, isas[a]));
+        for (uint32_t dtype = RAD_F32; dtype <= RAD_F8_E5M2; dtype++)
+            for (size_t l = 0; l < 2 * sizeof low / sizeof *low; l++) {
+                float scale = l % 2 && kv_dtype_is_fp8(dtype) ? 0.37f : 1;
+                for (uint32_t i = 0; i < ALL; i++)
+                    numbers[i] = f32_of_bits(i << 16 | low[l / 2]);
+                codec->encode(dtype, stored, numbers, ALL, scale);
+                for (uint32_t i = 0; i < ALL; i++) {
+                    uint32_t got = code_at(dtype, stored, i);
+                    uint32_t want = encode(dtype, numbers[i] / scale);
+                    if (isnan(numbers[i])) /* dividing may choose another NaN */
+                        CHECK(isnan(decode(dtype, got)));
+                    else
+                        CHECKF(got == want, "%s dtype %u scale %g: %a is %x\n", isas[a], dtype,
+                               (double)scale, (double)numbers[i], got);
+                }
+            }
+    }
+}
+
+TEST(decoding_has_the_same_bits_on_every_instruction_set)
+{
+    for (size_t a = 0; a < 3; a++) {
+        const kv_codec *codec = kv_codec_for(isas[a]);
+        for (uint32_t dtype = RAD_F32; codec && dtype <= RAD_I8; dtype++) {
+            uint32_t size = kv_dtype_bytes(dtype);
+            for (uint32_t i = 0; i < ALL; i++)
+                for (uint32_t byte = 0; byte < size; byte++)
+                    ((uint8_t *)stored)[(size_t)i * size + byte] =
+                        (uint8_t)(size == 4 ? i * 40503u >> byte : i >> (8 * byte));
+            float scale = kv_dtype_is_fp8(dtype) || dtype == RAD_I8 ? 0.37f : 1;
+            codec->decode(dtype, back, stored, ALL, scale);
+            for (uint32_t i = 0; i < ALL; i++)
+                CHECK(same(back[i], decode(dtype, code_at(dtype, stored, i)) * scale));
+        }
+    }
+}
+
+/* Lengths around the width of a vector, each beside a guard that must stay. */
+TEST(rows_of_any_length_end_where_they_should)
+{
+    uint64_t seed = test_seed(), state = seed;
+    for (uint32_t i = 0; i < 200; i++)
+        numbers[i] = (float)((double)test_random(&state) / 1e18 - 9);
+    for (size_t a = 0; a < 3; a++) {
+        const kv_codec *codec = kv_codec_for(isas[a]);
+        for (uint32_t dtype = RAD_F32; codec && dtype <= RAD_I8; dtype++)
+            for (size_t n = 1; n <= 150; n++) {
+                size_t from = test_random(&state) % 20;
+                float scale = kv_dtype_is_fp8(dtype) ? 0.37f : 1;
+                memset(stored, 0xa5, (n + 4) * 4);
+                if (dtype == RAD_I8)
+                    scale = codec->encode_i8((int8_t *)stored, numbers + from, n);
+                else
+                    codec->encode(dtype, stored, numbers + from, n, scale);
+                for (size_t i = 0; i < n; i++) {
+                    uint32_t want = dtype == RAD_I8 ? (uint8_t)(int8_t)nearbyint(
+                                                          (double)(numbers[from + i] / scale))
+                                                    : encode(dtype, numbers[from + i] / scale);
+                    CHECKF(code_at(dtype, stored, i) == want, "%s seed %llu", isas[a],
+                           (unsigned long long)seed);
+                }
+                CHECK(((uint8_t *)stored)[n * kv_dtype_bytes(dtype)] == 0xa5);
+                back[n] = 77;
+                codec->decode(dtype, back, stored, n, scale);
+                for (size_t i = 0; i < n; i++)
+                    CHECK(same(back[i], decode(dtype, code_at(dtype, stored, i)) * scale));
+                CHECK(back[n] == 77);
+            }
+    }
+}
+
+/* The largest magnitude decides the scale wherever it stands, and inf or NaN poisons. */
+TEST(the_scale_of_int8_sees_every_number)
+{
+    for (size_t a = 0; a < 3; a++) {
+        const kv_codec *codec = kv_codec_for(isas[a]);
+        for (size_t n = 1; codec && n <= 70; n++)
+            for (size_t at = 0; at < n; at++) {
+                for (size_t i = 0; i < n; i++)
+                    numbers[i] = i % 2 ? 1 : -1;
+                numbers[at] = -254;
+                CHECK(codec->encode_i8((int8_t *)stored, numbers, n) == 2);
+                CHECK(((int8_t *)stored)[at] == -127);
+                numbers[at] = at % 2 ? -INFINITY : NAN;
+                CHECK(isnan(codec->encode_i8((int8_t *)stored, numbers, n)));
+                for (size_t i = 0; i < n; i++)
+                    CHECK(((int8_t *)stored)[i] == 0);
+            }
+    }
+}
+
+TEST(an_unknown_instruction_set_is_none)
+{
+    CHECK(kv_codec_for("avx1024") == NULL && kv_codec_for(NULL) != NULL);
+    CHECK(kv_dtype_bytes(RAD_I8 + 1) == 0);
+}
+
+TEST_MAIN()
