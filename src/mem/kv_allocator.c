@@ -41,7 +41,7 @@ struct rad_kv_allocator {
     bool in_group;
     uint64_t epoch;  /* grows when pages come back: states of another epoch are stale */
     rad_page *free;  /* [num_pages] */
-    uint64_t *taken; /* a bit for each of 0..num_pages */
+    uint64_t *taken; /* a bit for each of 0..num_pages; set for what is not a page */
 };
 
 rad_status rad_kv_allocator_create(const rad_env *env, const rad_kv_allocator_params *params,
@@ -130,17 +130,16 @@ static void sort_free(rad_kv_allocator *a)
     a->sorts++;
     flip_grouped(a);
     size_t words = bits_words((size_t)a->num_pages + 1);
-    for (size_t w = 0; w < words; w++) {
-        uint64_t open = ~a->taken[w];
-        if (w == 0) open &= ~(uint64_t)1; /* page 0 is never handed out */
-        if (w == words - 1) open &= ~(uint64_t)0 >> (63 - a->num_pages % 64);
-        for (; open; open &= open - 1) {
+    for (size_t w = 0; at; w++) {
+        while (w < words && a->taken[w] == ~(uint64_t)0)
+            w++;
+        RAD_ASSERT_ENV(&a->env, w < words);
+        for (uint64_t open = ~a->taken[w]; open; open &= open - 1) {
             RAD_ASSERT_ENV(&a->env, at);
             a->free[--at] = (rad_page)(w * 64 + (size_t)__builtin_ctzll(open));
         }
     }
     flip_grouped(a);
-    RAD_ASSERT_ENV(&a->env, at == 0);
 }
 
 /* Whether `count` pages can be popped; makes them poppable. */
@@ -357,7 +356,11 @@ int rad_kv_is_taken(const rad_kv_allocator *a, rad_page page)
 
 void rad_kv_clear(rad_kv_allocator *a)
 {
-    memset(a->taken, 0, bits_words((size_t)a->num_pages + 1) * sizeof *a->taken);
+    size_t words = bits_words((size_t)a->num_pages + 1);
+    memset(a->taken, 0, words * sizeof *a->taken);
+    bits_set(a->taken, 0); /* never handed out, and never found free by a sort */
+    for (size_t i = (size_t)a->num_pages + 1; i < words * 64; i++)
+        bits_set(a->taken, i);
     for (uint32_t i = 0; i < a->num_pages; i++)
         a->free[i] = (rad_page)(a->num_pages - i); /* page 1 leaves first */
     a->num_free = a->num_pages;
