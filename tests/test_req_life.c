@@ -504,9 +504,39 @@ TEST(ownership_names_what_is_lost_or_owned_twice)
     memcpy(row + 4, row, sizeof kept);
     CHECK(rad_cache_check_ownership(w.cache, both, 2, &err) == RAD_E_CORRUPT);
     memcpy(row + 4, kept, sizeof kept);
+    row = rad_req_to_token_row(w.rows, b->kv.row);
+    memcpy(kept, row + 4, sizeof kept);
+    memcpy(row + 4, rad_req_to_token_row(w.rows, a->kv.row), sizeof kept);
+    CHECK(rad_cache_check_ownership(w.cache, both, 2, &err) == RAD_E_CORRUPT);
+    CHECK(rad_cache_finished_req(w.cache, &b->kv, 1, &err) == RAD_E_STATE);
+    CHECKF(strstr(err.text, "the cache's"), "%s", err.text);
+    memcpy(row + 4, kept, sizeof kept);
     world_check(&w);
     finish(&w, a, 0);
     finish(&w, b, 0);
+    world_fini(&w);
+}
+
+TEST(a_page_enters_the_tree_once)
+{
+    static world w;
+    world_init(&w, RAD_CACHE_RADIX, 4, 8, 0);
+    rad_page pages[2];
+    CHECK_OK(rad_kv_alloc(w.kv, pages, 2));
+    rad_slot slots[12] = {4, 5, 6, 7, 8, 9, 10, 11, 4, 5, 6, 7};
+    CHECK(pages[0] == 1 && pages[1] == 2);
+    rad_token tokens[12] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+    rad_key key = {.tokens = tokens, .num_tokens = 12};
+    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL) == RAD_E_STATE); /* twice in it */
+    slots[8] = 12, slots[9] = 13, slots[10] = 14, slots[11] = 15;
+    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL) == RAD_E_STATE); /* nobody's page */
+    CHECK(rad_cache_total_size(w.cache) == 0);
+    CHECK_OK(rad_cache_check(w.cache, NULL));
+    key.num_tokens = 8;
+    CHECK_OK(rad_cache_insert(w.cache, &key, slots, NULL, NULL));
+    tokens[4] = 9; /* shares the first page, and brings the tree's second one again */
+    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL) == RAD_E_STATE);
+    CHECK(rad_cache_total_size(w.cache) == 8);
     world_fini(&w);
 }
 

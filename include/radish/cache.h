@@ -90,7 +90,8 @@ typedef struct rad_insert_params {
  * the last whole page, now belong to the tree. `params` may be NULL.
  *
  * RAD_FULL: the metadata limits are reached and nothing can be merged or
- * evicted; nothing changed. */
+ * evicted; nothing changed. RAD_E_INVAL: the slots are not whole pages. RAD_E_STATE: a
+ * new page is not handed out, or the tree has it already under another key. */
 RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
                                     const rad_insert_params *params, uint32_t *prefix_tokens);
 

@@ -31,6 +31,9 @@ typedef struct cache_ops {
     /* Whether a receipt was issued here and can be returned. */
     bool (*receipt_holds)(const rad_cache *cache, const rad_receipt *receipt);
 
+    /* Whether the cache owns this page, which is one of the allocator's. */
+    bool (*owns_page)(const rad_cache *cache, rad_page page);
+
     /* The record has been checked by req_kv_check. finished always ends the request, a
      * negative status only reports what went wrong on the way; the row and the record
      * are then the caller's to clear. */

@@ -119,6 +119,12 @@ static bool chunk_owns_prefix(const rad_cache *cache, const rad_receipt *lock, c
     return protected_len == 0;
 }
 
+static bool chunk_owns_page(const rad_cache *cache, rad_page page)
+{
+    (void)cache, (void)page;
+    return false;
+}
+
 static const cache_ops chunk_ops = {
     .destroy = chunk_destroy,
     .match_prefix = chunk_match_prefix,
@@ -128,6 +134,7 @@ static const cache_ops chunk_ops = {
     .dec_lock_ref = chunk_dec_lock_ref,
     .evict = chunk_evict,
     .receipt_holds = chunk_receipt_holds,
+    .owns_page = chunk_owns_page,
     .unfinished_req = chunk_unfinished_req,
     .finished_req = chunk_finished_req,
     .reset = chunk_reset,

@@ -38,12 +38,16 @@ rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error
     const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
     for (uint32_t i = req->protected_len; i < req->allocated_len; i++) {
         rad_slot first = row[i - i % ps];
-        if (first < 0 || (uint32_t)first % ps || (uint32_t)row[i] != (uint32_t)first + i % ps ||
-            (i % ps == 0 && !rad_kv_is_taken(cache->kv, first / (rad_slot)ps)))
+        if (first < 0 || (uint32_t)first % ps || (uint32_t)row[i] != (uint32_t)first + i % ps)
             return rad_fail(err, RAD_E_STATE,
-                            "cache: row %u: slot %d at position %u is not handed out or not in its "
-                            "page's place",
+                            "cache: row %u: slot %d at position %u is not in its page's place",
                             req->row, row[i], i);
+        if (i % ps) continue;
+        rad_page page = first / (rad_slot)ps;
+        bool taken = rad_kv_is_taken(cache->kv, page);
+        if (!taken || cache->ops->owns_page(cache, page))
+            return rad_fail(err, RAD_E_STATE, "cache: row %u: slot %d at position %u is %s",
+                            req->row, row[i], i, taken ? "the cache's" : "not handed out");
     }
     return RAD_OK;
 }
@@ -97,8 +101,11 @@ static void enter_req(ledger *l, const rad_cache *cache, const rad_req_kv *req, 
     uint32_t ps = cache->page_size;
     const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
     if (l->status || !req->row) return;
-    l->status = req_kv_check(cache, req, l->err);
-    if (l->status) return;
+    if (req_kv_check(cache, req, l->err)) {
+        l->status = RAD_E_CORRUPT;
+        if (l->err) l->err->status = RAD_E_CORRUPT;
+        return;
+    }
     if (!cache->ops->owns_prefix(cache, &req->lock, row, req->protected_len)) {
         l->status = rad_fail(l->err, RAD_E_CORRUPT,
                              "ownership: request %u: the %u protected positions of row %u are not "

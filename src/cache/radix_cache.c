@@ -40,6 +40,7 @@ static void radix_destroy(rad_cache *cache)
     radix_cache *c = (radix_cache *)cache;
     rad_env env = c->base.env;
     radix_tree_fini(&c->tree);
+    rad_free(&env, c->cached, bits_words(c->cached_pages) * sizeof *c->cached);
     rad_free(&env, c, sizeof *c);
 }
 
@@ -53,7 +54,13 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     if (!c) return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory");
     c->base.ops = &radix_ops;
     c->base.env = *env;
-    if (radix_tree_init(&c->tree, env, &limits)) {
+    bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
+    if (params->kv_allocator) {
+        c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
+        c->cached = rad_alloc(env, bits_words(c->cached_pages) * sizeof *c->cached);
+        ok = ok && c->cached;
+    }
+    if (!ok) {
         radix_destroy(&c->base);
         return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory for %u pages and %u nodes",
                         limits.max_pages, limits.max_nodes);
@@ -68,6 +75,8 @@ void radix_cache_drop(void *user, const rad_page *pages, uint32_t count)
 {
     radix_cache *c = user;
     c->evicted += count;
+    for (uint32_t i = 0; c->cached && i < count; i++)
+        bits_flip(c->cached, (size_t)pages[i]);
     rad_status status = c->base.kv ? rad_kv_free(c->base.kv, pages, count, NULL) : RAD_OK;
     if (status && !c->drop_status) c->drop_status = status;
 }
@@ -142,6 +151,25 @@ RAD_VECTORIZE static bool slots_are_pages(const radix_cache *c, const rad_slot *
     return !wrong;
 }
 
+/* Marks the pages under slots[0..count) as the tree's, up to `count` or the first one
+ * that is not handed out or is marked already; returns how many slots were passed. */
+static uint32_t claim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
+{
+    uint32_t ps = c->base.page_size, i = 0;
+    for (; c->cached && i < count; i += ps) {
+        rad_page page = radix_page_of(&c->tree, slots[i]);
+        if (!rad_kv_is_taken(c->base.kv, page) || bits_get(c->cached, (size_t)page)) return i;
+        bits_flip(c->cached, (size_t)page);
+    }
+    return count;
+}
+
+static void unclaim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
+{
+    for (uint32_t i = 0; c->cached && i < count; i += c->base.page_size)
+        bits_flip(c->cached, (size_t)radix_page_of(&c->tree, slots[i]));
+}
+
 /* The nodes from `node` up have been used by an insert. */
 static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
 {
@@ -181,12 +209,19 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     radix_pos pos = find_end(c, root, key, how);
     if (pos.pages < how->from_pages) return RAD_E_STATE;
     uint32_t fresh = num_pages - pos.pages;
-    if (!slots_are_pages(c, slots + (size_t)pos.pages * ps, fresh * ps)) return RAD_E_INVAL;
+    slots += (size_t)pos.pages * ps;
+    if (!slots_are_pages(c, slots, fresh * ps)) return RAD_E_INVAL;
+    uint32_t claimed = claim_pages(c, slots, fresh * ps);
+    if (claimed < fresh * ps) {
+        unclaim_pages(c, slots, claimed);
+        return RAD_E_STATE;
+    }
 
     uint32_t nodes = (pos.child != 0) + (fresh != 0);
     uint32_t pin = pos.child ? pos.child : pos.node;
     uint64_t merges = t->merges;
     if (!radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c)) {
+        unclaim_pages(c, slots, claimed);
         if (root) radix_drop_root_if_empty(t, root);
         return RAD_FULL;
     }
@@ -201,8 +236,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     result->matched_pages = pos.pages;
     if (fresh) {
         size_t at = (size_t)pos.pages * ps;
-        result->end =
-            radix_add_leaf(t, pos.node, key->tokens + at, slots + at, fresh, how->priority);
+        result->end = radix_add_leaf(t, pos.node, key->tokens + at, slots, fresh, how->priority);
         c->inserted += fresh;
     }
     return RAD_OK;
@@ -288,6 +322,7 @@ static rad_status radix_reset(rad_cache *cache)
 {
     radix_cache *c = (radix_cache *)cache;
     if (cache->kv) radix_visit_pages(cache, give_back, c);
+    if (c->cached) memset(c->cached, 0, bits_words(c->cached_pages) * sizeof *c->cached);
     radix_clear(&c->tree);
     return radix_cache_take_drop_status(c);
 }
@@ -304,7 +339,8 @@ static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
     *stats = (rad_cache_stats){
         .num_nodes = c->tree.ids.num_live - c->tree.names.ids.num_live,
         .num_namespaces = c->tree.names.ids.num_live,
-        .metadata_bytes = c->tree.metadata_bytes + sizeof *c,
+        .metadata_bytes = c->tree.metadata_bytes + sizeof *c +
+                          bits_words(c->cached_pages) * sizeof *c->cached,
         .evicted_tokens = c->evicted * cache->page_size,
         .inserted_tokens = c->inserted * cache->page_size,
         .splits = c->tree.splits,
@@ -362,6 +398,9 @@ static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
     page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
     if (!check.seen) return rad_fail(err, RAD_E_NOMEM, "radix_check: no scratch memory");
     radix_visit_pages(cache, check_page, &check);
+    if (!check.status && memcmp(check.seen, c->cached, bytes) != 0)
+        check.status = rad_fail(err, RAD_E_CORRUPT,
+                                "radix_check: the bits of cached pages are not the tree's pages");
     rad_free(&cache->env, check.seen, bytes);
     return check.status ? check.status : rad_kv_check(cache->kv, err);
 }
@@ -388,6 +427,11 @@ static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, c
     return true;
 }
 
+static bool radix_owns_page(const rad_cache *cache, rad_page page)
+{
+    return bits_get(((const radix_cache *)cache)->cached, (size_t)page);
+}
+
 static const cache_ops radix_ops = {
     .destroy = radix_destroy,
     .match_prefix = radix_match_prefix,
@@ -397,6 +441,7 @@ static const cache_ops radix_ops = {
     .dec_lock_ref = radix_dec_lock_ref,
     .evict = radix_evict_tokens,
     .receipt_holds = radix_receipt_holds,
+    .owns_page = radix_owns_page,
     .unfinished_req = radix_unfinished_req,
     .finished_req = radix_finished_req,
     .reset = radix_reset,

@@ -11,7 +11,8 @@ typedef struct radix_cache {
     uint64_t evicted;  /* pages that left the tree since create */
     uint64_t inserted; /* pages that entered it */
     rad_status drop_status;
-    uint32_t reserved;
+    uint32_t cached_pages; /* bits in `cached`, with the dummy page; 0: index-only */
+    uint64_t *cached;      /* which of the allocator's pages the tree owns */
 } radix_cache;
 
 typedef struct radix_insert {
@@ -30,8 +31,9 @@ typedef struct radix_inserted {
     uint32_t end;           /* the node that ends the key; 0 when the key has no page */
 } radix_inserted;
 
-/* Inserts the whole pages of `key`. RAD_FULL: nothing changed. RAD_E_STATE: the key is
- * not the one that the cursor belongs to. */
+/* Inserts the whole pages of `key`. RAD_FULL: nothing changed. RAD_E_STATE, and
+ * nothing changed: the key is not the one that the cursor belongs to, or one of its new
+ * pages is not handed out or is the tree's already. */
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
                                const radix_insert *how, radix_inserted *result);
 
