@@ -113,7 +113,7 @@ TEST(spans_keep_their_units_through_cuts_and_compactions)
             uint32_t len = 1 + (uint32_t)(test_random(&state) % 60);
             uint32_t id = span_alloc(&a, len);
             if (!id && len <= a.free_units) {
-                span_compact(&a, move_bytes, NULL);
+                span_compact(&a, len, move_bytes, NULL);
                 compacted++;
                 CHECK(span_arena_check(&a));
                 id = span_alloc(&a, len);

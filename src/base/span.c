@@ -193,10 +193,38 @@ void span_cut_head(span_arena *a, uint32_t id, uint32_t len)
     settle_hole(a, link_behind(a, s->prev, at, len));
 }
 
-void span_compact(span_arena *a, span_move_fn move, void *user)
+/* The neighbours whose holes add up to `len` at the price of the fewest units moved.
+ * Also forgets how far spans went in an earlier compaction. O(descriptors). */
+static void find_window(span_arena *a, uint32_t len, uint32_t *first, uint32_t *last)
 {
-    uint32_t to = 0, last = 0;
-    for (uint32_t id = a->first, next; id; id = next) {
+    uint32_t lo = a->first, used = 0, best = UINT32_MAX, free_units = 0;
+    for (uint32_t hi = a->first; hi; hi = a->spans[hi].next) {
+        span_run *s = &a->spans[hi];
+        if (s->refs) {
+            used += s->len;
+            s->bin_next = 0;
+            continue;
+        }
+        free_units += s->len;
+        for (; free_units >= len; lo = a->spans[lo].next) {
+            if (used < best) {
+                best = used;
+                *first = lo;
+                *last = hi;
+            }
+            *(a->spans[lo].refs ? &used : &free_units) -= a->spans[lo].len;
+        }
+    }
+}
+
+void span_compact(span_arena *a, uint32_t len, span_move_fn move, void *user)
+{
+    uint32_t first = 0, last = 0;
+    RAD_ASSERT(len > 0 && len <= a->free_units);
+    find_window(a, len, &first, &last);
+    uint32_t to = a->spans[first].at, end = a->spans[last].at + a->spans[last].len;
+    uint32_t before = a->spans[first].prev, behind = a->spans[last].next;
+    for (uint32_t id = first, next; id != behind; id = next) {
         span_run *s = &a->spans[id];
         next = s->next;
         if (!s->refs) {
@@ -208,9 +236,9 @@ void span_compact(span_arena *a, span_move_fn move, void *user)
         if (s->at != to) move(user, to, s->at, s->len);
         s->at = to;
         to += s->len;
-        last = id;
+        before = id;
     }
-    if (to < a->capacity) bin_add(a, link_behind(a, last, to, a->capacity - to));
+    bin_add(a, link_behind(a, before, to, end - to)); /* the first of its bin: found next */
     a->compactions++;
 }
 

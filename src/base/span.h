@@ -8,10 +8,9 @@
  * order: no unit is spent on bookkeeping, and neighbours of a freed run are at hand.
  * Holes are kept in bins by size (eight steps to a power of two) with a bitmap, so
  * alloc and free are O(1). When no hole is long enough although enough units are free,
- * the owner compacts: every span slides down, and all free units are one hole again.
- * Hence the worst case: no unit is ever unusable, at the price of moving the arena; a
- * compaction is paid for by the allocations that broke up the free units since the
- * last one. */
+ * the owner compacts: where it costs the fewest moves, neighbouring spans slide down
+ * until their holes are one that is long enough. Hence the worst case: no unit is ever
+ * unusable, at the price of moving at most the arena. */
 #ifndef BASE_SPAN_H
 #define BASE_SPAN_H
 
@@ -59,10 +58,12 @@ void span_unref(span_arena *a, uint32_t id);                  /* the last user f
 void span_cut_tail(span_arena *a, uint32_t id, uint32_t len); /* the last `len` units; not all */
 void span_cut_head(span_arena *a, uint32_t id, uint32_t len); /* the first `len` units; not all */
 
-/* Slides all spans down. `move` copies the units of each, lowest first; ranges may
- * overlap. Afterwards span_moved() says how far each one went. O(used units). */
+/* Makes a hole of `len` units (0 < len <= free_units), which the next span_alloc finds.
+ * `move` copies the units of each span that slides down, lowest first; ranges may
+ * overlap. Until the next one span_moved() says how far each span went. O(descriptors +
+ * units moved). */
 typedef void (*span_move_fn)(void *user, uint32_t to, uint32_t from, uint32_t len);
-void span_compact(span_arena *a, span_move_fn move, void *user);
+void span_compact(span_arena *a, uint32_t len, span_move_fn move, void *user);
 static inline uint32_t span_moved(const span_arena *a, uint32_t id)
 {
     return a->spans[id].bin_next;

@@ -270,7 +270,8 @@ uint32_t radix_alloc_run(radix_tree *t, uint32_t pages)
 {
     uint32_t span = span_alloc(&t->spans, pages);
     if (span || pages > t->spans.free_units) return span;
-    span_compact(&t->spans, move_pages, t);
+    /* More than is needed now, so that the next few find room without another pass. */
+    span_compact(&t->spans, RAD_MAX(pages, t->spans.free_units / 4), move_pages, t);
     for (uint32_t id = 1; id <= t->ids.num_fresh; id++)
         if (slab_is_live(&t->ids, id) && t->nodes[id].span)
             t->nodes[id].at -= span_moved(&t->spans, t->nodes[id].span);
