@@ -289,6 +289,45 @@ static void bench_evict(uint32_t leaves)
     rad_cache_destroy(cache);
 }
 
+/* A full cache that lives on: each request evicts what it needs and inserts. The holes
+ * left behind are of all sizes; the limit copies the tokens and the slots. */
+static void bench_churn(uint32_t shortest, uint32_t longest)
+{
+    enum { CAPACITY = 1 << 20 };
+    rad_cache *cache = make(1, CAPACITY, 0);
+    rad_token *tokens = need(longest * sizeof *tokens), *to = need(longest * sizeof *to);
+    rad_slot *slots = need(longest * sizeof *slots);
+    static samples cost, limit;
+    cost.count = limit.count = 0;
+    uint32_t warm = 3 * CAPACITY / shortest;
+    for (uint32_t r = 0; r < warm + 5000; r++) {
+        uint32_t len = shortest + (uint32_t)(random64() % (longest - shortest));
+        fill(tokens, slots, len, 0);
+        uint64_t t0 = now_ns();
+        uint64_t used = rad_cache_total_size(cache);
+        if (used + len > CAPACITY) rad_cache_evict(cache, used + len - CAPACITY, NULL);
+        rad_status status = rad_cache_insert(cache, &(rad_key){.tokens = tokens, .num_tokens = len},
+                                             slots, NULL, NULL);
+        uint64_t t1 = now_ns();
+        memcpy(to, tokens, len * sizeof *to);
+        __asm__ volatile("" ::"r"(to) : "memory");
+        memcpy(to, slots, len * sizeof *to);
+        __asm__ volatile("" ::"r"(to) : "memory");
+        uint64_t t2 = now_ns();
+        ok(status, "insert");
+        if (r < warm) continue;
+        add(&cost, (double)(t1 - t0));
+        add(&limit, (double)(t2 - t1));
+    }
+    char name[64];
+    snprintf(name, sizeof name, "evict + insert when full, %u-%u tokens", shortest, longest);
+    row(name, &cost, &limit);
+    free(tokens);
+    free(to);
+    free(slots);
+    rad_cache_destroy(cache);
+}
+
 /* Locks and unlocks the end of a chain; the limit walks as many cache lines by index. */
 static void bench_lock(uint32_t depth)
 {
@@ -388,6 +427,8 @@ int main(int argc, char **argv)
     bench_insert();
     bench_evict(1000);
     bench_evict(1000000);
+    bench_churn(500, 1500);
+    bench_churn(1000, 20000);
     bench_lock(16);
     bench_lock(128);
     report_metadata(1);
