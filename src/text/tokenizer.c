@@ -217,7 +217,7 @@ size_t tokenizer_piece(const tokenizer *t, rad_token id, bool special, char *byt
     uint8_t type = t->vocab.types[id];
     if (!special && (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN)) return 0;
     size_t len = t->vocab.symbols[id].len;
-    memcpy(bytes, vocab_bytes(&t->vocab, (uint32_t)id), RAD_MIN(len, room));
+    if (room) memcpy(bytes, vocab_bytes(&t->vocab, (uint32_t)id), RAD_MIN(len, room));
     return len;
 }
 
@@ -374,9 +374,9 @@ rad_status tokenizer_encode(const tokenizer *t, const char *text, size_t len, un
     e.cap_symbols = RAD_COUNT(e.few);
 
     rad_status status = RAD_OK;
-    /* A text that must be too long is refused before work is spent on it. Composing
-     * (NFC) makes text at most three times shorter. */
-    size_t shrink = t->pre && pretokenizer_normalizes(t->pre) ? 3 : 1;
+    /* A text that must be too long is refused before work is spent on it. Composing (NFC)
+     * and SPM's U+2581 make text at most three times shorter. */
+    size_t shrink = t->vocab.is_spm || pretokenizer_normalizes(t->pre) ? 3 : 1;
     if (limit != UINT32_MAX && len / shrink / RAD_MAX(t->vocab.longest, 1) > max_tokens)
         status = RAD_E_LIMIT;
     if (!status && len > INT32_MAX) status = RAD_E_LIMIT;

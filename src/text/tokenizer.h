@@ -1,9 +1,16 @@
 /* tokenizer.h - text to token ids and back, from the vocabulary in a GGUF file.
  *
  * Two models: byte-level BPE ("gpt2", with the pre-tokenizers gpt-2, llama-bpe,
- * qwen2, deepseek-llm) and SentencePiece-style BPE with scores and byte fallback
- * ("llama"). Immutable after create; encode may be called from several threads,
- * each with its own buffers. */
+ * qwen2, deepseek-llm; "default" or none is taken for gpt-2) and SentencePiece-style
+ * BPE with scores and byte fallback ("llama"). Immutable after create; encode may be
+ * called from several threads, each with its own buffers, if the env's alloc may.
+ *
+ * Encoding loses nothing, with three exceptions that the models' own tokenizers have
+ * too: qwen2 normalizes to NFC, SPM reads U+2581 as a space, and a byte that is in no
+ * UTF-8 and not in the vocabulary either (deepseek-llm) becomes U+FFFD.
+ *
+ * Known turn markers (<|im_start|>, <|eot_id|>, ...) are control tokens whatever type the
+ * file gives them. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
