@@ -46,6 +46,25 @@ HELPER void vf_store_n(float *p, vf v, uint32_t n)
 {
     _mm256_maskstore_ps(p, lanes_below(n), v);
 }
+HELPER void vf_load_bf16_pairs(const uint16_t *p, vf *even, vf *odd)
+{
+    __m256i pairs = _mm256_loadu_si256((const __m256i *)p);
+    *even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+    *odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000)));
+}
+HELPER void vf_split(vf *a, vf *b)
+{
+    __m256 low = _mm256_permute2f128_ps(*a, *b, 0x20);  /* a0-a3 b0-b3 */
+    __m256 high = _mm256_permute2f128_ps(*a, *b, 0x31); /* a4-a7 b4-b7 */
+    *a = _mm256_shuffle_ps(low, high, 0x88);
+    *b = _mm256_shuffle_ps(low, high, 0xdd);
+}
+HELPER void vf_join(vf *a, vf *b)
+{
+    __m256 low = _mm256_unpacklo_ps(*a, *b), high = _mm256_unpackhi_ps(*a, *b);
+    *a = _mm256_permute2f128_ps(low, high, 0x20);
+    *b = _mm256_permute2f128_ps(low, high, 0x31);
+}
 HELPER vf vf_set1(float x)
 {
     return _mm256_set1_ps(x);
@@ -129,8 +148,7 @@ HELPER void transpose(__m256 r[8])
     }
 }
 
-HELPER void load_keys(const bool bf16, const void *const *keys, const void *const *next,
-                      uint32_t dim, float *kt)
+HELPER void load_keys(const bool bf16, const attn_rows_at *keys, uint32_t dim, float *kt)
 {
     for (uint32_t j = 0; j < ATTN_BLOCK; j += W)
         for (uint32_t d = 0; d < dim; d += W) {
@@ -138,14 +156,17 @@ HELPER void load_keys(const bool bf16, const void *const *keys, const void *cons
             __m256 tile[W];
 #pragma GCC unroll 8
             for (int i = 0; i < W; i++) {
-                const float *full = (const float *)keys[j + i] + d;
-                const uint16_t *half = (const uint16_t *)keys[j + i] + d;
+                const char *key = keys->base + (size_t)keys->slots[j + i] * keys->stride;
+                if (d % (bf16 ? 32 : 16) == 0)
+                    __builtin_prefetch(keys->next_base + d * (bf16 ? 2 : 4) +
+                                           (size_t)keys->next_slots[j + i] * keys->stride,
+                                       0, 2);
+                const float *full = (const float *)key + d;
+                const uint16_t *half = (const uint16_t *)key + d;
                 if (some == W)
                     tile[i] = bf16 ? vf_load_bf16(half) : vf_load(full);
                 else
                     tile[i] = bf16 ? vf_load_bf16_n(half, some) : vf_load_n(full, some);
-                if (d % (bf16 ? 32 : 16) == 0)
-                    __builtin_prefetch((const char *)next[j + i] + d * (bf16 ? 2 : 4), 0, 2);
             }
             transpose(tile);
             for (uint32_t i = 0; i < some; i++)
@@ -153,15 +174,14 @@ HELPER void load_keys(const bool bf16, const void *const *keys, const void *cons
         }
 }
 
-static void load_keys_f32(const void *const *keys, const void *const *next, uint32_t dim, float *kt)
+static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, float *kt)
 {
-    load_keys(false, keys, next, dim, kt);
+    load_keys(false, keys, dim, kt);
 }
 
-static void load_keys_bf16(const void *const *keys, const void *const *next, uint32_t dim,
-                           float *kt)
+static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, float *kt)
 {
-    load_keys(true, keys, next, dim, kt);
+    load_keys(true, keys, dim, kt);
 }
 
 #include "attn/attn_kernels_body.h"

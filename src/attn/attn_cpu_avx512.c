@@ -43,6 +43,26 @@ HELPER void vf_store_n(float *p, vf v, uint32_t n)
 {
     _mm512_mask_storeu_ps(p, lanes_below(n), v);
 }
+HELPER void vf_load_bf16_pairs(const uint16_t *p, vf *even, vf *odd)
+{
+    __m512i pairs = _mm512_loadu_si512(p);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
+}
+HELPER void vf_split(vf *a, vf *b)
+{
+    __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    __m512 e = _mm512_permutex2var_ps(*a, even, *b);
+    *b = _mm512_permutex2var_ps(*a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), *b);
+    *a = e;
+}
+HELPER void vf_join(vf *a, vf *b)
+{
+    __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    __m512 first = _mm512_permutex2var_ps(*a, low, *b);
+    *b = _mm512_permutex2var_ps(*a, _mm512_add_epi32(low, _mm512_set1_epi32(8)), *b);
+    *a = first;
+}
 HELPER vf vf_set1(float x)
 {
     return _mm512_set1_ps(x);
@@ -139,53 +159,54 @@ HELPER void transpose(__m512i r[16])
         r[i] = a[i];
 }
 
-static void load_keys_f32(const void *const *keys, const void *const *next, uint32_t dim, float *kt)
-{
-    for (uint32_t j = 0; j < ATTN_BLOCK; j += 16)
-        for (uint32_t d = 0; d < dim; d += 16) {
-            uint32_t some = RAD_MIN(dim - d, 16);
-            __m512i tile[16];
-#pragma GCC unroll 16
-            for (int i = 0; i < 16; i++) {
-                tile[i] =
-                    _mm512_maskz_loadu_epi32(lanes_below(some), (const float *)keys[j + i] + d);
-                __builtin_prefetch((const float *)next[j + i] + d, 0, 2);
-            }
-            transpose(tile);
-            float *to = kt + (size_t)d * ATTN_BLOCK + j;
-#pragma GCC unroll 16
-            for (uint32_t i = 0; i < 16; i++)
-                if (i < some) _mm512_storeu_si512(to + i * ATTN_BLOCK, tile[i]);
-        }
-}
-
-/* Pairs of bf16 travel as one lane and are taken apart on the way out: half the work
- * of moving them one by one. */
-static void load_keys_bf16(const void *const *keys, const void *const *next, uint32_t dim,
-                           float *kt)
+/* 16 keys x `some` dimensions of f32, or pairs of bf16: those travel as one lane and
+ * are taken apart on the way out, which is half the work of moving them one by one. */
+HELPER void load_tile(const bool bf16, const uint32_t some, const attn_rows_at *keys, uint32_t j,
+                      uint32_t d, float *to)
 {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000);
-    for (uint32_t j = 0; j < ATTN_BLOCK; j += 16)
-        for (uint32_t d = 0; d < dim; d += 32) {
-            uint32_t some = RAD_MIN(dim - d, 32);
-            __mmask32 mask = (__mmask32)(((uint64_t)1 << some) - 1);
-            __m512i tile[16];
+    const size_t size = bf16 ? 2 : 4;
+    const char *base = keys->base + d * size, *next_base = keys->next_base + d * size;
+    const rad_slot *slots = keys->slots + j, *next_slots = keys->next_slots + j;
+    __m512i tile[16];
 #pragma GCC unroll 16
-            for (int i = 0; i < 16; i++) {
-                tile[i] = _mm512_maskz_loadu_epi16(mask, (const uint16_t *)keys[j + i] + d);
-                __builtin_prefetch((const uint16_t *)next[j + i] + d, 0, 2);
-            }
-            transpose(tile);
-            float *to = kt + (size_t)d * ATTN_BLOCK + j;
+    for (int i = 0; i < 16; i++) {
+        const char *key = base + (size_t)slots[i] * keys->stride;
+        __builtin_prefetch(next_base + (size_t)next_slots[i] * keys->stride, 0, 2);
+        tile[i] = some * size == 64 ? _mm512_loadu_si512(key)
+                                    : _mm512_maskz_loadu_epi16(
+                                          (__mmask32)(((uint64_t)1 << some * size / 2) - 1), key);
+    }
+    transpose(tile);
 #pragma GCC unroll 16
-            for (uint32_t i = 0; i < 16; i++) {
-                if (2 * i < some)
-                    _mm512_storeu_si512(to + 2 * i * ATTN_BLOCK, _mm512_slli_epi32(tile[i], 16));
-                if (2 * i + 1 < some)
-                    _mm512_storeu_si512(to + (2 * i + 1) * ATTN_BLOCK,
-                                        _mm512_and_si512(tile[i], high));
-            }
-        }
+    for (uint32_t i = 0; i < 16; i++) {
+        if (!bf16 && i < some) _mm512_storeu_si512(to + i * ATTN_BLOCK, tile[i]);
+        if (bf16 && 2 * i < some)
+            _mm512_storeu_si512(to + 2 * i * ATTN_BLOCK, _mm512_slli_epi32(tile[i], 16));
+        if (bf16 && 2 * i + 1 < some)
+            _mm512_storeu_si512(to + (2 * i + 1) * ATTN_BLOCK, _mm512_and_si512(tile[i], high));
+    }
+}
+
+HELPER void load_keys(const bool bf16, const attn_rows_at *keys, uint32_t dim, float *kt)
+{
+    const uint32_t step = bf16 ? 32 : 16;
+    for (uint32_t j = 0; j < ATTN_BLOCK; j += 16) {
+        uint32_t d = 0;
+        for (; d + step <= dim; d += step)
+            load_tile(bf16, step, keys, j, d, kt + (size_t)d * ATTN_BLOCK + j);
+        if (d < dim) load_tile(bf16, dim - d, keys, j, d, kt + (size_t)d * ATTN_BLOCK + j);
+    }
+}
+
+static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, float *kt)
+{
+    load_keys(false, keys, dim, kt);
+}
+
+static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, float *kt)
+{
+    load_keys(true, keys, dim, kt);
 }
 
 #include "attn/attn_kernels_body.h"

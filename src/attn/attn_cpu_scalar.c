@@ -34,6 +34,19 @@ HELPER void vf_store_n(float *p, vf v, uint32_t n)
 {
     if (n) *p = v;
 }
+HELPER void vf_load_bf16_pairs(const uint16_t *p, vf *even, vf *odd)
+{
+    *even = bf16_to_f32(p[0]);
+    *odd = bf16_to_f32(p[1]);
+}
+HELPER void vf_split(vf *a, vf *b)
+{
+    (void)a, (void)b;
+} /* one lane each: in order already */
+HELPER void vf_join(vf *a, vf *b)
+{
+    (void)a, (void)b;
+}
 HELPER vf vf_set1(float x)
 {
     return x;
@@ -95,21 +108,23 @@ HELPER float vf_fold_vf_max(vf v)
     return v;
 }
 
-static void load_keys_f32(const void *const *keys, const void *const *next, uint32_t dim, float *kt)
+static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, float *kt)
 {
-    (void)next;
-    for (uint32_t d = 0; d < dim; d++)
-        for (uint32_t j = 0; j < ATTN_BLOCK; j++)
-            kt[(size_t)d * ATTN_BLOCK + j] = ((const float *)keys[j])[d];
+    for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
+        const float *key = (const float *)(keys->base + (size_t)keys->slots[j] * keys->stride);
+        for (uint32_t d = 0; d < dim; d++)
+            kt[(size_t)d * ATTN_BLOCK + j] = key[d];
+    }
 }
 
-static void load_keys_bf16(const void *const *keys, const void *const *next, uint32_t dim,
-                           float *kt)
+static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, float *kt)
 {
-    (void)next;
-    for (uint32_t d = 0; d < dim; d++)
-        for (uint32_t j = 0; j < ATTN_BLOCK; j++)
-            kt[(size_t)d * ATTN_BLOCK + j] = bf16_to_f32(((const uint16_t *)keys[j])[d]);
+    for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
+        const uint16_t *key =
+            (const uint16_t *)(keys->base + (size_t)keys->slots[j] * keys->stride);
+        for (uint32_t d = 0; d < dim; d++)
+            kt[(size_t)d * ATTN_BLOCK + j] = bf16_to_f32(key[d]);
+    }
 }
 
 #include "attn/attn_kernels_body.h"

@@ -15,12 +15,19 @@
 
 enum { ATTN_TILE_ROWS = 6 };
 
+/* The keys or the values of one KV head in a block: number j is at base + slots[j] *
+ * stride bytes. What next_base and next_slots describe likewise is prefetched. */
+typedef struct attn_rows_at {
+    const char *base, *next_base;
+    const rad_slot *slots, *next_slots; /* [ATTN_BLOCK] */
+    size_t stride;
+} attn_rows_at;
+
 typedef struct attn_isa {
     const char *name;
 
-    /* kt[dim][ATTN_BLOCK] = the keys as f32, transposed. [0] from f32, [1] from bf16.
-     * `next`: keys of the block that comes next, to prefetch; not NULL. */
-    void (*load_keys[2])(const void *const *keys, const void *const *next, uint32_t dim, float *kt);
+    /* kt[dim][ATTN_BLOCK] = the keys as f32, transposed. [0] from f32, [1] from bf16. */
+    void (*load_keys[2])(const attn_rows_at *keys, uint32_t dim, float *kt);
 
     /* s[r][0..ATTN_BLOCK) = q[r] . key, r < rows <= ATTN_TILE_ROWS. */
     void (*scores)(uint32_t rows, uint32_t dim, const float *const *q, const float *kt, float *s);
@@ -32,9 +39,8 @@ typedef struct attn_isa {
 
     /* acc[r][0..dim) = (`fresh`: 0, else itself) + sum of p[r][j] * values[j] over j in
      * [begin, end); p is [rows][ATTN_BLOCK], acc rows lie `ld` floats apart. */
-    void (*values[2])(uint32_t rows, uint32_t dim, const float *p, const void *const *values,
-                      const void *const *next, uint32_t begin, uint32_t end, float *acc, size_t ld,
-                      bool fresh);
+    void (*values[2])(uint32_t rows, uint32_t dim, const float *p, const attn_rows_at *values,
+                      uint32_t begin, uint32_t end, float *acc, size_t ld, bool fresh);
 
     /* total = fma(part, part_scale, total * scale), and out = total / sum. */
     void (*merge)(uint32_t dim, float *total, float scale, const float *part, float part_scale);

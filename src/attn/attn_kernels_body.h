@@ -5,6 +5,8 @@
  *     vf_load, vf_store           W floats, any alignment
  *     vf_load_n, vf_store_n       the first n of them, 0 < n < W; no other is touched
  *     vf_load_bf16, _n            the same from bf16
+ *     vf_load_bf16_pairs          2 W bf16, the even ones to one vector, the odd to another
+ *     vf_split, vf_join           two vectors in order to even and odd, and back
  *     vf_set1 vf_add vf_sub vf_mul vf_div vf_max vf_fma (a * b + c, rounded once)
  *     vf_exp2_of_magic(t)         2^n as a float, for t = EXP_MAGIC + n
  *     vf_zero_below(x, limit, y)  y, but 0 in lanes where x < limit
@@ -130,7 +132,7 @@ static void scores(uint32_t rows, uint32_t dim, const float *const *q, const flo
  * single last one. Compiled for constant rows, count and bf16. */
 typedef struct values_args {
     const float *p;
-    const void *const *values, *const *next;
+    const attn_rows_at *values;
     uint32_t begin, end;
     float *acc;
     size_t ld;
@@ -142,25 +144,37 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
 {
     const size_t size = bf16 ? 2 : 4;
     const bool whole = lanes == W;
+    /* Widening bf16 in order costs a shuffle, taking pairs apart does not: so the sums
+     * are kept as even and odd dimensions, and put in order at the end. */
+    const bool pairs = bf16 && count % 2 == 0;
     vf sum[ATTN_TILE_ROWS][TILE_VECTORS], x[TILE_VECTORS];
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t r = 0; r < rows; r++) {
 #pragma GCC unroll 4
         for (int v = 0; v < count; v++) {
             const float *from = a->acc + r * a->ld + at + v * W;
             sum[r][v] = a->fresh ? vf_set1(0) : whole ? vf_load(from) : vf_load_n(from, lanes);
         }
+#pragma GCC unroll 4
+        for (int v = 0; v < count && pairs; v += 2)
+            vf_split(&sum[r][v], &sum[r][v + 1]);
+    }
+    const char *base = a->values->base + at * size, *next_base = a->values->next_base + at * size;
+    const rad_slot *slots = a->values->slots, *next_slots = a->values->next_slots;
+    const size_t stride = a->values->stride;
     for (uint32_t j = a->begin; j < a->end; j++) {
-        const char *row = (const char *)a->values[j] + at * size;
-        const char *next = (const char *)a->next[j] + at * size;
+        const char *row = base + (size_t)slots[j] * stride;
+        const char *next = next_base + (size_t)next_slots[j] * stride;
         for (size_t line = 0; line < count * W * size; line += 64)
             __builtin_prefetch(next + line, 0, 2);
 #pragma GCC unroll 4
         for (int v = 0; v < count; v++) {
             const char *from = row + v * W * size;
-            if (whole)
+            if (pairs && v % 2 == 0)
+                vf_load_bf16_pairs((const uint16_t *)from, &x[v], &x[v + 1]);
+            else if (!pairs && whole)
                 x[v] = bf16 ? vf_load_bf16((const uint16_t *)from) : vf_load((const float *)from);
-            else
+            else if (!pairs)
                 x[v] = bf16 ? vf_load_bf16_n((const uint16_t *)from, lanes)
                             : vf_load_n((const float *)from, lanes);
         }
@@ -173,7 +187,10 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
         }
     }
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < count && pairs; v += 2)
+            vf_join(&sum[r][v], &sum[r][v + 1]);
 #pragma GCC unroll 4
         for (int v = 0; v < count; v++) {
             float *to = a->acc + r * a->ld + at + v * W;
@@ -182,6 +199,7 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
             else
                 vf_store_n(to, sum[r][v], lanes);
         }
+    }
 }
 
 TILE void values_rows(const uint32_t rows, const bool bf16, uint32_t dim, const values_args *a)
@@ -206,19 +224,17 @@ TILE void values_any(const bool bf16, uint32_t rows, uint32_t dim, const values_
     }
 }
 
-static void values_f32(uint32_t rows, uint32_t dim, const float *p, const void *const *values,
-                       const void *const *next, uint32_t begin, uint32_t end, float *acc, size_t ld,
-                       bool fresh)
+static void values_f32(uint32_t rows, uint32_t dim, const float *p, const attn_rows_at *values,
+                       uint32_t begin, uint32_t end, float *acc, size_t ld, bool fresh)
 {
-    values_args a = {p, values, next, begin, end, acc, ld, fresh};
+    values_args a = {p, values, begin, end, acc, ld, fresh};
     values_any(false, rows, dim, &a);
 }
 
-static void values_bf16(uint32_t rows, uint32_t dim, const float *p, const void *const *values,
-                        const void *const *next, uint32_t begin, uint32_t end, float *acc,
-                        size_t ld, bool fresh)
+static void values_bf16(uint32_t rows, uint32_t dim, const float *p, const attn_rows_at *values,
+                        uint32_t begin, uint32_t end, float *acc, size_t ld, bool fresh)
 {
-    values_args a = {p, values, next, begin, end, acc, ld, fresh};
+    values_args a = {p, values, begin, end, acc, ld, fresh};
     values_any(true, rows, dim, &a);
 }
 
@@ -237,8 +253,11 @@ static void merge(uint32_t dim, float *total, float scale, const float *part, fl
 
 static void divide(uint32_t dim, float *total, float sum)
 {
-    for (uint32_t d = 0; d < dim; d++)
-        total[d] = total[d] / sum;
+    uint32_t at = 0;
+    for (; at + W <= dim; at += W)
+        vf_store(total + at, vf_div(vf_load(total + at), vf_set1(sum)));
+    if (at < dim)
+        vf_store_n(total + at, vf_div(vf_load_n(total + at, dim - at), vf_set1(sum)), dim - at);
 }
 
 #define ATTN_ISA(isa_name)                                                                         \
