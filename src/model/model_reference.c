@@ -209,6 +209,7 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
     size_t per_token = 2 * (size_t)c->dim + config_qkv_dim(c) + config_attn_dim(c) +
                        2 * (size_t)c->ffn_dim + 1;
     size_t widest = RAD_MAX(RAD_MAX(c->dim, c->ffn_dim), config_attn_dim(c));
+    widest = RAD_MAX(widest, c->head_dim); /* q_norm, where heads are wider than the rest */
     size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + widest, sizeof(double));
     rad_env full = rad_env_or_default(env);
     double *memory = rad_alloc(&full, bytes), *at = memory;
