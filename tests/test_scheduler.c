@@ -186,7 +186,7 @@ TEST(short_memory_retracts_and_the_answers_stay)
         rig g;
         rad_token ids[6][20];
         rig_req *q[6];
-        rig_start(&g, rig_params(160, page_sizes[p], 32));
+        rig_start(&g, rig_params(192, page_sizes[p], 32));
         for (int i = 0; i < 6; i++) {
             rig_prompt(ids[i], 20, 40 + i);
             q[i] = rig_add(&g, ids[i], 20, 90);
@@ -196,6 +196,55 @@ TEST(short_memory_retracts_and_the_answers_stay)
         CHECK(stats_of(&g).prompt_tokens == 120); /* retractions do not count twice */
         for (int i = 0; i < 6; i++)
             rig_expect(q[i], 90);
+        rig_stop(&g);
+    }
+}
+
+/* First come, first served: who does not fit yet is not overtaken by who would. */
+TEST(small_requests_do_not_starve_a_large_one)
+{
+    rig g;
+    rad_token ids[80], small[8];
+    rig_prompt(ids, 80, 45);
+    rig_prompt(small, 8, 46);
+    rig_start(&g, rig_params(100, 1, 0));
+    rig_req *first = rig_add(&g, small, 8, 40);
+    rig_step(&g);
+    rig_req *large = rig_add(&g, ids, 80, 10);
+    rig_req *others[5];
+    for (int i = 0; i < 5; i++)
+        others[i] = rig_add(&g, small, 8 - i, 4);
+    while (!large->admissions) {
+        rig_step(&g);
+        for (int i = 0; i < 5 && !large->admissions; i++)
+            CHECK(!others[i]->admissions);
+    }
+    rig_run(&g);
+    rig_expect(first, 40);
+    rig_expect(large, 10);
+    for (int i = 0; i < 5; i++)
+        rig_expect(others[i], 4);
+    rig_stop(&g);
+}
+
+/* What a retracted request has computed stays in the tree until the memory is wanted:
+ * coming back costs the partial page and the last token, not the prompt. */
+TEST(a_retracted_request_finds_what_it_had_computed)
+{
+    for (size_t p = 0; p < 2; p++) {
+        uint32_t page = page_sizes[p];
+        rig g;
+        rad_token ids[200];
+        rig_prompt(ids, 200, 47);
+        scheduler_params params = rig_params(1024, page, 0);
+        params.test_retract_every = 4;
+        rig_start(&g, params);
+        rig_req *q = rig_add(&g, ids, 200, 40);
+        rig_run(&g);
+        scheduler_stats st = stats_of(&g);
+        CHECK(st.num_retractions >= 8 && q->r.num_retractions == st.num_retractions);
+        CHECK(st.prefill_tokens <= 200 + st.num_retractions * page);
+        rig_expect(q, 40);
         rig_stop(&g);
     }
 }

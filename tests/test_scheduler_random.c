@@ -4,7 +4,7 @@
  * time (promise P1); after each step every slot has one owner (P2). */
 #include "scheduler_rig.h"
 
-enum { NUM_REQS = 160, NUM_DOCS = 5, DOC_TOKENS = 120, MOST_PROMPT = 160, MOST_NEW = 24 };
+enum { NUM_REQS = 160, NUM_DOCS = 5, DOC_TOKENS = 120, MOST_PROMPT = 160, MOST_NEW = 40 };
 
 typedef struct job {
     rad_token ids[MOST_PROMPT + MOST_NEW];
@@ -131,7 +131,7 @@ TEST(every_answer_is_the_same_whatever_happened_on_the_way)
         static const uint32_t chunks[] = {0, 7, 16, 33, 100};
         uint32_t page_size = round % 2 ? 16 : 1;
         scheduler_params params =
-            rig_params(192 + below(&rng, 600), page_size, chunks[below(&rng, 5)]);
+            rig_params(192 + below(&rng, round % 3 ? 100 : 600), page_size, chunks[below(&rng, 5)]);
         params.max_running_requests = 2 + below(&rng, 12);
         params.max_queued_requests = NUM_REQS;
         params.policy = below(&rng, 2) ? SCHEDULE_LPM : SCHEDULE_FCFS;

@@ -236,7 +236,7 @@ static bool unstick(scheduler *s)
 
 bool get_next_batch_to_run(scheduler *s)
 {
-    if (scheduler_is_idle(s)) s->new_token_ratio = INIT_NEW_TOKEN_RATIO;
+    if (!s->num_running) s->new_token_ratio = INIT_NEW_TOKEN_RATIO; /* nothing is known yet */
     do {
         schedule_batch_clear(&s->batch);
         bool retracted = make_room_for_decode(s);
