@@ -105,11 +105,10 @@ static inline engine_params erig_params(void)
                            .chunked_prefill_size = 64};
 }
 
-static inline engine *erig_start(engine_params params, uint32_t fail_every)
+static inline engine_parts erig_parts(uint32_t fail_every)
 {
     rad_error err = {0};
     gguf_file *file;
-    engine *e = NULL;
     engine_parts parts = {.model_name = "fake"};
     rad_status status = gguf_open(NULL, erig_model(), &file, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
@@ -119,7 +118,15 @@ static inline engine *erig_start(engine_params params, uint32_t fail_every)
     runner_fake_params fake = {.vocab_size = tokenizer_vocab_size(parts.tok),
                                .fail_every = fail_every};
     CHECK_OK(runner_fake_create(NULL, &fake, &parts.runner, &err));
-    status = engine_create_with(NULL, &params, &parts, &e, &err);
+    return parts;
+}
+
+static inline engine *erig_start(engine_params params, uint32_t fail_every)
+{
+    rad_error err = {0};
+    engine *e = NULL;
+    engine_parts parts = erig_parts(fail_every);
+    rad_status status = engine_create_with(NULL, &params, &parts, &e, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     return e;
 }

@@ -2,6 +2,8 @@
  * aborts, a full queue, an end in the middle of it all. Also run under tsan. */
 #include "engine_rig.h"
 
+#include <stdatomic.h>
+
 #define NEED_VOCABULARY() SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf")
 
 TEST(the_events_of_a_request_add_up)
@@ -465,6 +467,93 @@ TEST(no_new_tokens_and_a_full_context_end_by_length)
     engine_get_stats(e, &st);
     CHECK(st.available_tokens == st.max_total_tokens);
     engine_destroy(e);
+}
+
+TEST(create_survives_every_allocation_failing)
+{
+    NEED_VOCABULARY();
+    engine_params params = erig_params();
+    params.served_model_name = "somebody";
+    params.random_seed = 1;
+    engine *e = NULL;
+    for (long n = 0; !e; n++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, n);
+        engine_parts parts = erig_parts(0);
+        rad_error err = {0};
+        rad_status status = engine_create_with(&env, &params, &parts, &e, &err);
+        CHECKF(status == (e ? RAD_OK : RAD_E_NOMEM), "allocation %ld: %s\n", n, err.text);
+        engine_destroy(e);
+        CHECK(t.bytes == 0);
+    }
+}
+
+/* Memory that runs out while requests come in: shared by all threads, hence atomic. */
+typedef struct thin_memory {
+    atomic_long left; /* allocations that succeed; negative: no limit */
+    atomic_long bytes;
+} thin_memory;
+
+static void *thin_alloc(void *user, size_t bytes)
+{
+    thin_memory *t = user;
+    long left = atomic_load(&t->left);
+    if (left == 0 || (left > 0 && atomic_fetch_sub(&t->left, 1) <= 0)) return NULL;
+    atomic_fetch_add(&t->bytes, (long)bytes);
+    return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+}
+
+static void thin_free(void *user, void *memory, size_t bytes)
+{
+    atomic_fetch_sub(&((thin_memory *)user)->bytes, (long)bytes);
+    free(memory);
+}
+
+TEST(a_request_without_memory_fails_and_the_next_one_does_not)
+{
+    NEED_VOCABULARY();
+    thin_memory memory = {.left = -1};
+    rad_env env = {
+        .struct_size = sizeof env, .user = &memory, .alloc = thin_alloc, .free = thin_free};
+    engine_params params = erig_params();
+    engine_parts parts = erig_parts(0);
+    engine *e;
+    CHECK_OK(engine_create_with(&env, &params, &parts, &e, NULL));
+    rad_token ids[30];
+    erig_prompt(e, ids, 30, 11);
+    const char *stops[2] = {"never so", "never more"};
+    uint32_t refused = 0, failed = 0;
+    bool fine = false;
+    for (long n = 0; !fine; n++) {
+        answer a;
+        answer_init(&a);
+        engine_request q = erig_request(&a, ids, 30, 200);
+        q.stop = stops;
+        q.num_stop = 2;
+        q.stop_token_ids = ids;
+        q.extra_key = "adapter";
+        q.cache_salt = "tenant";
+        atomic_store(&memory.left, n);
+        rad_status status = engine_submit(e, &q, NULL, NULL);
+        if (status == RAD_OK) {
+            answer_wait(&a);
+            fine = a.finish == ENGINE_FINISH_LENGTH;
+            CHECK(fine || (a.finish == ENGINE_FINISH_ERROR && a.status == RAD_E_NOMEM));
+            CHECK(fine || a.message[0]);
+            CHECK(erig_is_oracle(e, &a, ids, 30));
+            failed += !fine;
+        } else {
+            CHECK(status == RAD_E_NOMEM);
+            refused++;
+        }
+        answer_fini(&a);
+        CHECK(n < 100);
+    }
+    CHECK(refused >= 5 && failed >= 2);
+    atomic_store(&memory.left, -1);
+    erig_check_idle(e);
+    engine_destroy(e);
+    CHECK(atomic_load(&memory.bytes) == 0);
 }
 
 TEST(params_that_cannot_work_are_refused_in_words)
