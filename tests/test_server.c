@@ -9,11 +9,17 @@
 #include "server/server.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <jansson.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+__attribute__((constructor)) static void limit_buffers(void)
+{
+    server_limit_buffers(64 << 20);
+}
 
 struct fixture {
     engine *engine;
@@ -621,6 +627,49 @@ TEST(garbage_instead_of_http_is_survived)
         free(read_reply(fd, &status));
     }
     json_decref(ask(&f, "GET", "/health", "", 200));
+    stop(&f);
+}
+
+/* 300 clients send most of a body of 900 KB and then nothing: 270 MB, were there no limit.
+ * Some are dropped, the server goes on, and when they are gone everything is as before. */
+TEST(bodies_together_are_bounded)
+{
+    enum { MANY = 300, PART = 800 << 10 };
+    static int fds[MANY];
+    struct fixture f;
+    char *part = calloc(1, PART);
+    uint32_t dropped = 0;
+    CHECK(part != NULL);
+    start(&f, 0);
+    for (int i = 0; i < MANY; i++) {
+        char head[] = "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n";
+        struct timeval brief = {.tv_usec = 200000};
+        fds[i] = dial(&f);
+        setsockopt(fds[i], SOL_SOCKET, SO_SNDTIMEO, &brief, sizeof brief);
+        send_all(fds[i], head, sizeof head - 1);
+        send_all(fds[i], part, PART);
+    }
+    json_decref(ask(&f, "GET", "/health", "", 200));
+    for (int i = 0; i < MANY; i++) {
+        char byte;
+        ssize_t n = recv(fds[i], &byte, 1, MSG_DONTWAIT);
+        dropped += n == 0 || (n < 0 && errno != EAGAIN);
+        close(fds[i]);
+    }
+    CHECKF(dropped > 0 && dropped < MANY, "%u dropped", dropped);
+    json_decref(ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\"}", 200));
+    char *big = malloc(1 << 20);
+    CHECK(big != NULL);
+    memset(big, 'x', 1 << 20);
+    memcpy(big, "{\"prompt\":\"", 11);
+    strcpy(big + 900000, "\",\"max_tokens\":1}");
+    for (int tries = 0, status = 0; status != 200; tries++) { /* once their buffers are free */
+        CHECK(tries < 100);
+        free(ask_raw(&f, "POST", "/v1/completions", big, &status));
+        if (status != 200) usleep(10000);
+    }
+    free(big);
+    free(part);
     stop(&f);
 }
 

@@ -4,6 +4,9 @@
 
 #include <stdio.h>
 
+/* Of unread bodies and unsent answers, all connections together. */
+#define MAX_BUFFER_BYTES (UINT64_C(1) << 30)
+
 static void print_banner(const engine *e, const server *s, const server_params *where)
 {
     const engine_info *i = engine_get_info(e);
@@ -160,6 +163,7 @@ int cmd_serve(int argc, char **argv)
     engine_p.progress = cli_progress;
     engine_p.progress_user = (void *)(uintptr_t)model.model;
     code = 0;
+    server_limit_buffers(MAX_BUFFER_BYTES);
     if (engine_create(&env, &engine_p, &e, &err) != RAD_OK ||
         server_create(&env, e, &server_p, &s, &err) != RAD_OK) {
         code = cli_fail("%s", err.text);

@@ -5,7 +5,8 @@
  *
  * Limits on what strangers can make us hold: connections (past max_connections we stop
  * accepting until one closes; the rest wait in the kernel's backlog), 16 KB of headers,
- * max_body_bytes of body, the number and depth of JSON values, and the engine's queue. */
+ * max_body_bytes of body and all bodies together (buffer_limit.c), the number and depth of
+ * JSON values, and the engine's queue. */
 #include "server/server_priv.h"
 
 #include <arpa/inet.h>

@@ -23,6 +23,11 @@ typedef struct server_params {
     uint32_t drain_ms;        /* how long a stop waits for running requests; 0 = 5000 */
 } server_params;
 
+/* Bounds what all connections of the process together hold in buffers: unread bodies and
+ * unsent answers. Past it the connection that wants more is dropped. Once per process, before
+ * the first server_create (it sets libevent's allocator); without it there is no such bound. */
+void server_limit_buffers(uint64_t bytes);
+
 /* Binds and listens; from then on connections wait until server_run. RAD_E_IO names the
  * address that cannot be bound. */
 rad_status server_create(const rad_env *env, engine *e, const server_params *params, server **out,
