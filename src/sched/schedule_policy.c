@@ -47,11 +47,17 @@ bool schedule_policy_hold_back(const rad_cache *cache, req *r, req *const *prefi
     uint32_t best = 0;
     const req *leader = NULL;
     for (uint32_t i = 0; i < num_prefills; i++) {
-        uint32_t common = RAD_MIN(req_common_prefix(r, prefills[i]), most);
+        /* Only what goes beyond this is a reason to wait, so one look at that place spares
+         * the comparison with most: siblings share what is published already. */
+        const req *p = prefills[i];
+        uint32_t beyond = RAD_MAX(best, p->kv.protected_len);
+        if (beyond >= RAD_MIN(most, req_num_fill(p)) || p->fill_ids[beyond] != r->fill_ids[beyond])
+            continue;
+        uint32_t common = RAD_MIN(req_common_prefix(r, p), most);
         common -= common % page_size;
-        if (common > best && common > prefills[i]->kv.protected_len) {
+        if (common > beyond) {
             best = common;
-            leader = prefills[i];
+            leader = p;
         }
     }
     if (!leader || best < SCHEDULE_HOLD_TOKENS) return false;
