@@ -170,6 +170,57 @@ TEST(a_group_holds_both_sides_back_until_its_end)
     rad_swa_allocator_destroy(a);
 }
 
+TEST(a_restored_state_takes_both_sides_back)
+{
+    for (uint32_t sort = 0; sort < 2; sort++) {
+        rad_swa_allocator *a = make(9, 7, 2, sort), *b = make(9, 7, 2, sort);
+        rad_page pages[9], draft[4], again[4];
+        rad_swa_state state, foreign;
+        rad_error err;
+        CHECK_OK(rad_swa_alloc(a, pages, 5));
+        CHECK_OK(rad_swa_free(a, pages, 2, NULL));
+        CHECK_OK(rad_swa_free_swa(a, pages + 4, 1, NULL));
+        rad_swa_backup_state(a, &state);
+        for (int round = 0; round < 3; round++) {
+            CHECK_OK(rad_swa_alloc(a, draft, 1));
+            CHECK_OK(rad_swa_alloc(a, draft + 1, 3));
+            for (int i = 0; i < 4 && round; i++)
+                CHECK(sort || draft[i] == again[i]);
+            memcpy(again, draft, sizeof draft);
+            CHECK_OK(rad_swa_restore_state(a, &state, &err));
+            CHECK(rad_swa_full_available_size(a) == 12 && rad_swa_swa_available_size(a) == 10);
+            for (int i = 0; i < 4; i++)
+                CHECK(!rad_swa_is_taken(a, draft[i]) && !rad_swa_has_swa(a, draft[i]));
+            CHECK(rad_swa_has_swa(a, pages[2]) && !rad_swa_has_swa(a, pages[4]));
+            CHECK_OK(rad_swa_check(a, NULL));
+        }
+        rad_swa_backup_state(b, &foreign);
+        CHECK(rad_swa_restore_state(a, &foreign, &err) == RAD_E_STATE);
+
+        CHECK_OK(rad_swa_alloc(a, draft, 1));
+        rad_swa_backup_state(a, &foreign);
+        foreign.full = state.full; /* put together by hand */
+        CHECK(rad_swa_restore_state(a, &foreign, &err) == RAD_E_STATE);
+        CHECK_OK(rad_swa_restore_state(a, &state, &err));
+
+        /* A window side that went in between: refused on both sides. */
+        CHECK_OK(rad_swa_alloc(a, draft, 2));
+        CHECK_OK(rad_swa_free_swa(a, pages + 3, 1, NULL));
+        CHECK(rad_swa_restore_state(a, &state, &err) == RAD_E_STATE);
+        CHECK(rad_swa_has_swa(a, draft[0]) && rad_swa_full_available_size(a) == 8);
+        CHECK_OK(rad_swa_check(a, NULL));
+        /* A full page without a window side: only the full allocator saw it go. */
+        rad_swa_backup_state(a, &state);
+        CHECK_OK(rad_swa_alloc(a, draft + 2, 1));
+        CHECK_OK(rad_swa_free(a, pages + 3, 1, NULL));
+        CHECK(rad_swa_restore_state(a, &state, &err) == RAD_E_STATE);
+        CHECK(rad_swa_has_swa(a, draft[2]));
+        CHECK_OK(rad_swa_check(a, NULL));
+        rad_swa_allocator_destroy(a);
+        rad_swa_allocator_destroy(b);
+    }
+}
+
 /* The naive model: per full page an owner and whether the window side is there. Requests
  * grow, decode, slide their window forward and end at random. */
 TEST(random_requests_agree_with_two_flags_per_page)

@@ -31,6 +31,8 @@ typedef struct rad_kv_allocator_params {
     uint32_t reserved;  /* 0 */
 } rad_kv_allocator_params;
 
+/* Memory: 4 bytes and a bit per page, all taken here. RAD_E_INVAL (num_pages is 0, a flag is
+ * none), RAD_E_LIMIT (slots past 31 bits) or RAD_E_NOMEM in words; *out is NULL then. */
 RAD_API rad_status rad_kv_allocator_create(const rad_env *env,
                                            const rad_kv_allocator_params *params,
                                            rad_kv_allocator **out, rad_error *err);
@@ -68,7 +70,8 @@ RAD_API rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs,
                                        const rad_slot *last_loc, rad_slot *slots);
 
 /* One slot per request for the token at position seq_lens[i] - 1 (seq_lens
- * already count it). A new page is taken when that position starts one. */
+ * already count it). A new page is taken when that position starts one. All or nothing,
+ * answers as rad_kv_alloc_extend; O(num_reqs). */
 RAD_API rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs,
                                        const uint32_t *seq_lens, const rad_slot *last_loc,
                                        rad_slot *slots);

@@ -23,6 +23,8 @@ typedef struct rad_req_to_token_pool_params {
     uint32_t row_tokens; /* longest request, in tokens */
 } rad_req_to_token_pool_params;
 
+/* Memory: 4 bytes per row and token, all taken and zeroed here. RAD_E_INVAL or RAD_E_NOMEM
+ * in words; *out is NULL then. */
 RAD_API rad_status rad_req_to_token_pool_create(const rad_env *env,
                                                 const rad_req_to_token_pool_params *params,
                                                 rad_req_to_token_pool **out, rad_error *err);
@@ -37,6 +39,9 @@ RAD_API rad_status rad_req_to_token_free(rad_req_to_token_pool *pool, rad_row ro
 /* The slots of a row, row_tokens of them. The pointer stays valid as long as
  * the pool does. NULL for a row that does not exist. */
 RAD_API rad_slot *rad_req_to_token_row(const rad_req_to_token_pool *pool, rad_row row);
+/* How often the row changed hands: odd while it is handed out, even while it is free, and
+ * never the same again (until it wraps after 2^31 requests). A writer that comes late
+ * compares it with what it saw. 0 for a row that does not exist. O(1), like the next four. */
 RAD_API uint32_t rad_req_to_token_generation(const rad_req_to_token_pool *pool, rad_row row);
 RAD_API int rad_req_to_token_is_taken(const rad_req_to_token_pool *pool, rad_row row);
 
@@ -44,10 +49,11 @@ RAD_API uint32_t rad_req_to_token_available(const rad_req_to_token_pool *pool); 
 RAD_API uint32_t rad_req_to_token_num_rows(const rad_req_to_token_pool *pool);
 RAD_API uint32_t rad_req_to_token_row_tokens(const rad_req_to_token_pool *pool);
 
-/* Every row free again; outstanding rows are forgotten. */
+/* Every row free again; outstanding rows are forgotten, and their generations tell. O(rows). */
 RAD_API void rad_req_to_token_clear(rad_req_to_token_pool *pool);
 
-/* RAD_E_CORRUPT with words when a row is neither free nor taken, or both. */
+/* RAD_E_CORRUPT with words when a row is neither free nor taken, or both; RAD_E_NOMEM without
+ * scratch memory (a bit per row). O(rows). */
 RAD_API rad_status rad_req_to_token_check(const rad_req_to_token_pool *pool, rad_error *err);
 
 #ifdef __cplusplus

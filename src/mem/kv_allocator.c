@@ -27,6 +27,7 @@
 
 #include "base/bits.h"
 #include "base/params.h"
+#include "mem/kv_undo.h"
 
 struct rad_kv_allocator {
     rad_env env;
@@ -308,19 +309,31 @@ void rad_kv_backup_state(const rad_kv_allocator *a, rad_kv_state *state)
         .owner = a, .epoch = a->epoch, .taken_pages = num_taken(a), .sorts = a->sorts};
 }
 
-rad_status rad_kv_restore_state(rad_kv_allocator *a, rad_kv_state *state, rad_error *err)
+rad_status kv_undo_pages(const rad_kv_allocator *a, const rad_kv_state *state,
+                         const rad_page **pages, uint32_t *count, rad_error *err)
 {
     if (state->owner != a)
         return rad_fail(err, RAD_E_STATE, "kv_restore_state: the state is of another allocator");
     if (state->epoch != a->epoch)
         return rad_fail(err, RAD_E_STATE,
                         "kv_restore_state: pages came back since the backup, it is stale");
-    uint32_t back = num_taken(a) - state->taken_pages;
-    RAD_ASSERT_ENV(&a->env, back <= a->num_undo);
+    *pages = a->free + a->num_free;
+    *count = num_taken(a) - state->taken_pages;
+    RAD_ASSERT_ENV(&a->env, *count <= a->num_undo);
+    return RAD_OK;
+}
+
+rad_status rad_kv_restore_state(rad_kv_allocator *a, rad_kv_state *state, rad_error *err)
+{
+    const rad_page *pages;
+    uint32_t back;
+    rad_status status = kv_undo_pages(a, state, &pages, &back, err);
+    if (status) return status;
     for (uint32_t i = 0; i < back; i++) {
-        RAD_ASSERT_ENV(&a->env, is_taken(a, a->free[a->num_free]));
-        bits_flip(a->taken, (size_t)a->free[a->num_free++]);
+        RAD_ASSERT_ENV(&a->env, is_taken(a, pages[i]));
+        bits_flip(a->taken, (size_t)pages[i]);
     }
+    a->num_free += back;
     a->num_undo -= back;
     if (state->sorts != a->sorts) sort_free(a); /* runs of two sorts stand on the stack */
     a->epoch++;
