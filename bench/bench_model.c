@@ -5,7 +5,10 @@
  *
  * Prefill: one prompt in one batch, logits of its last token. Decode: 1 and 8 requests,
  * one token each, behind prompts of that length. `--attn none` leaves attention out (the
- * answers are then wrong), which shows what the rest costs. */
+ * answers are then wrong), which shows what the rest costs.
+ *
+ * A step reads every matrix once, so the limit of decode at batch 1 is the rate at which
+ * this machine reads a buffer of that size, measured in the same run. */
 #include "bench.h"
 
 #include "model/model_runner.h"
@@ -106,6 +109,20 @@ static void make_pools(job *j)
             rad_req_to_token_row(j->rows, row)[p] = (rad_slot)((row - 1) * j->prompt + p + 1);
 }
 
+/* Bytes of the matrices that a step reads: all but an embedding table of its own, of
+ * which it reads one row a token. */
+static size_t bytes_per_step(const gguf_file *file, rad_dtype dtype)
+{
+    bool own_table = gguf_find_tensor(file, "output.weight") != NULL;
+    const gguf_tensor *table = gguf_find_tensor(file, "token_embd.weight");
+    size_t elements = 0;
+    for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        if (t->num_dims == 2 && !(own_table && t == table)) elements += t->dims[0] * t->dims[1];
+    }
+    return elements * (dtype == RAD_F32 ? 4 : 2);
+}
+
 static void bench_file(const char *path, model_runner_params params, uint32_t prompt, double budget)
 {
     rad_error err;
@@ -116,10 +133,15 @@ static void bench_file(const char *path, model_runner_params params, uint32_t pr
     params.max_batch_logits = MOST_REQS;
     job j = {.prompt = prompt};
     must(model_runner_create(NULL, file, &params, &j.model, &err), &err);
+    size_t bytes = bytes_per_step(file, params.dtype);
     gguf_close(file);
     printf("%s, %s, attention %s: loaded in %.2f s\n", path,
            params.dtype == RAD_F32 ? "f32" : "bf16", params.attn ? params.attn->name : "default",
            bench_now() - t);
+    double rate = bench_read_rate(bytes >> 16 << 16, params.pool);
+    printf("  a step reads %.1f MB of weights; at %.1f GB/s decode with batch 1 is limited to "
+           "%.1f tokens/s\n",
+           (double)bytes * 1e-6, rate, rate * 1e9 / (double)bytes);
 
     make_pools(&j);
     size_t most = params.max_batch_tokens;
