@@ -1,81 +1,12 @@
 /* admin.c - health, models, figures, and emptying the cache.
  *
  * Figures come from the scheduler thread between two steps, and a step can take a second;
- * the event loop must not wait for that. So a thread of our own asks, and the answer comes
- * back the way the engine's events do: as a call whose only item finishes. */
+ * the event loop must not wait for that. So a worker asks. */
 #include "server/server_priv.h"
 
 #include <event2/keyvalq_struct.h>
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
-
-/* ---- the thread ---- */
-
-static void *admin_main(void *arg)
-{
-    server *s = arg;
-    pthread_mutex_lock(&s->lock);
-    for (;;) {
-        while (!s->admin_list && !s->admin_stop)
-            pthread_cond_wait(&s->admin_wake, &s->lock);
-        call_item *item = s->admin_list;
-        if (!item) break;
-        s->admin_list = item->next;
-        pthread_mutex_unlock(&s->lock);
-        item->call->ops->work(item->call);
-        call_admin_done(item->call);
-        pthread_mutex_lock(&s->lock);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
-}
-
-rad_status admin_start(server *s, rad_error *err)
-{
-    if (pthread_create(&s->admin_thread, NULL, admin_main, s) != 0)
-        return rad_fail(err, RAD_E_IO, "server: cannot start a thread");
-    s->admin_started = true;
-    return RAD_OK;
-}
-
-void admin_join(server *s)
-{
-    if (!s->admin_started) return;
-    pthread_mutex_lock(&s->lock);
-    s->admin_stop = true;
-    pthread_cond_signal(&s->admin_wake);
-    pthread_mutex_unlock(&s->lock);
-    pthread_join(s->admin_thread, NULL);
-    s->admin_started = false;
-}
-
-void admin_push(server *s, call_item *item)
-{
-    pthread_mutex_lock(&s->lock);
-    item->next = NULL;
-    if (s->admin_list)
-        s->admin_last->next = item;
-    else
-        s->admin_list = item;
-    s->admin_last = item;
-    pthread_cond_signal(&s->admin_wake);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void work_stats(call *c)
-{
-    engine_get_stats(c->server->engine, &c->stats);
-}
-
-/* SGLang's `timeout`: keep asking until nothing is running. */
-static void work_flush(call *c)
-{
-    uint64_t until_ns = server_now_ns(c->server) + c->timeout_ms * UINT64_C(1000000);
-    while ((c->status = engine_flush_cache(c->server->engine)) == RAD_AGAIN &&
-           server_now_ns(c->server) < until_ns)
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-}
 
 /* ---- answers at once ---- */
 
@@ -128,6 +59,20 @@ void handle_model_info(server *s, struct evhttp_request *http)
 }
 
 /* ---- answers from the admin thread ---- */
+
+static bool work_stats(call *c)
+{
+    engine_get_stats(c->server->engine, &c->stats);
+    return true;
+}
+
+/* SGLang's `timeout`: asked again until nothing is running. */
+static bool work_flush(call *c)
+{
+    c->status = engine_flush_cache(c->server->engine);
+    return c->status != RAD_AGAIN ||
+           server_now_ns(c->server) - c->created_ns >= c->timeout_ms * UINT64_C(1000000);
+}
 
 static json_t *stats_json(const engine_stats *t)
 {
@@ -202,12 +147,12 @@ static const call_ops flush_ops = {.answer = answer_flush, .work = work_flush};
 
 void handle_server_info(server *s, struct evhttp_request *http)
 {
-    call_start_admin(s, &server_info_ops, http, 0);
+    call_start_work(s, &s->admin, &server_info_ops, http, 0);
 }
 
 void handle_metrics(server *s, struct evhttp_request *http)
 {
-    call_start_admin(s, &metrics_ops, http, 0);
+    call_start_work(s, &s->admin, &metrics_ops, http, 0);
 }
 
 void handle_flush_cache(server *s, struct evhttp_request *http)
@@ -221,5 +166,5 @@ void handle_flush_cache(server *s, struct evhttp_request *http)
         evhttp_clear_headers(&query);
     }
     if (!(timeout_s > 0)) timeout_s = 0; /* NaN too */
-    call_start_admin(s, &flush_ops, http, (uint64_t)(fmin(timeout_s, 60) * 1000));
+    call_start_work(s, &s->admin, &flush_ops, http, (uint64_t)(fmin(timeout_s, 60) * 1000));
 }

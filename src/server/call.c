@@ -90,6 +90,9 @@ static void release(call *c)
         free(item->matched_stop);
     }
     api_request_fini(&c->request);
+    if (c->parsed) api_request_fini(c->parsed);
+    free(c->parsed);
+    if (c->body) evbuffer_free(c->body);
     free(c->items);
     free(c);
 }
@@ -455,23 +458,70 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api
     release(c);
 }
 
-void call_start_admin(server *s, const call_ops *ops, struct evhttp_request *http,
-                      uint64_t timeout_ms)
+void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_request *http,
+                     uint64_t timeout_ms)
 {
     call *c = create(s, ops, http, 1);
     if (!c) return;
     c->timeout_ms = timeout_ms;
     c->num_open = 1;
-    admin_push(s, &c->items[0]);
+    worker_push(w, &c->items[0]);
 }
 
-void call_admin_done(call *c)
+void call_work_done(call *c)
 {
     server *s = c->server;
     pthread_mutex_lock(&s->lock);
     c->items[0].new_finish = ENGINE_FINISH_STOP;
     ready_push(s, &c->items[0]);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- large bodies ---- */
+
+static bool work_parse(call *c)
+{
+    size_t len = evbuffer_get_length(c->body);
+    const char *bytes = (const char *)evbuffer_pullup(c->body, -1);
+    api_request *parsed = calloc(1, sizeof *parsed);
+    if (!bytes || !parsed)
+        api_fail(&c->error, 503, NULL, "no memory for this request");
+    else if (api_request_parse(c->kind, bytes, len, parsed, &c->error))
+        c->parsed = parsed;
+    if (!c->parsed) free(parsed);
+    evbuffer_drain(c->body, len);
+    return true;
+}
+
+/* The HTTP request goes on to a call of its own. */
+static void answer_parse(call *c)
+{
+    if (!c->parsed) {
+        call_reply_json(c, c->error.http_status, error_json(&c->error));
+        return;
+    }
+    struct evhttp_request *http = c->http;
+    c->http = NULL;
+    call_start(c->server, c->then, http, c->parsed); /* watches the connection anew */
+}
+
+static const call_ops parse_ops = {.answer = answer_parse, .work = work_parse};
+
+void call_start_large(server *s, const call_ops *ops, api_kind kind, struct evhttp_request *http)
+{
+    call *c = create(s, &parse_ops, http, 1);
+    if (!c) return;
+    c->then = ops;
+    c->kind = kind;
+    c->num_open = 1;
+    c->body = evbuffer_new();
+    if (!c->body || evbuffer_add_buffer(c->body, evhttp_request_get_input_buffer(http)) != 0) {
+        c->num_open = 0;
+        call_reply_json(c, 503, NULL);
+        release(c);
+        return;
+    }
+    worker_push(&s->parser, &c->items[0]);
 }
 
 /* ---- all calls ---- */

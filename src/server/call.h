@@ -69,8 +69,8 @@ typedef struct call_ops {
     json_t *(*usage_chunk)(const call *c);
     /* All items are finished: call_reply_json, or another answer. */
     void (*answer)(call *c);
-    /* For calls that the admin thread works off: runs there. */
-    void (*work)(call *c);
+    /* For calls that a worker works off: runs there. False: not yet, ask again. */
+    bool (*work)(call *c);
 } call_ops;
 
 struct call {
@@ -91,21 +91,27 @@ struct call {
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
     uint64_t timeout_ms;
+
+    struct evbuffer *body; /* parse calls: what is parsed, as what, and what came out */
+    api_kind kind;
+    const call_ops *then;
+    api_request *parsed; /* NULL: refused, see error */
+    api_error error;
 };
 
 /* What evhttp gave us becomes a call, and starts: `request` is moved in. From here
  * on the call sees to the answer, errors included. */
 void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api_request *request);
 
-/* A call without a prompt: ops->work runs on the admin thread, then ops->answer here. */
-void call_start_admin(server *s, const call_ops *ops, struct evhttp_request *http,
-                      uint64_t timeout_ms);
+/* A body too large to be parsed between two events of others: a worker parses it, then the
+ * call starts as above, or says what is wrong. */
+void call_start_large(server *s, const call_ops *ops, api_kind kind, struct evhttp_request *http);
 
 /* The ready list: drained by the server's thread when it was woken. */
 void calls_drain(server *s);
 
-/* From the admin thread: `item` of an admin call is done. */
-void call_admin_done(call *c);
+/* From a worker: the work of this call is done. */
+void call_work_done(call *c);
 
 /* A silent stream gets a comment. */
 void calls_ping(server *s, uint64_t now_ns);

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 enum { BACKLOG = 4096, MAX_HEADERS = 16 << 10, IDLE_TIMEOUT_S = 120, SPARE_FDS = 64 };
+enum { LARGE_BODY = 32 << 10 }; /* bytes; about 100 us of parsing */
 
 uint64_t server_now_ns(const server *s)
 {
@@ -48,6 +49,10 @@ static void handle_api(server *s, struct evhttp_request *http, api_kind kind, co
 {
     struct evbuffer *body = evhttp_request_get_input_buffer(http);
     size_t len = evbuffer_get_length(body);
+    if (len > LARGE_BODY) {
+        call_start_large(s, ops, kind, http);
+        return;
+    }
     const char *bytes = len ? (const char *)evbuffer_pullup(body, -1) : "";
     api_request request;
     api_error err;
@@ -136,6 +141,9 @@ static void begin_stop(server *s)
 {
     s->stop_at_ns = server_now_ns(s) + s->params.drain_ms * UINT64_C(1000000);
     if (s->stopping) {
+        pthread_mutex_lock(&s->lock);
+        s->hurry = true;
+        pthread_mutex_unlock(&s->lock);
         s->aborted = true;
         calls_abort_all(s);
     } else {
@@ -273,7 +281,6 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     s->next_id = server_now_ns(s) * UINT64_C(0x2545f4914f6cdd1d);
     s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->admin_wake, NULL);
     limit_connections(s);
 
     s->base = event_base_new();
@@ -300,7 +307,8 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     evhttp_set_timeout(s->http, IDLE_TIMEOUT_S);
     evhttp_set_flags(s->http, EVHTTP_SERVER_LINGERING_CLOSE); /* so that a 413 arrives */
     rad_status status = bind_listener(s, err);
-    if (status == RAD_OK) status = admin_start(s, err);
+    if (status == RAD_OK) status = worker_start(s, &s->admin, err);
+    if (status == RAD_OK) status = worker_start(s, &s->parser, err);
     if (status != RAD_OK) {
         server_destroy(s);
         return status;
@@ -334,7 +342,8 @@ rad_status server_run(server *s, bool signals, rad_error *err)
 void server_destroy(server *s)
 {
     if (!s) return;
-    admin_join(s);
+    worker_join(&s->admin);
+    worker_join(&s->parser);
     if (s->http) evhttp_free(s->http); /* the listener too */
     struct event *events[] = {s->wake_event, s->tick_event, s->accept_event, s->sigint_event,
                               s->sigterm_event};
@@ -342,7 +351,6 @@ void server_destroy(server *s)
         if (events[i]) event_free(events[i]);
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);
-    pthread_cond_destroy(&s->admin_wake);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

@@ -10,6 +10,15 @@
 
 struct evconnlistener;
 
+/* A thread with a list of jobs; all under the server's lock. */
+typedef struct worker {
+    server *server;
+    pthread_t thread;
+    pthread_cond_t wake;
+    call_item *list, *last;
+    bool started, stop;
+} worker;
+
 struct server {
     rad_env env;
     engine *engine;
@@ -36,16 +45,19 @@ struct server {
     call_item *ready, *ready_last;
     bool stop_asked;
 
-    /* The admin thread, its list under `lock`: */
-    pthread_t admin_thread;
-    bool admin_started, admin_stop;
-    pthread_cond_t admin_wake;
-    call_item *admin_list, *admin_last;
+    bool hurry; /* a stop: work that waits for something gives up */
+
+    worker admin;  /* figures and flushing */
+    worker parser; /* large bodies */
 };
 
 uint64_t server_now_ns(const server *s);
 void server_wake(server *s);
 void server_leave_when_done(server *s); /* ends the loop when a stop has nothing to wait for */
+
+/* A call without a prompt: ops->work runs on the worker, then ops->answer here. */
+void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_request *http,
+                     uint64_t timeout_ms);
 
 /* ---- replies for requests that never become calls ---- */
 void reply_json(struct evhttp_request *http, int http_status, json_t *json); /* takes json */
@@ -54,10 +66,12 @@ json_t *error_json(const api_error *err);
 bool json_to_buffer(const json_t *json, struct evbuffer *out);
 const char *http_reason(int http_status);
 
+/* ---- workers ---- */
+rad_status worker_start(server *s, worker *w, rad_error *err);
+void worker_join(worker *w); /* one that never started is fine */
+void worker_push(worker *w, call_item *item);
+
 /* ---- admin ---- */
-rad_status admin_start(server *s, rad_error *err);
-void admin_join(server *s);
-void admin_push(server *s, call_item *item);
 void handle_health(server *s, struct evhttp_request *http);
 void handle_models(server *s, struct evhttp_request *http);
 void handle_model_info(server *s, struct evhttp_request *http);
