@@ -115,6 +115,11 @@ TEST(slots_in_any_order_go_out_and_come_back_elsewhere)
         CHECK_OK(rad_kv_pool_get_cpu_copy(pool, slots, PAGE, copy, PAGE * token));
         CHECK(memcmp(copy, naive, PAGE * token) == 0);
 
+        rad_slot twice[6] = {3, 4, 4, 5, 3, 4}; /* reading a slot more than once is fine */
+        CHECK_OK(rad_kv_pool_get_cpu_copy(pool, twice, 6, copy, 6 * token));
+        CHECK(naive_copy(pool, twice, 6, naive) == 6 * token);
+        CHECK(memcmp(copy, naive, 6 * token) == 0);
+
         CHECK_OK(rad_kv_pool_get_cpu_copy(pool, NULL, 0, NULL, 0));
         CHECK(rad_kv_pool_get_cpu_copy(pool, slots, 2, copy, token) == RAD_E_INVAL);
         CHECK(rad_kv_pool_get_cpu_copy(pool, slots, 1, copy, 0) == RAD_E_INVAL);
