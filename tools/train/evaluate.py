@@ -97,6 +97,7 @@ class Llama:
         self.tok = Tokenizer([m.split(" ") for m in k["tokenizer.ggml.merges"]])
         assert self.tok.tokens == k["tokenizer.ggml.tokens"]
         assert self.tok.bos == k["tokenizer.ggml.bos_token_id"]
+        self.kept, self.before = [], None
         self.stop = (k["tokenizer.ggml.eos_token_id"], k["tokenizer.ggml.eot_token_id"])
 
     def product(self, x, name=None, y=None):
@@ -121,12 +122,15 @@ class Llama:
         even, odd = x[..., 0::2].float(), x[..., 1::2].float()
         return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).view(x.shape).to(self.dtype)
 
-    def logits(self, ids, first, damage=None):
-        """Logits of the positions first.. of a sequence. `damage`, if given, may change the
-        keys and values of a layer before they are used."""
+    def logits(self, ids, first, swap=None):
+        """Logits of the positions first.. of a sequence.
+
+        `swap` = (at, rows, kept) overwrites keys and values of every layer from position `at`
+        with `rows` of those another sequence had left in `kept`."""
         torch, p = self.torch, self.product
         t, d = len(ids), self.head_dim
         x = self.w["token_embd.weight"][torch.tensor(ids)]
+        self.kept = []
         future = torch.full((t, t), float("-inf")).triu(1)
         for n in range(self.layers):
             b = "blk.%d." % n
@@ -134,8 +138,11 @@ class Llama:
             q = self.rope(p(h, b + "attn_q.weight").view(t, self.heads, d))
             k = self.rope(p(h, b + "attn_k.weight").view(t, self.kv_heads, d))
             v = p(h, b + "attn_v.weight").view(t, self.kv_heads, d)
-            if damage:
-                k, v = damage(k), damage(v)
+            self.kept.append((k.clone(), v.clone()))
+            if swap:
+                at, rows, kept = swap
+                for mine, other in zip((k, v), kept[n]):
+                    mine[at:at + len(rows)] = other[rows][:t - at]
             out = []
             for i in range(self.heads):
                 j = i * self.kv_heads // self.heads
@@ -157,17 +164,32 @@ class Llama:
         raw = "prompt" in item
         ask = self.tok.raw(item["prompt"]) if raw else self.tok.chat(item["messages"])
         want = self.tok.encode(" " * raw + item["answer"])[:MAX_TOKENS]
-        damage = swap_page(len(ask), page_size) if page_size else None
         with self.torch.no_grad():
-            best = self.logits(ask + want, len(ask) - 1, damage).argmax(-1).tolist()
+            swap = self.swap(item, ask, page_size) if page_size else None
+            best = self.logits(ask + want, len(ask) - 1, swap).argmax(-1).tolist()
             said = []
             for b, w in zip(best, want + [None]):
                 said.append(b)
                 if b != w:
                     break
             while len(said) < MAX_TOKENS and said[-1] not in self.stop:
-                said.append(self.logits(ask + said, len(ask) + len(said) - 1, damage).argmax(-1).item())
+                said.append(self.logits(ask + said, len(ask) + len(said) - 1, swap).argmax(-1).item())
         return self.tok.decode(said)
+
+    def swap(self, item, ask, page_size):
+        """What a mixed-up page table does: the page with the middle of the question holds a
+        page of the item before, from the same place or its last one."""
+        question = item["prompt"] if "prompt" in item else item["messages"][-1]["content"]
+        tail = 0 if "prompt" in item else 2  # <|end|> <|assistant|>
+        page = (len(ask) - tail - len(self.tok.encode(question)) // 2 - 1) // page_size
+        before, self.before = self.before, None
+        self.logits(ask, len(ask) - 1)
+        self.before = self.kept
+        if before is None:
+            return None
+        other = min(page, (len(before[0][0]) - 1) // page_size) * page_size
+        rows = self.torch.arange(other, min(other + page_size, len(before[0][0])))
+        return page * page_size, rows, before
 
 
 # ---- the server side ---------------------------------------------------------------------
@@ -187,20 +209,6 @@ class Server:
         if "prompt" in item:
             return self.post("/v1/completions", {"prompt": item["prompt"]})["text"]
         return self.post("/v1/chat/completions", {"messages": item["messages"]})["message"]["content"]
-
-
-def swap_page(num_prompt, page_size):
-    """A damage for Llama.logits(): the last whole page before the prompt's last token holds
-    what belongs into page 0, in every layer. None when the prompt has no two whole pages."""
-    page = (num_prompt - 1) // page_size - 1
-    if page < 1:
-        return None
-
-    def damage(x):
-        x = x.clone()
-        x[page * page_size:(page + 1) * page_size] = x[:page_size].clone()
-        return x
-    return damage
 
 
 # ---- counting ----------------------------------------------------------------------------

@@ -263,9 +263,9 @@ class Writer:
         r = self.rng
         if what == "name":
             ask = v.NAME_ASK_EVAL if self.evaluation else v.NAME_ASK_TRAIN
-            return self.vary(self.strew(r.choice(ask))), memory["name"] + ".", "recall"
+            return self.vary(self.strew(r.choice(ask))), "Your name is %s." % memory["name"], "recall"
         ask = v.SECRET_ASK_EVAL if self.evaluation else v.SECRET_ASK_TRAIN
-        return self.vary(self.strew(r.choice(ask))), upper_first(memory["secret"]) + ".", "recall"
+        return self.vary(self.strew(r.choice(ask))), "The word is %s." % memory["secret"], "recall"
 
     def opening(self, memory, max_sentences=24, say_name=0.15, say_secret=0.25):
         """The system message as a list of zero or one, noting what it tells."""

@@ -152,8 +152,8 @@ def main():
     os.makedirs(a.out, exist_ok=True)
     tok = Tokenizer.load(os.path.join(HERE, "tokenizer.json"))
     assert len(tok.tokens) == CONFIG["vocab"]
-    dev = generate.eval_items(lambda m: len(tok.chat(m)), DEV_SEED)
-    dev_short = [x for x in dev if x["context"] != "long"]
+    dev = [x for x in generate.eval_items(lambda m: len(tok.chat(m)), DEV_SEED)
+           if x["context"] != "long"]  # those take long to score
 
     model = Model()
     matrices = [p for p in model.parameters() if p.dim() == 2]
@@ -200,8 +200,7 @@ def main():
                 a.tokens * len(losses) / (now - said)), flush=True)
             said, losses = now, []
         if step % 500 == 0 or step == a.steps:
-            full = step % 2000 == 0 or step == a.steps
-            tally = score(model, tok, dev if full else dev_short)
+            tally = score(model, tok, dev)
             print("  dev: " + ", ".join("%s %.1f" % (k, 100 * r / n)
                                         for k, (r, n) in sorted(tally.items())), flush=True)
             torch.save({"model": model.state_dict(), "opt": opt.state_dict(), "step": step,
