@@ -585,6 +585,19 @@ TEST(a_layer_that_does_not_fit_is_refused_in_words)
     REFUSED(b.seq_lens = &five, "request 0");
     REFUSED(b.num_tokens = 5, "tokens in the batch");
     REFUSED(b.req_pool_indices = &no_row, "row 77");
+
+    /* Pools that the kernels cannot read as they lie. */
+    rad_token_to_kv_pool_params odd = *rad_kv_pool_params(w.kv);
+    odd.dtype = RAD_F8_E4M3;
+    rad_token_to_kv_pool *fp8, *later;
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &odd, &fp8, NULL));
+    REFUSED(b.token_to_kv_pool = fp8, "dtype");
+    odd.dtype = RAD_F32;
+    odd.start_layer = 5;
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &odd, &later, NULL));
+    REFUSED(b.token_to_kv_pool = later, "from 5 on");
+    rad_token_to_kv_pool_destroy(fp8);
+    rad_token_to_kv_pool_destroy(later);
     rad_error err = {0};
     CHECK(radix_attention_forward(&w.layer, attn_ref(), &batch, w.q[0], w.k[0], NULL, 1, out, NULL,
                                   &err) == RAD_E_INVAL);

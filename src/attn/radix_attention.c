@@ -7,13 +7,27 @@
 
 #include <math.h>
 
+/* The kernels read f32 and bf16 as they lie, K and V packed; other pools would be read
+ * past their end. */
+static rad_status check_pool(const rad_token_to_kv_pool *kv, rad_error *err)
+{
+    const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(kv);
+    if (pool->dtype != RAD_F32 && pool->dtype != RAD_BF16)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "attention: the KV pool's dtype %u is neither f32 nor bf16", pool->dtype);
+    if (!rad_kv_pool_is_packed(kv))
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "attention: the KV pool's tokens are not packed K and V buffers");
+    return RAD_OK;
+}
+
 static rad_status check_layer(const radix_attention *layer, const rad_token_to_kv_pool_params *pool,
                               rad_error *err)
 {
     uint32_t id = layer->layer_id;
-    if (id >= pool->num_layers)
-        return rad_fail(err, RAD_E_INVAL, "attention: layer %u, the pool has %u", id,
-                        pool->num_layers);
+    if (id < pool->start_layer || id - pool->start_layer >= pool->num_layers)
+        return rad_fail(err, RAD_E_INVAL, "attention: layer %u, the pool has %u from %u on", id,
+                        pool->num_layers, pool->start_layer);
     if (!layer->num_heads || layer->num_kv_heads != pool->num_kv_heads ||
         layer->num_heads % layer->num_kv_heads)
         return rad_fail(err, RAD_E_INVAL,
@@ -67,7 +81,8 @@ rad_status radix_attention_forward(const radix_attention *layer, const attn_back
                                    compute_pool *pool, rad_error *err)
 {
     rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
-    rad_status status = check_layer(layer, rad_kv_pool_params(kv), err);
+    rad_status status = check_pool(kv, err);
+    if (status == RAD_OK) status = check_layer(layer, rad_kv_pool_params(kv), err);
     if (status == RAD_OK) status = check_batch(batch, err);
     if (status != RAD_OK) return status;
     if (!k != !v)
