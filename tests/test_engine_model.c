@@ -9,7 +9,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { NUM_REQS = 60 }; /* they slow the arithmetic down twentyfold */
 #else
-enum { NUM_REQS = 250 }; /* times two page sizes */
+enum { NUM_REQS = 500 }; /* for each page size and dtype */
 #endif
 enum { FLIGHTS = 24, NUM_DOCS = 6, DOC_TOKENS = 110, MOST_NEW = 12 };
 
