@@ -8,12 +8,13 @@ passed=0
 failed=0
 skipped=0
 
-# run PRESET CTEST-ARGS... builds a preset and adds up what its tests gave.
+# run PRESET TARGET CTEST-ARGS... builds a target of a preset and adds up what its tests gave.
 run() {
     preset=$1
-    shift
+    target=$2
+    shift 2
     echo "== $preset"
-    if ! tools/build.sh "$preset" "$jobs" >"build/$preset.log" 2>&1; then
+    if ! tools/build.sh "$preset" "$jobs" "$target" >"build/$preset.log" 2>&1; then
         tail -40 "build/$preset.log"
         echo "== $preset does not build"
         failed=$((failed + 1))
@@ -34,9 +35,9 @@ mkdir -p build
 limit=400
 [ -n "${RADISH_TEST_LONG:-}" ] && limit=7200
 started=$(date +%s)
-run release
-run asan -L unit
-run tsan -L threads
+run release all
+run asan unit_tests -L unit
+run tsan threaded_tests -L threads
 echo "took $(($(date +%s) - started)) s"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
