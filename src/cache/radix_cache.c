@@ -11,6 +11,7 @@
 #include "cache/radix_cache.h"
 
 #include "base/bits.h"
+#include "mem/kv_bits.h"
 
 static const cache_ops radix_ops;
 
@@ -75,8 +76,10 @@ void radix_cache_drop(void *user, const rad_page *pages, uint32_t count)
 {
     radix_cache *c = user;
     c->evicted += count;
-    for (uint32_t i = 0; c->cached && i < count; i++)
-        bits_flip(c->cached, (size_t)pages[i]);
+    for (uint32_t i = 0, run; c->cached && i < count; i += run) {
+        run = bits_run(pages + i, count - i);
+        bits_flip_range(c->cached, (size_t)pages[i], run);
+    }
     rad_status status = c->base.kv ? rad_kv_free(c->base.kv, pages, count, NULL) : RAD_OK;
     if (status && !c->drop_status) c->drop_status = status;
 }
@@ -156,7 +159,15 @@ RAD_VECTORIZE static bool slots_are_pages(const radix_cache *c, const rad_slot *
 static uint32_t claim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
 {
     uint32_t ps = c->base.page_size, i = 0;
-    for (; c->cached && i < count; i += ps) {
+    if (!c->cached) return count;
+    for (uint32_t run; ps == 1 && i < count; i += run) { /* a slot is a page: 64 at a time */
+        run = bits_run(slots + i, count - i);
+        if (!bits_range_is(kv_taken_bits(c->base.kv), (size_t)slots[i], run, true) ||
+            !bits_range_is(c->cached, (size_t)slots[i], run, false))
+            break; /* page by page, to find which */
+        bits_flip_range(c->cached, (size_t)slots[i], run);
+    }
+    for (; i < count; i += ps) {
         rad_page page = radix_page_of(&c->tree, slots[i]);
         if (!rad_kv_is_taken(c->base.kv, page) || bits_get(c->cached, (size_t)page)) return i;
         bits_flip(c->cached, (size_t)page);

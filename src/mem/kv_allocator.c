@@ -27,6 +27,7 @@
 
 #include "base/bits.h"
 #include "base/params.h"
+#include "mem/kv_bits.h"
 #include "mem/kv_undo.h"
 
 struct rad_kv_allocator {
@@ -151,22 +152,54 @@ static bool make_ready(rad_kv_allocator *a, uint64_t count)
     return true;
 }
 
-/* The caller has made sure that there is one. */
-static rad_page pop(rad_kv_allocator *a)
+/* to[i] = from[count - 1 - i]. */
+RAD_VECTORIZE static void copy_backwards(rad_page *restrict to, const rad_page *restrict from,
+                                         uint32_t count)
 {
-    rad_page page = a->free[--a->num_free];
-    a->num_undo++;
-    RAD_ASSERT_ENV(&a->env, !bits_get(a->taken, (size_t)page));
-    bits_flip(a->taken, (size_t)page);
+    for (uint32_t i = 0; i < count; i++)
+        to[i] = from[count - 1 - i];
+}
+
+/* The caller has made sure that they are there. */
+static void pop(rad_kv_allocator *a, rad_page *pages, uint32_t count)
+{
+    a->num_free -= count;
+    a->num_undo += count;
+    copy_backwards(pages, a->free + a->num_free, count);
+    for (uint32_t run; count; pages += run, count -= run) {
+        run = bits_run(pages, count);
+        RAD_ASSERT_ENV(&a->env, bits_range_is(a->taken, (size_t)*pages, run, false));
+        bits_flip_range(a->taken, (size_t)*pages, run);
+    }
+}
+
+static rad_page pop_one(rad_kv_allocator *a)
+{
+    rad_page page;
+    pop(a, &page, 1);
     return page;
 }
 
 rad_status rad_kv_alloc(rad_kv_allocator *a, rad_page *pages, uint32_t count)
 {
     if (!make_ready(a, count)) return RAD_FULL;
-    for (uint32_t i = 0; i < count; i++)
-        pages[i] = pop(a);
+    pop(a, pages, count);
     return RAD_OK;
+}
+
+/* Marks pages as free, run by run; returns how many, fewer than `count` when the one
+ * there is not taken. */
+static uint32_t untake_runs(rad_kv_allocator *a, const rad_page *pages, uint32_t count)
+{
+    for (uint32_t done = 0, run; done < count; done += run) {
+        rad_page page = pages[done];
+        run = bits_run(pages + done, count - done);
+        if (page < 1 || (uint32_t)page > a->num_pages || run > a->num_pages - (uint32_t)page + 1 ||
+            !bits_range_is(a->taken, (size_t)page, run, true))
+            return done;
+        bits_flip_range(a->taken, (size_t)page, run);
+    }
+    return count;
 }
 
 /* Frees the pages that stand at entries[0], entries[stride], ..., each divided by
@@ -176,7 +209,8 @@ rad_status rad_kv_alloc(rad_kv_allocator *a, rad_page *pages, uint32_t count)
 static rad_status free_pages(rad_kv_allocator *a, const int32_t *entries, uint32_t count,
                              uint32_t stride, uint32_t unit, rad_error *err)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    uint32_t quick = stride == 1 && unit == 1 ? untake_runs(a, entries, count) : 0;
+    for (uint32_t i = quick; i < count; i++) {
         rad_page page = entries[(size_t)i * stride] / (int32_t)unit;
         if (is_taken(a, page)) {
             bits_flip(a->taken, (size_t)page);
@@ -197,6 +231,8 @@ static rad_status free_pages(rad_kv_allocator *a, const int32_t *entries, uint32
             a->free[a->num_pages - ++a->num_grouped] = entries[(size_t)i * stride] / (int32_t)unit;
     else if (a->need_sort)
         a->num_staged += count;
+    else if (stride == 1 && unit == 1)
+        copy_backwards(a->free + a->num_free, entries, count), a->num_free += count;
     else
         for (uint32_t i = count; i-- > 0;)
             a->free[a->num_free++] = entries[(size_t)i * stride] / (int32_t)unit;
@@ -250,8 +286,14 @@ rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uin
 
     for (uint32_t i = 0; i < num_reqs; i++) {
         rad_slot slot = last_loc[i];
+        uint32_t count = seq_lens[i] - prefix_lens[i];
+        if (ps == 1) { /* a page is a slot */
+            pop(a, slots, count);
+            slots += count;
+            continue;
+        }
         for (uint32_t at = prefix_lens[i]; at < seq_lens[i];) {
-            slot = at % ps ? slot + 1 : pop(a) * (rad_slot)ps;
+            slot = at % ps ? slot + 1 : pop_one(a) * (rad_slot)ps;
             uint32_t run = RAD_MIN(ps - at % ps, seq_lens[i] - at);
             for (uint32_t k = 0; k < run; k++)
                 *slots++ = slot + (rad_slot)k;
@@ -273,7 +315,7 @@ rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs, const uin
     if (!make_ready(a, need)) return RAD_FULL;
     for (uint32_t i = 0; i < num_reqs; i++)
         slots[i] = (seq_lens[i] - 1) % a->page_size ? last_loc[i] + 1
-                                                    : pop(a) * (rad_slot)a->page_size;
+                                                    : pop_one(a) * (rad_slot)a->page_size;
     return RAD_OK;
 }
 
@@ -365,6 +407,11 @@ uint64_t rad_kv_available_size(const rad_kv_allocator *a)
 int rad_kv_is_taken(const rad_kv_allocator *a, rad_page page)
 {
     return is_taken(a, page);
+}
+
+const uint64_t *kv_taken_bits(const rad_kv_allocator *a)
+{
+    return a->taken;
 }
 
 void rad_kv_clear(rad_kv_allocator *a)
