@@ -6,7 +6,9 @@
 #include "cli/options.h"
 #include "engine/engine.h"
 
-#define RADISH_VERSION "0.1.0"
+#include <radish/radish.h>
+
+#define RADISH_VERSION RAD_VERSION_STRING
 
 int cmd_serve(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
