@@ -79,6 +79,7 @@ RAD_API rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, 
  * shares at least a page. */
 RAD_API rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match);
 
+/* This struct does not grow. */
 typedef struct rad_insert_params {
     int32_t priority; /* a node keeps the maximum over its inserts */
     uint32_t chunked; /* 1: a chunk of a prompt in flight; does not count hits */
