@@ -16,6 +16,7 @@
 #define RADISH_CACHE_H
 
 #include <radish/env.h>
+#include <radish/evict_policy.h>
 #include <radish/kv_allocator.h>
 #include <radish/req_to_token_pool.h>
 #include <radish/types.h>
@@ -43,6 +44,14 @@ typedef struct rad_cache_params {
     uint32_t max_nodes;      /* tree nodes */
     uint32_t max_namespaces; /* different (extra_key, cache_salt) at one time */
     uint64_t max_tokens;     /* tokens the tree can hold keys for */
+
+    /* Eviction (evict_policy.h) and what is to be kept longer (retention.h). */
+    rad_eviction_options eviction; /* all 0: lru */
+    rad_evict_key_fn evict_key;    /* for RAD_EVICT_USER */
+    void *evict_user;
+    uint64_t max_pinned_tokens; /* budget of pins; 0: pins are off */
+    uint32_t retention;         /* 1: nodes can be retained */
+    uint32_t eviction_reserved;
 } rad_cache_params;
 
 /* Takes all its memory now (rad_cache_stats.metadata_bytes). RAD_E_INVAL (page sizes differ,

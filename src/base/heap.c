@@ -27,7 +27,13 @@ void heap_fini(heap *h, const rad_env *env)
 
 static bool less(const heap_entry *a, const heap_entry *b)
 {
-    return a->key != b->key ? a->key < b->key : a->id < b->id;
+    if (a->high != b->high) return a->high < b->high;
+    return a->low != b->low ? a->low < b->low : a->id < b->id;
+}
+
+static heap_entry entry_of(uint32_t id, heap_key key)
+{
+    return (heap_entry){.low = (uint64_t)key, .id = id, .high = (uint32_t)(key >> 64)};
 }
 
 static void put(heap *h, uint32_t at, heap_entry entry)
@@ -63,10 +69,10 @@ static void sift_down(heap *h, uint32_t at, heap_entry entry)
     put(h, at, entry);
 }
 
-void heap_push(heap *h, uint32_t id, uint64_t key)
+void heap_push(heap *h, uint32_t id, heap_key key)
 {
     RAD_ASSERT(id >= 1 && id <= h->capacity && !h->pos[id]);
-    sift_up(h, h->count++, (heap_entry){.key = key, .id = id});
+    sift_up(h, h->count++, entry_of(id, key));
 }
 
 /* The entry at `at` has another key now, or is another one. */
@@ -87,10 +93,10 @@ void heap_remove(heap *h, uint32_t id)
     if (at < h->count) settle(h, at, last);
 }
 
-void heap_rekey(heap *h, uint32_t id, uint64_t key)
+void heap_rekey(heap *h, uint32_t id, heap_key key)
 {
     RAD_ASSERT(h->pos[id] != 0);
-    settle(h, h->pos[id] - 1, (heap_entry){.key = key, .id = id});
+    settle(h, h->pos[id] - 1, entry_of(id, key));
 }
 
 void heap_clear(heap *h)

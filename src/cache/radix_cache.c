@@ -32,7 +32,20 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
     *l = (radix_limits){.page_size = p->page_size,
                         .max_nodes = (uint32_t)nodes,
                         .max_namespaces = (uint32_t)spaces,
-                        .max_pages = (uint32_t)pages};
+                        .max_pages = (uint32_t)pages,
+                        .eviction = p->eviction,
+                        .evict_key = p->evict_key,
+                        .evict_user = p->evict_user,
+                        .max_pinned_pages = p->max_pinned_tokens / p->page_size,
+                        .keeps = p->max_pinned_tokens || p->retention};
+    rad_eviction_options *e = &l->eviction;
+    if (!rad_eviction_policy_name(e->policy))
+        return rad_fail(err, RAD_E_INVAL, "radix_cache: there is no eviction policy %u", e->policy);
+    if (e->policy == RAD_EVICT_USER && !p->evict_key)
+        return rad_fail(err, RAD_E_INVAL, "radix_cache: a user's eviction policy needs evict_key");
+    if (!e->protected_threshold) e->protected_threshold = 2;
+    if (!e->cost_half_life_percent) e->cost_half_life_percent = 50;
+    if (!e->cost_attention_tokens) e->cost_attention_tokens = 16384;
     return RAD_OK;
 }
 
@@ -55,6 +68,7 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     if (!c) return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory");
     c->base.ops = &radix_ops;
     c->base.env = *env;
+    c->retains = params->retention != 0;
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
@@ -84,7 +98,7 @@ void radix_cache_drop(void *user, const rad_page *pages, uint32_t count)
     if (status && !c->drop_status) c->drop_status = status;
 }
 
-static uint32_t find_root(const radix_cache *c, const rad_key *key)
+uint32_t radix_cache_root(const radix_cache *c, const rad_key *key)
 {
     if (!namespace_fits(key->extra_key, key->cache_salt)) return 0;
     uint32_t ns = namespace_find(&c->tree.names, key->extra_key, key->cache_salt);
@@ -102,7 +116,7 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
 {
     radix_cache *c = (radix_cache *)cache;
     radix_tree *t = &c->tree;
-    uint32_t root = find_root(c, key), num_pages = key->num_tokens / cache->page_size;
+    uint32_t root = radix_cache_root(c, key), num_pages = key->num_tokens / cache->page_size;
     if (!root || !num_pages) return RAD_OK;
     uint64_t now = ++t->clock;
     namespace_touch(&t->names, t->nodes[root].ns);
@@ -115,6 +129,7 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
         node = can_split ? radix_split(t, pos.child, pos.part, now) : pos.child;
         t->nodes[node].last_access = now;
     }
+    radix_used(t, node);
     match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = ref_of(t, node);
     return RAD_OK;
@@ -123,7 +138,7 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
 static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
     const radix_cache *c = (const radix_cache *)cache;
-    uint32_t root = find_root(c, key), num_pages = key->num_tokens / cache->page_size;
+    uint32_t root = radix_cache_root(c, key), num_pages = key->num_tokens / cache->page_size;
     if (!root || !num_pages) return RAD_OK;
     radix_pos pos = radix_walk(&c->tree, root, key->tokens, num_pages);
     match->prefix_tokens = pos.pages * cache->page_size;
@@ -188,8 +203,11 @@ static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
         radix_node *n = &t->nodes[id];
         n->last_access = t->clock;
         n->priority = RAD_MAX(n->priority, how->priority);
-        n->hit_count += how->count_hits && t->cold[id].created <= how->before;
+        if (!how->count_hits || t->cold[id].created > how->before) continue;
+        n->hit_count++;
+        if (t->heat) t->heat[id] = evict_heat_add(t->heat[id], t->heat_now);
     }
+    radix_used(t, node);
 }
 
 /* Where the key's whole pages end in the tree; from the cursor if there is one. */
@@ -215,7 +233,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     if (!num_pages) return RAD_OK;
     if (!namespace_fits(key->extra_key, key->cache_salt)) return RAD_E_LIMIT;
 
-    uint32_t root = find_root(c, key);
+    uint32_t root = radix_cache_root(c, key);
     if (how->from && t->nodes[how->from].ns != t->nodes[root].ns) return RAD_E_STATE;
     radix_pos pos = find_end(c, root, key, how);
     if (pos.pages < how->from_pages) return RAD_E_STATE;
@@ -462,4 +480,7 @@ static const cache_ops radix_ops = {
     .visit_pages = radix_visit_pages,
     .check = radix_check_all,
     .owns_prefix = radix_owns_prefix,
+    .pin_prefix = radix_pin_prefix,
+    .retain_prefix = radix_retain_prefix,
+    .pinned_size = radix_pinned_size,
 };

@@ -13,6 +13,7 @@ typedef struct radix_cache {
     rad_status drop_status;
     uint32_t cached_pages; /* bits in `cached`, with the dummy page; 0: index-only */
     uint64_t *cached;      /* which of the allocator's pages the tree owns */
+    bool retains;          /* rad_cache_params.retention */
 } radix_cache;
 
 typedef struct radix_insert {
@@ -48,14 +49,21 @@ static inline rad_status radix_cache_take_drop_status(radix_cache *c)
     return status;
 }
 
-/* Pages from the root to the node's end. O(depth). */
+/* Pages from the root to the node's end. */
 static inline uint32_t radix_cache_depth(const radix_cache *c, uint32_t node)
 {
-    uint32_t pages = 0;
-    for (uint32_t id = node; id; id = c->tree.nodes[id].parent)
-        pages += c->tree.nodes[id].pages;
-    return pages;
+    return c->tree.nodes[node].above + c->tree.nodes[node].pages;
 }
+
+/* <radish/retention.h> */
+rad_status radix_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
+                            uint32_t *pinned_tokens);
+rad_status radix_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,
+                               uint64_t idle_ns, uint32_t *retained_tokens);
+uint64_t radix_pinned_size(const rad_cache *cache);
+
+/* The root of the key's namespace; 0 when there is none. */
+uint32_t radix_cache_root(const radix_cache *c, const rad_key *key);
 
 rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err);
 rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);

@@ -15,13 +15,13 @@ static uint32_t coldest_leaf(radix_tree *t)
 {
     while (t->leaves.count) {
         heap_entry top = t->leaves.entries[0];
-        const radix_node *n = &t->nodes[top.id];
-        if (!radix_is_evictable_leaf(n)) {
+        if (!radix_is_evictable_leaf(&t->nodes[top.id])) {
             heap_remove(&t->leaves, top.id);
             continue;
         }
-        uint64_t key = t->policy->key(n, &t->cold[top.id]);
-        if (key == top.key) return top.id;
+        if (!t->policy->grows) return top.id; /* refiled whenever it changed */
+        heap_key key = radix_leaf_key(t, top.id);
+        if (key == heap_entry_key(&top)) return top.id;
         heap_rekey(&t->leaves, top.id, key);
     }
     return 0;
@@ -39,7 +39,9 @@ static void child_is_gone(radix_tree *t, uint32_t parent)
     } else if (p->num_children == 1) {
         radix_node *c = &t->nodes[p->first_child];
         if (c->span == p->span && c->lock_ref == p->lock_ref && c->hit_count == p->hit_count &&
-            c->last_access == p->last_access && c->priority == p->priority)
+            c->last_access == p->last_access && c->priority == p->priority &&
+            (!t->heat || t->heat[p->first_child] == t->heat[parent]) &&
+            (!t->keep.records || keep_equal(t, p->first_child, parent)))
             radix_merge(t, parent, p->first_child);
     }
 }
@@ -54,11 +56,13 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
     RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(n));
     drop(user, t->pages + n->at + kept, count);
     t->evictable -= count;
+    if (t->keep.records) keep_cut(t, leaf, count);
     n->pages = kept;
     if (kept) {
         RAD_ASSERT_ENV(&t->env, n->at + kept + count ==
                                     t->spans.spans[n->span].at + t->spans.spans[n->span].len);
         span_cut_tail(&t->spans, n->span, count);
+        if (!t->policy->grows) radix_refile(t, leaf);
     } else {
         uint32_t parent = n->parent;
         radix_leave_span(t, n->span, n->at, count);
@@ -71,6 +75,7 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
 uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user)
 {
     uint64_t done = 0;
+    if (t->keep.records) keep_expire(t);
     for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));)
         done += trim(t, leaf, num_pages - done, drop, user);
     return done;
@@ -108,13 +113,12 @@ static void merge_path(radix_tree *t, uint32_t node, uint32_t nodes)
 static bool merge_cold_chain(radix_tree *t)
 {
     uint32_t best = 0;
-    uint64_t best_key = 0;
+    heap_key best_key = 0;
     uint32_t end = RAD_MIN(t->leaves.count, 64u);
     for (uint32_t i = 0; i < end; i++) {
         uint32_t id = t->leaves.entries[i].id;
-        const radix_node *n = &t->nodes[id];
-        if (!radix_is_evictable_leaf(n) || !can_join_parent(t, id)) continue;
-        uint64_t key = t->policy->key(n, &t->cold[id]);
+        if (!radix_is_evictable_leaf(&t->nodes[id]) || !can_join_parent(t, id)) continue;
+        heap_key key = t->policy->grows ? radix_leaf_key(t, id) : heap_key_of(&t->leaves, id);
         if (!best || key < best_key) {
             best = id;
             best_key = key;
@@ -145,6 +149,7 @@ static bool drop_coldest_namespace(radix_tree *t, radix_drop_fn drop, void *user
 bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, uint32_t pin,
                      radix_drop_fn drop, void *user)
 {
+    if (t->keep.records) keep_expire(t);
     if (pin) radix_lock(t, pin);
     bool ok = t->locked + pages <= t->limits.max_pages;
     if (ok && radix_nodes_available(t) + t->unlocked_nodes < nodes)

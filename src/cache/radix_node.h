@@ -23,8 +23,8 @@ typedef struct radix_node {
     uint64_t last_access; /* in operations, not seconds */
     uint32_t hit_count;
     int32_t priority;
-    uint32_t ns; /* its namespace */
-    uint32_t reserved;
+    uint32_t ns;    /* its namespace */
+    uint32_t above; /* pages between the root and its first one */
 } radix_node;
 static_assert(sizeof(radix_node) == 64, "the hot half of a node is one cache line");
 

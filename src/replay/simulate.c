@@ -24,8 +24,11 @@ static rad_status sim_init(sim *s, const rad_env *env, const trace *t, const sim
     s->page_size = p->page_size ? p->page_size : 1;
     s->tokens_per_element = trace_tokens_per_element(t);
     s->room = trace_longest(t) + s->page_size;
-    if (p->policy && strcmp(p->policy, "lru") != 0)
-        return rad_fail(err, RAD_E_INVAL, "no policy '%s'; there is: lru", p->policy);
+    rad_eviction_options eviction = p->eviction;
+    if (p->policy && rad_eviction_policy_parse(p->policy, &eviction.policy, err))
+        return RAD_E_INVAL;
+    uint32_t attention = eviction.cost_attention_tokens ? eviction.cost_attention_tokens : 16384;
+    eviction.cost_attention_tokens = RAD_MAX(attention / s->tokens_per_element, 1u);
     uint64_t num_pages = p->capacity_elements / s->page_size;
     if (num_pages < 1 || num_pages >= INT32_MAX / s->page_size)
         return rad_fail(err, RAD_E_INVAL, "a capacity of %llu is not between one page and %d",
@@ -38,7 +41,8 @@ static rad_status sim_init(sim *s, const rad_env *env, const trace *t, const sim
                           .kind = RAD_CACHE_RADIX,
                           .page_size = s->page_size,
                           .kv_allocator = s->alloc,
-                          .max_nodes = (uint32_t)num_pages};
+                          .max_nodes = (uint32_t)num_pages,
+                          .eviction = eviction};
     status = rad_cache_create(env, &c, &s->cache, err);
     if (status) return status;
     s->slots = rad_alloc(&s->env, rad_mul(s->room, sizeof *s->slots));
