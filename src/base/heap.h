@@ -12,15 +12,19 @@
 
 __extension__ typedef unsigned __int128 heap_key; /* below 2^96 */
 
+/* Key and id as one number, so that one comparison without a branch orders them. */
 typedef struct heap_entry {
-    uint64_t low; /* of the key */
-    uint32_t id;
-    uint32_t high;
+    heap_key key_and_id; /* the key, 32 places higher than itself, and the id */
 } heap_entry;
 
 static inline heap_key heap_entry_key(const heap_entry *e)
 {
-    return (heap_key)e->high << 64 | e->low;
+    return e->key_and_id >> 32;
+}
+
+static inline uint32_t heap_entry_id(const heap_entry *e)
+{
+    return (uint32_t)e->key_and_id;
 }
 
 typedef struct heap {

@@ -15,14 +15,15 @@ static uint32_t coldest_leaf(radix_tree *t)
 {
     while (t->leaves.count) {
         heap_entry top = t->leaves.entries[0];
-        if (!radix_is_evictable_leaf(&t->nodes[top.id])) {
-            heap_remove(&t->leaves, top.id);
+        uint32_t id = heap_entry_id(&top);
+        if (!radix_is_evictable_leaf(&t->nodes[id])) {
+            heap_remove(&t->leaves, id);
             continue;
         }
-        if (!t->policy->grows) return top.id; /* refiled whenever it changed */
-        heap_key key = radix_leaf_key(t, top.id);
-        if (key == heap_entry_key(&top)) return top.id;
-        heap_rekey(&t->leaves, top.id, key);
+        if (!t->policy->grows) return id; /* refiled whenever it changed */
+        heap_key key = radix_leaf_key(t, id);
+        if (key == heap_entry_key(&top)) return id;
+        heap_rekey(&t->leaves, id, key);
     }
     return 0;
 }
@@ -116,7 +117,7 @@ static bool merge_cold_chain(radix_tree *t)
     heap_key best_key = 0;
     uint32_t end = RAD_MIN(t->leaves.count, 64u);
     for (uint32_t i = 0; i < end; i++) {
-        uint32_t id = t->leaves.entries[i].id;
+        uint32_t id = heap_entry_id(&t->leaves.entries[i]);
         if (!radix_is_evictable_leaf(&t->nodes[id]) || !can_join_parent(t, id)) continue;
         heap_key key = t->policy->grows ? radix_leaf_key(t, id) : heap_key_of(&t->leaves, id);
         if (!best || key < best_key) {

@@ -108,8 +108,8 @@ void keep_expire(radix_tree *t)
     heap *h = &t->keep.deadlines;
     if (!h->count) return;
     uint64_t now = time_now(t);
-    while (h->count && h->entries[0].low <= now) {
-        uint32_t node = h->entries[0].id;
+    while (h->count && heap_entry_key(&h->entries[0]) <= now) {
+        uint32_t node = heap_entry_id(&h->entries[0]);
         expire(t, node, now);
         refile(t, node);
     }
