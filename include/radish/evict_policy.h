@@ -71,7 +71,7 @@ typedef uint64_t (*rad_evict_key_fn)(void *user, const rad_evict_facts *facts);
 typedef struct rad_eviction_options {
     uint32_t policy;                 /* rad_eviction_policy */
     uint32_t protected_threshold;    /* SLRU: hits that protect; default 2 */
-    uint32_t cost_half_life_percent; /* COST: of the cache's tokens; default 50 */
+    uint32_t cost_half_life_percent; /* COST: of the cache's tokens; default 25 */
     uint32_t cost_attention_tokens;  /* COST: where a token costs twice the first; default 16384:
                                       * about parameters / (2 * layers * hidden size) */
 } rad_eviction_options;

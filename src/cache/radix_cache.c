@@ -44,7 +44,7 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
     if (e->policy == RAD_EVICT_USER && !p->evict_key)
         return rad_fail(err, RAD_E_INVAL, "radix_cache: a user's eviction policy needs evict_key");
     if (!e->protected_threshold) e->protected_threshold = 2;
-    if (!e->cost_half_life_percent) e->cost_half_life_percent = 50;
+    if (!e->cost_half_life_percent) e->cost_half_life_percent = 25;
     if (!e->cost_attention_tokens) e->cost_attention_tokens = 16384;
     return RAD_OK;
 }

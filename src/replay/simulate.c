@@ -15,6 +15,7 @@ typedef struct sim {
     uint32_t page_size;
     uint32_t room; /* entries of slots and pages */
     uint32_t tokens_per_element;
+    uint32_t attention_tokens;
 } sim;
 
 static rad_status sim_init(sim *s, const rad_env *env, const trace *t, const simulate_params *p,
@@ -29,6 +30,7 @@ static rad_status sim_init(sim *s, const rad_env *env, const trace *t, const sim
         return RAD_E_INVAL;
     uint32_t attention = eviction.cost_attention_tokens ? eviction.cost_attention_tokens : 16384;
     eviction.cost_attention_tokens = RAD_MAX(attention / s->tokens_per_element, 1u);
+    s->attention_tokens = attention;
     uint64_t num_pages = p->capacity_elements / s->page_size;
     if (num_pages < 1 || num_pages >= INT32_MAX / s->page_size)
         return rad_fail(err, RAD_E_INVAL, "a capacity of %llu is not between one page and %d",
@@ -72,6 +74,12 @@ static bool take_slots(sim *s, uint32_t from, uint32_t to)
     return true;
 }
 
+/* Of computing the first `tokens` of a prompt. */
+static double cost_of(const sim *s, uint64_t tokens)
+{
+    return (double)tokens * (1 + 0.5 * (double)tokens / s->attention_tokens);
+}
+
 static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad_error *err)
 {
     rad_key key = {.tokens = r->elements, .num_tokens = r->num_prompt};
@@ -85,7 +93,10 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
     sum->prompt_blocks += (r->num_prompt + s->page_size - 1) / s->page_size;
     sum->prompt_tokens += r->prompt_tokens;
     sum->hit_blocks += hit / s->page_size;
-    sum->hit_tokens += RAD_MIN((uint64_t)hit * s->tokens_per_element, r->prompt_tokens);
+    uint64_t hit_tokens = RAD_MIN((uint64_t)hit * s->tokens_per_element, r->prompt_tokens);
+    sum->hit_tokens += hit_tokens;
+    sum->prompt_cost += cost_of(s, r->prompt_tokens);
+    sum->hit_cost += cost_of(s, hit_tokens);
 
     rad_cache_inc_lock_ref(s->cache, match.last_node, &lock);
     if (take_slots(s, hit, all)) {

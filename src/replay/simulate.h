@@ -25,7 +25,9 @@ typedef struct simulate_result { /* one cell of the report */
     uint64_t hit_blocks;
     uint64_t hit_tokens;
     uint64_t evicted_elements;
-    double seconds; /* of the simulation alone */
+    double prompt_cost; /* of computing all prompts, where a token at position p costs */
+    double hit_cost;    /* 1 + p / cost_attention_tokens; and what the hits saved of it */
+    double seconds;     /* of the simulation alone */
 } simulate_result;
 
 /* RAD_E_INVAL when the capacity is below one page or there is no such policy; RAD_E_NOMEM. */
