@@ -222,7 +222,6 @@ static uint32_t pages_within_budget(const radix_tree *t, const radix_pos *pos)
 uint32_t keep_pin(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                   uint64_t ttl_ns)
 {
-    keep_expire(t);
     if (ttl_ns) {
         radix_pos pos = radix_walk(t, root, tokens, num_pages);
         num_pages = pages_within_budget(t, &pos);
@@ -246,7 +245,6 @@ uint32_t keep_pin(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_
 uint32_t keep_retain(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                      uint32_t priority, uint64_t idle_ns)
 {
-    keep_expire(t);
     uint64_t now = time_now(t);
     for (uint32_t id = node_at(t, root, tokens, &num_pages); t->nodes[id].parent;
          id = t->nodes[id].parent) {

@@ -52,7 +52,8 @@ void keep_drop(struct radix_tree *t, uint32_t node);
 
 bool keep_equal(const struct radix_tree *t, uint32_t a, uint32_t b);
 
-/* Pin or retain the cached prefix of a key below `root`; how many pages they did. */
+/* Pin or retain the cached prefix of a key below `root`; how many pages they did. What is
+ * over has been ended before. */
 uint32_t keep_pin(struct radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                   uint64_t ttl_ns);
 uint32_t keep_retain(struct radix_tree *t, uint32_t root, const rad_token *tokens,
