@@ -18,9 +18,11 @@
 
 #include <radish/cache.h>
 #include <radish/env.h>
+#include <radish/evict_policy.h>
 #include <radish/kv_allocator.h>
 #include <radish/mla_kv_pool.h>
 #include <radish/req_to_token_pool.h>
+#include <radish/retention.h>
 #include <radish/status.h>
 #include <radish/swa_allocator.h>
 #include <radish/token_to_kv_pool.h>
