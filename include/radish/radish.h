@@ -8,6 +8,8 @@
  *     req_to_token_pool.h   a row per running request: position -> slot
  *     token_to_kv_pool.h    the memory behind the slots (mla_kv_pool.h for MLA)
  *     cache.h               which pages a prompt can reuse
+ *     evict_policy.h        in which order they are given up, yours included
+ *     retention.h           and what is to be kept longer
  *
  * Versions are MAJOR.MINOR.PATCH. While MAJOR is 0, a new MINOR may change the ABI although
  * the soname stays libradish.so.0; a new PATCH never does. Params structs begin with their
