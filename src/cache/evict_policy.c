@@ -51,17 +51,18 @@ static heap_key slru_key(const radix_tree *t, uint32_t node)
     return (heap_key)is_protected << EVICT_TIME_BITS | n->last_access;
 }
 
-static uint64_t end_tokens(const radix_tree *t, const radix_node *n)
+/* From the start of the context to the node's end. */
+static uint64_t end_tokens(const radix_tree *t, uint32_t node)
 {
-    return ((uint64_t)n->above + n->pages) * t->limits.page_size;
+    return ((uint64_t)t->worth[node].above + t->nodes[node].pages) * t->limits.page_size;
 }
 
 /* What stands at the tail goes first, so the tail's cost counts. A leaf that is cut gets
  * cheaper, hence stays the one to be cut: a victim can give all that is asked at once. */
 static heap_key cost_key(const radix_tree *t, uint32_t node)
 {
-    return t->heat[node] +
-           evict_cost(end_tokens(t, &t->nodes[node]), t->limits.eviction.cost_attention_tokens);
+    return t->worth[node].heat +
+           evict_cost(end_tokens(t, node), t->limits.eviction.cost_attention_tokens);
 }
 
 static heap_key user_key(const radix_tree *t, uint32_t node)
@@ -71,7 +72,7 @@ static heap_key user_key(const radix_tree *t, uint32_t node)
     rad_evict_facts facts = {.last_access = n->last_access,
                              .created = t->cold[node].created,
                              .num_tokens = n->pages * ps,
-                             .depth_tokens = (uint32_t)end_tokens(t, n),
+                             .depth_tokens = (uint32_t)end_tokens(t, node),
                              .hit_count = n->hit_count,
                              .priority = n->priority,
                              .page_size = ps};

@@ -205,7 +205,7 @@ static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
         n->priority = RAD_MAX(n->priority, how->priority);
         if (!how->count_hits || t->cold[id].created > how->before) continue;
         n->hit_count++;
-        if (t->heat) t->heat[id] = evict_heat_add(t->heat[id], t->heat_now);
+        if (t->worth) t->worth[id].heat = evict_heat_add(t->worth[id].heat, t->heat_now);
     }
     radix_used(t, node);
 }

@@ -49,10 +49,13 @@ static inline rad_status radix_cache_take_drop_status(radix_cache *c)
     return status;
 }
 
-/* Pages from the root to the node's end. */
+/* Pages from the root to the node's end. O(depth). */
 static inline uint32_t radix_cache_depth(const radix_cache *c, uint32_t node)
 {
-    return c->tree.nodes[node].above + c->tree.nodes[node].pages;
+    uint32_t pages = 0;
+    for (uint32_t id = node; id; id = c->tree.nodes[id].parent)
+        pages += c->tree.nodes[id].pages;
+    return pages;
 }
 
 /* <radish/retention.h> */

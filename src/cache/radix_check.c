@@ -71,7 +71,8 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
         if (t->policy->grows ? cached > key : cached != key && !asks)
             return "has a wrong key in the heap";
     }
-    if (n->above != p->above + p->pages) return "miscounts the pages above it";
+    if (t->worth && t->worth[id].above != t->worth[n->parent].above + p->pages)
+        return "miscounts the pages above it";
     return t->keep.records ? keep_fault(t, id) : NULL;
 }
 

@@ -41,7 +41,7 @@ static void child_is_gone(radix_tree *t, uint32_t parent)
         radix_node *c = &t->nodes[p->first_child];
         if (c->span == p->span && c->lock_ref == p->lock_ref && c->hit_count == p->hit_count &&
             c->last_access == p->last_access && c->priority == p->priority &&
-            (!t->heat || t->heat[p->first_child] == t->heat[parent]) &&
+            (!t->worth || t->worth[p->first_child].heat == t->worth[parent].heat) &&
             (!t->keep.records || keep_equal(t, p->first_child, parent)))
             radix_merge(t, parent, p->first_child);
     }

@@ -23,13 +23,20 @@ typedef struct radix_node {
     uint64_t last_access; /* in operations, not seconds */
     uint32_t hit_count;
     int32_t priority;
-    uint32_t ns;    /* its namespace */
-    uint32_t above; /* pages between the root and its first one */
+    uint32_t ns; /* its namespace */
+    uint32_t reserved;
 } radix_node;
 static_assert(sizeof(radix_node) == 64, "the hot half of a node is one cache line");
 
 typedef struct radix_cold {
     uint64_t created; /* in operations */
 } radix_cold;
+
+/* What only the policies cost and user need to know. */
+typedef struct radix_worth {
+    uint64_t heat;  /* of the cost policy */
+    uint32_t above; /* pages between the root and its first one */
+    uint32_t reserved;
+} radix_worth;
 
 #endif

@@ -27,7 +27,7 @@ static uint64_t metadata_bytes(const radix_tree *t)
     return ((uint64_t)t->num_nodes + 1) * (sizeof(radix_node) + sizeof(radix_cold)) +
            slab_bytes(t->num_nodes) + map_bytes(t->num_nodes) + heap_bytes(t->num_nodes) +
            namespaces_bytes(t->limits.max_namespaces) + span_arena_bytes(t->num_nodes) +
-           (t->heat ? ((uint64_t)t->num_nodes + 1) * sizeof *t->heat : 0) +
+           (t->worth ? ((uint64_t)t->num_nodes + 1) * sizeof *t->worth : 0) +
            (t->keep.records ? keep_bytes(t->num_nodes) : 0) +
            arena * (t->limits.page_size * sizeof(rad_token) + sizeof(rad_page));
 }
@@ -51,11 +51,11 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
         !namespaces_init(&t->names, env, limits->max_namespaces) ||
         !span_arena_init(&t->spans, env, (uint32_t)arena, t->num_nodes))
         return RAD_E_NOMEM;
-    if (limits->eviction.policy == RAD_EVICT_COST) {
+    if (limits->eviction.policy == RAD_EVICT_COST || limits->eviction.policy == RAD_EVICT_USER) {
         uint64_t part = (uint64_t)limits->max_pages * limits->eviction.cost_half_life_percent;
         t->heat_half_life = RAD_MAX(part / 100, (uint64_t)1);
-        t->heat = rad_alloc(env, nodes * sizeof *t->heat);
-        if (!t->heat) return RAD_E_NOMEM;
+        t->worth = rad_alloc(env, nodes * sizeof *t->worth);
+        if (!t->worth) return RAD_E_NOMEM;
     }
     if (limits->keeps && !keep_init(t, limits->max_pinned_pages)) return RAD_E_NOMEM;
     t->watches = t->keep.records || !t->policy->grows;
@@ -75,7 +75,7 @@ void radix_tree_fini(radix_tree *t)
     heap_fini(&t->leaves, &t->env);
     namespaces_fini(&t->names, &t->env);
     span_arena_fini(&t->spans, &t->env);
-    rad_free(&t->env, t->heat, nodes * sizeof *t->heat);
+    rad_free(&t->env, t->worth, nodes * sizeof *t->worth);
     keep_fini(t);
 }
 
@@ -233,6 +233,7 @@ static uint32_t new_node(radix_tree *t)
     RAD_ASSERT_ENV(&t->env, id != 0);
     t->nodes[id] = (radix_node){0};
     t->cold[id] = (radix_cold){.created = t->clock};
+    if (t->worth) t->worth[id] = (radix_worth){0};
     return id;
 }
 
@@ -251,9 +252,11 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     span_ref(&t->spans, c->span);
     c->at += at;
     c->pages -= at;
-    c->above += at;
     hang(t, child, upper);
-    if (t->heat) t->heat[upper] = t->heat[child];
+    if (t->worth) {
+        t->worth[upper] = t->worth[child];
+        t->worth[child].above += at;
+    }
     if (t->keep.records) keep_split(t, upper, child);
     if (!t->policy->grows) radix_refile(t, child);
     t->unlocked_nodes += u->lock_ref == 0;
@@ -308,12 +311,12 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     n->pages = num_pages;
     n->priority = priority;
     n->ns = t->nodes[parent].ns;
-    n->above = t->nodes[parent].above + t->nodes[parent].pages;
     n->last_access = t->clock;
-    if (t->heat) {
+    if (t->worth) {
         t->heat_clock += num_pages;
         t->heat_now = evict_heat_at(t->heat_clock, t->heat_half_life);
-        t->heat[id] = t->heat_now;
+        t->worth[id] = (radix_worth){.heat = t->heat_now,
+                                     .above = t->worth[parent].above + t->nodes[parent].pages};
     }
     memcpy(t->tokens + n->at * ps, tokens, num_pages * ps * sizeof *tokens);
     if (ps == 1)
@@ -381,7 +384,6 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
         l->at = at;
     }
     l->pages = pages;
-    l->above = u->above;
     take_place(t, lower, upper);
     l->last_access = RAD_MAX(l->last_access, u->last_access);
     l->hit_count = RAD_MAX(l->hit_count, u->hit_count);
@@ -390,7 +392,10 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
 
     t->unlocked_nodes -= u->lock_ref == 0;
     heap_remove(&t->leaves, upper);
-    if (t->heat) t->heat[lower] = RAD_MAX(t->heat[lower], t->heat[upper]);
+    if (t->worth) {
+        t->worth[lower].heat = RAD_MAX(t->worth[lower].heat, t->worth[upper].heat);
+        t->worth[lower].above = t->worth[upper].above;
+    }
     if (t->keep.records) keep_merge(t, upper, u->pages, lower, lower_pages);
     radix_refile(t, lower);
     slab_free(&t->ids, upper);

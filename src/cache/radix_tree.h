@@ -61,7 +61,7 @@ typedef struct radix_tree {
 
     bool watches;            /* uses of leaves have to be told to the heap or to `keep` */
     radix_keep keep;         /* pins and retention */
-    uint64_t *heat;          /* [num_nodes + 1] of the cost policy, else NULL */
+    radix_worth *worth;      /* [num_nodes + 1] under the policies cost and user, else NULL */
     uint64_t heat_clock;     /* pages added since the start */
     uint64_t heat_now;       /* of what is used now */
     uint64_t heat_half_life; /* pages */
