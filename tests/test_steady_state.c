@@ -78,6 +78,7 @@ typedef struct req {
 typedef struct world {
     test_env t;
     uint32_t kind, ps;
+    bool keeps; /* pins and retention */
     rad_kv_allocator *kv;
     rad_req_to_token_pool *rows;
     rad_cache *cache;
@@ -185,6 +186,20 @@ static void insert(world *w)
     w->did[3] += status == RAD_OK;
 }
 
+/* Wishes to keep a prefix, where the cache was told at create that there may be any. */
+static void keep(world *w)
+{
+    rad_token tokens[LONGEST];
+    rad_key key;
+    uint32_t pinned = 0, retained = 0;
+    random_prompt(w, tokens, &key);
+    rad_status status = rad_cache_pin_prefix(w->cache, &key, random_below(w, 3) * 500, &pinned);
+    CHECK(status == (w->keeps ? RAD_OK : RAD_E_UNSUPPORTED));
+    status = rad_cache_retain_prefix(w->cache, &key, (int32_t)random_below(w, 100), 500, &retained);
+    CHECK(status == (w->keeps ? RAD_OK : RAD_E_UNSUPPORTED));
+    w->did[7] += pinned && retained;
+}
+
 /* A speculative step that puts everything back. */
 static void speculate(world *w)
 {
@@ -225,6 +240,12 @@ static void operation(world *w)
             break;
         }
         /* fall through */
+    case 5:
+        if (random_below(w, 4) == 0) {
+            keep(w);
+            break;
+        }
+        /* fall through */
     default:
         if (!r->live)
             start(w, r);
@@ -233,22 +254,20 @@ static void operation(world *w)
     }
 }
 
-static void run(uint32_t kind, uint32_t ps, uint32_t need_sort, uint32_t max_nodes)
+static void run(rad_cache_params params, uint32_t need_sort)
 {
+    uint32_t kind = params.kind, ps = params.page_size;
     static world w;
-    w = (world){.kind = kind, .ps = ps, .seed = test_seed()};
+    w = (world){.kind = kind, .ps = ps, .keeps = params.retention, .seed = test_seed()};
     w.state = w.seed;
     rad_env env = counting_env(&w.t);
     rad_kv_allocator_params kv = {sizeof kv, PAGES, ps, need_sort, 0};
     rad_req_to_token_pool_params rows = {sizeof rows, ROWS, LONGEST};
     CHECK_OK(rad_kv_allocator_create(&env, &kv, &w.kv, NULL));
     CHECK_OK(rad_req_to_token_pool_create(&env, &rows, &w.rows, NULL));
-    rad_cache_params params = {.struct_size = sizeof params,
-                               .kind = kind,
-                               .page_size = ps,
-                               .kv_allocator = w.kv,
-                               .req_to_token_pool = w.rows,
-                               .max_nodes = max_nodes};
+    params.struct_size = sizeof params;
+    params.kv_allocator = w.kv;
+    params.req_to_token_pool = w.rows;
     CHECK_OK(rad_cache_create(&env, &params, &w.cache, NULL));
 
     long allocs = w.t.allocs, calls = heap_calls;
@@ -264,6 +283,7 @@ static void run(uint32_t kind, uint32_t ps, uint32_t need_sort, uint32_t max_nod
            heap_calls - calls, (unsigned long long)w.seed);
 
     /* It was a mix, and it ended in good order. */
+    CHECKF(!w.keeps == !w.did[7], "%ld kept, seed %llu\n", w.did[7], (unsigned long long)w.seed);
     for (int i = 0; i < 7; i++)
         CHECKF(w.did[i] > 0 || (kind == RAD_CACHE_CHUNK && i != 0 && i != 1),
                "nothing of kind %d, "
@@ -284,18 +304,35 @@ TEST(requests_through_a_radix_cache)
 {
     for (uint32_t ps = 1; ps <= 16; ps *= 4)
         for (uint32_t need_sort = 0; need_sort < 2; need_sort++)
-            run(RAD_CACHE_RADIX, ps, need_sort, 0);
+            run((rad_cache_params){.page_size = ps}, need_sort);
 }
 
 /* Metadata so short that nodes are merged and evicted for it all the time. */
 TEST(requests_through_a_radix_cache_with_few_nodes)
 {
-    run(RAD_CACHE_RADIX, 4, 0, 24);
+    run((rad_cache_params){.page_size = 4, .max_nodes = 24}, 0);
+}
+
+static uint64_t youngest_first(void *user, const rad_evict_facts *facts)
+{
+    (void)user;
+    return UINT64_MAX - facts->created;
+}
+
+TEST(every_policy_with_pins_and_retention)
+{
+    for (uint32_t policy = RAD_EVICT_LRU; policy <= RAD_EVICT_USER; policy++)
+        run((rad_cache_params){.page_size = 4,
+                               .eviction = {.policy = policy},
+                               .evict_key = policy == RAD_EVICT_USER ? youngest_first : NULL,
+                               .max_pinned_tokens = 200,
+                               .retention = 1},
+            0);
 }
 
 TEST(requests_through_a_chunk_cache)
 {
-    run(RAD_CACHE_CHUNK, 4, 0, 0);
+    run((rad_cache_params){.kind = RAD_CACHE_CHUNK, .page_size = 4}, 0);
 }
 
 TEST(a_window_allocator_and_its_pool)
