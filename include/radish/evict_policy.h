@@ -67,7 +67,7 @@ typedef struct rad_evict_facts {
  * the key of the last occasion. Must not call the cache. Any value is safe. */
 typedef uint64_t (*rad_evict_key_fn)(void *user, const rad_evict_facts *facts);
 
-/* Options of policies; 0 = the default. */
+/* Options of policies; 0 = the default. It stands inside rad_cache_params and does not grow. */
 typedef struct rad_eviction_options {
     uint32_t policy;                 /* rad_eviction_policy */
     uint32_t protected_threshold;    /* SLRU: hits that protect; default 2 */

@@ -14,7 +14,8 @@
  * Versions are MAJOR.MINOR.PATCH. While MAJOR is 0, a new MINOR may change the ABI although
  * the soname stays libradish.so.0; a new PATCH never does. Params structs begin with their
  * size and only grow at their end, so a program and a library of one MINOR go together
- * whichever is older. CMake reads the version from here. */
+ * whichever is older. Structs without a size (rad_cache_stats, rad_req_kv, rad_match, ...)
+ * change with MINOR only. CMake reads the version from here. */
 #ifndef RADISH_RADISH_H
 #define RADISH_RADISH_H
 
