@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 __attribute__((constructor)) static void limit_buffers(void)
@@ -783,6 +784,53 @@ TEST(a_stop_lets_what_runs_finish)
     char *text = read_reply(fd, &status);
     CHECKF(status == 200 && strstr(text, "t3 ") != NULL, "%s", text);
     free(text);
+}
+
+/* Streams that nobody reads used to keep a stopping server until the write timeout, however
+ * often it was asked: what was held back for the reader had nobody to go on with it. */
+TEST(a_stop_does_not_wait_for_a_client_that_does_not_read)
+{
+    struct fixture f;
+    char body[1 << 15];
+    size_t len = (size_t)snprintf(body, sizeof body, "{\"stream\":true,\"input_ids\":[");
+    for (int i = 0; i < 64; i++)
+        len += (size_t)snprintf(body + len, sizeof body - len, "%s[%d]", i ? "," : "", i + 1);
+    len += (size_t)snprintf(body + len, sizeof body - len,
+                            "],\"sampling_params\":{\"max_new_tokens\":2000}}");
+    start(&f, 0);
+    int small = 2048, fd = dial(&f);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    send_request(fd, "POST", "/generate", body, len);
+    for (bool all = false; !all;) { /* until what 64 requests said waits for the client */
+        usleep(20000);
+        json_t *info = ask(&f, "GET", "/server_info", "", 200);
+        json_t *figures = json_array_get(json_object_get(info, "internal_states"), 0);
+        all = number(figures, "num_requests") == 64 && !number(figures, "num_running_reqs");
+        json_decref(info);
+    }
+
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    stop(&f); /* drain_ms is 500 */
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    CHECKF(to.tv_sec - from.tv_sec < 10, "the stop took %ld s", (long)(to.tv_sec - from.tv_sec));
+    close(fd);
+}
+
+/* libevent sends the body of an answer to HEAD; on a connection that stays open it would be
+ * the beginning of the next answer. */
+TEST(head_gets_no_body)
+{
+    static const char *const paths[] = {"/v1/models", "/server_info", "/metrics", "/nothing"};
+    struct fixture f;
+    start(&f, 0);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        int status;
+        char *body = ask_raw(&f, "HEAD", paths[i], "", &status);
+        CHECKF(status == (i < 3 ? 200 : 404) && !*body, "%s: %d %s", paths[i], status, body);
+        free(body);
+    }
+    stop(&f);
 }
 
 TEST(an_address_in_use_is_an_error_in_words)

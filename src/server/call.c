@@ -174,7 +174,7 @@ void call_reply_text(call *c, const char *content_type, struct evbuffer *body)
 {
     struct evhttp_request *http = let_go(c);
     evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", content_type);
-    evhttp_send_reply(http, 200, http_reason(200), body);
+    reply_bytes(http, 200, body);
 }
 
 static size_t unsent(const call *c)
@@ -355,7 +355,7 @@ static void progress(call *c, call_item *item)
         if (!c->num_open) c->ops->answer(c);
         return;
     }
-    if (unsent(c) > MAX_UNSENT) {
+    if (unsent(c) > MAX_UNSENT && !c->server->aborted) { /* else nobody waits for it */
         c->stalled = true;
         return;
     }
@@ -455,6 +455,7 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api
         item->submitted = true;
         c->num_open++;
     }
+    if (s->aborted) abort_items(c); /* a large body that was parsed meanwhile */
     release(c);
 }
 
@@ -538,8 +539,13 @@ void calls_ping(server *s, uint64_t now_ns)
     }
 }
 
+/* Also what only waited for a slow reader is over now: nothing else would wake it. */
 void calls_abort_all(server *s)
 {
-    for (call *c = s->calls; c; c = c->next)
+    for (call *c = s->calls, *next; c; c = next) {
+        next = c->next;
         abort_items(c);
+        if (c->stalled) progress(c, NULL);
+        release(c);
+    }
 }

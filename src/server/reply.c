@@ -2,6 +2,7 @@
 #include "server/server_priv.h"
 
 #include <event2/keyvalq_struct.h>
+#include <stdio.h>
 
 const char *http_reason(int http_status)
 {
@@ -35,6 +36,17 @@ json_t *error_json(const api_error *err)
                      err->param[0] ? err->param : NULL, "code", err->code);
 }
 
+void reply_bytes(struct evhttp_request *http, int http_status, struct evbuffer *body)
+{
+    if (body && evhttp_request_get_command(http) == EVHTTP_REQ_HEAD) {
+        char len[24];
+        snprintf(len, sizeof len, "%zu", evbuffer_get_length(body));
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Length", len);
+        evbuffer_drain(body, evbuffer_get_length(body));
+    }
+    evhttp_send_reply(http, http_status, http_reason(http_status), body);
+}
+
 /* Without memory for the words the status still goes out. */
 void reply_json(struct evhttp_request *http, int http_status, json_t *json)
 {
@@ -44,7 +56,7 @@ void reply_json(struct evhttp_request *http, int http_status, json_t *json)
     struct evkeyvalq *headers = evhttp_request_get_output_headers(http);
     evhttp_add_header(headers, "Content-Type", "application/json");
     if (http_status == 429) evhttp_add_header(headers, "Retry-After", "1");
-    evhttp_send_reply(http, http_status, http_reason(http_status), body);
+    reply_bytes(http, http_status, body);
     if (body) evbuffer_free(body);
 }
 

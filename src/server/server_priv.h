@@ -62,6 +62,9 @@ void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_re
 /* ---- replies for requests that never become calls ---- */
 void reply_json(struct evhttp_request *http, int http_status, json_t *json); /* takes json */
 void reply_error(struct evhttp_request *http, const api_error *err);
+/* Drains `body` (NULL: none). A HEAD gets its length and not its bytes: libevent would send
+ * them, and the client take them for the next answer. */
+void reply_bytes(struct evhttp_request *http, int http_status, struct evbuffer *body);
 json_t *error_json(const api_error *err);
 bool json_to_buffer(const json_t *json, struct evbuffer *out);
 const char *http_reason(int http_status);
