@@ -469,6 +469,22 @@ TEST(no_new_tokens_and_a_full_context_end_by_length)
     engine_destroy(e);
 }
 
+/* A model's name is any bytes of its file. It goes into every answer, and JSON is UTF-8:
+ * one bad byte used to make all of them a 503. */
+TEST(names_are_made_printable)
+{
+    SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf");
+    engine_parts parts = erig_parts(0);
+    parts.model_name = "a\xffz \xc3\xa9\x1b[2J\xc3";
+    parts.model_path = "/tmp/\xe2\x82.gguf";
+    engine_params params = erig_params();
+    engine *e = NULL;
+    CHECK_OK(engine_create_with(NULL, &params, &parts, &e, NULL));
+    CHECK(strcmp(engine_get_info(e)->model_name, "a?z \xc3\xa9?[2J?") == 0);
+    CHECK(strcmp(engine_get_info(e)->model_path, "/tmp/??.gguf") == 0);
+    engine_destroy(e);
+}
+
 TEST(create_survives_every_allocation_failing)
 {
     NEED_VOCABULARY();

@@ -9,6 +9,7 @@
  * Invariant: num_free_places + jobs in flight == max_jobs; num_queued counts the jobs
  * with `queued`. */
 #include "engine/engine_impl.h"
+#include "text/utf8.h"
 
 #include <time.h>
 
@@ -88,11 +89,26 @@ static const char *dtype_name(rad_dtype dtype)
     return dtype == RAD_BF16 ? "bf16" : dtype == RAD_F16 ? "f16" : "f32";
 }
 
+/* A copy that can go into JSON and onto a terminal: a file's own name may be any bytes, and a
+ * path too. What is no UTF-8 or controls a terminal becomes '?'. */
+static char *printable_copy(const rad_env *env, const char *text)
+{
+    char *copy = engine_strdup(env, text);
+    size_t len = copy ? strlen(copy) : 0;
+    for (size_t i = 0; i < len;) {
+        utf8_char c = utf8_next((const unsigned char *)copy + i, len - i);
+        bool control = c.code < 0x20 || (c.code >= 0x7f && c.code < 0xa0);
+        if (!c.valid || control) memset(copy + i, '?', c.len);
+        i += c.len;
+    }
+    return copy;
+}
+
 static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err)
 {
     const char *name = e->params.served_model_name;
-    e->model_name = engine_strdup(&e->env, name ? name : parts->model_name);
-    e->model_path = engine_strdup(&e->env, parts->model_path ? parts->model_path : "");
+    e->model_name = printable_copy(&e->env, name ? name : parts->model_name);
+    e->model_path = printable_copy(&e->env, parts->model_path ? parts->model_path : "");
     e->architecture = engine_strdup(&e->env, parts->architecture ? parts->architecture : "");
     e->backend_name = engine_strdup(&e->env, parts->attn_backend ? parts->attn_backend : "");
     if (!e->model_name || !e->model_path || !e->architecture || !e->backend_name)
