@@ -2,6 +2,8 @@
  * context back through the pool: a wrong slot anywhere changes the answer. */
 #include "scheduler_rig.h"
 
+#include <math.h>
+
 static const uint32_t page_sizes[] = {1, 16};
 
 static scheduler_stats stats_of(const rig *g)
@@ -454,6 +456,50 @@ TEST(end_tokens_and_stop_ids_end_a_request_unless_told_otherwise)
         CHECK(q->finish == (stop_ids ? REQ_FINISH_STOP : REQ_FINISH_LENGTH));
         rig_drop(q);
     }
+    rig_stop(&g);
+}
+
+/* A runner_fake whose logits are no numbers after prompts that begin with 255. */
+static runner_ops real_ops;
+static rad_status forward_with_nans(runner *self, const forward_batch *batch, const float **logits,
+                                    rad_error *err)
+{
+    rad_status status = real_ops.forward(self, batch, logits, err);
+    uint32_t vocab = self->info.vocab_size;
+    for (uint32_t r = 0, n = 0; status == RAD_OK && r < batch->num_reqs; r++) {
+        uint32_t last = batch->extend_start_loc[r] + batch->extend_seq_lens[r] - 1;
+        if (n == batch->num_logits || batch->logits_indices[n] != last) continue;
+        float *row = (float *)(uintptr_t)*logits + (size_t)vocab * n++;
+        bool bad = !batch->extend_prefix_lens[r] &&
+                   batch->input_ids[batch->extend_start_loc[r]] == 255;
+        for (uint32_t i = 0; bad && i < vocab; i++)
+            row[i] = NAN;
+    }
+    return status;
+}
+
+/* A file may hold NaNs. Who meets them fails alone and in words: the id -1 used to go into
+ * the next step, which then failed for everybody in it. */
+TEST(logits_that_are_no_numbers_fail_their_request_alone)
+{
+    rig g;
+    rad_token ids[4][20];
+    rig_req *q[4];
+    rig_start(&g, rig_params(512, 1, 64));
+    real_ops = *g.runner->ops;
+    runner_ops ops = {.forward = forward_with_nans, .destroy = real_ops.destroy};
+    g.runner->ops = &ops;
+    for (int i = 0; i < 4; i++) {
+        rig_prompt(ids[i], 20, 300 + i);
+        ids[i][0] = i == 2 ? 255 : i;
+        q[i] = rig_add(&g, ids[i], 20, 5);
+    }
+    rig_run(&g);
+    CHECK(q[2]->finish == REQ_FINISH_ERROR && q[2]->num_out == 0);
+    CHECK(q[2]->r.error.status == RAD_E_CORRUPT && q[2]->r.error.text[0]);
+    rig_drop(q[2]);
+    for (int i = 0; i < 4; i++)
+        if (i != 2) rig_expect(q[i], 5);
     rig_stop(&g);
 }
 

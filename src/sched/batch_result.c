@@ -92,6 +92,12 @@ static void process_complete(scheduler *s, req *r, const float *logits)
     /* The position makes the draw the same however the request was batched. */
     rad_token token = sampler_sample(logits, s->params.runner->info.vocab_size, &r->sampling,
                                      req_num_fill(r), s->sample_scratch);
+    if (token < 0) { /* appended, it would fail the next step for everybody in it */
+        rad_fail(&r->error, RAD_E_CORRUPT, "the model's logits after %u tokens are not numbers",
+                 req_num_fill(r));
+        finish_req(s, r, REQ_FINISH_ERROR, -1, false);
+        return;
+    }
     if (req_append(r, token) != RAD_OK) {
         rad_fail(&r->error, RAD_E_NOMEM, "no memory for more than %u tokens", req_num_fill(r));
         finish_req(s, r, REQ_FINISH_ERROR, -1, true);
