@@ -8,6 +8,11 @@
 
 #include <jansson.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { EVERY = 6 }; /* they slow the arithmetic down twentyfold */
+#else
+enum { EVERY = 1 };
+#endif
 enum { PAGE = 16, MOST_ITEMS = 2000, MOST_IDS = 2048 };
 
 typedef struct item {
@@ -86,7 +91,8 @@ static void load_items(const chat_template *format)
     FILE *f = fopen(RADISH_SOURCE_DIR "/tools/train/eval.jsonl", "rb");
     CHECK(f != NULL);
     static char line[1 << 17];
-    while (num_items < MOST_ITEMS && fgets(line, sizeof line, f)) {
+    for (uint32_t n = 0; num_items < MOST_ITEMS && fgets(line, sizeof line, f); n++) {
+        if (n % EVERY) continue;
         json_t *o = json_loads(line, 0, NULL);
         CHECK(o != NULL);
         json_t *messages = json_object_get(o, "messages");
@@ -101,7 +107,7 @@ static void load_items(const chat_template *format)
         json_decref(o);
     }
     fclose(f);
-    CHECKF(num_items >= 400, "only %u items of the evaluation set fit", num_items);
+    CHECKF(num_items >= 400 / EVERY, "only %u items of the evaluation set fit", num_items);
 }
 
 static bool ask(engine *e, const item *it, uint32_t *cached)
