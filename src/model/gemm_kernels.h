@@ -6,6 +6,7 @@
 #ifndef MODEL_GEMM_KERNELS_H
 #define MODEL_GEMM_KERNELS_H
 
+#include "base/base.h"
 #include "base/bf16.h"
 #include "model/gemm.h"
 
@@ -48,9 +49,7 @@ struct gemm_isa {
 extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512bf16;
 
 /* The bodies of round_row, for each file to compile with its own instructions. */
-#define GEMM_VECTORIZE __attribute__((optimize("O3")))
-
-GEMM_VECTORIZE static inline void gemm_round_to_bf16(const float *x, uint32_t k, void *dst)
+RAD_VECTORIZE static inline void gemm_round_to_bf16(const float *x, uint32_t k, void *dst)
 {
     uint16_t *half = dst;
     for (uint32_t i = 0; i < k; i++)
@@ -58,7 +57,7 @@ GEMM_VECTORIZE static inline void gemm_round_to_bf16(const float *x, uint32_t k,
     if (k & 1) half[k] = 0;
 }
 
-GEMM_VECTORIZE static inline void gemm_round_to_f32(const float *x, uint32_t k, void *dst)
+RAD_VECTORIZE static inline void gemm_round_to_f32(const float *x, uint32_t k, void *dst)
 {
     float *full = dst;
     for (uint32_t i = 0; i < k; i++)
