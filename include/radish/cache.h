@@ -43,6 +43,15 @@ typedef struct rad_cache_params {
     uint32_t max_nodes;      /* tree nodes */
     uint32_t max_namespaces; /* different (extra_key, cache_salt) at one time */
     uint64_t max_tokens;     /* tokens the tree can hold keys for */
+
+    /* 1: keys are bigrams, as EAGLE's draft model needs them. n tokens are n - 1 pairs
+     * (t0 t1)(t1 t2)..., a slot belongs to a pair, and every length that the cache is
+     * given for slots or answers counts pairs. Keys stay the raw tokens. A request that
+     * is published keeps the slot of its last token. */
+    uint32_t is_eagle;
+    uint32_t disable;                 /* 1: a radix cache that never caches: the ChunkCache */
+    uint32_t disable_finished_insert; /* 1: finished_req publishes nothing, whatever is_insert */
+    uint32_t reserved;                /* 0 */
 } rad_cache_params;
 
 RAD_API rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params,
@@ -62,7 +71,7 @@ typedef struct rad_key {
 } rad_key;
 
 typedef struct rad_match {
-    uint32_t prefix_tokens;   /* on the device; a multiple of page_size */
+    uint32_t prefix_tokens;   /* on the device; a multiple of page_size; pairs under is_eagle */
     uint32_t host_hit_tokens; /* behind them, in the host tier */
     rad_ref last_node;        /* lock this one to keep the prefix */
 } rad_match;
@@ -176,7 +185,9 @@ typedef struct rad_cache_stats {
 RAD_API void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats);
 
 /* Calls visit(user, node, depth, ...) for every node below the roots, parents
- * first. `slots` has num_tokens entries. For dumps and tests; O(everything). */
+ * first. `slots` has num_tokens entries, and so has `tokens`; under is_eagle `tokens` has
+ * one more, and pair i is tokens[i], tokens[i + 1]. For dumps and tests; O(everything);
+ * uses scratch memory. */
 typedef void (*rad_cache_visit_fn)(void *user, rad_ref node, uint32_t depth,
                                    const rad_token *tokens, const rad_slot *slots,
                                    uint32_t num_tokens, uint32_t lock_ref, uint32_t hit_count);

@@ -57,7 +57,7 @@ struct rad_cache {
     const cache_ops *ops;
     rad_env env;
     uint32_t page_size;
-    uint32_t reserved;
+    uint32_t never_insert_finished;
     rad_kv_allocator *kv;        /* NULL: index-only */
     rad_req_to_token_pool *rows; /* NULL: index-only */
 };

@@ -32,7 +32,8 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
     *l = (radix_limits){.page_size = p->page_size,
                         .max_nodes = (uint32_t)nodes,
                         .max_namespaces = (uint32_t)spaces,
-                        .max_pages = (uint32_t)pages};
+                        .max_pages = (uint32_t)pages,
+                        .bigram = p->is_eagle != 0};
     return RAD_OK;
 }
 
@@ -55,6 +56,7 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     if (!c) return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory");
     c->base.ops = &radix_ops;
     c->base.env = *env;
+    c->bigram = limits.bigram;
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
@@ -102,11 +104,11 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
 {
     radix_cache *c = (radix_cache *)cache;
     radix_tree *t = &c->tree;
-    uint32_t root = find_root(c, key), num_pages = key->num_tokens / cache->page_size;
+    uint32_t root = find_root(c, key), num_pages = radix_cache_pages(c, key);
     if (!root || !num_pages) return RAD_OK;
     uint64_t now = ++t->clock;
     namespace_touch(&t->names, t->nodes[root].ns);
-    radix_pos pos = radix_match(t, root, key->tokens, num_pages, now, slots);
+    radix_pos pos = radix_match(t, root, radix_cache_tokens(c, key), num_pages, now, slots);
     uint32_t node = pos.node;
     if (pos.child) {
         /* With no node left to split with, the whole child stands for its front part:
@@ -123,9 +125,9 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
 static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
     const radix_cache *c = (const radix_cache *)cache;
-    uint32_t root = find_root(c, key), num_pages = key->num_tokens / cache->page_size;
+    uint32_t root = find_root(c, key), num_pages = radix_cache_pages(c, key);
     if (!root || !num_pages) return RAD_OK;
-    radix_pos pos = radix_walk(&c->tree, root, key->tokens, num_pages);
+    radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
     match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = ref_of(&c->tree, pos.child ? pos.child : pos.node);
     return RAD_OK;
@@ -197,11 +199,13 @@ static radix_pos find_end(const radix_cache *c, uint32_t root, const rad_key *ke
                           const radix_insert *how)
 {
     const radix_tree *t = &c->tree;
-    uint32_t ps = c->base.page_size, num_pages = key->num_tokens / ps, from = how->from_pages;
+    uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key);
+    uint32_t from = how->from_pages;
+    const rad_token *tokens = radix_cache_tokens(c, key);
     if (!root) return (radix_pos){0};
     if (!how->from || radix_cache_depth(c, how->from) != from)
-        return radix_walk(t, root, key->tokens, num_pages);
-    radix_pos pos = radix_walk(t, how->from, key->tokens + (size_t)from * ps, num_pages - from);
+        return radix_walk(t, root, tokens, num_pages);
+    radix_pos pos = radix_walk(t, how->from, tokens + (size_t)from * ps, num_pages - from);
     pos.pages += from;
     return pos;
 }
@@ -210,13 +214,14 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
                                const radix_insert *how, radix_inserted *result)
 {
     radix_tree *t = &c->tree;
-    uint32_t ps = c->base.page_size, num_pages = key->num_tokens / ps;
+    uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key);
     *result = (radix_inserted){0};
     if (!num_pages) return RAD_OK;
     if (!namespace_fits(key->extra_key, key->cache_salt)) return RAD_E_LIMIT;
 
     uint32_t root = find_root(c, key);
     if (how->from && t->nodes[how->from].ns != t->nodes[root].ns) return RAD_E_STATE;
+    if (how->from_pages > num_pages) return RAD_E_STATE;
     radix_pos pos = find_end(c, root, key, how);
     if (pos.pages < how->from_pages) return RAD_E_STATE;
     uint32_t fresh = num_pages - pos.pages;
@@ -246,8 +251,8 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     result->end = pos.node;
     result->matched_pages = pos.pages;
     if (fresh) {
-        size_t at = (size_t)pos.pages * ps;
-        result->end = radix_add_leaf(t, pos.node, key->tokens + at, slots, fresh, how->priority);
+        const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
+        result->end = radix_add_leaf(t, pos.node, rest, slots, fresh, how->priority);
         c->inserted += fresh;
     }
     return RAD_OK;
@@ -365,14 +370,22 @@ static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, 
     uint32_t depth, longest = 0;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
         longest = RAD_MAX(longest, t->nodes[id].pages);
-    size_t bytes = (size_t)longest * cache->page_size * sizeof(rad_slot);
+    if (!longest) return RAD_OK;
+    size_t most = (size_t)longest * cache->page_size, bytes = (2 * most + 1) * sizeof(rad_slot);
     rad_slot *slots = rad_alloc(&cache->env, bytes);
-    if (longest && !slots) return RAD_E_NOMEM;
+    if (!slots) return RAD_E_NOMEM;
+    rad_token *raw = slots + most; /* pairs are shown with both halves */
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
         const radix_node *n = &t->nodes[id];
+        const rad_token *tokens = radix_tokens(t, n);
+        uint32_t count = n->pages * cache->page_size;
         radix_expand(t, t->pages + n->at, n->pages, slots);
-        visit(user, ref_of(t, id), depth, radix_tokens(t, n), slots, n->pages * cache->page_size,
-              n->lock_ref, n->hit_count);
+        if (t->limits.bigram) {
+            raw[0] = radix_lead(t, n);
+            memcpy(raw + 1, tokens, count * sizeof *raw);
+            tokens = raw;
+        }
+        visit(user, ref_of(t, id), depth, tokens, slots, count, n->lock_ref, n->hit_count);
     }
     rad_free(&cache->env, slots, bytes);
     return RAD_OK;

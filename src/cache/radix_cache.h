@@ -3,6 +3,7 @@
 #define CACHE_RADIX_CACHE_H
 
 #include "cache/cache_impl.h"
+#include "cache/radix_key.h"
 #include "cache/radix_tree.h"
 
 typedef struct radix_cache {
@@ -11,6 +12,7 @@ typedef struct radix_cache {
     uint64_t evicted;  /* pages that left the tree since create */
     uint64_t inserted; /* pages that entered it */
     rad_status drop_status;
+    uint32_t bigram;       /* 0 or 1 */
     uint32_t cached_pages; /* bits in `cached`, with the dummy page; 0: index-only */
     uint64_t *cached;      /* which of the allocator's pages the tree owns */
 } radix_cache;
@@ -30,6 +32,18 @@ typedef struct radix_inserted {
     uint32_t matched_pages; /* the tree had them before */
     uint32_t end;           /* the node that ends the key; 0 when the key has no page */
 } radix_inserted;
+
+/* The whole pages of a key, and the tokens that the tree compares for them; these begin
+ * one later under bigram keys. */
+static inline uint32_t radix_cache_pages(const radix_cache *c, const rad_key *key)
+{
+    return key_length(key->num_tokens, c->bigram) / c->base.page_size;
+}
+
+static inline const rad_token *radix_cache_tokens(const radix_cache *c, const rad_key *key)
+{
+    return key->tokens + c->bigram;
+}
 
 /* Inserts the whole pages of `key`. RAD_FULL: nothing changed. RAD_E_STATE, and
  * nothing changed: the key is not the one that the cursor belongs to, or one of its new

@@ -112,6 +112,20 @@ static inline uint32_t match_pages(const radix_tree *t, const radix_node *n,
     return t->shift < 32 ? len >> t->shift : len / ps;
 }
 
+uint32_t radix_child_hash(const radix_tree *t, uint32_t parent, const rad_token *page,
+                          rad_token lead)
+{
+    uint32_t hash = key_child_hash(parent, page, t->limits.page_size);
+    return t->limits.bigram && !t->nodes[parent].parent ? key_lead_hash(hash, lead) : hash;
+}
+
+/* A child of a root begins with a whole pair, of which `tokens` shows the second half. */
+static inline bool leads(const radix_tree *t, uint32_t parent, uint32_t child,
+                         const rad_token *tokens)
+{
+    return !t->limits.bigram || t->nodes[parent].parent || t->nodes[child].lead == tokens[-1];
+}
+
 /* The child that the key goes on with, 0 when there is none; *matched pages of its edge
  * agree, at least one. The hash, or being the only child, makes a candidate; the
  * comparison that is needed anyway decides. */
@@ -121,24 +135,34 @@ static inline uint32_t follow(const radix_tree *t, uint32_t parent, const rad_to
     const radix_node *p = &t->nodes[parent];
     if (p->num_children <= 1) { /* a chain needs no hash */
         uint32_t only = p->first_child;
-        if (!only) return 0;
+        if (!only || !leads(t, parent, only, tokens)) return 0;
         *matched = match_pages(t, &t->nodes[only], tokens, num_pages);
         return *matched ? only : 0;
     }
-    uint32_t hash = key_child_hash(parent, tokens, t->limits.page_size);
+    uint32_t hash = radix_child_hash(t, parent, tokens, t->limits.bigram ? tokens[-1] : 0);
     uint32_t at = map_start(&t->children, hash);
     for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
-        if (t->nodes[id].parent != parent) continue;
+        if (t->nodes[id].parent != parent || !leads(t, parent, id, tokens)) continue;
         *matched = match_pages(t, &t->nodes[id], tokens, num_pages);
         if (*matched) return id;
     }
     return 0;
 }
 
-uint32_t radix_child(const radix_tree *t, uint32_t parent, const rad_token *page)
+bool radix_is_filed(const radix_tree *t, uint32_t node)
 {
-    uint32_t matched;
-    return follow(t, parent, page, 1, &matched);
+    const radix_node *n = &t->nodes[node];
+    rad_token lead = n->lead;
+    if (t->limits.bigram) lead = radix_lead(t, n);
+    uint32_t hash = radix_child_hash(t, n->parent, radix_tokens(t, n), lead), found = 0;
+    uint32_t at = map_start(&t->children, hash), ps = t->limits.page_size;
+    for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
+        const radix_node *other = &t->nodes[id];
+        if (other->parent != n->parent || other->lead != n->lead) continue;
+        found += key_match_len(radix_tokens(t, other), radix_tokens(t, n), ps) == ps;
+        if (found == 1 && id != node) return false;
+    }
+    return n->hash == hash && found == 1;
 }
 
 radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
@@ -209,7 +233,7 @@ static void hang(radix_tree *t, uint32_t node, uint32_t parent)
     if (n->next) t->nodes[n->next].prev = node;
     p->first_child = node;
     p->num_children++;
-    n->hash = key_child_hash(parent, radix_tokens(t, n), t->limits.page_size);
+    n->hash = radix_child_hash(t, parent, radix_tokens(t, n), n->lead);
     map_insert(&t->children, n->hash, node);
 }
 
@@ -234,6 +258,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     u->num_children = u->first_child = 0;
     u->last_access = touched;
     take_place(t, upper, child);
+    c->lead = 0;
     span_ref(&t->spans, c->span);
     c->at += at;
     c->pages -= at;
@@ -290,6 +315,7 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     n->pages = num_pages;
     n->priority = priority;
     n->ns = t->nodes[parent].ns;
+    n->lead = t->limits.bigram && !t->nodes[parent].parent ? tokens[-1] : 0;
     n->last_access = t->clock;
     memcpy(t->tokens + n->at * ps, tokens, num_pages * ps * sizeof *tokens);
     if (ps == 1)
@@ -356,6 +382,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
         l->at = at;
     }
     l->pages = pages;
+    l->lead = u->lead;
     take_place(t, lower, upper);
     l->last_access = RAD_MAX(l->last_access, u->last_access);
     l->hit_count = RAD_MAX(l->hit_count, u->hit_count);

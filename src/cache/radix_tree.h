@@ -24,6 +24,7 @@ typedef struct radix_limits {
     uint32_t max_nodes; /* roots not counted */
     uint32_t max_namespaces;
     uint32_t max_pages;
+    uint32_t bigram; /* 1: keys are pairs of tokens, see radix_key.h */
 } radix_limits;
 
 typedef struct radix_tree {
@@ -67,7 +68,8 @@ typedef struct radix_pos {
     uint32_t pages;
 } radix_pos;
 
-/* Follows num_pages pages of tokens from `root`. Changes nothing. */
+/* Follows num_pages pages of tokens from `root`. Changes nothing. Under bigram keys
+ * `tokens` begins with the second half of the first pair; tokens[-1] is the first. */
 radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
                      uint32_t num_pages);
 
@@ -76,13 +78,26 @@ radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens
 radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                       uint64_t touched, rad_slot *slots);
 
-/* The child of `parent` that begins with this page, 0 when there is none. */
-uint32_t radix_child(const radix_tree *t, uint32_t parent, const rad_token *page);
+/* Whether the node is found under its key, and is filed under the right hash. */
+bool radix_is_filed(const radix_tree *t, uint32_t node);
 
 static inline const rad_token *radix_tokens(const radix_tree *t, const radix_node *n)
 {
     return t->tokens + (size_t)n->at * t->limits.page_size;
 }
+
+/* Under bigram keys: the first half of the node's first pair. */
+static inline rad_token radix_lead(const radix_tree *t, const radix_node *n)
+{
+    const radix_node *p = &t->nodes[n->parent];
+    if (!p->parent) return n->lead;
+    return radix_tokens(t, p)[(size_t)p->pages * t->limits.page_size - 1];
+}
+
+/* The hash under which a child of `parent` is filed that begins with this page; `lead` is
+ * looked at only under bigram keys and below a root. */
+uint32_t radix_child_hash(const radix_tree *t, uint32_t parent, const rad_token *page,
+                          rad_token lead);
 
 /* Cuts `child` behind its first `at` pages (0 < at < its length): a new upper node takes
  * the front half and is returned; `child` keeps its name and the deep half. The upper
