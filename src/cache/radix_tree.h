@@ -94,11 +94,6 @@ static inline rad_token radix_lead(const radix_tree *t, const radix_node *n)
     return radix_tokens(t, p)[(size_t)p->pages * t->limits.page_size - 1];
 }
 
-/* The hash under which a child of `parent` is filed that begins with this page; `lead` is
- * looked at only under bigram keys and below a root. */
-uint32_t radix_child_hash(const radix_tree *t, uint32_t parent, const rad_token *page,
-                          rad_token lead);
-
 /* Cuts `child` behind its first `at` pages (0 < at < its length): a new upper node takes
  * the front half and is returned; `child` keeps its name and the deep half. The upper
  * half has the same hits, locks, priority and creation time, and time `touched`. A node
