@@ -28,6 +28,9 @@ typedef struct rad_cache rad_cache;
 
 typedef enum rad_cache_kind { RAD_CACHE_RADIX = 0, RAD_CACHE_CHUNK = 1 } rad_cache_kind;
 
+/* Copies the K/V of `count` consecutive slots; see partial_page.h. Must not call the cache. */
+typedef rad_status (*rad_copy_slots_fn)(void *user, rad_slot from, rad_slot to, uint32_t count);
+
 typedef struct rad_cache_params {
     size_t struct_size; /* sizeof(rad_cache_params) */
     uint32_t kind;      /* rad_cache_kind */
@@ -52,6 +55,10 @@ typedef struct rad_cache_params {
     uint32_t disable;                 /* 1: a radix cache that never caches: the ChunkCache */
     uint32_t disable_finished_insert; /* 1: finished_req publishes nothing, whatever is_insert */
     uint32_t reserved;                /* 0 */
+
+    /* Set: matches look for the front of a page too (partial_page.h). NULL: they do not. */
+    rad_copy_slots_fn copy_slots;
+    void *copy_user;
 } rad_cache_params;
 
 RAD_API rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params,
@@ -74,6 +81,8 @@ typedef struct rad_match {
     uint32_t prefix_tokens;   /* on the device; a multiple of page_size; pairs under is_eagle */
     uint32_t host_hit_tokens; /* behind them, in the host tier */
     rad_ref last_node;        /* lock this one to keep the prefix */
+    uint32_t partial_tokens;  /* of the next page, to be had by copying; see partial_page.h */
+    uint32_t reserved;
 } rad_match;
 
 /* The longest cached prefix of `key`, rounded down to whole pages. Its slots

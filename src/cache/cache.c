@@ -39,7 +39,7 @@ void rad_cache_destroy(rad_cache *cache)
     if (cache) cache->ops->destroy(cache);
 }
 
-static bool key_is_sound(const rad_key *key)
+bool cache_key_is_sound(const rad_key *key)
 {
     return key && (key->tokens || !key->num_tokens) && key->num_tokens <= INT32_MAX;
 }
@@ -47,14 +47,14 @@ static bool key_is_sound(const rad_key *key)
 rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                   rad_match *match)
 {
-    if (!match || !key_is_sound(key)) return RAD_E_INVAL;
+    if (!match || !cache_key_is_sound(key)) return RAD_E_INVAL;
     *match = (rad_match){0};
     return cache->ops->match_prefix(cache, key, slots, match);
 }
 
 rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
-    if (!match || !key_is_sound(key)) return RAD_E_INVAL;
+    if (!match || !cache_key_is_sound(key)) return RAD_E_INVAL;
     *match = (rad_match){0};
     return cache->ops->lookup(cache, key, match);
 }
@@ -63,7 +63,7 @@ rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot
                             const rad_insert_params *params, uint32_t *prefix_tokens)
 {
     uint32_t unused;
-    if (!key_is_sound(key) || (!slots && key->num_tokens)) return RAD_E_INVAL;
+    if (!cache_key_is_sound(key) || (!slots && key->num_tokens)) return RAD_E_INVAL;
     return cache->ops->insert(cache, key, slots, params, prefix_tokens ? prefix_tokens : &unused);
 }
 

@@ -46,6 +46,11 @@ static void radix_destroy(rad_cache *cache)
     rad_free(&env, c, sizeof *c);
 }
 
+radix_cache *radix_cache_of(const rad_cache *cache)
+{
+    return cache->ops == &radix_ops ? (radix_cache *)cache : NULL;
+}
+
 rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
                               rad_error *err)
 {
@@ -57,6 +62,8 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     c->base.ops = &radix_ops;
     c->base.env = *env;
     c->bigram = limits.bigram;
+    c->copy_slots = params->page_size > 1 ? params->copy_slots : NULL;
+    c->copy_user = params->copy_user;
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
@@ -86,15 +93,16 @@ void radix_cache_drop(void *user, const rad_page *pages, uint32_t count)
     if (status && !c->drop_status) c->drop_status = status;
 }
 
-static uint32_t find_root(const radix_cache *c, const rad_key *key)
+uint32_t radix_cache_root(const radix_cache *c, const rad_key *key)
 {
     if (!namespace_fits(key->extra_key, key->cache_salt)) return 0;
     uint32_t ns = namespace_find(&c->tree.names, key->extra_key, key->cache_salt);
     return ns ? c->tree.names.entries[ns].root : 0;
 }
 
-static rad_ref ref_of(const radix_tree *t, uint32_t node)
+rad_ref radix_cache_ref(const radix_cache *c, uint32_t node)
 {
+    const radix_tree *t = &c->tree;
     if (!t->nodes[node].parent) return (rad_ref){0, 0}; /* no node, or a root */
     return (rad_ref){node, t->ids.generation[node]};
 }
@@ -104,12 +112,14 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
 {
     radix_cache *c = (radix_cache *)cache;
     radix_tree *t = &c->tree;
-    uint32_t root = find_root(c, key), num_pages = radix_cache_pages(c, key);
-    if (!root || !num_pages) return RAD_OK;
+    uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
+    if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
     uint64_t now = ++t->clock;
     namespace_touch(&t->names, t->nodes[root].ns);
     radix_pos pos = radix_match(t, root, radix_cache_tokens(c, key), num_pages, now, slots);
-    uint32_t node = pos.node;
+    uint32_t node = pos.node, unused;
+    rad_page page;
+    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
     if (pos.child) {
         /* With no node left to split with, the whole child stands for its front part:
          * locking it keeps more than was asked, which is safe. */
@@ -118,18 +128,21 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
         t->nodes[node].last_access = now;
     }
     match->prefix_tokens = pos.pages * cache->page_size;
-    match->last_node = ref_of(t, node);
+    match->last_node = radix_cache_ref(c, node);
     return RAD_OK;
 }
 
 static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
     const radix_cache *c = (const radix_cache *)cache;
-    uint32_t root = find_root(c, key), num_pages = radix_cache_pages(c, key);
-    if (!root || !num_pages) return RAD_OK;
+    uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
+    if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
     radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
+    uint32_t unused;
+    rad_page page;
+    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
     match->prefix_tokens = pos.pages * cache->page_size;
-    match->last_node = ref_of(&c->tree, pos.child ? pos.child : pos.node);
+    match->last_node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
     return RAD_OK;
 }
 
@@ -219,13 +232,13 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     if (!num_pages) return RAD_OK;
     if (!namespace_fits(key->extra_key, key->cache_salt)) return RAD_E_LIMIT;
 
-    uint32_t root = find_root(c, key);
+    uint32_t root = radix_cache_root(c, key);
     if (how->from && t->nodes[how->from].ns != t->nodes[root].ns) return RAD_E_STATE;
     if (how->from_pages > num_pages) return RAD_E_STATE;
     radix_pos pos = find_end(c, root, key, how);
-    if (pos.pages < how->from_pages) return RAD_E_STATE;
+    if (pos.pages < RAD_MAX(how->from_pages, how->slots_from)) return RAD_E_STATE;
     uint32_t fresh = num_pages - pos.pages;
-    slots += (size_t)pos.pages * ps;
+    slots += (size_t)(pos.pages - how->slots_from) * ps;
     if (!slots_are_pages(c, slots, fresh * ps)) return RAD_E_INVAL;
     uint32_t claimed = claim_pages(c, slots, fresh * ps);
     if (claimed < fresh * ps) {
@@ -236,12 +249,17 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     uint32_t nodes = (pos.child != 0) + (fresh != 0);
     uint32_t pin = pos.child ? pos.child : pos.node;
     uint64_t merges = t->merges;
+    uint32_t from_generation = how->from ? t->ids.generation[how->from] : 0;
     if (!radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c)) {
         unclaim_pages(c, slots, claimed);
         if (root) radix_drop_root_if_empty(t, root);
         return RAD_FULL;
     }
-    if (t->merges != merges) pos = find_end(c, root, key, how); /* the path has fewer nodes */
+    if (t->merges != merges) { /* the path has fewer nodes, the cursor's perhaps among them */
+        radix_insert again = *how;
+        if (again.from && t->ids.generation[again.from] != from_generation) again.from = 0;
+        pos = find_end(c, root, key, &again);
+    }
 
     t->clock++;
     if (!root) pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
@@ -366,7 +384,8 @@ static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
 
 static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
-    const radix_tree *t = &((const radix_cache *)cache)->tree;
+    const radix_cache *c = (const radix_cache *)cache;
+    const radix_tree *t = &c->tree;
     uint32_t depth, longest = 0;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
         longest = RAD_MAX(longest, t->nodes[id].pages);
@@ -385,7 +404,7 @@ static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, 
             memcpy(raw + 1, tokens, count * sizeof *raw);
             tokens = raw;
         }
-        visit(user, ref_of(t, id), depth, tokens, slots, count, n->lock_ref, n->hit_count);
+        visit(user, radix_cache_ref(c, id), depth, tokens, slots, count, n->lock_ref, n->hit_count);
     }
     rad_free(&cache->env, slots, bytes);
     return RAD_OK;
