@@ -66,6 +66,19 @@ static rad_key key(world *w, rad_token tokens[MOST_TOKENS])
                      .extra_key = shape == 77 ? "lora" : NULL};
 }
 
+/* Pages carry no name: what one holder of a page passes for its own, nobody can tell. */
+static bool is_a_requests(world *w, rad_slot slot)
+{
+    for (int i = 0; i < REQS; i++) {
+        const rad_req_kv *r = &w->reqs[i];
+        if (!r->row) continue;
+        const rad_slot *row = rad_req_to_token_row(w->rows, r->row);
+        for (uint32_t at = r->protected_len; at < r->allocated_len; at++)
+            if (row[at] / (rad_slot)w->ps == slot / (rad_slot)w->ps) return true;
+    }
+    return false;
+}
+
 static void insert(world *w, rad_match_handle *from)
 {
     rad_token tokens[MOST_TOKENS];
@@ -82,7 +95,9 @@ static void insert(world *w, rad_match_handle *from)
     for (uint32_t i = num * ps; i < k.num_tokens; i++)
         slots[i] = -1;
     bool foreign = misuse == 7 && num;
-    if (foreign) slots[(num - 1) * ps] = (rad_slot)byte(w) - 3; /* or ours, with luck */
+    rad_slot other = (rad_slot)byte(w) - 3; /* anything, or ours */
+    foreign = foreign && !is_a_requests(w, other);
+    if (foreign) slots[(num - 1) * ps] = other;
     rad_insert_params params = {.priority = (int32_t)misuse - 100, .chunked = misuse & 1};
     uint64_t before = rad_cache_total_size(w->cache);
     rad_status status = from ? rad_cache_insert_from(w->cache, from, &k, slots, &params, &prefix)
