@@ -504,6 +504,29 @@ TEST(metadata_is_bounded_by_its_limits)
     rad_cache_destroy(cache);
 }
 
+/* The leaf that the key shares a front with is the only thing that could go. */
+TEST(one_node_is_enough)
+{
+    rad_cache_params params = {.struct_size = sizeof params, .max_nodes = 1};
+    rad_cache *cache = NULL;
+    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
+    CHECK(insert(cache, KEY(1, 2, 3), SLOTS(10, 20, 30)) == 0);
+    CHECK(insert(cache, KEY(1, 2, 9), SLOTS(11, 21, 91)) == 0);
+    CHECK(matches(cache, KEY(1, 2, 9), SLOTS(11, 21, 91), 3));
+    CHECK(insert(cache, KEY(1, 2, 9, 4), SLOTS(12, 22, 92, 42)) == 0);
+    CHECK(matches(cache, KEY(1, 2, 9, 4), SLOTS(12, 22, 92, 42), 4));
+    CHECK(insert(cache, KEY(7), SLOTS(70)) == 0);
+    CHECK(insert(cache, KEY(7), SLOTS(71)) == 1);
+
+    rad_receipt receipt; /* in use: no room, and no change */
+    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(7), NULL).last_node, &receipt));
+    CHECK(rad_cache_insert(cache, KEY(7, 8), SLOTS(70, 80), NULL, NULL) == RAD_FULL);
+    CHECK(matches(cache, KEY(7, 8), SLOTS(70), 1));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
+    CHECK(rad_cache_total_size(cache) == 1);
+    rad_cache_destroy(cache);
+}
+
 TEST(bad_arguments_are_refused)
 {
     rad_error err;

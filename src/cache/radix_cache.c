@@ -223,6 +223,34 @@ static radix_pos find_end(const radix_cache *c, uint32_t root, const rad_key *ke
     return pos;
 }
 
+/* With a handful of nodes the leaf in which the key ends may be all that could go. Then
+ * it goes, and its part of the key enters anew with the caller's slots, which must be
+ * theirs to give. Behind the match are `fresh` pages, at `slots`; returns how many pages
+ * before them are to be inserted too, 0 when that does not help. */
+static uint32_t give_up_own_leaf(radix_cache *c, const rad_slot *slots, uint32_t fresh,
+                                 uint32_t floor, radix_pos *pos)
+{
+    radix_tree *t = &c->tree;
+    uint32_t leaf = pos->child ? pos->child : pos->node, ps = c->base.page_size;
+    uint32_t own = pos->child ? pos->part : t->nodes[leaf].pages, parent = t->nodes[leaf].parent;
+    if (!leaf || !radix_is_evictable_leaf(&t->nodes[leaf]) || pos->pages - own < floor) return 0;
+    slots -= (size_t)own * ps;
+    if (!slots_are_pages(c, slots, own * ps)) return 0;
+    uint32_t claimed = claim_pages(c, slots, own * ps);
+    radix_lock(t, parent);
+    bool ok = claimed == own * ps && t->locked + own + fresh <= t->limits.max_pages;
+    if (ok) {
+        radix_drop_leaf(t, leaf, radix_cache_drop, c);
+        ok = radix_make_room(t, 1, own + fresh, false, parent, radix_cache_drop, c);
+        RAD_ASSERT_ENV(&t->env, ok);
+        *pos = (radix_pos){.node = parent, .pages = pos->pages - own};
+    } else {
+        unclaim_pages(c, slots, claimed);
+    }
+    radix_unlock(t, parent);
+    return ok ? own : 0;
+}
+
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
                                const radix_insert *how, radix_inserted *result)
 {
@@ -251,11 +279,18 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     uint64_t merges = t->merges;
     uint32_t from_generation = how->from ? t->ids.generation[how->from] : 0;
     if (!radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c)) {
-        unclaim_pages(c, slots, claimed);
-        if (root) radix_drop_root_if_empty(t, root);
-        return RAD_FULL;
-    }
-    if (t->merges != merges) { /* the path has fewer nodes, the cursor's perhaps among them */
+        uint32_t floor = RAD_MAX(how->from_pages, how->slots_from);
+        bool same = t->merges == merges; /* else `pos` may name a node that is gone */
+        uint32_t more = fresh && same ? give_up_own_leaf(c, slots, fresh, floor, &pos) : 0;
+        if (!more) {
+            unclaim_pages(c, slots, claimed);
+            if (root) radix_drop_root_if_empty(t, root);
+            return RAD_FULL;
+        }
+        slots -= (size_t)more * ps;
+        fresh += more;
+    } else if (t->merges !=
+               merges) { /* the path has fewer nodes, the cursor's perhaps among them */
         radix_insert again = *how;
         if (again.from && t->ids.generation[again.from] != from_generation) again.from = 0;
         pos = find_end(c, root, key, &again);

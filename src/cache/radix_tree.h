@@ -141,6 +141,9 @@ void radix_unhook(radix_tree *t, uint32_t node);
  * many. */
 uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user);
 
+/* Evicts this evictable leaf, whatever its key. */
+void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *user);
+
 /* Nodes that may still be made; roots have places of their own. */
 static inline uint32_t radix_nodes_available(const radix_tree *t)
 {
