@@ -95,8 +95,10 @@ static void insert(world *w, rad_match_handle *from)
     for (uint32_t i = num * ps; i < k.num_tokens; i++)
         slots[i] = -1;
     bool foreign = misuse == 7 && num;
-    rad_slot other = (rad_slot)byte(w) - 3; /* anything, or ours */
+    rad_slot other = (rad_slot)byte(w) - 3; /* free, cached, or none */
     foreign = foreign && !is_a_requests(w, other);
+    for (uint32_t i = 0; i < num; i++)
+        foreign = foreign && pages[i] != other / (rad_slot)ps;
     if (foreign) slots[(num - 1) * ps] = other;
     rad_insert_params params = {.priority = (int32_t)misuse - 100, .chunked = misuse & 1};
     uint64_t before = rad_cache_total_size(w->cache);
@@ -111,7 +113,7 @@ static void insert(world *w, rad_match_handle *from)
     MUST(prefix % ps == 0 && prefix >= start && prefix <= length);
     uint32_t dup = (prefix - start) / ps;
     MUST(!rad_kv_free(w->kv, pages, dup < num ? dup : num, NULL));
-    if (foreign && dup < num) MUST(slots[(num - 1) * ps] == pages[num - 1] * (rad_slot)ps);
+    MUST(!foreign || dup >= num);
 }
 
 static void match(world *w)
