@@ -101,7 +101,7 @@ TEST(case_15_namespaces)
         CHECK(matches(cache, &key, SLOTS(10 * i + 1, 10 * i + 2, 10 * i + 3), 3));
     }
     key.extra_key = "nonexistent";
-    CHECK(matches(cache, &key, NULL, 0));
+    CHECK(matches(cache, &key, SLOTS(0), 0));
     rad_cache_destroy(cache);
 }
 
