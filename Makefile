@@ -5,7 +5,7 @@
 #   make test       every test, then again under sanitizers (needs no GPU)
 #   make test-long  the same with long random runs and fuzzing
 #   make bench      speed, each figure beside its limit
-#   make install    PREFIX=/usr/local, DESTDIR as usual
+#   make install    program, libradish and headers; PREFIX=/usr/local, DESTDIR as usual
 #
 # Debian packages that are missing are installed first (tools/install-deps.sh).
 PREFIX ?= /usr/local
@@ -36,7 +36,7 @@ bench: build/deps-bench all
 	@tools/run-bench.sh
 
 install: all
-	cmake --install build/release --prefix $(PREFIX)
+	@cmake --install build/release --prefix "$(PREFIX)"
 
 # A stamp per package list: looked at again when the list changes.
 build/deps-%: tools/install-deps.sh

@@ -9,14 +9,16 @@
 TEST(the_heap_gives_the_lowest_key_then_the_lowest_id)
 {
     enum { IDS = 60 };
-    uint64_t seed = test_seed(), state = seed, key[IDS + 1];
+    uint64_t seed = test_seed(), state = seed;
+    heap_key key[IDS + 1];
     bool in[IDS + 1] = {false};
     rad_env env = rad_env_or_default(NULL);
     heap h;
     CHECK(heap_init(&h, &env, IDS));
     for (uint64_t step = 0; step < test_scale(20000, 2000000); step++) {
         uint32_t id = 1 + (uint32_t)(test_random(&state) % IDS), op = test_random(&state) % 3;
-        uint64_t k = test_random(&state) % 20;
+        heap_key k = test_random(&state) % 20; /* all 96 bits count */
+        k = k << (test_random(&state) % 3 * 45);
         CHECK(heap_contains(&h, id) == in[id]);
         if (!in[id]) {
             heap_push(&h, id, k);
@@ -34,7 +36,8 @@ TEST(the_heap_gives_the_lowest_key_then_the_lowest_id)
         uint32_t best = 0;
         for (uint32_t i = IDS; i >= 1; i--)
             if (in[i] && (!best || key[i] <= key[best])) best = i;
-        CHECKF(h.count ? h.entries[0].id == best : !best, "seed %llu", (unsigned long long)seed);
+        CHECKF(h.count ? heap_entry_id(&h.entries[0]) == best : !best, "seed %llu",
+               (unsigned long long)seed);
     }
     heap_clear(&h);
     CHECK(heap_check(&h) && h.count == 0);

@@ -564,15 +564,18 @@ TEST(params_that_cannot_work_are_refused_in_words)
         int32_t chunk;
         uint64_t tokens;
         const char *word;
-    } cases[] = {{1u << 20, 0, 4096, "context_length"},
-                 {0, -2, 4096, "chunked_prefill_size"},
-                 {0, 0, 0, "max_total_tokens"},
-                 {0, 0, 7, "page"}};
+        uint32_t policy;
+    } cases[] = {{1u << 20, 0, 4096, "context_length", 0},
+                 {0, -2, 4096, "chunked_prefill_size", 0},
+                 {0, 0, 0, "max_total_tokens", 0},
+                 {0, 0, 7, "page", 0},
+                 {0, 0, 4096, "eviction policy 99", 99}}; /* said by the cache itself */
     for (size_t i = 0; i < RAD_COUNT(cases); i++) {
         engine_params params = {.context_length = cases[i].context,
                                 .chunked_prefill_size = cases[i].chunk,
                                 .max_total_tokens = cases[i].tokens,
-                                .page_size = 16};
+                                .page_size = 16,
+                                .eviction = {.policy = cases[i].policy}};
         engine_parts parts = {.model_name = "fake"};
         gguf_file *file;
         CHECK_OK(gguf_open(NULL, erig_model(), &file, NULL));

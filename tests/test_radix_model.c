@@ -2,15 +2,19 @@
  *
  * The model knows no nodes: it is a list with an entry for each cached page, named by
  * its namespace and all tokens up to its end. Matching is "how many prefixes are in the
- * list", eviction takes the unlocked page that no other entry continues and that was
- * used longest ago. Tokens come from an alphabet of two or three, so that keys share,
- * diverge and repeat all the time.
+ * list", eviction takes the unlocked page that no other entry continues and that has the
+ * lowest key, found by looking at all. A page carries what a node does (times, hits,
+ * priority, heat, pin, retention), so policies and pins are checked page by page, however
+ * the tree cuts its nodes. Tokens come from an alphabet of two or three, so that keys
+ * share, diverge and repeat all the time.
  *
  * With a tight limit on nodes the tree may give up more than the model; then only what
  * it still has must be right, and the model forgets the rest. */
 #include "test.h"
 
-#include <radish/cache.h>
+#include <radish/retention.h>
+
+#include "cache/evict_policy.h"
 
 enum { MOST_PAGES = 256, MOST_TOKENS = 160, MOST_LOCKS = 8, SPACES = 4 };
 
@@ -21,14 +25,77 @@ typedef struct entry {
     rad_page page;
     uint64_t used;
     uint32_t locks;
+    uint32_t hits;
+    int32_t priority;
+    uint32_t retention;
+    uint64_t created;
+    uint64_t heat;
+    uint64_t pin_ttl, pin_until, idle, used_ns;
 } entry;
 
 typedef struct model {
     entry entries[MOST_PAGES];
     uint32_t count;
     uint32_t page_size;
-    uint64_t now;
+    uint64_t now;    /* operations */
+    uint64_t now_ns; /* what env says */
+    uint32_t policy;
+    bool keeps;
+    uint64_t max_pinned; /* pages */
+    uint64_t half_life, added;
+    const rad_kv_allocator *kv;
 } model;
+
+enum { THRESHOLD = 2, ATTENTION_TOKENS = 24, HALF_LIFE_PERCENT = 60 };
+
+/* The user's policy: the more hits the sooner, else what was used last. Both fall by use. */
+static uint64_t user_key(uint32_t hits, uint64_t used)
+{
+    return (uint64_t)(0xffff - (hits < 0xffff ? hits : 0xffff)) << 40 | (0xffffffffff - used);
+}
+
+static uint64_t evict_key(void *user, const rad_evict_facts *f)
+{
+    (void)user;
+    return user_key(f->hit_count, f->last_access);
+}
+
+/* Whether `a` is to be evicted before `b`: -1, 1, or 0 for a tie, which ids decide. */
+static int compare_keys(const model *m, const entry *a, const entry *b)
+{
+    double ka[4] = {a->pin_ttl != 0, a->retention, 0, (double)a->used};
+    double kb[4] = {b->pin_ttl != 0, b->retention, 0, (double)b->used};
+    switch (m->policy) {
+    case RAD_EVICT_LFU: ka[2] = a->hits, kb[2] = b->hits; break;
+    case RAD_EVICT_SLRU: ka[2] = a->hits >= THRESHOLD, kb[2] = b->hits >= THRESHOLD; break;
+    case RAD_EVICT_PRIORITY: ka[2] = a->priority, kb[2] = b->priority; break;
+    case RAD_EVICT_FIFO: ka[3] = (double)a->created, kb[3] = (double)b->created; break;
+    case RAD_EVICT_FILO: ka[3] = -(double)a->created, kb[3] = -(double)b->created; break;
+    case RAD_EVICT_MRU: ka[3] = -ka[3], kb[3] = -kb[3]; break;
+    case RAD_EVICT_USER:
+        ka[2] = -(double)a->hits, kb[2] = -(double)b->hits;
+        ka[3] = -ka[3], kb[3] = -kb[3];
+        break;
+    case RAD_EVICT_COST:
+        ka[3] = (double)(a->heat + evict_cost(a->num_tokens, ATTENTION_TOKENS));
+        kb[3] = (double)(b->heat + evict_cost(b->num_tokens, ATTENTION_TOKENS));
+        break;
+    default: break;
+    }
+    for (int i = 0; i < 4; i++)
+        if (ka[i] != kb[i]) return ka[i] < kb[i] ? -1 : 1;
+    return 0;
+}
+
+/* Ends pins and retentions whose time has come. */
+static void model_expire(model *m)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        entry *e = &m->entries[i];
+        if (e->pin_ttl && e->pin_until <= m->now_ns) e->pin_ttl = 0;
+        if (e->retention && e->idle && e->used_ns + e->idle <= m->now_ns) e->retention = 0;
+    }
+}
 
 static entry *find(model *m, const rad_key *key, uint32_t space, uint32_t num_tokens)
 {
@@ -47,7 +114,11 @@ static uint32_t model_match(model *m, const rad_key *key, uint32_t space, bool t
     for (entry *e;
          len + m->page_size <= key->num_tokens && (e = find(m, key, space, len + m->page_size));
          len += m->page_size)
-        if (touch) e->used = m->now;
+        if (touch) {
+            e->used = m->now;
+            e->used_ns = m->now_ns;
+            if (e->pin_ttl) e->pin_until = m->now_ns + e->pin_ttl;
+        }
     return len;
 }
 
@@ -66,7 +137,12 @@ static bool model_evict_page(model *m)
     entry *victim = NULL;
     for (uint32_t i = 0; i < m->count; i++) {
         entry *e = &m->entries[i];
-        if (!e->locks && (!victim || e->used < victim->used) && !has_continuation(m, e)) victim = e;
+        if (e->locks || has_continuation(m, e)) continue;
+        int order = victim ? compare_keys(m, e, victim) : -1;
+        /* Heat is rounded and can be equal: then the cache, which was first, is believed. */
+        if (order < 0 ||
+            (order == 0 && m->policy == RAD_EVICT_COST && !rad_kv_is_taken(m->kv, e->page)))
+            victim = e;
     }
     if (victim) *victim = m->entries[--m->count];
     return victim != NULL;
@@ -123,7 +199,49 @@ typedef struct config {
     uint32_t num_pages;
     uint32_t max_nodes; /* 0: never short */
     uint32_t alphabet;
+    uint32_t policy;
+    bool keeps; /* pins and retention as well */
 } config;
+
+static uint64_t model_time(void *user)
+{
+    return ((model *)user)->now_ns;
+}
+
+static uint32_t model_pin(model *m, const rad_key *key, uint32_t space, uint64_t ttl)
+{
+    uint32_t len = model_match(m, key, space, false), ps = m->page_size;
+    uint64_t pinned = 0;
+    for (uint32_t i = 0; i < m->count; i++)
+        pinned += m->entries[i].pin_ttl != 0;
+    for (uint32_t end = ps; end <= len; end += ps)
+        pinned += !find(m, key, space, end)->pin_ttl;
+    for (; ttl && pinned > m->max_pinned; len -= ps)
+        pinned -= !find(m, key, space, len)->pin_ttl;
+    for (uint32_t end = ps; end <= len; end += ps) {
+        entry *e = find(m, key, space, end);
+        uint64_t until = m->now_ns + ttl;
+        if (!e->pin_ttl || until > e->pin_until) e->pin_until = until;
+        e->pin_ttl = ttl ? (ttl > e->pin_ttl ? ttl : e->pin_ttl) : 0;
+    }
+    return len;
+}
+
+static uint32_t model_retain(model *m, const rad_key *key, uint32_t space, uint32_t priority,
+                             uint64_t idle)
+{
+    uint32_t len = model_match(m, key, space, false), ps = m->page_size;
+    for (uint32_t end = ps; end <= len; end += ps) {
+        entry *e = find(m, key, space, end);
+        bool longer = e->idle && (!idle || idle > e->idle);
+        if (!priority || priority > e->retention || (priority == e->retention && longer)) {
+            e->retention = priority;
+            e->idle = idle;
+        }
+        e->used_ns = m->now_ns;
+    }
+    return len;
+}
 
 static const char *salts[SPACES] = {NULL, "", "a", "b"};
 
@@ -132,7 +250,12 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
     uint64_t state = seed;
     uint32_t ps = cfg->page_size;
     static model m;
-    m = (model){.page_size = ps};
+    m = (model){.page_size = ps,
+                .policy = cfg->policy,
+                .keeps = cfg->keeps,
+                .max_pinned = cfg->keeps ? cfg->num_pages / 3 : 0,
+                .half_life = cfg->num_pages * HALF_LIFE_PERCENT / 100};
+    rad_env env = {.struct_size = sizeof env, .user = &m, .now_ns = model_time};
     rad_kv_allocator *kv;
     rad_req_to_token_pool *rows;
     rad_cache *cache;
@@ -147,8 +270,16 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
                                .kv_allocator = kv,
                                .req_to_token_pool = rows,
                                .max_nodes = cfg->max_nodes,
-                               .max_namespaces = cfg->max_nodes ? 2 : 0};
-    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
+                               .max_namespaces = cfg->max_nodes ? 2 : 0,
+                               .eviction = {.policy = cfg->policy,
+                                            .protected_threshold = THRESHOLD,
+                                            .cost_half_life_percent = HALF_LIFE_PERCENT,
+                                            .cost_attention_tokens = ATTENTION_TOKENS},
+                               .evict_key = evict_key,
+                               .max_pinned_tokens = m.max_pinned * ps,
+                               .retention = cfg->keeps};
+    CHECK_OK(rad_cache_create(&env, &params, &cache, NULL));
+    m.kv = kv;
 
     struct {
         rad_receipt receipt;
@@ -170,8 +301,32 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
         rad_key key = {.tokens = tokens, .num_tokens = n, .cache_salt = salts[space]};
         rad_match match;
         m.now++;
+        m.now_ns += test_random(&state) % 4;
+        model_expire(&m);
 
-        if (op < 35) { /* insert */
+        if (cfg->keeps && test_random(&state) % 8 == 0) { /* pin, retain, or end that */
+            uint64_t ns = test_random(&state) % 3 ? 1 + test_random(&state) % 100 : 0;
+            uint32_t priority = (uint32_t)(test_random(&state) % 4), got_len, want;
+            if (op % 2) {
+                want = model_pin(&m, &key, space, ns);
+                CHECK_OK(rad_cache_pin_prefix(cache, &key, ns, &got_len));
+                uint64_t pinned = 0;
+                for (uint32_t i = 0; i < m.count; i++)
+                    pinned += m.entries[i].pin_ttl != 0;
+                CHECKF(rad_cache_pinned_size(cache) == pinned * ps || cfg->max_nodes,
+                       "pinned %llu, want %llu, seed %llu step %llu",
+                       (unsigned long long)rad_cache_pinned_size(cache),
+                       (unsigned long long)pinned * ps, (unsigned long long)seed,
+                       (unsigned long long)step);
+            } else {
+                want = model_retain(&m, &key, space, priority, ns);
+                CHECK_OK(rad_cache_retain_prefix(cache, &key, (int32_t)priority, ns, &got_len));
+            }
+            CHECKF(got_len == want || cfg->max_nodes, "kept %u, want %u, seed %llu step %llu",
+                   got_len, want, (unsigned long long)seed, (unsigned long long)step);
+        } else if (op < 35) { /* insert */
+            rad_insert_params how = {.priority = (int32_t)(test_random(&state) % 5) - 2,
+                                     .chunked = test_random(&state) % 4 == 0};
             uint32_t want = model_match(&m, &key, space, false), pages = n / ps;
             rad_page page[MOST_TOKENS];
             if (rad_kv_alloc(kv, page, pages)) {
@@ -185,7 +340,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
             for (uint32_t i = 0; i < n; i++)
                 slots[i] = i / ps < pages ? page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps) : -5;
             uint32_t prefix = 0;
-            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &prefix);
+            rad_status status = rad_cache_insert(cache, &key, slots, &how, &prefix);
             if (status == RAD_FULL && cfg->max_nodes) {
                 CHECK_OK(rad_kv_free(kv, page, pages, NULL));
             } else {
@@ -194,6 +349,14 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
                 CHECKF(prefix == want || cfg->max_nodes, "insert: %u, want %u, seed %llu step %llu",
                        prefix, want, (unsigned long long)seed, (unsigned long long)step);
                 model_match(&m, &key, space, true);
+                for (uint32_t end = ps; end <= prefix; end += ps) {
+                    entry *e = find(&m, &key, space, end);
+                    e->priority = how.priority > e->priority ? how.priority : e->priority;
+                    if (how.chunked) continue;
+                    e->hits++;
+                    e->heat = evict_heat_add(e->heat, evict_heat_at(m.added, m.half_life));
+                }
+                m.added += (n / ps * ps - prefix) / ps;
                 CHECK_OK(rad_kv_free(kv, page, prefix / ps, NULL));
                 for (uint32_t end = prefix + ps; end <= n; end += ps) {
                     forget_page(&m, page[end / ps - 1]);
@@ -203,7 +366,10 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
                     *e = (entry){.space = space,
                                  .num_tokens = end,
                                  .page = page[end / ps - 1],
-                                 .used = m.now};
+                                 .used = m.now,
+                                 .created = m.now,
+                                 .priority = how.priority,
+                                 .heat = evict_heat_at(m.added, m.half_life)};
                     memcpy(e->tokens, tokens, end * sizeof *tokens);
                 }
             }
@@ -304,9 +470,36 @@ TEST(page_size_16)
 
 TEST(few_nodes_and_few_namespaces)
 {
-    run(&(config){1, 100, 12, 2}, test_seed(), test_scale(4000, 1000000));
+    run(&(config){1, 100, 12, 2, .keeps = true}, test_seed(), test_scale(4000, 1000000));
     run(&(config){2, 60, 6, 2}, test_seed(), test_scale(4000, 1000000));
     run(&(config){3, 60, 30, 3}, test_seed(), test_scale(4000, 1000000));
+    for (uint32_t policy = 0; policy <= RAD_EVICT_USER; policy++)
+        run(&(config){1, 60, 9, 2, policy, true}, test_seed(), test_scale(500, 1000000));
+}
+
+/* Every policy, with pins and retention and without. */
+TEST(policies_at_page_size_1)
+{
+    for (uint32_t policy = 0; policy <= RAD_EVICT_USER; policy++) {
+        run(&(config){1, 80, 0, 2, policy, false}, test_seed(), test_scale(1500, 1000000));
+        run(&(config){1, 80, 0, 3, policy, true}, test_seed(), test_scale(1500, 1000000));
+    }
+}
+
+TEST(policies_at_page_size_2)
+{
+    for (uint32_t policy = 0; policy <= RAD_EVICT_USER; policy++) {
+        run(&(config){2, 50, 0, 2, policy, false}, test_seed(), test_scale(1000, 1000000));
+        run(&(config){2, 50, 0, 2, policy, true}, test_seed(), test_scale(1000, 1000000));
+    }
+}
+
+TEST(policies_at_page_size_16)
+{
+    for (uint32_t policy = 0; policy <= RAD_EVICT_USER; policy++) {
+        run(&(config){16, 30, 0, 2, policy, false}, test_seed(), test_scale(1000, 1000000));
+        run(&(config){16, 30, 0, 2, policy, true}, test_seed(), test_scale(1000, 1000000));
+    }
 }
 
 TEST_MAIN()

@@ -5,11 +5,11 @@
 set -eu
 
 build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev libpcre2-dev
-       libutf8proc-dev libxxhash-dev zlib1g-dev"
+       libutf8proc-dev libxxhash-dev zlib1g-dev libcmocka-dev python3"
 case "${1:-build}" in
 build) packages="$build" ;;
-test)  packages="$build libcmocka-dev python3 python3-numpy" ;;
-bench) packages="$build libcmocka-dev python3 python3-numpy libdnnl2" ;;
+test)  packages="$build g++ python3-numpy" ;;
+bench) packages="$build python3-numpy libdnnl2" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
 train) packages="python3 python3-numpy python3-torch" ;;
 *) echo "usage: $0 build|test|bench|fuzz|train" >&2; exit 2 ;;

@@ -16,6 +16,7 @@
 #define RADISH_CACHE_H
 
 #include <radish/env.h>
+#include <radish/evict_policy.h>
 #include <radish/kv_allocator.h>
 #include <radish/req_to_token_pool.h>
 #include <radish/types.h>
@@ -47,6 +48,14 @@ typedef struct rad_cache_params {
     uint32_t max_namespaces; /* different (extra_key, cache_salt) at one time */
     uint64_t max_tokens;     /* tokens the tree can hold keys for */
 
+    /* Eviction (evict_policy.h) and what is to be kept longer (retention.h). */
+    rad_eviction_options eviction; /* all 0: lru */
+    rad_evict_key_fn evict_key;    /* for RAD_EVICT_USER */
+    void *evict_user;
+    uint64_t max_pinned_tokens; /* budget of pins; 0: pins are off */
+    uint32_t retention;         /* 1: nodes can be retained */
+    uint32_t eviction_reserved;
+
     /* 1: keys are bigrams, as EAGLE's draft model needs them. n tokens are n - 1 pairs
      * (t0 t1)(t1 t2)..., a slot belongs to a pair, and every length that the cache is
      * given for slots or answers counts pairs. Keys stay the raw tokens. A request that
@@ -61,9 +70,15 @@ typedef struct rad_cache_params {
     void *copy_user;
 } rad_cache_params;
 
+/* Takes all its memory now (rad_cache_stats.metadata_bytes). RAD_E_INVAL (page sizes differ,
+ * a row pool without an allocator, no such kind), RAD_E_LIMIT or RAD_E_NOMEM in words;
+ * *out is NULL then. */
 RAD_API rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params,
                                     rad_cache **out, rad_error *err);
-RAD_API void rad_cache_destroy(rad_cache *cache); /* NULL is fine */
+
+/* NULL is fine. Before the allocator and the row pool are; the tree's pages stay handed out
+ * in the allocator: where that lives on, reset the cache first. */
+RAD_API void rad_cache_destroy(rad_cache *cache);
 
 /* What is looked up. Equal tokens under different (extra_key, cache_salt) never
  * meet; NULL, "" and "a" are three different namespaces. The two names together,
@@ -88,15 +103,17 @@ typedef struct rad_match {
 /* The longest cached prefix of `key`, rounded down to whole pages. Its slots
  * are written to slots[0..prefix_tokens) unless `slots` is NULL (room for
  * num_tokens). Touches access times and may split a node, as SGLang does; does
- * not lock and does not count as a hit. O(num_tokens). */
+ * not lock and does not count as a hit. Nothing cached is RAD_OK with 0 tokens; RAD_E_INVAL
+ * for a key without tokens or no place for the answer. O(num_tokens). */
 RAD_API rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                           rad_match *match);
 
 /* Like match_prefix, but neither touches nor splits: for schedulers that order
  * a queue, for routers and for explanations. last_node is the deepest node that
- * shares at least a page. */
+ * shares at least a page. O(num_tokens). */
 RAD_API rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match);
 
+/* This struct does not grow. */
 typedef struct rad_insert_params {
     int32_t priority; /* a node keeps the maximum over its inserts */
     uint32_t chunked; /* 1: a chunk of a prompt in flight; does not count hits */
@@ -109,7 +126,8 @@ typedef struct rad_insert_params {
  *
  * RAD_FULL: the metadata limits are reached and nothing can be merged or
  * evicted; nothing changed. RAD_E_INVAL: the slots are not whole pages. RAD_E_STATE: a
- * new page is not handed out, or the tree has it already under another key. */
+ * new page is not handed out, or the tree has it already under another key.
+ * RAD_E_UNSUPPORTED: a ChunkCache keeps nothing. O(num_tokens). */
 RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
                                     const rad_insert_params *params, uint32_t *prefix_tokens);
 
@@ -128,7 +146,9 @@ RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt
 
 /* Frees unlocked cached tokens, least valuable first, from the tails of leaves:
  * num_tokens rounded up to whole pages, or less when no more is evictable. The
- * pages go back to the allocator. *evicted_tokens may be NULL. O(log n) a leaf. */
+ * pages go back to the allocator. *evicted_tokens may be NULL. O(log n) a leaf.
+ * RAD_E_STATE: the allocator did not know a page as handed out (it was cleared under the
+ * cache); all else was done. */
 RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens,
                                    uint64_t *evicted_tokens);
 
@@ -156,7 +176,8 @@ typedef struct rad_req_kv {
  * RAD_FULL: the metadata limits leave no room; nothing changed, the request goes on
  * unshared and may try again. RAD_E_STATE, RAD_E_INVAL: the record is wrong (stale
  * lock, slots that are not handed out, lengths that do not go together); nothing
- * changed, words in `err`. */
+ * changed, words in `err`. RAD_E_UNSUPPORTED: a cache without a row pool. O(positions not yet
+ * protected), plus the nodes on the way of the lock. */
 RAD_API rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked,
                                             rad_error *err);
 
@@ -165,16 +186,17 @@ RAD_API rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, i
  * duplicates, the partial page and what was only allocated; unlocks; gives the
  * row back. The record is empty afterwards. A request without a row (never admitted)
  * only unlocks. A wrong record is refused like above, and nothing changes; a record
- * that was accepted is always ended. */
+ * that was accepted is always ended. Cost as above. */
 RAD_API rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert,
                                           rad_error *err);
 
-/* Foreign completions (transfers) become visible here. */
+/* Foreign completions (transfers) become visible here: call it once a step. O(1) when there
+ * are none. */
 RAD_API rad_status rad_cache_poll(rad_cache *cache);
 
 /* Forgets everything. The pages of the tree go back to the allocator, locked or
  * not; outstanding refs and receipts become stale. Only while no request holds a
- * prefix: its record could not be finished afterwards. */
+ * prefix: its record could not be finished afterwards. O(everything). */
 RAD_API rad_status rad_cache_reset(rad_cache *cache);
 
 /* Tokens. total = evictable + protected. O(1). */
@@ -203,7 +225,8 @@ typedef void (*rad_cache_visit_fn)(void *user, rad_ref node, uint32_t depth,
 RAD_API rad_status rad_cache_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user);
 
 /* Walks everything and compares it with every counter and the allocator.
- * RAD_E_CORRUPT with words that name the node or slot. */
+ * RAD_E_CORRUPT with words that name the node or slot; RAD_E_NOMEM without scratch memory.
+ * O(everything). */
 RAD_API rad_status rad_cache_check(const rad_cache *cache, rad_error *err);
 
 /* P2, slot by slot: each slot of the allocator is free, or cached, or held by

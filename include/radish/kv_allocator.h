@@ -27,7 +27,7 @@ typedef struct rad_kv_allocator_params {
     size_t struct_size; /* sizeof(rad_kv_allocator_params) */
     uint32_t num_pages; /* pages to hand out, page 0 not counted */
     uint32_t page_size; /* tokens per page; 0 means 1 */
-    uint32_t need_sort; /* 1: pages leave in ascending order, see below; 0: last freed first */
+    uint32_t need_sort; /* 1: pages leave in ascending order, see above; 0: last freed first */
     uint32_t reserved;  /* 0 */
 } rad_kv_allocator_params;
 
@@ -36,7 +36,8 @@ typedef struct rad_kv_allocator_params {
 RAD_API rad_status rad_kv_allocator_create(const rad_env *env,
                                            const rad_kv_allocator_params *params,
                                            rad_kv_allocator **out, rad_error *err);
-RAD_API void rad_kv_allocator_destroy(rad_kv_allocator *a); /* NULL is fine */
+/* NULL is fine. Caches that use it are destroyed first. */
+RAD_API void rad_kv_allocator_destroy(rad_kv_allocator *a);
 
 /* Takes `count` pages and writes them to pages[0..count).
  *

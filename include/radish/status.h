@@ -46,11 +46,12 @@ typedef struct rad_error {
     char text[508];
 } rad_error;
 
-/* The name of a status, for logs: "RAD_FULL". Never NULL. */
+/* The name of a status, for logs: "RAD_FULL". Never NULL. Any thread; O(1). */
 RAD_API const char *rad_status_name(rad_status status);
 
 /* Fills `err` (may be NULL) and returns `status`, so that a failing function
- * ends in `return rad_fail(err, RAD_E_..., "...", ...)`. */
+ * ends in `return rad_fail(err, RAD_E_..., "...", ...)`. Words that do not fit are cut
+ * off. Any thread; does not touch the heap. */
 RAD_API rad_status rad_fail(rad_error *err, rad_status status, const char *fmt, ...)
     RAD_PRINTF(3, 4);
 

@@ -27,13 +27,18 @@ void heap_fini(heap *h, const rad_env *env)
 
 static bool less(const heap_entry *a, const heap_entry *b)
 {
-    return a->key != b->key ? a->key < b->key : a->id < b->id;
+    return a->key_and_id < b->key_and_id;
+}
+
+static heap_entry entry_of(uint32_t id, heap_key key)
+{
+    return (heap_entry){key << 32 | id};
 }
 
 static void put(heap *h, uint32_t at, heap_entry entry)
 {
     h->entries[at] = entry;
-    h->pos[entry.id] = at + 1;
+    h->pos[heap_entry_id(&entry)] = at + 1;
 }
 
 static void sift_up(heap *h, uint32_t at, heap_entry entry)
@@ -63,10 +68,10 @@ static void sift_down(heap *h, uint32_t at, heap_entry entry)
     put(h, at, entry);
 }
 
-void heap_push(heap *h, uint32_t id, uint64_t key)
+void heap_push(heap *h, uint32_t id, heap_key key)
 {
     RAD_ASSERT(id >= 1 && id <= h->capacity && !h->pos[id]);
-    sift_up(h, h->count++, (heap_entry){.key = key, .id = id});
+    sift_up(h, h->count++, entry_of(id, key));
 }
 
 /* The entry at `at` has another key now, or is another one. */
@@ -87,16 +92,16 @@ void heap_remove(heap *h, uint32_t id)
     if (at < h->count) settle(h, at, last);
 }
 
-void heap_rekey(heap *h, uint32_t id, uint64_t key)
+void heap_rekey(heap *h, uint32_t id, heap_key key)
 {
     RAD_ASSERT(h->pos[id] != 0);
-    settle(h, h->pos[id] - 1, (heap_entry){.key = key, .id = id});
+    settle(h, h->pos[id] - 1, entry_of(id, key));
 }
 
 void heap_clear(heap *h)
 {
     for (uint32_t i = 0; i < h->count; i++)
-        h->pos[h->entries[i].id] = 0;
+        h->pos[heap_entry_id(&h->entries[i])] = 0;
     h->count = 0;
 }
 
@@ -105,7 +110,8 @@ bool heap_check(const heap *h)
     uint32_t present = 0;
     for (uint32_t i = 0; i < h->count; i++) {
         const heap_entry *e = &h->entries[i];
-        if (e->id < 1 || e->id > h->capacity || h->pos[e->id] != i + 1) return false;
+        uint32_t id = heap_entry_id(e);
+        if (id < 1 || id > h->capacity || h->pos[id] != i + 1) return false;
         if (i && less(e, &h->entries[(i - 1) / ARITY])) return false;
     }
     for (uint32_t id = 1; id <= h->capacity; id++)

@@ -50,6 +50,13 @@ typedef struct cache_ops {
     /* Whether the receipt's path ends with exactly the slots row[0..protected_len). */
     bool (*owns_prefix)(const rad_cache *cache, const rad_receipt *lock, const rad_slot *row,
                         uint32_t protected_len);
+
+    /* <radish/retention.h>; NULL: this cache keeps nothing longer. */
+    rad_status (*pin_prefix)(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
+                             uint32_t *pinned_tokens);
+    rad_status (*retain_prefix)(rad_cache *cache, const rad_key *key, int32_t priority,
+                                uint64_t idle_ns, uint32_t *retained_tokens);
+    uint64_t (*pinned_size)(const rad_cache *cache);
 } cache_ops;
 
 /* First member of every implementation. */

@@ -52,6 +52,7 @@ rad_status rad_cache_match_handle(rad_cache *cache, const rad_key *key, rad_matc
     namespace_touch(&t->names, t->nodes[root].ns);
     radix_pos pos = radix_match(t, root, radix_cache_tokens(c, key), num_pages, now, NULL);
     if (pos.child) t->nodes[pos.child].last_access = now;
+    radix_used(t, pos.child ? pos.child : pos.node);
     handle->node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
     handle->num_tokens = pos.pages * cache->page_size;
     return RAD_OK;

@@ -33,7 +33,20 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
                         .max_nodes = (uint32_t)nodes,
                         .max_namespaces = (uint32_t)spaces,
                         .max_pages = (uint32_t)pages,
-                        .bigram = p->is_eagle != 0};
+                        .bigram = p->is_eagle != 0,
+                        .eviction = p->eviction,
+                        .evict_key = p->evict_key,
+                        .evict_user = p->evict_user,
+                        .max_pinned_pages = p->max_pinned_tokens / p->page_size,
+                        .keeps = p->max_pinned_tokens || p->retention};
+    rad_eviction_options *e = &l->eviction;
+    if (!rad_eviction_policy_name(e->policy))
+        return rad_fail(err, RAD_E_INVAL, "radix_cache: there is no eviction policy %u", e->policy);
+    if (e->policy == RAD_EVICT_USER && !p->evict_key)
+        return rad_fail(err, RAD_E_INVAL, "radix_cache: a user's eviction policy needs evict_key");
+    if (!e->protected_threshold) e->protected_threshold = 2;
+    if (!e->cost_half_life_percent) e->cost_half_life_percent = 25;
+    if (!e->cost_attention_tokens) e->cost_attention_tokens = 16384;
     return RAD_OK;
 }
 
@@ -64,6 +77,7 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     c->bigram = limits.bigram;
     c->copy_slots = params->page_size > 1 ? params->copy_slots : NULL;
     c->copy_user = params->copy_user;
+    c->retains = params->retention != 0;
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
@@ -127,6 +141,7 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
         node = can_split ? radix_split(t, pos.child, pos.part, now) : pos.child;
         t->nodes[node].last_access = now;
     }
+    radix_used(t, node);
     match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = radix_cache_ref(c, node);
     return RAD_OK;
@@ -203,8 +218,11 @@ static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
         radix_node *n = &t->nodes[id];
         n->last_access = t->clock;
         n->priority = RAD_MAX(n->priority, how->priority);
-        n->hit_count += how->count_hits && t->cold[id].created <= how->before;
+        if (!how->count_hits || t->cold[id].created > how->before) continue;
+        n->hit_count++;
+        if (t->worth) t->worth[id].heat = evict_heat_add(t->worth[id].heat, t->heat_now);
     }
+    radix_used(t, node);
 }
 
 /* Where the key's whole pages end in the tree; from the cursor if there is one. */
@@ -529,4 +547,7 @@ static const cache_ops radix_ops = {
     .visit_pages = radix_visit_pages,
     .check = radix_check_all,
     .owns_prefix = radix_owns_prefix,
+    .pin_prefix = radix_pin_prefix,
+    .retain_prefix = radix_retain_prefix,
+    .pinned_size = radix_pinned_size,
 };

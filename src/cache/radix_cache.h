@@ -17,6 +17,7 @@ typedef struct radix_cache {
     uint32_t bigram;       /* 0 or 1 */
     uint32_t cached_pages; /* bits in `cached`, with the dummy page; 0: index-only */
     uint64_t *cached;      /* which of the allocator's pages the tree owns */
+    bool retains;          /* rad_cache_params.retention */
 } radix_cache;
 
 typedef struct radix_insert {
@@ -92,6 +93,13 @@ static inline uint32_t radix_cache_depth(const radix_cache *c, uint32_t node)
         pages += c->tree.nodes[id].pages;
     return pages;
 }
+
+/* <radish/retention.h> */
+rad_status radix_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
+                            uint32_t *pinned_tokens);
+rad_status radix_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,
+                               uint64_t idle_ns, uint32_t *retained_tokens);
+uint64_t radix_pinned_size(const rad_cache *cache);
 
 rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err);
 rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);

@@ -66,11 +66,14 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
     }
     if (radix_is_evictable_leaf(n)) {
         if (!heap_contains(&t->leaves, id)) return "is evictable and not in the heap";
-        uint64_t cached = t->leaves.entries[t->leaves.pos[id] - 1].key;
-        uint64_t key = t->policy->key(n, &t->cold[id]);
-        if (t->policy->grows ? cached > key : cached != key) return "has a wrong key in the heap";
+        heap_key cached = heap_key_of(&t->leaves, id), key = radix_leaf_key(t, id);
+        bool asks = t->limits.eviction.policy == RAD_EVICT_USER; /* may have changed its mind */
+        if (t->policy->grows ? cached > key : cached != key && !asks)
+            return "has a wrong key in the heap";
     }
-    return NULL;
+    if (t->worth && t->worth[id].above != t->worth[n->parent].above + p->pages)
+        return "miscounts the pages above it";
+    return t->keep.records ? keep_fault(t, id) : NULL;
 }
 
 static const char *root_fault(const radix_tree *t, uint32_t ns)
@@ -90,7 +93,7 @@ static const char *root_fault(const radix_tree *t, uint32_t ns)
 
 rad_status radix_check(const radix_tree *t, rad_error *err)
 {
-    uint64_t evictable = 0, locked = 0;
+    uint64_t evictable = 0, locked = 0, pinned = 0;
     uint32_t nodes = 0, unlocked = 0, refs = 0, depth = 0, roots = t->names.ids.num_live;
     const char *fault;
     if (!span_arena_check(&t->spans))
@@ -108,6 +111,7 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
             return rad_fail(err, RAD_E_CORRUPT, "radix_check: the walk does not end");
         *(n->lock_ref ? &locked : &evictable) += n->pages;
         unlocked += n->lock_ref == 0;
+        pinned += t->keep.records && t->keep.records[id].pin_ttl ? n->pages : 0;
     }
     for (uint32_t id = 1; id <= t->spans.num_spans; id++)
         refs += t->spans.spans[id].refs;
@@ -124,6 +128,13 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
                         (unsigned long long)evictable, (unsigned long long)locked, unlocked,
                         (unsigned long long)t->evictable, (unsigned long long)t->locked,
                         t->unlocked_nodes);
+    if (pinned != t->keep.pinned || pinned > t->keep.max_pinned)
+        return rad_fail(err, RAD_E_CORRUPT,
+                        "radix_check: %llu pages are pinned; the counter says %llu of %llu",
+                        (unsigned long long)pinned, (unsigned long long)t->keep.pinned,
+                        (unsigned long long)t->keep.max_pinned);
+    if (t->keep.records && !heap_check(&t->keep.deadlines))
+        return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of deadlines is inconsistent");
     if (t->spans.capacity - t->spans.free_units != evictable + locked)
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: spans hold %u pages, nodes %llu",
                         t->spans.capacity - t->spans.free_units,

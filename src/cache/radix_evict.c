@@ -15,14 +15,15 @@ static uint32_t coldest_leaf(radix_tree *t)
 {
     while (t->leaves.count) {
         heap_entry top = t->leaves.entries[0];
-        const radix_node *n = &t->nodes[top.id];
-        if (!radix_is_evictable_leaf(n)) {
-            heap_remove(&t->leaves, top.id);
+        uint32_t id = heap_entry_id(&top);
+        if (!radix_is_evictable_leaf(&t->nodes[id])) {
+            heap_remove(&t->leaves, id);
             continue;
         }
-        uint64_t key = t->policy->key(n, &t->cold[top.id]);
-        if (key == top.key) return top.id;
-        heap_rekey(&t->leaves, top.id, key);
+        if (!t->policy->grows) return id; /* refiled whenever it changed */
+        heap_key key = radix_leaf_key(t, id);
+        if (key == heap_entry_key(&top)) return id;
+        heap_rekey(&t->leaves, id, key);
     }
     return 0;
 }
@@ -39,7 +40,9 @@ static void child_is_gone(radix_tree *t, uint32_t parent)
     } else if (p->num_children == 1) {
         radix_node *c = &t->nodes[p->first_child];
         if (c->span == p->span && c->lock_ref == p->lock_ref && c->hit_count == p->hit_count &&
-            c->last_access == p->last_access && c->priority == p->priority)
+            c->last_access == p->last_access && c->priority == p->priority &&
+            (!t->worth || t->worth[p->first_child].heat == t->worth[parent].heat) &&
+            (!t->keep.records || keep_equal(t, p->first_child, parent)))
             radix_merge(t, parent, p->first_child);
     }
 }
@@ -54,11 +57,13 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
     RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(n));
     drop(user, t->pages + n->at + kept, count);
     t->evictable -= count;
+    if (t->keep.records) keep_cut(t, leaf, count);
     n->pages = kept;
     if (kept) {
         RAD_ASSERT_ENV(&t->env, n->at + kept + count ==
                                     t->spans.spans[n->span].at + t->spans.spans[n->span].len);
         span_cut_tail(&t->spans, n->span, count);
+        if (!t->policy->grows) radix_refile(t, leaf);
     } else {
         uint32_t parent = n->parent;
         radix_leave_span(t, n->span, n->at, count);
@@ -76,6 +81,7 @@ void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *use
 uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user)
 {
     uint64_t done = 0;
+    if (t->keep.records) keep_expire(t);
     for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));)
         done += trim(t, leaf, num_pages - done, drop, user);
     return done;
@@ -113,13 +119,12 @@ static void merge_path(radix_tree *t, uint32_t node, uint32_t nodes)
 static bool merge_cold_chain(radix_tree *t)
 {
     uint32_t best = 0;
-    uint64_t best_key = 0;
+    heap_key best_key = 0;
     uint32_t end = RAD_MIN(t->leaves.count, 64u);
     for (uint32_t i = 0; i < end; i++) {
-        uint32_t id = t->leaves.entries[i].id;
-        const radix_node *n = &t->nodes[id];
-        if (!radix_is_evictable_leaf(n) || !can_join_parent(t, id)) continue;
-        uint64_t key = t->policy->key(n, &t->cold[id]);
+        uint32_t id = heap_entry_id(&t->leaves.entries[i]);
+        if (!radix_is_evictable_leaf(&t->nodes[id]) || !can_join_parent(t, id)) continue;
+        heap_key key = t->policy->grows ? radix_leaf_key(t, id) : heap_key_of(&t->leaves, id);
         if (!best || key < best_key) {
             best = id;
             best_key = key;
@@ -150,6 +155,7 @@ static bool drop_coldest_namespace(radix_tree *t, radix_drop_fn drop, void *user
 bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, uint32_t pin,
                      radix_drop_fn drop, void *user)
 {
+    if (t->keep.records) keep_expire(t);
     if (pin) radix_lock(t, pin);
     bool ok = t->locked + pages <= t->limits.max_pages;
     if (ok && radix_nodes_available(t) + t->unlocked_nodes < nodes)

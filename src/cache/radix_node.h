@@ -34,4 +34,11 @@ typedef struct radix_cold {
     uint64_t created; /* in operations */
 } radix_cold;
 
+/* What only the policies cost and user need to know. */
+typedef struct radix_worth {
+    uint64_t heat;  /* of the cost policy */
+    uint32_t above; /* pages between the root and its first one */
+    uint32_t reserved;
+} radix_worth;
+
 #endif

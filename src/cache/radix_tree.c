@@ -35,12 +35,15 @@ static uint64_t metadata_bytes(const radix_tree *t)
     return ((uint64_t)t->num_nodes + 1) * (sizeof(radix_node) + sizeof(radix_cold)) +
            slab_bytes(t->num_nodes) + map_bytes(t->num_nodes) + heap_bytes(t->num_nodes) +
            namespaces_bytes(t->limits.max_namespaces) + span_arena_bytes(t->num_nodes) +
+           (t->worth ? ((uint64_t)t->num_nodes + 1) * sizeof *t->worth : 0) +
+           (t->keep.records ? keep_bytes(t->num_nodes) : 0) +
            arena * (t->limits.page_size * sizeof(rad_token) + sizeof(rad_page));
 }
 
 rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits *limits)
 {
-    *t = (radix_tree){.env = *env, .limits = *limits, .policy = &evict_policy_lru};
+    *t = (radix_tree){
+        .env = *env, .limits = *limits, .policy = evict_policy_of(limits->eviction.policy)};
     t->num_nodes = limits->max_nodes + limits->max_namespaces;
     uint32_t ps = limits->page_size;
     t->shift = (ps & (ps - 1)) == 0 ? (uint32_t)__builtin_ctz(ps) : 32;
@@ -56,6 +59,14 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
         !namespaces_init(&t->names, env, limits->max_namespaces) ||
         !span_arena_init(&t->spans, env, (uint32_t)arena, t->num_nodes))
         return RAD_E_NOMEM;
+    if (limits->eviction.policy == RAD_EVICT_COST || limits->eviction.policy == RAD_EVICT_USER) {
+        uint64_t part = (uint64_t)limits->max_pages * limits->eviction.cost_half_life_percent;
+        t->heat_half_life = RAD_MAX(part / 100, (uint64_t)1);
+        t->worth = rad_alloc(env, nodes * sizeof *t->worth);
+        if (!t->worth) return RAD_E_NOMEM;
+    }
+    if (limits->keeps && !keep_init(t, limits->max_pinned_pages)) return RAD_E_NOMEM;
+    t->watches = t->keep.records || !t->policy->grows;
     t->metadata_bytes = metadata_bytes(t);
     return RAD_OK;
 }
@@ -72,6 +83,8 @@ void radix_tree_fini(radix_tree *t)
     heap_fini(&t->leaves, &t->env);
     namespaces_fini(&t->names, &t->env);
     span_arena_fini(&t->spans, &t->env);
+    rad_free(&t->env, t->worth, nodes * sizeof *t->worth);
+    keep_fini(t);
 }
 
 void radix_clear(radix_tree *t)
@@ -83,6 +96,7 @@ void radix_clear(radix_tree *t)
     map_clear(&t->children);
     heap_clear(&t->leaves);
     span_arena_clear(&t->spans);
+    keep_clear(t);
     t->evictable = t->locked = t->unlocked_nodes = 0;
 }
 
@@ -270,6 +284,7 @@ static uint32_t new_node(radix_tree *t)
     RAD_ASSERT_ENV(&t->env, id != 0);
     t->nodes[id] = (radix_node){0};
     t->cold[id] = (radix_cold){.created = t->clock};
+    if (t->worth) t->worth[id] = (radix_worth){0};
     return id;
 }
 
@@ -290,6 +305,12 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     c->at += at;
     c->pages -= at;
     hang(t, child, upper);
+    if (t->worth) {
+        t->worth[upper] = t->worth[child];
+        t->worth[child].above += at;
+    }
+    if (t->keep.records) keep_split(t, upper, child);
+    if (!t->policy->grows) radix_refile(t, child);
     t->unlocked_nodes += u->lock_ref == 0;
     t->splits++;
     return upper;
@@ -344,6 +365,12 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     n->ns = t->nodes[parent].ns;
     n->lead = first_lead(t, parent, tokens);
     n->last_access = t->clock;
+    if (t->worth) {
+        t->heat_clock += num_pages;
+        t->heat_now = evict_heat_at(t->heat_clock, t->heat_half_life);
+        t->worth[id] = (radix_worth){.heat = t->heat_now,
+                                     .above = t->worth[parent].above + t->nodes[parent].pages};
+    }
     memcpy(t->tokens + n->at * ps, tokens, num_pages * ps * sizeof *tokens);
     if (ps == 1)
         memcpy(t->pages + n->at, slots, num_pages * sizeof *slots);
@@ -379,13 +406,14 @@ void radix_unhook(radix_tree *t, uint32_t node)
     t->nodes[n->parent].num_children--;
     t->unlocked_nodes -= n->lock_ref == 0;
     heap_remove(&t->leaves, node);
+    if (t->keep.records) keep_drop(t, node);
     slab_free(&t->ids, node);
 }
 
 bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
 {
     radix_node *u = &t->nodes[upper], *l = &t->nodes[lower];
-    uint32_t pages = u->pages + l->pages;
+    uint32_t lower_pages = l->pages, pages = u->pages + lower_pages;
     RAD_ASSERT_ENV(&t->env, u->num_children == 1 && l->parent == upper);
     RAD_ASSERT_ENV(&t->env, u->lock_ref == l->lock_ref && u->parent);
 
@@ -418,8 +446,12 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
 
     t->unlocked_nodes -= u->lock_ref == 0;
     heap_remove(&t->leaves, upper);
-    if (heap_contains(&t->leaves, lower))
-        heap_rekey(&t->leaves, lower, t->policy->key(l, &t->cold[lower]));
+    if (t->worth) {
+        t->worth[lower].heat = RAD_MAX(t->worth[lower].heat, t->worth[upper].heat);
+        t->worth[lower].above = t->worth[upper].above;
+    }
+    if (t->keep.records) keep_merge(t, upper, u->pages, lower, lower_pages);
+    radix_refile(t, lower);
     slab_free(&t->ids, upper);
     t->merges++;
     return true;
@@ -463,6 +495,9 @@ void radix_unlock(radix_tree *t, uint32_t node)
 void radix_consider_leaf(radix_tree *t, uint32_t node)
 {
     const radix_node *n = &t->nodes[node];
-    if (radix_is_evictable_leaf(n) && !heap_contains(&t->leaves, node))
-        heap_push(&t->leaves, node, t->policy->key(n, &t->cold[node]));
+    if (!radix_is_evictable_leaf(n)) return;
+    if (!heap_contains(&t->leaves, node))
+        heap_push(&t->leaves, node, radix_leaf_key(t, node));
+    else if (t->watches) /* filed before it was locked or got a child */
+        radix_refile(t, node);
 }

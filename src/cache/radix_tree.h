@@ -17,6 +17,7 @@
 #include "base/span.h"
 #include "cache/evict_policy.h"
 #include "cache/namespace.h"
+#include "cache/radix_keep.h"
 #include "cache/radix_node.h"
 
 typedef struct radix_limits {
@@ -25,6 +26,11 @@ typedef struct radix_limits {
     uint32_t max_namespaces;
     uint32_t max_pages;
     uint32_t bigram; /* 1: keys are pairs of tokens, see radix_key.h */
+    rad_eviction_options eviction; /* defaults filled in */
+    rad_evict_key_fn evict_key;
+    void *evict_user;
+    uint64_t max_pinned_pages;
+    bool keeps; /* pins or retention are on */
 } radix_limits;
 
 typedef struct radix_tree {
@@ -53,6 +59,13 @@ typedef struct radix_tree {
     uint64_t splits;
     uint64_t merges;
     uint64_t metadata_bytes;
+
+    bool watches;            /* uses of leaves have to be told to the heap or to `keep` */
+    radix_keep keep;         /* pins and retention */
+    radix_worth *worth;      /* [num_nodes + 1] under the policies cost and user, else NULL */
+    uint64_t heat_clock;     /* pages added since the start */
+    uint64_t heat_now;       /* of what is used now */
+    uint64_t heat_half_life; /* pages */
 } radix_tree;
 
 /* RAD_E_NOMEM leaves nothing behind once radix_tree_fini has run. */
@@ -122,6 +135,27 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower);
 
 /* Files `node` as an evictable leaf if it is one. */
 void radix_consider_leaf(radix_tree *t, uint32_t node);
+
+/* The present key of a node among the evictable leaves. */
+static inline heap_key radix_leaf_key(const radix_tree *t, uint32_t node)
+{
+    heap_key key = t->policy->key(t, node);
+    return t->keep.records ? key | keep_rank(&t->keep.records[node]) : key;
+}
+
+/* Brings the node's key in the heap up to date, if it is there. */
+static inline void radix_refile(radix_tree *t, uint32_t node)
+{
+    if (heap_contains(&t->leaves, node)) heap_rekey(&t->leaves, node, radix_leaf_key(t, node));
+}
+
+/* A match or an insert ended at `node`. */
+static inline void radix_used(radix_tree *t, uint32_t node)
+{
+    if (!t->watches) return;
+    if (t->keep.records) keep_used(t, node);
+    if (!t->policy->grows) radix_refile(t, node);
+}
 
 /* A span for `pages` pages, compacting the arena if need be; 0 when there is no room. */
 uint32_t radix_alloc_run(radix_tree *t, uint32_t pages);

@@ -6,7 +6,9 @@
 #include "cli/options.h"
 #include "engine/engine.h"
 
-#define RADISH_VERSION "0.1.0"
+#include <radish/radish.h>
+
+#define RADISH_VERSION RAD_VERSION_STRING
 
 int cmd_serve(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
@@ -57,6 +59,12 @@ typedef struct model_options {
 
 /* Checks and fills the parsed ones; `positional` may name the model. CLI_GO_ON, or 2. */
 int model_options_check(const char *command, model_options *o, const char *positional);
+
+/* --radix-eviction-policy (NULL: lru) and --radix-eviction-policy-config (a JSON object, or
+ * NULL) into options. CLI_GO_ON, or 2 after a line on stderr: no such policy, no such key,
+ * a key of another policy. */
+int cli_eviction(const char *command, const char *policy, const char *config,
+                 rad_eviction_options *out);
 
 /* An env whose log goes to stderr from this level on; lives as long as `o`. */
 rad_env cli_env(model_options *o);

@@ -16,6 +16,7 @@ typedef struct cell {
 typedef struct plan {
     const char *file;
     cli_list policies, page_sizes, capacity_tokens, capacity_blocks;
+    const char *policy_config;
     bool json;
 } plan;
 
@@ -38,13 +39,15 @@ static void print_cell_json(const cell *c, uint64_t tokens_per_block, bool first
     printf("%s{\"policy\":\"%s\",\"page_size\":%u,\"capacity_blocks\":%llu,"
            "\"capacity_tokens\":%llu,\"block_hit_rate\":%.6f,\"token_hit_rate\":%.6f,"
            "\"hit_blocks\":%llu,\"hit_tokens\":%llu,\"prompt_blocks\":%llu,"
-           "\"prompt_tokens\":%llu,\"evicted_blocks\":%llu,\"too_large\":%llu,"
+           "\"prompt_tokens\":%llu,\"compute_saved_rate\":%.6f,"
+           "\"evicted_blocks\":%llu,\"too_large\":%llu,"
            "\"requests\":%llu,\"seconds\":%.6f}",
            first ? "" : ",", c->policy, c->page_size, (unsigned long long)c->capacity_blocks,
            (unsigned long long)(c->capacity_blocks * tokens_per_block),
            ratio(c->r.hit_blocks, c->r.prompt_blocks), ratio(c->r.hit_tokens, c->r.prompt_tokens),
            (unsigned long long)c->r.hit_blocks, (unsigned long long)c->r.hit_tokens,
            (unsigned long long)c->r.prompt_blocks, (unsigned long long)c->r.prompt_tokens,
+           c->r.prompt_cost > 0 ? c->r.hit_cost / c->r.prompt_cost : 0,
            (unsigned long long)(c->r.evicted_elements / c->page_size),
            (unsigned long long)c->r.too_large, (unsigned long long)c->r.requests, c->r.seconds);
 }
@@ -84,8 +87,8 @@ static int run(const plan *p, trace *t)
                 uint64_t cap = caps->count ? parse_count(caps->texts[m]) : trace_capacity_tokens(t);
                 c.capacity_blocks = blocks ? cap : cap / block_tokens;
                 simulate_params params = {.page_size = c.page_size,
-                                          .policy = c.policy,
                                           .capacity_elements = c.capacity_blocks * c.page_size};
+                cli_eviction("replay", c.policy, p->policy_config, &params.eviction); /* checked */
                 if (simulate(NULL, t, &params, &c.r, &err) != RAD_OK) {
                     if (p->json) printf("]}\n");
                     return cli_fail("%s", err.text);
@@ -113,6 +116,11 @@ static int check(const plan *p)
         }
     if (p->capacity_tokens.count && p->capacity_blocks.count)
         return cli_usage("replay", "give --capacity-tokens or --capacity-blocks, not both");
+    for (uint32_t k = 0; k < p->policies.count; k++) {
+        rad_eviction_options options;
+        int code = cli_eviction("replay", p->policies.texts[k], p->policy_config, &options);
+        if (code != CLI_GO_ON) return code;
+    }
     if (!p->file) return cli_usage("replay", "which trace? (radish replay FILE)");
     return CLI_GO_ON;
 }
@@ -138,7 +146,12 @@ int cmd_replay(int argc, char **argv)
          .name = "policy",
          .arg = "P",
          .target = &p.policies,
-         .help = "Eviction policy. Default: lru."},
+         .help = "lru (default), lfu, fifo, mru, filo, priority, slru or cost."},
+        {.kind = CLI_TEXT,
+         .name = "radix-eviction-policy-config",
+         .arg = "JSON",
+         .target = &p.policy_config,
+         .help = "Options of the policy, as for serve: '{\"protected_threshold\":4}'."},
         {.kind = CLI_LIST,
          .name = "page-size",
          .arg = "N",
@@ -161,9 +174,9 @@ int cmd_replay(int argc, char **argv)
          .help = "Print one JSON object with cells[]."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &p.file);
+    if (!p.policies.count) p.policies = (cli_list){.texts = {"lru"}, .count = 1};
     if (code == CLI_GO_ON) code = check(&p);
     if (code != CLI_GO_ON) return code;
-    if (!p.policies.count) p.policies = (cli_list){.texts = {"lru"}, .count = 1};
     if (!p.page_sizes.count) p.page_sizes = (cli_list){.texts = {"1"}, .count = 1};
 
     rad_error err = {0};

@@ -17,10 +17,11 @@ static void print_banner(const engine *e, const server *s, const server_params *
              server_port(s));
     printf("radish %s serves %s (%s, %s, attention %s, %u threads) on %s\n", RADISH_VERSION,
            i->model_name, i->architecture, i->dtype, i->attn_backend, i->num_threads, url);
-    printf("  KV pool %llu tokens (%.1f MiB), page size %u, radix cache %s\n",
+    printf("  KV pool %llu tokens (%.1f MiB), page size %u, radix cache %s%s%s\n",
            (unsigned long long)i->max_total_tokens,
            (double)i->max_total_tokens * (double)i->kv_bytes_per_token / (1 << 20), i->page_size,
-           i->radix_cache ? "on" : "off");
+           i->radix_cache ? "on" : "off", i->radix_cache ? ", evicts by " : "",
+           i->radix_cache ? i->eviction_policy : "");
     printf("  context %u tokens, at most %u requests running, ", i->context_length,
            i->max_running_requests);
     if (i->chunked_prefill_size)
@@ -45,7 +46,7 @@ int cmd_serve(int argc, char **argv)
     model_options model = {0};
     engine_params engine_p = {0};
     server_params server_p = {.port = 30000};
-    const char *positional = NULL;
+    const char *positional = NULL, *policy = NULL, *policy_config = NULL;
     const cli_manual manual = {
         .command = "serve",
         .usage = "serve MODEL [options]",
@@ -129,6 +130,18 @@ int cmd_serve(int argc, char **argv)
          .arg = "N",
          .target = &engine_p.context_length,
          .help = "Default: the model's."},
+        {.kind = CLI_TEXT,
+         .name = "radix-eviction-policy",
+         .arg = "NAME",
+         .target = &policy,
+         .help = "What the cache gives up first: lru (default), lfu, fifo, mru, filo, priority,\n"
+                 "slru, or cost (decayed hits times what recomputing costs)."},
+        {.kind = CLI_TEXT,
+         .name = "radix-eviction-policy-config",
+         .arg = "JSON",
+         .target = &policy_config,
+         .help = "Its options: '{\"protected_threshold\":4}' for slru (default 2);\n"
+                 "cost_half_life_percent (25) and cost_attention_tokens (16384) for cost."},
         {.kind = CLI_FLAG,
          .name = "disable-radix-cache",
          .target = &engine_p.disable_radix_cache,
@@ -151,6 +164,7 @@ int cmd_serve(int argc, char **argv)
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
+    if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
     if (code != CLI_GO_ON) return code;
 
     rad_env env = cli_env(&model);

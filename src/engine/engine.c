@@ -46,6 +46,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .runner = e->runner,
         .cache_kind = p->disable_radix_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
         .page_size = p->page_size,
+        .eviction = p->eviction,
         .max_total_tokens = p->max_total_tokens,
         .max_running_requests = p->max_running_requests,
         .max_queued_requests = e->max_jobs, /* submit holds the real limit */
@@ -124,6 +125,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .kv_bytes_per_token = rad_kv_pool_bytes_per_token(&kv),
         .created_unix = (uint64_t)time(NULL),
         .radix_cache = !e->params.disable_radix_cache,
+        .eviction_policy = rad_eviction_policy_name(e->params.eviction.policy),
     };
     return RAD_OK;
 }

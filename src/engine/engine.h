@@ -9,6 +9,7 @@
 #define ENGINE_ENGINE_H
 
 #include "model/sampler.h"
+#include <radish/evict_policy.h>
 #include <radish/token_to_kv_pool.h>
 #include "text/chat_template.h"
 
@@ -38,6 +39,8 @@ typedef struct engine_params {
     /* Test hooks; zero in production. */
     uint32_t test_retract_every;   /* n > 0: retract a request every n-th decode step */
     uint32_t reserved;
+
+    rad_eviction_options eviction; /* what the cache gives up first; all 0: lru */
 } engine_params;
 
 /* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,
@@ -65,6 +68,7 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint64_t kv_bytes_per_token;
     uint64_t created_unix;     /* seconds */
     bool radix_cache;
+    const char *eviction_policy; /* "lru" */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);

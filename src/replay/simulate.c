@@ -15,6 +15,7 @@ typedef struct sim {
     uint32_t page_size;
     uint32_t room; /* entries of slots and pages */
     uint32_t tokens_per_element;
+    uint32_t attention_tokens;
 } sim;
 
 static rad_status sim_init(sim *s, const rad_env *env, const trace *t, const simulate_params *p,
@@ -24,8 +25,12 @@ static rad_status sim_init(sim *s, const rad_env *env, const trace *t, const sim
     s->page_size = p->page_size ? p->page_size : 1;
     s->tokens_per_element = trace_tokens_per_element(t);
     s->room = trace_longest(t) + s->page_size;
-    if (p->policy && strcmp(p->policy, "lru") != 0)
-        return rad_fail(err, RAD_E_INVAL, "no policy '%s'; there is: lru", p->policy);
+    rad_eviction_options eviction = p->eviction;
+    if (p->policy && rad_eviction_policy_parse(p->policy, &eviction.policy, err))
+        return RAD_E_INVAL;
+    uint32_t attention = eviction.cost_attention_tokens ? eviction.cost_attention_tokens : 16384;
+    eviction.cost_attention_tokens = RAD_MAX(attention / s->tokens_per_element, 1u);
+    s->attention_tokens = attention;
     uint64_t num_pages = p->capacity_elements / s->page_size;
     if (num_pages < 1 || num_pages >= INT32_MAX / s->page_size)
         return rad_fail(err, RAD_E_INVAL, "a capacity of %llu is not between one page and %d",
@@ -38,7 +43,8 @@ static rad_status sim_init(sim *s, const rad_env *env, const trace *t, const sim
                           .kind = RAD_CACHE_RADIX,
                           .page_size = s->page_size,
                           .kv_allocator = s->alloc,
-                          .max_nodes = (uint32_t)num_pages};
+                          .max_nodes = (uint32_t)num_pages,
+                          .eviction = eviction};
     status = rad_cache_create(env, &c, &s->cache, err);
     if (status) return status;
     s->slots = rad_alloc(&s->env, rad_mul(s->room, sizeof *s->slots));
@@ -68,6 +74,12 @@ static bool take_slots(sim *s, uint32_t from, uint32_t to)
     return true;
 }
 
+/* Of computing the first `tokens` of a prompt. */
+static double cost_of(const sim *s, uint64_t tokens)
+{
+    return (double)tokens * (1 + 0.5 * (double)tokens / s->attention_tokens);
+}
+
 static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad_error *err)
 {
     rad_key key = {.tokens = r->elements, .num_tokens = r->num_prompt};
@@ -81,7 +93,10 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
     sum->prompt_blocks += (r->num_prompt + s->page_size - 1) / s->page_size;
     sum->prompt_tokens += r->prompt_tokens;
     sum->hit_blocks += hit / s->page_size;
-    sum->hit_tokens += RAD_MIN((uint64_t)hit * s->tokens_per_element, r->prompt_tokens);
+    uint64_t hit_tokens = RAD_MIN((uint64_t)hit * s->tokens_per_element, r->prompt_tokens);
+    sum->hit_tokens += hit_tokens;
+    sum->prompt_cost += cost_of(s, r->prompt_tokens);
+    sum->hit_cost += cost_of(s, hit_tokens);
 
     rad_cache_inc_lock_ref(s->cache, match.last_node, &lock);
     if (take_slots(s, hit, all)) {

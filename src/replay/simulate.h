@@ -5,13 +5,16 @@
 #ifndef REPLAY_SIMULATE_H
 #define REPLAY_SIMULATE_H
 
+#include <radish/evict_policy.h>
+
 #include "replay/trace.h"
 
 typedef struct simulate_params {
-    const char *policy; /* NULL means lru */
+    const char *policy; /* NULL: what eviction.policy says */
     uint32_t page_size; /* in elements; 0 means 1 */
     uint32_t reserved;
-    uint64_t capacity_elements; /* of the pool; whole pages are used */
+    uint64_t capacity_elements;    /* of the pool; whole pages are used */
+    rad_eviction_options eviction; /* its cost_attention_tokens in tokens, whatever an element is */
 } simulate_params;
 
 typedef struct simulate_result { /* one cell of the report */
@@ -22,10 +25,12 @@ typedef struct simulate_result { /* one cell of the report */
     uint64_t hit_blocks;
     uint64_t hit_tokens;
     uint64_t evicted_elements;
-    double seconds; /* of the simulation alone */
+    double prompt_cost; /* of computing all prompts, where a token at position p costs */
+    double hit_cost;    /* 1 + p / cost_attention_tokens; and what the hits saved of it */
+    double seconds;     /* of the simulation alone */
 } simulate_result;
 
-/* RAD_E_INVAL when the capacity is below one page; RAD_E_NOMEM. */
+/* RAD_E_INVAL when the capacity is below one page or there is no such policy; RAD_E_NOMEM. */
 rad_status simulate(const rad_env *env, trace *t, const simulate_params *params,
                     simulate_result *result, rad_error *err);
 

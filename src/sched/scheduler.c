@@ -178,7 +178,8 @@ static rad_status create_pools(scheduler *s, rad_error *err)
                              .kind = p->cache_kind,
                              .page_size = page_size,
                              .kv_allocator = s->pools.kv_allocator,
-                             .req_to_token_pool = s->pools.req_to_token_pool};
+                             .req_to_token_pool = s->pools.req_to_token_pool,
+                             .eviction = p->eviction};
     return rad_cache_create(&s->env, &tree, &s->pools.tree_cache, err);
 }
 

@@ -16,6 +16,8 @@
 #ifndef SCHED_SCHEDULER_H
 #define SCHED_SCHEDULER_H
 
+#include <radish/evict_policy.h>
+
 #include "model/runner.h"
 #include "sched/req.h"
 #include "sched/schedule_policy.h"
@@ -48,6 +50,8 @@ typedef struct scheduler_params {
     void (*on_output)(void *user, const req_output *outputs, uint32_t count);
     void (*on_admit)(void *user, req *r); /* left the queue for the first time; may be NULL */
     void *user;
+
+    rad_eviction_options eviction; /* of the cache; all 0: lru */
 } scheduler_params;
 
 /* New tokens that a batch can have at most: what the runner must be made for. A step

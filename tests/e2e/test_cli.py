@@ -3,6 +3,8 @@
 import json
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 from radish_e2e import DATA, RADISH, STORIES, TINY, check, radish, run, skip_unless
 
@@ -102,6 +104,23 @@ def test_interrupt_ends_an_answer():
     check(process.returncode == 0, process.returncode)
 
 
+def test_a_trace_is_replayed_under_every_policy():
+    trace = Path(tempfile.mkdtemp()) / "trace.jsonl"
+    trace.write_text("".join(json.dumps({"input_length": 512 * len(ids), "hash_ids": ids}) + "\n"
+                             for ids in ([1, 2], [3, 4], [1, 2], [5, 6], [3, 4], [1, 2])))
+    policies = ("lru", "lfu", "fifo", "mru", "filo", "priority", "slru", "cost")
+    flags = [word for p in policies for word in ("--policy", p)]
+    cells = json.loads(radish("replay", trace, "--capacity-blocks", 4, "--json", *flags)[0])["cells"]
+    check([c["policy"] for c in cells] == list(policies), cells)
+    hits = {c["policy"]: c["hit_blocks"] for c in cells}
+    check(hits["lru"] == 2 and hits["lfu"] == 4 and hits["slru"] == 2, hits)
+    once = json.loads(radish("replay", trace, "--capacity-blocks", 4, "--json", "--policy", "slru",
+                             "--radix-eviction-policy-config", '{"protected_threshold":1}')[0])
+    check(once["cells"][0]["hit_blocks"] == 4, once)
+    trace.unlink()
+    trace.parent.rmdir()
+
+
 def test_errors_are_one_line():
     for args, code, words in (
             ((), 2, ""),
@@ -122,6 +141,16 @@ def test_errors_are_one_line():
             (("info", "/nowhere.gguf"), 1, "/nowhere.gguf"),
             (("serve", STORIES, "--port", "99999"), 2, "port"),
             (("serve", STORIES, "--host", "nowhere"), 1, "address"),
+            (("serve", STORIES, "--radix-eviction-policy", "clairvoyant"), 2, "slru"),
+            (("serve", STORIES, "--radix-eviction-policy", "user"), 2, "library"),
+            (("serve", STORIES, "--radix-eviction-policy", "slru",
+              "--radix-eviction-policy-config", '{"threshold":4}'), 2, "protected_threshold"),
+            (("serve", STORIES, "--radix-eviction-policy", "slru",
+              "--radix-eviction-policy-config", '{"protected_threshold":0}'), 2, "whole number"),
+            (("serve", STORIES, "--radix-eviction-policy-config", '{"protected_threshold":4}'), 2,
+             "an option of slru"),
+            (("serve", STORIES, "--radix-eviction-policy-config", "[1"), 2, "JSON object"),
+            (("replay", "/nowhere", "--policy", "clairvoyant"), 2, "slru"),
             (("chat", STORIES), 1, "chat")):
         _, err = radish(*args, want=code)
         if args:

@@ -118,19 +118,28 @@ def test_small_presets_agree_with_numpy():
                 assert len(out["output_ids"]) == 8
 
 
-def test_large_presets_load_and_run():
+def test_large_presets_agree_too():
     if os.environ.get("RADISH_TEST_LONG", "0") in ("", "0"):
-        return print("skipped: needs RADISH_TEST_LONG=1 (up to 2.4 GB per file)")
+        return print("skipped: needs RADISH_TEST_LONG=1 (up to 2.4 GB per file, 10 GB of memory)")
+    import make_gguf as make
+    ids = [300, 17, 2000]
     with tempfile.TemporaryDirectory() as tmp:
         path = f"{tmp}/large.gguf"
         for preset in ("llama-110m", "qwen3-0.6b"):
             for kind in ("f32", "f16", "bf16", "q8_0"):
                 make_model(preset, kind, path)
-                for dtype in ("f32", "bf16"):
-                    out = radish_json("generate", "-m", path, "--ids", "300,17,2000", "-n", 4,
-                                      "--temp", 0, "--ignore-eos", "--dtype", dtype, "--json")
+                want = forward(*weights(make, preset, kind), ids)
+                for dtype, limit in (("f32", 1e-4), ("bf16", 3e-2)):
+                    words = ",".join(map(str, ids))
+                    got = np.array(radish_json("logits", "-m", path, "--ids", words, "--dtype",
+                                               dtype, "--json")["logits"])
+                    worst = np.abs(got - want).max() / np.abs(want).max()
+                    assert worst < limit, (preset, kind, dtype, worst)
+                    out = radish_json("generate", "-m", path, "--ids", words, "-n", 4, "--temp", 0,
+                                      "--ignore-eos", "--dtype", dtype, "--json")
                     assert len(out["output_ids"]) == 4
-                    print(f"{preset} {kind} {dtype}: {out['output_ids']}")
+                    print(f"{preset} {kind} {dtype}: largest difference {worst:.1e}, "
+                          f"then {out['output_ids']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ class Llama:
         """The answer by greedy decoding; with a page size, one page of its KV cache is wrong.
 
         All positions of the expected answer are computed at once; only where the model
-        wants something else it is let write token by token."""
+        wants something else it is let write token by token (not with a wrong page: wrong is wrong)."""
         raw = "prompt" in item
         ask = self.tok.raw(item["prompt"]) if raw else self.tok.chat(item["messages"])
         want = self.tok.encode(" " * raw + item["answer"])[:MAX_TOKENS]
@@ -172,7 +172,7 @@ class Llama:
                 said.append(b)
                 if b != w:
                     break
-            while len(said) < MAX_TOKENS and said[-1] not in self.stop:
+            while not swap and len(said) < MAX_TOKENS and said[-1] not in self.stop:
                 said.append(self.logits(ask + said, len(ask) + len(said) - 1, swap).argmax(-1).item())
         return self.tok.decode(said)
 

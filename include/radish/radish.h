@@ -1,0 +1,61 @@
+/* radish.h - all of libradish, and which one it is.
+ *
+ *     status.h              yes, no, and why
+ *     env.h                 memory, time, log and panic, all replaceable
+ *     types.h               page, slot, row, ref
+ *     kv_allocator.h        who has which page
+ *     swa_allocator.h       the same for models with sliding-window layers
+ *     req_to_token_pool.h   a row per running request: position -> slot
+ *     token_to_kv_pool.h    the memory behind the slots (mla_kv_pool.h for MLA)
+ *     cache.h               which pages a prompt can reuse
+ *     evict_policy.h        in which order they are given up, yours included
+ *     retention.h           and what is to be kept longer
+ *
+ * Versions are MAJOR.MINOR.PATCH. While MAJOR is 0, a new MINOR may change the ABI although
+ * the soname stays libradish.so.0; a new PATCH never does. Params structs begin with their
+ * size and only grow at their end, so a program and a library of one MINOR go together
+ * whichever is older. Structs without a size (rad_cache_stats, rad_req_kv, rad_match, ...)
+ * change with MINOR only. CMake reads the version from here. */
+#ifndef RADISH_RADISH_H
+#define RADISH_RADISH_H
+
+#include <radish/cache.h>
+#include <radish/env.h>
+#include <radish/evict_policy.h>
+#include <radish/kv_allocator.h>
+#include <radish/mla_kv_pool.h>
+#include <radish/req_to_token_pool.h>
+#include <radish/retention.h>
+#include <radish/status.h>
+#include <radish/swa_allocator.h>
+#include <radish/token_to_kv_pool.h>
+#include <radish/types.h>
+
+#define RAD_VERSION_MAJOR 0
+#define RAD_VERSION_MINOR 1
+#define RAD_VERSION_PATCH 0
+
+/* One number that grows: compare it with rad_version(). */
+#define RAD_VERSION (RAD_VERSION_MAJOR * 10000 + RAD_VERSION_MINOR * 100 + RAD_VERSION_PATCH)
+
+#define RAD_VERSION_QUOTE_(x) #x
+#define RAD_VERSION_TEXT_(major, minor, patch)                                                     \
+    RAD_VERSION_QUOTE_(major) "." RAD_VERSION_QUOTE_(minor) "." RAD_VERSION_QUOTE_(patch)
+#define RAD_VERSION_STRING                                                                         \
+    RAD_VERSION_TEXT_(RAD_VERSION_MAJOR, RAD_VERSION_MINOR, RAD_VERSION_PATCH) /* "0.1.0" */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* RAD_VERSION of the library that the program runs with, which may be another than the one
+ * it was compiled against. Any thread; O(1). */
+RAD_API uint32_t rad_version(void);
+
+/* The same for people: "0.1.0". The library's own text, never NULL. Any thread; O(1). */
+RAD_API const char *rad_version_string(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,68 @@
+/* radix_keep.h - pins and retention: nodes that are to be evicted later than others.
+ *
+ * Behind <radish/retention.h>. The records stand in an array of their own, which a cache
+ * without pins and retention does not have. */
+#ifndef CACHE_RADIX_KEEP_H
+#define CACHE_RADIX_KEEP_H
+
+#include <radish/types.h>
+
+#include "base/heap.h"
+
+struct radix_tree;
+
+typedef struct keep_record {
+    uint64_t pin_ttl;   /* ns; 0 = not pinned */
+    uint64_t pin_until; /* on the clock of env->now_ns */
+    uint64_t idle_ns;   /* of the retention; 0 = for good */
+    uint64_t used;      /* ns; when the retained node was used last */
+    uint32_t retention; /* priority 1..99; 0 = not retained */
+    uint32_t reserved;
+} keep_record;
+
+typedef struct radix_keep {
+    keep_record *records; /* [num_nodes + 1], or NULL: nothing can be kept */
+    heap deadlines;       /* of records that end; a cached one may be early, never late */
+    uint64_t pinned;      /* pages */
+    uint64_t max_pinned;
+} radix_keep;
+
+bool keep_init(struct radix_tree *t, uint64_t max_pinned_pages);
+void keep_fini(struct radix_tree *t);
+size_t keep_bytes(uint32_t num_nodes);
+void keep_clear(struct radix_tree *t);
+
+/* The bits above the policy's in the key of a node. */
+heap_key keep_rank(const keep_record *r);
+
+/* Ends what is over by now. O(log n) for each. */
+void keep_expire(struct radix_tree *t);
+
+/* The nodes from `node` up were used: times of pins and retentions begin anew, except
+ * where they are over. */
+void keep_used(struct radix_tree *t, uint32_t node);
+
+/* A split made `upper`; a merge makes `lower` out of both (their lengths before it): the
+ * stronger of both, but no pin that breaks the budget; a leaf loses pages; a node goes. */
+void keep_split(struct radix_tree *t, uint32_t upper, uint32_t child);
+void keep_merge(struct radix_tree *t, uint32_t upper, uint32_t upper_pages, uint32_t lower,
+                uint32_t lower_pages);
+void keep_cut(struct radix_tree *t, uint32_t node, uint32_t pages);
+void keep_drop(struct radix_tree *t, uint32_t node);
+
+bool keep_equal(const struct radix_tree *t, uint32_t a, uint32_t b);
+
+/* Pin or retain the cached prefix of a key below `root`; how many pages they did. What is
+ * over has been ended before. */
+uint32_t keep_pin(struct radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
+                  uint64_t ttl_ns);
+uint32_t keep_retain(struct radix_tree *t, uint32_t root, const rad_token *tokens,
+                     uint32_t num_pages, uint32_t priority, uint64_t idle_ns);
+
+/* The stronger of two retentions: the higher priority, else the longer time. */
+bool keep_is_stronger(uint32_t priority, uint64_t idle_ns, const keep_record *than);
+
+/* NULL when the node's record is sound. */
+const char *keep_fault(const struct radix_tree *t, uint32_t node);
+
+#endif

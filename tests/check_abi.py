@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""check_abi.py ROOT BUILD CC [CXX] - the promises of libradish's binary interface.
+
+ - libradish.so.0 and libradish.a export the same symbols, each begins with rad_ and is
+   declared with RAD_API in include/radish/, and each that is declared is there.
+ - libradish.so.0 needs libc (and pthread, where that is a library of its own) only.
+ - Every public header compiles alone, as C99 and C++11, without a warning, and no struct
+   in it has hidden padding. radish.h includes all of them.
+ - Every params struct begins with struct_size; or its comment says it "does not grow".
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+DECLARED = re.compile(r"\bRAD_API\b[^;{]*?\b(\w+)\s*\(")
+PARAMS = re.compile(r"(/\*(?:(?!\*/).)*\*/\s*)?typedef struct (\w+_params)\s*\{(.*?)\}\s*(\w+);", re.S)
+ALLOWED = re.compile(r"lib(c|pthread)\.so|ld-linux|ld64")
+
+
+def run(*command, text=None):
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def symbols(*command):
+    code, out, err = run(*command)
+    if code:
+        sys.exit(f"{' '.join(command)}: {err}")
+    return {line.split()[-1].split("@")[0] for line in out.splitlines()
+            if len(line.split()) == 3}
+
+
+def without_comments(text):
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    return re.sub(r"^\s*#(?:.*\\\n)*.*$", "", text, flags=re.M)
+
+
+def check_symbols(declared, build, wrong):
+    shared = str(build / "libradish.so.0")
+    exported = {"libradish.so.0": symbols("nm", "-D", "--defined-only", shared),
+                "libradish.a": symbols("nm", "-g", "--defined-only", str(build / "libradish.a"))}
+    for name, have in exported.items():
+        for symbol in sorted(have - declared):
+            wrong.append(f"{name} exports {symbol}, which no public header declares")
+        for symbol in sorted(declared - have):
+            wrong.append(f"{name} lacks {symbol}, which a public header declares")
+    for symbol in sorted(declared):
+        if not symbol.startswith("rad_"):
+            wrong.append(f"{symbol} does not begin with rad_")
+    for line in run("readelf", "-dW", shared)[1].splitlines():
+        needed = re.search(r"\(NEEDED\).*\[(.*)\]", line)
+        if needed and not ALLOWED.match(needed[1]):
+            wrong.append(f"libradish.so.0 needs {needed[1]}")
+        soname = re.search(r"\(SONAME\).*\[(.*)\]", line)
+        if soname and soname[1] != "libradish.so.0":
+            wrong.append(f"libradish.so.0 calls itself {soname[1]}")
+
+
+def check_alone(header, include, compiler, language, wrong):
+    code, _, err = run(*compiler, *WARNINGS, *language, f"-I{include}", "-",
+                       text=f"#include <radish/{header}>\n")
+    if code:
+        wrong.append(f"{header} alone, {' '.join(language)}:\n{err.strip()}")
+
+
+def main():
+    root, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    include = root / "include"
+    wrong, declared, compiles = [], set(), 0
+    headers = {path.name: path.read_text() for path in sorted(include.glob("radish/*.h"))}
+    languages = [([sys.argv[3]], ["-x", "c", "-std=c99", "-Wpadded"])]
+    if len(sys.argv) > 4 and sys.argv[4]:
+        languages.append(([sys.argv[4]], ["-x", "c++", "-std=c++11"]))
+    else:
+        print("no C++ compiler: the headers were not tried as C++")
+
+    for name, text in headers.items():
+        declared |= set(DECLARED.findall(without_comments(text)))
+        for compiler, language in languages:
+            check_alone(name, include, compiler, language, wrong)
+            compiles += 1
+        if name != "radish.h" and f"#include <radish/{name}>" not in headers["radish.h"]:
+            wrong.append(f"radish.h does not include {name}")
+        for comment, struct, body, alias in PARAMS.findall(text):
+            begins = without_comments(body).split(";")[0].split() == ["size_t", "struct_size"]
+            if not begins and "does not grow" not in re.sub(r"[\s*]+", " ", comment or ""):
+                wrong.append(f"{name}: {struct} does not begin with size_t struct_size")
+            if struct != alias:
+                wrong.append(f"{name}: struct {struct} is typedef {alias}")
+    if not declared or compiles != len(headers) * len(languages):
+        wrong.append("nothing was looked at")
+    check_symbols(declared, build, wrong)
+
+    for line in wrong:
+        print(line)
+    print(f"{len(declared)} functions in {len(headers)} headers: " +
+          (f"{len(wrong)} things are wrong" if wrong else "as promised"))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
