@@ -471,8 +471,19 @@ TEST(slots_that_are_no_pages_are_refused)
     rad_cache_destroy(cache);
 }
 
-/* Ten thousand sequences that keep cutting the same few at new points: the number of
- * nodes stays below its limit, whatever the history. */
+/* Pages of this process that are in memory, 0 where nobody says. */
+static long resident_pages(void)
+{
+    long size = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file) return 0;
+    if (fscanf(file, "%ld %ld", &size, &resident) != 2) resident = 0;
+    fclose(file);
+    return resident;
+}
+
+/* Sequences that keep cutting the same few at new points: neither the number of nodes nor
+ * the resident memory grows with history. */
 TEST(metadata_is_bounded_by_its_limits)
 {
     enum { NODES = 32, TOKENS = 500 };
@@ -482,7 +493,10 @@ TEST(metadata_is_bounded_by_its_limits)
     CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
     uint64_t seed = test_seed(), state = seed;
     rad_cache_stats stats;
-    for (uint64_t i = 0; i < test_scale(20000, 10000000); i++) {
+    uint64_t rounds = test_scale(100000, 10000000);
+    long resident = 0;
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (i == rounds / 10) resident = resident_pages();
         rad_token tokens[60];
         rad_slot slots[60];
         uint32_t n = 1 + (uint32_t)(test_random(&state) % 60);
@@ -498,9 +512,33 @@ TEST(metadata_is_bounded_by_its_limits)
         CHECKF(m.prefix_tokens == n, "seed %llu", (unsigned long long)seed);
         rad_cache_get_stats(cache, &stats);
         CHECK(stats.num_nodes <= NODES && rad_cache_total_size(cache) <= TOKENS);
-        if (i % 16 == 0) check(cache);
+        if (i % 64 == 0) check(cache);
     }
+    CHECKF(resident_pages() <= resident + 256, "%ld pages, then %ld", resident, resident_pages());
     CHECK(stats.merges > 0 && stats.splits > 0);
+    rad_cache_destroy(cache);
+}
+
+/* The leaf that the key shares a front with is the only thing that could go. */
+TEST(one_node_is_enough)
+{
+    rad_cache_params params = {.struct_size = sizeof params, .max_nodes = 1};
+    rad_cache *cache = NULL;
+    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
+    CHECK(insert(cache, KEY(1, 2, 3), SLOTS(10, 20, 30)) == 0);
+    CHECK(insert(cache, KEY(1, 2, 9), SLOTS(11, 21, 91)) == 0);
+    CHECK(matches(cache, KEY(1, 2, 9), SLOTS(11, 21, 91), 3));
+    CHECK(insert(cache, KEY(1, 2, 9, 4), SLOTS(12, 22, 92, 42)) == 0);
+    CHECK(matches(cache, KEY(1, 2, 9, 4), SLOTS(12, 22, 92, 42), 4));
+    CHECK(insert(cache, KEY(7), SLOTS(70)) == 0);
+    CHECK(insert(cache, KEY(7), SLOTS(71)) == 1);
+
+    rad_receipt receipt; /* in use: no room, and no change */
+    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(7), NULL).last_node, &receipt));
+    CHECK(rad_cache_insert(cache, KEY(7, 8), SLOTS(70, 80), NULL, NULL) == RAD_FULL);
+    CHECK(matches(cache, KEY(7, 8), SLOTS(70), 1));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
+    CHECK(rad_cache_total_size(cache) == 1);
     rad_cache_destroy(cache);
 }
 

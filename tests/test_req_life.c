@@ -9,6 +9,7 @@
 #include <radish/cache.h>
 
 enum { MOST_SLOTS = 4096, MOST_REQS = 8, MOST_LEN = 200 };
+enum { EAGLE = 16 }; /* with a kind: bigram keys */
 
 typedef struct req {
     rad_req_kv kv;
@@ -48,7 +49,8 @@ static void world_init(world *w, uint32_t kind, uint32_t ps, uint32_t pages, uin
     CHECK_OK(rad_kv_allocator_create(NULL, &kv, &w->kv, NULL));
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->rows, NULL));
     rad_cache_params params = {.struct_size = sizeof params,
-                               .kind = kind,
+                               .kind = kind % EAGLE,
+                               .is_eagle = kind / EAGLE,
                                .page_size = ps,
                                .kv_allocator = w->kv,
                                .req_to_token_pool = w->rows,
@@ -668,6 +670,14 @@ TEST(random_life_in_a_small_pool)
     random_life(RAD_CACHE_RADIX, 4, 80, 0);
     random_life(RAD_CACHE_RADIX, 16, 30, 0);
     random_life(RAD_CACHE_CHUNK, 4, 80, 0);
+}
+
+TEST(random_life_with_bigram_keys)
+{
+    random_life(RAD_CACHE_RADIX + EAGLE, 1, 300, 0);
+    random_life(RAD_CACHE_RADIX + EAGLE, 4, 80, 0);
+    random_life(RAD_CACHE_RADIX + EAGLE, 16, 30, 0);
+    random_life(RAD_CACHE_RADIX + EAGLE, 4, 80, 6);
 }
 
 TEST(random_life_with_few_nodes)

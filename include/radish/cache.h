@@ -29,6 +29,9 @@ typedef struct rad_cache rad_cache;
 
 typedef enum rad_cache_kind { RAD_CACHE_RADIX = 0, RAD_CACHE_CHUNK = 1 } rad_cache_kind;
 
+/* Copies the K/V of `count` consecutive slots; see partial_page.h. Must not call the cache. */
+typedef rad_status (*rad_copy_slots_fn)(void *user, rad_slot from, rad_slot to, uint32_t count);
+
 typedef struct rad_cache_params {
     size_t struct_size; /* sizeof(rad_cache_params) */
     uint32_t kind;      /* rad_cache_kind */
@@ -52,6 +55,19 @@ typedef struct rad_cache_params {
     uint64_t max_pinned_tokens; /* budget of pins; 0: pins are off */
     uint32_t retention;         /* 1: nodes can be retained */
     uint32_t eviction_reserved;
+
+    /* 1: keys are bigrams, as EAGLE's draft model needs them. n tokens are n - 1 pairs
+     * (t0 t1)(t1 t2)..., a slot belongs to a pair, and every length that the cache is
+     * given for slots or answers counts pairs. Keys stay the raw tokens. A request that
+     * is published keeps the slot of its last token. */
+    uint32_t is_eagle;
+    uint32_t disable;                 /* 1: a radix cache that never caches: the ChunkCache */
+    uint32_t disable_finished_insert; /* 1: finished_req publishes nothing, whatever is_insert */
+    uint32_t reserved;                /* 0 */
+
+    /* Set: matches look for the front of a page too (partial_page.h). NULL: they do not. */
+    rad_copy_slots_fn copy_slots;
+    void *copy_user;
 } rad_cache_params;
 
 /* Takes all its memory now (rad_cache_stats.metadata_bytes). RAD_E_INVAL (page sizes differ,
@@ -77,9 +93,11 @@ typedef struct rad_key {
 } rad_key;
 
 typedef struct rad_match {
-    uint32_t prefix_tokens;   /* on the device; a multiple of page_size */
+    uint32_t prefix_tokens;   /* on the device; a multiple of page_size; pairs under is_eagle */
     uint32_t host_hit_tokens; /* behind them, in the host tier */
     rad_ref last_node;        /* lock this one to keep the prefix */
+    uint32_t partial_tokens;  /* of the next page, to be had by copying; see partial_page.h */
+    uint32_t reserved;
 } rad_match;
 
 /* The longest cached prefix of `key`, rounded down to whole pages. Its slots
@@ -198,7 +216,9 @@ typedef struct rad_cache_stats {
 RAD_API void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats);
 
 /* Calls visit(user, node, depth, ...) for every node below the roots, parents
- * first. `slots` has num_tokens entries. For dumps and tests; O(everything). */
+ * first. `slots` has num_tokens entries, and so has `tokens`; under is_eagle `tokens` has
+ * one more, and pair i is tokens[i], tokens[i + 1]. For dumps and tests; O(everything);
+ * uses scratch memory. */
 typedef void (*rad_cache_visit_fn)(void *user, rad_ref node, uint32_t depth,
                                    const rad_token *tokens, const rad_slot *slots,
                                    uint32_t num_tokens, uint32_t lock_ref, uint32_t hit_count);

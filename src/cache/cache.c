@@ -20,13 +20,15 @@ rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, 
         return rad_fail(err, RAD_E_INVAL, "cache: a req_to_token_pool without a kv_allocator");
 
     rad_env full = rad_env_or_default(env);
-    switch (p.kind) {
+    uint32_t kind = p.kind == RAD_CACHE_RADIX && p.disable ? RAD_CACHE_CHUNK : p.kind;
+    switch (kind) {
     case RAD_CACHE_RADIX: status = radix_cache_create(&full, &p, out, err); break;
     case RAD_CACHE_CHUNK: status = chunk_cache_create(&full, &p, out, err); break;
     default: return rad_fail(err, RAD_E_INVAL, "cache: there is no kind %u", p.kind);
     }
     if (status) return status;
     (*out)->page_size = p.page_size;
+    (*out)->never_insert_finished = p.disable_finished_insert != 0;
     (*out)->kv = p.kv_allocator;
     (*out)->rows = p.req_to_token_pool;
     return RAD_OK;
@@ -37,7 +39,7 @@ void rad_cache_destroy(rad_cache *cache)
     if (cache) cache->ops->destroy(cache);
 }
 
-static bool key_is_sound(const rad_key *key)
+bool cache_key_is_sound(const rad_key *key)
 {
     return key && (key->tokens || !key->num_tokens) && key->num_tokens <= INT32_MAX;
 }
@@ -45,14 +47,14 @@ static bool key_is_sound(const rad_key *key)
 rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                   rad_match *match)
 {
-    if (!match || !key_is_sound(key)) return RAD_E_INVAL;
+    if (!match || !cache_key_is_sound(key)) return RAD_E_INVAL;
     *match = (rad_match){0};
     return cache->ops->match_prefix(cache, key, slots, match);
 }
 
 rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
-    if (!match || !key_is_sound(key)) return RAD_E_INVAL;
+    if (!match || !cache_key_is_sound(key)) return RAD_E_INVAL;
     *match = (rad_match){0};
     return cache->ops->lookup(cache, key, match);
 }
@@ -61,7 +63,7 @@ rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot
                             const rad_insert_params *params, uint32_t *prefix_tokens)
 {
     uint32_t unused;
-    if (!key_is_sound(key) || (!slots && key->num_tokens)) return RAD_E_INVAL;
+    if (!cache_key_is_sound(key) || (!slots && key->num_tokens)) return RAD_E_INVAL;
     return cache->ops->insert(cache, key, slots, params, prefix_tokens ? prefix_tokens : &unused);
 }
 
@@ -94,6 +96,7 @@ rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_inse
     rad_status status = req_kv_check(cache, req, err);
     if (status) return status;
     rad_row row = req->row;
+    if (cache->never_insert_finished) is_insert = 0;
     status = cache->ops->finished_req(cache, req, is_insert, err);
     if (row) {
         rad_status freed = rad_req_to_token_free(cache->rows, row);

@@ -64,7 +64,7 @@ struct rad_cache {
     const cache_ops *ops;
     rad_env env;
     uint32_t page_size;
-    uint32_t reserved;
+    uint32_t never_insert_finished;
     rad_kv_allocator *kv;        /* NULL: index-only */
     rad_req_to_token_pool *rows; /* NULL: index-only */
 };
@@ -73,6 +73,9 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
                               rad_error *err);
 rad_status chunk_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
                               rad_error *err);
+
+/* Whether a key can be looked at: tokens where it says there are some. */
+bool cache_key_is_sound(const rad_key *key);
 
 /* Whether a request's record makes sense: RAD_E_INVAL or RAD_E_STATE in words. */
 rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error *err);

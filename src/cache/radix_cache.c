@@ -33,6 +33,7 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
                         .max_nodes = (uint32_t)nodes,
                         .max_namespaces = (uint32_t)spaces,
                         .max_pages = (uint32_t)pages,
+                        .bigram = p->is_eagle != 0,
                         .eviction = p->eviction,
                         .evict_key = p->evict_key,
                         .evict_user = p->evict_user,
@@ -58,6 +59,11 @@ static void radix_destroy(rad_cache *cache)
     rad_free(&env, c, sizeof *c);
 }
 
+radix_cache *radix_cache_of(const rad_cache *cache)
+{
+    return cache->ops == &radix_ops ? (radix_cache *)cache : NULL;
+}
+
 rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
                               rad_error *err)
 {
@@ -68,6 +74,9 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     if (!c) return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory");
     c->base.ops = &radix_ops;
     c->base.env = *env;
+    c->bigram = limits.bigram;
+    c->copy_slots = params->page_size > 1 ? params->copy_slots : NULL;
+    c->copy_user = params->copy_user;
     c->retains = params->retention != 0;
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
     if (params->kv_allocator) {
@@ -105,8 +114,9 @@ uint32_t radix_cache_root(const radix_cache *c, const rad_key *key)
     return ns ? c->tree.names.entries[ns].root : 0;
 }
 
-static rad_ref ref_of(const radix_tree *t, uint32_t node)
+rad_ref radix_cache_ref(const radix_cache *c, uint32_t node)
 {
+    const radix_tree *t = &c->tree;
     if (!t->nodes[node].parent) return (rad_ref){0, 0}; /* no node, or a root */
     return (rad_ref){node, t->ids.generation[node]};
 }
@@ -116,12 +126,14 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
 {
     radix_cache *c = (radix_cache *)cache;
     radix_tree *t = &c->tree;
-    uint32_t root = radix_cache_root(c, key), num_pages = key->num_tokens / cache->page_size;
-    if (!root || !num_pages) return RAD_OK;
+    uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
+    if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
     uint64_t now = ++t->clock;
     namespace_touch(&t->names, t->nodes[root].ns);
-    radix_pos pos = radix_match(t, root, key->tokens, num_pages, now, slots);
-    uint32_t node = pos.node;
+    radix_pos pos = radix_match(t, root, radix_cache_tokens(c, key), num_pages, now, slots);
+    uint32_t node = pos.node, unused;
+    rad_page page;
+    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
     if (pos.child) {
         /* With no node left to split with, the whole child stands for its front part:
          * locking it keeps more than was asked, which is safe. */
@@ -131,18 +143,21 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
     }
     radix_used(t, node);
     match->prefix_tokens = pos.pages * cache->page_size;
-    match->last_node = ref_of(t, node);
+    match->last_node = radix_cache_ref(c, node);
     return RAD_OK;
 }
 
 static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
     const radix_cache *c = (const radix_cache *)cache;
-    uint32_t root = radix_cache_root(c, key), num_pages = key->num_tokens / cache->page_size;
-    if (!root || !num_pages) return RAD_OK;
-    radix_pos pos = radix_walk(&c->tree, root, key->tokens, num_pages);
+    uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
+    if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
+    radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
+    uint32_t unused;
+    rad_page page;
+    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
     match->prefix_tokens = pos.pages * cache->page_size;
-    match->last_node = ref_of(&c->tree, pos.child ? pos.child : pos.node);
+    match->last_node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
     return RAD_OK;
 }
 
@@ -215,30 +230,61 @@ static radix_pos find_end(const radix_cache *c, uint32_t root, const rad_key *ke
                           const radix_insert *how)
 {
     const radix_tree *t = &c->tree;
-    uint32_t ps = c->base.page_size, num_pages = key->num_tokens / ps, from = how->from_pages;
+    uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key);
+    uint32_t from = how->from_pages;
+    const rad_token *tokens = radix_cache_tokens(c, key);
     if (!root) return (radix_pos){0};
     if (!how->from || radix_cache_depth(c, how->from) != from)
-        return radix_walk(t, root, key->tokens, num_pages);
-    radix_pos pos = radix_walk(t, how->from, key->tokens + (size_t)from * ps, num_pages - from);
+        return radix_walk(t, root, tokens, num_pages);
+    radix_pos pos = radix_walk(t, how->from, tokens + (size_t)from * ps, num_pages - from);
     pos.pages += from;
     return pos;
+}
+
+/* With a handful of nodes the leaf in which the key ends may be all that could go. Then
+ * it goes, and its part of the key enters anew with the caller's slots, which must be
+ * theirs to give. Behind the match are `fresh` pages, at `slots`; returns how many pages
+ * before them are to be inserted too, 0 when that does not help. */
+static uint32_t give_up_own_leaf(radix_cache *c, const rad_slot *slots, uint32_t fresh,
+                                 uint32_t floor, radix_pos *pos)
+{
+    radix_tree *t = &c->tree;
+    uint32_t leaf = pos->child ? pos->child : pos->node, ps = c->base.page_size;
+    uint32_t own = pos->child ? pos->part : t->nodes[leaf].pages, parent = t->nodes[leaf].parent;
+    if (!leaf || !radix_is_evictable_leaf(&t->nodes[leaf]) || pos->pages - own < floor) return 0;
+    slots -= (size_t)own * ps;
+    if (!slots_are_pages(c, slots, own * ps)) return 0;
+    uint32_t claimed = claim_pages(c, slots, own * ps);
+    radix_lock(t, parent);
+    bool ok = claimed == own * ps && t->locked + own + fresh <= t->limits.max_pages;
+    if (ok) {
+        radix_drop_leaf(t, leaf, radix_cache_drop, c);
+        ok = radix_make_room(t, 1, own + fresh, false, parent, radix_cache_drop, c);
+        RAD_ASSERT_ENV(&t->env, ok);
+        *pos = (radix_pos){.node = parent, .pages = pos->pages - own};
+    } else {
+        unclaim_pages(c, slots, claimed);
+    }
+    radix_unlock(t, parent);
+    return ok ? own : 0;
 }
 
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
                                const radix_insert *how, radix_inserted *result)
 {
     radix_tree *t = &c->tree;
-    uint32_t ps = c->base.page_size, num_pages = key->num_tokens / ps;
+    uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key);
     *result = (radix_inserted){0};
     if (!num_pages) return RAD_OK;
     if (!namespace_fits(key->extra_key, key->cache_salt)) return RAD_E_LIMIT;
 
     uint32_t root = radix_cache_root(c, key);
     if (how->from && t->nodes[how->from].ns != t->nodes[root].ns) return RAD_E_STATE;
+    if (how->from_pages > num_pages) return RAD_E_STATE;
     radix_pos pos = find_end(c, root, key, how);
-    if (pos.pages < how->from_pages) return RAD_E_STATE;
+    if (pos.pages < RAD_MAX(how->from_pages, how->slots_from)) return RAD_E_STATE;
     uint32_t fresh = num_pages - pos.pages;
-    slots += (size_t)pos.pages * ps;
+    slots += (size_t)(pos.pages - how->slots_from) * ps;
     if (!slots_are_pages(c, slots, fresh * ps)) return RAD_E_INVAL;
     uint32_t claimed = claim_pages(c, slots, fresh * ps);
     if (claimed < fresh * ps) {
@@ -249,12 +295,24 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     uint32_t nodes = (pos.child != 0) + (fresh != 0);
     uint32_t pin = pos.child ? pos.child : pos.node;
     uint64_t merges = t->merges;
+    uint32_t from_generation = how->from ? t->ids.generation[how->from] : 0;
     if (!radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c)) {
-        unclaim_pages(c, slots, claimed);
-        if (root) radix_drop_root_if_empty(t, root);
-        return RAD_FULL;
+        uint32_t floor = RAD_MAX(how->from_pages, how->slots_from);
+        bool same = t->merges == merges; /* else `pos` may name a node that is gone */
+        uint32_t more = fresh && same ? give_up_own_leaf(c, slots, fresh, floor, &pos) : 0;
+        if (!more) {
+            unclaim_pages(c, slots, claimed);
+            if (root) radix_drop_root_if_empty(t, root);
+            return RAD_FULL;
+        }
+        slots -= (size_t)more * ps;
+        fresh += more;
+    } else if (t->merges !=
+               merges) { /* the path has fewer nodes, the cursor's perhaps among them */
+        radix_insert again = *how;
+        if (again.from && t->ids.generation[again.from] != from_generation) again.from = 0;
+        pos = find_end(c, root, key, &again);
     }
-    if (t->merges != merges) pos = find_end(c, root, key, how); /* the path has fewer nodes */
 
     t->clock++;
     if (!root) pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
@@ -264,8 +322,8 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     result->end = pos.node;
     result->matched_pages = pos.pages;
     if (fresh) {
-        size_t at = (size_t)pos.pages * ps;
-        result->end = radix_add_leaf(t, pos.node, key->tokens + at, slots, fresh, how->priority);
+        const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
+        result->end = radix_add_leaf(t, pos.node, rest, slots, fresh, how->priority);
         c->inserted += fresh;
     }
     return RAD_OK;
@@ -379,18 +437,27 @@ static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
 
 static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
-    const radix_tree *t = &((const radix_cache *)cache)->tree;
+    const radix_cache *c = (const radix_cache *)cache;
+    const radix_tree *t = &c->tree;
     uint32_t depth, longest = 0;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
         longest = RAD_MAX(longest, t->nodes[id].pages);
-    size_t bytes = (size_t)longest * cache->page_size * sizeof(rad_slot);
+    if (!longest) return RAD_OK;
+    size_t most = (size_t)longest * cache->page_size, bytes = (2 * most + 1) * sizeof(rad_slot);
     rad_slot *slots = rad_alloc(&cache->env, bytes);
-    if (longest && !slots) return RAD_E_NOMEM;
+    if (!slots) return RAD_E_NOMEM;
+    rad_token *raw = slots + most; /* pairs are shown with both halves */
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
         const radix_node *n = &t->nodes[id];
+        const rad_token *tokens = radix_tokens(t, n);
+        uint32_t count = n->pages * cache->page_size;
         radix_expand(t, t->pages + n->at, n->pages, slots);
-        visit(user, ref_of(t, id), depth, radix_tokens(t, n), slots, n->pages * cache->page_size,
-              n->lock_ref, n->hit_count);
+        if (t->limits.bigram) {
+            raw[0] = radix_lead(t, n);
+            memcpy(raw + 1, tokens, count * sizeof *raw);
+            tokens = raw;
+        }
+        visit(user, radix_cache_ref(c, id), depth, tokens, slots, count, n->lock_ref, n->hit_count);
     }
     rad_free(&cache->env, slots, bytes);
     return RAD_OK;

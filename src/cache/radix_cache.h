@@ -3,6 +3,7 @@
 #define CACHE_RADIX_CACHE_H
 
 #include "cache/cache_impl.h"
+#include "cache/radix_key.h"
 #include "cache/radix_tree.h"
 
 typedef struct radix_cache {
@@ -11,6 +12,9 @@ typedef struct radix_cache {
     uint64_t evicted;  /* pages that left the tree since create */
     uint64_t inserted; /* pages that entered it */
     rad_status drop_status;
+    rad_copy_slots_fn copy_slots; /* NULL: no partial pages */
+    void *copy_user;
+    uint32_t bigram;       /* 0 or 1 */
     uint32_t cached_pages; /* bits in `cached`, with the dummy page; 0: index-only */
     uint64_t *cached;      /* which of the allocator's pages the tree owns */
     bool retains;          /* rad_cache_params.retention */
@@ -25,6 +29,7 @@ typedef struct radix_insert {
      * pages, which are in the tree already. */
     uint32_t from;
     uint32_t from_pages;
+    uint32_t slots_from; /* slots[0] belongs to the first token of this page of the key */
 } radix_insert;
 
 typedef struct radix_inserted {
@@ -32,11 +37,42 @@ typedef struct radix_inserted {
     uint32_t end;           /* the node that ends the key; 0 when the key has no page */
 } radix_inserted;
 
+/* The whole pages of a key, and the tokens that the tree compares for them; these begin
+ * one later under bigram keys. */
+static inline uint32_t radix_cache_pages(const radix_cache *c, const rad_key *key)
+{
+    return key_length(key->num_tokens, c->bigram) / c->base.page_size;
+}
+
+static inline const rad_token *radix_cache_tokens(const radix_cache *c, const rad_key *key)
+{
+    return key->tokens + c->bigram;
+}
+
 /* Inserts the whole pages of `key`. RAD_FULL: nothing changed. RAD_E_STATE, and
  * nothing changed: the key is not the one that the cursor belongs to, or one of its new
  * pages is not handed out or is the tree's already. */
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
                                const radix_insert *how, radix_inserted *result);
+
+/* The cache if it is a tree, else NULL. */
+radix_cache *radix_cache_of(const rad_cache *cache);
+
+/* The root of the key's namespace, 0 when there is none. */
+uint32_t radix_cache_root(const radix_cache *c, const rad_key *key);
+
+/* The name of a node; all zero for none and for a root. */
+rad_ref radix_cache_ref(const radix_cache *c, uint32_t node);
+
+/* The position `pages` pages from the root on the path to the named node; `child` and
+ * `part` say how it lies inside a node. RAD_E_STATE: the name is stale, or the node ends
+ * before. All zero names the empty prefix, which has no node. O(depth). */
+rad_status radix_cache_seek(const radix_cache *c, rad_ref name, uint32_t pages, radix_pos *pos);
+
+/* How many tokens of the page behind `pos` the key shares with a cached page, which is
+ * *page of the node *owner. Looks at 64 children at most, the youngest first. */
+uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos pos,
+                             rad_page *page, uint32_t *owner);
 
 /* Gives pages that left the tree back to the allocator. */
 void radix_cache_drop(void *user, const rad_page *pages, uint32_t count);
@@ -64,9 +100,6 @@ rad_status radix_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_n
 rad_status radix_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,
                                uint64_t idle_ns, uint32_t *retained_tokens);
 uint64_t radix_pinned_size(const rad_cache *cache);
-
-/* The root of the key's namespace; 0 when there is none. */
-uint32_t radix_cache_root(const radix_cache *c, const rad_key *key);
 
 rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err);
 rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);

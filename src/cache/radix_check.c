@@ -36,14 +36,14 @@ uint32_t radix_next(const radix_tree *t, uint32_t node, uint32_t *depth)
 static const char *node_fault(const radix_tree *t, uint32_t id)
 {
     const radix_node *n = &t->nodes[id], *p = &t->nodes[n->parent];
-    uint32_t ps = t->limits.page_size, children = 0, span_end;
+    uint32_t children = 0, span_end;
     uint64_t locks = 0;
     if (!slab_is_live(&t->ids, id)) return "is reachable but free";
     if (!n->parent || !slab_is_live(&t->ids, n->parent)) return "has no parent";
     if (!n->pages) return "is empty";
     if (n->ns != p->ns) return "is in another namespace than its parent";
-    if (n->hash != key_child_hash(n->parent, radix_tokens(t, n), ps)) return "has a wrong hash";
-    if (radix_child(t, n->parent, radix_tokens(t, n)) != id) return "is not found by its key";
+    if (!radix_is_filed(t, id)) return "is not found by its key, or not alone";
+    if (n->lead && (!t->limits.bigram || p->parent)) return "has a lead where none belongs";
     for (uint32_t c = n->first_child, prev = 0; c; prev = c, c = t->nodes[c].next) {
         if (t->nodes[c].parent != id || t->nodes[c].prev != prev) return "has a wrong child list";
         if (++children > t->num_nodes) return "has a circle of children";

@@ -73,6 +73,11 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
     return count;
 }
 
+void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *user)
+{
+    trim(t, leaf, t->nodes[leaf].pages, drop, user);
+}
+
 uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user)
 {
     uint64_t done = 0;

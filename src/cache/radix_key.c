@@ -56,6 +56,12 @@ uint32_t key_child_hash(uint32_t parent, const rad_token *page, uint32_t page_si
     return (uint32_t)XXH3_64bits_withSeed(page, (size_t)page_size * sizeof *page, parent);
 }
 
+uint32_t key_lead_hash(uint32_t hash, rad_token lead)
+{
+    uint64_t h = ((uint64_t)hash << 32 | (uint32_t)lead) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)((h ^ h >> 29) * 0xbf58476d1ce4e5b9u >> 32);
+}
+
 uint32_t key_namespace_hash(const char *extra_key, const char *cache_salt)
 {
     uint64_t h = 0;

@@ -7,6 +7,8 @@
 
 #include <assert.h>
 
+#include <radish/types.h>
+
 #include "base/base.h"
 
 typedef struct radix_node {
@@ -23,8 +25,8 @@ typedef struct radix_node {
     uint64_t last_access; /* in operations, not seconds */
     uint32_t hit_count;
     int32_t priority;
-    uint32_t ns; /* its namespace */
-    uint32_t reserved;
+    uint32_t ns;    /* its namespace */
+    rad_token lead; /* below a root and under bigram keys: the key's token 0 */
 } radix_node;
 static_assert(sizeof(radix_node) == 64, "the hot half of a node is one cache line");
 

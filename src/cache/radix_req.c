@@ -5,7 +5,8 @@
  *             | tree's   | free [P, X)  | the tree     | page    | only
  *
  * P is protected_len, X what the tree had when the request came to publish, C is
- * committed_len and A the last page boundary at or before it. [P, X) was computed by
+ * committed_len and A the last page boundary at or before it (under bigram keys, before
+ * its last token: a pair needs the token behind it). [P, X) was computed by
  * somebody else meanwhile; both have the same K/V, and the tree's stay.
  *
  * Order, in both functions: the row is pointed at the tree's pages before the
@@ -58,7 +59,9 @@ static rad_status publish(radix_cache *c, rad_req_kv *req, bool count_hits, uint
     uint32_t ps = c->base.page_size, protected_pages = req->protected_len / ps;
     rad_slot *row = rad_req_to_token_row(c->base.rows, req->row);
     rad_key key = req->key;
-    key.num_tokens = req->committed_len / ps * ps;
+    uint32_t whole = key_length(req->committed_len, c->bigram) / ps * ps;
+    if (whole < req->protected_len) return RAD_OK; /* the last pair's second half is not there */
+    key.num_tokens = whole + (whole ? c->bigram : 0);
     radix_insert how = {.priority = req->priority,
                         .count_hits = count_hits,
                         .before = came_at(c, req),
@@ -72,10 +75,9 @@ static rad_status publish(radix_cache *c, rad_req_kv *req, bool count_hits, uint
                         rad_status_name(status));
     if (status) return status;
     *end = in.end;
-    *published = key.num_tokens;
+    *published = whole;
     if (!in.end) return RAD_OK;
-    return adopt_tree_pages(c, in.end, key.num_tokens / ps, row, protected_pages, in.matched_pages,
-                            err);
+    return adopt_tree_pages(c, in.end, whole / ps, row, protected_pages, in.matched_pages, err);
 }
 
 rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
@@ -103,8 +105,9 @@ rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, 
     radix_cache *c = (radix_cache *)cache;
     uint32_t end = 0, kept = req->protected_len;
     rad_status status = RAD_OK;
+    uint32_t whole = key_length(req->committed_len, c->bigram);
     bool has_news = !req->published ||
-                    req->committed_len / cache->page_size * cache->page_size > req->protected_len;
+                    whole / cache->page_size * cache->page_size > req->protected_len;
     if (is_insert && req->row && has_news) {
         uint32_t published = 0;
         status = publish(c, req, !req->published, &end, &published, err);

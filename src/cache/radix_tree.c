@@ -16,6 +16,14 @@
 
 #include "cache/radix_key.h"
 
+/* A walk is compiled twice, with and without bigram keys, so that neither asks at each
+ * node which it is. */
+#if defined(__GNUC__)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#else
+#define ALWAYS_INLINE static inline
+#endif
+
 static uint32_t arena_pages(const radix_limits *l)
 {
     return (uint32_t)RAD_MIN((uint64_t)l->max_pages + l->max_pages / 16 + 16, UINT32_MAX);
@@ -126,43 +134,69 @@ static inline uint32_t match_pages(const radix_tree *t, const radix_node *n,
     return t->shift < 32 ? len >> t->shift : len / ps;
 }
 
+/* Below a root and under bigram keys `lead` is the key's token 0, which is part of the
+ * first pair; everywhere else it is 0, as it is in the nodes. */
+static inline uint32_t child_hash(const radix_tree *t, uint32_t parent, const rad_token *page,
+                                  rad_token lead)
+{
+    uint32_t hash = key_child_hash(parent, page, t->limits.page_size);
+    return lead ? key_lead_hash(hash, lead) : hash;
+}
+
+static inline rad_token first_lead(const radix_tree *t, uint32_t from, const rad_token *tokens)
+{
+    return t->limits.bigram && !t->nodes[from].parent ? tokens[-1] : 0;
+}
+
 /* The child that the key goes on with, 0 when there is none; *matched pages of its edge
  * agree, at least one. The hash, or being the only child, makes a candidate; the
  * comparison that is needed anyway decides. */
-static inline uint32_t follow(const radix_tree *t, uint32_t parent, const rad_token *tokens,
-                              uint32_t num_pages, uint32_t *matched)
+ALWAYS_INLINE uint32_t follow(const radix_tree *t, uint32_t parent, bool bigram, rad_token lead,
+                              const rad_token *tokens, uint32_t num_pages, uint32_t *matched)
 {
     const radix_node *p = &t->nodes[parent];
     if (p->num_children <= 1) { /* a chain needs no hash */
         uint32_t only = p->first_child;
-        if (!only) return 0;
+        if (!only || (bigram && t->nodes[only].lead != lead)) return 0;
         *matched = match_pages(t, &t->nodes[only], tokens, num_pages);
         return *matched ? only : 0;
     }
-    uint32_t hash = key_child_hash(parent, tokens, t->limits.page_size);
+    uint32_t hash = child_hash(t, parent, tokens, bigram ? lead : 0);
     uint32_t at = map_start(&t->children, hash);
     for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
         if (t->nodes[id].parent != parent) continue;
+        if (bigram && t->nodes[id].lead != lead) continue;
         *matched = match_pages(t, &t->nodes[id], tokens, num_pages);
         if (*matched) return id;
     }
     return 0;
 }
 
-uint32_t radix_child(const radix_tree *t, uint32_t parent, const rad_token *page)
+bool radix_is_filed(const radix_tree *t, uint32_t node)
 {
-    uint32_t matched;
-    return follow(t, parent, page, 1, &matched);
+    const radix_node *n = &t->nodes[node];
+    uint32_t hash = child_hash(t, n->parent, radix_tokens(t, n), n->lead), found = 0;
+    uint32_t at = map_start(&t->children, hash), ps = t->limits.page_size;
+    for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
+        const radix_node *other = &t->nodes[id];
+        if (other->parent != n->parent || other->lead != n->lead) continue;
+        found += key_match_len(radix_tokens(t, other), radix_tokens(t, n), ps) == ps;
+        if (found == 1 && id != node) return false;
+    }
+    return n->hash == hash && found == 1;
 }
 
-radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
-                     uint32_t num_pages)
+ALWAYS_INLINE radix_pos walk(const radix_tree *t, uint32_t root, bool bigram,
+                             const rad_token *tokens, uint32_t num_pages)
 {
     radix_pos pos = {.node = root};
+    rad_token lead = bigram && num_pages ? first_lead(t, root, tokens) : 0;
     while (pos.pages < num_pages) {
         const rad_token *rest = tokens + (size_t)pos.pages * t->limits.page_size;
-        uint32_t matched, child = follow(t, pos.node, rest, num_pages - pos.pages, &matched);
+        uint32_t matched;
+        uint32_t child = follow(t, pos.node, bigram, lead, rest, num_pages - pos.pages, &matched);
         if (!child) break;
+        lead = 0;
         pos.pages += matched;
         if (matched < t->nodes[child].pages) {
             pos.child = child;
@@ -174,16 +208,26 @@ radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens
     return pos;
 }
 
-radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
-                      uint64_t touched, rad_slot *slots)
+radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
+                     uint32_t num_pages)
+{
+    if (t->limits.bigram) return walk(t, root, true, tokens, num_pages);
+    return walk(t, root, false, tokens, num_pages);
+}
+
+ALWAYS_INLINE radix_pos match(radix_tree *t, uint32_t root, bool bigram, const rad_token *tokens,
+                              uint32_t num_pages, uint64_t touched, rad_slot *slots)
 {
     radix_pos pos = {.node = root};
     uint32_t ps = t->limits.page_size;
+    rad_token lead = bigram && num_pages ? first_lead(t, root, tokens) : 0;
     t->nodes[root].last_access = touched;
     while (pos.pages < num_pages) {
         size_t at = (size_t)pos.pages * ps;
-        uint32_t matched, child = follow(t, pos.node, tokens + at, num_pages - pos.pages, &matched);
+        uint32_t left = num_pages - pos.pages, matched;
+        uint32_t child = follow(t, pos.node, bigram, lead, tokens + at, left, &matched);
         if (!child) break;
+        lead = 0;
         radix_node *n = &t->nodes[child];
         __builtin_prefetch(&t->nodes[n->first_child]); /* where the walk goes on, mostly */
         if (slots) radix_expand(t, t->pages + n->at, matched, slots + at);
@@ -197,6 +241,13 @@ radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uin
         pos.node = child;
     }
     return pos;
+}
+
+radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
+                      uint64_t touched, rad_slot *slots)
+{
+    if (t->limits.bigram) return match(t, root, true, tokens, num_pages, touched, slots);
+    return match(t, root, false, tokens, num_pages, touched, slots);
 }
 
 /* --- shape --- */
@@ -223,7 +274,7 @@ static void hang(radix_tree *t, uint32_t node, uint32_t parent)
     if (n->next) t->nodes[n->next].prev = node;
     p->first_child = node;
     p->num_children++;
-    n->hash = key_child_hash(parent, radix_tokens(t, n), t->limits.page_size);
+    n->hash = child_hash(t, parent, radix_tokens(t, n), n->lead);
     map_insert(&t->children, n->hash, node);
 }
 
@@ -249,6 +300,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     u->num_children = u->first_child = 0;
     u->last_access = touched;
     take_place(t, upper, child);
+    c->lead = 0;
     span_ref(&t->spans, c->span);
     c->at += at;
     c->pages -= at;
@@ -311,6 +363,7 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     n->pages = num_pages;
     n->priority = priority;
     n->ns = t->nodes[parent].ns;
+    n->lead = first_lead(t, parent, tokens);
     n->last_access = t->clock;
     if (t->worth) {
         t->heat_clock += num_pages;
@@ -384,6 +437,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
         l->at = at;
     }
     l->pages = pages;
+    l->lead = u->lead;
     take_place(t, lower, upper);
     l->last_access = RAD_MAX(l->last_access, u->last_access);
     l->hit_count = RAD_MAX(l->hit_count, u->hit_count);

@@ -25,6 +25,7 @@ typedef struct radix_limits {
     uint32_t max_nodes; /* roots not counted */
     uint32_t max_namespaces;
     uint32_t max_pages;
+    uint32_t bigram; /* 1: keys are pairs of tokens, see radix_key.h */
     rad_eviction_options eviction; /* defaults filled in */
     rad_evict_key_fn evict_key;
     void *evict_user;
@@ -80,7 +81,8 @@ typedef struct radix_pos {
     uint32_t pages;
 } radix_pos;
 
-/* Follows num_pages pages of tokens from `root`. Changes nothing. */
+/* Follows num_pages pages of tokens from `root`. Changes nothing. Under bigram keys
+ * `tokens` begins with the second half of the first pair; tokens[-1] is the first. */
 radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
                      uint32_t num_pages);
 
@@ -89,12 +91,20 @@ radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens
 radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                       uint64_t touched, rad_slot *slots);
 
-/* The child of `parent` that begins with this page, 0 when there is none. */
-uint32_t radix_child(const radix_tree *t, uint32_t parent, const rad_token *page);
+/* Whether the node is found under its key, and is filed under the right hash. */
+bool radix_is_filed(const radix_tree *t, uint32_t node);
 
 static inline const rad_token *radix_tokens(const radix_tree *t, const radix_node *n)
 {
     return t->tokens + (size_t)n->at * t->limits.page_size;
+}
+
+/* Under bigram keys: the first half of the node's first pair. */
+static inline rad_token radix_lead(const radix_tree *t, const radix_node *n)
+{
+    const radix_node *p = &t->nodes[n->parent];
+    if (!p->parent) return n->lead;
+    return radix_tokens(t, p)[(size_t)p->pages * t->limits.page_size - 1];
 }
 
 /* Cuts `child` behind its first `at` pages (0 < at < its length): a new upper node takes
@@ -164,6 +174,9 @@ void radix_unhook(radix_tree *t, uint32_t node);
 /* Evicts up to num_pages from the tails of the leaves with the lowest keys; returns how
  * many. */
 uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user);
+
+/* Evicts this evictable leaf, whatever its key. */
+void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *user);
 
 /* Nodes that may still be made; roots have places of their own. */
 static inline uint32_t radix_nodes_available(const radix_tree *t)

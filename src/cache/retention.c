@@ -40,9 +40,10 @@ rad_status radix_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_n
     radix_cache *c = (radix_cache *)cache;
     if (!c->tree.keep.max_pinned) return RAD_E_UNSUPPORTED;
     keep_expire(&c->tree);
-    uint32_t root = radix_cache_root(c, key), pages = key->num_tokens / cache->page_size;
+    uint32_t root = radix_cache_root(c, key), pages = radix_cache_pages(c, key);
     if (!root || !pages) return RAD_OK;
-    *pinned_tokens = keep_pin(&c->tree, root, key->tokens, pages, ttl_ns) * cache->page_size;
+    *pinned_tokens = keep_pin(&c->tree, root, radix_cache_tokens(c, key), pages, ttl_ns) *
+                     cache->page_size;
     return RAD_OK;
 }
 
@@ -52,11 +53,12 @@ rad_status radix_retain_prefix(rad_cache *cache, const rad_key *key, int32_t pri
     radix_cache *c = (radix_cache *)cache;
     if (!c->retains) return RAD_E_UNSUPPORTED;
     keep_expire(&c->tree);
-    uint32_t root = radix_cache_root(c, key), pages = key->num_tokens / cache->page_size;
+    uint32_t root = radix_cache_root(c, key), pages = radix_cache_pages(c, key);
     uint32_t strength = (uint32_t)RAD_MAX(0, RAD_MIN(priority, 99));
     if (!root || !pages) return RAD_OK;
-    *retained_tokens = keep_retain(&c->tree, root, key->tokens, pages, strength, idle_ns) *
-                       cache->page_size;
+    *retained_tokens =
+        keep_retain(&c->tree, root, radix_cache_tokens(c, key), pages, strength, idle_ns) *
+        cache->page_size;
     return RAD_OK;
 }
 

@@ -1,0 +1,83 @@
+/* partial_page.c - the front of a cached page, copied into a private one.
+ *
+ * The source is locked while its slots are copied, because taking the private page may
+ * evict. The private page is the caller's from the start: the tree never learns of it
+ * unless a later publication brings it, complete. */
+#include <radish/partial_page.h>
+
+#include "cache/radix_cache.h"
+
+enum { MOST_CHILDREN = 64 }; /* looked at for the longest common front */
+
+uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos pos,
+                             rad_page *page, uint32_t *owner)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t ps = c->base.page_size, best = 0;
+    uint32_t left = key_length(key->num_tokens, c->bigram) - pos.pages * ps;
+    uint32_t most = RAD_MIN(left, ps);
+    if (!most || !pos.node) return 0;
+    const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
+    if (pos.child) {
+        const radix_node *n = &t->nodes[pos.child];
+        *owner = pos.child;
+        *page = t->pages[n->at + pos.part];
+        return key_match_len(radix_tokens(t, n) + (size_t)pos.part * ps, rest, most);
+    }
+    bool led = c->bigram && !t->nodes[pos.node].parent;
+    uint32_t id = t->nodes[pos.node].first_child;
+    for (int tries = MOST_CHILDREN; id && tries > 0; tries--, id = t->nodes[id].next) {
+        const radix_node *n = &t->nodes[id];
+        if (led && n->lead != rest[-1]) continue;
+        uint32_t len = key_match_len(radix_tokens(t, n), rest, most);
+        if (len <= best) continue;
+        best = len;
+        *owner = id;
+        *page = t->pages[n->at];
+    }
+    return best;
+}
+
+/* A page of the allocator's; one is evicted if there is none left. */
+static rad_status take_page(radix_cache *c, rad_page *page)
+{
+    rad_status status = rad_kv_alloc(c->base.kv, page, 1);
+    if (status != RAD_FULL) return status;
+    radix_evict(&c->tree, 1, radix_cache_drop, c);
+    return rad_kv_alloc(c->base.kv, page, 1);
+}
+
+rad_status rad_cache_reuse_partial(rad_cache *cache, const rad_key *key, const rad_match *match,
+                                   rad_slot *slots, uint32_t *num_tokens)
+{
+    radix_cache *c = radix_cache_of(cache);
+    uint32_t ps = cache->page_size, owner = 0;
+    if (!cache_key_is_sound(key) || !match || !slots || !num_tokens) return RAD_E_INVAL;
+    *num_tokens = 0;
+    if (!c || !c->copy_slots || !cache->kv) return RAD_E_UNSUPPORTED;
+    uint32_t length = key_length(key->num_tokens, c->bigram);
+    if (match->prefix_tokens % ps || match->prefix_tokens > length) return RAD_E_INVAL;
+    uint32_t root = radix_cache_root(c, key);
+    radix_pos pos;
+    rad_page from = 0, to = 0;
+    rad_status status = radix_cache_seek(c, match->last_node, match->prefix_tokens / ps, &pos);
+    if (status) return status;
+    if (!pos.node) pos.node = root;
+    if (!root) return pos.pages ? RAD_E_STATE : RAD_OK;
+    if (c->tree.nodes[pos.node].ns != c->tree.nodes[root].ns) return RAD_E_STATE;
+    uint32_t count = radix_cache_partial(c, key, pos, &from, &owner);
+    if (!count) return RAD_OK;
+
+    radix_lock(&c->tree, owner);
+    status = take_page(c, &to);
+    rad_slot first = to * (rad_slot)ps;
+    if (!status) status = c->copy_slots(c->copy_user, from * (rad_slot)ps, first, count);
+    if (status && to) (void)rad_kv_free(cache->kv, &to, 1, NULL);
+    radix_unlock(&c->tree, owner);
+    rad_status dropped = radix_cache_take_drop_status(c);
+    if (status) return status;
+    for (uint32_t i = 0; i < count; i++)
+        slots[i] = first + (rad_slot)i;
+    *num_tokens = count;
+    return dropped;
+}
