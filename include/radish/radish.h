@@ -11,6 +11,8 @@
  *     evict_policy.h        in which order they are given up, yours included
  *     retention.h           and what is to be kept longer
  *     page_hash.h           the names of pages, chained SHA-256
+ *     kv_events.h           what entered and left, for routers that follow
+ *     explain.h             where a match ends, and why
  *
  * Versions are MAJOR.MINOR.PATCH. While MAJOR is 0, a new MINOR may change the ABI although
  * the soname stays libradish.so.0; a new PATCH never does. Params structs begin with their
@@ -23,7 +25,9 @@
 #include <radish/cache.h>
 #include <radish/env.h>
 #include <radish/evict_policy.h>
+#include <radish/explain.h>
 #include <radish/kv_allocator.h>
+#include <radish/kv_events.h>
 #include <radish/mla_kv_pool.h>
 #include <radish/page_hash.h>
 #include <radish/req_to_token_pool.h>

@@ -38,6 +38,9 @@ typedef struct radix_inserted {
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
                                const radix_insert *how, radix_inserted *result);
 
+/* The cache if it is a tree, else NULL. */
+radix_cache *radix_cache_of(const rad_cache *cache);
+
 /* Gives pages that left the tree back to the allocator. */
 void radix_cache_drop(void *user, const rad_page *pages, uint32_t count);
 
