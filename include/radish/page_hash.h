@@ -13,8 +13,9 @@
  *
  * so NULL, "" and "a" differ, and ("a", "bc") from ("ab", "c"). The framing is ours.
  *
- * A hasher keeps libcrypto's digest and its state (whose memory does not come from the env)
- * and does not allocate once it is made. One thread at a time. */
+ * A hasher keeps libcrypto's digest and its context. libcrypto's memory does not come from the
+ * env, and libcrypto 3.0 takes and returns one small block of it for each hash, so this
+ * (and a cache with events or page hashes on) touches the heap. One thread at a time. */
 #ifndef RADISH_PAGE_HASH_H
 #define RADISH_PAGE_HASH_H
 
