@@ -20,7 +20,7 @@ endforeach()
 
 add_library(radish_core STATIC ${core_objects})
 set_target_properties(radish_core PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME radish-core)
-target_link_libraries(radish_core PUBLIC Threads::Threads)
+target_link_libraries(radish_core PUBLIC Threads::Threads crypto)
 
 set(one_object ${CMAKE_CURRENT_BINARY_DIR}/libradish.o)
 add_custom_command(OUTPUT ${one_object}
@@ -36,8 +36,8 @@ if(NOT RADISH_SANITIZE) # a sanitizer's functions come with the program
   target_link_options(radish PRIVATE -Wl,--no-undefined)
 endif()
 target_link_options(radish PRIVATE -Wl,--as-needed)
-target_link_libraries(radish PRIVATE Threads::Threads)
-target_link_libraries(radish_static PUBLIC Threads::Threads)
+target_link_libraries(radish PRIVATE Threads::Threads crypto)
+target_link_libraries(radish_static PUBLIC Threads::Threads crypto)
 
 foreach(lib radish radish_static)
   set_target_properties(${lib} PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME radish)

@@ -5,7 +5,7 @@
 set -eu
 
 build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev libpcre2-dev
-       libutf8proc-dev libxxhash-dev zlib1g-dev libcmocka-dev python3"
+       libutf8proc-dev libxxhash-dev libssl-dev zlib1g-dev libcmocka-dev python3"
 case "${1:-build}" in
 build) packages="$build" ;;
 test)  packages="$build g++ python3-numpy" ;;

@@ -68,6 +68,17 @@ typedef struct rad_cache_params {
     /* Set: matches look for the front of a page too (partial_page.h). NULL: they do not. */
     rad_copy_slots_fn copy_slots;
     void *copy_user;
+
+    /* What is written down beside the pages; all 0 costs nothing. */
+    uint32_t enable_kv_events;   /* 1: kv_events.h; brings page hashes along */
+    uint32_t kv_event_pages;     /* the queue, 32 bytes and the tokens of each; 0: as many as
+                                  * the tree can hold, but 64 Ki at least and 1 Mi at most */
+    uint32_t enable_page_hashes; /* 1: page_hash.h, 32 bytes a page, and some 0.1 us to insert
+                                  * one, in libcrypto, which uses the heap */
+    uint32_t explain_pages;      /* evicted pages that explain.h remembers, some 56 bytes each,
+                                  * and 8 for each cached page; 0: none */
+    uint32_t explain_namespaces; /* 1: explanations look into other namespaces too */
+    uint32_t journal_reserved;   /* 0 */
 } rad_cache_params;
 
 /* Takes all its memory now (rad_cache_stats.metadata_bytes). RAD_E_INVAL (page sizes differ,

@@ -10,6 +10,9 @@
  *     cache.h               which pages a prompt can reuse
  *     evict_policy.h        in which order they are given up, yours included
  *     retention.h           and what is to be kept longer
+ *     page_hash.h           the names of pages, chained SHA-256
+ *     kv_events.h           what entered and left, for routers that follow
+ *     explain.h             where a match ends, and why
  *
  * Versions are MAJOR.MINOR.PATCH. While MAJOR is 0, a new MINOR may change the ABI although
  * the soname stays libradish.so.0; a new PATCH never does. Params structs begin with their
@@ -20,10 +23,16 @@
 #define RADISH_RADISH_H
 
 #include <radish/cache.h>
+#include <radish/cache_dump.h>
 #include <radish/env.h>
 #include <radish/evict_policy.h>
+#include <radish/explain.h>
 #include <radish/kv_allocator.h>
+#include <radish/kv_events.h>
+#include <radish/match_handle.h>
 #include <radish/mla_kv_pool.h>
+#include <radish/page_hash.h>
+#include <radish/partial_page.h>
 #include <radish/req_to_token_pool.h>
 #include <radish/retention.h>
 #include <radish/status.h>

@@ -11,6 +11,7 @@
 #include "cache/radix_cache.h"
 
 #include "base/bits.h"
+#include "cache/radix_journal.h"
 #include "mem/kv_bits.h"
 
 static const cache_ops radix_ops;
@@ -54,6 +55,7 @@ static void radix_destroy(rad_cache *cache)
 {
     radix_cache *c = (radix_cache *)cache;
     rad_env env = c->base.env;
+    radix_journal_destroy(c->tree.journal);
     radix_tree_fini(&c->tree);
     rad_free(&env, c->cached, bits_words(c->cached_pages) * sizeof *c->cached);
     rad_free(&env, c, sizeof *c);
@@ -88,6 +90,11 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
         radix_destroy(&c->base);
         return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory for %u pages and %u nodes",
                         limits.max_pages, limits.max_nodes);
+    }
+    status = radix_journal_create(env, params, &c->tree, &c->tree.journal, err);
+    if (status) {
+        radix_destroy(&c->base);
+        return status;
     }
     *out = &c->base;
     return RAD_OK;
@@ -384,7 +391,9 @@ static rad_status radix_evict_tokens(rad_cache *cache, uint64_t num_tokens,
     radix_cache *c = (radix_cache *)cache;
     uint32_t ps = cache->page_size;
     uint64_t pages = num_tokens / ps + (num_tokens % ps != 0);
+    if (c->tree.journal) c->tree.journal->asked = true;
     uint64_t done = radix_evict(&c->tree, pages, radix_cache_drop, c);
+    if (c->tree.journal) c->tree.journal->asked = false;
     if (evicted_tokens) *evicted_tokens = done * ps;
     return radix_cache_take_drop_status(c);
 }
@@ -427,7 +436,8 @@ static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
         .num_nodes = c->tree.ids.num_live - c->tree.names.ids.num_live,
         .num_namespaces = c->tree.names.ids.num_live,
         .metadata_bytes = c->tree.metadata_bytes + sizeof *c +
-                          bits_words(c->cached_pages) * sizeof *c->cached,
+                          bits_words(c->cached_pages) * sizeof *c->cached +
+                          radix_journal_bytes(c->tree.journal),
         .evicted_tokens = c->evicted * cache->page_size,
         .inserted_tokens = c->inserted * cache->page_size,
         .splits = c->tree.splits,
@@ -489,6 +499,7 @@ static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
 {
     const radix_cache *c = (const radix_cache *)cache;
     rad_status status = radix_check(&c->tree, err);
+    if (!status && c->tree.journal) status = radix_journal_check(c->tree.journal, &c->tree, err);
     if (status || !cache->kv) return status;
     size_t bytes = bits_words((size_t)rad_kv_num_pages(cache->kv) + 1) * sizeof(uint64_t);
     page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};

@@ -8,6 +8,7 @@
  *
  * Victims lose exactly what is asked, from their tails: the front of a prompt is worth
  * more than its end, to its own next turn as to its siblings. */
+#include "cache/radix_journal.h"
 #include "cache/radix_tree.h"
 
 /* The evictable leaf with the lowest key, 0 when there is none. */
@@ -56,6 +57,7 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
     uint32_t kept = n->pages - count;
     RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(n));
     drop(user, t->pages + n->at + kept, count);
+    if (t->journal) radix_journal_removed(t->journal, t, leaf, kept);
     t->evictable -= count;
     if (t->keep.records) keep_cut(t, leaf, count);
     n->pages = kept;

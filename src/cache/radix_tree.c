@@ -14,6 +14,7 @@
  * least the sum of its children's. */
 #include "cache/radix_tree.h"
 
+#include "cache/radix_journal.h"
 #include "cache/radix_key.h"
 
 /* A walk is compiled twice, with and without bigram keys, so that neither asks at each
@@ -98,6 +99,7 @@ void radix_clear(radix_tree *t)
     span_arena_clear(&t->spans);
     keep_clear(t);
     t->evictable = t->locked = t->unlocked_nodes = 0;
+    if (t->journal) radix_journal_cleared(t->journal);
 }
 
 /* --- walking --- */
@@ -337,6 +339,7 @@ static void move_pages(void *user, uint32_t to, uint32_t from, uint32_t len)
     size_t ps = t->limits.page_size;
     memmove(t->tokens + to * ps, t->tokens + from * ps, len * ps * sizeof *t->tokens);
     memmove(t->pages + to, t->pages + from, len * sizeof *t->pages);
+    if (t->journal) radix_journal_moved(t->journal, to, from, len);
 }
 
 uint32_t radix_alloc_run(radix_tree *t, uint32_t pages)
@@ -381,6 +384,7 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     t->evictable += num_pages;
     t->unlocked_nodes++;
     radix_consider_leaf(t, id);
+    if (t->journal) radix_journal_added(t->journal, t, id);
     return id;
 }
 

@@ -66,6 +66,8 @@ typedef struct radix_tree {
     uint64_t heat_clock;     /* pages added since the start */
     uint64_t heat_now;       /* of what is used now */
     uint64_t heat_half_life; /* pages */
+
+    struct radix_journal *journal; /* hashes, events, fingerprints; NULL: all off */
 } radix_tree;
 
 /* RAD_E_NOMEM leaves nothing behind once radix_tree_fini has run. */

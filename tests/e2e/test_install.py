@@ -97,7 +97,8 @@ def check_pkg_config(prefix, lib, version, tmp):
             text=VERSION_PROGRAM)
         assert run(out, env=runtime).split() == [version, version]
     # What is hidden in the archive is nobody's business: an engine may have such names.
-    run("cc", "-x", "c", "-", "-x", "none", f"-I{prefix}/include", archive, "-pthread", "-o", out,
+    run("cc", "-x", "c", "-", "-x", "none", f"-I{prefix}/include", archive, "-lcrypto", "-pthread",
+        "-o", out,
         text=VERSION_PROGRAM + "void heap_push(void) {}\nvoid map_insert(void) {}\n"
                                "void rad_panic(void) {}\n")
     assert run(out).split() == [version, version]

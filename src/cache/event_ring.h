@@ -1,0 +1,62 @@
+/* event_ring.h - a bounded queue of page events, in parallel arrays.
+ *
+ * One entry is one page, so that neighbours in the ring which continue each other are one
+ * event without copying: the arrays of hashes and tokens that a consumer sees are slices of the
+ * ring's. What lies across the ring's end comes as two events, the second with the
+ * last hash of the first as its parent.
+ *
+ * Once something was dropped, everything is until the ring is emptied: what follows a gap
+ * means nothing to a consumer without a snapshot. */
+#ifndef CACHE_EVENT_RING_H
+#define CACHE_EVENT_RING_H
+
+#include <radish/kv_events.h>
+
+#include "base/base.h"
+
+enum { EVENT_HAS_EXTRA_KEY = 1, EVENT_HAS_CACHE_SALT = 2 };
+
+typedef struct event_entry {
+    int64_t parent;
+    uint64_t space;
+    uint8_t type;
+    uint8_t has_parent;
+    uint8_t spaces; /* EVENT_HAS_... */
+    uint8_t reserved[5];
+} event_entry;
+
+typedef struct event_ring {
+    event_entry *entries; /* [capacity] */
+    int64_t *hashes;
+    rad_token *tokens; /* [capacity][tokens_per_page] */
+    uint32_t capacity;
+    uint32_t first;
+    uint32_t count;
+    uint32_t page_size;
+    uint32_t tokens_per_page;
+    uint32_t reserved;
+    uint64_t lost;
+} event_ring;
+
+typedef struct event_page {
+    event_entry entry;
+    int64_t hash;
+    const rad_token *tokens; /* NULL unless stored */
+} event_page;
+
+bool event_ring_init(event_ring *r, const rad_env *env, uint32_t capacity, uint32_t page_size,
+                     uint32_t tokens_per_page);
+void event_ring_fini(event_ring *r, const rad_env *env);
+size_t event_ring_bytes(const event_ring *r);
+
+/* Copies the page's event into the ring, or counts it as lost. O(1). */
+void event_ring_push(event_ring *r, const event_page *page);
+void event_ring_take(event_ring *r, rad_kv_event_fn visit, void *user);
+
+static inline void event_ring_forget(event_ring *r)
+{
+    r->first = r->count = 0;
+    r->lost = 0;
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* explain.c - where a match ends, and why: a walk, and a look into the eviction log. */
+#include <radish/explain.h>
+
+#include "cache/radix_cache.h"
+#include "cache/radix_journal.h"
+#include "cache/radix_key.h"
+
+enum { MOST_SIBLINGS = 64 };
+
+static void explain_path(const radix_cache *c, const radix_pos *pos, rad_explanation *e)
+{
+    const radix_tree *t = &c->tree;
+    for (uint32_t id = pos->child ? pos->child : pos->node; t->nodes[id].parent;
+         id = t->nodes[id].parent)
+        e->num_nodes++;
+    uint32_t at = RAD_MIN(e->num_nodes, (uint32_t)RAD_EXPLAIN_NODES);
+    for (uint32_t id = pos->child ? pos->child : pos->node; at; id = t->nodes[id].parent) {
+        uint32_t pages = id == pos->child ? pos->part : t->nodes[id].pages;
+        e->nodes[--at] = (rad_explained_node){.node = {id, t->ids.generation[id]},
+                                              .tokens = pages * t->limits.page_size};
+    }
+}
+
+/* How many tokens the rest of the key shares with the page that follows in the tree. */
+static uint32_t shared_in_page(const radix_tree *t, const radix_pos *pos, const rad_token *rest,
+                               uint32_t num_rest)
+{
+    uint32_t best = 0, seen = 0, most = RAD_MIN(num_rest, t->limits.page_size);
+    if (pos->child) {
+        const radix_node *n = &t->nodes[pos->child];
+        return key_match_len(radix_tokens(t, n) + (size_t)pos->part * t->limits.page_size, rest,
+                             most);
+    }
+    for (uint32_t id = t->nodes[pos->node].first_child; id && seen < MOST_SIBLINGS; seen++) {
+        uint32_t len = key_match_len(radix_tokens(t, &t->nodes[id]), rest, most);
+        best = RAD_MAX(best, len);
+        id = t->nodes[id].next;
+    }
+    return best;
+}
+
+/* Looks for the pages behind the match among the evicted ones. */
+static void explain_eviction(const radix_cache *c, const rad_key *key, uint32_t root,
+                             const radix_pos *pos, rad_explanation *e)
+{
+    const radix_tree *t = &c->tree;
+    const radix_journal *j = t->journal;
+    uint32_t ps = t->limits.page_size, num_pages = key->num_tokens / ps;
+    if (!j || !j->fingerprints) return;
+    uint64_t chain;
+    if (pos->pages) {
+        const radix_node *n = &t->nodes[pos->child ? pos->child : pos->node];
+        chain = j->fingerprints[n->at + (pos->child ? pos->part : n->pages) - 1];
+    } else {
+        chain = root ? radix_journal_seed_of(j, t, root).id
+                     : radix_journal_seed(j, key->extra_key, key->cache_salt).id;
+    }
+    for (uint32_t page = pos->pages; page < num_pages; page++) {
+        chain = radix_journal_fingerprint(chain, key->tokens + (size_t)page * ps, ps);
+        const eviction_record *r = eviction_log_find(&j->evictions, chain);
+        if (!r) return;
+        if (page == pos->pages) {
+            e->why = RAD_END_EVICTED;
+            e->eviction = (rad_eviction){.operation = r->operation,
+                                         .time_ns = r->time_ns,
+                                         .beneficiary = r->beneficiary,
+                                         .policy = t->policy->name,
+                                         .cause = r->cause};
+        }
+        e->evicted_tokens += ps;
+    }
+}
+
+static void explain_namespaces(const radix_cache *c, const rad_key *key, uint32_t own,
+                               const radix_pos *pos, rad_explanation *e)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t num_pages = key->num_tokens / t->limits.page_size, longest = pos->pages;
+    if (!t->journal || !t->journal->explains_namespaces) return;
+    for (uint32_t ns = t->names.newest; ns; ns = t->names.entries[ns].older) {
+        uint32_t root = t->names.entries[ns].root;
+        if (root == own) continue;
+        radix_pos other = radix_walk(t, root, key->tokens, num_pages);
+        longest = RAD_MAX(longest, other.pages);
+    }
+    if (longest == pos->pages) return;
+    e->other_namespace_tokens = longest * t->limits.page_size;
+    if (e->why == RAD_END_NEVER_SEEN) e->why = RAD_END_OTHER_NAMESPACE;
+}
+
+rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
+                             rad_explanation *explanation)
+{
+    if (!cache || !explanation || !key || (!key->tokens && key->num_tokens) ||
+        key->num_tokens > INT32_MAX)
+        return RAD_E_INVAL;
+    *explanation = (rad_explanation){0};
+    const radix_cache *c = radix_cache_of(cache);
+    if (!c) return RAD_E_UNSUPPORTED;
+    rad_explanation *e = explanation;
+    if (!namespace_fits(key->extra_key, key->cache_salt)) {
+        e->why = RAD_END_TOO_LONG_NAME;
+        return RAD_OK;
+    }
+    const radix_tree *t = &c->tree;
+    uint32_t ps = cache->page_size, num_pages = key->num_tokens / ps, root = 0;
+    uint32_t ns = namespace_find(&t->names, key->extra_key, key->cache_salt);
+    radix_pos pos = {0};
+    if (ns) {
+        root = t->names.entries[ns].root;
+        pos = radix_walk(t, root, key->tokens, num_pages);
+        explain_path(c, &pos, e);
+    }
+    e->prefix_tokens = pos.pages * ps;
+    uint32_t rest = key->num_tokens - e->prefix_tokens;
+    if (pos.pages == num_pages) {
+        e->why = rest ? RAD_END_PAGE_ROUNDING : RAD_END_COMPLETE;
+        e->rounded_tokens = rest;
+        return RAD_OK;
+    }
+    e->why = RAD_END_NEVER_SEEN;
+    if (root) e->rounded_tokens = shared_in_page(t, &pos, key->tokens + e->prefix_tokens, rest);
+    explain_eviction(c, key, root, &pos, e);
+    explain_namespaces(c, key, root, &pos, e);
+    return RAD_OK;
+}
+
+void rad_cache_set_beneficiary(rad_cache *cache, uint64_t id)
+{
+    radix_cache *c = cache ? radix_cache_of(cache) : NULL;
+    if (c && c->tree.journal) c->tree.journal->beneficiary = id;
+}

@@ -1,0 +1,67 @@
+/* kv_events.c - handing over events, and all that is cached as events. */
+#include <radish/kv_events.h>
+
+#include "cache/radix_cache.h"
+#include "cache/radix_journal.h"
+
+static radix_journal *journal_of(const rad_cache *cache)
+{
+    const radix_cache *c = radix_cache_of(cache);
+    return c ? c->tree.journal : NULL;
+}
+
+rad_status rad_cache_take_events(rad_cache *cache, rad_kv_event_fn visit, void *user)
+{
+    if (!cache || !visit) return RAD_E_INVAL;
+    radix_journal *j = journal_of(cache);
+    if (!j || !j->has_events) return RAD_E_STATE;
+    event_ring_take(&j->events, visit, user);
+    return RAD_OK;
+}
+
+/* The ring, emptied, is the place where the stores are put together. */
+rad_status rad_cache_snapshot_events(rad_cache *cache, rad_kv_event_fn visit, void *user)
+{
+    if (!cache || !visit) return RAD_E_INVAL;
+    radix_journal *j = journal_of(cache);
+    if (!j || !j->has_events) return RAD_E_STATE;
+    const radix_tree *t = &radix_cache_of(cache)->tree;
+    event_page cleared = {.entry = {.type = RAD_KV_CLEARED}};
+    event_ring_forget(&j->events);
+    event_ring_push(&j->events, &cleared);
+    uint32_t depth;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        journal_seed seed = radix_journal_seed_of(j, t, id);
+        for (uint32_t i = 0; i < t->nodes[id].pages; i++) {
+            event_page page = radix_journal_page(j, t, id, i, &seed);
+            if (j->events.count == j->events.capacity) event_ring_take(&j->events, visit, user);
+            event_ring_push(&j->events, &page);
+        }
+    }
+    event_ring_take(&j->events, visit, user);
+    return RAD_OK;
+}
+
+/* Copies hashes upwards from where the walk ended. */
+rad_status rad_cache_get_page_hashes(const rad_cache *cache, const rad_key *key,
+                                     rad_page_hash *hashes, uint32_t room, uint32_t *count)
+{
+    if (!cache || !count || (!hashes && room)) return RAD_E_INVAL;
+    *count = 0;
+    rad_match match;
+    rad_status status = rad_cache_lookup(cache, key, &match);
+    if (status) return status;
+    const radix_journal *j = journal_of(cache);
+    if (!j || !j->hashes) return RAD_E_STATE;
+    const radix_cache *c = radix_cache_of(cache);
+    uint32_t pages = match.prefix_tokens / cache->page_size, id = match.last_node.index;
+    *count = RAD_MIN(pages, room);
+    for (uint32_t end = radix_cache_depth(c, id); c->tree.nodes[id].parent;
+         id = c->tree.nodes[id].parent) {
+        const radix_node *n = &c->tree.nodes[id];
+        uint32_t from = end - n->pages, to = RAD_MIN(end, *count);
+        if (from < to) memcpy(hashes + from, j->hashes + n->at, (to - from) * sizeof *hashes);
+        end = from;
+    }
+    return RAD_OK;
+}

@@ -1,0 +1,249 @@
+/* radix_journal.c - what is written down when pages enter, leave and move.
+ *
+ * A chain is computed once, when its leaf is hung, from the last page of its parent;
+ * from then on a page's hash lies beside it:
+ *
+ *     tokens        | t t t t | t t t t | t t t t |
+ *     hashes        |   h0    |   h1    |   h2    |      h1 = SHA-256(h0 || tokens)
+ *     fingerprints  |   f0    |   f1    |   f2    |      f1 = XXH3(tokens, seed f0)
+ *
+ * Fingerprints are not SHA-256 because they serve explanations only, at a fraction of the
+ * cost; a tenant who finds two keys that collide fools himself. Namespaces are told
+ * apart by the seed, and that is SHA-256.
+ *
+ * Invariant, verified by radix_journal_check(): the chains of all nodes are what their tokens
+ * give. */
+#include "cache/radix_journal.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { FEWEST_EVENTS = 1 << 16, MOST_EVENTS = 1 << 20 }; /* pages, when 0 was asked for */
+
+rad_status radix_journal_create(const rad_env *env, const rad_cache_params *p, const radix_tree *t,
+                                radix_journal **out, rad_error *err)
+{
+    *out = NULL;
+    if (!p->enable_kv_events && !p->enable_page_hashes && !p->explain_pages &&
+        !p->explain_namespaces)
+        return RAD_OK;
+    if (p->kv_event_pages > INT32_MAX || p->explain_pages > INT32_MAX / 2)
+        return rad_fail(err, RAD_E_LIMIT, "radix_cache: %u pages of events, %u of explanations",
+                        p->kv_event_pages, p->explain_pages);
+    radix_journal *j = rad_alloc(env, sizeof *j);
+    if (!j) return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory");
+    j->env = *env;
+    j->arena_pages = t->spans.capacity;
+    j->has_events = p->enable_kv_events != 0;
+    j->explains_namespaces = p->explain_namespaces != 0;
+    bool ok = true;
+    if (p->enable_kv_events || p->enable_page_hashes) {
+        j->hashes = rad_alloc(env, rad_mul(j->arena_pages, sizeof *j->hashes));
+        ok = j->hashes != NULL;
+    }
+    if (ok && p->enable_kv_events) {
+        uint32_t usual = RAD_MIN(t->limits.max_pages, (uint32_t)MOST_EVENTS);
+        uint32_t pages = p->kv_event_pages ? p->kv_event_pages : RAD_MAX(usual, FEWEST_EVENTS);
+        ok = event_ring_init(&j->events, env, pages, p->page_size, p->page_size);
+    }
+    if (ok && p->explain_pages) {
+        j->fingerprints = rad_alloc(env, rad_mul(j->arena_pages, sizeof *j->fingerprints));
+        ok = eviction_log_init(&j->evictions, env, p->explain_pages) && j->fingerprints;
+    }
+    rad_status status = ok ? rad_page_hasher_create(env, &j->hasher, err) : RAD_E_NOMEM;
+    if (!ok) rad_fail(err, status, "radix_cache: no memory for hashes, events or explanations");
+    if (status) {
+        radix_journal_destroy(j);
+        return status;
+    }
+    *out = j;
+    return RAD_OK;
+}
+
+void radix_journal_destroy(radix_journal *j)
+{
+    if (!j) return;
+    rad_env env = j->env;
+    rad_free(&env, j->hashes, (size_t)j->arena_pages * sizeof *j->hashes);
+    rad_free(&env, j->fingerprints, (size_t)j->arena_pages * sizeof *j->fingerprints);
+    event_ring_fini(&j->events, &env);
+    eviction_log_fini(&j->evictions, &env);
+    rad_page_hasher_destroy(j->hasher);
+    rad_free(&env, j, sizeof *j);
+}
+
+size_t radix_journal_bytes(const radix_journal *j)
+{
+    size_t arena = j ? j->arena_pages : 0;
+    if (!j) return 0;
+    return sizeof *j + (j->hashes ? arena * sizeof *j->hashes : 0) +
+           (j->fingerprints ? arena * sizeof *j->fingerprints : 0) + event_ring_bytes(&j->events) +
+           eviction_log_bytes(&j->evictions);
+}
+
+/* --- chains --- */
+
+journal_seed radix_journal_seed(const radix_journal *j, const char *extra_key,
+                                const char *cache_salt)
+{
+    journal_seed seed = {.spaces = (extra_key ? EVENT_HAS_EXTRA_KEY : 0u) |
+                                   (cache_salt ? EVENT_HAS_CACHE_SALT : 0u)};
+    if (!seed.spaces) return seed;
+    rad_status status = rad_page_hash_seed(j->hasher, extra_key, cache_salt, &seed.hash);
+    RAD_ASSERT_ENV(&j->env, status == RAD_OK);
+    seed.seeded = true;
+    seed.id = (uint64_t)rad_page_hash_event(&seed.hash);
+    return seed;
+}
+
+journal_seed radix_journal_seed_of(const radix_journal *j, const radix_tree *t, uint32_t node)
+{
+    const namespace_entry *e = &t->names.entries[t->nodes[node].ns];
+    return radix_journal_seed(j, e->has_extra ? e->text : NULL,
+                              e->has_salt ? e->text + e->salt_at : NULL);
+}
+
+uint64_t radix_journal_fingerprint(uint64_t prior, const rad_token *page, uint32_t page_size)
+{
+    return XXH3_64bits_withSeed(page, (size_t)page_size * sizeof *page, prior);
+}
+
+/* The offset of the page before the node's first one; false: nothing is before it. */
+static bool page_before(const radix_tree *t, const radix_node *n, uint32_t *at)
+{
+    const radix_node *p = &t->nodes[n->parent];
+    *at = p->at + p->pages - 1;
+    return p->pages != 0;
+}
+
+static void hash_page(const radix_journal *j, const rad_page_hash *prior, const rad_token *page,
+                      uint32_t page_size, rad_page_hash *hash)
+{
+    rad_status status = rad_page_hash_tokens(j->hasher, prior, page, page_size, hash);
+    RAD_ASSERT_ENV(&j->env, status == RAD_OK);
+}
+
+static const rad_page_hash *first_prior(const radix_journal *j, const radix_tree *t,
+                                        const radix_node *n, const journal_seed *seed)
+{
+    uint32_t before;
+    if (page_before(t, n, &before)) return &j->hashes[before];
+    return seed->seeded ? &seed->hash : NULL;
+}
+
+static uint64_t first_fingerprint(const radix_journal *j, const radix_tree *t, const radix_node *n,
+                                  const journal_seed *seed)
+{
+    uint32_t before;
+    return page_before(t, n, &before) ? j->fingerprints[before] : seed->id;
+}
+
+event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint32_t node,
+                              uint32_t at, const journal_seed *seed)
+{
+    const radix_node *n = &t->nodes[node];
+    uint32_t before = n->at + at - 1;
+    event_page page = {.hash = rad_page_hash_event(&j->hashes[n->at + at]),
+                       .tokens = radix_tokens(t, n) + (size_t)at * t->limits.page_size,
+                       .entry = {.type = RAD_KV_STORED, .space = seed->id}};
+    page.entry.spaces = (uint8_t)seed->spaces;
+    page.entry.has_parent = at || page_before(t, n, &before);
+    if (page.entry.has_parent) page.entry.parent = rad_page_hash_event(&j->hashes[before]);
+    return page;
+}
+
+/* --- what the tree tells --- */
+
+void radix_journal_added(radix_journal *j, const radix_tree *t, uint32_t leaf)
+{
+    const radix_node *n = &t->nodes[leaf];
+    uint32_t ps = t->limits.page_size;
+    journal_seed seed = radix_journal_seed_of(j, t, leaf);
+    const rad_token *page = radix_tokens(t, n);
+    if (j->hashes) {
+        const rad_page_hash *prior = first_prior(j, t, n, &seed);
+        for (uint32_t i = 0; i < n->pages; i++, prior = &j->hashes[n->at + i - 1])
+            hash_page(j, prior, page + (size_t)i * ps, ps, &j->hashes[n->at + i]);
+    }
+    if (j->fingerprints) {
+        uint64_t chain = first_fingerprint(j, t, n, &seed);
+        for (uint32_t i = 0; i < n->pages; i++)
+            j->fingerprints[n->at + i] = chain =
+                radix_journal_fingerprint(chain, page + (size_t)i * ps, ps);
+    }
+    for (uint32_t i = 0; j->has_events && i < n->pages; i++) {
+        event_page stored = radix_journal_page(j, t, leaf, i, &seed);
+        event_ring_push(&j->events, &stored);
+    }
+}
+
+void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf, uint32_t kept)
+{
+    const radix_node *n = &t->nodes[leaf];
+    if (j->has_events) {
+        journal_seed seed = radix_journal_seed_of(j, t, leaf);
+        event_page gone = {.entry = {.type = RAD_KV_REMOVED, .space = seed.id}};
+        gone.entry.spaces = (uint8_t)seed.spaces;
+        for (uint32_t i = n->pages; i-- > kept;) {
+            gone.hash = rad_page_hash_event(&j->hashes[n->at + i]);
+            event_ring_push(&j->events, &gone);
+        }
+    }
+    if (j->fingerprints) {
+        eviction_record record = {.operation = t->clock,
+                                  .time_ns = j->env.now_ns(j->env.user),
+                                  .beneficiary = j->beneficiary,
+                                  .cause = j->asked ? RAD_EVICTION_ASKED : RAD_EVICTION_ROOM};
+        /* Deepest first: the front of a prompt is what the ring remembers longest. */
+        for (uint32_t i = n->pages; i-- > kept;) {
+            record.fingerprint = j->fingerprints[n->at + i];
+            eviction_log_add(&j->evictions, &record);
+        }
+    }
+}
+
+void radix_journal_moved(radix_journal *j, uint32_t to, uint32_t from, uint32_t len)
+{
+    if (j->hashes) memmove(j->hashes + to, j->hashes + from, len * sizeof *j->hashes);
+    if (j->fingerprints)
+        memmove(j->fingerprints + to, j->fingerprints + from, len * sizeof *j->fingerprints);
+}
+
+/* After AllBlocksCleared a consumer is in step again, whatever it missed; so when there is
+ * no room for it, it takes the place of all that is queued. */
+void radix_journal_cleared(radix_journal *j)
+{
+    if (j->events.lost || j->events.count == j->events.capacity) event_ring_forget(&j->events);
+    event_page cleared = {.entry = {.type = RAD_KV_CLEARED}};
+    if (j->has_events) event_ring_push(&j->events, &cleared);
+    eviction_log_forget(&j->evictions);
+}
+
+rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_error *err)
+{
+    uint32_t depth, ps = t->limits.page_size;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        const radix_node *n = &t->nodes[id];
+        journal_seed seed = radix_journal_seed_of(j, t, id);
+        const rad_page_hash *prior = j->hashes ? first_prior(j, t, n, &seed) : NULL;
+        uint64_t chain = j->fingerprints ? first_fingerprint(j, t, n, &seed) : 0;
+        for (uint32_t i = 0; i < n->pages; i++) {
+            const rad_token *page = radix_tokens(t, n) + (size_t)i * ps;
+            rad_page_hash hash;
+            bool ok = true;
+            if (j->hashes) {
+                hash_page(j, prior, page, ps, &hash);
+                prior = &j->hashes[n->at + i];
+                ok = memcmp(prior, &hash, sizeof hash) == 0;
+            }
+            if (j->fingerprints) {
+                chain = radix_journal_fingerprint(chain, page, ps);
+                ok = ok && chain == j->fingerprints[n->at + i];
+            }
+            if (!ok)
+                return rad_fail(err, RAD_E_CORRUPT,
+                                "radix_check: node %u has a wrong hash of page %u", id, i);
+        }
+    }
+    return RAD_OK;
+}

@@ -1,0 +1,66 @@
+/* radix_journal.h - what the tree remembers about pages beyond their tokens: hashes,
+ * events, fingerprints. Each is off unless asked for; a tree without any has no journal
+ * and pays one test of a pointer where pages enter, leave or move.
+ *
+ * Hashes and fingerprints lie in arenas of their own under the same offsets as the tokens: a
+ * split is nothing to them, a trim is nothing, a merge or a compaction moves them along. */
+#ifndef CACHE_RADIX_JOURNAL_H
+#define CACHE_RADIX_JOURNAL_H
+
+#include <radish/explain.h>
+#include <radish/page_hash.h>
+
+#include "cache/event_ring.h"
+#include "cache/eviction_log.h"
+#include "cache/radix_tree.h"
+
+typedef struct radix_journal {
+    rad_env env;
+    rad_page_hasher *hasher;
+    rad_page_hash *hashes;  /* [arena pages] or NULL */
+    uint64_t *fingerprints; /* [arena pages] or NULL */
+    uint32_t arena_pages;
+    bool explains_namespaces;
+    bool asked; /* an eviction now is what rad_cache_evict was asked for */
+    bool has_events;
+    uint64_t beneficiary;
+    event_ring events;
+    eviction_log evictions;
+} radix_journal;
+
+/* What a namespace's chains start from; all zero in the default one. */
+typedef struct journal_seed {
+    bool seeded;
+    uint32_t spaces; /* EVENT_HAS_... */
+    uint64_t id;
+    rad_page_hash hash;
+} journal_seed;
+
+/* Makes what the params ask for; *out is NULL when that is nothing. */
+rad_status radix_journal_create(const rad_env *env, const rad_cache_params *params,
+                                const radix_tree *t, radix_journal **out, rad_error *err);
+void radix_journal_destroy(radix_journal *j); /* NULL is fine */
+size_t radix_journal_bytes(const radix_journal *j);
+
+/* The tree calls these. A leaf has been hung; the pages of a leaf behind its first `kept`
+ * leave; pages slid in the arenas; all is forgotten. */
+void radix_journal_added(radix_journal *j, const radix_tree *t, uint32_t leaf);
+void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf, uint32_t kept);
+void radix_journal_moved(radix_journal *j, uint32_t to, uint32_t from, uint32_t len);
+void radix_journal_cleared(radix_journal *j);
+
+journal_seed radix_journal_seed(const radix_journal *j, const char *extra_key,
+                                const char *cache_salt);
+
+/* The fingerprint of the page that follows one with the fingerprint `prior`. */
+uint64_t radix_journal_fingerprint(uint64_t prior, const rad_token *page, uint32_t page_size);
+
+/* The event of page `at` of a node; parents and tokens set. */
+event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint32_t node,
+                              uint32_t at, const journal_seed *seed);
+journal_seed radix_journal_seed_of(const radix_journal *j, const radix_tree *t, uint32_t node);
+
+/* Whether all chains are what the tokens give. RAD_E_CORRUPT names the node. */
+rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_error *err);
+
+#endif
