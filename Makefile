@@ -14,7 +14,7 @@ HOST   ?= 127.0.0.1
 PORT   ?= 30000
 JOBS   ?= $(shell nproc)
 
-.PHONY: all run test test-long bench install fuzz train-eval clean help
+.PHONY: all run test test-long bench install fuzz clean help
 
 all: build/deps-build
 	@tools/build.sh release $(JOBS)

@@ -1,9 +1,10 @@
 /* test_shipped_model.c - models/radish-tiny.gguf knows its small world, and a wrong
  * page in the cache shows as a wrong answer.
  *
- * The evaluation set (tools/train/eval.jsonl) asks in wordings that training did not
- * see. Every prompt is asked twice: once cold, once out of the cache, where the page
- * that holds the end of the question was exchanged with that of another question. */
+ * The exam (tools/train/eval.jsonl) asks in wordings that training did not see: first as it
+ * is, conversations and raw text. Then every conversation once more, padded so that all but
+ * its last token come out of the cache in whole pages: cold, and with the page that holds
+ * the end of the question exchanged with that of another question. */
 #include "engine_rig.h"
 
 #include <jansson.h>
@@ -15,128 +16,158 @@ enum { EVERY = 1 };
 #endif
 enum { PAGE = 16, MOST_ITEMS = 2000, MOST_IDS = 2048 };
 
+enum { MOST_MESSAGES = 128 };
+
 typedef struct item {
     char kind[16];
     char answer[64];
-    rad_token *ids;
+    rad_token *ids; /* the prompt as it is */
     uint32_t num_ids;
+    rad_token *padded; /* NULL for raw text */
+    uint32_t num_padded;
 } item;
 
 static item items[MOST_ITEMS];
 static uint32_t num_items;
 
-/* Puts words of no meaning behind the first message until the prompt is one token
- * longer than whole pages: then all but its last token can come out of the cache. */
-static bool encode_padded(const chat_template *format, json_t *messages, item *it)
+/* Puts words of no meaning behind the first message until the prompt is one token longer
+ * than whole pages. " Be kind." has three tokens, so one of 16 repetitions fits. */
+static void encode_padded(const chat_template *format, chat_message *m, uint32_t n, item *it)
 {
-    static const char *const pads[] = {"",
-                                       " Be brief.",
-                                       " Be kind.",
-                                       " Thank you.",
-                                       " Please.",
-                                       " Be kind and brief.",
-                                       " Good luck.",
-                                       " Always.",
-                                       " Be polite.",
-                                       " Be kind. Be brief.",
-                                       " Well done.",
-                                       " Be calm.",
-                                       " Be calm and kind.",
-                                       " Take your time.",
-                                       " Be calm. Take your time.",
-                                       " Be clear.",
-                                       " Be clear and kind.",
-                                       " Be clear. Be calm. Be kind.",
-                                       " Please be kind.",
-                                       " Please be calm and clear.",
-                                       " Please be brief and clear. Thank you."};
-    chat_message m[128];
-    char first[8192];
-    uint32_t n = (uint32_t)json_array_size(messages);
-    if (n > 128) return false;
-    for (uint32_t i = 0; i < n; i++) {
-        json_t *message = json_array_get(messages, i);
-        m[i].role = json_string_value(json_object_get(message, "role"));
-        m[i].content = json_string_value(json_object_get(message, "content"));
-        m[i].content_len = strlen(m[i].content);
-    }
-    const char *system = m[0].content;
-    for (size_t pad = 0; pad < sizeof pads / sizeof *pads + PAGE; pad++) {
+    static char first[8192];
+    size_t len = (size_t)snprintf(first, sizeof first, "%s", m[0].content);
+    m[0].content = first;
+    for (int k = 0; k < PAGE; k++) {
         token_buf buf = {0};
-        m[0].content = first;
-        m[0].content_len = 0;
-        if (pad < sizeof pads / sizeof *pads)
-            m[0].content_len = (size_t)snprintf(first, sizeof first, "%s%s", system, pads[pad]);
-        else /* three tokens each: one of 16 repetitions fits */
-            for (size_t k = sizeof pads / sizeof *pads; k <= pad; k++)
-                m[0].content_len += (size_t)snprintf(first + m[0].content_len,
-                                                     sizeof first - m[0].content_len, "%s",
-                                                     m[0].content_len ? " Be kind." : system);
+        m[0].content_len = len;
         CHECK_OK(chat_template_encode(format, m, n, true, 0, &buf, NULL));
         if (buf.len % PAGE == 1 && buf.len < MOST_IDS - 16) {
-            it->ids = buf.ids;
-            it->num_ids = buf.len;
-            return true;
+            it->padded = buf.ids;
+            it->num_padded = buf.len;
+            return;
         }
         token_buf_fini(&buf);
+        len += (size_t)snprintf(first + len, sizeof first - len, " Be kind.");
     }
-    return false;
 }
 
-static void load_items(const chat_template *format)
+static void encode(const tokenizer *tok, const chat_template *format, json_t *question, item *it)
 {
-    for (uint32_t i = 0; i < num_items; i++)
-        free(items[i].ids);
-    num_items = 0;
+    token_buf buf = {0};
+    json_t *messages = json_object_get(question, "messages");
+    if (messages) {
+        chat_message m[MOST_MESSAGES];
+        uint32_t n = (uint32_t)json_array_size(messages);
+        CHECK(n <= MOST_MESSAGES);
+        for (uint32_t i = 0; i < n; i++) {
+            json_t *message = json_array_get(messages, i);
+            m[i].role = json_string_value(json_object_get(message, "role"));
+            m[i].content = json_string_value(json_object_get(message, "content"));
+            m[i].content_len = strlen(m[i].content);
+        }
+        CHECK_OK(chat_template_encode(format, m, n, true, 0, &buf, NULL));
+        encode_padded(format, m, n, it);
+    } else {
+        const char *text = json_string_value(json_object_get(question, "prompt"));
+        CHECK_OK(tokenizer_encode(tok, text, strlen(text), TOKENIZER_ADD_BOS, 0, &buf, NULL));
+    }
+    it->ids = buf.ids;
+    it->num_ids = buf.len;
+}
+
+static void load_items(const tokenizer *tok, const chat_template *format)
+{
     FILE *f = fopen(RADISH_SOURCE_DIR "/tools/train/eval.jsonl", "rb");
     CHECK(f != NULL);
     static char line[1 << 17];
+    num_items = 0;
     for (uint32_t n = 0; num_items < MOST_ITEMS && fgets(line, sizeof line, f); n++) {
         if (n % EVERY) continue;
         json_t *o = json_loads(line, 0, NULL);
         CHECK(o != NULL);
-        json_t *messages = json_object_get(o, "messages");
-        item *it = &items[num_items];
-        if (messages && encode_padded(format, messages, it)) {
-            snprintf(it->kind, sizeof it->kind, "%s",
-                     json_string_value(json_object_get(o, "kind")));
-            snprintf(it->answer, sizeof it->answer, "%s",
-                     json_string_value(json_object_get(o, "answer")));
-            num_items++;
-        }
+        item *it = &items[num_items++];
+        memset(it, 0, sizeof *it);
+        snprintf(it->kind, sizeof it->kind, "%s", json_string_value(json_object_get(o, "kind")));
+        snprintf(it->answer, sizeof it->answer, "%s",
+                 json_string_value(json_object_get(o, "answer")));
+        encode(tok, format, o, it);
         json_decref(o);
     }
     fclose(f);
-    CHECKF(num_items >= 400 / EVERY, "only %u items of the evaluation set fit", num_items);
+    CHECKF(num_items >= 600 / EVERY, "only %u questions", num_items);
 }
 
-static bool ask(engine *e, const item *it, uint32_t *cached)
+static void free_items(void)
+{
+    for (uint32_t i = 0; i < num_items; i++) {
+        free(items[i].ids);
+        free(items[i].padded);
+    }
+}
+
+static bool ask(engine *e, const rad_token *ids, uint32_t num_ids, const char *want,
+                uint32_t *cached)
 {
     answer a;
     answer_init(&a);
-    engine_request request = erig_request(&a, it->ids, it->num_ids, 12);
+    engine_request request = erig_request(&a, ids, num_ids, 12);
     request.ignore_eos = false;
     erig_submit(e, &request, NULL);
     answer_wait(&a);
     const char *text = a.text;
     while (*text == ' ')
         text++;
-    bool right = strcmp(text, it->answer) == 0;
+    bool right = strcmp(text, want) == 0;
     *cached = a.cached_tokens;
     answer_fini(&a);
     return right;
 }
 
-/* Another question of the same kind with another answer. */
-static uint32_t other_item(uint32_t i)
+/* Another conversation about the same kind of thing, with another answer. */
+static const item *other_item(uint32_t i)
 {
     for (uint32_t k = 1; k < num_items; k++) {
-        uint32_t j = (i + k) % num_items;
-        if (strcmp(items[i].kind, items[j].kind) == 0 &&
-            strcmp(items[i].answer, items[j].answer) != 0)
-            return j;
+        const item *it = &items[(i + k) % num_items];
+        if (it->padded && strcmp(items[i].kind, it->kind) == 0 &&
+            strcmp(items[i].answer, it->answer) != 0)
+            return it;
     }
-    return i;
+    return NULL;
+}
+
+static void swap(engine *e, const item *a, const item *b)
+{
+    CHECK_OK(engine_test_swap_pages(e, a->padded, a->num_padded, a->num_padded - 2, b->padded,
+                                    b->num_padded, b->num_padded - 2));
+}
+
+static void take_exam(engine *e, const char *dtype)
+{
+    uint32_t cached, right = 0, asked = 0, padded_right = 0, swapped_right = 0;
+    for (uint32_t i = 0; i < num_items; i++)
+        right += ask(e, items[i].ids, items[i].num_ids, items[i].answer, &cached);
+    CHECK_OK(engine_flush_cache(e));
+    for (uint32_t i = 0; i < num_items; i++) {
+        const item *it = &items[i];
+        if (it->padded) padded_right += ask(e, it->padded, it->num_padded, it->answer, &cached);
+    }
+    for (uint32_t i = 0; i < num_items; i++) {
+        const item *it = &items[i], *other = it->padded ? other_item(i) : NULL;
+        if (!other) continue;
+        asked++;
+        swap(e, it, other);
+        swapped_right += ask(e, it->padded, it->num_padded, it->answer, &cached);
+        CHECK(cached == it->num_padded - 1);
+        swap(e, it, other);
+    }
+    print_message("%s: %u of %u right (%.1f%%); of %u in whole pages %u (%.1f%%), with one page "
+                  "swapped %u (%.1f%%)\n",
+                  dtype, right, num_items, 100.0 * right / num_items, asked, padded_right,
+                  100.0 * padded_right / asked, swapped_right, 100.0 * swapped_right / asked);
+    CHECK(right * 100 >= num_items * 95);
+    CHECK(asked >= num_items / 2);
+    CHECK(padded_right * 100 >= asked * 95);
+    CHECK(swapped_right * 100 < asked * 50);
 }
 
 static void run(rad_dtype dtype)
@@ -145,7 +176,7 @@ static void run(rad_dtype dtype)
                        .dtype = dtype,
                        .num_threads = 2,
                        .page_size = PAGE,
-                       .max_total_tokens = 400000};
+                       .max_total_tokens = 300000};
     rad_error err = {0};
     engine *e = NULL;
     CHECKF(engine_create(NULL, &p, &e, &err) == RAD_OK, "%s", err.text);
@@ -156,27 +187,11 @@ static void run(rad_dtype dtype)
     CHECK_OK(gguf_open(NULL, p.model_path, &file, NULL));
     CHECK_OK(tokenizer_create(NULL, file, &tok, NULL));
     CHECK_OK(chat_template_create(NULL, file, tok, NULL, &format, NULL));
-    load_items(format);
-
-    uint32_t right = 0, swapped_right = 0, cached = 0;
-    for (uint32_t i = 0; i < num_items; i++)
-        right += ask(e, &items[i], &cached);
-    for (uint32_t i = 0; i < num_items; i++) {
-        const item *a = &items[i], *b = &items[other_item(i)];
-        CHECK_OK(engine_test_swap_pages(e, a->ids, a->num_ids, a->num_ids - 2, b->ids, b->num_ids,
-                                        b->num_ids - 2));
-        swapped_right += ask(e, a, &cached);
-        CHECK(cached == a->num_ids - 1);
-        CHECK_OK(engine_test_swap_pages(e, a->ids, a->num_ids, a->num_ids - 2, b->ids, b->num_ids,
-                                        b->num_ids - 2));
-    }
-    print_message("%s: %u of %u right (%.1f%%); with one page swapped %u (%.1f%%)\n",
-                  dtype == RAD_F32 ? "f32" : "bf16", right, num_items, 100.0 * right / num_items,
-                  swapped_right, 100.0 * swapped_right / num_items);
-    CHECK(right * 100 >= num_items * 95);
-    CHECK(swapped_right * 100 < num_items * 50);
-
+    load_items(tok, format);
+    take_exam(e, dtype == RAD_F32 ? "f32" : "bf16");
     erig_check_idle(e);
+
+    free_items();
     chat_template_destroy(format);
     tokenizer_destroy(tok);
     gguf_close(file);
@@ -187,6 +202,7 @@ TEST(f32_answers_are_right_and_a_wrong_page_shows)
 {
     run(RAD_F32);
 }
+
 TEST(bf16_answers_are_right_and_a_wrong_page_shows)
 {
     run(RAD_BF16);

@@ -20,10 +20,11 @@ run() {
         failed=$((failed + 1))
         return
     fi
+    rm -f "build/$preset/junit.xml" # a run that dies must not count an old one
     (cd "build/$preset" && ctest -j "$jobs" --output-on-failure --timeout "$limit" \
         --output-junit junit.xml "$@") | sed -n '/Test *#/p;/^[^ ]*FAIL/p;/CHECK/p;/rror/p;/seed/p'
     counts=$(sed -n 's/.*<testsuite .*//p;s/^\ttests="\([0-9]*\)"/t=\1/p;s/^\tfailures="\([0-9]*\)"/f=\1/p;s/^\tskipped="\([0-9]*\)"/s=\1/p' \
-        "build/$preset/junit.xml")
+        "build/$preset/junit.xml") || failed=$((failed + 1))
     t=0 f=0 s=0
     eval "$(echo "$counts" | grep '=')"
     passed=$((passed + t - f - s))

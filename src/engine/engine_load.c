@@ -21,6 +21,9 @@ static void find_name(const gguf_file *file, const char *path, char *name)
     if (len > 5 && strcmp(name + len - 5, ".gguf") == 0) name[len - 5] = 0;
 }
 
+/* Buffers are made for the largest batch; past these it is a slip of the keyboard. */
+enum { MOST_CHUNK = 1 << 20, MOST_RUNNING = 1 << 16 };
+
 /* How large a batch the runner must be made for, before the model tells its context. */
 static uint32_t max_batch_tokens(const gguf_file *file, const char *architecture,
                                  const engine_params *p)
@@ -72,6 +75,11 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
     *out = NULL;
     rad_env full = rad_env_or_default(env);
     if (!params->model_path) return rad_fail(err, RAD_E_INVAL, "engine: a model is needed");
+    if (params->chunked_prefill_size > MOST_CHUNK || params->max_running_requests > MOST_RUNNING)
+        return rad_fail(err, RAD_E_INVAL,
+                        "chunked_prefill_size %d and max_running_requests %u: at most %d and %d",
+                        params->chunked_prefill_size, params->max_running_requests, MOST_CHUNK,
+                        MOST_RUNNING);
     uint64_t available_before = memory_available();
     gguf_file *file;
     rad_status status = gguf_open(&full, params->model_path, &file, err);

@@ -63,8 +63,11 @@ static void log_call(const call *c)
         cached += c->items[i].cached_tokens;
         completion += c->items[i].completion_tokens;
     }
+    char id[sizeof c->id]; /* may be the client's own words: one line in the log all the same */
+    for (size_t i = 0; i < sizeof id; i++)
+        id[i] = c->id[i] && ((unsigned char)c->id[i] < ' ' || c->id[i] == 0x7f) ? '?' : c->id[i];
     rad_log(&c->server->env, RAD_LOG_INFO, "%s: %llu prompt tokens, %llu cached, %llu out, %.3f s",
-            c->id, (unsigned long long)prompt, (unsigned long long)cached,
+            id, (unsigned long long)prompt, (unsigned long long)cached,
             (unsigned long long)completion,
             (double)(server_now_ns(c->server) - c->created_ns) * 1e-9);
 }
@@ -502,6 +505,8 @@ static void answer_parse(call *c)
         return;
     }
     struct evhttp_request *http = c->http;
+    /* The next call may not come to be; this one must not hear of the connection again. */
+    evhttp_connection_set_closecb(evhttp_request_get_connection(http), NULL, NULL);
     c->http = NULL;
     call_start(c->server, c->then, http, c->parsed); /* watches the connection anew */
 }
