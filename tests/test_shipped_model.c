@@ -16,7 +16,7 @@ enum { EVERY = 1 };
 #endif
 enum { PAGE = 16, MOST_ITEMS = 2000, MOST_IDS = 2048 };
 
-enum { MOST_MESSAGES = 128 };
+enum { MOST_MESSAGES = 512 };
 
 typedef struct item {
     char kind[16];
