@@ -98,7 +98,7 @@ RAD_API void rad_cache_destroy(rad_cache *cache);
 typedef struct rad_key {
     const rad_token *tokens;
     uint32_t num_tokens;
-    uint32_t reserved;
+    uint32_t session; /* <radish/session.h>; 0: none */
     const char *extra_key;
     const char *cache_salt;
 } rad_key;
@@ -176,6 +176,8 @@ typedef struct rad_req_kv {
     rad_receipt lock;        /* on the node that ends the protected prefix */
     int32_t priority;
     uint32_t published;      /* 1 after the first publication; set by the cache */
+    uint32_t turn;           /* of its session; set by rad_session_begin */
+    uint32_t reserved;       /* 0 */
 } rad_req_kv;
 
 /* A prefill, or a chunk of one, is complete: publish [0, committed_len) so that

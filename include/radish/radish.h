@@ -10,6 +10,7 @@
  *     cache.h               which pages a prompt can reuse
  *     evict_policy.h        in which order they are given up, yours included
  *     retention.h           and what is to be kept longer
+ *     session.h             conversations that come back turn by turn
  *     page_hash.h           the names of pages, chained SHA-256
  *     kv_events.h           what entered and left, for routers that follow
  *     explain.h             where a match ends, and why
@@ -35,6 +36,7 @@
 #include <radish/partial_page.h>
 #include <radish/req_to_token_pool.h>
 #include <radish/retention.h>
+#include <radish/session.h>
 #include <radish/status.h>
 #include <radish/swa_allocator.h>
 #include <radish/token_to_kv_pool.h>

@@ -92,18 +92,19 @@ rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunk
     if (!status && !req->row)
         status =
             rad_fail(err, RAD_E_INVAL, "cache: a request without a row has nothing to publish");
+    if (!status && cache->ops->session_check) status = cache->ops->session_check(cache, req, err);
     return status ? status : cache->ops->unfinished_req(cache, req, chunked, err);
 }
 
 rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err)
 {
     rad_status status = req_kv_check(cache, req, err);
+    if (!status && cache->ops->session_check) status = cache->ops->session_check(cache, req, err);
     if (status) return status;
-    rad_row row = req->row;
     if (cache->never_insert_finished) is_insert = 0;
     status = cache->ops->finished_req(cache, req, is_insert, err);
-    if (row) {
-        rad_status freed = rad_req_to_token_free(cache->rows, row);
+    if (req->row) { /* else the cache keeps it */
+        rad_status freed = rad_req_to_token_free(cache->rows, req->row);
         if (!status) status = freed;
     }
     *req = (rad_req_kv){0};

@@ -6,6 +6,7 @@
 #define CACHE_CACHE_IMPL_H
 
 #include <radish/cache.h>
+#include <radish/session.h>
 
 #include "base/base.h"
 
@@ -57,6 +58,15 @@ typedef struct cache_ops {
     rad_status (*retain_prefix)(rad_cache *cache, const rad_key *key, int32_t priority,
                                 uint64_t idle_ns, uint32_t *retained_tokens);
     uint64_t (*pinned_size)(const rad_cache *cache);
+
+    /* <radish/session.h>; all NULL: no sessions. session_check says in words whether the
+     * record may be published and ended as far as its session is concerned. */
+    rad_status (*session_open)(rad_cache *cache, rad_session *session);
+    rad_status (*session_begin)(rad_cache *cache, rad_req_kv *req, rad_error *err);
+    rad_status (*session_close)(rad_cache *cache, rad_session session);
+    rad_status (*session_check)(const rad_cache *cache, const rad_req_kv *req, rad_error *err);
+    uint32_t (*session_release_idle)(rad_cache *cache, uint32_t count);
+    void (*session_stats)(const rad_cache *cache, rad_session_stats *stats);
 } cache_ops;
 
 /* First member of every implementation. */
