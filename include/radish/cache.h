@@ -54,7 +54,7 @@ typedef struct rad_cache_params {
     void *evict_user;
     uint64_t max_pinned_tokens; /* budget of pins; 0: pins are off */
     uint32_t retention;         /* 1: nodes can be retained */
-    uint32_t eviction_reserved;
+    uint32_t max_sessions;      /* open at one time, at most 65535 (session.h); 0: none */
 
     /* 1: keys are bigrams, as EAGLE's draft model needs them. n tokens are n - 1 pairs
      * (t0 t1)(t1 t2)..., a slot belongs to a pair, and every length that the cache is

@@ -3,6 +3,14 @@
  * A request says which session it belongs to in key.session. What that means depends on
  * the cache it is given to:
  *
+ *   tags        a RadixCache with rad_cache_params.max_sessions. A session refers to the path
+ *               that its last published turn ended on, and those nodes are evicted after
+ *               the ones that no open session refers to, fewer references first (more
+ *               than two count as three; pins go before sessions, sessions before
+ *               retention and policy). Nothing else changes: rad_session_begin only says
+ *               whether the session is open, turns may overlap, and closing drops the
+ *               references without freeing. O(depth) a turn.
+ *
  *   streaming   rad_streaming_cache_create puts a wrapper before any cache. Between two
  *               turns it keeps a session's row and all its K/V as they are, generated
  *               text and the partial last page included, in a slot of its own; the next
@@ -52,11 +60,11 @@ RAD_API rad_status rad_streaming_cache_create(const rad_env *env,
 /* RAD_FULL: as many are open as may be. RAD_E_UNSUPPORTED: this cache has no sessions. */
 RAD_API rad_status rad_session_open(rad_cache *cache, rad_session *session);
 
-/* Forgets the session. A streaming one frees its K/V at once, or when its running turn
- * ends. RAD_E_STATE: it is not open. */
+/* Forgets the session. Tags are dropped, nothing is freed. A streaming one frees its K/V at once,
+ * or when its running turn ends. RAD_E_STATE: it is not open. */
 RAD_API rad_status rad_session_close(rad_cache *cache, rad_session session);
 
-/* Claims the session for the request's turn. Call it behind match_prefix and
+/* Claims a streaming session for the request's turn. Call it behind match_prefix and
  * inc_lock_ref, when the request has no row yet. When the match came from the session
  * (rad_session_is_kept), the record gets the row and the lengths: what does not agree with
  * the tokens is freed, at least the last token is left to compute, and committed_len is
@@ -78,7 +86,7 @@ RAD_API int rad_session_is_kept(rad_ref last_node);
 RAD_API uint32_t rad_session_release_idle(rad_cache *cache, uint32_t count);
 
 typedef struct rad_session_stats {
-    uint64_t open;
+    uint64_t open;        /* with tags: this, and in `held` those that refer to a node */
     uint64_t held;        /* idle sessions that keep K/V: a row each */
     uint64_t held_tokens; /* theirs alone, in whole pages; part of evictable_size */
     uint64_t active;      /* with a turn running: its K/V are counted with the request */

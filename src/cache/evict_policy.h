@@ -5,10 +5,10 @@
  * cannot keep a node from being evicted when nothing else is left.
  *
  * A key of the heap has 96 bits. What is to be kept longer (radix_keep.h) stands above
- * what the policy says:
+ * what the policy says, and refs are open sessions (radix_tags.h):
  *
  *     95       | 94 93 | 92 .. 86            | 85 ............ 0
- *     pinned   | free  | retention priority  | the policy's key
+ *     pinned   | refs  | retention priority  | the policy's key
  *
  * Keys are cached in the heap of evictable leaves. Two kinds of policies:
  *

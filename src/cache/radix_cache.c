@@ -12,6 +12,7 @@
 
 #include "base/bits.h"
 #include "cache/radix_journal.h"
+#include "cache/session_names.h"
 #include "mem/kv_bits.h"
 
 static const cache_ops radix_ops;
@@ -39,7 +40,11 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
                         .evict_key = p->evict_key,
                         .evict_user = p->evict_user,
                         .max_pinned_pages = p->max_pinned_tokens / p->page_size,
-                        .keeps = p->max_pinned_tokens || p->retention};
+                        .keeps = p->max_pinned_tokens || p->retention,
+                        .max_sessions = p->max_sessions};
+    if (p->max_sessions > SESSION_MOST)
+        return rad_fail(err, RAD_E_LIMIT, "radix_cache: %u sessions (%d at most)", p->max_sessions,
+                        SESSION_MOST);
     rad_eviction_options *e = &l->eviction;
     if (!rad_eviction_policy_name(e->policy))
         return rad_fail(err, RAD_E_INVAL, "radix_cache: there is no eviction policy %u", e->policy);
@@ -333,6 +338,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         result->end = radix_add_leaf(t, pos.node, rest, slots, fresh, how->priority);
         c->inserted += fresh;
     }
+    if (t->tags.refs && key->session) tags_move(t, key->session, result->end);
     return RAD_OK;
 }
 
@@ -561,4 +567,8 @@ static const cache_ops radix_ops = {
     .pin_prefix = radix_pin_prefix,
     .retain_prefix = radix_retain_prefix,
     .pinned_size = radix_pinned_size,
+    .session_open = radix_session_open,
+    .session_begin = radix_session_begin,
+    .session_close = radix_session_close,
+    .session_stats = radix_session_stats,
 };

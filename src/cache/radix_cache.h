@@ -104,4 +104,10 @@ uint64_t radix_pinned_size(const rad_cache *cache);
 rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err);
 rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);
 
+/* <radish/session.h>, in radix_session.c. */
+rad_status radix_session_open(rad_cache *cache, rad_session *session);
+rad_status radix_session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err);
+rad_status radix_session_close(rad_cache *cache, rad_session session);
+void radix_session_stats(const rad_cache *cache, rad_session_stats *stats);
+
 #endif

@@ -73,7 +73,8 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
     }
     if (t->worth && t->worth[id].above != t->worth[n->parent].above + p->pages)
         return "miscounts the pages above it";
-    return t->keep.records ? keep_fault(t, id) : NULL;
+    const char *fault = t->keep.records ? keep_fault(t, id) : NULL;
+    return !fault && t->tags.refs ? tags_fault(t, id) : fault;
 }
 
 static const char *root_fault(const radix_tree *t, uint32_t ns)
@@ -133,6 +134,8 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
                         "radix_check: %llu pages are pinned; the counter says %llu of %llu",
                         (unsigned long long)pinned, (unsigned long long)t->keep.pinned,
                         (unsigned long long)t->keep.max_pinned);
+    if (t->tags.refs && !tags_check(t))
+        return rad_fail(err, RAD_E_CORRUPT, "radix_check: a session refers to no node");
     if (t->keep.records && !heap_check(&t->keep.deadlines))
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of deadlines is inconsistent");
     if (t->spans.capacity - t->spans.free_units != evictable + locked)

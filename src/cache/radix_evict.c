@@ -43,7 +43,8 @@ static void child_is_gone(radix_tree *t, uint32_t parent)
         if (c->span == p->span && c->lock_ref == p->lock_ref && c->hit_count == p->hit_count &&
             c->last_access == p->last_access && c->priority == p->priority &&
             (!t->worth || t->worth[p->first_child].heat == t->worth[parent].heat) &&
-            (!t->keep.records || keep_equal(t, p->first_child, parent)))
+            (!t->keep.records || keep_equal(t, p->first_child, parent)) &&
+            (!t->tags.refs || t->tags.refs[p->first_child] == t->tags.refs[parent]))
             radix_merge(t, parent, p->first_child);
     }
 }

@@ -38,6 +38,7 @@ static uint64_t metadata_bytes(const radix_tree *t)
            namespaces_bytes(t->limits.max_namespaces) + span_arena_bytes(t->num_nodes) +
            (t->worth ? ((uint64_t)t->num_nodes + 1) * sizeof *t->worth : 0) +
            (t->keep.records ? keep_bytes(t->num_nodes) : 0) +
+           (t->tags.refs ? tags_bytes(t->num_nodes, t->limits.max_sessions) : 0) +
            arena * (t->limits.page_size * sizeof(rad_token) + sizeof(rad_page));
 }
 
@@ -67,7 +68,8 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
         if (!t->worth) return RAD_E_NOMEM;
     }
     if (limits->keeps && !keep_init(t, limits->max_pinned_pages)) return RAD_E_NOMEM;
-    t->watches = t->keep.records || !t->policy->grows;
+    if (limits->max_sessions && !tags_init(t, limits->max_sessions)) return RAD_E_NOMEM;
+    t->watches = t->keep.records || t->tags.refs || !t->policy->grows;
     t->metadata_bytes = metadata_bytes(t);
     return RAD_OK;
 }
@@ -86,6 +88,7 @@ void radix_tree_fini(radix_tree *t)
     span_arena_fini(&t->spans, &t->env);
     rad_free(&t->env, t->worth, nodes * sizeof *t->worth);
     keep_fini(t);
+    tags_fini(t);
 }
 
 void radix_clear(radix_tree *t)
@@ -98,6 +101,7 @@ void radix_clear(radix_tree *t)
     heap_clear(&t->leaves);
     span_arena_clear(&t->spans);
     keep_clear(t);
+    tags_clear(t);
     t->evictable = t->locked = t->unlocked_nodes = 0;
     if (t->journal) radix_journal_cleared(t->journal);
 }
@@ -312,6 +316,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
         t->worth[child].above += at;
     }
     if (t->keep.records) keep_split(t, upper, child);
+    if (t->tags.refs) tags_split(t, upper, child);
     if (!t->policy->grows) radix_refile(t, child);
     t->unlocked_nodes += u->lock_ref == 0;
     t->splits++;
@@ -411,6 +416,7 @@ void radix_unhook(radix_tree *t, uint32_t node)
     t->unlocked_nodes -= n->lock_ref == 0;
     heap_remove(&t->leaves, node);
     if (t->keep.records) keep_drop(t, node);
+    if (t->tags.refs) tags_drop(t, node);
     slab_free(&t->ids, node);
 }
 
@@ -455,6 +461,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
         t->worth[lower].above = t->worth[upper].above;
     }
     if (t->keep.records) keep_merge(t, upper, u->pages, lower, lower_pages);
+    if (t->tags.refs) tags_merge(t, upper, lower);
     radix_refile(t, lower);
     slab_free(&t->ids, upper);
     t->merges++;

@@ -19,6 +19,7 @@
 #include "cache/namespace.h"
 #include "cache/radix_keep.h"
 #include "cache/radix_node.h"
+#include "cache/radix_tags.h"
 
 typedef struct radix_limits {
     uint32_t page_size;
@@ -31,6 +32,7 @@ typedef struct radix_limits {
     void *evict_user;
     uint64_t max_pinned_pages;
     bool keeps; /* pins or retention are on */
+    uint32_t max_sessions;
 } radix_limits;
 
 typedef struct radix_tree {
@@ -66,6 +68,7 @@ typedef struct radix_tree {
     uint64_t heat_clock;     /* pages added since the start */
     uint64_t heat_now;       /* of what is used now */
     uint64_t heat_half_life; /* pages */
+    radix_tags tags;         /* sessions */
 
     struct radix_journal *journal; /* hashes, events, fingerprints; NULL: all off */
 } radix_tree;
@@ -142,7 +145,8 @@ void radix_consider_leaf(radix_tree *t, uint32_t node);
 static inline heap_key radix_leaf_key(const radix_tree *t, uint32_t node)
 {
     heap_key key = t->policy->key(t, node);
-    return t->keep.records ? key | keep_rank(&t->keep.records[node]) : key;
+    if (t->keep.records) key |= keep_rank(&t->keep.records[node]);
+    return t->tags.refs ? key | tags_rank(t->tags.refs[node]) : key;
 }
 
 /* Brings the node's key in the heap up to date, if it is there. */

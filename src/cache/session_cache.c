@@ -19,6 +19,8 @@
  * Invariant, verified by check: `held` has a bit for exactly the pages of idle slots
  * behind their protected length, each handed out and not the inner cache's; the list from
  * oldest to newest holds exactly the idle slots with a row. */
+#include <radish/retention.h>
+
 #include "base/bits.h"
 #include "base/params.h"
 #include "cache/cache_impl.h"
@@ -593,6 +595,23 @@ static void session_destroy(rad_cache *cache)
     free_own(of(cache));
 }
 
+static rad_status session_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
+                                     uint32_t *pinned_tokens)
+{
+    return rad_cache_pin_prefix(of(cache)->inner, key, ttl_ns, pinned_tokens);
+}
+
+static rad_status session_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,
+                                        uint64_t idle_ns, uint32_t *retained_tokens)
+{
+    return rad_cache_retain_prefix(of(cache)->inner, key, priority, idle_ns, retained_tokens);
+}
+
+static uint64_t session_pinned_size(const rad_cache *cache)
+{
+    return rad_cache_pinned_size(of_const(cache)->inner);
+}
+
 static const cache_ops session_ops = {
     .destroy = session_destroy,
     .match_prefix = session_match_prefix,
@@ -612,6 +631,9 @@ static const cache_ops session_ops = {
     .visit_pages = session_visit_pages,
     .check = session_check,
     .owns_prefix = session_owns_prefix,
+    .pin_prefix = session_pin_prefix,
+    .retain_prefix = session_retain_prefix,
+    .pinned_size = session_pinned_size,
     .session_open = session_open,
     .session_begin = session_begin,
     .session_close = session_close,
@@ -619,6 +641,15 @@ static const cache_ops session_ops = {
     .session_release_idle = session_release_idle,
     .session_stats = session_get_stats,
 };
+
+/* Their names would be taken for ours. */
+static bool has_sessions(rad_cache *cache)
+{
+    rad_session session;
+    rad_status status = rad_session_open(cache, &session);
+    if (!status) rad_session_close(cache, session);
+    return status != RAD_E_UNSUPPORTED;
+}
 
 rad_status rad_streaming_cache_create(const rad_env *env, const rad_streaming_cache_params *params,
                                       rad_cache **out, rad_error *err)
@@ -628,7 +659,7 @@ rad_status rad_streaming_cache_create(const rad_env *env, const rad_streaming_ca
     *out = NULL;
     rad_status status = rad_params_read(&p, sizeof p, params, "streaming_cache", err);
     if (status) return status;
-    if (!p.inner || !p.inner->rows || p.inner->ops->session_open)
+    if (!p.inner || !p.inner->rows || has_sessions(p.inner))
         return rad_fail(err, RAD_E_INVAL,
                         "streaming_cache: the inner cache is missing, has no rows or has sessions");
     const radix_cache *radix = radix_cache_of(p.inner);

@@ -1,0 +1,149 @@
+/* radix_tags.c - sessions as soft references on paths; see the header. */
+#include "cache/radix_tags.h"
+
+#include "cache/radix_tree.h"
+#include "cache/session_names.h"
+
+size_t tags_bytes(uint32_t num_nodes, uint32_t max_sessions)
+{
+    return slab_bytes(max_sessions) + ((size_t)max_sessions + 1) * sizeof(session_tag) +
+           ((size_t)num_nodes + 1) * 2 * sizeof(uint32_t);
+}
+
+bool tags_init(radix_tree *t, uint32_t max_sessions)
+{
+    radix_tags *g = &t->tags;
+    size_t nodes = (size_t)t->num_nodes + 1;
+    bool ok = slab_init(&g->ids, &t->env, max_sessions);
+    g->sessions = rad_alloc(&t->env, ((size_t)max_sessions + 1) * sizeof *g->sessions);
+    g->refs = rad_alloc(&t->env, nodes * sizeof *g->refs);
+    g->first = rad_alloc(&t->env, nodes * sizeof *g->first);
+    return ok && g->sessions && g->refs && g->first;
+}
+
+void tags_fini(radix_tree *t)
+{
+    radix_tags *g = &t->tags;
+    size_t nodes = (size_t)t->num_nodes + 1;
+    rad_free(&t->env, g->sessions, ((size_t)g->ids.capacity + 1) * sizeof *g->sessions);
+    rad_free(&t->env, g->refs, nodes * sizeof *g->refs);
+    rad_free(&t->env, g->first, nodes * sizeof *g->first);
+    slab_fini(&g->ids, &t->env);
+}
+
+void tags_clear(radix_tree *t)
+{
+    radix_tags *g = &t->tags;
+    if (!g->refs) return;
+    size_t nodes = (size_t)t->num_nodes + 1;
+    memset(g->refs, 0, nodes * sizeof *g->refs);
+    memset(g->first, 0, nodes * sizeof *g->first);
+    memset(g->sessions, 0, ((size_t)g->ids.capacity + 1) * sizeof *g->sessions);
+}
+
+/* Adds `by` to the counts from `node` up; the leaf at its end, if it is one, is refiled. */
+static void count_path(radix_tree *t, uint32_t node, uint32_t by)
+{
+    for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent)
+        t->tags.refs[id] += by;
+    radix_refile(t, node);
+}
+
+static void link_end(radix_tags *g, uint32_t session, uint32_t node)
+{
+    session_tag *s = &g->sessions[session];
+    *s = (session_tag){.node = node, .next = g->first[node]};
+    if (s->next) g->sessions[s->next].prev = session;
+    g->first[node] = session;
+}
+
+static void unlink_end(radix_tags *g, uint32_t session)
+{
+    session_tag *s = &g->sessions[session];
+    if (!s->node) return;
+    *(s->prev ? &g->sessions[s->prev].next : &g->first[s->node]) = s->next;
+    if (s->next) g->sessions[s->next].prev = s->prev;
+    *s = (session_tag){0};
+}
+
+static void leave(radix_tree *t, uint32_t session)
+{
+    uint32_t node = t->tags.sessions[session].node;
+    if (!node) return;
+    unlink_end(&t->tags, session);
+    count_path(t, node, UINT32_MAX); /* less one */
+}
+
+void tags_move(radix_tree *t, rad_session session, uint32_t node)
+{
+    uint32_t id = session_find(&t->tags.ids, session);
+    if (!id || !node || !t->nodes[node].parent || t->tags.sessions[id].node == node) return;
+    leave(t, id);
+    link_end(&t->tags, id, node);
+    count_path(t, node, 1);
+}
+
+bool tags_close(radix_tree *t, rad_session session)
+{
+    uint32_t id = session_find(&t->tags.ids, session);
+    if (!id) return false;
+    leave(t, id);
+    slab_free(&t->tags.ids, id);
+    return true;
+}
+
+/* All sessions that end at `from` end at `to` now; to a root: nowhere. */
+static void move_ends(radix_tree *t, uint32_t from, uint32_t to)
+{
+    radix_tags *g = &t->tags;
+    bool to_root = !t->nodes[to].parent;
+    for (uint32_t id; (id = g->first[from]);) {
+        unlink_end(g, id);
+        if (!to_root) link_end(g, id, to);
+    }
+}
+
+void tags_split(radix_tree *t, uint32_t upper, uint32_t child)
+{
+    t->tags.refs[upper] = t->tags.refs[child];
+}
+
+void tags_merge(radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    move_ends(t, upper, lower);
+    t->tags.refs[lower] = t->tags.refs[upper];
+    t->tags.refs[upper] = 0;
+}
+
+void tags_drop(radix_tree *t, uint32_t node)
+{
+    move_ends(t, node, t->nodes[node].parent);
+    t->tags.refs[node] = 0;
+}
+
+const char *tags_fault(const radix_tree *t, uint32_t node)
+{
+    const radix_tags *g = &t->tags;
+    uint64_t refs = 0;
+    for (uint32_t c = t->nodes[node].first_child; c; c = t->nodes[c].next)
+        refs += g->refs[c];
+    for (uint32_t s = g->first[node], prev = 0; s; prev = s, s = g->sessions[s].next) {
+        if (!slab_is_live(&g->ids, s) || g->sessions[s].node != node ||
+            g->sessions[s].prev != prev || refs > g->refs[node])
+            return "has a wrong list of sessions";
+        refs++;
+    }
+    return refs == g->refs[node] ? NULL : "miscounts its sessions";
+}
+
+bool tags_check(const radix_tree *t)
+{
+    const radix_tags *g = &t->tags;
+    for (uint32_t id = 1; id <= g->ids.num_fresh; id++) {
+        uint32_t node = g->sessions[id].node;
+        if (!node) continue;
+        if (!slab_is_live(&g->ids, id) || !slab_is_live(&t->ids, node) || !t->nodes[node].parent)
+            return false;
+    }
+    return true;
+}
