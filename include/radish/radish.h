@@ -11,6 +11,7 @@
  *     evict_policy.h        in which order they are given up, yours included
  *     retention.h           and what is to be kept longer
  *     session.h             conversations that come back turn by turn
+ *     swa_cache.h           the prefix cache of a model with sliding-window layers
  *     page_hash.h           the names of pages, chained SHA-256
  *     kv_events.h           what entered and left, for routers that follow
  *     explain.h             where a match ends, and why
@@ -39,6 +40,7 @@
 #include <radish/session.h>
 #include <radish/status.h>
 #include <radish/swa_allocator.h>
+#include <radish/swa_cache.h>
 #include <radish/token_to_kv_pool.h>
 #include <radish/types.h>
 

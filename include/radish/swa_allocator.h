@@ -106,6 +106,7 @@ RAD_API uint64_t rad_swa_available_size(const rad_swa_allocator *a);
 RAD_API uint64_t rad_swa_full_available_size(const rad_swa_allocator *a);
 RAD_API uint64_t rad_swa_swa_available_size(const rad_swa_allocator *a);
 RAD_API uint32_t rad_swa_page_size(const rad_swa_allocator *a);
+RAD_API uint32_t rad_swa_num_pages(const rad_swa_allocator *a); /* of the full pool */
 RAD_API int rad_swa_is_taken(const rad_swa_allocator *a, rad_page page); /* full side */
 RAD_API int rad_swa_has_swa(const rad_swa_allocator *a, rad_page page);  /* 0: none */
 

@@ -44,7 +44,8 @@ static void child_is_gone(radix_tree *t, uint32_t parent)
             c->last_access == p->last_access && c->priority == p->priority &&
             (!t->worth || t->worth[p->first_child].heat == t->worth[parent].heat) &&
             (!t->keep.records || keep_equal(t, p->first_child, parent)) &&
-            (!t->tags.refs || t->tags.refs[p->first_child] == t->tags.refs[parent]))
+            (!t->tags.refs || t->tags.refs[p->first_child] == t->tags.refs[parent]) &&
+            (!t->window_lock || t->window_lock[p->first_child] == t->window_lock[parent]))
             radix_merge(t, parent, p->first_child);
     }
 }
@@ -96,6 +97,7 @@ static bool can_join_parent(const radix_tree *t, uint32_t node)
 {
     const radix_node *n = &t->nodes[node], *p = &t->nodes[n->parent];
     return n->parent && p->parent && p->num_children == 1 && p->lock_ref == n->lock_ref &&
+           (!t->window_lock || t->window_lock[n->parent] == t->window_lock[node]) &&
            (p->span == n->span || p->pages + n->pages <= t->spans.free_units);
 }
 

@@ -317,6 +317,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     }
     if (t->keep.records) keep_split(t, upper, child);
     if (t->tags.refs) tags_split(t, upper, child);
+    if (t->window_lock) t->window_lock[upper] = t->window_lock[child];
     if (!t->policy->grows) radix_refile(t, child);
     t->unlocked_nodes += u->lock_ref == 0;
     t->splits++;
@@ -462,6 +463,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
     }
     if (t->keep.records) keep_merge(t, upper, u->pages, lower, lower_pages);
     if (t->tags.refs) tags_merge(t, upper, lower);
+    if (t->window_lock) t->window_lock[upper] = 0; /* lower has the same */
     radix_refile(t, lower);
     slab_free(&t->ids, upper);
     t->merges++;

@@ -69,6 +69,7 @@ typedef struct radix_tree {
     uint64_t heat_now;       /* of what is used now */
     uint64_t heat_half_life; /* pages */
     radix_tags tags;         /* sessions */
+    uint32_t *window_lock;   /* [num_nodes + 1] of swa_cache.c, which owns it; else NULL */
 
     struct radix_journal *journal; /* hashes, events, fingerprints; NULL: all off */
 } radix_tree;

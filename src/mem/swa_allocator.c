@@ -299,6 +299,11 @@ uint64_t rad_swa_swa_available_size(const rad_swa_allocator *a)
     return rad_kv_available_size(a->swa);
 }
 
+uint32_t rad_swa_num_pages(const rad_swa_allocator *a)
+{
+    return a->num_pages;
+}
+
 uint32_t rad_swa_page_size(const rad_swa_allocator *a)
 {
     return a->page_size;

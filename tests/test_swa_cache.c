@@ -1,0 +1,368 @@
+/* test_swa_cache.c - a match never ends where the window is gone.
+ *
+ * "K/V" are a hash of all tokens up to a position, written on both sides. After every step
+ * each committed position of each running request reads its own hash on the full side, and
+ * the last `window` of them on the window side too; each page has one owner on each side. */
+#include "test.h"
+
+#include <radish/swa_cache.h>
+
+enum { MOST_SLOTS = 4096, MOST_REQS = 6, MOST_LEN = 160 };
+
+typedef struct req {
+    rad_swa_req kv;
+    rad_token tokens[MOST_LEN];
+    uint32_t len;
+    bool live;
+} req;
+
+typedef struct world {
+    uint32_t ps, window;
+    rad_swa_allocator *kv;
+    rad_req_to_token_pool *rows;
+    rad_swa_cache *cache;
+    uint64_t full[MOST_SLOTS], swa[MOST_SLOTS];
+    req reqs[MOST_REQS];
+    uint64_t seed, random;
+    uint64_t found;
+} world;
+
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+    uint64_t state = h * 31 + x;
+    return test_random(&state);
+}
+
+static void world_init(world *w, uint32_t ps, uint32_t pages, uint32_t swa_pages, uint32_t window,
+                       uint32_t max_nodes)
+{
+    *w = (world){.ps = ps, .window = window};
+    CHECK((pages + 1) * ps <= MOST_SLOTS);
+    rad_swa_allocator_params kv = {sizeof kv, pages, swa_pages, ps};
+    rad_req_to_token_pool_params rows = {sizeof rows, MOST_REQS, MOST_LEN};
+    CHECK_OK(rad_swa_allocator_create(NULL, &kv, &w->kv, NULL));
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->rows, NULL));
+    rad_swa_cache_params params = {.struct_size = sizeof params,
+                                   .window_tokens = window,
+                                   .max_nodes = max_nodes,
+                                   .allocator = w->kv,
+                                   .req_to_token_pool = w->rows};
+    CHECK_OK(rad_swa_cache_create(NULL, &params, &w->cache, NULL));
+}
+
+static void world_check(world *w)
+{
+    const rad_swa_req *held[MOST_REQS];
+    uint32_t num = 0;
+    rad_error err = {0};
+    for (int i = 0; i < MOST_REQS; i++) {
+        req *r = &w->reqs[i];
+        if (!r->live) continue;
+        held[num++] = &r->kv;
+        if (!r->kv.row) continue;
+        const rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
+        rad_slot there[MOST_LEN];
+        CHECK_OK(rad_swa_translate(w->kv, row, r->kv.committed_len, there));
+        uint64_t h = 7;
+        for (uint32_t at = 0; at < r->kv.committed_len; at++) {
+            h = mix(h, (uint64_t)r->tokens[at]);
+            CHECKF(w->full[row[at]] == h, "request %d reads foreign K/V at %u, seed %llu\n", i, at,
+                   (unsigned long long)w->seed);
+            if (at + w->window >= r->kv.committed_len)
+                CHECKF(there[at] && w->swa[there[at]] == h,
+                       "request %d has no window at %u of %u, seed %llu\n", i, at,
+                       r->kv.committed_len, (unsigned long long)w->seed);
+        }
+    }
+    CHECKF(rad_swa_cache_check(w->cache, held, num, &err) == RAD_OK, "%s, seed %llu\n", err.text,
+           (unsigned long long)w->seed);
+}
+
+static void world_fini(world *w)
+{
+    world_check(w);
+    rad_swa_cache_sizes s = rad_swa_cache_get_sizes(w->cache);
+    CHECK(s.full_protected == 0 && s.swa_protected == 0);
+    CHECK(rad_req_to_token_available(w->rows) == MOST_REQS);
+    CHECK(rad_swa_full_available_size(w->kv) + s.full_evictable ==
+          (uint64_t)rad_swa_num_pages(w->kv) * w->ps);
+    CHECK_OK(rad_swa_cache_reset(w->cache));
+    CHECK(rad_swa_full_available_size(w->kv) == (uint64_t)rad_swa_num_pages(w->kv) * w->ps);
+    world_check(w);
+    rad_swa_cache_destroy(w->cache);
+    rad_req_to_token_pool_destroy(w->rows);
+    rad_swa_allocator_destroy(w->kv);
+}
+
+static void say(req *r, const char *text)
+{
+    for (; *text; text++)
+        r->tokens[r->len++] = *text;
+}
+
+static uint32_t start(world *w, req *r)
+{
+    rad_slot slots[MOST_LEN];
+    rad_match m;
+    r->kv = (rad_swa_req){.key = {.tokens = r->tokens, .num_tokens = r->len - 1}};
+    CHECK_OK(rad_swa_cache_match_prefix(w->cache, &r->kv.key, slots, &m));
+    r->kv.key.num_tokens = r->len;
+    CHECK_OK(rad_swa_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock));
+    CHECK_OK(rad_req_to_token_alloc(w->rows, &r->kv.row));
+    memcpy(rad_req_to_token_row(w->rows, r->kv.row), slots, m.prefix_tokens * sizeof *slots);
+    r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = m.prefix_tokens;
+    r->live = true;
+    world_check(w);
+    return m.prefix_tokens;
+}
+
+static bool compute(world *w, req *r, uint32_t len)
+{
+    rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
+    uint32_t from = r->kv.allocated_len;
+    rad_slot last = from ? row[from - 1] : -1;
+    rad_status status = rad_swa_alloc_extend(w->kv, 1, &from, &len, &last, row + from);
+    if (status == RAD_FULL) {
+        uint64_t need = len - from + w->ps, full = rad_swa_full_available_size(w->kv),
+                 swa = rad_swa_swa_available_size(w->kv);
+        rad_swa_cache_sizes s = rad_swa_cache_get_sizes(w->cache);
+        rad_swa_evicted e;
+        CHECK_OK(rad_swa_cache_evict(w->cache, full < need ? need - full : 0,
+                                     swa < need ? need - swa : 0, &e));
+        CHECK(rad_swa_full_available_size(w->kv) == full + e.full_tokens);
+        CHECK(rad_swa_swa_available_size(w->kv) == swa + e.swa_tokens);
+        CHECK(full + e.full_tokens >= need || e.full_tokens == s.full_evictable);
+        CHECK(swa + e.swa_tokens >= need || e.swa_tokens == s.swa_evictable);
+        world_check(w);
+        status = rad_swa_alloc_extend(w->kv, 1, &from, &len, &last, row + from);
+    }
+    if (status) return false;
+    r->kv.allocated_len = len;
+    rad_slot there[MOST_LEN];
+    CHECK_OK(rad_swa_translate(w->kv, row, len, there));
+    uint64_t h = 7;
+    for (uint32_t at = 0; at < len; at++) {
+        h = mix(h, (uint64_t)r->tokens[at]);
+        if (at < r->kv.committed_len) continue;
+        CHECK(there[at]);
+        w->full[row[at]] = w->swa[there[at]] = h;
+    }
+    r->kv.committed_len = len;
+    world_check(w);
+    return true;
+}
+
+static void slide(world *w, req *r)
+{
+    rad_error err = {0};
+    uint32_t before = r->kv.swa_evicted_len;
+    CHECKF(rad_swa_cache_free_out_of_window(w->cache, &r->kv, &err) == RAD_OK, "%s\n", err.text);
+    CHECK(r->kv.swa_evicted_len >= before && r->kv.swa_evicted_len % w->ps == 0);
+    world_check(w);
+}
+
+static void publish(world *w, req *r)
+{
+    rad_error err = {0};
+    rad_status status = rad_swa_cache_unfinished_req(w->cache, &r->kv, &err);
+    CHECKF(status == RAD_OK || status == RAD_FULL, "%s, seed %llu\n", err.text,
+           (unsigned long long)w->seed);
+    world_check(w);
+}
+
+static void finish(world *w, req *r, int is_insert)
+{
+    rad_error err = {0};
+    CHECKF(rad_swa_cache_finished_req(w->cache, &r->kv, is_insert, &err) == RAD_OK,
+           "%s, seed %llu\n", err.text, (unsigned long long)w->seed);
+    r->live = false;
+    world_check(w);
+}
+
+static uint32_t whole(world *w, req *r, const char *text)
+{
+    *r = (req){0};
+    say(r, text);
+    uint32_t prefix = start(w, r);
+    CHECK(compute(w, r, r->len));
+    publish(w, r);
+    finish(w, r, 1);
+    return prefix;
+}
+
+TEST(a_tombstone_moves_the_end_of_a_match_back)
+{
+    static world w;
+    for (uint32_t ps = 1; ps <= 2; ps++) {
+        world_init(&w, ps, 100, 100, 4, 0);
+        req *r = &w.reqs[0];
+        CHECK(whole(&w, r, "0123456789abcdefghij") == 0);
+        CHECK(whole(&w, r, "0123456789abcdefghij!") == 20);
+        rad_swa_evicted e;
+        /* Ten tokens of window go, from the front: the end is as good as before. */
+        CHECK_OK(rad_swa_cache_evict(w.cache, 0, 10, &e));
+        CHECK(e.swa_tokens == 10 && e.full_tokens == 0);
+        world_check(&w);
+        CHECK(whole(&w, r, "0123456789abcdefghij?") == 20);
+        /* A prompt that ends early finds no window: it starts over, and its pages, which
+         * have one, take the places of the tombstones. */
+        CHECK(whole(&w, r, "0123456789") == 0);
+        CHECK(whole(&w, r, "0123456789x") == 10);
+        world_fini(&w);
+    }
+}
+
+TEST(the_window_slides_and_the_lock_keeps_the_last_one)
+{
+    static world w;
+    world_init(&w, 2, 100, 40, 8, 0);
+    req *r = &w.reqs[0];
+    *r = (req){0};
+    for (int i = 0; i < 10; i++)
+        say(r, "ten tokens");
+    CHECK(start(&w, r) == 0);
+    for (uint32_t len = 10; len <= 100; len += 10) {
+        CHECK(compute(&w, r, len));
+        slide(&w, r);
+        CHECK(r->kv.swa_evicted_len == (len > 8 ? len - 8 : 0) / 2 * 2);
+    }
+    publish(&w, r);
+    rad_swa_cache_sizes s = rad_swa_cache_get_sizes(w.cache);
+    CHECK(s.full_protected == 100 && s.swa_protected == 8);
+    rad_swa_evicted e;
+    CHECK_OK(rad_swa_cache_evict(w.cache, 1000, 1000, &e));
+    CHECK(e.full_tokens == 0 && e.swa_tokens == 0);
+    rad_swa_receipt stale = r->kv.lock;
+    finish(&w, r, 1);
+    CHECK(rad_swa_cache_dec_lock_ref(w.cache, &stale) == RAD_E_STATE);
+    CHECK_OK(rad_swa_cache_evict(w.cache, 0, 1000, &e));
+    CHECK(e.swa_tokens == 8);
+    CHECK(whole(&w, r, "ten tokensten tokens") == 0);
+    world_fini(&w);
+}
+
+TEST(an_abort_at_any_point_leaves_nothing_behind)
+{
+    static world w;
+    for (uint32_t ps = 1; ps <= 16; ps *= 4)
+        for (int point = 0; point < 10; point++) {
+            world_init(&w, ps, 100, 60, 6, 0);
+            req *r = &w.reqs[0];
+            if (point >= 5) whole(&w, r, "a long enough common beginning of both");
+            *r = (req){0};
+            say(r, "a long enough common beginning of both, and an end");
+            start(&w, r);
+            int at = point % 5;
+            if (at >= 1) CHECK(compute(&w, r, r->kv.committed_len + 5));
+            if (at >= 2) slide(&w, r);
+            if (at >= 3) publish(&w, r);
+            if (at >= 4) CHECK(compute(&w, r, r->len));
+            finish(&w, r, 0);
+            world_fini(&w);
+        }
+}
+
+TEST(wrong_records_are_refused_in_words)
+{
+    static world w;
+    world_init(&w, 2, 100, 60, 6, 0);
+    req *r = &w.reqs[0];
+    rad_error err = {0};
+    *r = (req){0};
+    say(r, "something to be cached");
+    start(&w, r);
+    CHECK(compute(&w, r, 20));
+    rad_swa_req bad = r->kv;
+    bad.committed_len = 21;
+    CHECK(rad_swa_cache_unfinished_req(w.cache, &bad, &err) == RAD_E_INVAL);
+    bad = r->kv;
+    bad.protected_len = 2;
+    bad.lock.held = 0;
+    CHECK(rad_swa_cache_finished_req(w.cache, &bad, 1, &err) == RAD_E_STATE);
+    bad = r->kv;
+    rad_slot *row = rad_req_to_token_row(w.rows, r->kv.row), saved[2];
+    memcpy(saved, row, sizeof saved);
+    memcpy(row, row + 2, sizeof saved); /* a page twice */
+    CHECK(rad_swa_cache_unfinished_req(w.cache, &bad, &err) == RAD_E_STATE);
+    memcpy(row, saved, sizeof saved);
+    world_check(&w);
+    finish(&w, r, 1);
+    CHECK(rad_swa_cache_inc_lock_ref(w.cache, (rad_ref){77, 1}, &bad.lock) == RAD_E_STATE);
+    world_fini(&w);
+}
+
+TEST(create_survives_every_allocation_failing)
+{
+    static world w;
+    world_init(&w, 2, 100, 60, 6, 0);
+    rad_swa_cache *c = NULL;
+    rad_swa_cache_params params = {
+        .struct_size = sizeof params, .allocator = w.kv, .req_to_token_pool = w.rows};
+    CHECK(rad_swa_cache_create(NULL, &params, &c, NULL) == RAD_E_INVAL);
+    params.window_tokens = 8;
+    for (long n = 0; !c; n++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, n);
+        CHECK(rad_swa_cache_create(&env, &params, &c, NULL) == (c ? RAD_OK : RAD_E_NOMEM));
+        CHECK(n < 100 && (c || t.bytes == 0));
+        if (c) rad_swa_cache_destroy(c);
+        CHECK(t.bytes == 0);
+    }
+    world_fini(&w);
+}
+
+static uint32_t below(world *w, uint32_t n)
+{
+    return (uint32_t)(test_random(&w->random) % n);
+}
+
+static void random_step(world *w)
+{
+    req *r = &w->reqs[below(w, MOST_REQS)];
+    if (!r->live) {
+        *r = (req){0};
+        for (uint32_t pages = 1 + below(w, 80 / w->ps); pages; pages--) {
+            rad_token t = (rad_token)below(w, 8) ? 1 : 2;
+            for (uint32_t k = 0; k < w->ps; k++)
+                r->tokens[r->len++] = t;
+        }
+        r->tokens[r->len++] = 3;
+        w->found += start(w, r);
+    } else if (r->kv.committed_len < r->len) {
+        if (!compute(w, r, r->kv.committed_len + 1 + below(w, r->len - r->kv.committed_len)))
+            finish(w, r, (int)below(w, 2));
+    } else if (r->len < MOST_LEN - 30 && below(w, 3)) {
+        r->tokens[r->len++] = (rad_token)below(w, 3);
+        r->kv.key.num_tokens = r->len;
+    } else {
+        finish(w, r, below(w, 4) != 0);
+    }
+    if (r->live && below(w, 2)) slide(w, r);
+    if (r->live && below(w, 3) == 0) publish(w, r);
+    if (below(w, 16) == 0) {
+        CHECK_OK(rad_swa_cache_evict(w->cache, below(w, 2) * below(w, 20), below(w, 40), NULL));
+        world_check(w);
+    }
+}
+
+TEST(random_requests_never_miss_a_window)
+{
+    static world w;
+    uint32_t sizes[] = {1, 2, 16};
+    uint64_t found = 0;
+    for (uint32_t i = 0; i < 9; i++) {
+        uint32_t ps = sizes[i % 3], windows[] = {1, 10, 37};
+        uint64_t seed = test_seed() + i;
+        world_init(&w, ps, 480 / ps, 320 / ps, windows[i / 3], i % 2 ? 0 : 12);
+        w.seed = w.random = seed;
+        for (uint64_t n = test_scale(2000, 60000); n; n--)
+            random_step(&w);
+        found += w.found;
+        for (int k = 0; k < MOST_REQS; k++)
+            if (w.reqs[k].live) finish(&w, &w.reqs[k], 1);
+        world_fini(&w);
+    }
+    CHECKF(found > 10000, "found only %llu tokens\n", (unsigned long long)found);
+}
+
+TEST_MAIN()
