@@ -8,7 +8,8 @@
     (&(rad_key){.tokens = (rad_token[]){__VA_ARGS__},                                              \
                 .num_tokens = sizeof((rad_token[]){__VA_ARGS__}) / sizeof(rad_token)})
 
-static rad_cache *make(test_env *t, uint32_t page_size, uint32_t explain_pages, bool namespaces)
+static rad_cache *make_keyed(test_env *t, uint32_t page_size, uint32_t explain_pages,
+                             bool namespaces, bool is_eagle)
 {
     rad_env env = test_env_init(t);
     rad_cache *cache;
@@ -17,10 +18,16 @@ static rad_cache *make(test_env *t, uint32_t page_size, uint32_t explain_pages, 
                                                   .page_size = page_size,
                                                   .max_tokens = 4096,
                                                   .max_namespaces = 3,
+                                                  .is_eagle = is_eagle,
                                                   .explain_pages = explain_pages,
                                                   .explain_namespaces = namespaces},
                               &cache, NULL));
     return cache;
+}
+
+static rad_cache *make(test_env *t, uint32_t page_size, uint32_t explain_pages, bool namespaces)
+{
+    return make_keyed(t, page_size, explain_pages, namespaces, false);
 }
 
 static void insert(rad_cache *cache, const rad_key *key)
@@ -97,6 +104,82 @@ TEST(evicted_when_and_for_whom)
     CHECK_OK(rad_cache_reset(cache));
     CHECK(explain(cache, KEY(1, 2, 3, 4)).why == RAD_END_NEVER_SEEN);
     rad_cache_destroy(cache);
+}
+
+TEST(pairs_complete_rounded_and_never_seen)
+{
+    test_env t;
+    rad_cache *cache = make_keyed(&t, 4, 16, false, true);
+    CHECK(explain(cache, KEY(1, 2, 3, 4, 5)).why == RAD_END_NEVER_SEEN);
+    insert(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8, 9));
+    insert(cache, KEY(1, 2, 3, 4, 5, 9, 9, 9, 9));
+    rad_explanation e = explain(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8, 9));
+    CHECK(e.why == RAD_END_COMPLETE && e.prefix_tokens == 8 && e.num_nodes == 2);
+    CHECK(e.nodes[0].tokens == 4 && e.nodes[1].tokens == 4);
+    e = explain(cache, KEY(1, 2, 3, 4, 5, 6, 7));
+    CHECK(e.why == RAD_END_PAGE_ROUNDING && e.prefix_tokens == 4 && e.rounded_tokens == 2);
+    e = explain(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8, 8));
+    CHECK(e.why == RAD_END_NEVER_SEEN && e.prefix_tokens == 4 && e.rounded_tokens == 3);
+
+    /* The first pairs differ in their first halves, so nothing behind them is shared. */
+    e = explain(cache, KEY(0, 2, 3, 4, 5));
+    CHECK(e.why == RAD_END_NEVER_SEEN && !e.prefix_tokens && !e.rounded_tokens);
+    insert(cache, KEY(0, 2, 3, 4, 9));
+    CHECK(explain(cache, KEY(0, 2, 3, 4, 5)).rounded_tokens == 3);
+    CHECK(explain(cache, KEY(1, 2, 3, 9, 9)).rounded_tokens == 2);
+    CHECK(explain(cache, KEY(7, 2, 3, 4, 5)).rounded_tokens == 0);
+
+    /* One token is no pair yet. */
+    e = explain(cache, KEY(1, 2));
+    CHECK(e.why == RAD_END_PAGE_ROUNDING && e.rounded_tokens == 1);
+    e = explain(cache, KEY(1));
+    CHECK(e.why == RAD_END_COMPLETE && !e.rounded_tokens);
+    CHECK(explain(cache, &(rad_key){0}).why == RAD_END_COMPLETE);
+    rad_cache_destroy(cache);
+    CHECK(t.bytes == 0);
+}
+
+TEST(evicted_pairs_are_told_apart_by_the_first_token)
+{
+    test_env t;
+    rad_cache *cache = make_keyed(&t, 2, 16, false, true);
+    insert(cache, KEY(1, 2, 3, 4, 5, 6, 7));
+    CHECK_OK(rad_cache_evict(cache, 4, NULL));
+    rad_explanation e = explain(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8, 9));
+    CHECK(e.why == RAD_END_EVICTED && e.prefix_tokens == 2 && e.evicted_tokens == 4);
+    CHECK(explain(cache, KEY(1, 2, 3, 4, 4)).why == RAD_END_NEVER_SEEN);
+    CHECK_OK(rad_cache_evict(cache, 100, NULL));
+    e = explain(cache, KEY(1, 2, 3, 4, 5, 6, 7));
+    CHECK(e.why == RAD_END_EVICTED && !e.prefix_tokens && e.evicted_tokens == 6);
+    e = explain(cache, KEY(8, 2, 3, 4, 5, 6, 7));
+    CHECK(e.why == RAD_END_NEVER_SEEN && !e.evicted_tokens && !e.eviction.policy);
+    insert(cache, KEY(8, 2, 3)); /* now the namespace has a root again */
+    e = explain(cache, KEY(1, 2, 3, 4));
+    CHECK(e.why == RAD_END_EVICTED && e.evicted_tokens == 2);
+    CHECK(explain(cache, KEY(8, 2, 3)).why == RAD_END_COMPLETE);
+    CHECK(explain(cache, KEY(8, 2, 3, 4, 5)).why == RAD_END_NEVER_SEEN);
+    CHECK(explain(cache, KEY(0, 2, 3)).why == RAD_END_NEVER_SEEN);
+    rad_cache_destroy(cache);
+    CHECK(t.bytes == 0);
+}
+
+TEST(pairs_in_other_namespaces)
+{
+    test_env t;
+    rad_cache *cache = make_keyed(&t, 2, 16, true, true);
+    rad_key a = *KEY(1, 2, 3, 4, 5), b = a, c = *KEY(9, 2, 3, 4, 5);
+    a.cache_salt = "a";
+    insert(cache, &a);
+    b.cache_salt = c.cache_salt = "b";
+    rad_explanation e = explain(cache, &b);
+    CHECK(e.why == RAD_END_OTHER_NAMESPACE && e.other_namespace_tokens == 4);
+    e = explain(cache, &c);
+    CHECK(e.why == RAD_END_NEVER_SEEN && !e.other_namespace_tokens);
+    CHECK_OK(rad_cache_evict(cache, 100, NULL));
+    CHECK(explain(cache, &a).why == RAD_END_EVICTED);
+    CHECK(explain(cache, &b).why == RAD_END_NEVER_SEEN);
+    rad_cache_destroy(cache);
+    CHECK(t.bytes == 0);
 }
 
 TEST(an_insert_that_needs_a_namespace_is_a_cause)

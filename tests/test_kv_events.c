@@ -3,7 +3,8 @@
  * The consumer is strict: a stored block's parent must be known in the same namespace, a
  * block must not be stored twice, a removed block must be there and have no children. What it
  * ends with is compared, block by block, with a walk over the cache that computes hashes
- * with a hasher of its own. Cases 13, 14, 21-24 of reference/sglang.md 11.1 are here too. */
+ * with a hasher of its own, and so are the tokens of each block. Cases 13, 14, 21-24 of
+ * reference/sglang.md 11.1 are here too. */
 #include "test.h"
 
 #include <radish/kv_events.h>
@@ -12,18 +13,27 @@
     (&(rad_key){.tokens = (rad_token[]){__VA_ARGS__},                                              \
                 .num_tokens = sizeof((rad_token[]){__VA_ARGS__}) / sizeof(rad_token)})
 
-enum { MOST_BLOCKS = 4096, MOST_EVENTS = 4096, MOST_TOKENS = 192, SPACES = 4, DEPTH = 64 };
+enum {
+    MOST_BLOCKS = 4096,
+    MOST_EVENTS = 4096,
+    MOST_TOKENS = 192,
+    MOST_OF_BLOCK = 32,
+    SPACES = 4,
+    DEPTH = 64
+};
 
 typedef struct block {
     int64_t hash;
     int64_t parent;
     bool has_parent;
     uint64_t space;
+    rad_token tokens[MOST_OF_BLOCK];
 } block;
 
 typedef struct consumer {
     block blocks[MOST_BLOCKS];
     uint32_t count;
+    uint32_t eagle;                         /* 1: blocks are pairs */
     uint32_t stores, removes, clears, gaps; /* events */
     uint32_t stored_blocks;
     uint64_t lost;
@@ -41,8 +51,13 @@ static void store(consumer *c, const rad_kv_event *e)
 {
     block b = {
         .parent = e->parent_block_hash, .has_parent = e->has_parent, .space = e->namespace_id};
-    if (e->num_token_ids != e->num_blocks * e->block_size) c->wrong = "tokens of a store";
+    uint32_t len = e->block_size << c->eagle;
+    if (e->num_token_ids != e->num_blocks * len || len > MOST_OF_BLOCK) {
+        c->wrong = "tokens of a store";
+        return;
+    }
     for (uint32_t i = 0; i < e->num_blocks; i++) {
+        memcpy(b.tokens, e->token_ids + (size_t)i * len, len * sizeof *b.tokens);
         b.hash = e->block_hashes[i];
         if (b.has_parent && !block_of(c, b.parent, b.space)) c->wrong = "an unknown parent";
         if (block_of(c, b.hash, b.space)) c->wrong = "a block stored twice";
@@ -97,17 +112,23 @@ static void consume(void *user, const rad_kv_event *e)
     }
 }
 
-static rad_cache *make(uint32_t page_size, uint32_t ring)
+static rad_cache *make_keyed(uint32_t page_size, uint32_t ring, uint32_t is_eagle)
 {
     rad_cache *cache;
     CHECK_OK(rad_cache_create(NULL,
                               &(rad_cache_params){.struct_size = sizeof(rad_cache_params),
                                                   .page_size = page_size,
                                                   .max_tokens = 4096,
+                                                  .is_eagle = is_eagle,
                                                   .enable_kv_events = 1,
                                                   .kv_event_pages = ring},
                               &cache, NULL));
     return cache;
+}
+
+static rad_cache *make(uint32_t page_size, uint32_t ring)
+{
+    return make_keyed(page_size, ring, 0);
 }
 
 static void insert(rad_cache *cache, const rad_key *key, rad_page first)
@@ -167,6 +188,44 @@ TEST(repeating_pages_have_hashes_of_their_own)
     CHECK(count == 1 && rad_page_hash_event(&hashes[0]) == c.blocks[0].hash);
     CHECK_OK(rad_cache_get_page_hashes(cache, KEY(9, 9, 9, 9), hashes, 4, &count));
     CHECK(count == 0);
+    rad_cache_destroy(cache);
+}
+
+/* The first hash is SGLang's for the page (1,2)(2,3)(3,4). */
+TEST(blocks_of_pairs_have_both_tokens_of_each)
+{
+    rad_cache *cache = make_keyed(3, 64, 1);
+    static consumer c;
+    c = (consumer){.eagle = 1};
+    insert(cache, KEY(1, 2, 3), 3); /* two pairs are no page */
+    insert(cache, KEY(1, 2, 3, 4, 5, 6, 7), 3);
+    take(cache, &c);
+    CHECK(c.stores == 1 && c.count == 2 && !c.blocks[0].has_parent);
+    CHECK(c.blocks[0].hash == -7887351555237476356 && c.blocks[1].hash == -1112361195000487007);
+    CHECK(memcmp(c.blocks[0].tokens, (rad_token[]){1, 2, 2, 3, 3, 4}, 24) == 0);
+    CHECK(memcmp(c.blocks[1].tokens, (rad_token[]){4, 5, 5, 6, 6, 7}, 24) == 0);
+    rad_page_hash hashes[4];
+    uint32_t count;
+    CHECK_OK(rad_cache_get_page_hashes(cache, KEY(1, 2, 3, 4, 5, 6, 7), hashes, 4, &count));
+    CHECK(count == 2 && rad_page_hash_event(&hashes[1]) == c.blocks[1].hash);
+    CHECK_OK(rad_cache_get_page_hashes(cache, KEY(1, 2, 3, 4, 5, 6), hashes, 4, &count));
+    CHECK(count == 1 && rad_page_hash_event(&hashes[0]) == c.blocks[0].hash);
+
+    insert(cache, KEY(9, 2, 3, 4), 102);                   /* another first token, another page */
+    insert(cache, KEY(1, 2, 3, 4, 8, 8, 8), 201);          /* after a split */
+    insert(cache, KEY(1, 2, 3, 4, 8, 8, 8, 1, 1, 1), 201); /* below a node of its own */
+    take(cache, &c);
+    CHECK(c.count == 5 && c.blocks[2].hash == 2238373387930196090 && !c.blocks[2].has_parent);
+    CHECK(memcmp(c.blocks[2].tokens, (rad_token[]){9, 2, 2, 3, 3, 4}, 24) == 0);
+    CHECK(c.blocks[3].parent == c.blocks[0].hash && c.blocks[4].parent == c.blocks[3].hash);
+    CHECK(memcmp(c.blocks[3].tokens, (rad_token[]){4, 8, 8, 8, 8, 8}, 24) == 0);
+    CHECK(memcmp(c.blocks[4].tokens, (rad_token[]){8, 1, 1, 1, 1, 1}, 24) == 0);
+    CHECK_OK(rad_cache_snapshot_events(cache, consume, &c));
+    CHECKF(!c.wrong, "the consumer met %s", c.wrong);
+    CHECK(c.count == 5);
+    CHECK_OK(rad_cache_evict(cache, 100, NULL));
+    take(cache, &c);
+    CHECK(c.count == 0);
     rad_cache_destroy(cache);
 }
 
@@ -272,6 +331,24 @@ typedef struct walk {
 
 static const char *const salts[SPACES] = {NULL, "", "a", "b"};
 
+/* Whether the event had the tokens of a page as a walk shows it; pairs are t0 t1, t1 t2 ... */
+static bool same_tokens(const walk *w, const block *b, const rad_token *page)
+{
+    uint32_t eagle = w->c->eagle;
+    for (uint32_t i = 0; i < w->page_size << eagle; i++)
+        if (b->tokens[i] != page[eagle ? i / 2 + i % 2 : i]) return false;
+    return true;
+}
+
+static void hash_page(walk *w, const rad_page_hash *prior, const rad_token *page,
+                      rad_page_hash *hash)
+{
+    if (w->c->eagle)
+        CHECK_OK(rad_page_hash_bigrams(w->hasher, prior, page[0], page + 1, w->page_size, hash));
+    else
+        CHECK_OK(rad_page_hash_tokens(w->hasher, prior, page, w->page_size, hash));
+}
+
 /* Whether the consumer knows all blocks of a node, were it in this namespace. */
 static bool node_is_known(walk *w, uint32_t depth, uint32_t space, const rad_token *tokens,
                           uint32_t num_tokens)
@@ -281,11 +358,13 @@ static bool node_is_known(walk *w, uint32_t depth, uint32_t space, const rad_tok
     if (depth == 1) has_prior = rad_page_hash_seed(w->hasher, NULL, salts[space], &prior) == RAD_OK;
     for (uint32_t i = 0; i < num_tokens; i += w->page_size, has_prior = true) {
         rad_page_hash hash;
-        CHECK_OK(rad_page_hash_tokens(w->hasher, has_prior ? &prior : NULL, tokens + i,
-                                      w->page_size, &hash));
+        hash_page(w, has_prior ? &prior : NULL, tokens + i, &hash);
         bool known = false;
-        for (uint32_t k = 0; k < w->c->count && !known; k++)
-            known = w->c->blocks[k].hash == rad_page_hash_event(&hash);
+        for (uint32_t k = 0; k < w->c->count && !known; k++) {
+            const block *b = &w->c->blocks[k];
+            known = b->hash == rad_page_hash_event(&hash);
+            if (known && !same_tokens(w, b, tokens + i)) w->c->wrong = "other tokens";
+        }
         if (!known) return false;
         prior = hash;
     }
@@ -318,6 +397,7 @@ typedef struct config {
     uint32_t num_pages;
     uint32_t max_nodes;
     uint32_t ring; /* small: gaps */
+    uint32_t eagle;
 } config;
 
 static void same_content(rad_cache *cache, const config *cfg, consumer *c, rad_page_hasher *hasher,
@@ -337,7 +417,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
     uint64_t state = seed;
     uint32_t ps = cfg->page_size, gaps = 0;
     static consumer c;
-    c = (consumer){0};
+    c = (consumer){.eagle = cfg->eagle};
     rad_kv_allocator *kv;
     rad_cache *cache;
     rad_page_hasher *hasher;
@@ -351,6 +431,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
                                                   .kv_allocator = kv,
                                                   .max_nodes = cfg->max_nodes,
                                                   .max_namespaces = 3, /* less than are used */
+                                                  .is_eagle = cfg->eagle,
                                                   .enable_kv_events = 1,
                                                   .kv_event_pages = cfg->ring,
                                                   .explain_pages = 20},
@@ -361,13 +442,13 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
         rad_slot slots[MOST_TOKENS];
         uint32_t len = (uint32_t)(test_random(&state) % (12 * ps));
         for (uint32_t i = 0; i < len; i++) /* pages part at their ends, mostly */
-            tokens[i] = i % ps == ps - 1 ? (rad_token)(test_random(&state) % 2) : 7;
+            tokens[i] = (i + 1 - cfg->eagle) % ps == 0 ? (rad_token)(test_random(&state) % 2) : 7;
         rad_key key = {
             .tokens = tokens, .num_tokens = len, .cache_salt = salts[test_random(&state) % SPACES]};
         uint64_t what = test_random(&state) % 100;
         if (what < 60) {
             rad_page pages[MOST_TOKENS];
-            uint32_t prefix = 0, num_pages = len / ps;
+            uint32_t prefix = 0, num_pages = (len ? len - cfg->eagle : 0) / ps;
             if (rad_kv_alloc(kv, pages, num_pages)) {
                 CHECK_OK(rad_cache_evict(cache, (uint64_t)num_pages * ps, NULL));
                 if (rad_kv_alloc(kv, pages, num_pages)) continue;
@@ -418,8 +499,9 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
 TEST(a_consumer_has_exactly_the_caches_content)
 {
     static const config configs[] = {
-        {1, 60, 0, 4096},  {2, 60, 0, 4096}, {16, 60, 0, 4096},
-        {1, 60, 12, 4096}, {2, 60, 0, 20},   {16, 60, 12, 20},
+        {1, 60, 0, 4096},      {2, 60, 0, 4096},    {16, 60, 0, 4096},   {1, 60, 12, 4096},
+        {2, 60, 0, 20},        {16, 60, 12, 20},    {1, 60, 0, 4096, 1}, {2, 60, 12, 20, 1},
+        {16, 60, 12, 4096, 1}, {2, 60, 0, 4096, 1},
     };
     for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++)
         run(&configs[i], test_seed() + i, test_scale(2000, 100000));

@@ -6,6 +6,8 @@
  * never seen is taken for an evicted one with probability explain_pages / 2^64. What the
  * ring has forgotten again counts as never seen.
  *
+ * Under is_eagle every count of tokens below is one of pairs.
+ *
  * Namespaces: an explanation speaks about the key's own namespace. Whether the same tokens are
  * cached in another one is itself a secret (who may ask can test guesses of others'
  * prompts), so it is answered only with rad_cache_params.explain_namespaces, for operators

@@ -11,6 +11,10 @@
  * RAD_KV_LOST with the number of blocks that are missing. The consumer must start again
  * from rad_cache_snapshot_events().
  *
+ * Under is_eagle a block is page_size pairs, and its tokens are both of each pair: of the raw
+ * tokens 1 2 3 4 5 and a page size of 2 the blocks are 1 2 2 3 and 3 4 4 5, 2 * page_size
+ * tokens each, while block_size stays the page size.
+ *
  * Namespaces are separate: their names are never in an event, only that there are some and a
  * number that equal names share. Hashes are those of page_hash.h. */
 #ifndef RADISH_KV_EVENTS_H

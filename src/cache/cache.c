@@ -18,10 +18,6 @@ rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, 
                         p.page_size, rad_kv_page_size(p.kv_allocator));
     if (p.req_to_token_pool && !p.kv_allocator)
         return rad_fail(err, RAD_E_INVAL, "cache: a req_to_token_pool without a kv_allocator");
-    if (p.is_eagle && (p.enable_kv_events || p.enable_page_hashes || p.explain_pages))
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "cache: bigram keys do not go together with events, page hashes or "
-                        "explanations yet");
 
     rad_env full = rad_env_or_default(env);
     uint32_t kind = p.kind == RAD_CACHE_RADIX && p.disable ? RAD_CACHE_CHUNK : p.kind;

@@ -2,10 +2,13 @@
 #include "cache/event_ring.h"
 
 bool event_ring_init(event_ring *r, const rad_env *env, uint32_t capacity, uint32_t page_size,
-                     uint32_t tokens_per_page)
+                     bool pairs)
 {
-    *r = (event_ring){
-        .capacity = capacity, .page_size = page_size, .tokens_per_page = tokens_per_page};
+    uint32_t tokens_per_page = page_size << pairs;
+    *r = (event_ring){.capacity = capacity,
+                      .page_size = page_size,
+                      .tokens_per_page = tokens_per_page,
+                      .pairs = pairs};
     r->entries = rad_alloc(env, rad_mul(capacity, sizeof *r->entries));
     r->hashes = rad_alloc(env, rad_mul(capacity, sizeof *r->hashes));
     r->tokens = rad_alloc(env, rad_mul(rad_mul(capacity, tokens_per_page), sizeof *r->tokens));
@@ -27,6 +30,19 @@ size_t event_ring_bytes(const event_ring *r)
            (sizeof *r->entries + sizeof *r->hashes + r->tokens_per_page * sizeof *r->tokens);
 }
 
+static void copy_tokens(const event_ring *r, const event_page *page, rad_token *to)
+{
+    if (!r->pairs) {
+        memcpy(to, page->tokens, r->page_size * sizeof *to);
+        return;
+    }
+    rad_token first = page->lead;
+    for (uint32_t i = 0; i < r->page_size; first = page->tokens[i++]) {
+        *to++ = first;
+        *to++ = page->tokens[i];
+    }
+}
+
 void event_ring_push(event_ring *r, const event_page *page)
 {
     if (r->lost || r->count == r->capacity) {
@@ -38,9 +54,7 @@ void event_ring_push(event_ring *r, const event_page *page)
     r->count++;
     r->entries[at] = page->entry;
     r->hashes[at] = page->hash;
-    if (page->tokens)
-        memcpy(r->tokens + (size_t)at * r->tokens_per_page, page->tokens,
-               r->tokens_per_page * sizeof *r->tokens);
+    if (page->tokens) copy_tokens(r, page, r->tokens + (size_t)at * r->tokens_per_page);
 }
 
 /* Whether entry `at` belongs into one event with the one before it. */

@@ -3,7 +3,8 @@
  * One entry is one page, so that neighbours in the ring which continue each other are one
  * event without copying: the arrays of hashes and tokens that a consumer sees are slices of the
  * ring's. What lies across the ring's end comes as two events, the second with the
- * last hash of the first as its parent.
+ * last hash of the first as its parent. A ring of pairs (bigram keys) has both tokens of
+ * each pair, since that is what a consumer is shown.
  *
  * Once something was dropped, everything is until the ring is emptied: what follows a gap
  * means nothing to a consumer without a snapshot. */
@@ -33,19 +34,20 @@ typedef struct event_ring {
     uint32_t first;
     uint32_t count;
     uint32_t page_size;
-    uint32_t tokens_per_page;
-    uint32_t reserved;
+    uint32_t tokens_per_page; /* page_size, or twice as many in a ring of pairs */
+    uint32_t pairs;           /* 0 or 1 */
     uint64_t lost;
 } event_ring;
 
 typedef struct event_page {
     event_entry entry;
     int64_t hash;
-    const rad_token *tokens; /* NULL unless stored */
+    const rad_token *tokens; /* NULL unless stored; in a ring of pairs their second halves */
+    rad_token lead;          /* in a ring of pairs the token before tokens[0] */
 } event_page;
 
 bool event_ring_init(event_ring *r, const rad_env *env, uint32_t capacity, uint32_t page_size,
-                     uint32_t tokens_per_page);
+                     bool pairs);
 void event_ring_fini(event_ring *r, const rad_env *env);
 size_t event_ring_bytes(const event_ring *r);
 

@@ -21,7 +21,8 @@ static void explain_path(const radix_cache *c, const radix_pos *pos, rad_explana
     }
 }
 
-/* How many tokens the rest of the key shares with the page that follows in the tree. */
+/* How many tokens the rest of the key shares with the page that follows in the tree. Right
+ * below a root no pair is shared with a page that has another lead. */
 static uint32_t shared_in_page(const radix_tree *t, const radix_pos *pos, const rad_token *rest,
                                uint32_t num_rest)
 {
@@ -31,10 +32,13 @@ static uint32_t shared_in_page(const radix_tree *t, const radix_pos *pos, const 
         return key_match_len(radix_tokens(t, n) + (size_t)pos->part * t->limits.page_size, rest,
                              most);
     }
+    bool led = t->limits.bigram && !t->nodes[pos->node].parent;
     for (uint32_t id = t->nodes[pos->node].first_child; id && seen < MOST_SIBLINGS; seen++) {
-        uint32_t len = key_match_len(radix_tokens(t, &t->nodes[id]), rest, most);
+        const radix_node *n = &t->nodes[id];
+        uint32_t len = led && n->lead != rest[-1] ? 0
+                                                  : key_match_len(radix_tokens(t, n), rest, most);
         best = RAD_MAX(best, len);
-        id = t->nodes[id].next;
+        id = n->next;
     }
     return best;
 }
@@ -45,18 +49,20 @@ static void explain_eviction(const radix_cache *c, const rad_key *key, uint32_t 
 {
     const radix_tree *t = &c->tree;
     const radix_journal *j = t->journal;
-    uint32_t ps = t->limits.page_size, num_pages = key->num_tokens / ps;
+    uint32_t ps = t->limits.page_size, num_pages = radix_cache_pages(c, key);
+    const rad_token *tokens = radix_cache_tokens(c, key);
     if (!j || !j->fingerprints) return;
     uint64_t chain;
     if (pos->pages) {
         const radix_node *n = &t->nodes[pos->child ? pos->child : pos->node];
         chain = j->fingerprints[n->at + (pos->child ? pos->part : n->pages) - 1];
     } else {
-        chain = root ? radix_journal_seed_of(j, t, root).id
-                     : radix_journal_seed(j, key->extra_key, key->cache_salt).id;
+        journal_seed seed = root ? radix_journal_seed_of(j, t, root)
+                                 : radix_journal_seed(j, key->extra_key, key->cache_salt);
+        chain = radix_journal_start(t, &seed, key->tokens[0]);
     }
     for (uint32_t page = pos->pages; page < num_pages; page++) {
-        chain = radix_journal_fingerprint(chain, key->tokens + (size_t)page * ps, ps);
+        chain = radix_journal_fingerprint(chain, tokens + (size_t)page * ps, ps);
         const eviction_record *r = eviction_log_find(&j->evictions, chain);
         if (!r) return;
         if (page == pos->pages) {
@@ -75,12 +81,12 @@ static void explain_namespaces(const radix_cache *c, const rad_key *key, uint32_
                                const radix_pos *pos, rad_explanation *e)
 {
     const radix_tree *t = &c->tree;
-    uint32_t num_pages = key->num_tokens / t->limits.page_size, longest = pos->pages;
+    uint32_t num_pages = radix_cache_pages(c, key), longest = pos->pages;
     if (!t->journal || !t->journal->explains_namespaces) return;
     for (uint32_t ns = t->names.newest; ns; ns = t->names.entries[ns].older) {
         uint32_t root = t->names.entries[ns].root;
         if (root == own) continue;
-        radix_pos other = radix_walk(t, root, key->tokens, num_pages);
+        radix_pos other = radix_walk(t, root, radix_cache_tokens(c, key), num_pages);
         longest = RAD_MAX(longest, other.pages);
     }
     if (longest == pos->pages) return;
@@ -103,23 +109,24 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
         return RAD_OK;
     }
     const radix_tree *t = &c->tree;
-    uint32_t ps = cache->page_size, num_pages = key->num_tokens / ps, root = 0;
+    uint32_t ps = cache->page_size, num_pages = radix_cache_pages(c, key), root = 0;
+    const rad_token *tokens = num_pages ? radix_cache_tokens(c, key) : NULL;
     uint32_t ns = namespace_find(&t->names, key->extra_key, key->cache_salt);
     radix_pos pos = {0};
     if (ns) {
         root = t->names.entries[ns].root;
-        pos = radix_walk(t, root, key->tokens, num_pages);
+        pos = radix_walk(t, root, tokens, num_pages);
         explain_path(c, &pos, e);
     }
     e->prefix_tokens = pos.pages * ps;
-    uint32_t rest = key->num_tokens - e->prefix_tokens;
+    uint32_t rest = key_length(key->num_tokens, c->bigram) - e->prefix_tokens;
     if (pos.pages == num_pages) {
         e->why = rest ? RAD_END_PAGE_ROUNDING : RAD_END_COMPLETE;
         e->rounded_tokens = rest;
         return RAD_OK;
     }
     e->why = RAD_END_NEVER_SEEN;
-    if (root) e->rounded_tokens = shared_in_page(t, &pos, key->tokens + e->prefix_tokens, rest);
+    if (root) e->rounded_tokens = shared_in_page(t, &pos, tokens + e->prefix_tokens, rest);
     explain_eviction(c, key, root, &pos, e);
     explain_namespaces(c, key, root, &pos, e);
     return RAD_OK;

@@ -7,6 +7,11 @@
  *     hashes        |   h0    |   h1    |   h2    |      h1 = SHA-256(h0 || tokens)
  *     fingerprints  |   f0    |   f1    |   f2    |      f1 = XXH3(tokens, seed f0)
  *
+ * Under bigram keys a page has the second halves of its pairs, and the token before it,
+ * its lead, is the first half of the first. Hashes take both halves of each pair. For
+ * fingerprints all tokens of the path are enough, so the path's first lead goes into
+ * their seed.
+ *
  * Fingerprints are not SHA-256 because they serve explanations only, at a fraction of the
  * cost; a tenant who finds two keys that collide fools himself. Namespaces are told
  * apart by the seed, and that is SHA-256.
@@ -44,7 +49,7 @@ rad_status radix_journal_create(const rad_env *env, const rad_cache_params *p, c
     if (ok && p->enable_kv_events) {
         uint32_t usual = RAD_MIN(t->limits.max_pages, (uint32_t)MOST_EVENTS);
         uint32_t pages = p->kv_event_pages ? p->kv_event_pages : RAD_MAX(usual, FEWEST_EVENTS);
-        ok = event_ring_init(&j->events, env, pages, p->page_size, p->page_size);
+        ok = event_ring_init(&j->events, env, pages, p->page_size, t->limits.bigram != 0);
     }
     if (ok && p->explain_pages) {
         j->fingerprints = rad_alloc(env, rad_mul(j->arena_pages, sizeof *j->fingerprints));
@@ -103,6 +108,11 @@ journal_seed radix_journal_seed_of(const radix_journal *j, const radix_tree *t, 
                               e->has_salt ? e->text + e->salt_at : NULL);
 }
 
+uint64_t radix_journal_start(const radix_tree *t, const journal_seed *seed, rad_token lead)
+{
+    return t->limits.bigram ? XXH3_64bits_withSeed(&lead, sizeof lead, seed->id) : seed->id;
+}
+
 uint64_t radix_journal_fingerprint(uint64_t prior, const rad_token *page, uint32_t page_size)
 {
     return XXH3_64bits_withSeed(page, (size_t)page_size * sizeof *page, prior);
@@ -116,10 +126,27 @@ static bool page_before(const radix_tree *t, const radix_node *n, uint32_t *at)
     return p->pages != 0;
 }
 
-static void hash_page(const radix_journal *j, const rad_page_hash *prior, const rad_token *page,
-                      uint32_t page_size, rad_page_hash *hash)
+static const rad_token *page_tokens(const radix_tree *t, const radix_node *n, uint32_t at)
 {
-    rad_status status = rad_page_hash_tokens(j->hasher, prior, page, page_size, hash);
+    return radix_tokens(t, n) + (size_t)at * t->limits.page_size;
+}
+
+/* Under bigram keys the first half of the first pair of page `at`, otherwise 0. */
+static rad_token page_lead(const radix_tree *t, const radix_node *n, uint32_t at)
+{
+    if (!t->limits.bigram) return 0;
+    return at ? page_tokens(t, n, at)[-1] : radix_lead(t, n);
+}
+
+static void hash_page(const radix_journal *j, const radix_tree *t, const radix_node *n, uint32_t at,
+                      const rad_page_hash *prior, rad_page_hash *hash)
+{
+    const rad_token *page = page_tokens(t, n, at);
+    uint32_t ps = t->limits.page_size;
+    rad_status status =
+        t->limits.bigram
+            ? rad_page_hash_bigrams(j->hasher, prior, page_lead(t, n, at), page, ps, hash)
+            : rad_page_hash_tokens(j->hasher, prior, page, ps, hash);
     RAD_ASSERT_ENV(&j->env, status == RAD_OK);
 }
 
@@ -135,7 +162,8 @@ static uint64_t first_fingerprint(const radix_journal *j, const radix_tree *t, c
                                   const journal_seed *seed)
 {
     uint32_t before;
-    return page_before(t, n, &before) ? j->fingerprints[before] : seed->id;
+    if (page_before(t, n, &before)) return j->fingerprints[before];
+    return radix_journal_start(t, seed, page_lead(t, n, 0));
 }
 
 event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint32_t node,
@@ -144,7 +172,8 @@ event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint3
     const radix_node *n = &t->nodes[node];
     uint32_t before = n->at + at - 1;
     event_page page = {.hash = rad_page_hash_event(&j->hashes[n->at + at]),
-                       .tokens = radix_tokens(t, n) + (size_t)at * t->limits.page_size,
+                       .tokens = page_tokens(t, n, at),
+                       .lead = page_lead(t, n, at),
                        .entry = {.type = RAD_KV_STORED, .space = seed->id}};
     page.entry.spaces = (uint8_t)seed->spaces;
     page.entry.has_parent = at || page_before(t, n, &before);
@@ -159,17 +188,16 @@ void radix_journal_added(radix_journal *j, const radix_tree *t, uint32_t leaf)
     const radix_node *n = &t->nodes[leaf];
     uint32_t ps = t->limits.page_size;
     journal_seed seed = radix_journal_seed_of(j, t, leaf);
-    const rad_token *page = radix_tokens(t, n);
     if (j->hashes) {
         const rad_page_hash *prior = first_prior(j, t, n, &seed);
         for (uint32_t i = 0; i < n->pages; i++, prior = &j->hashes[n->at + i - 1])
-            hash_page(j, prior, page + (size_t)i * ps, ps, &j->hashes[n->at + i]);
+            hash_page(j, t, n, i, prior, &j->hashes[n->at + i]);
     }
     if (j->fingerprints) {
         uint64_t chain = first_fingerprint(j, t, n, &seed);
         for (uint32_t i = 0; i < n->pages; i++)
             j->fingerprints[n->at + i] = chain =
-                radix_journal_fingerprint(chain, page + (size_t)i * ps, ps);
+                radix_journal_fingerprint(chain, page_tokens(t, n, i), ps);
     }
     for (uint32_t i = 0; j->has_events && i < n->pages; i++) {
         event_page stored = radix_journal_page(j, t, leaf, i, &seed);
@@ -228,16 +256,15 @@ rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_
         const rad_page_hash *prior = j->hashes ? first_prior(j, t, n, &seed) : NULL;
         uint64_t chain = j->fingerprints ? first_fingerprint(j, t, n, &seed) : 0;
         for (uint32_t i = 0; i < n->pages; i++) {
-            const rad_token *page = radix_tokens(t, n) + (size_t)i * ps;
             rad_page_hash hash;
             bool ok = true;
             if (j->hashes) {
-                hash_page(j, prior, page, ps, &hash);
+                hash_page(j, t, n, i, prior, &hash);
                 prior = &j->hashes[n->at + i];
                 ok = memcmp(prior, &hash, sizeof hash) == 0;
             }
             if (j->fingerprints) {
-                chain = radix_journal_fingerprint(chain, page, ps);
+                chain = radix_journal_fingerprint(chain, page_tokens(t, n, i), ps);
                 ok = ok && chain == j->fingerprints[n->at + i];
             }
             if (!ok)

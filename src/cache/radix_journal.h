@@ -52,6 +52,10 @@ void radix_journal_cleared(radix_journal *j);
 journal_seed radix_journal_seed(const radix_journal *j, const char *extra_key,
                                 const char *cache_salt);
 
+/* What the fingerprints of a chain start from, whose first token is `lead`: under bigram
+ * keys that one is in no page. */
+uint64_t radix_journal_start(const radix_tree *t, const journal_seed *seed, rad_token lead);
+
 /* The fingerprint of the page that follows one with the fingerprint `prior`. */
 uint64_t radix_journal_fingerprint(uint64_t prior, const rad_token *page, uint32_t page_size);
 
