@@ -28,10 +28,24 @@ static inline void bits_set(uint64_t *words, size_t i)
  * at a time: this is how many of ids[0..count) follow each other from the first on. */
 static inline uint32_t bits_run(const int32_t *ids, uint32_t count)
 {
-    uint32_t n = 1;
-    while (n < count && (uint32_t)ids[n] == (uint32_t)ids[n - 1] + 1)
+    typedef uint32_t four __attribute__((vector_size(16)));
+    enum { BLOCK = 16 };
+    uint32_t n = 0, first = count ? (uint32_t)ids[0] : 0;
+    four want = (four){0, 1, 2, 3} + first;
+    for (; count - n >= BLOCK; n += BLOCK) {
+        four wrong = {0};
+        for (uint32_t k = 0; k < BLOCK; k += 4, want += 4) {
+            four got;
+            memcpy(&got, ids + n + k, sizeof got);
+            wrong |= got ^ want;
+        }
+        uint64_t halves[2];
+        memcpy(halves, &wrong, sizeof halves);
+        if (halves[0] | halves[1]) break;
+    }
+    while (n < count && (uint32_t)ids[n] == first + n)
         n++;
-    return RAD_MIN(n, count);
+    return n;
 }
 
 /* The bits of [first, first + count) that lie in one word, from `at` on. */

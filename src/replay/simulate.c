@@ -3,8 +3,8 @@
 
 #include "base/base.h"
 
-#include <radish/cache.h>
 #include <radish/kv_allocator.h>
+#include <radish/match_handle.h>
 
 typedef struct sim {
     rad_env env;
@@ -102,7 +102,8 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
     if (take_slots(s, hit, all)) {
         uint32_t had = hit;
         key.num_tokens = all;
-        status = rad_cache_insert(s->cache, &key, s->slots, NULL, &had);
+        rad_match_handle at = {.node = match.last_node, .num_tokens = hit};
+        status = rad_cache_insert_from(s->cache, &at, &key, s->slots + hit, NULL, &had);
         if (status) had = all; /* the tree took nothing: all that is new goes back */
         uint32_t whole = all / s->page_size * s->page_size;
         uint32_t back = RAD_MIN(had, whole);
