@@ -786,6 +786,44 @@ TEST(a_stop_lets_what_runs_finish)
     free(text);
 }
 
+/* Whoever comes while a stop waits for others is told so at once: refused, or 503 on a
+ * connection from before. */
+TEST(a_stopping_server_takes_no_new_requests)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    int old = dial(&f), fd = dial(&f);
+    const char *body = "{\"prompt\":\"silent\"}";
+    usleep(20000); /* `old` is accepted */
+    send_request(fd, "POST", "/v1/completions", body, strlen(body));
+    for (int wait = 0; !running(&f) && wait < 2000; wait++)
+        usleep(1000);
+    server_stop(f.server);
+
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(server_port(f.server)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    bool refused = false;
+    for (int wait = 0; !refused && wait < 300; wait++) { /* the stop is seen by another thread */
+        int late = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(late >= 0);
+        refused = connect(late, (struct sockaddr *)&address, sizeof address) != 0;
+        if (refused) CHECKF(errno == ECONNREFUSED, "%s", strerror(errno));
+        close(late);
+        usleep(1000);
+    }
+    CHECK(refused && running(&f));
+    send_request(old, "GET", "/health", "", 0);
+    char *text = read_reply(old, &status);
+    CHECKF(status == 503 && strstr(text, "stopping") != NULL, "%d %s", status, text);
+    free(text);
+    stop(&f);
+    text = read_reply(fd, &status);
+    CHECKF(status == 200 && strstr(text, "\"abort\"") != NULL, "%s", text);
+    free(text);
+}
+
 /* Streams that nobody reads used to keep a stopping server until the write timeout, however
  * often it was asked: what was held back for the reader had nobody to go on with it. */
 TEST(a_stop_does_not_wait_for_a_client_that_does_not_read)

@@ -148,7 +148,11 @@ static void begin_stop(server *s)
         calls_abort_all(s);
     } else {
         s->stopping = true;
-        evconnlistener_disable(s->listener);
+        /* Closed, not only disabled: the kernel would go on connecting clients to a backlog that
+         * nobody empties. */
+        evhttp_del_accept_socket(s->http, s->bound);
+        s->bound = NULL;
+        s->listener = NULL;
     }
 }
 
@@ -255,7 +259,8 @@ static rad_status bind_listener(server *s, rad_error *err)
     getsockname(evconnlistener_get_fd(s->listener), (struct sockaddr *)&address, &size);
     s->port = ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
                                                   : ((struct sockaddr_in *)&address)->sin_port);
-    if (!evhttp_bind_listener(s->http, s->listener)) {
+    s->bound = evhttp_bind_listener(s->http, s->listener);
+    if (!s->bound) {
         evconnlistener_free(s->listener);
         s->listener = NULL;
         return rad_fail(err, RAD_E_NOMEM, "server: no memory to listen");

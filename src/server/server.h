@@ -33,8 +33,9 @@ void server_limit_buffers(uint64_t bytes);
 rad_status server_create(const rad_env *env, engine *e, const server_params *params, server **out,
                          rad_error *err);
 
-/* Serves until server_stop, or SIGINT or SIGTERM when `signals`. A stop lets running requests
- * finish for drain_ms and then aborts them; a second signal aborts at once. Returns when
+/* Serves until server_stop, or SIGINT or SIGTERM when `signals`. A stop refuses new
+ * connections and answers 503 on old ones; running requests may finish for drain_ms and are
+ * then aborted; a second signal aborts at once. Returns when
  * the last event of every request has come. */
 rad_status server_run(server *s, bool signals, rad_error *err);
 

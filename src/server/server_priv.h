@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 struct evconnlistener;
+struct evhttp_bound_socket;
 
 /* A thread with a list of jobs; all under the server's lock. */
 typedef struct worker {
@@ -26,7 +27,8 @@ struct server {
     uint16_t port;
     struct event_base *base;
     struct evhttp *http;
-    struct evconnlistener *listener;
+    struct evconnlistener *listener; /* NULL once a stop has begun */
+    struct evhttp_bound_socket *bound;
     struct event *wake_event, *tick_event, *accept_event, *sigint_event, *sigterm_event;
     int wake_fd;
 
