@@ -96,17 +96,17 @@ static engine_finish print_news(struct asking *a, FILE *stream, size_t *printed)
     return finish;
 }
 
-int ask(engine *e, engine_request *request, FILE *stream, ask_answer *answer)
+rad_status ask_engine(engine *e, engine_request *request, FILE *stream, ask_answer *answer,
+                      rad_error *err)
 {
     rad_env env = rad_env_or_default(NULL);
     struct asking a = {.answer = answer};
     struct sigaction on = {.sa_handler = on_interrupt}, before;
-    rad_error err = {0};
     uint64_t id = 0, start_ns = env.now_ns(env.user);
     size_t printed = 0;
 
     memset(answer, 0, sizeof *answer);
-    if (!append_text(&a, "", 0)) return cli_fail("no memory");
+    if (!append_text(&a, "", 0)) return rad_fail(err, RAD_E_NOMEM, "no memory");
     pthread_mutex_init(&a.lock, NULL);
     sem_init(&a.wake, 0, 0);
     request->on_event = on_event;
@@ -115,11 +115,8 @@ int ask(engine *e, engine_request *request, FILE *stream, ask_answer *answer)
     interrupt_wake = &a.wake;
     sigaction(SIGINT, &on, &before);
 
-    rad_status status = engine_submit(e, request, &id, &err);
-    if (status != RAD_OK) {
-        a.status = status;
-        snprintf(a.message, sizeof a.message, "%s", err.text);
-    } else {
+    rad_status status = engine_submit(e, request, &id, err);
+    if (status == RAD_OK) {
         engine_finish finish = ENGINE_FINISH_NONE;
         while (finish == ENGINE_FINISH_NONE) {
             while (sem_wait(&a.wake) != 0 && errno == EINTR && !interrupted)
@@ -137,9 +134,17 @@ int ask(engine *e, engine_request *request, FILE *stream, ask_answer *answer)
     pthread_mutex_unlock(&a.lock);
     pthread_mutex_destroy(&a.lock);
     sem_destroy(&a.wake);
-    if (a.status != RAD_OK) return cli_fail("%s", a.message);
-    if (a.lost) return cli_fail("no memory for the answer");
-    return 0;
+    if (status != RAD_OK) return status;
+    if (a.status != RAD_OK) return rad_fail(err, a.status, "%s", a.message);
+    if (a.lost) return rad_fail(err, RAD_E_NOMEM, "no memory for the answer");
+    return RAD_OK;
+}
+
+int ask(engine *e, engine_request *request, FILE *stream, ask_answer *answer)
+{
+    rad_error err = {0};
+    rad_status status = ask_engine(e, request, stream, answer, &err);
+    return status == RAD_OK ? 0 : cli_fail("%s", err.text);
 }
 
 void ask_answer_fini(ask_answer *answer)

@@ -18,8 +18,12 @@ typedef struct ask_answer {
 } ask_answer;
 
 /* Asks and waits; text goes to `stream` as it comes (NULL: nowhere). While it waits, SIGINT
- * ends the answer (finish ABORT) and not the program. Returns 0, or 1 after saying on stderr
- * what is wrong. Give *answer back with ask_answer_fini either way. */
+ * ends the answer (finish ABORT) and not the program. What is wrong goes to `err`; finish is
+ * ERROR when it turned out after submit. Give *answer back with ask_answer_fini either way. */
+rad_status ask_engine(engine *e, engine_request *request, FILE *stream, ask_answer *answer,
+                      rad_error *err);
+
+/* The same; returns 0, or 1 after saying on stderr what is wrong. */
 int ask(engine *e, engine_request *request, FILE *stream, ask_answer *answer);
 void ask_answer_fini(ask_answer *answer);
 

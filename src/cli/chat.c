@@ -4,7 +4,11 @@
  * shows how much of it was found there. */
 #include "cli/ask.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 struct conversation {
@@ -65,7 +69,8 @@ static void print_commands(void)
     printf("/reset  forget the conversation\n"
            "/stats  cached tokens and speed of the last turn\n"
            "/help   this\n"
-           "/quit   leave (so does Ctrl-D); Ctrl-C ends an answer\n");
+           "/quit   leave; so does Ctrl-D\n"
+           "Ctrl-C ends an answer; at the prompt it clears the line, twice in a row it leaves\n");
 }
 
 /* The figures of the last turn, without its text. */
@@ -74,6 +79,13 @@ static void keep_figures(ask_answer *last, const ask_answer *answer)
     *last = *answer;
     last->text = NULL;
     last->ids = NULL;
+}
+
+/* Nothing more can be said in this conversation, and the user should know what helps. */
+static void say_full(const engine *e)
+{
+    cli_fail("the conversation no longer fits the context of %u tokens; /reset begins a new one",
+             engine_get_info(e)->context_length);
 }
 
 /* Asks with what the conversation holds; a turn that fails is taken back. */
@@ -88,11 +100,23 @@ static void take_turn(engine *e, struct conversation *c, const sampling_options 
     }
     engine_request request = {.messages = c->messages, .num_messages = c->count};
     sampling_options_apply(sampling, &request);
-    if (ask(e, &request, stdout, &answer) != 0) {
+    rad_error err = {0};
+    rad_status status = ask_engine(e, &request, stdout, &answer, &err);
+    if (status != RAD_OK) {
+        /* Well-formed messages are refused later than by submit for their length only; and a
+         * message that is too long by itself would be so after a reset too. */
+        bool history = before > (c->system != NULL);
+        if (status == RAD_E_INVAL && answer.finish == ENGINE_FINISH_ERROR && history)
+            say_full(e);
+        else
+            cli_fail("%s", err.text);
         drop_to(c, before);
     } else {
         printf("%s\n", answer.finish == ENGINE_FINISH_ABORT ? " [stopped]" : "");
+        fflush(stdout);
         keep_figures(last, &answer);
+        if (answer.prompt_tokens + answer.completion_tokens >= engine_get_info(e)->context_length)
+            say_full(e);
         if (!push(c, "assistant", answer.text, answer.text_len)) {
             drop_to(c, before);
             cli_fail("no memory");
@@ -101,19 +125,75 @@ static void take_turn(engine *e, struct conversation *c, const sampling_options 
     ask_answer_fini(&answer);
 }
 
+/* Ctrl-C at the prompt (ask.c has its own). A counter and not a flag: one that comes before
+ * the wait for input has begun must end this wait too, and any thread may get the signal. */
+static int interrupts = -1;
+
+static void on_interrupt(int number)
+{
+    uint64_t one = 1;
+    int before = errno;
+    ssize_t n = write(interrupts, &one, sizeof one);
+    (void)n;
+    (void)number;
+    errno = before;
+}
+
+static bool take_interrupts(void)
+{
+    uint64_t count;
+    return read(interrupts, &count, sizeof count) == sizeof count;
+}
+
+/* False: Ctrl-C came first. stdin has no buffer here, so what poll sees is all there is. */
+static bool wait_for_input(void)
+{
+    struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                           {.fd = interrupts, .events = POLLIN}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+        ;
+    return !take_interrupts();
+}
+
+/* The next line, its end cut off; -1 at the end of the input. On a terminal Ctrl-C throws
+ * away what was typed and asks again; a second one in a row is the end too. */
+static ssize_t read_line(char **line, size_t *cap, bool terminal)
+{
+    /* Without SA_RESTART, so that a read of half a line ends. */
+    struct sigaction on = {.sa_handler = on_interrupt}, before;
+    ssize_t len = -1;
+    if (terminal) {
+        take_interrupts();
+        sigaction(SIGINT, &on, &before);
+    }
+    for (bool again = false;; again = true) {
+        if (terminal) printf("> ");
+        fflush(stdout);
+        if (!terminal || wait_for_input()) {
+            len = getline(line, cap, stdin);
+            if (len >= 0 || !terminal || !take_interrupts()) break;
+        }
+        if (again) break;
+        clearerr(stdin);
+        printf("\n(Ctrl-D, /quit or Ctrl-C again leaves)\n");
+    }
+    if (terminal) sigaction(SIGINT, &before, NULL);
+    while (len > 0 && ((*line)[len - 1] == '\n' || (*line)[len - 1] == '\r'))
+        (*line)[--len] = 0;
+    return len;
+}
+
 static void talk(engine *e, struct conversation *c, const sampling_options *sampling)
 {
     bool terminal = isatty(STDIN_FILENO);
     ask_answer last = {0};
     char *line = NULL;
     size_t cap = 0;
-    for (;;) {
-        if (terminal) printf("> ");
-        fflush(stdout);
-        ssize_t len = getline(&line, &cap, stdin);
-        if (len < 0) break;
-        while (len && (line[len - 1] == '\n' || line[len - 1] == '\r'))
-            line[--len] = 0;
+    if (terminal) {
+        interrupts = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        setvbuf(stdin, NULL, _IONBF, 0);
+    }
+    for (ssize_t len; (len = read_line(&line, &cap, terminal)) >= 0;) {
         if (!len) continue;
         if (!strcmp(line, "/quit") || !strcmp(line, "/exit")) break;
         if (!strcmp(line, "/help"))
@@ -121,13 +201,17 @@ static void talk(engine *e, struct conversation *c, const sampling_options *samp
         else if (!strcmp(line, "/stats"))
             print_stats(&last);
         else if (!strcmp(line, "/reset")) {
-            if (!reset(c)) cli_fail("no memory");
+            if (reset(c))
+                printf("the conversation is forgotten\n");
+            else
+                cli_fail("no memory");
         } else if (line[0] == '/')
             printf("there is no command '%s'; /help lists them\n", line);
         else
             take_turn(e, c, sampling, line, (size_t)len, &last);
     }
     if (terminal) printf("\n");
+    if (interrupts >= 0) close(interrupts);
     free(line);
 }
 
@@ -142,8 +226,9 @@ int cmd_chat(int argc, char **argv)
         .usage = "chat MODEL [options]",
         .about =
             "A conversation, one line a message. What was said stays in the KV cache, so a turn\n"
-            "costs its new tokens only. /reset, /stats, /help and /quit are commands; Ctrl-C ends\n"
-            "an answer. Without a terminal, messages are read from stdin.",
+            "usually costs its new tokens only. /reset, /stats, /help and /quit are commands.\n"
+            "Ctrl-C ends an answer, Ctrl-D the conversation. Without a terminal, messages are\n"
+            "read from stdin.",
     };
     const cli_option options[] = {
         {.kind = CLI_HEADING, .help = "Conversation:"},
@@ -183,7 +268,8 @@ int cmd_chat(int argc, char **argv)
         cli_fail("no memory");
     } else {
         if (isatty(STDIN_FILENO))
-            printf("%s. /help lists the commands.\n", engine_get_info(e)->model_name);
+            printf("%s, context %u tokens. /help lists the commands, Ctrl-D leaves.\n",
+                   engine_get_info(e)->model_name, engine_get_info(e)->context_length);
         talk(e, &c, &sampling);
         code = 0;
     }

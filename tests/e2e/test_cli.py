@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """test_cli.py - the commands that scripts rely on, against golden answers."""
 import json
+import os
+import pty
+import select
 import signal
 import subprocess
 import tempfile
@@ -93,6 +96,69 @@ def test_chat():
     check(len(stats) == 2 and cached[1] > cached[0] and cached[1] > 10, out)
     out, _ = radish("generate", TINY, "--chat", "-p", "What is the capital of France?")
     check("Paris" in out, out)
+
+
+def test_a_full_conversation_says_what_helps():
+    if not TINY.exists():
+        return
+    turns = b"What is the capital of France?\n" * 4 + b"/reset\nWhat is the capital of Japan?\n"
+    out, err = radish("chat", TINY, "--context-length", 40, stdin=turns)
+    full = "the conversation no longer fits the context of 40 tokens; /reset begins a new one"
+    check(full in err and "Paris" in out, out, err)
+    check(out.splitlines()[-2] == "the conversation is forgotten", out)
+    check("Tokyo" in out.splitlines()[-1], out)
+    out, err = radish("chat", TINY, "--context-length", 40, stdin=b"one two three " * 40)
+    check("the prompt" in err and "/reset" not in err, err)  # it would not help
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, *args):
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            os.execv(RADISH, [RADISH, *map(str, args)])
+        self.seen = ""
+
+    def expect(self, words):
+        """What came up to these words; they, and what comes behind, are for the next call."""
+        while words not in self.seen:
+            check(select.select([self.fd], [], [], 60)[0], "no", words, "in", self.seen)
+            self.seen += os.read(self.fd, 4096).decode()
+        before, self.seen = self.seen.split(words, 1)
+        return before
+
+    def type(self, text):
+        os.write(self.fd, text)
+
+    def ended(self):
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return code
+
+
+def test_ctrl_c_at_the_prompt_keeps_the_conversation():
+    if not TINY.exists():
+        return
+    hint = "(Ctrl-D, /quit or Ctrl-C again leaves)"
+    t = Terminal("chat", TINY)
+    t.expect("radish-tiny, context 2048 tokens. /help lists the commands, Ctrl-D leaves.")
+    t.expect("> ")
+    t.type(b"What is the capital of France?\n")
+    t.expect("Paris")
+    t.expect("> ")
+    for _ in range(2):  # not in a row: a command comes between
+        t.type(b"half a li\x03")
+        t.expect(hint)
+        t.expect("> ")
+        t.type(b"/stats\n")
+        t.expect("last turn: ")
+        t.expect("> ")
+    t.type(b"\x03")
+    t.expect(hint)
+    t.expect("> ")
+    t.type(b"\x03")
+    check(t.ended() == 0)
 
 
 def test_interrupt_ends_an_answer():
