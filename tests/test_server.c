@@ -349,6 +349,19 @@ TEST(chat_takes_parts_and_streams_the_role_first)
     stop(&f);
 }
 
+/* What current OpenAI clients call the system message. */
+TEST(a_developer_message_is_a_system_message)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_decref(ask(&f, "POST", "/v1/chat/completions",
+                    "{\"messages\":[{\"role\":\"developer\",\"content\":\"be brief\"},"
+                    "{\"role\":\"user\",\"content\":\"hi\"}]}",
+                    200));
+    CHECKF(strcmp(f.engine->last_words, "system:be brief") == 0, "%s", f.engine->last_words);
+    stop(&f);
+}
+
 /* ---- generate ---- */
 
 TEST(generate_answers_in_sglangs_form)

@@ -1,7 +1,8 @@
 /* openai_chat.c - POST /v1/chat/completions.
  *
- * What a message may hold: a string, or a list of text parts, which are joined. The roles
- * are the template's business; it names the message that it cannot render. */
+ * What a message may hold: a string, or a list of text parts, which are joined. The roles are
+ * the template's business, but that "developer" is read as "system"; it names the message
+ * that it cannot render. */
 #include "server/server_priv.h"
 
 static bool parse_parts(api_request *r, const json_t *parts, size_t index, chat_message *out,
@@ -43,6 +44,7 @@ static bool parse_message(api_request *r, const json_t *message, size_t index, c
     if (json_array_size(json_in_get(message, "tool_calls")))
         return api_fail(err, 400, "messages", "messages[%zu]: tool calls are not supported", index);
     out->role = json_string_value(role);
+    if (strcmp(out->role, "developer") == 0) out->role = "system"; /* OpenAI's newer name for it */
     if (json_is_array(content)) return parse_parts(r, content, index, out, err);
     if (content && !json_is_string(content))
         return api_fail(err, 400, "messages",
