@@ -470,6 +470,31 @@ TEST(bad_requests_get_words)
     stop(&f);
 }
 
+TEST(errors_name_the_parameter)
+{
+    static const struct {
+        const char *path, *body, *param;
+    } cases[] = {
+        {"/v1/completions", "{\"prompt\":\"a\",\"temperature\":-1}", "temperature"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"top_p\":0}", "top_p"},
+        {"/v1/completions", "{\"prompt\":\"error\"}", "prompt"},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"error\"]}", "prompt"},
+        {"/v1/chat/completions",
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"min_p\":2}", "min_p"},
+        {"/generate", "{\"text\":\"error\"}", "text"},
+        {"/generate", "{\"text\":\"a\",\"sampling_params\":{\"temperature\":-1}}", "temperature"},
+    };
+    struct fixture f;
+    start(&f, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *json = ask(&f, "POST", cases[i].path, cases[i].body, 400);
+        const char *param = text_of(json_object_get(json, "error"), "param");
+        CHECKF(strcmp(param, cases[i].param) == 0, "%s: %s", cases[i].body, param);
+        json_decref(json);
+    }
+    stop(&f);
+}
+
 TEST(depth_and_number_of_values_are_bounded)
 {
     struct fixture f;

@@ -184,6 +184,24 @@ static bool refuse(const json_t *object, const struct refusal *list, size_t coun
     return true;
 }
 
+/* The engine would refuse these numbers as well, but only here we know whose fault it is. */
+static bool check_sampling(const sampling_params *p, api_error *err)
+{
+    const struct {
+        const char *key;
+        sampling_params only; /* this one, the others neutral */
+    } parts[] = {
+        {"temperature", {.temperature = p->temperature, .top_p = 1}},
+        {"top_p", {.top_p = p->top_p}},
+        {"min_p", {.top_p = 1, .min_p = p->min_p}},
+    };
+    rad_error why = {0};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (sampling_params_check(&parts[i].only, &why) != RAD_OK)
+            return api_fail(err, 400, parts[i].key, "%s", why.text);
+    return true;
+}
+
 #define NO_NUMBER __builtin_nan("")
 
 bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err)
@@ -227,6 +245,7 @@ bool api_parse_sampling(api_request *r, const json_t *object, engine_request *it
         !json_in_bool(object, "include_stop_str_in_output", &item->no_stop_trim, err))
         return false;
     item->sampling.top_k = (int32_t)top_k;
+    if (!check_sampling(&item->sampling, err)) return false;
     item->sampling.seed = (uint64_t)seed;
     item->has_seed = json_in_get(object, "seed") || json_in_get(object, "sampling_seed");
     item->keep_special = !skip_special;

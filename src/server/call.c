@@ -244,12 +244,27 @@ static void end_stream(call *c)
 
 /* ---- failures ---- */
 
+/* What the engine refuses is the prompt (its length, ids, roles): what else a client may get
+ * wrong was found in its JSON, but for the length of the two namespace keys together. */
+static const char *refused_param(const call_item *item)
+{
+    const engine_request *r = &item->call->request.items[item->index];
+    if (strncmp(item->message, "extra_key ", 10) == 0) return "extra_key";
+    if (r->messages) return "messages";
+    if (item->call->request.kind != API_GENERATE) return "prompt";
+    return r->ids ? "input_ids" : "text";
+}
+
 static void error_of(const call_item *item, api_error *err)
 {
+    const char *param = NULL;
     int http_status = 500;
     switch (item->status) {
     case RAD_E_INVAL:
     case RAD_E_LIMIT:
+        http_status = 400;
+        param = refused_param(item);
+        break;
     case RAD_E_UNSUPPORTED:
     case RAD_E_FORMAT: http_status = 400; break;
     case RAD_FULL: http_status = 429; break;
@@ -259,9 +274,9 @@ static void error_of(const call_item *item, api_error *err)
     }
     const char *words = item->message[0] ? item->message : rad_status_name(item->status);
     if (item->call->num_items > 1)
-        api_fail(err, http_status, NULL, "prompt %u: %s", item->index, words);
+        api_fail(err, http_status, param, "prompt %u: %s", item->index, words);
     else
-        api_fail(err, http_status, NULL, "%s", words);
+        api_fail(err, http_status, param, "%s", words);
 }
 
 /* One prompt failed: the whole call does, in words, and its other prompts stop. */

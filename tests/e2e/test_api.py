@@ -167,7 +167,11 @@ def test_chat():
         text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1])
         check("Tokyo" in text, text)
         check(cached(chunks[-1]) >= answer["usage"]["prompt_tokens"] - 1, chunks[-1])
-        s.ask("/v1/chat/completions", {"messages": [{"role": "martian", "content": "x"}]}, 400)
+        error = s.ask("/v1/chat/completions",
+                      {"messages": [{"role": "martian", "content": "x"}]}, 400)["error"]
+        check("martian" in error["message"] and error["param"] == "messages", error)
+        s.ask("/v1/chat/completions", {"messages": [{"role": "developer", "content": "x"},
+                                                    {"role": "user", "content": "y"}]})
         s.wait_idle()
 
 
@@ -193,6 +197,14 @@ def test_errors():
             answer = s.ask(path, body, 400)
             check(words in answer["error"]["message"], body, answer)
             check(answer["error"]["type"] == "invalid_request_error", answer)
+        for path, body, param in (
+                ("/v1/completions", {"prompt": [1] * 600}, "prompt"),
+                ("/v1/completions", {"prompt": "word " * 3000}, "prompt"),
+                ("/v1/completions", {"prompt": "a", "temperature": -1}, "temperature"),
+                ("/v1/completions", {"prompt": "a", "extra_key": "k" * 300, "cache_salt": "s" * 300},
+                 "extra_key"),
+                ("/generate", {"input_ids": [1] * 600}, "input_ids")):
+            check(s.ask(path, body, 400)["error"]["param"] == param, path, param)
         # The empty text with BOS in front is a prompt for some servers; either way no crash.
         check(s.raw("GET", "/nothing")[0].status == 404)
         response, _ = s.raw("GET", "/generate")
