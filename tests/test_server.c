@@ -918,6 +918,7 @@ TEST(an_address_in_use_is_an_error_in_words)
     server_params params = {.port = server_port(f.server)};
     CHECK(server_create(NULL, f.engine, &params, &other, &err) == RAD_E_IO && !other);
     CHECK(strstr(err.text, "cannot listen") != NULL);
+    CHECKF(strstr(err.text, "in use; try --port 0") != NULL, "%s", err.text);
     params = (server_params){.host = "not an address"};
     CHECK(server_create(NULL, f.engine, &params, &other, &err) == RAD_E_INVAL);
     stop(&f);

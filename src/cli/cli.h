@@ -105,6 +105,8 @@ typedef struct sampling_options {
          .name = "top-k",                                                                          \
          .arg = "K",                                                                               \
          .target = &(o)->params.top_k,                                                             \
+         .min = -1,                                                                                \
+         .max = INT32_MAX,                                                                         \
          .help = "Keep the K likeliest tokens. Default 0: all."},                                  \
         {.kind = CLI_F32,                                                                          \
          .name = "min-p",                                                                          \

@@ -42,8 +42,8 @@ static rad_status init(struct one_batch *p, const rad_env *env, const model_opti
     if (status != RAD_OK) return status;
     const runner_info *info = &p->model->info;
     if (n > info->context_length)
-        return rad_fail(err, RAD_E_INVAL, "%u ids are more than the model's context of %u", n,
-                        info->context_length);
+        return rad_fail(err, RAD_E_INVAL, "the prompt has %u tokens, the context is %u tokens long",
+                        n, info->context_length);
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = 1, .row_tokens = n};
     rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,

@@ -33,7 +33,7 @@ static void print_help(void)
            "version", "print the version", "help", "this page");
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) {
@@ -56,11 +56,14 @@ int main(int argc, char **argv)
         return 0;
     }
     for (size_t i = 0; i < RAD_COUNT(commands); i++)
-        if (!strcmp(commands[i].name, name)) {
-            int code = commands[i].run(count, args);
-            if (fflush(stdout) != 0 && code == 0) return cli_fail("cannot write the output");
-            return code;
-        }
+        if (!strcmp(commands[i].name, name)) return commands[i].run(count, args);
     fprintf(stderr, "radish: there is no command '%s' (radish help lists them)\n", name);
     return 2;
+}
+
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    return lost && code == 0 ? cli_fail("cannot write the output") : code;
 }

@@ -112,10 +112,14 @@ static int store(const cli_manual *m, const cli_option *o, const char *text)
     if (store_number(o, text)) return CLI_GO_ON;
     double min, max;
     char range[80] = "";
+    bool real = o->kind == CLI_F32 || o->kind == CLI_F64;
     bounds(o, &min, &max);
-    if (o->min != 0 || o->max != 0) snprintf(range, sizeof range, " from %g to %g", min, max);
-    fprintf(stderr, "radish %s: --%s wants a%s%s, not '%s'\n", m->command, o->name,
-            o->kind == CLI_F32 || o->kind == CLI_F64 ? " number" : " whole number", range, text);
+    if (o->kind == CLI_U64 && !o->max)
+        snprintf(range, sizeof range, " from %.0f on", min);
+    else if (o->min != 0 || o->max != 0 || !real)
+        snprintf(range, sizeof range, real ? " from %g to %g" : " from %.0f to %.0f", min, max);
+    fprintf(stderr, "radish %s: --%s wants a %snumber%s, not '%s'\n", m->command, o->name,
+            real ? "" : "whole ", range, text);
     return 2;
 }
 

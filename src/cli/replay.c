@@ -52,8 +52,12 @@ static void print_cell_json(const cell *c, uint64_t tokens_per_block, bool first
            (unsigned long long)c->r.too_large, (unsigned long long)c->r.requests, c->r.seconds);
 }
 
-static void print_cell_text(const cell *c, uint64_t tokens_per_block)
+/* The head of the table stands above the first line: an error is not a table. */
+static void print_cell_text(const cell *c, uint64_t tokens_per_block, bool first)
 {
+    if (first)
+        printf("%-10s %9s %15s %15s %10s %10s %9s\n", "policy", "page size", "capacity blocks",
+               "capacity tokens", "block hits", "token hits", "seconds");
     printf("%-10s %9u %15llu %15llu %10.4f %10.4f %9.3f\n", c->policy, c->page_size,
            (unsigned long long)c->capacity_blocks,
            (unsigned long long)(c->capacity_blocks * tokens_per_block),
@@ -72,11 +76,7 @@ static int run(const plan *p, trace *t)
     const cli_list *caps = blocks ? &p->capacity_blocks : &p->capacity_tokens;
     uint32_t num_caps = caps->count ? caps->count : 1;
     bool first = true;
-    if (p->json)
-        printf("{\"file\":\"%s\",\"format\":\"%s\",\"cells\":[", p->file, trace_format(t));
-    else
-        printf("%-10s %9s %15s %15s %10s %10s %9s\n", "policy", "page size", "capacity blocks",
-               "capacity tokens", "block hits", "token hits", "seconds");
+    if (p->json) printf("{\"file\":\"%s\",\"format\":\"%s\",\"cells\":[", p->file, trace_format(t));
     for (uint32_t i = 0; i < p->policies.count; i++)
         for (uint32_t k = 0; k < p->page_sizes.count; k++)
             for (uint32_t m = 0; m < num_caps; m++) {
@@ -96,7 +96,7 @@ static int run(const plan *p, trace *t)
                 if (p->json)
                     print_cell_json(&c, block_tokens, first);
                 else
-                    print_cell_text(&c, block_tokens);
+                    print_cell_text(&c, block_tokens, first);
                 first = false;
             }
     if (p->json) printf("]}\n");

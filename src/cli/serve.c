@@ -165,6 +165,8 @@ int cmd_serve(int argc, char **argv)
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
     if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
+    if (code == CLI_GO_ON && engine_p.served_model_name && !*engine_p.served_model_name)
+        code = cli_usage("serve", "--served-model-name must not be empty");
     if (code != CLI_GO_ON) return code;
 
     rad_env env = cli_env(&model);

@@ -252,8 +252,9 @@ static rad_status bind_listener(server *s, rad_error *err)
         s->base, NULL, NULL, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE,
         BACKLOG, (struct sockaddr *)&address, len);
     if (!s->listener)
-        return rad_fail(err, RAD_E_IO, "server: cannot listen on %s port %u: %s", host,
-                        s->params.port, strerror(errno));
+        return rad_fail(err, RAD_E_IO, "server: cannot listen on %s port %u: %s%s", host,
+                        s->params.port, strerror(errno),
+                        errno == EADDRINUSE ? "; try --port 0" : "");
 
     socklen_t size = sizeof address;
     getsockname(evconnlistener_get_fd(s->listener), (struct sockaddr *)&address, &size);

@@ -183,6 +183,8 @@ def test_a_trace_is_replayed_under_every_policy():
     once = json.loads(radish("replay", trace, "--capacity-blocks", 4, "--json", "--policy", "slru",
                              "--radix-eviction-policy-config", '{"protected_threshold":1}')[0])
     check(once["cells"][0]["hit_blocks"] == 4, once)
+    out, err = radish("replay", trace, "--capacity-tokens", 1, want=1)
+    check(out == "" and "capacity" in err, out, err)  # no head of a table without a line
     trace.unlink()
     trace.parent.rmdir()
 
@@ -201,11 +203,18 @@ def test_errors_are_one_line():
             (("generate", "/nowhere.gguf", "-p", "a"), 1, "/nowhere.gguf"),
             (("generate", STORIES.parent / "tok512.bin", "-p", "a"), 1, ""),
             (("generate", STORIES, "--ids", "512"), 1, "vocabulary"),
-            (("generate", STORIES, "--ids", ids_text([1] * 600)), 1, "context"),
+            (("generate", STORIES, "--ids", ids_text([1] * 600)), 1,
+             "the prompt has 600 tokens, the context is 512 tokens long"),
+            (("generate", STORIES, "-p", "a", "-n", "-7"), 2, "from -1 to 1000000000, not '-7'"),
+            (("generate", STORIES, "-p", "a", "--temp", "-1"), 2, "a number from 0 to 100,"),
+            (("generate", STORIES, "-p", "a", "--seed", "x"), 2, "a whole number from 0 on,"),
             (("logits", STORIES, "--ids", "512"), 1, "vocabulary"),
-            (("logits", STORIES, "--ids", ids_text([1] * 600)), 1, "context"),
+            (("logits", STORIES, "--ids", ids_text([1] * 600)), 1,
+             "the prompt has 600 tokens, the context is 512 tokens long"),
             (("info", "/nowhere.gguf"), 1, "/nowhere.gguf"),
-            (("serve", STORIES, "--port", "99999"), 2, "port"),
+            (("serve", STORIES, "--port", "99999"), 2,
+             "--port wants a whole number from 0 to 65535"),
+            (("serve", STORIES, "--served-model-name", ""), 2, "--served-model-name"),
             (("serve", STORIES, "--host", "nowhere"), 1, "address"),
             (("serve", STORIES, "--radix-eviction-policy", "clairvoyant"), 2, "slru"),
             (("serve", STORIES, "--radix-eviction-policy", "user"), 2, "library"),
@@ -218,9 +227,17 @@ def test_errors_are_one_line():
             (("serve", STORIES, "--radix-eviction-policy-config", "[1"), 2, "JSON object"),
             (("replay", "/nowhere", "--policy", "clairvoyant"), 2, "slru"),
             (("chat", STORIES), 1, "chat")):
-        _, err = radish(*args, want=code)
+        out, err = radish(*args, want=code)
         if args:
+            check(out == "", args, out)
             check(len(err.strip().splitlines()) == 1 and words in err, args, err)
+
+
+def test_output_that_cannot_be_written_is_an_error():
+    for args in (["--help"], ["version"], ["serve", "--help"], ["help", "chat"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([RADISH, *args], stdout=full, stderr=subprocess.PIPE)
+        check(done.returncode == 1 and b"cannot write" in done.stderr, args, done)
 
 
 def test_help_is_a_manual():
