@@ -243,13 +243,14 @@ int cmd_chat(int argc, char **argv)
          .arg = "NAME",
          .target = &template,
          .help = "chatml, llama-3, radish; default: what the model file says."},
-        SAMPLING_OPTIONS(&sampling),
+        SAMPLING_OPTIONS(&sampling, "-1"),
         MODEL_OPTIONS(&model),
         {.kind = CLI_U32,
          .name = "context-length",
          .arg = "N",
          .target = &context_length,
-         .help = "Room for the conversation. Default: the model's, at most 32768."},
+         .help = "Room for the conversation. Default: the model's, at most 32768;\n"
+                 "0 = default."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("chat", &model, positional);

@@ -51,7 +51,8 @@ typedef struct model_options {
          .arg = "N",                                                                               \
          .target = &(o)->threads,                                                                  \
          .max = 256,                                                                               \
-         .help = "Threads that compute. Default: one per CPU that this process may use."},         \
+         .help = "Threads that compute. Default: one per CPU that this process may use;\n"         \
+                 "0 = default."},                                                                  \
     {                                                                                              \
         .kind = CLI_TEXT, .name = "log-level", .arg = "LEVEL", .target = &(o)->log_level,          \
         .help = "error, warn, info or debug, on stderr. Default: warn."                            \
@@ -69,7 +70,7 @@ int cli_eviction(const char *command, const char *policy, const char *config,
 /* An env whose log goes to stderr from this level on; lives as long as `o`. */
 rad_env cli_env(model_options *o);
 
-/* Sampling options of generate and chat. */
+/* Sampling options of generate and chat; default_n is max_new_tokens as text. */
 typedef struct sampling_options {
     sampling_params params;
     bool has_seed;
@@ -78,7 +79,7 @@ typedef struct sampling_options {
     int64_t max_new_tokens;
 } sampling_options;
 
-#define SAMPLING_OPTIONS(o)                                                                        \
+#define SAMPLING_OPTIONS(o, default_n)                                                             \
     {.kind = CLI_HEADING, .help = "Generation:"},                                                  \
         {.kind = CLI_I64,                                                                          \
          .letter = 'n',                                                                            \
@@ -87,7 +88,8 @@ typedef struct sampling_options {
          .target = &(o)->max_new_tokens,                                                           \
          .min = -1,                                                                                \
          .max = 1e9,                                                                               \
-         .help = "How many tokens at most; -1 = until the context is full."},                      \
+         .help = "How many tokens at most; -1 = until the context is full. Default " default_n     \
+                 "."},                                                                             \
         {.kind = CLI_F32,                                                                          \
          .letter = 't',                                                                            \
          .name = "temp",                                                                           \

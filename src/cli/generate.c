@@ -66,7 +66,7 @@ int cmd_generate(int argc, char **argv)
          .arg = "NAME",
          .target = &template,
          .help = "chatml, llama-3, radish; default: what the model file says."},
-        SAMPLING_OPTIONS(&sampling),
+        SAMPLING_OPTIONS(&sampling, "128"),
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_FLAG,
          .name = "json",
@@ -78,7 +78,8 @@ int cmd_generate(int argc, char **argv)
          .name = "context-length",
          .arg = "N",
          .target = &context_length,
-         .help = "Room for prompt and answer. Default: the model's, at most 32768."},
+         .help = "Room for prompt and answer. Default: the model's, at most 32768;\n"
+                 "0 = default."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("generate", &model, positional);

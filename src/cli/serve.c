@@ -61,8 +61,8 @@ int cmd_serve(int argc, char **argv)
             "  POST /flush_cache\n"
             "\n"
             "With --log-level info every request leaves a line on stderr.\n"
-            "SIGINT or SIGTERM: running requests may finish for 5 seconds; a second one stops at\n"
-            "once.",
+            "SIGINT or SIGTERM: new connections are refused, running requests may finish for 5\n"
+            "seconds; a second one stops at once.",
         .after = "Example:\n"
                  "  radish serve model.gguf --port 8000 --max-total-tokens 100000",
     };
@@ -72,8 +72,9 @@ int cmd_serve(int argc, char **argv)
          .name = "host",
          .arg = "ADDRESS",
          .target = &server_p.host,
-         .help = "Numeric address to listen on. Default 127.0.0.1: this machine only.\n"
-                 "There is no authentication; think before you use 0.0.0.0."},
+         .help =
+             "Address to listen on: numeric, or localhost. Default 127.0.0.1: this machine only.\n"
+             "There is no authentication; think before you use 0.0.0.0."},
         {.kind = CLI_U16,
          .name = "port",
          .arg = "N",
@@ -96,40 +97,46 @@ int cmd_serve(int argc, char **argv)
          .arg = "F",
          .target = &engine_p.mem_fraction_static,
          .max = 1,
-         .help = "Weights and KV cache may take this part of the available memory. Default 0.8."},
+         .help = "Weights and KV cache may take this part of the available memory. Default 0.8;\n"
+                 "0 = default."},
         {.kind = CLI_U64,
          .name = "max-total-tokens",
          .arg = "N",
          .target = &engine_p.max_total_tokens,
-         .help = "Size of the KV cache in tokens. Default: from --mem-fraction-static."},
+         .help =
+             "Size of the KV cache in tokens. Default: what --mem-fraction-static leaves, but not\n"
+             "more than 64 full contexts (--max-running-requests of them, if that is more).\n"
+             "0 = default."},
         {.kind = CLI_U32,
          .name = "max-running-requests",
          .arg = "N",
          .target = &engine_p.max_running_requests,
-         .help = "How many requests may run at once. Default: from the pool, 64 to 256."},
+         .help =
+             "How many requests may run at once. Default: from the pool, 64 to 256; 0 = default."},
         {.kind = CLI_U32,
          .name = "max-queued-requests",
          .arg = "N",
          .target = &engine_p.max_queued_requests,
-         .help = "How many may wait; past it the answer is 429. Default 4096."},
+         .help = "How many may wait; past it the answer is 429. Default 4096; 0 = default."},
         {.kind = CLI_I32,
          .name = "chunked-prefill-size",
          .arg = "N",
          .target = &engine_p.chunked_prefill_size,
          .min = -1,
          .max = INT32_MAX,
-         .help = "Most prompt tokens computed in one step. Default 2048; -1 = no limit."},
+         .help =
+             "Most prompt tokens computed in one step. Default 2048; 0 = default, -1 = no limit."},
         {.kind = CLI_U32,
          .name = "page-size",
          .arg = "N",
          .target = &engine_p.page_size,
          .max = 1024,
-         .help = "Tokens per page of the KV cache: the grain of sharing. Default 1."},
+         .help = "Tokens per page of the KV cache: the grain of sharing. Default 1; 0 = default."},
         {.kind = CLI_U32,
          .name = "context-length",
          .arg = "N",
          .target = &engine_p.context_length,
-         .help = "Default: the model's."},
+         .help = "Most tokens of a prompt and its answer. Default: the model's; 0 = default."},
         {.kind = CLI_TEXT,
          .name = "radix-eviction-policy",
          .arg = "NAME",
@@ -150,7 +157,8 @@ int cmd_serve(int argc, char **argv)
          .name = "random-seed",
          .arg = "N",
          .target = &engine_p.random_seed,
-         .help = "Seeds of requests that bring none derive from it. Default: the clock."},
+         .help =
+             "Seeds of requests that bring none derive from it. Default: the clock; 0 = default."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",
@@ -160,7 +168,7 @@ int cmd_serve(int argc, char **argv)
          .name = "test-retract-every",
          .arg = "N",
          .target = &engine_p.test_retract_every,
-         .help = "Throw a request back into the queue every N decode steps."},
+         .help = "Throw a request back into the queue every N decode steps; 0 = never."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
