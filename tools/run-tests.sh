@@ -13,16 +13,17 @@ run() {
     preset=$1
     target=$2
     shift 2
-    echo "== $preset"
+    echo "== $preset (building)"
     if ! tools/build.sh "$preset" "$jobs" "$target" >"build/$preset.log" 2>&1; then
         tail -40 "build/$preset.log"
         echo "== $preset does not build"
         failed=$((failed + 1))
         return
     fi
+    echo "== $preset (testing)"
     rm -f "build/$preset/junit.xml" # a run that dies must not count an old one
     (cd "build/$preset" && ctest -j "$jobs" --output-on-failure --timeout "$limit" \
-        --output-junit junit.xml "$@") | sed -n '/Test *#/p;/^[^ ]*FAIL/p;/CHECK/p;/rror/p;/seed/p'
+        --output-junit junit.xml "$@") | sed -un '/Test *#/p;/^[^ ]*FAIL/p;/CHECK/p;/rror/p;/seed/p'
     counts=$(sed -n 's/.*<testsuite .*//p;s/^\ttests="\([0-9]*\)"/t=\1/p;s/^\tfailures="\([0-9]*\)"/f=\1/p;s/^\tskipped="\([0-9]*\)"/s=\1/p' \
         "build/$preset/junit.xml") || failed=$((failed + 1))
     t=0 f=0 s=0
