@@ -1,7 +1,7 @@
 # The front door. Everything real is in CMakeLists.txt and tools/.
 #
 #   make            build the release preset: build/release/radish
-#   make run        build, then serve the shipped model on 127.0.0.1:30000
+#   make run        build the program, then serve the shipped model on 127.0.0.1:30000
 #   make test       every test, then again under sanitizers (needs no GPU)
 #   make test-long  the same with long random runs and fuzzing
 #   make bench      speed, each figure beside its limit
@@ -19,7 +19,8 @@ JOBS   ?= $(shell nproc)
 all: build/deps-build
 	@tools/build.sh release $(JOBS)
 
-run: all
+run: build/deps-build
+	@tools/build.sh release $(JOBS) radish_program
 	build/release/radish serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 test: build/deps-test
