@@ -78,6 +78,7 @@ static void on_event(void *user, const engine_event *event)
                  event->message ? event->message : rad_status_name(event->status));
     }
     a->answer->finish = event->finish;
+    a->answer->matched_stop = event->matched_stop != NULL;
     /* Under the lock, so that the waiter cannot be gone before we have posted. */
     sem_post(&a->wake);
     pthread_mutex_unlock(&a->lock);

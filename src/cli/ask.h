@@ -13,6 +13,7 @@ typedef struct ask_answer {
     uint32_t num_ids;
     uint32_t prompt_tokens, completion_tokens, cached_tokens;
     engine_finish finish;
+    bool matched_stop;    /* a stop string ended it: the ids hold more than the text */
     double first_token_s; /* since the question; 0 = none came */
     double total_s;
 } ask_answer;

@@ -1,8 +1,8 @@
 /* chat.c - `radish chat`: a conversation in the terminal.
  *
- * The history is sent whole with every turn; the radix cache makes that cheap, and /stats
+ * The history is sent whole, as ids, with every turn; the radix cache makes that cheap, and /stats
  * shows how much of it was found there. */
-#include "cli/ask.h"
+#include "cli/history.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -10,42 +10,6 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-struct conversation {
-    chat_message *messages; /* contents and the array are ours */
-    uint32_t count, cap;
-    const char *system;
-};
-
-static bool push(struct conversation *c, const char *role, const char *text, size_t len)
-{
-    if (c->count == c->cap) {
-        uint32_t cap = c->cap ? c->cap * 2 : 16;
-        chat_message *more = realloc(c->messages, cap * sizeof *more);
-        if (!more) return false;
-        c->messages = more;
-        c->cap = cap;
-    }
-    char *copy = malloc(len + 1);
-    if (!copy) return false;
-    memcpy(copy, text, len);
-    copy[len] = 0;
-    c->messages[c->count++] = (chat_message){role, copy, len};
-    return true;
-}
-
-static void drop_to(struct conversation *c, uint32_t count)
-{
-    while (c->count > count)
-        free((char *)(uintptr_t)c->messages[--c->count].content);
-}
-
-/* Empty but for the system message. */
-static bool reset(struct conversation *c)
-{
-    drop_to(c, 0);
-    return !c->system || push(c, "system", c->system, strlen(c->system));
-}
 
 static void print_stats(const ask_answer *a)
 {
@@ -88,39 +52,48 @@ static void say_full(const engine *e)
              engine_get_info(e)->context_length);
 }
 
-/* Asks with what the conversation holds; a turn that fails is taken back. */
-static void take_turn(engine *e, struct conversation *c, const sampling_options *sampling,
-                      const char *text, size_t len, ask_answer *last)
+/* Says that the question is too long, together with what was said before or by itself; in
+ * the latter case a reset would not help. */
+static bool fits(const engine *e, const history *h, bool first)
 {
-    uint32_t before = c->count;
+    uint32_t context = engine_get_info(e)->context_length;
+    if (h->ids.len <= context) return true;
+    if (first)
+        cli_fail("the prompt has %u tokens, the context is %u tokens long", h->ids.len, context);
+    else
+        say_full(e);
+    return false;
+}
+
+/* Asks with what the conversation holds; a turn that fails is taken back. */
+static void take_turn(engine *e, history *h, const sampling_options *sampling, const char *text,
+                      size_t len, ask_answer *last)
+{
+    uint32_t before = h->ids.len;
     ask_answer answer = {0};
-    if (!push(c, "user", text, len)) {
-        cli_fail("no memory");
+    rad_error err = {0};
+    if (history_question(h, text, len, &err) != RAD_OK) {
+        cli_fail("%s", err.text);
         return;
     }
-    engine_request request = {.messages = c->messages, .num_messages = c->count};
+    if (!fits(e, h, before == 0)) {
+        history_cut(h, before);
+        return;
+    }
+    engine_request request = {.ids = h->ids.ids, .num_ids = h->ids.len};
     sampling_options_apply(sampling, &request);
-    rad_error err = {0};
     rad_status status = ask_engine(e, &request, stdout, &answer, &err);
-    if (status != RAD_OK) {
-        /* Well-formed messages are refused later than by submit for their length only; and a
-         * message that is too long by itself would be so after a reset too. */
-        bool history = before > (c->system != NULL);
-        if (status == RAD_E_INVAL && answer.finish == ENGINE_FINISH_ERROR && history)
-            say_full(e);
-        else
-            cli_fail("%s", err.text);
-        drop_to(c, before);
-    } else {
+    if (status == RAD_OK) {
         printf("%s\n", answer.finish == ENGINE_FINISH_ABORT ? " [stopped]" : "");
         fflush(stdout);
         keep_figures(last, &answer);
         if (answer.prompt_tokens + answer.completion_tokens >= engine_get_info(e)->context_length)
             say_full(e);
-        if (!push(c, "assistant", answer.text, answer.text_len)) {
-            drop_to(c, before);
-            cli_fail("no memory");
-        }
+        status = history_answer(h, &answer, &err);
+    }
+    if (status != RAD_OK) {
+        history_cut(h, before);
+        cli_fail("%s", err.text);
     }
     ask_answer_fini(&answer);
 }
@@ -183,7 +156,7 @@ static ssize_t read_line(char **line, size_t *cap, bool terminal)
     return len;
 }
 
-static void talk(engine *e, struct conversation *c, const sampling_options *sampling)
+static void talk(engine *e, history *h, const sampling_options *sampling)
 {
     bool terminal = isatty(STDIN_FILENO);
     ask_answer last = {0};
@@ -201,14 +174,12 @@ static void talk(engine *e, struct conversation *c, const sampling_options *samp
         else if (!strcmp(line, "/stats"))
             print_stats(&last);
         else if (!strcmp(line, "/reset")) {
-            if (reset(c))
-                printf("the conversation is forgotten\n");
-            else
-                cli_fail("no memory");
+            history_cut(h, 0);
+            printf("the conversation is forgotten\n");
         } else if (line[0] == '/')
             printf("there is no command '%s'; /help lists them\n", line);
         else
-            take_turn(e, c, sampling, line, (size_t)len, &last);
+            take_turn(e, h, sampling, line, (size_t)len, &last);
     }
     if (terminal) printf("\n");
     if (interrupts >= 0) close(interrupts);
@@ -226,7 +197,7 @@ int cmd_chat(int argc, char **argv)
         .usage = "chat MODEL [options]",
         .about =
             "A conversation, one line a message. What was said stays in the KV cache, so a turn\n"
-            "usually costs its new tokens only. /reset, /stats, /help and /quit are commands.\n"
+            "costs its new tokens only. /reset, /stats, /help and /quit are commands.\n"
             "Ctrl-C ends an answer, Ctrl-D the conversation. Without a terminal, messages are\n"
             "read from stdin.",
     };
@@ -257,7 +228,8 @@ int cmd_chat(int argc, char **argv)
     if (code != CLI_GO_ON) return code;
 
     rad_env env = cli_env(&model);
-    struct conversation c = {.system = system};
+    history h = {0};
+    rad_error err = {0};
     engine *e = cli_engine_for_one(&env, &model, context_length, 0, template, 2);
     if (!e) return 1;
     code = 1;
@@ -265,17 +237,16 @@ int cmd_chat(int argc, char **argv)
         cli_fail("'%s' has no chat format that radish knows; name one with --chat-template, or use "
                  "radish generate",
                  model.model);
-    } else if (!reset(&c)) {
-        cli_fail("no memory");
+    } else if (history_init(&h, &env, e, system, &err) != RAD_OK) {
+        cli_fail("%s", err.text);
     } else {
         if (isatty(STDIN_FILENO))
             printf("%s, context %u tokens. /help lists the commands, Ctrl-D leaves.\n",
                    engine_get_info(e)->model_name, engine_get_info(e)->context_length);
-        talk(e, &c, &sampling);
+        talk(e, &h, &sampling);
         code = 0;
     }
-    drop_to(&c, 0);
-    free(c.messages);
+    history_fini(&h);
     engine_destroy(e);
     return code;
 }

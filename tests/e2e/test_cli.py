@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -94,6 +95,15 @@ def test_chat():
     stats = [line for line in out.splitlines() if line.startswith("last turn:")]
     cached = [int(line.split(", ")[1].split()[0]) for line in stats]
     check(len(stats) == 2 and cached[1] > cached[0] and cached[1] > 10, out)
+    # Answers that were cut off, sampled or ended by a stop string are found again too.
+    for flags in (["-n", 2], ["-n", 9, "--ignore-eos", "--temp", 3, "--seed", 5], []):
+        out, _ = radish("chat", TINY, *flags, stdin=b"What is the capital of France?\n/stats\n" * 3)
+        stats = [list(map(int, re.findall(r"(\d+) (?:prompt tokens|of them|tokens out)", line)))
+                 for line in out.splitlines() if line.startswith("last turn:")]
+        for (prompt, _, answer), (_, found, _) in zip(stats, stats[1:]):
+            check(found >= prompt + answer - 1, flags, out)
+    out, _ = radish("chat", TINY, "--stop", "ari", stdin=b"What is the capital of France?\n" * 2)
+    check("ari" not in out and "P" in out, out)
     out, _ = radish("generate", TINY, "--chat", "-p", "What is the capital of France?")
     check("Paris" in out, out)
 
