@@ -2,6 +2,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
+#include "base/base.h"
 #include "base/compute_pool.h"
 
 #include <stdbool.h>
@@ -54,7 +55,7 @@ typedef struct bench_reader {
     uint64_t sums[256];
 } bench_reader;
 
-__attribute__((optimize("O3"), target_clones("default", "avx2", "avx512f"))) static void
+RAD_VECTORIZE __attribute__((target_clones("default", "avx2", "avx512f"))) static void
 bench_read_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     bench_reader *r = arg;

@@ -31,6 +31,7 @@ typedef struct entry {
     uint64_t created;
     uint64_t heat;
     uint64_t pin_ttl, pin_until, idle, used_ns;
+    uint64_t uncovered_at; /* the step in which the page behind it was evicted */
 } entry;
 
 typedef struct model {
@@ -44,6 +45,8 @@ typedef struct model {
     uint64_t max_pinned; /* pages */
     uint64_t half_life, added;
     const rad_kv_allocator *kv;
+    entry worst; /* the highest key that step `worst_at` evicted */
+    uint64_t worst_at;
 } model;
 
 enum { THRESHOLD = 2, ATTENTION_TOKENS = 24, HALF_LIFE_PERCENT = 60 };
@@ -132,20 +135,44 @@ static bool has_continuation(const model *m, const entry *e)
     return false;
 }
 
+/* Takes the page with the lowest key of those that end a path.
+ *
+ * Under `cost` keys can be equal, as heat is rounded, and which of two goes first decides
+ * what comes to light below it. There the cache is believed about the pages themselves, and
+ * untouched_fault looks whether anything with a lower key was left. */
 static bool model_evict_page(model *m)
 {
+    bool ties = m->policy == RAD_EVICT_COST;
     entry *victim = NULL;
     for (uint32_t i = 0; i < m->count; i++) {
         entry *e = &m->entries[i];
         if (e->locks || has_continuation(m, e)) continue;
-        int order = victim ? compare_keys(m, e, victim) : -1;
-        /* Heat is rounded and can be equal: then the cache, which was first, is believed. */
-        if (order < 0 ||
-            (order == 0 && m->policy == RAD_EVICT_COST && !rad_kv_is_taken(m->kv, e->page)))
-            victim = e;
+        if (ties && rad_kv_is_taken(m->kv, e->page)) continue;
+        if (!victim || compare_keys(m, e, victim) < 0) victim = e;
     }
-    if (victim) *victim = m->entries[--m->count];
-    return victim != NULL;
+    if (!victim) return false;
+    if (ties) {
+        if (m->worst_at != m->now || compare_keys(m, victim, &m->worst) > 0) m->worst = *victim;
+        m->worst_at = m->now;
+        rad_key path = {.tokens = victim->tokens, .num_tokens = victim->num_tokens};
+        entry *above = find(m, &path, victim->space, victim->num_tokens - m->page_size);
+        if (above) above->uncovered_at = m->now;
+    }
+    *victim = m->entries[--m->count];
+    return true;
+}
+
+/* Whether this step evicted a page although one with a lower key ended a path all the time. */
+static bool untouched_fault(const model *m)
+{
+    if (m->worst_at != m->now) return false;
+    for (uint32_t i = 0; i < m->count; i++) {
+        const entry *e = &m->entries[i];
+        if (!e->locks && e->uncovered_at != m->now && e->created != m->now &&
+            !has_continuation(m, e) && compare_keys(m, e, &m->worst) < 0)
+            return true;
+    }
+    return false;
 }
 
 /* The tree gave this page up and somebody has it anew: nobody else's entry names it. */
@@ -426,6 +453,8 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
         CHECK_OK(rad_cache_walk(cache, compare_node, &w));
         CHECKF(!w.wrong, "%s, seed %llu step %llu", w.wrong, (unsigned long long)seed,
                (unsigned long long)step);
+        CHECKF(cfg->max_nodes || !untouched_fault(&m), "a lower key was left, seed %llu step %llu",
+               (unsigned long long)seed, (unsigned long long)step);
         uint64_t locked = 0;
         for (uint32_t i = m.count; i-- > 0;) {
             locked += seen[i] && m.entries[i].locks > 0;
