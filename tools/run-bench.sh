@@ -1,5 +1,6 @@
 #!/bin/sh
-# run-bench.sh - what `make bench` prints: the cache's own speed, prefill and decode of
+# run-bench.sh - what `make bench` prints: the cache's own speed, by operation and on a
+# traffic trace, prefill and decode of
 # llama-110m and qwen3-0.6b (synthetic weights, bf16), and the wall time of workload W1
 # (16 clients, one 1536-token prefix) with the cache on and off.
 #
@@ -22,6 +23,13 @@ if [ ! -f "$tools/make_gguf.py" ]; then
     echo "skipped: prefill, decode and W1 need $tools/make_gguf.py"
     exit 0
 fi
+trace=$work/default.rxtrace
+[ -f "$trace" ] || /usr/bin/python3 "$tools/trace_gen.py" "$trace" >/dev/null 2>&1
+echo "== bench_trace, the default trace of trace_gen.py"
+for page_size in 1 16 64; do
+    "$bin/bench/bench_trace" "$trace" --page-size $page_size
+done
+
 for preset in llama-110m qwen3-0.6b; do
     model=$work/$preset-bf16.gguf
     [ -f "$model" ] ||
