@@ -192,6 +192,16 @@ TEST(more_namespaces_than_fit_give_up_the_coldest)
     rad_cache_destroy(cache);
 }
 
+TEST(a_cache_of_all_numbers_is_too_large)
+{
+    rad_cache *cache;
+    for (uint32_t ps = 1; ps <= 64; ps *= 4) {
+        rad_cache_params params = {
+            .struct_size = sizeof params, .page_size = ps, .max_tokens = UINT64_MAX};
+        CHECK(rad_cache_create(NULL, &params, &cache, NULL) == RAD_E_LIMIT && !cache);
+    }
+}
+
 TEST(locks_move_tokens_between_the_sizes) /* 16 */
 {
     rad_cache *cache = make(1);

@@ -291,6 +291,21 @@ TEST(wrong_records_are_refused_in_words)
     world_fini(&w);
 }
 
+TEST(a_window_of_all_numbers_keeps_everything)
+{
+    static world w;
+    world_init(&w, 4, 16, 16, UINT32_MAX, 0);
+    req *r = &w.reqs[0];
+    say(r, "sixteen letters!");
+    start(&w, r);
+    CHECK(compute(&w, r, 16));
+    CHECK_OK(rad_swa_cache_free_out_of_window(w.cache, &r->kv, NULL));
+    CHECK(r->kv.swa_evicted_len == 0);
+    CHECK_OK(rad_swa_cache_finished_req(w.cache, &r->kv, 0, NULL));
+    r->live = false;
+    world_fini(&w);
+}
+
 TEST(create_survives_every_allocation_failing)
 {
     static world w;

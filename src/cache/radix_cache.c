@@ -23,7 +23,7 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
     if (!max_tokens)
         max_tokens = p->kv_allocator ? (uint64_t)rad_kv_num_pages(p->kv_allocator) * p->page_size
                                      : 1u << 20;
-    uint64_t pages = (max_tokens + p->page_size - 1) / p->page_size;
+    uint64_t pages = max_tokens / p->page_size + (max_tokens % p->page_size != 0);
     uint64_t nodes = p->max_nodes ? p->max_nodes
                                   : RAD_MIN(pages, RAD_MAX((uint64_t)1024, max_tokens / 32));
     uint64_t spaces = p->max_namespaces ? p->max_namespaces : 256;

@@ -347,9 +347,10 @@ static rad_status check_req(const rad_swa_cache *c, const rad_swa_req *req, rad_
 rad_status rad_swa_cache_free_out_of_window(rad_swa_cache *c, rad_swa_req *req, rad_error *err)
 {
     rad_status status = check_req(c, req, err);
-    uint32_t ps = c->page_size, keep = c->window * ps;
+    uint32_t ps = c->page_size;
+    uint64_t keep = (uint64_t)c->window * ps; /* past 2^32 when all is in the window */
     if (status || req->committed_len <= keep) return status;
-    uint32_t to = (req->committed_len - keep) / ps * ps;
+    uint32_t to = (req->committed_len - (uint32_t)keep) / ps * ps;
     uint32_t from = RAD_MAX(req->protected_len, req->swa_evicted_len);
     if (to <= req->swa_evicted_len) return RAD_OK;
     if (from < to)
