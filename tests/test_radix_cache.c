@@ -222,6 +222,25 @@ TEST(locks_move_tokens_between_the_sizes) /* 16 */
     rad_cache_destroy(cache);
 }
 
+/* The lock of a node below holds the one above too, but is not its to give back. */
+TEST(a_copied_receipt_cannot_take_a_lock_of_the_node_below)
+{
+    rad_cache *cache = make(1);
+    insert10(cache, KEY(1, 2));
+    insert10(cache, KEY(1, 2, 3, 4));
+    rad_receipt upper, lower, copy;
+    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2), NULL).last_node, &upper));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2, 3, 4), NULL).last_node, &lower));
+    copy = upper;
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &upper));
+    CHECK(rad_cache_dec_lock_ref(cache, &copy) == RAD_E_STATE);
+    check(cache);
+    CHECK(rad_cache_protected_size(cache) == 4 && evict(cache, 100) == 0);
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &lower));
+    CHECK(evict(cache, 100) == 4);
+    rad_cache_destroy(cache);
+}
+
 TEST(locks_with_a_shared_prefix) /* 11.2, with exact eviction */
 {
     rad_cache *cache = make(1);

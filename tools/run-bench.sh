@@ -44,7 +44,8 @@ w1() {
     label=$1
     shift
     port=$((20000 + $$ % 10000))
-    "$bin/radish" serve "$work/llama-110m-bf16.gguf" --port $port --dtype bf16 "$@" \
+    "$bin/radish" serve "$work/llama-110m-bf16.gguf" --port $port --dtype bf16 \
+        --max-total-tokens 65536 "$@" \
         >"$work/serve.log" 2>&1 &
     server=$!
     trap 'kill $server 2>/dev/null' EXIT
@@ -56,7 +57,7 @@ P
         sleep 0.2
     done
     /usr/bin/python3 "$tools/shared_prefix_load.py" --style openai --port $port \
-        --workload W1 --label "$label"
+        --workload W1 --label "$label" || true
     kill $server
     wait $server 2>/dev/null || true
     trap - EXIT

@@ -145,7 +145,8 @@ RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const 
 /* Keeps a node and its path to the root from being evicted. The receipt names
  * what was locked; hand the same receipt back to dec_lock_ref, which clears it.
  * Locking the root ({0,0}) is fine and does nothing. RAD_E_STATE: stale ref, or
- * a receipt that was already returned. O(depth). */
+ * a receipt that was already returned; a copy of one is told from the original as
+ * long as no other receipt ends at the same node. O(depth). */
 typedef struct rad_receipt {
     rad_ref node;
     uint32_t held;  /* 1 between inc and dec */

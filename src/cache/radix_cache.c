@@ -379,7 +379,7 @@ static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
     if (!r->node.index && !r->node.generation) return true;
     return slab_is_live(&t->ids, r->node.index) &&
            t->ids.generation[r->node.index] == r->node.generation &&
-           t->nodes[r->node.index].parent && t->nodes[r->node.index].lock_ref > 0;
+           t->nodes[r->node.index].parent && t->cold[r->node.index].own > 0;
 }
 
 static rad_status radix_dec_lock_ref(rad_cache *cache, rad_receipt *receipt)

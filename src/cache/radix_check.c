@@ -50,7 +50,7 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
         locks += t->nodes[c].lock_ref;
     }
     if (children != n->num_children) return "has a wrong number of children";
-    if (locks > n->lock_ref) return "is locked less often than its children";
+    if (locks + t->cold[id].own != n->lock_ref) return "has other locks than its receipts say";
     if (!n->span || n->span > t->spans.num_spans || !t->spans.spans[n->span].refs)
         return "lies in no span";
     const span_run *s = &t->spans.spans[n->span];

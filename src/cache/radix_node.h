@@ -32,6 +32,8 @@ static_assert(sizeof(radix_node) == 64, "the hot half of a node is one cache lin
 
 typedef struct radix_cold {
     uint64_t created; /* in operations */
+    uint32_t own;     /* locks that were taken on this very node, not on one below it */
+    uint32_t reserved;
 } radix_cold;
 
 /* What only the policies cost and user need to know. */

@@ -301,7 +301,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     uint32_t upper = new_node(t);
     radix_node *u = &t->nodes[upper];
     *u = *c;
-    t->cold[upper] = t->cold[child];
+    t->cold[upper] = (radix_cold){.created = t->cold[child].created}; /* locks name the child */
     u->pages = at;
     u->num_children = u->first_child = 0;
     u->last_access = touched;
@@ -476,6 +476,7 @@ void radix_lock(radix_tree *t, uint32_t node)
 {
     radix_node *nodes = t->nodes;
     uint32_t pages = 0, newly = 0;
+    t->cold[node].own++;
     for (uint32_t id = node; id; id = nodes[id].parent) {
         radix_node *n = &nodes[id];
         uint32_t first = n->lock_ref++ == 0;
@@ -491,6 +492,8 @@ void radix_unlock(radix_tree *t, uint32_t node)
 {
     radix_node *nodes = t->nodes;
     uint32_t pages = 0, newly = 0, held = UINT32_MAX;
+    RAD_ASSERT_ENV(&t->env, t->cold[node].own > 0);
+    t->cold[node].own--;
     for (uint32_t id = node; id; id = nodes[id].parent) {
         radix_node *n = &nodes[id];
         held = RAD_MIN(held, n->lock_ref);

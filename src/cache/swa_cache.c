@@ -223,7 +223,7 @@ static bool receipt_holds(const rad_swa_cache *c, const rad_swa_receipt *r)
 {
     if (!r->held) return false;
     return is_root(r->node) || (is_live(c, r->node) && c->tree.window_lock[r->node.index] &&
-                                c->tree.nodes[r->node.index].lock_ref);
+                                c->tree.cold[r->node.index].own);
 }
 
 rad_status rad_swa_cache_dec_lock_ref(rad_swa_cache *c, rad_swa_receipt *receipt)
