@@ -25,6 +25,10 @@
  * left there and computes the rest. An aborted turn (finished_req with is_insert 0) drops
  * all K/V of its session; the next one begins anew.
  *
+ * A streaming wrapper answers what cache.h has. Events, page hashes, explanations, dumps,
+ * match handles and partial pages belong to the cache behind it and are refused there or
+ * empty; an engine that wants them uses tags.
+ *
  * Tokens are compared with those that the K/V were computed for: a turn that changed its
  * history keeps what agrees, and never reads anything else.
  *
