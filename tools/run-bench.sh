@@ -1,8 +1,8 @@
 #!/bin/sh
 # run-bench.sh - what `make bench` prints: the cache's own speed, by operation and on a
-# traffic trace, prefill and decode of
-# llama-110m and qwen3-0.6b (synthetic weights, bf16), and the wall time of workload W1
-# (16 clients, one 1536-token prefix) with the cache on and off.
+# traffic trace, prefill and decode of llama-110m and qwen3-0.6b (synthetic weights, bf16),
+# and the wall time of workload W1 (16 clients, one 1536-token prefix) with the cache on
+# and off.
 #
 # The models and the load generator come from the test data's tools folder
 # (RADISH_TESTDATA/../tools); what needs them is skipped, in words, where it is absent.

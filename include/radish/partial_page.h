@@ -22,9 +22,9 @@ extern "C" {
 /* Takes a page from the allocator, evicting for it if need be, and has the slots copied
  * into it that the key shares with the tree behind `match` (which match_prefix gave for
  * the same key: the caller's word, only the namespace is compared; it should be locked).
- * slots[0..*num_tokens) are the private page's: enter
- * them in the row behind the prefix, count them as committed and allocated, not as
- * protected. *num_tokens is 0, and no page was taken, when nothing is shared (any more).
+ * slots[0..*num_tokens) are the private page's: enter them in the row behind the prefix,
+ * count them as committed and allocated, not as protected. *num_tokens is 0, and no page
+ * was taken, when nothing is shared (any more).
  *
  * RAD_FULL: no page could be had. RAD_E_STATE: the match is stale. RAD_E_UNSUPPORTED: the
  * cache has no copy function, no allocator or pages of one token. What the copy function
