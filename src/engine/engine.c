@@ -9,6 +9,8 @@
  * Invariant: num_free_places + jobs in flight == max_jobs; num_queued counts the jobs
  * with `queued`. */
 #include "engine/engine_impl.h"
+
+#include "base/mix64.h"
 #include "text/utf8.h"
 
 #include <time.h>
@@ -302,10 +304,7 @@ static void give_place_back(engine *e, uint64_t id)
 /* splitmix64 of the engine's seed and the request's number. */
 static uint64_t draw_seed(const engine *e, uint64_t id)
 {
-    uint64_t z = e->params.random_seed + id * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return mix64(e->params.random_seed + (id - 1) * 0x9e3779b97f4a7c15u);
 }
 
 rad_status engine_submit(engine *e, const engine_request *request, uint64_t *id, rad_error *err)

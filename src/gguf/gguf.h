@@ -83,6 +83,12 @@ typedef struct gguf_kv { /* for listing; scalars are in u/i/f by type */
     };
 } gguf_kv;
 
+/* Enough of a name for an error message: printable, cut after 64 bytes. */
+typedef struct gguf_shown {
+    char text[72];
+} gguf_shown;
+gguf_shown gguf_show(gguf_str str);
+
 /* Errors: RAD_E_IO (cannot open, with the path), RAD_E_FORMAT (what is wrong and
  * at which byte), RAD_E_UNSUPPORTED (version other than 2 or 3, big endian, arrays
  * of arrays), RAD_E_NOMEM. Memory is bounded by a small multiple of the metadata's

@@ -20,12 +20,6 @@ struct gguf_file {
     uint32_t *tensors_by_name; /* indices into tensors, sorted by name */
 };
 
-/* Enough of a name for an error message: printable, cut after 64 bytes. */
-typedef struct gguf_shown {
-    char text[72];
-} gguf_shown;
-gguf_shown gguf_show(gguf_str str);
-
 /* memcmp order, a prefix before what it begins. */
 int gguf_str_compare(gguf_str a, gguf_str b);
 

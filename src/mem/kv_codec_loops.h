@@ -22,12 +22,8 @@
 /* Round to nearest even; NaN stays NaN (its payload is cut, so one bit is set). */
 static void to_bf16(uint16_t *restrict dst, const float *restrict src, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits = f32_bits(src[i]);
-        uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-        uint32_t nan = (bits & 0x7fffffff) > 0x7f800000 ? 0xffffffffu : 0;
-        dst[i] = (uint16_t)(((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16);
-    }
+    for (size_t i = 0; i < count; i++)
+        dst[i] = bf16_from_f32(src[i]);
 }
 
 static void from_bf16(float *restrict dst, const uint16_t *restrict src, size_t count)

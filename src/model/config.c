@@ -29,14 +29,6 @@ typedef struct reader {
     char key[128];     /* the one read last, for messages */
 } reader;
 
-void gguf_str_print(gguf_str s, char *out, size_t room)
-{
-    size_t n = 0;
-    for (; n < s.len && n + 1 < room; n++)
-        out[n] = s.data[n] >= ' ' && s.data[n] <= '~' ? s.data[n] : '?';
-    out[n] = 0;
-}
-
 static bool str_is(gguf_str s, const char *text)
 {
     return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
@@ -96,12 +88,10 @@ static rad_status find_arch(const gguf_file *file, const model_arch **out, rad_e
         size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", archs[i].name);
     }
-    char text[64];
-    gguf_str_print(name, text, sizeof text);
     return rad_fail(err, RAD_E_UNSUPPORTED,
                     "model: architecture \"%s\" is not supported (these "
                     "are: %s)",
-                    text, known);
+                    gguf_show(name).text, known);
 }
 
 /* What would change the numbers and is not built yet must not be ignored. */
@@ -111,12 +101,10 @@ static rad_status refuse_features(reader *r)
     make_key(r, "rope.scaling.type");
     rad_status status = gguf_get_str(r->file, r->key, &scaling, r->err);
     if (status == RAD_OK && !str_is(scaling, "none")) {
-        char text[64];
-        gguf_str_print(scaling, text, sizeof text);
         return rad_fail(r->err, RAD_E_UNSUPPORTED,
                         "model: RoPE scaling \"%s\" (%s) is not "
                         "supported",
-                        text, r->key);
+                        gguf_show(scaling).text, r->key);
     }
     if (status != RAD_OK && status != RAD_NONE) return status;
 

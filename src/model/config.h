@@ -42,9 +42,6 @@ typedef struct model_config {
  * have; RAD_E_FORMAT a key that is missing, zero, absurd, or contradicts another. */
 rad_status model_config_read(const gguf_file *file, model_config *out, rad_error *err);
 
-/* Text from a file as printable ASCII of limited length, for messages. */
-void gguf_str_print(gguf_str s, char *out, size_t room);
-
 /* Widths in elements, for matrices and buffers. No overflow: config_read limits them. */
 static inline uint32_t config_q_dim(const model_config *c)
 {

@@ -18,7 +18,7 @@
 #include "model/runner_fake.h"
 #include "base/base.h"
 #include "model/batch_check.h"
-#include "model/mix64.h"
+#include "base/mix64.h"
 
 enum { VALUE_BYTES = 8 };
 

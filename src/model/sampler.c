@@ -22,7 +22,7 @@
 #include "model/sampler.h"
 
 #include "base/base.h"
-#include "model/mix64.h"
+#include "base/mix64.h"
 #include "model/ops.h"
 
 #include <math.h>

@@ -8,6 +8,8 @@
  * Rows are converted in panels of GEMM_PANEL, one tile each, in a scratch
  * buffer per thread:   file (any type) -> f32 panel -> packed dtype */
 #include "model/weights.h"
+
+#include "base/bf16.h"
 #include "model/tensor_rows.h"
 
 #include <stdio.h>
@@ -114,14 +116,6 @@ static rad_status load_matrix(load *l, part *parts, uint32_t num_parts, uint32_t
     return RAD_OK;
 }
 
-static uint16_t bf16_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (value != value) return (uint16_t)(bits >> 16) | 0x40; /* a NaN stays one */
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
 typedef struct embd_job {
     load *l;
     const gguf_tensor *tensor;
@@ -142,7 +136,7 @@ static void embd_tile(void *arg, uint32_t tile, uint32_t thread)
         tensor_row(job->tensor, id, row);
         uint16_t *out = (uint16_t *)w->token_embd + (size_t)id * dim;
         for (uint32_t i = 0; i < dim; i++)
-            out[i] = bf16_of(row[i]);
+            out[i] = bf16_from_f32(row[i]);
     }
 }
 
@@ -227,10 +221,9 @@ rad_status model_tensors_check(const gguf_file *file, const model_config *config
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
         if (known_tensor(config, t->name)) continue;
-        char name[64];
-        gguf_str_print(t->name, name, sizeof name);
         return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "model: tensor %s is not part of the %s architecture as we know it", name,
+                        "model: tensor %s is not part of the %s architecture as we know it",
+                        gguf_show(t->name).text,
                         config->arch->name);
     }
     return RAD_OK;

@@ -1,7 +1,7 @@
 /* mix64.h - a 64-bit integer in, a well mixed one out (the finalizer of
  * splitmix64). A bijection, the same on every machine; not for adversaries. */
-#ifndef MODEL_MIX64_H
-#define MODEL_MIX64_H
+#ifndef BASE_MIX64_H
+#define BASE_MIX64_H
 
 #include <stdint.h>
 
