@@ -9,12 +9,31 @@
  *     input_ids   | a b c d e f g  | h   | i j k  |     num_tokens = 11
  *     start_loc     0                7     8
  *
- * All arrays are the caller's and stay unchanged during forward. */
+ * All arrays are the caller's and stay unchanged during forward.
+ *
+ * Tree-driven attention: requests whose rows begin with the same slots (they hold the same
+ * tree nodes) may be handed over as groups, so that a backend reads those K/V once for all
+ * of them. Groups never change a result, only how often memory is read; none is fine.
+ *
+ *     [system prompt 0..2048)  reqs 0 1 2 3      group_reqs  | 2 0 | 3 1 |
+ *        [document A 2048..3072)  reqs 2 0       groups      {0, 2048, first 0, count 4}
+ *        [document B 2048..2560)  reqs 3 1                   {2048, 3072, 0, 2} {2048, 2560, 2, 2}
+ */
 #ifndef ATTN_FORWARD_BATCH_H
 #define ATTN_FORWARD_BATCH_H
 
 #include <radish/req_to_token_pool.h>
 #include <radish/token_to_kv_pool.h>
+
+/* The requests group_reqs[first .. first + count) have the same slots at the positions
+ * [begin, end). Both are multiples of 64 (ATTN_BLOCK), and no member's extend_prefix_len is
+ * below `end`. The groups of one request do not overlap; parents come before children. */
+typedef struct forward_group {
+    uint32_t begin;
+    uint32_t end;
+    uint32_t first;
+    uint32_t count; /* >= 2 */
+} forward_group;
 
 typedef struct forward_batch {
     uint32_t num_reqs;
@@ -32,6 +51,12 @@ typedef struct forward_batch {
     uint32_t num_logits;
     uint32_t reserved;
     const uint32_t *logits_indices; /* [num_logits] */
+
+    uint32_t num_groups; /* 0: nothing is known to be shared */
+    uint32_t group_reserved;
+    const forward_group *groups; /* [num_groups] */
+    const uint32_t *group_reqs;  /* [num_reqs] request indices, each once, so ordered that a
+                                  * group's members lie side by side; NULL without groups */
 
     const rad_req_to_token_pool *req_to_token_pool; /* rows hold slots for [0, seq_len) */
     rad_token_to_kv_pool *token_to_kv_pool;
