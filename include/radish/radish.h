@@ -13,6 +13,7 @@
  *     session.h             conversations that come back turn by turn
  *     swa_cache.h           the prefix cache of a model with sliding-window layers
  *     page_hash.h           the names of pages, chained SHA-256
+ *     storage.h             the third tier: what a storage backend must do
  *     kv_events.h           what entered and left, for routers that follow
  *     explain.h             where a match ends, and why
  *
@@ -39,6 +40,7 @@
 #include <radish/retention.h>
 #include <radish/session.h>
 #include <radish/status.h>
+#include <radish/storage.h>
 #include <radish/swa_allocator.h>
 #include <radish/swa_cache.h>
 #include <radish/token_to_kv_pool.h>
