@@ -50,6 +50,8 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .cache_kind = p->disable_radix_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
         .page_size = p->page_size,
         .eviction = p->eviction,
+        .on_step = p->on_step,
+        .step_user = p->step_user,
         .max_total_tokens = p->max_total_tokens,
         .max_running_requests = p->max_running_requests,
         .max_queued_requests = e->max_jobs, /* submit holds the real limit */

@@ -9,6 +9,7 @@
 #define ENGINE_ENGINE_H
 
 #include "model/sampler.h"
+#include "sched/step_info.h"
 #include <radish/evict_policy.h>
 #include <radish/token_to_kv_pool.h>
 #include "text/chat_template.h"
@@ -41,6 +42,10 @@ typedef struct engine_params {
     uint32_t reserved;
 
     rad_eviction_options eviction; /* what the cache gives up first; all 0: lru */
+
+    /* Called on the scheduler's thread after each forward pass; NULL: nobody watches. */
+    void (*on_step)(void *step_user, const step_info *step);
+    void *step_user;
 } engine_params;
 
 /* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,

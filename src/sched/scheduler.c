@@ -30,6 +30,25 @@ static bool release_cancelled(scheduler *s)
     return true;
 }
 
+/* Must come before the results are processed: those change the requests' states. */
+static void tell_step(scheduler *s, uint64_t forward_ns)
+{
+    const schedule_batch *b = &s->batch;
+    step_info step = {.forward_ns = forward_ns};
+    for (uint32_t i = 0; i < b->num_reqs; i++) {
+        uint64_t prefix = b->extend_prefix_lens[i], fresh = b->extend_seq_lens[i];
+        uint64_t context = prefix * fresh + fresh * (fresh + 1) / 2;
+        if (b->reqs[i]->state == REQ_DECODE) {
+            step.decode_tokens++;
+            step.decode_context += context;
+        } else {
+            step.prefill_tokens += (uint32_t)fresh;
+            step.prefill_context += context;
+        }
+    }
+    s->params.on_step(s->params.step_user, &step);
+}
+
 static void run_batch(scheduler *s)
 {
     rad_error err = {0};
@@ -46,7 +65,8 @@ static void run_batch(scheduler *s)
 
     uint64_t start = s->env.now_ns(s->env.user);
     status = runner_forward(s->params.runner, &s->forward, &logits, &err);
-    s->stats.forward_ns += s->env.now_ns(s->env.user) - start;
+    uint64_t forward_ns = s->env.now_ns(s->env.user) - start;
+    s->stats.forward_ns += forward_ns;
     s->stats.forward_steps++;
     if (status != RAD_OK) {
         err.status = status;
@@ -55,6 +75,7 @@ static void run_batch(scheduler *s)
         fail_batch(s, &err);
         return;
     }
+    if (s->params.on_step) tell_step(s, forward_ns);
     process_batch_result(s, logits);
 }
 

@@ -21,6 +21,7 @@
 #include "model/runner.h"
 #include "sched/req.h"
 #include "sched/schedule_policy.h"
+#include "sched/step_info.h"
 
 typedef struct scheduler scheduler;
 
@@ -52,6 +53,10 @@ typedef struct scheduler_params {
     void *user;
 
     rad_eviction_options eviction; /* of the cache; all 0: lru */
+
+    /* After each forward pass that succeeded; NULL: nobody watches. */
+    void (*on_step)(void *step_user, const step_info *step);
+    void *step_user;
 } scheduler_params;
 
 /* New tokens that a batch can have at most: what the runner must be made for. A step

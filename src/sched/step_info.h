@@ -1,0 +1,15 @@
+/* step_info.h - what one forward pass did and took, for whoever watches. */
+#ifndef SCHED_STEP_INFO_H
+#define SCHED_STEP_INFO_H
+
+#include <stdint.h>
+
+typedef struct step_info {
+    uint32_t prefill_tokens;  /* new prompt tokens */
+    uint32_t decode_tokens;   /* requests that computed one more token of their answer */
+    uint64_t prefill_context; /* positions that the prompt tokens attended to, their own included */
+    uint64_t decode_context;
+    uint64_t forward_ns;
+} step_info;
+
+#endif
