@@ -102,6 +102,7 @@ TEST(sharing_is_counted_in_whole_leading_segments)
     workload_add_call(&w, 0, third, 4, 1, &c0, 1);
     CHECK_OK(workload_sum(&w, &sums, NULL));
     CHECK(sums.prompt_tokens == 15 + 15 + 28 && sums.cached_tokens == 18);
+    CHECK(sums.least_computed == 15 + 15 + 10);
     CHECK(sums.output_tokens == 4 && sums.longest == 29);
     workload_fini(&w);
 }

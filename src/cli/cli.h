@@ -17,6 +17,7 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 
 /* "radish: words" on stderr; returns the exit code 1 (or 2: a mistake in the usage). */
 int cli_fail(const char *fmt, ...) RAD_PRINTF(1, 2);

@@ -14,6 +14,7 @@ static const struct command {
     {"tokenize", "text to token ids", cmd_tokenize},
     {"logits", "what the model says after every token of a prompt", cmd_logits},
     {"info", "what a GGUF file holds", cmd_info},
+    {"bench", "how fast a model is here, and what sharing prefixes gives", cmd_bench},
     {"replay", "what a cache would find in a trace of requests", cmd_replay},
 };
 

@@ -110,6 +110,7 @@ rad_status workload_sum(const workload *w, workload_sums *out, rad_error *err)
         trie_step(&t, node, c->output, &there); /* the output is kept too */
         out->prompt_tokens += tokens;
         out->cached_tokens += hit;
+        out->least_computed += RAD_MAX(tokens - hit, 1u);
         out->output_tokens += c->out;
         out->longest = RAD_MAX(out->longest, tokens + c->out);
     }

@@ -69,8 +69,10 @@ rad_status workload_suite_make(const rad_env *env, uint32_t index, bool paper_si
 typedef struct workload_sums {
     uint64_t prompt_tokens;
     uint64_t output_tokens;
-    uint64_t cached_tokens; /* with an unbounded cache that keeps prompts and outputs */
-    uint32_t longest;       /* prompt and output of one call */
+    uint64_t cached_tokens;  /* with an unbounded cache that keeps prompts and outputs */
+    uint64_t least_computed; /* prompt tokens that even that cache leaves: the others, and of
+                              * a prompt that is there whole its last one */
+    uint32_t longest;        /* prompt and output of one call */
     uint32_t reserved;
 } workload_sums;
 

@@ -1,0 +1,203 @@
+/* bench.c - `radish bench`: how fast this model is here, and what sharing prefixes gives. */
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err)
+{
+    bench_engine *b = &plan->engines[mode];
+    if (b->e) return RAD_OK;
+    step_log_init(&b->log, &plan->env);
+    const engine_params params = {
+        .model_path = plan->model->model,
+        .dtype = plan->model->parsed_dtype,
+        .num_threads = plan->model->threads,
+        .max_total_tokens = plan->max_total_tokens,
+        .max_running_requests = RAD_MAX(plan->concurrency, 64u),
+        .page_size = plan->page_size,
+        .context_length = plan->context_length,
+        .disable_radix_cache = mode == BENCH_OFF,
+        .on_step = step_log_add,
+        .step_user = &b->log,
+        .random_seed = 1,
+        .progress = plan->quiet ? NULL : cli_progress,
+        .progress_user = (void *)(uintptr_t)plan->model->model,
+    };
+    return engine_create(&plan->env, &params, &b->e, err);
+}
+
+static bool has_word(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = list; at; at = strchr(at, ','), at += at != NULL)
+        if (!strncmp(at, word, len) && (!at[len] || at[len] == ',')) return true;
+    return false;
+}
+
+/* Every word of the list is one of those; the first that is not, else NULL. */
+static const char *unknown_word(const char *list, const char *const *known, size_t count)
+{
+    static char word[64];
+    for (const char *at = list; *at;) {
+        size_t len = strcspn(at, ","), i = 0;
+        snprintf(word, sizeof word, "%.*s", (int)RAD_MIN(len, sizeof word - 1), at);
+        while (i < count && strcmp(known[i], word) != 0)
+            i++;
+        if (i == count) return word;
+        at += len + (at[len] == ',');
+    }
+    return NULL;
+}
+
+static int report(bench_table *table, const char *csv, const char *svg, const char *markdown,
+                  bool json)
+{
+    rad_error err = {0};
+    rad_status status = RAD_OK;
+    if (json) bench_print_json(table);
+    if (csv) status = bench_write_csv(table, csv, &err);
+    if (status == RAD_OK && svg) status = bench_write_svg(table, svg, &err);
+    if (status == RAD_OK && markdown) status = bench_write_markdown(table, markdown, &err);
+    return status == RAD_OK ? 0 : cli_fail("%s", err.text);
+}
+
+/* With the cache on, off, and on again without reading shared blocks once, every answer is
+ * the same token for token. */
+static int check_answers(const bench_table *table)
+{
+    int code = 0;
+    for (uint32_t i = 0; i < table->num_rows; i++) {
+        const run_result *r = table->rows[i].runs;
+        if (r[BENCH_ON].digest != r[BENCH_OFF].digest ||
+            r[BENCH_ON].digest != r[BENCH_NO_TREE].digest)
+            code = cli_fail("%s: the answers differ between cache on and off", table->rows[i].name);
+    }
+    return code;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    static const char *const whats[] = {"speed", "suite", "scaling"};
+    model_options model = {0};
+    bench_plan plan = {.concurrency = 16, .pairs = 1, .max_total_tokens = 0};
+    const char *positional = NULL, *what = "speed,suite", *scale = "cpu";
+    const char *csv = NULL, *svg = NULL, *markdown = NULL;
+    const cli_manual manual = {
+        .command = "bench",
+        .usage = "bench -m MODEL [options]",
+        .about = "Measures prefill, decode and mixed steps, and the workloads of SGLang's paper\n"
+                 "with the prefix cache on and off, each beside the best that sharing can give.\n"
+                 "All of it runs in this process; answers of all runs are compared.",
+        .after = "Examples:\n"
+                 "  radish bench model.gguf\n"
+                 "  radish bench model.gguf --what suite --workload react --pairs 5\n"
+                 "  radish bench model.gguf --what suite --csv suite.csv --svg suite.svg",
+    };
+    const cli_option options[] = {
+        {.kind = CLI_HEADING, .help = "What:"},
+        {.kind = CLI_TEXT,
+         .name = "what",
+         .arg = "LIST",
+         .target = &what,
+         .help = "speed (prefill, decode, mixed), suite (the paper's workloads), scaling\n"
+                 "(contexts and numbers of requests that grow). Default: speed,suite."},
+        {.kind = CLI_LIST,
+         .name = "workload",
+         .arg = "NAME",
+         .target = &plan.workloads,
+         .help = "Only this one of the suite; may be given more than once."},
+        {.kind = CLI_TEXT,
+         .name = "scale",
+         .arg = "cpu|paper",
+         .target = &scale,
+         .help = "Lengths of the suite: about a quarter of the paper's, or the paper's."},
+        {.kind = CLI_U32,
+         .name = "concurrency",
+         .arg = "N",
+         .target = &plan.concurrency,
+         .min = 1,
+         .max = 4096,
+         .help = "Calls that run at one time. Default 16."},
+        {.kind = CLI_U32,
+         .name = "pairs",
+         .arg = "N",
+         .target = &plan.pairs,
+         .min = 1,
+         .max = 101,
+         .help = "Runs with and without the cache, in turn; medians are shown. Default 1."},
+        {.kind = CLI_HEADING, .help = "Output:"},
+        {.kind = CLI_TEXT,
+         .name = "csv",
+         .arg = "FILE",
+         .target = &csv,
+         .help = "The suite as CSV."},
+        {.kind = CLI_TEXT,
+         .name = "svg",
+         .arg = "FILE",
+         .target = &svg,
+         .help = "The suite as a picture: measured speed-up beside its bound."},
+        {.kind = CLI_TEXT,
+         .name = "markdown",
+         .arg = "FILE",
+         .target = &markdown,
+         .help = "The suite as a Markdown table."},
+        {.kind = CLI_FLAG,
+         .name = "json",
+         .target = &plan.json,
+         .help = "JSON on stdout instead of tables, an object per line."},
+        MODEL_OPTIONS(&model),
+        {.kind = CLI_U64,
+         .name = "max-total-tokens",
+         .arg = "N",
+         .target = &plan.max_total_tokens,
+         .help = "KV pool of each of the engines. Default: enough for the workloads, 65536."},
+        {.kind = CLI_U32,
+         .name = "page-size",
+         .arg = "N",
+         .target = &plan.page_size,
+         .max = 1024,
+         .help = "Tokens per page. Default 1."},
+        {.kind = CLI_U32,
+         .name = "context-length",
+         .arg = "N",
+         .target = &plan.context_length,
+         .help = "Default: the model's, at most 16384; 0 = default."},
+    };
+    int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
+    if (code == CLI_GO_ON) code = model_options_check("bench", &model, positional);
+    if (code != CLI_GO_ON) return code;
+    const char *unknown = unknown_word(what, whats, RAD_COUNT(whats));
+    if (unknown || !*what)
+        return cli_usage("bench", "--what is a list of speed, suite, scaling; not '%s'",
+                         unknown ? unknown : what);
+    if (strcmp(scale, "cpu") != 0 && strcmp(scale, "paper") != 0)
+        return cli_usage("bench", "--scale is cpu or paper, not '%s'", scale);
+    if (plan.json && (csv || svg || markdown))
+        return cli_usage("bench", "--json goes alone, not with --csv, --svg or --markdown");
+    plan.env = cli_env(&model);
+    plan.model = &model;
+    plan.paper_size = !strcmp(scale, "paper");
+    plan.quiet = plan.json || !isatty(STDERR_FILENO);
+
+    rad_error err = {0};
+    rad_status status = RAD_OK;
+    static bench_table table;
+    code = 0;
+    if (has_word(what, "speed")) status = bench_speed(&plan, &err);
+    if (status == RAD_OK && has_word(what, "scaling")) status = bench_scaling(&plan, &err);
+    if (status == RAD_OK && has_word(what, "suite")) {
+        status = bench_suite(&plan, &table, &err);
+        if (status == RAD_OK) {
+            code = report(&table, csv, svg, markdown, plan.json);
+            if (!code) code = check_answers(&table);
+        }
+    }
+    if (status != RAD_OK) code = cli_fail("%s", err.text);
+    for (int i = 0; i < BENCH_MODES; i++) {
+        engine_destroy(plan.engines[i].e);
+        step_log_fini(&plan.engines[i].log);
+    }
+    return code;
+}

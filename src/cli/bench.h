@@ -1,0 +1,68 @@
+/* bench.h - what the files of `radish bench` share. */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "cli/cli.h"
+#include "workload/step_cost.h"
+
+typedef enum bench_mode { BENCH_ON = 0, BENCH_OFF, BENCH_NO_TREE, BENCH_MODES } bench_mode;
+
+/* An engine per mode, kept alive so that runs can alternate. */
+typedef struct bench_engine {
+    engine *e;
+    step_log log;
+} bench_engine;
+
+typedef struct bench_plan {
+    rad_env env;
+    const model_options *model;
+    cli_list workloads; /* empty: all */
+    uint32_t concurrency;
+    uint32_t pairs;
+    uint32_t page_size;
+    uint32_t context_length;
+    uint64_t max_total_tokens;
+    bool paper_size;
+    bool quiet; /* no progress on stderr */
+    bool json;  /* objects instead of tables */
+    bench_engine engines[BENCH_MODES];
+} bench_plan;
+
+/* One workload in all modes. Times are medians over the pairs. */
+typedef struct bench_row {
+    const char *name, *note;
+    workload_sums sums;
+    run_result runs[BENCH_MODES]; /* of the last pair; wall_s: the median */
+    double speedup;               /* off / on, median of the pairs' ratios */
+    double tree_speedup;          /* tree attention off / on, likewise */
+    double bound;
+    double schedule_share; /* of the run with the cache on: tree and scheduling */
+} bench_row;
+
+enum { BENCH_MOST_ROWS = 32 };
+
+typedef struct bench_table {
+    const char *model_name, *dtype, *attn_backend;
+    uint32_t concurrency, pairs, page_size, threads;
+    uint32_t num_rows;
+    bench_row rows[BENCH_MOST_ROWS];
+} bench_table;
+
+/* Makes the engine of a mode unless it is there. RAD_OK, or words in err. */
+rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err);
+
+/* bench_suite.c: all chosen workloads; `table` is filled as far as it went. */
+rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err);
+
+/* bench_speed.c: prints as it goes. */
+rad_status bench_speed(bench_plan *plan, rad_error *err);
+rad_status bench_scaling(bench_plan *plan, rad_error *err);
+
+/* bench_report.c */
+void bench_print_row(const bench_row *row, bool first);
+void bench_print_json(const bench_table *table);
+rad_status bench_write_csv(const bench_table *table, const char *path, rad_error *err);
+rad_status bench_write_markdown(const bench_table *table, const char *path, rad_error *err);
+rad_status bench_write_svg(const bench_table *table, const char *path, rad_error *err);
+
+#endif

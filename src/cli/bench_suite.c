@@ -1,0 +1,130 @@
+/* bench_suite.c - the paper's workloads, with the cache on and off in turn.
+ *
+ * The three engines live side by side, so a pair of runs is as close in time as it can be
+ * and what else happens on the machine meets both. The bound is priced from the steps that
+ * really ran (workload/step_cost.h), so it knows the batch sizes and contexts of both runs. */
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool is_chosen(const bench_plan *plan, const char *name)
+{
+    for (uint32_t i = 0; i < plan->workloads.count; i++)
+        if (!strcmp(plan->workloads.texts[i], name)) return true;
+    return plan->workloads.count == 0;
+}
+
+static rad_status check_names(const bench_plan *plan, rad_error *err)
+{
+    for (uint32_t i = 0; i < plan->workloads.count; i++) {
+        uint32_t k = 0;
+        while (workload_suite_name(k) && strcmp(workload_suite_name(k), plan->workloads.texts[i]))
+            k++;
+        if (!workload_suite_name(k))
+            return rad_fail(err, RAD_E_INVAL,
+                            "there is no workload '%s' (radish help bench; e.g. %s)",
+                            plan->workloads.texts[i], workload_suite_name(0));
+    }
+    return RAD_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, uint32_t count)
+{
+    double sorted[128];
+    memcpy(sorted, values, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, by_value);
+    return sorted[count / 2];
+}
+
+static rad_status run_mode(bench_plan *plan, const workload *w, bench_mode mode, run_result *out,
+                           double *schedule_share, rad_error *err)
+{
+    bench_engine *b = &plan->engines[mode];
+    engine_stats before, after;
+    rad_status status = engine_flush_cache(b->e);
+    if (status != RAD_OK) return rad_fail(err, status, "the cache could not be emptied");
+    engine_get_stats(b->e, &before);
+    step_log_clear(&b->log);
+    run_params params = {.concurrency = plan->concurrency, .seed = 7};
+    status = workload_run(b->e, w, &params, out, err);
+    engine_get_stats(b->e, &after);
+    *schedule_share = (double)(after.schedule_ns - before.schedule_ns) * 1e-9 / out->wall_s;
+    return status;
+}
+
+static rad_status run_row(bench_plan *plan, const step_costs *costs, const workload *w,
+                          bench_row *row, rad_error *err)
+{
+    double walls[BENCH_MODES][128], gains[128], tree_gains[128], bounds[128], shares[128], unused;
+    rad_status status = workload_sum(w, &row->sums, err);
+    for (uint32_t p = 0; p < plan->pairs && status == RAD_OK; p++) {
+        for (int i = 0; i < BENCH_MODES && status == RAD_OK; i++) {
+            bench_mode mode = (bench_mode)((i + p) % BENCH_MODES); /* nobody is always first */
+            status = run_mode(plan, w, mode, &row->runs[mode],
+                              mode == BENCH_ON ? &shares[p] : &unused, err);
+            walls[mode][p] = row->runs[mode].wall_s;
+        }
+        if (status != RAD_OK) break;
+        gains[p] = walls[BENCH_OFF][p] / walls[BENCH_ON][p];
+        tree_gains[p] = walls[BENCH_NO_TREE][p] / walls[BENCH_ON][p];
+        const step_log *on = &plan->engines[BENCH_ON].log;
+        uint64_t computed = 0;
+        for (uint32_t i = 0; i < on->count; i++)
+            computed += on->steps[i].prefill_tokens;
+        double scale = computed ? (double)row->sums.least_computed / (double)computed : 1;
+        bounds[p] = step_log_cost(costs, &plan->engines[BENCH_OFF].log, 1) /
+                    step_log_cost(costs, on, RAD_MIN(scale, 1));
+    }
+    if (status != RAD_OK) return status;
+    for (int i = 0; i < BENCH_MODES; i++)
+        row->runs[i].wall_s = median(walls[i], plan->pairs);
+    row->speedup = median(gains, plan->pairs);
+    row->tree_speedup = median(tree_gains, plan->pairs);
+    row->bound = median(bounds, plan->pairs);
+    row->schedule_share = median(shares, plan->pairs);
+    return RAD_OK;
+}
+
+rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
+{
+    step_costs costs;
+    rad_status status = check_names(plan, err);
+    for (int i = 0; i < BENCH_MODES && status == RAD_OK; i++)
+        status = bench_engine_make(plan, (bench_mode)i, err);
+    if (status != RAD_OK) return status;
+    const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
+    table->model_name = info->model_name;
+    table->dtype = info->dtype;
+    table->attn_backend = info->attn_backend;
+    table->threads = info->num_threads;
+    table->page_size = info->page_size;
+    table->concurrency = plan->concurrency;
+    table->pairs = plan->pairs;
+    if (!plan->quiet) fprintf(stderr, "measuring what steps cost ...\r");
+    status = step_costs_measure(plan->engines[BENCH_ON].e, &plan->engines[BENCH_ON].log,
+                                plan->concurrency, &costs, err);
+    for (uint32_t i = 0; workload_suite_name(i) && status == RAD_OK; i++) {
+        workload w;
+        if (!is_chosen(plan, workload_suite_name(i))) continue;
+        if (!plan->quiet) fprintf(stderr, "\033[K%s ...\r", workload_suite_name(i));
+        bench_row *row = &table->rows[table->num_rows];
+        status = workload_suite_make(&plan->env, i, plan->paper_size, &w, err);
+        if (status != RAD_OK) break;
+        row->name = w.name;
+        row->note = w.note;
+        status = run_row(plan, &costs, &w, row, err);
+        workload_fini(&w);
+        if (status != RAD_OK) break;
+        table->num_rows++;
+        if (!plan->json) bench_print_row(row, table->num_rows == 1);
+    }
+    if (!plan->quiet) fputs("\033[K", stderr);
+    return status;
+}

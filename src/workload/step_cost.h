@@ -1,0 +1,58 @@
+/* step_cost.h - what a forward pass of a given shape costs on this machine, measured.
+ *
+ * With these costs a workload's best possible gain can be computed: the bound of `radish
+ * bench` is the time of the steps that ran without a cache, over the time of the steps
+ * that ran with it, each priced by its shape, the latter as if no token had been computed
+ * that an unbounded cache would have had.
+ *
+ *     cost(step) = prefill(p + d) + max(0, decode(d) - prefill(d))      p prompt tokens,
+ *                  + prefill_context * a + decode_context * b           d decoding requests
+ *
+ * prefill() and decode() are lines between measured points: a decode step computes logits
+ * for every row, a prefill for one. */
+#ifndef WORKLOAD_STEP_COST_H
+#define WORKLOAD_STEP_COST_H
+
+#include "workload/run.h"
+
+/* Steps as they happen; give step_log_add to the engine as on_step. The engine's thread
+ * writes: read it only while the engine is idle (engine_get_stats waits for that). */
+typedef struct step_log {
+    rad_env env;
+    step_info *steps;
+    uint32_t count, cap;
+    uint64_t lost; /* for want of memory */
+} step_log;
+
+void step_log_init(step_log *log, const rad_env *env);
+void step_log_fini(step_log *log);
+void step_log_clear(step_log *log);
+void step_log_add(void *log, const step_info *step);
+
+enum { COST_POINTS = 16 };
+
+typedef struct cost_line {
+    uint32_t count;
+    uint32_t at[COST_POINTS]; /* ascending */
+    double seconds[COST_POINTS];
+} cost_line;
+
+typedef struct step_costs {
+    cost_line prefill, decode;
+    double prefill_context_s; /* for each position that a prompt token attends to */
+    double decode_context_s;
+} step_costs;
+
+/* Runs small workloads on an engine with its cache on, whose on_step writes to `log`; the
+ * cache is emptied before and after. Batches of up to `most_decodes` requests. Takes a few
+ * seconds for a model of 100M parameters. */
+rad_status step_costs_measure(engine *e, step_log *log, uint32_t most_decodes, step_costs *out,
+                              rad_error *err);
+
+/* Seconds. */
+double step_cost(const step_costs *c, const step_info *step);
+
+/* The same with the prompt tokens' part multiplied by `prefill_scale`, over all steps. */
+double step_log_cost(const step_costs *c, const step_log *log, double prefill_scale);
+
+#endif

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""`radish bench`: what it writes is well formed, adds up, and its answers agree."""
+import csv
+import json
+import pathlib
+import tempfile
+import xml.etree.ElementTree
+
+from radish_e2e import TINY, check, radish, run
+
+SMALL = ["--max-total-tokens", "32768", "--workload", "llm_judge", "--workload",
+         "skeleton_of_thought"]
+
+
+def test_suite_json_adds_up():
+    out, _ = radish("bench", TINY, "--what", "suite", "--json", *SMALL)
+    rows = [json.loads(line) for line in out.splitlines()]
+    check([r["workload"] for r in rows] == ["skeleton_of_thought", "llm_judge"], rows)  # the suite's order
+    for r in rows:
+        # The same answers with the cache on and off, and without reading blocks once.
+        check(r["on"]["digest"] == r["off"]["digest"] == r["no_tree_attention"]["digest"], r)
+        check(r["off"]["cached_tokens"] == 0, r)
+        check(r["hit_rate"] > 0.9 * r["best_hit_rate"] > 0, r)
+        check(r["hit_rate"] <= r["best_hit_rate"] + 1e-4, r)
+        check(r["speedup"] > 0 and r["bound"] > 0, r)
+    check(rows[0]["prompt_tokens"] == 9240 and rows[1]["prompt_tokens"] == 16240, rows)
+
+
+def test_files():
+    with tempfile.TemporaryDirectory(prefix="radish-bench-") as tmp:
+        tmp = pathlib.Path(tmp)
+        out, _ = radish("bench", TINY, "--what", "suite", "--csv", tmp / "s.csv", "--svg",
+                        tmp / "s.svg", "--markdown", tmp / "s.md", "--max-total-tokens", "32768",
+                        "--workload", "skeleton_of_thought")
+        check("skeleton_of_thought" in out and "gain" in out, out)
+        rows = list(csv.DictReader((tmp / "s.csv").open()))
+        check(len(rows) == 1 and rows[0]["calls"] == "120", rows)
+        svg = xml.etree.ElementTree.parse(tmp / "s.svg").getroot()
+        check(svg.tag.endswith("svg") and len(svg) > 8, svg)
+        check("| skeleton_of_thought | 9240 + 2280 |" in (tmp / "s.md").read_text())
+
+
+def test_speed():
+    out, _ = radish("bench", TINY, "--what", "speed", "--json", "--max-total-tokens", "32768")
+    rows = [json.loads(line) for line in out.splitlines()]
+    check([r["bench"] for r in rows] == ["prefill"] * 2 + ["decode"] * 3 + ["mixed"], rows)
+    check(all(r["tokens_per_s"] > 0 for r in rows), rows)
+
+
+def test_mistakes():
+    for args, words in ((["--what", "speed,sweet"], "not 'sweet'"), (["--scale", "moon"], "moon"),
+                        (["--json", "--csv", "x"], "alone")):
+        _, err = radish("bench", TINY, *args, want=2)
+        check(words in err, err)
+    _, err = radish("bench", TINY, "--what", "suite", "--workload", "nope", want=1)
+    check("no workload 'nope'" in err, err)
+    _, err = radish("bench", TINY, "--what", "suite", "--scale", "paper", "--workload", "react",
+                    want=1)
+    check("context" in err, err)
+
+
+run(globals())

@@ -1,0 +1,108 @@
+/* test_step_cost.c - steps are priced by their shape, and an engine tells each step. */
+#include "engine_rig.h"
+
+#include "workload/step_cost.h"
+
+static const step_costs costs = {
+    .prefill = {.count = 3, .at = {1, 100, 200}, .seconds = {1, 10, 30}},
+    .decode = {.count = 2, .at = {1, 9}, .seconds = {2, 18}},
+    .prefill_context_s = 0.5,
+    .decode_context_s = 0.25,
+};
+
+static bool near(double a, double b)
+{
+    return a > b - 1e-9 && a < b + 1e-9;
+}
+
+TEST(a_step_is_priced_between_the_measured_points)
+{
+    CHECK(near(step_cost(&costs, &(step_info){.prefill_tokens = 100}), 10));
+    CHECK(near(step_cost(&costs, &(step_info){.prefill_tokens = 150}), 20));
+    CHECK(near(step_cost(&costs, &(step_info){.prefill_tokens = 300}), 50)); /* goes on */
+    CHECK(near(step_cost(&costs, &(step_info){.decode_tokens = 5}), 10));
+    CHECK(near(step_cost(&costs, &(step_info){.decode_tokens = 1, .decode_context = 8}), 4));
+    CHECK(near(step_cost(&costs, &(step_info){.prefill_tokens = 1, .prefill_context = 4}), 3));
+    CHECK(near(step_cost(&costs, &(step_info){0}), 0));
+}
+
+/* A mixed step is a prefill of all its tokens, and what decoding costs beyond that. */
+TEST(a_mixed_step_pays_for_both)
+{
+    const step_info mixed = {.prefill_tokens = 99, .decode_tokens = 1};
+    CHECK(near(step_cost(&costs, &mixed), 10 + (2 - 1)));
+}
+
+TEST(only_the_prompt_tokens_part_is_scaled)
+{
+    step_log log;
+    step_log_init(&log, NULL);
+    for (int i = 0; i < 5000; i++) /* more than one growth */
+        step_log_add(&log, &(step_info){.decode_tokens = 1});
+    step_log_add(&log, &(step_info){.prefill_tokens = 99, .decode_tokens = 1});
+    CHECK(log.count == 5001 && log.lost == 0);
+    CHECK(near(step_log_cost(&costs, &log, 1), 5000 * 2 + 11));
+    CHECK(near(step_log_cost(&costs, &log, 0), 5001 * 2));
+    step_log_clear(&log);
+    CHECK(near(step_log_cost(&costs, &log, 1), 0));
+    step_log_fini(&log);
+}
+
+/* Over the fake model, whose answers are a function of the prompt: steps add up to the
+ * tokens of the run, a second run finds the first one's prompts, answers stay the same. */
+TEST(a_run_is_told_step_by_step)
+{
+    if (!erig_has_model()) {
+        print_message("skipped: no vocabulary at %s\n", erig_model());
+        return;
+    }
+    step_log log;
+    step_log_init(&log, NULL);
+    engine_params params = erig_params();
+    params.on_step = step_log_add;
+    params.step_user = &log;
+    engine *e = erig_start(params, 0);
+
+    workload w;
+    workload_init(&w, NULL, "two turns", "");
+    uint32_t prompt[3];
+    for (uint32_t user = 0; user < 4; user++) {
+        prompt[0] = workload_add_segment(&w, 30 + user);
+        uint32_t first = workload_add_call(&w, user, prompt, 1, 5, NULL, 0);
+        prompt[1] = workload_output(&w, first);
+        prompt[2] = workload_add_segment(&w, 7);
+        workload_add_call(&w, user, prompt, 3, 6, &first, 1);
+    }
+    run_result r[2];
+    rad_error err = {0};
+    for (int i = 0; i < 2; i++) {
+        engine_stats st;
+        run_params p = {.concurrency = 3, .seed = 1};
+        step_log_clear(&log);
+        CHECK_OK(workload_run(e, &w, &p, &r[i], &err));
+        engine_get_stats(e, &st);
+        uint64_t prefilled = 0, decoded = 0;
+        for (uint32_t s = 0; s < log.count; s++) {
+            prefilled += log.steps[s].prefill_tokens;
+            decoded += log.steps[s].decode_tokens;
+        }
+        CHECK(prefilled + r[i].cached_tokens == r[i].prompt_tokens);
+        CHECK(decoded == r[i].output_tokens - w.num_calls); /* the first comes from the prompt */
+    }
+    CHECK(r[0].calls == 8 && r[0].output_tokens == 4 * (5 + 6));
+    CHECK(r[0].prompt_tokens == 2 * (30 + 31 + 32 + 33) + 4 * (5 + 7));
+    CHECK(r[0].cached_tokens == 30 + 31 + 32 + 33 + 4 * 4); /* the last output has no K/V */
+    CHECK(r[1].cached_tokens == r[1].prompt_tokens - 8);    /* all but each last token */
+    CHECK(r[0].digest == r[1].digest);
+
+    uint32_t long_one = workload_add_segment(&w, 100000);
+    workload_add_call(&w, 9, &long_one, 1, 1, NULL, 0);
+    CHECK(workload_run(e, &w, &(run_params){.concurrency = 1}, &r[0], &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "context"));
+    workload_fini(&w);
+    erig_check_idle(e);
+    engine_destroy(e);
+    step_log_fini(&log);
+}
+
+TEST_MAIN()
