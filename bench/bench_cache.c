@@ -355,8 +355,8 @@ static void bench_lock(uint32_t depth)
         rad_receipt receipt;
         uint64_t t0 = now_ns();
         for (int b = 0; b < 16; b++) {
-            rad_cache_inc_lock_ref(cache, m.last_node, &receipt);
-            rad_cache_dec_lock_ref(cache, &receipt);
+            rad_cache_inc_lock_ref(cache, m.last_node, &receipt, NULL);
+            rad_cache_dec_lock_ref(cache, &receipt, NULL);
         }
         uint64_t t1 = now_ns();
         for (int b = 0; b < 16; b++) {

@@ -50,7 +50,7 @@ static uint32_t play(rig *r, const trace_request *q)
     rad_match match;
     rad_receipt lock = {0};
     rad_cache_match_prefix(r->cache, &key, r->row, &match);
-    rad_cache_inc_lock_ref(r->cache, match.last_node, &lock);
+    rad_cache_inc_lock_ref(r->cache, match.last_node, &lock, NULL);
     uint32_t hit = match.prefix_tokens, had = hit;
     uint32_t need = (all + ps - 1) / ps - hit / ps, have = rad_kv_available_pages(r->alloc);
     if (need > have) rad_cache_evict(r->cache, (uint64_t)(need - have) * ps, NULL);
@@ -62,7 +62,7 @@ static uint32_t play(rig *r, const trace_request *q)
     uint32_t whole = all / ps * ps;
     if (had > hit) rad_kv_free_slots(r->alloc, r->row + hit, had - hit, NULL);
     if (all > whole) rad_kv_free_slots(r->alloc, r->row + whole, all - whole, NULL);
-    rad_cache_dec_lock_ref(r->cache, &lock);
+    rad_cache_dec_lock_ref(r->cache, &lock, NULL);
     return hit;
 }
 

@@ -64,7 +64,7 @@ static uint32_t serve(rad_token *tokens, uint32_t len, uint32_t count)
     rad_match match;
     look.num_tokens = len - 1;
     must(rad_cache_match_prefix(cache, &look, row, &match), "match");
-    must(rad_cache_inc_lock_ref(cache, match.last_node, &req.lock), "lock");
+    must(rad_cache_inc_lock_ref(cache, match.last_node, &req.lock, NULL), "lock");
     req.protected_len = req.committed_len = req.allocated_len = match.prefix_tokens;
 
     /* Prefill the rest, and let others share it at once. */

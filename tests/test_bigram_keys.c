@@ -193,7 +193,7 @@ TEST(requests_keep_the_slot_of_their_last_token)
     CHECK_OK(rad_cache_match_prefix(cache, &key, slots, &m));
     CHECK(m.prefix_tokens == 4);
     rad_req_kv third = {.key = key, .protected_len = 4, .committed_len = 7, .allocated_len = 7};
-    CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &third.lock));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &third.lock, NULL));
     CHECK_OK(rad_req_to_token_alloc(rows, &third.row));
     rad_slot *row = rad_req_to_token_row(rows, third.row);
     memcpy(row, slots, 4 * sizeof *slots);

@@ -158,7 +158,7 @@ static void begin(world *w, live *r)
     rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
     CHECK_OK(rad_cache_match_prefix(w->cache, &key, row, &match));
     expect(w, &key, row, 0, match.prefix_tokens);
-    CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, &r->kv.lock));
+    CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, &r->kv.lock, NULL));
     uint32_t have = match.prefix_tokens, partial = 0;
     r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = have;
     r->used = true;
@@ -275,15 +275,15 @@ static void use_handle(world *w, kept *h)
     rad_slot slots[MOST];
     uint64_t op = below(w, 6);
     if (op == 0) {
-        if (h->lock.held) CHECK_OK(rad_cache_dec_lock_ref(w->cache, &h->lock));
+        if (h->lock.held) CHECK_OK(rad_cache_dec_lock_ref(w->cache, &h->lock, NULL));
         make_key(w, h->tokens, &h->key);
         h->handle = (rad_match_handle){0};
         if (h->key.num_tokens) CHECK_OK(rad_cache_match_handle(w->cache, &h->key, &h->handle));
     } else if (op == 1 && !h->lock.held) {
-        rad_status status = rad_match_handle_lock(w->cache, &h->handle, &h->lock);
+        rad_status status = rad_match_handle_lock(w->cache, &h->handle, &h->lock, NULL);
         CHECK(status == RAD_OK || status == RAD_E_STATE);
     } else if (op == 2 && h->lock.held) {
-        CHECK_OK(rad_cache_dec_lock_ref(w->cache, &h->lock));
+        CHECK_OK(rad_cache_dec_lock_ref(w->cache, &h->lock, NULL));
     } else if (op == 3 && h->key.num_tokens) {
         rad_match_handle at = h->handle;
         if (h->key.session && !below(w, 3)) h->key.session = 0;
@@ -395,7 +395,8 @@ static void run(uint32_t ps, uint32_t eagle, uint32_t policy, uint32_t max_nodes
     for (int i = 0; i < REQS; i++)
         if (w.reqs[i].used) end(&w, &w.reqs[i]);
     for (int i = 0; i < HANDLES; i++)
-        if (w.handles[i].lock.held) CHECK_OK(rad_cache_dec_lock_ref(w.cache, &w.handles[i].lock));
+        if (w.handles[i].lock.held)
+            CHECK_OK(rad_cache_dec_lock_ref(w.cache, &w.handles[i].lock, NULL));
     CHECK(rad_cache_protected_size(w.cache) == 0);
     CHECK_OK(rad_cache_evict(w.cache, UINT64_MAX, NULL)); /* pins, tags and all */
     CHECK(rad_cache_total_size(w.cache) == 0 && rad_kv_available_pages(w.kv) == PAGES);

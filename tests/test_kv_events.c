@@ -462,8 +462,8 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
         } else if (what < 75) {
             rad_match match;
             CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &match));
-            if (lock.held) CHECK_OK(rad_cache_dec_lock_ref(cache, &lock));
-            CHECK_OK(rad_cache_inc_lock_ref(cache, match.last_node, &lock));
+            if (lock.held) CHECK_OK(rad_cache_dec_lock_ref(cache, &lock, NULL));
+            CHECK_OK(rad_cache_inc_lock_ref(cache, match.last_node, &lock, NULL));
         } else if (what < 98) {
             CHECK_OK(rad_cache_evict(cache, test_random(&state) % (4 * ps), NULL));
         } else if (what == 98 && test_random(&state) % 4 == 0) {

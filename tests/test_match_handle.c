@@ -88,17 +88,17 @@ TEST(a_locked_handle_stays_good_and_an_evicted_one_is_stale)
     rad_receipt receipt;
     rad_slot slots[4];
     uint64_t done;
-    CHECK_OK(rad_match_handle_lock(cache, &h, &receipt));
+    CHECK_OK(rad_match_handle_lock(cache, &h, &receipt, NULL));
     insert(cache, KEY(1, 9), SLOTS(10, 90)); /* splits; h keeps the deep half */
     CHECK_OK(rad_cache_evict(cache, 100, &done));
     CHECK(done == 1);
     CHECK_OK(rad_match_handle_slots(cache, &h, 0, 4, slots));
     CHECK(slots[0] == 10 && slots[3] == 40);
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
 
     CHECK_OK(rad_cache_evict(cache, 1, &done)); /* the tail is gone, the rest is not */
     CHECK(rad_match_handle_slots(cache, &h, 0, 1, slots) == RAD_E_STATE);
-    CHECK(rad_match_handle_lock(cache, &h, &receipt) == RAD_E_STATE);
+    CHECK(rad_match_handle_lock(cache, &h, &receipt, NULL) == RAD_E_STATE);
     CHECK_OK(rad_match_handle_slots(cache, &shorter, 0, 2, slots));
     CHECK(slots[0] == 10 && slots[1] == 20);
     CHECK_OK(rad_cache_evict(cache, 100, &done));
@@ -296,7 +296,7 @@ TEST(the_front_of_a_page_is_copied)
 
     /* The request computes the rest of the page and publishes it like any other. */
     rad_req_kv req = {.key = *key, .protected_len = 4, .committed_len = 8, .allocated_len = 8};
-    CHECK_OK(rad_cache_inc_lock_ref(r.cache, m.last_node, &req.lock));
+    CHECK_OK(rad_cache_inc_lock_ref(r.cache, m.last_node, &req.lock, NULL));
     CHECK_OK(rad_req_to_token_alloc(r.rows, &req.row));
     rad_slot *row = rad_req_to_token_row(r.rows, req.row);
     memcpy(row, slots, 4 * sizeof *row);
@@ -352,16 +352,16 @@ TEST(a_partial_page_evicts_for_its_place_but_never_its_source)
     rad_receipt locks[2];
     CHECK_OK(rad_cache_match_prefix(r.cache, KEY(9, 9, 9, 9, 8, 8, 8, 8), NULL, &a));
     CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 2, 3, 4, 5, 6, 7, 8), NULL, &b));
-    CHECK_OK(rad_cache_inc_lock_ref(r.cache, a.last_node, &locks[0]));
-    CHECK_OK(rad_cache_inc_lock_ref(r.cache, b.last_node, &locks[1]));
+    CHECK_OK(rad_cache_inc_lock_ref(r.cache, a.last_node, &locks[0], NULL));
+    CHECK_OK(rad_cache_inc_lock_ref(r.cache, b.last_node, &locks[1], NULL));
     rad_page rest[4];
     uint32_t num = rad_kv_available_pages(r.kv);
     CHECK_OK(rad_kv_alloc(r.kv, rest, num));
     CHECK_OK(rad_cache_lookup(r.cache, key, &m));
     CHECK(rad_cache_reuse_partial(r.cache, key, &m, mine, &count) == RAD_FULL && count == 0);
     CHECK_OK(rad_kv_free(r.kv, rest, num, NULL));
-    CHECK_OK(rad_cache_dec_lock_ref(r.cache, &locks[0]));
-    CHECK_OK(rad_cache_dec_lock_ref(r.cache, &locks[1]));
+    CHECK_OK(rad_cache_dec_lock_ref(r.cache, &locks[0], NULL));
+    CHECK_OK(rad_cache_dec_lock_ref(r.cache, &locks[1], NULL));
     CHECK_OK(rad_cache_evict(r.cache, 100, NULL));
     CHECK(rad_cache_reuse_partial(r.cache, key, &m, mine, &count) == RAD_E_STATE);
     check(r.cache);
@@ -428,7 +428,7 @@ TEST(dumps_show_everything)
     insert(cache, KEY(1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14),
            SLOTS(10, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12));
     rad_receipt receipt;
-    CHECK_OK(rad_match_handle_lock(cache, &h, &receipt)); /* the deep half: [3] */
+    CHECK_OK(rad_match_handle_lock(cache, &h, &receipt, NULL)); /* the deep half: [3] */
     s = (sink){0};
     CHECK_OK(rad_cache_dump(cache, RAD_CACHE_DUMP_TEXT, gather, &s));
     CHECKF(strcmp(s.text, "2 [1, 2] r=1\n"
@@ -436,7 +436,7 @@ TEST(dumps_show_everything)
                           "  1 [3] r=1\n"
                           "#tokens: 14\n") == 0,
            "%s", s.text);
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
 
     rad_key named = *KEY(5);
     named.extra_key = "lo\"ra\\\n";
@@ -479,9 +479,9 @@ TEST(a_disabled_cache_never_caches)
     uint32_t count;
     uint64_t all;
     CHECK(h.num_tokens == 0);
-    CHECK_OK(rad_match_handle_lock(cache, &h, &receipt));
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
-    CHECK(rad_match_handle_lock(cache, &other, &receipt) == RAD_E_STATE);
+    CHECK_OK(rad_match_handle_lock(cache, &h, &receipt, NULL));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
+    CHECK(rad_match_handle_lock(cache, &other, &receipt, NULL) == RAD_E_STATE);
     CHECK_OK(rad_cache_match_spans(cache, KEY(1, 2), &span, 1, &count, &m));
     CHECK(count == 0);
     CHECK(rad_cache_insert_from(cache, &h, KEY(1), SLOTS(1), NULL, NULL) == RAD_E_UNSUPPORTED);

@@ -95,10 +95,10 @@ TEST(an_empty_key_and_a_miss_name_the_root)
     m = match(cache, KEY(9), NULL);
     CHECK(m.prefix_tokens == 0 && m.last_node.index == 0);
     rad_receipt receipt;
-    CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &receipt));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &receipt, NULL));
     CHECK(receipt.held == 1 && rad_cache_protected_size(cache) == 0);
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
-    CHECK(rad_cache_dec_lock_ref(cache, &receipt) == RAD_E_STATE);
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
+    CHECK(rad_cache_dec_lock_ref(cache, &receipt, NULL) == RAD_E_STATE);
     rad_cache_destroy(cache);
 }
 
@@ -108,14 +108,14 @@ TEST(reset_forgets_and_makes_names_stale) /* 9 */
     insert10(cache, KEY(1, 2, 3));
     rad_match m = match(cache, KEY(1, 2, 3), NULL);
     rad_receipt receipt;
-    CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &receipt));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &receipt, NULL));
     CHECK_OK(rad_cache_reset(cache));
     check(cache);
     CHECK(rad_cache_total_size(cache) == 0 && rad_cache_evictable_size(cache) == 0 &&
           rad_cache_protected_size(cache) == 0);
     CHECK(match(cache, KEY(1, 2, 3), NULL).prefix_tokens == 0);
-    CHECK(rad_cache_dec_lock_ref(cache, &receipt) == RAD_E_STATE);
-    CHECK(rad_cache_inc_lock_ref(cache, m.last_node, &receipt) == RAD_E_STATE);
+    CHECK(rad_cache_dec_lock_ref(cache, &receipt, NULL) == RAD_E_STATE);
+    CHECK(rad_cache_inc_lock_ref(cache, m.last_node, &receipt, NULL) == RAD_E_STATE);
     CHECK(insert10(cache, KEY(1, 2, 3)) == 0);
     rad_cache_destroy(cache);
 }
@@ -175,14 +175,15 @@ TEST(more_namespaces_than_fit_give_up_the_coldest)
     rad_receipt receipts[4];
     for (int k = 0; k < 4; k++) {
         snprintf(salt, sizeof salt, "salt %d", 999 - k);
-        CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, &key, NULL).last_node, &receipts[k]));
+        CHECK_OK(
+            rad_cache_inc_lock_ref(cache, match(cache, &key, NULL).last_node, &receipts[k], NULL));
     }
     snprintf(salt, sizeof salt, "another");
     CHECK(rad_cache_insert(cache, &key, SLOTS(1, 2, 3), NULL, NULL) == RAD_FULL);
     CHECK(rad_cache_protected_size(cache) == 12);
     check(cache);
     for (int k = 0; k < 4; k++)
-        CHECK_OK(rad_cache_dec_lock_ref(cache, &receipts[k]));
+        CHECK_OK(rad_cache_dec_lock_ref(cache, &receipts[k], NULL));
     CHECK(insert(cache, &key, SLOTS(1, 2, 3)) == 0);
 
     memset(salt, 'x', sizeof salt - 1);
@@ -208,17 +209,53 @@ TEST(locks_move_tokens_between_the_sizes) /* 16 */
     insert10(cache, KEY(1, 2, 3));
     rad_receipt receipt, copy;
     rad_ref node = match(cache, KEY(1, 2, 3), NULL).last_node;
-    CHECK_OK(rad_cache_inc_lock_ref(cache, node, &receipt));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, node, &receipt, NULL));
     CHECK(rad_cache_protected_size(cache) == 3 && rad_cache_evictable_size(cache) == 0);
     copy = receipt;
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
     CHECK(rad_cache_protected_size(cache) == 0 && rad_cache_evictable_size(cache) == 3);
-    CHECK(rad_cache_dec_lock_ref(cache, &copy) == RAD_E_STATE); /* below zero */
+    CHECK(rad_cache_dec_lock_ref(cache, &copy, NULL) == RAD_E_STATE); /* below zero */
     check(cache);
     node.generation += 2;
-    CHECK(rad_cache_inc_lock_ref(cache, node, &receipt) == RAD_E_STATE);
+    CHECK(rad_cache_inc_lock_ref(cache, node, &receipt, NULL) == RAD_E_STATE);
     node.index = 1u << 30;
-    CHECK(rad_cache_inc_lock_ref(cache, node, &receipt) == RAD_E_STATE);
+    CHECK(rad_cache_inc_lock_ref(cache, node, &receipt, NULL) == RAD_E_STATE);
+    rad_cache_destroy(cache);
+}
+
+/* Whether the refusal says which node of which generation it is about. */
+static bool names(const rad_error *err, rad_ref node)
+{
+    char want[64];
+    snprintf(want, sizeof want, "node %u (generation %u)", node.index, node.generation);
+    return err->status == RAD_E_STATE && strstr(err->text, want);
+}
+
+TEST(a_refused_lock_names_the_node)
+{
+    rad_cache *cache = make(1);
+    insert10(cache, KEY(1, 2, 3));
+    rad_receipt receipt, copy;
+    rad_error err = {0};
+    rad_ref node = match(cache, KEY(1, 2, 3), NULL).last_node;
+    CHECK(rad_cache_inc_lock_ref(cache, node, NULL, &err) == RAD_E_INVAL);
+    CHECK(rad_cache_dec_lock_ref(cache, NULL, &err) == RAD_E_INVAL);
+    CHECK_OK(rad_cache_inc_lock_ref(cache, node, &receipt, &err));
+    copy = receipt;
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, &err));
+    CHECK(rad_cache_dec_lock_ref(cache, &copy, &err) == RAD_E_STATE && names(&err, node));
+    CHECK(strstr(err.text, "given back"));
+    CHECK(rad_cache_dec_lock_ref(cache, &receipt, &err) == RAD_E_STATE); /* cleared */
+    CHECK(names(&err, (rad_ref){0, 0}));
+
+    CHECK(evict(cache, 3) == 3); /* now the name is stale */
+    CHECK(rad_cache_inc_lock_ref(cache, node, &receipt, &err) == RAD_E_STATE && names(&err, node));
+    CHECK(strstr(err.text, "stale"));
+    CHECK(rad_cache_dec_lock_ref(cache, &copy, &err) == RAD_E_STATE && names(&err, node));
+    rad_ref never = {1u << 30, 7};
+    CHECK(rad_cache_inc_lock_ref(cache, never, &receipt, &err) == RAD_E_STATE);
+    CHECK(names(&err, never));
+    check(cache);
     rad_cache_destroy(cache);
 }
 
@@ -229,14 +266,15 @@ TEST(a_copied_receipt_cannot_take_a_lock_of_the_node_below)
     insert10(cache, KEY(1, 2));
     insert10(cache, KEY(1, 2, 3, 4));
     rad_receipt upper, lower, copy;
-    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2), NULL).last_node, &upper));
-    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2, 3, 4), NULL).last_node, &lower));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2), NULL).last_node, &upper, NULL));
+    CHECK_OK(
+        rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2, 3, 4), NULL).last_node, &lower, NULL));
     copy = upper;
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &upper));
-    CHECK(rad_cache_dec_lock_ref(cache, &copy) == RAD_E_STATE);
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &upper, NULL));
+    CHECK(rad_cache_dec_lock_ref(cache, &copy, NULL) == RAD_E_STATE);
     check(cache);
     CHECK(rad_cache_protected_size(cache) == 4 && evict(cache, 100) == 0);
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &lower));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &lower, NULL));
     CHECK(evict(cache, 100) == 4);
     rad_cache_destroy(cache);
 }
@@ -247,15 +285,17 @@ TEST(locks_with_a_shared_prefix) /* 11.2, with exact eviction */
     insert10(cache, KEY(1, 2, 3, 4));
     CHECK(insert10(cache, KEY(1, 2, 5, 6)) == 2);
     rad_receipt a, b;
-    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2, 3, 4), NULL).last_node, &a));
+    CHECK_OK(
+        rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2, 3, 4), NULL).last_node, &a, NULL));
     CHECK(rad_cache_evictable_size(cache) == 2 && rad_cache_protected_size(cache) == 4);
-    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2, 5, 6), NULL).last_node, &b));
+    CHECK_OK(
+        rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2, 5, 6), NULL).last_node, &b, NULL));
     CHECK(rad_cache_evictable_size(cache) == 0 && rad_cache_protected_size(cache) == 6);
     CHECK(evict(cache, 100) == 0);
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &a));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &a, NULL));
     CHECK(rad_cache_evictable_size(cache) == 2 && rad_cache_protected_size(cache) == 4);
     CHECK(evict(cache, 100) == 2);
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &b));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &b, NULL));
     CHECK(rad_cache_evictable_size(cache) == 4 && rad_cache_protected_size(cache) == 0);
     CHECK(evict(cache, 1) == 1);
     CHECK(matches(cache, KEY(1, 2, 5, 6), SLOTS(10, 20, 50), 3));
@@ -412,7 +452,7 @@ TEST(the_tree_has_the_reference_shape) /* 11.2, first vector; hits by DESIGN's r
     rad_match m = match(cache, KEY(1, 2, 3, 13, 14), NULL);
     CHECK(m.prefix_tokens == 3);
     rad_receipt receipt;
-    CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &receipt));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &receipt, NULL));
     CHECK(strstr(dumped(cache, &d), "2[3]r1h1;") && strstr(d.text, "1[1 2]r1h3;"));
     rad_cache_destroy(cache);
 }
@@ -450,12 +490,12 @@ TEST(a_lock_survives_a_split_of_its_node)
     insert10(cache, KEY(1, 2, 3, 4, 5, 6));
     rad_receipt receipt;
     CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(1, 2, 3, 4, 5, 6), NULL).last_node,
-                                    &receipt));
+                                    &receipt, NULL));
     insert10(cache, KEY(1, 2, 7));
     CHECK(rad_cache_protected_size(cache) == 6 && rad_cache_evictable_size(cache) == 1);
     CHECK(evict(cache, 100) == 1);
     CHECK(rad_cache_total_size(cache) == 6);
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
     check(cache);
     CHECK(rad_cache_protected_size(cache) == 0);
     CHECK(evict(cache, 100) == 6);
@@ -563,10 +603,10 @@ TEST(one_node_is_enough)
     CHECK(insert(cache, KEY(7), SLOTS(71)) == 1);
 
     rad_receipt receipt; /* in use: no room, and no change */
-    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(7), NULL).last_node, &receipt));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(7), NULL).last_node, &receipt, NULL));
     CHECK(rad_cache_insert(cache, KEY(7, 8), SLOTS(70, 80), NULL, NULL) == RAD_FULL);
     CHECK(matches(cache, KEY(7, 8), SLOTS(70), 1));
-    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
     CHECK(rad_cache_total_size(cache) == 1);
     rad_cache_destroy(cache);
 }
@@ -587,7 +627,7 @@ TEST(bad_arguments_are_refused)
     CHECK(rad_cache_match_prefix(cache, KEY(1), NULL, NULL) == RAD_E_INVAL);
     rad_req_kv req = {0};
     CHECK(rad_cache_finished_req(cache, &req, 1, &err) == RAD_E_UNSUPPORTED);
-    CHECK(rad_cache_inc_lock_ref(cache, (rad_ref){0, 0}, NULL) == RAD_E_INVAL);
+    CHECK(rad_cache_inc_lock_ref(cache, (rad_ref){0, 0}, NULL, NULL) == RAD_E_INVAL);
     rad_cache_destroy(cache);
     rad_cache_destroy(NULL);
 }

@@ -414,7 +414,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
                                     (rad_slot)(i % ps));
             uint32_t l = (uint32_t)(test_random(&state) % MOST_LOCKS);
             if (op >= 50 && !locks[l].receipt.held) {
-                CHECK_OK(rad_cache_inc_lock_ref(cache, match.last_node, &locks[l].receipt));
+                CHECK_OK(rad_cache_inc_lock_ref(cache, match.last_node, &locks[l].receipt, NULL));
                 memcpy(locks[l].tokens, tokens, want * sizeof *tokens);
                 locks[l].len = want;
                 locks[l].space = space;
@@ -424,7 +424,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
         } else if (op < 85) { /* unlock */
             uint32_t l = (uint32_t)(test_random(&state) % MOST_LOCKS);
             rad_receipt copy = locks[l].receipt;
-            CHECK(rad_cache_dec_lock_ref(cache, &locks[l].receipt) ==
+            CHECK(rad_cache_dec_lock_ref(cache, &locks[l].receipt, NULL) ==
                   (copy.held ? RAD_OK : RAD_E_STATE));
             if (copy.held) {
                 key.tokens = locks[l].tokens;
@@ -472,7 +472,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
         CHECK(rad_kv_available_pages(kv) + m.count == cfg->num_pages);
     }
     for (int l = 0; l < MOST_LOCKS; l++)
-        if (locks[l].receipt.held) CHECK_OK(rad_cache_dec_lock_ref(cache, &locks[l].receipt));
+        if (locks[l].receipt.held) CHECK_OK(rad_cache_dec_lock_ref(cache, &locks[l].receipt, NULL));
     CHECK(rad_cache_protected_size(cache) == 0);
     CHECK_OK(rad_cache_reset(cache));
     CHECK(rad_kv_available_pages(kv) == cfg->num_pages);

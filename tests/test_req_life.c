@@ -114,7 +114,7 @@ static uint32_t admit(world *w, req *r, rad_slot *slots)
     rad_match m;
     key.num_tokens = r->len - 1;
     CHECK_OK(rad_cache_match_prefix(w->cache, &key, slots, &m));
-    CHECK_OK(rad_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock));
+    CHECK_OK(rad_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock, NULL));
     return m.prefix_tokens;
 }
 

@@ -138,7 +138,7 @@ static rad_status start(world *w, turn *r, uint32_t *from, rad_error *err)
     rad_key key = r->kv.key;
     key.num_tokens = r->len - 1;
     CHECK_OK(rad_cache_match_prefix(w->cache, &key, slots, &m));
-    CHECK_OK(rad_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock));
+    CHECK_OK(rad_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock, NULL));
     rad_status status = rad_session_begin(w->cache, &r->kv, err);
     if (status) return status;
     if (!r->kv.row) {
@@ -343,7 +343,7 @@ TEST(an_abort_at_any_point_leaves_nothing_behind)
             int at = point % 7;
             r->live = true;
             CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, slots, &m));
-            CHECK_OK(rad_cache_inc_lock_ref(w.cache, m.last_node, &r->kv.lock));
+            CHECK_OK(rad_cache_inc_lock_ref(w.cache, m.last_node, &r->kv.lock, NULL));
             if (at == 0) finish(&w, r, 0);
             world_check(&w);
             if (at >= 1) CHECK_OK(rad_session_begin(w.cache, &r->kv, NULL));
@@ -422,10 +422,10 @@ TEST(idle_sessions_give_way_under_pressure)
         rad_match m;
         CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, NULL, &m));
         CHECK(rad_session_is_kept(m.last_node));
-        CHECK_OK(rad_cache_inc_lock_ref(w.cache, m.last_node, &r->kv.lock));
+        CHECK_OK(rad_cache_inc_lock_ref(w.cache, m.last_node, &r->kv.lock, NULL));
         CHECK(rad_session_release_idle(w.cache, 1) == 1);
         CHECK(rad_session_begin(w.cache, &r->kv, NULL) == RAD_AGAIN && !r->kv.lock.held);
-        CHECK(rad_cache_inc_lock_ref(w.cache, m.last_node, &r->kv.lock) == RAD_E_STATE);
+        CHECK(rad_cache_inc_lock_ref(w.cache, m.last_node, &r->kv.lock, NULL) == RAD_E_STATE);
         world_fini(&w);
     }
 }

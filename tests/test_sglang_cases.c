@@ -243,7 +243,7 @@ TEST(a_merge_needs_everything_to_agree)
         if (what == 3) { /* a lock on the upper one only */
             rad_match upper;
             CHECK_OK(rad_cache_lookup(cache, KEY(1, 2), &upper));
-            CHECK_OK(rad_cache_inc_lock_ref(cache, upper.last_node, &receipt));
+            CHECK_OK(rad_cache_inc_lock_ref(cache, upper.last_node, &receipt, NULL));
         }
         if (what == 4) { /* priority */
             chunk.priority = 3;
@@ -256,7 +256,7 @@ TEST(a_merge_needs_everything_to_agree)
         CHECKF(stats.num_nodes == (what == 0 ? 1u : 2u), "case %d: %llu nodes", what,
                (unsigned long long)stats.num_nodes);
         CHECK(stats.merges == (what == 0));
-        if (receipt.held) CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt));
+        if (receipt.held) CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
         CHECK(matches(cache, KEY(1, 2, 3, 4), SLOTS(1, 2, 3, 4), 4));
         CHECK_OK(rad_cache_check(cache, NULL));
         rad_cache_destroy(cache);

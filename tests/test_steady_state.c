@@ -137,7 +137,7 @@ static void start(world *w, req *r)
     CHECK_OK(rad_cache_lookup(w->cache, &look, &looked));
     CHECK_OK(rad_cache_match_prefix(w->cache, &look, row, &match));
     CHECK(looked.prefix_tokens == match.prefix_tokens);
-    CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, &r->kv.lock));
+    CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, &r->kv.lock, NULL));
     r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
     w->did[1]++;
 }

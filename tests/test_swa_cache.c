@@ -107,7 +107,7 @@ static uint32_t start(world *w, req *r)
     r->kv = (rad_swa_req){.key = {.tokens = r->tokens, .num_tokens = r->len - 1}};
     CHECK_OK(rad_swa_cache_match_prefix(w->cache, &r->kv.key, slots, &m));
     r->kv.key.num_tokens = r->len;
-    CHECK_OK(rad_swa_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock));
+    CHECK_OK(rad_swa_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock, NULL));
     CHECK_OK(rad_req_to_token_alloc(w->rows, &r->kv.row));
     memcpy(rad_req_to_token_row(w->rows, r->kv.row), slots, m.prefix_tokens * sizeof *slots);
     r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = m.prefix_tokens;
@@ -233,11 +233,48 @@ TEST(the_window_slides_and_the_lock_keeps_the_last_one)
     CHECK_OK(rad_swa_cache_evict(w.cache, 1000, 1000, &e));
     CHECK(e.full_tokens == 0 && e.swa_tokens == 0);
     rad_swa_receipt stale = r->kv.lock;
+    rad_error err = {0};
+    char want[64];
+    snprintf(want, sizeof want, "node %u (generation %u)", stale.node.index, stale.node.generation);
     finish(&w, r, 1);
-    CHECK(rad_swa_cache_dec_lock_ref(w.cache, &stale) == RAD_E_STATE);
+    CHECK(rad_swa_cache_dec_lock_ref(w.cache, &stale, &err) == RAD_E_STATE);
+    CHECK(err.status == RAD_E_STATE && strstr(err.text, want));
     CHECK_OK(rad_swa_cache_evict(w.cache, 0, 1000, &e));
     CHECK(e.swa_tokens == 8);
     CHECK(whole(&w, r, "ten tokensten tokens") == 0);
+    world_fini(&w);
+}
+
+/* A receipt is the caller's memory. Whatever stands in it, no count goes below zero. */
+TEST(a_receipt_with_another_boundary_is_refused)
+{
+    static world w;
+    world_init(&w, 2, 100, 40, 8, 0);
+    req *r = &w.reqs[0];
+    *r = (req){0};
+    for (int i = 0; i < 4; i++)
+        say(r, "ten tokens");
+    for (uint32_t len = 10; len <= 40; len += 10) { /* a node for each ten */
+        CHECK(len > 10 || start(&w, r) == 0);
+        CHECK(compute(&w, r, len));
+        publish(&w, r);
+    }
+    rad_swa_receipt lock = r->kv.lock;
+    rad_error err = {0};
+    CHECK(lock.from_tokens == 30);
+    for (uint32_t from = 0; from < 100; from++) {
+        rad_swa_receipt bent = lock;
+        bent.from_tokens = from;
+        if (from == 30) continue;
+        CHECK(rad_swa_cache_dec_lock_ref(w.cache, &bent, &err) == RAD_E_STATE);
+        CHECK(strstr(err.text, "position"));
+        CHECK_OK(rad_swa_cache_check(w.cache, NULL, 0, NULL));
+    }
+    rad_swa_cache_sizes s = rad_swa_cache_get_sizes(w.cache);
+    CHECK(s.full_protected == 40 && s.swa_protected == 10);
+    finish(&w, r, 1);
+    s = rad_swa_cache_get_sizes(w.cache);
+    CHECK(s.full_protected == 0 && s.swa_protected == 0);
     world_fini(&w);
 }
 
@@ -287,7 +324,7 @@ TEST(wrong_records_are_refused_in_words)
     memcpy(row, saved, sizeof saved);
     world_check(&w);
     finish(&w, r, 1);
-    CHECK(rad_swa_cache_inc_lock_ref(w.cache, (rad_ref){77, 1}, &bad.lock) == RAD_E_STATE);
+    CHECK(rad_swa_cache_inc_lock_ref(w.cache, (rad_ref){77, 1}, &bad.lock, NULL) == RAD_E_STATE);
     world_fini(&w);
 }
 

@@ -144,41 +144,42 @@ RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const 
 
 /* Keeps a node and its path to the root from being evicted. The receipt names
  * what was locked; hand the same receipt back to dec_lock_ref, which clears it.
- * Locking the root ({0,0}) is fine and does nothing. RAD_E_STATE: stale ref, or
- * a receipt that was already returned; a copy of one is told from the original as
- * long as no other receipt ends at the same node. O(depth). */
+ * Locking the root ({0,0}) is fine and does nothing. RAD_E_STATE, in words that name the
+ * node by index and generation, and nothing changed: stale ref, or a receipt that was
+ * already returned; a copy of one is told from the original as long as no other receipt
+ * ends at the same node. RAD_E_LIMIT: 2^32 - 1 locks. `err` may be NULL. O(depth). */
 typedef struct rad_receipt {
     rad_ref node;
     uint32_t held;  /* 1 between inc and dec */
     uint32_t stamp; /* when it was taken, on the cache's own clock */
 } rad_receipt;
 
-RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt);
-RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt);
+RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
+                                          rad_error *err);
+RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err);
 
 /* Frees unlocked cached tokens, least valuable first, from the tails of leaves:
  * num_tokens rounded up to whole pages, or less when no more is evictable. The
  * pages go back to the allocator. *evicted_tokens may be NULL. O(log n) a leaf.
  * RAD_E_STATE: the allocator did not know a page as handed out (it was cleared under the
  * cache); all else was done. */
-RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens,
-                                   uint64_t *evicted_tokens);
+RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens);
 
 /* The KV record of one request: filled by the scheduler, advanced by the cache.
  *
  *     tokens 0 ...... protected_len ...... committed_len ... allocated_len
  *            | the tree's      | the request's, K/V written | slots only  */
 typedef struct rad_req_kv {
-    rad_row row;             /* 0 = none */
-    uint32_t protected_len;  /* leading positions that belong to the tree */
-    uint32_t committed_len;  /* positions whose K/V are completely written */
-    uint32_t allocated_len;  /* positions that have a slot; >= committed_len */
-    rad_key key;             /* fill_ids (input + output) and namespace; num_tokens >= committed_len */
-    rad_receipt lock;        /* on the node that ends the protected prefix */
+    rad_row row;            /* 0 = none */
+    uint32_t protected_len; /* leading positions that belong to the tree */
+    uint32_t committed_len; /* positions whose K/V are completely written */
+    uint32_t allocated_len; /* positions that have a slot; >= committed_len */
+    rad_key key;      /* fill_ids (input + output) and namespace; num_tokens >= committed_len */
+    rad_receipt lock; /* on the node that ends the protected prefix */
     int32_t priority;
-    uint32_t published;      /* 1 after the first publication; set by the cache */
-    uint32_t turn;           /* of its session; set by rad_session_begin */
-    uint32_t reserved;       /* 0 */
+    uint32_t published; /* 1 after the first publication; set by the cache */
+    uint32_t turn;      /* of its session; set by rad_session_begin */
+    uint32_t reserved;  /* 0 */
 } rad_req_kv;
 
 /* A prefill, or a chunk of one, is complete: publish [0, committed_len) so that
@@ -246,9 +247,8 @@ RAD_API rad_status rad_cache_check(const rad_cache *cache, rad_error *err);
 /* P2, slot by slot: each slot of the allocator is free, or cached, or held by
  * exactly one of the given requests. RAD_E_CORRUPT names the first slot that is
  * lost or owned twice, with its owners. O(all slots); uses scratch memory. */
-RAD_API rad_status rad_cache_check_ownership(const rad_cache *cache,
-                                             const rad_req_kv *const *reqs, uint32_t num_reqs,
-                                             rad_error *err);
+RAD_API rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
+                                             uint32_t num_reqs, rad_error *err);
 
 #ifdef __cplusplus
 }

@@ -29,9 +29,10 @@ RAD_API rad_status rad_cache_match_handle(rad_cache *cache, const rad_key *key,
                                           rad_match_handle *handle);
 
 /* Locks the handle's node (a little more than the prefix when that ends inside a node).
- * The receipt goes back through rad_cache_dec_lock_ref. O(depth). */
+ * The receipt goes back through rad_cache_dec_lock_ref. RAD_E_STATE, in words that name the
+ * node: the handle is stale. O(depth). */
 RAD_API rad_status rad_match_handle_lock(rad_cache *cache, const rad_match_handle *handle,
-                                         rad_receipt *receipt);
+                                         rad_receipt *receipt, rad_error *err);
 
 /* Writes the slots of positions [first, first + count) of the handle's prefix. RAD_E_INVAL
  * when they are not all in it. O(depth + count). */
@@ -54,9 +55,9 @@ RAD_API rad_status rad_match_handle_common(const rad_cache *cache, const rad_mat
  *
  * RAD_E_STATE, and nothing changed: the handle is stale or not this key's. Others as
  * rad_cache_insert. */
-RAD_API rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at,
-                                         const rad_key *key, const rad_slot *slots,
-                                         const rad_insert_params *params, uint32_t *prefix_tokens);
+RAD_API rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const rad_key *key,
+                                         const rad_slot *slots, const rad_insert_params *params,
+                                         uint32_t *prefix_tokens);
 
 /* A run of consecutive cached pages. `pages` points into the tree and is good until the
  * next call that may change the cache (anything whose cache is not const). */
@@ -69,9 +70,8 @@ typedef struct rad_page_span {
 /* match_prefix without the copy: the same match, touches and splits, and instead of slots
  * the runs of pages that hold them, front to back. *count is how many runs there are;
  * only the first `max` are written. O(num_tokens) to compare, O(depth) to answer. */
-RAD_API rad_status rad_cache_match_spans(rad_cache *cache, const rad_key *key,
-                                         rad_page_span *spans, uint32_t max, uint32_t *count,
-                                         rad_match *match);
+RAD_API rad_status rad_cache_match_spans(rad_cache *cache, const rad_key *key, rad_page_span *spans,
+                                         uint32_t max, uint32_t *count, rad_match *match);
 
 #ifdef __cplusplus
 }

@@ -52,10 +52,13 @@ typedef struct rad_swa_receipt {
     uint32_t from_tokens;
 } rad_swa_receipt;
 
-/* As rad_cache_inc_lock_ref. O(depth), and O(pages) of the window for what was not locked. */
+/* As rad_cache_inc_lock_ref and rad_cache_dec_lock_ref; a receipt whose boundary is not where
+ * a locked segment begins is refused as well. O(depth), and O(pages) of the window for what
+ * was not locked. */
 RAD_API rad_status rad_swa_cache_inc_lock_ref(rad_swa_cache *cache, rad_ref node,
-                                              rad_swa_receipt *receipt);
-RAD_API rad_status rad_swa_cache_dec_lock_ref(rad_swa_cache *cache, rad_swa_receipt *receipt);
+                                              rad_swa_receipt *receipt, rad_error *err);
+RAD_API rad_status rad_swa_cache_dec_lock_ref(rad_swa_cache *cache, rad_swa_receipt *receipt,
+                                              rad_error *err);
 
 /* Makes room on each side: first up to swa_tokens of tombstones, then full_tokens off the
  * tails of leaves (their window side goes with them). Both rounded up to pages. */

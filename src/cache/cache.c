@@ -67,14 +67,17 @@ rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot
     return cache->ops->insert(cache, key, slots, params, prefix_tokens ? prefix_tokens : &unused);
 }
 
-rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt)
+rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
+                                  rad_error *err)
 {
-    return receipt ? cache->ops->inc_lock_ref(cache, node, receipt) : RAD_E_INVAL;
+    if (!receipt) return rad_fail(err, RAD_E_INVAL, "cache: no place for the receipt");
+    return cache->ops->inc_lock_ref(cache, node, receipt, err);
 }
 
-rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt)
+rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
 {
-    return receipt ? cache->ops->dec_lock_ref(cache, receipt) : RAD_E_INVAL;
+    if (!receipt) return rad_fail(err, RAD_E_INVAL, "cache: no receipt");
+    return cache->ops->dec_lock_ref(cache, receipt, err);
 }
 
 rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)

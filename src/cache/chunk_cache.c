@@ -35,10 +35,14 @@ static rad_status chunk_insert(rad_cache *cache, const rad_key *key, const rad_s
     return RAD_E_UNSUPPORTED;
 }
 
-static rad_status chunk_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt)
+static rad_status chunk_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
+                                     rad_error *err)
 {
     (void)cache;
-    if (node.index || node.generation) return RAD_E_STATE; /* there are no nodes */
+    if (node.index || node.generation)
+        return rad_fail(err, RAD_E_STATE,
+                        "chunk_cache: there are no nodes, so none is %u (generation %u)",
+                        node.index, node.generation);
     *receipt = (rad_receipt){.held = 1};
     return RAD_OK;
 }
@@ -49,9 +53,13 @@ static bool chunk_receipt_holds(const rad_cache *cache, const rad_receipt *recei
     return receipt->held && !receipt->node.index && !receipt->node.generation;
 }
 
-static rad_status chunk_dec_lock_ref(rad_cache *cache, rad_receipt *receipt)
+static rad_status chunk_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
 {
-    if (!chunk_receipt_holds(cache, receipt)) return RAD_E_STATE;
+    if (!chunk_receipt_holds(cache, receipt))
+        return rad_fail(err, RAD_E_STATE,
+                        "chunk_cache: the receipt of node %u (generation %u) is not held, or "
+                        "another cache's",
+                        receipt->node.index, receipt->node.generation);
     *receipt = (rad_receipt){0};
     return RAD_OK;
 }

@@ -59,11 +59,16 @@ rad_status rad_cache_match_handle(rad_cache *cache, const rad_key *key, rad_matc
 }
 
 rad_status rad_match_handle_lock(rad_cache *cache, const rad_match_handle *handle,
-                                 rad_receipt *receipt)
+                                 rad_receipt *receipt, rad_error *err)
 {
     radix_pos pos;
     rad_status status = seek(cache, handle, &pos);
-    return status ? status : rad_cache_inc_lock_ref(cache, handle->node, receipt);
+    if (!status) return rad_cache_inc_lock_ref(cache, handle->node, receipt, err);
+    if (!handle) return rad_fail(err, status, "match_handle: no handle");
+    return rad_fail(err, status,
+                    "match_handle: node %u (generation %u) does not hold %u tokens: the handle is "
+                    "stale, or another cache's",
+                    handle->node.index, handle->node.generation, handle->num_tokens);
 }
 
 rad_status rad_match_handle_slots(const rad_cache *cache, const rad_match_handle *handle,

@@ -244,8 +244,8 @@ static radix_pos find_end(const radix_cache *c, uint32_t root, const rad_key *ke
     const radix_tree *t = &c->tree;
     uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key);
     uint32_t from = how->from_pages;
-    const rad_token *tokens = radix_cache_tokens(c, key);
     if (!root) return (radix_pos){0};
+    const rad_token *tokens = radix_cache_tokens(c, key);
     if (!how->from || radix_cache_depth(c, how->from) != from)
         return radix_walk(t, root, tokens, num_pages);
     radix_pos pos = radix_walk(t, how->from, tokens + (size_t)from * ps, num_pages - from);
@@ -356,16 +356,17 @@ static rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const r
     return radix_cache_take_drop_status(c);
 }
 
-static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt)
+static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
+                                     rad_error *err)
 {
     radix_tree *t = &((radix_cache *)cache)->tree;
     bool is_root = !node.index && !node.generation;
-    if (!is_root && (!slab_is_live(&t->ids, node.index) || !t->nodes[node.index].parent ||
-                     t->ids.generation[node.index] != node.generation))
-        return RAD_E_STATE;
+    if (!is_root && !radix_is_ref(t, node)) return radix_refuse_ref(t, "inc_lock_ref", node, err);
     if (!is_root) {
         if (t->nodes[t->names.entries[t->nodes[node.index].ns].root].lock_ref == UINT32_MAX)
-            return RAD_E_LIMIT;
+            return rad_fail(err, RAD_E_LIMIT,
+                            "inc_lock_ref: node %u (generation %u): too many locks", node.index,
+                            node.generation);
         radix_lock(t, node.index);
     }
     *receipt = (rad_receipt){.node = node, .held = 1, .stamp = (uint32_t)t->clock};
@@ -377,15 +378,14 @@ static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
     const radix_tree *t = &((const radix_cache *)cache)->tree;
     if (!r->held) return false;
     if (!r->node.index && !r->node.generation) return true;
-    return slab_is_live(&t->ids, r->node.index) &&
-           t->ids.generation[r->node.index] == r->node.generation &&
-           t->nodes[r->node.index].parent && t->cold[r->node.index].own > 0;
+    return radix_is_ref(t, r->node) && t->cold[r->node.index].own > 0;
 }
 
-static rad_status radix_dec_lock_ref(rad_cache *cache, rad_receipt *receipt)
+static rad_status radix_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
 {
     radix_cache *c = (radix_cache *)cache;
-    if (!radix_receipt_holds(cache, receipt)) return RAD_E_STATE;
+    if (!radix_receipt_holds(cache, receipt))
+        return radix_refuse_ref(&c->tree, "dec_lock_ref", receipt->node, err);
     if (receipt->node.index) radix_unlock(&c->tree, receipt->node.index);
     *receipt = (rad_receipt){0};
     return RAD_OK;

@@ -46,7 +46,7 @@ static inline uint32_t radix_cache_pages(const radix_cache *c, const rad_key *ke
 
 static inline const rad_token *radix_cache_tokens(const radix_cache *c, const rad_key *key)
 {
-    return key->tokens + c->bigram;
+    return key->tokens ? key->tokens + c->bigram : NULL; /* no arithmetic on no tokens */
 }
 
 /* Inserts the whole pages of `key`. RAD_FULL: nothing changed. RAD_E_STATE, and

@@ -472,6 +472,25 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
 
 /* --- locks --- */
 
+rad_status radix_refuse_ref(const radix_tree *t, const char *who, rad_ref ref, rad_error *err)
+{
+    if (!ref.index && !ref.generation)
+        return rad_fail(err, RAD_E_STATE,
+                        "%s: node 0 (generation 0): the receipt is not held (given back already?)",
+                        who);
+    if (!ref.index || ref.index > t->ids.num_fresh)
+        return rad_fail(err, RAD_E_STATE, "%s: node %u (generation %u) was never one", who,
+                        ref.index, ref.generation);
+    if (!radix_is_ref(t, ref))
+        return rad_fail(err, RAD_E_STATE,
+                        "%s: node %u (generation %u) is stale: generation %u has its place", who,
+                        ref.index, ref.generation, t->ids.generation[ref.index]);
+    return rad_fail(err, RAD_E_STATE,
+                    "%s: node %u (generation %u) is not locked by this receipt (given back "
+                    "already?)",
+                    who, ref.index, ref.generation);
+}
+
 void radix_lock(radix_tree *t, uint32_t node)
 {
     radix_node *nodes = t->nodes;

@@ -26,7 +26,7 @@ typedef struct radix_limits {
     uint32_t max_nodes; /* roots not counted */
     uint32_t max_namespaces;
     uint32_t max_pages;
-    uint32_t bigram; /* 1: keys are pairs of tokens, see radix_key.h */
+    uint32_t bigram;               /* 1: keys are pairs of tokens, see radix_key.h */
     rad_eviction_options eviction; /* defaults filled in */
     rad_evict_key_fn evict_key;
     void *evict_user;
@@ -126,6 +126,17 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
 
 uint32_t radix_add_root(radix_tree *t, const char *extra_key, const char *cache_salt);
 void radix_drop_root_if_empty(radix_tree *t, uint32_t root);
+
+/* Whether a name from outside is that of a live node which is no root. O(1). */
+static inline bool radix_is_ref(const radix_tree *t, rad_ref ref)
+{
+    return slab_is_live(&t->ids, ref.index) && t->ids.generation[ref.index] == ref.generation &&
+           t->nodes[ref.index].parent;
+}
+
+/* RAD_E_STATE in words: `who` was asked to lock or unlock a node that `ref` does not name any
+ * more, or that has no lock of its own left. */
+rad_status radix_refuse_ref(const radix_tree *t, const char *who, rad_ref ref, rad_error *err);
 
 /* Adds 1 to the locks from `node` up to its root, or takes 1 away. */
 void radix_lock(radix_tree *t, uint32_t node);

@@ -216,12 +216,16 @@ static rad_status session_lookup(const rad_cache *cache, const rad_key *key, rad
     return RAD_OK;
 }
 
-static rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt)
+static rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
+                                       rad_error *err)
 {
     session_cache *c = of(cache);
-    if (!rad_session_is_kept(node)) return rad_cache_inc_lock_ref(c->inner, node, receipt);
+    if (!rad_session_is_kept(node)) return rad_cache_inc_lock_ref(c->inner, node, receipt, err);
     uint32_t id = node.index & ~SESSION_NODE;
-    if (!slab_is_live(&c->ids, id) || node.generation != c->slots[id].kept) return RAD_E_STATE;
+    if (!slab_is_live(&c->ids, id) || node.generation != c->slots[id].kept)
+        return rad_fail(err, RAD_E_STATE,
+                        "session_cache: the node of session slot %u (generation %u) is stale", id,
+                        node.generation);
     *receipt = (rad_receipt){.node = node, .held = 1};
     return RAD_OK;
 }
@@ -236,10 +240,13 @@ static bool session_receipt_holds(const rad_cache *cache, const rad_receipt *r)
     return r->held && id >= 1 && id <= c->max_sessions;
 }
 
-static rad_status session_dec_lock_ref(rad_cache *cache, rad_receipt *receipt)
+static rad_status session_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
 {
-    if (!is_virtual(receipt)) return rad_cache_dec_lock_ref(of(cache)->inner, receipt);
-    if (!session_receipt_holds(cache, receipt)) return RAD_E_STATE;
+    if (!is_virtual(receipt)) return rad_cache_dec_lock_ref(of(cache)->inner, receipt, err);
+    if (!session_receipt_holds(cache, receipt))
+        return rad_fail(err, RAD_E_STATE,
+                        "session_cache: the receipt of session slot %u (generation %u) is not held",
+                        receipt->node.index & ~SESSION_NODE, receipt->node.generation);
     *receipt = (rad_receipt){0};
     return RAD_OK;
 }

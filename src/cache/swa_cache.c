@@ -193,43 +193,65 @@ static rad_swa_receipt lock_node(rad_swa_cache *c, uint32_t node)
         .node = {node, t->ids.generation[node]}, .held = 1, .from_tokens = from * c->page_size};
 }
 
-static bool is_live(const rad_swa_cache *c, rad_ref r)
-{
-    const radix_tree *t = &c->tree;
-    return slab_is_live(&t->ids, r.index) && t->ids.generation[r.index] == r.generation &&
-           t->nodes[r.index].parent;
-}
-
 static bool is_root(rad_ref r)
 {
     return !r.index && !r.generation;
 }
 
-rad_status rad_swa_cache_inc_lock_ref(rad_swa_cache *c, rad_ref node, rad_swa_receipt *receipt)
+rad_status rad_swa_cache_inc_lock_ref(rad_swa_cache *c, rad_ref node, rad_swa_receipt *receipt,
+                                      rad_error *err)
 {
-    if (!receipt) return RAD_E_INVAL;
+    if (!receipt) return rad_fail(err, RAD_E_INVAL, "swa_cache: no place for the receipt");
     if (is_root(node)) {
         *receipt = (rad_swa_receipt){.held = 1};
         return RAD_OK;
     }
-    if (!is_live(c, node)) return RAD_E_STATE;
+    if (!radix_is_ref(&c->tree, node))
+        return radix_refuse_ref(&c->tree, "swa inc_lock_ref", node, err);
     uint32_t ns = c->tree.nodes[node.index].ns;
-    if (c->tree.nodes[c->tree.names.entries[ns].root].lock_ref == UINT32_MAX) return RAD_E_LIMIT;
+    if (c->tree.nodes[c->tree.names.entries[ns].root].lock_ref == UINT32_MAX)
+        return rad_fail(err, RAD_E_LIMIT,
+                        "swa inc_lock_ref: node %u (generation %u): too many locks", node.index,
+                        node.generation);
     *receipt = lock_node(c, node.index);
     return RAD_OK;
+}
+
+/* Whether the segment from `from_tokens` to the node's end is one that can have been locked:
+ * it begins where a node does, covers a window or all there is, and each of its nodes has
+ * a window lock. (A receipt is the caller's memory: what it says is checked, so that no count
+ * goes below zero.) O(depth). */
+static bool segment_holds(const rad_swa_cache *c, const rad_swa_receipt *r)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t end = depth_of(t, r->node.index), at = end, from = r->from_tokens / c->page_size;
+    if (r->from_tokens % c->page_size || from >= end) return false;
+    for (uint32_t id = r->node.index; t->nodes[id].parent && at > from; id = t->nodes[id].parent) {
+        if (!t->window_lock[id]) return false;
+        at -= t->nodes[id].pages;
+    }
+    return at == from && (!from || end - from >= c->window);
 }
 
 static bool receipt_holds(const rad_swa_cache *c, const rad_swa_receipt *r)
 {
     if (!r->held) return false;
-    return is_root(r->node) || (is_live(c, r->node) && c->tree.window_lock[r->node.index] &&
-                                c->tree.cold[r->node.index].own);
+    return is_root(r->node) || (radix_is_ref(&c->tree, r->node) &&
+                                c->tree.cold[r->node.index].own && segment_holds(c, r));
 }
 
-rad_status rad_swa_cache_dec_lock_ref(rad_swa_cache *c, rad_swa_receipt *receipt)
+rad_status rad_swa_cache_dec_lock_ref(rad_swa_cache *c, rad_swa_receipt *receipt, rad_error *err)
 {
-    if (!receipt) return RAD_E_INVAL;
-    if (!receipt_holds(c, receipt)) return RAD_E_STATE;
+    if (!receipt) return rad_fail(err, RAD_E_INVAL, "swa_cache: no receipt");
+    if (!receipt_holds(c, receipt)) {
+        rad_ref r = receipt->node;
+        if (receipt->held && radix_is_ref(&c->tree, r) && c->tree.cold[r.index].own)
+            return rad_fail(err, RAD_E_STATE,
+                            "swa dec_lock_ref: node %u (generation %u) has no window locked from "
+                            "position %u on",
+                            r.index, r.generation, receipt->from_tokens);
+        return radix_refuse_ref(&c->tree, "swa dec_lock_ref", r, err);
+    }
     uint32_t node = receipt->node.index;
     if (node) {
         uint32_t end = depth_of(&c->tree, node);
@@ -508,7 +530,7 @@ rad_status rad_swa_cache_unfinished_req(rad_swa_cache *c, rad_swa_req *req, rad_
     if (end && published >= req->protected_len) {
         rad_swa_receipt old = req->lock;
         req->lock = lock_node(c, end);
-        if (old.held) rad_swa_cache_dec_lock_ref(c, &old);
+        if (old.held) rad_swa_cache_dec_lock_ref(c, &old, NULL);
         req->protected_len = published;
     }
     rad_status dropped = take_drop_status(c);
@@ -531,7 +553,7 @@ rad_status rad_swa_cache_finished_req(rad_swa_cache *c, rad_swa_req *req, int is
             freed = rad_swa_free_slots(c->kv, row + kept, req->allocated_len - kept, err);
         if (!status) status = freed;
     }
-    if (req->lock.held) rad_swa_cache_dec_lock_ref(c, &req->lock);
+    if (req->lock.held) rad_swa_cache_dec_lock_ref(c, &req->lock, NULL);
     if (req->row) {
         rad_status freed = rad_req_to_token_free(c->rows, req->row);
         if (!status) status = freed;

@@ -98,7 +98,7 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
     sum->prompt_cost += cost_of(s, r->prompt_tokens);
     sum->hit_cost += cost_of(s, hit_tokens);
 
-    rad_cache_inc_lock_ref(s->cache, match.last_node, &lock);
+    rad_cache_inc_lock_ref(s->cache, match.last_node, &lock, NULL);
     if (take_slots(s, hit, all)) {
         uint32_t had = hit;
         key.num_tokens = all;
@@ -112,7 +112,7 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
     } else {
         sum->too_large++;
     }
-    rad_cache_dec_lock_ref(s->cache, &lock);
+    rad_cache_dec_lock_ref(s->cache, &lock, NULL);
     return status ? rad_fail(err, status, "insert: %s", rad_status_name(status)) : RAD_OK;
 }
 

@@ -156,7 +156,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     rad_slot *slots = rad_req_to_token_row(s->pools.req_to_token_pool, row);
     rad_match match = {0};
     if (rad_cache_match_prefix(s->pools.tree_cache, &key, slots, &match) == RAD_OK &&
-        rad_cache_inc_lock_ref(s->pools.tree_cache, match.last_node, &r->kv.lock) == RAD_OK)
+        rad_cache_inc_lock_ref(s->pools.tree_cache, match.last_node, &r->kv.lock, NULL) == RAD_OK)
         r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
 
     if (!prefill_adder_admit(adder, r, s->num_running == 0)) {

@@ -141,7 +141,7 @@ static void match(world *w)
             MUST(spans[i].pages[p] * (rad_slot)w->ps == slots[spans[i].first_token + p * w->ps]);
     w->handles[how % HANDLES] = h;
     if (how & 8 && !w->locks[l].held)
-        MUST(!rad_cache_inc_lock_ref(w->cache, m2.last_node, &w->locks[l]));
+        MUST(!rad_cache_inc_lock_ref(w->cache, m2.last_node, &w->locks[l], NULL));
     if (how & 16 && w->ps > 1) {
         rad_status status = rad_cache_reuse_partial(w->cache, &k, &m2, mine, &count);
         if (!status && count) MUST(!rad_kv_free_slots(w->kv, mine, count, NULL));
@@ -160,11 +160,13 @@ static void unlock(world *w)
             held |= w->locks[i].held;
         for (int i = 0; i < REQS; i++)
             held |= w->reqs[i].lock.held;
-        if (!held && copy.node.index) MUST(rad_cache_dec_lock_ref(w->cache, &copy) == RAD_E_STATE);
+        if (!held && copy.node.index)
+            MUST(rad_cache_dec_lock_ref(w->cache, &copy, NULL) == RAD_E_STATE);
         return;
     }
     rad_receipt copy = w->locks[l];
-    MUST(rad_cache_dec_lock_ref(w->cache, &w->locks[l]) == (copy.held ? RAD_OK : RAD_E_STATE));
+    MUST(rad_cache_dec_lock_ref(w->cache, &w->locks[l], NULL) ==
+         (copy.held ? RAD_OK : RAD_E_STATE));
     if (copy.held) w->returned = copy;
 }
 
@@ -181,7 +183,7 @@ static void request(world *w)
         r->row = row;
         r->key = key(w, w->req_tokens[i]);
         MUST(!rad_cache_match_prefix(w->cache, &r->key, slots, &m));
-        MUST(!rad_cache_inc_lock_ref(w->cache, m.last_node, &r->lock));
+        MUST(!rad_cache_inc_lock_ref(w->cache, m.last_node, &r->lock, NULL));
         memcpy(rad_req_to_token_row(w->rows, row), slots, m.prefix_tokens * sizeof *slots);
         r->protected_len = r->committed_len = r->allocated_len = m.prefix_tokens;
         return;
@@ -225,7 +227,8 @@ static void misuse(world *w)
         MUST(rad_kv_free(w->kv, &page, 1, &err) == RAD_E_STATE && err.text[0]);
         MUST(rad_kv_free(w->kv, (rad_page[]){page, page}, 2, &err) == RAD_E_STATE);
     }
-    MUST(rad_cache_inc_lock_ref(w->cache, (rad_ref){byte(w), 2 * byte(w)}, &receipt) != RAD_OK ||
+    MUST(rad_cache_inc_lock_ref(w->cache, (rad_ref){byte(w), 2 * byte(w)}, &receipt, NULL) !=
+             RAD_OK ||
          (!receipt.node.index && receipt.held));
     forged.node.index += byte(w) % 3;
     forged.num_tokens += byte(w) % 3 * w->ps;
@@ -314,7 +317,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < REQS; i++)
         if (w.reqs[i].row) MUST(!rad_cache_finished_req(w.cache, &w.reqs[i], i & 1, NULL));
     for (int i = 0; i < LOCKS; i++)
-        if (w.locks[i].held) MUST(!rad_cache_dec_lock_ref(w.cache, &w.locks[i]));
+        if (w.locks[i].held) MUST(!rad_cache_dec_lock_ref(w.cache, &w.locks[i], NULL));
     check(&w);
     MUST(rad_cache_protected_size(w.cache) == 0);
     MUST(!rad_cache_reset(w.cache));
