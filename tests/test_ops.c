@@ -1,6 +1,7 @@
 /* test_ops.c - RMS norm, SwiGLU and RoPE against doubles, and equal bits everywhere. */
 #include "test.h"
 
+#include "base/minifloat.h"
 #include "model/ops.h"
 #include "model/tensor_rows.h"
 

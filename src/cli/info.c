@@ -1,5 +1,6 @@
 /* info.c - `radish info`: what a GGUF file holds, and whether radish can serve it. */
 #include "cli/cli.h"
+#include "gguf/quant.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,11 +23,6 @@ static bool known_architecture(gguf_str arch)
     return false;
 }
 
-static bool known_tensor_type(uint32_t type)
-{
-    return type == GGML_F32 || type == GGML_F16 || type == GGML_BF16 || type == GGML_Q8_0;
-}
-
 struct summary {
     gguf_str architecture;
     uint64_t parameters;
@@ -43,7 +39,7 @@ static void summarize(const gguf_file *file, struct summary *s)
         const gguf_tensor *t = gguf_tensor_at(file, i);
         s->parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
         s->tensor_bytes += t->bytes;
-        if (!s->support[0] && !known_tensor_type(t->type))
+        if (!s->support[0] && !ggml_type_decodes(t->type))
             snprintf(s->support, sizeof s->support, "tensor '%.*s' has type %s",
                      (int)RAD_MIN(t->name.len, 100u), t->name.data, ggml_type_name(t->type));
     }
@@ -182,10 +178,33 @@ static int print_json(const char *path, const gguf_file *file, const struct summ
     return 0;
 }
 
+/* Every value of one tensor, a row a line, with the digits that give the same float back. */
+static int print_tensor(const gguf_file *file, const char *name)
+{
+    const gguf_tensor *t = gguf_find_tensor(file, name);
+    if (!t) return cli_fail("there is no tensor '%s' (--tensors lists them)", name);
+    if (!ggml_type_decodes(t->type))
+        return cli_fail("tensor '%s' has type %s, which radish does not read", name,
+                        ggml_type_name(t->type));
+    uint32_t values, bytes;
+    ggml_type_layout(t->type, &values, &bytes);
+    uint64_t cols = t->dims[0], rows = t->dims[1] * t->dims[2] * t->dims[3];
+    float *row = malloc((size_t)cols * sizeof *row); /* cols <= the file's bytes * 2 */
+    if (!row) return cli_fail("no memory for a row of %" PRIu64 " values", cols);
+    const uint8_t *at = t->data;
+    for (uint64_t r = 0; r < rows && !ferror(stdout); r++, at += cols / values * bytes) {
+        ggml_decode(t->type, at, cols, row);
+        for (uint64_t i = 0; i < cols; i++)
+            printf("%.9g%c", (double)row[i], i + 1 < cols ? ' ' : '\n');
+    }
+    free(row);
+    return 0;
+}
+
 int cmd_info(int argc, char **argv)
 {
     model_options model = {0};
-    const char *positional = NULL;
+    const char *positional = NULL, *tensor = NULL;
     bool json = false, tensors = false;
     const cli_manual manual = {
         .command = "info",
@@ -202,6 +221,11 @@ int cmd_info(int argc, char **argv)
          .target = &model.model,
          .help = "The file. May also stand without -m."},
         {.kind = CLI_FLAG, .name = "tensors", .target = &tensors, .help = "List the tensors too."},
+        {.kind = CLI_TEXT,
+         .name = "tensor",
+         .arg = "NAME",
+         .target = &tensor,
+         .help = "Print this tensor's values instead, a row a line."},
         {.kind = CLI_FLAG,
          .name = "json",
          .target = &json,
@@ -218,7 +242,9 @@ int cmd_info(int argc, char **argv)
     if (gguf_open(&env, model.model, &file, &err) != RAD_OK) return cli_fail("%s", err.text);
     summarize(file, &s);
     code = 0;
-    if (json)
+    if (tensor)
+        code = print_tensor(file, tensor);
+    else if (json)
         code = print_json(model.model, file, &s);
     else
         print_friendly(model.model, file, &s, tensors);

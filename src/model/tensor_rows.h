@@ -8,16 +8,16 @@
 #include <stdbool.h>
 
 /* The tensor `name` with `rows` rows of `cols` (rows 0: a vector). RAD_E_FORMAT when it
- * is missing or has another shape, RAD_E_UNSUPPORTED for a type other than F32, F16,
- * BF16 and Q8_0, both with the name in words. */
+ * is missing or has another shape, RAD_E_UNSUPPORTED for a type that ggml_decode does not
+ * know, both with the name in words. */
 rad_status tensor_find(const gguf_file *file, const char *name, uint64_t rows, uint64_t cols,
                        const gguf_tensor **out, rad_error *err);
 
-/* Converts row `row` to dims[0] floats; exact for every type. The tensor must come
+/* Converts row `row` to dims[0] floats, as ggml_decode does. The tensor must come
  * from tensor_find. Data need not be aligned. */
 void tensor_row(const gguf_tensor *tensor, uint64_t row, float *out);
 
-/* The conversions, for tests. */
-float f16_to_f32(uint16_t bits);
+/* Where row `row` lies in the file, in the tensor's own type. */
+const void *tensor_row_bytes(const gguf_tensor *tensor, uint64_t row);
 
 #endif

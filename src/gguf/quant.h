@@ -1,0 +1,28 @@
+/* quant.h - the numbers in a tensor's bytes, for every tensor type that we load.
+ *
+ *     F32 F16 BF16                 one value after the other
+ *     Q4_0 Q4_1 Q5_0 Q5_1 Q8_0     blocks of 32 with a scale, some with a minimum
+ *     Q4_K Q5_K Q6_K               blocks of 256 = 8 or 16 groups with small integer scales
+ *
+ * Decoding is exact: what comes out is the real number that the format defines, rounded
+ * once to f32 where it has more than 24 bits. */
+#ifndef GGUF_QUANT_H
+#define GGUF_QUANT_H
+
+#include "gguf/gguf.h"
+
+/* Whether ggml_decode knows `type` (a subset of what ggml_type_layout knows). */
+bool ggml_type_decodes(uint32_t type);
+
+/* The types that decode, for error messages: "F32, F16, ...". */
+const char *ggml_decodable_types(void);
+
+/* `count` values, whole blocks, from `bytes` (any alignment) to out. The type must decode.
+ * O(count). */
+void ggml_decode(uint32_t type, const void *bytes, uint64_t count, float *out);
+
+/* The eight groups' scales and minima of a Q4_K or Q5_K block: 6 bits each, packed into the
+ * 12 bytes behind d and dmin. For code that computes on the blocks. */
+void ggml_k_scales(const uint8_t packed[12], uint8_t scales[8], uint8_t mins[8]);
+
+#endif

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Every tensor type as `radish info --tensor` decodes it, bit by bit against the float64
+decoder of ggml_blocks.py: random blocks, and scales that are zero, subnormal, the largest,
+infinite or NaN. Then a model in each type answers; a type that we do not have is refused."""
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: no numpy")
+    sys.exit(77)
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from ggml_blocks import TYPES, decode, encode  # noqa: E402
+from requantize import requantize  # noqa: E402
+
+RADISH = os.environ["RADISH"]
+BLOCKS = 48
+HALVES = [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x3c00]
+# where f16 numbers lie in a block
+SCALES = {"F16": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
+          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+
+
+def check(condition, *what):
+    if not condition:
+        sys.exit("failed: " + " ".join(str(w) for w in what))
+
+
+def string(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def write_gguf(path, name, kind, cols, rows, raw):
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + string("general.architecture")
+    head += struct.pack("<I", 8) + string("llama") + string(name)
+    head += struct.pack("<IQQIQ", 2, cols, rows, kind, 0)
+    with open(path, "wb") as f:
+        f.write(head + b"\0" * (-len(head) % 32) + raw)
+
+
+def random_blocks(rng, name):
+    _, _, size = TYPES[name]
+    blocks = rng.integers(0, 256, (BLOCKS, size), dtype=np.uint8)
+    for at in SCALES.get(name, []):
+        for i in range(BLOCKS):  # random bits, then every pair of odd ones
+            odd = HALVES[(i * (3 if at == 2 else 1) + i // len(HALVES)) % len(HALVES)]
+            if i >= BLOCKS // 2 or name == "F16":
+                blocks[i, at:at + 2] = [odd & 255, odd >> 8]
+    return blocks.tobytes()
+
+
+def values(path, name):
+    run = subprocess.run([RADISH, "info", path, "--tensor", name], capture_output=True, text=True)
+    check(run.returncode == 0, run.stderr)
+    return np.array(run.stdout.split(), dtype=np.float64), run.stdout.count("\n")
+
+
+def same_bits(got, want):
+    """Also the sign of zero; any NaN equals any other."""
+    a, b = got.astype("<f4"), want.astype("<f4")
+    both_nan = np.isnan(a) & np.isnan(b)
+    return bool(np.all(both_nan | (a.view("<u4") == b.view("<u4"))))
+
+
+def main():
+    seed = int(os.environ.get("RADISH_TEST_SEED", struct.unpack("<I", os.urandom(4))[0]))
+    print("seed", seed)
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "blocks.gguf")
+        for name, (kind, per_block, _) in TYPES.items():
+            for _ in range(4):
+                raw = random_blocks(rng, name)
+                write_gguf(path, "x", kind, per_block * BLOCKS // 4, 4, raw)
+                got, lines = values(path, "x")
+                with np.errstate(over="ignore"):
+                    check(lines == 4 and same_bits(got, decode(name, raw)), name, "decodes wrongly")
+            # The encoder is only for tests, but it must be the decoder's inverse.
+            x = rng.standard_normal(1024)
+            back = decode(name, encode(name, x))
+            loose = {"4": 0.15, "5": 0.08, "6": 0.05}.get(name[1], 0.02)
+            check(np.linalg.norm(back - x) < loose * np.linalg.norm(x), name, "encodes wrongly")
+        # A type without a decoder, and a file that ends too soon, in words.
+        write_gguf(path, "x", 10, 256, 1, bytes(84))
+        run = subprocess.run([RADISH, "info", path, "--tensor", "x"], capture_output=True, text=True)
+        check(run.returncode == 1 and "Q2_K" in run.stderr, run.stderr)
+        for name, (kind, per_block, size) in TYPES.items():
+            write_gguf(path, "x", kind, per_block, 3, bytes(3 * size - 1))
+            run = subprocess.run([RADISH, "info", path], capture_output=True, text=True)
+            check(run.returncode == 1 and "end behind" in run.stderr, name, run.stderr)
+            if per_block > 1:
+                write_gguf(path, "x", kind, per_block + 1, 1, bytes(2 * size))
+                run = subprocess.run([RADISH, "info", path], capture_output=True, text=True)
+                check(run.returncode == 1 and "blocks of" in run.stderr, name, run.stderr)
+        # The shipped model in every type still knows its first words.
+        shipped = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/radish-tiny.gguf")
+        answers = {}
+        for name in TYPES:
+            requantize(shipped, path, [name])
+            run = subprocess.run([RADISH, "generate", path, "-p", "Once", "-n", "4", "--threads", "1"],
+                                 capture_output=True, text=True)
+            check(run.returncode == 0, name, run.stderr)
+            answers[name] = run.stdout
+        for name in TYPES:
+            same = answers[name] == answers["F32"]
+            check(same or (name[:2] in ("Q4", "Q5") and answers[name]), name, answers)
+
+
+main()

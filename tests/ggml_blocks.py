@@ -1,0 +1,169 @@
+"""GGUF's tensor types in float64, written from the formats' definitions: the judge of
+src/gguf/quant.c and of the kernels, and the maker of quantised test models.
+
+decode(type, bytes) is the exact real number of every value (float64 holds all of them).
+encode(type, values) is a plain quantiser: good enough to test with, not the best there is.
+Numbers of a block are named as in the format: d, m or dmin, s (scales), qs, qh."""
+import numpy as np
+
+# name: (number in the file, values per block, bytes per block)
+TYPES = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20),
+         "Q5_0": (6, 32, 22), "Q5_1": (7, 32, 24), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144),
+         "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210), "BF16": (30, 1, 2)}
+
+
+def half(raw):
+    return np.ascontiguousarray(raw).view("<f2").astype(np.float64)
+
+
+def nibbles(qs):
+    """[blocks, n] bytes -> [blocks, 2n]: all low halves, then all high ones."""
+    return np.concatenate([qs & 15, qs >> 4], axis=1).astype(np.int64)
+
+
+def bits(raw):
+    """[blocks, n] bytes -> [blocks, 8n] bits, lowest first."""
+    return np.unpackbits(np.ascontiguousarray(raw), axis=1, bitorder="little").astype(np.int64)
+
+
+def k_scales(s):
+    """12 bytes -> 8 scales and 8 minima of six bits."""
+    s = s.astype(np.int64)
+    low, mid, top = s[:, 0:4], s[:, 4:8], s[:, 8:12]
+    scales = np.concatenate([low % 64, top % 16 + 16 * (low // 64)], axis=1)
+    mins = np.concatenate([mid % 64, top // 16 + 16 * (mid // 64)], axis=1)
+    return scales, mins
+
+
+def k_numbers(qs):
+    """Four runs of 32 bytes; each holds a group in its low and one in its high halves."""
+    return nibbles(qs.reshape(-1, 32)).reshape(-1, 256)
+
+
+def decode(name, raw):
+    _, values, size = TYPES[name]
+    raw = np.frombuffer(bytes(raw), np.uint8)
+    with np.errstate(all="ignore"):
+        if name == "F32":
+            return raw.view("<f4").astype(np.float64)
+        if name == "F16":
+            return half(raw)
+        if name == "BF16":
+            return (raw.view("<u2").astype("<u4") << 16).view("<f4").astype(np.float64)
+        b = raw.reshape(-1, size)
+        d = half(b[:, 0:2])
+        if name == "Q4_0":
+            y = d * (nibbles(b[:, 2:]) - 8)
+        elif name == "Q4_1":
+            y = d * nibbles(b[:, 4:]) + half(b[:, 2:4])
+        elif name == "Q5_0":
+            y = d * (nibbles(b[:, 6:]) + 16 * bits(b[:, 2:6]) - 16)
+        elif name == "Q5_1":
+            y = d * (nibbles(b[:, 8:]) + 16 * bits(b[:, 4:8])) + half(b[:, 2:4])
+        elif name == "Q8_0":
+            y = d * b[:, 2:].view(np.int8).astype(np.int64)
+        elif name in ("Q4_K", "Q5_K"):
+            scales, mins = k_scales(b[:, 4:16])
+            q = k_numbers(b[:, -128:])
+            if name == "Q5_K":  # bit g of byte i: value i of group g
+                high = bits(b[:, 16:48]).reshape(-1, 32, 8).transpose(0, 2, 1)
+                q = q + 16 * high.reshape(-1, 256)
+            scale, low = d * scales, half(b[:, 2:4]) * mins
+            y = np.repeat(scale, 32, axis=1) * q - np.repeat(low, 32, axis=1)
+        elif name == "Q6_K":
+            d = half(b[:, 208:210])
+            q = np.empty((len(b), 256), np.int64)
+            for h in range(2):
+                ql = nibbles(b[:, 64 * h:64 * h + 64])
+                qh = b[:, 128 + 32 * h:160 + 32 * h].astype(np.int64)
+                high = np.concatenate([qh >> s & 3 for s in (0, 2, 4, 6)], axis=1)
+                q[:, 128 * h:128 * h + 128] = ql + 16 * high
+            s = b[:, 192:208].view(np.int8).astype(np.int64)
+            y = np.repeat(d * s, 16, axis=1) * (q - 32)
+        else:
+            raise ValueError(name)
+        return y.reshape(-1)
+
+
+def put_half(x):
+    return x.astype("<f2").view(np.uint8).reshape(len(x), 2)
+
+
+def pack_nibbles(q):
+    n = q.shape[1] // 2
+    return (q[:, :n] | q[:, n:] << 4).astype(np.uint8)
+
+
+def pack_bits(b):
+    return np.packbits(b.astype(np.uint8), axis=1, bitorder="little")
+
+
+def divide(x, d):
+    return np.where(d != 0, x / np.where(d != 0, d, 1), 0)
+
+
+def affine(x, top):
+    """Scale and minimum (<= 0) of groups along the last axis."""
+    low = np.minimum(x.min(axis=-1), 0)
+    return (x.max(axis=-1) - low) / top, -low
+
+
+def encode(name, x):
+    x = np.asarray(x, np.float64).reshape(-1)
+    if name == "F32":
+        return x.astype("<f4").tobytes()
+    if name == "F16":
+        return x.astype("<f2").tobytes()
+    if name == "BF16":
+        u = x.astype("<f4").view("<u4").astype(np.uint64)
+        return ((u + 0x7fff + (u >> 16 & 1)) >> 16).astype("<u2").tobytes()
+    b = x.reshape(-1, TYPES[name][1])
+    n = len(b)
+    if name in ("Q4_0", "Q5_0", "Q8_0"):
+        top = {"Q4_0": 8, "Q5_0": 16, "Q8_0": 127}[name]
+        peak = b[np.arange(n), np.abs(b).argmax(axis=1)]
+        d = (np.abs(peak) / 127 if name == "Q8_0" else -peak / top).astype("<f2")
+        q = np.rint(divide(b, d.astype(np.float64)[:, None])).astype(np.int64)
+        if name == "Q8_0":
+            parts = [put_half(d), np.clip(q, -127, 127).astype(np.int8).view(np.uint8)]
+        else:
+            q = np.clip(q + top, 0, 2 * top - 1)
+            parts = [put_half(d)] + ([pack_bits(q >> 4)] if top == 16 else []) + [pack_nibbles(q & 15)]
+    elif name in ("Q4_1", "Q5_1"):
+        top = 15 if name == "Q4_1" else 31
+        d, low = affine(b, top)
+        d, low = d.astype("<f2"), (-low).astype("<f2")
+        q = divide(b - low.astype(np.float64)[:, None], d.astype(np.float64)[:, None])
+        q = np.clip(np.rint(q), 0, top).astype(np.int64)
+        parts = [put_half(d), put_half(low)]
+        parts += ([pack_bits(q >> 4)] if top == 31 else []) + [pack_nibbles(q & 15)]
+    elif name in ("Q4_K", "Q5_K"):
+        top = 15 if name == "Q4_K" else 31
+        scale, low = affine(b.reshape(n, 8, 32), top)
+        d, dmin = (scale.max(axis=1) / 63).astype("<f2"), (low.max(axis=1) / 63).astype("<f2")
+        d64, dmin64 = d.astype(np.float64)[:, None], dmin.astype(np.float64)[:, None]
+        s = np.clip(np.rint(divide(scale, d64)), 0, 63).astype(np.int64)
+        m = np.clip(np.rint(divide(low, dmin64)), 0, 63).astype(np.int64)
+        q = divide(b.reshape(n, 8, 32) + (dmin64 * m)[:, :, None], (d64 * s)[:, :, None])
+        q = np.clip(np.rint(q), 0, top).astype(np.int64)
+        packed = np.concatenate([s[:, :4] | s[:, 4:] >> 4 << 6, m[:, :4] | m[:, 4:] >> 4 << 6,
+                                 s[:, 4:] & 15 | (m[:, 4:] & 15) << 4], axis=1).astype(np.uint8)
+        parts = [put_half(d), put_half(dmin), packed]
+        if top == 31:
+            parts.append(pack_bits((q >> 4).transpose(0, 2, 1).reshape(n, 256)))
+        parts.append(pack_nibbles((q & 15).reshape(-1, 64)).reshape(n, 128))
+    elif name == "Q6_K":
+        g = b.reshape(n, 16, 16)
+        peak = np.take_along_axis(g, np.abs(g).argmax(axis=2)[:, :, None], axis=2)[:, :, 0]
+        scale = -peak / 32
+        d = (np.abs(scale).max(axis=1) / 127).astype("<f2")
+        s = np.clip(np.rint(divide(scale, d.astype(np.float64)[:, None])), -128, 127)
+        q = np.rint(divide(g, (d.astype(np.float64)[:, None] * s)[:, :, None])) + 32
+        q = np.clip(q, 0, 63).astype(np.int64).reshape(n, 2, 128)
+        ql = pack_nibbles((q & 15).reshape(-1, 128)).reshape(n, 128)
+        high = (q >> 4).reshape(n, 2, 4, 32)
+        qh = (high << np.array([0, 2, 4, 6])[:, None]).sum(axis=2).astype(np.uint8).reshape(n, 64)
+        parts = [ql, qh, s.astype(np.int8).view(np.uint8), put_half(d)]
+    else:
+        raise ValueError(name)
+    return np.concatenate(parts, axis=1).tobytes()
