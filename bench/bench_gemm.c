@@ -1,15 +1,26 @@
 /* bench_gemm.c - GFLOP/s of gemm_run, and GB/s of weights read where M is small.
  *
- *     bench_gemm [-t threads] [-i isa] [-s seconds per line] [--no-dnnl]
+ *     bench_gemm [-t threads] [-i isa] [-w type] [-s seconds per line] [--no-dnnl]
+ *
+ * "of limit": the larger of reading the weight's bytes (rate of a buffer of 64 MB, measured
+ * in the same run) and its operations at the rate of the instruction on registers alone,
+ * divided by the time it took. oneDNN gets its weight from the cache and, for int8, is
+ * spared the scales.
  *
  * Each shape is run over several copies of the weight, 64 MB of them at least, as a
  * model's layers follow one another: nothing is found in the cache that a real step
  * would not find there. Below the table: the rate at which the same threads read. */
 #include "bench.h"
 #include "dnnl_yardstick.h"
+#include "instruction_peak.h"
 #include "model/gemm.h"
 
-enum { MOST_COPIES = 64 };
+enum { MOST_COPIES = 256 };
+
+/* What this machine can do, measured first. */
+typedef struct limits {
+    double read, peak[3]; /* GB/s; GFLOP/s by peak_kind */
+} limits;
 
 typedef struct job {
     gemm_weight *copies[MOST_COPIES];
@@ -36,25 +47,35 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
-static gemm_weight *make_weight(rad_dtype dtype, uint32_t n, uint32_t k, const gemm_isa *isa,
+/* Rows do not matter to the time: the same one n times, or zero blocks. */
+static gemm_weight *make_weight(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *isa,
                                 const float *row)
 {
+    static const char zeros[1 << 16];
     rad_error err;
     gemm_weight *w;
-    if (gemm_weight_create(NULL, dtype, n, k, isa, &w, &err) != RAD_OK) {
+    if (gemm_weight_create(NULL, type, n, k, isa, &w, &err) != RAD_OK) {
         fprintf(stderr, "%s\n", err.text);
         exit(1);
     }
-    gemm_weight_set_rows(w, 0, n, row, 0); /* the same row n times */
+    if (type == GEMM_Q4_0 || type == GEMM_Q4_K)
+        gemm_weight_set_blocks(w, 0, n, zeros, 0);
+    else
+        gemm_weight_set_rows(w, 0, n, row, 0);
     return w;
 }
 
-static void bench_shape(rad_dtype dtype, uint32_t n, uint32_t k, const gemm_isa *isa,
-                        compute_pool *pool, double budget, bool dnnl)
+static peak_kind kind_of(gemm_type type)
 {
-    static const uint32_t batch[] = {1, 2, 8, 32, 128, 512};
+    return type == GEMM_F32 ? PEAK_F32 : type == GEMM_BF16 ? PEAK_BF16 : PEAK_INT8;
+}
+
+static void bench_shape(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *isa,
+                        compute_pool *pool, const limits *l, double budget, bool dnnl)
+{
+    static const uint32_t batch[] = {1, 8, 32, 128, 512};
     job j = {.n = n, .k = k, .pool = pool};
-    size_t bytes = gemm_weight_bytes(dtype, n, k);
+    size_t bytes = gemm_weight_bytes(type, n, k);
     j.num_copies = (uint32_t)(64000000 / bytes) + 1;
     if (j.num_copies > MOST_COPIES) j.num_copies = MOST_COPIES;
     float *x = allocate((size_t)512 * k * 4);
@@ -63,16 +84,19 @@ static void bench_shape(rad_dtype dtype, uint32_t n, uint32_t k, const gemm_isa 
     j.x = x;
     j.out = allocate((size_t)512 * n * 4);
     for (uint32_t i = 0; i < j.num_copies; i++)
-        j.copies[i] = make_weight(dtype, n, k, isa, x);
+        j.copies[i] = make_weight(type, n, k, isa, x);
     j.scratch = allocate(gemm_scratch_bytes(j.copies[0], 512));
     for (size_t b = 0; b < sizeof batch / sizeof *batch; b++) {
         j.m = batch[b];
         bench_times t = bench_measure(run_one, &j, budget);
         double gflop = 2e-9 * j.m * n * k;
-        printf("%-4s %6u x %5u  M %4u  %8.1f us (p10 %.1f, p90 %.1f)  %7.1f GFLOP/s  %5.1f GB/s",
-               dtype == RAD_F32 ? "f32" : "bf16", n, k, j.m, t.p50 * 1e6, t.p10 * 1e6, t.p90 * 1e6,
-               gflop / t.p50, (double)bytes / t.p50 * 1e-9);
-        double other = dnnl ? dnnl_yardstick(j.m, n, k, dtype == RAD_BF16, budget) : 0;
+        double peak = l->peak[kind_of(type)], limit = (double)bytes * 1e-9 / l->read;
+        if (peak > 0 && gflop / peak > limit) limit = gflop / peak;
+        printf("%-4s %6u x %5u  M %4u  %8.1f us (p10 %.1f, p90 %.1f)  %7.1f GFLOP/s  %5.1f GB/s"
+               "  %3.0f%% of limit",
+               gemm_type_name(type), n, k, j.m, t.p50 * 1e6, t.p10 * 1e6, t.p90 * 1e6,
+               gflop / t.p50, (double)bytes / t.p50 * 1e-9, 100 * limit / t.p50);
+        double other = dnnl ? dnnl_yardstick(j.m, n, k, (dnnl_kind)kind_of(type), budget) : 0;
         if (other > 0) printf("  oneDNN (weight in cache) %7.1f GFLOP/s", gflop / other);
         printf("\n");
     }
@@ -87,6 +111,7 @@ int main(int argc, char **argv)
 {
     uint32_t threads = 0;
     const char *isa_name = NULL;
+    const char *only = NULL;
     double budget = 0.2;
     bool dnnl = true;
     for (int i = 1; i < argc; i++) {
@@ -94,12 +119,14 @@ int main(int argc, char **argv)
             threads = (uint32_t)atoi(argv[++i]);
         else if (strcmp(argv[i], "-i") == 0 && i + 1 < argc)
             isa_name = argv[++i];
+        else if (strcmp(argv[i], "-w") == 0 && i + 1 < argc)
+            only = argv[++i];
         else if (strcmp(argv[i], "-s") == 0 && i + 1 < argc)
             budget = atof(argv[++i]);
         else if (strcmp(argv[i], "--no-dnnl") == 0)
             dnnl = false;
         else
-            return fprintf(stderr, "usage: bench_gemm [-t threads] [-i isa] [-s seconds] "
+            return fprintf(stderr, "usage: bench_gemm [-t threads] [-i isa] [-w type] [-s seconds] "
                                    "[--no-dnnl]\n"),
                    2;
     }
@@ -113,12 +140,18 @@ int main(int argc, char **argv)
     printf("# kernels: %s\n", gemm_isa_name(isa));
     static const uint32_t shapes[][2] = {
         {768, 768}, {2048, 768}, {768, 2048}, {1024, 3072}, {32000, 768}};
-    for (int bf16 = 0; bf16 < 2; bf16++)
+    limits l = {.read = bench_read_rate((size_t)64 << 20, pool)};
+    for (int kind = 0; kind < 3; kind++)
+        l.peak[kind] = instruction_peak_gflops((peak_kind)kind, pool);
+    printf("# reading memory: %.1f GB/s of 64 MB, %.1f GB/s of 512 MB\n", l.read,
+           bench_read_rate((size_t)512 << 20, pool));
+    printf("# instructions alone: f32 %.0f, bf16 %.0f, int8 %.0f GFLOP/s\n", l.peak[PEAK_F32],
+           l.peak[PEAK_BF16], l.peak[PEAK_INT8]);
+    for (int type = 0; type < GEMM_NUM_TYPES; type++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-            bench_shape(bf16 ? RAD_BF16 : RAD_F32, shapes[s][0], shapes[s][1], isa, pool, budget,
-                        dnnl);
-    printf("reading memory: %.1f GB/s of 64 MB, %.1f GB/s of 512 MB\n",
-           bench_read_rate((size_t)64 << 20, pool), bench_read_rate((size_t)512 << 20, pool));
+            if (!only || strcmp(only, gemm_type_name((gemm_type)type)) == 0)
+                bench_shape((gemm_type)type, shapes[s][0], shapes[s][1], isa, pool, &l, budget,
+                            dnnl);
     compute_pool_destroy(pool);
     return 0;
 }

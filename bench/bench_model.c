@@ -1,9 +1,9 @@
 /* bench_model.c - load time, prefill and decode tokens/s of a GGUF model.
  *
  *     bench_model [-t threads] [-n prompt tokens] [-s seconds per line] [--f32]
- *                 [--attn ref|avx512|avx2|scalar|none] FILE...
+ *                 [--weights file|dtype|q8_0] [--attn ref|avx512|avx2|scalar|none] FILE...
  *
- * Prefill: one prompt in one batch, logits of its last token. Decode: 1 and 8 requests,
+ * Prefill: one prompt in one batch, logits of its last token. Decode: 1, 8 and 32 requests,
  * one token each, behind prompts of that length. `--attn none` leaves attention out (the
  * answers are then wrong), which shows what the rest costs.
  *
@@ -13,7 +13,7 @@
 
 #include "model/model_runner.h"
 
-enum { MOST_REQS = 8 };
+enum { MOST_REQS = 32 };
 
 typedef struct job {
     runner *model;
@@ -109,18 +109,32 @@ static void make_pools(job *j)
             rad_req_to_token_row(j->rows, row)[p] = (rad_slot)((row - 1) * j->prompt + p + 1);
 }
 
+static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
+{
+    if (p->weights == WEIGHTS_AS_Q8_0) return GEMM_Q8_0;
+    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q8_0) return GEMM_Q8_0;
+    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q4_0) return GEMM_Q4_0;
+    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q4_K) return GEMM_Q4_K;
+    return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
+}
+
 /* Bytes of the matrices that a step reads: all but an embedding table of its own, of
- * which it reads one row a token. */
-static size_t bytes_per_step(const gguf_file *file, rad_dtype dtype)
+ * which it reads one row a token. `main_type` gets what the largest one is held as. */
+static size_t bytes_per_step(const gguf_file *file, const model_runner_params *p,
+                             gemm_type *main_type)
 {
     bool own_table = gguf_find_tensor(file, "output.weight") != NULL;
     const gguf_tensor *table = gguf_find_tensor(file, "token_embd.weight");
-    size_t elements = 0;
+    size_t sum = 0;
+    uint64_t most = 0;
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
-        if (t->num_dims == 2 && !(own_table && t == table)) elements += t->dims[0] * t->dims[1];
+        if (t->num_dims != 2 || (own_table && t == table)) continue;
+        sum += gemm_weight_bytes(type_of(t, p), (uint32_t)t->dims[1], (uint32_t)t->dims[0]);
+        if (t->dims[0] * t->dims[1] > most)
+            most = t->dims[0] * t->dims[1], *main_type = type_of(t, p);
     }
-    return elements * (dtype == RAD_F32 ? 4 : 2);
+    return sum;
 }
 
 static void bench_file(const char *path, model_runner_params params, uint32_t prompt, double budget)
@@ -133,11 +147,11 @@ static void bench_file(const char *path, model_runner_params params, uint32_t pr
     params.max_batch_logits = MOST_REQS;
     job j = {.prompt = prompt};
     must(model_runner_create(NULL, file, &params, &j.model, &err), &err);
-    size_t bytes = bytes_per_step(file, params.dtype);
+    gemm_type type = GEMM_F32;
+    size_t bytes = bytes_per_step(file, &params, &type);
     gguf_close(file);
-    printf("%s, %s, attention %s: loaded in %.2f s\n", path,
-           params.dtype == RAD_F32 ? "f32" : "bf16", params.attn ? params.attn->name : "default",
-           bench_now() - t);
+    printf("%s, %s, attention %s: loaded in %.2f s\n", path, gemm_type_name(type),
+           params.attn ? params.attn->name : "default", bench_now() - t);
     double rate = bench_read_rate(bytes >> 16 << 16, params.pool);
     printf("  a step reads %.1f MB of weights; at %.1f GB/s decode with batch 1 is limited to "
            "%.1f tokens/s\n",
@@ -156,7 +170,8 @@ static void bench_file(const char *path, model_runner_params params, uint32_t pr
     snprintf(what, sizeof what, "prefill %u", prompt);
     measure(&j, what, 1, prompt, budget);
     measure(&j, "decode, 1 request", 1, 1, budget);
-    measure(&j, "decode, 8 requests", MOST_REQS, 1, budget);
+    measure(&j, "decode, 8 requests", 8, 1, budget);
+    measure(&j, "decode, 32 requests", 32, 1, budget);
 
     free(j.ids), free(j.positions), free(j.loc);
     rad_token_to_kv_pool_destroy(j.kv);
@@ -173,11 +188,19 @@ static const attn_backend *find_attention(const char *name)
     return attn;
 }
 
+static weights_policy find_policy(const char *name)
+{
+    if (!strcmp(name, "file")) return WEIGHTS_AS_FILE;
+    if (!strcmp(name, "q8_0")) return WEIGHTS_AS_Q8_0;
+    if (strcmp(name, "dtype")) fprintf(stderr, "no weights '%s'\n", name), exit(2);
+    return WEIGHTS_AS_DTYPE;
+}
+
 int main(int argc, char **argv)
 {
     uint32_t threads = 0, prompt = 512;
     double budget = 1;
-    model_runner_params params = {.dtype = RAD_BF16};
+    model_runner_params params = {.dtype = RAD_BF16, .weights = WEIGHTS_AS_FILE};
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (!strcmp(argv[i], "-t") && i + 1 < argc)
@@ -188,6 +211,8 @@ int main(int argc, char **argv)
             budget = atof(argv[++i]);
         else if (!strcmp(argv[i], "--f32"))
             params.dtype = RAD_F32;
+        else if (!strcmp(argv[i], "--weights") && i + 1 < argc)
+            params.weights = find_policy(argv[++i]);
         else if (!strcmp(argv[i], "--attn") && i + 1 < argc)
             params.attn = find_attention(argv[++i]);
         else
@@ -195,7 +220,7 @@ int main(int argc, char **argv)
     }
     if (i >= argc || argv[i][0] == '-' || !prompt)
         return fprintf(stderr, "usage: bench_model [-t threads] [-n prompt tokens] [-s seconds] "
-                               "[--f32] [--attn NAME] FILE...\n"),
+                               "[--f32] [--weights file|dtype|q8_0] [--attn NAME] FILE...\n"),
                2;
     rad_error err;
     must(compute_pool_create(NULL, threads, &params.pool, &err), &err);

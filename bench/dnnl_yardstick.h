@@ -7,6 +7,9 @@
 
 #include "bench.h"
 
+/* int8: products of bytes into f32, without scales. */
+typedef enum dnnl_kind { DNNL_KIND_F32, DNNL_KIND_BF16, DNNL_KIND_INT8 } dnnl_kind;
+
 #if defined(__has_include)
 #if __has_include(<oneapi/dnnl/dnnl.h>)
 #include <oneapi/dnnl/dnnl.h>
@@ -34,7 +37,7 @@ static void dnnl_call(void *arg)
 /* Median seconds of out[m][n] = x[m][k] * W, or 0 when oneDNN is not there. The
  * numbers do not matter; x already is in the weight's dtype, which favours it. Leaks
  * its buffers on failure: the program ends soon. */
-static double dnnl_yardstick(uint32_t m, uint32_t n, uint32_t k, bool bf16, double budget)
+static double dnnl_yardstick(uint32_t m, uint32_t n, uint32_t k, dnnl_kind kind, double budget)
 {
     static void *lib;
     if (!lib) {
@@ -64,9 +67,10 @@ static double dnnl_yardstick(uint32_t m, uint32_t n, uint32_t k, bool bf16, doub
     if (!engine && p_dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) return 0;
     if (!stream && p_dnnl_stream_create(&stream, engine, 0) != dnnl_success) return 0;
 
-    dnnl_data_type_t type = bf16 ? dnnl_bf16 : dnnl_f32;
+    dnnl_data_type_t type = kind == DNNL_KIND_BF16 ? dnnl_bf16 : dnnl_f32, x_type = type;
+    if (kind == DNNL_KIND_INT8) type = dnnl_s8, x_type = dnnl_u8;
     dnnl_memory_desc_t x_md, any_md, out_md;
-    p_dnnl_memory_desc_init_by_tag(&x_md, 2, (dnnl_dims_t){m, k}, type, dnnl_ab);
+    p_dnnl_memory_desc_init_by_tag(&x_md, 2, (dnnl_dims_t){m, k}, x_type, dnnl_ab);
     p_dnnl_memory_desc_init_by_tag(&any_md, 2, (dnnl_dims_t){k, n}, type, dnnl_format_tag_any);
     p_dnnl_memory_desc_init_by_tag(&out_md, 2, (dnnl_dims_t){m, n}, dnnl_f32, dnnl_ab);
     dnnl_matmul_desc_t desc;
@@ -94,9 +98,9 @@ static double dnnl_yardstick(uint32_t m, uint32_t n, uint32_t k, bool bf16, doub
     return seconds;
 }
 #else
-static double dnnl_yardstick(uint32_t m, uint32_t n, uint32_t k, bool bf16, double budget)
+static double dnnl_yardstick(uint32_t m, uint32_t n, uint32_t k, dnnl_kind kind, double budget)
 {
-    (void)m, (void)n, (void)k, (void)bf16, (void)budget;
+    (void)m, (void)n, (void)k, (void)kind, (void)budget;
     return 0;
 }
 #endif

@@ -1,5 +1,6 @@
 /* test_gemm.c - the packed GEMM is right on every instruction set, keeps promise P1
  * (a row's bits do not depend on its batch), and stays inside its buffers. */
+#include "guarded.h"
 #include "test.h"
 
 #include "base/base.h"
@@ -7,50 +8,9 @@
 #include "model/gemm.h"
 
 #include <math.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-static const char *const isa_names[] = {"avx512bf16", "avx512", "avx2", "scalar"};
-enum { NUM_ISAS = 4 };
-
-/* Memory that ends where a page without access begins. `bytes` keeps its alignment
- * only as far as it is a multiple of it. */
-typedef struct guarded {
-    void *map;
-    size_t map_bytes;
-    void *data;
-} guarded;
-
-static guarded guarded_alloc(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t body = (bytes + page - 1) / page * page;
-    guarded g = {.map_bytes = body + page};
-    g.map = mmap(NULL, g.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(g.map != MAP_FAILED);
-    CHECK(mprotect((char *)g.map + body, page, PROT_NONE) == 0);
-    g.data = (char *)g.map + body - bytes;
-    return g;
-}
-
-static void guarded_free(guarded *g)
-{
-    munmap(g->map, g->map_bytes);
-}
-
-static float random_float(uint64_t *seed)
-{
-    float sum = 0; /* roughly normal */
-    for (int i = 0; i < 4; i++)
-        sum += (float)(test_random(seed) >> 40) * 0x1p-24f - 0.5f;
-    return sum;
-}
-
-static void fill(float *x, size_t count, uint64_t *seed)
-{
-    for (size_t i = 0; i < count; i++)
-        x[i] = random_float(seed);
-}
+static const char *const isa_names[] = {"avx512bf16", "avx512vnni", "avx512", "avx2", "scalar"};
+enum { NUM_ISAS = 5 };
 
 /* Sets the rows in pieces of odd sizes. */
 static void set_rows_in_pieces(gemm_weight *w, const float *rows, uint32_t n, uint32_t k,
@@ -64,7 +24,7 @@ static void set_rows_in_pieces(gemm_weight *w, const float *rows, uint32_t n, ui
     }
 }
 
-static gemm_weight *make_weight(rad_dtype dtype, uint32_t n, uint32_t k, const gemm_isa *isa,
+static gemm_weight *make_weight(gemm_type dtype, uint32_t n, uint32_t k, const gemm_isa *isa,
                                 const float *rows, uint64_t *seed)
 {
     gemm_weight *w;
@@ -98,7 +58,7 @@ TEST(rounding_to_bf16_is_to_nearest_even)
 
 /* One shape on one ISA, against sums in double precision. Each link of a chain may be
  * off by half a unit of its sum (VDPBF16PS: two links a pair), hence the bound. */
-static void check_against_double(rad_dtype dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
+static void check_against_double(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
                                  uint32_t m, bool accumulate, compute_pool *pool, uint64_t *seed)
 {
     size_t ldx = k + test_random(seed) % 3, ldo = n + test_random(seed) % 3;
@@ -120,17 +80,17 @@ static void check_against_double(rad_dtype dtype, const gemm_isa *isa, uint32_t 
             double sum = accumulate ? before[i * ldo + j] : 0, size = fabs(sum);
             for (uint32_t l = 0; l < k; l++) {
                 float a = x[i * ldx + l], b = rows[(size_t)j * k + l];
-                if (dtype == RAD_BF16) {
+                if (dtype == GEMM_BF16) {
                     a = bf16_to_f32(bf16_from_f32(a));
                     b = bf16_to_f32(bf16_from_f32(b));
                 }
                 sum += (double)a * b;
                 size += fabs((double)a * b);
             }
-            double bound = (k + 2) * 0x1p-24 * size * (dtype == RAD_BF16 ? 2 : 1) + 1e-30;
+            double bound = (k + 2) * 0x1p-24 * size * (dtype == GEMM_BF16 ? 2 : 1) + 1e-30;
             double error = fabs(out[i * ldo + j] - sum);
             CHECKF(error <= bound, "%s %s n %u k %u m %u: [%u][%u] off by %g, bound %g\n",
-                   gemm_isa_name(isa), dtype == RAD_F32 ? "f32" : "bf16", n, k, m, i, j, error,
+                   gemm_isa_name(isa), dtype == GEMM_F32 ? "f32" : "bf16", n, k, m, i, j, error,
                    bound);
         }
         for (size_t j = n; j < ldo && i * ldo + j < out_count; j++)
@@ -164,7 +124,7 @@ TEST(every_isa_agrees_with_double_precision)
         CHECK(strcmp(gemm_isa_name(isa), isa_names[i]) == 0);
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
             for (int bf16 = 0; bf16 < 2; bf16++)
-                check_against_double(bf16 ? RAD_BF16 : RAD_F32, isa, shapes[s][0], shapes[s][1],
+                check_against_double(bf16 ? GEMM_BF16 : GEMM_F32, isa, shapes[s][0], shapes[s][1],
                                      shapes[s][2], s % 2, s % 3 ? pool : NULL, &seed);
     }
     CHECK(gemm_isa_find("mmx") == NULL && gemm_isa_find(NULL) != NULL);
@@ -185,7 +145,7 @@ TEST(instruction_sets_agree_bit_by_bit)
         for (int i = NUM_ISAS - 1; i >= bf16; i--) { /* bf16: not avx512bf16 */
             const gemm_isa *isa = gemm_isa_find(isa_names[i]);
             if (!isa) continue;
-            gemm_weight *w = make_weight(bf16 ? RAD_BF16 : RAD_F32, N, K, isa, rows, &seed);
+            gemm_weight *w = make_weight(bf16 ? GEMM_BF16 : GEMM_F32, N, K, isa, rows, &seed);
             guarded scratch = guarded_alloc(gemm_scratch_bytes(w, M));
             float *result = i == NUM_ISAS - 1 ? judge : out;
             gemm_run(w, x, K, M, result, N, false, NULL, scratch.data);
@@ -203,7 +163,7 @@ TEST(instruction_sets_agree_bit_by_bit)
 
 /* P1. Rows are computed alone once; then random batches of them, with neighbours that
  * may be NaN or infinite, on 1 to 3 threads, must give the same bits. */
-static void check_batches(rad_dtype dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
+static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
                           compute_pool *const pools[3], uint64_t *seed)
 {
     enum { ROWS = 24, MOST = 230 };
@@ -257,7 +217,7 @@ TEST(a_row_has_the_same_bits_in_every_batch)
         const gemm_isa *isa = gemm_isa_find(isa_names[i]);
         for (size_t s = 0; isa && s < RAD_COUNT(shapes); s++)
             for (int bf16 = 0; bf16 < 2; bf16++)
-                check_batches(bf16 ? RAD_BF16 : RAD_F32, isa, shapes[s][0], shapes[s][1], pools,
+                check_batches(bf16 ? GEMM_BF16 : GEMM_F32, isa, shapes[s][0], shapes[s][1], pools,
                               &seed);
     }
     for (uint32_t t = 1; t < 3; t++)
@@ -271,7 +231,7 @@ TEST(get_row_gives_back_what_was_set)
     float rows[N * K], row[K];
     fill(rows, N * K, &seed);
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        gemm_weight *w = make_weight(bf16 ? RAD_BF16 : RAD_F32, N, K, NULL, rows, &seed);
+        gemm_weight *w = make_weight(bf16 ? GEMM_BF16 : GEMM_F32, N, K, NULL, rows, &seed);
         for (uint32_t n = 0; n < N; n++) {
             gemm_weight_get_row(w, n, row);
             for (uint32_t k = 0; k < K; k++) {
@@ -287,13 +247,13 @@ TEST(no_rows_and_bad_shapes)
 {
     gemm_weight *w = NULL;
     rad_error err = {0};
-    CHECK(gemm_weight_create(NULL, RAD_F32, 0, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
-    CHECK(gemm_weight_create(NULL, RAD_F32, 5, 0, NULL, &w, &err) == RAD_E_INVAL && !w);
-    CHECK(gemm_weight_create(NULL, RAD_F16, 5, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
-    CHECK(gemm_weight_create(NULL, RAD_F32, UINT32_MAX, UINT32_MAX, NULL, &w, &err) ==
+    CHECK(gemm_weight_create(NULL, GEMM_F32, 0, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create(NULL, GEMM_F32, 5, 0, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create(NULL, GEMM_NUM_TYPES, 5, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create(NULL, GEMM_F32, UINT32_MAX, UINT32_MAX, NULL, &w, &err) ==
               RAD_E_NOMEM &&
           !w);
-    CHECK_OK(gemm_weight_create(NULL, RAD_F32, 5, 5, NULL, &w, &err));
+    CHECK_OK(gemm_weight_create(NULL, GEMM_F32, 5, 5, NULL, &w, &err));
     gemm_run(w, NULL, 5, 0, NULL, 5, false, NULL, NULL);
     gemm_weight_destroy(w);
     gemm_weight_destroy(NULL);
@@ -305,7 +265,7 @@ TEST(create_survives_every_allocation_failing)
     for (long n = 0; !w; n++) {
         test_env t;
         rad_env env = test_env_failing_at(&t, n);
-        rad_status status = gemm_weight_create(&env, RAD_BF16, 100, 100, NULL, &w, NULL);
+        rad_status status = gemm_weight_create(&env, GEMM_BF16, 100, 100, NULL, &w, NULL);
         CHECK(status == (w ? RAD_OK : RAD_E_NOMEM));
         gemm_weight_destroy(w);
         CHECK(t.bytes == 0);

@@ -6,6 +6,8 @@
  *     panel 0:  k=0 | w0 w1 ... w63 |  k=1 | w0 w1 ... w63 |  ...
  *     panel 1:  k=0 | w64 ...  w127 |  ...
  *
+ * Of a quantised weight a step is 32 or 256 k (gemm_quant.h).
+ *
  * A unit of work is one panel x a block of rows of x. In it k advances in chunks
  * small enough for the chunk of the panel to stay in the L1 cache while all rows
  * of the block go over it, 6 at a time; the sums wait in `out` between chunks.
@@ -21,20 +23,20 @@
 #include <sys/mman.h>
 
 enum {
-    CHUNK_STEPS = 128, /* x 256 bytes of panel = 32 KiB, most of an L1 cache */
-    BLOCK_ROWS = 96,   /* of x per unit of work; a multiple of GEMM_TILE_ROWS */
-    ROUND_ROWS = 8,    /* rows rounded to bf16 per unit of work */
-    PACK_ROWS = 16,    /* rows packed together: one line of output each step */
+    CHUNK_BYTES = 32 << 10, /* of a panel: most of an L1 cache */
+    BLOCK_ROWS = 96,        /* of x per unit of work; a multiple of GEMM_TILE_ROWS */
+    ROUND_ROWS = 8,         /* rows rounded per unit of work */
+    PACK_ROWS = 16,         /* rows packed together: one line of output each step */
     TAIL = GEMM_TILE_ROWS * GEMM_PANEL
 };
 
 struct gemm_weight {
     rad_env env;
     const gemm_isa *isa;
-    rad_dtype dtype;
+    gemm_type type;
     uint32_t n, k;
     uint32_t num_panels;
-    uint32_t depth; /* steps per panel: k, or pairs of k */
+    uint32_t depth; /* steps per panel */
     size_t bytes;
     void *data;
 };
@@ -49,15 +51,17 @@ static bool cpu_has(const gemm_isa *isa)
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if (isa == &gemm_avx512) return avx512;
-    if (isa == &gemm_avx512bf16) return avx512 && __builtin_cpu_supports("avx512bf16");
+    bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    if (isa == &gemm_avx512vnni) return vnni;
+    if (isa == &gemm_avx512bf16) return vnni && __builtin_cpu_supports("avx512bf16");
 #endif
     return false;
 }
 
 const gemm_isa *gemm_isa_find(const char *name)
 {
-    static const gemm_isa *const best_first[] = {&gemm_avx512bf16, &gemm_avx512, &gemm_avx2,
-                                                 &gemm_scalar};
+    static const gemm_isa *const best_first[] = {&gemm_avx512bf16, &gemm_avx512vnni, &gemm_avx512,
+                                                 &gemm_avx2, &gemm_scalar};
     for (size_t i = 0; i < RAD_COUNT(best_first); i++)
         if ((!name || strcmp(name, best_first[i]->name) == 0) && cpu_has(best_first[i]))
             return best_first[i];
@@ -69,14 +73,36 @@ const char *gemm_isa_name(const gemm_isa *isa)
     return isa->name;
 }
 
-static size_t step_bytes(void)
-{
-    return GEMM_PANEL * 4;
-} /* one f32, or two bf16 */
+/* How a panel's step looks: values of k in it, and bytes for all GEMM_PANEL rows. */
+static const struct {
+    const char *name;
+    uint32_t values, bytes;
+} types[GEMM_NUM_TYPES] = {
+    [GEMM_F32] = {"f32", 1, GEMM_PANEL * 4},
+    [GEMM_BF16] = {"bf16", 2, GEMM_PANEL * 4},
+    [GEMM_Q8_0] = {"q8_0", 32, sizeof(gemm_q8_0_step)},
+    [GEMM_Q4_0] = {"q4_0", 32, sizeof(gemm_q4_0_step)},
+    [GEMM_Q4_K] = {"q4_K", 256, sizeof(gemm_q4_k_step)},
+};
 
-static uint32_t depth_of(rad_dtype dtype, uint32_t k)
+const char *gemm_type_name(gemm_type type)
 {
-    return dtype == RAD_F32 ? k : k / 2 + k % 2;
+    return type < GEMM_NUM_TYPES ? types[type].name : "unknown";
+}
+
+static bool quantised(gemm_type type)
+{
+    return type >= GEMM_Q8_0;
+}
+
+static size_t step_bytes(const gemm_weight *w)
+{
+    return types[w->type].bytes;
+}
+
+static uint32_t depth_of(gemm_type type, uint32_t k)
+{
+    return k / types[type].values + (k % types[type].values != 0);
 }
 
 static uint32_t num_panels_of(uint32_t n)
@@ -84,9 +110,9 @@ static uint32_t num_panels_of(uint32_t n)
     return n / GEMM_PANEL + (n % GEMM_PANEL != 0);
 }
 
-size_t gemm_weight_bytes(rad_dtype dtype, uint32_t n, uint32_t k)
+size_t gemm_weight_bytes(gemm_type type, uint32_t n, uint32_t k)
 {
-    size_t panel_bytes = rad_mul(depth_of(dtype, k), step_bytes());
+    size_t panel_bytes = rad_mul(depth_of(type, k), types[type].bytes);
     return rad_mul(num_panels_of(n), panel_bytes);
 }
 
@@ -102,30 +128,40 @@ static void ask_for_huge_pages(void *data, size_t bytes)
 #endif
 }
 
-rad_status gemm_weight_create(const rad_env *env, rad_dtype dtype, uint32_t n, uint32_t k,
+/* What nobody will set: rows behind n, and a half-filled last step of k. */
+static void zero_padding(gemm_weight *w)
+{
+    size_t panel_bytes = w->bytes / w->num_panels, from = w->bytes;
+    if (w->n % GEMM_PANEL) from -= panel_bytes;
+    if (w->k % types[w->type].values) from = 0;
+    memset((char *)w->data + from, 0, w->bytes - from);
+}
+
+rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
                               const gemm_isa *isa, gemm_weight **out, rad_error *err)
 {
     *out = NULL;
     if (n == 0 || k == 0) return rad_fail(err, RAD_E_INVAL, "gemm: a weight of %u x %u", n, k);
-    if (dtype != RAD_F32 && dtype != RAD_BF16)
-        return rad_fail(err, RAD_E_INVAL, "gemm: weights are f32 or bf16, not dtype %d",
-                        (int)dtype);
+    if ((unsigned)type >= GEMM_NUM_TYPES)
+        return rad_fail(err, RAD_E_INVAL, "gemm: weights of type %d are unknown", (int)type);
+    if (type == GEMM_Q4_K && k % types[type].values)
+        return rad_fail(err, RAD_E_INVAL, "gemm: rows of %u in %s", k, types[type].name);
     rad_env full = rad_env_or_default(env);
-    size_t bytes = gemm_weight_bytes(dtype, n, k);
+    size_t bytes = gemm_weight_bytes(type, n, k);
     gemm_weight *w = bytes ? rad_alloc(&full, sizeof *w) : NULL;
     if (!w) goto nomem;
     *w = (gemm_weight){.env = full,
                        .isa = isa ? isa : gemm_isa_find(NULL),
-                       .dtype = dtype,
+                       .type = type,
                        .n = n,
                        .k = k,
                        .num_panels = num_panels_of(n),
-                       .depth = depth_of(dtype, k),
+                       .depth = depth_of(type, k),
                        .bytes = bytes};
     w->data = full.alloc(full.user, bytes);
     if (!w->data) goto nomem;
     ask_for_huge_pages(w->data, bytes);
-    memset(w->data, 0, bytes);
+    zero_padding(w);
     *out = w;
     return RAD_OK;
 
@@ -152,9 +188,14 @@ uint32_t gemm_weight_k(const gemm_weight *w)
     return w->k;
 }
 
+gemm_type gemm_weight_type(const gemm_weight *w)
+{
+    return w->type;
+}
+
 static char *panel_start(const gemm_weight *w, uint32_t panel)
 {
-    return (char *)w->data + (size_t)panel * w->depth * step_bytes();
+    return (char *)w->data + (size_t)panel * w->depth * step_bytes(w);
 }
 
 /* The first element of row n: f32 elements follow at GEMM_PANEL, pairs of bf16 at
@@ -168,7 +209,14 @@ static void *row_start(const gemm_weight *w, uint32_t n)
  * whole lines are written; the rows read meanwhile are few enough to stay cached. */
 static void pack_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows, size_t ldr)
 {
-    if (w->dtype == RAD_F32) {
+    if (quantised(w->type)) {
+        RAD_ASSERT_ENV(&w->env, w->type == GEMM_Q8_0);
+        for (uint32_t r = 0; r < count; r++)
+            gemm_quant_round_row(panel_start(w, first / GEMM_PANEL), (first + r) % GEMM_PANEL, w->k,
+                                 rows + r * ldr);
+        return;
+    }
+    if (w->type == GEMM_F32) {
         float *dst = row_start(w, first);
         for (uint32_t k = 0; k < w->k; k++, dst += GEMM_PANEL)
             for (uint32_t r = 0; r < count; r++)
@@ -196,10 +244,30 @@ void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const 
     }
 }
 
+void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, const void *rows,
+                            size_t pitch)
+{
+    RAD_ASSERT_ENV(&w->env, first <= w->n && count <= w->n - first);
+    RAD_ASSERT_ENV(&w->env, quantised(w->type) && w->k % types[w->type].values == 0);
+    const char *from = rows;
+    while (count) {
+        uint32_t some = RAD_MIN(count, PACK_ROWS - first % PACK_ROWS);
+        gemm_quant_pack(w->type, panel_start(w, first / GEMM_PANEL), first % GEMM_PANEL, some,
+                        w->depth, from, pitch);
+        first += some;
+        count -= some;
+        from += some * pitch;
+    }
+}
+
 void gemm_weight_get_row(const gemm_weight *w, uint32_t n, float *row)
 {
     RAD_ASSERT_ENV(&w->env, n < w->n);
-    if (w->dtype == RAD_F32) {
+    if (quantised(w->type)) {
+        gemm_quant_get_row(w->type, panel_start(w, n / GEMM_PANEL), n % GEMM_PANEL, w->k, row);
+        return;
+    }
+    if (w->type == GEMM_F32) {
         const float *src = row_start(w, n);
         for (uint32_t k = 0; k < w->k; k++)
             row[k] = src[(size_t)k * GEMM_PANEL];
@@ -210,22 +278,30 @@ void gemm_weight_get_row(const gemm_weight *w, uint32_t n, float *row)
         row[k] = bf16_to_f32(src[(size_t)(k / 2) * 2 * GEMM_PANEL + k % 2]);
 }
 
-/* Bytes from one rounded row of x to the next: whole lines, and not a multiple of
- * 512, lest the rows of a tile compete for the same few places of the cache. */
-static size_t rounded_pitch(const gemm_weight *w)
+/* Bytes from one rounded row of x to the next: not a multiple of 512, lest the rows of
+ * a tile compete for the same few places of the cache. */
+static size_t rounded_pitch(const gemm_weight *w, gemm_type type)
 {
-    size_t bytes = (size_t)w->depth * 2 * (w->isa->widens ? sizeof(float) : sizeof(uint16_t));
-    size_t pitch = (bytes + 63) & ~(size_t)63;
+    if (type == GEMM_F32) return 0;
+    if (quantised(type)) {
+        size_t blocks = ((size_t)w->k + GEMM_XBLOCK - 1) / GEMM_XBLOCK;
+        size_t pitch = blocks * sizeof(gemm_xblock);
+        return pitch % 512 ? pitch : pitch + sizeof(gemm_xblock);
+    }
+    size_t pairs = (size_t)w->k / 2 + w->k % 2;
+    size_t bytes = pairs * 2 * (w->isa->widens ? sizeof(float) : sizeof(uint16_t));
+    size_t pitch = (bytes + 63) & ~(size_t)63; /* whole lines */
     return pitch % 512 ? pitch : pitch + 64;
 }
 
 size_t gemm_scratch_bytes(const gemm_weight *w, uint32_t m)
 {
-    return w->dtype == RAD_F32 ? 0 : m * rounded_pitch(w);
+    return m * RAD_MAX(rounded_pitch(w, GEMM_BF16), rounded_pitch(w, GEMM_Q8_0));
 }
 
 typedef struct gemm_job {
     const gemm_weight *w;
+    gemm_kernel *kernel;
     const float *x;
     size_t ldx;
     uint32_t m;
@@ -241,13 +317,21 @@ typedef struct gemm_job {
     bool accumulate;
 } gemm_job;
 
+static void round_row(const gemm_weight *w, const float *x, void *dst)
+{
+    if (quantised(w->type))
+        w->isa->quant->round_row(x, w->k, gemm_quant_offset(w->type), dst);
+    else
+        w->isa->round_row(x, w->k, dst);
+}
+
 static void round_unit(void *arg, uint32_t tile, uint32_t thread)
 {
     const gemm_job *job = arg;
     (void)thread;
     uint32_t end = RAD_MIN(job->m, (tile + 1) * ROUND_ROWS);
     for (uint32_t i = tile * ROUND_ROWS; i < end; i++)
-        job->w->isa->round_row(job->x + i * job->ldx, job->w->k, job->rounded + i * job->in_pitch);
+        round_row(job->w, job->x + i * job->ldx, job->rounded + i * job->in_pitch);
 }
 
 /* The last panel when N is not a multiple of GEMM_PANEL: kernels write whole
@@ -272,15 +356,14 @@ static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
                       uint32_t depth, const char *next)
 {
     const gemm_weight *w = job->w;
-    gemm_kernel *kernel = w->dtype == RAD_F32 ? w->isa->f32 : w->isa->bf16;
     uint32_t columns = RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL);
     uint32_t tiles = (end - begin + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS;
     uint32_t low = (end - begin) / tiles, taller = (end - begin) % tiles;
     gemm_tile t = {.depth = depth,
                    .ldx = job->in_ld,
-                   .w = panel_start(w, panel) + k * step_bytes(),
+                   .w = panel_start(w, panel) + k * step_bytes(w),
                    .ldc = job->ldo,
-                   .ahead_stride = step_bytes() / tiles,
+                   .ahead_stride = step_bytes(w) / tiles,
                    .fresh = k == 0 && !job->accumulate};
     for (uint32_t tile = 0, i = begin; tile < tiles; tile++, i += t.rows) {
         t.rows = low + (tile < taller);
@@ -288,9 +371,9 @@ static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
         t.c = job->out + i * job->ldo + (size_t)panel * GEMM_PANEL;
         t.ahead = next + (size_t)tile * depth * t.ahead_stride;
         if (columns == GEMM_PANEL)
-            kernel(&t);
+            job->kernel(&t);
         else
-            run_tail(kernel, &t, columns);
+            run_tail(job->kernel, &t, columns);
     }
 }
 
@@ -302,13 +385,48 @@ static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
     uint32_t panel = unit / job->num_blocks;
     uint32_t begin = unit % job->num_blocks * job->block_rows;
     uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
+    uint32_t most = CHUNK_BYTES / (uint32_t)step_bytes(w);
     for (uint32_t k = 0, depth; k < w->depth; k += depth) {
-        depth = RAD_MIN(CHUNK_STEPS, w->depth - k);
+        depth = RAD_MIN(most, w->depth - k);
         /* After this panel's last chunk: the panel that this thread will probably get. */
-        const char *next = k + depth < w->depth ? panel_start(w, panel) + (k + depth) * step_bytes()
-                                                : panel_start(w, RAD_MIN(panel + job->num_threads,
-                                                                         w->num_panels - 1));
+        const char *next =
+            k + depth < w->depth
+                ? panel_start(w, panel) + (k + depth) * step_bytes(w)
+                : panel_start(w, RAD_MIN(panel + job->num_threads, w->num_panels - 1));
         run_chunk(job, panel, begin, end, k, depth, next);
+    }
+}
+
+static gemm_kernel *find_kernel(const gemm_weight *w)
+{
+    switch (w->type) {
+    case GEMM_F32: return w->isa->f32;
+    case GEMM_BF16: return w->isa->bf16;
+    case GEMM_Q8_0: return w->isa->quant->q8_0;
+    case GEMM_Q4_0: return w->isa->quant->q4_0;
+    default: return w->isa->quant->q4_k;
+    }
+}
+
+/* What the kernels read, and how far it reaches per row and per step. */
+static void find_input(gemm_job *job, void *scratch)
+{
+    const gemm_weight *w = job->w;
+    if (w->type == GEMM_F32) {
+        job->in = (const char *)job->x;
+        job->in_pitch = job->ldx * sizeof *job->x;
+        job->in_step = sizeof *job->x;
+        job->in_ld = job->ldx;
+        return;
+    }
+    job->in = job->rounded = scratch;
+    job->in_pitch = rounded_pitch(w, w->type);
+    if (quantised(w->type)) {
+        job->in_step = types[w->type].values / GEMM_XBLOCK * sizeof(gemm_xblock);
+        job->in_ld = job->in_pitch / sizeof(gemm_xblock);
+    } else {
+        job->in_step = 2 * (w->isa->widens ? sizeof(float) : sizeof(uint16_t));
+        job->in_ld = job->in_pitch / 4; /* f32, or pairs of bf16 */
     }
 }
 
@@ -317,6 +435,7 @@ void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, floa
 {
     if (m == 0) return;
     gemm_job job = {.w = w,
+                    .kernel = find_kernel(w),
                     .x = x,
                     .ldx = ldx,
                     .m = m,
@@ -324,16 +443,8 @@ void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, floa
                     .ldo = ldo,
                     .accumulate = accumulate,
                     .num_threads = compute_pool_num_threads(pool)};
-    if (w->dtype == RAD_F32) {
-        job.in = (const char *)x;
-        job.in_pitch = ldx * sizeof *x;
-        job.in_step = sizeof *x;
-        job.in_ld = ldx;
-    } else {
-        job.in = job.rounded = scratch;
-        job.in_pitch = rounded_pitch(w);
-        job.in_step = 2 * (w->isa->widens ? sizeof(float) : sizeof(uint16_t));
-        job.in_ld = job.in_pitch / 4; /* f32, or pairs of bf16 */
+    find_input(&job, scratch);
+    if (job.rounded) {
         uint32_t units = (m + ROUND_ROWS - 1) / ROUND_ROWS;
         compute_pool_run(pool, units, round_unit, &job);
     }

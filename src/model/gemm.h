@@ -1,8 +1,8 @@
 /* gemm.h - out[m][n] = sum over k of x[m][k] * W[n][k], for weights that stay.
  *
  * A gemm_weight is a matrix of N rows (outputs) and K columns (inputs), packed
- * once into panels of GEMM_PANEL rows, as f32 or bf16. N and K may be any size
- * >= 1; the panels are padded with zeros.
+ * once into panels of GEMM_PANEL rows, as f32, bf16 or blocks of small integers. N and
+ * K may be any size >= 1; the panels are padded with zeros.
  *
  * Promise P1: an output is one chain of operations over ascending k, started at
  * 0 (or at out[m][n], when accumulating). So a row's result depends on that row
@@ -13,6 +13,12 @@
  *     bf16   x is rounded to bf16 (nearest even) first. With AVX512_BF16 one
  *            VDPBF16PS per pair of k; else both sides are widened to f32 and
  *            the chain is the one above. The two differ in the last bits.
+ *     q8_0, q4_0, q4_K
+ *            x is rounded to int8 in blocks of 32 with an f32 scale each (gemm_quant.h).
+ *            The sum of 32 products is an integer and exact; one fma a block adds
+ *            it, scaled (q4_K: a second one takes the minimum away). Equal bits on
+ *            every instruction set. The rounding of x moves an output by about
+ *            0.5% of |x| |w|, 1% at most for x that is not made to hurt.
  *
  * A weight is immutable once its rows are set; many threads may then run it. */
 #ifndef MODEL_GEMM_H
@@ -20,34 +26,56 @@
 
 #include "base/compute_pool.h"
 
-#include <radish/token_to_kv_pool.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { GEMM_PANEL = 64 };
+
+/* How a weight is held; bytes per value. The three quantised ones are the GGUF types of
+ * that name, and their bits are the file's. */
+typedef enum gemm_type {
+    GEMM_F32,  /* 4 */
+    GEMM_BF16, /* 2 */
+    GEMM_Q8_0, /* 1.06: 34 per 32 */
+    GEMM_Q4_0, /* 0.56: 18 per 32 */
+    GEMM_Q4_K, /* 0.58: 148 per 256 */
+    GEMM_NUM_TYPES
+} gemm_type;
 
 typedef struct gemm_weight gemm_weight;
 typedef struct gemm_isa gemm_isa;
 
-/* The kernels of one instruction set: "avx512bf16", "avx512", "avx2", "scalar", or
- * NULL for the best that this CPU has. NULL when the CPU lacks it or it is unknown. */
+/* The kernels of one instruction set: "avx512bf16", "avx512vnni", "avx512", "avx2",
+ * "scalar", or NULL for the best that this CPU has. NULL when the CPU lacks it or it is
+ * unknown. */
 const gemm_isa *gemm_isa_find(const char *name);
 const char *gemm_isa_name(const gemm_isa *isa);
 
-/* An N x K weight of zeros; dtype is RAD_F32 or RAD_BF16, isa NULL means the best.
- * RAD_E_INVAL for n or k of 0 or another dtype; RAD_E_NOMEM with the bytes wanted. */
-rad_status gemm_weight_create(const rad_env *env, rad_dtype dtype, uint32_t n, uint32_t k,
+/* "f32", "q4_K". */
+const char *gemm_type_name(gemm_type type);
+
+/* An N x K weight; isa NULL means the best. Every row must be set before it is run.
+ * RAD_E_INVAL for n or k of 0, an unknown type, or a k that the file's blocks of 256 do
+ * not divide (q4_K); RAD_E_NOMEM with the bytes wanted. The memory is not touched but
+ * for the padding, so that the threads that set the rows share the page faults. */
+rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
                               const gemm_isa *isa, gemm_weight **out, rad_error *err);
 void gemm_weight_destroy(gemm_weight *w); /* NULL is fine */
 
 /* Bytes that create would allocate (0: too many to count). */
-size_t gemm_weight_bytes(rad_dtype dtype, uint32_t n, uint32_t k);
+size_t gemm_weight_bytes(gemm_type type, uint32_t n, uint32_t k);
 
 /* Packs rows [first, first + count): `rows` is [count][K] with `ldr` floats from one
- * row to the next, rounded to the weight's dtype. Different rows may be set from
+ * row to the next, rounded to the weight's type: f32, bf16 or q8_0. Different rows may be set from
  * different threads at one time. Several matrices that read the same x (Q, K, V)
  * can be stacked in one weight this way. Whole panels of rows are fastest. */
 void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows,
                           size_t ldr);
+
+/* The same for rows that lie as blocks of the weight's own type in a GGUF file, `pitch`
+ * bytes apart, at any alignment: q8_0, q4_0, q4_K. The block's size must divide K. */
+void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, const void *rows,
+                            size_t pitch);
 
 /* Row `n` as the weight holds it, K floats: an embedding table that is also the
  * output matrix needs no second copy. O(K), strided. */
@@ -55,9 +83,10 @@ void gemm_weight_get_row(const gemm_weight *w, uint32_t n, float *row);
 
 uint32_t gemm_weight_n(const gemm_weight *w);
 uint32_t gemm_weight_k(const gemm_weight *w);
+gemm_type gemm_weight_type(const gemm_weight *w);
 
-/* Scratch memory that gemm_run wants for `m` rows of x; may be 0 (f32). It grows
- * with m, and with k only: one buffer for the largest of a model serves all. */
+/* Scratch memory that gemm_run wants for `m` rows of x. It grows with m and k, and does
+ * not depend on the type: one buffer for the largest of a model serves all. */
 size_t gemm_scratch_bytes(const gemm_weight *w, uint32_t m);
 
 /* out[i][0..N) for i < m, from x[i][0..K); rows lie ldx and ldo floats apart. With

@@ -42,8 +42,18 @@ static void avx512_widened(const gemm_tile *t)
 const gemm_isa gemm_avx512 = {.name = "avx512",
                               .f32 = avx512_f32,
                               .bf16 = avx512_widened,
+                              .quant = &gemm_quant_avx2,
                               .widens = true,
                               .round_row = gemm_round_to_f32};
+
+/* The same with integer dot products. */
+const gemm_isa gemm_avx512vnni = {.name = "avx512vnni",
+                                  .f32 = avx512_f32,
+                                  .bf16 = avx512_widened,
+                                  .quant = &gemm_quant_avx512vnni,
+                                  .widens = true,
+                                  .round_row = gemm_round_to_f32};
 #else
+const gemm_isa gemm_avx512vnni = {.name = "avx512vnni"};
 const gemm_isa gemm_avx512 = {.name = "avx512"}; /* not this architecture */
 #endif

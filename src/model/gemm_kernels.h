@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/bf16.h"
 #include "model/gemm.h"
+#include "model/gemm_quant.h"
 
 enum { GEMM_TILE_ROWS = 6 };
 
@@ -20,7 +21,10 @@ enum { GEMM_TILE_ROWS = 6 };
  * ISA has no instruction for those (widens), pairs of f32 that were rounded to bf16.
  * ldx counts f32, or pairs of bf16; ldc counts f32.
  *
- * Meanwhile the lines that come next may be prefetched: those of the 256 bytes at
+ * Quantised: `w` is [depth] steps as gemm_quant.h draws them, 32 k a step (q4_K: 256),
+ * `x` is gemm_xblock, one per 32 k, and ldx counts those.
+ *
+ * Meanwhile the lines that come next may be prefetched: those of a step's bytes at
  * ahead + step * ahead_stride, at every step of depth. They need not exist. */
 typedef struct gemm_tile {
     uint32_t rows, depth;
@@ -40,13 +44,22 @@ struct gemm_isa {
     const char *name;
     gemm_kernel *f32;
     gemm_kernel *bf16;
+    const gemm_quant_isa *quant;
     bool widens;
     /* Rounds k floats to bf16 pairs, or to f32 pairs when it widens; an odd k gets a
      * zero to pair with. */
     void (*round_row)(const float *x, uint32_t k, void *dst);
 };
 
-extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512bf16;
+/* The kernels of quantised weights, of one instruction set. */
+struct gemm_quant_isa {
+    gemm_kernel *q8_0, *q4_0, *q4_k;
+    /* gemm_round_to_blocks, compiled for the instruction set. */
+    void (*round_row)(const float *x, uint32_t k, int32_t offset, gemm_xblock *dst);
+};
+
+extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512vnni, gemm_avx512bf16;
+extern const gemm_quant_isa gemm_quant_scalar, gemm_quant_avx2, gemm_quant_avx512vnni;
 
 /* The bodies of round_row, for each file to compile with its own instructions. */
 RAD_VECTORIZE static inline void gemm_round_to_bf16(const float *x, uint32_t k, void *dst)

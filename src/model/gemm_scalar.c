@@ -47,5 +47,6 @@ static void scalar_bf16(const gemm_tile *t)
 const gemm_isa gemm_scalar = {.name = "scalar",
                               .f32 = scalar_f32,
                               .bf16 = scalar_bf16,
+                              .quant = &gemm_quant_scalar,
                               .widens = true,
                               .round_row = gemm_round_to_f32};

@@ -54,7 +54,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     model_config config;
     rad_status status = model_config_read(file, &config, err);
     if (status != RAD_OK) return status;
-    const weights_loader loader = {p->pool, p->progress, p->progress_user};
+    const weights_loader loader = {p->pool, p->progress, p->progress_user, p->weights};
     status = model_weights_load(&r->env, file, &config, p->dtype, &loader, &r->weights, err);
     if (status != RAD_OK) return status;
 

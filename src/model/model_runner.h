@@ -5,14 +5,16 @@
 #include "attn/attn_backend.h"
 #include "gguf/gguf.h"
 #include "model/runner.h"
+#include "model/weights.h"
 
 typedef struct model_runner_params {
-    rad_dtype dtype;            /* of weights and KV: RAD_F32 or RAD_BF16 */
-    uint32_t max_batch_tokens;  /* most new tokens a batch can have; 0 = 2048 */
-    uint32_t max_batch_logits;  /* most rows with logits; 0 = 256 */
-    uint32_t reserved;
-    const attn_backend *attn;   /* NULL = attn_cpu(NULL) */
-    compute_pool *pool;         /* NULL = this thread alone; not owned */
+    rad_dtype dtype;           /* of KV, and of weights unless the policy says otherwise:
+                                * RAD_F32 or RAD_BF16 */
+    uint32_t max_batch_tokens; /* most new tokens a batch can have; 0 = 2048 */
+    uint32_t max_batch_logits; /* most rows with logits; 0 = 256 */
+    weights_policy weights;
+    const attn_backend *attn; /* NULL = attn_cpu(NULL) */
+    compute_pool *pool;       /* NULL = this thread alone; not owned */
     /* Loading reports here when not NULL: done of total bytes. */
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *progress_user;

@@ -2,14 +2,16 @@
  *
  * Each weight is loaded on its own: find its tensors, compare their shapes with the
  * config, and only then allocate. A tensor that was found lies in the file with all its
- * bytes, so what is allocated is bounded by the file's size (times 4 at most: Q8_0
+ * bytes, so what is allocated is bounded by the file's size (times 8 at most: Q4_0
  * to f32), whatever the metadata claims.
  *
- * Rows are converted in panels of GEMM_PANEL, one tile each, in a scratch
- * buffer per thread:   file (any type) -> f32 panel -> packed dtype */
+ * Rows are packed in panels of GEMM_PANEL, one tile each. Those that keep their type go
+ * straight from the file; others through a scratch buffer per thread:
+ *     file (any type) -> f32 panel -> packed type */
 #include "model/weights.h"
 
 #include "base/bf16.h"
+#include "gguf/quant.h"
 #include "model/tensor_rows.h"
 
 #include <stdio.h>
@@ -75,22 +77,60 @@ typedef struct pack_job {
     uint32_t num_rows;
 } pack_job;
 
+/* The type that a tensor's bytes can be packed as without a change; or GEMM_NUM_TYPES. */
+static gemm_type native_type(uint32_t type)
+{
+    switch (type) {
+    case GGML_Q8_0: return GEMM_Q8_0;
+    case GGML_Q4_0: return GEMM_Q4_0;
+    case GGML_Q4_K: return GEMM_Q4_K;
+    default: return GEMM_NUM_TYPES;
+    }
+}
+
+static gemm_type choose_type(const load *l, const part *parts, uint32_t num_parts)
+{
+    gemm_type dtype = l->w->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
+    if (l->loader->policy == WEIGHTS_AS_DTYPE) return dtype;
+    if (l->loader->policy == WEIGHTS_AS_Q8_0) return GEMM_Q8_0;
+    gemm_type type = native_type(parts[0].tensor->type);
+    for (uint32_t i = 1; i < num_parts; i++)
+        if (parts[i].tensor->type != parts[0].tensor->type) type = GEMM_NUM_TYPES;
+    return type == GEMM_NUM_TYPES ? dtype : type;
+}
+
+/* `count` rows of one tensor from its row `from` on become rows `to` ... of the weight. */
+static void pack_rows(gemm_weight *w, uint32_t to, const gguf_tensor *t, uint32_t from,
+                      uint32_t count, float *scratch)
+{
+    uint32_t k = gemm_weight_k(w);
+    if (native_type(t->type) == gemm_weight_type(w)) {
+        const char *first = tensor_row_bytes(t, from), *second = tensor_row_bytes(t, from + 1);
+        gemm_weight_set_blocks(w, to, count, first, (size_t)(second - first));
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        tensor_row(t, from + i, scratch + (size_t)i * k);
+    gemm_weight_set_rows(w, to, count, scratch, k);
+}
+
 /* Rows [tile * GEMM_PANEL, ...) of the stack, which may come from several parts. */
 static void pack_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const pack_job *job = arg;
-    float *panel = job->l->panels + thread * job->l->panel_floats;
-    uint32_t k = gemm_weight_k(job->weight), first = tile * GEMM_PANEL;
-    uint32_t count = RAD_MIN((uint32_t)GEMM_PANEL, job->num_rows - first);
+    float *scratch = job->l->panels + thread * job->l->panel_floats;
+    uint32_t first = tile * GEMM_PANEL;
+    uint32_t end = RAD_MIN(first + GEMM_PANEL, job->num_rows);
     const part *p = job->parts;
     uint32_t row = first;
     while (row >= p->rows)
         row -= p++->rows;
-    for (uint32_t i = 0; i < count; i++) {
-        tensor_row(p->tensor, row, panel + (size_t)i * k);
-        if (++row == p->rows) p++, row = 0;
+    while (first < end) {
+        uint32_t count = RAD_MIN(end - first, p->rows - row);
+        pack_rows(job->weight, first, p->tensor, row, count, scratch);
+        first += count;
+        p++, row = 0;
     }
-    gemm_weight_set_rows(job->weight, first, count, panel, k);
 }
 
 /* Stacks the parts, each with `cols` columns, into one packed weight. */
@@ -104,10 +144,12 @@ static rad_status load_matrix(load *l, part *parts, uint32_t num_parts, uint32_t
         if (status != RAD_OK) return status;
         job.num_rows += parts[i].rows;
     }
-    rad_status status =
-        gemm_weight_create(l->env, l->w->dtype, job.num_rows, cols, NULL, out, l->err);
+    gemm_type type = choose_type(l, parts, num_parts);
+    rad_status status = gemm_weight_create(l->env, type, job.num_rows, cols, NULL, out, l->err);
     if (status != RAD_OK) return status;
-    l->w->bytes += gemm_weight_bytes(l->w->dtype, job.num_rows, cols);
+    size_t bytes = gemm_weight_bytes(type, job.num_rows, cols);
+    l->w->bytes += bytes;
+    l->w->matrix_bytes[type] += bytes;
     job.weight = *out;
     compute_pool_run(l->loader->pool, (job.num_rows + GEMM_PANEL - 1) / GEMM_PANEL, pack_tile,
                      &job);
@@ -124,20 +166,31 @@ typedef struct embd_job {
 static void embd_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const embd_job *job = arg;
-    model_weights *w = job->l->w;
+    const model_weights *w = job->l->w;
     float *row = job->l->panels + thread * job->l->panel_floats;
     uint32_t dim = w->config.dim, first = tile * GEMM_PANEL;
     uint32_t end = RAD_MIN(first + GEMM_PANEL, w->config.vocab_size);
     for (uint32_t id = first; id < end; id++) {
-        if (w->dtype == RAD_F32) {
-            tensor_row(job->tensor, id, (float *)w->token_embd + (size_t)id * dim);
-            continue;
+        char *out = (char *)w->token_embd + id * w->token_embd_row;
+        if (w->token_embd_type == job->tensor->type) {
+            memcpy(out, tensor_row_bytes(job->tensor, id), w->token_embd_row);
+        } else if (w->token_embd_type == GGML_F32) {
+            tensor_row(job->tensor, id, (float *)out);
+        } else {
+            tensor_row(job->tensor, id, row);
+            for (uint32_t i = 0; i < dim; i++)
+                ((uint16_t *)out)[i] = bf16_from_f32(row[i]);
         }
-        tensor_row(job->tensor, id, row);
-        uint16_t *out = (uint16_t *)w->token_embd + (size_t)id * dim;
-        for (uint32_t i = 0; i < dim; i++)
-            out[i] = bf16_from_f32(row[i]);
     }
+}
+
+/* The table's own type where the policy keeps such and it has blocks. */
+static uint32_t embedding_type(const load *l, const gguf_tensor *t)
+{
+    uint32_t values = 1, bytes;
+    ggml_type_layout(t->type, &values, &bytes);
+    if (l->loader->policy != WEIGHTS_AS_DTYPE && values > 1) return t->type;
+    return l->w->dtype == RAD_F32 ? GGML_F32 : GGML_BF16;
 }
 
 static rad_status load_embedding(load *l)
@@ -155,8 +208,11 @@ static rad_status load_embedding(load *l)
     embd_job job = {.l = l};
     status = tensor_find(l->file, "token_embd.weight", c->vocab_size, c->dim, &job.tensor, l->err);
     if (status != RAD_OK) return status;
-    w->token_embd_bytes =
-        rad_mul(rad_mul(c->vocab_size, c->dim), w->dtype == RAD_F32 ? sizeof(float) : 2);
+    uint32_t values = 1, bytes = 0;
+    w->token_embd_type = embedding_type(l, job.tensor);
+    ggml_type_layout(w->token_embd_type, &values, &bytes);
+    w->token_embd_row = c->dim / values * bytes;
+    w->token_embd_bytes = rad_mul(c->vocab_size, w->token_embd_row);
     w->token_embd = rad_alloc(l->env, w->token_embd_bytes);
     if (!w->token_embd)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for token_embd.weight (%zu bytes)",
@@ -223,8 +279,7 @@ rad_status model_tensors_check(const gguf_file *file, const model_config *config
         if (known_tensor(config, t->name)) continue;
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "model: tensor %s is not part of the %s architecture as we know it",
-                        gguf_show(t->name).text,
-                        config->arch->name);
+                        gguf_show(t->name).text, config->arch->name);
     }
     return RAD_OK;
 }
@@ -291,15 +346,9 @@ void model_weights_fini(const rad_env *env, model_weights *w)
 void model_weights_embed(const model_weights *w, rad_token id, float *out)
 {
     uint32_t dim = w->config.dim;
-    if (w->config.tied) {
+    if (w->config.tied)
         gemm_weight_get_row(w->output, (uint32_t)id, out);
-    } else if (w->dtype == RAD_F32) {
-        memcpy(out, (const float *)w->token_embd + (size_t)id * dim, dim * sizeof *out);
-    } else {
-        const uint16_t *row = (const uint16_t *)w->token_embd + (size_t)id * dim;
-        for (uint32_t i = 0; i < dim; i++) {
-            uint32_t bits = (uint32_t)row[i] << 16;
-            memcpy(out + i, &bits, sizeof bits);
-        }
-    }
+    else
+        ggml_decode(w->token_embd_type,
+                    (const char *)w->token_embd + (size_t)id * w->token_embd_row, dim, out);
 }

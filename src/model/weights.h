@@ -1,12 +1,16 @@
 /* weights.h - the tensors of a GGUF file, checked, converted and packed.
  *
- * Matrices become gemm_weights in the runner's dtype; those that read the same row
- * are stacked into one (q, k, v; gate, up). Vectors stay f32. Nothing points into the
- * file afterwards.
+ * Matrices become gemm_weights; those that read the same row are stacked into one (q, k, v;
+ * gate, up). Vectors stay f32. Nothing points into the file afterwards.
+ *
+ * What a matrix is held as is the policy's choice. A stack has one type: where its tensors
+ * differ (files mix Q4_K and Q6_K), or are of a type without a kernel of its own (Q4_1,
+ * Q5_0, Q5_1, Q5_K, Q6_K), it is converted to the runner's dtype and takes 2 or 4 bytes a
+ * value.
  *
  * The embedding table: a model without output.weight uses one packed matrix for both
- * ends and reads rows back from it; otherwise the table is kept unpacked in the
- * runner's dtype, vocab_size * dim * (2 or 4) bytes. */
+ * ends and reads rows back from it; otherwise the table is kept unpacked: as the file has
+ * it when the policy keeps quantised types, else in the runner's dtype. */
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
 
@@ -14,6 +18,14 @@
 #include "base/compute_pool.h"
 #include "model/config.h"
 #include "model/gemm.h"
+
+#include <radish/token_to_kv_pool.h>
+
+typedef enum weights_policy {
+    WEIGHTS_AS_DTYPE = 0, /* every matrix in the runner's dtype */
+    WEIGHTS_AS_FILE,      /* Q8_0, Q4_0 and Q4_K stay as they are, the rest as above */
+    WEIGHTS_AS_Q8_0       /* every matrix in q8_0, rounded to it where the file has more */
+} weights_policy;
 
 typedef struct layer_weights {
     float *attn_norm; /* [dim] */
@@ -32,15 +44,19 @@ typedef struct model_weights {
     layer_weights *layers; /* [num_layers] */
     float *output_norm;    /* [dim] */
     gemm_weight *output;   /* [vocab_size][dim] */
-    void *token_embd;      /* [vocab_size][dim] of dtype; NULL when config.tied */
+    void *token_embd;      /* [vocab_size][dim] of token_embd_type; NULL when config.tied */
     size_t token_embd_bytes;
-    uint64_t bytes; /* of all of it, for people who plan memory */
+    size_t token_embd_row;                 /* bytes of one */
+    uint32_t token_embd_type;              /* ggml_type */
+    uint64_t bytes;                        /* of all of it, for people who plan memory */
+    uint64_t matrix_bytes[GEMM_NUM_TYPES]; /* of packed matrices, by type */
 } model_weights;
 
 typedef struct weights_loader {
     compute_pool *pool; /* converts and packs; may be NULL */
     void (*progress)(void *user, uint64_t done, uint64_t total); /* of tensor bytes; may be NULL */
     void *progress_user;
+    weights_policy policy;
 } weights_loader;
 
 /* RAD_E_UNSUPPORTED names a tensor that this architecture does not have (a bias, frequency

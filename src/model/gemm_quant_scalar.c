@@ -1,0 +1,100 @@
+/* gemm_quant_scalar.c - the quantised kernels in plain C: any CPU, and the judge of the
+ * others. gemm_quant.h draws the layouts and the chain. */
+#include "model/gemm_kernels.h"
+
+#include <math.h>
+
+/* The low and the high four bits of each byte of a word, as words. */
+static uint32_t low(uint32_t word)
+{
+    return word & 0x0f0f0f0f;
+}
+static uint32_t high(uint32_t word)
+{
+    return word >> 4 & 0x0f0f0f0f;
+}
+
+static int32_t dot4(uint32_t w, const int8_t *x)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (int32_t)(w >> 8 * i & 255) * x[i];
+    return sum;
+}
+
+static int32_t dot_q8(const uint32_t q[8][GEMM_PANEL], uint32_t j, const gemm_xblock *x)
+{
+    int32_t sum = x->start;
+    for (int g = 0; g < 8; g++)
+        sum += dot4(q[g][j], x->q + 4 * g);
+    return sum;
+}
+
+static int32_t dot_q4(const uint32_t q[4][GEMM_PANEL], uint32_t j, const gemm_xblock *x)
+{
+    int32_t sum = x->start;
+    for (int g = 0; g < 4; g++)
+        sum += dot4(low(q[g][j]), x->q + 4 * g) + dot4(high(q[g][j]), x->q + 16 + 4 * g);
+    return sum;
+}
+
+/* One output of a tile: `s` counts steps. */
+static float chain_q8_0(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q8_0_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        acc = fmaf((float)dot_q8(w[s].q, j, x + s), f16_to_f32(w[s].d[j]) * x[s].d, acc);
+    return acc;
+}
+
+static float chain_q4_0(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q4_0_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        acc = fmaf((float)dot_q4(w[s].q, j, x + s), f16_to_f32(w[s].d[j]) * x[s].d, acc);
+    return acc;
+}
+
+static float chain_q4_k(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q4_k_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        for (int g = 0; g < GEMM_K_GROUPS; g++, x++) {
+            float d = f16_to_f32(w[s].d[j]) * (float)w[s].group[g].scale[j];
+            float min = f16_to_f32(w[s].dmin[j]) * (float)w[s].group[g].min[j];
+            acc = fmaf((float)dot_q4(w[s].group[g].q, j, x), d * x->d, acc);
+            acc = fmaf(-min, x->sum, acc);
+        }
+    return acc;
+}
+
+static void tile(const gemm_tile *t,
+                 float (*chain)(const gemm_tile *, const gemm_xblock *, uint32_t, float))
+{
+    for (uint32_t r = 0; r < t->rows; r++) {
+        const gemm_xblock *x = (const gemm_xblock *)t->x + r * t->ldx;
+        float *c = t->c + r * t->ldc;
+        for (uint32_t j = 0; j < GEMM_PANEL; j++)
+            c[j] = chain(t, x, j, t->fresh ? 0 : c[j]);
+    }
+}
+
+static void scalar_q8_0(const gemm_tile *t)
+{
+    tile(t, chain_q8_0);
+}
+static void scalar_q4_0(const gemm_tile *t)
+{
+    tile(t, chain_q4_0);
+}
+static void scalar_q4_k(const gemm_tile *t)
+{
+    tile(t, chain_q4_k);
+}
+
+RAD_VECTORIZE static void round_row(const float *x, uint32_t k, int32_t offset, gemm_xblock *dst)
+{
+    gemm_round_to_blocks(x, k, offset, dst);
+}
+
+const gemm_quant_isa gemm_quant_scalar = {scalar_q8_0, scalar_q4_0, scalar_q4_k, round_row};
