@@ -110,9 +110,14 @@ static void micro_init(micro *m, const char *arch, const change *c)
     put_kv(m, "attention.layer_norm_rms_epsilon", 0, 1e-5f);
     put_kv(m, "rope.freq_base", 0, 10000.0f);
     put_kv(m, "rope.dimension_count", HEAD_DIM, 0);
-    static const char *const extra[] = {"rope.scaling.type", "expert_count", "rope.scale_linear"};
+    static const char *const extra[] = {
+        "rope.scaling.type", "expert_count", "attention.causal", "attention.sliding_window",
+        "residual_scale",
+        /* floats */
+        "rope.scale_linear", "rope.scaling.factor", "rope.scaling.attn_factor",
+        "rope.scaling.yarn_log_multiplier", "attention.clamp_kqv", "attn_logit_softcapping"};
     for (size_t i = 0; i < sizeof extra / sizeof extra[0]; i++)
-        if (c->key && !strcmp(c->key, extra[i])) put_kv(m, extra[i], 0, i == 2);
+        if (c->key && !strcmp(c->key, extra[i])) put_kv(m, extra[i], 0, i >= 5);
     if (c->tokens) {
         gguf_put_kv_arr(&m->b, "tokenizer.ggml.tokens", GGUF_STR, c->tokens);
         for (uint32_t i = 0; i < c->tokens; i++)
@@ -123,8 +128,8 @@ static void micro_init(micro *m, const char *arch, const change *c)
         put_layer(m, i);
     put_tensor(m, "output_norm.weight", DIM, 0);
     if (c->tensor && c->cols &&
-        (strstr(c->tensor, "bias") || strstr(c->tensor, "rope_") ||
-         !strcmp(c->tensor, "output.weight")))
+        (strstr(c->tensor, "bias") || strstr(c->tensor, "rope_") || strstr(c->tensor, "qkv") ||
+         strstr(c->tensor, "post_") || !strcmp(c->tensor, "output.weight")))
         put_tensor(m, c->tensor, c->cols, c->rows);
     void *zeros = calloc(1, m->offset + 1);
     gguf_builder_end(&m->b, zeros, m->offset);
@@ -173,6 +178,11 @@ TEST(the_micro_models_are_fine)
     check_change("llama", &(change){.key = "rope.dimension_count", .value = LEFT_OUT});
     check_change("llama", &(change){.key = "rope.freq_base", .value = LEFT_OUT});
     check_change("llama", &(change){.key = "rope.scaling.type", .text = "none"});
+    check_change("llama", &(change){.key = "rope.scaling.type", .text = "linear"});
+    check_change("llama", &(change){.key = "rope.scale_linear", .value = 2});
+    check_change("llama", &(change){.key = "attention.sliding_window", .value = 5});
+    check_change("llama", &(change){.key = "attention.sliding_window", .value = UINT32_MAX - 1});
+    check_change("qwen3", &(change){.key = "attention.sliding_window", .value = 64});
 }
 
 TEST(every_missing_tensor_is_named)
@@ -214,13 +224,20 @@ TEST(wrong_shapes_are_named)
 TEST(what_we_do_not_have_is_refused_by_name)
 {
     static const change changes[] = {
-        {.key = "general.architecture", .text = "mamba", .words = {"mamba", "llama, qwen3"}},
+        {.key = "general.architecture",
+         .text = "mamba",
+         .words = {"mamba", "llama, qwen2, qwen3, phi3, gemma2"}},
         {.key = "general.architecture", .text = "a\nb\x80", .words = {"a?b?"}},
-        {.key = "rope.scaling.type", .text = "yarn", .words = {"yarn", "llama.rope.scaling.type"}},
-        {.key = "rope.scale_linear", .text = NULL, .value = 2, .words = {"rope.scale_linear"}},
-        {.key = "expert_count", .value = 8, .words = {"8 experts"}},
+        {.key = "rope.scaling.type", .text = "ntk", .words = {"ntk", "llama.rope.scaling.type"}},
+        {.key = "rope.scaling.yarn_log_multiplier", .value = 2, .words = {"yarn_log_multiplier"}},
+        {.key = "expert_count", .value = 8, .words = {"llama.expert_count = 8"}},
+        {.key = "attention.causal", .value = 0, .words = {"llama.attention.causal = 0"}},
+        {.key = "attention.clamp_kqv", .value = 3, .words = {"clamp_kqv = 3"}},
+        {.key = "attn_logit_softcapping", .value = 3, .words = {"softcapping = 3"}},
+        {.key = "residual_scale", .text = "half", .words = {"llama.residual_scale"}},
         {.tensor = "blk.0.attn_q.bias", .cols = DIM, .words = {"blk.0.attn_q.bias", "llama"}},
-        {.tensor = "rope_freqs.weight", .cols = 4, .words = {"rope_freqs.weight"}},
+        {.tensor = "blk.0.attn_qkv.weight", .cols = DIM, .rows = 4, .words = {"attn_qkv"}},
+        {.tensor = "blk.1.post_ffw_norm.weight", .cols = DIM, .words = {"post_ffw_norm"}},
         {.tensor = "blk.0.ffn_up.weight",
          .cols = DIM,
          .rows = FFN,
@@ -232,6 +249,30 @@ TEST(what_we_do_not_have_is_refused_by_name)
         c.want = RAD_E_UNSUPPORTED;
         check_change("llama", &c);
     }
+}
+
+TEST(stretched_contexts_that_make_no_sense_are_refused)
+{
+    static const change changes[] = {
+        {.tensor = "rope_freqs.weight", .cols = 4, .words = {"rope_freqs.weight", "is 0"}},
+        {.tensor = "rope_freqs.weight", .cols = 3, .words = {"rope_freqs.weight", "expected 4"}},
+        {.tensor = "rope_factors_long.weight",
+         .cols = 4,
+         .words = {"rope_factors_short.weight", "missing"}},
+        {.key = "rope.scaling.type", .text = "longrope", .words = {"rope_factors_long.weight"}},
+        {.key = "rope.scaling.factor", .text = "two", .words = {"rope.scaling.factor"}},
+        {.key = "rope.scaling.attn_factor", .value = 0, .words = {"rope.scaling.attn_factor"}},
+        {.key = "attention.sliding_window", .text = "all", .words = {"attention.sliding_window"}},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        change c = changes[i];
+        c.want = RAD_E_FORMAT;
+        check_change("llama", &c);
+    }
+    check_change("qwen3", &(change){.key = "attention.sliding_window",
+                                    .value = 5,
+                                    .want = RAD_E_UNSUPPORTED,
+                                    .words = {"qwen3.attention.sliding_window = 5"}});
 }
 
 TEST(numbers_that_make_no_sense_are_refused_by_key)

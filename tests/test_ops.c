@@ -3,6 +3,7 @@
 
 #include "base/minifloat.h"
 #include "model/ops.h"
+#include "model/rope.h"
 #include "model/tensor_rows.h"
 
 #include <math.h>
@@ -20,6 +21,8 @@ static void fill(float *x, uint32_t n, uint64_t *state)
     for (uint32_t i = 0; i < n; i++)
         x[i] = number(state);
 }
+
+static const rope_scaling plain = {.factor = 1};
 
 TEST(the_best_ops_are_found_and_unknown_ones_are_not)
 {
@@ -91,6 +94,59 @@ TEST(max_and_scale_logits_cope_with_strange_numbers)
     CHECK(y[0] == 0 && y[1] == -INFINITY && y[2] == -INFINITY);
 }
 
+TEST(geglu_and_cap_are_what_doubles_say)
+{
+    const model_ops *ops = model_ops_find(NULL);
+    for (int i = -4000; i <= 4000; i++) {
+        double g = i / 200.0 + 1e-3, up = 1.5;
+        float gate = (float)g, value = (float)up;
+        ops->geglu(&gate, &value, 1);
+        double want = 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * up;
+        CHECKF(fabs((double)gate - want) <= 1e-6 * fabs(g) * up, "gelu(%g): %g, expected %g\n", g,
+               (double)gate, want);
+        float x = (float)(g * 10);
+        ops->cap(&x, 1, 30);
+        want = 30 * tanh((double)(float)(g * 10) / 30);
+        CHECKF(fabs((double)x - want) <= 1e-6 * fabs(want), "cap(%g): %g, expected %g\n", g * 10,
+               (double)x, want);
+    }
+    float x[] = {0, NAN, INFINITY, -INFINITY, 1e30f};
+    ops->cap(x, 5, 30);
+    CHECK(x[0] == 0 && isnan(x[1]) && x[2] == 30 && x[3] == -30 && x[4] == 30);
+}
+
+/* Llama 3.1's own numbers: what its divisors are made from, and what YaRN's ends are. */
+TEST(stretched_rotations_keep_the_fast_and_slow_the_slow)
+{
+    double plain_freqs[64], freqs[64];
+    float divisors[64];
+    rope_freqs(plain_freqs, 10000, 128, &plain, NULL);
+    for (int i = 0; i < 64; i++)
+        divisors[i] = i < 32 ? 1.0f : 8.0f;
+    rope_freqs(freqs, 10000, 128, &plain, divisors);
+    for (int i = 0; i < 64; i++)
+        CHECK(freqs[i] == plain_freqs[i] / (i < 32 ? 1 : 8));
+
+    rope_scaling linear = {.factor = 4};
+    rope_freqs(freqs, 10000, 128, &linear, NULL);
+    for (int i = 0; i < 64; i++)
+        CHECK(fabs(freqs[i] / plain_freqs[i] - 0.25) < 1e-15);
+
+    /* The paper's Llama 2 case: 32 turns in 4096 positions end at rotation 20.9, one turn at
+     * 45.03; so [0, 20] stays and [46, 63] is slowed by all of the factor. */
+    rope_scaling yarn = {.factor = 16,
+                         .yarn = true,
+                         .ext_factor = 1,
+                         .beta_fast = 32,
+                         .beta_slow = 1,
+                         .original_context = 4096};
+    rope_freqs(freqs, 10000, 128, &yarn, NULL);
+    for (int i = 0; i < 64; i++) {
+        double kept = i <= 20 ? 1 : i >= 46 ? 0 : 1 - (i - 20) / 26.0;
+        CHECKF(fabs(freqs[i] / plain_freqs[i] - (kept + (1 - kept) / 16)) < 1e-12, "%d\n", i);
+    }
+}
+
 TEST(rope_rotates_its_pairs_and_nothing_else)
 {
     for (uint32_t dim = 2; dim <= 128; dim += 2)
@@ -101,8 +157,8 @@ TEST(rope_rotates_its_pairs_and_nothing_else)
             fill(head, 160, &state);
             memcpy(before, head, sizeof head);
             uint32_t position = 40000 + dim;
-            rope_freqs(freqs, 10000, dim);
-            rope_fill((rope_kind)kind, table, position, freqs, dim);
+            rope_freqs(freqs, 10000, dim, &plain, NULL);
+            rope_fill((rope_kind)kind, table, position, freqs, dim, 1);
             model_ops_find(NULL)->rope((rope_kind)kind, head, table, dim);
             for (uint32_t i = 0; i < dim / 2; i++) {
                 uint32_t a = kind == ROPE_NEOX ? i : 2 * i,
@@ -136,12 +192,18 @@ TEST(every_instruction_set_gives_the_same_bits)
             base->swiglu(a, w, n), ops->swiglu(b, w, n);
             CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
                    (unsigned long long)seed);
+            memcpy(a, x, sizeof a), memcpy(b, x, sizeof b);
+            base->geglu(a, w, n), ops->geglu(b, w, n);
+            base->cap(a, n, 0.7f), ops->cap(b, n, 0.7f);
+            base->add(a, w, n), ops->add(b, w, n);
+            CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
+                   (unsigned long long)seed);
             base->exps(a, x, n), ops->exps(b, x, n);
             CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
                    (unsigned long long)seed);
-            rope_freqs(freqs, 1e6f, n);
+            rope_freqs(freqs, 1e6f, n, &plain, NULL);
             for (int kind = 0; kind < 2; kind++) {
-                rope_fill((rope_kind)kind, table, n * 31, freqs, n);
+                rope_fill((rope_kind)kind, table, n * 31, freqs, n, 1);
                 memcpy(a, x, sizeof a), memcpy(b, x, sizeof b);
                 base->rope((rope_kind)kind, a, table, n), ops->rope((rope_kind)kind, b, table, n);
                 CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,

@@ -1,6 +1,7 @@
 /* info.c - `radish info`: what a GGUF file holds, and whether radish can serve it. */
 #include "cli/cli.h"
 #include "gguf/quant.h"
+#include "model/weights.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,26 +15,18 @@ static const char *value_type(gguf_type type)
     return (size_t)type < RAD_COUNT(names) ? names[type] : "?";
 }
 
-/* What the model room loads; `radish serve` says the same, later and in more detail. */
-static bool known_architecture(gguf_str arch)
-{
-    static const char *const known[] = {"llama", "qwen3"};
-    for (size_t i = 0; i < RAD_COUNT(known); i++)
-        if (arch.len == strlen(known[i]) && !memcmp(arch.data, known[i], arch.len)) return true;
-    return false;
-}
-
 struct summary {
     gguf_str architecture;
     uint64_t parameters;
     uint64_t tensor_bytes;
     char support[200]; /* "" = supported, else why not */
+    char traits[400];  /* how the model differs from others; "" when it cannot be read */
 };
 
 static void summarize(const gguf_file *file, struct summary *s)
 {
     *s = (struct summary){.architecture = {"?", 1}};
-    rad_status status = gguf_get_str(file, "general.architecture", &s->architecture, NULL);
+    gguf_get_str(file, "general.architecture", &s->architecture, NULL);
     uint64_t n = gguf_num_tensors(file);
     for (uint64_t i = 0; i < n; i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
@@ -44,9 +37,14 @@ static void summarize(const gguf_file *file, struct summary *s)
                      (int)RAD_MIN(t->name.len, 100u), t->name.data, ggml_type_name(t->type));
     }
     if (!n) snprintf(s->support, sizeof s->support, "no tensors: a vocabulary only");
-    if (status != RAD_OK || !known_architecture(s->architecture))
-        snprintf(s->support, sizeof s->support, "architecture '%.*s' is not supported",
-                 (int)RAD_MIN(s->architecture.len, 100u), s->architecture.data);
+    model_config config;
+    rad_error err = {0};
+    rad_status status = model_config_read(file, 0, &config, &err);
+    if (status == RAD_OK) {
+        model_config_describe(&config, s->traits, sizeof s->traits);
+        status = model_tensors_check(file, &config, &err);
+    }
+    if (status != RAD_OK && n) snprintf(s->support, sizeof s->support, "%.199s", err.text);
 }
 
 static void print_text(gguf_str text, size_t most)
@@ -99,7 +97,9 @@ static void print_friendly(const char *path, const gguf_file *file, const struct
     printf("architecture %.*s, %.2f M parameters in %" PRIu64 " tensors (%.1f MiB)\n",
            (int)s->architecture.len, s->architecture.data, (double)s->parameters / 1e6,
            gguf_num_tensors(file), (double)s->tensor_bytes / (1 << 20));
-    printf("radish can serve it: %s%s\n\nmetadata:\n", s->support[0] ? "no, " : "yes", s->support);
+    printf("radish can serve it: %s%s\n", s->support[0] ? "no, " : "yes", s->support);
+    if (s->traits[0]) printf("%s\n", s->traits);
+    printf("\nmetadata:\n");
     for (uint64_t i = 0; i < gguf_num_kvs(file); i++) {
         const gguf_kv *kv = gguf_kv_at(file, i);
         printf("  %.*s = ", (int)kv->key.len, kv->key.data);
@@ -165,12 +165,13 @@ static int print_json(const char *path, const gguf_file *file, const struct summ
     }
     json_t *path_json = json_string(path);
     json_t *json = json_pack(
-        "{s:o, s:I, s:I, s:o, s:b, s:s?, s:I, s:I, s:I, s:o, s:o}", "path",
+        "{s:o, s:I, s:I, s:o, s:b, s:s?, s:s, s:I, s:I, s:I, s:o, s:o}", "path",
         path_json ? path_json : json_null(), "file_bytes", (json_int_t)gguf_file_bytes(file),
         "version", (json_int_t)gguf_version(file), "architecture", json_name(s->architecture),
-        "supported", !s->support[0], "reason", s->support[0] ? s->support : NULL, "num_parameters",
-        (json_int_t)s->parameters, "tensor_bytes", (json_int_t)s->tensor_bytes, "num_tensors",
-        (json_int_t)gguf_num_tensors(file), "metadata", metadata, "tensors", tensors);
+        "supported", !s->support[0], "reason", s->support[0] ? s->support : NULL, "traits",
+        s->traits, "num_parameters", (json_int_t)s->parameters, "tensor_bytes",
+        (json_int_t)s->tensor_bytes, "num_tensors", (json_int_t)gguf_num_tensors(file), "metadata",
+        metadata, "tensors", tensors);
     if (!json) return cli_fail("no memory");
     json_dumpf(json, stdout, JSON_COMPACT);
     putchar('\n');

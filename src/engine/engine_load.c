@@ -62,6 +62,7 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
         .dtype = p->dtype,
         .max_batch_tokens = max_batch_tokens(file, architecture, p),
         .max_batch_logits = p->max_running_requests ? p->max_running_requests : MAX_ROWS,
+        .context_length = p->context_length,
         .attn = attn,
         .pool = parts->pool,
         .progress = p->progress,

@@ -1,15 +1,26 @@
 /* config.c - see config.h. Each number is checked against limits far above any real
  * model's but low enough that no product of two of them overflows 32 bits; how much
  * memory a model may take is then decided by its tensors, which lie in the file. */
-#include "model/config.h"
 #include "base/base.h"
+#include "model/config_reader.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 static const model_arch archs[] = {
-    {.name = "llama", .rope = ROPE_INTERLEAVED, .qk_norm = false},
+    {.name = "llama", .rope = ROPE_INTERLEAVED, .window = WINDOW_ALL}, /* Mistral has a window */
+    {.name = "qwen2", .rope = ROPE_NEOX, .qkv_bias = true},
     {.name = "qwen3", .rope = ROPE_NEOX, .qk_norm = true},
+    {.name = "phi3", .rope = ROPE_NEOX, .window = WINDOW_ALL, .fused = true},
+    {.name = "gemma2",
+     .rope = ROPE_NEOX,
+     .ffn = FFN_GEGLU,
+     .window = WINDOW_EVEN,
+     .window_absent = 4096,
+     .post_norms = true,
+     .scale_embedding = true,
+     .logit_caps = true},
 };
 
 enum {
@@ -21,57 +32,6 @@ enum {
     MOST_VOCAB = 1 << 24,
 };
 
-typedef struct reader {
-    const gguf_file *file;
-    const char *arch;
-    rad_error *err;
-    rad_status status; /* the first failure; later reads do nothing */
-    char key[128];     /* the one read last, for messages */
-} reader;
-
-static bool str_is(gguf_str s, const char *text)
-{
-    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
-}
-
-static void make_key(reader *r, const char *name)
-{
-    snprintf(r->key, sizeof r->key, "%s.%s", r->arch, name);
-}
-
-/* An integer in [1, most]. `absent` is its default; 0: the key must be there. */
-static uint32_t read_u32(reader *r, const char *name, uint32_t absent, uint32_t most)
-{
-    uint32_t value = absent;
-    if (r->status != RAD_OK) return 0;
-    make_key(r, name);
-    rad_status status = gguf_get_u32(r->file, r->key, &value, r->err);
-    if (status == RAD_NONE && !absent)
-        r->status = rad_fail(r->err, RAD_E_FORMAT, "model: key %s is missing", r->key);
-    else if (status != RAD_NONE && status != RAD_OK)
-        r->status = status;
-    else if (value < 1 || value > most)
-        r->status = rad_fail(r->err, RAD_E_FORMAT, "model: key %s is %u, expected 1 to %u", r->key,
-                             value, most);
-    return value;
-}
-
-static float read_f32(reader *r, const char *name, float absent)
-{
-    float value = absent;
-    if (r->status != RAD_OK) return 0;
-    make_key(r, name);
-    rad_status status = gguf_get_f32(r->file, r->key, &value, r->err);
-    if (status == RAD_NONE && absent == 0)
-        r->status = rad_fail(r->err, RAD_E_FORMAT, "model: key %s is missing", r->key);
-    else if (status != RAD_NONE && status != RAD_OK)
-        r->status = status;
-    else if (!(value > 0) || isinf(value))
-        r->status = rad_fail(r->err, RAD_E_FORMAT, "model: key %s is %g, expected a number > 0",
-                             r->key, (double)value);
-    return value;
-}
-
 static rad_status find_arch(const gguf_file *file, const model_arch **out, rad_error *err)
 {
     gguf_str name = {0};
@@ -81,7 +41,7 @@ static rad_status find_arch(const gguf_file *file, const model_arch **out, rad_e
     if (status != RAD_OK) return status;
     char known[128] = "";
     for (size_t i = 0; i < RAD_COUNT(archs); i++) {
-        if (str_is(name, archs[i].name)) {
+        if (config_str_is(name, archs[i].name)) {
             *out = &archs[i];
             return RAD_OK;
         }
@@ -94,41 +54,36 @@ static rad_status find_arch(const gguf_file *file, const model_arch **out, rad_e
                     gguf_show(name).text, known);
 }
 
-/* What would change the numbers and is not built yet must not be ignored. */
-static rad_status refuse_features(reader *r)
+/* What would change the numbers and is not built must not be ignored. */
+static void refuse_features(config_reader *r, const model_arch *arch)
 {
-    gguf_str scaling = {0};
-    make_key(r, "rope.scaling.type");
-    rad_status status = gguf_get_str(r->file, r->key, &scaling, r->err);
-    if (status == RAD_OK && !str_is(scaling, "none")) {
-        return rad_fail(r->err, RAD_E_UNSUPPORTED,
-                        "model: RoPE scaling \"%s\" (%s) is not "
-                        "supported",
-                        gguf_show(scaling).text, r->key);
-    }
-    if (status != RAD_OK && status != RAD_NONE) return status;
-
-    float linear = 1;
-    make_key(r, "rope.scale_linear");
-    status = gguf_get_f32(r->file, r->key, &linear, r->err);
-    if (status != RAD_OK && status != RAD_NONE) return status;
-    if (!(linear == 1 || linear == 0))
-        return rad_fail(r->err, RAD_E_UNSUPPORTED,
-                        "model: RoPE scaling by %g (%s) is not "
-                        "supported",
-                        (double)linear, r->key);
-
-    uint32_t experts = 0;
-    make_key(r, "expert_count");
-    status = gguf_get_u32(r->file, r->key, &experts, r->err);
-    if (status != RAD_OK && status != RAD_NONE) return status;
-    if (experts)
-        return rad_fail(r->err, RAD_E_UNSUPPORTED,
-                        "model: a mixture of %u experts (%s) is not supported", experts, r->key);
-    return RAD_OK;
+    static const struct {
+        const char *name;
+        double neutral;
+    } features[] = {
+        {"expert_count", 0},
+        {"attention.causal", 1},
+        {"attention.clamp_kqv", 0},
+        {"attention.max_alibi_bias", 0},
+        {"attention.sliding_window_pattern", NAN},
+        {"attention.temperature_length", 0},
+        {"attention.temperature_scale", 0},
+        {"attention.key_length_mla", 0},
+        {"embedding_scale", 1},
+        {"residual_scale", 1},
+        {"logit_scale", 1},
+        {"pooling_type", 0},
+        {"swin_norm", 0},
+        {"use_parallel_residual", 0},
+    };
+    for (size_t i = 0; i < RAD_COUNT(features); i++)
+        config_refuse(r, features[i].name, features[i].neutral);
+    static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    for (size_t i = 0; i < RAD_COUNT(caps) && !arch->logit_caps; i++)
+        config_refuse(r, caps[i], 0);
 }
 
-static rad_status read_vocab(reader *r, model_config *c)
+static rad_status read_vocab(config_reader *r, model_config *c)
 {
     const gguf_tensor *embd = gguf_find_tensor(r->file, "token_embd.weight");
     if (!embd) return rad_fail(r->err, RAD_E_FORMAT, "model: tensor token_embd.weight is missing");
@@ -149,20 +104,20 @@ static rad_status read_vocab(reader *r, model_config *c)
     return status;
 }
 
-static rad_status read_heads(reader *r, model_config *c)
+static rad_status read_heads(config_reader *r, model_config *c)
 {
-    c->num_heads = read_u32(r, "attention.head_count", 0, MOST_HEADS);
-    c->num_kv_heads = read_u32(r, "attention.head_count_kv", c->num_heads, MOST_HEADS);
+    c->num_heads = config_u32(r, "attention.head_count", 0, MOST_HEADS);
+    c->num_kv_heads = config_u32(r, "attention.head_count_kv", c->num_heads, MOST_HEADS);
     if (r->status != RAD_OK) return r->status;
     if (c->num_heads % c->num_kv_heads)
         return rad_fail(r->err, RAD_E_FORMAT, "model: %u heads do not divide by %u KV heads (%s)",
                         c->num_heads, c->num_kv_heads, r->key);
 
     uint32_t share = c->dim % c->num_heads ? 0 : c->dim / c->num_heads;
-    c->head_dim = read_u32(r, "attention.key_length", share, MOST_HEAD_DIM);
+    c->head_dim = config_u32(r, "attention.key_length", share, MOST_HEAD_DIM);
     c->v_head_dim =
-        read_u32(r, "attention.value_length", share ? share : c->head_dim, MOST_HEAD_DIM);
-    c->rope_dim = read_u32(r, "rope.dimension_count", c->head_dim, MOST_HEAD_DIM);
+        config_u32(r, "attention.value_length", share ? share : c->head_dim, MOST_HEAD_DIM);
+    c->rope_dim = config_u32(r, "rope.dimension_count", c->head_dim, MOST_HEAD_DIM);
     if (r->status != RAD_OK) return r->status;
     if (c->rope_dim % 2 || c->rope_dim > c->head_dim)
         return rad_fail(r->err, RAD_E_FORMAT,
@@ -171,26 +126,104 @@ static rad_status read_heads(reader *r, model_config *c)
     return RAD_OK;
 }
 
-rad_status model_config_read(const gguf_file *file, model_config *out, rad_error *err)
+/* A window that no context reaches masks nothing. */
+static void read_window(config_reader *r, model_config *c)
+{
+    uint32_t window = config_u32_or_0(r, "attention.sliding_window", UINT32_MAX);
+    if (r->status != RAD_OK) return;
+    if (!gguf_find_kv(r->file, r->key)) window = c->arch->window_absent;
+    c->sliding_window = window < c->context_length ? window : 0;
+    if (c->sliding_window && c->arch->window == WINDOW_NONE)
+        config_refuse(r, "attention.sliding_window", 0);
+}
+
+/* Gemma 2 has a query_pre_attn_scalar of its own, which its files leave out: the width of a
+ * head, but dim / heads in the model of 46 layers. */
+static float scale_absent(const model_config *c)
+{
+    bool by_dim = c->arch->logit_caps && c->num_layers == 46;
+    return 1.0f / sqrtf(by_dim ? (float)c->dim / (float)c->num_heads : (float)c->head_dim);
+}
+
+rad_status model_config_read(const gguf_file *file, uint32_t context, model_config *out,
+                             rad_error *err)
 {
     model_config c = {0};
     rad_status status = find_arch(file, &c.arch, err);
     if (status != RAD_OK) return status;
 
-    reader r = {.file = file, .arch = c.arch->name, .err = err, .status = RAD_OK};
-    status = refuse_features(&r);
-    if (status != RAD_OK) return status;
-    c.context_length = read_u32(&r, "context_length", 0, INT32_MAX);
-    c.num_layers = read_u32(&r, "block_count", 0, MOST_LAYERS);
-    c.dim = read_u32(&r, "embedding_length", 0, MOST_DIM);
-    c.ffn_dim = read_u32(&r, "feed_forward_length", 0, MOST_FFN);
-    c.rms_eps = read_f32(&r, "attention.layer_norm_rms_epsilon", 0);
-    c.rope_base = read_f32(&r, "rope.freq_base", 10000.0f);
+    config_reader r = {.file = file, .arch = c.arch->name, .err = err, .status = RAD_OK};
+    refuse_features(&r, c.arch);
+    c.context_length = config_u32(&r, "context_length", 0, INT32_MAX);
+    c.num_layers = config_u32(&r, "block_count", 0, MOST_LAYERS);
+    c.dim = config_u32(&r, "embedding_length", 0, MOST_DIM);
+    c.ffn_dim = config_u32(&r, "feed_forward_length", 0, MOST_FFN);
+    c.rms_eps = config_f32(&r, "attention.layer_norm_rms_epsilon", 0);
+    read_window(&r, &c);
     if (r.status != RAD_OK) return r.status;
     status = read_heads(&r, &c);
+    if (status == RAD_OK) status = config_read_rope(&r, context, &c);
     if (status != RAD_OK) return status;
+
+    c.attn_scale = config_f32_or_0(&r, "attention.scale", 0);
+    if (c.attn_scale == 0) c.attn_scale = scale_absent(&c);
+    if (c.arch->logit_caps) {
+        c.attn_logit_cap = config_f32_or_0(&r, "attn_logit_softcapping", 50);
+        c.final_logit_cap = config_f32_or_0(&r, "final_logit_softcapping", 30);
+    }
+    if (r.status != RAD_OK) return r.status;
     status = read_vocab(&r, &c);
     if (status != RAD_OK) return status;
     *out = c;
     return RAD_OK;
+}
+
+/* ---- in words ---- */
+
+typedef struct words {
+    char *text;
+    size_t room, len;
+} words;
+
+__attribute__((format(printf, 2, 3))) static void say(words *w, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(w->text + w->len, w->room - w->len, format, args);
+    va_end(args);
+    if (n > 0) w->len = RAD_MIN(w->len + (size_t)n, w->room - 1);
+}
+
+static void describe_rope(words *w, const model_config *c)
+{
+    const rope_scaling *s = &c->scaling;
+    say(w, "%s RoPE over %u of %u, base %g", c->arch->rope == ROPE_NEOX ? "NEOX" : "interleaved",
+        c->rope_dim, c->head_dim, (double)c->rope_base);
+    if (s->yarn)
+        say(w, ", YaRN x%g from %u", (double)s->factor, s->original_context);
+    else if (s->factor != 1)
+        say(w, ", linear x%g", (double)s->factor);
+    if (s->divisors) say(w, ", divisors %s", s->divisors);
+    if (s->magnitude != 1) say(w, ", magnitude %.6g", (double)s->magnitude);
+}
+
+void model_config_describe(const model_config *c, char *text, size_t room)
+{
+    if (!room) return;
+    words w = {.text = text, .room = room};
+    const model_arch *a = c->arch;
+    text[0] = 0;
+    describe_rope(&w, c);
+    say(&w, "; %s", a->ffn == FFN_GEGLU ? "GEGLU" : "SwiGLU");
+    if (a->qkv_bias) say(&w, "; q/k/v biases");
+    if (a->qk_norm) say(&w, "; q/k norms");
+    if (a->fused) say(&w, "; fused q/k/v and gate/up");
+    if (a->post_norms) say(&w, "; post-norms");
+    if (a->scale_embedding) say(&w, "; embedding x sqrt(dim)");
+    if (c->attn_logit_cap > 0) say(&w, "; scores capped at %g", (double)c->attn_logit_cap);
+    if (c->final_logit_cap > 0) say(&w, "; logits capped at %g", (double)c->final_logit_cap);
+    if (c->sliding_window)
+        say(&w, "; sliding window of %u in %s layers", c->sliding_window,
+            a->window == WINDOW_ALL ? "all" : "even");
+    if (c->tied) say(&w, "; tied embedding");
 }

@@ -1,9 +1,11 @@
 /* llama.c - embedding, layers, logits; see llama.h.
  *
- *     x = embed(ids)
- *     per layer:   x += attn_output . attention(rope(norm(qkv . rms(x))))
- *                  x += ffn_down . swiglu(gate_up . rms(x))
- *     logits = output . rms(x)          (only rows that were asked for)
+ *     x = embed(ids)                    [* sqrt(dim)]
+ *     per layer:   x += [rms] attn_output . attention(rope([rms] qkv . rms(x) [+ bias]))
+ *                  x += [rms] ffn_down . glu(gate_up . rms(x))
+ *     logits = [cap] output . rms(x)    (only rows that were asked for)
+ *
+ * What stands in brackets only some architectures do; see model_arch in config.h.
  *
  * Matrix products and attention parallelise themselves; what lies between works on
  * rows, a few per tile. In the last layer everything behind attention is done for the
@@ -12,6 +14,7 @@
  * Invariant (P1): each region maps a row to a row by operations that depend on that row
  * alone, so batching, chunking and threads do not change a bit. */
 #include "model/llama.h"
+#include "model/rope.h"
 
 #include <math.h>
 
@@ -80,7 +83,7 @@ rad_status llama_buffers_init(const rad_env *env, const model_weights *w, uint32
     b.logits = (float *)(base + logits);
     b.gemm_scratch = base + scratch;
     b.freqs = (double *)(base + freqs);
-    rope_freqs(b.freqs, c->rope_base, c->rope_dim);
+    rope_freqs(b.freqs, c->rope_base, c->rope_dim, &c->scaling, w->rope_divisors);
     *out = b;
     return RAD_OK;
 }
@@ -122,9 +125,13 @@ static void for_rows(step *s, void (*row)(const step *, uint32_t))
 static void embed_row(const step *s, uint32_t i)
 {
     const model_config *c = s->c;
-    model_weights_embed(s->m->weights, s->batch->input_ids[i], s->b->x + (size_t)i * c->dim);
+    float *x = s->b->x + (size_t)i * c->dim;
+    model_weights_embed(s->m->weights, s->batch->input_ids[i], x);
+    float scale = c->arch->scale_embedding ? sqrtf((float)c->dim) : 1;
+    for (uint32_t d = 0; d < c->dim && scale != 1; d++)
+        x[d] *= scale;
     rope_fill(c->arch->rope, s->b->rope + (size_t)i * 2 * c->rope_dim, s->batch->positions[i],
-              s->b->freqs, c->rope_dim);
+              s->b->freqs, c->rope_dim, c->scaling.magnitude);
 }
 
 static void norm_row(const step *s, uint32_t i)
@@ -153,16 +160,34 @@ static void qkv_row(const step *s, uint32_t i)
     const model_config *c = s->c;
     const llama_buffers *b = s->b;
     uint32_t q_dim = config_q_dim(c), k_dim = config_k_dim(c), v_dim = config_v_dim(c);
-    const float *qkv = b->wide + (size_t)i * config_qkv_dim(c);
+    float *qkv = b->wide + (size_t)i * config_qkv_dim(c);
+    if (s->layer->qkv_bias) s->m->ops->add(qkv, s->layer->qkv_bias, config_qkv_dim(c));
     place_heads(s, i, qkv, b->q + (size_t)i * q_dim, c->num_heads, s->layer->q_norm);
     place_heads(s, i, qkv + q_dim, b->k + (size_t)i * k_dim, c->num_kv_heads, s->layer->k_norm);
     memcpy(b->v + (size_t)i * v_dim, qkv + q_dim + k_dim, v_dim * sizeof *qkv);
 }
 
-static void swiglu_row(const step *s, uint32_t i)
+static void glu_row(const step *s, uint32_t i)
 {
     float *gate = s->b->wide + (size_t)i * 2 * s->c->ffn_dim;
-    s->m->ops->swiglu(gate, gate + s->c->ffn_dim, s->c->ffn_dim);
+    const model_ops *ops = s->m->ops;
+    (s->c->arch->ffn == FFN_GEGLU ? ops->geglu : ops->swiglu)(gate, gate + s->c->ffn_dim,
+                                                              s->c->ffn_dim);
+}
+
+/* x += rms(norm) */
+static void post_norm_row(const step *s, uint32_t i)
+{
+    size_t at = (size_t)i * s->c->dim;
+    float *added = s->b->norm + at;
+    s->m->ops->rms_norm(added, added, s->norm_weight, s->c->dim, s->c->rms_eps);
+    s->m->ops->add(s->b->x + at, added, s->c->dim);
+}
+
+static void cap_row(const step *s, uint32_t i)
+{
+    uint32_t n = s->c->vocab_size;
+    s->m->ops->cap(s->b->logits + (size_t)i * n, n, s->c->final_logit_cap);
 }
 
 /* ---- the pass ---- */
@@ -179,6 +204,16 @@ static void norm(step *s, const float *weight)
     for_rows(s, norm_row);
 }
 
+/* x += w . in, through a norm of its own where `post` is one. */
+static void add_to_residual(step *s, const gemm_weight *w, const float *in, size_t ld,
+                            const float *post)
+{
+    gemm(s, w, in, ld, post ? s->b->norm : s->b->x, !post);
+    if (!post) return;
+    s->norm_weight = post;
+    for_rows(s, post_norm_row);
+}
+
 static rad_status attend(step *s, uint32_t layer, rad_error *err)
 {
     const model_config *c = s->c;
@@ -188,8 +223,9 @@ static rad_status attend(step *s, uint32_t layer, rad_error *err)
                                        .num_kv_heads = c->num_kv_heads,
                                        .head_dim = c->head_dim,
                                        .v_head_dim = c->v_head_dim,
-                                       .scaling = 1.0f / sqrtf((float)c->head_dim),
-                                       .sliding_window = -1};
+                                       .scaling = c->attn_scale,
+                                       .logit_cap = c->attn_logit_cap,
+                                       .sliding_window = config_window(c, layer)};
     norm(s, s->layer->attn_norm);
     gemm(s, s->layer->qkv, b->norm, c->dim, b->wide, false);
     for_rows(s, qkv_row);
@@ -216,11 +252,12 @@ static void feed_forward(step *s)
 {
     const model_config *c = s->c;
     const llama_buffers *b = s->b;
-    gemm(s, s->layer->attn_output, b->wide, config_attn_dim(c), b->x, true);
-    norm(s, s->layer->ffn_norm);
-    gemm(s, s->layer->gate_up, b->norm, c->dim, b->wide, false);
-    for_rows(s, swiglu_row);
-    gemm(s, s->layer->ffn_down, b->wide, 2 * (size_t)c->ffn_dim, b->x, true);
+    const layer_weights *l = s->layer;
+    add_to_residual(s, l->attn_output, b->wide, config_attn_dim(c), l->post_attn_norm);
+    norm(s, l->ffn_norm);
+    gemm(s, l->gate_up, b->norm, c->dim, b->wide, false);
+    for_rows(s, glu_row);
+    add_to_residual(s, l->ffn_down, b->wide, 2 * (size_t)c->ffn_dim, l->post_ffn_norm);
 }
 
 rad_status llama_forward(const llama *model, const forward_batch *batch, rad_error *err)
@@ -241,5 +278,6 @@ rad_status llama_forward(const llama *model, const forward_batch *batch, rad_err
     }
     norm(&s, w->output_norm);
     gemm(&s, w->output, s.b->norm, c->dim, s.b->logits, false);
+    if (c->final_logit_cap > 0) for_rows(&s, cap_row);
     return RAD_OK;
 }

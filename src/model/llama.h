@@ -1,6 +1,6 @@
-/* llama.h - one forward pass for the Llama family.
+/* llama.h - one forward pass for Llama and all that descends from it.
  *
- * Where its members differ (which pairs RoPE rotates, q/k norms, tied output) the
+ * Where architectures differ (which pairs RoPE rotates, biases, norms, caps, windows) the
  * table in config.c says so. */
 #ifndef MODEL_LLAMA_H
 #define MODEL_LLAMA_H
@@ -17,7 +17,7 @@ typedef struct llama_buffers {
     uint32_t max_logits; /* <= max_tokens */
     uint32_t wide_dim;
     float *x;      /* [max_tokens][dim] the residual stream */
-    float *norm;   /* [max_tokens][dim] */
+    float *norm;   /* [max_tokens][dim]; also what a block adds, until it is normed */
     float *wide;   /* [max_tokens][wide_dim] */
     float *q;      /* [max_tokens][q_dim] */
     float *k;      /* [max_tokens][k_dim] */

@@ -15,7 +15,7 @@ typedef struct judge {
     model_config c;
     uint32_t num_tokens;
     rad_error *err;
-    double *x, *normed, *q, *k, *v, *attended, *gate, *up, *scores;
+    double *x, *normed, *added, *q, *k, *v, *attended, *gate, *up, *scores;
     float *row; /* of a weight */
 } judge;
 
@@ -31,24 +31,42 @@ static rad_status find(const judge *j, const char *fmt, uint32_t layer, uint64_t
     return tensor_find(j->file, name, rows, cols, out, j->err);
 }
 
-/* out[t][n] = sum over k of W[n][k] * in[t][k], added to out or replacing it */
-static rad_status matmul(const judge *j, const char *name, uint32_t layer, uint32_t rows,
-                         uint32_t cols, const double *in, double *out, bool add)
+/* out[t][n] = sum over k of W[from + n][k] * in[t][k], W having `all` rows */
+static rad_status matmul_part(const judge *j, const char *name, uint32_t layer, uint32_t all,
+                              uint32_t from, uint32_t rows, uint32_t cols, const double *in,
+                              double *out)
 {
     const gguf_tensor *w;
-    rad_status status = find(j, name, layer, rows, cols, &w);
+    rad_status status = find(j, name, layer, all, cols, &w);
     if (status != RAD_OK) return status;
     for (uint32_t n = 0; n < rows; n++) {
-        tensor_row(w, n, j->row);
+        tensor_row(w, from + n, j->row);
         for (uint32_t t = 0; t < j->num_tokens; t++) {
             const double *x = in + (size_t)t * cols;
             double sum = 0;
             for (uint32_t k = 0; k < cols; k++)
                 sum += (double)j->row[k] * x[k];
-            double *y = &out[(size_t)t * rows + n];
-            *y = add ? *y + sum : sum;
+            out[(size_t)t * rows + n] = sum;
         }
     }
+    return RAD_OK;
+}
+
+static rad_status matmul(const judge *j, const char *name, uint32_t layer, uint32_t rows,
+                         uint32_t cols, const double *in, double *out)
+{
+    return matmul_part(j, name, layer, rows, 0, rows, cols, in, out);
+}
+
+static rad_status add_bias(const judge *j, const char *name, uint32_t layer, uint32_t n,
+                           double *out)
+{
+    const gguf_tensor *bias;
+    rad_status status = find(j, name, layer, 0, n, &bias);
+    if (status != RAD_OK) return status;
+    tensor_row(bias, 0, j->row);
+    for (size_t i = 0; i < (size_t)j->num_tokens * n; i++)
+        out[i] += (double)j->row[i % n];
     return RAD_OK;
 }
 
@@ -71,44 +89,79 @@ static rad_status rms_norm(const judge *j, const char *name, uint32_t layer, uin
     return RAD_OK;
 }
 
+/* How far rotation i turns per position: base^(-2i/d), slower where the context was
+ * stretched. */
+static double frequency(const judge *j, uint32_t i, double divisor)
+{
+    const model_config *c = &j->c;
+    const rope_scaling *s = &c->scaling;
+    double d = c->rope_dim, base = (double)c->rope_base, factor = (double)s->factor;
+    double freq = pow(base, -2.0 * i / d) / divisor;
+    if (!s->yarn) return freq / factor;
+    /* The rotations that make beta_fast and beta_slow turns in the original context. */
+    double context = s->original_context / (2 * M_PI);
+    double fast = floor(d / 2 * log(context / (double)s->beta_fast) / log(base));
+    double slow = ceil(d / 2 * log(context / (double)s->beta_slow) / log(base));
+    fast = fmax(fast, 0), slow = fmin(slow, d - 1);
+    double slowed = fmin(1, fmax(0, (i - fast) / fmax(slow - fast, 0.001)));
+    double own = (1 - slowed) * (double)s->ext_factor;
+    return own * freq + (1 - own) * freq / factor;
+}
+
 /* x is [token][heads][head_dim]; token t is at position t */
-static void rope(const judge *j, double *x, uint32_t heads)
+static rad_status rope(const judge *j, double *x, uint32_t heads)
 {
     const model_config *c = &j->c;
     uint32_t half = c->rope_dim / 2;
-    for (uint32_t t = 0; t < j->num_tokens; t++)
-        for (uint32_t h = 0; h < heads; h++) {
-            double *head = x + ((size_t)t * heads + h) * c->head_dim;
-            for (uint32_t i = 0; i < half; i++) {
-                double angle = t * pow((double)c->rope_base, -2.0 * i / c->rope_dim);
-                double *a = c->arch->rope == ROPE_NEOX ? &head[i] : &head[2 * i];
-                double *b = c->arch->rope == ROPE_NEOX ? &head[i + half] : &head[2 * i + 1];
-                double old_a = *a, old_b = *b;
-                *a = old_a * cos(angle) - old_b * sin(angle);
-                *b = old_a * sin(angle) + old_b * cos(angle);
+    const gguf_tensor *divisors = NULL;
+    if (c->scaling.divisors) {
+        rad_status status = find(j, c->scaling.divisors, 0, 0, half, &divisors);
+        if (status != RAD_OK) return status;
+        tensor_row(divisors, 0, j->row);
+        for (uint32_t i = 0; i < half; i++)
+            if (!(j->row[i] > 0) || isinf(j->row[i]))
+                return rad_fail(j->err, RAD_E_FORMAT, "reference: %s[%u] is %g",
+                                c->scaling.divisors, i, (double)j->row[i]);
+    }
+    for (uint32_t i = 0; i < half; i++) {
+        double freq = frequency(j, i, divisors ? (double)j->row[i] : 1);
+        uint32_t first = c->arch->rope == ROPE_NEOX ? i : 2 * i;
+        uint32_t second = c->arch->rope == ROPE_NEOX ? i + half : 2 * i + 1;
+        for (uint32_t t = 0; t < j->num_tokens; t++)
+            for (uint32_t h = 0; h < heads; h++) {
+                double *head = x + ((size_t)t * heads + h) * c->head_dim;
+                double a = head[first], b = head[second], size = (double)c->scaling.magnitude;
+                head[first] = size * (a * cos(t * freq) - b * sin(t * freq));
+                head[second] = size * (a * sin(t * freq) + b * cos(t * freq));
             }
-        }
+    }
+    return RAD_OK;
 }
 
-/* softmax(q . k / sqrt(d)) v over positions 0..t */
-static void attend(const judge *j, uint32_t t, uint32_t head)
+static double capped(double x, double cap)
+{
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+/* softmax(scale q . k) v over positions 0..t, or the window's last ones of them */
+static void attend(const judge *j, uint32_t t, uint32_t head, uint32_t first)
 {
     const model_config *c = &j->c;
     uint32_t kv_head = head / (c->num_heads / c->num_kv_heads);
     const double *q = j->q + ((size_t)t * c->num_heads + head) * c->head_dim;
     double *out = j->attended + ((size_t)t * c->num_heads + head) * c->v_head_dim;
     double max = -INFINITY, total = 0;
-    for (uint32_t p = 0; p <= t; p++) {
+    for (uint32_t p = first; p <= t; p++) {
         const double *k = j->k + ((size_t)p * c->num_kv_heads + kv_head) * c->head_dim;
         double dot = 0;
         for (uint32_t i = 0; i < c->head_dim; i++)
             dot += q[i] * k[i];
-        j->scores[p] = dot / sqrt(c->head_dim);
+        j->scores[p] = capped(dot * (double)c->attn_scale, (double)c->attn_logit_cap);
         max = fmax(max, j->scores[p]);
     }
     for (uint32_t i = 0; i < c->v_head_dim; i++)
         out[i] = 0;
-    for (uint32_t p = 0; p <= t; p++) {
+    for (uint32_t p = first; p <= t; p++) {
         const double *v = j->v + ((size_t)p * c->num_kv_heads + kv_head) * c->v_head_dim;
         double weight = exp(j->scores[p] - max);
         total += weight;
@@ -119,44 +172,90 @@ static void attend(const judge *j, uint32_t t, uint32_t head)
         out[i] /= total;
 }
 
+/* x += what a block has left in `added`, normed first where the family does so */
+static rad_status add_to_residual(const judge *j, const char *post_norm, uint32_t l)
+{
+    const model_config *c = &j->c;
+    if (c->arch->post_norms) {
+        rad_status s = rms_norm(j, post_norm, l, c->dim, j->num_tokens, j->added, j->added);
+        if (s != RAD_OK) return s;
+    }
+    for (size_t i = 0; i < (size_t)j->num_tokens * c->dim; i++)
+        j->x[i] += j->added[i];
+    return RAD_OK;
+}
+
+/* q, k, v of normed: three matrices, or three parts of one */
+static rad_status project_qkv(const judge *j, uint32_t l)
+{
+    const model_config *c = &j->c;
+    const struct {
+        const char *weight, *bias;
+        uint32_t rows;
+        double *out;
+    } parts[] = {{"blk.%u.attn_q.weight", "blk.%u.attn_q.bias", config_q_dim(c), j->q},
+                 {"blk.%u.attn_k.weight", "blk.%u.attn_k.bias", config_k_dim(c), j->k},
+                 {"blk.%u.attn_v.weight", "blk.%u.attn_v.bias", config_v_dim(c), j->v}};
+    rad_status s = RAD_OK;
+    for (uint32_t i = 0, row = 0; i < 3 && s == RAD_OK; row += parts[i++].rows) {
+        if (c->arch->fused)
+            s = matmul_part(j, "blk.%u.attn_qkv.weight", l, config_qkv_dim(c), row, parts[i].rows,
+                            c->dim, j->normed, parts[i].out);
+        else
+            s = matmul(j, parts[i].weight, l, parts[i].rows, c->dim, j->normed, parts[i].out);
+        if (s == RAD_OK && c->arch->qkv_bias)
+            s = add_bias(j, parts[i].bias, l, parts[i].rows, parts[i].out);
+    }
+    return s;
+}
+
 static rad_status attention_block(const judge *j, uint32_t l)
 {
     const model_config *c = &j->c;
     size_t n = j->num_tokens;
     rad_status s = rms_norm(j, "blk.%u.attn_norm.weight", l, c->dim, n, j->x, j->normed);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.attn_q.weight", l, config_q_dim(c), c->dim, j->normed, j->q, false);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.attn_k.weight", l, config_k_dim(c), c->dim, j->normed, j->k, false);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.attn_v.weight", l, config_v_dim(c), c->dim, j->normed, j->v, false);
+    if (s == RAD_OK) s = project_qkv(j, l);
     if (s == RAD_OK && c->arch->qk_norm)
         s = rms_norm(j, "blk.%u.attn_q_norm.weight", l, c->head_dim, n * c->num_heads, j->q, j->q);
     if (s == RAD_OK && c->arch->qk_norm)
         s = rms_norm(j, "blk.%u.attn_k_norm.weight", l, c->head_dim, n * c->num_kv_heads, j->k,
                      j->k);
+    if (s == RAD_OK) s = rope(j, j->q, c->num_heads);
+    if (s == RAD_OK) s = rope(j, j->k, c->num_kv_heads);
     if (s != RAD_OK) return s;
-    rope(j, j->q, c->num_heads);
-    rope(j, j->k, c->num_kv_heads);
+    bool slides = c->sliding_window && !(c->arch->window == WINDOW_EVEN && l % 2);
     for (uint32_t t = 0; t < j->num_tokens; t++)
         for (uint32_t h = 0; h < c->num_heads; h++)
-            attend(j, t, h);
-    return matmul(j, "blk.%u.attn_output.weight", l, c->dim, config_attn_dim(c), j->attended, j->x,
-                  true);
+            attend(j, t, h, slides && t >= c->sliding_window ? t - c->sliding_window + 1 : 0);
+    s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, config_attn_dim(c), j->attended,
+               j->added);
+    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_attention_norm.weight", l) : s;
+}
+
+static double activated(const judge *j, double g)
+{
+    if (j->c.arch->ffn == FFN_SWIGLU) return g / (1 + exp(-g));
+    return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
 }
 
 static rad_status feed_forward_block(const judge *j, uint32_t l)
 {
     const model_config *c = &j->c;
+    bool fused = c->arch->fused;
+    uint32_t f = c->ffn_dim;
     rad_status s = rms_norm(j, "blk.%u.ffn_norm.weight", l, c->dim, j->num_tokens, j->x, j->normed);
+    if (s == RAD_OK && !fused)
+        s = matmul(j, "blk.%u.ffn_gate.weight", l, f, c->dim, j->normed, j->gate);
+    if (s == RAD_OK && fused)
+        s = matmul_part(j, "blk.%u.ffn_up.weight", l, 2 * f, 0, f, c->dim, j->normed, j->gate);
     if (s == RAD_OK)
-        s = matmul(j, "blk.%u.ffn_gate.weight", l, c->ffn_dim, c->dim, j->normed, j->gate, false);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.ffn_up.weight", l, c->ffn_dim, c->dim, j->normed, j->up, false);
+        s = matmul_part(j, "blk.%u.ffn_up.weight", l, fused ? 2 * f : f, fused ? f : 0, f, c->dim,
+                        j->normed, j->up);
     if (s != RAD_OK) return s;
-    for (size_t i = 0; i < (size_t)j->num_tokens * c->ffn_dim; i++)
-        j->gate[i] = j->gate[i] / (1 + exp(-j->gate[i])) * j->up[i];
-    return matmul(j, "blk.%u.ffn_down.weight", l, c->dim, c->ffn_dim, j->gate, j->x, true);
+    for (size_t i = 0; i < (size_t)j->num_tokens * f; i++)
+        j->gate[i] = activated(j, j->gate[i]) * j->up[i];
+    s = matmul(j, "blk.%u.ffn_down.weight", l, c->dim, f, j->gate, j->added);
+    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
 }
 
 static rad_status embed(const judge *j, const rad_token *tokens)
@@ -168,7 +267,8 @@ static rad_status embed(const judge *j, const rad_token *tokens)
     for (uint32_t t = 0; t < j->num_tokens; t++) {
         tensor_row(table, (uint64_t)tokens[t], j->row);
         for (uint32_t i = 0; i < c->dim; i++)
-            j->x[(size_t)t * c->dim + i] = (double)j->row[i];
+            j->x[(size_t)t * c->dim + i] = (double)j->row[i] *
+                                           (c->arch->scale_embedding ? sqrt(c->dim) : 1);
     }
     return RAD_OK;
 }
@@ -184,8 +284,11 @@ static rad_status forward(const judge *j, const rad_token *tokens, double *logit
     if (s == RAD_OK)
         s = rms_norm(j, "output_norm.weight", 0, c->dim, j->num_tokens, j->x, j->normed);
     if (s != RAD_OK) return s;
-    return matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, c->dim,
-                  j->normed, logits, false);
+    s = matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, c->dim,
+               j->normed, logits);
+    for (size_t i = 0; s == RAD_OK && i < (size_t)j->num_tokens * c->vocab_size; i++)
+        logits[i] = capped(logits[i], (double)c->final_logit_cap);
+    return s;
 }
 
 rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
@@ -194,7 +297,7 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
 {
     judge j = {.file = file, .num_tokens = num_tokens, .err = err};
     model_config *c = &j.c;
-    rad_status status = model_config_read(file, c, err);
+    rad_status status = model_config_read(file, 0, c, err);
     if (status == RAD_OK) status = model_tensors_check(file, c, err);
     if (status != RAD_OK || !num_tokens) return status;
     if (num_tokens > c->context_length)
@@ -206,10 +309,11 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
                             tokens[t], c->vocab_size);
 
     /* One block of memory: the arrays of a token, a row of scores, a row of weights. */
-    size_t per_token = 2 * (size_t)c->dim + config_qkv_dim(c) + config_attn_dim(c) +
+    size_t per_token = 3 * (size_t)c->dim + config_qkv_dim(c) + config_attn_dim(c) +
                        2 * (size_t)c->ffn_dim + 1;
     size_t widest = RAD_MAX(RAD_MAX(c->dim, c->ffn_dim), config_attn_dim(c));
     widest = RAD_MAX(widest, c->head_dim); /* q_norm, where heads are wider than the rest */
+    if (c->arch->qkv_bias) widest = RAD_MAX(widest, config_qkv_dim(c));
     size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + widest, sizeof(double));
     rad_env full = rad_env_or_default(env);
     double *memory = rad_alloc(&full, bytes), *at = memory;
@@ -218,10 +322,16 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
     const struct {
         double **array;
         size_t width;
-    } arrays[] = {
-        {&j.x, c->dim},          {&j.normed, c->dim},     {&j.q, config_q_dim(c)},
-        {&j.k, config_k_dim(c)}, {&j.v, config_v_dim(c)}, {&j.attended, config_attn_dim(c)},
-        {&j.gate, c->ffn_dim},   {&j.up, c->ffn_dim},     {&j.scores, 1}};
+    } arrays[] = {{&j.x, c->dim},
+                  {&j.normed, c->dim},
+                  {&j.added, c->dim},
+                  {&j.q, config_q_dim(c)},
+                  {&j.k, config_k_dim(c)},
+                  {&j.v, config_v_dim(c)},
+                  {&j.attended, config_attn_dim(c)},
+                  {&j.gate, c->ffn_dim},
+                  {&j.up, c->ffn_dim},
+                  {&j.scores, 1}};
     for (size_t i = 0; i < RAD_COUNT(arrays); i++) {
         *arrays[i].array = at;
         at += num_tokens * arrays[i].width;

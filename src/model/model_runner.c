@@ -52,7 +52,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
                        rad_error *err)
 {
     model_config config;
-    rad_status status = model_config_read(file, &config, err);
+    rad_status status = model_config_read(file, p->context_length, &config, err);
     if (status != RAD_OK) return status;
     const weights_loader loader = {p->pool, p->progress, p->progress_user, p->weights};
     status = model_weights_load(&r->env, file, &config, p->dtype, &loader, &r->weights, err);

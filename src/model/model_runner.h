@@ -12,6 +12,8 @@ typedef struct model_runner_params {
                                 * RAD_F32 or RAD_BF16 */
     uint32_t max_batch_tokens; /* most new tokens a batch can have; 0 = 2048 */
     uint32_t max_batch_logits; /* most rows with logits; 0 = 256 */
+    uint32_t context_length;   /* that will be in force; 0 = the model's (see config.h) */
+    uint32_t reserved;
     weights_policy weights;
     const attn_backend *attn; /* NULL = attn_cpu(NULL) */
     compute_pool *pool;       /* NULL = this thread alone; not owned */

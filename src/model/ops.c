@@ -1,11 +1,10 @@
-/* ops.c - the portable kernels, the choice among instruction sets, and RoPE's angles. */
+/* ops.c - the portable kernels, and the choice among instruction sets. */
 #include "model/ops_isa.h"
 #include "model/ops_kernels.h"
 
 #include <stdbool.h>
 
-static const model_ops portable = {"portable", ops_rms_norm,     ops_swiglu, ops_exps,
-                                   ops_max,    ops_scale_logits, ops_rope};
+static const model_ops portable = OPS_TABLE("portable");
 
 static bool wanted(const char *isa, const char *name)
 {
@@ -24,28 +23,4 @@ const model_ops *model_ops_find(const char *isa)
         return &model_ops_avx2;
 #endif
     return wanted(isa, "portable") ? &portable : NULL;
-}
-
-void rope_freqs(double *freqs, float base, uint32_t rope_dim)
-{
-    for (uint32_t i = 0; i < rope_dim / 2; i++)
-        freqs[i] = pow((double)base, -2.0 * i / rope_dim);
-}
-
-void rope_fill(rope_kind kind, float *table, uint32_t position, const double *freqs,
-               uint32_t rope_dim)
-{
-    float *cosine = table, *sine = table + rope_dim;
-    for (uint32_t i = 0; i < rope_dim / 2; i++) {
-        double angle = position * freqs[i];
-        float c = (float)cos(angle), s = (float)sin(angle);
-        if (kind == ROPE_NEOX) {
-            cosine[i] = cosine[i + rope_dim / 2] = c;
-            sine[i] = sine[i + rope_dim / 2] = s;
-        } else {
-            cosine[2 * i] = cosine[2 * i + 1] = c;
-            sine[2 * i] = -s;
-            sine[2 * i + 1] = s;
-        }
-    }
 }

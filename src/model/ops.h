@@ -18,6 +18,15 @@ typedef struct model_ops {
     /* gate = silu(gate) * up, with silu(g) = g / (1 + e^-g). */
     void (*swiglu)(float *gate, const float *up, uint32_t n);
 
+    /* gate = gelu(gate) * up, with gelu(g) = g / 2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))). */
+    void (*geglu)(float *gate, const float *up, uint32_t n);
+
+    /* x = cap * tanh(x / cap), cap > 0; within 1e-6 of cap. */
+    void (*cap)(float *x, uint32_t n, float cap);
+
+    /* x += y */
+    void (*add)(float *x, const float *y, uint32_t n);
+
     /* out = e^x, within 2 units in the last place for |x| < 87; clamped outside. */
     void (*exps)(float *out, const float *x, uint32_t n);
 
@@ -27,21 +36,12 @@ typedef struct model_ops {
     /* out = (x - max) / temperature, and 0 where x is max, also an infinite one. */
     void (*scale_logits)(float *out, const float *x, float max, float temperature, uint32_t n);
 
-    /* Rotates the first rope_dim elements of a head in place; table from rope_fill. */
+    /* Rotates the first rope_dim elements of a head in place; table from rope_fill in rope.h. */
     void (*rope)(rope_kind kind, float *head, const float *table, uint32_t rope_dim);
 } model_ops;
 
 /* The kernels of "avx512", "avx2", "portable", or NULL for the best that this CPU has.
  * NULL when the CPU lacks it or the name is unknown. */
 const model_ops *model_ops_find(const char *isa);
-
-/* The angles of one position, shared by all heads and layers: table holds rope_dim
- * cosines and rope_dim sines in the order in which `kind` wants them. Computed in
- * double, so late positions are as exact as early ones. freqs from rope_freqs. */
-void rope_fill(rope_kind kind, float *table, uint32_t position, const double *freqs,
-               uint32_t rope_dim);
-
-/* freqs[i] = base^(-2i / rope_dim), i < rope_dim / 2 */
-void rope_freqs(double *freqs, float base, uint32_t rope_dim);
 
 #endif

@@ -3,8 +3,7 @@
 #include "model/ops_isa.h"
 #include "model/ops_kernels.h"
 
-const model_ops model_ops_avx2 = {"avx2",  ops_rms_norm,     ops_swiglu, ops_exps,
-                                  ops_max, ops_scale_logits, ops_rope};
+const model_ops model_ops_avx2 = OPS_TABLE("avx2");
 #else
 typedef int no_avx2_here;
 #endif

@@ -3,8 +3,7 @@
 #include "model/ops_isa.h"
 #include "model/ops_kernels.h"
 
-const model_ops model_ops_avx512 = {"avx512", ops_rms_norm,     ops_swiglu, ops_exps,
-                                    ops_max,  ops_scale_logits, ops_rope};
+const model_ops model_ops_avx512 = OPS_TABLE("avx512");
 #else
 typedef int no_avx512_here;
 #endif

@@ -119,6 +119,58 @@ static void ops_swiglu(float *gate, const float *up, uint32_t n)
                    n - i);
 }
 
+/* The tanh form of GELU is a sigmoid: (1 + tanh(u)) / 2 = 1 / (1 + e^-2u). */
+static inline vec geglu_vec(vec gate, vec up)
+{
+    const float slope = 1.59576912f, cubic = 0.0713548163f; /* 2 sqrt(2/pi), times 0.044715 */
+    vec u = gate * (gate * gate * cubic + slope);
+    return gate / (exp_vec(-u) + 1.0f) * up;
+}
+
+static void ops_geglu(float *gate, const float *up, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(gate + i, geglu_vec(load(gate + i), load(up + i)));
+    if (i < n)
+        store_part(gate + i, geglu_vec(load_part(gate + i, n - i), load_part(up + i, n - i)),
+                   n - i);
+}
+
+/* tanh(y) = (1 - e) / (1 + e) with e = e^-2|y|, and y's sign. Where |y| is small 1 - e has
+ * few bits left; there it is the series, whose next term is below 1e-12 of y. */
+static inline vec cap_vec(vec x, vec cap)
+{
+    const vec one = (vec){0} + 1.0f;
+    const ivec sign = (ivec)(one * -0.0f);
+    vec y = x / cap, y2 = y * y, size = (vec)((ivec)y & ~sign);
+    vec e = exp_vec(size * -2.0f);
+    vec big = (vec)((ivec)((one - e) / (one + e)) | ((ivec)y & sign));
+    vec small = y2 * (62.0f / 2835) - 17.0f / 315;
+    small = small * y2 + 2.0f / 15;
+    small = small * y2 - 1.0f / 3;
+    small = (small * y2 + 1.0f) * y;
+    return select(size < 0.1f, small, big) * cap;
+}
+
+static void ops_cap(float *x, uint32_t n, float cap)
+{
+    vec caps = (vec){0} + cap;
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(x + i, cap_vec(load(x + i), caps));
+    if (i < n) store_part(x + i, cap_vec(load_part(x + i, n - i), caps), n - i);
+}
+
+static void ops_add(float *x, const float *y, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(x + i, load(x + i) + load(y + i));
+    for (; i < n; i++)
+        x[i] += y[i];
+}
+
 static void ops_exps(float *out, const float *x, uint32_t n)
 {
     uint32_t i = 0;
@@ -200,3 +252,10 @@ static void ops_rope(rope_kind kind, float *head, const float *table, uint32_t r
     else
         rope_interleaved(head, table, table + rope_dim, rope_dim);
 }
+
+#define OPS_TABLE(isa_name)                                                                        \
+    {                                                                                              \
+        .name = isa_name, .rms_norm = ops_rms_norm, .swiglu = ops_swiglu, .geglu = ops_geglu,      \
+        .cap = ops_cap, .add = ops_add, .exps = ops_exps, .max = ops_max,                          \
+        .scale_logits = ops_scale_logits, .rope = ops_rope                                         \
+    }

@@ -14,6 +14,7 @@
 #include "gguf/quant.h"
 #include "model/tensor_rows.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { MOST_PARTS = 3 };
@@ -54,19 +55,51 @@ static tensor_name blk(uint32_t layer, const char *name)
     return n;
 }
 
-static rad_status load_vector(load *l, const char *name, uint32_t n, float **out)
+static tensor_name blk_bias(uint32_t layer, const char *name)
 {
-    const gguf_tensor *t;
-    rad_status status = tensor_find(l->file, name, 0, n, &t, l->err);
-    if (status != RAD_OK) return status;
+    tensor_name n;
+    snprintf(n.text, sizeof n.text, "blk.%u.%s.bias", layer, name);
+    return n;
+}
+
+/* The vectors of several tensors (parts' rows are their lengths), one behind the other. */
+static rad_status load_vectors(load *l, const part *parts, uint32_t num_parts, float **out)
+{
+    const gguf_tensor *t[MOST_PARTS];
+    size_t n = 0, at = 0;
+    for (uint32_t i = 0; i < num_parts; n += parts[i++].rows) {
+        rad_status status = tensor_find(l->file, parts[i].name, 0, parts[i].rows, &t[i], l->err);
+        if (status != RAD_OK) return status;
+    }
     *out = rad_alloc(l->env, n * sizeof **out);
     if (!*out)
-        return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %s (%zu bytes)", name,
+        return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %s (%zu bytes)", parts[0].name,
                         n * sizeof **out);
     l->w->bytes += n * sizeof **out;
-    tensor_row(t, 0, *out);
-    report(l, t);
+    for (uint32_t i = 0; i < num_parts; at += parts[i++].rows) {
+        tensor_row(t[i], 0, *out + at);
+        report(l, t[i]);
+    }
     return RAD_OK;
+}
+
+static rad_status load_vector(load *l, const char *name, uint32_t n, float **out)
+{
+    return load_vectors(l, &(part){name, n, NULL}, 1, out);
+}
+
+/* Divisors of RoPE's angles: any other number would turn all that follows into NaN. */
+static rad_status load_rope_divisors(load *l)
+{
+    const model_config *c = &l->w->config;
+    const char *name = c->scaling.divisors;
+    if (!name) return RAD_OK;
+    rad_status status = load_vector(l, name, c->rope_dim / 2, &l->w->rope_divisors);
+    for (uint32_t i = 0; status == RAD_OK && i < c->rope_dim / 2; i++)
+        if (!(l->w->rope_divisors[i] > 0) || isinf(l->w->rope_divisors[i]))
+            return rad_fail(l->err, RAD_E_FORMAT, "model: %s[%u] is %g, expected a number > 0",
+                            name, i, (double)l->w->rope_divisors[i]);
+    return status;
 }
 
 typedef struct pack_job {
@@ -224,42 +257,110 @@ static rad_status load_embedding(load *l)
     return RAD_OK;
 }
 
-static rad_status load_layer(load *l, uint32_t i)
+/* q, k and v, or gate and up: the parts that `fused` has in one tensor already. */
+static rad_status load_stack(load *l, uint32_t i, const char *fused, const char *const *names,
+                             const uint32_t *rows, uint32_t num_parts, gemm_weight **out)
+{
+    tensor_name texts[MOST_PARTS];
+    part parts[MOST_PARTS];
+    uint32_t all = 0;
+    for (uint32_t p = 0; p < num_parts; p++) {
+        texts[p] = blk(i, names[p]);
+        parts[p] = (part){texts[p].text, rows[p], NULL};
+        all += rows[p];
+    }
+    if (fused) {
+        texts[0] = blk(i, fused);
+        parts[0] = (part){texts[0].text, all, NULL};
+        num_parts = 1;
+    }
+    return load_matrix(l, parts, num_parts, l->w->config.dim, out);
+}
+
+static rad_status load_bias(load *l, uint32_t i)
 {
     const model_config *c = &l->w->config;
-    layer_weights *w = &l->w->layers[i];
-    tensor_name q = blk(i, "attn_q"), k = blk(i, "attn_k"), v = blk(i, "attn_v"),
-                out = blk(i, "attn_output"), gate = blk(i, "ffn_gate"), up = blk(i, "ffn_up"),
-                down = blk(i, "ffn_down");
-    part qkv[] = {{q.text, config_q_dim(c), NULL},
-                  {k.text, config_k_dim(c), NULL},
-                  {v.text, config_v_dim(c), NULL}};
-    part attn_output[] = {{out.text, c->dim, NULL}};
-    part gate_up[] = {{gate.text, c->ffn_dim, NULL}, {up.text, c->ffn_dim, NULL}};
-    part ffn_down[] = {{down.text, c->dim, NULL}};
+    tensor_name q = blk_bias(i, "attn_q"), k = blk_bias(i, "attn_k"), v = blk_bias(i, "attn_v");
+    const part parts[] = {{q.text, config_q_dim(c), NULL},
+                          {k.text, config_k_dim(c), NULL},
+                          {v.text, config_v_dim(c), NULL}};
+    return load_vectors(l, parts, 3, &l->w->layers[i].qkv_bias);
+}
 
-    rad_status s = load_vector(l, blk(i, "attn_norm").text, c->dim, &w->attn_norm);
-    if (s == RAD_OK && c->arch->qk_norm)
-        s = load_vector(l, blk(i, "attn_q_norm").text, c->head_dim, &w->q_norm);
-    if (s == RAD_OK && c->arch->qk_norm)
-        s = load_vector(l, blk(i, "attn_k_norm").text, c->head_dim, &w->k_norm);
-    if (s == RAD_OK) s = load_matrix(l, qkv, 3, c->dim, &w->qkv);
-    if (s == RAD_OK) s = load_matrix(l, attn_output, 1, config_attn_dim(c), &w->attn_output);
-    if (s == RAD_OK) s = load_vector(l, blk(i, "ffn_norm").text, c->dim, &w->ffn_norm);
-    if (s == RAD_OK) s = load_matrix(l, gate_up, 2, c->dim, &w->gate_up);
-    if (s == RAD_OK) s = load_matrix(l, ffn_down, 1, c->ffn_dim, &w->ffn_down);
+static rad_status load_layer(load *l, uint32_t i)
+{
+    static const char *const qkv[] = {"attn_q", "attn_k", "attn_v"}, *const gate_up[] = {"ffn_gate",
+                                                                                         "ffn_up"};
+    const model_config *c = &l->w->config;
+    const model_arch *a = c->arch;
+    layer_weights *w = &l->w->layers[i];
+    const uint32_t qkv_rows[] = {config_q_dim(c), config_k_dim(c), config_v_dim(c)},
+                   gate_up_rows[] = {c->ffn_dim, c->ffn_dim};
+    tensor_name output = blk(i, "attn_output"), down = blk(i, "ffn_down");
+    part attn_output = {output.text, c->dim, NULL}, ffn_down = {down.text, c->dim, NULL};
+    const struct {
+        bool there;
+        const char *name;
+        uint32_t n;
+        float **out;
+    } vectors[] = {
+        {true, "attn_norm", c->dim, &w->attn_norm},
+        {true, "ffn_norm", c->dim, &w->ffn_norm},
+        {a->qk_norm, "attn_q_norm", c->head_dim, &w->q_norm},
+        {a->qk_norm, "attn_k_norm", c->head_dim, &w->k_norm},
+        {a->post_norms, "post_attention_norm", c->dim, &w->post_attn_norm},
+        {a->post_norms, "post_ffw_norm", c->dim, &w->post_ffn_norm},
+    };
+
+    rad_status s = RAD_OK;
+    for (size_t v = 0; v < RAD_COUNT(vectors) && s == RAD_OK; v++)
+        if (vectors[v].there)
+            s = load_vector(l, blk(i, vectors[v].name).text, vectors[v].n, vectors[v].out);
+    if (s == RAD_OK && a->qkv_bias) s = load_bias(l, i);
+    if (s == RAD_OK) s = load_stack(l, i, a->fused ? "attn_qkv" : NULL, qkv, qkv_rows, 3, &w->qkv);
+    if (s == RAD_OK) s = load_matrix(l, &attn_output, 1, config_attn_dim(c), &w->attn_output);
+    if (s == RAD_OK)
+        s = load_stack(l, i, a->fused ? "ffn_up" : NULL, gate_up, gate_up_rows, 2, &w->gate_up);
+    if (s == RAD_OK) s = load_matrix(l, &ffn_down, 1, c->ffn_dim, &w->ffn_down);
     return s;
+}
+
+static bool name_is(gguf_str name, const char *text)
+{
+    return name.len == strlen(text) && !memcmp(name.data, text, name.len);
 }
 
 static bool known_tensor(const model_config *c, gguf_str name)
 {
-    static const char *const whole[] = {"token_embd.weight", "output_norm.weight", "output.weight"};
-    static const char *const in_layer[] = {"attn_norm",   "attn_q",      "attn_k",     "attn_v",
-                                           "attn_output", "ffn_norm",    "ffn_gate",   "ffn_up",
-                                           "ffn_down",    "attn_q_norm", "attn_k_norm"};
-    size_t num_in_layer = RAD_COUNT(in_layer) - (c->arch->qk_norm ? 0 : 2);
+    static const char *const whole[] = {
+        "token_embd.weight", "output_norm.weight",       "output.weight",
+        "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+    const model_arch *a = c->arch;
+    const struct {
+        bool there;
+        bool bias;
+        const char *name;
+    } in_layer[] = {
+        {true, false, "attn_norm"},
+        {true, false, "attn_output"},
+        {true, false, "ffn_norm"},
+        {true, false, "ffn_up"},
+        {true, false, "ffn_down"},
+        {!a->fused, false, "attn_q"},
+        {!a->fused, false, "attn_k"},
+        {!a->fused, false, "attn_v"},
+        {!a->fused, false, "ffn_gate"},
+        {a->fused, false, "attn_qkv"},
+        {a->qk_norm, false, "attn_q_norm"},
+        {a->qk_norm, false, "attn_k_norm"},
+        {a->qkv_bias, true, "attn_q"},
+        {a->qkv_bias, true, "attn_k"},
+        {a->qkv_bias, true, "attn_v"},
+        {a->post_norms, false, "post_attention_norm"},
+        {a->post_norms, false, "post_ffw_norm"},
+    };
     for (size_t i = 0; i < RAD_COUNT(whole); i++)
-        if (name.len == strlen(whole[i]) && !memcmp(name.data, whole[i], name.len)) return true;
+        if (name_is(name, whole[i])) return true;
 
     char text[sizeof(tensor_name)];
     if (name.len >= sizeof text) return false;
@@ -267,8 +368,11 @@ static bool known_tensor(const model_config *c, gguf_str name)
     text[name.len] = 0;
     uint32_t layer;
     if (sscanf(text, "blk.%9u.", &layer) != 1 || layer >= c->num_layers) return false;
-    for (size_t i = 0; i < num_in_layer; i++)
-        if (!strcmp(text, blk(layer, in_layer[i]).text)) return true;
+    for (size_t i = 0; i < RAD_COUNT(in_layer); i++) {
+        tensor_name n = in_layer[i].bias ? blk_bias(layer, in_layer[i].name)
+                                         : blk(layer, in_layer[i].name);
+        if (in_layer[i].there && !strcmp(text, n.text)) return true;
+    }
     return false;
 }
 
@@ -307,6 +411,7 @@ static rad_status load_all(load *l)
     for (uint32_t i = 0; i < c->num_layers && status == RAD_OK; i++)
         status = load_layer(l, i);
     if (status == RAD_OK) status = load_vector(l, "output_norm.weight", c->dim, &w->output_norm);
+    if (status == RAD_OK) status = load_rope_divisors(l);
     return status;
 }
 
@@ -331,6 +436,9 @@ void model_weights_fini(const rad_env *env, model_weights *w)
         rad_free(env, l->ffn_norm, c->dim * sizeof(float));
         rad_free(env, l->q_norm, c->head_dim * sizeof(float));
         rad_free(env, l->k_norm, c->head_dim * sizeof(float));
+        rad_free(env, l->qkv_bias, config_qkv_dim(c) * sizeof(float));
+        rad_free(env, l->post_attn_norm, c->dim * sizeof(float));
+        rad_free(env, l->post_ffn_norm, c->dim * sizeof(float));
         gemm_weight_destroy(l->qkv);
         gemm_weight_destroy(l->attn_output);
         gemm_weight_destroy(l->gate_up);
@@ -338,6 +446,7 @@ void model_weights_fini(const rad_env *env, model_weights *w)
     }
     rad_free(env, w->layers, c->num_layers * sizeof *w->layers);
     rad_free(env, w->output_norm, c->dim * sizeof(float));
+    rad_free(env, w->rope_divisors, c->rope_dim / 2 * sizeof(float));
     gemm_weight_destroy(w->output);
     rad_free(env, w->token_embd, w->token_embd_bytes);
     *w = (model_weights){0};

@@ -32,6 +32,9 @@ typedef struct layer_weights {
     float *ffn_norm;  /* [dim] */
     float *q_norm;    /* [head_dim], NULL unless arch->qk_norm */
     float *k_norm;
+    float *qkv_bias;       /* [qkv_dim], NULL unless arch->qkv_bias */
+    float *post_attn_norm; /* [dim], NULL unless arch->post_norms */
+    float *post_ffn_norm;
     gemm_weight *qkv;         /* [q_dim + k_dim + v_dim][dim] */
     gemm_weight *attn_output; /* [dim][attn_dim] */
     gemm_weight *gate_up;     /* [2 * ffn_dim][dim] */
@@ -43,6 +46,7 @@ typedef struct model_weights {
     rad_dtype dtype;
     layer_weights *layers; /* [num_layers] */
     float *output_norm;    /* [dim] */
+    float *rope_divisors;  /* [rope_dim / 2], NULL unless config.scaling.divisors */
     gemm_weight *output;   /* [vocab_size][dim] */
     void *token_embd;      /* [vocab_size][dim] of token_embd_type; NULL when config.tied */
     size_t token_embd_bytes;
@@ -59,8 +63,8 @@ typedef struct weights_loader {
     weights_policy policy;
 } weights_loader;
 
-/* RAD_E_UNSUPPORTED names a tensor that this architecture does not have (a bias, frequency
- * factors, experts): it would change the numbers, so such a model is refused instead of
+/* RAD_E_UNSUPPORTED names a tensor that this architecture does not have (a bias,
+ * experts): it would change the numbers, so such a model is refused instead of
  * being run wrongly. */
 rad_status model_tensors_check(const gguf_file *file, const model_config *config, rad_error *err);
 

@@ -1,0 +1,42 @@
+/* config_reader.h - GGUF keys of one architecture, each with the range it must be in.
+ *
+ * The first failure stays: what is read after it does nothing, so a list of keys can be
+ * read without a check behind each. */
+#ifndef MODEL_CONFIG_READER_H
+#define MODEL_CONFIG_READER_H
+
+#include "model/config.h"
+
+typedef struct config_reader {
+    const gguf_file *file;
+    const char *arch; /* what keys begin with */
+    rad_error *err;
+    rad_status status; /* the first failure */
+    char key[128];     /* the one read last, for messages */
+} config_reader;
+
+/* r->key = "ARCH.NAME" */
+void config_key(config_reader *r, const char *name);
+
+/* An integer in [1, most]. `absent` is its default; 0: the key must be there. */
+uint32_t config_u32(config_reader *r, const char *name, uint32_t absent, uint32_t most);
+
+/* The same, but a 0 in the file is fine and 0 is the default. */
+uint32_t config_u32_or_0(config_reader *r, const char *name, uint32_t most);
+
+/* A finite number > 0. `absent` is its default; 0: the key must be there. */
+float config_f32(config_reader *r, const char *name, float absent);
+
+/* A finite number >= 0, with a default that may be 0. */
+float config_f32_or_0(config_reader *r, const char *name, float absent);
+
+/* A key that must be absent, or a number (or bool) that changes nothing. */
+void config_refuse(config_reader *r, const char *name, double neutral);
+
+bool config_str_is(gguf_str s, const char *text);
+
+/* config_rope.c: rope.* into c->rope_base and c->scaling; c->rope_dim, head_dim and
+ * context_length are set. */
+rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c);
+
+#endif

@@ -1,0 +1,194 @@
+/* tiny_models.h - models of every architecture with random weights, made in memory.
+ *
+ *     tiny_model m = {.arch = "gemma2", .vocab = 60, ...};
+ *     tiny_writer w;
+ *     tiny_model_write(&w, &m, &random_state);   // w.b.bytes, w.b.len: a GGUF file
+ *     tiny_model_fini(&w);
+ *
+ * Which keys and tensors an architecture has is written down here once more, from GGUF's
+ * conventions and not from src/model. */
+#ifndef TESTS_TINY_MODELS_H
+#define TESTS_TINY_MODELS_H
+
+#include "gguf_builder.h"
+#include "test.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct tiny_model {
+    const char *arch;
+    uint32_t vocab, layers, dim, ffn, heads, kv_heads, head_dim, v_head_dim, rope_dim, context;
+    bool tied;
+    uint32_t window;       /* attention.sliding_window; 0 = no such key */
+    const char *rope_type; /* rope.scaling.type; NULL = no such key */
+    float rope_factor;     /* these: 0 = no such key */
+    float attn_factor;
+    float beta_fast, beta_slow, ext_factor;
+    uint32_t original_context;
+    float attn_scale;
+    float attn_cap, final_cap;
+    bool rope_freqs; /* a tensor of divisors */
+    bool longrope;   /* two of them */
+} tiny_model;
+
+typedef struct tiny_writer {
+    gguf_builder b;
+    const tiny_model *m;
+    uint64_t *state;
+    uint8_t *data;
+    size_t len, cap;
+} tiny_writer;
+
+static inline const char *tiny_key(const tiny_writer *w, const char *name)
+{
+    static char key[96];
+    snprintf(key, sizeof key, "%s.%s", w->m->arch, name);
+    return key;
+}
+
+static inline void tiny_u32(tiny_writer *w, const char *name, uint32_t value)
+{
+    gguf_put_kv_u32(&w->b, tiny_key(w, name), value);
+}
+
+/* 0: left out. */
+static inline void tiny_f32(tiny_writer *w, const char *name, float value)
+{
+    if (value == 0) return;
+    gguf_put_key(&w->b, tiny_key(w, name), GGUF_F32);
+    gguf_put(&w->b, &value, sizeof value);
+}
+
+static inline float tiny_number(uint64_t *state) /* [-1, 1) */
+{
+    return (float)((double)(test_random(state) >> 11) * 0x1p-52 - 1);
+}
+
+static inline void tiny_bytes(tiny_writer *w, const void *bytes, size_t len)
+{
+    if (w->len + len > w->cap) {
+        w->cap = 2 * (w->len + len);
+        w->data = realloc(w->data, w->cap);
+        if (!w->data) abort();
+    }
+    memcpy(w->data + w->len, bytes, len);
+    w->len += len;
+}
+
+/* A matrix of any of four types, or (rows 0) a vector around `middle`. The layer's number
+ * replaces %u in the name. */
+static inline void tiny_tensor(tiny_writer *w, const char *name, uint32_t layer, uint32_t cols,
+                               uint32_t rows, float middle)
+{
+    char full[64] = "";
+    const char *rest = strstr(name, "%u");
+    if (rest)
+        snprintf(full, sizeof full, "blk.%u%s", layer, rest + 2);
+    else
+        snprintf(full, sizeof full, "%s", name);
+    uint32_t type = GGML_F32;
+    if (rows && test_random(w->state) % 2) type = GGML_BF16;
+    if (rows && cols % 32 == 0 && test_random(w->state) % 2) type = GGML_Q8_0;
+    gguf_put_tensor(&w->b, full, type, rows ? 2 : 1, (uint64_t[]){cols, rows}, w->len);
+    size_t count = (size_t)cols * (rows ? rows : 1);
+    float scale = 1.7f / sqrtf((float)cols);
+    for (size_t i = 0; i < count; i++) {
+        float value = rows ? tiny_number(w->state) * scale : middle + tiny_number(w->state) / 4;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        if (type == GGML_F32) tiny_bytes(w, &value, sizeof value);
+        if (type == GGML_BF16) tiny_bytes(w, &(uint16_t){(uint16_t)(bits >> 16)}, 2);
+        if (type == GGML_Q8_0 && i % 32 == 0) tiny_bytes(w, &(uint16_t){0x1400}, 2); /* 2^-10 */
+        if (type == GGML_Q8_0) tiny_bytes(w, &(int8_t){(int8_t)(value / scale * 100)}, 1);
+    }
+    while (w->len % 32)
+        tiny_bytes(w, "", 1);
+}
+
+static inline void tiny_keys(tiny_writer *w)
+{
+    const tiny_model *m = w->m;
+    gguf_put_kv_str(&w->b, "general.architecture", m->arch);
+    tiny_u32(w, "context_length", m->context);
+    tiny_u32(w, "embedding_length", m->dim);
+    tiny_u32(w, "block_count", m->layers);
+    tiny_u32(w, "feed_forward_length", m->ffn);
+    tiny_u32(w, "attention.head_count", m->heads);
+    tiny_u32(w, "attention.head_count_kv", m->kv_heads);
+    tiny_u32(w, "attention.key_length", m->head_dim);
+    tiny_u32(w, "attention.value_length", m->v_head_dim);
+    tiny_u32(w, "rope.dimension_count", m->rope_dim);
+    tiny_f32(w, "attention.layer_norm_rms_epsilon", 1e-5f);
+    if (m->window) tiny_u32(w, "attention.sliding_window", m->window);
+    if (m->rope_type) gguf_put_kv_str(&w->b, tiny_key(w, "rope.scaling.type"), m->rope_type);
+    tiny_f32(w, "rope.scaling.factor", m->rope_factor);
+    tiny_f32(w, "rope.scaling.attn_factor", m->attn_factor);
+    tiny_f32(w, "rope.scaling.yarn_beta_fast", m->beta_fast);
+    tiny_f32(w, "rope.scaling.yarn_beta_slow", m->beta_slow);
+    tiny_f32(w, "rope.scaling.yarn_ext_factor", m->ext_factor);
+    if (m->original_context)
+        tiny_u32(w, "rope.scaling.original_context_length", m->original_context);
+    tiny_f32(w, "attention.scale", m->attn_scale);
+    tiny_f32(w, "attn_logit_softcapping", m->attn_cap);
+    tiny_f32(w, "final_logit_softcapping", m->final_cap);
+}
+
+static inline void tiny_layer(tiny_writer *w, uint32_t l)
+{
+    const tiny_model *m = w->m;
+    uint32_t q = m->heads * m->head_dim, k = m->kv_heads * m->head_dim,
+             v = m->kv_heads * m->v_head_dim;
+    bool phi3 = !strcmp(m->arch, "phi3"), qwen2 = !strcmp(m->arch, "qwen2"),
+         qwen3 = !strcmp(m->arch, "qwen3"), gemma2 = !strcmp(m->arch, "gemma2");
+    tiny_tensor(w, "blk.%u.attn_norm.weight", l, m->dim, 0, 1);
+    if (phi3) {
+        tiny_tensor(w, "blk.%u.attn_qkv.weight", l, m->dim, q + k + v, 0);
+    } else {
+        tiny_tensor(w, "blk.%u.attn_q.weight", l, m->dim, q, 0);
+        tiny_tensor(w, "blk.%u.attn_k.weight", l, m->dim, k, 0);
+        tiny_tensor(w, "blk.%u.attn_v.weight", l, m->dim, v, 0);
+    }
+    if (qwen2) {
+        tiny_tensor(w, "blk.%u.attn_q.bias", l, q, 0, 0);
+        tiny_tensor(w, "blk.%u.attn_k.bias", l, k, 0, 0);
+        tiny_tensor(w, "blk.%u.attn_v.bias", l, v, 0, 0);
+    }
+    if (qwen3) {
+        tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, m->head_dim, 0, 1);
+        tiny_tensor(w, "blk.%u.attn_k_norm.weight", l, m->head_dim, 0, 1);
+    }
+    tiny_tensor(w, "blk.%u.attn_output.weight", l, m->heads * m->v_head_dim, m->dim, 0);
+    if (gemma2) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1);
+    tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
+    if (!phi3) tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, m->ffn, 0);
+    tiny_tensor(w, "blk.%u.ffn_up.weight", l, m->dim, m->ffn * (phi3 ? 2 : 1), 0);
+    tiny_tensor(w, "blk.%u.ffn_down.weight", l, m->ffn, m->dim, 0);
+    if (gemma2) tiny_tensor(w, "blk.%u.post_ffw_norm.weight", l, m->dim, 0, 1);
+}
+
+static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_t *state)
+{
+    *w = (tiny_writer){.m = m, .state = state};
+    gguf_builder_init(&w->b, 3);
+    tiny_keys(w);
+    tiny_tensor(w, "token_embd.weight", 0, m->dim, m->vocab, 0);
+    for (uint32_t l = 0; l < m->layers; l++)
+        tiny_layer(w, l);
+    tiny_tensor(w, "output_norm.weight", 0, m->dim, 0, 1);
+    if (!m->tied) tiny_tensor(w, "output.weight", 0, m->dim, m->vocab, 0);
+    if (m->rope_freqs) tiny_tensor(w, "rope_freqs.weight", 0, m->rope_dim / 2, 0, 3);
+    if (m->longrope) {
+        tiny_tensor(w, "rope_factors_long.weight", 0, m->rope_dim / 2, 0, 5);
+        tiny_tensor(w, "rope_factors_short.weight", 0, m->rope_dim / 2, 0, 1.5f);
+    }
+    gguf_builder_end(&w->b, w->data, w->len);
+}
+
+static inline void tiny_model_fini(tiny_writer *w)
+{
+    free(w->data);
+    gguf_builder_fini(&w->b);
+}
+
+#endif
