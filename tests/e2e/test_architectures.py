@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Every architecture and option against a float64 forward pass in numpy (oracle.py), on small
+models made here: logits of a prompt longer than the sliding window, and greedy answers of
+a server that prefills in chunks and finds prefixes in its cache."""
+import json
+import sys
+import tempfile
+
+from radish_e2e import Server, check, radish, run
+
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: python3-numpy is not here")
+    sys.exit(77)
+
+import oracle
+import tiny_gguf
+
+LIMITS = {"f32": 1e-4, "bf16": 5e-2}
+IDS = [int(i) for i in np.random.default_rng(7).integers(0, 256, 150)]
+
+
+def words(ids):
+    return ",".join(map(str, ids))
+
+
+def test_logits_agree_with_numpy():
+    with tempfile.TemporaryDirectory() as tmp:
+        for name, spec in tiny_gguf.SPECS.items():
+            path = f"{tmp}/{name}.gguf"
+            tiny_gguf.write(path, spec)
+            want = oracle.logits(path, IDS)
+            off = {}
+            for dtype, limit in LIMITS.items():
+                out, _ = radish("logits", "-m", path, "--ids", words(IDS), "--dtype", dtype, "--json")
+                got = np.array(json.loads(out)["logits"])
+                check(got.shape == want.shape, got.shape, want.shape)
+                off[dtype] = np.abs(got - want).max() / np.abs(want).max()
+                check(off[dtype] < limit, name, dtype, off[dtype])
+            print(f"  {name}: f32 off by {off['f32']:.1e} of the largest logit, bf16 by "
+                  f"{off['bf16']:.1e}")
+
+
+def test_options_matter():
+    """An oracle that ignored an option would agree with a radish that ignores it too."""
+    with tempfile.TemporaryDirectory() as tmp:
+        path, plain = f"{tmp}/a.gguf", f"{tmp}/b.gguf"
+        for name, spec in tiny_gguf.SPECS.items():
+            for key in [*spec.get("keys", {}), *(["extra"] if "extra" in spec else [])]:
+                less = {k: dict(v) if isinstance(v, dict) else v for k, v in spec.items()}
+                less.pop("extra") if key == "extra" else less["keys"].pop(key)
+                if key == "rope.scaling.type" and "longrope" in spec["keys"].values():
+                    continue  # the tensors say it all
+                if name == "phi3-long" and key == "attention.sliding_window":
+                    continue  # past the context: masks nothing
+                tiny_gguf.write(path, spec)
+                tiny_gguf.write(plain, less)
+                a, b = oracle.logits(path, IDS), oracle.logits(plain, IDS)
+                if key == "rope.scaling.type" and spec["keys"][key] == "linear":
+                    check(np.array_equal(a, b), "linear is what a factor alone means")
+                elif name == "phi3-short" and key == "rope.scaling.original_context_length":
+                    check(np.array_equal(a, b), "the context is the default")
+                else:
+                    check(np.abs(a - b).max() > 1e-3, name, key, "changes nothing")
+
+
+def test_the_context_in_force_chooses_the_long_or_the_short_factors():
+    with tempfile.TemporaryDirectory() as tmp:
+        path = f"{tmp}/phi3.gguf"
+        tiny_gguf.write(path, tiny_gguf.SPECS["phi3-long"])
+        answers = {}
+        for context in (128, 129):
+            _, answers[context] = greedy(path, IDS[:60], 20, "--context-length", context)
+            follow(path, IDS[:60], answers[context], context)
+        check(answers[128] != answers[129], "the choice changes nothing")
+
+
+def greedy(path, ids, n, *args):
+    with Server(path, "--dtype", "f32", "--chunked-prefill-size", 32, "--page-size", 16,
+                "--max-total-tokens", 2048, *args) as s:
+        def ask():
+            return s.ask("/generate", {"input_ids": ids, "sampling_params": {
+                "temperature": 0, "max_new_tokens": n, "ignore_eos": True}})
+        cold, warm = ask(), ask()
+        check(cold["output_ids"] == warm["output_ids"], "a hit changed the answer")
+        check(warm["meta_info"]["cached_tokens"] >= len(ids) // 16 * 16 - 16, warm)
+    return cold, warm["output_ids"]
+
+
+def follow(path, ids, answer, context=None):
+    """The oracle chooses the same tokens, or one that is as good."""
+    want = oracle.logits(path, ids + answer, context)
+    for i, token in enumerate(answer):
+        line = want[len(ids) + i - 1]
+        check(line.max() - line[token] < 1e-3 * np.abs(line).max(), i, token, line.max())
+
+
+def test_servers_answers_are_the_oracles():
+    with tempfile.TemporaryDirectory() as tmp:
+        for name in ("llama-yarn", "mistral", "qwen2", "phi3", "phi3-long", "gemma2"):
+            path = f"{tmp}/{name}.gguf"
+            tiny_gguf.write(path, tiny_gguf.SPECS[name])
+            _, answer = greedy(path, IDS[:100], 60)
+            follow(path, IDS[:100], answer)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,210 @@
+"""Small models of every architecture with random weights, written as GGUF files; and a
+reader of such files. Both from the format's definition; nothing of radish is used.
+
+    write(path, spec)       spec: a dict, see SPECS
+    meta, tensors = read(path)    metadata as a dict, tensors as float64 [rows][cols]
+"""
+import struct
+
+import numpy as np
+
+U32, I32, F32, BOOL, STR, ARR = 4, 5, 6, 7, 8, 9
+SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q",
+           11: "<q", 12: "<d"}
+ALIGN = 32
+SMALL = dict(vocab=260, layers=3, dim=48, ffn=80, heads=4, kv=2, hd=24, context=512, rope_dim=24,
+             tied=False, base=10000.0, eps=1e-5, type="f32")
+
+# One model for each architecture and each way of stretching RoPE. `keys` are metadata
+# below "ARCH.", `extra` tensors of divisors for RoPE's angles.
+SPECS = {
+    "llama": dict(arch="llama"),
+    "llama-3-rope": dict(arch="llama", base=500000.0, extra={
+        "rope_freqs.weight": [1, 1, 1, 1, 1.3, 2, 4, 8, 8, 8, 8, 8]}),
+    "llama-linear": dict(arch="llama", keys={"rope.scaling.type": "linear",
+                                             "rope.scaling.factor": 4.0}),
+    "llama-linear-old-key": dict(arch="llama", keys={"rope.scale_linear": 2.5}),
+    "llama-yarn": dict(arch="llama", rope_dim=16, keys={
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0,
+        "rope.scaling.original_context_length": 64}),
+    "llama-yarn-all-keys": dict(arch="llama", keys={
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 100, "rope.scaling.attn_factor": 0.9,
+        "rope.scaling.yarn_beta_fast": 6.0, "rope.scaling.yarn_beta_slow": 0.5,
+        "rope.scaling.yarn_ext_factor": 0.8, "rope.scaling.yarn_attn_factor": 1.1}),
+    "mistral": dict(arch="llama", base=1e6, keys={"attention.sliding_window": 40}),
+    "qwen2": dict(arch="qwen2", base=1e6, tied=True, type="f16"),
+    "qwen2-yarn": dict(arch="qwen2", base=1e6, keys={
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 128}),
+    "qwen3": dict(arch="qwen3", base=1e6, tied=True, eps=1e-6, hd=32, rope_dim=32, type="bf16"),
+    "phi3": dict(arch="phi3", keys={"attention.sliding_window": 33}),
+    "phi3-long": dict(arch="phi3", rope_dim=18, keys={
+        "rope.scaling.type": "longrope", "rope.scaling.original_context_length": 128,
+        "rope.scaling.attn_factor": 1.19, "attention.sliding_window": 600}, extra={
+        "rope_factors_long.weight": [1.05, 1.1, 1.4, 2, 3, 5, 9, 17, 30],
+        "rope_factors_short.weight": [1, 1, 1, 1, 1.1, 1.1, 1.2, 1.5, 2]}),
+    "phi3-short": dict(arch="phi3", keys={
+        "rope.scaling.original_context_length": 512, "rope.scaling.attn_factor": 1.1}, extra={
+        "rope_factors_long.weight": list(range(2, 14)),
+        "rope_factors_short.weight": [1 + i / 10 for i in range(12)]}),
+    "gemma2": dict(arch="gemma2", tied=True, hd=32, rope_dim=32, type="bf16", keys={
+        "attention.sliding_window": 40, "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0}),
+    "gemma2-defaults": dict(arch="gemma2", tied=True, layers=2, hd=16, rope_dim=16),
+}
+
+
+def _string(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _value(kind, value):
+    if kind == STR:
+        return _string(value)
+    if kind == ARR:
+        of, items = value
+        return struct.pack("<IQ", of, len(items)) + b"".join(_value(of, item) for item in items)
+    return struct.pack(SCALARS[kind], value)
+
+
+def _kv(key, kind, value):
+    return _string(key) + struct.pack("<I", kind) + _value(kind, value)
+
+
+def _kind(value):
+    return BOOL if isinstance(value, bool) else U32 if isinstance(value, int) else \
+        F32 if isinstance(value, float) else STR
+
+
+def _shapes(s):
+    """(name, shape, middle): vectors lie around `middle`, matrices around 0."""
+    a, d, f = s["arch"], s["dim"], s["ffn"]
+    q, k = s["heads"] * s["hd"], s["kv"] * s["hd"]
+    yield "token_embd.weight", (s["vocab"], d), 0
+    for layer in range(s["layers"]):
+        b = f"blk.{layer}."
+        yield b + "attn_norm.weight", (d,), 1
+        if a == "phi3":
+            yield b + "attn_qkv.weight", (q + 2 * k, d), 0
+        else:
+            yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip("qkv", (q, k, k)))
+        if a == "qwen2":
+            yield from ((b + f"attn_{p}.bias", (n,), 0) for p, n in zip("qkv", (q, k, k)))
+        if a == "qwen3":
+            yield from ((b + f"attn_{p}_norm.weight", (s["hd"],), 1) for p in "qk")
+        yield b + "attn_output.weight", (d, q), 0
+        yield b + "ffn_norm.weight", (d,), 1
+        if a != "phi3":
+            yield b + "ffn_gate.weight", (f, d), 0
+        yield b + "ffn_up.weight", (2 * f if a == "phi3" else f, d), 0
+        yield b + "ffn_down.weight", (d, f), 0
+        if a == "gemma2":
+            yield b + "post_attention_norm.weight", (d,), 1
+            yield b + "post_ffw_norm.weight", (d,), 1
+    yield "output_norm.weight", (d,), 1
+    if not s["tied"]:
+        yield "output.weight", (s["vocab"], d), 0
+
+
+def _byte_tokens():
+    """The characters that stand for the 256 bytes in byte-level BPE."""
+    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = iter(range(256, 512))
+    return [chr(b) if b in keep else chr(next(rest)) for b in range(256)]
+
+
+def write(path, spec, seed=1):
+    s = {**SMALL, **spec}
+    a, random = s["arch"], np.random.default_rng(seed)
+    keys = {"context_length": s["context"], "embedding_length": s["dim"],
+            "block_count": s["layers"], "feed_forward_length": s["ffn"],
+            "attention.head_count": s["heads"], "attention.head_count_kv": s["kv"],
+            "attention.key_length": s["hd"], "attention.value_length": s["hd"],
+            "attention.layer_norm_rms_epsilon": s["eps"], "rope.freq_base": s["base"],
+            "rope.dimension_count": s["rope_dim"], **s.get("keys", {})}
+    tokens = _byte_tokens() + [f"<c{i}>" for i in range(s["vocab"] - 256)]
+    kinds = [1] * 256 + [3] * (s["vocab"] - 256)
+    kvs = [_kv("general.architecture", STR, a)]
+    kvs += [_kv(f"{a}.{key}", _kind(value), value) for key, value in keys.items()]
+    kvs += [_kv("tokenizer.ggml.model", STR, "gpt2"), _kv("tokenizer.ggml.pre", STR, "gpt-2"),
+            _kv("tokenizer.ggml.tokens", ARR, (STR, tokens)),
+            _kv("tokenizer.ggml.token_type", ARR, (I32, kinds)),
+            _kv("tokenizer.ggml.merges", ARR, (STR, [])),
+            _kv("tokenizer.ggml.eos_token_id", U32, s["vocab"] - 1)]
+    infos, data = [], b""
+    extra = [(name, np.array(v, np.float32)) for name, v in s.get("extra", {}).items()]
+    for name, shape, middle in _shapes(s):
+        x = random.standard_normal(shape)
+        x = x / np.sqrt(shape[1]) if len(shape) == 2 else middle + 0.3 * x
+        extra.append((name, x.astype(np.float32)))
+    for name, x in extra:
+        kind, raw = 0, x.astype("<f4").tobytes()
+        if x.ndim == 2 and s["type"] == "f16":
+            kind, raw = 1, x.astype("<f2").tobytes()
+        if x.ndim == 2 and s["type"] == "bf16":
+            kind, raw = 30, (x.view("<u4") >> 16).astype("<u2").tobytes()
+        infos.append(_string(name) + struct.pack("<I", x.ndim) +
+                     struct.pack(f"<{x.ndim}Q", *x.shape[::-1]) + struct.pack("<IQ", kind, len(data)))
+        data += raw + bytes(-len(raw) % ALIGN)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(kvs)) + b"".join(kvs + infos)
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % ALIGN) + data)
+
+
+class _Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, fmt):
+        value = struct.unpack_from(fmt, self.data, self.at)
+        self.at += struct.calcsize(fmt)
+        return value[0] if len(value) == 1 else value
+
+    def string(self):
+        n = self.take("<Q")
+        self.at += n
+        return self.data[self.at - n:self.at].decode()
+
+    def value(self, kind):
+        if kind == STR:
+            return self.string()
+        if kind == ARR:
+            of, n = self.take("<I"), self.take("<Q")
+            return [self.value(of) for _ in range(n)]
+        return self.take(SCALARS[kind])
+
+
+def _decode(kind, raw, count):
+    if kind == 0:
+        return np.frombuffer(raw, "<f4", count).astype(np.float64)
+    if kind == 1:
+        return np.frombuffer(raw, "<f2", count).astype(np.float64)
+    if kind == 30:
+        bits = np.frombuffer(raw, "<u2", count).astype("<u4") << 16
+        return bits.view("<f4").astype(np.float64)
+    if kind == 8:
+        blocks = np.frombuffer(raw, np.dtype([("d", "<f2"), ("q", "i1", 32)]), count // 32)
+        return (blocks["d"].astype(np.float64)[:, None] * blocks["q"]).reshape(-1)
+    raise ValueError(f"tensor type {kind}")
+
+
+def read(path):
+    with open(path, "rb") as f:
+        r = _Reader(f.read())
+    assert r.data[:4] == b"GGUF"
+    r.at = 8
+    num_tensors, num_kvs = r.take("<QQ")
+    meta = {}
+    for _ in range(num_kvs):
+        key = r.string()
+        meta[key] = r.value(r.take("<I"))
+    infos = []
+    for _ in range(num_tensors):
+        name, n = r.string(), r.take("<I")
+        shape = [r.take("<Q") for _ in range(n)][::-1]
+        infos.append((name, shape, *r.take("<IQ")))
+    base = -(-r.at // ALIGN) * ALIGN
+    return meta, {name: _decode(kind, r.data[base + at:], int(np.prod(shape))).reshape(shape)
+                  for name, shape, kind, at in infos}
