@@ -1,15 +1,17 @@
-/* test_engine_model.c - promise P1 on real weights: 500 requests with shared prefixes, many
- * at once, through a pool that is too small, with chunks, retractions and aborts; every
- * answer is identical to the same request alone, without a radix cache. */
+/* test_engine_model.c - promise P1 on real weights, and on random ones of other architectures:
+ * requests with shared prefixes, many at once, through a pool that is too small, with chunks,
+ * retractions and aborts; every answer is identical to the same request alone, without a radix
+ * cache. */
 #include "engine_rig.h"
+#include "tiny_models.h"
 
 #include <jansson.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { NUM_REQS = 60 }; /* they slow the arithmetic down twentyfold */
+enum { MOST_REQS = 60 }; /* they slow the arithmetic down twentyfold */
 #else
-enum { NUM_REQS = 500 }; /* for each page size and dtype */
+enum { MOST_REQS = 500 }; /* for each page size and dtype */
 #endif
 enum { FLIGHTS = 24, NUM_DOCS = 6, DOC_TOKENS = 110, MOST_NEW = 12 };
 
@@ -42,12 +44,14 @@ static engine *load(const char *path, engine_params params)
     return e;
 }
 
+static int num_reqs = MOST_REQS;
+
 static void make_jobs(const engine *e, job *jobs, uint64_t *rng)
 {
     rad_token docs[NUM_DOCS][DOC_TOKENS];
     for (int d = 0; d < NUM_DOCS; d++)
         erig_prompt(e, docs[d], DOC_TOKENS, 1000 + (d < 3 ? 0 : d)); /* three are one */
-    for (int i = 0; i < NUM_REQS; i++) {
+    for (int i = 0; i < num_reqs; i++) {
         job *j = &jobs[i];
         memset(j, 0, sizeof *j);
         uint32_t shared = below(rng, DOC_TOKENS + 1), own = 1 + below(rng, 20);
@@ -79,7 +83,7 @@ static void run_plain(const char *path, rad_dtype dtype, job *jobs, uint64_t *rn
                                            .max_running_requests = 1,
                                            .disable_radix_cache = true});
     make_jobs(e, jobs, rng);
-    for (int i = 0; i < NUM_REQS; i++) {
+    for (int i = 0; i < num_reqs; i++) {
         job *j = &jobs[i];
         submit(e, j);
         answer_wait(&j->a);
@@ -113,9 +117,9 @@ static void run_shared(const char *path, rad_dtype dtype, uint32_t page_size, jo
                                            .max_running_requests = 8,
                                            .chunked_prefill_size = 48,
                                            .test_retract_every = 9});
-    for (int i = 0; i < NUM_REQS + FLIGHTS; i++) {
+    for (int i = 0; i < num_reqs + FLIGHTS; i++) {
         if (i >= FLIGHTS) finish(&jobs[i - FLIGHTS], i - FLIGHTS);
-        if (i >= NUM_REQS) continue;
+        if (i >= num_reqs) continue;
         submit(e, &jobs[i]);
         job *j = &jobs[i - (int)below(rng, RAD_MIN(i + 1, FLIGHTS - 1))];
         if (j->aborted) engine_abort(e, j->id);
@@ -136,7 +140,7 @@ static void check_model(const char *path)
 {
     uint64_t seed = test_seed(), rng = seed;
     print_message("%s RADISH_TEST_SEED=%llu\n", path, (unsigned long long)seed);
-    job *jobs = calloc(NUM_REQS, sizeof *jobs);
+    job *jobs = calloc(num_reqs, sizeof *jobs);
     for (int k = 0; k < 4; k++) {
         rad_dtype dtype = k < 2 ? RAD_F32 : RAD_BF16;
         run_plain(path, dtype, jobs, &rng);
@@ -149,6 +153,60 @@ TEST(stories260k_answers_the_same_shared_and_alone)
 {
     SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf");
     check_model(erig_model());
+}
+
+/* Written to a file, since that is what an engine opens. */
+static void check_tiny(tiny_model m)
+{
+    uint64_t state = 1;
+    tiny_writer w;
+    char path[512];
+    const char *tmp = getenv("TMPDIR");
+    m.vocab = TINY_BPE_TOKENS, m.with_vocab = true, m.context = 256;
+    tiny_model_write(&w, &m, &state);
+    snprintf(path, sizeof path, "%s/radish-test-%ld-%s.gguf", tmp ? tmp : "/tmp", (long)getpid(),
+             m.arch);
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fwrite(w.b.bytes, 1, w.b.len, file) == w.b.len && fclose(file) == 0);
+    tiny_model_fini(&w);
+    num_reqs = RAD_MIN(MOST_REQS, 150);
+    check_model(path);
+    num_reqs = MOST_REQS;
+    unlink(path);
+}
+
+/* Half of the layers see 40 tokens; prompts have up to 130, chunks 48. */
+TEST(a_gemma2_answers_the_same_shared_and_alone)
+{
+    check_tiny((tiny_model){.arch = "gemma2",
+                            .layers = 3,
+                            .dim = 32,
+                            .ffn = 64,
+                            .heads = 4,
+                            .kv_heads = 2,
+                            .head_dim = 16,
+                            .v_head_dim = 16,
+                            .rope_dim = 16,
+                            .window = 40,
+                            .attn_cap = 5,
+                            .final_cap = 10,
+                            .tied = true});
+}
+
+TEST(a_qwen2_with_yarn_answers_the_same_shared_and_alone)
+{
+    check_tiny((tiny_model){.arch = "qwen2",
+                            .layers = 2,
+                            .dim = 32,
+                            .ffn = 64,
+                            .heads = 6,
+                            .kv_heads = 2,
+                            .head_dim = 8,
+                            .v_head_dim = 8,
+                            .rope_dim = 8,
+                            .rope_type = "yarn",
+                            .rope_factor = 4,
+                            .original_context = 64});
 }
 
 TEST(the_shipped_model_answers_the_same_shared_and_alone)

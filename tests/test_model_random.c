@@ -152,6 +152,46 @@ TEST(odd_shapes_agree_with_the_reference)
                       worst[a][0], worst[a][1]);
 }
 
+/* Biases, post-norms, fused tensors and divisors come and go like the rest. */
+TEST(loading_any_architecture_survives_every_allocation_failing)
+{
+    for (size_t a = 0; a < ARCHS; a++) {
+        uint64_t state = a + 1;
+        tiny_model m = {.arch = archs[a],
+                        .vocab = 9,
+                        .layers = 2,
+                        .dim = 8,
+                        .ffn = 12,
+                        .heads = 2,
+                        .kv_heads = 1,
+                        .head_dim = 6,
+                        .v_head_dim = 4,
+                        .rope_dim = 6,
+                        .context = 16,
+                        .longrope = true};
+        tiny_writer w;
+        tiny_model_write(&w, &m, &state);
+        gguf_file *file;
+        CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+        runner *r = NULL;
+        long n = 0;
+        for (; !r; n++) {
+            test_env t;
+            rad_env env = test_env_failing_at(&t, n);
+            rad_error err = {0};
+            const model_runner_params params = {.dtype = RAD_F32, .max_batch_tokens = 4};
+            rad_status status = model_runner_create(&env, file, &params, &r, &err);
+            CHECK(status == (r ? RAD_OK : RAD_E_NOMEM));
+            CHECK(r || strlen(err.text) > 10);
+            runner_destroy(r);
+            CHECK(t.bytes == 0);
+        }
+        CHECK(n > 10);
+        gguf_close(file);
+        tiny_model_fini(&w);
+    }
+}
+
 /* The reference once had no room for a q_norm wider than every other row. */
 TEST(heads_may_be_wider_than_all_else)
 {

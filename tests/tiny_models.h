@@ -10,8 +10,8 @@
 #ifndef TESTS_TINY_MODELS_H
 #define TESTS_TINY_MODELS_H
 
-#include "gguf_builder.h"
 #include "test.h"
+#include "tiny_vocab.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +30,10 @@ typedef struct tiny_model {
     float attn_cap, final_cap;
     bool rope_freqs; /* a tensor of divisors */
     bool longrope;   /* two of them */
+    bool with_vocab; /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
 } tiny_model;
+
+enum { TINY_BPE_TOKENS = 256 + TINY_MERGES - 1 + TINY_SPECIALS };
 
 typedef struct tiny_writer {
     gguf_builder b;
@@ -170,7 +173,10 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
 static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_t *state)
 {
     *w = (tiny_writer){.m = m, .state = state};
-    gguf_builder_init(&w->b, 3);
+    if (m->with_vocab)
+        tiny_bpe(&w->b, NULL);
+    else
+        gguf_builder_init(&w->b, 3);
     tiny_keys(w);
     tiny_tensor(w, "token_embd.weight", 0, m->dim, m->vocab, 0);
     for (uint32_t l = 0; l < m->layers; l++)
