@@ -18,6 +18,9 @@ typedef struct answer {
     uint32_t num_events;
     rad_token ids[ERIG_MOST_OUT];
     uint32_t num_ids;
+    uint32_t logprob_stride; /* 1 + num_top_logprobs, set by the test that asks for them */
+    token_logprob logprobs[ERIG_MOST_OUT][4];
+    uint32_t num_logprobs;
     char *text;
     size_t text_len;
     uint32_t prompt_tokens, completion_tokens, cached_tokens;
@@ -39,6 +42,9 @@ static inline void answer_on_event(void *user, const engine_event *event)
     if (event->num_ids)
         memcpy(a->ids + a->num_ids, event->ids, event->num_ids * sizeof *event->ids);
     a->num_ids += event->num_ids;
+    for (uint32_t i = 0; event->logprobs && i < event->num_ids; i++)
+        memcpy(a->logprobs[a->num_logprobs++], event->logprobs + i * a->logprob_stride,
+               a->logprob_stride * sizeof *event->logprobs);
     a->text = realloc(a->text, a->text_len + event->text_len + 1);
     memcpy(a->text + a->text_len, event->text, event->text_len);
     a->text_len += event->text_len;

@@ -64,6 +64,10 @@ static void make_jobs(const engine *e, job *jobs, uint64_t *rng)
         if (below(rng, 3) == 0)
             j->sampling = (sampling_params){
                 .temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .seed = test_random(rng)};
+        if (below(rng, 3) == 0) { /* what was said counts, also after a retraction */
+            j->sampling.frequency_penalty = 1.5f;
+            j->sampling.repetition_penalty = 1.2f;
+        }
     }
 }
 

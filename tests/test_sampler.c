@@ -1,7 +1,9 @@
 /* test_sampler.c - from logits to a token: ties, NaN, filters against a naive sort,
- * the drawn distribution, and that nothing but the arguments matters. */
+ * penalties against a naive count, logprobs, the drawn distribution, and that nothing but the
+ * arguments matters. */
 #include "test.h"
 
+#include "base/base.h"
 #include "model/sampler.h"
 
 #include <math.h>
@@ -60,6 +62,15 @@ TEST(bad_params_are_refused_in_words)
         {.temperature = 1, .top_p = 1, .min_p = -0.1f},
         {.temperature = 1, .top_p = 1, .min_p = 1.1f},
         {.temperature = 1, .top_p = 1, .min_p = NAN},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = -0.1f},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = 2.1f},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = NAN},
+        {.temperature = 1, .top_p = 1, .presence_penalty = -2.1f},
+        {.temperature = 1, .top_p = 1, .presence_penalty = NAN},
+        {.temperature = 1, .top_p = 1, .frequency_penalty = INFINITY},
+        {.temperature = 1, .top_p = 1, .frequency_penalty = NAN},
+        {.temperature = 1, .top_p = 1, .num_bias = 1, .bias = &(logit_bias){3, 101}},
+        {.temperature = 1, .top_p = 1, .num_bias = 1, .bias = &(logit_bias){3, NAN}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         err.text[0] = 0;
@@ -226,6 +237,161 @@ TEST(no_arrangement_of_the_logits_is_slow)
     }
     free(logits);
     free(scratch);
+}
+
+/* ---- penalties, bias, min_new_tokens ---- */
+
+/* The naive model: a count for every token of the vocabulary. */
+static void naive_adjust(float *logits, uint32_t n, const sampling_params *p,
+                         const rad_token *output, uint32_t num_output)
+{
+    for (uint32_t id = 0; id < n; id++) {
+        float count = 0;
+        for (uint32_t i = 0; i < num_output; i++)
+            count += output[i] == (rad_token)id;
+        if (count > 0) logits[id] -= p->presence_penalty + p->frequency_penalty * count;
+        float r = p->repetition_penalty > 0 ? p->repetition_penalty : 1;
+        if (count > 0) logits[id] = logits[id] > 0 ? logits[id] / r : logits[id] * r;
+        for (uint32_t i = 0; i < p->num_bias; i++)
+            if (p->bias[i].id == (rad_token)id) logits[id] += p->bias[i].bias;
+        for (uint32_t i = 0; i < p->num_end_ids; i++)
+            if (p->end_ids[i] == (rad_token)id && num_output < p->min_new_tokens)
+                logits[id] = -INFINITY;
+    }
+}
+
+static float one_of(uint64_t *state, float a, float b)
+{
+    uint64_t draw = test_random(state) % 3;
+    return draw == 0 ? 0 : draw == 1 ? a : b;
+}
+
+TEST(penalties_and_bias_are_what_a_count_of_everything_says)
+{
+    uint64_t seed = test_seed(), state = seed, changed = 0;
+    for (uint64_t run = 0; run < test_scale(3000, 100000); run++) {
+        float logits[64], before[64], own[64];
+        rad_token output[40], end_ids[3];
+        logit_bias bias[4];
+        uint64_t scratch[64 * 12 / 8];
+        uint32_t n = 1 + (uint32_t)(test_random(&state) % 64);
+        uint32_t num_output = (uint32_t)(test_random(&state) % 40);
+        for (uint32_t i = 0; i < n; i++)
+            logits[i] = (float)(test_random(&state) % 2001) / 200 - 5;
+        if (run % 7 == 0) logits[0] = NAN;
+        if (run % 11 == 0) logits[n - 1] = -INFINITY;
+        for (uint32_t i = 0; i < num_output; i++)
+            output[i] = (rad_token)(test_random(&state) % n);
+        sampling_params p = {.temperature = test_random(&state) % 2 ? 0.9f : 0,
+                             .top_p = 1,
+                             .seed = run,
+                             .presence_penalty = one_of(&state, 1.5f, -0.5f),
+                             .frequency_penalty = one_of(&state, 0.3f, -0.2f),
+                             .repetition_penalty = one_of(&state, 1.3f, 0.8f),
+                             .min_new_tokens = (uint32_t)(test_random(&state) % 30),
+                             .bias = bias,
+                             .end_ids = end_ids};
+        p.num_bias = (uint32_t)RAD_MIN(test_random(&state) % 5, n);
+        p.num_end_ids = (uint32_t)(test_random(&state) % 4);
+        for (uint32_t i = 0; i < p.num_bias; i++)
+            bias[i] = (logit_bias){(rad_token)i, (float)(test_random(&state) % 9) - 4};
+        for (uint32_t i = 0; i < p.num_end_ids; i++)
+            end_ids[i] = (rad_token)(test_random(&state) % n);
+
+        memcpy(before, logits, sizeof before);
+        memcpy(own, logits, sizeof own);
+        naive_adjust(own, n, &p, output, num_output);
+        rad_token want = sampler_sample(own, n, &p, 77, scratch);
+        memset(scratch, 0xa5, sizeof scratch); /* nothing is expected of it */
+        rad_token got = sampler_next(logits, n, &p, output, num_output, 77, scratch);
+        CHECKF(got == want, "run %llu: token %d, not %d, seed %llu\n", (unsigned long long)run, got,
+               want, (unsigned long long)seed);
+        CHECK(memcmp(before, logits, n * sizeof *logits) == 0); /* the model's own stay */
+        changed += want != sampler_sample(logits, n, &p, 77, scratch);
+    }
+    CHECK(changed > 100);
+}
+
+TEST(a_request_that_asks_for_nothing_needs_no_scratch)
+{
+    const sampling_params greedy = {.top_p = 1, .repetition_penalty = 1};
+    const rad_token output[] = {1, 1};
+    CHECK(sampler_next((float[]){0, 5, 3}, 3, &greedy, output, 2, 0, NULL) == 1);
+}
+
+TEST(frequency_counts_and_presence_does_not)
+{
+    uint64_t scratch[8];
+    const float logits[] = {1.0f, 1.6f};
+    const rad_token output[] = {1, 1, 1};
+    sampling_params p = {.top_p = 1, .presence_penalty = 0.5f};
+    CHECK(sampler_next(logits, 2, &p, output, 3, 0, scratch) == 1);
+    p = (sampling_params){.top_p = 1, .frequency_penalty = 0.25f};
+    CHECK(sampler_next(logits, 2, &p, output, 2, 0, scratch) == 1);
+    CHECK(sampler_next(logits, 2, &p, output, 3, 0, scratch) == 0);
+    p = (sampling_params){.top_p = 1, .repetition_penalty = 1.7f};
+    CHECK(sampler_next(logits, 2, &p, output, 0, 0, scratch) == 1);
+    CHECK(sampler_next(logits, 2, &p, output, 1, 0, scratch) == 0);
+}
+
+/* ---- logprobs ---- */
+
+TEST(logprobs_are_a_sorted_log_softmax)
+{
+    uint64_t seed = test_seed(), state = seed;
+    static float logits[1000];
+    static ranked order[1000];
+    for (uint64_t run = 0; run < test_scale(300, 10000); run++) {
+        uint32_t n = 1 + (uint32_t)(test_random(&state) % 1000);
+        uint32_t top = (uint32_t)(test_random(&state) % 30), real = 0;
+        bool ties = test_random(&state) % 2;
+        double total = 0, max = -INFINITY;
+        for (uint32_t i = 0; i < n; i++) {
+            logits[i] = (float)((double)(test_random(&state) >> 11) * 0x1p-53 * 40 - 20);
+            if (ties) logits[i] = roundf(logits[i] / 4);
+            if (test_random(&state) % 20 == 0) logits[i] = -INFINITY;
+            if (i && test_random(&state) % 20 == 0) logits[i] = NAN;
+        }
+        if (!isfinite(logits[0])) logits[0] = 1;
+        for (uint32_t i = 0; i < n; i++) {
+            if (isnan(logits[i])) continue;
+            order[real++] = (ranked){0, logits[i], i};
+            max = fmax(max, (double)logits[i]);
+        }
+        for (uint32_t i = 0; i < real; i++)
+            total += exp((double)order[i].logit - max);
+        qsort(order, real, sizeof order[0], by_rank);
+
+        token_logprob out[31];
+        rad_token token = (rad_token)(test_random(&state) % n);
+        sampler_logprobs(logits, n, token, top, out);
+        double own = isnan(logits[token]) ? -INFINITY : (double)logits[token] - max - log(total);
+        CHECK(out[0].id == token);
+        CHECKF(own == (double)out[0].logprob || fabs(own - (double)out[0].logprob) < 1e-5,
+               "%g, not %g, seed %llu\n", (double)out[0].logprob, own, (unsigned long long)seed);
+        for (uint32_t i = 0; i < top; i++) {
+            const token_logprob *got = &out[1 + i];
+            if (i >= real) {
+                CHECK(got->id == -1);
+                continue;
+            }
+            double want = (double)order[i].logit - max - log(total);
+            CHECKF(got->id == (rad_token)order[i].id, "place %u: %d, not %u, seed %llu\n", i,
+                   got->id, order[i].id, (unsigned long long)seed);
+            CHECK(want == (double)got->logprob || fabs(want - (double)got->logprob) < 1e-5);
+        }
+    }
+}
+
+TEST(logprobs_of_strange_logits)
+{
+    token_logprob out[3];
+    sampler_logprobs((float[]){INFINITY, 0, INFINITY}, 3, 2, 2, out);
+    CHECK(fabs((double)out[0].logprob + log(2)) < 1e-6 && out[1].id == 0 && out[2].id == 2);
+    sampler_logprobs((float[]){-INFINITY, -INFINITY}, 2, 1, 1, out);
+    CHECK(out[0].id == 1 && fabs((double)out[0].logprob + log(2)) < 1e-6 && out[1].id == 0);
+    sampler_logprobs((float[]){3}, 1, 0, 2, out);
+    CHECK(out[0].logprob == 0 && out[1].id == 0 && out[2].id == -1);
 }
 
 TEST_MAIN()

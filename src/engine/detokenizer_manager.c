@@ -86,12 +86,20 @@ static void count_finish(engine *e, engine_finish finish)
     pthread_mutex_unlock(&e->lock);
 }
 
+static void free_logprobs(engine *e, const detok_message *m)
+{
+    rad_free(&e->env, m->logprobs, m->logprobs ? req_logprobs_bytes(&m->job->r.sampling) : 0);
+}
+
 static void handle(engine *e, const detok_message *m)
 {
     engine_job *job = m->job;
     bool started = job->early_status == RAD_OK && job->detok.tok;
     bool has_token = started && take_token(e, job, m);
-    if (!m->finish && !has_token) return; /* after the answer's end */
+    if (!m->finish && !has_token) { /* after the answer's end */
+        free_logprobs(e, m);
+        return;
+    }
 
     size_t held = m->finish || job->stopped ? 0 : stop_matcher_held(&job->stops);
     size_t ready = job->pending.len > held ? job->pending.len - held : 0;
@@ -100,6 +108,7 @@ static void handle(engine *e, const detok_message *m)
                           .text_len = ready,
                           .ids = has_token ? &m->token : NULL,
                           .num_ids = has_token,
+                          .logprobs = has_token ? m->logprobs : NULL,
                           .prompt_tokens = job->prompt_tokens,
                           .completion_tokens = job->completion_tokens,
                           .cached_tokens = m->cached_tokens,
@@ -111,6 +120,7 @@ static void handle(engine *e, const detok_message *m)
         engine_forget_job(e, job);
     }
     job->on_event(job->user, &event);
+    free_logprobs(e, m);
     if (m->finish) {
         job_destroy(e, job);
         return;

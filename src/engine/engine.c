@@ -170,6 +170,24 @@ static void log_info(const engine *e)
                 e->params.context_length, i->context_length);
 }
 
+/* What min_new_tokens holds back: looked up once, since a vocabulary is long. */
+static rad_status find_end_ids(engine *e, rad_error *err)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        uint32_t count = 0;
+        for (uint32_t id = 0; id < e->info.vocab_size; id++) {
+            if (!tokenizer_is_eog(e->tok, (rad_token)id)) continue;
+            if (pass) e->end_ids[count] = (rad_token)id;
+            count++;
+        }
+        if (pass || !count) break;
+        e->end_ids = rad_alloc(&e->env, count * sizeof *e->end_ids);
+        if (!e->end_ids) return rad_fail(err, RAD_E_NOMEM, "engine: no memory");
+        e->num_end_ids = count;
+    }
+    return RAD_OK;
+}
+
 static rad_status start_threads(engine *e, rad_error *err)
 {
     struct {
@@ -219,6 +237,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     if (status == RAD_OK) status = create_table(e, err);
     if (status == RAD_OK) status = create_scheduler(e, err);
     if (status == RAD_OK) status = fill_info(e, parts, err);
+    if (status == RAD_OK) status = find_end_ids(e, err);
     if (status == RAD_OK) status = start_threads(e, err);
     if (status != RAD_OK) {
         engine_destroy(e);
@@ -256,6 +275,7 @@ void engine_destroy(engine *e)
     message_ring_fini(&e->to_detokenizer);
     rad_free(&e->env, e->jobs, e->max_jobs * sizeof *e->jobs);
     rad_free(&e->env, e->free_places, e->max_jobs * sizeof *e->free_places);
+    rad_free(&e->env, e->end_ids, e->num_end_ids * sizeof *e->end_ids);
     destroy_parts(
         &(engine_parts){.runner = e->runner, .tok = e->tok, .chat = e->chat, .pool = e->pool});
     engine_strfree(&e->env, e->model_name);

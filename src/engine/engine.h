@@ -80,6 +80,8 @@ const tokenizer *engine_tokenizer(const engine *e);
 
 /* ---- a request ---- */
 
+enum { ENGINE_MAX_LOGIT_BIAS = 1024, ENGINE_MAX_TOP_LOGPROBS = 256 };
+
 typedef enum engine_finish {
     ENGINE_FINISH_NONE = 0, /* more will come */
     ENGINE_FINISH_STOP,     /* an end token or a stop string */
@@ -94,6 +96,8 @@ typedef struct engine_event {
     size_t text_len;
     const rad_token *ids;      /* new output ids since the last event */
     uint32_t num_ids;
+    const token_logprob *logprobs; /* [num_ids][1 + num_top_logprobs], when asked for, else NULL:
+                                    * the id's own, then the likeliest */
     uint32_t prompt_tokens;
     uint32_t completion_tokens; /* so far */
     uint32_t cached_tokens;     /* of the prompt: found in the cache when first admitted */
@@ -114,7 +118,7 @@ typedef struct engine_request {
     const chat_message *messages;
     uint32_t num_messages;
 
-    sampling_params sampling;
+    sampling_params sampling;   /* end_ids is the engine's to fill in */
     bool has_seed;              /* else the engine draws sampling.seed */
     bool ignore_eos;
     bool keep_special;          /* skip_special_tokens: false */

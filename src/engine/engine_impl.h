@@ -35,6 +35,9 @@ typedef struct engine_job {
     chat_message *messages;
     uint32_t num_messages;
     bool is_text;
+    logit_bias *bias;   /* these two live as long as the job: r.sampling points to them */
+    rad_token *end_ids; /* what would end it before min_new_tokens */
+    size_t end_ids_bytes;
     req_params params; /* ids filled in by the tokenizer; strings below */
     rad_token *stop_token_ids;
     char *extra_key;
@@ -69,6 +72,7 @@ typedef struct detok_message {
     uint32_t completion_tokens;
     uint32_t cached_tokens;
     req_finish finish;
+    token_logprob *logprobs; /* the detokenizer's to free */
 } detok_message;
 
 /* To S: a job, or a function to be run between two steps. */
@@ -89,6 +93,8 @@ struct engine {
     runner *runner;
     tokenizer *tok;
     chat_template *chat;
+    rad_token *end_ids; /* all that end a generation */
+    uint32_t num_end_ids;
     char chat_error[256]; /* why there is no chat template */
     scheduler *scheduler;
 

@@ -41,11 +41,27 @@ static rad_status check_prompt(const engine *e, const engine_request *q, rad_err
     return RAD_OK;
 }
 
+static rad_status check_sampling(const engine *e, const sampling_params *p, rad_error *err)
+{
+    if (p->num_bias > ENGINE_MAX_LOGIT_BIAS)
+        return rad_fail(err, RAD_E_INVAL, "logit_bias has %u entries; %d are possible", p->num_bias,
+                        ENGINE_MAX_LOGIT_BIAS);
+    if (p->num_top_logprobs > ENGINE_MAX_TOP_LOGPROBS)
+        return rad_fail(err, RAD_E_INVAL, "%u top logprobs; %d are possible", p->num_top_logprobs,
+                        ENGINE_MAX_TOP_LOGPROBS);
+    for (uint32_t i = 0; i < p->num_bias; i++)
+        if (p->bias[i].id < 0 || (uint32_t)p->bias[i].id >= e->info.vocab_size)
+            return rad_fail(err, RAD_E_INVAL,
+                            "logit_bias: token id %d is not in the vocabulary of %u", p->bias[i].id,
+                            e->info.vocab_size);
+    return sampling_params_check(p, err);
+}
+
 static rad_status check_request(const engine *e, const engine_request *q, rad_error *err)
 {
     if (!q->on_event) return rad_fail(err, RAD_E_INVAL, "on_event is needed");
     rad_status status = check_prompt(e, q, err);
-    if (status == RAD_OK) status = sampling_params_check(&q->sampling, err);
+    if (status == RAD_OK) status = check_sampling(e, &q->sampling, err);
     if (status != RAD_OK) return status;
     if (q->max_new_tokens < -1)
         return rad_fail(err, RAD_E_INVAL, "max_new_tokens %lld is negative",
@@ -105,6 +121,36 @@ static bool copy_prompt(const rad_env *env, engine_job *job, const engine_reques
     return job->text != NULL;
 }
 
+/* What the sampler reads at each step. */
+static bool copy_sampling(const engine *e, engine_job *job, const engine_request *q)
+{
+    sampling_params *p = &job->params.sampling;
+    *p = q->sampling;
+    p->bias = NULL;
+    p->end_ids = NULL;
+    p->num_end_ids = 0;
+    if (q->sampling.num_bias) {
+        size_t bytes = q->sampling.num_bias * sizeof *job->bias;
+        job->bias = rad_alloc(&e->env, bytes);
+        if (!job->bias) return false;
+        memcpy(job->bias, q->sampling.bias, bytes);
+        p->bias = job->bias;
+    }
+    if (!p->min_new_tokens) return true;
+    const rad_token *lists[] = {q->ignore_eos ? NULL : e->end_ids, q->stop_token_ids};
+    const uint32_t lens[] = {q->ignore_eos ? 0 : e->num_end_ids, q->num_stop_token_ids};
+    if (!(lens[0] + lens[1])) return true;
+    job->end_ids_bytes = (lens[0] + lens[1]) * sizeof *job->end_ids;
+    job->end_ids = rad_alloc(&e->env, job->end_ids_bytes);
+    if (!job->end_ids) return false;
+    for (int l = 0; l < 2; l++)
+        for (uint32_t i = 0; i < lens[l]; i++) /* a stop id may be none of the vocabulary's */
+            if (lists[l][i] >= 0 && (uint32_t)lists[l][i] < e->info.vocab_size)
+                job->end_ids[p->num_end_ids++] = lists[l][i];
+    p->end_ids = job->end_ids;
+    return true;
+}
+
 static bool copy_rest(const rad_env *env, engine_job *job, const engine_request *q)
 {
     if (q->num_stop_token_ids) {
@@ -118,7 +164,7 @@ static bool copy_rest(const rad_env *env, engine_job *job, const engine_request 
         .max_new_tokens = q->max_new_tokens < 0 || q->max_new_tokens > UINT32_MAX
                               ? UINT32_MAX
                               : (uint32_t)q->max_new_tokens,
-        .sampling = q->sampling,
+        .sampling = job->params.sampling,
         .stop_token_ids = job->stop_token_ids,
         .num_stop_token_ids = q->num_stop_token_ids,
         .ignore_eos = q->ignore_eos,
@@ -145,7 +191,8 @@ rad_status job_create(engine *e, const engine_request *q, engine_job **out, rad_
     job->no_stop_trim = q->no_stop_trim;
     job->submitted_ns = e->env.now_ns(e->env.user);
     status = stop_matcher_init(&job->stops, &e->env, q->stop, q->num_stop, err);
-    if (status == RAD_OK && !(copy_prompt(&e->env, job, q) && copy_rest(&e->env, job, q)))
+    if (status == RAD_OK &&
+        !(copy_prompt(&e->env, job, q) && copy_sampling(e, job, q) && copy_rest(&e->env, job, q)))
         status = rad_fail(err, RAD_E_NOMEM, "no memory for a request");
     if (status != RAD_OK) {
         job_destroy(e, job);
@@ -175,6 +222,8 @@ void job_destroy(engine *e, engine_job *job)
     if (!job) return;
     job_free_prompt(e, job);
     req_fini(&job->r);
+    rad_free(&e->env, job->bias, job->params.sampling.num_bias * sizeof *job->bias);
+    rad_free(&e->env, job->end_ids, job->end_ids_bytes);
     stop_matcher_fini(&job->stops);
     text_buf_fini(&job->pending);
     rad_free(&e->env, job, sizeof *job);

@@ -66,7 +66,8 @@ void engine_on_output(void *user, const req_output *outputs, uint32_t count)
                                           .token = o->token,
                                           .completion_tokens = o->completion_tokens,
                                           .cached_tokens = o->cached_tokens,
-                                          .finish = o->finish};
+                                          .finish = o->finish,
+                                          .logprobs = o->logprobs};
         }
         message_ring_push(&e->to_detokenizer, messages, n);
         done += n;

@@ -52,18 +52,6 @@ typedef struct source { /* what x is computed from */
     const model_ops *ops;
 } source;
 
-rad_status sampling_params_check(const sampling_params *p, rad_error *err)
-{
-    if (!(p->temperature >= 0) || isinf(p->temperature))
-        return rad_fail(err, RAD_E_INVAL, "temperature must be a number >= 0, got %g",
-                        (double)p->temperature);
-    if (!(p->top_p > 0 && p->top_p <= 1))
-        return rad_fail(err, RAD_E_INVAL, "top_p must be in (0, 1], got %g", (double)p->top_p);
-    if (!(p->min_p >= 0 && p->min_p <= 1))
-        return rad_fail(err, RAD_E_INVAL, "min_p must be in [0, 1], got %g", (double)p->min_p);
-    return RAD_OK;
-}
-
 /* The smallest id with the largest logit; -1 when all are NaN. */
 static rad_token argmax(const model_ops *ops, const float *logits, uint32_t vocab_size)
 {

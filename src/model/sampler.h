@@ -1,20 +1,47 @@
 /* sampler.h - from logits to a token.
  *
- * Sampling is a pure function of (logits, params, seed, position): the random
- * number is a hash of the request's seed and the absolute position of the token.
- * So a request that is retracted, chunked or batched otherwise draws the same. */
+ * Sampling is a pure function of (logits, params, what the request has said, position):
+ * the random number is a hash of the request's seed and the absolute position of the token,
+ * and penalties count the request's own output. So a request that is retracted, chunked or
+ * batched otherwise draws the same. */
 #ifndef MODEL_SAMPLER_H
 #define MODEL_SAMPLER_H
 
 #include <radish/types.h>
+#include <stdbool.h>
 
+typedef struct logit_bias {
+    rad_token id;
+    float bias; /* added to its logit; [-100, 100] */
+} logit_bias;
+
+/* The arrays are the caller's and live as long as the request. */
 typedef struct sampling_params {
     float temperature; /* 0 = greedy */
     float top_p;       /* 1 = off */
     float min_p;       /* 0 = off */
     int32_t top_k;     /* <= 0 = off */
     uint64_t seed;
+
+    /* Of tokens in the output so far, as SGLang has them (the prompt does not count). */
+    float repetition_penalty; /* logit / p where it is positive, else * p; (0, 2]; 0 or 1 = off */
+    float presence_penalty;   /* subtracted once; [-2, 2] */
+    float frequency_penalty;  /* subtracted for each time; [-2, 2] */
+    uint32_t num_bias;
+    const logit_bias *bias;   /* [num_bias] ids are in the vocabulary; each at most once */
+    const rad_token *end_ids; /* [num_end_ids] not chosen before min_new_tokens are out */
+    uint32_t num_end_ids;
+    uint32_t min_new_tokens;
+
+    bool logprobs; /* the caller wants them, see sampler_logprobs */
+    uint32_t num_top_logprobs;
 } sampling_params;
+
+/* How likely the model found a token: the natural logarithm, -INFINITY for impossible. */
+typedef struct token_logprob {
+    rad_token id; /* -1: none, the vocabulary ended */
+    float logprob;
+} token_logprob;
 
 /* Temperatures below this are greedy, as SGLang's are. */
 #define SAMPLER_GREEDY_BELOW 1e-6f
@@ -22,7 +49,28 @@ typedef struct sampling_params {
 /* Words for a person when a parameter is out of range; RAD_OK otherwise. */
 rad_status sampling_params_check(const sampling_params *params, rad_error *err);
 
-/* scratch: vocab_size entries of 8 bytes; not needed (NULL) for greedy. Greedy
+/* Bytes of scratch that the two functions below need. */
+static inline size_t sampler_scratch_bytes(uint32_t vocab_size)
+{
+    return (size_t)vocab_size * 12;
+}
+
+/* The whole way: penalties (presence, frequency, then repetition), bias and end_ids change
+ * a copy of the logits, then sampler_sample chooses. output[num_output] is what the request
+ * has said so far. A request that asks for none of it costs what sampler_sample does;
+ * else O(vocab_size + num_output). */
+rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_params *params,
+                       const rad_token *output, uint32_t num_output, uint32_t position,
+                       void *scratch);
+
+/* log softmax of the model's own logits, before temperature, penalties and filters. out[0]
+ * is `token`'s, out[1 .. num_top] are the likeliest, best first, the smaller id among equals.
+ * NaN logits are left out (for `token` itself: -INFINITY). O(vocab_size * log num_top) for
+ * logits in no special order. */
+void sampler_logprobs(const float *logits, uint32_t vocab_size, rad_token token, uint32_t num_top,
+                      token_logprob *out);
+
+/* The choice alone. scratch: vocab_size entries of 8 bytes; not needed (NULL) for greedy. Greedy
  * takes the smallest id among equals. Order of the filters: temperature, top_k,
  * top_p, min_p, as SGLang's; top_p is a share of the mass that top_k left. NaN logits
  * are never chosen; -1 when all are NaN (the caller fails the request). Expected

@@ -46,7 +46,9 @@ void emit_output(scheduler *s, req *r, rad_token token)
                                                 .token = token,
                                                 .completion_tokens = r->num_output,
                                                 .cached_tokens = r->cached_tokens,
-                                                .finish = r->finish};
+                                                .finish = r->finish,
+                                                .logprobs = r->logprobs};
+    r->logprobs = NULL;
 }
 
 void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool is_insert)
@@ -89,12 +91,8 @@ static void process_complete(scheduler *s, req *r, const float *logits)
         finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
         return;
     }
-    /* The position makes the draw the same however the request was batched. */
-    rad_token token = sampler_sample(logits, s->params.runner->info.vocab_size, &r->sampling,
-                                     req_num_fill(r), s->sample_scratch);
-    if (token < 0) { /* appended, it would fail the next step for everybody in it */
-        rad_fail(&r->error, RAD_E_CORRUPT, "the model's logits after %u tokens are not numbers",
-                 req_num_fill(r));
+    rad_token token = choose_token(s, r, logits);
+    if (token < 0) {
         finish_req(s, r, REQ_FINISH_ERROR, -1, false);
         return;
     }

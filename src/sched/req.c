@@ -69,6 +69,11 @@ void req_fini(req *r)
     r->extra_key = r->cache_salt = NULL;
 }
 
+size_t req_logprobs_bytes(const sampling_params *p)
+{
+    return (1 + (size_t)p->num_top_logprobs) * sizeof(token_logprob);
+}
+
 rad_status req_append(req *r, rad_token token)
 {
     uint32_t num_fill = req_num_fill(r);

@@ -36,8 +36,8 @@ typedef enum req_finish {
 typedef struct req_params {
     const rad_token *ids; /* copied */
     uint32_t num_ids;
-    uint32_t max_new_tokens; /* UINT32_MAX = as many as the context allows */
-    sampling_params sampling;
+    uint32_t max_new_tokens;         /* UINT32_MAX = as many as the context allows */
+    sampling_params sampling;        /* its arrays are not copied: they outlive the request */
     const rad_token *stop_token_ids; /* copied; end the request also under ignore_eos */
     uint32_t num_stop_token_ids;
     bool ignore_eos;       /* the vocabulary's end tokens are ordinary ones */
@@ -71,12 +71,13 @@ typedef struct req {
     uint32_t cached_tokens; /* found in the cache when first admitted */
     bool admitted;          /* at least once: cached_tokens is final */
     uint32_t num_retractions;
-    uint32_t hold_until;  /* held back until the leader published so many tokens */
-    uint64_t hold_leader; /* arrival of the request that computes our prefix; 0 = none */
-    uint32_t num_holds;   /* leaders so far; bounded, so that nobody waits for ever */
-    uint32_t passed_over; /* admissions of later arrivals while this one waited */
-    uint32_t sort_key;    /* scratch of schedule_policy */
-    atomic_int cancel;    /* req_finish that somebody asks for, or 0 */
+    uint32_t hold_until;     /* held back until the leader published so many tokens */
+    uint64_t hold_leader;    /* arrival of the request that computes our prefix; 0 = none */
+    uint32_t num_holds;      /* leaders so far; bounded, so that nobody waits for ever */
+    uint32_t passed_over;    /* admissions of later arrivals while this one waited */
+    uint32_t sort_key;       /* scratch of schedule_policy */
+    atomic_int cancel;       /* req_finish that somebody asks for, or 0 */
+    token_logprob *logprobs; /* of the newest output id, until its output takes them */
 
     /* Final once finish is not REQ_FINISH_NONE. */
     req_finish finish;
@@ -96,6 +97,9 @@ static inline uint32_t req_num_fill(const req *r)
 {
     return r->num_input + r->num_output;
 }
+
+/* Bytes of an output's logprobs: one token_logprob and num_top_logprobs of them. */
+size_t req_logprobs_bytes(const sampling_params *p);
 
 /* fill_ids[0..num_tokens) under the request's namespace. */
 rad_key req_key(const req *r, uint32_t num_tokens);

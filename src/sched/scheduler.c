@@ -213,7 +213,7 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     s->waiting = rad_alloc(&s->env, rad_mul(s->max_waiting, sizeof *s->waiting));
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
     s->prefills = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->prefills));
-    s->sample_scratch = rad_alloc(&s->env, rad_mul(p->runner->info.vocab_size, 8));
+    s->sample_scratch = rad_alloc(&s->env, sampler_scratch_bytes(p->runner->info.vocab_size));
     rad_status status =
         schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens);
     if (status != RAD_OK || !s->waiting || !s->running || !s->prefills || !s->sample_scratch)
@@ -265,7 +265,7 @@ void scheduler_destroy(scheduler *s)
     rad_free(&s->env, s->waiting, s->max_waiting * sizeof *s->waiting);
     rad_free(&s->env, s->running, s->params.max_running_requests * sizeof *s->running);
     rad_free(&s->env, s->prefills, s->params.max_running_requests * sizeof *s->prefills);
-    rad_free(&s->env, s->sample_scratch, (size_t)s->params.runner->info.vocab_size * 8);
+    rad_free(&s->env, s->sample_scratch, sampler_scratch_bytes(s->params.runner->info.vocab_size));
     rad_env env = s->env;
     rad_free(&env, s, sizeof *s);
 }

@@ -32,6 +32,8 @@ typedef struct req_output {
     uint32_t completion_tokens;
     uint32_t cached_tokens;
     req_finish finish;
+    token_logprob *logprobs; /* of token, when asked for: the receiver's to give back to the
+                              * scheduler's env, req_logprobs_bytes of it; else NULL */
 } req_output;
 
 typedef struct scheduler_params {

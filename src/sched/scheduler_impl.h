@@ -25,7 +25,7 @@ struct scheduler {
 
     schedule_batch batch;
     forward_batch forward;
-    void *sample_scratch; /* vocab_size entries of 8 bytes */
+    void *sample_scratch; /* sampler_scratch_bytes */
 
     double new_token_ratio;
     uint64_t decode_steps;
@@ -39,6 +39,12 @@ struct scheduler {
 
 /* Plans the next step into s->batch; false when there is nothing to compute. */
 bool get_next_batch_to_run(scheduler *s);
+
+/* ---- next_token.c ---- */
+
+/* Samples r's next token from its logits, with the logprobs it asked for in r->logprobs.
+ * -1: there is none, see r->error. */
+rad_token choose_token(scheduler *s, req *r, const float *logits);
 
 /* ---- batch_result.c ---- */
 

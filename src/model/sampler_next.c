@@ -1,0 +1,108 @@
+/* sampler_next.c - what stands before and beside the choice: penalties, bias, logprobs.
+ *
+ * Penalties need to know how often each token was said. That is counted anew at each step
+ * from the output itself, in scratch that nobody has to clear: no table per request that a
+ * retraction could leave wrong, and less work than attention spends on the same tokens.
+ *
+ *     scratch   | counts (first 4 bytes per token), later the sampler's | changed logits | */
+#include "base/base.h"
+#include "model/ops.h"
+#include "model/sampler.h"
+
+#include <math.h>
+
+enum { BLOCK = 256 };
+
+static bool has_penalties(const sampling_params *p)
+{
+    return (p->repetition_penalty != 0 && p->repetition_penalty != 1) || p->presence_penalty != 0 ||
+           p->frequency_penalty != 0;
+}
+
+static float penalised(const sampling_params *p, float logit, uint32_t count)
+{
+    logit -= p->presence_penalty + p->frequency_penalty * (float)count;
+    if (p->repetition_penalty == 0) return logit;
+    return logit > 0 ? logit / p->repetition_penalty : logit * p->repetition_penalty;
+}
+
+/* counts is not initialised: only the entries of tokens in the output are ever used. */
+static void apply_penalties(float *logits, const sampling_params *p, const rad_token *output,
+                            uint32_t num_output, uint32_t *counts)
+{
+    for (uint32_t i = 0; i < num_output; i++)
+        counts[output[i]] = 0;
+    for (uint32_t i = 0; i < num_output; i++)
+        counts[output[i]]++;
+    for (uint32_t i = 0; i < num_output; i++) {
+        uint32_t *count = &counts[output[i]];
+        if (*count) logits[output[i]] = penalised(p, logits[output[i]], *count);
+        *count = 0; /* once for each token */
+    }
+}
+
+rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_params *p,
+                       const rad_token *output, uint32_t num_output, uint32_t position,
+                       void *scratch)
+{
+    bool penalties = num_output && has_penalties(p), bias = p->num_bias;
+    bool no_end = num_output < p->min_new_tokens && p->num_end_ids;
+    if (!penalties && !bias && !no_end)
+        return sampler_sample(logits, vocab_size, p, position, scratch);
+
+    float *own = (float *)scratch + 2 * (size_t)vocab_size;
+    memcpy(own, logits, vocab_size * sizeof *own);
+    if (penalties) apply_penalties(own, p, output, num_output, scratch);
+    for (uint32_t i = 0; i < p->num_bias; i++)
+        own[p->bias[i].id] += p->bias[i].bias;
+    for (uint32_t i = 0; no_end && i < p->num_end_ids; i++)
+        own[p->end_ids[i]] = -INFINITY;
+    return sampler_sample(own, vocab_size, p, position, scratch);
+}
+
+/* ---- logprobs ---- */
+
+static bool before(const token_logprob *a, float x, rad_token id)
+{
+    return a->logprob > x || (a->logprob == x && a->id < id);
+}
+
+/* Into a list in order, whose last falls out when it is full. */
+static void keep_best(token_logprob *best, uint32_t *count, uint32_t most, rad_token id, float x)
+{
+    if (*count == most && before(&best[most - 1], x, id)) return;
+    uint32_t at = *count < most ? (*count)++ : most - 1;
+    for (; at && !before(&best[at - 1], x, id); at--)
+        best[at] = best[at - 1];
+    best[at] = (token_logprob){id, x};
+}
+
+void sampler_logprobs(const float *logits, uint32_t vocab_size, rad_token token, uint32_t num_top,
+                      token_logprob *out)
+{
+    const model_ops *ops = model_ops_find(NULL);
+    float max = ops->max(logits, vocab_size), x[BLOCK], weight[BLOCK];
+    double total = 0;
+    uint32_t count = 0;
+    token_logprob *best = out + 1;
+    out[0] = (token_logprob){token, -INFINITY};
+    for (uint32_t first = 0; first < vocab_size; first += BLOCK) {
+        uint32_t n = RAD_MIN((uint32_t)BLOCK, vocab_size - first);
+        ops->scale_logits(x, logits + first, max, 1, n);
+        ops->exps(weight, x, n);
+        for (uint32_t i = 0; i < n; i++) {
+            if (isnan(x[i])) continue;
+            if (x[i] > -87.0f) total += (double)weight[i]; /* exps clamps what is smaller */
+            rad_token id = (rad_token)(first + i);
+            if (id == token) out[0].logprob = logits[id];
+            if (num_top) keep_best(best, &count, num_top, id, logits[id]);
+        }
+    }
+    float log_total = (float)log(total);
+    for (uint32_t i = 0; i < count + 1; i++) {
+        ops->scale_logits(x, &out[i].logprob, max, 1, 1);
+        out[i].logprob = x[0] - log_total;
+    }
+    for (uint32_t i = count; i < num_top; i++)
+        best[i] = (token_logprob){-1, -INFINITY};
+}
