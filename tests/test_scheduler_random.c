@@ -13,6 +13,7 @@ typedef struct job {
     bool aborted;
     sampling_params sampling;
     const char *salt;
+    int32_t priority;
     rig_req *q;
     rad_token plain[MOST_NEW]; /* the answer without a tree, one at a time */
     uint32_t num_plain;
@@ -36,6 +37,7 @@ static void make_job(job *j, rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t *rng
     j->max_new = below(rng, 8) ? 1 + below(rng, MOST_NEW) : 0;
     j->aborted = below(rng, 10) == 0;
     j->salt = below(rng, 6) ? NULL : below(rng, 2) ? "tenant a" : "tenant b";
+    j->priority = (int32_t)below(rng, 5) - 2;
     j->sampling = (sampling_params){.top_p = 1};
     if (below(rng, 4) == 0)
         j->sampling = (sampling_params){
@@ -51,6 +53,7 @@ static void start_job(rig *g, job *j)
                     .max_new_tokens = j->max_new,
                     .sampling = j->sampling,
                     .cache_salt = j->salt,
+                    .priority = j->priority,
                     .user = j->q};
     CHECK_OK(req_init(&j->q->r, NULL, &p, NULL));
     CHECK_OK(scheduler_add(g->s, &j->q->r, NULL));
@@ -134,7 +137,10 @@ TEST(every_answer_is_the_same_whatever_happened_on_the_way)
             rig_params(192 + below(&rng, round % 3 ? 100 : 600), page_size, chunks[below(&rng, 5)]);
         params.max_running_requests = 2 + below(&rng, 12);
         params.max_queued_requests = NUM_REQS;
-        params.policy = below(&rng, 2) ? SCHEDULE_LPM : SCHEDULE_FCFS;
+        params.policy = below(&rng, SCHEDULE_NUM_POLICIES);
+        params.enable_priority_scheduling = below(&rng, 2);
+        params.schedule_low_priority_values_first = below(&rng, 2);
+        params.random_seed = round;
         params.test_retract_every = below(&rng, 2) ? 0 : 3 + below(&rng, 10);
         params.cache_kind = round % 8 == 7 ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX;
         run_shared(jobs, NUM_REQS, params, &rng);

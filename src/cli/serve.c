@@ -138,6 +138,22 @@ int cmd_serve(int argc, char **argv)
          .target = &engine_p.context_length,
          .help = "Most tokens of a prompt and its answer. Default: the model's; 0 = default."},
         {.kind = CLI_TEXT,
+         .name = "schedule-policy",
+         .arg = "NAME",
+         .target = &engine_p.schedule_policy,
+         .help =
+             "Who goes first: lpm (default; the longest cached prefix), dfs-weight (along the\n"
+             "tree, where most wait), fcfs (by arrival), priority, lof (longest output), random.\n"
+             "Under each the oldest waiting request gets every 16th admission."},
+        {.kind = CLI_FLAG,
+         .name = "enable-priority-scheduling",
+         .target = &engine_p.enable_priority_scheduling,
+         .help = "A request's priority goes before the policy's own order."},
+        {.kind = CLI_FLAG,
+         .name = "schedule-low-priority-values-first",
+         .target = &engine_p.schedule_low_priority_values_first,
+         .help = "The lowest priority goes first instead of the highest."},
+        {.kind = CLI_TEXT,
          .name = "radix-eviction-policy",
          .arg = "NAME",
          .target = &policy,
@@ -157,8 +173,8 @@ int cmd_serve(int argc, char **argv)
          .name = "random-seed",
          .arg = "N",
          .target = &engine_p.random_seed,
-         .help =
-             "Seeds of requests that bring none derive from it. Default: the clock; 0 = default."},
+         .help = "Seeds of requests that bring none derive from it, and the order under\n"
+                 "--schedule-policy random. Default: the clock; 0 = default."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",

@@ -19,6 +19,17 @@ enum { DETOK_RING = 4096, DEFAULT_QUEUE = 4096, DEFAULT_CHUNK = 2048 };
 
 /* ---- create ---- */
 
+rad_status check_scheduling(const engine_params *p, rad_error *err)
+{
+    schedule_policy policy = SCHEDULE_LPM;
+    if (p->schedule_policy && !schedule_policy_parse(p->schedule_policy, &policy))
+        return rad_fail(err, RAD_E_INVAL,
+                        "schedule_policy '%.40s' is none of lpm, dfs-weight, fcfs, priority, lof, "
+                        "random",
+                        p->schedule_policy);
+    return RAD_OK;
+}
+
 static rad_status complete_params(engine_params *p, const runner_info *model, rad_error *err)
 {
     if (!p->page_size) p->page_size = 1;
@@ -34,7 +45,7 @@ static rad_status complete_params(engine_params *p, const runner_info *model, ra
     if (!p->max_running_requests)
         p->max_running_requests = default_max_running(p->max_total_tokens);
     if (!p->max_queued_requests) p->max_queued_requests = DEFAULT_QUEUE;
-    return RAD_OK;
+    return check_scheduling(p, err);
 }
 
 static bool is_end_token(void *user, rad_token token)
@@ -45,6 +56,8 @@ static bool is_end_token(void *user, rad_token token)
 static rad_status create_scheduler(engine *e, rad_error *err)
 {
     const engine_params *p = &e->params;
+    schedule_policy policy = SCHEDULE_LPM;
+    if (p->schedule_policy) schedule_policy_parse(p->schedule_policy, &policy);
     scheduler_params s = {
         .runner = e->runner,
         .cache_kind = p->disable_radix_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
@@ -57,6 +70,10 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .max_queued_requests = e->max_jobs, /* submit holds the real limit */
         .chunked_prefill_size = (uint32_t)RAD_MAX(p->chunked_prefill_size, 0),
         .context_length = p->context_length,
+        .policy = policy,
+        .enable_priority_scheduling = p->enable_priority_scheduling,
+        .schedule_low_priority_values_first = p->schedule_low_priority_values_first,
+        .random_seed = p->random_seed,
         .test_retract_every = p->test_retract_every,
         .is_end_token = is_end_token,
         .on_output = engine_on_output,
@@ -146,6 +163,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .created_unix = (uint64_t)time(NULL),
         .radix_cache = !e->params.disable_radix_cache,
         .eviction_policy = rad_eviction_policy_name(e->params.eviction.policy),
+        .schedule_policy = schedule_policy_name(scheduler_policy(e->scheduler)),
     };
     return RAD_OK;
 }
@@ -245,6 +263,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     }
     log_info(e);
     e->params.served_model_name = e->params.model_path = e->params.chat_template = NULL;
+    e->params.schedule_policy = NULL;
     *out = e;
     return RAD_OK;
 }

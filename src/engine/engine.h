@@ -10,9 +10,9 @@
 
 #include "model/sampler.h"
 #include "sched/step_info.h"
+#include "text/chat_template.h"
 #include <radish/evict_policy.h>
 #include <radish/token_to_kv_pool.h>
-#include "text/chat_template.h"
 
 typedef struct engine engine;
 
@@ -31,14 +31,14 @@ typedef struct engine_params {
     uint32_t context_length;       /* 0 = the model's */
     uint32_t max_queued_requests;  /* 0 = 4096; past it submit answers RAD_FULL */
     bool disable_radix_cache;
-    bool use_attn_ref;             /* the slow judge instead of attn_cpu */
-    uint64_t random_seed;          /* seeds of requests without one; 0 = from the clock */
+    bool use_attn_ref;    /* the slow judge instead of attn_cpu */
+    uint64_t random_seed; /* seeds of requests without one; 0 = from the clock */
 
     void (*progress)(void *user, uint64_t done, uint64_t total); /* while loading */
     void *progress_user;
 
     /* Test hooks; zero in production. */
-    uint32_t test_retract_every;   /* n > 0: retract a request every n-th decode step */
+    uint32_t test_retract_every; /* n > 0: retract a request every n-th decode step */
     uint32_t reserved;
 
     rad_eviction_options eviction; /* what the cache gives up first; all 0: lru */
@@ -46,6 +46,10 @@ typedef struct engine_params {
     /* Called on the scheduler's thread after each forward pass; NULL: nobody watches. */
     void (*on_step)(void *step_user, const step_info *step);
     void *step_user;
+    const char *schedule_policy;             /* lpm, dfs-weight, fcfs, priority, lof or random;
+                                              * NULL = lpm */
+    bool enable_priority_scheduling;         /* priority before the policy's own order */
+    bool schedule_low_priority_values_first; /* else the highest value goes first */
 } engine_params;
 
 /* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,
@@ -64,16 +68,17 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     const char *attn_backend;
     const char *dtype;
     uint32_t vocab_size;
-    uint32_t context_length;   /* in force */
+    uint32_t context_length; /* in force */
     uint32_t page_size;
     uint32_t max_running_requests;
     uint32_t chunked_prefill_size; /* 0 = off */
     uint32_t num_threads;
     uint64_t max_total_tokens;
     uint64_t kv_bytes_per_token;
-    uint64_t created_unix;     /* seconds */
+    uint64_t created_unix; /* seconds */
     bool radix_cache;
     const char *eviction_policy; /* "lru" */
+    const char *schedule_policy; /* "lpm" */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);
@@ -92,9 +97,9 @@ typedef enum engine_finish {
 
 typedef struct engine_event {
     uint64_t id;
-    const char *text;          /* new text since the last event, whole UTF-8 characters */
+    const char *text; /* new text since the last event, whole UTF-8 characters */
     size_t text_len;
-    const rad_token *ids;      /* new output ids since the last event */
+    const rad_token *ids; /* new output ids since the last event */
     uint32_t num_ids;
     const token_logprob *logprobs; /* [num_ids][1 + num_top_logprobs], when asked for, else NULL:
                                     * the id's own, then the likeliest */
@@ -102,11 +107,11 @@ typedef struct engine_event {
     uint32_t completion_tokens; /* so far */
     uint32_t cached_tokens;     /* of the prompt: found in the cache when first admitted */
     engine_finish finish;
-    rad_status status;          /* for ENGINE_FINISH_ERROR */
-    const char *message;        /* words for it, else NULL */
-    const char *matched_stop;   /* the stop string that ended it, else NULL */
-    rad_token matched_token;    /* the end token that ended it, else -1 */
-    double e2e_latency_s;       /* since submit; set in the last event */
+    rad_status status;        /* for ENGINE_FINISH_ERROR */
+    const char *message;      /* words for it, else NULL */
+    const char *matched_stop; /* the stop string that ended it, else NULL */
+    rad_token matched_token;  /* the end token that ended it, else -1 */
+    double e2e_latency_s;     /* since submit; set in the last event */
 } engine_event;
 
 typedef struct engine_request {
@@ -118,19 +123,19 @@ typedef struct engine_request {
     const chat_message *messages;
     uint32_t num_messages;
 
-    sampling_params sampling;   /* end_ids is the engine's to fill in */
-    bool has_seed;              /* else the engine draws sampling.seed */
+    sampling_params sampling; /* end_ids is the engine's to fill in */
+    bool has_seed;            /* else the engine draws sampling.seed */
     bool ignore_eos;
-    bool keep_special;          /* skip_special_tokens: false */
-    bool no_stop_trim;          /* leave the stop string in the text */
-    int64_t max_new_tokens;     /* -1 = as many as the context allows; 0 = none (score only) */
-    const char *const *stop;    /* NUL-terminated strings */
+    bool keep_special;       /* skip_special_tokens: false */
+    bool no_stop_trim;       /* leave the stop string in the text */
+    int64_t max_new_tokens;  /* -1 = as many as the context allows; 0 = none (score only) */
+    const char *const *stop; /* NUL-terminated strings */
     uint32_t num_stop;
     const rad_token *stop_token_ids;
     uint32_t num_stop_token_ids;
     int32_t priority;
-    const char *extra_key;      /* NULL = none */
-    const char *cache_salt;     /* NULL = none */
+    const char *extra_key;  /* NULL = none */
+    const char *cache_salt; /* NULL = none */
 
     /* Called from the detokenizer thread: one or more times, the last one with finish
      * other than NONE; after that never again. Must not block; must not call engine_submit,
@@ -155,26 +160,26 @@ void engine_abort(engine *e, uint64_t id);
 /* ---- looking inside ---- */
 
 typedef struct engine_stats {
-    uint64_t num_requests;      /* submitted since start */
+    uint64_t num_requests; /* submitted since start */
     uint64_t num_finished;
     uint64_t num_aborted;
     uint64_t num_failed;
-    uint64_t prompt_tokens;     /* of admitted requests, without retractions */
+    uint64_t prompt_tokens; /* of admitted requests, without retractions */
     uint64_t cached_tokens;
-    uint64_t prefill_tokens;    /* computed */
+    uint64_t prefill_tokens; /* computed */
     uint64_t generated_tokens;
     uint64_t num_retractions;
     uint64_t evicted_tokens;
     uint64_t forward_steps;
-    uint64_t forward_ns;        /* time inside runner_forward */
-    uint64_t schedule_ns;       /* the rest of the busy steps: tree and scheduling */
+    uint64_t forward_ns;  /* time inside runner_forward */
+    uint64_t schedule_ns; /* the rest of the busy steps: tree and scheduling */
     uint32_t num_running;
     uint32_t num_waiting;
     uint64_t max_total_tokens;
-    uint64_t available_tokens;  /* free */
+    uint64_t available_tokens; /* free */
     uint64_t evictable_tokens;
     uint64_t protected_tokens;
-    uint64_t held_tokens;       /* of running requests, not in the tree */
+    uint64_t held_tokens; /* of running requests, not in the tree */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */
@@ -189,8 +194,7 @@ rad_status engine_flush_cache(engine *e);
 
 /* Test hook: exchanges the K/V contents of the pages under positions `pos_a` of ids_a and
  * `pos_b` of ids_b as the tree has them now; RAD_NONE when one of them is not cached. */
-rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a,
-                                  uint32_t pos_a, const rad_token *ids_b, uint32_t num_b,
-                                  uint32_t pos_b);
+rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a, uint32_t pos_a,
+                                  const rad_token *ids_b, uint32_t num_b, uint32_t pos_b);
 
 #endif

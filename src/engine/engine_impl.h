@@ -134,6 +134,9 @@ typedef struct engine_parts {
 rad_status engine_create_with(const rad_env *env, const engine_params *params,
                               const engine_parts *parts, engine **out, rad_error *err);
 
+/* Whether the options of the scheduler make sense: RAD_E_INVAL in words. */
+rad_status check_scheduling(const engine_params *params, rad_error *err);
+
 /* A copy of a string (NULL stays NULL and is fine to free). */
 char *engine_strdup(const rad_env *env, const char *text);
 void engine_strfree(const rad_env *env, char *text);

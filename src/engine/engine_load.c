@@ -76,6 +76,7 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
     *out = NULL;
     rad_env full = rad_env_or_default(env);
     if (!params->model_path) return rad_fail(err, RAD_E_INVAL, "engine: a model is needed");
+    if (check_scheduling(params, err) != RAD_OK) return RAD_E_INVAL; /* before it loads */
     if (params->chunked_prefill_size > MOST_CHUNK || params->max_running_requests > MOST_RUNNING)
         return rad_fail(err, RAD_E_INVAL,
                         "chunked_prefill_size %d and max_running_requests %u: at most %d and %d",

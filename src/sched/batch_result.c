@@ -16,12 +16,14 @@ void req_release_kv(scheduler *s, req *r, bool is_insert)
 {
     if (!r->kv.row) return;
     rad_error err;
+    uint32_t computed = r->kv.committed_len - r->kv.committed_len % s->pools.page_size;
     rad_status status = rad_cache_finished_req(s->pools.tree_cache, &r->kv, is_insert, &err);
     if (status < 0) {
         s->stats.kv_errors++;
         rad_log(&s->env, RAD_LOG_ERROR, "scheduler: releasing a request: %s", err.text);
     }
     memset(&r->kv, 0, sizeof r->kv);
+    if (is_insert && status >= 0) wait_queue_published(&s->waiting, r, computed);
 }
 
 void remove_running(scheduler *s, req *r)
@@ -55,6 +57,7 @@ void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool i
 {
     r->finish = finish;
     req_release_kv(s, r, is_insert);
+    wait_queue_remove(&s->waiting, r);
     remove_running(s, r);
     r->state = REQ_FINISHED;
     if (finish == REQ_FINISH_ERROR)
@@ -72,7 +75,10 @@ void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool i
  * itself. False: the request has been failed. */
 static bool publish(scheduler *s, req *r, bool chunked)
 {
-    if (rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error) >= 0) return true;
+    if (rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error) >= 0) {
+        wait_queue_published(&s->waiting, r, r->kv.protected_len);
+        return true;
+    }
     s->stats.kv_errors++;
     rad_log(&s->env, RAD_LOG_ERROR, "scheduler: publishing a prefix: %s", r->error.text);
     finish_req(s, r, REQ_FINISH_ERROR, -1, false);
@@ -108,6 +114,7 @@ static void process_complete(scheduler *s, req *r, const float *logits)
         return;
     }
     if (r->state == REQ_PREFILL && !publish(s, r, false)) return;
+    if (r->state == REQ_PREFILL) wait_queue_remove(&s->waiting, r); /* leads nobody any more */
     r->state = REQ_DECODE;
     emit_output(s, r, token);
 }

@@ -37,18 +37,8 @@ static bool retract_before(const req *a, const req *b)
     return a->arrival > b->arrival;
 }
 
-static void queue_by_arrival(scheduler *s, req *r)
-{
-    uint32_t at = 0;
-    while (at < s->num_waiting && s->waiting[at]->arrival < r->arrival)
-        at++;
-    memmove(&s->waiting[at + 1], &s->waiting[at], (s->num_waiting - at) * sizeof *s->waiting);
-    s->waiting[at] = r;
-    s->num_waiting++;
-}
-
-/* Back to the front of the queue. What is computed goes into the tree, evictable: if the
- * memory is really short it leaves in turn, else the request finds it again. */
+/* Back into the queue, with its old arrival. What is computed goes into the tree, evictable:
+ * if the memory is really short it leaves in turn, else the request finds it again. */
 static void retract_one(scheduler *s)
 {
     req *victim = s->running[0];
@@ -56,11 +46,12 @@ static void retract_one(scheduler *s)
         if (retract_before(s->running[i], victim)) victim = s->running[i];
 
     req_release_kv(s, victim, true);
+    wait_queue_remove(&s->waiting, victim);
     remove_running(s, victim);
     victim->state = REQ_WAITING;
     victim->num_retractions++;
     s->stats.num_retractions++;
-    queue_by_arrival(s, victim);
+    wait_queue_add(&s->waiting, victim);
 
     uint64_t outputs = 0, limits = 1;
     for (uint32_t i = 0; i < s->num_running; i++) {
@@ -165,7 +156,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     }
     r->state = REQ_PREFILL;
     s->running[s->num_running++] = r;
-    s->prefills[s->num_prefills++] = r;
+    wait_queue_admitted(&s->waiting, r);
     if (r->admitted) return true;
     r->admitted = true;
     r->cached_tokens = r->kv.protected_len;
@@ -175,46 +166,14 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     return true;
 }
 
-static bool hold_back(scheduler *s, req *r)
-{
-    if (s->params.cache_kind == RAD_CACHE_CHUNK) return false; /* nothing is published */
-    uint32_t holds = r->num_holds;
-    bool held = schedule_policy_hold_back(s->pools.tree_cache, r, s->prefills, s->num_prefills,
-                                          s->pools.page_size);
-    s->stats.num_held_back += r->num_holds - holds;
-    return held;
-}
-
-/* From the front of the queue until one does not fit. Who is held back is skipped; who
- * does not fit stops the rest, so that small requests cannot starve a large one. */
+/* In the queue's order until one does not fit: that one stops the rest, so that small
+ * requests cannot starve a large one. */
 static void admit_waiting(scheduler *s, prefill_adder *adder)
 {
-    if (!s->num_waiting || !adder->rem_tokens || s->num_running == s->params.max_running_requests)
-        return;
-    schedule_policy_order(s->params.policy, s->pools.tree_cache, s->waiting, s->num_waiting);
-
-    s->num_prefills = 0;
-    for (uint32_t i = 0; i < s->num_running; i++)
-        if (s->running[i]->state == REQ_PREFILL) s->prefills[s->num_prefills++] = s->running[i];
-
-    bool open = true;
-    uint32_t kept = 0;
-    uint64_t newest = 0;
-    for (uint32_t i = 0; i < s->num_waiting; i++) {
-        req *r = s->waiting[i];
-        open = open && adder->rem_tokens && s->num_running < s->params.max_running_requests;
-        if (open && !hold_back(s, r)) {
-            if (admit(s, adder, r)) {
-                newest = RAD_MAX(newest, r->arrival);
-                continue;
-            }
-            open = false;
-        }
-        s->waiting[kept++] = r;
+    while (adder->rem_tokens && s->num_running < s->params.max_running_requests) {
+        req *r = wait_queue_next(&s->waiting);
+        if (!r || !admit(s, adder, r)) return;
     }
-    s->num_waiting = kept;
-    for (uint32_t i = 0; i < kept; i++)
-        s->waiting[i]->passed_over += s->waiting[i]->arrival < newest;
 }
 
 /* Nobody could get on although there is work. True: something changed, plan again. */
@@ -224,10 +183,8 @@ static bool unstick(scheduler *s)
         retract_one(s);
     } else if (s->num_running) {
         fail_for_memory(s, s->running[0]);
-    } else if (s->num_waiting) {
-        req *r = s->waiting[0];
-        memmove(s->waiting, s->waiting + 1, --s->num_waiting * sizeof *s->waiting);
-        fail_for_memory(s, r);
+    } else if (s->waiting.count) {
+        fail_for_memory(s, wait_queue_next(&s->waiting));
     } else {
         return false;
     }

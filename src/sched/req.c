@@ -107,16 +107,9 @@ static bool same_string(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-uint32_t req_common_prefix(const req *a, const req *b)
+bool req_same_namespace(const req *a, const req *b)
 {
-    if (a->fill_ids[0] != b->fill_ids[0] || !same_string(a->extra_key, b->extra_key) ||
-        !same_string(a->cache_salt, b->cache_salt))
-        return 0;
-    uint32_t most = RAD_MIN(req_num_fill(a), req_num_fill(b));
-    uint32_t n = 0;
-    while (n < most && a->fill_ids[n] == b->fill_ids[n])
-        n++;
-    return n;
+    return same_string(a->extra_key, b->extra_key) && same_string(a->cache_salt, b->cache_salt);
 }
 
 void req_check_finished(req *r, bool is_end_token)

@@ -41,7 +41,7 @@ typedef struct req_params {
     const rad_token *stop_token_ids; /* copied; end the request also under ignore_eos */
     uint32_t num_stop_token_ids;
     bool ignore_eos;       /* the vocabulary's end tokens are ordinary ones */
-    int32_t priority;      /* of what it leaves in the cache */
+    int32_t priority;      /* its own under --schedule-policy priority; of what it leaves cached */
     const char *extra_key; /* copied; NULL = none */
     const char *cache_salt;
     void *user;
@@ -71,13 +71,12 @@ typedef struct req {
     uint32_t cached_tokens; /* found in the cache when first admitted */
     bool admitted;          /* at least once: cached_tokens is final */
     uint32_t num_retractions;
-    uint32_t hold_until;     /* held back until the leader published so many tokens */
-    uint64_t hold_leader;    /* arrival of the request that computes our prefix; 0 = none */
-    uint32_t num_holds;      /* leaders so far; bounded, so that nobody waits for ever */
-    uint32_t passed_over;    /* admissions of later arrivals while this one waited */
-    uint32_t sort_key;       /* scratch of schedule_policy */
-    atomic_int cancel;       /* req_finish that somebody asks for, or 0 */
-    token_logprob *logprobs; /* of the newest output id, until its output takes them */
+    uint64_t hold_leader; /* arrival of the last one that this request, as the oldest, waited for */
+    uint32_t num_holds;   /* such leaders so far; bounded, so that nobody waits for ever */
+    uint32_t wait_node;   /* its leaf in the wait_queue; 0 = none */
+    struct req *wait_prev, *wait_next; /* in the wait_queue, by arrival */
+    atomic_int cancel;                 /* req_finish that somebody asks for, or 0 */
+    token_logprob *logprobs;           /* of the newest output id, until its output takes them */
 
     /* Final once finish is not REQ_FINISH_NONE. */
     req_finish finish;
@@ -104,9 +103,7 @@ size_t req_logprobs_bytes(const sampling_params *p);
 /* fill_ids[0..num_tokens) under the request's namespace. */
 rad_key req_key(const req *r, uint32_t num_tokens);
 
-/* How many leading fill_ids two requests of one namespace have in common; 0 for
- * different namespaces. */
-uint32_t req_common_prefix(const req *a, const req *b);
+bool req_same_namespace(const req *a, const req *b);
 
 /* Sets finish, matched_token from the newest output id. */
 void req_check_finished(req *r, bool is_end_token);

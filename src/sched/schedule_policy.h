@@ -1,33 +1,34 @@
-/* schedule_policy.h - who is next, and who had better wait a moment.
- *
- * The order of the waiting queue is one thing (fcfs, lpm). Hold-back is another and
- * applies under every policy: a request whose uncached prefix is being computed for
- * somebody else right now waits until that prefix is published, so that siblings that
- * arrive together compute what they share once. */
+/* schedule_policy.h - the orders in which waiting requests are admitted, and their names. */
 #ifndef SCHED_SCHEDULE_POLICY_H
 #define SCHED_SCHEDULE_POLICY_H
 
-#include "sched/req.h"
+#include "base/base.h"
 
+/* Longest prefix first is the default (0): what is cached now is used before it is evicted,
+ * so that the same memory computes fewer tokens; without hits it is first come, first
+ * served, and its fairness is bounded (SCHEDULE_MAX_PASSED_OVER). */
 typedef enum schedule_policy {
-    SCHEDULE_FCFS = 0, /* first come, first served */
-    SCHEDULE_LPM = 1   /* longest prefix match first; nobody is passed over for ever */
+    SCHEDULE_LPM = 0,        /* longest prefix match first */
+    SCHEDULE_FCFS = 1,       /* first come, first served */
+    SCHEDULE_DFS_WEIGHT = 2, /* along the tree, branches where most wait first */
+    SCHEDULE_LOF = 3,        /* longest output (max_new_tokens) first */
+    SCHEDULE_PRIORITY = 4,   /* highest priority first, then by arrival */
+    SCHEDULE_RANDOM = 5,     /* a shuffle that --random-seed decides */
+    SCHEDULE_NUM_POLICIES
 } schedule_policy;
 
 enum {
-    SCHEDULE_HOLD_TOKENS = 32,    /* hold back for a gain of at least so many tokens */
-    SCHEDULE_MAX_HOLDS = 8,       /* leaders that one request waits for, at most */
-    SCHEDULE_MAX_PASSED_OVER = 64 /* lpm: after so many it goes by arrival */
+    SCHEDULE_HOLD_TOKENS = 32, /* hold back for a gain of at least so many tokens */
+    SCHEDULE_MAX_HOLDS = 8,    /* leaders that the oldest request waits for, at most */
+
+    /* Fairness of every policy: after so many admissions in a row that passed the oldest
+     * waiting request over, the next one is its. So whoever has n older ones before it is
+     * admitted after at most (n + 1) * (SCHEDULE_MAX_PASSED_OVER + 1) admissions, whatever
+     * comes later. At 10,000 waiting this still leaves 15 of 16 choices to the policy. */
+    SCHEDULE_MAX_PASSED_OVER = 15
 };
 
-/* Puts the queue into the policy's order. Stable; O(waiting tokens) for lpm. */
-void schedule_policy_order(schedule_policy policy, const rad_cache *cache, req **waiting,
-                           uint32_t num_waiting);
-
-/* True while `r` should wait for one of `prefills`, the requests whose prompt is being
- * computed (state REQ_PREFILL). The first call for a leader compares tokens, later ones
- * are O(num_prefills). */
-bool schedule_policy_hold_back(const rad_cache *cache, req *r, req *const *prefills,
-                               uint32_t num_prefills, uint32_t page_size);
+const char *schedule_policy_name(schedule_policy policy);
+bool schedule_policy_parse(const char *name, schedule_policy *out); /* false: no such name */
 
 #endif

@@ -13,16 +13,11 @@
 static bool release_cancelled(scheduler *s)
 {
     if (!atomic_exchange(&s->cancels, false)) return false;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < s->num_waiting; i++) {
-        req *r = s->waiting[i];
+    for (req *r = s->waiting.first, *next; r; r = next) {
+        next = r->wait_next;
         int why = atomic_load(&r->cancel);
-        if (why)
-            finish_req(s, r, (req_finish)why, -1, true);
-        else
-            s->waiting[kept++] = r;
+        if (why) finish_req(s, r, (req_finish)why, -1, true);
     }
-    s->num_waiting = kept;
     for (uint32_t i = s->num_running; i-- > 0;) {
         int why = atomic_load(&s->running[i]->cancel);
         if (why) finish_req(s, s->running[i], (req_finish)why, -1, true);
@@ -110,13 +105,13 @@ rad_status scheduler_add(scheduler *s, req *r, rad_error *err)
         if (r->fill_ids[i] < 0 || (uint32_t)r->fill_ids[i] >= vocab_size)
             return rad_fail(err, RAD_E_INVAL, "token id %d at %u is not in the vocabulary of %u",
                             r->fill_ids[i], i, vocab_size);
-    if (s->num_waiting >= s->params.max_queued_requests)
-        return rad_fail(err, RAD_FULL, "%u requests are waiting", s->num_waiting);
+    if (s->waiting.count >= s->params.max_queued_requests)
+        return rad_fail(err, RAD_FULL, "%u requests are waiting", s->waiting.count);
 
     r->max_new_tokens = RAD_MIN(r->max_new_tokens, s->context_length - r->num_input);
     r->state = REQ_WAITING;
     r->arrival = ++s->num_arrivals;
-    s->waiting[s->num_waiting++] = r;
+    wait_queue_add(&s->waiting, r);
     if (atomic_load(&r->cancel)) atomic_store(&s->cancels, true);
     return RAD_OK;
 }
@@ -130,7 +125,7 @@ void scheduler_cancel(scheduler *s, req *r, req_finish why)
 
 bool scheduler_is_idle(const scheduler *s)
 {
-    return s->num_waiting == 0 && s->num_running == 0;
+    return s->waiting.count == 0 && s->num_running == 0;
 }
 
 bool scheduler_has_cancels(const scheduler *s)
@@ -141,6 +136,11 @@ bool scheduler_has_cancels(const scheduler *s)
 uint32_t scheduler_context_length(const scheduler *s)
 {
     return s->context_length;
+}
+
+schedule_policy scheduler_policy(const scheduler *s)
+{
+    return s->params.policy;
 }
 
 /* ---- create and destroy ---- */
@@ -162,6 +162,8 @@ static rad_status check_params(const scheduler_params *p, rad_error *err)
     if (p->max_running_requests > 1u << 20 || p->max_queued_requests > 1u << 24)
         return rad_fail(err, RAD_E_INVAL, "too many requests at one time: %u running, %u queued",
                         p->max_running_requests, p->max_queued_requests);
+    if ((unsigned)p->policy >= SCHEDULE_NUM_POLICIES)
+        return rad_fail(err, RAD_E_INVAL, "there is no schedule policy %u", (unsigned)p->policy);
     if (p->chunked_prefill_size > 1u << 24)
         return rad_fail(err, RAD_E_INVAL, "chunked_prefill_size %u is too large",
                         p->chunked_prefill_size);
@@ -209,14 +211,20 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     const scheduler_params *p = &s->params;
     uint32_t max_tokens = scheduler_max_batch_tokens(p, s->context_length);
     /* Retracted requests return to a queue that may be full by then. */
-    s->max_waiting = p->max_queued_requests + p->max_running_requests;
-    s->waiting = rad_alloc(&s->env, rad_mul(s->max_waiting, sizeof *s->waiting));
+    wait_queue_params queue = {.policy = p->policy,
+                               .by_priority = p->enable_priority_scheduling,
+                               .low_priority_values_first = p->schedule_low_priority_values_first,
+                               .shares = p->cache_kind != RAD_CACHE_CHUNK,
+                               .page_size = s->pools.page_size,
+                               .max_waiting = p->max_queued_requests + p->max_running_requests,
+                               .max_running = p->max_running_requests,
+                               .random_seed = p->random_seed};
+    rad_status queued = wait_queue_init(&s->waiting, &s->env, &queue, s->pools.tree_cache);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
-    s->prefills = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->prefills));
     s->sample_scratch = rad_alloc(&s->env, sampler_scratch_bytes(p->runner->info.vocab_size));
     rad_status status =
         schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens);
-    if (status != RAD_OK || !s->waiting || !s->running || !s->prefills || !s->sample_scratch)
+    if (status != RAD_OK || queued != RAD_OK || !s->running || !s->sample_scratch)
         return rad_fail(err, RAD_E_NOMEM,
                         "scheduler: no memory for %u running and %u waiting requests",
                         p->max_running_requests, p->max_queued_requests);
@@ -257,14 +265,13 @@ void scheduler_destroy(scheduler *s)
     if (!s) return;
     for (uint32_t i = 0; i < s->num_running; i++)
         req_release_kv(s, s->running[i], false);
+    wait_queue_fini(&s->waiting, &s->env);
     rad_cache_destroy(s->pools.tree_cache);
     rad_token_to_kv_pool_destroy(s->pools.token_to_kv_pool);
     rad_kv_allocator_destroy(s->pools.kv_allocator);
     rad_req_to_token_pool_destroy(s->pools.req_to_token_pool);
     schedule_batch_fini(&s->batch, &s->env);
-    rad_free(&s->env, s->waiting, s->max_waiting * sizeof *s->waiting);
     rad_free(&s->env, s->running, s->params.max_running_requests * sizeof *s->running);
-    rad_free(&s->env, s->prefills, s->params.max_running_requests * sizeof *s->prefills);
     rad_free(&s->env, s->sample_scratch, sampler_scratch_bytes(s->params.runner->info.vocab_size));
     rad_env env = s->env;
     rad_free(&env, s, sizeof *s);

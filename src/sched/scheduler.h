@@ -43,10 +43,13 @@ typedef struct scheduler_params {
     uint64_t max_total_tokens;     /* of the KV pool; rounded down to whole pages */
     uint32_t max_running_requests; /* rows */
     uint32_t max_queued_requests;
-    uint32_t chunked_prefill_size; /* prompt tokens a step; 0 = never chunk */
-    uint32_t context_length;       /* 0 = the runner's */
-    schedule_policy policy;
-    uint32_t test_retract_every; /* test hook: retract at every n-th decode step */
+    uint32_t chunked_prefill_size;           /* prompt tokens a step; 0 = never chunk */
+    uint32_t context_length;                 /* 0 = the runner's */
+    schedule_policy policy;                  /* 0 = longest prefix first */
+    bool enable_priority_scheduling;         /* priority before the policy's own order */
+    bool schedule_low_priority_values_first; /* else the highest value goes first */
+    uint64_t random_seed;                    /* of SCHEDULE_RANDOM */
+    uint32_t test_retract_every;             /* test hook: retract at every n-th decode step */
 
     bool (*is_end_token)(void *user, rad_token token); /* NULL: no token is one */
     /* The outputs of a step, at its end; also those of cancelled requests. */
@@ -91,6 +94,7 @@ bool scheduler_is_idle(const scheduler *s); /* nothing waits or runs */
 bool scheduler_has_cancels(const scheduler *s);
 
 uint32_t scheduler_context_length(const scheduler *s); /* in force */
+schedule_policy scheduler_policy(const scheduler *s);
 
 typedef struct scheduler_stats {
     uint64_t num_finished; /* STOP and LENGTH */
@@ -101,7 +105,8 @@ typedef struct scheduler_stats {
     uint64_t prefill_tokens; /* computed */
     uint64_t generated_tokens;
     uint64_t num_retractions;
-    uint64_t num_held_back;
+    uint64_t num_held_back;   /* requests that waited for a sibling's prefix, once a sibling */
+    uint64_t tokens_compared; /* by the waiting queue, in its own tree and in the cache */
     uint64_t evicted_tokens;
     uint64_t forward_steps;
     uint64_t forward_ns;

@@ -4,6 +4,7 @@
 
 #include "sched/schedule_batch.h"
 #include "sched/scheduler.h"
+#include "sched/wait_queue.h"
 
 enum { SCHEDULER_OUTPUTS = 256 }; /* handed out in lots of at most so many */
 
@@ -14,12 +15,10 @@ struct scheduler {
     uint32_t context_length;
     uint32_t max_total_pages;
 
-    req **waiting;  /* in the policy's order */
-    req **running;  /* oldest admission first */
-    req **prefills; /* scratch of admission: the running ones in REQ_PREFILL */
-    uint32_t num_waiting, max_waiting;
+    wait_queue waiting;
+    req **running; /* oldest admission first */
     uint32_t num_running;
-    uint32_t num_prefills;
+    uint32_t reserved;
     uint64_t num_arrivals;
     atomic_bool cancels; /* somebody cancelled something */
 

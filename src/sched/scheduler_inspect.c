@@ -9,7 +9,9 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     *stats = s->stats;
     stats->evicted_tokens = cache.evicted_tokens;
     stats->num_running = s->num_running;
-    stats->num_waiting = s->num_waiting;
+    stats->num_waiting = s->waiting.count;
+    stats->num_held_back = s->waiting.num_held;
+    stats->tokens_compared = s->waiting.tokens_compared + s->waiting.tree.tokens_compared;
     stats->available_tokens = rad_kv_available_size(s->pools.kv_allocator);
     stats->evictable_tokens = rad_cache_evictable_size(s->pools.tree_cache);
     stats->protected_tokens = rad_cache_protected_size(s->pools.tree_cache);
@@ -25,10 +27,11 @@ rad_status scheduler_check(const scheduler *s, rad_error *err)
     if (status == RAD_OK) status = rad_cache_check(pools->tree_cache, err);
     if (status != RAD_OK) return status;
 
-    for (uint32_t i = 0; i < s->num_waiting; i++)
-        if (s->waiting[i]->kv.row)
-            return rad_fail(err, RAD_E_CORRUPT, "a waiting request holds row %u",
-                            s->waiting[i]->kv.row);
+    status = wait_queue_check(&s->waiting, err);
+    if (status != RAD_OK) return status;
+    for (const req *r = s->waiting.first; r; r = r->wait_next)
+        if (r->kv.row)
+            return rad_fail(err, RAD_E_CORRUPT, "a waiting request holds row %u", r->kv.row);
     for (uint32_t i = 0; i < s->num_running; i++) {
         const rad_req_kv *kv = &s->running[i]->kv;
         if (!kv->row || kv->protected_len > kv->committed_len ||

@@ -111,6 +111,7 @@ static void answer_server_info(call *c)
         (json_int_t)i->max_total_tokens, "kv_bytes_per_token", (json_int_t)i->kv_bytes_per_token,
         "disable_radix_cache", !i->radix_cache, "internal_states", stats_json(&c->stats));
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
+    if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));
     call_reply_json(c, 200, json);
 }
 

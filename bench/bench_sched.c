@@ -1,0 +1,151 @@
+/* bench_sched.c - what a step of the scheduler costs beside its forward pass.
+ *
+ * The runner here computes nothing, so all that is timed is tree, queue and batch:
+ *   1. N requests wait (groups of 100 share 1,024 tokens), 32 run, and whenever one ends
+ *      another arrives. Per policy: a step, and what taking one request in costs.
+ *   2. 32 requests decode over a shared prefix: the groups of a step.
+ *
+ * usage: bench_sched [waiting, default 10000] */
+#include "bench.h"
+
+#include "sched/scheduler.h"
+
+enum { SHARED = 1024, OWN = 32, GROUP = 100, RUNNING = 32, STEPS = 2000, VOCAB = 4096 };
+
+typedef struct nothing {
+    runner base;
+    float logits[512];
+} nothing;
+
+static float zeros[512 * VOCAB];
+
+static rad_status nothing_forward(runner *self, const forward_batch *batch, const float **logits,
+                                  rad_error *err)
+{
+    (void)self, (void)batch, (void)err;
+    *logits = zeros;
+    return RAD_OK;
+}
+
+static void nothing_destroy(runner *self)
+{
+    (void)self;
+}
+
+static const runner_ops nothing_ops = {nothing_forward, nothing_destroy};
+
+typedef struct bench {
+    scheduler *s;
+    req *reqs;
+    uint32_t num_reqs, num_ended;
+    req **ended;
+} bench;
+
+static void on_output(void *user, const req_output *outputs, uint32_t count)
+{
+    bench *b = user;
+    for (uint32_t i = 0; i < count; i++)
+        if (outputs[i].finish) b->ended[b->num_ended++] = outputs[i].req;
+}
+
+static uint64_t rng = 1;
+static uint32_t random_below(uint32_t n)
+{
+    rng ^= rng << 13, rng ^= rng >> 7, rng ^= rng << 17;
+    return (uint32_t)(rng % n);
+}
+
+static void add_one(bench *b, req *r, uint32_t groups)
+{
+    static rad_token ids[SHARED + OWN];
+    uint64_t group = random_below(groups);
+    for (uint32_t i = 0; i < SHARED; i++)
+        ids[i] = (rad_token)((group * 2654435761u + i * 40503u) % VOCAB);
+    for (uint32_t i = 0; i < OWN; i++)
+        ids[SHARED + i] = (rad_token)random_below(VOCAB);
+    req_params p = {.ids = ids,
+                    .num_ids = SHARED + OWN,
+                    .max_new_tokens = 4 + random_below(24),
+                    .priority = (int32_t)random_below(4),
+                    .sampling = {.top_p = 1}};
+    if (req_init(r, NULL, &p, NULL) != RAD_OK || scheduler_add(b->s, r, NULL) != RAD_OK) abort();
+}
+
+static void make(bench *b, runner *run, scheduler_params p)
+{
+    rad_error err = {0};
+    p.runner = run;
+    p.on_output = on_output;
+    p.user = b;
+    if (scheduler_create(NULL, &p, &b->s, &err) != RAD_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(1);
+    }
+}
+
+static void bench_policy(runner *run, schedule_policy policy, uint32_t waiting)
+{
+    bench b = {.num_reqs = waiting + RUNNING};
+    uint32_t groups = RAD_MAX(1u, waiting / GROUP);
+    b.reqs = calloc(b.num_reqs, sizeof *b.reqs);
+    b.ended = calloc(b.num_reqs, sizeof *b.ended);
+    make(&b, run,
+         (scheduler_params){.max_total_tokens = 40000, /* some 30 prefixes: it evicts */
+                            .max_running_requests = RUNNING,
+                            .max_queued_requests = b.num_reqs,
+                            .chunked_prefill_size = 2048,
+                            .policy = policy});
+    double start = bench_now();
+    for (uint32_t i = 0; i < b.num_reqs; i++)
+        add_one(&b, &b.reqs[i], groups);
+    double add_us = (bench_now() - start) / b.num_reqs * 1e6;
+
+    static double ms[STEPS];
+    scheduler_stats before, after;
+    for (uint32_t i = 0; i < 200; i++) { /* warm */
+        scheduler_step(b.s);
+        for (; b.num_ended; add_one(&b, b.ended[b.num_ended], groups))
+            req_fini(b.ended[--b.num_ended]);
+    }
+    scheduler_get_stats(b.s, &before);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        start = bench_now();
+        scheduler_step(b.s);
+        ms[i] = (bench_now() - start) * 1e3;
+        for (; b.num_ended; add_one(&b, b.ended[b.num_ended], groups))
+            req_fini(b.ended[--b.num_ended]);
+    }
+    scheduler_get_stats(b.s, &after);
+    qsort(ms, STEPS, sizeof *ms, bench_compare);
+    double prompts = (double)(after.prompt_tokens - before.prompt_tokens);
+    printf("%-10s %6u waiting: a step p50 %.3f ms, p99 %.3f, max %.3f (limit 1.000); add %.1f us; "
+           "hit rate %.2f, %.1f admitted a step\n",
+           schedule_policy_name(policy), after.num_waiting, ms[STEPS / 2], ms[STEPS * 99 / 100],
+           ms[STEPS - 1], add_us, (double)(after.cached_tokens - before.cached_tokens) / prompts,
+           prompts / (SHARED + OWN) / STEPS);
+    scheduler_destroy(b.s);
+    for (uint32_t i = 0; i < b.num_reqs; i++)
+        req_fini(&b.reqs[i]);
+    free(b.reqs);
+    free(b.ended);
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t waiting = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 10000;
+    nothing run = {.base = {.ops = &nothing_ops,
+                            .info = {.vocab_size = VOCAB,
+                                     .context_length = 16384,
+                                     .num_layers = 1,
+                                     .num_kv_heads = 1,
+                                     .head_dim = 8,
+                                     .v_head_dim = 8,
+                                     .kv_dtype = RAD_F32}}};
+    compute_pool *pool = NULL;
+    compute_pool_create(NULL, 1, &pool, NULL);
+    bench_print_machine(pool);
+    compute_pool_destroy(pool);
+    for (uint32_t policy = 0; policy < SCHEDULE_NUM_POLICIES; policy++)
+        bench_policy(&run.base, policy, waiting);
+    return 0;
+}
