@@ -8,7 +8,7 @@
  * usage: bench_sched [waiting, default 10000] */
 #include "bench.h"
 
-#include "sched/scheduler.h"
+#include "sched/scheduler_impl.h"
 
 enum { SHARED = 1024, OWN = 32, GROUP = 100, RUNNING = 32, STEPS = 2000, VOCAB = 4096 };
 
@@ -130,6 +130,72 @@ static void bench_policy(runner *run, schedule_policy policy, uint32_t waiting)
     free(b.ended);
 }
 
+/* 32 and 256 decode over a shared prefix of 8,192 tokens, in pairs that share 512 more. */
+static void bench_groups(runner *run, uint32_t running)
+{
+    enum { CONTEXT = 8192, PAIR = 512, ROUNDS = 1000 };
+    static rad_token ids[CONTEXT + PAIR + 8];
+    static double us[3][ROUNDS];
+    uint32_t groups = 0;
+    uint64_t tokens = 0, distinct = 0;
+    for (uint32_t off = 0; off < 2; off++) {
+        bench b = {.num_reqs = running};
+        b.reqs = calloc(running, sizeof *b.reqs);
+        b.ended = calloc(running, sizeof *b.ended);
+        make(&b, run,
+             (scheduler_params){.max_total_tokens = 1000000,
+                                .max_running_requests = running,
+                                .max_queued_requests = running,
+                                .chunked_prefill_size = 16384,
+                                .disable_tree_attention = off});
+        for (uint32_t i = 0; i < running; i++) {
+            for (uint32_t k = 0; k < CONTEXT + PAIR + 8; k++)
+                ids[k] = (rad_token)((k * 40503u + (k >= CONTEXT ? i / 2 * 77 : 0)) % VOCAB);
+            ids[CONTEXT + PAIR] = (rad_token)i;
+            req_params p = {.ids = ids,
+                            .num_ids = CONTEXT + PAIR + 8,
+                            .max_new_tokens = 4 * ROUNDS,
+                            .sampling = {.top_p = 1}};
+            if (req_init(&b.reqs[i], NULL, &p, NULL) || scheduler_add(b.s, &b.reqs[i], NULL))
+                abort();
+        }
+        while (b.reqs[running - 1].num_output == 0 || b.reqs[running - 2].num_output == 0)
+            scheduler_step(b.s);
+        scheduler_stats before, after;
+        scheduler_get_stats(b.s, &before);
+        for (uint32_t i = 0; i < ROUNDS; i++) {
+            double start = bench_now();
+            scheduler_step(b.s);
+            us[off][i] = (bench_now() - start) * 1e6;
+        }
+        scheduler_get_stats(b.s, &after);
+        if (!off) {
+            tokens = (after.context_tokens - before.context_tokens) / ROUNDS;
+            distinct = (after.distinct_context_tokens - before.distinct_context_tokens) / ROUNDS;
+            schedule_batch *batch = &b.s->batch;
+            for (uint32_t i = 0; i < ROUNDS; i++) {
+                double start = bench_now();
+                b.s->groups.num_reqs = UINT32_MAX; /* as if the batch had changed */
+                batch_groups_update(&b.s->groups, batch, &b.s->pools, &b.s->forward);
+                us[2][i] = (bench_now() - start) * 1e6;
+            }
+            groups = b.s->groups.num_groups;
+        }
+        scheduler_destroy(b.s);
+        for (uint32_t i = 0; i < running; i++)
+            req_fini(&b.reqs[i]);
+        free(b.reqs);
+        free(b.ended);
+    }
+    for (int i = 0; i < 3; i++)
+        qsort(us[i], ROUNDS, sizeof **us, bench_compare);
+    printf(
+        "groups     %6u decoding over %u tokens: a step p50 %.1f us, without groups %.1f; all made "
+        "anew p50 %.1f, p99 %.1f; %u groups, %llu of %llu tokens to read\n",
+        running, CONTEXT + PAIR, us[0][ROUNDS / 2], us[1][ROUNDS / 2], us[2][ROUNDS / 2],
+        us[2][ROUNDS * 99 / 100], groups, (unsigned long long)distinct, (unsigned long long)tokens);
+}
+
 int main(int argc, char **argv)
 {
     uint32_t waiting = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 10000;
@@ -147,5 +213,7 @@ int main(int argc, char **argv)
     compute_pool_destroy(pool);
     for (uint32_t policy = 0; policy < SCHEDULE_NUM_POLICIES; policy++)
         bench_policy(&run.base, policy, waiting);
+    bench_groups(&run.base, 32);
+    bench_groups(&run.base, 256);
     return 0;
 }

@@ -153,6 +153,12 @@ int cmd_serve(int argc, char **argv)
          .name = "schedule-low-priority-values-first",
          .target = &engine_p.schedule_low_priority_values_first,
          .help = "The lowest priority goes first instead of the highest."},
+        {.kind = CLI_FLAG,
+         .name = "disable-tree-attention",
+         .target = &engine_p.disable_tree_attention,
+         .help =
+             "Read the KV of a shared prefix once for each request of a step instead of once for\n"
+             "all; the answers are the same. For comparison."},
         {.kind = CLI_TEXT,
          .name = "radix-eviction-policy",
          .arg = "NAME",

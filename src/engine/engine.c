@@ -74,6 +74,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .enable_priority_scheduling = p->enable_priority_scheduling,
         .schedule_low_priority_values_first = p->schedule_low_priority_values_first,
         .random_seed = p->random_seed,
+        .disable_tree_attention = p->disable_tree_attention,
         .test_retract_every = p->test_retract_every,
         .is_end_token = is_end_token,
         .on_output = engine_on_output,

@@ -50,6 +50,7 @@ typedef struct engine_params {
                                               * NULL = lpm */
     bool enable_priority_scheduling;         /* priority before the policy's own order */
     bool schedule_low_priority_values_first; /* else the highest value goes first */
+    bool disable_tree_attention;             /* read shared K/V once for each request */
 } engine_params;
 
 /* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,
@@ -179,7 +180,9 @@ typedef struct engine_stats {
     uint64_t available_tokens; /* free */
     uint64_t evictable_tokens;
     uint64_t protected_tokens;
-    uint64_t held_tokens; /* of running requests, not in the tree */
+    uint64_t held_tokens;             /* of running requests, not in the tree */
+    uint64_t context_tokens;          /* K/V positions of all requests, summed over the steps */
+    uint64_t distinct_context_tokens; /* the same, what tree attention reads once counted once */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */

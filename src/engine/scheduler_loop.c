@@ -126,6 +126,8 @@ void engine_get_stats(engine *e, engine_stats *stats)
         .evictable_tokens = s->evictable_tokens,
         .protected_tokens = s->protected_tokens,
         .held_tokens = s->held_tokens,
+        .context_tokens = s->context_tokens,
+        .distinct_context_tokens = s->distinct_context_tokens,
     };
     pthread_mutex_lock(&e->lock);
     stats->num_requests = e->num_requests;

@@ -44,6 +44,19 @@ static void tell_step(scheduler *s, uint64_t forward_ns)
     s->params.on_step(s->params.step_user, &step);
 }
 
+/* What the requests of this step share, and what that saves. */
+static void find_groups(scheduler *s)
+{
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < s->batch.num_reqs; i++)
+        tokens += s->batch.seq_lens[i];
+    s->stats.context_tokens += tokens;
+    s->stats.distinct_context_tokens += tokens;
+    if (s->params.disable_tree_attention || s->params.cache_kind == RAD_CACHE_CHUNK) return;
+    batch_groups_update(&s->groups, &s->batch, &s->pools, &s->forward);
+    s->stats.distinct_context_tokens -= s->groups.shared_tokens;
+}
+
 static void run_batch(scheduler *s)
 {
     rad_error err = {0};
@@ -58,6 +71,7 @@ static void run_batch(scheduler *s)
         return;
     }
 
+    find_groups(s);
     uint64_t start = s->env.now_ns(s->env.user);
     status = runner_forward(s->params.runner, &s->forward, &logits, &err);
     uint64_t forward_ns = s->env.now_ns(s->env.user) - start;
@@ -221,10 +235,12 @@ static rad_status create_queues(scheduler *s, rad_error *err)
                                .random_seed = p->random_seed};
     rad_status queued = wait_queue_init(&s->waiting, &s->env, &queue, s->pools.tree_cache);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
+    rad_status grouped = batch_groups_init(&s->groups, &s->env, p->max_running_requests);
     s->sample_scratch = rad_alloc(&s->env, sampler_scratch_bytes(p->runner->info.vocab_size));
     rad_status status =
         schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens);
-    if (status != RAD_OK || queued != RAD_OK || !s->running || !s->sample_scratch)
+    if (status != RAD_OK || queued != RAD_OK || grouped != RAD_OK || !s->running ||
+        !s->sample_scratch)
         return rad_fail(err, RAD_E_NOMEM,
                         "scheduler: no memory for %u running and %u waiting requests",
                         p->max_running_requests, p->max_queued_requests);
@@ -271,6 +287,7 @@ void scheduler_destroy(scheduler *s)
     rad_kv_allocator_destroy(s->pools.kv_allocator);
     rad_req_to_token_pool_destroy(s->pools.req_to_token_pool);
     schedule_batch_fini(&s->batch, &s->env);
+    batch_groups_fini(&s->groups, &s->env);
     rad_free(&s->env, s->running, s->params.max_running_requests * sizeof *s->running);
     rad_free(&s->env, s->sample_scratch, sampler_scratch_bytes(s->params.runner->info.vocab_size));
     rad_env env = s->env;

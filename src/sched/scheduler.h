@@ -49,6 +49,7 @@ typedef struct scheduler_params {
     bool enable_priority_scheduling;         /* priority before the policy's own order */
     bool schedule_low_priority_values_first; /* else the highest value goes first */
     uint64_t random_seed;                    /* of SCHEDULE_RANDOM */
+    bool disable_tree_attention;             /* do not tell the runner what its requests share */
     uint32_t test_retract_every;             /* test hook: retract at every n-th decode step */
 
     bool (*is_end_token)(void *user, rad_token token); /* NULL: no token is one */
@@ -111,7 +112,11 @@ typedef struct scheduler_stats {
     uint64_t forward_steps;
     uint64_t forward_ns;
     uint64_t schedule_ns;
-    uint64_t kv_errors; /* calls of the cache that should not fail and did */
+    uint64_t context_tokens; /* summed over steps and requests: K/V that a step without groups
+                              * reads, per layer and kv head */
+    uint64_t distinct_context_tokens; /* the same, what the groups share counted once */
+    uint64_t group_updates;           /* steps whose groups had to be made anew */
+    uint64_t kv_errors;               /* calls of the cache that should not fail and did */
     uint32_t num_running;
     uint32_t num_waiting;
     uint64_t max_total_tokens;

@@ -2,7 +2,7 @@
 #ifndef SCHED_SCHEDULER_IMPL_H
 #define SCHED_SCHEDULER_IMPL_H
 
-#include "sched/schedule_batch.h"
+#include "sched/batch_groups.h"
 #include "sched/scheduler.h"
 #include "sched/wait_queue.h"
 
@@ -24,6 +24,7 @@ struct scheduler {
 
     schedule_batch batch;
     forward_batch forward;
+    batch_groups groups;
     void *sample_scratch; /* sampler_scratch_bytes */
 
     double new_token_ratio;

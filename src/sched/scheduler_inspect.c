@@ -10,6 +10,7 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     stats->evicted_tokens = cache.evicted_tokens;
     stats->num_running = s->num_running;
     stats->num_waiting = s->waiting.count;
+    stats->group_updates = s->groups.num_computed;
     stats->num_held_back = s->waiting.num_held;
     stats->tokens_compared = s->waiting.tokens_compared + s->waiting.tree.tokens_compared;
     stats->available_tokens = rad_kv_available_size(s->pools.kv_allocator);
