@@ -153,6 +153,14 @@ int cmd_serve(int argc, char **argv)
          .name = "schedule-low-priority-values-first",
          .target = &engine_p.schedule_low_priority_values_first,
          .help = "The lowest priority goes first instead of the highest."},
+        {.kind = CLI_U32,
+         .name = "max-itl-ms",
+         .arg = "N",
+         .target = &engine_p.max_itl_ms,
+         .help =
+             "Cut the prompts of a step so that answers in progress get their next token within\n"
+             "N ms, as far as can be told from the steps before. Default 0: no limit, since\n"
+             "smaller chunks compute fewer tokens a second."},
         {.kind = CLI_FLAG,
          .name = "disable-tree-attention",
          .target = &engine_p.disable_tree_attention,

@@ -27,6 +27,9 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
                         "schedule_policy '%.40s' is none of lpm, dfs-weight, fcfs, priority, lof, "
                         "random",
                         p->schedule_policy);
+    if (p->max_itl_ms && p->chunked_prefill_size == -1)
+        return rad_fail(err, RAD_E_INVAL,
+                        "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
     return RAD_OK;
 }
 
@@ -74,6 +77,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .enable_priority_scheduling = p->enable_priority_scheduling,
         .schedule_low_priority_values_first = p->schedule_low_priority_values_first,
         .random_seed = p->random_seed,
+        .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
         .disable_tree_attention = p->disable_tree_attention,
         .test_retract_every = p->test_retract_every,
         .is_end_token = is_end_token,

@@ -50,6 +50,8 @@ typedef struct engine_params {
                                               * NULL = lpm */
     bool enable_priority_scheduling;         /* priority before the policy's own order */
     bool schedule_low_priority_values_first; /* else the highest value goes first */
+    uint32_t max_itl_ms; /* prompts are cut so that a step in which others decode stays below
+                          * this; 0 = no limit */
     bool disable_tree_attention;             /* read shared K/V once for each request */
 } engine_params;
 

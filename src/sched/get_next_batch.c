@@ -17,6 +17,7 @@
  * reserves starts high, and falls while no retraction says that it was too low. */
 static const double INIT_NEW_TOKEN_RATIO = 0.7;
 static const double MIN_NEW_TOKEN_RATIO = 0.7 * 0.14;
+static const double ITL_MARGIN = 0.9; /* steps differ from what is expected of them */
 enum { RATIO_DECAY_STEPS = 600, RETRACT_DECODE_STEPS = 20, MAX_PREFILL_TOKENS = 16384 };
 
 uint32_t scheduler_max_batch_tokens(const scheduler_params *p, uint32_t context_length)
@@ -191,6 +192,18 @@ static bool unstick(scheduler *s)
     return true;
 }
 
+/* --max-itl-ms: whoever decodes waits for this step's prompts, so these are cut to what the
+ * step may take. Chunk sizes never change an answer. */
+static void limit_step(const scheduler *s, prefill_adder *adder, uint32_t num_decodes)
+{
+    if (!s->params.max_itl_ns || !s->params.chunked_prefill_size) return;
+    step_work decodes = {.num_decodes = num_decodes};
+    for (uint32_t i = 0; i < s->batch.num_reqs; i++)
+        decodes.pairs += step_pairs(s->batch.extend_prefix_lens[i], 1);
+    double left = ITL_MARGIN * (double)s->params.max_itl_ns - step_cost_ns(&s->cost, &decodes);
+    prefill_adder_limit_ns(adder, &s->cost, left);
+}
+
 bool get_next_batch_to_run(scheduler *s)
 {
     if (!s->num_running) s->new_token_ratio = INIT_NEW_TOKEN_RATIO; /* nothing is known yet */
@@ -203,6 +216,7 @@ bool get_next_batch_to_run(scheduler *s)
         prefill_adder_init(&adder, &s->pools, &s->batch, s->running, s->num_running,
                            s->new_token_ratio, prompt_budget(s, num_decodes),
                            s->params.chunked_prefill_size != 0);
+        if (num_decodes) limit_step(s, &adder, num_decodes);
         for (uint32_t i = 0; i < s->num_running; i++)
             if (s->running[i]->state == REQ_PREFILL) prefill_adder_continue(&adder, s->running[i]);
         if (!retracted || !s->num_running) admit_waiting(s, &adder);

@@ -7,6 +7,8 @@
  * Invariant: the pages planned in `batch` never exceed free + evictable. */
 #include "sched/prefill_adder.h"
 
+enum { FEW_TOKENS = 16 }; /* of prompts in a step, whatever it takes */
+
 static uint64_t room_pages(const schedule_pools *pools)
 {
     return rad_kv_available_pages(pools->kv_allocator) +
@@ -35,6 +37,14 @@ void prefill_adder_init(prefill_adder *a, const schedule_pools *pools, schedule_
         a->spoken_for += future_pages(a, reqs[i]);
 }
 
+void prefill_adder_limit_ns(prefill_adder *a, const step_cost *cost, double ns)
+{
+    a->cost = cost;
+    a->rem_ns = ns;
+    a->few_tokens = FEW_TOKENS;
+    a->rem_tokens = RAD_MIN(a->rem_tokens, step_cost_trusted_tokens(cost));
+}
+
 /* Tokens that fit into the pages which this step has not planned yet. */
 static uint64_t tokens_in_room(const prefill_adder *a, const req *r)
 {
@@ -52,9 +62,12 @@ static uint32_t chunk_tokens(const prefill_adder *a, const req *r)
     uint32_t done = r->kv.committed_len;
     uint32_t left = req_num_fill(r) - done;
     uint64_t most = tokens_in_room(a, r);
-    if (a->chunked)
-        most = RAD_MIN(most, a->rem_tokens);
-    else if (left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits)
+    if (a->chunked) most = RAD_MIN(most, a->rem_tokens);
+    if (a->cost) {
+        uint32_t fit = step_cost_fit(a->cost, done, a->rem_ns);
+        most = RAD_MIN(most, RAD_MAX(fit, a->few_tokens));
+    }
+    if (!a->chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits)
         return 0; /* whole prompts: an oversized one waits for a step of its own */
     if (left <= most) return left;
     if (!a->chunked) return 0;
@@ -68,6 +81,8 @@ static void add(prefill_adder *a, req *r, uint32_t tokens)
 {
     schedule_batch_add(a->batch, r, tokens, a->pools->page_size);
     a->rem_tokens -= RAD_MIN(a->rem_tokens, tokens);
+    a->few_tokens -= RAD_MIN(a->few_tokens, tokens);
+    if (a->cost) a->rem_ns -= step_cost_prompt_ns(a->cost, r->kv.committed_len, tokens);
 }
 
 bool prefill_adder_continue(prefill_adder *a, req *r)

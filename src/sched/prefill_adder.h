@@ -9,6 +9,7 @@
 #define SCHED_PREFILL_ADDER_H
 
 #include "sched/schedule_batch.h"
+#include "sched/step_cost.h"
 
 enum { CLIP_MAX_NEW_TOKENS = 4096 }; /* nobody reserves for more than so many tokens */
 
@@ -16,15 +17,24 @@ typedef struct prefill_adder {
     const schedule_pools *pools;
     schedule_batch *batch;
     double new_token_ratio;
-    uint64_t spoken_for; /* pages that running requests still take, this step's included */
-    uint32_t rem_tokens; /* new prompt tokens that this step may still compute */
-    bool chunked;        /* else a prompt is computed whole */
+    uint64_t spoken_for;   /* pages that running requests still take, this step's included */
+    uint32_t rem_tokens;   /* new prompt tokens that this step may still compute */
+    bool chunked;          /* else a prompt is computed whole */
+    const step_cost *cost; /* NULL: the step may take as long as it takes */
+    uint32_t few_tokens;   /* that get on whatever rem_ns says */
+    uint32_t reserved;
+    double rem_ns; /* that prompts may still add to the step */
 } prefill_adder;
 
 /* `reqs` run already (also those that `batch` holds). O(num_reqs). */
 void prefill_adder_init(prefill_adder *a, const schedule_pools *pools, schedule_batch *batch,
                         req *const *reqs, uint32_t num_reqs, double new_token_ratio,
                         uint32_t rem_tokens, bool chunked);
+
+/* Limits the step to what it may take beside what is in the batch already; a few prompt
+ * tokens get on all the same, so that prompts do not starve in turn. Only for chunked
+ * prompts. */
+void prefill_adder_limit_ns(prefill_adder *a, const step_cost *cost, double ns);
 
 /* Adds the next chunk of a running prefill as far as the step and the memory allow.
  * False when that is no token at all. */

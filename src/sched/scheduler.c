@@ -88,6 +88,20 @@ static void run_batch(scheduler *s)
     process_batch_result(s, logits);
 }
 
+static step_work batch_work(const scheduler *s)
+{
+    const schedule_batch *b = &s->batch;
+    step_work work = {0};
+    for (uint32_t i = 0; i < b->num_reqs; i++) {
+        work.pairs += step_pairs(b->extend_prefix_lens[i], b->extend_seq_lens[i]);
+        if (b->reqs[i]->state == REQ_DECODE)
+            work.num_decodes++;
+        else
+            work.prompt_tokens += b->extend_seq_lens[i];
+    }
+    return work;
+}
+
 bool scheduler_step(scheduler *s)
 {
     uint64_t start = s->env.now_ns(s->env.user);
@@ -95,7 +109,9 @@ bool scheduler_step(scheduler *s)
 
     rad_cache_poll(s->pools.tree_cache); /* finished transfers become visible */
     bool busy = release_cancelled(s);
+    step_work work = {0};
     if (get_next_batch_to_run(s)) {
+        work = batch_work(s);
         run_batch(s);
         busy = true;
     }
@@ -104,6 +120,7 @@ bool scheduler_step(scheduler *s)
 
     uint64_t step_ns = s->env.now_ns(s->env.user) - start;
     if (busy) s->stats.schedule_ns += step_ns - (s->stats.forward_ns - forward_ns);
+    if (s->stats.forward_ns != forward_ns) step_cost_observe(&s->cost, &work, (double)step_ns);
     return busy;
 }
 
@@ -260,6 +277,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     s->env = full;
     s->params = *params;
     s->pools.page_size = RAD_MAX(params->page_size, 1u);
+    step_cost_init(&s->cost);
     s->max_total_pages = (uint32_t)(params->max_total_tokens / s->pools.page_size);
     s->stats.max_total_tokens = (uint64_t)s->max_total_pages * s->pools.page_size;
     uint32_t context = params->runner->info.context_length;

@@ -49,8 +49,10 @@ typedef struct scheduler_params {
     bool enable_priority_scheduling;         /* priority before the policy's own order */
     bool schedule_low_priority_values_first; /* else the highest value goes first */
     uint64_t random_seed;                    /* of SCHEDULE_RANDOM */
-    bool disable_tree_attention;             /* do not tell the runner what its requests share */
-    uint32_t test_retract_every;             /* test hook: retract at every n-th decode step */
+    uint64_t max_itl_ns; /* a step that decodes takes no more prompts than keep it below this, as
+                          * far as can be told (step_cost.h); 0 = no limit */
+    bool disable_tree_attention; /* do not tell the runner what its requests share */
+    uint32_t test_retract_every; /* test hook: retract at every n-th decode step */
 
     bool (*is_end_token)(void *user, rad_token token); /* NULL: no token is one */
     /* The outputs of a step, at its end; also those of cancelled requests. */

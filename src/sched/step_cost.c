@@ -1,0 +1,83 @@
+/* step_cost.c - recursive least squares with forgetting, in four terms.
+ *
+ * Forgetting lets the covariance of what does not happen grow without end (nobody sends a
+ * prompt for an hour), and then the first prompt would be believed entirely. So it stops
+ * at what a fresh estimate has. Terms are scaled to be about 1 in a usual step. A term
+ * that comes out negative (noise) is taken for free. */
+#include "sched/step_cost.h"
+
+#include <math.h>
+
+static const double SCALE[STEP_COST_TERMS] = {1, 1.0 / 16, 1.0 / 256, 1.0 / (1 << 18)};
+static const double FRESH = 1e4, KEEP = 0.98;
+enum { FIRST_TOKENS = 64 };
+
+void step_cost_init(step_cost *c)
+{
+    *c = (step_cost){0};
+    for (int i = 0; i < STEP_COST_TERMS; i++)
+        c->p[i][i] = FRESH;
+}
+
+static void terms_of(const step_work *w, double x[STEP_COST_TERMS])
+{
+    x[0] = SCALE[0];
+    x[1] = SCALE[1] * w->num_decodes;
+    x[2] = SCALE[2] * w->prompt_tokens;
+    x[3] = SCALE[3] * w->pairs;
+}
+
+void step_cost_observe(step_cost *c, const step_work *work, double ns)
+{
+    double x[STEP_COST_TERMS], px[STEP_COST_TERMS], xpx = KEEP, error = ns, trace = 0;
+    terms_of(work, x);
+    for (int i = 0; i < STEP_COST_TERMS; i++) {
+        px[i] = 0;
+        for (int k = 0; k < STEP_COST_TERMS; k++)
+            px[i] += c->p[i][k] * x[k];
+        error -= c->theta[i] * x[i];
+    }
+    for (int i = 0; i < STEP_COST_TERMS; i++)
+        xpx += x[i] * px[i];
+    for (int i = 0; i < STEP_COST_TERMS; i++) {
+        c->theta[i] += px[i] / xpx * error;
+        for (int k = 0; k < STEP_COST_TERMS; k++)
+            c->p[i][k] -= px[i] * px[k] / xpx;
+        trace += c->p[i][i];
+    }
+    for (int i = 0; i < STEP_COST_TERMS && trace < FRESH; i++)
+        for (int k = 0; k < STEP_COST_TERMS; k++)
+            c->p[i][k] /= KEEP;
+    c->most_prompt_tokens = RAD_MAX(c->most_prompt_tokens, work->prompt_tokens);
+}
+
+static double coefficient(const step_cost *c, int i)
+{
+    return c->theta[i] > 0 ? c->theta[i] * SCALE[i] : 0;
+}
+
+double step_cost_ns(const step_cost *c, const step_work *w)
+{
+    return coefficient(c, 0) + coefficient(c, 1) * w->num_decodes +
+           coefficient(c, 2) * w->prompt_tokens + coefficient(c, 3) * w->pairs;
+}
+
+double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens)
+{
+    return coefficient(c, 2) * tokens + coefficient(c, 3) * step_pairs(context, tokens);
+}
+
+/* n * (token + pair * (context + 1/2)) + n^2 * pair / 2 <= ns */
+uint32_t step_cost_fit(const step_cost *c, uint32_t context, double ns)
+{
+    double pair = coefficient(c, 3), linear = coefficient(c, 2) + pair * (context + 0.5);
+    if (!(ns > 0)) return 0;
+    double n = 2 * ns / (linear + sqrt(linear * linear + 2 * pair * ns));
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX; /* also when nothing costs anything */
+}
+
+uint32_t step_cost_trusted_tokens(const step_cost *c)
+{
+    uint64_t tokens = 2 * (uint64_t)c->most_prompt_tokens;
+    return (uint32_t)RAD_MAX(RAD_MIN(tokens, (uint64_t)UINT32_MAX), (uint64_t)FIRST_TOKENS);
+}

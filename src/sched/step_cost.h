@@ -1,0 +1,49 @@
+/* step_cost.h - what a step will take, learned from the steps before.
+ *
+ *     ns = a + b * decoding requests + c * prompt tokens + d * (query, key) pairs
+ *
+ * The last term is attention: it is why the prompt tokens that fit into a step grow fewer
+ * with their context. The four are found by least squares over all steps, older ones
+ * counting less (a machine that others use too changes). --max-itl-ms asks it how many
+ * prompt tokens a step may take so that the requests decoding beside them are not kept
+ * waiting longer. */
+#ifndef SCHED_STEP_COST_H
+#define SCHED_STEP_COST_H
+
+#include "base/base.h"
+
+enum { STEP_COST_TERMS = 4 };
+
+typedef struct step_cost {
+    double theta[STEP_COST_TERMS];              /* ns per unit of a scaled term */
+    double p[STEP_COST_TERMS][STEP_COST_TERMS]; /* their covariance, up to a factor */
+    uint32_t most_prompt_tokens;                /* in a step that was seen */
+    uint32_t reserved;
+} step_cost;
+
+typedef struct step_work {
+    uint32_t num_decodes;
+    uint32_t prompt_tokens;
+    double pairs; /* of a new token and a position it sees, all requests */
+} step_work;
+
+void step_cost_init(step_cost *c);
+void step_cost_observe(step_cost *c, const step_work *work, double ns);
+double step_cost_ns(const step_cost *c, const step_work *work);
+
+/* Pairs of `tokens` new tokens behind `context` positions. */
+static inline double step_pairs(uint32_t context, uint32_t tokens)
+{
+    return (double)tokens * ((double)context + 0.5 * ((double)tokens + 1));
+}
+
+/* How many prompt tokens behind `context` positions fit into `ns`. */
+uint32_t step_cost_fit(const step_cost *c, uint32_t context, double ns);
+
+/* What prompt tokens add to a step. */
+double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens);
+
+/* Prompt tokens that a step may take as far as anything is known: what was seen, doubled. */
+uint32_t step_cost_trusted_tokens(const step_cost *c);
+
+#endif

@@ -1,0 +1,173 @@
+/* test_sched_itl.c - --max-itl-ms over a runner whose steps take what a script says, on a
+ * clock that only the script moves. */
+#include "scheduler_rig.h"
+
+#include "sched/step_cost.h"
+
+typedef struct script { /* ns */
+    double step, decode, token, pair, noise;
+    test_env clock;
+    uint64_t rng;
+    const runner_ops *real;
+} script;
+
+static script script_now;
+
+static rad_status scripted_forward(runner *self, const forward_batch *b, const float **logits,
+                                   rad_error *err)
+{
+    script *s = &script_now;
+    double ns = s->step;
+    for (uint32_t i = 0; i < b->num_reqs; i++) {
+        bool decode = b->extend_seq_lens[i] == 1;
+        ns += decode ? s->decode : s->token * b->extend_seq_lens[i];
+        ns += s->pair * step_pairs(b->extend_prefix_lens[i], b->extend_seq_lens[i]);
+    }
+    double random = (double)(test_random(&s->rng) >> 11) * 0x1p-53;
+    s->clock.now += (uint64_t)(ns * (1 + s->noise * (2 * random - 1)));
+    return s->real->forward(self, b, logits, err);
+}
+
+static void scripted_destroy(runner *self)
+{
+    script_now.real->destroy(self);
+}
+
+static void start(rig *g, scheduler_params params, script s)
+{
+    static const runner_ops ops = {scripted_forward, scripted_destroy};
+    *g = (rig){.end_token = -1};
+    runner_fake_params fake = {.vocab_size = RIG_VOCAB, .context_length = 16384};
+    CHECK_OK(runner_fake_create(NULL, &fake, &g->runner, NULL));
+    s.real = g->runner->ops;
+    script_now = s;
+    rad_env env = test_env_init(&script_now.clock);
+    g->runner->ops = &ops;
+    params.runner = g->runner;
+    params.on_output = rig_on_output;
+    params.on_admit = rig_on_admit;
+    params.is_end_token = rig_is_end_token;
+    params.user = g;
+    CHECK_OK(scheduler_create(&env, &params, &g->s, NULL));
+}
+
+/* One request decodes while long prompts come in one after the other. Returns the longest
+ * gap between two of its tokens, in ns, the first few mixed steps apart. */
+static uint64_t longest_gap(uint64_t max_itl_ns, script s, uint32_t *steps, uint32_t longest)
+{
+    rig g;
+    static rad_token ids[10000];
+    rig_prompt(ids, 10000, 800);
+    scheduler_params params = rig_params(60000, 1, 2048);
+    params.max_itl_ns = max_itl_ns;
+    start(&g, params, s);
+    rig_req *decoding = rig_add(&g, ids, 20, 500);
+    while (decoding->num_out < 5)
+        scheduler_step(g.s);
+    rig_req *prompts[3];
+    for (int i = 0; i < 3; i++) {
+        rig_prompt(ids, 10000, 801 + i);
+        prompts[i] = rig_add(&g, ids, longest, 3);
+    }
+    uint64_t gap = 0, before = script_now.clock.now;
+    *steps = 0;
+    while (!(prompts[0]->finish && prompts[1]->finish && prompts[2]->finish)) {
+        uint32_t outputs = decoding->num_out;
+        scheduler_step(g.s);
+        ++*steps;
+        CHECK(decoding->finish || decoding->num_out == outputs + 1); /* a token in every step */
+        if (decoding->finish) break;
+        if (*steps > 3) gap = RAD_MAX(gap, script_now.clock.now - before);
+        before = script_now.clock.now;
+    }
+    CHECK(prompts[0]->finish || decoding->finish);
+    rig_run(&g);
+    rig_check_answer(decoding);
+    rig_drop(decoding);
+    for (int i = 0; i < 3; i++) { /* chunks are not what they were, the answers are */
+        CHECK(prompts[i]->finish == REQ_FINISH_LENGTH && prompts[i]->num_out == 3);
+        rig_check_answer(prompts[i]);
+        rig_drop(prompts[i]);
+    }
+    rig_stop(&g);
+    return gap;
+}
+
+static const script plain = {.step = 2e6, .decode = 2e5, .token = 5e4, .rng = 1};
+
+TEST(without_a_limit_a_gap_is_as_long_as_a_chunk)
+{
+    uint32_t steps;
+    uint64_t gap = longest_gap(0, plain, &steps, 6000);
+    CHECK(gap > 100000000 && steps < 16);
+}
+
+TEST(the_gap_between_two_tokens_stays_below_the_limit)
+{
+    uint32_t steps;
+    for (uint64_t ms = 10; ms <= 80; ms *= 2) {
+        uint64_t gap = longest_gap(ms * 1000000, plain, &steps, 6000);
+        CHECKF(gap <= ms * 1000000, "%llu ms: %.3f\n", (unsigned long long)ms, (double)gap * 1e-6);
+        /* and it is used: the prompts (18,000 tokens at 50 us) do not take twice their time */
+        CHECKF(steps < 2 * 18000 * 5e4 / (ms * 1e6 - 2.2e6), "%llu ms: %u steps\n",
+               (unsigned long long)ms, steps);
+    }
+}
+
+TEST(attention_that_grows_with_the_context_is_learned)
+{
+    script s = plain;
+    s.pair = 20; /* at 9,000 tokens of context a token costs 3.6 times as much */
+    uint32_t steps;
+    uint64_t gap = longest_gap(40000000, s, &steps, 9000);
+    CHECKF(gap <= 40000000, "%.3f ms\n", (double)gap * 1e-6);
+}
+
+TEST(noise_of_a_tenth_is_within_the_margin)
+{
+    script s = plain;
+    s.pair = 5;
+    s.noise = 0.08;
+    uint32_t steps;
+    uint64_t gap = longest_gap(40000000, s, &steps, 6000);
+    CHECKF(gap <= 44000000, "%.3f ms\n", (double)gap * 1e-6);
+}
+
+/* Decoding alone takes longer than the limit: prompts get on all the same, slowly. */
+TEST(prompts_do_not_starve_in_turn)
+{
+    script s = plain;
+    s.step = 20e6;
+    uint32_t steps;
+    uint64_t gap = longest_gap(10000000, s, &steps, 1000);
+    CHECKF(gap <= 20000000 + 4 * 200000 + 17 * 50000 && steps >= 100 && steps <= 220,
+           "%.3f ms, %u steps\n", (double)gap * 1e-6, steps);
+}
+
+TEST(costs_are_found_by_least_squares)
+{
+    step_cost c;
+    step_cost_init(&c);
+    uint64_t rng = 3;
+    for (int i = 0; i < 60; i++) {
+        step_work w = {.num_decodes = (uint32_t)(test_random(&rng) % 32),
+                       .prompt_tokens = (uint32_t)(test_random(&rng) % 2000)};
+        w.pairs = (double)(test_random(&rng) % 4000000);
+        step_cost_observe(&c, &w, 1e6 + 3e4 * w.num_decodes + 2e3 * w.prompt_tokens + 3 * w.pairs);
+    }
+    step_work w = {.num_decodes = 10, .prompt_tokens = 300, .pairs = 1e6};
+    double want = 1e6 + 3e5 + 6e5 + 3e6, got = step_cost_ns(&c, &w);
+    CHECKF(got > 0.99 * want && got < 1.01 * want, "%g, not %g\n", got, want);
+    for (uint32_t context = 0; context < 100000; context += 9999) {
+        uint32_t n = step_cost_fit(&c, context, 1e7);
+        CHECK(step_cost_prompt_ns(&c, context, n) <= 1e7 * 1.0001);
+        CHECK(step_cost_prompt_ns(&c, context, n + 1) >= 1e7 * 0.9999);
+    }
+    for (int i = 0; i < 100000; i++) /* nothing but decoding for a long time */
+        step_cost_observe(&c, &(step_work){.num_decodes = 4, .pairs = 4000}, 1e6 + 1.2e5 + 12000);
+    got = step_cost_prompt_ns(&c, 0, 1000);
+    CHECKF(got > 1e6 && got < 6e6, "%g\n", got); /* what was learned is not forgotten */
+    CHECK(step_cost_fit(&c, 0, 0) == 0 && step_cost_fit(&c, 0, -1) == 0);
+}
+
+TEST_MAIN()
