@@ -5,9 +5,19 @@
  * blocks of ATTN_BLOCK absolute positions ([0,64), [64,128), ...), each block to
  * (max, sum, weighted V), and blocks are merged in ascending order; the last one
  * may be partial. Whether a query is computed alone (decode), together with its
- * neighbours (prefill), after a cache hit or without, the same operations happen
- * in the same order. Fresh K/V are read back from the pool like cached ones, so
- * the store dtype rounds both alike. */
+ * neighbours (prefill), in a group (forward_batch.h), after a cache hit or without, the
+ * same operations happen in the same order. Fresh K/V are read back from the pool like
+ * cached ones, so the store dtype rounds both alike.
+ *
+ * Within a block a backend uses one arithmetic for each store dtype. attn_cpu's has the
+ * same bits on every CPU, except that a bf16 pool on a CPU with AVX512_BF16 is computed
+ * with that instruction: q and the weights are rounded to bf16 too, as the pool's numbers
+ * are. Against a softmax in float64 over the stored numbers, the result is off by less than
+ * 1e-4 of its size (f32 arithmetic) or 1e-2 (bf16).
+ *
+ * Pools of every kind and store dtype are read: MHA and MLA (absorbed: the pool's one head
+ * serves all query heads, V is the beginning of K), packed or strided, the caller's memory
+ * or the pool's own. A number is what rad_kv_pool_get_kv gives. */
 #ifndef ATTN_ATTN_BACKEND_H
 #define ATTN_ATTN_BACKEND_H
 
@@ -42,14 +52,19 @@ struct attn_backend {
 /* The judge: scalar, obvious, slow. Any ISA. */
 const attn_backend *attn_ref(void);
 
-/* The fast one: picks AVX-512, AVX2 or portable C at run time. `isa` NULL means
- * the best this CPU has; or "avx512", "avx2", "scalar". NULL when the CPU lacks it. */
+/* The fast one: picks AVX-512, AVX2 or portable C at run time. `isa` NULL means the best
+ * this CPU has; or "avx512bf16", "avx512", "avx2", "scalar". NULL when the CPU lacks it.
+ * It takes groups unless the batch has more than 1024 requests or 65536 rows (token x
+ * head), or there are more than two threads per KV head: then members read for themselves.
+ * It uses up to 2 MB of stack on the calling thread, 1 MB on the pool's. */
 const attn_backend *attn_cpu(const char *isa);
 
 /* The layer: stores k/v of the batch at out_cache_loc when `save_kv_cache` and they
  * are not NULL (NULL: the pool already holds them, reuse), then attends.
- * k is [num_tokens][num_kv_heads][head_dim], v [..][v_head_dim]. RAD_E_INVAL in
- * words when the layer does not fit the pool. */
+ * k is [num_tokens][num_kv_heads][head_dim], v [..][v_head_dim]; for an MLA pool v is not
+ * looked at. RAD_E_INVAL in words when the layer does not fit the pool, or the batch or its
+ * groups contradict themselves. That the members of a group really have the same slots is
+ * the caller's promise. */
 rad_status radix_attention_forward(const radix_attention *layer, const attn_backend *backend,
                                    const forward_batch *batch, const float *q, const float *k,
                                    const float *v, int save_kv_cache, float *out,

@@ -10,6 +10,9 @@
  * 576); radix_attention_forward refuses longer ones. */
 enum { ATTN_MOST_DIM = 1024 };
 
+/* Groups are taken in batches of at most so many requests. */
+enum { ATTN_MOST_GROUP_REQS = 1024 };
+
 static inline uint32_t attn_v_dim(const radix_attention *layer)
 {
     return layer->v_head_dim ? layer->v_head_dim : layer->head_dim;

@@ -148,19 +148,17 @@ HELPER void transpose(__m256 r[8])
     }
 }
 
-HELPER void load_keys(const bool bf16, const attn_rows_at *keys, uint32_t dim, float *kt)
+HELPER void load_keys(const bool bf16, const attn_rows_at *keys, uint32_t dim, float *kt,
+                      attn_ahead *ahead)
 {
     for (uint32_t j = 0; j < ATTN_BLOCK; j += W)
         for (uint32_t d = 0; d < dim; d += W) {
             uint32_t some = RAD_MIN(dim - d, W);
             __m256 tile[W];
+            if (d % (bf16 ? 32 : 16) == 0) attn_ahead_fetch(ahead, W);
 #pragma GCC unroll 8
             for (int i = 0; i < W; i++) {
                 const char *key = keys->base + (size_t)keys->slots[j + i] * keys->stride;
-                if (d % (bf16 ? 32 : 16) == 0)
-                    __builtin_prefetch(keys->next_base + d * (bf16 ? 2 : 4) +
-                                           (size_t)keys->next_slots[j + i] * keys->stride,
-                                       0, 2);
                 const float *full = (const float *)key + d;
                 const uint16_t *half = (const uint16_t *)key + d;
                 if (some == W)
@@ -174,19 +172,19 @@ HELPER void load_keys(const bool bf16, const attn_rows_at *keys, uint32_t dim, f
         }
 }
 
-static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, float *kt)
+static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead)
 {
-    load_keys(false, keys, dim, kt);
+    load_keys(false, keys, dim, to, ahead);
 }
 
-static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, float *kt)
+static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead)
 {
-    load_keys(true, keys, dim, kt);
+    load_keys(true, keys, dim, to, ahead);
 }
 
 #include "attn/attn_kernels_body.h"
 
-const attn_isa attn_isa_avx2 = ATTN_ISA("cpu-avx2");
+const attn_isa attn_isa_avx2 = ATTN_ISA;
 #else
-const attn_isa attn_isa_avx2 = {.name = "cpu-avx2"}; /* not this architecture */
+const attn_isa attn_isa_avx2 = {.f32 = {.attend = NULL}}; /* not this architecture */
 #endif

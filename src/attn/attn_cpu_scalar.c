@@ -108,8 +108,10 @@ HELPER float vf_fold_vf_max(vf v)
     return v;
 }
 
-static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, float *kt)
+static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead)
 {
+    float *kt = to;
+    (void)ahead; /* arithmetic is what takes time here */
     for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
         const float *key = (const float *)(keys->base + (size_t)keys->slots[j] * keys->stride);
         for (uint32_t d = 0; d < dim; d++)
@@ -117,8 +119,10 @@ static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, float *kt)
     }
 }
 
-static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, float *kt)
+static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead)
 {
+    float *kt = to;
+    (void)ahead; /* arithmetic is what takes time here */
     for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
         const uint16_t *key =
             (const uint16_t *)(keys->base + (size_t)keys->slots[j] * keys->stride);
@@ -129,4 +133,4 @@ static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, float *kt)
 
 #include "attn/attn_kernels_body.h"
 
-const attn_isa attn_isa_scalar = ATTN_ISA("cpu-scalar");
+const attn_isa attn_isa_scalar = ATTN_ISA;

@@ -1,54 +1,130 @@
-/* attn_kernels.h - what one instruction set brings to attn_cpu.c.
+/* attn_kernels.h - what one arithmetic brings to attn_unit.c.
  *
- * A kernel works on one block of ATTN_BLOCK keys of one KV head and on up to
- * ATTN_TILE_ROWS query rows (a row is one head of one token). Every result is
- * elementwise or one chain in a fixed order, so it has the same bits on every
- * instruction set, alone or beside other rows:
+ * A kernel works on one block of ATTN_BLOCK keys of one KV head and on a tile of up to
+ * ATTN_TILE_ROWS query rows (a row is one head of one token). What it computes for a row
+ * never depends on the rows beside it. There are two arithmetics:
  *
- *     score    fma chain over ascending dimension
- *     sum      a fixed tree over the 64 weights, 0 where the row sees no key
- *     value    fma chain over the ascending keys that the row sees */
+ *     chain   score    one f32 fma per dimension, ascending
+ *             weight   exp(score - max), 0 where the row sees no key
+ *             sum      a fixed tree over the 64 weights
+ *             value    one f32 fma per key that the row sees, ascending
+ *             The same bits on every instruction set, whatever the store dtype.
+ *
+ *     pairs   score    q rounded to bf16, one VDPBF16PS per two dimensions, ascending
+ *             weight   2^(score - max), scores times log2 e, rounded to bf16
+ *             sum      VDPBF16PS over the rounded weights, then a fixed tree
+ *             value    one VDPBF16PS per two keys (2i, 2i + 1) of which the row sees one
+ *             For a bf16 pool on CPUs with AVX512_BF16. Twice the rate of f32; other bits
+ *             than `chain`, so two machines may differ, one machine never. */
 #ifndef ATTN_ATTN_KERNELS_H
 #define ATTN_ATTN_KERNELS_H
 
 #include "attn/attn_common.h"
 
-enum { ATTN_TILE_ROWS = 6 };
+enum {
+    ATTN_TILE_ROWS = 6,
+    ATTN_FOLD_ROWS = 16 /* arrays of `fold`: whole vectors */
+};
 
 /* The keys or the values of one KV head in a block: number j is at base + slots[j] *
- * stride bytes. What next_base and next_slots describe likewise is prefetched. */
+ * stride bytes. */
 typedef struct attn_rows_at {
-    const char *base, *next_base;
-    const rad_slot *slots, *next_slots; /* [ATTN_BLOCK] */
+    const char *base;
+    const rad_slot *slots; /* [ATTN_BLOCK] */
     size_t stride;
 } attn_rows_at;
 
-typedef struct attn_isa {
-    const char *name;
+/* A stream of memory that will be read soon: `bytes` at base + slots[i] * stride for
+ * ascending i. Kernels fetch as many lines of it as they read themselves, spread over
+ * their work, so that memory and arithmetic overlap; whole token rows in ascending order
+ * whatever part of them is worked on, which memory likes best. */
+typedef struct attn_ahead {
+    const char *base;
+    const rad_slot *slots;
+    size_t stride, bytes;
+    uint32_t token, count; /* the next one, and how many there are */
+    size_t at;             /* within it */
+} attn_ahead;
 
-    /* kt[dim][ATTN_BLOCK] = the keys as f32, transposed. [0] from f32, [1] from bf16. */
-    void (*load_keys[2])(const attn_rows_at *keys, uint32_t dim, float *kt);
+static inline void attn_ahead_fetch(attn_ahead *a, uint32_t lines)
+{
+    while (lines > 0 && a->token < a->count) {
+        const char *row = a->base + (size_t)a->slots[a->token] * a->stride;
+        uint32_t here = (uint32_t)((a->bytes - a->at + 63) / 64);
+        if (here > lines) here = lines;
+        for (uint32_t i = 0; i < here; i++)
+            __builtin_prefetch(row + a->at + i * 64, 0, 2);
+        lines -= here;
+        a->at += here * 64;
+        if (a->at < a->bytes) return;
+        a->at = 0;
+        a->token++;
+    }
+}
 
-    /* s[r][0..ATTN_BLOCK) = q[r] . key, r < rows <= ATTN_TILE_ROWS. */
-    void (*scores)(uint32_t rows, uint32_t dim, const float *const *q, const float *kt, float *s);
+static inline uint32_t attn_lines_of(size_t bytes)
+{
+    return (uint32_t)((bytes + 63) / 64);
+}
 
-    /* s[0..ATTN_BLOCK) from scores to weights exp(score - max), 0 outside [begin, end)
-     * (not empty). Returns their sum and writes the maximum. */
-    float (*softmax)(float *s, uint32_t begin, uint32_t end, float scaling, float logit_cap,
-                     float *max);
+/* One block of keys for a few rows. Keys outside [begin, end) are not seen; that range is
+ * never empty. */
+typedef struct attn_tile {
+    uint32_t rows, dim, v_dim;
+    const void *q[ATTN_TILE_ROWS];                       /* prepared */
+    uint32_t begin[ATTN_TILE_ROWS], end[ATTN_TILE_ROWS]; /* within the block */
+    const void *keys;                                    /* loaded */
+    const void *values;                                  /* loaded; NULL: read in place */
+    const attn_rows_at *values_at;
+    attn_ahead *values_ahead; /* or NULL; when values are read in place */
+    float scaling, logit_cap;
 
-    /* acc[r][0..dim) = (`fresh`: 0, else itself) + sum of p[r][j] * values[j] over j in
-     * [begin, end); p is [rows][ATTN_BLOCK], acc rows lie `ld` floats apart. */
-    void (*values[2])(uint32_t rows, uint32_t dim, const float *p, const attn_rows_at *values,
-                      uint32_t begin, uint32_t end, float *acc, size_t ld, bool fresh);
+    /* Results: the block's maximum and sum per row, and its weighted values. */
+    float max[ATTN_FOLD_ROWS], sum[ATTN_FOLD_ROWS];
+    float *part; /* [rows][part_ld], part_ld >= v_dim rounded up to 16; aligned to 64 */
+    size_t part_ld;
+} attn_tile;
 
-    /* total = fma(part, part_scale, total * scale), and out = total / sum. */
+typedef struct attn_kernels {
+    bool pairs; /* q is kept as pairs of bf16, else as f32 */
+
+    /* One row of q as the tiles want it, attn_q_bytes of it. */
+    void (*prepare_q)(const float *q, uint32_t dim, void *to);
+
+    /* The keys transposed, [dim or pairs of dims][ATTN_BLOCK] of 4 bytes each. */
+    void (*load_keys)(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead);
+
+    /* Pairs of keys side by side, [ATTN_BLOCK / 2][v_dim rounded up to 16] of two bf16.
+     * NULL: the kernel reads values in place. */
+    void (*load_values)(const attn_rows_at *values, uint32_t v_dim, void *to, attn_ahead *ahead);
+
+    void (*attend)(attn_tile *tile);
+
+    /* Puts a block's (max, sum) into what the rows have so far. Their values are to be
+     * merged with these scales. All arrays have ATTN_FOLD_ROWS. */
+    void (*fold)(float *max, float *sum, const float *block_max, const float *block_sum,
+                 float *scale, float *block_scale);
+
+    /* total = fma(part, part_scale, total * scale), and total = total / sum. */
     void (*merge)(uint32_t dim, float *total, float scale, const float *part, float part_scale);
     void (*divide)(uint32_t dim, float *total, float sum);
 
-    float (*exp)(float x); /* of x <= 0, as softmax computes it */
+    float (*exp)(float x); /* of x <= 0, as weights are computed (pairs: 2^x) */
+} attn_kernels;
+
+/* Of a prepared row; a multiple of 64. */
+static inline size_t attn_q_bytes(const attn_kernels *k, uint32_t dim)
+{
+    return (((size_t)dim + k->pairs) / (k->pairs ? 2 : 1) * 4 + 63) & ~(size_t)63;
+}
+
+/* What one instruction set has. attend is NULL where it is not compiled for this
+ * architecture. bf16 reads a bf16 pool, f32 anything that was read as f32. */
+typedef struct attn_isa {
+    attn_kernels f32, bf16;
 } attn_isa;
 
 extern const attn_isa attn_isa_scalar, attn_isa_avx2, attn_isa_avx512;
+extern const attn_kernels attn_pairs_avx512bf16;
 
 #endif

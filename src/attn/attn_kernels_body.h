@@ -1,4 +1,4 @@
-/* attn_kernels_body.h - the kernels, written once over a vector of W lanes.
+/* attn_kernels_body.h - the kernels of `chain`, written once over a vector of W lanes.
  *
  * A file that includes this has defined W, TILE_VECTORS, the type vf and:
  *
@@ -12,7 +12,7 @@
  *     vf_zero_below(x, limit, y)  y, but 0 in lanes where x < limit
  *     vf_abs, vf_with_sign(a, b)  |a|, and |a| with the sign of b
  *     vf_keep(v, other, from, begin, end)  lane i of v where begin <= from + i < end
- *     load_keys_f32, load_keys_bf16  see attn_kernels.h
+ *     load_keys_f32, load_keys_bf16  the keys as f32, transposed
  *
  * fma has one meaning everywhere, so that all instruction sets agree bit by bit. */
 
@@ -49,13 +49,6 @@ TILE vf cap_vf(vf s, float cap)
     vf e = exp_vf(vf_mul(vf_abs(y), vf_set1(-2.0f)));
     vf tanh_abs = vf_div(vf_sub(one, e), vf_add(one, e));
     return vf_mul(vf_with_sign(tanh_abs, y), vf_set1(cap));
-}
-
-static float exp_one(float x)
-{
-    float lanes[W];
-    vf_store(lanes, exp_vf(vf_set1(x)));
-    return lanes[0];
 }
 
 /* Folds 64 lanes: i with i + 32, then i + 16, ... down to one. */
@@ -131,12 +124,13 @@ static void scores(uint32_t rows, uint32_t dim, const float *const *q, const flo
 /* `count` vectors of dimensions that start at element `at`; `lanes` < W only for a
  * single last one. Compiled for constant rows, count and bf16. */
 typedef struct values_args {
-    const float *p;
+    const float *p; /* [rows][BLOCK] */
     const attn_rows_at *values;
-    uint32_t begin, end;
+    uint32_t begin, end; /* keys that all rows see */
     float *acc;
     size_t ld;
-    bool fresh;
+    bool fresh; /* sums start at 0, else at acc */
+    attn_ahead *ahead;
 } values_args;
 
 TILE void values_tile(const uint32_t rows, const int count, const bool bf16, const values_args *a,
@@ -159,14 +153,12 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
         for (int v = 0; v < count && pairs; v += 2)
             vf_split(&sum[r][v], &sum[r][v + 1]);
     }
-    const char *base = a->values->base + at * size, *next_base = a->values->next_base + at * size;
-    const rad_slot *slots = a->values->slots, *next_slots = a->values->next_slots;
+    const char *base = a->values->base + at * size;
+    const rad_slot *slots = a->values->slots;
     const size_t stride = a->values->stride;
     for (uint32_t j = a->begin; j < a->end; j++) {
         const char *row = base + (size_t)slots[j] * stride;
-        const char *next = next_base + (size_t)next_slots[j] * stride;
-        for (size_t line = 0; line < count * W * size; line += 64)
-            __builtin_prefetch(next + line, 0, 2);
+        if (a->ahead) attn_ahead_fetch(a->ahead, attn_lines_of(count * W * size));
 #pragma GCC unroll 4
         for (int v = 0; v < count; v++) {
             const char *from = row + v * W * size;
@@ -224,45 +216,72 @@ TILE void values_any(const bool bf16, uint32_t rows, uint32_t dim, const values_
     }
 }
 
-static void values_f32(uint32_t rows, uint32_t dim, const float *p, const attn_rows_at *values,
-                       uint32_t begin, uint32_t end, float *acc, size_t ld, bool fresh)
+/* The tile's rows over the values, each over the keys that it sees: what all see
+ * together, what only some see row by row before and behind it. */
+TILE void weigh_values(const bool bf16, attn_tile *t, const float *p)
 {
-    values_args a = {p, values, begin, end, acc, ld, fresh};
-    values_any(false, rows, dim, &a);
+    uint32_t from = 0, to = BLOCK, least = BLOCK;
+    for (uint32_t r = 0; r < t->rows; r++) {
+        from = RAD_MAX(from, t->begin[r]);
+        least = RAD_MIN(least, t->begin[r]);
+        to = RAD_MIN(to, t->end[r]);
+    }
+    bool together = from < to, fresh = from == least;
+    for (uint32_t r = 0; r < t->rows && !(together && fresh); r++)
+        values_any(bf16, 1, t->v_dim,
+                   &(values_args){.p = p + r * BLOCK,
+                                  .values = t->values_at,
+                                  .begin = t->begin[r],
+                                  .end = together ? from : t->end[r],
+                                  .acc = t->part + r * t->part_ld,
+                                  .fresh = true});
+    if (!together) return;
+    values_any(
+        bf16, t->rows, t->v_dim,
+        &(values_args){p, t->values_at, from, to, t->part, t->part_ld, fresh, t->values_ahead});
+    for (uint32_t r = 0; r < t->rows; r++)
+        if (t->end[r] > to)
+            values_any(bf16, 1, t->v_dim,
+                       &(values_args){.p = p + r * BLOCK,
+                                      .values = t->values_at,
+                                      .begin = to,
+                                      .end = t->end[r],
+                                      .acc = t->part + r * t->part_ld});
 }
 
-static void values_bf16(uint32_t rows, uint32_t dim, const float *p, const attn_rows_at *values,
-                        uint32_t begin, uint32_t end, float *acc, size_t ld, bool fresh)
+TILE void attend(const bool bf16, attn_tile *t)
 {
-    values_args a = {p, values, begin, end, acc, ld, fresh};
-    values_any(true, rows, dim, &a);
+    _Alignas(64) float s[ATTN_TILE_ROWS * BLOCK];
+    scores(t->rows, t->dim, (const float *const *)t->q, t->keys, s);
+    for (uint32_t r = 0; r < t->rows; r++)
+        t->sum[r] =
+            softmax(s + r * BLOCK, t->begin[r], t->end[r], t->scaling, t->logit_cap, &t->max[r]);
+    weigh_values(bf16, t, s);
 }
 
-static void merge(uint32_t dim, float *total, float scale, const float *part, float part_scale)
+static void attend_f32(attn_tile *t)
 {
-    uint32_t at = 0;
-    vf s = vf_set1(scale), ps = vf_set1(part_scale);
-    for (; at + W <= dim; at += W)
-        vf_store(total + at, vf_fma(vf_load(part + at), ps, vf_mul(vf_load(total + at), s)));
-    if (at < dim)
-        vf_store_n(
-            total + at,
-            vf_fma(vf_load_n(part + at, dim - at), ps, vf_mul(vf_load_n(total + at, dim - at), s)),
-            dim - at);
+    attend(false, t);
 }
 
-static void divide(uint32_t dim, float *total, float sum)
+static void attend_bf16(attn_tile *t)
 {
-    uint32_t at = 0;
-    for (; at + W <= dim; at += W)
-        vf_store(total + at, vf_div(vf_load(total + at), vf_set1(sum)));
-    if (at < dim)
-        vf_store_n(total + at, vf_div(vf_load_n(total + at, dim - at), vf_set1(sum)), dim - at);
+    attend(true, t);
 }
 
-#define ATTN_ISA(isa_name)                                                                         \
+static void prepare_f32(const float *q, uint32_t dim, void *to)
+{
+    memcpy(to, q, dim * sizeof *q);
+}
+
+#include "attn/attn_merge_body.h"
+
+#define ATTN_CHAIN(type)                                                                           \
     {                                                                                              \
-        .name = isa_name, .load_keys = {load_keys_f32, load_keys_bf16}, .scores = scores,          \
-        .softmax = softmax, .values = {values_f32, values_bf16}, .merge = merge, .divide = divide, \
-        .exp = exp_one                                                                             \
+        .prepare_q = prepare_f32, .load_keys = load_keys_##type, .attend = attend_##type,          \
+        .fold = fold, .merge = merge, .divide = divide, .exp = exp_one                             \
+    }
+#define ATTN_ISA                                                                                   \
+    {                                                                                              \
+        .f32 = ATTN_CHAIN(f32), .bf16 = ATTN_CHAIN(bf16)                                           \
     }

@@ -6,32 +6,27 @@
  *     m = max s,  l = sum exp(s[j] - m),  a = sum exp(s[j] - m) * v[j]
  *
  * and blocks are merged in ascending order: whichever of the two maxima is smaller,
- * its l and a are scaled down by exp(difference). out = a / l. */
-#include "attn/attn_common.h"
+ * its l and a are scaled down by exp(difference). out = a / l. Numbers of the pool are read
+ * as f32; groups are not looked at. */
+#include "attn/attn_kv.h"
 
 #include <math.h>
 
 typedef struct ref_job {
     const radix_attention *layer;
     const forward_batch *batch;
-    const void *keys, *values;
-    bool bf16;
+    attn_kv kv;
     const float *q;
     float *out;
 } ref_job;
 
-static float element(const ref_job *job, const void *buffer, size_t i)
-{
-    return job->bf16 ? bf16_to_f32(((const uint16_t *)buffer)[i]) : ((const float *)buffer)[i];
-}
-
 static float score(const ref_job *job, const float *q, rad_slot slot, uint32_t kv_head)
 {
     const radix_attention *layer = job->layer;
-    size_t key = ((size_t)slot * layer->num_kv_heads + kv_head) * layer->head_dim;
-    float dot = 0;
+    float key[ATTN_MOST_DIM], dot = 0;
+    attn_kv_read(&job->kv, ATTN_K, slot, kv_head, key);
     for (uint32_t d = 0; d < layer->head_dim; d++)
-        dot += q[d] * element(job, job->keys, key + d);
+        dot += q[d] * key[d];
     float s = dot * layer->scaling;
     return layer->logit_cap > 0 ? layer->logit_cap * tanhf(s / layer->logit_cap) : s;
 }
@@ -55,10 +50,11 @@ static void attend(const ref_job *job, const rad_slot *slots, uint32_t position,
         }
         for (uint32_t j = begin; j < end; j++) {
             float weight = expf(s[j - begin] - block_max);
-            size_t value = ((size_t)slots[j] * layer->num_kv_heads + kv_head) * v_dim;
+            float value[ATTN_MOST_DIM];
+            attn_kv_read(&job->kv, ATTN_V, slots[j], kv_head, value);
             block_sum += weight;
             for (uint32_t d = 0; d < v_dim; d++)
-                weighted[d] += weight * element(job, job->values, value + d);
+                weighted[d] += weight * value[d];
         }
         float larger = fmaxf(max, block_max);
         float scale = expf(max - larger), block_scale = expf(block_max - larger);
@@ -92,14 +88,17 @@ static void ref_forward(const attn_backend *self, const radix_attention *layer,
                         const forward_batch *batch, const float *q, float *out, compute_pool *pool)
 {
     (void)self;
-    rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
     ref_job job = {.layer = layer,
                    .batch = batch,
-                   .keys = rad_kv_pool_key_buffer(kv, layer->layer_id),
-                   .values = rad_kv_pool_value_buffer(kv, layer->layer_id),
-                   .bf16 = rad_kv_pool_params(kv)->dtype == RAD_BF16,
+                   .kv = attn_kv_of(batch->token_to_kv_pool, layer->layer_id),
                    .q = q,
                    .out = out};
+    for (uint32_t i = 0; batch->kv_reads && i < batch->num_reqs; i++) {
+        uint32_t first = attn_first_key(layer, batch->extend_prefix_lens[i]);
+        uint64_t bytes = (uint64_t)(batch->seq_lens[i] - first) * job.kv.token_bytes;
+        batch->kv_reads->bytes += bytes;
+        batch->kv_reads->unshared_bytes += bytes;
+    }
     compute_pool_run(pool, batch->num_reqs, ref_request, &job);
 }
 

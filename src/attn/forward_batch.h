@@ -35,6 +35,15 @@ typedef struct forward_group {
     uint32_t count; /* >= 2 */
 } forward_group;
 
+/* What attention reads of the pool: bytes of K, V and scales at the positions that the new
+ * tokens see, each position once per request and layer. `bytes` counts what the members of
+ * a group share once, `unshared_bytes` as often as there are members. Decode brings exactly
+ * this from memory; prefill at least this. */
+typedef struct attn_kv_reads {
+    uint64_t bytes;
+    uint64_t unshared_bytes;
+} attn_kv_reads;
+
 typedef struct forward_batch {
     uint32_t num_reqs;
     uint32_t num_tokens;                /* new tokens of all requests */
@@ -60,6 +69,8 @@ typedef struct forward_batch {
 
     const rad_req_to_token_pool *req_to_token_pool; /* rows hold slots for [0, seq_len) */
     rad_token_to_kv_pool *token_to_kv_pool;
+
+    attn_kv_reads *kv_reads; /* every layer adds to it; NULL: nobody asks */
 } forward_batch;
 
 #endif

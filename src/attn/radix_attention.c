@@ -7,20 +7,6 @@
 
 #include <math.h>
 
-/* The kernels read f32 and bf16 as they lie, K and V packed; other pools would be read
- * past their end. */
-static rad_status check_pool(const rad_token_to_kv_pool *kv, rad_error *err)
-{
-    const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(kv);
-    if (pool->dtype != RAD_F32 && pool->dtype != RAD_BF16)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "attention: the KV pool's dtype %u is neither f32 nor bf16", pool->dtype);
-    if (!rad_kv_pool_is_packed(kv))
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "attention: the KV pool's tokens are not packed K and V buffers");
-    return RAD_OK;
-}
-
 static rad_status check_layer(const radix_attention *layer, const rad_token_to_kv_pool_params *pool,
                               rad_error *err)
 {
@@ -75,17 +61,57 @@ static rad_status check_batch(const forward_batch *batch, rad_error *err)
     return RAD_OK;
 }
 
+/* A request's groups must follow each other. More requests than the table holds: backends
+ * do without groups, and so does this. */
+static rad_status check_groups(const forward_batch *batch, rad_error *err)
+{
+    enum { MOST_REQS = ATTN_MOST_GROUP_REQS };
+    if (batch->num_groups == 0 || batch->num_reqs > MOST_REQS) return RAD_OK;
+    if (!batch->groups || !batch->group_reqs)
+        return rad_fail(err, RAD_E_INVAL, "attention: %u groups that are not given",
+                        batch->num_groups);
+    bool listed[MOST_REQS] = {false};
+    uint32_t done[MOST_REQS] = {0};
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        uint32_t request = batch->group_reqs[i];
+        if (request >= batch->num_reqs || listed[request])
+            return rad_fail(err, RAD_E_INVAL, "attention: group_reqs names request %u %s", request,
+                            request < batch->num_reqs ? "twice" : "that is not in the batch");
+        listed[request] = true;
+    }
+    for (uint32_t i = 0; i < batch->num_groups; i++) {
+        const forward_group *g = &batch->groups[i];
+        if (g->begin >= g->end || g->begin % ATTN_BLOCK || g->end % ATTN_BLOCK || g->count < 2 ||
+            g->first > batch->num_reqs || g->count > batch->num_reqs - g->first)
+            return rad_fail(err, RAD_E_INVAL,
+                            "attention: group %u is positions %u to %u of %u requests from %u on",
+                            i, g->begin, g->end, g->count, g->first);
+        for (uint32_t m = 0; m < g->count; m++) {
+            uint32_t request = batch->group_reqs[g->first + m];
+            if (g->begin < done[request] || g->end > batch->extend_prefix_lens[request])
+                return rad_fail(err, RAD_E_INVAL,
+                                "attention: group %u, positions %u to %u, of request %u, which has "
+                                "%u old ones and groups up to %u",
+                                i, g->begin, g->end, request, batch->extend_prefix_lens[request],
+                                done[request]);
+            done[request] = g->end;
+        }
+    }
+    return RAD_OK;
+}
+
 rad_status radix_attention_forward(const radix_attention *layer, const attn_backend *backend,
                                    const forward_batch *batch, const float *q, const float *k,
                                    const float *v, int save_kv_cache, float *out,
                                    compute_pool *pool, rad_error *err)
 {
     rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
-    rad_status status = check_pool(kv, err);
-    if (status == RAD_OK) status = check_layer(layer, rad_kv_pool_params(kv), err);
+    bool mla = rad_kv_pool_params(kv)->kind == RAD_KV_MLA;
+    rad_status status = check_layer(layer, rad_kv_pool_params(kv), err);
     if (status == RAD_OK) status = check_batch(batch, err);
+    if (status == RAD_OK) status = check_groups(batch, err);
     if (status != RAD_OK) return status;
-    if (!k != !v)
+    if (!k != !v && !(mla && k))
         return rad_fail(err, RAD_E_INVAL, "attention: layer %u got one of K and V",
                         layer->layer_id);
     if (batch->num_tokens == 0) return RAD_OK;

@@ -1,0 +1,273 @@
+/* attn_cpu_avx512bf16.c - the arithmetic `pairs` of attn_kernels.h: VDPBF16PS, two
+ * products a lane and instruction.
+ *
+ * Scores and values are the same small product, rows of bf16 pairs times a packed matrix:
+ *
+ *     scores   q [rows][dim / 2]  x  keys   [dim / 2][64 keys]      pairs of dimensions
+ *     values   p [rows][32]       x  values [32][v_dim]             pairs of keys
+ *
+ * The instruction adds its two products one after the other and takes denormals for zero;
+ * a weight of 0 adds nothing, whatever finite value it meets. A value that a row does not
+ * see may be no number at all, so at an odd edge it is replaced by 0. */
+#include "attn/attn_kernels.h"
+
+#include <math.h>
+
+#if defined(__AVX512BF16__)
+#include "attn/attn_vector_avx512.h"
+
+#define TILE static inline __attribute__((always_inline))
+
+enum { BLOCK = ATTN_BLOCK, PAIRS = ATTN_BLOCK / 2, VECTORS = BLOCK / W };
+
+#define LOG2_E 0x1.715476p+0f
+
+/* 2^x for x <= 0, off by less than 2^-18, which is little beside the rounding of a weight
+ * to bf16; exactly 1 at 0, NaN at NaN. */
+TILE vf exp_vf(vf x)
+{
+    x = _mm512_max_ps(vf_set1(-1000), x); /* the second operand when there is a NaN */
+    vf n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf f = vf_sub(x, n);
+    vf p = vf_set1(0x1.3a02c8p-7f);
+    p = vf_fma(p, f, vf_set1(0x1.c9fc48p-5f));
+    p = vf_fma(p, f, vf_set1(0x1.ec0378p-3f));
+    p = vf_fma(p, f, vf_set1(0x1.62e12cp-1f));
+    p = vf_fma(p, f, vf_set1(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* cap * tanh(s / cap) */
+TILE vf cap_vf(vf s, float cap)
+{
+    vf y = vf_div(s, vf_set1(cap)), one = vf_set1(1.0f);
+    vf e = exp_vf(vf_mul(vf_abs(y), vf_set1(-2 * LOG2_E)));
+    vf tanh_abs = vf_div(vf_sub(one, e), vf_add(one, e));
+    return vf_mul(vf_with_sign(tanh_abs, y), vf_set1(cap));
+}
+
+#include "attn/attn_merge_body.h"
+
+static void prepare_pairs(const float *q, uint32_t dim, void *to)
+{
+    uint16_t *half = to;
+    uint32_t d = 0;
+    for (; d + 2 * W <= dim; d += 2 * W) {
+        __m512bh both = _mm512_cvtne2ps_pbh(vf_load(q + d + W), vf_load(q + d));
+        _mm512_storeu_si512(half + d, (__m512i)both);
+    }
+    for (; d < dim; d++)
+        half[d] = bf16_from_f32(q[d]);
+    if (dim & 1) half[dim] = 0;
+}
+
+/* 16 keys x up to 32 dimensions: a pair travels as one lane. */
+TILE void load_tile(const attn_rows_at *keys, const uint32_t some, uint32_t j, uint32_t d,
+                    uint32_t *to)
+{
+    const char *base = keys->base + (size_t)d * 2;
+    const __mmask32 mask = (__mmask32)(((uint64_t)1 << some) - 1);
+    __m512i tile[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        const char *key = base + (size_t)keys->slots[j + i] * keys->stride;
+        tile[i] = some == 32 ? _mm512_loadu_si512(key) : _mm512_maskz_loadu_epi16(mask, key);
+    }
+    transpose(tile);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 16; i++)
+        if (2 * i < some) _mm512_store_si512(to + i * BLOCK, tile[i]);
+}
+
+static void load_keys(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead)
+{
+    uint32_t *kt = to;
+    for (uint32_t j = 0; j < BLOCK; j += 16) {
+        uint32_t d = 0;
+        for (; d + 32 <= dim; d += 32) {
+            attn_ahead_fetch(ahead, 16);
+            load_tile(keys, 32, j, d, kt + d / 2 * BLOCK + j);
+        }
+        if (d < dim) {
+            attn_ahead_fetch(ahead, 16);
+            load_tile(keys, dim - d, j, d, kt + d / 2 * BLOCK + j);
+        }
+    }
+}
+
+static size_t value_lanes(uint32_t v_dim)
+{
+    return (v_dim + W - 1) / W * W;
+}
+
+static void load_values(const attn_rows_at *values, uint32_t v_dim, void *to, attn_ahead *ahead)
+{
+    const __m512i step = _mm512_set1_epi32(0x00010001);
+    __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    low = _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(32)), 16));
+    __m512i high = _mm512_add_epi16(low, _mm512_mullo_epi16(step, _mm512_set1_epi16(16)));
+    uint32_t *vp = to;
+    const size_t ld = value_lanes(v_dim);
+    const uint32_t lines = attn_lines_of((size_t)v_dim * 2);
+    for (uint32_t j = 0; j < BLOCK; j += 2, vp += ld) {
+        const uint16_t *a =
+            (const uint16_t *)(values->base + (size_t)values->slots[j] * values->stride);
+        const uint16_t *b =
+            (const uint16_t *)(values->base + (size_t)values->slots[j + 1] * values->stride);
+        attn_ahead_fetch(ahead, 2 * lines);
+        for (uint32_t d = 0; d < v_dim; d += 2 * W) {
+            uint32_t some = RAD_MIN(v_dim - d, 2 * W);
+            __mmask32 mask = (__mmask32)(((uint64_t)1 << some) - 1);
+            __m512i x = _mm512_maskz_loadu_epi16(mask, a + d);
+            __m512i y = _mm512_maskz_loadu_epi16(mask, b + d);
+            _mm512_store_si512(vp + d, _mm512_permutex2var_epi16(x, low, y));
+            if (some > W) _mm512_store_si512(vp + d + W, _mm512_permutex2var_epi16(x, high, y));
+        }
+    }
+}
+
+/* to[r][0..16 * vectors) = sum over pairs i < depth of x[r][i] times w[i]. */
+TILE void product(const uint32_t rows, const int vectors, uint32_t depth, const uint32_t *const *x,
+                  const uint32_t *w, size_t ldw, float *to, size_t ld)
+{
+    __m512 sum[ATTN_TILE_ROWS][4];
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            sum[r][v] = _mm512_setzero_ps();
+    for (uint32_t i = 0; i < depth; i++) {
+        __m512i pair[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            pair[v] = _mm512_load_si512(w + i * ldw + 16 * v);
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++) {
+            __m512bh one = (__m512bh)_mm512_set1_epi32((int)x[r][i]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] = _mm512_dpbf16_ps(sum[r][v], one, (__m512bh)pair[v]);
+        }
+    }
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            _mm512_store_ps(to + r * ld + 16 * v, sum[r][v]);
+}
+
+/* All columns: four vectors at a time, then one by one. */
+TILE void product_rows(const uint32_t rows, uint32_t depth, const uint32_t *const *x,
+                       const uint32_t *w, size_t columns, float *to, size_t ld)
+{
+    size_t at = 0;
+    for (; at + 4 * W <= columns; at += 4 * W)
+        product(rows, 4, depth, x, w + at, columns, to + at, ld);
+    for (; at < columns; at += W)
+        product(rows, 1, depth, x, w + at, columns, to + at, ld);
+}
+
+static void product_any(uint32_t rows, uint32_t depth, const uint32_t *const *x, const uint32_t *w,
+                        size_t columns, float *to, size_t ld)
+{
+    switch (rows) {
+    case 1: product_rows(1, depth, x, w, columns, to, ld); break;
+    case 2: product_rows(2, depth, x, w, columns, to, ld); break;
+    case 3: product_rows(3, depth, x, w, columns, to, ld); break;
+    case 4: product_rows(4, depth, x, w, columns, to, ld); break;
+    case 5: product_rows(5, depth, x, w, columns, to, ld); break;
+    default: product_rows(6, depth, x, w, columns, to, ld); break;
+    }
+}
+
+/* s[0..BLOCK) from scores to bf16 weights p. */
+TILE void softmax(const float *s, uint16_t *p, const attn_tile *t, uint32_t r, bool all, float *max,
+                  float *sum)
+{
+    const vf scale = vf_set1(t->scaling), to_base_2 = vf_set1(LOG2_E);
+    const vf both = vf_set1(t->scaling * LOG2_E);
+    vf v[VECTORS];
+#pragma GCC unroll 4
+    for (int i = 0; i < VECTORS; i++) {
+        v[i] = vf_load(s + i * W);
+        if (t->logit_cap > 0)
+            v[i] = vf_mul(cap_vf(vf_mul(v[i], scale), t->logit_cap), to_base_2);
+        else
+            v[i] = vf_mul(v[i], both);
+        if (!all)
+            v[i] = vf_keep(v[i], vf_set1(-INFINITY), (uint32_t)(i * W), t->begin[r], t->end[r]);
+    }
+    *max = _mm512_reduce_max_ps(vf_max(vf_max(v[0], v[1]), vf_max(v[2], v[3])));
+    const vf most = vf_set1(*max);
+#pragma GCC unroll 4
+    for (int i = 0; i < VECTORS; i++) {
+        v[i] = exp_vf(vf_sub(v[i], most));
+        if (!all) v[i] = vf_keep(v[i], vf_set1(0), (uint32_t)(i * W), t->begin[r], t->end[r]);
+    }
+    const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);
+    __m512bh low = _mm512_cvtne2ps_pbh(v[1], v[0]), high = _mm512_cvtne2ps_pbh(v[3], v[2]);
+    _mm512_store_si512(p, (__m512i)low);
+    _mm512_store_si512(p + 2 * W, (__m512i)high);
+    vf total = _mm512_dpbf16_ps(_mm512_setzero_ps(), low, ones);
+    *sum = _mm512_reduce_add_ps(_mm512_dpbf16_ps(total, high, ones));
+}
+
+/* One row's values from pair `first` to key `end`, unseen ones as 0; onto what `part` holds
+ * unless `fresh`. */
+static void edge_values(const uint32_t *p, const uint32_t *vp, size_t columns, uint32_t first,
+                        uint32_t begin, uint32_t end, float *part, bool fresh)
+{
+    for (size_t at = 0; at < columns; at += W) {
+        __m512 sum = fresh ? _mm512_setzero_ps() : _mm512_load_ps(part + at);
+        for (uint32_t i = first; 2 * i < end; i++) {
+            uint32_t seen = (2 * i >= begin ? 0xffff : 0) | (2 * i + 1 < end ? 0xffff0000 : 0);
+            __m512i value = _mm512_and_si512(_mm512_load_si512(vp + i * columns + at),
+                                             _mm512_set1_epi32((int)seen));
+            sum = _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32((int)p[i]), (__m512bh)value);
+        }
+        _mm512_store_ps(part + at, sum);
+    }
+}
+
+static void attend(attn_tile *t)
+{
+    _Alignas(64) float s[ATTN_TILE_ROWS * BLOCK];
+    _Alignas(64) uint32_t p[ATTN_TILE_ROWS][PAIRS];
+    const uint32_t *rows[ATTN_TILE_ROWS];
+    const size_t columns = value_lanes(t->v_dim);
+    uint32_t most_begin = 0, least_end = BLOCK;
+    product_any(t->rows, (t->dim + 1) / 2, (const uint32_t *const *)t->q, t->keys, BLOCK, s, BLOCK);
+    for (uint32_t r = 0; r < t->rows; r++) {
+        most_begin = RAD_MAX(most_begin, t->begin[r]);
+        least_end = RAD_MIN(least_end, t->end[r]);
+        rows[r] = p[r];
+    }
+    if (most_begin == 0 && least_end == BLOCK && !(t->logit_cap > 0)) {
+#pragma GCC unroll 1
+        for (uint32_t r = 0; r < t->rows; r++)
+            softmax(s + r * BLOCK, (uint16_t *)p[r], t, r, true, &t->max[r], &t->sum[r]);
+    } else {
+        for (uint32_t r = 0; r < t->rows; r++)
+            softmax(s + r * BLOCK, (uint16_t *)p[r], t, r, false, &t->max[r], &t->sum[r]);
+    }
+    /* What all see, then the rest row by row. */
+    uint32_t depth = most_begin ? 0 : least_end / 2;
+    if (depth) product_any(t->rows, depth, rows, t->values, columns, t->part, t->part_ld);
+    for (uint32_t r = 0; r < t->rows; r++)
+        if (!depth || t->end[r] > 2 * depth)
+            edge_values(p[r], t->values, columns, depth ? depth : t->begin[r] / 2, t->begin[r],
+                        t->end[r], t->part + r * t->part_ld, !depth);
+}
+
+const attn_kernels attn_pairs_avx512bf16 = {.pairs = true,
+                                            .prepare_q = prepare_pairs,
+                                            .load_keys = load_keys,
+                                            .load_values = load_values,
+                                            .attend = attend,
+                                            .fold = fold,
+                                            .merge = merge,
+                                            .divide = divide,
+                                            .exp = exp_one};
+#else
+const attn_kernels attn_pairs_avx512bf16 = {.attend = NULL}; /* not this architecture */
+#endif

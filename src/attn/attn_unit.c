@@ -1,0 +1,310 @@
+/* attn_unit.c - walks a unit's blocks, and in each its sides and tiles of rows.
+ *
+ *     block b:   which tokens see any of it, and what (causal, window)
+ *       side:    keys and values of the KV head   -> packed in the workspace
+ *         tile:  six rows: attend (max, sum, values of the block), fold into the rows'
+ *
+ * While a block is worked on, the next one's rows are fetched, all sides of a token at a
+ * time: whole rows in order are what memory likes, and a strip of heads within them is not.
+ *
+ * Invariant (P1): attend's result for a row is a function of the row and the keys it sees,
+ * and blocks are folded in ascending order. */
+#include "attn/attn_unit.h"
+
+#include <math.h>
+
+enum { Q_BYTES = 128 << 10, SIDE_ROWS = 96 };
+
+typedef struct workspace {
+    _Alignas(64) char q[Q_BYTES];                          /* [row][attn_q_bytes] */
+    _Alignas(64) float keys[ATTN_MOST_DIM * ATTN_BLOCK];   /* as the kernel loads them */
+    _Alignas(64) float values[ATTN_MOST_DIM * ATTN_BLOCK]; /* likewise, or decoded rows */
+    _Alignas(64) float part[ATTN_TILE_ROWS * ATTN_MOST_DIM];
+    float max[ATTN_MOST_ROWS], sum[ATTN_MOST_ROWS];      /* rows' so far, [side][token][head] */
+    rad_slot slots[2][ATTN_BLOCK];                       /* of this block and the next */
+    uint32_t active[ATTN_MOST_ROWS];                     /* tokens that see any of this block */
+    uint32_t begin[ATTN_MOST_ROWS], end[ATTN_MOST_ROWS]; /* what they see */
+    uint32_t num_active;
+    attn_ahead ahead[2]; /* K and V of the next block */
+} workspace;
+
+attn_call attn_call_of(const attn_kernels *kernels, const radix_attention *layer,
+                       const forward_batch *batch, const float *q, float *out)
+{
+    attn_call c = {.kernels = kernels,
+                   .layer = layer,
+                   .batch = batch,
+                   .kv = attn_kv_of(batch->token_to_kv_pool, layer->layer_id),
+                   .v_dim = attn_v_dim(layer),
+                   .q = q,
+                   .out = out,
+                   .sharing = layer->num_heads / layer->num_kv_heads};
+    c.decoded = c.kv.dtype != RAD_F32 && c.kv.dtype != RAD_BF16;
+    c.parts = (c.sharing + SIDE_ROWS - 1) / SIDE_ROWS;
+    c.heads = (c.sharing + c.parts - 1) / c.parts;
+    c.parts = (c.sharing + c.heads - 1) / c.heads;
+    c.num_sides = layer->num_kv_heads * c.parts;
+    size_t rows = Q_BYTES / attn_q_bytes(kernels, layer->head_dim);
+    if (rows < c.heads) { /* the longest heads: fewer of them at a time */
+        c.heads = (uint32_t)rows;
+        c.parts = (c.sharing + c.heads - 1) / c.heads;
+        c.num_sides = layer->num_kv_heads * c.parts;
+    }
+    c.most_rows = (uint32_t)RAD_MIN(rows, ATTN_MOST_ROWS);
+    return c;
+}
+
+uint32_t attn_side_heads(const attn_call *call, uint32_t side, uint32_t *first)
+{
+    uint32_t within = side % call->parts * call->heads;
+    *first = side / call->parts * call->sharing + within;
+    return RAD_MIN(call->heads, call->sharing - within);
+}
+
+bool attn_sees(const radix_attention *layer, uint32_t position, uint32_t block, uint32_t *begin,
+               uint32_t *end)
+{
+    uint32_t base = block * ATTN_BLOCK, first = attn_first_key(layer, position);
+    if (position < base || first >= base + ATTN_BLOCK) return false;
+    *begin = first > base ? first - base : 0;
+    *end = RAD_MIN(position - base + 1, ATTN_BLOCK);
+    return true;
+}
+
+/* Where a side's rows begin in the workspace. */
+static uint32_t side_row(const attn_call *call, const attn_unit *u, uint32_t side)
+{
+    return (side - u->side_begin) * u->num_tokens * call->heads;
+}
+
+static size_t line_of(const attn_call *call, const attn_unit *u, uint32_t token, uint32_t head)
+{
+    return (size_t)u->token[token] * call->layer->num_heads + head;
+}
+
+/* Calls for every row of the unit. */
+typedef void row_fn(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t row,
+                    size_t line);
+
+static void each_row(const attn_call *call, const attn_unit *u, workspace *ws, row_fn *fn)
+{
+    for (uint32_t side = u->side_begin; side < u->side_end; side++) {
+        uint32_t head, heads = attn_side_heads(call, side, &head);
+        uint32_t row = side_row(call, u, side);
+        for (uint32_t t = 0; t < u->num_tokens; t++, row += call->heads)
+            for (uint32_t h = 0; h < heads; h++)
+                fn(call, u, ws, row + h, line_of(call, u, t, head + h));
+    }
+}
+
+static void open_row(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t row,
+                     size_t line)
+{
+    uint32_t dim = call->layer->head_dim;
+    size_t bytes = attn_q_bytes(call->kernels, dim);
+    call->kernels->prepare_q(call->q + line * dim, dim, ws->q + row * bytes);
+    if (u->partials) return;
+    ws->max[row] = u->first ? -INFINITY : call->states[2 * line];
+    ws->sum[row] = u->first ? 0 : call->states[2 * line + 1];
+    if (u->first) memset(call->out + line * call->v_dim, 0, call->v_dim * sizeof(float));
+}
+
+static void close_row(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t row,
+                      size_t line)
+{
+    if (u->last) {
+        call->kernels->divide(call->v_dim, call->out + line * call->v_dim, ws->sum[row]);
+    } else {
+        call->states[2 * line] = ws->max[row];
+        call->states[2 * line + 1] = ws->sum[row];
+    }
+}
+
+/* The slots of a block. Places behind the last position repeat the block's first one: keys
+ * there are loaded, and never looked at. */
+static void copy_slots(const attn_unit *u, uint32_t block, rad_slot *slots)
+{
+    const rad_slot *from = u->slots + (size_t)block * ATTN_BLOCK;
+    uint32_t there = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK);
+    memcpy(slots, from, there * sizeof *slots);
+    for (uint32_t j = there; j < ATTN_BLOCK; j++)
+        slots[j] = from[0];
+}
+
+/* Makes `block` what will be read next: the unit's sides of its rows. */
+static void look_ahead(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t block)
+{
+    rad_slot *slots = ws->slots[block & 1];
+    copy_slots(u, block, slots);
+    uint32_t first = u->side_begin / call->parts, end = (u->side_end - 1) / call->parts + 1;
+    for (int side = ATTN_K; side <= ATTN_V; side++) {
+        const attn_kv_plane *p = &call->kv.plane[side];
+        ws->ahead[side] =
+            (attn_ahead){.base = p->base + first * p->head_bytes,
+                         .slots = slots,
+                         .stride = p->stride,
+                         .bytes = (end - first) * p->head_bytes,
+                         .count = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK)};
+    }
+    if (call->kv.plane[ATTN_V].base == call->kv.plane[ATTN_K].base)
+        ws->ahead[ATTN_V].count = 0; /* MLA: one row for both */
+}
+
+static bool find_active(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t block)
+{
+    ws->num_active = 0;
+    for (uint32_t t = 0; t < u->num_tokens; t++) {
+        uint32_t n = ws->num_active;
+        ws->active[n] = t;
+        ws->num_active += attn_sees(call->layer, u->position[t], block, &ws->begin[n], &ws->end[n]);
+    }
+    return ws->num_active > 0;
+}
+
+static const rad_slot in_order[ATTN_BLOCK] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+    44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+
+/* The block's rows of a KV head as they lie in the pool, or decoded into ws->values. */
+static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side side,
+                            uint32_t kv_head, const rad_slot *slots)
+{
+    const attn_kv_plane *p = &call->kv.plane[side];
+    if (!call->decoded) return (attn_rows_at){p->base + kv_head * p->head_bytes, slots, p->stride};
+    for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
+        attn_ahead_fetch(&ws->ahead[side], attn_lines_of(p->head_bytes));
+        attn_kv_read(&call->kv, side, slots[j], kv_head, ws->values + (size_t)j * p->dim);
+    }
+    return (attn_rows_at){(const char *)ws->values, in_order, p->dim * sizeof(float)};
+}
+
+/* Keys transposed, then values, of a KV head. */
+static attn_rows_at load_side(const attn_call *call, workspace *ws, uint32_t kv_head,
+                              const rad_slot *slots)
+{
+    attn_ahead none = {0};
+    attn_rows_at keys = rows_at(call, ws, ATTN_K, kv_head, slots);
+    call->kernels->load_keys(&keys, call->layer->head_dim, ws->keys,
+                             call->decoded ? &none : &ws->ahead[ATTN_K]);
+    attn_rows_at values = rows_at(call, ws, ATTN_V, kv_head, slots);
+    if (call->kernels->load_values)
+        call->kernels->load_values(&values, call->v_dim, ws->values, &ws->ahead[ATTN_V]);
+    return values;
+}
+
+static void store_partial(const attn_call *call, const attn_unit *u, const attn_tile *tile,
+                          const size_t *line, uint32_t block)
+{
+    for (uint32_t i = 0; i < tile->rows; i++) {
+        float *to = attn_partial(u->partials, call->v_dim, line[i], block);
+        to[0] = tile->max[i];
+        to[1] = tile->sum[i];
+        memcpy(to + 2, tile->part + i * tile->part_ld, call->v_dim * sizeof *to);
+    }
+}
+
+static void fold_tile(const attn_call *call, workspace *ws, const attn_tile *tile,
+                      const uint32_t *row, const size_t *line)
+{
+    float max[ATTN_FOLD_ROWS] = {0}, sum[ATTN_FOLD_ROWS] = {0};
+    float scale[ATTN_FOLD_ROWS], block_scale[ATTN_FOLD_ROWS];
+    for (uint32_t i = 0; i < tile->rows; i++) {
+        max[i] = ws->max[row[i]];
+        sum[i] = ws->sum[row[i]];
+    }
+    call->kernels->fold(max, sum, tile->max, tile->sum, scale, block_scale);
+    for (uint32_t i = 0; i < tile->rows; i++) {
+        ws->max[row[i]] = max[i];
+        ws->sum[row[i]] = sum[i];
+        call->kernels->merge(call->v_dim, call->out + line[i] * call->v_dim, scale[i],
+                             tile->part + i * tile->part_ld, block_scale[i]);
+    }
+}
+
+/* The active tokens' rows of a side whose keys and values are loaded. */
+static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t side,
+                     uint32_t block, const attn_rows_at *values)
+{
+    uint32_t head, heads = attn_side_heads(call, side, &head), first_row = side_row(call, u, side);
+    size_t q_bytes = attn_q_bytes(call->kernels, call->layer->head_dim);
+    attn_tile tile = {
+        .dim = call->layer->head_dim,
+        .v_dim = call->v_dim,
+        .keys = ws->keys,
+        .values = ws->values,
+        .values_at = values,
+        .values_ahead = call->decoded || call->kernels->load_values ? NULL : &ws->ahead[ATTN_V],
+        .scaling = call->layer->scaling,
+        .logit_cap = call->layer->logit_cap,
+        .part = ws->part,
+        .part_ld = (call->v_dim + 15) & ~15u};
+    uint32_t count = ws->num_active * heads, tiles = (count + ATTN_TILE_ROWS - 1) / ATTN_TILE_ROWS;
+    uint32_t low = count / tiles, taller = count % tiles, a = 0, h = 0;
+    for (uint32_t n = 0; n < tiles; n++) {
+        uint32_t row[ATTN_TILE_ROWS];
+        size_t line[ATTN_TILE_ROWS];
+        tile.rows = low + (n < taller);
+        for (uint32_t i = 0; i < tile.rows; i++) {
+            uint32_t t = ws->active[a];
+            row[i] = first_row + t * call->heads + h;
+            line[i] = line_of(call, u, t, head + h);
+            tile.q[i] = ws->q + row[i] * q_bytes;
+            tile.begin[i] = ws->begin[a];
+            tile.end[i] = ws->end[a];
+            if (++h == heads) h = 0, a++;
+        }
+        call->kernels->attend(&tile);
+        tile.values_ahead = NULL; /* fetched once is enough */
+        if (u->partials)
+            store_partial(call, u, &tile, line, block);
+        else
+            fold_tile(call, ws, &tile, row, line);
+    }
+}
+
+void attn_unit_run(const attn_call *call, const attn_unit *u)
+{
+    workspace ws;
+    each_row(call, u, &ws, open_row);
+    if (u->first_block < u->end_block) {
+        look_ahead(call, u, &ws, u->first_block);
+        attn_ahead_fetch(&ws.ahead[ATTN_K], UINT32_MAX);
+        attn_ahead_fetch(&ws.ahead[ATTN_V], UINT32_MAX);
+    }
+    for (uint32_t block = u->first_block; block < u->end_block; block++) {
+        if (block + 1 < u->end_block) look_ahead(call, u, &ws, block + 1);
+        if (!find_active(call, u, &ws, block)) continue;
+        uint32_t loaded = UINT32_MAX;
+        attn_rows_at values;
+        for (uint32_t side = u->side_begin; side < u->side_end; side++) {
+            if (side / call->parts != loaded) {
+                loaded = side / call->parts;
+                values = load_side(call, &ws, loaded, ws.slots[block & 1]);
+            }
+            run_side(call, u, &ws, side, block, &values);
+        }
+    }
+    if (!u->partials) each_row(call, u, &ws, close_row);
+}
+
+void attn_merge_partials(const attn_call *call, const attn_partials *partials, uint32_t position,
+                         size_t line, uint32_t first, uint32_t end)
+{
+    float max[ATTN_FOLD_ROWS] = {call->states[2 * line]};
+    float sum[ATTN_FOLD_ROWS] = {call->states[2 * line + 1]};
+    float block_max[ATTN_FOLD_ROWS] = {0}, block_sum[ATTN_FOLD_ROWS] = {0};
+    float scale[ATTN_FOLD_ROWS], block_scale[ATTN_FOLD_ROWS];
+    for (uint32_t b = first; b < end; b++) {
+        uint32_t unused[2];
+        if (!attn_sees(call->layer, position, b, &unused[0], &unused[1])) continue;
+        const float *from = attn_partial(partials, call->v_dim, line, b);
+        block_max[0] = from[0];
+        block_sum[0] = from[1];
+        call->kernels->fold(max, sum, block_max, block_sum, scale, block_scale);
+        call->kernels->merge(call->v_dim, call->out + line * call->v_dim, scale[0], from + 2,
+                             block_scale[0]);
+    }
+    call->states[2 * line] = max[0];
+    call->states[2 * line + 1] = sum[0];
+}
