@@ -228,7 +228,9 @@ static gemm_job gemm_job_make(rad_dtype dtype, compute_pool *pool)
 {
     gemm_job j = {.pool = pool};
     rad_error err;
-    must_ok(gemm_weight_create(NULL, dtype, GEMM_N, GEMM_N, NULL, &j.w, &err), &err);
+    must_ok(gemm_weight_create(NULL, dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16, GEMM_N, GEMM_N, NULL,
+                               &j.w, &err),
+            &err);
     j.x = must(calloc(GEMM_M * GEMM_N, 4));
     j.out = must(calloc(GEMM_M * GEMM_N, 4));
     j.scratch = must(aligned_alloc(64, (gemm_scratch_bytes(j.w, GEMM_M) + 127) / 64 * 64));

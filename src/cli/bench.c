@@ -19,6 +19,7 @@ rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err)
         .page_size = plan->page_size,
         .context_length = plan->context_length,
         .disable_radix_cache = mode == BENCH_OFF,
+        .disable_tree_attention = mode == BENCH_NO_TREE,
         .on_step = step_log_add,
         .step_user = &b->log,
         .random_seed = 1,
