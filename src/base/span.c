@@ -112,18 +112,20 @@ void span_arena_clear(span_arena *a)
     if (a->capacity) bin_add(a, link_behind(a, 0, 0, a->capacity));
 }
 
-/* A hole of at least len units: the first one of the next bin up, where each fits,
- * or one of the first few of its own bin. */
+/* A hole of at least len units: one of the youngest of its own bin (who frees as much as
+ * it needs finds the very hole it made, and no other is cut), else the first one of the
+ * next bin up, where each fits, else one of the next few of its own bin. */
 static uint32_t find_hole(const span_arena *a, uint32_t len)
 {
-    uint32_t own = bin_of(len), from = own + (len >= 8);
-    for (uint32_t word = from / 64; word < SPAN_BINS / 64; word++) {
+    uint32_t own = bin_of(len), id = a->bins[own];
+    for (int tries = 4; id && tries > 0; tries--, id = a->spans[id].bin_next)
+        if (a->spans[id].len >= len) return id;
+    for (uint32_t word = (own + 1) / 64; word < SPAN_BINS / 64; word++) {
         uint64_t bits = a->bin_bits[word];
-        if (word == from / 64) bits &= ~(uint64_t)0 << (from % 64);
+        if (word == (own + 1) / 64) bits &= ~(uint64_t)0 << ((own + 1) % 64);
         if (bits) return a->bins[word * 64 + (uint32_t)__builtin_ctzll(bits)];
     }
-    uint32_t id = a->bins[own];
-    for (int tries = 16; id && tries > 0; tries--, id = a->spans[id].bin_next)
+    for (int tries = 12; id && tries > 0; tries--, id = a->spans[id].bin_next)
         if (a->spans[id].len >= len) return id;
     return 0;
 }
