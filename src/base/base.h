@@ -32,9 +32,9 @@ void rad_panic(const rad_env *env, const char *file, int line, const char *what)
     ((condition) ? (void)0 : rad_panic((env), __FILE__, __LINE__, #condition))
 #define RAD_ASSERT(condition) RAD_ASSERT_ENV(NULL, condition)
 
-#define RAD_MIN(a, b)      ((a) < (b) ? (a) : (b))
-#define RAD_MAX(a, b)      ((a) > (b) ? (a) : (b))
-#define RAD_COUNT(array)   (sizeof(array) / sizeof((array)[0]))
+#define RAD_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define RAD_MAX(a, b)    ((a) > (b) ? (a) : (b))
+#define RAD_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Before a function whose loops should become vectors also where -O2 is careful. */
 #if defined(__GNUC__) && !defined(__clang__)

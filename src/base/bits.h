@@ -2,6 +2,10 @@
 #ifndef BASE_BITS_H
 #define BASE_BITS_H
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "base/base.h"
 
 static inline size_t bits_words(size_t count)
@@ -24,24 +28,34 @@ static inline void bits_set(uint64_t *words, size_t i)
     words[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
+/* A bit for each of ids[0..16): whether it is want, want + 1, ... */
+#if defined(__SSE2__)
+static inline uint32_t bits_follow16(const int32_t *ids, uint32_t want)
+{
+    __m128i w = _mm_add_epi32(_mm_set1_epi32((int32_t)want), _mm_setr_epi32(0, 1, 2, 3)), same[4];
+    for (int k = 0; k < 4; k++, w = _mm_add_epi32(w, _mm_set1_epi32(4)))
+        same[k] = _mm_cmpeq_epi32(_mm_loadu_si128((const __m128i *)(ids + 4 * k)), w);
+    __m128i low = _mm_packs_epi32(same[0], same[1]), high = _mm_packs_epi32(same[2], same[3]);
+    return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(low, high));
+}
+#else
+static inline uint32_t bits_follow16(const int32_t *ids, uint32_t want)
+{
+    uint32_t same = 0;
+    for (uint32_t k = 0; k < 16; k++)
+        same |= (uint32_t)((uint32_t)ids[k] == want + k) << k;
+    return same;
+}
+#endif
+
 /* Ids are mostly handed out and given back in runs, so whoever keeps a bit per id does 64
  * at a time: this is how many of ids[0..count) follow each other from the first on. */
 static inline uint32_t bits_run(const int32_t *ids, uint32_t count)
 {
-    typedef uint32_t four __attribute__((vector_size(16)));
-    enum { BLOCK = 16 };
     uint32_t n = 0, first = count ? (uint32_t)ids[0] : 0;
-    four want = (four){0, 1, 2, 3} + first;
-    for (; count - n >= BLOCK; n += BLOCK) {
-        four wrong = {0};
-        for (uint32_t k = 0; k < BLOCK; k += 4, want += 4) {
-            four got;
-            memcpy(&got, ids + n + k, sizeof got);
-            wrong |= got ^ want;
-        }
-        uint64_t halves[2];
-        memcpy(halves, &wrong, sizeof halves);
-        if (halves[0] | halves[1]) break;
+    for (; count - n >= 16; n += 16) {
+        uint32_t wrong = bits_follow16(ids + n, first + n) ^ 0xffff;
+        if (wrong) return n + (uint32_t)__builtin_ctz(wrong);
     }
     while (n < count && (uint32_t)ids[n] == first + n)
         n++;
@@ -68,6 +82,17 @@ static inline void bits_flip_range(uint64_t *words, size_t first, size_t count)
 {
     for (size_t at = first, end = first + count; at < end; at = (at / 64 + 1) * 64)
         words[at / 64] ^= bits_mask(at, end);
+}
+
+/* Asks for the words of [first, first + count), which are flipped soon: bits of things that
+ * were not used for long are each a miss of their own, but not one after the other. */
+static inline void bits_prefetch_range(const uint64_t *words, size_t first, size_t count)
+{
+    enum { WORDS_IN_A_LINE = 8 };
+    size_t last = (first + count - 1) / 64;
+    for (size_t w = first / 64; w < last; w += WORDS_IN_A_LINE)
+        __builtin_prefetch(words + w, 1);
+    __builtin_prefetch(words + last, 1);
 }
 
 #endif

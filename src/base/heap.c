@@ -3,8 +3,6 @@
  * Invariant: no entry is less than its parent, and pos[] is the inverse of entries[]. */
 #include "base/heap.h"
 
-enum { ARITY = 4 };
-
 size_t heap_bytes(uint32_t capacity)
 {
     return (size_t)capacity * sizeof(heap_entry) + ((size_t)capacity + 1) * sizeof(uint32_t);
@@ -44,7 +42,7 @@ static void put(heap *h, uint32_t at, heap_entry entry)
 static void sift_up(heap *h, uint32_t at, heap_entry entry)
 {
     while (at > 0) {
-        uint32_t parent = (at - 1) / ARITY;
+        uint32_t parent = (at - 1) / HEAP_ARITY;
         if (!less(&entry, &h->entries[parent])) break;
         put(h, at, h->entries[parent]);
         at = parent;
@@ -55,9 +53,9 @@ static void sift_up(heap *h, uint32_t at, heap_entry entry)
 static void sift_down(heap *h, uint32_t at, heap_entry entry)
 {
     for (;;) {
-        uint64_t first = (uint64_t)at * ARITY + 1;
+        uint64_t first = (uint64_t)at * HEAP_ARITY + 1;
         if (first >= h->count) break;
-        uint32_t end = (uint32_t)RAD_MIN(first + ARITY, (uint64_t)h->count);
+        uint32_t end = (uint32_t)RAD_MIN(first + HEAP_ARITY, (uint64_t)h->count);
         uint32_t best = (uint32_t)first;
         for (uint32_t i = best + 1; i < end; i++)
             if (less(&h->entries[i], &h->entries[best])) best = i;
@@ -77,7 +75,7 @@ void heap_push(heap *h, uint32_t id, heap_key key)
 /* The entry at `at` has another key now, or is another one. */
 static void settle(heap *h, uint32_t at, heap_entry entry)
 {
-    if (at > 0 && less(&entry, &h->entries[(at - 1) / ARITY]))
+    if (at > 0 && less(&entry, &h->entries[(at - 1) / HEAP_ARITY]))
         sift_up(h, at, entry);
     else
         sift_down(h, at, entry);
@@ -112,7 +110,7 @@ bool heap_check(const heap *h)
         const heap_entry *e = &h->entries[i];
         uint32_t id = heap_entry_id(e);
         if (id < 1 || id > h->capacity || h->pos[id] != i + 1) return false;
-        if (i && less(e, &h->entries[(i - 1) / ARITY])) return false;
+        if (i && less(e, &h->entries[(i - 1) / HEAP_ARITY])) return false;
     }
     for (uint32_t id = 1; id <= h->capacity; id++)
         present += h->pos[id] != 0;

@@ -10,6 +10,8 @@
 
 #include "base/base.h"
 
+enum { HEAP_ARITY = 4 };
+
 __extension__ typedef unsigned __int128 heap_key; /* below 2^96 */
 
 /* Key and id as one number, so that one comparison without a branch orders them. */

@@ -30,6 +30,12 @@ bool map_remove(map *m, uint32_t hash, uint32_t id);                    /* false
 bool map_replace(map *m, uint32_t hash, uint32_t id, uint32_t with_id); /* false: absent */
 void map_clear(map *m);
 
+/* Asks for the place of this hash, which is looked up soon. */
+static inline void map_prefetch(const map *m, uint32_t hash)
+{
+    __builtin_prefetch(&m->entries[hash & m->mask], 1);
+}
+
 /* The ids with this hash, one after the other:
  *     uint32_t at = map_start(m, hash);
  *     for (uint32_t id; (id = map_next(m, hash, &at));) ... */

@@ -96,7 +96,7 @@ static void json_node(out *o, const radix_cache *c, uint32_t id)
         put(o, i ? ",%d" : "%d", raw_token(c, n, i));
     put(o, "],\"pages\":[");
     for (uint32_t i = 0; i < n->pages; i++)
-        put(o, i ? ",%d" : "%d", t->pages[n->at + i]);
+        put(o, i ? ",%d" : "%d", radix_page_at(t, n, i));
     put(o, "],\"lock_ref\":%u,\"hit_count\":%u,", n->lock_ref, n->hit_count);
     put(o, "\"priority\":%d,\"last_access\":%" PRIu64 "}", n->priority, n->last_access);
 }
@@ -149,7 +149,8 @@ rad_status rad_cache_all_values_flatten(const rad_cache *cache, rad_slot *slots,
         const radix_node *n = &c->tree.nodes[id];
         for (uint32_t i = 0; i < n->pages; i++)
             for (uint32_t k = 0; k < ps; k++, at++)
-                if (at < max) slots[at] = c->tree.pages[n->at + i] * (rad_slot)ps + (rad_slot)k;
+                if (at < max)
+                    slots[at] = radix_page_at(&c->tree, n, i) * (rad_slot)ps + (rad_slot)k;
     }
     *count = at;
     return RAD_OK;

@@ -88,7 +88,7 @@ rad_status rad_match_handle_slots(const rad_cache *cache, const rad_match_handle
         const radix_node *n = &t->nodes[node];
         for (; left > first && left > start * ps; left--) {
             uint32_t at = left - 1 - start * ps;
-            slots[left - 1 - first] = t->pages[n->at + at / ps] * (rad_slot)ps +
+            slots[left - 1 - first] = radix_page_at(t, n, at / ps) * (rad_slot)ps +
                                       (rad_slot)(at % ps);
         }
         if (left == first) return RAD_OK;
@@ -190,16 +190,18 @@ rad_status rad_cache_match_spans(rad_cache *cache, const rad_key *key, rad_page_
         for (uint32_t id = match->last_node.index; t->nodes[id].parent;) {
             const radix_node *n = &t->nodes[id], *p = &t->nodes[n->parent];
             uint32_t last = first;
+            if (!writing) page_runs_make_plain(t->regions + n->at, n->pages);
             for (first -= n->pages - (id == match->last_node.index ? over : 0);
                  p->parent && p->at + p->pages == n->at; p = &t->nodes[n->parent]) {
                 id = n->parent; /* the two halves of a split lie side by side */
                 n = p;
                 first -= n->pages;
+                if (!writing) page_runs_make_plain(t->regions + n->at, n->pages);
             }
             if (!writing)
                 runs++;
             else if (--run < max)
-                spans[run] = (rad_page_span){t->pages + n->at, last - first, first * ps};
+                spans[run] = (rad_page_span){t->regions + n->at, last - first, first * ps};
             id = n->parent;
         }
     }

@@ -21,7 +21,7 @@ uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos
     if (pos.child) {
         const radix_node *n = &t->nodes[pos.child];
         *owner = pos.child;
-        *page = t->pages[n->at + pos.part];
+        *page = radix_page_at(t, n, pos.part);
         return key_match_len(radix_tokens(t, n) + (size_t)pos.part * ps, rest, most);
     }
     bool led = c->bigram && !t->nodes[pos.node].parent;
@@ -33,7 +33,7 @@ uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos
         if (len <= best) continue;
         best = len;
         *owner = id;
-        *page = t->pages[n->at];
+        *page = radix_page_at(t, n, 0);
     }
     return best;
 }

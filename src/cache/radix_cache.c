@@ -107,15 +107,27 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
 
 /* Pages that left the tree. A page the allocator does not know as taken means that
  * somebody cleared it under us; the first such answer is kept for the caller. */
-void radix_cache_drop(void *user, const rad_page *pages, uint32_t count)
+void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count)
 {
     radix_cache *c = user;
-    c->evicted += count;
-    for (uint32_t i = 0, run; c->cached && i < count; i += run) {
+    rad_kv_allocator *kv = c->base.kv;
+    uint64_t dropped = pages ? count : 0;
+    for (uint32_t i = 0, run; c->cached && pages && i < count; i += run) {
         run = bits_run(pages + i, count - i);
         bits_flip_range(c->cached, (size_t)pages[i], run);
     }
-    rad_status status = c->base.kv ? rad_kv_free(c->base.kv, pages, count, NULL) : RAD_OK;
+    for (uint32_t i = 0; c->cached && !pages && i < count; i++) {
+        bits_prefetch_range(c->cached, (size_t)runs[i].first, runs[i].count);
+        bits_prefetch_range(kv_taken_bits(kv), (size_t)runs[i].first, runs[i].count);
+    }
+    for (uint32_t i = 0; !pages && i < count; i++) {
+        dropped += runs[i].count;
+        if (c->cached) bits_flip_range(c->cached, (size_t)runs[i].first, runs[i].count);
+    }
+    c->evicted += dropped;
+    if (!kv) return;
+    rad_status status = pages ? rad_kv_free(kv, pages, count, NULL)
+                              : kv_free_runs(kv, runs, count, NULL);
     if (status && !c->drop_status) c->drop_status = status;
 }
 
@@ -223,6 +235,45 @@ static void unclaim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
         bits_flip(c->cached, (size_t)radix_page_of(&c->tree, slots[i]));
 }
 
+/* The same for whole runs, all or nothing: RAD_E_INVAL for pages that this cache may not own,
+ * RAD_E_STATE for one that is not handed out or is marked already. */
+static rad_status claim_runs(radix_cache *c, const kv_run *runs, uint32_t num_runs)
+{
+    const uint64_t *taken = c->cached ? kv_taken_bits(c->base.kv) : NULL;
+    uint32_t low = c->base.kv ? 1 : 0, done = 0;
+    uint32_t high = c->base.kv ? rad_kv_num_pages(c->base.kv) : INT32_MAX / c->base.page_size - 1;
+    for (uint32_t i = 0; i < num_runs; i++)
+        if ((uint32_t)runs[i].first < low || (uint32_t)runs[i].first > high ||
+            runs[i].count - 1 > high - (uint32_t)runs[i].first)
+            return RAD_E_INVAL;
+    for (; c->cached && done < num_runs; done++) {
+        size_t first = (size_t)runs[done].first, count = runs[done].count;
+        if (!bits_range_is(taken, first, count, true) ||
+            !bits_range_is(c->cached, first, count, false))
+            break;
+        bits_flip_range(c->cached, first, count);
+    }
+    if (!c->cached || done == num_runs) return RAD_OK;
+    while (done-- > 0)
+        bits_flip_range(c->cached, (size_t)runs[done].first, runs[done].count);
+    return RAD_E_STATE;
+}
+
+/* Makes slots[0..num_pages * page_size) the tree's, as above; finds their runs, or 0 when
+ * they have to be kept one by one. */
+static rad_status claim_slots(radix_cache *c, const rad_slot *slots, uint32_t num_pages,
+                              kv_run runs[PAGE_RUNS], uint32_t *num_runs)
+{
+    uint32_t ps = c->base.page_size;
+    *num_runs = page_runs_find(slots, num_pages, ps, runs);
+    if (*num_runs) return claim_runs(c, runs, *num_runs);
+    if (!slots_are_pages(c, slots, num_pages * ps)) return RAD_E_INVAL;
+    uint32_t claimed = claim_pages(c, slots, num_pages * ps);
+    if (claimed == num_pages * ps) return RAD_OK;
+    unclaim_pages(c, slots, claimed);
+    return RAD_E_STATE;
+}
+
 /* The nodes from `node` up have been used by an insert. */
 static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
 {
@@ -297,12 +348,10 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     if (pos.pages < RAD_MAX(how->from_pages, how->slots_from)) return RAD_E_STATE;
     uint32_t fresh = num_pages - pos.pages;
     slots += (size_t)(pos.pages - how->slots_from) * ps;
-    if (!slots_are_pages(c, slots, fresh * ps)) return RAD_E_INVAL;
-    uint32_t claimed = claim_pages(c, slots, fresh * ps);
-    if (claimed < fresh * ps) {
-        unclaim_pages(c, slots, claimed);
-        return RAD_E_STATE;
-    }
+    kv_run runs[PAGE_RUNS];
+    uint32_t num_runs;
+    rad_status claimed = claim_slots(c, slots, fresh, runs, &num_runs);
+    if (claimed) return claimed;
 
     uint32_t nodes = (pos.child != 0) + (fresh != 0);
     uint32_t pin = pos.child ? pos.child : pos.node;
@@ -313,12 +362,13 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         bool same = t->merges == merges; /* else `pos` may name a node that is gone */
         uint32_t more = fresh && same ? give_up_own_leaf(c, slots, fresh, floor, &pos) : 0;
         if (!more) {
-            unclaim_pages(c, slots, claimed);
+            unclaim_pages(c, slots, fresh * ps);
             if (root) radix_drop_root_if_empty(t, root);
             return RAD_FULL;
         }
         slots -= (size_t)more * ps;
         fresh += more;
+        num_runs = page_runs_find(slots, fresh, ps, runs);
     } else if (t->merges !=
                merges) { /* the path has fewer nodes, the cursor's perhaps among them */
         radix_insert again = *how;
@@ -335,7 +385,8 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     result->matched_pages = pos.pages;
     if (fresh) {
         const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
-        result->end = radix_add_leaf(t, pos.node, rest, slots, fresh, how->priority);
+        result->end =
+            radix_add_leaf(t, pos.node, rest, slots, fresh, runs, num_runs, how->priority);
         c->inserted += fresh;
     }
     if (t->tags.refs && key->session) tags_move(t, key->session, result->end);
@@ -410,7 +461,7 @@ static void radix_visit_pages(const rad_cache *cache, cache_page_fn visit, void 
     uint32_t depth;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
         for (uint32_t i = 0; i < t->nodes[id].pages; i++)
-            visit(user, t->pages[t->nodes[id].at + i]);
+            visit(user, radix_page_at(t, &t->nodes[id], i));
 }
 
 static void give_back(void *user, rad_page page)
@@ -467,7 +518,7 @@ static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, 
         const radix_node *n = &t->nodes[id];
         const rad_token *tokens = radix_tokens(t, n);
         uint32_t count = n->pages * cache->page_size;
-        radix_expand(t, t->pages + n->at, n->pages, slots);
+        radix_expand(t, t->regions + n->at, n->pages, slots);
         if (t->limits.bigram) {
             raw[0] = radix_lead(t, n);
             memcpy(raw + 1, tokens, count * sizeof *raw);
@@ -532,7 +583,7 @@ static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, c
         const radix_node *n = &t->nodes[id];
         for (uint32_t i = 0; i < n->pages; i++) {
             uint32_t at = end - n->pages + i;
-            if (at < pages && row[(size_t)at * ps] != t->pages[n->at + i] * (rad_slot)ps)
+            if (at < pages && row[(size_t)at * ps] != radix_page_at(t, n, i) * (rad_slot)ps)
                 return false;
         }
         end -= n->pages;

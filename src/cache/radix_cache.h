@@ -75,7 +75,7 @@ uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos
                              rad_page *page, uint32_t *owner);
 
 /* Gives pages that left the tree back to the allocator. */
-void radix_cache_drop(void *user, const rad_page *pages, uint32_t count);
+void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);
 
 /* What went wrong since the last call when pages were given back; RAD_OK mostly. */
 static inline rad_status radix_cache_take_drop_status(radix_cache *c)

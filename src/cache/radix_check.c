@@ -41,6 +41,7 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
     if (!slab_is_live(&t->ids, id)) return "is reachable but free";
     if (!n->parent || !slab_is_live(&t->ids, n->parent)) return "has no parent";
     if (!n->pages) return "is empty";
+    if (!page_runs_check(t->regions + n->at, n->pages)) return "miscounts its runs of pages";
     if (n->ns != p->ns) return "is in another namespace than its parent";
     if (!radix_is_filed(t, id)) return "is not found by its key, or not alone";
     if (n->lead && (!t->limits.bigram || p->parent)) return "has a lead where none belongs";

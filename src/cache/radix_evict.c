@@ -50,6 +50,26 @@ static void child_is_gone(radix_tree *t, uint32_t parent)
     }
 }
 
+/* Asks for what dropping the next leaf will read, all at once: it was not used for long, so
+ * each piece is a miss. Of the one most likely to be next; a wrong guess costs nothing. */
+static void prefetch_next(const radix_tree *t)
+{
+    if (!t->leaves.count) return;
+    uint32_t id = heap_entry_id(&t->leaves.entries[0]);
+    const radix_node *n = &t->nodes[id];
+    __builtin_prefetch(t->regions + n->at);
+    __builtin_prefetch(&t->spans.spans[n->span], 1);
+    __builtin_prefetch(&t->nodes[n->parent], 1);
+    map_prefetch(&t->children, n->hash);
+}
+
+/* The nodes that come to the top of the heap when the one there is gone. */
+static void prefetch_heirs(const radix_tree *t)
+{
+    for (uint32_t i = 1; i < RAD_MIN(t->leaves.count, 1 + HEAP_ARITY); i++)
+        __builtin_prefetch(&t->nodes[heap_entry_id(&t->leaves.entries[i])], 1);
+}
+
 /* Takes up to num_pages off the end of a leaf, and the leaf itself when none are left. */
 static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_drop_fn drop,
                      void *user)
@@ -58,12 +78,16 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
     uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);
     uint32_t kept = n->pages - count;
     RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(n));
-    drop(user, t->pages + n->at + kept, count);
+    kv_run runs[PAGE_RUNS];
+    rad_page *region = t->regions + n->at;
+    uint32_t num_runs = page_runs_tail(region, kept, runs);
+    drop(user, num_runs ? NULL : region + kept, runs, num_runs ? num_runs : count);
     if (t->journal) radix_journal_removed(t->journal, t, leaf, kept);
     t->evictable -= count;
     if (t->keep.records) keep_cut(t, leaf, count);
     n->pages = kept;
     if (kept) {
+        page_runs_cut(region, kept);
         RAD_ASSERT_ENV(&t->env, n->at + kept + count ==
                                     t->spans.spans[n->span].at + t->spans.spans[n->span].len);
         span_cut_tail(&t->spans, n->span, count);
@@ -86,8 +110,11 @@ uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void
 {
     uint64_t done = 0;
     if (t->keep.records) keep_expire(t);
-    for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));)
+    for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));) {
+        prefetch_heirs(t);
         done += trim(t, leaf, num_pages - done, drop, user);
+        prefetch_next(t);
+    }
     return done;
 }
 

@@ -30,7 +30,7 @@ static rad_status adopt_tree_pages(radix_cache *c, uint32_t end, uint32_t end_pa
             uint32_t count = 0;
             for (; page < RAD_MIN(end_page, to) && count < RAD_COUNT(duplicates); page++) {
                 rad_page ours = radix_page_of(t, row[(size_t)page * ps]);
-                rad_page theirs = t->pages[n->at + page - start];
+                rad_page theirs = radix_page_at(t, n, page - start);
                 if (ours == theirs) continue;
                 radix_expand(t, &theirs, 1, row + (size_t)page * ps);
                 duplicates[count++] = ours;

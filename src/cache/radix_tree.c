@@ -6,6 +6,8 @@
  *     before   span 5: | a b c d e f g h |      node 7 = [a..h]
  *     after            | a b c | d e f g h |    node 9 = [a b c] -> node 7 = [d..h]
  *
+ * The pages are mostly kept as runs (page_runs.h), which a split shares out between the two.
+ *
  * `child` stays the deep half, so every receipt that names it stays right.
  *
  * Invariants, verified by radix_check(): a span's users lie in it without gap from its
@@ -54,8 +56,8 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
     t->nodes = rad_alloc(env, rad_mul(nodes, sizeof *t->nodes));
     t->cold = rad_alloc(env, rad_mul(nodes, sizeof *t->cold));
     t->tokens = rad_alloc(env, rad_mul(rad_mul(arena, ps), sizeof *t->tokens));
-    t->pages = rad_alloc(env, rad_mul(arena, sizeof *t->pages));
-    if (!t->nodes || !t->cold || !t->tokens || !t->pages) return RAD_E_NOMEM;
+    t->regions = rad_alloc(env, rad_mul(arena, sizeof *t->regions));
+    if (!t->nodes || !t->cold || !t->tokens || !t->regions) return RAD_E_NOMEM;
     if (!slab_init(&t->ids, env, t->num_nodes) || !map_init(&t->children, env, t->num_nodes) ||
         !heap_init(&t->leaves, env, t->num_nodes) ||
         !namespaces_init(&t->names, env, limits->max_namespaces) ||
@@ -80,7 +82,7 @@ void radix_tree_fini(radix_tree *t)
     rad_free(&t->env, t->nodes, nodes * sizeof *t->nodes);
     rad_free(&t->env, t->cold, nodes * sizeof *t->cold);
     rad_free(&t->env, t->tokens, arena * t->limits.page_size * sizeof *t->tokens);
-    rad_free(&t->env, t->pages, arena * sizeof *t->pages);
+    rad_free(&t->env, t->regions, arena * sizeof *t->regions);
     slab_fini(&t->ids, &t->env);
     map_fini(&t->children, &t->env);
     heap_fini(&t->leaves, &t->env);
@@ -107,29 +109,6 @@ void radix_clear(radix_tree *t)
 }
 
 /* --- walking --- */
-
-void radix_expand(const radix_tree *t, const rad_page *pages, uint32_t count, rad_slot *slots)
-{
-    uint32_t ps = t->limits.page_size;
-    if (ps == 1) {
-        memcpy(slots, pages, (size_t)count * sizeof *slots);
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++, slots += ps) {
-        rad_slot first = pages[i] * (rad_slot)ps;
-        uint32_t k = 0;
-#if defined(__GNUC__)
-        typedef int32_t four __attribute__((vector_size(16)));
-        four slot = (four){0, 1, 2, 3} + first, next = slot + 4;
-        for (; k + 8 <= ps; k += 8, slot += 8, next += 8) {
-            memcpy(slots + k, &slot, sizeof slot);
-            memcpy(slots + k + 4, &next, sizeof next);
-        }
-#endif
-        for (; k < ps; k++)
-            slots[k] = first + (rad_slot)k;
-    }
-}
 
 /* How many pages of the node's edge the key follows. */
 static inline uint32_t match_pages(const radix_tree *t, const radix_node *n,
@@ -236,7 +215,7 @@ ALWAYS_INLINE radix_pos match(radix_tree *t, uint32_t root, bool bigram, const r
         lead = 0;
         radix_node *n = &t->nodes[child];
         __builtin_prefetch(&t->nodes[n->first_child]); /* where the walk goes on, mostly */
-        if (slots) radix_expand(t, t->pages + n->at, matched, slots + at);
+        if (slots) radix_expand(t, t->regions + n->at, matched, slots + at);
         pos.pages += matched;
         if (matched < n->pages) {
             pos.child = child;
@@ -308,6 +287,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     take_place(t, upper, child);
     c->lead = 0;
     span_ref(&t->spans, c->span);
+    page_runs_split(t->regions + c->at, c->pages, at);
     c->at += at;
     c->pages -= at;
     hang(t, child, upper);
@@ -344,7 +324,7 @@ static void move_pages(void *user, uint32_t to, uint32_t from, uint32_t len)
     radix_tree *t = user;
     size_t ps = t->limits.page_size;
     memmove(t->tokens + to * ps, t->tokens + from * ps, len * ps * sizeof *t->tokens);
-    memmove(t->pages + to, t->pages + from, len * sizeof *t->pages);
+    memmove(t->regions + to, t->regions + from, len * sizeof *t->regions);
     if (t->journal) radix_journal_moved(t->journal, to, from, len);
 }
 
@@ -361,7 +341,8 @@ uint32_t radix_alloc_run(radix_tree *t, uint32_t pages)
 }
 
 uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
-                        const rad_slot *slots, uint32_t num_pages, int32_t priority)
+                        const rad_slot *slots, uint32_t num_pages, const kv_run *runs,
+                        uint32_t num_runs, int32_t priority)
 {
     size_t ps = t->limits.page_size;
     uint32_t span = radix_alloc_run(t, num_pages), id = new_node(t);
@@ -381,11 +362,13 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
                                      .above = t->worth[parent].above + t->nodes[parent].pages};
     }
     memcpy(t->tokens + n->at * ps, tokens, num_pages * ps * sizeof *tokens);
-    if (ps == 1)
-        memcpy(t->pages + n->at, slots, num_pages * sizeof *slots);
+    if (num_runs)
+        page_runs_put(t->regions + n->at, num_pages, runs, num_runs);
+    else if (ps == 1)
+        memcpy(t->regions + n->at, slots, num_pages * sizeof *slots);
     else
         for (uint32_t i = 0; i < num_pages; i++)
-            t->pages[n->at + i] = radix_page_of(t, slots[i * ps]);
+            t->regions[n->at + i] = radix_page_of(t, slots[i * ps]);
     hang(t, id, parent);
     t->evictable += num_pages;
     t->unlocked_nodes++;
@@ -447,6 +430,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
         l->span = span;
         l->at = at;
     }
+    page_runs_join(t->regions + l->at, u->pages, lower_pages);
     l->pages = pages;
     l->lead = u->lead;
     take_place(t, lower, upper);

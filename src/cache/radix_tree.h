@@ -17,6 +17,7 @@
 #include "base/span.h"
 #include "cache/evict_policy.h"
 #include "cache/namespace.h"
+#include "cache/page_runs.h"
 #include "cache/radix_keep.h"
 #include "cache/radix_node.h"
 #include "cache/radix_tags.h"
@@ -51,7 +52,7 @@ typedef struct radix_tree {
 
     span_arena spans;
     rad_token *tokens; /* [arena pages][page_size] */
-    rad_page *pages;   /* [arena pages] */
+    rad_page *regions; /* [arena pages]: the nodes' pages, to be read through page_runs.h */
 
     uint64_t clock;          /* grows with each operation that touches */
     uint64_t evictable;      /* pages */
@@ -119,10 +120,12 @@ static inline rad_token radix_lead(const radix_tree *t, const radix_node *n)
  * must be available. */
 uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touched);
 
-/* Hangs a new leaf below `parent`. `slots` are its tokens' slots. Needs what
+/* Hangs a new leaf below `parent`. `slots` are its tokens' slots, `runs` the same as found by
+ * page_runs_find (num_runs 0: the pages are kept one by one, and stay so). Needs what
  * radix_make_room has made sure of. */
 uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
-                        const rad_slot *slots, uint32_t num_pages, int32_t priority);
+                        const rad_slot *slots, uint32_t num_pages, const kv_run *runs,
+                        uint32_t num_runs, int32_t priority);
 
 uint32_t radix_add_root(radix_tree *t, const char *extra_key, const char *cache_salt);
 void radix_drop_root_if_empty(radix_tree *t, uint32_t root);
@@ -142,8 +145,10 @@ rad_status radix_refuse_ref(const radix_tree *t, const char *who, rad_ref ref, r
 void radix_lock(radix_tree *t, uint32_t node);
 void radix_unlock(radix_tree *t, uint32_t node);
 
-/* Where the pages of evicted nodes go, before their memory is used again. */
-typedef void (*radix_drop_fn)(void *user, const rad_page *pages, uint32_t count);
+/* Where the pages of evicted nodes go, before their memory is used again: `count` pages, or,
+ * where `pages` is NULL, `count` runs of them. */
+typedef void (*radix_drop_fn)(void *user, const rad_page *pages, const kv_run *runs,
+                              uint32_t count);
 
 /* A merge of `upper` into its only child `lower`, which keeps its name. Lengths add up;
  * of times, hits and priorities the higher stay. False, and nothing changed, when the two
@@ -223,6 +228,14 @@ static inline rad_page radix_page_of(const radix_tree *t, rad_slot slot)
 {
     return t->shift < 32 ? slot >> t->shift : slot / (rad_slot)t->limits.page_size;
 }
-void radix_expand(const radix_tree *t, const rad_page *pages, uint32_t count, rad_slot *slots);
+static inline void radix_expand(const radix_tree *t, const rad_page *region, uint32_t count,
+                                rad_slot *slots)
+{
+    page_runs_expand(region, 0, count, t->limits.page_size, slots);
+}
+static inline rad_page radix_page_at(const radix_tree *t, const radix_node *n, uint32_t i)
+{
+    return page_runs_at(t->regions + n->at, i);
+}
 
 #endif

@@ -53,10 +53,12 @@ static void forget_pages(rad_swa_cache *c, const rad_page *pages, uint32_t count
     }
 }
 
-/* Pages leave the tree. */
-static void drop(void *user, const rad_page *pages, uint32_t count)
+/* Pages leave the tree, in which they stand one by one: they are looked at and exchanged one
+ * by one, and each has a map entry of its own anyway. */
+static void drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count)
 {
     rad_swa_cache *c = user;
+    (void)runs;
     forget_pages(c, pages, count);
     rad_status status = rad_swa_free(c->kv, pages, count, NULL);
     if (status && !c->drop_status) c->drop_status = status;
@@ -89,7 +91,7 @@ static uint32_t swa_pages_of(const rad_swa_cache *c, uint32_t node)
     const radix_node *n = &c->tree.nodes[node];
     uint32_t count = 0;
     for (uint32_t i = 0; i < n->pages; i++)
-        count += has_swa(c, c->tree.pages[n->at + i]);
+        count += has_swa(c, c->tree.regions[n->at + i]);
     return count;
 }
 
@@ -121,7 +123,7 @@ static uint32_t usable(const rad_swa_cache *c, uint32_t node, uint32_t part, uin
         for (uint32_t k = len; k > 0; k--) {
             if (best - i >= c->window) return best;
             i--;
-            if (has_swa(c, t->pages[t->nodes[id].at + k - 1])) continue;
+            if (has_swa(c, t->regions[t->nodes[id].at + k - 1])) continue;
             best = i;
             *end = k > 1 ? id : t->nodes[id].parent;
             *at = k > 1 ? k - 1 : t->nodes[*end].pages;
@@ -270,7 +272,7 @@ static uint64_t make_tombstones(rad_swa_cache *c, uint32_t node, uint64_t most)
     const radix_node *n = &c->tree.nodes[node];
     uint64_t done = 0;
     for (uint32_t i = 0; i < n->pages && done < most; i++) {
-        rad_page page = c->tree.pages[n->at + i];
+        rad_page page = c->tree.regions[n->at + i];
         if (!has_swa(c, page)) continue;
         rad_status status = rad_swa_free_swa(c->kv, &page, 1, NULL);
         if (status && !c->drop_status) c->drop_status = status;
@@ -394,7 +396,7 @@ static uint32_t first_conflict(const rad_swa_cache *c, radix_pos pos, const rad_
         const radix_node *n = &t->nodes[id];
         for (uint32_t k = len; k > 0 && end > from; k--) {
             end--;
-            if (n->lock_ref && !has_swa(c, t->pages[n->at + k - 1]) &&
+            if (n->lock_ref && !has_swa(c, t->regions[n->at + k - 1]) &&
                 has_swa(c, row[(size_t)end * ps] / (rad_slot)ps))
                 best = end;
         }
@@ -414,7 +416,7 @@ static rad_status unite(rad_swa_cache *c, uint32_t node, uint32_t end, uint32_t 
         const radix_node *n = &t->nodes[id];
         uint32_t start = end - n->pages;
         for (uint32_t p = RAD_MAX(start, from); p < RAD_MIN(end, to); p++) {
-            rad_page *theirs = &t->pages[n->at + p - start];
+            rad_page *theirs = &t->regions[n->at + p - start];
             rad_page ours = row[(size_t)p * ps] / (rad_slot)ps, loser = ours;
             if (ours == *theirs) continue;
             if (!has_swa(c, *theirs) && has_swa(c, ours)) {
@@ -510,10 +512,11 @@ static rad_status publish(rad_swa_cache *c, rad_swa_req *req, uint32_t *end, uin
     *published = pages * ps;
     if (fresh) {
         size_t at = (size_t)pos.pages * ps;
-        *end = radix_add_leaf(t, pos.node, key->tokens + at, row + at, fresh, req->priority);
+        *end =
+            radix_add_leaf(t, pos.node, key->tokens + at, row + at, fresh, NULL, 0, req->priority);
         const radix_node *n = &t->nodes[*end];
         for (uint32_t i = 0; i < fresh; i++)
-            c->swa_cached += has_swa(c, t->pages[n->at + i]);
+            c->swa_cached += has_swa(c, t->regions[n->at + i]);
         file_window(c, *end);
     }
     return status;
@@ -577,7 +580,7 @@ rad_status rad_swa_cache_reset(rad_swa_cache *c)
     radix_tree *t = &c->tree;
     uint32_t depth;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
-        drop(c, t->pages + t->nodes[id].at, t->nodes[id].pages);
+        drop(c, t->regions + t->nodes[id].at, NULL, t->nodes[id].pages);
     memset(t->window_lock, 0, ((size_t)t->num_nodes + 1) * sizeof *t->window_lock);
     heap_clear(&c->windows);
     c->swa_locked = 0;
@@ -658,7 +661,7 @@ static rad_status check_tree(const rad_swa_cache *c, uint32_t *owner, rad_error 
             !heap_contains(&c->windows, id))
             return rad_fail(err, RAD_E_CORRUPT, "swa_check: node %u cannot be evicted", id);
         for (uint32_t i = 0; i < n->pages; i++) {
-            rad_page page = t->pages[n->at + i];
+            rad_page page = t->regions[n->at + i];
             if (page < 1 || (uint32_t)page > c->num_pages || owner[page] ||
                 !rad_swa_is_taken(c->kv, page) || !bits_get(c->cached, (size_t)page))
                 return rad_fail(err, RAD_E_CORRUPT, "swa_check: page %d of node %u is not its own",
@@ -688,7 +691,7 @@ static bool owns_prefix(const rad_swa_cache *c, const rad_swa_req *req, const ra
         const radix_node *n = &t->nodes[id];
         end -= n->pages;
         for (uint32_t i = 0; i < n->pages && end + i < pages; i++)
-            if (row[(size_t)(end + i) * ps] != t->pages[n->at + i] * (rad_slot)ps) return false;
+            if (row[(size_t)(end + i) * ps] != t->regions[n->at + i] * (rad_slot)ps) return false;
     }
     return true;
 }

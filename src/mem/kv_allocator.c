@@ -28,6 +28,7 @@
 #include "base/bits.h"
 #include "base/params.h"
 #include "mem/kv_bits.h"
+#include "mem/kv_runs.h"
 #include "mem/kv_undo.h"
 
 struct rad_kv_allocator {
@@ -242,6 +243,61 @@ static rad_status free_pages(rad_kv_allocator *a, const int32_t *entries, uint32
 rad_status rad_kv_free(rad_kv_allocator *a, const rad_page *pages, uint32_t count, rad_error *err)
 {
     return free_pages(a, pages, count, 1, 1, err);
+}
+
+/* pages[i] = first - i. */
+RAD_VECTORIZE static void fill_down(rad_page *pages, rad_page first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        pages[i] = first - (rad_page)i;
+}
+
+static rad_status refuse_run(const rad_kv_allocator *a, kv_run run, rad_error *err)
+{
+    for (uint32_t i = 0; i < run.count; i++) {
+        rad_page page = (rad_page)((uint32_t)run.first + i);
+        if (!is_page(a, page))
+            return rad_fail(err, RAD_E_STATE, "kv_free: page %d is not one of 1..%u", page,
+                            a->num_pages);
+        if (!is_taken(a, page))
+            return rad_fail(err, RAD_E_STATE, "kv_free: page %d is not handed out (freed twice?)",
+                            page);
+    }
+    RAD_ASSERT_ENV(&a->env, false);
+    return RAD_E_STATE;
+}
+
+rad_status kv_free_runs(rad_kv_allocator *a, const kv_run *runs, uint32_t num_runs, rad_error *err)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < num_runs; i++) {
+        kv_run r = runs[i];
+        if (is_page(a, r.first) && r.count <= a->num_pages - (uint32_t)r.first + 1 &&
+            bits_range_is(a->taken, (size_t)r.first, r.count, true)) {
+            bits_flip_range(a->taken, (size_t)r.first, r.count);
+            count += r.count;
+            continue;
+        }
+        rad_status status = refuse_run(a, r, err);
+        while (i-- > 0)
+            bits_flip_range(a->taken, (size_t)runs[i].first, runs[i].count);
+        return status;
+    }
+    if (!count) return RAD_OK;
+    forget_undo(a);
+    if (a->need_sort && !a->in_group) {
+        a->num_staged += count;
+        return RAD_OK;
+    }
+    for (uint32_t i = 0; a->in_group && i < num_runs; i++) { /* backwards from the end */
+        a->num_grouped += runs[i].count;
+        fill_down(a->free + a->num_pages - a->num_grouped,
+                  runs[i].first + (rad_page)runs[i].count - 1, runs[i].count);
+    }
+    for (uint32_t i = num_runs; !a->in_group && i-- > 0; a->num_free += runs[i].count)
+        fill_down(a->free + a->num_free, runs[i].first + (rad_page)runs[i].count - 1,
+                  runs[i].count);
+    return RAD_OK;
 }
 
 rad_status rad_kv_free_slots(rad_kv_allocator *a, const rad_slot *slots, uint32_t count,

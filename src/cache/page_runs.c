@@ -1,0 +1,182 @@
+/* page_runs.c - regions read, cut, joined and written anew.
+ *
+ * A region is rewritten by way of a list of its runs on the stack: so it does not matter
+ * that the old form and the new one overlap. */
+#include "cache/page_runs.h"
+
+#include "base/bits.h"
+
+uint32_t page_runs_find(const rad_slot *slots, uint32_t num_pages, uint32_t page_size,
+                        kv_run runs[PAGE_RUNS])
+{
+    uint32_t ps = page_size, count = num_pages * ps, n = 0;
+    for (uint32_t i = 0, run; i < count; i += run) {
+        run = bits_run(slots + i, count - i);
+        uint32_t first = (uint32_t)slots[i];
+        if (slots[i] < 0 || n == PAGE_RUNS) return 0;
+        if (ps > 1) {
+            if (first % ps || run % ps) return 0;
+            first /= ps;
+        }
+        runs[n++] = (kv_run){(rad_page)first, ps > 1 ? run / ps : run};
+    }
+    return n;
+}
+
+/* numbers[i] = first + i. */
+static inline void fill(int32_t *numbers, int32_t first, uint32_t count)
+{
+    uint32_t i = 0;
+#if defined(__GNUC__)
+    typedef int32_t four __attribute__((vector_size(16)));
+    four a = (four){0, 1, 2, 3} + first, b = a + 4;
+    for (; i + 8 <= count; i += 8, a += 8, b += 8) {
+        memcpy(numbers + i, &a, sizeof a);
+        memcpy(numbers + i + 4, &b, sizeof b);
+    }
+#endif
+    for (; i < count; i++)
+        numbers[i] = first + (int32_t)i;
+}
+
+void page_runs_put(rad_page *region, uint32_t count, const kv_run *runs, uint32_t num_runs)
+{
+    if (num_runs <= PAGE_RUNS && 1 + 2 * (uint64_t)num_runs <= count) {
+        region[0] = -(rad_page)num_runs;
+        memcpy(region + 1, runs, num_runs * sizeof *runs);
+        return;
+    }
+    for (uint32_t i = 0; i < num_runs; region += runs[i++].count)
+        fill(region, runs[i].first, runs[i].count);
+}
+
+/* The first `kept` pages of the region as runs; it has runs. */
+static uint32_t head(const rad_page *region, uint32_t kept, kv_run *runs)
+{
+    uint32_t n = 0;
+    for (uint32_t left = kept; left; n++) {
+        runs[n] = page_runs_get(region, n);
+        runs[n].count = RAD_MIN(runs[n].count, left);
+        left -= runs[n].count;
+    }
+    return n;
+}
+
+uint32_t page_runs_tail(const rad_page *region, uint32_t kept, kv_run runs[PAGE_RUNS])
+{
+    uint32_t n = page_runs_count(region), done = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        kv_run run = page_runs_get(region, i);
+        uint32_t before = RAD_MIN(kept, run.count);
+        kept -= before;
+        if (before == run.count) continue;
+        runs[done++] = (kv_run){run.first + (rad_page)before, run.count - before};
+    }
+    return done;
+}
+
+void page_runs_cut(rad_page *region, uint32_t kept)
+{
+    kv_run runs[PAGE_RUNS];
+    if (page_runs_count(region)) page_runs_put(region, kept, runs, head(region, kept, runs));
+}
+
+void page_runs_split(rad_page *region, uint32_t count, uint32_t at)
+{
+    kv_run upper[PAGE_RUNS], lower[PAGE_RUNS];
+    if (!page_runs_count(region)) return;
+    uint32_t num_upper = head(region, at, upper), num_lower = page_runs_tail(region, at, lower);
+    page_runs_put(region, at, upper, num_upper);
+    page_runs_put(region + at, count - at, lower, num_lower);
+}
+
+void page_runs_make_plain(rad_page *region, uint32_t count)
+{
+    kv_run runs[PAGE_RUNS];
+    uint32_t n = page_runs_count(region);
+    if (!n) return;
+    head(region, count, runs);
+    for (uint32_t i = 0; i < n; region += runs[i++].count)
+        fill(region, runs[i].first, runs[i].count);
+}
+
+void page_runs_join(rad_page *region, uint32_t upper, uint32_t lower)
+{
+    kv_run runs[2 * PAGE_RUNS];
+    uint32_t n = page_runs_count(region), m = page_runs_count(region + upper);
+    if (!n || !m || n + m > PAGE_RUNS) {
+        page_runs_make_plain(region + upper, lower);
+        page_runs_make_plain(region, upper);
+        return;
+    }
+    head(region, upper, runs);
+    head(region + upper, lower, runs + n);
+    if (runs[n - 1].first + (rad_page)runs[n - 1].count == runs[n].first) { /* cut there once */
+        runs[n - 1].count += runs[n].count;
+        memmove(runs + n, runs + n + 1, --m * sizeof *runs);
+    }
+    page_runs_put(region, upper + lower, runs, n + m);
+}
+
+bool page_runs_check(const rad_page *region, uint32_t count)
+{
+    uint32_t n = page_runs_count(region);
+    uint64_t sum = 0;
+    if (!n) return true;
+    if (n > PAGE_RUNS || 1 + 2 * (uint64_t)n > count) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        kv_run run = page_runs_get(region, i);
+        if (run.first < 0 || !run.count) return false;
+        sum += run.count;
+    }
+    return sum == count;
+}
+
+static void expand_plain(const rad_page *pages, uint32_t num_pages, uint32_t ps, rad_slot *slots)
+{
+    if (ps == 1) {
+        memcpy(slots, pages, (size_t)num_pages * sizeof *slots);
+        return;
+    }
+    for (uint32_t i = 0; i < num_pages; i++, slots += ps)
+        fill(slots, pages[i] * (rad_slot)ps, ps);
+}
+
+/* As fill, in steps of 16 that may write past `count`, up to `room`: so a run costs no
+ * loop over its odd rest. What is written too much is written again by the next run. */
+static inline void fill_over(int32_t *numbers, int32_t first, uint32_t count, uint32_t room)
+{
+#if defined(__GNUC__)
+    enum { STEP = 16 };
+    if (room >= STEP && count <= room - (STEP - 1)) {
+        typedef int32_t four __attribute__((vector_size(16)));
+        typedef uint32_t ufour __attribute__((vector_size(16)));
+        ufour a = (ufour){0, 1, 2, 3} + (uint32_t)first;
+        for (uint32_t i = 0; i < count; i += STEP, a += STEP) {
+            four w[4] = {(four)a, (four)(a + 4), (four)(a + 8), (four)(a + 12)};
+            memcpy(numbers + i, w, sizeof w);
+        }
+        return;
+    }
+#endif
+    fill(numbers, first, count);
+}
+
+void page_runs_expand(const rad_page *region, uint32_t from, uint32_t num_pages, uint32_t page_size,
+                      rad_slot *slots)
+{
+    if (!num_pages) return;
+    if (region[0] >= 0) {
+        expand_plain(region + from, num_pages, page_size, slots);
+        return;
+    }
+    uint32_t ps = page_size, left = num_pages * ps;
+    for (uint32_t i = 0; left; i++) {
+        kv_run run = page_runs_get(region, i);
+        uint32_t skip = RAD_MIN(from, run.count), take = RAD_MIN((run.count - skip) * ps, left);
+        from -= skip;
+        fill_over(slots, (run.first + (rad_page)skip) * (rad_slot)ps, take, left);
+        slots += take;
+        left -= take;
+    }
+}
