@@ -31,7 +31,7 @@ typedef struct rad_kv_allocator_params {
     uint32_t reserved;  /* 0 */
 } rad_kv_allocator_params;
 
-/* Memory: 4 bytes and a bit per page, all taken here. RAD_E_INVAL (num_pages is 0, a flag is
+/* Memory: 4 bytes and two bits per page, all taken here. RAD_E_INVAL (num_pages is 0, a flag is
  * none), RAD_E_LIMIT (slots past 31 bits) or RAD_E_NOMEM in words; *out is NULL then. */
 RAD_API rad_status rad_kv_allocator_create(const rad_env *env,
                                            const rad_kv_allocator_params *params,

@@ -69,30 +69,48 @@ static inline uint64_t bits_mask(size_t at, size_t end)
     return (~(uint64_t)0 >> (64 - n)) << (at % 64);
 }
 
+/* A lane: words[0], words[step], words[2 * step], ... are the words of an array of bits. Two
+ * arrays that are read for the same ids share their cache lines as the lanes of one. */
+typedef struct bits_lane {
+    uint64_t *words;
+    size_t step;
+} bits_lane;
+
+static inline bool lane_get(bits_lane l, size_t i)
+{
+    return l.words[i / 64 * l.step] >> (i % 64) & 1;
+}
+
+static inline void lane_flip(bits_lane l, size_t i)
+{
+    l.words[i / 64 * l.step] ^= (uint64_t)1 << (i % 64);
+}
+
 /* Whether all of [first, first + count) are `on`. */
-static inline bool bits_range_is(const uint64_t *words, size_t first, size_t count, bool on)
+static inline bool lane_range_is(bits_lane l, size_t first, size_t count, bool on)
 {
     uint64_t wrong = 0;
-    for (size_t at = first, end = first + count; at < end; at = (at / 64 + 1) * 64)
-        wrong |= (on ? ~words[at / 64] : words[at / 64]) & bits_mask(at, end);
+    for (size_t at = first, end = first + count; at < end; at = (at / 64 + 1) * 64) {
+        uint64_t word = l.words[at / 64 * l.step];
+        wrong |= (on ? ~word : word) & bits_mask(at, end);
+    }
     return !wrong;
 }
 
-static inline void bits_flip_range(uint64_t *words, size_t first, size_t count)
+static inline void lane_flip_range(bits_lane l, size_t first, size_t count)
 {
     for (size_t at = first, end = first + count; at < end; at = (at / 64 + 1) * 64)
-        words[at / 64] ^= bits_mask(at, end);
+        l.words[at / 64 * l.step] ^= bits_mask(at, end);
 }
 
 /* Asks for the words of [first, first + count), which are flipped soon: bits of things that
  * were not used for long are each a miss of their own, but not one after the other. */
-static inline void bits_prefetch_range(const uint64_t *words, size_t first, size_t count)
+static inline void lane_prefetch_range(bits_lane l, size_t first, size_t count)
 {
-    enum { WORDS_IN_A_LINE = 8 };
-    size_t last = (first + count - 1) / 64;
-    for (size_t w = first / 64; w < last; w += WORDS_IN_A_LINE)
-        __builtin_prefetch(words + w, 1);
-    __builtin_prefetch(words + last, 1);
+    size_t words_in_a_line = 8 / l.step, last = (first + count - 1) / 64;
+    for (size_t w = first / 64; w < last; w += words_in_a_line)
+        __builtin_prefetch(l.words + w * l.step, 1);
+    __builtin_prefetch(l.words + last * l.step, 1);
 }
 
 #endif

@@ -62,7 +62,10 @@ static void radix_destroy(rad_cache *cache)
     rad_env env = c->base.env;
     radix_journal_destroy(c->tree.journal);
     radix_tree_fini(&c->tree);
-    rad_free(&env, c->cached, bits_words(c->cached_pages) * sizeof *c->cached);
+    if (c->own_bits)
+        rad_free(&env, c->own_bits, bits_words(c->cached_pages) * sizeof *c->own_bits);
+    else if (c->cached.words)
+        kv_return_lane(c->base.kv);
     rad_free(&env, c, sizeof *c);
 }
 
@@ -88,8 +91,13 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
-        c->cached = rad_alloc(env, bits_words(c->cached_pages) * sizeof *c->cached);
-        ok = ok && c->cached;
+        c->base.kv = params->kv_allocator;
+        c->cached = kv_borrow_lane(c->base.kv);
+        if (!c->cached.words) { /* another cache has it */
+            c->own_bits = rad_alloc(env, bits_words(c->cached_pages) * sizeof *c->own_bits);
+            c->cached = (bits_lane){c->own_bits, 1};
+        }
+        ok = ok && c->cached.words;
     }
     if (!ok) {
         radix_destroy(&c->base);
@@ -112,17 +120,17 @@ void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uin
     radix_cache *c = user;
     rad_kv_allocator *kv = c->base.kv;
     uint64_t dropped = pages ? count : 0;
-    for (uint32_t i = 0, run; c->cached && pages && i < count; i += run) {
+    for (uint32_t i = 0, run; c->cached.words && pages && i < count; i += run) {
         run = bits_run(pages + i, count - i);
-        bits_flip_range(c->cached, (size_t)pages[i], run);
+        lane_flip_range(c->cached, (size_t)pages[i], run);
     }
-    for (uint32_t i = 0; c->cached && !pages && i < count; i++) {
-        bits_prefetch_range(c->cached, (size_t)runs[i].first, runs[i].count);
-        bits_prefetch_range(kv_taken_bits(kv), (size_t)runs[i].first, runs[i].count);
+    for (uint32_t i = 0; c->cached.words && !pages && i < count; i++) {
+        lane_prefetch_range(c->cached, (size_t)runs[i].first, runs[i].count);
+        lane_prefetch_range(kv_taken_lane(kv), (size_t)runs[i].first, runs[i].count);
     }
     for (uint32_t i = 0; !pages && i < count; i++) {
         dropped += runs[i].count;
-        if (c->cached) bits_flip_range(c->cached, (size_t)runs[i].first, runs[i].count);
+        if (c->cached.words) lane_flip_range(c->cached, (size_t)runs[i].first, runs[i].count);
     }
     c->evicted += dropped;
     if (!kv) return;
@@ -213,49 +221,49 @@ RAD_VECTORIZE static bool slots_are_pages(const radix_cache *c, const rad_slot *
 static uint32_t claim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
 {
     uint32_t ps = c->base.page_size, i = 0;
-    if (!c->cached) return count;
+    if (!c->cached.words) return count;
     for (uint32_t run; ps == 1 && i < count; i += run) { /* a slot is a page: 64 at a time */
         run = bits_run(slots + i, count - i);
-        if (!bits_range_is(kv_taken_bits(c->base.kv), (size_t)slots[i], run, true) ||
-            !bits_range_is(c->cached, (size_t)slots[i], run, false))
+        if (!lane_range_is(kv_taken_lane(c->base.kv), (size_t)slots[i], run, true) ||
+            !lane_range_is(c->cached, (size_t)slots[i], run, false))
             break; /* page by page, to find which */
-        bits_flip_range(c->cached, (size_t)slots[i], run);
+        lane_flip_range(c->cached, (size_t)slots[i], run);
     }
     for (; i < count; i += ps) {
         rad_page page = radix_page_of(&c->tree, slots[i]);
-        if (!rad_kv_is_taken(c->base.kv, page) || bits_get(c->cached, (size_t)page)) return i;
-        bits_flip(c->cached, (size_t)page);
+        if (!rad_kv_is_taken(c->base.kv, page) || lane_get(c->cached, (size_t)page)) return i;
+        lane_flip(c->cached, (size_t)page);
     }
     return count;
 }
 
 static void unclaim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
 {
-    for (uint32_t i = 0; c->cached && i < count; i += c->base.page_size)
-        bits_flip(c->cached, (size_t)radix_page_of(&c->tree, slots[i]));
+    for (uint32_t i = 0; c->cached.words && i < count; i += c->base.page_size)
+        lane_flip(c->cached, (size_t)radix_page_of(&c->tree, slots[i]));
 }
 
 /* The same for whole runs, all or nothing: RAD_E_INVAL for pages that this cache may not own,
  * RAD_E_STATE for one that is not handed out or is marked already. */
 static rad_status claim_runs(radix_cache *c, const kv_run *runs, uint32_t num_runs)
 {
-    const uint64_t *taken = c->cached ? kv_taken_bits(c->base.kv) : NULL;
+    bits_lane taken = c->cached.words ? kv_taken_lane(c->base.kv) : (bits_lane){0};
     uint32_t low = c->base.kv ? 1 : 0, done = 0;
     uint32_t high = c->base.kv ? rad_kv_num_pages(c->base.kv) : INT32_MAX / c->base.page_size - 1;
     for (uint32_t i = 0; i < num_runs; i++)
         if ((uint32_t)runs[i].first < low || (uint32_t)runs[i].first > high ||
             runs[i].count - 1 > high - (uint32_t)runs[i].first)
             return RAD_E_INVAL;
-    for (; c->cached && done < num_runs; done++) {
+    for (; c->cached.words && done < num_runs; done++) {
         size_t first = (size_t)runs[done].first, count = runs[done].count;
-        if (!bits_range_is(taken, first, count, true) ||
-            !bits_range_is(c->cached, first, count, false))
+        if (!lane_range_is(taken, first, count, true) ||
+            !lane_range_is(c->cached, first, count, false))
             break;
-        bits_flip_range(c->cached, first, count);
+        lane_flip_range(c->cached, first, count);
     }
-    if (!c->cached || done == num_runs) return RAD_OK;
+    if (!c->cached.words || done == num_runs) return RAD_OK;
     while (done-- > 0)
-        bits_flip_range(c->cached, (size_t)runs[done].first, runs[done].count);
+        lane_flip_range(c->cached, (size_t)runs[done].first, runs[done].count);
     return RAD_E_STATE;
 }
 
@@ -475,7 +483,8 @@ static rad_status radix_reset(rad_cache *cache)
 {
     radix_cache *c = (radix_cache *)cache;
     if (cache->kv) radix_visit_pages(cache, give_back, c);
-    if (c->cached) memset(c->cached, 0, bits_words(c->cached_pages) * sizeof *c->cached);
+    for (size_t w = 0; c->cached.words && w < bits_words(c->cached_pages); w++)
+        c->cached.words[w * c->cached.step] = 0;
     radix_clear(&c->tree);
     return radix_cache_take_drop_status(c);
 }
@@ -493,7 +502,7 @@ static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
         .num_nodes = c->tree.ids.num_live - c->tree.names.ids.num_live,
         .num_namespaces = c->tree.names.ids.num_live,
         .metadata_bytes = c->tree.metadata_bytes + sizeof *c +
-                          bits_words(c->cached_pages) * sizeof *c->cached +
+                          bits_words(c->cached_pages) * sizeof(uint64_t) +
                           radix_journal_bytes(c->tree.journal),
         .evicted_tokens = c->evicted * cache->page_size,
         .inserted_tokens = c->inserted * cache->page_size,
@@ -562,7 +571,10 @@ static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
     page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
     if (!check.seen) return rad_fail(err, RAD_E_NOMEM, "radix_check: no scratch memory");
     radix_visit_pages(cache, check_page, &check);
-    if (!check.status && memcmp(check.seen, c->cached, bytes) != 0)
+    bool same = true;
+    for (size_t w = 0; w < bytes / sizeof *check.seen; w++)
+        same = same && check.seen[w] == c->cached.words[w * c->cached.step];
+    if (!check.status && !same)
         check.status = rad_fail(err, RAD_E_CORRUPT,
                                 "radix_check: the bits of cached pages are not the tree's pages");
     rad_free(&cache->env, check.seen, bytes);
@@ -593,7 +605,7 @@ static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, c
 
 static bool radix_owns_page(const rad_cache *cache, rad_page page)
 {
-    return bits_get(((const radix_cache *)cache)->cached, (size_t)page);
+    return lane_get(((const radix_cache *)cache)->cached, (size_t)page);
 }
 
 static const cache_ops radix_ops = {

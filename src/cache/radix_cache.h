@@ -2,6 +2,7 @@
 #ifndef CACHE_RADIX_CACHE_H
 #define CACHE_RADIX_CACHE_H
 
+#include "base/bits.h"
 #include "cache/cache_impl.h"
 #include "cache/radix_key.h"
 #include "cache/radix_tree.h"
@@ -16,7 +17,8 @@ typedef struct radix_cache {
     void *copy_user;
     uint32_t bigram;       /* 0 or 1 */
     uint32_t cached_pages; /* bits in `cached`, with the dummy page; 0: index-only */
-    uint64_t *cached;      /* which of the allocator's pages the tree owns */
+    bits_lane cached;      /* which of the allocator's pages the tree owns */
+    uint64_t *own_bits;    /* the same when the allocator's lane was lent; else NULL */
     bool retains;          /* rad_cache_params.retention */
 } radix_cache;
 

@@ -13,8 +13,9 @@
  *
  * A stack alone cannot see a page freed twice, and a page owned by two requests is
  * silent corruption. So `taken` keeps one bit per page, and every alloc and free
- * checks the bit it flips. A list of pages is pushed from its end, so that the next
- * alloc hands it out in the same order: runs of pages stay runs.
+ * checks the bit it flips. Beside each word of it stands one to lend, for a cache's own
+ * bit per page: who looks at one mostly looks at the other. A list of pages is pushed from its end,
+ * so that the next alloc hands it out in the same order: runs of pages stay runs.
  *
  * With need_sort the bits are the sorted list: a freed page is only counted as staged, and
  * when an allocation runs short the stack is written anew from a walk over the bits. No
@@ -42,10 +43,24 @@ struct rad_kv_allocator {
     uint32_t sorts;
     bool need_sort;
     bool in_group;
-    uint64_t epoch;  /* grows when pages come back: states of another epoch are stale */
-    rad_page *free;  /* [num_pages] */
-    uint64_t *taken; /* a bit for each of 0..num_pages; set for what is not a page */
+    uint64_t epoch; /* grows when pages come back: states of another epoch are stale */
+    rad_page *free; /* [num_pages] */
+    uint64_t *bits; /* for 0..num_pages, words of two lanes in turns: taken, and one to lend */
+    bool lent;
 };
+
+enum { LANES = 2 };
+
+static size_t bits_bytes(const rad_kv_allocator *a)
+{
+    return bits_words((size_t)a->num_pages + 1) * LANES * sizeof *a->bits;
+}
+
+/* A bit for each page that is handed out, and for what is not a page. */
+static inline bits_lane taken(const rad_kv_allocator *a)
+{
+    return (bits_lane){a->bits, LANES};
+}
 
 rad_status rad_kv_allocator_create(const rad_env *env, const rad_kv_allocator_params *params,
                                    rad_kv_allocator **out, rad_error *err)
@@ -73,8 +88,8 @@ rad_status rad_kv_allocator_create(const rad_env *env, const rad_kv_allocator_pa
     a->page_size = p.page_size;
     a->need_sort = p.need_sort;
     a->free = rad_alloc(&full, rad_mul(p.num_pages, sizeof *a->free));
-    a->taken = rad_alloc(&full, bits_words((size_t)p.num_pages + 1) * sizeof *a->taken);
-    if (!a->free || !a->taken) goto nomem;
+    a->bits = rad_alloc(&full, bits_bytes(a));
+    if (!a->free || !a->bits) goto nomem;
     rad_kv_clear(a);
     *out = a;
     return RAD_OK;
@@ -89,7 +104,7 @@ void rad_kv_allocator_destroy(rad_kv_allocator *a)
     if (!a) return;
     rad_env env = a->env;
     rad_free(&env, a->free, (size_t)a->num_pages * sizeof *a->free);
-    rad_free(&env, a->taken, bits_words((size_t)a->num_pages + 1) * sizeof *a->taken);
+    rad_free(&env, a->bits, bits_bytes(a));
     rad_free(&env, a, sizeof *a);
 }
 
@@ -100,7 +115,7 @@ static bool is_page(const rad_kv_allocator *a, rad_page page)
 
 static bool is_taken(const rad_kv_allocator *a, rad_page page)
 {
-    return is_page(a, page) && bits_get(a->taken, (size_t)page);
+    return is_page(a, page) && lane_get(taken(a), (size_t)page);
 }
 
 static uint32_t num_taken(const rad_kv_allocator *a)
@@ -118,7 +133,7 @@ static void forget_undo(rad_kv_allocator *a)
 static void flip_grouped(rad_kv_allocator *a)
 {
     for (uint32_t i = 1; i <= a->num_grouped; i++)
-        bits_flip(a->taken, (size_t)a->free[a->num_pages - i]);
+        lane_flip(taken(a), (size_t)a->free[a->num_pages - i]);
 }
 
 /* Writes the stack anew, lowest page on top, from the bits: what is not taken is free,
@@ -134,10 +149,10 @@ static void sort_free(rad_kv_allocator *a)
     flip_grouped(a);
     size_t words = bits_words((size_t)a->num_pages + 1);
     for (size_t w = 0; at; w++) {
-        while (w < words && a->taken[w] == ~(uint64_t)0)
+        while (w < words && a->bits[w * LANES] == ~(uint64_t)0)
             w++;
         RAD_ASSERT_ENV(&a->env, w < words);
-        for (uint64_t open = ~a->taken[w]; open; open &= open - 1) {
+        for (uint64_t open = ~a->bits[w * LANES]; open; open &= open - 1) {
             RAD_ASSERT_ENV(&a->env, at);
             a->free[--at] = (rad_page)(w * 64 + (size_t)__builtin_ctzll(open));
         }
@@ -154,10 +169,18 @@ static bool make_ready(rad_kv_allocator *a, uint64_t count)
 }
 
 /* to[i] = from[count - 1 - i]. */
-RAD_VECTORIZE static void copy_backwards(rad_page *restrict to, const rad_page *restrict from,
-                                         uint32_t count)
+static void copy_backwards(rad_page *restrict to, const rad_page *restrict from, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
+    uint32_t i = 0;
+#if defined(__SSE2__)
+    for (; i + 8 <= count; i += 8) {
+        __m128i a = _mm_loadu_si128((const __m128i *)(from + count - i - 4));
+        __m128i b = _mm_loadu_si128((const __m128i *)(from + count - i - 8));
+        _mm_storeu_si128((__m128i *)(to + i), _mm_shuffle_epi32(a, 0x1b));
+        _mm_storeu_si128((__m128i *)(to + i + 4), _mm_shuffle_epi32(b, 0x1b));
+    }
+#endif
+    for (; i < count; i++)
         to[i] = from[count - 1 - i];
 }
 
@@ -169,8 +192,8 @@ static void pop(rad_kv_allocator *a, rad_page *pages, uint32_t count)
     copy_backwards(pages, a->free + a->num_free, count);
     for (uint32_t run; count; pages += run, count -= run) {
         run = bits_run(pages, count);
-        RAD_ASSERT_ENV(&a->env, bits_range_is(a->taken, (size_t)*pages, run, false));
-        bits_flip_range(a->taken, (size_t)*pages, run);
+        RAD_ASSERT_ENV(&a->env, lane_range_is(taken(a), (size_t)*pages, run, false));
+        lane_flip_range(taken(a), (size_t)*pages, run);
     }
 }
 
@@ -196,9 +219,9 @@ static uint32_t untake_runs(rad_kv_allocator *a, const rad_page *pages, uint32_t
         rad_page page = pages[done];
         run = bits_run(pages + done, count - done);
         if (page < 1 || (uint32_t)page > a->num_pages || run > a->num_pages - (uint32_t)page + 1 ||
-            !bits_range_is(a->taken, (size_t)page, run, true))
+            !lane_range_is(taken(a), (size_t)page, run, true))
             return done;
-        bits_flip_range(a->taken, (size_t)page, run);
+        lane_flip_range(taken(a), (size_t)page, run);
     }
     return count;
 }
@@ -214,11 +237,11 @@ static rad_status free_pages(rad_kv_allocator *a, const int32_t *entries, uint32
     for (uint32_t i = quick; i < count; i++) {
         rad_page page = entries[(size_t)i * stride] / (int32_t)unit;
         if (is_taken(a, page)) {
-            bits_flip(a->taken, (size_t)page);
+            lane_flip(taken(a), (size_t)page);
             continue;
         }
         while (i-- > 0)
-            bits_flip(a->taken, (size_t)(entries[(size_t)i * stride] / (int32_t)unit));
+            lane_flip(taken(a), (size_t)(entries[(size_t)i * stride] / (int32_t)unit));
         if (!is_page(a, page))
             return rad_fail(err, RAD_E_STATE, "kv_free: page %d is not one of 1..%u", page,
                             a->num_pages);
@@ -246,9 +269,18 @@ rad_status rad_kv_free(rad_kv_allocator *a, const rad_page *pages, uint32_t coun
 }
 
 /* pages[i] = first - i. */
-RAD_VECTORIZE static void fill_down(rad_page *pages, rad_page first, uint32_t count)
+static void fill_down(rad_page *pages, rad_page first, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
+    uint32_t i = 0;
+#if defined(__SSE2__)
+    __m128i a = _mm_sub_epi32(_mm_set1_epi32(first), _mm_setr_epi32(0, 1, 2, 3));
+    for (; i + 8 <= count; i += 8) {
+        _mm_storeu_si128((__m128i *)(pages + i), a);
+        _mm_storeu_si128((__m128i *)(pages + i + 4), _mm_sub_epi32(a, _mm_set1_epi32(4)));
+        a = _mm_sub_epi32(a, _mm_set1_epi32(8));
+    }
+#endif
+    for (; i < count; i++)
         pages[i] = first - (rad_page)i;
 }
 
@@ -273,14 +305,14 @@ rad_status kv_free_runs(rad_kv_allocator *a, const kv_run *runs, uint32_t num_ru
     for (uint32_t i = 0; i < num_runs; i++) {
         kv_run r = runs[i];
         if (is_page(a, r.first) && r.count <= a->num_pages - (uint32_t)r.first + 1 &&
-            bits_range_is(a->taken, (size_t)r.first, r.count, true)) {
-            bits_flip_range(a->taken, (size_t)r.first, r.count);
+            lane_range_is(taken(a), (size_t)r.first, r.count, true)) {
+            lane_flip_range(taken(a), (size_t)r.first, r.count);
             count += r.count;
             continue;
         }
         rad_status status = refuse_run(a, r, err);
         while (i-- > 0)
-            bits_flip_range(a->taken, (size_t)runs[i].first, runs[i].count);
+            lane_flip_range(taken(a), (size_t)runs[i].first, runs[i].count);
         return status;
     }
     if (!count) return RAD_OK;
@@ -429,7 +461,7 @@ rad_status rad_kv_restore_state(rad_kv_allocator *a, rad_kv_state *state, rad_er
     if (status) return status;
     for (uint32_t i = 0; i < back; i++) {
         RAD_ASSERT_ENV(&a->env, is_taken(a, pages[i]));
-        bits_flip(a->taken, (size_t)pages[i]);
+        lane_flip(taken(a), (size_t)pages[i]);
     }
     a->num_free += back;
     a->num_undo -= back;
@@ -465,18 +497,33 @@ int rad_kv_is_taken(const rad_kv_allocator *a, rad_page page)
     return is_taken(a, page);
 }
 
-const uint64_t *kv_taken_bits(const rad_kv_allocator *a)
+bits_lane kv_taken_lane(const rad_kv_allocator *a)
 {
-    return a->taken;
+    return taken(a);
+}
+
+bits_lane kv_borrow_lane(rad_kv_allocator *a)
+{
+    if (a->lent) return (bits_lane){0};
+    a->lent = true;
+    return (bits_lane){a->bits + 1, LANES};
+}
+
+void kv_return_lane(rad_kv_allocator *a)
+{
+    for (size_t w = 0; w < bits_words((size_t)a->num_pages + 1); w++)
+        a->bits[w * LANES + 1] = 0;
+    a->lent = false;
 }
 
 void rad_kv_clear(rad_kv_allocator *a)
 {
     size_t words = bits_words((size_t)a->num_pages + 1);
-    memset(a->taken, 0, words * sizeof *a->taken);
-    bits_set(a->taken, 0); /* never handed out, and never found free by a sort */
+    for (size_t w = 0; w < words; w++)
+        a->bits[w * LANES] = 0;
+    lane_flip(taken(a), 0); /* never handed out, and never found free by a sort */
     for (size_t i = (size_t)a->num_pages + 1; i < words * 64; i++)
-        bits_set(a->taken, i);
+        lane_flip(taken(a), i);
     for (uint32_t i = 0; i < a->num_pages; i++)
         a->free[i] = (rad_page)(a->num_pages - i); /* page 1 leaves first */
     a->num_free = a->num_pages;
@@ -493,7 +540,7 @@ static rad_status check_listed(const rad_kv_allocator *a, rad_page page, uint64_
         return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d on a free list is not one", page);
     if (bits_get(seen, (size_t)page))
         return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is on the free lists twice", page);
-    if (bits_get(a->taken, (size_t)page))
+    if (lane_get(taken(a), (size_t)page))
         return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is free and taken", page);
     bits_set(seen, (size_t)page);
     return RAD_OK;
@@ -513,7 +560,7 @@ static rad_status check_lists(const rad_kv_allocator *a, uint64_t *seen, rad_err
 
     uint32_t staged = 0;
     for (uint32_t page = 1; page <= a->num_pages; page++) {
-        if (bits_get(seen, page) || bits_get(a->taken, page)) continue;
+        if (bits_get(seen, page) || lane_get(taken(a), page)) continue;
         if (++staged > a->num_staged)
             return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %u is neither free nor taken",
                             page);
