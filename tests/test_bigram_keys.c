@@ -6,6 +6,9 @@
 #include "test.h"
 
 #include <radish/cache.h>
+#include <radish/explain.h>
+#include <radish/match_handle.h>
+#include <radish/retention.h>
 
 static rad_cache *make(uint32_t page_size)
 {
@@ -62,6 +65,27 @@ TEST(n_tokens_are_n_minus_one_pairs)
     CHECK(matched(cache, KEY(1, 9), NULL) == 0);
     CHECK(matched(cache, KEY(9, 2, 3, 4), NULL) == 0); /* (9 2) */
     CHECK(matched(cache, KEY(2, 3, 4), NULL) == 0);
+    rad_cache_destroy(cache);
+}
+
+/* A key may come without any tokens: nothing is computed from its pointer. */
+TEST(no_tokens_are_no_place_to_look)
+{
+    rad_cache_params params = {
+        .struct_size = sizeof params, .is_eagle = 1, .retention = 1, .explain_pages = 8};
+    rad_cache *cache = NULL;
+    rad_key none = {0};
+    rad_explanation e;
+    uint32_t count = 9;
+    rad_match_handle h;
+    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
+    insert(cache, KEY(1, 2, 3), 1);
+    CHECK_OK(rad_cache_explain(cache, &none, &e));
+    CHECK(e.prefix_tokens == 0);
+    CHECK_OK(rad_cache_match_handle(cache, &none, &h));
+    CHECK(h.num_tokens == 0 && matched(cache, &none, NULL) == 0);
+    CHECK_OK(rad_cache_retain_prefix(cache, &none, 5, 1000, &count));
+    CHECK(count == 0 && insert(cache, &none, 5) == 0);
     rad_cache_destroy(cache);
 }
 

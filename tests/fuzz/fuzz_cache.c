@@ -1,10 +1,13 @@
 /* fuzz_cache.c - a byte stream as a life of the cache, misuse included.
  *
- * The first bytes choose page size, limits, bigrams and partial pages; then each byte
- * is an operation and the next ones its arguments. After each operation the cache checks
- * itself, and each slot must be free, cached or ours. What is misuse (a stale name, a
- * receipt handed back twice, pages that are not ours, a foreign slot) must be refused. */
+ * The first bytes choose page size, limits, bigrams, partial pages and what is written down
+ * beside them (events, hashes, evicted pages); then each byte is an operation and the next ones
+ * its arguments. After each operation the cache checks itself, and each slot must be free,
+ * cached or ours; who counts the events must arrive at what is cached. What is misuse (a stale
+ * name, a receipt handed back twice, pages that are not ours, a foreign slot) must be refused. */
 #include <radish/cache_dump.h>
+#include <radish/explain.h>
+#include <radish/kv_events.h>
 #include <radish/match_handle.h>
 #include <radish/partial_page.h>
 
@@ -37,6 +40,9 @@ typedef struct world {
     rad_match_handle handles[HANDLES];
     rad_req_kv reqs[REQS];
     rad_token req_tokens[REQS][MOST_TOKENS];
+    bool events, hashes;
+    bool lost;       /* a gap in the events: ask for all of it */
+    uint64_t blocks; /* cached, as the events tell it */
 } world;
 
 static uint32_t byte(world *w)
@@ -246,8 +252,50 @@ static rad_status swallow(void *user, const char *text, size_t bytes)
     return RAD_OK;
 }
 
+static void count_event(void *user, const rad_kv_event *e)
+{
+    world *w = user;
+    if (e->type == RAD_KV_STORED) {
+        MUST(e->num_token_ids == e->num_blocks * w->ps * (1 + w->eagle));
+        w->blocks += e->num_blocks;
+    } else if (e->type == RAD_KV_REMOVED) {
+        MUST(w->lost || w->blocks >= e->num_blocks);
+        w->blocks -= e->num_blocks;
+    } else if (e->type == RAD_KV_CLEARED) {
+        w->blocks = 0;
+        w->lost = false;
+    } else {
+        w->lost = true;
+    }
+}
+
+/* What was written down agrees with what is there. */
+static void listen(world *w)
+{
+    static rad_page_hash hashes[MOST_TOKENS];
+    rad_token tokens[MOST_TOKENS];
+    rad_explanation e;
+    rad_match m;
+    uint32_t count;
+    rad_key k = key(w, tokens);
+    rad_cache_set_beneficiary(w->cache, k.num_tokens);
+    MUST(!rad_cache_lookup(w->cache, &k, &m));
+    MUST(!rad_cache_explain(w->cache, &k, &e) && e.prefix_tokens == m.prefix_tokens);
+    rad_status status = rad_cache_get_page_hashes(w->cache, &k, hashes, MOST_TOKENS, &count);
+    MUST(status == (w->hashes ? RAD_OK : RAD_E_STATE));
+    MUST(status || count * w->ps == m.prefix_tokens);
+    status = rad_cache_take_events(w->cache, count_event, w);
+    MUST(status == (w->events ? RAD_OK : RAD_E_STATE));
+    if (w->lost) MUST(!rad_cache_snapshot_events(w->cache, count_event, w));
+    MUST(!w->events || w->blocks * w->ps == rad_cache_total_size(w->cache));
+}
+
 static void look(world *w)
 {
+    if (byte(w) & 1) {
+        listen(w);
+        return;
+    }
     rad_slot slots[PAGES * 16];
     size_t bytes = 0;
     uint64_t count;
@@ -291,6 +339,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                .disable_finished_insert = shape >> 4 == 5,
                                .copy_slots = shape & 32 ? copy_slots : NULL,
                                .copy_user = &w};
+    if (limits & 128) { /* the journal, or parts of it */
+        uint32_t what = byte(&w);
+        params.enable_kv_events = what & 1;
+        params.enable_page_hashes = what >> 1 & 1;
+        params.explain_pages = what & 4 ? 1 + (what >> 4) : 0;
+        params.explain_namespaces = what >> 3 & 1;
+        params.kv_event_pages = what & 16 ? 1 + (what >> 5) : 0;
+        w.events = params.enable_kv_events;
+        w.hashes = w.events || params.enable_page_hashes;
+    }
     if (limits & 64) w.few_nodes += 1; /* RAD_FULL is possible: all namespaces in use */
     if (limits & 64) params.max_nodes = w.few_nodes;
     MUST(!rad_cache_create(NULL, &params, &w.cache, NULL));
