@@ -1,0 +1,371 @@
+/* session_turn.c - the life of a session's record: matched, begun, kept, dropped.
+ *
+ * Slots without a running turn are idle; those with a row stand in a list, the one used last
+ * at its end, and under pressure the one at its front is finished. */
+#include "cache/radix_key.h"
+#include "cache/session_cache_impl.h"
+
+/* --- names --- */
+
+static void keep_names(session_slot *s, const rad_key *key)
+{
+    s->has_extra = key->extra_key != NULL;
+    s->has_salt = key->cache_salt != NULL;
+    size_t extra = s->has_extra ? strlen(key->extra_key) + 1 : 0;
+    s->salt_at = (uint32_t)extra;
+    if (s->has_extra) memcpy(s->text, key->extra_key, extra);
+    if (s->has_salt) memcpy(s->text + extra, key->cache_salt, strlen(key->cache_salt) + 1);
+}
+
+static bool same_name(bool has, const char *mine, const char *theirs)
+{
+    return has ? theirs && strcmp(mine, theirs) == 0 : !theirs;
+}
+
+static bool same_names(const session_slot *s, const rad_key *key)
+{
+    return same_name(s->has_extra, s->text, key->extra_key) &&
+           same_name(s->has_salt, s->text + s->salt_at, key->cache_salt);
+}
+
+/* --- the list of idle slots, and whose their pages are --- */
+
+static void flip_pages(session_cache *c, const session_slot *s)
+{
+    uint32_t ps = c->base.page_size;
+    const rad_slot *row = rad_req_to_token_row(c->base.rows, s->row);
+    for (uint32_t at = s->protected_len; at < s->committed_len; at += ps) {
+        bits_flip(c->held, (size_t)row[at] / ps);
+        c->stats.held_tokens += bits_get(c->held, (size_t)row[at] / ps) ? ps : -(uint64_t)ps;
+    }
+}
+
+static void become_idle(session_cache *c, uint32_t id)
+{
+    session_slot *s = &c->slots[id];
+    s->newer = 0;
+    s->older = c->newest;
+    *(s->older ? &c->slots[s->older].newer : &c->oldest) = id;
+    c->newest = id;
+    c->stats.held++;
+    flip_pages(c, s);
+}
+
+static void leave_idle(session_cache *c, uint32_t id)
+{
+    session_slot *s = &c->slots[id];
+    *(s->older ? &c->slots[s->older].newer : &c->oldest) = s->newer;
+    *(s->newer ? &c->slots[s->newer].older : &c->newest) = s->older;
+    s->older = s->newer = 0;
+    c->stats.held--;
+    flip_pages(c, s);
+}
+
+/* The end of what an idle slot keeps: a request with its record is finished in the cache
+ * behind, which publishes it or not, and takes its row back. */
+rad_status session_empty(session_cache *c, uint32_t id, int is_insert)
+{
+    session_slot *s = &c->slots[id];
+    if (!s->row) return RAD_OK;
+    leave_idle(c, id);
+    rad_req_kv req = {.row = s->row,
+                      .protected_len = s->protected_len,
+                      .committed_len = s->committed_len,
+                      .allocated_len = s->committed_len,
+                      .key = {.tokens = session_tokens(c, id),
+                              .num_tokens = s->committed_len,
+                              .extra_key = s->has_extra ? s->text : NULL,
+                              .cache_salt = s->has_salt ? s->text + s->salt_at : NULL},
+                      .lock = s->lock,
+                      .priority = s->priority,
+                      .published = 1};
+    s->row = 0;
+    s->committed_len = s->protected_len = 0;
+    s->lock = (rad_receipt){0};
+    s->kept++;
+    return rad_cache_finished_req(c->inner, &req, is_insert, NULL);
+}
+
+static void forget_slot(session_cache *c, uint32_t id)
+{
+    uint32_t kept = c->slots[id].kept, turn = c->slots[id].turn;
+    c->slots[id] = (session_slot){.kept = kept + 1, .turn = turn};
+    slab_free(&c->ids, id);
+    c->stats.open--;
+}
+
+/* --- what a turn finds --- */
+
+/* How many positions of the slot the key can go on from; 0: nothing, ask the cache behind. */
+static uint32_t agreeing(const session_cache *c, uint32_t id, const rad_key *key,
+                         uint32_t num_tokens)
+{
+    const session_slot *s = &c->slots[id];
+    if (!s->row || s->active || s->closing || !same_names(s, key)) return 0;
+    uint32_t most = RAD_MIN(s->committed_len, num_tokens);
+    uint32_t len = key_match_len(session_tokens(c, id), key->tokens, most);
+    return len >= s->protected_len ? len : 0;
+}
+
+static uint32_t find_kept(const session_cache *c, const rad_key *key, uint32_t *len)
+{
+    uint32_t id = key->session ? session_find(&c->ids, key->session) : 0;
+    *len = id ? agreeing(c, id, key, key->num_tokens) : 0;
+    return *len ? id : 0;
+}
+
+rad_status session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                                rad_match *match)
+{
+    session_cache *c = session_of(cache);
+    uint32_t len, id = find_kept(c, key, &len);
+    if (!id) return rad_cache_match_prefix(c->inner, key, slots, match);
+    if (slots)
+        memcpy(slots, rad_req_to_token_row(cache->rows, c->slots[id].row), len * sizeof *slots);
+    match->prefix_tokens = len;
+    match->last_node = session_node(c, id);
+    return RAD_OK;
+}
+
+rad_status session_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
+{
+    const session_cache *c = session_of_const(cache);
+    uint32_t len, id = find_kept(c, key, &len);
+    if (!id) return rad_cache_lookup(c->inner, key, match);
+    match->prefix_tokens = len;
+    match->last_node = session_node(c, id);
+    return RAD_OK;
+}
+
+rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
+                                rad_error *err)
+{
+    session_cache *c = session_of(cache);
+    if (!rad_session_is_kept(node)) return rad_cache_inc_lock_ref(c->inner, node, receipt, err);
+    uint32_t id = node.index & ~SESSION_NODE;
+    if (!slab_is_live(&c->ids, id) || node.generation != c->slots[id].kept)
+        return rad_fail(err, RAD_E_STATE,
+                        "session_cache: the node of session slot %u (generation %u) is stale", id,
+                        node.generation);
+    *receipt = (rad_receipt){.node = node, .held = 1};
+    return RAD_OK;
+}
+
+/* A virtual node holds nothing, so its receipts are good as long as they were not given
+ * back; whether the slot still has what was matched is begin's question. */
+bool session_receipt_holds(const rad_cache *cache, const rad_receipt *r)
+{
+    const session_cache *c = session_of_const(cache);
+    if (!session_is_virtual(r)) return c->inner->ops->receipt_holds(c->inner, r);
+    uint32_t id = r->node.index & ~SESSION_NODE;
+    return r->held && id >= 1 && id <= c->max_sessions;
+}
+
+rad_status session_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
+{
+    if (!session_is_virtual(receipt))
+        return rad_cache_dec_lock_ref(session_of(cache)->inner, receipt, err);
+    if (!session_receipt_holds(cache, receipt))
+        return rad_fail(err, RAD_E_STATE,
+                        "session_cache: the receipt of session slot %u (generation %u) is not held",
+                        receipt->node.index & ~SESSION_NODE, receipt->node.generation);
+    *receipt = (rad_receipt){0};
+    return RAD_OK;
+}
+
+/* --- a turn --- */
+
+/* Frees the pages behind position `len` and hands the record to the request. */
+static rad_status restore(session_cache *c, uint32_t id, uint32_t len, rad_req_kv *req,
+                          rad_error *err)
+{
+    session_slot *s = &c->slots[id];
+    uint32_t ps = c->base.page_size;
+    uint32_t end = (len + ps - 1) / ps * ps;
+    leave_idle(c, id);
+    req->row = s->row;
+    req->protected_len = s->protected_len;
+    req->committed_len = req->allocated_len = len;
+    req->published = 1;
+    uint32_t stale_to = s->committed_len;
+    s->committed_len = len;
+    c->stats.restored++;
+    return req_kv_free(&c->base, req, end, stale_to, err);
+}
+
+rad_status session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err)
+{
+    session_cache *c = session_of(cache);
+    uint32_t id = session_find(&c->ids, req->key.session);
+    session_slot *s = &c->slots[id];
+    if (!id || s->closing)
+        return rad_fail(err, RAD_E_STATE, "session %u is not open", req->key.session);
+    if (s->active)
+        return rad_fail(err, RAD_E_STATE, "session %u already has an active request",
+                        req->key.session);
+    if (req->row || req->turn)
+        return rad_fail(err, RAD_E_STATE, "session %u: the request has begun already",
+                        req->key.session);
+    rad_status status = req_kv_check(cache, req, err);
+    if (status) return status;
+    rad_status dropped = RAD_OK;
+    if (session_is_virtual(&req->lock)) {
+        uint32_t most = req->key.num_tokens ? req->key.num_tokens - 1 : 0;
+        uint32_t len = agreeing(c, id, &req->key, most);
+        rad_ref node = session_node(c, id);
+        if (!len || req->lock.node.index != node.index ||
+            req->lock.node.generation != node.generation) {
+            req->lock = (rad_receipt){0};
+            return RAD_AGAIN;
+        }
+        dropped = restore(c, id, len, req, err);
+    } else {
+        dropped = session_empty(c, id, 1); /* it starts anew, with another history */
+    }
+    if (!++s->turn) s->turn = 1;
+    req->turn = s->turn;
+    s->active = true;
+    c->stats.active++;
+    return dropped;
+}
+
+rad_status session_check_req(const rad_cache *cache, const rad_req_kv *req, rad_error *err)
+{
+    const session_cache *c = session_of_const(cache);
+    if (!req->turn) {
+        if (!req->row || (!req->key.session && !session_is_virtual(&req->lock))) return RAD_OK;
+        return rad_fail(err, RAD_E_STATE, "session %u: row %u has not begun its turn",
+                        req->key.session, req->row);
+    }
+    uint32_t id = session_find(&c->ids, req->key.session);
+    const session_slot *s = &c->slots[id];
+    if (!id || !s->active || s->turn != req->turn || (s->row && s->row != req->row) ||
+        session_is_virtual(&req->lock) != (s->row != 0))
+        return rad_fail(err, RAD_E_STATE, "session %u: turn %u is not the one that is running",
+                        req->key.session, req->turn);
+    return RAD_OK;
+}
+
+rad_status session_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
+{
+    session_cache *c = session_of(cache);
+    if (!req->turn) return c->inner->ops->unfinished_req(c->inner, req, chunked, err);
+    /* The prompt of a first turn goes into the tree once and as a whole; later turns are
+     * the session's alone. */
+    if (session_is_virtual(&req->lock) || chunked || req->published) {
+        if (!chunked) req->published = 1;
+        return RAD_OK;
+    }
+    return c->inner->ops->unfinished_req(c->inner, req, chunked, err);
+}
+
+/* Moves the record into the slot. */
+static rad_status keep(session_cache *c, uint32_t id, rad_req_kv *req, rad_error *err)
+{
+    session_slot *s = &c->slots[id];
+    uint32_t ps = c->base.page_size;
+    uint32_t known = s->row ? s->committed_len : 0; /* tokens of the part that was restored */
+    uint32_t end = (req->committed_len + ps - 1) / ps * ps;
+    rad_status status = req_kv_free(&c->base, req, end, req->allocated_len, err);
+    if (!s->row) {
+        s->lock = req->lock;
+        keep_names(s, &req->key);
+    }
+    s->row = req->row;
+    s->protected_len = req->protected_len;
+    s->committed_len = req->committed_len;
+    s->priority = req->priority;
+    known = RAD_MIN(known, req->committed_len);
+    memcpy(session_tokens(c, id) + known, req->key.tokens + known,
+           (req->committed_len - known) * sizeof(rad_token));
+    s->kept++;
+    req->row = 0; /* it is ours now */
+    become_idle(c, id);
+    return status;
+}
+
+/* The end of a request that is not kept: as in the cache behind, with its real lock. */
+static rad_status drop(session_cache *c, uint32_t id, rad_req_kv *req, int is_insert,
+                       rad_error *err)
+{
+    session_slot *s = &c->slots[id];
+    if (session_is_virtual(&req->lock)) req->lock = s->lock;
+    s->row = 0;
+    s->committed_len = s->protected_len = 0;
+    s->lock = (rad_receipt){0};
+    s->kept++;
+    return c->inner->ops->finished_req(c->inner, req, is_insert, err);
+}
+
+rad_status session_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err)
+{
+    session_cache *c = session_of(cache);
+    if (!req->turn) {
+        if (session_is_virtual(&req->lock)) return RAD_OK; /* matched, never begun */
+        return c->inner->ops->finished_req(c->inner, req, is_insert, err);
+    }
+    uint32_t id = session_find(&c->ids, req->key.session);
+    session_slot *s = &c->slots[id];
+    bool kept = is_insert && req->row && req->committed_len && !s->closing &&
+                namespace_fits(req->key.extra_key, req->key.cache_salt);
+    rad_status status = kept ? keep(c, id, req, err) : drop(c, id, req, is_insert, err);
+    s->active = false;
+    c->stats.active--;
+    if (s->closing) forget_slot(c, id);
+    return status;
+}
+
+/* --- open, close, pressure --- */
+
+rad_status session_open(rad_cache *cache, rad_session *session)
+{
+    session_cache *c = session_of(cache);
+    uint32_t id = slab_alloc(&c->ids);
+    if (!id) return RAD_FULL;
+    c->stats.open++;
+    *session = session_name(&c->ids, id);
+    return RAD_OK;
+}
+
+rad_status session_close(rad_cache *cache, rad_session session)
+{
+    session_cache *c = session_of(cache);
+    uint32_t id = session_find(&c->ids, session);
+    if (!id || c->slots[id].closing) return RAD_E_STATE;
+    if (c->slots[id].active) {
+        c->slots[id].closing = true;
+        return RAD_OK;
+    }
+    rad_status status = session_empty(c, id, 0);
+    forget_slot(c, id);
+    return status;
+}
+
+uint32_t session_release_idle(rad_cache *cache, uint32_t count)
+{
+    session_cache *c = session_of(cache);
+    uint32_t done = 0;
+    for (; done < count && c->oldest; done++) {
+        session_empty(c, c->oldest, 1);
+        c->stats.dropped++;
+    }
+    return done;
+}
+
+rad_status session_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
+{
+    session_cache *c = session_of(cache);
+    uint64_t done = 0, part = 0;
+    rad_status status;
+    while (!(status = rad_cache_evict(c->inner, num_tokens - done, &part))) {
+        done += part;
+        if (done >= num_tokens || !c->oldest) break;
+        uint64_t before = rad_kv_available_size(cache->kv);
+        status = session_empty(c, c->oldest, 1); /* frees its last page, or all it had */
+        c->stats.dropped++;
+        done += rad_kv_available_size(cache->kv) - before;
+        if (status || done >= num_tokens) break;
+    }
+    if (evicted_tokens) *evicted_tokens = done;
+    return status;
+}

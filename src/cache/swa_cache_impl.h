@@ -1,0 +1,76 @@
+/* swa_cache_impl.h - what swa_cache.c and swa_req.c share: the cache of a sliding-window model
+ * and its small helpers. swa_cache.c tells how it works. */
+#ifndef CACHE_SWA_CACHE_IMPL_H
+#define CACHE_SWA_CACHE_IMPL_H
+
+#include <radish/swa_cache.h>
+
+#include "base/bits.h"
+#include "cache/cache_impl.h"
+#include "cache/radix_tree.h"
+
+struct rad_swa_cache {
+    rad_env env;
+    radix_tree tree;
+    rad_swa_allocator *kv;
+    rad_req_to_token_pool *rows;
+    uint32_t page_size;
+    uint32_t window; /* pages */
+    uint32_t num_pages;
+    heap windows;
+    uint64_t *cached; /* a bit for each page of the tree */
+    uint64_t swa_cached;
+    uint64_t swa_locked;
+    uint64_t merges; /* the tree's when `windows` was complete */
+    rad_status drop_status;
+};
+
+static inline bool swa_has(const rad_swa_cache *c, rad_page page)
+{
+    return rad_swa_has_swa(c->kv, page);
+}
+
+static inline rad_status swa_take_drop_status(rad_swa_cache *c)
+{
+    rad_status status = c->drop_status;
+    c->drop_status = RAD_OK;
+    return status;
+}
+
+static inline uint32_t swa_root(const rad_swa_cache *c, const rad_key *key)
+{
+    if (!namespace_fits(key->extra_key, key->cache_salt)) return 0;
+    uint32_t ns = namespace_find(&c->tree.names, key->extra_key, key->cache_salt);
+    return ns ? c->tree.names.entries[ns].root : 0;
+}
+
+static inline uint32_t swa_depth(const radix_tree *t, uint32_t node)
+{
+    uint32_t pages = 0;
+    for (uint32_t id = node; id; id = t->nodes[id].parent)
+        pages += t->nodes[id].pages;
+    return pages;
+}
+
+static inline void swa_file_window(rad_swa_cache *c, uint32_t node)
+{
+    if (!heap_contains(&c->windows, node))
+        heap_push(&c->windows, node, c->tree.nodes[node].last_access);
+}
+
+/* Pages of the node that have a window side. */
+uint32_t swa_pages_of(const rad_swa_cache *c, uint32_t node);
+
+/* The pages are the tree's no more; they stay handed out. */
+void swa_forget_pages(rad_swa_cache *c, const rad_page *pages, uint32_t count);
+
+/* A radix_drop_fn: pages leave the tree. */
+void swa_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);
+
+/* Locks the node, and the window that ends with it. */
+rad_swa_receipt swa_lock_node(rad_swa_cache *c, uint32_t node);
+
+/* Whether a receipt was issued here and can be returned. O(depth). */
+bool swa_receipt_holds(const rad_swa_cache *c, const rad_swa_receipt *r);
+
+#endif
