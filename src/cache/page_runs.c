@@ -5,6 +5,7 @@
 #include "cache/page_runs.h"
 
 #include "base/bits.h"
+#include "cache/page_runs_loops.h"
 
 uint32_t page_runs_find(const rad_slot *slots, uint32_t num_pages, uint32_t page_size,
                         kv_run runs[PAGE_RUNS])
@@ -142,26 +143,6 @@ static void expand_plain(const rad_page *pages, uint32_t num_pages, uint32_t ps,
         fill(slots, pages[i] * (rad_slot)ps, ps);
 }
 
-/* As fill, in steps of 16 that may write past `count`, up to `room`: so a run costs no
- * loop over its odd rest. What is written too much is written again by the next run. */
-static inline void fill_over(int32_t *numbers, int32_t first, uint32_t count, uint32_t room)
-{
-#if defined(__GNUC__)
-    enum { STEP = 16 };
-    if (room >= STEP && count <= room - (STEP - 1)) {
-        typedef int32_t four __attribute__((vector_size(16)));
-        typedef uint32_t ufour __attribute__((vector_size(16)));
-        ufour a = (ufour){0, 1, 2, 3} + (uint32_t)first;
-        for (uint32_t i = 0; i < count; i += STEP, a += STEP) {
-            four w[4] = {(four)a, (four)(a + 4), (four)(a + 8), (four)(a + 12)};
-            memcpy(numbers + i, w, sizeof w);
-        }
-        return;
-    }
-#endif
-    fill(numbers, first, count);
-}
-
 void page_runs_expand(const rad_page *region, uint32_t from, uint32_t num_pages, uint32_t page_size,
                       rad_slot *slots)
 {
@@ -170,13 +151,11 @@ void page_runs_expand(const rad_page *region, uint32_t from, uint32_t num_pages,
         expand_plain(region + from, num_pages, page_size, slots);
         return;
     }
-    uint32_t ps = page_size, left = num_pages * ps;
-    for (uint32_t i = 0; left; i++) {
-        kv_run run = page_runs_get(region, i);
-        uint32_t skip = RAD_MIN(from, run.count), take = RAD_MIN((run.count - skip) * ps, left);
-        from -= skip;
-        fill_over(slots, (run.first + (rad_page)skip) * (rad_slot)ps, take, left);
-        slots += take;
-        left -= take;
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        page_runs_expand_avx2(region, from, num_pages * page_size, page_size, slots);
+        return;
     }
+#endif
+    expand_runs(region, from, num_pages * page_size, page_size, slots);
 }

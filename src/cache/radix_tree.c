@@ -133,6 +133,21 @@ static inline rad_token first_lead(const radix_tree *t, uint32_t from, const rad
     return t->limits.bigram && !t->nodes[from].parent ? tokens[-1] : 0;
 }
 
+/* Asks for what a walk reads behind this node while its tokens are compared: the pages, and
+ * the place of the child that the key goes on with, if it goes on. */
+ALWAYS_INLINE void prefetch_behind(const radix_tree *t, uint32_t node, const rad_token *tokens,
+                                   uint32_t num_pages)
+{
+    const radix_node *n = &t->nodes[node];
+    __builtin_prefetch(t->regions + n->at);
+    if (n->num_children <= 1) {
+        __builtin_prefetch(&t->nodes[n->first_child]);
+    } else if (num_pages > n->pages) {
+        const rad_token *page = tokens + (size_t)n->pages * t->limits.page_size;
+        map_prefetch(&t->children, child_hash(t, node, page, 0));
+    }
+}
+
 /* The child that the key goes on with, 0 when there is none; *matched pages of its edge
  * agree, at least one. The hash, or being the only child, makes a candidate; the
  * comparison that is needed anyway decides. */
@@ -143,6 +158,7 @@ ALWAYS_INLINE uint32_t follow(const radix_tree *t, uint32_t parent, bool bigram,
     if (p->num_children <= 1) { /* a chain needs no hash */
         uint32_t only = p->first_child;
         if (!only || (bigram && t->nodes[only].lead != lead)) return 0;
+        prefetch_behind(t, only, tokens, num_pages);
         *matched = match_pages(t, &t->nodes[only], tokens, num_pages);
         return *matched ? only : 0;
     }
@@ -151,6 +167,7 @@ ALWAYS_INLINE uint32_t follow(const radix_tree *t, uint32_t parent, bool bigram,
     for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
         if (t->nodes[id].parent != parent) continue;
         if (bigram && t->nodes[id].lead != lead) continue;
+        prefetch_behind(t, id, tokens, num_pages);
         *matched = match_pages(t, &t->nodes[id], tokens, num_pages);
         if (*matched) return id;
     }
@@ -214,7 +231,6 @@ ALWAYS_INLINE radix_pos match(radix_tree *t, uint32_t root, bool bigram, const r
         if (!child) break;
         lead = 0;
         radix_node *n = &t->nodes[child];
-        __builtin_prefetch(&t->nodes[n->first_child]); /* where the walk goes on, mostly */
         if (slots) radix_expand(t, t->regions + n->at, matched, slots + at);
         pos.pages += matched;
         if (matched < n->pages) {
