@@ -32,10 +32,14 @@ static inline void bits_set(uint64_t *words, size_t i)
 #if defined(__SSE2__)
 static inline uint32_t bits_follow16(const int32_t *ids, uint32_t want)
 {
-    __m128i w = _mm_add_epi32(_mm_set1_epi32((int32_t)want), _mm_setr_epi32(0, 1, 2, 3)), same[4];
-    for (int k = 0; k < 4; k++, w = _mm_add_epi32(w, _mm_set1_epi32(4)))
-        same[k] = _mm_cmpeq_epi32(_mm_loadu_si128((const __m128i *)(ids + 4 * k)), w);
-    __m128i low = _mm_packs_epi32(same[0], same[1]), high = _mm_packs_epi32(same[2], same[3]);
+    const __m128i *four = (const __m128i *)ids, step = _mm_set1_epi32(4);
+    __m128i w0 = _mm_add_epi32(_mm_set1_epi32((int32_t)want), _mm_setr_epi32(0, 1, 2, 3));
+    __m128i w1 = _mm_add_epi32(w0, step), w2 = _mm_add_epi32(w1, step);
+    __m128i w3 = _mm_add_epi32(w2, step);
+    __m128i low = _mm_packs_epi32(_mm_cmpeq_epi32(_mm_loadu_si128(four), w0),
+                                  _mm_cmpeq_epi32(_mm_loadu_si128(four + 1), w1));
+    __m128i high = _mm_packs_epi32(_mm_cmpeq_epi32(_mm_loadu_si128(four + 2), w2),
+                                   _mm_cmpeq_epi32(_mm_loadu_si128(four + 3), w3));
     return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(low, high));
 }
 #else

@@ -50,24 +50,35 @@ static void child_is_gone(radix_tree *t, uint32_t parent)
     }
 }
 
-/* Asks for what dropping the next leaf will read, all at once: it was not used for long, so
- * each piece is a miss. Of the one most likely to be next; a wrong guess costs nothing. */
-static void prefetch_next(const radix_tree *t)
+/* What dropping a leaf reads lies in places that were not touched for long: each is a miss,
+ * and where one has to come before the next is known, they add up. So it is asked for ahead,
+ * in two steps: the nodes that stand next to the top of the heap when an eviction begins,
+ * what these point to when it ends. A wrong guess costs nothing. */
+static void prefetch_heirs(const radix_tree *t)
 {
-    if (!t->leaves.count) return;
-    uint32_t id = heap_entry_id(&t->leaves.entries[0]);
-    const radix_node *n = &t->nodes[id];
-    __builtin_prefetch(t->regions + n->at);
+    for (uint32_t i = 1; i < RAD_MIN(t->leaves.count, 1u + HEAP_ARITY); i++)
+        __builtin_prefetch(&t->nodes[heap_entry_id(&t->leaves.entries[i])], 1);
+}
+
+static void prefetch_leaf(const radix_tree *t, const heap_entry *entry)
+{
+    const radix_node *n = &t->nodes[heap_entry_id(entry)];
+    __builtin_prefetch(t->regions + n->at, 1);
     __builtin_prefetch(&t->spans.spans[n->span], 1);
     __builtin_prefetch(&t->nodes[n->parent], 1);
     map_prefetch(&t->children, n->hash);
 }
 
-/* The nodes that come to the top of the heap when the one there is gone. */
-static void prefetch_heirs(const radix_tree *t)
+/* The top is often the rest of a leaf that lost its tail: then its heir goes next. */
+static void prefetch_next(const radix_tree *t)
 {
-    for (uint32_t i = 1; i < RAD_MIN(t->leaves.count, 1 + HEAP_ARITY); i++)
-        __builtin_prefetch(&t->nodes[heap_entry_id(&t->leaves.entries[i])], 1);
+    const heap_entry *e = t->leaves.entries;
+    uint32_t end = RAD_MIN(t->leaves.count, 1u + HEAP_ARITY), heir = 1;
+    if (!end) return;
+    prefetch_leaf(t, &e[0]);
+    for (uint32_t i = 2; i < end; i++)
+        if (e[i].key_and_id < e[heir].key_and_id) heir = i;
+    if (heir < end) prefetch_leaf(t, &e[heir]);
 }
 
 /* Takes up to num_pages off the end of a leaf, and the leaf itself when none are left. */
@@ -113,8 +124,8 @@ uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void
     for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));) {
         prefetch_heirs(t);
         done += trim(t, leaf, num_pages - done, drop, user);
-        prefetch_next(t);
     }
+    prefetch_next(t);
     return done;
 }
 
