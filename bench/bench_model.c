@@ -11,6 +11,7 @@
  * this machine reads a buffer of that size, measured in the same run. */
 #include "bench.h"
 
+#include "model/gemm.h"
 #include "model/model_runner.h"
 
 enum { MOST_REQS = 32 };

@@ -22,12 +22,14 @@ typedef struct piece {
     uint32_t from, to;
 } piece;
 
-static inline bench bench_create(const gguf_file *file, rad_dtype dtype, uint32_t page_size,
-                                 const attn_backend *attn, compute_pool *pool)
+static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
+                                      weights_policy weights, uint32_t page_size,
+                                      const attn_backend *attn, compute_pool *pool)
 {
     bench b = {0};
     rad_error err = {0};
     const model_runner_params params = {.dtype = dtype,
+                                        .weights = weights,
                                         .max_batch_tokens = BENCH_ROWS * BENCH_ROW_TOKENS,
                                         .max_batch_logits = BENCH_ROWS * BENCH_ROW_TOKENS,
                                         .attn = attn,
@@ -57,6 +59,12 @@ static inline bench bench_create(const gguf_file *file, rad_dtype dtype, uint32_
                 (rad_slot)((page + 1) * page_size + p % page_size);
         }
     return b;
+}
+
+static inline bench bench_create(const gguf_file *file, rad_dtype dtype, uint32_t page_size,
+                                 const attn_backend *attn, compute_pool *pool)
+{
+    return bench_create_with(file, dtype, WEIGHTS_AS_DTYPE, page_size, attn, pool);
 }
 
 static inline void bench_destroy(bench *b)

@@ -30,6 +30,7 @@ typedef struct model_options {
     const char *log_level;
     uint32_t threads;
     rad_dtype parsed_dtype;
+    weights_policy parsed_weights;
     rad_log_level parsed_log_level;
 } model_options;
 
@@ -43,10 +44,12 @@ typedef struct model_options {
          .help = "The model, a GGUF file. May also stand without -m."},                            \
         {.kind = CLI_TEXT,                                                                         \
          .name = "dtype",                                                                          \
-         .arg = "f32|bf16",                                                                        \
+         .arg = "auto|f32|bf16|q8_0",                                                              \
          .target = &(o)->dtype,                                                                    \
-         .help = "Type of weights and KV cache. Default: bf16 where the CPU computes with it\n"    \
-                 "(AVX512_BF16), else f32."},                                                      \
+         .help = "Type of weights and KV cache. auto, the default: Q8_0, Q4_0 and Q4_K stay as\n"   \
+                 "in the file; other weights, and the KV cache, are bf16 where the CPU computes\n"  \
+                 "with it (AVX512_BF16), else f32. f32, bf16: all of it. q8_0: all matrices,\n"     \
+                 "rounded from what the file has; the KV cache as with auto."},                    \
         {.kind = CLI_U32,                                                                          \
          .name = "threads",                                                                        \
          .arg = "N",                                                                               \

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 int cli_fail(const char *fmt, ...)
@@ -47,14 +48,18 @@ int model_options_check(const char *command, model_options *o, const char *posit
         return cli_usage(command, "two models: '%s' and '%s'", o->model, positional);
     if (positional) o->model = positional;
     if (!o->model) return cli_usage(command, "which model? -m FILE");
-    if (!o->dtype || !strcmp(o->dtype, "auto"))
-        o->parsed_dtype = cpu_has_bf16() ? RAD_BF16 : RAD_F32;
-    else if (!strcmp(o->dtype, "f32"))
+    const char *dtype = o->dtype ? o->dtype : "auto";
+    o->parsed_dtype = cpu_has_bf16() ? RAD_BF16 : RAD_F32;
+    if (!strcmp(dtype, "auto"))
+        o->parsed_weights = WEIGHTS_AS_FILE;
+    else if (!strcmp(dtype, "q8_0"))
+        o->parsed_weights = WEIGHTS_AS_Q8_0;
+    else if (!strcmp(dtype, "f32"))
         o->parsed_dtype = RAD_F32;
-    else if (!strcmp(o->dtype, "bf16"))
+    else if (!strcmp(dtype, "bf16"))
         o->parsed_dtype = RAD_BF16;
     else
-        return cli_usage(command, "--dtype is f32 or bf16, not '%s'", o->dtype);
+        return cli_usage(command, "--dtype is auto, f32, bf16 or q8_0, not '%s'", dtype);
     o->parsed_log_level = RAD_LOG_WARN;
     if (o->log_level) {
         size_t i = 0;
@@ -90,19 +95,31 @@ void sampling_options_apply(const sampling_options *o, engine_request *request)
     request->num_stop = o->stop.count;
 }
 
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* From the second second on, lest small models flicker. */
 void cli_progress(void *user, uint64_t done, uint64_t total)
 {
+    static double start;
     static int last = -1;
     if (!isatty(STDERR_FILENO) || !total) return;
+    if (!start) start = seconds_now();
+    double seconds = seconds_now() - start;
     int percent = (int)((double)done / (double)total * 100);
-    if (percent == last) return;
+    if (percent == last || (seconds < 1 && last < 0)) return;
     last = percent;
     char bar[41];
     memset(bar, ' ', 40);
     memset(bar, '#', (size_t)RAD_MIN(percent, 100) * 40 / 100);
     bar[40] = 0;
     const char *path = user, *slash = strrchr(path, '/');
-    fprintf(stderr, "\rloading %.40s [%s] %3d%%", slash ? slash + 1 : path, bar, percent);
+    fprintf(stderr, "\rloading %.40s [%s] %3d%% %5.0f MB/s", slash ? slash + 1 : path, bar, percent,
+            (double)done / seconds * 1e-6);
     if (done >= total) fputs("\r\033[K", stderr); /* done: leave no trace */
 }
 
@@ -134,6 +151,7 @@ engine *cli_engine_for_one(const rad_env *env, const model_options *o, uint32_t 
         .model_path = o->model,
         .chat_template = template_name,
         .dtype = o->parsed_dtype,
+        .weights = o->parsed_weights,
         .num_threads = o->threads,
         .max_total_tokens = context ? (tokens + page - 1) / page * page : 0,
         .max_running_requests = 1,

@@ -33,6 +33,7 @@ static rad_status init(struct one_batch *p, const rad_env *env, const model_opti
     rad_status status = compute_pool_create(env, o->threads, &p->threads, err);
     if (status != RAD_OK) return status;
     model_runner_params params = {.dtype = o->parsed_dtype,
+                                  .weights = o->parsed_weights,
                                   .max_batch_tokens = n,
                                   .max_batch_logits = n,
                                   .pool = p->threads,

@@ -213,6 +213,7 @@ int cmd_serve(int argc, char **argv)
     server *s = NULL;
     engine_p.model_path = model.model;
     engine_p.dtype = model.parsed_dtype;
+    engine_p.weights = model.parsed_weights;
     engine_p.num_threads = model.threads;
     engine_p.progress = cli_progress;
     engine_p.progress_user = (void *)(uintptr_t)model.model;

@@ -9,6 +9,7 @@
 #define ENGINE_ENGINE_H
 
 #include "model/sampler.h"
+#include "model/weights_policy.h"
 #include "sched/step_info.h"
 #include "text/chat_template.h"
 #include <radish/evict_policy.h>
@@ -20,7 +21,8 @@ typedef struct engine_params {
     const char *model_path;
     const char *served_model_name; /* NULL = general.name of the file, else its file name */
     const char *chat_template;     /* NULL = auto */
-    rad_dtype dtype;               /* RAD_F32 or RAD_BF16 */
+    rad_dtype dtype;               /* RAD_F32 or RAD_BF16: KV, and weights unless ... */
+    weights_policy weights;        /* ... quantised ones are kept or made */
     uint32_t num_threads;          /* compute threads; 0 = one per CPU */
 
     double mem_fraction_static;    /* 0 = 0.8: weights + KV as a part of available memory */

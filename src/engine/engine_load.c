@@ -60,6 +60,7 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
     parts->attn_backend = attn->name;
     model_runner_params model = {
         .dtype = p->dtype,
+        .weights = p->weights,
         .max_batch_tokens = max_batch_tokens(file, architecture, p),
         .max_batch_logits = p->max_running_requests ? p->max_running_requests : MAX_ROWS,
         .context_length = p->context_length,

@@ -6,6 +6,8 @@
 #include "model/batch_check.h"
 #include "model/llama.h"
 
+#include <stdio.h>
+
 typedef struct model_runner {
     runner base;
     rad_env env;
@@ -72,6 +74,26 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     return RAD_OK;
 }
 
+/* "model: llama, 12 layers, 133 MB of weights (q8_0 106), ..." */
+static void log_loaded(const model_runner *r, double seconds)
+{
+    char types[128] = "";
+    size_t used = 0;
+    for (int t = 0; t < GEMM_NUM_TYPES; t++) {
+        uint64_t bytes = r->weights.matrix_bytes[t];
+        if (bytes)
+            used += (size_t)snprintf(types + used, sizeof types - used, "%s%s %.1f",
+                                     used ? ", " : "", gemm_type_name((gemm_type)t),
+                                     (double)bytes * 1e-6);
+    }
+    rad_log(&r->env, RAD_LOG_INFO,
+            "model: %s, %u layers, %.1f MB of weights (%s) in %.2f s, %.1f MB for batches of %u "
+            "tokens",
+            r->weights.config.arch->name, r->weights.config.num_layers,
+            (double)r->weights.bytes * 1e-6, types, seconds, (double)r->buffers.bytes * 1e-6,
+            r->buffers.max_tokens);
+}
+
 rad_status model_runner_create(const rad_env *env, const gguf_file *file,
                                const model_runner_params *params, runner **out, rad_error *err)
 {
@@ -85,16 +107,13 @@ rad_status model_runner_create(const rad_env *env, const gguf_file *file,
     r->env = full;
     r->base.ops = &model_ops_table;
 
+    uint64_t start = full.now_ns(full.user);
     rad_status status = load(r, file, params, err);
     if (status != RAD_OK) {
         model_destroy(&r->base);
         return status;
     }
-    rad_log(&full, RAD_LOG_INFO,
-            "model: %s, %u layers, %llu MB of weights (%s), %zu MB for batches of %u tokens",
-            r->weights.config.arch->name, r->weights.config.num_layers,
-            (unsigned long long)(r->weights.bytes >> 20), params->dtype == RAD_F32 ? "f32" : "bf16",
-            r->buffers.bytes >> 20, r->buffers.max_tokens);
+    log_loaded(r, (double)(full.now_ns(full.user) - start) * 1e-9);
     *out = &r->base;
     return RAD_OK;
 }

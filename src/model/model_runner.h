@@ -5,7 +5,7 @@
 #include "attn/attn_backend.h"
 #include "gguf/gguf.h"
 #include "model/runner.h"
-#include "model/weights.h"
+#include "model/weights_policy.h"
 
 typedef struct model_runner_params {
     rad_dtype dtype;           /* of KV, and of weights unless the policy says otherwise:

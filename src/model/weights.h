@@ -18,14 +18,9 @@
 #include "base/compute_pool.h"
 #include "model/config.h"
 #include "model/gemm.h"
+#include "model/weights_policy.h"
 
 #include <radish/token_to_kv_pool.h>
-
-typedef enum weights_policy {
-    WEIGHTS_AS_DTYPE = 0, /* every matrix in the runner's dtype */
-    WEIGHTS_AS_FILE,      /* Q8_0, Q4_0 and Q4_K stay as they are, the rest as above */
-    WEIGHTS_AS_Q8_0       /* every matrix in q8_0, rounded to it where the file has more */
-} weights_policy;
 
 typedef struct layer_weights {
     float *attn_norm; /* [dim] */

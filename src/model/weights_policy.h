@@ -1,0 +1,11 @@
+/* weights_policy.h - what becomes of the types of a model file's matrices. */
+#ifndef MODEL_WEIGHTS_POLICY_H
+#define MODEL_WEIGHTS_POLICY_H
+
+typedef enum weights_policy {
+    WEIGHTS_AS_DTYPE = 0, /* every matrix in the runner's dtype, f32 or bf16 */
+    WEIGHTS_AS_FILE,      /* Q8_0, Q4_0 and Q4_K stay as they are, the rest as above */
+    WEIGHTS_AS_Q8_0       /* every matrix in q8_0, rounded to it from other types */
+} weights_policy;
+
+#endif
