@@ -473,6 +473,27 @@ rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_
     return status ? status : open_bytes(env, bytes, (size_t)st.st_size, true, out, err);
 }
 
+/* Of the pages that the tensor's bytes touch, or lie in alone. */
+static void advise(const gguf_file *f, const gguf_tensor *t, bool whole_pages, int advice)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)t->data;
+    uintptr_t end = start + t->bytes;
+    if (!f->mapped) return;
+    start = whole_pages ? (start + page - 1) & -page : start & -page;
+    end = whole_pages ? end & -page : end;
+    if (start < end) (void)madvise((void *)start, end - start, advice);
+}
+
+void gguf_will_need(const gguf_file *f, const gguf_tensor *t)
+{
+    advise(f, t, false, MADV_WILLNEED);
+}
+
+void gguf_forget(const gguf_file *f, const gguf_tensor *t)
+{
+    advise(f, t, true, MADV_DONTNEED); /* read-only: it can always be read again */
+}
+
 void gguf_close(gguf_file *f)
 {
     if (!f) return;

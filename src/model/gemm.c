@@ -244,16 +244,29 @@ void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const 
     }
 }
 
+/* Pairs of bf16 from a file's rows, as pack_rows. */
+static void pack_bf16(gemm_weight *w, uint32_t first, uint32_t count, const char *from,
+                      size_t pitch)
+{
+    uint32_t *dst = row_start(w, first);
+    for (uint32_t pair = 0; pair < w->depth; pair++, dst += GEMM_PANEL, from += sizeof *dst)
+        for (uint32_t r = 0; r < count; r++)
+            memcpy(dst + r, from + r * pitch, sizeof *dst);
+}
+
 void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, const void *rows,
                             size_t pitch)
 {
     RAD_ASSERT_ENV(&w->env, first <= w->n && count <= w->n - first);
-    RAD_ASSERT_ENV(&w->env, quantised(w->type) && w->k % types[w->type].values == 0);
+    RAD_ASSERT_ENV(&w->env, w->type != GEMM_F32 && w->k % types[w->type].values == 0);
     const char *from = rows;
     while (count) {
         uint32_t some = RAD_MIN(count, PACK_ROWS - first % PACK_ROWS);
-        gemm_quant_pack(w->type, panel_start(w, first / GEMM_PANEL), first % GEMM_PANEL, some,
-                        w->depth, from, pitch);
+        if (w->type == GEMM_BF16)
+            pack_bf16(w, first, some, from, pitch);
+        else
+            gemm_quant_pack(w->type, panel_start(w, first / GEMM_PANEL), first % GEMM_PANEL, some,
+                            w->depth, from, pitch);
         first += some;
         count -= some;
         from += some * pitch;

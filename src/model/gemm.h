@@ -72,8 +72,8 @@ size_t gemm_weight_bytes(gemm_type type, uint32_t n, uint32_t k);
 void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows,
                           size_t ldr);
 
-/* The same for rows that lie as blocks of the weight's own type in a GGUF file, `pitch`
- * bytes apart, at any alignment: q8_0, q4_0, q4_K. The block's size must divide K. */
+/* The same for rows that lie in the weight's own type in a GGUF file, `pitch` bytes apart, at
+ * any alignment: bf16, q8_0, q4_0, q4_K. A step (2, 32 or 256 values) must divide K. */
 void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, const void *rows,
                             size_t pitch);
 

@@ -37,8 +37,10 @@ typedef struct load {
     size_t panel_floats;
 } load;
 
+/* A tensor is done: its pages of the file need not stay mapped. */
 static void report(load *l, const gguf_tensor *t)
 {
+    gguf_forget(l->file, t);
     l->done += t->bytes;
     if (l->loader->progress) l->loader->progress(l->loader->progress_user, l->done, l->total);
 }
@@ -110,7 +112,7 @@ typedef struct pack_job {
     uint32_t num_rows;
 } pack_job;
 
-/* The type that a tensor's bytes can be packed as without a change; or GEMM_NUM_TYPES. */
+/* The quantised type that a tensor can keep; or GEMM_NUM_TYPES. */
 static gemm_type native_type(uint32_t type)
 {
     switch (type) {
@@ -119,6 +121,13 @@ static gemm_type native_type(uint32_t type)
     case GGML_Q4_K: return GEMM_Q4_K;
     default: return GEMM_NUM_TYPES;
     }
+}
+
+/* Whether a tensor's bytes are the weight's, in another order. */
+static bool same_type(const gguf_tensor *t, const gemm_weight *w)
+{
+    if (t->type == GGML_BF16) return gemm_weight_type(w) == GEMM_BF16 && gemm_weight_k(w) % 2 == 0;
+    return native_type(t->type) == gemm_weight_type(w);
 }
 
 static gemm_type choose_type(const load *l, const part *parts, uint32_t num_parts)
@@ -137,7 +146,7 @@ static void pack_rows(gemm_weight *w, uint32_t to, const gguf_tensor *t, uint32_
                       uint32_t count, float *scratch)
 {
     uint32_t k = gemm_weight_k(w);
-    if (native_type(t->type) == gemm_weight_type(w)) {
+    if (same_type(t, w)) {
         const char *first = tensor_row_bytes(t, from), *second = tensor_row_bytes(t, from + 1);
         gemm_weight_set_blocks(w, to, count, first, (size_t)(second - first));
         return;
@@ -178,6 +187,8 @@ static rad_status load_matrix(load *l, part *parts, uint32_t num_parts, uint32_t
         job.num_rows += parts[i].rows;
     }
     gemm_type type = choose_type(l, parts, num_parts);
+    for (uint32_t i = 0; i < num_parts; i++)
+        gguf_will_need(l->file, parts[i].tensor);
     rad_status status = gemm_weight_create(l->env, type, job.num_rows, cols, NULL, out, l->err);
     if (status != RAD_OK) return status;
     size_t bytes = gemm_weight_bytes(type, job.num_rows, cols);
