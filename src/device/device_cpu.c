@@ -2,24 +2,51 @@
  *
  * A KV pool is one of the largest blocks of a process and is read in strides of a
  * token, so large blocks ask the kernel for huge pages before they are touched (a
- * hint; where it is refused nothing changes). Zeroing touches every page in create:
- * a pool that does not fit fails at the start rather than in the middle of a day. */
+ * hint; where it is refused nothing changes).
+ *
+ * Zeroed memory without touching it: memory of the default env is private to this process,
+ * and of such the kernel can be told to forget whole pages; they then read as zeros and
+ * take no room until they are written. So a start does not wait for a pool of many
+ * gigabytes to be zeroed, and its owner is the one who sees to it that it fits. Memory of
+ * a caller's env may be anything (shared, registered with a device): it is written. */
 #include "device/device.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 2 << 20, LARGE = 1 << 20 };
+
+static void advise(uintptr_t start, uintptr_t end, uintptr_t page, int advice, bool *done)
+{
+    start = (start + page - 1) & -page;
+    end &= -page;
+    *done = start < end && madvise((void *)start, end - start, advice) == 0;
+}
+
+/* Zeroes `bytes` at `memory` by forgetting the whole pages in it; false: not done. */
+static bool zero_by_forgetting(char *memory, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)memory;
+    bool done;
+    advise(at, at + bytes, page, MADV_DONTNEED, &done);
+    if (!done) return false;
+    size_t head = -at & (page - 1), tail = (at + bytes) & (page - 1);
+    memset(memory, 0, head);
+    memset(memory + bytes - tail, 0, tail);
+    return true;
+}
 
 static void *cpu_alloc(device *self, size_t bytes)
 {
     device_cpu *d = (device_cpu *)self;
     if (!bytes) return NULL;
-    void *memory = d->env.alloc(d->env.user, bytes);
+    char *memory = d->env.alloc(d->env.user, bytes);
     if (!memory) return NULL;
-    uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
-    uintptr_t end = ((uintptr_t)memory + bytes) & ~(uintptr_t)(HUGE_PAGE - 1);
-    if (first < end) (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
-    return memset(memory, 0, bytes);
+    bool huge;
+    advise((uintptr_t)memory, (uintptr_t)memory + bytes, HUGE_PAGE, MADV_HUGEPAGE, &huge);
+    bool ours = d->env.alloc == rad_env_or_default(NULL).alloc;
+    if (!ours || bytes < LARGE || !zero_by_forgetting(memory, bytes)) memset(memory, 0, bytes);
+    return memory;
 }
 
 static void cpu_free(device *self, void *memory, size_t bytes)

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""After the start a server needs nothing of its model file, and takes only the memory that it
+has used: a pool sized for most of the machine is not touched before there are tokens."""
+import pathlib
+import re
+import shutil
+import tempfile
+
+from radish_e2e import TINY, Server, check, run, skip_unless
+
+SMALL = ("--max-total-tokens", "4096")
+
+
+def resident(process):
+    text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) * 1024
+
+
+def answer(server, prompt):
+    body = {"prompt": prompt, "max_tokens": 8, "temperature": 0}
+    return server.ask("/v1/completions", body)["choices"][0]["text"]
+
+
+def test_a_file_cut_behind_the_servers_back_is_not_missed():
+    with tempfile.TemporaryDirectory(prefix="radish-file-") as tmp:
+        copy = pathlib.Path(tmp) / "model.gguf"
+        shutil.copy(TINY, copy)
+        with Server(copy, *SMALL) as server:
+            maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+            check(str(copy) not in maps, "the file is still mapped")
+            before = answer(server, "Once upon a time")
+            with open(copy, "r+b") as f:
+                f.truncate(100)
+            check(answer(server, "Once upon a time") == before)
+            check(answer(server, "The capital of France is"))
+            server.get("/v1/models")
+
+
+def test_an_untouched_pool_takes_no_memory():
+    with Server(TINY, "--max-total-tokens", "300000", "--context-length", "512") as server:
+        pool = float(re.search(r"KV pool 300000 tokens \(([0-9.]+) MiB\)", server.banner)[1]) * 2**20
+        check(resident(server.process) < pool / 4, resident(server.process), pool)
+        check(answer(server, "Once upon a time"))
+
+
+skip_unless(TINY)
+run(globals())
