@@ -114,7 +114,7 @@ static void load_values(const attn_rows_at *values, uint32_t v_dim, void *to, at
             (const uint16_t *)(values->base + (size_t)values->slots[j] * values->stride);
         const uint16_t *b =
             (const uint16_t *)(values->base + (size_t)values->slots[j + 1] * values->stride);
-        attn_ahead_fetch(ahead, 2 * lines);
+        attn_ahead_fetch(ahead, lines); /* the other half during the products */
         for (uint32_t d = 0; d < v_dim; d += 2 * W) {
             uint32_t some = RAD_MIN(v_dim - d, 2 * W);
             __mmask32 mask = (__mmask32)(((uint64_t)1 << some) - 1);
@@ -128,7 +128,7 @@ static void load_values(const attn_rows_at *values, uint32_t v_dim, void *to, at
 
 /* to[r][0..16 * vectors) = sum over pairs i < depth of x[r][i] times w[i]. */
 TILE void product(const uint32_t rows, const int vectors, uint32_t depth, const uint32_t *const *x,
-                  const uint32_t *w, size_t ldw, float *to, size_t ld)
+                  const uint32_t *w, size_t ldw, float *to, size_t ld, attn_ahead *ahead)
 {
     __m512 sum[ATTN_TILE_ROWS][4];
 #pragma GCC unroll 6
@@ -138,6 +138,7 @@ TILE void product(const uint32_t rows, const int vectors, uint32_t depth, const 
             sum[r][v] = _mm512_setzero_ps();
     for (uint32_t i = 0; i < depth; i++) {
         __m512i pair[4];
+        if (ahead) attn_ahead_fetch(ahead, 1);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
             pair[v] = _mm512_load_si512(w + i * ldw + 16 * v);
@@ -158,25 +159,25 @@ TILE void product(const uint32_t rows, const int vectors, uint32_t depth, const 
 
 /* All columns: four vectors at a time, then one by one. */
 TILE void product_rows(const uint32_t rows, uint32_t depth, const uint32_t *const *x,
-                       const uint32_t *w, size_t columns, float *to, size_t ld)
+                       const uint32_t *w, size_t columns, float *to, size_t ld, attn_ahead *ahead)
 {
     size_t at = 0;
     for (; at + 4 * W <= columns; at += 4 * W)
-        product(rows, 4, depth, x, w + at, columns, to + at, ld);
+        product(rows, 4, depth, x, w + at, columns, to + at, ld, ahead);
     for (; at < columns; at += W)
-        product(rows, 1, depth, x, w + at, columns, to + at, ld);
+        product(rows, 1, depth, x, w + at, columns, to + at, ld, ahead);
 }
 
 static void product_any(uint32_t rows, uint32_t depth, const uint32_t *const *x, const uint32_t *w,
-                        size_t columns, float *to, size_t ld)
+                        size_t columns, float *to, size_t ld, attn_ahead *ahead)
 {
     switch (rows) {
-    case 1: product_rows(1, depth, x, w, columns, to, ld); break;
-    case 2: product_rows(2, depth, x, w, columns, to, ld); break;
-    case 3: product_rows(3, depth, x, w, columns, to, ld); break;
-    case 4: product_rows(4, depth, x, w, columns, to, ld); break;
-    case 5: product_rows(5, depth, x, w, columns, to, ld); break;
-    default: product_rows(6, depth, x, w, columns, to, ld); break;
+    case 1: product_rows(1, depth, x, w, columns, to, ld, ahead); break;
+    case 2: product_rows(2, depth, x, w, columns, to, ld, ahead); break;
+    case 3: product_rows(3, depth, x, w, columns, to, ld, ahead); break;
+    case 4: product_rows(4, depth, x, w, columns, to, ld, ahead); break;
+    case 5: product_rows(5, depth, x, w, columns, to, ld, ahead); break;
+    default: product_rows(6, depth, x, w, columns, to, ld, ahead); break;
     }
 }
 
@@ -236,7 +237,8 @@ static void attend(attn_tile *t)
     const uint32_t *rows[ATTN_TILE_ROWS];
     const size_t columns = value_lanes(t->v_dim);
     uint32_t most_begin = 0, least_end = BLOCK;
-    product_any(t->rows, (t->dim + 1) / 2, (const uint32_t *const *)t->q, t->keys, BLOCK, s, BLOCK);
+    product_any(t->rows, (t->dim + 1) / 2, (const uint32_t *const *)t->q, t->keys, BLOCK, s, BLOCK,
+                t->ahead);
     for (uint32_t r = 0; r < t->rows; r++) {
         most_begin = RAD_MAX(most_begin, t->begin[r]);
         least_end = RAD_MIN(least_end, t->end[r]);
@@ -252,7 +254,7 @@ static void attend(attn_tile *t)
     }
     /* What all see, then the rest row by row. */
     uint32_t depth = most_begin ? 0 : least_end / 2;
-    if (depth) product_any(t->rows, depth, rows, t->values, columns, t->part, t->part_ld);
+    if (depth) product_any(t->rows, depth, rows, t->values, columns, t->part, t->part_ld, t->ahead);
     for (uint32_t r = 0; r < t->rows; r++)
         if (!depth || t->end[r] > 2 * depth)
             edge_values(p[r], t->values, columns, depth ? depth : t->begin[r] / 2, t->begin[r],

@@ -34,31 +34,43 @@ typedef struct attn_rows_at {
     size_t stride;
 } attn_rows_at;
 
-/* A stream of memory that will be read soon: `bytes` at base + slots[i] * stride for
- * ascending i. Kernels fetch as many lines of it as they read themselves, spread over
- * their work, so that memory and arithmetic overlap; whole token rows in ascending order
- * whatever part of them is worked on, which memory likes best. */
+/* Memory that will be read soon, line by line: the unit's part of the next block's rows,
+ * all of K and then all of V. Kernels fetch a line now and then, as many in a block as they
+ * read themselves and spread over their arithmetic: a core has only so many misses in
+ * flight, so whatever time passes without one is lost. Whole token rows in ascending order,
+ * whatever part of them is worked on: memory likes that best. */
 typedef struct attn_ahead {
-    const char *base;
+    const char *next; /* line */
+    uint32_t left;    /* lines of this row */
+    uint32_t step;    /* 64, or 0 when all was fetched */
+    uint32_t row;     /* this one: tokens of K, then tokens of V */
+    uint32_t count;   /* tokens */
+    uint32_t sides;   /* 2; MLA: 1 */
     const rad_slot *slots;
-    size_t stride, bytes;
-    uint32_t token, count; /* the next one, and how many there are */
-    size_t at;             /* within it */
+    const char *base[2];
+    size_t stride[2], bytes[2];
 } attn_ahead;
+
+static inline void attn_ahead_row(attn_ahead *a)
+{
+    if (a->row == a->count * a->sides) {
+        a->step = 0;
+        a->left = UINT32_MAX;
+        return;
+    }
+    uint32_t side = a->row >= a->count, token = a->row - side * a->count;
+    a->next = a->base[side] + (size_t)a->slots[token] * a->stride[side];
+    a->left = (uint32_t)((a->bytes[side] + 63) / 64);
+    a->step = 64;
+    a->row++;
+}
 
 static inline void attn_ahead_fetch(attn_ahead *a, uint32_t lines)
 {
-    while (lines > 0 && a->token < a->count) {
-        const char *row = a->base + (size_t)a->slots[a->token] * a->stride;
-        uint32_t here = (uint32_t)((a->bytes - a->at + 63) / 64);
-        if (here > lines) here = lines;
-        for (uint32_t i = 0; i < here; i++)
-            __builtin_prefetch(row + a->at + i * 64, 0, 2);
-        lines -= here;
-        a->at += here * 64;
-        if (a->at < a->bytes) return;
-        a->at = 0;
-        a->token++;
+    for (uint32_t i = 0; i < lines; i++) {
+        __builtin_prefetch(a->next, 0, 3);
+        a->next += a->step;
+        if (--a->left == 0) attn_ahead_row(a);
     }
 }
 
@@ -76,7 +88,7 @@ typedef struct attn_tile {
     const void *keys;                                    /* loaded */
     const void *values;                                  /* loaded; NULL: read in place */
     const attn_rows_at *values_at;
-    attn_ahead *values_ahead; /* or NULL; when values are read in place */
+    attn_ahead *ahead; /* to fetch from on the way, or NULL */
     float scaling, logit_cap;
 
     /* Results: the block's maximum and sum per row, and its weighted values. */

@@ -82,7 +82,7 @@ static float softmax(float *s, uint32_t begin, uint32_t end, float scaling, floa
 }
 
 TILE void scores_tile(const uint32_t rows, uint32_t dim, const float *const *q, const float *kt,
-                      float *s)
+                      float *s, attn_ahead *ahead)
 {
     for (uint32_t key = 0; key < BLOCK; key += TILE_VECTORS * W) {
         vf sum[ATTN_TILE_ROWS][TILE_VECTORS], k[TILE_VECTORS];
@@ -92,6 +92,7 @@ TILE void scores_tile(const uint32_t rows, uint32_t dim, const float *const *q, 
             for (int v = 0; v < TILE_VECTORS; v++)
                 sum[r][v] = vf_set1(0);
         for (uint32_t d = 0; d < dim; d++) {
+            if (ahead) attn_ahead_fetch(ahead, 1);
 #pragma GCC unroll 4
             for (int v = 0; v < TILE_VECTORS; v++)
                 k[v] = vf_load(kt + (size_t)d * BLOCK + key + v * W);
@@ -109,15 +110,16 @@ TILE void scores_tile(const uint32_t rows, uint32_t dim, const float *const *q, 
     }
 }
 
-static void scores(uint32_t rows, uint32_t dim, const float *const *q, const float *kt, float *s)
+static void scores(uint32_t rows, uint32_t dim, const float *const *q, const float *kt, float *s,
+                   attn_ahead *ahead)
 {
     switch (rows) {
-    case 1: scores_tile(1, dim, q, kt, s); break;
-    case 2: scores_tile(2, dim, q, kt, s); break;
-    case 3: scores_tile(3, dim, q, kt, s); break;
-    case 4: scores_tile(4, dim, q, kt, s); break;
-    case 5: scores_tile(5, dim, q, kt, s); break;
-    default: scores_tile(6, dim, q, kt, s); break;
+    case 1: scores_tile(1, dim, q, kt, s, ahead); break;
+    case 2: scores_tile(2, dim, q, kt, s, ahead); break;
+    case 3: scores_tile(3, dim, q, kt, s, ahead); break;
+    case 4: scores_tile(4, dim, q, kt, s, ahead); break;
+    case 5: scores_tile(5, dim, q, kt, s, ahead); break;
+    default: scores_tile(6, dim, q, kt, s, ahead); break;
     }
 }
 
@@ -236,9 +238,8 @@ TILE void weigh_values(const bool bf16, attn_tile *t, const float *p)
                                   .acc = t->part + r * t->part_ld,
                                   .fresh = true});
     if (!together) return;
-    values_any(
-        bf16, t->rows, t->v_dim,
-        &(values_args){p, t->values_at, from, to, t->part, t->part_ld, fresh, t->values_ahead});
+    values_any(bf16, t->rows, t->v_dim,
+               &(values_args){p, t->values_at, from, to, t->part, t->part_ld, fresh, t->ahead});
     for (uint32_t r = 0; r < t->rows; r++)
         if (t->end[r] > to)
             values_any(bf16, 1, t->v_dim,
@@ -252,7 +253,7 @@ TILE void weigh_values(const bool bf16, attn_tile *t, const float *p)
 TILE void attend(const bool bf16, attn_tile *t)
 {
     _Alignas(64) float s[ATTN_TILE_ROWS * BLOCK];
-    scores(t->rows, t->dim, (const float *const *)t->q, t->keys, s);
+    scores(t->rows, t->dim, (const float *const *)t->q, t->keys, s, t->ahead);
     for (uint32_t r = 0; r < t->rows; r++)
         t->sum[r] =
             softmax(s + r * BLOCK, t->begin[r], t->end[r], t->scaling, t->logit_cap, &t->max[r]);

@@ -25,7 +25,7 @@ typedef struct workspace {
     uint32_t active[ATTN_MOST_ROWS];                     /* tokens that see any of this block */
     uint32_t begin[ATTN_MOST_ROWS], end[ATTN_MOST_ROWS]; /* what they see */
     uint32_t num_active;
-    attn_ahead ahead[2]; /* K and V of the next block */
+    attn_ahead ahead; /* the next block */
 } workspace;
 
 attn_call attn_call_of(const attn_kernels *kernels, const radix_attention *layer,
@@ -137,17 +137,17 @@ static void look_ahead(const attn_call *call, const attn_unit *u, workspace *ws,
     rad_slot *slots = ws->slots[block & 1];
     copy_slots(u, block, slots);
     uint32_t first = u->side_begin / call->parts, end = (u->side_end - 1) / call->parts + 1;
+    attn_ahead *a = &ws->ahead;
+    *a = (attn_ahead){.count = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK),
+                      .slots = slots};
     for (int side = ATTN_K; side <= ATTN_V; side++) {
         const attn_kv_plane *p = &call->kv.plane[side];
-        ws->ahead[side] =
-            (attn_ahead){.base = p->base + first * p->head_bytes,
-                         .slots = slots,
-                         .stride = p->stride,
-                         .bytes = (end - first) * p->head_bytes,
-                         .count = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK)};
+        a->base[side] = p->base + first * p->head_bytes;
+        a->stride[side] = p->stride;
+        a->bytes[side] = (end - first) * p->head_bytes;
     }
-    if (call->kv.plane[ATTN_V].base == call->kv.plane[ATTN_K].base)
-        ws->ahead[ATTN_V].count = 0; /* MLA: one row for both */
+    a->sides = call->kv.plane[ATTN_V].base == call->kv.plane[ATTN_K].base ? 1 : 2; /* MLA: 1 */
+    attn_ahead_row(a);
 }
 
 static bool find_active(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t block)
@@ -173,7 +173,7 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
     const attn_kv_plane *p = &call->kv.plane[side];
     if (!call->decoded) return (attn_rows_at){p->base + kv_head * p->head_bytes, slots, p->stride};
     for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
-        attn_ahead_fetch(&ws->ahead[side], attn_lines_of(p->head_bytes));
+        attn_ahead_fetch(&ws->ahead, attn_lines_of(p->head_bytes));
         attn_kv_read(&call->kv, side, slots[j], kv_head, ws->values + (size_t)j * p->dim);
     }
     return (attn_rows_at){(const char *)ws->values, in_order, p->dim * sizeof(float)};
@@ -183,13 +183,13 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
 static attn_rows_at load_side(const attn_call *call, workspace *ws, uint32_t kv_head,
                               const rad_slot *slots)
 {
-    attn_ahead none = {0};
+    attn_ahead none = {.left = UINT32_MAX};
     attn_rows_at keys = rows_at(call, ws, ATTN_K, kv_head, slots);
     call->kernels->load_keys(&keys, call->layer->head_dim, ws->keys,
-                             call->decoded ? &none : &ws->ahead[ATTN_K]);
+                             call->decoded ? &none : &ws->ahead);
     attn_rows_at values = rows_at(call, ws, ATTN_V, kv_head, slots);
     if (call->kernels->load_values)
-        call->kernels->load_values(&values, call->v_dim, ws->values, &ws->ahead[ATTN_V]);
+        call->kernels->load_values(&values, call->v_dim, ws->values, &ws->ahead);
     return values;
 }
 
@@ -228,17 +228,16 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
 {
     uint32_t head, heads = attn_side_heads(call, side, &head), first_row = side_row(call, u, side);
     size_t q_bytes = attn_q_bytes(call->kernels, call->layer->head_dim);
-    attn_tile tile = {
-        .dim = call->layer->head_dim,
-        .v_dim = call->v_dim,
-        .keys = ws->keys,
-        .values = ws->values,
-        .values_at = values,
-        .values_ahead = call->decoded || call->kernels->load_values ? NULL : &ws->ahead[ATTN_V],
-        .scaling = call->layer->scaling,
-        .logit_cap = call->layer->logit_cap,
-        .part = ws->part,
-        .part_ld = (call->v_dim + 15) & ~15u};
+    attn_tile tile = {.dim = call->layer->head_dim,
+                      .v_dim = call->v_dim,
+                      .keys = ws->keys,
+                      .values = ws->values,
+                      .values_at = values,
+                      .ahead = &ws->ahead,
+                      .scaling = call->layer->scaling,
+                      .logit_cap = call->layer->logit_cap,
+                      .part = ws->part,
+                      .part_ld = (call->v_dim + 15) & ~15u};
     uint32_t count = ws->num_active * heads, tiles = (count + ATTN_TILE_ROWS - 1) / ATTN_TILE_ROWS;
     uint32_t low = count / tiles, taller = count % tiles, a = 0, h = 0;
     for (uint32_t n = 0; n < tiles; n++) {
@@ -255,7 +254,7 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
             if (++h == heads) h = 0, a++;
         }
         call->kernels->attend(&tile);
-        tile.values_ahead = NULL; /* fetched once is enough */
+        tile.ahead = NULL; /* fetched once is enough */
         if (u->partials)
             store_partial(call, u, &tile, line, block);
         else
@@ -269,8 +268,8 @@ void attn_unit_run(const attn_call *call, const attn_unit *u)
     each_row(call, u, &ws, open_row);
     if (u->first_block < u->end_block) {
         look_ahead(call, u, &ws, u->first_block);
-        attn_ahead_fetch(&ws.ahead[ATTN_K], UINT32_MAX);
-        attn_ahead_fetch(&ws.ahead[ATTN_V], UINT32_MAX);
+        while (ws.ahead.step)
+            attn_ahead_fetch(&ws.ahead, 1);
     }
     for (uint32_t block = u->first_block; block < u->end_block; block++) {
         if (block + 1 < u->end_block) look_ahead(call, u, &ws, block + 1);
