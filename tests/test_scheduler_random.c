@@ -93,8 +93,12 @@ static uint64_t run_shared(job *jobs, uint32_t n, scheduler_params params, uint6
             scheduler_cancel(g.s, &j->q->r, REQ_FINISH_ABORT);
         CHECK(g.steps < 200000);
     }
+    while (scheduler_has_background(g.s))
+        rig_step(&g);
     scheduler_stats st;
     scheduler_get_stats(g.s, &st);
+    CHECK(st.verify.num_mismatches == 0 && st.verify.num_pending == 0);
+    CHECK(!params.verify_rate || st.verify.num_verified);
     for (uint32_t i = 0; i < n; i++) {
         job *j = &jobs[i];
         bool cut = j->q->finish == REQ_FINISH_ABORT;
@@ -141,6 +145,8 @@ TEST(every_answer_is_the_same_whatever_happened_on_the_way)
         params.enable_priority_scheduling = below(&rng, 2);
         params.schedule_low_priority_values_first = below(&rng, 2);
         params.random_seed = round;
+        params.verify_rate = round % 2 ? 0.5 : 0;
+        params.max_itl_ns = round % 3 ? 0 : 100000; /* chunks as the clock will have them */
         params.test_retract_every = below(&rng, 2) ? 0 : 3 + below(&rng, 10);
         params.cache_kind = round % 8 == 7 ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX;
         run_shared(jobs, NUM_REQS, params, &rng);

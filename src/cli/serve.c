@@ -28,6 +28,7 @@ static void print_banner(const engine *e, const server *s, const server_params *
         printf("prefill in chunks of %u\n", i->chunked_prefill_size);
     else
         printf("prefill not chunked\n");
+    printf("  %s\n", i->guarantee);
     printf("  try:\n");
     if (i->chat_template[0])
         printf("  curl -s %s/v1/chat/completions -H 'Content-Type: application/json' "
@@ -189,6 +190,14 @@ int cmd_serve(int argc, char **argv)
          .target = &engine_p.random_seed,
          .help = "Seeds of requests that bring none derive from it, and the order under\n"
                  "--schedule-policy random. Default: the clock; 0 = default."},
+        {.kind = CLI_F64,
+         .name = "verify",
+         .arg = "RATE",
+         .target = &engine_p.verify_rate,
+         .max = 1,
+         .help = "Compute this share of the requests once more when nothing else runs, alone and\n"
+                 "without the cache, and compare all logits bit by bit: 0.01 is one in a hundred.\n"
+                 "Differences are logged and counted (/metrics). Default 0."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",

@@ -13,6 +13,7 @@
 #include "base/mix64.h"
 #include "text/utf8.h"
 
+#include <stdio.h>
 #include <time.h>
 
 enum { DETOK_RING = 4096, DEFAULT_QUEUE = 4096, DEFAULT_CHUNK = 2048 };
@@ -27,6 +28,8 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
                         "schedule_policy '%.40s' is none of lpm, dfs-weight, fcfs, priority, lof, "
                         "random",
                         p->schedule_policy);
+    if (!(p->verify_rate >= 0 && p->verify_rate <= 1))
+        return rad_fail(err, RAD_E_INVAL, "verify_rate %g is not a share, 0 to 1", p->verify_rate);
     if (p->max_itl_ms && p->chunked_prefill_size == -1)
         return rad_fail(err, RAD_E_INVAL,
                         "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
@@ -78,6 +81,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .schedule_low_priority_values_first = p->schedule_low_priority_values_first,
         .random_seed = p->random_seed,
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
+        .verify_rate = p->verify_rate,
         .disable_tree_attention = p->disable_tree_attention,
         .test_retract_every = p->test_retract_every,
         .is_end_token = is_end_token,
@@ -141,6 +145,10 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         return rad_fail(err, RAD_E_NOMEM, "engine: no memory for its names");
 
     const runner_info *model = &e->runner->info;
+    snprintf(
+        e->guarantee, sizeof e->guarantee,
+        "answers are bit-identical whatever the cache or the batch does: %s weights, %s KV, %s",
+        dtype_name(e->params.dtype), dtype_name(model->kv_dtype), e->backend_name);
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
     rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
@@ -168,6 +176,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .created_unix = (uint64_t)time(NULL),
         .radix_cache = !e->params.disable_radix_cache,
         .eviction_policy = rad_eviction_policy_name(e->params.eviction.policy),
+        .guarantee = e->guarantee,
         .schedule_policy = schedule_policy_name(scheduler_policy(e->scheduler)),
     };
     return RAD_OK;
@@ -186,6 +195,7 @@ static void log_info(const engine *e)
             "context_length=%u, radix cache %s, %u threads",
             i->max_running_requests, e->max_queued, i->chunked_prefill_size, i->context_length,
             i->radix_cache ? "on" : "off", i->num_threads);
+    rad_log(&e->env, RAD_LOG_INFO, "engine: %s", i->guarantee);
     if (i->context_length < e->params.context_length)
         rad_log(&e->env, RAD_LOG_WARN,
                 "engine: the KV pool is smaller than the context of %u: prompt and answer have "

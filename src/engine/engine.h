@@ -54,6 +54,8 @@ typedef struct engine_params {
     bool schedule_low_priority_values_first; /* else the highest value goes first */
     uint32_t max_itl_ms; /* prompts are cut so that a step in which others decode stays below
                           * this; 0 = no limit */
+    double verify_rate;  /* share of the requests that are computed once more without the cache
+                          * and compared, when nothing else runs; 0 = none */
     bool disable_tree_attention;             /* read shared K/V once for each request */
 } engine_params;
 
@@ -84,6 +86,7 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     bool radix_cache;
     const char *eviction_policy; /* "lru" */
     const char *schedule_policy; /* "lpm" */
+    const char *guarantee;       /* what is promised of answers here, in one line */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);
@@ -187,6 +190,10 @@ typedef struct engine_stats {
     uint64_t held_tokens;             /* of running requests, not in the tree */
     uint64_t context_tokens;          /* K/V positions of all requests, summed over the steps */
     uint64_t distinct_context_tokens; /* the same, what tree attention reads once counted once */
+    uint64_t num_verified;       /* requests computed once more (verify_rate) */
+    uint64_t num_mismatches;     /* whose logits were different then */
+    uint64_t num_verify_skipped; /* chosen, but there was no room or the run failed */
+    uint64_t num_verify_pending;
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */

@@ -88,6 +88,7 @@ struct engine {
     engine_params params;
     engine_info info;
     char *model_name, *model_path, *architecture, *backend_name;
+    char guarantee[192];
 
     compute_pool *pool; /* owned, as the next five */
     runner *runner;

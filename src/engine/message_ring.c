@@ -92,3 +92,11 @@ uint32_t message_ring_count(message_ring *ring)
     pthread_mutex_unlock(&ring->lock);
     return count;
 }
+
+bool message_ring_is_closed(message_ring *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    bool closed = ring->closed;
+    pthread_mutex_unlock(&ring->lock);
+    return closed;
+}

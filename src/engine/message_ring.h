@@ -38,5 +38,6 @@ uint32_t message_ring_pop(message_ring *ring, void *items, uint32_t most, bool w
 void message_ring_close(message_ring *ring);
 
 uint32_t message_ring_count(message_ring *ring);
+bool message_ring_is_closed(message_ring *ring);
 
 #endif

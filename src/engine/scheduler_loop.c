@@ -42,8 +42,10 @@ void *scheduler_loop(void *arg)
     sched_message messages[64];
     for (;;) {
         bool idle = scheduler_is_idle(e->scheduler);
-        uint32_t n = message_ring_pop(&e->to_scheduler, messages, RAD_COUNT(messages), idle);
-        if (idle && !n) return NULL; /* closed, and everything is done */
+        bool wait = idle && !scheduler_has_background(e->scheduler);
+        uint32_t n = message_ring_pop(&e->to_scheduler, messages, RAD_COUNT(messages), wait);
+        if (idle && !n && (wait || message_ring_is_closed(&e->to_scheduler)))
+            return NULL; /* closed, and everything is done */
         for (uint32_t i = 0; i < n; i++) {
             if (messages[i].job)
                 add_job(e, messages[i].job);
@@ -128,6 +130,10 @@ void engine_get_stats(engine *e, engine_stats *stats)
         .held_tokens = s->held_tokens,
         .context_tokens = s->context_tokens,
         .distinct_context_tokens = s->distinct_context_tokens,
+        .num_verified = s->verify.num_verified,
+        .num_mismatches = s->verify.num_mismatches,
+        .num_verify_skipped = s->verify.num_skipped,
+        .num_verify_pending = s->verify.num_pending,
     };
     pthread_mutex_lock(&e->lock);
     stats->num_requests = e->num_requests;

@@ -58,6 +58,7 @@ void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool i
     r->finish = finish;
     req_release_kv(s, r, is_insert);
     wait_queue_remove(&s->waiting, r);
+    verify_submit(&s->verify, r, finish != REQ_FINISH_ERROR);
     remove_running(s, r);
     r->state = REQ_FINISHED;
     if (finish == REQ_FINISH_ERROR)
@@ -97,6 +98,7 @@ static void process_complete(scheduler *s, req *r, const float *logits)
         finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
         return;
     }
+    verify_note(&s->verify, r, logits, s->params.runner->info.vocab_size);
     rad_token token = choose_token(s, r, logits);
     if (token < 0) {
         finish_req(s, r, REQ_FINISH_ERROR, -1, false);

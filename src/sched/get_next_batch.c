@@ -11,7 +11,7 @@
  * can then be evicted, and scheduler_add accepts nothing that is larger than the pool.
  * So in every step somebody gets on, and the one with most outputs gets to its end. */
 #include "sched/prefill_adder.h"
-#include "sched/scheduler_impl.h"
+#include "sched/verify_run.h"
 
 /* SGLang's constants: the part of what requests may still generate that admission
  * reserves starts high, and falls while no retraction says that it was too low. */
@@ -103,6 +103,7 @@ static bool make_room_for_decode(scheduler *s)
         pages = decode_pages(s, &num_decodes);
     }
     while (num_decodes && !evict_until_free(&s->pools, pages)) {
+        if (verify_yield(s)) continue;
         if (s->num_running > 1)
             retract_one(s);
         else
@@ -173,13 +174,16 @@ static void admit_waiting(scheduler *s, prefill_adder *adder)
 {
     while (adder->rem_tokens && s->num_running < s->params.max_running_requests) {
         req *r = wait_queue_next(&s->waiting);
-        if (!r || !admit(s, adder, r)) return;
+        if (!r) return;
+        if (!admit(s, adder, r) && !(verify_yield(s) && admit(s, adder, r))) return;
     }
 }
 
 /* Nobody could get on although there is work. True: something changed, plan again. */
 static bool unstick(scheduler *s)
 {
+    if (scheduler_is_idle(s)) return false;
+    if (verify_yield(s)) return true;
     if (s->num_running > 1) {
         retract_one(s);
     } else if (s->num_running) {

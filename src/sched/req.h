@@ -75,6 +75,8 @@ typedef struct req {
     uint32_t num_holds;   /* such leaders so far; bounded, so that nobody waits for ever */
     uint32_t wait_node;   /* its leaf in the wait_queue; 0 = none */
     struct req *wait_prev, *wait_next; /* in the wait_queue, by arrival */
+    struct verify_record *verify;      /* NULL: it is not going to be verified */
+    bool verify_skipped;               /* it was chosen, but there was no room */
     atomic_int cancel;                 /* req_finish that somebody asks for, or 0 */
     token_logprob *logprobs;           /* of the newest output id, until its output takes them */
 

@@ -5,7 +5,7 @@
  *
  * Invariant between two steps: every request is in `waiting` and holds nothing, or in
  * `running` with a row, a lock and allocated_len == committed_len. */
-#include "sched/scheduler_impl.h"
+#include "sched/verify_run.h"
 
 /* ---- the step ---- */
 
@@ -114,6 +114,8 @@ bool scheduler_step(scheduler *s)
         work = batch_work(s);
         run_batch(s);
         busy = true;
+    } else if (scheduler_is_idle(s)) {
+        busy |= verify_step(s);
     }
     if (s->num_outputs) busy = true;
     flush_outputs(s);
@@ -159,6 +161,11 @@ bool scheduler_is_idle(const scheduler *s)
     return s->waiting.count == 0 && s->num_running == 0;
 }
 
+bool scheduler_has_background(const scheduler *s)
+{
+    return s->verify.first != NULL;
+}
+
 bool scheduler_has_cancels(const scheduler *s)
 {
     return atomic_load(&s->cancels);
@@ -193,6 +200,8 @@ static rad_status check_params(const scheduler_params *p, rad_error *err)
     if (p->max_running_requests > 1u << 20 || p->max_queued_requests > 1u << 24)
         return rad_fail(err, RAD_E_INVAL, "too many requests at one time: %u running, %u queued",
                         p->max_running_requests, p->max_queued_requests);
+    if (!(p->verify_rate >= 0 && p->verify_rate <= 1))
+        return rad_fail(err, RAD_E_INVAL, "verify rate %g is not a share, 0 to 1", p->verify_rate);
     if ((unsigned)p->policy >= SCHEDULE_NUM_POLICIES)
         return rad_fail(err, RAD_E_INVAL, "there is no schedule policy %u", (unsigned)p->policy);
     if (p->chunked_prefill_size > 1u << 24)
@@ -208,7 +217,7 @@ static rad_status create_pools(scheduler *s, rad_error *err)
     uint32_t page_size = s->pools.page_size;
 
     rad_req_to_token_pool_params rows = {.struct_size = sizeof rows,
-                                         .num_rows = p->max_running_requests,
+                                         .num_rows = p->max_running_requests + (p->verify_rate > 0),
                                          .row_tokens = s->context_length};
     rad_kv_allocator_params pages = {
         .struct_size = sizeof pages, .num_pages = s->max_total_pages, .page_size = page_size};
@@ -278,6 +287,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     s->params = *params;
     s->pools.page_size = RAD_MAX(params->page_size, 1u);
     step_cost_init(&s->cost);
+    verify_init(&s->verify, &s->env, params->verify_rate, params->random_seed);
     s->max_total_pages = (uint32_t)(params->max_total_tokens / s->pools.page_size);
     s->stats.max_total_tokens = (uint64_t)s->max_total_pages * s->pools.page_size;
     uint32_t context = params->runner->info.context_length;
@@ -297,8 +307,14 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
 void scheduler_destroy(scheduler *s)
 {
     if (!s) return;
-    for (uint32_t i = 0; i < s->num_running; i++)
+    for (uint32_t i = 0; i < s->num_running; i++) {
         req_release_kv(s, s->running[i], false);
+        verify_submit(&s->verify, s->running[i], false);
+    }
+    for (req *r = s->waiting.first; r; r = r->wait_next)
+        verify_submit(&s->verify, r, false);
+    verify_yield(s);
+    verify_fini(&s->verify);
     wait_queue_fini(&s->waiting, &s->env);
     rad_cache_destroy(s->pools.tree_cache);
     rad_token_to_kv_pool_destroy(s->pools.token_to_kv_pool);

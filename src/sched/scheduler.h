@@ -22,6 +22,7 @@
 #include "sched/req.h"
 #include "sched/schedule_policy.h"
 #include "sched/step_info.h"
+#include "sched/verify.h"
 
 typedef struct scheduler scheduler;
 
@@ -51,6 +52,7 @@ typedef struct scheduler_params {
     uint64_t random_seed;                    /* of SCHEDULE_RANDOM */
     uint64_t max_itl_ns; /* a step that decodes takes no more prompts than keep it below this, as
                           * far as can be told (step_cost.h); 0 = no limit */
+    double verify_rate;  /* share of the requests that are computed again, see verify.h */
     bool disable_tree_attention; /* do not tell the runner what its requests share */
     uint32_t test_retract_every; /* test hook: retract at every n-th decode step */
 
@@ -94,6 +96,8 @@ void scheduler_cancel(scheduler *s, req *r, req_finish why);
 bool scheduler_step(scheduler *s);
 
 bool scheduler_is_idle(const scheduler *s); /* nothing waits or runs */
+/* Something is left to be verified: steps of an idle scheduler do it. */
+bool scheduler_has_background(const scheduler *s);
 bool scheduler_has_cancels(const scheduler *s);
 
 uint32_t scheduler_context_length(const scheduler *s); /* in force */
@@ -118,7 +122,8 @@ typedef struct scheduler_stats {
                               * reads, per layer and kv head */
     uint64_t distinct_context_tokens; /* the same, what the groups share counted once */
     uint64_t group_updates;           /* steps whose groups had to be made anew */
-    uint64_t kv_errors;               /* calls of the cache that should not fail and did */
+    verify_stats verify;
+    uint64_t kv_errors; /* calls of the cache that should not fail and did */
     uint32_t num_running;
     uint32_t num_waiting;
     uint64_t max_total_tokens;

@@ -5,6 +5,7 @@
 #include "sched/batch_groups.h"
 #include "sched/scheduler.h"
 #include "sched/step_cost.h"
+#include "sched/verify.h"
 #include "sched/wait_queue.h"
 
 enum { SCHEDULER_OUTPUTS = 256 }; /* handed out in lots of at most so many */
@@ -27,6 +28,7 @@ struct scheduler {
     forward_batch forward;
     batch_groups groups;
     step_cost cost;
+    verifier verify;
     void *sample_scratch; /* sampler_scratch_bytes */
 
     double new_token_ratio;

@@ -10,6 +10,7 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     stats->evicted_tokens = cache.evicted_tokens;
     stats->num_running = s->num_running;
     stats->num_waiting = s->waiting.count;
+    stats->verify = s->verify.stats;
     stats->group_updates = s->groups.num_computed;
     stats->num_held_back = s->waiting.num_held;
     stats->tokens_compared = s->waiting.tokens_compared + s->waiting.tree.tokens_compared;
@@ -43,16 +44,18 @@ rad_status scheduler_check(const scheduler *s, rad_error *err)
     }
     uint32_t rows = rad_req_to_token_num_rows(pools->req_to_token_pool) -
                     rad_req_to_token_available(pools->req_to_token_pool);
-    if (rows != s->num_running)
+    bool verifying = s->verify.kv.row != 0;
+    if (rows != s->num_running + verifying)
         return rad_fail(err, RAD_E_CORRUPT, "%u rows are taken by %u running requests", rows,
                         s->num_running);
 
-    size_t bytes = (s->num_running + 1) * sizeof(rad_req_kv *);
+    size_t bytes = (s->num_running + 1 + verifying) * sizeof(rad_req_kv *);
     const rad_req_kv **kvs = rad_alloc(&s->env, bytes);
     if (!kvs) return rad_fail(err, RAD_E_NOMEM, "no memory for the ownership check");
     for (uint32_t i = 0; i < s->num_running; i++)
         kvs[i] = &s->running[i]->kv;
-    status = rad_cache_check_ownership(pools->tree_cache, kvs, s->num_running, err);
+    if (verifying) kvs[s->num_running] = &s->verify.kv;
+    status = rad_cache_check_ownership(pools->tree_cache, kvs, s->num_running + verifying, err);
     rad_free(&s->env, kvs, bytes);
     return status;
 }

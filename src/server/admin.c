@@ -91,6 +91,8 @@ static json_t *stats_json(const engine_stats *t)
         {"num_queue_reqs", t->num_waiting},        {"max_total_num_tokens", t->max_total_tokens},
         {"available_tokens", t->available_tokens}, {"evictable_tokens", t->evictable_tokens},
         {"protected_tokens", t->protected_tokens}, {"held_tokens", t->held_tokens},
+        {"verify_requests", t->num_verified},      {"verify_mismatches", t->num_mismatches},
+        {"verify_skipped", t->num_verify_skipped}, {"verify_pending", t->num_verify_pending},
     };
     for (size_t i = 0; i < RAD_COUNT(figures); i++)
         json_object_set_new(json, figures[i].name, json_integer((json_int_t)figures[i].value));
@@ -111,6 +113,7 @@ static void answer_server_info(call *c)
         (json_int_t)i->max_total_tokens, "kv_bytes_per_token", (json_int_t)i->kv_bytes_per_token,
         "disable_radix_cache", !i->radix_cache, "internal_states", stats_json(&c->stats));
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
+    if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));
     call_reply_json(c, 200, json);
 }

@@ -1,0 +1,61 @@
+/* verify.h - recomputes finished requests cold and alone, and compares bit by bit.
+ *
+ * Promise P1 as a running check: a share of the requests has a 64-bit digest of the logits
+ * kept for every token that was drawn. When nobody runs or waits, such a request is
+ * computed once more, over pages of its own that the tree never sees, in chunks of
+ * VERIFY_CHUNK tokens; each row of logits must have the digest of then. The first
+ * difference is logged and counted. (Equal digests of different rows: one in 2^64.)
+ *
+ *     recorded with the request:   ids | digest after num_input, num_input + 1, ... tokens
+ *
+ * It yields: after a chunk whoever has come runs first; and when they are short of memory
+ * its pages are given back, and it begins anew later. It evicts what it needs, as any
+ * request does. Bounded: VERIFY_QUEUE requests wait to be verified; more are not recorded
+ * (skipped), so a server that is never idle verifies nothing, and says so. */
+#ifndef SCHED_VERIFY_H
+#define SCHED_VERIFY_H
+
+#include "sched/req.h"
+
+enum { VERIFY_CHUNK = 64, VERIFY_QUEUE = 64 };
+
+typedef struct verify_record {
+    struct verify_record *next; /* in the queue */
+    uint64_t arrival;
+    rad_token *ids; /* [num_ids], copied when the request ends */
+    uint32_t num_ids, num_input;
+    uint64_t *digests;
+    uint32_t num_digests, capacity;
+} verify_record;
+
+typedef struct verify_stats {
+    uint64_t num_verified;   /* computed again to the end, or to a difference */
+    uint64_t num_mismatches; /* that were different */
+    uint64_t num_skipped;    /* chosen, but there was no room or the run failed */
+    uint32_t num_pending;
+    uint32_t reserved;
+} verify_stats;
+
+typedef struct verifier {
+    rad_env env;
+    uint32_t threshold;   /* of 2^32: how many requests are chosen; 0 = none */
+    uint32_t num_records; /* recording or waiting */
+    uint64_t seed;
+    verify_record *first, *last;
+    rad_req_kv kv; /* of the one that is computed */
+    uint32_t next; /* digest to be compared */
+    uint32_t reserved;
+    verify_stats stats;
+} verifier;
+
+/* `rate` 0..1 is the share of requests. */
+void verify_init(verifier *v, const rad_env *env, double rate, uint64_t seed);
+void verify_fini(verifier *v);
+
+/* The logits that r's next token is drawn from. */
+void verify_note(verifier *v, req *r, const float *logits, uint32_t vocab_size);
+
+/* The request has ended: its record waits to be verified, or is dropped (keep false). */
+void verify_submit(verifier *v, req *r, bool keep);
+
+#endif

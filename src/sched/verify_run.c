@@ -1,0 +1,146 @@
+/* verify_run.c - one request, cold and alone, chunk by chunk.
+ *
+ * Rows of logits are compared in ascending order, so the first that differs is the first
+ * that was wrong: what comes after it was drawn from another context. */
+#include "sched/verify_run.h"
+
+bool verify_yield(scheduler *s)
+{
+    verifier *v = &s->verify;
+    if (!v->kv.row) return false;
+    rad_error err;
+    if (rad_cache_finished_req(s->pools.tree_cache, &v->kv, false, &err) < 0) {
+        s->stats.kv_errors++;
+        rad_log(&s->env, RAD_LOG_ERROR, "verify: giving pages back: %s", err.text);
+    }
+    memset(&v->kv, 0, sizeof v->kv);
+    v->next = 0;
+    return true;
+}
+
+/* The first in the queue is done with. */
+static void end_first(scheduler *s)
+{
+    verifier *v = &s->verify;
+    verify_record *record = v->first;
+    verify_yield(s);
+    v->first = record->next;
+    if (!v->first) v->last = NULL;
+    v->stats.num_pending--;
+    verify_free(v, record);
+}
+
+static bool begin(scheduler *s, const verify_record *record)
+{
+    rad_row row;
+    if (rad_req_to_token_alloc(s->pools.req_to_token_pool, &row) != RAD_OK) return false;
+    s->verify.kv =
+        (rad_req_kv){.row = row, .key = {.tokens = record->ids, .num_tokens = record->num_ids}};
+    s->verify.next = 0;
+    return true;
+}
+
+/* One request of `num_tokens` more tokens as a batch, in the arrays of the scheduler's own,
+ * which nobody uses now. */
+static bool prepare(scheduler *s, const verify_record *record, uint32_t num_tokens,
+                    forward_batch *out)
+{
+    schedule_batch *b = &s->batch;
+    rad_req_kv *kv = &s->verify.kv;
+    rad_slot *row = rad_req_to_token_row(s->pools.req_to_token_pool, kv->row);
+    uint32_t prefix = kv->allocated_len;
+    b->extend_prefix_lens[0] = prefix;
+    b->extend_seq_lens[0] = num_tokens;
+    b->extend_start_loc[0] = 0;
+    b->seq_lens[0] = prefix + num_tokens;
+    b->req_pool_indices[0] = kv->row;
+    b->last_loc[0] = prefix ? row[prefix - 1] : -1;
+    if (!evict_until_free(&s->pools, pages_for(prefix, num_tokens, s->pools.page_size)) ||
+        rad_kv_alloc_extend(s->pools.kv_allocator, 1, b->extend_prefix_lens, b->seq_lens,
+                            b->last_loc, b->out_cache_loc) != RAD_OK)
+        return false;
+    kv->allocated_len = prefix + num_tokens;
+    memcpy(row + prefix, b->out_cache_loc, num_tokens * sizeof *row);
+    memcpy(b->input_ids, record->ids + prefix, num_tokens * sizeof *b->input_ids);
+    b->num_logits = 0;
+    for (uint32_t i = 0; i < num_tokens; i++) {
+        b->positions[i] = prefix + i;
+        if (prefix + i + 1 >= record->num_input) b->logits_indices[b->num_logits++] = i;
+    }
+    *out = (forward_batch){.num_reqs = 1,
+                           .num_tokens = num_tokens,
+                           .input_ids = b->input_ids,
+                           .positions = b->positions,
+                           .out_cache_loc = b->out_cache_loc,
+                           .req_pool_indices = b->req_pool_indices,
+                           .seq_lens = b->seq_lens,
+                           .extend_prefix_lens = b->extend_prefix_lens,
+                           .extend_seq_lens = b->extend_seq_lens,
+                           .extend_start_loc = b->extend_start_loc,
+                           .num_logits = b->num_logits,
+                           .logits_indices = b->logits_indices,
+                           .req_to_token_pool = s->pools.req_to_token_pool,
+                           .token_to_kv_pool = s->pools.token_to_kv_pool};
+    return true;
+}
+
+/* Tokens of the next chunk: as many logits as a batch may have, and not across the place
+ * where the logits begin, so that the rest of the prompt needs none. */
+static uint32_t chunk_of(const scheduler *s, const verify_record *record)
+{
+    uint32_t done = s->verify.kv.committed_len;
+    uint32_t end = record->num_input - 1 + record->num_digests;
+    uint32_t tokens = RAD_MIN(end - done, (uint32_t)VERIFY_CHUNK);
+    tokens = RAD_MIN(tokens, s->batch.max_tokens);
+    if (done + 1 < record->num_input) return RAD_MIN(tokens, record->num_input - 1 - done);
+    return RAD_MIN(tokens, s->batch.max_reqs);
+}
+
+/* False at the first difference. */
+static bool compare(scheduler *s, const verify_record *record, const float *logits)
+{
+    verifier *v = &s->verify;
+    uint32_t vocab_size = s->params.runner->info.vocab_size;
+    for (uint32_t i = 0; i < s->batch.num_logits; i++, v->next++) {
+        const float *row = logits + (size_t)i * vocab_size;
+        if (verify_digest(row, vocab_size) == record->digests[v->next]) continue;
+        const sampling_params greedy = {.top_p = 1};
+        rad_log(&s->env, RAD_LOG_ERROR,
+                "verify: request %llu (%u prompt tokens) computed alone and without the cache has "
+                "other logits from output %u on (it was %d; the likeliest is %d now)",
+                (unsigned long long)record->arrival, record->num_input, v->next,
+                record->num_input + v->next < record->num_ids
+                    ? record->ids[record->num_input + v->next]
+                    : -1,
+                sampler_sample(row, vocab_size, &greedy, 0, NULL));
+        return false;
+    }
+    return true;
+}
+
+bool verify_step(scheduler *s)
+{
+    verifier *v = &s->verify;
+    verify_record *record = v->first;
+    if (!record) return false;
+    forward_batch batch;
+    const float *logits = NULL;
+    rad_error err = {0};
+    bool ok = v->kv.row || begin(s, record);
+    ok = ok && prepare(s, record, chunk_of(s, record), &batch);
+    ok = ok && runner_forward(s->params.runner, &batch, &logits, &err) == RAD_OK;
+    if (!ok) {
+        rad_log(&s->env, RAD_LOG_WARN, "verify: request %llu is not verified: %s",
+                (unsigned long long)record->arrival, err.text[0] ? err.text : "no room");
+        v->stats.num_skipped++;
+        end_first(s);
+        return true;
+    }
+    v->kv.committed_len = v->kv.allocated_len;
+    bool same = compare(s, record, logits);
+    if (same && v->next < record->num_digests) return true;
+    v->stats.num_verified++;
+    v->stats.num_mismatches += !same;
+    end_first(s);
+    return true;
+}

@@ -1,0 +1,261 @@
+/* test_sched_verify.c - --verify: silent where nothing is wrong, whatever happened on the
+ * way; and a planted fault is found. */
+#include "engine_rig.h"
+#include "scheduler_rig.h"
+
+static verify_stats stats_of(const rig *g)
+{
+    scheduler_stats st;
+    scheduler_get_stats(g->s, &st);
+    return st.verify;
+}
+
+/* Steps of the idle scheduler, each checked. */
+static void verify_all(rig *g)
+{
+    for (int i = 0; scheduler_has_background(g->s); i++) {
+        CHECK(i < 10000 && scheduler_is_idle(g->s));
+        CHECK(rig_step(g));
+    }
+    CHECK(!rig_step(g) && stats_of(g).num_pending == 0);
+}
+
+TEST(every_request_is_verified_and_leaves_no_trace)
+{
+    for (uint32_t page = 1; page <= 16; page += 15) {
+        rig g;
+        rad_token ids[8][200];
+        rig_req *q[8];
+        scheduler_params params = rig_params(1200, page, 64);
+        params.verify_rate = 1;
+        params.test_retract_every = 7;
+        rig_start(&g, params);
+        for (int i = 0; i < 8; i++) {
+            rig_prompt(ids[i], 150, 900);
+            rig_prompt(ids[i] + 150, 50, 901 + i);
+            q[i] = rig_add(&g, ids[i], 200, i == 7 ? 0 : 100);
+        }
+        rig_run(&g);
+        CHECK(stats_of(&g).num_pending == 7); /* the last one had no logits */
+        scheduler_stats before, after;
+        scheduler_get_stats(g.s, &before);
+        verify_all(&g);
+        CHECK(stats_of(&g).num_verified == 7 && stats_of(&g).num_mismatches == 0);
+        CHECK(stats_of(&g).num_skipped == 0);
+        scheduler_get_stats(g.s, &after); /* nothing of it is in the tree */
+        CHECK(after.evictable_tokens <= before.evictable_tokens);
+        CHECK(after.forward_steps == before.forward_steps);
+        for (int i = 0; i < 8; i++)
+            rig_expect(q[i], i == 7 ? 0 : 100);
+        rig_stop(&g);
+    }
+}
+
+TEST(a_share_is_a_share)
+{
+    rig g;
+    enum { REQS = 400 };
+    scheduler_params params = rig_params(4096, 1, 64);
+    params.verify_rate = 0.25;
+    params.random_seed = 3;
+    rig_start(&g, params);
+    for (int i = 0; i < REQS; i++) {
+        rad_token ids[4] = {i % 200, i / 200, 1, 2};
+        rig_req *q = rig_add(&g, ids, 4, 2);
+        rig_run(&g);
+        rig_expect(q, 2);
+        verify_all(&g);
+    }
+    uint64_t n = stats_of(&g).num_verified;
+    CHECKF(n > 60 && n < 140, "%llu of %d\n", (unsigned long long)n, REQS);
+    rig_stop(&g);
+}
+
+/* A page of the prefix is exchanged under the tree: who hits it gets another answer, and
+ * is found; who ran before is not blamed. */
+TEST(a_planted_fault_is_found)
+{
+    rig g;
+    rad_token a[64], b[64];
+    rig_prompt(a, 64, 910);
+    rig_prompt(b, 64, 911);
+    scheduler_params params = rig_params(1024, 16, 0);
+    params.verify_rate = 1;
+    rig_start(&g, params);
+    rig_req *qa = rig_add(&g, a, 64, 20), *qb = rig_add(&g, b, 64, 20);
+    rig_run(&g);
+    rad_key ka = {.tokens = a, .num_tokens = 64}, kb = {.tokens = b, .num_tokens = 64};
+    CHECK_OK(scheduler_swap_pages(g.s, &ka, 40, &kb, 40));
+    rig_req *again = rig_add(&g, a, 64, 20);
+    rig_run(&g);
+    CHECK(memcmp(again->out, qa->out, sizeof *qa->out * 20) != 0);
+    verify_all(&g);
+    CHECK(stats_of(&g).num_verified == 3 && stats_of(&g).num_mismatches == 1);
+    rig_expect(qa, 20);
+    rig_expect(qb, 20);
+    rig_drop(again);
+    rig_stop(&g);
+}
+
+/* Whoever comes while it verifies runs at the next step; short of memory, the verifier
+ * gives its pages back and begins anew later. */
+TEST(it_yields_to_whoever_comes)
+{
+    rig g;
+    rad_token ids[2][400];
+    rig_prompt(ids[0], 400, 920);
+    rig_prompt(ids[1], 400, 921);
+    scheduler_params params = rig_params(600, 1, 512);
+    params.verify_rate = 1;
+    rig_start(&g, params);
+    rig_req *first = rig_add(&g, ids[0], 400, 5);
+    rig_run(&g);
+    for (int i = 0; i < 4; i++) /* 256 of 404 tokens */
+        rig_step(&g);
+    scheduler_stats st;
+    scheduler_get_stats(g.s, &st);
+    CHECK(st.held_tokens == 256 && st.verify.num_pending == 1);
+
+    rad_token small[2] = {1, 2};
+    rig_req *quick = rig_add(&g, small, 2, 1);
+    rig_step(&g);
+    CHECK(quick->finish);
+    scheduler_get_stats(g.s, &st);
+    CHECK(st.held_tokens == 256); /* there was room for both */
+
+    rig_req *large = rig_add(&g, ids[1], 400, 150); /* 550 of 600 */
+    rig_step(&g);
+    CHECK(large->admissions == 1);
+    rig_run(&g);
+    verify_all(&g);
+    CHECK(stats_of(&g).num_verified == 3 && stats_of(&g).num_mismatches == 0);
+    CHECK(stats_of(&g).num_skipped == 0);
+    rig_expect(first, 5);
+    rig_expect(quick, 1);
+    rig_expect(large, 150);
+    rig_stop(&g);
+}
+
+/* More than VERIFY_QUEUE at once are not recorded; what fails on the way is skipped. */
+TEST(the_queue_is_bounded_and_failures_are_skipped)
+{
+    rig g;
+    enum { REQS = VERIFY_QUEUE + 30 };
+    scheduler_params params = rig_params(8192, 1, 64);
+    params.verify_rate = 1;
+    params.max_queued_requests = REQS;
+    rig_start_failing(&g, params, 40);
+    rig_req *q[REQS];
+    for (int i = 0; i < REQS; i++) {
+        rad_token ids[4] = {i % 200, i / 200, 1, 2};
+        q[i] = rig_add(&g, ids, 4, 2);
+    }
+    rig_run(&g);
+    uint64_t failed = 0;
+    for (int i = 0; i < REQS; i++) {
+        failed += q[i]->finish == REQ_FINISH_ERROR;
+        rig_check_answer(q[i]);
+        rig_drop(q[i]);
+    }
+    CHECK(stats_of(&g).num_pending <= VERIFY_QUEUE && stats_of(&g).num_skipped >= 20);
+    verify_all(&g);
+    verify_stats v = stats_of(&g);
+    CHECK(v.num_mismatches == 0 && v.num_verified > 40);
+    CHECK(v.num_verified + v.num_skipped <= REQS &&
+          v.num_verified + v.num_skipped >= REQS - failed);
+    rig_stop(&g);
+}
+
+TEST(destroying_it_in_the_middle_leaves_nothing_behind)
+{
+    for (int steps = 0; steps < 12; steps++) {
+        rig g = {.end_token = -1};
+        rad_token ids[100];
+        rig_prompt(ids, 100, 930);
+        test_env t;
+        rad_env env = test_env_init(&t);
+        CHECK_OK(runner_fake_create(NULL, &(runner_fake_params){.vocab_size = RIG_VOCAB}, &g.runner,
+                                    NULL));
+        scheduler_params params = rig_params(512, 1, 64);
+        params.verify_rate = 1;
+        params.runner = g.runner;
+        params.on_output = rig_on_output;
+        params.user = &g;
+        params.test_retract_every = 3;
+        CHECK_OK(scheduler_create(&env, &params, &g.s, NULL));
+        rig_req *a = rig_add(&g, ids, 100, 4), *b = rig_add(&g, ids, 90, 30);
+        for (int i = 0; i < steps * 4; i++)
+            scheduler_step(g.s);
+        scheduler_destroy(g.s);
+        CHECK(t.bytes == 0);
+        runner_destroy(g.runner);
+        rig_drop(a);
+        rig_drop(b);
+    }
+}
+
+/* Memory that fails while recording costs the verification, not the request. */
+TEST(no_memory_to_record_is_no_reason_to_fail)
+{
+    for (long n = 0; n < 6; n++) {
+        rig g = {.end_token = -1};
+        rad_token ids[100];
+        rig_prompt(ids, 100, 940);
+        test_env t;
+        rad_env env = test_env_init(&t);
+        CHECK_OK(runner_fake_create(NULL, &(runner_fake_params){.vocab_size = RIG_VOCAB}, &g.runner,
+                                    NULL));
+        scheduler_params params = rig_params(512, 1, 64);
+        params.verify_rate = 1;
+        params.runner = g.runner;
+        params.on_output = rig_on_output;
+        params.on_admit = rig_on_admit;
+        params.user = &g;
+        CHECK_OK(scheduler_create(&env, &params, &g.s, NULL));
+        rig_req *a = rig_add(&g, ids, 100, 100);
+        t.fail_at = n;
+        t.allocs = 0;
+        while (!scheduler_is_idle(g.s))
+            scheduler_step(g.s);
+        t.fail_at = -1;
+        rig_expect(a, 100);
+        verify_all(&g);
+        verify_stats v = stats_of(&g);
+        CHECK(v.num_verified + v.num_skipped == 1 && v.num_mismatches == 0);
+        CHECK(n ? true : v.num_skipped == 1);
+        rig_stop(&g);
+        CHECK(t.bytes == 0);
+    }
+}
+
+/* Through the engine's threads: it verifies while nobody asks for anything. */
+TEST(the_engine_verifies_when_it_is_idle)
+{
+    SKIP_UNLESS(erig_has_model(), "there is no stories260K.gguf");
+    engine_params params = erig_params();
+    params.verify_rate = 1;
+    params.page_size = 16;
+    engine *e = erig_start(params, 0);
+    rad_token a[64], b[64];
+    erig_prompt(e, a, 64, 1);
+    erig_prompt(e, b, 64, 2);
+    engine_stats st;
+    for (int run = 0; run < 3; run++) {
+        answer x;
+        answer_init(&x);
+        engine_request q = erig_request(&x, run == 1 ? b : a, 64, 20);
+        erig_submit(e, &q, NULL);
+        answer_wait(&x);
+        answer_fini(&x);
+        for (int i = 0; i == 0 || st.num_verify_pending; i++) {
+            CHECK(i < 100000);
+            engine_get_stats(e, &st);
+        }
+        CHECK(st.num_verified == (uint64_t)run + 1 && st.num_mismatches == (run == 2));
+        if (run == 1) CHECK_OK(engine_test_swap_pages(e, a, 64, 20, b, 64, 20));
+    }
+    erig_check_idle(e);
+    engine_destroy(e);
+}
+
+TEST_MAIN()
