@@ -118,8 +118,6 @@ TEST(generate_takes_parameters_per_prompt)
 
 TEST(what_is_refused_is_named)
 {
-    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"presence_penalty\":0.5}", "presence_penalty",
-            "not supported");
     refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}",
             "response_format", "json_object");
     refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"stream_options\":{}}", "stream_options",
@@ -139,6 +137,123 @@ TEST(what_is_refused_is_named)
     refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"regex\":\"a+\"}}", "regex",
             "not supported");
     refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":7}", "sampling_params", "object");
+}
+
+TEST(how_to_choose_arrives)
+{
+    api_request r;
+    api_error err;
+    CHECK(parse(API_COMPLETIONS,
+                "{\"prompt\":\"a\",\"presence_penalty\":0.5,\"frequency_penalty\":-2,"
+                "\"repetition_penalty\":1.25,\"min_tokens\":3,\"logprobs\":0,"
+                "\"logit_bias\":{\"0\":-100,\"15043\":1.5,\"7\":100}}",
+                &r, &err));
+    const sampling_params *p = &r.items[0].sampling;
+    CHECK(p->presence_penalty == 0.5f && p->frequency_penalty == -2);
+    CHECK(p->repetition_penalty == 1.25f && p->min_new_tokens == 3);
+    CHECK(p->logprobs && p->num_top_logprobs == 0 && r.logprobs);
+    float of[3] = {0};
+    CHECK(p->num_bias == 3);
+    for (uint32_t i = 0; i < 3; i++)
+        of[p->bias[i].id == 0 ? 0 : p->bias[i].id == 7 ? 1 : 2] = p->bias[i].bias;
+    CHECK(of[0] == -100 && of[1] == 100 && of[2] == 1.5f);
+    api_request_fini(&r);
+
+    CHECK(parse(API_CHAT,
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"logprobs\":true,"
+                "\"top_logprobs\":20}",
+                &r, &err));
+    CHECK(r.items[0].sampling.logprobs && r.items[0].sampling.num_top_logprobs == 20);
+    api_request_fini(&r);
+    CHECK(parse(API_GENERATE,
+                "{\"text\":[\"a\",\"b\"],\"return_logprob\":true,\"top_logprobs_num\":2,"
+                "\"logprob_start_len\":-1,\"return_text_in_logprobs\":true}",
+                &r, &err));
+    CHECK(r.items[1].sampling.logprobs && r.items[1].sampling.num_top_logprobs == 2);
+    CHECK(r.text_in_logprobs && r.batch);
+    api_request_fini(&r);
+    CHECK(parse(API_COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":false}", &r, &err));
+    CHECK(!r.logprobs && r.items[0].sampling.repetition_penalty == 1);
+    api_request_fini(&r);
+}
+
+TEST(n_choices_are_n_requests_that_differ_in_their_seed)
+{
+    api_request r;
+    api_error err;
+    CHECK(parse(API_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"],\"n\":3,\"seed\":5,\"logprobs\":1}", &r,
+                &err));
+    CHECK(r.num_items == 6 && r.n == 3);
+    for (uint32_t i = 0; i < 6; i++) {
+        CHECK(r.items[i].text[0] == "ab"[i / 3] && r.items[i].has_seed);
+        CHECK(r.items[i].sampling.num_top_logprobs == 1 && r.items[i].max_new_tokens == 16);
+        CHECK((r.items[i].sampling.seed == 5) == (i % 3 == 0));
+        CHECK(r.items[i].sampling.seed == r.items[i % 3].sampling.seed);
+        for (uint32_t k = i + 1; k < i / 3 * 3 + 3; k++)
+            CHECK(r.items[i].sampling.seed != r.items[k].sampling.seed);
+    }
+    api_request_fini(&r);
+    CHECK(parse(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"n\":2}}", &r, &err));
+    CHECK(r.num_items == 2 && r.batch); /* /generate answers with a list */
+    api_request_fini(&r);
+}
+
+TEST(bad_ways_to_choose_are_refused_by_name)
+{
+    static const struct {
+        const char *field, *param, *words;
+    } bad[] = {
+        {"\"n\":0", "n", "between 1 and 128"},
+        {"\"n\":129", "n", "between 1 and 128"},
+        {"\"n\":1.5", "n", "integer"},
+        {"\"best_of\":2", "best_of", "not supported"},
+        {"\"presence_penalty\":2.5", "presence_penalty", "[-2, 2]"},
+        {"\"presence_penalty\":\"1\"", "presence_penalty", "number"},
+        {"\"frequency_penalty\":-1e30", "frequency_penalty", "[-2, 2]"},
+        {"\"frequency_penalty\":1e300", "frequency_penalty", "out of range"},
+        {"\"repetition_penalty\":0", "repetition_penalty", "(0, 2]"},
+        {"\"repetition_penalty\":-1", "repetition_penalty", "(0, 2]"},
+        {"\"min_tokens\":-1", "min_tokens", "between 0"},
+        {"\"min_tokens\":17", "min_tokens", "at least 17"},
+        {"\"logprobs\":21", "logprobs", "between 0 and 20"},
+        {"\"logprobs\":true", "logprobs", "integer"},
+        {"\"prompt_logprobs\":1", "prompt_logprobs", "not supported"},
+        {"\"echo\":true", "echo", "not supported"},
+        {"\"logit_bias\":[1]", "logit_bias", "object"},
+        {"\"logit_bias\":{\"x\":1}", "logit_bias", "'x' is not a token id"},
+        {"\"logit_bias\":{\"\":1}", "logit_bias", "not a token id"},
+        {"\"logit_bias\":{\"-1\":1}", "logit_bias", "not a token id"},
+        {"\"logit_bias\":{\" 1\":1}", "logit_bias", "not a token id"},
+        {"\"logit_bias\":{\"01\":1}", "logit_bias", "not a token id"},
+        {"\"logit_bias\":{\"1.0\":1}", "logit_bias", "not a token id"},
+        {"\"logit_bias\":{\"2147483648\":1}", "logit_bias", "not a token id"},
+        {"\"logit_bias\":{\"99999999999999999999999\":1}", "logit_bias", "not a token id"},
+        {"\"logit_bias\":{\"1\":\"a\"}", "logit_bias", "bias of 1"},
+        {"\"logit_bias\":{\"1\":101}", "logit_bias", "[-100, 100]"},
+        {"\"logit_bias\":{\"1\":1e300}", "logit_bias", "[-100, 100]"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char body[200];
+        snprintf(body, sizeof body, "{\"prompt\":\"a\",%s}", bad[i].field);
+        refused(API_COMPLETIONS, body, bad[i].param, bad[i].words);
+    }
+    const char *chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],%s}";
+    char body[200];
+    snprintf(body, sizeof body, chat, "\"top_logprobs\":2");
+    refused(API_CHAT, body, "top_logprobs", "wants 'logprobs'");
+    snprintf(body, sizeof body, chat, "\"logprobs\":3");
+    refused(API_CHAT, body, "logprobs", "true or false");
+    snprintf(body, sizeof body, chat, "\"logprobs\":true,\"top_logprobs\":21");
+    refused(API_CHAT, body, "top_logprobs", "between 0 and 20");
+    refused(API_GENERATE, "{\"text\":\"a\",\"return_logprob\":true,\"logprob_start_len\":0}",
+            "logprob_start_len", "-1");
+    refused(API_GENERATE, "{\"text\":\"a\",\"return_logprob\":1}", "return_logprob", "true or");
+    refused(API_GENERATE, "{\"text\":\"a\",\"token_ids_logprob\":[1]}", "token_ids_logprob",
+            "not supported");
+    refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"min_new_tokens\":129}}",
+            "min_new_tokens", "at least 129");
+    refused(API_GENERATE, "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{\"n\":2},{\"n\":3}]}", "n",
+            "the same for all");
 }
 
 /* A list one longer than the limit, as text; the caller frees. */
@@ -164,6 +279,16 @@ TEST(counts_are_bounded)
     body = many("{\"prompt\":\"a\",\"stop_token_ids\":[", "1", API_MAX_STOP_TOKENS + 1, "]}");
     refused(API_COMPLETIONS, body, "stop_token_ids", "at most 256");
     free(body);
+    body = many("{\"n\":2,\"prompt\":[", "\"a\"", API_MAX_PROMPTS / 2 + 1, "]}");
+    refused(API_COMPLETIONS, body, "n", "513 prompts with n = 2");
+    free(body);
+    char *biases = malloc((ENGINE_MAX_LOGIT_BIAS + 1) * 16 + 64), *at = biases;
+    at += sprintf(at, "{\"prompt\":\"a\",\"logit_bias\":{");
+    for (int i = 0; i <= ENGINE_MAX_LOGIT_BIAS; i++)
+        at += sprintf(at, "%s\"%d\":1", i ? "," : "", i);
+    strcpy(at, "}}");
+    refused(API_COMPLETIONS, biases, "logit_bias", "1025 entries");
+    free(biases);
     body = many("{\"prompt\":[", "1", JSON_IN_MAX_VALUES, "]}");
     refused(API_COMPLETIONS, body, "", "values");
     free(body);
@@ -199,7 +324,8 @@ TEST(parsing_survives_every_allocation_failing)
 {
     const char *body =
         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
-        "\"text\":\"hello\"}]}],\"stop\":[\"a\",\"b\"],\"seed\":5,\"temperature\":0.5}";
+        "\"text\":\"hello\"}]}],\"stop\":[\"a\",\"b\"],\"seed\":5,\"temperature\":0.5,\"n\":2,"
+        "\"logit_bias\":{\"5\":1,\"6\":2},\"logprobs\":true}";
     bool done = false;
     json_set_alloc_funcs(failing_malloc, counting_free);
     for (long n = 0; !done; n++) {
@@ -224,6 +350,7 @@ TEST(mangled_bodies_are_taken_or_refused)
 {
     static const char *const bodies[] = {
         "{\"prompt\":[\"a\",[1,2]],\"stop\":[\"x\"],\"max_tokens\":3,\"stream\":true,"
+        "\"logit_bias\":{\"5\":1},\"n\":2,\"logprobs\":3,"
         "\"stream_options\":{\"include_usage\":true}}",
         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"t\"}]}]}",
         "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{},{\"stop_token_ids\":[1]}],\"rid\":\"r\"}",

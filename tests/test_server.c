@@ -349,6 +349,63 @@ TEST(chat_takes_parts_and_streams_the_role_first)
     stop(&f);
 }
 
+/* Choices lie prompt by prompt; a prompt counts once, however many answers it gets. */
+TEST(n_gives_choices_with_their_index_in_every_dialect)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/completions",
+                       "{\"prompt\":[\"a\",\"bcd\"],\"n\":3,\"max_tokens\":2}", 200);
+    CHECK(json_array_size(json_object_get(json, "choices")) == 6);
+    for (int i = 0; i < 6; i++)
+        CHECK(number(choice_of(json, i), "index") == i);
+    json_t *usage = json_object_get(json, "usage");
+    CHECK(number(usage, "prompt_tokens") == 1 + 3 && number(usage, "completion_tokens") == 12);
+    CHECK(cached_of(json) == 2 * FAKE_CACHED);
+    json_decref(json);
+
+    const char *chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"n\":2,"
+                       "\"max_tokens\":3%s}";
+    char body[200];
+    snprintf(body, sizeof body, chat, "");
+    json = ask(&f, "POST", "/v1/chat/completions", body, 200);
+    CHECK(json_array_size(json_object_get(json, "choices")) == 2);
+    json_t *second = json_object_get(choice_of(json, 1), "message");
+    CHECK(number(choice_of(json, 1), "index") == 1);
+    CHECK(strcmp(text_of(second, "content"), "t0 t1 t2 ") == 0);
+    CHECK(number(json_object_get(json, "usage"), "prompt_tokens") == 20);
+    json_decref(json);
+
+    snprintf(body, sizeof body, chat, ",\"stream\":true");
+    char *text = ask_raw(&f, "POST", "/v1/chat/completions", body, &status);
+    int roles[2] = {0}, ends[2] = {0};
+    for (int i = 0; i < count_events(text) - 1; i++) {
+        json = event_at(text, i);
+        int index = (int)number(choice_of(json, 0), "index");
+        CHECK(index == 0 || index == 1);
+        roles[index] += json_object_get(json_object_get(choice_of(json, 0), "delta"), "role") != 0;
+        ends[index] += json_is_string(json_object_get(choice_of(json, 0), "finish_reason"));
+        json_decref(json);
+    }
+    CHECK(roles[0] == 1 && roles[1] == 1 && ends[0] == 1 && ends[1] == 1);
+    free(text);
+
+    json = ask(&f, "POST", "/generate",
+               "{\"text\":\"a\",\"sampling_params\":{\"n\":2,\"max_new_tokens\":1}}", 200);
+    CHECK(json_array_size(json) == 2 && number(json_array_get(json, 1), "index") == 1);
+    json_decref(json);
+
+    /* One of them fails: the call does, and names the prompt, not the choice. */
+    json = ask(&f, "POST", "/v1/completions", "{\"prompt\":[\"a\",\"error\"],\"n\":2}", 400);
+    CHECKF(strstr(error_message(json), "prompt 1: ") != NULL, "%s", error_message(json));
+    json_decref(json);
+    json = ask(&f, "POST", "/v1/completions", "{\"prompt\":\"error\",\"n\":2}", 400);
+    CHECKF(strstr(error_message(json), "prompt 0") == NULL, "%s", error_message(json));
+    json_decref(json);
+    stop(&f);
+}
+
 /* What current OpenAI clients call the system message. */
 TEST(a_developer_message_is_a_system_message)
 {
@@ -428,11 +485,11 @@ TEST(bad_requests_get_words)
         {"/v1/completions", "{\"prompt\":[-1]}", 400, "-1"},
         {"/v1/completions", "{\"prompt\":[99999999999]}", 400, "token 0"},
         {"/v1/completions", "{\"prompt\":{}}", 400, "prompt"},
-        {"/v1/completions", "{\"prompt\":\"a\",\"n\":-1}", 400, "at least 1"},
-        {"/v1/completions", "{\"prompt\":\"a\",\"n\":2}", 400, "must be 1"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"n\":-1}", 400, "between 1"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"n\":129}", 400, "between 1"},
         {"/v1/completions", "{\"prompt\":\"a\",\"best_of\":2}", 400, "best_of"},
         {"/v1/completions", "{\"prompt\":\"a\",\"echo\":true}", 400, "echo"},
-        {"/v1/completions", "{\"prompt\":\"a\",\"logprobs\":0}", 400, "logprobs"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"logprobs\":21}", 400, "logprobs"},
         {"/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":-2}", 400, "max_tokens"},
         {"/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1.5}", 400, "integer"},
         {"/v1/completions", "{\"prompt\":\"a\",\"temperature\":\"hot\"}", 400, "temperature"},
@@ -451,7 +508,7 @@ TEST(bad_requests_get_words)
         {"/generate", "{\"text\":\"a\",\"input_ids\":[1]}", 400, "either"},
         {"/generate", "{\"sampling_params\":{}}", 400, "either"},
         {"/generate", "{\"text\":\"a\",\"sampling_params\":[]}", 400, "0 entries"},
-        {"/generate", "{\"text\":\"a\",\"return_logprob\":true}", 400, "return_logprob"},
+        {"/generate", "{\"text\":\"a\",\"return_logprob\":2}", 400, "return_logprob"},
         {"/nowhere", "{}", 404, "path"},
         {"/health", "{}", 405, "GET"},
     };

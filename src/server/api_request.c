@@ -1,5 +1,5 @@
 /* api_request.c - what the three dialects share. */
-#include "server/api_request.h"
+#include "server/api_sampling.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,13 +47,13 @@ bool api_request_parse(api_kind kind, const char *body, size_t len, api_request 
     out->kind = kind;
     out->root = json_in_object(body, len, err);
     if (!out->root) return false;
-    if (parse[kind](out, err)) return true;
+    if (parse[kind](out, err) && api_expand_choices(out, err)) return true;
     api_request_fini(out);
     return false;
 }
 
-static bool parse_ids(api_request *r, const json_t *list, const char *key, rad_token **ids,
-                      uint32_t *num_ids, api_error *err)
+bool api_parse_ids(api_request *r, const json_t *list, const char *key, rad_token **ids,
+                   uint32_t *num_ids, api_error *err)
 {
     size_t n = json_array_size(list); /* at most JSON_IN_MAX_VALUES */
     rad_token *out = api_request_alloc(r, n, sizeof *out, err);
@@ -85,7 +85,7 @@ static bool parse_prompt(api_request *r, const json_t *value, const char *key, b
         rad_token *ids = NULL;
         if (!json_array_size(value))
             return api_fail(err, 400, key, "'%s' holds an empty prompt", key);
-        if (!parse_ids(r, value, key, &ids, &item->num_ids, err)) return false;
+        if (!api_parse_ids(r, value, key, &ids, &item->num_ids, err)) return false;
         item->ids = ids;
         return true;
     }
@@ -114,142 +114,6 @@ bool api_parse_prompts(api_request *r, const json_t *value, const char *key, boo
                           &r->items[i], err))
             return false;
     return true;
-}
-
-static bool parse_stop(api_request *r, const json_t *object, engine_request *item, api_error *err)
-{
-    const json_t *stop = json_in_get(object, "stop");
-    if (!stop) return true;
-    size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
-    if (n > API_MAX_STOP)
-        return api_fail(err, 400, "stop", "'stop' holds %zu strings; at most %d are taken", n,
-                        API_MAX_STOP);
-    const char **list = api_request_alloc(r, n, sizeof *list, err);
-    if (!list) return false;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *s = json_is_array(stop) ? json_array_get(stop, i) : stop;
-        size_t len = json_string_length(s);
-        if (!json_is_string(s))
-            return api_fail(err, 400, "stop", "'stop' must be a string or a list of strings");
-        if (!len || len > API_MAX_STOP_BYTES || strlen(json_string_value(s)) != len)
-            return api_fail(err, 400, "stop",
-                            "a stop string must have 1 to %d bytes and no NUL character",
-                            API_MAX_STOP_BYTES);
-        list[i] = json_string_value(s);
-    }
-    item->stop = list;
-    item->num_stop = (uint32_t)n;
-    return true;
-}
-
-static bool parse_stop_token_ids(api_request *r, const json_t *object, engine_request *item,
-                                 api_error *err)
-{
-    const json_t *list = json_in_get(object, "stop_token_ids");
-    rad_token *ids = NULL;
-    if (!list) return true;
-    if (!json_is_array(list) || json_array_size(list) > API_MAX_STOP_TOKENS)
-        return api_fail(err, 400, "stop_token_ids",
-                        "'stop_token_ids' must be a list of at most %d token ids",
-                        API_MAX_STOP_TOKENS);
-    if (!parse_ids(r, list, "stop_token_ids", &ids, &item->num_stop_token_ids, err)) return false;
-    item->stop_token_ids = ids;
-    return true;
-}
-
-/* Asked for, and we would silently do something else: say so instead. `neutral` is the
- * number that asks for nothing; NAN when any number asks for something. */
-struct refusal {
-    const char *key;
-    double neutral;
-};
-
-static bool asks_for_nothing(const json_t *value, double neutral)
-{
-    if (json_is_false(value)) return true;
-    if (json_is_number(value)) return json_number_value(value) == neutral;
-    if (json_is_string(value)) return !json_string_length(value);
-    if (json_is_array(value)) return !json_array_size(value);
-    if (json_is_object(value)) return !json_object_size(value);
-    return false;
-}
-
-static bool refuse(const json_t *object, const struct refusal *list, size_t count, api_error *err)
-{
-    for (size_t i = 0; i < count; i++) {
-        const json_t *value = json_in_get(object, list[i].key);
-        if (value && !asks_for_nothing(value, list[i].neutral))
-            return api_fail(err, 400, list[i].key, "'%s' is not supported", list[i].key);
-    }
-    return true;
-}
-
-/* The engine would refuse these numbers as well, but only here we know whose fault it is. */
-static bool check_sampling(const sampling_params *p, api_error *err)
-{
-    const struct {
-        const char *key;
-        sampling_params only; /* this one, the others neutral */
-    } parts[] = {
-        {"temperature", {.temperature = p->temperature, .top_p = 1}},
-        {"top_p", {.top_p = p->top_p}},
-        {"min_p", {.top_p = 1, .min_p = p->min_p}},
-    };
-    rad_error why = {0};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (sampling_params_check(&parts[i].only, &why) != RAD_OK)
-            return api_fail(err, 400, parts[i].key, "%s", why.text);
-    return true;
-}
-
-#define NO_NUMBER __builtin_nan("")
-
-bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err)
-{
-    static const struct refusal unsupported[] = {
-        {"presence_penalty", 0},
-        {"frequency_penalty", 0},
-        {"repetition_penalty", 1},
-        {"min_new_tokens", 0},
-        {"min_tokens", 0},
-        {"logit_bias", NO_NUMBER},
-        {"json_schema", NO_NUMBER},
-        {"regex", NO_NUMBER},
-        {"ebnf", NO_NUMBER},
-        {"structural_tag", NO_NUMBER},
-        {"custom_params", NO_NUMBER},
-        {"stop_regex", NO_NUMBER},
-        {"guided_json", NO_NUMBER},
-        {"guided_regex", NO_NUMBER},
-    };
-    int64_t top_k = 0, seed = 0, n = 1;
-    bool skip_special = true;
-    item->sampling.temperature = 1;
-    item->sampling.top_p = 1;
-    if (!json_in_int(object, "n", INT32_MIN, INT32_MAX, &n, err)) return false;
-    if (n != 1)
-        return api_fail(err, 400, "n",
-                        n < 1 ? "'n' must be at least 1, not %lld"
-                              : "'n' must be 1 (send the prompt %lld times)",
-                        (long long)n);
-    if (!refuse(object, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
-        !json_in_float(object, "temperature", &item->sampling.temperature, err) ||
-        !json_in_float(object, "top_p", &item->sampling.top_p, err) ||
-        !json_in_float(object, "min_p", &item->sampling.min_p, err) ||
-        !json_in_int(object, "top_k", -1, INT32_MAX, &top_k, err) ||
-        !json_in_int(object, "seed", INT64_MIN, INT64_MAX, &seed, err) ||
-        !json_in_int(object, "sampling_seed", INT64_MIN, INT64_MAX, &seed, err) ||
-        !json_in_bool(object, "ignore_eos", &item->ignore_eos, err) ||
-        !json_in_bool(object, "skip_special_tokens", &skip_special, err) ||
-        !json_in_bool(object, "no_stop_trim", &item->no_stop_trim, err) ||
-        !json_in_bool(object, "include_stop_str_in_output", &item->no_stop_trim, err))
-        return false;
-    item->sampling.top_k = (int32_t)top_k;
-    if (!check_sampling(&item->sampling, err)) return false;
-    item->sampling.seed = (uint64_t)seed;
-    item->has_seed = json_in_get(object, "seed") || json_in_get(object, "sampling_seed");
-    item->keep_special = !skip_special;
-    return parse_stop(r, object, item, err) && parse_stop_token_ids(r, object, item, err);
 }
 
 static bool parse_key(const json_t *object, const char *key, const char **out, api_error *err)
@@ -281,21 +145,19 @@ bool api_parse_routing(api_request *r, const json_t *object, api_error *err)
 
 bool api_parse_openai(api_request *r, api_error *err)
 {
-    static const struct refusal unsupported[] = {
+    static const api_refusal unsupported[] = {
         {"best_of", 1},
-        {"echo", NO_NUMBER},
-        {"suffix", NO_NUMBER},
-        {"logprobs", NO_NUMBER},
-        {"top_logprobs", 0},
-        {"prompt_logprobs", NO_NUMBER},
-        {"tools", NO_NUMBER},
-        {"functions", NO_NUMBER},
-        {"use_beam_search", NO_NUMBER},
-        {"audio", NO_NUMBER},
-        {"web_search_options", NO_NUMBER},
+        {"echo", API_NO_NUMBER},
+        {"suffix", API_NO_NUMBER},
+        {"prompt_logprobs", API_NO_NUMBER},
+        {"tools", API_NO_NUMBER},
+        {"functions", API_NO_NUMBER},
+        {"use_beam_search", API_NO_NUMBER},
+        {"audio", API_NO_NUMBER},
+        {"web_search_options", API_NO_NUMBER},
     };
     const char *ignored = NULL;
-    if (!refuse(r->root, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
+    if (!api_refuse(r->root, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
         !json_in_string(r->root, "model", &ignored, err) ||
         !json_in_string(r->root, "user", &ignored, err) ||
         !json_in_bool(r->root, "stream", &r->stream, err) ||

@@ -14,6 +14,8 @@ enum {
     API_MAX_STOP = 64,         /* stop strings */
     API_MAX_STOP_BYTES = 1024, /* of each */
     API_MAX_STOP_TOKENS = 256,
+    API_MAX_CHOICES = 128, /* n */
+    API_MAX_TOP_LOGPROBS = 20,
     API_MAX_KEY_BYTES = 1024 /* extra_key, cache_salt, rid */
 };
 
@@ -24,8 +26,12 @@ typedef struct api_request {
     bool stream;
     bool include_usage;    /* a usage chunk ends the stream */
     bool return_token_ids; /* choices[].token_ids */
-    bool batch;            /* prompts came as a list: /generate answers with one */
-    uint32_t num_items;
+    bool batch;            /* prompts came as a list, or n > 1: /generate answers with one */
+    bool logprobs;         /* of every item, with so many alternatives: */
+    uint32_t num_top_logprobs;
+    bool text_in_logprobs; /* /generate: token texts beside the ids */
+    uint32_t n;            /* choices per prompt; they lie side by side in items */
+    uint32_t num_items;    /* prompts * n */
     engine_request *items; /* on_event and user are the caller's to set */
     const char *rid;       /* /generate: the client's name for it, or NULL */
 
@@ -54,8 +60,11 @@ void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *er
 bool api_parse_prompts(api_request *r, const json_t *value, const char *key, bool text_ok,
                        bool ids_ok, api_error *err);
 
-/* temperature, top_p, ..., stop, ignore_eos, and a refusal of what we do not have. */
+/* temperature, top_p, penalties, stop, n, ..., and a refusal of what we do not have. */
 bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err);
+
+/* One limit for both spellings of the number of alternatives. */
+bool api_parse_top_logprobs(api_request *r, const json_t *object, const char *key, api_error *err);
 
 /* priority, extra_key, cache_salt of `object` into all items. */
 bool api_parse_routing(api_request *r, const json_t *object, api_error *err);

@@ -88,6 +88,8 @@ static void release(call *c)
         call_item *item = &c->items[i];
         byte_buf_fini(&item->new_text);
         byte_buf_fini(&item->new_ids);
+        byte_buf_fini(&item->new_logprobs);
+        byte_buf_fini(&item->logprobs);
         byte_buf_fini(&item->text);
         byte_buf_fini(&item->ids);
         free(item->matched_stop);
@@ -250,6 +252,7 @@ static const char *refused_param(const call_item *item)
 {
     const engine_request *r = &item->call->request.items[item->index];
     if (strncmp(item->message, "extra_key ", 10) == 0) return "extra_key";
+    if (strncmp(item->message, "logit_bias", 10) == 0) return "logit_bias";
     if (r->messages) return "messages";
     if (item->call->request.kind != API_GENERATE) return "prompt";
     return r->ids ? "input_ids" : "text";
@@ -273,8 +276,9 @@ static void error_of(const call_item *item, api_error *err)
     default: break;
     }
     const char *words = item->message[0] ? item->message : rad_status_name(item->status);
-    if (item->call->num_items > 1)
-        api_fail(err, http_status, param, "prompt %u: %s", item->index, words);
+    uint32_t n = RAD_MAX(item->call->request.n, 1u);
+    if (item->call->num_items > n)
+        api_fail(err, http_status, param, "prompt %u: %s", item->index / n, words);
     else
         api_fail(err, http_status, param, "%s", words);
 }
@@ -308,13 +312,22 @@ static void ready_push(server *s, call_item *item)
     if (s->ready == item) server_wake(s); /* else somebody has */
 }
 
+static bool append_logprobs(call_item *item, const engine_event *event)
+{
+    if (!event->logprobs) return true;
+    size_t each = 1 + (size_t)item->call->request.num_top_logprobs;
+    return byte_buf_append(&item->new_logprobs, event->logprobs,
+                           event->num_ids * each * sizeof *event->logprobs);
+}
+
 static void on_event(void *user, const engine_event *event)
 {
     call_item *item = user;
     server *s = item->call->server;
     pthread_mutex_lock(&s->lock);
     if (!byte_buf_append(&item->new_text, event->text, event->text_len) ||
-        !byte_buf_append(&item->new_ids, event->ids, event->num_ids * sizeof *event->ids))
+        !byte_buf_append(&item->new_ids, event->ids, event->num_ids * sizeof *event->ids) ||
+        !append_logprobs(item, event))
         item->lost = true;
     item->new_prompt_tokens = event->prompt_tokens;
     item->new_completion_tokens = event->completion_tokens;
@@ -335,9 +348,10 @@ static void on_event(void *user, const engine_event *event)
 static void merge(call_item *item)
 {
     if (!byte_buf_append(&item->text, item->new_text.data, item->new_text.len) ||
-        !byte_buf_append(&item->ids, item->new_ids.data, item->new_ids.len))
+        !byte_buf_append(&item->ids, item->new_ids.data, item->new_ids.len) ||
+        !byte_buf_append(&item->logprobs, item->new_logprobs.data, item->new_logprobs.len))
         item->lost = true;
-    item->new_text.len = item->new_ids.len = 0;
+    item->new_text.len = item->new_ids.len = item->new_logprobs.len = 0;
     item->prompt_tokens = item->new_prompt_tokens;
     item->completion_tokens = item->new_completion_tokens;
     item->cached_tokens = item->new_cached_tokens;

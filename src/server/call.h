@@ -39,7 +39,7 @@ typedef struct call_item {
     struct call_item *next; /* in the ready list */
     bool queued;
     bool lost; /* an event did not fit in memory */
-    byte_buf new_text, new_ids;
+    byte_buf new_text, new_ids, new_logprobs;
     uint32_t new_prompt_tokens, new_completion_tokens, new_cached_tokens;
     engine_finish new_finish;
     rad_status status; /* with an ERROR; written before new_finish is seen */
@@ -52,10 +52,12 @@ typedef struct call_item {
     bool submitted; /* the engine has it: a last event will come */
     bool finished;  /* and has come */
     bool said_role, said_finish;
-    byte_buf text;    /* all so far */
-    byte_buf ids;     /* rad_tokens */
-    size_t text_sent; /* of them, in chunks */
-    size_t ids_sent;  /* bytes */
+    byte_buf text;       /* all so far */
+    byte_buf ids;        /* rad_tokens */
+    byte_buf logprobs;   /* token_logprobs, 1 + num_top_logprobs for each id, when asked for */
+    uint64_t chars_sent; /* of token texts, for text_offset */
+    size_t text_sent;    /* of them, in chunks */
+    size_t ids_sent;     /* bytes */
     uint32_t prompt_tokens, completion_tokens, cached_tokens;
     engine_finish finish;
 } call_item;
@@ -126,6 +128,15 @@ json_t *json_text(const char *bytes, size_t len); /* never NULL but for memory *
 json_t *item_text(const call_item *item, size_t from_byte);
 json_t *json_ids(const byte_buf *ids, size_t from_byte);
 json_t *json_usage(const call *c);
+/* Logprobs of the ids from that byte of them on, in each dialect's form; JSON's null when
+ * the request did not ask. */
+json_t *json_chat_logprobs(const call_item *item, size_t from_byte);
+json_t *json_completion_logprobs(call_item *item, size_t from_byte); /* moves chars_sent */
+void json_add_sglang_logprobs(const call_item *item, json_t *meta);
+
+/* A stream's chunk is due for an id alone, though it has added no text yet. */
+bool call_tells_ids(const call *c);
+
 const char *openai_finish_reason(engine_finish finish);
 
 extern const call_ops completions_ops, chat_ops, generate_ops;

@@ -35,9 +35,11 @@ json_t *json_ids(const byte_buf *ids, size_t from_byte)
 json_t *json_usage(const call *c)
 {
     json_int_t prompt = 0, completion = 0, cached = 0;
+    uint32_t n = c->request.n ? c->request.n : 1;
     for (uint32_t i = 0; i < c->num_items; i++) {
-        prompt += c->items[i].prompt_tokens;
         completion += c->items[i].completion_tokens;
+        if (i % n) continue; /* a prompt counts once, however many choices it has */
+        prompt += c->items[i].prompt_tokens;
         cached += c->items[i].cached_tokens;
     }
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens",

@@ -74,6 +74,11 @@ bool chat_parse(api_request *r, api_error *err)
     r->items[0].messages = messages;
     r->items[0].num_messages = (uint32_t)n;
     int64_t max_tokens = -1; /* as many as the context allows */
+    if (!json_in_bool(r->root, "logprobs", &r->logprobs, err) ||
+        !api_parse_top_logprobs(r, r->root, "top_logprobs", err))
+        return false;
+    if (r->num_top_logprobs && !r->logprobs)
+        return api_fail(err, 400, "top_logprobs", "'top_logprobs' wants 'logprobs': true");
     if (!api_parse_openai(r, err) ||
         !json_in_int(r->root, "max_tokens", 0, INT32_MAX, &max_tokens, err) ||
         !json_in_int(r->root, "max_completion_tokens", 0, INT32_MAX, &max_tokens, err))
@@ -106,14 +111,15 @@ static void add_extras(const call *c, const call_item *item, size_t from_ids, js
 static json_t *chunk(const call *c, call_item *item)
 {
     bool text = item->text.len > item->text_sent;
-    bool ids = c->request.return_token_ids && item->ids.len > item->ids_sent;
+    bool ids = call_tells_ids(c) && item->ids.len > item->ids_sent;
     if (!text && !ids && !item->finished && item->said_role) return NULL;
     json_t *delta = json_object();
     if (!item->said_role) json_object_set_new(delta, "role", json_string("assistant"));
     if (!item->said_role || text)
         json_object_set_new(delta, "content", item_text(item, item->text_sent));
     item->said_role = true;
-    json_t *choice = json_pack("{s:i, s:o, s:n, s:s?}", "index", 0, "delta", delta, "logprobs",
+    json_t *choice = json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)item->index, "delta",
+                               delta, "logprobs", json_chat_logprobs(item, item->ids_sent),
                                "finish_reason", openai_finish_reason(item->finish));
     add_extras(c, item, item->ids_sent, choice);
     return envelope(c, "chat.completion.chunk", json_pack("[o]", choice),
@@ -126,15 +132,22 @@ static json_t *usage_chunk(const call *c)
     return envelope(c, "chat.completion.chunk", json_array(), json_usage(c));
 }
 
+static json_t *whole_choice(const call *c, const call_item *item)
+{
+    json_t *choice = json_pack("{s:I, s:{s:s, s:o}, s:o, s:s?}", "index", (json_int_t)item->index,
+                               "message", "role", "assistant", "content", item_text(item, 0),
+                               "logprobs", json_chat_logprobs(item, 0), "finish_reason",
+                               openai_finish_reason(item->finish));
+    add_extras(c, item, 0, choice);
+    return choice;
+}
+
 static void answer(call *c)
 {
-    const call_item *item = &c->items[0];
-    json_t *choice = json_pack("{s:i, s:{s:s, s:o}, s:n, s:s?}", "index", 0, "message", "role",
-                               "assistant", "content", item_text(item, 0), "logprobs",
-                               "finish_reason", openai_finish_reason(item->finish));
-    add_extras(c, item, 0, choice);
-    call_reply_json(c, 200,
-                    envelope(c, "chat.completion", json_pack("[o]", choice), json_usage(c)));
+    json_t *choices = json_array();
+    for (uint32_t i = 0; i < c->num_items; i++)
+        json_array_append_new(choices, whole_choice(c, &c->items[i]));
+    call_reply_json(c, 200, envelope(c, "chat.completion", choices, json_usage(c)));
 }
 
 const call_ops chat_ops = {

@@ -6,6 +6,9 @@ bool completions_parse(api_request *r, api_error *err)
     const json_t *prompt = json_in_get(r->root, "prompt");
     if (!prompt) return api_fail(err, 400, "prompt", "'prompt' is missing");
     int64_t max_tokens = 16;
+    const json_t *logprobs = json_in_get(r->root, "logprobs"); /* a number, 0 too asks for them */
+    r->logprobs = logprobs && !json_is_false(logprobs);
+    if (r->logprobs && !api_parse_top_logprobs(r, r->root, "logprobs", err)) return false;
     if (!api_parse_prompts(r, prompt, "prompt", true, true, err) || !api_parse_openai(r, err) ||
         !json_in_int(r->root, "max_tokens", 0, INT32_MAX, &max_tokens, err))
         return false;
@@ -15,10 +18,11 @@ bool completions_parse(api_request *r, api_error *err)
 }
 
 /* "stop_reason" is what vLLM calls the stop string or token that ended it. */
-static json_t *choice(const call *c, const call_item *item, size_t from_text, size_t from_ids)
+static json_t *choice(const call *c, call_item *item, size_t from_text, size_t from_ids)
 {
-    json_t *json = json_pack("{s:I, s:o, s:n, s:s?}", "index", (json_int_t)item->index, "text",
-                             item_text(item, from_text), "logprobs", "finish_reason",
+    json_t *json = json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)item->index, "text",
+                             item_text(item, from_text), "logprobs",
+                             json_completion_logprobs(item, from_ids), "finish_reason",
                              openai_finish_reason(item->finish));
     if (json && item->matched_stop)
         json_object_set_new(json, "stop_reason",
@@ -43,7 +47,7 @@ static json_t *envelope(const call *c, json_t *choices, json_t *usage)
 static json_t *chunk(const call *c, call_item *item)
 {
     bool news = item->finished || item->text.len > item->text_sent ||
-                (c->request.return_token_ids && item->ids.len > item->ids_sent);
+                (call_tells_ids(c) && item->ids.len > item->ids_sent);
     if (!news) return NULL;
     return envelope(c, json_pack("[o]", choice(c, item, item->text_sent, item->ids_sent)),
                     c->request.include_usage ? json_null() : NULL);

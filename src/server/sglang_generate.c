@@ -20,9 +20,9 @@ static bool parse_sampling_params(api_request *r, const json_t *object, engine_r
 static bool refuse_others(const json_t *root, api_error *err)
 {
     static const char *const unsupported[] = {
-        "input_embeds",     "image_data",     "audio_data",     "video_data",
-        "lora_path",        "return_logprob", "session_params", "return_hidden_states",
-        "top_logprobs_num", "bootstrap_host",
+        "input_embeds", "image_data",           "audio_data",     "video_data",
+        "lora_path",    "session_params",       "bootstrap_host", "token_ids_logprob",
+        "best_of",      "return_hidden_states",
     };
     for (size_t i = 0; i < RAD_COUNT(unsupported); i++) {
         const json_t *value = json_in_get(root, unsupported[i]);
@@ -30,6 +30,21 @@ static bool refuse_others(const json_t *root, api_error *err)
             !(json_is_integer(value) && !json_integer_value(value)))
             return api_fail(err, 400, unsupported[i], "'%s' is not supported", unsupported[i]);
     }
+    return true;
+}
+
+/* Of the output only: a prompt that was found in the cache has no logits. */
+static bool parse_logprobs(api_request *r, api_error *err)
+{
+    int64_t start = -1;
+    if (!json_in_bool(r->root, "return_logprob", &r->logprobs, err) ||
+        !json_in_bool(r->root, "return_text_in_logprobs", &r->text_in_logprobs, err) ||
+        !api_parse_top_logprobs(r, r->root, "top_logprobs_num", err) ||
+        !json_in_int(r->root, "logprob_start_len", -1, INT32_MAX, &start, err))
+        return false;
+    if (r->logprobs && start >= 0)
+        return api_fail(err, 400, "logprob_start_len",
+                        "'logprob_start_len' must be -1: logprobs of the prompt are not supported");
     return true;
 }
 
@@ -43,7 +58,8 @@ bool generate_parse(api_request *r, api_error *err)
     if (!refuse_others(r->root, err) ||
         !api_parse_prompts(r, text ? text : ids, text ? "text" : "input_ids", text != NULL,
                            ids != NULL, err) ||
-        !api_parse_routing(r, r->root, err) || !json_in_bool(r->root, "stream", &r->stream, err))
+        !api_parse_routing(r, r->root, err) || !json_in_bool(r->root, "stream", &r->stream, err) ||
+        !parse_logprobs(r, err))
         return false;
 
     const json_t *rid = json_in_get(r->root, "rid");
@@ -92,6 +108,7 @@ static json_t *output(const call *c, const call_item *item)
                              "cached_tokens", (json_int_t)item->cached_tokens);
     if (meta && item->finished)
         json_object_set_new(meta, "e2e_latency", json_real(item->e2e_latency_s));
+    if (meta && c->request.logprobs) json_add_sglang_logprobs(item, meta);
     json_t *json = json_pack("{s:o, s:o, s:o}", "text", item_text(item, 0), "output_ids",
                              json_ids(&item->ids, 0), "meta_info", meta);
     if (json && c->request.batch)

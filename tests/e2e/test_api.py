@@ -187,11 +187,11 @@ def test_errors():
                 ("/v1/completions", {"prompt": [1] * 600}, "context"),
                 ("/v1/completions", {"prompt": "word " * 3000}, ""),
                 ("/v1/completions", {"prompt": "a", "n": -1}, "n"),
-                ("/v1/completions", {"prompt": "a", "n": 3}, "n"),
+                ("/v1/completions", {"prompt": "a", "n": 129}, "n"),
                 ("/v1/completions", {"prompt": "a", "temperature": -1}, "temperature"),
                 ("/v1/completions", {"prompt": "a", "top_p": 2}, "top_p"),
                 ("/v1/completions", {"prompt": "a", "max_tokens": -5}, "max_tokens"),
-                ("/v1/completions", {"prompt": "a", "logprobs": 3}, "logprobs"),
+                ("/v1/completions", {"prompt": "a", "logprobs": 21}, "logprobs"),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "chat"),
                 ("/generate", {"text": "a", "input_ids": [1]}, "either")):
             answer = s.ask(path, body, 400)
