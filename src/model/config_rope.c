@@ -64,7 +64,7 @@ static float read_factor(config_reader *r)
     return factor ? factor : 1;
 }
 
-static void read_yarn(config_reader *r, rope_scaling *s)
+static void read_yarn(config_reader *r, const model_config *c, rope_scaling *s)
 {
     s->ext_factor = config_f32_or_0(r, "rope.scaling.yarn_ext_factor", 1);
     s->beta_fast = config_f32(r, "rope.scaling.yarn_beta_fast", 32);
@@ -72,6 +72,9 @@ static void read_yarn(config_reader *r, rope_scaling *s)
     if (s->factor < 1 && r->status == RAD_OK)
         r->status = rad_fail(r->err, RAD_E_FORMAT, "model: YaRN shrinks the context by %g (%s)",
                              (double)s->factor, r->arch);
+    if (!(c->rope_base > 1) && r->status == RAD_OK) /* all rotations turn alike: none is slow */
+        r->status = rad_fail(r->err, RAD_E_FORMAT, "model: YaRN with a base of %g (%s)",
+                             (double)c->rope_base, r->arch);
     /* The paper's temperature: sqrt(1/t) = 0.1 ln(s) + 1, for q and for k. */
     if (s->ext_factor > 0) s->magnitude *= 1 + 0.1f * logf(s->factor);
 }
@@ -94,7 +97,7 @@ rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)
                    config_f32(r, "rope.scaling.yarn_attn_factor", 1);
     if (none) s->factor = 1;
     s->yarn = yarn;
-    if (yarn) read_yarn(r, s);
+    if (yarn) read_yarn(r, c, s);
     if (r->status != RAD_OK) return r->status;
 
     if (longrope && s->factor != 1)
