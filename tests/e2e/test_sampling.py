@@ -59,6 +59,12 @@ def test_penalties_and_bias_are_the_formulas():
             got = generate(s, ask)["output_ids"]
             follow(ids, got, **naive)
             check(got != plain["output_ids"], ask, "changes nothing")
+            flags = [w for k, v in ask.items() if k != "logit_bias"
+                     for w in ("--" + k.replace("_", "-"), v)]
+            if flags and "logit_bias" not in ask:
+                out, _ = radish("generate", "-m", TINY, "--dtype", "f32", "-p", PROMPT, "-n", 24,
+                                "--ignore-eos", "--json", *flags)
+                check(json.loads(out)["output_ids"] == got, flags, out, got)
         # The same by the other dialects.
         body = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0, "ignore_eos": True,
                 "return_token_ids": True, "frequency_penalty": 0.8}
