@@ -76,6 +76,35 @@ def test_the_context_in_force_chooses_the_long_or_the_short_factors():
         check(answers[128] != answers[129], "the choice changes nothing")
 
 
+def test_info_says_what_sets_a_model_apart():
+    wanted = {
+        "llama-3-rope": ["interleaved RoPE over 24 of 24, base 500000", "rope_freqs.weight"],
+        "llama-yarn": ["RoPE over 16 of 24", "YaRN x8 from 64", "magnitude 1.20794"],
+        "llama-linear-old-key": ["linear x2.5"],
+        "mistral": ["sliding window of 40 in all layers"],
+        "qwen2": ["NEOX", "q/k/v biases", "tied embedding"],
+        "qwen3": ["q/k norms"],
+        "phi3-long": ["fused q/k/v and gate/up", "rope_factors_long.weight", "magnitude 1.19"],
+        "phi3-short": ["rope_factors_short.weight"],
+        "gemma2": ["GEGLU", "post-norms", "embedding x sqrt(dim)", "scores capped at 2",
+                   "logits capped at 3", "sliding window of 40 in even layers"],
+    }
+    with tempfile.TemporaryDirectory() as tmp:
+        for name, phrases in wanted.items():
+            path = f"{tmp}/{name}.gguf"
+            tiny_gguf.write(path, tiny_gguf.SPECS[name])
+            info = json.loads(radish("info", path, "--json")[0])
+            check(info["supported"] and not info["reason"], info["reason"])
+            for phrase in phrases:
+                check(phrase in info["traits"], name, phrase, info["traits"])
+            check(phrases[-1] in radish("info", path)[0], "not in the text")
+        tiny_gguf.write(path, {"arch": "llama", "keys": {"rope.scaling.type": "ntk"}})
+        info = json.loads(radish("info", path, "--json")[0])
+        check(not info["supported"] and '"ntk"' in info["reason"] and not info["traits"], info)
+        error = radish("logits", "-m", path, "--ids", 1, want=1)[1]
+        check('"ntk"' in error and "yarn" in error, error)
+
+
 def greedy(path, ids, n, *args):
     with Server(path, "--dtype", "f32", "--chunked-prefill-size", 32, "--page-size", 16,
                 "--max-total-tokens", 2048, *args) as s:
