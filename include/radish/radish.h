@@ -7,6 +7,7 @@
  *     swa_allocator.h       the same for models with sliding-window layers
  *     req_to_token_pool.h   a row per running request: position -> slot
  *     token_to_kv_pool.h    the memory behind the slots (mla_kv_pool.h for MLA)
+ *     host_kv_pool.h        and behind the pages of the second tier
  *     cache.h               which pages a prompt can reuse
  *     evict_policy.h        in which order they are given up, yours included
  *     retention.h           and what is to be kept longer
@@ -30,6 +31,7 @@
 #include <radish/env.h>
 #include <radish/evict_policy.h>
 #include <radish/explain.h>
+#include <radish/host_kv_pool.h>
 #include <radish/kv_allocator.h>
 #include <radish/kv_events.h>
 #include <radish/match_handle.h>

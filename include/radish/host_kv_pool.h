@@ -1,0 +1,77 @@
+/* host_kv_pool.h - the second tier's memory: pages of K/V that left the device, or may.
+ *
+ * A host page holds what a device page holds, all layers, byte for byte. Two layouts:
+ *
+ *     layer_first   layer 0: K | page 0 | page 1 | ...   V | page 0 | ...   layer 1: ...
+ *     page_first    page 0 | page 1 | ...    each a record, ready to be stored (storage.h):
+ *                   | room for the header, 128 | layer 0: K, its scales, V, its scales | ...
+ *
+ * In layer_first neighbouring pages move as one block; in page_first a page goes to storage
+ * and comes back without a copy. The payload of a record is what rad_kv_pool_get_page
+ * gives, in both layouts.
+ *
+ * Pages are handed out by a rad_kv_allocator of the pool's own, so a page freed twice is
+ * refused. One thread owns the pool and its allocator; copies of different pages may run in
+ * any threads. After create nothing here touches the heap. */
+#ifndef RADISH_HOST_KV_POOL_H
+#define RADISH_HOST_KV_POOL_H
+
+#include <radish/kv_allocator.h>
+#include <radish/token_to_kv_pool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum rad_host_layout { RAD_HOST_LAYER_FIRST = 0, RAD_HOST_PAGE_FIRST = 1 } rad_host_layout;
+
+typedef struct rad_host_kv_pool rad_host_kv_pool;
+
+typedef struct rad_host_kv_pool_params {
+    size_t struct_size;                /* sizeof(rad_host_kv_pool_params) */
+    rad_token_to_kv_pool *device_pool; /* not owned; outlives this one */
+    double ratio;                      /* pages, as a multiple of the device pool's; 0 means 2 */
+    uint64_t bytes;                    /* not 0: so much memory instead, rounded down to pages */
+    uint32_t layout;                   /* rad_host_layout */
+    uint32_t pinned;                   /* 1: locked into memory (mlock), never swapped out */
+} rad_host_kv_pool_params;
+
+/* Takes and touches all its memory now. RAD_E_INVAL (no device pool, a ratio that is no
+ * number), RAD_E_LIMIT (less than a page, slots past 31 bits, or the system does not let us
+ * lock so much), RAD_E_NOMEM in words; *out is NULL then. */
+RAD_API rad_status rad_host_kv_pool_create(const rad_env *env,
+                                           const rad_host_kv_pool_params *params,
+                                           rad_host_kv_pool **out, rad_error *err);
+RAD_API void rad_host_kv_pool_destroy(rad_host_kv_pool *pool); /* NULL is fine */
+
+/* Who has which host page: 1..num_pages; the pool's own, and its owner thread's. */
+RAD_API rad_kv_allocator *rad_host_kv_pool_allocator(rad_host_kv_pool *pool);
+
+RAD_API uint32_t rad_host_kv_pool_num_pages(const rad_host_kv_pool *pool);
+RAD_API size_t rad_host_kv_pool_page_bytes(const rad_host_kv_pool *pool); /* the payload */
+RAD_API size_t rad_host_kv_pool_size_bytes(const rad_host_kv_pool *pool); /* all memory */
+
+/* The page's record, header room included, or NULL in layer_first. */
+RAD_API void *rad_host_kv_pool_record(rad_host_kv_pool *pool, rad_page host_page);
+
+/* Copies device_pages[i] to host_pages[i], all layers, or the layer back. The caller sees to
+ * it that nobody writes the source meanwhile. RAD_E_INVAL, and nothing copied, for a page or
+ * layer that is not the pool's; RAD_E_IO when the device failed: the target is then
+ * undefined. O(bytes). */
+RAD_API rad_status rad_host_kv_pool_backup(rad_host_kv_pool *pool, const rad_page *device_pages,
+                                           const rad_page *host_pages, uint32_t count);
+RAD_API rad_status rad_host_kv_pool_load_layer(rad_host_kv_pool *pool, uint32_t layer,
+                                               const rad_page *host_pages,
+                                               const rad_page *device_pages, uint32_t count);
+
+/* The payload of one page out of the pool, or into it; `bytes` must be page_bytes. For
+ * storage in layer_first, and for comparisons. RAD_E_INVAL otherwise. */
+RAD_API rad_status rad_host_kv_pool_get_page(const rad_host_kv_pool *pool, rad_page host_page,
+                                             void *dst, size_t bytes);
+RAD_API rad_status rad_host_kv_pool_set_page(rad_host_kv_pool *pool, rad_page host_page,
+                                             const void *src, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

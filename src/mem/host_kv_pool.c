@@ -1,0 +1,324 @@
+/* host_kv_pool.c - host memory for pages, and copies between it and the device pool.
+ *
+ * A plane is one of K, scales of K, V, scales of V of one layer. In both layouts a plane's
+ * block of host page h lies at
+ *
+ *     plane.at + h * plane.step        layer_first: step = block, planes one behind another
+ *                                      page_first:  step = record, at = place in the record
+ *
+ * so one loop copies both. Where neither side has a gap, neighbouring pages go as one block.
+ *
+ * Invariant: blocks of different host pages never share a byte, so different pages may be
+ * copied in different threads. */
+#include "mem/host_kv_pool.h"
+
+#include <radish/storage.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "base/params.h"
+#include "mem/kv_pool.h"
+
+enum { RECORD_ALIGN = 64, DISK_ALIGN = 4096, LARGE_RECORD = 16 * DISK_ALIGN };
+
+typedef struct host_plane {
+    size_t at;
+    size_t step;
+    size_t row_bytes; /* of one token */
+} host_plane;
+
+struct rad_host_kv_pool {
+    rad_env env;
+    device_cpu own;
+    device *copier;
+    rad_token_to_kv_pool *device_pool;
+    rad_kv_allocator *pages;
+    char *memory;
+    size_t bytes;
+    size_t page_bytes;
+    size_t record_step; /* page_first */
+    uint32_t num_pages;
+    uint32_t page_size;
+    uint32_t layout;
+    bool locked;
+    uint32_t planes_per_layer;
+    uint32_t num_planes;
+    host_plane *planes; /* [num_layers][planes_per_layer] */
+};
+
+/* Fills in places; returns the bytes of everything, 0 when that does not fit. */
+static size_t lay_out(rad_host_kv_pool *h)
+{
+    const rad_token_to_kv_pool *d = h->device_pool;
+    size_t at = 0, slots = (size_t)h->num_pages + 1;
+    bool page_first = h->layout == RAD_HOST_PAGE_FIRST;
+    for (uint32_t i = 0, n = 0; i < d->params.num_layers; i++)
+        for (uint32_t k = 0; k < h->planes_per_layer; k++, n++) {
+            const kv_side *side = &d->side[d->num_sides == 2 && k >= h->planes_per_layer / 2];
+            bool scales = side->scale_bytes && k % 2;
+            host_plane *p = &h->planes[n];
+            p->row_bytes = scales ? side->scale_bytes : side->code_bytes;
+            size_t block = p->row_bytes * h->page_size;
+            p->at = page_first ? RAD_STORAGE_HEADER_BYTES + at : at;
+            p->step = page_first ? h->record_step : block;
+            at += page_first ? block : rad_mul(block, slots);
+        }
+    return page_first ? rad_mul(h->record_step, slots) : rad_mul(h->page_bytes, slots);
+}
+
+/* Pages for the params, 0 when there is no room for one. */
+static uint64_t count_pages(const rad_host_kv_pool *h, const rad_host_kv_pool_params *p)
+{
+    if (!p->bytes) {
+        double pages = p->ratio * h->device_pool->params.num_pages;
+        return pages < 1 ? 0 : (uint64_t)RAD_MIN(pages, 9e18);
+    }
+    size_t step = p->layout == RAD_HOST_PAGE_FIRST ? h->record_step : h->page_bytes;
+    uint64_t pages = p->bytes / step;
+    return pages ? pages - 1 : 0; /* one is the dummy page */
+}
+
+rad_status rad_host_kv_pool_create(const rad_env *env, const rad_host_kv_pool_params *params,
+                                   rad_host_kv_pool **out, rad_error *err)
+{
+    rad_host_kv_pool_params p;
+    if (!out) return rad_fail(err, RAD_E_INVAL, "host_kv_pool: no place for the result");
+    *out = NULL;
+    rad_status status = rad_params_read(&p, sizeof p, params, "host_kv_pool", err);
+    if (status) return status;
+    if (!p.device_pool || p.layout > RAD_HOST_PAGE_FIRST || !(p.ratio >= 0))
+        return rad_fail(err, RAD_E_INVAL,
+                        "host_kv_pool: no device pool, layout %u or a ratio of %g", p.layout,
+                        p.ratio);
+    if (!(p.ratio > 0)) p.ratio = 2;
+
+    rad_env full = rad_env_or_default(env);
+    rad_host_kv_pool *h = rad_alloc(&full, sizeof *h);
+    if (!h) return rad_fail(err, RAD_E_NOMEM, "host_kv_pool: no memory");
+    h->env = full;
+    device_cpu_init(&h->own, &full);
+    h->device_pool = p.device_pool;
+    h->copier = &p.device_pool->device.base;
+    h->page_size = p.device_pool->params.page_size;
+    h->layout = p.layout;
+    h->page_bytes = rad_mul(p.device_pool->token_bytes, h->page_size);
+    size_t record = RAD_STORAGE_HEADER_BYTES + h->page_bytes;
+    /* So large a record may go to a disk past the page cache; that wants whole blocks. */
+    size_t align = record >= LARGE_RECORD ? DISK_ALIGN : RECORD_ALIGN;
+    h->record_step = (record + align - 1) / align * align;
+    uint64_t pages = count_pages(h, &p);
+    if (!pages || (pages + 1) * h->page_size > INT32_MAX) {
+        rad_host_kv_pool_destroy(h);
+        return rad_fail(err, RAD_E_LIMIT,
+                        "host_kv_pool: %llu pages: less than one, or past 31-bit slots",
+                        (unsigned long long)pages);
+    }
+    h->num_pages = (uint32_t)pages;
+    h->planes_per_layer = p.device_pool->num_sides * (p.device_pool->side[0].scale_bytes ? 2 : 1);
+    h->num_planes = h->planes_per_layer * p.device_pool->params.num_layers;
+    h->planes = rad_alloc(&full, rad_mul(h->num_planes, sizeof *h->planes));
+    h->bytes = h->planes ? lay_out(h) : 0;
+    h->memory = device_alloc(&h->own.base, h->bytes);
+    rad_kv_allocator_params ids = {
+        .struct_size = sizeof ids, .num_pages = h->num_pages, .page_size = h->page_size};
+    if (!h->memory || rad_kv_allocator_create(&full, &ids, &h->pages, NULL)) {
+        size_t bytes = h->bytes;
+        rad_host_kv_pool_destroy(h);
+        return rad_fail(err, RAD_E_NOMEM,
+                        "host_kv_pool: no memory for %llu pages, %zu bytes in all",
+                        (unsigned long long)pages, bytes);
+    }
+    if (p.pinned && mlock(h->memory, h->bytes) != 0) {
+        int why = errno;
+        size_t bytes = h->bytes;
+        rad_host_kv_pool_destroy(h);
+        return rad_fail(err, RAD_E_LIMIT,
+                        "host_kv_pool: %zu bytes cannot be locked into memory (%s); raise "
+                        "RLIMIT_MEMLOCK or use plain memory",
+                        bytes, strerror(why));
+    }
+    h->locked = p.pinned != 0;
+    *out = h;
+    return RAD_OK;
+}
+
+void rad_host_kv_pool_destroy(rad_host_kv_pool *h)
+{
+    if (!h) return;
+    rad_env env = h->env;
+    if (h->locked) (void)munlock(h->memory, h->bytes);
+    rad_kv_allocator_destroy(h->pages);
+    device_free(&h->own.base, h->memory, h->bytes);
+    rad_free(&env, h->planes, (size_t)h->num_planes * sizeof *h->planes);
+    rad_free(&env, h, sizeof *h);
+}
+
+rad_kv_allocator *rad_host_kv_pool_allocator(rad_host_kv_pool *h)
+{
+    return h->pages;
+}
+
+uint32_t rad_host_kv_pool_num_pages(const rad_host_kv_pool *h)
+{
+    return h->num_pages;
+}
+
+size_t rad_host_kv_pool_page_bytes(const rad_host_kv_pool *h)
+{
+    return h->page_bytes;
+}
+
+size_t rad_host_kv_pool_size_bytes(const rad_host_kv_pool *h)
+{
+    return h->bytes;
+}
+
+void host_kv_pool_set_device(rad_host_kv_pool *h, device *d)
+{
+    h->copier = d;
+}
+
+rad_token_to_kv_pool *host_kv_pool_device_pool(const rad_host_kv_pool *h)
+{
+    return h->device_pool;
+}
+
+static bool is_page(rad_page page, uint32_t num_pages)
+{
+    return page >= 1 && (uint32_t)page <= num_pages;
+}
+
+void *rad_host_kv_pool_record(rad_host_kv_pool *h, rad_page page)
+{
+    if (h->layout != RAD_HOST_PAGE_FIRST || !is_page(page, h->num_pages)) return NULL;
+    return h->memory + (size_t)page * h->record_step;
+}
+
+/* Where a plane lies on the device. */
+typedef struct device_rows {
+    char *base;
+    size_t stride; /* from token to token */
+} device_rows;
+
+static device_rows rows_of(const rad_host_kv_pool *h, uint32_t layer, uint32_t plane)
+{
+    const rad_token_to_kv_pool *d = h->device_pool;
+    bool has_scales = d->side[0].scale_bytes != 0;
+    kv_plane p = kv_plane_of(d, layer, has_scales ? plane / 2 : plane);
+    if (has_scales && plane % 2) return (device_rows){p.scales, p.scale_stride};
+    return (device_rows){p.codes, p.stride};
+}
+
+typedef struct page_pairs {
+    const rad_page *device;
+    const rad_page *host;
+    uint32_t count;
+    bool to_device;
+} page_pairs;
+
+static rad_status move(const rad_host_kv_pool *h, char *on_device, char *on_host, size_t bytes,
+                       bool to_device)
+{
+    return to_device ? device_copy(h->copier, on_device, on_host, bytes)
+                     : device_copy(h->copier, on_host, on_device, bytes);
+}
+
+static rad_status copy_plane(const rad_host_kv_pool *h, uint32_t layer, uint32_t plane,
+                             const page_pairs *pairs)
+{
+    const host_plane *p = &h->planes[layer * h->planes_per_layer + plane];
+    device_rows rows = rows_of(h, layer, plane);
+    size_t block = p->row_bytes * h->page_size;
+    bool packed = rows.stride == p->row_bytes, joins = packed && p->step == block;
+    rad_status status = RAD_OK;
+    for (uint32_t i = 0, run; i < pairs->count && !status; i += run) {
+        rad_page from = pairs->device[i], to = pairs->host[i];
+        for (run = 1; joins && i + run < pairs->count; run++)
+            if (pairs->device[i + run] != from + (rad_page)run ||
+                pairs->host[i + run] != to + (rad_page)run)
+                break;
+        char *on_device = rows.base + (size_t)from * h->page_size * rows.stride;
+        char *on_host = h->memory + p->at + (size_t)to * p->step;
+        if (packed) {
+            status = move(h, on_device, on_host, run * block, pairs->to_device);
+            continue;
+        }
+        for (uint32_t t = 0; t < h->page_size && !status; t++)
+            status = move(h, on_device + t * rows.stride, on_host + t * p->row_bytes, p->row_bytes,
+                          pairs->to_device);
+    }
+    return status;
+}
+
+static bool pairs_are_sound(const rad_host_kv_pool *h, const page_pairs *pairs)
+{
+    for (uint32_t i = 0; i < pairs->count; i++)
+        if (!is_page(pairs->device[i], h->device_pool->params.num_pages) ||
+            !is_page(pairs->host[i], h->num_pages))
+            return false;
+    return true;
+}
+
+rad_status rad_host_kv_pool_backup(rad_host_kv_pool *h, const rad_page *device_pages,
+                                   const rad_page *host_pages, uint32_t count)
+{
+    page_pairs all = {.device = device_pages, .host = host_pages, .count = count};
+    if (!pairs_are_sound(h, &all)) return RAD_E_INVAL;
+    /* A record is written from front to back; layers of one kind are written side by side. */
+    uint32_t lot = h->layout == RAD_HOST_PAGE_FIRST ? 1 : RAD_MAX(count, 1u);
+    for (uint32_t at = 0; at < count; at += lot) {
+        page_pairs some = {.device = device_pages + at,
+                           .host = host_pages + at,
+                           .count = RAD_MIN(lot, count - at)};
+        for (uint32_t i = 0; i < h->device_pool->params.num_layers; i++)
+            for (uint32_t k = 0; k < h->planes_per_layer; k++) {
+                rad_status status = copy_plane(h, i, k, &some);
+                if (status) return status;
+            }
+    }
+    return RAD_OK;
+}
+
+rad_status rad_host_kv_pool_load_layer(rad_host_kv_pool *h, uint32_t layer,
+                                       const rad_page *host_pages, const rad_page *device_pages,
+                                       uint32_t count)
+{
+    page_pairs all = {
+        .device = device_pages, .host = host_pages, .count = count, .to_device = true};
+    uint32_t index = kv_layer_index(h->device_pool, layer);
+    if (index == h->device_pool->params.num_layers || !pairs_are_sound(h, &all)) return RAD_E_INVAL;
+    rad_status status = RAD_OK;
+    for (uint32_t k = 0; k < h->planes_per_layer && !status; k++)
+        status = copy_plane(h, index, k, &all);
+    return status;
+}
+
+rad_status rad_host_kv_pool_get_page(const rad_host_kv_pool *h, rad_page page, void *dst,
+                                     size_t bytes)
+{
+    if (!is_page(page, h->num_pages) || bytes != h->page_bytes) return RAD_E_INVAL;
+    char *to = dst;
+    for (uint32_t i = 0; i < h->num_planes; i++) {
+        const host_plane *p = &h->planes[i];
+        size_t block = p->row_bytes * h->page_size;
+        memcpy(to, h->memory + p->at + (size_t)page * p->step, block);
+        to += block;
+    }
+    return RAD_OK;
+}
+
+rad_status rad_host_kv_pool_set_page(rad_host_kv_pool *h, rad_page page, const void *src,
+                                     size_t bytes)
+{
+    if (!is_page(page, h->num_pages) || bytes != h->page_bytes) return RAD_E_INVAL;
+    const char *from = src;
+    for (uint32_t i = 0; i < h->num_planes; i++) {
+        const host_plane *p = &h->planes[i];
+        size_t block = p->row_bytes * h->page_size;
+        memcpy(h->memory + p->at + (size_t)page * p->step, from, block);
+        from += block;
+    }
+    return RAD_OK;
+}
