@@ -179,7 +179,7 @@ typedef struct rad_req_kv {
     int32_t priority;
     uint32_t published; /* 1 after the first publication; set by the cache */
     uint32_t turn;      /* of its session; set by rad_session_begin */
-    uint32_t reserved;  /* 0 */
+    uint32_t load;      /* the ticket of a load (hicache.h), 0: none; set by the cache */
 } rad_req_kv;
 
 /* A prefill, or a chunk of one, is complete: publish [0, committed_len) so that

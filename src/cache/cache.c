@@ -112,8 +112,7 @@ rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_inse
 
 rad_status rad_cache_poll(rad_cache *cache)
 {
-    (void)cache; /* no transfers without a second tier */
-    return RAD_OK;
+    return cache->ops->poll ? cache->ops->poll(cache) : RAD_OK;
 }
 
 rad_status rad_cache_reset(rad_cache *cache)

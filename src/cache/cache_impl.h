@@ -43,6 +43,7 @@ typedef struct cache_ops {
     rad_status (*finished_req)(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);
 
     rad_status (*reset)(rad_cache *cache);
+    rad_status (*poll)(rad_cache *cache); /* NULL: nothing comes from elsewhere */
     cache_sizes (*sizes)(const rad_cache *cache);
     void (*get_stats)(const rad_cache *cache, rad_cache_stats *stats);
     rad_status (*walk)(const rad_cache *cache, rad_cache_visit_fn visit, void *user);
@@ -68,6 +69,10 @@ typedef struct cache_ops {
     rad_status (*session_check)(const rad_cache *cache, const rad_req_kv *req, rad_error *err);
     uint32_t (*session_release_idle)(rad_cache *cache, uint32_t count);
     void (*session_stats)(const rad_cache *cache, rad_session_stats *stats);
+
+    /* The cache whose nodes this one's refs name, when that is another; NULL: its own. What
+     * asks about nodes (handles, explanations, events, dumps) asks that one. */
+    rad_cache *(*nodes_of)(const rad_cache *cache);
 } cache_ops;
 
 /* First member of every implementation. */

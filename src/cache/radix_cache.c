@@ -71,6 +71,7 @@ static void radix_destroy(rad_cache *cache)
 
 radix_cache *radix_cache_of(const rad_cache *cache)
 {
+    if (cache->ops->nodes_of) cache = cache->ops->nodes_of(cache);
     return cache->ops == &radix_ops ? (radix_cache *)cache : NULL;
 }
 
