@@ -14,6 +14,7 @@
  *     session.h             conversations that come back turn by turn
  *     swa_cache.h           the prefix cache of a model with sliding-window layers
  *     page_hash.h           the names of pages, chained SHA-256
+ *     hicache.h             the same over several tiers: pages that go to the host and come back
  *     storage.h             the third tier: what a storage backend must do
  *     kv_events.h           what entered and left, for routers that follow
  *     explain.h             where a match ends, and why
@@ -31,6 +32,7 @@
 #include <radish/env.h>
 #include <radish/evict_policy.h>
 #include <radish/explain.h>
+#include <radish/hicache.h>
 #include <radish/host_kv_pool.h>
 #include <radish/kv_allocator.h>
 #include <radish/kv_events.h>

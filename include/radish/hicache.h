@@ -1,0 +1,219 @@
+/* hicache.h - HiRadixCache: a RadixCache whose evicted pages live on, in host memory and in
+ * storage.
+ *
+ *     device   the KV pool           what match_prefix finds
+ *     host     rad_host_kv_pool      what load_back brings to the device
+ *     storage  rad_storage           what a prefetch brings to the host; survives the process
+ *
+ * The result is a rad_cache: every rad_cache_* call works on it, a match says with
+ * host_hit_tokens how many more tokens the host has. A position is on the device, on both
+ * or on the host; on each tier what is there is closed towards the front of a prompt.
+ *
+ * Copies run in worker threads; the owner's calls submit and return, and rad_cache_poll
+ * takes what is finished. The rules that nothing breaks:
+ *
+ *   - A page is found on a tier only once it is there completely (P3). Whatever fails,
+ *     tears, is cancelled or comes late leaves a miss and nothing else.
+ *   - No call waits for a write. Evicting never does: what has no copy when its page is
+ *     needed is lost, and so copies are begun early, see demote_tokens.
+ *   - Whatever a transfer holds is one of its ticket's: pages, locks, list space. Tickets
+ *     end on every path; how many are out is in the stats.
+ *
+ * A request with the tiers, in a scheduler's step:
+ *
+ *     arrives    rad_hicache_prefetch_start
+ *     admission  rad_hicache_prefetch_progress  (RAD_AGAIN: not in this step)
+ *                rad_cache_match_prefix, rad_cache_inc_lock_ref
+ *                rad_hicache_load_back          slots into the row, numbers on their way
+ *     the step   rad_hicache_ready_to_load, forward: a layer is read when it has arrived
+ *                rad_hicache_load_status        RAD_E_IO: discard the output, start anew
+ *     then       rad_cache_unfinished_req ...   as ever
+ *
+ * One thread owns the cache together with all it was given. Nothing here touches the heap
+ * after create (libcrypto's small blocks apart, when there is storage). */
+#ifndef RADISH_HICACHE_H
+#define RADISH_HICACHE_H
+
+#include <radish/cache.h>
+#include <radish/host_kv_pool.h>
+#include <radish/storage.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum rad_write_policy {
+    RAD_WRITE_THROUGH = 0,           /* to the host when a request publishes it */
+    RAD_WRITE_THROUGH_SELECTIVE = 1, /* when a later request comes back to it */
+    RAD_WRITE_BACK = 2               /* when it is about to be evicted, see demote_tokens */
+} rad_write_policy;
+
+typedef enum rad_prefetch_policy {
+    RAD_PREFETCH_BEST_EFFORT = 0,   /* admission takes what has come */
+    RAD_PREFETCH_WAIT_COMPLETE = 1, /* waits for all of it */
+    RAD_PREFETCH_TIMEOUT = 2        /* waits for all of it, but not for ever */
+} rad_prefetch_policy;
+
+enum { RAD_TIER_DEVICE = 1, RAD_TIER_HOST = 2, RAD_TIER_STORAGE = 4 };
+
+typedef struct rad_hicache_params {
+    size_t struct_size;            /* sizeof(rad_hicache_params) */
+    const rad_cache_params *cache; /* the device tier: a RadixCache with allocator and rows */
+    rad_host_kv_pool *host_pool;   /* not owned, nobody else's; its device pool is the cache's */
+
+    uint32_t write_policy;           /* rad_write_policy */
+    uint32_t prefetch_policy;        /* rad_prefetch_policy */
+    uint32_t load_back_threshold;    /* tokens; fewer are computed. 0 means 10 */
+    uint32_t prefetch_threshold;     /* tokens; 0 means 256 */
+    uint32_t max_transfers;          /* tickets at one time; 0 means 256, at most 65535 */
+    uint32_t copy_threads;           /* 0 means 1 */
+    uint32_t store_threads;          /* 0 means 2; used when there is an identity */
+    uint32_t deterministic;          /* 1: no threads, transfers run in rad_hicache_pump */
+    uint64_t demote_tokens;          /* while fewer are free on the device, the coldest pages that
+                                      * have no copy get one. 0: an eighth; UINT64_MAX: never */
+    uint64_t prefetch_tokens;        /* that prefetches may reserve at a time; 0: half the host */
+    uint64_t timeout_base_ns;        /* RAD_PREFETCH_TIMEOUT: base + per_ki * tokens / 1024, but */
+    uint64_t timeout_per_ki_ns;      /* at most max. 0 means 2 s, 0.1 s, 30 s; max bounds the  */
+    uint64_t timeout_max_ns;         /* other policies' calls to the store too */
+    uint64_t host_max_pinned_tokens; /* of copies of pinned prefixes; 0: as on the device */
+    rad_eviction_options host_eviction; /* all 0: lru */
+
+    /* What pages are stored under; without one there will never be storage, and no page is
+     * hashed. Copied. */
+    const rad_storage_identity *identity;
+    const rad_storage *storage; /* attached from the start; NULL: none. Not owned */
+} rad_hicache_params;
+
+/* Takes all its memory and starts its threads now; from here on the device pool's wait_layer
+ * waits for loads (and then calls the one it had). RAD_E_INVAL, RAD_E_LIMIT, RAD_E_NOMEM,
+ * RAD_E_UNSUPPORTED in words; *out is NULL then. rad_cache_destroy waits for the transfer that
+ * each worker is at, then ends; the storage stays open. */
+RAD_API rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *params,
+                                      rad_cache **out, rad_error *err);
+
+/* ---- host -> device ---- */
+
+typedef enum rad_load_refusal {
+    RAD_LOAD_TAKEN = 0,           /* not refused */
+    RAD_LOAD_NOTHING = 1,         /* the host has no more than the device */
+    RAD_LOAD_BELOW_THRESHOLD = 2, /* so few are computed faster */
+    RAD_LOAD_OVER_QUOTA = 3,      /* more than max_tokens */
+    RAD_LOAD_NO_DEVICE_PAGES = 4, /* not even after evicting */
+    RAD_LOAD_NO_TICKET = 5        /* too many transfers */
+} rad_load_refusal;
+
+/* This struct does not grow. */
+typedef struct rad_load_result {
+    uint32_t tokens;         /* that come from the host */
+    uint32_t storage_tokens; /* of them: prefetched, and loaded for the first time */
+    uint32_t why;            /* rad_load_refusal */
+    uint32_t reserved;
+} rad_load_result;
+
+/* Brings what the host has of `key` behind the request's prefix to the device: all of it or
+ * nothing. `req` has a row and nothing but its protected prefix (protected_len ==
+ * allocated_len), `key` is what was matched. Device pages are taken, evicting if need be, and
+ * written into the row; committed_len and allocated_len grow. The numbers follow after
+ * rad_hicache_ready_to_load, layer by layer. The pages are the request's own, not shared,
+ * until it publishes them.
+ *
+ * RAD_OK: loaded, result->tokens > 0. RAD_NONE: refused, nothing changed, result->why says
+ * why. RAD_E_INVAL, RAD_E_STATE for a record that is wrong, RAD_E_UNSUPPORTED for another
+ * cache. O(tokens). */
+RAD_API rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_key *key,
+                                         uint64_t max_tokens, rad_load_result *result);
+
+/* Starts all loads taken so far; once, when the batch is formed. */
+RAD_API rad_status rad_hicache_ready_to_load(rad_cache *cache);
+
+/* RAD_OK: the request has no load, or it arrived. RAD_AGAIN: it has not (never after a forward
+ * pass that read all layers). RAD_E_IO: it failed; what was computed on it is worthless: end
+ * the request with is_insert 0, and it can be computed without the host. O(1). */
+RAD_API rad_status rad_hicache_load_status(rad_cache *cache, const rad_req_kv *req);
+
+/* ---- storage -> host ---- */
+
+typedef uint32_t rad_prefetch; /* a ticket; 0: none */
+
+/* A request with this key has arrived: fetches what storage has of it behind what the device
+ * and the host have. Pages are reserved on the host for as much as the key has, as the budget
+ * allows.
+ *
+ * recompute_ns_per_token: what a token costs to compute; then no policy waits longer than
+ * fetching is worth: the request loses at most an eighth of what its missing tokens would
+ * cost to compute, however slow or dead the store is. 0: not known.
+ *
+ * RAD_OK with a ticket; RAD_NONE without: no storage, or too little to fetch. RAD_FULL: the
+ * budget is used up. O(tokens), some 0.2 us a page in SHA-256. */
+RAD_API rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
+                                              uint64_t recompute_ns_per_token,
+                                              rad_prefetch *ticket);
+
+/* At admission. RAD_AGAIN: wait for it. RAD_OK: it has ended, what came is on the host now
+ * (*tokens, may be NULL) and the ticket is cleared. `key` begins with the one of the start.
+ * RAD_E_STATE: not a ticket that is out. A ticket of 0 is RAD_OK. */
+RAD_API rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
+                                                 const rad_key *key, uint32_t *tokens);
+
+/* The request is gone: all is given back, at once or as soon as the store lets go. */
+RAD_API rad_status rad_hicache_prefetch_revoke(rad_cache *cache, rad_prefetch *ticket);
+
+/* Another store, or none. RAD_AGAIN: transfers to or from storage are under way (drain first),
+ * or one is attached already. The cache needs an identity (RAD_E_UNSUPPORTED). Detaching
+ * deletes nothing; *was (may be NULL) is then the caller's to close. */
+RAD_API rad_status rad_hicache_attach_storage(rad_cache *cache, const rad_storage *storage,
+                                              rad_error *err);
+RAD_API rad_status rad_hicache_detach_storage(rad_cache *cache, rad_storage *was, rad_error *err);
+
+/* ---- all of it ---- */
+
+/* Waits until no write and no backup is under way, at most timeout_ns: RAD_AGAIN then. Polls.
+ * For an orderly end and for tests; prefetches and loads belong to requests and stay. */
+RAD_API rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns);
+
+/* Forgets tiers (RAD_TIER_...). RAD_AGAIN: transfers are under way. As rad_cache_reset while no
+ * request holds a prefix; that one forgets device and host, whatever is under way.
+ * RAD_E_UNSUPPORTED: the store cannot be cleared. */
+RAD_API rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err);
+
+/* Deterministic only: runs the (pick % queued)-th of the queued transfers. RAD_NONE: none is. */
+RAD_API rad_status rad_hicache_pump(rad_cache *cache, uint64_t pick);
+
+/* This struct grows with MINOR versions only. Tokens and counts since create where no other
+ * moment is named. */
+typedef struct rad_hicache_stats {
+    uint64_t host_tokens;        /* capacity */
+    uint64_t host_used_tokens;   /* now: cached, and reserved by transfers */
+    uint64_t host_cached_tokens; /* now */
+    uint64_t written_tokens;     /* device -> host, completed */
+    uint64_t loaded_tokens;      /* host -> device */
+    uint64_t fetched_tokens;     /* storage -> host, of use */
+    uint64_t backed_up_tokens;   /* host -> storage, acknowledged by the store */
+    uint64_t host_evicted_tokens;
+    uint64_t dropped_write_tokens; /* not copied: no host page, ticket or metadata, or a failure */
+    uint64_t dropped_backup_tokens;
+    uint64_t failed_loads;
+    uint64_t failed_writes;
+    uint64_t bad_pages;      /* of storage, that did not verify */
+    uint64_t storage_errors; /* calls that failed */
+    uint64_t prefetches;
+    uint64_t revoked_prefetches;       /* too little there, too slow, or the request went */
+    uint64_t asked_tokens;             /* by prefetches; what storage had; what was of use is */
+    uint64_t present_tokens;           /* fetched_tokens */
+    uint64_t prefetch_reserved_tokens; /* now */
+    uint32_t tickets;                  /* out now */
+    uint32_t max_tickets;
+    uint32_t queued[4];  /* now: loads, writes, fetches, backups */
+    uint32_t running[4]; /* now */
+    uint32_t storage_attached;
+    uint32_t reserved;
+} rad_hicache_stats;
+RAD_API rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stats);
+
+/* Queues and tickets in words, one line each, for a watchdog that found no progress. */
+RAD_API rad_status rad_hicache_describe(const rad_cache *cache, char *text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,203 @@
+/* hiradix_write.c - device -> host: what gets a copy, and when the copy can be found.
+ *
+ *     path       | on the host | being written | to be written ...... |
+ *                0             H               covered                end
+ *     writes                   | op 3  | op 4  | op 5 | op 6 | ...        HI_WRITE_TOKENS each
+ *
+ * A write locks its end on the device, so that nobody evicts what is copied, and H on the
+ * host, so that its place there stays. When it is acknowledged its pages enter the host
+ * tree; in the order in which writes began, since each hangs below the one before. What
+ * cannot be hung any more is dropped.
+ *
+ * Demotion. An eviction never waits for a copy, so a page must have its copy before its
+ * turn comes: while few device pages are free, poll looks at the leaves that go next and
+ * begins to copy those that the host lacks. This is all that write_back does, and it
+ * catches what the other policies could not copy, or what the host has dropped since. */
+#include "hicache/hiradix_impl.h"
+
+#include "mem/host_kv_pool.h"
+
+enum { DEMOTE_LEAVES = 16 }; /* looked at in one poll */
+
+rad_status hi_run_write(hiradix_cache *c, hi_op *op)
+{
+    enum { LOT = 32 }; /* pages between two looks at `cancelled` */
+    for (uint32_t at = 0; at < op->count; at += LOT) {
+        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        rad_status status = rad_host_kv_pool_backup(c->pool, op->device + at, op->host + at,
+                                                    RAD_MIN(LOT, op->count - at));
+        if (status) return status;
+    }
+    return RAD_OK;
+}
+
+static void drop_write(hiradix_cache *c, uint64_t pages)
+{
+    c->stats.dropped_write_tokens += pages * c->page_size;
+}
+
+/* How far the path is on the host, or will be when the writes under way are through. */
+static uint32_t covered_by_writes(hiradix_cache *c, const rad_match_handle *path, uint32_t on_host)
+{
+    uint32_t covered = on_host, ps = c->page_size;
+    for (const hi_op *op = c->oldest_write; op; op = op->newer) {
+        uint32_t common = 0;
+        rad_match_handle end = {.node = op->on_device.node,
+                                .num_tokens = (op->begin + op->count) * ps};
+        if (op->begin > covered || end.num_tokens <= covered * ps) continue;
+        if (rad_match_handle_common(c->device, path, &end, &common) == RAD_OK)
+            covered = RAD_MAX(covered, common / ps);
+    }
+    return covered;
+}
+
+static bool begin_write(hiradix_cache *c, const rad_match_handle *path, const rad_key *key,
+                        uint32_t on_host, uint32_t begin, uint32_t count, uint64_t pin_ttl)
+{
+    uint32_t ps = c->page_size;
+    hi_op *op = hi_op_take(c, TRANSFER_WRITE, count);
+    if (!op) return false;
+    op->begin = begin;
+    op->pin_ttl = pin_ttl;
+    rad_match_handle end = {.node = path->node, .num_tokens = (begin + count) * ps}, host;
+    rad_key front = hi_key_front(c, key, on_host);
+    bool ok = rad_match_handle_lock(c->device, &end, &op->on_device, NULL) == RAD_OK;
+    if (ok && on_host)
+        ok = rad_cache_match_handle(c->host, &front, &host) == RAD_OK &&
+             host.num_tokens == on_host * ps &&
+             rad_match_handle_lock(c->host, &host, &op->on_host, NULL) == RAD_OK;
+    if (!ok || !hi_take_host_pages(c, op->host, count)) {
+        hi_op_give(c, op);
+        return false;
+    }
+    hi_pages_of(c, c->device, &end, begin, count, op->device);
+    op->older = c->newest_write;
+    *(op->older ? &op->older->newer : &c->oldest_write) = op;
+    c->newest_write = op;
+    hi_op_submit(c, op);
+    return true;
+}
+
+bool hi_back_up(hiradix_cache *c, const rad_key *key, rad_ref node, uint32_t end, bool force,
+                uint64_t pin_ttl)
+{
+    rad_match match;
+    if (!force && c->params.write_policy == RAD_WRITE_BACK) return true;
+    if (!force && c->params.write_policy == RAD_WRITE_THROUGH_SELECTIVE)
+        end = tree_path_hit(c->device_tree, node, end);
+    rad_key front = hi_key_front(c, key, end);
+    if (!end || rad_cache_lookup(c->host, &front, &match) != RAD_OK) return true;
+    uint32_t on_host = match.prefix_tokens / c->page_size;
+    if (on_host && c->storage.ops) hi_save(c, &front, 0, on_host);
+    if (on_host == end) return true;
+    rad_match_handle path = {.node = node, .num_tokens = end * c->page_size};
+    uint32_t at = covered_by_writes(c, &path, on_host);
+    uint32_t most = RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u);
+    for (uint32_t count; at < end; at += count) {
+        count = RAD_MIN(most, end - at);
+        if (!begin_write(c, &path, key, on_host, at, count, pin_ttl)) {
+            drop_write(c, end - at);
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad_page *host,
+                 uint32_t count, const rad_page_hash *chain)
+{
+    uint32_t ps = c->page_size, had = 0, lot = c->num_slots / ps;
+    rad_key front = hi_key_front(c, key, begin);
+    rad_match_handle at = {0};
+    rad_page before = 0;
+    if (begin &&
+        (rad_cache_match_handle(c->host, &front, &at) != RAD_OK || at.num_tokens != begin * ps))
+        return 0;
+    for (uint32_t i = 0, n; i < count; i += n) {
+        n = RAD_MIN(lot, count - i);
+        for (uint32_t k = 0; k < n * ps; k++)
+            c->slots[k] = host[i + k / ps] * (rad_slot)ps + (rad_slot)(k % ps);
+        front = hi_key_front(c, key, begin + i + n);
+        rad_insert_params how = {.chunked = 1};
+        if (rad_cache_insert_from(c->host, &at, &front, c->slots, &how, &had) != RAD_OK) return i;
+        /* Somebody else's copy came first: ours of the front are not needed. */
+        uint32_t fresh = begin + i + n - had / ps, first = i + n - fresh;
+        if (n > fresh) hi_free_host_pages(c, host + i, n - fresh);
+        if (!c->has_identity || !fresh) continue;
+        rad_page_hash prior, hashes[64];
+        if (begin + first) hi_pages_of(c, c->host, &at, begin + first - 1, 1, &before);
+        bool has_prior = hi_prior_hash(c, key, begin + first, before, &prior);
+        for (uint32_t k = first, m; k < i + n; k += m) {
+            m = RAD_MIN((uint32_t)RAD_COUNT(hashes), i + n - k);
+            if (chain)
+                memcpy(hashes, chain + k, m * sizeof *hashes);
+            else
+                hi_hash_pages(c, key, begin + k, m, has_prior ? &prior : NULL, hashes);
+            for (uint32_t j = 0; j < m; j++)
+                c->hashes[host[k + j]] = hashes[j];
+            prior = hashes[m - 1];
+            has_prior = true;
+        }
+    }
+    return count;
+}
+
+static void settle(hiradix_cache *c, hi_op *op)
+{
+    uint32_t hung = 0, end = op->begin + op->count;
+    if (op->t.status == RAD_OK) {
+        rad_key key;
+        tree_path_key(c->device_tree, op->on_device.node, end, c->tokens, &key);
+        hung = hi_hang(c, &key, op->begin, op->host, op->count, NULL);
+        c->stats.written_tokens += (uint64_t)hung * c->page_size;
+        if (hung && op->pin_ttl) (void)rad_cache_pin_prefix(c->host, &key, op->pin_ttl, NULL);
+        if (hung && c->storage.ops) hi_save(c, &key, op->begin, op->begin + hung);
+    } else {
+        c->stats.failed_writes += op->t.status != RAD_NONE;
+        c->epoch += op->t.status == RAD_NONE; /* what failed would fail again */
+    }
+    if (hung < op->count) {
+        hi_free_host_pages(c, op->host + hung, op->count - hung);
+        drop_write(c, op->count - hung);
+    }
+    hi_op_give(c, op);
+}
+
+void hi_settle_writes(hiradix_cache *c)
+{
+    for (hi_op *op; (op = c->oldest_write) && op->acked;) {
+        c->oldest_write = op->newer;
+        *(op->newer ? &op->newer->older : &c->newest_write) = NULL;
+        settle(c, op);
+    }
+}
+
+/* Whether the leaf was found to have its copy, and nothing was dropped since. */
+static bool was_covered(const hiradix_cache *c, rad_ref leaf)
+{
+    return c->looked_at[leaf.index] == c->epoch && c->looked_gen[leaf.index] == leaf.generation;
+}
+
+void hi_demote(hiradix_cache *c)
+{
+    uint64_t room = rad_kv_available_pages(c->base.kv);
+    uint64_t moved = c->device_tree->inserted + c->device_tree->evicted;
+    if (room >= c->demote_pages || moved == c->demoted_at) return;
+    c->demoted_at = moved; /* with nothing new it would copy what it copied before */
+    rad_ref leaves[DEMOTE_LEAVES];
+    uint32_t count = tree_coldest_leaves(c->device_tree, leaves, DEMOTE_LEAVES);
+    for (uint32_t i = 0; i < count && room < c->demote_pages; i++) {
+        const radix_node *n = &c->device_tree->tree.nodes[leaves[i].index];
+        room += n->pages;
+        if (was_covered(c, leaves[i])) continue;
+        uint32_t end = radix_cache_depth(c->device_tree, leaves[i].index);
+        bool wanted = c->params.write_policy != RAD_WRITE_THROUGH_SELECTIVE || n->hit_count;
+        if (wanted) {
+            rad_key key;
+            tree_path_key(c->device_tree, leaves[i], end, c->tokens, &key);
+            if (!hi_back_up(c, &key, leaves[i], end, true, 0)) return; /* no room for now */
+        }
+        c->looked_at[leaves[i].index] = c->epoch;
+        c->looked_gen[leaves[i].index] = leaves[i].generation;
+    }
+}

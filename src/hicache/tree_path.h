@@ -1,0 +1,19 @@
+/* tree_path.h - what the tiers ask of a RadixCache's tree and no public call answers. */
+#ifndef HICACHE_TREE_PATH_H
+#define HICACHE_TREE_PATH_H
+
+#include "cache/radix_cache.h"
+
+/* Writes the tokens of the first `pages` pages on the path to a live node into tokens[] (room
+ * for pages * page_size + 1) and makes *key of them; the names point into the tree. */
+void tree_path_key(const radix_cache *c, rad_ref node, uint32_t pages, rad_token *tokens,
+                   rad_key *key);
+
+/* How many of the first `pages` pages on the path to a node have been hit since they came. */
+uint32_t tree_path_hit(const radix_cache *c, rad_ref node, uint32_t pages);
+
+/* Names of unlocked leaves that will be evicted soon, the coldest first. Looks at the top of
+ * the heap only, so the order is approximate. */
+uint32_t tree_coldest_leaves(const radix_cache *c, rad_ref *leaves, uint32_t max);
+
+#endif

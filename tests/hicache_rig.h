@@ -1,0 +1,426 @@
+/* hicache_rig.h - a cache with tiers over real memory, and requests that know what every one
+ * of their bytes must be.
+ *
+ * The K/V of a position are a hash of all tokens up to it and of the namespace, so any page
+ * that is found under a key it does not belong to, or is not all there, shows at once. */
+#ifndef TESTS_HICACHE_RIG_H
+#define TESTS_HICACHE_RIG_H
+
+#include "test.h"
+
+#include <radish/hicache.h>
+#include <radish/mla_kv_pool.h>
+#include <radish/retention.h>
+
+#include "base/mix64.h"
+#include "device/device_sim.h"
+#include "hicache/hiradix_impl.h"
+#include "hicache/storage_mem.h"
+#include "mem/host_kv_pool.h"
+#include "mem/kv_pool.h"
+
+enum { HRIG_LAYERS = 3, HRIG_ROWS = 8, HRIG_ROW_TOKENS = 512, HRIG_TOKEN_BYTES = 512 };
+
+typedef struct hrig {
+    rad_token_to_kv_pool *pool;
+    rad_kv_allocator *kv;
+    rad_req_to_token_pool *rows;
+    rad_host_kv_pool *host;
+    rad_cache *cache;
+    device_sim sim;
+    storage_mem store;
+    bool has_store;
+    uint32_t ps;
+    size_t token_bytes;
+    rad_hicache_params params;
+    rad_storage_identity identity;
+    rad_storage opened;
+} hrig;
+
+typedef struct hrig_options {
+    uint32_t page_size, device_pages, host_pages, layout, dtype;
+    bool mla, storage, no_threads, eagle;
+    uint64_t demote_tokens;
+    uint64_t pinned_tokens;
+    const char *model;
+    rad_hicache_params tiers; /* policies and thresholds */
+} hrig_options;
+
+static inline void hrig_make_pool(hrig *r, const hrig_options *o)
+{
+    if (o->mla) {
+        rad_mla_kv_pool_params p = {.struct_size = sizeof p,
+                                    .num_pages = o->device_pages,
+                                    .page_size = o->page_size,
+                                    .num_layers = HRIG_LAYERS,
+                                    .start_layer = 5,
+                                    .kv_lora_rank = 6,
+                                    .rope_dim = 2,
+                                    .dtype = o->dtype};
+        CHECK_OK(rad_mla_kv_pool_create(NULL, &p, &r->pool, NULL));
+        return;
+    }
+    rad_token_to_kv_pool_params p = {.struct_size = sizeof p,
+                                     .num_pages = o->device_pages,
+                                     .page_size = o->page_size,
+                                     .num_layers = HRIG_LAYERS,
+                                     .num_kv_heads = 2,
+                                     .head_dim = 4,
+                                     .v_head_dim = 2,
+                                     .dtype = o->dtype,
+                                     .start_layer = 5};
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &r->pool, NULL));
+}
+
+/* The store of `keep`, when given, goes on: a restart. */
+static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
+{
+    rad_error err = {0};
+    storage_mem kept;
+    if (keep) kept = keep->store;
+    *r = (hrig){.ps = o->page_size};
+    hrig_make_pool(r, o);
+    const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(r->pool);
+    r->token_bytes = rad_kv_pool_bytes_per_token(pool);
+    CHECK(r->token_bytes <= HRIG_TOKEN_BYTES);
+    rad_kv_allocator_params pages = {
+        .struct_size = sizeof pages, .num_pages = o->device_pages, .page_size = o->page_size};
+    CHECK_OK(rad_kv_allocator_create(NULL, &pages, &r->kv, NULL));
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = HRIG_ROWS, .row_tokens = HRIG_ROW_TOKENS};
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &r->rows, NULL));
+    rad_host_kv_pool_params host = {.struct_size = sizeof host,
+                                    .device_pool = r->pool,
+                                    .ratio = (double)o->host_pages / o->device_pages + 1e-9,
+                                    .layout = o->layout};
+    CHECK_OK(rad_host_kv_pool_create(NULL, &host, &r->host, NULL));
+    CHECK(rad_host_kv_pool_num_pages(r->host) == o->host_pages);
+    device_sim_init(&r->sim, NULL);
+    host_kv_pool_set_device(r->host, &r->sim.base);
+
+    rad_cache_params tree = {.struct_size = sizeof tree,
+                             .page_size = o->page_size,
+                             .kv_allocator = r->kv,
+                             .req_to_token_pool = r->rows,
+                             .max_pinned_tokens = o->pinned_tokens,
+                             .is_eagle = o->eagle};
+    r->params = o->tiers;
+    r->params.struct_size = sizeof r->params;
+    r->params.cache = &tree;
+    r->params.host_pool = r->host;
+    r->params.deterministic = o->no_threads;
+    r->params.demote_tokens = o->demote_tokens;
+    if (o->storage) {
+        r->identity = (rad_storage_identity){.struct_size = sizeof r->identity,
+                                             .model = o->model ? o->model : "a model",
+                                             .dtype = o->dtype,
+                                             .page_size = o->page_size,
+                                             .num_layers = HRIG_LAYERS};
+        r->params.identity = &r->identity;
+        r->has_store = true;
+        if (keep)
+            r->store = kept;
+        else
+            CHECK_OK(storage_mem_init(&r->store, NULL, 4096,
+                                      RAD_STORAGE_HEADER_BYTES + r->ps * r->token_bytes));
+        r->opened = storage_mem_open(&r->store);
+        r->params.storage = &r->opened;
+    }
+    rad_status status = rad_hicache_create(NULL, &r->params, &r->cache, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+}
+
+static inline void hrig_stop(hrig *r, bool keep_store)
+{
+    rad_cache_destroy(r->cache);
+    rad_host_kv_pool_destroy(r->host);
+    rad_kv_allocator_destroy(r->kv);
+    rad_req_to_token_pool_destroy(r->rows);
+    rad_token_to_kv_pool_destroy(r->pool);
+    if (r->has_store && !keep_store) storage_mem_fini(&r->store);
+}
+
+static inline rad_hicache_stats hrig_stats(const hrig *r)
+{
+    rad_hicache_stats stats;
+    CHECK_OK(rad_hicache_get_stats(r->cache, &stats));
+    return stats;
+}
+
+/* ---- what must be where ---- */
+
+static inline uint64_t hrig_start_digest(const char *extra_key, const char *cache_salt)
+{
+    uint64_t digest = 7;
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? cache_salt : extra_key;
+        digest = mix64(digest + (name != NULL));
+        for (; name && *name; name++)
+            digest = mix64(digest + (uint8_t)*name);
+    }
+    return digest;
+}
+
+static inline uint64_t hrig_digest(uint64_t digest, rad_token token)
+{
+    return mix64(digest ^ mix64((uint32_t)token + 1));
+}
+
+static inline void hrig_bytes(const hrig *r, uint64_t digest, uint8_t *bytes)
+{
+    for (size_t i = 0; i < r->token_bytes; i += 8) {
+        uint64_t word = mix64(digest + i);
+        memcpy(bytes + i, &word, RAD_MIN((size_t)8, r->token_bytes - i));
+    }
+}
+
+static inline void hrig_write(const hrig *r, rad_slot slot, uint64_t digest)
+{
+    uint8_t bytes[HRIG_TOKEN_BYTES];
+    hrig_bytes(r, digest, bytes);
+    CHECK_OK(rad_kv_pool_load_cpu_copy(r->pool, &slot, 1, bytes, r->token_bytes));
+}
+
+/* Slot by slot out of pool memory, not past the gate. */
+static inline bool hrig_is_written(const hrig *r, rad_slot slot, uint64_t digest)
+{
+    uint8_t want[HRIG_TOKEN_BYTES], got[HRIG_TOKEN_BYTES];
+    hrig_bytes(r, digest, want);
+    void (*wait)(void *, uint32_t) = r->pool->params.wait_layer;
+    r->pool->params.wait_layer = NULL;
+    CHECK_OK(rad_kv_pool_get_cpu_copy(r->pool, &slot, 1, got, r->token_bytes));
+    r->pool->params.wait_layer = wait;
+    return memcmp(want, got, r->token_bytes) == 0;
+}
+
+/* Bytes of a page lie layer by layer; those of its t-th token as one token's copy has them. */
+static inline void hrig_token_of_page(const hrig *r, const uint8_t *page, uint32_t t, uint8_t *out)
+{
+    const kv_side *side = r->pool->side;
+    for (uint32_t layer = 0; layer < HRIG_LAYERS; layer++)
+        for (uint32_t s = 0; s < r->pool->num_sides; s++)
+            for (int scales = 0; scales < 2; scales++) {
+                size_t row = scales ? side[s].scale_bytes : side[s].code_bytes;
+                memcpy(out, page + t * row, row);
+                page += r->ps * row;
+                out += row;
+            }
+}
+
+typedef struct hrig_walk {
+    const hrig *r;
+    bool on_host;
+    uint64_t digests[64]; /* at the end of the node of each depth */
+    const hiradix_cache *hi;
+    uint64_t tokens;
+} hrig_walk;
+
+static inline void hrig_visit(void *user, rad_ref node, uint32_t depth, const rad_token *tokens,
+                              const rad_slot *slots, uint32_t num_tokens, uint32_t lock_ref,
+                              uint32_t hit_count)
+{
+    hrig_walk *w = user;
+    const hrig *r = w->r;
+    (void)lock_ref;
+    (void)hit_count;
+    CHECK(depth < 64);
+    const radix_cache *tree = radix_cache_of(w->on_host ? w->hi->host : w->hi->device);
+    const namespace_entry *e = &tree->tree.names.entries[tree->tree.nodes[node.index].ns];
+    uint64_t digest = depth == 1 ? hrig_start_digest(e->has_extra ? e->text : NULL,
+                                                     e->has_salt ? e->text + e->salt_at : NULL)
+                                 : w->digests[depth - 1];
+    static uint8_t page[64 * HRIG_TOKEN_BYTES];
+    for (uint32_t i = 0; i < num_tokens; i++) {
+        digest = hrig_digest(digest, tokens[i]);
+        if (!w->on_host) {
+            CHECK(hrig_is_written(r, slots[i], digest));
+            continue;
+        }
+        uint8_t want[HRIG_TOKEN_BYTES], got[HRIG_TOKEN_BYTES];
+        if (i % r->ps == 0)
+            CHECK_OK(rad_host_kv_pool_get_page(r->host, slots[i] / (rad_slot)r->ps, page,
+                                               r->ps * r->token_bytes));
+        hrig_token_of_page(r, page, i % r->ps, got);
+        hrig_bytes(r, digest, want);
+        CHECK(memcmp(want, got, r->token_bytes) == 0);
+    }
+    w->digests[depth] = digest;
+    w->tokens += num_tokens;
+}
+
+/* Everything that could be found, on both tiers, has the bytes of its key. */
+static inline void hrig_check_bytes(const hrig *r)
+{
+    hrig_walk w = {.r = r, .hi = hiradix_of(r->cache)};
+    CHECK_OK(rad_cache_walk(w.hi->device, hrig_visit, &w));
+    w.on_host = true;
+    CHECK_OK(rad_cache_walk(w.hi->host, hrig_visit, &w));
+}
+
+/* ---- requests ---- */
+
+typedef struct hreq {
+    bool live;
+    rad_req_kv kv;
+    rad_token tokens[HRIG_ROW_TOKENS];
+    uint32_t num_tokens;
+    const char *extra_key, *cache_salt;
+    rad_match match;
+    rad_load_result loaded;
+    rad_prefetch prefetch;
+    uint32_t prefetched;
+} hreq;
+
+static inline rad_key hreq_key(const hreq *q, uint32_t num_tokens)
+{
+    return (rad_key){.tokens = q->tokens,
+                     .num_tokens = num_tokens,
+                     .extra_key = q->extra_key,
+                     .cache_salt = q->cache_salt};
+}
+
+static inline uint64_t hreq_digest(const hreq *q, uint32_t position)
+{
+    uint64_t digest = hrig_start_digest(q->extra_key, q->cache_salt);
+    for (uint32_t i = 0; i <= position; i++)
+        digest = hrig_digest(digest, q->tokens[i]);
+    return digest;
+}
+
+/* Tokens [from, to) are `first`, first + 1, ... */
+static inline void hreq_ask(hreq *q, uint32_t from, uint32_t to, rad_token first)
+{
+    for (uint32_t i = from; i < to; i++)
+        q->tokens[i] = first + (rad_token)(i - from);
+    q->num_tokens = to;
+}
+
+/* Matches, locks and loads, as a scheduler does. RAD_FULL: no row. */
+static inline rad_status hreq_admit(hrig *r, hreq *q)
+{
+    rad_row row;
+    if (rad_req_to_token_alloc(r->rows, &row) != RAD_OK) return RAD_FULL;
+    rad_key key = hreq_key(q, q->num_tokens - 1);
+    q->live = true;
+    q->loaded = (rad_load_result){0};
+    q->kv = (rad_req_kv){.row = row, .key = hreq_key(q, q->num_tokens)};
+    CHECK_OK(rad_cache_match_prefix(r->cache, &key, rad_req_to_token_row(r->rows, row), &q->match));
+    CHECK_OK(rad_cache_inc_lock_ref(r->cache, q->match.last_node, &q->kv.lock, NULL));
+    q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = q->match.prefix_tokens;
+    if (q->match.host_hit_tokens) {
+        rad_status status = rad_hicache_load_back(r->cache, &q->kv, &key, UINT64_MAX, &q->loaded);
+        CHECK(status == (q->loaded.tokens ? RAD_OK : RAD_NONE));
+        CHECK(!q->loaded.tokens || q->loaded.tokens == q->match.host_hit_tokens);
+        CHECK(!q->loaded.tokens == (q->loaded.why != RAD_LOAD_TAKEN));
+    }
+    return RAD_OK;
+}
+
+/* Slots for all its tokens, evicting. RAD_FULL: not enough. */
+static inline rad_status hreq_extend(hrig *r, hreq *q)
+{
+    rad_slot *row = rad_req_to_token_row(r->rows, q->kv.row);
+    uint32_t have = q->kv.allocated_len, want = q->num_tokens;
+    if (have == want) return RAD_OK;
+    rad_slot last = have ? row[have - 1] : -1, slots[HRIG_ROW_TOKENS];
+    uint64_t pages = (want + r->ps - 1) / r->ps - (have + r->ps - 1) / r->ps;
+    uint64_t room = rad_kv_available_pages(r->kv);
+    if (room < pages) CHECK_OK(rad_cache_evict(r->cache, (pages - room) * r->ps, NULL));
+    rad_status status = rad_kv_alloc_extend(r->kv, 1, &have, &want, &last, slots);
+    if (status) return status;
+    memcpy(row + have, slots, (want - have) * sizeof *slots);
+    q->kv.allocated_len = want;
+    return RAD_OK;
+}
+
+/* The forward pass: waits for each layer, then everything in front must be what it is to be.
+ * RAD_E_IO: its load failed. */
+static inline rad_status hreq_forward(hrig *r, hreq *q)
+{
+    CHECK_OK(rad_hicache_ready_to_load(r->cache));
+    for (uint32_t layer = 0; layer < HRIG_LAYERS; layer++)
+        (void)rad_kv_pool_key_buffer(r->pool, 5 + layer);
+    rad_status status = rad_hicache_load_status(r->cache, &q->kv);
+    CHECK(status == RAD_OK || status == RAD_E_IO);
+    if (status) return status;
+    const rad_slot *row = rad_req_to_token_row(r->rows, q->kv.row);
+    uint64_t digest = hrig_start_digest(q->extra_key, q->cache_salt);
+    for (uint32_t i = 0; i < q->kv.allocated_len; i++) {
+        digest = hrig_digest(digest, q->tokens[i]);
+        if (i < q->kv.committed_len)
+            CHECKF(hrig_is_written(r, row[i], digest), "position %u of %u\n", i, q->num_tokens);
+        else
+            hrig_write(r, row[i], digest);
+    }
+    q->kv.committed_len = q->kv.allocated_len;
+    return RAD_OK;
+}
+
+static inline void hreq_finish(hrig *r, hreq *q, bool is_insert)
+{
+    rad_error err = {0};
+    rad_status status = rad_cache_finished_req(r->cache, &q->kv, is_insert, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    q->live = false;
+}
+
+/* A whole life; returns how many tokens were cached, all tiers. */
+static inline uint32_t hrig_serve(hrig *r, hreq *q)
+{
+    rad_error err = {0};
+    CHECK_OK(hreq_admit(r, q));
+    uint32_t cached = q->kv.allocated_len;
+    CHECK_OK(hreq_extend(r, q));
+    rad_status status = hreq_forward(r, q);
+    if (status) {
+        hreq_finish(r, q, false);
+        return 0;
+    }
+    status = rad_cache_unfinished_req(r->cache, &q->kv, 0, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    hreq_finish(r, q, true);
+    return cached;
+}
+
+static inline void hrig_check(const hrig *r, hreq *const *reqs, uint32_t count)
+{
+    rad_error err = {0};
+    const rad_req_kv *records[64];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (reqs[i]->live) records[n++] = &reqs[i]->kv;
+    rad_status status = rad_cache_check(r->cache, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    status = rad_cache_check_ownership(r->cache, records, n, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+}
+
+/* Runs or awaits all that is under way, until nothing is. */
+static inline void hrig_settle(hrig *r)
+{
+    for (int i = 0; i < 10000 && hrig_stats(r).tickets; i++) {
+        if (r->params.deterministic)
+            (void)rad_hicache_pump(r->cache, 0);
+        else
+            (void)rad_hicache_drain(r->cache, 1000000000);
+        CHECK_OK(rad_cache_poll(r->cache));
+    }
+}
+
+/* Nothing runs: no ticket is out, and every page is free or cached. */
+static inline void hrig_check_idle(hrig *r)
+{
+    hrig_settle(r);
+    hrig_check(r, NULL, 0);
+    rad_hicache_stats s = hrig_stats(r);
+    char text[2048];
+    CHECK_OK(rad_hicache_describe(r->cache, text, sizeof text));
+    CHECKF(s.tickets == 0 && s.prefetch_reserved_tokens == 0, "%u tickets\n%s", s.tickets, text);
+    CHECK(s.host_used_tokens == s.host_cached_tokens);
+    CHECK(rad_cache_protected_size(r->cache) == 0);
+    CHECK(rad_kv_available_size(r->kv) + rad_cache_total_size(r->cache) ==
+          (uint64_t)rad_kv_num_pages(r->kv) * r->ps);
+    hrig_check_bytes(r);
+}
+
+#endif

@@ -1,0 +1,419 @@
+/* test_hicache.c - one by one: what goes to the host and to storage, what comes back, and what
+ * happens when it does not. */
+#include "hicache_rig.h"
+
+static hrig_options plain(uint32_t page_size)
+{
+    return (hrig_options){.page_size = page_size,
+                          .device_pages = 256 / page_size,
+                          .host_pages = 1024 / page_size,
+                          .no_threads = true,
+                          .layout = RAD_HOST_PAGE_FIRST,
+                          .demote_tokens = UINT64_MAX};
+}
+
+static uint32_t serve(hrig *r, uint32_t tokens, rad_token first)
+{
+    hreq q = {0};
+    hreq_ask(&q, 0, tokens, first);
+    return hrig_serve(r, &q);
+}
+
+static rad_match look(const hrig *r, uint32_t tokens, rad_token first)
+{
+    hreq q = {0};
+    rad_match match;
+    hreq_ask(&q, 0, tokens, first);
+    rad_key key = hreq_key(&q, tokens);
+    CHECK_OK(rad_cache_lookup(r->cache, &key, &match));
+    return match;
+}
+
+TEST(what_the_device_evicts_comes_back_from_the_host)
+{
+    for (uint32_t ps = 1; ps <= 16; ps += 15)
+        for (uint32_t layout = 0; layout < 2; layout++) {
+            hrig r;
+            hrig_options o = plain(ps);
+            o.layout = layout;
+            hrig_start(&r, &o, NULL);
+            CHECK(serve(&r, 160, 1000) == 0);
+            CHECK(look(&r, 160, 1000).host_hit_tokens == 0);
+            hrig_settle(&r);
+            CHECK(hrig_stats(&r).written_tokens == 160);
+            CHECK_OK(rad_cache_evict(r.cache, 96, NULL));
+            rad_match match = look(&r, 160, 1000);
+            CHECK(match.prefix_tokens == 64 && match.host_hit_tokens == 96);
+            CHECK(serve(&r, 161, 1000) == 160);
+            CHECK(hrig_stats(&r).loaded_tokens == 96);
+            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+            CHECK(serve(&r, 161, 1000) == 160); /* all of it */
+            CHECK(look(&r, 160, 1000).prefix_tokens == 160);
+            hrig_check_idle(&r);
+            hrig_stop(&r, false);
+        }
+}
+
+TEST(a_copy_is_found_only_when_it_is_complete)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    hrig_start(&r, &o, NULL);
+    serve(&r, 160, 1000);
+    CHECK(hrig_stats(&r).tickets == 1 && hrig_stats(&r).queued[TRANSFER_WRITE] == 1);
+    CHECK_OK(rad_hicache_pump(r.cache, 0)); /* copied, not acknowledged */
+    rad_key key = {0};
+    hreq q = {0};
+    hreq_ask(&q, 0, 160, 1000);
+    key = hreq_key(&q, 160);
+    rad_match match;
+    CHECK_OK(rad_cache_lookup(hiradix_of(r.cache)->host, &key, &match));
+    CHECK(match.prefix_tokens == 0);
+    uint64_t evicted;
+    CHECK_OK(rad_cache_evict(r.cache, 1000, &evicted)); /* what is copied stays until then */
+    CHECK(evicted == 0);
+    CHECK_OK(rad_cache_poll(r.cache));
+    CHECK_OK(rad_cache_lookup(hiradix_of(r.cache)->host, &key, &match));
+    CHECK(match.prefix_tokens == 160);
+    CHECK_OK(rad_cache_evict(r.cache, 1000, &evicted));
+    CHECK(evicted == 160);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(selective_writes_what_was_hit)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    o.tiers.write_policy = RAD_WRITE_THROUGH_SELECTIVE;
+    hrig_start(&r, &o, NULL);
+    hreq q = {0};
+    hreq_ask(&q, 0, 96, 1000);
+    hrig_serve(&r, &q);
+    CHECK(hrig_stats(&r).tickets == 0);
+    hreq_ask(&q, 64, 160, 5000); /* comes back to the first 64 */
+    CHECK(hrig_serve(&r, &q) == 64);
+    hrig_settle(&r);
+    CHECK(hrig_stats(&r).written_tokens == 64);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(write_back_copies_the_coldest_before_they_go)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    o.tiers.write_policy = RAD_WRITE_BACK;
+    o.demote_tokens = 96;
+    hrig_start(&r, &o, NULL);
+    serve(&r, 112, 1000);
+    hrig_settle(&r);
+    CHECK(hrig_stats(&r).written_tokens == 0); /* 144 are free */
+    serve(&r, 96, 3000);
+    CHECK_OK(rad_cache_poll(r.cache)); /* 48 are free: the first goes next */
+    CHECK(hrig_stats(&r).queued[TRANSFER_WRITE] == 1);
+    hrig_settle(&r);
+    CHECK(hrig_stats(&r).written_tokens == 112);
+    serve(&r, 144, 5000);
+    CHECK(look(&r, 112, 1000).prefix_tokens < 112);
+    CHECK(serve(&r, 113, 1000) == 112);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    o.tiers.write_policy = RAD_WRITE_BACK;
+    o.pinned_tokens = 128;
+    hrig_start(&r, &o, NULL);
+    hreq q = {0};
+    hreq_ask(&q, 0, 96, 1000);
+    hrig_serve(&r, &q);
+    CHECK(hrig_stats(&r).tickets == 0);
+    uint32_t pinned = 0;
+    rad_key key = hreq_key(&q, 96);
+    CHECK_OK(rad_cache_pin_prefix(r.cache, &key, UINT64_MAX / 4, &pinned));
+    CHECK(pinned == 96);
+    hrig_settle(&r);
+    CHECK(hrig_stats(&r).written_tokens == 96);
+    CHECK(rad_cache_pinned_size(hiradix_of(r.cache)->host) == 96);
+    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+    CHECK(hrig_serve(&r, &q) == 80); /* the last token is computed */
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(host_copies_of_what_the_device_has_make_room)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    o.host_pages = 12; /* 192 tokens, less than the device */
+    hrig_start(&r, &o, NULL);
+    serve(&r, 112, 1000);
+    hrig_settle(&r);
+    serve(&r, 112, 3000);
+    hrig_settle(&r);
+    CHECK(look(&r, 112, 1000).prefix_tokens == 112); /* on the device both */
+    CHECK(look(&r, 112, 3000).prefix_tokens == 112);
+    rad_hicache_stats s = hrig_stats(&r);
+    CHECK(s.written_tokens == 224 && s.host_cached_tokens == 192 && s.host_evicted_tokens == 32);
+    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+    CHECK(look(&r, 112, 1000).host_hit_tokens == 80);
+    CHECK(look(&r, 112, 3000).host_hit_tokens == 112);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(loads_are_refused_for_a_reason)
+{
+    hrig r;
+    hrig_options o = plain(4);
+    o.tiers.max_transfers = 1;
+    hrig_start(&r, &o, NULL);
+    serve(&r, 100, 1000);
+    hrig_settle(&r);
+    CHECK_OK(rad_cache_evict(r.cache, 8, NULL));
+    hreq q = {0}, other = {0};
+    hreq_ask(&q, 0, 101, 1000);
+    CHECK_OK(hreq_admit(&r, &q));
+    CHECK(q.match.host_hit_tokens == 8 && q.loaded.why == RAD_LOAD_BELOW_THRESHOLD);
+    hreq_finish(&r, &q, false);
+    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+
+    CHECK_OK(hreq_admit(&r, &q));
+    CHECK(q.loaded.tokens == 100);
+    hreq_ask(&other, 0, 101, 1000);
+    CHECK_OK(hreq_admit(&r, &other));
+    CHECK(other.loaded.why == RAD_LOAD_NO_TICKET && other.kv.allocated_len == 0);
+    hreq_finish(&r, &other, false);
+    rad_load_result again;
+    rad_key key = hreq_key(&q, 100);
+    CHECK(rad_hicache_load_back(r.cache, &q.kv, &key, 1000, &again) == RAD_E_STATE);
+    hreq_finish(&r, &q, false);
+
+    q = (hreq){0};
+    hreq_ask(&q, 0, 101, 1000);
+    rad_row row;
+    CHECK_OK(rad_req_to_token_alloc(r.rows, &row));
+    q.kv = (rad_req_kv){.row = row, .key = hreq_key(&q, 101)};
+    CHECK(rad_hicache_load_back(r.cache, &q.kv, &key, 99, &again) == RAD_NONE);
+    CHECK(again.why == RAD_LOAD_OVER_QUOTA);
+    rad_page all[64];
+    CHECK_OK(rad_kv_alloc(r.kv, all, 64));
+    CHECK(rad_hicache_load_back(r.cache, &q.kv, &key, 100, &again) == RAD_NONE);
+    CHECK(again.why == RAD_LOAD_NO_DEVICE_PAGES);
+    CHECK_OK(rad_kv_free(r.kv, all, 64, NULL));
+    key.num_tokens = 3;
+    CHECK(rad_hicache_load_back(r.cache, &q.kv, &key, 100, &again) == RAD_NONE);
+    CHECK(again.why == RAD_LOAD_NOTHING);
+    CHECK_OK(rad_cache_finished_req(r.cache, &q.kv, 0, NULL));
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(a_request_may_go_at_any_moment_of_its_load)
+{
+    for (int moment = 0; moment < 4; moment++) {
+        hrig r;
+        hrig_options o = plain(16);
+        hrig_start(&r, &o, NULL);
+        serve(&r, 112, 1000);
+        hrig_settle(&r);
+        CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+        hreq q = {0}, *reqs[1] = {&q};
+        hreq_ask(&q, 0, 130, 1000);
+        CHECK_OK(hreq_admit(&r, &q));
+        CHECK(q.loaded.tokens == 112);
+        CHECK_OK(hreq_extend(&r, &q));
+        hrig_check(&r, reqs, 1);
+        if (moment > 0) CHECK_OK(rad_hicache_ready_to_load(r.cache));
+        if (moment > 1) CHECK_OK(rad_hicache_pump(r.cache, 0));
+        if (moment > 2) CHECK_OK(rad_cache_poll(r.cache));
+        rad_error err;
+        if (moment == 1) CHECK(rad_cache_unfinished_req(r.cache, &q.kv, 0, &err) == RAD_AGAIN);
+        hreq_finish(&r, &q, true);
+        hrig_check(&r, NULL, 0);
+        /* Only what had arrived may be published. */
+        CHECK(look(&r, 112, 1000).prefix_tokens == (moment > 1 ? 112 : 0));
+        hrig_check_idle(&r);
+        hrig_stop(&r, false);
+    }
+}
+
+static sim_fate fails_at(void *user, uint64_t copy)
+{
+    int64_t at = *(int64_t *)user; /* negative: torn */
+    return copy != (uint64_t)(at < 0 ? -at : at) ? SIM_COPY : at < 0 ? SIM_TORN : SIM_FAIL;
+}
+
+TEST(every_copy_failing_once_is_a_miss_and_nothing_worse)
+{
+    for (int torn = 0; torn < 2; torn++) {
+        uint64_t copies = 0;
+        for (int64_t at = 1; at == 1 || (uint64_t)at <= copies; at++) {
+            hrig r;
+            hrig_options o = plain(16);
+            hrig_start(&r, &o, NULL);
+            int64_t which = torn ? -at : at;
+            r.sim.script = fails_at;
+            r.sim.user = &which;
+            serve(&r, 64, 1000);
+            hrig_settle(&r);
+            rad_hicache_stats s = hrig_stats(&r);
+            CHECK(s.written_tokens == (s.failed_writes ? 0 : 64));
+            CHECK(s.dropped_write_tokens == (s.failed_writes ? 64 : 0));
+            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+            uint32_t cached = serve(&r, 65, 1000);
+            s = hrig_stats(&r);
+            CHECK(s.failed_writes + s.failed_loads <= 1);
+            CHECK(cached == (s.failed_writes + s.failed_loads ? 0 : 64));
+            hrig_settle(&r);
+            copies = atomic_load(&r.sim.copies);
+            CHECK(serve(&r, 65, 1000) == (s.failed_loads ? 64 : 64));
+            hrig_check_idle(&r);
+            hrig_stop(&r, false);
+        }
+        CHECK(copies > 20);
+    }
+}
+
+TEST(writes_that_end_in_any_order_hang_in_theirs)
+{
+    hrig r;
+    hrig_options o = plain(1);
+    o.device_pages = 400;
+    o.host_pages = 1000;
+    hrig_start(&r, &o, NULL);
+    hreq q = {0}, *reqs[1] = {&q};
+    hreq_ask(&q, 0, 50, 1000);
+    CHECK_OK(hreq_admit(&r, &q));
+    for (uint32_t end = 50; end <= 350; end += 100) { /* four writes, each behind the last */
+        for (uint32_t i = q.kv.allocated_len; i < end; i++)
+            q.tokens[i] = 1000 + (rad_token)i;
+        q.num_tokens = end;
+        q.kv.key = hreq_key(&q, end);
+        CHECK_OK(hreq_extend(&r, &q));
+        CHECK_OK(hreq_forward(&r, &q));
+        CHECK_OK(rad_cache_unfinished_req(r.cache, &q.kv, 0, NULL));
+    }
+    CHECK(hrig_stats(&r).tickets == 4);
+    CHECK_OK(rad_hicache_pump(r.cache, 3));
+    CHECK_OK(rad_hicache_pump(r.cache, 1));
+    CHECK_OK(rad_cache_poll(r.cache));
+    CHECK(hrig_stats(&r).written_tokens == 0);
+    CHECK_OK(rad_hicache_pump(r.cache, 0));
+    CHECK_OK(rad_cache_poll(r.cache));
+    CHECK(hrig_stats(&r).written_tokens == 150);
+    hrig_check(&r, reqs, 1);
+    hreq_finish(&r, &q, true);
+    hrig_settle(&r);
+    CHECK(hrig_stats(&r).written_tokens == 350);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(a_reset_ends_whatever_is_under_way)
+{
+    for (int pumps = 0; pumps < 4; pumps++) {
+        hrig r;
+        hrig_options o = plain(16);
+        o.storage = true;
+        hrig_start(&r, &o, NULL);
+        serve(&r, 112, 1000);
+        for (int i = 0; i < pumps; i++) {
+            (void)rad_hicache_pump(r.cache, 0);
+            CHECK_OK(rad_cache_poll(r.cache));
+        }
+        rad_error err = {0};
+        if (hrig_stats(&r).tickets)
+            CHECK(rad_hicache_clear(r.cache, RAD_TIER_HOST, &err) == RAD_AGAIN);
+        CHECK_OK(rad_cache_reset(r.cache));
+        rad_hicache_stats s = hrig_stats(&r);
+        CHECK(s.tickets == 0 && s.host_used_tokens == 0 && rad_cache_total_size(r.cache) == 0);
+        hrig_check_idle(&r);
+        CHECK(serve(&r, 112, 1000) == 0);
+        hrig_check_idle(&r);
+        hrig_stop(&r, false);
+    }
+}
+
+TEST(create_survives_every_allocation_failing)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    o.storage = true;
+    o.layout = RAD_HOST_LAYER_FIRST;
+    hrig_start(&r, &o, NULL);
+    rad_cache_destroy(r.cache);
+    rad_cache_params tree = {.struct_size = sizeof tree,
+                             .page_size = 16,
+                             .kv_allocator = r.kv,
+                             .req_to_token_pool = r.rows};
+    r.params.cache = &tree;
+    for (int threads = 0; threads < 2; threads++) {
+        r.params.deterministic = !threads;
+        r.cache = NULL;
+        for (long n = 0; !r.cache; n++) {
+            test_env t;
+            rad_env env = test_env_failing_at(&t, n);
+            rad_status status = rad_hicache_create(&env, &r.params, &r.cache, NULL);
+            CHECK(status == (r.cache ? RAD_OK : RAD_E_NOMEM));
+            rad_cache_destroy(r.cache);
+            CHECK(t.bytes == 0);
+        }
+    }
+    CHECK_OK(rad_hicache_create(NULL, &r.params, &r.cache, NULL));
+    hrig_stop(&r, false);
+}
+
+TEST(misuse_is_refused_in_words)
+{
+    hrig r;
+    rad_error err = {0};
+    hrig_options o = plain(16);
+    hrig_start(&r, &o, NULL);
+    rad_cache *second = NULL;
+    rad_hicache_params p = r.params;
+    rad_cache_params tree = {.struct_size = sizeof tree, .page_size = 16};
+    p.cache = &tree;
+    CHECK(rad_hicache_create(NULL, &p, &second, &err) == RAD_E_INVAL && !second);
+    tree.kv_allocator = r.kv;
+    tree.req_to_token_pool = r.rows;
+    p.write_policy = 3;
+    CHECK(rad_hicache_create(NULL, &p, &second, &err) == RAD_E_INVAL && !second);
+    p = r.params;
+    p.cache = &tree;
+    p.host_pool = NULL;
+    CHECK(rad_hicache_create(NULL, &p, &second, &err) == RAD_E_INVAL && !second);
+    p.host_pool = r.host;
+    p.max_transfers = 70000;
+    CHECK(rad_hicache_create(NULL, &p, &second, &err) == RAD_E_LIMIT && !second);
+    p.max_transfers = 0;
+    rad_storage none = {0};
+    p.storage = &none;
+    CHECK(rad_hicache_create(NULL, &p, &second, &err) == RAD_E_INVAL && !second);
+    CHECK(rad_hicache_attach_storage(r.cache, &none, &err) == RAD_E_UNSUPPORTED);
+    CHECK(rad_hicache_clear(r.cache, 8, &err) == RAD_E_INVAL);
+    CHECK(rad_hicache_clear(r.cache, RAD_TIER_STORAGE, &err) == RAD_E_UNSUPPORTED);
+
+    rad_cache *one_tier = NULL;
+    CHECK_OK(
+        rad_cache_create(NULL, &(rad_cache_params){.struct_size = sizeof tree}, &one_tier, NULL));
+    rad_hicache_stats stats;
+    rad_req_kv req = {0};
+    rad_load_result result;
+    rad_key key = {0};
+    CHECK(rad_hicache_get_stats(one_tier, &stats) == RAD_E_UNSUPPORTED);
+    CHECK(rad_hicache_load_back(one_tier, &req, &key, 1, &result) == RAD_E_UNSUPPORTED);
+    CHECK(rad_hicache_load_status(one_tier, &req) == RAD_OK);
+    CHECK(rad_hicache_drain(one_tier, 0) == RAD_E_UNSUPPORTED);
+    rad_cache_destroy(one_tier);
+    char text[512];
+    CHECK_OK(rad_hicache_describe(r.cache, text, sizeof text));
+    CHECK(strstr(text, "load: 0 queued, 0 running") != NULL);
+    hrig_stop(&r, false);
+}
+
+TEST_MAIN()
