@@ -1,0 +1,283 @@
+/* test_hicache_model.c - random histories of requests over all tiers, with transfers that fail,
+ * tear, come late and out of order, a store that lies, restarts and resets.
+ *
+ * The model is the map from a prefix of tokens to its bytes that hicache_rig.h computes: after
+ * any history, whatever any tier offers under a key is exactly that, every page of both pools
+ * has one owner, and when nothing runs no ticket is out. */
+#include "hicache_rig.h"
+
+enum { REQS = 6, DOCS = 5, DOC_TOKENS = 150 };
+
+typedef struct history {
+    hrig r;
+    hrig_options o;
+    uint64_t rng;
+    hreq reqs[REQS];
+    enum { IDLE, ARRIVED, ADMITTED, COMPUTED } state[REQS];
+    bool published[REQS];
+    rad_token docs[DOCS][DOC_TOKENS];
+    atomic_uint_fast64_t fates; /* drawn so far; any thread */
+    uint64_t fault_every;       /* 0: none */
+    uint64_t loaded, fetched, failed, bad, written, demoted, restarts, io;
+} history;
+
+static uint32_t below(history *h, uint32_t n)
+{
+    return (uint32_t)(test_random(&h->rng) % n);
+}
+
+static bool strikes(history *h, uint64_t *what)
+{
+    uint64_t drawn = mix64(atomic_fetch_add(&h->fates, 1) + h->fault_every);
+    *what = drawn >> 32;
+    return h->fault_every && drawn % h->fault_every == 0;
+}
+
+static sim_fate copy_fate(void *user, uint64_t copy)
+{
+    uint64_t what;
+    (void)copy;
+    return strikes(user, &what) ? (what % 2 ? SIM_FAIL : SIM_TORN) : SIM_COPY;
+}
+
+static storage_fate store_fate(void *user, storage_call call, uint64_t number)
+{
+    uint64_t what;
+    (void)call;
+    (void)number;
+    return strikes(user, &what) ? (storage_fate)(1 + what % 4) : STORAGE_WELL;
+}
+
+static void start(history *h, hrig *keep)
+{
+    hrig_start(&h->r, &h->o, keep);
+    h->r.sim.script = copy_fate;
+    h->r.sim.user = h;
+    h->r.store.script = store_fate;
+    h->r.store.user = h;
+}
+
+static void arrive(history *h, uint32_t i)
+{
+    static const char *const names[] = {NULL, "a", "b"};
+    hreq *q = &h->reqs[i];
+    *q = (hreq){.extra_key = below(h, 6) ? NULL : names[below(h, 3)],
+                .cache_salt = below(h, 6) ? NULL : names[below(h, 3)]};
+    uint32_t shared = 1 + below(h, DOC_TOKENS), own = below(h, 30);
+    memcpy(q->tokens, h->docs[below(h, DOCS)], shared * sizeof *q->tokens);
+    for (uint32_t t = 0; t < own; t++)
+        q->tokens[shared + t] = (rad_token)below(h, 3);
+    q->num_tokens = RAD_MAX(shared + own, 2u);
+    if (shared + own < 2) q->tokens[1] = 1;
+    h->state[i] = ARRIVED;
+    h->published[i] = false;
+    if (below(h, 3) == 0) return;
+    rad_key key = hreq_key(q, q->num_tokens - 1);
+    uint64_t recompute = below(h, 2) ? 1000 : 0;
+    rad_status status = rad_hicache_prefetch_start(h->r.cache, &key, recompute, &q->prefetch);
+    CHECK(status == RAD_OK || status == RAD_NONE || status == RAD_FULL);
+}
+
+static void admit(history *h, uint32_t i)
+{
+    hreq *q = &h->reqs[i];
+    rad_key key = hreq_key(q, q->num_tokens - 1);
+    rad_status status =
+        rad_hicache_prefetch_progress(h->r.cache, &q->prefetch, &key, &q->prefetched);
+    if (status == RAD_AGAIN) return;
+    CHECK(status == RAD_OK || status == RAD_E_STATE); /* a reset forgot it */
+    q->prefetch = 0;
+    if (hreq_admit(&h->r, q) == RAD_FULL) return;
+    h->state[i] = ADMITTED;
+    if (hreq_extend(&h->r, q) == RAD_OK) return;
+    hreq_finish(&h->r, q, false); /* no room for now */
+    h->state[i] = ARRIVED;
+}
+
+static void end(history *h, uint32_t i, bool is_insert)
+{
+    hreq *q = &h->reqs[i];
+    CHECK(rad_hicache_prefetch_revoke(h->r.cache, &q->prefetch) != RAD_E_INVAL);
+    if (q->live) hreq_finish(&h->r, q, is_insert);
+    h->state[i] = IDLE;
+}
+
+static void compute(history *h, uint32_t i)
+{
+    hreq *q = &h->reqs[i];
+    rad_error err = {0};
+    if (hreq_forward(&h->r, q) != RAD_OK) {
+        h->io++;
+        end(h, i, below(h, 2)); /* is_insert or not: nothing of it may be published */
+        return;
+    }
+    rad_status status = rad_cache_unfinished_req(h->r.cache, &q->kv, below(h, 3) == 0, &err);
+    CHECKF(status == RAD_OK || status == RAD_FULL, "%s\n", err.text);
+    h->state[i] = COMPUTED;
+}
+
+/* Some output tokens. */
+static void decode(history *h, uint32_t i)
+{
+    hreq *q = &h->reqs[i];
+    uint32_t had = q->num_tokens, more = 1 + below(h, 20);
+    if (had + more > HRIG_ROW_TOKENS) return;
+    for (uint32_t t = 0; t < more; t++)
+        q->tokens[had + t] = (rad_token)below(h, 3);
+    q->num_tokens += more;
+    q->kv.key = hreq_key(q, q->num_tokens);
+    if (hreq_extend(&h->r, q) != RAD_OK) {
+        q->num_tokens = had;
+        q->kv.key = hreq_key(q, had);
+        return;
+    }
+    CHECK_OK(hreq_forward(&h->r, q));
+}
+
+static void count(history *h)
+{
+    rad_hicache_stats s = hrig_stats(&h->r);
+    h->loaded += s.loaded_tokens;
+    h->written += s.written_tokens;
+    h->fetched += s.fetched_tokens;
+    h->bad += s.bad_pages;
+    h->failed += s.failed_loads + s.failed_writes + s.storage_errors;
+}
+
+static void all_end(history *h)
+{
+    for (uint32_t i = 0; i < REQS; i++)
+        end(h, i, true);
+    hrig_check_idle(&h->r);
+}
+
+static void restart(history *h)
+{
+    all_end(h);
+    count(h);
+    hrig_stop(&h->r, true);
+    hrig old = h->r;
+    start(h, &old);
+    h->restarts++;
+}
+
+static void one_thing(history *h)
+{
+    rad_cache *cache = h->r.cache;
+    uint32_t i = below(h, REQS), what = below(h, 100);
+    if (what < 40) {
+        if (h->state[i] == IDLE)
+            arrive(h, i);
+        else if (h->state[i] == ARRIVED)
+            admit(h, i);
+        else if (h->state[i] == ADMITTED)
+            compute(h, i);
+        else if (below(h, 3))
+            end(h, i, true);
+        else
+            decode(h, i);
+    } else if (what < 65) {
+        (void)rad_hicache_pump(cache, test_random(&h->rng));
+    } else if (what < 80) {
+        CHECK_OK(rad_cache_poll(cache));
+    } else if (what < 88) {
+        CHECK_OK(rad_cache_evict(cache, below(h, 100), NULL));
+    } else if (what < 93) {
+        if (h->state[i] != IDLE) end(h, i, below(h, 2));
+    } else if (what < 95) {
+        CHECK_OK(rad_hicache_ready_to_load(cache));
+    } else if (what < 97) {
+        if (h->r.store.count)
+            storage_mem_spoil(&h->r.store, below(h, h->r.store.count), below(h, 16));
+    } else if (what < 98 && h->o.pinned_tokens && h->state[i] != IDLE) {
+        rad_key key = hreq_key(&h->reqs[i], h->reqs[i].num_tokens);
+        CHECK(rad_cache_pin_prefix(cache, &key, 1 + below(h, 1000000), NULL) >= 0);
+    } else if (what == 98) {
+        rad_status status = rad_hicache_clear(cache, RAD_TIER_HOST, NULL);
+        CHECK(status == RAD_OK || status == RAD_AGAIN);
+    } else if (what == 99 && below(h, 4) == 0) {
+        if (below(h, 2)) {
+            restart(h);
+        } else {
+            for (uint32_t k = 0; k < REQS; k++)
+                if (h->reqs[k].live) end(h, k, false);
+            CHECK_OK(rad_cache_reset(cache)); /* prefetches and writes may be under way */
+        }
+    }
+}
+
+static void run(hrig_options o, uint64_t seed, uint64_t fault_every, uint32_t steps, history *sum)
+{
+    static history h;
+    h = (history){.o = o, .rng = seed, .fault_every = fault_every};
+    for (int d = 0; d < DOCS; d++)
+        for (int t = 0; t < DOC_TOKENS; t++)
+            h.docs[d][t] = d && t < 40 * (d % 3) ? h.docs[0][t] : (rad_token)below(&h, 50);
+    start(&h, NULL);
+    hreq *reqs[REQS];
+    for (int i = 0; i < REQS; i++)
+        reqs[i] = &h.reqs[i];
+    for (uint32_t step = 0; step < steps; step++) {
+        one_thing(&h);
+        if (step % 8 == 0) hrig_check(&h.r, reqs, REQS);
+        /* Only when nobody copies: a load under way writes what is not in a tree, a write reads. */
+        if (step % 32 == 0) hrig_check_bytes(&h.r);
+    }
+    all_end(&h);
+    count(&h);
+    CHECK(hrig_stats(&h.r).tickets == 0);
+    hrig_stop(&h.r, false);
+    sum->loaded += h.loaded;
+    sum->written += h.written;
+    sum->fetched += h.fetched;
+    sum->failed += h.failed;
+    sum->bad += h.bad;
+    sum->restarts += h.restarts;
+    sum->io += h.io;
+}
+
+static void histories(bool threads, uint64_t rounds, uint32_t steps)
+{
+    uint64_t seed = test_seed(), rng = seed;
+    history sum = {0};
+    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
+    for (uint64_t round = 0; round < rounds; round++) {
+        uint64_t bits = test_random(&rng);
+        hrig_options o = {.page_size = bits & 1 ? 16 : 1,
+                          .layout = bits >> 1 & 1,
+                          .mla = bits >> 2 & 1,
+                          .dtype = (uint32_t)(bits >> 3) % 6,
+                          .storage = bits >> 6 & 3,
+                          .no_threads = !threads,
+                          .pinned_tokens = bits >> 8 & 1 ? 64 : 0,
+                          .demote_tokens = bits >> 9 & 1 ? 0 : 100};
+        o.device_pages = (320 + (bits >> 10 & 255)) / o.page_size;
+        o.host_pages = (200 + (bits >> 18 & 511)) / o.page_size;
+        o.tiers = (rad_hicache_params){.write_policy = (bits >> 28) % 3,
+                                       .prefetch_policy = (bits >> 30) % 3,
+                                       .prefetch_threshold = 16,
+                                       .max_transfers = bits >> 32 & 1 ? 8 : 0,
+                                       .timeout_base_ns = 1000000,
+                                       .timeout_max_ns = 20000000};
+        run(o, test_random(&rng), bits >> 33 & 3 ? 20 << (bits >> 35 & 3) : 0, steps, &sum);
+    }
+    print_message("  %llu tokens written, %llu loaded, %llu fetched; %llu calls failed, %llu bad "
+                  "pages, %llu requests hit by them, %llu restarts\n",
+                  (unsigned long long)sum.written, (unsigned long long)sum.loaded,
+                  (unsigned long long)sum.fetched, (unsigned long long)sum.failed,
+                  (unsigned long long)sum.bad, (unsigned long long)sum.io,
+                  (unsigned long long)sum.restarts);
+    CHECK(sum.written && sum.loaded && sum.failed);
+}
+
+TEST(random_histories_in_any_order_of_transfers)
+{
+    histories(false, test_scale(30, 1000), 1500);
+}
+
+TEST(random_histories_with_threads)
+{
+    histories(true, test_scale(12, 300), 1500);
+}
+
+TEST_MAIN()
