@@ -75,6 +75,20 @@ TEST(another_key_or_model_is_refused)
     CHECK(rad_storage_verify(record, RECORD, NULL, &other, NULL, NULL) == RAD_E_FORMAT);
 }
 
+TEST(a_header_alone_says_whose_page_it_is)
+{
+    uint8_t record[RECORD];
+    rad_storage_record about = make_record(record), seen;
+    record[RECORD - 1] ^= 1; /* not looked at */
+    CHECK(rad_storage_peek(record, &seen, NULL) == RAD_OK);
+    CHECK(memcmp(&seen, &about, sizeof seen) == 0);
+    for (int bit = 0; bit < RAD_STORAGE_HEADER_BYTES * 8; bit++) {
+        record[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK(rad_storage_peek(record, &seen, NULL) == RAD_E_FORMAT);
+        record[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+}
+
 TEST(every_part_of_the_identity_changes_the_fingerprint)
 {
     rad_storage_identity changed[13];

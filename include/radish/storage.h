@@ -141,6 +141,11 @@ typedef struct rad_storage_record {
  * version, all of `about`, checksums of payload and header. O(payload). Any thread. */
 RAD_API void rad_storage_seal(void *record, const rad_storage_record *about);
 
+/* What the first RAD_STORAGE_HEADER_BYTES of a record say; the payload is not looked at, so
+ * this tells whose a page is and not that it is whole. RAD_E_FORMAT in words when they are no
+ * header, a damaged one, or of another version. O(1). Any thread. */
+RAD_API rad_status rad_storage_peek(const void *header, rad_storage_record *about, rad_error *err);
+
 /* RAD_OK when the record is whole: magic, version, both checksums, and a length that goes
  * with record_bytes; `about` (may be NULL) is filled then. `key` and `fingerprint`, where
  * not NULL, must be the record's. RAD_E_FORMAT in words otherwise. O(payload), about the

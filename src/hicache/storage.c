@@ -102,35 +102,44 @@ void rad_storage_seal(void *record, const rad_storage_record *about)
     put64(h + 120, XXH3_64bits(h, 120));
 }
 
-rad_status rad_storage_verify(const void *record, size_t record_bytes, const rad_storage_key *key,
-                              const rad_storage_fingerprint *fingerprint, rad_storage_record *about,
-                              rad_error *err)
+rad_status rad_storage_peek(const void *header, rad_storage_record *about, rad_error *err)
 {
-    const uint8_t *h = record;
-    if (record_bytes < RAD_STORAGE_HEADER_BYTES || memcmp(h, magic, sizeof magic) != 0)
+    const uint8_t *h = header;
+    if (memcmp(h, magic, sizeof magic) != 0)
         return rad_fail(err, RAD_E_FORMAT, "storage: not a stored page");
     if (get64(h + 120) != XXH3_64bits(h, 120))
         return rad_fail(err, RAD_E_FORMAT, "storage: the header of a stored page is damaged");
     if (get32(h + 8) != VERSION || get32(h + 12) != RAD_STORAGE_HEADER_BYTES)
         return rad_fail(err, RAD_E_FORMAT, "storage: a stored page of version %u, we read %u",
                         get32(h + 8), VERSION);
-    uint64_t payload = get64(h + 96);
-    if (payload != record_bytes - RAD_STORAGE_HEADER_BYTES)
-        return rad_fail(err, RAD_E_FORMAT,
-                        "storage: a stored page of %llu bytes where %zu were expected",
-                        (unsigned long long)payload, record_bytes - RAD_STORAGE_HEADER_BYTES);
-    if (fingerprint && memcmp(fingerprint->bytes, h + 16, 32) != 0)
+    *about = (rad_storage_record){.namespace_digest = get64(h + 80),
+                                  .num_tokens = get32(h + 88),
+                                  .payload_bytes = get64(h + 96)};
+    memcpy(about->fingerprint.bytes, h + 16, 32);
+    memcpy(about->key.bytes, h + 48, 32);
+    return RAD_OK;
+}
+
+rad_status rad_storage_verify(const void *record, size_t record_bytes, const rad_storage_key *key,
+                              const rad_storage_fingerprint *fingerprint, rad_storage_record *about,
+                              rad_error *err)
+{
+    const uint8_t *h = record;
+    rad_storage_record seen;
+    if (record_bytes < RAD_STORAGE_HEADER_BYTES)
+        return rad_fail(err, RAD_E_FORMAT, "storage: not a stored page");
+    rad_status status = rad_storage_peek(record, &seen, err);
+    if (status) return status;
+    if (seen.payload_bytes != record_bytes - RAD_STORAGE_HEADER_BYTES)
+        return rad_fail(
+            err, RAD_E_FORMAT, "storage: a stored page of %llu bytes where %zu were expected",
+            (unsigned long long)seen.payload_bytes, record_bytes - RAD_STORAGE_HEADER_BYTES);
+    if (fingerprint && memcmp(fingerprint, &seen.fingerprint, sizeof *fingerprint) != 0)
         return rad_fail(err, RAD_E_FORMAT, "storage: a page of another model or layout");
-    if (key && memcmp(key->bytes, h + 48, 32) != 0)
+    if (key && memcmp(key, &seen.key, sizeof *key) != 0)
         return rad_fail(err, RAD_E_FORMAT, "storage: a page that was stored under another key");
-    if (get64(h + 104) != XXH3_64bits(h + RAD_STORAGE_HEADER_BYTES, (size_t)payload))
+    if (get64(h + 104) != XXH3_64bits(h + RAD_STORAGE_HEADER_BYTES, (size_t)seen.payload_bytes))
         return rad_fail(err, RAD_E_FORMAT, "storage: the bytes of a stored page are damaged");
-    if (about) {
-        *about = (rad_storage_record){.namespace_digest = get64(h + 80),
-                                      .num_tokens = get32(h + 88),
-                                      .payload_bytes = payload};
-        memcpy(about->fingerprint.bytes, h + 16, 32);
-        memcpy(about->key.bytes, h + 48, 32);
-    }
+    if (about) *about = seen;
     return RAD_OK;
 }
