@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""check_abi.py ROOT BUILD CC [CXX] - the promises of libradish's binary interface.
+"""check_abi.py ROOT BUILD CC [CXX] - the promises of the binary interfaces of libradish and
+libradish-storage.
 
- - libradish.so.0 and libradish.a export the same symbols, each begins with rad_ and is
-   declared with RAD_API in include/radish/, and each that is declared is there.
- - libradish.so.0 needs libc (and pthread, where that is a library of its own) and libcrypto only.
+ - The shared library and the archive export the same symbols, each begins with rad_ and is
+   declared with RAD_API in include/radish/ (a header storage_*.h belongs to
+   libradish-storage, the others to libradish), and each that is declared is there.
+ - libradish.so.0 needs libc (and pthread, where that is a library of its own) and libcrypto
+   only; libradish-storage.so.0 libradish, liburing and libhiredis besides libc.
  - Every public header compiles alone, as C99 and C++11, without a warning, and no struct
-   in it has hidden padding. radish.h includes all of them.
+   in it has hidden padding. radish.h includes all of libradish's.
  - Every params struct begins with struct_size; or its comment says it "does not grow".
 """
 import pathlib
@@ -16,7 +19,13 @@ import sys
 WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
 DECLARED = re.compile(r"\bRAD_API\b[^;{]*?\b(\w+)\s*\(")
 PARAMS = re.compile(r"(/\*(?:(?!\*/).)*\*/\s*)?typedef struct (\w+_params)\s*\{(.*?)\}\s*(\w+);", re.S)
-ALLOWED = re.compile(r"lib(c|pthread|crypto)\.so|ld-linux|ld64")
+ALLOWED = {"libradish": re.compile(r"lib(c|pthread|crypto)\.so|ld-linux|ld64"),
+           "libradish-storage": re.compile(
+               r"lib(c|pthread|uring|hiredis|radish)\.so|ld-linux|ld64")}
+
+
+def library_of(header):
+    return "libradish-storage" if header.startswith("storage_") else "libradish"
 
 
 def run(*command, text=None):
@@ -37,10 +46,10 @@ def without_comments(text):
     return re.sub(r"^\s*#(?:.*\\\n)*.*$", "", text, flags=re.M)
 
 
-def check_symbols(declared, build, wrong):
-    shared = str(build / "libradish.so.0")
-    exported = {"libradish.so.0": symbols("nm", "-D", "--defined-only", shared),
-                "libradish.a": symbols("nm", "-g", "--defined-only", str(build / "libradish.a"))}
+def check_symbols(library, declared, build, wrong):
+    shared = str(build / f"{library}.so.0")
+    exported = {f"{library}.so.0": symbols("nm", "-D", "--defined-only", shared),
+                f"{library}.a": symbols("nm", "-g", "--defined-only", str(build / f"{library}.a"))}
     for name, have in exported.items():
         for symbol in sorted(have - declared):
             wrong.append(f"{name} exports {symbol}, which no public header declares")
@@ -51,11 +60,11 @@ def check_symbols(declared, build, wrong):
             wrong.append(f"{symbol} does not begin with rad_")
     for line in run("readelf", "-dW", shared)[1].splitlines():
         needed = re.search(r"\(NEEDED\).*\[(.*)\]", line)
-        if needed and not ALLOWED.match(needed[1]):
-            wrong.append(f"libradish.so.0 needs {needed[1]}")
+        if needed and not ALLOWED[library].match(needed[1]):
+            wrong.append(f"{library}.so.0 needs {needed[1]}")
         soname = re.search(r"\(SONAME\).*\[(.*)\]", line)
-        if soname and soname[1] != "libradish.so.0":
-            wrong.append(f"libradish.so.0 calls itself {soname[1]}")
+        if soname and soname[1] != f"{library}.so.0":
+            wrong.append(f"{library}.so.0 calls itself {soname[1]}")
 
 
 def check_alone(header, include, compiler, language, wrong):
@@ -68,7 +77,7 @@ def check_alone(header, include, compiler, language, wrong):
 def main():
     root, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     include = root / "include"
-    wrong, declared, compiles = [], set(), 0
+    wrong, declared, compiles = [], {library: set() for library in ALLOWED}, 0
     headers = {path.name: path.read_text() for path in sorted(include.glob("radish/*.h"))}
     languages = [([sys.argv[3]], ["-x", "c", "-std=c99", "-Wpadded"])]
     if len(sys.argv) > 4 and sys.argv[4]:
@@ -77,11 +86,12 @@ def main():
         print("no C++ compiler: the headers were not tried as C++")
 
     for name, text in headers.items():
-        declared |= set(DECLARED.findall(without_comments(text)))
+        library = library_of(name)
+        declared[library] |= set(DECLARED.findall(without_comments(text)))
         for compiler, language in languages:
             check_alone(name, include, compiler, language, wrong)
             compiles += 1
-        if name != "radish.h" and f"#include <radish/{name}>" not in headers["radish.h"]:
+        if library == "libradish" and name != "radish.h" and f"#include <radish/{name}>" not in headers["radish.h"]:
             wrong.append(f"radish.h does not include {name}")
         for comment, struct, body, alias in PARAMS.findall(text):
             begins = without_comments(body).split(";")[0].split() == ["size_t", "struct_size"]
@@ -89,13 +99,14 @@ def main():
                 wrong.append(f"{name}: {struct} does not begin with size_t struct_size")
             if struct != alias:
                 wrong.append(f"{name}: struct {struct} is typedef {alias}")
-    if not declared or compiles != len(headers) * len(languages):
+    if not all(declared.values()) or compiles != len(headers) * len(languages):
         wrong.append("nothing was looked at")
-    check_symbols(declared, build, wrong)
+    for library, names in declared.items():
+        check_symbols(library, names, build, wrong)
 
     for line in wrong:
         print(line)
-    print(f"{len(declared)} functions in {len(headers)} headers: " +
+    print(f"{sum(map(len, declared.values()))} functions in {len(headers)} headers: " +
           (f"{len(wrong)} things are wrong" if wrong else "as promised"))
     return 1 if wrong else 0
 

@@ -5,10 +5,11 @@
 set -eu
 
 build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev libpcre2-dev
-       libutf8proc-dev libxxhash-dev libssl-dev zlib1g-dev libcmocka-dev python3"
+       libutf8proc-dev libxxhash-dev libssl-dev zlib1g-dev liburing-dev libhiredis-dev
+       libcmocka-dev python3"
 case "${1:-build}" in
 build) packages="$build" ;;
-test)  packages="$build g++ python3-numpy" ;;
+test)  packages="$build g++ python3-numpy redis-server" ;;
 bench) packages="$build python3-numpy libdnnl2" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
 train) packages="python3 python3-numpy python3-torch" ;;

@@ -19,6 +19,9 @@
  *     kv_events.h           what entered and left, for routers that follow
  *     explain.h             where a match ends, and why
  *
+ * The storage backends that come with radish (storage_file.h, storage_redis.h) are in
+ * libradish-storage and not included here.
+ *
  * Versions are MAJOR.MINOR.PATCH. While MAJOR is 0, a new MINOR may change the ABI although
  * the soname stays libradish.so.0; a new PATCH never does. Params structs begin with their
  * size and only grow at their end, so a program and a library of one MINOR go together

@@ -17,6 +17,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("RADISH", ROOT / "build/release/radish")).resolve().parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.c"))
 STRICT = ["-O1", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+STORAGE_PROGRAM = """
+#include <radish/storage_file.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void)
+{
+    char dir[] = "/tmp/radish-installed-XXXXXX";
+    rad_storage_file_params params = {.struct_size = sizeof params, .dir = mkdtemp(dir)};
+    rad_storage store;
+    rad_error err;
+    if (rad_storage_file_open(NULL, &params, &store, &err)) return 1;
+    store.ops->close(store.self);
+    char command[64] = "rm -r ";
+    return system(strcat(command, dir));
+}
+"""
 VERSION_PROGRAM = """
 #include <radish/radish.h>
 #include <stdio.h>
@@ -61,7 +77,9 @@ def check_files(prefix, lib, version):
     wanted |= {f"include/radish/{path.name}" for path in (ROOT / "include/radish").glob("*.h")}
     wanted |= {f"{lib}/{name}" for name in (
         "libradish.a", "libradish.so", "libradish.so.0", f"libradish.so.{version}",
-        "pkgconfig/radish.pc", "cmake/radish/radishConfig.cmake",
+        "libradish-storage.a", "libradish-storage.so", "libradish-storage.so.0",
+        f"libradish-storage.so.{version}", "pkgconfig/radish.pc", "pkgconfig/radish-storage.pc",
+        "cmake/radish/radishConfig.cmake",
         "cmake/radish/radishConfigVersion.cmake", "cmake/radish/radishTargets.cmake")}
     assert wanted <= there, f"not installed: {sorted(wanted - there)}"
     extra = {name for name in there - wanted if not name.startswith(f"{lib}/cmake/radish/radishTargets-")}
@@ -96,6 +114,13 @@ def check_pkg_config(prefix, lib, version, tmp):
         run(compiler, "-x", language, *STRICT, "-", "-x", "none", *shared, "-o", out,
             text=VERSION_PROGRAM)
         assert run(out, env=runtime).split() == [version, version]
+    for linking, words in (("shared", ["--libs"]), ("static", ["--static", "--libs"])):
+        flags = run("pkg-config", "--cflags", *words, "radish-storage", env=env).split()
+        out = tmp / "storage"
+        run("cc", "-x", "c", "-D_DEFAULT_SOURCE", "-std=c11", "-", "-x", "none",
+            *(["-static"] if linking == "static" else []), *flags,
+            f"-Wl,-rpath-link,{prefix / lib}", "-o", out, text=STORAGE_PROGRAM)
+        run(out, env=runtime)
     # What is hidden in the archive is nobody's business: an engine may have such names.
     run("cc", "-x", "c", "-", "-x", "none", f"-I{prefix}/include", archive, "-lcrypto", "-pthread",
         "-o", out,

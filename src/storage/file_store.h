@@ -1,0 +1,114 @@
+/* file_store.h - the inside of the file backend, shared by its files and by
+ * `radish inspect store`.
+ *
+ * Locks, in the order they are taken:
+ *
+ *     writer   one thread of this process at a time may hold the lock of the store's `lock`
+ *              file, which in turn one process at a time holds. Index changes.
+ *     world    read by who uses file descriptors, written by who closes and reopens them all
+ *     state    the table, the log's position, the figures. Held for microseconds; no record
+ *              is read or written under it */
+#ifndef STORAGE_FILE_STORE_H
+#define STORAGE_FILE_STORE_H
+
+#include <radish/storage_file.h>
+
+#include "storage/file_io.h"
+#include "storage/file_log.h"
+#include "storage/file_table.h"
+
+#include <pthread.h>
+
+enum {
+    FILE_OWNERS = 200,    /* backends on one directory */
+    FILE_CHUNK = 32,      /* records between two looks at the clock */
+    FILE_TOUCHES = 256,   /* uses remembered until the index is told */
+    FILE_QUARANTINED = 32 /* bad records kept to be looked at */
+};
+
+/* A use that the index was not told of yet. A page's `touched` is its place + 1. */
+typedef struct file_touch {
+    rad_storage_key key;
+    uint64_t order;
+} file_touch;
+
+typedef struct file_store {
+    rad_env env;
+    rad_storage_file_params params;
+    const file_io *io;
+    char *dir;
+    size_t dir_bytes;
+    file_rings *rings;
+
+    pthread_mutex_t writer;
+    pthread_rwlock_t world;
+    pthread_mutex_t state;
+
+    /* The world: all -1 while the directory is out of reach. */
+    int dir_fd, lock_fd;
+    int data_fd[FILE_CLASSES];
+    uint64_t epoch;    /* grows when the world is opened */
+    uint8_t owner;     /* our place among the backends on this directory; 0: none yet */
+    uint64_t retry_ns; /* do not try to open before */
+    uint64_t full_ns;  /* do not try to write before */
+
+    file_log log;
+    file_table table;
+    bool reload;     /* the table does not go with the log any more */
+    bool leaked;     /* slots may be ours in the index that no round knows of */
+    uint32_t rounds; /* of sets that have slots now */
+    file_touch touches[FILE_TOUCHES];
+    uint32_t num_touches;
+    uint64_t touch_order;
+    rad_storage_stats stats;
+} file_store;
+
+/* As rad_storage_file_open, with the system calls of a test. */
+rad_status file_store_open(const rad_env *env, const rad_storage_file_params *params,
+                           const file_io *io, file_store **out, rad_error *err);
+void file_store_close(file_store *s);
+
+/* file_world.c */
+
+/* Becomes the one who may change the store: opens the world where necessary, brings the table
+ * up to date. RAD_AGAIN in words: the deadline (0: lock_timeout_ms from now) came first.
+ * RAD_E_IO: the store is out of reach. On RAD_OK file_store_end must follow. */
+rad_status file_store_begin(file_store *s, uint64_t deadline_ns, rad_error *err);
+void file_store_end(file_store *s);
+
+/* Under state: brings the table up to date for reading. RAD_AGAIN: only file_store_begin can. */
+rad_status file_store_refresh(file_store *s, rad_error *err);
+
+/* Under writer and state: appends entries the table has, and rewrites an index that is mostly
+ * history. On failure the table will be read anew. */
+rad_status file_store_append(file_store *s, file_entry *entries, uint32_t count, rad_error *err);
+
+/* Under writer and state: slots that the dead were writing are free again, and with `ours`
+ * those in our own name too. */
+rad_status file_store_release(file_store *s, bool ours, rad_error *err);
+
+/* Under state: the data file of a class, opened on first use; -1 with errno. */
+int file_store_data(file_store *s, uint32_t class_);
+
+/* Under writer and state: gives places that nobody needs back to the file system. */
+void file_store_punch(file_store *s, uint32_t class_, uint32_t slot, uint32_t count);
+
+/* Under writer and state: gives up the pages used longest ago until `bytes` more fit below
+ * max_bytes. Slots of class `keep` are not punched: they are about to be written again.
+ * RAD_FULL: there is nothing more to give up. */
+rad_status file_store_make_room(file_store *s, uint64_t bytes, uint64_t max_bytes, uint32_t keep,
+                                rad_error *err);
+
+/* file_rebuild.c */
+
+/* Under writer and state: adds every page that the data files' headers name and the table does
+ * not have. O(pages) small reads. */
+rad_status file_store_scan(file_store *s, rad_error *err);
+
+/* Under writer, state: keeps a bad record's bytes in quarantine/, if they can be kept. */
+void file_store_quarantine(file_store *s, const rad_storage_key *key, const void *record,
+                           size_t bytes);
+
+uint32_t file_store_seconds(void); /* since 1970 */
+
+#endif
