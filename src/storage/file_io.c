@@ -38,20 +38,13 @@ static int real_rename(void *user, int dir, const char *from, const char *to)
     return renameat(dir, from, dir, to);
 }
 
-static int real_truncate(void *user, int fd, uint64_t bytes)
-{
-    (void)user;
-    return ftruncate(fd, (off_t)bytes);
-}
-
 static int real_punch(void *user, int fd, uint64_t offset, uint64_t bytes)
 {
     (void)user;
     return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
 }
 
-const file_io file_io_real = {NULL,        real_pread,    real_pwrite, real_sync,
-                              real_rename, real_truncate, real_punch};
+const file_io file_io_real = {NULL, real_pread, real_pwrite, real_sync, real_rename, real_punch};
 
 ssize_t file_read_all(const file_io *io, int fd, void *to, size_t bytes, uint64_t offset)
 {

@@ -16,7 +16,6 @@ typedef struct file_io {
     ssize_t (*pwrite)(void *user, int fd, const void *from, size_t bytes, uint64_t offset);
     int (*sync)(void *user, int fd);
     int (*rename)(void *user, int dir, const char *from, const char *to);
-    int (*truncate)(void *user, int fd, uint64_t bytes);
     int (*punch)(void *user, int fd, uint64_t offset, uint64_t bytes);
 } file_io;
 

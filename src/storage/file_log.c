@@ -19,8 +19,8 @@ enum { CHUNK = 256 }; /* entries read or written at once */
 
 typedef struct header {
     char magic[8];
-    uint64_t generation;
-    uint64_t zero[5];
+    uint64_t generation, era;
+    uint64_t zero[4];
     uint64_t sum;
 } header;
 static_assert(sizeof(header) == FILE_ENTRY_BYTES, "");
@@ -58,6 +58,7 @@ rad_status file_log_open(file_log *log, const file_io *io, int dir, rad_error *e
     }
     log->fd = fd;
     log->generation = h.generation;
+    log->era = h.era;
     log->end = sizeof h;
     return RAD_OK;
 }
@@ -98,22 +99,20 @@ rad_status file_log_repair(file_log *log, file_table *table, rad_error *err)
     struct stat st;
     if (fstat(log->fd, &st)) return io_failed(err, "cannot look at the index");
     if ((uint64_t)st.st_size == log->end) return RAD_OK;
-    uint64_t good_after = 0, at = log->end;
+    uint64_t whole = 0, at = log->end;
     file_entry chunk[CHUNK];
     for (ssize_t got; (got = file_read_all(log->io, log->fd, chunk, sizeof chunk, at)) > 0;) {
         size_t count = (size_t)got / sizeof *chunk;
-        for (size_t i = 0; i < count; i++, at += sizeof *chunk)
-            if (chunk[i].sum == sum_of(log, &chunk[i], at)) {
-                good_after++;
-                rad_status status = apply(log, table, &chunk[i], err);
-                if (status) return status;
-            }
+        for (size_t i = 0; i < count; i++, at += sizeof *chunk) {
+            whole++;
+            if (chunk[i].sum != sum_of(log, &chunk[i], at)) continue;
+            rad_status status = apply(log, table, &chunk[i], err);
+            if (status) return status;
+        }
         if (count < CHUNK) break;
     }
-    if (good_after || (uint64_t)st.st_size < log->end)
-        return rad_fail(err, RAD_E_CORRUPT, "storage: the index is damaged in its middle");
-    if (log->io->truncate(log->io->user, log->fd, log->end))
-        return io_failed(err, "cannot cut the torn end of the index");
+    if (whole || (uint64_t)st.st_size < log->end)
+        return rad_fail(err, RAD_E_CORRUPT, "storage: the index is damaged");
     return RAD_OK;
 }
 
@@ -184,7 +183,7 @@ static void write_state(writer *w, const file_table *t)
 }
 
 rad_status file_log_rewrite(file_log *log, const file_io *io, int dir, const file_table *table,
-                            bool durable, rad_error *err)
+                            uint64_t era, bool durable, rad_error *err)
 {
     static const char temporary[] = FILE_LOG_NAME ".new";
     writer w = {.err = err};
@@ -195,7 +194,8 @@ rad_status file_log_rewrite(file_log *log, const file_io *io, int dir, const fil
     clock_gettime(CLOCK_REALTIME, &now);
     w.log.generation = mix64((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^
                        mix64(log->generation);
-    header h = {.generation = w.log.generation};
+    w.log.era = era ? era : w.log.generation;
+    header h = {.generation = w.log.generation, .era = w.log.era};
     memcpy(h.magic, magic, sizeof magic);
     h.sum = XXH3_64bits(&h, sizeof h - sizeof h.sum);
     if (!file_write_all(io, w.log.fd, &h, sizeof h, 0, NULL))

@@ -19,6 +19,7 @@ typedef struct file_log {
     const file_io *io;
     int fd; /* -1: none */
     uint64_t generation;
+    uint64_t era;     /* stays when the index is rewritten, changes when it is made anew */
     uint64_t end;     /* what was applied ends here */
     uint64_t entries; /* of them */
 } file_log;
@@ -32,9 +33,9 @@ void file_log_close(file_log *log);
  * The cost of a look when nothing is new: one read of nothing. */
 rad_status file_log_catch_up(file_log *log, file_table *table, rad_error *err);
 
-/* For the holder of the writer lock, after catching up. What is left behind the last good
- * entry is either the torn end of an append (cut off) or damage: RAD_E_CORRUPT when good
- * entries follow the bad one; these were applied too. */
+/* For the holder of the writer lock, after catching up. A piece of an entry at the end is what
+ * an append left that was killed: the next one writes over it. RAD_E_CORRUPT: there are whole
+ * entries that are none; the good ones after them were applied too. */
 rad_status file_log_repair(file_log *log, file_table *table, rad_error *err);
 
 /* The file lost its name: somebody wrote a new one, or the directory is gone. */
@@ -45,8 +46,9 @@ bool file_log_is_stale(const file_log *log);
 rad_status file_log_append(file_log *log, file_entry *entries, uint32_t count, rad_error *err);
 
 /* Writes the table's state as a new index that takes the name; `log` then goes on with it.
+ * `era`: of the log it replaces, or 0 for another one.
  * RAD_E_IO: the old one stays. `durable`: it also survives a power loss. */
 rad_status file_log_rewrite(file_log *log, const file_io *io, int dir, const file_table *table,
-                            bool durable, rad_error *err);
+                            uint64_t era, bool durable, rad_error *err);
 
 #endif

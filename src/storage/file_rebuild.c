@@ -41,7 +41,7 @@ static rad_status scan_class(file_store *s, uint32_t class_, rad_error *err)
     file_table *t = &s->table;
     uint64_t stride = t->classes[class_].stride, record_bytes = t->classes[class_].record_bytes;
     struct stat st;
-    int fd = file_store_data(s, class_);
+    int fd = file_store_data(s, record_bytes);
     if (fd < 0 || fstat(fd, &st))
         return rad_fail(err, RAD_E_IO, "storage: %s: a data file: %s", s->dir, strerror(errno));
     uint64_t slots = ((uint64_t)st.st_size + stride - 1) / stride;

@@ -46,8 +46,12 @@ typedef struct file_store {
 
     /* The world: all -1 while the directory is out of reach. */
     int dir_fd, lock_fd;
-    int data_fd[FILE_CLASSES];
-    uint64_t epoch;    /* grows when the world is opened */
+    struct {
+        int fd;
+        uint64_t record_bytes;
+    } data[FILE_CLASSES]; /* in the order of opening */
+    uint64_t era;
+    uint64_t epoch;    /* grows when slots that were taken are not ours any more */
     uint8_t owner;     /* our place among the backends on this directory; 0: none yet */
     uint64_t retry_ns; /* do not try to open before */
     uint64_t full_ns;  /* do not try to write before */
@@ -87,8 +91,8 @@ rad_status file_store_append(file_store *s, file_entry *entries, uint32_t count,
  * those in our own name too. */
 rad_status file_store_release(file_store *s, bool ours, rad_error *err);
 
-/* Under state: the data file of a class, opened on first use; -1 with errno. */
-int file_store_data(file_store *s, uint32_t class_);
+/* Under state: the data file for records of this size, opened on first use; -1 with errno. */
+int file_store_data(file_store *s, uint64_t record_bytes);
 
 /* Under writer and state: gives places that nobody needs back to the file system. */
 void file_store_punch(file_store *s, uint32_t class_, uint32_t slot, uint32_t count);
@@ -108,6 +112,39 @@ rad_status file_store_scan(file_store *s, rad_error *err);
 /* Under writer, state: keeps a bad record's bytes in quarantine/, if they can be kept. */
 void file_store_quarantine(file_store *s, const rad_storage_key *key, const void *record,
                            size_t bytes);
+
+/* file_call.c */
+
+uint64_t file_now(const file_store *s);
+bool file_late(const file_store *s, const rad_storage_batch *b); /* its deadline passed */
+
+/* RAD_E_INVAL in words; else nothing is done yet. `records`: it must have some. */
+rad_status file_check_batch(const rad_storage_batch *b, bool records, rad_error *err);
+
+/* What a failed begin or enter is to the caller: RAD_OK when the batch is late, since that is
+ * no error and what came is used; else negative, and counted. */
+rad_status file_give_up(file_store *s, const rad_storage_batch *b, rad_status status,
+                        rad_error *err);
+
+/* Takes world for reading and state, with the table up to date; on failure neither. */
+rad_status file_enter(file_store *s, uint64_t deadline_ns, rad_error *err);
+void file_leave(file_store *s);
+
+/* Under state: a page was used. */
+void file_touch_page(file_store *s, uint32_t page, uint32_t seconds);
+
+/* Under writer and state: tells the index what was used, in the order of the last uses. */
+rad_status file_write_touches(file_store *s, rad_error *err);
+
+/* Syncs and closes a descriptor of the index; others may write meanwhile. When the index is
+ * written anew, that syncs what we wait for as well. */
+rad_status file_sync_index(file_store *s, int fd, rad_error *err);
+
+/* file_set.c */
+rad_status file_batch_set(void *self, const rad_storage_batch *b, rad_error *err);
+
+/* storage_file.c */
+extern const rad_storage_ops file_store_ops;
 
 uint32_t file_store_seconds(void); /* since 1970 */
 

@@ -64,7 +64,7 @@ static void close_world(file_store *s)
     pthread_mutex_lock(&s->state);
     file_log_close(&s->log);
     for (int i = 0; i < FILE_CLASSES; i++)
-        close_fd(&s->data_fd[i]);
+        close_fd(&s->data[i].fd);
     close_fd(&s->lock_fd);
     close_fd(&s->dir_fd);
     file_table_reset(&s->table);
@@ -92,7 +92,6 @@ static rad_status open_world(file_store *s, rad_error *err)
         status = failed(err, s, "cannot make a lock file");
         goto out;
     }
-    s->epoch++;
 out:
     pthread_mutex_unlock(&s->state);
     pthread_rwlock_unlock(&s->world);
@@ -100,7 +99,7 @@ out:
     return status;
 }
 
-rad_status file_store_release(file_store *s, bool ours, rad_error *err)
+static rad_status release(file_store *s, bool ours, bool tell, rad_error *err)
 {
     for (uint16_t i = 0; i < FILE_CLASSES && s->table.num_taken; i++) {
         const file_class *c = &s->table.classes[i];
@@ -110,11 +109,16 @@ rad_status file_store_release(file_store *s, bool ours, rad_error *err)
             if (owner == s->owner ? !ours : byte_is_held(s->lock_fd, OWNER_BYTE + owner)) continue;
             file_entry e = {.op = FILE_RELEASE, .class_ = i, .slot = slot, .owner = owner};
             (void)file_table_apply(&s->table, &e);
-            rad_status status = file_store_append(s, &e, 1, err);
+            rad_status status = tell ? file_store_append(s, &e, 1, err) : RAD_OK;
             if (status) return status;
         }
     }
     return RAD_OK;
+}
+
+rad_status file_store_release(file_store *s, bool ours, rad_error *err)
+{
+    return release(s, ours, true, err);
 }
 
 /* Under writer and state: a number of our own. Who had it before is dead. */
@@ -148,10 +152,14 @@ static rad_status load(file_store *s, rad_error *err)
     else if (status && status != RAD_NONE)
         return rad_fail(err, status, "%s", why.text);
     if (status) {
+        /* A slot that was only taken may be a page whose entry was in the damage. */
+        (void)release(s, true, false, NULL);
         status = file_store_scan(s, err);
         if (!status)
-            status = file_log_rewrite(&s->log, s->io, s->dir_fd, &s->table, durable(s), err);
+            status = file_log_rewrite(&s->log, s->io, s->dir_fd, &s->table, 0, durable(s), err);
     }
+    if (s->log.era != s->era) s->epoch++;
+    s->era = s->log.era;
     return status;
 }
 
@@ -186,7 +194,7 @@ static bool lost(const file_store *s)
 {
     bool data = false;
     for (int i = 0; i < FILE_CLASSES; i++)
-        data |= s->data_fd[i] >= 0 && has_no_name(s->data_fd[i]);
+        data |= s->data[i].fd >= 0 && has_no_name(s->data[i].fd);
     return data || has_no_name(s->lock_fd) || has_no_name(s->dir_fd);
 }
 
@@ -257,27 +265,32 @@ rad_status file_store_append(file_store *s, file_entry *entries, uint32_t count,
     }
     /* A rewrite that fails is tried again at the next append; nothing is lost by it. */
     if (s->log.entries > 2ull * (s->table.num_pages + s->table.num_taken) + 4096)
-        if (file_log_rewrite(&s->log, s->io, s->dir_fd, &s->table, durable(s), NULL))
+        if (file_log_rewrite(&s->log, s->io, s->dir_fd, &s->table, s->log.era, durable(s), NULL))
             rad_log(&s->env, RAD_LOG_WARN, "storage: %s: the index cannot be rewritten", s->dir);
     return RAD_OK;
 }
 
-int file_store_data(file_store *s, uint32_t class_)
+int file_store_data(file_store *s, uint64_t record_bytes)
 {
-    if (s->data_fd[class_] < 0 && s->dir_fd >= 0) {
-        char name[64];
-        snprintf(name, sizeof name, "pages-%llu.data",
-                 (unsigned long long)s->table.classes[class_].record_bytes);
-        s->data_fd[class_] = openat(s->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    char name[64];
+    if (s->dir_fd < 0) return -1;
+    snprintf(name, sizeof name, "pages-%llu.data", (unsigned long long)record_bytes);
+    for (int i = 0; i < FILE_CLASSES; i++) {
+        if (s->data[i].fd >= 0 && s->data[i].record_bytes != record_bytes) continue;
+        if (s->data[i].fd < 0)
+            s->data[i].fd = openat(s->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        s->data[i].record_bytes = record_bytes;
+        return s->data[i].fd;
     }
-    return s->data_fd[class_];
+    errno = EMFILE; /* sizes that the index does not know any more have the places */
+    return -1;
 }
 
 void file_store_punch(file_store *s, uint32_t class_, uint32_t slot, uint32_t count)
 {
     static const char zero[RAD_STORAGE_HEADER_BYTES];
     uint64_t stride = s->table.classes[class_].stride;
-    int fd = file_store_data(s, class_);
+    int fd = file_store_data(s, s->table.classes[class_].record_bytes);
     if (fd < 0 || !s->io->punch(s->io->user, fd, slot * stride, count * stride)) return;
     for (uint32_t i = 0; i < count; i++) /* then it is at least no page any more */
         (void)file_write_all(s->io, fd, zero, sizeof zero, (slot + i) * stride, NULL);
