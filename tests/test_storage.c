@@ -2,6 +2,11 @@
  * always noticed. */
 #include "test.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "hicache/record_sum.h"
+
 #include <radish/storage.h>
 #include <string.h>
 
@@ -86,6 +91,21 @@ TEST(a_header_alone_says_whose_page_it_is)
         record[bit / 8] ^= (uint8_t)(1 << bit % 8);
         CHECK(rad_storage_peek(record, &seen, NULL) == RAD_E_FORMAT);
         record[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+}
+
+TEST(the_checksum_is_the_same_for_every_instruction_set)
+{
+    static uint8_t bytes[3000];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * i);
+    for (size_t count = 0; count + 7 <= sizeof bytes; count += count < 600 ? 1 : 97) {
+        uint64_t sum = XXH3_64bits(bytes + 7, count);
+        CHECK(record_sum(bytes + 7, count) == sum);
+#if defined(__x86_64__)
+        if (__builtin_cpu_supports("avx2")) CHECK(record_sum_avx2(bytes + 7, count) == sum);
+        if (__builtin_cpu_supports("avx512f")) CHECK(record_sum_avx512(bytes + 7, count) == sum);
+#endif
     }
 }
 

@@ -16,6 +16,7 @@
 #include <xxhash.h>
 
 #include "base/base.h"
+#include "hicache/record_sum.h"
 
 enum { VERSION = 1 };
 
@@ -97,7 +98,7 @@ void rad_storage_seal(void *record, const rad_storage_record *about)
     put32(h + 88, about->num_tokens);
     put32(h + 92, 0);
     put64(h + 96, about->payload_bytes);
-    put64(h + 104, XXH3_64bits(h + RAD_STORAGE_HEADER_BYTES, (size_t)about->payload_bytes));
+    put64(h + 104, record_sum(h + RAD_STORAGE_HEADER_BYTES, (size_t)about->payload_bytes));
     put64(h + 112, 0);
     put64(h + 120, XXH3_64bits(h, 120));
 }
@@ -138,7 +139,7 @@ rad_status rad_storage_verify(const void *record, size_t record_bytes, const rad
         return rad_fail(err, RAD_E_FORMAT, "storage: a page of another model or layout");
     if (key && memcmp(key, &seen.key, sizeof *key) != 0)
         return rad_fail(err, RAD_E_FORMAT, "storage: a page that was stored under another key");
-    if (get64(h + 104) != XXH3_64bits(h + RAD_STORAGE_HEADER_BYTES, (size_t)seen.payload_bytes))
+    if (get64(h + 104) != record_sum(h + RAD_STORAGE_HEADER_BYTES, (size_t)seen.payload_bytes))
         return rad_fail(err, RAD_E_FORMAT, "storage: the bytes of a stored page are damaged");
     if (about) *about = seen;
     return RAD_OK;
