@@ -15,6 +15,7 @@ static const struct command {
     {"logits", "what the model says after every token of a prompt", cmd_logits},
     {"info", "what a GGUF file holds", cmd_info},
     {"bench", "how fast a model is here, and what sharing prefixes gives", cmd_bench},
+    {"inspect", "look into a store of pages, verify and prune it", cmd_inspect},
     {"replay", "what a cache would find in a trace of requests", cmd_replay},
 };
 

@@ -104,8 +104,7 @@ static uint32_t count_quarantined(int fd, char oldest[256])
     return count;
 }
 
-void file_store_quarantine(file_store *s, const rad_storage_key *key, const void *record,
-                           size_t bytes)
+static void quarantine(file_store *s, const rad_storage_key *key, const void *record, size_t bytes)
 {
     char name[128], oldest[256];
     (void)mkdirat(s->dir_fd, "quarantine", 0777);
@@ -121,4 +120,15 @@ void file_store_quarantine(file_store *s, const rad_storage_key *key, const void
     if (fd >= 0 && !file_write_all(s->io, fd, record, bytes, 0, NULL)) unlinkat(dir, name, 0);
     if (fd >= 0) close(fd);
     close(dir);
+}
+
+void file_store_put_away(file_store *s, uint32_t page, const void *record, size_t bytes)
+{
+    const file_page p = s->table.pages[page];
+    file_entry e = {.op = FILE_DROP, .key = p.key};
+    quarantine(s, &p.key, record, bytes);
+    (void)file_table_apply(&s->table, &e);
+    (void)file_store_append(s, &e, 1, NULL); /* else it comes back, and is found bad again */
+    file_store_punch(s, p.class_, p.slot, 1);
+    s->stats.quarantined++;
 }

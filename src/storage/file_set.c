@@ -52,7 +52,7 @@ static rad_status get_class(file_store *s, size_t record_bytes, uint32_t *class_
 static rad_status take_slots(file_store *s, const rad_storage_batch *b, uint32_t *next, round *r,
                              rad_error *err)
 {
-    file_entry entries[FILE_CHUNK];
+    file_news news = {.count = 0};
     uint32_t seconds = file_store_seconds();
     rad_status status = get_class(s, b->record_bytes, &r->class_, err);
     if (!status) status = file_write_touches(s, err);
@@ -68,7 +68,7 @@ static rad_status take_slots(file_store *s, const rad_storage_batch *b, uint32_t
             continue;
         }
         uint64_t stride = s->table.classes[r->class_].stride;
-        status = file_store_make_room(s, stride, s->params.max_bytes, r->class_, err);
+        status = file_store_make_room(s, stride, s->params.max_bytes, r->class_, &news, err);
         if (status) break;
         uint32_t slot = file_table_free_slot(&s->table, r->class_);
         file_entry e = {
@@ -77,13 +77,13 @@ static rad_status take_slots(file_store *s, const rad_storage_batch *b, uint32_t
             status = rad_fail(err, RAD_E_NOMEM, "storage: no memory for a slot");
             break;
         }
-        entries[r->count] = e;
         r->slots[r->count] = slot;
         r->which[r->count++] = *next;
+        status = file_store_add(s, &news, &e, err);
     }
     r->epoch = s->epoch;
-    if (r->count && status >= 0 && !s->reload) {
-        rad_status told = file_store_append(s, entries, r->count, err);
+    if (status >= 0 && !s->reload) {
+        rad_status told = file_store_tell(s, &news, err);
         if (told) status = told;
     }
     if (status == RAD_FULL && r->count) status = RAD_OK; /* the rest in the next round */

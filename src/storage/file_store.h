@@ -97,11 +97,21 @@ int file_store_data(file_store *s, uint64_t record_bytes);
 /* Under writer and state: gives places that nobody needs back to the file system. */
 void file_store_punch(file_store *s, uint32_t class_, uint32_t slot, uint32_t count);
 
+/* Entries that the table has, on their way to the index. */
+typedef struct file_news {
+    file_entry entries[128];
+    uint32_t count;
+} file_news;
+
+/* Under writer and state: appends what was gathered; or adds one entry, appending when full. */
+rad_status file_store_tell(file_store *s, file_news *news, rad_error *err);
+rad_status file_store_add(file_store *s, file_news *news, const file_entry *e, rad_error *err);
+
 /* Under writer and state: gives up the pages used longest ago until `bytes` more fit below
- * max_bytes. Slots of class `keep` are not punched: they are about to be written again.
- * RAD_FULL: there is nothing more to give up. */
+ * max_bytes, and adds that to the news. Slots of class `keep` are not punched: they are about
+ * to be written again. RAD_FULL: there is nothing more to give up. */
 rad_status file_store_make_room(file_store *s, uint64_t bytes, uint64_t max_bytes, uint32_t keep,
-                                rad_error *err);
+                                file_news *news, rad_error *err);
 
 /* file_rebuild.c */
 
@@ -109,9 +119,9 @@ rad_status file_store_make_room(file_store *s, uint64_t bytes, uint64_t max_byte
  * not have. O(pages) small reads. */
 rad_status file_store_scan(file_store *s, rad_error *err);
 
-/* Under writer, state: keeps a bad record's bytes in quarantine/, if they can be kept. */
-void file_store_quarantine(file_store *s, const rad_storage_key *key, const void *record,
-                           size_t bytes);
+/* Under writer and state: a page whose record is bad is dropped, and its bytes are kept in
+ * quarantine/, if they can be. */
+void file_store_put_away(file_store *s, uint32_t page, const void *record, size_t bytes);
 
 /* file_call.c */
 

@@ -296,8 +296,21 @@ void file_store_punch(file_store *s, uint32_t class_, uint32_t slot, uint32_t co
         (void)file_write_all(s->io, fd, zero, sizeof zero, (slot + i) * stride, NULL);
 }
 
+rad_status file_store_tell(file_store *s, file_news *news, rad_error *err)
+{
+    rad_status status = file_store_append(s, news->entries, news->count, err);
+    news->count = 0;
+    return status;
+}
+
+rad_status file_store_add(file_store *s, file_news *news, const file_entry *e, rad_error *err)
+{
+    news->entries[news->count++] = *e;
+    return news->count == RAD_COUNT(news->entries) ? file_store_tell(s, news, err) : RAD_OK;
+}
+
 rad_status file_store_make_room(file_store *s, uint64_t bytes, uint64_t max_bytes, uint32_t keep,
-                                rad_error *err)
+                                file_news *news, rad_error *err)
 {
     file_table *t = &s->table;
     if (bytes > max_bytes) return RAD_FULL;
@@ -306,10 +319,13 @@ rad_status file_store_make_room(file_store *s, uint64_t bytes, uint64_t max_byte
         const file_page page = t->pages[t->oldest];
         file_entry e = {.op = FILE_DROP, .key = page.key};
         (void)file_table_apply(t, &e);
-        rad_status status = file_store_append(s, &e, 1, err);
-        if (status) return status;
-        if (page.class_ != keep) file_store_punch(s, page.class_, page.slot, 1);
         s->stats.evicted++;
+        rad_status status = file_store_add(s, news, &e, err);
+        if (!status && page.class_ != keep) { /* not before the index knows */
+            status = file_store_tell(s, news, err);
+            if (!status) file_store_punch(s, page.class_, page.slot, 1);
+        }
+        if (status) return status;
     }
     return RAD_OK;
 }
