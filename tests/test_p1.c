@@ -13,6 +13,7 @@
 #include "test.h"
 #include "tiny_models.h"
 
+#include "mem/kv_codec.h"
 #include "model/model_runner.h"
 #include "sched/scheduler_impl.h"
 
@@ -282,13 +283,14 @@ static void run_scheduler(uint32_t page_size, uint32_t histories)
     scheduler_destroy(w.s);
 }
 
-static void run_model(const gguf_file *file, const char *name, rad_dtype dtype, fault f,
-                      uint32_t histories)
+static void run_model(const gguf_file *file, const char *name, rad_dtype dtype, rad_dtype kv_dtype,
+                      fault f, uint32_t histories)
 {
     static const runner_ops ops = {witness_forward, witness_destroy};
     char what[64];
     uint64_t seed = test_seed();
-    snprintf(what, sizeof what, "%s %s", name, dtype == RAD_F32 ? "f32" : "bf16");
+    snprintf(what, sizeof what, "%s %s, %s KV", name, kv_dtype_name(dtype),
+             kv_dtype_name(kv_dtype));
     memset(&w, 0, sizeof w);
     w.seed = w.state = seed;
     w.what = what;
@@ -297,6 +299,8 @@ static void run_model(const gguf_file *file, const char *name, rad_dtype dtype, 
     rad_error err = {0};
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     model_runner_params params = {.dtype = dtype,
+                                  .kv_dtype = kv_dtype,
+                                  .set_kv_dtype = true,
                                   .max_batch_tokens = 4 * CONTEXT,
                                   .max_batch_logits = CONTEXT,
                                   .context_length = CONTEXT,
@@ -368,9 +372,9 @@ static void run_tiny(const tiny_model *m, fault f, uint32_t histories)
     tiny_model_write(&writer, m, &state);
     rad_status status = gguf_open_memory(NULL, writer.b.bytes, writer.b.len, &file, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
-    run_model(file, m->arch, RAD_F32, f, histories);
+    run_model(file, m->arch, RAD_F32, RAD_F32, f, histories);
     /* In bf16 the last bits that the order of blocks changes are mostly rounded away. */
-    if (f != FAULT_BLOCK) run_model(file, m->arch, RAD_BF16, f, histories);
+    if (f != FAULT_BLOCK) run_model(file, m->arch, RAD_BF16, RAD_BF16, f, histories);
     gguf_close(file);
     tiny_model_fini(&writer);
 }
@@ -390,9 +394,24 @@ TEST(the_shipped_model_gives_the_same_bits_warm_and_cold)
     gguf_file *file;
     CHECK_OK(gguf_open(NULL, RADISH_SOURCE_DIR "/models/radish-tiny.gguf", &file, NULL));
     uint32_t n = RAD_MAX(num_histories() / 5, 8u);
-    run_model(file, "radish-tiny", RAD_F32, FAULT_NONE, n);
-    run_model(file, "radish-tiny", RAD_BF16, FAULT_NONE, n);
+    run_model(file, "radish-tiny", RAD_F32, RAD_F32, FAULT_NONE, n);
+    run_model(file, "radish-tiny", RAD_BF16, RAD_BF16, FAULT_NONE, n);
     gguf_close(file);
+}
+
+/* A smaller store rounds more, but to the same bits each time. */
+TEST(every_store_of_kv_gives_the_same_bits_warm_and_cold)
+{
+    static const rad_dtype stores[] = {RAD_F32, RAD_F16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
+    uint64_t state = 6;
+    tiny_writer writer;
+    gguf_file *file;
+    tiny_model_write(&writer, &llama, &state);
+    CHECK_OK(gguf_open_memory(NULL, writer.b.bytes, writer.b.len, &file, NULL));
+    for (size_t i = 0; i < RAD_COUNT(stores); i++)
+        run_model(file, llama.arch, RAD_BF16, stores[i], FAULT_NONE, num_histories() / 5);
+    gguf_close(file);
+    tiny_model_fini(&writer);
 }
 
 TEST(two_slots_exchanged_are_noticed)

@@ -17,6 +17,7 @@ typedef struct bench_plan {
     rad_env env;
     const model_options *model;
     cli_list workloads; /* empty: all */
+    const char *kv_cache_dtype;
     uint32_t concurrency;
     uint32_t pairs;
     uint32_t page_size;

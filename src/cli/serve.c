@@ -15,8 +15,9 @@ static void print_banner(const engine *e, const server *s, const server_params *
     char url[128];
     snprintf(url, sizeof url, "http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
              server_port(s));
-    printf("radish %s serves %s (%s, %s, attention %s, %u threads) on %s\n", RADISH_VERSION,
-           i->model_name, i->architecture, i->dtype, i->attn_backend, i->num_threads, url);
+    printf("radish %s serves %s (%s, %s, %s KV, attention %s, %u threads) on %s\n", RADISH_VERSION,
+           i->model_name, i->architecture, i->dtype, i->kv_cache_dtype, i->attn_backend,
+           i->num_threads, url);
     printf("  KV pool %llu tokens (%.1f MiB), page size %u, radix cache %s%s%s\n",
            (unsigned long long)i->max_total_tokens,
            (double)i->max_total_tokens * (double)i->kv_bytes_per_token / (1 << 20), i->page_size,
@@ -127,6 +128,14 @@ int cmd_serve(int argc, char **argv)
          .max = INT32_MAX,
          .help =
              "Most prompt tokens computed in one step. Default 2048; 0 = default, -1 = no limit."},
+        {.kind = CLI_TEXT,
+         .name = "kv-cache-dtype",
+         .arg = "TYPE",
+         .target = &engine_p.kv_cache_dtype,
+         .help = "What K and V are stored as: auto (as --dtype), f32, bf16, f16, fp8_e4m3,\n"
+                 "fp8_e5m2 (no scales: small numbers lose much) or int8 (with a scale per token\n"
+                 "and head). Smaller ones hold more tokens and change answers a little, but\n"
+                 "never from one run to another."},
         {.kind = CLI_U32,
          .name = "page-size",
          .arg = "N",

@@ -9,6 +9,7 @@
  * Invariant: num_free_places + jobs in flight == max_jobs; num_queued counts the jobs
  * with `queued`. */
 #include "engine/engine_impl.h"
+#include "mem/kv_codec.h"
 
 #include "base/mix64.h"
 #include "text/utf8.h"
@@ -114,11 +115,6 @@ static rad_status create_table(engine *e, rad_error *err)
     return RAD_OK;
 }
 
-static const char *dtype_name(rad_dtype dtype)
-{
-    return dtype == RAD_BF16 ? "bf16" : dtype == RAD_F16 ? "f16" : "f32";
-}
-
 /* A copy that can go into JSON and onto a terminal: a file's own name may be any bytes, and a
  * path too. What is no UTF-8 or controls a terminal becomes '?'. */
 static char *printable_copy(const rad_env *env, const char *text)
@@ -145,10 +141,11 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         return rad_fail(err, RAD_E_NOMEM, "engine: no memory for its names");
 
     const runner_info *model = &e->runner->info;
+    const char *weights = model->weights[0] ? model->weights : kv_dtype_name(model->kv_dtype);
     snprintf(
         e->guarantee, sizeof e->guarantee,
         "answers are bit-identical whatever the cache or the batch does: %s weights, %s KV, %s",
-        dtype_name(e->params.dtype), dtype_name(model->kv_dtype), e->backend_name);
+        weights, kv_dtype_name(model->kv_dtype), e->backend_name);
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
     rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
@@ -164,7 +161,8 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .architecture = e->architecture,
         .chat_template = e->chat ? chat_template_name(e->chat) : "",
         .attn_backend = e->backend_name,
-        .dtype = dtype_name(model->kv_dtype),
+        .dtype = weights,
+        .kv_cache_dtype = kv_dtype_name(model->kv_dtype),
         .vocab_size = model->vocab_size,
         .context_length = scheduler_context_length(e->scheduler),
         .page_size = e->params.page_size,

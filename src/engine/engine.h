@@ -23,6 +23,8 @@ typedef struct engine_params {
     const char *chat_template;     /* NULL = auto */
     rad_dtype dtype;               /* RAD_F32 or RAD_BF16: KV, and weights unless ... */
     weights_policy weights;        /* ... quantised ones are kept or made */
+    const char *kv_cache_dtype;    /* f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8; NULL or auto: as
+                                    * dtype */
     uint32_t num_threads;          /* compute threads; 0 = one per CPU */
 
     double mem_fraction_static;    /* 0 = 0.8: weights + KV as a part of available memory */
@@ -56,7 +58,7 @@ typedef struct engine_params {
                           * this; 0 = no limit */
     double verify_rate;  /* share of the requests that are computed once more without the cache
                           * and compared, when nothing else runs; 0 = none */
-    bool disable_tree_attention;             /* read shared K/V once for each request */
+    bool disable_tree_attention; /* read shared K/V once for each request */
 } engine_params;
 
 /* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,
@@ -73,7 +75,8 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     const char *architecture;
     const char *chat_template; /* "" when the model has none that we know */
     const char *attn_backend;
-    const char *dtype;
+    const char *dtype; /* of the weights: "bf16", "bf16+q8_0" */
+    const char *kv_cache_dtype;
     uint32_t vocab_size;
     uint32_t context_length; /* in force */
     uint32_t page_size;
@@ -190,9 +193,9 @@ typedef struct engine_stats {
     uint64_t held_tokens;             /* of running requests, not in the tree */
     uint64_t context_tokens;          /* K/V positions of all requests, summed over the steps */
     uint64_t distinct_context_tokens; /* the same, what tree attention reads once counted once */
-    uint64_t num_verified;       /* requests computed once more (verify_rate) */
-    uint64_t num_mismatches;     /* whose logits were different then */
-    uint64_t num_verify_skipped; /* chosen, but there was no room or the run failed */
+    uint64_t num_verified;            /* requests computed once more (verify_rate) */
+    uint64_t num_mismatches;          /* whose logits were different then */
+    uint64_t num_verify_skipped;      /* chosen, but there was no room or the run failed */
     uint64_t num_verify_pending;
 } engine_stats;
 

@@ -1,6 +1,7 @@
 /* engine_load.c - from a path to an engine: opens the file, loads what is in it, sizes
  * the pool by what memory is left, and hands the parts to engine_create_with. */
 #include "engine/engine_impl.h"
+#include "mem/kv_codec.h"
 #include "model/model_runner.h"
 
 #include <stdio.h>
@@ -58,9 +59,14 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
     if (status != RAD_OK) return status;
     const attn_backend *attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL);
     parts->attn_backend = attn->name;
+    rad_dtype kv_dtype = p->dtype;
+    bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
+    if (set) kv_dtype_find(p->kv_cache_dtype, &kv_dtype); /* checked */
     model_runner_params model = {
         .dtype = p->dtype,
         .weights = p->weights,
+        .kv_dtype = kv_dtype,
+        .set_kv_dtype = set,
         .max_batch_tokens = max_batch_tokens(file, architecture, p),
         .max_batch_logits = p->max_running_requests ? p->max_running_requests : MAX_ROWS,
         .context_length = p->context_length,
@@ -83,6 +89,13 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
                         "chunked_prefill_size %d and max_running_requests %u: at most %d and %d",
                         params->chunked_prefill_size, params->max_running_requests, MOST_CHUNK,
                         MOST_RUNNING);
+    rad_dtype kv_dtype;
+    if (params->kv_cache_dtype && strcmp(params->kv_cache_dtype, "auto") != 0 &&
+        !kv_dtype_find(params->kv_cache_dtype, &kv_dtype))
+        return rad_fail(err, RAD_E_INVAL,
+                        "kv_cache_dtype is auto, f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8, not "
+                        "'%s'",
+                        params->kv_cache_dtype);
     uint64_t available_before = memory_available();
     gguf_file *file;
     rad_status status = gguf_open(&full, params->model_path, &file, err);

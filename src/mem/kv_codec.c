@@ -14,6 +14,25 @@ uint32_t kv_dtype_bytes(uint32_t dtype)
     }
 }
 
+static const char *const names[] = {
+    [RAD_F32] = "f32",          [RAD_BF16] = "bf16",        [RAD_F16] = "f16",
+    [RAD_F8_E4M3] = "fp8_e4m3", [RAD_F8_E5M2] = "fp8_e5m2", [RAD_I8] = "int8"};
+
+const char *kv_dtype_name(uint32_t dtype)
+{
+    return dtype < RAD_COUNT(names) ? names[dtype] : "?";
+}
+
+bool kv_dtype_find(const char *name, rad_dtype *dtype)
+{
+    for (uint32_t i = 0; i < RAD_COUNT(names); i++)
+        if (!strcmp(name, names[i])) {
+            *dtype = (rad_dtype)i;
+            return true;
+        }
+    return false;
+}
+
 bool kv_dtype_is_fp8(uint32_t dtype)
 {
     return dtype == RAD_F8_E4M3 || dtype == RAD_F8_E5M2;

@@ -7,9 +7,16 @@
 
 #include "base/base.h"
 
+#include <radish/token_to_kv_pool.h>
+
 /* Bytes of one number; 0 for what is not a rad_dtype. */
 uint32_t kv_dtype_bytes(uint32_t dtype);
 bool kv_dtype_is_fp8(uint32_t dtype);
+
+/* "f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "int8": the name, "?" for none; and the
+ * dtype of a name, false when there is none. */
+const char *kv_dtype_name(uint32_t dtype);
+bool kv_dtype_find(const char *name, rad_dtype *dtype);
 
 /* One instruction set's loops. All are O(count); dst and src do not overlap. */
 typedef struct kv_codec {

@@ -65,13 +65,25 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     status = llama_buffers_init(&r->env, &r->weights, max_tokens, RAD_MIN(max_logits, max_tokens),
                                 &r->buffers, err);
     if (status != RAD_OK) return status;
-    r->base.info = info_of(&config, p->dtype);
+    r->base.info = info_of(&config, p->set_kv_dtype ? p->kv_dtype : p->dtype);
     r->llama = (llama){.weights = &r->weights,
                        .buffers = &r->buffers,
                        .ops = model_ops_find(NULL),
                        .attn = p->attn ? p->attn : attn_cpu(NULL),
                        .pool = p->pool};
     return RAD_OK;
+}
+
+/* "bf16", or "bf16+q8_0" of a model that has both. */
+static void name_weights(model_runner *r)
+{
+    char *to = r->base.info.weights;
+    for (int t = 0; t < GEMM_NUM_TYPES; t++) {
+        size_t used = strlen(to);
+        if (r->weights.matrix_bytes[t])
+            snprintf(to + used, sizeof r->base.info.weights - used, "%s%s", used ? "+" : "",
+                     gemm_type_name((gemm_type)t));
+    }
 }
 
 /* "model: llama, 12 layers, 133 MB of weights (q8_0 106), ..." */
@@ -113,6 +125,7 @@ rad_status model_runner_create(const rad_env *env, const gguf_file *file,
         model_destroy(&r->base);
         return status;
     }
+    name_weights(r);
     log_loaded(r, (double)(full.now_ns(full.user) - start) * 1e-9);
     *out = &r->base;
     return RAD_OK;

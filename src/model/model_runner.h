@@ -8,13 +8,14 @@
 #include "model/weights_policy.h"
 
 typedef struct model_runner_params {
-    rad_dtype dtype;           /* of KV, and of weights unless the policy says otherwise:
+    rad_dtype dtype;           /* of weights unless the policy says otherwise, and of KV:
                                 * RAD_F32 or RAD_BF16 */
     uint32_t max_batch_tokens; /* most new tokens a batch can have; 0 = 2048 */
     uint32_t max_batch_logits; /* most rows with logits; 0 = 256 */
     uint32_t context_length;   /* that will be in force; 0 = the model's (see config.h) */
-    uint32_t reserved;
+    rad_dtype kv_dtype;        /* of KV, when set_kv_dtype */
     weights_policy weights;
+    bool set_kv_dtype;        /* else KV is stored as `dtype` */
     const attn_backend *attn; /* NULL = attn_cpu(NULL) */
     compute_pool *pool;       /* NULL = this thread alone; not owned */
     /* Loading reports here when not NULL: done of total bytes. */

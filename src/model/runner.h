@@ -17,6 +17,7 @@ typedef struct runner_info {
     uint32_t v_head_dim;
     rad_dtype kv_dtype; /* store dtype the runner wants */
     uint32_t reserved;
+    char weights[40]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
 } runner_info;
 
 typedef struct runner runner;
@@ -36,8 +37,8 @@ struct runner {
     runner_info info;
 };
 
-static inline rad_status runner_forward(runner *r, const forward_batch *batch,
-                                        const float **logits, rad_error *err)
+static inline rad_status runner_forward(runner *r, const forward_batch *batch, const float **logits,
+                                        rad_error *err)
 {
     return r->ops->forward(r, batch, logits, err);
 }

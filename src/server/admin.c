@@ -106,9 +106,10 @@ static void answer_server_info(call *c)
         "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:[o]}",
         "model_path", i->model_path, "served_model_name", i->model_name, "architecture",
         i->architecture, "chat_template", i->chat_template, "attention_backend", i->attn_backend,
-        "dtype", i->dtype, "host", c->server->params.host, "port", (json_int_t)c->server->port,
-        "context_length", (json_int_t)i->context_length, "page_size", (json_int_t)i->page_size,
-        "max_running_requests", (json_int_t)i->max_running_requests, "chunked_prefill_size",
+        "dtype", i->dtype, "kv_cache_dtype", i->kv_cache_dtype, "host", c->server->params.host,
+        "port", (json_int_t)c->server->port, "context_length", (json_int_t)i->context_length,
+        "page_size", (json_int_t)i->page_size, "max_running_requests",
+        (json_int_t)i->max_running_requests, "chunked_prefill_size",
         (json_int_t)i->chunked_prefill_size, "max_total_num_tokens",
         (json_int_t)i->max_total_tokens, "kv_bytes_per_token", (json_int_t)i->kv_bytes_per_token,
         "disable_radix_cache", !i->radix_cache, "internal_states", stats_json(&c->stats));

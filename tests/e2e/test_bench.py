@@ -13,7 +13,8 @@ SMALL = ["--max-total-tokens", "32768", "--workload", "llm_judge", "--workload",
 
 
 def test_suite_json_adds_up():
-    out, _ = radish("bench", TINY, "--what", "suite", "--json", *SMALL)
+    out, _ = radish("bench", TINY, "--what", "suite", "--json", "--kv-cache-dtype",
+                    "int8", *SMALL)
     rows = [json.loads(line) for line in out.splitlines()]
     check([r["workload"] for r in rows] == ["skeleton_of_thought", "llm_judge"], rows)  # the suite's order
     for r in rows:
@@ -52,6 +53,8 @@ def test_mistakes():
                         (["--json", "--csv", "x"], "alone")):
         _, err = radish("bench", TINY, *args, want=2)
         check(words in err, err)
+    _, err = radish("bench", TINY, "--kv-cache-dtype", "int4", want=1)
+    check("fp8_e5m2 or int8, not 'int4'" in err, err)
     _, err = radish("bench", TINY, "--what", "suite", "--workload", "nope", want=1)
     check("no workload 'nope'" in err, err)
     _, err = radish("bench", TINY, "--what", "suite", "--scale", "paper", "--workload", "react",
