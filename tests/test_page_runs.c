@@ -63,7 +63,7 @@ static void holds(const rad_page *region, const rad_page *list, uint32_t count, 
 
 TEST(regions_are_cut_split_and_joined_like_lists)
 {
-    static rad_page list[MOST], region[MOST + 1];
+    static rad_page list[MOST], region[MOST + 1], moved[MOST + 200];
     uint32_t with_runs = 0;
     state = test_seed();
     fprintf(stderr, "seed %llu\n", (unsigned long long)state);
@@ -82,6 +82,11 @@ TEST(regions_are_cut_split_and_joined_like_lists)
             holds(region + at, list + at, count - at, ps);
             page_runs_cut(region + at, kept);
             holds(region + at, list + at, kept, ps);
+            uint32_t down = dice(200);
+            memmove(moved + down, region, (at + kept) * sizeof *region);
+            page_runs_move(moved, moved + down, at + kept);
+            holds(moved, list, at, ps);
+            holds(moved + at, list + at, kept, ps);
             page_runs_join(region, at, kept);
             count = at + kept;
             holds(region, list, count, ps);

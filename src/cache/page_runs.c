@@ -119,6 +119,20 @@ void page_runs_join(rad_page *region, uint32_t upper, uint32_t lower)
     page_runs_put(region, upper + lower, runs, n + m);
 }
 
+void page_runs_move(rad_page *to, const rad_page *from, uint32_t count)
+{
+    for (uint32_t n, pages; count && (n = page_runs_count(from)); count -= pages) {
+        pages = 0;
+        for (uint32_t i = 0; i < n; i++)
+            pages += page_runs_get(from, i).count;
+        RAD_ASSERT(pages <= count);
+        memmove(to, from, (1 + 2 * (size_t)n) * sizeof *to);
+        to += pages;
+        from += pages;
+    }
+    memmove(to, from, count * sizeof *to); /* plain, and as far as we know all of the rest */
+}
+
 bool page_runs_check(const rad_page *region, uint32_t count)
 {
     uint32_t n = page_runs_count(region);

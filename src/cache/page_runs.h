@@ -72,6 +72,10 @@ void page_runs_join(rad_page *region, uint32_t upper, uint32_t lower);
 /* Page i is region[i] from now on, until the region is changed. O(count). */
 void page_runs_make_plain(rad_page *region, uint32_t count);
 
+/* Moves the regions that lie side by side in from[0..count) down to `to`; the places may
+ * overlap. Of a region with runs only these are touched. */
+void page_runs_move(rad_page *to, const rad_page *from, uint32_t count);
+
 /* Whether the region says of itself `count` pages, none negative. O(runs). */
 bool page_runs_check(const rad_page *region, uint32_t count);
 

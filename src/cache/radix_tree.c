@@ -340,7 +340,7 @@ static void move_pages(void *user, uint32_t to, uint32_t from, uint32_t len)
     radix_tree *t = user;
     size_t ps = t->limits.page_size;
     memmove(t->tokens + to * ps, t->tokens + from * ps, len * ps * sizeof *t->tokens);
-    memmove(t->regions + to, t->regions + from, len * sizeof *t->regions);
+    page_runs_move(t->regions + to, t->regions + from, len);
     if (t->journal) radix_journal_moved(t->journal, to, from, len);
 }
 
