@@ -6,7 +6,7 @@
  * `chain`. A block gives each row (max, sum, weighted V); blocks are folded in ascending
  * order. So how the work is cut never shows in a bit (P1):
  *
- *     a request's new tokens   -> chunks of about 96 rows per KV head
+ *     a request's new tokens   -> chunks of up to 192 rows per KV head
  *     its KV heads             -> one by one for many rows (arithmetic bound), strips of
  *                                 neighbours for few (memory bound: whole token rows)
  *     groups (forward_batch.h) -> the members' rows together over the slots they share
@@ -25,7 +25,8 @@
 #include <math.h>
 
 enum {
-    CHUNK_ROWS = 96,         /* of a side: enough to pay for packing keys and values */
+    CHUNK_ROWS = 192,        /* of a side: enough to pay for packing keys and values */
+    LEAST_CHUNK_ROWS = 48,   /* when threads would have nothing to do */
     FEW_ROWS = 12,           /* of a side: up to so many, memory is the limit */
     STRIP_BYTES = 512 << 10, /* K and V of a strip's block; the next one is fetched to L2 */
     MOST_REQS = ATTN_MOST_GROUP_REQS, /* planned at a time */
@@ -39,6 +40,7 @@ typedef struct attn_pass {
     const attn_call *call;
     uint32_t first_req, num_reqs;
     uint32_t sides;                          /* of a strip, for requests of few rows */
+    uint32_t tokens;                         /* of a chunk */
     bool final;                              /* results, not states */
     uint32_t from[MOST_REQS], to[MOST_REQS]; /* blocks */
     bool started[MOST_REQS];                 /* some blocks are done */
@@ -64,9 +66,9 @@ static bool has_few_rows(const attn_pass *pass, uint32_t fresh)
     return fresh * pass->call->heads <= FEW_ROWS;
 }
 
-static uint32_t chunk_tokens(const attn_call *call)
+static uint32_t chunk_tokens(const attn_call *call, uint32_t rows)
 {
-    return RAD_MAX(1, RAD_MIN(CHUNK_ROWS, call->most_rows) / call->heads);
+    return RAD_MAX(1, RAD_MIN(rows, call->most_rows) / call->heads);
 }
 
 static uint32_t sides_of(const attn_pass *pass, uint32_t fresh)
@@ -88,7 +90,7 @@ static uint32_t end_block_of(uint32_t seq_len)
 static uint32_t number_units(attn_pass *pass)
 {
     const attn_call *call = pass->call;
-    uint32_t units = 0, tokens = chunk_tokens(call);
+    uint32_t units = 0, tokens = pass->tokens;
     for (uint32_t i = 0; i < pass->num_reqs; i++) {
         uint32_t fresh = call->batch->extend_seq_lens[pass->first_req + i];
         pass->first_unit[i] = units;
@@ -106,7 +108,7 @@ static void private_unit(void *arg, uint32_t index, uint32_t thread)
     const forward_batch *batch = call->batch;
     uint32_t i = owner_of(pass->first_unit, pass->num_reqs, index), request = pass->first_req + i;
     uint32_t fresh = batch->extend_seq_lens[request], sides = sides_of(pass, fresh);
-    uint32_t strips = div_up(call->num_sides, sides), tokens = chunk_tokens(call);
+    uint32_t strips = div_up(call->num_sides, sides), tokens = pass->tokens;
     uint32_t at = index - pass->first_unit[i];
     /* Long contexts (the last chunks) come first, so that short ones fill the end. */
     uint32_t begin = (div_up(fresh, tokens) - 1 - at / strips) * tokens;
@@ -146,9 +148,15 @@ static void run_pass(attn_pass *pass, compute_pool *pool)
     const attn_call *call = pass->call;
     uint32_t threads = compute_pool_num_threads(pool);
     pass->sides = strip_sides(call, RAD_MAX(FEW_ROWS, call->heads));
+    uint32_t rows = CHUNK_ROWS;
+    pass->tokens = chunk_tokens(call, rows);
     uint32_t units = number_units(pass);
-    for (; threads > 1 && pass->sides > 1 && units < 4 * threads; units = number_units(pass))
+    while (threads > 1 && units < 4 * threads && (pass->sides > 1 || rows > LEAST_CHUNK_ROWS)) {
         pass->sides = div_up(pass->sides, 2);
+        rows = RAD_MAX(rows / 2, LEAST_CHUNK_ROWS);
+        pass->tokens = chunk_tokens(call, rows);
+        units = number_units(pass);
+    }
     compute_pool_run(pool, units, private_unit, pass);
 }
 

@@ -48,16 +48,21 @@ TILE vf cap_vf(vf s, float cap)
 
 #include "attn/attn_merge_body.h"
 
-static void prepare_pairs(const float *q, uint32_t dim, void *to)
+/* q is scaled before it is rounded, so that a score is a power of 2 as it comes. */
+static void prepare_pairs(const radix_attention *layer, const float *q, void *to)
 {
+    const float scale = layer->logit_cap > 0 ? layer->scaling : layer->scaling * LOG2_E;
+    const uint32_t dim = layer->head_dim;
+    const vf by = vf_set1(scale);
     uint16_t *half = to;
     uint32_t d = 0;
     for (; d + 2 * W <= dim; d += 2 * W) {
-        __m512bh both = _mm512_cvtne2ps_pbh(vf_load(q + d + W), vf_load(q + d));
+        __m512bh both =
+            _mm512_cvtne2ps_pbh(vf_mul(vf_load(q + d + W), by), vf_mul(vf_load(q + d), by));
         _mm512_storeu_si512(half + d, (__m512i)both);
     }
     for (; d < dim; d++)
-        half[d] = bf16_from_f32(q[d]);
+        half[d] = bf16_from_f32(q[d] * scale);
     if (dim & 1) half[dim] = 0;
 }
 
@@ -181,36 +186,69 @@ static void product_any(uint32_t rows, uint32_t depth, const uint32_t *const *x,
     }
 }
 
-/* s[0..BLOCK) from scores to bf16 weights p. */
-TILE void softmax(const float *s, uint16_t *p, const attn_tile *t, uint32_t r, bool all, float *max,
-                  float *sum)
+/* Eight vectors to their eight folds, at once: a tree for each, the same for all. */
+#define FOLD_EIGHT(name, op)                                                                       \
+    TILE __m256 name(const vf v[8])                                                                \
+    {                                                                                              \
+        vf two[4], four[2];                                                                        \
+        for (int i = 0; i < 4; i++)                                                                \
+            two[i] = _mm512_##op##_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),                  \
+                                      _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));                 \
+        for (int i = 0; i < 2; i++)                                                                \
+            four[i] = _mm512_##op##_ps(_mm512_shuffle_ps(two[2 * i], two[2 * i + 1], 0x44),        \
+                                       _mm512_shuffle_ps(two[2 * i], two[2 * i + 1], 0xee));       \
+        vf eight = _mm512_##op##_ps(_mm512_shuffle_f32x4(four[0], four[1], 0x88),                  \
+                                    _mm512_shuffle_f32x4(four[0], four[1], 0xdd));                 \
+        __m256 low = _mm512_castps512_ps256(eight), high = _mm512_extractf32x8_ps(eight, 1);       \
+        return _mm256_##op##_ps(_mm256_permute2f128_ps(low, high, 0x20),                           \
+                                _mm256_permute2f128_ps(low, high, 0x31));                          \
+    }
+FOLD_EIGHT(fold_max, max)
+FOLD_EIGHT(fold_sum, add)
+
+/* A row's scores, or minus infinity where it sees no key. */
+TILE void scores_of(const attn_tile *t, uint32_t r, const bool all, float *s, vf v[VECTORS])
 {
-    const vf scale = vf_set1(t->scaling), to_base_2 = vf_set1(LOG2_E);
-    const vf both = vf_set1(t->scaling * LOG2_E);
-    vf v[VECTORS];
 #pragma GCC unroll 4
     for (int i = 0; i < VECTORS; i++) {
         v[i] = vf_load(s + i * W);
-        if (t->logit_cap > 0)
-            v[i] = vf_mul(cap_vf(vf_mul(v[i], scale), t->logit_cap), to_base_2);
-        else
-            v[i] = vf_mul(v[i], both);
-        if (!all)
-            v[i] = vf_keep(v[i], vf_set1(-INFINITY), (uint32_t)(i * W), t->begin[r], t->end[r]);
+        if (all) continue;
+        if (t->logit_cap > 0) v[i] = vf_mul(cap_vf(v[i], t->logit_cap), vf_set1(LOG2_E));
+        v[i] = vf_keep(v[i], vf_set1(-INFINITY), (uint32_t)(i * W), t->begin[r], t->end[r]);
+        vf_store(s + i * W, v[i]);
     }
-    *max = _mm512_reduce_max_ps(vf_max(vf_max(v[0], v[1]), vf_max(v[2], v[3])));
-    const vf most = vf_set1(*max);
-#pragma GCC unroll 4
-    for (int i = 0; i < VECTORS; i++) {
-        v[i] = exp_vf(vf_sub(v[i], most));
-        if (!all) v[i] = vf_keep(v[i], vf_set1(0), (uint32_t)(i * W), t->begin[r], t->end[r]);
-    }
+}
+
+/* The tile's scores to bf16 weights p, and their maxima and sums. `all`: all rows see all
+ * keys, and nothing is capped. */
+TILE void softmax(attn_tile *t, const bool all, float *s, uint32_t p[][PAIRS])
+{
     const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);
-    __m512bh low = _mm512_cvtne2ps_pbh(v[1], v[0]), high = _mm512_cvtne2ps_pbh(v[3], v[2]);
-    _mm512_store_si512(p, (__m512i)low);
-    _mm512_store_si512(p + 2 * W, (__m512i)high);
-    vf total = _mm512_dpbf16_ps(_mm512_setzero_ps(), low, ones);
-    *sum = _mm512_reduce_add_ps(_mm512_dpbf16_ps(total, high, ones));
+    vf most[8], sum[8], v[VECTORS];
+    for (int r = 0; r < 8; r++)
+        most[r] = sum[r] = vf_set1(0);
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < ATTN_TILE_ROWS; r++) {
+        if (r == t->rows) break;
+        scores_of(t, r, all, s + r * BLOCK, v);
+        most[r] = vf_max(vf_max(v[0], v[1]), vf_max(v[2], v[3]));
+    }
+    _mm256_storeu_ps(t->max, fold_max(most));
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < ATTN_TILE_ROWS; r++) {
+        if (r == t->rows) break;
+        const vf max = vf_set1(t->max[r]);
+#pragma GCC unroll 4
+        for (int i = 0; i < VECTORS; i++) {
+            v[i] = exp_vf(vf_sub(vf_load(s + r * BLOCK + i * W), max));
+            if (!all) v[i] = vf_keep(v[i], vf_set1(0), (uint32_t)(i * W), t->begin[r], t->end[r]);
+        }
+        __m512bh low = _mm512_cvtne2ps_pbh(v[1], v[0]), high = _mm512_cvtne2ps_pbh(v[3], v[2]);
+        _mm512_store_si512(p[r], (__m512i)low);
+        _mm512_store_si512(p[r] + W, (__m512i)high);
+        sum[r] = _mm512_dpbf16_ps(_mm512_dpbf16_ps(vf_set1(0), low, ones), high, ones);
+    }
+    _mm256_storeu_ps(t->sum, fold_sum(sum));
 }
 
 /* One row's values from pair `first` to key `end`, unseen ones as 0; onto what `part` holds
@@ -244,14 +282,10 @@ static void attend(attn_tile *t)
         least_end = RAD_MIN(least_end, t->end[r]);
         rows[r] = p[r];
     }
-    if (most_begin == 0 && least_end == BLOCK && !(t->logit_cap > 0)) {
-#pragma GCC unroll 1
-        for (uint32_t r = 0; r < t->rows; r++)
-            softmax(s + r * BLOCK, (uint16_t *)p[r], t, r, true, &t->max[r], &t->sum[r]);
-    } else {
-        for (uint32_t r = 0; r < t->rows; r++)
-            softmax(s + r * BLOCK, (uint16_t *)p[r], t, r, false, &t->max[r], &t->sum[r]);
-    }
+    if (most_begin == 0 && least_end == BLOCK && !(t->logit_cap > 0))
+        softmax(t, true, s, p);
+    else
+        softmax(t, false, s, p);
     /* What all see, then the rest row by row. */
     uint32_t depth = most_begin ? 0 : least_end / 2;
     if (depth) product_any(t->rows, depth, rows, t->values, columns, t->part, t->part_ld, t->ahead);

@@ -10,8 +10,9 @@
  *             value    one f32 fma per key that the row sees, ascending
  *             The same bits on every instruction set, whatever the store dtype.
  *
- *     pairs   score    q rounded to bf16, one VDPBF16PS per two dimensions, ascending
- *             weight   2^(score - max), scores times log2 e, rounded to bf16
+ *     pairs   score    q times scaling and log2 e, rounded to bf16; one VDPBF16PS per two
+ *                      dimensions, ascending (with a logit cap log2 e comes after it)
+ *             weight   2^(score - max), rounded to bf16
  *             sum      VDPBF16PS over the rounded weights, then a fixed tree
  *             value    one VDPBF16PS per two keys (2i, 2i + 1) of which the row sees one
  *             For a bf16 pool on CPUs with AVX512_BF16. Twice the rate of f32; other bits
@@ -101,7 +102,7 @@ typedef struct attn_kernels {
     bool pairs; /* q is kept as pairs of bf16, else as f32 */
 
     /* One row of q as the tiles want it, attn_q_bytes of it. */
-    void (*prepare_q)(const float *q, uint32_t dim, void *to);
+    void (*prepare_q)(const radix_attention *layer, const float *q, void *to);
 
     /* The keys transposed, [dim or pairs of dims][ATTN_BLOCK] of 4 bytes each. */
     void (*load_keys)(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead);

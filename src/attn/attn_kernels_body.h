@@ -270,9 +270,9 @@ static void attend_bf16(attn_tile *t)
     attend(true, t);
 }
 
-static void prepare_f32(const float *q, uint32_t dim, void *to)
+static void prepare_f32(const radix_attention *layer, const float *q, void *to)
 {
-    memcpy(to, q, dim * sizeof *q);
+    memcpy(to, q, layer->head_dim * sizeof *q);
 }
 
 #include "attn/attn_merge_body.h"

@@ -102,7 +102,7 @@ static void open_row(const attn_call *call, const attn_unit *u, workspace *ws, u
 {
     uint32_t dim = call->layer->head_dim;
     size_t bytes = attn_q_bytes(call->kernels, dim);
-    call->kernels->prepare_q(call->q + line * dim, dim, ws->q + row * bytes);
+    call->kernels->prepare_q(call->layer, call->q + line * dim, ws->q + row * bytes);
     if (u->partials) return;
     ws->max[row] = u->first ? -INFINITY : call->states[2 * line];
     ws->sum[row] = u->first ? 0 : call->states[2 * line + 1];
