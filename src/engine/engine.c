@@ -67,6 +67,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
     if (p->schedule_policy) schedule_policy_parse(p->schedule_policy, &policy);
     scheduler_params s = {
         .runner = e->runner,
+        .pool = e->pool,
         .cache_kind = p->disable_radix_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
         .page_size = p->page_size,
         .eviction = p->eviction,

@@ -91,15 +91,15 @@ static bool is_end_token(const scheduler *s, rad_token token)
     return s->params.is_end_token && s->params.is_end_token(s->params.user, token);
 }
 
-/* All of fill_ids is computed: the next token, if one is wanted. */
-static void process_complete(scheduler *s, req *r, const float *logits)
+/* All of fill_ids is computed: the next token, if one is wanted (then there are logits). */
+static void process_complete(scheduler *s, req *r, const float *logits, rad_token token)
 {
     if (!logits) {
         finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
         return;
     }
     verify_note(&s->verify, r, logits, s->params.runner->info.vocab_size);
-    rad_token token = choose_token(s, r, logits);
+    token = accept_token(s, r, logits, token);
     if (token < 0) {
         finish_req(s, r, REQ_FINISH_ERROR, -1, false);
         return;
@@ -126,6 +126,7 @@ void process_batch_result(scheduler *s, const float *logits)
     const schedule_batch *b = &s->batch;
     uint32_t vocab_size = s->params.runner->info.vocab_size;
     uint32_t next_logits = 0;
+    sample_batch(s, logits);
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         req *r = b->reqs[i];
         r->kv.committed_len = b->seq_lens[i];
@@ -133,12 +134,15 @@ void process_batch_result(scheduler *s, const float *logits)
 
         uint32_t last = b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
         const float *row = NULL;
-        if (next_logits < b->num_logits && b->logits_indices[next_logits] == last)
+        rad_token token = -1;
+        if (next_logits < b->num_logits && b->logits_indices[next_logits] == last) {
+            token = s->next_tokens[next_logits];
             row = logits + (size_t)vocab_size * next_logits++;
+        }
         if (r->kv.committed_len < req_num_fill(r))
             publish(s, r, true);
         else
-            process_complete(s, r, row);
+            process_complete(s, r, row, token);
     }
 }
 

@@ -13,6 +13,7 @@
     X(seq_lens, max_reqs)                                                                          \
     X(req_pool_indices, max_reqs)                                                                  \
     X(last_loc, max_reqs)                                                                          \
+    X(logits_reqs, max_reqs)                                                                       \
     X(logits_indices, max_reqs)                                                                    \
     X(input_ids, max_tokens)                                                                       \
     X(positions, max_tokens)                                                                       \
@@ -61,8 +62,10 @@ void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t
     b->req_pool_indices[i] = r->kv.row;
     b->num_tokens += num_tokens;
     b->num_pages += pages_for(r->kv.allocated_len, num_tokens, page_size);
-    if (b->seq_lens[i] == req_num_fill(r) && r->num_output < r->max_new_tokens)
+    if (b->seq_lens[i] == req_num_fill(r) && r->num_output < r->max_new_tokens) {
+        b->logits_reqs[b->num_logits] = i;
         b->logits_indices[b->num_logits++] = b->num_tokens - 1;
+    }
 }
 
 bool evict_until_free(const schedule_pools *pools, uint64_t pages)

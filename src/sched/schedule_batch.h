@@ -35,7 +35,8 @@ typedef struct schedule_batch {
     rad_row *req_pool_indices;
     rad_slot *last_loc;
     uint32_t *logits_indices;
-    rad_token *input_ids; /* [max_tokens] */
+    uint32_t *logits_reqs; /* which request a row of logits belongs to */
+    rad_token *input_ids;  /* [max_tokens] */
     uint32_t *positions;
     rad_slot *out_cache_loc;
 } schedule_batch;

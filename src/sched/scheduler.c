@@ -246,6 +246,13 @@ static rad_status create_pools(scheduler *s, rad_error *err)
     return rad_cache_create(&s->env, &tree, &s->pools.tree_cache, err);
 }
 
+/* Bytes of scratch of all threads that sample. */
+static size_t sample_bytes(const scheduler *s)
+{
+    uint32_t threads = s->params.pool ? compute_pool_num_threads(s->params.pool) : 1;
+    return rad_mul(sampler_scratch_bytes(s->params.runner->info.vocab_size), threads);
+}
+
 static rad_status create_queues(scheduler *s, rad_error *err)
 {
     const scheduler_params *p = &s->params;
@@ -262,11 +269,12 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     rad_status queued = wait_queue_init(&s->waiting, &s->env, &queue, s->pools.tree_cache);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
     rad_status grouped = batch_groups_init(&s->groups, &s->env, p->max_running_requests);
-    s->sample_scratch = rad_alloc(&s->env, sampler_scratch_bytes(p->runner->info.vocab_size));
+    s->sample_scratch = rad_alloc(&s->env, sample_bytes(s));
+    s->next_tokens = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->next_tokens));
     rad_status status =
         schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens);
     if (status != RAD_OK || queued != RAD_OK || grouped != RAD_OK || !s->running ||
-        !s->sample_scratch)
+        !s->sample_scratch || !s->next_tokens)
         return rad_fail(err, RAD_E_NOMEM,
                         "scheduler: no memory for %u running and %u waiting requests",
                         p->max_running_requests, p->max_queued_requests);
@@ -323,7 +331,8 @@ void scheduler_destroy(scheduler *s)
     schedule_batch_fini(&s->batch, &s->env);
     batch_groups_fini(&s->groups, &s->env);
     rad_free(&s->env, s->running, s->params.max_running_requests * sizeof *s->running);
-    rad_free(&s->env, s->sample_scratch, sampler_scratch_bytes(s->params.runner->info.vocab_size));
+    rad_free(&s->env, s->sample_scratch, sample_bytes(s));
+    rad_free(&s->env, s->next_tokens, s->params.max_running_requests * sizeof *s->next_tokens);
     rad_env env = s->env;
     rad_free(&env, s, sizeof *s);
 }

@@ -18,6 +18,7 @@
 
 #include <radish/evict_policy.h>
 
+#include "base/compute_pool.h"
 #include "model/runner.h"
 #include "sched/req.h"
 #include "sched/schedule_policy.h"
@@ -39,6 +40,7 @@ typedef struct req_output {
 
 typedef struct scheduler_params {
     runner *runner;                /* not owned */
+    compute_pool *pool;            /* that samples; not owned; NULL = this thread alone */
     uint32_t cache_kind;           /* rad_cache_kind */
     uint32_t page_size;            /* 0 means 1 */
     uint64_t max_total_tokens;     /* of the KV pool; rounded down to whole pages */

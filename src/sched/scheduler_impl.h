@@ -29,7 +29,8 @@ struct scheduler {
     batch_groups groups;
     step_cost cost;
     verifier verify;
-    void *sample_scratch; /* sampler_scratch_bytes */
+    char *sample_scratch;   /* sampler_scratch_bytes for each thread */
+    rad_token *next_tokens; /* [max_running_requests] of the rows of logits */
 
     double new_token_ratio;
     uint64_t decode_steps;
@@ -46,9 +47,12 @@ bool get_next_batch_to_run(scheduler *s);
 
 /* ---- next_token.c ---- */
 
-/* Samples r's next token from its logits, with the logprobs it asked for in r->logprobs.
- * -1: there is none, see r->error. */
-rad_token choose_token(scheduler *s, req *r, const float *logits);
+/* Samples from all rows of logits of a step into s->next_tokens. */
+void sample_batch(scheduler *s, const float *logits);
+
+/* The token that was sampled for r, with the logprobs it asked for in r->logprobs. -1: there
+ * is none, see r->error. */
+rad_token accept_token(scheduler *s, req *r, const float *logits, rad_token token);
 
 /* ---- batch_result.c ---- */
 
