@@ -183,7 +183,8 @@ typedef struct engine_stats {
     uint64_t evicted_tokens;
     uint64_t forward_steps;
     uint64_t forward_ns;  /* time inside runner_forward */
-    uint64_t schedule_ns; /* the rest of the busy steps: tree and scheduling */
+    uint64_t sample_ns;         /* choosing tokens */
+    uint64_t schedule_ns;       /* the rest of the busy steps: tree and scheduling */
     uint32_t num_running;
     uint32_t num_waiting;
     uint64_t max_total_tokens;

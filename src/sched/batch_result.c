@@ -126,7 +126,9 @@ void process_batch_result(scheduler *s, const float *logits)
     const schedule_batch *b = &s->batch;
     uint32_t vocab_size = s->params.runner->info.vocab_size;
     uint32_t next_logits = 0;
+    uint64_t start = s->env.now_ns(s->env.user);
     sample_batch(s, logits);
+    s->stats.sample_ns += s->env.now_ns(s->env.user) - start;
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         req *r = b->reqs[i];
         r->kv.committed_len = b->seq_lens[i];
