@@ -69,14 +69,30 @@ TEST(a_copy_is_found_only_when_it_is_complete)
     rad_match match;
     CHECK_OK(rad_cache_lookup(hiradix_of(r.cache)->host, &key, &match));
     CHECK(match.prefix_tokens == 0);
+    CHECK(rad_cache_protected_size(r.cache) == 160); /* what is copied stays until then */
     uint64_t evicted;
-    CHECK_OK(rad_cache_evict(r.cache, 1000, &evicted)); /* what is copied stays until then */
-    CHECK(evicted == 0);
     CHECK_OK(rad_cache_poll(r.cache));
     CHECK_OK(rad_cache_lookup(hiradix_of(r.cache)->host, &key, &match));
     CHECK(match.prefix_tokens == 160);
     CHECK_OK(rad_cache_evict(r.cache, 1000, &evicted));
     CHECK(evicted == 160);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(an_eviction_in_need_gives_up_what_waits_to_be_copied)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    hrig_start(&r, &o, NULL);
+    serve(&r, 160, 1000);
+    CHECK(hrig_stats(&r).queued[TRANSFER_WRITE] == 1);
+    uint64_t evicted;
+    CHECK_OK(rad_cache_evict(r.cache, 96, &evicted));
+    CHECK(evicted == 96 && hrig_stats(&r).tickets == 0);
+    CHECK(hrig_stats(&r).dropped_write_tokens == 160 && hrig_stats(&r).failed_writes == 0);
+    CHECK(look(&r, 160, 1000).prefix_tokens == 64);
+    CHECK(rad_hicache_wait(r.cache, 0) == RAD_NONE);
     hrig_check_idle(&r);
     hrig_stop(&r, false);
 }

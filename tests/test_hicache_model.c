@@ -187,8 +187,8 @@ static void one_thing(history *h)
     } else if (what < 95) {
         CHECK_OK(rad_hicache_ready_to_load(cache));
     } else if (what < 97) {
-        if (h->r.store.count)
-            storage_mem_spoil(&h->r.store, below(h, h->r.store.count), below(h, 16));
+        if (h->r.has_store)
+            storage_mem_spoil(&h->r.store, (uint32_t)test_random(&h->rng), below(h, 16));
     } else if (what < 98 && h->o.pinned_tokens && h->state[i] != IDLE) {
         rad_key key = hreq_key(&h->reqs[i], h->reqs[i].num_tokens);
         CHECK(rad_cache_pin_prefix(cache, &key, 1 + below(h, 1000000), NULL) >= 0);

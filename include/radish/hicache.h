@@ -171,6 +171,10 @@ RAD_API rad_status rad_hicache_detach_storage(rad_cache *cache, rad_storage *was
  * For an orderly end and for tests; prefetches and loads belong to requests and stay. */
 RAD_API rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns);
 
+/* For a scheduler that can do nothing else: returns when a transfer is done, after timeout_ns at
+ * the latest (RAD_AGAIN), at once when none is under way (RAD_NONE). Then polls. */
+RAD_API rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns);
+
 /* Forgets tiers (RAD_TIER_...). RAD_AGAIN: transfers are under way. As rad_cache_reset while no
  * request holds a prefix; that one forgets device and host, whatever is under way.
  * RAD_E_UNSUPPORTED: the store cannot be cleared. */

@@ -106,7 +106,16 @@ static rad_status hi_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_er
 
 static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
 {
-    return rad_cache_evict(of(cache)->device, num_tokens, evicted_tokens);
+    hiradix_cache *c = of(cache);
+    uint64_t done = 0, more = 0;
+    rad_status status = rad_cache_evict(c->device, num_tokens, &done);
+    /* What waits to be copied is locked; whoever needs pages now needs them more. */
+    if (done < num_tokens && hi_give_up_writes(c)) {
+        rad_status again = rad_cache_evict(c->device, num_tokens - done, &more);
+        if (!status) status = again;
+    }
+    if (evicted_tokens) *evicted_tokens = done + more;
+    return status;
 }
 
 static bool hi_receipt_holds(const rad_cache *cache, const rad_receipt *receipt)

@@ -149,7 +149,8 @@ void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count)
 /* Runs a transfer, in a worker's thread. */
 rad_status hi_run(void *user, transfer *t, uint32_t worker);
 
-/* Takes what is done, and does what follows from it. */
+/* Takes what is done, and does what follows from it; poll looks after demotion too. */
+void hi_take_done(hiradix_cache *c);
 void hi_poll(hiradix_cache *c);
 
 /* Ends all transfers, and gives back what they hold without a trace in the trees. Pages of
@@ -176,6 +177,10 @@ void hi_settle_writes(hiradix_cache *c);
 uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad_page *host,
                  uint32_t count, const rad_page_hash *chain);
 void hi_demote(hiradix_cache *c);
+
+/* Ends the writes that no worker has begun, and asks those to end that one has. True: pages came
+ * free for it. */
+bool hi_give_up_writes(hiradix_cache *c);
 
 /* ---- hiradix_load.c ---- */
 

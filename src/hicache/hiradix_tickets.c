@@ -128,7 +128,7 @@ static void acknowledge(hiradix_cache *c, hi_op *op)
     }
 }
 
-void hi_poll(hiradix_cache *c)
+void hi_take_done(hiradix_cache *c)
 {
     bool writes = false;
     for (transfer *t; (t = controller_take(c->controller));) {
@@ -136,6 +136,11 @@ void hi_poll(hiradix_cache *c)
         acknowledge(c, (hi_op *)t);
     }
     if (writes) hi_settle_writes(c);
+}
+
+void hi_poll(hiradix_cache *c)
+{
+    hi_take_done(c);
     hi_demote(c);
 }
 
@@ -176,6 +181,18 @@ static bool writes_under_way(const hiradix_cache *c)
             (c->ops[id].t.kind == TRANSFER_WRITE || c->ops[id].t.kind == TRANSFER_BACKUP))
             return true;
     return false;
+}
+
+rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (!c) return RAD_E_UNSUPPORTED;
+    bool under_way = false;
+    for (uint32_t id = 1; id <= c->ids.num_fresh && !under_way; id++)
+        under_way = slab_is_live(&c->ids, id) && c->ops[id].submitted && !c->ops[id].acked;
+    bool any = under_way && controller_wait_any(c->controller, timeout_ns);
+    hi_poll(c);
+    return !under_way ? RAD_NONE : any ? RAD_OK : RAD_AGAIN;
 }
 
 rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns)

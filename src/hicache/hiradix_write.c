@@ -163,13 +163,32 @@ static void settle(hiradix_cache *c, hi_op *op)
     hi_op_give(c, op);
 }
 
+static void leave_list(hiradix_cache *c, hi_op *op)
+{
+    *(op->older ? &op->older->newer : &c->oldest_write) = op->newer;
+    *(op->newer ? &op->newer->older : &c->newest_write) = op->older;
+}
+
+/* In their order, but what failed or was cancelled need not wait for its turn. */
 void hi_settle_writes(hiradix_cache *c)
 {
-    for (hi_op *op; (op = c->oldest_write) && op->acked;) {
-        c->oldest_write = op->newer;
-        *(op->newer ? &op->newer->older : &c->newest_write) = NULL;
+    bool in_turn = true;
+    for (hi_op *op = c->oldest_write, *next; op; op = next) {
+        next = op->newer;
+        in_turn = in_turn && op->acked;
+        if (!op->acked || (!in_turn && op->t.status == RAD_OK)) continue;
+        leave_list(c, op);
         settle(c, op);
     }
+}
+
+bool hi_give_up_writes(hiradix_cache *c)
+{
+    uint32_t tickets = c->ids.num_live;
+    for (hi_op *op = c->oldest_write; op; op = op->newer)
+        if (!op->acked) controller_cancel(c->controller, &op->t);
+    if (c->oldest_write) hi_take_done(c);
+    return c->ids.num_live < tickets;
 }
 
 /* Whether the leaf was found to have its copy, and nothing was dropped since. */

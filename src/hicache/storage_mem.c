@@ -191,9 +191,9 @@ rad_storage storage_mem_open(storage_mem *s)
     return (rad_storage){.ops = &mem_ops, .self = s};
 }
 
-void storage_mem_spoil(storage_mem *s, uint32_t record, size_t byte)
+void storage_mem_spoil(storage_mem *s, uint32_t pick, size_t byte)
 {
     pthread_mutex_lock(&s->lock);
-    s->records[record][RAD_STORAGE_HEADER_BYTES + byte] ^= 1;
+    if (s->count) s->records[pick % s->count][RAD_STORAGE_HEADER_BYTES + byte] ^= 1;
     pthread_mutex_unlock(&s->lock);
 }

@@ -42,7 +42,7 @@ rad_status storage_mem_init(storage_mem *s, const rad_env *env, uint32_t capacit
 void storage_mem_fini(storage_mem *s);
 rad_storage storage_mem_open(storage_mem *s);
 
-/* Flips a bit of a stored record's payload, all of them, as a failing disk would. */
-void storage_mem_spoil(storage_mem *s, uint32_t record, size_t byte);
+/* Flips a bit in the payload of record number `pick % count`, as a failing disk would. */
+void storage_mem_spoil(storage_mem *s, uint32_t pick, size_t byte);
 
 #endif
