@@ -198,8 +198,10 @@ typedef struct rad_hicache_stats {
     uint64_t dropped_backup_tokens;
     uint64_t failed_loads;
     uint64_t failed_writes;
-    uint64_t bad_pages;      /* of storage, that did not verify */
-    uint64_t storage_errors; /* calls that failed */
+    uint64_t device_releases; /* transfers that have let go of device pages which they had locked,
+                               * or which were nobody's any more */
+    uint64_t bad_pages;       /* of storage, that did not verify */
+    uint64_t storage_errors;  /* calls that failed */
     uint64_t prefetches;
     uint64_t revoked_prefetches;       /* too little there, too slow, or the request went */
     uint64_t asked_tokens;             /* by prefetches; what storage had; what was of use is */

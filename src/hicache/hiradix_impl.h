@@ -149,7 +149,9 @@ void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count)
 /* Runs a transfer, in a worker's thread. */
 rad_status hi_run(void *user, transfer *t, uint32_t worker);
 
-/* Takes what is done, and does what follows from it; poll looks after demotion too. */
+/* Takes what is done, and does what follows from it. poll looks after demotion too, which locks
+ * pages on the device: only when the owner asks for it, so that what it sees as evictable
+ * between two polls stays so. */
 void hi_take_done(hiradix_cache *c);
 void hi_poll(hiradix_cache *c);
 

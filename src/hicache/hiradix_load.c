@@ -127,6 +127,7 @@ void hi_load_acked(hiradix_cache *c, hi_op *op)
     if (status)
         rad_log(&c->base.env, RAD_LOG_ERROR, "hicache: %u pages of a load were not handed out",
                 op->count);
+    c->stats.device_releases += op->submitted;
     c->orphans--;
     c->orphan_pages -= op->count;
     hi_op_give(c, op);
@@ -137,7 +138,7 @@ static rad_status state_of(hiradix_cache *c, uint32_t ticket, hi_op **op)
 {
     *op = hi_op_find(c, ticket);
     if (!*op || (*op)->t.kind != TRANSFER_LOAD) return RAD_E_IO;
-    if (!(*op)->acked) hi_poll(c);
+    if (!(*op)->acked) hi_take_done(c);
     if (!(*op)->acked) return RAD_AGAIN;
     return (*op)->t.status == RAD_OK ? RAD_OK : RAD_E_IO;
 }
@@ -189,7 +190,7 @@ rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err)
     c->orphan_pages += op->count;
     if (op->submitted) {
         controller_cancel(c->controller, &op->t);
-        hi_poll(c);
+        hi_take_done(c);
         return freed;
     }
     c->pending_loads--;

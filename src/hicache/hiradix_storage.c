@@ -388,7 +388,7 @@ static void leave_fetch(hiradix_cache *c, hi_op *op)
     }
     op->orphan = true;
     controller_cancel(c->controller, &op->t);
-    hi_poll(c);
+    hi_take_done(c);
 }
 
 rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket, const rad_key *key,
@@ -404,7 +404,7 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
         return RAD_E_STATE;
     }
     if (!cache_key_is_sound(key)) return RAD_E_INVAL;
-    hi_poll(c);
+    hi_take_done(c);
     if (is_worth_waiting(c, op)) return RAD_AGAIN;
     *ticket = 0;
     uint32_t came = op->gets ? atomic_load(&op->fetched) : 0;
@@ -458,7 +458,7 @@ rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
     if (!c) return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache has one tier");
     if (tiers & ~(uint32_t)(RAD_TIER_DEVICE | RAD_TIER_HOST | RAD_TIER_STORAGE))
         return rad_fail(err, RAD_E_INVAL, "hicache: there are no tiers %u", tiers);
-    hi_poll(c);
+    hi_take_done(c);
     if (c->ids.num_live)
         return rad_fail(err, RAD_AGAIN, "hicache: %u transfers are under way", c->ids.num_live);
     if ((tiers & RAD_TIER_STORAGE) && (!c->storage.ops || !c->storage.ops->clear))
@@ -492,7 +492,7 @@ rad_status rad_hicache_detach_storage(rad_cache *cache, rad_storage *was, rad_er
 {
     hiradix_cache *c = hiradix_of(cache);
     if (!c) return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache has one tier");
-    hi_poll(c);
+    hi_take_done(c);
     if (c->storage_ops)
         return rad_fail(err, RAD_AGAIN, "hicache: %u transfers with the store are under way",
                         c->storage_ops);

@@ -160,6 +160,7 @@ static void settle(hiradix_cache *c, hi_op *op)
         hi_free_host_pages(c, op->host + hung, op->count - hung);
         drop_write(c, op->count - hung);
     }
+    c->stats.device_releases++;
     hi_op_give(c, op);
 }
 
