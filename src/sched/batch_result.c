@@ -48,6 +48,8 @@ void emit_output(scheduler *s, req *r, rad_token token)
                                                 .token = token,
                                                 .completion_tokens = r->num_output,
                                                 .cached_tokens = r->cached_tokens,
+                                                .loaded_tokens = r->loaded_tokens,
+                                                .fetched_tokens = r->fetched_tokens,
                                                 .finish = r->finish,
                                                 .logprobs = r->logprobs};
     r->logprobs = NULL;
@@ -57,6 +59,7 @@ void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool i
 {
     r->finish = finish;
     req_release_kv(s, r, is_insert);
+    tiers_leave(s, r);
     wait_queue_remove(&s->waiting, r);
     verify_submit(&s->verify, r, finish != REQ_FINISH_ERROR);
     remove_running(s, r);
@@ -141,6 +144,7 @@ void process_batch_result(scheduler *s, const float *logits)
             token = s->next_tokens[next_logits];
             row = logits + (size_t)vocab_size * next_logits++;
         }
+        if (tiers_lost(s, r)) continue;
         if (r->kv.committed_len < req_num_fill(r))
             publish(s, r, true);
         else

@@ -104,6 +104,7 @@ static bool make_room_for_decode(scheduler *s)
     }
     while (num_decodes && !evict_until_free(&s->pools, pages)) {
         if (verify_yield(s)) continue;
+        if (tiers_wait_for_pages(s)) continue;
         if (s->num_running > 1)
             retract_one(s);
         else
@@ -146,12 +147,17 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     r->kv = (rad_req_kv){.row = row, .key = req_key(r, num_fill), .priority = r->priority};
 
     rad_key key = req_key(r, num_fill - 1); /* the last token is always computed */
+    tiers_end_prefetch(s, r, &key);
     rad_slot *slots = rad_req_to_token_row(s->pools.req_to_token_pool, row);
     rad_match match = {0};
     if (rad_cache_match_prefix(s->pools.tree_cache, &key, slots, &match) == RAD_OK &&
         rad_cache_inc_lock_ref(s->pools.tree_cache, match.last_node, &r->kv.lock, NULL) == RAD_OK)
         r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
+    uint32_t from_device = r->kv.committed_len;
+    if (match.host_hit_tokens && prefill_adder_has_room(adder, r, s->num_running == 0))
+        tiers_load_back(s, adder, r, &key);
 
+    uint32_t cached = r->kv.committed_len;
     if (!prefill_adder_admit(adder, r, s->num_running == 0)) {
         req_release_kv(s, r, false);
         return false;
@@ -161,9 +167,12 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     wait_queue_admitted(&s->waiting, r);
     if (r->admitted) return true;
     r->admitted = true;
-    r->cached_tokens = r->kv.protected_len;
+    r->cached_tokens = cached;
+    if (cached == from_device) r->loaded_tokens = r->fetched_tokens = 0;
     s->stats.prompt_tokens += r->num_input;
     s->stats.cached_tokens += r->cached_tokens;
+    s->stats.loaded_tokens += r->loaded_tokens;
+    s->stats.fetched_tokens += r->fetched_tokens;
     if (s->params.on_admit) s->params.on_admit(s->params.user, r);
     return true;
 }
@@ -184,6 +193,7 @@ static bool unstick(scheduler *s)
 {
     if (scheduler_is_idle(s)) return false;
     if (verify_yield(s)) return true;
+    if (tiers_wait_for_pages(s)) return true;
     if (s->num_running > 1) {
         retract_one(s);
     } else if (s->num_running) {
@@ -213,6 +223,7 @@ bool get_next_batch_to_run(scheduler *s)
     if (!s->num_running) s->new_token_ratio = INIT_NEW_TOKEN_RATIO; /* nothing is known yet */
     do {
         schedule_batch_clear(&s->batch);
+        tiers_note_releases(s);
         bool retracted = make_room_for_decode(s);
         uint32_t num_decodes = add_decodes(s);
 

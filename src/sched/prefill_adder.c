@@ -92,10 +92,20 @@ bool prefill_adder_continue(prefill_adder *a, req *r)
     return tokens > 0;
 }
 
+bool prefill_adder_has_room(const prefill_adder *a, const req *r, bool alone)
+{
+    return alone || a->spoken_for + future_pages(a, r) <= room_pages(a->pools);
+}
+
+uint64_t prefill_adder_room(const prefill_adder *a, const req *r)
+{
+    return tokens_in_room(a, r);
+}
+
 bool prefill_adder_admit(prefill_adder *a, req *r, bool alone)
 {
     uint64_t need = future_pages(a, r);
-    if (!alone && a->spoken_for + need > room_pages(a->pools)) return false;
+    if (!prefill_adder_has_room(a, r, alone)) return false;
     uint32_t tokens = a->rem_tokens ? chunk_tokens(a, r) : 0;
     if (!tokens) return false;
     add(a, r, tokens);

@@ -40,6 +40,11 @@ void prefill_adder_limit_ns(prefill_adder *a, const step_cost *cost, double ns);
  * False when that is no token at all. */
 bool prefill_adder_continue(prefill_adder *a, req *r);
 
+/* Whether there is memory for r beside what is spoken for; tokens that fit into the pages which
+ * this step has not planned. For who takes pages for r before it is admitted. */
+bool prefill_adder_has_room(const prefill_adder *a, const req *r, bool alone);
+uint64_t prefill_adder_room(const prefill_adder *a, const req *r);
+
 /* Adds a request that has a row, its prefix locked and nothing else. `alone`: nobody
  * else runs, then only the memory of this step counts. False: no room now. */
 bool prefill_adder_admit(prefill_adder *a, req *r, bool alone);

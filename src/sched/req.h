@@ -69,6 +69,10 @@ typedef struct req {
     uint64_t arrival;       /* place in the order of scheduler_add */
     rad_req_kv kv;          /* empty unless PREFILL or DECODE */
     uint32_t cached_tokens; /* found in the cache when first admitted */
+    uint32_t loaded_tokens; /* of them on the host; of these fetched_tokens came from storage */
+    uint32_t fetched_tokens;
+    uint32_t prefetch; /* a ticket (hicache.h); 0: none */
+    bool no_load;      /* a load of it failed: the host is not asked again */
     bool admitted;          /* at least once: cached_tokens is final */
     uint32_t num_retractions;
     uint64_t hold_leader; /* arrival of the last one that this request, as the oldest, waited for */

@@ -24,6 +24,10 @@ static bool release_cancelled(scheduler *s)
         int why = atomic_load(&r->cancel);
         if (why) finish_req(s, r, (req_finish)why, -1, true);
     }
+    for (uint32_t i = s->tiers.num_fetching; i-- > 0;) {
+        int why = atomic_load(&s->tiers.fetching[i]->cancel);
+        if (why) finish_req(s, s->tiers.fetching[i], (req_finish)why, -1, true);
+    }
     for (uint32_t i = s->num_running; i-- > 0;) {
         int why = atomic_load(&s->running[i]->cancel);
         if (why) finish_req(s, s->running[i], (req_finish)why, -1, true);
@@ -78,6 +82,7 @@ static void run_batch(scheduler *s)
     }
 
     find_groups(s);
+    tiers_ready_to_load(s);
     uint64_t start = s->env.now_ns(s->env.user);
     status = runner_forward(s->params.runner, &s->forward, &logits, &err);
     uint64_t forward_ns = s->env.now_ns(s->env.user) - start;
@@ -115,6 +120,7 @@ bool scheduler_step(scheduler *s)
 
     rad_cache_poll(s->pools.tree_cache); /* finished transfers become visible */
     bool busy = release_cancelled(s);
+    tiers_admit_fetched(s);
     step_work work = {0};
     if (get_next_batch_to_run(s)) {
         work = batch_work(s);
@@ -125,6 +131,7 @@ bool scheduler_step(scheduler *s)
     }
     if (s->num_outputs) busy = true;
     flush_outputs(s);
+    if (!busy && tiers_wait(s)) busy = true;
 
     uint64_t step_ns = s->env.now_ns(s->env.user) - start;
     model_ns = s->stats.forward_ns + s->stats.sample_ns - model_ns;
@@ -145,13 +152,14 @@ rad_status scheduler_add(scheduler *s, req *r, rad_error *err)
         if (r->fill_ids[i] < 0 || (uint32_t)r->fill_ids[i] >= vocab_size)
             return rad_fail(err, RAD_E_INVAL, "token id %d at %u is not in the vocabulary of %u",
                             r->fill_ids[i], i, vocab_size);
-    if (s->waiting.count >= s->params.max_queued_requests)
-        return rad_fail(err, RAD_FULL, "%u requests are waiting", s->waiting.count);
+    if (s->waiting.count + s->tiers.num_fetching >= s->params.max_queued_requests)
+        return rad_fail(err, RAD_FULL, "%u requests are waiting",
+                        s->waiting.count + s->tiers.num_fetching);
 
     r->max_new_tokens = RAD_MIN(r->max_new_tokens, s->context_length - r->num_input);
     r->state = REQ_WAITING;
     r->arrival = ++s->num_arrivals;
-    wait_queue_add(&s->waiting, r);
+    if (!tiers_arrive(s, r)) wait_queue_add(&s->waiting, r);
     if (atomic_load(&r->cancel)) atomic_store(&s->cancels, true);
     return RAD_OK;
 }
@@ -165,12 +173,19 @@ void scheduler_cancel(scheduler *s, req *r, req_finish why)
 
 bool scheduler_is_idle(const scheduler *s)
 {
-    return s->waiting.count == 0 && s->num_running == 0;
+    return s->waiting.count == 0 && s->num_running == 0 && s->tiers.num_fetching == 0;
+}
+
+bool scheduler_has_work(const scheduler *s)
+{
+    rad_hicache_stats stats;
+    return !scheduler_is_idle(s) ||
+           (scheduler_get_tier_stats(s, &stats) == RAD_OK && stats.tickets);
 }
 
 bool scheduler_has_background(const scheduler *s)
 {
-    return s->verify.first != NULL;
+    return s->verify.first != NULL || (scheduler_is_idle(s) && scheduler_has_work(s));
 }
 
 bool scheduler_has_cancels(const scheduler *s)
@@ -250,7 +265,7 @@ static rad_status create_pools(scheduler *s, rad_error *err)
                              .kv_allocator = s->pools.kv_allocator,
                              .req_to_token_pool = s->pools.req_to_token_pool,
                              .eviction = p->eviction};
-    return rad_cache_create(&s->env, &tree, &s->pools.tree_cache, err);
+    return tiers_create_cache(s, &tree, err);
 }
 
 /* Bytes of scratch of all threads that sample. */
@@ -331,7 +346,9 @@ void scheduler_destroy(scheduler *s)
     verify_yield(s);
     verify_fini(&s->verify);
     wait_queue_fini(&s->waiting, &s->env);
-    rad_cache_destroy(s->pools.tree_cache);
+    for (uint32_t i = s->tiers.num_fetching; i-- > 0;)
+        tiers_leave(s, s->tiers.fetching[i]);
+    tiers_fini(s);
     rad_token_to_kv_pool_destroy(s->pools.token_to_kv_pool);
     rad_kv_allocator_destroy(s->pools.kv_allocator);
     rad_req_to_token_pool_destroy(s->pools.req_to_token_pool);

@@ -17,6 +17,7 @@
 #define SCHED_SCHEDULER_H
 
 #include <radish/evict_policy.h>
+#include <radish/hicache.h>
 
 #include "base/compute_pool.h"
 #include "model/runner.h"
@@ -32,7 +33,9 @@ typedef struct req_output {
     req *req;        /* when finish is not NONE it is the receiver's again */
     rad_token token; /* the new output id, or -1 for none */
     uint32_t completion_tokens;
-    uint32_t cached_tokens;
+    uint32_t cached_tokens;  /* of all tiers */
+    uint32_t loaded_tokens;  /* of them from the host, */
+    uint32_t fetched_tokens; /* of these from storage */
     req_finish finish;
     token_logprob *logprobs; /* of token, when asked for: the receiver's to give back to the
                               * scheduler's env, req_logprobs_bytes of it; else NULL */
@@ -66,6 +69,11 @@ typedef struct scheduler_params {
 
     rad_eviction_options eviction; /* of the cache; all 0: lru */
 
+    /* Tiers below the device (hicache.h), not kept after create: `cache`, `host_pool` and
+     * `device_pool` are filled in. NULL: none, and the host pool's defaults. */
+    const rad_hicache_params *hicache;
+    const rad_host_kv_pool_params *host_pool;
+
     /* After each forward pass that succeeded; NULL: nobody watches. */
     void (*on_step)(void *step_user, const step_info *step);
     void *step_user;
@@ -98,8 +106,11 @@ void scheduler_cancel(scheduler *s, req *r, req_finish why);
 bool scheduler_step(scheduler *s);
 
 bool scheduler_is_idle(const scheduler *s); /* nothing waits or runs */
-/* Something is left to be verified: steps of an idle scheduler do it. */
+/* Something is left to be done beside requests, verifying or transfers between the tiers:
+ * steps of an idle scheduler do it. */
 bool scheduler_has_background(const scheduler *s);
+/* It is not idle, or transfers between the tiers are under way: step again. */
+bool scheduler_has_work(const scheduler *s);
 bool scheduler_has_cancels(const scheduler *s);
 
 uint32_t scheduler_context_length(const scheduler *s); /* in force */
@@ -126,7 +137,10 @@ typedef struct scheduler_stats {
     uint64_t distinct_context_tokens; /* the same, what the groups share counted once */
     uint64_t group_updates;           /* steps whose groups had to be made anew */
     verify_stats verify;
-    uint64_t kv_errors; /* calls of the cache that should not fail and did */
+    uint64_t loaded_tokens;  /* of cached_tokens: from the host */
+    uint64_t fetched_tokens; /* and of these: from storage */
+    uint64_t lost_loads;     /* requests that were computed again because a load failed */
+    uint64_t kv_errors;      /* calls of the cache that should not fail and did */
     uint32_t num_running;
     uint32_t num_waiting;
     uint64_t max_total_tokens;
@@ -141,8 +155,19 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);
  * O(all slots). */
 rad_status scheduler_check(const scheduler *s, rad_error *err);
 
-/* Empties the cache. RAD_AGAIN unless idle. */
+/* Empties the cache: device and host. RAD_AGAIN unless idle. */
 rad_status scheduler_flush_cache(scheduler *s);
+
+/* The same for some tiers (RAD_TIER_...). RAD_AGAIN also while transfers are under way;
+ * RAD_E_UNSUPPORTED for one that is not there. */
+rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err);
+
+/* Another store, or none, while idle: see rad_hicache_attach_storage and _detach_storage. */
+rad_status scheduler_attach_storage(scheduler *s, const rad_storage *storage, rad_error *err);
+rad_status scheduler_detach_storage(scheduler *s, rad_storage *was, rad_error *err);
+
+/* RAD_E_UNSUPPORTED, and *stats is 0: there are no tiers. */
+rad_status scheduler_get_tier_stats(const scheduler *s, rad_hicache_stats *stats);
 
 /* Test hook: exchanges the K/V of two cached pages, see engine_test_swap_pages. */
 rad_status scheduler_swap_pages(scheduler *s, const rad_key *a, uint32_t pos_a, const rad_key *b,

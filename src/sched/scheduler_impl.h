@@ -5,6 +5,7 @@
 #include "sched/batch_groups.h"
 #include "sched/scheduler.h"
 #include "sched/step_cost.h"
+#include "sched/tiers.h"
 #include "sched/verify.h"
 #include "sched/wait_queue.h"
 
@@ -18,6 +19,7 @@ struct scheduler {
     uint32_t max_total_pages;
 
     wait_queue waiting;
+    sched_tiers tiers;
     req **running; /* oldest admission first */
     uint32_t num_running;
     uint32_t reserved;

@@ -9,7 +9,7 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     *stats = s->stats;
     stats->evicted_tokens = cache.evicted_tokens;
     stats->num_running = s->num_running;
-    stats->num_waiting = s->waiting.count;
+    stats->num_waiting = s->waiting.count + s->tiers.num_fetching;
     stats->verify = s->verify.stats;
     stats->group_updates = s->groups.num_computed;
     stats->num_held_back = s->waiting.num_held;
@@ -64,6 +64,33 @@ rad_status scheduler_flush_cache(scheduler *s)
 {
     if (!scheduler_is_idle(s)) return RAD_AGAIN;
     return rad_cache_reset(s->pools.tree_cache);
+}
+
+rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err)
+{
+    if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
+    if (s->tiers.host_pool) return rad_hicache_clear(s->pools.tree_cache, tiers, err);
+    if (tiers != RAD_TIER_DEVICE)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "scheduler: there is only the device");
+    return rad_cache_reset(s->pools.tree_cache);
+}
+
+rad_status scheduler_attach_storage(scheduler *s, const rad_storage *storage, rad_error *err)
+{
+    if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
+    return rad_hicache_attach_storage(s->pools.tree_cache, storage, err);
+}
+
+rad_status scheduler_detach_storage(scheduler *s, rad_storage *was, rad_error *err)
+{
+    if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
+    return rad_hicache_detach_storage(s->pools.tree_cache, was, err);
+}
+
+rad_status scheduler_get_tier_stats(const scheduler *s, rad_hicache_stats *stats)
+{
+    *stats = (rad_hicache_stats){0};
+    return rad_hicache_get_stats(s->pools.tree_cache, stats);
 }
 
 /* The page under a position of a cached key. */

@@ -1,0 +1,171 @@
+/* tiers.c - the scheduler's side of HiRadixCache; see the header.
+ *
+ * A request that fetches is not in the queue, so it neither holds others up nor is passed
+ * over; how long that may last is the cache's to say (is it still worth it?), so whatever
+ * the store does, the request reaches the queue. */
+#include "sched/scheduler_impl.h"
+
+enum { WAIT_NS = 2000000, DRAIN_S = 10 };
+
+rad_status tiers_create_cache(scheduler *s, const rad_cache_params *tree, rad_error *err)
+{
+    const scheduler_params *p = &s->params;
+    if (!p->hicache || p->cache_kind != RAD_CACHE_RADIX)
+        return rad_cache_create(&s->env, tree, &s->pools.tree_cache, err);
+    rad_host_kv_pool_params host = {.struct_size = sizeof host};
+    if (p->host_pool) host = *p->host_pool;
+    host.device_pool = s->pools.token_to_kv_pool;
+    rad_status status = rad_host_kv_pool_create(&s->env, &host, &s->tiers.host_pool, err);
+    if (status != RAD_OK) return status;
+    s->tiers.max_fetching = p->max_queued_requests;
+    s->tiers.fetching = rad_alloc(&s->env, p->max_queued_requests * sizeof *s->tiers.fetching);
+    if (!s->tiers.fetching) return rad_fail(err, RAD_E_NOMEM, "scheduler: no memory");
+    rad_hicache_params tiers = *p->hicache;
+    s->tiers.waits = tiers.prefetch_policy != RAD_PREFETCH_BEST_EFFORT;
+    tiers.cache = tree;
+    tiers.host_pool = s->tiers.host_pool;
+    return rad_hicache_create(&s->env, &tiers, &s->pools.tree_cache, err);
+}
+
+void tiers_fini(scheduler *s)
+{
+    if (s->pools.tree_cache && s->tiers.host_pool) {
+        rad_status status = rad_hicache_drain(s->pools.tree_cache, (uint64_t)DRAIN_S * 1000000000);
+        if (status)
+            rad_log(&s->env, RAD_LOG_WARN,
+                    "scheduler: copies to the host or to storage were not through in %d s",
+                    DRAIN_S);
+    }
+    rad_cache_destroy(s->pools.tree_cache);
+    rad_host_kv_pool_destroy(s->tiers.host_pool);
+    rad_free(&s->env, s->tiers.fetching, s->tiers.max_fetching * sizeof *s->tiers.fetching);
+}
+
+/* ---- prefetches ---- */
+
+/* What a prompt token costs to compute, 0 before anything was computed. */
+static uint64_t recompute_ns(const scheduler *s, uint32_t num_tokens)
+{
+    if (!s->cost.most_prompt_tokens || !num_tokens) return 0;
+    double ns = step_cost_prompt_ns(&s->cost, 0, num_tokens) / num_tokens;
+    return ns > 0 ? (uint64_t)ns : 0;
+}
+
+bool tiers_arrive(scheduler *s, req *r)
+{
+    if (!s->tiers.host_pool) return false;
+    uint32_t most = req_num_fill(r) - 1; /* the last token is always computed */
+    rad_key key = req_key(r, most);
+    rad_status status =
+        rad_hicache_prefetch_start(s->pools.tree_cache, &key, recompute_ns(s, most), &r->prefetch);
+    if (status != RAD_OK) return false;
+    if (s->tiers.waits && s->tiers.num_fetching < s->tiers.max_fetching) {
+        s->tiers.fetching[s->tiers.num_fetching++] = r;
+        return true;
+    }
+    return false;
+}
+
+void tiers_end_prefetch(scheduler *s, req *r, const rad_key *key)
+{
+    if (!r->prefetch) return;
+    (void)rad_hicache_prefetch_progress(s->pools.tree_cache, &r->prefetch, key, NULL);
+    if (r->prefetch) (void)rad_hicache_prefetch_revoke(s->pools.tree_cache, &r->prefetch);
+}
+
+static void take_out(scheduler *s, uint32_t i)
+{
+    sched_tiers *t = &s->tiers;
+    memmove(&t->fetching[i], &t->fetching[i + 1], (--t->num_fetching - i) * sizeof *t->fetching);
+}
+
+void tiers_admit_fetched(scheduler *s)
+{
+    for (uint32_t i = 0; i < s->tiers.num_fetching;) {
+        req *r = s->tiers.fetching[i];
+        rad_key key = req_key(r, req_num_fill(r) - 1);
+        if (rad_hicache_prefetch_progress(s->pools.tree_cache, &r->prefetch, &key, NULL) ==
+            RAD_AGAIN) {
+            i++;
+            continue;
+        }
+        take_out(s, i);
+        wait_queue_add(&s->waiting, r);
+    }
+}
+
+void tiers_leave(scheduler *s, req *r)
+{
+    if (!s->tiers.host_pool) return;
+    if (r->prefetch) (void)rad_hicache_prefetch_revoke(s->pools.tree_cache, &r->prefetch);
+    for (uint32_t i = 0; i < s->tiers.num_fetching; i++)
+        if (s->tiers.fetching[i] == r) {
+            take_out(s, i);
+            return;
+        }
+}
+
+/* ---- loads ---- */
+
+void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad_key *key)
+{
+    if (!s->tiers.host_pool || r->no_load) return;
+    /* A page is left, so that what is loaded is not in the way of the rest. */
+    uint64_t room = prefill_adder_room(adder, r), page = s->pools.page_size;
+    rad_load_result loaded;
+    if (room <= page ||
+        rad_hicache_load_back(s->pools.tree_cache, &r->kv, key, room - page, &loaded) != RAD_OK)
+        return;
+    r->loaded_tokens = loaded.tokens;
+    r->fetched_tokens = loaded.storage_tokens;
+}
+
+void tiers_ready_to_load(scheduler *s)
+{
+    if (s->tiers.host_pool) (void)rad_hicache_ready_to_load(s->pools.tree_cache);
+}
+
+bool tiers_lost(scheduler *s, req *r)
+{
+    if (!r->kv.load || rad_hicache_load_status(s->pools.tree_cache, &r->kv) == RAD_OK) return false;
+    rad_log(&s->env, RAD_LOG_WARN, "scheduler: a load from the host failed, %u tokens are computed",
+            r->loaded_tokens);
+    s->stats.lost_loads++;
+    req_release_kv(s, r, false);
+    wait_queue_remove(&s->waiting, r);
+    remove_running(s, r);
+    r->state = REQ_WAITING;
+    r->no_load = true;
+    wait_queue_add(&s->waiting, r);
+    return true;
+}
+
+/* ---- waiting ---- */
+
+void tiers_note_releases(scheduler *s)
+{
+    rad_hicache_stats stats;
+    if (!s->tiers.host_pool) return;
+    (void)rad_hicache_get_stats(s->pools.tree_cache, &stats);
+    s->tiers.releases = stats.device_releases;
+}
+
+bool tiers_wait_for_pages(scheduler *s)
+{
+    rad_hicache_stats stats;
+    if (!s->tiers.host_pool) return false;
+    uint64_t before = s->tiers.releases;
+    rad_cache_poll(s->pools.tree_cache);
+    tiers_note_releases(s);
+    if (s->tiers.releases != before) return true; /* they came free meanwhile */
+    (void)rad_hicache_get_stats(s->pools.tree_cache, &stats);
+    if (!(stats.queued[0] + stats.running[0] + stats.queued[1] + stats.running[1])) return false;
+    (void)rad_hicache_wait(s->pools.tree_cache, WAIT_NS);
+    tiers_note_releases(s);
+    return true;
+}
+
+bool tiers_wait(scheduler *s)
+{
+    return s->tiers.host_pool && rad_hicache_wait(s->pools.tree_cache, WAIT_NS) != RAD_NONE;
+}

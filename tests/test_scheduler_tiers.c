@@ -1,0 +1,270 @@
+/* test_scheduler_tiers.c - promise P1 with tiers: a device pool of an eighth of the working set,
+ * prompts that leave it and come back from the host and from storage, copies that fail: every
+ * answer is the oracle's, and when all is done nothing is held. */
+#include "scheduler_rig.h"
+
+#include "base/mix64.h"
+#include "device/device_sim.h"
+#include "hicache/storage_mem.h"
+#include "mem/host_kv_pool.h"
+#include "sched/scheduler_impl.h"
+
+enum { NUM_REQS = 90, NUM_DOCS = 10, DOC_TOKENS = 150, MOST_PROMPT = 180, MOST_NEW = 12 };
+
+typedef struct tiers_rig {
+    rig g;
+    rad_hicache_params tiers;
+    rad_host_kv_pool_params host;
+    rad_storage_identity identity;
+    storage_mem store;
+    rad_storage opened;
+    device_sim sim;
+    uint64_t fault_every;
+} tiers_rig;
+
+static uint32_t below(uint64_t *rng, uint32_t n)
+{
+    return (uint32_t)(test_random(rng) % n);
+}
+
+static sim_fate fate(void *user, uint64_t copy)
+{
+    uint64_t every = ((tiers_rig *)user)->fault_every;
+    return every && mix64(copy) % every == 0 ? (copy % 2 ? SIM_TORN : SIM_FAIL) : SIM_COPY;
+}
+
+static size_t record_bytes(uint32_t page_size)
+{
+    return RAD_STORAGE_HEADER_BYTES + (size_t)page_size * 2 * 8 * sizeof(float);
+}
+
+/* Whoever calls has filled t->tiers and t->host, and t->store when there is to be one. */
+static void start(tiers_rig *t, scheduler_params params, bool stored)
+{
+    t->tiers.struct_size = sizeof t->tiers;
+    t->host.struct_size = sizeof t->host;
+    t->identity = (rad_storage_identity){
+        .struct_size = sizeof t->identity, .model = "runner_fake", .page_size = params.page_size};
+    if (stored) {
+        t->opened = storage_mem_open(&t->store);
+        t->tiers.identity = &t->identity;
+        t->tiers.storage = &t->opened;
+    }
+    params.hicache = &t->tiers;
+    params.host_pool = &t->host;
+    rig_start(&t->g, params);
+    device_sim_init(&t->sim, NULL);
+    t->sim.script = fate;
+    t->sim.user = t;
+    host_kv_pool_set_device(t->g.s->tiers.host_pool, &t->sim.base);
+}
+
+static rad_hicache_stats stop(tiers_rig *t)
+{
+    rad_hicache_stats stats;
+    for (int i = 0; i < 10000 && scheduler_has_work(t->g.s); i++)
+        rig_step(&t->g);
+    CHECK_OK(scheduler_get_tier_stats(t->g.s, &stats));
+    CHECK(stats.tickets == 0 && stats.prefetch_reserved_tokens == 0);
+    CHECK(stats.host_used_tokens == stats.host_cached_tokens);
+    rig_stop(&t->g);
+    return stats;
+}
+
+/* Pieces of documents with own ends, greedy; several at a time. */
+static void serve(tiers_rig *t, rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t *rng,
+                  scheduler_stats *st)
+{
+    rig_req *reqs[NUM_REQS];
+    uint32_t added = 0;
+    while (added < NUM_REQS || !scheduler_is_idle(t->g.s)) {
+        for (uint32_t burst = below(rng, 4); burst && added < NUM_REQS; burst--) {
+            rad_token ids[MOST_PROMPT];
+            uint32_t shared = 1 + below(rng, DOC_TOKENS), own = 1 + below(rng, 20);
+            memcpy(ids, docs[below(rng, NUM_DOCS)], shared * sizeof *ids);
+            rig_prompt(ids + shared, own, test_random(rng));
+            reqs[added++] = rig_add(&t->g, ids, shared + own, 1 + below(rng, MOST_NEW));
+        }
+        rig_step(&t->g);
+        if (added && below(rng, 12) == 0) {
+            rig_req *q = reqs[below(rng, added)];
+            if (!q->finish) scheduler_cancel(t->g.s, &q->r, REQ_FINISH_ABORT);
+        }
+        CHECK(t->g.steps < 200000);
+    }
+    scheduler_get_stats(t->g.s, st);
+    for (uint32_t i = 0; i < added; i++) {
+        CHECKF(reqs[i]->finish == REQ_FINISH_LENGTH || reqs[i]->finish == REQ_FINISH_ABORT,
+               "request %u: %s\n", i, reqs[i]->r.error.text);
+        rig_check_answer(reqs[i]);
+        rig_drop(reqs[i]);
+    }
+}
+
+static void make_docs(rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t seed)
+{
+    for (uint32_t d = 0; d < NUM_DOCS; d++)
+        rig_prompt(docs[d], DOC_TOKENS, seed + d);
+    for (uint32_t d = 1; d < NUM_DOCS; d += 2)
+        memcpy(docs[d], docs[0], 50 * sizeof docs[0][0]);
+}
+
+TEST(answers_are_the_same_whatever_tier_they_come_from)
+{
+    uint64_t seed = test_seed(), rng = seed, loaded = 0, fetched = 0, lost = 0;
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
+    for (uint64_t round = 0; round < test_scale(18, 300); round++) {
+        tiers_rig t = {0};
+        scheduler_stats st;
+        make_docs(docs, test_random(&rng));
+        uint32_t page = round % 2 ? 16 : 1;
+        bool stored = round / 2 % 3 != 0;
+        t.tiers.write_policy = round % 3;
+        t.tiers.prefetch_policy = below(&rng, 3);
+        t.tiers.prefetch_threshold = 32;
+        t.tiers.deterministic = below(&rng, 2);
+        t.host.ratio = 1 + below(&rng, 6);
+        t.host.layout = below(&rng, 2);
+        t.fault_every = below(&rng, 2) ? 0 : 10 + below(&rng, 200);
+        if (stored) CHECK_OK(storage_mem_init(&t.store, NULL, 4096, record_bytes(page)));
+        scheduler_params params = rig_params(256 + below(&rng, 100), page, below(&rng, 2) ? 48 : 0);
+        params.max_running_requests = 1 + below(&rng, 6);
+        params.max_queued_requests = NUM_REQS;
+        params.policy = below(&rng, SCHEDULE_NUM_POLICIES);
+        params.test_retract_every = below(&rng, 2) ? 0 : 9;
+        start(&t, params, stored);
+        for (int restarts = 0; restarts < (stored ? 2 : 1); restarts++) {
+            if (restarts) start(&t, params, stored);
+            serve(&t, docs, &rng, &st);
+            CHECK(st.cached_tokens >= st.loaded_tokens && st.loaded_tokens >= st.fetched_tokens);
+            loaded += st.loaded_tokens;
+            fetched += st.fetched_tokens;
+            lost += st.lost_loads;
+            stop(&t);
+        }
+        if (stored) storage_mem_fini(&t.store);
+    }
+    print_message(
+        "  %llu prompt tokens from the host, %llu of them from storage, %llu loads lost\n",
+        (unsigned long long)loaded, (unsigned long long)fetched, (unsigned long long)lost);
+    CHECK(loaded && fetched && lost);
+}
+
+/* One at a time, a pool of a quarter of what comes back: the tier below makes up for it. */
+TEST(the_host_makes_up_for_a_small_pool)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    uint64_t cached[2];
+    make_docs(docs, 5);
+    for (int with_host = 0; with_host < 2; with_host++) {
+        tiers_rig t = {.tiers = {.deterministic = 1}, .host = {.ratio = 6}};
+        if (with_host)
+            start(&t, rig_params(400, 16, 0), false);
+        else
+            rig_start(&t.g, rig_params(400, 16, 0));
+        for (int i = 0; i < 60; i++) {
+            rig_req *q = rig_add(&t.g, docs[i % NUM_DOCS], DOC_TOKENS, 4);
+            rig_run(&t.g);
+            while (scheduler_has_work(t.g.s))
+                rig_step(&t.g);
+            rig_expect(q, 4);
+        }
+        scheduler_stats st;
+        scheduler_get_stats(t.g.s, &st);
+        cached[with_host] = st.cached_tokens;
+        if (with_host) CHECK(stop(&t).loaded_tokens == st.loaded_tokens);
+        if (!with_host) rig_stop(&t.g);
+    }
+    CHECK(cached[1] == 144 * 50 + 48 * 5); /* all that came before, and the shared 48 */
+    CHECK(cached[0] < cached[1] / 2);
+}
+
+TEST(what_was_served_before_a_restart_comes_from_storage)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 7);
+    for (int threads = 0; threads < 2; threads++) {
+        tiers_rig t = {.tiers = {.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE,
+                                 .prefetch_threshold = 32,
+                                 .deterministic = !threads},
+                       .host = {.layout = RAD_HOST_PAGE_FIRST, .ratio = 4}};
+        CHECK_OK(storage_mem_init(&t.store, NULL, 4096, record_bytes(16)));
+        for (int life = 0; life < 2; life++) {
+            start(&t, rig_params(2048, 16, 0), true);
+            for (int i = 0; i < NUM_DOCS; i++) {
+                /* A fake model computes faster than anything can be fetched. */
+                t.g.s->cost.most_prompt_tokens = 0;
+                rig_req *q = rig_add(&t.g, docs[i], DOC_TOKENS, 4);
+                rig_run(&t.g);
+                if (life) CHECK(q->cached_tokens == 144);
+                rig_expect(q, 4);
+            }
+            scheduler_stats st;
+            scheduler_get_stats(t.g.s, &st);
+            /* The five that share 48 tokens fetch them once. */
+            if (life) CHECK(st.fetched_tokens == 144 * 10 - 48 * 5);
+            stop(&t);
+        }
+        storage_mem_fini(&t.store);
+    }
+}
+
+TEST(a_request_that_is_cancelled_while_it_fetches_gives_all_back)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 9);
+    tiers_rig t = {.tiers = {.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE,
+                             .prefetch_threshold = 32,
+                             .deterministic = 1}};
+    CHECK_OK(storage_mem_init(&t.store, NULL, 4096, record_bytes(16)));
+    start(&t, rig_params(512, 16, 0), true);
+    rig_req *q = rig_add(&t.g, docs[0], DOC_TOKENS, 4), *other = rig_add(&t.g, docs[2], 20, 4);
+    scheduler_stats st;
+    scheduler_get_stats(t.g.s, &st);
+    CHECK(st.num_waiting == 2 && t.g.s->tiers.num_fetching == 1 && !scheduler_is_idle(t.g.s));
+    scheduler_cancel(t.g.s, &q->r, REQ_FINISH_ABORT);
+    rig_run(&t.g);
+    CHECK(q->finish == REQ_FINISH_ABORT && q->num_out == 0);
+    rig_expect(other, 4);
+    rig_drop(q);
+    q = rig_add(&t.g, docs[0], DOC_TOKENS, 4); /* and one is left behind at the end */
+    CHECK(t.g.s->tiers.num_fetching == 1);
+    scheduler_destroy(t.g.s);
+    runner_destroy(t.g.runner);
+    rig_drop(q);
+    storage_mem_fini(&t.store);
+}
+
+TEST(tiers_are_flushed_one_by_one_and_stores_change_while_idle)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    rad_error err = {0};
+    make_docs(docs, 11);
+    tiers_rig t = {.tiers = {.prefetch_threshold = 32, .deterministic = 1}};
+    CHECK_OK(storage_mem_init(&t.store, NULL, 4096, record_bytes(16)));
+    start(&t, rig_params(512, 16, 0), true);
+    rig_req *q = rig_add(&t.g, docs[0], DOC_TOKENS, 4);
+    CHECK(scheduler_flush_tiers(t.g.s, RAD_TIER_DEVICE, &err) == RAD_AGAIN);
+    CHECK(scheduler_detach_storage(t.g.s, NULL, &err) == RAD_AGAIN);
+    rig_run(&t.g);
+    rig_expect(q, 4);
+    while (scheduler_has_work(t.g.s))
+        rig_step(&t.g);
+    CHECK_OK(scheduler_flush_tiers(t.g.s, RAD_TIER_DEVICE, &err));
+    q = rig_add(&t.g, docs[0], DOC_TOKENS, 4);
+    rig_run(&t.g);
+    CHECK(q->cached_tokens == 144 && q->r.loaded_tokens == 144 && q->r.fetched_tokens == 0);
+    rig_expect(q, 4);
+    while (scheduler_has_work(t.g.s))
+        rig_step(&t.g);
+    CHECK_OK(scheduler_detach_storage(t.g.s, NULL, &err));
+    CHECK(scheduler_flush_tiers(t.g.s, RAD_TIER_STORAGE, &err) == RAD_E_UNSUPPORTED);
+    CHECK_OK(scheduler_attach_storage(t.g.s, &t.opened, &err));
+    CHECK_OK(scheduler_flush_tiers(t.g.s, RAD_TIER_STORAGE | RAD_TIER_HOST, &err));
+    CHECK(t.store.count == 0);
+    stop(&t);
+    storage_mem_fini(&t.store);
+}
+
+TEST_MAIN()
