@@ -1,0 +1,124 @@
+/* redis_map.c - slots, nodes and their rests; see redis_map.h. */
+#include "storage/redis_map.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mix64.h"
+
+uint16_t redis_slot(const char *name, size_t len)
+{
+    uint16_t crc = 0;
+    for (size_t i = 0; i < len; i++) {
+        crc ^= (uint16_t)((uint8_t)name[i] << 8);
+        for (int bit = 0; bit < 8; bit++)
+            crc = (uint16_t)(crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1);
+    }
+    return crc % REDIS_SLOTS;
+}
+
+uint16_t redis_map_node(redis_map *m, const char *host, size_t len, int64_t port)
+{
+    if (!len || len > REDIS_HOST || port < 1 || port > 65535) return REDIS_NOWHERE;
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)host[i]) && !strchr(".:-_%", host[i])) return REDIS_NOWHERE;
+    for (uint16_t i = 0; i < m->num_nodes; i++)
+        if (m->nodes[i].port == port && strlen(m->nodes[i].host) == len &&
+            !memcmp(m->nodes[i].host, host, len))
+            return i;
+    if (m->num_nodes == REDIS_NODES) return REDIS_NOWHERE;
+    redis_node *n = &m->nodes[m->num_nodes];
+    *n = (redis_node){.port = (uint16_t)port};
+    memcpy(n->host, host, len);
+    return (uint16_t)m->num_nodes++;
+}
+
+/* "host:port", "[v6]:port", "v6:port" as Redis writes it, or "host". */
+static uint16_t node_of(redis_map *m, const char *text, size_t len, uint16_t from)
+{
+    size_t host_len = len;
+    int64_t port = 6379;
+    while (host_len && text[host_len - 1] != ':' && text[host_len - 1] != ']')
+        host_len--;
+    if (host_len && text[host_len - 1] == ':') {
+        port = 0;
+        for (size_t i = host_len; i < len; i++) {
+            if (!isdigit((unsigned char)text[i]) || port > 65535) return REDIS_NOWHERE;
+            port = port * 10 + (text[i] - '0');
+        }
+        host_len--;
+    } else if (!host_len)
+        host_len = len;
+    if (host_len >= 2 && text[0] == '[' && text[host_len - 1] == ']') {
+        text++;
+        host_len -= 2;
+    }
+    if (!host_len && from < m->num_nodes)
+        return redis_map_node(m, m->nodes[from].host, strlen(m->nodes[from].host), port);
+    return redis_map_node(m, text, host_len, port);
+}
+
+rad_status redis_map_seeds(redis_map *m, const char *nodes, rad_error *err)
+{
+    *m = (redis_map){0};
+    memset(m->slots, 0xff, sizeof m->slots);
+    while (nodes && *nodes) {
+        size_t len = strcspn(nodes, ",");
+        if (node_of(m, nodes, len, REDIS_NOWHERE) == REDIS_NOWHERE)
+            return rad_fail(err, RAD_E_INVAL, "storage_redis: '%.*s' is no HOST:PORT",
+                            (int)RAD_MIN(len, 100u), nodes);
+        nodes += len + (nodes[len] == ',');
+    }
+    m->num_seeds = m->num_nodes;
+    return m->num_seeds ? RAD_OK
+                        : rad_fail(err, RAD_E_INVAL, "storage_redis: which nodes? HOST:PORT,...");
+}
+
+bool redis_map_redirect(redis_map *m, const char *text, uint16_t from, uint16_t *slot,
+                        uint16_t *node)
+{
+    char *end;
+    while (isalpha((unsigned char)*text))
+        text++;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end != ' ' || number < 0 || number >= REDIS_SLOTS) return false;
+    *slot = (uint16_t)number;
+    *node = node_of(m, end + 1, strlen(end + 1), from);
+    return *node != REDIS_NOWHERE;
+}
+
+bool redis_map_may_try(redis_map *m, uint16_t node, uint64_t now_ns, uint64_t probe_ns)
+{
+    redis_node *n = &m->nodes[node];
+    if (!n->fails) return true;
+    if (now_ns < n->try_after_ns) return false;
+    n->try_after_ns = now_ns + probe_ns;
+    return true;
+}
+
+void redis_map_failed(redis_map *m, uint16_t node, uint64_t now_ns, uint64_t most_ns)
+{
+    redis_node *n = &m->nodes[node];
+    uint64_t rest = 100000000ull << RAD_MIN(n->fails, 20u);
+    rest = RAD_MIN(rest, most_ns);
+    m->random = mix64(m->random ^ now_ns ^ node);
+    rest = rest - rest / 4 + m->random % (rest / 2 + 1); /* so that not all come back at once */
+    n->fails++;
+    n->try_after_ns = now_ns + rest;
+}
+
+void redis_map_worked(redis_map *m, uint16_t node)
+{
+    m->nodes[node].fails = 0;
+}
+
+bool redis_map_is_down(const redis_map *m)
+{
+    bool used[REDIS_NODES] = {false}, any = false;
+    for (int i = 0; i < REDIS_SLOTS; i++)
+        if (m->slots[i] != REDIS_NOWHERE) used[m->slots[i]] = any = true;
+    for (uint32_t i = 0; i < m->num_nodes; i++)
+        if ((used[i] || !any) && !m->nodes[i].fails) return false;
+    return true;
+}

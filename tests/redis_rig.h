@@ -1,0 +1,221 @@
+/* redis_rig.h - redis-server processes of a test's own: on loopback, on free ports, with their
+ * files in a directory of the test, and gone when the test is. */
+#ifndef TESTS_REDIS_RIG_H
+#define TESTS_REDIS_RIG_H
+
+#include "storage_rig.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <hiredis/hiredis.h>
+#include <radish/storage_redis.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+typedef struct redis_server {
+    pid_t pid; /* 0: not running */
+    int port;
+    char dir[96];
+} redis_server;
+
+static inline bool redis_is_installed(void)
+{
+    return access("/usr/bin/redis-server", X_OK) == 0 ||
+           system("command -v redis-server >/dev/null 2>&1") == 0;
+}
+
+static inline bool port_is_free(int port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool is_free = bind(fd, (struct sockaddr *)&a, sizeof a) == 0;
+    close(fd);
+    return is_free;
+}
+
+/* The cluster's own talk is on the port + 10000. */
+static inline int free_port(void)
+{
+    static uint64_t random;
+    if (!random) random = test_seed() ^ (uint64_t)getpid();
+    for (;;) {
+        int port = 20000 + (int)(test_random(&random) % 10000);
+        if (port_is_free(port) && port_is_free(port + 10000)) return port;
+    }
+}
+
+static inline double rig_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* An answer, or NULL when there is nobody. */
+static inline redisReply *redis_say(int port, const char *command)
+{
+    redisContext *c = redisConnectWithTimeout("127.0.0.1", port, (struct timeval){1, 0});
+    redisReply *r = NULL;
+    if (c && !c->err) {
+        redisSetTimeout(c, (struct timeval){2, 0});
+        r = redisCommand(c, command);
+    }
+    if (c) redisFree(c);
+    return r;
+}
+
+/* The answer contains these words. */
+static inline bool redis_says(int port, const char *command, const char *words)
+{
+    redisReply *r = redis_say(port, command);
+    bool yes = r && r->str && strstr(r->str, words);
+    if (r) freeReplyObject(r);
+    return yes;
+}
+
+static inline long long redis_number(int port, const char *command)
+{
+    redisReply *r = redis_say(port, command);
+    long long n = r && r->type == REDIS_REPLY_INTEGER ? r->integer : -1;
+    if (r) freeReplyObject(r);
+    return n;
+}
+
+static inline void redis_launch(redis_server *s, const char *const *options)
+{
+    char port[16];
+    const char *argv[48] = {"redis-server", "--port", port,    "--bind", "127.0.0.1", "--save", "",
+                            "--appendonly", "no",     "--dir", s->dir,   "--logfile", "log"};
+    int n = 13;
+    snprintf(port, sizeof port, "%d", s->port);
+    for (int i = 0; options && options[i]; i++)
+        argv[n++] = options[i];
+    s->pid = fork();
+    if (!s->pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execvp("redis-server", (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+}
+
+static inline void redis_wait_ready(const redis_server *s, const char *words)
+{
+    double end = rig_seconds() + 20;
+    while (!redis_says(s->port, "PING", words)) {
+        CHECKF(rig_seconds() < end, "redis-server on port %d does not answer", s->port);
+        usleep(10000);
+    }
+}
+
+/* `options`: pairs of words, ending with NULL. */
+static inline void redis_start(redis_server *s, const char *const *options, const char *ready)
+{
+    char dir[64];
+    s->port = free_port();
+    rig_dir(dir);
+    CHECK(mkdir(dir, 0777) == 0);
+    snprintf(s->dir, sizeof s->dir, "%s", dir);
+    redis_launch(s, options);
+    redis_wait_ready(s, ready);
+}
+
+static inline void redis_kill(redis_server *s)
+{
+    if (!s->pid) return;
+    kill(s->pid, SIGKILL);
+    waitpid(s->pid, NULL, 0);
+    s->pid = 0;
+}
+
+static inline void redis_end(redis_server *s)
+{
+    redis_kill(s);
+    rig_remove_dir(s->dir);
+}
+
+/* A cluster of 3 masters, each with a replica: servers[i] and servers[i + 3]. */
+static inline void cluster_start(redis_server servers[6])
+{
+    static const char *const options[] = {"--cluster-enabled",
+                                          "yes",
+                                          "--cluster-node-timeout",
+                                          "500",
+                                          "--cluster-require-full-coverage",
+                                          "no",
+                                          "--repl-diskless-sync-delay",
+                                          "0",
+                                          NULL};
+    char command[200];
+    for (int i = 0; i < 6; i++)
+        redis_start(&servers[i], options, "PONG");
+    for (int i = 0; i < 6; i++) {
+        snprintf(command, sizeof command, "CLUSTER SET-CONFIG-EPOCH %d", i + 1);
+        CHECK(redis_says(servers[i].port, command, "OK"));
+        if (i < 3) {
+            snprintf(command, sizeof command, "CLUSTER ADDSLOTSRANGE %d %d", i * 5461,
+                     i == 2 ? 16383 : i * 5461 + 5460);
+            CHECK(redis_says(servers[i].port, command, "OK"));
+        }
+        snprintf(command, sizeof command, "CLUSTER MEET 127.0.0.1 %d", servers[0].port);
+        if (i) CHECK(redis_says(servers[i].port, command, "OK"));
+    }
+    double end = rig_seconds() + 20;
+    for (int i = 0; i < 6; i++)
+        while (!redis_says(servers[i].port, "CLUSTER INFO", "cluster_known_nodes:6")) {
+            CHECKF(rig_seconds() < end, "the cluster does not meet");
+            usleep(20000);
+        }
+    for (int i = 3; i < 6; i++) {
+        redisReply *id = redis_say(servers[i - 3].port, "CLUSTER MYID");
+        CHECK(id && id->str);
+        snprintf(command, sizeof command, "CLUSTER REPLICATE %s", id->str);
+        freeReplyObject(id);
+        while (!redis_says(servers[i].port, command, "OK")) {
+            CHECKF(rig_seconds() < end, "a replica does not know its master");
+            usleep(20000);
+        }
+    }
+    for (int i = 0; i < 6; i++)
+        while (
+            !redis_says(servers[i].port, "CLUSTER INFO", "cluster_state:ok") ||
+            (i >= 3 && !redis_says(servers[i].port, "INFO replication", "master_link_status:up"))) {
+            CHECKF(rig_seconds() < end, "the cluster is not well");
+            usleep(20000);
+        }
+}
+
+static inline void cluster_end(redis_server servers[6])
+{
+    for (int i = 0; i < 6; i++)
+        redis_end(&servers[i]);
+}
+
+typedef struct log_lines {
+    char text[4096];
+} log_lines;
+
+static inline void keep_log(void *user, rad_log_level level, const char *message)
+{
+    log_lines *log = user;
+    size_t at = strlen(log->text);
+    snprintf(log->text + at, sizeof log->text - at, "%d %s\n", (int)level, message);
+}
+
+static inline rad_storage redis_open(int port, rad_storage_redis_params params, log_lines *log)
+{
+    char nodes[64];
+    rad_env env = {.struct_size = sizeof env, .user = log, .log = log ? keep_log : NULL};
+    rad_storage store;
+    rad_error err = {0};
+    snprintf(nodes, sizeof nodes, "127.0.0.1:%d", port);
+    params.struct_size = sizeof params;
+    params.nodes = nodes;
+    rad_status status = rad_storage_redis_open(&env, &params, &store, &err);
+    CHECKF(status == RAD_OK, "%s", err.text);
+    return store;
+}
+
+#endif

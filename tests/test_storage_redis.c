@@ -1,0 +1,321 @@
+/* test_storage_redis.c - the Redis backend against real servers: one, a cluster whose masters
+ * die, are stopped and hand over slots. Skipped where there is no redis-server. */
+#define _GNU_SOURCE
+#include "redis_rig.h"
+
+#include "storage/redis_map.h"
+
+#include <pthread.h>
+
+enum { R = RIG_RECORD };
+
+TEST(names_go_to_the_slots_that_redis_gives_them)
+{
+    CHECK(redis_slot("123456789", 9) == 0x31c3); /* the check value of CRC16/XMODEM: 12739 */
+    CHECK(redis_slot("foo", 3) == 12182 && redis_slot("", 0) == 0);
+}
+
+TEST(params_that_make_no_sense_are_refused_in_words)
+{
+    rad_storage store;
+    rad_error err;
+    static const char *const bad[] = {"",   "host:", "host:0", "host:70000", "a b:1",
+                                      ":1", ",",     "[::1",   "host:12x"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        rad_storage_redis_params p = {.struct_size = sizeof p, .nodes = bad[i]};
+        CHECKF(rad_storage_redis_open(NULL, &p, &store, &err) == RAD_E_INVAL && !store.ops, "%s",
+               bad[i]);
+        CHECK(strncmp(err.text, "storage_redis: ", 15) == 0);
+    }
+    rad_storage_redis_params p = {.struct_size = sizeof p, .nodes = "h:1", .prefix = "{x}"};
+    CHECK(rad_storage_redis_open(NULL, &p, &store, &err) == RAD_E_INVAL);
+    p.prefix = NULL;
+    p.user = "somebody";
+    CHECK(rad_storage_redis_open(NULL, &p, &store, &err) == RAD_E_INVAL);
+    p.nodes = NULL;
+    p.user = NULL;
+    CHECK(rad_storage_redis_open(NULL, &p, &store, &err) == RAD_E_INVAL);
+}
+
+TEST(nobody_there_is_a_store_of_misses)
+{
+    log_lines log = {0};
+    double start = rig_seconds();
+    rad_storage store = redis_open(free_port(), (rad_storage_redis_params){0}, &log);
+    CHECK(strstr(log.text, "cannot be used yet"));
+    rad_status status;
+    CHECK(!rig_get(store, R, 1, &status) && !rig_set(store, R, 1, &status));
+    CHECK(rig_stats(store).down == 1);
+    store.ops->close(store.self);
+    CHECK(rig_seconds() - start < 5);
+}
+
+static void check_many(rad_storage store, uint64_t count, size_t bytes)
+{
+    rad_storage_key *keys = calloc(count, sizeof *keys);
+    uint8_t *memory = malloc(count * bytes), *done = calloc(count, 1), *want = malloc(bytes);
+    void **records = calloc(count, sizeof *records);
+    for (uint64_t i = 0; i < count; i++) {
+        keys[i] = rig_key(i);
+        records[i] = memory + i * bytes;
+        rig_record(records[i], bytes, i);
+    }
+    rad_storage_batch b = {.keys = keys,
+                           .records = records,
+                           .record_bytes = bytes,
+                           .count = (uint32_t)count,
+                           .done = done};
+    rad_error err = {0};
+    uint32_t present = 0;
+    CHECKF(store.ops->batch_set(store.self, &b, &err) == RAD_OK, "%s", err.text);
+    for (uint64_t i = 0; i < count; i++)
+        CHECK(done[i] == 1);
+    CHECK(store.ops->batch_exists(store.self, &b, &present, &err) == RAD_OK && present == count);
+    CHECK(store.ops->remove(store.self, &keys[count / 2], &err) == RAD_OK);
+    CHECK(store.ops->batch_exists(store.self, &b, &present, &err) == RAD_OK);
+    CHECK(present == count / 2);
+    memset(memory, 0, count * bytes);
+    CHECK(store.ops->batch_get(store.self, &b, &err) == RAD_OK);
+    for (uint64_t i = 0; i < count; i++) {
+        rig_record(want, bytes, i);
+        CHECK(done[i] == (i != count / 2));
+        CHECK(i == count / 2 || memcmp(want, records[i], bytes) == 0);
+    }
+    free(keys);
+    free(memory);
+    free(done);
+    free(want);
+    free(records);
+}
+
+TEST(a_single_redis_keeps_pages)
+{
+    SKIP_UNLESS(redis_is_installed(), "redis-server is not installed");
+    redis_server server;
+    log_lines log = {0};
+    redis_start(&server, NULL, "PONG");
+    rad_storage store = redis_open(server.port, (rad_storage_redis_params){.prefix = "t:"}, &log);
+    CHECK(strstr(log.text, "noeviction"));
+    CHECK(!rig_get(store, R, 1, NULL));
+    check_many(store, 200, R);
+    check_many(store, 3, 1900000);
+    CHECK(redis_number(server.port, "DBSIZE") == 198); /* page 100 is removed, and 1 */
+
+    /* What is there but not a page of this length, or no string at all, is a miss. */
+    char command[300], hex[65];
+    rad_storage_key key = rig_key(500);
+    for (int i = 0; i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", key.bytes[i]);
+    snprintf(command, sizeof command, "SET t:%s short", hex);
+    CHECK(redis_says(server.port, command, "OK"));
+    CHECK(!rig_get(store, R, 500, NULL) && rig_get(store, R, 100, NULL) == false);
+    usleep(200000); /* the node rested after that */
+    CHECK(rig_get(store, R, 101, NULL));
+    snprintf(command, sizeof command, "DEL t:%s", hex);
+    CHECK(redis_number(server.port, command) == 1);
+    snprintf(command, sizeof command, "LPUSH t:%s x", hex);
+    CHECK(redis_number(server.port, command) == 1);
+    CHECK(!rig_get(store, R, 500, NULL));
+    CHECK(rig_get(store, R, 101, NULL) && rig_stats(store).errors >= 2);
+    store.ops->close(store.self);
+
+    log.text[0] = 0;
+    store = redis_open(server.port, (rad_storage_redis_params){.prefix = "t:", .ttl_seconds = 77},
+                       &log);
+    CHECK(!log.text[0]);
+    CHECK(rig_set(store, R, 700, NULL) && rig_get(store, R, 700, NULL));
+    key = rig_key(700);
+    for (int i = 0; i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", key.bytes[i]);
+    snprintf(command, sizeof command, "TTL t:%s", hex);
+    long long ttl = redis_number(server.port, command);
+    CHECK(ttl > 60 && ttl <= 77);
+
+    CHECK(redis_says(server.port, "CONFIG SET maxmemory 1000000", "OK"));
+    rad_status status;
+    CHECK(!rig_set(store, R, 701, &status) && status == RAD_FULL);
+    CHECK(rig_get(store, R, 700, NULL));
+    store.ops->close(store.self);
+    redis_end(&server);
+}
+
+TEST(a_password_and_a_user_are_given)
+{
+    SKIP_UNLESS(redis_is_installed(), "redis-server is not installed");
+    static const char *const options[] = {"--requirepass", "sesame", "--user", "pages", "on",
+                                          ">open",         "~*",     "+@all",  NULL};
+    redis_server server;
+    redis_start(&server, options, "NOAUTH");
+    log_lines log = {0};
+    rad_storage store = redis_open(server.port, (rad_storage_redis_params){0}, &log);
+    CHECK(!rig_set(store, R, 1, NULL) && strstr(log.text, "NOAUTH"));
+    store.ops->close(store.self);
+    log.text[0] = 0;
+    store = redis_open(server.port, (rad_storage_redis_params){.password = "wrong"}, &log);
+    CHECK(!rig_set(store, R, 1, NULL) && strstr(log.text, "WRONGPASS"));
+    store.ops->close(store.self);
+    store = redis_open(server.port, (rad_storage_redis_params){.password = "sesame"}, NULL);
+    CHECK(rig_set(store, R, 1, NULL));
+    store.ops->close(store.self);
+    store = redis_open(server.port, (rad_storage_redis_params){.user = "pages", .password = "open"},
+                       NULL);
+    CHECK(rig_get(store, R, 1, NULL));
+    store.ops->close(store.self);
+    redis_end(&server);
+}
+
+/* Seconds until a page can be stored and read again. */
+static double until_well(rad_storage store, uint64_t id)
+{
+    double start = rig_seconds();
+    while (!rig_set(store, R, id, NULL) || !rig_get(store, R, id, NULL)) {
+        CHECKF(rig_seconds() - start < 20, "page %d is not to be had again", (int)id);
+        usleep(20000);
+    }
+    return rig_seconds() - start;
+}
+
+TEST(a_redis_that_stops_goes_and_comes_back)
+{
+    SKIP_UNLESS(redis_is_installed(), "redis-server is not installed");
+    redis_server server;
+    redis_start(&server, NULL, "PONG");
+    rad_storage_redis_params p = {.timeout_ms = 200, .max_backoff_ms = 300};
+    rad_storage store = redis_open(server.port, p, NULL);
+    CHECK(rig_set(store, R, 1, NULL));
+
+    kill(server.pid, SIGSTOP);
+    double start = rig_seconds();
+    rad_status status;
+    CHECK(!rig_get(store, R, 1, &status) && status == RAD_E_IO);
+    CHECK(rig_seconds() - start < 3);
+    start = rig_seconds();
+    CHECK(!rig_get(store, R, 1, NULL)); /* it is left alone: at once */
+    CHECK(rig_seconds() - start < 1 && rig_stats(store).down == 1);
+    kill(server.pid, SIGCONT);
+    until_well(store, 1);
+    CHECK(rig_stats(store).down == 0);
+
+    redis_kill(&server);
+    CHECK(!rig_get(store, R, 1, NULL) && !rig_set(store, R, 1, NULL) && rig_stats(store).down);
+    redis_launch(&server, NULL);
+    redis_wait_ready(&server, "PONG");
+    until_well(store, 2);
+    CHECK(!rig_get(store, R, 1, NULL) && rig_stats(store).down == 0); /* it forgot */
+    store.ops->close(store.self);
+    redis_end(&server);
+}
+
+static void *crowd(void *arg)
+{
+    rad_storage *store = arg;
+    uint64_t random = test_seed(), got = 0;
+    for (int i = 0; i < 300; i++) {
+        uint64_t id = test_random(&random) % 50;
+        got += test_random(&random) % 2 ? rig_set(*store, R, id, NULL)
+                                        : rig_get(*store, R, id, NULL);
+    }
+    return (void *)(uintptr_t)got;
+}
+
+static void hex_name(char name[80], uint64_t id)
+{
+    rad_storage_key key = rig_key(id);
+    int at = snprintf(name, 80, "radish:");
+    for (int i = 0; i < 32; i++)
+        at += snprintf(name + at, 80 - (size_t)at, "%02x", key.bytes[i]);
+}
+
+/* The server of a slot moves one page's slot to another master: while it moves, the page is
+ * where ASK says; when it has moved, where MOVED says. */
+static void move_a_slot(redis_server servers[6], rad_storage store)
+{
+    char name[80], command[400];
+    uint64_t id = 0;
+    do
+        hex_name(name, ++id);
+    while (redis_slot(name, strlen(name)) > 5460); /* on servers[0] */
+    CHECK(rig_set(store, R, id, NULL));
+    int slot = redis_slot(name, strlen(name));
+    redisReply *from = redis_say(servers[0].port, "CLUSTER MYID");
+    redisReply *to = redis_say(servers[1].port, "CLUSTER MYID");
+    snprintf(command, sizeof command, "CLUSTER SETSLOT %d IMPORTING %s", slot, from->str);
+    CHECK(redis_says(servers[1].port, command, "OK"));
+    snprintf(command, sizeof command, "CLUSTER SETSLOT %d MIGRATING %s", slot, to->str);
+    CHECK(redis_says(servers[0].port, command, "OK"));
+    uint64_t before = rig_stats(store).retries;
+    CHECK(rig_get(store, R, id, NULL) && rig_stats(store).retries == before); /* still here */
+    snprintf(command, sizeof command, "MIGRATE 127.0.0.1 %d %s 0 1000", servers[1].port, name);
+    CHECK(redis_says(servers[0].port, command, "OK"));
+    CHECK(rig_get(store, R, id, NULL) && rig_stats(store).retries == before + 1); /* ASK */
+    CHECK(rig_set(store, R, id, NULL) && rig_stats(store).retries == before + 2);
+    for (int i = 1; i >= 0; i--) {
+        snprintf(command, sizeof command, "CLUSTER SETSLOT %d NODE %s", slot, to->str);
+        CHECK(redis_says(servers[i].port, command, "OK"));
+    }
+    CHECK(rig_get(store, R, id, NULL) && rig_stats(store).retries == before + 3); /* MOVED */
+    CHECK(rig_get(store, R, id, NULL) && rig_stats(store).retries == before + 3);
+    freeReplyObject(from);
+    freeReplyObject(to);
+}
+
+TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
+{
+    SKIP_UNLESS(redis_is_installed(), "redis-server is not installed");
+    enum { N = 150 };
+    redis_server servers[6];
+    cluster_start(servers);
+    /* It is told of one node, a replica even, and finds the others. */
+    rad_storage_redis_params p = {.timeout_ms = 500, .max_backoff_ms = 300};
+    rad_storage store = redis_open(servers[4].port, p, NULL);
+    check_many(store, N, R);
+    CHECK(rig_stats(store).retries == 0); /* every name went to its node at once */
+    for (int i = 0; i < 3; i++)
+        CHECK(redis_number(servers[i].port, "DBSIZE") > N / 6);
+
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        CHECK(!pthread_create(&threads[i], NULL, crowd, &store));
+    for (int i = 0; i < 4; i++) {
+        void *got;
+        pthread_join(threads[i], &got);
+        CHECK((uintptr_t)got == 300);
+    }
+    move_a_slot(servers, store);
+
+    /* A stopped master costs its own pages, and the time of one call. */
+    uint64_t lost = 0;
+    kill(servers[1].pid, SIGSTOP);
+    for (uint64_t id = 0; id < N; id++)
+        lost += !rig_get(store, R, id, NULL);
+    CHECK(lost > N / 6 && lost < N * 5 / 6);
+    kill(servers[1].pid, SIGCONT);
+    double start = rig_seconds();
+    for (uint64_t id = 0; id < N; id++)
+        while (id != N / 2 && !rig_get(store, R, id, NULL)) {
+            CHECK(rig_seconds() - start < 20);
+            usleep(20000);
+        }
+
+    /* A master dies, its replica is promoted, and has its pages. */
+    redis_number(servers[0].port, "WAIT 1 1000");
+    redis_kill(&servers[0]);
+    start = rig_seconds();
+    uint64_t found = 0;
+    for (uint64_t id = 0; id < N; id++)
+        found += rig_get(store, R, id, NULL);
+    CHECK(found > N / 3 && found < N);
+    for (uint64_t id = 0; id < N; id++)
+        while (id != N / 2 && !rig_get(store, R, id, NULL)) {
+            CHECKF(rig_seconds() - start < 20, "page %d is not found again", (int)id);
+            usleep(20000);
+        }
+    print_message("the pages of a killed master were there again after %.1f s\n",
+                  rig_seconds() - start);
+    for (uint64_t id = 1000; id < 1000 + N; id++)
+        CHECK(rig_set(store, R, id, NULL));
+    store.ops->close(store.self);
+    cluster_end(servers);
+}
+
+TEST_MAIN()
