@@ -142,8 +142,12 @@ TEST(a_single_redis_keeps_pages)
 TEST(a_password_and_a_user_are_given)
 {
     SKIP_UNLESS(redis_is_installed(), "redis-server is not installed");
-    static const char *const options[] = {"--requirepass", "sesame", "--user", "pages", "on",
-                                          ">open",         "~*",     "+@all",  NULL};
+    static const char *const options[] = {
+        "--requirepass",  "sesame",      /* what docs/scale-out.md says is enough */ "--user",
+        "pages",          "on",          ">open",
+        "~radish:*",      "+get",        "+set",
+        "+del",           "+exists",     "+asking",
+        "+cluster|slots", "+config|get", NULL};
     redis_server server;
     redis_start(&server, options, "NOAUTH");
     log_lines log = {0};
@@ -159,7 +163,9 @@ TEST(a_password_and_a_user_are_given)
     store.ops->close(store.self);
     store = redis_open(server.port, (rad_storage_redis_params){.user = "pages", .password = "open"},
                        NULL);
-    CHECK(rig_get(store, R, 1, NULL));
+    rad_storage_key key = rig_key(1);
+    CHECK(rig_get(store, R, 1, NULL) && rig_set(store, R, 1, NULL));
+    CHECK(store.ops->remove(store.self, &key, NULL) == RAD_OK && !rig_get(store, R, 1, NULL));
     store.ops->close(store.self);
     redis_end(&server);
 }
