@@ -191,17 +191,14 @@ static void admit_waiting(scheduler *s, prefill_adder *adder)
 /* Nobody could get on although there is work. True: something changed, plan again. */
 static bool unstick(scheduler *s)
 {
-    if (scheduler_is_idle(s)) return false;
-    if (verify_yield(s)) return true;
-    if (tiers_wait_for_pages(s)) return true;
+    if (!s->num_running && !s->waiting.count) return false; /* some may still be fetching */
+    if (verify_yield(s) || tiers_wait_for_pages(s)) return true;
     if (s->num_running > 1) {
         retract_one(s);
     } else if (s->num_running) {
         fail_for_memory(s, s->running[0]);
-    } else if (s->waiting.count) {
-        fail_for_memory(s, wait_queue_next(&s->waiting));
     } else {
-        return false;
+        fail_for_memory(s, wait_queue_next(&s->waiting));
     }
     return true;
 }

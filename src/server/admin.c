@@ -117,7 +117,7 @@ static void answer_server_info(call *c)
 {
     const engine_info *i = engine_get_info(c->server->engine);
     json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:[o]}",
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:[o]}",
         "model_path", i->model_path, "served_model_name", i->model_name, "architecture",
         i->architecture, "chat_template", i->chat_template, "attention_backend", i->attn_backend,
         "dtype", i->dtype, "kv_cache_dtype", i->kv_cache_dtype, "host", c->server->params.host,
