@@ -18,21 +18,18 @@
  *     private:   what is left of each request
  *
  * Without groups, few rows over long contexts (decoding a few requests) are spread over
- * threads by blocks too. Each block's result is then stored and merged afterwards in the
- * same order; the memory for that is bounded, so it goes in waves of blocks. */
-#include "attn/attn_unit.h"
+ * threads by blocks too (attn_waves.c). */
+#include "attn/attn_plan.h"
 
 #include <math.h>
 
 enum {
-    CHUNK_ROWS = 192,        /* of a side: enough to pay for packing keys and values */
-    LEAST_CHUNK_ROWS = 48,   /* when threads would have nothing to do */
-    FEW_ROWS = 12,           /* of a side: up to so many, memory is the limit */
-    STRIP_BYTES = 512 << 10, /* K and V of a strip's block; the next one is fetched to L2 */
+    CHUNK_ROWS = 192,                 /* of a side: enough to pay for packing keys and values */
+    LEAST_CHUNK_ROWS = 48,            /* when threads would have nothing to do */
+    FEW_ROWS = 12,                    /* of a side: up to so many, memory is the limit */
     MOST_REQS = ATTN_MOST_GROUP_REQS, /* planned at a time */
     MOST_GROUPS = 1024,               /* further ones are not looked at */
-    STATE_LINES = 64 << 10,           /* rows of a batch with groups */
-    PARTIAL_FLOATS = 128 << 10        /* of all partial results of a wave: 512 KiB of stack */
+    STATE_LINES = 64 << 10            /* rows of a batch with groups */
 };
 
 /* Private parts of requests [first_req, first_req + num_reqs). */
@@ -76,16 +73,6 @@ static uint32_t sides_of(const attn_pass *pass, uint32_t fresh)
     return has_few_rows(pass, fresh) ? pass->sides : 1;
 }
 
-static uint32_t div_up(uint32_t a, uint32_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static uint32_t end_block_of(uint32_t seq_len)
-{
-    return div_up(seq_len, ATTN_BLOCK);
-}
-
 /* Numbers the units; 0 for a request whose range is empty, unless its result is wanted. */
 static uint32_t number_units(attn_pass *pass)
 {
@@ -95,7 +82,8 @@ static uint32_t number_units(attn_pass *pass)
         uint32_t fresh = call->batch->extend_seq_lens[pass->first_req + i];
         pass->first_unit[i] = units;
         if (pass->final || pass->from[i] < pass->to[i])
-            units += div_up(fresh, tokens) * div_up(call->num_sides, sides_of(pass, fresh));
+            units += attn_div_up(fresh, tokens) *
+                     attn_div_up(call->num_sides, sides_of(pass, fresh));
     }
     pass->first_unit[pass->num_reqs] = units;
     return units;
@@ -108,10 +96,10 @@ static void private_unit(void *arg, uint32_t index, uint32_t thread)
     const forward_batch *batch = call->batch;
     uint32_t i = owner_of(pass->first_unit, pass->num_reqs, index), request = pass->first_req + i;
     uint32_t fresh = batch->extend_seq_lens[request], sides = sides_of(pass, fresh);
-    uint32_t strips = div_up(call->num_sides, sides), tokens = pass->tokens;
+    uint32_t strips = attn_div_up(call->num_sides, sides), tokens = pass->tokens;
     uint32_t at = index - pass->first_unit[i];
     /* Long contexts (the last chunks) come first, so that short ones fill the end. */
-    uint32_t begin = (div_up(fresh, tokens) - 1 - at / strips) * tokens;
+    uint32_t begin = (attn_div_up(fresh, tokens) - 1 - at / strips) * tokens;
     (void)thread;
 
     attn_unit u;
@@ -123,7 +111,7 @@ static void private_unit(void *arg, uint32_t index, uint32_t thread)
     u.slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[request]);
     u.num_slots = u.position[u.num_tokens - 1] + 1;
     u.first_block = RAD_MAX(pass->from[i], attn_first_key(call->layer, u.position[0]) / ATTN_BLOCK);
-    u.end_block = RAD_MIN(pass->to[i], end_block_of(u.num_slots));
+    u.end_block = RAD_MIN(pass->to[i], attn_end_block(u.num_slots));
     u.side_begin = at % strips * sides;
     u.side_end = RAD_MIN(u.side_begin + sides, call->num_sides);
     u.first = !pass->started[i];
@@ -132,27 +120,17 @@ static void private_unit(void *arg, uint32_t index, uint32_t thread)
     attn_unit_run(call, &u);
 }
 
-/* The sides of a strip when each has up to `rows` rows (0: not even one fits). What is
- * fetched for a block must find room in the L2 cache. */
-static uint32_t strip_sides(const attn_call *call, uint32_t rows)
-{
-    size_t side_bytes = RAD_MAX(1, call->kv.token_bytes / call->num_sides) * ATTN_BLOCK;
-    size_t sides = RAD_MAX(1, STRIP_BYTES / side_bytes);
-    sides = RAD_MIN(sides, call->most_rows / rows);
-    return (uint32_t)RAD_MIN(sides, RAD_MIN(call->num_sides, ATTN_MOST_SIDES));
-}
-
 static void run_pass(attn_pass *pass, compute_pool *pool)
 {
     /* Whole strips read memory best; but every thread should have some of them. */
     const attn_call *call = pass->call;
     uint32_t threads = compute_pool_num_threads(pool);
-    pass->sides = strip_sides(call, RAD_MAX(FEW_ROWS, call->heads));
+    pass->sides = attn_strip_sides(call, RAD_MAX(FEW_ROWS, call->heads));
     uint32_t rows = CHUNK_ROWS;
     pass->tokens = chunk_tokens(call, rows);
     uint32_t units = number_units(pass);
     while (threads > 1 && units < 4 * threads && (pass->sides > 1 || rows > LEAST_CHUNK_ROWS)) {
-        pass->sides = div_up(pass->sides, 2);
+        pass->sides = attn_div_up(pass->sides, 2);
         rows = RAD_MAX(rows / 2, LEAST_CHUNK_ROWS);
         pass->tokens = chunk_tokens(call, rows);
         units = number_units(pass);
@@ -169,7 +147,7 @@ static void plain_pass(attn_pass *pass, compute_pool *pool)
         pass->num_reqs = RAD_MIN(batch->num_reqs - r, MOST_REQS);
         for (uint32_t i = 0; i < pass->num_reqs; i++) {
             pass->from[i] = 0;
-            pass->to[i] = end_block_of(batch->seq_lens[r + i]);
+            pass->to[i] = attn_end_block(batch->seq_lens[r + i]);
             pass->started[i] = false;
         }
         run_pass(pass, pool);
@@ -238,12 +216,12 @@ static void run_level(attn_level *level, compute_pool *pool)
     const forward_batch *batch = call->batch;
     uint32_t most = call->most_rows / call->heads, units = 0;
     uint32_t threads = compute_pool_num_threads(pool);
-    uint32_t slices = div_up(threads, level->num_groups * call->num_sides);
+    uint32_t slices = attn_div_up(threads, level->num_groups * call->num_sides);
     for (uint32_t i = 0; i < level->num_groups; i++) {
         uint32_t all = group_tokens(batch, &batch->groups[level->group[i]]);
         level->first_unit[i] = units;
-        level->tokens[i] = div_up(all, RAD_MAX(slices, div_up(all, most)));
-        units += div_up(all, level->tokens[i]) * call->num_sides;
+        level->tokens[i] = attn_div_up(all, RAD_MAX(slices, attn_div_up(all, most)));
+        units += attn_div_up(all, level->tokens[i]) * call->num_sides;
     }
     level->first_unit[level->num_groups] = units;
     compute_pool_run(pool, units, group_unit, level);
@@ -349,7 +327,7 @@ __attribute__((noinline)) static void grouped_passes(attn_call *call, attn_pass 
         level_pass(pass, &level, pool);
     }
     for (uint32_t i = 0; i < pass->num_reqs; i++)
-        pass->to[i] = end_block_of(batch->seq_lens[i]);
+        pass->to[i] = attn_end_block(batch->seq_lens[i]);
     pass->final = true;
     run_pass(pass, pool);
 }
@@ -361,113 +339,6 @@ static bool takes_groups(const attn_call *call, uint32_t threads)
     return batch->num_groups > 0 && batch->num_reqs <= MOST_REQS &&
            call->num_sides * 2 >= threads &&
            (size_t)batch->num_tokens * call->layer->num_heads <= STATE_LINES;
-}
-
-/* A wave: blocks [begin, end) in pieces of a few for every request. */
-typedef struct attn_wave {
-    attn_call *call;
-    attn_partials partials;
-    uint32_t end, piece, num_pieces, strips, sides;
-} attn_wave;
-
-static void piece_unit(void *arg, uint32_t index, uint32_t thread)
-{
-    const attn_wave *wave = arg;
-    const attn_call *call = wave->call;
-    const forward_batch *batch = call->batch;
-    uint32_t strip = index % wave->strips, piece = index / wave->strips % wave->num_pieces;
-    uint32_t request = index / wave->strips / wave->num_pieces;
-    (void)thread;
-
-    attn_unit u;
-    u.num_tokens = batch->extend_seq_lens[request];
-    for (uint32_t t = 0; t < u.num_tokens; t++) {
-        u.token[t] = batch->extend_start_loc[request] + t;
-        u.position[t] = batch->extend_prefix_lens[request] + t;
-    }
-    u.slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[request]);
-    u.num_slots = batch->seq_lens[request];
-    uint32_t begin = wave->partials.first_block + piece * wave->piece;
-    u.first_block = RAD_MAX(begin, attn_first_key(call->layer, u.position[0]) / ATTN_BLOCK);
-    u.end_block = RAD_MIN(RAD_MIN(begin + wave->piece, wave->end), end_block_of(u.num_slots));
-    if (u.first_block >= u.end_block) return;
-    u.side_begin = strip * wave->sides;
-    u.side_end = RAD_MIN(u.side_begin + wave->sides, call->num_sides);
-    u.first = u.last = false;
-    u.partials = &wave->partials;
-    attn_unit_run(call, &u);
-}
-
-/* One head over all tokens. */
-static void merge_unit(void *arg, uint32_t head, uint32_t thread)
-{
-    const attn_wave *wave = arg;
-    const attn_call *call = wave->call;
-    const forward_batch *batch = call->batch;
-    (void)thread;
-    for (uint32_t request = 0; request < batch->num_reqs; request++)
-        for (uint32_t t = 0; t < batch->extend_seq_lens[request]; t++) {
-            uint32_t end = RAD_MIN(wave->end, end_block_of(batch->seq_lens[request]));
-            size_t token = (size_t)batch->extend_start_loc[request] + t;
-            attn_merge_partials(call, &wave->partials, batch->extend_prefix_lens[request] + t,
-                                token * call->layer->num_heads + head, wave->partials.first_block,
-                                end);
-        }
-}
-
-static void run_waves(attn_wave *wave, uint32_t first_block, uint32_t end_block, uint32_t room,
-                      compute_pool *pool)
-{
-    const forward_batch *batch = wave->call->batch;
-    uint32_t threads = compute_pool_num_threads(pool);
-    uint32_t per_piece = batch->num_reqs * wave->strips;
-    for (uint32_t b = first_block; b < end_block; b = wave->end) {
-        wave->partials.first_block = b;
-        wave->end = RAD_MIN(end_block, b + room);
-        /* Long pieces start seldom; but there should be a few for every thread. */
-        uint32_t blocks = wave->end - b;
-        wave->num_pieces = RAD_MIN(blocks, div_up(4 * threads, per_piece));
-        wave->piece = div_up(blocks, wave->num_pieces);
-        wave->num_pieces = div_up(blocks, wave->piece);
-        compute_pool_run(pool, wave->num_pieces * per_piece, piece_unit, wave);
-        compute_pool_run(pool, wave->call->layer->num_heads, merge_unit, wave);
-    }
-}
-
-/* Blocks spread over threads, wave by wave. False when that is not worth it, or when
- * there are too many rows for the memory: then nothing was done. */
-__attribute__((noinline)) static bool forward_spread(attn_call *call, compute_pool *pool)
-{
-    enum { MOST_LINES = 512, LEAST_BLOCKS = 16 };
-    const forward_batch *batch = call->batch;
-    uint32_t threads = compute_pool_num_threads(pool), num_heads = call->layer->num_heads;
-    size_t lines = (size_t)batch->num_tokens * num_heads;
-    if (threads == 1 || batch->num_reqs >= 2 * threads || lines > MOST_LINES) return false;
-    size_t room = PARTIAL_FLOATS / (lines * (call->v_dim + 2));
-    uint32_t first_block = UINT32_MAX, end_block = 0, most_fresh = 0;
-    for (uint32_t i = 0; i < batch->num_reqs; i++) {
-        uint32_t first = attn_first_key(call->layer, batch->extend_prefix_lens[i]);
-        first_block = RAD_MIN(first_block, first / ATTN_BLOCK);
-        end_block = RAD_MAX(end_block, end_block_of(batch->seq_lens[i]));
-        most_fresh = RAD_MAX(most_fresh, batch->extend_seq_lens[i]);
-    }
-    if (room < 8 || end_block - first_block < LEAST_BLOCKS) return false;
-    uint32_t sides = strip_sides(call, most_fresh * call->heads);
-    if (sides == 0) return false;
-
-    float partials[PARTIAL_FLOATS], states[2 * MOST_LINES];
-    attn_wave wave = {.call = call, .sides = sides, .strips = div_up(call->num_sides, sides)};
-    wave.partials = (attn_partials){.numbers = partials, .num_blocks = (uint32_t)room};
-    call->states = states;
-    for (size_t line = 0; line < lines; line++) {
-        states[2 * line] = -INFINITY;
-        states[2 * line + 1] = 0;
-    }
-    memset(call->out, 0, lines * call->v_dim * sizeof *call->out);
-    run_waves(&wave, first_block, end_block, (uint32_t)room, pool);
-    for (size_t line = 0; line < lines; line++)
-        call->kernels->divide(call->v_dim, call->out + line * call->v_dim, states[2 * line + 1]);
-    return true;
 }
 
 typedef struct attn_cpu_backend {
@@ -490,7 +361,7 @@ static void cpu_forward(const attn_backend *self, const radix_attention *layer,
     attn_pass pass = {.call = &call};
     if (grouped)
         grouped_passes(&call, &pass, pool);
-    else if (!forward_spread(&call, pool))
+    else if (!attn_forward_waves(&call, pool))
         plain_pass(&pass, pool);
 }
 

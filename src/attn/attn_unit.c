@@ -9,11 +9,15 @@
  *
  * Invariant (P1): attend's result for a row is a function of the row and the keys it sees,
  * and blocks are folded in ascending order. */
-#include "attn/attn_unit.h"
+#include "attn/attn_plan.h"
 
 #include <math.h>
 
-enum { Q_BYTES = 128 << 10, SIDE_ROWS = 96 };
+enum {
+    Q_BYTES = 128 << 10,
+    SIDE_ROWS = 96,
+    STRIP_BYTES = 512 << 10 /* K and V of a strip's block; the next one is fetched to L2 */
+};
 
 typedef struct workspace {
     _Alignas(64) char q[Q_BYTES];                          /* [row][attn_q_bytes] */
@@ -52,6 +56,14 @@ attn_call attn_call_of(const attn_kernels *kernels, const radix_attention *layer
     }
     c.most_rows = (uint32_t)RAD_MIN(rows, ATTN_MOST_ROWS);
     return c;
+}
+
+uint32_t attn_strip_sides(const attn_call *call, uint32_t rows)
+{
+    size_t side_bytes = RAD_MAX(1, call->kv.token_bytes / call->num_sides) * ATTN_BLOCK;
+    size_t sides = RAD_MAX(1, STRIP_BYTES / side_bytes);
+    sides = RAD_MIN(sides, call->most_rows / rows);
+    return (uint32_t)RAD_MIN(sides, RAD_MIN(call->num_sides, ATTN_MOST_SIDES));
 }
 
 uint32_t attn_side_heads(const attn_call *call, uint32_t side, uint32_t *first)

@@ -1,0 +1,122 @@
+/* attn_waves.c - few rows over long contexts: a context's blocks spread over the threads.
+ *
+ * Each block's (max, sum, values) is stored, and merged afterwards in ascending order, as if
+ * one unit had gone through all of them. The memory for that is bounded, so it goes in waves:
+ *
+ *     wave 0: blocks 0..w-1 in parallel, merge   wave 1: blocks w..2w-1, merge ...
+ *
+ * A wave is cut into a few pieces for each thread; long pieces start seldom. */
+#include "attn/attn_plan.h"
+
+#include <math.h>
+
+enum {
+    MOST_LINES = 512,
+    LEAST_BLOCKS = 16,         /* worth the trouble */
+    LEAST_ROOM = 8,            /* blocks of a wave */
+    PARTIAL_FLOATS = 128 << 10 /* of all partial results of a wave: 512 KiB of stack */
+};
+
+/* A wave: blocks [begin, end) in pieces of a few for every request. */
+typedef struct attn_wave {
+    attn_call *call;
+    attn_partials partials;
+    uint32_t end, piece, num_pieces, strips, sides;
+} attn_wave;
+
+static void piece_unit(void *arg, uint32_t index, uint32_t thread)
+{
+    const attn_wave *wave = arg;
+    const attn_call *call = wave->call;
+    const forward_batch *batch = call->batch;
+    uint32_t strip = index % wave->strips, piece = index / wave->strips % wave->num_pieces;
+    uint32_t request = index / wave->strips / wave->num_pieces;
+    (void)thread;
+
+    attn_unit u;
+    u.num_tokens = batch->extend_seq_lens[request];
+    for (uint32_t t = 0; t < u.num_tokens; t++) {
+        u.token[t] = batch->extend_start_loc[request] + t;
+        u.position[t] = batch->extend_prefix_lens[request] + t;
+    }
+    u.slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[request]);
+    u.num_slots = batch->seq_lens[request];
+    uint32_t begin = wave->partials.first_block + piece * wave->piece;
+    u.first_block = RAD_MAX(begin, attn_first_key(call->layer, u.position[0]) / ATTN_BLOCK);
+    u.end_block = RAD_MIN(RAD_MIN(begin + wave->piece, wave->end), attn_end_block(u.num_slots));
+    if (u.first_block >= u.end_block) return;
+    u.side_begin = strip * wave->sides;
+    u.side_end = RAD_MIN(u.side_begin + wave->sides, call->num_sides);
+    u.first = u.last = false;
+    u.partials = &wave->partials;
+    attn_unit_run(call, &u);
+}
+
+/* One head over all tokens. */
+static void merge_unit(void *arg, uint32_t head, uint32_t thread)
+{
+    const attn_wave *wave = arg;
+    const attn_call *call = wave->call;
+    const forward_batch *batch = call->batch;
+    (void)thread;
+    for (uint32_t request = 0; request < batch->num_reqs; request++)
+        for (uint32_t t = 0; t < batch->extend_seq_lens[request]; t++) {
+            uint32_t end = RAD_MIN(wave->end, attn_end_block(batch->seq_lens[request]));
+            size_t token = (size_t)batch->extend_start_loc[request] + t;
+            attn_merge_partials(call, &wave->partials, batch->extend_prefix_lens[request] + t,
+                                token * call->layer->num_heads + head, wave->partials.first_block,
+                                end);
+        }
+}
+
+static void run_waves(attn_wave *wave, uint32_t first_block, uint32_t end_block, uint32_t room,
+                      compute_pool *pool)
+{
+    const forward_batch *batch = wave->call->batch;
+    uint32_t threads = compute_pool_num_threads(pool);
+    uint32_t per_piece = batch->num_reqs * wave->strips;
+    for (uint32_t b = first_block; b < end_block; b = wave->end) {
+        wave->partials.first_block = b;
+        wave->end = RAD_MIN(end_block, b + room);
+        /* Long pieces start seldom; but there should be a few for every thread. */
+        uint32_t blocks = wave->end - b;
+        wave->num_pieces = RAD_MIN(blocks, attn_div_up(4 * threads, per_piece));
+        wave->piece = attn_div_up(blocks, wave->num_pieces);
+        wave->num_pieces = attn_div_up(blocks, wave->piece);
+        compute_pool_run(pool, wave->num_pieces * per_piece, piece_unit, wave);
+        compute_pool_run(pool, wave->call->layer->num_heads, merge_unit, wave);
+    }
+}
+
+bool attn_forward_waves(attn_call *call, compute_pool *pool)
+{
+    const forward_batch *batch = call->batch;
+    uint32_t threads = compute_pool_num_threads(pool), num_heads = call->layer->num_heads;
+    size_t lines = (size_t)batch->num_tokens * num_heads;
+    if (threads == 1 || batch->num_reqs >= 2 * threads || lines > MOST_LINES) return false;
+    size_t room = PARTIAL_FLOATS / (lines * (call->v_dim + 2));
+    uint32_t first_block = UINT32_MAX, end_block = 0, most_fresh = 0;
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        uint32_t first = attn_first_key(call->layer, batch->extend_prefix_lens[i]);
+        first_block = RAD_MIN(first_block, first / ATTN_BLOCK);
+        end_block = RAD_MAX(end_block, attn_end_block(batch->seq_lens[i]));
+        most_fresh = RAD_MAX(most_fresh, batch->extend_seq_lens[i]);
+    }
+    if (room < LEAST_ROOM || end_block - first_block < LEAST_BLOCKS) return false;
+    uint32_t sides = attn_strip_sides(call, most_fresh * call->heads);
+    if (sides == 0) return false;
+
+    float partials[PARTIAL_FLOATS], states[2 * MOST_LINES];
+    attn_wave wave = {.call = call, .sides = sides, .strips = attn_div_up(call->num_sides, sides)};
+    wave.partials = (attn_partials){.numbers = partials, .num_blocks = (uint32_t)room};
+    call->states = states;
+    for (size_t line = 0; line < lines; line++) {
+        states[2 * line] = -INFINITY;
+        states[2 * line + 1] = 0;
+    }
+    memset(call->out, 0, lines * call->v_dim * sizeof *call->out);
+    run_waves(&wave, first_block, end_block, (uint32_t)room, pool);
+    for (size_t line = 0; line < lines; line++)
+        call->kernels->divide(call->v_dim, call->out + line * call->v_dim, states[2 * line + 1]);
+    return true;
+}
