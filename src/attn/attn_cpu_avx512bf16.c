@@ -173,33 +173,23 @@ TILE void product_rows(const uint32_t rows, uint32_t depth, const uint32_t *cons
         product(rows, 1, depth, x, w + at, columns, to + at, ld, ahead);
 }
 
-static void product_any(uint32_t rows, uint32_t depth, const uint32_t *const *x, const uint32_t *w,
-                        size_t columns, float *to, size_t ld, attn_ahead *ahead)
-{
-    switch (rows) {
-    case 1: product_rows(1, depth, x, w, columns, to, ld, ahead); break;
-    case 2: product_rows(2, depth, x, w, columns, to, ld, ahead); break;
-    case 3: product_rows(3, depth, x, w, columns, to, ld, ahead); break;
-    case 4: product_rows(4, depth, x, w, columns, to, ld, ahead); break;
-    case 5: product_rows(5, depth, x, w, columns, to, ld, ahead); break;
-    default: product_rows(6, depth, x, w, columns, to, ld, ahead); break;
-    }
-}
-
 /* Eight vectors to their eight folds, at once: a tree for each, the same for all. */
 #define FOLD_EIGHT(name, op)                                                                       \
+    TILE vf name##_two(vf a, vf b)                                                                 \
+    {                                                                                              \
+        return _mm512_##op##_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));               \
+    }                                                                                              \
+    TILE vf name##_four(vf a, vf b)                                                                \
+    {                                                                                              \
+        return _mm512_##op##_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));     \
+    }                                                                                              \
     TILE __m256 name(const vf v[8])                                                                \
     {                                                                                              \
-        vf two[4], four[2];                                                                        \
-        for (int i = 0; i < 4; i++)                                                                \
-            two[i] = _mm512_##op##_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),                  \
-                                      _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));                 \
-        for (int i = 0; i < 2; i++)                                                                \
-            four[i] = _mm512_##op##_ps(_mm512_shuffle_ps(two[2 * i], two[2 * i + 1], 0x44),        \
-                                       _mm512_shuffle_ps(two[2 * i], two[2 * i + 1], 0xee));       \
-        vf eight = _mm512_##op##_ps(_mm512_shuffle_f32x4(four[0], four[1], 0x88),                  \
-                                    _mm512_shuffle_f32x4(four[0], four[1], 0xdd));                 \
-        __m256 low = _mm512_castps512_ps256(eight), high = _mm512_extractf32x8_ps(eight, 1);       \
+        vf a = name##_four(name##_two(v[0], v[1]), name##_two(v[2], v[3]));                        \
+        vf b = name##_four(name##_two(v[4], v[5]), name##_two(v[6], v[7]));                        \
+        vf c =                                                                                     \
+            _mm512_##op##_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));  \
+        __m256 low = _mm512_castps512_ps256(c), high = _mm512_extractf32x8_ps(c, 1);               \
         return _mm256_##op##_ps(_mm256_permute2f128_ps(low, high, 0x20),                           \
                                 _mm256_permute2f128_ps(low, high, 0x31));                          \
     }
@@ -221,22 +211,21 @@ TILE void scores_of(const attn_tile *t, uint32_t r, const bool all, float *s, vf
 
 /* The tile's scores to bf16 weights p, and their maxima and sums. `all`: all rows see all
  * keys, and nothing is capped. */
-TILE void softmax(attn_tile *t, const bool all, float *s, uint32_t p[][PAIRS])
+TILE void softmax(attn_tile *t, const uint32_t rows, const bool all, float *s, uint32_t p[][PAIRS])
 {
     const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);
     vf most[8], sum[8], v[VECTORS];
-    for (int r = 0; r < 8; r++)
+#pragma GCC unroll 8
+    for (uint32_t r = rows; r < 8; r++)
         most[r] = sum[r] = vf_set1(0);
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < ATTN_TILE_ROWS; r++) {
-        if (r == t->rows) break;
+    for (uint32_t r = 0; r < rows; r++) {
         scores_of(t, r, all, s + r * BLOCK, v);
         most[r] = vf_max(vf_max(v[0], v[1]), vf_max(v[2], v[3]));
     }
     _mm256_storeu_ps(t->max, fold_max(most));
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < ATTN_TILE_ROWS; r++) {
-        if (r == t->rows) break;
+    for (uint32_t r = 0; r < rows; r++) {
         const vf max = vf_set1(t->max[r]);
 #pragma GCC unroll 4
         for (int i = 0; i < VECTORS; i++) {
@@ -268,31 +257,47 @@ static void edge_values(const uint32_t *p, const uint32_t *vp, size_t columns, u
     }
 }
 
-static void attend(attn_tile *t)
+TILE void attend_rows(const uint32_t rows, attn_tile *t)
 {
     _Alignas(64) float s[ATTN_TILE_ROWS * BLOCK];
     _Alignas(64) uint32_t p[ATTN_TILE_ROWS][PAIRS];
-    const uint32_t *rows[ATTN_TILE_ROWS];
+    const uint32_t *weights[ATTN_TILE_ROWS];
     const size_t columns = value_lanes(t->v_dim);
     uint32_t most_begin = 0, least_end = BLOCK;
-    product_any(t->rows, (t->dim + 1) / 2, (const uint32_t *const *)t->q, t->keys, BLOCK, s, BLOCK,
-                t->ahead);
-    for (uint32_t r = 0; r < t->rows; r++) {
+    product_rows(rows, (t->dim + 1) / 2, (const uint32_t *const *)t->q, t->keys, BLOCK, s, BLOCK,
+                 t->ahead);
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
         most_begin = RAD_MAX(most_begin, t->begin[r]);
         least_end = RAD_MIN(least_end, t->end[r]);
-        rows[r] = p[r];
+        weights[r] = p[r];
     }
-    if (most_begin == 0 && least_end == BLOCK && !(t->logit_cap > 0))
-        softmax(t, true, s, p);
+    const bool all = most_begin == 0 && least_end == BLOCK;
+    if (all && !(t->logit_cap > 0))
+        softmax(t, rows, true, s, p);
     else
-        softmax(t, false, s, p);
+        softmax(t, rows, false, s, p);
     /* What all see, then the rest row by row. */
     uint32_t depth = most_begin ? 0 : least_end / 2;
-    if (depth) product_any(t->rows, depth, rows, t->values, columns, t->part, t->part_ld, t->ahead);
-    for (uint32_t r = 0; r < t->rows; r++)
+    if (depth)
+        product_rows(rows, depth, weights, t->values, columns, t->part, t->part_ld, t->ahead);
+    if (all) return;
+    for (uint32_t r = 0; r < rows; r++)
         if (!depth || t->end[r] > 2 * depth)
             edge_values(p[r], t->values, columns, depth ? depth : t->begin[r] / 2, t->begin[r],
                         t->end[r], t->part + r * t->part_ld, !depth);
+}
+
+static void attend(attn_tile *t)
+{
+    switch (t->rows) {
+    case 1: attend_rows(1, t); break;
+    case 2: attend_rows(2, t); break;
+    case 3: attend_rows(3, t); break;
+    case 4: attend_rows(4, t); break;
+    case 5: attend_rows(5, t); break;
+    default: attend_rows(6, t); break;
+    }
 }
 
 const attn_kernels attn_pairs_avx512bf16 = {.pairs = true,
