@@ -7,7 +7,8 @@
  * tokens a decode step of 32 requests costs 2 us here, of 256 14 us, one that admits two of
  * 10,000 waiting requests some 50 us (bench_sched). Reading llama-110m's bf16 weights once takes
  * 5 ms, so a decode step of 32 is less than 0.1% ours. Choosing tokens is spread over the
- * compute pool (next_token.c).
+ * compute pool (next_token.c). Not in these figures: what on_output does, which in a server
+ * wakes other threads; on busy cores schedule_ns then counts their turn as well.
  *
  * Invariant between two steps: every request is in `waiting` and holds nothing, or in
  * `running` with a row, a lock and allocated_len == committed_len. */
