@@ -46,7 +46,7 @@ typedef struct rad_storage_file_params {
     uint32_t no_uring;        /* 1: plain reads */
 } rad_storage_file_params;
 
-/* Opens the store: reads the index (64 bytes per page, about 10 million pages a second), or
+/* Opens the store: reads the index (64 bytes per page, a million pages in less than a second), or
  * makes it again when it is damaged or missing (one small read per page).
  *
  * The env's functions are called from every thread that calls the backend; alloc and free

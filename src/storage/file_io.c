@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static ssize_t real_pread(void *user, int fd, void *to, size_t bytes, uint64_t offset)
@@ -135,15 +136,16 @@ static ring *take_ring(file_rings *rings)
     return NULL;
 }
 
-/* Up to RING_DEPTH reads. We leave only when the kernel has finished with all that it took,
- * since it writes into the caller's memory; what it did not take stays at got 0. */
-static void read_on_ring(ring *r, file_read *reads, uint32_t count)
+/* The rest of up to RING_DEPTH reads. We leave only when the kernel has finished with all that
+ * it took, since it writes into the caller's memory. */
+static void read_on_ring(ring *r, file_read **reads, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
-        uint32_t bytes = (uint32_t)RAD_MIN(reads[i].bytes, 1u << 30);
-        io_uring_prep_read(sqe, reads[i].fd, reads[i].to, bytes, reads[i].offset);
-        io_uring_sqe_set_data(sqe, &reads[i]);
+        file_read *f = reads[i];
+        uint32_t bytes = (uint32_t)RAD_MIN(f->bytes - (size_t)f->got, 1u << 30);
+        io_uring_prep_read(sqe, f->fd, (char *)f->to + f->got, bytes, f->offset + (uint64_t)f->got);
+        io_uring_sqe_set_data(sqe, f);
     }
     uint32_t taken = 0;
     while (taken < count) {
@@ -159,21 +161,38 @@ static void read_on_ring(ring *r, file_read *reads, uint32_t count)
         struct io_uring_cqe *cqe;
         if (io_uring_wait_cqe(&r->uring, &cqe) < 0) continue; /* a signal */
         file_read *read = io_uring_cqe_get_data(cqe);
-        read->got = RAD_MAX(cqe->res, 0); /* an error is met again, and named, by pread */
+        read->got += RAD_MAX(cqe->res, 0); /* an error is met again, and named, by pread */
         io_uring_cqe_seen(&r->uring, cqe);
         seen++;
     }
 }
 
+/* What is in memory already: reading that through a ring costs twice as much as a plain read
+ * (16 KiB records: 47% of pread's rate against 85%), so the ring gets what would wait. */
+static void read_cached(file_read *f)
+{
+    struct iovec to = {f->to, f->bytes};
+    ssize_t n = preadv2(f->fd, &to, 1, (off_t)f->offset, RWF_NOWAIT);
+    if (n > 0) f->got = n;
+}
+
 void file_read_batch(file_rings *rings, const file_io *io, file_read *reads, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        reads[i].got = 0;
-        reads[i].error = 0;
-    }
+    file_read *waiting[RING_DEPTH];
+    uint32_t num_waiting = 0;
     ring *r = count > 1 && io->pread == real_pread ? take_ring(rings) : NULL;
-    for (uint32_t i = 0; r && i < count && !r->broken; i += RING_DEPTH)
-        read_on_ring(r, reads + i, RAD_MIN(count - i, (uint32_t)RING_DEPTH));
+    for (uint32_t i = 0; i < count; i++) {
+        file_read *f = &reads[i];
+        f->got = 0;
+        f->error = 0;
+        if (!r) continue;
+        read_cached(f);
+        if (f->got < (ssize_t)f->bytes) waiting[num_waiting++] = f;
+        if (num_waiting == RING_DEPTH || (i + 1 == count && num_waiting)) {
+            if (!r->broken) read_on_ring(r, waiting, num_waiting);
+            num_waiting = 0;
+        }
+    }
     if (r) pthread_mutex_unlock(&r->lock);
     for (uint32_t i = 0; i < count; i++) {
         file_read *f = &reads[i];

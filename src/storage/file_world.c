@@ -272,13 +272,13 @@ rad_status file_store_append(file_store *s, file_entry *entries, uint32_t count,
 
 int file_store_data(file_store *s, uint64_t record_bytes)
 {
-    char name[64];
     if (s->dir_fd < 0) return -1;
-    snprintf(name, sizeof name, "pages-%llu.data", (unsigned long long)record_bytes);
     for (int i = 0; i < FILE_CLASSES; i++) {
         if (s->data[i].fd >= 0 && s->data[i].record_bytes != record_bytes) continue;
-        if (s->data[i].fd < 0)
-            s->data[i].fd = openat(s->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (s->data[i].fd >= 0) return s->data[i].fd;
+        char name[64];
+        snprintf(name, sizeof name, "pages-%llu.data", (unsigned long long)record_bytes);
+        s->data[i].fd = openat(s->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         s->data[i].record_bytes = record_bytes;
         return s->data[i].fd;
     }
