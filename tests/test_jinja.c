@@ -1,0 +1,286 @@
+/* test_jinja.c - chat templates render as Python's Jinja renders them, what is not known is
+ * refused by name and line, nothing a template does is unbounded, and every byte of the text
+ * knows whether a conversation brought it. The random comparison with jinja2 itself is
+ * tests/e2e/test_render_oracle.py. */
+#include "test.h"
+
+#include "text/chat_render.h"
+
+static json_t *parse_json(const char *text)
+{
+    json_error_t where;
+    json_t *json = json_loads(text, JSON_DECODE_ANY, &where);
+    CHECKF(json, "%s: %s\n", where.text, text);
+    return json;
+}
+
+static json_t *load_json(const char *path)
+{
+    json_error_t where;
+    json_t *json = json_load_file(path, 0, &where);
+    CHECKF(json, "%s: %s\n", path, where.text);
+    return json;
+}
+
+/* Renders with the variables of a JSON object. */
+static rad_status render(const char *source, const char *vars, jinja_limits limits, jinja_text *out,
+                         jinja_fault *fault, rad_error *err)
+{
+    jinja_template *t = NULL;
+    *out = (jinja_text){0};
+    rad_status status = jinja_parse(NULL, source, strlen(source), &t, fault, err);
+    if (status != RAD_OK) return status;
+    json_t *json = parse_json(vars), *value;
+    const char *key;
+    jinja_var list[16];
+    jinja_input in = {.vars = list, .now_unix = 1736942400, .limits = limits};
+    json_object_foreach(json, key, value)
+        list[in.num_vars++] = (jinja_var){.name = key, .value = value, .user = true};
+    status = jinja_render(t, &in, out, fault, err);
+    json_decref(json);
+    jinja_destroy(t);
+    return status;
+}
+
+static void expect(const char *source, const char *vars, const char *wanted)
+{
+    jinja_text text;
+    rad_error err = {0};
+    rad_status status = render(source, vars, (jinja_limits){0}, &text, NULL, &err);
+    CHECKF(status == RAD_OK, "%s: %s\n", source, err.text);
+    CHECKF(strcmp(text.data, wanted) == 0 && strlen(wanted) == text.len, "%s: \"%s\", not \"%s\"\n",
+           source, text.data, wanted);
+    jinja_text_fini(&text);
+}
+
+static void expect_error(const char *source, rad_status wanted, uint32_t line, const char *words)
+{
+    jinja_text text;
+    rad_error err = {0};
+    jinja_fault fault = {0};
+    rad_status status = render(source, "{}", (jinja_limits){0}, &text, &fault, &err);
+    CHECKF(status == wanted && fault.line == line && strstr(err.text, words),
+           "%.200s: %d, line %u: %s\n", source, status, fault.line, err.text);
+    jinja_text_fini(&text);
+}
+
+TEST(white_space_is_what_hugging_face_makes_of_it)
+{
+    expect("a\n  {% if true %}\n  b\n  {% endif %}\nc\n", "{}", "a\n  b\nc");
+    expect("a  {%- if true -%}  b  {%- endif -%}  c", "{}", "abc");
+    expect("x\n  {%+ if true +%}\n{% endif %}", "{}", "x\n  \n");
+    expect("  {{ 1 }}\n{# note #}\n  {# note -#}  z", "{}", "  1\nz");
+    expect("{% raw %}{{ x }}{% endraw %}", "{}", "{{ x }}");
+    expect("a\r\nb\rc\n\n", "{}", "a\nb\nc\n");
+    expect("{{ '}}' }}{{ {'a': {'b': 1}}['a']['b'] }}", "{}", "}}1");
+}
+
+TEST(values_print_as_in_python)
+{
+    expect("{{ [1, 2.0, 'a', true, none, {'k': (1,)}] }}", "{}",
+           "[1, 2.0, 'a', True, None, {'k': (1,)}]");
+    expect("{{ 1e16 }} {{ 1e-5 }} {{ 0.1 + 0.2 }} {{ 123456789.125 }}", "{}",
+           "1e+16 1e-05 0.30000000000000004 123456789.125");
+    expect("{{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 7.5 // 2 }}", "{}",
+           "-4 2 3.5 1024 3.0");
+    expect("{{ s }}|{{ [s] }}", "{\"s\": \"it's \\n\\u00e9\"}",
+           "it's \n\xc3\xa9|[\"it's \\n\xc3\xa9\"]");
+    expect("{{ x|tojson }} {{ x|tojson(indent=1) }}",
+           "{\"x\": {\"b\": [1, \"\\u00e9<\\\"\"], \"a\": {}}}",
+           "{\"b\": [1, \"\xc3\xa9<\\\"\"], \"a\": {}} {\n \"b\": [\n  1,\n  \"\xc3\xa9<\\\"\"\n "
+           "],\n \"a\": {}\n}");
+    expect("{{ undefined_thing }}{{ strftime_now('%d %b %Y') }}", "{}", "15 Jan 2025");
+}
+
+TEST(split_by_space_keeps_what_is_behind_the_last_cut)
+{
+    expect("{{ ' a b  c '.split(none, 1) }}{{ ' a b  c '.rsplit(none, 1) }}{{ ' a b '.split() }}",
+           "{}", "['a', 'b  c '][' a b', 'c']['a', 'b']");
+}
+
+TEST(sets_loops_and_macros_have_jinjas_scopes)
+{
+    expect("{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = 9 %}{{ x }}{% endfor %}{{ x }}",
+           "{}", "19191");
+    expect(
+        "{% set ns = namespace(n=0) %}{% for i in range(5) %}{% set ns.n = ns.n + i %}{% endfor %}"
+        "{{ ns.n }}",
+        "{}", "10");
+    expect(
+        "{% for i in [1, 2, 3, 4] if i is even %}{{ loop.index }}:{{ i }}{{ ',' if not loop.last }}"
+        "{% else %}none{% endfor %}",
+        "{}", "1:2,2:4");
+    expect("{% for i in [] %}{% else %}none{% endfor %}{% for i in range(9) %}{% if i == 2 %}"
+           "{% continue %}{% elif i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+           "{}", "none013");
+    expect("{% macro m(a, b='x') %}{{ a }}{{ b }}{{ late }}{% endmacro %}{% set late = '!' %}"
+           "{{ m(1) }}{{ m(b=2, a=3) }}",
+           "{}", "1x!32!");
+    expect("{% macro m() %}<{{ caller(1) }}>{% endmacro %}{% call(n) m() %}in{{ n }}{% endcall %}",
+           "{}", "<in1>");
+}
+
+TEST(what_is_not_known_is_named_with_its_line)
+{
+    expect_error("a\nb{{ x|frobnicate }}", RAD_E_UNSUPPORTED, 2, "filter 'frobnicate'");
+    expect_error("\n\n{% include 'x' %}", RAD_E_UNSUPPORTED, 3, "'include'");
+    expect_error("{{ 1 is prime }}", RAD_E_UNSUPPORTED, 1, "test 'prime'");
+    expect_error("{{ foo.bar() }}", RAD_E_INVAL, 1, "'foo' is undefined");
+    expect_error("x\n{{ 'a'.encode() }}", RAD_E_UNSUPPORTED, 2, "method of str");
+    expect_error("{{ [].append(1) }}", RAD_E_INVAL, 1, "changes a list");
+    expect_error("{% if x %}\n", RAD_E_FORMAT, 1, "endif");
+    expect_error("{% endfor %}", RAD_E_FORMAT, 1, "'endfor'");
+    expect_error("{{ 'abc }}", RAD_E_FORMAT, 1, "closing quote");
+    expect_error("{{ 1 + }}", RAD_E_FORMAT, 1, "expression expected");
+    expect_error("{% break %}", RAD_E_FORMAT, 1, "outside of a loop");
+    expect_error("\n{{ raise_exception('No ' + 'way') }}", RAD_E_INVAL, 2, "No way");
+    expect_error("\xff", RAD_E_FORMAT, 1, "UTF-8");
+}
+
+TEST(nothing_grows_without_bound)
+{
+    static const char *const bombs[] = {
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+        "{{ range(100000000) }}",
+        "{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% "
+        "endfor %}",
+        "{{ 'ab' * 999999999999 }}",
+        "{{ 'x'.ljust(99999999999) }}",
+        "{{ 'x'|indent(99999999999) }}",
+        "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+        "{% set ns = namespace(l=[]) %}{% for i in range(999) %}{% set ns.l = [ns.l] %}{% endfor "
+        "%}{{ ns.l }}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% "
+        "endfor %}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% "
+        "endfor %}{{ ns.l == ns.l|list }}{{ ns.l|tojson }}",
+        "{{ 9999999999 ** 9 }}",
+        "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}",
+        "{{ ('a' * 5000)|replace('a', 'b' * 50000) }}",
+        "{{ 'a'|center(9999999999) }}",
+        "{{ [1]|batch(9999999999, 0)|list }}",
+    };
+    for (size_t i = 0; i < sizeof bombs / sizeof *bombs; i++) {
+        jinja_text text;
+        rad_error err = {0};
+        jinja_limits limits = {.steps = 1000000, .memory = 64 << 20, .output = 16 << 20};
+        rad_status status = render(bombs[i], "{}", limits, &text, NULL, &err);
+        CHECKF(status == RAD_E_LIMIT, "%s: %d %s\n", bombs[i], status, err.text);
+    }
+    char deep[4000];
+    memset(deep, '(', sizeof deep - 1);
+    memcpy(deep, "{{", 2);
+    deep[sizeof deep - 1] = 0;
+    expect_error(deep, RAD_E_FORMAT, 1, "brackets");
+    for (size_t i = 2; i + 4 < sizeof deep; i += 4)
+        memcpy(deep + i, "not ", 4);
+    memcpy(deep + sizeof deep - 5, "1 }}", 4);
+    expect_error(deep, RAD_E_LIMIT, 1, "nested");
+}
+
+/* The marks of the text as a string of 0 and 1. */
+static void expect_marks(const char *source, const char *vars, const char *wanted,
+                         const char *marks)
+{
+    jinja_text text;
+    rad_error err = {0};
+    CHECKF(render(source, vars, (jinja_limits){0}, &text, NULL, &err) == RAD_OK, "%s\n", err.text);
+    CHECKF(strcmp(text.data, wanted) == 0, "\"%s\"\n", text.data);
+    for (size_t i = 0; i < text.len; i++)
+        CHECKF((text.user && text.user[i]) == (marks[i] == '1'), "%s: byte %zu\n", source, i);
+    jinja_text_fini(&text);
+}
+
+TEST(every_byte_knows_where_it_came_from)
+{
+    const char *vars = "{\"s\": \" ab \", \"m\": {\"role\": \"user\", \"x\": \"k\"}, "
+                       "\"e\": {\"role\": \"im_end\"}}";
+    expect_marks("<{{ s }}>", vars, "< ab >", "011110");
+    expect_marks("<{{ s|trim|upper ~ '!' }}>", vars, "<AB!>", "01100");
+    expect_marks("{{ ('x' + s.strip() + 'y')[1:-1] }}", vars, "ab", "11");
+    expect_marks("{{ ('x' + s)|replace(' ', '_') }}", vars, "x_ab_", "00110");
+    expect_marks("{{ '<' + m.role + '>' }}", vars, "<user>", "000000");
+    expect_marks("{{ '<' + e.role + '>' }}", vars, "<im_end>", "01111110");
+    expect_marks("{{ m|tojson }}", vars, "{\"role\": \"user\", \"x\": \"k\"}",
+                 "00111100000000000010000100");
+    expect_marks("{% set t %}a{{ s[1] }}{% endset %}{{ t * 2 }}{{ t.split('a')[1] }}", vars, "aaaa",
+                 "0101");
+    expect_marks("{% macro q(x) %}[{{ x }}]{% endmacro %}{{ q(s|first) }}{{ s|list|join('-') }}",
+                 vars, "[ ] -a-b- ", "0101010101");
+}
+
+TEST(shared_templates_render_as_hugging_face_renders_them)
+{
+    static const char *const names[] = {"Qwen-Qwen2.5-7B-Instruct", "google-gemma-2-2b-it",
+                                        "microsoft-Phi-3.5-mini-instruct"};
+    int cases = 0, refused = 0;
+    for (size_t i = 0; i < 3; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/chat/%s.jinja", test_data(), names[i]);
+        FILE *f = fopen(path, "rb");
+        SKIP_UNLESS(f, "no shared chat templates");
+        static char source[1 << 16];
+        size_t len = fread(source, 1, sizeof source, f), at;
+        fclose(f);
+        jinja_template *t = NULL;
+        rad_error err = {0};
+        CHECKF(jinja_parse(NULL, source, len, &t, NULL, &err) == RAD_OK, "%s\n", err.text);
+        snprintf(path, sizeof path, "%s/chat/%s.golden.json", test_data(), names[i]);
+        json_t *golden = load_json(path), *one;
+        json_array_foreach(golden, at, one)
+        {
+            const json_t *input = json_object_get(one, "input");
+            const char *wanted = json_string_value(json_object_get(one, "expected"));
+            const char *error = json_string_value(json_object_get(one, "error"));
+            chat_input in = {.messages = json_object_get(input, "messages"),
+                             .tools = json_object_get(input, "tools"),
+                             .bos_token = json_string_value(json_object_get(one, "bos_token")),
+                             .eos_token = json_string_value(json_object_get(one, "eos_token")),
+                             .add_generation_prompt =
+                                 json_is_true(json_object_get(input, "add_generation_prompt"))};
+            jinja_text text;
+            jinja_fault fault;
+            rad_status status = chat_render(t, &in, &text, &fault, &err);
+            if (wanted)
+                CHECKF(status == RAD_OK && strcmp(text.data, wanted) == 0, "%s %zu: %s\n", names[i],
+                       at, text.data ? text.data : err.text);
+            else
+                CHECKF(status == RAD_E_INVAL && fault.raised && strcmp(err.text, error) == 0,
+                       "%s %zu: %s\n", names[i], at, err.text);
+            jinja_text_fini(&text);
+            cases++;
+            refused += !wanted;
+        }
+        json_decref(golden);
+        jinja_destroy(t);
+    }
+    CHECKF(cases >= 18 && refused >= 3, "%d cases, %d refused\n", cases, refused);
+}
+
+TEST(every_allocation_may_fail)
+{
+    static const char source[] =
+        "{% macro m(a) %}{{ a|upper }}{% endmacro %}{% for x in messages %}{{ m(x.content) }}"
+        "{{ x|tojson(indent=2) }}{{ [x] * 2000 }}{% endfor %}";
+    json_t *messages = parse_json("[{\"role\": \"user\", \"content\": \"abc\"}]");
+    bool done = false;
+    for (long n = 0; !done; n++) {
+        test_env e;
+        rad_env env = test_env_failing_at(&e, n);
+        jinja_template *t = NULL;
+        jinja_text text = {0};
+        rad_error err = {0};
+        chat_input in = {.messages = messages};
+        rad_status status = jinja_parse(&env, source, strlen(source), &t, NULL, &err);
+        CHECK(status == RAD_OK || (status == RAD_E_NOMEM && !t && err.text[0]));
+        if (status == RAD_OK) status = chat_render(t, &in, &text, NULL, &err);
+        CHECK(status == RAD_OK || (status == RAD_E_NOMEM && !text.data));
+        done = status == RAD_OK;
+        jinja_text_fini(&text);
+        jinja_destroy(t);
+        CHECK(e.bytes == 0);
+    }
+    json_decref(messages);
+}
+
+TEST_MAIN()
