@@ -16,6 +16,7 @@ static const struct command {
     {"info", "what a GGUF file holds", cmd_info},
     {"bench", "how fast a model is here, and what sharing prefixes gives", cmd_bench},
     {"inspect", "look into a store of pages, verify and prune it", cmd_inspect},
+    {"render", "what a chat template makes of a conversation", cmd_render},
     {"replay", "what a cache would find in a trace of requests", cmd_replay},
 };
 
