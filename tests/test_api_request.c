@@ -79,6 +79,31 @@ TEST(a_batch_shares_everything_but_the_prompt)
     api_request_fini(&r);
 }
 
+TEST(chat_with_tools_goes_on_as_json)
+{
+    api_request r;
+    api_error err;
+    CHECK(parse(
+        API_CHAT,
+        "{\"messages\":[{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"be\"},"
+        "{\"type\":\"text\",\"text\":\" brief\"}]},{\"role\":\"assistant\",\"content\":null,"
+        "\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":"
+        "\"{\\\"b\\\":1,\\\"a\\\":2.0}\"}}]},{\"role\":\"tool\",\"content\":\"x\","
+        "\"tool_call_id\":\"c\"}],\"tools\":[{\"type\":\"function\"}],"
+        "\"chat_template_kwargs\":{\"enable_thinking\":false}}",
+        &r, &err));
+    const engine_request *q = r.items;
+    static const char wanted[] =
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},{\"role\":\"assistant\","
+        "\"content\":\"\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":"
+        "{\"b\":1,\"a\":2.0}}}]},{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"c\"}],"
+        "\"tools\":[{\"type\":\"function\"}],\"chat_template_kwargs\":{\"enable_thinking\":false}}";
+    CHECK(!q->messages && q->chat_json);
+    CHECKF(q->chat_json_len == strlen(wanted) && !memcmp(q->chat_json, wanted, strlen(wanted)),
+           "%.*s\n", (int)q->chat_json_len, q->chat_json);
+    api_request_fini(&r);
+}
+
 TEST(chat_joins_parts_and_asks_for_as_much_as_fits)
 {
     api_request r;
@@ -131,8 +156,18 @@ TEST(what_is_refused_is_named)
     refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
             "messages", "part 0");
     refused(API_CHAT, "{\"messages\":[{\"role\":\"\",\"content\":\"\"}]}", "messages", "role");
-    refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"tools\":[{}]}",
-            "tools", "not supported");
+    refused(API_COMPLETIONS, "{\"prompt\":\"x\",\"tools\":[{}]}", "tools", "not supported");
+    refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"tools\":[1]}",
+            "tools", "tool 0");
+    refused(API_CHAT,
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"tools\":[{}],"
+            "\"tool_choice\":\"required\"}",
+            "tool_choice", "auto");
+    refused(API_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{}]}]}", "messages",
+            "tool call 0");
+    refused(API_CHAT,
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"chat_template_kwargs\":1}",
+            "chat_template_kwargs", "object");
     refused(API_GENERATE, "{\"text\":[1]}", "text", "string");
     refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"regex\":\"a+\"}}", "regex",
             "not supported");

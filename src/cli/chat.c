@@ -213,7 +213,7 @@ int cmd_chat(int argc, char **argv)
          .name = "chat-template",
          .arg = "NAME",
          .target = &template,
-         .help = "chatml, llama-3, radish; default: what the model file says."},
+         .help = "chatml, llama-3, radish, or a Jinja file; default: the model file's own."},
         SAMPLING_OPTIONS(&sampling, "-1"),
         MODEL_OPTIONS(&model),
         {.kind = CLI_U32,
@@ -229,17 +229,15 @@ int cmd_chat(int argc, char **argv)
 
     rad_env env = cli_env(&model);
     history h = {0};
-    rad_error err = {0};
     engine *e = cli_engine_for_one(&env, &model, context_length, 0, template, 2);
     if (!e) return 1;
     code = 1;
     if (!engine_get_info(e)->chat_template[0]) {
-        cli_fail("'%s' has no chat format that radish knows; name one with --chat-template, or use "
+        cli_fail("'%s' has no chat template; name one with --chat-template, or use "
                  "radish generate",
                  model.model);
-    } else if (history_init(&h, &env, e, system, &err) != RAD_OK) {
-        cli_fail("%s", err.text);
     } else {
+        history_init(&h, e, system);
         if (isatty(STDIN_FILENO))
             printf("%s, context %u tokens. /help lists the commands, Ctrl-D leaves.\n",
                    engine_get_info(e)->model_name, engine_get_info(e)->context_length);

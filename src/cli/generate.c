@@ -65,7 +65,7 @@ int cmd_generate(int argc, char **argv)
          .name = "chat-template",
          .arg = "NAME",
          .target = &template,
-         .help = "chatml, llama-3, radish; default: what the model file says."},
+         .help = "chatml, llama-3, radish, or a Jinja file; default: the model file's own."},
         SAMPLING_OPTIONS(&sampling, "128"),
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_FLAG,
@@ -116,7 +116,7 @@ int cmd_generate(int argc, char **argv)
     }
     sampling_options_apply(&sampling, &request);
 
-    e = cli_engine_for_one(&env, &model, context_length, 0, template, 1);
+    e = cli_engine_for_one(&env, &model, context_length, 0, chat ? template : "none", 1);
     if (e) code = ask(e, &request, json ? NULL : stdout, &answer);
     if (!code && json) print_json(&answer);
     if (!code && !json) putchar('\n');

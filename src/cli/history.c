@@ -1,34 +1,112 @@
-/* history.c - turns are rendered one by one and appended.
+/* history.c - a conversation is rendered from its start, and its ids are only added to.
  *
- * The template renders conversations from their start. What follows an answer is had from a
- * conversation that consists of an empty answer and the question:
+ *     seen before   | prompt | answer |
+ *     rendered now  | prompt | answer | end of it, the user's turn, opening of an answer |
+ *     appended                        |==================================================|
  *
- *     rendered   | opening of an answer | end of it | the user's turn | opening of an answer |
- *     appended                          |================================================|
- *
- * So the ids of a turn never depend on the text of an earlier one, and `ids` only grows. */
+ * So the ids of a turn never depend on how an earlier answer would be tokenized. A template
+ * that renders what was said differently now (it trims answers, or leaves their thoughts out)
+ * has the whole conversation encoded anew. */
 #include "cli/history.h"
 
-rad_status history_init(history *h, const rad_env *env, const engine *e, const char *system,
-                        rad_error *err)
+#include <stdlib.h>
+
+void history_init(history *h, const engine *e, const char *system)
 {
-    *h = (history){.tok = engine_tokenizer(e), .system = system};
-    rad_status status =
-        chat_template_create(env, NULL, h->tok, engine_get_info(e)->chat_template, &h->format, err);
-    if (status != RAD_OK) return status;
-    return chat_template_encode(h->format, NULL, 0, true, 0, &h->opening, err);
+    *h = (history){.format = engine_chat_template(e), .tok = engine_tokenizer(e), .system = system};
+}
+
+static void forget_seen(history *h)
+{
+    free(h->seen);
+    h->seen = NULL;
+    h->seen_len = 0;
+}
+
+static void drop_messages(history *h, uint32_t keep)
+{
+    while (h->num_messages > keep)
+        free((char *)(uintptr_t)h->messages[--h->num_messages].content);
+    h->num_answered = RAD_MIN(h->num_answered, keep);
 }
 
 void history_fini(history *h)
 {
-    chat_template_destroy(h->format);
+    drop_messages(h, 0);
+    free(h->messages);
+    forget_seen(h);
     token_buf_fini(&h->ids);
-    token_buf_fini(&h->opening);
 }
 
 void history_cut(history *h, uint32_t num_ids)
 {
-    h->ids.len = num_ids;
+    drop_messages(h, num_ids ? h->num_answered : 0);
+    h->ids.len = RAD_MIN(h->ids.len, num_ids);
+    forget_seen(h);
+}
+
+static rad_status add_message(history *h, const char *role, const char *text, size_t len,
+                              rad_error *err)
+{
+    chat_message *more = realloc(h->messages, (h->num_messages + 1u) * sizeof *more);
+    if (more) h->messages = more;
+    char *copy = more ? malloc(len + 1) : NULL;
+    if (!copy) return rad_fail(err, RAD_E_NOMEM, "no memory for the conversation");
+    if (len) memcpy(copy, text, len);
+    h->messages[h->num_messages++] = (chat_message){role, copy, len};
+    return RAD_OK;
+}
+
+/* seen = a + b. */
+static rad_status set_seen(history *h, const char *a, size_t a_len, const char *b, size_t b_len,
+                           rad_error *err)
+{
+    char *text = malloc(a_len + b_len + 1);
+    if (!text) return rad_fail(err, RAD_E_NOMEM, "no memory for the conversation");
+    if (a_len) memcpy(text, a, a_len);
+    if (b_len) memcpy(text + a_len, b, b_len);
+    forget_seen(h);
+    h->seen = text;
+    h->seen_len = a_len + b_len;
+    return RAD_OK;
+}
+
+static rad_status render(const history *h, jinja_text *text, rad_error *err)
+{
+    uint32_t n = 0;
+    chat_message *all = malloc((h->num_messages + 1u) * sizeof *all);
+    if (!all) return rad_fail(err, RAD_E_NOMEM, "no memory for the conversation");
+    if (h->system) all[n++] = (chat_message){"system", h->system, strlen(h->system)};
+    memcpy(all + n, h->messages, h->num_messages * sizeof *all);
+    rad_status status = chat_template_render(h->format, all, n + h->num_messages, true, text, err);
+    free(all);
+    return status;
+}
+
+rad_status history_question(history *h, const char *text, size_t len, rad_error *err)
+{
+    jinja_text now = {0};
+    rad_status status = add_message(h, "user", text, len, err);
+    if (status != RAD_OK) return status;
+    status = render(h, &now, err);
+    uint32_t before = h->ids.len;
+    size_t from = 0;
+    if (h->seen && h->seen_len <= now.len && memcmp(h->seen, now.data, h->seen_len) == 0)
+        from = h->seen_len;
+    if (status == RAD_OK) {
+        token_buf fresh = {0};
+        status = chat_template_encode_text(h->format, &now, from, 0, from ? &h->ids : &fresh, err);
+        if (status == RAD_OK && !from) {
+            token_buf_fini(&h->ids);
+            h->ids = fresh;
+        } else {
+            token_buf_fini(&fresh);
+        }
+    }
+    if (status == RAD_OK) status = set_seen(h, now.data, now.len, NULL, 0, err);
+    jinja_text_fini(&now);
+    if (status != RAD_OK) history_cut(h, before);
+    return status;
 }
 
 static rad_status append(history *h, const rad_token *ids, uint32_t count, rad_error *err)
@@ -36,34 +114,13 @@ static rad_status append(history *h, const rad_token *ids, uint32_t count, rad_e
     uint32_t before = h->ids.len;
     for (uint32_t i = 0; i < count; i++)
         if (token_buf_push(&h->ids, ids[i]) != RAD_OK) {
-            history_cut(h, before);
+            h->ids.len = before;
             return rad_fail(err, RAD_E_NOMEM, "no memory for the conversation");
         }
     return RAD_OK;
 }
 
-rad_status history_question(history *h, const char *text, size_t len, rad_error *err)
-{
-    chat_message messages[2];
-    token_buf turn = {0};
-    uint32_t n = 0, skip = 0;
-    if (h->ids.len) {
-        messages[n++] = (chat_message){"assistant", "", 0};
-        skip = h->opening.len;
-    } else if (h->system) {
-        messages[n++] = (chat_message){"system", h->system, strlen(h->system)};
-    }
-    messages[n++] = (chat_message){"user", text, len};
-    rad_status status = chat_template_encode(h->format, messages, n, true, 0, &turn, err);
-    if (status == RAD_OK) {
-        RAD_ASSERT(!skip || !memcmp(turn.ids, h->opening.ids, skip * sizeof *turn.ids));
-        status = append(h, turn.ids + skip, turn.len - skip, err);
-    }
-    token_buf_fini(&turn);
-    return status;
-}
-
-rad_status history_answer(history *h, const ask_answer *a, rad_error *err)
+static rad_status append_answer(history *h, const ask_answer *a, rad_error *err)
 {
     if (a->matched_stop) { /* the ids go on behind what the user saw */
         token_buf seen = {0};
@@ -77,4 +134,13 @@ rad_status history_answer(history *h, const ask_answer *a, rad_error *err)
     bool ended = a->finish == ENGINE_FINISH_STOP && a->num_ids &&
                  tokenizer_is_control(h->tok, a->ids[a->num_ids - 1]);
     return append(h, a->ids, a->num_ids - ended, err);
+}
+
+rad_status history_answer(history *h, const ask_answer *a, rad_error *err)
+{
+    rad_status status = add_message(h, "assistant", a->text, a->text_len, err);
+    if (status == RAD_OK) status = append_answer(h, a, err);
+    if (status == RAD_OK) status = set_seen(h, h->seen, h->seen_len, a->text, a->text_len, err);
+    if (status == RAD_OK) h->num_answered = h->num_messages;
+    return status;
 }

@@ -8,16 +8,19 @@
 #include "cli/ask.h"
 
 typedef struct history {
-    chat_template *format;
+    const chat_template *format; /* the engine's */
     const tokenizer *tok;
-    const char *system; /* NULL = none; the caller's */
-    token_buf ids;      /* all turns; after history_question up to where the answer begins */
-    token_buf opening;  /* what stands before an answer's first token when nothing was said */
+    const char *system;     /* NULL = none; the caller's */
+    token_buf ids;          /* all turns; after history_question up to where the answer begins */
+    chat_message *messages; /* what was said, the system message not among it */
+    uint32_t num_messages;
+    uint32_t num_answered; /* of them, up to the last answer */
+    char *seen;            /* what the ids stand for; NULL: the next question starts anew */
+    size_t seen_len;
 } history;
 
 /* Of an engine that has a chat template. */
-rad_status history_init(history *h, const rad_env *env, const engine *e, const char *system,
-                        rad_error *err);
+void history_init(history *h, const engine *e, const char *system);
 void history_fini(history *h); /* one that is all zero is fine */
 
 /* Appends the user's turn and what begins an answer. On failure nothing changed. */
@@ -26,7 +29,8 @@ rad_status history_question(history *h, const char *text, size_t len, rad_error 
 /* Appends what the model answered to the last question. On failure nothing changed. */
 rad_status history_answer(history *h, const ask_answer *answer, rad_error *err);
 
-/* Back to a length that h->ids had before; 0 forgets everything but the system message. */
+/* Back to before the last question, when h->ids had this length; 0 forgets everything but the
+ * system message. */
 void history_cut(history *h, uint32_t num_ids);
 
 #endif

@@ -91,7 +91,8 @@ int cmd_serve(int argc, char **argv)
          .name = "chat-template",
          .arg = "NAME",
          .target = &engine_p.chat_template,
-         .help = "chatml, llama-3, radish; default: what the model file says."},
+         .help = "chatml, llama-3, radish, a Jinja file, or none. Default: the model file's own;\n"
+                 "one that cannot be read is an error at start. See radish render."},
         MODEL_OPTIONS(&model),
         {.kind = CLI_HEADING, .help = "Memory and scheduling:"},
         {.kind = CLI_F64,

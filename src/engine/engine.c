@@ -329,6 +329,11 @@ const tokenizer *engine_tokenizer(const engine *e)
     return e->tok;
 }
 
+const chat_template *engine_chat_template(const engine *e)
+{
+    return e->chat;
+}
+
 /* ---- requests ---- */
 
 /* A place in the table, before anything is copied: an engine that is full says so cheaply. */

@@ -20,7 +20,7 @@ typedef struct engine engine;
 typedef struct engine_params {
     const char *model_path;
     const char *served_model_name; /* NULL = general.name of the file, else its file name */
-    const char *chat_template;     /* NULL = auto */
+    const char *chat_template;     /* NULL = auto; "none"; else see chat_template_create */
     rad_dtype dtype;               /* RAD_F32 or RAD_BF16: KV, and weights unless ... */
     weights_policy weights;        /* ... quantised ones are kept or made */
     const char *kv_cache_dtype;    /* f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8; NULL or auto: as
@@ -93,6 +93,7 @@ typedef struct engine_info { /* constant after create; strings live as long as e
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);
+const chat_template *engine_chat_template(const engine *e); /* NULL: it has none */
 
 /* ---- a request ---- */
 
@@ -126,13 +127,15 @@ typedef struct engine_event {
 } engine_event;
 
 typedef struct engine_request {
-    /* The prompt: exactly one of the three. All pointers are copied by submit. */
+    /* The prompt: exactly one of the four. All pointers are copied by submit. */
     const char *text;
     size_t text_len;
     const rad_token *ids;
     uint32_t num_ids;
     const chat_message *messages;
     uint32_t num_messages;
+    const char *chat_json;      /* a conversation with more: see chat_template_encode_json */
+    size_t chat_json_len;
 
     sampling_params sampling; /* end_ids is the engine's to fill in */
     bool has_seed;            /* else the engine draws sampling.seed */

@@ -35,6 +35,7 @@ typedef struct engine_job {
     chat_message *messages;
     uint32_t num_messages;
     bool is_text;
+    bool is_chat_json; /* text is a conversation as JSON */
     logit_bias *bias;   /* these two live as long as the job: r.sampling points to them */
     rad_token *end_ids; /* what would end it before min_new_tokens */
     size_t end_ids_bytes;

@@ -47,7 +47,10 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
     rad_status status = tokenizer_create(env, file, &parts->tok, err);
     if (status != RAD_OK) return status;
     rad_error why = {0};
-    status = chat_template_create(env, file, parts->tok, p->chat_template, &parts->chat, &why);
+    if (p->chat_template && strcmp(p->chat_template, "none") == 0)
+        snprintf(chat_error, NAME_BYTES, "chat: no chat template is in use");
+    else
+        status = chat_template_create(env, file, parts->tok, p->chat_template, &parts->chat, &why);
     if (status != RAD_OK) {
         bool named = p->chat_template && strcmp(p->chat_template, "auto") != 0;
         if (named || status != RAD_E_UNSUPPORTED) return rad_fail(err, status, "%s", why.text);

@@ -21,13 +21,14 @@ void engine_strfree(const rad_env *env, char *text)
 
 static rad_status check_prompt(const engine *e, const engine_request *q, rad_error *err)
 {
-    if ((q->text != NULL) + (q->ids != NULL) + (q->messages != NULL) != 1)
+    if ((q->text != NULL) + (q->ids != NULL) + (q->messages != NULL) + (q->chat_json != NULL) != 1)
         return rad_fail(err, RAD_E_INVAL,
                         "a request has a text, token ids or messages: one of them");
     if (q->text && !q->text_len) return rad_fail(err, RAD_E_INVAL, "the prompt is empty");
     if (q->ids && !q->num_ids) return rad_fail(err, RAD_E_INVAL, "the prompt is empty");
     if (q->messages && !q->num_messages) return rad_fail(err, RAD_E_INVAL, "there are no messages");
-    if (q->messages && !e->chat) return rad_fail(err, RAD_E_UNSUPPORTED, "%s", e->chat_error);
+    if ((q->messages || q->chat_json) && !e->chat)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "%s", e->chat_error);
     if (q->ids && q->num_ids > e->info.context_length)
         return rad_fail(err, RAD_E_INVAL, "the prompt has %u tokens, the context is %u tokens long",
                         q->num_ids, e->info.context_length);
@@ -114,10 +115,12 @@ static bool copy_prompt(const rad_env *env, engine_job *job, const engine_reques
         if (job->ids) memcpy(job->ids, q->ids, q->num_ids * sizeof *job->ids);
         return job->ids != NULL;
     }
-    job->is_text = true;
-    job->text_bytes = q->text_len;
-    job->text = rad_alloc(env, q->text_len);
-    if (job->text) memcpy(job->text, q->text, q->text_len);
+    const char *text = q->chat_json ? q->chat_json : q->text;
+    job->is_text = !q->chat_json;
+    job->is_chat_json = q->chat_json != NULL;
+    job->text_bytes = q->chat_json ? q->chat_json_len : q->text_len;
+    job->text = rad_alloc(env, job->text_bytes);
+    if (job->text) memcpy(job->text, text, job->text_bytes);
     return job->text != NULL;
 }
 

@@ -14,6 +14,9 @@ static rad_status encode(const engine *e, const engine_job *job, token_buf *out,
     if (job->is_text)
         status = tokenizer_encode(e->tok, job->text, job->text_bytes,
                                   TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS, most, out, err);
+    else if (job->is_chat_json)
+        status =
+            chat_template_encode_json(e->chat, job->text, job->text_bytes, true, most, out, err);
     else
         status =
             chat_template_encode(e->chat, job->messages, job->num_messages, true, most, out, err);

@@ -150,14 +150,15 @@ bool api_parse_openai(api_request *r, api_error *err)
         {"echo", API_NO_NUMBER},
         {"suffix", API_NO_NUMBER},
         {"prompt_logprobs", API_NO_NUMBER},
-        {"tools", API_NO_NUMBER},
         {"functions", API_NO_NUMBER},
         {"use_beam_search", API_NO_NUMBER},
         {"audio", API_NO_NUMBER},
         {"web_search_options", API_NO_NUMBER},
     };
+    static const api_refusal tools[] = {{"tools", API_NO_NUMBER}}; /* of /v1/completions */
     const char *ignored = NULL;
-    if (!api_refuse(r->root, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
+    if ((r->kind != API_CHAT && !api_refuse(r->root, tools, 1, err)) ||
+        !api_refuse(r->root, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
         !json_in_string(r->root, "model", &ignored, err) ||
         !json_in_string(r->root, "user", &ignored, err) ||
         !json_in_bool(r->root, "stream", &r->stream, err) ||

@@ -2,8 +2,14 @@
  *
  * What a message may hold: a string, or a list of text parts, which are joined. The roles are
  * the template's business, but that "developer" is read as "system"; it names the message
- * that it cannot render. */
+ * that it cannot render.
+ *
+ * A conversation with more than roles and texts (tools, tool calls, names, variables for the
+ * template) goes on as JSON, with its contents as plain strings and the arguments of tool
+ * calls as objects, which is what templates are written for. */
 #include "server/server_priv.h"
+
+#include <stdlib.h>
 
 static bool parse_parts(api_request *r, const json_t *parts, size_t index, chat_message *out,
                         api_error *err)
@@ -41,8 +47,6 @@ static bool parse_message(api_request *r, const json_t *message, size_t index, c
     if (!json_is_string(role) || !json_string_length(role) ||
         strlen(json_string_value(role)) != json_string_length(role))
         return api_fail(err, 400, "messages", "messages[%zu] has no 'role'", index);
-    if (json_array_size(json_in_get(message, "tool_calls")))
-        return api_fail(err, 400, "messages", "messages[%zu]: tool calls are not supported", index);
     out->role = json_string_value(role);
     if (strcmp(out->role, "developer") == 0) out->role = "system"; /* OpenAI's newer name for it */
     if (json_is_array(content)) return parse_parts(r, content, index, out, err);
@@ -53,6 +57,102 @@ static bool parse_message(api_request *r, const json_t *message, size_t index, c
         return api_fail(err, 400, "messages", "messages[%zu] has no 'content'", index);
     out->content = content ? json_string_value(content) : "";
     out->content_len = json_string_length(content);
+    return true;
+}
+
+/* ---- conversations with more ---- */
+
+static bool is_plain(const json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const char *key;
+        json_t *value, *message = json_array_get(messages, i);
+        json_object_foreach(message, key, value) if (strcmp(key, "role") != 0 &&
+                                                     strcmp(key, "content") != 0 &&
+                                                     !json_is_null(value)) return false;
+    }
+    return true;
+}
+
+/* OpenAI's arguments are JSON in a string; templates want the object. What is no object
+ * stays as it is. */
+static bool open_arguments(json_t *calls, size_t index, api_error *err)
+{
+    if (!json_is_array(calls))
+        return api_fail(err, 400, "messages", "messages[%zu]: 'tool_calls' must be a list", index);
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        json_t *function = json_object_get(json_array_get(calls, i), "function");
+        const json_t *arguments = json_object_get(function, "arguments");
+        if (!json_is_string(json_object_get(function, "name")))
+            return api_fail(err, 400, "messages",
+                            "messages[%zu]: tool call %zu has no function with a name", index, i);
+        if (!json_is_string(arguments)) continue;
+        api_error ignored;
+        json_t *object =
+            json_in_object(json_string_value(arguments), json_string_length(arguments), &ignored);
+        if (object && json_object_set_new(function, "arguments", object) != 0)
+            return api_fail(err, 503, NULL, "no memory for this request");
+    }
+    return true;
+}
+
+/* tool_choice says whether the template hears of the tools; making it call one is not ours. */
+static bool parse_tools(const api_request *r, json_t **tools, api_error *err)
+{
+    const json_t *choice = json_in_get(r->root, "tool_choice");
+    const char *word = json_string_value(choice);
+    *tools = json_in_get(r->root, "tools");
+    if (*tools && !json_is_array(*tools))
+        return api_fail(err, 400, "tools", "'tools' must be a list");
+    for (size_t i = 0; i < json_array_size(*tools); i++)
+        if (!json_is_object(json_array_get(*tools, i)))
+            return api_fail(err, 400, "tools", "'tools': tool %zu is not an object", i);
+    if (choice && (!word || (strcmp(word, "auto") != 0 && strcmp(word, "none") != 0)))
+        return api_fail(err, 400, "tool_choice", "'tool_choice' must be \"auto\" or \"none\"");
+    if (!json_array_size(*tools) || (word && strcmp(word, "none") == 0)) *tools = NULL;
+    return true;
+}
+
+/* The checked conversation as text in *out, kept by r. Changes r->root, which owns it all. */
+static bool write_json(api_request *r, const chat_message *messages, json_t *tools, json_t *kwargs,
+                       api_error *err)
+{
+    json_t *list = json_object_get(r->root, "messages");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *message = json_array_get(list, i), *calls = json_in_get(message, "tool_calls");
+        if (calls && !open_arguments(calls, i, err)) return false;
+        if (json_object_set_new(message, "role", json_string(messages[i].role)) != 0 ||
+            json_object_set_new(message, "content",
+                                json_stringn(messages[i].content_len ? messages[i].content : "",
+                                             messages[i].content_len)) != 0)
+            return api_fail(err, 503, NULL, "no memory for this request");
+    }
+    json_t *talk = json_pack("{s:O, s:O*, s:O*}", "messages", list, "tools", tools,
+                             "chat_template_kwargs", kwargs);
+    char *text = talk ? json_dumps(talk, JSON_COMPACT) : NULL;
+    size_t len = text ? strlen(text) : 0;
+    char *copy = text ? api_request_alloc(r, len, 1, err) : NULL;
+    if (copy) memcpy(copy, text, len);
+    free(text);
+    json_decref(talk);
+    if (!copy) return api_fail(err, 503, NULL, "no memory for this request");
+    r->items[0].chat_json = copy;
+    r->items[0].chat_json_len = len;
+    return true;
+}
+
+/* Messages, or JSON where there is more to say. */
+static bool set_conversation(api_request *r, chat_message *messages, size_t n, api_error *err)
+{
+    json_t *tools, *kwargs = json_in_get(r->root, "chat_template_kwargs");
+    if (!parse_tools(r, &tools, err)) return false;
+    if (kwargs && !json_is_object(kwargs))
+        return api_fail(err, 400, "chat_template_kwargs",
+                        "'chat_template_kwargs' must be an object");
+    if (tools || json_object_size(kwargs) || !is_plain(json_object_get(r->root, "messages")))
+        return write_json(r, messages, tools, kwargs, err);
+    r->items[0].messages = messages;
+    r->items[0].num_messages = (uint32_t)n;
     return true;
 }
 
@@ -71,8 +171,7 @@ bool chat_parse(api_request *r, api_error *err)
     r->items = api_request_alloc(r, 1, sizeof *r->items, err);
     if (!r->items) return false;
     r->num_items = 1;
-    r->items[0].messages = messages;
-    r->items[0].num_messages = (uint32_t)n;
+    if (!set_conversation(r, messages, n, err)) return false;
     int64_t max_tokens = -1; /* as many as the context allows */
     if (!json_in_bool(r->root, "logprobs", &r->logprobs, err) ||
         !api_parse_top_logprobs(r, r->root, "top_logprobs", err))

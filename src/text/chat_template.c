@@ -1,60 +1,99 @@
-/* chat_template.c - three chat formats, each a handful of marker tokens and fixed text.
+/* chat_template.c - the template of a model, and its text as tokens.
  *
- *     chatml   <|im_start|>ROLE\nTEXT<|im_end|>\n
- *     llama-3  <|begin_of_text|> (<|start_header_id|>ROLE<|end_header_id|>\n\nTEXT<|eot_id|>)*
- *     radish   <|bos|> (<|ROLE|>TEXT<|end|>)*
+ *     <|im_start|>user\nHi <|im_end|> there<|im_end|>\n
+ *     tttttttttttttttttuuuuuuuuuuuuuuuuuuuuutttttttttttt   t: the template's, u: a user's
+ *     ^ id                                 ^ id
  *
- * Markers are put in as ids. Everything else, role and newlines together with what the
- * user wrote, is encoded as one stretch of ordinary text with special parsing off: so
- * the ids are those of the models' own templates, where a newline of ours and one of
- * the user's may share a token, and a marker in a message is only letters.
+ * The text is walked over once. Control tokens whose bytes are all the template's go in as
+ * ids; the stretches between them are encoded as ordinary text, template and user together:
+ * so the ids are those of the models' own tokenizers, where a newline of the template and one
+ * of the user may share a token, and a marker in a message is only letters.
  *
- * Invariant: every marker id is a control token, which ordinary text cannot become. */
+ * Invariant: a control id in a prompt stands for bytes of the template. */
 #include "text/chat_template.h"
 
 #include "base/base.h"
-#include "text/utf8.h"
+#include "text/chat_render.h"
 
-typedef enum chat_format { CHATML, LLAMA_3, RADISH, NUM_FORMATS } chat_format;
-typedef enum chat_role { SYSTEM, USER, ASSISTANT, NUM_ROLES } chat_role;
+#include <errno.h>
+#include <stdio.h>
 
-static const char *const role_names[NUM_ROLES] = {"system", "user", "assistant"};
+enum { MOST_TEMPLATE = 4 << 20, MOST_PIECE = TOKENIZER_MAX_PIECE };
 
 static const struct format {
     const char *name;
-    const char *sign[2];    /* both in tokenizer.chat_template: this format (auto) */
-    const char *markers[5]; /* the control tokens that it needs; NULL: unused */
-} formats[NUM_FORMATS] = {
-    [CHATML] = {"chatml", {"<|im_start|>", ""}, {"<|im_start|>", "<|im_end|>"}},
-    [LLAMA_3] = {"llama-3",
-                 {"<|start_header_id|>", ""},
-                 {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
-    [RADISH] = {"radish",
-                {"<|end|>", "<|assistant|>"},
-                {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|bos|>"}},
+    const char *markers[5]; /* the control tokens that it needs */
+    const char *source;
+} formats[] = {
+    {"chatml",
+     {"<|im_start|>", "<|im_end|>"},
+     "{% for m in messages %}"
+     "{% if m.role not in ['system', 'user', 'assistant'] %}"
+     "{{ raise_exception('messages[' ~ loop.index0 ~ \"]: role '\" ~ m.role ~ "
+     "\"' is none of system, user, assistant\") }}{% endif %}"
+     "{{ '<|im_start|>' ~ m.role ~ '\\n' ~ m.content ~ '<|im_end|>\\n' }}{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"},
+    {"llama-3",
+     {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+     "<|begin_of_text|>{% for m in messages %}"
+     "{% if m.role not in ['system', 'user', 'assistant'] %}"
+     "{{ raise_exception('messages[' ~ loop.index0 ~ \"]: role '\" ~ m.role ~ "
+     "\"' is none of system, user, assistant\") }}{% endif %}"
+     "{{ '<|start_header_id|>' ~ m.role ~ '<|end_header_id|>\\n\\n' ~ m.content|trim ~ "
+     "'<|eot_id|>' }}{% endfor %}"
+     "{% if add_generation_prompt %}"
+     "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"},
+    {"radish",
+     {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|bos|>"},
+     "<|bos|>{% for m in messages %}"
+     "{% if m.role not in ['system', 'user', 'assistant'] %}"
+     "{{ raise_exception('messages[' ~ loop.index0 ~ \"]: role '\" ~ m.role ~ "
+     "\"' is none of system, user, assistant\") }}{% endif %}"
+     "{{ '<|' ~ m.role ~ '|>' ~ m.content ~ '<|end|>' }}{% endfor %}"
+     "{% if add_generation_prompt %}<|assistant|>{% endif %}"},
 };
-
-/* Places in `markers`, by format. */
-enum { IM_START = 0, IM_END = 1 };
-enum { BEGIN_OF_TEXT = 0, START_HEADER = 1, END_HEADER = 2, EOT = 3 };
-enum { END = 3, BOS = 4 }; /* radish; the roles come first, in the order of chat_role */
 
 struct chat_template {
     rad_env env;
     const tokenizer *tok;
-    chat_format format;
-    rad_token ids[5];
+    jinja_template *jinja;
+    char name[256];
+    char bos[MOST_PIECE + 1], eos[MOST_PIECE + 1]; /* "": the vocabulary has none */
 };
 
-static bool contains(gguf_str text, const char *word)
+/* ---- where the template comes from ---- */
+
+static void token_text(const tokenizer *tok, rad_token id, char *text)
 {
-    size_t n = strlen(word);
-    for (size_t i = 0; i + n <= text.len; i++)
-        if (memcmp(text.data + i, word, n) == 0) return true;
-    return false;
+    size_t len = id < 0 ? 0 : tokenizer_piece(tok, id, true, text, MOST_PIECE);
+    text[RAD_MIN(len, (size_t)MOST_PIECE)] = 0;
 }
 
-static rad_status detect_format(const gguf_file *file, chat_format *format, rad_error *err)
+static rad_status check_markers(const tokenizer *tok, const struct format *f, rad_error *err)
+{
+    for (size_t i = 0; i < RAD_COUNT(f->markers) && f->markers[i]; i++) {
+        const char *marker = f->markers[i];
+        if (!tokenizer_is_control(tok, tokenizer_find(tok, marker, strlen(marker))))
+            return rad_fail(err, RAD_E_UNSUPPORTED,
+                            "chat: format %s needs the control token %s, which the vocabulary "
+                            "does not have",
+                            f->name, marker);
+    }
+    return RAD_OK;
+}
+
+static rad_status parse(chat_template *t, const char *source, size_t len, const char *hint,
+                        rad_error *err)
+{
+    rad_error why = {0};
+    rad_status status = jinja_parse(&t->env, source, len, &t->jinja, NULL, &why);
+    if (!status) return RAD_OK;
+    /* what the template is made of is its format; a model without any is RAD_E_UNSUPPORTED */
+    if (status == RAD_E_UNSUPPORTED) status = RAD_E_FORMAT;
+    return rad_fail(err, status, "%s%s", why.text, hint);
+}
+
+static rad_status from_model(chat_template *t, const gguf_file *file, rad_error *err)
 {
     gguf_str text;
     rad_status status = gguf_get_str(file, "tokenizer.chat_template", &text, err);
@@ -62,50 +101,64 @@ static rad_status detect_format(const gguf_file *file, chat_format *format, rad_
     if (status == RAD_NONE)
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "chat: the model has no chat template (tokenizer.chat_template)");
-    for (int i = 0; i < NUM_FORMATS; i++)
-        if (contains(text, formats[i].sign[0]) && contains(text, formats[i].sign[1])) {
-            *format = (chat_format)i;
-            return RAD_OK;
-        }
-    return rad_fail(err, RAD_E_UNSUPPORTED,
-                    "chat: the model's template is none of chatml, llama-3, radish");
+    snprintf(t->name, sizeof t->name, "model");
+    return parse(t, text.data, text.len,
+                 " (--chat-template names another: chatml, llama-3, radish or a file)", err);
 }
 
-static rad_status named_format(const char *name, chat_format *format, rad_error *err)
+static rad_status from_file(chat_template *t, const char *path, rad_error *err)
 {
-    for (int i = 0; i < NUM_FORMATS; i++)
-        if (strcmp(name, formats[i].name) == 0) {
-            *format = (chat_format)i;
-            return RAD_OK;
-        }
-    return rad_fail(err, RAD_E_UNSUPPORTED,
-                    "chat: '%.40s' is none of auto, chatml, llama-3, radish", name);
+    FILE *f = fopen(path, "rb");
+    if (!f && errno == ENOENT)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "chat: '%.200s' is none of auto, chatml, llama-3, radish, and no file",
+                        path);
+    if (!f) return rad_fail(err, RAD_E_IO, "chat: cannot open '%.200s': %s", path, strerror(errno));
+    char *source = rad_alloc(&t->env, MOST_TEMPLATE);
+    size_t len = source ? fread(source, 1, MOST_TEMPLATE, f) : 0;
+    bool failed = ferror(f) != 0;
+    fclose(f);
+    snprintf(t->name, sizeof t->name, "%s", path);
+    rad_status status;
+    if (!source)
+        status = rad_fail(err, RAD_E_NOMEM, "chat: no memory");
+    else if (failed)
+        status = rad_fail(err, RAD_E_IO, "chat: cannot read '%.200s'", path);
+    else if (len == MOST_TEMPLATE)
+        status = rad_fail(err, RAD_E_LIMIT, "chat: '%.200s' is longer than 4 MiB", path);
+    else
+        status = parse(t, source, len, "", err);
+    rad_free(&t->env, source, MOST_TEMPLATE);
+    return status;
+}
+
+static rad_status load(chat_template *t, const gguf_file *file, const char *name, rad_error *err)
+{
+    if (!name || strcmp(name, "auto") == 0) return from_model(t, file, err);
+    for (size_t i = 0; i < RAD_COUNT(formats); i++) {
+        if (strcmp(name, formats[i].name) != 0) continue;
+        snprintf(t->name, sizeof t->name, "%s", name);
+        rad_status status = check_markers(t->tok, &formats[i], err);
+        return status ? status : parse(t, formats[i].source, strlen(formats[i].source), "", err);
+    }
+    return from_file(t, name, err);
 }
 
 rad_status chat_template_create(const rad_env *env, const gguf_file *file, const tokenizer *tok,
                                 const char *name, chat_template **out, rad_error *err)
 {
     *out = NULL;
-    chat_format format = CHATML;
-    bool detect = !name || strcmp(name, "auto") == 0;
-    rad_status status = detect ? detect_format(file, &format, err)
-                               : named_format(name, &format, err);
-    if (status) return status;
-
     rad_env full = rad_env_or_default(env);
     chat_template *t = rad_alloc(&full, sizeof *t);
     if (!t) return rad_fail(err, RAD_E_NOMEM, "chat: no memory");
-    *t = (chat_template){.env = full, .tok = tok, .format = format};
-    for (size_t i = 0; i < RAD_COUNT(t->ids) && formats[format].markers[i]; i++) {
-        const char *marker = formats[format].markers[i];
-        t->ids[i] = tokenizer_find(tok, marker, strlen(marker));
-        if (!tokenizer_is_control(tok, t->ids[i])) {
-            chat_template_destroy(t);
-            return rad_fail(err, RAD_E_UNSUPPORTED,
-                            "chat: format %s needs the control token %s, which the vocabulary "
-                            "does not have",
-                            formats[format].name, marker);
-        }
+    t->env = full;
+    t->tok = tok;
+    token_text(tok, tokenizer_bos(tok), t->bos);
+    token_text(tok, tokenizer_eos(tok), t->eos);
+    rad_status status = load(t, file, name, err);
+    if (status) {
+        chat_template_destroy(t);
+        return status;
     }
     *out = t;
     return RAD_OK;
@@ -115,12 +168,59 @@ void chat_template_destroy(chat_template *t)
 {
     if (!t) return;
     rad_env env = t->env;
+    jinja_destroy(t->jinja);
     rad_free(&env, t, sizeof *t);
 }
 
 const char *chat_template_name(const chat_template *t)
 {
-    return formats[t->format].name;
+    return t->name;
+}
+
+/* ---- render ---- */
+
+static rad_status render(const chat_template *t, chat_input *in, jinja_text *out, rad_error *err)
+{
+    in->bos_token = t->bos;
+    in->eos_token = t->eos;
+    in->now_unix = chat_render_now();
+    return chat_render(t->jinja, in, out, NULL, err);
+}
+
+/* Bytes that are not UTF-8 are let through: they are encoded as bytes. */
+static json_t *to_json(const chat_message *messages, uint32_t num_messages)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < num_messages && list; i++) {
+        const chat_message *m = &messages[i];
+        json_t *role = json_string_nocheck(m->role ? m->role : "");
+        json_t *content = json_stringn_nocheck(m->content_len ? m->content : "", m->content_len);
+        json_t *one = json_object();
+        bool whole = role && content && one;
+        if (one && role) json_object_set(one, "role", role);
+        if (one && content) json_object_set(one, "content", content);
+        json_decref(role);
+        json_decref(content);
+        if (!whole || json_object_size(one) != 2 || json_array_append(list, one) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+        json_decref(one);
+    }
+    return list;
+}
+
+rad_status chat_template_render(const chat_template *t, const chat_message *messages,
+                                uint32_t num_messages, bool add_generation_prompt, jinja_text *out,
+                                rad_error *err)
+{
+    json_t *list = to_json(messages, num_messages);
+    *out = (jinja_text){0};
+    if (!list) return rad_fail(err, RAD_E_NOMEM, "chat: no memory");
+    chat_input in = {.messages = list, .add_generation_prompt = add_generation_prompt};
+    rad_status status = render(t, &in, out, err);
+    json_decref(list);
+    return status;
 }
 
 /* ---- encode ---- */
@@ -142,123 +242,85 @@ static rad_status put_id(prompt *p, rad_token id)
 static rad_status put_text(prompt *p, const char *text, size_t len)
 {
     if (!len) return RAD_OK;
-    if (p->limit && p->out->len >= p->limit) return RAD_E_LIMIT; /* words follow at the end */
-    return tokenizer_encode(p->t->tok, text, len, TOKENIZER_NO_PREFIX,
-                            p->limit ? p->limit - p->out->len : 0, p->out, p->err);
+    if (p->limit && p->out->len >= p->limit) return RAD_E_LIMIT;
+    return tokenizer_encode(p->t->tok, text, len, 0, p->limit ? p->limit - p->out->len : 0, p->out,
+                            p->err);
 }
 
-/* head + content as one text. */
-static rad_status put_joined(prompt *p, const char *head, const char *content, size_t len)
+/* The control token at byte `at`, if all of it is the template's; else -1. */
+static rad_token marker_at(const chat_template *t, const jinja_text *text, size_t at, size_t *taken)
 {
-    const rad_env *env = &p->t->env;
-    size_t head_len = strlen(head);
-    if (!head_len) return put_text(p, content, len);
-    if (!len) return put_text(p, head, head_len);
-    char *joined = len < SIZE_MAX / 2 ? env->alloc(env->user, head_len + len) : NULL;
-    if (!joined) return rad_fail(p->err, RAD_E_NOMEM, "chat: no memory");
-    memcpy(joined, head, head_len);
-    memcpy(joined + head_len, content, len);
-    rad_status status = put_text(p, joined, head_len + len);
-    env->free(env->user, joined, head_len + len);
-    return status;
+    if (text->user && text->user[at]) return -1;
+    rad_token id = tokenizer_control_at(t->tok, text->data + at, text->len - at, taken);
+    if (id >= 0 && text->user && memchr(text->user + at, 1, *taken)) return -1;
+    return id;
 }
 
-/* What the template language's trim takes away. */
-static bool is_space(uint32_t c)
+static rad_status put_all(prompt *p, const jinja_text *text, size_t from)
 {
-    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
-           c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-static void trim(const char **text, size_t *len)
-{
-    while (*len) {
-        utf8_char c = utf8_next((const unsigned char *)*text, *len);
-        if (!c.valid || !is_space(c.code)) break;
-        *text += c.len;
-        *len -= c.len;
-    }
-    while (*len) {
-        size_t start = *len - 1;
-        while (start > 0 && ((*text)[start] & 0xc0) == 0x80)
-            start--;
-        utf8_char c = utf8_next((const unsigned char *)*text + start, *len - start);
-        if (!c.valid || start + c.len != *len || !is_space(c.code)) break;
-        *len = start;
-    }
-}
-
-/* A turn as far as its text goes; NULL content begins the assistant's answer. */
-static rad_status open_turn(prompt *p, chat_role role, const char *content, size_t len)
-{
-    const chat_template *t = p->t;
-    rad_status status;
-    switch (t->format) {
-    case CHATML: {
-        static const char *const heads[] = {"system\n", "user\n", "assistant\n"};
-        status = put_id(p, t->ids[IM_START]);
-        return status ? status : put_joined(p, heads[role], content, len);
-    }
-    case LLAMA_3:
-        trim(&content, &len);
-        status = put_id(p, t->ids[START_HEADER]);
-        if (!status) status = put_text(p, role_names[role], strlen(role_names[role]));
-        if (!status) status = put_id(p, t->ids[END_HEADER]);
-        return status ? status : put_joined(p, "\n\n", content, len);
-    default: /* RADISH */
-        status = put_id(p, t->ids[role]);
-        return status ? status : put_text(p, content, len);
-    }
-}
-
-static rad_status close_turn(prompt *p)
-{
-    const chat_template *t = p->t;
-    if (t->format == LLAMA_3) return put_id(p, t->ids[EOT]);
-    if (t->format == RADISH) return put_id(p, t->ids[END]);
-    rad_status status = put_id(p, t->ids[IM_END]);
-    return status ? status : put_text(p, "\n", 1);
-}
-
-static rad_status put_bos(prompt *p)
-{
-    const chat_template *t = p->t;
-    if (t->format == LLAMA_3) return put_id(p, t->ids[BEGIN_OF_TEXT]);
-    if (t->format == RADISH) return put_id(p, t->ids[BOS]);
-    return tokenizer_add_bos(t->tok) ? put_id(p, tokenizer_bos(t->tok)) : RAD_OK;
-}
-
-static bool find_role(const char *name, chat_role *role)
-{
-    for (int i = 0; i < NUM_ROLES && name; i++)
-        if (strcmp(name, role_names[i]) == 0) {
-            *role = (chat_role)i;
-            return true;
+    const tokenizer *tok = p->t->tok;
+    rad_status status = RAD_OK;
+    size_t start = from, taken = 0;
+    bool has_bos = text->len > 0 && marker_at(p->t, text, 0, &taken) == tokenizer_bos(tok);
+    if (!from && tokenizer_add_bos(tok) && !has_bos) status = put_id(p, tokenizer_bos(tok));
+    for (size_t at = from; at < text->len && !status;) {
+        rad_token id = marker_at(p->t, text, at, &taken);
+        if (id < 0) {
+            at++;
+            continue;
         }
-    return false;
+        status = put_text(p, text->data + start, at - start);
+        if (!status) status = put_id(p, id);
+        start = at += taken;
+    }
+    return status ? status : put_text(p, text->data + start, text->len - start);
+}
+
+rad_status chat_template_encode_text(const chat_template *t, const jinja_text *text, size_t from,
+                                     uint32_t max_tokens, token_buf *out, rad_error *err)
+{
+    uint32_t before = out->len;
+    prompt p = {.t = t, .out = out, .err = err};
+    if (max_tokens && max_tokens < UINT32_MAX - before) p.limit = before + max_tokens;
+    rad_status status = put_all(&p, text, from);
+    if (status) out->len = before;
+    if (status == RAD_E_LIMIT)
+        return rad_fail(err, status, "the conversation is longer than %u tokens", max_tokens);
+    return status;
 }
 
 rad_status chat_template_encode(const chat_template *t, const chat_message *messages,
                                 uint32_t num_messages, bool add_generation_prompt,
                                 uint32_t max_tokens, token_buf *out, rad_error *err)
 {
-    uint32_t before = out->len;
-    prompt p = {.t = t, .out = out, .err = err};
-    if (max_tokens && max_tokens < UINT32_MAX - before) p.limit = before + max_tokens;
-    rad_status status = put_bos(&p);
-    for (uint32_t i = 0; i < num_messages && !status; i++) {
-        chat_role role = USER;
-        if (!find_role(messages[i].role, &role))
-            status = rad_fail(err, RAD_E_INVAL,
-                              "messages[%u]: role '%.40s' is none of system, user, assistant", i,
-                              messages[i].role ? messages[i].role : "");
-        if (!status) status = open_turn(&p, role, messages[i].content, messages[i].content_len);
-        if (!status) status = close_turn(&p);
+    jinja_text text;
+    rad_status status =
+        chat_template_render(t, messages, num_messages, add_generation_prompt, &text, err);
+    if (status == RAD_E_LIMIT) status = RAD_E_INVAL; /* of rendering, not of max_tokens */
+    if (!status) status = chat_template_encode_text(t, &text, 0, max_tokens, out, err);
+    jinja_text_fini(&text);
+    return status;
+}
+
+rad_status chat_template_encode_json(const chat_template *t, const char *json, size_t len,
+                                     bool add_generation_prompt, uint32_t max_tokens,
+                                     token_buf *out, rad_error *err)
+{
+    json_error_t where;
+    json_t *root = json_loadb(json, len, JSON_ALLOW_NUL, &where);
+    if (!json_is_array(json_object_get(root, "messages"))) {
+        json_decref(root);
+        return rad_fail(err, RAD_E_INVAL, "the conversation is not JSON with messages");
     }
-    if (!status && add_generation_prompt) status = open_turn(&p, ASSISTANT, "", 0);
-    if (status) out->len = before;
-    if (status == RAD_E_LIMIT)
-        return rad_fail(err, status, "the conversation is longer than %u tokens", max_tokens);
+    chat_input in = {.messages = json_object_get(root, "messages"),
+                     .tools = json_object_get(root, "tools"),
+                     .kwargs = json_object_get(root, "chat_template_kwargs"),
+                     .add_generation_prompt = add_generation_prompt};
+    jinja_text text;
+    rad_status status = render(t, &in, &text, err);
+    json_decref(root);
+    if (status == RAD_E_LIMIT) status = RAD_E_INVAL;
+    if (!status) status = chat_template_encode_text(t, &text, 0, max_tokens, out, err);
+    jinja_text_fini(&text);
     return status;
 }

@@ -1,11 +1,15 @@
 /* chat_template.h - a conversation to prompt tokens, in the model's own format.
  *
- * Formats: chatml, llama-3 and radish (the shipped model's). The format is found
- * by the markers in the GGUF's tokenizer.chat_template, or named. What a user
- * writes is encoded with special-token parsing off, so no message can forge a turn. */
+ * The format is a Jinja template: the GGUF's own (tokenizer.chat_template), one of three that
+ * are built in (chatml, llama-3, radish), or a file's. It is parsed once, at start.
+ *
+ * No message can forge a turn: a control token counts as such only where every byte of it is
+ * the template's. What a conversation brought (messages, tools, further variables) is
+ * encoded with special-token parsing off, also where the template has cut and joined it. */
 #ifndef TEXT_CHAT_TEMPLATE_H
 #define TEXT_CHAT_TEMPLATE_H
 
+#include "text/jinja.h"
 #include "text/tokenizer.h"
 
 typedef struct chat_message {
@@ -16,17 +20,33 @@ typedef struct chat_message {
 
 typedef struct chat_template chat_template;
 
-/* `name`: "auto", "chatml", "llama-3", "radish", ... NULL means auto. RAD_E_UNSUPPORTED in
- * words when auto finds no known format or the markers are not in the vocabulary. */
+/* `name`: "auto" or NULL: the file's own; "chatml", "llama-3", "radish"; else the path of a
+ * Jinja file. RAD_E_UNSUPPORTED in words when the model has no template, or the vocabulary not
+ * the markers of a built-in one. RAD_E_FORMAT in words that name line and construct when the
+ * template cannot be parsed. `file` may be NULL unless name is "auto". */
 rad_status chat_template_create(const rad_env *env, const gguf_file *file, const tokenizer *tok,
                                 const char *name, chat_template **out, rad_error *err);
-void chat_template_destroy(chat_template *t); /* NULL is fine */
-const char *chat_template_name(const chat_template *t);
+void chat_template_destroy(chat_template *t);           /* NULL is fine */
+const char *chat_template_name(const chat_template *t); /* "model": the GGUF's own */
 
-/* Appends the prompt's ids, BOS included where the format has it. RAD_E_INVAL names the
- * message with an unknown role. */
+/* Appends the prompt's ids, BOS in front where the vocabulary asks for it and the template has
+ * none. RAD_E_INVAL: the template refuses the conversation, in its own words. */
 rad_status chat_template_encode(const chat_template *t, const chat_message *messages,
                                 uint32_t num_messages, bool add_generation_prompt,
                                 uint32_t max_tokens, token_buf *out, rad_error *err);
+
+/* The same for a conversation as JSON: {"messages": [...], "tools": [...],
+ * "chat_template_kwargs": {...}}; only messages must be there. */
+rad_status chat_template_encode_json(const chat_template *t, const char *json, size_t len,
+                                     bool add_generation_prompt, uint32_t max_tokens,
+                                     token_buf *out, rad_error *err);
+
+/* The two halves of chat_template_encode. A text may be encoded from a byte on that is not
+ * inside a marker; then without BOS. */
+rad_status chat_template_render(const chat_template *t, const chat_message *messages,
+                                uint32_t num_messages, bool add_generation_prompt, jinja_text *out,
+                                rad_error *err);
+rad_status chat_template_encode_text(const chat_template *t, const jinja_text *text, size_t from,
+                                     uint32_t max_tokens, token_buf *out, rad_error *err);
 
 #endif

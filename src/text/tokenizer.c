@@ -211,6 +211,14 @@ rad_token tokenizer_find(const tokenizer *t, const char *text, size_t len)
     return symbol < t->num_tokens ? (rad_token)symbol : -1;
 }
 
+rad_token tokenizer_control_at(const tokenizer *t, const char *text, size_t len, size_t *taken)
+{
+    rad_token id = len ? vocab_special_prefix(&t->vocab, text, len, true) : -1;
+    if (!tokenizer_is_control(t, id)) return -1;
+    *taken = t->vocab.symbols[id].len;
+    return id;
+}
+
 size_t tokenizer_piece(const tokenizer *t, rad_token id, bool special, char *bytes, size_t room)
 {
     if (!in_vocab(t, id)) return 0;

@@ -38,6 +38,9 @@ bool tokenizer_is_control(const tokenizer *t, rad_token id);
 /* The id whose text is exactly `text` (a special token by name), or -1. */
 rad_token tokenizer_find(const tokenizer *t, const char *text, size_t len);
 
+/* The control token that text[0..len) begins with (the longest one), or -1; *taken: its bytes. */
+rad_token tokenizer_control_at(const tokenizer *t, const char *text, size_t len, size_t *taken);
+
 typedef enum tokenizer_flags {
     TOKENIZER_PARSE_SPECIAL = 1, /* control tokens written in the text become their ids */
     TOKENIZER_ADD_BOS = 2,       /* put BOS first when the vocabulary asks for it */
