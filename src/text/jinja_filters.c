@@ -142,7 +142,6 @@ jval jfilter_indent(jctx *c, jval self, const jval *args, const jargs *all)
 jval jfilter_truncate(jctx *c, jval self, const jval *args, const jargs *all)
 {
     (void)all;
-    const jstr *s = jwant_str(c, self, "truncate");
     int64_t length = given(args[0]) ? jwant_int(c, args[0], "truncate") : 255;
     bool kill = given(args[1]) && jtrue(args[1]);
     const jstr *end = given(args[2]) ? jwant_str(c, args[2], "truncate") : jtext(c, "...").u.s;
@@ -151,7 +150,8 @@ jval jfilter_truncate(jctx *c, jval self, const jval *args, const jargs *all)
     int64_t end_chars = (int64_t)jchars(end);
     if (length < end_chars || leeway < 0 || length > INT32_MAX || leeway > INT32_MAX)
         jinja_fail(c, RAD_E_INVAL, "truncate: the length is out of range");
-    if ((int64_t)jchars(s) <= length + leeway) return self;
+    if (jlength(c, self) <= length + leeway) return self; /* a short list too */
+    const jstr *s = jwant_str(c, self, "truncate");
     const jstr *head = jsub(c, s, 0, jchar_at(s, (size_t)(length - end_chars))).u.s;
     if (!kill)
         for (size_t at = head->len; at > 0; at--)
