@@ -398,9 +398,11 @@ static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
     uint32_t panel = unit / job->num_blocks;
     uint32_t begin = unit % job->num_blocks * job->block_rows;
     uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
+    /* Chunks of about equal depth: a tile fetches as much of what comes next as it reads. */
     uint32_t most = CHUNK_BYTES / (uint32_t)step_bytes(w);
+    uint32_t chunks = (w->depth + most - 1) / most, even = (w->depth + chunks - 1) / chunks;
     for (uint32_t k = 0, depth; k < w->depth; k += depth) {
-        depth = RAD_MIN(most, w->depth - k);
+        depth = RAD_MIN(even, w->depth - k);
         /* After this panel's last chunk: the panel that this thread will probably get. */
         const char *next =
             k + depth < w->depth
