@@ -168,8 +168,8 @@ def test_chat():
         check("Tokyo" in text, text)
         check(cached(chunks[-1]) >= answer["usage"]["prompt_tokens"] - 1, chunks[-1])
         error = s.ask("/v1/chat/completions",
-                      {"messages": [{"role": "martian", "content": "x"}]}, 400)["error"]
-        check("martian" in error["message"] and error["param"] == "messages", error)
+                      {"messages": [{"role": 7, "content": "x"}]}, 400)["error"]
+        check("role" in error["message"], error)  # which roles there are, the template says
         s.ask("/v1/chat/completions", {"messages": [{"role": "developer", "content": "x"},
                                                     {"role": "user", "content": "y"}]})
         s.wait_idle()
