@@ -217,8 +217,30 @@ KERNEL(q8_0)
 KERNEL(q4_0)
 KERNEL(q4_k)
 
-RAD_VECTORIZE static void round_row(const float *x, uint32_t k, int32_t offset, gemm_xblock *dst)
+/* gemm_round_to_blocks for whole blocks, the same operations 16 at a time. */
+static void round_row(const float *x, uint32_t k, int32_t offset, gemm_xblock *dst)
 {
+    const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
+    for (; k >= GEMM_XBLOCK; k -= GEMM_XBLOCK, x += GEMM_XBLOCK, dst++) {
+        __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
+        uint32_t most = _mm512_reduce_max_epu32(
+            _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), no_sign),
+                             _mm512_and_si512(_mm512_castps_si512(high), no_sign)));
+        if (most >= 0x7f800000 || most < 0x0d800000) { /* not finite, or next to nothing */
+            gemm_round_to_blocks(x, GEMM_XBLOCK, offset, dst);
+            continue;
+        }
+        __m512 up = _mm512_set1_ps(127.0f / f32_of_bits(most));
+        __m512i a = _mm512_cvtps_epi32(_mm512_mul_ps(low, up));
+        __m512i b = _mm512_cvtps_epi32(_mm512_mul_ps(high, up));
+        int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
+        _mm_storeu_si128((__m128i *)dst->q, _mm512_cvtepi32_epi8(a));
+        _mm_storeu_si128((__m128i *)(dst->q + 16), _mm512_cvtepi32_epi8(b));
+        dst->d = f32_of_bits(most) / 127.0f;
+        dst->start = -offset * sum;
+        dst->sum = dst->d * (float)sum;
+        dst->unused = 0;
+    }
     gemm_round_to_blocks(x, k, offset, dst);
 }
 
