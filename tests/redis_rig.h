@@ -142,7 +142,7 @@ static inline void cluster_start(redis_server servers[6])
     static const char *const options[] = {"--cluster-enabled",
                                           "yes",
                                           "--cluster-node-timeout",
-                                          "500",
+                                          "1500",
                                           "--cluster-require-full-coverage",
                                           "no",
                                           "--repl-diskless-sync-delay",

@@ -7,10 +7,11 @@
 #define _GNU_SOURCE
 #include "storage_rig.h"
 
-#include "storage/file_store.h"
+#include "storage/file_inspect.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -139,6 +140,8 @@ static void check_rounds(uint64_t rounds, bool by_itself, uint64_t budget_pages)
             children[i] = spawn(dir, d, (round * 2 + i) * 10000, max_bytes);
         }
         for (int i = 0; i < 2 && !by_itself; i++) {
+            struct pollfd said = {.fd = children[i].acks, .events = POLLIN};
+            if (test_random(&random) % 4) poll(&said, 1, 5000); /* it is at work by then */
             usleep((unsigned)(test_random(&random) % 15000));
             kill(children[i].pid, SIGKILL);
         }
@@ -162,6 +165,12 @@ static void check_rounds(uint64_t rounds, bool by_itself, uint64_t budget_pages)
         CHECKF(seen.quarantined == 0 && watched.quarantined == 0, "seed %llu",
                (unsigned long long)seed);
         CHECK(seen.bytes <= max_bytes && ((file_store *)after.self)->table.num_taken == 0);
+        if (budget_pages < 5000) { /* every page of the index, also those nobody told us of */
+            static file_inspection in;
+            CHECK(!file_inspect(after.self, &(file_inspect_options){.verify = true}, &in, NULL));
+            CHECKF(in.bad == 0, "%llu bad, seed %llu", (unsigned long long)in.bad,
+                   (unsigned long long)seed);
+        }
         rad_error err = {0};
         CHECKF(!file_table_check(&((file_store *)after.self)->table, &err), "%s", err.text);
         after.ops->close(after.self);

@@ -14,7 +14,7 @@ work=build/bench
 mkdir -p "$work"
 bin=build/release
 
-for b in bench_cache bench_gemm bench_attention; do
+for b in bench_cache bench_storage bench_gemm bench_attention; do
     echo "== $b"
     "$bin/bench/$b"
 done
