@@ -142,12 +142,22 @@ TEST(a_single_redis_keeps_pages)
 TEST(a_password_and_a_user_are_given)
 {
     SKIP_UNLESS(redis_is_installed(), "redis-server is not installed");
-    static const char *const options[] = {
-        "--requirepass",  "sesame",      /* what docs/scale-out.md says is enough */ "--user",
-        "pages",          "on",          ">open",
-        "~radish:*",      "+get",        "+set",
-        "+del",           "+exists",     "+asking",
-        "+cluster|slots", "+config|get", NULL};
+    static const char *const options[] = {"--requirepass",
+                                          "sesame",
+                                          /* what docs/scale-out.md says is enough */ "--user",
+                                          "pages",
+                                          "on",
+                                          ">open",
+                                          "~radish:*",
+                                          "+get",
+                                          "+set",
+                                          "+del",
+                                          "+exists",
+                                          "+asking",
+                                          "+scan",
+                                          "+cluster|slots",
+                                          "+config|get",
+                                          NULL};
     redis_server server;
     redis_start(&server, options, "NOAUTH");
     log_lines log = {0};
@@ -166,6 +176,8 @@ TEST(a_password_and_a_user_are_given)
     rad_storage_key key = rig_key(1);
     CHECK(rig_get(store, R, 1, NULL) && rig_set(store, R, 1, NULL));
     CHECK(store.ops->remove(store.self, &key, NULL) == RAD_OK && !rig_get(store, R, 1, NULL));
+    CHECK(rig_set(store, R, 1, NULL) && store.ops->clear(store.self, NULL) == RAD_OK);
+    CHECK(!rig_get(store, R, 1, NULL));
     store.ops->close(store.self);
     redis_end(&server);
 }
@@ -324,6 +336,9 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
                   rig_seconds() - start);
     for (uint64_t id = 1000; id < 1000 + N; id++)
         CHECK(rig_set(store, R, id, NULL));
+    CHECK(store.ops->clear(store.self, NULL) == RAD_OK);
+    for (uint64_t id = 1000; id < 1000 + N; id++)
+        CHECK(!rig_get(store, R, id, NULL));
     store.ops->close(store.self);
     cluster_end(servers);
 }

@@ -46,8 +46,9 @@ typedef struct rad_storage_redis_params {
  * (RAD_LOG_WARN), stats.down is 1 and everything a miss until it is there. RAD_E_INVAL in
  * words for params that make no sense; RAD_E_NOMEM. stats.pages and bytes stay 0: ask Redis.
  *
- * batch_set gives RAD_FULL when Redis has no memory left and does not evict. The env's
- * functions but alloc and free are called from every thread that calls the backend. */
+ * clear deletes what is under the prefix, also what other servers stored (it needs SCAN), and
+ * takes up to a minute. batch_set gives RAD_FULL when Redis has no memory left and does not evict.
+ * The env's functions but alloc and free are called from every thread that calls the backend. */
 RAD_API rad_status rad_storage_redis_open(const rad_env *env,
                                           const rad_storage_redis_params *params, rad_storage *out,
                                           rad_error *err);

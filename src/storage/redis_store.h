@@ -61,6 +61,9 @@ void redis_blame(redis_store *s, uint16_t node); /* it failed */
 bool redis_refresh(redis_store *s, redis_lane *lane, uint64_t deadline_ns, char *why,
                    size_t why_bytes);
 
+/* Deletes all pages under the prefix, within a minute; RAD_E_IO in words. redis_clear.c */
+rad_status redis_clear(redis_store *s, redis_lane *lane, rad_error *err);
+
 /* Logs a warning where Redis has a policy under which pages would fill it up. */
 void redis_advise(redis_store *s, redis_lane *lane, uint64_t deadline_ns);
 

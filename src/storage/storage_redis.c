@@ -131,6 +131,17 @@ static rad_status redis_remove(void *self, const rad_storage_key *key, rad_error
     return ask_parts(self, REDIS_DEL, &b, &yes, err);
 }
 
+static rad_status clear(void *self, rad_error *err)
+{
+    redis_store *s = self;
+    uint64_t limit = s->env.now_ns(s->env.user) + (uint64_t)s->timeout_ms * 1000000u;
+    redis_lane *lane = take_lane(s, limit);
+    if (!lane) return rad_fail(err, RAD_E_IO, "storage: Redis: too many callers");
+    rad_status status = redis_clear(s, lane, err);
+    pthread_mutex_unlock(&lane->busy);
+    return status;
+}
+
 static void redis_get_stats(void *self, rad_storage_stats *stats)
 {
     redis_store *s = self;
@@ -161,6 +172,7 @@ static const rad_storage_ops ops = {
     .batch_get = redis_batch_get,
     .batch_set = redis_batch_set,
     .remove = redis_remove,
+    .clear = clear,
     .get_stats = redis_get_stats,
     .close = redis_close,
 };
