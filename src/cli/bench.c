@@ -82,7 +82,7 @@ static int check_answers(const bench_table *table)
 
 int cmd_bench(int argc, char **argv)
 {
-    static const char *const whats[] = {"speed", "suite", "scaling"};
+    static const char *const whats[] = {"speed", "tree", "suite", "scaling"};
     model_options model = {0};
     bench_plan plan = {.concurrency = 16, .pairs = 1, .max_total_tokens = 0};
     const char *positional = NULL, *what = "speed,suite", *scale = "cpu";
@@ -104,8 +104,9 @@ int cmd_bench(int argc, char **argv)
          .name = "what",
          .arg = "LIST",
          .target = &what,
-         .help = "speed (prefill, decode, mixed), suite (the paper's workloads), scaling\n"
-                 "(contexts and numbers of requests that grow). Default: speed,suite."},
+         .help = "speed (prefill, decode, mixed), tree (many requests behind one prefix, its\n"
+                 "K/V read once or by each), suite (the paper's workloads), scaling (contexts\n"
+                 "and numbers of requests that grow). Default: speed,suite."},
         {.kind = CLI_LIST,
          .name = "workload",
          .arg = "NAME",
@@ -178,7 +179,7 @@ int cmd_bench(int argc, char **argv)
     if (code != CLI_GO_ON) return code;
     const char *unknown = unknown_word(what, whats, RAD_COUNT(whats));
     if (unknown || !*what)
-        return cli_usage("bench", "--what is a list of speed, suite, scaling; not '%s'",
+        return cli_usage("bench", "--what is a list of speed, tree, suite, scaling; not '%s'",
                          unknown ? unknown : what);
     if (strcmp(scale, "cpu") != 0 && strcmp(scale, "paper") != 0)
         return cli_usage("bench", "--scale is cpu or paper, not '%s'", scale);
@@ -194,6 +195,7 @@ int cmd_bench(int argc, char **argv)
     static bench_table table;
     code = 0;
     if (has_word(what, "speed")) status = bench_speed(&plan, &err);
+    if (status == RAD_OK && has_word(what, "tree")) status = bench_tree(&plan, &err);
     if (status == RAD_OK && has_word(what, "scaling")) status = bench_scaling(&plan, &err);
     if (status == RAD_OK && has_word(what, "suite")) {
         status = bench_suite(&plan, &table, &err);

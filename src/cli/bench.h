@@ -59,6 +59,9 @@ rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err);
 rad_status bench_speed(bench_plan *plan, rad_error *err);
 rad_status bench_scaling(bench_plan *plan, rad_error *err);
 
+/* bench_tree.c: many requests decode behind one long prefix, tree attention on and off. */
+rad_status bench_tree(bench_plan *plan, rad_error *err);
+
 /* bench_report.c */
 void bench_print_row(const bench_row *row, bool first);
 void bench_print_json(const bench_table *table);

@@ -134,7 +134,7 @@ typedef struct engine_request {
     uint32_t num_ids;
     const chat_message *messages;
     uint32_t num_messages;
-    const char *chat_json;      /* a conversation with more: see chat_template_encode_json */
+    const char *chat_json; /* a conversation with more: see chat_template_encode_json */
     size_t chat_json_len;
 
     sampling_params sampling; /* end_ids is the engine's to fill in */
@@ -186,8 +186,8 @@ typedef struct engine_stats {
     uint64_t evicted_tokens;
     uint64_t forward_steps;
     uint64_t forward_ns;  /* time inside runner_forward */
-    uint64_t sample_ns;         /* choosing tokens */
-    uint64_t schedule_ns;       /* the rest of the busy steps: tree and scheduling */
+    uint64_t sample_ns;   /* choosing tokens */
+    uint64_t schedule_ns; /* the rest of the busy steps: tree and scheduling */
     uint32_t num_running;
     uint32_t num_waiting;
     uint64_t max_total_tokens;
@@ -197,6 +197,8 @@ typedef struct engine_stats {
     uint64_t held_tokens;             /* of running requests, not in the tree */
     uint64_t context_tokens;          /* K/V positions of all requests, summed over the steps */
     uint64_t distinct_context_tokens; /* the same, what tree attention reads once counted once */
+    uint64_t kv_read_bytes;           /* K/V read by attention, all layers, and what it would */
+    uint64_t kv_unshared_bytes;       /* have been without tree attention */
     uint64_t num_verified;            /* requests computed once more (verify_rate) */
     uint64_t num_mismatches;          /* whose logits were different then */
     uint64_t num_verify_skipped;      /* chosen, but there was no room or the run failed */

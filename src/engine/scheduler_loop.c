@@ -131,6 +131,8 @@ void engine_get_stats(engine *e, engine_stats *stats)
         .held_tokens = s->held_tokens,
         .context_tokens = s->context_tokens,
         .distinct_context_tokens = s->distinct_context_tokens,
+        .kv_read_bytes = s->kv_read_bytes,
+        .kv_unshared_bytes = s->kv_unshared_bytes,
         .num_verified = s->verify.num_verified,
         .num_mismatches = s->verify.num_mismatches,
         .num_verify_skipped = s->verify.num_skipped,

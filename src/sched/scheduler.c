@@ -37,10 +37,12 @@ static bool release_cancelled(scheduler *s)
 }
 
 /* Must come before the results are processed: those change the requests' states. */
-static void tell_step(scheduler *s, uint64_t forward_ns)
+static void tell_step(scheduler *s, const attn_kv_reads *reads, uint64_t forward_ns)
 {
     const schedule_batch *b = &s->batch;
-    step_info step = {.forward_ns = forward_ns};
+    step_info step = {.forward_ns = forward_ns,
+                      .kv_read_bytes = reads->bytes,
+                      .kv_unshared_bytes = reads->unshared_bytes};
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         uint64_t prefix = b->extend_prefix_lens[i], fresh = b->extend_seq_lens[i];
         uint64_t context = prefix * fresh + fresh * (fresh + 1) / 2;
@@ -84,11 +86,15 @@ static void run_batch(scheduler *s)
 
     find_groups(s);
     tiers_ready_to_load(s);
+    attn_kv_reads reads = {0};
+    s->forward.kv_reads = &reads;
     uint64_t start = s->env.now_ns(s->env.user);
     status = runner_forward(s->params.runner, &s->forward, &logits, &err);
     uint64_t forward_ns = s->env.now_ns(s->env.user) - start;
     s->stats.forward_ns += forward_ns;
     s->stats.forward_steps++;
+    s->stats.kv_read_bytes += reads.bytes;
+    s->stats.kv_unshared_bytes += reads.unshared_bytes;
     if (status != RAD_OK) {
         err.status = status;
         rad_log(&s->env, RAD_LOG_ERROR, "scheduler: a step of %u requests failed: %s",
@@ -96,7 +102,7 @@ static void run_batch(scheduler *s)
         fail_batch(s, &err);
         return;
     }
-    if (s->params.on_step) tell_step(s, forward_ns);
+    if (s->params.on_step) tell_step(s, &reads, forward_ns);
     process_batch_result(s, logits);
 }
 

@@ -135,7 +135,10 @@ typedef struct scheduler_stats {
     uint64_t context_tokens; /* summed over steps and requests: K/V that a step without groups
                               * reads, per layer and kv head */
     uint64_t distinct_context_tokens; /* the same, what the groups share counted once */
-    uint64_t group_updates;           /* steps whose groups had to be made anew */
+    uint64_t kv_read_bytes;     /* K/V that attention read, counted by the runner; 0 of one that
+                                 * does not count */
+    uint64_t kv_unshared_bytes; /* that it would have read without groups */
+    uint64_t group_updates;     /* steps whose groups had to be made anew */
     verify_stats verify;
     uint64_t loaded_tokens;  /* of cached_tokens: from the host */
     uint64_t fetched_tokens; /* and of these: from storage */

@@ -9,6 +9,8 @@ typedef struct step_info {
     uint32_t decode_tokens;   /* requests that computed one more token of their answer */
     uint64_t prefill_context; /* positions that the prompt tokens attended to, their own included */
     uint64_t decode_context;
+    uint64_t kv_read_bytes;     /* K/V that attention read; 0 of a runner that does not count */
+    uint64_t kv_unshared_bytes; /* that it would have read without groups */
     uint64_t forward_ns;
 } step_info;
 

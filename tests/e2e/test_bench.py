@@ -48,6 +48,15 @@ def test_speed():
     check(all(r["tokens_per_s"] > 0 for r in rows), rows)
 
 
+def test_tree_attention_reads_what_the_arithmetic_says():
+    out, _ = radish("bench", TINY, "--what", "tree", "--json", "--max-total-tokens", "8192")
+    row = json.loads(out)
+    check(row["requests"] == 32 and row["prefix"] > 500, row)
+    for mode in ("on", "off"):
+        check(abs(row[mode + "_read_mb"] / row[mode + "_predicted_mb"] - 1) < 1e-3, row)
+    check(row["on_read_mb"] < row["off_read_mb"] / 4, row)
+
+
 def test_mistakes():
     for args, words in ((["--what", "speed,sweet"], "not 'sweet'"), (["--scale", "moon"], "moon"),
                         (["--json", "--csv", "x"], "alone")):

@@ -1,0 +1,109 @@
+/* bench_tree.c - requests that decode behind one prefix, with its K/V read once a step for
+ * all of them (tree attention), and by each for itself.
+ *
+ * Both runs share the prefix in the cache; only the reading differs. What a step should
+ * read is arithmetic: the prefix once, or once for each request, and every request's own
+ * tokens. */
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { REQUESTS = 32, OWN = 16, OUT = 48, LONGEST = 8192 };
+
+typedef struct tree_result {
+    double step_s;               /* median step in which all decode */
+    double read_mb, unshared_mb; /* of that step */
+    double predicted_mb;
+    uint64_t digest;
+} tree_result;
+
+static int by_time(const void *a, const void *b)
+{
+    uint64_t x = ((const step_info *)a)->forward_ns, y = ((const step_info *)b)->forward_ns;
+    return (x > y) - (x < y);
+}
+
+static rad_status run(bench_plan *plan, bench_mode mode, uint32_t prefix, tree_result *out,
+                      rad_error *err)
+{
+    bench_engine *b = &plan->engines[mode];
+    workload w;
+    run_result r;
+    engine_stats barrier;
+    workload_init(&w, &plan->env, "tree", "");
+    uint32_t prompt[2] = {workload_add_segment(&w, prefix)};
+    uint32_t first = workload_add_call(&w, 0, prompt, 1, 0, NULL, 0);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        prompt[1] = workload_add_segment(&w, OWN);
+        workload_add_call(&w, i, prompt, 2, OUT, &first, 1);
+    }
+    rad_status status = w.nomem ? rad_fail(err, RAD_E_NOMEM, "no memory") : RAD_OK;
+    if (status == RAD_OK) status = engine_flush_cache(b->e);
+    step_log_clear(&b->log);
+    if (status == RAD_OK) status = workload_run(b->e, &w, &(run_params){REQUESTS + 1, 5}, &r, err);
+    engine_get_stats(b->e, &barrier);
+    workload_fini(&w);
+    if (status != RAD_OK) return status;
+
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->log.count; i++)
+        if (b->log.steps[i].decode_tokens == REQUESTS && !b->log.steps[i].prefill_tokens)
+            b->log.steps[n++] = b->log.steps[i];
+    if (!n) return rad_fail(err, RAD_E_LIMIT, "%d requests never decoded at one time", REQUESTS);
+    qsort(b->log.steps, n, sizeof *b->log.steps, by_time);
+    const step_info *mid = &b->log.steps[n / 2];
+    double token_mb = (double)engine_get_info(b->e)->kv_bytes_per_token * 1e-6;
+    uint64_t shared = mode == BENCH_ON ? prefix / 64 * 64 : 0;
+    *out = (tree_result){.step_s = (double)mid->forward_ns * 1e-9,
+                         .read_mb = (double)mid->kv_read_bytes * 1e-6,
+                         .unshared_mb = (double)mid->kv_unshared_bytes * 1e-6,
+                         .predicted_mb = (double)(mid->decode_context - (REQUESTS - 1) * shared) *
+                                         token_mb,
+                         .digest = r.digest};
+    return RAD_OK;
+}
+
+rad_status bench_tree(bench_plan *plan, rad_error *err)
+{
+    static const bench_mode modes[] = {BENCH_ON, BENCH_NO_TREE};
+    tree_result r[BENCH_MODES];
+    rad_status status = RAD_OK;
+    for (size_t i = 0; i < RAD_COUNT(modes) && status == RAD_OK; i++)
+        status = bench_engine_make(plan, modes[i], err);
+    if (status != RAD_OK) return status;
+    const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
+    uint32_t prefix = RAD_MIN((uint32_t)LONGEST, info->context_length - OWN - OUT);
+    if (info->max_total_tokens < prefix + REQUESTS * (OWN + OUT) ||
+        info->max_running_requests < REQUESTS)
+        return rad_fail(err, RAD_E_LIMIT,
+                        "tree: a pool of %u tokens and %d running requests are "
+                        "needed (--max-total-tokens)",
+                        prefix + REQUESTS * (OWN + OUT), REQUESTS);
+    for (int pass = 0; pass < 2; pass++) /* the first one warms up */
+        for (size_t i = 0; i < RAD_COUNT(modes) && status == RAD_OK; i++)
+            status = run(plan, modes[i], prefix, &r[modes[i]], err);
+    if (status != RAD_OK) return status;
+    const tree_result *on = &r[BENCH_ON], *off = &r[BENCH_NO_TREE];
+    if (on->digest != off->digest)
+        return rad_fail(err, RAD_E_CORRUPT, "the answers differ between tree attention on and off");
+    if (plan->json) {
+        printf("{\"bench\":\"tree\",\"requests\":%d,\"prefix\":%u,\"on_tokens_per_s\":%.1f,"
+               "\"off_tokens_per_s\":%.1f,\"speedup\":%.3f,\"on_read_mb\":%.3f,"
+               "\"on_predicted_mb\":%.3f,\"off_read_mb\":%.3f,\"off_predicted_mb\":%.3f}\n",
+               REQUESTS, prefix, REQUESTS / on->step_s, REQUESTS / off->step_s,
+               off->step_s / on->step_s, on->read_mb, on->predicted_mb, off->read_mb,
+               off->predicted_mb);
+        return RAD_OK;
+    }
+    printf("  %d requests decode behind a shared prefix of %u tokens, the same answers:\n",
+           REQUESTS, prefix);
+    printf("    tree attention on   %9.1f tokens/s, %8.2f ms a step, reads %8.1f MB of K/V "
+           "(predicted %.1f)\n",
+           REQUESTS / on->step_s, on->step_s * 1e3, on->read_mb, on->predicted_mb);
+    printf("    tree attention off  %9.1f tokens/s, %8.2f ms a step, reads %8.1f MB of K/V "
+           "(predicted %.1f)   %.2fx\n",
+           REQUESTS / off->step_s, off->step_s * 1e3, off->read_mb, off->predicted_mb,
+           off->step_s / on->step_s);
+    return RAD_OK;
+}
