@@ -1,5 +1,7 @@
 /* test_hicache.c - one by one: what goes to the host and to storage, what comes back, and what
  * happens when it does not. */
+#include <radish/session.h>
+
 #include "hicache_rig.h"
 
 static hrig_options plain(uint32_t page_size)
@@ -77,6 +79,24 @@ TEST(a_copy_is_found_only_when_it_is_complete)
     CHECK_OK(rad_cache_evict(r.cache, 1000, &evicted));
     CHECK(evicted == 160);
     hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(a_streaming_wrapper_polls_the_tiers_behind_it)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    hrig_start(&r, &o, NULL);
+    serve(&r, 160, 1000);
+    CHECK_OK(rad_hicache_pump(r.cache, 0));
+    rad_streaming_cache_params p = {.struct_size = sizeof p, .inner = r.cache};
+    rad_cache *wrapper = NULL;
+    CHECK_OK(rad_streaming_cache_create(NULL, &p, &wrapper, NULL));
+    CHECK(rad_cache_protected_size(wrapper) == 160);
+    CHECK_OK(rad_cache_poll(wrapper));
+    CHECK(rad_cache_protected_size(wrapper) == 0 && hrig_stats(&r).tickets == 0);
+    hrig_check_idle(&r);
+    r.cache = wrapper; /* destroys what it wraps */
     hrig_stop(&r, false);
 }
 

@@ -211,6 +211,7 @@ static const cache_ops session_ops = {
     .unfinished_req = session_unfinished_req,
     .finished_req = session_finished_req,
     .reset = session_reset,
+    .poll = session_poll,
     .sizes = session_sizes,
     .get_stats = session_cache_stats,
     .walk = session_walk,
