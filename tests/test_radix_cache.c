@@ -538,6 +538,24 @@ TEST(slots_that_are_no_pages_are_refused)
     CHECK(rad_cache_total_size(cache) == 0);
     check(cache);
     rad_cache_destroy(cache);
+
+    /* The last slot of the last page would be 2^31, with few runs of pages and with many. */
+    enum { MANY = 300 };
+    rad_token tokens[3 * MANY];
+    rad_slot slots[3 * MANY];
+    cache = make(3);
+    for (uint32_t i = 0; i < 3 * MANY; i++) {
+        tokens[i] = (rad_token)i;
+        slots[i] = (rad_slot)(i / 3 * 6 + i % 3);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        slots[3 * MANY - 3 + i] = (rad_slot)(2147483646u + i);
+    rad_key key = {.tokens = tokens, .num_tokens = 3 * MANY};
+    CHECK(rad_cache_insert(cache, &key, slots, NULL, NULL) == RAD_E_INVAL);
+    key.num_tokens = 3;
+    CHECK(rad_cache_insert(cache, &key, slots + 3 * MANY - 3, NULL, NULL) == RAD_E_INVAL);
+    check(cache);
+    rad_cache_destroy(cache);
 }
 
 /* Pages of this process that are in memory, 0 where nobody says. */

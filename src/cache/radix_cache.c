@@ -201,7 +201,7 @@ RAD_VECTORIZE static bool slots_are_pages(const radix_cache *c, const rad_slot *
 {
     uint32_t ps = c->base.page_size;
     uint32_t low = c->base.kv ? ps : 0;
-    uint32_t high = c->base.kv ? (rad_kv_num_pages(c->base.kv) + 1) * ps : INT32_MAX;
+    uint32_t high = c->base.kv ? (rad_kv_num_pages(c->base.kv) + 1) * ps : INT32_MAX / ps * ps;
     uint32_t wrong = 0;
     if (ps == 1) {
         for (uint32_t i = 0; i < count; i++)
