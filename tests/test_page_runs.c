@@ -68,7 +68,7 @@ TEST(regions_are_cut_split_and_joined_like_lists)
     state = test_seed();
     fprintf(stderr, "seed %llu\n", (unsigned long long)state);
     for (uint32_t round = 0; round < 3000; round++) {
-        uint32_t count = 1 + dice(round % 50 ? 200 : MOST), ps = 1u << dice(3);
+        uint32_t count = 1 + dice(round % 50 ? 200 : MOST), ps = 1 + dice(4);
         make_list(list, count, 1 + dice(round % 3 ? 60 : 3));
         region[count] = -9;
         put(region, list, count, ps);
@@ -108,6 +108,18 @@ TEST(slots_that_are_no_whole_pages_have_no_runs)
     CHECK(page_runs_find((rad_slot[]){4, 5, 8, 9}, 1, 4, runs) == 0);
     CHECK(page_runs_find((rad_slot[]){-4, -3, -2, -1}, 1, 4, runs) == 0);
     CHECK(page_runs_find((rad_slot[]){3, 4, -1}, 3, 1, runs) == 0);
+}
+
+TEST(a_region_that_holds_no_pages_is_found_out)
+{
+    CHECK(page_runs_check((rad_page[]){7, 3, 0}, 3));
+    CHECK(!page_runs_check((rad_page[]){7, 3, -1}, 3));
+    CHECK(page_runs_check((rad_page[]){-1, 9, 4, 0}, 4));
+    CHECK(!page_runs_check((rad_page[]){-1, 9, 3, 0}, 4));
+    CHECK(!page_runs_check((rad_page[]){-1, -9, 4, 0}, 4));
+    CHECK(!page_runs_check((rad_page[]){-1, INT32_MAX - 2, 4, 0}, 4));
+    CHECK(!page_runs_check((rad_page[]){-2, 9, 2, 1, 2}, 4)); /* more than there is room for */
+    CHECK(!page_runs_check((rad_page[]){INT32_MIN, 9, 4, 0}, 4));
 }
 
 /* The runs go back in the order in which single pages would, in every mode. */

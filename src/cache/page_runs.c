@@ -137,11 +137,17 @@ bool page_runs_check(const rad_page *region, uint32_t count)
 {
     uint32_t n = page_runs_count(region);
     uint64_t sum = 0;
-    if (!n) return true;
+    if (!n) {
+        for (uint32_t i = 0; i < count; i++)
+            if (region[i] < 0) return false;
+        return true;
+    }
     if (n > PAGE_RUNS || 1 + 2 * (uint64_t)n > count) return false;
     for (uint32_t i = 0; i < n; i++) {
         kv_run run = page_runs_get(region, i);
-        if (run.first < 0 || !run.count) return false;
+        if (run.first < 0 || !run.count ||
+            run.count > (uint32_t)INT32_MAX - (uint32_t)run.first + 1)
+            return false;
         sum += run.count;
     }
     return sum == count;

@@ -26,7 +26,7 @@ enum { PAGE_RUNS = 256 }; /* in one node: two kilobytes of stack where they are 
 /* 0: the region is plain. */
 static inline uint32_t page_runs_count(const rad_page *region)
 {
-    return region[0] < 0 ? (uint32_t)-region[0] : 0;
+    return region[0] < 0 ? 0u - (uint32_t)region[0] : 0;
 }
 
 static inline kv_run page_runs_get(const rad_page *region, uint32_t i)
@@ -76,7 +76,7 @@ void page_runs_make_plain(rad_page *region, uint32_t count);
  * overlap. Of a region with runs only these are touched. */
 void page_runs_move(rad_page *to, const rad_page *from, uint32_t count);
 
-/* Whether the region says of itself `count` pages, none negative. O(runs). */
+/* Whether the region says of itself `count` pages, none negative. O(count). */
 bool page_runs_check(const rad_page *region, uint32_t count);
 
 /* slots[0..num_pages * page_size) of the region's pages from `from` on. */
