@@ -53,6 +53,12 @@ static void holds(const rad_page *region, const rad_page *list, uint32_t count, 
     CHECK(slots[len * ps] == -7);
     for (uint32_t k = 0; k < len * ps; k++)
         CHECK(slots[k] == list[i + k / ps] * (rad_slot)ps + (rad_slot)(k % ps));
+    uint32_t from = dice(count * ps), part = dice(count * ps - from) + 1;
+    slots[part] = -7;
+    page_runs_expand_part(region, from, part, ps, slots);
+    CHECK(slots[part] == -7);
+    for (uint32_t k = 0; k < part; k++)
+        CHECK(slots[k] == list[(from + k) / ps] * (rad_slot)ps + (rad_slot)((from + k) % ps));
     uint32_t n = page_runs_tail(region, i, tail);
     CHECK(!n == !page_runs_count(region));
     for (uint32_t k = 0; k < n; i += tail[k++].count)

@@ -147,10 +147,11 @@ rad_status rad_cache_all_values_flatten(const rad_cache *cache, rad_slot *slots,
     if (!count || (max && !slots)) return RAD_E_INVAL;
     for (uint32_t id = 0; c && (id = radix_next(&c->tree, id, &depth));) {
         const radix_node *n = &c->tree.nodes[id];
-        for (uint32_t i = 0; i < n->pages; i++)
-            for (uint32_t k = 0; k < ps; k++, at++)
-                if (at < max)
-                    slots[at] = radix_page_at(&c->tree, n, i) * (rad_slot)ps + (rad_slot)k;
+        uint32_t tokens = n->pages * ps;
+        if (at < max)
+            page_runs_expand_part(c->tree.regions + n->at, 0,
+                                  (uint32_t)RAD_MIN(max - at, (uint64_t)tokens), ps, slots + at);
+        at += tokens;
     }
     *count = at;
     return RAD_OK;

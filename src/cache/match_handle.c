@@ -86,10 +86,11 @@ rad_status rad_match_handle_slots(const rad_cache *cache, const rad_match_handle
     uint32_t start = pos.pages - (pos.child ? pos.part : t->nodes[node].pages);
     for (uint32_t left = first + count;;) { /* from the back: positions [first, left) */
         const radix_node *n = &t->nodes[node];
-        for (; left > first && left > start * ps; left--) {
-            uint32_t at = left - 1 - start * ps;
-            slots[left - 1 - first] = radix_page_at(t, n, at / ps) * (rad_slot)ps +
-                                      (rad_slot)(at % ps);
+        uint32_t begin = start * ps, from = RAD_MAX(first, begin);
+        if (from < left) {
+            page_runs_expand_part(t->regions + n->at, from - begin, left - from, ps,
+                                  slots + (from - first));
+            left = from;
         }
         if (left == first) return RAD_OK;
         node = n->parent;

@@ -179,3 +179,19 @@ void page_runs_expand(const rad_page *region, uint32_t from, uint32_t num_pages,
 #endif
     expand_runs(region, from, num_pages * page_size, page_size, slots);
 }
+
+void page_runs_expand_part(const rad_page *region, uint32_t from, uint32_t count,
+                           uint32_t page_size, rad_slot *slots)
+{
+    uint32_t ps = page_size;
+    for (uint32_t part; count; from += part, slots += part, count -= part) {
+        part = RAD_MIN(ps - from % ps, count);
+        if (part == ps) { /* from here on whole pages, but for the last one */
+            part = count / ps * ps;
+            page_runs_expand(region, from / ps, count / ps, ps, slots);
+        } else {
+            fill(slots, page_runs_at(region, from / ps) * (rad_slot)ps + (rad_slot)(from % ps),
+                 part);
+        }
+    }
+}

@@ -83,4 +83,9 @@ bool page_runs_check(const rad_page *region, uint32_t count);
 void page_runs_expand(const rad_page *region, uint32_t from, uint32_t num_pages, uint32_t page_size,
                       rad_slot *slots);
 
+/* The same by tokens, which may begin and end within a page: slots[0..count) of the region's
+ * tokens from `from` on. */
+void page_runs_expand_part(const rad_page *region, uint32_t from, uint32_t count,
+                           uint32_t page_size, rad_slot *slots);
+
 #endif

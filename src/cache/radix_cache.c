@@ -468,9 +468,17 @@ static void radix_visit_pages(const rad_cache *cache, cache_page_fn visit, void 
 {
     const radix_tree *t = &((const radix_cache *)cache)->tree;
     uint32_t depth;
-    for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
-        for (uint32_t i = 0; i < t->nodes[id].pages; i++)
-            visit(user, radix_page_at(t, &t->nodes[id], i));
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        const rad_page *region = t->regions + t->nodes[id].at;
+        uint32_t num_runs = page_runs_count(region);
+        for (uint32_t i = 0; !num_runs && i < t->nodes[id].pages; i++)
+            visit(user, region[i]);
+        for (uint32_t r = 0; r < num_runs; r++) {
+            kv_run run = page_runs_get(region, r);
+            for (uint32_t i = 0; i < run.count; i++)
+                visit(user, run.first + (rad_page)i);
+        }
+    }
 }
 
 static void give_back(void *user, rad_page page)

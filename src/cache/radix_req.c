@@ -26,13 +26,14 @@ static rad_status adopt_tree_pages(radix_cache *c, uint32_t end, uint32_t end_pa
         const radix_node *n = &t->nodes[id];
         uint32_t start = end_page - n->pages;
         for (uint32_t page = RAD_MAX(start, from); page < RAD_MIN(end_page, to);) {
-            rad_page duplicates[128];
+            rad_page theirs[128], duplicates[128];
+            uint32_t lot = RAD_MIN(RAD_MIN(end_page, to) - page, (uint32_t)RAD_COUNT(theirs));
             uint32_t count = 0;
-            for (; page < RAD_MIN(end_page, to) && count < RAD_COUNT(duplicates); page++) {
+            page_runs_expand(t->regions + n->at, page - start, lot, 1, theirs); /* as pages */
+            for (uint32_t i = 0; i < lot; i++, page++) {
                 rad_page ours = radix_page_of(t, row[(size_t)page * ps]);
-                rad_page theirs = radix_page_at(t, n, page - start);
-                if (ours == theirs) continue;
-                radix_expand(t, &theirs, 1, row + (size_t)page * ps);
+                if (ours == theirs[i]) continue;
+                radix_expand(t, &theirs[i], 1, row + (size_t)page * ps);
                 duplicates[count++] = ours;
             }
             rad_status freed = rad_kv_free(c->base.kv, duplicates, count, err);
