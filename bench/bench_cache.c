@@ -138,7 +138,7 @@ static void bench_match(const char *what, uint32_t len, uint32_t node_tokens, ui
         memcpy(kept[k], slots, len * sizeof *slots);
         for (uint32_t end = node_tokens; end <= len; end += node_tokens) {
             rad_key key = {.tokens = keys[k], .num_tokens = end};
-            ok(rad_cache_insert(cache, &key, slots, NULL, NULL), "insert");
+            ok(rad_cache_insert(cache, &key, slots, NULL, NULL, NULL), "insert");
         }
     }
     static samples cost, limit;
@@ -190,7 +190,7 @@ static void bench_miss(void)
         fill(tokens, slots, LEN, k * LEN);
         tokens[0] = k;
         ok(rad_cache_insert(cache, &(rad_key){.tokens = tokens, .num_tokens = LEN}, slots, NULL,
-                            NULL),
+                            NULL, NULL),
            "insert");
     }
     static samples cost;
@@ -232,7 +232,7 @@ static void bench_insert(void)
             rad_key key = {.tokens = tokens, .num_tokens = SHARED + NEW};
             uint32_t prefix;
             uint64_t t0 = now_ns();
-            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &prefix);
+            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &prefix, NULL);
             uint64_t t1 = now_ns();
             int differ = memcmp(tokens, shared, SHARED * sizeof *tokens);
             memcpy(to, tokens + SHARED, NEW * sizeof *to);
@@ -264,7 +264,7 @@ static void bench_evict(uint32_t leaves)
     for (uint32_t i = 0; i < leaves; i++) {
         tokens[0] = (rad_token)i;
         ok(rad_cache_insert(cache, &(rad_key){.tokens = tokens, .num_tokens = LEN}, slots, NULL,
-                            NULL),
+                            NULL, NULL),
            "insert");
     }
     static samples cost;
@@ -278,7 +278,7 @@ static void bench_evict(uint32_t leaves)
             rad_match m;
             tokens[0] = (rad_token)(leaves + (uint32_t)(r * 125 + k));
             rad_key key = {.tokens = tokens, .num_tokens = LEN};
-            ok(rad_cache_insert(cache, &key, slots, NULL, NULL), "insert");
+            ok(rad_cache_insert(cache, &key, slots, NULL, NULL, NULL), "insert");
             tokens[0] = (rad_token)(random64() % (leaves + (uint64_t)(r * 125 + k)));
             ok(rad_cache_match_prefix(cache, &key, NULL, &m), "match");
         }
@@ -307,7 +307,7 @@ static void bench_churn(uint32_t shortest, uint32_t longest)
         uint64_t used = rad_cache_total_size(cache);
         if (used + len > CAPACITY) rad_cache_evict(cache, used + len - CAPACITY, NULL);
         rad_status status = rad_cache_insert(cache, &(rad_key){.tokens = tokens, .num_tokens = len},
-                                             slots, NULL, NULL);
+                                             slots, NULL, NULL, NULL);
         uint64_t t1 = now_ns();
         memcpy(to, tokens, len * sizeof *to);
         __asm__ volatile("" ::"r"(to) : "memory");
@@ -337,7 +337,7 @@ static void bench_lock(uint32_t depth)
     fill(tokens, slots, depth, 0);
     for (uint32_t end = 1; end <= depth; end++)
         ok(rad_cache_insert(cache, &(rad_key){.tokens = tokens, .num_tokens = end}, slots, NULL,
-                            NULL),
+                            NULL, NULL),
            "insert");
     rad_match m;
     ok(rad_cache_match_prefix(cache, &(rad_key){.tokens = tokens, .num_tokens = depth}, NULL, &m),

@@ -59,7 +59,8 @@ static uint32_t play(rig *r, const trace_request *q)
     if (rad_kv_alloc_extend(r->alloc, 1, &hit, &all, &last, r->row + hit) != RAD_OK) abort();
     key.num_tokens = all;
     rad_match_handle at = {.node = match.last_node, .num_tokens = hit};
-    if (rad_cache_insert_from(r->cache, &at, &key, r->row + hit, NULL, &had) != RAD_OK) abort();
+    if (rad_cache_insert_from(r->cache, &at, &key, r->row + hit, NULL, &had, NULL) != RAD_OK)
+        abort();
     uint32_t whole = all / ps * ps;
     if (had > hit) rad_kv_free_slots(r->alloc, r->row + hit, had - hit, NULL);
     if (all > whole) rad_kv_free_slots(r->alloc, r->row + whole, all - whole, NULL);

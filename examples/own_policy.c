@@ -42,7 +42,7 @@ static uint32_t use(rad_cache *cache, rad_token first)
     }
     rad_key key = {.tokens = tokens, .num_tokens = PROMPT};
     uint32_t had;
-    if (rad_cache_insert(cache, &key, slots, NULL, &had)) exit(1);
+    if (rad_cache_insert(cache, &key, slots, NULL, &had, NULL)) exit(1);
     uint64_t total = rad_cache_total_size(cache);
     if (total > CAPACITY && rad_cache_evict(cache, total - CAPACITY, NULL)) exit(1);
     return had;

@@ -30,7 +30,7 @@ static uint32_t insert(rad_cache *cache, const rad_key *key, rad_slot first)
     uint32_t prefix = 99;
     for (uint32_t i = 0; i < key->num_tokens; i++)
         slots[i] = first + (rad_slot)i;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
     CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
     return prefix;
 }

@@ -140,8 +140,9 @@ static void insert(world *w, const rad_key *key, rad_match_handle *at)
     if (end < start || !take(w, slots + start, end - start)) return;
     compute(w, key, slots, start, end);
     rad_insert_params how = {.priority = (int32_t)below(w, 3), .chunked = (uint32_t)below(w, 2)};
-    rad_status status = at ? rad_cache_insert_from(w->cache, at, key, slots + start, &how, &prefix)
-                           : rad_cache_insert(w->cache, key, slots, &how, &prefix);
+    rad_status status =
+        at ? rad_cache_insert_from(w->cache, at, key, slots + start, &how, &prefix, NULL)
+           : rad_cache_insert(w->cache, key, slots, &how, &prefix, NULL);
     CHECK(status == RAD_OK || status == RAD_FULL || (at && status == RAD_E_STATE));
     uint32_t mine = status ? end : prefix; /* what is still ours */
     if (mine > start) free_pages(w, slots + start, mine - start);

@@ -39,7 +39,7 @@ static void insert(rad_cache *cache, rad_token token, uint32_t len, int32_t prio
     rad_insert_params params = {.priority = priority};
     for (uint32_t i = 0; i < len; i++)
         slots[i] = (rad_slot)(100 * (uint32_t)token + i);
-    CHECK_OK(rad_cache_insert(cache, &key, slots, &params, NULL));
+    CHECK_OK(rad_cache_insert(cache, &key, slots, &params, NULL, NULL));
 }
 
 static void match(rad_cache *cache, rad_token token, uint32_t len)
@@ -290,14 +290,14 @@ TEST(a_users_function_is_told_the_facts)
     rad_slot slots[] = {0, 1, 2, 3, 4, 5, 6, 7};
     rad_key key = {.tokens = tokens, .num_tokens = 4};
     rad_insert_params how = {.priority = -3};
-    CHECK_OK(rad_cache_insert(cache, &key, slots, &how, NULL));
+    CHECK_OK(rad_cache_insert(cache, &key, slots, &how, NULL, NULL));
     CHECK(w.last.num_tokens == 4 && w.last.depth_tokens == 4 && w.last.priority == -3);
     CHECK(w.last.hit_count == 0 && w.last.page_size == 2);
     CHECK(w.last.last_access == w.last.created && w.last.created > 0);
     key.num_tokens = 8;
-    CHECK_OK(rad_cache_insert(cache, &key, slots, &how, NULL));
+    CHECK_OK(rad_cache_insert(cache, &key, slots, &how, NULL, NULL));
     CHECK(w.last.num_tokens == 4 && w.last.depth_tokens == 8);
-    CHECK_OK(rad_cache_insert(cache, &key, slots, &how, NULL));
+    CHECK_OK(rad_cache_insert(cache, &key, slots, &how, NULL, NULL));
     CHECK(w.last.hit_count == 1 && w.last.last_access > w.last.created);
     CHECK_OK(rad_cache_evict(cache, 2, NULL));
     CHECK(w.last.num_tokens == 2 && w.last.depth_tokens == 6);

@@ -37,7 +37,7 @@ static void insert(rad_cache *cache, const rad_key *key)
     CHECK(key->num_tokens <= 256);
     for (uint32_t i = 0; i < key->num_tokens; i++)
         slots[i] = (rad_slot)i;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
     rad_error err = {0};
     CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
 }

@@ -408,7 +408,7 @@ TEST(bigram_keys_find_theirs)
     for (int i = 0; i < 192; i++)
         slots[i] = pages[i / 16] * 16 + i % 16;
     rad_key key = hreq_key(&q, 193);
-    CHECK_OK(rad_cache_insert(r.cache, &key, slots, NULL, NULL));
+    CHECK_OK(rad_cache_insert(r.cache, &key, slots, NULL, NULL, NULL));
     hrig_settle(&r);
     CHECK(rad_cache_total_size(c->host) == 192 && r.store.count == 12);
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_DEVICE | RAD_TIER_HOST, NULL));

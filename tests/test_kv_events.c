@@ -138,7 +138,7 @@ static void insert(rad_cache *cache, const rad_key *key, rad_page first)
     CHECK(key->num_tokens <= 1024);
     for (uint32_t i = 0; i < key->num_tokens; i++)
         slots[i] = first + (rad_slot)i;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
     rad_error err = {0};
     CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
 }
@@ -455,7 +455,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
             }
             for (uint32_t i = 0; i < num_pages * ps; i++)
                 slots[i] = pages[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
-            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &prefix);
+            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &prefix, NULL);
             CHECK(status == RAD_OK || status == RAD_FULL);
             if (status == RAD_FULL) prefix = num_pages * ps;
             CHECK_OK(rad_kv_free(kv, pages, prefix / ps, NULL));

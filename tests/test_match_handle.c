@@ -28,7 +28,7 @@ static void check(const rad_cache *cache)
 static uint32_t insert(rad_cache *cache, const rad_key *key, const rad_slot *slots)
 {
     uint32_t prefix = 99;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
     check(cache);
     return prefix;
 }
@@ -124,7 +124,7 @@ TEST(an_insert_goes_on_where_the_last_one_ended)
     for (uint32_t n = 1; n <= 40; n += 3) {
         rad_key key = {.tokens = tokens, .num_tokens = n};
         uint32_t from = at.num_tokens;
-        CHECK_OK(rad_cache_insert_from(cache, &at, &key, slots + from, NULL, &prefix));
+        CHECK_OK(rad_cache_insert_from(cache, &at, &key, slots + from, NULL, &prefix, NULL));
         CHECK(prefix == from && at.num_tokens == n / 2 * 2);
         check(cache);
     }
@@ -138,7 +138,7 @@ TEST(an_insert_goes_on_where_the_last_one_ended)
     at = handle_of(cache, KEY(0, 1));
     at.num_tokens = 2;
     CHECK_OK(rad_cache_insert_from(cache, &at, KEY(0, 1, 2, 3, 7, 7), SLOTS(8, 9, 10, 11), NULL,
-                                   &prefix));
+                                   &prefix, NULL));
     CHECK(prefix == 4 && at.num_tokens == 6);
     check(cache);
     CHECK_OK(rad_match_handle_slots(cache, &at, 0, 6, got));
@@ -152,19 +152,27 @@ TEST(a_wrong_cursor_is_refused)
     insert(cache, KEY(1, 2, 3, 4), SLOTS(10, 20, 30, 40));
     rad_match_handle at = handle_of(cache, KEY(1, 2, 3)), copy = at;
     rad_slot slots[] = {50, 60};
-    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 9, 5), slots, NULL, NULL) == RAD_E_STATE);
-    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2), slots, NULL, NULL) == RAD_E_STATE);
+    rad_error err = {0};
+    char node[64];
+    snprintf(node, sizeof node, "node %u (generation %u)", at.node.index, at.node.generation);
+    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 9, 5), slots, NULL, NULL, &err) ==
+          RAD_E_STATE);
+    CHECK(strstr(err.text, node) && strstr(err.text, "not on the key's path"));
+    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2), slots, NULL, NULL, NULL) == RAD_E_STATE);
     rad_key salted = *KEY(1, 2, 3, 5);
     salted.cache_salt = "x";
-    CHECK(rad_cache_insert_from(cache, &at, &salted, slots, NULL, NULL) == RAD_E_STATE);
-    CHECK(rad_cache_insert_from(cache, NULL, KEY(1), slots, NULL, NULL) == RAD_E_INVAL);
-    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 3, 5), NULL, NULL, NULL) == RAD_E_INVAL);
+    CHECK(rad_cache_insert_from(cache, &at, &salted, slots, NULL, NULL, NULL) == RAD_E_STATE);
+    CHECK(rad_cache_insert_from(cache, NULL, KEY(1), slots, NULL, NULL, NULL) == RAD_E_INVAL);
+    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 3, 5), NULL, NULL, NULL, NULL) ==
+          RAD_E_INVAL);
     at.num_tokens = 5; /* deeper than its node */
-    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 3, 4, 5, 6), slots, NULL, NULL) ==
+    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 3, 4, 5, 6), slots, NULL, NULL, NULL) ==
           RAD_E_STATE);
     at = copy;
     CHECK_OK(rad_cache_evict(cache, 2, NULL));
-    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 3, 5), slots, NULL, NULL) == RAD_E_STATE);
+    CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 3, 5), slots, NULL, NULL, &err) ==
+          RAD_E_STATE);
+    CHECK(strstr(err.text, node) && strstr(err.text, "stale"));
     CHECK(memcmp(&at, &copy, sizeof at) == 0 && rad_cache_total_size(cache) == 2);
     check(cache);
     rad_cache_destroy(cache);
@@ -268,7 +276,7 @@ static void compute(rig *r, const rad_key *key, uint32_t ps)
         slots[i] = page * (rad_slot)ps + (rad_slot)(i % ps);
         r->pool.content[slots[i]] = key->tokens[i];
     }
-    CHECK_OK(rad_cache_insert(r->cache, key, slots, NULL, &prefix));
+    CHECK_OK(rad_cache_insert(r->cache, key, slots, NULL, &prefix, NULL));
     for (uint32_t i = 0; i < prefix; i += ps)
         CHECK_OK(rad_kv_free_slots(r->kv, slots + i, ps, NULL));
     check(r->cache);
@@ -384,7 +392,7 @@ TEST(partial_pages_of_pairs)
     CHECK_OK(rad_kv_alloc(r.kv, &page, 1));
     for (int i = 0; i < 4; i++)
         slots[i] = page * 4 + i;
-    CHECK_OK(rad_cache_insert(r.cache, KEY(1, 2, 3, 4, 5), slots, NULL, NULL));
+    CHECK_OK(rad_cache_insert(r.cache, KEY(1, 2, 3, 4, 5), slots, NULL, NULL, NULL));
     CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 2, 3, 9, 9), slots, &m));
     CHECK(m.prefix_tokens == 0 && m.partial_tokens == 2); /* (1 2)(2 3) */
     CHECK_OK(rad_cache_reuse_partial(r.cache, KEY(1, 2, 3, 9, 9), &m, mine, &count));
@@ -470,7 +478,8 @@ TEST(a_disabled_cache_never_caches)
     rad_cache *cache = NULL;
     rad_match m;
     CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
-    CHECK(rad_cache_insert(cache, KEY(1, 2, 3), SLOTS(1, 2, 3), NULL, NULL) == RAD_E_UNSUPPORTED);
+    CHECK(rad_cache_insert(cache, KEY(1, 2, 3), SLOTS(1, 2, 3), NULL, NULL, NULL) ==
+          RAD_E_UNSUPPORTED);
     CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3), NULL, &m));
     CHECK(m.prefix_tokens == 0 && rad_cache_total_size(cache) == 0);
     rad_match_handle h = handle_of(cache, KEY(1, 2, 3)), other = {.node = {3, 3}, .num_tokens = 1};
@@ -484,7 +493,8 @@ TEST(a_disabled_cache_never_caches)
     CHECK(rad_match_handle_lock(cache, &other, &receipt, NULL) == RAD_E_STATE);
     CHECK_OK(rad_cache_match_spans(cache, KEY(1, 2), &span, 1, &count, &m));
     CHECK(count == 0);
-    CHECK(rad_cache_insert_from(cache, &h, KEY(1), SLOTS(1), NULL, NULL) == RAD_E_UNSUPPORTED);
+    CHECK(rad_cache_insert_from(cache, &h, KEY(1), SLOTS(1), NULL, NULL, NULL) ==
+          RAD_E_UNSUPPORTED);
     CHECK_OK(rad_cache_all_values_flatten(cache, NULL, 0, &all));
     CHECK(all == 0);
     static sink s;

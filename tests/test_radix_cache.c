@@ -31,7 +31,7 @@ static void check(const rad_cache *cache)
 static uint32_t insert(rad_cache *cache, const rad_key *key, const rad_slot *slots)
 {
     uint32_t prefix = 12345;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
     check(cache);
     return prefix;
 }
@@ -179,7 +179,7 @@ TEST(more_namespaces_than_fit_give_up_the_coldest)
             rad_cache_inc_lock_ref(cache, match(cache, &key, NULL).last_node, &receipts[k], NULL));
     }
     snprintf(salt, sizeof salt, "another");
-    CHECK(rad_cache_insert(cache, &key, SLOTS(1, 2, 3), NULL, NULL) == RAD_FULL);
+    CHECK(rad_cache_insert(cache, &key, SLOTS(1, 2, 3), NULL, NULL, NULL) == RAD_FULL);
     CHECK(rad_cache_protected_size(cache) == 12);
     check(cache);
     for (int k = 0; k < 4; k++)
@@ -188,7 +188,7 @@ TEST(more_namespaces_than_fit_give_up_the_coldest)
 
     memset(salt, 'x', sizeof salt - 1);
     salt[sizeof salt - 1] = 0; /* longer than can be interned: never cached */
-    CHECK(rad_cache_insert(cache, &key, SLOTS(1, 2, 3), NULL, NULL) == RAD_E_LIMIT);
+    CHECK(rad_cache_insert(cache, &key, SLOTS(1, 2, 3), NULL, NULL, NULL) == RAD_E_LIMIT);
     CHECK(match(cache, &key, NULL).prefix_tokens == 0);
     rad_cache_destroy(cache);
 }
@@ -472,14 +472,14 @@ TEST(a_chunked_insert_counts_no_hit_and_priority_is_the_maximum)
     dump d;
     insert10(cache, KEY(1, 2));
     rad_insert_params params = {.chunked = 1, .priority = 7};
-    CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 3), SLOTS(10, 20, 30), &params, NULL));
+    CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 3), SLOTS(10, 20, 30), &params, NULL, NULL));
     CHECK(strcmp(dumped(cache, &d), "1[1 2]r0h0;2[3]r0h0;") == 0);
     params = (rad_insert_params){.chunked = 1, .priority = -3};
-    CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 4), SLOTS(10, 20, 40), &params, NULL));
+    CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 4), SLOTS(10, 20, 40), &params, NULL, NULL));
     CHECK(priority_of(cache, KEY(1, 2)) == 7 && priority_of(cache, KEY(1, 2, 3)) == 7);
     CHECK(priority_of(cache, KEY(1, 2, 4)) == -3);
     params.priority = 9;
-    CHECK_OK(rad_cache_insert(cache, KEY(1, 2), SLOTS(10, 20), &params, NULL));
+    CHECK_OK(rad_cache_insert(cache, KEY(1, 2), SLOTS(10, 20), &params, NULL, NULL));
     CHECK(priority_of(cache, KEY(1, 2)) == 9 && priority_of(cache, KEY(1, 2, 3)) == 7);
     rad_cache_destroy(cache);
 }
@@ -509,7 +509,7 @@ TEST(what_a_split_made_of_one_node_becomes_one_again)
     insert10(cache, KEY(1, 2, 3, 4));
     insert10(cache, KEY(1, 2, 9));
     CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(10, 20, 30, 40),
-                              &(rad_insert_params){.chunked = 1}, NULL));
+                              &(rad_insert_params){.chunked = 1}, NULL, NULL));
     /* [1 2] has a hit that [3 4] has not: they stay apart. */
     CHECK(evict(cache, 1) == 1);
     CHECK(dumped(cache, &d) && d.nodes == 2);
@@ -519,7 +519,7 @@ TEST(what_a_split_made_of_one_node_becomes_one_again)
     insert10(cache, KEY(1, 2, 3, 4));
     match(cache, KEY(1, 2), NULL);
     CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 9), SLOTS(10, 20, 90),
-                              &(rad_insert_params){.chunked = 1}, NULL));
+                              &(rad_insert_params){.chunked = 1}, NULL, NULL));
     match(cache, KEY(1, 2, 3, 4), NULL);
     CHECK(evict(cache, 1) == 1);
     CHECK(strcmp(dumped(cache, &d), "1[1 2 3 4]r0h0;") == 0);
@@ -530,11 +530,15 @@ TEST(what_a_split_made_of_one_node_becomes_one_again)
 TEST(slots_that_are_no_pages_are_refused)
 {
     rad_cache *cache = make(4);
-    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(5, 6, 7, 8), NULL, NULL) == RAD_E_INVAL);
-    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(4, 5, 7, 6), NULL, NULL) == RAD_E_INVAL);
-    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(-4, -3, -2, -1), NULL, NULL) ==
+    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(5, 6, 7, 8), NULL, NULL, NULL) ==
           RAD_E_INVAL);
-    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), NULL, NULL, NULL) == RAD_E_INVAL);
+    rad_error err = {0};
+    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(4, 5, 7, 6), NULL, NULL, &err) ==
+          RAD_E_INVAL);
+    CHECK(strstr(err.text, "slot 7 at position 2 "));
+    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(-4, -3, -2, -1), NULL, NULL, NULL) ==
+          RAD_E_INVAL);
+    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), NULL, NULL, NULL, NULL) == RAD_E_INVAL);
     CHECK(rad_cache_total_size(cache) == 0);
     check(cache);
     rad_cache_destroy(cache);
@@ -551,9 +555,10 @@ TEST(slots_that_are_no_pages_are_refused)
     for (uint32_t i = 0; i < 3; i++)
         slots[3 * MANY - 3 + i] = (rad_slot)(2147483646u + i);
     rad_key key = {.tokens = tokens, .num_tokens = 3 * MANY};
-    CHECK(rad_cache_insert(cache, &key, slots, NULL, NULL) == RAD_E_INVAL);
+    CHECK(rad_cache_insert(cache, &key, slots, NULL, NULL, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "slot 2147483646 at position 897 "));
     key.num_tokens = 3;
-    CHECK(rad_cache_insert(cache, &key, slots + 3 * MANY - 3, NULL, NULL) == RAD_E_INVAL);
+    CHECK(rad_cache_insert(cache, &key, slots + 3 * MANY - 3, NULL, NULL, NULL) == RAD_E_INVAL);
     check(cache);
     rad_cache_destroy(cache);
 }
@@ -594,7 +599,7 @@ TEST(metadata_is_bounded_by_its_limits)
         }
         rad_key key = {.tokens = tokens, .num_tokens = n};
         rad_match m;
-        CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL));
+        CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL, NULL));
         CHECK_OK(rad_cache_match_prefix(cache, &key, slots, &m));
         CHECKF(m.prefix_tokens == n, "seed %llu", (unsigned long long)seed);
         rad_cache_get_stats(cache, &stats);
@@ -622,7 +627,7 @@ TEST(one_node_is_enough)
 
     rad_receipt receipt; /* in use: no room, and no change */
     CHECK_OK(rad_cache_inc_lock_ref(cache, match(cache, KEY(7), NULL).last_node, &receipt, NULL));
-    CHECK(rad_cache_insert(cache, KEY(7, 8), SLOTS(70, 80), NULL, NULL) == RAD_FULL);
+    CHECK(rad_cache_insert(cache, KEY(7, 8), SLOTS(70, 80), NULL, NULL, NULL) == RAD_FULL);
     CHECK(matches(cache, KEY(7, 8), SLOTS(70), 1));
     CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
     CHECK(rad_cache_total_size(cache) == 1);
@@ -667,7 +672,8 @@ TEST(create_survives_every_allocation_failing)
                 long allocs = t.allocs;
                 insert10(cache, KEY(1, 2, 3));
                 t.fail_at = 0; /* from here on no memory: none is needed */
-                CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 4), SLOTS(10, 20, 40), NULL, NULL));
+                CHECK_OK(
+                    rad_cache_insert(cache, KEY(1, 2, 4), SLOTS(10, 20, 40), NULL, NULL, NULL));
                 CHECK(t.allocs == allocs);
             }
             rad_cache_destroy(cache);

@@ -367,7 +367,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
             for (uint32_t i = 0; i < n; i++)
                 slots[i] = i / ps < pages ? page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps) : -5;
             uint32_t prefix = 0;
-            rad_status status = rad_cache_insert(cache, &key, slots, &how, &prefix);
+            rad_status status = rad_cache_insert(cache, &key, slots, &how, &prefix, NULL);
             if (status == RAD_FULL && cfg->max_nodes) {
                 CHECK_OK(rad_kv_free(kv, page, pages, NULL));
             } else {

@@ -140,8 +140,9 @@ static void run(uint32_t ps, bool eagle, uint32_t max_nodes, uint64_t steps)
             for (uint32_t i = 0; i < pages * ps; i++)
                 slots[i] = page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
             rad_status status =
-                from_handle ? rad_cache_insert_from(cache, &h->handle, &key, slots, NULL, &prefix)
-                            : rad_cache_insert(cache, &key, slots, NULL, &prefix);
+                from_handle
+                    ? rad_cache_insert_from(cache, &h->handle, &key, slots, NULL, &prefix, NULL)
+                    : rad_cache_insert(cache, &key, slots, NULL, &prefix, NULL);
             if (status) {
                 CHECKF(status == RAD_FULL ? max_nodes != 0 : from_handle, "%s, seed %llu step %llu",
                        rad_status_name(status), (unsigned long long)seed, (unsigned long long)step);

@@ -529,15 +529,22 @@ TEST(a_page_enters_the_tree_once)
     CHECK(pages[0] == 1 && pages[1] == 2);
     rad_token tokens[12] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
     rad_key key = {.tokens = tokens, .num_tokens = 12};
-    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL) == RAD_E_STATE); /* twice in it */
+    rad_error err = {0};
+    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL, &err) == RAD_E_STATE);
+    CHECK(strstr(err.text, "slot 4 at position 8 ") && strstr(err.text, "twice"));
     slots[8] = 12, slots[9] = 13, slots[10] = 14, slots[11] = 15;
-    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL) == RAD_E_STATE); /* nobody's page */
+    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL, &err) == RAD_E_STATE);
+    CHECK(strstr(err.text, "slot 12 at position 8 is not handed out"));
+    slots[8] = 36, slots[9] = 37, slots[10] = 38, slots[11] = 39;
+    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "slot 36 at position 8 ")); /* there are 8 pages */
     CHECK(rad_cache_total_size(w.cache) == 0);
     CHECK_OK(rad_cache_check(w.cache, NULL));
     key.num_tokens = 8;
-    CHECK_OK(rad_cache_insert(w.cache, &key, slots, NULL, NULL));
+    CHECK_OK(rad_cache_insert(w.cache, &key, slots, NULL, NULL, NULL));
     tokens[4] = 9; /* shares the first page, and brings the tree's second one again */
-    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL) == RAD_E_STATE);
+    CHECK(rad_cache_insert(w.cache, &key, slots, NULL, NULL, &err) == RAD_E_STATE);
+    CHECK(strstr(err.text, "slot 8 at position 4 is the cache's already"));
     CHECK(rad_cache_total_size(w.cache) == 8);
     world_fini(&w);
 }
@@ -563,7 +570,7 @@ TEST(checks_without_memory_say_so)
     CHECK_OK(rad_kv_alloc(kv, &page, 1));
     rad_key key = {.tokens = (rad_token[]){1, 2, 3, 4}, .num_tokens = 4};
     rad_slot slots[4] = {page * 4, page * 4 + 1, page * 4 + 2, page * 4 + 3};
-    CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL));
+    CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL, NULL));
     hit_walk walk = {0};
     for (int fails = 1; fails >= 0; fails--) {
         rad_status want = fails ? RAD_E_NOMEM : RAD_OK;
@@ -603,7 +610,7 @@ TEST(the_chunk_cache_keeps_nothing)
     finish(&w, &w.reqs[1], 0);
     CHECK(cached(&w, "aaaabbbb", NULL) == 0);
     CHECK(rad_cache_insert(w.cache, &(rad_key){.tokens = (rad_token[]){1}, .num_tokens = 1},
-                           (rad_slot[]){4}, NULL, NULL) == RAD_E_UNSUPPORTED);
+                           (rad_slot[]){4}, NULL, NULL, NULL) == RAD_E_UNSUPPORTED);
     world_fini(&w);
 }
 

@@ -348,7 +348,7 @@ TEST(the_longest_prefix_is_found_as_brute_force_finds_it)
                 check_queue(&q);
                 uint32_t whole = req_num_fill(next) / page * page;
                 rad_key key = req_key(next, whole);
-                if (whole) CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL));
+                if (whole) CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL, NULL));
                 if (what == 11) wait_queue_remove(&q, next); /* published after it left */
                 wait_queue_published(&q, next, whole);
                 check_queue(&q);

@@ -420,8 +420,17 @@ TEST(idle_sessions_give_way_under_pressure)
         say(r, "...");
         set_key(&w, r);
         rad_match m;
-        CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, NULL, &m));
+        rad_slot slots[128], its[16];
+        rad_token odd[16] = {-5};
+        rad_error err = {0};
+        CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, slots, &m));
         CHECK(rad_session_is_kept(m.last_node));
+        for (uint32_t i = 0; i < ps; i++)
+            its[i] = slots[m.prefix_tokens - 1] / (rad_slot)ps * (rad_slot)ps + (rad_slot)i;
+        rad_key other = {.tokens = odd, .num_tokens = ps};
+        CHECK(rad_cache_insert(w.cache, &other, its, NULL, NULL, &err) == RAD_E_STATE);
+        CHECK(strstr(err.text, ps > 1 ? "at position 0 is an idle session's"
+                                      : "at position 0 is the cache's already"));
         CHECK_OK(rad_cache_inc_lock_ref(w.cache, m.last_node, &r->kv.lock, NULL));
         CHECK(rad_session_release_idle(w.cache, 1) == 1);
         CHECK(rad_session_begin(w.cache, &r->kv, NULL) == RAD_AGAIN && !r->kv.lock.held);

@@ -34,7 +34,7 @@ static void insert(rad_cache *cache, const char *text, rad_session session)
     rad_key key = {.tokens = tokens, .num_tokens = (uint32_t)strlen(text), .session = session};
     for (uint32_t i = 0; text[i]; i++)
         tokens[i] = text[i];
-    CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL));
+    CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL, NULL));
     check(cache, 0);
 }
 
@@ -217,7 +217,7 @@ TEST(random_runs_evict_what_the_fewest_sessions_refer_to)
                 rad_key key = {.tokens = path.tokens,
                                .num_tokens = path.len,
                                .session = open ? m.sessions[who].id : 0};
-                CHECK_OK(rad_cache_insert(m.cache, &key, slots, NULL, NULL));
+                CHECK_OK(rad_cache_insert(m.cache, &key, slots, NULL, NULL, NULL));
                 if (open) m.sessions[who].path = path;
                 break;
             }

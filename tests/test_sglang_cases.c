@@ -35,7 +35,7 @@ static uint32_t insert(rad_cache *cache, const rad_key *key, const rad_slot *slo
 {
     uint32_t prefix = 99;
     rad_error err = {0};
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
     CHECKF(!rad_cache_check(cache, &err), "%s", err.text);
     return prefix;
 }
@@ -59,7 +59,7 @@ TEST(case_8_and_10_disabled)
     rad_cache *cache = NULL;
     rad_match m;
     CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
-    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(4, 5, 6, 7), NULL, NULL) ==
+    CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(4, 5, 6, 7), NULL, NULL, NULL) ==
           RAD_E_UNSUPPORTED);
     CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3, 4), NULL, &m));
     CHECK(m.prefix_tokens == 0 && rad_cache_total_size(cache) == 0);
@@ -162,7 +162,7 @@ TEST(case_25_memory)
         }
         rad_key key = {.tokens = tokens, .num_tokens = SHARED + OWN};
         uint32_t prefix;
-        CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, &prefix));
+        CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, &prefix, NULL));
         CHECK(prefix == (i ? SHARED : 0));
     }
     CHECK(rad_cache_total_size(cache) == SHARED + (uint64_t)num * OWN);
@@ -236,7 +236,7 @@ TEST(a_merge_needs_everything_to_agree)
         rad_receipt receipt = {0};
         rad_cache_stats stats;
         insert(cache, KEY(1, 2, 3, 4), SLOTS(1, 2, 3, 4));
-        CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 9), SLOTS(1, 2, 9), &chunk, NULL));
+        CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 9), SLOTS(1, 2, 9), &chunk, NULL, NULL));
         CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3, 4), NULL, &m));
         if (what == 1) insert(cache, KEY(1, 2), SLOTS(1, 2)); /* hits, and times */
         if (what == 2) CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2), NULL, &m)); /* times */
@@ -247,7 +247,7 @@ TEST(a_merge_needs_everything_to_agree)
         }
         if (what == 4) { /* priority */
             chunk.priority = 3;
-            CHECK_OK(rad_cache_insert(cache, KEY(1, 2), SLOTS(1, 2), &chunk, NULL));
+            CHECK_OK(rad_cache_insert(cache, KEY(1, 2), SLOTS(1, 2), &chunk, NULL, NULL));
         }
         if (what != 0 && what != 3) /* the branch stays the coldest; only a lock is no use */
             CHECK_OK(rad_cache_lookup(cache, KEY(1, 2, 9), &m));

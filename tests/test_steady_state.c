@@ -176,7 +176,7 @@ static void insert(world *w)
     for (uint32_t i = 0; i < len; i++)
         slots[i] = pages[i / w->ps] * (rad_slot)w->ps + (rad_slot)(i % w->ps);
     rad_insert_params params = {.priority = (int32_t)random_below(w, 3)};
-    rad_status status = rad_cache_insert(w->cache, &key, slots, &params, &had);
+    rad_status status = rad_cache_insert(w->cache, &key, slots, &params, &had, NULL);
     CHECK(status == RAD_OK || status == RAD_FULL ||
           (status == RAD_E_UNSUPPORTED && w->kind == RAD_CACHE_CHUNK));
     if (status) had = len;

@@ -136,11 +136,14 @@ typedef struct rad_insert_params {
  * the last whole page, now belong to the tree. `params` may be NULL.
  *
  * RAD_FULL: the metadata limits are reached and nothing can be merged or
- * evicted; nothing changed. RAD_E_INVAL: the slots are not whole pages. RAD_E_STATE: a
- * new page is not handed out, or the tree has it already under another key.
- * RAD_E_UNSUPPORTED: a ChunkCache keeps nothing. O(num_tokens). */
+ * evicted; nothing changed. Refused in words that name the first slot and its position, and
+ * nothing changed: RAD_E_INVAL, the slots are not whole pages of the allocator's;
+ * RAD_E_STATE, a new page is not handed out, stands there twice, or the tree has it already
+ * under another key. RAD_E_UNSUPPORTED: a ChunkCache keeps nothing. RAD_E_LIMIT: names that
+ * are too long. `err` may be NULL. O(num_tokens). */
 RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                                    const rad_insert_params *params, uint32_t *prefix_tokens);
+                                    const rad_insert_params *params, uint32_t *prefix_tokens,
+                                    rad_error *err);
 
 /* Keeps a node and its path to the root from being evicted. The receipt names
  * what was locked; hand the same receipt back to dec_lock_ref, which clears it.

@@ -53,11 +53,11 @@ RAD_API rad_status rad_match_handle_common(const rad_cache *cache, const rad_mat
  * from the key's beginning. On RAD_OK *at becomes the end of the key's whole pages, from
  * where the next insert may go on.
  *
- * RAD_E_STATE, and nothing changed: the handle is stale or not this key's. Others as
- * rad_cache_insert. */
+ * RAD_E_STATE, in words that name the node, and nothing changed: the handle is stale or not
+ * this key's. Others as rad_cache_insert. */
 RAD_API rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const rad_key *key,
                                          const rad_slot *slots, const rad_insert_params *params,
-                                         uint32_t *prefix_tokens);
+                                         uint32_t *prefix_tokens, rad_error *err);
 
 /* A run of consecutive cached pages. `pages` points into the tree and is good until the
  * next call that may change the cache (anything whose cache is not const). */

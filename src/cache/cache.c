@@ -60,11 +60,14 @@ rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_matc
 }
 
 rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                            const rad_insert_params *params, uint32_t *prefix_tokens)
+                            const rad_insert_params *params, uint32_t *prefix_tokens,
+                            rad_error *err)
 {
     uint32_t unused;
-    if (!cache_key_is_sound(key) || (!slots && key->num_tokens)) return RAD_E_INVAL;
-    return cache->ops->insert(cache, key, slots, params, prefix_tokens ? prefix_tokens : &unused);
+    if (!cache_key_is_sound(key) || (!slots && key->num_tokens))
+        return rad_fail(err, RAD_E_INVAL, "cache: a key without tokens, or without slots");
+    return cache->ops->insert(cache, key, slots, params, prefix_tokens ? prefix_tokens : &unused,
+                              err);
 }
 
 rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,

@@ -29,10 +29,11 @@ static rad_status chunk_lookup(const rad_cache *cache, const rad_key *key, rad_m
 }
 
 static rad_status chunk_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                               const rad_insert_params *params, uint32_t *prefix_tokens)
+                               const rad_insert_params *params, uint32_t *prefix_tokens,
+                               rad_error *err)
 {
     (void)cache, (void)key, (void)slots, (void)params, (void)prefix_tokens;
-    return RAD_E_UNSUPPORTED;
+    return rad_fail(err, RAD_E_UNSUPPORTED, "chunk_cache: it keeps nothing");
 }
 
 static rad_status chunk_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,

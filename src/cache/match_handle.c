@@ -58,17 +58,22 @@ rad_status rad_cache_match_handle(rad_cache *cache, const rad_key *key, rad_matc
     return RAD_OK;
 }
 
+static rad_status refuse_handle(const rad_match_handle *h, rad_status status, rad_error *err)
+{
+    if (!h) return rad_fail(err, status, "match_handle: no handle");
+    return rad_fail(err, status,
+                    "match_handle: node %u (generation %u) does not hold %u tokens: the handle is "
+                    "stale, or another cache's",
+                    h->node.index, h->node.generation, h->num_tokens);
+}
+
 rad_status rad_match_handle_lock(rad_cache *cache, const rad_match_handle *handle,
                                  rad_receipt *receipt, rad_error *err)
 {
     radix_pos pos;
     rad_status status = seek(cache, handle, &pos);
-    if (!status) return rad_cache_inc_lock_ref(cache, handle->node, receipt, err);
-    if (!handle) return rad_fail(err, status, "match_handle: no handle");
-    return rad_fail(err, status,
-                    "match_handle: node %u (generation %u) does not hold %u tokens: the handle is "
-                    "stale, or another cache's",
-                    handle->node.index, handle->node.generation, handle->num_tokens);
+    if (status) return refuse_handle(handle, status, err);
+    return rad_cache_inc_lock_ref(cache, handle->node, receipt, err);
 }
 
 rad_status rad_match_handle_slots(const rad_cache *cache, const rad_match_handle *handle,
@@ -144,20 +149,24 @@ static bool last_page_agrees(const radix_cache *c, const rad_key *key, radix_pos
 
 rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const rad_key *key,
                                  const rad_slot *slots, const rad_insert_params *params,
-                                 uint32_t *prefix_tokens)
+                                 uint32_t *prefix_tokens, rad_error *err)
 {
     radix_cache *c = radix_cache_of(cache);
     if (!at || !cache_key_is_sound(key) || (!slots && key->num_tokens > at->num_tokens))
-        return RAD_E_INVAL;
-    if (!c) return RAD_E_UNSUPPORTED;
+        return rad_fail(err, RAD_E_INVAL,
+                        "match_handle: no handle, or a key without tokens, or without slots");
+    if (!c) return rad_fail(err, RAD_E_UNSUPPORTED, "match_handle: this cache has no tree");
     radix_pos pos;
     rad_status status = seek(cache, at, &pos);
-    if (status) return status;
+    if (status) return refuse_handle(at, status, err);
     uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
     if (pos.pages) {
         if (pos.pages > num_pages || !root ||
             c->tree.nodes[pos.node].ns != c->tree.nodes[root].ns || !last_page_agrees(c, key, pos))
-            return RAD_E_STATE;
+            return rad_fail(err, RAD_E_STATE,
+                            "match_handle: node %u (generation %u) with %u tokens is not on the "
+                            "key's path",
+                            at->node.index, at->node.generation, at->num_tokens);
     }
     bool below_root = pos.pages && c->tree.nodes[pos.node].parent;
     radix_insert how = {.before = UINT64_MAX,
@@ -167,7 +176,7 @@ rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const r
                         .from_pages = below_root ? pos.pages - pos.part : 0,
                         .slots_from = pos.pages};
     radix_inserted result;
-    status = radix_cache_publish(c, key, slots, &how, &result);
+    status = radix_cache_publish(c, key, slots, &how, &result, err);
     if (status) return status;
     *at = (rad_match_handle){.node = radix_cache_ref(c, result.end),
                              .num_tokens = num_pages * cache->page_size};

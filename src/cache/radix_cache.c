@@ -194,95 +194,6 @@ static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_m
     return RAD_OK;
 }
 
-/* Whether slots[0..count) are whole pages that this cache may own. Without branches, so
- * that the compiler turns it into vectors. */
-RAD_VECTORIZE static bool slots_are_pages(const radix_cache *c, const rad_slot *slots,
-                                          uint32_t count)
-{
-    uint32_t ps = c->base.page_size;
-    uint32_t low = c->base.kv ? ps : 0;
-    uint32_t high = c->base.kv ? (rad_kv_num_pages(c->base.kv) + 1) * ps : INT32_MAX / ps * ps;
-    uint32_t wrong = 0;
-    if (ps == 1) {
-        for (uint32_t i = 0; i < count; i++)
-            wrong |= (uint32_t)slots[i] - low >= high - low;
-        return !wrong;
-    }
-    for (uint32_t i = 0; i < count; i += ps) {
-        uint32_t first = (uint32_t)slots[i];
-        wrong |= (first - low >= high - low) | (first % ps != 0);
-        for (uint32_t k = 1; k < ps; k++)
-            wrong |= (uint32_t)slots[i + k] ^ (first + k);
-    }
-    return !wrong;
-}
-
-/* Marks the pages under slots[0..count) as the tree's, up to `count` or the first one
- * that is not handed out or is marked already; returns how many slots were passed. */
-static uint32_t claim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
-{
-    uint32_t ps = c->base.page_size, i = 0;
-    if (!c->cached.words) return count;
-    for (uint32_t run; ps == 1 && i < count; i += run) { /* a slot is a page: 64 at a time */
-        run = bits_run(slots + i, count - i);
-        if (!lane_range_is(kv_taken_lane(c->base.kv), (size_t)slots[i], run, true) ||
-            !lane_range_is(c->cached, (size_t)slots[i], run, false))
-            break; /* page by page, to find which */
-        lane_flip_range(c->cached, (size_t)slots[i], run);
-    }
-    for (; i < count; i += ps) {
-        rad_page page = radix_page_of(&c->tree, slots[i]);
-        if (!rad_kv_is_taken(c->base.kv, page) || lane_get(c->cached, (size_t)page)) return i;
-        lane_flip(c->cached, (size_t)page);
-    }
-    return count;
-}
-
-static void unclaim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
-{
-    for (uint32_t i = 0; c->cached.words && i < count; i += c->base.page_size)
-        lane_flip(c->cached, (size_t)radix_page_of(&c->tree, slots[i]));
-}
-
-/* The same for whole runs, all or nothing: RAD_E_INVAL for pages that this cache may not own,
- * RAD_E_STATE for one that is not handed out or is marked already. */
-static rad_status claim_runs(radix_cache *c, const kv_run *runs, uint32_t num_runs)
-{
-    bits_lane taken = c->cached.words ? kv_taken_lane(c->base.kv) : (bits_lane){0};
-    uint32_t low = c->base.kv ? 1 : 0, done = 0;
-    uint32_t high = c->base.kv ? rad_kv_num_pages(c->base.kv) : INT32_MAX / c->base.page_size - 1;
-    for (uint32_t i = 0; i < num_runs; i++)
-        if ((uint32_t)runs[i].first < low || (uint32_t)runs[i].first > high ||
-            runs[i].count - 1 > high - (uint32_t)runs[i].first)
-            return RAD_E_INVAL;
-    for (; c->cached.words && done < num_runs; done++) {
-        size_t first = (size_t)runs[done].first, count = runs[done].count;
-        if (!lane_range_is(taken, first, count, true) ||
-            !lane_range_is(c->cached, first, count, false))
-            break;
-        lane_flip_range(c->cached, first, count);
-    }
-    if (!c->cached.words || done == num_runs) return RAD_OK;
-    while (done-- > 0)
-        lane_flip_range(c->cached, (size_t)runs[done].first, runs[done].count);
-    return RAD_E_STATE;
-}
-
-/* Makes slots[0..num_pages * page_size) the tree's, as above; finds their runs, or 0 when
- * they have to be kept one by one. */
-static rad_status claim_slots(radix_cache *c, const rad_slot *slots, uint32_t num_pages,
-                              kv_run runs[PAGE_RUNS], uint32_t *num_runs)
-{
-    uint32_t ps = c->base.page_size;
-    *num_runs = page_runs_find(slots, num_pages, ps, runs);
-    if (*num_runs) return claim_runs(c, runs, *num_runs);
-    if (!slots_are_pages(c, slots, num_pages * ps)) return RAD_E_INVAL;
-    uint32_t claimed = claim_pages(c, slots, num_pages * ps);
-    if (claimed == num_pages * ps) return RAD_OK;
-    unclaim_pages(c, slots, claimed);
-    return RAD_E_STATE;
-}
-
 /* The nodes from `node` up have been used by an insert. */
 static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
 {
@@ -324,42 +235,49 @@ static uint32_t give_up_own_leaf(radix_cache *c, const rad_slot *slots, uint32_t
     uint32_t leaf = pos->child ? pos->child : pos->node, ps = c->base.page_size;
     uint32_t own = pos->child ? pos->part : t->nodes[leaf].pages, parent = t->nodes[leaf].parent;
     if (!leaf || !radix_is_evictable_leaf(&t->nodes[leaf]) || pos->pages - own < floor) return 0;
+    kv_run runs[PAGE_RUNS];
+    uint32_t num_runs;
     slots -= (size_t)own * ps;
-    if (!slots_are_pages(c, slots, own * ps)) return 0;
-    uint32_t claimed = claim_pages(c, slots, own * ps);
+    if (radix_claim(c, slots, own, 0, runs, &num_runs, NULL)) return 0;
     radix_lock(t, parent);
-    bool ok = claimed == own * ps && t->locked + own + fresh <= t->limits.max_pages;
+    bool ok = t->locked + own + fresh <= t->limits.max_pages;
     if (ok) {
         radix_drop_leaf(t, leaf, radix_cache_drop, c);
         ok = radix_make_room(t, 1, own + fresh, false, parent, radix_cache_drop, c);
         RAD_ASSERT_ENV(&t->env, ok);
         *pos = (radix_pos){.node = parent, .pages = pos->pages - own};
     } else {
-        unclaim_pages(c, slots, claimed);
+        radix_unclaim(c, slots, own);
     }
     radix_unlock(t, parent);
     return ok ? own : 0;
 }
 
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
-                               const radix_insert *how, radix_inserted *result)
+                               const radix_insert *how, radix_inserted *result, rad_error *err)
 {
     radix_tree *t = &c->tree;
     uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key);
     *result = (radix_inserted){0};
     if (!num_pages) return RAD_OK;
-    if (!namespace_fits(key->extra_key, key->cache_salt)) return RAD_E_LIMIT;
+    if (!namespace_fits(key->extra_key, key->cache_salt))
+        return rad_fail(err, RAD_E_LIMIT, "cache: extra_key and cache_salt are too long");
 
-    uint32_t root = radix_cache_root(c, key);
-    if (how->from && t->nodes[how->from].ns != t->nodes[root].ns) return RAD_E_STATE;
-    if (how->from_pages > num_pages) return RAD_E_STATE;
+    uint32_t root = radix_cache_root(c, key), before = RAD_MAX(how->from_pages, how->slots_from);
+    bool foreign = how->from && t->nodes[how->from].ns != t->nodes[root].ns;
+    if (foreign || how->from_pages > num_pages)
+        return rad_fail(err, RAD_E_STATE, "cache: node %u at %u tokens is not on the key's path",
+                        how->from, how->from_pages * ps);
     radix_pos pos = find_end(c, root, key, how);
-    if (pos.pages < RAD_MAX(how->from_pages, how->slots_from)) return RAD_E_STATE;
+    if (pos.pages < before)
+        return rad_fail(err, RAD_E_STATE,
+                        "cache: the tree has %u of the %u tokens before the first slot",
+                        pos.pages * ps, before * ps);
     uint32_t fresh = num_pages - pos.pages;
     slots += (size_t)(pos.pages - how->slots_from) * ps;
     kv_run runs[PAGE_RUNS];
     uint32_t num_runs;
-    rad_status claimed = claim_slots(c, slots, fresh, runs, &num_runs);
+    rad_status claimed = radix_claim(c, slots, fresh, pos.pages * ps, runs, &num_runs, err);
     if (claimed) return claimed;
 
     uint32_t nodes = (pos.child != 0) + (fresh != 0);
@@ -367,11 +285,10 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     uint64_t merges = t->merges;
     uint32_t from_generation = how->from ? t->ids.generation[how->from] : 0;
     if (!radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c)) {
-        uint32_t floor = RAD_MAX(how->from_pages, how->slots_from);
         bool same = t->merges == merges; /* else `pos` may name a node that is gone */
-        uint32_t more = fresh && same ? give_up_own_leaf(c, slots, fresh, floor, &pos) : 0;
+        uint32_t more = fresh && same ? give_up_own_leaf(c, slots, fresh, before, &pos) : 0;
         if (!more) {
-            unclaim_pages(c, slots, fresh * ps);
+            radix_unclaim(c, slots, fresh);
             if (root) radix_drop_root_if_empty(t, root);
             return RAD_FULL;
         }
@@ -403,14 +320,15 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
 }
 
 static rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                                   const rad_insert_params *params, uint32_t *prefix_tokens)
+                                   const rad_insert_params *params, uint32_t *prefix_tokens,
+                                   rad_error *err)
 {
     radix_cache *c = (radix_cache *)cache;
     radix_insert how = {.before = UINT64_MAX,
                         .count_hits = !(params && params->chunked),
                         .priority = params ? params->priority : 0};
     radix_inserted result;
-    rad_status status = radix_cache_publish(c, key, slots, &how, &result);
+    rad_status status = radix_cache_publish(c, key, slots, &how, &result, err);
     if (status) return status;
     *prefix_tokens = result.matched_pages * cache->page_size;
     return radix_cache_take_drop_status(c);

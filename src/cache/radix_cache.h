@@ -55,7 +55,13 @@ static inline const rad_token *radix_cache_tokens(const radix_cache *c, const ra
  * nothing changed: the key is not the one that the cursor belongs to, or one of its new
  * pages is not handed out or is the tree's already. */
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
-                               const radix_insert *how, radix_inserted *result);
+                               const radix_insert *how, radix_inserted *result, rad_error *err);
+
+/* radix_claim.c: makes slots[0..num_pages * page_size), which stand at `position` of a key, the
+ * tree's, all or nothing; finds their runs, or 0 when they have to be kept one by one. */
+rad_status radix_claim(radix_cache *c, const rad_slot *slots, uint32_t num_pages, uint32_t position,
+                       kv_run runs[PAGE_RUNS], uint32_t *num_runs, rad_error *err);
+void radix_unclaim(radix_cache *c, const rad_slot *slots, uint32_t num_pages);
 
 /* The cache if it is a tree, else NULL. */
 radix_cache *radix_cache_of(const rad_cache *cache);

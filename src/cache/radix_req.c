@@ -69,11 +69,11 @@ static rad_status publish(radix_cache *c, rad_req_kv *req, bool count_hits, uint
                         .from = req->lock.held ? req->lock.node.index : 0,
                         .from_pages = protected_pages};
     radix_inserted in;
-    rad_status status = radix_cache_publish(c, &key, row, &how, &in);
+    rad_error words;
+    rad_status status = radix_cache_publish(c, &key, row, &how, &in, &words);
     if (status == RAD_E_LIMIT) return RAD_FULL; /* a namespace that is never cached */
     if (status < 0)
-        return rad_fail(err, status, "cache: row %u cannot be published (%s)", req->row,
-                        rad_status_name(status));
+        return rad_fail(err, status, "row %u cannot be published: %.400s", req->row, words.text);
     if (status) return status;
     *end = in.end;
     *published = whole;

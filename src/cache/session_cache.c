@@ -31,15 +31,19 @@
 /* --- what goes to the cache behind --- */
 
 static rad_status session_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                                 const rad_insert_params *params, uint32_t *prefix_tokens)
+                                 const rad_insert_params *params, uint32_t *prefix_tokens,
+                                 rad_error *err)
 {
     session_cache *c = session_of(cache);
     uint32_t ps = cache->page_size;
     for (uint32_t i = 0; i < key->num_tokens / ps * ps; i += ps) {
         uint64_t page = (uint64_t)(uint32_t)slots[i] / ps;
-        if (page < c->num_pages && bits_get(c->held, page)) return RAD_E_STATE;
+        if (page < c->num_pages && bits_get(c->held, page))
+            return rad_fail(err, RAD_E_STATE,
+                            "session_cache: slot %d at position %u is an idle session's", slots[i],
+                            i);
     }
-    return rad_cache_insert(c->inner, key, slots, params, prefix_tokens);
+    return rad_cache_insert(c->inner, key, slots, params, prefix_tokens, err);
 }
 
 static rad_status session_reset(rad_cache *cache)

@@ -86,9 +86,10 @@ static void back_up_key(hiradix_cache *c, const rad_key *key, uint64_t pin_ttl, 
 }
 
 static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                            const rad_insert_params *params, uint32_t *prefix_tokens)
+                            const rad_insert_params *params, uint32_t *prefix_tokens,
+                            rad_error *err)
 {
-    rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, prefix_tokens);
+    rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, prefix_tokens, err);
     if (!status && !(params && params->chunked)) back_up_key(of(cache), key, 0, false);
     return status;
 }

@@ -119,7 +119,8 @@ uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad
             c->slots[k] = host[i + k / ps] * (rad_slot)ps + (rad_slot)(k % ps);
         front = hi_key_front(c, key, begin + i + n);
         rad_insert_params how = {.chunked = 1};
-        if (rad_cache_insert_from(c->host, &at, &front, c->slots, &how, &had) != RAD_OK) return i;
+        if (rad_cache_insert_from(c->host, &at, &front, c->slots, &how, &had, NULL) != RAD_OK)
+            return i;
         /* Somebody else's copy came first: ours of the front are not needed. */
         uint32_t fresh = begin + i + n - had / ps, first = i + n - fresh;
         if (n > fresh) hi_free_host_pages(c, host + i, n - fresh);

@@ -103,7 +103,7 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
         uint32_t had = hit;
         key.num_tokens = all;
         rad_match_handle at = {.node = match.last_node, .num_tokens = hit};
-        status = rad_cache_insert_from(s->cache, &at, &key, s->slots + hit, NULL, &had);
+        status = rad_cache_insert_from(s->cache, &at, &key, s->slots + hit, NULL, &had, NULL);
         if (status) had = all; /* the tree took nothing: all that is new goes back */
         uint32_t whole = all / s->page_size * s->page_size;
         uint32_t back = RAD_MIN(had, whole);

@@ -108,8 +108,9 @@ static void insert(world *w, rad_match_handle *from)
     if (foreign) slots[(num - 1) * ps] = other;
     rad_insert_params params = {.priority = (int32_t)misuse - 100, .chunked = misuse & 1};
     uint64_t before = rad_cache_total_size(w->cache);
-    rad_status status = from ? rad_cache_insert_from(w->cache, from, &k, slots, &params, &prefix)
-                             : rad_cache_insert(w->cache, &k, slots, &params, &prefix);
+    rad_status status =
+        from ? rad_cache_insert_from(w->cache, from, &k, slots, &params, &prefix, NULL)
+             : rad_cache_insert(w->cache, &k, slots, &params, &prefix, NULL);
     if (status) {
         MUST(status == RAD_FULL ? w->few_nodes : from || foreign);
         MUST(status != RAD_FULL || rad_cache_total_size(w->cache) <= before);
