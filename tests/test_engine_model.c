@@ -140,8 +140,62 @@ static void run_shared(const char *path, rad_dtype dtype, uint32_t page_size, jo
     engine_destroy(e);
 }
 
+/* The host tier and a store in a directory below a pool of a fraction of the prompts; then the
+ * same again after a restart, with a smaller host. */
+static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, const char *policy,
+                      job *jobs, uint64_t *rng)
+{
+    enum { AT_A_TIME = 6 };
+    int jobs_now = RAD_MIN(num_reqs, 100);
+    char dir[] = "/tmp/radish-tiers-XXXXXX", store[64], command[64];
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(store, sizeof store, "file:%s", dir);
+    uint64_t loaded = 0, fetched = 0;
+    for (int life = 0; life < 2; life++) {
+        engine_params params = {.dtype = dtype,
+                                .page_size = page_size,
+                                .max_total_tokens = 512,
+                                .max_running_requests = 3,
+                                .chunked_prefill_size = 48,
+                                .test_retract_every = 9,
+                                .enable_hierarchical_cache = true,
+                                .hicache_ratio = life ? 1 : 4,
+                                .hicache_write_policy = policy,
+                                .hicache_storage_backend = store,
+                                .hicache_storage_prefetch_policy = "wait_complete",
+                                .hicache_storage_backend_extra_config =
+                                    "{\"prefetch_threshold\": 32, \"max_size\": 100000000}"};
+        engine *e = load(path, params);
+        for (int i = 0; i < jobs_now + AT_A_TIME; i++) {
+            if (i >= AT_A_TIME) finish(&jobs[i - AT_A_TIME], i - AT_A_TIME);
+            if (i >= jobs_now) continue;
+            submit(e, &jobs[i]);
+            job *j = &jobs[i - (int)below(rng, RAD_MIN(i + 1, AT_A_TIME - 1))];
+            if (j->aborted) engine_abort(e, j->id);
+        }
+        engine_stats st;
+        for (int i = 0; i < 5000; i++) {
+            engine_get_stats(e, &st);
+            if (!st.tiers.tickets) break;
+            usleep(2000);
+        }
+        CHECK(st.tiers.tickets == 0 && st.tiers.bad_pages == 0 && st.lost_loads == 0);
+        loaded += st.loaded_tokens;
+        fetched += st.fetched_tokens;
+        erig_check_idle(e);
+        engine_destroy(e);
+    }
+    print_message("  %s: %llu prompt tokens from the host, %llu of them from the store\n", policy,
+                  (unsigned long long)loaded, (unsigned long long)fetched);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    CHECK(system(command) == 0);
+    CHECK(loaded > 0);
+}
+
 static void check_model(const char *path)
 {
+    static const char *const policies[] = {"write_through", "write_through_selective", "write_back",
+                                           "write_through"};
     uint64_t seed = test_seed(), rng = seed;
     print_message("%s RADISH_TEST_SEED=%llu\n", path, (unsigned long long)seed);
     job *jobs = calloc(num_reqs, sizeof *jobs);
@@ -149,6 +203,7 @@ static void check_model(const char *path)
         rad_dtype dtype = k < 2 ? RAD_F32 : RAD_BF16;
         run_plain(path, dtype, jobs, &rng);
         run_shared(path, dtype, k % 2 ? 16 : 1, jobs, &rng);
+        run_tiers(path, dtype, k % 2 ? 16 : 1, policies[k], jobs, &rng);
     }
     free(jobs);
 }

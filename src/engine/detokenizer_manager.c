@@ -112,6 +112,8 @@ static void handle(engine *e, const detok_message *m)
                           .prompt_tokens = job->prompt_tokens,
                           .completion_tokens = job->completion_tokens,
                           .cached_tokens = m->cached_tokens,
+                          .loaded_tokens = m->loaded_tokens,
+                          .fetched_tokens = m->fetched_tokens,
                           .matched_token = -1};
     if (m->finish) {
         set_finish(&event, job, m);

@@ -34,7 +34,7 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (p->max_itl_ms && p->chunked_prefill_size == -1)
         return rad_fail(err, RAD_E_INVAL,
                         "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
-    return RAD_OK;
+    return engine_tiers_check(p, err);
 }
 
 static rad_status complete_params(engine_params *p, const runner_info *model, rad_error *err)
@@ -58,6 +58,26 @@ static rad_status complete_params(engine_params *p, const runner_info *model, ra
 static bool is_end_token(void *user, rad_token token)
 {
     return tokenizer_is_eog(((engine *)user)->tok, token);
+}
+
+/* Pages are filed under what made them; the scheduler needs that before the names are there. */
+static rad_status init_tiers(engine *e, const engine_parts *parts, rad_error *err)
+{
+    const runner_info *model = &e->runner->info;
+    char build[128];
+    snprintf(build, sizeof build, "%s weights, attention %s",
+             model->weights[0] ? model->weights : "plain",
+             parts->attn_backend ? parts->attn_backend : "");
+    rad_status status = engine_tiers_init(&e->tiers, &e->env, &e->params, parts->model_path,
+                                          parts->model_name, build, err);
+    rad_storage_identity *id = &e->tiers.identity;
+    id->dtype = model->kv_dtype;
+    id->page_size = RAD_MAX(e->params.page_size, 1u);
+    id->num_layers = model->num_layers;
+    id->num_kv_heads = model->num_kv_heads;
+    id->head_dim = model->head_dim;
+    id->v_head_dim = model->v_head_dim;
+    return status;
 }
 
 static rad_status create_scheduler(engine *e, rad_error *err)
@@ -85,6 +105,8 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
         .verify_rate = p->verify_rate,
         .disable_tree_attention = p->disable_tree_attention,
+        .hicache = e->tiers.enabled ? &e->tiers.hicache : NULL,
+        .host_pool = e->tiers.enabled ? &e->tiers.host_pool : NULL,
         .test_retract_every = p->test_retract_every,
         .is_end_token = is_end_token,
         .on_output = engine_on_output,
@@ -267,6 +289,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
 
     rad_status status = complete_params(&e->params, &e->runner->info, err);
     if (status == RAD_OK) status = create_table(e, err);
+    if (status == RAD_OK) status = init_tiers(e, parts, err);
     if (status == RAD_OK) status = create_scheduler(e, err);
     if (status == RAD_OK) status = fill_info(e, parts, err);
     if (status == RAD_OK) status = find_end_ids(e, err);
@@ -278,6 +301,9 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     log_info(e);
     e->params.served_model_name = e->params.model_path = e->params.chat_template = NULL;
     e->params.schedule_policy = NULL;
+    e->params.hicache_write_policy = e->params.hicache_mem_layout = NULL;
+    e->params.hicache_storage_backend = e->params.hicache_storage_prefetch_policy = NULL;
+    e->params.hicache_storage_backend_extra_config = NULL;
     *out = e;
     return RAD_OK;
 }
@@ -303,6 +329,7 @@ void engine_destroy(engine *e)
     if (e->num_threads_started > 0) pthread_join(e->detokenizer_thread, NULL);
 
     scheduler_destroy(e->scheduler);
+    engine_tiers_fini(&e->tiers);
     message_ring_fini(&e->to_tokenizer);
     message_ring_fini(&e->to_scheduler);
     message_ring_fini(&e->to_detokenizer);

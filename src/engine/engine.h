@@ -13,6 +13,7 @@
 #include "sched/step_info.h"
 #include "text/chat_template.h"
 #include <radish/evict_policy.h>
+#include <radish/hicache.h>
 #include <radish/token_to_kv_pool.h>
 
 typedef struct engine engine;
@@ -59,6 +60,16 @@ typedef struct engine_params {
     double verify_rate;  /* share of the requests that are computed once more without the cache
                           * and compared, when nothing else runs; 0 = none */
     bool disable_tree_attention; /* read shared K/V once for each request */
+
+    /* Tiers below the KV pool (radish/hicache.h). Words as SGLang's; NULL or 0 = default. */
+    bool enable_hierarchical_cache;
+    double hicache_ratio;                        /* host tokens per KV pool token; 2 */
+    double hicache_size;                         /* GB of host memory instead of the ratio */
+    const char *hicache_write_policy;            /* write_through, _selective, write_back */
+    const char *hicache_mem_layout;              /* page_first, layer_first */
+    const char *hicache_storage_backend;         /* file:DIR or redis:HOST:PORT,...; NULL: none */
+    const char *hicache_storage_prefetch_policy; /* timeout, wait_complete, best_effort */
+    const char *hicache_storage_backend_extra_config; /* a JSON object */
 } engine_params;
 
 /* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,
@@ -118,6 +129,8 @@ typedef struct engine_event {
     uint32_t prompt_tokens;
     uint32_t completion_tokens; /* so far */
     uint32_t cached_tokens;     /* of the prompt: found in the cache when first admitted */
+    uint32_t loaded_tokens;     /* of these: came from the host */
+    uint32_t fetched_tokens;    /* of these: came there from storage */
     engine_finish finish;
     rad_status status;        /* for ENGINE_FINISH_ERROR */
     const char *message;      /* words for it, else NULL */
@@ -203,6 +216,10 @@ typedef struct engine_stats {
     uint64_t num_mismatches;          /* whose logits were different then */
     uint64_t num_verify_skipped;      /* chosen, but there was no room or the run failed */
     uint64_t num_verify_pending;
+    uint64_t loaded_tokens;  /* of cached_tokens: from the host */
+    uint64_t fetched_tokens; /* of these: from storage */
+    uint64_t lost_loads;     /* loads that failed; their requests were computed */
+    rad_hicache_stats tiers; /* all 0 without tiers */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */
@@ -214,6 +231,25 @@ rad_status engine_check(engine *e, rad_error *err);
 
 /* Empties the cache. RAD_AGAIN unless nothing is running or waiting. */
 rad_status engine_flush_cache(engine *e);
+
+/* The same for some tiers (RAD_TIER_...). RAD_AGAIN also while pages are being copied;
+ * RAD_E_UNSUPPORTED for a tier that is not there. */
+rad_status engine_flush_tiers(engine *e, uint32_t tiers, rad_error *err);
+
+/* Attaches the store "file:DIR" or "redis:HOST:PORT,..." with options as a JSON object (NULL:
+ * none), or detaches and closes the one there is (RAD_NONE: there was none). RAD_AGAIN unless
+ * nothing is running, waiting or on its way. Nothing that is stored is deleted. */
+rad_status engine_attach_storage(engine *e, const char *spec, const char *extra_config,
+                                 rad_error *err);
+rad_status engine_detach_storage(engine *e, rad_error *err);
+
+typedef struct engine_storage_status {
+    bool enabled;  /* there are tiers */
+    bool attached; /* and a store */
+    char spec[1024];
+    rad_storage_stats store; /* its own; all 0 when it has none */
+} engine_storage_status;
+void engine_get_storage_status(engine *e, engine_storage_status *status);
 
 /* Test hook: exchanges the K/V contents of the pages under positions `pos_a` of ids_a and
  * `pos_b` of ids_b as the tree has them now; RAD_NONE when one of them is not cached. */

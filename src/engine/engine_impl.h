@@ -13,6 +13,7 @@
 
 #include "base/compute_pool.h"
 #include "engine/engine.h"
+#include "engine/engine_tiers.h"
 #include "engine/message_ring.h"
 #include "engine/stop_matcher.h"
 #include "model/runner.h"
@@ -71,7 +72,7 @@ typedef struct detok_message {
     engine_job *job;
     rad_token token; /* -1: none */
     uint32_t completion_tokens;
-    uint32_t cached_tokens;
+    uint32_t cached_tokens, loaded_tokens, fetched_tokens;
     req_finish finish;
     token_logprob *logprobs; /* the detokenizer's to free */
 } detok_message;
@@ -99,6 +100,7 @@ struct engine {
     uint32_t num_end_ids;
     char chat_error[256]; /* why there is no chat template */
     scheduler *scheduler;
+    engine_tiers tiers;
 
     message_ring to_tokenizer, to_scheduler, to_detokenizer;
     pthread_t tokenizer_thread, scheduler_thread, detokenizer_thread;

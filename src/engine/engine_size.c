@@ -75,6 +75,12 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
         return rad_fail(err, RAD_E_INVAL, "mem_fraction_static %g is not between 0 and 1",
                         fraction);
     uint64_t available = memory_available();
+    /* The host tier is memory of the same machine. */
+    uint64_t host_bytes = p->enable_hierarchical_cache ? (uint64_t)(p->hicache_size * 1e9) : 0;
+    double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : 2;
+    if (p->enable_hierarchical_cache && !host_bytes)
+        token_bytes += (uint64_t)(ratio * (double)token_bytes);
+    if (available) available = available > host_bytes ? available - host_bytes : 1;
     double rest = (double)available - (double)available_before * (1 - fraction);
     uint64_t fits = rest > 0 ? (uint64_t)rest / token_bytes : 0;
 

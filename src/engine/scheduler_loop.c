@@ -5,6 +5,8 @@
  * it sleeps in the ring. */
 #include "engine/engine_impl.h"
 
+#include <stdio.h>
+
 /* A function that another thread wants run here; the caller waits. */
 typedef struct engine_call {
     void (*fn)(engine *e, struct engine_call *call);
@@ -15,6 +17,11 @@ typedef struct engine_call {
     rad_status status;
     rad_error *err;
     scheduler_stats stats;
+    rad_hicache_stats tier_stats;
+    uint32_t tiers;
+    rad_storage *store;
+    const char *text;
+    engine_storage_status *storage;
     rad_key key_a, key_b;
     uint32_t pos_a, pos_b;
 } engine_call;
@@ -68,6 +75,8 @@ void engine_on_output(void *user, const req_output *outputs, uint32_t count)
                                           .token = o->token,
                                           .completion_tokens = o->completion_tokens,
                                           .cached_tokens = o->cached_tokens,
+                                          .loaded_tokens = o->loaded_tokens,
+                                          .fetched_tokens = o->fetched_tokens,
                                           .finish = o->finish,
                                           .logprobs = o->logprobs};
         }
@@ -104,6 +113,7 @@ static rad_status call(engine *e, engine_call *c)
 static void do_stats(engine *e, engine_call *c)
 {
     scheduler_get_stats(e->scheduler, &c->stats);
+    (void)scheduler_get_tier_stats(e->scheduler, &c->tier_stats);
 }
 
 void engine_get_stats(engine *e, engine_stats *stats)
@@ -114,6 +124,10 @@ void engine_get_stats(engine *e, engine_stats *stats)
     *stats = (engine_stats){
         .prompt_tokens = s->prompt_tokens,
         .cached_tokens = s->cached_tokens,
+        .loaded_tokens = s->loaded_tokens,
+        .fetched_tokens = s->fetched_tokens,
+        .lost_loads = s->lost_loads,
+        .tiers = c.tier_stats,
         .prefill_tokens = s->prefill_tokens,
         .generated_tokens = s->generated_tokens,
         .num_retractions = s->num_retractions,
@@ -166,6 +180,75 @@ rad_status engine_flush_cache(engine *e)
 {
     engine_call c = {.fn = do_flush};
     return call(e, &c);
+}
+
+static void do_flush_tiers(engine *e, engine_call *c)
+{
+    c->status = scheduler_flush_tiers(e->scheduler, c->tiers, c->err);
+}
+
+rad_status engine_flush_tiers(engine *e, uint32_t tiers, rad_error *err)
+{
+    engine_call c = {.fn = do_flush_tiers, .tiers = tiers, .err = err};
+    return call(e, &c);
+}
+
+/* The store of the engine is only touched on this thread once it runs. */
+static void do_attach(engine *e, engine_call *c)
+{
+    c->status = scheduler_attach_storage(e->scheduler, c->store, c->err);
+    if (c->status != RAD_OK) return;
+    e->tiers.store = *c->store;
+    e->tiers.has_store = true;
+    snprintf(e->tiers.spec, sizeof e->tiers.spec, "%s", c->text);
+}
+
+rad_status engine_attach_storage(engine *e, const char *spec, const char *extra_config,
+                                 rad_error *err)
+{
+    rad_storage store;
+    if (!e->tiers.enabled)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "the server runs without a hierarchical cache");
+    if (!spec || strlen(spec) >= sizeof e->tiers.spec)
+        return rad_fail(err, RAD_E_INVAL, "hicache: a storage backend is missing, or too long");
+    rad_status status = engine_store_open(&e->env, spec, extra_config, &store, err);
+    if (status != RAD_OK) return status;
+    engine_call c = {.fn = do_attach, .store = &store, .text = spec, .err = err};
+    status = call(e, &c);
+    if (status != RAD_OK) store.ops->close(store.self);
+    return status;
+}
+
+static void do_detach(engine *e, engine_call *c)
+{
+    if (!e->tiers.has_store) {
+        c->status = RAD_NONE;
+        return;
+    }
+    c->status = scheduler_detach_storage(e->scheduler, NULL, c->err);
+    if (c->status == RAD_OK) engine_tiers_fini(&e->tiers);
+}
+
+rad_status engine_detach_storage(engine *e, rad_error *err)
+{
+    engine_call c = {.fn = do_detach, .err = err};
+    return call(e, &c);
+}
+
+static void do_storage_status(engine *e, engine_call *c)
+{
+    engine_storage_status *s = c->storage;
+    const rad_storage *store = &e->tiers.store;
+    *s = (engine_storage_status){.enabled = e->tiers.enabled, .attached = e->tiers.has_store};
+    if (!s->attached) return;
+    snprintf(s->spec, sizeof s->spec, "%s", e->tiers.spec);
+    if (store->ops->get_stats) store->ops->get_stats(store->self, &s->store);
+}
+
+void engine_get_storage_status(engine *e, engine_storage_status *status)
+{
+    engine_call c = {.fn = do_storage_status, .storage = status};
+    call(e, &c);
 }
 
 static void do_swap(engine *e, engine_call *c)

@@ -1,0 +1,264 @@
+/* engine_tiers.c - from SGLang's options to HiRadixCache's, and stores by name.
+ *
+ * What a stored page is filed under: a digest of the whole model file, so that a finetune with
+ * the same name and shapes never meets the original; what weights were made of it and which
+ * kernels computed, since bits depend on that; and the pool's shape. */
+#include "engine/engine_tiers.h"
+
+#include <radish/radish.h>
+#include <radish/storage_file.h>
+#include <radish/storage_redis.h>
+
+#define XXH_INLINE_ALL
+#include <jansson.h>
+#include <stdio.h>
+#include <xxhash.h>
+
+static const char *const write_policies[] = {"write_through", "write_through_selective",
+                                             "write_back"};
+static const char *const prefetch_policies[] = {"best_effort", "wait_complete", "timeout"};
+static const char *const layouts[] = {"layer_first", "page_first"};
+
+/* The place of a word in a list; NULL is the first. -1: it is not there. */
+static int find_word(const char *const *words, int count, const char *word)
+{
+    for (int i = 0; word && i < count; i++)
+        if (strcmp(words[i], word) == 0) return i;
+    return word ? -1 : 0;
+}
+
+/* ---- options in JSON ---- */
+
+typedef struct extra_option {
+    const char *name;
+    enum { EXTRA_U32, EXTRA_U64, EXTRA_SECONDS, EXTRA_TEXT } type;
+    void *target;
+} extra_option;
+
+static bool read_value(const json_t *value, const extra_option *o)
+{
+    if (o->type == EXTRA_TEXT) {
+        if (!json_is_string(value)) return false;
+        *(const char **)o->target = json_string_value(value);
+        return true;
+    }
+    if (!json_is_number(value) || json_is_true(value)) return false;
+    double number = json_number_value(value);
+    if (o->type == EXTRA_SECONDS) {
+        if (!(number >= 0 && number < 1e9)) return false;
+        *(uint64_t *)o->target = (uint64_t)(number * 1e9);
+        return true;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < 0) return false;
+    if (o->type == EXTRA_U32 && json_integer_value(value) > UINT32_MAX) return false;
+    if (o->type == EXTRA_U32)
+        *(uint32_t *)o->target = (uint32_t)json_integer_value(value);
+    else
+        *(uint64_t *)o->target = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+/* Takes what `options` name out of the object; what is left is nobody's. */
+static rad_status take_options(json_t *object, const extra_option *options, size_t count,
+                               rad_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const json_t *value = json_object_get(object, options[i].name);
+        if (value && !read_value(value, &options[i]))
+            return rad_fail(err, RAD_E_INVAL, "hicache: the extra config's '%s' has a wrong value",
+                            options[i].name);
+    }
+    return RAD_OK;
+}
+
+static bool is_named(const extra_option *options, size_t count, const char *key)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(options[i].name, key) == 0) return true;
+    return false;
+}
+
+static rad_status parse_object(const char *text, json_t **out, rad_error *err)
+{
+    json_error_t why;
+    *out = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : json_object();
+    if (json_is_object(*out)) return RAD_OK;
+    json_decref(*out);
+    *out = NULL;
+    return rad_fail(err, RAD_E_INVAL, "hicache: the extra config is no JSON object: %.200s",
+                    text ? text : "");
+}
+
+/* The options of the prefetch, which stand in the same object as the store's. */
+enum { PREFETCH_OPTIONS = 4 };
+
+static void prefetch_options(rad_hicache_params *p, extra_option out[PREFETCH_OPTIONS])
+{
+    out[0] = (extra_option){"prefetch_threshold", EXTRA_U32, &p->prefetch_threshold};
+    out[1] = (extra_option){"prefetch_timeout_base", EXTRA_SECONDS, &p->timeout_base_ns};
+    out[2] = (extra_option){"prefetch_timeout_per_ki_token", EXTRA_SECONDS, &p->timeout_per_ki_ns};
+    out[3] = (extra_option){"prefetch_timeout_max", EXTRA_SECONDS, &p->timeout_max_ns};
+}
+
+/* ---- stores ---- */
+
+static rad_status open_with(const rad_env *env, const char *spec, json_t *extra, rad_storage *out,
+                            rad_error *err)
+{
+    static const char *const fsyncs[] = {"default", "never", "always"};
+    bool is_file = strncmp(spec, "file:", 5) == 0, is_redis = strncmp(spec, "redis:", 6) == 0;
+    rad_storage_file_params file = {.struct_size = sizeof file, .dir = spec + 5};
+    rad_storage_redis_params redis = {.struct_size = sizeof redis, .nodes = spec + 6};
+    const char *fsync = NULL;
+    rad_hicache_params unused = {0};
+    extra_option prefetch[PREFETCH_OPTIONS];
+    prefetch_options(&unused, prefetch);
+    const extra_option of_file[] = {{"max_size", EXTRA_U64, &file.max_bytes},
+                                    {"fsync", EXTRA_TEXT, &fsync},
+                                    {"threads", EXTRA_U32, &file.threads},
+                                    {"lock_timeout_ms", EXTRA_U32, &file.lock_timeout_ms}};
+    const extra_option of_redis[] = {{"user", EXTRA_TEXT, &redis.user},
+                                     {"password", EXTRA_TEXT, &redis.password},
+                                     {"prefix", EXTRA_TEXT, &redis.prefix},
+                                     {"ttl_seconds", EXTRA_U32, &redis.ttl_seconds},
+                                     {"connect_timeout_ms", EXTRA_U32, &redis.connect_timeout_ms},
+                                     {"timeout_ms", EXTRA_U32, &redis.timeout_ms},
+                                     {"threads", EXTRA_U32, &redis.threads}};
+    const extra_option *own = is_file ? of_file : of_redis;
+    size_t count = is_file ? RAD_COUNT(of_file) : RAD_COUNT(of_redis);
+    if (!is_file && !is_redis)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache: a storage backend is file:DIR or redis:HOST:PORT,..., not %.200s",
+                        spec);
+    const char *key;
+    json_t *value;
+    json_object_foreach(extra, key, value) if (
+        !is_named(own, count, key) &&
+        !is_named(prefetch, PREFETCH_OPTIONS,
+                  key)) return rad_fail(err, RAD_E_INVAL,
+                                        "hicache: the extra config has an unknown option '%.60s'",
+                                        key);
+    rad_status status = take_options(extra, own, count, err);
+    if (status != RAD_OK) return status;
+    int sync = find_word(fsyncs, RAD_COUNT(fsyncs), fsync);
+    if (sync < 0) return rad_fail(err, RAD_E_INVAL, "hicache: fsync is default, never or always");
+    file.fsync = (uint32_t)sync;
+    return is_file ? rad_storage_file_open(env, &file, out, err)
+                   : rad_storage_redis_open(env, &redis, out, err);
+}
+
+rad_status engine_store_open(const rad_env *env, const char *spec, const char *extra_config,
+                             rad_storage *out, rad_error *err)
+{
+    json_t *extra;
+    rad_status status = parse_object(extra_config, &extra, err);
+    if (status != RAD_OK) return status;
+    status = open_with(env, spec, extra, out, err);
+    json_decref(extra);
+    return status;
+}
+
+/* ---- the options ---- */
+
+rad_status engine_tiers_check(const engine_params *p, rad_error *err)
+{
+    if (find_word(write_policies, RAD_COUNT(write_policies), p->hicache_write_policy) < 0)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache_write_policy '%.40s' is none of write_through, "
+                        "write_through_selective, write_back",
+                        p->hicache_write_policy);
+    if (find_word(prefetch_policies, RAD_COUNT(prefetch_policies),
+                  p->hicache_storage_prefetch_policy) < 0)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache_storage_prefetch_policy '%.40s' is none of best_effort, "
+                        "wait_complete, timeout",
+                        p->hicache_storage_prefetch_policy);
+    if (find_word(layouts, RAD_COUNT(layouts), p->hicache_mem_layout) < 0)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache_mem_layout '%.40s' is neither layer_first nor page_first",
+                        p->hicache_mem_layout);
+    if (!(p->hicache_ratio >= 0 && p->hicache_ratio < 1e6) ||
+        !(p->hicache_size >= 0 && p->hicache_size < 1e6))
+        return rad_fail(err, RAD_E_INVAL, "hicache_ratio %g, hicache_size %g GB", p->hicache_ratio,
+                        p->hicache_size);
+    if (p->enable_hierarchical_cache && p->disable_radix_cache)
+        return rad_fail(err, RAD_E_INVAL, "a hierarchical cache needs the radix cache");
+    if (p->hicache_storage_backend && !p->enable_hierarchical_cache)
+        return rad_fail(err, RAD_E_INVAL,
+                        "a storage backend needs enable_hierarchical_cache: it is behind the host");
+    return RAD_OK;
+}
+
+static rad_status digest_file(const char *path, char out[80], rad_error *err)
+{
+    static char chunk[1 << 16];
+    FILE *file = fopen(path, "rb");
+    if (!file) return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
+    XXH3_state_t *state = XXH3_createState();
+    bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
+    for (size_t n; ok && (n = fread(chunk, 1, sizeof chunk, file)) > 0;)
+        ok = XXH3_128bits_update(state, chunk, n) == XXH_OK;
+    ok = ok && !ferror(file);
+    fclose(file);
+    if (ok) {
+        XXH128_hash_t hash = XXH3_128bits_digest(state);
+        snprintf(out, 80, "xxh3-128:%016llx%016llx", (unsigned long long)hash.high64,
+                 (unsigned long long)hash.low64);
+    }
+    XXH3_freeState(state);
+    return ok ? RAD_OK
+              : rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
+}
+
+rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_params *p,
+                             const char *path, const char *name, const char *guarantee,
+                             rad_error *err)
+{
+    *t = (engine_tiers){0};
+    rad_status status = engine_tiers_check(p, err);
+    if (status != RAD_OK || !p->enable_hierarchical_cache) return status;
+    t->enabled = true;
+    int layout = find_word(layouts, RAD_COUNT(layouts), p->hicache_mem_layout);
+    if (!p->hicache_mem_layout) layout = RAD_HOST_PAGE_FIRST; /* a store may come later */
+    t->host_pool = (rad_host_kv_pool_params){.struct_size = sizeof t->host_pool,
+                                             .ratio = p->hicache_ratio,
+                                             .bytes = (uint64_t)(p->hicache_size * 1e9),
+                                             .layout = (uint32_t)layout};
+    int writes = find_word(write_policies, RAD_COUNT(write_policies), p->hicache_write_policy);
+    int waits = find_word(prefetch_policies, RAD_COUNT(prefetch_policies),
+                          p->hicache_storage_prefetch_policy);
+    if (!p->hicache_storage_prefetch_policy) waits = RAD_PREFETCH_TIMEOUT;
+    t->hicache = (rad_hicache_params){.struct_size = sizeof t->hicache,
+                                      .write_policy = (uint32_t)writes,
+                                      .prefetch_policy = (uint32_t)waits};
+    json_t *extra;
+    extra_option options[PREFETCH_OPTIONS];
+    status = parse_object(p->hicache_storage_backend_extra_config, &extra, err);
+    if (status != RAD_OK) return status;
+    prefetch_options(&t->hicache, options);
+    status = take_options(extra, options, PREFETCH_OPTIONS, err);
+    json_decref(extra);
+    if (status != RAD_OK) return status;
+
+    snprintf(t->model, sizeof t->model, "%.79s", name ? name : "");
+    if (path) status = digest_file(path, t->model, err);
+    if (status != RAD_OK) return status;
+    snprintf(t->build, sizeof t->build, "%s, %.120s", rad_version_string(), guarantee);
+    t->identity = (rad_storage_identity){
+        .struct_size = sizeof t->identity, .model = t->model, .build = t->build};
+    t->hicache.identity = &t->identity;
+    if (!p->hicache_storage_backend) return RAD_OK;
+    status = engine_store_open(env, p->hicache_storage_backend,
+                               p->hicache_storage_backend_extra_config, &t->store, err);
+    if (status != RAD_OK) return status;
+    t->has_store = true;
+    t->hicache.storage = &t->store;
+    snprintf(t->spec, sizeof t->spec, "%s", p->hicache_storage_backend);
+    return RAD_OK;
+}
+
+void engine_tiers_fini(engine_tiers *t)
+{
+    if (t->has_store && t->store.ops->close) t->store.ops->close(t->store.self);
+    t->has_store = false;
+}

@@ -1,0 +1,36 @@
+/* engine_tiers.h - the options of the tiers as words, and the store that they name. */
+#ifndef ENGINE_ENGINE_TIERS_H
+#define ENGINE_ENGINE_TIERS_H
+
+#include <radish/hicache.h>
+
+#include "base/base.h"
+#include "engine/engine.h"
+
+typedef struct engine_tiers {
+    bool enabled;
+    bool has_store;
+    rad_hicache_params hicache;
+    rad_host_kv_pool_params host_pool;
+    rad_storage_identity identity;
+    rad_storage store; /* open and ours while has_store */
+    char model[80];    /* a digest of the file, or a name */
+    char build[160];   /* whose arithmetic */
+    char spec[1024];   /* "file:DIR", as it was given; "" without a store */
+} engine_tiers;
+
+/* Whether the words make sense, before anything is loaded. RAD_E_INVAL in words. */
+rad_status engine_tiers_check(const engine_params *p, rad_error *err);
+
+/* Fills t and opens the store that the params name. `path` may be NULL. The guarantee says
+ * whose arithmetic a page is. */
+rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_params *p,
+                             const char *path, const char *name, const char *guarantee,
+                             rad_error *err);
+void engine_tiers_fini(engine_tiers *t); /* closes the store; after the scheduler is gone */
+
+/* Opens "file:DIR" or "redis:HOST:PORT,..." with the options of a JSON object (NULL: none). */
+rad_status engine_store_open(const rad_env *env, const char *spec, const char *extra_config,
+                             rad_storage *out, rad_error *err);
+
+#endif
