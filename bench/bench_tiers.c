@@ -1,0 +1,259 @@
+/* bench_tiers.c - what a prompt of 8192 tokens costs by where its prefix is, in the shape of
+ * qwen3-0.6b (28 layers, 8 KV heads of 128, bf16: 112 KiB a token), and how fast pages move
+ * beside memcpy of as many bytes in the same run.
+ *
+ *     bench_tiers [TOKENS [PAGE_SIZE [DIR]]]      DIR: where the file store goes, /tmp
+ *
+ * The time to recompute is not measured here but given in tokens a second: run `bench_model`
+ * for the rate of this machine and set BENCH_PREFILL_RATE (default 2400). */
+#include "bench.h"
+
+#include <radish/hicache.h>
+#include <radish/storage_file.h>
+
+#include <unistd.h>
+
+enum { LAYERS = 28, HEADS = 8, DIM = 128 };
+
+typedef struct parts {
+    rad_token_to_kv_pool *pool;
+    rad_kv_allocator *kv;
+    rad_req_to_token_pool *rows;
+    rad_host_kv_pool *host;
+    rad_cache *cache;
+    rad_storage store;
+    uint32_t tokens, page_size;
+    size_t bytes; /* of the prompt's K/V */
+    rad_token *prompt;
+} parts;
+
+static void must(rad_status status, const rad_error *err, const char *what)
+{
+    if (status >= 0) return;
+    fprintf(stderr, "%s: %s %s\n", what, rad_status_name(status), err ? err->text : "");
+    exit(1);
+}
+
+static void start(parts *p, uint32_t layout, const char *dir)
+{
+    rad_error err = {0};
+    uint32_t pages = p->tokens / p->page_size + 4;
+    rad_token_to_kv_pool_params pool = {.struct_size = sizeof pool,
+                                        .num_pages = pages,
+                                        .page_size = p->page_size,
+                                        .num_layers = LAYERS,
+                                        .num_kv_heads = HEADS,
+                                        .head_dim = DIM,
+                                        .dtype = RAD_BF16};
+    rad_kv_allocator_params ids = {
+        .struct_size = sizeof ids, .num_pages = pages, .page_size = p->page_size};
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = 2, .row_tokens = p->tokens + 16};
+    must(rad_token_to_kv_pool_create(NULL, &pool, &p->pool, &err), &err, "pool");
+    must(rad_kv_allocator_create(NULL, &ids, &p->kv, &err), &err, "allocator");
+    must(rad_req_to_token_pool_create(NULL, &rows, &p->rows, &err), &err, "rows");
+    rad_host_kv_pool_params host = {
+        .struct_size = sizeof host, .device_pool = p->pool, .ratio = 1, .layout = layout};
+    must(rad_host_kv_pool_create(NULL, &host, &p->host, &err), &err, "host pool");
+    rad_cache_params tree = {.struct_size = sizeof tree,
+                             .page_size = p->page_size,
+                             .kv_allocator = p->kv,
+                             .req_to_token_pool = p->rows};
+    rad_storage_identity identity = {.struct_size = sizeof identity,
+                                     .model = "bench",
+                                     .dtype = RAD_BF16,
+                                     .page_size = p->page_size};
+    rad_hicache_params tiers = {.struct_size = sizeof tiers,
+                                .cache = &tree,
+                                .host_pool = p->host,
+                                .prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE,
+                                .prefetch_tokens = p->tokens,
+                                .identity = &identity};
+    if (dir) {
+        rad_storage_file_params file = {
+            .struct_size = sizeof file, .dir = dir, .max_bytes = 4 * (uint64_t)p->bytes};
+        must(rad_storage_file_open(NULL, &file, &p->store, &err), &err, "store");
+        tiers.storage = &p->store;
+    }
+    must(rad_hicache_create(NULL, &tiers, &p->cache, &err), &err, "cache");
+}
+
+static void stop(parts *p)
+{
+    rad_cache_destroy(p->cache);
+    if (p->store.ops) p->store.ops->close(p->store.self);
+    p->store = (rad_storage){0};
+    rad_host_kv_pool_destroy(p->host);
+    rad_req_to_token_pool_destroy(p->rows);
+    rad_kv_allocator_destroy(p->kv);
+    rad_token_to_kv_pool_destroy(p->pool);
+}
+
+static rad_key key_of(const parts *p)
+{
+    return (rad_key){.tokens = p->prompt, .num_tokens = p->tokens};
+}
+
+static uint32_t row_of(parts *p, rad_req_kv *req)
+{
+    rad_match match;
+    rad_row row;
+    rad_key key = key_of(p);
+    must(rad_req_to_token_alloc(p->rows, &row), NULL, "row");
+    *req = (rad_req_kv){.row = row, .key = key};
+    must(rad_cache_match_prefix(p->cache, &key, rad_req_to_token_row(p->rows, row), &match), NULL,
+         "match");
+    must(rad_cache_inc_lock_ref(p->cache, match.last_node, &req->lock, NULL), NULL, "lock");
+    req->protected_len = req->committed_len = req->allocated_len = match.prefix_tokens;
+    return match.host_hit_tokens;
+}
+
+/* The prompt enters the device, as if computed. */
+static void compute(parts *p)
+{
+    rad_req_kv req;
+    rad_error err = {0};
+    row_of(p, &req);
+    uint32_t pages = (p->tokens - req.allocated_len) / p->page_size;
+    rad_page *got = calloc(pages + 1, sizeof *got);
+    rad_slot *row = rad_req_to_token_row(p->rows, req.row);
+    must(rad_kv_alloc(p->kv, got, pages), NULL, "pages");
+    for (uint32_t i = req.allocated_len; i < p->tokens; i++)
+        row[i] = got[(i - req.allocated_len) / p->page_size] * (rad_slot)p->page_size +
+                 (rad_slot)(i % p->page_size);
+    free(got);
+    req.committed_len = req.allocated_len = p->tokens;
+    must(rad_cache_finished_req(p->cache, &req, 1, &err), &err, "finish");
+}
+
+/* Seconds until layer `layers` of the prompt could be read, from the host. */
+static double load(parts *p, uint32_t layers)
+{
+    rad_req_kv req;
+    rad_error err = {0};
+    rad_load_result loaded = {0};
+    rad_key key = key_of(p);
+    rad_cache_evict(p->cache, p->tokens, NULL);
+    double begin = bench_now();
+    if (row_of(p, &req) != p->tokens) must(RAD_E_STATE, NULL, "the host lacks the prompt");
+    must(rad_hicache_load_back(p->cache, &req, &key, UINT64_MAX, &loaded), NULL, "load");
+    must(rad_hicache_ready_to_load(p->cache), NULL, "start");
+    for (uint32_t i = 0; i < layers; i++)
+        (void)rad_kv_pool_key_buffer(p->pool, i);
+    double seconds = bench_now() - begin;
+    for (uint32_t i = 0; i < LAYERS; i++)
+        (void)rad_kv_pool_key_buffer(p->pool, i);
+    while (rad_hicache_load_status(p->cache, &req) == RAD_AGAIN) {
+    }
+    must(rad_cache_finished_req(p->cache, &req, 1, &err), &err, "finish");
+    rad_hicache_drain(p->cache, 60000000000);
+    return seconds;
+}
+
+static double fetch(parts *p)
+{
+    rad_prefetch ticket;
+    rad_key key = key_of(p);
+    uint32_t tokens = 0;
+    double begin = bench_now();
+    must(rad_hicache_prefetch_start(p->cache, &key, 0, &ticket), NULL, "prefetch");
+    while (rad_hicache_prefetch_progress(p->cache, &ticket, &key, &tokens) == RAD_AGAIN)
+        rad_hicache_wait(p->cache, 1000000000);
+    double seconds = bench_now() - begin;
+    if (tokens != p->tokens) must(RAD_E_STATE, NULL, "storage lacks the prompt");
+    return seconds;
+}
+
+static double median(double *seconds, int count)
+{
+    qsort(seconds, (size_t)count, sizeof *seconds, bench_compare);
+    return seconds[count / 2];
+}
+
+/* One thread copies as many bytes, in blocks of a page's layer, from one buffer to another. */
+static double copy_plain(const parts *p, char *to, const char *from)
+{
+    size_t block = (size_t)p->page_size * HEADS * DIM * 2;
+    double begin = bench_now();
+    for (size_t at = 0; at + block <= p->bytes; at += block)
+        memcpy(to + at, from + at, block);
+    return bench_now() - begin;
+}
+
+static void rate(const char *what, double bytes, double seconds, double limit)
+{
+    printf("  %-34s %8.1f ms %7.2f GB/s %5.0f%% of memcpy\n", what, 1e3 * seconds,
+           1e-9 * bytes / seconds, 100 * limit / seconds);
+}
+
+int main(int argc, char **argv)
+{
+    enum { RUNS = 5 };
+    parts p = {.tokens = argc > 1 ? (uint32_t)atoi(argv[1]) : 8192,
+               .page_size = argc > 2 ? (uint32_t)atoi(argv[2]) : 16};
+    const char *where = argc > 3 ? argv[3] : "/tmp";
+    double prefill = getenv("BENCH_PREFILL_RATE") ? atof(getenv("BENCH_PREFILL_RATE")) : 2400;
+    if (!p.page_size || p.tokens < 2 * p.page_size) return 1;
+    p.tokens -= p.tokens % p.page_size;
+    p.bytes = (size_t)p.tokens * LAYERS * HEADS * DIM * 2 * 2;
+    p.prompt = calloc(p.tokens, sizeof *p.prompt);
+    for (uint32_t i = 0; i < p.tokens; i++)
+        p.prompt[i] = (rad_token)(i * 2654435761u >> 8);
+    bench_print_machine(NULL);
+    printf("# %u tokens in pages of %u, %.1f MiB of K/V; medians of %d\n", p.tokens, p.page_size,
+           (double)p.bytes / (1 << 20), RUNS);
+    for (uint32_t layout = 0; layout < 2; layout++) {
+        char dir[256], command[300];
+        double t[6][RUNS];
+        snprintf(dir, sizeof dir, "%s/radish-bench-XXXXXX", where);
+        if (!mkdtemp(dir)) return 1;
+        char *a = aligned_alloc(4096, p.bytes), *b = aligned_alloc(4096, p.bytes);
+        if (!a || !b) return 1;
+        memset(a, 1, p.bytes);
+        memset(b, 2, p.bytes);
+        start(&p, layout, NULL);
+        for (int i = 0; i < RUNS; i++) {
+            t[0][i] = copy_plain(&p, a, b);
+            rad_cache_reset(p.cache);
+            double begin = bench_now();
+            compute(&p);
+            double tree = bench_now() - begin;
+            t[5][i] = tree;
+            begin = bench_now();
+            must(rad_hicache_drain(p.cache, 60000000000), NULL, "drain");
+            t[1][i] = bench_now() - begin;
+            t[2][i] = load(&p, LAYERS);
+            t[3][i] = load(&p, 1);
+        }
+        stop(&p);
+        free(a);
+        free(b);
+        start(&p, layout, dir);
+        compute(&p);
+        must(rad_hicache_drain(p.cache, 600000000000), NULL, "drain");
+        for (int i = 0; i < RUNS; i++) {
+            rad_cache_reset(p.cache);
+            t[4][i] = fetch(&p);
+        }
+        stop(&p);
+        snprintf(command, sizeof command, "rm -rf %s", dir);
+        if (system(command)) return 1;
+
+        double plain = median(t[0], RUNS), bytes = (double)p.bytes;
+        printf("%s\n", layout ? "page_first" : "layer_first");
+        rate("memcpy, one thread", bytes, plain, plain);
+        rate("write, device -> host", bytes, median(t[1], RUNS), plain);
+        rate("load, host -> device", bytes, median(t[2], RUNS), plain);
+        rate("fetch, file -> host", bytes, median(t[4], RUNS), plain);
+        printf("  until the first layer can be read: computed %.0f ms (at %.0f tokens/s, given), "
+               "host hit %.1f ms, file hit %.1f ms\n",
+               1e3 * p.tokens / prefill, prefill, 1e3 * median(t[3], RUNS),
+               1e3 * (median(t[4], RUNS) + median(t[3], RUNS)));
+        printf("  until all layers can: host hit %.1f ms, file hit %.1f ms; publishing the prompt "
+               "took %.2f ms\n",
+               1e3 * median(t[2], RUNS), 1e3 * (median(t[4], RUNS) + median(t[2], RUNS)),
+               1e3 * median(t[5], RUNS));
+    }
+    free(p.prompt);
+    return 0;
+}
