@@ -256,6 +256,43 @@ rad_status engine_flush_cache(engine *e)
     return status;
 }
 
+rad_status engine_flush_tiers(engine *e, uint32_t tiers, rad_error *err)
+{
+    (void)e;
+    if (tiers & RAD_TIER_STORAGE) return rad_fail(err, RAD_E_UNSUPPORTED, "no store to flush");
+    return RAD_OK;
+}
+
+/* A store named "bad" cannot be opened. */
+rad_status engine_attach_storage(engine *e, const char *spec, const char *extra_config,
+                                 rad_error *err)
+{
+    if (strcmp(spec, "bad") == 0) return rad_fail(err, RAD_E_INVAL, "no such store");
+    pthread_mutex_lock(&e->lock);
+    snprintf(e->last_words, sizeof e->last_words, "%s %s", spec, extra_config ? extra_config : "-");
+    pthread_mutex_unlock(&e->lock);
+    return RAD_OK;
+}
+
+rad_status engine_detach_storage(engine *e, rad_error *err)
+{
+    (void)err;
+    pthread_mutex_lock(&e->lock);
+    rad_status status = e->last_words[0] ? RAD_OK : RAD_NONE;
+    e->last_words[0] = 0;
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+void engine_get_storage_status(engine *e, engine_storage_status *status)
+{
+    pthread_mutex_lock(&e->lock);
+    *status = (engine_storage_status){.enabled = true, .attached = e->last_words[0] != 0};
+    snprintf(status->spec, sizeof status->spec, "%.200s", e->last_words);
+    status->store.pages = 5;
+    pthread_mutex_unlock(&e->lock);
+}
+
 rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a, uint32_t pos_a,
                                   const rad_token *ids_b, uint32_t num_b, uint32_t pos_b)
 {

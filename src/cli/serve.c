@@ -23,6 +23,9 @@ static void print_banner(const engine *e, const server *s, const server_params *
            (double)i->max_total_tokens * (double)i->kv_bytes_per_token / (1 << 20), i->page_size,
            i->radix_cache ? "on" : "off", i->radix_cache ? ", evicts by " : "",
            i->radix_cache ? i->eviction_policy : "");
+    if (i->hierarchical_cache)
+        printf("  host tier %llu tokens (%.1f MiB)\n", (unsigned long long)i->host_tokens,
+               (double)i->host_tokens * (double)i->kv_bytes_per_token / (1 << 20));
     printf("  context %u tokens, at most %u requests running, ", i->context_length,
            i->max_running_requests);
     if (i->chunked_prefill_size)
@@ -60,7 +63,8 @@ int cmd_serve(int argc, char **argv)
             "  POST /v1/completions, /v1/chat/completions    OpenAI's; plain and streaming\n"
             "  POST /generate                                SGLang's native form\n"
             "  GET  /v1/models, /health, /model_info, /server_info, /metrics\n"
-            "  POST /flush_cache\n"
+            "  POST /flush_cache[?tiers=device,host,storage]\n"
+            "  GET, PUT, DELETE /hicache/storage-backend\n"
             "\n"
             "With --log-level info every request leaves a line on stderr.\n"
             "SIGINT or SIGTERM: new connections are refused, running requests may finish for 5\n"
@@ -208,6 +212,64 @@ int cmd_serve(int argc, char **argv)
          .help = "Compute this share of the requests once more when nothing else runs, alone and\n"
                  "without the cache, and compare all logits bit by bit: 0.01 is one in a hundred.\n"
                  "Differences are logged and counted (/metrics). Default 0."},
+        {.kind = CLI_HEADING, .help = "Host memory and storage below the KV cache:"},
+        {.kind = CLI_FLAG,
+         .name = "enable-hierarchical-cache",
+         .target = &engine_p.enable_hierarchical_cache,
+         .help =
+             "What the KV cache evicts lives on in host memory, and in a store if one is given."},
+        {.kind = CLI_F64,
+         .name = "hicache-ratio",
+         .arg = "F",
+         .target = &engine_p.hicache_ratio,
+         .max = 1e6,
+         .help = "Host tokens for each token of the KV cache. Default 2; 0 = default."},
+        {.kind = CLI_F64,
+         .name = "hicache-size",
+         .arg = "GB",
+         .target = &engine_p.hicache_size,
+         .max = 1e6,
+         .help = "Host memory in GB instead of the ratio; 0 = by the ratio."},
+        {.kind = CLI_TEXT,
+         .name = "hicache-write-policy",
+         .arg = "NAME",
+         .target = &engine_p.hicache_write_policy,
+         .help =
+             "When a prefix is copied to the host: write_through (default; when it is computed),\n"
+             "write_through_selective (when a second request comes back to it) or write_back\n"
+             "(when it is about to be evicted)."},
+        {.kind = CLI_TEXT,
+         .name = "hicache-mem-layout",
+         .arg = "NAME",
+         .target = &engine_p.hicache_mem_layout,
+         .help = "page_first (default; pages go to storage without a copy) or layer_first."},
+        {.kind = CLI_TEXT,
+         .name = "hicache-storage-backend",
+         .arg = "STORE",
+         .target = &engine_p.hicache_storage_backend,
+         .help =
+             "file:DIR, or redis:HOST:PORT,... for a Redis or a Redis Cluster: prefixes survive\n"
+             "a restart, and servers of one model share them."},
+        {.kind = CLI_TEXT,
+         .name = "hicache-storage-prefetch-policy",
+         .arg = "NAME",
+         .target = &engine_p.hicache_storage_prefetch_policy,
+         .help = "How long a request waits for the store: timeout (default), wait_complete or\n"
+                 "best_effort (not at all). None waits longer than computing would pay for."},
+        {.kind = CLI_TEXT,
+         .name = "hicache-storage-backend-extra-config",
+         .arg = "JSON",
+         .target = &engine_p.hicache_storage_backend_extra_config,
+         .help =
+             "prefetch_threshold (256 tokens), prefetch_timeout_base (2 s), _per_ki_token (0.1),\n"
+             "_max (30); file: max_size (bytes, 8 GiB), fsync (default, never, always), threads,\n"
+             "lock_timeout_ms; redis: user, password, prefix, ttl_seconds, connect_timeout_ms,\n"
+             "timeout_ms, threads."},
+        {.kind = CLI_FLAG,
+         .name = "hicache-storage-admin",
+         .target = &server_p.storage_admin,
+         .help = "Clients may attach a store of their choice, or detach it, while nothing runs:\n"
+                 "PUT and DELETE /hicache/storage-backend. There is no authentication."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",

@@ -171,6 +171,8 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         weights, kv_dtype_name(model->kv_dtype), e->backend_name);
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
+    rad_hicache_stats tiers;
+    (void)scheduler_get_tier_stats(e->scheduler, &tiers);
     rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
                                       .page_size = e->params.page_size,
                                       .num_layers = model->num_layers,
@@ -196,6 +198,8 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .kv_bytes_per_token = rad_kv_pool_bytes_per_token(&kv),
         .created_unix = (uint64_t)time(NULL),
         .radix_cache = !e->params.disable_radix_cache,
+        .hierarchical_cache = e->tiers.enabled,
+        .host_tokens = tiers.host_tokens,
         .eviction_policy = rad_eviction_policy_name(e->params.eviction.policy),
         .guarantee = e->guarantee,
         .schedule_policy = schedule_policy_name(scheduler_policy(e->scheduler)),
@@ -216,6 +220,9 @@ static void log_info(const engine *e)
             "context_length=%u, radix cache %s, %u threads",
             i->max_running_requests, e->max_queued, i->chunked_prefill_size, i->context_length,
             i->radix_cache ? "on" : "off", i->num_threads);
+    if (i->hierarchical_cache)
+        rad_log(&e->env, RAD_LOG_INFO, "engine: the host tier has %llu tokens, storage: %s",
+                (unsigned long long)i->host_tokens, e->tiers.has_store ? e->tiers.spec : "none");
     rad_log(&e->env, RAD_LOG_INFO, "engine: %s", i->guarantee);
     if (i->context_length < e->params.context_length)
         rad_log(&e->env, RAD_LOG_WARN,

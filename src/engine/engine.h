@@ -98,6 +98,8 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint64_t kv_bytes_per_token;
     uint64_t created_unix; /* seconds */
     bool radix_cache;
+    bool hierarchical_cache;   /* there is a host tier */
+    uint64_t host_tokens;      /* of it */
     const char *eviction_policy; /* "lru" */
     const char *schedule_policy; /* "lpm" */
     const char *guarantee;       /* what is promised of answers here, in one line */

@@ -69,7 +69,11 @@ static bool work_stats(call *c)
 /* SGLang's `timeout`: asked again until nothing is running. */
 static bool work_flush(call *c)
 {
-    c->status = engine_flush_cache(c->server->engine);
+    const uint32_t *tiers = c->work_arg;
+    rad_error why = {0};
+    c->status = tiers ? engine_flush_tiers(c->server->engine, *tiers, &why)
+                      : engine_flush_cache(c->server->engine);
+    if (c->status != RAD_OK && tiers) api_fail(&c->error, 400, NULL, "%s", why.text);
     return c->status != RAD_AGAIN ||
            server_now_ns(c->server) - c->created_ns >= c->timeout_ms * UINT64_C(1000000);
 }
@@ -109,6 +113,17 @@ static json_t *stats_json(const engine_stats *t)
         {"verify_mismatches", t->num_mismatches},
         {"verify_skipped", t->num_verify_skipped},
         {"verify_pending", t->num_verify_pending},
+        {"loaded_tokens", t->loaded_tokens},
+        {"fetched_tokens", t->fetched_tokens},
+        {"lost_loads", t->lost_loads},
+        {"host_total_tokens", t->tiers.host_tokens},
+        {"host_used_tokens", t->tiers.host_used_tokens},
+        {"host_written_tokens", t->tiers.written_tokens},
+        {"host_evicted_tokens", t->tiers.host_evicted_tokens},
+        {"storage_written_tokens", t->tiers.backed_up_tokens},
+        {"storage_bad_pages", t->tiers.bad_pages},
+        {"storage_errors", t->tiers.storage_errors},
+        {"transfers_under_way", t->tiers.tickets},
     };
     for (size_t i = 0; i < RAD_COUNT(figures); i++)
         json_object_set_new(json, figures[i].name, json_integer((json_int_t)figures[i].value));
@@ -155,7 +170,9 @@ static void answer_flush(call *c)
         return;
     }
     api_error err;
-    if (c->status == RAD_AGAIN)
+    if (c->work_arg)
+        err = c->error;
+    else if (c->status == RAD_AGAIN)
         api_fail(&err, 400, NULL, "requests are running or waiting; the cache was not flushed");
     else
         api_fail(&err, 500, NULL, "the cache could not be flushed: %s", rad_status_name(c->status));
@@ -168,12 +185,36 @@ static const call_ops flush_ops = {.answer = answer_flush, .work = work_flush};
 
 void handle_server_info(server *s, struct evhttp_request *http)
 {
-    call_start_work(s, &s->admin, &server_info_ops, http, 0);
+    call_start_work(s, &s->admin, &server_info_ops, http, 0, NULL);
 }
 
 void handle_metrics(server *s, struct evhttp_request *http)
 {
-    call_start_work(s, &s->admin, &metrics_ops, http, 0);
+    call_start_work(s, &s->admin, &metrics_ops, http, 0, NULL);
+}
+
+/* "host,storage" as bits; NULL when nothing is named, or it is not known. */
+static uint32_t *read_tiers(const char *text, bool *known)
+{
+    static const struct {
+        const char *name;
+        uint32_t bit;
+    } names[] = {
+        {"device", RAD_TIER_DEVICE}, {"host", RAD_TIER_HOST}, {"storage", RAD_TIER_STORAGE}};
+    uint32_t bits = 0, *out;
+    while (text && *text) {
+        size_t len = strcspn(text, ","), i = 0;
+        while (i < RAD_COUNT(names) &&
+               (strlen(names[i].name) != len || strncmp(names[i].name, text, len) != 0))
+            i++;
+        if (i == RAD_COUNT(names)) *known = false;
+        if (!*known) return NULL;
+        bits |= names[i].bit;
+        text += len + (text[len] == ',');
+    }
+    if (!bits || !(out = malloc(sizeof *out))) return NULL;
+    *out = bits;
+    return out;
 }
 
 void handle_flush_cache(server *s, struct evhttp_request *http)
@@ -181,11 +222,21 @@ void handle_flush_cache(server *s, struct evhttp_request *http)
     struct evkeyvalq query;
     const char *text = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(http));
     double timeout_s = 0;
+    uint32_t *tiers = NULL;
     if (text && evhttp_parse_query_str(text, &query) == 0) {
         const char *value = evhttp_find_header(&query, "timeout");
         if (value) timeout_s = strtod(value, NULL);
+        bool known = true;
+        tiers = read_tiers(evhttp_find_header(&query, "tiers"), &known);
+        if (!known) {
+            evhttp_clear_headers(&query);
+            api_error err;
+            api_fail(&err, 400, "tiers", "tiers are device, host and storage, with commas");
+            reply_error(http, &err);
+            return;
+        }
         evhttp_clear_headers(&query);
     }
     if (!(timeout_s > 0)) timeout_s = 0; /* NaN too */
-    call_start_work(s, &s->admin, &flush_ops, http, (uint64_t)(fmin(timeout_s, 60) * 1000));
+    call_start_work(s, &s->admin, &flush_ops, http, (uint64_t)(fmin(timeout_s, 60) * 1000), tiers);
 }

@@ -98,6 +98,7 @@ static void release(call *c)
     if (c->parsed) api_request_fini(c->parsed);
     free(c->parsed);
     if (c->body) evbuffer_free(c->body);
+    free(c->work_arg);
     free(c->items);
     free(c);
 }
@@ -332,6 +333,8 @@ static void on_event(void *user, const engine_event *event)
     item->new_prompt_tokens = event->prompt_tokens;
     item->new_completion_tokens = event->completion_tokens;
     item->new_cached_tokens = event->cached_tokens;
+    item->new_loaded_tokens = event->loaded_tokens;
+    item->new_fetched_tokens = event->fetched_tokens;
     if (event->finish != ENGINE_FINISH_NONE) {
         item->status = event->status;
         item->matched_token = event->matched_token;
@@ -355,6 +358,8 @@ static void merge(call_item *item)
     item->prompt_tokens = item->new_prompt_tokens;
     item->completion_tokens = item->new_completion_tokens;
     item->cached_tokens = item->new_cached_tokens;
+    item->loaded_tokens = item->new_loaded_tokens;
+    item->fetched_tokens = item->new_fetched_tokens;
     if (item->lost && item->new_finish != ENGINE_FINISH_ERROR) {
         item->status = RAD_E_NOMEM;
         snprintf(item->message, sizeof item->message, "no memory for the answer");
@@ -492,10 +497,14 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api
 }
 
 void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_request *http,
-                     uint64_t timeout_ms)
+                     uint64_t timeout_ms, void *work_arg)
 {
     call *c = create(s, ops, http, 1);
-    if (!c) return;
+    if (!c) {
+        free(work_arg);
+        return;
+    }
+    c->work_arg = work_arg;
     c->timeout_ms = timeout_ms;
     c->num_open = 1;
     worker_push(w, &c->items[0]);

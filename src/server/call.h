@@ -41,6 +41,7 @@ typedef struct call_item {
     bool lost; /* an event did not fit in memory */
     byte_buf new_text, new_ids, new_logprobs;
     uint32_t new_prompt_tokens, new_completion_tokens, new_cached_tokens;
+    uint32_t new_loaded_tokens, new_fetched_tokens;
     engine_finish new_finish;
     rad_status status; /* with an ERROR; written before new_finish is seen */
     char message[512];
@@ -59,6 +60,7 @@ typedef struct call_item {
     size_t text_sent;    /* of them, in chunks */
     size_t ids_sent;     /* bytes */
     uint32_t prompt_tokens, completion_tokens, cached_tokens;
+    uint32_t loaded_tokens, fetched_tokens; /* of cached_tokens; as in engine_event */
     engine_finish finish;
 } call_item;
 
@@ -93,6 +95,7 @@ struct call {
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
     uint64_t timeout_ms;
+    void *work_arg; /* malloc'ed, the call's */
 
     struct evbuffer *body; /* parse calls: what is parsed, as what, and what came out */
     api_kind kind;
@@ -128,6 +131,8 @@ json_t *json_text(const char *bytes, size_t len); /* never NULL but for memory *
 json_t *item_text(const call_item *item, size_t from_byte);
 json_t *json_ids(const byte_buf *ids, size_t from_byte);
 json_t *json_usage(const call *c);
+/* Cached tokens by tier, NULL where there is only one. */
+json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched);
 /* Logprobs of the ids from that byte of them on, in each dialect's form; JSON's null when
  * the request did not ask. */
 json_t *json_chat_logprobs(const call_item *item, size_t from_byte);

@@ -1,5 +1,5 @@
 /* json_out.c - the pieces of an answer that the dialects share. */
-#include "server/call.h"
+#include "server/server_priv.h"
 
 #include <string.h>
 
@@ -32,19 +32,31 @@ json_t *json_ids(const byte_buf *ids, size_t from_byte)
     return list;
 }
 
+json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched)
+{
+    if (!engine_get_info(c->server->engine)->hierarchical_cache) return NULL;
+    return json_pack("{s:I, s:I, s:I}", "device", (json_int_t)(cached - loaded), "host",
+                     (json_int_t)(loaded - fetched), "storage", (json_int_t)fetched);
+}
+
 json_t *json_usage(const call *c)
 {
-    json_int_t prompt = 0, completion = 0, cached = 0;
+    json_int_t prompt = 0, completion = 0, cached = 0, loaded = 0, fetched = 0;
     uint32_t n = c->request.n ? c->request.n : 1;
     for (uint32_t i = 0; i < c->num_items; i++) {
         completion += c->items[i].completion_tokens;
         if (i % n) continue; /* a prompt counts once, however many choices it has */
         prompt += c->items[i].prompt_tokens;
         cached += c->items[i].cached_tokens;
+        loaded += c->items[i].loaded_tokens;
+        fetched += c->items[i].fetched_tokens;
     }
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens",
+    json_t *details = json_pack("{s:I}", "cached_tokens", cached);
+    json_t *by_tier = json_cached_details(c, (uint64_t)cached, (uint64_t)loaded, (uint64_t)fetched);
+    if (details && by_tier) json_object_set_new(details, "cached_tokens_details", by_tier);
+    return json_pack("{s:I, s:I, s:I, s:o}", "prompt_tokens", prompt, "completion_tokens",
                      completion, "total_tokens", prompt + completion, "prompt_tokens_details",
-                     "cached_tokens", cached);
+                     details);
 }
 
 const char *openai_finish_reason(engine_finish finish)

@@ -27,6 +27,48 @@ static void write_value(struct evbuffer *out, const char *name, const char *labe
     evbuffer_add_printf(out, "\"%s} %.17g\n", label, value);
 }
 
+static void write_tiers(struct evbuffer *out, const char *model, const engine_stats *t)
+{
+    const rad_hicache_stats *h = &t->tiers;
+    const struct {
+        const char *name, *label, *type, *help;
+        double value;
+    } rows[] = {
+        {"sglang:hicache_host_used_tokens", "", "gauge", "Tokens in host memory.",
+         h->host_used_tokens},
+        {"sglang:hicache_host_total_tokens", "", "gauge", "Tokens that host memory can have.",
+         h->host_tokens},
+        {"radish:hicache_written_tokens_total", "", "counter", "Tokens copied to the host.",
+         h->written_tokens},
+        {"sglang:load_back_tokens_total", "", "counter", "Tokens copied from the host.",
+         h->loaded_tokens},
+        {"sglang:prefetched_tokens_total", "", "counter", "Tokens read from storage.",
+         h->fetched_tokens},
+        {"sglang:backuped_tokens_total", "", "counter", "Tokens that storage has acknowledged.",
+         h->backed_up_tokens},
+        {"radish:hicache_host_evicted_tokens_total", "", "counter", "Tokens evicted on the host.",
+         h->host_evicted_tokens},
+        {"sglang:hicache_dropped_tokens_total", ",reason=\"write\"", "counter",
+         "Tokens that were to be copied and were not.", h->dropped_write_tokens},
+        {"sglang:hicache_dropped_tokens_total", ",reason=\"backup\"", NULL, NULL,
+         h->dropped_backup_tokens},
+        {"radish:hicache_failed_transfers_total", ",kind=\"load\"", "counter",
+         "Copies that failed.", h->failed_loads},
+        {"radish:hicache_failed_transfers_total", ",kind=\"write\"", NULL, NULL, h->failed_writes},
+        {"radish:hicache_bad_pages_total", "", "counter", "Stored pages that did not verify.",
+         h->bad_pages},
+        {"radish:hicache_storage_errors_total", "", "counter", "Calls of the store that failed.",
+         h->storage_errors},
+        {"radish:hicache_lost_loads_total", "", "counter",
+         "Requests computed again because a load failed.", t->lost_loads},
+        {"radish:hicache_transfers", "", "gauge", "Transfers under way.", h->tickets},
+    };
+    for (size_t i = 0; i < RAD_COUNT(rows); i++) {
+        if (rows[i].type) write_head(out, rows[i].name, rows[i].type, rows[i].help);
+        write_value(out, rows[i].name, rows[i].label, model, rows[i].value);
+    }
+}
+
 void prometheus_write(struct evbuffer *out, const engine_info *info, const engine_stats *t,
                       uint64_t num_http_requests)
 {
@@ -44,7 +86,10 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const engin
         {"sglang:prompt_tokens_total", "", "counter", "Prompt tokens.", t->prompt_tokens},
         {"sglang:generation_tokens_total", "", "counter", "Generated tokens.", t->generated_tokens},
         {"sglang:cached_tokens_total", ",cache_source=\"device\"", "counter",
-         "Prompt tokens found in the cache.", t->cached_tokens},
+         "Prompt tokens found in the cache.", t->cached_tokens - t->loaded_tokens},
+        {"sglang:cached_tokens_total", ",cache_source=\"host\"", NULL, NULL,
+         t->loaded_tokens - t->fetched_tokens},
+        {"sglang:cached_tokens_total", ",cache_source=\"storage\"", NULL, NULL, t->fetched_tokens},
         {"sglang:realtime_tokens_total", ",mode=\"prefill_compute\"", "counter",
          "Tokens by where they came from.", t->prefill_tokens},
         {"sglang:realtime_tokens_total", ",mode=\"prefill_cache\"", NULL, NULL, t->cached_tokens},
@@ -90,4 +135,5 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const engin
         if (rows[i].type) write_head(out, rows[i].name, rows[i].type, rows[i].help);
         write_value(out, rows[i].name, rows[i].label, model, rows[i].value);
     }
+    if (info->hierarchical_cache) write_tiers(out, model, t);
 }

@@ -100,6 +100,7 @@ static const struct route routes[] = {
     {"/get_server_info", GET, handle_server_info},
     {"/metrics", GET, handle_metrics},
     {"/flush_cache", POST, handle_flush_cache},
+    {"/hicache/storage-backend", GET | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE, handle_storage_backend},
 };
 
 static const struct route *find_route(const char *path)
@@ -122,7 +123,9 @@ static void on_request(struct evhttp_request *http, void *arg)
                  "there is nothing at this path; see /v1/models, "
                  "/v1/completions, /v1/chat/completions, /generate");
     } else if (!(route->methods & evhttp_request_get_command(http))) {
-        const char *allow = route->methods & EVHTTP_REQ_POST ? "POST" : "GET, HEAD";
+        const char *allow = route->methods & EVHTTP_REQ_POST  ? "POST"
+                            : route->methods & EVHTTP_REQ_PUT ? "GET, HEAD, PUT, DELETE"
+                                                              : "GET, HEAD";
         evhttp_add_header(evhttp_request_get_output_headers(http), "Allow", allow);
         api_fail(&err, 405, NULL, "%s takes %s", route->path, allow);
     } else if (s->stopping) {

@@ -3,6 +3,7 @@
  *     POST /v1/completions  /v1/chat/completions  /generate      (plain and SSE)
  *     GET  /v1/models  /health  /model_info  /server_info  /metrics
  *     POST /flush_cache
+ *     GET, PUT, DELETE /hicache/storage-backend
  *
  * One thread runs the server (server_run); the engine's threads hand their events
  * over. The engine is not owned and must outlive the server. */
@@ -21,6 +22,7 @@ typedef struct server_params {
     uint64_t max_body_bytes;  /* 0 = 64 MiB; past it 413 */
     uint32_t ping_ms;         /* a comment after so much silence in a stream; 0 = 10000 */
     uint32_t drain_ms;        /* how long a stop waits for running requests; 0 = 5000 */
+    bool storage_admin;       /* clients may attach and detach a store */
 } server_params;
 
 /* Bounds what all connections of the process together hold in buffers: unread bodies and

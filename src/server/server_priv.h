@@ -57,9 +57,10 @@ uint64_t server_now_ns(const server *s);
 void server_wake(server *s);
 void server_leave_when_done(server *s); /* ends the loop when a stop has nothing to wait for */
 
-/* A call without a prompt: ops->work runs on the worker, then ops->answer here. */
+/* A call without a prompt: ops->work runs on the worker, then ops->answer here. work_arg is
+ * malloc'ed (or NULL) and the call's from here on. */
 void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_request *http,
-                     uint64_t timeout_ms);
+                     uint64_t timeout_ms, void *work_arg);
 
 /* ---- replies for requests that never become calls ---- */
 void reply_json(struct evhttp_request *http, int http_status, json_t *json); /* takes json */
@@ -83,6 +84,7 @@ void handle_model_info(server *s, struct evhttp_request *http);
 void handle_server_info(server *s, struct evhttp_request *http);
 void handle_metrics(server *s, struct evhttp_request *http);
 void handle_flush_cache(server *s, struct evhttp_request *http);
+void handle_storage_backend(server *s, struct evhttp_request *http);
 void prometheus_write(struct evbuffer *out, const engine_info *info, const engine_stats *stats,
                       uint64_t num_http_requests);
 

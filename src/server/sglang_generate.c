@@ -106,6 +106,9 @@ static json_t *output(const call *c, const call_item *item)
                              finish_reason(item), "prompt_tokens", (json_int_t)item->prompt_tokens,
                              "completion_tokens", (json_int_t)item->completion_tokens,
                              "cached_tokens", (json_int_t)item->cached_tokens);
+    json_t *by_tier =
+        json_cached_details(c, item->cached_tokens, item->loaded_tokens, item->fetched_tokens);
+    if (meta && by_tier) json_object_set_new(meta, "cached_tokens_details", by_tier);
     if (meta && item->finished)
         json_object_set_new(meta, "e2e_latency", json_real(item->e2e_latency_s));
     if (meta && c->request.logprobs) json_add_sglang_logprobs(item, meta);

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""test_tiers.py - a small KV cache over host memory and a directory: prompts come back from
+both, also after a restart, with the answers that they had."""
+import tempfile
+
+from radish_e2e import STORIES, Server, check, radish, run, skip_unless
+
+skip_unless(STORIES)
+WORDS = "once upon a time there was a little girl who loved to play in the park with her dog ".split()
+
+
+def prompts(count=8, words=150):
+    return [" ".join(WORDS[(i * 7 + k * (i + 3)) % len(WORDS)] for k in range(words))
+            for i in range(count)]
+
+
+def serve(*args):
+    return Server(STORIES, "--max-total-tokens", 640, "--page-size", 16, "--context-length", 512,
+                  *args)
+
+
+def ask(s, text):
+    answer = s.ask("/generate", {"text": text, "sampling_params": {"temperature": 0,
+                                                                   "max_new_tokens": 8}})
+    return answer["output_ids"], answer["meta_info"]
+
+
+def settled(s):
+    while s.figures()["transfers_under_way"]:
+        pass
+
+
+def tiers(store, *args):
+    return serve("--enable-hierarchical-cache", "--hicache-ratio", 6, "--hicache-storage-backend",
+                 f"file:{store}", "--hicache-storage-prefetch-policy", "wait_complete",
+                 "--hicache-storage-backend-extra-config", '{"prefetch_threshold": 64}', *args)
+
+
+def test_prompts_come_back_from_every_tier_with_the_same_answers():
+    with serve("--disable-radix-cache") as s:
+        check("cached_tokens_details" not in ask(s, "hello")[1])
+        plain = [ask(s, text)[0] for text in prompts()]
+    with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
+        with tiers(tmp) as s:
+            check("host tier" in s.banner, s.banner)
+            for turn in range(2):
+                for text, want in zip(prompts(), plain):
+                    ids, meta = ask(s, text)
+                    check(ids == want, ids, want)
+                    settled(s)
+                    details = meta["cached_tokens_details"]
+                    check(sum(details.values()) == meta["cached_tokens"], meta)
+                    if turn:
+                        check(details["host"] > 0 and details["storage"] == 0, meta)
+                        check(meta["prompt_tokens"] - meta["cached_tokens"] <= 16, meta)
+            figures = s.wait_idle()
+            check(figures["storage_written_tokens"] > 640, figures)
+            metrics = s.raw("GET", "/metrics")[1].decode()
+            check('cache_source="host"' in metrics and "radish:hicache_transfers" in metrics)
+        with tiers(tmp) as s:  # a restart; the same prompts in another order
+            for text, want in list(zip(prompts(), plain))[::-1]:
+                ids, meta = ask(s, text)
+                check(ids == want, ids, want)
+                check(meta["cached_tokens_details"]["storage"] > 0, meta)
+                check(meta["prompt_tokens"] - meta["cached_tokens"] <= 16, meta)
+                settled(s)
+            usage = s.ask("/v1/completions", {"prompt": prompts()[0], "max_tokens": 1})["usage"]
+            details = usage["prompt_tokens_details"]
+            check(sum(details["cached_tokens_details"].values()) == details["cached_tokens"], usage)
+            settled(s)
+            s.ask("/flush_cache?tiers=device,host", {})
+            check(s.figures()["evictable_tokens"] == 0)
+            check(ask(s, prompts()[2])[1]["cached_tokens_details"]["storage"] > 0)
+            s.ask("/flush_cache?tiers=nowhere", {}, want=400)
+
+
+def test_a_store_is_attached_and_detached_while_nothing_runs():
+    path = "/hicache/storage-backend"
+    with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
+        with serve("--enable-hierarchical-cache", "--hicache-storage-admin") as s:
+            put = '{"hicache_storage_backend": "file:%s/store", ' \
+                  '"hicache_storage_backend_extra_config_json": %s}'
+            check(s.get(path) == {"enable_hierarchical_cache": True, "attached": False})
+            for config in ('{"max_size": "much"}', '{"nonsense": 1}', '"no json"', "[]"):
+                response, answer = s.raw("PUT", path, put % (tmp, config))
+                check(response.status == 400, config, answer)
+            response, answer = s.raw("PUT", path, put % (tmp, '"{\\"max_size\\": 10000000}"'))
+            check(response.status == 200, answer)
+            check(s.get(path)["max_bytes"] == 10000000, s.get(path))
+            check(s.raw("PUT", path, put % (tmp, "{}"))[0].status == 400)  # there is one
+            ask(s, prompts()[0])
+            settled(s)
+            check(s.get(path)["pages"] > 5, s.get(path))
+            for _ in range(2):
+                check(s.raw("DELETE", path)[0].status == 200)
+            check(not s.get(path)["attached"])
+        with serve("--enable-hierarchical-cache") as s:
+            check(s.raw("PUT", path, put % (tmp, "{}"))[0].status == 403)
+            check(s.raw("POST", path, "{}")[0].status == 405)
+    check("needs enable_hierarchical_cache" in radish(
+        "serve", STORIES, "--hicache-storage-backend", "file:/tmp/x", want=1)[1])
+
+
+run(globals())
