@@ -177,7 +177,11 @@ static void one_thing(history *h)
         else
             decode(h, i);
     } else if (what < 65) {
-        (void)rad_hicache_pump(cache, test_random(&h->rng));
+        uint64_t pick = test_random(&h->rng);
+        if (h->o.no_threads)
+            (void)rad_hicache_pump(cache, pick);
+        else /* a busy machine lets the workers run too */
+            (void)rad_hicache_wait(cache, 1000000);
     } else if (what < 80) {
         CHECK_OK(rad_cache_poll(cache));
     } else if (what < 88) {
@@ -267,7 +271,7 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
                   (unsigned long long)sum.fetched, (unsigned long long)sum.failed,
                   (unsigned long long)sum.bad, (unsigned long long)sum.io,
                   (unsigned long long)sum.restarts);
-    CHECK(sum.written && sum.loaded && sum.failed);
+    CHECK(sum.written && sum.failed && (threads || sum.loaded));
 }
 
 TEST(random_histories_in_any_order_of_transfers)

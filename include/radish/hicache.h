@@ -70,7 +70,7 @@ typedef struct rad_hicache_params {
     uint32_t store_threads;          /* 0 means 2; used when there is an identity */
     uint32_t deterministic;          /* 1: no threads, transfers run in rad_hicache_pump */
     uint64_t demote_tokens;          /* while fewer are free on the device, the coldest pages that
-                                      * have no copy get one. 0: an eighth; UINT64_MAX: never */
+                                      * have no copy get one. 0: a quarter; UINT64_MAX: never */
     uint64_t prefetch_tokens;        /* that prefetches may reserve at a time; 0: half the host */
     uint64_t timeout_base_ns;        /* RAD_PREFETCH_TIMEOUT: base + per_ki * tokens / 1024, but */
     uint64_t timeout_per_ki_ns;      /* at most max. 0 means 2 s, 0.1 s, 30 s; max bounds the  */

@@ -111,11 +111,11 @@ static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evic
     uint64_t done = 0, more = 0;
     rad_status status = rad_cache_evict(c->device, num_tokens, &done);
     /* What waits to be copied is locked; whoever needs pages now needs them more. */
-    if (done < num_tokens && hi_give_up_writes(c)) {
+    for (; done < num_tokens && hi_give_up_a_write(c); done += more) {
         rad_status again = rad_cache_evict(c->device, num_tokens - done, &more);
         if (!status) status = again;
     }
-    if (evicted_tokens) *evicted_tokens = done + more;
+    if (evicted_tokens) *evicted_tokens = done;
     return status;
 }
 
@@ -476,7 +476,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
         return status;
     }
     uint64_t device_tokens = (uint64_t)rad_kv_num_pages(c->base.kv) * c->page_size;
-    uint64_t demote = p.demote_tokens ? p.demote_tokens : device_tokens / 8;
+    uint64_t demote = p.demote_tokens ? p.demote_tokens : device_tokens / 4;
     c->demote_pages = p.demote_tokens == UINT64_MAX ? 0 : demote / c->page_size;
     if (p.storage) c->storage = *p.storage;
     c->params.cache = NULL;

@@ -180,9 +180,9 @@ uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad
                  uint32_t count, const rad_page_hash *chain);
 void hi_demote(hiradix_cache *c);
 
-/* Ends the writes that no worker has begun, and asks those to end that one has. True: pages came
- * free for it. */
-bool hi_give_up_writes(hiradix_cache *c);
+/* Ends the newest write that can be ended: at once when no worker has begun it, else it is asked
+ * to. False: there is none. */
+bool hi_give_up_a_write(hiradix_cache *c);
 
 /* ---- hiradix_load.c ---- */
 

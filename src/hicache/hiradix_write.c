@@ -184,13 +184,15 @@ void hi_settle_writes(hiradix_cache *c)
     }
 }
 
-bool hi_give_up_writes(hiradix_cache *c)
+bool hi_give_up_a_write(hiradix_cache *c)
 {
-    uint32_t tickets = c->ids.num_live;
-    for (hi_op *op = c->oldest_write; op; op = op->newer)
-        if (!op->acked) controller_cancel(c->controller, &op->t);
-    if (c->oldest_write) hi_take_done(c);
-    return c->ids.num_live < tickets;
+    hi_op *op = c->newest_write;
+    while (op && (op->acked || atomic_load(&op->t.cancelled)))
+        op = op->older;
+    if (!op) return false;
+    controller_cancel(c->controller, &op->t);
+    hi_take_done(c);
+    return true;
 }
 
 /* Whether the leaf was found to have its copy, and nothing was dropped since. */
