@@ -4,6 +4,8 @@
 
 #include "hicache_rig.h"
 
+#include <radish/session.h>
+
 static hrig_options plain(uint32_t page_size)
 {
     return (hrig_options){.page_size = page_size,
@@ -401,6 +403,65 @@ TEST(create_survives_every_allocation_failing)
         }
     }
     CHECK_OK(rad_hicache_create(NULL, &r.params, &r.cache, NULL));
+    hrig_stop(&r, false);
+}
+
+static uint64_t clock_ns;
+static char said[2048];
+
+static uint64_t test_now(void *user)
+{
+    (void)user;
+    return clock_ns;
+}
+
+static void test_log(void *user, rad_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    snprintf(said, sizeof said, "%s", message);
+}
+
+TEST(a_transfer_that_does_not_end_is_complained_of_once)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    hrig_start(&r, &o, NULL);
+    hiradix_cache *c = hiradix_of(r.cache);
+    clock_ns = 1000;
+    c->base.env.now_ns = test_now;
+    c->base.env.log = test_log;
+    serve(&r, 112, 1000);
+    clock_ns += 59000000000;
+    CHECK_OK(rad_cache_poll(r.cache));
+    CHECK(!said[0]);
+    clock_ns += 2000000000;
+    CHECK_OK(rad_cache_poll(r.cache));
+    CHECK(strstr(said, "write: 1 queued") && strstr(said, "ticket 1: write of 7 pages"));
+    said[0] = 0;
+    clock_ns += 200000000000;
+    CHECK_OK(rad_cache_poll(r.cache));
+    CHECK(!said[0]);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+TEST(a_streaming_cache_in_front_passes_polls_on)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    rad_cache *front = NULL;
+    hrig_start(&r, &o, NULL);
+    rad_cache *behind = r.cache;
+    rad_streaming_cache_params p = {.struct_size = sizeof p, .inner = behind};
+    CHECK_OK(rad_streaming_cache_create(NULL, &p, &front, NULL));
+    serve(&r, 112, 1000);
+    CHECK_OK(rad_hicache_pump(behind, 0));
+    CHECK(hrig_stats(&r).written_tokens == 0);
+    CHECK_OK(rad_cache_poll(front));
+    CHECK(hrig_stats(&r).written_tokens == 112);
+    CHECK_OK(rad_cache_check(front, NULL));
+    r.cache = front; /* it owns the one behind */
     hrig_stop(&r, false);
 }
 

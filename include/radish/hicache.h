@@ -212,11 +212,12 @@ typedef struct rad_hicache_stats {
     uint32_t queued[4];  /* now: loads, writes, fetches, backups */
     uint32_t running[4]; /* now */
     uint32_t storage_attached;
-    uint32_t reserved;
+    uint32_t device_holds; /* now: transfers of the kind that device_releases counts */
 } rad_hicache_stats;
 RAD_API rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stats);
 
-/* Queues and tickets in words, one line each, for a watchdog that found no progress. */
+/* Queues and tickets in words, one line each. Logged (RAD_LOG_WARN) by poll when something is
+ * under way and nothing has ended for a minute. */
 RAD_API rad_status rad_hicache_describe(const rad_cache *cache, char *text, size_t bytes);
 
 #ifdef __cplusplus

@@ -46,6 +46,11 @@ static rad_status session_insert(rad_cache *cache, const rad_key *key, const rad
     return rad_cache_insert(c->inner, key, slots, params, prefix_tokens, err);
 }
 
+static rad_status session_poll(rad_cache *cache)
+{
+    return rad_cache_poll(session_of(cache)->inner);
+}
+
 static rad_status session_reset(rad_cache *cache)
 {
     session_cache *c = session_of(cache);

@@ -26,6 +26,9 @@ rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stat
         stats->running[kind] = controller_running(c->controller, kind);
     }
     stats->storage_attached = c->storage.ops != NULL;
+    stats->device_holds = c->orphans;
+    for (const hi_op *op = c->oldest_write; op; op = op->newer)
+        stats->device_holds++;
     return RAD_OK;
 }
 

@@ -84,6 +84,8 @@ typedef struct hiradix_cache {
     uint32_t pending_loads; /* not submitted yet */
     uint32_t orphans;       /* loads that own device pages for nobody */
     uint64_t orphan_pages;
+    uint64_t last_done_ns; /* when a transfer ended */
+    bool complained;       /* that none does */
 
     rad_token *tokens; /* scratch: the longest path */
     size_t num_tokens;

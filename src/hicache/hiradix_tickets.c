@@ -117,6 +117,11 @@ void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count)
 
 /* ---- what is done ---- */
 
+static uint64_t now(const hiradix_cache *c)
+{
+    return c->base.env.now_ns(c->base.env.user);
+}
+
 static void acknowledge(hiradix_cache *c, hi_op *op)
 {
     op->acked = true;
@@ -133,14 +138,34 @@ void hi_take_done(hiradix_cache *c)
     bool writes = false;
     for (transfer *t; (t = controller_take(c->controller));) {
         writes |= t->kind == TRANSFER_WRITE;
+        c->complained = false;
+        c->last_done_ns = now(c);
         acknowledge(c, (hi_op *)t);
     }
     if (writes) hi_settle_writes(c);
 }
 
+/* Something is under way and nothing ended for long: says what, once, until something does. */
+static void watch(hiradix_cache *c)
+{
+    enum { PATIENCE_S = 60 };
+    if (!c->ids.num_live || c->complained) return;
+    uint64_t moment = now(c), oldest = moment;
+    for (uint32_t id = 1; id <= c->ids.num_fresh; id++)
+        if (slab_is_live(&c->ids, id) && c->ops[id].submitted && !c->ops[id].acked)
+            oldest = RAD_MIN(oldest, RAD_MAX(c->ops[id].start_ns, c->last_done_ns));
+    if (moment - oldest < (uint64_t)PATIENCE_S * 1000000000) return;
+    char text[1024];
+    c->complained = true;
+    (void)rad_hicache_describe(&c->base, text, sizeof text);
+    rad_log(&c->base.env, RAD_LOG_WARN, "hicache: no transfer has ended for %d s\n%s", PATIENCE_S,
+            text);
+}
+
 void hi_poll(hiradix_cache *c)
 {
     hi_take_done(c);
+    watch(c);
     hi_demote(c);
 }
 
@@ -167,11 +192,6 @@ void hi_abandon_all(hiradix_cache *c)
     c->pending_loads = c->orphans = 0;
     c->orphan_pages = c->prefetch_reserved = 0;
     c->epoch++;
-}
-
-static uint64_t now(const hiradix_cache *c)
-{
-    return c->base.env.now_ns(c->base.env.user);
 }
 
 static bool writes_under_way(const hiradix_cache *c)
