@@ -159,7 +159,7 @@ bool tiers_wait_for_pages(scheduler *s)
     tiers_note_releases(s);
     if (s->tiers.releases != before) return true; /* they came free meanwhile */
     (void)rad_hicache_get_stats(s->pools.tree_cache, &stats);
-    if (!(stats.queued[0] + stats.running[0] + stats.queued[1] + stats.running[1])) return false;
+    if (!stats.device_holds) return false;
     (void)rad_hicache_wait(s->pools.tree_cache, WAIT_NS);
     tiers_note_releases(s);
     return true;
