@@ -9,6 +9,8 @@
 #include <limits.h>
 #include <radish/radish.h>
 
+#include "hicache_rig.h"
+
 enum { PAGES = 256, ROWS = 8, LONGEST = 300, OPERATIONS = 10000 };
 
 static bool watching;
@@ -388,6 +390,48 @@ TEST(a_window_allocator_and_its_pool)
     }
     rad_swa_allocator_destroy(a);
     CHECK(t.bytes == 0);
+}
+
+/* Over two tiers: written, evicted, loaded, cancelled, whatever the order. Storage hashes
+ * pages in libcrypto, which uses the heap. */
+TEST(pages_that_go_to_the_host_and_come_back)
+{
+    uint64_t rng = 4;
+    for (uint32_t page = 1; page <= 16; page += 15) {
+        static hrig r;
+        static hreq q;
+        hrig_options o = {.page_size = page,
+                          .device_pages = 320 / page,
+                          .host_pages = 640 / page,
+                          .no_threads = true,
+                          .layout = page > 1};
+        o.tiers.write_policy = page > 1 ? RAD_WRITE_BACK : RAD_WRITE_THROUGH;
+        hrig_start(&r, &o, NULL);
+        uint64_t loaded = 0;
+        for (int i = 0; i < 600; i++) {
+            long calls = heap_calls;
+            uint32_t len = 20 + (uint32_t)(test_random(&rng) % 200);
+            q = (hreq){0};
+            hreq_ask(&q, 0, len, 1000 * (rad_token)(test_random(&rng) % 12));
+            watching = true;
+            bool leaves = test_random(&rng) % 5 == 0;
+            rad_status status = leaves ? hreq_admit(&r, &q) : RAD_OK;
+            if (leaves && !status) {
+                CHECK_OK(rad_hicache_ready_to_load(r.cache));
+                hreq_finish(&r, &q, false);
+            } else if (!leaves) {
+                hrig_serve(&r, &q);
+            }
+            (void)rad_hicache_pump(r.cache, test_random(&rng));
+            CHECK_OK(rad_cache_poll(r.cache));
+            watching = false;
+            CHECK(heap_calls == calls);
+            loaded = hrig_stats(&r).loaded_tokens;
+        }
+        CHECK(loaded > 0);
+        hrig_check_idle(&r);
+        hrig_stop(&r, false);
+    }
 }
 
 /* The watch sees what it is there to see: a checker may use scratch memory, and does. */
