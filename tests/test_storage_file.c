@@ -338,4 +338,39 @@ TEST(a_holder_of_the_lock_who_is_stopped_costs_a_deadline)
     rig_remove_dir(dir);
 }
 
+/* Entries that make no sense, or contradict each other, as a damaged index could have them. */
+TEST(any_entries_leave_a_table_that_is_right)
+{
+    uint64_t seed = test_seed(), random = seed;
+    test_env t;
+    rad_env env = test_env_init(&t);
+    file_table table;
+    file_table_init(&table, &env);
+    for (uint64_t i = 0; i < test_scale(20000, 1000000); i++) {
+        uint64_t dice = test_random(&random);
+        file_entry e = {.op = (uint8_t)(dice % 10),
+                        .class_ = (uint16_t)(dice >> 8 & 3),
+                        .owner = (uint8_t)(dice >> 16 & 3),
+                        .slot = (uint32_t)(dice >> 24 & 63),
+                        .seq = dice >> 32,
+                        .used = (uint32_t)i};
+        if (e.op == FILE_CLASS)
+            e.record_bytes = (dice >> 32 & 7) * 4000;
+        else
+            e.key = rig_key(dice >> 32 & 63);
+        if (e.op == FILE_CLEAR && dice >> 40 & 63) continue;
+        if (dice >> 50 & 1 && !(dice >> 51 & 31)) e.slot = 0x80000000u | (uint32_t)dice;
+        if (dice >> 50 & 1 && !(dice >> 56 & 31)) e.class_ = (uint16_t)(dice >> 20);
+        rad_status status = file_table_apply(&table, &e);
+        CHECK(status == RAD_OK || status == RAD_E_FORMAT);
+        rad_error err = {0};
+        if (i % 16 == 0)
+            CHECKF(!file_table_check(&table, &err), "%s, seed %llu", err.text,
+                   (unsigned long long)seed);
+    }
+    CHECK(table.num_pages > 0);
+    file_table_reset(&table);
+    CHECK(t.bytes == 0);
+}
+
 TEST_MAIN()
