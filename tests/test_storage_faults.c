@@ -185,6 +185,55 @@ TEST(a_full_disk_is_words_and_misses_until_there_is_room)
     rig_remove_dir(dir);
 }
 
+/* A disk under which, while a record is written, another process takes the lock and stops. */
+typedef struct thief {
+    char path[80];
+    int fd;
+} thief;
+
+static ssize_t steal_and_write(void *user, int fd, const void *from, size_t bytes, uint64_t offset)
+{
+    thief *t = user;
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    if (bytes == R && t->fd < 0) {
+        t->fd = open(t->path, O_RDWR);
+        CHECK(t->fd >= 0 && !fcntl(t->fd, F_OFD_SETLK, &l));
+    }
+    return pwrite(fd, from, bytes, (off_t)offset);
+}
+
+TEST(a_set_that_cannot_end_in_time_gives_its_slots_back_later)
+{
+    char dir[64];
+    thief t = {.fd = -1};
+    file_io io = file_io_real;
+    io.user = &t;
+    io.pwrite = steal_and_write;
+    rad_storage_file_params p = {.struct_size = sizeof p, .dir = rig_dir(dir)};
+    file_store *s;
+    CHECK(!file_store_open(NULL, &p, &io, &s, NULL));
+    rad_storage store = {&file_store_ops, s};
+    snprintf(t.path, sizeof t.path, "%s/lock", dir);
+    rad_storage_key key = rig_key(1);
+    uint8_t record[R], done = 9;
+    void *records[1] = {record};
+    rig_record(record, R, 1);
+    rad_storage_batch b = {.keys = &key,
+                           .records = records,
+                           .record_bytes = R,
+                           .count = 1,
+                           .deadline_ns = file_now(s) + 20000000,
+                           .done = &done};
+    uint64_t start = file_now(s);
+    CHECK(store.ops->batch_set(s, &b, NULL) == RAD_OK && done == 0); /* late is no error */
+    CHECK(file_now(s) - start < 4000000000u && s->table.num_taken == 1);
+    close(t.fd);
+    CHECK(rig_set(store, R, 2, NULL) && s->table.num_taken == 0);
+    CHECK(rig_set(store, R, 1, NULL) && rig_get(store, R, 1, NULL) && s->table.num_pages == 2);
+    store.ops->close(s);
+    rig_remove_dir(dir);
+}
+
 /* Flips, cuts and overwrites of the data file, one page each. */
 static void damage(const char *dir, const char *name, off_t at, const char *bytes, size_t count)
 {

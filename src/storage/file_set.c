@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
+enum { GRACE_NS = 50 * 1000 * 1000 };
+
 static void mark_done(const rad_storage_batch *b, uint32_t i)
 {
     if (b->done) b->done[i] = 1;
@@ -175,7 +177,10 @@ static rad_status set_round(file_store *s, const rad_storage_batch *b, uint32_t 
     if (status || !r.count) return status;
 
     int failed = write_records(s, b, &r);
-    status = file_store_begin(s, 0, err); /* the slots must go back, late or not */
+    /* Late or not, the slots should go back; where another process sits on the lock, a later
+     * round gives them back. */
+    uint64_t until = b->deadline_ns ? RAD_MAX(b->deadline_ns, file_now(s) + GRACE_NS) : 0;
+    status = file_store_begin(s, until, err);
     bool begun = !status;
     int index = -1;
     pthread_mutex_lock(&s->state);
@@ -193,7 +198,7 @@ static rad_status set_round(file_store *s, const rad_storage_batch *b, uint32_t 
         if (r.stored[i]) mark_done(b, r.which[i]);
     if (!status && failed)
         status = rad_fail(err, RAD_E_IO, "storage: %s: cannot write: %s", s->dir, strerror(failed));
-    return status == RAD_AGAIN ? RAD_E_IO : status;
+    return status;
 }
 
 /* Most of a set is often there already, and then needs no lock. */
