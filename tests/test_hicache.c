@@ -246,6 +246,8 @@ TEST(loads_are_refused_for_a_reason)
     key.num_tokens = 3;
     CHECK(rad_hicache_load_back(r.cache, &q.kv, &key, 100, &again) == RAD_NONE);
     CHECK(again.why == RAD_LOAD_NOTHING);
+    for (int why = RAD_LOAD_TAKEN; why <= RAD_LOAD_NO_TICKET; why++)
+        CHECK(hrig_stats(&r).refused_loads[why] == 1);
     CHECK_OK(rad_cache_finished_req(r.cache, &q.kv, 0, NULL));
     hrig_check_idle(&r);
     hrig_stop(&r, false);

@@ -211,6 +211,7 @@ typedef struct rad_hicache_stats {
     uint32_t max_tickets;
     uint32_t queued[4];  /* now: loads, writes, fetches, backups */
     uint32_t running[4]; /* now */
+    uint64_t refused_loads[6]; /* by rad_load_refusal; [0] counts those taken */
     uint32_t storage_attached;
     uint32_t device_holds; /* now: transfers of the kind that device_releases counts */
 } rad_hicache_stats;

@@ -49,8 +49,9 @@ static uint32_t count_fetched(hiradix_cache *c, const hi_op *op)
     return count;
 }
 
-static rad_status refuse(rad_load_result *result, rad_load_refusal why)
+static rad_status refuse(hiradix_cache *c, rad_load_result *result, rad_load_refusal why)
 {
+    c->stats.refused_loads[why]++;
     result->why = why;
     return RAD_NONE;
 }
@@ -72,20 +73,20 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     rad_key front = hi_key_front(c, key, hi_key_pages(c, key));
     uint32_t row_tokens = rad_req_to_token_row_tokens(c->base.rows);
     if (!front.num_tokens || rad_cache_match_handle(c->host, &front, &host) != RAD_OK)
-        return refuse(result, RAD_LOAD_NOTHING);
+        return refuse(c, result, RAD_LOAD_NOTHING);
     uint32_t most = RAD_MIN(row_tokens, req->key.num_tokens);
     host.num_tokens = RAD_MIN(host.num_tokens, most / ps * ps);
-    if (host.num_tokens <= from) return refuse(result, RAD_LOAD_NOTHING);
+    if (host.num_tokens <= from) return refuse(c, result, RAD_LOAD_NOTHING);
     uint32_t tokens = host.num_tokens - from, count = tokens / ps;
-    if (tokens < c->params.load_back_threshold) return refuse(result, RAD_LOAD_BELOW_THRESHOLD);
-    if (tokens > max_tokens) return refuse(result, RAD_LOAD_OVER_QUOTA);
+    if (tokens < c->params.load_back_threshold) return refuse(c, result, RAD_LOAD_BELOW_THRESHOLD);
+    if (tokens > max_tokens) return refuse(c, result, RAD_LOAD_OVER_QUOTA);
 
     hi_op *op = hi_op_take(c, TRANSFER_LOAD, count);
-    if (!op) return refuse(result, RAD_LOAD_NO_TICKET);
+    if (!op) return refuse(c, result, RAD_LOAD_NO_TICKET);
     if (rad_match_handle_lock(c->host, &host, &op->on_host, NULL) != RAD_OK ||
         !take_device_pages(c, op->device, count)) {
         hi_op_give(c, op);
-        return refuse(result, RAD_LOAD_NO_DEVICE_PAGES);
+        return refuse(c, result, RAD_LOAD_NO_DEVICE_PAGES);
     }
     op->begin = from / ps;
     hi_pages_of(c, c->host, &host, op->begin, count, op->host);
@@ -96,6 +97,7 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     req->load = hi_op_ticket(c, op);
     c->pending_loads++;
     result->tokens = tokens;
+    c->stats.refused_loads[RAD_LOAD_TAKEN]++;
     result->storage_tokens = count_fetched(c, op) * ps;
     return RAD_OK;
 }

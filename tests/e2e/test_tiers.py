@@ -107,6 +107,30 @@ def test_a_store_is_attached_and_detached_while_nothing_runs():
         "serve", STORIES, "--hicache-storage-backend", "file:/tmp/x", want=1)[1])
 
 
+def test_kill_9_loses_nothing_but_time():
+    with serve("--disable-radix-cache") as s:
+        plain = [ask(s, text)[0] for text in prompts()]
+    with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
+        for life in range(5):
+            s = tiers(tmp)
+            s.__enter__()
+            try:
+                for i, (text, want) in enumerate(zip(prompts(), plain)):
+                    check(ask(s, text)[0] == want, life, i)
+                    if i == 2 + life:  # with copies under way
+                        break
+                figures = s.figures()
+                check(figures["storage_bad_pages"] == 0 and figures["lost_loads"] == 0, figures)
+            finally:
+                s.process.kill()
+                s.process.wait()
+                s.process.stdout.close()
+                s.process.stderr.close()
+        with tiers(tmp) as s:
+            ids, meta = ask(s, prompts()[0])
+            check(ids == plain[0] and meta["cached_tokens_details"]["storage"] > 0, meta)
+
+
 def test_two_servers_share_one_redis():
     if not shutil.which("redis-server"):
         print("skipped: no redis-server")
