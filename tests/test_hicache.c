@@ -319,6 +319,34 @@ TEST(every_copy_failing_once_is_a_miss_and_nothing_worse)
     }
 }
 
+TEST(a_load_that_failed_is_never_published)
+{
+    for (int how = 0; how < 2; how++) {
+        hrig r;
+        rad_error err = {0};
+        hrig_options o = plain(16);
+        hrig_start(&r, &o, NULL);
+        serve(&r, 112, 1000);
+        hrig_settle(&r);
+        CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+        hreq q = {0};
+        hreq_ask(&q, 0, 130, 1000);
+        CHECK_OK(hreq_admit(&r, &q));
+        CHECK_OK(hreq_extend(&r, &q));
+        int64_t next = -(int64_t)atomic_load(&r.sim.copies); /* torn */
+        r.sim.script = fails_at;
+        r.sim.user = &next;
+        CHECK(hreq_forward(&r, &q) == RAD_E_IO);
+        q.kv.committed_len = 130; /* as one who did not look */
+        if (how) CHECK(rad_cache_unfinished_req(r.cache, &q.kv, 0, &err) == RAD_E_IO);
+        hreq_finish(&r, &q, true);
+        CHECK(look(&r, 130, 1000).prefix_tokens == 0);
+        CHECK(serve(&r, 130, 1000) == 112); /* the host's copy is what it was */
+        hrig_check_idle(&r);
+        hrig_stop(&r, false);
+    }
+}
+
 TEST(writes_that_end_in_any_order_hang_in_theirs)
 {
     hrig r;

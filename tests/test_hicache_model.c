@@ -108,6 +108,8 @@ static void compute(history *h, uint32_t i)
     rad_error err = {0};
     if (hreq_forward(&h->r, q) != RAD_OK) {
         h->io++;
+        q->kv.committed_len = q->kv.allocated_len; /* as one who did not look */
+        CHECK(rad_cache_unfinished_req(h->r.cache, &q->kv, 0, &err) == RAD_E_IO);
         end(h, i, below(h, 2)); /* is_insert or not: nothing of it may be published */
         return;
     }
