@@ -402,7 +402,7 @@ static inline void hrig_settle(hrig *r)
         if (r->params.deterministic)
             (void)rad_hicache_pump(r->cache, 0);
         else
-            (void)rad_hicache_drain(r->cache, 1000000000);
+            (void)rad_hicache_wait(r->cache, 1000000000); /* a fetch of nobody's too */
         CHECK_OK(rad_cache_poll(r->cache));
     }
 }
