@@ -442,7 +442,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
                    (unsigned long long)step);
         }
 
-    compare:
+    compare:;
         /* The tree has exactly the model's pages (or fewer, where it may). */
         rad_error err = {0};
         CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s, seed %llu step %llu", err.text,

@@ -127,10 +127,10 @@ static void fill_records(hiradix_cache *c, lot *l, const rad_page *host, uint32_
                          uint32_t worker)
 {
     uint32_t lane = c->workers.deterministic ? 0 : worker - c->workers.copy_threads;
-    char *staging = c->staging + (size_t)lane * c->store_pages * c->record_bytes;
+    size_t first = (size_t)lane * c->store_pages;
     for (uint32_t i = 0; i < count; i++) {
         void *record = rad_host_kv_pool_record(c->pool, host[i]);
-        l->records[i] = record ? record : staging + i * c->record_bytes;
+        l->records[i] = record ? record : c->staging + (first + i) * c->record_bytes;
         l->done[i] = 0;
     }
 }
