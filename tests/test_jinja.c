@@ -178,6 +178,85 @@ TEST(nothing_grows_without_bound)
     expect_error(deep, RAD_E_LIMIT, 1, "nested");
 }
 
+/* Looking through a long text costs steps whatever looks, and so do many names: a thousand
+ * looks at a megabyte were free for some methods, and a template could hold up the server. */
+TEST(long_texts_cost_steps_wherever_they_are_looked_at)
+{
+    static const char *const looks[] = {
+        "s|length",
+        "s.isalpha()",
+        "s.isascii()",
+        "s.islower()",
+        "s is upper",
+        "s|wordcount",
+        "s.zfill(3)",
+        "s.ljust(3)",
+        "s|center(3)",
+        "s|truncate(3)",
+        "s.startswith(s)",
+        "s.endswith(s)",
+        "s.count('b')",
+        "s.rfind('b')",
+        "s.rpartition('b')",
+        "s.strip('a')",
+        "s.strip('b' * 9000 ~ 'a')",
+        "s.replace('b', '')",
+        "s.format()",
+        "s|title",
+        "s == (s ~ '')",
+        "'b' in s",
+        "s.rfind('a' * 500000 ~ 'b')",
+        "s[5:9]",
+        "s.split()",
+        "s|trim('a')",
+    };
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        char source[300];
+        jinja_text text;
+        rad_error err = {0};
+        jinja_limits limits = {.steps = 1000000};
+        snprintf(source, sizeof source,
+                 "{%% set s = 'a' * 1000000 %%}{%% for i in range(1000) %%}{%% if %s %%}{%% endif "
+                 "%%}{%% endfor %%}",
+                 looks[i]);
+        rad_status status = render(source, "{}", limits, &text, NULL, &err);
+        CHECKF(status == RAD_E_LIMIT, "%s: %d %s\n", looks[i], status, err.text);
+        jinja_text_fini(&text);
+    }
+    enum { NAMES = 2000 };
+    char *many = malloc(NAMES * 32 + 200), *end = many;
+    for (int i = 0; i < NAMES; i++)
+        end += sprintf(end, "{%% set v%d = 1 %%}", i);
+    strcpy(end, "{% for i in range(10000) %}{{ v0 }}{% endfor %}");
+    jinja_text text;
+    rad_error err = {0};
+    jinja_limits limits = {.steps = 1000000};
+    CHECK(render(many, "{}", limits, &text, NULL, &err) == RAD_E_LIMIT);
+    free(many);
+}
+
+TEST(what_percent_cannot_show_is_refused)
+{
+    expect("{{ '%-5d|%+d|%05.1f|% d|%5.2f%%' % (3, 4, 5.25, 6, 1.005) }}", "{}",
+           "3    |+4|005.2| 6| 1.00%");
+    expect("{{ '%d' % -9.1e18 }}", "{}", "-9100000000000000000");
+    expect_error("{{ '%d' % 1e20 }}", RAD_E_LIMIT, 1, "64 bits");
+    expect_error("{{ '%d' % (1e308 * 10) }}", RAD_E_INVAL, 1, "none");
+    expect_error("{{ '%.5.5d' % 3 }}", RAD_E_UNSUPPORTED, 1, "not supported");
+    expect_error("{{ '%5-d' % 3 }}", RAD_E_UNSUPPORTED, 1, "not supported");
+    expect_error("{{ '%123d' % 3 }}", RAD_E_UNSUPPORTED, 1, "not supported");
+    expect("{{ ('%.99f' % 1e308)|length }}", "{}", "409");
+    expect("{{ 5.5|round(-9223372036854775807 - 1) }}", "{}", "0.0");
+    expect("{{ 7e300 is divisibleby(2) }}{{ 7.0 is odd }}{{ 7.5 is odd }}", "{}", "TrueTrueFalse");
+    expect_error("{{ 'a' is odd }}", RAD_E_INVAL, 1, "arguments");
+}
+
+TEST(now_has_no_zone)
+{
+    expect("{{ strftime_now('%H:%M%z %Z|%%Z %d %b %Y') }}", "{}", "12:00 |%Z 15 Jan 2025");
+    expect("{{ strftime_now('') }}", "{}", "");
+}
+
 /* The marks of the text as a string of 0 and 1. */
 static void expect_marks(const char *source, const char *vars, const char *wanted,
                          const char *marks)

@@ -147,6 +147,7 @@ typedef struct jmacro {
 typedef enum jflow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE } jflow;
 
 void jset(jctx *c, jscope *s, uint32_t id, jval v);
+const jval *jscope_find(jctx *c, const jscope *s, uint32_t id); /* innermost; NULL: none */
 jval jeval(jctx *c, const jnode *n);
 jflow jexec(jctx *c, const jnode *first, jbuf *out);
 jval jmacro_call(jctx *c, jmacro *m, const jargs *args, const jval *caller);

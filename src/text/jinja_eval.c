@@ -281,9 +281,8 @@ jval jfilter_node(jctx *c, const jnode *n, jval body)
 
 static jval eval_name(jctx *c, const jnode *n)
 {
-    for (const jscope *s = c->scope; s; s = s->parent)
-        for (const jbinding *b = s->first; b; b = b->next)
-            if (b->id == n->id) return b->value;
+    const jval *found = jscope_find(c, c->scope, n->id);
+    if (found) return *found;
     const jfunction *f = jinja_find_global(n->name);
     if (f) return (jval){.type = J_FUNCTION, .u.function = f};
     return missing(c, n->name->p, n->name->len, NULL);

@@ -30,8 +30,10 @@ static jscope *open_scope(jctx *c, jscope *parent)
 void jset(jctx *c, jscope *s, uint32_t id, jval v)
 {
     jbinding *b = s->first;
-    while (b && b->id != id)
-        b = b->next;
+    uint32_t passed = 0;
+    for (; b && b->id != id; b = b->next)
+        passed++;
+    jsteps(c, passed / 16);
     if (!b) {
         b = jalloc(c, 1, sizeof *b);
         b->id = id;
@@ -41,12 +43,15 @@ void jset(jctx *c, jscope *s, uint32_t id, jval v)
     b->value = v;
 }
 
-static const jval *find(const jscope *s, uint32_t id)
+const jval *jscope_find(jctx *c, const jscope *s, uint32_t id)
 {
-    for (; s; s = s->parent)
-        for (const jbinding *b = s->first; b; b = b->next)
-            if (b->id == id) return &b->value;
-    return NULL;
+    uint32_t passed = 0; /* paid for: a template may set thousands of names */
+    const jbinding *b = NULL;
+    for (; s && !b; s = s->parent)
+        for (b = s->first; b && b->id != id; b = b->next)
+            passed++;
+    jsteps(c, passed / 16);
+    return b ? &b->value : NULL;
 }
 
 static void assign(jctx *c, const jnode *target, jval v)
@@ -57,7 +62,7 @@ static void assign(jctx *c, const jnode *target, jval v)
         return;
     }
     if (target->kind == N_NSREF) {
-        const jval *ns = find(c->scope, target->id);
+        const jval *ns = jscope_find(c, c->scope, target->id);
         if (!ns || ns->type != J_NAMESPACE)
             jinja_fail(c, RAD_E_INVAL, "only a namespace's attributes can be set");
         jdict_set(c, ns->u.d, (jval){.type = J_STR, .u.s = target->name}, v);

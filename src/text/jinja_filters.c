@@ -35,6 +35,7 @@ jval jfilter_title(jctx *c, jval self, const jval *args, const jargs *all)
     const jstr *s = jshow(c, self);
     jbuf b = {.c = c};
     size_t start = 0;
+    jsteps(c, s->len / 4);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
         bool border = jis_space(ch.code) ||
@@ -147,7 +148,7 @@ jval jfilter_truncate(jctx *c, jval self, const jval *args, const jargs *all)
     const jstr *end = given(args[2]) ? jwant_str(c, args[2], "truncate") : jtext(c, "...").u.s;
     int64_t leeway = given(args[3]) && args[3].type != J_NONE ? jwant_int(c, args[3], "truncate")
                                                               : 5;
-    int64_t end_chars = (int64_t)jchars(end);
+    int64_t end_chars = jlength(c, (jval){.type = J_STR, .u.s = end});
     if (length < end_chars || leeway < 0 || length > INT32_MAX || leeway > INT32_MAX)
         jinja_fail(c, RAD_E_INVAL, "truncate: the length is out of range");
     if (jlength(c, self) <= length + leeway) return self; /* a short list too */
@@ -169,7 +170,8 @@ jval jfilter_center(jctx *c, jval self, const jval *args, const jargs *all)
 {
     (void)all;
     const jstr *s = jshow(c, self);
-    int64_t width = given(args[0]) ? jwant_int(c, args[0], "center") : 80, n = (int64_t)jchars(s);
+    int64_t width = given(args[0]) ? jwant_int(c, args[0], "center") : 80;
+    int64_t n = jlength(c, (jval){.type = J_STR, .u.s = s});
     int64_t pad = RAD_MAX(width - n, 0), left = pad / 2 + (pad & width & 1);
     jbuf b = {.c = c};
     for (int64_t i = 0; i < left; i++)
@@ -191,6 +193,7 @@ jval jfilter_wordcount(jctx *c, jval self, const jval *args, const jargs *all)
     const jstr *s = jshow(c, self);
     int64_t words = 0;
     bool inside = false;
+    jsteps(c, s->len / 16);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
         bool word = is_word(ch.code);

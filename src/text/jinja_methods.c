@@ -54,12 +54,12 @@ METHOD(swapcase)
 METHOD(isupper)
 {
     UNUSED;
-    return jbool(jall_case(self.u.s, UPPER));
+    return jbool(jall_case(c, self.u.s, UPPER));
 }
 METHOD(islower)
 {
     UNUSED;
-    return jbool(jall_case(self.u.s, LOWER));
+    return jbool(jall_case(c, self.u.s, LOWER));
 }
 
 static jval strip(jctx *c, jval self, const jval *args, bool left, bool right)
@@ -121,12 +121,16 @@ static jval split_space(jctx *c, const jstr *s, int64_t most, bool right)
     return parts;
 }
 
-/* The last place of part in s[0..len), or NULL. */
-static const char *find_last(const jstr *s, size_t len, const jstr *part)
+/* The last place of part in s[0..len), or NULL. Unlike memmem it may compare much of part at
+ * every place: that is paid for. */
+static const char *find_last(jctx *c, const jstr *s, size_t len, const jstr *part)
 {
     if (part->len > len) return NULL;
-    for (size_t at = len - part->len + 1; at > 0; at--)
+    for (size_t at = len - part->len + 1; at > 0; at--) {
+        if (part->len && s->p[at - 1] != part->p[0]) continue;
+        jsteps(c, part->len / 64);
         if (memcmp(s->p + at - 1, part->p, part->len) == 0) return s->p + at - 1;
+    }
     return NULL;
 }
 
@@ -137,7 +141,7 @@ static jval split_by(jctx *c, const jstr *s, const jstr *by, int64_t most, bool 
     if (!by->len) jinja_fail(c, RAD_E_INVAL, "split: the separator is empty");
     jsteps(c, right ? s->len : s->len / 16);
     while (most < 0 || (int64_t)parts.u.l->len < most) {
-        const char *at = right ? find_last(s, end, by)
+        const char *at = right ? find_last(c, s, end, by)
                                : memmem(s->p + start, end - start, by->p, by->len);
         if (!at) break;
         size_t place = (size_t)(at - s->p);
@@ -189,7 +193,7 @@ static jval partition(jctx *c, jval self, const jval *args, bool right)
     const jstr *s = self.u.s, *by = jwant_str(c, args[0], "partition");
     if (!by->len) jinja_fail(c, RAD_E_INVAL, "partition: the separator is empty");
     jsteps(c, s->len / 16);
-    const char *at = right ? find_last(s, s->len, by) : memmem(s->p, s->len, by->p, by->len);
+    const char *at = right ? find_last(c, s, s->len, by) : memmem(s->p, s->len, by->p, by->len);
     jval three = jlist_new(c, TUPLE, 3), none = jtext(c, "");
     size_t place = at ? (size_t)(at - s->p) : 0;
     if (!at && right) jlist_push(c, three.u.l, none);
@@ -217,6 +221,7 @@ METHOD(rpartition)
  * begins behind the end, where not even "" is found. */
 static bool window(jctx *c, jval self, const jval *args, jstr *part, size_t *at)
 {
+    jsteps(c, self.u.s->len / 16);
     int64_t n = (int64_t)jchars(self.u.s);
     int64_t from = some(args[1]) ? jwant_int(c, args[1], "find") : 0;
     int64_t to = some(args[2]) ? jwant_int(c, args[2], "find") : n;
@@ -235,9 +240,8 @@ static int64_t find(jctx *c, jval self, const jval *args, bool right)
     const jstr *what = jwant_str(c, args[0], "find");
     jstr part;
     size_t at;
-    jsteps(c, self.u.s->len / 16);
     if (!window(c, self, args, &part, &at)) return -1;
-    const char *p = right ? find_last(&part, part.len, what)
+    const char *p = right ? find_last(c, &part, part.len, what)
                           : memmem(part.p, part.len, what->p, what->len);
     if (!p) return -1;
     return (int64_t)jchars(jsub(c, self.u.s, 0, at + (size_t)(p - part.p)).u.s);
@@ -276,7 +280,6 @@ METHOD(count)
     const jstr *what = jwant_str(c, args[0], "count");
     jstr part;
     size_t at, n = 0;
-    jsteps(c, self.u.s->len / 16);
     if (!window(c, self, args, &part, &at)) return jint(0);
     if (!what->len) return jint((int64_t)jchars(&part) + 1);
     for (size_t i = 0;; n++) {
@@ -289,6 +292,7 @@ METHOD(count)
 static bool begins_one(jctx *c, const jstr *s, jval with, bool end)
 {
     const jstr *part = jwant_str(c, with, end ? "endswith" : "startswith");
+    jsteps(c, RAD_MIN(s->len, part->len) / 256);
     return part->len <= s->len &&
            memcmp(s->p + (end ? s->len - part->len : 0), part->p, part->len) == 0;
 }
@@ -349,12 +353,13 @@ METHOD(join)
 
 static jval justify(jctx *c, jval self, const jval *args, int side)
 {
-    int64_t width = jwant_int(c, args[0], "a width"), n = (int64_t)jchars(self.u.s);
+    int64_t width = jwant_int(c, args[0], "a width"), n = jlength(c, self);
     int64_t pad = RAD_MAX(width - n, 0);
     int64_t left = side < 0 ? 0 : side > 0 ? pad : pad / 2 + (pad & width & 1);
     const jstr *fill = args[1].type != J_UNSET ? jwant_str(c, args[1], "a fill")
                                                : jtext(c, " ").u.s;
-    if (jchars(fill) != 1) jinja_fail(c, RAD_E_INVAL, "the fill must be one character");
+    if (fill->len > 4 || jchars(fill) != 1)
+        jinja_fail(c, RAD_E_INVAL, "the fill must be one character");
     jbuf b = {.c = c};
     for (int64_t i = 0; i < left; i++)
         jbuf_str(&b, fill);
@@ -384,7 +389,7 @@ METHOD(zfill)
 {
     UNUSED;
     const jstr *s = self.u.s;
-    int64_t pad = jwant_int(c, args[0], "zfill") - (int64_t)jchars(s);
+    int64_t pad = jwant_int(c, args[0], "zfill") - jlength(c, self);
     size_t sign = s->len && (s->p[0] == '-' || s->p[0] == '+');
     jbuf b = {.c = c};
     jbuf_sub(&b, s, 0, sign);
@@ -401,6 +406,7 @@ METHOD(format)
     const jstr *s = self.u.s;
     jbuf b = {.c = c};
     uint32_t next = 0;
+    jsteps(c, s->len / 16);
     for (size_t at = 0; at < s->len;) {
         char ch = s->p[at];
         if (ch != '{' && ch != '}') {
@@ -441,8 +447,9 @@ METHOD(format)
 
 typedef bool (*char_test)(uint32_t code, utf8proc_category_t category);
 
-static bool all_chars(const jstr *s, char_test test)
+static bool all_chars(jctx *c, const jstr *s, char_test test)
 {
+    jsteps(c, s->len / 16);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
         if (!test(ch.code, utf8proc_category((utf8proc_int32_t)ch.code))) return false;
@@ -489,37 +496,37 @@ static bool is_ascii(uint32_t code, utf8proc_category_t g)
 METHOD(isalpha)
 {
     UNUSED;
-    return jbool(all_chars(self.u.s, is_letter));
+    return jbool(all_chars(c, self.u.s, is_letter));
 }
 METHOD(isdigit)
 {
     UNUSED;
-    return jbool(all_chars(self.u.s, is_digit));
+    return jbool(all_chars(c, self.u.s, is_digit));
 }
 METHOD(isalnum)
 {
     UNUSED;
-    return jbool(all_chars(self.u.s, is_letter_or_digit));
+    return jbool(all_chars(c, self.u.s, is_letter_or_digit));
 }
 METHOD(isdecimal)
 {
     UNUSED;
-    return jbool(all_chars(self.u.s, is_decimal));
+    return jbool(all_chars(c, self.u.s, is_decimal));
 }
 METHOD(isnumeric)
 {
     UNUSED;
-    return jbool(all_chars(self.u.s, is_numeric));
+    return jbool(all_chars(c, self.u.s, is_numeric));
 }
 METHOD(isspace)
 {
     UNUSED;
-    return jbool(all_chars(self.u.s, is_space));
+    return jbool(all_chars(c, self.u.s, is_space));
 }
 METHOD(isascii)
 {
     UNUSED;
-    return jbool(!self.u.s->len || all_chars(self.u.s, is_ascii));
+    return jbool(!self.u.s->len || all_chars(c, self.u.s, is_ascii));
 }
 
 METHOD(absent)

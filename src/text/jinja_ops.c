@@ -167,7 +167,7 @@ static jval next_arg(percent *p)
 /* One conversion, spec[0..len) from the % on, its letter last. */
 static void convert(percent *p, jbuf *out, const char *spec, size_t len, jval v)
 {
-    char format[24], text[400] = "", letter = spec[len - 1];
+    char format[24], text[512] = "", letter = spec[len - 1];
     if (letter == 's' || letter == 'r') {
         if (len > 2) jinja_fail(p->c, RAD_E_UNSUPPORTED, "'%.*s' is not supported", (int)len, spec);
         if (letter == 's')
@@ -179,7 +179,10 @@ static void convert(percent *p, jbuf *out, const char *spec, size_t len, jval v)
     if (!jis_number(v) || (letter == 'x' && !jis_int(v)))
         jinja_fail(p->c, RAD_E_INVAL, "'%%%c' wants a number, not a %s", letter, jtype_name(v));
     if (letter == 'd' || letter == 'i' || letter == 'x') {
-        int64_t i = jis_int(v) ? jas_int(v) : (int64_t)RAD_MAX(RAD_MIN(v.u.f, 9e18), -9e18);
+        if (v.type == J_FLOAT && !isfinite(v.u.f))
+            jinja_fail(p->c, RAD_E_INVAL, "'%%%c' of a number that is none", letter);
+        if (v.type == J_FLOAT && fabs(v.u.f) >= 9.2e18) too_large(p->c);
+        int64_t i = jis_int(v) ? jas_int(v) : (int64_t)v.u.f;
         snprintf(format, sizeof format, "%.*sll%c", (int)(len - 1), spec, letter);
         if (letter == 'x' && i < 0)
             jinja_fail(p->c, RAD_E_UNSUPPORTED, "'%%x' of a negative number is not supported");
@@ -189,6 +192,17 @@ static void convert(percent *p, jbuf *out, const char *spec, size_t len, jval v)
         snprintf(text, sizeof text, format, jas_float(v));
     }
     jbuf_text(out, text);
+}
+
+#define DIGITS "0123456789"
+
+/* How many characters from `at` on are of `set`, at most `most`. */
+static size_t skip(const jstr *s, size_t at, const char *set, size_t most)
+{
+    size_t n = 0;
+    while (n < most && at + n < s->len && s->p[at + n] && strchr(set, s->p[at + n]))
+        n++;
+    return n;
 }
 
 /* Flags, width and precision of at most two digits; letters s r d i x f e g %. */
@@ -202,20 +216,14 @@ jval jpercent(jctx *c, const jstr *format, jval args)
         size_t start = found ? (size_t)(found - format->p) : format->len;
         jbuf_sub(&out, format, at, start - at);
         if (!found) break;
-        size_t end = start + 1;
-        while (end < format->len && end - start < 8 && strchr("0123456789.-+ ", format->p[end]) &&
-               format->p[end])
-            end++;
+        size_t end = start + 1, flags = skip(format, end, "-+ 0", 4);
+        end = skip(format, end + flags, DIGITS, 2) + end + flags;
+        if (end < format->len && format->p[end] == '.') end += 1 + skip(format, end + 1, DIGITS, 2);
         if (end == format->len) jinja_fail(c, RAD_E_INVAL, "'%%': the format is cut off");
         char letter = format->p[end++];
-        unsigned digits = 0, most = 0;
-        for (size_t i = start; i < end; i++) {
-            digits = isdigit((unsigned char)format->p[i]) ? digits + 1 : 0;
-            most = RAD_MAX(most, digits);
-        }
         if (letter == '%')
             jbuf_sub(&out, format, end - 1, 1);
-        else if (most > 2 || !letter || !strchr("srdixfeg", letter))
+        else if (!letter || !strchr("srdixfeg", letter))
             jinja_fail(c, RAD_E_UNSUPPORTED, "'%.*s' is not supported", (int)(end - start),
                        format->p + start);
         else
@@ -296,7 +304,7 @@ jval jround(jctx *c, jval v, int64_t digits)
         jinja_fail(c, RAD_E_INVAL, "round wants a number, not a %s", jtype_name(v));
     if (digits > 60 || isnan(v.u.f) || isinf(v.u.f)) return v;
     if (digits < 0) {
-        double scale = pow(10, (double)RAD_MIN(-digits, 400));
+        double scale = pow(10, (double)-RAD_MAX(digits, -400));
         return jfloat(isinf(scale) ? 0.0 * v.u.f : nearbyint(v.u.f / scale) * scale);
     }
     char text[400]; /* printf rounds the exact value, half to even, as Python does */

@@ -109,12 +109,13 @@ TEST(callable)
                  self.type == J_UNDEFINED || self.type == J_LOOP);
 }
 
+/* 0, 1 or something else. */
 static int64_t modulo(jctx *c, jval self, jval by)
 {
     jval rest = jbinary(c, OP_MOD, self, by);
-    return jis_int(rest)                                         ? jas_int(rest)
-           : rest.type == J_FLOAT && rest.u.f == floor(rest.u.f) ? (int64_t)rest.u.f
-                                                                 : -1;
+    if (jis_int(rest)) return jas_int(rest);
+    if (rest.type != J_FLOAT) return -1;
+    return rest.u.f == 0 ? 0 : rest.u.f == 1 ? 1 : -1; /* all that is asked for */
 }
 
 TEST(odd)
@@ -135,12 +136,12 @@ TEST(divisibleby)
 TEST(lower)
 {
     UNUSED;
-    return jbool(jall_case(jshow(c, self), LOWER));
+    return jbool(jall_case(c, jshow(c, self), LOWER));
 }
 TEST(upper)
 {
     UNUSED;
-    return jbool(jall_case(jshow(c, self), UPPER));
+    return jbool(jall_case(c, jshow(c, self), UPPER));
 }
 TEST(in)
 {
@@ -329,9 +330,18 @@ static jval call_strftime(jctx *c, jval self, const jval *args, const jargs *all
     time_t now = (time_t)c->now_unix;
     if (format->len >= sizeof bytes - 1 || memchr(format->p, 0, format->len))
         jinja_fail(c, RAD_E_LIMIT, "strftime_now: the format is too long");
-    memcpy(bytes, format->p, format->len);
-    bytes[format->len] = ' '; /* so that an empty answer is not taken for a failure */
-    bytes[format->len + 1] = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < format->len; i++) {
+        bool pair = format->p[i] == '%' && i + 1 < format->len;
+        if (pair && (format->p[i + 1] == 'Z' || format->p[i + 1] == 'z')) {
+            i++; /* Python's now() has no zone */
+            continue;
+        }
+        bytes[n++] = format->p[i];
+        if (pair) bytes[n++] = format->p[++i];
+    }
+    bytes[n] = ' '; /* so that an empty answer is not taken for a failure */
+    bytes[n + 1] = 0;
     gmtime_r(&now, &tm);
     size_t len = strftime(text, sizeof text, bytes, &tm);
     if (!len) jinja_fail(c, RAD_E_LIMIT, "strftime_now: the date is too long");

@@ -124,8 +124,9 @@ bool jis_space(uint32_t c)
            c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-static bool strips(const char *p, size_t len, const jstr *chars)
+static bool strips(jctx *c, const char *p, size_t len, const jstr *chars)
 {
+    jsteps(c, chars ? 1 + chars->len / 64 : 0);
     utf8_char ch = utf8_next((const unsigned char *)p, len);
     if (!chars) return ch.valid && ch.len == len && jis_space(ch.code);
     return memmem(chars->p, chars->len, p, len) != NULL; /* whole characters match as bytes */
@@ -134,19 +135,19 @@ static bool strips(const char *p, size_t len, const jstr *chars)
 jval jstrip(jctx *c, const jstr *s, const jstr *chars, bool left, bool right)
 {
     size_t start = 0, end = s->len;
-    jsteps(c, s->len / 256);
     while (left && start < end) {
         size_t n = utf8_next((const unsigned char *)s->p + start, end - start).len;
-        if (!strips(s->p + start, n, chars)) break;
+        if (!strips(c, s->p + start, n, chars)) break;
         start += n;
     }
     while (right && start < end) {
         size_t at = end - 1;
         while (at > start && ((unsigned char)s->p[at] & 0xc0) == 0x80)
             at--;
-        if (!strips(s->p + at, end - at, chars)) break;
+        if (!strips(c, s->p + at, end - at, chars)) break;
         end = at;
     }
+    jsteps(c, (s->len - (end - start)) / 16);
     return jsub(c, s, start, end - start);
 }
 
@@ -154,6 +155,7 @@ jval jreplace(jctx *c, const jstr *s, const jstr *old, const jstr *new, int64_t 
 {
     jbuf b = {.c = c};
     size_t at = 0;
+    jsteps(c, s->len / 64);
     while (count != 0 && at <= s->len) {
         const char *found;
         if (old->len) {
@@ -273,9 +275,10 @@ jval jchange_case(jctx *c, const jstr *s, jcase how)
     return jbuf_value(&b);
 }
 
-bool jall_case(const jstr *s, jcase how)
+bool jall_case(jctx *c, const jstr *s, jcase how)
 {
     bool any = false;
+    jsteps(c, s->len / 16);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
         if (is_cased(ch.code)) {

@@ -326,7 +326,10 @@ bool jcontains(jctx *c, jval item, jval in)
 
 int64_t jlength(jctx *c, jval v)
 {
-    if (v.type == J_STR) return (int64_t)jchars(v.u.s);
+    if (v.type == J_STR) {
+        jsteps(c, v.u.s->len / 64);
+        return (int64_t)jchars(v.u.s);
+    }
     if (v.type == J_LIST && v.u.l->kind != ITERATOR) return v.u.l->len;
     if (v.type == J_DICT) return v.u.d->len;
     if (v.type == J_UNDEFINED) return 0;

@@ -254,7 +254,7 @@ jval jstrip(jctx *c, const jstr *s, const jstr *chars, bool left, bool right);
 jval jreplace(jctx *c, const jstr *s, const jstr *old, const jstr *new, int64_t count);
 typedef enum jcase { UPPER, LOWER, CAPITALIZE, TITLE, SWAP } jcase;
 jval jchange_case(jctx *c, const jstr *s, jcase how);
-bool jall_case(const jstr *s, jcase how);          /* isupper, islower */
+bool jall_case(jctx *c, const jstr *s, jcase how); /* isupper, islower */
 jval jparse_int(jctx *c, const jstr *s, int base); /* J_UNSET: not a number */
 jval jparse_float(jctx *c, const jstr *s);
 jval jround(jctx *c, jval v, int64_t digits);
