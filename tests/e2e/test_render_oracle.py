@@ -6,6 +6,7 @@ radish must say the same, byte for byte, and must fail where it fails. Templates
 grammar (typed, so that most of them render) and from the shared chat templates. The seed is
 printed; RADISH_TEST_SEED repeats a run.
 """
+import functools
 import json
 import os
 import random
@@ -62,9 +63,14 @@ def environment():
 ENV = environment()
 
 
+@functools.lru_cache(maxsize=8)
+def compiled(source):  # what takes jinja2 longest
+    return ENV.from_string(source)
+
+
 def expected(case):
     try:
-        template = ENV.from_string(case["template"])
+        template = compiled(case["template"])
         return template.render(
             messages=case["messages"], tools=case.get("tools"), documents=None, bos_token="<s>",
             eos_token="</s>", add_generation_prompt=case["add_generation_prompt"],
@@ -406,7 +412,7 @@ def compare(cases):
     lines = "".join(json.dumps(c) + "\n" for c in cases).encode()
     out, _ = radish("render", "--lines", "-", "--bos-token", "<s>", "--eos-token", "</s>", "--now",
                     "2025-01-15", stdin=lines, timeout=600)
-    answers = [json.loads(line) for line in out.splitlines()]
+    answers = [json.loads(line) for line in out.split("\n") if line]
     check(len(answers) == len(cases), len(answers), len(cases))
     rendered, failed, wrong = 0, 0, []
     for case, answer in zip(cases, answers):
@@ -425,10 +431,11 @@ def compare(cases):
 
 def test_random_templates():
     cases = []
-    for _ in range(40000 if LONG else 2050):
-        cases.append({"template": Grammar().template(), **conversation()})
+    for _ in range(20000 if LONG else 350):
+        template = Grammar().template()
+        cases += [{"template": template, **conversation()} for _ in range(2 if LONG else 6)]
     rendered, failed = compare(cases)
-    print(f"seed {SEED}: {rendered} templates rendered alike, {failed} failed alike")
+    print(f"seed {SEED}: {rendered} combinations rendered alike, {failed} failed alike")
     check(rendered >= len(cases) // 2, rendered, failed)
 
 
