@@ -268,6 +268,10 @@ TEST(families_cut_differently)
         {"gpt-2", "e\xcc\x81", "[e][\xcc][\x81]"},
         {"qwen2", "e\xcc\x81", "[\xc3\xa9]"}, /* NFC: é */
         {"llama-bpe", "hello", "[hello]"},
+        {"gpt-4o", "00012", "[0][0][0][12]"},
+        {"gpt-4o", "\n\n", "[\n\n]"},
+        {"tekken", "12", "[1][2]"},
+        {"dbrx", "00012", "[0][0][0][12]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tokenizer *t = open_tiny_bpe(cases[i].pre);
@@ -285,6 +289,8 @@ TEST(questions_about_tokens_are_answered)
     CHECK(start >= 0 && !tokenizer_is_eog(t, start) && tokenizer_is_control(t, start));
     rad_token user = tokenizer_find(t, "<u>", 3);
     CHECK(user >= 0 && !tokenizer_is_control(t, user));
+    rad_token turn = tokenizer_find(t, "<end_of_turn>", 13); /* though the file says user-defined */
+    CHECK(turn >= 0 && tokenizer_is_eog(t, turn) && tokenizer_is_control(t, turn));
     CHECK(tokenizer_find(t, "hello", 5) >= 256 && tokenizer_find(t, "a", 1) == 'a');
     CHECK(tokenizer_find(t, "hel", 3) == -1 && tokenizer_find(t, "", 0) == -1);
     CHECK(tokenizer_find(t, "xy", 2) == -1); /* only merges know it */
@@ -508,10 +514,11 @@ static double seconds(void)
 TEST(long_monotonous_text_is_not_slow)
 {
     static const char *const units[] = {
-        "a", " ",  "\n", "1", "!", "é", "ab", " \n", "\xff", "'", "\xcc\x81\xcc\x96",
-        "<", "世", "a "};
+        "a", " ",  "\n", "1",   "!",     "é", "ab", " \n", "\xff", "'", "\xcc\x81\xcc\x96",
+        "<", "世", "a ", "世A", "aж世ب", "<|"};
     tokenizer *all[] = {open_tiny_bpe("gpt-2"),     open_tiny_bpe("llama-bpe"),
                         open_tiny_bpe("qwen2"),     open_tiny_bpe("deepseek-llm"),
+                        open_tiny_bpe("gpt-4o"),    open_tiny_bpe("tekken"),
                         open_tiny_spm(true, false), open_tiny_spm(true, true)};
     size_t big = test_scale(1 << 19, 10 << 20);
     char *text = malloc(big + 8);
@@ -645,8 +652,8 @@ TEST(vocabularies_that_make_no_sense_are_refused)
     gguf_builder_init(&b, 3);
     gguf_put_kv_str(&b, "tokenizer.ggml.model", "bert");
     expect_refused(&b, RAD_E_UNSUPPORTED, "'bert' is not one we know");
-    tiny_bpe(&b, "tekken");
-    expect_refused(&b, RAD_E_UNSUPPORTED, "'tekken' is not one we know");
+    tiny_bpe(&b, "poro-chat");
+    expect_refused(&b, RAD_E_UNSUPPORTED, "'poro-chat' is not one we know");
     gguf_builder_init(&b, 3);
     gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
     expect_refused(&b, RAD_E_FORMAT, "no tokens");

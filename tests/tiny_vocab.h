@@ -63,6 +63,7 @@ static const tiny_special tiny_specials[] = {
     {"<|assistant|>", 3},
     {"<|end|>", 3},
     {"<|pad|>", 3},
+    {"<end_of_turn>", 4},
 };
 enum { TINY_SPECIALS = sizeof tiny_specials / sizeof tiny_specials[0] };
 

@@ -1,4 +1,4 @@
-/* pretokenize.c - the regular expressions of four model families, run by PCRE2.
+/* pretokenize.c - the regular expressions of the model families, run by PCRE2.
  *
  * A pre-tokenizer is a list of expressions. Each is applied to the pieces that the one
  * before left; what it matches is a piece, and so is what lies between two matches:
@@ -40,6 +40,16 @@
 #define OTHERS      " ?[^" WS "\\p{L}\\p{N}]++[\\r\\n]*+"
 #define LETTERS     "[^\\r\\n\\p{L}\\p{N}]?\\p{L}++"
 
+/* Words as o200k and tekken see them: capitals, then small letters; letters without case and
+ * marks may be either. One of the two parts may be missing. Of a run of both kinds the first
+ * form takes all up to the last character that may be small, and the second form the rest, so
+ * a run is looked at twice at most. */
+#define BEFORE     "[^\\r\\n\\p{L}\\p{N}]?"
+#define CAPITAL    "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SMALL      "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define WORDS(end) BEFORE CAPITAL "*" SMALL "++" end "|" BEFORE CAPITAL "++" SMALL "*+" end
+#define PATHS      " ?[^" WS "\\p{L}\\p{N}]++[\\r\\n/]*+"
+
 /* Letters with case, as deepseek-llm lists them. */
 #define CASED                                                                                      \
     "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"                 \
@@ -77,6 +87,14 @@ static const struct family {
     {.names = "qwen2,",
      .nfc = true,
      .steps = {CONTRACTION "|" LETTERS "|\\p{N}|" OTHERS "|" LINE_END "|" TRAILING}},
+    {.names = "smaug-bpe,dbrx,", /* cuts like llama-bpe, merges as usual; phi-4 says dbrx */
+     .steps = {CONTRACTION "|" LETTERS "|\\p{N}{1,3}+|" OTHERS "|" LINE_END "|" TRAILING}},
+    {.names = "gpt-4o,",
+     .steps = {WORDS(CONTRACTION "?+") "|\\p{N}{1,3}+|" PATHS "|" LINE_END "|" TRAILING}},
+    {.names = "tekken,",
+     .ignores_merges = true,
+     .wants_bos = true,
+     .steps = {WORDS("") "|\\p{N}|" PATHS "|" LINE_END "|" TRAILING}},
     {.names = "deepseek-llm,",
      .steps = {"[\\r\\n]", SPACE "?[" CASED "]++",
                SPACE "?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}"
@@ -163,7 +181,7 @@ rad_status pretokenizer_create(const rad_env *env, gguf_str name, pretokenizer *
     if (!family)
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "tokenizer: pre-tokenizer '%.*s' is not one we know (gpt-2, llama-bpe, "
-                        "qwen2, deepseek-llm)",
+                        "qwen2, gpt-4o, tekken, smaug-bpe, dbrx, deepseek-llm)",
                         (int)RAD_MIN(name.len, 40), name.data);
     rad_env full = rad_env_or_default(env);
     pretokenizer *p = rad_alloc(&full, sizeof *p);

@@ -11,7 +11,8 @@
 typedef struct pretokenizer pretokenizer;
 
 /* `name` as in tokenizer.ggml.pre: gpt-2 (also: default), llama-bpe (llama3, llama-v3),
- * qwen2, deepseek-llm. RAD_E_UNSUPPORTED names any other. */
+ * qwen2, gpt-4o (o200k), tekken, smaug-bpe, dbrx, deepseek-llm. RAD_E_UNSUPPORTED names any
+ * other. */
 rad_status pretokenizer_create(const rad_env *env, gguf_str name, pretokenizer **out,
                                rad_error *err);
 void pretokenizer_destroy(pretokenizer *p); /* NULL is fine */

@@ -57,8 +57,20 @@ static rad_status read_ids(tokenizer *t, const gguf_file *file, rad_error *err)
     static const char *const eog_keys[] = {"tokenizer.ggml.eos_token_id",
                                            "tokenizer.ggml.eot_token_id",
                                            "tokenizer.ggml.eom_token_id"};
-    static const char *const eog_names[] = {"<|im_end|>",    "<|eot_id|>", "<|end|>",
-                                            "<|endoftext|>", "<|eos|>",    "<|end_of_text|>"};
+    static const char *const eog_names[] = {"<|im_end|>",
+                                            "<|eot_id|>",
+                                            "<|eom_id|>",
+                                            "<|end|>",
+                                            "<|eos|>",
+                                            "<|end_of_text|>",
+                                            "<|endoftext|>",
+                                            "<end_of_turn>",
+                                            "<EOT>",
+                                            "<|return|>",
+                                            "<|call|>",
+                                            "<end_of_utterance>",
+                                            "<\xef\xbd\x9c"
+                                            "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
     rad_status status = read_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, err);
     if (!status) status = read_id(t, file, eog_keys[0], &t->eos, err);
     for (size_t i = 0; i < RAD_COUNT(eog_keys) && !status; i++) {

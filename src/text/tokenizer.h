@@ -1,7 +1,7 @@
 /* tokenizer.h - text to token ids and back, from the vocabulary in a GGUF file.
  *
- * Two models: byte-level BPE ("gpt2", with the pre-tokenizers gpt-2, llama-bpe,
- * qwen2, deepseek-llm; "default" or none is taken for gpt-2) and SentencePiece-style
+ * Two models: byte-level BPE ("gpt2", with the pre-tokenizers that pretokenize.h lists;
+ * "default" or none is taken for gpt-2) and SentencePiece-style
  * BPE with scores and byte fallback ("llama"). Immutable after create; encode may be
  * called from several threads, each with its own buffers, if the env's alloc may.
  *
@@ -30,7 +30,7 @@ rad_token tokenizer_eos(const tokenizer *t); /* -1: none */
 bool tokenizer_add_bos(const tokenizer *t);
 bool tokenizer_adds_space(const tokenizer *t); /* SPM: a dummy space in front of a text */
 
-/* Ends a generation: eos, eot and the chat markers (<|im_end|>, <|eot_id|>, <|end|>,
+/* Ends a generation: eos, eot and the chat markers (<|im_end|>, <|eot_id|>, <end_of_turn>,
  * ...) that this vocabulary has as control tokens. */
 bool tokenizer_is_eog(const tokenizer *t, rad_token id);
 bool tokenizer_is_control(const tokenizer *t, rad_token id);

@@ -22,7 +22,8 @@ static const char *const markers[] = {
     "<|im_start|>",      "<|im_end|>",        "<|eot_id|>",      "<|start_header_id|>",
     "<|end_header_id|>", "<|begin_of_text|>", "<|endoftext|>",   "<|end|>",
     "<|bos|>",           "<|eos|>",           "<|system|>",      "<|user|>",
-    "<|assistant|>",     "<|pad|>",           "<|end_of_text|>",
+    "<|assistant|>",     "<|pad|>",           "<|end_of_text|>", "<|eom_id|>",
+    "<start_of_turn>",   "<end_of_turn>",
 };
 
 bool vocab_grow(const rad_env *env, void **array, size_t *cap, size_t used, size_t wanted,
