@@ -52,6 +52,7 @@ int cmd_serve(int argc, char **argv)
     engine_params engine_p = {0};
     server_params server_p = {.port = 30000};
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
+    uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
     const cli_manual manual = {
         .command = "serve",
         .usage = "serve MODEL [options]",
@@ -270,6 +271,47 @@ int cmd_serve(int argc, char **argv)
          .target = &server_p.storage_admin,
          .help = "Clients may attach a store of their choice, or detach it, while nothing runs:\n"
                  "PUT and DELETE /hicache/storage-backend. There is no authentication."},
+        {.kind = CLI_HEADING, .help = "Clients:"},
+        {.kind = CLI_U32,
+         .name = "max-connections",
+         .arg = "N",
+         .target = &server_p.max_connections,
+         .help = "How many may be open. Past it the one that has waited longest without a request\n"
+                 "is closed; while all have one, new ones wait. Default 4096; 0 = default."},
+        {.kind = CLI_U64,
+         .name = "max-body-bytes",
+         .arg = "N",
+         .target = &server_p.max_body_bytes,
+         .max = 1e12,
+         .help = "Longest body of a request; past it the answer is 413. Default 64 MiB;\n"
+                 "0 = default."},
+        {.kind = CLI_U32,
+         .name = "max-header-bytes",
+         .arg = "N",
+         .target = &server_p.max_header_bytes,
+         .max = 1 << 20,
+         .help = "Longest head of a request; past it 431. Default 16384; 0 = default."},
+        {.kind = CLI_U32,
+         .name = "timeout-request",
+         .arg = "SECONDS",
+         .target = &timeout_request,
+         .max = 86400,
+         .help =
+             "A request must be whole so soon after its first byte, and a second later for each\n"
+             "16 KiB of it; past it 408. Default 30; 0 = default."},
+        {.kind = CLI_U32,
+         .name = "timeout-keep-alive",
+         .arg = "SECONDS",
+         .target = &timeout_keep_alive,
+         .max = 86400,
+         .help = "How long a connection may stay without a request. Default 120; 0 = default."},
+        {.kind = CLI_U32,
+         .name = "timeout-send",
+         .arg = "SECONDS",
+         .target = &timeout_send,
+         .max = 86400,
+         .help = "A client that takes nothing of its answer for so long is dropped, its request\n"
+                 "aborted. Default 120; 0 = default."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",
@@ -292,6 +334,9 @@ int cmd_serve(int argc, char **argv)
     rad_error err = {0};
     engine *e = NULL;
     server *s = NULL;
+    server_p.request_timeout_ms = timeout_request * 1000;
+    server_p.keep_alive_ms = timeout_keep_alive * 1000;
+    server_p.send_timeout_ms = timeout_send * 1000;
     engine_p.model_path = model.model;
     engine_p.dtype = model.parsed_dtype;
     engine_p.weights = model.parsed_weights;

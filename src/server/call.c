@@ -18,9 +18,8 @@
 #include <time.h>
 
 enum {
-    MAX_UNSENT = 64 << 10,    /* bytes in a client's buffer past which we hold back */
-    MAX_PIPELINED = 64 << 10, /* bytes a client may send ahead of its answer */
-    WRITE_TIMEOUT_S = 120     /* a client that takes nothing for so long is gone */
+    MAX_UNSENT = 64 << 10,   /* bytes in a client's buffer past which we hold back */
+    MAX_PIPELINED = 64 << 10 /* bytes a client may send ahead of its answer */
 };
 
 bool byte_buf_append(byte_buf *b, const void *bytes, size_t len)
@@ -130,10 +129,9 @@ static void on_complete(struct evhttp_request *http, void *arg)
     server *s = arg;
     struct evhttp_connection *connection = evhttp_request_get_connection(http);
     struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
-    struct timeval idle = {.tv_sec = WRITE_TIMEOUT_S};
     bufferevent_setwatermark(bev, EV_READ, 0, 0);
-    bufferevent_set_timeouts(bev, &idle, &idle);
-    evhttp_connection_set_closecb(connection, NULL, NULL);
+    connection_set_closecb(s, connection, NULL, NULL);
+    connection_done(s, connection);
     s->num_unsent--;
     server_leave_when_done(s);
 }
@@ -148,14 +146,12 @@ static void watch_connection(call *c)
     bufferevent_event_cb event_cb;
     void *arg;
     int on = 1;
-    struct timeval patience = {.tv_sec = WRITE_TIMEOUT_S};
 
     setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     bufferevent_getcb(bev, NULL, &write_cb, &event_cb, &arg);
     bufferevent_setcb(bev, NULL, write_cb, event_cb, arg);
     bufferevent_setwatermark(bev, EV_READ, 0, MAX_PIPELINED);
-    bufferevent_set_timeouts(bev, NULL, &patience);
-    evhttp_connection_set_closecb(connection, on_close, c);
+    connection_set_closecb(c->server, connection, on_close, c);
     evhttp_request_set_on_complete_cb(c->http, on_complete, c->server);
     bufferevent_enable(bev, EV_READ);
 }
@@ -165,7 +161,8 @@ static void watch_connection(call *c)
 static struct evhttp_request *let_go(call *c)
 {
     struct evhttp_request *http = c->http;
-    evhttp_connection_set_closecb(evhttp_request_get_connection(http), on_close_late, c->server);
+    connection_set_closecb(c->server, evhttp_request_get_connection(http), on_close_late,
+                           c->server);
     c->server->num_unsent++;
     c->http = NULL;
     return http;
@@ -544,7 +541,7 @@ static void answer_parse(call *c)
     }
     struct evhttp_request *http = c->http;
     /* The next call may not come to be; this one must not hear of the connection again. */
-    evhttp_connection_set_closecb(evhttp_request_get_connection(http), NULL, NULL);
+    connection_set_closecb(c->server, evhttp_request_get_connection(http), NULL, NULL);
     c->http = NULL;
     call_start(c->server, c->then, http, c->parsed); /* watches the connection anew */
 }

@@ -3,16 +3,16 @@
  * One event loop owns evhttp, all connections and all calls. Other threads reach it in one
  * way: they put something under `lock` and write to the eventfd.
  *
- * Limits on what strangers can make us hold: connections (past max_connections we stop
- * accepting until one closes; the rest wait in the kernel's backlog), 16 KB of headers,
- * max_body_bytes of body and all bodies together (buffer_limit.c), the number and depth of
- * JSON values, and the engine's queue. */
+ * Limits on what strangers can make us hold: connections, in number and time, and the bytes of
+ * headers and body (connection.c), all bodies together (buffer_limit.c), the number and depth
+ * of JSON values, and the engine's queue. */
 #include "server/server_priv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/http.h>
+#include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
 #include <event2/listener.h>
 #include <netinet/in.h>
@@ -23,8 +23,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { BACKLOG = 4096, MAX_HEADERS = 16 << 10, IDLE_TIMEOUT_S = 120, SPARE_FDS = 64 };
-enum { LARGE_BODY = 32 << 10 }; /* bytes; about 100 us of parsing */
+enum { BACKLOG = 4096, SPARE_FDS = 512 }; /* those that linger are spare ones too */
+enum { LARGE_BODY = 32 << 10 };           /* bytes; about 100 us of parsing */
 
 uint64_t server_now_ns(const server *s)
 {
@@ -110,15 +110,34 @@ static const struct route *find_route(const char *path)
     return strncmp(path, "/v1/models/", 11) == 0 ? find_route("/v1/models") : NULL;
 }
 
+/* For answers that come at once; calls have their own. */
+static void on_answered(struct evhttp_request *http, void *arg)
+{
+    connection_done(arg, evhttp_request_get_connection(http));
+}
+
+/* evhttp lets numbers through that did not fit, and would repeat them in the answer. */
+static bool has_version(struct evhttp_request *http)
+{
+    bool known = http->major == 1 && (http->minor == 0 || http->minor == 1);
+    if (!known) http->major = http->minor = 1;
+    return known;
+}
+
 static void on_request(struct evhttp_request *http, void *arg)
 {
     server *s = arg;
+    connection_busy(s, evhttp_request_get_connection(http));
+    evhttp_request_set_on_complete_cb(http, on_answered, s);
+    bool known_version = has_version(http);
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(http);
     const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
     const struct route *route = find_route(path ? path : "");
     api_error err;
     s->num_http_requests++;
-    if (!route) {
+    if (!known_version) {
+        api_fail(&err, 400, NULL, "this is no request in HTTP/1.1");
+    } else if (!route) {
         api_fail(&err, 404, NULL,
                  "there is nothing at this path; see /v1/models, "
                  "/v1/completions, /v1/chat/completions, /generate");
@@ -187,6 +206,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     server *s = arg;
     uint64_t now_ns = server_now_ns(s);
     calls_ping(s, now_ns);
+    connections_tick(s, now_ns);
     if (s->stopping && now_ns >= s->stop_at_ns) {
         if (!s->aborted)
             begin_stop(s);
@@ -220,23 +240,27 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     server *s = arg;
-    if (!s->stopping) evconnlistener_enable(s->listener);
+    if (!s->stopping && s->connections.num_busy < s->params.max_connections)
+        evconnlistener_enable(s->listener);
 }
 
 /* ---- life ---- */
 
-/* As many descriptors as max_connections wants, and no more: evhttp does not count its
- * connections, so this limit is the one that holds. */
+/* Descriptors for max_connections, or fewer connections where there are not so many. */
 static void limit_connections(server *s)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    rlim_t want = s->params.max_connections + SPARE_FDS;
+    rlim_t want = (rlim_t)s->params.max_connections + SPARE_FDS, had = limit.rlim_cur;
+    if (had == RLIM_INFINITY || had >= want) return;
     if (limit.rlim_max != RLIM_INFINITY && want > limit.rlim_max) want = limit.rlim_max;
     limit.rlim_cur = want;
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        rad_log(&s->env, RAD_LOG_WARN, "cannot set the limit of file descriptors to %llu",
-                (unsigned long long)want);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) want = had;
+    rlim_t most = want > 2 * SPARE_FDS ? want - SPARE_FDS : want / 2;
+    if (most >= s->params.max_connections) return;
+    s->params.max_connections = (uint32_t)RAD_MAX(most, 1);
+    rad_log(&s->env, RAD_LOG_WARN, "the limit of file descriptors leaves room for %u connections",
+            s->params.max_connections);
 }
 
 static rad_status bind_listener(server *s, rad_error *err)
@@ -287,6 +311,10 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     if (!s->params.max_body_bytes) s->params.max_body_bytes = 64 << 20;
     if (!s->params.ping_ms) s->params.ping_ms = 10000;
     if (!s->params.drain_ms) s->params.drain_ms = 5000;
+    if (!s->params.max_header_bytes) s->params.max_header_bytes = 16 << 10;
+    if (!s->params.request_timeout_ms) s->params.request_timeout_ms = 30000;
+    if (!s->params.keep_alive_ms) s->params.keep_alive_ms = 120000;
+    if (!s->params.send_timeout_ms) s->params.send_timeout_ms = 120000;
     s->next_id = server_now_ns(s) * UINT64_C(0x2545f4914f6cdd1d);
     s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_init(&s->lock, NULL);
@@ -311,11 +339,10 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
                                             EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
                                             EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH |
                                             EVHTTP_REQ_TRACE | EVHTTP_REQ_CONNECT);
-    evhttp_set_max_headers_size(s->http, MAX_HEADERS);
+    evhttp_set_max_headers_size(s->http, s->params.max_header_bytes);
     evhttp_set_max_body_size(s->http, (ev_ssize_t)s->params.max_body_bytes);
-    evhttp_set_timeout(s->http, IDLE_TIMEOUT_S);
-    evhttp_set_flags(s->http, EVHTTP_SERVER_LINGERING_CLOSE); /* so that a 413 arrives */
-    rad_status status = bind_listener(s, err);
+    rad_status status = connections_init(s, err);
+    if (status == RAD_OK) status = bind_listener(s, err);
     if (status == RAD_OK) status = worker_start(s, &s->admin, err);
     if (status == RAD_OK) status = worker_start(s, &s->parser, err);
     if (status != RAD_OK) {
@@ -338,7 +365,8 @@ rad_status server_run(server *s, bool signals, rad_error *err)
 {
     struct timeval second = {.tv_sec = 1};
     signal(SIGPIPE, SIG_IGN); /* a broken connection is an EPIPE of its own */
-    if (s->params.ping_ms < 2000) second = (struct timeval){.tv_usec = 100000};
+    if (s->params.ping_ms < 2000 || s->params.request_timeout_ms < 2000)
+        second = (struct timeval){.tv_usec = 100000};
     if (event_add(s->wake_event, NULL) != 0 || event_add(s->tick_event, &second) != 0 ||
         (signals &&
          (event_add(s->sigint_event, NULL) != 0 || event_add(s->sigterm_event, NULL) != 0)))
@@ -353,7 +381,9 @@ void server_destroy(server *s)
     if (!s) return;
     worker_join(&s->admin);
     worker_join(&s->parser);
+    s->listener = NULL;
     if (s->http) evhttp_free(s->http); /* the listener too */
+    connections_fini(s);
     struct event *events[] = {s->wake_event, s->tick_event, s->accept_event, s->sigint_event,
                               s->sigterm_event};
     for (size_t i = 0; i < RAD_COUNT(events); i++)

@@ -18,11 +18,17 @@ typedef struct server_params {
     const char *host; /* NULL = 127.0.0.1; a numeric address or "localhost" */
     uint16_t port;    /* 0 = any free one; see server_port */
     uint16_t reserved;
-    uint32_t max_connections; /* 0 = 4096, or what the file descriptors allow */
-    uint64_t max_body_bytes;  /* 0 = 64 MiB; past it 413 */
-    uint32_t ping_ms;         /* a comment after so much silence in a stream; 0 = 10000 */
-    uint32_t drain_ms;        /* how long a stop waits for running requests; 0 = 5000 */
-    bool storage_admin;       /* clients may attach and detach a store */
+    uint32_t max_connections;    /* 0 = 4096, or what the file descriptors allow; past it the one
+                                    that has waited longest without a request makes room */
+    uint64_t max_body_bytes;     /* 0 = 64 MiB; past it 413 */
+    uint32_t ping_ms;            /* a comment after so much silence in a stream; 0 = 10000 */
+    uint32_t drain_ms;           /* how long a stop waits for running requests; 0 = 5000 */
+    uint32_t max_header_bytes;   /* with the request line; 0 = 16384; past it 431 */
+    uint32_t request_timeout_ms; /* from a request's first byte to its last, and a second more
+                                    for each 16 KiB of it; 0 = 30000; past it 408 */
+    uint32_t keep_alive_ms;      /* a connection without a request; 0 = 120000 */
+    uint32_t send_timeout_ms;    /* a client that takes nothing of its answer; 0 = 120000 */
+    bool storage_admin;          /* clients may attach and detach a store */
 } server_params;
 
 /* Bounds what all connections of the process together hold in buffers: unread bodies and

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "server/call.h"
+#include "server/connection.h"
 
 #include <event2/event.h>
 #include <pthread.h>
@@ -33,6 +34,7 @@ struct server {
     int wake_fd;
 
     /* The server's thread: */
+    connections connections;
     call *calls;
     uint32_t num_calls;
     uint32_t num_unsent; /* answers that evhttp is still writing */

@@ -1,0 +1,325 @@
+/* test_server_limits.c - connections that are slow, silent, half closed, too many, or that
+ * send what is no request: each gets the right status in JSON or is let go of in time, and
+ * others are served meanwhile. */
+#include "test.h"
+
+#include "fake_engine.h"
+#include "server/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <jansson.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+struct fixture {
+    engine *engine;
+    server *server;
+    pthread_t thread;
+    rad_status result;
+};
+
+static void *run_server(void *arg)
+{
+    struct fixture *f = arg;
+    f->result = server_run(f->server, false, NULL);
+    return NULL;
+}
+
+static void start(struct fixture *f, server_params params)
+{
+    signal(SIGPIPE, SIG_IGN);
+    params.ping_ms = 1000; /* so that the tick is 100 ms */
+    params.drain_ms = 500;
+    CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));
+    CHECK_OK(server_create(NULL, f->engine, &params, &f->server, NULL));
+    CHECK(pthread_create(&f->thread, NULL, run_server, f) == 0);
+}
+
+static void stop(struct fixture *f)
+{
+    server_stop(f->server);
+    pthread_join(f->thread, NULL);
+    CHECK_OK(f->result);
+    server_destroy(f->server);
+    engine_destroy(f->engine);
+}
+
+static int dial(const struct fixture *f)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(server_port(f->server)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct timeval patience = {.tv_sec = 20};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
+}
+
+static bool say(int fd, const char *text)
+{
+    size_t len = strlen(text);
+    return send(fd, text, len, MSG_NOSIGNAL) == (ssize_t)len;
+}
+
+/* All there is until the end; a reset is an end too. */
+static const char *hear(int fd)
+{
+    static char reply[1 << 16];
+    size_t len = 0;
+    for (ssize_t n;
+         len < sizeof reply - 1 && (n = recv(fd, reply + len, sizeof reply - 1 - len, 0)) > 0;)
+        len += (size_t)n;
+    reply[len] = 0;
+    return reply;
+}
+
+/* The status, and that the body is a JSON error with `words` in its message. */
+static void expect_error(const char *reply, int status, const char *words)
+{
+    const char *body = strstr(reply, "\r\n\r\n");
+    CHECKF(body && atoi(reply + 9) == status, "wanted %d: %s\n", status, reply);
+    CHECKF(strstr(reply, "Content-Type: application/json"), "%s\n", reply);
+    json_t *json = json_loads(body + 4, 0, NULL);
+    const char *message =
+        json_string_value(json_object_get(json_object_get(json, "error"), "message"));
+    CHECKF(message && strstr(message, words), "no '%s' in: %s\n", words, reply);
+    json_decref(json);
+}
+
+static void expect_health(const struct fixture *f)
+{
+    int fd = dial(f);
+    CHECK(say(fd, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+    const char *reply = hear(fd);
+    CHECKF(strstr(reply, "200 OK") && strstr(reply, "\"ok\""), "%s\n", reply);
+    close(fd);
+}
+
+TEST(what_is_no_request_is_refused_in_json)
+{
+    static char long_header[20000], long_line[20000];
+    memset(long_header, 'h', sizeof long_header - 1);
+    memset(long_line, 'l', sizeof long_line - 1);
+    memcpy(long_header, "GET /health HTTP/1.1\r\nA: ", 25);
+    memcpy(long_line, "GET /", 5);
+    const struct {
+        const char *bytes;
+        int status;
+        const char *words;
+    } cases[] = {
+        {"hello\r\n\r\n", 400, "HTTP/1.1"},
+        {"GET\r\n\r\n", 400, "HTTP/1.1"},
+        {"GET / HTTP/9\r\n\r\n", 400, "HTTP/1.1"},
+        {"GET / HTTP/99999.1\r\n\r\n", 400, "HTTP/1.1"}, /* evhttp would repeat the number */
+        {"GET / HTTP/4294967295.1\r\nConnection: close\r\n\r\n", 400, "HTTP/1.1"}, /* or lose it */
+        {"GET /health HTTP/1.1\r\nno colon\r\n\r\n", 400, "HTTP/1.1"},
+        {"BREW /health HTTP/1.1\r\nHost: x\r\n\r\n", 501, "method"},
+        {"POST /generate HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, "HTTP/1.1"},
+        {"POST /generate HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 413, ""},
+        {"POST /generate HTTP/1.1\r\nContent-Length: 1000001\r\n\r\n", 413, "1000000 bytes"},
+        {"POST /generate HTTP/1.1\r\nContent-Length: 1099511627776\r\n\r\n", 413, "1000000"},
+        {"POST /generate HTTP/1.1\r\nContent-Length: 1000001\r\nExpect: 100-continue\r\n\r\n", 413,
+         "1000000 bytes"},
+        {"POST /generate HTTP/1.1\r\nContent-Length: 5\r\nExpect: wonders\r\n\r\n", 417, "100"},
+        {"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 413, "chunk"},
+        {"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nf4241\r\n", 413, "1000000"},
+        {long_header, 431, "16384 bytes"},
+        {long_line, 431, "16384 bytes"},
+    };
+    struct fixture f;
+    start(&f, (server_params){.max_body_bytes = 1000000});
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int fd = dial(&f);
+        CHECK(say(fd, cases[i].bytes));
+        expect_error(hear(fd), cases[i].status, cases[i].words);
+        close(fd);
+        expect_health(&f);
+    }
+    stop(&f);
+}
+
+/* It is sent to the end by a client that does not look, and the answer is there for it. */
+TEST(a_refused_body_that_comes_all_the_same_does_not_hide_the_answer)
+{
+    static char part[1 << 16];
+    struct fixture f;
+    start(&f, (server_params){.max_body_bytes = 1000000});
+    int fd = dial(&f);
+    CHECK(say(fd, "POST /generate HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n"));
+    for (int sent = 0; sent < 300; sent++)
+        CHECK(send(fd, part, sizeof part, MSG_NOSIGNAL) == sizeof part);
+    expect_error(hear(fd), 413, "1000000 bytes");
+    close(fd);
+    expect_health(&f);
+    stop(&f);
+}
+
+/* A byte now and then is not enough: the deadline is the request's, not the byte's. */
+TEST(a_request_that_trickles_gets_408)
+{
+    static const char *const heads[] = {
+        "GET /health HTTP/1.1\r\nX: ",
+        "POST /generate HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{\"text\"",
+        "POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n{"};
+    struct fixture f;
+    start(&f, (server_params){.request_timeout_ms = 400});
+    for (int i = 0; i < 3; i++) {
+        int fd = dial(&f);
+        struct pollfd answer = {.fd = fd, .events = POLLIN};
+        CHECK(say(fd, heads[i]));
+        int bytes = 0;
+        while (poll(&answer, 1, 50) == 0 && bytes < 100)
+            bytes += say(fd, "x");
+        CHECKF(bytes >= 2 && bytes < 100, "%d bytes\n", bytes);
+        expect_error(hear(fd), 408, "seconds");
+        close(fd);
+    }
+    stop(&f);
+}
+
+TEST(a_request_may_come_byte_by_byte)
+{
+    const char *text = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                       "Content-Length: 30\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":3} ";
+    struct fixture f;
+    int one = 1;
+    start(&f, (server_params){0});
+    int fd = dial(&f);
+    setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof one);
+    for (const char *p = text; *p; p++)
+        CHECK(send(fd, p, 1, MSG_NOSIGNAL) == 1);
+    const char *reply = hear(fd);
+    CHECKF(strstr(reply, "200 OK") && strstr(reply, "t2 "), "%s\n", reply);
+    close(fd);
+    stop(&f);
+}
+
+/* Before a request and between two: closed without a word, but not while one is answered. */
+TEST(a_silent_connection_is_closed)
+{
+    struct fixture f;
+    char byte;
+    start(&f, (server_params){.keep_alive_ms = 300});
+    int never = dial(&f), between = dial(&f), busy = dial(&f);
+    CHECK(say(between, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"));
+    CHECK(say(busy, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                    "Content-Length: 34\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":60}  "));
+    CHECK(recv(never, &byte, 1, 0) == 0);
+    const char *reply = hear(between);
+    CHECKF(strstr(reply, "200 OK"), "%s\n", reply);
+    reply = hear(busy); /* takes 1.2 s */
+    CHECKF(strstr(reply, "t59 "), "%s\n", reply);
+    close(never), close(between), close(busy);
+    stop(&f);
+}
+
+/* Those who hold connections without asking for anything cannot keep others out. */
+TEST(when_all_places_are_taken_the_idle_ones_make_room)
+{
+    enum { PLACES = 20, MANY = 100 };
+    int fds[MANY];
+    struct fixture f;
+    start(&f, (server_params){.max_connections = PLACES});
+    int busy = dial(&f);
+    CHECK(say(busy, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                    "Content-Length: 34\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":20}  "));
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = dial(&f);
+        if (i % 2) say(fds[i], "POST /generate HTTP/1.1\r\nHos");
+        if (i % 10 == 0) expect_health(&f);
+    }
+    const char *reply = hear(busy);
+    CHECKF(strstr(reply, "t19 "), "%s\n", reply);
+    int open = 0;
+    for (int i = 0; i < MANY; i++) {
+        char byte;
+        open += recv(fds[i], &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+        close(fds[i]);
+    }
+    CHECKF(open <= PLACES, "%d are open\n", open);
+    expect_health(&f);
+    close(busy);
+    stop(&f);
+}
+
+/* With all places busy the next ones wait until one is free, and then are served. */
+TEST(when_all_are_busy_the_others_wait)
+{
+    enum { PLACES = 4, MANY = 12 };
+    int fds[MANY];
+    struct fixture f;
+    start(&f, (server_params){.max_connections = PLACES});
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = dial(&f);
+        CHECK(say(fds[i], "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                          "Content-Length: 34\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":10}  "));
+        usleep(5000); /* its request arrives before the next one asks for room */
+    }
+    for (int i = 0; i < MANY; i++) {
+        const char *reply = hear(fds[i]);
+        CHECKF(strstr(reply, "t9 "), "%d: %s\n", i, reply);
+        close(fds[i]);
+    }
+    stop(&f);
+}
+
+/* A client that shuts down its side is gone, whatever it was about to do. */
+TEST(a_half_closed_connection_is_let_go)
+{
+    static const char *const heads[] = {
+        "", "GET /hea", "POST /generate HTTP/1.1\r\nContent-Length: 10\r\n\r\n{",
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 19\r\n\r\n"
+        "{\"prompt\":\"silent\"}"};
+    struct fixture f;
+    start(&f, (server_params){0});
+    for (int i = 0; i < 4; i++) {
+        int fd = dial(&f);
+        CHECK(say(fd, heads[i]) || !*heads[i]);
+        usleep(20000);
+        shutdown(fd, SHUT_WR);
+        CHECK(!*hear(fd)); /* an end, long before any timeout */
+        close(fd);
+    }
+    engine_stats stats;
+    for (int wait = 0; wait < 1000; wait++) {
+        engine_get_stats(f.engine, &stats);
+        if (!stats.num_running) break;
+        usleep(1000);
+    }
+    CHECK(stats.num_running == 0);
+    stop(&f);
+}
+
+/* A stream that is not read is dropped in time, and its request aborted. */
+TEST(a_stream_that_nobody_reads_is_dropped)
+{
+    struct fixture f;
+    engine_stats stats;
+    int small = 4096;
+    start(&f, (server_params){.send_timeout_ms = 300});
+    int fd = dial(&f);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    const char *body =
+        "{\"text\":\"a\",\"stream\":true,\"sampling_params\":{\"max_new_tokens\":100000000}}";
+    char head[128];
+    snprintf(head, sizeof head, "POST /generate HTTP/1.1\r\nContent-Length: %zu\r\n\r\n",
+             strlen(body));
+    CHECK(say(fd, head) && say(fd, body));
+    for (int wait = 0; wait < 10000; wait++) {
+        engine_get_stats(f.engine, &stats);
+        if (stats.num_aborted) break;
+        usleep(1000);
+    }
+    CHECK(stats.num_aborted == 1);
+    close(fd);
+    stop(&f);
+}
+
+TEST_MAIN()
