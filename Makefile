@@ -28,7 +28,7 @@ test: build/deps-test
 
 test-long: build/deps-test build/deps-fuzz
 	@RADISH_TEST_LONG=1 tools/run-tests.sh $(JOBS)
-	@tools/run-fuzz.sh 60
+	@tools/run-fuzz.sh 600
 
 fuzz: build/deps-fuzz
 	@tools/run-fuzz.sh $(or $(SECONDS),60)

@@ -23,7 +23,8 @@ static void read_text(const char *text)
 static void read_item(const engine_request *r)
 {
     int forms = (r->text != NULL) + (r->ids != NULL) + (r->messages != NULL);
-    if (forms != 1) abort();
+    if (forms + (r->chat_json != NULL) != 1) abort();
+    read_bytes(r->chat_json, r->chat_json ? r->chat_json_len : 0);
     read_bytes(r->text, r->text ? r->text_len : 0);
     read_bytes(r->ids, r->num_ids * sizeof *r->ids);
     for (uint32_t i = 0; i < r->num_messages; i++) {

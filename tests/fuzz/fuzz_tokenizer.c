@@ -5,21 +5,22 @@
 #include "text/chat_template.h"
 #include "text/detokenize.h"
 
-enum { MODELS = 6, NFC = 2 };
+enum { BPE = 6, MODELS = BPE + 2, NFC = 2 };
 static tokenizer *models[MODELS];
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    static const char *const pre[] = {"gpt-2", "llama-bpe", "qwen2", "deepseek-llm"};
+    static const char *const pre[] = {"gpt-2",        "llama-bpe", "qwen2",
+                                      "deepseek-llm", "gpt-4o",    "tekken"};
     rad_error err = {0};
     gguf_builder b;
     for (int i = 0; i < MODELS; i++) {
-        if (i < 4)
+        if (i < BPE)
             tiny_bpe(&b, pre[i]);
         else
-            tiny_spm(&b, true, i == 5);
+            tiny_spm(&b, true, i > BPE);
         models[i] = tiny_open(NULL, &b, &err);
         if (!models[i]) abort();
     }
@@ -62,7 +63,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 if (detokenizer_push(&d, ids.ids[k], &text)) abort();
             }
             if (detokenizer_finish(&d, &text)) abort();
-            if (flags == TOKENIZER_NO_PREFIX && i != NFC) check_bytes(t, &ids, data, size, i >= 4);
+            if (flags == TOKENIZER_NO_PREFIX && i != NFC)
+                check_bytes(t, &ids, data, size, i >= BPE);
             token_buf_fini(&ids);
             text_buf_fini(&text);
         }
