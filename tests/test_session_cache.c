@@ -622,7 +622,7 @@ TEST(random_conversations_agree_with_the_model)
         uint32_t ps = sizes[i % 3];
         world_init(&w, i / 3 ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX, ps, 480 / ps);
         w.seed = w.random = seed;
-        for (uint64_t n = test_scale(20000, 400000); n; n--) {
+        for (uint64_t n = test_scale(20000, 1000000); n; n--) {
             random_step(&w);
             world_check(&w);
         }
