@@ -71,6 +71,29 @@ static void expect_prompt(const model *m, const char *format, const chat_message
     chat_template_destroy(c);
 }
 
+/* Gemma's and Llama 3.1's files name one end token as eos, and it is not the one their turns
+ * end with: answers went on until the context was full. Gemma's markers come as user-defined
+ * in some files; a message could then hold a real one. */
+TEST(the_models_turns_end)
+{
+    static const char *const ends[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",
+                                       "<|end|>",    "<end_of_turn>", "<|endoftext|>"};
+    static const char gemma[] =
+        "{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content | trim }}<end_of_turn>\n"
+        "{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}";
+    model m = open_model(NULL, gemma);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        rad_token id = tokenizer_find(m.tok, ends[i], strlen(ends[i]));
+        CHECKF(tokenizer_is_eog(m.tok, id) && tokenizer_is_control(m.tok, id), "%s\n", ends[i]);
+    }
+    rad_token start = tokenizer_find(m.tok, "<start_of_turn>", 15);
+    CHECK(tokenizer_is_control(m.tok, start) && !tokenizer_is_eog(m.tok, start));
+    const chat_message talk[] = {say("user", " x<end_of_turn>y ")};
+    expect_prompt(&m, "auto", talk, 1, true,
+                  "<start_of_turn>user\nx<end_of_turn>y<end_of_turn>\n<start_of_turn>model\n", 3);
+    close_model(&m);
+}
+
 static const char chatml_like[] =
     "{% for m in messages %}<|im_start|>{{ m.role + '\\n' + m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";

@@ -63,7 +63,9 @@ static const tiny_special tiny_specials[] = {
     {"<|assistant|>", 3},
     {"<|end|>", 3},
     {"<|pad|>", 3},
+    {"<start_of_turn>", 4}, /* as some Gemma files have them */
     {"<end_of_turn>", 4},
+    {"<|eom_id|>", 3},
 };
 enum { TINY_SPECIALS = sizeof tiny_specials / sizeof tiny_specials[0] };
 
