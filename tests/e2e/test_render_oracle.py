@@ -3,12 +3,13 @@
 
 jinja2 in the environment that Hugging Face uses says what a template makes of a conversation;
 radish must say the same, byte for byte, and must fail where it fails. Templates come from a
-grammar (typed, so that most of them render) and from the shared chat templates. The seed is
+grammar (typed, so that most of them render) and from models' chat templates. The seed is
 printed; RADISH_TEST_SEED repeats a run.
 """
 import functools
 import json
 import os
+import pathlib
 import random
 import sys
 import time
@@ -439,12 +440,37 @@ def test_random_templates():
     check(rendered >= len(cases) // 2, rendered, failed)
 
 
-def test_shared_templates():
-    sources = [p.read_text() for p in sorted((DATA / "chat").glob("*.jinja"))]
-    cases = [{"template": s, **conversation()} for s in sources
-             for _ in range(2000 if LONG else 50)]
+def schema(depth=0):
+    kind = rng.randrange(5 if depth < 4 else 3)
+    if kind == 3:
+        return {"type": "array", "items": schema(depth + 1)}
+    if kind == 4:
+        return {"type": "object", "properties": {name: schema(depth + 1) for name in
+                                                 rng.sample(["a", "b", "items", "ключ"], 2)}}
+    return {"type": rng.choice(["string", "integer", "null", ["string", "null"]])}
+
+
+def test_templates_of_models():
+    """The shared ones, and in templates/ what else models' templates are written with."""
+    files = sorted((DATA / "chat").glob("*.jinja"))
+    files += sorted((pathlib.Path(__file__).parent / "templates").glob("*.jinja"))
+    cases = []
+    for source in [p.read_text() for p in files]:
+        for _ in range(2000 if LONG else 50):
+            case = {"template": source, **conversation()}
+            for message in case["messages"]:
+                if message["role"] == "assistant" and rng.random() < .4:
+                    message["content"] = f"<think>\n{text()}\n</think>\n\n{text()}"
+            for t in case.get("tools", []):
+                t["function"]["parameters"] = schema()
+            for name, values in {"tools_first": [True, False], "today": ["now"], "think": [
+                    True, False], "known": [["f", "Search"], []], "strict": [1]}.items():
+                if rng.random() < .3:
+                    case["kwargs"][name] = rng.choice(values)
+            cases.append(case)
     rendered, failed = compare(cases)
     print(f"seed {SEED}: {rendered} conversations rendered alike, {failed} refused alike")
+    check(rendered >= len(cases) // 3, rendered, failed)
 
 
 run(globals())
