@@ -37,7 +37,9 @@ static size_t take(size_t *used, size_t count, size_t size)
 static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_t max_logits)
 {
     size_t most = gemm_scratch_bytes(w->output, max_logits);
-    const layer_weights *l = &w->layers[0]; /* all layers have one shape */
+    /* All layers have one shape, and what a product needs does not depend on the type that its
+     * weights have (which may differ from layer to layer): the first one speaks for all. */
+    const layer_weights *l = &w->layers[0];
     const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up, l->ffn_down};
     for (size_t i = 0; i < RAD_COUNT(all); i++)
         most = RAD_MAX(most, gemm_scratch_bytes(all[i], max_tokens));
