@@ -1,5 +1,6 @@
 /* test_compute_pool.c - every tile runs exactly once, and a region is over when it
  * says so, however short it is and however late a thread wakes. */
+#define _GNU_SOURCE /* pthread_setattr_default_np */
 #include "test.h"
 
 #include "base/compute_pool.h"
@@ -106,6 +107,45 @@ TEST(destroy_while_idle_spinning_or_asleep)
         compute_pool_destroy(pool);
     }
     compute_pool_destroy(NULL);
+}
+
+static _Atomic uint32_t deep_count;
+
+/* Touches most of the stack that a worker is promised, a page at a time. */
+static void deep_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    volatile char deep[COMPUTE_STACK_BYTES / 4 * 3];
+    (void)tile, (void)thread;
+    for (size_t i = 0; i < sizeof deep; i += 4096)
+        deep[i] = 1;
+    atomic_fetch_add((_Atomic uint32_t *)arg, (uint32_t)deep[0]);
+    usleep(1000); /* lest one thread takes all tiles */
+}
+
+static void *deep_run(void *arg)
+{
+    compute_pool_run(arg, 12, deep_tile, (void *)&deep_count);
+    return NULL;
+}
+
+/* Attention's workspaces lie on the stack: under `ulimit -s 256` a worker, and the thread that
+ * owns the pool, must not die of it. */
+TEST(stacks_are_large_whatever_the_limit_is)
+{
+    pthread_attr_t usual, tight;
+    pthread_attr_init(&tight);
+    CHECK(pthread_getattr_default_np(&usual) == 0);
+    CHECK(pthread_attr_setstacksize(&tight, 256 << 10) == 0);
+    CHECK(pthread_setattr_default_np(&tight) == 0); /* what the limit at start would be */
+
+    compute_pool *pool;
+    pthread_t owner;
+    CHECK_OK(compute_pool_create(NULL, 3, &pool, NULL));
+    CHECK(compute_thread_create(&owner, deep_run, pool) == 0);
+    CHECK(pthread_join(owner, NULL) == 0);
+    CHECK(atomic_load(&deep_count) == 12);
+    compute_pool_destroy(pool);
+    CHECK(pthread_setattr_default_np(&usual) == 0);
 }
 
 TEST(no_pool_means_this_thread_in_order)

@@ -56,7 +56,8 @@ const attn_backend *attn_ref(void);
  * this CPU has; or "avx512bf16", "avx512", "avx2", "scalar". NULL when the CPU lacks it.
  * It takes groups unless the batch has more than 1024 requests or 65536 rows (token x
  * head), or there are more than two threads per KV head: then members read for themselves.
- * It uses up to 2 MB of stack on the calling thread, 1 MB on the pool's. */
+ * It uses up to 2 MB of stack on the calling thread, 1 MB on the pool's: see
+ * compute_thread_create. */
 const attn_backend *attn_cpu(const char *isa);
 
 /* The layer: stores k/v of the batch at out_cache_loc when `save_kv_cache` and they

@@ -142,13 +142,26 @@ static uint32_t num_allowed_cpus(void)
     return online > 0 ? (uint32_t)online : 1;
 }
 
+int compute_thread_create(pthread_t *thread, void *(*main)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    size_t bytes;
+    int error = pthread_attr_init(&attr);
+    if (error) return error;
+    if (pthread_attr_getstacksize(&attr, &bytes) != 0 || bytes < COMPUTE_STACK_BYTES)
+        error = pthread_attr_setstacksize(&attr, COMPUTE_STACK_BYTES);
+    if (!error) error = pthread_create(thread, &attr, main, arg);
+    pthread_attr_destroy(&attr);
+    return error;
+}
+
 /* Workers get no signals: those are for the thread that set the handlers. */
 static int start_worker(worker *w)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&w->thread, NULL, worker_main, w);
+    int error = compute_thread_create(&w->thread, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }

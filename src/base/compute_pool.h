@@ -12,6 +12,8 @@
 
 #include <radish/env.h>
 
+#include <pthread.h>
+
 typedef struct compute_pool compute_pool;
 
 /* `tile` is 0..num_tiles-1, `thread` is 0..num_threads-1 (for scratch memory). */
@@ -23,6 +25,15 @@ rad_status compute_pool_create(const rad_env *env, uint32_t num_threads, compute
                                rad_error *err);
 void compute_pool_destroy(compute_pool *pool); /* NULL is fine */
 uint32_t compute_pool_num_threads(const compute_pool *pool);
+
+/* What a thread that computes has for its stack at least. Attention works on its stack (see
+ * attn_backend.h), and what a thread gets by default is `ulimit -s` here and 128 KB with
+ * some C libraries. Pages that are never touched cost nothing. */
+enum { COMPUTE_STACK_BYTES = 4 << 20 };
+
+/* pthread_create with such a stack, or the default one where that is larger. 0 or an error
+ * number. The pool's workers have it; whoever owns a pool should. */
+int compute_thread_create(pthread_t *thread, void *(*main)(void *), void *arg);
 
 /* Runs fn for every tile and returns when all are done; everything the tiles
  * wrote is then visible to the caller. A NULL pool runs them in order, here. */

@@ -258,7 +258,7 @@ static rad_status start_threads(engine *e, rad_error *err)
                    {&e->scheduler_thread, scheduler_loop},
                    {&e->tokenizer_thread, tokenizer_manager}};
     for (size_t i = 0; i < RAD_COUNT(threads); i++) {
-        if (pthread_create(threads[i].thread, NULL, threads[i].main, e))
+        if (compute_thread_create(threads[i].thread, threads[i].main, e))
             return rad_fail(err, RAD_E_NOMEM, "engine: no more threads");
         e->num_threads_started++;
     }
