@@ -9,6 +9,7 @@ rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err)
 {
     bench_engine *b = &plan->engines[mode];
     if (b->e) return RAD_OK;
+    uint32_t running = plan->scaling ? BENCH_MOST_RUNNING : 64;
     step_log_init(&b->log, &plan->env);
     const engine_params params = {
         .model_path = plan->model->model,
@@ -17,7 +18,7 @@ rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err)
         .kv_cache_dtype = plan->kv_cache_dtype,
         .num_threads = plan->model->threads,
         .max_total_tokens = plan->max_total_tokens,
-        .max_running_requests = RAD_MAX(plan->concurrency, 64u),
+        .max_running_requests = RAD_MAX(plan->concurrency, running),
         .page_size = plan->page_size,
         .context_length = plan->context_length,
         .disable_radix_cache = mode == BENCH_OFF,
@@ -106,7 +107,7 @@ int cmd_bench(int argc, char **argv)
          .target = &what,
          .help = "speed (prefill, decode, mixed), tree (many requests behind one prefix, its\n"
                  "K/V read once or by each), suite (the paper's workloads), scaling (contexts\n"
-                 "and numbers of requests that grow). Default: speed,suite."},
+                 "that grow, and 1 to 512 running requests). Default: speed,suite."},
         {.kind = CLI_LIST,
          .name = "workload",
          .arg = "NAME",
@@ -156,7 +157,7 @@ int cmd_bench(int argc, char **argv)
          .name = "max-total-tokens",
          .arg = "N",
          .target = &plan.max_total_tokens,
-         .help = "KV pool of each of the engines. Default: enough for the workloads, 65536."},
+         .help = "KV pool of each of the engines. Default: as radish serve would size it."},
         {.kind = CLI_TEXT,
          .name = "kv-cache-dtype",
          .arg = "TYPE",
@@ -172,7 +173,7 @@ int cmd_bench(int argc, char **argv)
          .name = "context-length",
          .arg = "N",
          .target = &plan.context_length,
-         .help = "Default: the model's, at most 16384; 0 = default."},
+         .help = "Default: the model's. --what scaling goes up to this."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("bench", &model, positional);
@@ -188,6 +189,7 @@ int cmd_bench(int argc, char **argv)
     plan.env = cli_env(&model);
     plan.model = &model;
     plan.paper_size = !strcmp(scale, "paper");
+    plan.scaling = has_word(what, "scaling");
     plan.quiet = plan.json || !isatty(STDERR_FILENO);
 
     rad_error err = {0};
@@ -196,7 +198,7 @@ int cmd_bench(int argc, char **argv)
     code = 0;
     if (has_word(what, "speed")) status = bench_speed(&plan, &err);
     if (status == RAD_OK && has_word(what, "tree")) status = bench_tree(&plan, &err);
-    if (status == RAD_OK && has_word(what, "scaling")) status = bench_scaling(&plan, &err);
+    if (status == RAD_OK && plan.scaling) status = bench_scaling(&plan, &err);
     if (status == RAD_OK && has_word(what, "suite")) {
         status = bench_suite(&plan, &table, &err);
         if (status == RAD_OK) {

@@ -7,6 +7,8 @@
 
 typedef enum bench_mode { BENCH_ON = 0, BENCH_OFF, BENCH_NO_TREE, BENCH_MODES } bench_mode;
 
+enum { BENCH_MOST_RUNNING = 512 };
+
 /* An engine per mode, kept alive so that runs can alternate. */
 typedef struct bench_engine {
     engine *e;
@@ -24,6 +26,7 @@ typedef struct bench_plan {
     uint32_t context_length;
     uint64_t max_total_tokens;
     bool paper_size;
+    bool scaling; /* up to BENCH_MOST_RUNNING requests will run at one time */
     bool quiet; /* no progress on stderr */
     bool json;  /* objects instead of tables */
     bench_engine engines[BENCH_MODES];

@@ -25,6 +25,9 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* So long a prompt takes many steps, and needs no run before it that warms up. */
+enum { LONG_TOKENS = 16384 };
+
 /* Runs shapes beside each other, each twice: the first run warms up. */
 static rad_status run_shapes(bench_plan *plan, const shape *shapes, uint32_t count, uint32_t seed,
                              shape_result *out, rad_error *err)
@@ -40,7 +43,7 @@ static rad_status run_shapes(bench_plan *plan, const shape *shapes, uint32_t cou
             workload_add_call(&w, calls++, &prompt, 1, shapes[s].out, NULL, 0);
         }
     rad_status status = w.nomem ? rad_fail(err, RAD_E_NOMEM, "no memory") : RAD_OK;
-    for (uint32_t pass = 0; pass < 2 && status == RAD_OK; pass++) {
+    for (uint32_t pass = shapes[0].tokens > LONG_TOKENS; pass < 2 && status == RAD_OK; pass++) {
         run_params params = {.concurrency = calls, .seed = seed * 2 + pass};
         engine_stats barrier;
         status = engine_flush_cache(b->e);
@@ -142,20 +145,39 @@ static void print_grown(const bench_plan *plan, const char *what, uint32_t n, do
     fflush(stdout);
 }
 
+/* A shape with all of its calls decoding in some step. Calls are submitted one after the other
+ * while a small model already runs, so the first may have ended when the last one starts:
+ * then they shall generate more. */
+static rad_status run_grown(bench_plan *plan, shape s, uint32_t seed, shape_result *r,
+                            rad_error *err)
+{
+    for (int i = 0; i < 4; i++, s.out *= 2) {
+        rad_status status = run_shapes(plan, &s, 1, seed, r, err);
+        if (status != RAD_OK || r->decode_s > 0) return status;
+    }
+    return rad_fail(err, RAD_E_LIMIT, "scaling: %u requests of %u tokens never decoded at one time",
+                    s.calls, s.tokens);
+}
+
+/* Attention's share of a long prompt grows with its square, so most of the time is the longest
+ * one's: --context-length N stops earlier. */
 rad_status bench_scaling(bench_plan *plan, rad_error *err)
 {
+    enum { PROMPT = 64, OUT = 32, PROMPTS_A_STEP = 16 };
     rad_status status = bench_engine_make(plan, BENCH_ON, err);
     if (status != RAD_OK) return status;
     const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
     uint64_t most = RAD_MIN((uint64_t)info->context_length, info->max_total_tokens);
     shape_result r;
     for (uint32_t n = 1024; n <= most && status == RAD_OK; n *= 2) {
-        status = run_shapes(plan, &(shape){1, n - 16, 16}, 1, n, &r, err);
+        status = run_grown(plan, (shape){1, n - 16, 16}, n, &r, err);
         if (status == RAD_OK) print_grown(plan, "context", n, r.ttft_s, 1 / r.decode_s);
     }
     for (uint32_t n = 1; n <= info->max_running_requests && status == RAD_OK; n *= 2) {
-        if ((uint64_t)n * 96 > info->max_total_tokens) break;
-        status = run_shapes(plan, &(shape){n, 64, 24}, 1, n, &r, err);
+        /* The first must still decode when the last one's prompt is done. */
+        uint32_t out = OUT + n / PROMPTS_A_STEP;
+        if ((uint64_t)n * (PROMPT + out + 8) > info->max_total_tokens) break;
+        status = run_grown(plan, (shape){n, PROMPT, out}, n, &r, err);
         if (status == RAD_OK) print_grown(plan, "running", n, r.decode_s, n / r.decode_s);
     }
     return status;
