@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""test_tiers_cluster.py - servers over a Redis Cluster of 3 masters and 3 replicas on loopback:
+a master is killed, its replica takes over, and the answers are the same throughout."""
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from radish_e2e import STORIES, Server, check, run, skip_unless
+
+skip_unless(STORIES)
+if not shutil.which("redis-server"):
+    print("skipped: no redis-server")
+    sys.exit(77)
+WORDS = "once upon a time there was a little girl who loved to play in the park with her dog ".split()
+PROMPTS = [" ".join(WORDS[(i * 7 + k * (i + 3)) % len(WORDS)] for k in range(150)) for i in range(6)]
+
+
+class Redis:
+    """One node of a cluster; its own talk is on the port + 10000."""
+
+    def __init__(self, directory):
+        while True:
+            with socket.socket() as one, socket.socket() as two:
+                one.bind(("127.0.0.1", 0))
+                self.port = one.getsockname()[1]
+                if self.port > 55535:
+                    continue
+                try:
+                    two.bind(("127.0.0.1", self.port + 10000))
+                    break
+                except OSError:
+                    pass
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
+             "--appendonly", "no", "--dir", directory, "--cluster-enabled", "yes",
+             "--cluster-config-file", f"nodes-{self.port}.conf", "--cluster-node-timeout", "1500",
+             "--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"],
+            stdout=subprocess.DEVNULL)
+
+    def say(self, words):
+        """The answer as text; empty when there is none."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as s:
+                s.sendall(words.encode() + b"\r\n")
+                with s.makefile("rb") as answer:
+                    line = answer.readline()
+                    return (answer.read(int(line[1:])) if line[:1] == b"$" else line).decode()
+        except OSError:
+            return ""
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def until(what, condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        check(time.monotonic() < end, what)
+        time.sleep(0.02)
+
+
+def make_cluster(nodes):
+    """The first three are masters, nodes[i + 3] is the replica of nodes[i]."""
+    for i, node in enumerate(nodes):
+        until("a node does not answer", lambda n=node: "PONG" in n.say("PING"))
+        check("OK" in node.say(f"CLUSTER SET-CONFIG-EPOCH {i + 1}"))
+        if i < 3:
+            last = 16383 if i == 2 else i * 5461 + 5460
+            check("OK" in node.say(f"CLUSTER ADDSLOTSRANGE {i * 5461} {last}"))
+        if i:
+            check("OK" in node.say(f"CLUSTER MEET 127.0.0.1 {nodes[0].port}"))
+    until("the nodes do not meet", lambda: all(
+        "cluster_known_nodes:6" in n.say("CLUSTER INFO") for n in nodes))
+    for master, replica in zip(nodes[:3], nodes[3:]):
+        name = master.say("CLUSTER MYID")
+        until("a replica does not know its master",
+              lambda r=replica, n=name: "OK" in r.say(f"CLUSTER REPLICATE {n}"))
+    until("the cluster is not well", lambda: all(
+        "cluster_state:ok" in n.say("CLUSTER INFO") for n in nodes) and all(
+        "master_link_status:up" in n.say("INFO replication") for n in nodes[3:]))
+
+
+def serve(*args):
+    return Server(STORIES, "--max-total-tokens", 640, "--page-size", 16, "--context-length", 512,
+                  *args)
+
+
+def over(nodes):
+    seeds = ",".join(f"127.0.0.1:{n.port}" for n in nodes[:2])
+    return serve("--enable-hierarchical-cache", "--hicache-storage-backend", f"redis:{seeds}",
+                 "--hicache-storage-prefetch-policy", "wait_complete",
+                 "--hicache-storage-backend-extra-config",
+                 '{"prefetch_threshold": 64, "timeout_ms": 1000}')
+
+
+def ask(s, text):
+    answer = s.ask("/generate", {"text": text, "sampling_params": {"temperature": 0,
+                                                                   "max_new_tokens": 8}})
+    return answer["output_ids"], answer["meta_info"]
+
+
+def settled(s):
+    while s.figures()["transfers_under_way"]:
+        time.sleep(0.002)
+
+
+def check_round(s, plain):
+    """All prompts, with nothing in the server's own memory."""
+    settled(s)
+    s.ask("/flush_cache?tiers=device,host", {})
+    for text, want in zip(PROMPTS, plain):
+        ids, _ = ask(s, text)
+        check(ids == want, ids, want)
+
+
+def check_hit(nodes, plain, which):
+    """A server that just came finds the prompt in the store; the first one it always waits for."""
+    with over(nodes) as s:
+        ids, meta = ask(s, PROMPTS[which])
+        check(ids == plain[which], ids, plain[which])
+        check(meta["cached_tokens_details"]["storage"] == meta["cached_tokens"], meta)
+        check(meta["prompt_tokens"] - meta["cached_tokens"] <= 16, meta)
+        settled(s)
+        figures = s.wait_idle()
+        check(figures["storage_bad_pages"] == 0 and figures["lost_loads"] == 0, figures)
+
+
+def test_a_master_dies_and_its_replica_takes_over():
+    with serve("--disable-radix-cache") as s:
+        plain = [ask(s, text)[0] for text in PROMPTS]
+    nodes = []
+    with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
+        try:
+            for _ in range(6):
+                nodes.append(Redis(tmp))
+            make_cluster(nodes)
+            with over(nodes) as s:
+                check_round(s, plain)
+                settled(s)
+                check(all(n.say("DBSIZE") != ":0\r\n" for n in nodes[:3]), "a master has no pages")
+                until("a replica lacks pages", lambda: all(
+                    r.say("DBSIZE") == m.say("DBSIZE") for m, r in zip(nodes, nodes[3:])))
+                check_hit(nodes, plain, 0)
+                nodes[0].end()
+                rounds = 0
+                end = time.monotonic() + 20
+                while "role:master" not in nodes[3].say("INFO replication") or not rounds:
+                    check(time.monotonic() < end, "the replica does not take over")
+                    check_round(s, plain)
+                    rounds += 1
+                until("the cluster is not well again", lambda: all(
+                    "cluster_state:ok" in n.say("CLUSTER INFO") for n in nodes[1:]))
+                check_round(s, plain)
+                settled(s)
+                figures = s.wait_idle()
+                check(figures["storage_bad_pages"] == 0 and figures["lost_loads"] == 0, figures)
+            check_hit(nodes[1:], plain, 1)  # a third of its pages came by the replica
+        finally:
+            for node in nodes:
+                node.end()
+
+
+run(globals())
