@@ -225,14 +225,18 @@ static void do_detach(engine *e, engine_call *c)
         c->status = RAD_NONE;
         return;
     }
-    c->status = scheduler_detach_storage(e->scheduler, NULL, c->err);
-    if (c->status == RAD_OK) engine_tiers_fini(&e->tiers);
+    c->status = scheduler_detach_storage(e->scheduler, c->store, c->err);
+    if (c->status == RAD_OK) e->tiers.has_store = false;
 }
 
 rad_status engine_detach_storage(engine *e, rad_error *err)
 {
-    engine_call c = {.fn = do_detach, .err = err};
-    return call(e, &c);
+    rad_storage store;
+    engine_call c = {.fn = do_detach, .store = &store, .err = err};
+    rad_status status = call(e, &c);
+    /* Here and not on the scheduler's thread: a store may have a disk to wait for. */
+    if (status == RAD_OK && store.ops->close) store.ops->close(store.self);
+    return status;
 }
 
 static void do_storage_status(engine *e, engine_call *c)
