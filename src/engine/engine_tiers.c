@@ -191,7 +191,7 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
 
 static rad_status digest_file(const char *path, char out[80], rad_error *err)
 {
-    static char chunk[1 << 16];
+    char chunk[1 << 16];
     FILE *file = fopen(path, "rb");
     if (!file) return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
     XXH3_state_t *state = XXH3_createState();
