@@ -347,6 +347,7 @@ static rad_status read_params(const rad_hicache_params *params, rad_hicache_para
     if (!p->timeout_base_ns) p->timeout_base_ns = 2000000000;
     if (!p->timeout_per_ki_ns) p->timeout_per_ki_ns = 100000000;
     if (!p->timeout_max_ns) p->timeout_max_ns = 30000000000;
+    p->timeout_max_ns = RAD_MIN(p->timeout_max_ns, (uint64_t)INT64_MAX / 2); /* it is added */
     if (p->max_transfers > HI_MOST_TRANSFERS || p->copy_threads > 64 || p->store_threads > 64)
         return rad_fail(err, RAD_E_LIMIT, "hicache: %u transfers, %u and %u threads",
                         p->max_transfers, p->copy_threads, p->store_threads);

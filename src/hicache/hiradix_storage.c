@@ -350,8 +350,9 @@ static bool is_worth_waiting(const hiradix_cache *c, const hi_op *op)
     uint64_t passed = c->base.env.now_ns(c->base.env.user) - op->start_ns;
     uint64_t tokens = (uint64_t)op->count * c->page_size;
     if (c->params.prefetch_policy == RAD_PREFETCH_TIMEOUT) {
-        uint64_t most = c->params.timeout_base_ns + c->params.timeout_per_ki_ns * tokens / 1024;
-        if (passed > RAD_MIN(most, c->params.timeout_max_ns)) return false;
+        double most = (double)c->params.timeout_base_ns +
+                      (double)c->params.timeout_per_ki_ns * (double)tokens / 1024;
+        if ((double)passed > RAD_MIN(most, (double)c->params.timeout_max_ns)) return false;
     }
     if (!op->recompute_ns) return true;
     uint64_t won = (uint64_t)atomic_load(&op->fetched) * c->page_size * op->recompute_ns;
