@@ -280,6 +280,63 @@ TEST(a_slow_or_dead_store_costs_an_eighth_at_most)
     CHECK(admitted_after(RAD_PREFETCH_BEST_EFFORT, each, 0, 0, &came) == 0);
 }
 
+/* ---- words ---- */
+
+static uint32_t num_told;
+static char told[512];
+
+static void keep_words(void *user, rad_log_level level, const char *message)
+{
+    (void)user;
+    num_told += level == RAD_LOG_WARN;
+    snprintf(told, sizeof told, "%s", message);
+}
+
+static storage_fate always_fails(void *user, storage_call call, uint64_t number)
+{
+    (void)user;
+    (void)call;
+    (void)number;
+    return STORAGE_FAILS;
+}
+
+/* They went nowhere once: a full disk was a number in the metrics, and nothing in the log. */
+TEST(a_store_that_fails_is_told_in_words_but_not_with_every_page)
+{
+    hrig r;
+    hreq q;
+    hrig_options o = stored(16);
+    num_told = 0;
+    hrig_start(&r, &o, NULL);
+    hiradix_cache *c = hiradix_of(r.cache);
+    c->base.env.log = keep_words;
+    c->base.env.now_ns = test_now;
+    now_of_test = 0;
+    serve_new(&r, 200, 1000, &q);
+    hrig_settle(&r);
+    CHECK(num_told == 0);
+    r.store.script = always_fails;
+    for (int i = 1; i < 5; i++) {
+        serve_new(&r, 200, 1000 * (i + 1), &q);
+        hrig_settle(&r);
+        CHECK(hrig_stats(&r).storage_errors >= (uint64_t)i && num_told == 1);
+    }
+    CHECKF(strstr(told, "hicache: the store fails") && strstr(told, "storage_mem"), "%s", told);
+    now_of_test += 31000000000;
+    serve_new(&r, 200, 9000, &q);
+    hrig_settle(&r);
+    CHECK(num_told == 2);
+    r.store.script = NULL;
+    r.store.capacity = r.store.count; /* no room, and nothing can go */
+    now_of_test += 31000000000;
+    serve_new(&r, 200, 10000, &q);
+    hrig_settle(&r);
+    CHECKF(num_told == 3 && strstr(told, "full"), "%s", told);
+    c->base.env.now_ns = rad_env_or_default(NULL).now_ns;
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
 TEST(a_request_may_go_at_any_moment_of_its_prefetch)
 {
     for (int pumps = 0; pumps < 4; pumps++)

@@ -6,6 +6,7 @@
  *     hiradix_write.c     device -> host: what gets a copy, and when it is found
  *     hiradix_load.c      host -> device
  *     hiradix_storage.c   host <-> storage
+ *     hiradix_trouble.c   what a store says when it fails
  *
  * Lengths are in pages where they are not named otherwise. */
 #ifndef HICACHE_HIRADIX_IMPL_H
@@ -116,6 +117,9 @@ typedef struct hiradix_cache {
     void *next_wait_user;
     rad_hicache_stats stats;
     atomic_uint_fast64_t bad_pages, storage_errors;
+    atomic_uint trouble; /* of hiradix_trouble.c */
+    char trouble_text[200];
+    uint64_t quiet_until_ns;
 } hiradix_cache;
 
 /* The cache if it is one with tiers, else NULL. */
@@ -200,6 +204,12 @@ rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err);
 /* ---- hiradix_storage.c ---- */
 
 rad_status hi_check_storage(const rad_storage *s, rad_error *err);
+
+/* ---- hiradix_trouble.c ---- */
+
+/* A store answered so, in a worker's thread: failures are counted, and their words put down. */
+void hi_note_trouble(hiradix_cache *c, rad_status status, const rad_error *err);
+void hi_tell_trouble(hiradix_cache *c); /* logs them */
 
 /* Hashes of pages [begin, begin + count) of a key behind `prior` (NULL: behind nothing). */
 void hi_hash_pages(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t count,

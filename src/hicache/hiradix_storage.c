@@ -159,10 +159,11 @@ rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
                                                 record + RAD_STORAGE_HEADER_BYTES, payload);
             rad_storage_seal(record, &about);
         }
-        rad_status status = c->storage.ops->batch_set(c->storage.self, &l.batch, NULL);
+        rad_error why = {0};
+        rad_status status = c->storage.ops->batch_set(c->storage.self, &l.batch, &why);
         for (uint32_t i = 0; i < n; i++)
             op->device[at + i] = l.done[i];
-        if (status < 0) atomic_fetch_add(&c->storage_errors, 1);
+        hi_note_trouble(c, status, &why);
         if (status) return status;
     }
     return RAD_OK;
@@ -201,8 +202,9 @@ static rad_status ask(hiradix_cache *c, hi_op *op)
         l.batch.records = NULL;
         l.batch.done = NULL;
         l.batch.deadline_ns = op->deadline_ns;
-        rad_status status = c->storage.ops->batch_exists(c->storage.self, &l.batch, &present, NULL);
-        if (status < 0) atomic_fetch_add(&c->storage_errors, 1);
+        rad_error why = {0};
+        rad_status status = c->storage.ops->batch_exists(c->storage.self, &l.batch, &present, &why);
+        hi_note_trouble(c, status, &why);
         if (status) return status;
         atomic_store(&op->present, at + RAD_MIN(present, n));
         if (present < n) break;
@@ -238,8 +240,9 @@ static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
         if (!keys_of_chain(c, &l, op, at, n)) return RAD_E_UNSUPPORTED;
         fill_records(c, &l, op->host + at, n, worker);
         l.batch.deadline_ns = op->deadline_ns;
-        rad_status status = c->storage.ops->batch_get(c->storage.self, &l.batch, NULL);
-        if (status < 0) atomic_fetch_add(&c->storage_errors, 1);
+        rad_error why = {0};
+        rad_status status = c->storage.ops->batch_get(c->storage.self, &l.batch, &why);
+        hi_note_trouble(c, status, &why);
         for (uint32_t i = 0; i < n; i++) {
             if (!l.done[i] || !accept(c, op, &l, at, i)) return status < 0 ? status : RAD_NONE;
             atomic_store(&op->fetched, at + i + 1);
