@@ -123,7 +123,8 @@ static bool on_answer(asking *a, talk *t)
     }
     switch (a->what) {
     case REDIS_GET:
-        if (!r->taken && r->type != REDIS_REPLY_NIL) return false;
+        if (r->type != REDIS_REPLY_STRING && r->type != REDIS_REPLY_NIL) return false;
+        if (r->type == REDIS_REPLY_STRING && !r->taken) count(a->s, 1, 0); /* cut, or not ours */
         answer(a, index, r->taken);
         return true;
     case REDIS_SET:
