@@ -15,6 +15,35 @@ TEST(names_go_to_the_slots_that_redis_gives_them)
     CHECK(redis_slot("foo", 3) == 12182 && redis_slot("", 0) == 0);
 }
 
+/* A server that lives for months sees more nodes than the table has places, where each restart
+ * of a node brings a new address: the table was full for ever then, and the store all misses. */
+TEST(nodes_that_have_gone_make_room_for_others)
+{
+    redis_map *m = calloc(1, sizeof *m);
+    CHECK(m && redis_map_seeds(m, "seed:1,other:2", NULL) == RAD_OK);
+    uint64_t last[2] = {0};
+    for (int i = 0; i < 1000; i++) {
+        char moved[64];
+        uint16_t slot, node;
+        snprintf(moved, sizeof moved, "MOVED %d 10.0.%d.%d:6379", i % 2, i / 250, i % 250 + 1);
+        CHECK(redis_map_redirect(m, moved, 0, &slot, &node) && node > 1 && slot == i % 2);
+        CHECK(!strncmp(m->nodes[node].host, "10.0.", 5) && !m->nodes[node].fails);
+        m->slots[slot] = node;
+        CHECK(m->nodes[node].number > last[0] && m->nodes[node].number > last[1]);
+        last[i % 2] = m->nodes[node].number;
+        for (int k = 0; i && k < 2; k++)
+            CHECK(m->nodes[m->slots[k]].number == last[k]);
+        redis_map_failed(m, node, 1, 1);
+    }
+    CHECK(m->num_nodes == REDIS_NODES && m->num_seeds == 2);
+    CHECK(!strcmp(m->nodes[0].host, "seed") && !strcmp(m->nodes[1].host, "other"));
+    for (int i = 0; i < REDIS_SLOTS; i++) /* all have slots: none can go */
+        m->slots[i] = (uint16_t)(i % REDIS_NODES);
+    CHECK(redis_map_node(m, "11.1.1.1", 8, 1) == REDIS_NOWHERE);
+    CHECK(redis_map_node(m, "seed", 4, 1) == 0);
+    free(m);
+}
+
 TEST(params_that_make_no_sense_are_refused_in_words)
 {
     rad_storage store;

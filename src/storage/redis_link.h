@@ -30,6 +30,7 @@ typedef struct redis_link {
     redisReplyObjectFunctions *plain; /* hiredis's own, which build trees */
     redisReplyObjectFunctions functions;
     struct iovec out[REDIS_CHUNK * 3];
+    uint64_t number; /* of the node (redis_map) that it was opened to */
     uint32_t out_at, out_count;
     uint32_t expected; /* answers still to come */
     size_t most;       /* bytes that an answer may have */

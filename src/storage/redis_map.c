@@ -18,6 +18,22 @@ uint16_t redis_slot(const char *name, size_t len)
     return crc % REDIS_SLOTS;
 }
 
+/* A place for one more node. Nodes come and go with their addresses where a scheduler of
+ * containers moves them, so a table that only grew would be full one day. The one that was put
+ * there longest ago goes, so that those that a map of slots has just named stay. */
+static uint16_t take_place(redis_map *m)
+{
+    bool used[REDIS_NODES] = {false};
+    uint16_t place = REDIS_NOWHERE;
+    if (m->num_nodes < REDIS_NODES) return (uint16_t)m->num_nodes++;
+    for (int i = 0; i < REDIS_SLOTS; i++)
+        if (m->slots[i] != REDIS_NOWHERE) used[m->slots[i]] = true;
+    for (uint16_t i = (uint16_t)m->num_seeds; i < REDIS_NODES; i++)
+        if (!used[i] && (place == REDIS_NOWHERE || m->nodes[i].number < m->nodes[place].number))
+            place = i;
+    return place;
+}
+
 uint16_t redis_map_node(redis_map *m, const char *host, size_t len, int64_t port)
 {
     if (!len || len > REDIS_HOST || port < 1 || port > 65535) return REDIS_NOWHERE;
@@ -27,11 +43,14 @@ uint16_t redis_map_node(redis_map *m, const char *host, size_t len, int64_t port
         if (m->nodes[i].port == port && strlen(m->nodes[i].host) == len &&
             !memcmp(m->nodes[i].host, host, len))
             return i;
-    if (m->num_nodes == REDIS_NODES) return REDIS_NOWHERE;
-    redis_node *n = &m->nodes[m->num_nodes];
-    *n = (redis_node){.port = (uint16_t)port};
-    memcpy(n->host, host, len);
-    return (uint16_t)m->num_nodes++;
+    char name[REDIS_HOST + 2] = {0};
+    memcpy(name, host, len); /* it may be that of the node that goes */
+    uint16_t place = take_place(m);
+    if (place == REDIS_NOWHERE) return REDIS_NOWHERE;
+    redis_node *n = &m->nodes[place];
+    *n = (redis_node){.port = (uint16_t)port, .number = ++m->last_number};
+    memcpy(n->host, name, len);
+    return place;
 }
 
 /* "host:port", "[v6]:port", "v6:port" as Redis writes it, or "host". */

@@ -14,11 +14,13 @@ typedef struct redis_node {
     uint16_t reserved;
     uint32_t fails;        /* one after another */
     uint64_t try_after_ns; /* leave it alone until then */
+    uint64_t number;       /* another one when the place was given to another node */
 } redis_node;
 
 typedef struct redis_map {
-    redis_node nodes[REDIS_NODES]; /* never removed; the seeds come first */
+    redis_node nodes[REDIS_NODES]; /* the seeds come first, and stay */
     uint32_t num_nodes, num_seeds;
+    uint64_t last_number;
     uint16_t slots[REDIS_SLOTS]; /* node, or REDIS_NOWHERE */
     uint64_t random;             /* for jitter */
 } redis_map;
@@ -26,8 +28,8 @@ typedef struct redis_map {
 /* Adds "HOST:PORT,..." as seeds. RAD_E_INVAL in words. */
 rad_status redis_map_seeds(redis_map *m, const char *nodes, rad_error *err);
 
-/* The number of a node, added if it is new; REDIS_NOWHERE when the host or port makes no sense
- * or the table is full. */
+/* The number of a node, added if it is new: a full table forgets one that is no seed and has no
+ * slots. REDIS_NOWHERE when the host or port makes no sense, or all have slots. */
 uint16_t redis_map_node(redis_map *m, const char *host, size_t len, int64_t port);
 
 /* The slot of a name: CRC16 (XMODEM) of it, modulo 16384. The name has no braces. */

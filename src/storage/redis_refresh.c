@@ -33,11 +33,13 @@ redis_link *redis_reach(redis_store *s, redis_lane *lane, uint16_t node, uint64_
         snprintf(why, why_bytes, "%.80s:%u failed a moment ago", n.host, n.port);
         return NULL;
     }
-    if (l->ctx) return l;
+    if (l->ctx && l->number == n.number) return l;
+    redis_link_close(l);
     uint64_t left_ms = (deadline_ns - now) / 1000000u + 1;
     uint32_t limit = (uint32_t)RAD_MIN(left_ms, (uint64_t)s->connect_timeout_ms);
     if (redis_link_open(l, &s->env, n.host, n.port, s->has_user ? s->user : NULL,
                         s->has_password ? s->password : NULL, limit)) {
+        l->number = n.number;
         if (n.fails) {
             pthread_mutex_lock(&s->lock);
             s->stats.retries++;
