@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_tiers.py - a small KV cache over host memory and a directory: prompts come back from
 both, also after a restart, with the answers that they had."""
+import pathlib
 import shutil
 import socket
 import subprocess
@@ -18,8 +19,8 @@ def prompts(count=8, words=150):
             for i in range(count)]
 
 
-def serve(*args):
-    return Server(STORIES, "--max-total-tokens", 640, "--page-size", 16, "--context-length", 512,
+def serve(*args, model=STORIES):
+    return Server(model, "--max-total-tokens", 640, "--page-size", 16, "--context-length", 512,
                   *args)
 
 
@@ -34,10 +35,11 @@ def settled(s):
         pass
 
 
-def tiers(store, *args):
+def tiers(store, *args, model=STORIES):
     return serve("--enable-hierarchical-cache", "--hicache-ratio", 6, "--hicache-storage-backend",
                  f"file:{store}", "--hicache-storage-prefetch-policy", "wait_complete",
-                 "--hicache-storage-backend-extra-config", '{"prefetch_threshold": 64}', *args)
+                 "--hicache-storage-backend-extra-config", '{"prefetch_threshold": 64}', *args,
+                 model=model)
 
 
 def test_prompts_come_back_from_every_tier_with_the_same_answers():
@@ -129,6 +131,37 @@ def test_kill_9_loses_nothing_but_time():
         with tiers(tmp) as s:
             ids, meta = ask(s, prompts()[0])
             check(ids == plain[0] and meta["cached_tokens_details"]["storage"] > 0, meta)
+
+
+def test_every_prompt_of_before_a_restart_is_in_storage_and_nobody_elses():
+    body = {"sampling_params": {"temperature": 0, "max_new_tokens": 8}}
+
+    def first(s, **more):
+        return s.ask("/generate", {**body, **more})["meta_info"]
+
+    with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
+        with tiers(tmp) as s:
+            for text in prompts(4):
+                first(s, text=text, cache_salt="ours")
+                settled(s)
+        for text in prompts(4):  # each one is the first of its life: that one is waited for
+            with tiers(tmp) as s:
+                meta = first(s, text=text, cache_salt="ours")
+                check(meta["cached_tokens_details"]["storage"] == meta["cached_tokens"], meta)
+                check(meta["prompt_tokens"] - meta["cached_tokens"] <= 16, meta)
+        with tiers(tmp) as s:
+            for more in ({}, {"cache_salt": "theirs"}, {"extra_key": "ours"}):
+                meta = first(s, text=prompts(4)[0], **more)
+                check(meta["cached_tokens"] == 0, more, meta)
+                settled(s)
+        other = pathlib.Path(tmp) / "other.gguf"  # the same shapes, a weight of another value
+        data = bytearray(STORIES.read_bytes())
+        data[-100] ^= 1
+        other.write_bytes(data)
+        with tiers(tmp, model=other) as s:
+            meta = first(s, text=prompts(4)[0], cache_salt="ours")
+            check(meta["cached_tokens"] == 0, meta)
+            check(s.figures()["storage_bad_pages"] == 0)
 
 
 def test_two_servers_share_one_redis():
