@@ -4,13 +4,22 @@
  *
  *     bench_tiers [TOKENS [PAGE_SIZE [DIR]]]      DIR: where the file store goes, /tmp
  *
+ * A redis-server of its own on loopback stands for the other machine, where one is installed.
+ *
  * The time to recompute is not measured here but given in tokens a second: run `bench_model`
  * for the rate of this machine and set BENCH_PREFILL_RATE (default 2400). */
+#define _GNU_SOURCE
 #include "bench.h"
 
 #include <radish/hicache.h>
 #include <radish/storage_file.h>
+#include <radish/storage_redis.h>
 
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { LAYERS = 28, HEADS = 8, DIM = 128 };
@@ -34,7 +43,8 @@ static void must(rad_status status, const rad_error *err, const char *what)
     exit(1);
 }
 
-static void start(parts *p, uint32_t layout, const char *dir)
+/* `dir`: of a file store, or NULL; `redis`: its port, or 0. */
+static void start(parts *p, uint32_t layout, const char *dir, int redis)
 {
     rad_error err = {0};
     uint32_t pages = p->tokens / p->page_size + 4;
@@ -73,6 +83,14 @@ static void start(parts *p, uint32_t layout, const char *dir)
         rad_storage_file_params file = {
             .struct_size = sizeof file, .dir = dir, .max_bytes = 4 * (uint64_t)p->bytes};
         must(rad_storage_file_open(NULL, &file, &p->store, &err), &err, "store");
+        tiers.storage = &p->store;
+    }
+    if (redis) {
+        char node[32];
+        snprintf(node, sizeof node, "127.0.0.1:%d", redis);
+        rad_storage_redis_params server = {
+            .struct_size = sizeof server, .nodes = node, .ttl_seconds = 3600};
+        must(rad_storage_redis_open(NULL, &server, &p->store, &err), &err, "store");
         tiers.storage = &p->store;
     }
     must(rad_hicache_create(NULL, &tiers, &p->cache, &err), &err, "cache");
@@ -170,6 +188,52 @@ static double median(double *seconds, int count)
     return seconds[count / 2];
 }
 
+/* A redis-server on a free port, which ends with us; 0 when there is none. */
+static int start_redis(const char *dir, pid_t *pid)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t len = sizeof a;
+    char port[16];
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&a, len) || getsockname(fd, (struct sockaddr *)&a, &len))
+        return 0;
+    close(fd);
+    snprintf(port, sizeof port, "%d", ntohs(a.sin_port));
+    *pid = fork();
+    if (!*pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
+               "--appendonly", "no", "--dir", dir, "--logfile", "redis.log", (char *)NULL);
+        _exit(127);
+    }
+    for (int tries = 0; *pid > 0 && tries < 500; tries++) {
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        bool there = connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
+        close(fd);
+        if (there) return ntohs(a.sin_port);
+        if (waitpid(*pid, NULL, WNOHANG) == *pid) break;
+        usleep(10000);
+    }
+    *pid = 0;
+    return 0;
+}
+
+/* Seconds of a fetch of the whole prompt from the store that is given, the median of `runs`. */
+static double time_fetches(parts *p, uint32_t layout, const char *dir, int redis, int runs)
+{
+    double seconds[16];
+    start(p, layout, dir, redis);
+    compute(p);
+    must(rad_hicache_drain(p->cache, 600000000000), NULL, "drain");
+    for (int i = 0; i < runs; i++) {
+        rad_cache_reset(p->cache);
+        seconds[i] = fetch(p);
+    }
+    stop(p);
+    return median(seconds, runs);
+}
+
 /* One thread copies as many bytes, in blocks of a page's layer, from one buffer to another. */
 static double copy_plain(const parts *p, char *to, const char *from)
 {
@@ -204,21 +268,21 @@ int main(int argc, char **argv)
            (double)p.bytes / (1 << 20), RUNS);
     for (uint32_t layout = 0; layout < 2; layout++) {
         char dir[256], command[300];
-        double t[6][RUNS];
+        double t[5][RUNS], file = 0, redis = 0;
         snprintf(dir, sizeof dir, "%s/radish-bench-XXXXXX", where);
         if (!mkdtemp(dir)) return 1;
         char *a = aligned_alloc(4096, p.bytes), *b = aligned_alloc(4096, p.bytes);
         if (!a || !b) return 1;
         memset(a, 1, p.bytes);
         memset(b, 2, p.bytes);
-        start(&p, layout, NULL);
+        start(&p, layout, NULL, 0);
         for (int i = 0; i < RUNS; i++) {
             t[0][i] = copy_plain(&p, a, b);
             rad_cache_reset(p.cache);
             double begin = bench_now();
             compute(&p);
             double tree = bench_now() - begin;
-            t[5][i] = tree;
+            t[4][i] = tree;
             begin = bench_now();
             must(rad_hicache_drain(p.cache, 60000000000), NULL, "drain");
             t[1][i] = bench_now() - begin;
@@ -228,14 +292,14 @@ int main(int argc, char **argv)
         stop(&p);
         free(a);
         free(b);
-        start(&p, layout, dir);
-        compute(&p);
-        must(rad_hicache_drain(p.cache, 600000000000), NULL, "drain");
-        for (int i = 0; i < RUNS; i++) {
-            rad_cache_reset(p.cache);
-            t[4][i] = fetch(&p);
+        file = time_fetches(&p, layout, dir, 0, RUNS);
+        pid_t pid = 0;
+        int port = start_redis(dir, &pid);
+        if (port) redis = time_fetches(&p, layout, NULL, port, RUNS);
+        if (pid > 0) {
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, 0);
         }
-        stop(&p);
         snprintf(command, sizeof command, "rm -rf %s", dir);
         if (system(command)) return 1;
 
@@ -244,15 +308,20 @@ int main(int argc, char **argv)
         rate("memcpy, one thread", bytes, plain, plain);
         rate("write, device -> host", bytes, median(t[1], RUNS), plain);
         rate("load, host -> device", bytes, median(t[2], RUNS), plain);
-        rate("fetch, file -> host", bytes, median(t[4], RUNS), plain);
+        rate("fetch, file -> host", bytes, file, plain);
+        if (redis > 0)
+            rate("fetch, Redis -> host", bytes, redis, plain);
+        else
+            printf("  %-34s skipped: no redis-server\n", "fetch, Redis -> host");
         printf("  until the first layer can be read: computed %.0f ms (at %.0f tokens/s, given), "
-               "host hit %.1f ms, file hit %.1f ms\n",
+               "host hit %.1f ms, file hit %.1f ms",
                1e3 * p.tokens / prefill, prefill, 1e3 * median(t[3], RUNS),
-               1e3 * (median(t[4], RUNS) + median(t[3], RUNS)));
-        printf("  until all layers can: host hit %.1f ms, file hit %.1f ms; publishing the prompt "
-               "took %.2f ms\n",
-               1e3 * median(t[2], RUNS), 1e3 * (median(t[4], RUNS) + median(t[2], RUNS)),
-               1e3 * median(t[5], RUNS));
+               1e3 * (file + median(t[3], RUNS)));
+        if (redis > 0) printf(", Redis hit %.1f ms", 1e3 * (redis + median(t[3], RUNS)));
+        printf("\n  until all layers can: host hit %.1f ms, file hit %.1f ms",
+               1e3 * median(t[2], RUNS), 1e3 * (file + median(t[2], RUNS)));
+        if (redis > 0) printf(", Redis hit %.1f ms", 1e3 * (redis + median(t[2], RUNS)));
+        printf("; publishing the prompt took %.2f ms\n", 1e3 * median(t[4], RUNS));
     }
     free(p.prompt);
     return 0;
