@@ -29,6 +29,10 @@
  *                rad_hicache_load_status        RAD_E_IO: discard the output, start anew
  *     then       rad_cache_unfinished_req ...   as ever
  *
+ * KV events (kv_events.h) tell of the device only: what is evicted there is a removal although the
+ * host still has it, and a store again when it has been loaded back and published. The host tier
+ * and storage have no events of their own.
+ *
  * One thread owns the cache together with all it was given. Nothing here touches the heap
  * after create (libcrypto's small blocks apart, when there is storage). */
 #ifndef RADISH_HICACHE_H
