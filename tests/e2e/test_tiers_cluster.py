@@ -118,15 +118,19 @@ def check_round(s, plain):
 
 
 def check_hit(nodes, plain, which):
-    """A server that just came finds the prompt in the store; the first one it always waits for."""
-    with over(nodes) as s:
-        ids, meta = ask(s, PROMPTS[which])
-        check(ids == plain[which], ids, plain[which])
-        check(meta["cached_tokens_details"]["storage"] == meta["cached_tokens"], meta)
-        check(meta["prompt_tokens"] - meta["cached_tokens"] <= 16, meta)
-        settled(s)
-        figures = s.wait_idle()
-        check(figures["storage_bad_pages"] == 0 and figures["lost_loads"] == 0, figures)
+    """A server that just came finds the prompt in the store. It does not wait longer than
+    computing would take, which on a busy machine can be too short: then another one asks."""
+    for _ in range(8):
+        with over(nodes) as s:
+            ids, meta = ask(s, PROMPTS[which])
+            check(ids == plain[which], ids, plain[which])
+            check(meta["cached_tokens_details"]["storage"] == meta["cached_tokens"], meta)
+            settled(s)
+            figures = s.wait_idle()
+            check(figures["storage_bad_pages"] == 0 and figures["lost_loads"] == 0, figures)
+        if meta["prompt_tokens"] - meta["cached_tokens"] <= 16:
+            return
+    check(False, meta)
 
 
 def test_a_master_dies_and_its_replica_takes_over():
