@@ -206,16 +206,16 @@ TEST(a_silent_connection_is_closed)
 {
     struct fixture f;
     char byte;
-    start(&f, (server_params){.keep_alive_ms = 300});
+    start(&f, (server_params){.keep_alive_ms = 150});
     int never = dial(&f), between = dial(&f), busy = dial(&f);
     CHECK(say(between, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"));
     CHECK(say(busy, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-                    "Content-Length: 34\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":60}  "));
+                    "Content-Length: 34\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":30}  "));
     CHECK(recv(never, &byte, 1, 0) == 0);
     const char *reply = hear(between);
     CHECKF(strstr(reply, "200 OK"), "%s\n", reply);
-    reply = hear(busy); /* takes 1.2 s */
-    CHECKF(strstr(reply, "t59 "), "%s\n", reply);
+    reply = hear(busy); /* takes 0.6 s */
+    CHECKF(strstr(reply, "t29 "), "%s\n", reply);
     close(never), close(between), close(busy);
     stop(&f);
 }
@@ -259,12 +259,12 @@ TEST(when_all_are_busy_the_others_wait)
     for (int i = 0; i < MANY; i++) {
         fds[i] = dial(&f);
         CHECK(say(fds[i], "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-                          "Content-Length: 34\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":10}  "));
+                          "Content-Length: 33\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":4}  "));
         usleep(5000); /* its request arrives before the next one asks for room */
     }
     for (int i = 0; i < MANY; i++) {
         const char *reply = hear(fds[i]);
-        CHECKF(strstr(reply, "t9 "), "%d: %s\n", i, reply);
+        CHECKF(strstr(reply, "t3 "), "%d: %s\n", i, reply);
         close(fds[i]);
     }
     stop(&f);
