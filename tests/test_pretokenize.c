@@ -139,7 +139,7 @@ TEST(text_is_cut_where_the_published_expressions_cut)
             CHECK_OK(pretokenizer_create(NULL, name, &p, NULL));
             CHECK_OK(pretokenizer_match_create(p, &match));
             if (interpreted) pretokenizer_interpret(p);
-            for (uint64_t round = 0; round < test_scale(3000, 200000); round++) {
+            for (uint64_t round = 0; round < test_scale(1500, 200000); round++) {
                 char text[1024];
                 size_t len = random_text(&state, text, sizeof text, !pretokenizer_normalizes(p));
                 cuts *want = calloc(1, sizeof *want), *got = calloc(1, sizeof *got);
@@ -175,7 +175,7 @@ TEST(long_runs_are_cut_without_a_limit_being_hit)
         " ",  "\n",   " \n",        "a", "é",  "1",   "!",        "'",  "\xc2\xa0", "世",
         " a", "\xff", "\xc2\xa0\r", "A", "aA", "世A", "\xcc\x81", "!A", "/\n",      "'s"};
     static const char *const ends[] = {"", "1", "²", "a", "\n", "世", "!"};
-    size_t big = test_scale(100000, 2000000);
+    size_t big = test_scale(50000, 2000000);
     char *text = malloc(big + 8);
     CHECK(text);
     for (int f = 0; f < FAMILIES; f++) {
@@ -288,7 +288,7 @@ TEST(normalizing_in_parts_equals_normalizing_at_once)
                                        "\xe0\xa6\xbe"};
     uint64_t seed = test_seed(), state = seed;
     rad_env env = rad_env_or_default(NULL);
-    for (uint64_t round = 0; round < test_scale(3000, 200000); round++) {
+    for (uint64_t round = 0; round < test_scale(1500, 200000); round++) {
         char text[512] = "";
         size_t len = 0;
         for (size_t n = test_random(&state) % 100; n > 0; n--)
