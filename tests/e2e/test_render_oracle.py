@@ -419,8 +419,8 @@ def compare(cases):
     for case, answer in zip(cases, answers):
         text, error = expected(case)
         why = answer.get("error", {}).get("message", "")
-        if "has no text" in why or "64 bits" in why:
-            continue  # Python prints an address, or goes on with long integers
+        if "has no text" in why or "64 bits" in why or "several parts" in why:
+            continue  # Python prints an address, goes on with long integers; x[1, 2] is not ours
         rendered += error is None
         failed += error is not None
         if ("error" not in answer if error else answer.get("text") != text):
