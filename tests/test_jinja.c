@@ -247,6 +247,9 @@ TEST(what_percent_cannot_show_is_refused)
     expect_error("{{ '%123d' % 3 }}", RAD_E_UNSUPPORTED, 1, "not supported");
     expect("{{ ('%.99f' % 1e308)|length }}", "{}", "409");
     expect("{{ 5.5|round(-9223372036854775807 - 1) }}", "{}", "0.0");
+    expect("{{ -0.3|round(0, 'ceil') }} {{ -0.0|round(1, 'floor') }} {{ -1.5|round(0, 'ceil') }}",
+           "{}", "0.0 0.0 -1.0");
+    expect_error("{{ (1e308 * 10)|round(0, 'floor') }}", RAD_E_INVAL, 1, "too large");
     expect("{{ 7e300 is divisibleby(2) }}{{ 7.0 is odd }}{{ 7.5 is odd }}", "{}", "TrueTrueFalse");
     expect_error("{{ 'a' is odd }}", RAD_E_INVAL, 1, "arguments");
 }

@@ -275,5 +275,7 @@ jval jfilter_round(jctx *c, jval self, const jval *args, const jargs *all)
         jinja_fail(c, RAD_E_INVAL, "round wants a number, not a %s", jtype_name(self));
     double scale = pow(10, (double)RAD_MAX(RAD_MIN(digits, 300), -300));
     double scaled = jas_float(self) * scale;
-    return jfloat((up ? ceil(scaled) : floor(scaled)) / scale);
+    if (!isfinite(scaled)) jinja_fail(c, RAD_E_INVAL, "round: the number is too large");
+    double whole = up ? ceil(scaled) : floor(scaled);
+    return jfloat((whole + 0.0) / scale); /* an int in Python: it has no -0 */
 }
