@@ -57,6 +57,16 @@ def test_tree_attention_reads_what_the_arithmetic_says():
     check(row["on_read_mb"] < row["off_read_mb"] / 4, row)
 
 
+def test_scaling_goes_beyond_the_usual_number_of_requests():
+    out, _ = radish("bench", TINY, "--what", "scaling", "--json", "--context-length", "1024",
+                    "--max-total-tokens", "14336")
+    rows = [json.loads(line) for line in out.splitlines()]  # "inf" would not be JSON
+    check([r["context"] for r in rows if "context" in r] == [1024], rows)
+    running = [r for r in rows if "running" in r]
+    check([r["running"] for r in running] == [1, 2, 4, 8, 16, 32, 64, 128], rows)
+    check(all(r["step_s"] > 0 and r["tokens_per_s"] > 0 for r in running), rows)
+
+
 def test_mistakes():
     for args, words in ((["--what", "speed,sweet"], "not 'sweet'"), (["--scale", "moon"], "moon"),
                         (["--json", "--csv", "x"], "alone")):
