@@ -80,7 +80,11 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
     double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : 2;
     if (p->enable_hierarchical_cache && !host_bytes)
         token_bytes += (uint64_t)(ratio * (double)token_bytes);
-    if (available) available = available > host_bytes ? available - host_bytes : 1;
+    if (available && available <= host_bytes)
+        return rad_fail(err, RAD_E_NOMEM,
+                        "hicache_size %g GB: only %.2f GB are available, for the KV pool as well",
+                        p->hicache_size, (double)available / 1e9);
+    available -= host_bytes * (available != 0);
     double rest = (double)available - (double)available_before * (1 - fraction);
     uint64_t fits = rest > 0 ? (uint64_t)rest / token_bytes : 0;
 
@@ -89,10 +93,11 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
         uint64_t most = available / token_bytes; /* all of it: the user knows best */
         if (available && p->max_total_tokens > most)
             return rad_fail(err, RAD_E_NOMEM,
-                            "max_total_tokens %llu needs %.1f GB for the KV pool; %.1f GB are "
+                            "max_total_tokens %llu needs %.1f GB for the KV pool%s; %.1f GB are "
                             "available, enough for %llu tokens",
                             (unsigned long long)p->max_total_tokens,
                             (double)p->max_total_tokens * (double)token_bytes / 1e9,
+                            p->enable_hierarchical_cache && !host_bytes ? " and the host tier" : "",
                             (double)available / 1e9, (unsigned long long)most);
         return RAD_OK;
     }

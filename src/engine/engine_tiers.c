@@ -237,6 +237,17 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
     if (status != RAD_OK) return status;
     prefetch_options(&t->hicache, options);
     status = take_options(extra, options, PREFETCH_OPTIONS, err);
+    const char *key;
+    json_t *value;
+    json_object_foreach(extra, key, value)
+    {
+        if (status == RAD_OK && !p->hicache_storage_backend &&
+            !is_named(options, PREFETCH_OPTIONS, key))
+            status = rad_fail(err, RAD_E_INVAL,
+                              "hicache: the extra config's '%.60s' is for a storage backend, and "
+                              "there is none",
+                              key);
+    }
     json_decref(extra);
     if (status != RAD_OK) return status;
 
