@@ -109,7 +109,7 @@ rad_status rad_host_kv_pool_create(const rad_env *env, const rad_host_kv_pool_pa
     size_t align = record >= LARGE_RECORD ? DISK_ALIGN : RECORD_ALIGN;
     h->record_step = (record + align - 1) / align * align;
     uint64_t pages = count_pages(h, &p);
-    if (!pages || (pages + 1) * h->page_size > INT32_MAX) {
+    if (!pages || pages >= INT32_MAX / h->page_size) {
         rad_host_kv_pool_destroy(h);
         return rad_fail(err, RAD_E_LIMIT,
                         "host_kv_pool: %llu pages: less than one, or past 31-bit slots",
