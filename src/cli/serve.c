@@ -7,7 +7,7 @@
 /* Of unread bodies and unsent answers, all connections together. */
 #define MAX_BUFFER_BYTES (UINT64_C(1) << 30)
 
-static void print_banner(const engine *e, const server *s, const server_params *where)
+static void print_banner(engine *e, const server *s, const server_params *where)
 {
     const engine_info *i = engine_get_info(e);
     const char *host = where->host ? where->host : "127.0.0.1";
@@ -23,9 +23,15 @@ static void print_banner(const engine *e, const server *s, const server_params *
            (double)i->max_total_tokens * (double)i->kv_bytes_per_token / (1 << 20), i->page_size,
            i->radix_cache ? "on" : "off", i->radix_cache ? ", evicts by " : "",
            i->radix_cache ? i->eviction_policy : "");
-    if (i->hierarchical_cache)
-        printf("  host tier %llu tokens (%.1f MiB)\n", (unsigned long long)i->host_tokens,
-               (double)i->host_tokens * (double)i->kv_bytes_per_token / (1 << 20));
+    if (i->hierarchical_cache) {
+        engine_storage_status store;
+        engine_get_storage_status(e, &store);
+        printf("  host tier %llu tokens (%.1f MiB), storage %s%s\n",
+               (unsigned long long)i->host_tokens,
+               (double)i->host_tokens * (double)i->kv_bytes_per_token / (1 << 20),
+               store.attached ? store.spec : "none",
+               store.attached && store.store.down ? " (out of reach for now)" : "");
+    }
     printf("  context %u tokens, at most %u requests running, ", i->context_length,
            i->max_running_requests);
     if (i->chunked_prefill_size)

@@ -251,6 +251,7 @@ static void do_storage_status(engine *e, engine_call *c)
 
 void engine_get_storage_status(engine *e, engine_storage_status *status)
 {
+    *status = (engine_storage_status){0};
     engine_call c = {.fn = do_storage_status, .storage = status};
     call(e, &c);
 }

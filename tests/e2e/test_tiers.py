@@ -48,7 +48,7 @@ def test_prompts_come_back_from_every_tier_with_the_same_answers():
         plain = [ask(s, text)[0] for text in prompts()]
     with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
         with tiers(tmp) as s:
-            check("host tier" in s.banner, s.banner)
+            check("host tier" in s.banner and f"storage file:{tmp}\n" in s.banner, s.banner)
             for turn in range(2):
                 for text, want in zip(prompts(), plain):
                     ids, meta = ask(s, text)
