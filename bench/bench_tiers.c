@@ -16,6 +16,7 @@
 #include <radish/storage_redis.h>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -244,6 +245,24 @@ static double copy_plain(const parts *p, char *to, const char *from)
     return bench_now() - begin;
 }
 
+/* One thread reads the pages' file into memory that is there, as little as a fetch could do. */
+static double read_raw(const parts *p, const char *dir, char *to)
+{
+    size_t record = (size_t)p->page_size * LAYERS * HEADS * DIM * 4 + RAD_STORAGE_HEADER_BYTES;
+    char name[400];
+    snprintf(name, sizeof name, "%s/pages-%zu.data", dir, record);
+    int fd = open(name, O_RDONLY);
+    double begin = bench_now();
+    for (size_t at = 0, n = 0; at < p->bytes; at += n) {
+        ssize_t got = pread(fd, to + at, RAD_MIN(p->bytes - at, record), (off_t)at);
+        if (got <= 0) must(RAD_E_IO, NULL, name);
+        n = (size_t)got;
+    }
+    double seconds = bench_now() - begin;
+    close(fd);
+    return seconds;
+}
+
 static void rate(const char *what, double bytes, double seconds, double limit)
 {
     printf("  %-34s %8.1f ms %7.2f GB/s %5.0f%% of memcpy\n", what, 1e3 * seconds,
@@ -290,9 +309,13 @@ int main(int argc, char **argv)
             t[3][i] = load(&p, 1);
         }
         stop(&p);
-        free(a);
         free(b);
         file = time_fetches(&p, layout, dir, 0, RUNS);
+        double raws[RUNS];
+        for (int i = 0; i < RUNS; i++)
+            raws[i] = read_raw(&p, dir, a);
+        double raw = median(raws, RUNS);
+        free(a);
         pid_t pid = 0;
         int port = start_redis(dir, &pid);
         if (port) redis = time_fetches(&p, layout, NULL, port, RUNS);
@@ -308,7 +331,9 @@ int main(int argc, char **argv)
         rate("memcpy, one thread", bytes, plain, plain);
         rate("write, device -> host", bytes, median(t[1], RUNS), plain);
         rate("load, host -> device", bytes, median(t[2], RUNS), plain);
+        rate("pread of the file, one thread", bytes, raw, plain);
         rate("fetch, file -> host", bytes, file, plain);
+        printf("  %-34s %.0f%% of pread\n", "", 100 * raw / file);
         if (redis > 0)
             rate("fetch, Redis -> host", bytes, redis, plain);
         else
