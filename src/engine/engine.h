@@ -98,8 +98,8 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint64_t kv_bytes_per_token;
     uint64_t created_unix; /* seconds */
     bool radix_cache;
-    bool hierarchical_cache;   /* there is a host tier */
-    uint64_t host_tokens;      /* of it */
+    bool hierarchical_cache;     /* there is a host tier */
+    uint64_t host_tokens;        /* of it */
     const char *eviction_policy; /* "lru" */
     const char *schedule_policy; /* "lpm" */
     const char *guarantee;       /* what is promised of answers here, in one line */
@@ -202,6 +202,7 @@ typedef struct engine_stats {
     uint64_t forward_steps;
     uint64_t forward_ns;  /* time inside runner_forward */
     uint64_t sample_ns;   /* choosing tokens */
+    uint64_t output_ns;   /* handing outputs to the next thread */
     uint64_t schedule_ns; /* the rest of the busy steps: tree and scheduling */
     uint32_t num_running;
     uint32_t num_waiting;

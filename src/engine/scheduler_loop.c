@@ -135,6 +135,7 @@ void engine_get_stats(engine *e, engine_stats *stats)
         .forward_steps = s->forward_steps,
         .forward_ns = s->forward_ns,
         .sample_ns = s->sample_ns,
+        .output_ns = s->output_ns,
         .schedule_ns = s->schedule_ns,
         .num_running = s->num_running,
         .num_waiting = s->num_waiting + message_ring_count(&e->to_tokenizer),

@@ -137,12 +137,15 @@ bool scheduler_step(scheduler *s)
         busy |= verify_step(s);
     }
     if (s->num_outputs) busy = true;
-    flush_outputs(s);
+    uint64_t handing = s->env.now_ns(s->env.user);
+    flush_outputs(s); /* wakes other threads, which may take this one's turn */
+    uint64_t output_ns = s->env.now_ns(s->env.user) - handing;
+    s->stats.output_ns += output_ns;
     if (!busy && tiers_wait(s)) busy = true;
 
     uint64_t step_ns = s->env.now_ns(s->env.user) - start;
     model_ns = s->stats.forward_ns + s->stats.sample_ns - model_ns;
-    if (busy) s->stats.schedule_ns += step_ns - model_ns;
+    if (busy) s->stats.schedule_ns += step_ns - model_ns - output_ns;
     if (s->stats.forward_ns != forward_ns) step_cost_observe(&s->cost, &work, (double)step_ns);
     return busy;
 }

@@ -131,7 +131,8 @@ typedef struct scheduler_stats {
     uint64_t forward_steps;
     uint64_t forward_ns;
     uint64_t sample_ns;      /* choosing tokens */
-    uint64_t schedule_ns;    /* the rest of the busy steps: tree, queue, batch, outputs */
+    uint64_t output_ns;      /* handing outputs to on_output */
+    uint64_t schedule_ns;    /* the rest of the busy steps: tree, queue, batch */
     uint64_t context_tokens; /* summed over steps and requests: K/V that a step without groups
                               * reads, per layer and kv head */
     uint64_t distinct_context_tokens; /* the same, what the groups share counted once */

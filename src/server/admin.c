@@ -106,6 +106,7 @@ static json_t *stats_json(const engine_stats *t)
         {"protected_tokens", t->protected_tokens},
         {"held_tokens", t->held_tokens},
         {"sample_ns", t->sample_ns},
+        {"output_ns", t->output_ns},
         {"context_tokens", t->context_tokens},
         {"kv_read_bytes", t->kv_read_bytes},
         {"kv_unshared_bytes", t->kv_unshared_bytes},

@@ -110,6 +110,8 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const engin
         {"radish:forward_steps_total", "", "counter", "Forward passes.", t->forward_steps},
         {"radish:forward_seconds_total", "", "counter", "Time in the model.",
          (double)t->forward_ns * 1e-9},
+        {"radish:output_seconds_total", "", "counter", "Time in handing outputs over.",
+         (double)t->output_ns * 1e-9},
         {"radish:sample_seconds_total", "", "counter", "Time in choosing tokens.",
          (double)t->sample_ns * 1e-9},
         {"radish:schedule_seconds_total", "", "counter", "Time in tree and scheduler.",
