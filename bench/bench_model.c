@@ -96,14 +96,7 @@ static void make_pools(job *j)
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = MOST_REQS, .row_tokens = j->prompt};
     must(rad_req_to_token_pool_create(NULL, &rows, &j->rows, &err), &err);
-    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
-                                      .num_pages = MOST_REQS * j->prompt,
-                                      .page_size = 1,
-                                      .num_layers = info->num_layers,
-                                      .num_kv_heads = info->num_kv_heads,
-                                      .head_dim = info->head_dim,
-                                      .v_head_dim = info->v_head_dim,
-                                      .dtype = info->kv_dtype};
+    rad_token_to_kv_pool_params kv = runner_kv_params(info, MOST_REQS * j->prompt, 1);
     must(rad_token_to_kv_pool_create(NULL, &kv, &j->kv, &err), &err);
     for (rad_row row = 1; row <= MOST_REQS; row++)
         for (uint32_t p = 0; p < j->prompt; p++)

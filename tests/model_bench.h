@@ -40,14 +40,8 @@ static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = BENCH_ROWS, .row_tokens = BENCH_ROW_TOKENS};
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &b.rows, NULL));
-    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
-                                      .num_pages = BENCH_ROWS * BENCH_ROW_TOKENS / page_size,
-                                      .page_size = page_size,
-                                      .num_layers = info->num_layers,
-                                      .num_kv_heads = info->num_kv_heads,
-                                      .head_dim = info->head_dim,
-                                      .v_head_dim = info->v_head_dim,
-                                      .dtype = info->kv_dtype};
+    rad_token_to_kv_pool_params kv =
+        runner_kv_params(info, BENCH_ROWS * BENCH_ROW_TOKENS / page_size, page_size);
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &b.kv, NULL));
 
     /* Pages in a scattered order: 37 has no factor in common with 2^n * 5. */

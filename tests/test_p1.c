@@ -243,14 +243,7 @@ static void make_cold_pools(void)
     const runner_info *info = &w.model->info;
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = 1, .row_tokens = CONTEXT};
-    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
-                                      .num_pages = CONTEXT,
-                                      .page_size = 1,
-                                      .num_layers = info->num_layers,
-                                      .num_kv_heads = info->num_kv_heads,
-                                      .head_dim = info->head_dim,
-                                      .v_head_dim = info->v_head_dim,
-                                      .dtype = info->kv_dtype};
+    rad_token_to_kv_pool_params kv = runner_kv_params(info, CONTEXT, 1);
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &w.kv, NULL));
 }

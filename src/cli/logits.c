@@ -47,14 +47,7 @@ static rad_status init(struct one_batch *p, const rad_env *env, const model_opti
                         n, info->context_length);
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = 1, .row_tokens = n};
-    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
-                                      .num_pages = n,
-                                      .page_size = 1,
-                                      .num_layers = info->num_layers,
-                                      .num_kv_heads = info->num_kv_heads,
-                                      .head_dim = info->head_dim,
-                                      .v_head_dim = info->v_head_dim,
-                                      .dtype = info->kv_dtype};
+    rad_token_to_kv_pool_params kv = runner_kv_params(info, n, 1);
     status = rad_req_to_token_pool_create(env, &rows, &p->rows, err);
     if (status == RAD_OK) status = rad_token_to_kv_pool_create(env, &kv, &p->kv, err);
     if (status != RAD_OK) return status;

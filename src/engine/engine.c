@@ -173,13 +173,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
     scheduler_get_stats(e->scheduler, &pool);
     rad_hicache_stats tiers;
     (void)scheduler_get_tier_stats(e->scheduler, &tiers);
-    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
-                                      .page_size = e->params.page_size,
-                                      .num_layers = model->num_layers,
-                                      .num_kv_heads = model->num_kv_heads,
-                                      .head_dim = model->head_dim,
-                                      .v_head_dim = model->v_head_dim,
-                                      .dtype = model->kv_dtype};
+    rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, e->params.page_size);
     e->info = (engine_info){
         .model_name = e->model_name,
         .model_path = e->model_path,

@@ -62,13 +62,7 @@ uint32_t default_max_running(uint64_t max_total_tokens)
 rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner_info *model,
                         uint64_t available_before, uint64_t *max_total_tokens, rad_error *err)
 {
-    rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
-                                      .page_size = p->page_size,
-                                      .num_layers = model->num_layers,
-                                      .num_kv_heads = model->num_kv_heads,
-                                      .head_dim = model->head_dim,
-                                      .v_head_dim = model->v_head_dim,
-                                      .dtype = model->kv_dtype};
+    rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, p->page_size);
     uint64_t token_bytes = rad_kv_pool_bytes_per_token(&kv) + INDEX_BYTES;
     double fraction = p->mem_fraction_static ? p->mem_fraction_static : 0.8;
     if (!(fraction > 0 && fraction < 1))

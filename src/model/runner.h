@@ -37,6 +37,20 @@ struct runner {
     runner_info info;
 };
 
+/* Params of a KV pool that fits the runner; whoever makes one only adds to them. */
+static inline rad_token_to_kv_pool_params runner_kv_params(const runner_info *info,
+                                                           uint32_t num_pages, uint32_t page_size)
+{
+    return (rad_token_to_kv_pool_params){.struct_size = sizeof(rad_token_to_kv_pool_params),
+                                         .num_pages = num_pages,
+                                         .page_size = page_size,
+                                         .num_layers = info->num_layers,
+                                         .num_kv_heads = info->num_kv_heads,
+                                         .head_dim = info->head_dim,
+                                         .v_head_dim = info->v_head_dim,
+                                         .dtype = info->kv_dtype};
+}
+
 static inline rad_status runner_forward(runner *r, const forward_batch *batch, const float **logits,
                                         rad_error *err)
 {

@@ -253,14 +253,7 @@ static rad_status create_pools(scheduler *s, rad_error *err)
                                          .row_tokens = s->context_length};
     rad_kv_allocator_params pages = {
         .struct_size = sizeof pages, .num_pages = s->max_total_pages, .page_size = page_size};
-    rad_token_to_kv_pool_params numbers = {.struct_size = sizeof numbers,
-                                           .num_pages = s->max_total_pages,
-                                           .page_size = page_size,
-                                           .num_layers = model->num_layers,
-                                           .num_kv_heads = model->num_kv_heads,
-                                           .head_dim = model->head_dim,
-                                           .v_head_dim = model->v_head_dim,
-                                           .dtype = model->kv_dtype};
+    rad_token_to_kv_pool_params numbers = runner_kv_params(model, s->max_total_pages, page_size);
     rad_status status =
         rad_req_to_token_pool_create(&s->env, &rows, &s->pools.req_to_token_pool, err);
     if (status == RAD_OK)
