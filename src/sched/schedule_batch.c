@@ -76,6 +76,27 @@ bool evict_until_free(const schedule_pools *pools, uint64_t pages)
     return rad_kv_available_pages(pools->kv_allocator) >= pages;
 }
 
+forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_pools *pools,
+                                     uint32_t num_reqs, uint32_t num_tokens)
+{
+    return (forward_batch){
+        .num_reqs = num_reqs,
+        .num_tokens = num_tokens,
+        .input_ids = b->input_ids,
+        .positions = b->positions,
+        .out_cache_loc = b->out_cache_loc,
+        .req_pool_indices = b->req_pool_indices,
+        .seq_lens = b->seq_lens,
+        .extend_prefix_lens = b->extend_prefix_lens,
+        .extend_seq_lens = b->extend_seq_lens,
+        .extend_start_loc = b->extend_start_loc,
+        .num_logits = b->num_logits,
+        .logits_indices = b->logits_indices,
+        .req_to_token_pool = pools->req_to_token_pool,
+        .token_to_kv_pool = pools->token_to_kv_pool,
+    };
+}
+
 rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_pools *pools,
                                              forward_batch *out)
 {
@@ -102,21 +123,6 @@ rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_p
         r->kv.allocated_len = b->seq_lens[i];
     }
 
-    *out = (forward_batch){
-        .num_reqs = b->num_reqs,
-        .num_tokens = b->num_tokens,
-        .input_ids = b->input_ids,
-        .positions = b->positions,
-        .out_cache_loc = b->out_cache_loc,
-        .req_pool_indices = b->req_pool_indices,
-        .seq_lens = b->seq_lens,
-        .extend_prefix_lens = b->extend_prefix_lens,
-        .extend_seq_lens = b->extend_seq_lens,
-        .extend_start_loc = b->extend_start_loc,
-        .num_logits = b->num_logits,
-        .logits_indices = b->logits_indices,
-        .req_to_token_pool = pools->req_to_token_pool,
-        .token_to_kv_pool = pools->token_to_kv_pool,
-    };
+    *out = schedule_batch_forward(b, pools, b->num_reqs, b->num_tokens);
     return RAD_OK;
 }

@@ -60,6 +60,10 @@ void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t
 /* Frees cached tokens until `pages` pages are free; false when that many cannot be. */
 bool evict_until_free(const schedule_pools *pools, uint64_t pages);
 
+/* What a runner gets: the batch's arrays, of which num_reqs and num_tokens are filled. */
+forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_pools *pools,
+                                     uint32_t num_reqs, uint32_t num_tokens);
+
 /* Takes the slots and fills the arrays. RAD_FULL: not enough pages even after evicting
  * (the plan was made from free + evictable, so this is a broken promise of the cache);
  * no slot changed hands. */

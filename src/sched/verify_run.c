@@ -67,20 +67,7 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
         b->positions[i] = prefix + i;
         if (prefix + i + 1 >= record->num_input) b->logits_indices[b->num_logits++] = i;
     }
-    *out = (forward_batch){.num_reqs = 1,
-                           .num_tokens = num_tokens,
-                           .input_ids = b->input_ids,
-                           .positions = b->positions,
-                           .out_cache_loc = b->out_cache_loc,
-                           .req_pool_indices = b->req_pool_indices,
-                           .seq_lens = b->seq_lens,
-                           .extend_prefix_lens = b->extend_prefix_lens,
-                           .extend_seq_lens = b->extend_seq_lens,
-                           .extend_start_loc = b->extend_start_loc,
-                           .num_logits = b->num_logits,
-                           .logits_indices = b->logits_indices,
-                           .req_to_token_pool = s->pools.req_to_token_pool,
-                           .token_to_kv_pool = s->pools.token_to_kv_pool};
+    *out = schedule_batch_forward(b, &s->pools, 1, num_tokens);
     return true;
 }
 
