@@ -186,16 +186,10 @@ bool scheduler_is_idle(const scheduler *s)
     return s->waiting.count == 0 && s->num_running == 0 && s->tiers.num_fetching == 0;
 }
 
-bool scheduler_has_work(const scheduler *s)
-{
-    rad_hicache_stats stats;
-    return !scheduler_is_idle(s) ||
-           (scheduler_get_tier_stats(s, &stats) == RAD_OK && stats.tickets);
-}
-
 bool scheduler_has_background(const scheduler *s)
 {
-    return s->verify.first != NULL || (scheduler_is_idle(s) && scheduler_has_work(s));
+    rad_hicache_stats stats;
+    return s->verify.first || (scheduler_get_tier_stats(s, &stats) == RAD_OK && stats.tickets);
 }
 
 bool scheduler_has_cancels(const scheduler *s)

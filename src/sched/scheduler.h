@@ -109,8 +109,6 @@ bool scheduler_is_idle(const scheduler *s); /* nothing waits or runs */
 /* Something is left to be done beside requests, verifying or transfers between the tiers:
  * steps of an idle scheduler do it. */
 bool scheduler_has_background(const scheduler *s);
-/* It is not idle, or transfers between the tiers are under way: step again. */
-bool scheduler_has_work(const scheduler *s);
 bool scheduler_has_cancels(const scheduler *s);
 
 uint32_t scheduler_context_length(const scheduler *s); /* in force */
