@@ -48,6 +48,23 @@ TEST(only_the_prompt_tokens_part_is_scaled)
     step_log_fini(&log);
 }
 
+TEST(the_median_step_is_one_of_its_shape)
+{
+    static const uint64_t times[] = {50, 10, 40, 20, 30};
+    step_log log;
+    step_log_init(&log, NULL);
+    CHECK(step_log_median(&log, 0, 2) == NULL);
+    for (int i = 0; i < 5; i++) {
+        step_log_add(&log, &(step_info){.decode_tokens = 2, .forward_ns = times[i]});
+        step_log_add(&log, &(step_info){.decode_tokens = 3, .forward_ns = 1});
+        step_log_add(&log, &(step_info){.prefill_tokens = 9, .decode_tokens = 2, .forward_ns = 99});
+    }
+    CHECK(step_log_median(&log, 0, 2)->forward_ns == 30);
+    CHECK(step_log_median(&log, 9, 2)->forward_ns == 99);
+    CHECK(step_log_median(&log, 0, 4) == NULL && log.count == 15); /* nothing is lost */
+    step_log_fini(&log);
+}
+
 /* Over the fake model, whose answers are a function of the prompt: steps add up to the
  * tokens of the run, a second run finds the first one's prompts, answers stay the same. */
 TEST(a_run_is_told_step_by_step)

@@ -2,7 +2,6 @@
 #include "cli/bench.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* Calls of one shape, side by side: `tokens` of prompt, `out` generated. */
 typedef struct shape {
@@ -18,12 +17,6 @@ typedef struct shape_result {
     double wall_s;
     uint64_t total_tokens;
 } shape_result;
-
-static int by_time(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
 
 /* So long a prompt takes many steps, and needs no run before it that warms up. */
 enum { LONG_TOKENS = 16384 };
@@ -55,9 +48,6 @@ static rad_status run_shapes(bench_plan *plan, const shape *shapes, uint32_t cou
     workload_fini(&w);
     if (status != RAD_OK) return status;
 
-    uint64_t *decodes = rad_alloc(&plan->env, (b->log.count + 1) * sizeof *decodes);
-    if (!decodes) return rad_fail(err, RAD_E_NOMEM, "no memory");
-    uint32_t n = 0;
     *out = (shape_result){.ttft_s = run.ttft_p50_s,
                           .wall_s = run.wall_s,
                           .total_tokens = run.prompt_tokens + run.output_tokens};
@@ -66,19 +56,14 @@ static rad_status run_shapes(bench_plan *plan, const shape *shapes, uint32_t cou
         if (step->prefill_tokens) {
             out->prefill_s += (double)step->forward_ns * 1e-9;
             out->prefilled += step->prefill_tokens;
-        } else if (step->decode_tokens == calls) {
-            decodes[n++] = step->forward_ns;
         }
         if (step->decode_tokens) {
             double seconds = (double)step->forward_ns * 1e-9;
             out->longest_s = RAD_MAX(out->longest_s, seconds);
         }
     }
-    if (n) {
-        qsort(decodes, n, sizeof *decodes, by_time);
-        out->decode_s = (double)decodes[n / 2] * 1e-9;
-    }
-    rad_free(&plan->env, decodes, (b->log.count + 1) * sizeof *decodes);
+    const step_info *mid = step_log_median(&b->log, 0, calls);
+    if (mid) out->decode_s = (double)mid->forward_ns * 1e-9;
     return RAD_OK;
 }
 

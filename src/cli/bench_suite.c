@@ -6,7 +6,6 @@
 #include "cli/bench.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static bool is_chosen(const bench_plan *plan, const char *name)
 {
@@ -29,17 +28,11 @@ static rad_status check_names(const bench_plan *plan, rad_error *err)
     return RAD_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const double *values, uint32_t count)
 {
     double sorted[128];
     memcpy(sorted, values, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, by_value);
+    sort_seconds(sorted, count);
     return sorted[count / 2];
 }
 

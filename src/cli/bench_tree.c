@@ -7,7 +7,6 @@
 #include "cli/bench.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { REQUESTS = 32, OWN = 16, OUT = 48, LONGEST = 8192 };
 
@@ -17,12 +16,6 @@ typedef struct tree_result {
     double predicted_mb;
     uint64_t digest;
 } tree_result;
-
-static int by_time(const void *a, const void *b)
-{
-    uint64_t x = ((const step_info *)a)->forward_ns, y = ((const step_info *)b)->forward_ns;
-    return (x > y) - (x < y);
-}
 
 static rad_status run(bench_plan *plan, bench_mode mode, uint32_t prefix, tree_result *out,
                       rad_error *err)
@@ -46,13 +39,8 @@ static rad_status run(bench_plan *plan, bench_mode mode, uint32_t prefix, tree_r
     workload_fini(&w);
     if (status != RAD_OK) return status;
 
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < b->log.count; i++)
-        if (b->log.steps[i].decode_tokens == REQUESTS && !b->log.steps[i].prefill_tokens)
-            b->log.steps[n++] = b->log.steps[i];
-    if (!n) return rad_fail(err, RAD_E_LIMIT, "%d requests never decoded at one time", REQUESTS);
-    qsort(b->log.steps, n, sizeof *b->log.steps, by_time);
-    const step_info *mid = &b->log.steps[n / 2];
+    const step_info *mid = step_log_median(&b->log, 0, REQUESTS);
+    if (!mid) return rad_fail(err, RAD_E_LIMIT, "%d requests never decoded at one time", REQUESTS);
     double token_mb = (double)engine_get_info(b->e)->kv_bytes_per_token * 1e-6;
     uint64_t shared = mode == BENCH_ON ? prefix / 64 * 64 : 0;
     *out = (tree_result){.step_s = (double)mid->forward_ns * 1e-9,

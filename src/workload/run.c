@@ -162,9 +162,14 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void sort_seconds(double *values, uint32_t count)
+{
+    qsort(values, count, sizeof *values, by_value);
+}
+
 static void percentiles(double *times, uint32_t count, double *p50, double *p99)
 {
-    qsort(times, count, sizeof *times, by_value);
+    sort_seconds(times, count);
     *p50 = times[count / 2];
     *p99 = times[(uint32_t)((uint64_t)count * 99 / 100)];
 }

@@ -30,6 +30,9 @@ typedef struct run_result {
     uint32_t reserved;
 } run_result;
 
+/* Sorts seconds in place; the median is values[count / 2]. */
+void sort_seconds(double *values, uint32_t count);
+
 /* Runs all of it. RAD_E_INVAL in words when the model's context is too short for a call,
  * RAD_E_NOMEM; an error of a call ends the run with its words. One run at a time on an
  * engine; the cache is left as it is. */

@@ -91,16 +91,28 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median time of the steps with this shape, less what their contexts cost; 0: none. */
+static bool has_shape(const step_info *step, uint32_t prefill, uint32_t decode)
+{
+    return step->prefill_tokens == prefill && step->decode_tokens == decode;
+}
+
+const step_info *step_log_median(step_log *log, uint32_t prefill, uint32_t decode)
+{
+    uint32_t fits = 0;
+    if (log->count) qsort(log->steps, log->count, sizeof *log->steps, by_time);
+    for (uint32_t i = 0; i < log->count; i++)
+        fits += has_shape(&log->steps[i], prefill, decode);
+    uint32_t faster = fits / 2;
+    for (uint32_t i = 0; i < log->count; i++)
+        if (has_shape(&log->steps[i], prefill, decode) && faster-- == 0) return &log->steps[i];
+    return NULL;
+}
+
+/* Its time, less what its contexts cost; 0: there is none. */
 static double median_step(step_log *log, uint32_t prefill, uint32_t decode, double per_context)
 {
-    qsort(log->steps, log->count, sizeof *log->steps, by_time);
-    uint32_t fits = 0;
-    for (uint32_t i = 0; i < log->count; i++)
-        if (log->steps[i].prefill_tokens == prefill && log->steps[i].decode_tokens == decode)
-            log->steps[fits++] = log->steps[i];
-    if (!fits) return 0;
-    const step_info *mid = &log->steps[fits / 2];
+    const step_info *mid = step_log_median(log, prefill, decode);
+    if (!mid) return 0;
     double context = (double)(mid->prefill_context + mid->decode_context);
     return (double)mid->forward_ns * 1e-9 - context * per_context;
 }
@@ -151,12 +163,7 @@ static rad_status measure_prefill(meter *m, uint32_t prefix, uint32_t tokens, do
         if (status != RAD_OK) return status;
         all[i] = median_step(m->log, tokens, 0, per_context);
     }
-    for (int i = 1; i < REPEATS; i++) /* the median, by insertion */
-        for (int k = i; k > 0 && all[k] < all[k - 1]; k--) {
-            double swap = all[k];
-            all[k] = all[k - 1];
-            all[k - 1] = swap;
-        }
+    sort_seconds(all, REPEATS);
     *seconds = all[REPEATS / 2];
     return RAD_OK;
 }

@@ -29,6 +29,10 @@ void step_log_fini(step_log *log);
 void step_log_clear(step_log *log);
 void step_log_add(void *log, const step_info *step);
 
+/* The step of the median forward time among those with `prefill` prompt tokens and `decode`
+ * decoding requests; NULL: there is none. Sorts the log by time. */
+const step_info *step_log_median(step_log *log, uint32_t prefill, uint32_t decode);
+
 enum { COST_POINTS = 16 };
 
 typedef struct cost_line {
