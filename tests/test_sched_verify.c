@@ -36,7 +36,7 @@ TEST(every_request_is_verified_and_leaves_no_trace)
             q[i] = rig_add(&g, ids[i], 200, i == 7 ? 0 : 100);
         }
         rig_run(&g);
-        CHECK(stats_of(&g).num_pending == 7); /* the last one had no logits */
+        CHECK(stats_of(&g).num_pending + stats_of(&g).num_verified == 7); /* one had no logits */
         scheduler_stats before, after;
         scheduler_get_stats(g.s, &before);
         verify_all(&g);
@@ -133,6 +133,42 @@ TEST(it_yields_to_whoever_comes)
     rig_expect(first, 5);
     rig_expect(quick, 1);
     rig_expect(large, 150);
+    rig_stop(&g);
+}
+
+/* Somebody always runs, and the memory is small enough that the verifier has to give its pages
+ * back now and then: requests are verified all the same, and the fault is found. */
+TEST(a_scheduler_that_is_never_idle_verifies_too)
+{
+    rig g;
+    enum { REQS = 800 };
+    rad_token a[64], b[64];
+    rig_prompt(a, 64, 950);
+    rig_prompt(b, 64, 951);
+    scheduler_params params = rig_params(400, 1, 64);
+    params.verify_rate = 1;
+    rig_start(&g, params);
+    rig_req *q[REQS];
+    for (int i = 0; i < REQS; i++) {
+        q[i] = rig_add(&g, i % 2 ? a : b, 64 - (uint32_t)i % 8, 40);
+        if (i < 2) continue;
+        while (!q[i - 1]->finish)
+            CHECK(!scheduler_is_idle(g.s) && rig_step(&g));
+        if (i < 100) CHECK(stats_of(&g).num_mismatches == 0);
+        if (i == 100) {
+            rad_key ka = {.tokens = a, .num_tokens = 64}, kb = {.tokens = b, .num_tokens = 64};
+            CHECK_OK(scheduler_swap_pages(g.s, &ka, 40, &kb, 40));
+        }
+    }
+    verify_stats v = stats_of(&g);
+    CHECKF(v.num_verified >= 8, "%llu\n", (unsigned long long)v.num_verified);
+    CHECKF(v.num_mismatches, "of %llu\n", (unsigned long long)v.num_verified);
+    rig_run(&g);
+    verify_all(&g);
+    for (int i = 0; i < REQS; i++) {
+        if (i < 99) rig_check_answer(q[i]);
+        rig_drop(q[i]);
+    }
     rig_stop(&g);
 }
 

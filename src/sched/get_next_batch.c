@@ -203,6 +203,12 @@ static bool unstick(scheduler *s)
     return true;
 }
 
+double itl_left_ns(const scheduler *s, const step_work *decodes)
+{
+    return ITL_MARGIN * (double)s->params.max_itl_ns - step_cost_ns(&s->cost, decodes) -
+           (double)s->verify.busy_ns;
+}
+
 /* --max-itl-ms: whoever decodes waits for this step's prompts, so these are cut to what the
  * step may take. Chunk sizes never change an answer. */
 static void limit_step(const scheduler *s, prefill_adder *adder, uint32_t num_decodes)
@@ -211,8 +217,7 @@ static void limit_step(const scheduler *s, prefill_adder *adder, uint32_t num_de
     step_work decodes = {.num_decodes = num_decodes};
     for (uint32_t i = 0; i < s->batch.num_reqs; i++)
         decodes.pairs += step_pairs(s->batch.extend_prefix_lens[i], 1);
-    double left = ITL_MARGIN * (double)s->params.max_itl_ns - step_cost_ns(&s->cost, &decodes);
-    prefill_adder_limit_ns(adder, &s->cost, left);
+    prefill_adder_limit_ns(adder, &s->cost, itl_left_ns(s, &decodes));
 }
 
 bool get_next_batch_to_run(scheduler *s)

@@ -134,7 +134,7 @@ bool scheduler_step(scheduler *s)
         run_batch(s);
         busy = true;
     } else if (scheduler_is_idle(s)) {
-        busy |= verify_step(s);
+        busy |= verify_idle_step(s);
     }
     if (s->num_outputs) busy = true;
     uint64_t handing = s->env.now_ns(s->env.user);
@@ -146,7 +146,10 @@ bool scheduler_step(scheduler *s)
     uint64_t step_ns = s->env.now_ns(s->env.user) - start;
     model_ns = s->stats.forward_ns + s->stats.sample_ns - model_ns;
     if (busy) s->stats.schedule_ns += step_ns - model_ns - output_ns;
-    if (s->stats.forward_ns != forward_ns) step_cost_observe(&s->cost, &work, (double)step_ns);
+    if (s->stats.forward_ns != forward_ns) {
+        step_cost_observe(&s->cost, &work, (double)step_ns);
+        verify_busy_step(s, &work);
+    }
     return busy;
 }
 

@@ -47,6 +47,10 @@ struct scheduler {
 /* Plans the next step into s->batch; false when there is nothing to compute. */
 bool get_next_batch_to_run(scheduler *s);
 
+/* What --max-itl-ms leaves of a step beside its decoding requests and what a verifier took
+ * before it. */
+double itl_left_ns(const scheduler *s, const step_work *decodes);
+
 /* ---- next_token.c ---- */
 
 /* Samples from all rows of logits of a step into s->next_tokens. */

@@ -1,8 +1,9 @@
 /* verify.h - recomputes finished requests cold and alone, and compares bit by bit.
  *
  * Promise P1 as a running check: a share of the requests has a 64-bit digest of the logits
- * kept for every token that was drawn. When nobody runs or waits, such a request is
- * computed once more, over pages of its own that the tree never sees, in chunks of
+ * kept for every token that was drawn. When nobody runs or waits, and after every
+ * VERIFY_EVERY-th step of a scheduler that is never idle, such a request is computed a bit
+ * further once more, over pages of its own that the tree never sees, in chunks of at most
  * VERIFY_CHUNK tokens; each row of logits must have the digest of then. The first
  * difference is logged and counted. (Equal digests of different rows: one in 2^64.)
  *
@@ -11,13 +12,13 @@
  * It yields: after a chunk whoever has come runs first; and when they are short of memory
  * its pages are given back, and it begins anew later. It evicts what it needs, as any
  * request does. Bounded: VERIFY_QUEUE requests wait to be verified; more are not recorded
- * (skipped), so a server that is never idle verifies nothing, and says so. */
+ * (skipped and counted: what a busy server has no time for). */
 #ifndef SCHED_VERIFY_H
 #define SCHED_VERIFY_H
 
 #include "sched/req.h"
 
-enum { VERIFY_CHUNK = 64, VERIFY_QUEUE = 64 };
+enum { VERIFY_CHUNK = 64, VERIFY_EVERY = 16, VERIFY_QUEUE = 64 };
 
 typedef struct verify_record {
     struct verify_record *next; /* in the queue */
@@ -42,9 +43,10 @@ typedef struct verifier {
     uint32_t num_records; /* recording or waiting */
     uint64_t seed;
     verify_record *first, *last;
-    rad_req_kv kv; /* of the one that is computed */
-    uint32_t next; /* digest to be compared */
-    uint32_t reserved;
+    rad_req_kv kv;       /* of the one that is computed */
+    uint32_t next;       /* digest to be compared */
+    uint32_t busy_steps; /* since the last chunk beside others */
+    uint64_t busy_ns;    /* that a chunk after the last step took */
     verify_stats stats;
 } verifier;
 

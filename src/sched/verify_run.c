@@ -73,11 +73,11 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
 
 /* Tokens of the next chunk: as many logits as a batch may have, and not across the place
  * where the logits begin, so that the rest of the prompt needs none. */
-static uint32_t chunk_of(const scheduler *s, const verify_record *record)
+static uint32_t chunk_of(const scheduler *s, const verify_record *record, uint32_t max_tokens)
 {
     uint32_t done = s->verify.kv.committed_len;
     uint32_t end = record->num_input - 1 + record->num_digests;
-    uint32_t tokens = RAD_MIN(end - done, (uint32_t)VERIFY_CHUNK);
+    uint32_t tokens = RAD_MIN(end - done, RAD_MIN((uint32_t)VERIFY_CHUNK, max_tokens));
     tokens = RAD_MIN(tokens, s->batch.max_tokens);
     if (done + 1 < record->num_input) return RAD_MIN(tokens, record->num_input - 1 - done);
     return RAD_MIN(tokens, s->batch.max_reqs);
@@ -105,29 +105,59 @@ static bool compare(scheduler *s, const verify_record *record, const float *logi
     return true;
 }
 
-bool verify_step(scheduler *s)
+/* One chunk of the first in the queue. */
+static void run_chunk(scheduler *s, uint32_t max_tokens)
 {
     verifier *v = &s->verify;
     verify_record *record = v->first;
-    if (!record) return false;
     forward_batch batch;
     const float *logits = NULL;
     rad_error err = {0};
-    bool ok = v->kv.row || begin(s, record);
-    ok = ok && prepare(s, record, chunk_of(s, record), &batch);
+    bool ok = (v->kv.row || begin(s, record)) &&
+              prepare(s, record, chunk_of(s, record, max_tokens), &batch);
+    if (!ok && !scheduler_is_idle(s)) { /* those that run need the memory: another time */
+        verify_yield(s);
+        return;
+    }
     ok = ok && runner_forward(s->params.runner, &batch, &logits, &err) == RAD_OK;
     if (!ok) {
         rad_log(&s->env, RAD_LOG_WARN, "verify: request %llu is not verified: %s",
                 (unsigned long long)record->arrival, err.text[0] ? err.text : "no room");
         v->stats.num_skipped++;
         end_first(s);
-        return true;
+        return;
     }
     v->kv.committed_len = v->kv.allocated_len;
     bool same = compare(s, record, logits);
-    if (same && v->next < record->num_digests) return true;
+    if (same && v->next < record->num_digests) return;
     v->stats.num_verified++;
     v->stats.num_mismatches += !same;
     end_first(s);
+}
+
+bool verify_idle_step(scheduler *s)
+{
+    if (!s->verify.first) return false;
+    run_chunk(s, VERIFY_CHUNK);
     return true;
+}
+
+void verify_busy_step(scheduler *s, const step_work *work)
+{
+    verifier *v = &s->verify;
+    v->busy_ns = 0;
+    if (!v->first || ++v->busy_steps < VERIFY_EVERY) return;
+    uint32_t max_tokens = VERIFY_CHUNK;
+    if (s->params.max_itl_ns && work->num_decodes) { /* half of what the next step has left */
+        step_work decodes = *work, nothing = {0};
+        decodes.prompt_tokens = 0;
+        double ns = itl_left_ns(s, &decodes) / 2 - step_cost_ns(&s->cost, &nothing);
+        uint32_t fit = step_cost_fit(&s->cost, v->kv.committed_len, ns);
+        max_tokens = RAD_MIN(max_tokens, RAD_MIN(fit, step_cost_trusted_tokens(&s->cost)));
+        if (!max_tokens) return;
+    }
+    v->busy_steps = 0;
+    uint64_t start = s->env.now_ns(s->env.user);
+    run_chunk(s, max_tokens);
+    v->busy_ns = s->env.now_ns(s->env.user) - start;
 }
