@@ -1,65 +1,14 @@
 /* test_server_limits.c - connections that are slow, silent, half closed, too many, or that
  * send what is no request: each gets the right status in JSON or is let go of in time, and
  * others are served meanwhile. */
-#include "test.h"
+#include "server_rig.h"
 
-#include "fake_engine.h"
-#include "server/server.h"
-
-#include <arpa/inet.h>
-#include <errno.h>
-#include <jansson.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-struct fixture {
-    engine *engine;
-    server *server;
-    pthread_t thread;
-    rad_status result;
-};
-
-static void *run_server(void *arg)
+static void start_limited(struct fixture *f, server_params params)
 {
-    struct fixture *f = arg;
-    f->result = server_run(f->server, false, NULL);
-    return NULL;
-}
-
-static void start(struct fixture *f, server_params params)
-{
-    signal(SIGPIPE, SIG_IGN);
     params.ping_ms = 1000; /* so that the tick is 100 ms */
-    params.drain_ms = 500;
-    CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));
-    CHECK_OK(server_create(NULL, f->engine, &params, &f->server, NULL));
-    CHECK(pthread_create(&f->thread, NULL, run_server, f) == 0);
-}
-
-static void stop(struct fixture *f)
-{
-    server_stop(f->server);
-    pthread_join(f->thread, NULL);
-    CHECK_OK(f->result);
-    server_destroy(f->server);
-    engine_destroy(f->engine);
-}
-
-static int dial(const struct fixture *f)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(server_port(f->server)),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval patience = {.tv_sec = 20};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
-    return fd;
+    start_with(f, params);
 }
 
 static bool say(int fd, const char *text)
@@ -134,7 +83,7 @@ TEST(what_is_no_request_is_refused_in_json)
         {long_line, 431, "16384 bytes"},
     };
     struct fixture f;
-    start(&f, (server_params){.max_body_bytes = 1000000});
+    start_limited(&f, (server_params){.max_body_bytes = 1000000});
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int fd = dial(&f);
         CHECK(say(fd, cases[i].bytes));
@@ -150,7 +99,7 @@ TEST(a_refused_body_that_comes_all_the_same_does_not_hide_the_answer)
 {
     static char part[1 << 16];
     struct fixture f;
-    start(&f, (server_params){.max_body_bytes = 1000000});
+    start_limited(&f, (server_params){.max_body_bytes = 1000000});
     int fd = dial(&f);
     CHECK(say(fd, "POST /generate HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n"));
     for (int sent = 0; sent < 300; sent++)
@@ -169,7 +118,7 @@ TEST(a_request_that_trickles_gets_408)
         "POST /generate HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{\"text\"",
         "POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n{"};
     struct fixture f;
-    start(&f, (server_params){.request_timeout_ms = 400});
+    start_limited(&f, (server_params){.request_timeout_ms = 400});
     for (int i = 0; i < 3; i++) {
         int fd = dial(&f);
         struct pollfd answer = {.fd = fd, .events = POLLIN};
@@ -190,7 +139,7 @@ TEST(a_request_may_come_byte_by_byte)
                        "Content-Length: 30\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":3} ";
     struct fixture f;
     int one = 1;
-    start(&f, (server_params){0});
+    start_limited(&f, (server_params){0});
     int fd = dial(&f);
     setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof one);
     for (const char *p = text; *p; p++)
@@ -206,7 +155,7 @@ TEST(a_silent_connection_is_closed)
 {
     struct fixture f;
     char byte;
-    start(&f, (server_params){.keep_alive_ms = 150});
+    start_limited(&f, (server_params){.keep_alive_ms = 150});
     int never = dial(&f), between = dial(&f), busy = dial(&f);
     CHECK(say(between, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"));
     CHECK(say(busy, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -226,7 +175,7 @@ TEST(when_all_places_are_taken_the_idle_ones_make_room)
     enum { PLACES = 20, MANY = 100 };
     int fds[MANY];
     struct fixture f;
-    start(&f, (server_params){.max_connections = PLACES});
+    start_limited(&f, (server_params){.max_connections = PLACES});
     int busy = dial(&f);
     CHECK(say(busy, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
                     "Content-Length: 34\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":20}  "));
@@ -255,7 +204,7 @@ TEST(when_all_are_busy_the_others_wait)
     enum { PLACES = 4, MANY = 12 };
     int fds[MANY];
     struct fixture f;
-    start(&f, (server_params){.max_connections = PLACES});
+    start_limited(&f, (server_params){.max_connections = PLACES});
     for (int i = 0; i < MANY; i++) {
         fds[i] = dial(&f);
         CHECK(say(fds[i], "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -278,7 +227,7 @@ TEST(a_half_closed_connection_is_let_go)
         "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 19\r\n\r\n"
         "{\"prompt\":\"silent\"}"};
     struct fixture f;
-    start(&f, (server_params){0});
+    start_limited(&f, (server_params){0});
     for (int i = 0; i < 4; i++) {
         int fd = dial(&f);
         CHECK(say(fd, heads[i]) || !*heads[i]);
@@ -303,7 +252,7 @@ TEST(a_stream_that_nobody_reads_is_dropped)
     struct fixture f;
     engine_stats stats;
     int small = 4096;
-    start(&f, (server_params){.send_timeout_ms = 300});
+    start_limited(&f, (server_params){.send_timeout_ms = 300});
     int fd = dial(&f);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     const char *body =

@@ -1,0 +1,210 @@
+/* server_rig.h - a server on a free port of 127.0.0.1 over an engine that has no model
+ * (fake_engine.h), and a client that talks to it over plain sockets, so that what is tested is
+ * what a client sees. A stop returns only when nothing is left over. */
+#ifndef TESTS_SERVER_RIG_H
+#define TESTS_SERVER_RIG_H
+
+#include "test.h"
+
+#include "fake_engine.h"
+#include "server/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <jansson.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+struct fixture {
+    engine *engine;
+    server *server;
+    pthread_t thread;
+    rad_status result;
+};
+
+static inline void *run_server(void *arg)
+{
+    struct fixture *f = arg;
+    f->result = server_run(f->server, false, NULL);
+    return NULL;
+}
+
+static inline void start_with(struct fixture *f, server_params params)
+{
+    params.drain_ms = 500;
+    signal(SIGPIPE, SIG_IGN); /* a client of ours may write to a closed connection */
+    CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));
+    CHECK_OK(server_create(NULL, f->engine, &params, &f->server, NULL));
+    CHECK(server_port(f->server) != 0);
+    CHECK(pthread_create(&f->thread, NULL, run_server, f) == 0);
+}
+
+static inline void start(struct fixture *f, uint32_t ping_ms)
+{
+    start_with(f, (server_params){.max_body_bytes = 1 << 20, .ping_ms = ping_ms});
+}
+
+static inline void stop(struct fixture *f)
+{
+    server_stop(f->server);
+    pthread_join(f->thread, NULL);
+    CHECK_OK(f->result);
+    server_destroy(f->server);
+    engine_destroy(f->engine);
+}
+
+/* ---- a client ---- */
+
+static inline int dial(const struct fixture *f)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(server_port(f->server)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct timeval patience = {.tv_sec = 20};
+    CHECK(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
+}
+
+static inline void send_all(int fd, const char *bytes, size_t len)
+{
+    while (len) {
+        ssize_t n = write(fd, bytes, len);
+        if (n <= 0) return; /* the server has hung up; its answer is still to be read */
+        bytes += n;
+        len -= (size_t)n;
+    }
+}
+
+static inline void send_request(int fd, const char *method, const char *path, const char *body,
+                                size_t len)
+{
+    char head[512];
+    int n = snprintf(head, sizeof head,
+                     "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                     "Content-Length: %zu\r\n\r\n",
+                     method, path, len);
+    send_all(fd, head, (size_t)n);
+    send_all(fd, body, len);
+}
+
+/* Reads to the end; the caller frees. Undoes chunked encoding; *status gets the code. */
+static inline char *read_reply(int fd, int *status)
+{
+    size_t cap = 64 << 20, len = 0;
+    char *raw = malloc(cap + 1);
+    CHECK(raw != NULL);
+    for (ssize_t n; len < cap && (n = read(fd, raw + len, cap - len)) > 0;)
+        len += (size_t)n;
+    raw[len] = 0;
+    close(fd);
+    *status = 0;
+    sscanf(raw, "HTTP/1.%*d %d", status);
+    char *body = strstr(raw, "\r\n\r\n");
+    if (!body) {
+        raw[0] = 0;
+        return raw;
+    }
+    bool chunked = false;
+    char *field = strstr(raw, "Transfer-Encoding: chunked");
+    if (field && field < body) chunked = true;
+    body += 4;
+    char *out = raw;
+    if (!chunked) {
+        memmove(out, body, len - (size_t)(body - raw) + 1);
+        return raw;
+    }
+    for (;;) {
+        char *end;
+        unsigned long n = strtoul(body, &end, 16);
+        if (end == body || !n) break;
+        body = end + 2;
+        if (n > len - (size_t)(body - raw)) break;
+        memmove(out, body, n);
+        out += n;
+        body += n + 2;
+    }
+    *out = 0;
+    return raw;
+}
+
+static inline char *ask_raw(const struct fixture *f, const char *method, const char *path,
+                            const char *body, int *status)
+{
+    int fd = dial(f);
+    send_request(fd, method, path, body, strlen(body));
+    return read_reply(fd, status);
+}
+
+static inline json_t *ask(const struct fixture *f, const char *method, const char *path,
+                          const char *body, int want_status)
+{
+    int status;
+    char *text = ask_raw(f, method, path, body, &status);
+    CHECKF(status == want_status, "%s %s: status %d: %s", path, body, status, text);
+    json_t *json = json_loads(text, 0, NULL);
+    CHECKF(json != NULL, "not JSON: %s", text);
+    free(text);
+    return json;
+}
+
+static inline const char *error_message(const json_t *json)
+{
+    const char *text =
+        json_string_value(json_object_get(json_object_get(json, "error"), "message"));
+    CHECK(text != NULL);
+    return text;
+}
+
+/* The n-th "data:" line as JSON, or NULL when there are fewer (or it is [DONE]). */
+static inline json_t *event_at(const char *stream, int n)
+{
+    const char *at = stream;
+    while ((at = strstr(at, "data: ")) != NULL) {
+        at += 6;
+        if (n-- == 0) return json_loads(at, JSON_DISABLE_EOF_CHECK, NULL);
+    }
+    return NULL;
+}
+
+static inline int count_events(const char *stream)
+{
+    int n = 0;
+    while ((stream = strstr(stream, "data: ")) != NULL) {
+        n++;
+        stream += 6;
+    }
+    return n;
+}
+
+static inline json_int_t number(const json_t *json, const char *key)
+{
+    json_t *value = json_object_get(json, key);
+    CHECKF(json_is_integer(value), "no number '%s'", key);
+    return json_integer_value(value);
+}
+
+static inline const char *text_of(const json_t *json, const char *key)
+{
+    const char *value = json_string_value(json_object_get(json, key));
+    CHECKF(value != NULL, "no text '%s'", key);
+    return value;
+}
+
+static inline json_t *choice_of(const json_t *json, size_t i)
+{
+    return json_array_get(json_object_get(json, "choices"), i);
+}
+
+static inline json_int_t cached_of(const json_t *json)
+{
+    json_t *usage = json_object_get(json, "usage");
+    return number(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+}
+
+#endif

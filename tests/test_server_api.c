@@ -1,0 +1,430 @@
+/* test_server_api.c - HTTP in, events out: what completions, chat and generate answer, in
+ * which form, and which words a bad request gets; against a scripted engine. */
+#include "server_rig.h"
+
+__attribute__((constructor)) static void limit_buffers(void)
+{
+    server_limit_buffers(64 << 20);
+}
+
+/* ---- completions ---- */
+
+TEST(a_completion_carries_text_ids_and_usage)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/completions",
+                       "{\"prompt\":[1,2,3],\"max_tokens\":3,\"temperature\":0,\"seed\":5,"
+                       "\"return_token_ids\":true,\"extra_key\":\"k\",\"cache_salt\":\"s\"}",
+                       200);
+    CHECK(strcmp(text_of(choice_of(json, 0), "text"), "t0 t1 t2 ") == 0);
+    CHECK(strcmp(text_of(choice_of(json, 0), "finish_reason"), "length") == 0);
+    CHECK(strcmp(text_of(json, "object"), "text_completion") == 0);
+    CHECK(strcmp(text_of(json, "model"), "fake \"model\"") == 0);
+    json_t *ids = json_object_get(choice_of(json, 0), "token_ids");
+    CHECK(json_array_size(ids) == 3 && json_integer_value(json_array_get(ids, 2)) == 102);
+    CHECK(number(json_object_get(json, "usage"), "prompt_tokens") == 3);
+    CHECK(number(json_object_get(json, "usage"), "total_tokens") == 6);
+    CHECK(cached_of(json) == FAKE_CACHED);
+    CHECK(f.engine->last.sampling.temperature == 0 && f.engine->last.sampling.seed == 5);
+    CHECK(f.engine->last.has_seed && f.engine->last.sampling.top_p == 1);
+    CHECK(strcmp(f.engine->last_words, "k|s") == 0);
+    json_decref(json);
+    stop(&f);
+}
+
+TEST(defaults_are_openais)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/completions", "{\"prompt\":\"hello\"}", 200);
+    CHECK(number(json_object_get(json, "usage"), "completion_tokens") == 16);
+    CHECK(json_object_get(choice_of(json, 0), "token_ids") == NULL);
+    CHECK(f.engine->last.sampling.temperature == 1 && !f.engine->last.has_seed);
+    json_decref(json);
+    stop(&f);
+}
+
+TEST(a_batch_answers_by_index_and_sums_its_usage)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/completions",
+                       "{\"prompt\":[\"ab\",\"slow\",\"abcdef\"],\"max_tokens\":2}", 200);
+    CHECK(json_array_size(json_object_get(json, "choices")) == 3);
+    for (size_t i = 0; i < 3; i++)
+        CHECK(number(choice_of(json, i), "index") == (json_int_t)i);
+    CHECK(number(json_object_get(json, "usage"), "prompt_tokens") == 12);
+    CHECK(number(json_object_get(json, "usage"), "completion_tokens") == 6);
+    CHECK(cached_of(json) == 3 * FAKE_CACHED);
+    json_decref(json);
+    json = ask(&f, "POST", "/v1/completions", "{\"prompt\":[[1],[2,3]],\"max_tokens\":1}", 200);
+    CHECK(json_array_size(json_object_get(json, "choices")) == 2);
+    json_decref(json);
+    stop(&f);
+}
+
+TEST(a_stream_adds_up_and_ends_with_usage_when_asked)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    char *text = ask_raw(&f, "POST", "/v1/completions",
+                         "{\"prompt\":[1,2],\"max_tokens\":40,\"stream\":true,"
+                         "\"return_token_ids\":true,\"stream_options\":{\"include_usage\":true}}",
+                         &status);
+    CHECK(status == 200);
+    char all[1024] = "";
+    size_t ids = 0;
+    int n = count_events(text), finishes = 0;
+    for (int i = 0; i < n - 2; i++) {
+        json_t *json = event_at(text, i);
+        CHECK(json_is_null(json_object_get(json, "usage")));
+        strcat(all, text_of(choice_of(json, 0), "text"));
+        ids += json_array_size(json_object_get(choice_of(json, 0), "token_ids"));
+        finishes += json_is_string(json_object_get(choice_of(json, 0), "finish_reason"));
+        json_decref(json);
+    }
+    CHECK(ids == 40 && finishes == 1);
+    CHECK(strncmp(all, "t0 t1 t2 ", 9) == 0 && strcmp(all + strlen(all) - 4, "t39 ") == 0);
+    json_t *usage = event_at(text, n - 2);
+    CHECK(json_array_size(json_object_get(usage, "choices")) == 0);
+    CHECK(cached_of(usage) == FAKE_CACHED);
+    CHECK(number(json_object_get(usage, "usage"), "completion_tokens") == 40);
+    CHECK(strcmp(text + strlen(text) - 14, "data: [DONE]\n\n") == 0);
+    json_decref(usage);
+    free(text);
+
+    text = ask_raw(&f, "POST", "/v1/completions", "{\"prompt\":\"a\",\"stream\":true}", &status);
+    CHECK(status == 200 && strstr(text, "usage") == NULL && strstr(text, "[DONE]") != NULL);
+    free(text);
+    stop(&f);
+}
+
+TEST(a_stop_string_says_so)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\",\"stop\":[\"END\"]}", 200);
+    CHECK(strcmp(text_of(choice_of(json, 0), "finish_reason"), "stop") == 0);
+    CHECK(strcmp(text_of(choice_of(json, 0), "stop_reason"), "END") == 0);
+    json_decref(json);
+    stop(&f);
+}
+
+/* ---- chat ---- */
+
+TEST(chat_takes_parts_and_streams_the_role_first)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/chat/completions",
+                       "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+                       "\"text\":\"ab\"},{\"type\":\"text\",\"text\":\"cd\"}]}],"
+                       "\"max_completion_tokens\":2}",
+                       200);
+    CHECK(strcmp(f.engine->last_words, "user:abcd") == 0);
+    json_t *message = json_object_get(choice_of(json, 0), "message");
+    CHECK(strcmp(text_of(message, "content"), "t0 t1 ") == 0);
+    CHECK(strcmp(text_of(message, "role"), "assistant") == 0);
+    CHECK(cached_of(json) == FAKE_CACHED);
+    json_decref(json);
+
+    char *text = ask_raw(&f, "POST", "/v1/chat/completions",
+                         "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}",
+                         &status);
+    json = event_at(text, 0);
+    CHECK(strcmp(text_of(json_object_get(choice_of(json, 0), "delta"), "role"), "assistant") == 0);
+    CHECK(strcmp(text_of(json, "object"), "chat.completion.chunk") == 0);
+    json_decref(json);
+    char all[1024] = "";
+    for (int i = 0; i < count_events(text) - 1; i++) {
+        json = event_at(text, i);
+        const char *piece = json_string_value(
+            json_object_get(json_object_get(choice_of(json, 0), "delta"), "content"));
+        if (piece) strcat(all, piece);
+        json_decref(json);
+    }
+    CHECK(strcmp(all + strlen(all) - 8, "t28 t29 ") == 0 && strncmp(all, "t0 t1 ", 6) == 0);
+    free(text);
+    stop(&f);
+}
+
+/* Choices lie prompt by prompt; a prompt counts once, however many answers it gets. */
+TEST(n_gives_choices_with_their_index_in_every_dialect)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/completions",
+                       "{\"prompt\":[\"a\",\"bcd\"],\"n\":3,\"max_tokens\":2}", 200);
+    CHECK(json_array_size(json_object_get(json, "choices")) == 6);
+    for (int i = 0; i < 6; i++)
+        CHECK(number(choice_of(json, i), "index") == i);
+    json_t *usage = json_object_get(json, "usage");
+    CHECK(number(usage, "prompt_tokens") == 1 + 3 && number(usage, "completion_tokens") == 12);
+    CHECK(cached_of(json) == 2 * FAKE_CACHED);
+    json_decref(json);
+
+    const char *chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"n\":2,"
+                       "\"max_tokens\":3%s}";
+    char body[200];
+    snprintf(body, sizeof body, chat, "");
+    json = ask(&f, "POST", "/v1/chat/completions", body, 200);
+    CHECK(json_array_size(json_object_get(json, "choices")) == 2);
+    json_t *second = json_object_get(choice_of(json, 1), "message");
+    CHECK(number(choice_of(json, 1), "index") == 1);
+    CHECK(strcmp(text_of(second, "content"), "t0 t1 t2 ") == 0);
+    CHECK(number(json_object_get(json, "usage"), "prompt_tokens") == 20);
+    json_decref(json);
+
+    snprintf(body, sizeof body, chat, ",\"stream\":true");
+    char *text = ask_raw(&f, "POST", "/v1/chat/completions", body, &status);
+    int roles[2] = {0}, ends[2] = {0};
+    for (int i = 0; i < count_events(text) - 1; i++) {
+        json = event_at(text, i);
+        int index = (int)number(choice_of(json, 0), "index");
+        CHECK(index == 0 || index == 1);
+        roles[index] += json_object_get(json_object_get(choice_of(json, 0), "delta"), "role") != 0;
+        ends[index] += json_is_string(json_object_get(choice_of(json, 0), "finish_reason"));
+        json_decref(json);
+    }
+    CHECK(roles[0] == 1 && roles[1] == 1 && ends[0] == 1 && ends[1] == 1);
+    free(text);
+
+    json = ask(&f, "POST", "/generate",
+               "{\"text\":\"a\",\"sampling_params\":{\"n\":2,\"max_new_tokens\":1}}", 200);
+    CHECK(json_array_size(json) == 2 && number(json_array_get(json, 1), "index") == 1);
+    json_decref(json);
+
+    /* One of them fails: the call does, and names the prompt, not the choice. */
+    json = ask(&f, "POST", "/v1/completions", "{\"prompt\":[\"a\",\"error\"],\"n\":2}", 400);
+    CHECKF(strstr(error_message(json), "prompt 1: ") != NULL, "%s", error_message(json));
+    json_decref(json);
+    json = ask(&f, "POST", "/v1/completions", "{\"prompt\":\"error\",\"n\":2}", 400);
+    CHECKF(strstr(error_message(json), "prompt 0") == NULL, "%s", error_message(json));
+    json_decref(json);
+    stop(&f);
+}
+
+/* What current OpenAI clients call the system message. */
+TEST(a_developer_message_is_a_system_message)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_decref(ask(&f, "POST", "/v1/chat/completions",
+                    "{\"messages\":[{\"role\":\"developer\",\"content\":\"be brief\"},"
+                    "{\"role\":\"user\",\"content\":\"hi\"}]}",
+                    200));
+    CHECKF(strcmp(f.engine->last_words, "system:be brief") == 0, "%s", f.engine->last_words);
+    stop(&f);
+}
+
+/* ---- generate ---- */
+
+TEST(generate_answers_in_sglangs_form)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/generate",
+                       "{\"input_ids\":[5,6,7],\"sampling_params\":{\"max_new_tokens\":2}}", 200);
+    json_t *meta = json_object_get(json, "meta_info");
+    CHECK(strcmp(text_of(json, "text"), "t0 t1 ") == 0);
+    CHECK(json_array_size(json_object_get(json, "output_ids")) == 2);
+    CHECK(number(meta, "prompt_tokens") == 3 && number(meta, "cached_tokens") == FAKE_CACHED);
+    CHECK(strcmp(text_of(json_object_get(meta, "finish_reason"), "type"), "length") == 0);
+    CHECK(number(json_object_get(meta, "finish_reason"), "length") == 2);
+    CHECK(json_real_value(json_object_get(meta, "e2e_latency")) == 0.5);
+    json_decref(json);
+
+    json = ask(&f, "POST", "/generate",
+               "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{\"max_new_tokens\":1},"
+               "{\"max_new_tokens\":3,\"stop_token_ids\":[9]}]}",
+               200);
+    CHECK(json_array_size(json) == 2);
+    json_t *reason =
+        json_object_get(json_object_get(json_array_get(json, 1), "meta_info"), "finish_reason");
+    CHECK(number(reason, "matched") == 9);
+    json_decref(json);
+
+    char *text = ask_raw(&f, "POST", "/generate", "{\"text\":\"a\",\"stream\":true}", &status);
+    int n = count_events(text);
+    size_t before = 0;
+    for (int i = 0; i < n - 1; i++) {
+        json = event_at(text, i);
+        size_t ids = json_array_size(json_object_get(json, "output_ids"));
+        CHECK(ids > before || i == n - 2);
+        before = ids;
+        if (i == n - 2) CHECK(ids == 128 && strncmp(text_of(json, "text"), "t0 t1", 5) == 0);
+        json_decref(json);
+    }
+    CHECK(strstr(text, "data: [DONE]\n\n") != NULL);
+    free(text);
+    stop(&f);
+}
+
+/* ---- errors ---- */
+
+TEST(bad_requests_get_words)
+{
+    static const struct {
+        const char *path, *body;
+        int status;
+        const char *words;
+    } cases[] = {
+        {"/v1/completions", "", 400, "empty"},
+        {"/v1/completions", "{", 400, "line 1"},
+        {"/v1/completions", "[]", 400, "object"},
+        {"/v1/completions", "{\"prompt\":\"\xff\"}", 400, "byte"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"prompt\":\"b\"}", 400, "duplicate"},
+        {"/v1/completions", "{\"prompt\":\"a\"} x", 400, "end of file"},
+        {"/v1/completions", "{}", 400, "prompt"},
+        {"/v1/completions", "{\"prompt\":[]}", 400, "empty"},
+        {"/v1/completions", "{\"prompt\":[[]]}", 400, "empty"},
+        {"/v1/completions", "{\"prompt\":[1,\"a\"]}", 400, "token 1"},
+        {"/v1/completions", "{\"prompt\":[-1]}", 400, "-1"},
+        {"/v1/completions", "{\"prompt\":[99999999999]}", 400, "token 0"},
+        {"/v1/completions", "{\"prompt\":{}}", 400, "prompt"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"n\":-1}", 400, "between 1"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"n\":129}", 400, "between 1"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"best_of\":2}", 400, "best_of"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"echo\":true}", 400, "echo"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"logprobs\":21}", 400, "logprobs"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":-2}", 400, "max_tokens"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1.5}", 400, "integer"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"temperature\":\"hot\"}", 400, "temperature"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"stop\":[\"\"]}", 400, "stop"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"cache_salt\":\"\"}", 400, "cache_salt"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"stream\":1}", 400, "stream"},
+        {"/v1/completions", "{\"prompt\":\"invalid\"}", 400, "top_p"},
+        {"/v1/completions", "{\"prompt\":\"error\"}", 400, "too long"},
+        {"/v1/completions", "{\"prompt\":\"error\",\"stream\":true}", 400, "too long"},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"error\"]}", 400, "prompt 1: "},
+        {"/v1/completions", "{\"prompt\":\"full\"}", 429, "full"},
+        {"/v1/completions", "{\"prompt\":[\"silent\",\"full\"]}", 429, "prompt 1"},
+        {"/v1/chat/completions", "{\"messages\":[]}", 400, "messages"},
+        {"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\"}]}", 400, "content"},
+        {"/v1/chat/completions", "{\"messages\":[7]}", 400, "messages[0]"},
+        {"/generate", "{\"text\":\"a\",\"input_ids\":[1]}", 400, "either"},
+        {"/generate", "{\"sampling_params\":{}}", 400, "either"},
+        {"/generate", "{\"text\":\"a\",\"sampling_params\":[]}", 400, "0 entries"},
+        {"/generate", "{\"text\":\"a\",\"return_logprob\":2}", 400, "return_logprob"},
+        {"/nowhere", "{}", 404, "path"},
+        {"/health", "{}", 405, "GET"},
+    };
+    struct fixture f;
+    start(&f, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *json = ask(&f, "POST", cases[i].path, cases[i].body, cases[i].status);
+        CHECKF(strstr(error_message(json), cases[i].words) != NULL, "%s: %s", cases[i].body,
+               error_message(json));
+        CHECK(json_is_string(json_object_get(json_object_get(json, "error"), "type")));
+        json_decref(json);
+    }
+    json_decref(ask(&f, "GET", "/v1/completions", "", 405));
+    json_decref(ask(&f, "OPTIONS", "/health", "", 405));
+    json_decref(ask(&f, "POST", "/v1/completions", "{\"prompt\":\"still here\"}", 200));
+    stop(&f);
+}
+
+TEST(errors_name_the_parameter)
+{
+    static const struct {
+        const char *path, *body, *param;
+    } cases[] = {
+        {"/v1/completions", "{\"prompt\":\"a\",\"temperature\":-1}", "temperature"},
+        {"/v1/completions", "{\"prompt\":\"a\",\"top_p\":0}", "top_p"},
+        {"/v1/completions", "{\"prompt\":\"error\"}", "prompt"},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"error\"]}", "prompt"},
+        {"/v1/chat/completions",
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"min_p\":2}", "min_p"},
+        {"/generate", "{\"text\":\"error\"}", "text"},
+        {"/generate", "{\"text\":\"a\",\"sampling_params\":{\"temperature\":-1}}", "temperature"},
+    };
+    struct fixture f;
+    start(&f, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *json = ask(&f, "POST", cases[i].path, cases[i].body, 400);
+        const char *param = text_of(json_object_get(json, "error"), "param");
+        CHECKF(strcmp(param, cases[i].param) == 0, "%s: %s", cases[i].body, param);
+        json_decref(json);
+    }
+    stop(&f);
+}
+
+TEST(depth_and_number_of_values_are_bounded)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    char deep[600];
+    memset(deep, '[', sizeof deep - 1);
+    deep[sizeof deep - 1] = 0;
+    json_t *json = ask(&f, "POST", "/generate", deep, 400);
+    CHECK(strstr(error_message(json), "nested") != NULL);
+    json_decref(json);
+
+    size_t len = 3 << 20; /* past the 1 MiB this server takes */
+    char *big = malloc(len);
+    CHECK(big != NULL);
+    memset(big, ' ', len);
+    int fd = dial(&f);
+    send_request(fd, "POST", "/generate", big, len);
+    free(read_reply(fd, &status));
+    CHECKF(status == 413, "status %d", status);
+    free(big);
+    json_decref(ask(&f, "GET", "/health", "", 200));
+    stop(&f);
+}
+
+TEST(an_error_after_the_first_token_ends_the_stream_in_words)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    char *text =
+        ask_raw(&f, "POST", "/v1/completions", "{\"prompt\":\"late\",\"stream\":true}", &status);
+    bool in_stream = status == 200 && strstr(text, "data: {\"error\"") != NULL;
+    bool merged = status == 400; /* all events came before the first was sent */
+    CHECKF(in_stream || merged, "status %d: %s", status, text);
+    free(text);
+    stop(&f);
+}
+
+TEST(large_bodies_are_parsed_elsewhere_and_answered_alike)
+{
+    enum { WORDS = 100000 };
+    struct fixture f;
+    start(&f, 0);
+    char *body = malloc(WORDS * 2 + 200), *at = body;
+    CHECK(body != NULL);
+    at += sprintf(at, "{\"max_tokens\":2,\"prompt\":[");
+    for (int i = 0; i < WORDS; i++)
+        at += sprintf(at, "%s%d", i ? "," : "", i % 10);
+    strcpy(at, "]}");
+    json_t *json = ask(&f, "POST", "/v1/completions", body, 200);
+    CHECK(number(json_object_get(json, "usage"), "prompt_tokens") == WORDS);
+    json_decref(json);
+    strcpy(at, "],\"stream\":true}");
+    int status;
+    char *text = ask_raw(&f, "POST", "/v1/completions", body, &status);
+    CHECK(status == 200 && strstr(text, "data: [DONE]\n\n") != NULL);
+    free(text);
+    strcpy(at, "}");
+    json = ask(&f, "POST", "/v1/completions", body, 400);
+    CHECK(strstr(error_message(json), "invalid JSON") != NULL);
+    json_decref(json);
+    for (int i = 0; i < 20; i++) { /* gone before, while or after it is parsed */
+        int fd = dial(&f);
+        send_request(fd, "POST", "/generate", body, strlen(body));
+        usleep((useconds_t)(i * 200));
+        close(fd);
+    }
+    json_decref(ask(&f, "GET", "/health", "", 200));
+    free(body);
+    stop(&f);
+}
+
+TEST_MAIN()
