@@ -343,7 +343,7 @@ TEST(the_longest_prefix_is_found_as_brute_force_finds_it)
                 CHECKF(cached_of(cache, next) == most, "%u cached, not %u: seed %llu, op %llu\n",
                        cached_of(cache, next), most, (unsigned long long)seed,
                        (unsigned long long)op);
-                next->kv.protected_len = most;
+                next->kv.protected_len = next->kv.committed_len = most;
                 wait_queue_admitted(&q, next);
                 check_queue(&q);
                 uint32_t whole = req_num_fill(next) / page * page;

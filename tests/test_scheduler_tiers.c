@@ -156,6 +156,43 @@ TEST(answers_are_the_same_whatever_tier_they_come_from)
     CHECK(loaded && fetched && lost);
 }
 
+/* What only the host has counts as cached for the order, too: the newer request, most of whose
+ * prompt left the device for the host, goes before the older one that has a little on the
+ * device. */
+TEST(lpm_knows_what_the_host_has)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 15);
+    tiers_rig t = {.tiers = {.deterministic = 1}, .host = {.ratio = 6}};
+    scheduler_params params = rig_params(400, 16, 0);
+    params.max_running_requests = 1;
+    start(&t, params, false);
+    for (int d = 0; d < 6; d++) {
+        rig_req *q = rig_add(&t.g, docs[d], DOC_TOKENS, 1);
+        for (int i = 0; i < 100 && has_work(t.g.s); i++)
+            rig_step(&t.g);
+        rig_drop(q);
+    }
+    rad_key key = {.tokens = docs[0], .num_tokens = DOC_TOKENS};
+    rad_match match;
+    CHECK_OK(rad_cache_lookup(t.g.s->pools.tree_cache, &key, &match));
+    CHECK(match.prefix_tokens <= 48 && match.prefix_tokens + match.host_hit_tokens >= 144);
+    memcpy(docs[8], docs[4], 64 * sizeof docs[8][0]);
+    rig_req *busy = rig_add(&t.g, docs[4], 20, 4), *other, *demoted;
+    rig_step(&t.g);
+    other = rig_add(&t.g, docs[8], DOC_TOKENS, 1);
+    demoted = rig_add(&t.g, docs[0], DOC_TOKENS, 1);
+    for (int i = 0; i < 100 && !demoted->finish; i++)
+        rig_step(&t.g);
+    CHECK(busy->finish && demoted->finish && !other->finish);
+    CHECK(demoted->r.loaded_tokens >= 80);
+    rig_run(&t.g);
+    rig_expect(busy, 4);
+    rig_expect(other, 1);
+    rig_expect(demoted, 1);
+    stop(&t);
+}
+
 /* One at a time, a pool of a quarter of what comes back: the tier below makes up for it. */
 TEST(the_host_makes_up_for_a_small_pool)
 {

@@ -1,11 +1,14 @@
 /* wait_queue.c - keys, closed nodes, and what is known of the cache.
  *
- * What is known of the cache is kept on the nodes and changes with the requests' own
- * publications. Eviction is not followed: it makes what is known too high, never too low,
- * so the request that would go next is looked up once more when anything was evicted since
- * the last time; if it has less than was thought, its path is corrected and somebody else
- * may be next. WAIT_LOOKUPS of these a step bound what a step compares. */
+ * What is known of the cache (on the device, and behind that on the host: a copy is nearly
+ * as good) is kept on the nodes and changes with the requests' own publications. Eviction is not
+ * followed: it makes what is known too high, never too low, so the request that would go next is
+ * looked up once more when anything was evicted since the last time; if it has less than was
+ * thought, its path is corrected and somebody else may be next. WAIT_LOOKUPS of these a step bound
+ * what a step compares. */
 #include "sched/wait_queue.h"
+
+#include <radish/hicache.h>
 
 #include "base/mix64.h"
 
@@ -148,11 +151,14 @@ static uint32_t known(const wait_queue *q, uint32_t leaf)
     return tokens;
 }
 
+/* From the device, and from the host where there is one. */
 static uint64_t evictions(const wait_queue *q)
 {
-    rad_cache_stats stats = {0};
-    rad_cache_get_stats(q->cache, &stats);
-    return stats.evicted_tokens;
+    rad_cache_stats device = {0};
+    rad_hicache_stats tiers = {0};
+    rad_cache_get_stats(q->cache, &device);
+    (void)rad_hicache_get_stats(q->cache, &tiers);
+    return device.evicted_tokens + tiers.host_evicted_tokens;
 }
 
 static uint32_t look_up(wait_queue *q, uint32_t leaf)
@@ -162,8 +168,9 @@ static uint32_t look_up(wait_queue *q, uint32_t leaf)
     rad_match match = {0};
     n->seen = evictions(q);
     if (n->depth) rad_cache_lookup(q->cache, &key, &match);
-    q->tokens_compared += match.prefix_tokens + 1;
-    return match.prefix_tokens;
+    uint32_t cached = match.prefix_tokens + match.host_hit_tokens;
+    q->tokens_compared += cached + 1;
+    return cached;
 }
 
 /* ---- in and out ---- */
@@ -249,7 +256,7 @@ void wait_queue_admitted(wait_queue *q, req *r)
     wait_node *n = &t->nodes[leaf];
     n->running = true;
     n->base = n->done = r->kv.protected_len;
-    if (looks_at_cache(q)) set_cached(q, leaf, n->base);
+    if (looks_at_cache(q)) set_cached(q, leaf, r->kv.committed_len);
     uint32_t held = 0;
     for (uint32_t id = n->parent; id != WAIT_TOP; id = t->nodes[id].parent) {
         if (!t->nodes[id].leader) t->nodes[id].leader = leaf;

@@ -60,7 +60,8 @@ void wait_queue_add(wait_queue *q, req *r);
  * the queue. Compares at most the prompts of a few requests with the cache. */
 req *wait_queue_next(wait_queue *q);
 
-/* `r`, which waited, has been admitted: r->kv.protected_len says what it found. */
+/* `r`, which waited, has been admitted: r->kv.protected_len says what it found on the device,
+ * committed_len what it has together with what comes from the host. */
 void wait_queue_admitted(wait_queue *q, req *r);
 
 /* `r` leaves the tree, whether it waits (cancelled) or computes its prompt (done, retracted,
