@@ -43,6 +43,8 @@ typedef struct hrig_options {
     uint64_t demote_tokens;
     uint64_t pinned_tokens;
     const char *model;
+    bool events; /* of all tiers where tiers.tier_events is set */
+    uint32_t event_pages, explain_pages;
     rad_hicache_params tiers; /* policies and thresholds */
 } hrig_options;
 
@@ -103,6 +105,9 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
                              .kv_allocator = r->kv,
                              .req_to_token_pool = r->rows,
                              .max_pinned_tokens = o->pinned_tokens,
+                             .enable_kv_events = o->events,
+                             .kv_event_pages = o->event_pages,
+                             .explain_pages = o->explain_pages,
                              .is_eagle = o->eagle};
     r->params = o->tiers;
     r->params.struct_size = sizeof r->params;

@@ -29,9 +29,26 @@
  *                rad_hicache_load_status        RAD_E_IO: discard the output, start anew
  *     then       rad_cache_unfinished_req ...   as ever
  *
- * KV events (kv_events.h) tell of the device only: what is evicted there is a removal although the
- * host still has it, and a store again when it has been loaded back and published. The host tier
- * and storage have no events of their own.
+ * KV events (kv_events.h) tell of the device alone unless rad_hicache_params.tier_events is set:
+ * what is evicted there is a removal although the host still has it, and a store again when it
+ * has been loaded back and published. With tier_events each tier has events of its own, told
+ * apart by their medium, in one queue and in the order in which things happened:
+ *
+ *     "GPU"         device   as without
+ *     "CPU_PINNED"  host     stored when a copy is complete and can be found, or a prefetch was
+ *                            taken at admission; removed when the host evicts it
+ *     "DISK"        storage  of a store whose name is "file", of others "EXTERNAL": stored when
+ *                            the store acknowledged it, or a prefetch got it there; removed
+ *                            when a page that the store had turns out bad or gone
+ *
+ * On the device and on the host alike a block's parent is stored before it and removed after
+ * it, no block is stored twice, and whoever replays the events has exactly what is
+ * cached. A block enters storage while the host has it. What a store evicts by its own rules,
+ * what others put there, and what was there before is not known: the blocks of storage are a
+ * hint, may be told again, and may come without their parent. RAD_KV_CLEARED is of all tiers, as
+ * in the formats of SGLang and vLLM: a tier that is cleared alone, or a store that is detached,
+ * gives RAD_KV_CLEARED and then stores of what is left. A snapshot has of storage what the
+ * host has too. The price: another 32 bytes and a SHA-256 for each page on the host.
  *
  * One thread owns the cache together with all it was given. Nothing here touches the heap
  * after create (libcrypto's small blocks apart, when there is storage). */
@@ -86,6 +103,9 @@ typedef struct rad_hicache_params {
      * hashed. Copied. */
     const rad_storage_identity *identity;
     const rad_storage *storage; /* attached from the start; NULL: none. Not owned */
+    uint32_t tier_events;       /* 1: KV events of the host and of storage too; wants the
+                                 * cache's enable_kv_events */
+    uint32_t reserved;          /* 0 */
 } rad_hicache_params;
 
 /* Takes all its memory and starts its threads now; from here on the device pool's wait_layer
@@ -213,8 +233,8 @@ typedef struct rad_hicache_stats {
     uint64_t prefetch_reserved_tokens; /* now */
     uint32_t tickets;                  /* out now */
     uint32_t max_tickets;
-    uint32_t queued[4];  /* now: loads, writes, fetches, backups */
-    uint32_t running[4]; /* now */
+    uint32_t queued[4];        /* now: loads, writes, fetches, backups */
+    uint32_t running[4];       /* now */
     uint64_t refused_loads[6]; /* by rad_load_refusal; [0] counts those taken */
     uint32_t storage_attached;
     uint32_t device_holds; /* now: transfers of the kind that device_releases counts */

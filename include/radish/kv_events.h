@@ -15,6 +15,9 @@
  * tokens 1 2 3 4 5 and a page size of 2 the blocks are 1 2 2 3 and 3 4 4 5, 2 * page_size
  * tokens each, while block_size stays the page size.
  *
+ * A cache with tiers below the device (hicache.h) tells of these too, when it is asked to: all
+ * this holds for each medium then, and events of all of them come in one order.
+ *
  * Namespaces are separate: their names are never in an event, only that there are some and a
  * number that equal names share. Hashes are those of page_hash.h. */
 #ifndef RADISH_KV_EVENTS_H
@@ -30,7 +33,7 @@ extern "C" {
 typedef enum rad_kv_event_type {
     RAD_KV_STORED = 0,  /* BlockStored: a chain of blocks, each the parent of the next */
     RAD_KV_REMOVED = 1, /* BlockRemoved: deepest first */
-    RAD_KV_CLEARED = 2, /* AllBlocksCleared: nothing is cached, in no namespace */
+    RAD_KV_CLEARED = 2, /* AllBlocksCleared: nothing is cached, in no namespace, on no medium */
     RAD_KV_LOST = 3     /* a gap: events were dropped here; resync */
 } rad_kv_event_type;
 
@@ -51,7 +54,9 @@ typedef struct rad_kv_event {
     uint32_t has_cache_salt;
     uint32_t reserved;
     uint64_t namespace_id; /* the first 8 bytes of the seed, big-endian; 0: the default one */
-    const char *medium;    /* "GPU": the device tier, in the consumers' word */
+    const char *medium;    /* the tier in the consumers' word, static: "GPU" is the device's;
+                            * with rad_hicache_params.tier_events also "CPU_PINNED", "DISK" and
+                            * "EXTERNAL". In events of no medium "GPU" */
 
     uint64_t lost_blocks; /* RAD_KV_LOST only */
 } rad_kv_event;

@@ -1,6 +1,8 @@
 /* event_ring.c - a bounded queue of page events. */
 #include "cache/event_ring.h"
 
+static const char *const mediums[] = {"GPU", "CPU_PINNED", "DISK", "EXTERNAL"};
+
 bool event_ring_init(event_ring *r, const rad_env *env, uint32_t capacity, uint32_t page_size,
                      bool pairs)
 {
@@ -61,7 +63,8 @@ void event_ring_push(event_ring *r, const event_page *page)
 static bool continues(const event_ring *r, uint32_t at)
 {
     const event_entry *e = &r->entries[at], *before = e - 1;
-    if (e->type != before->type || e->space != before->space || e->spaces != before->spaces)
+    if (e->type != before->type || e->space != before->space || e->spaces != before->spaces ||
+        e->medium != before->medium)
         return false;
     if (e->type == RAD_KV_STORED) return e->has_parent && e->parent == r->hashes[at - 1];
     return e->type == RAD_KV_REMOVED;
@@ -74,7 +77,8 @@ void event_ring_take(event_ring *r, rad_kv_event_fn visit, void *user)
         const event_entry *e = &r->entries[at];
         for (len = 1; len < most && continues(r, at + len);)
             len++;
-        rad_kv_event event = {.type = e->type, .block_size = r->page_size, .medium = "GPU"};
+        rad_kv_event event = {
+            .type = e->type, .block_size = r->page_size, .medium = mediums[e->medium]};
         if (e->type != RAD_KV_CLEARED) {
             event.num_blocks = len;
             event.block_hashes = r->hashes + at;

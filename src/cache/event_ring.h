@@ -17,13 +17,22 @@
 
 enum { EVENT_HAS_EXTRA_KEY = 1, EVENT_HAS_CACHE_SALT = 2 };
 
+/* Where a block is, by the names that consumers know: see kv_events.h. */
+typedef enum event_medium {
+    EVENT_GPU = 0,
+    EVENT_CPU_PINNED = 1,
+    EVENT_DISK = 2,
+    EVENT_EXTERNAL = 3
+} event_medium;
+
 typedef struct event_entry {
     int64_t parent;
     uint64_t space;
     uint8_t type;
     uint8_t has_parent;
     uint8_t spaces; /* EVENT_HAS_... */
-    uint8_t reserved[5];
+    uint8_t medium; /* event_medium */
+    uint8_t reserved[4];
 } event_entry;
 
 typedef struct event_ring {

@@ -25,19 +25,14 @@ rad_status rad_cache_snapshot_events(rad_cache *cache, rad_kv_event_fn visit, vo
     if (!cache || !visit) return RAD_E_INVAL;
     radix_journal *j = journal_of(cache);
     if (!j || !j->has_events) return RAD_E_STATE;
-    const radix_tree *t = &radix_cache_of(cache)->tree;
+    if (j->tell_all) {
+        j->tell_all(j->tell_user, visit, user);
+        return RAD_OK;
+    }
     event_page cleared = {.entry = {.type = RAD_KV_CLEARED}};
     event_ring_forget(&j->events);
     event_ring_push(&j->events, &cleared);
-    uint32_t depth;
-    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
-        journal_seed seed = radix_journal_seed_of(j, t, id);
-        for (uint32_t i = 0; i < t->nodes[id].pages; i++) {
-            event_page page = radix_journal_page(j, t, id, i, &seed);
-            if (j->events.count == j->events.capacity) event_ring_take(&j->events, visit, user);
-            event_ring_push(&j->events, &page);
-        }
-    }
+    radix_journal_push_all(j, &radix_cache_of(cache)->tree, visit, user);
     event_ring_take(&j->events, visit, user);
     return RAD_OK;
 }

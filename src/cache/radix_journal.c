@@ -40,6 +40,7 @@ rad_status radix_journal_create(const rad_env *env, const rad_cache_params *p, c
     j->env = *env;
     j->arena_pages = t->spans.capacity;
     j->has_events = p->enable_kv_events != 0;
+    j->out = &j->events;
     j->explains_namespaces = p->explain_namespaces != 0;
     bool ok = true;
     if (p->enable_kv_events || p->enable_page_hashes) {
@@ -176,6 +177,7 @@ event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint3
                        .lead = page_lead(t, n, at),
                        .entry = {.type = RAD_KV_STORED, .space = seed->id}};
     page.entry.spaces = (uint8_t)seed->spaces;
+    page.entry.medium = (uint8_t)j->medium;
     page.entry.has_parent = at || page_before(t, n, &before);
     if (page.entry.has_parent) page.entry.parent = rad_page_hash_event(&j->hashes[before]);
     return page;
@@ -201,7 +203,7 @@ void radix_journal_added(radix_journal *j, const radix_tree *t, uint32_t leaf)
     }
     for (uint32_t i = 0; j->has_events && i < n->pages; i++) {
         event_page stored = radix_journal_page(j, t, leaf, i, &seed);
-        event_ring_push(&j->events, &stored);
+        event_ring_push(j->out, &stored);
     }
 }
 
@@ -212,9 +214,10 @@ void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf,
         journal_seed seed = radix_journal_seed_of(j, t, leaf);
         event_page gone = {.entry = {.type = RAD_KV_REMOVED, .space = seed.id}};
         gone.entry.spaces = (uint8_t)seed.spaces;
+        gone.entry.medium = (uint8_t)j->medium;
         for (uint32_t i = n->pages; i-- > kept;) {
             gone.hash = rad_page_hash_event(&j->hashes[n->at + i]);
-            event_ring_push(&j->events, &gone);
+            event_ring_push(j->out, &gone);
         }
     }
     if (j->fingerprints) {
@@ -241,10 +244,35 @@ void radix_journal_moved(radix_journal *j, uint32_t to, uint32_t from, uint32_t 
  * no room for it, it takes the place of all that is queued. */
 void radix_journal_cleared(radix_journal *j)
 {
+    eviction_log_forget(&j->evictions);
+    if (j->is_tier) return; /* the others may have theirs still */
     if (j->events.lost || j->events.count == j->events.capacity) event_ring_forget(&j->events);
     event_page cleared = {.entry = {.type = RAD_KV_CLEARED}};
     if (j->has_events) event_ring_push(&j->events, &cleared);
-    eviction_log_forget(&j->evictions);
+}
+
+/* --- tiers --- */
+
+void radix_journal_join(radix_journal *tier, radix_journal *j, event_medium medium)
+{
+    tier->out = &j->events;
+    tier->medium = medium;
+    tier->has_events = true;
+    tier->is_tier = j->is_tier = 1;
+}
+
+void radix_journal_push_all(const radix_journal *j, const radix_tree *t, rad_kv_event_fn visit,
+                            void *user)
+{
+    uint32_t depth;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        journal_seed seed = radix_journal_seed_of(j, t, id);
+        for (uint32_t i = 0; i < t->nodes[id].pages; i++) {
+            event_page page = radix_journal_page(j, t, id, i, &seed);
+            if (visit && j->out->count == j->out->capacity) event_ring_take(j->out, visit, user);
+            event_ring_push(j->out, &page);
+        }
+    }
 }
 
 rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_error *err)

@@ -25,6 +25,12 @@ typedef struct radix_journal {
     bool has_events;
     uint64_t beneficiary;
     event_ring events;
+    event_ring *out;  /* where events are pushed: its own ring, or that of a tree it joined */
+    uint32_t medium;  /* event_medium */
+    uint32_t is_tier; /* 1: other tiers push into the same ring; whoever made them one tells
+                       * of clears, and of everything: */
+    void (*tell_all)(void *user, rad_kv_event_fn visit, void *visit_user);
+    void *tell_user;
     eviction_log evictions;
 } radix_journal;
 
@@ -63,6 +69,15 @@ uint64_t radix_journal_fingerprint(uint64_t prior, const rad_token *page, uint32
 event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint32_t node,
                               uint32_t at, const journal_seed *seed);
 journal_seed radix_journal_seed_of(const radix_journal *j, const radix_tree *t, uint32_t node);
+
+/* The events of a tree that keeps page hashes go to the ring of `j` from here on, in order
+ * with j's own, under another medium. For as long as `j` lives. */
+void radix_journal_join(radix_journal *tier, radix_journal *j, event_medium medium);
+
+/* Pushes a store for each page of the tree, parents first. With `visit` the ring is handed
+ * over whenever it is full, so that nothing is lost. */
+void radix_journal_push_all(const radix_journal *j, const radix_tree *t, rad_kv_event_fn visit,
+                            void *user);
 
 /* Whether all chains are what the tokens give. RAD_E_CORRUPT names the node. */
 rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_error *err);

@@ -200,7 +200,7 @@ static size_t own_bytes(const hiradix_cache *c)
            ((size_t)c->params.max_transfers + 1) * sizeof *c->ops +
            span_arena_bytes(c->params.max_transfers) + c->runs.capacity * sizeof *c->lists +
            c->num_tokens * sizeof *c->tokens + c->num_slots * sizeof *c->slots +
-           2 * nodes * sizeof *c->looked_at +
+           2 * nodes * sizeof *c->looked_at + hi_events_bytes(c) +
            (c->has_identity ? host * sizeof *c->hashes + c->staging_bytes +
                                   2 * bits_words(host) * sizeof *c->saved
                             : 0);
@@ -281,6 +281,7 @@ static rad_status hi_reset(rad_cache *cache)
     hiradix_cache *c = of(cache);
     hi_abandon_all(c);
     rad_status host = rad_cache_reset(c->host), status = rad_cache_reset(c->device);
+    hi_events_cleared(c, RAD_TIER_DEVICE | RAD_TIER_HOST);
     return status ? status : host;
 }
 
@@ -308,6 +309,7 @@ static void free_own(hiradix_cache *c)
     rad_free(&env, c->hashes, host * sizeof *c->hashes);
     rad_free(&env, c->saved, words * sizeof *c->saved);
     rad_free(&env, c->fetched, words * sizeof *c->fetched);
+    rad_free(&env, c->in_storage, hi_events_bytes(c));
     rad_free(&env, c->staging, c->staging_bytes);
     rad_page_hasher_destroy(c->hasher);
     if (c->ids.generation || c->ids.free) slab_fini(&c->ids, &env);
@@ -353,24 +355,30 @@ static rad_status read_params(const rad_hicache_params *params, rad_hicache_para
                         p->max_transfers, p->copy_threads, p->store_threads);
     if (p->storage && !p->identity)
         return rad_fail(err, RAD_E_INVAL, "hicache: storage without an identity");
+    if (p->tier_events && !p->cache->enable_kv_events)
+        return rad_fail(err, RAD_E_INVAL, "hicache: events of tiers, but the cache's are off");
     return RAD_OK;
 }
 
 /* The two trees. */
 static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, rad_error *err)
 {
-    rad_status status = rad_cache_create(&c->base.env, p->cache, &c->device, err);
+    rad_cache_params tree;
+    rad_status status = rad_params_read(&tree, sizeof tree, p->cache, "hicache", err);
+    if (status) return status;
+    tree.struct_size = sizeof tree;
+    rad_cache_params host = {.struct_size = sizeof host};
+    hi_events_params(c, &tree, &host);
+    status = rad_cache_create(&c->base.env, &tree, &c->device, err);
     if (status) return status;
     c->device_tree = radix_cache_of(c->device);
-    rad_cache_params host = {.struct_size = sizeof host,
-                             .page_size = c->device->page_size,
-                             .kv_allocator = c->host_pages,
-                             .max_namespaces = c->device_tree->tree.limits.max_namespaces,
-                             .eviction = p->host_eviction,
-                             .max_pinned_tokens = p->host_max_pinned_tokens
-                                                      ? p->host_max_pinned_tokens
-                                                      : p->cache->max_pinned_tokens,
-                             .is_eagle = p->cache->is_eagle};
+    host.page_size = c->device->page_size;
+    host.kv_allocator = c->host_pages;
+    host.max_namespaces = c->device_tree->tree.limits.max_namespaces;
+    host.eviction = p->host_eviction;
+    host.max_pinned_tokens = p->host_max_pinned_tokens ? p->host_max_pinned_tokens
+                                                       : tree.max_pinned_tokens;
+    host.is_eagle = tree.is_eagle;
     status = rad_cache_create(&c->base.env, &host, &c->host, err);
     if (status) return status;
     rad_env env = c->base.env;
@@ -379,7 +387,7 @@ static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, ra
     c->base.ops = &hiradix_ops;
     c->page_size = c->base.page_size;
     c->bigram = c->device_tree->bigram;
-    return RAD_OK;
+    return hi_events_join(c, err);
 }
 
 static bool create_storage_side(hiradix_cache *c)

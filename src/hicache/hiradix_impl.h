@@ -7,6 +7,7 @@
  *     hiradix_load.c      host -> device
  *     hiradix_storage.c   host <-> storage
  *     hiradix_trouble.c   what a store says when it fails
+ *     hiradix_events.c    KV events of all tiers
  *
  * Lengths are in pages where they are not named otherwise. */
 #ifndef HICACHE_HIRADIX_IMPL_H
@@ -52,6 +53,9 @@ typedef struct hi_op {
     uint32_t hung;    /* of a fetch's pages, already the host tree's */
     uint32_t reserve; /* pages that a fetch counts for in the budget */
     uint64_t namespace_digest;
+    uint32_t event_spaces; /* of a fetch whose events are told: EVENT_HAS_... */
+    uint32_t lost_page;    /* of a fetch: 1 + the page that storage had and that was bad, or gone
+                            * when it was asked for; 0: none. The worker's until it is acked */
 
     atomic_uint fetched; /* pages that are on the host, verified */
     atomic_uint present; /* pages that storage has */
@@ -106,6 +110,7 @@ typedef struct hiradix_cache {
     rad_page_hash *hashes; /* [num_host_pages + 1] of what is cached */
     uint64_t *saved;       /* a bit per host page: in storage, or on its way there */
     uint64_t *fetched;     /* a bit: came from storage and was not loaded yet */
+    uint64_t *in_storage;  /* a bit: storage acknowledged it; with events of tiers only */
     size_t record_bytes;
     uint32_t store_pages; /* a call */
     char *staging;        /* [workers][store_pages][record_bytes] in layer_first, else NULL */
@@ -210,6 +215,30 @@ rad_status hi_check_storage(const rad_storage *s, rad_error *err);
 /* A store answered so, in a worker's thread: failures are counted, and their words put down. */
 void hi_note_trouble(hiradix_cache *c, rad_status status, const rad_error *err);
 void hi_tell_trouble(hiradix_cache *c); /* logs them */
+
+/* ---- hiradix_events.c; all of it does nothing without params.tier_events ---- */
+
+/* What the trees' params need for it, and that the trees are made. */
+void hi_events_params(const hiradix_cache *c, rad_cache_params *device, rad_cache_params *host);
+rad_status hi_events_join(hiradix_cache *c, rad_error *err);
+size_t hi_events_bytes(const hiradix_cache *c); /* of in_storage */
+
+/* Tiers (RAD_TIER_...) have been cleared: tells so, and what is left. */
+void hi_events_cleared(hiradix_cache *c, uint32_t tiers);
+
+/* These host pages are somebody else's from now on. */
+void hi_events_taken(hiradix_cache *c, const rad_page *pages, uint32_t count);
+
+/* Storage has pages [begin, begin + count) on the path to a node of the host tree; where `done`
+ * is not NULL, those for which it is not 0. */
+void hi_events_stored(hiradix_cache *c, rad_ref node, uint32_t begin, uint32_t count,
+                      const rad_page *done);
+
+/* A fetch begins for this key; and it has ended: its lost page is told. */
+void hi_events_note_space(hiradix_cache *c, hi_op *op, const rad_key *key);
+void hi_events_lost(hiradix_cache *c, const hi_op *op);
+
+/* ---- hiradix_storage.c ---- */
 
 /* Hashes of pages [begin, begin + count) of a key behind `prior` (NULL: behind nothing). */
 void hi_hash_pages(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t count,

@@ -171,6 +171,7 @@ rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
 
 void hi_backup_acked(hiradix_cache *c, hi_op *op)
 {
+    hi_events_stored(c, op->on_host.node, op->begin, op->count, op->device);
     for (uint32_t i = 0; i < op->count; i++)
         if (op->device[i]) {
             c->stats.backed_up_tokens += c->page_size;
@@ -231,6 +232,12 @@ static bool accept(hiradix_cache *c, const hi_op *op, const lot *l, uint32_t at,
                                      c->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
 }
 
+/* What is missing then has perhaps not come, but is there. */
+static bool is_late(const hiradix_cache *c, const hi_op *op)
+{
+    return c->base.env.now_ns(c->base.env.user) >= op->deadline_ns;
+}
+
 static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
 {
     lot l;
@@ -244,7 +251,10 @@ static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
         rad_status status = c->storage.ops->batch_get(c->storage.self, &l.batch, &why);
         hi_note_trouble(c, status, &why);
         for (uint32_t i = 0; i < n; i++) {
-            if (!l.done[i] || !accept(c, op, &l, at, i)) return status < 0 ? status : RAD_NONE;
+            if (!l.done[i] || !accept(c, op, &l, at, i)) {
+                if (l.done[i] || (status == RAD_OK && !is_late(c, op))) op->lost_page = at + i + 1;
+                return status < 0 ? status : RAD_NONE;
+            }
             atomic_store(&op->fetched, at + i + 1);
         }
         if (status) return status;
@@ -290,6 +300,7 @@ void hi_fetch_acked(hiradix_cache *c, hi_op *op)
 {
     if (!op->gets && go_on(c, op)) return;
     op->ended = true;
+    hi_events_lost(c, op);
     if (op->orphan) give_fetch(c, op);
 }
 
@@ -331,6 +342,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     rad_page_hash prior;
     bool has_prior = hi_prior_hash(c, key, begin, before, &prior);
     hi_hash_pages(c, key, begin, count, has_prior ? &prior : NULL, op->chain);
+    hi_events_note_space(c, op, key);
     op->reserve = count;
     op->recompute_ns = recompute_ns_per_token;
     op->deadline_ns = op->start_ns + c->params.timeout_max_ns;
@@ -395,6 +407,17 @@ static void leave_fetch(hiradix_cache *c, hi_op *op)
     hi_take_done(c);
 }
 
+/* Where it is, storage has it. */
+static void tell_fetched(hiradix_cache *c, const hi_op *op, const rad_key *key)
+{
+    rad_key front = hi_key_front(c, key, op->begin + op->hung);
+    rad_match match;
+    if (!c->in_storage || rad_cache_lookup(c->host, &front, &match) != RAD_OK) return;
+    uint32_t there = match.prefix_tokens / c->page_size;
+    if (there <= op->begin) return;
+    hi_events_stored(c, match.last_node, op->begin, RAD_MIN(there - op->begin, op->hung), NULL);
+}
+
 rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket, const rad_key *key,
                                          uint32_t *tokens)
 {
@@ -425,6 +448,7 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
             bits_set(c->saved, (size_t)op->host[i]);
             bits_set(c->fetched, (size_t)op->host[i]);
         }
+        tell_fetched(c, op, key);
         c->stats.fetched_tokens += (uint64_t)op->hung * c->page_size;
         if (tokens) *tokens = op->hung * c->page_size;
     }
@@ -475,6 +499,7 @@ rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
         memset(c->saved, 0, bits_words((size_t)c->num_host_pages + 1) * sizeof *c->saved);
     }
     c->epoch++;
+    hi_events_cleared(c, tiers);
     return status;
 }
 
@@ -502,5 +527,6 @@ rad_status rad_hicache_detach_storage(rad_cache *cache, rad_storage *was, rad_er
                         c->storage_ops);
     if (was) *was = c->storage;
     c->storage = (rad_storage){0};
+    hi_events_cleared(c, RAD_TIER_STORAGE);
     return RAD_OK;
 }

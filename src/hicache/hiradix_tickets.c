@@ -106,6 +106,7 @@ bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
         c->saved[pages[i] / 64] &= ~((uint64_t)1 << (pages[i] % 64));
         c->fetched[pages[i] / 64] &= ~((uint64_t)1 << (pages[i] % 64));
     }
+    hi_events_taken(c, pages, count);
     return true;
 }
 

@@ -1,0 +1,158 @@
+/* hiradix_events.c - KV events of all tiers, in one ring and in the order of what happened.
+ *
+ *     device tree --- its journal ------+
+ *     host tree ----- its journal ------+--> the device journal's ring --> take, snapshot
+ *     storage ------- acknowledgements -+
+ *
+ * The trees tell what enters and leaves them themselves, and a copy enters the host tree only
+ * when it is complete: so the host's events are P3's moments. Storage has no tree here. What
+ * it acknowledged is told when the owner takes the acknowledgement, while the page is still
+ * locked on the host, and its hash and tokens are read there. A bit for each host page
+ * says that storage has it, as far as is known: a snapshot tells so much of storage.
+ *
+ * The formats that consumers read have no "cleared" of one tier. So when one goes, all is
+ * cleared and what is left is stored anew. */
+#include "hicache/hiradix_impl.h"
+
+#include "base/bits.h"
+#include "cache/radix_journal.h"
+
+enum { FEWEST_PAGES = 1 << 16, MOST_PAGES = 1 << 20 }; /* of a ring whose size was not said */
+
+void hi_events_params(const hiradix_cache *c, rad_cache_params *device, rad_cache_params *host)
+{
+    if (!c->params.tier_events) return;
+    host->enable_page_hashes = 1;
+    if (device->kv_event_pages) return;
+    uint64_t pages = rad_kv_num_pages(device->kv_allocator) + 2 * (uint64_t)c->num_host_pages;
+    device->kv_event_pages =
+        (uint32_t)RAD_MIN(RAD_MAX(pages, (uint64_t)FEWEST_PAGES), (uint64_t)MOST_PAGES);
+}
+
+static event_medium storage_medium(const hiradix_cache *c)
+{
+    bool is_file = c->storage.ops && c->storage.ops->name && !strcmp(c->storage.ops->name, "file");
+    return is_file ? EVENT_DISK : EVENT_EXTERNAL;
+}
+
+static void push_stored(hiradix_cache *c, uint32_t node, uint32_t at, const journal_seed *seed)
+{
+    const radix_tree *t = &radix_cache_of(c->host)->tree;
+    event_page page = radix_journal_page(t->journal, t, node, at, seed);
+    page.entry.medium = (uint8_t)storage_medium(c);
+    event_ring_push(t->journal->out, &page);
+}
+
+/* What storage has of what the host has. */
+static void push_storage(hiradix_cache *c, rad_kv_event_fn visit, void *user)
+{
+    const radix_tree *t = &radix_cache_of(c->host)->tree;
+    event_ring *ring = t->journal->out;
+    uint32_t depth;
+    for (uint32_t id = 0; c->in_storage && (id = radix_next(t, id, &depth));) {
+        const radix_node *n = &t->nodes[id];
+        journal_seed seed = radix_journal_seed_of(t->journal, t, id);
+        for (uint32_t i = 0; i < n->pages; i++) {
+            if (!bits_get(c->in_storage, (size_t)radix_page_at(t, n, i))) continue;
+            if (visit && ring->count == ring->capacity) event_ring_take(ring, visit, user);
+            push_stored(c, id, i, &seed);
+        }
+    }
+}
+
+static void tell_all(void *user, rad_kv_event_fn visit, void *visit_user)
+{
+    hiradix_cache *c = user;
+    const radix_tree *device = &c->device_tree->tree, *host = &radix_cache_of(c->host)->tree;
+    event_ring *ring = device->journal->out;
+    event_page cleared = {.entry = {.type = RAD_KV_CLEARED}};
+    event_ring_forget(ring);
+    event_ring_push(ring, &cleared);
+    radix_journal_push_all(device->journal, device, visit, visit_user);
+    radix_journal_push_all(host->journal, host, visit, visit_user);
+    push_storage(c, visit, visit_user);
+    if (visit) event_ring_take(ring, visit, visit_user);
+}
+
+rad_status hi_events_join(hiradix_cache *c, rad_error *err)
+{
+    if (!c->params.tier_events) return RAD_OK;
+    radix_journal *device = c->device_tree->tree.journal;
+    radix_journal *host = radix_cache_of(c->host)->tree.journal;
+    if (c->has_identity) {
+        c->in_storage = rad_alloc(&c->base.env, hi_events_bytes(c));
+        if (!c->in_storage) return rad_fail(err, RAD_E_NOMEM, "hicache: no memory for events");
+    }
+    radix_journal_join(host, device, EVENT_CPU_PINNED);
+    device->tell_all = tell_all;
+    device->tell_user = c;
+    return RAD_OK;
+}
+
+size_t hi_events_bytes(const hiradix_cache *c)
+{
+    if (!c->params.tier_events || !c->has_identity) return 0;
+    return bits_words((size_t)c->num_host_pages + 1) * sizeof *c->in_storage;
+}
+
+void hi_events_cleared(hiradix_cache *c, uint32_t tiers)
+{
+    if ((tiers & RAD_TIER_STORAGE) && c->in_storage) memset(c->in_storage, 0, hi_events_bytes(c));
+    if (c->params.tier_events && tiers) tell_all(c, NULL, NULL);
+}
+
+void hi_events_taken(hiradix_cache *c, const rad_page *pages, uint32_t count)
+{
+    for (uint32_t i = 0; c->in_storage && i < count; i++)
+        c->in_storage[pages[i] / 64] &= ~((uint64_t)1 << (pages[i] % 64));
+}
+
+/* The node of page `at` on the path to `end`, which has `depth` pages; *from is its first one's
+ * number. */
+static uint32_t node_of_page(const radix_tree *t, uint32_t end, uint32_t depth, uint32_t at,
+                             uint32_t *from)
+{
+    uint32_t id = end;
+    for (*from = depth - t->nodes[id].pages; at < *from; *from -= t->nodes[id].pages)
+        id = t->nodes[id].parent;
+    return id;
+}
+
+void hi_events_stored(hiradix_cache *c, rad_ref node, uint32_t begin, uint32_t count,
+                      const rad_page *done)
+{
+    if (!c->in_storage || !count) return;
+    const radix_cache *host = radix_cache_of(c->host);
+    const radix_tree *t = &host->tree;
+    uint32_t depth = radix_cache_depth(host, node.index), from = 0, end = 0, id = 0;
+    RAD_ASSERT_ENV(&c->base.env, radix_is_ref(t, node) && begin + count <= depth);
+    journal_seed seed = radix_journal_seed_of(t->journal, t, node.index);
+    for (uint32_t at = begin; at < begin + count; at++) {
+        if (at >= end) {
+            id = node_of_page(t, node.index, depth, at, &from);
+            end = from + t->nodes[id].pages;
+        }
+        if (done && !done[at - begin]) continue;
+        bits_set(c->in_storage, (size_t)radix_page_at(t, &t->nodes[id], at - from));
+        push_stored(c, id, at - from, &seed);
+    }
+}
+
+void hi_events_note_space(hiradix_cache *c, hi_op *op, const rad_key *key)
+{
+    if (!c->in_storage) return;
+    journal_seed seed =
+        radix_journal_seed(c->device_tree->tree.journal, key->extra_key, key->cache_salt);
+    op->namespace_digest = seed.id;
+    op->event_spaces = seed.spaces;
+}
+
+void hi_events_lost(hiradix_cache *c, const hi_op *op)
+{
+    if (!c->in_storage || !op->lost_page) return;
+    event_page gone = {.hash = rad_page_hash_event(&op->chain[op->lost_page - 1]),
+                       .entry = {.type = RAD_KV_REMOVED, .space = op->namespace_digest}};
+    gone.entry.spaces = (uint8_t)op->event_spaces;
+    gone.entry.medium = (uint8_t)storage_medium(c);
+    event_ring_push(c->device_tree->tree.journal->out, &gone);
+}
