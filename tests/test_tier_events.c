@@ -3,9 +3,11 @@
  *
  * The consumer is strict about device and host: a stored block's parent must be known on
  * the same medium, no block is stored twice, a removed one is there and has no children. Of
- * storage it is told what was acknowledged; that is held against the store itself. */
+ * storage it is told what was acknowledged; that is held against the store itself. What it
+ * was told is also the model of what an explanation must say. */
 #include "hicache_rig.h"
 
+#include <radish/hicache_explain.h>
 #include <radish/kv_events.h>
 
 enum { DEVICE, HOST, STORAGE, TIERS, TABLE = 1 << 14, UNIVERSE = 1 << 13 };
@@ -263,6 +265,56 @@ static void same_storage(hrig *r)
     r->store.script = script;
     CHECKF(!c.wrong, "seed %llu: %s\n", (unsigned long long)c.seed, c.wrong);
     CHECK(known == c.count[STORAGE]);
+}
+
+/* The pages of a key that a tier has from the start on, and behind them those that it once had,
+ * by what the consumer was told. */
+static void pages_of(const hrig *r, const hreq *q, uint32_t tier, uint32_t *there, uint32_t *gone)
+{
+    rad_page_hash seed, hash, prior;
+    bool has_prior = rad_page_hash_seed(c.hasher, q->extra_key, q->cache_salt, &seed) == RAD_OK;
+    uint64_t space = has_prior ? (uint64_t)rad_page_hash_event(&seed) : 0;
+    *there = *gone = 0;
+    prior = seed;
+    for (uint32_t i = 0; i + r->ps <= q->num_tokens; i += r->ps, has_prior = true) {
+        CHECK_OK(
+            rad_page_hash_tokens(c.hasher, has_prior ? &prior : NULL, q->tokens + i, r->ps, &hash));
+        prior = hash;
+        const block *b = find(tier, rad_page_hash_event(&hash), space);
+        if (!b->used) return;
+        if (b->there) CHECK(!*gone);
+        *(b->there ? there : gone) += 1;
+    }
+}
+
+static void same_explanation(hrig *r, const hreq *q)
+{
+    rad_tier_explanation e = {.struct_size = sizeof e};
+    rad_key key = hreq_key(q, q->num_tokens);
+    uint32_t there[2], gone[2], whole = q->num_tokens / r->ps * r->ps;
+    CHECK_OK(rad_hicache_explain(r->cache, &key, &e));
+    const uint32_t end[2] = {e.device_tokens, e.host_end}, why[2] = {e.device_why, e.host_why};
+    const uint32_t evicted[2] = {e.device_evicted_tokens, e.host_evicted_tokens};
+    for (uint32_t tier = DEVICE; tier <= HOST; tier++) {
+        pages_of(r, q, tier, &there[tier], &gone[tier]);
+        uint32_t want = gone[tier] ? RAD_END_EVICTED : RAD_END_NEVER_SEEN;
+        if (end[tier] == whole)
+            want = whole == q->num_tokens ? RAD_END_COMPLETE : RAD_END_PAGE_ROUNDING;
+        CHECKF(end[tier] == there[tier] * r->ps && evicted[tier] == gone[tier] * r->ps &&
+                   why[tier] == want,
+               "seed %llu: tier %u: %u tokens and %u evicted, why %u; expected %u, %u, %u\n",
+               (unsigned long long)c.seed, tier, end[tier], evicted[tier], why[tier],
+               there[tier] * r->ps, gone[tier] * r->ps, want);
+    }
+    rad_match match;
+    CHECK_OK(rad_cache_lookup(r->cache, &key, &match));
+    CHECK(e.device_tokens == match.prefix_tokens && e.host_tokens == match.host_hit_tokens);
+    CHECK(e.fetched_tokens <= e.host_tokens);
+    uint32_t threshold = r->params.load_back_threshold ? r->params.load_back_threshold : 10;
+    if (e.load != RAD_LOAD_NO_TICKET)
+        CHECK(e.load == (!e.host_tokens              ? RAD_LOAD_NOTHING
+                         : e.host_tokens < threshold ? RAD_LOAD_BELOW_THRESHOLD
+                                                     : RAD_LOAD_TAKEN));
 }
 
 /* ---- plain cases ---- */
@@ -607,6 +659,7 @@ static void histories(uint64_t rounds, bool threads)
                           .no_threads = !threads,
                           .storage = bits >> 2 & 3,
                           .events = true,
+                          .explain_pages = 1 << 16,
                           .eagle = (bits >> 4 & 3) == 0,
                           .event_pages = bits >> 6 & 3 ? 0 : 30 + (bits >> 8 & 63),
                           .demote_tokens = bits >> 14 & 1 ? 0 : 60};
@@ -622,6 +675,12 @@ static void histories(uint64_t rounds, bool threads)
             one_thing(&h);
             if (step % 16) continue;
             same_trees(&h.r);
+            if (h.quiet && !c.restarted && !o.eagle)
+                for (int i = 0; i < 4; i++) {
+                    static hreq q;
+                    draw(&h, &q);
+                    same_explanation(&h.r, &q);
+                }
             if (step % 64) continue;
             hrig_settle(&h.r);
             same_trees(&h.r);

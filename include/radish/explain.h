@@ -6,6 +6,8 @@
  * never seen is taken for an evicted one with probability explain_pages / 2^64. What the
  * ring has forgotten again counts as never seen.
  *
+ * Of a cache with tiers this explains the device; hicache_explain.h has the rest.
+ *
  * Under is_eagle every count of tokens below is one of pairs.
  *
  * Namespaces: an explanation speaks about the key's own namespace. Whether the same tokens are

@@ -18,6 +18,7 @@
  *     storage.h             the third tier: what a storage backend must do
  *     kv_events.h           what entered and left, for routers that follow
  *     explain.h             where a match ends, and why
+ *     hicache_explain.h     the same over all tiers
  *
  * The storage backends that come with radish (storage_file.h, storage_redis.h) are in
  * libradish-storage and not included here.
@@ -36,6 +37,7 @@
 #include <radish/evict_policy.h>
 #include <radish/explain.h>
 #include <radish/hicache.h>
+#include <radish/hicache_explain.h>
 #include <radish/host_kv_pool.h>
 #include <radish/kv_allocator.h>
 #include <radish/kv_events.h>

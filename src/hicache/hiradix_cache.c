@@ -379,6 +379,7 @@ static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, ra
     host.max_pinned_tokens = p->host_max_pinned_tokens ? p->host_max_pinned_tokens
                                                        : tree.max_pinned_tokens;
     host.is_eagle = tree.is_eagle;
+    host.explain_pages = tree.explain_pages;
     status = rad_cache_create(&c->base.env, &host, &c->host, err);
     if (status) return status;
     rad_env env = c->base.env;

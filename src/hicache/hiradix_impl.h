@@ -8,12 +8,14 @@
  *     hiradix_storage.c   host <-> storage
  *     hiradix_trouble.c   what a store says when it fails
  *     hiradix_events.c    KV events of all tiers
+ *     hiradix_explain.c   where a match ends, what became of a prefetch
  *
  * Lengths are in pages where they are not named otherwise. */
 #ifndef HICACHE_HIRADIX_IMPL_H
 #define HICACHE_HIRADIX_IMPL_H
 
 #include <radish/hicache.h>
+#include <radish/hicache_explain.h>
 #include <radish/match_handle.h>
 #include <radish/retention.h>
 
@@ -53,6 +55,7 @@ typedef struct hi_op {
     uint32_t hung;    /* of a fetch's pages, already the host tree's */
     uint32_t reserve; /* pages that a fetch counts for in the budget */
     uint64_t namespace_digest;
+    uint32_t asked;        /* of a fetch: pages that the store was asked for */
     uint32_t event_spaces; /* of a fetch whose events are told: EVENT_HAS_... */
     uint32_t lost_page;    /* of a fetch: 1 + the page that storage had and that was bad, or gone
                             * when it was asked for; 0: none. The worker's until it is acked */
@@ -116,7 +119,8 @@ typedef struct hiradix_cache {
     char *staging;        /* [workers][store_pages][record_bytes] in layer_first, else NULL */
     size_t staging_bytes;
     uint64_t prefetch_reserved; /* pages */
-    uint32_t storage_ops;       /* out now */
+    rad_prefetch_report last_prefetch;
+    uint32_t storage_ops; /* out now */
 
     void (*next_wait_layer)(void *user, uint32_t layer);
     void *next_wait_user;
@@ -237,6 +241,16 @@ void hi_events_stored(hiradix_cache *c, rad_ref node, uint32_t begin, uint32_t c
 /* A fetch begins for this key; and it has ended: its lost page is told. */
 void hi_events_note_space(hiradix_cache *c, hi_op *op, const rad_key *key);
 void hi_events_lost(hiradix_cache *c, const hi_op *op);
+
+/* ---- hiradix_explain.c ---- */
+
+/* A prefetch was refused or has just begun: returns `status`. It has ended or was revoked, and
+ * what came of it is in the host tree. */
+rad_status hi_prefetch_note(hiradix_cache *c, rad_prefetch_end why, rad_status status);
+void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked);
+
+/* The host is about to evict: for whom. */
+void hi_explain_taken(hiradix_cache *c);
 
 /* ---- hiradix_storage.c ---- */
 

@@ -315,19 +315,21 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     uint32_t ps = c->page_size, pages = hi_key_pages(c, key);
     rad_key front = hi_key_front(c, key, pages);
     rad_match here, host;
-    if (!c->storage.ops || !pages || rad_cache_lookup(cache, &front, &here) != RAD_OK ||
+    if (!c->storage.ops) return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
+    if (!pages || rad_cache_lookup(cache, &front, &here) != RAD_OK ||
         rad_cache_lookup(c->host, &front, &host) != RAD_OK)
-        return RAD_NONE;
+        return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
     uint32_t have = here.prefix_tokens + here.host_hit_tokens, begin = host.prefix_tokens / ps;
-    if (pages * ps < have + c->params.prefetch_threshold) return RAD_NONE;
+    if (pages * ps < have + c->params.prefetch_threshold)
+        return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
     /* What only the device has in front is fetched as well: the host's tree has no gaps. */
     uint64_t budget = c->params.prefetch_tokens / ps;
     uint64_t left = budget > c->prefetch_reserved ? budget - c->prefetch_reserved : 0;
     uint32_t count = (uint32_t)RAD_MIN(left, (uint64_t)(pages - begin));
     if ((uint64_t)(begin + count) * ps < (uint64_t)have + c->params.prefetch_threshold)
-        return RAD_FULL;
+        return hi_prefetch_note(c, RAD_PREFETCH_OVER_BUDGET, RAD_FULL);
     hi_op *op = hi_op_take(c, TRANSFER_FETCH, count);
-    if (!op) return RAD_FULL;
+    if (!op) return hi_prefetch_note(c, RAD_PREFETCH_NO_TICKET, RAD_FULL);
     op->begin = begin;
     rad_match_handle path = {.node = host.last_node, .num_tokens = begin * ps};
     rad_page before = 0;
@@ -343,7 +345,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     bool has_prior = hi_prior_hash(c, key, begin, before, &prior);
     hi_hash_pages(c, key, begin, count, has_prior ? &prior : NULL, op->chain);
     hi_events_note_space(c, op, key);
-    op->reserve = count;
+    op->reserve = op->asked = count;
     op->recompute_ns = recompute_ns_per_token;
     op->deadline_ns = op->start_ns + c->params.timeout_max_ns;
     if (recompute_ns_per_token) {
@@ -355,7 +357,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     c->stats.asked_tokens += (uint64_t)count * ps;
     hi_op_submit(c, op);
     *ticket = hi_op_ticket(c, op);
-    return RAD_OK;
+    return hi_prefetch_note(c, RAD_PREFETCH_UNDER_WAY, RAD_OK);
 }
 
 /* Whether the policy goes on waiting. */
@@ -453,6 +455,7 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
         if (tokens) *tokens = op->hung * c->page_size;
     }
     c->stats.revoked_prefetches += !came;
+    hi_prefetch_ended(c, op, false);
     leave_fetch(c, op);
     return status;
 }
@@ -466,6 +469,7 @@ rad_status rad_hicache_prefetch_revoke(rad_cache *cache, rad_prefetch *ticket)
     *ticket = 0;
     if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) return RAD_E_STATE;
     c->stats.revoked_prefetches++;
+    hi_prefetch_ended(c, op, true);
     leave_fetch(c, op);
     return RAD_OK;
 }

@@ -98,6 +98,7 @@ bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
 {
     uint32_t have = rad_kv_available_pages(c->host_pages);
     if (have < count) {
+        hi_explain_taken(c);
         (void)rad_cache_evict(c->host, (uint64_t)(count - have) * c->page_size, NULL);
         c->epoch++;
     }
