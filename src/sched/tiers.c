@@ -107,17 +107,17 @@ void tiers_leave(scheduler *s, req *r)
 
 /* ---- loads ---- */
 
-void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad_key *key)
+void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad_key *key,
+                     rad_load_result *loaded)
 {
+    *loaded = (rad_load_result){.why = RAD_LOAD_NOTHING};
     if (!s->tiers.host_pool || r->no_load) return;
     /* A page is left, so that what is loaded is not in the way of the rest. */
     uint64_t room = prefill_adder_room(adder, r), page = s->pools.page_size;
-    rad_load_result loaded;
-    if (room <= page ||
-        rad_hicache_load_back(s->pools.tree_cache, &r->kv, key, room - page, &loaded) != RAD_OK)
-        return;
-    r->loaded_tokens = loaded.tokens;
-    r->fetched_tokens = loaded.storage_tokens;
+    if (room <= page)
+        loaded->why = RAD_LOAD_OVER_QUOTA;
+    else
+        (void)rad_hicache_load_back(s->pools.tree_cache, &r->kv, key, room - page, loaded);
 }
 
 void tiers_ready_to_load(scheduler *s)
@@ -128,9 +128,13 @@ void tiers_ready_to_load(scheduler *s)
 bool tiers_lost(scheduler *s, req *r)
 {
     if (!r->kv.load || rad_hicache_load_status(s->pools.tree_cache, &r->kv) == RAD_OK) return false;
-    rad_log(&s->env, RAD_LOG_WARN, "scheduler: a load from the host failed, %u tokens are computed",
-            r->loaded_tokens);
+    rad_log(&s->env, RAD_LOG_WARN,
+            "scheduler: a load from the host failed, its tokens are computed");
     s->stats.lost_loads++;
+    if (r->kv.load == r->counted_load) { /* they did not come from the cache after all */
+        r->cached_tokens -= r->loaded_tokens;
+        r->loaded_tokens = r->fetched_tokens = 0;
+    }
     req_release_kv(s, r, false);
     wait_queue_remove(&s->waiting, r);
     remove_running(s, r);

@@ -39,7 +39,8 @@ void tiers_leave(struct scheduler *s, req *r);
 
 /* Just before r is matched; and once its prefix is locked and there is room for it. */
 void tiers_end_prefetch(struct scheduler *s, req *r, const rad_key *key);
-void tiers_load_back(struct scheduler *s, const prefill_adder *adder, req *r, const rad_key *key);
+void tiers_load_back(struct scheduler *s, const prefill_adder *adder, req *r, const rad_key *key,
+                     rad_load_result *loaded);
 
 /* The batch is formed. */
 void tiers_ready_to_load(struct scheduler *s);
