@@ -65,6 +65,8 @@ static engine_info fake_info = {.model_name = "fake \"model\"",
                                 .created_unix = 1700000000,
                                 .radix_cache = true};
 
+static req_why fake_why; /* of every request; set while none is there */
+
 /* One event of `r`, without the lock; true when it was the last. */
 static bool fake_step(struct fake_request *r, bool aborted)
 {
@@ -74,6 +76,9 @@ static bool fake_step(struct fake_request *r, bool aborted)
                       .text = text,
                       .prompt_tokens = r->prompt_tokens,
                       .cached_tokens = FAKE_CACHED,
+                      .loaded_tokens = fake_why.has_tiers ? 2 : 0,
+                      .fetched_tokens = fake_why.has_tiers ? 1 : 0,
+                      .why = &fake_why,
                       .matched_token = -1,
                       .e2e_latency_s = 0.5};
     bool slow = strcmp(r->script, "slow") == 0;

@@ -222,6 +222,82 @@ TEST(the_host_makes_up_for_a_small_pool)
     CHECK(cached[0] < cached[1] / 2);
 }
 
+/* Served to its end, transfers and all; the caller drops it. */
+static rig_req *served(tiers_rig *t, const rad_token *doc, uint32_t tokens)
+{
+    t->g.s->cost.most_prompt_tokens = 0;
+    rig_req *q = rig_add(&t->g, doc, tokens, 4);
+    rig_run(&t->g);
+    while (has_work(t->g.s))
+        rig_step(&t->g);
+    rig_check_answer(q);
+    CHECK(q->r.why.known && q->r.why.has_tiers);
+    return q;
+}
+
+TEST(a_request_knows_why_no_more_of_it_was_cached)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 21);
+    tiers_rig t = {.tiers = {.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE,
+                             .prefetch_threshold = 32,
+                             .deterministic = 1},
+                   .host = {.ratio = 2}};
+    CHECK_OK(storage_mem_init(&t.store, NULL, 4096, record_bytes(16)));
+    start(&t, rig_params(400, 16, 0), true);
+    rig_req *q = served(&t, docs[0], DOC_TOKENS);
+    CHECK(q->r.why.device.why == RAD_END_NEVER_SEEN && q->r.why.host.why == RAD_END_NEVER_SEEN);
+    CHECK(q->r.why.load == RAD_LOAD_NOTHING && q->r.why.prefetch == RAD_PREFETCH_MISSED);
+    CHECK(q->r.why.asked_tokens == 144 && q->r.why.present_tokens == 0);
+    rig_drop(q);
+    q = served(&t, docs[0], DOC_TOKENS);
+    CHECK(q->cached_tokens == 144 && q->r.why.device.why == RAD_END_PAGE_ROUNDING);
+    CHECK(q->r.why.prefetch == RAD_PREFETCH_TOO_SHORT);
+    rig_drop(q);
+    for (int d = 2; d < 8; d += 2)
+        rig_drop(served(&t, docs[d], DOC_TOKENS));
+    q = served(&t, docs[0], DOC_TOKENS); /* demoted */
+    CHECK(q->r.why.device.why == RAD_END_EVICTED && q->r.why.device.evicted_tokens >= 80);
+    CHECK(!strcmp(q->r.why.device.policy, "lru") && q->r.why.host_tokens >= 80);
+    CHECK(q->r.why.load == RAD_LOAD_TAKEN && q->r.loaded_tokens == q->r.why.host_tokens);
+    rig_drop(q);
+
+    rig_drop(served(&t, docs[8], DOC_TOKENS));
+    t.fault_every = 1; /* a load is taken and fails: its tokens are computed */
+    q = served(&t, docs[2], DOC_TOKENS);
+    CHECK(q->r.why.load_failed && q->r.why.load == RAD_LOAD_TAKEN && !q->r.loaded_tokens);
+    CHECK(q->cached_tokens == q->r.cached_tokens && q->cached_tokens + q->r.why.host_tokens == 144);
+    rig_drop(q);
+    t.fault_every = 0;
+
+    for (int d = 1; d < 10; d += 2)
+        rig_drop(served(&t, docs[d], DOC_TOKENS));
+    q = served(&t, docs[4], DOC_TOKENS); /* out of both, and back from storage */
+    CHECK(q->r.why.device.why == RAD_END_EVICTED && q->r.why.prefetch == RAD_PREFETCH_ALL);
+    CHECK(q->r.fetched_tokens && q->cached_tokens == 144);
+    rig_drop(q);
+    stop(&t);
+    storage_mem_fini(&t.store);
+}
+
+TEST(without_tiers_a_request_knows_about_the_device)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 22);
+    rig g;
+    rig_start(&g, rig_params(400, 16, 0));
+    for (int i = 0; i < 5; i++) {
+        rig_req *q = rig_add(&g, docs[i % 4], DOC_TOKENS, 1);
+        rig_run(&g);
+        const req_why *w = &q->r.why;
+        CHECK(w->known && !w->has_tiers);
+        CHECK(w->device.why == (i == 4 ? RAD_END_EVICTED : RAD_END_NEVER_SEEN));
+        CHECK(!w->device.policy == (i < 4));
+        rig_drop(q);
+    }
+    rig_stop(&g);
+}
+
 TEST(what_was_served_before_a_restart_comes_from_storage)
 {
     static rad_token docs[NUM_DOCS][DOC_TOKENS];

@@ -223,6 +223,65 @@ TEST(a_developer_message_is_a_system_message)
 
 /* ---- generate ---- */
 
+TEST(generate_says_where_the_cached_tokens_came_from_and_why_there_were_no_more)
+{
+    struct fixture f;
+    const char *ask_for = "{\"input_ids\":[5],\"sampling_params\":{\"max_new_tokens\":1}}";
+    fake_why = (req_why){0};
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/generate", ask_for, 200);
+    json_t *meta = json_object_get(json, "meta_info"), *why, *tier;
+    CHECK(!json_object_get(meta, "cache_explanation")); /* nothing is known */
+    json_decref(json);
+
+    fake_why = (req_why){.known = true, .device = {.why = RAD_END_NEVER_SEEN}};
+    json = ask(&f, "POST", "/generate", ask_for, 200);
+    why = json_object_get(json_object_get(json, "meta_info"), "cache_explanation");
+    tier = json_object_get(why, "device");
+    CHECK(json_object_size(why) == 1 && number(tier, "tokens") == FAKE_CACHED);
+    CHECK(json_object_size(tier) == 2 && strcmp(text_of(tier, "end"), "never_seen") == 0);
+    json_decref(json);
+
+    fake_why = (req_why){.known = true,
+                         .has_tiers = true,
+                         .device = {.why = RAD_END_EVICTED,
+                                    .evicted_tokens = 64,
+                                    .evicted_ns_ago = 1500000000,
+                                    .policy = "lru",
+                                    .cause = RAD_EVICTION_ROOM},
+                         .host = {.why = RAD_END_PAGE_ROUNDING},
+                         .host_tokens = 9,
+                         .load = RAD_LOAD_BELOW_THRESHOLD,
+                         .prefetch = RAD_PREFETCH_REVOKED,
+                         .asked_tokens = 256,
+                         .present_tokens = 16};
+    json = ask(&f, "POST", "/generate", ask_for, 200);
+    why = json_object_get(json_object_get(json, "meta_info"), "cache_explanation");
+    tier = json_object_get(why, "device");
+    CHECK(number(tier, "tokens") == FAKE_CACHED - 2 &&
+          strcmp(text_of(tier, "end"), "evicted") == 0);
+    CHECK(number(tier, "evicted_tokens") == 64 && strcmp(text_of(tier, "policy"), "lru") == 0);
+    CHECK(json_real_value(json_object_get(tier, "evicted_s_ago")) == 1.5);
+    CHECK(strcmp(text_of(tier, "cause"), "room") == 0);
+    tier = json_object_get(why, "host");
+    CHECK(number(tier, "tokens") == 1 && strcmp(text_of(tier, "end"), "page_rounding") == 0);
+    CHECK(number(tier, "found") == 9 && strcmp(text_of(tier, "load"), "below_threshold") == 0);
+    tier = json_object_get(why, "storage");
+    CHECK(number(tier, "tokens") == 1 && strcmp(text_of(tier, "end"), "revoked") == 0);
+    CHECK(number(tier, "asked") == 256 && number(tier, "present") == 16);
+    json_decref(json);
+
+    fake_why.load_failed = true;
+    fake_why.device.why = 99; /* a reason that is newer than this server's words */
+    json = ask(&f, "POST", "/generate", ask_for, 200);
+    why = json_object_get(json_object_get(json, "meta_info"), "cache_explanation");
+    CHECK(strcmp(text_of(json_object_get(why, "host"), "load"), "failed") == 0);
+    CHECK(strcmp(text_of(json_object_get(why, "device"), "end"), "unknown") == 0);
+    json_decref(json);
+    fake_why = (req_why){0};
+    stop(&f);
+}
+
 TEST(generate_answers_in_sglangs_form)
 {
     struct fixture f;

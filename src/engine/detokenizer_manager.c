@@ -114,6 +114,7 @@ static void handle(engine *e, const detok_message *m)
                           .cached_tokens = m->cached_tokens,
                           .loaded_tokens = m->loaded_tokens,
                           .fetched_tokens = m->fetched_tokens,
+                          .why = &job->r.why, /* final since before the first output */
                           .matched_token = -1};
     if (m->finish) {
         set_finish(&event, job, m);

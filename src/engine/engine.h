@@ -10,6 +10,7 @@
 
 #include "model/sampler.h"
 #include "model/weights_policy.h"
+#include "sched/req_why.h"
 #include "sched/step_info.h"
 #include "text/chat_template.h"
 #include <radish/evict_policy.h>
@@ -133,6 +134,7 @@ typedef struct engine_event {
     uint32_t cached_tokens;     /* of the prompt: found in the cache when first admitted */
     uint32_t loaded_tokens;     /* of these: came from the host */
     uint32_t fetched_tokens;    /* of these: came there from storage */
+    const req_why *why;         /* why there were no more, or NULL; during the call */
     engine_finish finish;
     rad_status status;        /* for ENGINE_FINISH_ERROR */
     const char *message;      /* words for it, else NULL */

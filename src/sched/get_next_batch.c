@@ -153,7 +153,8 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     if (rad_cache_match_prefix(s->pools.tree_cache, &key, slots, &match) == RAD_OK &&
         rad_cache_inc_lock_ref(s->pools.tree_cache, match.last_node, &r->kv.lock, NULL) == RAD_OK)
         r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
-    rad_load_result loaded = {.why = RAD_LOAD_NOTHING};
+    rad_load_result loaded = {.why = match.host_hit_tokens ? RAD_LOAD_OVER_QUOTA
+                                                           : RAD_LOAD_NOTHING};
     if (match.host_hit_tokens && prefill_adder_has_room(adder, r, s->num_running == 0))
         tiers_load_back(s, adder, r, &key, &loaded);
 
@@ -171,6 +172,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     r->loaded_tokens = loaded.tokens;
     r->fetched_tokens = loaded.storage_tokens;
     r->counted_load = r->kv.load;
+    req_why_admitted(s, r, &key, &loaded);
     s->stats.prompt_tokens += r->num_input;
     s->stats.cached_tokens += r->cached_tokens;
     s->stats.loaded_tokens += r->loaded_tokens;

@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "model/sampler.h"
+#include "sched/req_why.h"
 #include <radish/cache.h>
 #include <stdatomic.h>
 
@@ -72,6 +73,7 @@ typedef struct req {
     uint32_t loaded_tokens; /* of them on the host; of these fetched_tokens came from storage */
     uint32_t fetched_tokens;
     uint32_t counted_load; /* the ticket of the load that brought them; 0: none did */
+    req_why why;           /* why there were no more; final before the first output */
     uint32_t prefetch;     /* a ticket (hicache.h); 0: none */
     bool no_load;          /* a load of it failed: the host is not asked again */
     bool admitted;         /* at least once: cached_tokens is final */

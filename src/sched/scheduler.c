@@ -239,6 +239,14 @@ static rad_status check_params(const scheduler_params *p, rad_error *err)
     return RAD_OK;
 }
 
+/* How many evicted pages are remembered, 56 bytes each: some times what the pool has. */
+static uint32_t explain_pages(const scheduler *s)
+{
+    enum { FEWEST = 1 << 10, MOST = 1 << 16, TIMES = 4 };
+    uint64_t pages = (uint64_t)s->max_total_pages * TIMES;
+    return (uint32_t)RAD_MIN(RAD_MAX(pages, (uint64_t)FEWEST), (uint64_t)MOST);
+}
+
 static rad_status create_pools(scheduler *s, rad_error *err)
 {
     const scheduler_params *p = &s->params;
@@ -264,7 +272,8 @@ static rad_status create_pools(scheduler *s, rad_error *err)
                              .page_size = page_size,
                              .kv_allocator = s->pools.kv_allocator,
                              .req_to_token_pool = s->pools.req_to_token_pool,
-                             .eviction = p->eviction};
+                             .eviction = p->eviction,
+                             .explain_pages = explain_pages(s)};
     return tiers_create_cache(s, &tree, err);
 }
 

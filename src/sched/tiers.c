@@ -58,6 +58,7 @@ bool tiers_arrive(scheduler *s, req *r)
     rad_key key = req_key(r, most);
     rad_status status =
         rad_hicache_prefetch_start(s->pools.tree_cache, &key, recompute_ns(s, most), &r->prefetch);
+    req_why_prefetched(s, r);
     if (status != RAD_OK) return false;
     if (s->tiers.waits && s->tiers.num_fetching < s->tiers.max_fetching) {
         s->tiers.fetching[s->tiers.num_fetching++] = r;
@@ -71,6 +72,7 @@ void tiers_end_prefetch(scheduler *s, req *r, const rad_key *key)
     if (!r->prefetch) return;
     (void)rad_hicache_prefetch_progress(s->pools.tree_cache, &r->prefetch, key, NULL);
     if (r->prefetch) (void)rad_hicache_prefetch_revoke(s->pools.tree_cache, &r->prefetch);
+    req_why_prefetched(s, r);
 }
 
 static void take_out(scheduler *s, uint32_t i)
@@ -89,6 +91,7 @@ void tiers_admit_fetched(scheduler *s)
             i++;
             continue;
         }
+        req_why_prefetched(s, r);
         take_out(s, i);
         wait_queue_add(&s->waiting, r);
     }
@@ -134,6 +137,7 @@ bool tiers_lost(scheduler *s, req *r)
     if (r->kv.load == r->counted_load) { /* they did not come from the cache after all */
         r->cached_tokens -= r->loaded_tokens;
         r->loaded_tokens = r->fetched_tokens = 0;
+        r->why.load_failed = true;
     }
     req_release_kv(s, r, false);
     wait_queue_remove(&s->waiting, r);

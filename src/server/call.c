@@ -332,6 +332,7 @@ static void on_event(void *user, const engine_event *event)
     item->new_cached_tokens = event->cached_tokens;
     item->new_loaded_tokens = event->loaded_tokens;
     item->new_fetched_tokens = event->fetched_tokens;
+    if (event->why) item->new_why = *event->why;
     if (event->finish != ENGINE_FINISH_NONE) {
         item->status = event->status;
         item->matched_token = event->matched_token;
@@ -357,6 +358,7 @@ static void merge(call_item *item)
     item->cached_tokens = item->new_cached_tokens;
     item->loaded_tokens = item->new_loaded_tokens;
     item->fetched_tokens = item->new_fetched_tokens;
+    item->why = item->new_why;
     if (item->lost && item->new_finish != ENGINE_FINISH_ERROR) {
         item->status = RAD_E_NOMEM;
         snprintf(item->message, sizeof item->message, "no memory for the answer");

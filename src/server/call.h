@@ -42,6 +42,7 @@ typedef struct call_item {
     byte_buf new_text, new_ids, new_logprobs;
     uint32_t new_prompt_tokens, new_completion_tokens, new_cached_tokens;
     uint32_t new_loaded_tokens, new_fetched_tokens;
+    req_why new_why;
     engine_finish new_finish;
     rad_status status; /* with an ERROR; written before new_finish is seen */
     char message[512];
@@ -61,6 +62,7 @@ typedef struct call_item {
     size_t ids_sent;     /* bytes */
     uint32_t prompt_tokens, completion_tokens, cached_tokens;
     uint32_t loaded_tokens, fetched_tokens; /* of cached_tokens; as in engine_event */
+    req_why why;
     engine_finish finish;
 } call_item;
 
@@ -133,6 +135,10 @@ json_t *json_ids(const byte_buf *ids, size_t from_byte);
 json_t *json_usage(const call *c);
 /* Cached tokens by tier, NULL where there is only one. */
 json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched);
+
+/* json_explain.c: where the item's cached tokens came from and why there were no more; NULL when
+ * that is not known. */
+json_t *json_cache_explanation(const call_item *item);
 /* Logprobs of the ids from that byte of them on, in each dialect's form; JSON's null when
  * the request did not ask. */
 json_t *json_chat_logprobs(const call_item *item, size_t from_byte);

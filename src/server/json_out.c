@@ -54,6 +54,8 @@ json_t *json_usage(const call *c)
     json_t *details = json_pack("{s:I}", "cached_tokens", cached);
     json_t *by_tier = json_cached_details(c, (uint64_t)cached, (uint64_t)loaded, (uint64_t)fetched);
     if (details && by_tier) json_object_set_new(details, "cached_tokens_details", by_tier);
+    json_t *why = by_tier && c->num_items == n ? json_cache_explanation(&c->items[0]) : NULL;
+    if (why) json_object_set_new(details, "cache_explanation", why);
     return json_pack("{s:I, s:I, s:I, s:o}", "prompt_tokens", prompt, "completion_tokens",
                      completion, "total_tokens", prompt + completion, "prompt_tokens_details",
                      details);

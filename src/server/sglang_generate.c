@@ -109,6 +109,8 @@ static json_t *output(const call *c, const call_item *item)
     json_t *by_tier =
         json_cached_details(c, item->cached_tokens, item->loaded_tokens, item->fetched_tokens);
     if (meta && by_tier) json_object_set_new(meta, "cached_tokens_details", by_tier);
+    json_t *why = item->finished ? json_cache_explanation(item) : NULL;
+    if (why) json_object_set_new(meta, "cache_explanation", why);
     if (meta && item->finished)
         json_object_set_new(meta, "e2e_latency", json_real(item->e2e_latency_s));
     if (meta && c->request.logprobs) json_add_sglang_logprobs(item, meta);

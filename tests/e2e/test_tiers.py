@@ -44,7 +44,8 @@ def tiers(store, *args, model=STORIES):
 
 def test_prompts_come_back_from_every_tier_with_the_same_answers():
     with serve("--disable-radix-cache") as s:
-        check("cached_tokens_details" not in ask(s, "hello")[1])
+        meta = ask(s, "hello")[1]
+        check("cached_tokens_details" not in meta and "cache_explanation" not in meta, meta)
         plain = [ask(s, text)[0] for text in prompts()]
     with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
         with tiers(tmp) as s:
@@ -56,7 +57,12 @@ def test_prompts_come_back_from_every_tier_with_the_same_answers():
                     settled(s)
                     details = meta["cached_tokens_details"]
                     check(sum(details.values()) == meta["cached_tokens"], meta)
+                    why = meta["cache_explanation"]
+                    check({tier: why[tier]["tokens"] for tier in why} == details, meta)
                     if turn:
+                        check(why["host"]["load"] == "taken", why)
+                        check(why["device"]["end"] == "evicted", why)
+                        check(why["device"]["evicted_s_ago"] > 0, why)
                         check(details["host"] > 0 and details["storage"] == 0, meta)
                         check(meta["prompt_tokens"] - meta["cached_tokens"] <= 16, meta)
             figures = s.wait_idle()
@@ -72,9 +78,12 @@ def test_prompts_come_back_from_every_tier_with_the_same_answers():
                     continue
                 check(meta["cached_tokens_details"]["storage"] > 0, meta)
                 check(meta["prompt_tokens"] - meta["cached_tokens"] <= 16, meta)
+                why = meta["cache_explanation"]
+                check(why["storage"]["present"] > 0 and why["device"]["end"] == "never_seen", why)
             usage = s.ask("/v1/completions", {"prompt": prompts()[0], "max_tokens": 1})["usage"]
             details = usage["prompt_tokens_details"]
             check(sum(details["cached_tokens_details"].values()) == details["cached_tokens"], usage)
+            check(details["cache_explanation"]["host"]["load"] in ("taken", "nothing"), usage)
             settled(s)
             s.ask("/flush_cache?tiers=device,host", {})
             check(s.figures()["evictable_tokens"] == 0)

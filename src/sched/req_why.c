@@ -1,0 +1,42 @@
+/* req_why.c - asking the cache why; see the header. */
+#include "sched/scheduler_impl.h"
+
+static req_tier_end end_of(const scheduler *s, uint32_t why, uint32_t evicted_tokens,
+                           const rad_eviction *eviction)
+{
+    req_tier_end end = {.why = why, .evicted_tokens = evicted_tokens};
+    if (why != RAD_END_EVICTED) return end;
+    uint64_t now = s->env.now_ns(s->env.user);
+    end.evicted_ns_ago = now > eviction->time_ns ? now - eviction->time_ns : 0;
+    end.policy = eviction->policy;
+    end.cause = eviction->cause;
+    return end;
+}
+
+void req_why_prefetched(scheduler *s, req *r)
+{
+    rad_prefetch_report report = {.struct_size = sizeof report};
+    if (r->admitted || rad_hicache_last_prefetch(s->pools.tree_cache, &report) != RAD_OK) return;
+    r->why.prefetch = report.why;
+    r->why.asked_tokens = report.asked_tokens;
+    r->why.present_tokens = report.present_tokens;
+}
+
+void req_why_admitted(scheduler *s, req *r, const rad_key *key, const rad_load_result *load)
+{
+    req_why *w = &r->why;
+    if (s->tiers.host_pool) {
+        rad_tier_explanation e = {.struct_size = sizeof e};
+        if (rad_hicache_explain(s->pools.tree_cache, key, &e) != RAD_OK) return;
+        w->has_tiers = true;
+        w->device = end_of(s, e.device_why, e.device_evicted_tokens, &e.device_eviction);
+        w->host = end_of(s, e.host_why, e.host_evicted_tokens, &e.host_eviction);
+        w->host_tokens = e.host_tokens;
+        w->load = load->why;
+    } else {
+        rad_explanation e;
+        if (rad_cache_explain(s->pools.tree_cache, key, &e) != RAD_OK) return;
+        w->device = end_of(s, e.why, e.evicted_tokens, &e.eviction);
+    }
+    w->known = true;
+}

@@ -1,0 +1,57 @@
+/* json_explain.c - cache_explanation: where the cached tokens of a prompt came from, and
+ * why there were no more of them.
+ *
+ *     {"device":  {"tokens": 32, "end": "evicted", "evicted_tokens": 64,
+ *                  "evicted_s_ago": 1.5, "policy": "lru", "cause": "asked"},
+ *      "host":    {"tokens": 16, "end": "never_seen", "found": 16, "load": "taken"},
+ *      "storage": {"tokens": 16, "end": "missed", "asked": 256, "present": 16}}
+ *
+ * It speaks of the request's own namespace, and of no other request. */
+#include "server/call.h"
+
+#define WORD(words, i) ((i) < RAD_COUNT(words) ? (words)[i] : "unknown")
+
+static const char *const match_ends[] = {"complete", "page_rounding",   "never_seen",
+                                         "evicted",  "other_namespace", "too_long_name"};
+static const char *const causes[] = {"asked", "room"};
+static const char *const loads[] = {"taken",      "nothing",         "below_threshold",
+                                    "over_quota", "no_device_pages", "no_ticket"};
+static const char *const prefetch_ends[] = {
+    "not_asked",  "too_short",     "over_budget", "no_ticket",    "under_way", "all",    "missed",
+    "too_little", "no_host_pages", "late",        "store_failed", "bad_page",  "revoked"};
+
+/* Where memory is short something is missing, and nothing leaks. */
+static void add(json_t *to, const char *name, json_t *value)
+{
+    (void)json_object_set_new(to, name, value);
+}
+
+static json_t *tier(uint64_t tokens, const req_tier_end *end)
+{
+    json_t *json =
+        json_pack("{s:I, s:s}", "tokens", (json_int_t)tokens, "end", WORD(match_ends, end->why));
+    if (end->why != RAD_END_EVICTED) return json;
+    add(json, "evicted_tokens", json_integer(end->evicted_tokens));
+    add(json, "evicted_s_ago", json_real((double)end->evicted_ns_ago * 1e-9));
+    add(json, "policy", json_string(end->policy ? end->policy : "unknown"));
+    add(json, "cause", json_string(WORD(causes, end->cause)));
+    return json;
+}
+
+json_t *json_cache_explanation(const call_item *item)
+{
+    const req_why *w = &item->why;
+    if (!w->known) return NULL;
+    json_t *json = json_object();
+    add(json, "device", tier(item->cached_tokens - item->loaded_tokens, &w->device));
+    if (!w->has_tiers) return json;
+    json_t *host = tier(item->loaded_tokens - item->fetched_tokens, &w->host);
+    add(host, "found", json_integer(w->host_tokens));
+    add(host, "load", json_string(w->load_failed ? "failed" : WORD(loads, w->load)));
+    add(json, "host", host);
+    add(json, "storage",
+        json_pack("{s:I, s:s, s:I, s:I}", "tokens", (json_int_t)item->fetched_tokens, "end",
+                  WORD(prefetch_ends, w->prefetch), "asked", (json_int_t)w->asked_tokens, "present",
+                  (json_int_t)w->present_tokens));
+    return json;
+}
