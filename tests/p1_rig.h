@@ -1,0 +1,295 @@
+/* p1_rig.h - histories of requests through a scheduler over a real model, each of whose rows
+ * of logits must be, bit by bit, the one that it would get alone and cold.
+ *
+ * A runner around the model's (the witness) takes a digest of every row of logits. When a
+ * history has ended, its whole text is computed again in one prefill on empty pools, and all
+ * digests must agree. Which prompts there are is the test's to say (w.make_prompt), and it
+ * may tamper with a step (w.before, w.after) to see the comparison fail. */
+#ifndef TESTS_P1_RIG_H
+#define TESTS_P1_RIG_H
+
+#include "test.h"
+#include "tiny_models.h"
+
+#include "mem/kv_codec.h"
+#include "model/model_runner.h"
+#include "sched/scheduler_impl.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { CONTEXT = 320, IN_FLIGHT = 12, MOST_NEW = 8, KEPT = 8 };
+
+typedef struct history {
+    req r;
+    bool live;
+    uint64_t digest[CONTEXT + 1]; /* of the logits behind so many tokens; 0: none were asked */
+} history;
+
+typedef struct witness {
+    runner *model;
+    const runner_ops *real;
+    compute_pool *pool;
+    scheduler *s;
+    history slots[IN_FLIGHT];
+    rad_token kept[KEPT][CONTEXT]; /* what earlier histories were */
+    uint32_t kept_len[KEPT];
+    uint64_t state, seed;
+    char what[96];
+
+    rad_req_to_token_pool *rows; /* of the cold runs */
+    rad_token_to_kv_pool *kv;
+
+    uint32_t (*make_prompt)(rad_token *ids); /* at most CONTEXT - MOST_NEW - 1 tokens */
+    void (*before)(forward_batch *batch);    /* around each forward pass; NULL: nothing */
+    void (*after)(void);
+    bool wrong_is_meant; /* a fault is planted */
+    uint64_t faults;     /* how often it was */
+    uint64_t rows_checked, wrong, histories, grouped_steps;
+} witness;
+
+static witness w;
+
+static inline uint32_t below(uint32_t n)
+{
+    return (uint32_t)(test_random(&w.state) % n);
+}
+
+static inline uint64_t digest_of(const float *logits)
+{
+    uint64_t d = XXH3_64bits(logits, w.model->info.vocab_size * sizeof *logits);
+    return d ? d : 1;
+}
+
+/* ---- the runner around the model's ---- */
+
+static inline rad_status witness_forward(runner *self, const forward_batch *b, const float **logits,
+                                         rad_error *err)
+{
+    forward_batch batch = *b;
+    w.grouped_steps += b->num_groups > 0;
+    if (w.before) w.before(&batch);
+    rad_status status = w.real->forward(self, &batch, logits, err);
+    if (w.after) w.after();
+    if (status != RAD_OK) return status;
+    for (uint32_t i = 0, next = 0; i < b->num_reqs && next < b->num_logits; i++) {
+        if (b->logits_indices[next] != b->extend_start_loc[i] + b->extend_seq_lens[i] - 1) continue;
+        history *h = w.s->batch.reqs[i]->user;
+        uint64_t d = digest_of(*logits + (size_t)next++ * w.model->info.vocab_size);
+        uint64_t *seen = &h->digest[b->seq_lens[i]];
+        if (*seen && *seen != d) w.wrong++; /* computed twice: retracted in between */
+        *seen = d;
+    }
+    return RAD_OK;
+}
+
+static inline void witness_destroy(runner *self)
+{
+    w.real->destroy(self);
+}
+
+/* ---- alone and cold ---- */
+
+static inline void check_cold(history *h)
+{
+    uint32_t n = 0, num_rows = 0, indices[CONTEXT], positions[CONTEXT];
+    for (uint32_t p = 1; p <= CONTEXT; p++)
+        if (h->digest[p]) indices[num_rows++] = p - 1, n = p;
+    w.histories++;
+    if (!n) return;
+    rad_slot loc[CONTEXT], *row = rad_req_to_token_row(w.rows, 1);
+    for (uint32_t p = 0; p < n; p++)
+        row[p] = loc[p] = (rad_slot)p + 1, positions[p] = p;
+    const forward_batch batch = {.num_reqs = 1,
+                                 .num_tokens = n,
+                                 .input_ids = h->r.fill_ids,
+                                 .positions = positions,
+                                 .out_cache_loc = loc,
+                                 .req_pool_indices = &(rad_row){1},
+                                 .seq_lens = &n,
+                                 .extend_prefix_lens = &(uint32_t){0},
+                                 .extend_seq_lens = &n,
+                                 .extend_start_loc = &(uint32_t){0},
+                                 .num_logits = num_rows,
+                                 .logits_indices = indices,
+                                 .req_to_token_pool = w.rows,
+                                 .token_to_kv_pool = w.kv};
+    const float *logits;
+    CHECK_OK(w.real->forward(w.model, &batch, &logits, NULL));
+    for (uint32_t i = 0; i < num_rows; i++) {
+        uint64_t cold = digest_of(logits + (size_t)i * w.model->info.vocab_size);
+        w.rows_checked++;
+        if (cold == h->digest[indices[i] + 1]) continue;
+        w.wrong++;
+        CHECKF(w.wrong_is_meant,
+               "%s, seed %llu: history %llu differs from its cold run at token %u of %u\n", w.what,
+               (unsigned long long)w.seed, (unsigned long long)w.histories, indices[i], n);
+    }
+}
+
+/* ---- histories ---- */
+
+static inline void on_output(void *user, const req_output *outputs, uint32_t count)
+{
+    (void)user;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!outputs[i].finish) continue;
+        history *h = outputs[i].req->user;
+        CHECKF(h->r.finish != REQ_FINISH_ERROR, "%s\n", h->r.error.text);
+        h->live = false; /* checked after the step: the batch is still in use */
+    }
+}
+
+static inline void start_history(history *h)
+{
+    rad_token ids[CONTEXT];
+    uint32_t n = w.make_prompt(ids);
+    req_params p = {.ids = ids,
+                    .num_ids = n,
+                    .max_new_tokens = 1 + below(MOST_NEW),
+                    .user = h,
+                    .sampling = {.top_p = 1}};
+    if (below(3) == 0)
+        p.sampling = (sampling_params){
+            .temperature = 0.9f, .top_p = 0.95f, .top_k = 20, .seed = test_random(&w.state)};
+    if (below(8) == 0) p.cache_salt = "another tenant";
+    memset(h, 0, sizeof *h);
+    CHECK_OK(req_init(&h->r, NULL, &p, NULL));
+    rad_error err = {0};
+    rad_status status = scheduler_add(w.s, &h->r, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    h->live = true;
+}
+
+static inline void end_history(history *h)
+{
+    uint32_t slot = below(KEPT), n = RAD_MIN(req_num_fill(&h->r), (uint32_t)CONTEXT);
+    memcpy(w.kept[slot], h->r.fill_ids, n * sizeof *w.kept[slot]);
+    w.kept_len[slot] = n;
+    check_cold(h);
+    req_fini(&h->r);
+    memset(&h->r, 0, sizeof h->r);
+}
+
+static inline void run_histories(uint32_t count)
+{
+    uint32_t started = 0;
+    w.histories = 0;
+    while (w.histories < count) {
+        for (int i = 0; i < IN_FLIGHT && started < count; i++) {
+            if (w.slots[i].r.user || below(2)) continue;
+            start_history(&w.slots[i]);
+            started++;
+        }
+        if (below(12) == 0) {
+            history *h = &w.slots[below(IN_FLIGHT)];
+            if (h->live) scheduler_cancel(w.s, &h->r, REQ_FINISH_ABORT);
+        }
+        scheduler_step(w.s);
+        for (int i = 0; i < IN_FLIGHT; i++)
+            if (w.slots[i].r.user && !w.slots[i].live) end_history(&w.slots[i]);
+    }
+    CHECK(scheduler_is_idle(w.s));
+    CHECK_OK(scheduler_check(w.s, NULL));
+}
+
+/* ---- models and pools ---- */
+
+/* `what` is filled in, all else of the witness is zero and the test's to set. */
+static inline void witness_start(const gguf_file *file, const char *name, rad_dtype dtype,
+                                 rad_dtype kv_dtype)
+{
+    static const runner_ops ops = {witness_forward, witness_destroy};
+    rad_error err = {0};
+    memset(&w, 0, sizeof w);
+    w.seed = w.state = test_seed();
+    snprintf(w.what, sizeof w.what, "%s %s, %s KV", name, kv_dtype_name(dtype),
+             kv_dtype_name(kv_dtype));
+    CHECK_OK(compute_pool_create(NULL, 2, &w.pool, NULL));
+    model_runner_params params = {.dtype = dtype,
+                                  .kv_dtype = kv_dtype,
+                                  .set_kv_dtype = true,
+                                  .max_batch_tokens = 4 * CONTEXT,
+                                  .max_batch_logits = CONTEXT,
+                                  .context_length = CONTEXT,
+                                  .pool = w.pool};
+    rad_status status = model_runner_create(NULL, file, &params, &w.model, &err);
+    CHECKF(status == RAD_OK, "%s: %s\n", name, err.text);
+    w.real = w.model->ops;
+    w.model->ops = &ops;
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = 1, .row_tokens = CONTEXT};
+    rad_token_to_kv_pool_params kv = runner_kv_params(&w.model->info, CONTEXT, 1);
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &w.kv, NULL));
+}
+
+static inline void witness_end(void)
+{
+    runner_destroy(w.model);
+    rad_req_to_token_pool_destroy(w.rows);
+    rad_token_to_kv_pool_destroy(w.kv);
+    compute_pool_destroy(w.pool);
+}
+
+/* What every run wants of its scheduler; chunks, policy and retractions are drawn. */
+static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_total_tokens)
+{
+    static const uint32_t chunks[] = {0, 16, 48, 100};
+    return (scheduler_params){.runner = w.model,
+                              .page_size = page_size,
+                              .max_total_tokens = max_total_tokens,
+                              .max_running_requests = 8,
+                              .max_queued_requests = IN_FLIGHT,
+                              .chunked_prefill_size = chunks[below(4)],
+                              .context_length = CONTEXT,
+                              .policy = (schedule_policy)below(3),
+                              .test_retract_every = 7 + below(10),
+                              .on_output = on_output,
+                              .user = &w};
+}
+
+static inline void witness_scheduler(const scheduler_params *params)
+{
+    rad_error err = {0};
+    rad_status status = scheduler_create(NULL, params, &w.s, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+}
+
+static const tiny_model p1_llama = {.arch = "llama",
+                                    .vocab = 300,
+                                    .layers = 2,
+                                    .dim = 64,
+                                    .ffn = 96,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .head_dim = 16,
+                                    .v_head_dim = 16,
+                                    .rope_dim = 16,
+                                    .context = CONTEXT};
+static const tiny_model p1_qwen3 = {.arch = "qwen3",
+                                    .vocab = 200,
+                                    .layers = 3,
+                                    .dim = 64,
+                                    .ffn = 128,
+                                    .heads = 4,
+                                    .kv_heads = 1,
+                                    .head_dim = 32,
+                                    .v_head_dim = 32,
+                                    .rope_dim = 32,
+                                    .context = CONTEXT,
+                                    .tied = true};
+
+/* The writer is the caller's to end after the file. */
+static inline gguf_file *p1_open(const tiny_model *m, tiny_writer *writer)
+{
+    uint64_t state = 5;
+    gguf_file *file;
+    rad_error err = {0};
+    tiny_model_write(writer, m, &state);
+    rad_status status = gguf_open_memory(NULL, writer->b.bytes, writer->b.len, &file, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    return file;
+}
+
+#endif
