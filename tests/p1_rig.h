@@ -43,8 +43,9 @@ typedef struct witness {
     uint32_t (*make_prompt)(rad_token *ids); /* at most CONTEXT - MOST_NEW - 1 tokens */
     void (*before)(forward_batch *batch);    /* around each forward pass; NULL: nothing */
     void (*after)(void);
-    bool wrong_is_meant; /* a fault is planted */
-    uint64_t faults;     /* how often it was */
+    uint32_t abort_every; /* of so many steps */
+    bool wrong_is_meant;  /* a fault is planted */
+    uint64_t faults;      /* how often it was */
     uint64_t rows_checked, wrong, histories, grouped_steps;
 } witness;
 
@@ -181,7 +182,7 @@ static inline void run_histories(uint32_t count)
             start_history(&w.slots[i]);
             started++;
         }
-        if (below(12) == 0) {
+        if (below(w.abort_every) == 0) {
             history *h = &w.slots[below(IN_FLIGHT)];
             if (h->live) scheduler_cancel(w.s, &h->r, REQ_FINISH_ABORT);
         }
@@ -195,7 +196,7 @@ static inline void run_histories(uint32_t count)
 
 /* ---- models and pools ---- */
 
-/* `what` is filled in, all else of the witness is zero and the test's to set. */
+/* What the test sets of the witness it sets after this. */
 static inline void witness_start(const gguf_file *file, const char *name, rad_dtype dtype,
                                  rad_dtype kv_dtype)
 {
@@ -203,6 +204,7 @@ static inline void witness_start(const gguf_file *file, const char *name, rad_dt
     rad_error err = {0};
     memset(&w, 0, sizeof w);
     w.seed = w.state = test_seed();
+    w.abort_every = 12;
     snprintf(w.what, sizeof w.what, "%s %s, %s KV", name, kv_dtype_name(dtype),
              kv_dtype_name(kv_dtype));
     CHECK_OK(compute_pool_create(NULL, 2, &w.pool, NULL));
