@@ -2,7 +2,10 @@
  * requests with shared prefixes, many at once, through a pool that is too small, with chunks,
  * retractions and aborts; every answer is identical to the same request alone, without a radix
  * cache. */
+#define _XOPEN_SOURCE 700 /* nftw; with _GNU_SOURCE there is another group_member */
+#define _DEFAULT_SOURCE
 #include "engine_rig.h"
+#include "redis_rig.h"
 #include "tiny_models.h"
 
 #include <jansson.h>
@@ -140,32 +143,97 @@ static void run_shared(const char *path, rad_dtype dtype, uint32_t page_size, jo
     engine_destroy(e);
 }
 
-/* The host tier and a store in a directory below a pool of a fraction of the prompts; then the
- * same again after a restart, with a smaller host. */
-static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, const char *policy,
+/* ---- tiers ---- */
+
+enum { AT_A_TIME = 6, FRACTION = 8 };
+
+typedef struct tier_cell {
+    const char *policy, *store; /* "" is the host alone, "file", "redis" */
+} tier_cell;
+
+static redis_server servers[6];
+
+static void end_servers(void)
+{
+    if (servers[0].pid) cluster_end(servers);
+}
+
+/* Distinct tokens of the prompts and of what is said to them. */
+static uint64_t working_set(const job *jobs, int count)
+{
+    uint64_t tokens = 0;
+    for (int i = 0; i < count; i++) {
+        uint32_t most = 0, n;
+        for (int k = 0; k < i; k++) {
+            for (n = 0; n < jobs[i].num_ids && n < jobs[k].num_ids; n++)
+                if (jobs[i].ids[n] != jobs[k].ids[n]) break;
+            most = RAD_MAX(most, n);
+        }
+        tokens += jobs[i].num_ids - most + jobs[i].num_plain;
+    }
+    return tokens;
+}
+
+static void wait_for_tiers(engine *e, engine_stats *st)
+{
+    for (int i = 0; i < 5000; i++) {
+        engine_get_stats(e, st);
+        if (!st->tiers.tickets) break;
+        usleep(2000);
+    }
+    CHECK(st->tiers.tickets == 0);
+}
+
+/* On its own, so that nothing is aborted and everything that is stored is waited for. */
+static uint32_t run_longest(engine *e, job *jobs, int count)
+{
+    int longest = 0;
+    for (int i = 0; i < count; i++)
+        if (!jobs[i].aborted && jobs[i].num_ids > jobs[longest].num_ids) longest = i;
+    submit(e, &jobs[longest]);
+    finish(&jobs[longest], longest);
+    return jobs[longest].a.cached_tokens;
+}
+
+/* The tiers below a pool of an eighth of the working set; then the same again after a restart,
+ * with a smaller host. */
+static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tier_cell cell,
                       job *jobs, uint64_t *rng)
 {
-    enum { AT_A_TIME = 6 };
     int jobs_now = RAD_MIN(num_reqs, 100);
-    char dir[] = "/tmp/radish-tiers-XXXXXX", store[64], command[64];
-    CHECK(mkdtemp(dir) != NULL);
+    bool stored = cell.store[0], file = strcmp(cell.store, "file") == 0;
+    char dir[64], store[96];
+    rig_dir(dir);
     snprintf(store, sizeof store, "file:%s", dir);
-    uint64_t loaded = 0, fetched = 0;
+    if (stored && !file) {
+        if (!servers[0].pid) {
+            cluster_start(servers);
+            atexit(end_servers);
+        }
+        snprintf(store, sizeof store, "redis:127.0.0.1:%d", servers[below(rng, 3)].port);
+        for (int i = 0; i < 3; i++)
+            CHECK(redis_says(servers[i].port, "FLUSHALL", "OK"));
+    }
+    uint64_t tokens = working_set(jobs, jobs_now), loaded = 0, fetched = 0, first = 0;
     for (int life = 0; life < 2; life++) {
         engine_params params = {.dtype = dtype,
                                 .page_size = page_size,
-                                .max_total_tokens = 512,
+                                .max_total_tokens = RAD_MAX(tokens / FRACTION, (uint64_t)160),
                                 .max_running_requests = 3,
                                 .chunked_prefill_size = 48,
                                 .test_retract_every = 9,
                                 .enable_hierarchical_cache = true,
-                                .hicache_ratio = life ? 1 : 4,
-                                .hicache_write_policy = policy,
-                                .hicache_storage_backend = store,
-                                .hicache_storage_prefetch_policy = "wait_complete",
+                                .hicache_ratio = life ? 2 : 5,
+                                .hicache_write_policy = cell.policy,
+                                .hicache_storage_backend = stored ? store : NULL,
+                                .hicache_storage_prefetch_policy = stored ? "wait_complete" : NULL,
                                 .hicache_storage_backend_extra_config =
-                                    "{\"prefetch_threshold\": 32, \"max_size\": 100000000}"};
+                                    !stored ? NULL
+                                    : file ? "{\"prefetch_threshold\": 32, \"max_size\": 100000000}"
+                                           : "{\"prefetch_threshold\": 32}"};
         engine *e = load(path, params);
+        engine_stats st;
+        if (life && stored) first = run_longest(e, jobs, jobs_now);
         for (int i = 0; i < jobs_now + AT_A_TIME; i++) {
             if (i >= AT_A_TIME) finish(&jobs[i - AT_A_TIME], i - AT_A_TIME);
             if (i >= jobs_now) continue;
@@ -173,29 +241,51 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, con
             job *j = &jobs[i - (int)below(rng, RAD_MIN(i + 1, AT_A_TIME - 1))];
             if (j->aborted) engine_abort(e, j->id);
         }
-        engine_stats st;
-        for (int i = 0; i < 5000; i++) {
-            engine_get_stats(e, &st);
-            if (!st.tiers.tickets) break;
-            usleep(2000);
+        wait_for_tiers(e, &st);
+        for (int again = 0; again < 2 && stored; again++) { /* it has a copy now, for sure */
+            (void)run_longest(e, jobs, jobs_now);
+            wait_for_tiers(e, &st);
         }
-        CHECK(st.tiers.tickets == 0 && st.tiers.bad_pages == 0 && st.lost_loads == 0);
+        CHECK(st.tiers.bad_pages == 0 && st.lost_loads == 0);
         loaded += st.loaded_tokens;
         fetched += st.fetched_tokens;
         erig_check_idle(e);
         engine_destroy(e);
     }
-    print_message("  %s: %llu prompt tokens from the host, %llu of them from the store\n", policy,
-                  (unsigned long long)loaded, (unsigned long long)fetched);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    CHECK(system(command) == 0);
+    print_message("  page %u, %s, %s: pool %llu of %llu tokens, %llu prompt tokens from the host, "
+                  "%llu of them from the store, %llu of the first after a restart\n",
+                  page_size, cell.policy, stored ? cell.store : "host only",
+                  (unsigned long long)tokens / FRACTION, (unsigned long long)tokens,
+                  (unsigned long long)loaded, (unsigned long long)fetched,
+                  (unsigned long long)first);
+    rig_remove_dir(dir);
     CHECK(loaded > 0);
+    CHECK(!stored || strcmp(cell.policy, "write_back") == 0 || (first > 0 && fetched > 0));
+}
+
+/* One cell that moves on with the seed, in long runs all of them. */
+static void run_tier_cells(const char *path, rad_dtype dtype, uint32_t page_size, job *jobs,
+                           uint64_t *rng)
+{
+    static const char *const policies[] = {"write_through", "write_through_selective",
+                                           "write_back"};
+    static const char *const stores[] = {"", "file", "redis"};
+    static uint32_t turn;
+    bool all = test_scale(0, 1) != 0;
+    uint32_t one = (uint32_t)((test_random(rng) + 4 * turn++) % 9);
+    for (uint32_t i = 0; i < 9; i++) {
+        tier_cell cell = {policies[i / 3], stores[i % 3]};
+        if (!all && i != one) continue;
+        if (i % 3 == 2 && !redis_is_installed()) {
+            print_message("  no redis-server: files instead\n");
+            cell.store = "file";
+        }
+        run_tiers(path, dtype, page_size, cell, jobs, rng);
+    }
 }
 
 static void check_model(const char *path)
 {
-    static const char *const policies[] = {"write_through", "write_through_selective", "write_back",
-                                           "write_through"};
     uint64_t seed = test_seed(), rng = seed;
     print_message("%s RADISH_TEST_SEED=%llu\n", path, (unsigned long long)seed);
     job *jobs = calloc(num_reqs, sizeof *jobs);
@@ -203,7 +293,7 @@ static void check_model(const char *path)
         rad_dtype dtype = k < 2 ? RAD_F32 : RAD_BF16;
         run_plain(path, dtype, jobs, &rng);
         run_shared(path, dtype, k % 2 ? 16 : 1, jobs, &rng);
-        run_tiers(path, dtype, k % 2 ? 16 : 1, policies[k], jobs, &rng);
+        run_tier_cells(path, dtype, k % 2 ? 16 : 1, jobs, &rng);
     }
     free(jobs);
 }
