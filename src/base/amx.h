@@ -1,0 +1,43 @@
+/* amx.h - AMX: eight registers of 16 rows x 64 bytes, and one instruction that
+ * multiplies two of them.
+ *
+ * A kernel is written once over AMX_CONFIGURE, AMX_LOAD, AMX_DP and so on. Before its
+ * body a file includes either amx_tiles.h, where these are the instructions, or
+ * amx_emulated.h, where they are C that computes the same bits on any machine. So tests
+ * run the kernel's source everywhere, and at start-up the instructions have to agree
+ * with the C before anything relies on them.
+ *
+ * Tile registers are a thread's own. What runs between AMX_CONFIGURE and AMX_RELEASE
+ * must not call a kernel that configures them anew. */
+#ifndef BASE_AMX_H
+#define BASE_AMX_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    AMX_ROWS = 16,      /* of a tile, at most */
+    AMX_ROW_BYTES = 64, /* at most: 16 floats, 16 pairs of bf16 */
+    AMX_TILES = 8
+};
+
+/* What LDTILECFG reads: tile i has rows[i] rows of row_bytes[i] bytes. Instructions
+ * touch nothing beyond these, neither in the tile nor in memory. */
+typedef struct amx_config {
+    uint8_t palette; /* 1 */
+    uint8_t start_row;
+    uint8_t reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} amx_config;
+static_assert(sizeof(amx_config) == 64, "as the instruction reads it");
+
+/* Whether this process may use tiles with bf16 products: the CPU has them, with the
+ * sizes above, and the kernel saves them. Asks the kernel for the permission the first
+ * time (threads that exist or come later have it too); then it costs nothing. Any
+ * thread. `why`, unless NULL, gets NULL or, where the CPU has AMX and yet it is no, a
+ * reason in words that lives for ever. */
+bool amx_permitted(const char **why);
+
+#endif
