@@ -9,8 +9,9 @@
 
 #include <math.h>
 
-static const char *const isa_names[] = {"avx512bf16", "avx512vnni", "avx512", "avx2", "scalar"};
-enum { NUM_ISAS = 5 };
+static const char *const isa_names[] = {"amx",    "amx-emulated", "avx512bf16", "avx512vnni",
+                                        "avx512", "avx2",         "scalar"};
+enum { NUM_ISAS = 7, NUM_PAIRS = 3 }; /* the first have bf16 arithmetic of their own */
 
 /* Sets the rows in pieces of odd sizes. */
 static void set_rows_in_pieces(gemm_weight *w, const float *rows, uint32_t n, uint32_t k,
@@ -142,7 +143,7 @@ TEST(instruction_sets_agree_bit_by_bit)
     fill(rows, N * K, &seed);
     fill(x, M * K, &seed);
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        for (int i = NUM_ISAS - 1; i >= bf16; i--) { /* bf16: not avx512bf16 */
+        for (int i = NUM_ISAS - 1; i >= bf16 * NUM_PAIRS; i--) {
             const gemm_isa *isa = gemm_isa_find(isa_names[i]);
             if (!isa) continue;
             gemm_weight *w = make_weight(bf16 ? GEMM_BF16 : GEMM_F32, N, K, isa, rows, &seed);

@@ -24,7 +24,8 @@
 
 enum {
     CHUNK_BYTES = 32 << 10, /* of a panel: most of an L1 cache */
-    BLOCK_ROWS = 96,        /* of x per unit of work; a multiple of GEMM_TILE_ROWS */
+    BLOCK_ROWS = 96,        /* of x per unit of work; whole tiles */
+    HIGH_TILE = 32,         /* rows that bf16_block likes at a time */
     ROUND_ROWS = 8,         /* rows rounded per unit of work */
     PACK_ROWS = 16,         /* rows packed together: one line of output each step */
     TAIL = GEMM_TILE_ROWS * GEMM_PANEL
@@ -44,7 +45,7 @@ struct gemm_weight {
 static bool cpu_has(const gemm_isa *isa)
 {
     if (!isa->f32) return false; /* compiled for another architecture */
-    if (isa == &gemm_scalar) return true;
+    if (isa == &gemm_scalar || isa == &gemm_amx_emulated) return true;
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (isa == &gemm_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -54,14 +55,16 @@ static bool cpu_has(const gemm_isa *isa)
     bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
     if (isa == &gemm_avx512vnni) return vnni;
     if (isa == &gemm_avx512bf16) return vnni && __builtin_cpu_supports("avx512bf16");
+    if (isa == &gemm_amx) return vnni && gemm_amx_usable(NULL);
 #endif
     return false;
 }
 
 const gemm_isa *gemm_isa_find(const char *name)
 {
-    static const gemm_isa *const best_first[] = {&gemm_avx512bf16, &gemm_avx512vnni, &gemm_avx512,
-                                                 &gemm_avx2, &gemm_scalar};
+    static const gemm_isa *const best_first[] = {
+        &gemm_amx,  &gemm_avx512bf16, &gemm_avx512vnni,  &gemm_avx512,
+        &gemm_avx2, &gemm_scalar,     &gemm_amx_emulated};
     for (size_t i = 0; i < RAD_COUNT(best_first); i++)
         if ((!name || strcmp(name, best_first[i]->name) == 0) && cpu_has(best_first[i]))
             return best_first[i];
@@ -71,6 +74,12 @@ const gemm_isa *gemm_isa_find(const char *name)
 const char *gemm_isa_name(const gemm_isa *isa)
 {
     return isa->name;
+}
+
+const char *gemm_amx_refusal(void)
+{
+    const char *why;
+    return gemm_amx_usable(&why) ? NULL : why;
 }
 
 /* How a panel's step looks: values of k in it, and bytes for all GEMM_PANEL rows. */
@@ -390,6 +399,22 @@ static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
     }
 }
 
+/* All of k at once, for kernels that have their own way through it. */
+static void run_block(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end)
+{
+    const gemm_weight *w = job->w;
+    gemm_tile t = {.rows = end - begin,
+                   .depth = w->depth,
+                   .x = job->in + begin * job->in_pitch,
+                   .ldx = job->in_ld,
+                   .w = panel_start(w, panel),
+                   .c = job->out + begin * job->ldo + (size_t)panel * GEMM_PANEL,
+                   .ldc = job->ldo,
+                   .ahead = panel_start(w, RAD_MIN(panel + job->num_threads, w->num_panels - 1)),
+                   .fresh = !job->accumulate};
+    w->isa->bf16_block(&t, RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL));
+}
+
 static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
 {
     const gemm_job *job = arg;
@@ -398,6 +423,10 @@ static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
     uint32_t panel = unit / job->num_blocks;
     uint32_t begin = unit % job->num_blocks * job->block_rows;
     uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
+    if (!job->kernel) {
+        run_block(job, panel, begin, end);
+        return;
+    }
     /* Chunks of about equal depth: a tile fetches as much of what comes next as it reads. */
     uint32_t most = CHUNK_BYTES / (uint32_t)step_bytes(w);
     uint32_t chunks = (w->depth + most - 1) / most, even = (w->depth + chunks - 1) / chunks;
@@ -412,6 +441,7 @@ static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
     }
 }
 
+/* NULL: bf16_block instead. */
 static gemm_kernel *find_kernel(const gemm_weight *w)
 {
     switch (w->type) {
@@ -464,10 +494,11 @@ void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, floa
         compute_pool_run(pool, units, round_unit, &job);
     }
     /* Blocks of about equal height, whole tiles each. */
-    uint32_t tiles = (m + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS;
-    uint32_t most = BLOCK_ROWS / GEMM_TILE_ROWS;
+    uint32_t tile_rows = job.kernel ? GEMM_TILE_ROWS : HIGH_TILE;
+    uint32_t tiles = (m + tile_rows - 1) / tile_rows;
+    uint32_t most = BLOCK_ROWS / tile_rows;
     uint32_t blocks = (tiles + most - 1) / most;
-    job.block_rows = (tiles + blocks - 1) / blocks * GEMM_TILE_ROWS;
+    job.block_rows = (tiles + blocks - 1) / blocks * tile_rows;
     job.num_blocks = (m + job.block_rows - 1) / job.block_rows;
     compute_pool_run(pool, w->num_panels * job.num_blocks, gemm_unit, &job);
 }

@@ -10,9 +10,10 @@
  * batch, on the number of threads or on who computed which tile.
  *
  *     f32    acc = fma(x[k], w[k], acc); equal bits on every instruction set
- *     bf16   x is rounded to bf16 (nearest even) first. With AVX512_BF16 one
- *            VDPBF16PS per pair of k; else both sides are widened to f32 and
- *            the chain is the one above. The two differ in the last bits.
+ *     bf16   x is rounded to bf16 (nearest even) first. With AMX one TDPBF16PS per
+ *            32 k; with AVX512_BF16 one VDPBF16PS per pair of k; else both sides are
+ *            widened to f32 and the chain is the one above. The three differ in the
+ *            last bits.
  *     q8_0, q4_0, q4_K
  *            x is rounded to int8 in blocks of 32 with an f32 scale each (gemm_quant.h).
  *            The sum of 32 products is an integer and exact; one fma a block adds
@@ -45,11 +46,15 @@ typedef enum gemm_type {
 typedef struct gemm_weight gemm_weight;
 typedef struct gemm_isa gemm_isa;
 
-/* The kernels of one instruction set: "avx512bf16", "avx512vnni", "avx512", "avx2",
+/* The kernels of one instruction set: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2",
  * "scalar", or NULL for the best that this CPU has. NULL when the CPU lacks it or it is
- * unknown. */
+ * unknown. "amx-emulated" computes what "amx" does, on any CPU, for tests. AMX is had
+ * only after it has proved itself (gemm_amx.c). */
 const gemm_isa *gemm_isa_find(const char *name);
 const char *gemm_isa_name(const gemm_isa *isa);
+
+/* Why a CPU with AMX does without, in words; NULL when it is used or there is none. */
+const char *gemm_amx_refusal(void);
 
 /* "f32", "q4_K". */
 const char *gemm_type_name(gemm_type type);

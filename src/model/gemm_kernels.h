@@ -44,6 +44,10 @@ struct gemm_isa {
     const char *name;
     gemm_kernel *f32;
     gemm_kernel *bf16;
+    /* Instead of bf16, where set: the first `columns` of a panel for any number of rows,
+     * over the whole of k (depth counts all its pairs). `ahead` is the panel that comes
+     * next; ahead_stride is not used. */
+    void (*bf16_block)(const gemm_tile *block, uint32_t columns);
     const gemm_quant_isa *quant;
     bool widens;
     /* Rounds k floats to bf16 pairs, or to f32 pairs when it widens; an odd k gets a
@@ -59,7 +63,18 @@ struct gemm_quant_isa {
 };
 
 extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512vnni, gemm_avx512bf16;
+extern const gemm_isa gemm_amx, gemm_amx_emulated;
 extern const gemm_quant_isa gemm_quant_scalar, gemm_quant_avx2, gemm_quant_avx512vnni;
+
+/* Whether AMX may be used and computes what gemm_amx_emulated does; checked the first time.
+ * `why` as amx_permitted has it (base/amx.h). Any thread. */
+bool gemm_amx_usable(const char **why);
+
+/* The check itself: small products by `isa` have the bits that gemm_amx_emulated gives. */
+bool gemm_amx_agrees(const gemm_isa *isa);
+
+/* Plain C; for those that bring no f32 of their own. */
+void gemm_scalar_f32(const gemm_tile *tile);
 
 /* The bodies of round_row, for each file to compile with its own instructions. */
 RAD_VECTORIZE static inline void gemm_round_to_bf16(const float *x, uint32_t k, void *dst)

@@ -14,7 +14,7 @@ static void start(float *sum, const float *c, bool fresh)
         memcpy(sum, c, GEMM_PANEL * sizeof *sum);
 }
 
-static void scalar_f32(const gemm_tile *t)
+void gemm_scalar_f32(const gemm_tile *t)
 {
     for (uint32_t r = 0; r < t->rows; r++) {
         const float *row = (const float *)t->x + r * t->ldx;
@@ -45,7 +45,7 @@ static void scalar_bf16(const gemm_tile *t)
 }
 
 const gemm_isa gemm_scalar = {.name = "scalar",
-                              .f32 = scalar_f32,
+                              .f32 = gemm_scalar_f32,
                               .bf16 = scalar_bf16,
                               .quant = &gemm_quant_scalar,
                               .widens = true,

@@ -1,0 +1,18 @@
+/* gemm_amx.c - the AMX kernel made of instructions. gemm_amx_check.c says whether they
+ * may be used. */
+#include "model/gemm_kernels.h"
+
+#if defined(__AMX_BF16__) && defined(__AVX512F__)
+#include "base/amx_tiles.h"
+#include "model/gemm_amx_body.h"
+#include "model/gemm_tile_avx512.h"
+
+const gemm_isa gemm_amx = {.name = "amx",
+                           .f32 = avx512_f32,
+                           .bf16_block = amx_block,
+                           .quant = &gemm_quant_avx512vnni,
+                           .widens = false,
+                           .round_row = amx_round_row};
+#else
+const gemm_isa gemm_amx = {.name = "amx"}; /* not this architecture */
+#endif

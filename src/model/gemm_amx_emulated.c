@@ -1,0 +1,12 @@
+/* gemm_amx_emulated.c - the AMX kernel where every tile operation is plain C. Tests run
+ * it on any machine, and what the instructions compute is held against it before they
+ * are used. Nobody else wants it: a product takes some thousand times as long. */
+#include "base/amx_emulated.h"
+#include "model/gemm_amx_body.h"
+
+const gemm_isa gemm_amx_emulated = {.name = "amx-emulated",
+                                    .f32 = gemm_scalar_f32,
+                                    .bf16_block = amx_block,
+                                    .quant = &gemm_quant_scalar,
+                                    .widens = false,
+                                    .round_row = amx_round_row};
