@@ -65,9 +65,9 @@ static rad_status init_tiers(engine *e, const engine_parts *parts, rad_error *er
 {
     const runner_info *model = &e->runner->info;
     char build[128];
-    snprintf(build, sizeof build, "%s weights, attention %s",
+    snprintf(build, sizeof build, "%s weights, attention %s, products %s",
              model->weights[0] ? model->weights : "plain",
-             parts->attn_backend ? parts->attn_backend : "");
+             parts->attn_backend ? parts->attn_backend : "", model->gemm);
     rad_status status = engine_tiers_init(&e->tiers, &e->env, &e->params, parts->model_path,
                                           parts->model_name, build, err);
     rad_storage_identity *id = &e->tiers.identity;
@@ -165,10 +165,11 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
 
     const runner_info *model = &e->runner->info;
     const char *weights = model->weights[0] ? model->weights : kv_dtype_name(model->kv_dtype);
-    snprintf(
-        e->guarantee, sizeof e->guarantee,
-        "answers are bit-identical whatever the cache or the batch does: %s weights, %s KV, %s",
-        weights, kv_dtype_name(model->kv_dtype), e->backend_name);
+    snprintf(e->guarantee, sizeof e->guarantee,
+             "answers are bit-identical whatever the cache or the batch does: %s weights, %s KV, "
+             "attention %s%s%s",
+             weights, kv_dtype_name(model->kv_dtype), e->backend_name,
+             model->gemm[0] ? ", products " : "", model->gemm);
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
     rad_hicache_stats tiers;

@@ -77,6 +77,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
 /* "bf16", or "bf16+q8_0" of a model that has both. */
 static void name_weights(model_runner *r)
 {
+    snprintf(r->base.info.gemm, sizeof r->base.info.gemm, "%s", gemm_isa_name(gemm_isa_find(NULL)));
     char *to = r->base.info.weights;
     for (int t = 0; t < GEMM_NUM_TYPES; t++) {
         size_t used = strlen(to);
@@ -104,6 +105,9 @@ static void log_loaded(const model_runner *r, double seconds)
             r->weights.config.arch->name, r->weights.config.num_layers,
             (double)r->weights.bytes * 1e-6, types, seconds, (double)r->buffers.bytes * 1e-6,
             r->buffers.max_tokens);
+    if (gemm_amx_refusal())
+        rad_log(&r->env, RAD_LOG_WARN, "model: this CPU has AMX, but %s; products by %s instead",
+                gemm_amx_refusal(), r->base.info.gemm);
 }
 
 rad_status model_runner_create(const rad_env *env, const gguf_file *file,

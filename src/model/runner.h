@@ -18,6 +18,7 @@ typedef struct runner_info {
     rad_dtype kv_dtype; /* store dtype the runner wants */
     uint32_t reserved;
     char weights[40]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
+    char gemm[16];    /* the instructions of its products: "amx", "avx512bf16"; "" for none */
 } runner_info;
 
 typedef struct runner runner;
