@@ -17,6 +17,7 @@ typedef struct region {
     uint32_t marks[MOST_TILES]; /* plain memory on purpose: run() must make it visible */
     uint32_t times[MOST_TILES];
     uint32_t *uneven; /* spins per tile, or NULL */
+    bool near;
 } region;
 
 static void mark(void *arg, uint32_t tile, uint32_t thread)
@@ -34,7 +35,7 @@ static void run_and_check(compute_pool *pool, region *r)
 {
     memset(r->times, 0, sizeof r->times);
     r->num_threads = compute_pool_num_threads(pool);
-    compute_pool_run(pool, r->num_tiles, mark, r);
+    (r->near ? compute_pool_run_near : compute_pool_run)(pool, r->num_tiles, mark, r);
     for (uint32_t i = 0; i < r->num_tiles; i++)
         if (r->marks[i] != (r->stamp ^ i) || r->times[i] != 1)
             fail_msg("tile %u of %u ran %u times", i, r->num_tiles, r->times[i]);
@@ -49,6 +50,7 @@ TEST(many_tiny_regions_run_each_tile_once)
         region r = {0};
         for (uint32_t i = 0; i < 5000; i++) {
             r.num_tiles = i % 9;
+            r.near = i % 2; /* one kind after the other: a late thread must not mix them up */
             r.stamp = i * 2654435761u;
             run_and_check(pool, &r);
         }
@@ -67,6 +69,7 @@ TEST(uneven_tiles_and_sleeps_between_regions)
         region r = {.uneven = uneven};
         for (uint32_t i = 0; i < 200; i++) {
             r.num_tiles = 1 + (uint32_t)(test_random(&seed) % MOST_TILES);
+            r.near = test_random(&seed) % 2;
             r.stamp = (uint32_t)test_random(&seed);
             for (uint32_t t = 0; t < r.num_tiles; t++)
                 uneven[t] = test_random(&seed) % 16 ? 10 : 5000;
@@ -75,6 +78,51 @@ TEST(uneven_tiles_and_sleeps_between_regions)
         }
         compute_pool_destroy(pool);
     }
+}
+
+/* Who ran which tile, and when: places in the order of all tiles. */
+typedef struct order {
+    _Atomic uint32_t next;
+    uint32_t thread[MOST_TILES], place[MOST_TILES];
+} order;
+
+static void note_order(void *arg, uint32_t tile, uint32_t thread)
+{
+    order *o = arg;
+    o->thread[tile] = thread;
+    o->place[tile] = atomic_fetch_add(&o->next, 1);
+}
+
+/* A thread's own tiles go up from the first, what it takes of another's comes from the end. */
+TEST(near_tiles_go_up_in_ranges_and_are_taken_over_from_the_end)
+{
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        compute_pool *pool;
+        CHECK_OK(compute_pool_create(NULL, threads, &pool, NULL));
+        for (uint32_t n = 2; n < MOST_TILES; n += 13) {
+            order o = {0};
+            compute_pool_run_near(pool, n, note_order, &o);
+            CHECK(compute_pool_near(n, threads, 0) == 0 &&
+                  compute_pool_near(n, threads, threads) == n);
+            for (uint32_t t = 0; t < threads; t++) {
+                uint32_t end = compute_pool_near(n, threads, t + 1), own = 0;
+                for (uint32_t i = compute_pool_near(n, threads, t); i < end; i++) {
+                    if (o.thread[i] != t) continue;
+                    if (own != i - compute_pool_near(n, threads, t))
+                        fail_msg("thread %u left out tile %u of %u", t, i - 1, n);
+                    if (own++ && o.place[i] < o.place[i - 1])
+                        fail_msg("tile %u of %u came before the one before it", i, n);
+                }
+            }
+        }
+        compute_pool_destroy(pool);
+    }
+}
+
+TEST(near_ranges_cover_the_largest_regions)
+{
+    CHECK(compute_pool_near(UINT32_MAX - 1, 256, 256) == UINT32_MAX - 1);
+    CHECK(compute_pool_near(3, 256, 255) == 2);
 }
 
 /* The last tile is long: the owner has nothing left to claim and goes to sleep. */

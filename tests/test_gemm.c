@@ -163,7 +163,8 @@ TEST(instruction_sets_agree_bit_by_bit)
 }
 
 /* P1. Rows are computed alone once; then random batches of them, with neighbours that
- * may be NaN or infinite, on 1 to 3 threads, must give the same bits. */
+ * may be NaN or infinite, on 1 to 3 threads, must give the same bits. What is said to run
+ * next, much smaller than what it follows, is only fetched. */
 static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
                           compute_pool *const pools[3], uint64_t *seed)
 {
@@ -175,6 +176,7 @@ static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint
     fill(rows, (size_t)n * k, seed);
     fill(known, (size_t)ROWS * k, seed);
     gemm_weight *w = make_weight(dtype, n, k, isa, rows, seed);
+    gemm_weight *next = make_weight(dtype, 5, 3, isa, rows, seed);
     guarded scratch = guarded_alloc(gemm_scratch_bytes(w, MOST));
     for (uint32_t i = 0; i < ROWS; i++)
         gemm_run(w, known + (size_t)i * k, k, 1, alone + (size_t)i * n, n, false, NULL,
@@ -190,6 +192,7 @@ static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint
                                        : which[i] > ROWS ? INFINITY
                                                          : known[(size_t)which[i] * k + l];
         }
+        gemm_weight_set_next(w, round % 2 ? next : NULL);
         gemm_run(w, x, k, m, out, n, false, pools[round % 3], scratch.data);
         for (uint32_t i = 0; i < m; i++)
             if (which[i] < ROWS)
@@ -198,6 +201,7 @@ static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint
                        gemm_isa_name(isa), (int)dtype, n, k, i, m);
     }
     gemm_weight_destroy(w);
+    gemm_weight_destroy(next);
     guarded_free(&scratch);
     free(rows);
     free(x);

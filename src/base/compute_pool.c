@@ -12,8 +12,16 @@
  * successful claim is a tile of the region that is running now, whichever region
  * the worker had in mind, and that region cannot end before the tile is counted.
  *
+ * In a `near` region a claim is a right to one tile and not yet a certain one: a thread
+ * takes the next of its own range, or, when that is used up, the last of another's.
+ *
+ *     range of thread 0  | . . 2 3 4 5 |   its own next is 2, who has nothing left takes 5
+ *     range of thread 1  | . . . . . . |
+ *
+ * There are as many rights as tiles, so who has one finds a tile.
+ *
  * Invariant: from the store to `remaining` until done == num_tiles, the owner
- * does not touch fn, arg and num_tiles; every tile is claimed exactly once. */
+ * does not touch fn, arg, num_tiles and near; every tile is claimed exactly once. */
 #define _GNU_SOURCE
 #include "base/compute_pool.h"
 
@@ -32,6 +40,11 @@
 enum { MOST_THREADS = 256, SPIN_NS = 50000, PAUSES_PER_LOOK = 32 };
 static const uint32_t STOP = UINT32_MAX; /* in `remaining`: workers go home */
 
+/* Of a near region: tiles [next, end) that nobody has, as next | end << 32. */
+typedef struct range {
+    _Alignas(64) _Atomic uint64_t left;
+} range;
+
 typedef struct worker {
     compute_pool *pool;
     pthread_t thread;
@@ -44,10 +57,12 @@ struct compute_pool {
     uint32_t num_started; /* workers that run, num_threads - 1 after create */
     uint64_t spin_ns;
     worker *workers;
+    range *ranges; /* [num_threads] */
 
     compute_fn fn; /* the region, see the invariant */
     void *arg;
     uint32_t num_tiles;
+    bool near;
 
     _Alignas(64) _Atomic uint32_t remaining; /* tiles that nobody claimed yet */
     _Atomic uint32_t sleeping;               /* workers in, or about to enter, the futex */
@@ -99,6 +114,26 @@ static bool spin(const compute_pool *pool, _Atomic uint32_t *word, uint32_t valu
     return false;
 }
 
+uint32_t compute_pool_near(uint32_t num_tiles, uint32_t num_threads, uint32_t thread)
+{
+    return (uint32_t)((uint64_t)num_tiles * thread / num_threads);
+}
+
+/* A tile of a near region, for who has claimed one. */
+static uint32_t take_near(compute_pool *pool, uint32_t thread)
+{
+    for (uint32_t from = thread;; from = from + 1 == pool->num_threads ? 0 : from + 1) {
+        _Atomic uint64_t *r = &pool->ranges[from].left;
+        uint64_t left = atomic_load_explicit(r, memory_order_relaxed);
+        while ((uint32_t)left < left >> 32) {
+            uint64_t less = from == thread ? left + 1 : left - ((uint64_t)1 << 32);
+            if (atomic_compare_exchange_weak_explicit(r, &left, less, memory_order_relaxed,
+                                                      memory_order_relaxed))
+                return from == thread ? (uint32_t)left : (uint32_t)(less >> 32);
+        }
+    }
+}
+
 /* Claims and runs tiles until none is left to claim. Returns what it last saw in
  * `remaining`: 0 or STOP. */
 static uint32_t work(compute_pool *pool, uint32_t thread)
@@ -109,7 +144,8 @@ static uint32_t work(compute_pool *pool, uint32_t thread)
                                                    memory_order_acquire, memory_order_acquire))
             continue;
         uint32_t num_tiles = pool->num_tiles;
-        pool->fn(pool->arg, num_tiles - left, thread);
+        uint32_t tile = pool->near ? take_near(pool, thread) : num_tiles - left;
+        pool->fn(pool->arg, tile, thread);
         /* From the last increment on the region is the owner's again: pool->num_tiles
          * may already be another region's, hence the copy. */
         if (atomic_fetch_add(&pool->done, 1) + 1 == num_tiles && atomic_load(&pool->owner_sleeps))
@@ -184,7 +220,8 @@ rad_status compute_pool_create(const rad_env *env, uint32_t num_threads, compute
     /* More threads than CPUs: whoever spins keeps the one that it waits for away. */
     pool->spin_ns = num_threads > num_cpus ? 0 : SPIN_NS;
     pool->workers = rad_alloc(&full, num_threads * sizeof *pool->workers);
-    if (!pool->workers) goto nomem;
+    pool->ranges = rad_alloc(&full, num_threads * sizeof *pool->ranges);
+    if (!pool->workers || !pool->ranges) goto nomem;
     for (uint32_t i = 1; i < num_threads; i++) {
         worker *w = &pool->workers[i];
         *w = (worker){.pool = pool, .index = i};
@@ -213,6 +250,7 @@ void compute_pool_destroy(compute_pool *pool)
         pthread_join(pool->workers[i].thread, NULL);
     rad_env env = pool->env;
     rad_free(&env, pool->workers, pool->num_threads * sizeof *pool->workers);
+    rad_free(&env, pool->ranges, pool->num_threads * sizeof *pool->ranges);
     rad_free(&env, pool, sizeof *pool);
 }
 
@@ -236,7 +274,7 @@ static void wait_until_done(compute_pool *pool, uint32_t num_tiles)
     (void)atomic_load_explicit(&pool->done, memory_order_acquire);
 }
 
-void compute_pool_run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg)
+static void run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg, bool near)
 {
     if (!pool || pool->num_threads == 1 || num_tiles <= 1) {
         for (uint32_t tile = 0; tile < num_tiles; tile++)
@@ -247,10 +285,26 @@ void compute_pool_run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, voi
     pool->fn = fn;
     pool->arg = arg;
     pool->num_tiles = num_tiles;
+    pool->near = near;
+    for (uint32_t i = 0; near && i < pool->num_threads; i++) {
+        uint64_t next = compute_pool_near(num_tiles, pool->num_threads, i);
+        uint64_t end = compute_pool_near(num_tiles, pool->num_threads, i + 1);
+        atomic_store_explicit(&pool->ranges[i].left, next | end << 32, memory_order_relaxed);
+    }
     atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
     atomic_store(&pool->remaining, num_tiles);
     uint32_t sleeping = atomic_load(&pool->sleeping);
     if (sleeping) futex_wake(&pool->remaining, RAD_MIN(sleeping, num_tiles - 1));
     work(pool, 0);
     wait_until_done(pool, num_tiles);
+}
+
+void compute_pool_run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg)
+{
+    run(pool, num_tiles, fn, arg, false);
+}
+
+void compute_pool_run_near(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg)
+{
+    run(pool, num_tiles, fn, arg, true);
 }

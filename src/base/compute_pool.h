@@ -39,4 +39,12 @@ int compute_thread_create(pthread_t *thread, void *(*main)(void *), void *arg);
  * wrote is then visible to the caller. A NULL pool runs them in order, here. */
 void compute_pool_run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg);
 
+/* The same, for tiles whose neighbours lie side by side in memory: thread t takes
+ * [near(t), near(t + 1)) in ascending order, so it knows what it will read next, in this
+ * region and in the one behind it; and who has done its share takes the others' last ones. */
+void compute_pool_run_near(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg);
+
+/* Where thread `thread` of num_threads begins in a near region of num_tiles. */
+uint32_t compute_pool_near(uint32_t num_tiles, uint32_t num_threads, uint32_t thread);
+
 #endif

@@ -12,6 +12,11 @@
  * small enough for the chunk of the panel to stay in the L1 cache while all rows
  * of the block go over it, 6 at a time; the sums wait in `out` between chunks.
  *
+ * Few rows are a matter of reading W. Each thread goes over a range of panels of its own,
+ * in order, and fetches one chunk ahead of what it works on: at the end of its range the
+ * first of its range in the weight that runs next. So memory is not idle while threads
+ * wait for each other, nor during the little that is done between two products.
+ *
  * Invariant (P1): an output's chain is k = 0, 1, ... K-1 in its own lane of its own
  * accumulator. Blocks, chunks and threads decide when a link is added, never in
  * which order. */
@@ -23,11 +28,12 @@
 #include <sys/mman.h>
 
 enum {
-    CHUNK_BYTES = 32 << 10, /* of a panel: most of an L1 cache */
-    BLOCK_ROWS = 96,        /* of x per unit of work; whole tiles */
-    HIGH_TILE = 32,         /* rows that bf16_block likes at a time */
-    ROUND_ROWS = 8,         /* rows rounded per unit of work */
-    PACK_ROWS = 16,         /* rows packed together: one line of output each step */
+    CHUNK_BYTES = 32 << 10,     /* of a panel: most of an L1 cache */
+    ONE_TILE_BYTES = 128 << 10, /* of a panel that is read once: what may be fetched ahead */
+    BLOCK_ROWS = 96,            /* of x per unit of work; whole tiles */
+    HIGH_TILE = 32,             /* rows that bf16_block likes at a time */
+    ROUND_ROWS = 8,             /* rows rounded per unit of work */
+    PACK_ROWS = 16,             /* rows packed together: one line of output each step */
     TAIL = GEMM_TILE_ROWS * GEMM_PANEL
 };
 
@@ -40,6 +46,7 @@ struct gemm_weight {
     uint32_t depth; /* steps per panel */
     size_t bytes;
     void *data;
+    const gemm_weight *next; /* what runs after it, or NULL */
 };
 
 static bool cpu_has(const gemm_isa *isa)
@@ -200,6 +207,11 @@ uint32_t gemm_weight_k(const gemm_weight *w)
 gemm_type gemm_weight_type(const gemm_weight *w)
 {
     return w->type;
+}
+
+void gemm_weight_set_next(gemm_weight *w, const gemm_weight *next)
+{
+    w->next = next;
 }
 
 static char *panel_start(const gemm_weight *w, uint32_t panel)
@@ -399,8 +411,24 @@ static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
     }
 }
 
+/* What this thread will probably read after a unit of `panel`. */
+static const char *after_panel(const gemm_job *job, uint32_t panel, uint32_t thread)
+{
+    const gemm_weight *w = job->w;
+    if (job->num_blocks > 1)
+        return panel_start(w, RAD_MIN(panel + job->num_threads, w->num_panels - 1));
+    uint32_t begin = compute_pool_near(w->num_panels, job->num_threads, thread);
+    uint32_t end = compute_pool_near(w->num_panels, job->num_threads, thread + 1);
+    if (panel < begin || panel >= end)
+        return panel_start(w, panel ? panel - 1 : 0); /* taken over */
+    if (panel + 1 < end) return panel_start(w, panel + 1);
+    if (w->next) w = w->next;
+    return panel_start(w, compute_pool_near(w->num_panels, job->num_threads, thread));
+}
+
 /* All of k at once, for kernels that have their own way through it. */
-static void run_block(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end)
+static void run_block(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end,
+                      uint32_t thread)
 {
     const gemm_weight *w = job->w;
     gemm_tile t = {.rows = end - begin,
@@ -410,7 +438,7 @@ static void run_block(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
                    .w = panel_start(w, panel),
                    .c = job->out + begin * job->ldo + (size_t)panel * GEMM_PANEL,
                    .ldc = job->ldo,
-                   .ahead = panel_start(w, RAD_MIN(panel + job->num_threads, w->num_panels - 1)),
+                   .ahead = after_panel(job, panel, thread),
                    .fresh = !job->accumulate};
     w->isa->bf16_block(&t, RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL));
 }
@@ -419,24 +447,22 @@ static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
 {
     const gemm_job *job = arg;
     const gemm_weight *w = job->w;
-    (void)thread;
     uint32_t panel = unit / job->num_blocks;
     uint32_t begin = unit % job->num_blocks * job->block_rows;
     uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
     if (!job->kernel) {
-        run_block(job, panel, begin, end);
+        run_block(job, panel, begin, end, thread);
         return;
     }
     /* Chunks of about equal depth: a tile fetches as much of what comes next as it reads. */
-    uint32_t most = CHUNK_BYTES / (uint32_t)step_bytes(w);
+    uint32_t bytes = end - begin > GEMM_TILE_ROWS ? CHUNK_BYTES : ONE_TILE_BYTES;
+    uint32_t most = bytes / (uint32_t)step_bytes(w);
     uint32_t chunks = (w->depth + most - 1) / most, even = (w->depth + chunks - 1) / chunks;
     for (uint32_t k = 0, depth; k < w->depth; k += depth) {
         depth = RAD_MIN(even, w->depth - k);
-        /* After this panel's last chunk: the panel that this thread will probably get. */
-        const char *next =
-            k + depth < w->depth
-                ? panel_start(w, panel) + (k + depth) * step_bytes(w)
-                : panel_start(w, RAD_MIN(panel + job->num_threads, w->num_panels - 1));
+        const char *next = k + depth < w->depth
+                               ? panel_start(w, panel) + (k + depth) * step_bytes(w)
+                               : after_panel(job, panel, thread);
         run_chunk(job, panel, begin, end, k, depth, next);
     }
 }
@@ -500,5 +526,8 @@ void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, floa
     uint32_t blocks = (tiles + most - 1) / most;
     job.block_rows = (tiles + blocks - 1) / blocks * tile_rows;
     job.num_blocks = (m + job.block_rows - 1) / job.block_rows;
-    compute_pool_run(pool, w->num_panels * job.num_blocks, gemm_unit, &job);
+    if (job.num_blocks == 1)
+        compute_pool_run_near(pool, w->num_panels, gemm_unit, &job);
+    else
+        compute_pool_run(pool, w->num_panels * job.num_blocks, gemm_unit, &job);
 }

@@ -67,6 +67,11 @@ rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, ui
                               const gemm_isa *isa, gemm_weight **out, rad_error *err);
 void gemm_weight_destroy(gemm_weight *w); /* NULL is fine */
 
+/* Tells that `next` is run after w, as one layer follows another: a run of few rows fetches
+ * the beginning of what comes next. Only a matter of time; NULL: nothing is known. `next`
+ * must live as long as w is run. Not while w is run. */
+void gemm_weight_set_next(gemm_weight *w, const gemm_weight *next);
+
 /* Bytes that create would allocate (0: too many to count). */
 size_t gemm_weight_bytes(gemm_type type, uint32_t n, uint32_t k);
 

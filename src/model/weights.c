@@ -399,6 +399,21 @@ rad_status model_tensors_check(const gguf_file *file, const model_config *config
     return RAD_OK;
 }
 
+/* In the order of a forward pass, the first of the next one behind the last. */
+static void link_weights(model_weights *w)
+{
+    gemm_weight *last = w->output;
+    for (uint32_t i = 0; i < w->config.num_layers; i++) {
+        layer_weights *l = &w->layers[i];
+        gemm_weight *in_order[] = {l->qkv, l->attn_output, l->gate_up, l->ffn_down};
+        for (size_t k = 0; k < RAD_COUNT(in_order); k++) {
+            gemm_weight_set_next(last, in_order[k]);
+            last = in_order[k];
+        }
+    }
+    gemm_weight_set_next(last, w->output);
+}
+
 static rad_status load_all(load *l)
 {
     model_weights *w = l->w;
@@ -423,6 +438,7 @@ static rad_status load_all(load *l)
         status = load_layer(l, i);
     if (status == RAD_OK) status = load_vector(l, "output_norm.weight", c->dim, &w->output_norm);
     if (status == RAD_OK) status = load_rope_divisors(l);
+    if (status == RAD_OK) link_weights(w);
     return status;
 }
 
