@@ -18,6 +18,27 @@ static rad_token sample(const float *logits, uint32_t n, sampling_params p, uint
     return sampler_sample(logits, n, &p, position, scratch);
 }
 
+/* Against one plain loop, over vocabularies of no, some and many whole blocks of the search,
+ * with few distinct values, so that equals are everywhere. */
+TEST(greedy_finds_the_first_largest_in_any_vocabulary)
+{
+    enum { WORDS = 5000 };
+    static float logits[WORDS];
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    sampling_params greedy = {.temperature = 0, .top_p = 1};
+    for (int round = 0; round < 300; round++) {
+        uint32_t n = 1 + (uint32_t)(test_random(&seed) % WORDS), kinds = 1 + round % 7;
+        rad_token want = -1;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t kind = (uint32_t)(test_random(&seed) % (kinds * (round % 3 ? 1 : 900)));
+            logits[i] = kind == 0 ? NAN : kind == 1 ? -INFINITY : -(float)kind;
+            if (!isnan(logits[i]) && (want < 0 || logits[i] > logits[want])) want = (rad_token)i;
+        }
+        CHECK(sampler_sample(logits, n, &greedy, 0, NULL) == want);
+    }
+}
+
 TEST(greedy_takes_the_smallest_id_among_equals)
 {
     sampling_params greedy = {.temperature = 0, .top_p = 1};

@@ -27,7 +27,7 @@
 
 #include <math.h>
 
-enum { BUCKETS = 1024, BLOCK = 256 };
+enum { BUCKETS = 1024, BLOCK = 256, ARGMAX_BLOCK = 1024 };
 static const float CUTOFF = -40.0f;
 
 /* Tokens that may be chosen, in no order. Both arrays lie in the caller's scratch. */
@@ -52,12 +52,22 @@ typedef struct source { /* what x is computed from */
     const model_ops *ops;
 } source;
 
-/* The smallest id with the largest logit; -1 when all are NaN. */
+/* The smallest id with the largest logit; -1 when all are NaN. Which block has it is known
+ * when its size is, so that one is all that is looked through. */
 static rad_token argmax(const model_ops *ops, const float *logits, uint32_t vocab_size)
 {
-    float max = ops->max(logits, vocab_size);
-    for (uint32_t i = 0; i < vocab_size; i++)
-        if (logits[i] == max) return (rad_token)i;
+    float max = -INFINITY;
+    uint32_t at = 0, end = vocab_size; /* all, where nothing is more than minus infinity */
+    for (uint32_t first = 0; first < vocab_size; first += ARGMAX_BLOCK) {
+        uint32_t n = RAD_MIN((uint32_t)ARGMAX_BLOCK, vocab_size - first);
+        float most = ops->max(logits + first, n);
+        if (!(most > max)) continue;
+        max = most;
+        at = first;
+        end = first + n;
+    }
+    for (; at < end; at++)
+        if (logits[at] == max) return (rad_token)at;
     return -1;
 }
 
