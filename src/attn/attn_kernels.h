@@ -75,6 +75,19 @@ static inline void attn_ahead_fetch(attn_ahead *a, uint32_t lines)
     }
 }
 
+/* How many lines are still to be fetched. */
+static inline uint32_t attn_ahead_lines(const attn_ahead *a)
+{
+    if (!a->step) return 0;
+    uint32_t lines = a->left;
+    for (uint32_t row = a->row; row < a->count * a->sides; row += a->count) {
+        uint32_t side = row >= a->count;
+        lines += (a->count - row % a->count) * (uint32_t)((a->bytes[side] + 63) / 64);
+        row -= row % a->count;
+    }
+    return lines;
+}
+
 static inline uint32_t attn_lines_of(size_t bytes)
 {
     return (uint32_t)((bytes + 63) / 64);
@@ -123,6 +136,8 @@ typedef struct attn_kernels {
     void (*divide)(uint32_t dim, float *total, float sum);
 
     float (*exp)(float x); /* of x <= 0, as weights are computed (pairs: 2^x) */
+
+    const struct attn_wide_kernels *wide; /* attn_wide.h; NULL: only this layout */
 } attn_kernels;
 
 /* Of a prepared row; a multiple of 64. */

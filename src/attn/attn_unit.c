@@ -143,13 +143,11 @@ static void copy_slots(const attn_unit *u, uint32_t block, rad_slot *slots)
         slots[j] = from[0];
 }
 
-/* Makes `block` what will be read next: the unit's sides of its rows. */
-static void look_ahead(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t block)
+void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, rad_slot *slots,
+                     attn_ahead *a)
 {
-    rad_slot *slots = ws->slots[block & 1];
     copy_slots(u, block, slots);
     uint32_t first = u->side_begin / call->parts, end = (u->side_end - 1) / call->parts + 1;
-    attn_ahead *a = &ws->ahead;
     *a = (attn_ahead){.count = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK),
                       .slots = slots};
     for (int side = ATTN_K; side <= ATTN_V; side++) {
@@ -160,6 +158,11 @@ static void look_ahead(const attn_call *call, const attn_unit *u, workspace *ws,
     }
     a->sides = call->kv.plane[ATTN_V].base == call->kv.plane[ATTN_K].base ? 1 : 2; /* MLA: 1 */
     attn_ahead_row(a);
+}
+
+static void look_ahead(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t block)
+{
+    attn_look_ahead(call, u, block, ws->slots[block & 1], &ws->ahead);
 }
 
 static bool find_active(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t block)
@@ -274,7 +277,7 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
     }
 }
 
-void attn_unit_run(const attn_call *call, const attn_unit *u)
+static __attribute__((noinline)) void run_narrow(const attn_call *call, const attn_unit *u)
 {
     workspace ws;
     each_row(call, u, &ws, open_row);
@@ -297,6 +300,14 @@ void attn_unit_run(const attn_call *call, const attn_unit *u)
         }
     }
     if (!u->partials) each_row(call, u, &ws, close_row);
+}
+
+void attn_unit_run(const attn_call *call, const attn_unit *u)
+{
+    if (attn_wide_takes(call, u))
+        attn_wide_run(call, u);
+    else
+        run_narrow(call, u);
 }
 
 void attn_merge_partials(const attn_call *call, const attn_partials *partials, uint32_t position,

@@ -1,0 +1,90 @@
+/* attn_pairs_avx512bf16.h - what both layouts of the arithmetic `pairs` have in common: its
+ * exponential, how q and the values become pairs, and how blocks are folded.
+ *
+ * The narrow layout (attn_cpu_avx512bf16.c) has keys in the lanes, the wide one
+ * (attn_wide_avx512bf16.c) rows of q; what is computed for a row is the same. */
+#ifndef ATTN_ATTN_PAIRS_AVX512BF16_H
+#define ATTN_ATTN_PAIRS_AVX512BF16_H
+
+#include "attn/attn_vector_avx512.h"
+
+#define TILE static inline __attribute__((always_inline))
+
+enum { BLOCK = ATTN_BLOCK, PAIRS = ATTN_BLOCK / 2, VECTORS = BLOCK / W };
+
+#define LOG2_E 0x1.715476p+0f
+
+/* 2^x for x <= 0, off by less than 2^-18, which is little beside the rounding of a weight
+ * to bf16; exactly 1 at 0, NaN at NaN. */
+TILE vf exp_vf(vf x)
+{
+    x = _mm512_max_ps(vf_set1(-1000), x); /* the second operand when there is a NaN */
+    vf n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf f = vf_sub(x, n);
+    vf p = vf_set1(0x1.3a02c8p-7f);
+    p = vf_fma(p, f, vf_set1(0x1.c9fc48p-5f));
+    p = vf_fma(p, f, vf_set1(0x1.ec0378p-3f));
+    p = vf_fma(p, f, vf_set1(0x1.62e12cp-1f));
+    p = vf_fma(p, f, vf_set1(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* cap * tanh(s / cap) */
+TILE vf cap_vf(vf s, float cap)
+{
+    vf y = vf_div(s, vf_set1(cap)), one = vf_set1(1.0f);
+    vf e = exp_vf(vf_mul(vf_abs(y), vf_set1(-2 * LOG2_E)));
+    vf tanh_abs = vf_div(vf_sub(one, e), vf_add(one, e));
+    return vf_mul(vf_with_sign(tanh_abs, y), vf_set1(cap));
+}
+
+/* q is scaled before it is rounded, so that a score is a power of 2 as it comes. */
+HELPER void prepare_pairs(const radix_attention *layer, const float *q, void *to)
+{
+    const float scale = layer->logit_cap > 0 ? layer->scaling : layer->scaling * LOG2_E;
+    const uint32_t dim = layer->head_dim;
+    const vf by = vf_set1(scale);
+    uint16_t *half = to;
+    uint32_t d = 0;
+    for (; d + 2 * W <= dim; d += 2 * W) {
+        __m512bh both =
+            _mm512_cvtne2ps_pbh(vf_mul(vf_load(q + d + W), by), vf_mul(vf_load(q + d), by));
+        _mm512_storeu_si512(half + d, (__m512i)both);
+    }
+    for (; d < dim; d++)
+        half[d] = bf16_from_f32(q[d] * scale);
+    if (dim & 1) half[dim] = 0;
+}
+
+HELPER size_t value_lanes(uint32_t v_dim)
+{
+    return (v_dim + W - 1) / W * W;
+}
+
+HELPER void load_values(const attn_rows_at *values, uint32_t v_dim, void *to, attn_ahead *ahead)
+{
+    const __m512i step = _mm512_set1_epi32(0x00010001);
+    __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    low = _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(32)), 16));
+    __m512i high = _mm512_add_epi16(low, _mm512_mullo_epi16(step, _mm512_set1_epi16(16)));
+    uint32_t *vp = to;
+    const size_t ld = value_lanes(v_dim);
+    const uint32_t lines = attn_lines_of((size_t)v_dim * 2);
+    for (uint32_t j = 0; j < BLOCK; j += 2, vp += ld) {
+        const uint16_t *a =
+            (const uint16_t *)(values->base + (size_t)values->slots[j] * values->stride);
+        const uint16_t *b =
+            (const uint16_t *)(values->base + (size_t)values->slots[j + 1] * values->stride);
+        attn_ahead_fetch(ahead, lines); /* the other half during the products */
+        for (uint32_t d = 0; d < v_dim; d += 2 * W) {
+            uint32_t some = RAD_MIN(v_dim - d, 2 * W);
+            __mmask32 mask = (__mmask32)(((uint64_t)1 << some) - 1);
+            __m512i x = _mm512_maskz_loadu_epi16(mask, a + d);
+            __m512i y = _mm512_maskz_loadu_epi16(mask, b + d);
+            _mm512_store_si512(vp + d, _mm512_permutex2var_epi16(x, low, y));
+            if (some > W) _mm512_store_si512(vp + d + W, _mm512_permutex2var_epi16(x, high, y));
+        }
+    }
+}
+
+#endif

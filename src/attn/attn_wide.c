@@ -1,0 +1,230 @@
+/* attn_wide.c - walks a unit of many rows in the wide layout (attn_wide.h).
+ *
+ *     open      q's rows packed in groups of 16, their totals from `out` (or 0)
+ *     block b   keys and values of the side -> the workspace
+ *       tile:   two groups: attend folds the block into their totals
+ *     close     totals back to `out`
+ *
+ * Most blocks are seen whole by all rows of a tile; what each row sees is looked at only
+ * where that is not so: the diagonal, and the edge of a window. */
+#include "attn/attn_wide.h"
+#include "attn/attn_plan.h"
+
+#include <math.h>
+
+enum {
+    MOST_GROUPS = ATTN_MOST_ROWS / ATTN_LANES,
+    Q_BYTES = 160 << 10, /* a unit's rows fill 128 KiB (attn_unit.c), its last group may not */
+    TOTAL_BYTES = 320 << 10
+};
+
+/* What the rows of a group see lies between these. */
+typedef struct group_span {
+    uint32_t least_first, most_first, least_position, most_position;
+} group_span;
+
+typedef struct wide_space {
+    _Alignas(64) uint32_t q[Q_BYTES / 4];
+    _Alignas(64) float total[TOTAL_BYTES / 4];
+    _Alignas(64) uint16_t keys[ATTN_BLOCK * ATTN_MOST_DIM];
+    _Alignas(64) uint32_t values[ATTN_BLOCK / 2 * ATTN_MOST_DIM];
+    _Alignas(64) float max[ATTN_MOST_ROWS];
+    _Alignas(64) float sum[ATTN_MOST_ROWS];
+    _Alignas(64) int32_t begin[ATTN_WIDE_TILE * ATTN_LANES];
+    _Alignas(64) int32_t end[ATTN_WIDE_TILE * ATTN_LANES];
+    group_span span[MOST_GROUPS];
+    rad_slot slots[2][ATTN_BLOCK]; /* of this block and the next */
+    attn_ahead ahead;              /* the next block */
+    uint32_t head, heads, rows, groups;
+    size_t q_words, total_floats; /* of a group */
+} wide_space;
+
+static size_t q_words_of(const attn_call *call)
+{
+    return (size_t)(call->layer->head_dim + 1) / 2 * ATTN_LANES;
+}
+
+static size_t total_floats_of(const attn_call *call)
+{
+    return ((size_t)call->v_dim + 15) / 16 * 16 * ATTN_LANES;
+}
+
+bool attn_wide_takes(const attn_call *call, const attn_unit *u)
+{
+    uint32_t head, rows = u->num_tokens * attn_side_heads(call, u->side_begin, &head);
+    size_t groups = attn_div_up(rows, ATTN_LANES);
+    return call->kernels->wide && !u->partials && u->side_end - u->side_begin == 1 &&
+           rows >= ATTN_WIDE_LEAST && groups * q_words_of(call) * 4 <= Q_BYTES &&
+           groups * total_floats_of(call) * 4 <= TOTAL_BYTES;
+}
+
+static size_t line_of(const attn_call *call, const attn_unit *u, const wide_space *ws, uint32_t row)
+{
+    return (size_t)u->token[row / ws->heads] * call->layer->num_heads + ws->head + row % ws->heads;
+}
+
+/* The rows of `group` in `out`; NULL behind the last one. */
+static void rows_of(const attn_call *call, const attn_unit *u, const wide_space *ws, uint32_t group,
+                    float *rows[ATTN_LANES])
+{
+    for (uint32_t i = 0; i < ATTN_LANES; i++) {
+        uint32_t row = group * ATTN_LANES + i;
+        rows[i] = row < ws->rows ? call->out + line_of(call, u, ws, row) * call->v_dim : NULL;
+    }
+}
+
+static group_span span_of(const attn_call *call, const attn_unit *u, const wide_space *ws,
+                          uint32_t group)
+{
+    group_span s = {UINT32_MAX, 0, UINT32_MAX, 0};
+    uint32_t end = RAD_MIN((group + 1) * ATTN_LANES, ws->rows);
+    for (uint32_t row = group * ATTN_LANES; row < end; row++) {
+        uint32_t position = u->position[row / ws->heads];
+        uint32_t first = attn_first_key(call->layer, position);
+        s.least_first = RAD_MIN(s.least_first, first);
+        s.most_first = RAD_MAX(s.most_first, first);
+        s.least_position = RAD_MIN(s.least_position, position);
+        s.most_position = RAD_MAX(s.most_position, position);
+    }
+    return s;
+}
+
+static void open_group(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t group)
+{
+    const float *q[ATTN_LANES] = {NULL};
+    float *total = ws->total + group * ws->total_floats;
+    for (uint32_t i = 0; i < ATTN_LANES; i++) {
+        uint32_t row = group * ATTN_LANES + i;
+        ws->max[row] = -INFINITY;
+        ws->sum[row] = 0;
+        if (row >= ws->rows) continue;
+        size_t line = line_of(call, u, ws, row);
+        q[i] = call->q + line * call->layer->head_dim;
+        if (u->first) continue;
+        ws->max[row] = call->states[2 * line];
+        ws->sum[row] = call->states[2 * line + 1];
+    }
+    call->kernels->wide->pack_q(call->layer, q, ws->q + group * ws->q_words);
+    ws->span[group] = span_of(call, u, ws, group);
+    if (u->first) {
+        memset(total, 0, ws->total_floats * sizeof *total);
+    } else {
+        float *rows[ATTN_LANES];
+        rows_of(call, u, ws, group, rows);
+        call->kernels->wide->load_rows(call->v_dim, (const float *const *)rows, total);
+    }
+}
+
+static void close_group(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t group)
+{
+    float *rows[ATTN_LANES];
+    rows_of(call, u, ws, group, rows);
+    call->kernels->wide->store_rows(call->v_dim, ws->total + group * ws->total_floats,
+                                    u->last ? ws->sum + group * ATTN_LANES : NULL, rows);
+    for (uint32_t i = 0; i < ATTN_LANES && !u->last; i++) {
+        uint32_t row = group * ATTN_LANES + i;
+        if (row >= ws->rows) break;
+        size_t line = line_of(call, u, ws, row);
+        call->states[2 * line] = ws->max[row];
+        call->states[2 * line + 1] = ws->sum[row];
+    }
+}
+
+static bool sees_any(const group_span *s, uint32_t block)
+{
+    return s->most_position >= block * ATTN_BLOCK && s->least_first < (block + 1) * ATTN_BLOCK;
+}
+
+static bool sees_all(const group_span *s, uint32_t block)
+{
+    return s->least_position >= block * ATTN_BLOCK + ATTN_BLOCK - 1 &&
+           s->most_first <= block * ATTN_BLOCK;
+}
+
+/* What the rows of a tile see of the block; the empty places of a last group see what the
+ * last row sees. False: nothing at all. */
+static bool find_edges(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t group,
+                       uint32_t groups, uint32_t block)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < groups * ATTN_LANES; i++) {
+        uint32_t row = RAD_MIN(group * ATTN_LANES + i, ws->rows - 1), begin, end;
+        bool sees = attn_sees(call->layer, u->position[row / ws->heads], block, &begin, &end);
+        ws->begin[i] = sees ? (int32_t)begin : 0;
+        ws->end[i] = sees ? (int32_t)end : 0;
+        any |= sees;
+    }
+    return any;
+}
+
+static void run_tile(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t group,
+                     uint32_t block, uint32_t lines)
+{
+    attn_wide_tile tile = {.groups = RAD_MIN(ws->groups - group, ATTN_WIDE_TILE),
+                           .dim = call->layer->head_dim,
+                           .v_dim = call->v_dim,
+                           .q = ws->q + group * ws->q_words,
+                           .keys = ws->keys,
+                           .values = ws->values,
+                           .all = true,
+                           .begin = ws->begin,
+                           .end = ws->end,
+                           .logit_cap = call->layer->logit_cap,
+                           .max = ws->max + group * ATTN_LANES,
+                           .sum = ws->sum + group * ATTN_LANES,
+                           .total = ws->total + group * ws->total_floats,
+                           .ahead = &ws->ahead,
+                           .lines = lines};
+    for (uint32_t g = 0; g < tile.groups; g++)
+        tile.all &= sees_all(&ws->span[group + g], block);
+    bool edges = !tile.all || tile.logit_cap > 0;
+    if (edges && !find_edges(call, u, ws, group, tile.groups, block)) return;
+    call->kernels->wide->attend(&tile);
+}
+
+static void load_block(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t block)
+{
+    attn_ahead none = {.left = UINT32_MAX};
+    attn_rows_at at[2];
+    uint32_t kv_head = u->side_begin / call->parts;
+    for (int side = ATTN_K; side <= ATTN_V; side++) {
+        const attn_kv_plane *p = &call->kv.plane[side];
+        at[side] =
+            (attn_rows_at){p->base + kv_head * p->head_bytes, ws->slots[block & 1], p->stride};
+    }
+    call->kernels->wide->load_keys(&at[ATTN_K], call->layer->head_dim, ws->keys);
+    call->kernels->wide->load_values(&at[ATTN_V], call->v_dim, ws->values, &none);
+}
+
+void attn_wide_run(const attn_call *call, const attn_unit *u)
+{
+    wide_space ws;
+    ws.heads = attn_side_heads(call, u->side_begin, &ws.head);
+    ws.rows = u->num_tokens * ws.heads;
+    ws.groups = attn_div_up(ws.rows, ATTN_LANES);
+    ws.q_words = q_words_of(call);
+    ws.total_floats = total_floats_of(call);
+    for (uint32_t g = 0; g < ws.groups; g++)
+        open_group(call, u, &ws, g);
+    if (u->first_block < u->end_block)
+        attn_look_ahead(call, u, u->first_block, ws.slots[u->first_block & 1], &ws.ahead);
+    for (uint32_t block = u->first_block; block < u->end_block; block++) {
+        uint32_t tiles = 0, lines = 0;
+        for (uint32_t g = 0; g < ws.groups; g++)
+            tiles += sees_any(&ws.span[g], block);
+        tiles = attn_div_up(tiles, ATTN_WIDE_TILE);
+        if (block + 1 < u->end_block) {
+            uint32_t next = (block + 1) & 1;
+            attn_look_ahead(call, u, block + 1, ws.slots[next], &ws.ahead);
+            if (tiles)
+                lines =
+                    attn_div_up(attn_ahead_lines(&ws.ahead), tiles * attn_wide_steps(call->v_dim));
+        }
+        if (tiles == 0) continue;
+        load_block(call, u, &ws, block);
+        for (uint32_t g = 0; g < ws.groups; g += ATTN_WIDE_TILE)
+            run_tile(call, u, &ws, g, block, lines);
+    }
+    for (uint32_t g = 0; g < ws.groups; g++)
+        close_group(call, u, &ws, g);
+}

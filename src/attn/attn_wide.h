@@ -1,0 +1,61 @@
+/* attn_wide.h - a second layout for units of many rows: the rows lie in the lanes.
+ *
+ *     narrow  lanes are keys, six rows at a time: any number of rows
+ *     wide    lanes are rows, 16 in a group: maxima, sums and scales of 16 rows are one
+ *             vector, nothing is folded across lanes, and keys are read as they lie
+ *
+ * Row r is lane r % 16 of group r / 16. Both layouts do the same operations for a row, in the
+ * same order: which one is taken never shows in a bit (P1). */
+#ifndef ATTN_ATTN_WIDE_H
+#define ATTN_ATTN_WIDE_H
+
+#include "attn/attn_kernels.h"
+
+enum {
+    ATTN_LANES = 16,
+    ATTN_WIDE_TILE = 2,  /* groups worked on together */
+    ATTN_WIDE_LEAST = 13 /* rows from which it is faster than `narrow` */
+};
+
+/* One block for up to ATTN_WIDE_TILE groups. Arrays are aligned to 64. */
+typedef struct attn_wide_tile {
+    uint32_t groups, dim, v_dim;
+    const uint32_t *q;      /* [group][pairs of dims][16], see pack_q */
+    const uint16_t *keys;   /* as load_keys leaves them */
+    const uint32_t *values; /* as load_values leaves them */
+    bool all;               /* all rows see all keys; else: */
+    const int32_t *begin;   /* [group][16]: a row sees the keys [begin, end), or */
+    const int32_t *end;     /* none when they are equal; some row sees some */
+    float logit_cap;
+    float *max, *sum;  /* [group][16], folded with the block's */
+    float *total;      /* [group][v_dim rounded up to 16][16], likewise */
+    attn_ahead *ahead; /* to fetch from on the way, */
+    uint32_t lines;    /* so many at each of attn_wide_steps */
+} attn_wide_tile;
+
+static inline uint32_t attn_wide_steps(uint32_t v_dim)
+{
+    return ATTN_BLOCK / 8 + (v_dim + 7) / 8;
+}
+
+typedef struct attn_wide_kernels {
+    /* 16 rows of q, NULL: zeros, to one group. */
+    void (*pack_q)(const radix_attention *layer, const float *const *q, uint32_t *to);
+
+    /* The keys side by side: [ATTN_BLOCK][dim rounded up to 32]. */
+    void (*load_keys)(const attn_rows_at *keys, uint32_t dim, uint16_t *to);
+
+    /* As in attn_kernels. */
+    void (*load_values)(const attn_rows_at *values, uint32_t v_dim, void *to, attn_ahead *ahead);
+
+    void (*attend)(const attn_wide_tile *tile);
+
+    /* A group's totals from 16 rows, and back divided by `sum` (NULL: as they are). NULL rows
+     * are left out. */
+    void (*load_rows)(uint32_t v_dim, const float *const *rows, float *total);
+    void (*store_rows)(uint32_t v_dim, const float *total, const float *sum, float *const *rows);
+} attn_wide_kernels;
+
+extern const attn_wide_kernels attn_wide_avx512bf16;
+
+#endif

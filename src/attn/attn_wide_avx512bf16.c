@@ -1,0 +1,353 @@
+/* attn_wide_avx512bf16.c - the arithmetic `pairs` with rows of q in the lanes.
+ *
+ *     scores   S[key][row] = sum over pairs of dims   of key's pair (one, to all lanes) x q's
+ *     weights  P[pair of keys][row], sums down a column, folded as attn_cpu_avx512bf16.c does
+ *     values   O[dim][row] = sum over pairs of keys   of V's pair (one, to all lanes) x P
+ *
+ * Eight keys, or dims, times two groups are 16 chains of products: enough for an instruction
+ * of 6 cycles started twice a cycle, and few loads. Everything that depends on a row alone
+ * (maximum, scale) is one vector for 16 rows.
+ *
+ * Rows that do not see all of the block take the general way: scores outside are minus
+ * infinity, and a pair is multiplied only in lanes that see one of its keys, the other one
+ * of them replaced by 0. */
+#include "attn/attn_wide.h"
+
+#include <math.h>
+
+#if defined(__AVX512BF16__)
+#include "attn/attn_pairs_avx512bf16.h"
+
+enum { GROUPS = ATTN_WIDE_TILE, EIGHT = 8 };
+
+typedef struct attn_wide_tile wide;
+
+/* What a tile has between its three parts. */
+typedef struct middle {
+    _Alignas(64) float s[BLOCK * GROUPS * W];       /* [key][group][16] */
+    _Alignas(64) uint32_t p[PAIRS * GROUPS * W];    /* [pair][group][16] */
+    _Alignas(64) uint32_t seen[PAIRS * GROUPS * W]; /* likewise: which half, where not all */
+    vf max[GROUPS], scale[GROUPS], block_scale[GROUPS];
+    __mmask16 live[GROUPS];     /* lanes that see anything */
+    uint32_t low, high;         /* pairs that any row sees any of */
+    uint32_t all_low, all_high; /* pairs that all rows see whole */
+} middle;
+
+static uint32_t key_stride(uint32_t dim)
+{
+    return (dim + 31) & ~31u;
+}
+
+static void load_wide_keys(const attn_rows_at *keys, uint32_t dim, uint16_t *to)
+{
+    for (uint32_t j = 0; j < BLOCK; j++, to += key_stride(dim)) {
+        const uint16_t *key =
+            (const uint16_t *)(keys->base + (size_t)keys->slots[j] * keys->stride);
+        for (uint32_t d = 0; d < dim; d += 32) {
+            uint32_t some = RAD_MIN(dim - d, 32);
+            __mmask32 mask = (__mmask32)(((uint64_t)1 << some) - 1);
+            _mm512_store_si512(to + d, _mm512_maskz_loadu_epi16(mask, key + d));
+        }
+    }
+}
+
+static void load_wide_values(const attn_rows_at *values, uint32_t v_dim, void *to,
+                             attn_ahead *ahead)
+{
+    load_values(values, v_dim, to, ahead);
+}
+
+static void pack_q(const radix_attention *layer, const float *const *q, uint32_t *to)
+{
+    _Alignas(64) uint32_t rows[W][ATTN_MOST_DIM / 2];
+    const uint32_t pairs = (layer->head_dim + 1) / 2;
+    for (int r = 0; r < W; r++)
+        if (q[r]) prepare_pairs(layer, q[r], rows[r]);
+    for (uint32_t d = 0; d < pairs; d += W) {
+        const __mmask16 some = lanes_below(RAD_MIN(pairs - d, W));
+        __m512i tile[W];
+#pragma GCC unroll 16
+        for (int r = 0; r < W; r++)
+            tile[r] = q[r] ? _mm512_maskz_loadu_epi32(some, rows[r] + d) : _mm512_setzero_si512();
+        transpose(tile);
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < W; i++)
+            if (d + i < pairs) _mm512_store_si512(to + (d + i) * W, tile[i]);
+    }
+}
+
+static void load_rows(uint32_t v_dim, const float *const *rows, float *total)
+{
+    for (uint32_t d = 0; d < v_dim; d += W) {
+        const __mmask16 some = lanes_below(RAD_MIN(v_dim - d, W));
+        __m512i tile[W];
+#pragma GCC unroll 16
+        for (int r = 0; r < W; r++)
+            tile[r] = rows[r] ? _mm512_maskz_loadu_epi32(some, rows[r] + d)
+                              : _mm512_setzero_si512();
+        transpose(tile);
+#pragma GCC unroll 16
+        for (int i = 0; i < W; i++)
+            _mm512_store_si512(total + (d + i) * W, tile[i]);
+    }
+}
+
+static void store_rows(uint32_t v_dim, const float *total, const float *sum, float *const *rows)
+{
+    for (uint32_t d = 0; d < v_dim; d += W) {
+        const __mmask16 some = lanes_below(RAD_MIN(v_dim - d, W));
+        __m512i tile[W];
+#pragma GCC unroll 16
+        for (int i = 0; i < W; i++) {
+            vf v = vf_load(total + (d + i) * W);
+            tile[i] = _mm512_castps_si512(sum ? vf_div(v, vf_load(sum)) : v);
+        }
+        transpose(tile);
+#pragma GCC unroll 16
+        for (int r = 0; r < W; r++)
+            if (rows[r]) _mm512_mask_storeu_epi32(rows[r] + d, some, tile[r]);
+    }
+}
+
+/* Lanes that see key `j`. */
+TILE __mmask16 seeing(const wide *t, int g, uint32_t j)
+{
+    const __m512i key = _mm512_set1_epi32((int)j);
+    return _mm512_cmple_epi32_mask(_mm512_load_si512(t->begin + g * W), key) &
+           _mm512_cmpgt_epi32_mask(_mm512_load_si512(t->end + g * W), key);
+}
+
+/* Which pairs are seen: by any, by all; and what of the others each lane sees. */
+static void find_seen(const wide *t, middle *m)
+{
+    const __m512i none = _mm512_setzero_si512();
+    int32_t least = BLOCK, most = 0, all_begin = 0, all_end = BLOCK;
+    for (uint32_t g = 0; g < t->groups; g++) {
+        __m512i begin = _mm512_load_si512(t->begin + g * W),
+                end = _mm512_load_si512(t->end + g * W);
+        m->live[g] = _mm512_cmplt_epi32_mask(begin, end);
+        least = RAD_MIN(least, _mm512_mask_reduce_min_epi32(m->live[g], begin));
+        most = RAD_MAX(most, _mm512_reduce_max_epi32(_mm512_maskz_mov_epi32(m->live[g], end)));
+        all_begin = RAD_MAX(all_begin, _mm512_reduce_max_epi32(begin));
+        all_end = RAD_MIN(all_end, m->live[g] == 0xffff ? _mm512_reduce_min_epi32(end) : 0);
+    }
+    m->low = (uint32_t)least / 2;
+    m->high = (uint32_t)(most + 1) / 2;
+    m->all_low = RAD_MIN((uint32_t)(all_begin + 1) / 2, m->high);
+    m->all_high = (uint32_t)all_end / 2;
+    if (m->all_low >= m->all_high) m->all_low = m->all_high = m->high;
+    for (uint32_t i = m->low; i < m->high; i++)
+        for (uint32_t g = 0; g < t->groups; g++) {
+            __m512i even = _mm512_mask_set1_epi32(none, seeing(t, (int)g, 2 * i), 0xffff);
+            __m512i odd =
+                _mm512_mask_set1_epi32(none, seeing(t, (int)g, 2 * i + 1), (int)0xffff0000);
+            _mm512_store_si512(m->seen + (i * t->groups + g) * W, _mm512_or_si512(even, odd));
+        }
+}
+
+/* The scores of the keys that are seen, and their maxima. */
+TILE void scores(const int groups, const bool plain, const wide *t, middle *m)
+{
+    const uint32_t pairs = (t->dim + 1) / 2, ld = key_stride(t->dim) / 2;
+    uint32_t first = plain ? 0 : m->low * 2 / EIGHT * EIGHT, end = plain ? BLOCK : m->high * 2;
+    vf max[GROUPS];
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++)
+        max[g] = vf_set1(-INFINITY);
+    for (uint32_t key = first; key < end; key += EIGHT) {
+        const uint32_t *k = (const uint32_t *)t->keys + key * ld;
+        const uint32_t *q = t->q;
+        vf sum[EIGHT][GROUPS];
+        attn_ahead_fetch(t->ahead, t->lines);
+#pragma GCC unroll 8
+        for (int j = 0; j < EIGHT; j++)
+#pragma GCC unroll 2
+            for (int g = 0; g < groups; g++)
+                sum[j][g] = vf_set1(0);
+        for (uint32_t i = 0; i < pairs; i++) {
+            __m512bh x[GROUPS];
+#pragma GCC unroll 2
+            for (int g = 0; g < groups; g++)
+                x[g] = (__m512bh)_mm512_load_si512(q + ((uint32_t)g * pairs + i) * W);
+#pragma GCC unroll 8
+            for (uint32_t j = 0; j < EIGHT; j++) {
+                __m512bh one = (__m512bh)_mm512_set1_epi32((int)k[j * ld + i]);
+#pragma GCC unroll 2
+                for (int g = 0; g < groups; g++)
+                    sum[j][g] = _mm512_dpbf16_ps(sum[j][g], x[g], one);
+            }
+        }
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < EIGHT; j++)
+#pragma GCC unroll 2
+            for (int g = 0; g < groups; g++) {
+                vf s = sum[j][g];
+                if (!plain) {
+                    if (t->logit_cap > 0) s = vf_mul(cap_vf(s, t->logit_cap), vf_set1(LOG2_E));
+                    s = _mm512_mask_mov_ps(vf_set1(-INFINITY), seeing(t, g, key + j), s);
+                }
+                max[g] = vf_max(max[g], s);
+                vf_store(m->s + ((key + j) * (uint32_t)groups + (uint32_t)g) * W, s);
+            }
+    }
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++)
+        m->max[g] = max[g];
+}
+
+/* The weights of pair `i`. */
+TILE __m512bh pair_weights(const int groups, const bool plain, const wide *t, middle *m, int g,
+                           uint32_t i, __m512i side_by_side)
+{
+    const size_t at = (i * (uint32_t)groups + (uint32_t)g) * W;
+    __m512i p = _mm512_setzero_si512();
+    if (plain || (i >= m->low && i < m->high)) {
+        const float *s = m->s + (2 * i * (uint32_t)groups + (uint32_t)g) * W;
+        vf even = exp_vf(vf_sub(vf_load(s), m->max[g]));
+        vf odd = exp_vf(vf_sub(vf_load(s + groups * W), m->max[g]));
+        if (!plain) {
+            even = _mm512_maskz_mov_ps(seeing(t, g, 2 * i), even);
+            odd = _mm512_maskz_mov_ps(seeing(t, g, 2 * i + 1), odd);
+        }
+        p = _mm512_permutexvar_epi16(side_by_side, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+    }
+    _mm512_store_si512(m->p + at, p);
+    return (__m512bh)p;
+}
+
+/* Weights, their sum in the order of the narrow layout's lanes, and the fold. */
+TILE void weights(const int groups, const bool plain, const wide *t, middle *m)
+{
+    const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i side_by_side = _mm512_or_si512(
+        lanes, _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(W)), 16));
+    for (int g = 0; g < groups; g++) {
+        vf quad[4];
+        for (uint32_t c = 0; c < 4; c++) {
+            vf x[4];
+#pragma GCC unroll 4
+            for (uint32_t i = 0; i < 4; i++) {
+                __m512bh low = pair_weights(groups, plain, t, m, g, 4 * c + i, side_by_side);
+                __m512bh high = pair_weights(groups, plain, t, m, g, 4 * c + i + W, side_by_side);
+                x[i] = _mm512_dpbf16_ps(_mm512_dpbf16_ps(vf_set1(0), low, ones), high, ones);
+            }
+            quad[c] = vf_add(vf_add(x[0], x[2]), vf_add(x[1], x[3]));
+        }
+        const vf block_sum = vf_add(vf_add(quad[0], quad[1]), vf_add(quad[2], quad[3]));
+        const __mmask16 live = plain ? 0xffff : m->live[g];
+        const vf old = vf_load(t->max + g * W), sum = vf_load(t->sum + g * W);
+        const vf larger = vf_max(m->max[g], old); /* `old` for a NaN, as in attn_merge_body.h */
+        m->scale[g] = exp_vf(vf_sub(old, larger));
+        m->block_scale[g] = exp_vf(vf_sub(m->max[g], larger));
+        _mm512_mask_storeu_ps(t->max + g * W, live, larger);
+        _mm512_mask_storeu_ps(t->sum + g * W, live,
+                              vf_fma(block_sum, m->block_scale[g], vf_mul(sum, m->scale[g])));
+    }
+}
+
+/* Eight dims over the pairs [i, end). `whole`: all lanes see all of them. */
+TILE void eight_values(const int groups, const bool whole, const middle *m, const uint32_t *v,
+                       size_t ld, uint32_t i, uint32_t end, vf sum[EIGHT][GROUPS])
+{
+    for (; i < end; i++) {
+        __m512bh p[GROUPS];
+        __m512i seen[GROUPS];
+        __mmask16 any[GROUPS];
+#pragma GCC unroll 2
+        for (int g = 0; g < groups; g++) {
+            const size_t at = (i * (uint32_t)groups + (uint32_t)g) * W;
+            p[g] = (__m512bh)_mm512_load_si512(m->p + at);
+            if (whole) continue;
+            seen[g] = _mm512_load_si512(m->seen + at);
+            any[g] = _mm512_test_epi32_mask(seen[g], seen[g]);
+        }
+#pragma GCC unroll 8
+        for (int d = 0; d < EIGHT; d++) {
+            __m512i one = _mm512_set1_epi32((int)v[i * ld + (uint32_t)d]);
+#pragma GCC unroll 2
+            for (int g = 0; g < groups; g++)
+                sum[d][g] = whole ? _mm512_dpbf16_ps(sum[d][g], p[g], (__m512bh)one)
+                                  : _mm512_mask_dpbf16_ps(sum[d][g], any[g], p[g],
+                                                          (__m512bh)_mm512_and_si512(one, seen[g]));
+        }
+    }
+}
+
+TILE void values(const int groups, const bool plain, const wide *t, const middle *m)
+{
+    const size_t ld = value_lanes(t->v_dim);
+    for (uint32_t d = 0; d < t->v_dim; d += EIGHT) {
+        const uint32_t *v = t->values + d;
+        vf sum[EIGHT][GROUPS];
+        attn_ahead_fetch(t->ahead, t->lines);
+#pragma GCC unroll 8
+        for (int e = 0; e < EIGHT; e++)
+#pragma GCC unroll 2
+            for (int g = 0; g < groups; g++)
+                sum[e][g] = vf_set1(0);
+        if (plain) {
+            eight_values(groups, true, m, v, ld, 0, PAIRS, sum);
+        } else {
+            eight_values(groups, false, m, v, ld, m->low, m->all_low, sum);
+            eight_values(groups, true, m, v, ld, m->all_low, m->all_high, sum);
+            eight_values(groups, false, m, v, ld, m->all_high, m->high, sum);
+        }
+#pragma GCC unroll 8
+        for (uint32_t e = 0; e < EIGHT; e++)
+#pragma GCC unroll 2
+            for (int g = 0; g < groups; g++) {
+                float *to = t->total + ((size_t)g * ld + d + e) * W;
+                vf total = vf_fma(sum[e][g], m->block_scale[g], vf_mul(vf_load(to), m->scale[g]));
+                if (plain)
+                    vf_store(to, total);
+                else
+                    _mm512_mask_storeu_ps(to, m->live[g], total);
+            }
+    }
+}
+
+TILE void attend_groups(const int groups, const bool plain, const wide *t)
+{
+    middle m;
+    if (!plain) find_seen(t, &m);
+    scores(groups, plain, t, &m);
+    weights(groups, plain, t, &m);
+    values(groups, plain, t, &m);
+}
+
+static __attribute__((noinline)) void attend_one(const wide *t)
+{
+    attend_groups(1, true, t);
+}
+static __attribute__((noinline)) void attend_two(const wide *t)
+{
+    attend_groups(2, true, t);
+}
+static __attribute__((noinline)) void attend_one_edge(const wide *t)
+{
+    attend_groups(1, false, t);
+}
+static __attribute__((noinline)) void attend_two_edge(const wide *t)
+{
+    attend_groups(2, false, t);
+}
+
+static void attend(const wide *t)
+{
+    const bool plain = t->all && !(t->logit_cap > 0);
+    if (t->groups == 2)
+        (plain ? attend_two : attend_two_edge)(t);
+    else
+        (plain ? attend_one : attend_one_edge)(t);
+}
+
+const attn_wide_kernels attn_wide_avx512bf16 = {.pack_q = pack_q,
+                                                .load_keys = load_wide_keys,
+                                                .load_values = load_wide_values,
+                                                .attend = attend,
+                                                .load_rows = load_rows,
+                                                .store_rows = store_rows};
+#else
+const attn_wide_kernels attn_wide_avx512bf16 = {.attend = NULL}; /* not this architecture */
+#endif
