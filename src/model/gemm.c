@@ -383,6 +383,20 @@ static void run_tail(gemm_kernel *kernel, const gemm_tile *t, uint32_t columns)
         memcpy(t->c + r * t->ldc, sums + r * GEMM_PANEL, columns * sizeof *sums);
 }
 
+/* Steps of k per chunk: as many for each, since a tile fetches as much of what comes next
+ * as it reads. One tile alone never comes back to a chunk. Two are done with one before memory
+ * is; half as large, it and the next one are in the L1 cache together. */
+static uint32_t chunk_depth(const gemm_weight *w, uint32_t rows)
+{
+    uint32_t bytes = CHUNK_BYTES;
+    if (rows <= GEMM_TILE_ROWS)
+        bytes = ONE_TILE_BYTES;
+    else if (rows <= 2 * GEMM_TILE_ROWS && !quantised(w->type))
+        bytes = CHUNK_BYTES / 2;
+    uint32_t most = bytes / (uint32_t)step_bytes(w), chunks = (w->depth + most - 1) / most;
+    return (w->depth + chunks - 1) / chunks;
+}
+
 /* One chunk of k of one panel for rows [begin, end): tiles of nearly equal height,
  * since low ones have too few sums in flight. Each tile prefetches its share of the
  * chunk that `next` points to. */
@@ -454,12 +468,9 @@ static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
         run_block(job, panel, begin, end, thread);
         return;
     }
-    /* Chunks of about equal depth: a tile fetches as much of what comes next as it reads. */
-    uint32_t bytes = end - begin > GEMM_TILE_ROWS ? CHUNK_BYTES : ONE_TILE_BYTES;
-    uint32_t most = bytes / (uint32_t)step_bytes(w);
-    uint32_t chunks = (w->depth + most - 1) / most, even = (w->depth + chunks - 1) / chunks;
+    uint32_t most = chunk_depth(w, end - begin);
     for (uint32_t k = 0, depth; k < w->depth; k += depth) {
-        depth = RAD_MIN(even, w->depth - k);
+        depth = RAD_MIN(most, w->depth - k);
         const char *next = k + depth < w->depth
                                ? panel_start(w, panel) + (k + depth) * step_bytes(w)
                                : after_panel(job, panel, thread);

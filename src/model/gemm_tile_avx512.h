@@ -31,15 +31,15 @@ TILE void store_sums(const uint32_t rows, __m512 sum[][VECTORS], const gemm_tile
             _mm512_storeu_ps(t->c + r * t->ldc + 16 * v, sum[r][v]);
 }
 
-/* One step's 256 bytes of the weight. What comes next goes to the L2 cache: the L1
- * cache is full of what is being worked on. */
+/* One step's 256 bytes of the weight. What comes next goes all the way to the L1 cache:
+ * with few rows there is little to do between fetching a line and needing it. */
 TILE void load_weight(__m512i w[VECTORS], const gemm_tile *t, uint32_t k)
 {
     const char *here = (const char *)t->w + (size_t)k * VECTORS * 64;
     const char *ahead = t->ahead + k * t->ahead_stride;
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
-        _mm_prefetch(ahead + 64 * v, _MM_HINT_T1);
+        _mm_prefetch(ahead + 64 * v, _MM_HINT_T0);
         w[v] = _mm512_loadu_si512(here + 64 * v);
     }
 }
