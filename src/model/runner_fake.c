@@ -17,8 +17,8 @@
  * the tokens alone, however they were batched, chunked or cached. */
 #include "model/runner_fake.h"
 #include "base/base.h"
-#include "model/batch_check.h"
 #include "base/mix64.h"
+#include "model/batch_check.h"
 
 enum { VALUE_BYTES = 8 };
 
@@ -75,21 +75,34 @@ static void spread(uint64_t value, float out[VALUE_BYTES])
         out[i] = (float)((value >> (8 * i)) & 255);
 }
 
-static void store_value(rad_token_to_kv_pool *pool, rad_slot slot, uint64_t value)
+/* An MLA pool has one row: the latent is what K is else, the rope part what V is. */
+void runner_fake_store(rad_token_to_kv_pool *pool, uint32_t layer, rad_slot slot, uint64_t value)
 {
-    float k[VALUE_BYTES], v[VALUE_BYTES];
-    spread(value, k);
-    spread(mix64(value), v);
-    rad_kv_pool_set_kv_buffer(pool, 0, &slot, 1, k, v);
+    float row[2 * VALUE_BYTES];
+    spread(value, row);
+    spread(mix64(value), row + VALUE_BYTES);
+    rad_kv_pool_set_kv_buffer(pool, layer, &slot, 1, row, row + VALUE_BYTES);
 }
 
-typedef struct view { /* layer 0 of the pool */
+typedef struct view {          /* layer 0 of the pool */
+    rad_token_to_kv_pool *mla; /* NULL: k and v are read */
     const void *k, *v;
     rad_dtype dtype;
 } view;
 
+static uint64_t value_in(const float *numbers)
+{
+    return load_value(numbers, RAD_F32, 0);
+}
+
 static uint64_t look_at(const view *pool, uint32_t position, rad_slot slot)
 {
+    if (pool->mla) {
+        float row[2 * VALUE_BYTES];
+        rad_status status = rad_kv_pool_get_kv(pool->mla, 0, &slot, 1, row, NULL);
+        RAD_ASSERT(status == RAD_OK);
+        return seen(position, value_in(row), value_in(row + VALUE_BYTES));
+    }
     return seen(position, load_value(pool->k, pool->dtype, slot),
                 load_value(pool->v, pool->dtype, slot));
 }
@@ -110,8 +123,11 @@ static rad_status fake_forward(runner *self, const forward_batch *batch, const f
 
     bool fail = f->fail_every && ++f->num_forwards % f->fail_every == 0;
     rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
-    const view pool = {rad_kv_pool_key_buffer(kv, 0), rad_kv_pool_value_buffer(kv, 0),
-                       (rad_dtype)rad_kv_pool_params(kv)->dtype};
+    const rad_token_to_kv_pool_params *params = rad_kv_pool_params(kv);
+    const view pool = {.mla = params->kind == RAD_KV_MLA ? kv : NULL,
+                       .k = rad_kv_pool_key_buffer(kv, 0),
+                       .v = rad_kv_pool_value_buffer(kv, 0),
+                       .dtype = (rad_dtype)params->dtype};
     uint32_t next_logits = 0;
 
     for (uint32_t r = 0; r < batch->num_reqs; r++) {
@@ -126,7 +142,7 @@ static rad_status fake_forward(runner *self, const forward_batch *batch, const f
             uint32_t p = prefix + i, t = start + i;
             uint64_t value = value_of(batch->input_ids[t], p, digest);
             /* A forward that fails leaves nonsense behind, as a real one may. */
-            store_value(kv, row[p], fail ? ~value : value);
+            runner_fake_store(kv, 0, row[p], fail ? ~value : value);
             digest += look_at(&pool, p, row[p]);
             if (next_logits < batch->num_logits && batch->logits_indices[next_logits] == t)
                 write_logits(f, next_logits++, digest);
@@ -167,7 +183,7 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
                                  .context_length = p.context_length,
                                  .num_layers = 1,
                                  .num_kv_heads = 1,
-                                 .head_dim = VALUE_BYTES,
+                                 .head_dim = p.mla ? 2 * VALUE_BYTES : VALUE_BYTES,
                                  .v_head_dim = VALUE_BYTES,
                                  .kv_dtype = RAD_F32};
     f->max_batch_logits = p.max_batch_logits;
@@ -194,4 +210,13 @@ rad_token runner_fake_next(uint32_t vocab_size, const rad_token *tokens, uint32_
     for (uint32_t id = 1; id < vocab_size; id++)
         if (logit_of(digest, id) > logit_of(digest, best)) best = id;
     return (rad_token)best;
+}
+
+void runner_fake_values(const rad_token *tokens, uint32_t num_tokens, uint64_t *values)
+{
+    uint64_t digest = 0;
+    for (uint32_t p = 0; p < num_tokens; p++) {
+        values[p] = value_of(tokens[p], p, digest);
+        digest += seen(p, values[p], mix64(values[p]));
+    }
 }

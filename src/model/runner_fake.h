@@ -15,13 +15,20 @@ typedef struct runner_fake_params {
     uint32_t context_length;   /* 0 = 4096 */
     uint32_t max_batch_logits; /* 0 = 256 */
     uint32_t fail_every;       /* n > 0: every n-th forward fails with RAD_E_IO */
+    uint32_t mla;              /* 1: for an MLA pool, whose row holds what K and V hold else */
 } runner_fake_params;
 
-rad_status runner_fake_create(const rad_env *env, const runner_fake_params *params,
-                              runner **out, rad_error *err);
+rad_status runner_fake_create(const rad_env *env, const runner_fake_params *params, runner **out,
+                              rad_error *err);
 
 /* The token greedy decoding gives after `tokens`, computed without any cache: the
  * oracle of the tests. */
 rad_token runner_fake_next(uint32_t vocab_size, const rad_token *tokens, uint32_t num_tokens);
+
+/* What each of the tokens stores, as computed without any cache: values[num_tokens]. And how a
+ * value is stored, in any layer of a pool that fits the runner, MHA or MLA. So a test can say
+ * of every page of every tier which bytes it must have. */
+void runner_fake_values(const rad_token *tokens, uint32_t num_tokens, uint64_t *values);
+void runner_fake_store(rad_token_to_kv_pool *pool, uint32_t layer, rad_slot slot, uint64_t value);
 
 #endif
