@@ -47,6 +47,31 @@ TEST(pages_come_with_a_window_side_or_not_at_all)
     rad_swa_allocator_destroy(a);
 }
 
+TEST(only_the_tail_gets_a_window_side_when_so_asked)
+{
+    rad_swa_allocator *a = make(8, 3, 2, 0);
+    rad_page pages[8] = {-7};
+    rad_swa_state state;
+    CHECK(rad_swa_swa_num_pages(a) == 3);
+    CHECK(rad_swa_alloc_tail(a, pages, 2, 3) == RAD_E_INVAL);
+    CHECK(rad_swa_alloc_tail(a, pages, 8, 4) == RAD_FULL);
+    CHECK(rad_swa_alloc_tail(a, pages, 9, 0) == RAD_FULL && pages[0] == -7);
+    CHECK(rad_swa_swa_available_size(a) == 6);
+    rad_swa_backup_state(a, &state);
+    CHECK_OK(rad_swa_alloc_tail(a, pages, 5, 2));
+    for (int i = 0; i < 5; i++)
+        CHECK(rad_swa_is_taken(a, pages[i]) && rad_swa_has_swa(a, pages[i]) == (i >= 3));
+    CHECK(rad_swa_full_available_size(a) == 6 && rad_swa_swa_available_size(a) == 2);
+    CHECK_OK(rad_swa_check(a, NULL));
+    CHECK_OK(rad_swa_restore_state(a, &state, NULL)); /* fewer window sides than pages */
+    CHECK(rad_swa_full_available_size(a) == 16 && rad_swa_swa_available_size(a) == 6);
+    CHECK_OK(rad_swa_check(a, NULL));
+    CHECK_OK(rad_swa_alloc_tail(a, pages, 5, 0));
+    CHECK_OK(rad_swa_free(a, pages, 5, NULL));
+    CHECK_OK(rad_swa_check(a, NULL));
+    rad_swa_allocator_destroy(a);
+}
+
 TEST(the_window_side_is_freed_once_however_often_it_is_asked)
 {
     rad_swa_allocator *a = make(8, 8, 2, 0);

@@ -46,6 +46,11 @@ RAD_API void rad_swa_allocator_destroy(rad_swa_allocator *a); /* NULL is fine */
  * then no page changed hands and `pages` is untouched. O(count). */
 RAD_API rad_status rad_swa_alloc(rad_swa_allocator *a, rad_page *pages, uint32_t count);
 
+/* The same, but only the last num_swa <= count of them get a window side: for pages that are
+ * filled from a copy, of which the window layers need no more. RAD_E_INVAL for more. */
+RAD_API rad_status rad_swa_alloc_tail(rad_swa_allocator *a, rad_page *pages, uint32_t count,
+                                      uint32_t num_swa);
+
 /* As rad_kv_alloc_extend and rad_kv_alloc_decode, each new page with its SWA page. Adds
  * RAD_E_STATE: the partial page that a request would go on filling has lost its SWA side.
  * All or nothing; O(tokens) and O(num_reqs). */
@@ -107,6 +112,7 @@ RAD_API uint64_t rad_swa_full_available_size(const rad_swa_allocator *a);
 RAD_API uint64_t rad_swa_swa_available_size(const rad_swa_allocator *a);
 RAD_API uint32_t rad_swa_page_size(const rad_swa_allocator *a);
 RAD_API uint32_t rad_swa_num_pages(const rad_swa_allocator *a); /* of the full pool */
+RAD_API uint32_t rad_swa_swa_num_pages(const rad_swa_allocator *a);
 RAD_API int rad_swa_is_taken(const rad_swa_allocator *a, rad_page page); /* full side */
 RAD_API int rad_swa_has_swa(const rad_swa_allocator *a, rad_page page);  /* 0: none */
 

@@ -28,13 +28,13 @@ extern "C" {
 typedef struct rad_swa_cache rad_swa_cache;
 
 typedef struct rad_swa_cache_params {
-    size_t struct_size;           /* sizeof(rad_swa_cache_params) */
-    uint32_t window_tokens;       /* at least 1; rounded up to whole pages */
-    uint32_t max_nodes;           /* 0: from the pool */
-    uint32_t max_namespaces;      /* 0: 256 */
-    uint32_t reserved;            /* 0 */
-    rad_swa_allocator *allocator; /* not owned, like the next */
-    rad_req_to_token_pool *req_to_token_pool;
+    size_t struct_size;                       /* sizeof(rad_swa_cache_params) */
+    uint32_t window_tokens;                   /* at least 1; rounded up to whole pages */
+    uint32_t max_nodes;                       /* 0: from the pool */
+    uint32_t max_namespaces;                  /* 0: 256 */
+    uint32_t reserved;                        /* 0 */
+    rad_swa_allocator *allocator;             /* not owned, like the next */
+    rad_req_to_token_pool *req_to_token_pool; /* NULL: there are no requests */
 } rad_swa_cache_params;
 
 RAD_API rad_status rad_swa_cache_create(const rad_env *env, const rad_swa_cache_params *params,
@@ -79,6 +79,8 @@ typedef struct rad_swa_req {
     int32_t priority;
     rad_key key;
     rad_swa_receipt lock;
+    uint32_t load;    /* swa_hicache.h: a transfer that is writing to its pages; else 0 */
+    uint32_t counted; /* swa_hicache.h: 1 once its hits are */
 } rad_swa_req;
 
 /* Gives the window side of the request's own pages back that no token from committed_len on
@@ -87,7 +89,8 @@ typedef struct rad_swa_req {
 RAD_API rad_status rad_swa_cache_free_out_of_window(rad_swa_cache *cache, rad_swa_req *req,
                                                     rad_error *err);
 
-/* As rad_cache_unfinished_req and rad_cache_finished_req. Where the tree has a tombstone and
+/* As rad_cache_unfinished_req and rad_cache_finished_req. A request that is being loaded
+ * (swa_hicache.h) is refused here and above, RAD_E_STATE. Where the tree has a tombstone and
  * the request the window side, the request's page takes the tombstone's place; when the
  * tombstone is in use, publishing ends before it and the request goes on with its own. */
 RAD_API rad_status rad_swa_cache_unfinished_req(rad_swa_cache *cache, rad_swa_req *req,

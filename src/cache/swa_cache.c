@@ -52,11 +52,8 @@ uint32_t swa_pages_of(const rad_swa_cache *c, uint32_t node)
 
 /* --- match --- */
 
-/* The longest front of the `pages` pages that end in `node` (or in its first `part`, when
- * that is not 0) behind which a window is there; *end is the node in which it ends and
- * *at how many of its pages it has. */
-static uint32_t usable(const rad_swa_cache *c, uint32_t node, uint32_t part, uint32_t pages,
-                       uint32_t *end, uint32_t *at)
+uint32_t swa_usable(const rad_swa_cache *c, uint32_t node, uint32_t part, uint32_t pages,
+                    uint32_t floor, uint32_t *end, uint32_t *at)
 {
     const radix_tree *t = &c->tree;
     uint32_t best = pages, i = pages, len = part ? part : t->nodes[node].pages;
@@ -65,7 +62,7 @@ static uint32_t usable(const rad_swa_cache *c, uint32_t node, uint32_t part, uin
     for (uint32_t id = node; t->nodes[id].parent;
          id = t->nodes[id].parent, len = t->nodes[id].pages)
         for (uint32_t k = len; k > 0; k--) {
-            if (best - i >= c->window) return best;
+            if (best - i >= c->window || i <= floor) return best;
             i--;
             if (swa_has(c, t->regions[t->nodes[id].at + k - 1])) continue;
             best = i;
@@ -87,7 +84,7 @@ rad_status rad_swa_cache_match_prefix(rad_swa_cache *c, const rad_key *key, rad_
     namespace_touch(&t->names, t->nodes[root].ns);
     radix_pos pos = radix_match(t, root, key->tokens, num_pages, now, slots);
     uint32_t node, at, last = pos.child ? pos.child : pos.node;
-    uint32_t pages = usable(c, last, pos.part, pos.pages, &node, &at);
+    uint32_t pages = swa_usable(c, last, pos.part, pos.pages, 0, &node, &at);
     if (!pages) return RAD_OK;
     if (at < t->nodes[node].pages) {
         if (radix_nodes_available(t)) {
@@ -95,10 +92,10 @@ rad_status rad_swa_cache_match_prefix(rad_swa_cache *c, const rad_key *key, rad_
             swa_file_window(c, node);
         } else { /* no place to cut: end above it, where a window may be missing too */
             uint32_t above = t->nodes[node].parent;
-            pages = usable(c, above, 0, pages - at, &node, &at);
+            pages = swa_usable(c, above, 0, pages - at, 0, &node, &at);
             while (pages && at < t->nodes[node].pages) {
                 above = t->nodes[node].parent;
-                pages = usable(c, above, 0, pages - at, &node, &at);
+                pages = swa_usable(c, above, 0, pages - at, 0, &node, &at);
             }
         }
     }
@@ -126,17 +123,22 @@ static void lock_window(rad_swa_cache *c, uint32_t node, uint32_t end, uint32_t 
     }
 }
 
-rad_swa_receipt swa_lock_node(rad_swa_cache *c, uint32_t node)
+rad_swa_receipt swa_lock_from(rad_swa_cache *c, uint32_t node, uint32_t want)
 {
     radix_tree *t = &c->tree;
     uint32_t end = swa_depth(t, node), from = end;
-    for (uint32_t id = node; t->nodes[id].parent && end - from < c->window;
+    for (uint32_t id = node; t->nodes[id].parent && (end - from < c->window || from > want);
          id = t->nodes[id].parent)
         from -= t->nodes[id].pages;
     radix_lock(t, node);
     lock_window(c, node, end, from, true);
     return (rad_swa_receipt){
         .node = {node, t->ids.generation[node]}, .held = 1, .from_tokens = from * c->page_size};
+}
+
+rad_swa_receipt swa_lock_node(rad_swa_cache *c, uint32_t node)
+{
+    return swa_lock_from(c, node, UINT32_MAX);
 }
 
 static bool is_root(rad_ref r)
@@ -304,8 +306,8 @@ rad_status rad_swa_cache_create(const rad_env *env, const rad_swa_cache_params *
     *out = NULL;
     rad_status status = rad_params_read(&p, sizeof p, params, "swa_cache", err);
     if (status) return status;
-    if (!p.window_tokens || !p.allocator || !p.req_to_token_pool)
-        return rad_fail(err, RAD_E_INVAL, "swa_cache: a window, an allocator and rows are needed");
+    if (!p.window_tokens || !p.allocator)
+        return rad_fail(err, RAD_E_INVAL, "swa_cache: a window and an allocator are needed");
     uint32_t ps = rad_swa_page_size(p.allocator), num_pages = rad_swa_num_pages(p.allocator);
     radix_limits limits = {.page_size = ps,
                            .max_nodes = p.max_nodes ? p.max_nodes : RAD_MIN(num_pages, 1u << 20),

@@ -1,5 +1,5 @@
-/* swa_cache_impl.h - what swa_cache.c and swa_req.c share: the cache of a sliding-window model
- * and its small helpers. swa_cache.c tells how it works. */
+/* swa_cache_impl.h - what swa_cache.c, swa_insert.c and swa_req.c share: the cache of a
+ * sliding-window model and its small helpers. swa_cache.c tells how it works. */
 #ifndef CACHE_SWA_CACHE_IMPL_H
 #define CACHE_SWA_CACHE_IMPL_H
 
@@ -67,8 +67,40 @@ void swa_forget_pages(rad_swa_cache *c, const rad_page *pages, uint32_t count);
 /* A radix_drop_fn: pages leave the tree. */
 void swa_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);
 
-/* Locks the node, and the window that ends with it. */
+/* Locks the node, and the window that ends with it; the second form more of the window side, from
+ * page `from` at the latest. */
 rad_swa_receipt swa_lock_node(rad_swa_cache *c, uint32_t node);
+rad_swa_receipt swa_lock_from(rad_swa_cache *c, uint32_t node, uint32_t from);
+
+/* The longest front of the `pages` pages that end in `node` (or in its first `part`, when that is
+ * not 0) behind which a window is there, as far as it lies behind page `floor`; *end is the node in
+ * which it ends and *at how many of its pages it has. */
+uint32_t swa_usable(const rad_swa_cache *c, uint32_t node, uint32_t part, uint32_t pages,
+                    uint32_t floor, uint32_t *end, uint32_t *at);
+
+/* Pages [from, pages) of a key are to be the tree's, which has those before. Their slots become
+ * those of the pages that stay; the others are freed. */
+typedef struct swa_insertion {
+    const rad_key *key;
+    rad_slot *slots; /* [pages - from] times page_size, whole pages */
+    uint32_t from;
+    uint32_t pages;
+    int32_t priority;
+    uint32_t reserved;
+} swa_insertion;
+
+/* *end is the node that ends the first *published pages of the key; 0 and 0 when there is nothing
+ * to publish. What is behind *published stays the caller's. RAD_FULL: no room, nothing changed.
+ * RAD_E_STATE: the tree has less than [0, from), or a page stands twice. */
+rad_status swa_insert(rad_swa_cache *c, const swa_insertion *what, uint32_t *end,
+                      uint32_t *published, rad_error *err);
+
+rad_status swa_check_req(const rad_swa_cache *c, const rad_swa_req *req, rad_error *err);
+
+/* Marks in owner[num_pages + 1], zero for a page without one, whose each page is; with `reqs`,
+ * pages without any must be free. */
+rad_status swa_check_pages(const rad_swa_cache *c, const rad_swa_req *const *reqs,
+                           uint32_t num_reqs, uint32_t *owner, rad_error *err);
 
 /* Whether a receipt was issued here and can be returned. O(depth). */
 bool swa_receipt_holds(const rad_swa_cache *c, const rad_swa_receipt *r);

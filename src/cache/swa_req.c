@@ -8,7 +8,7 @@
  * Invariant, verified by check: a page is free, or the tree's, or one request's. */
 #include "cache/swa_cache_impl.h"
 
-static rad_status check_req(const rad_swa_cache *c, const rad_swa_req *req, rad_error *err)
+rad_status swa_check_req(const rad_swa_cache *c, const rad_swa_req *req, rad_error *err)
 {
     uint32_t ps = c->page_size;
     if (!req || !cache_key_is_sound(&req->key))
@@ -22,7 +22,7 @@ static rad_status check_req(const rad_swa_cache *c, const rad_swa_req *req, rad_
         return rad_fail(err, RAD_E_INVAL, "swa_cache: %u positions without a row",
                         req->allocated_len);
     }
-    if (!rad_req_to_token_is_taken(c->rows, req->row))
+    if (!c->rows || !rad_req_to_token_is_taken(c->rows, req->row))
         return rad_fail(err, RAD_E_STATE, "swa_cache: row %u is not handed out", req->row);
     if (req->protected_len > req->committed_len || req->committed_len > req->allocated_len ||
         req->allocated_len > rad_req_to_token_row_tokens(c->rows) ||
@@ -46,11 +46,19 @@ static rad_status check_req(const rad_swa_cache *c, const rad_swa_req *req, rad_
     return RAD_OK;
 }
 
+/* A worker may be writing to its pages: swa_hicache.h knows when it has let go. */
+static rad_status refuse_loading(const rad_swa_req *req, rad_error *err)
+{
+    if (!req->load) return RAD_OK;
+    return rad_fail(err, RAD_E_STATE, "swa_cache: row %u is being loaded", req->row);
+}
+
 rad_status rad_swa_cache_free_out_of_window(rad_swa_cache *c, rad_swa_req *req, rad_error *err)
 {
-    rad_status status = check_req(c, req, err);
+    rad_status status = swa_check_req(c, req, err);
     uint32_t ps = c->page_size;
     uint64_t keep = (uint64_t)c->window * ps; /* past 2^32 when all is in the window */
+    if (!status) status = refuse_loading(req, err);
     if (status || req->committed_len <= keep) return status;
     uint32_t to = (req->committed_len - (uint32_t)keep) / ps * ps;
     uint32_t from = RAD_MAX(req->protected_len, req->swa_evicted_len);
@@ -62,148 +70,32 @@ rad_status rad_swa_cache_free_out_of_window(rad_swa_cache *c, rad_swa_req *req, 
     return status;
 }
 
-/* What lies between the request's protected positions and the end of what the tree has:
- * the first page of which the tombstone is in use and the request's own is better. */
-static uint32_t first_conflict(const rad_swa_cache *c, radix_pos pos, const rad_slot *row,
-                               uint32_t from)
-{
-    const radix_tree *t = &c->tree;
-    uint32_t best = UINT32_MAX, end = pos.pages, ps = c->page_size;
-    uint32_t id = pos.child ? pos.child : pos.node, len = pos.child ? pos.part : t->nodes[id].pages;
-    for (; t->nodes[id].parent && end > from; id = t->nodes[id].parent, len = t->nodes[id].pages) {
-        const radix_node *n = &t->nodes[id];
-        for (uint32_t k = len; k > 0 && end > from; k--) {
-            end--;
-            if (n->lock_ref && !swa_has(c, t->regions[n->at + k - 1]) &&
-                swa_has(c, row[(size_t)end * ps] / (rad_slot)ps))
-                best = end;
-        }
-    }
-    return best;
-}
-
-/* The pages [from, end) of the row and of the path to `node`, which ends at page `end`, become
- * the same; of each pair one is freed. */
-static rad_status unite(rad_swa_cache *c, uint32_t node, uint32_t end, uint32_t to, rad_slot *row,
-                        uint32_t from, rad_error *err)
-{
-    radix_tree *t = &c->tree;
-    uint32_t ps = c->page_size;
-    rad_status status = RAD_OK;
-    for (uint32_t id = node; end > from; id = t->nodes[id].parent) {
-        const radix_node *n = &t->nodes[id];
-        uint32_t start = end - n->pages;
-        for (uint32_t p = RAD_MAX(start, from); p < RAD_MIN(end, to); p++) {
-            rad_page *theirs = &t->regions[n->at + p - start];
-            rad_page ours = row[(size_t)p * ps] / (rad_slot)ps, loser = ours;
-            if (ours == *theirs) continue;
-            if (!swa_has(c, *theirs) && swa_has(c, ours)) {
-                loser = *theirs;
-                swa_forget_pages(c, &loser, 1);
-                *theirs = ours;
-                bits_set(c->cached, (size_t)ours);
-                c->swa_cached++;
-                swa_file_window(c, id);
-            } else {
-                radix_expand(t, theirs, 1, row + (size_t)p * ps);
-            }
-            rad_status freed = rad_swa_free(c->kv, &loser, 1, err);
-            if (!status) status = freed;
-        }
-        end = start;
-    }
-    return status;
-}
-
-static void unclaim(rad_swa_cache *c, const rad_slot *slots, uint32_t pages)
-{
-    for (uint32_t i = 0; i < pages; i++)
-        bits_flip(c->cached, (size_t)slots[(size_t)i * c->page_size] / c->page_size);
-}
-
-/* Marks the pages as the tree's; false, and none is, when one stands there twice. */
-static bool claim(rad_swa_cache *c, const rad_slot *slots, uint32_t pages)
-{
-    for (uint32_t i = 0; i < pages; i++) {
-        size_t page = (size_t)slots[(size_t)i * c->page_size] / c->page_size;
-        if (bits_get(c->cached, page)) {
-            unclaim(c, slots, i);
-            return false;
-        }
-        bits_flip(c->cached, page);
-    }
-    return true;
-}
-
 /* Publishes [0, committed_len). *end is the node that ends the *published positions, 0 when
  * there is nothing to publish. */
 static rad_status publish(rad_swa_cache *c, rad_swa_req *req, uint32_t *end, uint32_t *published,
                           rad_error *err)
 {
-    radix_tree *t = &c->tree;
-    uint32_t ps = c->page_size, pages = req->committed_len / ps, from = req->protected_len / ps;
-    const rad_key *key = &req->key;
-    rad_slot *row = rad_req_to_token_row(c->rows, req->row);
+    const radix_tree *t = &c->tree;
+    uint32_t ps = c->page_size, from = req->protected_len / ps, root = swa_root(c, &req->key);
     *end = 0;
-    if (!pages) return RAD_OK;
-    if (!namespace_fits(key->extra_key, key->cache_salt)) return RAD_FULL;
-    uint32_t root = swa_root(c, key);
-    if (req->lock.held && req->lock.node.index &&
+    if (root && req->lock.held && req->lock.node.index &&
         t->nodes[req->lock.node.index].ns != t->nodes[root].ns)
         return rad_fail(err, RAD_E_STATE, "swa_cache: row %u changed its namespace", req->row);
-    radix_pos pos = root ? radix_walk(t, root, key->tokens, pages) : (radix_pos){0};
-    if (pos.pages < from)
-        return rad_fail(err, RAD_E_STATE, "swa_cache: row %u: the tree does not have its prefix",
-                        req->row);
-    uint32_t conflict = root ? first_conflict(c, pos, row, from) : UINT32_MAX;
-    if (conflict != UINT32_MAX) {
-        pages = conflict;
-        if (!pages) return RAD_OK;
-        pos = radix_walk(t, root, key->tokens, pages);
-    }
-    uint32_t fresh = pages - pos.pages;
-    uint64_t merges = t->merges;
-    const rad_slot *news = row + (size_t)pos.pages * ps;
-    if (!claim(c, news, fresh))
-        return rad_fail(err, RAD_E_STATE, "swa_cache: row %u has a page twice", req->row);
-    if (!radix_make_room(t, (pos.child != 0) + (fresh != 0), fresh, !root,
-                         pos.child ? pos.child : pos.node, swa_drop, c)) {
-        unclaim(c, news, fresh);
-        if (root) radix_drop_root_if_empty(t, root);
-        return RAD_FULL;
-    }
-    if (t->merges != merges) pos = radix_walk(t, root, key->tokens, pages);
-
-    t->clock++;
-    if (!root) pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
-    namespace_touch(&t->names, t->nodes[root].ns);
-    if (pos.child) {
-        pos.node = radix_split(t, pos.child, pos.part, t->clock);
-        swa_file_window(c, pos.node);
-    }
-    for (uint32_t id = pos.node; id; id = t->nodes[id].parent) {
-        t->nodes[id].last_access = t->clock;
-        t->nodes[id].priority = RAD_MAX(t->nodes[id].priority, req->priority);
-    }
-    rad_status status = unite(c, pos.node, pos.pages, pos.pages, row, from, err);
-    *end = pos.node;
-    *published = pages * ps;
-    if (fresh) {
-        size_t at = (size_t)pos.pages * ps;
-        *end =
-            radix_add_leaf(t, pos.node, key->tokens + at, row + at, fresh, NULL, 0, req->priority);
-        const radix_node *n = &t->nodes[*end];
-        for (uint32_t i = 0; i < fresh; i++)
-            c->swa_cached += swa_has(c, t->regions[n->at + i]);
-        swa_file_window(c, *end);
-    }
+    swa_insertion what = {.key = &req->key,
+                          .slots = rad_req_to_token_row(c->rows, req->row) + req->protected_len,
+                          .from = from,
+                          .pages = req->committed_len / ps,
+                          .priority = req->priority};
+    rad_status status = swa_insert(c, &what, end, published, err);
+    *published *= ps;
     return status;
 }
 
 rad_status rad_swa_cache_unfinished_req(rad_swa_cache *c, rad_swa_req *req, rad_error *err)
 {
     uint32_t end, published = 0;
-    rad_status status = check_req(c, req, err);
+    rad_status status = swa_check_req(c, req, err);
+    if (!status) status = refuse_loading(req, err);
     if (!status && !req->row)
         status = rad_fail(err, RAD_E_INVAL, "swa_cache: without a row there is nothing to publish");
     if (status) return status;
@@ -221,7 +113,8 @@ rad_status rad_swa_cache_unfinished_req(rad_swa_cache *c, rad_swa_req *req, rad_
 rad_status rad_swa_cache_finished_req(rad_swa_cache *c, rad_swa_req *req, int is_insert,
                                       rad_error *err)
 {
-    rad_status status = check_req(c, req, err);
+    rad_status status = swa_check_req(c, req, err);
+    if (!status) status = refuse_loading(req, err);
     if (status) return status;
     uint32_t end = 0, published = 0, kept = req->protected_len;
     if (req->row) {
@@ -299,13 +192,13 @@ static bool owns_prefix(const rad_swa_cache *c, const rad_swa_req *req, const ra
     return true;
 }
 
-static rad_status check_pages(const rad_swa_cache *c, const rad_swa_req *const *reqs,
-                              uint32_t num_reqs, uint32_t *owner, rad_error *err)
+rad_status swa_check_pages(const rad_swa_cache *c, const rad_swa_req *const *reqs,
+                           uint32_t num_reqs, uint32_t *owner, rad_error *err)
 {
     rad_status status = check_tree(c, owner, err);
     for (uint32_t r = 0; r < num_reqs && !status; r++) {
         const rad_swa_req *req = reqs[r];
-        status = check_req(c, req, err) ? RAD_E_CORRUPT : RAD_OK;
+        status = swa_check_req(c, req, err) ? RAD_E_CORRUPT : RAD_OK;
         if (status || !req->row) continue;
         const rad_slot *row = rad_req_to_token_row(c->rows, req->row);
         if (!owns_prefix(c, req, row))
@@ -333,7 +226,7 @@ rad_status rad_swa_cache_check(const rad_swa_cache *c, const rad_swa_req *const 
     size_t bytes = ((size_t)c->num_pages + 1) * sizeof(uint32_t);
     uint32_t *owner = rad_alloc(&c->env, bytes);
     if (!owner) return rad_fail(err, RAD_E_NOMEM, "swa_check: no scratch memory");
-    status = check_pages(c, reqs, num_reqs, owner, err);
+    status = swa_check_pages(c, reqs, num_reqs, owner, err);
     rad_free(&c->env, owner, bytes);
     return status;
 }

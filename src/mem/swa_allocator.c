@@ -96,15 +96,22 @@ static void bind(rad_swa_allocator *a, rad_page page, rad_page swa_page)
     a->map[page] = swa_page;
 }
 
-rad_status rad_swa_alloc(rad_swa_allocator *a, rad_page *pages, uint32_t count)
+rad_status rad_swa_alloc_tail(rad_swa_allocator *a, rad_page *pages, uint32_t count,
+                              uint32_t num_swa)
 {
-    if (!swa_has_room(a, count)) return RAD_FULL;
+    if (num_swa > count) return RAD_E_INVAL;
+    if (!swa_has_room(a, num_swa)) return RAD_FULL;
     rad_status status = rad_kv_alloc(a->full, pages, count);
     if (status) return status;
-    take_swa(a, count);
-    for (uint32_t i = 0; i < count; i++)
-        bind(a, pages[i], a->scratch[i]);
+    take_swa(a, num_swa);
+    for (uint32_t i = 0; i < num_swa; i++)
+        bind(a, pages[count - num_swa + i], a->scratch[i]);
     return RAD_OK;
+}
+
+rad_status rad_swa_alloc(rad_swa_allocator *a, rad_page *pages, uint32_t count)
+{
+    return rad_swa_alloc_tail(a, pages, count, count);
 }
 
 static uint64_t round_up(const rad_swa_allocator *a, uint32_t tokens)
@@ -274,7 +281,10 @@ rad_status rad_swa_restore_state(rad_swa_allocator *a, rad_swa_state *state, rad
     rad_status status = kv_undo_pages(a->swa, &state->swa, &swa_pages, &swa_count, err);
     if (!status) status = kv_undo_pages(a->full, &state->full, &pages, &count, err);
     if (status) return status;
-    if (count != swa_count) /* nothing was freed, so all would be pairs */
+    uint32_t paired = 0;
+    for (uint32_t i = 0; i < count; i++)
+        paired += a->map[pages[i]] != 0;
+    if (paired != swa_count) /* nothing was freed, so each window side has its page here */
         return rad_fail(err, RAD_E_STATE, "swa_restore_state: two halves of different states");
     for (uint32_t i = 0; i < count; i++)
         a->map[pages[i]] = 0;
@@ -302,6 +312,11 @@ uint64_t rad_swa_swa_available_size(const rad_swa_allocator *a)
 uint32_t rad_swa_num_pages(const rad_swa_allocator *a)
 {
     return a->num_pages;
+}
+
+uint32_t rad_swa_swa_num_pages(const rad_swa_allocator *a)
+{
+    return a->swa_num_pages;
 }
 
 uint32_t rad_swa_page_size(const rad_swa_allocator *a)
