@@ -15,6 +15,7 @@
  *     swa_cache.h           the prefix cache of a model with sliding-window layers
  *     page_hash.h           the names of pages, chained SHA-256
  *     hicache.h             the same over several tiers: pages that go to the host and come back
+ *     swa_hicache.h         and of a model with sliding-window layers
  *     storage.h             the third tier: what a storage backend must do
  *     kv_events.h           what entered and left, for routers that follow
  *     explain.h             where a match ends, and why
@@ -52,6 +53,7 @@
 #include <radish/storage.h>
 #include <radish/swa_allocator.h>
 #include <radish/swa_cache.h>
+#include <radish/swa_hicache.h>
 #include <radish/token_to_kv_pool.h>
 #include <radish/types.h>
 

@@ -14,6 +14,8 @@
  * window side is evicted by making tombstones, from the fronts of the nodes used least
  * recently; the full side as in any radix cache, from the tails of leaves.
  *
+ * Host memory and storage behind it: swa_hicache.h.
+ *
  * One thread owns a cache with its allocator and rows; no heap after create. */
 #ifndef RADISH_SWA_CACHE_H
 #define RADISH_SWA_CACHE_H

@@ -1,0 +1,316 @@
+/* swa_hi_fetch.c - storage -> host, before an admission: all or nothing.
+ *
+ *     key      | device, host | asked for .................... |
+ *              0              begin
+ *     full     which are there, from `begin` on                | o o o o o o o o . .
+ *     window   backwards from the end of these, a window long  |         . o o o
+ *              where one is missing, the end goes back to it   | o o o o o
+ *
+ * So the end is where both sides allow it, as in a match. Host pages are taken for just so much,
+ * a window side for the last window; full records come first, then those of the window. A front
+ * without its window is of no use to anybody: what does not come whole is not kept.
+ *
+ * A request that has waited t for n tokens has lost t and won nothing yet, so it waits as long as
+ * t <= n * r / 8, where r is what a token costs to compute. */
+#include "hicache/swa_hi_impl.h"
+
+#include "mem/host_kv_pool.h"
+
+/* ---- a worker's part ---- */
+
+static rad_status exists(rad_swa_hicache *c, const swa_op *op, const swa_side *s,
+                         const rad_page_hash *const *hashes, uint32_t count, uint32_t *present)
+{
+    swa_lot lot;
+    *present = 0;
+    if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+    if (!swa_lot_keys(s, &lot, hashes, count)) return RAD_E_UNSUPPORTED;
+    lot.batch.records = NULL;
+    lot.batch.done = NULL;
+    lot.batch.deadline_ns = op->deadline_ns;
+    rad_error why = {0};
+    rad_status status = s->storage.ops->batch_exists(s->storage.self, &lot.batch, present, &why);
+    swa_hi_note_trouble(c, status, &why);
+    *present = RAD_MIN(*present, count);
+    return status;
+}
+
+/* How many full records there are, from `begin` on. */
+static rad_status ask_full(rad_swa_hicache *c, swa_op *op, uint32_t *found)
+{
+    const rad_page_hash *hashes[SWA_HI_STORE_PAGES];
+    *found = 0;
+    for (uint32_t n, present; *found < op->count; *found += present) {
+        n = RAD_MIN((uint32_t)SWA_HI_STORE_PAGES, op->count - *found);
+        for (uint32_t i = 0; i < n; i++)
+            hashes[i] = &op->chain[*found + i];
+        rad_status status = exists(c, op, &c->side[SIDE_FULL], hashes, n, &present);
+        if (status) return status;
+        if (present < n) {
+            *found += present;
+            break;
+        }
+    }
+    return RAD_OK;
+}
+
+/* Takes *found back to where a window of window records ends. */
+static rad_status ask_window(rad_swa_hicache *c, swa_op *op, uint32_t *found)
+{
+    enum { MOST_CALLS = 64 };
+    const rad_page_hash *hashes[SWA_HI_STORE_PAGES];
+    uint32_t have = 0; /* of the window, counted from the end */
+    for (int calls = 0; have < RAD_MIN(*found, c->window); calls++) {
+        uint32_t n = RAD_MIN((uint32_t)SWA_HI_STORE_PAGES, RAD_MIN(*found, c->window) - have);
+        uint32_t present;
+        for (uint32_t i = 0; i < n; i++)
+            hashes[i] = &op->chain[*found - have - i - 1];
+        rad_status status =
+            calls < MOST_CALLS ? exists(c, op, &c->side[SIDE_SWA], hashes, n, &present) : RAD_NONE;
+        if (status) return status;
+        have += present;
+        if (present < n) {
+            *found -= have + 1; /* no window that has the missing one is whole */
+            have = 0;
+        }
+    }
+    return RAD_OK;
+}
+
+static rad_status ask(rad_swa_hicache *c, swa_op *op)
+{
+    uint32_t found;
+    rad_status status = ask_full(c, op, &found);
+    if (!status) status = ask_window(c, op, &found);
+    if (!status) op->found = found;
+    return status;
+}
+
+/* Whether record i is what was asked for; then it is in its host page. */
+static bool accept(rad_swa_hicache *c, const swa_side *s, const swa_lot *lot, rad_page host,
+                   uint32_t i)
+{
+    rad_storage_record about;
+    if (rad_storage_verify(lot->records[i], s->record_bytes, &lot->keys[i], &s->fingerprint, &about,
+                           NULL) != RAD_OK ||
+        about.num_tokens != c->page_size) {
+        atomic_fetch_add(&c->bad_pages, 1);
+        const rad_storage_ops *ops = s->storage.ops;
+        if (ops->struct_size > offsetof(rad_storage_ops, remove) && ops->remove)
+            (void)ops->remove(s->storage.self, &lot->keys[i], NULL);
+        return false;
+    }
+    if (!s->staging) return true;
+    const char *payload = (const char *)lot->records[i] + RAD_STORAGE_HEADER_BYTES;
+    return rad_host_kv_pool_set_page(s->pool, host, payload,
+                                     s->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
+}
+
+/* Gets the records of chain[first ..) into host[0..count). RAD_NONE: not all came. */
+static rad_status get(rad_swa_hicache *c, const swa_op *op, const swa_side *s, const rad_page *host,
+                      uint32_t first, uint32_t count, uint32_t worker)
+{
+    swa_lot lot;
+    const rad_page_hash *hashes[SWA_HI_STORE_PAGES];
+    for (uint32_t at = 0, n; at < count; at += n) {
+        n = RAD_MIN(s->store_pages, count - at);
+        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        for (uint32_t i = 0; i < n; i++)
+            hashes[i] = &op->chain[first + at + i];
+        if (!swa_lot_keys(s, &lot, hashes, n)) return RAD_E_UNSUPPORTED;
+        swa_lot_records(c, s, &lot, host + at, worker);
+        lot.batch.deadline_ns = op->deadline_ns;
+        rad_error why = {0};
+        rad_status status = s->storage.ops->batch_get(s->storage.self, &lot.batch, &why);
+        swa_hi_note_trouble(c, status, &why);
+        for (uint32_t i = 0; i < n; i++)
+            if (!lot.done[i] || !accept(c, s, &lot, host[at + i], i))
+                return status < 0 ? status : RAD_NONE;
+        if (status) return status;
+    }
+    return RAD_OK;
+}
+
+rad_status swa_hi_run_fetch(rad_swa_hicache *c, swa_op *op, uint32_t worker)
+{
+    if (!op->gets) return ask(c, op);
+    rad_status status = get(c, op, &c->side[SIDE_FULL], op->host, 0, op->count, worker);
+    if (!status)
+        status = get(c, op, &c->side[SIDE_SWA], op->swa_host, op->count - op->num_swa, op->num_swa,
+                     worker);
+    op->whole = status == RAD_OK;
+    return status;
+}
+
+/* ---- the owner's part ---- */
+
+static void give_fetch(rad_swa_hicache *c, swa_op *op)
+{
+    if (swa_op_host_pages(op)) swa_hi_free_host(c, op->host, op->count);
+    c->prefetch_reserved -= op->reserve;
+    swa_op_give(c, op);
+}
+
+/* What is there is known: takes host pages for it and gets it, unless it is too little. */
+static bool go_on(rad_swa_hicache *c, swa_op *op)
+{
+    uint32_t count = op->found, ps = c->page_size;
+    if (op->t.status != RAD_OK || op->orphan || !count) return false;
+    if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
+    uint32_t windows = RAD_MIN(count, c->window), asked = op->count;
+    rad_swa_cache_sizes host = rad_swa_cache_get_sizes(c->host);
+    if (rad_swa_full_available_size(c->host_kv) + host.full_evictable < (uint64_t)count * ps)
+        return false; /* and nothing is evicted in vain */
+    op->count = count;
+    for (uint32_t i = 0; i < count; i++)
+        op->swa_device[i] = i + windows >= count;
+    if (!swa_hi_take_host(c, op)) {
+        op->count = asked;
+        return false;
+    }
+    op->gets = true;
+    c->prefetch_reserved -= op->reserve - count;
+    op->reserve = count;
+    swa_op_list_windows(c, op, false);
+    if (op->num_swa < windows) return false;
+    op->acked = false;
+    swa_op_submit(c, op);
+    return true;
+}
+
+void swa_hi_fetch_acked(rad_swa_hicache *c, swa_op *op)
+{
+    if (!op->gets && go_on(c, op)) return;
+    op->ended = true;
+    if (op->orphan) give_fetch(c, op);
+}
+
+rad_status rad_swa_hicache_prefetch_start(rad_swa_hicache *c, const rad_key *key,
+                                          uint64_t recompute_ns_per_token, rad_prefetch *ticket)
+{
+    if (!ticket) return RAD_E_INVAL;
+    *ticket = 0;
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    uint32_t ps = c->page_size, pages = key->num_tokens / ps, on_device = 0, node, at;
+    if (!c->side[SIDE_FULL].storage.ops || !pages) return RAD_NONE;
+    swa_hi_place place = swa_hi_find(c->device, key, pages, false);
+    if (place.pages)
+        on_device = swa_usable(c->device, place.node, place.part, place.pages, 0, &node, &at);
+    place = swa_hi_find(c->host, key, pages, false);
+    uint32_t usable = swa_hi_usable(c, place, on_device), have = RAD_MAX(usable, on_device);
+    /* What only the device has in front is fetched as well: the host's tree has no gaps. */
+    uint32_t begin = usable > on_device ? usable : RAD_MIN(place.pages, on_device);
+    uint64_t threshold = c->params.prefetch_threshold;
+    if ((uint64_t)pages * ps < (uint64_t)have * ps + threshold) return RAD_NONE;
+    uint64_t budget = c->params.prefetch_tokens / ps;
+    uint64_t left = budget > c->prefetch_reserved ? budget - c->prefetch_reserved : 0;
+    uint32_t count = (uint32_t)RAD_MIN(left, (uint64_t)(pages - begin));
+    if ((uint64_t)(begin + count) * ps < (uint64_t)have * ps + threshold) return RAD_FULL;
+    swa_op *op = swa_op_take(c, TRANSFER_FETCH, count);
+    if (!op) return RAD_FULL;
+    op->begin = begin;
+    rad_page_hash prior;
+    if (begin) {
+        place = swa_hi_find(c->host, key, begin, true);
+        op->on_host = swa_lock_from(c->host, place.node, begin - RAD_MIN(begin, c->window));
+        swa_hi_path_pages(&c->host->tree, place.node, begin, c->on_host);
+        prior = c->hashes[c->on_host[begin - 1]];
+    }
+    swa_hi_hash(c, key, begin, count, begin ? &prior : NULL, op->chain);
+    op->reserve = count;
+    op->deadline_ns = op->start_ns + c->params.timeout_max_ns;
+    if (recompute_ns_per_token)
+        op->deadline_ns = RAD_MIN(op->deadline_ns,
+                                  op->start_ns + (uint64_t)count * ps * recompute_ns_per_token / 8);
+    c->prefetch_reserved += count;
+    c->stats.prefetches++;
+    swa_op_submit(c, op);
+    *ticket = swa_op_ticket(c, op);
+    return RAD_OK;
+}
+
+/* Lets go of a fetch: at once when it has ended, else when its worker has. */
+static void leave_fetch(rad_swa_hicache *c, swa_op *op)
+{
+    if (op->ended) {
+        give_fetch(c, op);
+        return;
+    }
+    op->orphan = true;
+    controller_cancel(c->controller, &op->t);
+    swa_hi_take_done(c);
+}
+
+/* Whether the pages that came are pages of this key: the first and the last are hashed. */
+static bool is_the_same_key(rad_swa_hicache *c, const swa_op *op, const rad_key *key)
+{
+    rad_page_hash hash, prior;
+    uint32_t last = op->count - 1;
+    if (key->num_tokens / c->page_size < op->begin + op->count) return false;
+    if (op->begin) { /* locked, so it is where it was */
+        swa_hi_path_pages(&c->host->tree, op->on_host.node.index, op->begin, c->on_host);
+        prior = c->hashes[c->on_host[op->begin - 1]];
+    }
+    swa_hi_hash(c, key, op->begin, 1, op->begin ? &prior : NULL, &hash);
+    if (memcmp(&hash, op->chain, sizeof hash) != 0) return false;
+    if (!last) return true;
+    swa_hi_hash(c, key, op->begin + last, 1, &op->chain[last - 1], &hash);
+    return memcmp(&hash, &op->chain[last], sizeof hash) == 0;
+}
+
+/* All that was asked for has come: into the host tree with it. Returns how many pages are there. */
+static uint32_t keep_fetched(rad_swa_hicache *c, swa_op *op, const rad_key *key)
+{
+    const rad_page *window_of = rad_swa_page_map(c->host_kv);
+    if (op->on_host.held) (void)rad_swa_cache_dec_lock_ref(c->host, &op->on_host, NULL);
+    uint32_t hung = swa_hi_hang(c, key, op->begin, op->host, op->count, op->chain);
+    for (uint32_t i = 0; i < hung; i++) {
+        if (!bits_get(c->host->cached, (size_t)op->host[i])) continue; /* was there already */
+        bits_set(c->side[SIDE_FULL].saved, (size_t)op->host[i]);
+        c->stats.fetched_tokens[SIDE_FULL] += c->page_size;
+        if (!window_of[op->host[i]]) continue;
+        bits_set(c->side[SIDE_SWA].saved, (size_t)window_of[op->host[i]]);
+        c->stats.fetched_tokens[SIDE_SWA] += c->page_size;
+    }
+    if (hung < op->count) swa_hi_free_host(c, op->host + hung, op->count - hung);
+    op->gets = false; /* it holds no page any more */
+    return hung;
+}
+
+rad_status rad_swa_hicache_prefetch_progress(rad_swa_hicache *c, rad_prefetch *ticket,
+                                             const rad_key *key, uint32_t *tokens)
+{
+    if (tokens) *tokens = 0;
+    if (!ticket || !*ticket) return ticket ? RAD_OK : RAD_E_INVAL;
+    swa_op *op = swa_op_find(c, *ticket);
+    if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) {
+        *ticket = 0;
+        return RAD_E_STATE;
+    }
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    swa_hi_take_done(c);
+    if (!op->ended && c->env.now_ns(c->env.user) < op->deadline_ns) return RAD_AGAIN;
+    *ticket = 0;
+    bool came = op->ended && op->gets && op->whole;
+    rad_status status = RAD_OK;
+    if (came && !is_the_same_key(c, op, key)) {
+        came = false;
+        status = RAD_E_STATE;
+    }
+    uint32_t pages = came ? keep_fetched(c, op, key) : 0;
+    if (tokens) *tokens = pages * c->page_size;
+    c->stats.revoked_prefetches += !came;
+    leave_fetch(c, op);
+    return status;
+}
+
+rad_status rad_swa_hicache_prefetch_revoke(rad_swa_hicache *c, rad_prefetch *ticket)
+{
+    if (!ticket || !*ticket) return ticket ? RAD_OK : RAD_E_INVAL;
+    swa_op *op = swa_op_find(c, *ticket);
+    *ticket = 0;
+    if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) return RAD_E_STATE;
+    c->stats.revoked_prefetches++;
+    leave_fetch(c, op);
+    return RAD_OK;
+}

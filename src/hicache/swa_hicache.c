@@ -1,0 +1,415 @@
+/* swa_hicache.c - two sliding-window trees over the same keys, one for each tier's pages.
+ *
+ *     device   full     [system prompt] -+- [question 1]
+ *              window        . . . . o o     . o o
+ *     host     full     [system prompt] -+- [question 1] -- [answer 1]
+ *              window        . . . . . .     o o o         . . o o
+ *
+ * hiradix_cache.c tells why each tier is a tree of its own. Here each is a rad_swa_cache: what
+ * holds for tombstones, for where a match may end and for what a lock keeps holds on the host
+ * as on the device, and is checked by the same check. What is in flight is in neither tree; it
+ * belongs to a ticket (swa_op).
+ *
+ * Invariant, verified by check: on the host a page is free, in the tree or of one ticket; on the
+ * device it is free, in the tree, of a request, or of a load whose request went. */
+#include "hicache/swa_hi_impl.h"
+
+#include "base/params.h"
+#include "mem/host_kv_pool.h"
+#include "mem/kv_pool.h"
+
+/* ---- keys, paths, places ---- */
+
+rad_key swa_hi_front(const rad_swa_hicache *c, const rad_key *key, uint32_t pages)
+{
+    rad_key front = *key;
+    front.num_tokens = pages * c->page_size;
+    return front;
+}
+
+rad_key swa_hi_path_key(rad_swa_hicache *c, const radix_tree *t, uint32_t node, uint32_t pages)
+{
+    size_t ps = c->page_size;
+    uint32_t end = swa_depth(t, node);
+    const namespace_entry *e = &t->names.entries[t->nodes[node].ns];
+    for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
+        const radix_node *n = &t->nodes[id];
+        uint32_t start = end - n->pages;
+        if (start < pages)
+            memcpy(c->tokens + start * ps, radix_tokens(t, n),
+                   (RAD_MIN(end, pages) - start) * ps * sizeof *c->tokens);
+        end = start;
+    }
+    return (rad_key){.tokens = c->tokens,
+                     .num_tokens = (uint32_t)(pages * ps),
+                     .extra_key = e->has_extra ? e->text : NULL,
+                     .cache_salt = e->has_salt ? e->text + e->salt_at : NULL};
+}
+
+void swa_hi_path_pages(const radix_tree *t, uint32_t node, uint32_t end, rad_page *pages)
+{
+    uint32_t at = swa_depth(t, node);
+    for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
+        const radix_node *n = &t->nodes[id];
+        at -= n->pages;
+        if (at < end)
+            memcpy(pages + at, t->regions + n->at, RAD_MIN(n->pages, end - at) * sizeof *pages);
+    }
+}
+
+swa_hi_place swa_hi_find(rad_swa_cache *tree, const rad_key *key, uint32_t pages, bool touch)
+{
+    radix_tree *t = &tree->tree;
+    uint32_t root = swa_root(tree, key);
+    if (!root || !pages) return (swa_hi_place){0};
+    radix_pos pos;
+    if (touch) {
+        uint64_t now = ++t->clock;
+        namespace_touch(&t->names, t->nodes[root].ns);
+        pos = radix_match(t, root, key->tokens, pages, now, NULL);
+        if (pos.child) t->nodes[pos.child].last_access = now;
+    } else {
+        pos = radix_walk(t, root, key->tokens, pages);
+    }
+    if (!pos.pages) return (swa_hi_place){0};
+    return (swa_hi_place){
+        .node = pos.child ? pos.child : pos.node, .part = pos.part, .pages = pos.pages};
+}
+
+uint32_t swa_hi_usable(const rad_swa_hicache *c, swa_hi_place place, uint32_t floor)
+{
+    uint32_t node, at;
+    if (place.pages <= floor) return 0;
+    return swa_usable(c->host, place.node, place.part, place.pages, floor, &node, &at);
+}
+
+/* ---- what passes through to the device ---- */
+
+rad_swa_cache *rad_swa_hicache_device(rad_swa_hicache *c)
+{
+    return c->device;
+}
+
+rad_status rad_swa_hicache_match_prefix(rad_swa_hicache *c, const rad_key *key, rad_slot *slots,
+                                        rad_match *match)
+{
+    rad_status status = rad_swa_cache_match_prefix(c->device, key, slots, match);
+    if (status) return status;
+    uint32_t ps = c->page_size, pages = key->num_tokens / ps, have = match->prefix_tokens / ps;
+    uint32_t end = swa_hi_usable(c, swa_hi_find(c->host, key, pages, false), have);
+    if (end > have) match->host_hit_tokens = (end - have) * ps;
+    return RAD_OK;
+}
+
+/* The nodes that a request was given at admission have been come back to. Counted when it first
+ * publishes, as in a RadixCache: what is matched and not used does not count. */
+static void count_hits(rad_swa_hicache *c, rad_swa_req *req)
+{
+    radix_tree *t = &c->device->tree;
+    if (req->counted) return;
+    req->counted = 1;
+    if (!req->lock.held || !req->lock.node.index) return;
+    for (uint32_t id = req->lock.node.index; t->nodes[id].parent; id = t->nodes[id].parent)
+        t->nodes[id].hit_count++;
+}
+
+/* The first `pages` pages on the path to a node have been published. */
+static void publish_copies(rad_swa_hicache *c, uint32_t node, uint32_t pages)
+{
+    const radix_tree *t = &c->device->tree;
+    if (c->params.write_policy == RAD_WRITE_BACK) return;
+    if (c->params.write_policy == RAD_WRITE_THROUGH_SELECTIVE) {
+        uint32_t end = swa_depth(t, node);
+        for (; t->nodes[node].parent && !t->nodes[node].hit_count; node = t->nodes[node].parent)
+            end -= t->nodes[node].pages;
+        pages = RAD_MIN(pages, end);
+    }
+    if (pages) (void)swa_hi_back_up(c, node, pages);
+}
+
+rad_status rad_swa_hicache_unfinished_req(rad_swa_hicache *c, rad_swa_req *req, int chunked,
+                                          rad_error *err)
+{
+    rad_status status = swa_check_req(c->device, req, err);
+    if (!status) status = swa_hi_load_settle(c, req, err);
+    if (status) return status;
+    count_hits(c, req);
+    status = rad_swa_cache_unfinished_req(c->device, req, err);
+    if (!status && !chunked && req->lock.held && req->protected_len)
+        publish_copies(c, req->lock.node.index, req->protected_len / c->page_size);
+    return status;
+}
+
+rad_status rad_swa_hicache_finished_req(rad_swa_hicache *c, rad_swa_req *req, int is_insert,
+                                        rad_error *err)
+{
+    rad_status status = swa_check_req(c->device, req, err);
+    if (status) return status;
+    rad_status left = swa_hi_load_leave(c, req, err);
+    rad_key key = req->key;
+    uint32_t pages = req->row && is_insert ? req->committed_len / c->page_size : 0;
+    if (pages) count_hits(c, req);
+    status = rad_swa_cache_finished_req(c->device, req, is_insert, err);
+    swa_hi_place place = {0};
+    if (!status && pages) place = swa_hi_find(c->device, &key, pages, false);
+    if (place.pages) publish_copies(c, place.node, place.pages);
+    return status ? status : left;
+}
+
+rad_status rad_swa_hicache_evict(rad_swa_hicache *c, uint64_t full_tokens, uint64_t swa_tokens,
+                                 rad_swa_evicted *evicted)
+{
+    rad_swa_evicted done = {0}, more;
+    rad_status status = rad_swa_cache_evict(c->device, full_tokens, swa_tokens, &done);
+    /* What waits to be copied is locked; whoever needs pages now needs them more. */
+    while ((done.full_tokens < full_tokens || done.swa_tokens < swa_tokens) &&
+           swa_hi_give_up_a_write(c)) {
+        rad_status again =
+            rad_swa_cache_evict(c->device, full_tokens - RAD_MIN(done.full_tokens, full_tokens),
+                                swa_tokens - RAD_MIN(done.swa_tokens, swa_tokens), &more);
+        done.full_tokens += more.full_tokens;
+        done.swa_tokens += more.swa_tokens;
+        if (!status) status = again;
+    }
+    if (evicted) *evicted = done;
+    return status;
+}
+
+rad_status rad_swa_hicache_reset(rad_swa_hicache *c)
+{
+    swa_hi_abandon_all(c);
+    rad_status host = rad_swa_cache_reset(c->host), status = rad_swa_cache_reset(c->device);
+    return status ? status : host;
+}
+
+rad_status rad_swa_hicache_clear(rad_swa_hicache *c, uint32_t which, rad_error *err)
+{
+    if (which & ~(uint32_t)(RAD_TIER_DEVICE | RAD_TIER_HOST | RAD_TIER_STORAGE))
+        return rad_fail(err, RAD_E_INVAL, "swa_hicache: there are no tiers %u", which);
+    swa_hi_take_done(c);
+    if (c->ids.num_live)
+        return rad_fail(err, RAD_AGAIN, "swa_hicache: %u transfers are under way", c->ids.num_live);
+    for (int s = 0; s < 2; s++)
+        if ((which & RAD_TIER_STORAGE) &&
+            (!c->side[s].storage.ops || !c->side[s].storage.ops->clear))
+            return rad_fail(err, RAD_E_UNSUPPORTED,
+                            "swa_hicache: no storage, or none that can be cleared");
+    rad_status status = RAD_OK;
+    if (which & RAD_TIER_DEVICE) status = rad_swa_cache_reset(c->device);
+    if (!status && (which & RAD_TIER_HOST)) status = rad_swa_cache_reset(c->host);
+    for (int s = 0; s < 2 && !status && (which & RAD_TIER_STORAGE); s++) {
+        swa_side *side = &c->side[s];
+        status = side->storage.ops->clear(side->storage.self, err);
+        memset(side->saved, 0, bits_words((size_t)side->num_host_pages + 1) * sizeof(uint64_t));
+    }
+    c->epoch++;
+    return status;
+}
+
+/* ---- create and destroy ---- */
+
+static rad_status read_params(const rad_swa_hicache_params *params, rad_swa_hicache_params *p,
+                              rad_error *err)
+{
+    rad_status status = rad_params_read(p, sizeof *p, params, "swa_hicache", err);
+    if (status) return status;
+    if (!p->cache || !p->host_pool || !p->swa_host_pool || p->host_pool == p->swa_host_pool ||
+        !p->cache->allocator || !p->cache->req_to_token_pool)
+        return rad_fail(
+            err, RAD_E_INVAL,
+            "swa_hicache: it needs two host pools, and a cache with allocator and rows");
+    if (p->write_policy > RAD_WRITE_BACK)
+        return rad_fail(err, RAD_E_INVAL, "swa_hicache: write policy %u", p->write_policy);
+    if (!p->load_back_threshold) p->load_back_threshold = 10;
+    if (!p->prefetch_threshold) p->prefetch_threshold = 256;
+    if (!p->max_transfers) p->max_transfers = 256;
+    if (!p->copy_threads) p->copy_threads = 1;
+    if (!p->store_threads) p->store_threads = 2;
+    if (!p->timeout_max_ns) p->timeout_max_ns = 30000000000;
+    p->timeout_max_ns = RAD_MIN(p->timeout_max_ns, (uint64_t)INT64_MAX / 2); /* it is added */
+    if (p->max_transfers > SWA_HI_MOST_TRANSFERS || p->copy_threads > 64 || p->store_threads > 64)
+        return rad_fail(err, RAD_E_LIMIT, "swa_hicache: %u transfers, %u and %u threads",
+                        p->max_transfers, p->copy_threads, p->store_threads);
+    if (!p->storage != !p->swa_storage || (p->storage && !p->identity))
+        return rad_fail(err, RAD_E_INVAL,
+                        "swa_hicache: storage is two stores, one for each side, and an identity");
+    return RAD_OK;
+}
+
+/* Nobody else shall take pages of a host pool: who has which is in host_kv. */
+static rad_status occupy(rad_host_kv_pool *pool, rad_error *err)
+{
+    rad_kv_allocator *pages = rad_host_kv_pool_allocator(pool);
+    rad_page page;
+    if (rad_kv_available_pages(pages) != rad_host_kv_pool_num_pages(pool))
+        return rad_fail(err, RAD_E_INVAL, "swa_hicache: somebody else uses a host pool");
+    while (rad_kv_alloc(pages, &page, 1) == RAD_OK) {
+    }
+    return RAD_OK;
+}
+
+static rad_status create_side(rad_swa_hicache *c, int which, rad_host_kv_pool *pool,
+                              uint32_t num_pages, rad_error *err)
+{
+    swa_side *s = &c->side[which];
+    rad_token_to_kv_pool *d = host_kv_pool_device_pool(pool);
+    if (d->params.page_size != c->page_size || d->params.num_pages < num_pages)
+        return rad_fail(err, RAD_E_INVAL,
+                        "swa_hicache: the %s side's device pool has %u pages of %u tokens, the "
+                        "allocator %u of %u",
+                        which == SIDE_FULL ? "full" : "window", d->params.num_pages,
+                        d->params.page_size, num_pages, c->page_size);
+    rad_status status = occupy(pool, err);
+    if (status) return status;
+    s->pool = pool;
+    s->device_pool = d;
+    s->tiers = c;
+    s->num_layers = d->params.num_layers;
+    s->num_host_pages = rad_host_kv_pool_num_pages(pool);
+    s->step = rad_alloc(&c->env, s->num_layers * sizeof *s->step);
+    return s->step ? RAD_OK : rad_fail(err, RAD_E_NOMEM, "swa_hicache: no memory");
+}
+
+/* The two trees, and who has which page on the host. */
+static rad_status create_trees(rad_swa_hicache *c, const rad_swa_hicache_params *p, rad_error *err)
+{
+    rad_status status = rad_swa_cache_create(&c->env, p->cache, &c->device, err);
+    if (status) return status;
+    c->page_size = c->device->page_size;
+    c->window = c->device->window;
+    c->num_device_pages = c->device->num_pages;
+    status = create_side(c, SIDE_FULL, p->host_pool, c->num_device_pages, err);
+    if (!status)
+        status = create_side(c, SIDE_SWA, p->swa_host_pool,
+                             rad_swa_swa_num_pages(p->cache->allocator), err);
+    if (status) return status;
+    rad_swa_allocator_params pages = {.struct_size = sizeof pages,
+                                      .num_pages = c->side[SIDE_FULL].num_host_pages,
+                                      .swa_num_pages = c->side[SIDE_SWA].num_host_pages,
+                                      .page_size = c->page_size};
+    status = rad_swa_allocator_create(&c->env, &pages, &c->host_kv, err);
+    if (status) return status;
+    rad_swa_cache_params host = {.struct_size = sizeof host,
+                                 .window_tokens = p->cache->window_tokens,
+                                 .max_namespaces = c->device->tree.limits.max_namespaces,
+                                 .allocator = c->host_kv};
+    return rad_swa_cache_create(&c->env, &host, &c->host, err);
+}
+
+static bool create_own(rad_swa_hicache *c)
+{
+    const rad_env *env = &c->env;
+    uint32_t max = c->params.max_transfers;
+    uint64_t below = c->num_host_pages, above = c->num_device_pages;
+    /* Loads have four entries for each device page, the rest four for each host page. */
+    uint64_t lists = 4 * (above + below);
+    if (c->has_identity)
+        lists += c->params.prefetch_tokens / c->page_size * (4 + SWA_HI_HASH_UNITS);
+    lists = RAD_MIN(lists, (uint64_t)INT32_MAX);
+    c->num_tokens = (size_t)(RAD_MAX(above, below) + 1) * c->page_size;
+    c->num_slots = RAD_MAX((uint32_t)SWA_HI_WRITE_TOKENS / c->page_size, 1u) * c->page_size;
+    bool ok = slab_init(&c->ids, env, max) && span_arena_init(&c->runs, env, (uint32_t)lists, max);
+    c->ops = rad_alloc(env, ((size_t)max + 1) * sizeof *c->ops);
+    c->lists = rad_alloc(env, c->runs.capacity * sizeof *c->lists);
+    c->tokens = rad_alloc(env, c->num_tokens * sizeof *c->tokens);
+    c->path = rad_alloc(env, (above + 1) * sizeof *c->path);
+    c->on_host = rad_alloc(env, (below + 1) * sizeof *c->on_host);
+    c->slots = rad_alloc(env, c->num_slots * sizeof *c->slots);
+    c->looked_at = rad_alloc(env, ((size_t)c->device->tree.num_nodes + 1) * sizeof *c->looked_at);
+    return ok && c->ops && c->lists && c->tokens && c->path && c->on_host && c->slots &&
+           c->looked_at;
+}
+
+static void free_own(rad_swa_hicache *c)
+{
+    rad_env env = c->env;
+    size_t nodes = c->device ? (size_t)c->device->tree.num_nodes + 1 : 0;
+    controller_destroy(c->controller);
+    swa_hi_close_storage(c);
+    rad_free(&env, c->ops, ((size_t)c->params.max_transfers + 1) * sizeof *c->ops);
+    rad_free(&env, c->lists, c->runs.capacity * sizeof *c->lists);
+    rad_free(&env, c->tokens, c->num_tokens * sizeof *c->tokens);
+    rad_free(&env, c->path, ((size_t)c->num_device_pages + 1) * sizeof *c->path);
+    rad_free(&env, c->on_host, ((size_t)c->num_host_pages + 1) * sizeof *c->on_host);
+    rad_free(&env, c->slots, c->num_slots * sizeof *c->slots);
+    rad_free(&env, c->looked_at, nodes * sizeof *c->looked_at);
+    if (c->ids.generation || c->ids.free) slab_fini(&c->ids, &env);
+    if (c->runs.spans) span_arena_fini(&c->runs, &env);
+    for (int s = 0; s < 2; s++) {
+        rad_free(&env, c->side[s].step, c->side[s].num_layers * sizeof *c->side[s].step);
+        if (c->side[s].pool) rad_kv_clear(rad_host_kv_pool_allocator(c->side[s].pool));
+    }
+    rad_swa_cache_destroy(c->device);
+    rad_swa_cache_destroy(c->host);
+    rad_swa_allocator_destroy(c->host_kv);
+    rad_free(&env, c, sizeof *c);
+}
+
+void rad_swa_hicache_destroy(rad_swa_hicache *c)
+{
+    if (!c) return;
+    swa_hi_abandon_all(c);
+    for (int s = 0; s < 2; s++) {
+        c->side[s].device_pool->params.wait_layer = c->side[s].next_wait_layer;
+        c->side[s].device_pool->params.wait_user = c->side[s].next_wait_user;
+    }
+    free_own(c);
+}
+
+static uint64_t demote_pages(const rad_swa_hicache *c, uint64_t side_pages)
+{
+    if (c->params.demote_tokens == UINT64_MAX) return 0;
+    return c->params.demote_tokens ? c->params.demote_tokens / c->page_size : side_pages / 4;
+}
+
+rad_status rad_swa_hicache_create(const rad_env *env, const rad_swa_hicache_params *params,
+                                  rad_swa_hicache **out, rad_error *err)
+{
+    rad_swa_hicache_params p;
+    if (!out) return rad_fail(err, RAD_E_INVAL, "swa_hicache: no place for the result");
+    *out = NULL;
+    rad_status status = read_params(params, &p, err);
+    if (status) return status;
+    rad_env full = rad_env_or_default(env);
+    rad_swa_hicache *c = rad_alloc(&full, sizeof *c);
+    if (!c) return rad_fail(err, RAD_E_NOMEM, "swa_hicache: no memory");
+    c->env = full;
+    c->params = p;
+    c->has_identity = p.identity != NULL;
+    c->epoch = 1;
+    status = create_trees(c, &p, err);
+    c->num_host_pages = c->side[SIDE_FULL].num_host_pages;
+    uint64_t host_tokens = (uint64_t)c->num_host_pages * c->page_size;
+    if (!p.prefetch_tokens) c->params.prefetch_tokens = host_tokens / 2;
+    c->params.prefetch_tokens = RAD_MIN(c->params.prefetch_tokens, host_tokens);
+    if (!status && !create_own(c))
+        status = rad_fail(err, RAD_E_NOMEM,
+                          "swa_hicache: no memory for %u transfers and %u host pages",
+                          p.max_transfers, c->num_host_pages);
+    c->workers = (controller_params){.copy_threads = p.copy_threads,
+                                     .store_threads = c->has_identity ? p.store_threads : 0,
+                                     .deterministic = p.deterministic != 0,
+                                     .run = swa_hi_run,
+                                     .user = c};
+    if (!status && p.identity) status = swa_hi_open_storage(c, &p, err);
+    if (!status) status = controller_create(&full, &c->workers, &c->controller, err);
+    if (status) {
+        free_own(c);
+        return status;
+    }
+    c->demote_pages[SIDE_FULL] = demote_pages(c, c->num_device_pages);
+    c->demote_pages[SIDE_SWA] = demote_pages(c, rad_swa_swa_num_pages(c->device->kv));
+    c->params.cache = NULL;
+    c->params.identity = NULL;
+    c->params.storage = c->params.swa_storage = NULL;
+    swa_hi_order_layers(c);
+    for (int s = 0; s < 2; s++) {
+        rad_token_to_kv_pool_params *d = &c->side[s].device_pool->params;
+        c->side[s].next_wait_layer = d->wait_layer;
+        c->side[s].next_wait_user = d->wait_user;
+        d->wait_layer = swa_hi_wait_layer;
+        d->wait_user = &c->side[s];
+    }
+    *out = c;
+    return RAD_OK;
+}
