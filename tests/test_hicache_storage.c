@@ -449,6 +449,54 @@ TEST(a_store_can_come_and_go_while_nothing_runs)
     CHECK(r.store.closed == 0); /* whoever opened it closes it */
 }
 
+/* Somebody else works on the store: it is neither read nor written, and what should have gone
+ * there goes when it next comes by. */
+TEST(a_held_store_is_left_alone)
+{
+    hrig r;
+    hreq q;
+    rad_error err = {0};
+    rad_storage held;
+    hrig_options o = stored(16);
+    hrig_start(&r, &o, NULL);
+    serve_new(&r, 200, 1000, &q);
+    CHECK_OK(rad_hicache_pump(r.cache, 0)); /* it is on the host, and on its way to the store */
+    CHECK(rad_hicache_hold_storage(r.cache, &held, &err) == RAD_AGAIN);
+    hrig_settle(&r);
+    CHECK(r.store.count == 12);
+    CHECK_OK(rad_hicache_hold_storage(r.cache, &held, &err));
+    CHECK(held.self == &r.store);
+    CHECK(rad_hicache_clear(r.cache, RAD_TIER_STORAGE, &err) == RAD_AGAIN);
+    uint64_t calls = r.store.calls;
+    serve_new(&r, 200, 3000, &q);
+    hreq other = {0};
+    hreq_ask(&other, 0, 200, 5000);
+    rad_key key = hreq_key(&other, 199);
+    CHECK(rad_hicache_prefetch_start(r.cache, &key, 0, &other.prefetch) == RAD_NONE);
+    hrig_settle(&r);
+    CHECK(r.store.count == 12 && r.store.calls == calls);
+    CHECK_OK(held.ops->clear(held.self, &err));
+    CHECK_OK(rad_hicache_release_storage(r.cache, 1));
+    serve_new(&r, 200, 1000, &q); /* was there, was cleared */
+    serve_new(&r, 200, 3000, &q); /* was dropped */
+    hrig_settle(&r);
+    CHECK(r.store.count == 24);
+    hrig_check_idle(&r);
+    CHECK(rad_hicache_identify(r.cache, NULL, &err) == RAD_AGAIN);
+    CHECK_OK(rad_hicache_hold_storage(r.cache, NULL, &err));
+    CHECK_OK(rad_hicache_detach_storage(r.cache, NULL, &err)); /* ends the hold */
+    CHECK(rad_hicache_hold_storage(r.cache, NULL, &err) == RAD_NONE);
+    CHECK(rad_hicache_identify(r.cache, NULL, &err) == RAD_E_INVAL);
+    rad_storage_identity another = {.struct_size = sizeof another, .model = "another"};
+    CHECK_OK(rad_hicache_identify(r.cache, &another, &err));
+    CHECK_OK(rad_hicache_attach_storage(r.cache, &r.opened, &err));
+    serve_new(&r, 200, 1000, &q); /* under other keys */
+    hrig_settle(&r);
+    CHECK(r.store.count == 36);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
 TEST(bigram_keys_find_theirs)
 {
     hrig r;

@@ -191,6 +191,25 @@ RAD_API rad_status rad_hicache_attach_storage(rad_cache *cache, const rad_storag
                                               rad_error *err);
 RAD_API rad_status rad_hicache_detach_storage(rad_cache *cache, rad_storage *was, rad_error *err);
 
+/* For work with the store that may take its time (clearing it), on another thread than the
+ * owner's: from hold to release no transfer with the store begins. What would have gone there
+ * is counted as dropped and goes when a request next comes its way; nothing is prefetched.
+ *
+ * RAD_OK: no transfer uses the store, *store (may be NULL) is its table, which any thread may
+ * call. RAD_AGAIN: held, but some are under way still; call it again, or release. RAD_NONE: no
+ * store. RAD_E_UNSUPPORTED: another cache. O(1). */
+RAD_API rad_status rad_hicache_hold_storage(rad_cache *cache, rad_storage *store, rad_error *err);
+
+/* `cleared`: records may be gone, so what was known to be there is not known any more. Fine
+ * for one that is not held. */
+RAD_API rad_status rad_hicache_release_storage(rad_cache *cache, int cleared);
+
+/* Another identity, for an owner to whom it comes dear (a digest of the weights) and who has
+ * attached no store yet. As at create; RAD_AGAIN while one is attached or being let go,
+ * RAD_E_UNSUPPORTED for a cache that was made without one. */
+RAD_API rad_status rad_hicache_identify(rad_cache *cache, const rad_storage_identity *identity,
+                                        rad_error *err);
+
 /* ---- all of it ---- */
 
 /* Waits until no write and no backup is under way, at most timeout_ns: RAD_AGAIN then. Polls.
@@ -201,9 +220,10 @@ RAD_API rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns);
  * the latest (RAD_AGAIN), at once when none is under way (RAD_NONE). Then polls. */
 RAD_API rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns);
 
-/* Forgets tiers (RAD_TIER_...). RAD_AGAIN: transfers are under way. As rad_cache_reset while no
- * request holds a prefix; that one forgets device and host, whatever is under way.
- * RAD_E_UNSUPPORTED: the store cannot be cleared. */
+/* Forgets tiers (RAD_TIER_...). RAD_AGAIN: transfers are under way, or the store is held. As
+ * rad_cache_reset while no request holds a prefix; that one forgets device and host, whatever
+ * is under way. RAD_E_UNSUPPORTED: the store cannot be cleared. The store is cleared here and
+ * now; who cannot wait for that holds it instead. */
 RAD_API rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err);
 
 /* Deterministic only: runs the (pick % queued)-th of the queued transfers. RAD_NONE: none is. */

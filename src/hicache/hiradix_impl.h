@@ -109,6 +109,7 @@ typedef struct hiradix_cache {
     bool has_identity;
     rad_storage_fingerprint fingerprint;
     rad_storage storage; /* ops NULL: none */
+    bool store_held;     /* no transfer with it begins */
     rad_page_hasher *hasher;
     rad_page_hash *hashes; /* [num_host_pages + 1] of what is cached */
     uint64_t *saved;       /* a bit per host page: in storage, or on its way there */

@@ -57,7 +57,7 @@ static uint64_t digest_of(hiradix_cache *c, const rad_key *key)
 static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_t digest,
                          uint32_t begin, const rad_page *host, uint32_t count)
 {
-    hi_op *op = hi_op_take(c, TRANSFER_BACKUP, count);
+    hi_op *op = c->store_held ? NULL : hi_op_take(c, TRANSFER_BACKUP, count);
     if (!op) return false;
     op->begin = begin;
     op->namespace_digest = digest;
@@ -315,7 +315,8 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     uint32_t ps = c->page_size, pages = hi_key_pages(c, key);
     rad_key front = hi_key_front(c, key, pages);
     rad_match here, host;
-    if (!c->storage.ops) return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
+    if (!c->storage.ops || c->store_held)
+        return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
     if (!pages || rad_cache_lookup(cache, &front, &here) != RAD_OK ||
         rad_cache_lookup(c->host, &front, &host) != RAD_OK)
         return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
@@ -493,6 +494,8 @@ rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
     hi_take_done(c);
     if (c->ids.num_live)
         return rad_fail(err, RAD_AGAIN, "hicache: %u transfers are under way", c->ids.num_live);
+    if ((tiers & RAD_TIER_STORAGE) && c->store_held)
+        return rad_fail(err, RAD_AGAIN, "hicache: the store is held");
     if ((tiers & RAD_TIER_STORAGE) && (!c->storage.ops || !c->storage.ops->clear))
         return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: no storage, or none that can be cleared");
     rad_status status = RAD_OK;
@@ -531,6 +534,47 @@ rad_status rad_hicache_detach_storage(rad_cache *cache, rad_storage *was, rad_er
                         c->storage_ops);
     if (was) *was = c->storage;
     c->storage = (rad_storage){0};
+    c->store_held = false;
     hi_events_cleared(c, RAD_TIER_STORAGE);
     return RAD_OK;
+}
+
+rad_status rad_hicache_hold_storage(rad_cache *cache, rad_storage *store, rad_error *err)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (!c) return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache has one tier");
+    if (!c->storage.ops) return rad_fail(err, RAD_NONE, "hicache: there is no storage");
+    hi_take_done(c);
+    c->store_held = true;
+    if (store) *store = c->storage;
+    if (!c->storage_ops) return RAD_OK;
+    return rad_fail(err, RAD_AGAIN, "hicache: %u transfers with the store are under way",
+                    c->storage_ops);
+}
+
+rad_status rad_hicache_release_storage(rad_cache *cache, int cleared)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (!c) return RAD_E_UNSUPPORTED;
+    c->store_held = false;
+    if (cleared && c->has_identity) {
+        memset(c->saved, 0, bits_words((size_t)c->num_host_pages + 1) * sizeof *c->saved);
+        hi_events_cleared(c, RAD_TIER_STORAGE);
+    }
+    return RAD_OK;
+}
+
+rad_status rad_hicache_identify(rad_cache *cache, const rad_storage_identity *identity,
+                                rad_error *err)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (!c || !c->has_identity)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache was made without an identity");
+    if (c->storage.ops || c->storage_ops)
+        return rad_fail(err, RAD_AGAIN, "hicache: a store is attached, or is being let go");
+    rad_storage_fingerprint fingerprint;
+    if (!identity) return rad_fail(err, RAD_E_INVAL, "hicache: no identity");
+    rad_status status = rad_storage_fingerprint_of(identity, &fingerprint, err);
+    if (!status) c->fingerprint = fingerprint;
+    return status;
 }

@@ -168,6 +168,13 @@ rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err);
 rad_status scheduler_attach_storage(scheduler *s, const rad_storage *storage, rad_error *err);
 rad_status scheduler_detach_storage(scheduler *s, rad_storage *was, rad_error *err);
 
+/* What pages are stored under, while no store is attached; and for work with the store that
+ * another thread does meanwhile: see rad_hicache_identify, _hold_storage, _release_storage. */
+rad_status scheduler_identify_storage(scheduler *s, const rad_storage_identity *identity,
+                                      rad_error *err);
+rad_status scheduler_hold_storage(scheduler *s, rad_storage *store, rad_error *err);
+void scheduler_release_storage(scheduler *s, bool cleared);
+
 /* RAD_E_UNSUPPORTED, and *stats is 0: there are no tiers. */
 rad_status scheduler_get_tier_stats(const scheduler *s, rad_hicache_stats *stats);
 

@@ -87,6 +87,22 @@ rad_status scheduler_detach_storage(scheduler *s, rad_storage *was, rad_error *e
     return rad_hicache_detach_storage(s->pools.tree_cache, was, err);
 }
 
+rad_status scheduler_identify_storage(scheduler *s, const rad_storage_identity *identity,
+                                      rad_error *err)
+{
+    return rad_hicache_identify(s->pools.tree_cache, identity, err);
+}
+
+rad_status scheduler_hold_storage(scheduler *s, rad_storage *store, rad_error *err)
+{
+    return rad_hicache_hold_storage(s->pools.tree_cache, store, err);
+}
+
+void scheduler_release_storage(scheduler *s, bool cleared)
+{
+    (void)rad_hicache_release_storage(s->pools.tree_cache, cleared);
+}
+
 rad_status scheduler_get_tier_stats(const scheduler *s, rad_hicache_stats *stats)
 {
     *stats = (rad_hicache_stats){0};
