@@ -45,6 +45,11 @@ struct engine {
     engine_stats stats;
     engine_request last; /* scalars of the last submitted one */
     char last_words[256];
+    char store_spec[256]; /* "": none is attached */
+    engine_store_kind store_busy;
+    uint64_t store_ticket;
+    rad_status store_status;
+    bool store_go;
 };
 
 static engine_info fake_info = {.model_name = "fake \"model\"",
@@ -264,36 +269,69 @@ rad_status engine_flush_cache(engine *e)
 rad_status engine_flush_tiers(engine *e, uint32_t tiers, rad_error *err)
 {
     (void)e;
-    if (tiers & RAD_TIER_STORAGE) return rad_fail(err, RAD_E_UNSUPPORTED, "no store to flush");
+    if (tiers & RAD_TIER_STORAGE) return rad_fail(err, RAD_E_STATE, "this would block");
     return RAD_OK;
 }
 
-/* A store named "bad" cannot be opened. */
-rad_status engine_attach_storage(engine *e, const char *spec, const char *extra_config,
-                                 rad_error *err)
+/* A store named "bad" cannot be opened, one named "slow" is cleared once store_go is set. */
+rad_status engine_store_begin(engine *e, const engine_store_change *change, uint64_t *ticket,
+                              rad_error *err)
 {
-    if (strcmp(spec, "bad") == 0) return rad_fail(err, RAD_E_INVAL, "no such store");
+    *ticket = 0;
     pthread_mutex_lock(&e->lock);
-    snprintf(e->last_words, sizeof e->last_words, "%s %s", spec, extra_config ? extra_config : "-");
-    pthread_mutex_unlock(&e->lock);
-    return RAD_OK;
-}
-
-rad_status engine_detach_storage(engine *e, rad_error *err)
-{
-    (void)err;
-    pthread_mutex_lock(&e->lock);
-    rad_status status = e->last_words[0] ? RAD_OK : RAD_NONE;
-    e->last_words[0] = 0;
+    rad_status status = e->store_busy ? RAD_FULL : RAD_OK;
+    if (status) rad_fail(err, status, "the store is busy");
+    if (!status) {
+        *ticket = ++e->store_ticket;
+        e->store_status = RAD_OK;
+        if (change->kind == ENGINE_STORE_ATTACH && strcmp(change->spec, "bad") == 0)
+            e->store_status = RAD_E_INVAL;
+        else if (change->kind == ENGINE_STORE_ATTACH)
+            snprintf(e->store_spec, sizeof e->store_spec, "%s %s", change->spec,
+                     change->extra_config ? change->extra_config : "-");
+        else if (!e->store_spec[0])
+            e->store_status = change->kind == ENGINE_STORE_DETACH ? RAD_NONE : RAD_E_UNSUPPORTED;
+        else if (change->kind == ENGINE_STORE_DETACH)
+            e->store_spec[0] = 0;
+        else if (strncmp(e->store_spec, "slow", 4) == 0)
+            e->store_busy = change->kind;
+    }
     pthread_mutex_unlock(&e->lock);
     return status;
+}
+
+bool engine_store_ended(engine *e, uint64_t ticket, rad_status *status, rad_error *err)
+{
+    pthread_mutex_lock(&e->lock);
+    if (e->store_go) e->store_busy = 0;
+    bool ended = !e->store_busy || ticket != e->store_ticket;
+    *status = e->store_status;
+    if (ended && *status) rad_fail(err, *status, "no such store");
+    pthread_mutex_unlock(&e->lock);
+    return ended;
+}
+
+uint64_t engine_store_look(engine *e)
+{
+    (void)e;
+    return 1;
+}
+
+bool engine_store_looked(engine *e, uint64_t look)
+{
+    (void)look;
+    pthread_mutex_lock(&e->lock);
+    bool looked = !e->store_busy;
+    pthread_mutex_unlock(&e->lock);
+    return looked;
 }
 
 void engine_get_storage_status(engine *e, engine_storage_status *status)
 {
     pthread_mutex_lock(&e->lock);
-    *status = (engine_storage_status){.enabled = true, .attached = e->last_words[0] != 0};
-    snprintf(status->spec, sizeof status->spec, "%.200s", e->last_words);
+    *status = (engine_storage_status){
+        .enabled = true, .attached = e->store_spec[0] != 0, .busy = e->store_busy};
+    snprintf(status->spec, sizeof status->spec, "%.200s", e->store_spec);
     status->store.pages = 5;
     pthread_mutex_unlock(&e->lock);
 }

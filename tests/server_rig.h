@@ -44,7 +44,10 @@ static inline void start_with(struct fixture *f, server_params params)
 
 static inline void start(struct fixture *f, uint32_t ping_ms)
 {
-    start_with(f, (server_params){.max_body_bytes = 1 << 20, .ping_ms = ping_ms});
+    start_with(f, (server_params){.max_body_bytes = 1 << 20,
+                                  .ping_ms = ping_ms,
+                                  .storage_admin = true,
+                                  .storage_timeout_ms = 40});
 }
 
 static inline void stop(struct fixture *f)

@@ -232,6 +232,42 @@ TEST(admin_endpoints_answer)
     stop(&f);
 }
 
+/* What a store takes its time for is answered in time all the same, and nobody else waits. */
+TEST(a_slow_store_is_a_504_and_the_next_change_a_409)
+{
+    static const char path[] = "/hicache/storage-backend";
+    struct fixture f;
+    start(&f, 0);
+    json_decref(ask(&f, "POST", "/flush_cache?tiers=storage", "", 400)); /* there is none */
+    json_decref(ask(&f, "PUT", path, "{\"hicache_storage_backend\":\"bad\"}", 400));
+    json_decref(ask(&f, "PUT", path, "{\"hicache_storage_backend\":\"slow\"}", 200));
+    json_t *json = ask(&f, "GET", path, "", 200);
+    CHECK(json_is_true(json_object_get(json, "attached")) && number(json, "pages") == 5);
+    CHECK(!json_object_get(json, "under_way"));
+    json_decref(json);
+    json = ask(&f, "POST", "/flush_cache?tiers=storage,host", "", 504);
+    const char *words = text_of(json_object_get(json, "error"), "message");
+    CHECKF(strstr(words, "still at it (clear)") != NULL, "%s", words);
+    json_decref(json);
+    json_decref(ask(&f, "DELETE", path, "", 409));
+    json_decref(ask(&f, "POST", "/flush_cache?tiers=storage", "", 409));
+    json_decref(ask(&f, "POST", "/flush_cache?tiers=device", "", 200));
+    int fd = dial(&f), status;
+    send_request(fd, "GET", path, "", 0); /* gives up on fresh figures after a while */
+    json_decref(ask(&f, "GET", "/server_info", "", 200));
+    char *text = read_reply(fd, &status);
+    CHECKF(status == 200 && strstr(text, "\"under_way\":\"clear\"") != NULL, "%s", text);
+    free(text);
+    pthread_mutex_lock(&f.engine->lock);
+    f.engine->store_go = true;
+    f.engine->store_busy = 0;
+    pthread_mutex_unlock(&f.engine->lock);
+    json_decref(ask(&f, "POST", "/flush_cache?tiers=storage", "", 200));
+    json_decref(ask(&f, "DELETE", path, "", 200));
+    json_decref(ask(&f, "DELETE", path, "", 200)); /* none is as it should be */
+    stop(&f);
+}
+
 TEST(a_stop_ends_running_requests)
 {
     struct fixture f;

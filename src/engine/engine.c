@@ -288,6 +288,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     strncpy(e->chat_error, why ? why : "this model has no chat template", sizeof e->chat_error - 1);
     if (!e->params.random_seed) e->params.random_seed = full.now_ns(full.user);
     pthread_mutex_init(&e->lock, NULL);
+    engine_store_init(e);
 
     rad_status status = complete_params(&e->params, &e->runner->info, err);
     if (status == RAD_OK) status = create_table(e, err);
@@ -296,6 +297,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     if (status == RAD_OK) status = fill_info(e, parts, err);
     if (status == RAD_OK) status = find_end_ids(e, err);
     if (status == RAD_OK) status = start_threads(e, err);
+    if (status == RAD_OK) status = engine_store_start(e, err);
     if (status != RAD_OK) {
         engine_destroy(e);
         return status;
@@ -323,6 +325,7 @@ void engine_destroy(engine *e)
     }
     pthread_mutex_unlock(&e->lock);
 
+    engine_store_stop(e); /* while there is a scheduler to talk to */
     if (e->to_tokenizer.items) message_ring_close(&e->to_tokenizer);
     if (e->num_threads_started > 2) pthread_join(e->tokenizer_thread, NULL);
     if (e->to_scheduler.items) message_ring_close(&e->to_scheduler);
@@ -332,6 +335,7 @@ void engine_destroy(engine *e)
 
     scheduler_destroy(e->scheduler);
     engine_tiers_fini(&e->tiers);
+    engine_store_fini(e);
     message_ring_fini(&e->to_tokenizer);
     message_ring_fini(&e->to_scheduler);
     message_ring_fini(&e->to_detokenizer);

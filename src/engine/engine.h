@@ -238,22 +238,59 @@ rad_status engine_check(engine *e, rad_error *err);
 rad_status engine_flush_cache(engine *e);
 
 /* The same for some tiers (RAD_TIER_...). RAD_AGAIN also while pages are being copied;
- * RAD_E_UNSUPPORTED for a tier that is not there. */
+ * RAD_E_UNSUPPORTED for a tier that is not there. With storage among them it takes as long as
+ * the store takes; see engine_store_begin. */
 rad_status engine_flush_tiers(engine *e, uint32_t tiers, rad_error *err);
 
 /* Attaches the store "file:DIR" or "redis:HOST:PORT,..." with options as a JSON object (NULL:
  * none), or detaches and closes the one there is (RAD_NONE: there was none). RAD_AGAIN unless
- * nothing is running, waiting or on its way. Nothing that is stored is deleted. */
+ * nothing is running, waiting or on its way. Nothing that is stored is deleted. Likewise. */
 rad_status engine_attach_storage(engine *e, const char *spec, const char *extra_config,
                                  rad_error *err);
 rad_status engine_detach_storage(engine *e, rad_error *err);
+
+/* A store takes its time to be opened, cleared, closed or asked for its figures, so a thread of
+ * the engine's own does it and no step waits for it: one change at a time, the next is refused.
+ * Requests go on meanwhile; while the store is cleared they neither read nor write it. */
+typedef enum engine_store_kind {
+    ENGINE_STORE_CLEAR = 1, /* and other tiers first, where they are named */
+    ENGINE_STORE_ATTACH,
+    ENGINE_STORE_DETACH
+} engine_store_kind;
+
+typedef struct engine_store_change {
+    engine_store_kind kind;
+    uint32_t tiers;           /* clear: RAD_TIER_..., storage among them */
+    uint64_t wait_ns;         /* how long to wait for what is in the way; then RAD_AGAIN */
+    const char *spec;         /* attach; copied */
+    const char *extra_config; /* attach; copied; NULL: none */
+} engine_store_change;
+
+/* RAD_OK with a ticket: it is under way. RAD_FULL: another change is. RAD_E_INVAL,
+ * RAD_E_UNSUPPORTED, RAD_E_NOMEM in words. Any thread, as the next four. */
+rad_status engine_store_begin(engine *e, const engine_store_change *change, uint64_t *ticket,
+                              rad_error *err);
+
+/* False: still under way. True: it has ended with *status. The last 16 are remembered, older
+ * ones are RAD_NONE. */
+bool engine_store_ended(engine *e, uint64_t ticket, rad_status *status, rad_error *err);
 
 typedef struct engine_storage_status {
     bool enabled;  /* there are tiers */
     bool attached; /* and a store */
     char spec[1024];
-    rad_storage_stats store; /* its own; all 0 when it has none */
+    rad_storage_stats store; /* its own, as last heard; all 0 when it has none */
+    uint64_t store_age_ns;   /* since then */
+    engine_store_kind busy;  /* the change that is under way; 0: none */
+    uint64_t busy_ns;        /* for so long */
 } engine_storage_status;
+
+/* Asks the store for its figures, after a change that is under way; engine_store_looked says
+ * whether they are there. */
+uint64_t engine_store_look(engine *e);
+bool engine_store_looked(engine *e, uint64_t look);
+
+/* What is known without asking. */
 void engine_get_storage_status(engine *e, engine_storage_status *status);
 
 /* Test hook: exchanges the K/V contents of the pages under positions `pos_a` of ids_a and

@@ -13,6 +13,7 @@
 
 #include "base/compute_pool.h"
 #include "engine/engine.h"
+#include "engine/engine_store.h"
 #include "engine/engine_tiers.h"
 #include "engine/message_ring.h"
 #include "engine/stop_matcher.h"
@@ -36,7 +37,7 @@ typedef struct engine_job {
     chat_message *messages;
     uint32_t num_messages;
     bool is_text;
-    bool is_chat_json; /* text is a conversation as JSON */
+    bool is_chat_json;  /* text is a conversation as JSON */
     logit_bias *bias;   /* these two live as long as the job: r.sampling points to them */
     rad_token *end_ids; /* what would end it before min_new_tokens */
     size_t end_ids_bytes;
@@ -101,6 +102,7 @@ struct engine {
     char chat_error[256]; /* why there is no chat template */
     scheduler *scheduler;
     engine_tiers tiers;
+    engine_store store;
 
     message_ring to_tokenizer, to_scheduler, to_detokenizer;
     pthread_t tokenizer_thread, scheduler_thread, detokenizer_thread;
@@ -164,6 +166,10 @@ void *detokenizer_manager(void *e);
 /* The scheduler's hooks (its thread). */
 void engine_on_output(void *e, const req_output *outputs, uint32_t count);
 void engine_on_admit(void *e, req *r);
+
+/* Runs fn between two steps and waits until it has. RAD_E_STATE: the scheduler has ended. Not
+ * from the scheduler's thread. */
+rad_status engine_run_on_scheduler(engine *e, void (*fn)(engine *e, void *user), void *user);
 
 /* Takes a job out of the table: no abort can reach it any more. */
 void engine_forget_job(engine *e, engine_job *job);

@@ -10,8 +10,12 @@
 #include <radish/storage_redis.h>
 
 #define XXH_INLINE_ALL
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 static const char *const write_policies[] = {"write_through", "write_through_selective",
@@ -189,32 +193,60 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
     return RAD_OK;
 }
 
-static rad_status digest_file(const char *path, char out[80], rad_error *err)
+/* Size and time of change: a file with the same ones is taken for the same file. */
+static bool stamp_file(int fd, uint64_t stamp[3])
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return false;
+    stamp[0] = (uint64_t)st.st_size;
+    stamp[1] = (uint64_t)st.st_mtim.tv_sec;
+    stamp[2] = (uint64_t)st.st_mtim.tv_nsec;
+    return true;
+}
+
+static bool digest_file(int fd, char out[80])
 {
     char chunk[1 << 16];
-    FILE *file = fopen(path, "rb");
-    if (!file) return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
     XXH3_state_t *state = XXH3_createState();
     bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
-    for (size_t n; ok && (n = fread(chunk, 1, sizeof chunk, file)) > 0;)
-        ok = XXH3_128bits_update(state, chunk, n) == XXH_OK;
-    ok = ok && !ferror(file);
-    fclose(file);
+    for (off_t at = 0; ok;) {
+        ssize_t n = pread(fd, chunk, sizeof chunk, at);
+        if (n < 0 && errno == EINTR) continue;
+        ok = n >= 0 && (!n || XXH3_128bits_update(state, chunk, (size_t)n) == XXH_OK);
+        if (n <= 0) break;
+        at += n;
+    }
     if (ok) {
         XXH128_hash_t hash = XXH3_128bits_digest(state);
         snprintf(out, 80, "xxh3-128:%016llx%016llx", (unsigned long long)hash.high64,
                  (unsigned long long)hash.low64);
     }
     XXH3_freeState(state);
-    return ok ? RAD_OK
-              : rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
+    return ok;
+}
+
+rad_status engine_tiers_identify(engine_tiers *t, rad_error *err)
+{
+    uint64_t stamp[3];
+    char digest[80];
+    if (t->identified) return RAD_OK;
+    if (!digest_file(t->model_fd, digest) || !stamp_file(t->model_fd, stamp))
+        return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s",
+                        strerror(errno));
+    if (memcmp(stamp, t->model_stamp, sizeof stamp) != 0)
+        return rad_fail(err, RAD_E_IO,
+                        "hicache: the model file has been changed since it was loaded, so pages "
+                        "cannot be filed under it; start again");
+    memcpy(t->model, digest, sizeof digest);
+    t->identified = true;
+    return RAD_OK;
 }
 
 rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_params *p,
                              const char *path, const char *name, const char *guarantee,
                              rad_error *err)
 {
-    *t = (engine_tiers){0};
+    *t = (engine_tiers){.model_fd = -1};
     rad_status status = engine_tiers_check(p, err);
     if (status != RAD_OK || !p->enable_hierarchical_cache) return status;
     t->enabled = true;
@@ -252,13 +284,19 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
     if (status != RAD_OK) return status;
 
     snprintf(t->model, sizeof t->model, "%.79s", name ? name : "");
-    if (path) status = digest_file(path, t->model, err);
-    if (status != RAD_OK) return status;
+    t->identified = !path;
+    if (path) {
+        t->model_fd = open(path, O_RDONLY | O_CLOEXEC); /* kept: its name may move on */
+        if (t->model_fd < 0 || !stamp_file(t->model_fd, t->model_stamp))
+            return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
+    }
     snprintf(t->build, sizeof t->build, "%s, %.120s", rad_version_string(), guarantee);
     t->identity = (rad_storage_identity){
         .struct_size = sizeof t->identity, .model = t->model, .build = t->build};
     t->hicache.identity = &t->identity;
     if (!p->hicache_storage_backend) return RAD_OK;
+    status = engine_tiers_identify(t, err);
+    if (status != RAD_OK) return status;
     status = engine_store_open(env, p->hicache_storage_backend,
                                p->hicache_storage_backend_extra_config, &t->store, err);
     if (status != RAD_OK) return status;
@@ -272,4 +310,6 @@ void engine_tiers_fini(engine_tiers *t)
 {
     if (t->has_store && t->store.ops->close) t->store.ops->close(t->store.self);
     t->has_store = false;
+    if (t->enabled && t->model_fd >= 0) close(t->model_fd);
+    t->model_fd = -1;
 }

@@ -13,10 +13,13 @@ typedef struct engine_tiers {
     rad_hicache_params hicache;
     rad_host_kv_pool_params host_pool;
     rad_storage_identity identity;
-    rad_storage store; /* open and ours while has_store */
-    char model[80];    /* a digest of the file, or a name */
-    char build[160];   /* whose arithmetic */
-    char spec[1024];   /* "file:DIR", as it was given; "" without a store */
+    rad_storage store;       /* open and ours while has_store */
+    int model_fd;            /* the model file as it was at start; -1: none */
+    bool identified;         /* `model` is what pages are filed under; else it is a name for now */
+    uint64_t model_stamp[3]; /* its size and when it changed, at start */
+    char model[80];          /* a digest of the file, or a name */
+    char build[160];         /* whose arithmetic */
+    char spec[1024];         /* "file:DIR", as it was given; "" without a store */
 } engine_tiers;
 
 /* Whether the words make sense, before anything is loaded. RAD_E_INVAL in words. */
@@ -27,6 +30,11 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err);
 rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_params *p,
                              const char *path, const char *name, const char *guarantee,
                              rad_error *err);
+
+/* Makes sure that `identity` names the very weights: reads the whole model file, once, when a
+ * store is first attached. RAD_E_IO in words when it cannot be read or is not the one that was
+ * loaded any more. Any one thread at a time. */
+rad_status engine_tiers_identify(engine_tiers *t, rad_error *err);
 void engine_tiers_fini(engine_tiers *t); /* closes the store; after the scheduler is gone */
 
 /* Opens "file:DIR" or "redis:HOST:PORT,..." with the options of a JSON object (NULL: none). */

@@ -5,8 +5,6 @@
  * it sleeps in the ring. */
 #include "engine/engine_impl.h"
 
-#include <stdio.h>
-
 /* A function that another thread wants run here; the caller waits. */
 typedef struct engine_call {
     void (*fn)(engine *e, struct engine_call *call);
@@ -18,10 +16,8 @@ typedef struct engine_call {
     rad_error *err;
     scheduler_stats stats;
     rad_hicache_stats tier_stats;
-    uint32_t tiers;
-    rad_storage *store;
-    const char *text;
-    engine_storage_status *storage;
+    void (*run)(engine *e, void *user);
+    void *user;
     rad_key key_a, key_b;
     uint32_t pos_a, pos_b;
 } engine_call;
@@ -183,78 +179,15 @@ rad_status engine_flush_cache(engine *e)
     return call(e, &c);
 }
 
-static void do_flush_tiers(engine *e, engine_call *c)
+static void do_run(engine *e, engine_call *c)
 {
-    c->status = scheduler_flush_tiers(e->scheduler, c->tiers, c->err);
+    c->run(e, c->user);
 }
 
-rad_status engine_flush_tiers(engine *e, uint32_t tiers, rad_error *err)
+rad_status engine_run_on_scheduler(engine *e, void (*fn)(engine *e, void *user), void *user)
 {
-    engine_call c = {.fn = do_flush_tiers, .tiers = tiers, .err = err};
+    engine_call c = {.fn = do_run, .run = fn, .user = user};
     return call(e, &c);
-}
-
-/* The store of the engine is only touched on this thread once it runs. */
-static void do_attach(engine *e, engine_call *c)
-{
-    c->status = scheduler_attach_storage(e->scheduler, c->store, c->err);
-    if (c->status != RAD_OK) return;
-    e->tiers.store = *c->store;
-    e->tiers.has_store = true;
-    snprintf(e->tiers.spec, sizeof e->tiers.spec, "%s", c->text);
-}
-
-rad_status engine_attach_storage(engine *e, const char *spec, const char *extra_config,
-                                 rad_error *err)
-{
-    rad_storage store;
-    if (!e->tiers.enabled)
-        return rad_fail(err, RAD_E_UNSUPPORTED, "the server runs without a hierarchical cache");
-    if (!spec || strlen(spec) >= sizeof e->tiers.spec)
-        return rad_fail(err, RAD_E_INVAL, "hicache: a storage backend is missing, or too long");
-    rad_status status = engine_store_open(&e->env, spec, extra_config, &store, err);
-    if (status != RAD_OK) return status;
-    engine_call c = {.fn = do_attach, .store = &store, .text = spec, .err = err};
-    status = call(e, &c);
-    if (status != RAD_OK) store.ops->close(store.self);
-    return status;
-}
-
-static void do_detach(engine *e, engine_call *c)
-{
-    if (!e->tiers.has_store) {
-        c->status = RAD_NONE;
-        return;
-    }
-    c->status = scheduler_detach_storage(e->scheduler, c->store, c->err);
-    if (c->status == RAD_OK) e->tiers.has_store = false;
-}
-
-rad_status engine_detach_storage(engine *e, rad_error *err)
-{
-    rad_storage store;
-    engine_call c = {.fn = do_detach, .store = &store, .err = err};
-    rad_status status = call(e, &c);
-    /* Here and not on the scheduler's thread: a store may have a disk to wait for. */
-    if (status == RAD_OK && store.ops->close) store.ops->close(store.self);
-    return status;
-}
-
-static void do_storage_status(engine *e, engine_call *c)
-{
-    engine_storage_status *s = c->storage;
-    const rad_storage *store = &e->tiers.store;
-    *s = (engine_storage_status){.enabled = e->tiers.enabled, .attached = e->tiers.has_store};
-    if (!s->attached) return;
-    snprintf(s->spec, sizeof s->spec, "%s", e->tiers.spec);
-    if (store->ops->get_stats) store->ops->get_stats(store->self, &s->store);
-}
-
-void engine_get_storage_status(engine *e, engine_storage_status *status)
-{
-    *status = (engine_storage_status){0};
-    engine_call c = {.fn = do_storage_status, .storage = status};
-    call(e, &c);
 }
 
 static void do_swap(engine *e, engine_call *c)

@@ -69,7 +69,7 @@ static bool work_stats(call *c)
 /* SGLang's `timeout`: asked again until nothing is running. */
 static bool work_flush(call *c)
 {
-    const uint32_t *tiers = c->work_arg;
+    const uint32_t *tiers = c->work_arg; /* of memory; NULL: all of that */
     rad_error why = {0};
     c->status = tiers ? engine_flush_tiers(c->server->engine, *tiers, &why)
                       : engine_flush_cache(c->server->engine);
@@ -239,5 +239,11 @@ void handle_flush_cache(server *s, struct evhttp_request *http)
         evhttp_clear_headers(&query);
     }
     if (!(timeout_s > 0)) timeout_s = 0; /* NaN too */
-    call_start_work(s, &s->admin, &flush_ops, http, (uint64_t)(fmin(timeout_s, 60) * 1000), tiers);
+    uint64_t timeout_ms = (uint64_t)(fmin(timeout_s, 60) * 1000);
+    if (!tiers || !(*tiers & RAD_TIER_STORAGE)) {
+        call_start_work(s, &s->admin, &flush_ops, http, timeout_ms, tiers);
+        return;
+    }
+    flush_storage(s, http, *tiers, timeout_ms);
+    free(tiers);
 }

@@ -1,49 +1,82 @@
-/* admin_tiers.c - /hicache/storage-backend: which store is attached, another one, none.
+/* admin_tiers.c - the store behind the tiers: which one is attached, another, none, an empty one.
  *
- *     GET     what there is, and its figures
+ *     GET     /hicache/storage-backend   what there is, and its figures
  *     PUT     {"hicache_storage_backend": "file:DIR",
  *              "hicache_storage_backend_extra_config_json": {...} or "..."}
  *     DELETE  none; nothing that is stored is deleted
+ *     POST    /flush_cache?tiers=storage
  *
- * Only while nothing is running: 400 otherwise. A store is a path or an address of the
- * client's choice and nobody is authenticated, so PUT and DELETE want
- * --hicache-storage-admin. Opening and closing may take its time: a worker does it. */
+ * PUT and DELETE only while nothing is running: 400 otherwise. A store is a path or an address
+ * of the client's choice and nobody is authenticated, so both want --hicache-storage-admin.
+ *
+ * The engine has a thread for what a store takes its time for; here a worker only asks now and
+ * then whether that is through. One change at a time: 409 for the next. Who has waited for
+ * storage_timeout_ms gets 504, and the change goes on; GET says so, and never waits long: it
+ * has the figures that were heard last where the store is busy or dead. */
 #include "server/server_priv.h"
 
 #include <stdlib.h>
 
+enum { DEFAULT_TIMEOUT_MS = 30000, LOOK_MS = 1000 };
+
 typedef struct storage_work {
-    char *spec;  /* PUT; in the same block */
-    char *extra; /* or NULL */
+    engine_store_change change; /* its words in the same block */
+    uint64_t ticket;            /* of the change, or of the look */
+    bool begun;
     engine_storage_status status;
 } storage_work;
 
-static bool work_get(call *c)
+static uint64_t waited_ms(const call *c)
+{
+    return (server_now_ns(c->server) - c->created_ns) / 1000000;
+}
+
+static bool work_look(call *c)
 {
     storage_work *w = c->work_arg;
+    if (!w->begun) w->ticket = engine_store_look(c->server->engine);
+    w->begun = true;
     engine_get_storage_status(c->server->engine, &w->status);
-    return true;
+    return engine_store_looked(c->server->engine, w->ticket) || waited_ms(c) >= LOOK_MS;
 }
 
-static bool work_put(call *c)
+static const char *name_of(engine_store_kind kind)
+{
+    static const char *const names[] = {"", "clear", "attach", "detach"};
+    return names[kind];
+}
+
+/* What the store says no to is the client's business, what it fails at is not. */
+static int http_status_of(const storage_work *w, rad_status status)
+{
+    if (status == RAD_FULL) return 409;
+    if (status == RAD_E_NOMEM) return 503;
+    return w->change.kind == ENGINE_STORE_CLEAR && status == RAD_E_IO ? 500 : 400;
+}
+
+static bool work_change(call *c)
 {
     storage_work *w = c->work_arg;
     rad_error why = {0};
-    c->status = engine_attach_storage(c->server->engine, w->spec, w->extra, &why);
-    if (c->status != RAD_OK) api_fail(&c->error, 400, NULL, "%s", why.text);
-    return true;
+    bool ended = true;
+    if (!w->begun) c->status = engine_store_begin(c->server->engine, &w->change, &w->ticket, &why);
+    w->begun = true;
+    if (w->ticket) ended = engine_store_ended(c->server->engine, w->ticket, &c->status, &why);
+    if (ended) {
+        if (c->status == RAD_NONE) c->status = RAD_OK; /* there was none: as asked for */
+        if (c->status != RAD_OK)
+            api_fail(&c->error, http_status_of(w, c->status), NULL, "%s", why.text);
+        return true;
+    }
+    c->status = RAD_AGAIN;
+    api_fail(&c->error, 504, NULL,
+             "the store has not answered in %llu ms; it is still at it (%s), see GET "
+             "/hicache/storage-backend",
+             (unsigned long long)waited_ms(c), name_of(w->change.kind));
+    return waited_ms(c) >= c->timeout_ms;
 }
 
-static bool work_delete(call *c)
-{
-    rad_error why = {0};
-    c->status = engine_detach_storage(c->server->engine, &why);
-    if (c->status == RAD_NONE) c->status = RAD_OK; /* there was none: as asked for */
-    if (c->status != RAD_OK) api_fail(&c->error, 400, NULL, "%s", why.text);
-    return true;
-}
-
-static void answer_get(call *c)
+static void answer_look(call *c)
 {
     const engine_storage_status *s = &((storage_work *)c->work_arg)->status;
     json_t *json =
@@ -62,21 +95,36 @@ static void answer_get(call *c)
         json_object_set_new(json, "down", json_boolean(t->down));
         for (size_t i = 0; i < RAD_COUNT(figures); i++)
             json_object_set_new(json, figures[i].name, json_integer((json_int_t)figures[i].value));
+        json_object_set_new(json, "age_s", json_real((double)s->store_age_ns * 1e-9));
+    }
+    if (json && s->busy) {
+        json_object_set_new(json, "under_way", json_string(name_of(s->busy)));
+        json_object_set_new(json, "under_way_s", json_real((double)s->busy_ns * 1e-9));
     }
     call_reply_json(c, 200, json);
 }
 
 static void answer_change(call *c)
 {
+    const storage_work *w = c->work_arg;
+    bool cleared = w->change.kind == ENGINE_STORE_CLEAR;
     if (c->status == RAD_OK)
-        call_reply_json(c, 200, json_pack("{s:s}", "status", "done"));
+        call_reply_json(c, 200,
+                        json_pack("{s:s}", "status", cleared ? "the cache is empty" : "done"));
     else
         call_reply_json(c, c->error.http_status, error_json(&c->error));
 }
 
-static const call_ops get_ops = {.answer = answer_get, .work = work_get};
-static const call_ops put_ops = {.answer = answer_change, .work = work_put};
-static const call_ops delete_ops = {.answer = answer_change, .work = work_delete};
+static const call_ops look_ops = {.answer = answer_look, .work = work_look};
+static const call_ops change_ops = {.answer = answer_change, .work = work_change};
+
+static void start_change(server *s, struct evhttp_request *http, storage_work *w)
+{
+    uint64_t timeout = s->params.storage_timeout_ms;
+    uint64_t wait_ms = w->change.wait_ns / 1000000; /* for requests, before the store's own time */
+    if (!timeout) timeout = DEFAULT_TIMEOUT_MS;
+    call_start_work(s, &s->admin, &change_ops, http, timeout + wait_ms, w);
+}
 
 /* The body's words, moved into one block; NULL and err. */
 static storage_work *read_body(struct evhttp_request *http, api_error *err)
@@ -103,8 +151,9 @@ static storage_work *read_body(struct evhttp_request *http, api_error *err)
         size_t spec_len = strlen(spec) + 1, extra_len = extra ? strlen(extra) + 1 : 0;
         w = calloc(1, sizeof *w + spec_len + extra_len);
         if (w) {
-            w->spec = memcpy((char *)(w + 1), spec, spec_len);
-            if (extra) w->extra = memcpy(w->spec + spec_len, extra, extra_len);
+            char *words = memcpy((char *)(w + 1), spec, spec_len);
+            w->change = (engine_store_change){.kind = ENGINE_STORE_ATTACH, .spec = words};
+            if (extra) w->change.extra_config = memcpy(words + spec_len, extra, extra_len);
         } else {
             api_fail(err, 503, NULL, "no memory for this request");
         }
@@ -114,28 +163,40 @@ static storage_work *read_body(struct evhttp_request *http, api_error *err)
     return w;
 }
 
+void flush_storage(server *s, struct evhttp_request *http, uint32_t tiers, uint64_t wait_ms)
+{
+    storage_work *w = calloc(1, sizeof *w);
+    if (w) {
+        w->change = (engine_store_change){
+            .kind = ENGINE_STORE_CLEAR, .tiers = tiers, .wait_ns = wait_ms * 1000000};
+        start_change(s, http, w);
+        return;
+    }
+    api_error err;
+    api_fail(&err, 503, NULL, "no memory for this request");
+    reply_error(http, &err);
+}
+
 void handle_storage_backend(server *s, struct evhttp_request *http)
 {
     api_error err;
     enum evhttp_cmd_type command = evhttp_request_get_command(http);
-    if (command & (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)) {
-        storage_work *w = calloc(1, sizeof *w);
-        if (w) {
-            call_start_work(s, &s->admin, &get_ops, http, 0, w);
-            return;
-        }
-        api_fail(&err, 503, NULL, "no memory for this request");
-    } else if (!s->params.storage_admin) {
+    bool look = command & (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
+    storage_work *w = NULL;
+    if (!look && !s->params.storage_admin) {
         api_fail(&err, 403, NULL, "the server was not started with --hicache-storage-admin");
-    } else if (command == EVHTTP_REQ_DELETE) {
-        call_start_work(s, &s->admin, &delete_ops, http, 0, NULL);
-        return;
+    } else if (command == EVHTTP_REQ_PUT) {
+        w = read_body(http, &err);
     } else {
-        storage_work *w = read_body(http, &err);
-        if (w) {
-            call_start_work(s, &s->admin, &put_ops, http, 0, w);
-            return;
-        }
+        w = calloc(1, sizeof *w);
+        if (!w) api_fail(&err, 503, NULL, "no memory for this request");
     }
-    reply_error(http, &err);
+    if (!w) {
+        reply_error(http, &err);
+    } else if (look) {
+        call_start_work(s, &s->admin, &look_ops, http, 0, w);
+    } else {
+        if (command == EVHTTP_REQ_DELETE) w->change.kind = ENGINE_STORE_DETACH;
+        start_change(s, http, w);
+    }
 }

@@ -12,6 +12,7 @@ const char *http_reason(int http_status)
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
+    case 409: return "Conflict";
     case 413: return "Payload Too Large";
     case 417: return "Expectation Failed";
     case 429: return "Too Many Requests";
@@ -19,6 +20,7 @@ const char *http_reason(int http_status)
     case 500: return "Internal Server Error";
     case 501: return "Not Implemented";
     case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
     default: return "Error";
     }
 }

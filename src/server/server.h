@@ -29,6 +29,8 @@ typedef struct server_params {
     uint32_t keep_alive_ms;      /* a connection without a request; 0 = 120000 */
     uint32_t send_timeout_ms;    /* a client that takes nothing of its answer; 0 = 120000 */
     bool storage_admin;          /* clients may attach and detach a store */
+    uint32_t storage_timeout_ms; /* for an answer about a change of the store, which goes on after
+                                    it; 0 = 30000; past it 504 */
 } server_params;
 
 /* Bounds what all connections of the process together hold in buffers: unread bodies and

@@ -108,6 +108,8 @@ def test_a_store_is_attached_and_detached_while_nothing_runs():
             ask(s, prompts()[0])
             settled(s)
             check(s.get(path)["pages"] > 5, s.get(path))
+            s.ask("/flush_cache?tiers=storage&timeout=10", {})
+            check(s.get(path)["pages"] == 0 and "under_way" not in s.get(path), s.get(path))
             for _ in range(2):
                 check(s.raw("DELETE", path)[0].status == 200)
             check(not s.get(path)["attached"])
