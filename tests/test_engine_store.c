@@ -378,4 +378,32 @@ TEST(a_model_file_is_digested_for_the_first_store_and_must_be_the_one_that_was_l
     }
 }
 
+/* An option that would be ignored in silence is an error that names what is missing; what asks
+ * for nothing but the default is none. */
+TEST(options_of_the_tiers_want_the_tiers)
+{
+    rad_error err = {0};
+    const engine_params idle[] = {{.hicache_ratio = 6},
+                                  {.hicache_size = 1},
+                                  {.hicache_write_policy = "write_back"},
+                                  {.hicache_mem_layout = "layer_first"},
+                                  {.hicache_storage_prefetch_policy = "best_effort"},
+                                  {.hicache_storage_backend = "file:/tmp/x"},
+                                  {.hicache_storage_backend_extra_config = "{}"}};
+    const engine_params usual[] = {{.hicache_ratio = 2},
+                                   {.hicache_write_policy = "write_through"},
+                                   {.hicache_mem_layout = "page_first"},
+                                   {.hicache_storage_prefetch_policy = "timeout"},
+                                   {0}};
+    for (size_t i = 0; i < RAD_COUNT(idle); i++) {
+        engine_params p = idle[i];
+        CHECK(engine_tiers_check(&p, &err) == RAD_E_INVAL);
+        CHECKF(strstr(err.text, "needs enable_hierarchical_cache"), "%s\n", err.text);
+        p.enable_hierarchical_cache = true;
+        CHECK_OK(engine_tiers_check(&p, &err));
+    }
+    for (size_t i = 0; i < RAD_COUNT(usual); i++)
+        CHECK_OK(engine_tiers_check(&usual[i], &err));
+}
+
 TEST_MAIN()

@@ -334,6 +334,8 @@ int cmd_serve(int argc, char **argv)
     if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
     if (code == CLI_GO_ON && engine_p.served_model_name && !*engine_p.served_model_name)
         code = cli_usage("serve", "--served-model-name must not be empty");
+    if (code == CLI_GO_ON && server_p.storage_admin && !engine_p.enable_hierarchical_cache)
+        code = cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
     if (code != CLI_GO_ON) return code;
 
     rad_env env = cli_env(&model);

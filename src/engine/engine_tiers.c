@@ -164,6 +164,27 @@ rad_status engine_store_open(const rad_env *env, const char *spec, const char *e
 
 /* ---- the options ---- */
 
+/* An option of the tiers that asks for something, where there are none; NULL: there is none such.
+ * The defaults in words are no wish. */
+static const char *idle_option(const engine_params *p)
+{
+    const struct {
+        const char *name, *word, *usual; /* usual NULL: any word is a wish */
+    } words[] = {
+        {"hicache_write_policy", p->hicache_write_policy, write_policies[0]},
+        {"hicache_mem_layout", p->hicache_mem_layout, layouts[RAD_HOST_PAGE_FIRST]},
+        {"hicache_storage_prefetch_policy", p->hicache_storage_prefetch_policy,
+         prefetch_policies[RAD_PREFETCH_TIMEOUT]},
+        {"hicache_storage_backend", p->hicache_storage_backend, NULL},
+        {"hicache_storage_backend_extra_config", p->hicache_storage_backend_extra_config, NULL}};
+    if (p->hicache_ratio != 0 && p->hicache_ratio != 2) return "hicache_ratio";
+    if (p->hicache_size != 0) return "hicache_size";
+    for (size_t i = 0; i < RAD_COUNT(words); i++)
+        if (words[i].word && (!words[i].usual || strcmp(words[i].word, words[i].usual) != 0))
+            return words[i].name;
+    return NULL;
+}
+
 rad_status engine_tiers_check(const engine_params *p, rad_error *err)
 {
     if (find_word(write_policies, RAD_COUNT(write_policies), p->hicache_write_policy) < 0)
@@ -187,9 +208,12 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
                         p->hicache_size);
     if (p->enable_hierarchical_cache && p->disable_radix_cache)
         return rad_fail(err, RAD_E_INVAL, "a hierarchical cache needs the radix cache");
-    if (p->hicache_storage_backend && !p->enable_hierarchical_cache)
+    const char *idle = p->enable_hierarchical_cache ? NULL : idle_option(p);
+    if (idle)
         return rad_fail(err, RAD_E_INVAL,
-                        "a storage backend needs enable_hierarchical_cache: it is behind the host");
+                        "%s needs enable_hierarchical_cache (--enable-hierarchical-cache): without "
+                        "it there is no host tier, and nothing behind it",
+                        idle);
     return RAD_OK;
 }
 

@@ -122,8 +122,11 @@ def test_a_store_is_attached_and_detached_while_nothing_runs():
                          "'max_size' is for a storage backend, and there is none")):
         check(words in radish("serve", STORIES, "--enable-hierarchical-cache", *args,
                               "--max-total-tokens", 4096, want=1)[1], args)
-    check("needs enable_hierarchical_cache" in radish(
-        "serve", STORIES, "--hicache-storage-backend", "file:/tmp/x", want=1)[1])
+    for args in (["--hicache-storage-backend", "file:/tmp/x"], ["--hicache-ratio", 3],
+                 ["--hicache-write-policy", "write_back"]):
+        check("needs enable_hierarchical_cache" in radish("serve", STORIES, *args, want=1)[1], args)
+    check("needs --enable-hierarchical-cache" in radish(
+        "serve", STORIES, "--hicache-storage-admin", want=2)[1])
 
 
 def test_kill_9_loses_nothing_but_time():
