@@ -159,6 +159,54 @@ TEST(write_back_copies_the_coldest_before_they_go)
     hrig_stop(&r, false);
 }
 
+/* Many small leaves: those at the top of the heap have their copies soon, and the pages behind
+ * them will be wanted as well. */
+TEST(demotion_reaches_as_far_as_it_is_asked_to)
+{
+    enum { PROMPTS = 150, TOKENS = 3, ROOM = 350 };
+    for (int held = 0; held < 2; held++) {
+        hrig r;
+        hrig_options o = plain(1);
+        o.device_pages = 600;
+        o.host_pages = 2000;
+        o.demote_tokens = ROOM;
+        o.tiers.write_policy = RAD_WRITE_BACK;
+        hrig_start(&r, &o, NULL);
+        hreq q = {0};
+        rad_receipt locks[70];
+        for (int i = 0; i < PROMPTS; i++) {
+            serve(&r, TOKENS, 1000 * (1 + i));
+            if (!held || i >= 70) continue; /* the top of the heap is in use */
+            hreq_ask(&q, 0, TOKENS, 1000 * (1 + i));
+            rad_key key = hreq_key(&q, TOKENS);
+            rad_match match;
+            CHECK_OK(rad_cache_lookup(r.cache, &key, &match));
+            CHECK_OK(rad_cache_inc_lock_ref(r.cache, match.last_node, &locks[i], NULL));
+        }
+        uint64_t missing = ROOM - rad_kv_available_pages(r.kv), before = 0;
+        for (int i = 0; i < 1000; i++) {
+            CHECK_OK(rad_cache_poll(r.cache));
+            rad_hicache_stats s = hrig_stats(&r);
+            CHECK(s.written_tokens + s.queued[TRANSFER_WRITE] * TOKENS - before <= 24 * TOKENS);
+            hrig_settle(&r);
+            before = hrig_stats(&r).written_tokens;
+        }
+        CHECKF(before >= missing && before <= 2 * missing + 64 * TOKENS, "%llu of %llu\n",
+               (unsigned long long)before, (unsigned long long)missing);
+        CHECK_OK(rad_cache_evict(r.cache, missing, NULL));
+        uint64_t lost = 0;
+        for (int i = 0; i < PROMPTS; i++) {
+            rad_match match = look(&r, TOKENS, 1000 * (1 + i));
+            lost += TOKENS - match.prefix_tokens - match.host_hit_tokens;
+        }
+        CHECKF(lost == 0, "%llu tokens\n", (unsigned long long)lost);
+        for (int i = 0; held && i < 70; i++)
+            CHECK_OK(rad_cache_dec_lock_ref(r.cache, &locks[i], NULL));
+        hrig_check_idle(&r);
+        hrig_stop(&r, false);
+    }
+}
+
 TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
 {
     hrig r;

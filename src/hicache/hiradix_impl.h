@@ -101,8 +101,12 @@ typedef struct hiradix_cache {
     uint32_t num_slots;
 
     uint64_t demote_pages;
-    uint64_t demoted_at; /* pages in and out of the device tree when demotion last looked */
-    uint32_t *looked_at; /* [device nodes + 1]: when a leaf was last found to have its copy */
+    uint64_t demoted_at;  /* pages in and out of the device tree when demotion last looked */
+    bool sweeping;        /* and beyond the coldest: */
+    uint32_t sweep_place; /* where it is in the heap of leaves */
+    uint64_t sweep_pages; /* what it has seen */
+    uint64_t swept_at;    /* as demoted_at, when it began */
+    uint32_t *looked_at;  /* [device nodes + 1]: when a leaf was last found to have its copy */
     uint32_t *looked_gen;
     uint32_t epoch; /* grows when copies may have gone */
 

@@ -10,14 +10,18 @@
  * cannot be hung any more is dropped.
  *
  * Demotion. An eviction never waits for a copy, so a page must have its copy before its
- * turn comes: while few device pages are free, poll looks at the leaves that go next and
- * begins to copy those that the host lacks. This is all that write_back does, and it
- * catches what the other policies could not copy, or what the host has dropped since. */
+ * turn comes: while few device pages are free, poll looks at the leaves that go next, and at
+ * some beyond them, and begins to copy those that the host lacks. This is all that write_back does,
+ * and it catches what the other policies could not copy, or what the host has dropped since. */
 #include "hicache/hiradix_impl.h"
 
 #include "mem/host_kv_pool.h"
 
-enum { DEMOTE_LEAVES = 16 }; /* looked at in one poll */
+enum {
+    DEMOTE_LEAVES = 16, /* looked at in one poll: the coldest, */
+    SWEEP_PLACES = 64,  /* and beyond them; */
+    SWEEP_LEAVES = 8    /* of those so many that may lack a copy */
+};
 
 rad_status hi_run_write(hiradix_cache *c, hi_op *op)
 {
@@ -201,26 +205,77 @@ static bool was_covered(const hiradix_cache *c, rad_ref leaf)
     return c->looked_at[leaf.index] == c->epoch && c->looked_gen[leaf.index] == leaf.generation;
 }
 
+/* The leaf gets its copy, unless it has one or is not worth it. False: no room for now. */
+static bool demote_leaf(hiradix_cache *c, rad_ref leaf)
+{
+    uint32_t hits = c->device_tree->tree.nodes[leaf.index].hit_count;
+    if (c->params.write_policy != RAD_WRITE_THROUGH_SELECTIVE || hits) {
+        rad_key key;
+        uint32_t end = radix_cache_depth(c->device_tree, leaf.index);
+        tree_path_key(c->device_tree, leaf, end, c->tokens, &key);
+        if (!hi_back_up(c, &key, leaf, end, true, 0)) return false;
+    }
+    c->looked_at[leaf.index] = c->epoch;
+    c->looked_gen[leaf.index] = leaf.generation;
+    return true;
+}
+
+static uint32_t pages_of(const hiradix_cache *c, rad_ref leaf)
+{
+    return c->device_tree->tree.nodes[leaf.index].pages;
+}
+
+static bool demote_coldest(hiradix_cache *c, uint64_t room)
+{
+    rad_ref leaves[DEMOTE_LEAVES];
+    uint32_t count = tree_coldest_leaves(c->device_tree, leaves, DEMOTE_LEAVES);
+    for (uint32_t i = 0; i < count && room < c->demote_pages; i++) {
+        room += pages_of(c, leaves[i]);
+        if (!was_covered(c, leaves[i]) && !demote_leaf(c, leaves[i])) return false;
+    }
+    return true;
+}
+
+/* The top of the heap may hold nothing but leaves that are locked, or small ones that have their
+ * copies. So a cursor goes on where the coldest end, a few places in a poll, until what it has
+ * seen would make the room that is wanted: twice that, since places follow coldness roughly; and
+ * not so far that a small host gives up copies for it that were wanted sooner. */
+static void sweep(hiradix_cache *c, uint64_t room, uint64_t moved)
+{
+    if (!c->sweeping) {
+        if (moved == c->swept_at) return; /* and nothing has come since */
+        c->swept_at = moved;
+        c->sweep_place = 0;
+        c->sweep_pages = 0;
+        c->sweeping = true;
+    }
+    uint32_t places = tree_num_leaf_places(c->device_tree), begun = 0;
+    for (uint32_t i = 0; i < SWEEP_PLACES && begun < SWEEP_LEAVES && c->sweeping; i++) {
+        c->sweeping = c->sweep_place < places && room + c->sweep_pages / 2 < c->demote_pages &&
+                      c->sweep_pages < c->num_host_pages / 2;
+        if (!c->sweeping) return;
+        bool evictable;
+        rad_ref leaf = tree_leaf_at(c->device_tree, c->sweep_place, &evictable);
+        bool covered = was_covered(c, leaf); /* also one that is locked for being copied */
+        if (evictable && !covered) {
+            if (!demote_leaf(c, leaf)) return; /* here again when there is room */
+            begun++;
+        }
+        if (evictable || covered) c->sweep_pages += pages_of(c, leaf);
+        c->sweep_place++;
+    }
+}
+
 void hi_demote(hiradix_cache *c)
 {
     uint64_t room = rad_kv_available_pages(c->base.kv);
     uint64_t moved = c->device_tree->inserted + c->device_tree->evicted;
-    if (room >= c->demote_pages || moved == c->demoted_at) return;
-    c->demoted_at = moved; /* with nothing new it would copy what it copied before */
-    rad_ref leaves[DEMOTE_LEAVES];
-    uint32_t count = tree_coldest_leaves(c->device_tree, leaves, DEMOTE_LEAVES);
-    for (uint32_t i = 0; i < count && room < c->demote_pages; i++) {
-        const radix_node *n = &c->device_tree->tree.nodes[leaves[i].index];
-        room += n->pages;
-        if (was_covered(c, leaves[i])) continue;
-        uint32_t end = radix_cache_depth(c->device_tree, leaves[i].index);
-        bool wanted = c->params.write_policy != RAD_WRITE_THROUGH_SELECTIVE || n->hit_count;
-        if (wanted) {
-            rad_key key;
-            tree_path_key(c->device_tree, leaves[i], end, c->tokens, &key);
-            if (!hi_back_up(c, &key, leaves[i], end, true, 0)) return; /* no room for now */
-        }
-        c->looked_at[leaves[i].index] = c->epoch;
-        c->looked_gen[leaves[i].index] = leaves[i].generation;
+    if (room >= c->demote_pages) {
+        c->sweeping = false;
+        return;
     }
+    bool is_new = moved != c->demoted_at;
+    c->demoted_at = moved; /* with nothing new it would copy what it copied before */
+    if (is_new && !demote_coldest(c, room)) return;
+    sweep(c, room, moved);
 }

@@ -59,3 +59,11 @@ uint32_t tree_coldest_leaves(const radix_cache *c, rad_ref *leaves, uint32_t max
     }
     return count;
 }
+
+rad_ref tree_leaf_at(const radix_cache *c, uint32_t place, bool *evictable)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t id = heap_entry_id(&t->leaves.entries[place]);
+    *evictable = radix_is_evictable_leaf(&t->nodes[id]);
+    return radix_cache_ref(c, id);
+}

@@ -16,4 +16,12 @@ uint32_t tree_path_hit(const radix_cache *c, rad_ref node, uint32_t pages);
  * the heap only, so the order is approximate. */
 uint32_t tree_coldest_leaves(const radix_cache *c, rad_ref *leaves, uint32_t max);
 
+/* How many places the heap of leaves has; and who is in one of them, and whether it could be
+ * evicted now. Places are filled by coldness, roughly. O(1). */
+static inline uint32_t tree_num_leaf_places(const radix_cache *c)
+{
+    return c->tree.leaves.count;
+}
+rad_ref tree_leaf_at(const radix_cache *c, uint32_t place, bool *evictable);
+
 #endif
