@@ -387,12 +387,14 @@ TEST(options_of_the_tiers_want_the_tiers)
                                   {.hicache_size = 1},
                                   {.hicache_write_policy = "write_back"},
                                   {.hicache_mem_layout = "layer_first"},
+                                  {.hicache_eviction_policy = "slru"},
                                   {.hicache_storage_prefetch_policy = "best_effort"},
                                   {.hicache_storage_backend = "file:/tmp/x"},
                                   {.hicache_storage_backend_extra_config = "{}"}};
     const engine_params usual[] = {{.hicache_ratio = 2},
                                    {.hicache_write_policy = "write_through"},
                                    {.hicache_mem_layout = "page_first"},
+                                   {.hicache_eviction_policy = "lru"},
                                    {.hicache_storage_prefetch_policy = "timeout"},
                                    {0}};
     for (size_t i = 0; i < RAD_COUNT(idle); i++) {
@@ -404,6 +406,10 @@ TEST(options_of_the_tiers_want_the_tiers)
     }
     for (size_t i = 0; i < RAD_COUNT(usual); i++)
         CHECK_OK(engine_tiers_check(&usual[i], &err));
+    engine_params wrong = {.enable_hierarchical_cache = true, .hicache_eviction_policy = "clock"};
+    CHECK(engine_tiers_check(&wrong, &err) == RAD_E_INVAL && strstr(err.text, "slru"));
+    wrong.hicache_eviction_policy = "user";
+    CHECK(engine_tiers_check(&wrong, &err) == RAD_E_INVAL);
 }
 
 TEST_MAIN()

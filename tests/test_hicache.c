@@ -252,6 +252,41 @@ TEST(host_copies_of_what_the_device_has_make_room)
     hrig_stop(&r, false);
 }
 
+/* What came back, on the device or from the host, outlives what came once and later; under lru it
+ * is the other way round. */
+TEST(the_host_evicts_by_the_policy_it_is_given)
+{
+    static const uint32_t policies[] = {RAD_EVICT_LRU, RAD_EVICT_LFU, RAD_EVICT_SLRU,
+                                        RAD_EVICT_COST};
+    for (size_t i = 0; i < RAD_COUNT(policies); i++)
+        for (int by_load = 0; by_load < 2; by_load++) {
+            hrig r;
+            hrig_options o = plain(16);
+            o.host_pages = 12; /* 192 tokens */
+            o.tiers.host_eviction.policy = policies[i];
+            o.tiers.host_eviction.cost_half_life_percent = 1000;
+            hrig_start(&r, &o, NULL);
+            for (int k = 0; k < 3; k++) { /* 64 tokens, and two hits */
+                CHECK(serve(&r, 65, 1000) == (k ? 64 : 0));
+                hrig_settle(&r);
+                if (by_load) CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+            }
+            for (rad_token first = 3000; first < 8000; first += 1000) {
+                serve(&r, 64, first);
+                hrig_settle(&r);
+            }
+            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+            bool counts_here =
+                policies[i] != RAD_EVICT_LRU &&
+                (by_load || policies[i] != RAD_EVICT_COST); /* heat stays where it is */
+            CHECKF(look(&r, 64, 1000).host_hit_tokens == (counts_here ? 64 : 0),
+                   "policy %u, %d: %u", policies[i], by_load, look(&r, 64, 1000).host_hit_tokens);
+            CHECK(look(&r, 64, 7000).host_hit_tokens == 64); /* what came last */
+            hrig_check_idle(&r);
+            hrig_stop(&r, false);
+        }
+}
+
 TEST(loads_are_refused_for_a_reason)
 {
     hrig r;

@@ -163,6 +163,17 @@ static void restart(history *h)
     h->restarts++;
 }
 
+/* Somebody takes the store, or clears it meanwhile, or gives it back. */
+static void hold(history *h)
+{
+    rad_storage store;
+    rad_status status = rad_hicache_hold_storage(h->r.cache, &store, NULL);
+    CHECK(status == RAD_OK || status == RAD_AGAIN);
+    bool clears = status == RAD_OK && below(h, 2);
+    if (clears) CHECK_OK(store.ops->clear(store.self, NULL));
+    if (clears || below(h, 2)) CHECK_OK(rad_hicache_release_storage(h->r.cache, clears));
+}
+
 static void one_thing(history *h)
 {
     rad_cache *cache = h->r.cache;
@@ -198,6 +209,8 @@ static void one_thing(history *h)
     } else if (what < 98 && h->o.pinned_tokens && h->state[i] != IDLE) {
         rad_key key = hreq_key(&h->reqs[i], h->reqs[i].num_tokens);
         CHECK(rad_cache_pin_prefix(cache, &key, 1 + below(h, 1000000), NULL) >= 0);
+    } else if (what == 98 && h->r.has_store && below(h, 2)) {
+        hold(h);
     } else if (what == 98) {
         rad_status status = rad_hicache_clear(cache, RAD_TIER_HOST, NULL);
         CHECK(status == RAD_OK || status == RAD_AGAIN);
@@ -262,6 +275,7 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
         o.tiers = (rad_hicache_params){.write_policy = (bits >> 28) % 3,
                                        .prefetch_policy = (bits >> 30) % 3,
                                        .prefetch_threshold = 16,
+                                       .host_eviction = {.policy = (uint32_t)(bits >> 40) % 8},
                                        .max_transfers = bits >> 32 & 1 ? 8 : 0,
                                        .timeout_base_ns = 1000000,
                                        .timeout_max_ns = 20000000};

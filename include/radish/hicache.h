@@ -99,7 +99,8 @@ typedef struct rad_hicache_params {
     uint64_t timeout_per_ki_ns;      /* at most max. 0 means 2 s, 0.1 s, 30 s; max bounds the  */
     uint64_t timeout_max_ns;         /* other policies' calls to the store too */
     uint64_t host_max_pinned_tokens; /* of copies of pinned prefixes; 0: as on the device */
-    rad_eviction_options host_eviction; /* all 0: lru */
+    rad_eviction_options host_eviction; /* all 0: lru. A use of the host is a load, and for those
+                                         * that count hits also one of the copy on the device */
 
     /* What pages are stored under; without one there will never be storage, and no page is
      * hashed. Copied. */

@@ -251,6 +251,12 @@ int cmd_serve(int argc, char **argv)
          .target = &engine_p.hicache_mem_layout,
          .help = "page_first (default; pages go to storage without a copy) or layer_first."},
         {.kind = CLI_TEXT,
+         .name = "hicache-eviction-policy",
+         .arg = "NAME",
+         .target = &engine_p.hicache_eviction_policy,
+         .help = "What the host gives up first: lru (default), or another of the names of\n"
+                 "--radix-eviction-policy."},
+        {.kind = CLI_TEXT,
          .name = "hicache-storage-backend",
          .arg = "STORE",
          .target = &engine_p.hicache_storage_backend,

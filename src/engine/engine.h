@@ -68,6 +68,7 @@ typedef struct engine_params {
     double hicache_size;                         /* GB of host memory instead of the ratio */
     const char *hicache_write_policy;            /* write_through, _selective, write_back */
     const char *hicache_mem_layout;              /* page_first, layer_first */
+    const char *hicache_eviction_policy;         /* what the host gives up first: lru, ... */
     const char *hicache_storage_backend;         /* file:DIR or redis:HOST:PORT,...; NULL: none */
     const char *hicache_storage_prefetch_policy; /* timeout, wait_complete, best_effort */
     const char *hicache_storage_backend_extra_config; /* a JSON object */

@@ -173,6 +173,7 @@ static const char *idle_option(const engine_params *p)
     } words[] = {
         {"hicache_write_policy", p->hicache_write_policy, write_policies[0]},
         {"hicache_mem_layout", p->hicache_mem_layout, layouts[RAD_HOST_PAGE_FIRST]},
+        {"hicache_eviction_policy", p->hicache_eviction_policy, "lru"},
         {"hicache_storage_prefetch_policy", p->hicache_storage_prefetch_policy,
          prefetch_policies[RAD_PREFETCH_TIMEOUT]},
         {"hicache_storage_backend", p->hicache_storage_backend, NULL},
@@ -183,6 +184,16 @@ static const char *idle_option(const engine_params *p)
         if (words[i].word && (!words[i].usual || strcmp(words[i].word, words[i].usual) != 0))
             return words[i].name;
     return NULL;
+}
+
+static rad_status host_eviction(const engine_params *p, rad_eviction_options *out, rad_error *err)
+{
+    *out = (rad_eviction_options){0};
+    if (!p->hicache_eviction_policy) return RAD_OK;
+    rad_status status = rad_eviction_policy_parse(p->hicache_eviction_policy, &out->policy, err);
+    if (status == RAD_OK && out->policy == RAD_EVICT_USER)
+        return rad_fail(err, RAD_E_INVAL, "hicache_eviction_policy 'user' is the library's only");
+    return status;
 }
 
 rad_status engine_tiers_check(const engine_params *p, rad_error *err)
@@ -202,6 +213,9 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
         return rad_fail(err, RAD_E_INVAL,
                         "hicache_mem_layout '%.40s' is neither layer_first nor page_first",
                         p->hicache_mem_layout);
+    rad_eviction_options unused;
+    rad_status status = host_eviction(p, &unused, err);
+    if (status != RAD_OK) return status;
     if (!(p->hicache_ratio >= 0 && p->hicache_ratio < 1e6) ||
         !(p->hicache_size >= 0 && p->hicache_size < 1e6))
         return rad_fail(err, RAD_E_INVAL, "hicache_ratio %g, hicache_size %g GB", p->hicache_ratio,
@@ -287,6 +301,8 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
     t->hicache = (rad_hicache_params){.struct_size = sizeof t->hicache,
                                       .write_policy = (uint32_t)writes,
                                       .prefetch_policy = (uint32_t)waits};
+    status = host_eviction(p, &t->hicache.host_eviction, err);
+    if (status != RAD_OK) return status;
     json_t *extra;
     extra_option options[PREFETCH_OPTIONS];
     status = parse_object(p->hicache_storage_backend_extra_config, &extra, err);

@@ -73,6 +73,7 @@ typedef struct hiradix_cache {
     rad_cache *device; /* a RadixCache */
     rad_cache *host;   /* a RadixCache over the host pool's pages */
     radix_cache *device_tree;
+    radix_cache *counted; /* the host's tree, where its policy asks for hits or priority; or NULL */
     rad_host_kv_pool *pool;
     rad_token_to_kv_pool *device_pool;
     rad_kv_allocator *host_pages;

@@ -88,6 +88,7 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
         hi_op_give(c, op);
         return refuse(c, result, RAD_LOAD_NO_DEVICE_PAGES);
     }
+    if (c->counted) tree_path_hits(c->counted, host.node, req->priority);
     op->begin = from / ps;
     hi_pages_of(c, c->host, &host, op->begin, count, op->host);
     rad_slot *row = rad_req_to_token_row(c->base.rows, req->row);

@@ -92,6 +92,7 @@ bool hi_back_up(hiradix_cache *c, const rad_key *key, rad_ref node, uint32_t end
     rad_key front = hi_key_front(c, key, end);
     if (!end || rad_cache_lookup(c->host, &front, &match) != RAD_OK) return true;
     uint32_t on_host = match.prefix_tokens / c->page_size;
+    if (on_host && c->counted) tree_path_carry(c->device_tree, node, c->counted, match.last_node);
     if (on_host && c->storage.ops) hi_save(c, &front, 0, on_host);
     if (on_host == end) return true;
     rad_match_handle path = {.node = node, .num_tokens = end * c->page_size};
@@ -155,6 +156,9 @@ static void settle(hiradix_cache *c, hi_op *op)
         tree_path_key(c->device_tree, op->on_device.node, end, c->tokens, &key);
         hung = hi_hang(c, &key, op->begin, op->host, op->count, NULL);
         c->stats.written_tokens += (uint64_t)hung * c->page_size;
+        rad_match match;
+        if (hung && c->counted && rad_cache_lookup(c->host, &key, &match) == RAD_OK)
+            tree_path_carry(c->device_tree, op->on_device.node, c->counted, match.last_node);
         if (hung && op->pin_ttl) (void)rad_cache_pin_prefix(c->host, &key, op->pin_ttl, NULL);
         if (hung && c->storage.ops) hi_save(c, &key, op->begin, op->begin + hung);
     } else {

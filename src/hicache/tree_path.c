@@ -67,3 +67,39 @@ rad_ref tree_leaf_at(const radix_cache *c, uint32_t place, bool *evictable)
     *evictable = radix_is_evictable_leaf(&t->nodes[id]);
     return radix_cache_ref(c, id);
 }
+
+static bool is_below_root(const radix_tree *t, uint32_t id)
+{
+    return t->nodes[id].parent != 0;
+}
+
+void tree_path_hits(radix_cache *c, rad_ref node, int32_t priority)
+{
+    radix_tree *t = &c->tree;
+    for (uint32_t id = node.index; is_below_root(t, id); id = t->nodes[id].parent) {
+        t->nodes[id].hit_count += t->nodes[id].hit_count < UINT32_MAX;
+        t->nodes[id].priority = RAD_MAX(t->nodes[id].priority, priority);
+        if (t->worth) t->worth[id].heat = evict_heat_add(t->worth[id].heat, t->heat_now);
+    }
+    radix_refile(t, node.index);
+}
+
+void tree_path_carry(const radix_cache *c, rad_ref node, radix_cache *to, rad_ref to_node)
+{
+    const radix_tree *t = &c->tree;
+    radix_tree *u = &to->tree;
+    uint32_t here = node.index, there = to_node.index;
+    uint32_t end = radix_cache_depth(c, here), to_end = radix_cache_depth(to, there);
+    for (uint32_t id = there; is_below_root(u, id); id = u->nodes[id].parent) {
+        /* The node here that has the last page of the one there, or of all that is here. */
+        while (is_below_root(t, here) && end - t->nodes[here].pages >= to_end) {
+            end -= t->nodes[here].pages;
+            here = t->nodes[here].parent;
+        }
+        to_end -= u->nodes[id].pages;
+        if (to_end >= end) continue; /* all of it is behind */
+        u->nodes[id].hit_count = RAD_MAX(u->nodes[id].hit_count, t->nodes[here].hit_count);
+        u->nodes[id].priority = RAD_MAX(u->nodes[id].priority, t->nodes[here].priority);
+    }
+    radix_refile(u, there);
+}

@@ -24,4 +24,12 @@ static inline uint32_t tree_num_leaf_places(const radix_cache *c)
 }
 rad_ref tree_leaf_at(const radix_cache *c, uint32_t place, bool *evictable);
 
+/* A request has come back to the path of a node: hits and priority as if it had been inserted,
+ * the time is as it was. O(depth). */
+void tree_path_hits(radix_cache *c, rad_ref node, int32_t priority);
+
+/* The path of `to_node` spells the first pages of the one of `node`: what of it was hit more
+ * often here, or has a higher priority, has so there as well. O(depth). */
+void tree_path_carry(const radix_cache *c, rad_ref node, radix_cache *to, rad_ref to_node);
+
 #endif
