@@ -399,12 +399,14 @@ static bool create_storage_side(hiradix_cache *c)
     size_t host = (size_t)c->num_host_pages + 1, words = bits_words(host);
     const rad_env *env = &c->base.env;
     c->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(c->pool);
-    size_t fit = ((size_t)8 << 20) / c->record_bytes;
+    /* What passes through staging is read again at once: so little that a core's cache has it. */
+    bool staged = !rad_host_kv_pool_record(c->pool, 1);
+    size_t fit = ((size_t)(staged ? 1 : 8) << 20) / c->record_bytes;
     c->store_pages = (uint32_t)RAD_MIN(RAD_MAX(fit, (size_t)1), (size_t)HI_STORE_PAGES);
     c->hashes = rad_alloc(env, host * sizeof *c->hashes);
     c->saved = rad_alloc(env, words * sizeof *c->saved);
     c->fetched = rad_alloc(env, words * sizeof *c->fetched);
-    if (!rad_host_kv_pool_record(c->pool, 1)) {
+    if (staged) {
         uint32_t workers = c->params.deterministic ? 1 : c->params.store_threads;
         c->staging_bytes = rad_mul(rad_mul(workers, c->store_pages), c->record_bytes);
         c->staging = rad_alloc(env, c->staging_bytes);
