@@ -166,7 +166,7 @@ static void spoil_loaded(forward_batch *b)
 {
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         const req *r = w.s->batch.reqs[i];
-        if (!r->kv.load) continue;
+        if (!r->kv.load || !r->loaded_tokens) continue; /* a later admission loads uncounted */
         rad_token_to_kv_pool *pool = w.s->pools.token_to_kv_pool;
         const rad_token_to_kv_pool_params *p = rad_kv_pool_params(pool);
         for (uint32_t layer = 0; layer < p->num_layers; layer++)
