@@ -276,6 +276,7 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
                                        .prefetch_policy = (bits >> 30) % 3,
                                        .prefetch_threshold = 16,
                                        .host_eviction = {.policy = (uint32_t)(bits >> 40) % 8},
+                                       .recheck_ns = round / 2 % 2 ? 20000 : 0,
                                        .max_transfers = bits >> 32 & 1 ? 8 : 0,
                                        .timeout_base_ns = 1000000,
                                        .timeout_max_ns = 20000000};

@@ -301,7 +301,8 @@ static void run_cell(const gguf_file *file, const char *model, cell what, fault 
     c.tiers = (rad_hicache_params){.struct_size = sizeof c.tiers,
                                    .write_policy = what.policy,
                                    .prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE,
-                                   .prefetch_threshold = 32};
+                                   .prefetch_threshold = 32,
+                                   .recheck_ns = below(2) ? 1000000 : 0};
     if (what.store) c.tiers.identity = &c.identity;
     c.params = witness_params(what.page_size, plan.tokens / FRACTION);
     c.params.hicache = &c.tiers;

@@ -128,6 +128,7 @@ TEST(answers_are_the_same_whatever_tier_they_come_from)
         t.tiers.write_policy = round % 3;
         t.tiers.prefetch_policy = below(&rng, 3);
         t.tiers.prefetch_threshold = 32;
+        t.tiers.recheck_ns = below(&rng, 2) ? 1000000 : 0;
         t.tiers.deterministic = below(&rng, 2);
         t.host.ratio = 1 + below(&rng, 6);
         t.host.layout = below(&rng, 2);

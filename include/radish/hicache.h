@@ -109,6 +109,13 @@ typedef struct rad_hicache_params {
     uint32_t tier_events;       /* 1: KV events of the host and of storage too; wants the
                                  * cache's enable_kv_events */
     uint32_t reserved;          /* 0 */
+
+    /* A store loses pages by its own rules while the host has them still. A page that was stored
+     * so long ago and that a request comes by is looked up there, and stored anew if it is gone;
+     * then it is not looked up again for twice as long, and so on until it is found there, so
+     * that a store which keeps nothing is not written for ever. 0 means 60 s; UINT64_MAX: never.
+     * With RAD_WRITE_BACK a page is looked up when it is about to be evicted. */
+    uint64_t recheck_ns;
 } rad_hicache_params;
 
 /* Takes all its memory and starts its threads now; from here on the device pool's wait_layer
@@ -261,6 +268,9 @@ typedef struct rad_hicache_stats {
     uint64_t refused_loads[6]; /* by rad_load_refusal; [0] counts those taken */
     uint32_t storage_attached;
     uint32_t device_holds; /* now: transfers of the kind that device_releases counts */
+
+    uint64_t rechecked_tokens;   /* looked up in the store, see recheck_ns, and found there */
+    uint64_t stored_anew_tokens; /* and not found, but stored; also in backed_up_tokens */
 } rad_hicache_stats;
 RAD_API rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stats);
 

@@ -201,7 +201,7 @@ static size_t own_bytes(const hiradix_cache *c)
            span_arena_bytes(c->params.max_transfers) + c->runs.capacity * sizeof *c->lists +
            c->num_tokens * sizeof *c->tokens + c->num_slots * sizeof *c->slots +
            2 * nodes * sizeof *c->looked_at + hi_events_bytes(c) +
-           (c->has_identity ? host * sizeof *c->hashes + c->staging_bytes +
+           (c->has_identity ? host * (sizeof *c->hashes + sizeof *c->stored_at) + c->staging_bytes +
                                   2 * bits_words(host) * sizeof *c->saved
                             : 0);
 }
@@ -310,6 +310,7 @@ static void free_own(hiradix_cache *c)
     rad_free(&env, c->saved, words * sizeof *c->saved);
     rad_free(&env, c->fetched, words * sizeof *c->fetched);
     rad_free(&env, c->in_storage, hi_events_bytes(c));
+    rad_free(&env, c->stored_at, host * sizeof *c->stored_at);
     rad_free(&env, c->staging, c->staging_bytes);
     rad_page_hasher_destroy(c->hasher);
     if (c->ids.generation || c->ids.free) slab_fini(&c->ids, &env);
@@ -349,6 +350,7 @@ static rad_status read_params(const rad_hicache_params *params, rad_hicache_para
     if (!p->timeout_base_ns) p->timeout_base_ns = 2000000000;
     if (!p->timeout_per_ki_ns) p->timeout_per_ki_ns = 100000000;
     if (!p->timeout_max_ns) p->timeout_max_ns = 30000000000;
+    if (!p->recheck_ns) p->recheck_ns = 60000000000;
     p->timeout_max_ns = RAD_MIN(p->timeout_max_ns, (uint64_t)INT64_MAX / 2); /* it is added */
     if (p->max_transfers > HI_MOST_TRANSFERS || p->copy_threads > 64 || p->store_threads > 64)
         return rad_fail(err, RAD_E_LIMIT, "hicache: %u transfers, %u and %u threads",
@@ -406,13 +408,14 @@ static bool create_storage_side(hiradix_cache *c)
     c->hashes = rad_alloc(env, host * sizeof *c->hashes);
     c->saved = rad_alloc(env, words * sizeof *c->saved);
     c->fetched = rad_alloc(env, words * sizeof *c->fetched);
+    c->stored_at = rad_alloc(env, host * sizeof *c->stored_at);
     if (staged) {
         uint32_t workers = c->params.deterministic ? 1 : c->params.store_threads;
         c->staging_bytes = rad_mul(rad_mul(workers, c->store_pages), c->record_bytes);
         c->staging = rad_alloc(env, c->staging_bytes);
         if (!c->staging) return false;
     }
-    return c->hashes && c->saved && c->fetched;
+    return c->hashes && c->saved && c->fetched && c->stored_at;
 }
 
 static bool create_own(hiradix_cache *c)

@@ -6,6 +6,7 @@
  *     hiradix_write.c     device -> host: what gets a copy, and when it is found
  *     hiradix_load.c      host -> device
  *     hiradix_storage.c   host <-> storage
+ *     hiradix_recheck.c   whether storage still has what it had
  *     hiradix_trouble.c   what a store says when it fails
  *     hiradix_events.c    KV events of all tiers
  *     hiradix_explain.c   where a match ends, what became of a prefetch
@@ -41,7 +42,7 @@ typedef struct hi_op {
     uint32_t count;
     uint32_t begin;        /* the first page's number on its path */
     rad_page *host;        /* [count], in the arena */
-    rad_page *device;      /* [count]: loads and writes; backups: 1 where the store has it now */
+    rad_page *device;      /* [count]: loads and writes; backups: hi_backup_end of each */
     rad_page_hash *chain;  /* [count], in the arena: fetches */
     rad_receipt on_device; /* what is locked meanwhile */
     rad_receipt on_host;
@@ -51,6 +52,7 @@ typedef struct hi_op {
     bool orphan; /* a load or fetch whose request has gone */
     bool gets;   /* a fetch that has asked what is there, and has host pages for it */
     bool ended;  /* a fetch that nothing more will come of */
+    bool checks; /* a backup that asks first */
     bool reserved[3];
     uint32_t hung;    /* of a fetch's pages, already the host tree's */
     uint32_t reserve; /* pages that a fetch counts for in the budget */
@@ -120,6 +122,8 @@ typedef struct hiradix_cache {
     uint64_t *saved;       /* a bit per host page: in storage, or on its way there */
     uint64_t *fetched;     /* a bit: came from storage and was not loaded yet */
     uint64_t *in_storage;  /* a bit: storage acknowledged it; with events of tiers only */
+    uint32_t *stored_at;   /* [num_host_pages + 1], see hiradix_recheck.c */
+    uint32_t checks;       /* out now */
     size_t record_bytes;
     uint32_t store_pages; /* a call */
     char *staging;        /* [workers][store_pages][record_bytes] in layer_first, else NULL */
@@ -219,6 +223,27 @@ rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err);
 /* ---- hiradix_storage.c ---- */
 
 rad_status hi_check_storage(const rad_storage *s, rad_error *err);
+
+/* What became of a page of a backup. The last two are a check's: where it got no answer all is
+ * as it was. */
+typedef enum hi_backup_end { HI_NOT_STORED, HI_STORED, HI_FOUND, HI_AS_IT_WAS } hi_backup_end;
+
+/* ---- hiradix_recheck.c ---- */
+
+typedef enum hi_need { HI_NOTHING, HI_BACKUP, HI_CHECK } hi_need;
+
+/* Now, as marks have it. */
+uint32_t hi_recheck_time(const hiradix_cache *c);
+
+/* What a host page that somebody comes by needs. O(1). */
+hi_need hi_what_is_needed(const hiradix_cache *c, rad_page page, uint32_t time);
+
+/* The page is in storage, or on its way there. */
+void hi_mark_stored(hiradix_cache *c, rad_page page, uint32_t time);
+
+/* What a check says: it is there; or it was not there any more, and is now. */
+void hi_mark_found(hiradix_cache *c, rad_page page);
+void hi_mark_stored_anew(hiradix_cache *c, rad_page page);
 
 /* ---- hiradix_trouble.c ---- */
 

@@ -55,20 +55,24 @@ static uint64_t digest_of(hiradix_cache *c, const rad_key *key)
 /* ---- host -> storage ---- */
 
 static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_t digest,
-                         uint32_t begin, const rad_page *host, uint32_t count)
+                         uint32_t begin, const rad_page *host, uint32_t count, bool checks)
 {
     hi_op *op = c->store_held ? NULL : hi_op_take(c, TRANSFER_BACKUP, count);
     if (!op) return false;
+    op->checks = checks;
+    c->checks += checks;
     op->begin = begin;
     op->namespace_digest = digest;
     memcpy(op->host, host, count * sizeof *host);
-    memset(op->device, 0, count * sizeof *op->device);
+    for (uint32_t i = 0; i < count; i++)
+        op->device[i] = checks ? HI_AS_IT_WAS : HI_NOT_STORED;
     if (rad_match_handle_lock(c->host, path, &op->on_host, NULL) != RAD_OK) {
         hi_op_give(c, op);
         return false;
     }
+    uint32_t time = hi_recheck_time(c);
     for (uint32_t i = 0; i < count; i++)
-        bits_set(c->saved, (size_t)host[i]);
+        hi_mark_stored(c, host[i], time);
     hi_op_submit(c, op);
     return true;
 }
@@ -85,17 +89,19 @@ void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end)
     rad_match_handle path = {.node = match.last_node, .num_tokens = end * c->page_size};
     uint64_t digest = 0;
     bool has_digest = false;
+    uint32_t time = hi_recheck_time(c);
     for (uint32_t at = begin, n; at < end; at += n) {
         n = RAD_MIN(most, end - at);
         hi_pages_of(c, c->host, &path, at, n, pages);
         for (uint32_t i = 0, run; i < n; i += run) {
-            bool saved = bits_get(c->saved, (size_t)pages[i]);
-            for (run = 1; i + run < n && bits_get(c->saved, (size_t)pages[i + run]) == saved;)
+            hi_need need = hi_what_is_needed(c, pages[i], time);
+            for (run = 1; i + run < n && hi_what_is_needed(c, pages[i + run], time) == need;)
                 run++;
-            if (saved) continue;
+            if (need == HI_NOTHING) continue;
             if (!has_digest) digest = digest_of(c, key);
             has_digest = true;
-            if (begin_backup(c, &path, digest, at + i, pages + i, run)) continue;
+            if (begin_backup(c, &path, digest, at + i, pages + i, run, need == HI_CHECK)) continue;
+            if (need == HI_CHECK) return; /* another time */
             c->stats.dropped_backup_tokens += (uint64_t)(end - at - i) * c->page_size;
             return; /* the next request that comes this way tries again */
         }
@@ -135,6 +141,20 @@ static void fill_records(hiradix_cache *c, lot *l, const rad_page *host, uint32_
     }
 }
 
+/* How many of a lot the store has still, from the first on. */
+static rad_status count_present(hiradix_cache *c, lot *l, uint32_t *present)
+{
+    rad_error why = {0};
+    l->batch.records = NULL;
+    l->batch.done = NULL;
+    rad_status status = c->storage.ops->batch_exists(c->storage.self, &l->batch, present, &why);
+    hi_note_trouble(c, status, &why);
+    *present = RAD_MIN(*present, l->batch.count);
+    l->batch.records = l->records;
+    l->batch.done = l->done;
+    return status;
+}
+
 rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
 {
     lot l;
@@ -146,6 +166,17 @@ rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
         for (uint32_t i = 0; i < n; i++)
             hashes[i] = &c->hashes[op->host[at + i]];
         if (!fill_keys(c, &l, hashes, n)) return RAD_E_UNSUPPORTED;
+        uint32_t present = 0;
+        if (op->checks) {
+            rad_status status = count_present(c, &l, &present);
+            if (status) return status;
+        }
+        if (present) { /* behind it, and in front of what is missing, the next lot begins */
+            n = present;
+            for (uint32_t i = 0; i < n; i++)
+                op->device[at + i] = HI_FOUND;
+            continue;
+        }
         fill_records(c, &l, op->host + at, n, worker);
         for (uint32_t i = 0; i < n; i++) {
             char *record = l.records[i];
@@ -162,7 +193,7 @@ rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
         rad_error why = {0};
         rad_status status = c->storage.ops->batch_set(c->storage.self, &l.batch, &why);
         for (uint32_t i = 0; i < n; i++)
-            op->device[at + i] = l.done[i];
+            op->device[at + i] = l.done[i] ? HI_STORED : HI_NOT_STORED;
         hi_note_trouble(c, status, &why);
         if (status) return status;
     }
@@ -173,8 +204,13 @@ void hi_backup_acked(hiradix_cache *c, hi_op *op)
 {
     hi_events_stored(c, op->on_host.node, op->begin, op->count, op->device);
     for (uint32_t i = 0; i < op->count; i++)
-        if (op->device[i]) {
+        if (op->device[i] == HI_AS_IT_WAS) {
+            continue;
+        } else if (op->device[i] == HI_FOUND) {
+            hi_mark_found(c, op->host[i]);
+        } else if (op->device[i] == HI_STORED) {
             c->stats.backed_up_tokens += c->page_size;
+            if (op->checks) hi_mark_stored_anew(c, op->host[i]);
         } else {
             c->stats.dropped_backup_tokens += c->page_size;
             bits_flip(c->saved, (size_t)op->host[i]);
@@ -447,8 +483,9 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
         op->hung = hi_hang(c, key, op->begin, op->host, came, op->chain);
         /* Pages that were there already are freed, and may be somebody else's by now; but
          * nobody else took one in between, so the bits of those are of no account. */
+        uint32_t time = hi_recheck_time(c);
         for (uint32_t i = 0; i < op->hung; i++) {
-            bits_set(c->saved, (size_t)op->host[i]);
+            hi_mark_stored(c, op->host[i], time);
             bits_set(c->fetched, (size_t)op->host[i]);
         }
         tell_fetched(c, op, key);

@@ -32,6 +32,7 @@ void hi_op_give(hiradix_cache *c, hi_op *op)
     if (op->on_device.held) (void)rad_cache_dec_lock_ref(c->device, &op->on_device, NULL);
     if (op->on_host.held) (void)rad_cache_dec_lock_ref(c->host, &op->on_host, NULL);
     c->storage_ops -= op->t.kind >= TRANSFER_FETCH;
+    c->checks -= op->checks;
     span_unref(&c->runs, op->run);
     slab_free(&c->ids, op->id);
 }
@@ -106,6 +107,7 @@ bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
     for (uint32_t i = 0; c->has_identity && i < count; i++) {
         c->saved[pages[i] / 64] &= ~((uint64_t)1 << (pages[i] % 64));
         c->fetched[pages[i] / 64] &= ~((uint64_t)1 << (pages[i] % 64));
+        c->stored_at[pages[i]] = 0;
     }
     hi_events_taken(c, pages, count);
     return true;
