@@ -25,6 +25,7 @@
 
 enum {
     CHUNK_ROWS = 192,                 /* of a side: enough to pay for packing keys and values */
+    WIDE_CHUNK_ROWS = 384,            /* where a row costs less */
     LEAST_CHUNK_ROWS = 48,            /* when threads would have nothing to do */
     FEW_ROWS = 12,                    /* of a side: up to so many, memory is the limit */
     MOST_REQS = ATTN_MOST_GROUP_REQS, /* planned at a time */
@@ -126,7 +127,7 @@ static void run_pass(attn_pass *pass, compute_pool *pool)
     const attn_call *call = pass->call;
     uint32_t threads = compute_pool_num_threads(pool);
     pass->sides = attn_strip_sides(call, RAD_MAX(FEW_ROWS, call->heads));
-    uint32_t rows = CHUNK_ROWS;
+    uint32_t rows = call->kernels->wide ? WIDE_CHUNK_ROWS : CHUNK_ROWS;
     pass->tokens = chunk_tokens(call, rows);
     uint32_t units = number_units(pass);
     while (threads > 1 && units < 4 * threads && (pass->sides > 1 || rows > LEAST_CHUNK_ROWS)) {

@@ -68,10 +68,15 @@ static inline void attn_ahead_row(attn_ahead *a)
 
 static inline void attn_ahead_fetch(attn_ahead *a, uint32_t lines)
 {
-    for (uint32_t i = 0; i < lines; i++) {
-        __builtin_prefetch(a->next, 0, 3);
-        a->next += a->step;
-        if (--a->left == 0) attn_ahead_row(a);
+    while (lines > 0 && a->step) {
+        uint32_t some = lines < a->left ? lines : a->left;
+        const char *line = a->next;
+        for (uint32_t i = 0; i < some; i++, line += 64)
+            __builtin_prefetch(line, 0, 3);
+        a->next = line;
+        a->left -= some;
+        lines -= some;
+        if (a->left == 0) attn_ahead_row(a);
     }
 }
 
