@@ -149,10 +149,12 @@ TILE void softmax(attn_tile *t, const uint32_t rows, const bool all, float *s, u
     for (uint32_t r = 0; r < rows; r++) {
         const vf max = vf_set1(t->max[r]);
 #pragma GCC unroll 4
-        for (int i = 0; i < VECTORS; i++) {
-            v[i] = exp_vf(vf_sub(vf_load(s + r * BLOCK + i * W), max));
-            if (!all) v[i] = vf_keep(v[i], vf_set1(0), (uint32_t)(i * W), t->begin[r], t->end[r]);
-        }
+        for (int i = 0; i < VECTORS; i++)
+            v[i] = vf_sub(vf_load(s + r * BLOCK + i * W), max);
+        weights_of(VECTORS, v);
+#pragma GCC unroll 4
+        for (int i = 0; i < VECTORS && !all; i++)
+            v[i] = vf_keep(v[i], vf_set1(0), (uint32_t)(i * W), t->begin[r], t->end[r]);
         __m512bh low = _mm512_cvtne2ps_pbh(v[1], v[0]), high = _mm512_cvtne2ps_pbh(v[3], v[2]);
         _mm512_store_si512(p[r], (__m512i)low);
         _mm512_store_si512(p[r] + W, (__m512i)high);

@@ -29,6 +29,41 @@ TILE vf exp_vf(vf x)
     return _mm512_scalef_ps(p, n);
 }
 
+/* Weights, 2^x for x <= 0, before they are rounded to bf16: off by less than 2^-13, a
+ * sixteenth of that rounding. Exactly 1 at 0, NaN at NaN. Below -126 it is 0, or so small that
+ * it is rounded to 0. By additions mostly, which leave the multipliers to the products; and
+ * `count` vectors step by step, since one alone is a long chain. */
+TILE void weights_of(const int count, vf x[])
+{
+    const vf magic = vf_set1(0x1.8p23f); /* the last bits of a sum with it are round(x) */
+    vf t[8], p[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        x[i] = _mm512_max_ps(vf_set1(-127), x[i]); /* the second operand when there is a NaN */
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        t[i] = vf_add(x[i], magic);
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        p[i] = vf_sub(t[i], magic);
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        x[i] = vf_sub(x[i], p[i]);
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        p[i] = vf_fma(x[i], vf_set1(0x1.c2a218p-5f), vf_set1(0x1.f00c4ep-3f));
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        p[i] = vf_fma(p[i], x[i], vf_set1(0x1.62f5fap-1f));
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        p[i] = vf_fma(p[i], x[i], vf_set1(1.0f));
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        x[i] = _mm512_castsi512_ps(_mm512_add_epi32(
+            _mm512_castps_si512(p[i]), _mm512_slli_epi32(_mm512_castps_si512(t[i]), 23)));
+}
+
 /* cap * tanh(s / cap) */
 TILE vf cap_vf(vf s, float cap)
 {
@@ -70,20 +105,24 @@ HELPER void load_values(const attn_rows_at *values, uint32_t v_dim, void *to, at
     uint32_t *vp = to;
     const size_t ld = value_lanes(v_dim);
     const uint32_t lines = attn_lines_of((size_t)v_dim * 2);
+    const uint32_t whole = v_dim & ~31u, rest = v_dim - whole;
+    const __mmask32 mask = (__mmask32)(((uint64_t)1 << rest) - 1);
     for (uint32_t j = 0; j < BLOCK; j += 2, vp += ld) {
         const uint16_t *a =
             (const uint16_t *)(values->base + (size_t)values->slots[j] * values->stride);
         const uint16_t *b =
             (const uint16_t *)(values->base + (size_t)values->slots[j + 1] * values->stride);
         attn_ahead_fetch(ahead, lines); /* the other half during the products */
-        for (uint32_t d = 0; d < v_dim; d += 2 * W) {
-            uint32_t some = RAD_MIN(v_dim - d, 2 * W);
-            __mmask32 mask = (__mmask32)(((uint64_t)1 << some) - 1);
-            __m512i x = _mm512_maskz_loadu_epi16(mask, a + d);
-            __m512i y = _mm512_maskz_loadu_epi16(mask, b + d);
+        for (size_t d = 0; d < whole; d += 2 * W) {
+            __m512i x = _mm512_loadu_si512(a + d), y = _mm512_loadu_si512(b + d);
             _mm512_store_si512(vp + d, _mm512_permutex2var_epi16(x, low, y));
-            if (some > W) _mm512_store_si512(vp + d + W, _mm512_permutex2var_epi16(x, high, y));
+            _mm512_store_si512(vp + d + W, _mm512_permutex2var_epi16(x, high, y));
         }
+        if (rest == 0) continue;
+        __m512i x = _mm512_maskz_loadu_epi16(mask, a + whole);
+        __m512i y = _mm512_maskz_loadu_epi16(mask, b + whole);
+        _mm512_store_si512(vp + whole, _mm512_permutex2var_epi16(x, low, y));
+        if (rest > W) _mm512_store_si512(vp + whole + W, _mm512_permutex2var_epi16(x, high, y));
     }
 }
 

@@ -40,14 +40,13 @@ static uint32_t key_stride(uint32_t dim)
 
 static void load_wide_keys(const attn_rows_at *keys, uint32_t dim, uint16_t *to)
 {
+    const uint32_t whole = dim & ~31u;
+    const __mmask32 rest = (__mmask32)(((uint64_t)1 << (dim - whole)) - 1);
     for (uint32_t j = 0; j < BLOCK; j++, to += key_stride(dim)) {
-        const uint16_t *key =
-            (const uint16_t *)(keys->base + (size_t)keys->slots[j] * keys->stride);
-        for (uint32_t d = 0; d < dim; d += 32) {
-            uint32_t some = RAD_MIN(dim - d, 32);
-            __mmask32 mask = (__mmask32)(((uint64_t)1 << some) - 1);
-            _mm512_store_si512(to + d, _mm512_maskz_loadu_epi16(mask, key + d));
-        }
+        const char *key = keys->base + (size_t)keys->slots[j] * keys->stride;
+        for (size_t d = 0; d < whole; d += 32)
+            _mm512_store_si512(to + d, _mm512_loadu_si512(key + 2 * d));
+        if (rest) _mm512_store_si512(to + whole, _mm512_maskz_loadu_epi16(rest, key + 2 * whole));
     }
 }
 
@@ -195,24 +194,26 @@ TILE void scores(const int groups, const bool plain, const wide *t, middle *m)
         m->max[g] = max[g];
 }
 
-/* The weights of pair `i`. */
-TILE __m512bh pair_weights(const int groups, const bool plain, const wide *t, middle *m, int g,
-                           uint32_t i, __m512i side_by_side)
+/* The weights of the pairs [i, i + 4). */
+TILE void four_pairs(const int groups, const bool plain, const wide *t, middle *m, int g,
+                     uint32_t i, __m512i side_by_side, __m512bh pair[4])
 {
-    const size_t at = (i * (uint32_t)groups + (uint32_t)g) * W;
-    __m512i p = _mm512_setzero_si512();
-    if (plain || (i >= m->low && i < m->high)) {
-        const float *s = m->s + (2 * i * (uint32_t)groups + (uint32_t)g) * W;
-        vf even = exp_vf(vf_sub(vf_load(s), m->max[g]));
-        vf odd = exp_vf(vf_sub(vf_load(s + groups * W), m->max[g]));
-        if (!plain) {
-            even = _mm512_maskz_mov_ps(seeing(t, g, 2 * i), even);
-            odd = _mm512_maskz_mov_ps(seeing(t, g, 2 * i + 1), odd);
-        }
-        p = _mm512_permutexvar_epi16(side_by_side, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
-    }
-    _mm512_store_si512(m->p + at, p);
-    return (__m512bh)p;
+    const uint32_t step = (uint32_t)groups * W, at = i * step + (uint32_t)g * W;
+    vf x[EIGHT];
+#pragma GCC unroll 8
+    for (uint32_t k = 0; k < EIGHT; k++)
+        x[k] = vf_sub(vf_load(m->s + 2 * i * step + (uint32_t)g * W + k * step), m->max[g]);
+    weights_of(EIGHT, x);
+#pragma GCC unroll 8
+    for (uint32_t k = 0; k < EIGHT && !plain; k++)
+        x[k] = _mm512_maskz_mov_ps(seeing(t, g, 2 * i + k), x[k]);
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < 4; k++)
+        pair[k] = (__m512bh)_mm512_permutexvar_epi16(
+            side_by_side, (__m512i)_mm512_cvtne2ps_pbh(x[2 * k + 1], x[2 * k]));
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < 4; k++)
+        _mm512_store_si512(m->p + at + k * step, (__m512i)pair[k]);
 }
 
 /* Weights, their sum in the order of the narrow layout's lanes, and the fold. */
@@ -225,13 +226,16 @@ TILE void weights(const int groups, const bool plain, const wide *t, middle *m)
     for (int g = 0; g < groups; g++) {
         vf quad[4];
         for (uint32_t c = 0; c < 4; c++) {
+            __m512bh pair[4];
             vf x[4];
+            four_pairs(groups, plain, t, m, g, 4 * c, side_by_side, pair);
 #pragma GCC unroll 4
-            for (uint32_t i = 0; i < 4; i++) {
-                __m512bh low = pair_weights(groups, plain, t, m, g, 4 * c + i, side_by_side);
-                __m512bh high = pair_weights(groups, plain, t, m, g, 4 * c + i + W, side_by_side);
-                x[i] = _mm512_dpbf16_ps(_mm512_dpbf16_ps(vf_set1(0), low, ones), high, ones);
-            }
+            for (uint32_t i = 0; i < 4; i++)
+                x[i] = _mm512_dpbf16_ps(vf_set1(0), pair[i], ones);
+            four_pairs(groups, plain, t, m, g, 4 * c + W, side_by_side, pair);
+#pragma GCC unroll 4
+            for (uint32_t i = 0; i < 4; i++)
+                x[i] = _mm512_dpbf16_ps(x[i], pair[i], ones);
             quad[c] = vf_add(vf_add(x[0], x[2]), vf_add(x[1], x[3]));
         }
         const vf block_sum = vf_add(vf_add(quad[0], quad[1]), vf_add(quad[2], quad[3]));
