@@ -71,6 +71,7 @@ static uint32_t make_prompt(rad_token *ids)
 static void run_scheduler(uint32_t page_size, uint32_t histories)
 {
     scheduler_params p = witness_params(page_size, 3 * CONTEXT);
+    p.test_all_groups = true;
     witness_scheduler(&p);
     run_histories(histories);
     scheduler_stats st;

@@ -7,8 +7,12 @@
  * comparison tells a whole block, and a binary search finds where two rows part. That is
  * exact, and needs neither the tree nor its nodes.
  *
- * A batch mostly decodes on as it was: the groups are kept until a request joins, leaves
- * or has more protected. */
+ * Sharing is said where reading once saves more than it costs: a short prefix of few requests,
+ * or of many new tokens, whose arithmetic hides the reading, is left to each of them. That
+ * decides over time alone; the answers are the same bits.
+ *
+ * A batch mostly decodes on as it was: the groups are kept until a request joins, leaves,
+ * has more protected or computes another number of tokens. */
 #ifndef SCHED_BATCH_GROUPS_H
 #define SCHED_BATCH_GROUPS_H
 
@@ -18,6 +22,8 @@ typedef struct group_member { /* of a batch, as it was when the groups were made
     uint64_t arrival;
     uint32_t admission; /* of all retractions: the same request may come back elsewhere */
     uint32_t protected_len;
+    uint32_t num_new; /* tokens of the step */
+    uint32_t reserved;
 } group_member;
 
 typedef struct group_entry { /* of a sort */
@@ -29,17 +35,19 @@ typedef struct batch_groups {
     uint32_t max_reqs;
     uint32_t num_reqs; /* that the groups were made for */
     uint32_t num_groups;
+    bool all;               /* groups that do not pay as well */
     uint32_t num_spans;     /* scratch: sets of requests still to be divided */
     uint64_t num_computed;  /* times that groups were made anew */
-    uint64_t shared_tokens; /* context tokens of a step that need not be read again */
+    uint64_t shared_tokens; /* context tokens of a step that groups spare reading */
     forward_group *groups;  /* [max_reqs] */
-    forward_group *spans;   /* [max_reqs] */
+    forward_group *spans;   /* [max_reqs]; shared up to `end`, in groups up to `begin` */
     uint32_t *order;        /* [max_reqs] group_reqs */
     group_entry *entries;   /* [max_reqs] */
     group_member *members;  /* [max_reqs] */
 } batch_groups;
 
-rad_status batch_groups_init(batch_groups *g, const rad_env *env, uint32_t max_reqs);
+/* `all`: say all that is shared, whether it pays or not (for tests). */
+rad_status batch_groups_init(batch_groups *g, const rad_env *env, uint32_t max_reqs, bool all);
 void batch_groups_fini(batch_groups *g, const rad_env *env);
 
 /* Fills the groups of a prepared batch into `out`; they are good until the next call.

@@ -299,7 +299,8 @@ static rad_status create_queues(scheduler *s, rad_error *err)
                                .random_seed = p->random_seed};
     rad_status queued = wait_queue_init(&s->waiting, &s->env, &queue, s->pools.tree_cache);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
-    rad_status grouped = batch_groups_init(&s->groups, &s->env, p->max_running_requests);
+    rad_status grouped =
+        batch_groups_init(&s->groups, &s->env, p->max_running_requests, p->test_all_groups);
     s->sample_scratch = rad_alloc(&s->env, sample_bytes(s));
     s->next_tokens = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->next_tokens));
     rad_status status =

@@ -59,6 +59,7 @@ typedef struct scheduler_params {
                           * far as can be told (step_cost.h); 0 = no limit */
     double verify_rate;  /* share of the requests that are computed again, see verify.h */
     bool disable_tree_attention; /* do not tell the runner what its requests share */
+    bool test_all_groups;        /* test hook: tell it also what does not pay to read once */
     uint32_t test_retract_every; /* test hook: retract at every n-th decode step */
 
     bool (*is_end_token)(void *user, rad_token token); /* NULL: no token is one */
