@@ -2,14 +2,17 @@
  * qwen3-0.6b (28 layers, 8 KV heads of 128, bf16: 112 KiB a token), and how fast pages move
  * beside memcpy of as many bytes in the same run.
  *
- *     bench_tiers [TOKENS [PAGE_SIZE [DIR]]]      DIR: where the file store goes, /tmp
+ *     bench_tiers [TOKENS [PAGE_SIZE [DIR [MODEL]]]]     DIR: where the file store goes, /tmp
  *
  * A redis-server of its own on loopback stands for the other machine, where one is installed.
  *
- * The time to recompute is not measured here but given in tokens a second: run `bench_model`
- * for the rate of this machine and set BENCH_PREFILL_RATE (default 2400). */
+ * With a MODEL (a GGUF file; one of that shape with synthetic weights is made by
+ * `make_gguf.py --preset qwen3-0.6b --type bf16 --out FILE` of the test data's tools) the time to
+ * the first token is measured as well: computed, and from each tier, by a whole engine
+ * (first_token.h). The rates of the copies need none. */
 #define _GNU_SOURCE
 #include "bench.h"
+#include "first_token.h"
 
 #include <radish/hicache.h>
 #include <radish/storage_file.h>
@@ -220,29 +223,11 @@ static int start_redis(const char *dir, pid_t *pid)
     return 0;
 }
 
-/* Seconds of a fetch of the whole prompt from the store that is given, the median of `runs`. */
-static double time_fetches(parts *p, uint32_t layout, const char *dir, int redis, int runs)
+static void stop_redis(pid_t pid)
 {
-    double seconds[16];
-    start(p, layout, dir, redis);
-    compute(p);
-    must(rad_hicache_drain(p->cache, 600000000000), NULL, "drain");
-    for (int i = 0; i < runs; i++) {
-        rad_cache_reset(p->cache);
-        seconds[i] = fetch(p);
-    }
-    stop(p);
-    return median(seconds, runs);
-}
-
-/* One thread copies as many bytes, in blocks of a page's layer, from one buffer to another. */
-static double copy_plain(const parts *p, char *to, const char *from)
-{
-    size_t block = (size_t)p->page_size * HEADS * DIM * 2;
-    double begin = bench_now();
-    for (size_t at = 0; at + block <= p->bytes; at += block)
-        memcpy(to + at, from + at, block);
-    return bench_now() - begin;
+    if (pid <= 0) return;
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
 }
 
 /* One thread reads the pages' file into memory that is there, as little as a fetch could do. */
@@ -263,6 +248,35 @@ static double read_raw(const parts *p, const char *dir, char *to)
     return seconds;
 }
 
+/* Seconds of a fetch of the whole prompt from the store that is given, the median of `runs`; and
+ * with a directory, of a plain read of as many bytes between two of them, into `to`. */
+static double time_fetches(parts *p, uint32_t layout, const char *dir, int redis, int runs,
+                           char *to, double *raw)
+{
+    double seconds[16], raws[16];
+    start(p, layout, dir, redis);
+    compute(p);
+    must(rad_hicache_drain(p->cache, 600000000000), NULL, "drain");
+    for (int i = 0; i < runs; i++) {
+        rad_cache_reset(p->cache);
+        seconds[i] = fetch(p);
+        if (dir) raws[i] = read_raw(p, dir, to);
+    }
+    stop(p);
+    if (dir) *raw = median(raws, runs);
+    return median(seconds, runs);
+}
+
+/* One thread copies as many bytes, in blocks of a page's layer, from one buffer to another. */
+static double copy_plain(const parts *p, char *to, const char *from)
+{
+    size_t block = (size_t)p->page_size * HEADS * DIM * 2;
+    double begin = bench_now();
+    for (size_t at = 0; at + block <= p->bytes; at += block)
+        memcpy(to + at, from + at, block);
+    return bench_now() - begin;
+}
+
 static void rate(const char *what, double bytes, double seconds, double limit)
 {
     printf("  %-34s %8.1f ms %7.2f GB/s %5.0f%% of memcpy\n", what, 1e3 * seconds,
@@ -275,7 +289,7 @@ int main(int argc, char **argv)
     parts p = {.tokens = argc > 1 ? (uint32_t)atoi(argv[1]) : 8192,
                .page_size = argc > 2 ? (uint32_t)atoi(argv[2]) : 16};
     const char *where = argc > 3 ? argv[3] : "/tmp";
-    double prefill = getenv("BENCH_PREFILL_RATE") ? atof(getenv("BENCH_PREFILL_RATE")) : 2400;
+    const char *model = argc > 4 ? argv[4] : NULL;
     if (!p.page_size || p.tokens < 2 * p.page_size) return 1;
     p.tokens -= p.tokens % p.page_size;
     p.bytes = (size_t)p.tokens * LAYERS * HEADS * DIM * 2 * 2;
@@ -310,19 +324,13 @@ int main(int argc, char **argv)
         }
         stop(&p);
         free(b);
-        file = time_fetches(&p, layout, dir, 0, RUNS);
-        double raws[RUNS];
-        for (int i = 0; i < RUNS; i++)
-            raws[i] = read_raw(&p, dir, a);
-        double raw = median(raws, RUNS);
+        double raw = 0;
+        file = time_fetches(&p, layout, dir, 0, RUNS, a, &raw);
         free(a);
         pid_t pid = 0;
         int port = start_redis(dir, &pid);
-        if (port) redis = time_fetches(&p, layout, NULL, port, RUNS);
-        if (pid > 0) {
-            kill(pid, SIGKILL);
-            waitpid(pid, NULL, 0);
-        }
+        if (port) redis = time_fetches(&p, layout, NULL, port, RUNS, NULL, NULL);
+        stop_redis(pid);
         snprintf(command, sizeof command, "rm -rf %s", dir);
         if (system(command)) return 1;
 
@@ -338,10 +346,8 @@ int main(int argc, char **argv)
             rate("fetch, Redis -> host", bytes, redis, plain);
         else
             printf("  %-34s skipped: no redis-server\n", "fetch, Redis -> host");
-        printf("  until the first layer can be read: computed %.0f ms (at %.0f tokens/s, given), "
-               "host hit %.1f ms, file hit %.1f ms",
-               1e3 * p.tokens / prefill, prefill, 1e3 * median(t[3], RUNS),
-               1e3 * (file + median(t[3], RUNS)));
+        printf("  until the first layer can be read: host hit %.1f ms, file hit %.1f ms",
+               1e3 * median(t[3], RUNS), 1e3 * (file + median(t[3], RUNS)));
         if (redis > 0) printf(", Redis hit %.1f ms", 1e3 * (redis + median(t[3], RUNS)));
         printf("\n  until all layers can: host hit %.1f ms, file hit %.1f ms",
                1e3 * median(t[2], RUNS), 1e3 * (file + median(t[2], RUNS)));
@@ -349,5 +355,17 @@ int main(int argc, char **argv)
         printf("; publishing the prompt took %.2f ms\n", 1e3 * median(t[4], RUNS));
     }
     free(p.prompt);
-    return 0;
+    if (!model) {
+        printf("# no MODEL is given: the time to the first token is not measured\n");
+        return 0;
+    }
+    char dir[256], command[300];
+    snprintf(dir, sizeof dir, "%s/radish-bench-XXXXXX", where);
+    if (!mkdtemp(dir)) return 1;
+    pid_t pid = 0;
+    int port = start_redis(dir, &pid);
+    first_token_times(model, p.tokens, p.page_size, dir, port);
+    stop_redis(pid);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command) != 0;
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # run-bench.sh - what `make bench` prints: the cache's own speed, by operation and on a
 # traffic trace, prefill and decode of llama-110m and qwen3-0.6b (synthetic weights, bf16),
+# what the tiers copy and what a prompt of 8192 tokens then waits for (qwen3-0.6b),
 # and the wall time of workload W1 (16 clients, one 1536-token prefix) with the cache on
 # and off.
 #
@@ -38,6 +39,9 @@ for preset in llama-110m qwen3-0.6b; do
     "$bin/bench/bench_model" -s 3 "$model"
     "$bin/bench/bench_model" -n 2048 -s 3 "$model" | grep "prefill"
 done
+
+echo "== bench_tiers, first tokens with qwen3-0.6b bf16"
+"$bin/bench/bench_tiers" 8192 16 "$work" "$work/qwen3-0.6b-bf16.gguf"
 
 # w1 LABEL SERVE-FLAGS...: starts a server, fires W1, stops it.
 w1() {
