@@ -9,6 +9,7 @@
 
 #include "test.h"
 
+#include <radish/mla_kv_pool.h>
 #include <radish/swa_hicache.h>
 
 #include "base/mix64.h"
@@ -25,8 +26,9 @@ typedef struct srig_options {
     uint32_t page_size, window;
     uint32_t pages[2], host_pages[2]; /* of the full and the window side */
     uint32_t layout, dtype;
-    bool storage, no_threads;
-    rad_swa_hicache_params tiers; /* policies and thresholds */
+    bool storage, no_threads, mla; /* mla: the full side is latent rows */
+    rad_storage both;              /* this store for both sides instead of two of the rig's */
+    rad_swa_hicache_params tiers;  /* policies and thresholds */
 } srig_options;
 
 typedef struct srig {
@@ -57,6 +59,18 @@ static inline rad_token_to_kv_pool *srig_pool(const srig *r, int side, uint32_t 
                                      .head_dim = 8,
                                      .dtype = r->o.dtype};
     rad_token_to_kv_pool *pool;
+    if (r->o.mla && side == 0) {
+        rad_mla_kv_pool_params m = {.struct_size = sizeof m,
+                                    .num_pages = pages,
+                                    .page_size = p.page_size,
+                                    .num_layers = p.num_layers,
+                                    .start_layer = p.start_layer,
+                                    .kv_lora_rank = 8,
+                                    .rope_dim = 8,
+                                    .dtype = p.dtype};
+        CHECK_OK(rad_mla_kv_pool_create(NULL, &m, &pool, NULL));
+        return pool;
+    }
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &pool, NULL));
     return pool;
 }
@@ -105,7 +119,7 @@ static inline void srig_start(srig *r, const srig_options *o, storage_mem *store
     CHECK_OK(rad_swa_allocator_create(NULL, &kv, &r->kv, NULL));
     rad_req_to_token_pool_params rows = {sizeof rows, SRIG_ROWS, SRIG_ROW_TOKENS};
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &r->rows, NULL));
-    if (o->storage && !stores) {
+    if (o->storage && !stores && !o->both.ops) {
         r->store = calloc(2, sizeof *r->store);
         for (int s = 0; s < 2; s++)
             CHECK_OK(storage_mem_init(&r->store[s], NULL, 8192,
@@ -113,7 +127,7 @@ static inline void srig_start(srig *r, const srig_options *o, storage_mem *store
                                           rad_host_kv_pool_page_bytes(r->host[s])));
     }
     for (int s = 0; s < 2 && o->storage; s++)
-        r->opened[s] = storage_mem_open(&r->store[s]);
+        r->opened[s] = r->store ? storage_mem_open(&r->store[s]) : o->both;
     srig_tiers(r);
 }
 
@@ -236,6 +250,35 @@ static inline uint64_t srig_check_tier(const srig *r, bool host)
 static inline uint64_t srig_check_bytes(const srig *r)
 {
     return srig_check_tier(r, false) + srig_check_tier(r, true);
+}
+
+/* Writes nonsense over every page that is free, on both sides and tiers: who uses one shows. */
+static inline void srig_poison(srig *r)
+{
+    static uint8_t nonsense[SRIG_PAGE_BYTES];
+    memset(nonsense, 0x5b, sizeof nonsense);
+    for (int tier = 0; tier < 2; tier++) {
+        const rad_swa_allocator *kv = tier ? r->tiers->host_kv : r->kv;
+        const rad_page *windows = rad_swa_page_map(kv);
+        static bool taken[2][1024];
+        memset(taken, 0, sizeof taken);
+        for (uint32_t page = 1; page <= rad_swa_num_pages(kv); page++) {
+            taken[0][page] = rad_swa_is_taken(kv, (rad_page)page);
+            taken[1][windows[page]] = true;
+        }
+        for (int s = 0; s < 2; s++) {
+            uint32_t pages = tier ? r->o.host_pages[s] : r->o.pages[s];
+            size_t bytes = rad_host_kv_pool_page_bytes(r->host[s]);
+            CHECK(pages < 1024);
+            for (rad_page page = 1; page <= (rad_page)pages; page++) {
+                if (taken[s][page]) continue;
+                if (tier)
+                    CHECK_OK(rad_host_kv_pool_set_page(r->host[s], page, nonsense, bytes));
+                else
+                    CHECK_OK(rad_kv_pool_set_page(r->pool[s], page, nonsense, bytes));
+            }
+        }
+    }
 }
 
 /* ---- requests ---- */

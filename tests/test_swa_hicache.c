@@ -61,6 +61,37 @@ TEST(pages_of_both_sides_come_back_from_the_host_byte_for_byte)
         }
 }
 
+/* A working set of four times the device's pool, again and again: without a host all of it would be
+ * computed anew each time, with one it is copied. (lru keeps nothing of a round on the device.) */
+TEST(a_pool_that_is_too_small_costs_a_copy)
+{
+    for (uint32_t policy = RAD_WRITE_THROUGH; policy <= RAD_WRITE_BACK; policy++) {
+        srig r;
+        srig_options o = plain(4, policy);
+        o.host_pages[0] = 1600 / 4;
+        o.host_pages[1] = 1600 / 4;
+        srig_start(&r, &o, NULL);
+        uint64_t asked = 0, cached = 0;
+        for (uint32_t i = 0; i < 60; i++) {
+            sreq q = {0};
+            sreq_ask(&q, 0, 101, 1000 * (1 + (rad_token)(i % 12)));
+            if (policy == RAD_WRITE_THROUGH_SELECTIVE) { /* each comes back once, at once */
+                (void)srig_serve(&r, &q);
+                srig_settle(&r);
+                sreq_ask(&q, 0, 101, 1000 * (1 + (rad_token)(i % 12)));
+            }
+            uint32_t had = srig_serve(&r, &q);
+            srig_settle(&r);
+            asked += i >= 12 ? 100 : 0;
+            cached += i >= 12 ? had : 0;
+        }
+        srig_check_idle(&r);
+        CHECKF(cached == asked, "policy %u: %llu of %llu tokens\n", policy,
+               (unsigned long long)cached, (unsigned long long)asked);
+        (void)srig_stop(&r, false);
+    }
+}
+
 TEST(selective_copies_what_is_come_back_to_and_nothing_else)
 {
     srig r;
@@ -198,6 +229,70 @@ TEST(a_request_may_go_while_it_is_loaded)
     }
 }
 
+/* A prompt that is published in chunks is a chain of nodes; a lock of its end keeps the last
+ * window only, but a write or a load in flight needs the window side of all its pages. */
+TEST(what_is_being_copied_keeps_its_window_side)
+{
+    srig r;
+    srig_options o = plain(1, RAD_WRITE_THROUGH);
+    o.tiers.demote_tokens = UINT64_MAX;
+    srig_start(&r, &o, NULL);
+    sreq q = {0};
+    rad_swa_evicted e;
+    sreq_ask(&q, 0, 100, 1000);
+    CHECK_OK(sreq_admit(&r, &q));
+    for (uint32_t end = 30; end <= 120; end += 30) {
+        CHECK_OK(sreq_extend(&r, &q, RAD_MIN(end, 100u)));
+        CHECK_OK(sreq_forward(&r, &q));
+        CHECK_OK(rad_swa_hicache_unfinished_req(r.tiers, &q.kv, end < 100, NULL));
+        CHECK((srig_stats(&r).queued[TRANSFER_WRITE] != 0) == (end > 100));
+    }
+    sreq_finish(&r, &q, true);
+    CHECK_OK(rad_swa_cache_evict(r.device, 0, 1000, &e));
+    CHECK(e.swa_tokens == 0);
+    srig_poison(&r);
+    srig_check_idle(&r);
+    CHECK(srig_stats(&r).written_tokens[1] == 100);
+
+    for (uint32_t end = 30; end <= 120; end += 30) /* the host's nodes end here */
+        (void)serve(&r, 5000, RAD_MIN(end, 100u));
+    empty_device(&r);
+    sreq_ask(&q, 0, 71, 5000);
+    CHECK_OK(sreq_admit(&r, &q));
+    CHECK(q.loaded.tokens == 70);
+    CHECK_OK(rad_swa_cache_evict(r.tiers->host, 0, 1000, &e));
+    CHECK(e.swa_tokens ==
+          100 + 30 + 10); /* the other prompt, what is before the window, and behind */
+    srig_poison(&r);
+    CHECK_OK(sreq_extend(&r, &q, 71));
+    CHECK_OK(sreq_forward(&r, &q));
+    sreq_finish(&r, &q, true);
+    srig_check_idle(&r);
+    (void)srig_stop(&r, false);
+}
+
+TEST(what_is_being_written_is_not_written_again)
+{
+    srig r;
+    srig_options o = plain(1, RAD_WRITE_THROUGH);
+    o.tiers.demote_tokens = UINT64_MAX;
+    srig_start(&r, &o, NULL);
+    sreq a = {0}, b = {0};
+    sreq_ask(&a, 0, 101, 1000);
+    sreq_ask(&b, 0, 50, 1000);
+    sreq_ask(&b, 50, 101, 7000);
+    (void)srig_serve(&r, &a);
+    CHECK(srig_stats(&r).queued[TRANSFER_WRITE] == 1);
+    (void)srig_serve(&r, &b); /* the path forks where nothing is written yet */
+    CHECK(srig_stats(&r).queued[TRANSFER_WRITE] == 2);
+    srig_check_idle(&r);
+    CHECK(srig_stats(&r).written_tokens[0] == 152 && srig_stats(&r).dropped_write_tokens == 0);
+    empty_device(&r);
+    CHECK(srig_serve(&r, &a) == 100 && srig_serve(&r, &b) == 100);
+    srig_check_idle(&r);
+    (void)srig_stop(&r, false);
+}
+
 /* ---- faults ---- */
 
 typedef struct nth {
@@ -257,6 +352,40 @@ TEST(who_needs_pages_does_not_wait_for_writes)
     CHECK(srig_stats(&r).tickets == 0);
     srig_check_idle(&r);
     CHECK(srig_stats(&r).host_cached_tokens[0] == 0);
+    (void)srig_stop(&r, false);
+}
+
+static void *no_more(void *user, size_t bytes)
+{
+    (void)bytes;
+    ++*(int *)user;
+    return NULL;
+}
+
+TEST(nothing_touches_the_heap_after_create)
+{
+    srig r;
+    srig_options o = plain(4, RAD_WRITE_THROUGH);
+    srig_start(&r, &o, NULL);
+    int asked = 0;
+    void *(*alloc)(void *, size_t) = r.tiers->env.alloc;
+    rad_env *envs[] = {&r.tiers->env, &r.device->env, &r.tiers->host->env, &r.device->tree.env,
+                       &r.tiers->host->tree.env};
+    for (uint32_t i = 0; i < 40; i++) { /* both tiers overflow, on both sides */
+        sreq q = {0};
+        for (size_t e = 0; e < RAD_COUNT(envs); e++) {
+            envs[e]->alloc = no_more;
+            envs[e]->user = &asked;
+        }
+        sreq_ask(&q, 0, 61 + 4 * (i % 8), 1000 + 1000 * (rad_token)(i % 5 ? i % 4 : i));
+        (void)srig_serve(&r, &q);
+        srig_settle(&r);
+        for (size_t e = 0; e < RAD_COUNT(envs); e++)
+            envs[e]->alloc = alloc;
+        srig_check_idle(&r);
+    }
+    CHECK(asked == 0);
+    CHECK(srig_stats(&r).loaded_tokens[0] > 0);
     (void)srig_stop(&r, false);
 }
 

@@ -186,7 +186,12 @@ static void one_thing(history *h)
         CHECK_OK(rad_swa_hicache_poll(tiers));
     } else if (what < 90) {
         CHECK_OK(rad_swa_hicache_evict(tiers, below(h, 2) * below(h, 100), below(h, 60), NULL));
-    } else if (what < 94) {
+        srig_poison(&h->r);
+    } else if (what < 92) { /* without giving up writes */
+        CHECK_OK(rad_swa_cache_evict(below(h, 2) ? h->r.device : tiers->host, below(h, 50),
+                                     below(h, 60), NULL));
+        srig_poison(&h->r);
+    } else if (what < 95) {
         if (h->state[i] != IDLE) end(h, i, below(h, 2));
     } else if (what < 96) {
         CHECK_OK(rad_swa_hicache_ready_to_load(tiers));
@@ -249,7 +254,8 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
         static const uint32_t windows[] = {1, 10, 37, 64};
         srig_options o = {.page_size = bits & 1 ? 16 : 1,
                           .layout = bits >> 1 & 1,
-                          .dtype = bits >> 2 & 1,
+                          .mla = bits >> 2 & 1,
+                          .dtype = (uint32_t)(bits >> 48) % 6,
                           .window = windows[bits >> 3 & 3],
                           .storage = bits >> 5 & 3,
                           .no_threads = !threads};

@@ -1,6 +1,8 @@
 /* test_swa_hicache_storage.c - both sides of a sliding-window cache in storage: what one process
  * put there is another's hit, byte for byte; each side is found as what it is; and a store that
  * fails, lies or hangs is a miss. */
+#define _GNU_SOURCE /* nftw, in storage_rig.h */
+#include "storage_rig.h"
 #include "swa_rig.h"
 
 static srig_options plain(uint32_t ps, uint32_t policy)
@@ -44,8 +46,9 @@ static uint32_t serve(srig *r, rad_token first, uint32_t tokens)
 {
     sreq q = {0};
     sreq_ask(&q, 0, tokens, first);
-    (void)fetch(r, &q, tokens - 1);
-    uint32_t cached = srig_serve(r, &q);
+    uint32_t came = fetch(r, &q, tokens - 1), cached = srig_serve(r, &q);
+    CHECK(q.loaded.storage_tokens <= came && q.loaded.storage_tokens <= q.loaded.tokens);
+    CHECK(q.loaded.tokens < came || q.loaded.storage_tokens == came);
     srig_check_idle(r);
     return cached;
 }
@@ -75,6 +78,34 @@ TEST(pages_of_both_sides_survive_a_restart_byte_for_byte)
             CHECK(srig_stats(&r).prefetches == 1);
             (void)srig_stop(&r, false);
         }
+}
+
+/* A directory takes records of both sizes, so that it can be both stores. */
+TEST(one_directory_keeps_both_sides)
+{
+    for (uint32_t layout = 0; layout < 2; layout++) {
+        srig r;
+        char dir[64];
+        srig_options o = plain(16, RAD_WRITE_THROUGH);
+        o.layout = layout;
+        o.both = rig_open(rig_dir(dir), 0);
+        srig_start(&r, &o, NULL);
+        (void)serve(&r, 1000, 121);
+        (void)serve(&r, 5000, 101);
+        CHECK(rig_stats(o.both).pages == 2 * (112 / 16 + 96 / 16));
+        srig_check_idle(&r);
+        (void)srig_stop(&r, true);
+        o.both.ops->close(o.both.self);
+        o.both = rig_open(dir, 0);
+        srig_start(&r, &o, NULL);
+        CHECK(serve(&r, 1000, 121) == 112 && serve(&r, 5000, 101) == 96);
+        rad_swa_hicache_stats s = srig_stats(&r);
+        CHECK(s.fetched_tokens[0] == 112 + 96 && s.fetched_tokens[1] == 32 + 32);
+        CHECK(s.bad_pages == 0 && s.storage_errors == 0);
+        (void)srig_stop(&r, true);
+        o.both.ops->close(o.both.self);
+        rig_remove_dir(dir);
+    }
 }
 
 /* The key of a page's record on a side. */
@@ -148,6 +179,55 @@ TEST(a_fetch_goes_on_from_what_the_host_has)
     s = srig_stats(&r);
     /* The front of 60 and the token after it are on the host, [101, 120) is the window's rest. */
     CHECK(s.fetched_tokens[0] == 119 && s.fetched_tokens[1] == 40);
+    (void)srig_stop(&r, false);
+}
+
+/* Stores come and go while the tiers live; what another store has not is stored there when a prompt
+ * comes back. */
+TEST(stores_are_attached_and_detached)
+{
+    srig r;
+    srig_options o = plain(4, RAD_WRITE_THROUGH);
+    srig_start(&r, &o, NULL);
+    (void)serve(&r, 1000, 81);
+    uint32_t had[2] = {r.store[0].count, r.store[1].count};
+    rad_storage was[2] = {{0}};
+    rad_error err;
+    sreq q = {0};
+    sreq_ask(&q, 0, 81, 5000);
+    rad_key key = sreq_key(&q, 80);
+    CHECK(rad_swa_hicache_attach_storage(r.tiers, &r.opened[0], &r.opened[1], &err) == RAD_AGAIN);
+    CHECK_OK(rad_swa_hicache_prefetch_start(r.tiers, &key, 0, &q.prefetch));
+    CHECK(rad_swa_hicache_detach_storage(r.tiers, was, &err) == RAD_AGAIN && !was[0].ops);
+    CHECK_OK(rad_swa_hicache_prefetch_revoke(r.tiers, &q.prefetch));
+    CHECK_OK(rad_swa_hicache_detach_storage(r.tiers, was, &err));
+    CHECK(was[0].self == r.opened[0].self && was[1].self == r.opened[1].self);
+    CHECK(rad_swa_hicache_clear(r.tiers, RAD_TIER_STORAGE, &err) == RAD_E_UNSUPPORTED);
+    (void)serve(&r, 5000, 81);
+    CHECK(r.store[0].count == had[0]); /* nothing goes to a store that is gone */
+    for (int s = 0; s < 2; s++)
+        CHECK_OK(was[s].ops->clear(was[s].self, NULL));
+    CHECK(rad_swa_hicache_attach_storage(r.tiers, &was[0], NULL, &err) == RAD_E_INVAL);
+    CHECK_OK(rad_swa_hicache_attach_storage(r.tiers, &was[0], &was[1], &err));
+    (void)serve(&r, 1000, 81);
+    (void)serve(&r, 5000, 81);
+    CHECK(r.store[0].count == 2 * had[0] && r.store[1].count == 2 * had[1]);
+    restart(&r);
+    CHECK(serve(&r, 1000, 81) == 80 && serve(&r, 5000, 81) == 80);
+    (void)srig_stop(&r, false);
+}
+
+/* A host page that is used anew has nothing in storage yet, whatever it held before. */
+TEST(pages_used_again_are_stored_again)
+{
+    srig r;
+    srig_options o = plain(1, RAD_WRITE_THROUGH);
+    srig_start(&r, &o, NULL);
+    for (uint32_t i = 1; i <= 3; i++) {
+        (void)serve(&r, (rad_token)(1000 * i), 81);
+        CHECK(r.store[0].count == 81 * i && r.store[1].count == 81 * i);
+        CHECK_OK(rad_swa_hicache_clear(r.tiers, RAD_TIER_HOST | RAD_TIER_DEVICE, NULL));
+    }
     (void)srig_stop(&r, false);
 }
 

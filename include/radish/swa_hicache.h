@@ -14,17 +14,19 @@
  * window side are made of what has one; where the host has lost one, it is copied anew when
  * a prompt that ends in it is published.
  *
- * Storage has a record for each side of a page, of another size and under another key, in a
- * store for each side: neither can be taken for the other, nor for a page of a model without
- * windows. A fetch takes all full records up to its end and the window records of the last
- * window; one that does not get all of them brings nothing.
+ * Storage has a record for each side of a page, of another size and under another key: neither can
+ * be taken for the other, nor for a page of a model without windows. The stores of the two sides
+ * may be one, if it takes records of two sizes, as storage_file.h and storage_redis.h do. A fetch
+ * takes all full records up to its end and the window records of the last window; one that does
+ * not get all of them brings nothing.
  *
  *     arrives    rad_swa_hicache_prefetch_start
- *     admission  rad_swa_hicache_prefetch_progress (RAD_AGAIN: not in this step),
- *                rad_swa_hicache_match_prefix, rad_swa_cache_inc_lock_ref,
- * rad_swa_hicache_load_back the step   rad_swa_hicache_ready_to_load, forward,
- * rad_swa_hicache_load_status then       rad_swa_hicache_unfinished_req ...
- * rad_swa_hicache_finished_req
+ *     admission  rad_swa_hicache_prefetch_progress  (RAD_AGAIN: not in this step)
+ *                rad_swa_hicache_match_prefix, rad_swa_cache_inc_lock_ref
+ *                rad_swa_hicache_load_back          slots into the row
+ *     the step   rad_swa_hicache_ready_to_load, forward
+ *                rad_swa_hicache_load_status        RAD_E_IO: discard the output
+ *     then       rad_swa_hicache_unfinished_req, rad_swa_hicache_finished_req
  *
  * One thread owns the tiers together with all they were given. No heap after create (libcrypto's
  * small blocks apart, when there is storage). */
@@ -62,8 +64,8 @@ typedef struct rad_swa_hicache_params {
     /* What pages are stored under; of it the model and the build count, the rest is taken from the
      * pools. Without one there will never be storage. Copied. */
     const rad_storage_identity *identity;
-    const rad_storage *storage;     /* of the full side, and of the window side: two stores, or */
-    const rad_storage *swa_storage; /* NULL and NULL: none. Not owned */
+    const rad_storage *storage;     /* of the full side, and of the window side; NULL and NULL: */
+    const rad_storage *swa_storage; /* none. Not owned */
 } rad_swa_hicache_params;
 
 /* Makes the device tier too, takes all its memory and starts its threads; from here on the
@@ -119,6 +121,14 @@ RAD_API rad_status rad_swa_hicache_drain(rad_swa_hicache *tiers, uint64_t timeou
 RAD_API rad_status rad_swa_hicache_wait(rad_swa_hicache *tiers, uint64_t timeout_ns);
 RAD_API rad_status rad_swa_hicache_pump(rad_swa_hicache *tiers, uint64_t pick);
 RAD_API rad_status rad_swa_hicache_describe(const rad_swa_hicache *tiers, char *text, size_t bytes);
+
+/* As rad_hicache_attach_storage and rad_hicache_detach_storage, both stores at once; was[2] (may be
+ * NULL) gets the full side's and the window side's. */
+RAD_API rad_status rad_swa_hicache_attach_storage(rad_swa_hicache *tiers,
+                                                  const rad_storage *storage,
+                                                  const rad_storage *swa_storage, rad_error *err);
+RAD_API rad_status rad_swa_hicache_detach_storage(rad_swa_hicache *tiers, rad_storage *was,
+                                                  rad_error *err);
 
 /* Forgets tiers (RAD_TIER_...), as rad_hicache_clear. */
 RAD_API rad_status rad_swa_hicache_clear(rad_swa_hicache *tiers, uint32_t which, rad_error *err);

@@ -267,6 +267,7 @@ static uint32_t keep_fetched(rad_swa_hicache *c, swa_op *op, const rad_key *key)
     for (uint32_t i = 0; i < hung; i++) {
         if (!bits_get(c->host->cached, (size_t)op->host[i])) continue; /* was there already */
         bits_set(c->side[SIDE_FULL].saved, (size_t)op->host[i]);
+        bits_set(c->fetched, (size_t)op->host[i]);
         c->stats.fetched_tokens[SIDE_FULL] += c->page_size;
         if (!window_of[op->host[i]]) continue;
         bits_set(c->side[SIDE_SWA].saved, (size_t)window_of[op->host[i]]);

@@ -119,6 +119,7 @@ struct rad_swa_hicache {
     bool has_identity;
     rad_page_hasher *hasher;
     rad_page_hash *hashes;      /* [num_host_pages + 1] of what is cached */
+    uint64_t *fetched;          /* a bit: came from storage and was not loaded yet */
     uint64_t prefetch_reserved; /* pages */
     uint32_t storage_ops;       /* out now */
     rad_swa_hicache_stats stats;

@@ -74,6 +74,18 @@ static bool take_device_pages(rad_swa_hicache *c, rad_page *pages, uint32_t coun
     return rad_swa_alloc_tail(kv, pages, count, num_swa) == RAD_OK;
 }
 
+/* How many of the host pages came from storage and are used for the first time. */
+static uint32_t count_fetched(rad_swa_hicache *c, const swa_op *op)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; c->has_identity && i < op->count; i++)
+        if (bits_get(c->fetched, (size_t)op->host[i])) {
+            bits_flip(c->fetched, (size_t)op->host[i]);
+            count++;
+        }
+    return count;
+}
+
 static rad_status refuse(rad_swa_hicache *c, rad_load_result *result, rad_load_refusal why)
 {
     c->stats.refused_loads[why]++;
@@ -122,6 +134,7 @@ rad_status rad_swa_hicache_load_back(rad_swa_hicache *c, rad_swa_req *req, const
     c->pending_loads++;
     c->stats.refused_loads[RAD_LOAD_TAKEN]++;
     result->tokens = count * ps;
+    result->storage_tokens = count_fetched(c, op) * ps;
     return RAD_OK;
 }
 

@@ -1,4 +1,4 @@
-/* swa_hi_storage.c - host -> storage: a record for each side of a page, in a store for each side.
+/* swa_hi_storage.c - host -> storage: a record for each side of a page.
  *
  *     page of the host    | full K/V |      | window K/V |   while it lives
  *     record              | header, full K/V |   | header, window K/V |
@@ -69,7 +69,9 @@ rad_status swa_hi_open_storage(rad_swa_hicache *c, const rad_swa_hicache_params 
     const rad_storage *stores[2] = {p->storage, p->swa_storage};
     rad_status status = rad_page_hasher_create(&c->env, &c->hasher, err);
     c->hashes = rad_alloc(&c->env, ((size_t)c->num_host_pages + 1) * sizeof *c->hashes);
-    if (!status && !c->hashes) status = rad_fail(err, RAD_E_NOMEM, "swa_hicache: no memory");
+    c->fetched = rad_alloc(&c->env, bits_words((size_t)c->num_host_pages + 1) * sizeof *c->fetched);
+    if (!status && (!c->hashes || !c->fetched))
+        status = rad_fail(err, RAD_E_NOMEM, "swa_hicache: no memory");
     for (int i = 0; i < 2 && !status; i++) {
         swa_side *s = &c->side[i];
         status = stores[i] ? check_store(stores[i], err) : RAD_OK;
@@ -85,11 +87,47 @@ void swa_hi_close_storage(rad_swa_hicache *c)
 {
     rad_page_hasher_destroy(c->hasher);
     rad_free(&c->env, c->hashes, ((size_t)c->num_host_pages + 1) * sizeof *c->hashes);
+    rad_free(&c->env, c->fetched, bits_words((size_t)c->num_host_pages + 1) * sizeof *c->fetched);
     for (int i = 0; i < 2; i++) {
         swa_side *s = &c->side[i];
         rad_free(&c->env, s->saved, bits_words((size_t)s->num_host_pages + 1) * sizeof *s->saved);
         rad_free(&c->env, s->staging, s->staging_bytes);
     }
+}
+
+rad_status rad_swa_hicache_attach_storage(rad_swa_hicache *c, const rad_storage *storage,
+                                          const rad_storage *swa_storage, rad_error *err)
+{
+    const rad_storage *stores[2] = {storage, swa_storage};
+    if (!c->has_identity)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "swa_hicache: these tiers have no identity");
+    if (!storage || !swa_storage)
+        return rad_fail(err, RAD_E_INVAL, "swa_hicache: a store for each side is needed");
+    for (int i = 0; i < 2; i++) {
+        rad_status status = check_store(stores[i], err);
+        if (status) return status;
+    }
+    if (c->side[SIDE_FULL].storage.ops || c->storage_ops)
+        return rad_fail(err, RAD_AGAIN, "swa_hicache: stores are attached, or are being let go");
+    for (int i = 0; i < 2; i++) {
+        swa_side *s = &c->side[i];
+        s->storage = *stores[i];
+        memset(s->saved, 0, bits_words((size_t)s->num_host_pages + 1) * sizeof *s->saved);
+    }
+    return RAD_OK;
+}
+
+rad_status rad_swa_hicache_detach_storage(rad_swa_hicache *c, rad_storage *was, rad_error *err)
+{
+    swa_hi_take_done(c);
+    if (c->storage_ops)
+        return rad_fail(err, RAD_AGAIN, "swa_hicache: %u transfers with the stores are under way",
+                        c->storage_ops);
+    for (int i = 0; i < 2; i++) {
+        if (was) was[i] = c->side[i].storage;
+        c->side[i].storage = (rad_storage){0};
+    }
+    return RAD_OK;
 }
 
 void swa_hi_note_trouble(rad_swa_hicache *c, rad_status status, const rad_error *err)

@@ -95,6 +95,7 @@ bool swa_hi_take_host(rad_swa_hicache *c, swa_op *op)
         for (int s = 0; s < 2; s++) {
             rad_page page = s == SIDE_FULL ? op->host[i] : window_of[op->host[i]];
             c->side[s].saved[page / 64] &= ~((uint64_t)1 << (page % 64));
+            if (s == SIDE_FULL) c->fetched[page / 64] &= ~((uint64_t)1 << (page % 64));
         }
     return true;
 }

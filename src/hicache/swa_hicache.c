@@ -232,7 +232,7 @@ static rad_status read_params(const rad_swa_hicache_params *params, rad_swa_hica
                         p->max_transfers, p->copy_threads, p->store_threads);
     if (!p->storage != !p->swa_storage || (p->storage && !p->identity))
         return rad_fail(err, RAD_E_INVAL,
-                        "swa_hicache: storage is two stores, one for each side, and an identity");
+                        "swa_hicache: storage is a store for each side, and an identity");
     return RAD_OK;
 }
 
