@@ -314,8 +314,13 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
     /* It is told of one node, a replica even, and finds the others. */
     rad_storage store =
         redis_open(servers[4].port, (rad_storage_redis_params){.timeout_ms = 9000}, NULL);
+    double start = rig_seconds();
+    for (uint64_t id = 0; id < N; id++) /* on a busy machine a node doubts another for a while */
+        while (!rig_set(store, R, id, NULL))
+            CHECK(rig_seconds() - start < 20);
+    uint64_t retries = rig_stats(store).retries;
     check_many(store, N, R);
-    CHECK(rig_stats(store).retries == 0); /* every name went to its node at once */
+    CHECK(rig_stats(store).retries == retries); /* every name went to its node at once */
     for (int i = 0; i < 3; i++)
         CHECK(redis_number(servers[i].port, "DBSIZE") > N / 6);
 
@@ -340,7 +345,7 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
         lost += !rig_get(store, R, id, NULL);
     CHECK(lost > N / 6 && lost < N * 5 / 6);
     kill(servers[1].pid, SIGCONT);
-    double start = rig_seconds();
+    start = rig_seconds();
     for (uint64_t id = 0; id < N; id++)
         while (id != N / 2 && !rig_get(store, R, id, NULL)) {
             CHECK(rig_seconds() - start < 20);
