@@ -3,7 +3,7 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #define _DEFAULT_SOURCE
 #include "hicache_rig.h"
-#include "storage_rig.h"
+#include "redis_rig.h"
 
 static const uint64_t PERIOD = 60000000000;
 
@@ -241,7 +241,7 @@ TEST(a_file_store_gets_back_what_its_budget_evicted)
     file.ops->close(file.self);
 
     file = rig_open(dir, (uint64_t)1 << 30); /* a restart */
-    start(&r, &o, NULL);
+    hrig_start(&r, &o, NULL);                /* with the clock that the store has */
     CHECK_OK(rad_hicache_detach_storage(r.cache, &was, NULL));
     CHECK_OK(rad_hicache_attach_storage(r.cache, &file, NULL));
     CHECK(serve(&r, 1000) == 192 && hrig_stats(&r).fetched_tokens == 192);
@@ -251,6 +251,34 @@ TEST(a_file_store_gets_back_what_its_budget_evicted)
     hrig_stop(&r, false);
     file.ops->close(file.self);
     rig_remove_dir(dir);
+}
+
+TEST(a_redis_gets_back_what_was_flushed)
+{
+    SKIP_UNLESS(redis_is_installed(), "no redis-server");
+    hrig r;
+    redis_server server;
+    rad_storage was;
+    hrig_options o = stored();
+    redis_start(&server, NULL, "PONG");
+    rad_storage redis = redis_open(server.port, (rad_storage_redis_params){0}, NULL);
+    start(&r, &o, NULL);
+    CHECK_OK(rad_hicache_detach_storage(r.cache, &was, NULL));
+    CHECK_OK(rad_hicache_attach_storage(r.cache, &redis, NULL));
+    serve(&r, 1000);
+    CHECK(redis_number(server.port, "DBSIZE") == 12);
+    CHECK(redis_says(server.port, "FLUSHALL", "OK"));
+    serve(&r, 1000);
+    CHECK(redis_number(server.port, "DBSIZE") == 0);
+    now_of_test += PERIOD;
+    serve(&r, 1000);
+    CHECK(redis_number(server.port, "DBSIZE") == 12);
+    CHECK(hrig_stats(&r).stored_anew_tokens == 192);
+    hrig_check_idle(&r);
+    CHECK_OK(rad_hicache_detach_storage(r.cache, NULL, NULL));
+    hrig_stop(&r, false);
+    redis.ops->close(redis.self);
+    redis_end(&server);
 }
 
 /* Prompts, losses and time at random; then a quiet time, and all that the host has is stored. */
