@@ -89,9 +89,36 @@ static group_span span_of(const attn_call *call, const attn_unit *u, const wide_
     return s;
 }
 
+/* A row of floats that is needed soon, to be written or read. */
+static inline void fetch_row(const float *row, uint32_t floats, const bool write)
+{
+    for (uint32_t i = 0; i < floats; i += 16) {
+        if (write)
+            __builtin_prefetch(row + i, 1, 3);
+        else
+            __builtin_prefetch(row + i, 0, 3);
+    }
+}
+
+/* q of a group, or its rows of `out`: they come from far, and a group's work is too short to
+ * wait for them. */
+static void fetch_group(const attn_call *call, const attn_unit *u, const wide_space *ws,
+                        uint32_t group, bool write)
+{
+    uint32_t end = RAD_MIN((group + 1) * ATTN_LANES, ws->rows);
+    for (uint32_t row = group * ATTN_LANES; row < end; row++) {
+        size_t line = line_of(call, u, ws, row);
+        if (write)
+            fetch_row(call->out + line * call->v_dim, call->v_dim, true);
+        else
+            fetch_row(call->q + line * call->layer->head_dim, call->layer->head_dim, false);
+    }
+}
+
 static void open_group(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t group)
 {
     const float *q[ATTN_LANES] = {NULL};
+    fetch_group(call, u, ws, group + 1, false);
     float *total = ws->total + group * ws->total_floats;
     for (uint32_t i = 0; i < ATTN_LANES; i++) {
         uint32_t row = group * ATTN_LANES + i;
@@ -118,6 +145,7 @@ static void open_group(const attn_call *call, const attn_unit *u, wide_space *ws
 static void close_group(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t group)
 {
     float *rows[ATTN_LANES];
+    fetch_group(call, u, ws, group + 1, true);
     rows_of(call, u, ws, group, rows);
     call->kernels->wide->store_rows(call->v_dim, ws->total + group * ws->total_floats,
                                     u->last ? ws->sum + group * ATTN_LANES : NULL, rows);
