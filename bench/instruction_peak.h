@@ -6,6 +6,7 @@
 #ifndef BENCH_INSTRUCTION_PEAK_H
 #define BENCH_INSTRUCTION_PEAK_H
 
+#include "amx_peak.h"
 #include "bench.h"
 
 typedef enum peak_kind { PEAK_F32, PEAK_BF16, PEAK_INT8 } peak_kind;
@@ -54,6 +55,10 @@ static inline double instruction_peak_gflops(peak_kind kind, compute_pool *pool)
 #if defined(__x86_64__)
     bool wide = __builtin_cpu_supports("avx512f");
     peak_job j = {.pool = pool};
+    if (kind == PEAK_BF16 && amx_permitted(NULL)) {
+        j.tile = amx_peak;
+        return (double)AMX_PEAK_OPS * PEAK_TILES / bench_measure(peak_run, &j, 0.2).p50 * 1e-9;
+    }
     double ops = 0;
     if (kind == PEAK_F32 && wide)
         j.tile = peak_fma_512, ops = 32;
