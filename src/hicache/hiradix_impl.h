@@ -5,9 +5,10 @@
  *     hiradix_check.c     stats and check
  *     hiradix_write.c     device -> host: what gets a copy, and when it is found
  *     hiradix_load.c      host -> device
- *     hiradix_storage.c   host <-> storage
+ *     hiradix_storage.c   stores come and go
+ *     hiradix_backup.c    host -> storage
+ *     hiradix_fetch.c     storage -> host
  *     hiradix_recheck.c   whether storage still has what it had
- *     hiradix_trouble.c   what a store says when it fails
  *     hiradix_events.c    KV events of all tiers
  *     hiradix_explain.c   where a match ends, what became of a prefetch
  *
@@ -24,6 +25,7 @@
 #include "base/span.h"
 #include "cache/cache_impl.h"
 #include "hicache/cache_controller.h"
+#include "hicache/store_trouble.h"
 #include "hicache/tree_path.h"
 
 enum {
@@ -136,9 +138,7 @@ typedef struct hiradix_cache {
     void *next_wait_user;
     rad_hicache_stats stats;
     atomic_uint_fast64_t bad_pages, storage_errors;
-    atomic_uint trouble; /* of hiradix_trouble.c */
-    char trouble_text[200];
-    uint64_t quiet_until_ns;
+    store_trouble trouble;
 } hiradix_cache;
 
 /* The cache if it is one with tiers, else NULL. */
@@ -220,10 +220,6 @@ rad_status hi_load_settle(hiradix_cache *c, rad_req_kv *req, rad_error *err);
 /* Before a request ends: takes what has not arrived out of its record. */
 rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err);
 
-/* ---- hiradix_storage.c ---- */
-
-rad_status hi_check_storage(const rad_storage *s, rad_error *err);
-
 /* What became of a page of a backup. The last two are a check's: where it got no answer all is
  * as it was. */
 typedef enum hi_backup_end { HI_NOT_STORED, HI_STORED, HI_FOUND, HI_AS_IT_WAS } hi_backup_end;
@@ -244,12 +240,6 @@ void hi_mark_stored(hiradix_cache *c, rad_page page, uint32_t time);
 /* What a check says: it is there; or it was not there any more, and is now. */
 void hi_mark_found(hiradix_cache *c, rad_page page);
 void hi_mark_stored_anew(hiradix_cache *c, rad_page page);
-
-/* ---- hiradix_trouble.c ---- */
-
-/* A store answered so, in a worker's thread: failures are counted, and their words put down. */
-void hi_note_trouble(hiradix_cache *c, rad_status status, const rad_error *err);
-void hi_tell_trouble(hiradix_cache *c); /* logs them */
 
 /* ---- hiradix_events.c; all of it does nothing without params.tier_events ---- */
 
@@ -285,6 +275,8 @@ void hi_explain_taken(hiradix_cache *c);
 
 /* ---- hiradix_storage.c ---- */
 
+rad_status hi_check_storage(const rad_storage *s, rad_error *err);
+
 /* Hashes of pages [begin, begin + count) of a key behind `prior` (NULL: behind nothing). */
 void hi_hash_pages(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t count,
                    const rad_page_hash *prior, rad_page_hash *hashes);
@@ -294,11 +286,35 @@ void hi_hash_pages(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_
 bool hi_prior_hash(hiradix_cache *c, const rad_key *key, uint32_t begin, rad_page before,
                    rad_page_hash *prior);
 
+/* A call's worth of records: keys, and where the bytes lie or are put. */
+typedef struct hi_lot {
+    rad_storage_key keys[HI_STORE_PAGES];
+    void *records[HI_STORE_PAGES];
+    uint8_t done[HI_STORE_PAGES];
+    rad_storage_batch batch;
+} hi_lot;
+
+/* False: this build cannot hash. */
+bool hi_lot_keys(const hiradix_cache *c, hi_lot *l, const rad_page_hash *const *hashes,
+                 uint32_t count);
+
+/* The records of these host pages, or the worker's staging for them. */
+void hi_lot_records(hiradix_cache *c, hi_lot *l, const rad_page *host, uint32_t count,
+                    uint32_t worker);
+
+/* A store answered so, in a worker's thread: failures are counted, and their words put down. */
+void hi_note_trouble(hiradix_cache *c, rad_status status, const rad_error *err);
+
+/* ---- hiradix_backup.c ---- */
+
 /* Pages [begin, end) of the key are on the host: what storage lacks of them goes there. */
 void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end);
 rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker);
-rad_status hi_run_fetch(hiradix_cache *c, hi_op *op, uint32_t worker);
 void hi_backup_acked(hiradix_cache *c, hi_op *op);
+
+/* ---- hiradix_fetch.c ---- */
+
+rad_status hi_run_fetch(hiradix_cache *c, hi_op *op, uint32_t worker);
 void hi_fetch_acked(hiradix_cache *c, hi_op *op);
 
 #endif

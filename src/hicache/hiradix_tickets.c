@@ -147,7 +147,7 @@ void hi_take_done(hiradix_cache *c)
         acknowledge(c, (hi_op *)t);
     }
     if (writes) hi_settle_writes(c);
-    hi_tell_trouble(c);
+    store_trouble_tell(&c->trouble, &c->base.env, "hicache");
 }
 
 /* Something is under way and nothing ended for long: says what, once, until something does. */

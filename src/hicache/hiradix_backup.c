@@ -1,0 +1,143 @@
+/* hiradix_backup.c - host -> storage, behind a write: what storage lacks of a path, and what of
+ * it the store may have lost since (hiradix_recheck.c). */
+#include "hicache/hiradix_impl.h"
+
+#include "base/bits.h"
+
+static uint64_t digest_of(hiradix_cache *c, const rad_key *key)
+{
+    rad_page_hash seed;
+    if (rad_page_hash_seed(c->hasher, key->extra_key, key->cache_salt, &seed) != RAD_OK) return 0;
+    return (uint64_t)rad_page_hash_event(&seed);
+}
+
+static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_t digest,
+                         uint32_t begin, const rad_page *host, uint32_t count, bool checks)
+{
+    hi_op *op = c->store_held ? NULL : hi_op_take(c, TRANSFER_BACKUP, count);
+    if (!op) return false;
+    op->checks = checks;
+    c->checks += checks;
+    op->begin = begin;
+    op->namespace_digest = digest;
+    memcpy(op->host, host, count * sizeof *host);
+    for (uint32_t i = 0; i < count; i++)
+        op->device[i] = checks ? HI_AS_IT_WAS : HI_NOT_STORED;
+    if (rad_match_handle_lock(c->host, path, &op->on_host, NULL) != RAD_OK) {
+        hi_op_give(c, op);
+        return false;
+    }
+    uint32_t time = hi_recheck_time(c);
+    for (uint32_t i = 0; i < count; i++)
+        hi_mark_stored(c, host[i], time);
+    hi_op_submit(c, op);
+    return true;
+}
+
+void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end)
+{
+    rad_page pages[256];
+    rad_key front = hi_key_front(c, key, end);
+    rad_match match;
+    uint32_t most =
+        RAD_MIN(RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u), (uint32_t)RAD_COUNT(pages));
+    if (rad_cache_lookup(c->host, &front, &match) != RAD_OK) return;
+    end = RAD_MIN(end, match.prefix_tokens / c->page_size);
+    rad_match_handle path = {.node = match.last_node, .num_tokens = end * c->page_size};
+    uint64_t digest = 0;
+    bool has_digest = false;
+    uint32_t time = hi_recheck_time(c);
+    for (uint32_t at = begin, n; at < end; at += n) {
+        n = RAD_MIN(most, end - at);
+        hi_pages_of(c, c->host, &path, at, n, pages);
+        for (uint32_t i = 0, run; i < n; i += run) {
+            hi_need need = hi_what_is_needed(c, pages[i], time);
+            for (run = 1; i + run < n && hi_what_is_needed(c, pages[i + run], time) == need;)
+                run++;
+            if (need == HI_NOTHING) continue;
+            if (!has_digest) digest = digest_of(c, key);
+            has_digest = true;
+            if (begin_backup(c, &path, digest, at + i, pages + i, run, need == HI_CHECK)) continue;
+            if (need == HI_CHECK) return; /* another time */
+            c->stats.dropped_backup_tokens += (uint64_t)(end - at - i) * c->page_size;
+            return; /* the next request that comes this way tries again */
+        }
+    }
+}
+
+/* How many of a lot the store has still, from the first on. */
+static rad_status count_present(hiradix_cache *c, hi_lot *l, uint32_t *present)
+{
+    rad_error why = {0};
+    l->batch.records = NULL;
+    l->batch.done = NULL;
+    rad_status status = c->storage.ops->batch_exists(c->storage.self, &l->batch, present, &why);
+    hi_note_trouble(c, status, &why);
+    *present = RAD_MIN(*present, l->batch.count);
+    l->batch.records = l->records;
+    l->batch.done = l->done;
+    return status;
+}
+
+rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
+{
+    hi_lot l;
+    const rad_page_hash *hashes[HI_STORE_PAGES];
+    size_t payload = c->record_bytes - RAD_STORAGE_HEADER_BYTES;
+    for (uint32_t at = 0, n; at < op->count; at += n) {
+        n = RAD_MIN(c->store_pages, op->count - at);
+        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        for (uint32_t i = 0; i < n; i++)
+            hashes[i] = &c->hashes[op->host[at + i]];
+        if (!hi_lot_keys(c, &l, hashes, n)) return RAD_E_UNSUPPORTED;
+        uint32_t present = 0;
+        if (op->checks) {
+            rad_status status = count_present(c, &l, &present);
+            if (status) return status;
+        }
+        if (present) { /* behind it, and in front of what is missing, the next lot begins */
+            n = present;
+            for (uint32_t i = 0; i < n; i++)
+                op->device[at + i] = HI_FOUND;
+            continue;
+        }
+        hi_lot_records(c, &l, op->host + at, n, worker);
+        for (uint32_t i = 0; i < n; i++) {
+            char *record = l.records[i];
+            rad_storage_record about = {.key = l.keys[i],
+                                        .fingerprint = c->fingerprint,
+                                        .namespace_digest = op->namespace_digest,
+                                        .num_tokens = c->page_size,
+                                        .payload_bytes = payload};
+            if (c->staging)
+                (void)rad_host_kv_pool_get_page(c->pool, op->host[at + i],
+                                                record + RAD_STORAGE_HEADER_BYTES, payload);
+            rad_storage_seal(record, &about);
+        }
+        rad_error why = {0};
+        rad_status status = c->storage.ops->batch_set(c->storage.self, &l.batch, &why);
+        for (uint32_t i = 0; i < n; i++)
+            op->device[at + i] = l.done[i] ? HI_STORED : HI_NOT_STORED;
+        hi_note_trouble(c, status, &why);
+        if (status) return status;
+    }
+    return RAD_OK;
+}
+
+void hi_backup_acked(hiradix_cache *c, hi_op *op)
+{
+    hi_events_stored(c, op->on_host.node, op->begin, op->count, op->device);
+    for (uint32_t i = 0; i < op->count; i++)
+        if (op->device[i] == HI_AS_IT_WAS) {
+            continue;
+        } else if (op->device[i] == HI_FOUND) {
+            hi_mark_found(c, op->host[i]);
+        } else if (op->device[i] == HI_STORED) {
+            c->stats.backed_up_tokens += c->page_size;
+            if (op->checks) hi_mark_stored_anew(c, op->host[i]);
+        } else {
+            c->stats.dropped_backup_tokens += c->page_size;
+            bits_flip(c->saved, (size_t)op->host[i]);
+        }
+    hi_op_give(c, op);
+}

@@ -1,0 +1,312 @@
+/* hiradix_fetch.c - storage -> host, before an admission.
+ *
+ *     fetch   asks how much is there -> takes host pages for so much -> gets it
+ *                        | too little: over             | some are missing or bad: what came
+ *                                                       | before them is what there is
+ *
+ * What a fetch gets is its own until somebody asks for it at admission; then the pages that
+ * have come and verified enter the host tree, in which the front before them is locked. If
+ * the worker is still at it, the rest is given back when it has let go.
+ *
+ * Waiting has a price. A request that has waited t, for n tokens of which f have come, has
+ * so far lost t and won f * r, where r is what a token costs to compute. So it waits while
+ *
+ *     t <= n * r / 8 + f * r
+ *
+ * and whatever the store does, it is done with its n tokens within 9/8 of n * r. */
+#include "hicache/hiradix_impl.h"
+
+#include "base/bits.h"
+
+static bool keys_of_chain(const hiradix_cache *c, hi_lot *l, const hi_op *op, uint32_t at,
+                          uint32_t n)
+{
+    const rad_page_hash *hashes[HI_STORE_PAGES];
+    for (uint32_t i = 0; i < n; i++)
+        hashes[i] = &op->chain[at + i];
+    return hi_lot_keys(c, l, hashes, n);
+}
+
+static rad_status ask(hiradix_cache *c, hi_op *op)
+{
+    hi_lot l;
+    for (uint32_t at = 0, n; at < op->count; at += n) {
+        uint32_t present = 0;
+        n = RAD_MIN((uint32_t)HI_STORE_PAGES, op->count - at);
+        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        if (!keys_of_chain(c, &l, op, at, n)) return RAD_E_UNSUPPORTED;
+        l.batch.records = NULL;
+        l.batch.done = NULL;
+        l.batch.deadline_ns = op->deadline_ns;
+        rad_error why = {0};
+        rad_status status = c->storage.ops->batch_exists(c->storage.self, &l.batch, &present, &why);
+        hi_note_trouble(c, status, &why);
+        if (status) return status;
+        atomic_store(&op->present, at + RAD_MIN(present, n));
+        if (present < n) break;
+    }
+    return RAD_OK;
+}
+
+/* Whether record i is what was asked for; then it is in its host page. */
+static bool accept(hiradix_cache *c, const hi_op *op, const hi_lot *l, uint32_t at, uint32_t i)
+{
+    rad_storage_record about;
+    if (rad_storage_verify(l->records[i], c->record_bytes, &l->keys[i], &c->fingerprint, &about,
+                           NULL) != RAD_OK ||
+        about.num_tokens != c->page_size) {
+        atomic_fetch_add(&c->bad_pages, 1);
+        const rad_storage_ops *ops = c->storage.ops;
+        if (ops->struct_size > offsetof(rad_storage_ops, remove) && ops->remove)
+            (void)ops->remove(c->storage.self, &l->keys[i], NULL);
+        return false;
+    }
+    if (!c->staging) return true;
+    const char *payload = (const char *)l->records[i] + RAD_STORAGE_HEADER_BYTES;
+    return rad_host_kv_pool_set_page(c->pool, op->host[at + i], payload,
+                                     c->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
+}
+
+/* What is missing then has perhaps not come, but is there. */
+static bool is_late(const hiradix_cache *c, const hi_op *op)
+{
+    return c->base.env.now_ns(c->base.env.user) >= op->deadline_ns;
+}
+
+static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
+{
+    hi_lot l;
+    for (uint32_t at = 0, n; at < op->count; at += n) {
+        n = RAD_MIN(c->store_pages, op->count - at);
+        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        if (!keys_of_chain(c, &l, op, at, n)) return RAD_E_UNSUPPORTED;
+        hi_lot_records(c, &l, op->host + at, n, worker);
+        l.batch.deadline_ns = op->deadline_ns;
+        rad_error why = {0};
+        rad_status status = c->storage.ops->batch_get(c->storage.self, &l.batch, &why);
+        hi_note_trouble(c, status, &why);
+        for (uint32_t i = 0; i < n; i++) {
+            if (!l.done[i] || !accept(c, op, &l, at, i)) {
+                if (l.done[i] || (status == RAD_OK && !is_late(c, op))) op->lost_page = at + i + 1;
+                return status < 0 ? status : RAD_NONE;
+            }
+            atomic_store(&op->fetched, at + i + 1);
+        }
+        if (status) return status;
+    }
+    return RAD_OK;
+}
+
+rad_status hi_run_fetch(hiradix_cache *c, hi_op *op, uint32_t worker)
+{
+    return op->gets ? get(c, op, worker) : ask(c, op);
+}
+
+/* All that the fetch holds goes back, but what the host tree has taken. */
+static void give_fetch(hiradix_cache *c, hi_op *op)
+{
+    uint32_t own = hi_op_host_pages(op);
+    if (own > op->hung) hi_free_host_pages(c, op->host + op->hung, own - op->hung);
+    c->prefetch_reserved -= op->reserve;
+    hi_op_give(c, op);
+}
+
+/* What is there is known: takes host pages for it and gets it, unless it is too little. */
+static bool go_on(hiradix_cache *c, hi_op *op)
+{
+    uint32_t present = atomic_load(&op->present), ps = c->page_size;
+    c->stats.present_tokens += (uint64_t)present * ps;
+    if (op->t.status != RAD_OK || op->orphan || !present) return false;
+    if ((uint64_t)present * ps < c->params.prefetch_threshold) return false;
+    uint64_t room = rad_kv_available_pages(c->host_pages) + rad_cache_evictable_size(c->host) / ps;
+    uint32_t count = (uint32_t)RAD_MIN(room, (uint64_t)present);
+    if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
+    if (!hi_take_host_pages(c, op->host, count)) return false;
+    op->count = count;
+    op->gets = true;
+    op->acked = false;
+    c->prefetch_reserved -= op->reserve - count;
+    op->reserve = count;
+    hi_op_submit(c, op);
+    return true;
+}
+
+void hi_fetch_acked(hiradix_cache *c, hi_op *op)
+{
+    if (!op->gets && go_on(c, op)) return;
+    op->ended = true;
+    hi_events_lost(c, op);
+    if (op->orphan) give_fetch(c, op);
+}
+
+rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
+                                      uint64_t recompute_ns_per_token, rad_prefetch *ticket)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (!ticket) return RAD_E_INVAL;
+    *ticket = 0;
+    if (!c) return RAD_E_UNSUPPORTED;
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    uint32_t ps = c->page_size, pages = hi_key_pages(c, key);
+    rad_key front = hi_key_front(c, key, pages);
+    rad_match here, host;
+    if (!c->storage.ops || c->store_held)
+        return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
+    if (!pages || rad_cache_lookup(cache, &front, &here) != RAD_OK ||
+        rad_cache_lookup(c->host, &front, &host) != RAD_OK)
+        return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
+    uint32_t have = here.prefix_tokens + here.host_hit_tokens, begin = host.prefix_tokens / ps;
+    if (pages * ps < have + c->params.prefetch_threshold)
+        return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
+    /* What only the device has in front is fetched as well: the host's tree has no gaps. */
+    uint64_t budget = c->params.prefetch_tokens / ps;
+    uint64_t left = budget > c->prefetch_reserved ? budget - c->prefetch_reserved : 0;
+    uint32_t count = (uint32_t)RAD_MIN(left, (uint64_t)(pages - begin));
+    if ((uint64_t)(begin + count) * ps < (uint64_t)have + c->params.prefetch_threshold)
+        return hi_prefetch_note(c, RAD_PREFETCH_OVER_BUDGET, RAD_FULL);
+    hi_op *op = hi_op_take(c, TRANSFER_FETCH, count);
+    if (!op) return hi_prefetch_note(c, RAD_PREFETCH_NO_TICKET, RAD_FULL);
+    op->begin = begin;
+    rad_match_handle path = {.node = host.last_node, .num_tokens = begin * ps};
+    rad_page before = 0;
+    if (begin) {
+        rad_status status = rad_match_handle_lock(c->host, &path, &op->on_host, NULL);
+        if (status) {
+            hi_op_give(c, op);
+            return status;
+        }
+        hi_pages_of(c, c->host, &path, begin - 1, 1, &before);
+    }
+    rad_page_hash prior;
+    bool has_prior = hi_prior_hash(c, key, begin, before, &prior);
+    hi_hash_pages(c, key, begin, count, has_prior ? &prior : NULL, op->chain);
+    hi_events_note_space(c, op, key);
+    op->reserve = op->asked = count;
+    op->recompute_ns = recompute_ns_per_token;
+    op->deadline_ns = op->start_ns + c->params.timeout_max_ns;
+    if (recompute_ns_per_token) {
+        uint64_t worth = (uint64_t)count * ps * recompute_ns_per_token;
+        op->deadline_ns = RAD_MIN(op->deadline_ns, op->start_ns + worth + worth / 8);
+    }
+    c->prefetch_reserved += count;
+    c->stats.prefetches++;
+    c->stats.asked_tokens += (uint64_t)count * ps;
+    hi_op_submit(c, op);
+    *ticket = hi_op_ticket(c, op);
+    return hi_prefetch_note(c, RAD_PREFETCH_UNDER_WAY, RAD_OK);
+}
+
+/* Whether the policy goes on waiting. */
+static bool is_worth_waiting(const hiradix_cache *c, const hi_op *op)
+{
+    if (op->ended || c->params.prefetch_policy == RAD_PREFETCH_BEST_EFFORT) return false;
+    uint64_t passed = c->base.env.now_ns(c->base.env.user) - op->start_ns;
+    uint64_t tokens = (uint64_t)op->count * c->page_size;
+    if (c->params.prefetch_policy == RAD_PREFETCH_TIMEOUT) {
+        double most = (double)c->params.timeout_base_ns +
+                      (double)c->params.timeout_per_ki_ns * (double)tokens / 1024;
+        if ((double)passed > RAD_MIN(most, (double)c->params.timeout_max_ns)) return false;
+    }
+    if (!op->recompute_ns) return true;
+    uint64_t won = (uint64_t)atomic_load(&op->fetched) * c->page_size * op->recompute_ns;
+    return passed <= tokens * op->recompute_ns / 8 + won;
+}
+
+/* Whether the pages that came are pages of this key: the first and the last are hashed. */
+static bool is_the_same_key(hiradix_cache *c, const hi_op *op, const rad_key *key, uint32_t count)
+{
+    rad_page_hash hash, prior;
+    if (hi_key_pages(c, key) < op->begin + count) return false;
+    bool has_prior = false;
+    if (!op->begin)
+        has_prior = hi_prior_hash(c, key, 0, 0, &prior);
+    else { /* locked, so it is where it was */
+        rad_match_handle path = {.node = op->on_host.node, .num_tokens = op->begin * c->page_size};
+        rad_page before;
+        hi_pages_of(c, c->host, &path, op->begin - 1, 1, &before);
+        has_prior = hi_prior_hash(c, key, op->begin, before, &prior);
+    }
+    hi_hash_pages(c, key, op->begin, 1, has_prior ? &prior : NULL, &hash);
+    if (memcmp(&hash, op->chain, sizeof hash) != 0) return false;
+    if (count == 1) return true;
+    hi_hash_pages(c, key, op->begin + count - 1, 1, &op->chain[count - 2], &hash);
+    return memcmp(&hash, &op->chain[count - 1], sizeof hash) == 0;
+}
+
+/* Lets go of a fetch: at once when it has ended, else when its worker has. */
+static void leave_fetch(hiradix_cache *c, hi_op *op)
+{
+    if (op->ended) {
+        give_fetch(c, op);
+        return;
+    }
+    op->orphan = true;
+    controller_cancel(c->controller, &op->t);
+    hi_take_done(c);
+}
+
+/* Where it is, storage has it. */
+static void tell_fetched(hiradix_cache *c, const hi_op *op, const rad_key *key)
+{
+    rad_key front = hi_key_front(c, key, op->begin + op->hung);
+    rad_match match;
+    if (!c->in_storage || rad_cache_lookup(c->host, &front, &match) != RAD_OK) return;
+    uint32_t there = match.prefix_tokens / c->page_size;
+    if (there <= op->begin) return;
+    hi_events_stored(c, match.last_node, op->begin, RAD_MIN(there - op->begin, op->hung), NULL);
+}
+
+rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket, const rad_key *key,
+                                         uint32_t *tokens)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (tokens) *tokens = 0;
+    if (!ticket || !*ticket) return ticket ? RAD_OK : RAD_E_INVAL;
+    if (!c) return RAD_E_UNSUPPORTED;
+    hi_op *op = hi_op_find(c, *ticket);
+    if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) {
+        *ticket = 0;
+        return RAD_E_STATE;
+    }
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    hi_take_done(c);
+    if (is_worth_waiting(c, op)) return RAD_AGAIN;
+    *ticket = 0;
+    uint32_t came = op->gets ? atomic_load(&op->fetched) : 0;
+    rad_status status = RAD_OK;
+    if (came && !is_the_same_key(c, op, key, came)) {
+        came = 0;
+        status = RAD_E_STATE;
+    }
+    if (came) {
+        op->hung = hi_hang(c, key, op->begin, op->host, came, op->chain);
+        /* Pages that were there already are freed, and may be somebody else's by now; but
+         * nobody else took one in between, so the bits of those are of no account. */
+        uint32_t time = hi_recheck_time(c);
+        for (uint32_t i = 0; i < op->hung; i++) {
+            hi_mark_stored(c, op->host[i], time);
+            bits_set(c->fetched, (size_t)op->host[i]);
+        }
+        tell_fetched(c, op, key);
+        c->stats.fetched_tokens += (uint64_t)op->hung * c->page_size;
+        if (tokens) *tokens = op->hung * c->page_size;
+    }
+    c->stats.revoked_prefetches += !came;
+    hi_prefetch_ended(c, op, false);
+    leave_fetch(c, op);
+    return status;
+}
+
+rad_status rad_hicache_prefetch_revoke(rad_cache *cache, rad_prefetch *ticket)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (!ticket || !*ticket) return ticket ? RAD_OK : RAD_E_INVAL;
+    if (!c) return RAD_E_UNSUPPORTED;
+    hi_op *op = hi_op_find(c, *ticket);
+    *ticket = 0;
+    if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) return RAD_E_STATE;
+    c->stats.revoked_prefetches++;
+    hi_prefetch_ended(c, op, true);
+    leave_fetch(c, op);
+    return RAD_OK;
+}
