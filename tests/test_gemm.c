@@ -229,6 +229,83 @@ TEST(a_row_has_the_same_bits_in_every_batch)
         compute_pool_destroy(pools[t]);
 }
 
+static void some_glu(float *gate, const float *up, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        gate[i] = gate[i] / (1 + fabsf(gate[i])) * up[i];
+}
+
+/* down . glu(gate_up . x), with rows rounded one by one, against the same in three steps. */
+static void check_gated(const gemm_weight *gate_up, const gemm_weight *down, uint32_t m,
+                        compute_pool *pool, uint64_t *seed)
+{
+    uint32_t k = gemm_weight_k(gate_up), ffn = gemm_weight_k(down), n = gemm_weight_n(down);
+    size_t ldx = k + test_random(seed) % 3, ldo = 2 * ffn + test_random(seed) % 3;
+    float *x = malloc(m * ldx * sizeof *x), *wide = malloc(m * ldo * sizeof *wide);
+    float *want = malloc((size_t)m * n * sizeof *want), *out = malloc((size_t)m * n * sizeof *out);
+    guarded scratch = guarded_alloc(gemm_scratch_bytes(gate_up, m));
+    guarded then = guarded_alloc(gemm_scratch_bytes(down, m));
+    guarded gated = guarded_alloc(((m - 1) * ldo + 2 * ffn) * sizeof(float));
+    fill(x, m * ldx, seed);
+    fill(want, (size_t)m * n, seed);
+    memcpy(out, want, (size_t)m * n * sizeof *out);
+
+    gemm_run(gate_up, x, ldx, m, wide, ldo, false, NULL, scratch.data);
+    for (uint32_t i = 0; i < m; i++)
+        some_glu(wide + i * ldo, wide + i * ldo + ffn, ffn);
+    gemm_run(down, wide, ldo, m, want, n, true, NULL, then.data);
+
+    memset(scratch.data, 0xff, gemm_scratch_bytes(gate_up, m));
+    memset(then.data, 0xff, gemm_scratch_bytes(down, m));
+    for (uint32_t i = m; i-- > 0;)
+        gemm_round_row(gate_up, x + i * ldx, i, scratch.data);
+    gemm_run_glu(gate_up, x, ldx, m, some_glu, gated.data, ldo, down, then.data, pool,
+                 scratch.data);
+    gemm_run_rounded(down, gated.data, ldo, m, out, n, true, pool, then.data);
+    CHECKF(memcmp(out, want, (size_t)m * n * sizeof *out) == 0,
+           "%s behind %s, k %u ffn %u n %u m %u: gated in one step differs\n",
+           gemm_type_name(gemm_weight_type(down)), gemm_type_name(gemm_weight_type(gate_up)), k,
+           ffn, n, m);
+    guarded_free(&scratch);
+    guarded_free(&then);
+    guarded_free(&gated);
+    free(x);
+    free(wide);
+    free(want);
+    free(out);
+}
+
+TEST(a_gated_layer_in_one_step_has_the_bits_of_three)
+{
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    compute_pool *pool;
+    CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
+    static const uint32_t shapes[][3] = {
+        /* k, ffn, n: whole panels of gates, and others */
+        {64, 64, 64}, {100, 192, 65}, {33, 128, 5}, {96, 100, 70}, {31, 33, 3}, {5, 1, 1},
+    };
+    static const gemm_type dtypes[] = {GEMM_F32, GEMM_BF16, GEMM_Q8_0};
+    static float rows[400 * 200];
+    for (int isa = 0; isa < NUM_ISAS; isa++) {
+        if (!gemm_isa_find(isa_names[isa])) continue;
+        for (size_t s = 0; s < RAD_COUNT(shapes); s++)
+            for (int types = 0; types < 9; types++) {
+                const uint32_t *at = shapes[s];
+                fill(rows, RAD_COUNT(rows), &seed);
+                gemm_weight *gate_up = make_weight(dtypes[types / 3], 2 * at[1], at[0],
+                                                   gemm_isa_find(isa_names[isa]), rows, &seed);
+                gemm_weight *down = make_weight(dtypes[types % 3], at[2], at[1],
+                                                gemm_isa_find(isa_names[isa]), rows, &seed);
+                uint32_t m = 1 + (uint32_t)(test_random(&seed) % (types == 4 ? 210 : 20));
+                check_gated(gate_up, down, m, (isa + types) % 2 ? pool : NULL, &seed);
+                gemm_weight_destroy(gate_up);
+                gemm_weight_destroy(down);
+            }
+    }
+    compute_pool_destroy(pool);
+}
+
 TEST(get_row_gives_back_what_was_set)
 {
     uint64_t seed = 7;
@@ -260,6 +337,7 @@ TEST(no_rows_and_bad_shapes)
           !w);
     CHECK_OK(gemm_weight_create(NULL, GEMM_F32, 5, 5, NULL, &w, &err));
     gemm_run(w, NULL, 5, 0, NULL, 5, false, NULL, NULL);
+    gemm_run_rounded(w, NULL, 5, 0, NULL, 5, false, NULL, NULL);
     gemm_weight_destroy(w);
     gemm_weight_destroy(NULL);
 }

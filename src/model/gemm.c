@@ -12,6 +12,9 @@
  * small enough for the chunk of the panel to stay in the L1 cache while all rows
  * of the block go over it, 6 at a time; the sums wait in `out` between chunks.
  *
+ * A gated unit (gemm_run_glu) is a panel of gates and the panel of their ups x a block of
+ * rows: the sums stay in the thread's cache, and only glu(gate, up), rounded, leaves it.
+ *
  * Few rows are a matter of reading W. Each thread goes over a range of panels of its own,
  * in order, and fetches one chunk ahead of what it works on: at the end of its range the
  * first of its range in the weight that runs next. So memory is not idle while threads
@@ -349,14 +352,28 @@ typedef struct gemm_job {
     float *out;
     size_t ldo;
     bool accumulate;
+    gemm_glu *glu;           /* gated units only, as are: */
+    const gemm_weight *then; /* what reads glu(gate, up), */
+    char *then_rounded;      /* and where */
 } gemm_job;
 
-static void round_row(const gemm_weight *w, const float *x, void *dst)
+/* `count` values of a row from column `first` on, for rows of scratch memory that begin at
+ * `row`. first and count are whole steps, unless they end the row. */
+static void round_part(const gemm_weight *w, const float *x, uint32_t first, uint32_t count,
+                       char *row)
 {
     if (quantised(w->type))
-        w->isa->quant->round_row(x, w->k, gemm_quant_offset(w->type), dst);
+        w->isa->quant->round_row(x, count, gemm_quant_offset(w->type),
+                                 (gemm_xblock *)row + first / GEMM_XBLOCK);
     else
-        w->isa->round_row(x, w->k, dst);
+        w->isa->round_row(x, count,
+                          row + first * (w->isa->widens ? sizeof(float) : sizeof(uint16_t)));
+}
+
+void gemm_round_row(const gemm_weight *w, const float *x, uint32_t row, void *scratch)
+{
+    if (w->type == GEMM_F32) return; /* read as it is */
+    round_part(w, x, 0, w->k, (char *)scratch + row * rounded_pitch(w, w->type));
 }
 
 static void round_unit(void *arg, uint32_t tile, uint32_t thread)
@@ -365,7 +382,7 @@ static void round_unit(void *arg, uint32_t tile, uint32_t thread)
     (void)thread;
     uint32_t end = RAD_MIN(job->m, (tile + 1) * ROUND_ROWS);
     for (uint32_t i = tile * ROUND_ROWS; i < end; i++)
-        round_row(job->w, job->x + i * job->ldx, job->rounded + i * job->in_pitch);
+        gemm_round_row(job->w, job->x + i * job->ldx, i, job->rounded);
 }
 
 /* The last panel when N is not a multiple of GEMM_PANEL: kernels write whole
@@ -384,24 +401,22 @@ static void run_tail(gemm_kernel *kernel, const gemm_tile *t, uint32_t columns)
 }
 
 /* Steps of k per chunk: as many for each, since a tile fetches as much of what comes next
- * as it reads. One tile alone never comes back to a chunk. Two are done with one before memory
- * is; half as large, it and the next one are in the L1 cache together. */
+ * as it reads. Two tiles alone are done with a chunk before memory is; half as large, it
+ * and the next one are in the L1 cache together. */
 static uint32_t chunk_depth(const gemm_weight *w, uint32_t rows)
 {
-    uint32_t bytes = CHUNK_BYTES;
-    if (rows <= GEMM_TILE_ROWS)
-        bytes = ONE_TILE_BYTES;
-    else if (rows <= 2 * GEMM_TILE_ROWS && !quantised(w->type))
-        bytes = CHUNK_BYTES / 2;
+    uint32_t bytes = rows <= GEMM_TILE_ROWS ? ONE_TILE_BYTES : CHUNK_BYTES;
+    bool two_tiles = rows > GEMM_TILE_ROWS && rows <= 2 * GEMM_TILE_ROWS;
+    if (two_tiles && !quantised(w->type)) bytes /= 2;
     uint32_t most = bytes / (uint32_t)step_bytes(w), chunks = (w->depth + most - 1) / most;
     return (w->depth + chunks - 1) / chunks;
 }
 
 /* One chunk of k of one panel for rows [begin, end): tiles of nearly equal height,
  * since low ones have too few sums in flight. Each tile prefetches its share of the
- * chunk that `next` points to. */
+ * chunk that `next` points to. `c` is where the first of the rows goes. */
 static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end, uint32_t k,
-                      uint32_t depth, const char *next)
+                      uint32_t depth, const char *next, float *c, size_t ldc)
 {
     const gemm_weight *w = job->w;
     uint32_t columns = RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL);
@@ -410,13 +425,13 @@ static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
     gemm_tile t = {.depth = depth,
                    .ldx = job->in_ld,
                    .w = panel_start(w, panel) + k * step_bytes(w),
-                   .ldc = job->ldo,
+                   .ldc = ldc,
                    .ahead_stride = step_bytes(w) / tiles,
                    .fresh = k == 0 && !job->accumulate};
     for (uint32_t tile = 0, i = begin; tile < tiles; tile++, i += t.rows) {
         t.rows = low + (tile < taller);
         t.x = job->in + i * job->in_pitch + k * job->in_step;
-        t.c = job->out + i * job->ldo + (size_t)panel * GEMM_PANEL;
+        t.c = c + (i - begin) * ldc;
         t.ahead = next + (size_t)tile * depth * t.ahead_stride;
         if (columns == GEMM_PANEL)
             job->kernel(&t);
@@ -425,24 +440,36 @@ static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
     }
 }
 
-/* What this thread will probably read after a unit of `panel`. */
-static const char *after_panel(const gemm_job *job, uint32_t panel, uint32_t thread)
+/* Units that a product of one block of rows goes over: a gate's panel takes its up's along. */
+static uint32_t num_units(const gemm_weight *w, bool gated)
 {
-    const gemm_weight *w = job->w;
-    if (job->num_blocks > 1)
-        return panel_start(w, RAD_MIN(panel + job->num_threads, w->num_panels - 1));
-    uint32_t begin = compute_pool_near(w->num_panels, job->num_threads, thread);
-    uint32_t end = compute_pool_near(w->num_panels, job->num_threads, thread + 1);
-    if (panel < begin || panel >= end)
-        return panel_start(w, panel ? panel - 1 : 0); /* taken over */
-    if (panel + 1 < end) return panel_start(w, panel + 1);
-    if (w->next) w = w->next;
-    return panel_start(w, compute_pool_near(w->num_panels, job->num_threads, thread));
+    return gated ? w->num_panels / 2 : w->num_panels;
+}
+
+/* A guess, and no more depends on it than what is fetched ahead. */
+static bool probably_gated(const gemm_weight *w)
+{
+    return w->next && w->n == 2 * (uint64_t)w->next->k && w->next->k % GEMM_PANEL == 0;
+}
+
+/* What this thread will probably read after unit `unit`, whose number is its panel's. */
+static const char *after_unit(const gemm_job *job, uint32_t unit, uint32_t thread)
+{
+    const gemm_weight *w = job->w, *next = w->next;
+    uint32_t units = num_units(w, job->glu), threads = job->num_threads;
+    if (job->num_blocks > 1) return panel_start(w, RAD_MIN(unit + threads, units - 1));
+    uint32_t begin = compute_pool_near(units, threads, thread);
+    uint32_t end = compute_pool_near(units, threads, thread + 1);
+    if (unit < begin || unit >= end) return panel_start(w, unit ? unit - 1 : 0); /* taken over */
+    if (unit + 1 < end) return panel_start(w, unit + 1);
+    if (!next) return panel_start(w, begin);
+    units = num_units(next, probably_gated(next));
+    return panel_start(next, RAD_MIN(compute_pool_near(units, threads, thread), units - 1));
 }
 
 /* All of k at once, for kernels that have their own way through it. */
 static void run_block(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end,
-                      uint32_t thread)
+                      const char *after, float *c, size_t ldc)
 {
     const gemm_weight *w = job->w;
     gemm_tile t = {.rows = end - begin,
@@ -450,31 +477,80 @@ static void run_block(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
                    .x = job->in + begin * job->in_pitch,
                    .ldx = job->in_ld,
                    .w = panel_start(w, panel),
-                   .c = job->out + begin * job->ldo + (size_t)panel * GEMM_PANEL,
-                   .ldc = job->ldo,
-                   .ahead = after_panel(job, panel, thread),
+                   .c = c,
+                   .ldc = ldc,
+                   .ahead = after,
                    .fresh = !job->accumulate};
     w->isa->bf16_block(&t, RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL));
 }
 
-static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
+/* A panel for rows [begin, end), all of k. `after`: what this thread will probably read
+ * next. `c` is where the first of the rows goes. */
+static void run_panel(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end,
+                      const char *after, float *c, size_t ldc)
 {
-    const gemm_job *job = arg;
     const gemm_weight *w = job->w;
-    uint32_t panel = unit / job->num_blocks;
-    uint32_t begin = unit % job->num_blocks * job->block_rows;
-    uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
     if (!job->kernel) {
-        run_block(job, panel, begin, end, thread);
+        run_block(job, panel, begin, end, after, c, ldc);
         return;
     }
     uint32_t most = chunk_depth(w, end - begin);
     for (uint32_t k = 0, depth; k < w->depth; k += depth) {
         depth = RAD_MIN(most, w->depth - k);
-        const char *next = k + depth < w->depth
-                               ? panel_start(w, panel) + (k + depth) * step_bytes(w)
-                               : after_panel(job, panel, thread);
-        run_chunk(job, panel, begin, end, k, depth, next);
+        const char *next =
+            k + depth < w->depth ? panel_start(w, panel) + (k + depth) * step_bytes(w) : after;
+        run_chunk(job, panel, begin, end, k, depth, next, c, ldc);
+    }
+}
+
+static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    const gemm_job *job = arg;
+    uint32_t panel = unit / job->num_blocks;
+    uint32_t begin = unit % job->num_blocks * job->block_rows;
+    uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
+    run_panel(job, panel, begin, end, after_unit(job, panel, thread),
+              job->out + begin * job->ldo + (size_t)panel * GEMM_PANEL, job->ldo);
+}
+
+/* One row of gates beside their ups, `count` of each from column `first` on, becomes what
+ * `then` reads. */
+static void glu_part(const gemm_job *job, uint32_t row, uint32_t first, uint32_t count, float *gate,
+                     const float *up)
+{
+    const gemm_weight *then = job->then;
+    job->glu(gate, up, count);
+    if (then->type != GEMM_F32)
+        round_part(then, gate, first, count,
+                   job->then_rounded + row * rounded_pitch(then, then->type));
+    else if (gate != job->out + row * job->ldo + first)
+        memcpy(job->out + row * job->ldo + first, gate, count * sizeof *gate);
+}
+
+static void glu_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    const gemm_job *job = arg;
+    _Alignas(64) float sums[BLOCK_ROWS][2][GEMM_PANEL];
+    uint32_t gates = job->w->num_panels / 2, panel = unit / job->num_blocks;
+    uint32_t begin = unit % job->num_blocks * job->block_rows;
+    uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
+    run_panel(job, panel, begin, end, panel_start(job->w, panel + gates), sums[0][0],
+              2 * GEMM_PANEL);
+    run_panel(job, panel + gates, begin, end, after_unit(job, panel, thread), sums[0][1],
+              2 * GEMM_PANEL);
+    for (uint32_t i = begin; i < end; i++)
+        glu_part(job, i, panel * GEMM_PANEL, GEMM_PANEL, sums[i - begin][0], sums[i - begin][1]);
+}
+
+/* The same for gates that do not fill whole panels: whole rows, once all are there. */
+static void glu_rows(void *arg, uint32_t tile, uint32_t thread)
+{
+    const gemm_job *job = arg;
+    (void)thread;
+    uint32_t end = RAD_MIN(job->m, (tile + 1) * ROUND_ROWS), count = job->w->n / 2;
+    for (uint32_t i = tile * ROUND_ROWS; i < end; i++) {
+        float *gate = job->out + i * job->ldo;
+        glu_part(job, i, 0, count, gate, gate + count);
     }
 }
 
@@ -512,10 +588,9 @@ static void find_input(gemm_job *job, void *scratch)
     }
 }
 
-void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out, size_t ldo,
-              bool accumulate, compute_pool *pool, void *scratch)
+static gemm_job make_job(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out,
+                         size_t ldo, compute_pool *pool, void *scratch)
 {
-    if (m == 0) return;
     gemm_job job = {.w = w,
                     .kernel = find_kernel(w),
                     .x = x,
@@ -523,13 +598,8 @@ void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, floa
                     .m = m,
                     .out = out,
                     .ldo = ldo,
-                    .accumulate = accumulate,
                     .num_threads = compute_pool_num_threads(pool)};
     find_input(&job, scratch);
-    if (job.rounded) {
-        uint32_t units = (m + ROUND_ROWS - 1) / ROUND_ROWS;
-        compute_pool_run(pool, units, round_unit, &job);
-    }
     /* Blocks of about equal height, whole tiles each. */
     uint32_t tile_rows = job.kernel ? GEMM_TILE_ROWS : HIGH_TILE;
     uint32_t tiles = (m + tile_rows - 1) / tile_rows;
@@ -537,8 +607,52 @@ void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, floa
     uint32_t blocks = (tiles + most - 1) / most;
     job.block_rows = (tiles + blocks - 1) / blocks * tile_rows;
     job.num_blocks = (m + job.block_rows - 1) / job.block_rows;
-    if (job.num_blocks == 1)
-        compute_pool_run_near(pool, w->num_panels, gemm_unit, &job);
+    return job;
+}
+
+/* Few rows: each thread has a range of its own, see the top. */
+static void run_units(gemm_job *job, compute_pool *pool, compute_fn unit)
+{
+    uint32_t units = num_units(job->w, job->glu);
+    if (job->num_blocks == 1)
+        compute_pool_run_near(pool, units, unit, job);
     else
-        compute_pool_run(pool, w->num_panels * job.num_blocks, gemm_unit, &job);
+        compute_pool_run(pool, units * job->num_blocks, unit, job);
+}
+
+void gemm_run_rounded(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out,
+                      size_t ldo, bool accumulate, compute_pool *pool, void *scratch)
+{
+    if (m == 0) return;
+    gemm_job job = make_job(w, x, ldx, m, out, ldo, pool, scratch);
+    job.accumulate = accumulate;
+    run_units(&job, pool, gemm_unit);
+}
+
+void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out, size_t ldo,
+              bool accumulate, compute_pool *pool, void *scratch)
+{
+    if (m == 0) return;
+    gemm_job job = make_job(w, x, ldx, m, out, ldo, pool, scratch);
+    if (job.rounded) compute_pool_run(pool, (m + ROUND_ROWS - 1) / ROUND_ROWS, round_unit, &job);
+    gemm_run_rounded(w, x, ldx, m, out, ldo, accumulate, pool, scratch);
+}
+
+void gemm_run_glu(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, gemm_glu *glu,
+                  float *out, size_t ldo, const gemm_weight *then, void *then_scratch,
+                  compute_pool *pool, void *scratch)
+{
+    RAD_ASSERT_ENV(&w->env, w->n == 2 * (uint64_t)then->k);
+    if (m == 0) return;
+    gemm_job job = make_job(w, x, ldx, m, out, ldo, pool, scratch);
+    job.then = then;
+    job.then_rounded = then_scratch;
+    if (then->k % GEMM_PANEL == 0) {
+        job.glu = glu;
+        run_units(&job, pool, glu_unit);
+    } else {
+        run_units(&job, pool, gemm_unit);
+        job.glu = glu;
+        compute_pool_run(pool, (m + ROUND_ROWS - 1) / ROUND_ROWS, glu_rows, &job);
+    }
 }

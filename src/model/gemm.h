@@ -107,4 +107,28 @@ size_t gemm_scratch_bytes(const gemm_weight *w, uint32_t m);
 void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out, size_t ldo,
               bool accumulate, compute_pool *pool, void *scratch);
 
+/* The rounding that gemm_run begins with, for those who make the rows and have them in
+ * their cache: row number `row` goes to its place in `scratch`. Of f32 weights nothing is
+ * rounded, and nothing happens. Different rows may be rounded by different threads. */
+void gemm_round_row(const gemm_weight *w, const float *x, uint32_t row, void *scratch);
+
+/* gemm_run for m rows that are in `scratch` already. x is read by f32 weights only. */
+void gemm_run_rounded(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out,
+                      size_t ldo, bool accumulate, compute_pool *pool, void *scratch);
+
+/* gate[i] = some function of gate[i] and up[i], i < n, the same for every i. */
+typedef void gemm_glu(float *gate, const float *up, uint32_t n);
+
+/* The first half of a gated feed-forward layer: w's outputs are N/2 gates, then N/2 ups,
+ * and glu(gate, up) is what gemm_run_rounded(then, out, ...) reads: it is left in
+ * `then_scratch` (gemm_scratch_bytes of `then`; not `scratch`), or, where `then` is of f32,
+ * in out[i][0..N/2). The rest of `out`, m rows of N floats, may have been written to.
+ * The rows of x are in `scratch` already, as for gemm_run_rounded.
+ *
+ * The bits are those of gemm_run, glu and gemm_run; gate and up just do not travel through
+ * memory in between. K of `then` is N/2, and multiples of GEMM_PANEL are fastest. */
+void gemm_run_glu(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, gemm_glu *glu,
+                  float *out, size_t ldo, const gemm_weight *then, void *then_scratch,
+                  compute_pool *pool, void *scratch);
+
 #endif

@@ -8,7 +8,9 @@
  * What stands in brackets only some architectures do; see model_arch in config.h.
  *
  * Matrix products and attention parallelise themselves; what lies between works on
- * rows, a few per tile. In the last layer everything behind attention is done for the
+ * rows, a few per tile. Rows are rounded for the product that reads them where they are
+ * made: a norm or a glu leaves them in scratch memory, and the product begins at once. In
+ * the last layer everything behind attention is done for the
  * rows with logits only: the others had to write their K/V and are done.
  *
  * Invariant (P1): each region maps a row to a row by operations that depend on that row
@@ -40,7 +42,7 @@ static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_
     /* All layers have one shape, and what a product needs does not depend on the type that its
      * weights have (which may differ from layer to layer): the first one speaks for all. */
     const layer_weights *l = &w->layers[0];
-    const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up, l->ffn_down};
+    const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up};
     for (size_t i = 0; i < RAD_COUNT(all); i++)
         most = RAD_MAX(most, gemm_scratch_bytes(all[i], max_tokens));
     return most;
@@ -64,6 +66,8 @@ rad_status llama_buffers_init(const rad_env *env, const model_weights *w, uint32
     size_t rope = take(&used, max_tokens, 2 * c->rope_dim * f);
     size_t logits = take(&used, max_logits, c->vocab_size * f);
     size_t scratch = take(&used, 1, scratch_bytes(w, max_tokens, max_logits));
+    size_t down = gemm_scratch_bytes(w->layers[0].ffn_down, max_tokens);
+    size_t ffn_scratch = take(&used, 1, down);
     size_t freqs = take(&used, c->rope_dim / 2, sizeof(double));
 
     /* Not rad_alloc: everything is written before it is read, and pages that no batch
@@ -84,6 +88,7 @@ rad_status llama_buffers_init(const rad_env *env, const model_weights *w, uint32
     b.rope = (float *)(base + rope);
     b.logits = (float *)(base + logits);
     b.gemm_scratch = base + scratch;
+    b.ffn_scratch = base + ffn_scratch;
     b.freqs = (double *)(base + freqs);
     rope_freqs(b.freqs, c->rope_base, c->rope_dim, &c->scaling, w->rope_divisors);
     *out = b;
@@ -105,6 +110,7 @@ typedef struct step {
     const forward_batch *batch;
     const layer_weights *layer;
     const float *norm_weight;
+    const gemm_weight *reader; /* of the norm's rows */
     uint32_t rows;
     void (*row)(const struct step *s, uint32_t row);
 } step;
@@ -140,6 +146,7 @@ static void norm_row(const step *s, uint32_t i)
 {
     size_t at = (size_t)i * s->c->dim;
     s->m->ops->rms_norm(s->b->norm + at, s->b->x + at, s->norm_weight, s->c->dim, s->c->rms_eps);
+    gemm_round_row(s->reader, s->b->norm + at, i, s->b->gemm_scratch);
 }
 
 /* Heads of q or k: out of the stack, normed if the family says so, rotated. */
@@ -169,14 +176,6 @@ static void qkv_row(const step *s, uint32_t i)
     memcpy(b->v + (size_t)i * v_dim, qkv + q_dim + k_dim, v_dim * sizeof *qkv);
 }
 
-static void glu_row(const step *s, uint32_t i)
-{
-    float *gate = s->b->wide + (size_t)i * 2 * s->c->ffn_dim;
-    const model_ops *ops = s->m->ops;
-    (s->c->arch->ffn == FFN_GEGLU ? ops->geglu : ops->swiglu)(gate, gate + s->c->ffn_dim,
-                                                              s->c->ffn_dim);
-}
-
 /* x += rms(norm) */
 static void post_norm_row(const step *s, uint32_t i)
 {
@@ -194,23 +193,30 @@ static void cap_row(const step *s, uint32_t i)
 
 /* ---- the pass ---- */
 
-static void gemm(const step *s, const gemm_weight *w, const float *x, size_t ldx, float *out,
-                 bool accumulate)
-{
-    gemm_run(w, x, ldx, s->rows, out, gemm_weight_n(w), accumulate, s->m->pool, s->b->gemm_scratch);
-}
-
-static void norm(step *s, const float *weight)
+/* rms(x), rounded for `reader`. */
+static void norm(step *s, const float *weight, const gemm_weight *reader)
 {
     s->norm_weight = weight;
+    s->reader = reader;
     for_rows(s, norm_row);
 }
 
-/* x += w . in, through a norm of its own where `post` is one. */
-static void add_to_residual(step *s, const gemm_weight *w, const float *in, size_t ld,
-                            const float *post)
+/* out = the reader . what norm() left */
+static void gemm_of_norm(const step *s, float *out)
 {
-    gemm(s, w, in, ld, post ? s->b->norm : s->b->x, !post);
+    const gemm_weight *w = s->reader;
+    gemm_run_rounded(w, s->b->norm, s->c->dim, s->rows, out, gemm_weight_n(w), false, s->m->pool,
+                     s->b->gemm_scratch);
+}
+
+/* What a block adds to x goes there at once, or through a norm of its own. */
+static float *added_to(const step *s, const float *post)
+{
+    return post ? s->b->norm : s->b->x;
+}
+
+static void add_normed(step *s, const float *post)
+{
     if (!post) return;
     s->norm_weight = post;
     for_rows(s, post_norm_row);
@@ -228,8 +234,8 @@ static rad_status attend(step *s, uint32_t layer, rad_error *err)
                                        .scaling = c->attn_scale,
                                        .logit_cap = c->attn_logit_cap,
                                        .sliding_window = config_window(c, layer)};
-    norm(s, s->layer->attn_norm);
-    gemm(s, s->layer->qkv, b->norm, c->dim, b->wide, false);
+    norm(s, s->layer->attn_norm, s->layer->qkv);
+    gemm_of_norm(s, b->wide);
     for_rows(s, qkv_row);
     return radix_attention_forward(&attention, s->m->attn, s->batch, b->q, b->k, b->v, 1, b->wide,
                                    s->m->pool, err);
@@ -250,16 +256,30 @@ static void keep_logits_rows(step *s)
     s->rows = s->batch->num_logits;
 }
 
+static void project_attention(step *s)
+{
+    const llama_buffers *b = s->b;
+    const gemm_weight *w = s->layer->attn_output;
+    const float *post = s->layer->post_attn_norm;
+    gemm_run(w, b->wide, config_attn_dim(s->c), s->rows, added_to(s, post), s->c->dim, !post,
+             s->m->pool, b->gemm_scratch);
+    add_normed(s, post);
+}
+
 static void feed_forward(step *s)
 {
     const model_config *c = s->c;
     const llama_buffers *b = s->b;
     const layer_weights *l = s->layer;
-    add_to_residual(s, l->attn_output, b->wide, config_attn_dim(c), l->post_attn_norm);
-    norm(s, l->ffn_norm);
-    gemm(s, l->gate_up, b->norm, c->dim, b->wide, false);
-    for_rows(s, glu_row);
-    add_to_residual(s, l->ffn_down, b->wide, 2 * (size_t)c->ffn_dim, l->post_ffn_norm);
+    const float *post = l->post_ffn_norm;
+    gemm_glu *glu = c->arch->ffn == FFN_GEGLU ? s->m->ops->geglu : s->m->ops->swiglu;
+    size_t ld = 2 * (size_t)c->ffn_dim;
+    norm(s, l->ffn_norm, l->gate_up);
+    gemm_run_glu(l->gate_up, b->norm, c->dim, s->rows, glu, b->wide, ld, l->ffn_down,
+                 b->ffn_scratch, s->m->pool, b->gemm_scratch);
+    gemm_run_rounded(l->ffn_down, b->wide, ld, s->rows, added_to(s, post), c->dim, !post,
+                     s->m->pool, b->ffn_scratch);
+    add_normed(s, post);
 }
 
 rad_status llama_forward(const llama *model, const forward_batch *batch, rad_error *err)
@@ -276,10 +296,11 @@ rad_status llama_forward(const llama *model, const forward_batch *batch, rad_err
         if (status != RAD_OK) return status;
         if (i + 1 == c->num_layers) keep_logits_rows(&s);
         if (!s.rows) return RAD_OK;
+        project_attention(&s);
         feed_forward(&s);
     }
-    norm(&s, w->output_norm);
-    gemm(&s, w->output, s.b->norm, c->dim, s.b->logits, false);
+    norm(&s, w->output_norm, w->output);
+    gemm_of_norm(&s, s.b->logits);
     if (c->final_logit_cap > 0) for_rows(&s, cap_row);
     return RAD_OK;
 }

@@ -16,17 +16,18 @@ typedef struct llama_buffers {
     uint32_t max_tokens;
     uint32_t max_logits; /* <= max_tokens */
     uint32_t wide_dim;
-    float *x;      /* [max_tokens][dim] the residual stream */
-    float *norm;   /* [max_tokens][dim]; also what a block adds, until it is normed */
-    float *wide;   /* [max_tokens][wide_dim] */
-    float *q;      /* [max_tokens][q_dim] */
-    float *k;      /* [max_tokens][k_dim] */
-    float *v;      /* [max_tokens][v_dim] */
-    float *rope;   /* [max_tokens][2 * rope_dim] */
-    float *logits; /* [max_logits][vocab_size] */
-    void *gemm_scratch;
-    double *freqs; /* [rope_dim / 2] */
-    void *memory;  /* all of the above */
+    float *x;           /* [max_tokens][dim] the residual stream */
+    float *norm;        /* [max_tokens][dim]; also what a block adds, until it is normed */
+    float *wide;        /* [max_tokens][wide_dim] */
+    float *q;           /* [max_tokens][q_dim] */
+    float *k;           /* [max_tokens][k_dim] */
+    float *v;           /* [max_tokens][v_dim] */
+    float *rope;        /* [max_tokens][2 * rope_dim] */
+    float *logits;      /* [max_logits][vocab_size] */
+    void *gemm_scratch; /* rounded rows of what the next product reads, */
+    void *ffn_scratch;  /* and of what ffn_down reads */
+    double *freqs;      /* [rope_dim / 2] */
+    void *memory;       /* all of the above */
     size_t bytes;
 } llama_buffers;
 
