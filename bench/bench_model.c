@@ -7,9 +7,13 @@
  * one token each, behind prompts of that length. `--attn none` leaves attention out (the
  * answers are then wrong), which shows what the rest costs.
  *
- * A step reads every matrix once, so the limit of decode at batch 1 is the rate at which
- * this machine reads a buffer of that size, measured in the same run. */
+ * A step reads every matrix once and does two operations per token and weight, so its bound
+ * is the larger of the matrices' bytes at the rate at which this machine reads a buffer of
+ * that size and of those operations at the instruction's rate, and the K/V bytes of all
+ * contexts at the former rate; both rates are measured in the same run. Attention's own
+ * arithmetic is not in it. */
 #include "bench.h"
+#include "instruction_peak.h"
 
 #include "model/gemm.h"
 #include "model/model_runner.h"
@@ -26,6 +30,9 @@ typedef struct job {
     uint32_t prompt;   /* tokens in every row */
     uint32_t num_reqs; /* of the batch that is measured */
     uint32_t extend;   /* new tokens of each */
+    /* For the bound: */
+    double weight_bytes, layer_weights, output_weights; /* a step's; numbers in matrices */
+    double read_rate, flop_rate;                        /* bytes and operations a second */
 } job;
 
 static void must(rad_status status, const rad_error *err)
@@ -80,13 +87,29 @@ static void run_batch(void *arg)
     must(runner_forward(j->model, &batch, &logits, &err), &err);
 }
 
+/* Seconds that the step cannot do without; see the top. */
+static double bound_of(const job *j)
+{
+    const runner_info *info = &j->model->info;
+    double tokens = (double)j->num_reqs * j->extend;
+    double flop = 2 * (tokens * j->layer_weights + j->num_reqs * j->output_weights);
+    uint32_t kv_size = info->kv_dtype == RAD_F32 ? 4 : 2; /* as params.dtype: f32 or bf16 */
+    double kv = kv_size * (double)info->num_layers * info->num_kv_heads *
+                (info->head_dim + info->v_head_dim) * j->num_reqs * j->prompt;
+    double read = j->weight_bytes / j->read_rate, compute = flop / j->flop_rate;
+    return (read > compute ? read : compute) + kv / j->read_rate;
+}
+
 static void measure(job *j, const char *what, uint32_t num_reqs, uint32_t extend, double budget)
 {
     j->num_reqs = num_reqs, j->extend = extend;
     bench_times t = bench_measure(run_batch, j, budget);
     double tokens = (double)num_reqs * extend;
-    printf("  %-24s %9.1f tokens/s   %8.2f ms a step (p10 %.2f, p90 %.2f, %d runs)\n", what,
+    printf("  %-24s %9.1f tokens/s   %8.2f ms a step (p10 %.2f, p90 %.2f, %d runs)", what,
            tokens / t.p50, t.p50 * 1e3, t.p10 * 1e3, t.p90 * 1e3, t.runs);
+    double bound = bound_of(j);
+    if (j->flop_rate > 0) printf("   bound %.2f ms, %.0f%%", bound * 1e3, 100 * bound / t.p50);
+    printf("\n");
 }
 
 static void make_pools(job *j)
@@ -112,23 +135,30 @@ static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
 }
 
-/* Bytes of the matrices that a step reads: all but an embedding table of its own, of
- * which it reads one row a token. `main_type` gets what the largest one is held as. */
-static size_t bytes_per_step(const gguf_file *file, const model_runner_params *p,
-                             gemm_type *main_type)
+/* Counts the matrices that a step reads: all but an embedding table of its own, of which it
+ * reads one row a token. Returns what the largest one is held as. */
+static gemm_type count_weights(const gguf_file *file, const model_runner_params *p, job *j)
 {
     bool own_table = gguf_find_tensor(file, "output.weight") != NULL;
     const gguf_tensor *table = gguf_find_tensor(file, "token_embd.weight");
-    size_t sum = 0;
+    const gguf_tensor *output = own_table ? gguf_find_tensor(file, "output.weight") : table;
+    gemm_type main_type = GEMM_F32;
     uint64_t most = 0;
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
         if (t->num_dims != 2 || (own_table && t == table)) continue;
-        sum += gemm_weight_bytes(type_of(t, p), (uint32_t)t->dims[1], (uint32_t)t->dims[0]);
-        if (t->dims[0] * t->dims[1] > most)
-            most = t->dims[0] * t->dims[1], *main_type = type_of(t, p);
+        uint64_t count = t->dims[0] * t->dims[1];
+        j->weight_bytes +=
+            (double)gemm_weight_bytes(type_of(t, p), (uint32_t)t->dims[1], (uint32_t)t->dims[0]);
+        *(t == output ? &j->output_weights : &j->layer_weights) += (double)count;
+        if (count > most) most = count, main_type = type_of(t, p);
     }
-    return sum;
+    return main_type;
+}
+
+static peak_kind kind_of(gemm_type type)
+{
+    return type == GEMM_F32 ? PEAK_F32 : type == GEMM_BF16 ? PEAK_BF16 : PEAK_INT8;
 }
 
 static void bench_file(const char *path, model_runner_params params, uint32_t prompt, double budget)
@@ -141,15 +171,14 @@ static void bench_file(const char *path, model_runner_params params, uint32_t pr
     params.max_batch_logits = MOST_REQS;
     job j = {.prompt = prompt};
     must(model_runner_create(NULL, file, &params, &j.model, &err), &err);
-    gemm_type type = GEMM_F32;
-    size_t bytes = bytes_per_step(file, &params, &type);
+    gemm_type type = count_weights(file, &params, &j);
     gguf_close(file);
     printf("%s, %s, attention %s: loaded in %.2f s\n", path, gemm_type_name(type),
            params.attn ? params.attn->name : "default", bench_now() - t);
-    double rate = bench_read_rate(bytes >> 16 << 16, params.pool);
-    printf("  a step reads %.1f MB of weights; at %.1f GB/s decode with batch 1 is limited to "
-           "%.1f tokens/s\n",
-           (double)bytes * 1e-6, rate, rate * 1e9 / (double)bytes);
+    j.read_rate = bench_read_rate((size_t)j.weight_bytes >> 16 << 16, params.pool) * 1e9;
+    j.flop_rate = instruction_peak_gflops(kind_of(type), params.pool) * 1e9;
+    printf("  a step reads %.1f MB of weights; %.1f GB/s, %.0f GFLOP/s\n", j.weight_bytes * 1e-6,
+           j.read_rate * 1e-9, j.flop_rate * 1e-9);
 
     make_pools(&j);
     size_t most = params.max_batch_tokens;
