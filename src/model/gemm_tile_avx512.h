@@ -31,17 +31,26 @@ TILE void store_sums(const uint32_t rows, __m512 sum[][VECTORS], const gemm_tile
             _mm512_storeu_ps(t->c + r * t->ldc + 16 * v, sum[r][v]);
 }
 
-/* One step's 256 bytes of the weight. What comes next goes all the way to the L1 cache:
- * with few rows there is little to do between fetching a line and needing it. */
+/* One step's 256 bytes of the weight. Of what comes next, a tile that shares the panel with
+ * others fetches its part all the way to the L1 cache: there is little to do between
+ * fetching a line and needing it. One that is alone fetches further ahead than that cache
+ * is large. */
 TILE void load_weight(__m512i w[VECTORS], const gemm_tile *t, uint32_t k)
 {
     const char *here = (const char *)t->w + (size_t)k * VECTORS * 64;
     const char *ahead = t->ahead + k * t->ahead_stride;
+    const bool alone = t->ahead_stride == VECTORS * 64;
 #pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        _mm_prefetch(ahead + 64 * v, _MM_HINT_T0);
+    for (int v = 0; v < VECTORS; v++)
         w[v] = _mm512_loadu_si512(here + 64 * v);
-    }
+    if (alone)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            _mm_prefetch(ahead + 64 * v, _MM_HINT_T1);
+    else
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            _mm_prefetch(ahead + 64 * v, _MM_HINT_T0);
 }
 
 TILE void step_f32(const uint32_t rows, __m512 sum[][VECTORS], const float *x, size_t ldx,
