@@ -9,9 +9,12 @@
  *
  * Matrix products and attention parallelise themselves; what lies between works on
  * rows, a few per tile. Rows are rounded for the product that reads them where they are
- * made: a norm or a glu leaves them in scratch memory, and the product begins at once. In
- * the last layer everything behind attention is done for the
- * rows with logits only: the others had to write their K/V and are done.
+ * made: a norm or a glu leaves them in scratch memory, and the product begins at once. Of one
+ * request's decode step all this is too little to be spread further (llama-110m in q8_0 behind
+ * 512 tokens, 2 Zen 5 cores, us): products 1700 for 106 MB, attention 180 for 6 MB, norms,
+ * rounding, RoPE, GLU and the K/V store 37 together. In the last layer everything behind
+ * attention is done for the rows with logits only: the others had to write their K/V and are
+ * done.
  *
  * Invariant (P1): each region maps a row to a row by operations that depend on that row
  * alone, so batching, chunking and threads do not change a bit. */
