@@ -174,14 +174,17 @@ static uint64_t working_set(const job *jobs, int count)
     return tokens;
 }
 
+/* A call is followed by a step, which may begin to demote what became free with the last one. */
 static void wait_for_tiers(engine *e, engine_stats *st)
 {
-    for (int i = 0; i < 5000; i++) {
+    enum { QUIET = 5 };
+    int quiet = 0;
+    for (int i = 0; i < 10000 && quiet < QUIET; i++) {
         engine_get_stats(e, st);
-        if (!st->tiers.tickets) break;
-        usleep(2000);
+        quiet = st->tiers.tickets ? 0 : quiet + 1;
+        if (!quiet) usleep(2000);
     }
-    CHECK(st->tiers.tickets == 0);
+    CHECK(quiet == QUIET);
 }
 
 /* On its own, so that nothing is aborted and everything that is stored is waited for. */
