@@ -168,7 +168,7 @@ TEST(demotion_reaches_as_far_as_it_is_asked_to)
         hrig r;
         hrig_options o = plain(1);
         o.device_pages = 600;
-        o.host_pages = 2000;
+        o.host_pages = 4000;
         o.demote_tokens = ROOM;
         o.tiers.write_policy = RAD_WRITE_BACK;
         hrig_start(&r, &o, NULL);

@@ -256,7 +256,7 @@ static void sweep(hiradix_cache *c, uint64_t room, uint64_t moved)
     uint32_t places = tree_num_leaf_places(c->device_tree), begun = 0;
     for (uint32_t i = 0; i < SWEEP_PLACES && begun < SWEEP_LEAVES && c->sweeping; i++) {
         c->sweeping = c->sweep_place < places && room + c->sweep_pages / 2 < c->demote_pages &&
-                      c->sweep_pages < c->num_host_pages / 2;
+                      c->sweep_pages < c->num_host_pages / 8;
         if (!c->sweeping) return;
         bool evictable;
         rad_ref leaf = tree_leaf_at(c->device_tree, c->sweep_place, &evictable);
