@@ -25,6 +25,7 @@
 
 #include "base/bits.h"
 #include "base/params.h"
+#include "hicache/store_lot.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 
@@ -401,10 +402,8 @@ static bool create_storage_side(hiradix_cache *c)
     size_t host = (size_t)c->num_host_pages + 1, words = bits_words(host);
     const rad_env *env = &c->base.env;
     c->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(c->pool);
-    /* What passes through staging is read again at once: so little that a core's cache has it. */
     bool staged = !rad_host_kv_pool_record(c->pool, 1);
-    size_t fit = ((size_t)(staged ? 1 : 8) << 20) / c->record_bytes;
-    c->store_pages = (uint32_t)RAD_MIN(RAD_MAX(fit, (size_t)1), (size_t)HI_STORE_PAGES);
+    c->store_pages = store_lot_pages(c->record_bytes, staged, HI_STORE_PAGES);
     c->hashes = rad_alloc(env, host * sizeof *c->hashes);
     c->saved = rad_alloc(env, words * sizeof *c->saved);
     c->fetched = rad_alloc(env, words * sizeof *c->fetched);

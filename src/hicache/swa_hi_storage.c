@@ -10,6 +10,7 @@
  * and not a change of another. Backups lock what they read. */
 #include "hicache/swa_hi_impl.h"
 
+#include "hicache/store_lot.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 
@@ -52,10 +53,10 @@ static rad_status print_of(const swa_side *s, const rad_storage_identity *identi
 static bool make_room(rad_swa_hicache *c, swa_side *s)
 {
     s->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(s->pool);
-    size_t fit = ((size_t)8 << 20) / s->record_bytes;
-    s->store_pages = (uint32_t)RAD_MIN(RAD_MAX(fit, (size_t)1), (size_t)SWA_HI_STORE_PAGES);
+    bool staged = !rad_host_kv_pool_record(s->pool, 1);
+    s->store_pages = store_lot_pages(s->record_bytes, staged, SWA_HI_STORE_PAGES);
     s->saved = rad_alloc(&c->env, bits_words((size_t)s->num_host_pages + 1) * sizeof *s->saved);
-    if (rad_host_kv_pool_record(s->pool, 1)) return s->saved != NULL;
+    if (!staged) return s->saved != NULL;
     uint32_t workers = c->params.deterministic ? 1 : c->params.store_threads;
     s->staging_bytes = rad_mul(rad_mul(workers, s->store_pages), s->record_bytes);
     s->staging = rad_alloc(&c->env, s->staging_bytes);
