@@ -46,6 +46,8 @@ static void write_tiers(struct evbuffer *out, const char *model, const engine_st
          h->fetched_tokens},
         {"sglang:backuped_tokens_total", "", "counter", "Tokens that storage has acknowledged.",
          h->backed_up_tokens},
+        {"radish:hicache_stored_anew_tokens_total", "", "counter",
+         "Tokens that storage had lost and that were stored again.", h->stored_anew_tokens},
         {"radish:hicache_host_evicted_tokens_total", "", "counter", "Tokens evicted on the host.",
          h->host_evicted_tokens},
         {"sglang:hicache_dropped_tokens_total", ",reason=\"write\"", "counter",
