@@ -5,6 +5,8 @@
 #include "hicache_rig.h"
 #include "redis_rig.h"
 
+#include <radish/kv_events.h>
+
 static const uint64_t PERIOD = 60000000000;
 
 static uint64_t now_of_test;
@@ -210,6 +212,46 @@ TEST(a_store_that_does_not_answer_is_asked_again_a_period_later)
     now_of_test += PERIOD;
     serve(&r, 1000);
     CHECK(r.store.count == 12 && hrig_stats(&r).stored_anew_tokens == 192);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
+static void count_stores(void *user, const rad_kv_event *e)
+{
+    if (e->type == RAD_KV_STORED && strcmp(e->medium, "EXTERNAL") == 0) *(uint32_t *)user += 1;
+}
+
+static uint32_t told(hrig *r)
+{
+    uint32_t count = 0;
+    CHECK_OK(rad_cache_take_events(r->cache, count_stores, &count));
+    return count;
+}
+
+/* What a check finds was told long ago, and what gave no answer is not known. */
+TEST(only_what_is_stored_anew_is_told_anew)
+{
+    hrig r;
+    uint64_t calls = 0;
+    hrig_options o = stored();
+    o.events = true;
+    o.tiers.tier_events = 1;
+    start(&r, &o, NULL);
+    serve(&r, 1000);
+    CHECK(told(&r) > 0);
+    now_of_test += PERIOD;
+    serve(&r, 1000);
+    CHECK(hrig_stats(&r).rechecked_tokens == 192 && told(&r) == 0);
+    r.store.script = always_fails;
+    r.store.user = &calls;
+    now_of_test += PERIOD;
+    serve(&r, 1000);
+    CHECK(calls > 0 && told(&r) == 0);
+    r.store.script = NULL;
+    lose_all(&r);
+    now_of_test += PERIOD;
+    serve(&r, 1000);
+    CHECK(hrig_stats(&r).stored_anew_tokens == 192 && told(&r) > 0);
     hrig_check_idle(&r);
     hrig_stop(&r, false);
 }

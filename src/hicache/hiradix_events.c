@@ -132,7 +132,7 @@ void hi_events_stored(hiradix_cache *c, rad_ref node, uint32_t begin, uint32_t c
             id = node_of_page(t, node.index, depth, at, &from);
             end = from + t->nodes[id].pages;
         }
-        if (done && !done[at - begin]) continue;
+        if (done && done[at - begin] != HI_STORED) continue; /* a check tells nothing new */
         bits_set(c->in_storage, (size_t)radix_page_at(t, &t->nodes[id], at - from));
         push_stored(c, id, at - from, &seed);
     }

@@ -255,7 +255,7 @@ void hi_events_cleared(hiradix_cache *c, uint32_t tiers);
 void hi_events_taken(hiradix_cache *c, const rad_page *pages, uint32_t count);
 
 /* Storage has pages [begin, begin + count) on the path to a node of the host tree; where `done`
- * is not NULL, those for which it is not 0. */
+ * is not NULL, those for which it is HI_STORED. */
 void hi_events_stored(hiradix_cache *c, rad_ref node, uint32_t begin, uint32_t count,
                       const rad_page *done);
 
