@@ -75,45 +75,49 @@ static void count_groups_behind(uint32_t num_reqs, uint32_t shared, uint32_t num
     rig_stop(&g);
 }
 
-/* Two requests must share more than four, with new tokens more than eight. */
+/* Two that decode must share two blocks, many one; with new tokens it takes more. */
 TEST(a_group_is_said_where_it_pays)
 {
     uint64_t groups;
     uint32_t begin, end;
-    count_groups_behind(2, 256, 1, &groups, &begin, &end);
+    count_groups_behind(2, 64, 1, &groups, &begin, &end);
     CHECK(groups == 0);
-    count_groups_behind(2, 320, 1, &groups, &begin, &end);
-    CHECK(groups == 1 && begin == 0 && end == 320);
-    count_groups_behind(8, 128, 1, &groups, &begin, &end);
+    count_groups_behind(2, 128, 1, &groups, &begin, &end);
+    CHECK(groups == 1 && begin == 0 && end == 128);
+    count_groups_behind(8, 64, 1, &groups, &begin, &end);
+    CHECK(groups == 1 && begin == 0 && end == 64);
+    count_groups_behind(2, 320, 16, &groups, &begin, &end);
     CHECK(groups == 0);
-    count_groups_behind(8, 192, 1, &groups, &begin, &end);
-    CHECK(groups == 1 && end == 192);
+    count_groups_behind(8, 320, 16, &groups, &begin, &end);
+    CHECK(groups == 1 && end == 320);
     count_groups_behind(2, 640, 64, &groups, &begin, &end);
     CHECK(groups == 0);
 }
 
-/* Four share 128 positions, which does not pay; two of them share 512 in all. */
+/* With ten new tokens each: 128 positions do not pay for four, 512 do for two of them. */
 TEST(what_does_not_pay_for_all_is_read_by_its_parts)
 {
+    enum { TOKENS = 600, NEW = 10 };
     rig g;
-    static rad_token ids[4][700];
+    static rad_token ids[4][TOKENS];
     rig_req *q[4];
     rig_start(&g, rig_params(8192, 1, 4096));
     for (int i = 0; i < 4; i++) {
-        rig_prompt(ids[i], 600, 760 + (i + 1) / 2);
+        rig_prompt(ids[i], TOKENS, 760 + (i + 1) / 2);
         rig_prompt(ids[i], 130, 759);
         ids[i][550 + i] ^= 1;
-        q[i] = rig_add(&g, ids[i], 600, 1);
+        q[i] = rig_add(&g, ids[i], TOKENS - NEW, 1);
         rig_run(&g);
         rig_expect(q[i], 1);
     }
     check_groups_of(&g, false);
     checker.some_may_miss = true;
     for (int i = 0; i < 4; i++)
-        q[i] = rig_add(&g, ids[i], 600, 5);
+        q[i] = rig_add(&g, ids[i], TOKENS, 5);
+    rig_step(&g);
+    CHECK(checker.groups == 1 && checker.last.count == 2);
+    CHECK(checker.last.begin == 0 && checker.last.end == 512);
     rig_run(&g);
-    CHECK(checker.steps_with_groups >= 5 && checker.groups == checker.steps_with_groups);
-    CHECK(checker.last.begin == 0 && checker.last.end == 512 && checker.last.count == 2);
     for (int i = 0; i < 4; i++)
         rig_expect(q[i], 5);
     rig_stop(&g);

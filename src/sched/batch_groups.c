@@ -19,11 +19,11 @@ enum {
     BLOCK = 64, /* ATTN_BLOCK: boundaries are whole blocks */
 
     /* What a member costs a group, in positions that it could have read meanwhile: once, and
-     * for each of its new tokens. From heads 12/4 x 64 with 2 to 32 requests, 1 to 128 new
-     * tokens and 64 to 2048 shared positions; wrong by a factor of two for other models it
+     * for each of its new tokens. From heads 12/4 x 64 with 2 to 32 requests, 1 to 64 new
+     * tokens and 64 to 1024 shared positions; wrong by a factor of two for other models it
      * would cost some percent of attention. */
-    MEMBER_COST = 128,
-    TOKEN_COST = 6
+    MEMBER_COST = 32,
+    TOKEN_COST = 12
 };
 
 rad_status batch_groups_init(batch_groups *g, const rad_env *env, uint32_t max_reqs, bool all)
