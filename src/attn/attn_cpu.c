@@ -6,7 +6,8 @@
  * `chain`. A block gives each row (max, sum, weighted V); blocks are folded in ascending
  * order. So how the work is cut never shows in a bit (P1):
  *
- *     a request's new tokens   -> chunks of up to 192 rows per KV head
+ *     a request's new tokens   -> chunks of up to 192 rows per KV head, 384 where rows lie
+ *                                 in the lanes (attn_wide.h)
  *     its KV heads             -> one by one for many rows (arithmetic bound), strips of
  *                                 neighbours for few (memory bound: whole token rows)
  *     groups (forward_batch.h) -> the members' rows together over the slots they share
