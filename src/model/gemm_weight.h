@@ -1,0 +1,51 @@
+/* gemm_weight.h - a packed weight, for what packs it (gemm_weight.c) and what multiplies by it
+ * (gemm.c).
+ *
+ * A panel is 64 rows of W side by side, so that one step of k is contiguous (here
+ * f32; bf16 interleaves two k, [K/2][64][2]):
+ *
+ *     panel 0:  k=0 | w0 w1 ... w63 |  k=1 | w0 w1 ... w63 |  ...
+ *     panel 1:  k=0 | w64 ...  w127 |  ...
+ *
+ * Of a quantised weight a step is 32 or 256 k (gemm_quant.h). */
+#ifndef MODEL_GEMM_WEIGHT_H
+#define MODEL_GEMM_WEIGHT_H
+
+#include "base/base.h"
+#include "model/gemm_kernels.h"
+
+struct gemm_weight {
+    rad_env env;
+    const gemm_isa *isa;
+    gemm_type type;
+    uint32_t n, k;
+    uint32_t num_panels;
+    uint32_t depth; /* steps per panel */
+    size_t bytes;
+    void *data;
+    const gemm_weight *next; /* what runs after it, or NULL */
+};
+
+/* How a panel's step looks: values of k in it, and bytes for all GEMM_PANEL rows. */
+typedef struct gemm_step_shape {
+    const char *name;
+    uint32_t values, bytes;
+} gemm_step_shape;
+extern const gemm_step_shape gemm_steps[GEMM_NUM_TYPES];
+
+static inline bool quantised(gemm_type type)
+{
+    return type >= GEMM_Q8_0;
+}
+
+static inline size_t step_bytes(const gemm_weight *w)
+{
+    return gemm_steps[w->type].bytes;
+}
+
+static inline char *panel_start(const gemm_weight *w, uint32_t panel)
+{
+    return (char *)w->data + (size_t)panel * w->depth * step_bytes(w);
+}
+
+#endif
