@@ -138,6 +138,41 @@ TEST(what_is_there_is_asked_for_once_in_a_period)
     hrig_stop(&r, false);
 }
 
+static storage_fate nothing_is_taken(void *user, storage_call call, uint64_t number)
+{
+    (void)user;
+    (void)number;
+    return call == STORAGE_SET ? STORAGE_MISSING : STORAGE_WELL;
+}
+
+/* The queue of a slow store is longer than a period. A check of a page whose backup was out took
+ * the mark off that the backup's end had taken off already: so the page counted as stored. */
+TEST(nobody_asks_about_a_page_that_is_on_its_way)
+{
+    hrig r;
+    hreq q = {0};
+    hrig_options o = stored();
+    start(&r, &o, NULL);
+    hreq_ask(&q, 0, 200, 1000);
+    hrig_serve(&r, &q);
+    CHECK_OK(rad_hicache_pump(r.cache, 0)); /* on the host, and a backup waits */
+    CHECK_OK(rad_cache_poll(r.cache));
+    CHECK(hrig_stats(&r).queued[TRANSFER_BACKUP] == 1);
+    now_of_test += 100 * PERIOD;
+    hrig_serve(&r, &q);
+    CHECK(hrig_stats(&r).queued[TRANSFER_BACKUP] == 1);
+    r.store.script = nothing_is_taken;
+    hrig_settle(&r);
+    r.store.script = NULL;
+    serve(&r, 1000);
+    CHECK(r.store.count == 12);
+    now_of_test += PERIOD / 2; /* it counts from when the store said so */
+    serve(&r, 1000);
+    CHECK(hrig_stats(&r).rechecked_tokens == 0);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
 /* A store that keeps nothing: a day, and a request each 10 s. */
 TEST(a_store_that_keeps_nothing_is_not_written_for_ever)
 {

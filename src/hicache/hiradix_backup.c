@@ -29,7 +29,7 @@ static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_
     }
     uint32_t time = hi_recheck_time(c);
     for (uint32_t i = 0; i < count; i++)
-        hi_mark_stored(c, host[i], time);
+        hi_mark_out(c, host[i], time);
     hi_op_submit(c, op);
     return true;
 }
@@ -126,8 +126,10 @@ rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
 
 void hi_backup_acked(hiradix_cache *c, hi_op *op)
 {
+    uint32_t time = hi_recheck_time(c);
     hi_events_stored(c, op->on_host.node, op->begin, op->count, op->device);
-    for (uint32_t i = 0; i < op->count; i++)
+    for (uint32_t i = 0; i < op->count; i++) {
+        hi_mark_stored(c, op->host[i], time);
         if (op->device[i] == HI_AS_IT_WAS) {
             continue;
         } else if (op->device[i] == HI_FOUND) {
@@ -139,5 +141,6 @@ void hi_backup_acked(hiradix_cache *c, hi_op *op)
             c->stats.dropped_backup_tokens += c->page_size;
             bits_flip(c->saved, (size_t)op->host[i]);
         }
+    }
     hi_op_give(c, op);
 }

@@ -234,8 +234,9 @@ uint32_t hi_recheck_time(const hiradix_cache *c);
 /* What a host page that somebody comes by needs. O(1). */
 hi_need hi_what_is_needed(const hiradix_cache *c, rad_page page, uint32_t time);
 
-/* The page is in storage, or on its way there. */
+/* The page is in storage; or a backup of it begins, and until that has ended it needs nothing. */
 void hi_mark_stored(hiradix_cache *c, rad_page page, uint32_t time);
+void hi_mark_out(hiradix_cache *c, rad_page page, uint32_t time);
 
 /* What a check says: it is there; or it was not there any more, and is now. */
 void hi_mark_found(hiradix_cache *c, rad_page page);

@@ -8,6 +8,9 @@
  *
  *     stored_at   | doublings, 4 bits | when, in quarters of recheck_ns, 28 bits |
  *
+ * While a backup of the page is out, `when` lies far in the future: nobody asks about a page that
+ * may be on its way there, however long that takes.
+ *
  * What keeps this from becoming a storm of writes:
  *   - a page is asked about when somebody comes by it, and at most once in recheck_ns;
  *   - that time doubles whenever the page had to be stored anew, and halves when it is found,
@@ -32,6 +35,7 @@ hi_need hi_what_is_needed(const hiradix_cache *c, rad_page page, uint32_t time)
 {
     if (!bits_get(c->saved, (size_t)page)) return HI_BACKUP;
     uint32_t mark = c->stored_at[page], age = (time - mark) & WHEN;
+    if (age > WHEN / 2) return HI_NOTHING; /* a backup is out */
     if (age < (uint32_t)QUARTERS << (mark >> WHEN_BITS)) return HI_NOTHING;
     return c->checks < MOST_CHECKS ? HI_CHECK : HI_NOTHING;
 }
@@ -40,6 +44,11 @@ void hi_mark_stored(hiradix_cache *c, rad_page page, uint32_t time)
 {
     bits_set(c->saved, (size_t)page);
     c->stored_at[page] = (c->stored_at[page] & ~WHEN) | time;
+}
+
+void hi_mark_out(hiradix_cache *c, rad_page page, uint32_t time)
+{
+    hi_mark_stored(c, page, (time + WHEN / 2) & WHEN);
 }
 
 void hi_mark_found(hiradix_cache *c, rad_page page)
