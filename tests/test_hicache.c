@@ -207,6 +207,37 @@ TEST(demotion_reaches_as_far_as_it_is_asked_to)
     }
 }
 
+/* What demotion finds no room for it looks at again with every poll, that is with every step. That
+ * was counted as dropped each time. */
+TEST(what_waits_for_room_to_be_demoted_is_not_counted_with_every_poll)
+{
+    enum { PROMPTS = 150, TOKENS = 3 };
+    hrig r;
+    hrig_options o = plain(1);
+    o.device_pages = 600;
+    o.host_pages = 4000;
+    o.demote_tokens = 500;
+    o.tiers.write_policy = RAD_WRITE_BACK;
+    o.tiers.max_transfers = 16;
+    hrig_start(&r, &o, NULL);
+    for (int i = 0; i < PROMPTS; i++)
+        serve(&r, TOKENS, 1000 * (1 + i));
+    for (int i = 0; i < 10; i++) /* until all tickets for writes are out */
+        CHECK_OK(rad_cache_poll(r.cache));
+    uint64_t dropped = hrig_stats(&r).dropped_write_tokens;
+    CHECK(hrig_stats(&r).queued[TRANSFER_WRITE] == 12);
+    for (int i = 0; i < 1000; i++)
+        CHECK_OK(rad_cache_poll(r.cache));
+    CHECK(hrig_stats(&r).dropped_write_tokens == dropped);
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(rad_cache_poll(r.cache));
+        hrig_settle(&r);
+    }
+    CHECK(hrig_stats(&r).written_tokens >= 500 - 150);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
 TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
 {
     hrig r;

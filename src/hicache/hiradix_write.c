@@ -254,6 +254,7 @@ static void sweep(hiradix_cache *c, uint64_t room, uint64_t moved)
         c->sweeping = true;
     }
     uint32_t places = tree_num_leaf_places(c->device_tree), begun = 0;
+    uint64_t dropped_writes, dropped_backups;
     for (uint32_t i = 0; i < SWEEP_PLACES && begun < SWEEP_LEAVES && c->sweeping; i++) {
         c->sweeping = c->sweep_place < places && room + c->sweep_pages / 2 < c->demote_pages &&
                       c->sweep_pages < c->num_host_pages / 8;
@@ -262,7 +263,13 @@ static void sweep(hiradix_cache *c, uint64_t room, uint64_t moved)
         rad_ref leaf = tree_leaf_at(c->device_tree, c->sweep_place, &evictable);
         bool covered = was_covered(c, leaf); /* also one that is locked for being copied */
         if (evictable && !covered) {
-            if (!demote_leaf(c, leaf)) return; /* here again when there is room */
+            dropped_writes = c->stats.dropped_write_tokens;
+            dropped_backups = c->stats.dropped_backup_tokens;
+            if (!demote_leaf(c, leaf)) { /* here again with the next poll: nothing was dropped */
+                c->stats.dropped_write_tokens = dropped_writes;
+                c->stats.dropped_backup_tokens = dropped_backups;
+                return;
+            }
             begun++;
         }
         if (evictable || covered) c->sweep_pages += pages_of(c, leaf);
