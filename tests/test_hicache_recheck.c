@@ -92,7 +92,14 @@ TEST(what_a_store_has_lost_is_stored_again_when_it_comes_by)
     }
 }
 
-/* One is gone: what is in front of it is not written, and what is there is left as it is. */
+static storage_fate count_sets(void *user, storage_call call, uint64_t number)
+{
+    (void)number;
+    *(uint32_t *)user += call == STORAGE_SET;
+    return STORAGE_WELL;
+}
+
+/* One is gone: nothing else is handed to the store, which may be one that writes what it has. */
 TEST(one_lost_page_costs_one_write)
 {
     for (uint32_t gone = 0; gone < 12; gone++) {
@@ -100,13 +107,15 @@ TEST(one_lost_page_costs_one_write)
         hrig_options o = stored();
         start(&r, &o, NULL);
         serve(&r, 1000);
-        uint64_t sets = r.store.stats.sets;
+        uint32_t sets = 0;
+        r.store.script = count_sets;
+        r.store.user = &sets;
         lose(&r, gone);
         now_of_test += PERIOD;
         serve(&r, 1000);
-        CHECK(r.store.count == 12 && r.store.stats.sets == sets + 1);
-        CHECK(hrig_stats(&r).stored_anew_tokens + hrig_stats(&r).rechecked_tokens == 192);
-        CHECK(hrig_stats(&r).rechecked_tokens == gone * 16); /* storage_mem keeps them in order */
+        CHECK(r.store.count == 12 && sets == 1);
+        CHECK(hrig_stats(&r).stored_anew_tokens == 16);
+        CHECK(hrig_stats(&r).rechecked_tokens == 11 * 16);
         hrig_check_idle(&r);
         hrig_stop(&r, false);
     }

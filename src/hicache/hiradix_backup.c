@@ -84,6 +84,7 @@ rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
     hi_lot l;
     const rad_page_hash *hashes[HI_STORE_PAGES];
     size_t payload = c->record_bytes - RAD_STORAGE_HEADER_BYTES;
+    uint32_t most = op->checks ? 1 : c->store_pages;
     for (uint32_t at = 0, n; at < op->count; at += n) {
         n = RAD_MIN(c->store_pages, op->count - at);
         if (atomic_load(&op->t.cancelled)) return RAD_NONE;
@@ -96,11 +97,16 @@ rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
             if (status) return status;
         }
         if (present) { /* behind it, and in front of what is missing, the next lot begins */
+            most = 1;
             n = present;
             for (uint32_t i = 0; i < n; i++)
                 op->device[at + i] = HI_FOUND;
             continue;
         }
+        /* All that a check knows is that the first is missing. Not every store leaves a record that
+         * is there as it is, so what follows is asked about again, after one, two, four, ... */
+        l.batch.count = n = RAD_MIN(n, most);
+        most = RAD_MIN(2 * most, c->store_pages);
         hi_lot_records(c, &l, op->host + at, n, worker);
         for (uint32_t i = 0; i < n; i++) {
             char *record = l.records[i];
