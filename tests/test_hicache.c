@@ -238,6 +238,28 @@ TEST(what_waits_for_room_to_be_demoted_is_not_counted_with_every_poll)
     hrig_stop(&r, false);
 }
 
+TEST(the_host_gives_up_nothing_for_what_does_not_fit_anyway)
+{
+    hrig r;
+    hrig_options o = plain(1);
+    o.device_pages = 60;
+    o.host_pages = 20;
+    o.demote_tokens = UINT64_MAX;
+    hrig_start(&r, &o, NULL);
+    serve(&r, 8, 1000);
+    hrig_settle(&r);
+    serve(&r, 10, 2000); /* its copy has its pages, and waits */
+    serve(&r, 15, 3000);
+    CHECK(hrig_stats(&r).dropped_write_tokens > 0);
+    CHECK(hrig_stats(&r).host_evicted_tokens == 0 && hrig_stats(&r).host_cached_tokens == 8);
+    hrig_settle(&r);
+    serve(&r, 15, 3000); /* now there is room */
+    hrig_settle(&r);
+    CHECK(hrig_stats(&r).host_cached_tokens == 20 && hrig_stats(&r).host_evicted_tokens == 13);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
 TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
 {
     hrig r;

@@ -158,9 +158,6 @@ static bool go_on(rad_swa_hicache *c, swa_op *op)
     if (op->t.status != RAD_OK || op->orphan || !count) return false;
     if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
     uint32_t windows = RAD_MIN(count, c->window), asked = op->count;
-    rad_swa_cache_sizes host = rad_swa_cache_get_sizes(c->host);
-    if (rad_swa_full_available_size(c->host_kv) + host.full_evictable < (uint64_t)count * ps)
-        return false; /* and nothing is evicted in vain */
     op->count = count;
     for (uint32_t i = 0; i < count; i++)
         op->swa_device[i] = i + windows >= count;

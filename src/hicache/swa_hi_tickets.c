@@ -78,6 +78,8 @@ bool swa_hi_take_host(rad_swa_hicache *c, swa_op *op)
     uint64_t full = rad_swa_full_available_size(c->host_kv) / ps;
     uint64_t swa = rad_swa_swa_available_size(c->host_kv) / ps;
     if (full < count || swa < num_swa) {
+        if (full + rad_swa_cache_get_sizes(c->host).full_evictable / ps < count)
+            return false; /* nothing is evicted in vain */
         (void)rad_swa_cache_evict(c->host, full < count ? (count - full) * ps : 0,
                                   swa < num_swa ? (num_swa - swa) * ps : 0, NULL);
         c->epoch++;
