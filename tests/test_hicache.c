@@ -260,6 +260,33 @@ TEST(the_host_gives_up_nothing_for_what_does_not_fit_anyway)
     hrig_stop(&r, false);
 }
 
+TEST(the_device_gives_up_nothing_for_a_load_that_does_not_fit_anyway)
+{
+    hrig r;
+    hrig_options o = plain(1);
+    o.device_pages = 60;
+    o.host_pages = 100;
+    o.demote_tokens = UINT64_MAX;
+    hrig_start(&r, &o, NULL);
+    serve(&r, 40, 1000);
+    hrig_settle(&r);
+    CHECK_OK(rad_cache_evict(r.cache, 40, NULL));
+    serve(&r, 20, 2000);
+    hrig_settle(&r);
+    rad_page held[25];
+    CHECK_OK(rad_kv_alloc(r.kv, held, 25)); /* 15 are free, 20 could be evicted */
+    hreq q = {0};
+    hreq_ask(&q, 0, 41, 1000);
+    CHECK_OK(hreq_admit(&r, &q));
+    CHECK(q.loaded.why == RAD_LOAD_NO_DEVICE_PAGES);
+    CHECK(look(&r, 20, 2000).prefix_tokens == 20);
+    hreq_finish(&r, &q, false);
+    CHECK_OK(rad_kv_free(r.kv, held, 25, NULL));
+    CHECK(serve(&r, 41, 1000) == 40 && look(&r, 20, 2000).prefix_tokens < 20);
+    hrig_check_idle(&r);
+    hrig_stop(&r, false);
+}
+
 TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
 {
     hrig r;

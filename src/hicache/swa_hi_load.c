@@ -68,6 +68,8 @@ static bool take_device_pages(rad_swa_hicache *c, rad_page *pages, uint32_t coun
     rad_swa_allocator *kv = c->device->kv;
     uint64_t ps = c->page_size, full = rad_swa_full_available_size(kv) / ps;
     uint64_t swa = rad_swa_swa_available_size(kv) / ps;
+    if (full + rad_swa_cache_get_sizes(c->device).full_evictable / ps < count)
+        return false; /* nothing is evicted in vain */
     if (full < count || swa < num_swa)
         (void)rad_swa_cache_evict(c->device, full < count ? (count - full) * ps : 0,
                                   swa < num_swa ? (num_swa - swa) * ps : 0, NULL);
