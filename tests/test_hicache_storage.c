@@ -449,6 +449,30 @@ TEST(a_store_can_come_and_go_while_nothing_runs)
     CHECK(r.store.closed == 0); /* whoever opened it closes it */
 }
 
+/* A backend compiled before there was anything behind batch_set: what would stand there is not
+ * its own. */
+TEST(a_short_table_of_calls_is_not_read_beyond_its_end)
+{
+    hrig r;
+    hreq q;
+    rad_error err = {0};
+    rad_storage was;
+    hrig_options o = stored(16);
+    hrig_start(&r, &o, NULL);
+    CHECK_OK(rad_hicache_detach_storage(r.cache, &was, &err));
+    rad_storage_ops old = *was.ops; /* calls that must not be made are there all the same */
+    old.struct_size = offsetof(rad_storage_ops, remove);
+    rad_storage opened = {.ops = &old, .self = was.self};
+    CHECK_OK(rad_hicache_attach_storage(r.cache, &opened, &err));
+    serve_new(&r, 200, 1000, &q);
+    hrig_settle(&r);
+    CHECK(r.store.count == 12);
+    CHECK(rad_hicache_clear(r.cache, RAD_TIER_STORAGE, &err) == RAD_E_UNSUPPORTED);
+    CHECK(r.store.count == 12);
+    CHECK_OK(rad_hicache_detach_storage(r.cache, NULL, &err));
+    hrig_stop(&r, false);
+}
+
 /* Somebody else works on the store: it is neither read nor written, and what should have gone
  * there goes when it next comes by. */
 TEST(a_held_store_is_left_alone)

@@ -40,6 +40,9 @@ for preset in llama-110m qwen3-0.6b; do
     "$bin/bench/bench_model" -n 2048 -s 3 "$model" | grep "prefill"
 done
 
+echo "== hicache_blog, a pool of a quarter of the conversations without and with a host tier"
+RADISH=$PWD/$bin/radish /usr/bin/python3 bench/hicache_blog.py models/radish-tiny.gguf
+
 echo "== bench_tiers, first tokens with qwen3-0.6b bf16"
 "$bin/bench/bench_tiers" 8192 16 "$work" "$work/qwen3-0.6b-bf16.gguf"
 

@@ -25,7 +25,7 @@
 
 #include "base/bits.h"
 #include "base/params.h"
-#include "hicache/store_lot.h"
+#include "hicache/store_call.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 

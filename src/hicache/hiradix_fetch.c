@@ -17,6 +17,7 @@
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
+#include "hicache/store_call.h"
 
 static bool keys_of_chain(const hiradix_cache *c, hi_lot *l, const hi_op *op, uint32_t at,
                           uint32_t n)
@@ -57,8 +58,7 @@ static bool accept(hiradix_cache *c, const hi_op *op, const hi_lot *l, uint32_t 
         about.num_tokens != c->page_size) {
         atomic_fetch_add(&c->bad_pages, 1);
         const rad_storage_ops *ops = c->storage.ops;
-        if (ops->struct_size > offsetof(rad_storage_ops, remove) && ops->remove)
-            (void)ops->remove(c->storage.self, &l->keys[i], NULL);
+        if (STORE_HAS(ops, remove)) (void)ops->remove(c->storage.self, &l->keys[i], NULL);
         return false;
     }
     if (!c->staging) return true;

@@ -5,6 +5,7 @@
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
+#include "hicache/store_call.h"
 
 /* ---- hashes ---- */
 
@@ -85,7 +86,7 @@ rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
         return rad_fail(err, RAD_AGAIN, "hicache: %u transfers are under way", c->ids.num_live);
     if ((tiers & RAD_TIER_STORAGE) && c->store_held)
         return rad_fail(err, RAD_AGAIN, "hicache: the store is held");
-    if ((tiers & RAD_TIER_STORAGE) && (!c->storage.ops || !c->storage.ops->clear))
+    if ((tiers & RAD_TIER_STORAGE) && (!c->storage.ops || !STORE_HAS(c->storage.ops, clear)))
         return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: no storage, or none that can be cleared");
     rad_status status = RAD_OK;
     if (tiers & RAD_TIER_DEVICE) status = rad_cache_reset(c->device);

@@ -14,6 +14,7 @@
  * t <= n * r / 8, where r is what a token costs to compute. */
 #include "hicache/swa_hi_impl.h"
 
+#include "hicache/store_call.h"
 #include "mem/host_kv_pool.h"
 
 /* ---- a worker's part ---- */
@@ -96,8 +97,7 @@ static bool accept(rad_swa_hicache *c, const swa_side *s, const swa_lot *lot, ra
         about.num_tokens != c->page_size) {
         atomic_fetch_add(&c->bad_pages, 1);
         const rad_storage_ops *ops = s->storage.ops;
-        if (ops->struct_size > offsetof(rad_storage_ops, remove) && ops->remove)
-            (void)ops->remove(s->storage.self, &lot->keys[i], NULL);
+        if (STORE_HAS(ops, remove)) (void)ops->remove(s->storage.self, &lot->keys[i], NULL);
         return false;
     }
     if (!s->staging) return true;

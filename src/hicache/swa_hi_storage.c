@@ -10,7 +10,7 @@
  * and not a change of another. Backups lock what they read. */
 #include "hicache/swa_hi_impl.h"
 
-#include "hicache/store_lot.h"
+#include "hicache/store_call.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 

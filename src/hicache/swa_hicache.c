@@ -15,6 +15,7 @@
 #include "hicache/swa_hi_impl.h"
 
 #include "base/params.h"
+#include "hicache/store_call.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 
@@ -191,7 +192,7 @@ rad_status rad_swa_hicache_clear(rad_swa_hicache *c, uint32_t which, rad_error *
         return rad_fail(err, RAD_AGAIN, "swa_hicache: %u transfers are under way", c->ids.num_live);
     for (int s = 0; s < 2; s++)
         if ((which & RAD_TIER_STORAGE) &&
-            (!c->side[s].storage.ops || !c->side[s].storage.ops->clear))
+            (!c->side[s].storage.ops || !STORE_HAS(c->side[s].storage.ops, clear)))
             return rad_fail(err, RAD_E_UNSUPPORTED,
                             "swa_hicache: no storage, or none that can be cleared");
     rad_status status = RAD_OK;
