@@ -164,6 +164,42 @@ TEST(verifying_keeps_to_the_limit)
            (unsigned long long)verified);
 }
 
+/* A chunk behind the step that ends a prompt: whoever got a first token waits for the second. */
+TEST(a_first_token_does_not_wait_for_a_whole_chunk_to_be_verified)
+{
+    rig g;
+    static rad_token ids[3000];
+    script s = plain;
+    s.verify_rate = 1;
+    s.token = 5e5; /* VERIFY_CHUNK takes 32 ms */
+    scheduler_params params = rig_params(60000, 1, 4096);
+    params.max_itl_ns = 20000000;
+    start(&g, params, s);
+    rig_prompt(ids, 3000, 810);
+    rig_req *early = rig_add(&g, ids, 3000, 1), *q;
+    while (!early->finish)
+        scheduler_step(g.s);
+    rig_check_answer(early);
+    rig_drop(early);
+    for (int i = 0; i < 80; i++) { /* 3 steps each: sooner or later a chunk follows the first */
+        q = rig_add(&g, ids + i, 20, 3);
+        scheduler_step(g.s);
+        for (uint64_t before = script_now.told; !q->finish; before = script_now.told) {
+            scheduler_step(g.s);
+            uint64_t gap = script_now.told - before;
+            CHECKF(gap <= 20000000, "%d: %.3f ms\n", i, (double)gap * 1e-6);
+        }
+        rig_check_answer(q);
+        rig_drop(q);
+    }
+    scheduler_stats st;
+    scheduler_get_stats(g.s, &st);
+    CHECK(script_now.calls - st.forward_steps >= 10);
+    while (scheduler_step(g.s)) {
+    }
+    rig_stop(&g);
+}
+
 /* Decoding alone takes longer than the limit: prompts get on all the same, slowly. */
 TEST(prompts_do_not_starve_in_turn)
 {

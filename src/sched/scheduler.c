@@ -148,7 +148,7 @@ bool scheduler_step(scheduler *s)
     if (busy) s->stats.schedule_ns += step_ns - model_ns - output_ns;
     if (s->stats.forward_ns != forward_ns) {
         step_cost_observe(&s->cost, &work, (double)step_ns);
-        verify_busy_step(s, &work);
+        verify_busy_step(s);
     }
     return busy;
 }

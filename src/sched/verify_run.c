@@ -142,15 +142,26 @@ bool verify_idle_step(scheduler *s)
     return true;
 }
 
-void verify_busy_step(scheduler *s, const step_work *work)
+/* What decodes in the next step: also who ended its prompt in this one, and was handed a token. */
+static step_work next_decodes(const scheduler *s)
+{
+    step_work work = {0};
+    for (uint32_t i = 0; i < s->num_running; i++) {
+        if (s->running[i]->state != REQ_DECODE) continue;
+        work.num_decodes++;
+        work.pairs += step_pairs(s->running[i]->kv.committed_len, 1);
+    }
+    return work;
+}
+
+void verify_busy_step(scheduler *s)
 {
     verifier *v = &s->verify;
     v->busy_ns = 0;
     if (!v->first || ++v->busy_steps < VERIFY_EVERY) return;
     uint32_t max_tokens = VERIFY_CHUNK;
-    if (s->params.max_itl_ns && work->num_decodes) { /* half of what the next step has left */
-        step_work decodes = *work, nothing = {0};
-        decodes.prompt_tokens = 0;
+    step_work decodes = next_decodes(s), nothing = {0};
+    if (s->params.max_itl_ns && decodes.num_decodes) { /* half of what the next step has left */
         double ns = itl_left_ns(s, &decodes) / 2 - step_cost_ns(&s->cost, &nothing);
         uint32_t fit = step_cost_fit(&s->cost, v->kv.committed_len, ns);
         max_tokens = RAD_MIN(max_tokens, RAD_MIN(fit, step_cost_trusted_tokens(&s->cost)));

@@ -10,8 +10,8 @@ void verify_free(verifier *v, verify_record *record);
 /* Computes one chunk; false when there is nothing to verify. Only while nobody runs. */
 bool verify_idle_step(scheduler *s);
 
-/* After a step of `work`: computes a chunk when it is time, not longer than --max-itl-ms leaves. */
-void verify_busy_step(scheduler *s, const step_work *work);
+/* After a step: computes a chunk when it is time, not longer than --max-itl-ms leaves. */
+void verify_busy_step(scheduler *s);
 
 /* Gives back the pages of a request that is computed again; false when it holds none. */
 bool verify_yield(scheduler *s);
