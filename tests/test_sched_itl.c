@@ -200,6 +200,27 @@ TEST(a_first_token_does_not_wait_for_a_whole_chunk_to_be_verified)
     rig_stop(&g);
 }
 
+/* On this clock nothing but the model takes time, so next to nothing is left for the scheduler. */
+TEST(verifying_is_not_scheduling)
+{
+    rig g;
+    rad_token ids[300];
+    scheduler_stats st;
+    script s = plain;
+    s.verify_rate = 1;
+    start(&g, rig_params(4096, 1, 64), s);
+    rig_prompt(ids, 300, 811);
+    rig_req *q = rig_add(&g, ids, 300, 30);
+    rig_run(&g);
+    rig_expect(q, 30);
+    while (scheduler_step(g.s)) {
+    }
+    scheduler_get_stats(g.s, &st);
+    CHECK(st.verify.num_verified == 1 && script_now.calls > st.forward_steps);
+    CHECKF(st.schedule_ns < 1000000, "%.3f ms\n", (double)st.schedule_ns * 1e-6);
+    rig_stop(&g);
+}
+
 /* Decoding alone takes longer than the limit: prompts get on all the same, slowly. */
 TEST(prompts_do_not_starve_in_turn)
 {
