@@ -136,6 +136,33 @@ TEST(it_yields_to_whoever_comes)
     rig_stop(&g);
 }
 
+/* A flush needs nobody to run or wait; what is being verified is neither. */
+TEST(a_flush_in_the_middle_of_verifying_loses_nothing)
+{
+    for (uint32_t page = 1; page <= 16; page += 15) {
+        rig g;
+        rad_token ids[400];
+        rig_prompt(ids, 400, 922);
+        scheduler_params params = rig_params(1024, page, 512);
+        params.verify_rate = 1;
+        rig_start(&g, params);
+        rig_req *first = rig_add(&g, ids, 400, 5);
+        rig_run(&g);
+        rig_step(&g);
+        scheduler_stats st;
+        scheduler_get_stats(g.s, &st);
+        CHECK(st.held_tokens == 64 && st.verify.num_pending == 1);
+        CHECK_OK(scheduler_flush_cache(g.s));
+        CHECK_OK(scheduler_check(g.s, NULL));
+        verify_all(&g);
+        scheduler_get_stats(g.s, &st);
+        CHECK(st.verify.num_verified == 1 && st.verify.num_mismatches == 0);
+        CHECK(st.available_tokens == st.max_total_tokens && st.kv_errors == 0);
+        rig_expect(first, 5);
+        rig_stop(&g);
+    }
+}
+
 /* Somebody always runs, and the memory is small enough that the verifier has to give its pages
  * back now and then: requests are verified all the same, and the fault is found. */
 TEST(a_scheduler_that_is_never_idle_verifies_too)
