@@ -111,6 +111,17 @@ static double difference(const float *got, const double *want, size_t n)
     return most / scale;
 }
 
+/* The length of the difference in units of the length of what is wanted. */
+static double relative(const float *got, const double *want, size_t n)
+{
+    double off = 0, all = 0;
+    for (size_t i = 0; i < n; i++) {
+        off += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        all += want[i] * want[i];
+    }
+    return sqrt(off / all);
+}
+
 enum { SEQ = 70 }; /* past one attention block of 64 */
 
 static void against_reference(const char *preset, const char *type)
@@ -133,8 +144,10 @@ static void against_reference(const char *preset, const char *type)
     double off = difference(got, want, n);
     CHECKF(off < 1e-4, "%s %s f32: off by %g\n", preset, type, off);
     bench_prefill(&bf16, 1, tokens, SEQ, got);
-    double off_bf16 = difference(got, want, n);
-    CHECKF(off_bf16 < 3e-2, "%s %s bf16: off by %g\n", preset, type, off_bf16);
+    /* 1% where the file's weights are bf16; else rounding those, too, is in it. */
+    double off_bf16 = relative(got, want, n), limit = strcmp(type, "bf16") == 0 ? 1e-2 : 1.5e-2;
+    CHECKF(off_bf16 <= limit, "%s %s bf16: off by %g\n", preset, type, off_bf16);
+    CHECK(difference(got, want, n) < 2e-2);
     print_message("%s %s: f32 off by %.1e, bf16 by %.1e\n", preset, type, off, off_bf16);
 
     free(want), free(got);
