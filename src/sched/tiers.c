@@ -145,6 +145,7 @@ bool tiers_lost(scheduler *s, req *r)
     r->state = REQ_WAITING;
     r->no_load = true;
     wait_queue_add(&s->waiting, r);
+    s->groups.num_reqs = 0; /* it comes back with other pages: no step is as the one before */
     return true;
 }
 
