@@ -49,3 +49,21 @@ void attn_kv_read(const attn_kv *kv, attn_kv_side side, rad_slot slot, uint32_t 
     if (first < p->dim)
         kv->codec->decode(kv->dtype, dst + first, row + first, p->dim - first, scales[head + 1]);
 }
+
+void attn_kv_read_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots, uint32_t first,
+                       uint32_t count, uint32_t head, float *dst)
+{
+    const attn_kv_plane *p = &kv->plane[side];
+    const uint32_t split = p->scales ? RAD_MIN(p->dim, p->split) : p->dim;
+    kv_rows rows = {.base = p->base + head * p->head_bytes,
+                    .slots = slots,
+                    .stride = p->stride,
+                    .scale = p->scale,
+                    .scales = p->scales ? p->scales + head * sizeof(float) : NULL,
+                    .scale_stride = p->scale_stride};
+    kv->codec->decode_rows(kv->dtype, dst, p->dim, &rows, first, count, split);
+    if (split == p->dim) return;
+    rows.base += split; /* int8: a number is a byte */
+    rows.scales += sizeof(float);
+    kv->codec->decode_rows(kv->dtype, dst + split, p->dim, &rows, first, count, p->dim - split);
+}

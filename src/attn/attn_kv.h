@@ -37,4 +37,9 @@ attn_kv attn_kv_of(rad_token_to_kv_pool *pool, uint32_t layer);
 /* dst[0..dim) = the numbers of a slot's head. O(dim). */
 void attn_kv_read(const attn_kv *kv, attn_kv_side side, rad_slot slot, uint32_t head, float *dst);
 
+/* The rows of a block of slots, [first, first + count): slot slots[i]'s numbers at
+ * dst + (i - first) * dim. The same bits as one by one, faster. */
+void attn_kv_read_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots, uint32_t first,
+                       uint32_t count, uint32_t head, float *dst);
+
 #endif

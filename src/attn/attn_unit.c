@@ -16,6 +16,7 @@
 enum {
     Q_BYTES = 128 << 10,
     SIDE_ROWS = 96,
+    ROWS_AT_ONCE = 8,       /* decoded, then some of the next block's are fetched */
     STRIP_BYTES = 512 << 10 /* K and V of a strip's block; the next one is fetched to L2 */
 };
 
@@ -187,9 +188,10 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
 {
     const attn_kv_plane *p = &call->kv.plane[side];
     if (!call->decoded) return (attn_rows_at){p->base + kv_head * p->head_bytes, slots, p->stride};
-    for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
-        attn_ahead_fetch(&ws->ahead, attn_lines_of(p->head_bytes));
-        attn_kv_read(&call->kv, side, slots[j], kv_head, ws->values + (size_t)j * p->dim);
+    for (uint32_t j = 0; j < ATTN_BLOCK; j += ROWS_AT_ONCE) {
+        attn_ahead_fetch(&ws->ahead, ROWS_AT_ONCE * attn_lines_of(p->head_bytes));
+        attn_kv_read_rows(&call->kv, side, slots, j, ROWS_AT_ONCE, kv_head,
+                          ws->values + (size_t)j * p->dim);
     }
     return (attn_rows_at){(const char *)ws->values, in_order, p->dim * sizeof(float)};
 }

@@ -18,6 +18,16 @@ bool kv_dtype_is_fp8(uint32_t dtype);
 const char *kv_dtype_name(uint32_t dtype);
 bool kv_dtype_find(const char *name, rad_dtype *dtype);
 
+/* Rows that lie apart: number i is at base + slots[i] * stride. */
+typedef struct kv_rows {
+    const char *base;
+    const rad_slot *slots;
+    size_t stride;
+    float scale;        /* of all rows, unless each has its own (int8): a float at scales + */
+    const char *scales; /* slots[i] * scale_stride; else NULL */
+    size_t scale_stride;
+} kv_rows;
+
 /* One instruction set's loops. All are O(count); dst and src do not overlap. */
 typedef struct kv_codec {
     const char *name;
@@ -28,6 +38,11 @@ typedef struct kv_codec {
 
     /* dst[i] = src[i] * scale; the scale is for fp8 and int8. */
     void (*decode)(uint32_t dtype, float *dst, const void *src, size_t count, float scale);
+
+    /* The same for rows [first, first + count) of `rows`, `dim` numbers each: row i goes to
+     * dst + (i - first) * ld. */
+    void (*decode_rows)(uint32_t dtype, float *dst, size_t ld, const kv_rows *rows, uint32_t first,
+                        uint32_t count, size_t dim);
 
     /* Stores a group of numbers as int8 in -127..127 and returns its scale: the largest
      * magnitude / 127, but never less than FLT_MIN, so that it is a normal number; a number

@@ -4,6 +4,16 @@
  * and integer operations, which give the same bits in a vector of any width as alone; no
  * reciprocal stands in for a division, no fused operation for two.
  *
+ * Reading narrow floats is what attention over such a pool waits for, and a compiler's
+ * vectors of it are long: an instruction set that widens f16 by itself (F16C: exact, quiets
+ * NaN as minifloat.h does, and knows no flushing of denormals) brings its own, by defining
+ * KV_STEP before it includes this:
+ *
+ *     kv_vectors           KV_STEP floats
+ *     read_f16, read_e5m2  from so many codes, exactly
+ *     read_e4m3            likewise, 1/256 of them
+ *     scaled, store        each float times a number; to memory, any alignment
+ *
  * gcc makes vectors at O3, and of these selects only when it may compute both sides of one;
  * traps are not used here. The pragma stands before the includes so that what they define
  * can be inlined. */
@@ -19,6 +29,9 @@
 #include <math.h>
 #include <radish/token_to_kv_pool.h>
 
+/* Into both `decode` and `decode_rows`, there with the loop over rows around it. */
+#define READING static inline __attribute__((always_inline))
+
 /* Round to nearest even; NaN stays NaN (its payload is cut, so one bit is set). */
 static void to_bf16(uint16_t *restrict dst, const float *restrict src, size_t count)
 {
@@ -26,7 +39,7 @@ static void to_bf16(uint16_t *restrict dst, const float *restrict src, size_t co
         dst[i] = bf16_from_f32(src[i]);
 }
 
-static void from_bf16(float *restrict dst, const uint16_t *restrict src, size_t count)
+READING void from_bf16(float *restrict dst, const uint16_t *restrict src, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         dst[i] = bf16_to_f32(src[i]);
@@ -38,9 +51,14 @@ static void to_f16(uint16_t *restrict dst, const float *restrict src, size_t cou
         dst[i] = f16_from_f32(src[i]);
 }
 
-static void from_f16(float *restrict dst, const uint16_t *restrict src, size_t count)
+READING void from_f16(float *restrict dst, const uint16_t *restrict src, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
+    size_t i = 0;
+#if defined(KV_STEP)
+    for (; i + KV_STEP <= count; i += KV_STEP)
+        store(dst + i, read_f16(src + i));
+#endif
+    for (; i < count; i++)
         dst[i] = f16_to_f32(src[i]);
 }
 
@@ -54,9 +72,16 @@ static void to_e4m3(uint8_t *restrict dst, const float *restrict src, size_t cou
             dst[i] = e4m3_from_f32(src[i] / scale);
 }
 
-static void from_e4m3(float *restrict dst, const uint8_t *restrict src, size_t count, float scale)
+READING void from_e4m3(float *restrict dst, const uint8_t *restrict src, size_t count, float scale)
 {
-    for (size_t i = 0; i < count; i++)
+    size_t i = 0;
+#if defined(KV_STEP)
+    /* 256 * scale is exact, and so the product is rounded once, to what it would be. */
+    const float larger = scale * 256;
+    for (; i + KV_STEP <= count && !isinf(larger); i += KV_STEP)
+        store(dst + i, scaled(read_e4m3(src + i), larger));
+#endif
+    for (; i < count; i++)
         dst[i] = e4m3_to_f32(src[i]) * scale;
 }
 
@@ -70,13 +95,18 @@ static void to_e5m2(uint8_t *restrict dst, const float *restrict src, size_t cou
             dst[i] = e5m2_from_f32(src[i] / scale);
 }
 
-static void from_e5m2(float *restrict dst, const uint8_t *restrict src, size_t count, float scale)
+READING void from_e5m2(float *restrict dst, const uint8_t *restrict src, size_t count, float scale)
 {
-    for (size_t i = 0; i < count; i++)
+    size_t i = 0;
+#if defined(KV_STEP)
+    for (; i + KV_STEP <= count; i += KV_STEP)
+        store(dst + i, scaled(read_e5m2(src + i), scale));
+#endif
+    for (; i < count; i++)
         dst[i] = e5m2_to_f32(src[i]) * scale;
 }
 
-static void from_i8(float *restrict dst, const int8_t *restrict src, size_t count, float scale)
+READING void from_i8(float *restrict dst, const int8_t *restrict src, size_t count, float scale)
 {
     for (size_t i = 0; i < count; i++)
         dst[i] = (float)src[i] * scale;
@@ -127,7 +157,8 @@ static void encode(uint32_t dtype, void *dst, const float *src, size_t count, fl
     }
 }
 
-static void decode(uint32_t dtype, float *dst, const void *src, size_t count, float scale)
+READING void decode_one(const uint32_t dtype, float *dst, const void *src, size_t count,
+                        float scale)
 {
     switch (dtype) {
     case RAD_F32: memcpy(dst, src, count * sizeof *dst); break;
@@ -140,4 +171,32 @@ static void decode(uint32_t dtype, float *dst, const void *src, size_t count, fl
     }
 }
 
-#define KV_CODEC(isa) ((kv_codec){isa, encode, decode, encode_i8})
+static void decode(uint32_t dtype, float *dst, const void *src, size_t count, float scale)
+{
+    decode_one(dtype, dst, src, count, scale);
+}
+
+READING void decode_each(const uint32_t dtype, float *dst, size_t ld, const kv_rows *rows,
+                         uint32_t first, uint32_t count, size_t dim)
+{
+    float scale = rows->scale;
+    for (uint32_t i = first; i < first + count; i++, dst += ld) {
+        const size_t slot = rows->slots[i];
+        if (rows->scales) memcpy(&scale, rows->scales + slot * rows->scale_stride, sizeof scale);
+        decode_one(dtype, dst, rows->base + slot * rows->stride, dim, scale);
+    }
+}
+
+static void decode_rows(uint32_t dtype, float *dst, size_t ld, const kv_rows *rows, uint32_t first,
+                        uint32_t count, size_t dim)
+{
+    switch (dtype) {
+    case RAD_F16: decode_each(RAD_F16, dst, ld, rows, first, count, dim); break;
+    case RAD_F8_E4M3: decode_each(RAD_F8_E4M3, dst, ld, rows, first, count, dim); break;
+    case RAD_F8_E5M2: decode_each(RAD_F8_E5M2, dst, ld, rows, first, count, dim); break;
+    case RAD_I8: decode_each(RAD_I8, dst, ld, rows, first, count, dim); break;
+    default: decode_each(dtype, dst, ld, rows, first, count, dim);
+    }
+}
+
+#define KV_CODEC(isa) ((kv_codec){isa, encode, decode, decode_rows, encode_i8})
