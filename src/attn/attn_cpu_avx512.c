@@ -4,6 +4,7 @@
 #include <math.h>
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+#include "attn/attn_codes_avx512.h"
 #include "attn/attn_vector_avx512.h"
 
 /* 16 keys x `some` dimensions of f32, or pairs of bf16: those travel as one lane and

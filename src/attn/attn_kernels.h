@@ -21,6 +21,7 @@
 #define ATTN_ATTN_KERNELS_H
 
 #include "attn/attn_common.h"
+#include "mem/kv_codec.h"
 
 enum {
     ATTN_TILE_ROWS = 6,
@@ -124,6 +125,11 @@ typedef struct attn_kernels {
 
     /* The keys transposed, [dim or pairs of dims][ATTN_BLOCK] of 4 bytes each. */
     void (*load_keys)(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead);
+
+    /* The same from a pool of narrow numbers, those that kv_codec decodes them to. False,
+     * and nothing is done, for a dtype or a scale that it does not know. NULL: for all. */
+    bool (*load_codes)(uint32_t dtype, const kv_rows *keys, uint32_t dim, void *to,
+                       attn_ahead *ahead);
 
     /* Pairs of keys side by side, [ATTN_BLOCK / 2][v_dim rounded up to 16] of two bf16.
      * NULL: the kernel reads values in place. */

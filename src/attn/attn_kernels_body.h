@@ -277,10 +277,14 @@ static void prepare_f32(const radix_attention *layer, const float *q, void *to)
 
 #include "attn/attn_merge_body.h"
 
+#if !defined(ATTN_LOAD_CODES)
+#define ATTN_LOAD_CODES NULL
+#endif
+
 #define ATTN_CHAIN(type)                                                                           \
     {                                                                                              \
-        .prepare_q = prepare_f32, .load_keys = load_keys_##type, .attend = attend_##type,          \
-        .fold = fold, .merge = merge, .divide = divide, .exp = exp_one                             \
+        .prepare_q = prepare_f32, .load_keys = load_keys_##type, .load_codes = ATTN_LOAD_CODES,    \
+        .attend = attend_##type, .fold = fold, .merge = merge, .divide = divide, .exp = exp_one    \
     }
 #define ATTN_ISA                                                                                   \
     {                                                                                              \

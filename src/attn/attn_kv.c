@@ -50,20 +50,31 @@ void attn_kv_read(const attn_kv *kv, attn_kv_side side, rad_slot slot, uint32_t 
         kv->codec->decode(kv->dtype, dst + first, row + first, p->dim - first, scales[head + 1]);
 }
 
+kv_rows attn_kv_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots, uint32_t head)
+{
+    const attn_kv_plane *p = &kv->plane[side];
+    return (kv_rows){.base = p->base + head * p->head_bytes,
+                     .slots = slots,
+                     .stride = p->stride,
+                     .scale = p->scale,
+                     .scales = p->scales ? p->scales + head * sizeof(float) : NULL,
+                     .scale_stride = p->scale_stride};
+}
+
+bool attn_kv_has_one_scale(const attn_kv *kv, attn_kv_side side)
+{
+    return !kv->plane[side].scales || kv->plane[side].dim <= kv->plane[side].split;
+}
+
 void attn_kv_read_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots, uint32_t first,
                        uint32_t count, uint32_t head, float *dst)
 {
-    const attn_kv_plane *p = &kv->plane[side];
-    const uint32_t split = p->scales ? RAD_MIN(p->dim, p->split) : p->dim;
-    kv_rows rows = {.base = p->base + head * p->head_bytes,
-                    .slots = slots,
-                    .stride = p->stride,
-                    .scale = p->scale,
-                    .scales = p->scales ? p->scales + head * sizeof(float) : NULL,
-                    .scale_stride = p->scale_stride};
-    kv->codec->decode_rows(kv->dtype, dst, p->dim, &rows, first, count, split);
-    if (split == p->dim) return;
+    const uint32_t dim = kv->plane[side].dim;
+    const uint32_t split = attn_kv_has_one_scale(kv, side) ? dim : kv->plane[side].split;
+    kv_rows rows = attn_kv_rows(kv, side, slots, head);
+    kv->codec->decode_rows(kv->dtype, dst, dim, &rows, first, count, split);
+    if (split == dim) return;
     rows.base += split; /* int8: a number is a byte */
     rows.scales += sizeof(float);
-    kv->codec->decode_rows(kv->dtype, dst + split, p->dim, &rows, first, count, p->dim - split);
+    kv->codec->decode_rows(kv->dtype, dst + split, dim, &rows, first, count, dim - split);
 }

@@ -37,6 +37,11 @@ attn_kv attn_kv_of(rad_token_to_kv_pool *pool, uint32_t layer);
 /* dst[0..dim) = the numbers of a slot's head. O(dim). */
 void attn_kv_read(const attn_kv *kv, attn_kv_side side, rad_slot slot, uint32_t head, float *dst);
 
+/* Where the rows of a head lie, and whether one scale is all that each has: else the numbers
+ * from `split` on have the next one. */
+kv_rows attn_kv_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots, uint32_t head);
+bool attn_kv_has_one_scale(const attn_kv *kv, attn_kv_side side);
+
 /* The rows of a block of slots, [first, first + count): slot slots[i]'s numbers at
  * dst + (i - first) * dim. The same bits as one by one, faster. */
 void attn_kv_read_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots, uint32_t first,

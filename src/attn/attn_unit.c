@@ -196,14 +196,25 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
     return (attn_rows_at){(const char *)ws->values, in_order, p->dim * sizeof(float)};
 }
 
+static void load_keys(const attn_call *call, workspace *ws, uint32_t kv_head, const rad_slot *slots)
+{
+    attn_ahead none = {.left = UINT32_MAX};
+    if (call->decoded && call->kernels->load_codes && attn_kv_has_one_scale(&call->kv, ATTN_K)) {
+        kv_rows codes = attn_kv_rows(&call->kv, ATTN_K, slots, kv_head);
+        if (call->kernels->load_codes(call->kv.dtype, &codes, call->layer->head_dim, ws->keys,
+                                      &ws->ahead))
+            return;
+    }
+    attn_rows_at keys = rows_at(call, ws, ATTN_K, kv_head, slots);
+    call->kernels->load_keys(&keys, call->layer->head_dim, ws->keys,
+                             call->decoded ? &none : &ws->ahead);
+}
+
 /* Keys transposed, then values, of a KV head. */
 static attn_rows_at load_side(const attn_call *call, workspace *ws, uint32_t kv_head,
                               const rad_slot *slots)
 {
-    attn_ahead none = {.left = UINT32_MAX};
-    attn_rows_at keys = rows_at(call, ws, ATTN_K, kv_head, slots);
-    call->kernels->load_keys(&keys, call->layer->head_dim, ws->keys,
-                             call->decoded ? &none : &ws->ahead);
+    load_keys(call, ws, kv_head, slots);
     attn_rows_at values = rows_at(call, ws, ATTN_V, kv_head, slots);
     if (call->kernels->load_values)
         call->kernels->load_values(&values, call->v_dim, ws->values, &ws->ahead);

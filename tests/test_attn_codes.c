@@ -1,0 +1,106 @@
+/* test_attn_codes.c - keys decoded and transposed at once are the codec's numbers, bit by bit:
+ * every code, any number of dimensions, rows in any order, nothing read behind the last. */
+#include "guarded.h"
+#include "test.h"
+
+#include "attn/attn_kernels.h"
+
+#include <math.h>
+
+enum { MOST_DIM = 150, ROOM = 7 };
+#define UNTOUCHED 0x55555555u
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* Codes counted through, so that all come, 0 and NaN too; each row with its scale behind it. */
+typedef struct pool {
+    guarded memory;
+    rad_slot slots[ATTN_BLOCK];
+    kv_rows rows;
+} pool;
+
+static pool make_pool(uint32_t dtype, uint32_t dim, float scale, uint64_t *seed)
+{
+    const size_t bytes = (size_t)dim * kv_dtype_bytes(dtype);
+    const size_t scaled = (bytes + 3) / 4 * 4 + 4, room = 4 * (test_random(seed) % ROOM);
+    const size_t stride = (dtype == RAD_I8 ? scaled : bytes) + room;
+    pool p = {.memory = guarded_alloc(ATTN_BLOCK * stride - room)};
+    char *base = p.memory.data;
+    uint32_t code = (uint32_t)test_random(seed);
+    for (uint32_t i = 0; i < ATTN_BLOCK; i++) {
+        char *row = base + i * stride;
+        for (uint32_t d = 0; d < dim; d++, code += dtype == RAD_F16 ? 7 : 1)
+            memcpy(row + (size_t)d * kv_dtype_bytes(dtype), &code, kv_dtype_bytes(dtype));
+        float own = (float)(1 + test_random(seed) % 999) / 333;
+        if (dtype == RAD_I8) memcpy(row + scaled - 4, &own, sizeof own);
+        p.slots[i] = (rad_slot)(test_random(seed) % ATTN_BLOCK);
+    }
+    p.rows = (kv_rows){.base = base, .stride = stride, .scale = scale};
+    if (dtype == RAD_I8) {
+        p.rows.scales = base + scaled - 4;
+        p.rows.scale_stride = stride;
+    }
+    return p;
+}
+
+static void check_keys(const attn_kernels *kernels, uint32_t dtype, uint32_t dim, float scale,
+                       uint64_t *seed)
+{
+    static _Alignas(64) float got[(MOST_DIM + 1) * ATTN_BLOCK];
+    float want[MOST_DIM];
+    attn_ahead none = {.left = UINT32_MAX};
+    pool p = make_pool(dtype, dim, scale, seed);
+    p.rows.slots = p.slots;
+    memset(got, 0x55, sizeof got);
+    bool done = kernels->load_codes(dtype, &p.rows, dim, got, &none);
+    CHECK(done == (dtype != RAD_F8_E4M3 || scale < 0x1p120f));
+    for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
+        kv_codec_for("plain")->decode_rows(dtype, want, dim, &p.rows, j, 1, dim);
+        for (uint32_t d = 0; d < dim && done; d++) {
+            float number = got[d * ATTN_BLOCK + j];
+            if (isnan(want[d]))
+                CHECK(isnan(number));
+            else
+                CHECKF(bits_of(number) == bits_of(want[d]), "%s, %u dims: %a, not %a at %u\n",
+                       kv_dtype_name(dtype), dim, (double)number, (double)want[d], d);
+        }
+        CHECK(bits_of(got[dim * ATTN_BLOCK + j]) == UNTOUCHED);
+        CHECK(done || bits_of(got[j]) == UNTOUCHED);
+    }
+    guarded_free(&p.memory);
+}
+
+static bool cpu_has_avx512(void)
+{
+    const kv_codec *codec = kv_codec_for(NULL);
+    return !strcmp(codec->name, "avx512");
+}
+
+TEST(keys_from_codes_are_what_the_codec_says)
+{
+    const attn_kernels *kernels = &attn_isa_avx512.f32;
+    if (!cpu_has_avx512() || !kernels->load_codes) {
+        print_message("skipped: this CPU has no AVX-512\n");
+        return;
+    }
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint32_t dtype = RAD_F16; dtype <= RAD_I8; dtype++) {
+        for (uint32_t dim = 1; dim <= MOST_DIM; dim++)
+            check_keys(kernels, dtype, dim, dtype == RAD_F16 ? 1 : 0.37f, &seed);
+        for (uint32_t n = 0; n < 20; n++) { /* 64 x 150 codes of 65536, 7 apart */
+            float scale = n % 3 == 0 ? 0x1.8p125f : n % 3 == 1 ? 1 : 0x1p-110f;
+            check_keys(kernels, dtype, MOST_DIM, dtype == RAD_F16 ? 1 : scale, &seed);
+        }
+    }
+    kv_rows none = {.scale = 1};
+    attn_ahead ahead = {.left = UINT32_MAX};
+    CHECK(!kernels->load_codes(RAD_BF16, &none, 16, NULL, &ahead));
+}
+
+TEST_MAIN()
