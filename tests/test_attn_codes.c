@@ -103,4 +103,32 @@ TEST(keys_from_codes_are_what_the_codec_says)
     CHECK(!kernels->load_codes(RAD_BF16, &none, 16, NULL, &ahead));
 }
 
+/* Every line of what is to come is fetched once: K, V, and their scales behind them. */
+TEST(what_lies_ahead_is_walked_line_by_line)
+{
+    static char memory[4][8 * 640];
+    rad_slot slots[] = {5, 0, 3};
+    for (uint32_t sides = 1; sides <= 4; sides++) {
+        attn_ahead a = {.count = 3, .sides = sides, .slots = slots};
+        for (uint32_t s = 0; s < sides; s++) {
+            a.base[s] = memory[s];
+            a.stride[s] = 640;
+            a.bytes[s] = s < 2 ? 512 : 16;
+        }
+        attn_ahead_row(&a);
+        uint32_t total = 0;
+        for (uint32_t s = 0; s < sides; s++)
+            total += s < 2 ? 3 * 8 : 3;
+        for (uint32_t s = 0; s < sides; s++)
+            for (uint32_t t = 0; t < 3; t++)
+                for (uint32_t line = 0; line < (s < 2 ? 8 : 1); line++) {
+                    CHECK(attn_ahead_lines(&a) == total--);
+                    CHECK(a.step && a.next == memory[s] + slots[t] * 640 + line * 64);
+                    attn_ahead_fetch(&a, 1);
+                }
+        CHECK(attn_ahead_lines(&a) == 0 && a.step == 0);
+        attn_ahead_fetch(&a, 10);
+    }
+}
+
 TEST_MAIN()

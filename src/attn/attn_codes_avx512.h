@@ -80,7 +80,9 @@ HELPER void codes_tile(const uint32_t dtype, const uint32_t some, const char *co
 HELPER void load_codes_of(const uint32_t dtype, const kv_rows *keys, uint32_t dim, float *kt,
                           attn_ahead *ahead)
 {
-    const uint32_t lines = 16 * attn_lines_of((size_t)dim * (dtype == RAD_F16 ? 2 : 1));
+    /* Half of what is read here, the other half while it is worked with; scales come on top. */
+    const uint32_t lines = 16 * attn_lines_of((size_t)dim * (dtype == RAD_F16 ? 2 : 1)) /
+                           (dtype == RAD_I8 ? 1 : 2);
     vf scale = vf_set1(dtype == RAD_F8_E4M3 ? keys->scale * 256 : keys->scale);
     for (uint32_t j = 0; j < ATTN_BLOCK; j += 16) {
         const char *key[16];

@@ -45,12 +45,12 @@ typedef struct attn_ahead {
     const char *next; /* line */
     uint32_t left;    /* lines of this row */
     uint32_t step;    /* 64, or 0 when all was fetched */
-    uint32_t row;     /* this one: tokens of K, then tokens of V */
+    uint32_t row;     /* this one: tokens of K, tokens of V, then of their scales */
     uint32_t count;   /* tokens */
-    uint32_t sides;   /* 2; MLA: 1 */
+    uint32_t sides;   /* 2; MLA: 1; each with its scales, if any, behind it all */
     const rad_slot *slots;
-    const char *base[2];
-    size_t stride[2], bytes[2];
+    const char *base[4];
+    size_t stride[4], bytes[4];
 } attn_ahead;
 
 static inline void attn_ahead_row(attn_ahead *a)
@@ -60,7 +60,9 @@ static inline void attn_ahead_row(attn_ahead *a)
         a->left = UINT32_MAX;
         return;
     }
-    uint32_t side = a->row >= a->count, token = a->row - side * a->count;
+    uint32_t side = 0, token = a->row;
+    for (; token >= a->count; side++)
+        token -= a->count;
     a->next = a->base[side] + (size_t)a->slots[token] * a->stride[side];
     a->left = (uint32_t)((a->bytes[side] + 63) / 64);
     a->step = 64;
@@ -87,7 +89,7 @@ static inline uint32_t attn_ahead_lines(const attn_ahead *a)
     if (!a->step) return 0;
     uint32_t lines = a->left;
     for (uint32_t row = a->row; row < a->count * a->sides; row += a->count) {
-        uint32_t side = row >= a->count;
+        uint32_t side = row / a->count;
         lines += (a->count - row % a->count) * (uint32_t)((a->bytes[side] + 63) / 64);
         row -= row % a->count;
     }
@@ -108,7 +110,8 @@ typedef struct attn_tile {
     const void *keys;                                    /* loaded */
     const void *values;                                  /* loaded; NULL: read in place */
     const attn_rows_at *values_at;
-    attn_ahead *ahead; /* to fetch from on the way, or NULL */
+    attn_ahead *ahead;    /* to fetch from on the way, or NULL */
+    uint32_t ahead_bytes; /* for each number of the values */
     float scaling, logit_cap;
 
     /* Results: the block's maximum and sum per row, and its weighted values. */

@@ -133,6 +133,7 @@ typedef struct values_args {
     size_t ld;
     bool fresh; /* sums start at 0, else at acc */
     attn_ahead *ahead;
+    uint32_t ahead_bytes;
 } values_args;
 
 TILE void values_tile(const uint32_t rows, const int count, const bool bf16, const values_args *a,
@@ -160,7 +161,7 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
     const size_t stride = a->values->stride;
     for (uint32_t j = a->begin; j < a->end; j++) {
         const char *row = base + (size_t)slots[j] * stride;
-        if (a->ahead) attn_ahead_fetch(a->ahead, attn_lines_of(count * W * size));
+        if (a->ahead) attn_ahead_fetch(a->ahead, attn_lines_of((size_t)count * W * a->ahead_bytes));
 #pragma GCC unroll 4
         for (int v = 0; v < count; v++) {
             const char *from = row + v * W * size;
@@ -239,7 +240,8 @@ TILE void weigh_values(const bool bf16, attn_tile *t, const float *p)
                                   .fresh = true});
     if (!together) return;
     values_any(bf16, t->rows, t->v_dim,
-               &(values_args){p, t->values_at, from, to, t->part, t->part_ld, fresh, t->ahead});
+               &(values_args){p, t->values_at, from, to, t->part, t->part_ld, fresh, t->ahead,
+                              t->ahead_bytes});
     for (uint32_t r = 0; r < t->rows; r++)
         if (t->end[r] > to)
             values_any(bf16, 1, t->v_dim,

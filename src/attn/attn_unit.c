@@ -158,6 +158,12 @@ void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, 
         a->bytes[side] = (end - first) * p->head_bytes;
     }
     a->sides = call->kv.plane[ATTN_V].base == call->kv.plane[ATTN_K].base ? 1 : 2; /* MLA: 1 */
+    for (uint32_t side = 0, rows = a->sides; side < rows && call->kv.plane[ATTN_K].scales; side++) {
+        const attn_kv_plane *p = &call->kv.plane[side];
+        a->base[a->sides] = p->scales + first * sizeof(float);
+        a->stride[a->sides] = p->scale_stride;
+        a->bytes[a->sides++] = (end - first) * sizeof(float);
+    }
     attn_ahead_row(a);
 }
 
@@ -188,8 +194,9 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
 {
     const attn_kv_plane *p = &call->kv.plane[side];
     if (!call->decoded) return (attn_rows_at){p->base + kv_head * p->head_bytes, slots, p->stride};
+    uint32_t lines = ROWS_AT_ONCE * attn_lines_of(p->head_bytes) / (p->scales ? 1 : 2);
     for (uint32_t j = 0; j < ATTN_BLOCK; j += ROWS_AT_ONCE) {
-        attn_ahead_fetch(&ws->ahead, ROWS_AT_ONCE * attn_lines_of(p->head_bytes));
+        attn_ahead_fetch(&ws->ahead, lines);
         attn_kv_read_rows(&call->kv, side, slots, j, ROWS_AT_ONCE, kv_head,
                           ws->values + (size_t)j * p->dim);
     }
@@ -262,6 +269,8 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
                       .values = ws->values,
                       .values_at = values,
                       .ahead = &ws->ahead,
+                      .ahead_bytes = call->decoded ? kv_dtype_bytes(call->kv.dtype) / 2
+                                                   : kv_dtype_bytes(call->kv.dtype),
                       .scaling = call->layer->scaling,
                       .logit_cap = call->layer->logit_cap,
                       .part = ws->part,
