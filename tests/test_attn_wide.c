@@ -128,7 +128,7 @@ static void wide_rows(const attn_wide_kernels *k, world *w, bool all)
     static _Alignas(64) uint32_t values[ATTN_BLOCK / 2 * MOST_DIM];
     static _Alignas(64) float total[MOST_ROWS * MOST_DIM], max[MOST_ROWS], sum[MOST_ROWS];
     static _Alignas(64) int32_t begin[MOST_ROWS], end[MOST_ROWS];
-    size_t q_words = (size_t)(w->layer.head_dim + 1) / 2 * ATTN_LANES;
+    size_t q_words = (size_t)attn_wide_q_pairs(w->layer.head_dim) * ATTN_LANES;
     size_t total_floats = (size_t)(w->v_dim + 15) / 16 * 16 * ATTN_LANES;
     for (uint32_t g = 0; g < w->groups; g++) {
         const float *q_rows[ATTN_LANES];

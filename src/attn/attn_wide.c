@@ -41,7 +41,7 @@ typedef struct wide_space {
 
 static size_t q_words_of(const attn_call *call)
 {
-    return (size_t)(call->layer->head_dim + 1) / 2 * ATTN_LANES;
+    return (size_t)attn_wide_q_pairs(call->layer->head_dim) * ATTN_LANES;
 }
 
 static size_t total_floats_of(const attn_call *call)

@@ -20,9 +20,9 @@ enum {
 /* One block for up to ATTN_WIDE_TILE groups. Arrays are aligned to 64. */
 typedef struct attn_wide_tile {
     uint32_t groups, dim, v_dim;
-    const uint32_t *q;      /* [group][pairs of dims][16], see pack_q */
+    const uint32_t *q;      /* [group][attn_wide_q_pairs][16], see pack_q */
     const uint16_t *keys;   /* as load_keys leaves them */
-    const uint32_t *values; /* as load_values leaves them */
+    const uint32_t *values; /* as these kernels' load_values leaves them */
     bool all;               /* all rows see all keys; else: */
     const int32_t *begin;   /* [group][16]: a row sees the keys [begin, end), or */
     const int32_t *end;     /* none when they are equal; some row sees some */
@@ -32,6 +32,12 @@ typedef struct attn_wide_tile {
     attn_ahead *ahead; /* to fetch from on the way, */
     uint32_t lines;    /* so many at each of attn_wide_steps */
 } attn_wide_tile;
+
+/* Pairs of dims of a group of q: 32 dims at a time, as the keys are; zeros at the end. */
+static inline uint32_t attn_wide_q_pairs(uint32_t dim)
+{
+    return (dim + 31) / 32 * 16;
+}
 
 static inline uint32_t attn_wide_steps(uint32_t v_dim)
 {
@@ -45,7 +51,8 @@ typedef struct attn_wide_kernels {
     /* The keys side by side: [ATTN_BLOCK][dim rounded up to 32]. */
     void (*load_keys)(const attn_rows_at *keys, uint32_t dim, uint16_t *to);
 
-    /* As in attn_kernels. */
+    /* What attend wants of the values, ATTN_BLOCK / 2 words for each of v_dim rounded up to
+     * 16: as in attn_kernels, or [dim][pair of keys]. */
     void (*load_values)(const attn_rows_at *values, uint32_t v_dim, void *to, attn_ahead *ahead);
 
     void (*attend)(const attn_wide_tile *tile);
