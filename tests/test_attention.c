@@ -11,7 +11,8 @@
 
 #include <math.h>
 
-static const char *const isa_names[] = {"avx512", "avx2", "scalar", "avx512bf16"};
+static const char *const isa_names[] = {"avx512",     "avx2", "scalar",
+                                        "avx512bf16", "amx",  "amx-emulated"};
 
 typedef struct shape {
     uint32_t num_heads, num_kv_heads, head_dim, v_head_dim, page_size;
@@ -228,10 +229,20 @@ static void run_in_pieces(world *w, const attn_backend *backend, float *const *o
     }
 }
 
+/* The best backend, and every other round AMX by its emulation, over a bf16 pool. */
+static const attn_backend *best_or_emulated(uint64_t round, shape *s)
+{
+    const attn_backend *emulated = round % 2 ? attn_cpu("amx-emulated") : NULL;
+    if (!emulated) return attn_cpu(NULL);
+    s->dtype = RAD_BF16;
+    return emulated;
+}
+
 /* Whether a backend rounds q and weights to bf16 as well (attn_kernels.h, pairs). */
 static bool rounds(const world *w, const char *name)
 {
-    return w->s.dtype == RAD_BF16 && strcmp(name, "cpu-avx512bf16") == 0;
+    return w->s.dtype == RAD_BF16 &&
+           (strcmp(name, "cpu-avx512bf16") == 0 || strncmp(name, "cpu-amx", 7) == 0);
 }
 
 static double stored(const world *w, float x)
@@ -342,12 +353,13 @@ TEST(every_backend_agrees_with_double_precision)
         uint32_t len[3];
         random_lens(len, 3, 400, &seed);
         if (round % 8 == 0) len[0] = 700;
+        const attn_backend *backend = best_or_emulated(round, &s);
         world w;
         float *out[MOST_REQS];
         world_init(&w, &s, len, 3, &seed);
         outs_alloc(&w, out);
-        run_in_pieces(&w, attn_cpu(NULL), out, pool, 300, &seed);
-        check_naive(&w, attn_cpu(NULL)->name, out, 23, &seed);
+        run_in_pieces(&w, backend, out, pool, 300, &seed);
+        check_naive(&w, backend->name, out, 23, &seed);
         if (round % 5 == 0) {
             run_in_pieces(&w, attn_ref(), out, pool, 300, &seed);
             check_naive(&w, "ref", out, 23, &seed);
@@ -394,6 +406,31 @@ TEST(instruction_sets_agree_bit_by_bit_and_with_the_judge)
     CHECK(attn_cpu("mmx") == NULL);
 }
 
+TEST(amx_computes_what_its_emulation_does)
+{
+    const attn_backend *amx = attn_cpu("amx"), *emulated = attn_cpu("amx-emulated");
+    SKIP_UNLESS(amx && emulated, "this CPU has no AMX");
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint64_t round = 0; round < test_scale(10, 200); round++) {
+        shape s = random_shape(&seed);
+        s.dtype = RAD_BF16;
+        uint32_t len[2];
+        random_lens(len, 2, 150, &seed);
+        world w;
+        float *out[MOST_REQS], *want[MOST_REQS];
+        world_init(&w, &s, len, 2, &seed);
+        outs_alloc(&w, out);
+        outs_alloc(&w, want);
+        run_whole(&w, amx, out, NULL);
+        run_whole(&w, emulated, want, NULL);
+        check_same(&w, "instructions and C", out, want);
+        outs_free(&w, out);
+        outs_free(&w, want);
+        world_fini(&w);
+    }
+}
+
 /* P1: each request alone in one piece, against random chunks in random company, against
  * one token after the other, on 1 to 3 threads. */
 TEST(a_query_has_the_same_bits_however_it_is_computed)
@@ -407,8 +444,8 @@ TEST(a_query_has_the_same_bits_however_it_is_computed)
         shape s = random_shape(&seed);
         uint32_t len[4];
         random_lens(len, 4, 300, &seed);
-        const attn_backend *backend = round % 5 ? attn_cpu(NULL) : attn_cpu("avx2");
-        if (!backend) backend = attn_cpu(NULL);
+        const attn_backend *backend = round % 5 ? NULL : attn_cpu("avx2");
+        if (!backend) backend = best_or_emulated(round, &s);
         world w, again;
         float *whole[MOST_REQS], *out[MOST_REQS];
         uint64_t same_seed = seed;
@@ -441,6 +478,7 @@ TEST(spreading_a_long_context_over_threads_changes_no_bit)
                    .page_size = 16,
                    .dtype = round % 3 ? RAD_BF16 : RAD_F32,
                    .window = round == 5 ? 1500 : -1};
+        const attn_backend *backend = best_or_emulated(round % 3, &s);
         uint32_t len[2] = {2600 + random_below(600, &seed), 1 + random_below(900, &seed)};
         world w;
         float *alone[MOST_REQS], *out[MOST_REQS];
@@ -452,11 +490,11 @@ TEST(spreading_a_long_context_over_threads_changes_no_bit)
                                       w.k[i], w.v[i]);
         uint32_t done[MOST_REQS] = {len[0] - 1 - round % 2, len[1] - 1};
         uint32_t last[MOST_REQS] = {1 + round % 2, round % 3 == 0};
-        run_batch(&w, attn_cpu(NULL), done, last, alone, NULL);
+        run_batch(&w, backend, done, last, alone, NULL);
         for (uint32_t threads = 2; threads < 5; threads++) {
             compute_pool *pool;
             CHECK_OK(compute_pool_create(NULL, threads, &pool, NULL));
-            run_batch(&w, attn_cpu(NULL), done, last, out, pool);
+            run_batch(&w, backend, done, last, out, pool);
             for (uint32_t i = 0; i < 2; i++)
                 CHECKF(memcmp(out[i] + done[i] * out_line(&w), alone[i] + done[i] * out_line(&w),
                               last[i] * out_line(&w) * 4) == 0,
@@ -465,7 +503,7 @@ TEST(spreading_a_long_context_over_threads_changes_no_bit)
         }
         double want[128];
         for (uint32_t h = 0; h < s.num_heads; h++) {
-            double bound = naive(&w, attn_cpu(NULL)->name, 0, len[0] - 1, h, want);
+            double bound = naive(&w, backend->name, 0, len[0] - 1, h, want);
             const float *got = alone[0] + (len[0] - 1) * out_line(&w) + h * 128;
             for (uint32_t d = 0; d < 128; d++)
                 CHECK(fabs(got[d] - want[d]) <= bound);
@@ -484,6 +522,7 @@ TEST(a_later_nan_does_not_reach_earlier_queries)
         const attn_backend *backend = attn_cpu(isa_names[i]);
         if (!backend) continue;
         shape s = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32, .page_size = 1, .window = -1};
+        if (i >= 3) s.dtype = RAD_BF16;
         uint32_t len[1] = {100};
         world w;
         float *clean[MOST_REQS], *out[MOST_REQS];
@@ -513,8 +552,10 @@ TEST(a_swapped_slot_changes_the_answer)
                .dtype = RAD_BF16,
                .window = -1};
     uint32_t len[2] = {200, 150};
-    const attn_backend *backends[] = {attn_ref(), attn_cpu(NULL), attn_cpu("scalar")};
+    const attn_backend *backends[] = {attn_ref(), attn_cpu(NULL), attn_cpu("scalar"),
+                                      attn_cpu("amx-emulated")};
     for (size_t b = 0; b < RAD_COUNT(backends); b++) {
+        if (!backends[b]) continue;
         world w;
         float *right[MOST_REQS], *wrong[MOST_REQS];
         world_init(&w, &s, len, 2, &seed);

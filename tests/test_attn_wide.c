@@ -5,6 +5,7 @@
  * become NaN, the others must not. */
 #include "test.h"
 
+#include "attn/attn_amx.h"
 #include "attn/attn_wide.h"
 #include "base/bf16.h"
 
@@ -178,18 +179,13 @@ static bool same(const float *a, const float *b, uint32_t count)
     return true;
 }
 
-TEST(a_row_has_the_bits_of_the_narrow_layout)
+static void compare_layouts(const attn_kernels *k, uint64_t rounds)
 {
     static world w;
     static float max[MOST_ROWS], sum[MOST_ROWS], total[MOST_ROWS][MOST_DIM];
-    const attn_kernels *k = &attn_pairs_avx512bf16;
-    if (!attn_cpu("avx512bf16")) {
-        print_message("this CPU lacks avx512bf16\n");
-        return;
-    }
     uint64_t seed = test_seed();
     print_message("seed %llu\n", (unsigned long long)seed);
-    for (uint64_t round = 0; round < test_scale(300, 20000); round++) {
+    for (uint64_t round = 0; round < rounds; round++) {
         bool all = round % 3 == 0;
         random_world(&w, all, &seed);
         uint32_t rows = w.groups * ATTN_LANES;
@@ -202,6 +198,20 @@ TEST(a_row_has_the_bits_of_the_narrow_layout)
                    "round %llu, row %u of %u sees %d..%d: sum %a, not %a\n",
                    (unsigned long long)round, r, rows, w.begin[r], w.end[r], w.sum[r], sum[r]);
     }
+}
+
+TEST(a_row_has_the_bits_of_the_narrow_layout)
+{
+    if (attn_cpu("avx512bf16"))
+        compare_layouts(&attn_pairs_avx512bf16, test_scale(300, 20000));
+    else
+        print_message("this CPU lacks avx512bf16\n");
+}
+
+TEST(so_it_has_by_tiles)
+{
+    if (attn_cpu("amx-emulated")) compare_layouts(&attn_tiles_emulated, test_scale(100, 5000));
+    if (attn_cpu("amx")) compare_layouts(&attn_tiles_amx, test_scale(300, 20000));
 }
 
 /* Rows go to the lanes and back, divided or not; places without a row are left alone. */

@@ -10,8 +10,8 @@
  * cached ones, so the store dtype rounds both alike.
  *
  * Within a block a backend uses one arithmetic for each store dtype. attn_cpu's has the
- * same bits on every CPU, except that a bf16 pool on a CPU with AVX512_BF16 is computed
- * with that instruction: q and the weights are rounded to bf16 too, as the pool's numbers
+ * same bits on every CPU, except that a bf16 pool on a CPU with AMX or AVX512_BF16 is computed
+ * with these instructions: q and the weights are rounded to bf16 too, as the pool's numbers
  * are. Against a softmax in float64 over the stored numbers, the result is off by less than
  * 1e-4 of its size (f32 arithmetic) or 1e-2 (bf16).
  *
@@ -52,13 +52,19 @@ struct attn_backend {
 /* The judge: scalar, obvious, slow. Any ISA. */
 const attn_backend *attn_ref(void);
 
-/* The fast one: picks AVX-512, AVX2 or portable C at run time. `isa` NULL means the best
- * this CPU has; or "avx512bf16", "avx512", "avx2", "scalar". NULL when the CPU lacks it.
+/* The fast one: picks AMX, AVX-512, AVX2 or portable C at run time. `isa` NULL means the best
+ * this CPU has; or "amx", "avx512bf16", "avx512", "avx2", "scalar". NULL when the CPU lacks it.
+ * "amx-emulated" computes what "amx" does, on CPUs with AVX512_BF16, for tests. AMX is had only
+ * after it has proved itself (attn_amx_check.c), which takes a few milliseconds once.
  * It takes groups unless the batch has more than 1024 requests or 65536 rows (token x
  * head), or there are more than two threads per KV head: then members read for themselves.
  * It uses up to 2 MB of stack on the calling thread, 1 MB on the pool's: see
  * compute_thread_create. */
 const attn_backend *attn_cpu(const char *isa);
+
+/* Why a CPU with AMX attends without, in words that live for ever; NULL when it is used or
+ * there is none. Any thread. */
+const char *attn_amx_refusal(void);
 
 /* The layer: stores k/v of the batch at out_cache_loc when `save_kv_cache` and they
  * are not NULL (NULL: the pool already holds them, reuse), then attends.

@@ -2,9 +2,9 @@
  * threads.
  *
  * Arithmetic. One per store dtype and CPU (attn_kernels.h), the same in prefill, in decode
- * and in groups: a bf16 pool on a CPU with AVX512_BF16 uses `pairs`, everything else
- * `chain`. A block gives each row (max, sum, weighted V); blocks are folded in ascending
- * order. So how the work is cut never shows in a bit (P1):
+ * and in groups: a bf16 pool uses `tiles` on a CPU with AMX, `pairs` on one with
+ * AVX512_BF16; everything else uses `chain`. A block gives each row (max, sum, weighted V); blocks
+ * are folded in ascending order. So how the work is cut never shows in a bit (P1):
  *
  *     a request's new tokens   -> chunks of up to 192 rows per KV head, 384 where rows lie
  *                                 in the lanes (attn_wide.h)
@@ -20,6 +20,7 @@
  *
  * Without groups, few rows over long contexts (decoding a few requests) are spread over
  * threads by blocks too (attn_waves.c). */
+#include "attn/attn_amx.h"
 #include "attn/attn_plan.h"
 
 #include <math.h>
@@ -375,9 +376,12 @@ static bool cpu_has(const attn_cpu_backend *b)
     __builtin_cpu_init();
     if (b->isa == &attn_isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           (!b->bf16 || (b->bf16->attend && __builtin_cpu_supports("avx512bf16")));
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+        return false;
+    if (!b->bf16) return true;
+    return b->bf16->attend && __builtin_cpu_supports("avx512bf16") &&
+           (b->bf16 != &attn_tiles_amx || attn_amx_usable(NULL));
 #endif
     return false;
 }
@@ -385,10 +389,12 @@ static bool cpu_has(const attn_cpu_backend *b)
 const attn_backend *attn_cpu(const char *isa)
 {
     static const attn_cpu_backend best_first[] = {
+        {{"cpu-amx", cpu_forward}, &attn_isa_avx512, &attn_tiles_amx},
         {{"cpu-avx512bf16", cpu_forward}, &attn_isa_avx512, &attn_pairs_avx512bf16},
         {{"cpu-avx512", cpu_forward}, &attn_isa_avx512, NULL},
         {{"cpu-avx2", cpu_forward}, &attn_isa_avx2, NULL},
         {{"cpu-scalar", cpu_forward}, &attn_isa_scalar, NULL},
+        {{"cpu-amx-emulated", cpu_forward}, &attn_isa_avx512, &attn_tiles_emulated},
     };
     for (size_t i = 0; i < RAD_COUNT(best_first); i++) {
         const attn_cpu_backend *b = &best_first[i];
@@ -396,4 +402,16 @@ const attn_backend *attn_cpu(const char *isa)
             return &b->base;
     }
     return NULL;
+}
+
+const char *attn_amx_refusal(void)
+{
+#if defined(__x86_64__)
+    const char *why = NULL;
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx512bf16")) return NULL; /* the rest of the kernel needs it */
+    return attn_amx_usable(&why) ? NULL : why;
+#else
+    return NULL;
+#endif
 }

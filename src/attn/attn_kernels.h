@@ -2,7 +2,7 @@
  *
  * A kernel works on one block of ATTN_BLOCK keys of one KV head and on a tile of up to
  * ATTN_TILE_ROWS query rows (a row is one head of one token). What it computes for a row
- * never depends on the rows beside it. There are two arithmetics:
+ * never depends on the rows beside it. There are three arithmetics:
  *
  *     chain   score    one f32 fma per dimension, ascending
  *             weight   exp(score - max), 0 where the row sees no key
@@ -16,7 +16,11 @@
  *             sum      VDPBF16PS over the rounded weights, then a fixed tree
  *             value    one VDPBF16PS per two keys (2i, 2i + 1) of which the row sees one
  *             For a bf16 pool on CPUs with AVX512_BF16. Twice the rate of f32; other bits
- *             than `chain`, so two machines may differ, one machine never. */
+ *             than `chain`, so two machines may differ, one machine never.
+ *
+ *     tiles   `pairs`, but scores and values are made by TDPBF16PS, 32 dimensions or keys a
+ *             step, ascending, from the first of the block's keys to the last (attn_amx_body.h)
+ *             For a bf16 pool on CPUs with AMX. Other bits than `pairs`. */
 #ifndef ATTN_ATTN_KERNELS_H
 #define ATTN_ATTN_KERNELS_H
 
