@@ -7,11 +7,11 @@
  * one token each, behind prompts of that length. `--attn none` leaves attention out (the
  * answers are then wrong), which shows what the rest costs.
  *
- * A step reads every matrix once and does two operations per token and weight, so its bound
- * is the larger of the matrices' bytes at the rate at which this machine reads a buffer of
- * that size and of those operations at the instruction's rate, and the K/V bytes of all
- * contexts at the former rate; both rates are measured in the same run. Attention's own
- * arithmetic is not in it. */
+ * A step reads every matrix once and does two operations per token and weight, and attention two
+ * per value of q and of the output and position seen, so its bound is the larger of the matrices'
+ * bytes at the rate at which this machine reads a buffer of that size and of those operations at
+ * the instructions' rates, and the K/V bytes of all contexts at the former rate; all rates are
+ * measured in the same run. */
 #include "bench.h"
 #include "instruction_peak.h"
 
@@ -32,7 +32,8 @@ typedef struct job {
     uint32_t extend;   /* new tokens of each */
     /* For the bound: */
     double weight_bytes, layer_weights, output_weights; /* a step's; numbers in matrices */
-    double read_rate, flop_rate;                        /* bytes and operations a second */
+    double q_dim;                                       /* num_heads * head_dim */
+    double read_rate, flop_rate, attn_rate;             /* bytes and operations a second */
 } job;
 
 static void must(rad_status status, const rad_error *err)
@@ -96,7 +97,11 @@ static double bound_of(const job *j)
     uint32_t kv_size = info->kv_dtype == RAD_F32 ? 4 : 2; /* as params.dtype: f32 or bf16 */
     double kv = kv_size * (double)info->num_layers * info->num_kv_heads *
                 (info->head_dim + info->v_head_dim) * j->num_reqs * j->prompt;
-    double read = j->weight_bytes / j->read_rate, compute = flop / j->flop_rate;
+    double positions = j->prompt - 0.5 * (j->extend - 1.0); /* that a token sees */
+    double attention = 2 * j->q_dim * (1 + (double)info->v_head_dim / info->head_dim) *
+                       info->num_layers * tokens * positions;
+    double read = j->weight_bytes / j->read_rate;
+    double compute = flop / j->flop_rate + attention / j->attn_rate;
     return (read > compute ? read : compute) + kv / j->read_rate;
 }
 
@@ -142,8 +147,10 @@ static gemm_type count_weights(const gguf_file *file, const model_runner_params 
     bool own_table = gguf_find_tensor(file, "output.weight") != NULL;
     const gguf_tensor *table = gguf_find_tensor(file, "token_embd.weight");
     const gguf_tensor *output = own_table ? gguf_find_tensor(file, "output.weight") : table;
+    const gguf_tensor *q = gguf_find_tensor(file, "blk.0.attn_q.weight");
     gemm_type main_type = GEMM_F32;
     uint64_t most = 0;
+    j->q_dim = q ? (double)q->dims[1] : 0; /* no such tensor: attention is not in the bound */
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
         if (t->num_dims != 2 || (own_table && t == table)) continue;
@@ -177,6 +184,8 @@ static void bench_file(const char *path, model_runner_params params, uint32_t pr
            params.attn ? params.attn->name : "default", bench_now() - t);
     j.read_rate = bench_read_rate((size_t)j.weight_bytes >> 16 << 16, params.pool) * 1e9;
     j.flop_rate = instruction_peak_gflops(kind_of(type), params.pool) * 1e9;
+    bool pairs = j.model->info.kv_dtype == RAD_BF16 && kind_of(type) != PEAK_F32;
+    j.attn_rate = instruction_peak_gflops(pairs ? PEAK_BF16 : PEAK_F32, params.pool) * 1e9;
     printf("  a step reads %.1f MB of weights; %.1f GB/s, %.0f GFLOP/s\n", j.weight_bytes * 1e-6,
            j.read_rate * 1e-9, j.flop_rate * 1e-9);
 

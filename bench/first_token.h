@@ -140,6 +140,7 @@ static void first_token_times(const char *model, uint32_t tokens, uint32_t page_
     snprintf(node, sizeof node, "redis:127.0.0.1:%d", redis);
     tokens -= tokens % page_size;
     engine_params params = {.model_path = model,
+                            .dtype = RAD_BF16, /* weights that are not quantised, and KV */
                             .page_size = page_size,
                             .max_total_tokens = tokens + 2 * page_size + FIRST_MARGIN,
                             .max_running_requests = 1,

@@ -49,7 +49,7 @@ echo "== 32 requests behind one prefix"
 "$bin/radish" bench "$long" --what tree
 
 echo "== hicache_blog, a pool of a quarter of the conversations without and with a host tier"
-RADISH=$PWD/$bin/radish /usr/bin/python3 bench/hicache_blog.py models/radish-tiny.gguf
+RADISH=$PWD/$bin/radish /usr/bin/python3 bench/hicache_blog.py "$work/llama-110m-bf16.gguf"
 
 echo "== bench_tiers, first tokens with qwen3-0.6b bf16"
 "$bin/bench/bench_tiers" 8192 16 "$work" "$work/qwen3-0.6b-bf16.gguf"
