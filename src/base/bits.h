@@ -28,6 +28,22 @@ static inline void bits_set(uint64_t *words, size_t i)
     words[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
+static inline void bits_clear(uint64_t *words, size_t i)
+{
+    words[i / 64] &= ~((uint64_t)1 << (i % 64));
+}
+
+/* Clears the bits of ids[0..count); returns how many of them were set. */
+static inline uint32_t bits_take(uint64_t *words, const int32_t *ids, uint32_t count)
+{
+    uint32_t set = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        set += bits_get(words, (size_t)ids[i]);
+        bits_clear(words, (size_t)ids[i]);
+    }
+    return set;
+}
+
 /* A bit for each of ids[0..16): whether it is want, want + 1, ... */
 #if defined(__SSE2__)
 static inline uint32_t bits_follow16(const int32_t *ids, uint32_t want)

@@ -9,6 +9,8 @@
  * descriptors always suffice. */
 #include "base/span.h"
 
+#include "base/bits.h"
+
 static uint32_t descriptors(uint32_t max_spans)
 {
     return 2 * max_spans + 1;
@@ -64,7 +66,7 @@ static void bin_drop(span_arena *a, uint32_t id)
         a->spans[s->bin_prev].bin_next = s->bin_next;
     else
         a->bins[bin] = s->bin_next;
-    if (!a->bins[bin]) a->bin_bits[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+    if (!a->bins[bin]) bits_clear(a->bin_bits, bin);
 }
 
 static uint32_t take_descriptor(span_arena *a)

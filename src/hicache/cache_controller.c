@@ -11,6 +11,7 @@
 #include "hicache/cache_controller.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <time.h>
 
 typedef struct list {
@@ -315,4 +316,26 @@ uint32_t controller_queued(const cache_controller *c, transfer_kind kind)
 uint32_t controller_running(const cache_controller *c, transfer_kind kind)
 {
     return atomic_load(&c->running[kind]);
+}
+
+uint32_t controller_kept_tickets(transfer_kind kind, uint32_t most)
+{
+    static const uint8_t kept[TRANSFER_KINDS] = {0, 64, 32, 96}; /* of 256 */
+    return (uint32_t)((uint64_t)most * kept[kind] / 256);
+}
+
+const char *transfer_name(transfer_kind kind)
+{
+    static const char *const names[TRANSFER_KINDS] = {"load", "write", "fetch", "backup"};
+    return names[kind];
+}
+
+size_t controller_describe(const cache_controller *c, char *text, size_t bytes)
+{
+    size_t at = 0;
+    for (transfer_kind kind = 0; kind < TRANSFER_KINDS && at < bytes; kind++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s: %u queued, %u running\n",
+                               transfer_name(kind), controller_queued(c, kind),
+                               controller_running(c, kind));
+    return at;
 }

@@ -102,4 +102,15 @@ void controller_gate(cache_controller *c, uint32_t layer);
 uint32_t controller_queued(const cache_controller *c, transfer_kind kind);  /* any thread */
 uint32_t controller_running(const cache_controller *c, transfer_kind kind); /* any thread */
 
+/* Of `most` tickets, those that a transfer of this kind must leave: some are for loads only,
+ * and some more not for what can be done later. */
+uint32_t controller_kept_tickets(transfer_kind kind, uint32_t most);
+
+/* "load", "write", "fetch", "backup". */
+const char *transfer_name(transfer_kind kind);
+
+/* A line for each kind: how many are queued and running. Returns the length of all of them,
+ * which may not fit into `bytes` (at least 1; what does is terminated). */
+size_t controller_describe(const cache_controller *c, char *text, size_t bytes);
+
 #endif

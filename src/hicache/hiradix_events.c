@@ -104,7 +104,7 @@ void hi_events_cleared(hiradix_cache *c, uint32_t tiers)
 void hi_events_taken(hiradix_cache *c, const rad_page *pages, uint32_t count)
 {
     for (uint32_t i = 0; c->in_storage && i < count; i++)
-        c->in_storage[pages[i] / 64] &= ~((uint64_t)1 << (pages[i] % 64));
+        bits_clear(c->in_storage, (size_t)pages[i]);
 }
 
 /* The node of page `at` on the path to `end`, which has `depth` pages; *from is its first one's

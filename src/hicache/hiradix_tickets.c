@@ -7,12 +7,13 @@
 
 #include <stdio.h>
 
+#include "base/bits.h"
+
 hi_op *hi_op_take(hiradix_cache *c, transfer_kind kind, uint32_t count)
 {
-    /* Some tickets are for loads only, and some more not for what can be done later. */
-    static const uint8_t kept[] = {0, 64, 32, 96}; /* of 256 */
-    uint32_t keep = (uint32_t)((uint64_t)c->params.max_transfers * kept[kind] / 256);
-    if (slab_available(&c->ids) <= keep || !count || count > INT32_MAX / 16) return NULL;
+    if (slab_available(&c->ids) <= controller_kept_tickets(kind, c->params.max_transfers) ||
+        !count || count > INT32_MAX / 16)
+        return NULL;
     uint32_t hashes = kind == TRANSFER_FETCH ? count * HI_HASH_UNITS : 0;
     uint32_t run = span_alloc(&c->runs, 2 * count + hashes);
     if (!run) return NULL;
@@ -107,8 +108,8 @@ bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
     }
     if (rad_kv_alloc(c->host_pages, pages, count) != RAD_OK) return false;
     for (uint32_t i = 0; c->has_identity && i < count; i++) {
-        c->saved[pages[i] / 64] &= ~((uint64_t)1 << (pages[i] % 64));
-        c->fetched[pages[i] / 64] &= ~((uint64_t)1 << (pages[i] % 64));
+        bits_clear(c->saved, (size_t)pages[i]);
+        bits_clear(c->fetched, (size_t)pages[i]);
         c->stored_at[pages[i]] = 0;
     }
     hi_events_taken(c, pages, count);
@@ -152,6 +153,11 @@ void hi_take_done(hiradix_cache *c)
     store_trouble_tell(&c->trouble, &c->base.env, "hicache");
 }
 
+static bool is_under_way(const hiradix_cache *c, uint32_t id)
+{
+    return slab_is_live(&c->ids, id) && c->ops[id].submitted && !c->ops[id].acked;
+}
+
 /* Something is under way and nothing ended for long: says what, once, until something does. */
 static void watch(hiradix_cache *c)
 {
@@ -159,7 +165,7 @@ static void watch(hiradix_cache *c)
     if (!c->ids.num_live || c->complained) return;
     uint64_t moment = now(c), oldest = moment;
     for (uint32_t id = 1; id <= c->ids.num_fresh; id++)
-        if (slab_is_live(&c->ids, id) && c->ops[id].submitted && !c->ops[id].acked)
+        if (is_under_way(c, id))
             oldest = RAD_MIN(oldest, RAD_MAX(c->ops[id].start_ns, c->last_done_ns));
     if (moment - oldest < (uint64_t)PATIENCE_S * 1000000000) return;
     char text[1024];
@@ -179,11 +185,9 @@ void hi_poll(hiradix_cache *c)
 void hi_abandon_all(hiradix_cache *c)
 {
     for (uint32_t id = 1; id <= c->ids.num_fresh; id++)
-        if (slab_is_live(&c->ids, id) && c->ops[id].submitted && !c->ops[id].acked)
-            controller_cancel(c->controller, &c->ops[id].t);
+        if (is_under_way(c, id)) controller_cancel(c->controller, &c->ops[id].t);
     for (uint32_t id = 1; id <= c->ids.num_fresh; id++)
-        if (slab_is_live(&c->ids, id) && c->ops[id].submitted && !c->ops[id].acked)
-            controller_wait(c->controller, &c->ops[id].t);
+        if (is_under_way(c, id)) controller_wait(c->controller, &c->ops[id].t);
     while (controller_take(c->controller)) {
     }
     for (uint32_t id = 1; id <= c->ids.num_fresh; id++) {
@@ -216,7 +220,7 @@ rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns)
     if (!c) return RAD_E_UNSUPPORTED;
     bool under_way = false;
     for (uint32_t id = 1; id <= c->ids.num_fresh && !under_way; id++)
-        under_way = slab_is_live(&c->ids, id) && c->ops[id].submitted && !c->ops[id].acked;
+        under_way = is_under_way(c, id);
     bool any = under_way && controller_wait_any(c->controller, timeout_ns);
     hi_poll(c);
     return !under_way ? RAD_NONE : any ? RAD_OK : RAD_AGAIN;
@@ -245,23 +249,18 @@ rad_status rad_hicache_pump(rad_cache *cache, uint64_t pick)
 
 rad_status rad_hicache_describe(const rad_cache *cache, char *text, size_t bytes)
 {
-    static const char *const names[] = {"load", "write", "fetch", "backup"};
     const hiradix_cache *c = hiradix_of(cache);
     if (!text || !bytes) return RAD_E_INVAL;
     *text = 0;
     if (!c) return RAD_E_UNSUPPORTED;
-    size_t at = 0;
+    size_t at = controller_describe(c->controller, text, bytes);
     uint64_t moment = now(c);
-    for (int kind = 0; kind < TRANSFER_KINDS && at < bytes; kind++)
-        at += (size_t)snprintf(text + at, bytes - at, "%s: %u queued, %u running\n", names[kind],
-                               controller_queued(c->controller, kind),
-                               controller_running(c->controller, kind));
     for (uint32_t id = 1; id <= c->ids.num_fresh && at < bytes; id++) {
         const hi_op *op = &c->ops[id];
         if (!slab_is_live(&c->ids, id)) continue;
         at += (size_t)snprintf(
             text + at, bytes - at, "ticket %u: %s of %u pages from page %u, %s%s, %.3f s old\n", id,
-            names[op->t.kind], op->count, op->begin,
+            transfer_name(op->t.kind), op->count, op->begin,
             op->acked       ? "done"
             : op->submitted ? "submitted"
                             : "not submitted",

@@ -79,13 +79,7 @@ static bool take_device_pages(rad_swa_hicache *c, rad_page *pages, uint32_t coun
 /* How many of the host pages came from storage and are used for the first time. */
 static uint32_t count_fetched(rad_swa_hicache *c, const swa_op *op)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; c->has_identity && i < op->count; i++)
-        if (bits_get(c->fetched, (size_t)op->host[i])) {
-            bits_flip(c->fetched, (size_t)op->host[i]);
-            count++;
-        }
-    return count;
+    return c->has_identity ? bits_take(c->fetched, op->host, op->count) : 0;
 }
 
 static rad_status refuse(rad_swa_hicache *c, rad_load_result *result, rad_load_refusal why)

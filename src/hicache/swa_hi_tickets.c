@@ -7,12 +7,13 @@
 
 #include <stdio.h>
 
+#include "base/bits.h"
+
 swa_op *swa_op_take(rad_swa_hicache *c, transfer_kind kind, uint32_t count)
 {
-    /* Some tickets are for loads only, and some more not for what can be done later. */
-    static const uint8_t kept[] = {0, 64, 32, 96}; /* of 256 */
-    uint32_t keep = (uint32_t)((uint64_t)c->params.max_transfers * kept[kind] / 256);
-    if (slab_available(&c->ids) <= keep || !count || count > INT32_MAX / 16) return NULL;
+    if (slab_available(&c->ids) <= controller_kept_tickets(kind, c->params.max_transfers) ||
+        !count || count > INT32_MAX / 16)
+        return NULL;
     uint32_t hashes = kind == TRANSFER_FETCH ? count * SWA_HI_HASH_UNITS : 0;
     uint32_t run = span_alloc(&c->runs, 4 * count + hashes);
     if (!run) return NULL;
@@ -96,8 +97,8 @@ bool swa_hi_take_host(rad_swa_hicache *c, swa_op *op)
     for (uint32_t i = 0; c->has_identity && i < count; i++)
         for (int s = 0; s < 2; s++) {
             rad_page page = s == SIDE_FULL ? op->host[i] : window_of[op->host[i]];
-            c->side[s].saved[page / 64] &= ~((uint64_t)1 << (page % 64));
-            if (s == SIDE_FULL) c->fetched[page / 64] &= ~((uint64_t)1 << (page % 64));
+            bits_clear(c->side[s].saved, (size_t)page);
+            if (s == SIDE_FULL) bits_clear(c->fetched, (size_t)page);
         }
     return true;
 }
@@ -241,22 +242,16 @@ rad_status rad_swa_hicache_pump(rad_swa_hicache *c, uint64_t pick)
 
 rad_status rad_swa_hicache_describe(const rad_swa_hicache *c, char *text, size_t bytes)
 {
-    static const char *const names[] = {"load", "write", "fetch", "backup"};
     if (!text || !bytes) return RAD_E_INVAL;
-    size_t at = 0;
+    size_t at = controller_describe(c->controller, text, bytes);
     uint64_t moment = now(c);
-    *text = 0;
-    for (int kind = 0; kind < TRANSFER_KINDS && at < bytes; kind++)
-        at += (size_t)snprintf(text + at, bytes - at, "%s: %u queued, %u running\n", names[kind],
-                               controller_queued(c->controller, kind),
-                               controller_running(c->controller, kind));
     for (uint32_t id = 1; id <= c->ids.num_fresh && at < bytes; id++) {
         const swa_op *op = &c->ops[id];
         if (!slab_is_live(&c->ids, id)) continue;
         at += (size_t)snprintf(
             text + at, bytes - at,
             "ticket %u: %s of %u pages, %u of the window side, from page %u, %s%s, %.3f s old\n",
-            id, names[op->t.kind], op->count, op->num_swa, op->begin,
+            id, transfer_name(op->t.kind), op->count, op->num_swa, op->begin,
             op->acked       ? "done"
             : op->submitted ? "submitted"
                             : "not submitted",
