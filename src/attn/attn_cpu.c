@@ -45,6 +45,8 @@ typedef struct attn_pass {
     uint32_t from[MOST_REQS], to[MOST_REQS]; /* blocks */
     bool started[MOST_REQS];                 /* some blocks are done */
     uint32_t first_unit[MOST_REQS + 1];
+    bool near;        /* a thread's units follow each other: */
+    attn_walks walks; /* so the next one is known */
 } attn_pass;
 
 /* The largest i < count with first_unit[i] <= unit. */
@@ -92,9 +94,9 @@ static uint32_t number_units(attn_pass *pass)
     return units;
 }
 
-static void private_unit(void *arg, uint32_t index, uint32_t thread)
+/* Unit `index` but for its tokens; the first of them, and how many. */
+static uint32_t private_range(const attn_pass *pass, uint32_t index, attn_unit *u)
 {
-    const attn_pass *pass = arg;
     const attn_call *call = pass->call;
     const forward_batch *batch = call->batch;
     uint32_t i = owner_of(pass->first_unit, pass->num_reqs, index), request = pass->first_req + i;
@@ -103,24 +105,35 @@ static void private_unit(void *arg, uint32_t index, uint32_t thread)
     uint32_t at = index - pass->first_unit[i];
     /* Long contexts (the last chunks) come first, so that short ones fill the end. */
     uint32_t begin = (attn_div_up(fresh, tokens) - 1 - at / strips) * tokens;
-    (void)thread;
+    uint32_t position = batch->extend_prefix_lens[request] + begin;
+    u->num_tokens = RAD_MIN(fresh - begin, tokens);
+    u->slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[request]);
+    u->num_slots = position + u->num_tokens;
+    u->first_block = RAD_MAX(pass->from[i], attn_first_key(call->layer, position) / ATTN_BLOCK);
+    u->end_block = RAD_MIN(pass->to[i], attn_end_block(u->num_slots));
+    u->side_begin = at % strips * sides;
+    u->side_end = RAD_MIN(u->side_begin + sides, call->num_sides);
+    u->first = !pass->started[i];
+    u->last = pass->final;
+    u->partials = NULL;
+    u->position[0] = position;
+    return batch->extend_start_loc[request] + begin;
+}
 
-    attn_unit u;
-    u.num_tokens = RAD_MIN(fresh - begin, tokens);
+static void private_unit(void *arg, uint32_t index, uint32_t thread)
+{
+    attn_pass *pass = arg;
+    attn_unit u, next;
+    attn_walk alone = {.ready = false}, *walk = &alone;
+    uint32_t token = private_range(pass, index, &u), then = pass->first_unit[pass->num_reqs];
     for (uint32_t t = 0; t < u.num_tokens; t++) {
-        u.token[t] = batch->extend_start_loc[request] + begin + t;
-        u.position[t] = batch->extend_prefix_lens[request] + begin + t;
+        u.token[t] = token + t;
+        u.position[t] = u.position[0] + t;
     }
-    u.slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[request]);
-    u.num_slots = u.position[u.num_tokens - 1] + 1;
-    u.first_block = RAD_MAX(pass->from[i], attn_first_key(call->layer, u.position[0]) / ATTN_BLOCK);
-    u.end_block = RAD_MIN(pass->to[i], attn_end_block(u.num_slots));
-    u.side_begin = at % strips * sides;
-    u.side_end = RAD_MIN(u.side_begin + sides, call->num_sides);
-    u.first = !pass->started[i];
-    u.last = pass->final;
-    u.partials = NULL;
-    attn_unit_run(call, &u);
+    if (pass->near) walk = attn_walk_at(&pass->walks, index, thread, &alone, &then);
+    const bool more = then < pass->first_unit[pass->num_reqs];
+    if (more) private_range(pass, then, &next);
+    attn_unit_run(pass->call, &u, walk, more ? &next : NULL);
 }
 
 static void run_pass(attn_pass *pass, compute_pool *pool)
@@ -138,7 +151,14 @@ static void run_pass(attn_pass *pass, compute_pool *pool)
         pass->tokens = chunk_tokens(call, rows);
         units = number_units(pass);
     }
-    compute_pool_run(pool, units, private_unit, pass);
+    pass->near = true;
+    for (uint32_t i = 0; i < pass->num_reqs; i++) /* else the long ones come first */
+        pass->near &= has_few_rows(pass, call->batch->extend_seq_lens[pass->first_req + i]);
+    attn_walks_begin(&pass->walks, units, threads);
+    if (pass->near)
+        compute_pool_run_near(pool, units, private_unit, pass);
+    else
+        compute_pool_run(pool, units, private_unit, pass);
 }
 
 static void plain_pass(attn_pass *pass, compute_pool *pool)
@@ -208,7 +228,8 @@ static void group_unit(void *arg, uint32_t index, uint32_t thread)
     u.side_end = u.side_begin + 1;
     u.last = false;
     u.partials = NULL;
-    attn_unit_run(call, &u);
+    attn_walk walk = {.ready = false};
+    attn_unit_run(call, &u, &walk, NULL);
 }
 
 /* One unit per side reads a block once; more only where rows do not fit, or where threads
@@ -361,7 +382,10 @@ static void cpu_forward(const attn_backend *self, const radix_attention *layer,
     attn_call call = attn_call_of(kernels, layer, batch, q, out);
     bool grouped = takes_groups(&call, compute_pool_num_threads(pool));
     count_reads(&call, grouped);
-    attn_pass pass = {.call = &call};
+    attn_pass pass;
+    pass.call = &call;
+    pass.first_req = 0;
+    pass.final = false;
     if (grouped)
         grouped_passes(&call, &pass, pool);
     else if (!attn_forward_waves(&call, pool))

@@ -23,6 +23,39 @@ uint32_t attn_strip_sides(const attn_call *call, uint32_t rows);
 void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, rad_slot *slots,
                      attn_ahead *ahead);
 
+/* The walks of a region's threads, when each takes neighbouring units (compute_pool_run_near);
+ * of further threads nothing is known. */
+enum { ATTN_MOST_WALKS = 64 };
+typedef struct attn_walks {
+    uint32_t num_units, num_threads;
+    attn_walk of[ATTN_MOST_WALKS];
+} attn_walks;
+
+static inline void attn_walks_begin(attn_walks *w, uint32_t num_units, uint32_t num_threads)
+{
+    w->num_units = num_units;
+    w->num_threads = num_threads;
+    for (uint32_t i = 0; i < RAD_MIN(num_threads, ATTN_MOST_WALKS); i++)
+        w->of[i].ready = false;
+}
+
+/* The walk with which a thread comes to unit `index`, `alone` where it has none. *next is the
+ * unit that it will take then, unless another thread does first and it was fetched for
+ * nothing; num_units: none. */
+static inline attn_walk *attn_walk_at(attn_walks *w, uint32_t index, uint32_t thread,
+                                      attn_walk *alone, uint32_t *next)
+{
+    *next = w->num_units;
+    alone->ready = false;
+    if (thread >= ATTN_MOST_WALKS) return alone;
+    attn_walk *walk = &w->of[thread];
+    walk->ready = walk->ready && walk->unit == index;
+    walk->unit = index + 1;
+    if (walk->unit < compute_pool_near(w->num_units, w->num_threads, thread + 1))
+        *next = walk->unit;
+    return walk;
+}
+
 /* Units of many rows, where the kernels have a wide layout and the rows fit its workspace. */
 bool attn_wide_takes(const attn_call *call, const attn_unit *u);
 void attn_wide_run(const attn_call *call, const attn_unit *u);

@@ -6,6 +6,8 @@
  *
  * While a block is worked on, the next one's rows are fetched, all sides of a token at a
  * time: whole rows in order are what memory likes, and a strip of heads within them is not.
+ * The next of a unit's last block is the first one of the thread's next unit: many requests
+ * have a block or two of their own, and would wait for each.
  *
  * Invariant (P1): attend's result for a row is a function of the row and the keys it sees,
  * and blocks are folded in ascending order. */
@@ -26,11 +28,10 @@ typedef struct workspace {
     _Alignas(64) float values[ATTN_MOST_DIM * ATTN_BLOCK]; /* likewise, or decoded rows */
     _Alignas(64) float part[ATTN_TILE_ROWS * ATTN_MOST_DIM];
     float max[ATTN_MOST_ROWS], sum[ATTN_MOST_ROWS];      /* rows' so far, [side][token][head] */
-    rad_slot slots[2][ATTN_BLOCK];                       /* of this block and the next */
     uint32_t active[ATTN_MOST_ROWS];                     /* tokens that see any of this block */
     uint32_t begin[ATTN_MOST_ROWS], end[ATTN_MOST_ROWS]; /* what they see */
     uint32_t num_active;
-    attn_ahead ahead; /* the next block */
+    attn_walk *walk;
 } workspace;
 
 attn_call attn_call_of(const attn_kernels *kernels, const radix_attention *layer,
@@ -167,9 +168,22 @@ void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, 
     attn_ahead_row(a);
 }
 
-static void look_ahead(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t block)
+static void look_ahead(const attn_call *call, const attn_unit *u, attn_walk *walk, uint32_t block)
 {
-    attn_look_ahead(call, u, block, ws->slots[block & 1], &ws->ahead);
+    attn_look_ahead(call, u, block, walk->slots[!walk->turn], &walk->ahead);
+}
+
+/* What comes after `block`. */
+static void look_behind(const attn_call *call, const attn_unit *u, attn_walk *walk, uint32_t block,
+                        const attn_unit *next)
+{
+    walk->ready = block + 1 == u->end_block && next && next->first_block < next->end_block;
+    if (walk->ready)
+        look_ahead(call, next, walk, next->first_block);
+    else if (block + 1 < u->end_block)
+        look_ahead(call, u, walk, block + 1);
+    else
+        walk->ahead = (attn_ahead){.left = UINT32_MAX};
 }
 
 static bool find_active(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t block)
@@ -196,7 +210,7 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
     if (!call->decoded) return (attn_rows_at){p->base + kv_head * p->head_bytes, slots, p->stride};
     uint32_t lines = ROWS_AT_ONCE * attn_lines_of(p->head_bytes) / (p->scales ? 1 : 2);
     for (uint32_t j = 0; j < ATTN_BLOCK; j += ROWS_AT_ONCE) {
-        attn_ahead_fetch(&ws->ahead, lines);
+        attn_ahead_fetch(&ws->walk->ahead, lines);
         attn_kv_read_rows(&call->kv, side, slots, j, ROWS_AT_ONCE, kv_head,
                           ws->values + (size_t)j * p->dim);
     }
@@ -209,12 +223,12 @@ static void load_keys(const attn_call *call, workspace *ws, uint32_t kv_head, co
     if (call->decoded && call->kernels->load_codes && attn_kv_has_one_scale(&call->kv, ATTN_K)) {
         kv_rows codes = attn_kv_rows(&call->kv, ATTN_K, slots, kv_head);
         if (call->kernels->load_codes(call->kv.dtype, &codes, call->layer->head_dim, ws->keys,
-                                      &ws->ahead))
+                                      &ws->walk->ahead))
             return;
     }
     attn_rows_at keys = rows_at(call, ws, ATTN_K, kv_head, slots);
     call->kernels->load_keys(&keys, call->layer->head_dim, ws->keys,
-                             call->decoded ? &none : &ws->ahead);
+                             call->decoded ? &none : &ws->walk->ahead);
 }
 
 /* Keys transposed, then values, of a KV head. */
@@ -224,7 +238,7 @@ static attn_rows_at load_side(const attn_call *call, workspace *ws, uint32_t kv_
     load_keys(call, ws, kv_head, slots);
     attn_rows_at values = rows_at(call, ws, ATTN_V, kv_head, slots);
     if (call->kernels->load_values)
-        call->kernels->load_values(&values, call->v_dim, ws->values, &ws->ahead);
+        call->kernels->load_values(&values, call->v_dim, ws->values, &ws->walk->ahead);
     return values;
 }
 
@@ -268,7 +282,7 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
                       .keys = ws->keys,
                       .values = ws->values,
                       .values_at = values,
-                      .ahead = &ws->ahead,
+                      .ahead = &ws->walk->ahead,
                       .ahead_bytes = call->decoded ? kv_dtype_bytes(call->kv.dtype) / 2
                                                    : kv_dtype_bytes(call->kv.dtype),
                       .scaling = call->layer->scaling,
@@ -299,24 +313,27 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
     }
 }
 
-static __attribute__((noinline)) void run_narrow(const attn_call *call, const attn_unit *u)
+static __attribute__((noinline)) void run_narrow(const attn_call *call, const attn_unit *u,
+                                                 attn_walk *walk, const attn_unit *next)
 {
     workspace ws;
+    ws.walk = walk;
     each_row(call, u, &ws, open_row);
     if (u->first_block < u->end_block) {
-        look_ahead(call, u, &ws, u->first_block);
-        while (ws.ahead.step)
-            attn_ahead_fetch(&ws.ahead, 1);
+        if (!walk->ready) look_ahead(call, u, walk, u->first_block);
+        while (walk->ahead.step)
+            attn_ahead_fetch(&walk->ahead, 1);
     }
     for (uint32_t block = u->first_block; block < u->end_block; block++) {
-        if (block + 1 < u->end_block) look_ahead(call, u, &ws, block + 1);
+        walk->turn = !walk->turn;
+        look_behind(call, u, walk, block, next);
         if (!find_active(call, u, &ws, block)) continue;
         uint32_t loaded = UINT32_MAX;
         attn_rows_at values;
         for (uint32_t side = u->side_begin; side < u->side_end; side++) {
             if (side / call->parts != loaded) {
                 loaded = side / call->parts;
-                values = load_side(call, &ws, loaded, ws.slots[block & 1]);
+                values = load_side(call, &ws, loaded, walk->slots[walk->turn]);
             }
             run_side(call, u, &ws, side, block, &values);
         }
@@ -324,12 +341,15 @@ static __attribute__((noinline)) void run_narrow(const attn_call *call, const at
     if (!u->partials) each_row(call, u, &ws, close_row);
 }
 
-void attn_unit_run(const attn_call *call, const attn_unit *u)
+void attn_unit_run(const attn_call *call, const attn_unit *u, attn_walk *walk,
+                   const attn_unit *next)
 {
-    if (attn_wide_takes(call, u))
+    if (attn_wide_takes(call, u)) {
+        walk->ready = false;
         attn_wide_run(call, u);
-    else
-        run_narrow(call, u);
+    } else {
+        run_narrow(call, u, walk, next);
+    }
 }
 
 void attn_merge_partials(const attn_call *call, const attn_partials *partials, uint32_t position,

@@ -71,8 +71,21 @@ typedef struct attn_unit {
     uint32_t position[ATTN_MOST_ROWS]; /* of it */
 } attn_unit;
 
-/* O(rows * blocks). */
-void attn_unit_run(const attn_call *call, const attn_unit *unit);
+/* What a thread takes from unit to unit: the block that it will read next, whose lines are
+ * being fetched. Zeroed at first. */
+typedef struct attn_walk {
+    rad_slot slots[2][ATTN_BLOCK]; /* of this block and the next */
+    uint32_t turn;                 /* which of them is this one */
+    bool ready;                    /* the next one is the first block of the unit to come */
+    uint32_t unit;                 /* for who hands out units: which one that is */
+    attn_ahead ahead;
+} attn_walk;
+
+/* O(rows * blocks). `next`, of which only the slots, the blocks and the sides count, is the
+ * unit that this thread will probably run after this one: its first block is fetched during
+ * the last one here, and walk->ready tells. NULL: nothing is known. */
+void attn_unit_run(const attn_call *call, const attn_unit *unit, attn_walk *walk,
+                   const attn_unit *next);
 
 /* Merges the stored blocks [first, end) of one token's row of head `head`, in order. */
 void attn_merge_partials(const attn_call *call, const attn_partials *partials, uint32_t position,

@@ -22,34 +22,46 @@ typedef struct attn_wave {
     attn_call *call;
     attn_partials partials;
     uint32_t end, piece, num_pieces, strips, sides;
+    attn_walks walks;
 } attn_wave;
 
-static void piece_unit(void *arg, uint32_t index, uint32_t thread)
+/* Piece `index` but for its tokens; which request it is of. */
+static uint32_t piece_range(const attn_wave *wave, uint32_t index, attn_unit *u)
 {
-    const attn_wave *wave = arg;
     const attn_call *call = wave->call;
     const forward_batch *batch = call->batch;
     uint32_t strip = index % wave->strips, piece = index / wave->strips % wave->num_pieces;
     uint32_t request = index / wave->strips / wave->num_pieces;
-    (void)thread;
+    uint32_t begin = wave->partials.first_block + piece * wave->piece;
+    uint32_t first = attn_first_key(call->layer, batch->extend_prefix_lens[request]);
+    u->slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[request]);
+    u->num_slots = batch->seq_lens[request];
+    u->first_block = RAD_MAX(begin, first / ATTN_BLOCK);
+    u->end_block = RAD_MIN(RAD_MIN(begin + wave->piece, wave->end), attn_end_block(u->num_slots));
+    u->side_begin = strip * wave->sides;
+    u->side_end = RAD_MIN(u->side_begin + wave->sides, call->num_sides);
+    u->first = u->last = false;
+    u->partials = &wave->partials;
+    return request;
+}
 
-    attn_unit u;
+static void piece_unit(void *arg, uint32_t index, uint32_t thread)
+{
+    attn_wave *wave = arg;
+    const forward_batch *batch = wave->call->batch;
+    attn_unit u, next;
+    attn_walk alone;
+    uint32_t request = piece_range(wave, index, &u), then;
+    if (u.first_block >= u.end_block) return;
     u.num_tokens = batch->extend_seq_lens[request];
     for (uint32_t t = 0; t < u.num_tokens; t++) {
         u.token[t] = batch->extend_start_loc[request] + t;
         u.position[t] = batch->extend_prefix_lens[request] + t;
     }
-    u.slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[request]);
-    u.num_slots = batch->seq_lens[request];
-    uint32_t begin = wave->partials.first_block + piece * wave->piece;
-    u.first_block = RAD_MAX(begin, attn_first_key(call->layer, u.position[0]) / ATTN_BLOCK);
-    u.end_block = RAD_MIN(RAD_MIN(begin + wave->piece, wave->end), attn_end_block(u.num_slots));
-    if (u.first_block >= u.end_block) return;
-    u.side_begin = strip * wave->sides;
-    u.side_end = RAD_MIN(u.side_begin + wave->sides, call->num_sides);
-    u.first = u.last = false;
-    u.partials = &wave->partials;
-    attn_unit_run(call, &u);
+    attn_walk *walk = attn_walk_at(&wave->walks, index, thread, &alone, &then);
+    const bool more = then < wave->walks.num_units;
+    if (more) piece_range(wave, then, &next);
+    attn_unit_run(wave->call, &u, walk, more ? &next : NULL);
 }
 
 /* One head over all tokens. */
@@ -83,7 +95,8 @@ static void run_waves(attn_wave *wave, uint32_t first_block, uint32_t end_block,
         wave->num_pieces = RAD_MIN(blocks, attn_div_up(4 * threads, per_piece));
         wave->piece = attn_div_up(blocks, wave->num_pieces);
         wave->num_pieces = attn_div_up(blocks, wave->piece);
-        compute_pool_run(pool, wave->num_pieces * per_piece, piece_unit, wave);
+        attn_walks_begin(&wave->walks, wave->num_pieces * per_piece, threads);
+        compute_pool_run_near(pool, wave->num_pieces * per_piece, piece_unit, wave);
         compute_pool_run(pool, wave->call->layer->num_heads, merge_unit, wave);
     }
 }
@@ -107,7 +120,10 @@ bool attn_forward_waves(attn_call *call, compute_pool *pool)
     if (sides == 0) return false;
 
     float partials[PARTIAL_FLOATS], states[2 * MOST_LINES];
-    attn_wave wave = {.call = call, .sides = sides, .strips = attn_div_up(call->num_sides, sides)};
+    attn_wave wave;
+    wave.call = call;
+    wave.sides = sides;
+    wave.strips = attn_div_up(call->num_sides, sides);
     wave.partials = (attn_partials){.numbers = partials, .num_blocks = (uint32_t)room};
     call->states = states;
     for (size_t line = 0; line < lines; line++) {
