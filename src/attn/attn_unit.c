@@ -134,6 +134,15 @@ static void close_row(const attn_call *call, const attn_unit *u, workspace *ws, 
     }
 }
 
+/* Slots are read a block at a time, too seldom to be in the cache. */
+static void fetch_slots(const attn_unit *u, uint32_t block)
+{
+    if (block >= u->end_block) return;
+    const char *line = (const char *)(u->slots + (size_t)block * ATTN_BLOCK);
+    for (size_t i = 0; i < ATTN_BLOCK * sizeof(rad_slot); i += 64)
+        __builtin_prefetch(line + i, 0, 3);
+}
+
 /* The slots of a block. Places behind the last position repeat the block's first one: keys
  * there are loaded, and never looked at. */
 static void copy_slots(const attn_unit *u, uint32_t block, rad_slot *slots)
@@ -149,6 +158,7 @@ void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, 
                      attn_ahead *a)
 {
     copy_slots(u, block, slots);
+    fetch_slots(u, block + 1);
     uint32_t first = u->side_begin / call->parts, end = (u->side_end - 1) / call->parts + 1;
     *a = (attn_ahead){.count = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK),
                       .slots = slots};
@@ -319,6 +329,7 @@ static __attribute__((noinline)) void run_narrow(const attn_call *call, const at
     workspace ws;
     ws.walk = walk;
     each_row(call, u, &ws, open_row);
+    if (next) fetch_slots(next, next->first_block);
     if (u->first_block < u->end_block) {
         if (!walk->ready) look_ahead(call, u, walk, u->first_block);
         while (walk->ahead.step)
