@@ -239,21 +239,21 @@ static uint64_t admitted_after(rad_prefetch_policy policy, uint64_t recompute_ns
     now_of_test = 0;
     rad_key key = hreq_key(&q, 400);
     CHECK_OK(rad_hicache_prefetch_start(r.cache, &key, recompute_ns, &q.prefetch));
-    hi_op *op = hi_op_find(c, q.prefetch);
+    hi_op *op = (hi_op *)tickets_find(&c->out, q.prefetch);
     uint64_t next = each_ns;
     *came = 0;
     while (rad_hicache_prefetch_progress(r.cache, &q.prefetch, &key, NULL) == RAD_AGAIN) {
         now_of_test += STEP;
         CHECK(now_of_test < 1000000000);
         for (; calls > 0 && now_of_test >= next; calls--, next += each_ns) {
-            if (!op->gets) {
+            if (!op->k.gets) {
                 CHECK_OK(rad_hicache_pump(r.cache, 0)); /* it says what there is */
                 CHECK_OK(rad_cache_poll(r.cache));
                 continue;
             }
             *came += 80;
-            atomic_store(&op->fetched, *came / 16);                     /* as a worker does */
-            if (*came == 400) controller_cancel(c->controller, &op->t); /* it has ended */
+            atomic_store(&op->fetched, *came / 16);                           /* as a worker does */
+            if (*came == 400) controller_cancel(c->out.controller, &op->k.t); /* it has ended */
         }
     }
     uint64_t after = now_of_test;

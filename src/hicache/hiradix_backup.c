@@ -18,19 +18,19 @@ static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_
     if (!op) return false;
     op->checks = checks;
     c->checks += checks;
-    op->begin = begin;
-    op->namespace_digest = digest;
-    memcpy(op->host, host, count * sizeof *host);
+    op->k.begin = begin;
+    op->k.namespace_digest = digest;
+    memcpy(op->k.host, host, count * sizeof *host);
     for (uint32_t i = 0; i < count; i++)
-        op->device[i] = checks ? HI_AS_IT_WAS : HI_NOT_STORED;
+        op->k.device[i] = checks ? HI_AS_IT_WAS : HI_NOT_STORED;
     if (rad_match_handle_lock(c->host, path, &op->on_host, NULL) != RAD_OK) {
-        hi_op_give(c, op);
+        tickets_give(&c->out, &op->k);
         return false;
     }
     uint32_t time = hi_recheck_time(c);
     for (uint32_t i = 0; i < count; i++)
         hi_mark_out(c, host[i], time);
-    hi_op_submit(c, op);
+    tickets_submit(&c->out, &op->k);
     return true;
 }
 
@@ -79,20 +79,22 @@ static rad_status count_present(hiradix_cache *c, hi_lot *l, uint32_t *present)
     return status;
 }
 
-rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
+rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker)
 {
+    hiradix_cache *c = cache;
+    bool checks = ((const hi_op *)k)->checks;
     hi_lot l;
     const rad_page_hash *hashes[HI_STORE_PAGES];
     size_t payload = c->record_bytes - RAD_STORAGE_HEADER_BYTES;
-    uint32_t most = op->checks ? 1 : c->store_pages;
-    for (uint32_t at = 0, n; at < op->count; at += n) {
-        n = RAD_MIN(c->store_pages, op->count - at);
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+    uint32_t most = checks ? 1 : c->store_pages;
+    for (uint32_t at = 0, n; at < k->count; at += n) {
+        n = RAD_MIN(c->store_pages, k->count - at);
+        if (atomic_load(&k->t.cancelled)) return RAD_NONE;
         for (uint32_t i = 0; i < n; i++)
-            hashes[i] = &c->hashes[op->host[at + i]];
+            hashes[i] = &c->hashes[k->host[at + i]];
         if (!hi_lot_keys(c, &l, hashes, n)) return RAD_E_UNSUPPORTED;
         uint32_t present = 0;
-        if (op->checks) {
+        if (checks) {
             rad_status status = count_present(c, &l, &present);
             if (status) return status;
         }
@@ -100,53 +102,55 @@ rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker)
             most = 1;
             n = present;
             for (uint32_t i = 0; i < n; i++)
-                op->device[at + i] = HI_FOUND;
+                k->device[at + i] = HI_FOUND;
             continue;
         }
         /* All that a check knows is that the first is missing. Not every store leaves a record that
          * is there as it is, so what follows is asked about again, after one, two, four, ... */
         l.batch.count = n = RAD_MIN(n, most);
         most = RAD_MIN(2 * most, c->store_pages);
-        hi_lot_records(c, &l, op->host + at, n, worker);
+        hi_lot_records(c, &l, k->host + at, n, worker);
         for (uint32_t i = 0; i < n; i++) {
             char *record = l.records[i];
             rad_storage_record about = {.key = l.keys[i],
                                         .fingerprint = c->fingerprint,
-                                        .namespace_digest = op->namespace_digest,
+                                        .namespace_digest = k->namespace_digest,
                                         .num_tokens = c->page_size,
                                         .payload_bytes = payload};
             if (c->staging)
-                (void)rad_host_kv_pool_get_page(c->pool, op->host[at + i],
+                (void)rad_host_kv_pool_get_page(c->pool, k->host[at + i],
                                                 record + RAD_STORAGE_HEADER_BYTES, payload);
             rad_storage_seal(record, &about);
         }
         rad_error why = {0};
         rad_status status = c->storage.ops->batch_set(c->storage.self, &l.batch, &why);
         for (uint32_t i = 0; i < n; i++)
-            op->device[at + i] = l.done[i] ? HI_STORED : HI_NOT_STORED;
+            k->device[at + i] = l.done[i] ? HI_STORED : HI_NOT_STORED;
         hi_note_trouble(c, status, &why);
         if (status) return status;
     }
     return RAD_OK;
 }
 
-void hi_backup_acked(hiradix_cache *c, hi_op *op)
+void hi_backup_done(void *cache, hi_ticket *k)
 {
+    hiradix_cache *c = cache;
+    hi_op *op = (hi_op *)k;
     uint32_t time = hi_recheck_time(c);
-    hi_events_stored(c, op->on_host.node, op->begin, op->count, op->device);
-    for (uint32_t i = 0; i < op->count; i++) {
-        hi_mark_stored(c, op->host[i], time);
-        if (op->device[i] == HI_AS_IT_WAS) {
+    hi_events_stored(c, op->on_host.node, k->begin, k->count, k->device);
+    for (uint32_t i = 0; i < k->count; i++) {
+        hi_mark_stored(c, k->host[i], time);
+        if (k->device[i] == HI_AS_IT_WAS) {
             continue;
-        } else if (op->device[i] == HI_FOUND) {
-            hi_mark_found(c, op->host[i]);
-        } else if (op->device[i] == HI_STORED) {
+        } else if (k->device[i] == HI_FOUND) {
+            hi_mark_found(c, k->host[i]);
+        } else if (k->device[i] == HI_STORED) {
             c->stats.backed_up_tokens += c->page_size;
-            if (op->checks) hi_mark_stored_anew(c, op->host[i]);
+            if (op->checks) hi_mark_stored_anew(c, k->host[i]);
         } else {
             c->stats.dropped_backup_tokens += c->page_size;
-            bits_flip(c->saved, (size_t)op->host[i]);
+            bits_flip(c->saved, (size_t)k->host[i]);
         }
     }
-    hi_op_give(c, op);
+    tickets_give(&c->out, k);
 }

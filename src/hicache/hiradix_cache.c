@@ -12,7 +12,7 @@
  * and goes when host space is short; and an insert on the device needs to know nothing
  * of the host. The price is a second walk in a match and a second copy of the keys.
  *
- * What is in flight is in neither tree. It belongs to a ticket (hi_op) until its copy is
+ * What is in flight is in neither tree. It belongs to a ticket (tickets.h) until its copy is
  * complete and acknowledged, and only then enters the tree of its tier: so nothing
  * half-copied can be found.
  *
@@ -112,7 +112,7 @@ static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evic
     uint64_t done = 0, more = 0;
     rad_status status = rad_cache_evict(c->device, num_tokens, &done);
     /* What waits to be copied is locked; whoever needs pages now needs them more. */
-    for (; done < num_tokens && hi_give_up_a_write(c); done += more) {
+    for (; done < num_tokens && tickets_give_up_a_write(&c->out); done += more) {
         rad_status again = rad_cache_evict(c->device, num_tokens - done, &more);
         if (!status) status = again;
     }
@@ -127,14 +127,19 @@ static bool hi_receipt_holds(const rad_cache *cache, const rad_receipt *receipt)
 }
 
 /* Loads whose requests went still own their device pages. */
+static const hi_ticket *next_orphan(const hiradix_cache *c, const hi_ticket *k)
+{
+    if (!c->out.orphans) return NULL;
+    while ((k = tickets_next(&c->out, k)) && !(k->t.kind == TRANSFER_LOAD && k->orphan)) {
+    }
+    return k;
+}
+
 static bool is_orphaned(const hiradix_cache *c, rad_page page)
 {
-    for (uint32_t id = 1; c->orphans && id <= c->ids.num_fresh; id++) {
-        const hi_op *op = &c->ops[id];
-        if (!slab_is_live(&c->ids, id) || op->t.kind != TRANSFER_LOAD || !op->orphan) continue;
-        for (uint32_t i = 0; i < op->count; i++)
-            if (op->device[i] == page) return true;
-    }
+    for (const hi_ticket *k = NULL; (k = next_orphan(c, k));)
+        for (uint32_t i = 0; i < k->count; i++)
+            if (k->device[i] == page) return true;
     return false;
 }
 
@@ -148,18 +153,15 @@ static void hi_visit_pages(const rad_cache *cache, cache_page_fn visit, void *us
 {
     const hiradix_cache *c = of_const(cache);
     c->device->ops->visit_pages(c->device, visit, user);
-    for (uint32_t id = 1; c->orphans && id <= c->ids.num_fresh; id++) {
-        const hi_op *op = &c->ops[id];
-        if (!slab_is_live(&c->ids, id) || op->t.kind != TRANSFER_LOAD || !op->orphan) continue;
-        for (uint32_t i = 0; i < op->count; i++)
-            visit(user, op->device[i]);
-    }
+    for (const hi_ticket *k = NULL; (k = next_orphan(c, k));)
+        for (uint32_t i = 0; i < k->count; i++)
+            visit(user, k->device[i]);
 }
 
 static rad_status hi_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
 {
     hiradix_cache *c = of(cache);
-    rad_status status = hi_load_settle(c, req, err);
+    rad_status status = tickets_settle_load(&c->out, &req->load, req->row, err);
     if (status) return status;
     status = c->device->ops->unfinished_req(c->device, req, chunked, err);
     if (!status && !chunked && req->lock.held && req->protected_len)
@@ -181,7 +183,7 @@ static rad_status hi_finished_req(rad_cache *cache, rad_req_kv *req, int is_inse
 
 static rad_status hi_poll_op(rad_cache *cache)
 {
-    hi_poll(of(cache));
+    tickets_poll(&of(cache)->out);
     return RAD_OK;
 }
 
@@ -189,7 +191,7 @@ static cache_sizes hi_sizes(const rad_cache *cache)
 {
     const hiradix_cache *c = of_const(cache);
     cache_sizes sizes = c->device->ops->sizes(c->device);
-    sizes.protected_ += c->orphan_pages * c->page_size;
+    sizes.protected_ += c->out.orphan_pages * c->page_size;
     return sizes;
 }
 
@@ -197,11 +199,8 @@ static size_t own_bytes(const hiradix_cache *c)
 {
     size_t host = (size_t)c->num_host_pages + 1;
     size_t nodes = (size_t)c->device_tree->tree.num_nodes + 1;
-    return sizeof *c + slab_bytes(c->params.max_transfers) +
-           ((size_t)c->params.max_transfers + 1) * sizeof *c->ops +
-           span_arena_bytes(c->params.max_transfers) + c->runs.capacity * sizeof *c->lists +
-           c->num_tokens * sizeof *c->tokens + c->num_slots * sizeof *c->slots +
-           2 * nodes * sizeof *c->looked_at + hi_events_bytes(c) +
+    return sizeof *c + tickets_bytes(&c->out) + c->num_tokens * sizeof *c->tokens +
+           c->num_slots * sizeof *c->slots + 2 * nodes * sizeof *c->looked_at + hi_events_bytes(c) +
            (c->has_identity ? host * (sizeof *c->hashes + sizeof *c->stored_at) + c->staging_bytes +
                                   2 * bits_words(host) * sizeof *c->saved
                             : 0);
@@ -277,10 +276,16 @@ static rad_cache *hi_nodes_of(const rad_cache *cache)
     return of_const(cache)->device;
 }
 
+static void abandon_all(hiradix_cache *c)
+{
+    tickets_abandon_all(&c->out);
+    c->epoch++;
+}
+
 static rad_status hi_reset(rad_cache *cache)
 {
     hiradix_cache *c = of(cache);
-    hi_abandon_all(c);
+    abandon_all(c);
     rad_status host = rad_cache_reset(c->host), status = rad_cache_reset(c->device);
     hi_events_cleared(c, RAD_TIER_DEVICE | RAD_TIER_HOST);
     return status ? status : host;
@@ -291,7 +296,7 @@ static rad_status hi_reset(rad_cache *cache)
 static void hi_wait_layer(void *user, uint32_t layer)
 {
     hiradix_cache *c = user;
-    controller_gate(c->controller, layer - c->start_layer);
+    controller_gate(c->out.controller, layer - c->start_layer);
     if (c->next_wait_layer) c->next_wait_layer(c->next_wait_user, layer);
 }
 
@@ -300,9 +305,7 @@ static void free_own(hiradix_cache *c)
     rad_env env = c->base.env;
     size_t host = (size_t)c->num_host_pages + 1, words = bits_words(host);
     size_t nodes = c->device_tree ? (size_t)c->device_tree->tree.num_nodes + 1 : 0;
-    controller_destroy(c->controller);
-    rad_free(&env, c->ops, ((size_t)c->params.max_transfers + 1) * sizeof *c->ops);
-    rad_free(&env, c->lists, c->runs.capacity * sizeof *c->lists);
+    tickets_fini(&c->out);
     rad_free(&env, c->tokens, c->num_tokens * sizeof *c->tokens);
     rad_free(&env, c->slots, c->num_slots * sizeof *c->slots);
     rad_free(&env, c->looked_at, nodes * sizeof *c->looked_at);
@@ -314,8 +317,6 @@ static void free_own(hiradix_cache *c)
     rad_free(&env, c->stored_at, host * sizeof *c->stored_at);
     rad_free(&env, c->staging, c->staging_bytes);
     rad_page_hasher_destroy(c->hasher);
-    if (c->ids.generation || c->ids.free) slab_fini(&c->ids, &env);
-    if (c->runs.spans) span_arena_fini(&c->runs, &env);
     rad_cache_destroy(c->device);
     rad_cache_destroy(c->host);
     rad_free(&env, c, sizeof *c);
@@ -324,7 +325,7 @@ static void free_own(hiradix_cache *c)
 static void hi_destroy(rad_cache *cache)
 {
     hiradix_cache *c = of(cache);
-    hi_abandon_all(c);
+    abandon_all(c);
     c->device_pool->params.wait_layer = c->next_wait_layer;
     c->device_pool->params.wait_user = c->next_wait_user;
     rad_cache_reset(c->host); /* its pool lives on */
@@ -353,7 +354,7 @@ static rad_status read_params(const rad_hicache_params *params, rad_hicache_para
     if (!p->timeout_max_ns) p->timeout_max_ns = 30000000000;
     if (!p->recheck_ns) p->recheck_ns = 60000000000;
     p->timeout_max_ns = RAD_MIN(p->timeout_max_ns, (uint64_t)INT64_MAX / 2); /* it is added */
-    if (p->max_transfers > HI_MOST_TRANSFERS || p->copy_threads > 64 || p->store_threads > 64)
+    if (p->max_transfers > TICKETS_MOST || p->copy_threads > 64 || p->store_threads > 64)
         return rad_fail(err, RAD_E_LIMIT, "hicache: %u transfers, %u and %u threads",
                         p->max_transfers, p->copy_threads, p->store_threads);
     if (p->storage && !p->identity)
@@ -420,24 +421,34 @@ static bool create_storage_side(hiradix_cache *c)
 static bool create_own(hiradix_cache *c)
 {
     const rad_env *env = &c->base.env;
-    uint32_t max = c->params.max_transfers;
-    uint64_t device_pages = rad_kv_num_pages(c->base.kv);
-    /* Loads have two entries for each device page, the rest two for each host page. */
-    uint64_t lists = 2 * device_pages + 2 * (uint64_t)c->num_host_pages;
-    if (c->has_identity) lists += c->params.prefetch_tokens / c->page_size * (2 + HI_HASH_UNITS);
-    lists = RAD_MIN(lists, (uint64_t)INT32_MAX);
     size_t nodes = (size_t)c->device_tree->tree.num_nodes + 1;
     c->num_tokens = (size_t)c->device_tree->tree.limits.max_pages * c->page_size + 1;
     c->num_slots = RAD_MAX((uint32_t)HI_SLOTS / c->page_size, 1u) * c->page_size;
-    bool ok = slab_init(&c->ids, env, max) && span_arena_init(&c->runs, env, (uint32_t)lists, max);
-    c->ops = rad_alloc(env, ((size_t)max + 1) * sizeof *c->ops);
-    c->lists = rad_alloc(env, c->runs.capacity * sizeof *c->lists);
     c->tokens = rad_alloc(env, c->num_tokens * sizeof *c->tokens);
     c->slots = rad_alloc(env, c->num_slots * sizeof *c->slots);
     c->looked_at = rad_alloc(env, nodes * sizeof *c->looked_at);
     c->looked_gen = rad_alloc(env, nodes * sizeof *c->looked_gen);
-    ok = ok && c->ops && c->lists && c->tokens && c->slots && c->looked_at && c->looked_gen;
+    bool ok = c->tokens && c->slots && c->looked_at && c->looked_gen;
     return ok && (!c->has_identity || create_storage_side(c));
+}
+
+static rad_status create_tickets(hiradix_cache *c, rad_error *err)
+{
+    const rad_hicache_params *p = &c->params;
+    /* Loads have two entries for each device page, the rest two for each host page. */
+    uint64_t units = 2 * ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages);
+    if (c->has_identity) units += p->prefetch_tokens / c->page_size * (2 + TICKET_HASH_UNITS);
+    ticket_params out = {.ops = &hi_ticket_ops,
+                         .user = c,
+                         .record_bytes = sizeof(hi_op),
+                         .max = p->max_transfers,
+                         .lists = 2,
+                         .list_units = units,
+                         .load_steps = c->num_layers,
+                         .copy_threads = p->copy_threads,
+                         .store_threads = c->has_identity ? p->store_threads : 0,
+                         .deterministic = p->deterministic != 0};
+    return tickets_init(&c->out, &c->base.env, &out, err);
 }
 
 rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *params, rad_cache **out,
@@ -480,14 +491,9 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     if (!p.prefetch_tokens) c->params.prefetch_tokens = host_tokens / 2;
     c->params.prefetch_tokens = RAD_MIN(c->params.prefetch_tokens, host_tokens);
     if (!status && !create_own(c))
-        status = rad_fail(err, RAD_E_NOMEM, "hicache: no memory for %u transfers and %u host pages",
-                          p.max_transfers, c->num_host_pages);
-    c->workers = (controller_params){.copy_threads = p.copy_threads,
-                                     .store_threads = c->has_identity ? p.store_threads : 0,
-                                     .deterministic = p.deterministic != 0,
-                                     .run = hi_run,
-                                     .user = c};
-    if (!status) status = controller_create(&full, &c->workers, &c->controller, err);
+        status =
+            rad_fail(err, RAD_E_NOMEM, "hicache: no memory for %u host pages", c->num_host_pages);
+    if (!status) status = create_tickets(c, err);
     if (status) {
         free_own(c);
         return status;

@@ -143,15 +143,15 @@ void hi_events_note_space(hiradix_cache *c, hi_op *op, const rad_key *key)
     if (!c->in_storage) return;
     journal_seed seed =
         radix_journal_seed(c->device_tree->tree.journal, key->extra_key, key->cache_salt);
-    op->namespace_digest = seed.id;
+    op->k.namespace_digest = seed.id;
     op->event_spaces = seed.spaces;
 }
 
 void hi_events_lost(hiradix_cache *c, const hi_op *op)
 {
     if (!c->in_storage || !op->lost_page) return;
-    event_page gone = {.hash = rad_page_hash_event(&op->chain[op->lost_page - 1]),
-                       .entry = {.type = RAD_KV_REMOVED, .space = op->namespace_digest}};
+    event_page gone = {.hash = rad_page_hash_event(&op->k.chain[op->lost_page - 1]),
+                       .entry = {.type = RAD_KV_REMOVED, .space = op->k.namespace_digest}};
     gone.entry.spaces = (uint8_t)op->event_spaces;
     gone.entry.medium = (uint8_t)storage_medium(c);
     event_ring_push(c->device_tree->tree.journal->out, &gone);

@@ -67,7 +67,7 @@ rad_status rad_hicache_explain(const rad_cache *cache, const rad_key *key,
     e.fetched_tokens = fetched_pages(c, key, e.device_tokens / ps, e.host_end / ps) * ps;
     e.load = !e.host_tokens                                  ? RAD_LOAD_NOTHING
              : e.host_tokens < c->params.load_back_threshold ? RAD_LOAD_BELOW_THRESHOLD
-             : !slab_available(&c->ids)                      ? RAD_LOAD_NO_TICKET
+             : !slab_available(&c->out.ids)                  ? RAD_LOAD_NO_TICKET
                                                              : RAD_LOAD_TAKEN;
     return give(explanation, &e, sizeof e);
 }
@@ -93,13 +93,13 @@ rad_status hi_prefetch_note(hiradix_cache *c, rad_prefetch_end why, rad_status s
 static rad_prefetch_end end_of(const hiradix_cache *c, const hi_op *op, uint32_t present,
                                uint32_t came)
 {
-    if (!op->ended) return RAD_PREFETCH_LATE;
+    if (!op->k.ended) return RAD_PREFETCH_LATE;
     if (op->lost_page) return RAD_PREFETCH_BAD_PAGE;
-    if (op->t.status < 0) return RAD_PREFETCH_STORE_FAILED;
+    if (op->k.t.status < 0) return RAD_PREFETCH_STORE_FAILED;
     if (came && came == op->asked) return RAD_PREFETCH_ALL;
-    if (op->gets && came < op->count) return RAD_PREFETCH_LATE;
-    if (!op->gets && op->t.status) return RAD_PREFETCH_LATE;
-    if (op->gets) return op->count < present ? RAD_PREFETCH_NO_HOST_PAGES : RAD_PREFETCH_MISSED;
+    if (op->k.gets && came < op->k.count) return RAD_PREFETCH_LATE;
+    if (!op->k.gets && op->k.t.status) return RAD_PREFETCH_LATE;
+    if (op->k.gets) return op->k.count < present ? RAD_PREFETCH_NO_HOST_PAGES : RAD_PREFETCH_MISSED;
     if (!present) return RAD_PREFETCH_MISSED;
     bool few = (uint64_t)present * c->page_size < c->params.prefetch_threshold;
     return few ? RAD_PREFETCH_TOO_LITTLE : RAD_PREFETCH_NO_HOST_PAGES;
@@ -108,14 +108,14 @@ static rad_prefetch_end end_of(const hiradix_cache *c, const hi_op *op, uint32_t
 void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked)
 {
     uint32_t ps = c->page_size, present = atomic_load(&op->present);
-    uint32_t came = op->gets ? atomic_load(&op->fetched) : 0;
+    uint32_t came = op->k.gets ? atomic_load(&op->fetched) : 0;
     c->last_prefetch =
         (rad_prefetch_report){.struct_size = sizeof c->last_prefetch,
                               .why = revoked ? RAD_PREFETCH_REVOKED : end_of(c, op, present, came),
                               .asked_tokens = op->asked * ps,
                               .present_tokens = present * ps,
                               .tokens = op->hung * ps,
-                              .waited_ns = c->base.env.now_ns(c->base.env.user) - op->start_ns};
+                              .waited_ns = c->base.env.now_ns(c->base.env.user) - op->k.start_ns};
 }
 
 void hi_explain_taken(hiradix_cache *c)

@@ -24,21 +24,21 @@ static bool keys_of_chain(const hiradix_cache *c, hi_lot *l, const hi_op *op, ui
 {
     const rad_page_hash *hashes[HI_STORE_PAGES];
     for (uint32_t i = 0; i < n; i++)
-        hashes[i] = &op->chain[at + i];
+        hashes[i] = &op->k.chain[at + i];
     return hi_lot_keys(c, l, hashes, n);
 }
 
 static rad_status ask(hiradix_cache *c, hi_op *op)
 {
     hi_lot l;
-    for (uint32_t at = 0, n; at < op->count; at += n) {
+    for (uint32_t at = 0, n; at < op->k.count; at += n) {
         uint32_t present = 0;
-        n = RAD_MIN((uint32_t)HI_STORE_PAGES, op->count - at);
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        n = RAD_MIN((uint32_t)HI_STORE_PAGES, op->k.count - at);
+        if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
         if (!keys_of_chain(c, &l, op, at, n)) return RAD_E_UNSUPPORTED;
         l.batch.records = NULL;
         l.batch.done = NULL;
-        l.batch.deadline_ns = op->deadline_ns;
+        l.batch.deadline_ns = op->k.deadline_ns;
         rad_error why = {0};
         rad_status status = c->storage.ops->batch_exists(c->storage.self, &l.batch, &present, &why);
         hi_note_trouble(c, status, &why);
@@ -63,25 +63,25 @@ static bool accept(hiradix_cache *c, const hi_op *op, const hi_lot *l, uint32_t 
     }
     if (!c->staging) return true;
     const char *payload = (const char *)l->records[i] + RAD_STORAGE_HEADER_BYTES;
-    return rad_host_kv_pool_set_page(c->pool, op->host[at + i], payload,
+    return rad_host_kv_pool_set_page(c->pool, op->k.host[at + i], payload,
                                      c->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
 }
 
 /* What is missing then has perhaps not come, but is there. */
 static bool is_late(const hiradix_cache *c, const hi_op *op)
 {
-    return c->base.env.now_ns(c->base.env.user) >= op->deadline_ns;
+    return c->base.env.now_ns(c->base.env.user) >= op->k.deadline_ns;
 }
 
 static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
 {
     hi_lot l;
-    for (uint32_t at = 0, n; at < op->count; at += n) {
-        n = RAD_MIN(c->store_pages, op->count - at);
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+    for (uint32_t at = 0, n; at < op->k.count; at += n) {
+        n = RAD_MIN(c->store_pages, op->k.count - at);
+        if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
         if (!keys_of_chain(c, &l, op, at, n)) return RAD_E_UNSUPPORTED;
-        hi_lot_records(c, &l, op->host + at, n, worker);
-        l.batch.deadline_ns = op->deadline_ns;
+        hi_lot_records(c, &l, op->k.host + at, n, worker);
+        l.batch.deadline_ns = op->k.deadline_ns;
         rad_error why = {0};
         rad_status status = c->storage.ops->batch_get(c->storage.self, &l.batch, &why);
         hi_note_trouble(c, status, &why);
@@ -97,18 +97,10 @@ static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
     return RAD_OK;
 }
 
-rad_status hi_run_fetch(hiradix_cache *c, hi_op *op, uint32_t worker)
+rad_status hi_run_fetch(void *cache, hi_ticket *k, uint32_t worker)
 {
-    return op->gets ? get(c, op, worker) : ask(c, op);
-}
-
-/* All that the fetch holds goes back, but what the host tree has taken. */
-static void give_fetch(hiradix_cache *c, hi_op *op)
-{
-    uint32_t own = hi_op_host_pages(op);
-    if (own > op->hung) hi_free_host_pages(c, op->host + op->hung, own - op->hung);
-    c->prefetch_reserved -= op->reserve;
-    hi_op_give(c, op);
+    hi_op *op = (hi_op *)k;
+    return k->gets ? get(cache, op, worker) : ask(cache, op);
 }
 
 /* What is there is known: takes host pages for it and gets it, unless it is too little. */
@@ -116,27 +108,27 @@ static bool go_on(hiradix_cache *c, hi_op *op)
 {
     uint32_t present = atomic_load(&op->present), ps = c->page_size;
     c->stats.present_tokens += (uint64_t)present * ps;
-    if (op->t.status != RAD_OK || op->orphan || !present) return false;
+    if (op->k.t.status != RAD_OK || op->k.orphan || !present) return false;
     if ((uint64_t)present * ps < c->params.prefetch_threshold) return false;
     uint64_t room = rad_kv_available_pages(c->host_pages) + rad_cache_evictable_size(c->host) / ps;
     uint32_t count = (uint32_t)RAD_MIN(room, (uint64_t)present);
     if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
-    if (!hi_take_host_pages(c, op->host, count)) return false;
-    op->count = count;
-    op->gets = true;
-    op->acked = false;
-    c->prefetch_reserved -= op->reserve - count;
-    op->reserve = count;
-    hi_op_submit(c, op);
+    if (!hi_take_host_pages(c, op->k.host, count)) return false;
+    op->k.count = count;
+    op->k.gets = true;
+    tickets_reserve(&c->out, &op->k, count);
+    tickets_submit(&c->out, &op->k);
     return true;
 }
 
-void hi_fetch_acked(hiradix_cache *c, hi_op *op)
+void hi_fetch_done(void *cache, hi_ticket *k)
 {
-    if (!op->gets && go_on(c, op)) return;
-    op->ended = true;
+    hiradix_cache *c = cache;
+    hi_op *op = (hi_op *)k;
+    if (!k->gets && go_on(c, op)) return;
+    k->ended = true;
     hi_events_lost(c, op);
-    if (op->orphan) give_fetch(c, op);
+    if (k->orphan) tickets_drop(&c->out, k);
 }
 
 rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
@@ -160,48 +152,48 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
         return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
     /* What only the device has in front is fetched as well: the host's tree has no gaps. */
     uint64_t budget = c->params.prefetch_tokens / ps;
-    uint64_t left = budget > c->prefetch_reserved ? budget - c->prefetch_reserved : 0;
+    uint64_t left = budget > c->out.reserved ? budget - c->out.reserved : 0;
     uint32_t count = (uint32_t)RAD_MIN(left, (uint64_t)(pages - begin));
     if ((uint64_t)(begin + count) * ps < (uint64_t)have + c->params.prefetch_threshold)
         return hi_prefetch_note(c, RAD_PREFETCH_OVER_BUDGET, RAD_FULL);
     hi_op *op = hi_op_take(c, TRANSFER_FETCH, count);
     if (!op) return hi_prefetch_note(c, RAD_PREFETCH_NO_TICKET, RAD_FULL);
-    op->begin = begin;
+    op->k.begin = begin;
     rad_match_handle path = {.node = host.last_node, .num_tokens = begin * ps};
     rad_page before = 0;
     if (begin) {
         rad_status status = rad_match_handle_lock(c->host, &path, &op->on_host, NULL);
         if (status) {
-            hi_op_give(c, op);
+            tickets_give(&c->out, &op->k);
             return status;
         }
         hi_pages_of(c, c->host, &path, begin - 1, 1, &before);
     }
     rad_page_hash prior;
     bool has_prior = hi_prior_hash(c, key, begin, before, &prior);
-    hi_hash_pages(c, key, begin, count, has_prior ? &prior : NULL, op->chain);
+    hi_hash_pages(c, key, begin, count, has_prior ? &prior : NULL, op->k.chain);
     hi_events_note_space(c, op, key);
-    op->reserve = op->asked = count;
+    op->asked = count;
     op->recompute_ns = recompute_ns_per_token;
-    op->deadline_ns = op->start_ns + c->params.timeout_max_ns;
+    op->k.deadline_ns = op->k.start_ns + c->params.timeout_max_ns;
     if (recompute_ns_per_token) {
         uint64_t worth = (uint64_t)count * ps * recompute_ns_per_token;
-        op->deadline_ns = RAD_MIN(op->deadline_ns, op->start_ns + worth + worth / 8);
+        op->k.deadline_ns = RAD_MIN(op->k.deadline_ns, op->k.start_ns + worth + worth / 8);
     }
-    c->prefetch_reserved += count;
+    tickets_reserve(&c->out, &op->k, count);
     c->stats.prefetches++;
     c->stats.asked_tokens += (uint64_t)count * ps;
-    hi_op_submit(c, op);
-    *ticket = hi_op_ticket(c, op);
+    tickets_submit(&c->out, &op->k);
+    *ticket = tickets_number(&c->out, &op->k);
     return hi_prefetch_note(c, RAD_PREFETCH_UNDER_WAY, RAD_OK);
 }
 
 /* Whether the policy goes on waiting. */
 static bool is_worth_waiting(const hiradix_cache *c, const hi_op *op)
 {
-    if (op->ended || c->params.prefetch_policy == RAD_PREFETCH_BEST_EFFORT) return false;
-    uint64_t passed = c->base.env.now_ns(c->base.env.user) - op->start_ns;
-    uint64_t tokens = (uint64_t)op->count * c->page_size;
+    if (op->k.ended || c->params.prefetch_policy == RAD_PREFETCH_BEST_EFFORT) return false;
+    uint64_t passed = c->base.env.now_ns(c->base.env.user) - op->k.start_ns;
+    uint64_t tokens = (uint64_t)op->k.count * c->page_size;
     if (c->params.prefetch_policy == RAD_PREFETCH_TIMEOUT) {
         double most = (double)c->params.timeout_base_ns +
                       (double)c->params.timeout_per_ki_ns * (double)tokens / 1024;
@@ -216,44 +208,33 @@ static bool is_worth_waiting(const hiradix_cache *c, const hi_op *op)
 static bool is_the_same_key(hiradix_cache *c, const hi_op *op, const rad_key *key, uint32_t count)
 {
     rad_page_hash hash, prior;
-    if (hi_key_pages(c, key) < op->begin + count) return false;
+    if (hi_key_pages(c, key) < op->k.begin + count) return false;
     bool has_prior = false;
-    if (!op->begin)
+    if (!op->k.begin)
         has_prior = hi_prior_hash(c, key, 0, 0, &prior);
     else { /* locked, so it is where it was */
-        rad_match_handle path = {.node = op->on_host.node, .num_tokens = op->begin * c->page_size};
+        rad_match_handle path = {.node = op->on_host.node,
+                                 .num_tokens = op->k.begin * c->page_size};
         rad_page before;
-        hi_pages_of(c, c->host, &path, op->begin - 1, 1, &before);
-        has_prior = hi_prior_hash(c, key, op->begin, before, &prior);
+        hi_pages_of(c, c->host, &path, op->k.begin - 1, 1, &before);
+        has_prior = hi_prior_hash(c, key, op->k.begin, before, &prior);
     }
-    hi_hash_pages(c, key, op->begin, 1, has_prior ? &prior : NULL, &hash);
-    if (memcmp(&hash, op->chain, sizeof hash) != 0) return false;
+    hi_hash_pages(c, key, op->k.begin, 1, has_prior ? &prior : NULL, &hash);
+    if (memcmp(&hash, op->k.chain, sizeof hash) != 0) return false;
     if (count == 1) return true;
-    hi_hash_pages(c, key, op->begin + count - 1, 1, &op->chain[count - 2], &hash);
-    return memcmp(&hash, &op->chain[count - 1], sizeof hash) == 0;
-}
-
-/* Lets go of a fetch: at once when it has ended, else when its worker has. */
-static void leave_fetch(hiradix_cache *c, hi_op *op)
-{
-    if (op->ended) {
-        give_fetch(c, op);
-        return;
-    }
-    op->orphan = true;
-    controller_cancel(c->controller, &op->t);
-    hi_take_done(c);
+    hi_hash_pages(c, key, op->k.begin + count - 1, 1, &op->k.chain[count - 2], &hash);
+    return memcmp(&hash, &op->k.chain[count - 1], sizeof hash) == 0;
 }
 
 /* Where it is, storage has it. */
 static void tell_fetched(hiradix_cache *c, const hi_op *op, const rad_key *key)
 {
-    rad_key front = hi_key_front(c, key, op->begin + op->hung);
+    rad_key front = hi_key_front(c, key, op->k.begin + op->hung);
     rad_match match;
     if (!c->in_storage || rad_cache_lookup(c->host, &front, &match) != RAD_OK) return;
     uint32_t there = match.prefix_tokens / c->page_size;
-    if (there <= op->begin) return;
-    hi_events_stored(c, match.last_node, op->begin, RAD_MIN(there - op->begin, op->hung), NULL);
+    if (there <= op->k.begin) return;
+    hi_events_stored(c, match.last_node, op->k.begin, RAD_MIN(there - op->k.begin, op->hung), NULL);
 }
 
 rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket, const rad_key *key,
@@ -263,29 +244,29 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
     if (tokens) *tokens = 0;
     if (!ticket || !*ticket) return ticket ? RAD_OK : RAD_E_INVAL;
     if (!c) return RAD_E_UNSUPPORTED;
-    hi_op *op = hi_op_find(c, *ticket);
-    if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) {
+    hi_op *op = (hi_op *)tickets_find_fetch(&c->out, *ticket);
+    if (!op) {
         *ticket = 0;
         return RAD_E_STATE;
     }
     if (!cache_key_is_sound(key)) return RAD_E_INVAL;
-    hi_take_done(c);
+    tickets_take_done(&c->out);
     if (is_worth_waiting(c, op)) return RAD_AGAIN;
     *ticket = 0;
-    uint32_t came = op->gets ? atomic_load(&op->fetched) : 0;
+    uint32_t came = op->k.gets ? atomic_load(&op->fetched) : 0;
     rad_status status = RAD_OK;
     if (came && !is_the_same_key(c, op, key, came)) {
         came = 0;
         status = RAD_E_STATE;
     }
     if (came) {
-        op->hung = hi_hang(c, key, op->begin, op->host, came, op->chain);
+        op->hung = hi_hang(c, key, op->k.begin, op->k.host, came, op->k.chain);
         /* Pages that were there already are freed, and may be somebody else's by now; but
          * nobody else took one in between, so the bits of those are of no account. */
         uint32_t time = hi_recheck_time(c);
         for (uint32_t i = 0; i < op->hung; i++) {
-            hi_mark_stored(c, op->host[i], time);
-            bits_set(c->fetched, (size_t)op->host[i]);
+            hi_mark_stored(c, op->k.host[i], time);
+            bits_set(c->fetched, (size_t)op->k.host[i]);
         }
         tell_fetched(c, op, key);
         c->stats.fetched_tokens += (uint64_t)op->hung * c->page_size;
@@ -293,7 +274,7 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
     }
     c->stats.revoked_prefetches += !came;
     hi_prefetch_ended(c, op, false);
-    leave_fetch(c, op);
+    tickets_leave_fetch(&c->out, &op->k);
     return status;
 }
 
@@ -302,11 +283,11 @@ rad_status rad_hicache_prefetch_revoke(rad_cache *cache, rad_prefetch *ticket)
     hiradix_cache *c = hiradix_of(cache);
     if (!ticket || !*ticket) return ticket ? RAD_OK : RAD_E_INVAL;
     if (!c) return RAD_E_UNSUPPORTED;
-    hi_op *op = hi_op_find(c, *ticket);
+    hi_op *op = (hi_op *)tickets_find_fetch(&c->out, *ticket);
     *ticket = 0;
-    if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) return RAD_E_STATE;
+    if (!op) return RAD_E_STATE;
     c->stats.revoked_prefetches++;
     hi_prefetch_ended(c, op, true);
-    leave_fetch(c, op);
+    tickets_leave_fetch(&c->out, &op->k);
     return RAD_OK;
 }

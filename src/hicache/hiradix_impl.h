@@ -1,7 +1,8 @@
 /* hiradix_impl.h - the struct behind HiRadixCache, and what its files share.
  *
  *     hiradix_cache.c     the cache's table, create, destroy
- *     hiradix_tickets.c   what transfers hold; poll, drain
+ *     tickets.c           what transfers hold; poll, drain
+ *     hiradix_tickets.c   what of it is this cache's own, and pages
  *     hiradix_check.c     stats and check
  *     hiradix_write.c     device -> host: what gets a copy, and when it is found
  *     hiradix_load.c      host -> device
@@ -21,55 +22,33 @@
 #include <radish/match_handle.h>
 #include <radish/retention.h>
 
-#include "base/slab.h"
-#include "base/span.h"
 #include "cache/cache_impl.h"
-#include "hicache/cache_controller.h"
-#include "hicache/store_trouble.h"
+#include "hicache/tickets.h"
 #include "hicache/tree_path.h"
 
 enum {
-    HI_MOST_TRANSFERS = 65535, /* an id is half a ticket */
-    HI_WRITE_TOKENS = 1024,    /* of one write: short, so that a load does not wait long */
-    HI_SLOTS = 4096,           /* tokens whose slots are looked up at a time */
-    HI_HASH_UNITS = sizeof(rad_page_hash) / sizeof(rad_page),
-    HI_STORE_PAGES = 128 /* most pages in one call of a store */
+    HI_WRITE_TOKENS = 1024, /* of one write: short, so that a load does not wait long */
+    HI_SLOTS = 4096,        /* tokens whose slots are looked up at a time */
+    HI_STORE_PAGES = 128    /* most pages in one call of a store */
 };
 
-/* One transfer and all that it holds: its ticket. */
+/* One transfer and all that it holds. Of a backup k.device[] are the hi_backup_end of each. */
 typedef struct hi_op {
-    transfer t; /* first */
-    uint32_t id;
-    uint32_t run; /* in the arena of lists */
-    uint32_t count;
-    uint32_t begin;        /* the first page's number on its path */
-    rad_page *host;        /* [count], in the arena */
-    rad_page *device;      /* [count]: loads and writes; backups: hi_backup_end of each */
-    rad_page_hash *chain;  /* [count], in the arena: fetches */
+    hi_ticket k;           /* first */
     rad_receipt on_device; /* what is locked meanwhile */
     rad_receipt on_host;
     uint64_t pin_ttl; /* a write: the copy is to be pinned so long; 0: not */
-    bool submitted;
-    bool acked;  /* taken from the controller */
-    bool orphan; /* a load or fetch whose request has gone */
-    bool gets;   /* a fetch that has asked what is there, and has host pages for it */
-    bool ended;  /* a fetch that nothing more will come of */
-    bool checks; /* a backup that asks first */
+    bool checks;      /* a backup that asks first */
     bool reserved[3];
-    uint32_t hung;    /* of a fetch's pages, already the host tree's */
-    uint32_t reserve; /* pages that a fetch counts for in the budget */
-    uint64_t namespace_digest;
+    uint32_t hung;         /* of a fetch's pages, already the host tree's */
     uint32_t asked;        /* of a fetch: pages that the store was asked for */
     uint32_t event_spaces; /* of a fetch whose events are told: EVENT_HAS_... */
     uint32_t lost_page;    /* of a fetch: 1 + the page that storage had and that was bad, or gone
                             * when it was asked for; 0: none. The worker's until it is acked */
 
-    atomic_uint fetched; /* pages that are on the host, verified */
-    atomic_uint present; /* pages that storage has */
-    uint64_t start_ns;
-    uint64_t deadline_ns;
-    uint64_t recompute_ns;       /* a token */
-    struct hi_op *older, *newer; /* writes, by their start */
+    atomic_uint fetched;   /* pages that are on the host, verified */
+    atomic_uint present;   /* pages that storage has */
+    uint64_t recompute_ns; /* a token */
 } hi_op;
 
 typedef struct hiradix_cache {
@@ -87,18 +66,7 @@ typedef struct hiradix_cache {
     uint32_t num_host_pages;
     uint32_t num_layers, start_layer;
 
-    cache_controller *controller;
-    controller_params workers;
-    slab ids;
-    hi_op *ops; /* [max_transfers + 1] */
-    span_arena runs;
-    rad_page *lists; /* the arena: the pages of transfers */
-    hi_op *oldest_write, *newest_write;
-    uint32_t pending_loads; /* not submitted yet */
-    uint32_t orphans;       /* loads that own device pages for nobody */
-    uint64_t orphan_pages;
-    uint64_t last_done_ns; /* when a transfer ended */
-    bool complained;       /* that none does */
+    tickets out; /* transfers */
 
     rad_token *tokens; /* scratch: the longest path */
     size_t num_tokens;
@@ -130,34 +98,25 @@ typedef struct hiradix_cache {
     uint32_t store_pages; /* a call */
     char *staging;        /* [workers][store_pages][record_bytes] in layer_first, else NULL */
     size_t staging_bytes;
-    uint64_t prefetch_reserved; /* pages */
     rad_prefetch_report last_prefetch;
-    uint32_t storage_ops; /* out now */
 
     void (*next_wait_layer)(void *user, uint32_t layer);
     void *next_wait_user;
     rad_hicache_stats stats;
     atomic_uint_fast64_t bad_pages, storage_errors;
-    store_trouble trouble;
 } hiradix_cache;
 
 /* The cache if it is one with tiers, else NULL. */
 hiradix_cache *hiradix_of(const rad_cache *cache);
 
-/* How many of op->host are the transfer's own: a fetch has none before it knows how many. */
-static inline uint32_t hi_op_host_pages(const hi_op *op)
-{
-    return op->t.kind == TRANSFER_WRITE || op->gets ? op->count : 0;
-}
-
 /* ---- hiradix_tickets.c ---- */
 
-/* A ticket with room for `count` pages; NULL when there is none, or no list space. */
-hi_op *hi_op_take(hiradix_cache *c, transfer_kind kind, uint32_t count);
-void hi_op_give(hiradix_cache *c, hi_op *op);               /* unlocks, too; frees no page */
-hi_op *hi_op_find(const hiradix_cache *c, uint32_t ticket); /* NULL: stale */
-uint32_t hi_op_ticket(const hiradix_cache *c, const hi_op *op);
-void hi_op_submit(hiradix_cache *c, hi_op *op);
+extern const ticket_ops hi_ticket_ops;
+
+static inline hi_op *hi_op_take(hiradix_cache *c, transfer_kind kind, uint32_t count)
+{
+    return (hi_op *)tickets_take(&c->out, kind, count);
+}
 
 /* The key's first `pages` pages. */
 rad_key hi_key_front(const hiradix_cache *c, const rad_key *key, uint32_t pages);
@@ -171,19 +130,6 @@ void hi_pages_of(hiradix_cache *c, rad_cache *tree, const rad_match_handle *hand
 bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count);
 void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count);
 
-/* Runs a transfer, in a worker's thread. */
-rad_status hi_run(void *user, transfer *t, uint32_t worker);
-
-/* Takes what is done, and does what follows from it. poll looks after demotion too, which locks
- * pages on the device: only when the owner asks for it, so that what it sees as evictable
- * between two polls stays so. */
-void hi_take_done(hiradix_cache *c);
-void hi_poll(hiradix_cache *c);
-
-/* Ends all transfers, and gives back what they hold without a trace in the trees. Pages of
- * loads whose requests are there still are those requests'. */
-void hi_abandon_all(hiradix_cache *c);
-
 /* ---- hiradix_check.c ---- */
 
 rad_status hi_check(const rad_cache *cache, rad_error *err);
@@ -195,27 +141,20 @@ rad_status hi_check(const rad_cache *cache, rad_error *err);
  * no room for all of it. */
 bool hi_back_up(hiradix_cache *c, const rad_key *key, rad_ref node, uint32_t end, bool force,
                 uint64_t pin_ttl);
-rad_status hi_run_write(hiradix_cache *c, hi_op *op);
-void hi_settle_writes(hiradix_cache *c);
+rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker);
+void hi_write_done(void *cache, hi_ticket *k);
 
 /* Pages host[0..count) hold the K/V of pages [begin, begin + count) of a key: they enter the
  * host tree, which has what is before. Returns how many did, or were there already and are
  * freed; the rest stays the caller's. `chain`: their hashes, or NULL to compute them. */
 uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad_page *host,
                  uint32_t count, const rad_page_hash *chain);
-void hi_demote(hiradix_cache *c);
-
-/* Ends the newest write that can be ended: at once when no worker has begun it, else it is asked
- * to. False: there is none. */
-bool hi_give_up_a_write(hiradix_cache *c);
+void hi_demote(void *cache);
 
 /* ---- hiradix_load.c ---- */
 
-rad_status hi_run_load(hiradix_cache *c, hi_op *op);
-void hi_load_acked(hiradix_cache *c, hi_op *op);
-
-/* Before a request publishes: RAD_OK when its load arrived, and then it is over. */
-rad_status hi_load_settle(hiradix_cache *c, rad_req_kv *req, rad_error *err);
+rad_status hi_run_load(void *cache, hi_ticket *k, uint32_t worker);
+void hi_load_done(void *cache, hi_ticket *k);
 
 /* Before a request ends: takes what has not arrived out of its record. */
 rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err);
@@ -310,12 +249,12 @@ void hi_note_trouble(hiradix_cache *c, rad_status status, const rad_error *err);
 
 /* Pages [begin, end) of the key are on the host: what storage lacks of them goes there. */
 void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end);
-rad_status hi_run_backup(hiradix_cache *c, hi_op *op, uint32_t worker);
-void hi_backup_acked(hiradix_cache *c, hi_op *op);
+rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker);
+void hi_backup_done(void *cache, hi_ticket *k);
 
 /* ---- hiradix_fetch.c ---- */
 
-rad_status hi_run_fetch(hiradix_cache *c, hi_op *op, uint32_t worker);
-void hi_fetch_acked(hiradix_cache *c, hi_op *op);
+rad_status hi_run_fetch(void *cache, hi_ticket *k, uint32_t worker);
+void hi_fetch_done(void *cache, hi_ticket *k);
 
 #endif

@@ -17,14 +17,16 @@
 
 #include "base/bits.h"
 
-rad_status hi_run_load(hiradix_cache *c, hi_op *op)
+rad_status hi_run_load(void *cache, hi_ticket *k, uint32_t worker)
 {
+    hiradix_cache *c = cache;
+    (void)worker;
     for (uint32_t layer = 0; layer < c->num_layers; layer++) {
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
-        rad_status status = rad_host_kv_pool_load_layer(c->pool, c->start_layer + layer, op->host,
-                                                        op->device, op->count);
+        if (atomic_load(&k->t.cancelled)) return RAD_NONE;
+        rad_status status = rad_host_kv_pool_load_layer(c->pool, c->start_layer + layer, k->host,
+                                                        k->device, k->count);
         if (status) return status;
-        controller_layers_done(c->controller, &op->t, layer + 1);
+        controller_layers_done(c->out.controller, &k->t, layer + 1);
     }
     return RAD_OK;
 }
@@ -42,7 +44,7 @@ static bool take_device_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
 /* How many of the host pages came from storage and are used for the first time. */
 static uint32_t count_fetched(hiradix_cache *c, const hi_op *op)
 {
-    return c->has_identity ? bits_take(c->fetched, op->host, op->count) : 0;
+    return c->has_identity ? bits_take(c->fetched, op->k.host, op->k.count) : 0;
 }
 
 static rad_status refuse(hiradix_cache *c, rad_load_result *result, rad_load_refusal why)
@@ -80,19 +82,18 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     hi_op *op = hi_op_take(c, TRANSFER_LOAD, count);
     if (!op) return refuse(c, result, RAD_LOAD_NO_TICKET);
     if (rad_match_handle_lock(c->host, &host, &op->on_host, NULL) != RAD_OK ||
-        !take_device_pages(c, op->device, count)) {
-        hi_op_give(c, op);
+        !take_device_pages(c, op->k.device, count)) {
+        tickets_give(&c->out, &op->k);
         return refuse(c, result, RAD_LOAD_NO_DEVICE_PAGES);
     }
     if (c->counted) tree_path_hits(c->counted, host.node, req->priority);
-    op->begin = from / ps;
-    hi_pages_of(c, c->host, &host, op->begin, count, op->host);
+    op->k.begin = from / ps;
+    hi_pages_of(c, c->host, &host, op->k.begin, count, op->k.host);
     rad_slot *row = rad_req_to_token_row(c->base.rows, req->row);
     for (uint32_t i = 0; i < tokens; i++)
-        row[from + i] = op->device[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
+        row[from + i] = op->k.device[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
     req->committed_len = req->allocated_len = host.num_tokens;
-    req->load = hi_op_ticket(c, op);
-    c->pending_loads++;
+    req->load = tickets_number(&c->out, &op->k);
     result->tokens = tokens;
     c->stats.refused_loads[RAD_LOAD_TAKEN]++;
     result->storage_tokens = count_fetched(c, op) * ps;
@@ -103,98 +104,44 @@ rad_status rad_hicache_ready_to_load(rad_cache *cache)
 {
     hiradix_cache *c = hiradix_of(cache);
     if (!c) return RAD_E_UNSUPPORTED;
-    for (uint32_t id = 1; c->pending_loads && id <= c->ids.num_fresh; id++) {
-        hi_op *op = &c->ops[id];
-        if (!slab_is_live(&c->ids, id) || op->t.kind != TRANSFER_LOAD || op->submitted) continue;
-        c->pending_loads--;
-        hi_op_submit(c, op);
-    }
+    tickets_submit_loads(&c->out);
     return RAD_OK;
 }
 
-void hi_load_acked(hiradix_cache *c, hi_op *op)
+void hi_load_done(void *cache, hi_ticket *k)
 {
-    if (op->t.status == RAD_OK)
-        c->stats.loaded_tokens += (uint64_t)op->count * c->page_size;
+    hiradix_cache *c = cache;
+    hi_op *op = (hi_op *)k;
+    if (k->t.status == RAD_OK)
+        c->stats.loaded_tokens += (uint64_t)k->count * c->page_size;
     else
-        c->stats.failed_loads += op->t.status != RAD_NONE;
-    if (!op->orphan) { /* what it read may go; its request still asks for it */
+        c->stats.failed_loads += k->t.status != RAD_NONE;
+    if (!k->orphan) { /* what it read may go; its request still asks for it */
         if (op->on_host.held) (void)rad_cache_dec_lock_ref(c->host, &op->on_host, NULL);
         return;
     }
-    rad_status status = rad_kv_free(c->base.kv, op->device, op->count, NULL);
-    if (status)
-        rad_log(&c->base.env, RAD_LOG_ERROR, "hicache: %u pages of a load were not handed out",
-                op->count);
-    c->stats.device_releases += op->submitted;
-    c->orphans--;
-    c->orphan_pages -= op->count;
-    hi_op_give(c, op);
-}
-
-/* Where a load is. One that is gone was forgotten by a reset: it has failed. */
-static rad_status state_of(hiradix_cache *c, uint32_t ticket, hi_op **op)
-{
-    *op = hi_op_find(c, ticket);
-    if (!*op || (*op)->t.kind != TRANSFER_LOAD) return RAD_E_IO;
-    if (!(*op)->acked) hi_take_done(c);
-    if (!(*op)->acked) return RAD_AGAIN;
-    return (*op)->t.status == RAD_OK ? RAD_OK : RAD_E_IO;
+    c->stats.device_releases += k->submitted;
+    tickets_drop(&c->out, k);
 }
 
 rad_status rad_hicache_load_status(rad_cache *cache, const rad_req_kv *req)
 {
     hiradix_cache *c = hiradix_of(cache);
-    hi_op *op;
-    if (!c || !req->load) return RAD_OK;
-    rad_status status = state_of(c, req->load, &op);
-    if (status != RAD_AGAIN || atomic_load(&op->t.layers_done) < c->num_layers) return status;
-    controller_wait(c->controller, &op->t); /* it has arrived, and is about to say so */
-    return state_of(c, req->load, &op);
-}
-
-rad_status hi_load_settle(hiradix_cache *c, rad_req_kv *req, rad_error *err)
-{
-    hi_op *op;
-    if (!req->load) return RAD_OK;
-    rad_status status = rad_hicache_load_status(&c->base, req);
-    if (status == RAD_AGAIN)
-        return rad_fail(err, RAD_AGAIN, "hicache: row %u: its load is still under way", req->row);
-    if (status)
-        return rad_fail(err, status, "hicache: row %u: its load failed, it cannot be published",
-                        req->row);
-    if ((op = hi_op_find(c, req->load))) hi_op_give(c, op);
-    req->load = 0;
-    return RAD_OK;
+    return c && req->load ? tickets_load_status(&c->out, req->load) : RAD_OK;
 }
 
 rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err)
 {
-    hi_op *op;
-    if (!req->load) return RAD_OK;
-    rad_status status = rad_hicache_load_status(&c->base, req);
-    op = hi_op_find(c, req->load);
-    req->load = 0;
-    if (status == RAD_OK || !op || op->acked) {
-        if (op) hi_op_give(c, op);
+    rad_status status;
+    hi_ticket *k = tickets_leave_load(&c->out, &req->load, &status);
+    if (!k) {
         if (status) req->committed_len = req->protected_len; /* nothing of it is worth keeping */
         return RAD_OK;
     }
     /* The worker may be writing: the pages stay the load's. */
-    uint32_t end = (op->begin + op->count) * c->page_size;
+    uint32_t end = (k->begin + k->count) * c->page_size;
     rad_status freed = req_kv_free(&c->base, req, end, req->allocated_len, err);
     req->committed_len = req->allocated_len = req->protected_len;
-    op->orphan = true;
-    c->orphans++;
-    c->orphan_pages += op->count;
-    if (op->submitted) {
-        controller_cancel(c->controller, &op->t);
-        hi_take_done(c);
-        return freed;
-    }
-    c->pending_loads--;
-    op->t.status = RAD_NONE;
-    op->acked = true;
-    hi_load_acked(c, op);
+    tickets_orphan(&c->out, k);
     return freed;
 }

@@ -50,7 +50,7 @@ bool hi_lot_keys(const hiradix_cache *c, hi_lot *l, const rad_page_hash *const *
 void hi_lot_records(hiradix_cache *c, hi_lot *l, const rad_page *host, uint32_t count,
                     uint32_t worker)
 {
-    uint32_t lane = c->workers.deterministic ? 0 : worker - c->workers.copy_threads;
+    uint32_t lane = c->out.workers.deterministic ? 0 : worker - c->out.workers.copy_threads;
     size_t first = (size_t)lane * c->store_pages;
     for (uint32_t i = 0; i < count; i++) {
         void *record = rad_host_kv_pool_record(c->pool, host[i]);
@@ -62,7 +62,7 @@ void hi_lot_records(hiradix_cache *c, hi_lot *l, const rad_page *host, uint32_t 
 void hi_note_trouble(hiradix_cache *c, rad_status status, const rad_error *err)
 {
     if (status < 0) atomic_fetch_add(&c->storage_errors, 1);
-    store_trouble_note(&c->trouble, status, err);
+    store_trouble_note(&c->out.trouble, status, err);
 }
 
 /* ---- stores come and go ---- */
@@ -81,9 +81,9 @@ rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
     if (!c) return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache has one tier");
     if (tiers & ~(uint32_t)(RAD_TIER_DEVICE | RAD_TIER_HOST | RAD_TIER_STORAGE))
         return rad_fail(err, RAD_E_INVAL, "hicache: there are no tiers %u", tiers);
-    hi_take_done(c);
-    if (c->ids.num_live)
-        return rad_fail(err, RAD_AGAIN, "hicache: %u transfers are under way", c->ids.num_live);
+    tickets_take_done(&c->out);
+    if (c->out.ids.num_live)
+        return rad_fail(err, RAD_AGAIN, "hicache: %u transfers are under way", c->out.ids.num_live);
     if ((tiers & RAD_TIER_STORAGE) && c->store_held)
         return rad_fail(err, RAD_AGAIN, "hicache: the store is held");
     if ((tiers & RAD_TIER_STORAGE) && (!c->storage.ops || !STORE_HAS(c->storage.ops, clear)))
@@ -107,7 +107,7 @@ rad_status rad_hicache_attach_storage(rad_cache *cache, const rad_storage *stora
         return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache was made without an identity");
     rad_status status = storage ? hi_check_storage(storage, err) : RAD_E_INVAL;
     if (status) return status;
-    if (c->storage.ops || c->storage_ops)
+    if (c->storage.ops || c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "hicache: a store is attached, or is being let go");
     c->storage = *storage;
     memset(c->saved, 0, bits_words((size_t)c->num_host_pages + 1) * sizeof *c->saved);
@@ -118,10 +118,10 @@ rad_status rad_hicache_detach_storage(rad_cache *cache, rad_storage *was, rad_er
 {
     hiradix_cache *c = hiradix_of(cache);
     if (!c) return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache has one tier");
-    hi_take_done(c);
-    if (c->storage_ops)
+    tickets_take_done(&c->out);
+    if (c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "hicache: %u transfers with the store are under way",
-                        c->storage_ops);
+                        c->out.storage_ops);
     if (was) *was = c->storage;
     c->storage = (rad_storage){0};
     c->store_held = false;
@@ -134,12 +134,12 @@ rad_status rad_hicache_hold_storage(rad_cache *cache, rad_storage *store, rad_er
     hiradix_cache *c = hiradix_of(cache);
     if (!c) return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache has one tier");
     if (!c->storage.ops) return rad_fail(err, RAD_NONE, "hicache: there is no storage");
-    hi_take_done(c);
+    tickets_take_done(&c->out);
     c->store_held = true;
     if (store) *store = c->storage;
-    if (!c->storage_ops) return RAD_OK;
+    if (!c->out.storage_ops) return RAD_OK;
     return rad_fail(err, RAD_AGAIN, "hicache: %u transfers with the store are under way",
-                    c->storage_ops);
+                    c->out.storage_ops);
 }
 
 rad_status rad_hicache_release_storage(rad_cache *cache, int cleared)
@@ -160,7 +160,7 @@ rad_status rad_hicache_identify(rad_cache *cache, const rad_storage_identity *id
     hiradix_cache *c = hiradix_of(cache);
     if (!c || !c->has_identity)
         return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache was made without an identity");
-    if (c->storage.ops || c->storage_ops)
+    if (c->storage.ops || c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "hicache: a store is attached, or is being let go");
     rad_storage_fingerprint fingerprint;
     if (!identity) return rad_fail(err, RAD_E_INVAL, "hicache: no identity");

@@ -1,71 +1,8 @@
-/* hiradix_tickets.c - what transfers hold, and what is done when they are.
- *
- * A ticket is taken before anything else and given back last; between the two it owns its
- * pages, locks and a run in the arena of lists. Some tickets are kept for what cannot wait:
- * a prompt that waits for its load must not find all of them out for backups. */
+/* hiradix_tickets.c - what a ticket (tickets.h) is to this cache, and the pages of keys and of the
+ * host that transfers are made of. */
 #include "hicache/hiradix_impl.h"
 
-#include <stdio.h>
-
 #include "base/bits.h"
-
-hi_op *hi_op_take(hiradix_cache *c, transfer_kind kind, uint32_t count)
-{
-    if (slab_available(&c->ids) <= controller_kept_tickets(kind, c->params.max_transfers) ||
-        !count || count > INT32_MAX / 16)
-        return NULL;
-    uint32_t hashes = kind == TRANSFER_FETCH ? count * HI_HASH_UNITS : 0;
-    uint32_t run = span_alloc(&c->runs, 2 * count + hashes);
-    if (!run) return NULL;
-    uint32_t id = slab_alloc(&c->ids);
-    hi_op *op = &c->ops[id];
-    *op = (hi_op){.t.kind = kind, .id = id, .run = run, .count = count};
-    op->host = c->lists + c->runs.spans[run].at;
-    op->device = op->host + count;
-    if (hashes) op->chain = (rad_page_hash *)(void *)(op->device + count);
-    op->start_ns = c->base.env.now_ns(c->base.env.user);
-    c->storage_ops += kind >= TRANSFER_FETCH;
-    return op;
-}
-
-void hi_op_give(hiradix_cache *c, hi_op *op)
-{
-    if (op->on_device.held) (void)rad_cache_dec_lock_ref(c->device, &op->on_device, NULL);
-    if (op->on_host.held) (void)rad_cache_dec_lock_ref(c->host, &op->on_host, NULL);
-    c->storage_ops -= op->t.kind >= TRANSFER_FETCH;
-    c->checks -= op->checks;
-    span_unref(&c->runs, op->run);
-    slab_free(&c->ids, op->id);
-}
-
-uint32_t hi_op_ticket(const hiradix_cache *c, const hi_op *op)
-{
-    return c->ids.generation[op->id] << 16 | op->id;
-}
-
-hi_op *hi_op_find(const hiradix_cache *c, uint32_t ticket)
-{
-    uint32_t id = ticket & 0xffff;
-    if (!slab_is_live(&c->ids, id) || (uint16_t)c->ids.generation[id] != ticket >> 16) return NULL;
-    return &c->ops[id];
-}
-
-void hi_op_submit(hiradix_cache *c, hi_op *op)
-{
-    op->submitted = true;
-    controller_submit(c->controller, &op->t);
-}
-
-rad_status hi_run(void *user, transfer *t, uint32_t worker)
-{
-    hiradix_cache *c = user;
-    switch (t->kind) {
-    case TRANSFER_LOAD: return hi_run_load(c, (hi_op *)t);
-    case TRANSFER_WRITE: return hi_run_write(c, (hi_op *)t);
-    case TRANSFER_FETCH: return hi_run_fetch(c, (hi_op *)t, worker);
-    default: return hi_run_backup(c, (hi_op *)t, worker);
-    }
-}
 
 /* ---- keys and pages ---- */
 
@@ -122,129 +59,53 @@ void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count)
     RAD_ASSERT_ENV(&c->base.env, status == RAD_OK);
 }
 
-/* ---- what is done ---- */
+/* ---- tickets ---- */
 
-static uint64_t now(const hiradix_cache *c)
+static void unlock(void *cache, hi_ticket *k)
 {
-    return c->base.env.now_ns(c->base.env.user);
+    hiradix_cache *c = cache;
+    hi_op *op = (hi_op *)k;
+    if (op->on_device.held) (void)rad_cache_dec_lock_ref(c->device, &op->on_device, NULL);
+    if (op->on_host.held) (void)rad_cache_dec_lock_ref(c->host, &op->on_host, NULL);
+    c->checks -= op->checks;
 }
 
-static void acknowledge(hiradix_cache *c, hi_op *op)
+static void free_pages(void *cache, hi_ticket *k)
 {
-    op->acked = true;
-    switch (op->t.kind) {
-    case TRANSFER_LOAD: hi_load_acked(c, op); break;
-    case TRANSFER_FETCH: hi_fetch_acked(c, op); break;
-    case TRANSFER_BACKUP: hi_backup_acked(c, op); break;
-    default: break; /* writes are settled in their order */
-    }
+    hiradix_cache *c = cache;
+    uint32_t hung = ((hi_op *)k)->hung, host = ticket_host_pages(k);
+    if (host > hung) hi_free_host_pages(c, k->host + hung, host - hung);
+    if (k->t.kind != TRANSFER_LOAD || !k->orphan) return;
+    if (rad_kv_free(c->base.kv, k->device, k->count, NULL) != RAD_OK)
+        rad_log(&c->base.env, RAD_LOG_ERROR, "hicache: %u pages of a load were not handed out",
+                k->count);
 }
 
-void hi_take_done(hiradix_cache *c)
-{
-    bool writes = false;
-    for (transfer *t; (t = controller_take(c->controller));) {
-        writes |= t->kind == TRANSFER_WRITE;
-        c->complained = false;
-        c->last_done_ns = now(c);
-        acknowledge(c, (hi_op *)t);
-    }
-    if (writes) hi_settle_writes(c);
-    store_trouble_tell(&c->trouble, &c->base.env, "hicache");
-}
-
-static bool is_under_way(const hiradix_cache *c, uint32_t id)
-{
-    return slab_is_live(&c->ids, id) && c->ops[id].submitted && !c->ops[id].acked;
-}
-
-/* Something is under way and nothing ended for long: says what, once, until something does. */
-static void watch(hiradix_cache *c)
-{
-    enum { PATIENCE_S = 60 };
-    if (!c->ids.num_live || c->complained) return;
-    uint64_t moment = now(c), oldest = moment;
-    for (uint32_t id = 1; id <= c->ids.num_fresh; id++)
-        if (is_under_way(c, id))
-            oldest = RAD_MIN(oldest, RAD_MAX(c->ops[id].start_ns, c->last_done_ns));
-    if (moment - oldest < (uint64_t)PATIENCE_S * 1000000000) return;
-    char text[1024];
-    c->complained = true;
-    (void)rad_hicache_describe(&c->base, text, sizeof text);
-    rad_log(&c->base.env, RAD_LOG_WARN, "hicache: no transfer has ended for %d s\n%s", PATIENCE_S,
-            text);
-}
-
-void hi_poll(hiradix_cache *c)
-{
-    hi_take_done(c);
-    watch(c);
-    hi_demote(c);
-}
-
-void hi_abandon_all(hiradix_cache *c)
-{
-    for (uint32_t id = 1; id <= c->ids.num_fresh; id++)
-        if (is_under_way(c, id)) controller_cancel(c->controller, &c->ops[id].t);
-    for (uint32_t id = 1; id <= c->ids.num_fresh; id++)
-        if (is_under_way(c, id)) controller_wait(c->controller, &c->ops[id].t);
-    while (controller_take(c->controller)) {
-    }
-    for (uint32_t id = 1; id <= c->ids.num_fresh; id++) {
-        hi_op *op = &c->ops[id];
-        if (!slab_is_live(&c->ids, id)) continue;
-        if (op->t.kind == TRANSFER_WRITE || op->t.kind == TRANSFER_FETCH)
-            hi_free_host_pages(c, op->host + op->hung, hi_op_host_pages(op) - op->hung);
-        if (op->t.kind == TRANSFER_LOAD && op->orphan)
-            (void)rad_kv_free(c->base.kv, op->device, op->count, NULL);
-        hi_op_give(c, op);
-    }
-    c->oldest_write = c->newest_write = NULL;
-    c->pending_loads = c->orphans = 0;
-    c->orphan_pages = c->prefetch_reserved = 0;
-    c->epoch++;
-}
-
-static bool writes_under_way(const hiradix_cache *c)
-{
-    for (uint32_t id = 1; id <= c->ids.num_fresh; id++)
-        if (slab_is_live(&c->ids, id) &&
-            (c->ops[id].t.kind == TRANSFER_WRITE || c->ops[id].t.kind == TRANSFER_BACKUP))
-            return true;
-    return false;
-}
+const ticket_ops hi_ticket_ops = {
+    .who = "hicache",
+    .run = {hi_run_load, hi_run_write, hi_run_fetch, hi_run_backup},
+    .done = {hi_load_done, hi_write_done, hi_fetch_done, hi_backup_done},
+    .unlock = unlock,
+    .free_pages = free_pages,
+    .demote = hi_demote,
+};
 
 rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns)
 {
     hiradix_cache *c = hiradix_of(cache);
-    if (!c) return RAD_E_UNSUPPORTED;
-    bool under_way = false;
-    for (uint32_t id = 1; id <= c->ids.num_fresh && !under_way; id++)
-        under_way = is_under_way(c, id);
-    bool any = under_way && controller_wait_any(c->controller, timeout_ns);
-    hi_poll(c);
-    return !under_way ? RAD_NONE : any ? RAD_OK : RAD_AGAIN;
+    return c ? tickets_wait(&c->out, timeout_ns) : RAD_E_UNSUPPORTED;
 }
 
 rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns)
 {
     hiradix_cache *c = hiradix_of(cache);
-    if (!c) return RAD_E_UNSUPPORTED;
-    uint64_t start = now(c);
-    for (;;) {
-        hi_poll(c);
-        if (!writes_under_way(c)) return RAD_OK;
-        uint64_t passed = now(c) - start;
-        if (passed >= timeout_ns) return RAD_AGAIN;
-        (void)controller_wait_any(c->controller, timeout_ns - passed);
-    }
+    return c ? tickets_drain(&c->out, timeout_ns) : RAD_E_UNSUPPORTED;
 }
 
 rad_status rad_hicache_pump(rad_cache *cache, uint64_t pick)
 {
     hiradix_cache *c = hiradix_of(cache);
-    if (!c || !c->params.deterministic) return RAD_E_UNSUPPORTED;
-    return controller_pump(c->controller, pick) ? RAD_OK : RAD_NONE;
+    return c ? tickets_pump(&c->out, pick) : RAD_E_UNSUPPORTED;
 }
 
 rad_status rad_hicache_describe(const rad_cache *cache, char *text, size_t bytes)
@@ -253,18 +114,6 @@ rad_status rad_hicache_describe(const rad_cache *cache, char *text, size_t bytes
     if (!text || !bytes) return RAD_E_INVAL;
     *text = 0;
     if (!c) return RAD_E_UNSUPPORTED;
-    size_t at = controller_describe(c->controller, text, bytes);
-    uint64_t moment = now(c);
-    for (uint32_t id = 1; id <= c->ids.num_fresh && at < bytes; id++) {
-        const hi_op *op = &c->ops[id];
-        if (!slab_is_live(&c->ids, id)) continue;
-        at += (size_t)snprintf(
-            text + at, bytes - at, "ticket %u: %s of %u pages from page %u, %s%s, %.3f s old\n", id,
-            transfer_name(op->t.kind), op->count, op->begin,
-            op->acked       ? "done"
-            : op->submitted ? "submitted"
-                            : "not submitted",
-            op->orphan ? ", of nobody" : "", (double)(moment - op->start_ns) * 1e-9);
-    }
+    tickets_describe(&c->out, text, bytes);
     return RAD_OK;
 }

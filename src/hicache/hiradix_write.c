@@ -23,13 +23,15 @@ enum {
     SWEEP_LEAVES = 8    /* of those so many that may lack a copy */
 };
 
-rad_status hi_run_write(hiradix_cache *c, hi_op *op)
+rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker)
 {
+    hiradix_cache *c = cache;
+    (void)worker;
     enum { LOT = 32 }; /* pages between two looks at `cancelled` */
-    for (uint32_t at = 0; at < op->count; at += LOT) {
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
-        rad_status status = rad_host_kv_pool_backup(c->pool, op->device + at, op->host + at,
-                                                    RAD_MIN(LOT, op->count - at));
+    for (uint32_t at = 0; at < k->count; at += LOT) {
+        if (atomic_load(&k->t.cancelled)) return RAD_NONE;
+        rad_status status = rad_host_kv_pool_backup(c->pool, k->device + at, k->host + at,
+                                                    RAD_MIN(LOT, k->count - at));
         if (status) return status;
     }
     return RAD_OK;
@@ -44,11 +46,11 @@ static void drop_write(hiradix_cache *c, uint64_t pages)
 static uint32_t covered_by_writes(hiradix_cache *c, const rad_match_handle *path, uint32_t on_host)
 {
     uint32_t covered = on_host, ps = c->page_size;
-    for (const hi_op *op = c->oldest_write; op; op = op->newer) {
+    for (const hi_ticket *k = c->out.oldest_write; k; k = k->newer) {
         uint32_t common = 0;
-        rad_match_handle end = {.node = op->on_device.node,
-                                .num_tokens = (op->begin + op->count) * ps};
-        if (op->begin > covered || end.num_tokens <= covered * ps) continue;
+        rad_match_handle end = {.node = ((const hi_op *)k)->on_device.node,
+                                .num_tokens = (k->begin + k->count) * ps};
+        if (k->begin > covered || end.num_tokens <= covered * ps) continue;
         if (rad_match_handle_common(c->device, path, &end, &common) == RAD_OK)
             covered = RAD_MAX(covered, common / ps);
     }
@@ -61,7 +63,7 @@ static bool begin_write(hiradix_cache *c, const rad_match_handle *path, const ra
     uint32_t ps = c->page_size;
     hi_op *op = hi_op_take(c, TRANSFER_WRITE, count);
     if (!op) return false;
-    op->begin = begin;
+    op->k.begin = begin;
     op->pin_ttl = pin_ttl;
     rad_match_handle end = {.node = path->node, .num_tokens = (begin + count) * ps}, host;
     rad_key front = hi_key_front(c, key, on_host);
@@ -70,15 +72,12 @@ static bool begin_write(hiradix_cache *c, const rad_match_handle *path, const ra
         ok = rad_cache_match_handle(c->host, &front, &host) == RAD_OK &&
              host.num_tokens == on_host * ps &&
              rad_match_handle_lock(c->host, &host, &op->on_host, NULL) == RAD_OK;
-    if (!ok || !hi_take_host_pages(c, op->host, count)) {
-        hi_op_give(c, op);
+    if (!ok || !hi_take_host_pages(c, op->k.host, count)) {
+        tickets_give(&c->out, &op->k);
         return false;
     }
-    hi_pages_of(c, c->device, &end, begin, count, op->device);
-    op->older = c->newest_write;
-    *(op->older ? &op->older->newer : &c->oldest_write) = op;
-    c->newest_write = op;
-    hi_op_submit(c, op);
+    hi_pages_of(c, c->device, &end, begin, count, op->k.device);
+    tickets_submit(&c->out, &op->k);
     return true;
 }
 
@@ -148,59 +147,31 @@ uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad
     return count;
 }
 
-static void settle(hiradix_cache *c, hi_op *op)
+void hi_write_done(void *cache, hi_ticket *k)
 {
-    uint32_t hung = 0, end = op->begin + op->count;
-    if (op->t.status == RAD_OK) {
+    hiradix_cache *c = cache;
+    hi_op *op = (hi_op *)k;
+    uint32_t hung = 0, end = k->begin + k->count;
+    if (k->t.status == RAD_OK) {
         rad_key key;
         tree_path_key(c->device_tree, op->on_device.node, end, c->tokens, &key);
-        hung = hi_hang(c, &key, op->begin, op->host, op->count, NULL);
+        hung = hi_hang(c, &key, k->begin, k->host, k->count, NULL);
         c->stats.written_tokens += (uint64_t)hung * c->page_size;
         rad_match match;
         if (hung && c->counted && rad_cache_lookup(c->host, &key, &match) == RAD_OK)
             tree_path_carry(c->device_tree, op->on_device.node, c->counted, match.last_node);
         if (hung && op->pin_ttl) (void)rad_cache_pin_prefix(c->host, &key, op->pin_ttl, NULL);
-        if (hung && c->storage.ops) hi_save(c, &key, op->begin, op->begin + hung);
+        if (hung && c->storage.ops) hi_save(c, &key, k->begin, k->begin + hung);
     } else {
-        c->stats.failed_writes += op->t.status != RAD_NONE;
-        c->epoch += op->t.status == RAD_NONE; /* what failed would fail again */
+        c->stats.failed_writes += k->t.status != RAD_NONE;
+        c->epoch += k->t.status == RAD_NONE; /* what failed would fail again */
     }
-    if (hung < op->count) {
-        hi_free_host_pages(c, op->host + hung, op->count - hung);
-        drop_write(c, op->count - hung);
+    if (hung < k->count) {
+        hi_free_host_pages(c, k->host + hung, k->count - hung);
+        drop_write(c, k->count - hung);
     }
     c->stats.device_releases++;
-    hi_op_give(c, op);
-}
-
-static void leave_list(hiradix_cache *c, hi_op *op)
-{
-    *(op->older ? &op->older->newer : &c->oldest_write) = op->newer;
-    *(op->newer ? &op->newer->older : &c->newest_write) = op->older;
-}
-
-/* In their order, but what failed or was cancelled need not wait for its turn. */
-void hi_settle_writes(hiradix_cache *c)
-{
-    bool in_turn = true;
-    for (hi_op *op = c->oldest_write, *next; op; op = next) {
-        next = op->newer;
-        in_turn = in_turn && op->acked;
-        if (!op->acked || (!in_turn && op->t.status == RAD_OK)) continue;
-        leave_list(c, op);
-        settle(c, op);
-    }
-}
-
-bool hi_give_up_a_write(hiradix_cache *c)
-{
-    hi_op *op = c->newest_write;
-    while (op && (op->acked || atomic_load(&op->t.cancelled)))
-        op = op->older;
-    if (!op) return false;
-    controller_cancel(c->controller, &op->t);
-    hi_take_done(c);
-    return true;
+    tickets_give(&c->out, k);
 }
 
 /* Whether the leaf was found to have its copy, and nothing was dropped since. */
@@ -277,8 +248,9 @@ static void sweep(hiradix_cache *c, uint64_t room, uint64_t moved)
     }
 }
 
-void hi_demote(hiradix_cache *c)
+void hi_demote(void *cache)
 {
+    hiradix_cache *c = cache;
     uint64_t room = rad_kv_available_pages(c->base.kv);
     uint64_t moved = c->device_tree->inserted + c->device_tree->evicted;
     if (room >= c->demote_pages) {

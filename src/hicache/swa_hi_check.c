@@ -17,33 +17,13 @@ rad_status rad_swa_hicache_get_stats(const rad_swa_hicache *c, rad_swa_hicache_s
     stats->host_cached_tokens[SIDE_SWA] = host.swa_evictable + host.swa_protected;
     stats->bad_pages = atomic_load(&c->bad_pages);
     stats->storage_errors = atomic_load(&c->storage_errors);
-    stats->prefetch_reserved_tokens = c->prefetch_reserved * ps;
-    stats->tickets = c->ids.num_live;
+    stats->prefetch_reserved_tokens = c->out.reserved * ps;
+    stats->tickets = c->out.ids.num_live;
     stats->max_tickets = c->params.max_transfers;
     for (int kind = 0; kind < TRANSFER_KINDS; kind++) {
-        stats->queued[kind] = controller_queued(c->controller, kind);
-        stats->running[kind] = controller_running(c->controller, kind);
+        stats->queued[kind] = controller_queued(c->out.controller, kind);
+        stats->running[kind] = controller_running(c->out.controller, kind);
     }
-    return RAD_OK;
-}
-
-static rad_status check_counters(const rad_swa_hicache *c, rad_error *err)
-{
-    uint64_t reserved = 0, orphans = 0, pending = 0, storage = 0, writes = 0;
-    for (uint32_t id = 1; id <= c->ids.num_fresh; id++) {
-        const swa_op *op = &c->ops[id];
-        if (!slab_is_live(&c->ids, id)) continue;
-        reserved += op->reserve;
-        storage += op->t.kind >= TRANSFER_FETCH;
-        writes += op->t.kind == TRANSFER_WRITE;
-        pending += op->t.kind == TRANSFER_LOAD && !op->submitted;
-        orphans += op->t.kind == TRANSFER_LOAD && op->orphan;
-    }
-    for (const swa_op *op = c->oldest_write; op; op = op->newer)
-        writes--;
-    if (reserved != c->prefetch_reserved || orphans != c->orphans || pending != c->pending_loads ||
-        storage != c->storage_ops || writes != 0)
-        return rad_fail(err, RAD_E_CORRUPT, "swa_hicache_check: the counters of tickets are wrong");
     return RAD_OK;
 }
 
@@ -51,17 +31,15 @@ static rad_status check_counters(const rad_swa_hicache *c, rad_error *err)
 static rad_status mark_tickets(const rad_swa_hicache *c, bool host, uint32_t *owner, rad_error *err)
 {
     const rad_swa_allocator *kv = host ? c->host_kv : c->device->kv;
-    for (uint32_t id = 1; id <= c->ids.num_fresh; id++) {
-        const swa_op *op = &c->ops[id];
-        if (!slab_is_live(&c->ids, id)) continue;
-        bool is_orphan = op->t.kind == TRANSFER_LOAD && op->orphan;
-        uint32_t count = host ? swa_op_host_pages(op) : is_orphan ? op->count : 0;
-        const rad_page *pages = host ? op->host : op->device;
+    for (const hi_ticket *k = NULL; (k = tickets_next(&c->out, k));) {
+        bool is_orphan = k->t.kind == TRANSFER_LOAD && k->orphan;
+        uint32_t count = host ? ticket_host_pages(k) : is_orphan ? k->count : 0;
+        const rad_page *pages = host ? k->host : k->device;
         for (uint32_t i = 0; i < count; i++) {
             if (!rad_swa_is_taken(kv, pages[i]) || owner[pages[i]])
                 return rad_fail(err, RAD_E_CORRUPT,
                                 "swa_hicache_check: %s page %d of ticket %u is not its own",
-                                host ? "host" : "device", pages[i], id);
+                                host ? "host" : "device", pages[i], k->id);
             owner[pages[i]] = UINT32_MAX;
         }
     }
@@ -88,10 +66,7 @@ rad_status rad_swa_hicache_check(const rad_swa_hicache *c, const rad_swa_req *co
                                  uint32_t num_reqs, rad_error *err)
 {
     const rad_swa_req *const nobody[1] = {NULL};
-    rad_status status = check_counters(c, err);
-    if (!status && !span_arena_check(&c->runs))
-        status =
-            rad_fail(err, RAD_E_CORRUPT, "swa_hicache_check: the arena of lists is inconsistent");
+    rad_status status = tickets_check(&c->out, err);
     if (!status) status = check_tier(c, false, reqs, num_reqs, err);
     if (!status) status = check_tier(c, true, nobody, 0, err);
     return status;

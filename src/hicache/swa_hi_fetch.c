@@ -24,11 +24,11 @@ static rad_status exists(rad_swa_hicache *c, const swa_op *op, const swa_side *s
 {
     swa_lot lot;
     *present = 0;
-    if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+    if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
     if (!swa_lot_keys(s, &lot, hashes, count)) return RAD_E_UNSUPPORTED;
     lot.batch.records = NULL;
     lot.batch.done = NULL;
-    lot.batch.deadline_ns = op->deadline_ns;
+    lot.batch.deadline_ns = op->k.deadline_ns;
     rad_error why = {0};
     rad_status status = s->storage.ops->batch_exists(s->storage.self, &lot.batch, present, &why);
     swa_hi_note_trouble(c, status, &why);
@@ -41,10 +41,10 @@ static rad_status ask_full(rad_swa_hicache *c, swa_op *op, uint32_t *found)
 {
     const rad_page_hash *hashes[SWA_HI_STORE_PAGES];
     *found = 0;
-    for (uint32_t n, present; *found < op->count; *found += present) {
-        n = RAD_MIN((uint32_t)SWA_HI_STORE_PAGES, op->count - *found);
+    for (uint32_t n, present; *found < op->k.count; *found += present) {
+        n = RAD_MIN((uint32_t)SWA_HI_STORE_PAGES, op->k.count - *found);
         for (uint32_t i = 0; i < n; i++)
-            hashes[i] = &op->chain[*found + i];
+            hashes[i] = &op->k.chain[*found + i];
         rad_status status = exists(c, op, &c->side[SIDE_FULL], hashes, n, &present);
         if (status) return status;
         if (present < n) {
@@ -65,7 +65,7 @@ static rad_status ask_window(rad_swa_hicache *c, swa_op *op, uint32_t *found)
         uint32_t n = RAD_MIN((uint32_t)SWA_HI_STORE_PAGES, RAD_MIN(*found, c->window) - have);
         uint32_t present;
         for (uint32_t i = 0; i < n; i++)
-            hashes[i] = &op->chain[*found - have - i - 1];
+            hashes[i] = &op->k.chain[*found - have - i - 1];
         rad_status status =
             calls < MOST_CALLS ? exists(c, op, &c->side[SIDE_SWA], hashes, n, &present) : RAD_NONE;
         if (status) return status;
@@ -114,12 +114,12 @@ static rad_status get(rad_swa_hicache *c, const swa_op *op, const swa_side *s, c
     const rad_page_hash *hashes[SWA_HI_STORE_PAGES];
     for (uint32_t at = 0, n; at < count; at += n) {
         n = RAD_MIN(s->store_pages, count - at);
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
         for (uint32_t i = 0; i < n; i++)
-            hashes[i] = &op->chain[first + at + i];
+            hashes[i] = &op->k.chain[first + at + i];
         if (!swa_lot_keys(s, &lot, hashes, n)) return RAD_E_UNSUPPORTED;
         swa_lot_records(c, s, &lot, host + at, worker);
-        lot.batch.deadline_ns = op->deadline_ns;
+        lot.batch.deadline_ns = op->k.deadline_ns;
         rad_error why = {0};
         rad_status status = s->storage.ops->batch_get(s->storage.self, &lot.batch, &why);
         swa_hi_note_trouble(c, status, &why);
@@ -131,12 +131,14 @@ static rad_status get(rad_swa_hicache *c, const swa_op *op, const swa_side *s, c
     return RAD_OK;
 }
 
-rad_status swa_hi_run_fetch(rad_swa_hicache *c, swa_op *op, uint32_t worker)
+rad_status swa_hi_run_fetch(void *cache, hi_ticket *k, uint32_t worker)
 {
-    if (!op->gets) return ask(c, op);
-    rad_status status = get(c, op, &c->side[SIDE_FULL], op->host, 0, op->count, worker);
+    rad_swa_hicache *c = cache;
+    swa_op *op = (swa_op *)k;
+    if (!k->gets) return ask(c, op);
+    rad_status status = get(c, op, &c->side[SIDE_FULL], k->host, 0, k->count, worker);
     if (!status)
-        status = get(c, op, &c->side[SIDE_SWA], op->swa_host, op->count - op->num_swa, op->num_swa,
+        status = get(c, op, &c->side[SIDE_SWA], op->swa_host, k->count - op->num_swa, op->num_swa,
                      worker);
     op->whole = status == RAD_OK;
     return status;
@@ -144,42 +146,34 @@ rad_status swa_hi_run_fetch(rad_swa_hicache *c, swa_op *op, uint32_t worker)
 
 /* ---- the owner's part ---- */
 
-static void give_fetch(rad_swa_hicache *c, swa_op *op)
-{
-    if (swa_op_host_pages(op)) swa_hi_free_host(c, op->host, op->count);
-    c->prefetch_reserved -= op->reserve;
-    swa_op_give(c, op);
-}
-
 /* What is there is known: takes host pages for it and gets it, unless it is too little. */
 static bool go_on(rad_swa_hicache *c, swa_op *op)
 {
     uint32_t count = op->found, ps = c->page_size;
-    if (op->t.status != RAD_OK || op->orphan || !count) return false;
+    if (op->k.t.status != RAD_OK || op->k.orphan || !count) return false;
     if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
-    uint32_t windows = RAD_MIN(count, c->window), asked = op->count;
-    op->count = count;
+    uint32_t windows = RAD_MIN(count, c->window), asked = op->k.count;
+    op->k.count = count;
     for (uint32_t i = 0; i < count; i++)
         op->swa_device[i] = i + windows >= count;
     if (!swa_hi_take_host(c, op)) {
-        op->count = asked;
+        op->k.count = asked;
         return false;
     }
-    op->gets = true;
-    c->prefetch_reserved -= op->reserve - count;
-    op->reserve = count;
+    op->k.gets = true;
+    tickets_reserve(&c->out, &op->k, count);
     swa_op_list_windows(c, op, false);
     if (op->num_swa < windows) return false;
-    op->acked = false;
-    swa_op_submit(c, op);
+    tickets_submit(&c->out, &op->k);
     return true;
 }
 
-void swa_hi_fetch_acked(rad_swa_hicache *c, swa_op *op)
+void swa_hi_fetch_done(void *cache, hi_ticket *k)
 {
-    if (!op->gets && go_on(c, op)) return;
-    op->ended = true;
-    if (op->orphan) give_fetch(c, op);
+    rad_swa_hicache *c = cache;
+    if (!k->gets && go_on(c, (swa_op *)k)) return;
+    k->ended = true;
+    if (k->orphan) tickets_drop(&c->out, k);
 }
 
 rad_status rad_swa_hicache_prefetch_start(rad_swa_hicache *c, const rad_key *key,
@@ -200,12 +194,12 @@ rad_status rad_swa_hicache_prefetch_start(rad_swa_hicache *c, const rad_key *key
     uint64_t threshold = c->params.prefetch_threshold;
     if ((uint64_t)pages * ps < (uint64_t)have * ps + threshold) return RAD_NONE;
     uint64_t budget = c->params.prefetch_tokens / ps;
-    uint64_t left = budget > c->prefetch_reserved ? budget - c->prefetch_reserved : 0;
+    uint64_t left = budget > c->out.reserved ? budget - c->out.reserved : 0;
     uint32_t count = (uint32_t)RAD_MIN(left, (uint64_t)(pages - begin));
     if ((uint64_t)(begin + count) * ps < (uint64_t)have * ps + threshold) return RAD_FULL;
     swa_op *op = swa_op_take(c, TRANSFER_FETCH, count);
     if (!op) return RAD_FULL;
-    op->begin = begin;
+    op->k.begin = begin;
     rad_page_hash prior;
     if (begin) {
         place = swa_hi_find(c->host, key, begin, true);
@@ -213,46 +207,33 @@ rad_status rad_swa_hicache_prefetch_start(rad_swa_hicache *c, const rad_key *key
         swa_hi_path_pages(&c->host->tree, place.node, begin, c->on_host);
         prior = c->hashes[c->on_host[begin - 1]];
     }
-    swa_hi_hash(c, key, begin, count, begin ? &prior : NULL, op->chain);
-    op->reserve = count;
-    op->deadline_ns = op->start_ns + c->params.timeout_max_ns;
+    swa_hi_hash(c, key, begin, count, begin ? &prior : NULL, op->k.chain);
+    op->k.deadline_ns = op->k.start_ns + c->params.timeout_max_ns;
     if (recompute_ns_per_token)
-        op->deadline_ns = RAD_MIN(op->deadline_ns,
-                                  op->start_ns + (uint64_t)count * ps * recompute_ns_per_token / 8);
-    c->prefetch_reserved += count;
+        op->k.deadline_ns = RAD_MIN(
+            op->k.deadline_ns, op->k.start_ns + (uint64_t)count * ps * recompute_ns_per_token / 8);
+    tickets_reserve(&c->out, &op->k, count);
     c->stats.prefetches++;
-    swa_op_submit(c, op);
-    *ticket = swa_op_ticket(c, op);
+    tickets_submit(&c->out, &op->k);
+    *ticket = tickets_number(&c->out, &op->k);
     return RAD_OK;
-}
-
-/* Lets go of a fetch: at once when it has ended, else when its worker has. */
-static void leave_fetch(rad_swa_hicache *c, swa_op *op)
-{
-    if (op->ended) {
-        give_fetch(c, op);
-        return;
-    }
-    op->orphan = true;
-    controller_cancel(c->controller, &op->t);
-    swa_hi_take_done(c);
 }
 
 /* Whether the pages that came are pages of this key: the first and the last are hashed. */
 static bool is_the_same_key(rad_swa_hicache *c, const swa_op *op, const rad_key *key)
 {
     rad_page_hash hash, prior;
-    uint32_t last = op->count - 1;
-    if (key->num_tokens / c->page_size < op->begin + op->count) return false;
-    if (op->begin) { /* locked, so it is where it was */
-        swa_hi_path_pages(&c->host->tree, op->on_host.node.index, op->begin, c->on_host);
-        prior = c->hashes[c->on_host[op->begin - 1]];
+    uint32_t last = op->k.count - 1;
+    if (key->num_tokens / c->page_size < op->k.begin + op->k.count) return false;
+    if (op->k.begin) { /* locked, so it is where it was */
+        swa_hi_path_pages(&c->host->tree, op->on_host.node.index, op->k.begin, c->on_host);
+        prior = c->hashes[c->on_host[op->k.begin - 1]];
     }
-    swa_hi_hash(c, key, op->begin, 1, op->begin ? &prior : NULL, &hash);
-    if (memcmp(&hash, op->chain, sizeof hash) != 0) return false;
+    swa_hi_hash(c, key, op->k.begin, 1, op->k.begin ? &prior : NULL, &hash);
+    if (memcmp(&hash, op->k.chain, sizeof hash) != 0) return false;
     if (!last) return true;
-    swa_hi_hash(c, key, op->begin + last, 1, &op->chain[last - 1], &hash);
-    return memcmp(&hash, &op->chain[last], sizeof hash) == 0;
+    swa_hi_hash(c, key, op->k.begin + last, 1, &op->k.chain[last - 1], &hash);
+    return memcmp(&hash, &op->k.chain[last], sizeof hash) == 0;
 }
 
 /* All that was asked for has come: into the host tree with it. Returns how many pages are there. */
@@ -260,18 +241,18 @@ static uint32_t keep_fetched(rad_swa_hicache *c, swa_op *op, const rad_key *key)
 {
     const rad_page *window_of = rad_swa_page_map(c->host_kv);
     if (op->on_host.held) (void)rad_swa_cache_dec_lock_ref(c->host, &op->on_host, NULL);
-    uint32_t hung = swa_hi_hang(c, key, op->begin, op->host, op->count, op->chain);
+    uint32_t hung = swa_hi_hang(c, key, op->k.begin, op->k.host, op->k.count, op->k.chain);
     for (uint32_t i = 0; i < hung; i++) {
-        if (!bits_get(c->host->cached, (size_t)op->host[i])) continue; /* was there already */
-        bits_set(c->side[SIDE_FULL].saved, (size_t)op->host[i]);
-        bits_set(c->fetched, (size_t)op->host[i]);
+        if (!bits_get(c->host->cached, (size_t)op->k.host[i])) continue; /* was there already */
+        bits_set(c->side[SIDE_FULL].saved, (size_t)op->k.host[i]);
+        bits_set(c->fetched, (size_t)op->k.host[i]);
         c->stats.fetched_tokens[SIDE_FULL] += c->page_size;
-        if (!window_of[op->host[i]]) continue;
-        bits_set(c->side[SIDE_SWA].saved, (size_t)window_of[op->host[i]]);
+        if (!window_of[op->k.host[i]]) continue;
+        bits_set(c->side[SIDE_SWA].saved, (size_t)window_of[op->k.host[i]]);
         c->stats.fetched_tokens[SIDE_SWA] += c->page_size;
     }
-    if (hung < op->count) swa_hi_free_host(c, op->host + hung, op->count - hung);
-    op->gets = false; /* it holds no page any more */
+    if (hung < op->k.count) swa_hi_free_host(c, op->k.host + hung, op->k.count - hung);
+    op->k.gets = false; /* it holds no page any more */
     return hung;
 }
 
@@ -280,16 +261,16 @@ rad_status rad_swa_hicache_prefetch_progress(rad_swa_hicache *c, rad_prefetch *t
 {
     if (tokens) *tokens = 0;
     if (!ticket || !*ticket) return ticket ? RAD_OK : RAD_E_INVAL;
-    swa_op *op = swa_op_find(c, *ticket);
-    if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) {
+    swa_op *op = (swa_op *)tickets_find_fetch(&c->out, *ticket);
+    if (!op) {
         *ticket = 0;
         return RAD_E_STATE;
     }
     if (!cache_key_is_sound(key)) return RAD_E_INVAL;
-    swa_hi_take_done(c);
-    if (!op->ended && c->env.now_ns(c->env.user) < op->deadline_ns) return RAD_AGAIN;
+    tickets_take_done(&c->out);
+    if (!op->k.ended && c->env.now_ns(c->env.user) < op->k.deadline_ns) return RAD_AGAIN;
     *ticket = 0;
-    bool came = op->ended && op->gets && op->whole;
+    bool came = op->k.ended && op->k.gets && op->whole;
     rad_status status = RAD_OK;
     if (came && !is_the_same_key(c, op, key)) {
         came = false;
@@ -298,17 +279,17 @@ rad_status rad_swa_hicache_prefetch_progress(rad_swa_hicache *c, rad_prefetch *t
     uint32_t pages = came ? keep_fetched(c, op, key) : 0;
     if (tokens) *tokens = pages * c->page_size;
     c->stats.revoked_prefetches += !came;
-    leave_fetch(c, op);
+    tickets_leave_fetch(&c->out, &op->k);
     return status;
 }
 
 rad_status rad_swa_hicache_prefetch_revoke(rad_swa_hicache *c, rad_prefetch *ticket)
 {
     if (!ticket || !*ticket) return ticket ? RAD_OK : RAD_E_INVAL;
-    swa_op *op = swa_op_find(c, *ticket);
+    swa_op *op = (swa_op *)tickets_find_fetch(&c->out, *ticket);
     *ticket = 0;
-    if (!op || op->t.kind != TRANSFER_FETCH || op->orphan) return RAD_E_STATE;
+    if (!op) return RAD_E_STATE;
     c->stats.revoked_prefetches++;
-    leave_fetch(c, op);
+    tickets_leave_fetch(&c->out, &op->k);
     return RAD_OK;
 }

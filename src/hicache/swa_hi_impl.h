@@ -1,7 +1,8 @@
 /* swa_hi_impl.h - the struct behind the tiers of a sliding-window cache, and what its files share.
  *
  *     swa_hicache.c      create, destroy, and the calls that pass through to the device
- *     swa_hi_tickets.c   what transfers hold; poll, drain
+ *     tickets.c          what transfers hold; poll, drain
+ *     swa_hi_tickets.c   what of it is this cache's own, and pages
  *     swa_hi_write.c     device -> host: what gets a copy, and when it is found
  *     swa_hi_load.c      host -> device
  *     swa_hi_storage.c   host -> storage, and stores
@@ -17,45 +18,26 @@
 #include <radish/swa_hicache.h>
 
 #include "cache/swa_cache_impl.h"
-#include "hicache/cache_controller.h"
-#include "hicache/store_trouble.h"
+#include "hicache/tickets.h"
 
 enum {
-    SWA_HI_MOST_TRANSFERS = 65535, /* an id is half a ticket */
-    SWA_HI_WRITE_TOKENS = 1024,    /* of one write: short, so that a load does not wait long */
-    SWA_HI_STORE_PAGES = 64,       /* most pages in one call of a store */
-    SWA_HI_HASH_UNITS = sizeof(rad_page_hash) / sizeof(rad_page)
+    SWA_HI_WRITE_TOKENS = 1024, /* of one write: short, so that a load does not wait long */
+    SWA_HI_STORE_PAGES = 64     /* most pages in one call of a store */
 };
 
-/* One transfer and all that it holds: its ticket. */
+/* One transfer and all that it holds. Of a backup k.device[] are the full pages that have the
+ * hashes. */
 typedef struct swa_op {
-    transfer t; /* first */
-    uint32_t id;
-    uint32_t run; /* in the arena of lists */
-    uint32_t count;
-    uint32_t begin;            /* the first page's number on its path */
+    hi_ticket k;               /* first */
     uint32_t num_swa;          /* of the two lists of window pages */
     uint32_t side;             /* of a backup */
-    rad_page *host;            /* [count], in the arena, like the next ones */
-    rad_page *device;          /* [count]; a backup: the full page that has the hash */
     rad_page *swa_host;        /* [num_swa]; a backup: [count], 1 where the store has it now */
     rad_page *swa_device;      /* [num_swa] */
-    rad_page_hash *chain;      /* [count]: fetches */
     rad_swa_receipt on_device; /* what is locked meanwhile */
     rad_swa_receipt on_host;
-    bool submitted;
-    bool acked;  /* taken from the controller */
-    bool orphan; /* a load or fetch whose request has gone */
-    bool gets;   /* a fetch that has asked what is there, and has host pages for it */
-    bool ended;  /* a fetch that nothing more will come of */
-    bool whole;  /* a fetch that got all it has pages for */
-    bool unused[2];
-    uint32_t reserve; /* pages that a fetch counts for in the budget */
-    uint32_t found;   /* pages that a fetch can have, from `begin` on */
-    uint64_t namespace_digest;
-    uint64_t start_ns;
-    uint64_t deadline_ns;
-    struct swa_op *older, *newer; /* writes, by their start */
+    bool whole; /* a fetch that got all it has pages for */
+    bool unused[3];
+    uint32_t found; /* pages that a fetch can have, from `begin` on */
 } swa_op;
 
 /* What the tiers have of each kind of layer. */
@@ -92,17 +74,7 @@ struct rad_swa_hicache {
     uint32_t num_device_pages;
     uint32_t num_host_pages;
 
-    cache_controller *controller;
-    controller_params workers;
-    slab ids;
-    swa_op *ops; /* [max_transfers + 1] */
-    span_arena runs;
-    rad_page *lists; /* the arena: the pages of transfers */
-    swa_op *oldest_write, *newest_write;
-    uint32_t pending_loads; /* not submitted yet */
-    uint32_t orphans;       /* loads that own device pages for nobody */
-    uint64_t last_done_ns;  /* when a transfer ended */
-    bool complained;        /* that none does */
+    tickets out; /* transfers */
 
     rad_token *tokens; /* scratch: the longest path */
     rad_page *path;    /* scratch [num_device_pages + 1] */
@@ -118,13 +90,10 @@ struct rad_swa_hicache {
 
     bool has_identity;
     rad_page_hasher *hasher;
-    rad_page_hash *hashes;      /* [num_host_pages + 1] of what is cached */
-    uint64_t *fetched;          /* a bit: came from storage and was not loaded yet */
-    uint64_t prefetch_reserved; /* pages */
-    uint32_t storage_ops;       /* out now */
+    rad_page_hash *hashes; /* [num_host_pages + 1] of what is cached */
+    uint64_t *fetched;     /* a bit: came from storage and was not loaded yet */
     rad_swa_hicache_stats stats;
     atomic_uint_fast64_t bad_pages, storage_errors;
-    store_trouble trouble;
 };
 
 /* ---- swa_hicache.c ---- */
@@ -153,18 +122,10 @@ uint32_t swa_hi_usable(const rad_swa_hicache *c, swa_hi_place place, uint32_t fl
 
 /* ---- swa_hi_tickets.c ---- */
 
+extern const ticket_ops swa_ticket_ops;
+
 /* A ticket with room for `count` pages; NULL when there is none, or no list space. */
 swa_op *swa_op_take(rad_swa_hicache *c, transfer_kind kind, uint32_t count);
-void swa_op_give(rad_swa_hicache *c, swa_op *op);               /* unlocks, too; frees no page */
-swa_op *swa_op_find(const rad_swa_hicache *c, uint32_t ticket); /* NULL: stale */
-uint32_t swa_op_ticket(const rad_swa_hicache *c, const swa_op *op);
-void swa_op_submit(rad_swa_hicache *c, swa_op *op);
-
-/* How many of op->host are the transfer's own. */
-static inline uint32_t swa_op_host_pages(const swa_op *op)
-{
-    return op->t.kind == TRANSFER_WRITE || op->gets ? op->count : 0;
-}
 
 /* op->count host pages into op->host; those with op->swa_device[i] get a window side while there
  * are some, the last ones first. Evicts if need be; op->swa_host is scratch. */
@@ -175,35 +136,28 @@ void swa_hi_free_host(rad_swa_hicache *c, const rad_page *pages, uint32_t count)
  * host. */
 void swa_op_list_windows(rad_swa_hicache *c, swa_op *op, bool pairs);
 
-rad_status swa_hi_run(void *user, transfer *t, uint32_t worker);
-void swa_hi_take_done(rad_swa_hicache *c);
-
-/* Ends all transfers, and gives back what they hold without a trace in the trees. */
-void swa_hi_abandon_all(rad_swa_hicache *c);
-
 /* ---- swa_hi_write.c ---- */
 
 /* The first `end` pages on the path to a device node have been published, or are to be evicted:
  * begins to copy what the host lacks. False: there is no ticket or no room for all of it. */
 bool swa_hi_back_up(rad_swa_hicache *c, uint32_t node, uint32_t end);
-rad_status swa_hi_run_write(rad_swa_hicache *c, swa_op *op);
-void swa_hi_settle_writes(rad_swa_hicache *c);
+rad_status swa_hi_run_write(void *cache, hi_ticket *k, uint32_t worker);
+void swa_hi_write_done(void *cache, hi_ticket *k);
 
 /* host[0..count) hold pages [begin, begin + count) of a key: they enter the host tree. Returns how
  * many did; the rest stays the caller's. `chain`: their hashes, or NULL to compute them. */
 uint32_t swa_hi_hang(rad_swa_hicache *c, const rad_key *key, uint32_t begin, const rad_page *host,
                      uint32_t count, const rad_page_hash *chain);
-bool swa_hi_give_up_a_write(rad_swa_hicache *c);
-void swa_hi_demote(rad_swa_hicache *c);
+void swa_hi_demote(void *cache);
 
 /* ---- swa_hi_load.c ---- */
 
 /* Brings the layers of both sides into the order in which they are loaded. */
 void swa_hi_order_layers(rad_swa_hicache *c);
+uint32_t swa_hi_load_steps(const rad_swa_hicache *c); /* layers of both sides */
 void swa_hi_wait_layer(void *side, uint32_t layer);
-rad_status swa_hi_run_load(rad_swa_hicache *c, swa_op *op);
-void swa_hi_load_acked(rad_swa_hicache *c, swa_op *op);
-rad_status swa_hi_load_settle(rad_swa_hicache *c, rad_swa_req *req, rad_error *err);
+rad_status swa_hi_run_load(void *cache, hi_ticket *k, uint32_t worker);
+void swa_hi_load_done(void *cache, hi_ticket *k);
 rad_status swa_hi_load_leave(rad_swa_hicache *c, rad_swa_req *req, rad_error *err);
 
 /* ---- swa_hi_storage.c ---- */
@@ -218,8 +172,8 @@ void swa_hi_hash(rad_swa_hicache *c, const rad_key *key, uint32_t begin, uint32_
 
 /* The first `end` pages of a key are on the host: what storage lacks of them goes there. */
 void swa_hi_save(rad_swa_hicache *c, const rad_key *key, uint32_t end);
-rad_status swa_hi_run_backup(rad_swa_hicache *c, swa_op *op, uint32_t worker);
-void swa_hi_backup_acked(rad_swa_hicache *c, swa_op *op);
+rad_status swa_hi_run_backup(void *cache, hi_ticket *k, uint32_t worker);
+void swa_hi_backup_done(void *cache, hi_ticket *k);
 
 /* A store answered so, in a worker's thread: failures are counted, and their words put down. */
 void swa_hi_note_trouble(rad_swa_hicache *c, rad_status status, const rad_error *err);
@@ -238,7 +192,7 @@ void swa_lot_records(const rad_swa_hicache *c, const swa_side *s, swa_lot *lot,
 
 /* ---- swa_hi_fetch.c ---- */
 
-rad_status swa_hi_run_fetch(rad_swa_hicache *c, swa_op *op, uint32_t worker);
-void swa_hi_fetch_acked(rad_swa_hicache *c, swa_op *op);
+rad_status swa_hi_run_fetch(void *cache, hi_ticket *k, uint32_t worker);
+void swa_hi_fetch_done(void *cache, hi_ticket *k);
 
 #endif

@@ -24,7 +24,7 @@ static int next_side(const rad_swa_hicache *c, uint32_t full, uint32_t swa)
     return (full + 1) * num_swa <= (swa + 1) * num_full ? SIDE_FULL : SIDE_SWA;
 }
 
-static uint32_t num_steps(const rad_swa_hicache *c)
+uint32_t swa_hi_load_steps(const rad_swa_hicache *c)
 {
     return c->side[SIDE_FULL].num_layers + c->side[SIDE_SWA].num_layers;
 }
@@ -32,7 +32,7 @@ static uint32_t num_steps(const rad_swa_hicache *c)
 void swa_hi_order_layers(rad_swa_hicache *c)
 {
     uint32_t done[2] = {0, 0};
-    for (uint32_t step = 0; step < num_steps(c); step++) {
+    for (uint32_t step = 0; step < swa_hi_load_steps(c); step++) {
         int s = next_side(c, done[SIDE_FULL], done[SIDE_SWA]);
         c->side[s].step[done[s]++] = step;
     }
@@ -41,24 +41,27 @@ void swa_hi_order_layers(rad_swa_hicache *c)
 void swa_hi_wait_layer(void *side, uint32_t layer)
 {
     const swa_side *s = side;
-    controller_gate(s->tiers->controller, s->step[layer - s->device_pool->params.start_layer]);
+    controller_gate(s->tiers->out.controller, s->step[layer - s->device_pool->params.start_layer]);
     if (s->next_wait_layer) s->next_wait_layer(s->next_wait_user, layer);
 }
 
-rad_status swa_hi_run_load(rad_swa_hicache *c, swa_op *op)
+rad_status swa_hi_run_load(void *cache, hi_ticket *k, uint32_t worker)
 {
+    rad_swa_hicache *c = cache;
+    const swa_op *op = (swa_op *)k;
+    (void)worker;
     uint32_t done[2] = {0, 0};
-    for (uint32_t step = 0; step < num_steps(c); step++) {
+    for (uint32_t step = 0; step < swa_hi_load_steps(c); step++) {
         int s = next_side(c, done[SIDE_FULL], done[SIDE_SWA]);
         const swa_side *side = &c->side[s];
-        const rad_page *from = s == SIDE_FULL ? op->host : op->swa_host;
-        const rad_page *to = s == SIDE_FULL ? op->device : op->swa_device;
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        const rad_page *from = s == SIDE_FULL ? k->host : op->swa_host;
+        const rad_page *to = s == SIDE_FULL ? k->device : op->swa_device;
+        if (atomic_load(&k->t.cancelled)) return RAD_NONE;
         rad_status status = rad_host_kv_pool_load_layer(
             side->pool, side->device_pool->params.start_layer + done[s]++, from, to,
-            s == SIDE_FULL ? op->count : op->num_swa);
+            s == SIDE_FULL ? k->count : op->num_swa);
         if (status) return status;
-        controller_layers_done(c->controller, &op->t, step + 1);
+        controller_layers_done(c->out.controller, &k->t, step + 1);
     }
     return RAD_OK;
 }
@@ -79,7 +82,7 @@ static bool take_device_pages(rad_swa_hicache *c, rad_page *pages, uint32_t coun
 /* How many of the host pages came from storage and are used for the first time. */
 static uint32_t count_fetched(rad_swa_hicache *c, const swa_op *op)
 {
-    return c->has_identity ? bits_take(c->fetched, op->host, op->count) : 0;
+    return c->has_identity ? bits_take(c->fetched, op->k.host, op->k.count) : 0;
 }
 
 static rad_status refuse(rad_swa_hicache *c, rad_load_result *result, rad_load_refusal why)
@@ -112,22 +115,21 @@ rad_status rad_swa_hicache_load_back(rad_swa_hicache *c, rad_swa_req *req, const
     swa_op *op = swa_op_take(c, TRANSFER_LOAD, count);
     if (!op) return refuse(c, result, RAD_LOAD_NO_TICKET);
     op->on_host = swa_lock_from(c->host, place.node, end - num_swa);
-    if (!take_device_pages(c, op->device, count, num_swa)) {
-        swa_op_give(c, op);
+    if (!take_device_pages(c, op->k.device, count, num_swa)) {
+        tickets_give(&c->out, &op->k);
         return refuse(c, result, RAD_LOAD_NO_DEVICE_PAGES);
     }
-    op->begin = from;
+    op->k.begin = from;
     swa_hi_path_pages(&c->host->tree, place.node, end, c->on_host);
-    memcpy(op->host, c->on_host + from, count * sizeof *op->host);
+    memcpy(op->k.host, c->on_host + from, count * sizeof *op->k.host);
     swa_op_list_windows(c, op, true);
     RAD_ASSERT_ENV(&c->env, op->num_swa == num_swa);
     rad_slot *row = rad_req_to_token_row(c->device->rows, req->row) + req->protected_len;
     for (uint32_t i = 0; i < count * ps; i++)
-        row[i] = op->device[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
+        row[i] = op->k.device[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
     req->committed_len = req->allocated_len = end * ps;
     if (num_swa < count) req->swa_evicted_len = RAD_MAX(req->swa_evicted_len, (end - num_swa) * ps);
-    req->load = swa_op_ticket(c, op);
-    c->pending_loads++;
+    req->load = tickets_number(&c->out, &op->k);
     c->stats.refused_loads[RAD_LOAD_TAKEN]++;
     result->tokens = count * ps;
     result->storage_tokens = count_fetched(c, op) * ps;
@@ -136,69 +138,31 @@ rad_status rad_swa_hicache_load_back(rad_swa_hicache *c, rad_swa_req *req, const
 
 rad_status rad_swa_hicache_ready_to_load(rad_swa_hicache *c)
 {
-    for (uint32_t id = 1; c->pending_loads && id <= c->ids.num_fresh; id++) {
-        swa_op *op = &c->ops[id];
-        if (!slab_is_live(&c->ids, id) || op->t.kind != TRANSFER_LOAD || op->submitted) continue;
-        c->pending_loads--;
-        swa_op_submit(c, op);
-    }
+    tickets_submit_loads(&c->out);
     return RAD_OK;
 }
 
-void swa_hi_load_acked(rad_swa_hicache *c, swa_op *op)
+void swa_hi_load_done(void *cache, hi_ticket *k)
 {
-    if (op->t.status == RAD_OK) {
-        c->stats.loaded_tokens[SIDE_FULL] += (uint64_t)op->count * c->page_size;
+    rad_swa_hicache *c = cache;
+    swa_op *op = (swa_op *)k;
+    if (k->t.status == RAD_OK) {
+        c->stats.loaded_tokens[SIDE_FULL] += (uint64_t)k->count * c->page_size;
         c->stats.loaded_tokens[SIDE_SWA] += (uint64_t)op->num_swa * c->page_size;
     } else {
-        c->stats.failed_loads += op->t.status != RAD_NONE;
+        c->stats.failed_loads += k->t.status != RAD_NONE;
     }
-    if (!op->orphan) { /* what it read may go; its request still asks for it */
-        if (op->on_host.held) (void)rad_swa_cache_dec_lock_ref(c->host, &op->on_host, NULL);
+    if (k->orphan) {
+        tickets_drop(&c->out, k);
         return;
     }
-    rad_status status = rad_swa_free(c->device->kv, op->device, op->count, NULL);
-    if (status)
-        rad_log(&c->env, RAD_LOG_ERROR, "swa_hicache: %u pages of a load were not handed out",
-                op->count);
-    c->orphans--;
-    swa_op_give(c, op);
-}
-
-/* Where a load is. One that is gone was forgotten by a reset: it has failed. */
-static rad_status state_of(rad_swa_hicache *c, uint32_t ticket, swa_op **op)
-{
-    *op = swa_op_find(c, ticket);
-    if (!*op || (*op)->t.kind != TRANSFER_LOAD) return RAD_E_IO;
-    if (!(*op)->acked) swa_hi_take_done(c);
-    if (!(*op)->acked) return RAD_AGAIN;
-    return (*op)->t.status == RAD_OK ? RAD_OK : RAD_E_IO;
+    /* What it read may go; its request still asks for it. */
+    if (op->on_host.held) (void)rad_swa_cache_dec_lock_ref(c->host, &op->on_host, NULL);
 }
 
 rad_status rad_swa_hicache_load_status(rad_swa_hicache *c, const rad_swa_req *req)
 {
-    swa_op *op;
-    if (!req->load) return RAD_OK;
-    rad_status status = state_of(c, req->load, &op);
-    if (status != RAD_AGAIN || atomic_load(&op->t.layers_done) < num_steps(c)) return status;
-    controller_wait(c->controller, &op->t); /* it has arrived, and is about to say so */
-    return state_of(c, req->load, &op);
-}
-
-rad_status swa_hi_load_settle(rad_swa_hicache *c, rad_swa_req *req, rad_error *err)
-{
-    if (!req->load) return RAD_OK;
-    rad_status status = rad_swa_hicache_load_status(c, req);
-    if (status == RAD_AGAIN)
-        return rad_fail(err, RAD_AGAIN, "swa_hicache: row %u: its load is still under way",
-                        req->row);
-    if (status)
-        return rad_fail(err, status, "swa_hicache: row %u: its load failed, it cannot be published",
-                        req->row);
-    swa_op *op = swa_op_find(c, req->load);
-    if (op) swa_op_give(c, op);
-    req->load = 0;
-    return RAD_OK;
+    return req->load ? tickets_load_status(&c->out, req->load) : RAD_OK;
 }
 
 /* Nothing of the load is worth keeping. */
@@ -210,33 +174,20 @@ static void forget_load(rad_swa_req *req)
 
 rad_status swa_hi_load_leave(rad_swa_hicache *c, rad_swa_req *req, rad_error *err)
 {
-    if (!req->load) return RAD_OK;
-    rad_status status = rad_swa_hicache_load_status(c, req), freed = RAD_OK;
-    swa_op *op = swa_op_find(c, req->load);
-    req->load = 0;
-    if (status == RAD_OK || !op || op->acked) {
-        if (op) swa_op_give(c, op);
+    rad_status status, freed = RAD_OK;
+    hi_ticket *k = tickets_leave_load(&c->out, &req->load, &status);
+    if (!k) {
         if (status) forget_load(req);
         return RAD_OK;
     }
     /* The worker may be writing: the pages stay the load's. */
-    uint32_t end = (op->begin + op->count) * c->page_size;
+    uint32_t end = (k->begin + k->count) * c->page_size;
     if (req->allocated_len > end)
         freed = rad_swa_free_slots(c->device->kv,
                                    rad_req_to_token_row(c->device->rows, req->row) + end,
                                    req->allocated_len - end, err);
     forget_load(req);
     req->allocated_len = req->committed_len;
-    op->orphan = true;
-    c->orphans++;
-    if (op->submitted) {
-        controller_cancel(c->controller, &op->t);
-        swa_hi_take_done(c);
-        return freed;
-    }
-    c->pending_loads--;
-    op->t.status = RAD_NONE;
-    op->acked = true;
-    swa_hi_load_acked(c, op);
+    tickets_orphan(&c->out, k);
     return freed;
 }

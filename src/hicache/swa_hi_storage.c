@@ -108,7 +108,7 @@ rad_status rad_swa_hicache_attach_storage(rad_swa_hicache *c, const rad_storage 
         rad_status status = check_store(stores[i], err);
         if (status) return status;
     }
-    if (c->side[SIDE_FULL].storage.ops || c->storage_ops)
+    if (c->side[SIDE_FULL].storage.ops || c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "swa_hicache: stores are attached, or are being let go");
     for (int i = 0; i < 2; i++) {
         swa_side *s = &c->side[i];
@@ -120,10 +120,10 @@ rad_status rad_swa_hicache_attach_storage(rad_swa_hicache *c, const rad_storage 
 
 rad_status rad_swa_hicache_detach_storage(rad_swa_hicache *c, rad_storage *was, rad_error *err)
 {
-    swa_hi_take_done(c);
-    if (c->storage_ops)
+    tickets_take_done(&c->out);
+    if (c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "swa_hicache: %u transfers with the stores are under way",
-                        c->storage_ops);
+                        c->out.storage_ops);
     for (int i = 0; i < 2; i++) {
         if (was) was[i] = c->side[i].storage;
         c->side[i].storage = (rad_storage){0};
@@ -134,7 +134,7 @@ rad_status rad_swa_hicache_detach_storage(rad_swa_hicache *c, rad_storage *was, 
 void swa_hi_note_trouble(rad_swa_hicache *c, rad_status status, const rad_error *err)
 {
     if (status < 0) atomic_fetch_add(&c->storage_errors, 1);
-    store_trouble_note(&c->trouble, status, err);
+    store_trouble_note(&c->out.trouble, status, err);
 }
 
 /* ---- records ---- */
@@ -169,7 +169,7 @@ bool swa_lot_keys(const swa_side *s, swa_lot *lot, const rad_page_hash *const *h
 void swa_lot_records(const rad_swa_hicache *c, const swa_side *s, swa_lot *lot,
                      const rad_page *host, uint32_t worker)
 {
-    uint32_t lane = c->workers.deterministic ? 0 : worker - c->workers.copy_threads;
+    uint32_t lane = c->out.workers.deterministic ? 0 : worker - c->out.workers.copy_threads;
     size_t first = (size_t)lane * s->store_pages;
     for (uint32_t i = 0; i < lot->batch.count; i++) {
         void *record = rad_host_kv_pool_record(s->pool, host[i]);
@@ -194,17 +194,17 @@ static bool begin_backup(rad_swa_hicache *c, uint32_t side, uint32_t node, uint6
     const rad_page *window_of = rad_swa_page_map(c->host_kv);
     swa_op *op = swa_op_take(c, TRANSFER_BACKUP, count);
     if (!op) return false;
-    op->begin = begin;
+    op->k.begin = begin;
     op->side = side;
-    op->namespace_digest = digest;
+    op->k.namespace_digest = digest;
     for (uint32_t i = 0; i < count; i++) {
-        op->device[i] = c->on_host[begin + i];
-        op->host[i] = side == SIDE_FULL ? op->device[i] : window_of[op->device[i]];
+        op->k.device[i] = c->on_host[begin + i];
+        op->k.host[i] = side == SIDE_FULL ? op->k.device[i] : window_of[op->k.device[i]];
         op->swa_host[i] = 0;
-        bits_set(c->side[side].saved, (size_t)op->host[i]);
+        bits_set(c->side[side].saved, (size_t)op->k.host[i]);
     }
     op->on_host = swa_lock_from(c->host, node, begin);
-    swa_op_submit(c, op);
+    tickets_submit(&c->out, &op->k);
     return true;
 }
 
@@ -239,28 +239,30 @@ void swa_hi_save(rad_swa_hicache *c, const rad_key *key, uint32_t end)
         (void)save_side(c, SIDE_SWA, place.node, place.pages, digest);
 }
 
-rad_status swa_hi_run_backup(rad_swa_hicache *c, swa_op *op, uint32_t worker)
+rad_status swa_hi_run_backup(void *cache, hi_ticket *k, uint32_t worker)
 {
+    rad_swa_hicache *c = cache;
+    swa_op *op = (swa_op *)k;
     swa_lot lot;
     const swa_side *s = &c->side[op->side];
     const rad_page_hash *hashes[SWA_HI_STORE_PAGES];
     size_t payload = s->record_bytes - RAD_STORAGE_HEADER_BYTES;
-    for (uint32_t at = 0, n; at < op->count; at += n) {
-        n = RAD_MIN(s->store_pages, op->count - at);
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+    for (uint32_t at = 0, n; at < k->count; at += n) {
+        n = RAD_MIN(s->store_pages, k->count - at);
+        if (atomic_load(&k->t.cancelled)) return RAD_NONE;
         for (uint32_t i = 0; i < n; i++)
-            hashes[i] = &c->hashes[op->device[at + i]];
+            hashes[i] = &c->hashes[k->device[at + i]];
         if (!swa_lot_keys(s, &lot, hashes, n)) return RAD_E_UNSUPPORTED;
-        swa_lot_records(c, s, &lot, op->host + at, worker);
+        swa_lot_records(c, s, &lot, k->host + at, worker);
         for (uint32_t i = 0; i < n; i++) {
             char *record = lot.records[i];
             rad_storage_record about = {.key = lot.keys[i],
                                         .fingerprint = s->fingerprint,
-                                        .namespace_digest = op->namespace_digest,
+                                        .namespace_digest = k->namespace_digest,
                                         .num_tokens = c->page_size,
                                         .payload_bytes = payload};
             if (s->staging)
-                (void)rad_host_kv_pool_get_page(s->pool, op->host[at + i],
+                (void)rad_host_kv_pool_get_page(s->pool, k->host[at + i],
                                                 record + RAD_STORAGE_HEADER_BYTES, payload);
             rad_storage_seal(record, &about);
         }
@@ -274,14 +276,16 @@ rad_status swa_hi_run_backup(rad_swa_hicache *c, swa_op *op, uint32_t worker)
     return RAD_OK;
 }
 
-void swa_hi_backup_acked(rad_swa_hicache *c, swa_op *op)
+void swa_hi_backup_done(void *cache, hi_ticket *k)
 {
-    for (uint32_t i = 0; i < op->count; i++)
+    rad_swa_hicache *c = cache;
+    const swa_op *op = (swa_op *)k;
+    for (uint32_t i = 0; i < k->count; i++)
         if (op->swa_host[i]) {
             c->stats.backed_up_tokens[op->side] += c->page_size;
         } else {
             c->stats.dropped_backup_tokens += c->page_size;
-            bits_flip(c->side[op->side].saved, (size_t)op->host[i]);
+            bits_flip(c->side[op->side].saved, (size_t)k->host[i]);
         }
-    swa_op_give(c, op);
+    tickets_give(&c->out, k);
 }

@@ -26,7 +26,7 @@ static rad_status copy_side(const swa_op *op, const swa_side *s, const rad_page 
 {
     enum { LOT = 32 }; /* pages between two looks at `cancelled` */
     for (uint32_t at = 0; at < count; at += LOT) {
-        if (atomic_load(&op->t.cancelled)) return RAD_NONE;
+        if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
         rad_status status =
             rad_host_kv_pool_backup(s->pool, from + at, to + at, RAD_MIN(LOT, count - at));
         if (status) return status;
@@ -34,9 +34,12 @@ static rad_status copy_side(const swa_op *op, const swa_side *s, const rad_page 
     return RAD_OK;
 }
 
-rad_status swa_hi_run_write(rad_swa_hicache *c, swa_op *op)
+rad_status swa_hi_run_write(void *cache, hi_ticket *k, uint32_t worker)
 {
-    rad_status status = copy_side(op, &c->side[SIDE_FULL], op->device, op->host, op->count);
+    rad_swa_hicache *c = cache;
+    const swa_op *op = (swa_op *)k;
+    (void)worker;
+    rad_status status = copy_side(op, &c->side[SIDE_FULL], k->device, k->host, k->count);
     return status ? status
                   : copy_side(op, &c->side[SIDE_SWA], op->swa_device, op->swa_host, op->num_swa);
 }
@@ -49,10 +52,10 @@ static void drop_write(rad_swa_hicache *c, uint64_t pages)
 /* What is being written already is taken off the path. */
 static void leave_out_what_is_under_way(rad_swa_hicache *c, uint32_t end)
 {
-    for (const swa_op *op = c->oldest_write; op; op = op->newer)
-        for (uint32_t i = 0; i < op->count && op->begin + i < end; i++) {
-            if (c->path[op->begin + i] != op->device[i]) break; /* the paths part here */
-            c->path[op->begin + i] = 0;
+    for (const hi_ticket *k = c->out.oldest_write; k; k = k->newer)
+        for (uint32_t i = 0; i < k->count && k->begin + i < end; i++) {
+            if (c->path[k->begin + i] != k->device[i]) break; /* the paths part here */
+            c->path[k->begin + i] = 0;
         }
 }
 
@@ -61,22 +64,19 @@ static bool begin_write(rad_swa_hicache *c, uint32_t node, swa_hi_place place, u
 {
     swa_op *op = swa_op_take(c, TRANSFER_WRITE, count);
     if (!op) return false;
-    op->begin = begin;
+    op->k.begin = begin;
     for (uint32_t i = 0; i < count; i++) {
-        op->device[i] = c->path[begin + i];
-        op->swa_device[i] = swa_has(c->device, op->device[i]);
+        op->k.device[i] = c->path[begin + i];
+        op->swa_device[i] = swa_has(c->device, op->k.device[i]);
     }
     op->on_device = swa_lock_from(c->device, node, begin);
     if (place.pages && begin >= place.pages) op->on_host = swa_lock_node(c->host, place.node);
     if (!swa_hi_take_host(c, op)) {
-        swa_op_give(c, op);
+        tickets_give(&c->out, &op->k);
         return false;
     }
     swa_op_list_windows(c, op, true);
-    op->older = c->newest_write;
-    *(op->older ? &op->older->newer : &c->oldest_write) = op;
-    c->newest_write = op;
-    swa_op_submit(c, op);
+    tickets_submit(&c->out, &op->k);
     return true;
 }
 
@@ -171,56 +171,28 @@ static uint32_t count_windows(const rad_swa_hicache *c, const rad_page *host, ui
     return windows;
 }
 
-static void settle(rad_swa_hicache *c, swa_op *op)
+void swa_hi_write_done(void *cache, hi_ticket *k)
 {
-    uint32_t hung = 0, end = op->begin + op->count, windows = op->num_swa;
-    if (op->t.status == RAD_OK) {
+    rad_swa_hicache *c = cache;
+    swa_op *op = (swa_op *)k;
+    uint32_t hung = 0, end = k->begin + k->count, windows = op->num_swa;
+    if (k->t.status == RAD_OK) {
         rad_key key = swa_hi_path_key(c, &c->device->tree, op->on_device.node.index, end);
         if (op->on_host.held) (void)rad_swa_cache_dec_lock_ref(c->host, &op->on_host, NULL);
-        hung = swa_hi_hang(c, &key, op->begin, op->host, op->count, NULL);
-        windows -= count_windows(c, op->host + hung, op->count - hung);
+        hung = swa_hi_hang(c, &key, k->begin, k->host, k->count, NULL);
+        windows -= count_windows(c, k->host + hung, k->count - hung);
         c->stats.written_tokens[SIDE_FULL] += (uint64_t)hung * c->page_size;
         c->stats.written_tokens[SIDE_SWA] += (uint64_t)windows * c->page_size;
-        if (hung) swa_hi_save(c, &key, op->begin + hung);
+        if (hung) swa_hi_save(c, &key, k->begin + hung);
     } else {
-        c->stats.failed_writes += op->t.status != RAD_NONE;
-        c->epoch += op->t.status == RAD_NONE; /* what failed would fail again */
+        c->stats.failed_writes += k->t.status != RAD_NONE;
+        c->epoch += k->t.status == RAD_NONE; /* what failed would fail again */
     }
-    if (hung < op->count) {
-        swa_hi_free_host(c, op->host + hung, op->count - hung);
-        drop_write(c, op->count - hung);
+    if (hung < k->count) {
+        swa_hi_free_host(c, k->host + hung, k->count - hung);
+        drop_write(c, k->count - hung);
     }
-    swa_op_give(c, op);
-}
-
-static void leave_list(rad_swa_hicache *c, swa_op *op)
-{
-    *(op->older ? &op->older->newer : &c->oldest_write) = op->newer;
-    *(op->newer ? &op->newer->older : &c->newest_write) = op->older;
-}
-
-/* In their order, but what failed or was cancelled need not wait for its turn. */
-void swa_hi_settle_writes(rad_swa_hicache *c)
-{
-    bool in_turn = true;
-    for (swa_op *op = c->oldest_write, *next; op; op = next) {
-        next = op->newer;
-        in_turn = in_turn && op->acked;
-        if (!op->acked || (!in_turn && op->t.status == RAD_OK)) continue;
-        leave_list(c, op);
-        settle(c, op);
-    }
-}
-
-bool swa_hi_give_up_a_write(rad_swa_hicache *c)
-{
-    swa_op *op = c->newest_write;
-    while (op && (op->acked || atomic_load(&op->t.cancelled)))
-        op = op->older;
-    if (!op) return false;
-    controller_cancel(c->controller, &op->t);
-    swa_hi_take_done(c);
-    return true;
+    tickets_give(&c->out, k);
 }
 
 /* ---- demotion ---- */
@@ -264,8 +236,9 @@ static bool demote_side(rad_swa_hicache *c, int side, uint64_t room)
     return true;
 }
 
-void swa_hi_demote(rad_swa_hicache *c)
+void swa_hi_demote(void *cache)
 {
+    rad_swa_hicache *c = cache;
     const rad_swa_allocator *kv = c->device->kv;
     uint64_t full = rad_swa_full_available_size(kv) / c->page_size;
     uint64_t swa = rad_swa_swa_available_size(kv) / c->page_size;

@@ -8,7 +8,7 @@
  * hiradix_cache.c tells why each tier is a tree of its own. Here each is a rad_swa_cache: what
  * holds for tombstones, for where a match may end and for what a lock keeps holds on the host
  * as on the device, and is checked by the same check. What is in flight is in neither tree; it
- * belongs to a ticket (swa_op).
+ * belongs to a ticket (tickets.h).
  *
  * Invariant, verified by check: on the host a page is free, in the tree or of one ticket; on the
  * device it is free, in the tree, of a request, or of a load whose request went. */
@@ -132,7 +132,7 @@ rad_status rad_swa_hicache_unfinished_req(rad_swa_hicache *c, rad_swa_req *req, 
                                           rad_error *err)
 {
     rad_status status = swa_check_req(c->device, req, err);
-    if (!status) status = swa_hi_load_settle(c, req, err);
+    if (!status) status = tickets_settle_load(&c->out, &req->load, req->row, err);
     if (status) return status;
     count_hits(c, req);
     status = rad_swa_cache_unfinished_req(c->device, req, err);
@@ -164,7 +164,7 @@ rad_status rad_swa_hicache_evict(rad_swa_hicache *c, uint64_t full_tokens, uint6
     rad_status status = rad_swa_cache_evict(c->device, full_tokens, swa_tokens, &done);
     /* What waits to be copied is locked; whoever needs pages now needs them more. */
     while ((done.full_tokens < full_tokens || done.swa_tokens < swa_tokens) &&
-           swa_hi_give_up_a_write(c)) {
+           tickets_give_up_a_write(&c->out)) {
         rad_status again =
             rad_swa_cache_evict(c->device, full_tokens - RAD_MIN(done.full_tokens, full_tokens),
                                 swa_tokens - RAD_MIN(done.swa_tokens, swa_tokens), &more);
@@ -178,7 +178,8 @@ rad_status rad_swa_hicache_evict(rad_swa_hicache *c, uint64_t full_tokens, uint6
 
 rad_status rad_swa_hicache_reset(rad_swa_hicache *c)
 {
-    swa_hi_abandon_all(c);
+    tickets_abandon_all(&c->out);
+    c->epoch++;
     rad_status host = rad_swa_cache_reset(c->host), status = rad_swa_cache_reset(c->device);
     return status ? status : host;
 }
@@ -187,9 +188,10 @@ rad_status rad_swa_hicache_clear(rad_swa_hicache *c, uint32_t which, rad_error *
 {
     if (which & ~(uint32_t)(RAD_TIER_DEVICE | RAD_TIER_HOST | RAD_TIER_STORAGE))
         return rad_fail(err, RAD_E_INVAL, "swa_hicache: there are no tiers %u", which);
-    swa_hi_take_done(c);
-    if (c->ids.num_live)
-        return rad_fail(err, RAD_AGAIN, "swa_hicache: %u transfers are under way", c->ids.num_live);
+    tickets_take_done(&c->out);
+    if (c->out.ids.num_live)
+        return rad_fail(err, RAD_AGAIN, "swa_hicache: %u transfers are under way",
+                        c->out.ids.num_live);
     for (int s = 0; s < 2; s++)
         if ((which & RAD_TIER_STORAGE) &&
             (!c->side[s].storage.ops || !STORE_HAS(c->side[s].storage.ops, clear)))
@@ -228,7 +230,7 @@ static rad_status read_params(const rad_swa_hicache_params *params, rad_swa_hica
     if (!p->store_threads) p->store_threads = 2;
     if (!p->timeout_max_ns) p->timeout_max_ns = 30000000000;
     p->timeout_max_ns = RAD_MIN(p->timeout_max_ns, (uint64_t)INT64_MAX / 2); /* it is added */
-    if (p->max_transfers > SWA_HI_MOST_TRANSFERS || p->copy_threads > 64 || p->store_threads > 64)
+    if (p->max_transfers > TICKETS_MOST || p->copy_threads > 64 || p->store_threads > 64)
         return rad_fail(err, RAD_E_LIMIT, "swa_hicache: %u transfers, %u and %u threads",
                         p->max_transfers, p->copy_threads, p->store_threads);
     if (!p->storage != !p->swa_storage || (p->storage && !p->identity))
@@ -300,42 +302,47 @@ static rad_status create_trees(rad_swa_hicache *c, const rad_swa_hicache_params 
 static bool create_own(rad_swa_hicache *c)
 {
     const rad_env *env = &c->env;
-    uint32_t max = c->params.max_transfers;
     uint64_t below = c->num_host_pages, above = c->num_device_pages;
-    /* Loads have four entries for each device page, the rest four for each host page. */
-    uint64_t lists = 4 * (above + below);
-    if (c->has_identity)
-        lists += c->params.prefetch_tokens / c->page_size * (4 + SWA_HI_HASH_UNITS);
-    lists = RAD_MIN(lists, (uint64_t)INT32_MAX);
     c->num_tokens = (size_t)(RAD_MAX(above, below) + 1) * c->page_size;
     c->num_slots = RAD_MAX((uint32_t)SWA_HI_WRITE_TOKENS / c->page_size, 1u) * c->page_size;
-    bool ok = slab_init(&c->ids, env, max) && span_arena_init(&c->runs, env, (uint32_t)lists, max);
-    c->ops = rad_alloc(env, ((size_t)max + 1) * sizeof *c->ops);
-    c->lists = rad_alloc(env, c->runs.capacity * sizeof *c->lists);
     c->tokens = rad_alloc(env, c->num_tokens * sizeof *c->tokens);
     c->path = rad_alloc(env, (above + 1) * sizeof *c->path);
     c->on_host = rad_alloc(env, (below + 1) * sizeof *c->on_host);
     c->slots = rad_alloc(env, c->num_slots * sizeof *c->slots);
     c->looked_at = rad_alloc(env, ((size_t)c->device->tree.num_nodes + 1) * sizeof *c->looked_at);
-    return ok && c->ops && c->lists && c->tokens && c->path && c->on_host && c->slots &&
-           c->looked_at;
+    return c->tokens && c->path && c->on_host && c->slots && c->looked_at;
+}
+
+static rad_status create_tickets(rad_swa_hicache *c, rad_error *err)
+{
+    const rad_swa_hicache_params *p = &c->params;
+    /* Loads have four entries for each device page, the rest four for each host page. */
+    uint64_t units = 4 * ((uint64_t)c->num_device_pages + c->num_host_pages);
+    if (c->has_identity) units += p->prefetch_tokens / c->page_size * (4 + TICKET_HASH_UNITS);
+    ticket_params out = {.ops = &swa_ticket_ops,
+                         .user = c,
+                         .record_bytes = sizeof(swa_op),
+                         .max = p->max_transfers,
+                         .lists = 4,
+                         .list_units = units,
+                         .load_steps = swa_hi_load_steps(c),
+                         .copy_threads = p->copy_threads,
+                         .store_threads = c->has_identity ? p->store_threads : 0,
+                         .deterministic = p->deterministic != 0};
+    return tickets_init(&c->out, &c->env, &out, err);
 }
 
 static void free_own(rad_swa_hicache *c)
 {
     rad_env env = c->env;
     size_t nodes = c->device ? (size_t)c->device->tree.num_nodes + 1 : 0;
-    controller_destroy(c->controller);
+    tickets_fini(&c->out);
     swa_hi_close_storage(c);
-    rad_free(&env, c->ops, ((size_t)c->params.max_transfers + 1) * sizeof *c->ops);
-    rad_free(&env, c->lists, c->runs.capacity * sizeof *c->lists);
     rad_free(&env, c->tokens, c->num_tokens * sizeof *c->tokens);
     rad_free(&env, c->path, ((size_t)c->num_device_pages + 1) * sizeof *c->path);
     rad_free(&env, c->on_host, ((size_t)c->num_host_pages + 1) * sizeof *c->on_host);
     rad_free(&env, c->slots, c->num_slots * sizeof *c->slots);
     rad_free(&env, c->looked_at, nodes * sizeof *c->looked_at);
-    if (c->ids.generation || c->ids.free) slab_fini(&c->ids, &env);
-    if (c->runs.spans) span_arena_fini(&c->runs, &env);
     for (int s = 0; s < 2; s++) {
         rad_free(&env, c->side[s].step, c->side[s].num_layers * sizeof *c->side[s].step);
         if (c->side[s].pool) rad_kv_clear(rad_host_kv_pool_allocator(c->side[s].pool));
@@ -349,7 +356,7 @@ static void free_own(rad_swa_hicache *c)
 void rad_swa_hicache_destroy(rad_swa_hicache *c)
 {
     if (!c) return;
-    swa_hi_abandon_all(c);
+    tickets_abandon_all(&c->out);
     for (int s = 0; s < 2; s++) {
         c->side[s].device_pool->params.wait_layer = c->side[s].next_wait_layer;
         c->side[s].device_pool->params.wait_user = c->side[s].next_wait_user;
@@ -384,16 +391,10 @@ rad_status rad_swa_hicache_create(const rad_env *env, const rad_swa_hicache_para
     if (!p.prefetch_tokens) c->params.prefetch_tokens = host_tokens / 2;
     c->params.prefetch_tokens = RAD_MIN(c->params.prefetch_tokens, host_tokens);
     if (!status && !create_own(c))
-        status = rad_fail(err, RAD_E_NOMEM,
-                          "swa_hicache: no memory for %u transfers and %u host pages",
-                          p.max_transfers, c->num_host_pages);
-    c->workers = (controller_params){.copy_threads = p.copy_threads,
-                                     .store_threads = c->has_identity ? p.store_threads : 0,
-                                     .deterministic = p.deterministic != 0,
-                                     .run = swa_hi_run,
-                                     .user = c};
+        status = rad_fail(err, RAD_E_NOMEM, "swa_hicache: no memory for %u host pages",
+                          c->num_host_pages);
     if (!status && p.identity) status = swa_hi_open_storage(c, &p, err);
-    if (!status) status = controller_create(&full, &c->workers, &c->controller, err);
+    if (!status) status = create_tickets(c, err);
     if (status) {
         free_own(c);
         return status;

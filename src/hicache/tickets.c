@@ -1,0 +1,401 @@
+/* tickets.c - see the header.
+ *
+ * Records lie in one array by their ids; what kind of tiers they belong to is not known here.
+ *
+ *     records   | . | 1 | 2 | 3 | ...        id of a slab, and a generation in its number
+ *     units     | host, device of 2 | host, device, chain of 1 | ...
+ *
+ * Invariant, verified by tickets_check: each counter is what the live tickets add up to, and a
+ * write is in the list of writes from its submission to its settling. */
+#include "hicache/tickets.h"
+
+#include <stdio.h>
+
+static hi_ticket *record(const tickets *ts, uint32_t id)
+{
+    return (hi_ticket *)(void *)(ts->records + id * ts->params.record_bytes);
+}
+
+static uint64_t now(const tickets *ts)
+{
+    return ts->env->now_ns(ts->env->user);
+}
+
+static rad_status run(void *user, transfer *t, uint32_t worker)
+{
+    const tickets *ts = user;
+    return ts->params.ops->run[t->kind](ts->params.user, (hi_ticket *)t, worker);
+}
+
+rad_status tickets_init(tickets *ts, const rad_env *env, const ticket_params *params,
+                        rad_error *err)
+{
+    const ticket_params *p = params;
+    *ts = (tickets){.env = env, .params = *p};
+    uint32_t units = (uint32_t)RAD_MIN(p->list_units, (uint64_t)INT32_MAX);
+    bool ok = slab_init(&ts->ids, env, p->max) && span_arena_init(&ts->runs, env, units, p->max);
+    ts->records = rad_alloc(env, rad_mul((size_t)p->max + 1, p->record_bytes));
+    ts->units = rad_alloc(env, ts->runs.capacity * sizeof *ts->units);
+    if (!ok || !ts->records || !ts->units)
+        return rad_fail(err, RAD_E_NOMEM, "%s: no memory for %u transfers", p->ops->who, p->max);
+    ts->workers = (controller_params){.copy_threads = p->copy_threads,
+                                      .store_threads = p->store_threads,
+                                      .deterministic = p->deterministic,
+                                      .run = run,
+                                      .user = ts};
+    return controller_create(env, &ts->workers, &ts->controller, err);
+}
+
+void tickets_fini(tickets *ts)
+{
+    const rad_env *env = ts->env;
+    controller_destroy(ts->controller);
+    rad_free(env, ts->records, ((size_t)ts->params.max + 1) * ts->params.record_bytes);
+    rad_free(env, ts->units, ts->runs.capacity * sizeof *ts->units);
+    if (ts->ids.generation || ts->ids.free) slab_fini(&ts->ids, env);
+    if (ts->runs.spans) span_arena_fini(&ts->runs, env);
+}
+
+size_t tickets_bytes(const tickets *ts)
+{
+    uint32_t max = ts->params.max;
+    return slab_bytes(max) + ((size_t)max + 1) * ts->params.record_bytes + span_arena_bytes(max) +
+           ts->runs.capacity * sizeof *ts->units;
+}
+
+/* ---- one ticket ---- */
+
+hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count)
+{
+    if (slab_available(&ts->ids) <= controller_kept_tickets(kind, ts->params.max) || !count ||
+        count > INT32_MAX / 16)
+        return NULL;
+    uint32_t lists = ts->params.lists, hashes = kind == TRANSFER_FETCH ? TICKET_HASH_UNITS : 0;
+    uint32_t span = span_alloc(&ts->runs, (lists + hashes) * count);
+    if (!span) return NULL;
+    uint32_t id = slab_alloc(&ts->ids);
+    hi_ticket *k = record(ts, id);
+    memset(k, 0, ts->params.record_bytes);
+    k->t.kind = kind;
+    k->id = id;
+    k->run = span;
+    k->count = count;
+    k->host = ts->units + ts->runs.spans[span].at;
+    k->device = k->host + count;
+    if (hashes) k->chain = (rad_page_hash *)(void *)(k->host + (size_t)lists * count);
+    k->start_ns = now(ts);
+    ts->pending_loads += kind == TRANSFER_LOAD;
+    ts->storage_ops += kind >= TRANSFER_FETCH;
+    return k;
+}
+
+void tickets_submit(tickets *ts, hi_ticket *k)
+{
+    if (k->t.kind == TRANSFER_WRITE) {
+        k->older = ts->newest_write;
+        *(k->older ? &k->older->newer : &ts->oldest_write) = k;
+        ts->newest_write = k;
+    }
+    ts->pending_loads -= k->t.kind == TRANSFER_LOAD;
+    k->submitted = true;
+    k->acked = false;
+    controller_submit(ts->controller, &k->t);
+}
+
+void tickets_give(tickets *ts, hi_ticket *k)
+{
+    bool load = k->t.kind == TRANSFER_LOAD;
+    ts->params.ops->unlock(ts->params.user, k);
+    ts->pending_loads -= load && !k->submitted;
+    if (load && k->orphan) {
+        ts->orphans--;
+        ts->orphan_pages -= k->count;
+    }
+    ts->storage_ops -= k->t.kind >= TRANSFER_FETCH;
+    tickets_reserve(ts, k, 0);
+    span_unref(&ts->runs, k->run);
+    slab_free(&ts->ids, k->id);
+}
+
+void tickets_drop(tickets *ts, hi_ticket *k)
+{
+    ts->params.ops->free_pages(ts->params.user, k);
+    tickets_give(ts, k);
+}
+
+static void acknowledge(tickets *ts, hi_ticket *k)
+{
+    k->acked = true;
+    if (k->t.kind != TRANSFER_WRITE) /* those are settled in their order */
+        ts->params.ops->done[k->t.kind](ts->params.user, k);
+}
+
+void tickets_orphan(tickets *ts, hi_ticket *k)
+{
+    k->orphan = true;
+    if (k->t.kind == TRANSFER_LOAD) {
+        ts->orphans++;
+        ts->orphan_pages += k->count;
+    }
+    if (k->submitted) {
+        controller_cancel(ts->controller, &k->t);
+        tickets_take_done(ts);
+        return;
+    }
+    k->t.status = RAD_NONE;
+    acknowledge(ts, k);
+}
+
+uint32_t tickets_number(const tickets *ts, const hi_ticket *k)
+{
+    return ts->ids.generation[k->id] << 16 | k->id;
+}
+
+hi_ticket *tickets_find(const tickets *ts, uint32_t number)
+{
+    uint32_t id = number & 0xffff;
+    if (!slab_is_live(&ts->ids, id) || (uint16_t)ts->ids.generation[id] != number >> 16)
+        return NULL;
+    return record(ts, id);
+}
+
+hi_ticket *tickets_next(const tickets *ts, const hi_ticket *k)
+{
+    for (uint32_t id = k ? k->id + 1 : 1; id <= ts->ids.num_fresh; id++)
+        if (slab_is_live(&ts->ids, id)) return record(ts, id);
+    return NULL;
+}
+
+/* ---- fetches ---- */
+
+void tickets_reserve(tickets *ts, hi_ticket *k, uint32_t pages)
+{
+    ts->reserved += pages;
+    ts->reserved -= k->reserve;
+    k->reserve = pages;
+}
+
+hi_ticket *tickets_find_fetch(const tickets *ts, uint32_t number)
+{
+    hi_ticket *k = tickets_find(ts, number);
+    return k && k->t.kind == TRANSFER_FETCH && !k->orphan ? k : NULL;
+}
+
+void tickets_leave_fetch(tickets *ts, hi_ticket *k)
+{
+    if (k->ended)
+        tickets_drop(ts, k);
+    else
+        tickets_orphan(ts, k);
+}
+
+/* ---- loads ---- */
+
+void tickets_submit_loads(tickets *ts)
+{
+    for (hi_ticket *k = NULL; ts->pending_loads && (k = tickets_next(ts, k));)
+        if (k->t.kind == TRANSFER_LOAD && !k->submitted) tickets_submit(ts, k);
+}
+
+static rad_status state_of(tickets *ts, uint32_t number, hi_ticket **found)
+{
+    hi_ticket *k = *found = tickets_find(ts, number);
+    if (!k || k->t.kind != TRANSFER_LOAD) return RAD_E_IO;
+    if (!k->acked) tickets_take_done(ts);
+    if (!k->acked) return RAD_AGAIN;
+    return k->t.status == RAD_OK ? RAD_OK : RAD_E_IO;
+}
+
+rad_status tickets_load_status(tickets *ts, uint32_t number)
+{
+    hi_ticket *k;
+    rad_status status = state_of(ts, number, &k);
+    if (status != RAD_AGAIN || atomic_load(&k->t.layers_done) < ts->params.load_steps)
+        return status;
+    controller_wait(ts->controller, &k->t); /* it has arrived, and is about to say so */
+    return state_of(ts, number, &k);
+}
+
+rad_status tickets_settle_load(tickets *ts, uint32_t *load, uint32_t row, rad_error *err)
+{
+    const char *who = ts->params.ops->who;
+    if (!*load) return RAD_OK;
+    rad_status status = tickets_load_status(ts, *load);
+    if (status == RAD_AGAIN)
+        return rad_fail(err, RAD_AGAIN, "%s: row %u: its load is still under way", who, row);
+    if (status)
+        return rad_fail(err, status, "%s: row %u: its load failed, it cannot be published", who,
+                        row);
+    hi_ticket *k = tickets_find(ts, *load);
+    if (k) tickets_give(ts, k);
+    *load = 0;
+    return RAD_OK;
+}
+
+hi_ticket *tickets_leave_load(tickets *ts, uint32_t *load, rad_status *status)
+{
+    *status = *load ? tickets_load_status(ts, *load) : RAD_OK;
+    hi_ticket *k = *load ? tickets_find(ts, *load) : NULL;
+    *load = 0;
+    if (*status && k && !k->acked) return k;
+    if (k) tickets_give(ts, k);
+    return NULL;
+}
+
+/* ---- writes ---- */
+
+static void settle_writes(tickets *ts)
+{
+    bool in_turn = true;
+    for (hi_ticket *k = ts->oldest_write, *next; k; k = next) {
+        next = k->newer;
+        in_turn = in_turn && k->acked;
+        if (!k->acked || (!in_turn && k->t.status == RAD_OK)) continue;
+        *(k->older ? &k->older->newer : &ts->oldest_write) = k->newer;
+        *(k->newer ? &k->newer->older : &ts->newest_write) = k->older;
+        ts->params.ops->done[TRANSFER_WRITE](ts->params.user, k);
+    }
+}
+
+bool tickets_give_up_a_write(tickets *ts)
+{
+    hi_ticket *k = ts->newest_write;
+    while (k && (k->acked || atomic_load(&k->t.cancelled)))
+        k = k->older;
+    if (!k) return false;
+    controller_cancel(ts->controller, &k->t);
+    tickets_take_done(ts);
+    return true;
+}
+
+/* ---- what is done ---- */
+
+void tickets_take_done(tickets *ts)
+{
+    bool writes = false;
+    for (transfer *t; (t = controller_take(ts->controller));) {
+        writes |= t->kind == TRANSFER_WRITE;
+        ts->complained = false;
+        ts->last_done_ns = now(ts);
+        acknowledge(ts, (hi_ticket *)t);
+    }
+    if (writes) settle_writes(ts);
+    store_trouble_tell(&ts->trouble, ts->env, ts->params.ops->who);
+}
+
+static bool is_under_way(const hi_ticket *k)
+{
+    return k->submitted && !k->acked;
+}
+
+/* Something is under way and nothing ended for long: says what, once, until something does. */
+static void watch(tickets *ts)
+{
+    enum { PATIENCE_S = 60 };
+    if (!ts->ids.num_live || ts->complained) return;
+    uint64_t moment = now(ts), oldest = moment;
+    for (const hi_ticket *k = NULL; (k = tickets_next(ts, k));)
+        if (is_under_way(k)) oldest = RAD_MIN(oldest, RAD_MAX(k->start_ns, ts->last_done_ns));
+    if (moment - oldest < (uint64_t)PATIENCE_S * 1000000000) return;
+    char text[1024];
+    ts->complained = true;
+    tickets_describe(ts, text, sizeof text);
+    rad_log(ts->env, RAD_LOG_WARN, "%s: no transfer has ended for %d s\n%s", ts->params.ops->who,
+            PATIENCE_S, text);
+}
+
+void tickets_poll(tickets *ts)
+{
+    tickets_take_done(ts);
+    watch(ts);
+    ts->params.ops->demote(ts->params.user);
+}
+
+void tickets_abandon_all(tickets *ts)
+{
+    for (hi_ticket *k = NULL; (k = tickets_next(ts, k));)
+        if (is_under_way(k)) controller_cancel(ts->controller, &k->t);
+    for (hi_ticket *k = NULL; (k = tickets_next(ts, k));)
+        if (is_under_way(k)) controller_wait(ts->controller, &k->t);
+    while (controller_take(ts->controller)) {
+    }
+    for (hi_ticket *k = NULL; (k = tickets_next(ts, k));)
+        tickets_drop(ts, k);
+    ts->oldest_write = ts->newest_write = NULL;
+}
+
+rad_status tickets_wait(tickets *ts, uint64_t timeout_ns)
+{
+    bool under_way = false;
+    for (const hi_ticket *k = NULL; !under_way && (k = tickets_next(ts, k));)
+        under_way = is_under_way(k);
+    bool any = under_way && controller_wait_any(ts->controller, timeout_ns);
+    tickets_poll(ts);
+    return !under_way ? RAD_NONE : any ? RAD_OK : RAD_AGAIN;
+}
+
+static bool writes_under_way(const tickets *ts)
+{
+    for (const hi_ticket *k = NULL; (k = tickets_next(ts, k));)
+        if (k->t.kind == TRANSFER_WRITE || k->t.kind == TRANSFER_BACKUP) return true;
+    return false;
+}
+
+rad_status tickets_drain(tickets *ts, uint64_t timeout_ns)
+{
+    uint64_t start = now(ts);
+    for (;;) {
+        tickets_poll(ts);
+        if (!writes_under_way(ts)) return RAD_OK;
+        uint64_t passed = now(ts) - start;
+        if (passed >= timeout_ns) return RAD_AGAIN;
+        (void)controller_wait_any(ts->controller, timeout_ns - passed);
+    }
+}
+
+rad_status tickets_pump(tickets *ts, uint64_t pick)
+{
+    if (!ts->params.deterministic) return RAD_E_UNSUPPORTED;
+    return controller_pump(ts->controller, pick) ? RAD_OK : RAD_NONE;
+}
+
+void tickets_describe(const tickets *ts, char *text, size_t bytes)
+{
+    size_t at = controller_describe(ts->controller, text, bytes);
+    uint64_t moment = now(ts);
+    for (const hi_ticket *k = NULL; at < bytes && (k = tickets_next(ts, k));) {
+        char more[64] = "";
+        if (ts->params.ops->describe) ts->params.ops->describe(k, more, sizeof more);
+        at += (size_t)snprintf(
+            text + at, bytes - at, "ticket %u: %s of %u pages%s from page %u, %s%s, %.3f s old\n",
+            k->id, transfer_name(k->t.kind), k->count, more, k->begin,
+            k->acked       ? "done"
+            : k->submitted ? "submitted"
+                           : "not submitted",
+            k->orphan ? ", of nobody" : "", (double)(moment - k->start_ns) * 1e-9);
+    }
+}
+
+rad_status tickets_check(const tickets *ts, rad_error *err)
+{
+    uint64_t reserved = 0, orphans = 0, orphan_pages = 0, pending = 0, storage = 0, writes = 0;
+    for (const hi_ticket *k = NULL; (k = tickets_next(ts, k));) {
+        bool orphan = k->t.kind == TRANSFER_LOAD && k->orphan;
+        reserved += k->reserve;
+        storage += k->t.kind >= TRANSFER_FETCH;
+        writes += k->t.kind == TRANSFER_WRITE;
+        pending += k->t.kind == TRANSFER_LOAD && !k->submitted;
+        orphans += orphan;
+        orphan_pages += orphan ? k->count : 0;
+    }
+    for (const hi_ticket *k = ts->oldest_write; k; k = k->newer)
+        writes--;
+    if (reserved != ts->reserved || orphans != ts->orphans || pending != ts->pending_loads ||
+        orphan_pages != ts->orphan_pages || storage != ts->storage_ops || writes != 0)
+        return rad_fail(err, RAD_E_CORRUPT, "%s_check: the counters of tickets are wrong",
+                        ts->params.ops->who);
+    if (!span_arena_check(&ts->runs))
+        return rad_fail(err, RAD_E_CORRUPT, "%s_check: the arena of lists is inconsistent",
+                        ts->params.ops->who);
+    return RAD_OK;
+}
