@@ -117,7 +117,7 @@ static rad_storage_key key_of(const srig *r, int side, const rad_token *tokens, 
     CHECK_OK(rad_page_hasher_create(NULL, &hasher, NULL));
     for (uint32_t i = 0; i <= page; i++, prior = hash)
         CHECK_OK(rad_page_hash_tokens(hasher, i ? &prior : NULL, tokens + i * r->ps, r->ps, &hash));
-    CHECK_OK(rad_storage_key_of(&r->tiers->side[side].fingerprint, &hash, &key));
+    CHECK_OK(rad_storage_key_of(&r->tiers->side[side].store.fingerprint, &hash, &key));
     rad_page_hasher_destroy(hasher);
     return key;
 }
@@ -246,12 +246,12 @@ TEST(another_model_another_salt_and_the_other_side_find_nothing)
     q.cache_salt = NULL;
     CHECK(fetch(&r, &q, 80) == 0);
     q.cache_salt = "mine";
-    r.tiers->side[SIDE_FULL].fingerprint.bytes[5] ^= 1; /* as another model's */
+    r.tiers->side[SIDE_FULL].store.fingerprint.bytes[5] ^= 1; /* as another model's */
     CHECK(fetch(&r, &q, 80) == 0);
-    r.tiers->side[SIDE_FULL].fingerprint.bytes[5] ^= 1;
+    r.tiers->side[SIDE_FULL].store.fingerprint.bytes[5] ^= 1;
     CHECK(fetch(&r, &q, 80) == 80);
-    rad_storage_fingerprint *prints[2] = {&r.tiers->side[0].fingerprint,
-                                          &r.tiers->side[1].fingerprint};
+    rad_storage_fingerprint *prints[2] = {&r.tiers->side[0].store.fingerprint,
+                                          &r.tiers->side[1].store.fingerprint};
     CHECK(memcmp(prints[0], prints[1], sizeof *prints[0]) != 0);
     for (int s = 0; s < 2; s++) { /* nor is it what a plain pool of the same shape is */
         const rad_token_to_kv_pool_params *p = rad_kv_pool_params(r.pool[s]);

@@ -456,9 +456,9 @@ TEST(a_store_of_files_is_a_disk)
     hrig_options o = plain();
     hrig_start(&r, &o, NULL);
     hiradix_cache *hi = hiradix_of(r.cache);
-    rad_storage_ops ops = *hi->storage.ops;
+    rad_storage_ops ops = *hi->store.backend.ops;
     ops.name = "file";
-    hi->storage.ops = &ops;
+    hi->store.backend.ops = &ops;
     reset_consumer(0);
     c.storage_medium = "DISK";
     q = (hreq){0};

@@ -4,13 +4,6 @@
 
 #include "base/bits.h"
 
-static uint64_t digest_of(hiradix_cache *c, const rad_key *key)
-{
-    rad_page_hash seed;
-    if (rad_page_hash_seed(c->hasher, key->extra_key, key->cache_salt, &seed) != RAD_OK) return 0;
-    return (uint64_t)rad_page_hash_event(&seed);
-}
-
 static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_t digest,
                          uint32_t begin, const rad_page *host, uint32_t count, bool checks)
 {
@@ -55,7 +48,7 @@ void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end)
             for (run = 1; i + run < n && hi_what_is_needed(c, pages[i + run], time) == need;)
                 run++;
             if (need == HI_NOTHING) continue;
-            if (!has_digest) digest = digest_of(c, key);
+            if (!has_digest) digest = page_chain_digest(&c->chain, key);
             has_digest = true;
             if (begin_backup(c, &path, digest, at + i, pages + i, run, need == HI_CHECK)) continue;
             if (need == HI_CHECK) return; /* another time */
@@ -65,37 +58,22 @@ void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end)
     }
 }
 
-/* How many of a lot the store has still, from the first on. */
-static rad_status count_present(hiradix_cache *c, hi_lot *l, uint32_t *present)
-{
-    rad_error why = {0};
-    l->batch.records = NULL;
-    l->batch.done = NULL;
-    rad_status status = c->storage.ops->batch_exists(c->storage.self, &l->batch, present, &why);
-    hi_note_trouble(c, status, &why);
-    *present = RAD_MIN(*present, l->batch.count);
-    l->batch.records = l->records;
-    l->batch.done = l->done;
-    return status;
-}
-
 rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker)
 {
     hiradix_cache *c = cache;
     bool checks = ((const hi_op *)k)->checks;
-    hi_lot l;
-    const rad_page_hash *hashes[HI_STORE_PAGES];
-    size_t payload = c->record_bytes - RAD_STORAGE_HEADER_BYTES;
-    uint32_t most = checks ? 1 : c->store_pages;
+    store_lot l;
+    const rad_page_hash *hashes[STORE_LOT_PAGES];
+    uint32_t most = checks ? 1 : c->store.call_pages;
     for (uint32_t at = 0, n; at < k->count; at += n) {
-        n = RAD_MIN(c->store_pages, k->count - at);
+        n = RAD_MIN(c->store.call_pages, k->count - at);
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
         for (uint32_t i = 0; i < n; i++)
             hashes[i] = &c->hashes[k->host[at + i]];
-        if (!hi_lot_keys(c, &l, hashes, n)) return RAD_E_UNSUPPORTED;
+        if (!store_lot_keys(&c->store, &l, hashes, n)) return RAD_E_UNSUPPORTED;
         uint32_t present = 0;
         if (checks) {
-            rad_status status = count_present(c, &l, &present);
+            rad_status status = store_lot_exists(&c->store, &l, 0, &present);
             if (status) return status;
         }
         if (present) { /* behind it, and in front of what is missing, the next lot begins */
@@ -108,25 +86,10 @@ rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker)
         /* All that a check knows is that the first is missing. Not every store leaves a record that
          * is there as it is, so what follows is asked about again, after one, two, four, ... */
         l.batch.count = n = RAD_MIN(n, most);
-        most = RAD_MIN(2 * most, c->store_pages);
-        hi_lot_records(c, &l, k->host + at, n, worker);
-        for (uint32_t i = 0; i < n; i++) {
-            char *record = l.records[i];
-            rad_storage_record about = {.key = l.keys[i],
-                                        .fingerprint = c->fingerprint,
-                                        .namespace_digest = k->namespace_digest,
-                                        .num_tokens = c->page_size,
-                                        .payload_bytes = payload};
-            if (c->staging)
-                (void)rad_host_kv_pool_get_page(c->pool, k->host[at + i],
-                                                record + RAD_STORAGE_HEADER_BYTES, payload);
-            rad_storage_seal(record, &about);
-        }
-        rad_error why = {0};
-        rad_status status = c->storage.ops->batch_set(c->storage.self, &l.batch, &why);
+        most = RAD_MIN(2 * most, c->store.call_pages);
+        rad_status status = store_lot_set(&c->store, &l, k->host + at, worker, k->namespace_digest);
         for (uint32_t i = 0; i < n; i++)
             k->device[at + i] = l.done[i] ? HI_STORED : HI_NOT_STORED;
-        hi_note_trouble(c, status, &why);
         if (status) return status;
     }
     return RAD_OK;
@@ -149,7 +112,7 @@ void hi_backup_done(void *cache, hi_ticket *k)
             if (op->checks) hi_mark_stored_anew(c, k->host[i]);
         } else {
             c->stats.dropped_backup_tokens += c->page_size;
-            bits_flip(c->saved, (size_t)k->host[i]);
+            bits_flip(c->store.saved, (size_t)k->host[i]);
         }
     }
     tickets_give(&c->out, k);

@@ -201,8 +201,9 @@ static size_t own_bytes(const hiradix_cache *c)
     size_t nodes = (size_t)c->device_tree->tree.num_nodes + 1;
     return sizeof *c + tickets_bytes(&c->out) + c->num_tokens * sizeof *c->tokens +
            c->num_slots * sizeof *c->slots + 2 * nodes * sizeof *c->looked_at + hi_events_bytes(c) +
-           (c->has_identity ? host * (sizeof *c->hashes + sizeof *c->stored_at) + c->staging_bytes +
-                                  2 * bits_words(host) * sizeof *c->saved
+           page_store_bytes(&c->store) +
+           (c->has_identity ? host * (sizeof *c->hashes + sizeof *c->stored_at) +
+                                  bits_words(host) * sizeof *c->fetched
                             : 0);
 }
 
@@ -311,12 +312,11 @@ static void free_own(hiradix_cache *c)
     rad_free(&env, c->looked_at, nodes * sizeof *c->looked_at);
     rad_free(&env, c->looked_gen, nodes * sizeof *c->looked_gen);
     rad_free(&env, c->hashes, host * sizeof *c->hashes);
-    rad_free(&env, c->saved, words * sizeof *c->saved);
     rad_free(&env, c->fetched, words * sizeof *c->fetched);
     rad_free(&env, c->in_storage, hi_events_bytes(c));
     rad_free(&env, c->stored_at, host * sizeof *c->stored_at);
-    rad_free(&env, c->staging, c->staging_bytes);
-    rad_page_hasher_destroy(c->hasher);
+    page_store_fini(&c->store, &env);
+    rad_page_hasher_destroy(c->chain.hasher);
     rad_cache_destroy(c->device);
     rad_cache_destroy(c->host);
     rad_free(&env, c, sizeof *c);
@@ -400,22 +400,14 @@ static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, ra
 
 static bool create_storage_side(hiradix_cache *c)
 {
-    size_t host = (size_t)c->num_host_pages + 1, words = bits_words(host);
+    size_t host = (size_t)c->num_host_pages + 1;
     const rad_env *env = &c->base.env;
-    c->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(c->pool);
-    bool staged = !rad_host_kv_pool_record(c->pool, 1);
-    c->store_pages = store_lot_pages(c->record_bytes, staged, HI_STORE_PAGES);
     c->hashes = rad_alloc(env, host * sizeof *c->hashes);
-    c->saved = rad_alloc(env, words * sizeof *c->saved);
-    c->fetched = rad_alloc(env, words * sizeof *c->fetched);
+    c->fetched = rad_alloc(env, bits_words(host) * sizeof *c->fetched);
     c->stored_at = rad_alloc(env, host * sizeof *c->stored_at);
-    if (staged) {
-        uint32_t workers = c->params.deterministic ? 1 : c->params.store_threads;
-        c->staging_bytes = rad_mul(rad_mul(workers, c->store_pages), c->record_bytes);
-        c->staging = rad_alloc(env, c->staging_bytes);
-        if (!c->staging) return false;
-    }
-    return c->hashes && c->saved && c->fetched && c->stored_at;
+    return page_store_init(&c->store, env, c->pool, &c->out.workers, STORE_LOT_PAGES,
+                           &c->out.trouble) &&
+           c->hashes && c->fetched && c->stored_at;
 }
 
 static bool create_own(hiradix_cache *c)
@@ -458,7 +450,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     if (!out) return rad_fail(err, RAD_E_INVAL, "hicache: no place for the result");
     *out = NULL;
     rad_status status = read_params(params, &p, err);
-    if (!status && p.storage) status = hi_check_storage(p.storage, err);
+    if (!status && p.storage) status = page_store_check_backend(p.storage, "hicache", err);
     if (status) return status;
     rad_env full = rad_env_or_default(env);
     hiradix_cache *c = rad_alloc(&full, sizeof *c);
@@ -484,16 +476,19 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     if (!status && rad_kv_available_pages(c->host_pages) != c->num_host_pages)
         status = rad_fail(err, RAD_E_INVAL, "hicache: somebody else uses the host pool");
     if (!status && p.identity) {
-        status = rad_storage_fingerprint_of(p.identity, &c->fingerprint, err);
-        if (!status) status = rad_page_hasher_create(&full, &c->hasher, err);
+        status = rad_storage_fingerprint_of(p.identity, &c->store.fingerprint, err);
+        if (!status) status = rad_page_hasher_create(&full, &c->chain.hasher, err);
+        c->chain.env = &c->base.env;
+        c->chain.page_size = c->page_size;
+        c->chain.bigram = c->bigram;
     }
     uint64_t host_tokens = (uint64_t)c->num_host_pages * c->page_size;
     if (!p.prefetch_tokens) c->params.prefetch_tokens = host_tokens / 2;
     c->params.prefetch_tokens = RAD_MIN(c->params.prefetch_tokens, host_tokens);
+    if (!status) status = create_tickets(c, err);
     if (!status && !create_own(c))
         status =
             rad_fail(err, RAD_E_NOMEM, "hicache: no memory for %u host pages", c->num_host_pages);
-    if (!status) status = create_tickets(c, err);
     if (status) {
         free_own(c);
         return status;
@@ -501,7 +496,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     uint64_t device_tokens = (uint64_t)rad_kv_num_pages(c->base.kv) * c->page_size;
     uint64_t demote = p.demote_tokens ? p.demote_tokens : device_tokens / 4;
     c->demote_pages = p.demote_tokens == UINT64_MAX ? 0 : demote / c->page_size;
-    if (p.storage) c->storage = *p.storage;
+    if (p.storage) c->store.backend = *p.storage;
     c->params.cache = NULL;
     c->params.identity = NULL;
     c->params.storage = NULL;

@@ -16,8 +16,8 @@ rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stat
         ((uint64_t)c->num_host_pages - rad_kv_available_pages(c->host_pages)) * ps;
     stats->host_cached_tokens = rad_cache_total_size(c->host);
     stats->host_evicted_tokens = host.evicted_tokens;
-    stats->bad_pages = atomic_load(&c->bad_pages);
-    stats->storage_errors = atomic_load(&c->storage_errors);
+    stats->bad_pages = atomic_load(&c->out.trouble.bad_records);
+    stats->storage_errors = atomic_load(&c->out.trouble.failed_calls);
     stats->prefetch_reserved_tokens = c->out.reserved * ps;
     stats->tickets = c->out.ids.num_live;
     stats->max_tickets = c->params.max_transfers;
@@ -25,7 +25,7 @@ rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stat
         stats->queued[kind] = controller_queued(c->out.controller, kind);
         stats->running[kind] = controller_running(c->out.controller, kind);
     }
-    stats->storage_attached = c->storage.ops != NULL;
+    stats->storage_attached = c->store.backend.ops != NULL;
     stats->device_holds = c->out.orphans;
     for (const hi_ticket *k = c->out.oldest_write; k; k = k->newer)
         stats->device_holds++;

@@ -31,7 +31,8 @@ void hi_events_params(const hiradix_cache *c, rad_cache_params *device, rad_cach
 
 static event_medium storage_medium(const hiradix_cache *c)
 {
-    bool is_file = c->storage.ops && c->storage.ops->name && !strcmp(c->storage.ops->name, "file");
+    bool is_file = c->store.backend.ops && c->store.backend.ops->name &&
+                   !strcmp(c->store.backend.ops->name, "file");
     return is_file ? EVENT_DISK : EVENT_EXTERNAL;
 }
 

@@ -17,54 +17,21 @@
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
-#include "hicache/store_call.h"
-
-static bool keys_of_chain(const hiradix_cache *c, hi_lot *l, const hi_op *op, uint32_t at,
-                          uint32_t n)
-{
-    const rad_page_hash *hashes[HI_STORE_PAGES];
-    for (uint32_t i = 0; i < n; i++)
-        hashes[i] = &op->k.chain[at + i];
-    return hi_lot_keys(c, l, hashes, n);
-}
 
 static rad_status ask(hiradix_cache *c, hi_op *op)
 {
-    hi_lot l;
+    store_lot l;
     for (uint32_t at = 0, n; at < op->k.count; at += n) {
         uint32_t present = 0;
-        n = RAD_MIN((uint32_t)HI_STORE_PAGES, op->k.count - at);
+        n = RAD_MIN((uint32_t)STORE_LOT_PAGES, op->k.count - at);
         if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
-        if (!keys_of_chain(c, &l, op, at, n)) return RAD_E_UNSUPPORTED;
-        l.batch.records = NULL;
-        l.batch.done = NULL;
-        l.batch.deadline_ns = op->k.deadline_ns;
-        rad_error why = {0};
-        rad_status status = c->storage.ops->batch_exists(c->storage.self, &l.batch, &present, &why);
-        hi_note_trouble(c, status, &why);
+        if (!store_lot_chain(&c->store, &l, op->k.chain + at, n)) return RAD_E_UNSUPPORTED;
+        rad_status status = store_lot_exists(&c->store, &l, op->k.deadline_ns, &present);
         if (status) return status;
-        atomic_store(&op->present, at + RAD_MIN(present, n));
+        atomic_store(&op->present, at + present);
         if (present < n) break;
     }
     return RAD_OK;
-}
-
-/* Whether record i is what was asked for; then it is in its host page. */
-static bool accept(hiradix_cache *c, const hi_op *op, const hi_lot *l, uint32_t at, uint32_t i)
-{
-    rad_storage_record about;
-    if (rad_storage_verify(l->records[i], c->record_bytes, &l->keys[i], &c->fingerprint, &about,
-                           NULL) != RAD_OK ||
-        about.num_tokens != c->page_size) {
-        atomic_fetch_add(&c->bad_pages, 1);
-        const rad_storage_ops *ops = c->storage.ops;
-        if (STORE_HAS(ops, remove)) (void)ops->remove(c->storage.self, &l->keys[i], NULL);
-        return false;
-    }
-    if (!c->staging) return true;
-    const char *payload = (const char *)l->records[i] + RAD_STORAGE_HEADER_BYTES;
-    return rad_host_kv_pool_set_page(c->pool, op->k.host[at + i], payload,
-                                     c->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
 }
 
 /* What is missing then has perhaps not come, but is there. */
@@ -75,18 +42,15 @@ static bool is_late(const hiradix_cache *c, const hi_op *op)
 
 static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
 {
-    hi_lot l;
+    store_lot l;
     for (uint32_t at = 0, n; at < op->k.count; at += n) {
-        n = RAD_MIN(c->store_pages, op->k.count - at);
+        n = RAD_MIN(c->store.call_pages, op->k.count - at);
         if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
-        if (!keys_of_chain(c, &l, op, at, n)) return RAD_E_UNSUPPORTED;
-        hi_lot_records(c, &l, op->k.host + at, n, worker);
-        l.batch.deadline_ns = op->k.deadline_ns;
-        rad_error why = {0};
-        rad_status status = c->storage.ops->batch_get(c->storage.self, &l.batch, &why);
-        hi_note_trouble(c, status, &why);
+        if (!store_lot_chain(&c->store, &l, op->k.chain + at, n)) return RAD_E_UNSUPPORTED;
+        rad_status status =
+            store_lot_get(&c->store, &l, op->k.host + at, worker, op->k.deadline_ns);
         for (uint32_t i = 0; i < n; i++) {
-            if (!l.done[i] || !accept(c, op, &l, at, i)) {
+            if (!l.done[i] || !store_lot_accept(&c->store, &l, i, op->k.host[at + i])) {
                 if (l.done[i] || (status == RAD_OK && !is_late(c, op))) op->lost_page = at + i + 1;
                 return status < 0 ? status : RAD_NONE;
             }
@@ -142,7 +106,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     uint32_t ps = c->page_size, pages = hi_key_pages(c, key);
     rad_key front = hi_key_front(c, key, pages);
     rad_match here, host;
-    if (!c->storage.ops || c->store_held)
+    if (!c->store.backend.ops || c->store_held)
         return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
     if (!pages || rad_cache_lookup(cache, &front, &here) != RAD_OK ||
         rad_cache_lookup(c->host, &front, &host) != RAD_OK)
@@ -169,9 +133,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
         }
         hi_pages_of(c, c->host, &path, begin - 1, 1, &before);
     }
-    rad_page_hash prior;
-    bool has_prior = hi_prior_hash(c, key, begin, before, &prior);
-    hi_hash_pages(c, key, begin, count, has_prior ? &prior : NULL, op->k.chain);
+    page_chain_hash(&c->chain, key, begin, count, &c->hashes[before], op->k.chain);
     hi_events_note_space(c, op, key);
     op->asked = count;
     op->recompute_ns = recompute_ns_per_token;
@@ -204,26 +166,15 @@ static bool is_worth_waiting(const hiradix_cache *c, const hi_op *op)
     return passed <= tokens * op->recompute_ns / 8 + won;
 }
 
-/* Whether the pages that came are pages of this key: the first and the last are hashed. */
+/* Whether the pages that came are pages of this key. */
 static bool is_the_same_key(hiradix_cache *c, const hi_op *op, const rad_key *key, uint32_t count)
 {
-    rad_page_hash hash, prior;
-    if (hi_key_pages(c, key) < op->k.begin + count) return false;
-    bool has_prior = false;
-    if (!op->k.begin)
-        has_prior = hi_prior_hash(c, key, 0, 0, &prior);
-    else { /* locked, so it is where it was */
-        rad_match_handle path = {.node = op->on_host.node,
-                                 .num_tokens = op->k.begin * c->page_size};
-        rad_page before;
-        hi_pages_of(c, c->host, &path, op->k.begin - 1, 1, &before);
-        has_prior = hi_prior_hash(c, key, op->k.begin, before, &prior);
-    }
-    hi_hash_pages(c, key, op->k.begin, 1, has_prior ? &prior : NULL, &hash);
-    if (memcmp(&hash, op->k.chain, sizeof hash) != 0) return false;
-    if (count == 1) return true;
-    hi_hash_pages(c, key, op->k.begin + count - 1, 1, &op->k.chain[count - 2], &hash);
-    return memcmp(&hash, &op->k.chain[count - 1], sizeof hash) == 0;
+    const hi_ticket *k = &op->k;
+    rad_page before = 0;
+    if (hi_key_pages(c, key) < k->begin + count) return false;
+    rad_match_handle path = {.node = op->on_host.node, .num_tokens = k->begin * c->page_size};
+    if (k->begin) hi_pages_of(c, c->host, &path, k->begin - 1, 1, &before); /* it is locked */
+    return page_chain_is_of(&c->chain, key, k->begin, count, &c->hashes[before], k->chain);
 }
 
 /* Where it is, storage has it. */

@@ -23,13 +23,14 @@
 #include <radish/retention.h>
 
 #include "cache/cache_impl.h"
+#include "hicache/page_chain.h"
+#include "hicache/page_store.h"
 #include "hicache/tickets.h"
 #include "hicache/tree_path.h"
 
 enum {
     HI_WRITE_TOKENS = 1024, /* of one write: short, so that a load does not wait long */
-    HI_SLOTS = 4096,        /* tokens whose slots are looked up at a time */
-    HI_STORE_PAGES = 128    /* most pages in one call of a store */
+    HI_SLOTS = 4096         /* tokens whose slots are looked up at a time */
 };
 
 /* One transfer and all that it holds. Of a backup k.device[] are the hi_backup_end of each. */
@@ -84,26 +85,19 @@ typedef struct hiradix_cache {
     uint32_t epoch; /* grows when copies may have gone */
 
     bool has_identity;
-    rad_storage_fingerprint fingerprint;
-    rad_storage storage; /* ops NULL: none */
-    bool store_held;     /* no transfer with it begins */
-    rad_page_hasher *hasher;
+    page_store store;
+    bool store_held; /* no transfer with it begins */
+    page_chain chain;
     rad_page_hash *hashes; /* [num_host_pages + 1] of what is cached */
-    uint64_t *saved;       /* a bit per host page: in storage, or on its way there */
     uint64_t *fetched;     /* a bit: came from storage and was not loaded yet */
     uint64_t *in_storage;  /* a bit: storage acknowledged it; with events of tiers only */
     uint32_t *stored_at;   /* [num_host_pages + 1], see hiradix_recheck.c */
     uint32_t checks;       /* out now */
-    size_t record_bytes;
-    uint32_t store_pages; /* a call */
-    char *staging;        /* [workers][store_pages][record_bytes] in layer_first, else NULL */
-    size_t staging_bytes;
     rad_prefetch_report last_prefetch;
 
     void (*next_wait_layer)(void *user, uint32_t layer);
     void *next_wait_user;
     rad_hicache_stats stats;
-    atomic_uint_fast64_t bad_pages, storage_errors;
 } hiradix_cache;
 
 /* The cache if it is one with tiers, else NULL. */
@@ -212,38 +206,6 @@ void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked);
 
 /* The host is about to evict: for whom. */
 void hi_explain_taken(hiradix_cache *c);
-
-/* ---- hiradix_storage.c ---- */
-
-rad_status hi_check_storage(const rad_storage *s, rad_error *err);
-
-/* Hashes of pages [begin, begin + count) of a key behind `prior` (NULL: behind nothing). */
-void hi_hash_pages(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t count,
-                   const rad_page_hash *prior, rad_page_hash *hashes);
-
-/* What the chain at page `begin` of the key goes on from; false: nothing. `before` is the host
- * page in front of it, not looked at when begin is 0. */
-bool hi_prior_hash(hiradix_cache *c, const rad_key *key, uint32_t begin, rad_page before,
-                   rad_page_hash *prior);
-
-/* A call's worth of records: keys, and where the bytes lie or are put. */
-typedef struct hi_lot {
-    rad_storage_key keys[HI_STORE_PAGES];
-    void *records[HI_STORE_PAGES];
-    uint8_t done[HI_STORE_PAGES];
-    rad_storage_batch batch;
-} hi_lot;
-
-/* False: this build cannot hash. */
-bool hi_lot_keys(const hiradix_cache *c, hi_lot *l, const rad_page_hash *const *hashes,
-                 uint32_t count);
-
-/* The records of these host pages, or the worker's staging for them. */
-void hi_lot_records(hiradix_cache *c, hi_lot *l, const rad_page *host, uint32_t count,
-                    uint32_t worker);
-
-/* A store answered so, in a worker's thread: failures are counted, and their words put down. */
-void hi_note_trouble(hiradix_cache *c, rad_status status, const rad_error *err);
 
 /* ---- hiradix_backup.c ---- */
 

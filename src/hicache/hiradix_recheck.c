@@ -33,7 +33,7 @@ uint32_t hi_recheck_time(const hiradix_cache *c)
 
 hi_need hi_what_is_needed(const hiradix_cache *c, rad_page page, uint32_t time)
 {
-    if (!bits_get(c->saved, (size_t)page)) return HI_BACKUP;
+    if (!bits_get(c->store.saved, (size_t)page)) return HI_BACKUP;
     uint32_t mark = c->stored_at[page], age = (time - mark) & WHEN;
     if (age > WHEN / 2) return HI_NOTHING; /* a backup is out */
     if (age < (uint32_t)QUARTERS << (mark >> WHEN_BITS)) return HI_NOTHING;
@@ -42,7 +42,7 @@ hi_need hi_what_is_needed(const hiradix_cache *c, rad_page page, uint32_t time)
 
 void hi_mark_stored(hiradix_cache *c, rad_page page, uint32_t time)
 {
-    bits_set(c->saved, (size_t)page);
+    bits_set(c->store.saved, (size_t)page);
     c->stored_at[page] = (c->stored_at[page] & ~WHEN) | time;
 }
 

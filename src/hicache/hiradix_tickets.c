@@ -45,7 +45,7 @@ bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
     }
     if (rad_kv_alloc(c->host_pages, pages, count) != RAD_OK) return false;
     for (uint32_t i = 0; c->has_identity && i < count; i++) {
-        bits_clear(c->saved, (size_t)pages[i]);
+        bits_clear(c->store.saved, (size_t)pages[i]);
         bits_clear(c->fetched, (size_t)pages[i]);
         c->stored_at[pages[i]] = 0;
     }

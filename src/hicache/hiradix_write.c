@@ -92,7 +92,7 @@ bool hi_back_up(hiradix_cache *c, const rad_key *key, rad_ref node, uint32_t end
     if (!end || rad_cache_lookup(c->host, &front, &match) != RAD_OK) return true;
     uint32_t on_host = match.prefix_tokens / c->page_size;
     if (on_host && c->counted) tree_path_carry(c->device_tree, node, c->counted, match.last_node);
-    if (on_host && c->storage.ops) hi_save(c, &front, 0, on_host);
+    if (on_host && c->store.backend.ops) hi_save(c, &front, 0, on_host);
     if (on_host == end) return true;
     rad_match_handle path = {.node = node, .num_tokens = end * c->page_size};
     uint32_t at = covered_by_writes(c, &path, on_host);
@@ -131,17 +131,16 @@ uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad
         if (!c->has_identity || !fresh) continue;
         rad_page_hash prior, hashes[64];
         if (begin + first) hi_pages_of(c, c->host, &at, begin + first - 1, 1, &before);
-        bool has_prior = hi_prior_hash(c, key, begin + first, before, &prior);
+        prior = c->hashes[before];
         for (uint32_t k = first, m; k < i + n; k += m) {
             m = RAD_MIN((uint32_t)RAD_COUNT(hashes), i + n - k);
             if (chain)
                 memcpy(hashes, chain + k, m * sizeof *hashes);
             else
-                hi_hash_pages(c, key, begin + k, m, has_prior ? &prior : NULL, hashes);
+                page_chain_hash(&c->chain, key, begin + k, m, &prior, hashes);
             for (uint32_t j = 0; j < m; j++)
                 c->hashes[host[k + j]] = hashes[j];
             prior = hashes[m - 1];
-            has_prior = true;
         }
     }
     return count;
@@ -161,7 +160,7 @@ void hi_write_done(void *cache, hi_ticket *k)
         if (hung && c->counted && rad_cache_lookup(c->host, &key, &match) == RAD_OK)
             tree_path_carry(c->device_tree, op->on_device.node, c->counted, match.last_node);
         if (hung && op->pin_ttl) (void)rad_cache_pin_prefix(c->host, &key, op->pin_ttl, NULL);
-        if (hung && c->storage.ops) hi_save(c, &key, k->begin, k->begin + hung);
+        if (hung && c->store.backend.ops) hi_save(c, &key, k->begin, k->begin + hung);
     } else {
         c->stats.failed_writes += k->t.status != RAD_NONE;
         c->epoch += k->t.status == RAD_NONE; /* what failed would fail again */

@@ -8,6 +8,7 @@ enum { NONE, BEING_PUT_DOWN, THERE, QUIET_S = 30 };
 void store_trouble_note(store_trouble *t, rad_status status, const rad_error *err)
 {
     unsigned none = NONE;
+    if (status < 0) atomic_fetch_add(&t->failed_calls, 1);
     if (status >= 0 && status != RAD_FULL) return;
     if (!atomic_compare_exchange_strong(&t->state, &none, BEING_PUT_DOWN)) return;
     snprintf(t->text, sizeof t->text, "%.199s",

@@ -13,12 +13,14 @@
 #include "base/base.h"
 
 typedef struct store_trouble {
+    atomic_uint_fast64_t failed_calls;
+    atomic_uint_fast64_t bad_records; /* that did not verify; counted by who finds one */
     atomic_uint state;
     char text[200];
     uint64_t quiet_until_ns;
 } store_trouble;
 
-/* A store answered `status`, not RAD_OK. Any thread. */
+/* A store answered `status`. Any thread. */
 void store_trouble_note(store_trouble *t, rad_status status, const rad_error *err);
 
 /* Logs what is there, as `who`. The owner's thread. */

@@ -15,8 +15,8 @@ rad_status rad_swa_hicache_get_stats(const rad_swa_hicache *c, rad_swa_hicache_s
                                         rad_swa_swa_available_size(c->host_kv);
     stats->host_cached_tokens[SIDE_FULL] = host.full_evictable + host.full_protected;
     stats->host_cached_tokens[SIDE_SWA] = host.swa_evictable + host.swa_protected;
-    stats->bad_pages = atomic_load(&c->bad_pages);
-    stats->storage_errors = atomic_load(&c->storage_errors);
+    stats->bad_pages = atomic_load(&c->out.trouble.bad_records);
+    stats->storage_errors = atomic_load(&c->out.trouble.failed_calls);
     stats->prefetch_reserved_tokens = c->out.reserved * ps;
     stats->tickets = c->out.ids.num_live;
     stats->max_tickets = c->params.max_transfers;

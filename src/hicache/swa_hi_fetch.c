@@ -14,26 +14,18 @@
  * t <= n * r / 8, where r is what a token costs to compute. */
 #include "hicache/swa_hi_impl.h"
 
-#include "hicache/store_call.h"
-#include "mem/host_kv_pool.h"
+#include "base/bits.h"
 
 /* ---- a worker's part ---- */
 
-static rad_status exists(rad_swa_hicache *c, const swa_op *op, const swa_side *s,
-                         const rad_page_hash *const *hashes, uint32_t count, uint32_t *present)
+static rad_status exists(const swa_op *op, const page_store *s, const rad_page_hash *const *hashes,
+                         uint32_t count, uint32_t *present)
 {
-    swa_lot lot;
+    store_lot l;
     *present = 0;
     if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
-    if (!swa_lot_keys(s, &lot, hashes, count)) return RAD_E_UNSUPPORTED;
-    lot.batch.records = NULL;
-    lot.batch.done = NULL;
-    lot.batch.deadline_ns = op->k.deadline_ns;
-    rad_error why = {0};
-    rad_status status = s->storage.ops->batch_exists(s->storage.self, &lot.batch, present, &why);
-    swa_hi_note_trouble(c, status, &why);
-    *present = RAD_MIN(*present, count);
-    return status;
+    if (!store_lot_keys(s, &l, hashes, count)) return RAD_E_UNSUPPORTED;
+    return store_lot_exists(s, &l, op->k.deadline_ns, present);
 }
 
 /* How many full records there are, from `begin` on. */
@@ -45,7 +37,7 @@ static rad_status ask_full(rad_swa_hicache *c, swa_op *op, uint32_t *found)
         n = RAD_MIN((uint32_t)SWA_HI_STORE_PAGES, op->k.count - *found);
         for (uint32_t i = 0; i < n; i++)
             hashes[i] = &op->k.chain[*found + i];
-        rad_status status = exists(c, op, &c->side[SIDE_FULL], hashes, n, &present);
+        rad_status status = exists(op, &c->side[SIDE_FULL].store, hashes, n, &present);
         if (status) return status;
         if (present < n) {
             *found += present;
@@ -66,8 +58,9 @@ static rad_status ask_window(rad_swa_hicache *c, swa_op *op, uint32_t *found)
         uint32_t present;
         for (uint32_t i = 0; i < n; i++)
             hashes[i] = &op->k.chain[*found - have - i - 1];
-        rad_status status =
-            calls < MOST_CALLS ? exists(c, op, &c->side[SIDE_SWA], hashes, n, &present) : RAD_NONE;
+        rad_status status = calls < MOST_CALLS
+                                ? exists(op, &c->side[SIDE_SWA].store, hashes, n, &present)
+                                : RAD_NONE;
         if (status) return status;
         have += present;
         if (present < n) {
@@ -87,44 +80,18 @@ static rad_status ask(rad_swa_hicache *c, swa_op *op)
     return status;
 }
 
-/* Whether record i is what was asked for; then it is in its host page. */
-static bool accept(rad_swa_hicache *c, const swa_side *s, const swa_lot *lot, rad_page host,
-                   uint32_t i)
-{
-    rad_storage_record about;
-    if (rad_storage_verify(lot->records[i], s->record_bytes, &lot->keys[i], &s->fingerprint, &about,
-                           NULL) != RAD_OK ||
-        about.num_tokens != c->page_size) {
-        atomic_fetch_add(&c->bad_pages, 1);
-        const rad_storage_ops *ops = s->storage.ops;
-        if (STORE_HAS(ops, remove)) (void)ops->remove(s->storage.self, &lot->keys[i], NULL);
-        return false;
-    }
-    if (!s->staging) return true;
-    const char *payload = (const char *)lot->records[i] + RAD_STORAGE_HEADER_BYTES;
-    return rad_host_kv_pool_set_page(s->pool, host, payload,
-                                     s->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
-}
-
 /* Gets the records of chain[first ..) into host[0..count). RAD_NONE: not all came. */
-static rad_status get(rad_swa_hicache *c, const swa_op *op, const swa_side *s, const rad_page *host,
-                      uint32_t first, uint32_t count, uint32_t worker)
+static rad_status get(const swa_op *op, const page_store *s, const rad_page *host, uint32_t first,
+                      uint32_t count, uint32_t worker)
 {
-    swa_lot lot;
-    const rad_page_hash *hashes[SWA_HI_STORE_PAGES];
+    store_lot l;
     for (uint32_t at = 0, n; at < count; at += n) {
-        n = RAD_MIN(s->store_pages, count - at);
+        n = RAD_MIN(s->call_pages, count - at);
         if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
+        if (!store_lot_chain(s, &l, op->k.chain + first + at, n)) return RAD_E_UNSUPPORTED;
+        rad_status status = store_lot_get(s, &l, host + at, worker, op->k.deadline_ns);
         for (uint32_t i = 0; i < n; i++)
-            hashes[i] = &op->k.chain[first + at + i];
-        if (!swa_lot_keys(s, &lot, hashes, n)) return RAD_E_UNSUPPORTED;
-        swa_lot_records(c, s, &lot, host + at, worker);
-        lot.batch.deadline_ns = op->k.deadline_ns;
-        rad_error why = {0};
-        rad_status status = s->storage.ops->batch_get(s->storage.self, &lot.batch, &why);
-        swa_hi_note_trouble(c, status, &why);
-        for (uint32_t i = 0; i < n; i++)
-            if (!lot.done[i] || !accept(c, s, &lot, host[at + i], i))
+            if (!l.done[i] || !store_lot_accept(s, &l, i, host[at + i]))
                 return status < 0 ? status : RAD_NONE;
         if (status) return status;
     }
@@ -136,10 +103,10 @@ rad_status swa_hi_run_fetch(void *cache, hi_ticket *k, uint32_t worker)
     rad_swa_hicache *c = cache;
     swa_op *op = (swa_op *)k;
     if (!k->gets) return ask(c, op);
-    rad_status status = get(c, op, &c->side[SIDE_FULL], k->host, 0, k->count, worker);
+    rad_status status = get(op, &c->side[SIDE_FULL].store, k->host, 0, k->count, worker);
     if (!status)
-        status = get(c, op, &c->side[SIDE_SWA], op->swa_host, k->count - op->num_swa, op->num_swa,
-                     worker);
+        status = get(op, &c->side[SIDE_SWA].store, op->swa_host, k->count - op->num_swa,
+                     op->num_swa, worker);
     op->whole = status == RAD_OK;
     return status;
 }
@@ -183,7 +150,7 @@ rad_status rad_swa_hicache_prefetch_start(rad_swa_hicache *c, const rad_key *key
     *ticket = 0;
     if (!cache_key_is_sound(key)) return RAD_E_INVAL;
     uint32_t ps = c->page_size, pages = key->num_tokens / ps, on_device = 0, node, at;
-    if (!c->side[SIDE_FULL].storage.ops || !pages) return RAD_NONE;
+    if (!c->side[SIDE_FULL].store.backend.ops || !pages) return RAD_NONE;
     swa_hi_place place = swa_hi_find(c->device, key, pages, false);
     if (place.pages)
         on_device = swa_usable(c->device, place.node, place.part, place.pages, 0, &node, &at);
@@ -200,14 +167,14 @@ rad_status rad_swa_hicache_prefetch_start(rad_swa_hicache *c, const rad_key *key
     swa_op *op = swa_op_take(c, TRANSFER_FETCH, count);
     if (!op) return RAD_FULL;
     op->k.begin = begin;
-    rad_page_hash prior;
+    const rad_page_hash *prior = NULL;
     if (begin) {
         place = swa_hi_find(c->host, key, begin, true);
         op->on_host = swa_lock_from(c->host, place.node, begin - RAD_MIN(begin, c->window));
         swa_hi_path_pages(&c->host->tree, place.node, begin, c->on_host);
-        prior = c->hashes[c->on_host[begin - 1]];
+        prior = &c->hashes[c->on_host[begin - 1]];
     }
-    swa_hi_hash(c, key, begin, count, begin ? &prior : NULL, op->k.chain);
+    page_chain_hash(&c->chain, key, begin, count, prior, op->k.chain);
     op->k.deadline_ns = op->k.start_ns + c->params.timeout_max_ns;
     if (recompute_ns_per_token)
         op->k.deadline_ns = RAD_MIN(
@@ -219,21 +186,17 @@ rad_status rad_swa_hicache_prefetch_start(rad_swa_hicache *c, const rad_key *key
     return RAD_OK;
 }
 
-/* Whether the pages that came are pages of this key: the first and the last are hashed. */
+/* Whether the pages that came are pages of this key. */
 static bool is_the_same_key(rad_swa_hicache *c, const swa_op *op, const rad_key *key)
 {
-    rad_page_hash hash, prior;
-    uint32_t last = op->k.count - 1;
-    if (key->num_tokens / c->page_size < op->k.begin + op->k.count) return false;
-    if (op->k.begin) { /* locked, so it is where it was */
-        swa_hi_path_pages(&c->host->tree, op->on_host.node.index, op->k.begin, c->on_host);
-        prior = c->hashes[c->on_host[op->k.begin - 1]];
+    const hi_ticket *k = &op->k;
+    const rad_page_hash *prior = NULL;
+    if (key->num_tokens / c->page_size < k->begin + k->count) return false;
+    if (k->begin) { /* locked, so it is where it was */
+        swa_hi_path_pages(&c->host->tree, op->on_host.node.index, k->begin, c->on_host);
+        prior = &c->hashes[c->on_host[k->begin - 1]];
     }
-    swa_hi_hash(c, key, op->k.begin, 1, op->k.begin ? &prior : NULL, &hash);
-    if (memcmp(&hash, op->k.chain, sizeof hash) != 0) return false;
-    if (!last) return true;
-    swa_hi_hash(c, key, op->k.begin + last, 1, &op->k.chain[last - 1], &hash);
-    return memcmp(&hash, &op->k.chain[last], sizeof hash) == 0;
+    return page_chain_is_of(&c->chain, key, k->begin, k->count, prior, k->chain);
 }
 
 /* All that was asked for has come: into the host tree with it. Returns how many pages are there. */
@@ -244,11 +207,11 @@ static uint32_t keep_fetched(rad_swa_hicache *c, swa_op *op, const rad_key *key)
     uint32_t hung = swa_hi_hang(c, key, op->k.begin, op->k.host, op->k.count, op->k.chain);
     for (uint32_t i = 0; i < hung; i++) {
         if (!bits_get(c->host->cached, (size_t)op->k.host[i])) continue; /* was there already */
-        bits_set(c->side[SIDE_FULL].saved, (size_t)op->k.host[i]);
+        bits_set(c->side[SIDE_FULL].store.saved, (size_t)op->k.host[i]);
         bits_set(c->fetched, (size_t)op->k.host[i]);
         c->stats.fetched_tokens[SIDE_FULL] += c->page_size;
         if (!window_of[op->k.host[i]]) continue;
-        bits_set(c->side[SIDE_SWA].saved, (size_t)window_of[op->k.host[i]]);
+        bits_set(c->side[SIDE_SWA].store.saved, (size_t)window_of[op->k.host[i]]);
         c->stats.fetched_tokens[SIDE_SWA] += c->page_size;
     }
     if (hung < op->k.count) swa_hi_free_host(c, op->k.host + hung, op->k.count - hung);

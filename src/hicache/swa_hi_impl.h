@@ -18,6 +18,8 @@
 #include <radish/swa_hicache.h>
 
 #include "cache/swa_cache_impl.h"
+#include "hicache/page_chain.h"
+#include "hicache/page_store.h"
 #include "hicache/tickets.h"
 
 enum {
@@ -50,14 +52,8 @@ typedef struct swa_side {
     void *next_wait_user;
     rad_swa_hicache *tiers;
 
-    rad_storage storage; /* ops NULL: none */
-    rad_storage_fingerprint fingerprint;
-    uint64_t *saved; /* a bit per host page of this side: in storage, or on its way there */
-    size_t record_bytes;
-    uint32_t store_pages; /* a call */
+    page_store store;
     uint32_t num_host_pages;
-    char *staging; /* [workers][store_pages][record_bytes] in layer_first, else NULL */
-    size_t staging_bytes;
 } swa_side;
 
 enum { SIDE_FULL = 0, SIDE_SWA = 1 };
@@ -89,11 +85,10 @@ struct rad_swa_hicache {
     uint32_t epoch;      /* grows when copies may have gone */
 
     bool has_identity;
-    rad_page_hasher *hasher;
+    page_chain chain;
     rad_page_hash *hashes; /* [num_host_pages + 1] of what is cached */
     uint64_t *fetched;     /* a bit: came from storage and was not loaded yet */
     rad_swa_hicache_stats stats;
-    atomic_uint_fast64_t bad_pages, storage_errors;
 };
 
 /* ---- swa_hicache.c ---- */
@@ -165,30 +160,10 @@ rad_status swa_hi_load_leave(rad_swa_hicache *c, rad_swa_req *req, rad_error *er
 rad_status swa_hi_open_storage(rad_swa_hicache *c, const rad_swa_hicache_params *p, rad_error *err);
 void swa_hi_close_storage(rad_swa_hicache *c);
 
-/* Hashes of pages [begin, begin + count) of a key behind `prior` (NULL: behind the seed of its
- * namespace, and begin is 0). */
-void swa_hi_hash(rad_swa_hicache *c, const rad_key *key, uint32_t begin, uint32_t count,
-                 const rad_page_hash *prior, rad_page_hash *hashes);
-
 /* The first `end` pages of a key are on the host: what storage lacks of them goes there. */
 void swa_hi_save(rad_swa_hicache *c, const rad_key *key, uint32_t end);
 rad_status swa_hi_run_backup(void *cache, hi_ticket *k, uint32_t worker);
 void swa_hi_backup_done(void *cache, hi_ticket *k);
-
-/* A store answered so, in a worker's thread: failures are counted, and their words put down. */
-void swa_hi_note_trouble(rad_swa_hicache *c, rad_status status, const rad_error *err);
-
-/* A call's worth of records: keys, and where the bytes lie or are put. */
-typedef struct swa_lot {
-    rad_storage_key keys[SWA_HI_STORE_PAGES];
-    void *records[SWA_HI_STORE_PAGES];
-    uint8_t done[SWA_HI_STORE_PAGES];
-    rad_storage_batch batch;
-} swa_lot;
-bool swa_lot_keys(const swa_side *s, swa_lot *lot, const rad_page_hash *const *hashes,
-                  uint32_t count);
-void swa_lot_records(const rad_swa_hicache *c, const swa_side *s, swa_lot *lot,
-                     const rad_page *host, uint32_t worker);
 
 /* ---- swa_hi_fetch.c ---- */
 

@@ -10,19 +10,10 @@
  * and not a change of another. Backups lock what they read. */
 #include "hicache/swa_hi_impl.h"
 
-#include "hicache/store_call.h"
-#include "mem/host_kv_pool.h"
+#include "base/bits.h"
 #include "mem/kv_pool.h"
 
 /* ---- stores come and go ---- */
-
-static rad_status check_store(const rad_storage *s, rad_error *err)
-{
-    if (!s->ops || s->ops->struct_size < offsetof(rad_storage_ops, remove) || !s->ops->batch_get ||
-        !s->ops->batch_set || !s->ops->batch_exists)
-        return rad_fail(err, RAD_E_INVAL, "swa_hicache: a storage backend lacks its functions");
-    return RAD_OK;
-}
 
 /* The print of a side: that of a model with this pool only, and then of what it is here. */
 static rad_status print_of(const swa_side *s, const rad_storage_identity *identity,
@@ -50,50 +41,37 @@ static rad_status print_of(const swa_side *s, const rad_storage_identity *identi
     return status;
 }
 
-static bool make_room(rad_swa_hicache *c, swa_side *s)
-{
-    s->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(s->pool);
-    bool staged = !rad_host_kv_pool_record(s->pool, 1);
-    s->store_pages = store_lot_pages(s->record_bytes, staged, SWA_HI_STORE_PAGES);
-    s->saved = rad_alloc(&c->env, bits_words((size_t)s->num_host_pages + 1) * sizeof *s->saved);
-    if (!staged) return s->saved != NULL;
-    uint32_t workers = c->params.deterministic ? 1 : c->params.store_threads;
-    s->staging_bytes = rad_mul(rad_mul(workers, s->store_pages), s->record_bytes);
-    s->staging = rad_alloc(&c->env, s->staging_bytes);
-    return s->saved && s->staging;
-}
-
 rad_status swa_hi_open_storage(rad_swa_hicache *c, const rad_swa_hicache_params *p, rad_error *err)
 {
     static const char words[2][33] = {"the full side of sliding windows",
                                       "the tail side of sliding windows"};
     const rad_storage *stores[2] = {p->storage, p->swa_storage};
-    rad_status status = rad_page_hasher_create(&c->env, &c->hasher, err);
+    rad_status status = rad_page_hasher_create(&c->env, &c->chain.hasher, err);
+    c->chain.env = &c->env;
+    c->chain.page_size = c->page_size;
     c->hashes = rad_alloc(&c->env, ((size_t)c->num_host_pages + 1) * sizeof *c->hashes);
     c->fetched = rad_alloc(&c->env, bits_words((size_t)c->num_host_pages + 1) * sizeof *c->fetched);
     if (!status && (!c->hashes || !c->fetched))
         status = rad_fail(err, RAD_E_NOMEM, "swa_hicache: no memory");
     for (int i = 0; i < 2 && !status; i++) {
         swa_side *s = &c->side[i];
-        status = stores[i] ? check_store(stores[i], err) : RAD_OK;
-        if (!status) status = print_of(s, p->identity, words[i], &s->fingerprint, err);
-        if (!status && !make_room(c, s))
+        status = stores[i] ? page_store_check_backend(stores[i], "swa_hicache", err) : RAD_OK;
+        if (!status) status = print_of(s, p->identity, words[i], &s->store.fingerprint, err);
+        if (!status && !page_store_init(&s->store, &c->env, s->pool, &c->out.workers,
+                                        SWA_HI_STORE_PAGES, &c->out.trouble))
             status = rad_fail(err, RAD_E_NOMEM, "swa_hicache: no memory to talk to a store");
-        if (!status && stores[i]) s->storage = *stores[i];
+        if (!status && stores[i]) s->store.backend = *stores[i];
     }
     return status;
 }
 
 void swa_hi_close_storage(rad_swa_hicache *c)
 {
-    rad_page_hasher_destroy(c->hasher);
+    rad_page_hasher_destroy(c->chain.hasher);
     rad_free(&c->env, c->hashes, ((size_t)c->num_host_pages + 1) * sizeof *c->hashes);
     rad_free(&c->env, c->fetched, bits_words((size_t)c->num_host_pages + 1) * sizeof *c->fetched);
-    for (int i = 0; i < 2; i++) {
-        swa_side *s = &c->side[i];
-        rad_free(&c->env, s->saved, bits_words((size_t)s->num_host_pages + 1) * sizeof *s->saved);
-        rad_free(&c->env, s->staging, s->staging_bytes);
-    }
+    for (int i = 0; i < 2; i++)
+        page_store_fini(&c->side[i].store, &c->env);
 }
 
 rad_status rad_swa_hicache_attach_storage(rad_swa_hicache *c, const rad_storage *storage,
@@ -105,15 +83,14 @@ rad_status rad_swa_hicache_attach_storage(rad_swa_hicache *c, const rad_storage 
     if (!storage || !swa_storage)
         return rad_fail(err, RAD_E_INVAL, "swa_hicache: a store for each side is needed");
     for (int i = 0; i < 2; i++) {
-        rad_status status = check_store(stores[i], err);
+        rad_status status = page_store_check_backend(stores[i], "swa_hicache", err);
         if (status) return status;
     }
-    if (c->side[SIDE_FULL].storage.ops || c->out.storage_ops)
+    if (c->side[SIDE_FULL].store.backend.ops || c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "swa_hicache: stores are attached, or are being let go");
     for (int i = 0; i < 2; i++) {
-        swa_side *s = &c->side[i];
-        s->storage = *stores[i];
-        memset(s->saved, 0, bits_words((size_t)s->num_host_pages + 1) * sizeof *s->saved);
+        c->side[i].store.backend = *stores[i];
+        page_store_forget(&c->side[i].store);
     }
     return RAD_OK;
 }
@@ -125,67 +102,13 @@ rad_status rad_swa_hicache_detach_storage(rad_swa_hicache *c, rad_storage *was, 
         return rad_fail(err, RAD_AGAIN, "swa_hicache: %u transfers with the stores are under way",
                         c->out.storage_ops);
     for (int i = 0; i < 2; i++) {
-        if (was) was[i] = c->side[i].storage;
-        c->side[i].storage = (rad_storage){0};
+        if (was) was[i] = c->side[i].store.backend;
+        c->side[i].store.backend = (rad_storage){0};
     }
     return RAD_OK;
 }
 
-void swa_hi_note_trouble(rad_swa_hicache *c, rad_status status, const rad_error *err)
-{
-    if (status < 0) atomic_fetch_add(&c->storage_errors, 1);
-    store_trouble_note(&c->out.trouble, status, err);
-}
-
-/* ---- records ---- */
-
-void swa_hi_hash(rad_swa_hicache *c, const rad_key *key, uint32_t begin, uint32_t count,
-                 const rad_page_hash *prior, rad_page_hash *hashes)
-{
-    rad_page_hash seed;
-    uint32_t ps = c->page_size;
-    if (!prior && rad_page_hash_seed(c->hasher, key->extra_key, key->cache_salt, &seed) == RAD_OK)
-        prior = &seed;
-    for (uint32_t i = 0; i < count; i++, prior = &hashes[i - 1]) {
-        rad_status status = rad_page_hash_tokens(
-            c->hasher, prior, key->tokens + (size_t)(begin + i) * ps, ps, &hashes[i]);
-        RAD_ASSERT_ENV(&c->env, status == RAD_OK);
-    }
-}
-
-bool swa_lot_keys(const swa_side *s, swa_lot *lot, const rad_page_hash *const *hashes,
-                  uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (rad_storage_key_of(&s->fingerprint, hashes[i], &lot->keys[i]) != RAD_OK) return false;
-    lot->batch = (rad_storage_batch){.keys = lot->keys,
-                                     .records = lot->records,
-                                     .record_bytes = s->record_bytes,
-                                     .count = count,
-                                     .done = lot->done};
-    return true;
-}
-
-void swa_lot_records(const rad_swa_hicache *c, const swa_side *s, swa_lot *lot,
-                     const rad_page *host, uint32_t worker)
-{
-    uint32_t lane = c->out.workers.deterministic ? 0 : worker - c->out.workers.copy_threads;
-    size_t first = (size_t)lane * s->store_pages;
-    for (uint32_t i = 0; i < lot->batch.count; i++) {
-        void *record = rad_host_kv_pool_record(s->pool, host[i]);
-        lot->records[i] = record ? record : s->staging + (first + i) * s->record_bytes;
-        lot->done[i] = 0;
-    }
-}
-
 /* ---- host -> storage ---- */
-
-static uint64_t digest_of(rad_swa_hicache *c, const rad_key *key)
-{
-    rad_page_hash seed;
-    if (rad_page_hash_seed(c->hasher, key->extra_key, key->cache_salt, &seed) != RAD_OK) return 0;
-    return (uint64_t)rad_page_hash_event(&seed);
-}
 
 /* Pages [begin, begin + count) of the path in c->on_host, which ends in `node`. */
 static bool begin_backup(rad_swa_hicache *c, uint32_t side, uint32_t node, uint64_t digest,
@@ -201,7 +124,7 @@ static bool begin_backup(rad_swa_hicache *c, uint32_t side, uint32_t node, uint6
         op->k.device[i] = c->on_host[begin + i];
         op->k.host[i] = side == SIDE_FULL ? op->k.device[i] : window_of[op->k.device[i]];
         op->swa_host[i] = 0;
-        bits_set(c->side[side].saved, (size_t)op->k.host[i]);
+        bits_set(c->side[side].store.saved, (size_t)op->k.host[i]);
     }
     op->on_host = swa_lock_from(c->host, node, begin);
     tickets_submit(&c->out, &op->k);
@@ -217,7 +140,7 @@ static bool save_side(rad_swa_hicache *c, uint32_t side, uint32_t node, uint32_t
         rad_page page = at == end           ? 0
                         : side == SIDE_FULL ? c->on_host[at]
                                             : window_of[c->on_host[at]];
-        bool wanted = page && !bits_get(c->side[side].saved, (size_t)page);
+        bool wanted = page && !bits_get(c->side[side].store.saved, (size_t)page);
         bool cut = !wanted || at - from == most;
         if (cut && at > from && !begin_backup(c, side, node, digest, from, at - from)) {
             c->stats.dropped_backup_tokens += (uint64_t)(end - from) * c->page_size;
@@ -230,11 +153,11 @@ static bool save_side(rad_swa_hicache *c, uint32_t side, uint32_t node, uint32_t
 
 void swa_hi_save(rad_swa_hicache *c, const rad_key *key, uint32_t end)
 {
-    if (!c->side[SIDE_FULL].storage.ops) return;
+    if (!c->side[SIDE_FULL].store.backend.ops) return;
     swa_hi_place place = swa_hi_find(c->host, key, end, false);
     if (!place.pages) return;
     swa_hi_path_pages(&c->host->tree, place.node, place.pages, c->on_host);
-    uint64_t digest = digest_of(c, key);
+    uint64_t digest = page_chain_digest(&c->chain, key);
     if (save_side(c, SIDE_FULL, place.node, place.pages, digest))
         (void)save_side(c, SIDE_SWA, place.node, place.pages, digest);
 }
@@ -243,34 +166,18 @@ rad_status swa_hi_run_backup(void *cache, hi_ticket *k, uint32_t worker)
 {
     rad_swa_hicache *c = cache;
     swa_op *op = (swa_op *)k;
-    swa_lot lot;
-    const swa_side *s = &c->side[op->side];
-    const rad_page_hash *hashes[SWA_HI_STORE_PAGES];
-    size_t payload = s->record_bytes - RAD_STORAGE_HEADER_BYTES;
+    store_lot l;
+    const page_store *s = &c->side[op->side].store;
+    const rad_page_hash *hashes[STORE_LOT_PAGES];
     for (uint32_t at = 0, n; at < k->count; at += n) {
-        n = RAD_MIN(s->store_pages, k->count - at);
+        n = RAD_MIN(s->call_pages, k->count - at);
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
         for (uint32_t i = 0; i < n; i++)
             hashes[i] = &c->hashes[k->device[at + i]];
-        if (!swa_lot_keys(s, &lot, hashes, n)) return RAD_E_UNSUPPORTED;
-        swa_lot_records(c, s, &lot, k->host + at, worker);
-        for (uint32_t i = 0; i < n; i++) {
-            char *record = lot.records[i];
-            rad_storage_record about = {.key = lot.keys[i],
-                                        .fingerprint = s->fingerprint,
-                                        .namespace_digest = k->namespace_digest,
-                                        .num_tokens = c->page_size,
-                                        .payload_bytes = payload};
-            if (s->staging)
-                (void)rad_host_kv_pool_get_page(s->pool, k->host[at + i],
-                                                record + RAD_STORAGE_HEADER_BYTES, payload);
-            rad_storage_seal(record, &about);
-        }
-        rad_error why = {0};
-        rad_status status = s->storage.ops->batch_set(s->storage.self, &lot.batch, &why);
+        if (!store_lot_keys(s, &l, hashes, n)) return RAD_E_UNSUPPORTED;
+        rad_status status = store_lot_set(s, &l, k->host + at, worker, k->namespace_digest);
         for (uint32_t i = 0; i < n; i++)
-            op->swa_host[at + i] = lot.done[i];
-        swa_hi_note_trouble(c, status, &why);
+            op->swa_host[at + i] = l.done[i];
         if (status) return status;
     }
     return RAD_OK;
@@ -285,7 +192,7 @@ void swa_hi_backup_done(void *cache, hi_ticket *k)
             c->stats.backed_up_tokens[op->side] += c->page_size;
         } else {
             c->stats.dropped_backup_tokens += c->page_size;
-            bits_flip(c->side[op->side].saved, (size_t)k->host[i]);
+            bits_flip(c->side[op->side].store.saved, (size_t)k->host[i]);
         }
     tickets_give(&c->out, k);
 }

@@ -46,7 +46,7 @@ bool swa_hi_take_host(rad_swa_hicache *c, swa_op *op)
     for (uint32_t i = 0; c->has_identity && i < count; i++)
         for (int s = 0; s < 2; s++) {
             rad_page page = s == SIDE_FULL ? op->k.host[i] : window_of[op->k.host[i]];
-            bits_clear(c->side[s].saved, (size_t)page);
+            bits_clear(c->side[s].store.saved, (size_t)page);
             if (s == SIDE_FULL) bits_clear(c->fetched, (size_t)page);
         }
     return true;

@@ -133,7 +133,7 @@ static void keep_hashes(rad_swa_hicache *c, const rad_key *key, uint32_t begin,
     }
     for (uint32_t at = 0, n; at < count; at += n) {
         n = RAD_MIN((uint32_t)RAD_COUNT(hashes), count - at);
-        if (!chain) swa_hi_hash(c, key, begin + at, n, begin + at ? &prior : NULL, hashes);
+        if (!chain) page_chain_hash(&c->chain, key, begin + at, n, &prior, hashes);
         for (uint32_t i = 0; i < n; i++)
             if (bits_get(c->host->cached, (size_t)host[at + i]))
                 c->hashes[host[at + i]] = chain ? chain[at + i] : hashes[i];

@@ -194,16 +194,16 @@ rad_status rad_swa_hicache_clear(rad_swa_hicache *c, uint32_t which, rad_error *
                         c->out.ids.num_live);
     for (int s = 0; s < 2; s++)
         if ((which & RAD_TIER_STORAGE) &&
-            (!c->side[s].storage.ops || !STORE_HAS(c->side[s].storage.ops, clear)))
+            (!c->side[s].store.backend.ops || !STORE_HAS(c->side[s].store.backend.ops, clear)))
             return rad_fail(err, RAD_E_UNSUPPORTED,
                             "swa_hicache: no storage, or none that can be cleared");
     rad_status status = RAD_OK;
     if (which & RAD_TIER_DEVICE) status = rad_swa_cache_reset(c->device);
     if (!status && (which & RAD_TIER_HOST)) status = rad_swa_cache_reset(c->host);
     for (int s = 0; s < 2 && !status && (which & RAD_TIER_STORAGE); s++) {
-        swa_side *side = &c->side[s];
-        status = side->storage.ops->clear(side->storage.self, err);
-        memset(side->saved, 0, bits_words((size_t)side->num_host_pages + 1) * sizeof(uint64_t));
+        page_store *store = &c->side[s].store;
+        status = store->backend.ops->clear(store->backend.self, err);
+        page_store_forget(store);
     }
     c->epoch++;
     return status;
@@ -393,8 +393,8 @@ rad_status rad_swa_hicache_create(const rad_env *env, const rad_swa_hicache_para
     if (!status && !create_own(c))
         status = rad_fail(err, RAD_E_NOMEM, "swa_hicache: no memory for %u host pages",
                           c->num_host_pages);
-    if (!status && p.identity) status = swa_hi_open_storage(c, &p, err);
     if (!status) status = create_tickets(c, err);
+    if (!status && p.identity) status = swa_hi_open_storage(c, &p, err);
     if (status) {
         free_own(c);
         return status;

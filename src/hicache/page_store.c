@@ -1,0 +1,169 @@
+/* page_store.c - see the header. */
+#include "hicache/page_store.h"
+
+#include "base/bits.h"
+#include "hicache/store_call.h"
+#include "mem/host_kv_pool.h"
+#include "mem/kv_pool.h"
+
+rad_status page_store_check_backend(const rad_storage *backend, const char *who, rad_error *err)
+{
+    const rad_storage_ops *ops = backend->ops;
+    if (!ops || ops->struct_size < offsetof(rad_storage_ops, remove) || !ops->batch_get ||
+        !ops->batch_set || !ops->batch_exists)
+        return rad_fail(err, RAD_E_INVAL, "%s: a storage backend lacks its functions", who);
+    return RAD_OK;
+}
+
+/* As many records as pay for the call; of those that pass through staging, which is read again
+ * at once, so few that a core's cache still has them. */
+static uint32_t pages_of_call(size_t record_bytes, bool staged, uint32_t most)
+{
+    size_t fit = ((size_t)(staged ? 1 : 8) << 20) / record_bytes;
+    return (uint32_t)RAD_MIN(RAD_MAX(fit, (size_t)1), (size_t)most);
+}
+
+static size_t saved_bytes(const page_store *s)
+{
+    size_t pages = (size_t)rad_host_kv_pool_num_pages(s->pool) + 1;
+    return bits_words(pages) * sizeof *s->saved;
+}
+
+bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool,
+                     const controller_params *workers, uint32_t most, store_trouble *trouble)
+{
+    bool staged = !rad_host_kv_pool_record(pool, 1), one = workers->deterministic;
+    s->pool = pool;
+    s->trouble = trouble;
+    s->page_size = host_kv_pool_device_pool(pool)->params.page_size;
+    s->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(pool);
+    s->call_pages = pages_of_call(s->record_bytes, staged, RAD_MIN(most, STORE_LOT_PAGES));
+    s->first_worker = one ? 0 : workers->copy_threads;
+    s->num_workers = one ? 1 : workers->store_threads;
+    s->saved = rad_alloc(env, saved_bytes(s));
+    if (!staged) return s->saved != NULL;
+    s->staging_bytes = rad_mul(rad_mul(s->num_workers, s->call_pages), s->record_bytes);
+    s->staging = rad_alloc(env, s->staging_bytes);
+    return s->saved && s->staging;
+}
+
+void page_store_fini(page_store *s, const rad_env *env)
+{
+    if (!s->pool) return;
+    rad_free(env, s->saved, saved_bytes(s));
+    rad_free(env, s->staging, s->staging_bytes);
+}
+
+size_t page_store_bytes(const page_store *s)
+{
+    return s->pool ? saved_bytes(s) + s->staging_bytes : 0;
+}
+
+void page_store_forget(page_store *s)
+{
+    memset(s->saved, 0, saved_bytes(s));
+}
+
+/* ---- lots ---- */
+
+static void begin(const page_store *s, store_lot *l, uint32_t count)
+{
+    l->batch = (rad_storage_batch){.keys = l->keys,
+                                   .records = l->records,
+                                   .record_bytes = s->record_bytes,
+                                   .count = count,
+                                   .done = l->done};
+}
+
+bool store_lot_keys(const page_store *s, store_lot *l, const rad_page_hash *const *hashes,
+                    uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (rad_storage_key_of(&s->fingerprint, hashes[i], &l->keys[i]) != RAD_OK) return false;
+    begin(s, l, count);
+    return true;
+}
+
+bool store_lot_chain(const page_store *s, store_lot *l, const rad_page_hash *chain, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (rad_storage_key_of(&s->fingerprint, &chain[i], &l->keys[i]) != RAD_OK) return false;
+    begin(s, l, count);
+    return true;
+}
+
+/* The records of these host pages, or the worker's staging for them. */
+static void place(const page_store *s, store_lot *l, const rad_page *host, uint32_t worker)
+{
+    size_t first = (size_t)(worker - s->first_worker) * s->call_pages;
+    for (uint32_t i = 0; i < l->batch.count; i++) {
+        void *record = rad_host_kv_pool_record(s->pool, host[i]);
+        l->records[i] = record ? record : s->staging + (first + i) * s->record_bytes;
+        l->done[i] = 0;
+    }
+}
+
+rad_status store_lot_exists(const page_store *s, store_lot *l, uint64_t deadline_ns,
+                            uint32_t *present)
+{
+    rad_error why = {0};
+    rad_storage_batch batch = l->batch;
+    batch.records = NULL;
+    batch.done = NULL;
+    batch.deadline_ns = deadline_ns;
+    rad_status status = s->backend.ops->batch_exists(s->backend.self, &batch, present, &why);
+    store_trouble_note(s->trouble, status, &why);
+    *present = RAD_MIN(*present, batch.count);
+    return status;
+}
+
+rad_status store_lot_get(const page_store *s, store_lot *l, const rad_page *host, uint32_t worker,
+                         uint64_t deadline_ns)
+{
+    rad_error why = {0};
+    place(s, l, host, worker);
+    l->batch.deadline_ns = deadline_ns;
+    rad_status status = s->backend.ops->batch_get(s->backend.self, &l->batch, &why);
+    store_trouble_note(s->trouble, status, &why);
+    return status;
+}
+
+bool store_lot_accept(const page_store *s, const store_lot *l, uint32_t i, rad_page host)
+{
+    rad_storage_record about;
+    if (rad_storage_verify(l->records[i], s->record_bytes, &l->keys[i], &s->fingerprint, &about,
+                           NULL) != RAD_OK ||
+        about.num_tokens != s->page_size) {
+        atomic_fetch_add(&s->trouble->bad_records, 1);
+        const rad_storage_ops *ops = s->backend.ops;
+        if (STORE_HAS(ops, remove)) (void)ops->remove(s->backend.self, &l->keys[i], NULL);
+        return false;
+    }
+    if (!s->staging) return true;
+    const char *payload = (const char *)l->records[i] + RAD_STORAGE_HEADER_BYTES;
+    return rad_host_kv_pool_set_page(s->pool, host, payload,
+                                     s->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
+}
+
+rad_status store_lot_set(const page_store *s, store_lot *l, const rad_page *host, uint32_t worker,
+                         uint64_t namespace_digest)
+{
+    size_t payload = s->record_bytes - RAD_STORAGE_HEADER_BYTES;
+    place(s, l, host, worker);
+    for (uint32_t i = 0; i < l->batch.count; i++) {
+        char *record = l->records[i];
+        rad_storage_record about = {.key = l->keys[i],
+                                    .fingerprint = s->fingerprint,
+                                    .namespace_digest = namespace_digest,
+                                    .num_tokens = s->page_size,
+                                    .payload_bytes = payload};
+        if (s->staging)
+            (void)rad_host_kv_pool_get_page(s->pool, host[i], record + RAD_STORAGE_HEADER_BYTES,
+                                            payload);
+        rad_storage_seal(record, &about);
+    }
+    rad_error why = {0};
+    rad_status status = s->backend.ops->batch_set(s->backend.self, &l->batch, &why);
+    store_trouble_note(s->trouble, status, &why);
+    return status;
+}

@@ -1,0 +1,81 @@
+/* page_store.h - the pages of a host pool as records of a store; for tiers of either kind.
+ *
+ *     host page | K/V |  <->  record | header, K/V |  <->  the store, under H(fingerprint || hash)
+ *
+ * Where the pool's pages are records already, they are handed to the store as they lie; else they
+ * pass through staging, which each worker of the storage lane has its own of. A lot is one call's
+ * worth: its keys, where its records lie, which of them went well. A store that fails is a miss,
+ * and its words are put down for the owner (store_trouble.h).
+ *
+ * Stores come and go in the owner's thread while no transfer with them is out; lots are the
+ * workers'. */
+#ifndef HICACHE_PAGE_STORE_H
+#define HICACHE_PAGE_STORE_H
+
+#include <radish/host_kv_pool.h>
+#include <radish/page_hash.h>
+#include <radish/storage.h>
+
+#include "hicache/cache_controller.h"
+#include "hicache/store_trouble.h"
+
+enum { STORE_LOT_PAGES = 128 };
+
+typedef struct page_store {
+    rad_storage backend; /* ops NULL: none */
+    rad_storage_fingerprint fingerprint;
+    rad_host_kv_pool *pool;
+    store_trouble *trouble;
+    uint64_t *saved; /* a bit per host page: in storage, or on its way there */
+    size_t record_bytes;
+    uint32_t page_size;  /* tokens */
+    uint32_t call_pages; /* most in one call */
+    uint32_t first_worker, num_workers;
+    char *staging; /* [num_workers][call_pages][record_bytes], or NULL */
+    size_t staging_bytes;
+} page_store;
+
+/* Whether a store has the functions that are needed; RAD_E_INVAL says that `who` was given it. */
+rad_status page_store_check_backend(const rad_storage *backend, const char *who, rad_error *err);
+
+/* `most` pages at the most in one call. False: no memory; page_store_fini has to run all the
+ * same, and takes a zeroed one. */
+bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool,
+                     const controller_params *workers, uint32_t most, store_trouble *trouble);
+void page_store_fini(page_store *s, const rad_env *env);
+size_t page_store_bytes(const page_store *s);
+
+/* Nothing is known to be saved. */
+void page_store_forget(page_store *s);
+
+typedef struct store_lot {
+    rad_storage_key keys[STORE_LOT_PAGES];
+    void *records[STORE_LOT_PAGES];
+    uint8_t done[STORE_LOT_PAGES];
+    rad_storage_batch batch;
+} store_lot;
+
+/* Begins a lot of `count` pages by their hashes, or by a run of a chain of them. False: this build
+ * cannot hash. */
+bool store_lot_keys(const page_store *s, store_lot *l, const rad_page_hash *const *hashes,
+                    uint32_t count);
+bool store_lot_chain(const page_store *s, store_lot *l, const rad_page_hash *chain, uint32_t count);
+
+/* How many the store has, from the first on. */
+rad_status store_lot_exists(const page_store *s, store_lot *l, uint64_t deadline_ns,
+                            uint32_t *present);
+
+/* Gets the records of host[0..batch.count); l->done says which came. */
+rad_status store_lot_get(const page_store *s, store_lot *l, const rad_page *host, uint32_t worker,
+                         uint64_t deadline_ns);
+
+/* Whether record i is what was asked for; then it is in its host page. Else it is bad, is counted
+ * and leaves the store. */
+bool store_lot_accept(const page_store *s, const store_lot *l, uint32_t i, rad_page host);
+
+/* Seals the K/V of host[0..batch.count) into records and stores them; l->done says which went
+ * well. */
+rad_status store_lot_set(const page_store *s, store_lot *l, const rad_page *host, uint32_t worker,
+                         uint64_t namespace_digest);
+
+#endif
