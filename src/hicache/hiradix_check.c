@@ -21,10 +21,7 @@ rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stat
     stats->prefetch_reserved_tokens = c->out.reserved * ps;
     stats->tickets = c->out.ids.num_live;
     stats->max_tickets = c->params.max_transfers;
-    for (int kind = 0; kind < TRANSFER_KINDS; kind++) {
-        stats->queued[kind] = controller_queued(c->out.controller, kind);
-        stats->running[kind] = controller_running(c->out.controller, kind);
-    }
+    tickets_count_queues(&c->out, stats->queued, stats->running);
     stats->storage_attached = c->store.backend.ops != NULL;
     stats->device_holds = c->out.orphans;
     for (const hi_ticket *k = c->out.oldest_write; k; k = k->newer)

@@ -1,6 +1,7 @@
 /* hiradix_impl.h - the struct behind HiRadixCache, and what its files share.
  *
- *     hiradix_cache.c     the cache's table, create, destroy
+ *     hiradix_cache.c     the cache's table
+ *     hiradix_create.c    create and destroy
  *     tickets.c           what transfers hold; poll, drain
  *     hiradix_tickets.c   what of it is this cache's own, and pages
  *     hiradix_check.c     stats and check
@@ -100,8 +101,17 @@ typedef struct hiradix_cache {
     rad_hicache_stats stats;
 } hiradix_cache;
 
+/* ---- hiradix_cache.c ---- */
+
+extern const cache_ops hiradix_ops;
+
 /* The cache if it is one with tiers, else NULL. */
 hiradix_cache *hiradix_of(const rad_cache *cache);
+
+/* ---- hiradix_create.c ---- */
+
+void hi_destroy(rad_cache *cache);
+size_t hi_own_bytes(const hiradix_cache *c); /* of memory, the two trees not counted */
 
 /* ---- hiradix_tickets.c ---- */
 

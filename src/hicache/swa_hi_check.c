@@ -20,10 +20,7 @@ rad_status rad_swa_hicache_get_stats(const rad_swa_hicache *c, rad_swa_hicache_s
     stats->prefetch_reserved_tokens = c->out.reserved * ps;
     stats->tickets = c->out.ids.num_live;
     stats->max_tickets = c->params.max_transfers;
-    for (int kind = 0; kind < TRANSFER_KINDS; kind++) {
-        stats->queued[kind] = controller_queued(c->out.controller, kind);
-        stats->running[kind] = controller_running(c->out.controller, kind);
-    }
+    tickets_count_queues(&c->out, stats->queued, stats->running);
     return RAD_OK;
 }
 

@@ -376,6 +376,15 @@ void tickets_describe(const tickets *ts, char *text, size_t bytes)
     }
 }
 
+void tickets_count_queues(const tickets *ts, uint32_t queued[TRANSFER_KINDS],
+                          uint32_t running[TRANSFER_KINDS])
+{
+    for (int kind = 0; kind < TRANSFER_KINDS; kind++) {
+        queued[kind] = controller_queued(ts->controller, kind);
+        running[kind] = controller_running(ts->controller, kind);
+    }
+}
+
 rad_status tickets_check(const tickets *ts, rad_error *err)
 {
     uint64_t reserved = 0, orphans = 0, orphan_pages = 0, pending = 0, storage = 0, writes = 0;

@@ -175,6 +175,10 @@ rad_status tickets_drain(tickets *ts, uint64_t timeout_ns);
 rad_status tickets_pump(tickets *ts, uint64_t pick);
 void tickets_describe(const tickets *ts, char *text, size_t bytes);
 
+/* How many of each kind are queued and running now. */
+void tickets_count_queues(const tickets *ts, uint32_t queued[TRANSFER_KINDS],
+                          uint32_t running[TRANSFER_KINDS]);
+
 /* The counters against the tickets that are out, and the arena; RAD_E_CORRUPT in words. */
 rad_status tickets_check(const tickets *ts, rad_error *err);
 

@@ -1,0 +1,238 @@
+/* hiradix_create.c - a cache with tiers is made of params and pools, and taken apart.
+ *
+ *     read_params -> two trees -> tickets and their workers -> what is its own -> wait_layer hooked
+ *
+ * Invariant: free_own takes whatever of this there is, so that each step may fail; and the device
+ * pool's wait_layer is ours from the last step of create to the first of destroy. */
+#include "hicache/hiradix_impl.h"
+
+#include "base/bits.h"
+#include "base/params.h"
+#include "mem/host_kv_pool.h"
+#include "mem/kv_pool.h"
+
+static void hi_wait_layer(void *user, uint32_t layer)
+{
+    hiradix_cache *c = user;
+    controller_gate(c->out.controller, layer - c->start_layer);
+    if (c->next_wait_layer) c->next_wait_layer(c->next_wait_user, layer);
+}
+
+size_t hi_own_bytes(const hiradix_cache *c)
+{
+    size_t host = (size_t)c->num_host_pages + 1;
+    size_t nodes = (size_t)c->device_tree->tree.num_nodes + 1;
+    return sizeof *c + tickets_bytes(&c->out) + c->num_tokens * sizeof *c->tokens +
+           c->num_slots * sizeof *c->slots + 2 * nodes * sizeof *c->looked_at + hi_events_bytes(c) +
+           page_store_bytes(&c->store) +
+           (c->has_identity ? host * (sizeof *c->hashes + sizeof *c->stored_at) +
+                                  bits_words(host) * sizeof *c->fetched
+                            : 0);
+}
+
+static void free_own(hiradix_cache *c)
+{
+    rad_env env = c->base.env;
+    size_t host = (size_t)c->num_host_pages + 1, words = bits_words(host);
+    size_t nodes = c->device_tree ? (size_t)c->device_tree->tree.num_nodes + 1 : 0;
+    tickets_fini(&c->out);
+    rad_free(&env, c->tokens, c->num_tokens * sizeof *c->tokens);
+    rad_free(&env, c->slots, c->num_slots * sizeof *c->slots);
+    rad_free(&env, c->looked_at, nodes * sizeof *c->looked_at);
+    rad_free(&env, c->looked_gen, nodes * sizeof *c->looked_gen);
+    rad_free(&env, c->hashes, host * sizeof *c->hashes);
+    rad_free(&env, c->fetched, words * sizeof *c->fetched);
+    rad_free(&env, c->in_storage, hi_events_bytes(c));
+    rad_free(&env, c->stored_at, host * sizeof *c->stored_at);
+    page_store_fini(&c->store, &env);
+    rad_page_hasher_destroy(c->chain.hasher);
+    rad_cache_destroy(c->device);
+    rad_cache_destroy(c->host);
+    rad_free(&env, c, sizeof *c);
+}
+
+void hi_destroy(rad_cache *cache)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    tickets_abandon_all(&c->out);
+    c->device_pool->params.wait_layer = c->next_wait_layer;
+    c->device_pool->params.wait_user = c->next_wait_user;
+    rad_cache_reset(c->host); /* its pool lives on */
+    free_own(c);
+}
+
+static rad_status read_params(const rad_hicache_params *params, rad_hicache_params *p,
+                              rad_error *err)
+{
+    rad_status status = rad_params_read(p, sizeof *p, params, "hicache", err);
+    if (status) return status;
+    if (!p->cache || !p->host_pool || !p->cache->kv_allocator || !p->cache->req_to_token_pool ||
+        p->cache->kind != RAD_CACHE_RADIX || p->cache->disable)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache: it needs a host pool, and a radix cache with allocator and rows");
+    if (p->write_policy > RAD_WRITE_BACK || p->prefetch_policy > RAD_PREFETCH_TIMEOUT)
+        return rad_fail(err, RAD_E_INVAL, "hicache: write policy %u, prefetch policy %u",
+                        p->write_policy, p->prefetch_policy);
+    if (!p->load_back_threshold) p->load_back_threshold = 10;
+    if (!p->prefetch_threshold) p->prefetch_threshold = 256;
+    if (!p->max_transfers) p->max_transfers = 256;
+    if (!p->copy_threads) p->copy_threads = 1;
+    if (!p->store_threads) p->store_threads = 2;
+    if (!p->timeout_base_ns) p->timeout_base_ns = 2000000000;
+    if (!p->timeout_per_ki_ns) p->timeout_per_ki_ns = 100000000;
+    if (!p->timeout_max_ns) p->timeout_max_ns = 30000000000;
+    if (!p->recheck_ns) p->recheck_ns = 60000000000;
+    p->timeout_max_ns = RAD_MIN(p->timeout_max_ns, (uint64_t)INT64_MAX / 2); /* it is added */
+    if (p->max_transfers > TICKETS_MOST || p->copy_threads > 64 || p->store_threads > 64)
+        return rad_fail(err, RAD_E_LIMIT, "hicache: %u transfers, %u and %u threads",
+                        p->max_transfers, p->copy_threads, p->store_threads);
+    if (p->storage && !p->identity)
+        return rad_fail(err, RAD_E_INVAL, "hicache: storage without an identity");
+    if (p->tier_events && !p->cache->enable_kv_events)
+        return rad_fail(err, RAD_E_INVAL, "hicache: events of tiers, but the cache's are off");
+    return RAD_OK;
+}
+
+/* The two trees. */
+static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, rad_error *err)
+{
+    rad_cache_params tree;
+    rad_status status = rad_params_read(&tree, sizeof tree, p->cache, "hicache", err);
+    if (status) return status;
+    tree.struct_size = sizeof tree;
+    rad_cache_params host = {.struct_size = sizeof host};
+    hi_events_params(c, &tree, &host);
+    status = rad_cache_create(&c->base.env, &tree, &c->device, err);
+    if (status) return status;
+    c->device_tree = radix_cache_of(c->device);
+    host.page_size = c->device->page_size;
+    host.kv_allocator = c->host_pages;
+    host.max_namespaces = c->device_tree->tree.limits.max_namespaces;
+    host.eviction = p->host_eviction;
+    host.max_pinned_tokens = p->host_max_pinned_tokens ? p->host_max_pinned_tokens
+                                                       : tree.max_pinned_tokens;
+    host.is_eagle = tree.is_eagle;
+    host.explain_pages = tree.explain_pages;
+    status = rad_cache_create(&c->base.env, &host, &c->host, err);
+    if (status) return status;
+    static const uint32_t by_use = 1u << RAD_EVICT_LFU | 1u << RAD_EVICT_PRIORITY |
+                                   1u << RAD_EVICT_SLRU | 1u << RAD_EVICT_COST;
+    if (by_use >> p->host_eviction.policy & 1) c->counted = radix_cache_of(c->host);
+    rad_env env = c->base.env;
+    c->base = *c->device;
+    c->base.env = env;
+    c->base.ops = &hiradix_ops;
+    c->page_size = c->base.page_size;
+    c->bigram = c->device_tree->bigram;
+    return hi_events_join(c, err);
+}
+
+static bool create_storage_side(hiradix_cache *c)
+{
+    size_t host = (size_t)c->num_host_pages + 1;
+    const rad_env *env = &c->base.env;
+    c->hashes = rad_alloc(env, host * sizeof *c->hashes);
+    c->fetched = rad_alloc(env, bits_words(host) * sizeof *c->fetched);
+    c->stored_at = rad_alloc(env, host * sizeof *c->stored_at);
+    return page_store_init(&c->store, env, c->pool, &c->out.workers, STORE_LOT_PAGES,
+                           &c->out.trouble) &&
+           c->hashes && c->fetched && c->stored_at;
+}
+
+static bool create_own(hiradix_cache *c)
+{
+    const rad_env *env = &c->base.env;
+    size_t nodes = (size_t)c->device_tree->tree.num_nodes + 1;
+    c->num_tokens = (size_t)c->device_tree->tree.limits.max_pages * c->page_size + 1;
+    c->num_slots = RAD_MAX((uint32_t)HI_SLOTS / c->page_size, 1u) * c->page_size;
+    c->tokens = rad_alloc(env, c->num_tokens * sizeof *c->tokens);
+    c->slots = rad_alloc(env, c->num_slots * sizeof *c->slots);
+    c->looked_at = rad_alloc(env, nodes * sizeof *c->looked_at);
+    c->looked_gen = rad_alloc(env, nodes * sizeof *c->looked_gen);
+    bool ok = c->tokens && c->slots && c->looked_at && c->looked_gen;
+    return ok && (!c->has_identity || create_storage_side(c));
+}
+
+static rad_status create_tickets(hiradix_cache *c, rad_error *err)
+{
+    const rad_hicache_params *p = &c->params;
+    /* Loads have two entries for each device page, the rest two for each host page. */
+    uint64_t units = 2 * ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages);
+    if (c->has_identity) units += p->prefetch_tokens / c->page_size * (2 + TICKET_HASH_UNITS);
+    ticket_params out = {.ops = &hi_ticket_ops,
+                         .user = c,
+                         .record_bytes = sizeof(hi_op),
+                         .max = p->max_transfers,
+                         .lists = 2,
+                         .list_units = units,
+                         .load_steps = c->num_layers,
+                         .copy_threads = p->copy_threads,
+                         .store_threads = c->has_identity ? p->store_threads : 0,
+                         .deterministic = p->deterministic != 0};
+    return tickets_init(&c->out, &c->base.env, &out, err);
+}
+
+rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *params, rad_cache **out,
+                              rad_error *err)
+{
+    rad_hicache_params p;
+    if (!out) return rad_fail(err, RAD_E_INVAL, "hicache: no place for the result");
+    *out = NULL;
+    rad_status status = read_params(params, &p, err);
+    if (!status && p.storage) status = page_store_check_backend(p.storage, "hicache", err);
+    if (status) return status;
+    rad_env full = rad_env_or_default(env);
+    hiradix_cache *c = rad_alloc(&full, sizeof *c);
+    if (!c) return rad_fail(err, RAD_E_NOMEM, "hicache: no memory");
+    c->base.env = full;
+    c->params = p;
+    c->pool = p.host_pool;
+    c->device_pool = host_kv_pool_device_pool(p.host_pool);
+    c->host_pages = rad_host_kv_pool_allocator(p.host_pool);
+    c->num_host_pages = rad_host_kv_pool_num_pages(p.host_pool);
+    c->num_layers = c->device_pool->params.num_layers;
+    c->start_layer = c->device_pool->params.start_layer;
+    c->has_identity = p.identity != NULL;
+    c->epoch = 1;
+    status = create_trees(c, &p, err);
+    if (!status && (c->device_pool->params.page_size != c->page_size ||
+                    c->device_pool->params.num_pages < rad_kv_num_pages(c->base.kv)))
+        status =
+            rad_fail(err, RAD_E_INVAL,
+                     "hicache: the device pool has %u pages of %u tokens, the cache's %u of %u",
+                     c->device_pool->params.num_pages, c->device_pool->params.page_size,
+                     rad_kv_num_pages(c->base.kv), c->page_size);
+    if (!status && rad_kv_available_pages(c->host_pages) != c->num_host_pages)
+        status = rad_fail(err, RAD_E_INVAL, "hicache: somebody else uses the host pool");
+    if (!status && p.identity) {
+        status = rad_storage_fingerprint_of(p.identity, &c->store.fingerprint, err);
+        if (!status) status = rad_page_hasher_create(&full, &c->chain.hasher, err);
+        c->chain.env = &c->base.env;
+        c->chain.page_size = c->page_size;
+        c->chain.bigram = c->bigram;
+    }
+    uint64_t host_tokens = (uint64_t)c->num_host_pages * c->page_size;
+    if (!p.prefetch_tokens) c->params.prefetch_tokens = host_tokens / 2;
+    c->params.prefetch_tokens = RAD_MIN(c->params.prefetch_tokens, host_tokens);
+    if (!status) status = create_tickets(c, err);
+    if (!status && !create_own(c))
+        status =
+            rad_fail(err, RAD_E_NOMEM, "hicache: no memory for %u host pages", c->num_host_pages);
+    if (status) {
+        free_own(c);
+        return status;
+    }
+    uint64_t device_tokens = (uint64_t)rad_kv_num_pages(c->base.kv) * c->page_size;
+    uint64_t demote = p.demote_tokens ? p.demote_tokens : device_tokens / 4;
+    c->demote_pages = p.demote_tokens == UINT64_MAX ? 0 : demote / c->page_size;
+    if (p.storage) c->store.backend = *p.storage;
+    c->params.cache = NULL;
+    c->params.identity = NULL;
+    c->params.storage = NULL;
+    c->next_wait_layer = c->device_pool->params.wait_layer;
+    c->next_wait_user = c->device_pool->params.wait_user;
+    c->device_pool->params.wait_layer = hi_wait_layer;
+    c->device_pool->params.wait_user = c;
+    *out = &c->base;
+    return RAD_OK;
+}
