@@ -112,13 +112,18 @@ jnode *jparse_expression(jparser *p, bool with_condition);
 jnode *jparse_tuple(jparser *p, bool with_condition, bool parentheses);
 jnode *jparse_filters(jparser *p, jnode *input, bool at_name);
 jnode *jparse_primary(jparser *p);
+
+/* jinja_parse_tokens.c */
 bool jtoken_is(const jparser *p, const char *name);
 bool jtoken_op(const jparser *p, uint16_t op);
+bool jskip_op(jparser *p, uint16_t op); /* if it is there */
+bool jskip_name(jparser *p, const char *name);
 void jexpect_op(jparser *p, uint16_t op);
 const jstr *jexpect_name(jparser *p);
 _Noreturn void junexpected(jparser *p, const char *wanted);
 jnode *jnode_new(jparser *p, jkind kind);
 jnode *jnode_name(jparser *p, const jstr *name);
+jnode *jnode_with(jparser *p, jkind kind, uint16_t op, jnode *a);
 
 /* ---- running ---- */
 

@@ -6,77 +6,7 @@
  * Filters and tests are looked up here, so that an unknown one is an error at start. */
 #include "text/jinja_ast.h"
 
-/* ---- tokens ---- */
-
-bool jtoken_is(const jparser *p, const char *name)
-{
-    const jtoken *t = p->at;
-    size_t len = strlen(name);
-    return t->type == T_NAME && t->s->len == len && memcmp(t->s->p, name, len) == 0;
-}
-
-bool jtoken_op(const jparser *p, uint16_t op)
-{
-    return p->at->type == T_OP && p->at->op == op;
-}
-
-static bool skip_op(jparser *p, uint16_t op)
-{
-    bool is = jtoken_op(p, op);
-    p->at += is;
-    return is;
-}
-
-static bool skip_name(jparser *p, const char *name)
-{
-    bool is = jtoken_is(p, name);
-    p->at += is;
-    return is;
-}
-
-_Noreturn void junexpected(jparser *p, const char *wanted)
-{
-    const jtoken *t = p->at;
-    static const char *const names[] = {
-        "the end of the template", "text", "{{", "}}", "{%", "%}", "", "a string", "a number"};
-    p->c->line = t->line;
-    char op[3] = {(char)(t->op & 0xff), (char)(t->op >> 8), 0};
-    if (t->type == T_NAME)
-        jinja_fail(p->c, RAD_E_FORMAT, "%s expected, not '%.*s'", wanted,
-                   (int)RAD_MIN(t->s->len, 60u), t->s->p);
-    jinja_fail(p->c, RAD_E_FORMAT, "%s expected, not %s%s%s", wanted, t->type == T_OP ? "'" : "",
-               t->type == T_OP ? op : names[t->type], t->type == T_OP ? "'" : "");
-}
-
-void jexpect_op(jparser *p, uint16_t op)
-{
-    char wanted[6] = {'\'', (char)(op & 0xff), '\'', 0};
-    if (!skip_op(p, op)) junexpected(p, wanted);
-}
-
-const jstr *jexpect_name(jparser *p)
-{
-    if (p->at->type != T_NAME) junexpected(p, "a name");
-    return (p->at++)->s;
-}
-
-/* ---- nodes ---- */
-
-jnode *jnode_new(jparser *p, jkind kind)
-{
-    jnode *n = jalloc(p->c, 1, sizeof *n);
-    n->kind = (uint8_t)kind;
-    n->line = p->at->line;
-    return n;
-}
-
-jnode *jnode_name(jparser *p, const jstr *name)
-{
-    jnode *n = jnode_new(p, N_NAME);
-    n->name = name;
-    n->id = jnames_id(p->c, p->names, name->p, name->len);
-    return n;
-}
+/* ---- primaries ---- */
 
 static jnode *constant(jparser *p, jval value)
 {
@@ -84,16 +14,6 @@ static jnode *constant(jparser *p, jval value)
     n->value = value;
     return n;
 }
-
-static jnode *binary(jparser *p, jkind kind, uint16_t op, jnode *a)
-{
-    jnode *n = jnode_new(p, kind);
-    n->op = op;
-    n->a = a;
-    return n;
-}
-
-/* ---- primaries ---- */
 
 static jnode *parse_list(jparser *p, jkind kind, uint16_t end)
 {
@@ -158,7 +78,7 @@ jnode *jparse_primary(jparser *p)
     }
     if (jtoken_op(p, JOP('[', 0))) return parse_list(p, N_LIST, JOP(']', 0));
     if (jtoken_op(p, JOP('{', 0))) return parse_list(p, N_DICT, JOP('}', 0));
-    if (!skip_op(p, JOP('(', 0))) junexpected(p, "an expression");
+    if (!jskip_op(p, JOP('(', 0))) junexpected(p, "an expression");
     jnode *n = jparse_tuple(p, true, true);
     jexpect_op(p, JOP(')', 0));
     return n;
@@ -170,30 +90,30 @@ static jnode *parse_subscribed(jparser *p)
 {
     jnode *first = NULL, *slice;
     if (!jtoken_op(p, JOP(':', 0))) first = jparse_expression(p, true);
-    if (!skip_op(p, JOP(':', 0))) return first;
-    slice = binary(p, N_SLICE, 0, first);
+    if (!jskip_op(p, JOP(':', 0))) return first;
+    slice = jnode_with(p, N_SLICE, 0, first);
     if (!jtoken_op(p, JOP(':', 0)) && !jtoken_op(p, JOP(']', 0)) && !jtoken_op(p, JOP(',', 0)))
         slice->b = jparse_expression(p, true);
-    if (skip_op(p, JOP(':', 0)) && !jtoken_op(p, JOP(']', 0)) && !jtoken_op(p, JOP(',', 0)))
+    if (jskip_op(p, JOP(':', 0)) && !jtoken_op(p, JOP(']', 0)) && !jtoken_op(p, JOP(',', 0)))
         slice->c = jparse_expression(p, true);
     return slice;
 }
 
 static jnode *parse_subscript(jparser *p, jnode *of)
 {
-    if (skip_op(p, JOP('.', 0))) {
+    if (jskip_op(p, JOP('.', 0))) {
         if (p->at->type == T_NAME) {
-            jnode *n = binary(p, N_GETATTR, 0, of);
+            jnode *n = jnode_with(p, N_GETATTR, 0, of);
             n->name = (p->at++)->s;
             return n;
         }
         if (p->at->type != T_NUMBER || p->at->number.type != J_INT)
             junexpected(p, "a name or a number");
-        jnode *n = binary(p, N_GETITEM, 0, of);
+        jnode *n = jnode_with(p, N_GETITEM, 0, of);
         n->b = jparse_primary(p);
         return n;
     }
-    jnode *n = binary(p, N_GETITEM, 0, of);
+    jnode *n = jnode_with(p, N_GETITEM, 0, of);
     p->at++;
     n->b = parse_subscribed(p);
     if (jtoken_op(p, JOP(',', 0))) {
@@ -252,7 +172,7 @@ static jnode *parse_arguments(jparser *p)
 
 static jnode *parse_call(jparser *p, jnode *callee)
 {
-    jnode *n = binary(p, N_CALL, 0, callee);
+    jnode *n = jnode_with(p, N_CALL, 0, callee);
     n->list = parse_arguments(p);
     return n;
 }
@@ -278,7 +198,7 @@ static _Noreturn void unknown(jparser *p, const char *what, const jstr *name, ui
 
 static jnode *parse_filter(jparser *p, jnode *input)
 {
-    jnode *n = binary(p, N_FILTER, 0, input);
+    jnode *n = jnode_with(p, N_FILTER, 0, input);
     n->name = jexpect_name(p);
     n->function = jinja_find_filter(n->name);
     if (!n->function) unknown(p, "filter", n->name, n->line);
@@ -290,7 +210,7 @@ static jnode *parse_filter(jparser *p, jnode *input)
 jnode *jparse_filters(jparser *p, jnode *input, bool at_name)
 {
     if (at_name) input = parse_filter(p, input);
-    while (skip_op(p, JOP('|', 0)))
+    while (jskip_op(p, JOP('|', 0)))
         input = parse_filter(p, input);
     return input;
 }
@@ -306,8 +226,8 @@ static bool begins_operand(const jparser *p)
 static jnode *parse_test(jparser *p, jnode *input)
 {
     p->at++; /* is */
-    bool negated = skip_name(p, "not");
-    jnode *n = binary(p, N_TEST, 0, input);
+    bool negated = jskip_name(p, "not");
+    jnode *n = jnode_with(p, N_TEST, 0, input);
     n->name = jexpect_name(p);
     n->function = jinja_find_test(n->name);
     if (!n->function) unknown(p, "test", n->name, n->line);
@@ -317,7 +237,7 @@ static jnode *parse_test(jparser *p, jnode *input)
         if (jtoken_is(p, "is")) junexpected(p, "something else than a second 'is'");
         n->list = parse_postfix(p, jparse_primary(p));
     }
-    return negated ? binary(p, N_NOT, 0, n) : n;
+    return negated ? jnode_with(p, N_NOT, 0, n) : n;
 }
 
 static jnode *parse_unary(jparser *p, bool with_filter)
@@ -352,7 +272,7 @@ static jnode *parse_pow(jparser *p)
 {
     jnode *n = parse_unary(p, true);
     while (jtoken_op(p, JOP('*', '*'))) {
-        n = binary(p, N_BINARY, OP_POW, n);
+        n = jnode_with(p, N_BINARY, OP_POW, n);
         p->at++;
         n->b = parse_unary(p, true);
     }
@@ -374,7 +294,7 @@ static jnode *parse_product(jparser *p)
             op = OP_MOD;
         else
             return n;
-        n = binary(p, N_BINARY, op, n);
+        n = jnode_with(p, N_BINARY, op, n);
         p->at++;
         n->b = parse_pow(p);
     }
@@ -388,7 +308,7 @@ static jnode *parse_concat(jparser *p)
     for (;;) {
         *last = first;
         last = &first->next;
-        if (!skip_op(p, JOP('~', 0))) return n;
+        if (!jskip_op(p, JOP('~', 0))) return n;
         first = parse_product(p);
     }
 }
@@ -397,7 +317,7 @@ static jnode *parse_sum(jparser *p)
 {
     jnode *n = parse_concat(p);
     while (jtoken_op(p, JOP('+', 0)) || jtoken_op(p, JOP('-', 0))) {
-        n = binary(p, N_BINARY, jtoken_op(p, JOP('+', 0)) ? OP_ADD : OP_SUB, n);
+        n = jnode_with(p, N_BINARY, jtoken_op(p, JOP('+', 0)) ? OP_ADD : OP_SUB, n);
         p->at++;
         n->b = parse_concat(p);
     }
@@ -410,11 +330,11 @@ static uint16_t compare_operator(jparser *p)
     static const uint16_t ops[] = {JOP('=', '='), JOP('!', '='), JOP('<', '='),
                                    JOP('>', '='), JOP('<', 0),   JOP('>', 0)};
     for (size_t i = 0; i < RAD_COUNT(ops); i++)
-        if (skip_op(p, ops[i])) return ops[i];
-    if (skip_name(p, "in")) return JOP('i', 0);
+        if (jskip_op(p, ops[i])) return ops[i];
+    if (jskip_name(p, "in")) return JOP('i', 0);
     if (!jtoken_is(p, "not")) return 0;
     p->at++;
-    if (skip_name(p, "in")) return JOP('n', 0);
+    if (jskip_name(p, "in")) return JOP('n', 0);
     p->at--;
     return 0;
 }
@@ -424,10 +344,10 @@ static jnode *parse_compare(jparser *p)
     jnode *first = parse_sum(p), *n = NULL, **last = NULL;
     for (uint16_t op; (op = compare_operator(p));) {
         if (!n) {
-            n = binary(p, N_COMPARE, 0, first);
+            n = jnode_with(p, N_COMPARE, 0, first);
             last = &n->list;
         }
-        *last = binary(p, N_OPERAND, op, parse_sum(p));
+        *last = jnode_with(p, N_OPERAND, op, parse_sum(p));
         last = &(*last)->next;
     }
     return n ? n : first;
@@ -448,7 +368,7 @@ static jnode *parse_and(jparser *p)
 {
     jnode *n = parse_not(p);
     while (jtoken_is(p, "and")) {
-        n = binary(p, N_AND, 0, n);
+        n = jnode_with(p, N_AND, 0, n);
         p->at++;
         n->b = parse_not(p);
     }
@@ -459,7 +379,7 @@ static jnode *parse_or(jparser *p)
 {
     jnode *n = parse_and(p);
     while (jtoken_is(p, "or")) {
-        n = binary(p, N_OR, 0, n);
+        n = jnode_with(p, N_OR, 0, n);
         p->at++;
         n->b = parse_and(p);
     }
@@ -471,10 +391,10 @@ jnode *jparse_expression(jparser *p, bool with_condition)
     jenter(p->c);
     jnode *n = parse_or(p);
     while (with_condition && jtoken_is(p, "if")) {
-        n = binary(p, N_COND, 0, n);
+        n = jnode_with(p, N_COND, 0, n);
         p->at++;
         n->b = parse_or(p);
-        if (skip_name(p, "else")) n->c = jparse_expression(p, true);
+        if (jskip_name(p, "else")) n->c = jparse_expression(p, true);
     }
     jleave(p->c);
     return n;
@@ -493,7 +413,7 @@ jnode *jparse_tuple(jparser *p, bool with_condition, bool parentheses)
     while (!tuple_ends(p)) {
         *last = jparse_expression(p, with_condition);
         last = &(*last)->next;
-        if (!skip_op(p, JOP(',', 0))) break;
+        if (!jskip_op(p, JOP(',', 0))) break;
         is_tuple = true;
     }
     if (is_tuple) return tuple;
