@@ -1,4 +1,4 @@
-/* radix_tree.c - walking, splitting and growing the tree; locks.
+/* radix_tree.c - the tree's memory, and how it splits, grows, merges and shrinks.
  *
  * A node's tokens and pages lie in two arenas under one offset, so a split is two
  * offsets into one counted span and copies nothing:
@@ -12,20 +12,10 @@
  *
  * Invariants, verified by radix_check(): a span's users lie in it without gap from its
  * first unit to its last, each the parent of the next; so the deepest is at the end,
- * and evicting suffixes first shrinks spans from their ends. A node's lock_ref is at
- * least the sum of its children's. */
+ * and evicting suffixes first shrinks spans from their ends. */
 #include "cache/radix_tree.h"
 
 #include "cache/radix_journal.h"
-#include "cache/radix_key.h"
-
-/* A walk is compiled twice, with and without bigram keys, so that neither asks at each
- * node which it is. */
-#if defined(__GNUC__)
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#else
-#define ALWAYS_INLINE static inline
-#endif
 
 static uint32_t arena_pages(const radix_limits *l)
 {
@@ -108,151 +98,6 @@ void radix_clear(radix_tree *t)
     if (t->journal) radix_journal_cleared(t->journal);
 }
 
-/* --- walking --- */
-
-/* How many pages of the node's edge the key follows. */
-static inline uint32_t match_pages(const radix_tree *t, const radix_node *n,
-                                   const rad_token *tokens, uint32_t num_pages)
-{
-    uint32_t ps = t->limits.page_size, most = RAD_MIN(n->pages, num_pages);
-    uint32_t len = key_match_len(radix_tokens(t, n), tokens, most * ps);
-    return t->shift < 32 ? len >> t->shift : len / ps;
-}
-
-/* Below a root and under bigram keys `lead` is the key's token 0, which is part of the
- * first pair; everywhere else it is 0, as it is in the nodes. */
-static inline uint32_t child_hash(const radix_tree *t, uint32_t parent, const rad_token *page,
-                                  rad_token lead)
-{
-    uint32_t hash = key_child_hash(parent, page, t->limits.page_size);
-    return lead ? key_lead_hash(hash, lead) : hash;
-}
-
-static inline rad_token first_lead(const radix_tree *t, uint32_t from, const rad_token *tokens)
-{
-    return t->limits.bigram && !t->nodes[from].parent ? tokens[-1] : 0;
-}
-
-/* Asks for what a walk reads behind this node while its tokens are compared: the pages, and
- * the place of the child that the key goes on with, if it goes on. */
-ALWAYS_INLINE void prefetch_behind(const radix_tree *t, uint32_t node, const rad_token *tokens,
-                                   uint32_t num_pages)
-{
-    const radix_node *n = &t->nodes[node];
-    __builtin_prefetch(t->regions + n->at);
-    if (n->num_children <= 1) {
-        __builtin_prefetch(&t->nodes[n->first_child]);
-    } else if (num_pages > n->pages) {
-        const rad_token *page = tokens + (size_t)n->pages * t->limits.page_size;
-        map_prefetch(&t->children, child_hash(t, node, page, 0));
-    }
-}
-
-/* The child that the key goes on with, 0 when there is none; *matched pages of its edge
- * agree, at least one. The hash, or being the only child, makes a candidate; the
- * comparison that is needed anyway decides. */
-ALWAYS_INLINE uint32_t follow(const radix_tree *t, uint32_t parent, bool bigram, rad_token lead,
-                              const rad_token *tokens, uint32_t num_pages, uint32_t *matched)
-{
-    const radix_node *p = &t->nodes[parent];
-    if (p->num_children <= 1) { /* a chain needs no hash */
-        uint32_t only = p->first_child;
-        if (!only || (bigram && t->nodes[only].lead != lead)) return 0;
-        prefetch_behind(t, only, tokens, num_pages);
-        *matched = match_pages(t, &t->nodes[only], tokens, num_pages);
-        return *matched ? only : 0;
-    }
-    uint32_t hash = child_hash(t, parent, tokens, bigram ? lead : 0);
-    uint32_t at = map_start(&t->children, hash);
-    for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
-        if (t->nodes[id].parent != parent) continue;
-        if (bigram && t->nodes[id].lead != lead) continue;
-        prefetch_behind(t, id, tokens, num_pages);
-        *matched = match_pages(t, &t->nodes[id], tokens, num_pages);
-        if (*matched) return id;
-    }
-    return 0;
-}
-
-bool radix_is_filed(const radix_tree *t, uint32_t node)
-{
-    const radix_node *n = &t->nodes[node];
-    uint32_t hash = child_hash(t, n->parent, radix_tokens(t, n), n->lead), found = 0;
-    uint32_t at = map_start(&t->children, hash), ps = t->limits.page_size;
-    for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
-        const radix_node *other = &t->nodes[id];
-        if (other->parent != n->parent || other->lead != n->lead) continue;
-        found += key_match_len(radix_tokens(t, other), radix_tokens(t, n), ps) == ps;
-        if (found == 1 && id != node) return false;
-    }
-    return n->hash == hash && found == 1;
-}
-
-ALWAYS_INLINE radix_pos walk(const radix_tree *t, uint32_t root, bool bigram,
-                             const rad_token *tokens, uint32_t num_pages)
-{
-    radix_pos pos = {.node = root};
-    rad_token lead = bigram && num_pages ? first_lead(t, root, tokens) : 0;
-    while (pos.pages < num_pages) {
-        const rad_token *rest = tokens + (size_t)pos.pages * t->limits.page_size;
-        uint32_t matched;
-        uint32_t child = follow(t, pos.node, bigram, lead, rest, num_pages - pos.pages, &matched);
-        if (!child) break;
-        lead = 0;
-        pos.pages += matched;
-        if (matched < t->nodes[child].pages) {
-            pos.child = child;
-            pos.part = matched;
-            break;
-        }
-        pos.node = child;
-    }
-    return pos;
-}
-
-radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
-                     uint32_t num_pages)
-{
-    if (t->limits.bigram) return walk(t, root, true, tokens, num_pages);
-    return walk(t, root, false, tokens, num_pages);
-}
-
-ALWAYS_INLINE radix_pos match(radix_tree *t, uint32_t root, bool bigram, const rad_token *tokens,
-                              uint32_t num_pages, uint64_t touched, rad_slot *slots)
-{
-    radix_pos pos = {.node = root};
-    uint32_t ps = t->limits.page_size;
-    rad_token lead = bigram && num_pages ? first_lead(t, root, tokens) : 0;
-    t->nodes[root].last_access = touched;
-    while (pos.pages < num_pages) {
-        size_t at = (size_t)pos.pages * ps;
-        uint32_t left = num_pages - pos.pages, matched;
-        uint32_t child = follow(t, pos.node, bigram, lead, tokens + at, left, &matched);
-        if (!child) break;
-        lead = 0;
-        radix_node *n = &t->nodes[child];
-        if (slots) radix_expand(t, t->regions + n->at, matched, slots + at);
-        pos.pages += matched;
-        if (matched < n->pages) {
-            pos.child = child;
-            pos.part = matched;
-            break;
-        }
-        n->last_access = touched;
-        pos.node = child;
-    }
-    return pos;
-}
-
-radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
-                      uint64_t touched, rad_slot *slots)
-{
-    if (t->limits.bigram) return match(t, root, true, tokens, num_pages, touched, slots);
-    return match(t, root, false, tokens, num_pages, touched, slots);
-}
-
-/* --- shape --- */
-
 /* `node` takes the place of `old` among the children of old's parent. */
 static void take_place(radix_tree *t, uint32_t node, uint32_t old)
 {
@@ -275,7 +120,7 @@ static void hang(radix_tree *t, uint32_t node, uint32_t parent)
     if (n->next) t->nodes[n->next].prev = node;
     p->first_child = node;
     p->num_children++;
-    n->hash = child_hash(t, parent, radix_tokens(t, n), n->lead);
+    n->hash = radix_child_hash(t, parent, radix_tokens(t, n), n->lead);
     map_insert(&t->children, n->hash, node);
 }
 
@@ -369,7 +214,7 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     n->pages = num_pages;
     n->priority = priority;
     n->ns = t->nodes[parent].ns;
-    n->lead = first_lead(t, parent, tokens);
+    n->lead = radix_first_lead(t, parent, tokens);
     n->last_access = t->clock;
     if (t->worth) {
         t->heat_clock += num_pages;
@@ -468,71 +313,4 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
     slab_free(&t->ids, upper);
     t->merges++;
     return true;
-}
-
-/* --- locks --- */
-
-rad_status radix_refuse_ref(const radix_tree *t, const char *who, rad_ref ref, rad_error *err)
-{
-    if (!ref.index && !ref.generation)
-        return rad_fail(err, RAD_E_STATE,
-                        "%s: node 0 (generation 0): the receipt is not held (given back already?)",
-                        who);
-    if (!ref.index || ref.index > t->ids.num_fresh)
-        return rad_fail(err, RAD_E_STATE, "%s: node %u (generation %u) was never one", who,
-                        ref.index, ref.generation);
-    if (!radix_is_ref(t, ref))
-        return rad_fail(err, RAD_E_STATE,
-                        "%s: node %u (generation %u) is stale: generation %u has its place", who,
-                        ref.index, ref.generation, t->ids.generation[ref.index]);
-    return rad_fail(err, RAD_E_STATE,
-                    "%s: node %u (generation %u) is not locked by this receipt (given back "
-                    "already?)",
-                    who, ref.index, ref.generation);
-}
-
-void radix_lock(radix_tree *t, uint32_t node)
-{
-    radix_node *nodes = t->nodes;
-    uint32_t pages = 0, newly = 0;
-    t->cold[node].own++;
-    for (uint32_t id = node; id; id = nodes[id].parent) {
-        radix_node *n = &nodes[id];
-        uint32_t first = n->lock_ref++ == 0;
-        pages += first ? n->pages : 0;
-        newly += first && n->parent;
-    }
-    t->evictable -= pages;
-    t->locked += pages;
-    t->unlocked_nodes -= newly;
-}
-
-void radix_unlock(radix_tree *t, uint32_t node)
-{
-    radix_node *nodes = t->nodes;
-    uint32_t pages = 0, newly = 0, held = UINT32_MAX;
-    RAD_ASSERT_ENV(&t->env, t->cold[node].own > 0);
-    t->cold[node].own--;
-    for (uint32_t id = node; id; id = nodes[id].parent) {
-        radix_node *n = &nodes[id];
-        held = RAD_MIN(held, n->lock_ref);
-        uint32_t last = --n->lock_ref == 0;
-        pages += last ? n->pages : 0;
-        newly += last && n->parent;
-    }
-    RAD_ASSERT_ENV(&t->env, held > 0);
-    t->evictable += pages;
-    t->locked -= pages;
-    t->unlocked_nodes += newly;
-    radix_consider_leaf(t, node); /* the nodes above have a child */
-}
-
-void radix_consider_leaf(radix_tree *t, uint32_t node)
-{
-    const radix_node *n = &t->nodes[node];
-    if (!radix_is_evictable_leaf(n)) return;
-    if (!heap_contains(&t->leaves, node))
-        heap_push(&t->leaves, node, radix_leaf_key(t, node));
-    else if (t->watches) /* filed before it was locked or got a child */
-        radix_refile(t, node);
 }

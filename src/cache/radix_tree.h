@@ -19,6 +19,7 @@
 #include "cache/namespace.h"
 #include "cache/page_runs.h"
 #include "cache/radix_keep.h"
+#include "cache/radix_key.h"
 #include "cache/radix_node.h"
 #include "cache/radix_tags.h"
 
@@ -112,6 +113,23 @@ static inline rad_token radix_lead(const radix_tree *t, const radix_node *n)
     const radix_node *p = &t->nodes[n->parent];
     if (!p->parent) return n->lead;
     return radix_tokens(t, p)[(size_t)p->pages * t->limits.page_size - 1];
+}
+
+/* What a child of `parent` that begins with this page is filed under. Below a root and under bigram
+ * keys `lead` is the key's token 0, which is part of the first pair; everywhere else it is 0, as it
+ * is in the nodes. */
+static inline uint32_t radix_child_hash(const radix_tree *t, uint32_t parent, const rad_token *page,
+                                        rad_token lead)
+{
+    uint32_t hash = key_child_hash(parent, page, t->limits.page_size);
+    return lead ? key_lead_hash(hash, lead) : hash;
+}
+
+/* The lead of what hangs below `from` and begins with these tokens. */
+static inline rad_token radix_first_lead(const radix_tree *t, uint32_t from,
+                                         const rad_token *tokens)
+{
+    return t->limits.bigram && !t->nodes[from].parent ? tokens[-1] : 0;
 }
 
 /* Cuts `child` behind its first `at` pages (0 < at < its length): a new upper node takes

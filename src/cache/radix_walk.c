@@ -1,0 +1,147 @@
+/* radix_walk.c - from a root as far as a key goes.
+ *
+ *     tokens   | a b c d | e f g | h i . .
+ *     nodes    | a b c d | e f g | h i x y        pos: node 2 passed whole, 2 pages of its child
+ *
+ * A node's child is found in the map of all children, under the hash of the node and of the key's
+ * next page; a node with one child asks nobody. Both only propose: the comparison of the tokens,
+ * which a walk needs anyway, decides. So
+ *
+ * Invariant, verified by radix_check() through radix_is_filed(): among the children of a node no
+ * two begin with the same page, and each is filed under the hash that a walk asks for. */
+#include "cache/radix_tree.h"
+
+/* A walk is compiled twice, with and without bigram keys, so that neither asks at each
+ * node which it is. */
+#if defined(__GNUC__)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#else
+#define ALWAYS_INLINE static inline
+#endif
+
+/* How many pages of the node's edge the key follows. */
+static inline uint32_t match_pages(const radix_tree *t, const radix_node *n,
+                                   const rad_token *tokens, uint32_t num_pages)
+{
+    uint32_t ps = t->limits.page_size, most = RAD_MIN(n->pages, num_pages);
+    uint32_t len = key_match_len(radix_tokens(t, n), tokens, most * ps);
+    return t->shift < 32 ? len >> t->shift : len / ps;
+}
+
+/* Asks for what a walk reads behind this node while its tokens are compared: the pages, and
+ * the place of the child that the key goes on with, if it goes on. */
+ALWAYS_INLINE void prefetch_behind(const radix_tree *t, uint32_t node, const rad_token *tokens,
+                                   uint32_t num_pages)
+{
+    const radix_node *n = &t->nodes[node];
+    __builtin_prefetch(t->regions + n->at);
+    if (n->num_children <= 1) {
+        __builtin_prefetch(&t->nodes[n->first_child]);
+    } else if (num_pages > n->pages) {
+        const rad_token *page = tokens + (size_t)n->pages * t->limits.page_size;
+        map_prefetch(&t->children, radix_child_hash(t, node, page, 0));
+    }
+}
+
+/* The child that the key goes on with, 0 when there is none; *matched pages of its edge
+ * agree, at least one. The hash, or being the only child, makes a candidate; the
+ * comparison that is needed anyway decides. */
+ALWAYS_INLINE uint32_t follow(const radix_tree *t, uint32_t parent, bool bigram, rad_token lead,
+                              const rad_token *tokens, uint32_t num_pages, uint32_t *matched)
+{
+    const radix_node *p = &t->nodes[parent];
+    if (p->num_children <= 1) { /* a chain needs no hash */
+        uint32_t only = p->first_child;
+        if (!only || (bigram && t->nodes[only].lead != lead)) return 0;
+        prefetch_behind(t, only, tokens, num_pages);
+        *matched = match_pages(t, &t->nodes[only], tokens, num_pages);
+        return *matched ? only : 0;
+    }
+    uint32_t hash = radix_child_hash(t, parent, tokens, bigram ? lead : 0);
+    uint32_t at = map_start(&t->children, hash);
+    for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
+        if (t->nodes[id].parent != parent) continue;
+        if (bigram && t->nodes[id].lead != lead) continue;
+        prefetch_behind(t, id, tokens, num_pages);
+        *matched = match_pages(t, &t->nodes[id], tokens, num_pages);
+        if (*matched) return id;
+    }
+    return 0;
+}
+
+bool radix_is_filed(const radix_tree *t, uint32_t node)
+{
+    const radix_node *n = &t->nodes[node];
+    uint32_t hash = radix_child_hash(t, n->parent, radix_tokens(t, n), n->lead), found = 0;
+    uint32_t at = map_start(&t->children, hash), ps = t->limits.page_size;
+    for (uint32_t id; (id = map_next(&t->children, hash, &at));) {
+        const radix_node *other = &t->nodes[id];
+        if (other->parent != n->parent || other->lead != n->lead) continue;
+        found += key_match_len(radix_tokens(t, other), radix_tokens(t, n), ps) == ps;
+        if (found == 1 && id != node) return false;
+    }
+    return n->hash == hash && found == 1;
+}
+
+ALWAYS_INLINE radix_pos walk(const radix_tree *t, uint32_t root, bool bigram,
+                             const rad_token *tokens, uint32_t num_pages)
+{
+    radix_pos pos = {.node = root};
+    rad_token lead = bigram && num_pages ? radix_first_lead(t, root, tokens) : 0;
+    while (pos.pages < num_pages) {
+        const rad_token *rest = tokens + (size_t)pos.pages * t->limits.page_size;
+        uint32_t matched;
+        uint32_t child = follow(t, pos.node, bigram, lead, rest, num_pages - pos.pages, &matched);
+        if (!child) break;
+        lead = 0;
+        pos.pages += matched;
+        if (matched < t->nodes[child].pages) {
+            pos.child = child;
+            pos.part = matched;
+            break;
+        }
+        pos.node = child;
+    }
+    return pos;
+}
+
+radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
+                     uint32_t num_pages)
+{
+    if (t->limits.bigram) return walk(t, root, true, tokens, num_pages);
+    return walk(t, root, false, tokens, num_pages);
+}
+
+ALWAYS_INLINE radix_pos match(radix_tree *t, uint32_t root, bool bigram, const rad_token *tokens,
+                              uint32_t num_pages, uint64_t touched, rad_slot *slots)
+{
+    radix_pos pos = {.node = root};
+    uint32_t ps = t->limits.page_size;
+    rad_token lead = bigram && num_pages ? radix_first_lead(t, root, tokens) : 0;
+    t->nodes[root].last_access = touched;
+    while (pos.pages < num_pages) {
+        size_t at = (size_t)pos.pages * ps;
+        uint32_t left = num_pages - pos.pages, matched;
+        uint32_t child = follow(t, pos.node, bigram, lead, tokens + at, left, &matched);
+        if (!child) break;
+        lead = 0;
+        radix_node *n = &t->nodes[child];
+        if (slots) radix_expand(t, t->regions + n->at, matched, slots + at);
+        pos.pages += matched;
+        if (matched < n->pages) {
+            pos.child = child;
+            pos.part = matched;
+            break;
+        }
+        n->last_access = touched;
+        pos.node = child;
+    }
+    return pos;
+}
+
+radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
+                      uint64_t touched, rad_slot *slots)
+{
+    if (t->limits.bigram) return match(t, root, true, tokens, num_pages, touched, slots);
+    return match(t, root, false, tokens, num_pages, touched, slots);
+}
