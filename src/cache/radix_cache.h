@@ -1,4 +1,4 @@
-/* radix_cache.h - what radix_cache.c and radix_req.c share. */
+/* radix_cache.h - what the files behind a RadixCache share. */
 #ifndef CACHE_RADIX_CACHE_H
 #define CACHE_RADIX_CACHE_H
 
@@ -101,6 +101,11 @@ static inline uint32_t radix_cache_depth(const radix_cache *c, uint32_t node)
         pages += c->tree.nodes[id].pages;
     return pages;
 }
+
+/* <radish/cache.h>: insert, in radix_publish.c. */
+rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
+                            const rad_insert_params *params, uint32_t *prefix_tokens,
+                            rad_error *err);
 
 /* <radish/retention.h> */
 rad_status radix_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,

@@ -1,0 +1,154 @@
+/* radix_publish.c - a key's pages enter the tree.
+ *
+ *     key      | cursor: not walked again | match | fresh: claimed, and a new leaf |
+ *              0                          from    pos                              num_pages
+ *
+ * Order: the fresh pages are claimed before room is made, and given back when there is none;
+ * making room may merge nodes on the path, and then its end is looked for anew. Until all is
+ * certain nothing of the key is in the tree, so RAD_FULL leaves nothing of it behind.
+ *
+ * Hits: a node's hit_count tells how often later requests came back to it. A new node
+ * has 0 and a match counts nothing; an insert adds 1 to the nodes it passes, except to
+ * those younger than the request it belongs to (its own chunks, and what its neighbours
+ * of the same batch put there). */
+#include "cache/radix_cache.h"
+
+/* The nodes from `node` up have been used by an insert. */
+static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
+{
+    for (uint32_t id = node; id; id = t->nodes[id].parent) {
+        radix_node *n = &t->nodes[id];
+        n->last_access = t->clock;
+        n->priority = RAD_MAX(n->priority, how->priority);
+        if (!how->count_hits || t->cold[id].created > how->before) continue;
+        n->hit_count++;
+        if (t->worth) t->worth[id].heat = evict_heat_add(t->worth[id].heat, t->heat_now);
+    }
+    radix_used(t, node);
+}
+
+/* Where the key's whole pages end in the tree; from the cursor if there is one. */
+static radix_pos find_end(const radix_cache *c, uint32_t root, const rad_key *key,
+                          const radix_insert *how)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key);
+    uint32_t from = how->from_pages;
+    if (!root) return (radix_pos){0};
+    const rad_token *tokens = radix_cache_tokens(c, key);
+    if (!how->from || radix_cache_depth(c, how->from) != from)
+        return radix_walk(t, root, tokens, num_pages);
+    radix_pos pos = radix_walk(t, how->from, tokens + (size_t)from * ps, num_pages - from);
+    pos.pages += from;
+    return pos;
+}
+
+/* With a handful of nodes the leaf in which the key ends may be all that could go. Then
+ * it goes, and its part of the key enters anew with the caller's slots, which must be
+ * theirs to give. Behind the match are `fresh` pages, at `slots`; returns how many pages
+ * before them are to be inserted too, 0 when that does not help. */
+static uint32_t give_up_own_leaf(radix_cache *c, const rad_slot *slots, uint32_t fresh,
+                                 uint32_t floor, radix_pos *pos)
+{
+    radix_tree *t = &c->tree;
+    uint32_t leaf = pos->child ? pos->child : pos->node, ps = c->base.page_size;
+    uint32_t own = pos->child ? pos->part : t->nodes[leaf].pages, parent = t->nodes[leaf].parent;
+    if (!leaf || !radix_is_evictable_leaf(&t->nodes[leaf]) || pos->pages - own < floor) return 0;
+    kv_run runs[PAGE_RUNS];
+    uint32_t num_runs;
+    slots -= (size_t)own * ps;
+    if (radix_claim(c, slots, own, 0, runs, &num_runs, NULL)) return 0;
+    radix_lock(t, parent);
+    bool ok = t->locked + own + fresh <= t->limits.max_pages;
+    if (ok) {
+        radix_drop_leaf(t, leaf, radix_cache_drop, c);
+        ok = radix_make_room(t, 1, own + fresh, false, parent, radix_cache_drop, c);
+        RAD_ASSERT_ENV(&t->env, ok);
+        *pos = (radix_pos){.node = parent, .pages = pos->pages - own};
+    } else {
+        radix_unclaim(c, slots, own);
+    }
+    radix_unlock(t, parent);
+    return ok ? own : 0;
+}
+
+rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
+                               const radix_insert *how, radix_inserted *result, rad_error *err)
+{
+    radix_tree *t = &c->tree;
+    uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key);
+    *result = (radix_inserted){0};
+    if (!num_pages) return RAD_OK;
+    if (!namespace_fits(key->extra_key, key->cache_salt))
+        return rad_fail(err, RAD_E_LIMIT, "cache: extra_key and cache_salt are too long");
+
+    uint32_t root = radix_cache_root(c, key), before = RAD_MAX(how->from_pages, how->slots_from);
+    bool foreign = how->from && t->nodes[how->from].ns != t->nodes[root].ns;
+    if (foreign || how->from_pages > num_pages)
+        return rad_fail(err, RAD_E_STATE, "cache: node %u at %u tokens is not on the key's path",
+                        how->from, how->from_pages * ps);
+    radix_pos pos = find_end(c, root, key, how);
+    if (pos.pages < before)
+        return rad_fail(err, RAD_E_STATE,
+                        "cache: the tree has %u of the %u tokens before the first slot",
+                        pos.pages * ps, before * ps);
+    uint32_t fresh = num_pages - pos.pages;
+    slots += (size_t)(pos.pages - how->slots_from) * ps;
+    kv_run runs[PAGE_RUNS];
+    uint32_t num_runs;
+    rad_status claimed = radix_claim(c, slots, fresh, pos.pages * ps, runs, &num_runs, err);
+    if (claimed) return claimed;
+
+    uint32_t nodes = (pos.child != 0) + (fresh != 0);
+    uint32_t pin = pos.child ? pos.child : pos.node;
+    uint64_t merges = t->merges;
+    uint32_t from_generation = how->from ? t->ids.generation[how->from] : 0;
+    if (!radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c)) {
+        bool same = t->merges == merges; /* else `pos` may name a node that is gone */
+        uint32_t more = fresh && same ? give_up_own_leaf(c, slots, fresh, before, &pos) : 0;
+        if (!more) {
+            radix_unclaim(c, slots, fresh);
+            if (root) radix_drop_root_if_empty(t, root);
+            return RAD_FULL;
+        }
+        slots -= (size_t)more * ps;
+        fresh += more;
+        num_runs = page_runs_find(slots, fresh, ps, runs);
+    } else if (t->merges !=
+               merges) { /* the path has fewer nodes, the cursor's perhaps among them */
+        radix_insert again = *how;
+        if (again.from && t->ids.generation[again.from] != from_generation) again.from = 0;
+        pos = find_end(c, root, key, &again);
+    }
+
+    t->clock++;
+    if (!root) pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
+    namespace_touch(&t->names, t->nodes[root].ns);
+    if (pos.child) pos.node = radix_split(t, pos.child, pos.part, t->clock);
+    touch_path(t, pos.node, how);
+    result->end = pos.node;
+    result->matched_pages = pos.pages;
+    if (fresh) {
+        const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
+        result->end =
+            radix_add_leaf(t, pos.node, rest, slots, fresh, runs, num_runs, how->priority);
+        c->inserted += fresh;
+    }
+    if (t->tags.refs && key->session) tags_move(t, key->session, result->end);
+    return RAD_OK;
+}
+
+rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
+                            const rad_insert_params *params, uint32_t *prefix_tokens,
+                            rad_error *err)
+{
+    radix_cache *c = (radix_cache *)cache;
+    radix_insert how = {.before = UINT64_MAX,
+                        .count_hits = !(params && params->chunked),
+                        .priority = params ? params->priority : 0};
+    radix_inserted result;
+    rad_status status = radix_cache_publish(c, key, slots, &how, &result, err);
+    if (status) return status;
+    *prefix_tokens = result.matched_pages * cache->page_size;
+    return radix_cache_take_drop_status(c);
+}
