@@ -7,9 +7,8 @@
  *                num_free    ^   num_undo            num_grouped
  *                            next alloc
  *
- * What was popped since the last free still stands above the top (2, 6: 6 left first), so
- * going back to an earlier state is moving the top. The far end of the array records what
- * an open free group was given.
+ * What was popped since the last free still stands above the top (2, 6: 6 left first), for
+ * kv_undo.c. The far end of the array records what an open free group was given.
  *
  * A stack alone cannot see a page freed twice, and a page owned by two requests is
  * silent corruption. So `taken` keeps one bit per page, and every alloc and free
@@ -24,42 +23,14 @@
  * Invariant, verified by rad_kv_check():
  *   each page 1..num_pages is taken, or on the stack, recorded by a group, or staged, and
  *   only one of these; num_staged pages are none of the first three. */
-#include <radish/kv_allocator.h>
-
-#include "base/bits.h"
 #include "base/params.h"
+#include "mem/kv_allocator_impl.h"
 #include "mem/kv_bits.h"
 #include "mem/kv_runs.h"
-#include "mem/kv_undo.h"
-
-struct rad_kv_allocator {
-    rad_env env;
-    uint32_t num_pages;
-    uint32_t page_size;
-    uint32_t num_free;    /* on the stack */
-    uint32_t num_staged;  /* free, not on the stack; 0 without need_sort */
-    uint32_t num_grouped; /* recorded by the open free group */
-    uint32_t num_undo;    /* popped since the last free: free[num_free..num_free + num_undo) */
-    uint32_t sorts;
-    bool need_sort;
-    bool in_group;
-    uint64_t epoch; /* grows when pages come back: states of another epoch are stale */
-    rad_page *free; /* [num_pages] */
-    uint64_t *bits; /* for 0..num_pages, words of two lanes in turns: taken, and one to lend */
-    bool lent;
-};
-
-enum { LANES = 2 };
 
 static size_t bits_bytes(const rad_kv_allocator *a)
 {
-    return bits_words((size_t)a->num_pages + 1) * LANES * sizeof *a->bits;
-}
-
-/* A bit for each page that is handed out, and for what is not a page. */
-static inline bits_lane taken(const rad_kv_allocator *a)
-{
-    return (bits_lane){a->bits, LANES};
+    return bits_words((size_t)a->num_pages + 1) * KV_LANES * sizeof *a->bits;
 }
 
 rad_status rad_kv_allocator_create(const rad_env *env, const rad_kv_allocator_params *params,
@@ -108,21 +79,6 @@ void rad_kv_allocator_destroy(rad_kv_allocator *a)
     rad_free(&env, a, sizeof *a);
 }
 
-static bool is_page(const rad_kv_allocator *a, rad_page page)
-{
-    return page >= 1 && (uint32_t)page <= a->num_pages;
-}
-
-static bool is_taken(const rad_kv_allocator *a, rad_page page)
-{
-    return is_page(a, page) && lane_get(taken(a), (size_t)page);
-}
-
-static uint32_t num_taken(const rad_kv_allocator *a)
-{
-    return a->num_pages - a->num_free - a->num_staged - a->num_grouped;
-}
-
 /* Pages came back: what stood above the stack's top is overwritten or out of date. */
 static void forget_undo(rad_kv_allocator *a)
 {
@@ -133,13 +89,10 @@ static void forget_undo(rad_kv_allocator *a)
 static void flip_grouped(rad_kv_allocator *a)
 {
     for (uint32_t i = 1; i <= a->num_grouped; i++)
-        lane_flip(taken(a), (size_t)a->free[a->num_pages - i]);
+        lane_flip(kv_taken(a), (size_t)a->free[a->num_pages - i]);
 }
 
-/* Writes the stack anew, lowest page on top, from the bits: what is not taken is free,
- * staged pages included; a group's pages count as taken meanwhile. The undo entries move
- * up, as they stand above the top. */
-static void sort_free(rad_kv_allocator *a)
+void kv_sort_free(rad_kv_allocator *a)
 {
     uint32_t at = a->num_free + a->num_staged;
     memmove(a->free + at, a->free + a->num_free, (size_t)a->num_undo * sizeof *a->free);
@@ -149,10 +102,10 @@ static void sort_free(rad_kv_allocator *a)
     flip_grouped(a);
     size_t words = bits_words((size_t)a->num_pages + 1);
     for (size_t w = 0; at; w++) {
-        while (w < words && a->bits[w * LANES] == ~(uint64_t)0)
+        while (w < words && a->bits[w * KV_LANES] == ~(uint64_t)0)
             w++;
         RAD_ASSERT_ENV(&a->env, w < words);
-        for (uint64_t open = ~a->bits[w * LANES]; open; open &= open - 1) {
+        for (uint64_t open = ~a->bits[w * KV_LANES]; open; open &= open - 1) {
             RAD_ASSERT_ENV(&a->env, at);
             a->free[--at] = (rad_page)(w * 64 + (size_t)__builtin_ctzll(open));
         }
@@ -164,7 +117,7 @@ static void sort_free(rad_kv_allocator *a)
 static bool make_ready(rad_kv_allocator *a, uint64_t count)
 {
     if (count > (uint64_t)a->num_free + a->num_staged) return false;
-    if (count > a->num_free) sort_free(a);
+    if (count > a->num_free) kv_sort_free(a);
     return true;
 }
 
@@ -192,8 +145,8 @@ static void pop(rad_kv_allocator *a, rad_page *pages, uint32_t count)
     copy_backwards(pages, a->free + a->num_free, count);
     for (uint32_t run; count; pages += run, count -= run) {
         run = bits_run(pages, count);
-        RAD_ASSERT_ENV(&a->env, lane_range_is(taken(a), (size_t)*pages, run, false));
-        lane_flip_range(taken(a), (size_t)*pages, run);
+        RAD_ASSERT_ENV(&a->env, lane_range_is(kv_taken(a), (size_t)*pages, run, false));
+        lane_flip_range(kv_taken(a), (size_t)*pages, run);
     }
 }
 
@@ -219,9 +172,9 @@ static uint32_t untake_runs(rad_kv_allocator *a, const rad_page *pages, uint32_t
         rad_page page = pages[done];
         run = bits_run(pages + done, count - done);
         if (page < 1 || (uint32_t)page > a->num_pages || run > a->num_pages - (uint32_t)page + 1 ||
-            !lane_range_is(taken(a), (size_t)page, run, true))
+            !lane_range_is(kv_taken(a), (size_t)page, run, true))
             return done;
-        lane_flip_range(taken(a), (size_t)page, run);
+        lane_flip_range(kv_taken(a), (size_t)page, run);
     }
     return count;
 }
@@ -236,13 +189,13 @@ static rad_status free_pages(rad_kv_allocator *a, const int32_t *entries, uint32
     uint32_t quick = stride == 1 && unit == 1 ? untake_runs(a, entries, count) : 0;
     for (uint32_t i = quick; i < count; i++) {
         rad_page page = entries[(size_t)i * stride] / (int32_t)unit;
-        if (is_taken(a, page)) {
-            lane_flip(taken(a), (size_t)page);
+        if (kv_is_taken(a, page)) {
+            lane_flip(kv_taken(a), (size_t)page);
             continue;
         }
         while (i-- > 0)
-            lane_flip(taken(a), (size_t)(entries[(size_t)i * stride] / (int32_t)unit));
-        if (!is_page(a, page))
+            lane_flip(kv_taken(a), (size_t)(entries[(size_t)i * stride] / (int32_t)unit));
+        if (!kv_is_page(a, page))
             return rad_fail(err, RAD_E_STATE, "kv_free: page %d is not one of 1..%u", page,
                             a->num_pages);
         return rad_fail(err, RAD_E_STATE, "kv_free: page %d is not handed out (freed twice?)",
@@ -288,10 +241,10 @@ static rad_status refuse_run(const rad_kv_allocator *a, kv_run run, rad_error *e
 {
     for (uint32_t i = 0; i < run.count; i++) {
         rad_page page = (rad_page)((uint32_t)run.first + i);
-        if (!is_page(a, page))
+        if (!kv_is_page(a, page))
             return rad_fail(err, RAD_E_STATE, "kv_free: page %d is not one of 1..%u", page,
                             a->num_pages);
-        if (!is_taken(a, page))
+        if (!kv_is_taken(a, page))
             return rad_fail(err, RAD_E_STATE, "kv_free: page %d is not handed out (freed twice?)",
                             page);
     }
@@ -304,15 +257,15 @@ rad_status kv_free_runs(rad_kv_allocator *a, const kv_run *runs, uint32_t num_ru
     uint32_t count = 0;
     for (uint32_t i = 0; i < num_runs; i++) {
         kv_run r = runs[i];
-        if (is_page(a, r.first) && r.count <= a->num_pages - (uint32_t)r.first + 1 &&
-            lane_range_is(taken(a), (size_t)r.first, r.count, true)) {
-            lane_flip_range(taken(a), (size_t)r.first, r.count);
+        if (kv_is_page(a, r.first) && r.count <= a->num_pages - (uint32_t)r.first + 1 &&
+            lane_range_is(kv_taken(a), (size_t)r.first, r.count, true)) {
+            lane_flip_range(kv_taken(a), (size_t)r.first, r.count);
             count += r.count;
             continue;
         }
         rad_status status = refuse_run(a, r, err);
         while (i-- > 0)
-            lane_flip_range(taken(a), (size_t)runs[i].first, runs[i].count);
+            lane_flip_range(kv_taken(a), (size_t)runs[i].first, runs[i].count);
         return status;
     }
     if (!count) return RAD_OK;
@@ -357,7 +310,7 @@ static bool last_loc_fits(const rad_kv_allocator *a, uint32_t prefix, rad_slot l
     if (prefix == 0) return last_loc == -1;
     if (last_loc < 0 || (uint32_t)last_loc % a->page_size != (prefix - 1) % a->page_size)
         return false;
-    return is_taken(a, last_loc / (int32_t)a->page_size);
+    return kv_is_taken(a, last_loc / (int32_t)a->page_size);
 }
 
 rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uint32_t *prefix_lens,
@@ -433,45 +386,6 @@ rad_status rad_kv_free_group_end(rad_kv_allocator *a)
     return RAD_OK;
 }
 
-void rad_kv_backup_state(const rad_kv_allocator *a, rad_kv_state *state)
-{
-    *state = (rad_kv_state){
-        .owner = a, .epoch = a->epoch, .taken_pages = num_taken(a), .sorts = a->sorts};
-}
-
-rad_status kv_undo_pages(const rad_kv_allocator *a, const rad_kv_state *state,
-                         const rad_page **pages, uint32_t *count, rad_error *err)
-{
-    if (state->owner != a)
-        return rad_fail(err, RAD_E_STATE, "kv_restore_state: the state is of another allocator");
-    if (state->epoch != a->epoch)
-        return rad_fail(err, RAD_E_STATE,
-                        "kv_restore_state: pages came back since the backup, it is stale");
-    *pages = a->free + a->num_free;
-    *count = num_taken(a) - state->taken_pages;
-    RAD_ASSERT_ENV(&a->env, *count <= a->num_undo);
-    return RAD_OK;
-}
-
-rad_status rad_kv_restore_state(rad_kv_allocator *a, rad_kv_state *state, rad_error *err)
-{
-    const rad_page *pages;
-    uint32_t back;
-    rad_status status = kv_undo_pages(a, state, &pages, &back, err);
-    if (status) return status;
-    for (uint32_t i = 0; i < back; i++) {
-        RAD_ASSERT_ENV(&a->env, is_taken(a, pages[i]));
-        lane_flip(taken(a), (size_t)pages[i]);
-    }
-    a->num_free += back;
-    a->num_undo -= back;
-    if (state->sorts != a->sorts) sort_free(a); /* runs of two sorts stand on the stack */
-    a->epoch++;
-    state->epoch = a->epoch;
-    state->sorts = a->sorts;
-    return RAD_OK;
-}
-
 uint32_t rad_kv_page_size(const rad_kv_allocator *a)
 {
     return a->page_size;
@@ -494,25 +408,25 @@ uint64_t rad_kv_available_size(const rad_kv_allocator *a)
 
 int rad_kv_is_taken(const rad_kv_allocator *a, rad_page page)
 {
-    return is_taken(a, page);
+    return kv_is_taken(a, page);
 }
 
 bits_lane kv_taken_lane(const rad_kv_allocator *a)
 {
-    return taken(a);
+    return kv_taken(a);
 }
 
 bits_lane kv_borrow_lane(rad_kv_allocator *a)
 {
     if (a->lent) return (bits_lane){0};
     a->lent = true;
-    return (bits_lane){a->bits + 1, LANES};
+    return (bits_lane){a->bits + 1, KV_LANES};
 }
 
 void kv_return_lane(rad_kv_allocator *a)
 {
     for (size_t w = 0; w < bits_words((size_t)a->num_pages + 1); w++)
-        a->bits[w * LANES + 1] = 0;
+        a->bits[w * KV_LANES + 1] = 0;
     a->lent = false;
 }
 
@@ -520,68 +434,14 @@ void rad_kv_clear(rad_kv_allocator *a)
 {
     size_t words = bits_words((size_t)a->num_pages + 1);
     for (size_t w = 0; w < words; w++)
-        a->bits[w * LANES] = 0;
-    lane_flip(taken(a), 0); /* never handed out, and never found free by a sort */
+        a->bits[w * KV_LANES] = 0;
+    lane_flip(kv_taken(a), 0); /* never handed out, and never found free by a sort */
     for (size_t i = (size_t)a->num_pages + 1; i < words * 64; i++)
-        lane_flip(taken(a), i);
+        lane_flip(kv_taken(a), i);
     for (uint32_t i = 0; i < a->num_pages; i++)
         a->free[i] = (rad_page)(a->num_pages - i); /* page 1 leaves first */
     a->num_free = a->num_pages;
     a->num_staged = a->num_grouped = 0;
     a->in_group = false;
     forget_undo(a);
-}
-
-/* One page of the stack or of a group's record. */
-static rad_status check_listed(const rad_kv_allocator *a, rad_page page, uint64_t *seen,
-                               rad_error *err)
-{
-    if (!is_page(a, page))
-        return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d on a free list is not one", page);
-    if (bits_get(seen, (size_t)page))
-        return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is on the free lists twice", page);
-    if (lane_get(taken(a), (size_t)page))
-        return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is free and taken", page);
-    bits_set(seen, (size_t)page);
-    return RAD_OK;
-}
-
-static rad_status check_lists(const rad_kv_allocator *a, uint64_t *seen, rad_error *err)
-{
-    rad_status status = RAD_OK;
-    for (uint32_t i = 0; i < a->num_free && !status; i++) {
-        if (a->need_sort && i && a->free[i] >= a->free[i - 1])
-            return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %d is out of order", a->free[i]);
-        status = check_listed(a, a->free[i], seen, err);
-    }
-    for (uint32_t i = 1; i <= a->num_grouped && !status; i++)
-        status = check_listed(a, a->free[a->num_pages - i], seen, err);
-    if (status) return status;
-
-    uint32_t staged = 0;
-    for (uint32_t page = 1; page <= a->num_pages; page++) {
-        if (bits_get(seen, page) || lane_get(taken(a), page)) continue;
-        if (++staged > a->num_staged)
-            return rad_fail(err, RAD_E_CORRUPT, "kv_check: page %u is neither free nor taken",
-                            page);
-    }
-    if (staged != a->num_staged)
-        return rad_fail(err, RAD_E_CORRUPT, "kv_check: %u pages are staged, %u are counted", staged,
-                        a->num_staged);
-    return RAD_OK;
-}
-
-rad_status rad_kv_check(const rad_kv_allocator *a, rad_error *err)
-{
-    if ((uint64_t)a->num_free + a->num_staged + a->num_grouped + a->num_undo > a->num_pages ||
-        (a->num_staged && !a->need_sort) || (a->num_grouped && !a->in_group))
-        return rad_fail(err, RAD_E_CORRUPT,
-                        "kv_check: %u free, %u staged, %u in a group, %u to undo of %u pages",
-                        a->num_free, a->num_staged, a->num_grouped, a->num_undo, a->num_pages);
-    size_t bytes = bits_words((size_t)a->num_pages + 1) * sizeof(uint64_t);
-    uint64_t *seen = rad_alloc(&a->env, bytes);
-    if (!seen) return rad_fail(err, RAD_E_NOMEM, "kv_check: no scratch memory");
-    rad_status status = check_lists(a, seen, err);
-    rad_free(&a->env, seen, bytes);
-    return status;
 }

@@ -1,0 +1,61 @@
+/* kv_allocator_impl.h - the struct behind an allocator, for its files.
+ *
+ *     kv_allocator.c   the stack and the bits: alloc, free, groups
+ *     kv_undo.c        back to an earlier state
+ *     kv_check.c       check
+ *
+ * What pops and pushes pages stays in one file: it is called for every token. */
+#ifndef MEM_KV_ALLOCATOR_IMPL_H
+#define MEM_KV_ALLOCATOR_IMPL_H
+
+#include <radish/kv_allocator.h>
+
+#include "base/base.h"
+#include "base/bits.h"
+
+struct rad_kv_allocator {
+    rad_env env;
+    uint32_t num_pages;
+    uint32_t page_size;
+    uint32_t num_free;    /* on the stack */
+    uint32_t num_staged;  /* free, not on the stack; 0 without need_sort */
+    uint32_t num_grouped; /* recorded by the open free group */
+    uint32_t num_undo;    /* popped since the last free: free[num_free..num_free + num_undo) */
+    uint32_t sorts;
+    bool need_sort;
+    bool in_group;
+    uint64_t epoch; /* grows when pages come back: states of another epoch are stale */
+    rad_page *free; /* [num_pages] */
+    uint64_t *bits; /* for 0..num_pages, words of two lanes in turns: taken, and one to lend */
+    bool lent;
+};
+
+enum { KV_LANES = 2 };
+
+/* A bit for each page that is handed out, and for what is not a page. */
+static inline bits_lane kv_taken(const rad_kv_allocator *a)
+{
+    return (bits_lane){a->bits, KV_LANES};
+}
+
+static inline bool kv_is_page(const rad_kv_allocator *a, rad_page page)
+{
+    return page >= 1 && (uint32_t)page <= a->num_pages;
+}
+
+static inline bool kv_is_taken(const rad_kv_allocator *a, rad_page page)
+{
+    return kv_is_page(a, page) && lane_get(kv_taken(a), (size_t)page);
+}
+
+static inline uint32_t kv_num_taken(const rad_kv_allocator *a)
+{
+    return a->num_pages - a->num_free - a->num_staged - a->num_grouped;
+}
+
+/* Writes the stack anew, lowest page on top, from the bits: what is not taken is free,
+ * staged pages included; a group's pages count as taken meanwhile. The undo entries move
+ * up, as they stand above the top. O(pages / 64 + pages that are free). */
+void kv_sort_free(rad_kv_allocator *a);
+
+#endif
