@@ -5,75 +5,34 @@
  * any history, whatever any tier offers under a key is exactly that, every page of both pools
  * has one owner, and when nothing runs no ticket is out. */
 #include "hicache_rig.h"
-
-enum { REQS = 6, DOCS = 5, DOC_TOKENS = 150 };
+#include "history_rig.h"
 
 typedef struct history {
     hrig r;
     hrig_options o;
-    uint64_t rng;
+    dice dice;
     hreq reqs[REQS];
-    enum { IDLE, ARRIVED, ADMITTED, COMPUTED } state[REQS];
-    bool published[REQS];
-    rad_token docs[DOCS][DOC_TOKENS];
-    atomic_uint_fast64_t fates; /* drawn so far; any thread */
-    uint64_t fault_every;       /* 0: none */
-    uint64_t loaded, fetched, failed, bad, written, demoted, restarts, io;
+    req_stage state[REQS];
+    tally sum;
 } history;
-
-static uint32_t below(history *h, uint32_t n)
-{
-    return (uint32_t)(test_random(&h->rng) % n);
-}
-
-static bool strikes(history *h, uint64_t *what)
-{
-    uint64_t drawn = mix64(atomic_fetch_add(&h->fates, 1) + h->fault_every);
-    *what = drawn >> 32;
-    return h->fault_every && drawn % h->fault_every == 0;
-}
-
-static sim_fate copy_fate(void *user, uint64_t copy)
-{
-    uint64_t what;
-    (void)copy;
-    return strikes(user, &what) ? (what % 2 ? SIM_FAIL : SIM_TORN) : SIM_COPY;
-}
-
-static storage_fate store_fate(void *user, storage_call call, uint64_t number)
-{
-    uint64_t what;
-    (void)call;
-    (void)number;
-    return strikes(user, &what) ? (storage_fate)(1 + what % 4) : STORAGE_WELL;
-}
 
 static void start(history *h, hrig *keep)
 {
     hrig_start(&h->r, &h->o, keep);
-    h->r.sim.script = copy_fate;
-    h->r.sim.user = h;
-    h->r.store.script = store_fate;
-    h->r.store.user = h;
+    dice_rule(&h->dice, &h->r.sim, &h->r.store, 1);
 }
 
 static void arrive(history *h, uint32_t i)
 {
-    static const char *const names[] = {NULL, "a", "b"};
     hreq *q = &h->reqs[i];
-    *q = (hreq){.extra_key = below(h, 6) ? NULL : names[below(h, 3)],
-                .cache_salt = below(h, 6) ? NULL : names[below(h, 3)]};
-    uint32_t shared = 1 + below(h, DOC_TOKENS), own = below(h, 30);
-    memcpy(q->tokens, h->docs[below(h, DOCS)], shared * sizeof *q->tokens);
-    for (uint32_t t = 0; t < own; t++)
-        q->tokens[shared + t] = (rad_token)below(h, 3);
-    q->num_tokens = RAD_MAX(shared + own, 2u);
-    if (shared + own < 2) q->tokens[1] = 1;
+    *q = (hreq){0};
+    q->extra_key = dice_draw_name(&h->dice);
+    q->cache_salt = dice_draw_name(&h->dice);
+    q->num_tokens = dice_draw_prompt(&h->dice, q->tokens);
     h->state[i] = ARRIVED;
-    h->published[i] = false;
-    if (below(h, 3) == 0) return;
+    if (below(&h->dice, 3) == 0) return;
     rad_key key = hreq_key(q, q->num_tokens - 1);
-    uint64_t recompute = below(h, 2) ? 1000 : 0;
+    uint64_t recompute = below(&h->dice, 2) ? 1000 : 0;
     rad_status status = rad_hicache_prefetch_start(h->r.cache, &key, recompute, &q->prefetch);
     CHECK(status == RAD_OK || status == RAD_NONE || status == RAD_FULL);
 }
@@ -107,13 +66,13 @@ static void compute(history *h, uint32_t i)
     hreq *q = &h->reqs[i];
     rad_error err = {0};
     if (hreq_forward(&h->r, q) != RAD_OK) {
-        h->io++;
+        h->sum.io++;
         q->kv.committed_len = q->kv.allocated_len; /* as one who did not look */
         CHECK(rad_cache_unfinished_req(h->r.cache, &q->kv, 0, &err) == RAD_E_IO);
-        end(h, i, below(h, 2)); /* is_insert or not: nothing of it may be published */
+        end(h, i, below(&h->dice, 2)); /* is_insert or not: nothing of it may be published */
         return;
     }
-    rad_status status = rad_cache_unfinished_req(h->r.cache, &q->kv, below(h, 3) == 0, &err);
+    rad_status status = rad_cache_unfinished_req(h->r.cache, &q->kv, below(&h->dice, 3) == 0, &err);
     CHECKF(status == RAD_OK || status == RAD_FULL, "%s\n", err.text);
     h->state[i] = COMPUTED;
 }
@@ -122,10 +81,10 @@ static void compute(history *h, uint32_t i)
 static void decode(history *h, uint32_t i)
 {
     hreq *q = &h->reqs[i];
-    uint32_t had = q->num_tokens, more = 1 + below(h, 20);
+    uint32_t had = q->num_tokens, more = 1 + below(&h->dice, 20);
     if (had + more > HRIG_ROW_TOKENS) return;
     for (uint32_t t = 0; t < more; t++)
-        q->tokens[had + t] = (rad_token)below(h, 3);
+        q->tokens[had + t] = (rad_token)below(&h->dice, 3);
     q->num_tokens += more;
     q->kv.key = hreq_key(q, q->num_tokens);
     if (hreq_extend(&h->r, q) != RAD_OK) {
@@ -139,11 +98,11 @@ static void decode(history *h, uint32_t i)
 static void count(history *h)
 {
     rad_hicache_stats s = hrig_stats(&h->r);
-    h->loaded += s.loaded_tokens;
-    h->written += s.written_tokens;
-    h->fetched += s.fetched_tokens;
-    h->bad += s.bad_pages;
-    h->failed += s.failed_loads + s.failed_writes + s.storage_errors;
+    h->sum.loaded += s.loaded_tokens;
+    h->sum.written += s.written_tokens;
+    h->sum.fetched += s.fetched_tokens;
+    h->sum.bad += s.bad_pages;
+    h->sum.failed += s.failed_loads + s.failed_writes + s.storage_errors;
 }
 
 static void all_end(history *h)
@@ -160,7 +119,7 @@ static void restart(history *h)
     hrig_stop(&h->r, true);
     hrig old = h->r;
     start(h, &old);
-    h->restarts++;
+    h->sum.restarts++;
 }
 
 /* Somebody takes the store, or clears it meanwhile, or gives it back. */
@@ -169,15 +128,15 @@ static void hold(history *h)
     rad_storage store;
     rad_status status = rad_hicache_hold_storage(h->r.cache, &store, NULL);
     CHECK(status == RAD_OK || status == RAD_AGAIN);
-    bool clears = status == RAD_OK && below(h, 2);
+    bool clears = status == RAD_OK && below(&h->dice, 2);
     if (clears) CHECK_OK(store.ops->clear(store.self, NULL));
-    if (clears || below(h, 2)) CHECK_OK(rad_hicache_release_storage(h->r.cache, clears));
+    if (clears || below(&h->dice, 2)) CHECK_OK(rad_hicache_release_storage(h->r.cache, clears));
 }
 
 static void one_thing(history *h)
 {
     rad_cache *cache = h->r.cache;
-    uint32_t i = below(h, REQS), what = below(h, 100);
+    uint32_t i = below(&h->dice, REQS), what = below(&h->dice, 100);
     if (what < 40) {
         if (h->state[i] == IDLE)
             arrive(h, i);
@@ -185,12 +144,12 @@ static void one_thing(history *h)
             admit(h, i);
         else if (h->state[i] == ADMITTED)
             compute(h, i);
-        else if (below(h, 3))
+        else if (below(&h->dice, 3))
             end(h, i, true);
         else
             decode(h, i);
     } else if (what < 65) {
-        uint64_t pick = test_random(&h->rng);
+        uint64_t pick = test_random(&h->dice.rng);
         if (h->o.no_threads)
             (void)rad_hicache_pump(cache, pick);
         else /* a busy machine lets the workers run too */
@@ -198,24 +157,25 @@ static void one_thing(history *h)
     } else if (what < 80) {
         CHECK_OK(rad_cache_poll(cache));
     } else if (what < 88) {
-        CHECK_OK(rad_cache_evict(cache, below(h, 100), NULL));
+        CHECK_OK(rad_cache_evict(cache, below(&h->dice, 100), NULL));
     } else if (what < 93) {
-        if (h->state[i] != IDLE) end(h, i, below(h, 2));
+        if (h->state[i] != IDLE) end(h, i, below(&h->dice, 2));
     } else if (what < 95) {
         CHECK_OK(rad_hicache_ready_to_load(cache));
     } else if (what < 97) {
         if (h->r.has_store)
-            storage_mem_spoil(&h->r.store, (uint32_t)test_random(&h->rng), below(h, 16));
+            storage_mem_spoil(&h->r.store, (uint32_t)test_random(&h->dice.rng),
+                              below(&h->dice, 16));
     } else if (what < 98 && h->o.pinned_tokens && h->state[i] != IDLE) {
         rad_key key = hreq_key(&h->reqs[i], h->reqs[i].num_tokens);
-        CHECK(rad_cache_pin_prefix(cache, &key, 1 + below(h, 1000000), NULL) >= 0);
-    } else if (what == 98 && h->r.has_store && below(h, 2)) {
+        CHECK(rad_cache_pin_prefix(cache, &key, 1 + below(&h->dice, 1000000), NULL) >= 0);
+    } else if (what == 98 && h->r.has_store && below(&h->dice, 2)) {
         hold(h);
     } else if (what == 98) {
         rad_status status = rad_hicache_clear(cache, RAD_TIER_HOST, NULL);
         CHECK(status == RAD_OK || status == RAD_AGAIN);
-    } else if (what == 99 && below(h, 4) == 0) {
-        if (below(h, 2)) {
+    } else if (what == 99 && below(&h->dice, 4) == 0) {
+        if (below(&h->dice, 2)) {
             restart(h);
         } else {
             for (uint32_t k = 0; k < REQS; k++)
@@ -225,13 +185,11 @@ static void one_thing(history *h)
     }
 }
 
-static void run(hrig_options o, uint64_t seed, uint64_t fault_every, uint32_t steps, history *sum)
+static void run(hrig_options o, uint64_t seed, uint64_t fault_every, uint32_t steps, tally *sum)
 {
     static history h;
-    h = (history){.o = o, .rng = seed, .fault_every = fault_every};
-    for (int d = 0; d < DOCS; d++)
-        for (int t = 0; t < DOC_TOKENS; t++)
-            h.docs[d][t] = d && t < 40 * (d % 3) ? h.docs[0][t] : (rad_token)below(&h, 50);
+    h = (history){.o = o, .dice = {.rng = seed, .fault_every = fault_every}};
+    dice_draw_docs(&h.dice);
     start(&h, NULL);
     hreq *reqs[REQS];
     for (int i = 0; i < REQS; i++)
@@ -246,19 +204,13 @@ static void run(hrig_options o, uint64_t seed, uint64_t fault_every, uint32_t st
     count(&h);
     CHECK(hrig_stats(&h.r).tickets == 0);
     hrig_stop(&h.r, false);
-    sum->loaded += h.loaded;
-    sum->written += h.written;
-    sum->fetched += h.fetched;
-    sum->failed += h.failed;
-    sum->bad += h.bad;
-    sum->restarts += h.restarts;
-    sum->io += h.io;
+    tally_add(sum, &h.sum);
 }
 
 static void histories(bool threads, uint64_t rounds, uint32_t steps)
 {
     uint64_t seed = test_seed(), rng = seed;
-    history sum = {0};
+    tally sum = {0};
     print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < rounds; round++) {
         uint64_t bits = test_random(&rng);
@@ -282,12 +234,7 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
                                        .timeout_max_ns = 20000000};
         run(o, test_random(&rng), bits >> 33 & 3 ? 20 << (bits >> 35 & 3) : 0, steps, &sum);
     }
-    print_message("  %llu tokens written, %llu loaded, %llu fetched; %llu calls failed, %llu bad "
-                  "pages, %llu requests hit by them, %llu restarts\n",
-                  (unsigned long long)sum.written, (unsigned long long)sum.loaded,
-                  (unsigned long long)sum.fetched, (unsigned long long)sum.failed,
-                  (unsigned long long)sum.bad, (unsigned long long)sum.io,
-                  (unsigned long long)sum.restarts);
+    tally_print(&sum);
     CHECK(sum.written && sum.failed && (threads || sum.loaded));
 }
 

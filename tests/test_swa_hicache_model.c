@@ -4,78 +4,37 @@
  * The model is the map from a prefix of tokens to its bytes that swa_rig.h computes: after any
  * history, whatever any tier offers under a key is exactly that, on both sides; every page of all
  * four pools has one owner, and when nothing runs no ticket is out. */
+#include "history_rig.h"
 #include "swa_rig.h"
-
-enum { REQS = 6, DOCS = 5, DOC_TOKENS = 150 };
 
 typedef struct history {
     srig r;
     srig_options o;
-    uint64_t rng;
+    dice dice;
     sreq reqs[REQS];
-    enum { IDLE, ARRIVED, ADMITTED, COMPUTED } state[REQS];
-    rad_token docs[DOCS][DOC_TOKENS];
-    atomic_uint_fast64_t fates; /* drawn so far; any thread */
-    uint64_t fault_every;       /* 0: none */
-    uint64_t loaded, windows, fetched, failed, bad, written, restarts, io;
+    req_stage state[REQS];
+    tally sum;
 } history;
-
-static uint32_t below(history *h, uint32_t n)
-{
-    return (uint32_t)(test_random(&h->rng) % n);
-}
-
-static bool strikes(history *h, uint64_t *what)
-{
-    uint64_t drawn = mix64(atomic_fetch_add(&h->fates, 1) + h->fault_every);
-    *what = drawn >> 32;
-    return h->fault_every && drawn % h->fault_every == 0;
-}
-
-static sim_fate copy_fate(void *user, uint64_t copy)
-{
-    uint64_t what;
-    (void)copy;
-    return strikes(user, &what) ? (what % 2 ? SIM_FAIL : SIM_TORN) : SIM_COPY;
-}
-
-static storage_fate store_fate(void *user, storage_call call, uint64_t number)
-{
-    uint64_t what;
-    (void)call;
-    (void)number;
-    return strikes(user, &what) ? (storage_fate)(1 + what % 4) : STORAGE_WELL;
-}
 
 static void start(history *h, storage_mem *stores)
 {
     uint64_t seed = h->r.seed;
     srig_start(&h->r, &h->o, stores);
     h->r.seed = seed;
-    h->r.sim.script = copy_fate;
-    h->r.sim.user = h;
-    for (int s = 0; s < 2 && h->r.store; s++) {
-        h->r.store[s].script = store_fate;
-        h->r.store[s].user = h;
-    }
+    dice_rule(&h->dice, &h->r.sim, h->r.store, h->r.store ? 2 : 0);
 }
 
 static void arrive(history *h, uint32_t i)
 {
-    static const char *const names[] = {NULL, "a", "b"};
     sreq *q = &h->reqs[i];
-    *q = (sreq){.extra_key = below(h, 6) ? NULL : names[below(h, 3)],
-                .cache_salt = below(h, 6) ? NULL : names[below(h, 3)]};
-    uint32_t shared = 1 + below(h, DOC_TOKENS), own = below(h, 30);
-    memcpy(q->tokens, h->docs[below(h, DOCS)], shared * sizeof *q->tokens);
-    for (uint32_t t = 0; t < own; t++)
-        q->tokens[shared + t] = (rad_token)below(h, 3);
-    if (shared + own < 2) q->tokens[1] = 1;
-    q->num_tokens = RAD_MAX(shared + own, 2u);
+    *q = (sreq){0};
+    q->extra_key = dice_draw_name(&h->dice);
+    q->cache_salt = dice_draw_name(&h->dice);
+    q->num_tokens = dice_draw_prompt(&h->dice, q->tokens);
     h->state[i] = ARRIVED;
-    if (below(h, 3) == 0) return;
+    if (below(&h->dice, 3) == 0) return;
     rad_key key = sreq_key(q, q->num_tokens - 1);
-    uint64_t recompute = below(h, 2) ? 1000000 : 0;
+    uint64_t recompute = below(&h->dice, 2) ? 1000000 : 0;
     rad_status status = rad_swa_hicache_prefetch_start(h->r.tiers, &key, recompute, &q->prefetch);
     CHECK(status == RAD_OK || status == RAD_NONE || status == RAD_FULL);
 }
@@ -98,7 +57,7 @@ static void admit(history *h, uint32_t i)
     q->prefetch = 0;
     if (sreq_admit(&h->r, q) == RAD_FULL) return;
     h->state[i] = ADMITTED;
-    uint32_t first = below(h, 2) ? q->num_tokens : q->kv.allocated_len + 1;
+    uint32_t first = below(&h->dice, 2) ? q->num_tokens : q->kv.allocated_len + 1;
     if (sreq_extend(&h->r, q, RAD_MIN(first, q->num_tokens)) == RAD_OK) return;
     sreq_finish(&h->r, q, false); /* no room for now */
     h->state[i] = ARRIVED;
@@ -110,42 +69,42 @@ static void compute(history *h, uint32_t i)
     sreq *q = &h->reqs[i];
     rad_error err = {0};
     if (sreq_forward(&h->r, q) != RAD_OK) {
-        h->io++;
+        h->sum.io++;
         q->kv.committed_len = q->kv.allocated_len; /* as one who did not look */
         CHECK(rad_swa_hicache_unfinished_req(h->r.tiers, &q->kv, 0, &err) == RAD_E_IO);
-        end(h, i, below(h, 2)); /* is_insert or not: nothing of it may be published */
+        end(h, i, below(&h->dice, 2)); /* is_insert or not: nothing of it may be published */
         return;
     }
-    if (below(h, 4) == 0) sreq_slide(&h->r, q); /* refused while it is loaded */
+    if (below(&h->dice, 4) == 0) sreq_slide(&h->r, q); /* refused while it is loaded */
     uint32_t left = q->num_tokens - q->kv.allocated_len;
-    if (q->kv.load || below(h, 2)) {
+    if (q->kv.load || below(&h->dice, 2)) {
         rad_status status = rad_swa_hicache_unfinished_req(h->r.tiers, &q->kv, left != 0, &err);
         CHECKF(status == RAD_OK || status == RAD_FULL, "%s\n", err.text);
     }
-    if (below(h, 2)) sreq_slide(&h->r, q);
+    if (below(&h->dice, 2)) sreq_slide(&h->r, q);
     h->state[i] = COMPUTED;
-    if (!left && q->num_tokens + 20 < SRIG_ROW_TOKENS && below(h, 2)) {
-        for (left = 1 + below(h, 19); q->num_tokens < q->kv.allocated_len + left;)
-            q->tokens[q->num_tokens++] = (rad_token)below(h, 3);
+    if (!left && q->num_tokens + 20 < SRIG_ROW_TOKENS && below(&h->dice, 2)) {
+        for (left = 1 + below(&h->dice, 19); q->num_tokens < q->kv.allocated_len + left;)
+            q->tokens[q->num_tokens++] = (rad_token)below(&h->dice, 3);
         q->kv.key = sreq_key(q, q->num_tokens);
     }
     if (!left) return;
-    uint32_t to = q->kv.allocated_len + 1 + below(h, left);
+    uint32_t to = q->kv.allocated_len + 1 + below(&h->dice, left);
     if (sreq_extend(&h->r, q, to) == RAD_OK)
         h->state[i] = ADMITTED;
     else
-        end(h, i, below(h, 2));
+        end(h, i, below(&h->dice, 2));
 }
 
 static void count(history *h)
 {
     rad_swa_hicache_stats s = srig_stats(&h->r);
-    h->loaded += s.loaded_tokens[0];
-    h->windows += s.loaded_tokens[1];
-    h->written += s.written_tokens[0];
-    h->fetched += s.fetched_tokens[0];
-    h->bad += s.bad_pages;
-    h->failed += s.failed_loads + s.failed_writes + s.storage_errors;
+    h->sum.loaded += s.loaded_tokens[0];
+    h->sum.windows += s.loaded_tokens[1];
+    h->sum.written += s.written_tokens[0];
+    h->sum.fetched += s.fetched_tokens[0];
+    h->sum.bad += s.bad_pages;
+    h->sum.failed += s.failed_loads + s.failed_writes + s.storage_errors;
 }
 
 static void all_end(history *h)
@@ -160,13 +119,13 @@ static void restart(history *h)
     all_end(h);
     count(h);
     start(h, srig_stop(&h->r, true));
-    h->restarts++;
+    h->sum.restarts++;
 }
 
 static void one_thing(history *h)
 {
     rad_swa_hicache *tiers = h->r.tiers;
-    uint32_t i = below(h, REQS), what = below(h, 100);
+    uint32_t i = below(&h->dice, REQS), what = below(&h->dice, 100);
     if (what < 45) {
         if (h->state[i] == IDLE)
             arrive(h, i);
@@ -177,7 +136,7 @@ static void one_thing(history *h)
         else
             end(h, i, true);
     } else if (what < 68) {
-        uint64_t pick = test_random(&h->rng);
+        uint64_t pick = test_random(&h->dice.rng);
         if (h->o.no_threads)
             (void)rad_swa_hicache_pump(tiers, pick);
         else /* a busy machine lets the workers run too */
@@ -185,25 +144,26 @@ static void one_thing(history *h)
     } else if (what < 82) {
         CHECK_OK(rad_swa_hicache_poll(tiers));
     } else if (what < 90) {
-        CHECK_OK(rad_swa_hicache_evict(tiers, below(h, 2) * below(h, 100), below(h, 60), NULL));
+        CHECK_OK(rad_swa_hicache_evict(tiers, below(&h->dice, 2) * below(&h->dice, 100),
+                                       below(&h->dice, 60), NULL));
         srig_poison(&h->r);
     } else if (what < 92) { /* without giving up writes */
-        CHECK_OK(rad_swa_cache_evict(below(h, 2) ? h->r.device : tiers->host, below(h, 50),
-                                     below(h, 60), NULL));
+        CHECK_OK(rad_swa_cache_evict(below(&h->dice, 2) ? h->r.device : tiers->host,
+                                     below(&h->dice, 50), below(&h->dice, 60), NULL));
         srig_poison(&h->r);
     } else if (what < 95) {
-        if (h->state[i] != IDLE) end(h, i, below(h, 2));
+        if (h->state[i] != IDLE) end(h, i, below(&h->dice, 2));
     } else if (what < 96) {
         CHECK_OK(rad_swa_hicache_ready_to_load(tiers));
     } else if (what < 98) {
         if (h->r.store)
-            storage_mem_spoil(&h->r.store[below(h, 2)], (uint32_t)test_random(&h->rng),
-                              below(h, 16));
+            storage_mem_spoil(&h->r.store[below(&h->dice, 2)], (uint32_t)test_random(&h->dice.rng),
+                              below(&h->dice, 16));
     } else if (what == 98) {
         rad_status status = rad_swa_hicache_clear(tiers, RAD_TIER_HOST, NULL);
         CHECK(status == RAD_OK || status == RAD_AGAIN);
-    } else if (below(h, 4) == 0) {
-        if (below(h, 2)) {
+    } else if (below(&h->dice, 4) == 0) {
+        if (below(&h->dice, 2)) {
             restart(h);
         } else {
             for (uint32_t k = 0; k < REQS; k++)
@@ -213,14 +173,13 @@ static void one_thing(history *h)
     }
 }
 
-static void run(srig_options o, uint64_t seed, uint64_t fault_every, uint32_t steps, history *sum)
+static void run(srig_options o, uint64_t rig_seed, uint64_t seed, uint64_t fault_every,
+                uint32_t steps, tally *sum)
 {
     static history h;
-    h = (history){.o = o, .rng = seed, .fault_every = fault_every};
-    h.r.seed = sum->r.seed;
-    for (int d = 0; d < DOCS; d++)
-        for (int t = 0; t < DOC_TOKENS; t++)
-            h.docs[d][t] = d && t < 40 * (d % 3) ? h.docs[0][t] : (rad_token)below(&h, 50);
+    h = (history){.o = o, .dice = {.rng = seed, .fault_every = fault_every}};
+    h.r.seed = rig_seed;
+    dice_draw_docs(&h.dice);
     start(&h, NULL);
     sreq *reqs[REQS];
     for (int i = 0; i < REQS; i++)
@@ -233,21 +192,13 @@ static void run(srig_options o, uint64_t seed, uint64_t fault_every, uint32_t st
     all_end(&h);
     count(&h);
     (void)srig_stop(&h.r, false);
-    sum->loaded += h.loaded;
-    sum->windows += h.windows;
-    sum->written += h.written;
-    sum->fetched += h.fetched;
-    sum->failed += h.failed;
-    sum->bad += h.bad;
-    sum->restarts += h.restarts;
-    sum->io += h.io;
+    tally_add(sum, &h.sum);
 }
 
 static void histories(bool threads, uint64_t rounds, uint32_t steps)
 {
     uint64_t seed = test_seed(), rng = seed;
-    history *sum = calloc(1, sizeof *sum);
-    sum->r.seed = seed;
+    tally sum = {0};
     print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < rounds; round++) {
         uint64_t bits = test_random(&rng);
@@ -268,16 +219,10 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
                                            .max_transfers = bits >> 42 & 1 ? 8 : 0,
                                            .demote_tokens = bits >> 43 & 1 ? 0 : 100,
                                            .timeout_max_ns = 20000000};
-        run(o, test_random(&rng), bits >> 44 & 3 ? 20 << (bits >> 46 & 3) : 0, steps, sum);
+        run(o, seed, test_random(&rng), bits >> 44 & 3 ? 20 << (bits >> 46 & 3) : 0, steps, &sum);
     }
-    print_message("  %llu tokens written, %llu loaded (%llu of window), %llu fetched; %llu calls "
-                  "failed, %llu bad pages, %llu requests hit by them, %llu restarts\n",
-                  (unsigned long long)sum->written, (unsigned long long)sum->loaded,
-                  (unsigned long long)sum->windows, (unsigned long long)sum->fetched,
-                  (unsigned long long)sum->failed, (unsigned long long)sum->bad,
-                  (unsigned long long)sum->io, (unsigned long long)sum->restarts);
-    CHECK(sum->written && sum->failed && (threads || (sum->loaded && sum->windows)));
-    free(sum);
+    tally_print(&sum);
+    CHECK(sum.written && sum.failed && (threads || (sum.loaded && sum.windows)));
 }
 
 TEST(random_histories_in_any_order_of_transfers)
