@@ -7,10 +7,10 @@
 #include "attn/attn_amx.h"
 #include "attn/attn_wide.h"
 #include "base/amx.h"
+#include "base/amx_check.h"
 #include "base/mix64.h"
 
 #include <math.h>
-#include <pthread.h>
 
 enum {
     STEPS = 3,
@@ -23,23 +23,6 @@ enum {
     ROWS = ATTN_WIDE_TILE * ATTN_LANES
 };
 
-/* Pairs of a row or a column in four kinds: two ordinary ones, where a chain's order shows in
- * the last bit; denormals against large numbers; and numbers whose products lie around the
- * smallest normal one. */
-static uint32_t check_pair(bool left, uint32_t line, uint32_t k)
-{
-    uint64_t bits = mix64((uint64_t)left << 40 | (uint64_t)line << 20 | k);
-    uint32_t signs_and_fractions = (uint32_t)bits & 0x807f807f, from, spread;
-    switch (line % 4) {
-    case 2: from = left ? 0 : 187, spread = left ? 1 : 8; break;
-    case 3: from = 62, spread = 4; break;
-    default: from = 122, spread = 8; break;
-    }
-    uint32_t low = from + (uint32_t)(bits >> 32) % spread;
-    uint32_t high = from + (uint32_t)(bits >> 48) % spread;
-    return signs_and_fractions | high << 23 | low << 7;
-}
-
 static bool products_agree(attn_amx_multiply *multiply, uint32_t rows, uint32_t tiles)
 {
     uint32_t a[MOST][DEPTH], b[DEPTH][MOST];
@@ -47,8 +30,8 @@ static bool products_agree(attn_amx_multiply *multiply, uint32_t rows, uint32_t 
     attn_amx_multiply *by[2] = {multiply, attn_amx_multiply_emulated};
     for (uint32_t i = 0; i < MOST; i++)
         for (uint32_t k = 0; k < DEPTH; k++) {
-            a[i][k] = check_pair(true, i, k);
-            b[k][i] = check_pair(false, i, k);
+            a[i][k] = amx_check_pair(true, i, k);
+            b[k][i] = amx_check_pair(false, i, k);
         }
     memset(c, 0, sizeof c);
     for (int i = 0; i < 2; i++)
@@ -213,20 +196,18 @@ bool attn_amx_agrees(attn_amx_multiply *multiply, const attn_kernels *kernels)
     return layouts_agree(kernels, false) && layouts_agree(kernels, true);
 }
 
-static bool usable;
-static const char *refusal;
-
-static void find_out(void)
+static bool tiles_agree(void)
 {
-    if (!attn_tiles_amx.attend || !amx_permitted(&refusal)) return;
-    usable = attn_amx_agrees(attn_amx_multiply_tiles, &attn_tiles_amx);
-    if (!usable) refusal = "attention by its instructions differs from the same in plain C";
+    return attn_amx_agrees(attn_amx_multiply_tiles, &attn_tiles_amx);
 }
 
 bool attn_amx_usable(const char **why)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find_out);
-    if (why) *why = refusal;
-    return usable;
+    static amx_proof proof = {
+        .permitted = amx_permitted,
+        .agrees = tiles_agree,
+        .differs = "attention by its instructions differs from the same in plain C",
+        .lock = PTHREAD_MUTEX_INITIALIZER};
+    if (why) *why = NULL;
+    return attn_tiles_amx.attend && amx_proved(&proof, why);
 }
