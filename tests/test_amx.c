@@ -146,6 +146,51 @@ TEST(permission_is_the_same_each_time)
     CHECK(amx_permitted(&again) == permitted && why == again);
     CHECK(!permitted || !why);
     print_message("%s\n", permitted ? "permitted" : why ? why : "this CPU has no AMX");
+    bool of_bytes = amx_int8_permitted(&why);
+    CHECK(amx_int8_permitted(NULL) == of_bytes && (!of_bytes || !why));
+}
+
+/* Signed bytes times signed bytes, of any shape, added to what was there, in 32 bits that
+ * wrap; beyond the shape nothing is touched. */
+TEST(products_of_bytes_are_exact)
+{
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint64_t round = 0; round < test_scale(200, 5000); round++) {
+        uint32_t rows = 1 + (uint32_t)(test_random(&seed) % AMX_ROWS);
+        uint32_t depth = 1 + (uint32_t)(test_random(&seed) % AMX_ROWS);
+        uint32_t columns = 1 + (uint32_t)(test_random(&seed) % AMX_ROWS);
+        int8_t a[AMX_ROWS][AMX_ROW_BYTES], b[AMX_ROWS][AMX_ROW_BYTES];
+        int32_t c[AMX_ROWS][AMX_ROWS], want[AMX_ROWS][AMX_ROWS];
+        for (uint32_t i = 0; i < AMX_ROWS; i++)
+            for (uint32_t j = 0; j < AMX_ROW_BYTES; j++) {
+                uint64_t r = test_random(&seed);
+                a[i][j] = (int8_t)(round % 4 ? r >> 8 : 0x80);
+                b[i][j] = (int8_t)(round % 4 ? r >> 16 : round % 8 ? 0x80 : 0x7f);
+                c[i][j / 4] = round % 3 ? (int32_t)(r >> 32) : 0;
+            }
+        memcpy(want, c, sizeof want);
+        for (uint32_t m = 0; m < rows; m++)
+            for (uint32_t n = 0; n < columns; n++) {
+                int64_t sum = c[m][n];
+                for (uint32_t k = 0; k < 4 * depth; k++)
+                    sum += (int64_t)a[m][k] * b[k / 4][4 * n + k % 4];
+                want[m][n] = (int32_t)(uint32_t)(uint64_t)sum;
+            }
+        amx_config shape = {.palette = 1};
+        shape.rows[0] = shape.rows[1] = (uint8_t)rows;
+        shape.rows[2] = (uint8_t)depth;
+        shape.row_bytes[0] = shape.row_bytes[2] = (uint16_t)(4 * columns);
+        shape.row_bytes[1] = (uint16_t)(4 * depth);
+        AMX_CONFIGURE(&shape);
+        AMX_LOAD(0, c, sizeof c[0]);
+        AMX_LOAD(1, a, sizeof a[0]);
+        AMX_LOAD(2, b, sizeof b[0]);
+        AMX_DP_INT8(0, 1, 2);
+        AMX_STORE(0, c, sizeof c[0]);
+        AMX_RELEASE();
+        CHECKF(memcmp(c, want, sizeof c) == 0, "%u x %u x %u\n", rows, columns, depth);
+    }
 }
 
 /* A CPU of which permission, then agreement, is as the test says. */

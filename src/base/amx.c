@@ -19,14 +19,15 @@ enum {
     TILE_STATE = 3 << 17         /* configuration and data in XCR0 */
 };
 
-static bool permitted;
+static bool has_bf16, has_int8, permitted;
 static const char *refusal;
 
-static bool cpu_has_amx(void)
+static void look_at_cpu(void)
 {
     uint32_t a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    return (d >> 22 & 1) && (d >> 24 & 1); /* AMX-BF16, AMX-TILE */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1)) return; /* AMX-TILE */
+    has_bf16 = d >> 22 & 1;
+    has_int8 = d >> 25 & 1;
 }
 
 /* The system uses XSAVE at all, and for the tiles too. */
@@ -49,7 +50,8 @@ static bool palette_is_ours(void)
 
 static void ask(void)
 {
-    if (!cpu_has_amx()) return;
+    look_at_cpu();
+    if (!has_bf16 && !has_int8) return;
     if (!system_saves_tiles())
         refusal = "the system does not save its registers";
     else if (!palette_is_ours())
@@ -60,17 +62,32 @@ static void ask(void)
         permitted = true;
 }
 
-bool amx_permitted(const char **why)
+static bool may_use(const bool *has, const char **why)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, ask);
-    if (why) *why = refusal;
-    return permitted;
+    if (why) *why = *has ? refusal : NULL;
+    return *has && permitted;
+}
+
+bool amx_permitted(const char **why)
+{
+    return may_use(&has_bf16, why);
+}
+
+bool amx_int8_permitted(const char **why)
+{
+    return may_use(&has_int8, why);
 }
 #else
 bool amx_permitted(const char **why)
 {
     if (why) *why = NULL;
     return false;
+}
+
+bool amx_int8_permitted(const char **why)
+{
+    return amx_permitted(why);
 }
 #endif

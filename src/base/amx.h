@@ -1,5 +1,5 @@
-/* amx.h - AMX: eight registers of 16 rows x 64 bytes, and one instruction that
- * multiplies two of them.
+/* amx.h - AMX: eight registers of 16 rows x 64 bytes, and instructions that multiply
+ * two of them: AMX_DP as pairs of bf16, AMX_DP_INT8 as fours of bytes.
  *
  * A kernel is written once over AMX_CONFIGURE, AMX_LOAD, AMX_DP and so on. Before its
  * body a file includes either amx_tiles.h, where these are the instructions, or
@@ -39,5 +39,8 @@ static_assert(sizeof(amx_config) == 64, "as the instruction reads it");
  * thread. `why`, unless NULL, gets NULL or, where the CPU has AMX and yet it is no, a
  * reason in words that lives for ever. */
 bool amx_permitted(const char **why);
+
+/* The same for tiles with products of bytes, which a CPU may have or lack on its own. */
+bool amx_int8_permitted(const char **why);
 
 #endif

@@ -1,5 +1,6 @@
 /* amx_emulated.h - the tile operations of amx.h in C, for any machine: what Intel's
- * manual says of TDPBF16PS, to the last bit.
+ * manual says of TDPBF16PS, to the last bit, and of TDPBSSD (integers: nothing is rounded,
+ * nothing saturates). Of the former:
  *
  * - A product of the even halves and one of the odd halves are each added to a sum of
  *   their own, which begin at 0, k ascending, with one rounding each (fma, to nearest even).
@@ -100,13 +101,20 @@ static inline void amx_emulate_halves(float pair, float half[2])
     half[1] = amx_flush(bf16_to_f32(bits[1]));
 }
 
-static inline void amx_emulate_dp(int c, int a, int b)
+/* Shapes that do not fit are a fault. */
+static inline void amx_emulate_fits(int c, int a, int b)
 {
     const amx_config *shape = &amx_thread.config;
     amx_emulate_uses(c), amx_emulate_uses(a), amx_emulate_uses(b);
     RAD_ASSERT(c != a && c != b && a != b);
     RAD_ASSERT(shape->rows[a] == shape->rows[c] && shape->row_bytes[b] == shape->row_bytes[c] &&
                shape->row_bytes[a] == 4 * shape->rows[b] && shape->row_bytes[c] % 4 == 0);
+}
+
+static inline void amx_emulate_dp(int c, int a, int b)
+{
+    const amx_config *shape = &amx_thread.config;
+    amx_emulate_fits(c, a, b);
     uint32_t columns = shape->row_bytes[c] / 4, depth = shape->rows[b];
     float factor[AMX_ROWS][AMX_ROWS][2]; /* b, widened once for all rows of a */
     for (uint32_t k = 0; k < depth; k++)
@@ -128,11 +136,34 @@ static inline void amx_emulate_dp(int c, int a, int b)
     }
 }
 
+static inline void amx_emulate_dp_int8(int c, int a, int b)
+{
+    const amx_config *shape = &amx_thread.config;
+    amx_emulate_fits(c, a, b);
+    for (uint32_t m = 0; m < shape->rows[c]; m++) {
+        int32_t sum[AMX_ROWS];
+        int8_t left[AMX_ROW_BYTES], right[AMX_ROW_BYTES];
+        memcpy(left, amx_thread.tile[a][m], sizeof left);
+        memcpy(sum, amx_thread.tile[c][m], sizeof sum);
+        for (uint32_t k = 0; k < shape->rows[b]; k++) {
+            memcpy(right, amx_thread.tile[b][k], sizeof right);
+            for (uint32_t n = 0; n < shape->row_bytes[c] / 4u; n++) {
+                int32_t four = 0;
+                for (uint32_t i = 0; i < 4; i++)
+                    four += left[4 * k + i] * right[4 * n + i];
+                sum[n] = (int32_t)((uint32_t)sum[n] + (uint32_t)four); /* wraps */
+            }
+        }
+        memcpy(amx_thread.tile[c][m], sum, sizeof sum);
+    }
+}
+
 #define AMX_CONFIGURE(c)         amx_emulate_configure(c)
 #define AMX_RELEASE()            amx_emulate_release()
 #define AMX_ZERO(t)              amx_emulate_zero(t)
 #define AMX_LOAD(t, from, pitch) amx_emulate_load(t, from, pitch)
 #define AMX_STORE(t, to, pitch)  amx_emulate_store(t, to, pitch)
 #define AMX_DP(c, a, b)          amx_emulate_dp(c, a, b)
+#define AMX_DP_INT8(c, a, b)     amx_emulate_dp_int8(c, a, b)
 
 #endif

@@ -34,4 +34,7 @@
  * amx_emulated.h spells it out. */
 #define AMX_DP(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
+/* The same of signed bytes, four in the place of a pair, with 32-bit integers as sums. */
+#define AMX_DP_INT8(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+
 #endif
