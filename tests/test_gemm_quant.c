@@ -10,7 +10,8 @@
 
 #include <math.h>
 
-static const char *const isa_names[] = {"scalar", "avx512bf16", "avx512vnni", "avx512", "avx2"};
+static const char *const isa_names[] = {"scalar", "amx",  "avx512bf16",  "avx512vnni",
+                                        "avx512", "avx2", "amx-emulated"};
 
 static const struct quant {
     gemm_type type;

@@ -18,11 +18,12 @@
 #include "model/gemm_weight.h"
 
 enum {
-    CHUNK_BYTES = 32 << 10,     /* of a panel: most of an L1 cache */
-    ONE_TILE_BYTES = 128 << 10, /* of a panel that is read once: what may be fetched ahead */
-    BLOCK_ROWS = 96,            /* of x per unit of work; whole tiles */
-    HIGH_TILE = 32,             /* rows that bf16_block likes at a time */
-    ROUND_ROWS = 8,             /* rows rounded per unit of work */
+    CHUNK_BYTES = 32 << 10,         /* of a panel: most of an L1 cache */
+    ONE_TILE_BYTES = 128 << 10,     /* of a panel that is read once: what may be fetched ahead */
+    BLOCK_ROWS = 96,                /* of x per unit of work; whole tiles */
+    HIGH_TILE = 32,                 /* rows that bf16_block likes at a time; */
+    INT8_TILE = GEMM_AMX_INT8_ROWS, /* that quant_block does */
+    ROUND_ROWS = 8,                 /* rows rounded per unit of work */
     TAIL = GEMM_TILE_ROWS * GEMM_PANEL
 };
 
@@ -192,7 +193,11 @@ static void run_block(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
                    .ldc = ldc,
                    .ahead = after,
                    .fresh = !job->accumulate};
-    w->isa->bf16_block(&t, RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL));
+    uint32_t columns = RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL);
+    if (quantised(w->type))
+        w->isa->quant_block(w->type, &t, columns);
+    else
+        w->isa->bf16_block(&t, columns);
 }
 
 /* A panel for rows [begin, end), all of k. `after`: what this thread will probably read
@@ -265,9 +270,17 @@ static void glu_rows(void *arg, uint32_t tile, uint32_t thread)
     }
 }
 
-/* NULL: bf16_block instead. */
-static gemm_kernel *find_kernel(const gemm_weight *w)
+/* Which rows go by quant_block and which do not is a matter of time: the bits are equal. */
+static bool by_quant_block(const gemm_weight *w, uint32_t m)
 {
+    return w->isa->quant_block && m > GEMM_FEW_ROWS &&
+           (w->type == GEMM_Q8_0 || w->type == GEMM_Q4_0 || w->type == GEMM_Q4_K);
+}
+
+/* NULL: bf16_block or quant_block instead. */
+static gemm_kernel *find_kernel(const gemm_weight *w, uint32_t m)
+{
+    if (by_quant_block(w, m)) return NULL;
     switch (w->type) {
     case GEMM_F32: return w->isa->f32;
     case GEMM_BF16: return w->isa->bf16;
@@ -303,7 +316,7 @@ static gemm_job make_job(const gemm_weight *w, const float *x, size_t ldx, uint3
                          size_t ldo, compute_pool *pool, void *scratch)
 {
     gemm_job job = {.w = w,
-                    .kernel = find_kernel(w),
+                    .kernel = find_kernel(w, m),
                     .x = x,
                     .ldx = ldx,
                     .m = m,
@@ -312,7 +325,7 @@ static gemm_job make_job(const gemm_weight *w, const float *x, size_t ldx, uint3
                     .num_threads = compute_pool_num_threads(pool)};
     find_input(&job, scratch);
     /* Blocks of about equal height, whole tiles each. */
-    uint32_t tile_rows = job.kernel ? GEMM_TILE_ROWS : HIGH_TILE;
+    uint32_t tile_rows = job.kernel ? GEMM_TILE_ROWS : quantised(w->type) ? INT8_TILE : HIGH_TILE;
     uint32_t tiles = (m + tile_rows - 1) / tile_rows;
     uint32_t most = BLOCK_ROWS / tile_rows;
     uint32_t blocks = (tiles + most - 1) / most;

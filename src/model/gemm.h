@@ -53,8 +53,10 @@ typedef struct gemm_isa gemm_isa;
 const gemm_isa *gemm_isa_find(const char *name);
 const char *gemm_isa_name(const gemm_isa *isa);
 
-/* Why a CPU with AMX does without, in words; NULL when it is used or there is none. */
+/* Why a CPU with AMX does without, in words; NULL when it is used or there is none. The
+ * second is of quantised weights alone: "amx" then computes these as "avx512vnni" does. */
 const char *gemm_amx_refusal(void);
+const char *gemm_amx_int8_refusal(void);
 
 /* "f32", "q4_K". */
 const char *gemm_type_name(gemm_type type);

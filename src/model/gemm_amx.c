@@ -11,8 +11,15 @@ const gemm_isa gemm_amx = {.name = "amx",
                            .f32 = avx512_f32,
                            .bf16_block = amx_block,
                            .quant = &gemm_quant_avx512vnni,
+                           .quant_block = gemm_amx_int8_block,
                            .widens = false,
                            .round_row = amx_round_row};
+const gemm_isa gemm_amx_vnni = {.name = "amx",
+                                .f32 = avx512_f32,
+                                .bf16_block = amx_block,
+                                .quant = &gemm_quant_avx512vnni,
+                                .widens = false,
+                                .round_row = amx_round_row};
 #else
-const gemm_isa gemm_amx = {.name = "amx"}; /* not this architecture */
+const gemm_isa gemm_amx = {.name = "amx"}, gemm_amx_vnni = {.name = "amx"}; /* not here */
 #endif

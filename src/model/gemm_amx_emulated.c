@@ -8,5 +8,6 @@ const gemm_isa gemm_amx_emulated = {.name = "amx-emulated",
                                     .f32 = gemm_scalar_f32,
                                     .bf16_block = amx_block,
                                     .quant = &gemm_quant_scalar,
+                                    .quant_block = gemm_amx_emulated_int8_block,
                                     .widens = false,
                                     .round_row = amx_round_row};

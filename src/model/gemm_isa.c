@@ -16,7 +16,8 @@ static bool cpu_has(const gemm_isa *isa)
     bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
     if (isa == &gemm_avx512vnni) return vnni;
     if (isa == &gemm_avx512bf16) return vnni && __builtin_cpu_supports("avx512bf16");
-    if (isa == &gemm_amx) return vnni && gemm_amx_usable(NULL);
+    if (isa == &gemm_amx_vnni) return vnni && gemm_amx_usable(NULL);
+    if (isa == &gemm_amx) return vnni && gemm_amx_usable(NULL) && gemm_amx_int8_usable(NULL);
 #endif
     return false;
 }
@@ -24,8 +25,8 @@ static bool cpu_has(const gemm_isa *isa)
 const gemm_isa *gemm_isa_find(const char *name)
 {
     static const gemm_isa *const best_first[] = {
-        &gemm_amx,  &gemm_avx512bf16, &gemm_avx512vnni,  &gemm_avx512,
-        &gemm_avx2, &gemm_scalar,     &gemm_amx_emulated};
+        &gemm_amx,    &gemm_amx_vnni, &gemm_avx512bf16, &gemm_avx512vnni,
+        &gemm_avx512, &gemm_avx2,     &gemm_scalar,     &gemm_amx_emulated};
     for (size_t i = 0; i < RAD_COUNT(best_first); i++)
         if ((!name || strcmp(name, best_first[i]->name) == 0) && cpu_has(best_first[i]))
             return best_first[i];
@@ -41,4 +42,10 @@ const char *gemm_amx_refusal(void)
 {
     const char *why;
     return gemm_amx_usable(&why) ? NULL : why;
+}
+
+const char *gemm_amx_int8_refusal(void)
+{
+    const char *why;
+    return gemm_amx_int8_usable(&why) ? NULL : why;
 }

@@ -13,6 +13,9 @@
 
 enum { GEMM_TILE_ROWS = 6 };
 
+/* Of quant_block: rows that it likes at a time, and so few that it is not asked. */
+enum { GEMM_AMX_INT8_ROWS = 12, GEMM_FEW_ROWS = 16 };
+
 /* c[r][0..GEMM_PANEL) += the products, r < rows; with `fresh` the sums start at 0
  * and c is not read.
  *
@@ -40,6 +43,10 @@ typedef struct gemm_tile {
 
 typedef void gemm_kernel(const gemm_tile *tile);
 
+/* The first `columns` of a panel for any number of rows, over the whole of k (depth counts
+ * all its steps). `ahead` is the panel that comes next; ahead_stride is not used. */
+typedef void gemm_quant_block(gemm_type type, const gemm_tile *block, uint32_t columns);
+
 struct gemm_isa {
     const char *name;
     gemm_kernel *f32;
@@ -49,6 +56,9 @@ struct gemm_isa {
      * next; ahead_stride is not used. */
     void (*bf16_block)(const gemm_tile *block, uint32_t columns);
     const gemm_quant_isa *quant;
+    /* Instead of quant's kernels, where set, for q8_0, q4_0 and q4_K and more than
+     * GEMM_FEW_ROWS rows: the same bits, sooner. */
+    gemm_quant_block *quant_block;
     bool widens;
     /* Rounds k floats to bf16 pairs, or to f32 pairs when it widens; an odd k gets a
      * zero to pair with. */
@@ -64,6 +74,7 @@ struct gemm_quant_isa {
 
 extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512vnni, gemm_avx512bf16;
 extern const gemm_isa gemm_amx, gemm_amx_emulated;
+extern const gemm_isa gemm_amx_vnni; /* gemm_amx without quant_block */
 extern const gemm_quant_isa gemm_quant_scalar, gemm_quant_avx2, gemm_quant_avx512vnni;
 
 /* Whether AMX may be used and computes what gemm_amx_emulated does; checked the first time.
@@ -72,6 +83,13 @@ bool gemm_amx_usable(const char **why);
 
 /* The check itself: small products by `isa` have the bits that gemm_amx_emulated gives. */
 bool gemm_amx_agrees(const gemm_isa *isa);
+
+/* Both again for tiles of integers, and the bits that gemm_quant_scalar gives. */
+bool gemm_amx_int8_usable(const char **why);
+bool gemm_amx_int8_agrees(gemm_quant_block *block);
+
+gemm_quant_block gemm_amx_int8_block, gemm_amx_emulated_int8_block;
+gemm_quant_block gemm_amx_emulated_int8_block_avx512; /* of the tests */
 
 /* Plain C; for those that bring no f32 of their own. */
 void gemm_scalar_f32(const gemm_tile *tile);

@@ -108,6 +108,10 @@ static void log_loaded(const model_runner *r, double seconds)
     if (gemm_amx_refusal())
         rad_log(&r->env, RAD_LOG_WARN, "model: this CPU has AMX, but %s; products by %s instead",
                 gemm_amx_refusal(), r->base.info.gemm);
+    if (gemm_amx_int8_refusal())
+        rad_log(&r->env, RAD_LOG_WARN,
+                "model: this CPU has AMX, but %s; products of quantised weights by VNNI instead",
+                gemm_amx_int8_refusal());
     if (attn_amx_refusal())
         rad_log(&r->env, RAD_LOG_WARN, "model: this CPU has AMX, but %s; attention by %s instead",
                 attn_amx_refusal(), r->llama.attn->name);
