@@ -9,7 +9,8 @@
  *
  * Each shape is run over several copies of the weight, 64 MB of them at least, as a
  * model's layers follow one another: nothing is found in the cache that a real step
- * would not find there. Below the table: the rate at which the same threads read. */
+ * would not find there. Above the table: the rate at which the same threads read. Below it:
+ * quantised products by tiles of AMX against VNNI. */
 #include "bench.h"
 #include "dnnl_yardstick.h"
 #include "instruction_peak.h"
@@ -107,6 +108,42 @@ static void bench_shape(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *
     free(x);
 }
 
+/* The same product by both in turn, so that the machine's moods strike both. */
+static void bench_int8_tiles(compute_pool *pool, double budget)
+{
+    static const uint32_t batch[] = {24, 32, 128, 512};
+    static const gemm_type types[] = {GEMM_Q8_0, GEMM_Q4_0, GEMM_Q4_K};
+    enum { N = 2048, K = 768 };
+    const gemm_isa *isas[2] = {gemm_isa_find("avx512vnni"), gemm_isa_find("amx")};
+    const char *why = gemm_amx_int8_refusal();
+    if (!isas[1] || !amx_int8_permitted(NULL) || why) {
+        printf("# int8 by tiles: not measured, %s\n", why ? why : "this CPU has no AMX-INT8");
+        return;
+    }
+    float *x = allocate(sizeof(float[512 * K])), *out = allocate(sizeof(float[512 * N]));
+    for (size_t i = 0; i < 512 * K; i++)
+        x[i] = (float)(i % 251) / 251 - 0.5f;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t b = 0; b < sizeof batch / sizeof *batch; b++) {
+            double seconds[2];
+            for (int i = 0; i < 2; i++) {
+                job j = {.num_copies = 1, .x = x, .out = out, .m = batch[b], .n = N, .k = K};
+                j.pool = pool;
+                j.copies[0] = make_weight(types[t], N, K, isas[i], x);
+                j.scratch = allocate(gemm_scratch_bytes(j.copies[0], batch[b]));
+                seconds[i] = bench_measure(run_one, &j, budget).p50;
+                gemm_weight_destroy(j.copies[0]);
+                free(j.scratch);
+            }
+            double gflop = 2e-9 * batch[b] * N * K;
+            printf("%-4s %6u x %5u  M %4u  tiles %7.1f GFLOP/s, VNNI %7.1f: %.2f times\n",
+                   gemm_type_name(types[t]), N, K, batch[b], gflop / seconds[1], gflop / seconds[0],
+                   seconds[0] / seconds[1]);
+        }
+    free(x);
+    free(out);
+}
+
 int main(int argc, char **argv)
 {
     uint32_t threads = 0;
@@ -152,6 +189,7 @@ int main(int argc, char **argv)
             if (!only || strcmp(only, gemm_type_name((gemm_type)type)) == 0)
                 bench_shape((gemm_type)type, shapes[s][0], shapes[s][1], isa, pool, &l, budget,
                             dnnl);
+    bench_int8_tiles(pool, budget);
     compute_pool_destroy(pool);
     return 0;
 }

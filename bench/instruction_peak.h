@@ -63,8 +63,9 @@ static inline double instruction_peak_gflops(peak_kind kind, compute_pool *pool)
 #if defined(__x86_64__)
     bool wide = __builtin_cpu_supports("avx512f");
     peak_job j = {.pool = pool};
-    if (kind == PEAK_BF16 && amx_permitted(NULL)) {
-        j.tile = amx_peak;
+    bool int8_tiles = kind == PEAK_INT8 && amx_int8_permitted(NULL);
+    if (int8_tiles || (kind == PEAK_BF16 && amx_permitted(NULL))) {
+        j.tile = int8_tiles ? amx_peak_int8 : amx_peak;
         return (double)AMX_PEAK_OPS * PEAK_TILES / bench_measure(peak_run, &j, 0.2).p50 * 1e-9;
     }
     double ops = 0;
