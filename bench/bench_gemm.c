@@ -59,7 +59,7 @@ static gemm_weight *make_weight(gemm_type type, uint32_t n, uint32_t k, const ge
         fprintf(stderr, "%s\n", err.text);
         exit(1);
     }
-    if (type == GEMM_Q4_0 || type == GEMM_Q4_K)
+    if (type >= GEMM_Q4_0)
         gemm_weight_set_blocks(w, 0, n, zeros, 0);
     else
         gemm_weight_set_rows(w, 0, n, row, 0);

@@ -144,7 +144,7 @@ static void check_block(gemm_quant_block *block, gemm_type type, uint32_t rows, 
     for (uint32_t i = 0; i < rows * blocks; i++) {
         fill(row, 32, seed);
         if (test_random(seed) % 64 == 0) row[5] = NAN;
-        gemm_round_to_blocks(row, 32, gemm_quant_offset(type), x + i);
+        gemm_round_to_blocks(row, 32, x + i);
     }
     for (uint32_t r = 0; r < rows; r++) {
         fill(want + r * GEMM_PANEL, GEMM_PANEL, seed);

@@ -1,4 +1,4 @@
-/* test_gemm_quant.c - weights in q8_0, q4_0 and q4_K: the same bits on every instruction set
+/* test_gemm_quant.c - weights in quantised types: the same bits on every instruction set
  * and in every batch, near the product in double precision, inside their buffers. */
 #include "guarded.h"
 #include "test.h"
@@ -18,7 +18,14 @@ static const struct quant {
     uint32_t ggml, values, bytes;
 } quants[] = {{GEMM_Q8_0, GGML_Q8_0, 32, 34},
               {GEMM_Q4_0, GGML_Q4_0, 32, 18},
-              {GEMM_Q4_K, GGML_Q4_K, 256, 144}};
+              {GEMM_Q4_K, GGML_Q4_K, 256, 144},
+              {GEMM_Q5_K, GGML_Q5_K, 256, 176},
+              {GEMM_Q6_K, GGML_Q6_K, 256, 210}};
+
+static bool has_min(const struct quant *q)
+{
+    return q->type == GEMM_Q4_K || q->type == GEMM_Q5_K;
+}
 
 /* Random blocks; scales up to 2^-4 lest sums run away. `odd`: any bits as scales at times. */
 static uint8_t *random_blocks(const struct quant *q, uint32_t n, uint32_t k, bool odd,
@@ -29,10 +36,10 @@ static uint8_t *random_blocks(const struct quant *q, uint32_t n, uint32_t k, boo
     for (size_t i = 0; i < blocks * q->bytes; i++)
         bytes[i] = (uint8_t)(test_random(seed) >> 13);
     for (size_t b = 0; b < blocks; b++)
-        for (uint32_t s = 0; s < (q->type == GEMM_Q4_K ? 2u : 1u); s++) {
+        for (uint32_t s = 0; s < (has_min(q) ? 2u : 1u); s++) {
             uint16_t d = (uint16_t)(test_random(seed) % 0x2c00);
             if (odd && test_random(seed) % 4 == 0) d = (uint16_t)test_random(seed);
-            memcpy(bytes + b * q->bytes + 2 * s, &d, 2);
+            memcpy(bytes + b * q->bytes + (q->type == GEMM_Q6_K ? 208 : 2 * s), &d, 2);
         }
     return bytes;
 }
@@ -148,8 +155,8 @@ static void check_against_double(const struct quant *q, const char *isa, uint32_
                 double a = x[i * ldx + l], b = rows[(size_t)j * k + l];
                 sum += a * b, size += fabs(a * b), xx += a * a, ww += b * b;
             }
-            /* q4_K adds the two halves of d * q - min apart; each may be larger. */
-            double chain = (k / 32 + 8) * 0x1p-23 * size * (q->type == GEMM_Q4_K ? 8 : 1);
+            /* d * q and min are added apart; each may be larger than their difference. */
+            double chain = (k / 32 + 8) * 0x1p-23 * size * (has_min(q) ? 8 : 1);
             double bound = i % 2 ? 0.01 * sqrt(xx) * sqrt(ww) + chain : chain + 1e-3 * chain;
             double error = fabs(out[i * ldo + j] - sum);
             CHECKF(error <= bound, "%s %s n %u k %u m %u: [%u][%u] off by %g, bound %g\n", isa,
@@ -294,7 +301,8 @@ TEST(a_row_has_the_same_bits_in_every_batch)
 TEST(shapes_that_do_not_fit_blocks)
 {
     gemm_weight *w = NULL;
-    CHECK(gemm_weight_create(NULL, GEMM_Q4_K, 5, 128, NULL, &w, NULL) == RAD_E_INVAL && !w);
+    for (gemm_type type = GEMM_Q4_K; type <= GEMM_Q6_K; type++)
+        CHECK(gemm_weight_create(NULL, type, 5, 128, NULL, &w, NULL) == RAD_E_INVAL && !w);
     CHECK_OK(gemm_weight_create(NULL, GEMM_Q8_0, 5, 33, NULL, &w, NULL));
     CHECK(gemm_weight_bytes(GEMM_Q8_0, 5, 33) == 2 * 34 * 64);
     gemm_weight_destroy(w);

@@ -75,8 +75,7 @@ static void round_part(const gemm_weight *w, const float *x, uint32_t first, uin
                        char *row)
 {
     if (quantised(w->type))
-        w->isa->quant->round_row(x, count, gemm_quant_offset(w->type),
-                                 (gemm_xblock *)row + first / GEMM_XBLOCK);
+        w->isa->quant->round_row(x, count, (gemm_xblock *)row + first / GEMM_XBLOCK);
     else
         w->isa->round_row(x, count,
                           row + first * (w->isa->widens ? sizeof(float) : sizeof(uint16_t)));
@@ -286,7 +285,9 @@ static gemm_kernel *find_kernel(const gemm_weight *w, uint32_t m)
     case GEMM_BF16: return w->isa->bf16;
     case GEMM_Q8_0: return w->isa->quant->q8_0;
     case GEMM_Q4_0: return w->isa->quant->q4_0;
-    default: return w->isa->quant->q4_k;
+    case GEMM_Q4_K: return w->isa->quant->q4_k;
+    case GEMM_Q5_K: return w->isa->quant->q5_k;
+    default: return w->isa->quant->q6_k;
     }
 }
 

@@ -14,11 +14,11 @@
  *            32 k; with AVX512_BF16 one VDPBF16PS per pair of k; else both sides are
  *            widened to f32 and the chain is the one above. The three differ in the
  *            last bits.
- *     q8_0, q4_0, q4_K
+ *     q8_0, q4_0, q4_K, q5_K, q6_K
  *            x is rounded to int8 in blocks of 32 with an f32 scale each (gemm_quant.h).
- *            The sum of 32 products is an integer and exact; one fma a block adds
- *            it, scaled (q4_K: a second one takes the minimum away). Equal bits on
- *            every instruction set. The rounding of x moves an output by about
+ *            The sum of 32 products (q6_K: 16) is an integer and exact; one fma a block
+ *            adds it, scaled (q4_K, q5_K: a second one takes the minimum away). Equal bits
+ *            on every instruction set. The rounding of x moves an output by about
  *            0.5% of |x| |w|, 1% at most for x that is not made to hurt.
  *
  * A weight is immutable once its rows are set; many threads may then run it. */
@@ -32,7 +32,7 @@
 
 enum { GEMM_PANEL = 64 };
 
-/* How a weight is held; bytes per value. The three quantised ones are the GGUF types of
+/* How a weight is held; bytes per value. The quantised ones are the GGUF types of
  * that name, and their bits are the file's. */
 typedef enum gemm_type {
     GEMM_F32,  /* 4 */
@@ -40,6 +40,8 @@ typedef enum gemm_type {
     GEMM_Q8_0, /* 1.06: 34 per 32 */
     GEMM_Q4_0, /* 0.56: 18 per 32 */
     GEMM_Q4_K, /* 0.58: 148 per 256 */
+    GEMM_Q5_K, /* 0.70: 180 per 256 */
+    GEMM_Q6_K, /* 0.82: 210 per 256 */
     GEMM_NUM_TYPES
 } gemm_type;
 
@@ -63,7 +65,7 @@ const char *gemm_type_name(gemm_type type);
 
 /* An N x K weight; isa NULL means the best. Every row must be set before it is run.
  * RAD_E_INVAL for n or k of 0, an unknown type, or a k that the file's blocks of 256 do
- * not divide (q4_K); RAD_E_NOMEM with the bytes wanted. The memory is not touched but
+ * not divide (the K types); RAD_E_NOMEM with the bytes wanted. The memory is not touched but
  * for the padding, so that the threads that set the rows share the page faults. */
 rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
                               const gemm_isa *isa, gemm_weight **out, rad_error *err);
@@ -85,7 +87,7 @@ void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const 
                           size_t ldr);
 
 /* The same for rows that lie in the weight's own type in a GGUF file, `pitch` bytes apart, at
- * any alignment: bf16, q8_0, q4_0, q4_K. A step (2, 32 or 256 values) must divide K. */
+ * any alignment: bf16 and the quantised ones. A step (2, 32 or 256 values) must divide K. */
 void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, const void *rows,
                             size_t pitch);
 

@@ -24,7 +24,7 @@ enum { GEMM_AMX_INT8_ROWS = 12, GEMM_FEW_ROWS = 16 };
  * ISA has no instruction for those (widens), pairs of f32 that were rounded to bf16.
  * ldx counts f32, or pairs of bf16; ldc counts f32.
  *
- * Quantised: `w` is [depth] steps as gemm_quant.h draws them, 32 k a step (q4_K: 256),
+ * Quantised: `w` is [depth] steps as gemm_quant.h draws them, 32 k a step (K types: 256),
  * `x` is gemm_xblock, one per 32 k, and ldx counts those.
  *
  * Meanwhile the lines that come next may be prefetched: those of a step's bytes at
@@ -67,9 +67,9 @@ struct gemm_isa {
 
 /* The kernels of quantised weights, of one instruction set. */
 struct gemm_quant_isa {
-    gemm_kernel *q8_0, *q4_0, *q4_k;
+    gemm_kernel *q8_0, *q4_0, *q4_k, *q5_k, *q6_k;
     /* gemm_round_to_blocks, compiled for the instruction set. */
-    void (*round_row)(const float *x, uint32_t k, int32_t offset, gemm_xblock *dst);
+    void (*round_row)(const float *x, uint32_t k, gemm_xblock *dst);
 };
 
 extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512vnni, gemm_avx512bf16;

@@ -8,12 +8,14 @@
 
 #include <assert.h>
 
-enum { Q8_0_BYTES = 34, Q4_0_BYTES = 18, Q4_K_BYTES = 144 };
+enum { Q8_0_BYTES = 34, Q4_0_BYTES = 18, Q4_K_BYTES = 144, Q5_K_BYTES = 176, Q6_K_BYTES = 210 };
 
 static_assert(sizeof(gemm_xblock) == 48, "");
 static_assert(sizeof(gemm_q8_0_step) == 34 * GEMM_PANEL, "");
 static_assert(sizeof(gemm_q4_0_step) == 18 * GEMM_PANEL, "");
 static_assert(sizeof(gemm_q4_k_step) == 148 * GEMM_PANEL, "");
+static_assert(sizeof(gemm_q5_k_step) == 180 * GEMM_PANEL, "");
+static_assert(sizeof(gemm_q6_k_step) == 210 * GEMM_PANEL, "");
 
 static uint16_t load_u16(const uint8_t *p)
 {
@@ -42,7 +44,17 @@ static void pack_q4_0(gemm_q4_0_step *step, uint32_t row, const uint8_t *block)
 }
 
 /* In the file a group is one half of 32 bytes, k = i; here it has 16 bytes of its own, k = i
- * in the low and k = i + 16 in the high halves. */
+ * in the low and k = i + 16 in the high halves. `down` is 0 for the low half in the file, 4 for
+ * the high one. */
+static void pack_nibbles(uint32_t q[4][GEMM_PANEL], uint32_t row, const uint8_t *qs, int down)
+{
+    for (int g = 0; g < 4; g++) {
+        uint32_t low = load_word(qs + 4 * g) >> down & 0x0f0f0f0f;
+        uint32_t high = load_word(qs + 16 + 4 * g) >> down & 0x0f0f0f0f;
+        q[g][row] = low | high << 4;
+    }
+}
+
 static void pack_q4_k(gemm_q4_k_step *step, uint32_t row, const uint8_t *block)
 {
     uint8_t scales[GEMM_K_GROUPS], mins[GEMM_K_GROUPS];
@@ -50,15 +62,47 @@ static void pack_q4_k(gemm_q4_k_step *step, uint32_t row, const uint8_t *block)
     step->d[row] = load_u16(block);
     step->dmin[row] = load_u16(block + 2);
     for (int j = 0; j < GEMM_K_GROUPS; j++) {
-        const uint8_t *qs = block + 16 + j / 2 * 32;
         step->group[j].scale[row] = scales[j];
         step->group[j].min[row] = mins[j];
-        for (int g = 0; g < 4; g++) {
-            uint32_t low = load_word(qs + 4 * g) >> (j % 2 * 4) & 0x0f0f0f0f;
-            uint32_t high = load_word(qs + 16 + 4 * g) >> (j % 2 * 4) & 0x0f0f0f0f;
-            step->group[j].q[g][row] = low | high << 4;
-        }
+        pack_nibbles(step->group[j].q, row, block + 16 + j / 2 * 32, j % 2 * 4);
     }
+}
+
+/* In the file bit j of byte i of qh is the fifth bit of k = i of group j. */
+static void pack_q5_k(gemm_q5_k_step *step, uint32_t row, const uint8_t *block)
+{
+    uint8_t scales[GEMM_K_GROUPS], mins[GEMM_K_GROUPS];
+    ggml_k_scales(block + 4, scales, mins);
+    step->d[row] = load_u16(block);
+    step->dmin[row] = load_u16(block + 2);
+    for (int j = 0; j < GEMM_K_GROUPS; j++) {
+        uint32_t fifth = 0;
+        for (int g = 0; g < 8; g++)
+            fifth |= (load_word(block + 16 + 4 * g) >> j & 0x01010101) << g;
+        step->group[j].scale[row] = scales[j];
+        step->group[j].min[row] = mins[j];
+        step->group[j].fifth[row] = fifth;
+        pack_nibbles(step->group[j].q, row, block + 48 + j / 2 * 32, j % 2 * 4);
+    }
+}
+
+/* In the file four groups share 64 bytes of nibbles (two the low halves, two the high ones) and
+ * 32 bytes of upper bits, two bits each. */
+static void pack_q6_k(gemm_q6_k_step *step, uint32_t row, const uint8_t *block)
+{
+    step->d[row] = load_u16(block + 208);
+    for (int j = 0; j < GEMM_K_GROUPS; j++)
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *ql = block + j / 4 * 64 + j % 2 * 32 + half * 16;
+            const uint8_t *qh = block + 128 + j / 4 * 32 + half * 16;
+            uint32_t q[4]; /* four k each, six bits a byte */
+            for (int g = 0; g < 4; g++)
+                q[g] = (load_word(ql + 4 * g) >> j % 4 / 2 * 4 & 0x0f0f0f0f) |
+                       (load_word(qh + 4 * g) >> j % 4 * 2 & 0x03030303) << 4;
+            step->group[j].scale[half][row] = (int8_t)block[192 + 2 * j + half];
+            for (int g = 0; g < 3; g++)
+                step->group[j].q[half][g][row] = q[g] | (q[3] >> 2 * g & 0x03030303) << 6;
+        }
 }
 
 void gemm_quant_pack(gemm_type type, void *panel, uint32_t row, uint32_t count, uint32_t depth,
@@ -74,8 +118,14 @@ void gemm_quant_pack(gemm_type type, void *panel, uint32_t row, uint32_t count, 
             case GEMM_Q4_0:
                 pack_q4_0((gemm_q4_0_step *)panel + s, row + r, blocks + (size_t)s * Q4_0_BYTES);
                 break;
-            default:
+            case GEMM_Q4_K:
                 pack_q4_k((gemm_q4_k_step *)panel + s, row + r, blocks + (size_t)s * Q4_K_BYTES);
+                break;
+            case GEMM_Q5_K:
+                pack_q5_k((gemm_q5_k_step *)panel + s, row + r, blocks + (size_t)s * Q5_K_BYTES);
+                break;
+            default:
+                pack_q6_k((gemm_q6_k_step *)panel + s, row + r, blocks + (size_t)s * Q6_K_BYTES);
             }
         }
 }
@@ -112,23 +162,60 @@ static int q4_at(const uint32_t q[4][GEMM_PANEL], uint32_t row, uint32_t i)
     return nibble(q[i % 16 / 4][row], i % 4 + i / 16 * 4);
 }
 
+static float q8_0_at(const gemm_q8_0_step *s, uint32_t row, uint32_t i)
+{
+    int q = (int)(s->q[i / 4][row] >> (i % 4 * 8) & 255) - GEMM_Q8_0_OFFSET;
+    return f16_to_f32(s->d[row]) * (float)q;
+}
+
+static float q4_0_at(const gemm_q4_0_step *s, uint32_t row, uint32_t i)
+{
+    return f16_to_f32(s->d[row]) * (float)(q4_at(s->q, row, i) - GEMM_Q4_0_OFFSET);
+}
+
+/* Value i of group j. */
+static float q4_k_at(const gemm_q4_k_step *s, uint32_t row, uint32_t j, uint32_t i)
+{
+    float d = f16_to_f32(s->d[row]) * (float)s->group[j].scale[row];
+    float min = f16_to_f32(s->dmin[row]) * (float)s->group[j].min[row];
+    return d * (float)q4_at(s->group[j].q, row, i) - min;
+}
+
+static float q5_k_at(const gemm_q5_k_step *s, uint32_t row, uint32_t j, uint32_t i)
+{
+    float d = f16_to_f32(s->d[row]) * (float)s->group[j].scale[row];
+    float min = f16_to_f32(s->dmin[row]) * (float)s->group[j].min[row];
+    uint32_t fifth = s->group[j].fifth[row] >> (i % 4 * 8 + i / 4) & 1;
+    return d * (float)(q4_at(s->group[j].q, row, i) + 16 * (int)fifth) - min;
+}
+
+static float q6_k_at(const gemm_q6_k_step *s, uint32_t row, uint32_t j, uint32_t i)
+{
+    float d = f16_to_f32(s->d[row]) * (float)s->group[j].scale[i / 16][row];
+    uint32_t g = i % 16 / 4, q = 0;
+    for (uint32_t w = 0; w < 3; w++) {
+        uint32_t byte = s->group[j].q[i / 16][w][row] >> (i % 4 * 8) & 255;
+        if (w == g) q = byte & 63;
+        if (g == 3) q |= byte >> 6 << 2 * w;
+    }
+    return d * (float)((int)q - GEMM_Q6_K_OFFSET);
+}
+
 void gemm_quant_get_row(gemm_type type, const void *panel, uint32_t row, uint32_t k, float *out)
 {
     for (uint32_t i = 0; i < k; i++) {
-        uint32_t at = i % GEMM_XBLOCK;
-        if (type == GEMM_Q8_0) {
-            const gemm_q8_0_step *s = (const gemm_q8_0_step *)panel + i / GEMM_XBLOCK;
-            int q = (int)(s->q[at / 4][row] >> (at % 4 * 8) & 255) - 128;
-            out[i] = f16_to_f32(s->d[row]) * (float)q;
-        } else if (type == GEMM_Q4_0) {
-            const gemm_q4_0_step *s = (const gemm_q4_0_step *)panel + i / GEMM_XBLOCK;
-            out[i] = f16_to_f32(s->d[row]) * (float)(q4_at(s->q, row, at) - 8);
-        } else {
-            const gemm_q4_k_step *s = (const gemm_q4_k_step *)panel + i / 256;
-            uint32_t j = i % 256 / GEMM_XBLOCK;
-            float d = f16_to_f32(s->d[row]) * (float)s->group[j].scale[row];
-            float min = f16_to_f32(s->dmin[row]) * (float)s->group[j].min[row];
-            out[i] = d * (float)q4_at(s->group[j].q, row, at) - min;
+        uint32_t at = i % GEMM_XBLOCK, step = i / GEMM_XBLOCK;
+        uint32_t group = step % GEMM_K_GROUPS, super = step / GEMM_K_GROUPS;
+        switch (type) {
+        case GEMM_Q8_0: out[i] = q8_0_at((const gemm_q8_0_step *)panel + step, row, at); break;
+        case GEMM_Q4_0: out[i] = q4_0_at((const gemm_q4_0_step *)panel + step, row, at); break;
+        case GEMM_Q4_K:
+            out[i] = q4_k_at((const gemm_q4_k_step *)panel + super, row, group, at);
+            break;
+        case GEMM_Q5_K:
+            out[i] = q5_k_at((const gemm_q5_k_step *)panel + super, row, group, at);
+            break;
+        default: out[i] = q6_k_at((const gemm_q6_k_step *)panel + super, row, group, at);
         }
     }
 }

@@ -64,18 +64,16 @@ static void make_check(check *c, gemm_type type)
     for (uint32_t r = 0; r < MOST_ROWS; r++)
         for (uint32_t b = 0; b < X_BLOCKS; b++) {
             gemm_xblock *x = &c->x[r][b];
-            int32_t sum = 0;
+            int32_t half[2] = {0, 0};
             for (uint32_t i = 0; i < GEMM_XBLOCK; i++) {
                 uint64_t bits = mix64((uint64_t)r << 32 | b << 8 | i);
                 x->q[i] = (int8_t)(r % 4 < 3  ? (int)(bits >> 40 & 255) - 128
                                    : bits & 1 ? 127
                                               : -128);
-                sum += x->q[i];
+                half[i / (GEMM_XBLOCK / 2)] += x->q[i];
             }
             x->d = (float)(1 + (r * 7 + b * 3) % 11) * 0.03f;
-            x->start = -gemm_quant_offset(type) * sum;
-            x->sum = x->d * (float)sum;
-            x->unused = 0;
+            gemm_finish_block(x, half[0], half[1]);
         }
 }
 

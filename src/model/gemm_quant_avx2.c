@@ -1,7 +1,8 @@
 /* gemm_quant_avx2.c - quantised kernels without integer dot products: VPMADDUBSW makes two
  * products of bytes a 16-bit lane, and VPMADDWD adds the pairs.
  *
- * Two products must fit into 16 bits with a sign. Those of q4 do: 2 * 15 * 127. Those of q8_0,
+ * Two products must fit into 16 bits with a sign. Those of q4 do: 2 * 15 * 127; those of q5_K
+ * and q6_K: 2 * 63 * 127. Those of q8_0,
  * moved up by 128, would not: so the sign goes from w over to x, 2 * 128 * 127 fits, and the
  * sum starts at 0. Either way the integers are the ones of gemm_quant.h.
  *
@@ -48,13 +49,11 @@ TILE void dot_q8(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_
     }
 }
 
+/* Adds to the sums; they start at 0 but for q4_0. */
 TILE void dot_q4(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
                  const uint32_t *q)
 {
     const __m256i nibble = _mm256_set1_epi8(15);
-#pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++)
-        sum[r] = _mm256_set1_epi32(x[r * ldx].start);
     for (uint32_t g = 0; g < 4; g++) {
         __m256i both = load_words(q + g * GEMM_PANEL), low = _mm256_and_si256(both, nibble);
         __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
@@ -63,6 +62,53 @@ TILE void dot_q4(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_
             sum[r] = add_products(sum[r], low, four_of(x + r * ldx, 4 * g));
             sum[r] = add_products(sum[r], high, four_of(x + r * ldx, 16 + 4 * g));
         }
+    }
+}
+
+/* The nibbles of q with the fifth bits above them; as dot_q4. */
+TILE void dot_q5(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
+                 const uint32_t *q, const uint32_t *fifth)
+{
+    const __m256i nibble = _mm256_set1_epi8(15), bit = _mm256_set1_epi8(16);
+    __m256i bits = load_words(fifth);
+    for (uint32_t g = 0; g < 4; g++) {
+        __m256i both = load_words(q + g * GEMM_PANEL), low = _mm256_and_si256(both, nibble);
+        __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+        __m128i to_bit_4 = _mm_cvtsi32_si128((int)(4 - g)), from_above = _mm_cvtsi32_si128((int)g);
+        low = _mm256_or_si256(low, _mm256_and_si256(_mm256_sll_epi32(bits, to_bit_4), bit));
+        high = _mm256_or_si256(high, _mm256_and_si256(_mm256_srl_epi32(bits, from_above), bit));
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++) {
+            sum[r] = add_products(sum[r], low, four_of(x + r * ldx, 4 * g));
+            sum[r] = add_products(sum[r], high, four_of(x + r * ldx, 16 + 4 * g));
+        }
+    }
+}
+
+/* The fourth word of half a group of q6_K, out of the upper bits of the three. */
+TILE __m256i last_of_q6(const uint32_t *q)
+{
+    __m256i a = _mm256_srli_epi32(load_words(q), 6);
+    __m256i b = _mm256_srli_epi32(load_words(q + GEMM_PANEL), 4);
+    __m256i c = _mm256_srli_epi32(load_words(q + 2 * GEMM_PANEL), 2);
+    return _mm256_or_si256(_mm256_and_si256(a, _mm256_set1_epi8(3)),
+                           _mm256_or_si256(_mm256_and_si256(b, _mm256_set1_epi8(12)),
+                                           _mm256_and_si256(c, _mm256_set1_epi8(48))));
+}
+
+TILE void dot_q6(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
+                 const uint32_t *q, int half)
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+        sum[r] = _mm256_set1_epi32(gemm_start_q6_k(x + r * ldx, half));
+#pragma GCC unroll 4
+    for (uint32_t g = 0; g < 4; g++) {
+        __m256i w = g == 3 ? last_of_q6(q)
+                           : _mm256_and_si256(load_words(q + g * GEMM_PANEL), _mm256_set1_epi8(63));
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++)
+            sum[r] = add_products(sum[r], w, four_of(x + r * ldx, 16 * (uint32_t)half + 4 * g));
     }
 }
 
@@ -77,6 +123,12 @@ TILE __m256 scale_f16(const uint16_t *from, const uint8_t *by)
     return _mm256_mul_ps(load_f16(from), _mm256_cvtepi32_ps(wide));
 }
 
+TILE __m256 scale_signed(const uint16_t *from, const int8_t *by)
+{
+    __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)by));
+    return _mm256_mul_ps(load_f16(from), _mm256_cvtepi32_ps(wide));
+}
+
 TILE void finish(const uint32_t rows, __m256 acc[], __m256i sum[], const gemm_xblock *x, size_t ldx,
                  __m256 d)
 {
@@ -84,6 +136,13 @@ TILE void finish(const uint32_t rows, __m256 acc[], __m256i sum[], const gemm_xb
     for (uint32_t r = 0; r < rows; r++)
         acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r]),
                                  _mm256_mul_ps(d, _mm256_set1_ps(x[r * ldx].d)), acc[r]);
+}
+
+TILE void take_min(const uint32_t rows, __m256 acc[], const gemm_xblock *x, size_t ldx, __m256 min)
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+        acc[r] = _mm256_fnmadd_ps(min, _mm256_set1_ps(x[r * ldx].sum), acc[r]);
 }
 
 TILE void load_sums(const uint32_t rows, __m256 acc[], const gemm_tile *t, uint32_t j)
@@ -132,6 +191,9 @@ TILE void column_q4_0(const uint32_t rows, const gemm_tile *t, uint32_t j)
     for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
         __m256i sum[GEMM_TILE_ROWS];
         prefetch(t, s, j);
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++)
+            sum[r] = _mm256_set1_epi32(gemm_start_q4_0(x + r * t->ldx));
         dot_q4(rows, sum, x, t->ldx, step->q[0] + j);
         finish(rows, acc, sum, x, t->ldx, load_f16(step->d + j));
     }
@@ -147,14 +209,49 @@ TILE void column_q4_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
     for (uint32_t s = 0; s < t->depth; s++, step++) {
         prefetch(t, s, j);
         for (uint32_t g = 0; g < GEMM_K_GROUPS; g++, x++) {
-            __m256i sum[GEMM_TILE_ROWS];
+            __m256i sum[GEMM_TILE_ROWS] = {0};
             dot_q4(rows, sum, x, t->ldx, step->group[g].q[0] + j);
             finish(rows, acc, sum, x, t->ldx, scale_f16(step->d + j, step->group[g].scale + j));
-            __m256 min = scale_f16(step->dmin + j, step->group[g].min + j);
-#pragma GCC unroll 6
-            for (uint32_t r = 0; r < rows; r++)
-                acc[r] = _mm256_fnmadd_ps(min, _mm256_set1_ps(x[r * t->ldx].sum), acc[r]);
+            take_min(rows, acc, x, t->ldx, scale_f16(step->dmin + j, step->group[g].min + j));
         }
+    }
+    store_sums(rows, acc, t, j);
+}
+
+TILE void column_q5_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
+{
+    const gemm_xblock *x = t->x;
+    const gemm_q5_k_step *step = t->w;
+    __m256 acc[GEMM_TILE_ROWS];
+    load_sums(rows, acc, t, j);
+    for (uint32_t s = 0; s < t->depth; s++, step++) {
+        prefetch(t, s, j);
+        for (uint32_t g = 0; g < GEMM_K_GROUPS; g++, x++) {
+            __m256i sum[GEMM_TILE_ROWS] = {0};
+            dot_q5(rows, sum, x, t->ldx, step->group[g].q[0] + j, step->group[g].fifth + j);
+            finish(rows, acc, sum, x, t->ldx, scale_f16(step->d + j, step->group[g].scale + j));
+            take_min(rows, acc, x, t->ldx, scale_f16(step->dmin + j, step->group[g].min + j));
+        }
+    }
+    store_sums(rows, acc, t, j);
+}
+
+TILE void column_q6_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
+{
+    const gemm_xblock *x = t->x;
+    const gemm_q6_k_step *step = t->w;
+    __m256 acc[GEMM_TILE_ROWS];
+    load_sums(rows, acc, t, j);
+    for (uint32_t s = 0; s < t->depth; s++, step++) {
+        prefetch(t, s, j);
+        for (uint32_t g = 0; g < GEMM_K_GROUPS; g++, x++)
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++) {
+                __m256i sum[GEMM_TILE_ROWS];
+                dot_q6(rows, sum, x, t->ldx, step->group[g].q[half][0] + j, half);
+                finish(rows, acc, sum, x, t->ldx,
+                       scale_signed(step->d + j, step->group[g].scale[half] + j));
+            }
     }
     store_sums(rows, acc, t, j);
 }
@@ -178,13 +275,20 @@ TILE void column_q4_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
 KERNEL(q8_0)
 KERNEL(q4_0)
 KERNEL(q4_k)
+KERNEL(q5_k)
+KERNEL(q6_k)
 
-RAD_VECTORIZE static void round_row(const float *x, uint32_t k, int32_t offset, gemm_xblock *dst)
+RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 {
-    gemm_round_to_blocks(x, k, offset, dst);
+    gemm_round_to_blocks(x, k, dst);
 }
 
-const gemm_quant_isa gemm_quant_avx2 = {avx2_q8_0, avx2_q4_0, avx2_q4_k, round_row};
+const gemm_quant_isa gemm_quant_avx2 = {.q8_0 = avx2_q8_0,
+                                        .q4_0 = avx2_q4_0,
+                                        .q4_k = avx2_q4_k,
+                                        .q5_k = avx2_q5_k,
+                                        .q6_k = avx2_q6_k,
+                                        .round_row = round_row};
 #else
 const gemm_quant_isa gemm_quant_avx2 = {0}; /* not this architecture */
 #endif

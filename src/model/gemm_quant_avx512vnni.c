@@ -60,14 +60,25 @@ TILE void dot(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_
     }
 }
 
+/* Where the sums of a block start, of any type. */
+static inline int32_t start_of(const gemm_xblock *x, const gemm_type type, const int half)
+{
+    switch (type) {
+    case GEMM_Q8_0: return x->start;
+    case GEMM_Q4_0: return gemm_start_q4_0(x);
+    case GEMM_Q6_K: return gemm_start_q6_k(x, half);
+    default: return 0;
+    }
+}
+
 TILE void start(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
-                size_t ldx)
+                size_t ldx, const gemm_type type, const int half)
 {
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++)
-            sum[r][v] = _mm512_set1_epi32(x[r * ldx].start);
+            sum[r][v] = _mm512_set1_epi32(start_of(x + r * ldx, type, half));
 }
 
 TILE void finish(const uint32_t rows, const int V, __m512 acc[][WIDE], __m512i sum[][WIDE],
@@ -109,6 +120,71 @@ TILE void dot_q4(const uint32_t rows, const int V, __m512i sum[][WIDE], const ge
     }
 }
 
+/* (w & 15) | bits, the first of them moved down by 0 or 4. */
+TILE __m512i nibble_and(__m512i w, int down, __m512i bits)
+{
+    if (down) w = _mm512_srli_epi16(w, 4);
+    return _mm512_ternarylogic_epi32(w, _mm512_set1_epi8(15), bits, 0xea);
+}
+
+/* bits << up, or >> -up. */
+TILE __m512i shift(__m512i bits, const int up)
+{
+    return up > 0   ? _mm512_slli_epi32(bits, (unsigned)up)
+           : up < 0 ? _mm512_srli_epi32(bits, (unsigned)-up)
+                    : bits;
+}
+
+/* A block of 32 nibbles with their fifth bits above them. */
+TILE void dot_q5(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
+                 size_t ldx, const uint32_t *q, const uint32_t *fifth)
+{
+    const __m512i bit = _mm512_set1_epi8(16);
+    __m512i bits[WIDE];
+    load_words(V, bits, fifth);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        __m512i w[WIDE], five[WIDE];
+        load_words(V, w, q + g * GEMM_PANEL);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            five[v] = nibble_and(w[v], 0, _mm512_and_si512(shift(bits[v], 4 - g), bit));
+        dot(rows, V, sum, x, ldx, 4 * (uint32_t)g, five);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            five[v] = nibble_and(w[v], 4, _mm512_and_si512(shift(bits[v], -g), bit));
+        dot(rows, V, sum, x, ldx, 16 + 4 * (uint32_t)g, five);
+    }
+}
+
+/* The fourth word of half a group of q6_K, out of the upper bits of the three. */
+TILE __m512i last_of_q6(const uint32_t *q)
+{
+    const int either = 0xca; /* a ? b : c, bit by bit */
+    __m512i w = _mm512_srli_epi32(_mm512_loadu_si512(q), 6);
+    w = _mm512_ternarylogic_epi32(_mm512_set1_epi8(3), w,
+                                  _mm512_srli_epi32(_mm512_loadu_si512(q + GEMM_PANEL), 4), either);
+    w = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), w,
+                                  _mm512_srli_epi32(_mm512_loadu_si512(q + 2 * GEMM_PANEL), 2),
+                                  either);
+    return _mm512_and_si512(w, _mm512_set1_epi8(63));
+}
+
+TILE void dot_q6(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
+                 size_t ldx, const uint32_t *q, const int half)
+{
+#pragma GCC unroll 4
+    for (uint32_t g = 0; g < 4; g++) {
+        __m512i w[WIDE];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            w[v] = g == 3 ? last_of_q6(q + 16 * v)
+                          : _mm512_and_si512(_mm512_loadu_si512(q + g * GEMM_PANEL + 16 * v),
+                                             _mm512_set1_epi8(63));
+        dot(rows, V, sum, x, ldx, 16 * (uint32_t)half + 4 * g, w);
+    }
+}
+
 TILE void load_f16(const int V, __m512 d[WIDE], const uint16_t *from)
 {
 #pragma GCC unroll 4
@@ -127,6 +203,26 @@ TILE void scale_f16(const int V, __m512 out[WIDE], const uint16_t *from, const u
     }
 }
 
+TILE void scale_signed(const int V, __m512 out[WIDE], const uint16_t *from, const int8_t *by)
+{
+    load_f16(V, out, from);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) {
+        __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(by + 16 * v)));
+        out[v] = _mm512_mul_ps(out[v], _mm512_cvtepi32_ps(wide));
+    }
+}
+
+TILE void take_min(const uint32_t rows, const int V, __m512 acc[][WIDE], const gemm_xblock *x,
+                   size_t ldx, const __m512 min[WIDE])
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            acc[r][v] = _mm512_fnmadd_ps(min[v], _mm512_set1_ps(x[r * ldx].sum), acc[r][v]);
+}
+
 TILE void tile_q8_0(const uint32_t rows, const int V, const gemm_tile *t, int v0)
 {
     const gemm_xblock *x = t->x;
@@ -137,7 +233,7 @@ TILE void tile_q8_0(const uint32_t rows, const int V, const gemm_tile *t, int v0
         __m512i sum[GEMM_TILE_ROWS][WIDE], w[WIDE];
         __m512 d[WIDE];
         prefetch(t, s, V, v0);
-        start(rows, V, sum, x, t->ldx);
+        start(rows, V, sum, x, t->ldx, GEMM_Q8_0, 0);
 #pragma GCC unroll 8
         for (uint32_t g = 0; g < 8; g++) {
             load_words(V, w, step->q[g] + 16 * v0);
@@ -159,7 +255,7 @@ TILE void tile_q4_0(const uint32_t rows, const int V, const gemm_tile *t, int v0
         __m512i sum[GEMM_TILE_ROWS][WIDE];
         __m512 d[WIDE];
         prefetch(t, s, V, v0);
-        start(rows, V, sum, x, t->ldx);
+        start(rows, V, sum, x, t->ldx, GEMM_Q4_0, 0);
         dot_q4(rows, V, sum, x, t->ldx, step->q[0] + 16 * v0);
         load_f16(V, d, step->d + 16 * v0);
         finish(rows, V, acc, sum, x, t->ldx, d);
@@ -178,18 +274,58 @@ TILE void tile_q4_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
         for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
             __m512i sum[GEMM_TILE_ROWS][WIDE];
             __m512 d[WIDE];
-            start(rows, V, sum, x, t->ldx);
+            start(rows, V, sum, x, t->ldx, GEMM_Q4_K, 0);
             dot_q4(rows, V, sum, x, t->ldx, step->group[j].q[0] + 16 * v0);
             scale_f16(V, d, step->d + 16 * v0, step->group[j].scale + 16 * v0);
             finish(rows, V, acc, sum, x, t->ldx, d);
             scale_f16(V, d, step->dmin + 16 * v0, step->group[j].min + 16 * v0);
-#pragma GCC unroll 6
-            for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 4
-                for (int v = 0; v < V; v++)
-                    acc[r][v] =
-                        _mm512_fnmadd_ps(d[v], _mm512_set1_ps(x[r * t->ldx].sum), acc[r][v]);
+            take_min(rows, V, acc, x, t->ldx, d);
         }
+    }
+    store_sums(rows, V, acc, t, v0);
+}
+
+TILE void tile_q5_k(const uint32_t rows, const int V, const gemm_tile *t, int v0)
+{
+    const gemm_xblock *x = t->x;
+    const gemm_q5_k_step *step = t->w;
+    __m512 acc[GEMM_TILE_ROWS][WIDE];
+    load_sums(rows, V, acc, t, v0);
+    for (uint32_t s = 0; s < t->depth; s++, step++) {
+        prefetch(t, s, V, v0);
+        for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
+            __m512i sum[GEMM_TILE_ROWS][WIDE];
+            __m512 d[WIDE];
+            start(rows, V, sum, x, t->ldx, GEMM_Q5_K, 0);
+            dot_q5(rows, V, sum, x, t->ldx, step->group[j].q[0] + 16 * v0,
+                   step->group[j].fifth + 16 * v0);
+            scale_f16(V, d, step->d + 16 * v0, step->group[j].scale + 16 * v0);
+            finish(rows, V, acc, sum, x, t->ldx, d);
+            scale_f16(V, d, step->dmin + 16 * v0, step->group[j].min + 16 * v0);
+            take_min(rows, V, acc, x, t->ldx, d);
+        }
+    }
+    store_sums(rows, V, acc, t, v0);
+}
+
+TILE void tile_q6_k(const uint32_t rows, const int V, const gemm_tile *t, int v0)
+{
+    const gemm_xblock *x = t->x;
+    const gemm_q6_k_step *step = t->w;
+    __m512 acc[GEMM_TILE_ROWS][WIDE];
+    load_sums(rows, V, acc, t, v0);
+    for (uint32_t s = 0; s < t->depth; s++, step++) {
+        prefetch(t, s, V, v0);
+        for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++)
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++) {
+                __m512i sum[GEMM_TILE_ROWS][WIDE];
+                __m512 d[WIDE];
+                start(rows, V, sum, x, t->ldx, GEMM_Q6_K, half);
+                dot_q6(rows, V, sum, x, t->ldx, step->group[j].q[half][0] + 16 * v0, half);
+                scale_signed(V, d, step->d + 16 * v0, step->group[j].scale[half] + 16 * v0);
+                finish(rows, V, acc, sum, x, t->ldx, d);
+            }
     }
     store_sums(rows, V, acc, t, v0);
 }
@@ -216,9 +352,11 @@ TILE void tile_q4_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
 KERNEL(q8_0)
 KERNEL(q4_0)
 KERNEL(q4_k)
+KERNEL(q5_k)
+KERNEL(q6_k)
 
 /* gemm_round_to_blocks for whole blocks, the same operations 16 at a time. */
-static void round_row(const float *x, uint32_t k, int32_t offset, gemm_xblock *dst)
+static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 {
     const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
     for (; k >= GEMM_XBLOCK; k -= GEMM_XBLOCK, x += GEMM_XBLOCK, dst++) {
@@ -227,24 +365,30 @@ static void round_row(const float *x, uint32_t k, int32_t offset, gemm_xblock *d
             _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), no_sign),
                              _mm512_and_si512(_mm512_castps_si512(high), no_sign)));
         if (most >= 0x7f800000 || most < 0x0d800000) { /* not finite, or next to nothing */
-            gemm_round_to_blocks(x, GEMM_XBLOCK, offset, dst);
+            gemm_round_to_blocks(x, GEMM_XBLOCK, dst);
             continue;
         }
         __m512 up = _mm512_set1_ps(127.0f / f32_of_bits(most));
         __m512i a = _mm512_cvtps_epi32(_mm512_mul_ps(low, up));
         __m512i b = _mm512_cvtps_epi32(_mm512_mul_ps(high, up));
-        int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
-        _mm_storeu_si128((__m128i *)dst->q, _mm512_cvtepi32_epi8(a));
-        _mm_storeu_si128((__m128i *)(dst->q + 16), _mm512_cvtepi32_epi8(b));
+        __m256i q = _mm256_set_m128i(_mm512_cvtepi32_epi8(b), _mm512_cvtepi32_epi8(a));
+        _mm256_storeu_si256((__m256i *)dst->q, q);
+        /* Sums of four, of eight, of the sixteen of each half. */
+        __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
+        sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
+        sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
         dst->d = f32_of_bits(most) / 127.0f;
-        dst->start = -offset * sum;
-        dst->sum = dst->d * (float)sum;
-        dst->unused = 0;
+        gemm_finish_block(dst, _mm256_extract_epi32(sum, 0), _mm256_extract_epi32(sum, 4));
     }
-    gemm_round_to_blocks(x, k, offset, dst);
+    gemm_round_to_blocks(x, k, dst);
 }
 
-const gemm_quant_isa gemm_quant_avx512vnni = {avx512_q8_0, avx512_q4_0, avx512_q4_k, round_row};
+const gemm_quant_isa gemm_quant_avx512vnni = {.q8_0 = avx512_q8_0,
+                                              .q4_0 = avx512_q4_0,
+                                              .q4_k = avx512_q4_k,
+                                              .q5_k = avx512_q5_k,
+                                              .q6_k = avx512_q6_k,
+                                              .round_row = round_row};
 #else
 const gemm_quant_isa gemm_quant_avx512vnni = {0}; /* not this architecture */
 #endif

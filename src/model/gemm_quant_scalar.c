@@ -32,10 +32,31 @@ static int32_t dot_q8(const uint32_t q[8][GEMM_PANEL], uint32_t j, const gemm_xb
 
 static int32_t dot_q4(const uint32_t q[4][GEMM_PANEL], uint32_t j, const gemm_xblock *x)
 {
-    int32_t sum = x->start;
+    int32_t sum = 0;
     for (int g = 0; g < 4; g++)
         sum += dot4(low(q[g][j]), x->q + 4 * g) + dot4(high(q[g][j]), x->q + 16 + 4 * g);
     return sum;
+}
+
+/* Bit g of each byte of `fifth` is the fifth bit of k = 4g..4g+3: the sum of these alone. */
+static int32_t dot_fifth(uint32_t fifth, const gemm_xblock *x)
+{
+    int32_t sum = 0;
+    for (int g = 0; g < 8; g++)
+        sum += dot4((fifth >> g & 0x01010101) << 4, x->q + 4 * g);
+    return sum;
+}
+
+/* Half a group of q6_K. */
+static int32_t dot_q6(const uint32_t q[3][GEMM_PANEL], uint32_t j, int half, const gemm_xblock *x)
+{
+    int32_t sum = gemm_start_q6_k(x, half);
+    uint32_t last = 0;
+    for (int g = 0; g < 3; g++) {
+        sum += dot4(q[g][j] & 0x3f3f3f3f, x->q + 16 * half + 4 * g);
+        last |= (q[g][j] >> 6 & 0x03030303) << 2 * g;
+    }
+    return sum + dot4(last, x->q + 16 * half + 12);
 }
 
 /* One output of a tile: `s` counts steps. */
@@ -51,7 +72,8 @@ static float chain_q4_0(const gemm_tile *t, const gemm_xblock *x, uint32_t j, fl
 {
     const gemm_q4_0_step *w = t->w;
     for (uint32_t s = 0; s < t->depth; s++)
-        acc = fmaf((float)dot_q4(w[s].q, j, x + s), f16_to_f32(w[s].d[j]) * x[s].d, acc);
+        acc = fmaf((float)(gemm_start_q4_0(x + s) + dot_q4(w[s].q, j, x + s)),
+                   f16_to_f32(w[s].d[j]) * x[s].d, acc);
     return acc;
 }
 
@@ -65,6 +87,33 @@ static float chain_q4_k(const gemm_tile *t, const gemm_xblock *x, uint32_t j, fl
             acc = fmaf((float)dot_q4(w[s].group[g].q, j, x), d * x->d, acc);
             acc = fmaf(-min, x->sum, acc);
         }
+    return acc;
+}
+
+static float chain_q5_k(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q5_k_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        for (int g = 0; g < GEMM_K_GROUPS; g++, x++) {
+            float d = f16_to_f32(w[s].d[j]) * (float)w[s].group[g].scale[j];
+            float min = f16_to_f32(w[s].dmin[j]) * (float)w[s].group[g].min[j];
+            int32_t sum = dot_q4(w[s].group[g].q, j, x) + dot_fifth(w[s].group[g].fifth[j], x);
+            acc = fmaf((float)sum, d * x->d, acc);
+            acc = fmaf(-min, x->sum, acc);
+        }
+    return acc;
+}
+
+static float chain_q6_k(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q6_k_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        for (int g = 0; g < GEMM_K_GROUPS; g++, x++)
+            for (int half = 0; half < 2; half++) {
+                float d = f16_to_f32(w[s].d[j]) * (float)w[s].group[g].scale[half][j];
+                int32_t sum = dot_q6(w[s].group[g].q[half], j, half, x);
+                acc = fmaf((float)sum, d * x->d, acc);
+            }
     return acc;
 }
 
@@ -91,10 +140,23 @@ static void scalar_q4_k(const gemm_tile *t)
 {
     tile(t, chain_q4_k);
 }
-
-RAD_VECTORIZE static void round_row(const float *x, uint32_t k, int32_t offset, gemm_xblock *dst)
+static void scalar_q5_k(const gemm_tile *t)
 {
-    gemm_round_to_blocks(x, k, offset, dst);
+    tile(t, chain_q5_k);
+}
+static void scalar_q6_k(const gemm_tile *t)
+{
+    tile(t, chain_q6_k);
 }
 
-const gemm_quant_isa gemm_quant_scalar = {scalar_q8_0, scalar_q4_0, scalar_q4_k, round_row};
+RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
+{
+    gemm_round_to_blocks(x, k, dst);
+}
+
+const gemm_quant_isa gemm_quant_scalar = {.q8_0 = scalar_q8_0,
+                                          .q4_0 = scalar_q4_0,
+                                          .q4_k = scalar_q4_k,
+                                          .q5_k = scalar_q5_k,
+                                          .q6_k = scalar_q6_k,
+                                          .round_row = round_row};

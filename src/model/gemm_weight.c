@@ -11,6 +11,8 @@ const gemm_step_shape gemm_steps[GEMM_NUM_TYPES] = {
     [GEMM_Q8_0] = {"q8_0", 32, sizeof(gemm_q8_0_step)},
     [GEMM_Q4_0] = {"q4_0", 32, sizeof(gemm_q4_0_step)},
     [GEMM_Q4_K] = {"q4_K", 256, sizeof(gemm_q4_k_step)},
+    [GEMM_Q5_K] = {"q5_K", 256, sizeof(gemm_q5_k_step)},
+    [GEMM_Q6_K] = {"q6_K", 256, sizeof(gemm_q6_k_step)},
 };
 
 const char *gemm_type_name(gemm_type type)
@@ -62,7 +64,7 @@ rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, ui
     if (n == 0 || k == 0) return rad_fail(err, RAD_E_INVAL, "gemm: a weight of %u x %u", n, k);
     if ((unsigned)type >= GEMM_NUM_TYPES)
         return rad_fail(err, RAD_E_INVAL, "gemm: weights of type %d are unknown", (int)type);
-    if (type == GEMM_Q4_K && k % gemm_steps[type].values)
+    if (gemm_steps[type].values == 256 && k % 256)
         return rad_fail(err, RAD_E_INVAL, "gemm: rows of %u in %s", k, gemm_steps[type].name);
     rad_env full = rad_env_or_default(env);
     size_t bytes = gemm_weight_bytes(type, n, k);
