@@ -7,6 +7,9 @@
  * A gated unit (gemm_run_glu) is a panel of gates and the panel of their ups x a block of
  * rows: the sums stay in the thread's cache, and only glu(gate, up), rounded, leaves it.
  *
+ * A stack of parts of different types is one product: its panels are counted through, and a
+ * unit begins with finding the part that has its panel.
+ *
  * Few rows are a matter of reading W. Each thread goes over a range of panels of its own,
  * in order, and fetches one chunk ahead of what it works on: at the end of its range the
  * first of its range in the weight that runs next. So memory is not idle while threads
@@ -154,13 +157,32 @@ static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
 /* Units that a product of one block of rows goes over: a gate's panel takes its up's along. */
 static uint32_t num_units(const gemm_weight *w, bool gated)
 {
-    return gated ? w->num_panels / 2 : w->num_panels;
+    uint32_t panels = 0;
+    for (; w; w = w->beside)
+        panels += w->num_panels;
+    return gated ? panels / 2 : panels;
+}
+
+/* Whether w's outputs are gates and ups of what `then` reads, panel by panel: both begin
+ * with a panel, in every part of a stack. */
+static bool gates_by_panel(const gemm_weight *w, const gemm_weight *then)
+{
+    uint32_t gates = then->k / GEMM_PANEL;
+    return then->k % GEMM_PANEL == 0 && gemm_weight_n(w) == 2 * (uint64_t)then->k &&
+           num_units(w, false) == 2 * (uint64_t)gates;
 }
 
 /* A guess, and no more depends on it than what is fetched ahead. */
 static bool probably_gated(const gemm_weight *w)
 {
-    return w->next && w->n == 2 * (uint64_t)w->next->k && w->next->k % GEMM_PANEL == 0;
+    return w->next && gates_by_panel(w, w->next);
+}
+
+/* Where unit `unit` of a weight begins. */
+static const char *unit_start(const gemm_weight *w, uint32_t unit)
+{
+    const gemm_weight *part = part_of_panel(w, &unit);
+    return panel_start(part, unit);
 }
 
 /* What this thread will probably read after unit `unit`, whose number is its panel's. */
@@ -168,14 +190,14 @@ static const char *after_unit(const gemm_job *job, uint32_t unit, uint32_t threa
 {
     const gemm_weight *w = job->w, *next = w->next;
     uint32_t units = num_units(w, job->glu), threads = job->num_threads;
-    if (job->num_blocks > 1) return panel_start(w, RAD_MIN(unit + threads, units - 1));
+    if (job->num_blocks > 1) return unit_start(w, RAD_MIN(unit + threads, units - 1));
     uint32_t begin = compute_pool_near(units, threads, thread);
     uint32_t end = compute_pool_near(units, threads, thread + 1);
-    if (unit < begin || unit >= end) return panel_start(w, unit ? unit - 1 : 0); /* taken over */
-    if (unit + 1 < end) return panel_start(w, unit + 1);
-    if (!next) return panel_start(w, begin);
+    if (unit < begin || unit >= end) return unit_start(w, unit ? unit - 1 : 0); /* taken over */
+    if (unit + 1 < end) return unit_start(w, unit + 1);
+    if (!next) return unit_start(w, begin);
     units = num_units(next, probably_gated(next));
-    return panel_start(next, RAD_MIN(compute_pool_near(units, threads, thread), units - 1));
+    return unit_start(next, RAD_MIN(compute_pool_near(units, threads, thread), units - 1));
 }
 
 /* All of k at once, for kernels that have their own way through it. */
@@ -218,14 +240,19 @@ static void run_panel(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
     }
 }
 
+static uint32_t part_job(const gemm_job **job, uint32_t *panel, gemm_job *part);
+
 static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
 {
     const gemm_job *job = arg;
     uint32_t panel = unit / job->num_blocks;
     uint32_t begin = unit % job->num_blocks * job->block_rows;
     uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
-    run_panel(job, panel, begin, end, after_unit(job, panel, thread),
-              job->out + begin * job->ldo + (size_t)panel * GEMM_PANEL, job->ldo);
+    const char *after = after_unit(job, panel, thread);
+    gemm_job part;
+    size_t column = part_job(&job, &panel, &part); /* of the part; then of the panel */
+    column += (size_t)panel * GEMM_PANEL;
+    run_panel(job, panel, begin, end, after, job->out + begin * job->ldo + column, job->ldo);
 }
 
 /* One row of gates beside their ups, `count` of each from column `first` on, becomes what
@@ -242,17 +269,24 @@ static void glu_part(const gemm_job *job, uint32_t row, uint32_t first, uint32_t
         memcpy(job->out + row * job->ldo + first, gate, count * sizeof *gate);
 }
 
+/* Of gates or ups. */
+static void run_any_panel(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end,
+                          const char *after, float *sums)
+{
+    gemm_job part;
+    part_job(&job, &panel, &part);
+    run_panel(job, panel, begin, end, after, sums, 2 * GEMM_PANEL);
+}
+
 static void glu_unit(void *arg, uint32_t unit, uint32_t thread)
 {
     const gemm_job *job = arg;
     _Alignas(64) float sums[BLOCK_ROWS][2][GEMM_PANEL];
-    uint32_t gates = job->w->num_panels / 2, panel = unit / job->num_blocks;
+    uint32_t gates = num_units(job->w, true), panel = unit / job->num_blocks;
     uint32_t begin = unit % job->num_blocks * job->block_rows;
     uint32_t end = RAD_MIN(job->m, begin + job->block_rows);
-    run_panel(job, panel, begin, end, panel_start(job->w, panel + gates), sums[0][0],
-              2 * GEMM_PANEL);
-    run_panel(job, panel + gates, begin, end, after_unit(job, panel, thread), sums[0][1],
-              2 * GEMM_PANEL);
+    run_any_panel(job, panel, begin, end, unit_start(job->w, panel + gates), sums[0][0]);
+    run_any_panel(job, panel + gates, begin, end, after_unit(job, panel, thread), sums[0][1]);
     for (uint32_t i = begin; i < end; i++)
         glu_part(job, i, panel * GEMM_PANEL, GEMM_PANEL, sums[i - begin][0], sums[i - begin][1]);
 }
@@ -262,7 +296,7 @@ static void glu_rows(void *arg, uint32_t tile, uint32_t thread)
 {
     const gemm_job *job = arg;
     (void)thread;
-    uint32_t end = RAD_MIN(job->m, (tile + 1) * ROUND_ROWS), count = job->w->n / 2;
+    uint32_t end = RAD_MIN(job->m, (tile + 1) * ROUND_ROWS), count = job->then->k;
     for (uint32_t i = tile * ROUND_ROWS; i < end; i++) {
         float *gate = job->out + i * job->ldo;
         glu_part(job, i, 0, count, gate, gate + count);
@@ -311,6 +345,23 @@ static void find_input(gemm_job *job, void *scratch)
         job->in_step = 2 * (w->isa->widens ? sizeof(float) : sizeof(uint16_t));
         job->in_ld = job->in_pitch / 4; /* f32, or pairs of bf16 */
     }
+}
+
+/* Of a stack: *job becomes that of the part with panel *panel, which becomes its number there.
+ * Returns the rows of the weight that lie before the part. */
+static uint32_t part_job(const gemm_job **job, uint32_t *panel, gemm_job *part)
+{
+    const gemm_weight *all = (*job)->w, *w = part_of_panel(all, panel);
+    if (!all->beside) return 0;
+    *part = **job;
+    part->w = w;
+    part->kernel = find_kernel(w, part->m);
+    find_input(part, part->rounded);
+    *job = part;
+    uint32_t rows = 0;
+    for (; all != w; all = all->beside)
+        rows += all->n;
+    return rows;
 }
 
 static gemm_job make_job(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out,
@@ -367,12 +418,12 @@ void gemm_run_glu(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, 
                   float *out, size_t ldo, const gemm_weight *then, void *then_scratch,
                   compute_pool *pool, void *scratch)
 {
-    RAD_ASSERT_ENV(&w->env, w->n == 2 * (uint64_t)then->k);
+    RAD_ASSERT_ENV(&w->env, gemm_weight_n(w) == 2 * (uint64_t)then->k);
     if (m == 0) return;
     gemm_job job = make_job(w, x, ldx, m, out, ldo, pool, scratch);
     job.then = then;
     job.then_rounded = then_scratch;
-    if (then->k % GEMM_PANEL == 0) {
+    if (gates_by_panel(w, then)) {
         job.glu = glu;
         run_units(&job, pool, glu_unit);
     } else {

@@ -69,6 +69,18 @@ const char *gemm_type_name(gemm_type type);
  * for the padding, so that the threads that set the rows share the page faults. */
 rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
                               const gemm_isa *isa, gemm_weight **out, rad_error *err);
+
+typedef struct gemm_part {
+    gemm_type type;
+    uint32_t n; /* rows */
+} gemm_part;
+
+/* A weight of the rows of parts[0], then of parts[1] ... for matrices of different types that
+ * read the same x: N is the sum of theirs. Either all types are quantised or all are one; else
+ * RAD_E_INVAL, otherwise as above. Parts of whole panels are fastest. */
+rad_status gemm_weight_create_stack(const rad_env *env, const gemm_part *parts, uint32_t num_parts,
+                                    uint32_t k, const gemm_isa *isa, gemm_weight **out,
+                                    rad_error *err);
 void gemm_weight_destroy(gemm_weight *w); /* NULL is fine */
 
 /* Tells that `next` is run after w, as one layer follows another: a run of few rows fetches
@@ -82,7 +94,8 @@ size_t gemm_weight_bytes(gemm_type type, uint32_t n, uint32_t k);
 /* Packs rows [first, first + count): `rows` is [count][K] with `ldr` floats from one
  * row to the next, rounded to the weight's type: f32, bf16 or q8_0. Different rows may be set from
  * different threads at one time. Several matrices that read the same x (Q, K, V)
- * can be stacked in one weight this way. Whole panels of rows are fastest. */
+ * can be stacked in one weight this way. Whole panels of rows are fastest. Here and below, all
+ * rows of one call are of one part. */
 void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows,
                           size_t ldr);
 
@@ -97,7 +110,8 @@ void gemm_weight_get_row(const gemm_weight *w, uint32_t n, float *row);
 
 uint32_t gemm_weight_n(const gemm_weight *w);
 uint32_t gemm_weight_k(const gemm_weight *w);
-gemm_type gemm_weight_type(const gemm_weight *w);
+gemm_type gemm_weight_type(const gemm_weight *w); /* of its first row */
+gemm_type gemm_weight_type_of_row(const gemm_weight *w, uint32_t row);
 
 /* Scratch memory that gemm_run wants for `m` rows of x. It grows with m and k, and does
  * not depend on the type: one buffer for the largest of a model serves all. */

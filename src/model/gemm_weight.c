@@ -91,17 +91,59 @@ nomem:
                     bytes);
 }
 
+rad_status gemm_weight_create_stack(const rad_env *env, const gemm_part *parts, uint32_t num_parts,
+                                    uint32_t k, const gemm_isa *isa, gemm_weight **out,
+                                    rad_error *err)
+{
+    *out = NULL;
+    uint32_t room = UINT32_MAX;
+    for (uint32_t i = 0; i < num_parts; room -= parts[i++].n) {
+        gemm_type first = parts[0].type, type = parts[i].type;
+        if (type != first && !(quantised(type) && quantised(first)))
+            return rad_fail(err, RAD_E_INVAL, "gemm: rows of %s and %s in one stack",
+                            gemm_type_name(first), gemm_type_name(type));
+        if (parts[i].n > room) return rad_fail(err, RAD_E_INVAL, "gemm: too many rows in a stack");
+    }
+    gemm_weight *stack = NULL, **last = &stack;
+    rad_status status = RAD_OK;
+    if (!num_parts) status = rad_fail(err, RAD_E_INVAL, "gemm: a stack of nothing");
+    for (uint32_t i = 0; i < num_parts && status == RAD_OK; i++) {
+        status = gemm_weight_create(env, parts[i].type, parts[i].n, k, isa, last, err);
+        if (status == RAD_OK) last = &(*last)->beside;
+    }
+    if (status != RAD_OK) {
+        gemm_weight_destroy(stack);
+        return status;
+    }
+    *out = stack;
+    return RAD_OK;
+}
+
 void gemm_weight_destroy(gemm_weight *w)
 {
-    if (!w) return;
-    rad_env env = w->env;
-    rad_free(&env, w->data, w->bytes);
-    rad_free(&env, w, sizeof *w);
+    while (w) {
+        gemm_weight *beside = w->beside;
+        rad_env env = w->env;
+        rad_free(&env, w->data, w->bytes);
+        rad_free(&env, w, sizeof *w);
+        w = beside;
+    }
+}
+
+/* The part that has row *row of all, which becomes its number there. */
+static const gemm_weight *part_of_row(const gemm_weight *w, uint32_t *row)
+{
+    for (; *row >= w->n && w->beside; w = w->beside)
+        *row -= w->n;
+    return w;
 }
 
 uint32_t gemm_weight_n(const gemm_weight *w)
 {
-    return w->n;
+    uint32_t n = 0;
+    for (; w; w = w->beside)
+        n += w->n;
+    return n;
 }
 uint32_t gemm_weight_k(const gemm_weight *w)
 {
@@ -111,6 +153,11 @@ uint32_t gemm_weight_k(const gemm_weight *w)
 gemm_type gemm_weight_type(const gemm_weight *w)
 {
     return w->type;
+}
+
+gemm_type gemm_weight_type_of_row(const gemm_weight *w, uint32_t row)
+{
+    return part_of_row(w, &row)->type;
 }
 
 void gemm_weight_set_next(gemm_weight *w, const gemm_weight *next)
@@ -154,6 +201,7 @@ static void pack_rows(gemm_weight *w, uint32_t first, uint32_t count, const floa
 void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows,
                           size_t ldr)
 {
+    w = (gemm_weight *)part_of_row(w, &first);
     RAD_ASSERT_ENV(&w->env, first <= w->n && count <= w->n - first);
     while (count) {
         uint32_t some = RAD_MIN(count, PACK_ROWS - first % PACK_ROWS);
@@ -177,6 +225,7 @@ static void pack_bf16(gemm_weight *w, uint32_t first, uint32_t count, const char
 void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, const void *rows,
                             size_t pitch)
 {
+    w = (gemm_weight *)part_of_row(w, &first);
     RAD_ASSERT_ENV(&w->env, first <= w->n && count <= w->n - first);
     RAD_ASSERT_ENV(&w->env, w->type != GEMM_F32 && w->k % gemm_steps[w->type].values == 0);
     const char *from = rows;
@@ -195,6 +244,7 @@ void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, cons
 
 void gemm_weight_get_row(const gemm_weight *w, uint32_t n, float *row)
 {
+    w = part_of_row(w, &n);
     RAD_ASSERT_ENV(&w->env, n < w->n);
     if (quantised(w->type)) {
         gemm_quant_get_row(w->type, panel_start(w, n / GEMM_PANEL), n % GEMM_PANEL, w->k, row);
