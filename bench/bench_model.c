@@ -134,9 +134,12 @@ static void make_pools(job *j)
 static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
 {
     if (p->weights == WEIGHTS_AS_Q8_0) return GEMM_Q8_0;
-    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q8_0) return GEMM_Q8_0;
+    if (p->weights == WEIGHTS_AS_FILE && (t->type == GGML_Q8_0 || t->type == GGML_Q5_0))
+        return GEMM_Q8_0;
     if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q4_0) return GEMM_Q4_0;
     if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q4_K) return GEMM_Q4_K;
+    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q5_K) return GEMM_Q5_K;
+    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q6_K) return GEMM_Q6_K;
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
 }
 

@@ -2,9 +2,13 @@
 """requantize.py IN.gguf OUT.gguf TYPE[,TYPE...] - a GGUF with its matrices in other types.
 
 Several types go round the matrices in turn. A matrix whose rows the type's blocks do not
-divide keeps what it had, as vectors do. Needs numpy; a row at a time would be kind to
-memory, but this is for tests and benchmarks: it holds one tensor in float64."""
+divide keeps what it had, as vectors do. Q4_K_S, Q4_K_M, Q5_K_S and Q5_K_M are the mixtures
+that people name so: most matrices in Q4_K or Q5_K, the output, values and ffn_down of some
+layers in more bits, and rows that are not whole blocks of 256 in blocks of 32. Needs numpy; a
+row at a time would be kind to memory, but this is for tests and benchmarks: it holds one
+tensor in float64."""
 import os
+import re
 import struct
 import sys
 
@@ -45,6 +49,25 @@ class Reader:
         return int.from_bytes(self.data[self.at - SIZES[kind]:self.at], "little")
 
 
+BLOCKS_OF_32 = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+
+
+def in_mixture(mixture, name, cols, layers, tied):
+    """The type of one matrix in a mixture."""
+    most, size = mixture[:4], mixture[5]
+    found = re.match(r"blk\.(\d+)\.(.*)\.weight", name)
+    kind = most
+    if name == "output.weight" or name == "token_embd.weight" and tied:
+        kind = "Q6_K"
+    elif found and found[2] in ("attn_v", "ffn_down"):
+        i, eighth = int(found[1]), layers // 8
+        if size == "M" and (i < eighth or i >= 7 * layers // 8 or (i - eighth) % 3 == 2):
+            kind = "Q6_K"
+        elif size == "S" and i < (4 if found[2] == "attn_v" else eighth):
+            kind = "Q5_K"
+    return kind if cols % 256 == 0 else BLOCKS_OF_32[kind]
+
+
 def requantize(source, target, names):
     with open(source, "rb") as f:
         data = memoryview(f.read())
@@ -66,11 +89,15 @@ def requantize(source, target, names):
     start = (r.at + align - 1) // align * align
     by_number = {v[0]: k for k, v in TYPES.items()}
     plan, offset, turn = [], 0, 0
+    here = [info[0].decode() for info in infos]
+    layers = len({name.split(".")[1] for name in here if name.startswith("blk.")})
     for name, dims, kind, where in infos:
         old = by_number[kind]
         new = old
         if len(dims) == 2:
             new, turn = names[turn % len(names)], turn + 1
+            if new[-2:] in ("_S", "_M"):
+                new = in_mixture(new, name.decode(), dims[0], layers, "output.weight" not in here)
             if dims[0] % TYPES[new][1]:
                 new = old
         count = int(np.prod(dims))

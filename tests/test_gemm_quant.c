@@ -298,6 +298,22 @@ TEST(a_row_has_the_same_bits_in_every_batch)
         compute_pool_destroy(pools[t]);
 }
 
+/* Q5_0 has no kernel; its numbers are Q8_0's too, bit by bit, whatever the scale. */
+TEST(q5_0_is_q8_0_in_fewer_bytes)
+{
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    enum { BLOCKS = 500 };
+    static uint8_t five[BLOCKS * 22], eight[BLOCKS * 34];
+    static float want[BLOCKS * 32], got[BLOCKS * 32];
+    for (size_t i = 0; i < sizeof five; i++)
+        five[i] = (uint8_t)(test_random(&seed) >> 13);
+    ggml_q5_0_to_q8_0(five, BLOCKS * 32, eight);
+    ggml_decode(GGML_Q5_0, five, BLOCKS * 32, want);
+    ggml_decode(GGML_Q8_0, eight, BLOCKS * 32, got);
+    CHECK(same(got, want, BLOCKS * 32));
+}
+
 TEST(shapes_that_do_not_fit_blocks)
 {
     gemm_weight *w = NULL;

@@ -13,6 +13,9 @@
 #include "test.h"
 #include "tiny_vocab.h"
 
+#include "base/base.h"
+#include "base/minifloat.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -30,6 +33,7 @@ typedef struct tiny_model {
     float attn_cap, final_cap;
     bool rope_freqs; /* a tensor of divisors */
     bool longrope;   /* two of them */
+    bool quantised;  /* matrices in quantised types that differ within a layer */
     bool with_vocab; /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
 } tiny_model;
 
@@ -79,6 +83,33 @@ static inline void tiny_bytes(tiny_writer *w, const void *bytes, size_t len)
     w->len += len;
 }
 
+/* A quantised matrix of random blocks, numbers about 0 and `scale` large at most. */
+static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t cols, uint32_t rows,
+                                  float scale)
+{
+    static const struct {
+        uint32_t type, values, bytes, at; /* `at`: where d lies; dmin, if any, is behind it */
+        float most, min;                  /* in units of d; dmin in units of d */
+    } all[] = {{GGML_Q8_0, 32, 34, 0, 128, 0},         {GGML_Q4_0, 32, 18, 0, 8, 0},
+               {GGML_Q5_0, 32, 22, 0, 16, 0},          {GGML_Q4_K, 256, 144, 0, 63 * 7.5f, 7.5f},
+               {GGML_Q5_K, 256, 176, 0, 63 * 15, 15},  {GGML_Q6_K, 256, 210, 208, 128 * 32, 0},
+               {GGML_Q6_K, 256, 210, 208, 128 * 32, 0}};
+    size_t i = test_random(w->state) % (cols % 256 ? 3 : RAD_COUNT(all));
+    gguf_put_tensor(&w->b, name, all[i].type, 2, (uint64_t[]){cols, rows}, w->len);
+    for (size_t b = 0; b < (size_t)cols * rows / all[i].values; b++) {
+        uint8_t block[256];
+        uint16_t d = f16_from_f32(scale / all[i].most);
+        uint16_t min = f16_from_f32(scale / all[i].most * all[i].min);
+        for (uint32_t at = 0; at < all[i].bytes; at++)
+            block[at] = (uint8_t)(test_random(w->state) >> 20);
+        memcpy(block + all[i].at, &d, sizeof d);
+        if (all[i].min > 0) memcpy(block + all[i].at + 2, &min, sizeof min);
+        tiny_bytes(w, block, all[i].bytes);
+    }
+    while (w->len % 32)
+        tiny_bytes(w, "", 1);
+}
+
 /* A matrix of any of four types, or (rows 0) a vector around `middle`. The layer's number
  * replaces %u in the name. */
 static inline void tiny_tensor(tiny_writer *w, const char *name, uint32_t layer, uint32_t cols,
@@ -90,6 +121,10 @@ static inline void tiny_tensor(tiny_writer *w, const char *name, uint32_t layer,
         snprintf(full, sizeof full, "blk.%u%s", layer, rest + 2);
     else
         snprintf(full, sizeof full, "%s", name);
+    if (rows && w->m->quantised && cols % 32 == 0) {
+        tiny_quantised(w, full, cols, rows, 3 / sqrtf((float)cols));
+        return;
+    }
     uint32_t type = GGML_F32;
     if (rows && test_random(w->state) % 2) type = GGML_BF16;
     if (rows && cols % 32 == 0 && test_random(w->state) % 2) type = GGML_Q8_0;

@@ -21,6 +21,9 @@ const char *ggml_decodable_types(void);
  * O(count). */
 void ggml_decode(uint32_t type, const void *bytes, uint64_t count, float *out);
 
+/* Q5_0 as Q8_0, `count` values, whole blocks: the very same numbers, 34 bytes a block. */
+void ggml_q5_0_to_q8_0(const void *bytes, uint64_t count, void *out);
+
 /* The eight groups' scales and minima of a Q4_K or Q5_K block: 6 bits each, packed into the
  * 12 bytes behind d and dmin. For code that computes on the blocks. */
 void ggml_k_scales(const uint8_t packed[12], uint8_t scales[8], uint8_t mins[8]);

@@ -3,27 +3,16 @@
  * Each weight is loaded on its own: find its tensors, compare their shapes with the
  * config, and only then allocate. A tensor that was found lies in the file with all its
  * bytes, so what is allocated is bounded by the file's size (times 8 at most: Q4_0
- * to f32), whatever the metadata claims.
- *
- * Rows are packed in panels of GEMM_PANEL, one tile each. Those that keep their type go
- * straight from the file; others through a scratch buffer per thread:
- *     file (any type) -> f32 panel -> packed type */
+ * to f32), whatever the metadata claims. weights_pack.c fills it. */
 #include "model/weights.h"
 
 #include "base/bf16.h"
 #include "gguf/quant.h"
 #include "model/tensor_rows.h"
+#include "model/weights_pack.h"
 
 #include <math.h>
 #include <stdio.h>
-
-enum { MOST_PARTS = 3 };
-
-typedef struct part { /* a tensor, or its share of a stacked weight */
-    const char *name;
-    uint32_t rows;
-    const gguf_tensor *tensor;
-} part;
 
 typedef struct load {
     const rad_env *env;
@@ -65,9 +54,9 @@ static tensor_name blk_bias(uint32_t layer, const char *name)
 }
 
 /* The vectors of several tensors (parts' rows are their lengths), one behind the other. */
-static rad_status load_vectors(load *l, const part *parts, uint32_t num_parts, float **out)
+static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_parts, float **out)
 {
-    const gguf_tensor *t[MOST_PARTS];
+    const gguf_tensor *t[WEIGHTS_MOST_PARTS];
     size_t n = 0, at = 0;
     for (uint32_t i = 0; i < num_parts; n += parts[i++].rows) {
         rad_status status = tensor_find(l->file, parts[i].name, 0, parts[i].rows, &t[i], l->err);
@@ -87,7 +76,7 @@ static rad_status load_vectors(load *l, const part *parts, uint32_t num_parts, f
 
 static rad_status load_vector(load *l, const char *name, uint32_t n, float **out)
 {
-    return load_vectors(l, &(part){name, n, NULL}, 1, out);
+    return load_vectors(l, &(weights_part){name, n, NULL}, 1, out);
 }
 
 /* Divisors of RoPE's angles: any other number would turn all that follows into NaN. */
@@ -104,99 +93,29 @@ static rad_status load_rope_divisors(load *l)
     return status;
 }
 
-typedef struct pack_job {
-    load *l;
-    gemm_weight *weight;
-    const part *parts;
-    uint32_t num_parts;
-    uint32_t num_rows;
-} pack_job;
-
-/* The quantised type that a tensor can keep; or GEMM_NUM_TYPES. */
-static gemm_type native_type(uint32_t type)
-{
-    switch (type) {
-    case GGML_Q8_0: return GEMM_Q8_0;
-    case GGML_Q4_0: return GEMM_Q4_0;
-    case GGML_Q4_K: return GEMM_Q4_K;
-    default: return GEMM_NUM_TYPES;
-    }
-}
-
-/* Whether a tensor's bytes are the weight's, in another order. */
-static bool same_type(const gguf_tensor *t, const gemm_weight *w)
-{
-    if (t->type == GGML_BF16) return gemm_weight_type(w) == GEMM_BF16 && gemm_weight_k(w) % 2 == 0;
-    return native_type(t->type) == gemm_weight_type(w);
-}
-
-static gemm_type choose_type(const load *l, const part *parts, uint32_t num_parts)
-{
-    gemm_type dtype = l->w->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
-    if (l->loader->policy == WEIGHTS_AS_DTYPE) return dtype;
-    if (l->loader->policy == WEIGHTS_AS_Q8_0) return GEMM_Q8_0;
-    gemm_type type = native_type(parts[0].tensor->type);
-    for (uint32_t i = 1; i < num_parts; i++)
-        if (parts[i].tensor->type != parts[0].tensor->type) type = GEMM_NUM_TYPES;
-    return type == GEMM_NUM_TYPES ? dtype : type;
-}
-
-/* `count` rows of one tensor from its row `from` on become rows `to` ... of the weight. */
-static void pack_rows(gemm_weight *w, uint32_t to, const gguf_tensor *t, uint32_t from,
-                      uint32_t count, float *scratch)
-{
-    uint32_t k = gemm_weight_k(w);
-    if (same_type(t, w)) {
-        const char *first = tensor_row_bytes(t, from), *second = tensor_row_bytes(t, from + 1);
-        gemm_weight_set_blocks(w, to, count, first, (size_t)(second - first));
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++)
-        tensor_row(t, from + i, scratch + (size_t)i * k);
-    gemm_weight_set_rows(w, to, count, scratch, k);
-}
-
-/* Rows [tile * GEMM_PANEL, ...) of the stack, which may come from several parts. */
-static void pack_tile(void *arg, uint32_t tile, uint32_t thread)
-{
-    const pack_job *job = arg;
-    float *scratch = job->l->panels + thread * job->l->panel_floats;
-    uint32_t first = tile * GEMM_PANEL;
-    uint32_t end = RAD_MIN(first + GEMM_PANEL, job->num_rows);
-    const part *p = job->parts;
-    uint32_t row = first;
-    while (row >= p->rows)
-        row -= p++->rows;
-    while (first < end) {
-        uint32_t count = RAD_MIN(end - first, p->rows - row);
-        pack_rows(job->weight, first, p->tensor, row, count, scratch);
-        first += count;
-        p++, row = 0;
-    }
-}
-
-/* Stacks the parts, each with `cols` columns, into one packed weight. */
-static rad_status load_matrix(load *l, part *parts, uint32_t num_parts, uint32_t cols,
+/* Stacks the parts, each with `cols` columns, into one packed weight, in their own types where
+ * the policy keeps these. */
+static rad_status load_matrix(load *l, weights_part *parts, uint32_t num_parts, uint32_t cols,
                               gemm_weight **out)
 {
-    pack_job job = {.l = l, .parts = parts, .num_parts = num_parts};
     for (uint32_t i = 0; i < num_parts; i++) {
         rad_status status =
             tensor_find(l->file, parts[i].name, parts[i].rows, cols, &parts[i].tensor, l->err);
         if (status != RAD_OK) return status;
-        job.num_rows += parts[i].rows;
     }
-    gemm_type type = choose_type(l, parts, num_parts);
+    gemm_part types[WEIGHTS_MOST_PARTS] = {0};
+    uint32_t num_types = weights_choose_types(
+        l->loader->policy, l->w->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16, parts, num_parts, types);
     for (uint32_t i = 0; i < num_parts; i++)
         gguf_will_need(l->file, parts[i].tensor);
-    rad_status status = gemm_weight_create(l->env, type, job.num_rows, cols, NULL, out, l->err);
+    rad_status status = gemm_weight_create_stack(l->env, types, num_types, cols, NULL, out, l->err);
     if (status != RAD_OK) return status;
-    size_t bytes = gemm_weight_bytes(type, job.num_rows, cols);
-    l->w->bytes += bytes;
-    l->w->matrix_bytes[type] += bytes;
-    job.weight = *out;
-    compute_pool_run(l->loader->pool, (job.num_rows + GEMM_PANEL - 1) / GEMM_PANEL, pack_tile,
-                     &job);
+    for (uint32_t i = 0; i < num_types; i++) {
+        size_t bytes = gemm_weight_bytes(types[i].type, types[i].n, cols);
+        l->w->bytes += bytes;
+        l->w->matrix_bytes[types[i].type] += bytes;
+    }
+    weights_pack(*out, parts, l->panels, l->panel_floats, l->loader->pool);
     for (uint32_t i = 0; i < num_parts; i++)
         report(l, parts[i].tensor);
     return RAD_OK;
@@ -242,10 +161,10 @@ static rad_status load_embedding(load *l)
     model_weights *w = l->w;
     const model_config *c = &w->config;
     if (c->tied) {
-        part both = {"token_embd.weight", c->vocab_size, NULL};
+        weights_part both = {"token_embd.weight", c->vocab_size, NULL};
         return load_matrix(l, &both, 1, c->dim, &w->output);
     }
-    part output = {"output.weight", c->vocab_size, NULL};
+    weights_part output = {"output.weight", c->vocab_size, NULL};
     rad_status status = load_matrix(l, &output, 1, c->dim, &w->output);
     if (status != RAD_OK) return status;
 
@@ -272,17 +191,17 @@ static rad_status load_embedding(load *l)
 static rad_status load_stack(load *l, uint32_t i, const char *fused, const char *const *names,
                              const uint32_t *rows, uint32_t num_parts, gemm_weight **out)
 {
-    tensor_name texts[MOST_PARTS];
-    part parts[MOST_PARTS];
+    tensor_name texts[WEIGHTS_MOST_PARTS];
+    weights_part parts[WEIGHTS_MOST_PARTS];
     uint32_t all = 0;
     for (uint32_t p = 0; p < num_parts; p++) {
         texts[p] = blk(i, names[p]);
-        parts[p] = (part){texts[p].text, rows[p], NULL};
+        parts[p] = (weights_part){texts[p].text, rows[p], NULL};
         all += rows[p];
     }
     if (fused) {
         texts[0] = blk(i, fused);
-        parts[0] = (part){texts[0].text, all, NULL};
+        parts[0] = (weights_part){texts[0].text, all, NULL};
         num_parts = 1;
     }
     return load_matrix(l, parts, num_parts, l->w->config.dim, out);
@@ -292,9 +211,9 @@ static rad_status load_bias(load *l, uint32_t i)
 {
     const model_config *c = &l->w->config;
     tensor_name q = blk_bias(i, "attn_q"), k = blk_bias(i, "attn_k"), v = blk_bias(i, "attn_v");
-    const part parts[] = {{q.text, config_q_dim(c), NULL},
-                          {k.text, config_k_dim(c), NULL},
-                          {v.text, config_v_dim(c), NULL}};
+    const weights_part parts[] = {{q.text, config_q_dim(c), NULL},
+                                  {k.text, config_k_dim(c), NULL},
+                                  {v.text, config_v_dim(c), NULL}};
     return load_vectors(l, parts, 3, &l->w->layers[i].qkv_bias);
 }
 
@@ -308,7 +227,7 @@ static rad_status load_layer(load *l, uint32_t i)
     const uint32_t qkv_rows[] = {config_q_dim(c), config_k_dim(c), config_v_dim(c)},
                    gate_up_rows[] = {c->ffn_dim, c->ffn_dim};
     tensor_name output = blk(i, "attn_output"), down = blk(i, "ffn_down");
-    part attn_output = {output.text, c->dim, NULL}, ffn_down = {down.text, c->dim, NULL};
+    weights_part attn_output = {output.text, c->dim, NULL}, ffn_down = {down.text, c->dim, NULL};
     const struct {
         bool there;
         const char *name;

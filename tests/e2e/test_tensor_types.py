@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every tensor type as `radish info --tensor` decodes it, bit by bit against the float64
 decoder of ggml_blocks.py: random blocks, and scales that are zero, subnormal, the largest,
-infinite or NaN. A type that we do not have is refused. Then whole models: two types and two mixtures,
+infinite or NaN. A type that we do not have is refused. Then whole models: two types and some mixtures,
 every type with RADISH_TEST_LONG=1."""
 import json
 import os
@@ -78,7 +78,9 @@ def check_models(tmp, rng):
     kinds = [[name] for name in TYPES if name not in ("F32", "F16", "BF16")]
     if not os.environ.get("RADISH_TEST_LONG"):
         kinds = [kinds[i] for i in rng.choice(len(kinds), 2, replace=False)]
-    for names in kinds + [["Q4_K", "Q6_K", "Q8_0"], ["Q4_0", "Q8_0"]]:  # stacks of mixed types
+    kinds += [["Q4_K", "Q6_K", "Q8_0"], ["Q5_0", "Q4_1", "Q8_0"]]  # stacks of mixed types
+    kinds += [["Q4_K_M"], ["Q5_K_S"]]  # as people mix them
+    for names in kinds:
         requantize(TINY, packed, names)
         requantize(packed, plain, ["F32"])
         want = logits(plain, "--dtype", "f32")

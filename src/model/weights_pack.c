@@ -1,0 +1,114 @@
+/* weights_pack.c - see weights_pack.h.
+ *
+ * Rows are packed in tiles of GEMM_PANEL. Those that keep their type go straight from the file,
+ * others through a scratch buffer per thread:
+ *     file (any type) -> f32 panel -> packed type
+ * Q5_0 becomes blocks of Q8_0 there, which lose nothing. */
+#include "model/weights_pack.h"
+
+#include "base/base.h"
+#include "gguf/quant.h"
+#include "model/tensor_rows.h"
+
+/* The quantised type that holds a tensor's very numbers; or GEMM_NUM_TYPES. */
+static gemm_type native_type(uint32_t type)
+{
+    switch (type) {
+    case GGML_Q5_0:
+    case GGML_Q8_0: return GEMM_Q8_0;
+    case GGML_Q4_0: return GEMM_Q4_0;
+    case GGML_Q4_K: return GEMM_Q4_K;
+    case GGML_Q5_K: return GEMM_Q5_K;
+    case GGML_Q6_K: return GEMM_Q6_K;
+    default: return GEMM_NUM_TYPES;
+    }
+}
+
+uint32_t weights_choose_types(weights_policy policy, gemm_type dtype, const weights_part *parts,
+                              uint32_t num_parts, gemm_part out[WEIGHTS_MOST_PARTS])
+{
+    gemm_type all = GEMM_NUM_TYPES;
+    if (policy == WEIGHTS_AS_DTYPE) all = dtype;
+    if (policy == WEIGHTS_AS_Q8_0) all = GEMM_Q8_0;
+    for (uint32_t i = 0; i < num_parts && all == GEMM_NUM_TYPES; i++)
+        if (native_type(parts[i].tensor->type) == GEMM_NUM_TYPES) all = dtype;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < num_parts; i++) {
+        gemm_type type = all == GEMM_NUM_TYPES ? native_type(parts[i].tensor->type) : all;
+        if (!count || out[count - 1].type != type) out[count++] = (gemm_part){type, 0};
+        out[count - 1].n += parts[i].rows;
+    }
+    return count;
+}
+
+static bool widens_to_q8_0(const gguf_tensor *t, const gemm_weight *w, uint32_t to)
+{
+    return t->type == GGML_Q5_0 && gemm_weight_type_of_row(w, to) == GEMM_Q8_0;
+}
+
+/* Whether a tensor's bytes are those of the weight's rows from `to` on, in another order. */
+static bool same_type(const gguf_tensor *t, const gemm_weight *w, uint32_t to)
+{
+    gemm_type type = gemm_weight_type_of_row(w, to);
+    if (t->type == GGML_BF16) return type == GEMM_BF16 && gemm_weight_k(w) % 2 == 0;
+    return native_type(t->type) == type;
+}
+
+static size_t q8_0_row(uint32_t k)
+{
+    return (size_t)k / 32 * 34;
+}
+
+/* `count` rows of one tensor from its row `from` on become rows `to` ... of the weight. */
+static void pack_rows(gemm_weight *w, uint32_t to, const gguf_tensor *t, uint32_t from,
+                      uint32_t count, float *scratch)
+{
+    uint32_t k = gemm_weight_k(w);
+    if (widens_to_q8_0(t, w, to)) {
+        for (uint32_t i = 0; i < count; i++)
+            ggml_q5_0_to_q8_0(tensor_row_bytes(t, from + i), k, (char *)scratch + i * q8_0_row(k));
+        gemm_weight_set_blocks(w, to, count, scratch, q8_0_row(k));
+        return;
+    }
+    if (same_type(t, w, to)) {
+        const char *first = tensor_row_bytes(t, from), *second = tensor_row_bytes(t, from + 1);
+        gemm_weight_set_blocks(w, to, count, first, (size_t)(second - first));
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        tensor_row(t, from + i, scratch + (size_t)i * k);
+    gemm_weight_set_rows(w, to, count, scratch, k);
+}
+
+typedef struct pack_job {
+    gemm_weight *weight;
+    const weights_part *parts;
+    float *scratch;
+    size_t scratch_floats;
+} pack_job;
+
+/* Rows [tile * GEMM_PANEL, ...) of the stack, which may come from several parts. */
+static void pack_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const pack_job *job = arg;
+    float *scratch = job->scratch + thread * job->scratch_floats;
+    uint32_t first = tile * GEMM_PANEL;
+    uint32_t end = RAD_MIN(first + GEMM_PANEL, gemm_weight_n(job->weight));
+    const weights_part *p = job->parts;
+    uint32_t row = first;
+    while (row >= p->rows)
+        row -= p++->rows;
+    while (first < end) {
+        uint32_t count = RAD_MIN(end - first, p->rows - row);
+        pack_rows(job->weight, first, p->tensor, row, count, scratch);
+        first += count;
+        p++, row = 0;
+    }
+}
+
+void weights_pack(gemm_weight *w, const weights_part *parts, float *scratch, size_t scratch_floats,
+                  compute_pool *pool)
+{
+    pack_job job = {w, parts, scratch, scratch_floats};
+    compute_pool_run(pool, (gemm_weight_n(w) + GEMM_PANEL - 1) / GEMM_PANEL, pack_tile, &job);
+}
