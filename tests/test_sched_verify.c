@@ -3,6 +3,8 @@
 #include "engine_rig.h"
 #include "scheduler_rig.h"
 
+#include "sched/verify_run.h"
+
 static verify_stats stats_of(const rig *g)
 {
     scheduler_stats st;
@@ -133,6 +135,139 @@ TEST(it_yields_to_whoever_comes)
     rig_expect(first, 5);
     rig_expect(quick, 1);
     rig_expect(large, 150);
+    rig_stop(&g);
+}
+
+/* A step of the one whose prompt is under way takes what the verifier holds. */
+TEST(a_prefill_under_way_does_not_wait_for_its_pages)
+{
+    for (uint32_t page = 1; page <= 16; page += 15) {
+        rig g;
+        rad_token ids[3][400];
+        for (int i = 0; i < 3; i++)
+            rig_prompt(ids[i], 400, 960 + i);
+        scheduler_params params = rig_params(620, page, 64);
+        params.verify_rate = 1;
+        rig_start(&g, params);
+        rig_req *first = rig_add(&g, ids[0], 300, 1);
+        rig_run(&g);
+        rig_req *slow = rig_add(&g, ids[1], 400, 1);
+        rig_step(&g); /* 64 of its tokens are there; now more is verified than is left for it */
+        for (int i = 0; i < 4; i++) {
+            g.s->verify.busy_steps = VERIFY_EVERY;
+            verify_busy_step(g.s);
+        }
+        scheduler_stats st;
+        scheduler_get_stats(g.s, &st);
+        CHECK(st.held_tokens + st.protected_tokens == 64 + 256 && st.verify.num_given_up == 0);
+        uint32_t before = slow->r.kv.committed_len;
+        for (uint64_t done = before; !slow->finish; done += 64) {
+            rig_step(&g);
+            CHECK(slow->finish || slow->r.kv.committed_len == done + 64);
+        }
+        CHECK(stats_of(&g).num_given_up == 1);
+        verify_all(&g);
+        CHECK(stats_of(&g).num_verified == 2 && stats_of(&g).num_mismatches == 0);
+        CHECK(stats_of(&g).num_skipped == 0);
+        rig_expect(first, 1);
+        rig_expect(slow, 1);
+        rig_stop(&g);
+    }
+}
+
+/* Two schedulers get the same requests, one verifies: every output comes in the same step.
+ * Nothing is shared (a hit would depend on what the verifier has evicted). */
+static void run_in_step(uint64_t seed, uint32_t page, uint32_t chunk, verify_stats *sum)
+{
+    enum { REQS = 60, BOTH = 2 };
+    rig g[BOTH];
+    rig_req *q[BOTH][REQS];
+    scheduler_params params = rig_params(480, page, chunk);
+    params.cache_kind = RAD_CACHE_CHUNK;
+    params.max_running_requests = 5;
+    rig_start(&g[0], params);
+    params.verify_rate = 1;
+    rig_start(&g[1], params);
+    uint64_t state = seed;
+    for (uint32_t added = 0, step = 0;; step++) {
+        if (added < REQS && test_random(&state) % 6 == 0) {
+            uint32_t n = 1 + (uint32_t)(test_random(&state) % (test_random(&state) % 4 ? 60 : 330));
+            uint32_t out = 1 + (uint32_t)(test_random(&state) % 120);
+            rad_token ids[400];
+            rig_prompt(ids, n, seed + 7919 * added);
+            for (int i = 0; i < BOTH; i++)
+                q[i][added] = rig_add(&g[i], ids, n, out);
+            added++;
+        }
+        for (int i = 0; i < BOTH; i++)
+            rig_step(&g[i]);
+        for (uint32_t r = 0; r < added; r++)
+            CHECKF(q[0][r]->num_out == q[1][r]->num_out && q[0][r]->finish == q[1][r]->finish &&
+                       q[0][r]->r.kv.committed_len == q[1][r]->r.kv.committed_len,
+                   "seed %llu, step %u, page %u: request %u has %u outputs beside a verifier, %u "
+                   "without\n",
+                   (unsigned long long)seed, step, page, r, q[1][r]->num_out, q[0][r]->num_out);
+        if (added == REQS && scheduler_is_idle(g[0].s)) break;
+        CHECK(step < 100000);
+    }
+    CHECK(scheduler_is_idle(g[1].s));
+    verify_all(&g[1]);
+    verify_stats v = stats_of(&g[1]);
+    CHECK(v.num_mismatches == 0 && v.num_verified + v.num_skipped == REQS);
+    sum->num_verified += v.num_verified;
+    sum->num_given_up += v.num_given_up;
+    for (int i = 0; i < BOTH; i++) {
+        for (uint32_t r = 0; r < REQS; r++)
+            rig_expect(q[i][r], q[i][r]->r.max_new_tokens);
+        rig_stop(&g[i]);
+    }
+}
+
+TEST(nobody_gets_on_more_slowly_for_want_of_its_pages)
+{
+    static const uint32_t chunks[] = {32, 64, 512, 0};
+    verify_stats sum = {0};
+    uint64_t seed = test_seed();
+    for (uint32_t i = 0; i < 12; i++)
+        run_in_step(seed + i, i % 2 ? 16 : 1, chunks[i / 2 % 4], &sum);
+    print_message("  verified %llu, given up %llu times\n", (unsigned long long)sum.num_verified,
+                  (unsigned long long)sum.num_given_up);
+    CHECK(sum.num_verified > 300 && sum.num_given_up > 10);
+}
+
+/* One that never fits beside the others is put off again and again, and keeps nobody else
+ * from being verified; when there is room it is verified as well. */
+TEST(one_that_does_not_fit_beside_others_lets_others_go_first)
+{
+    rig g;
+    rad_token large[300], ids[8];
+    rig_prompt(large, 300, 970);
+    scheduler_params params = rig_params(400, 1, 512);
+    params.verify_rate = 1;
+    rig_start(&g, params);
+    rig_req *first = rig_add(&g, large, 300, 1);
+    rig_run(&g);
+    rig_expect(first, 1);
+    for (int i = 0; i < 40; i++) { /* 260 of 400 tokens, so that 256 are too many */
+        rig_prompt(ids, 8, 971 + i);
+        rig_req *q[5];
+        for (int k = 0; k < 5; k++) {
+            ids[0] = k;
+            q[k] = rig_add(&g, ids, 8, 45);
+        }
+        rig_step(&g);
+        while (!q[0]->finish || !q[1]->finish || !q[2]->finish || !q[3]->finish || !q[4]->finish)
+            rig_step(&g);
+        for (int k = 0; k < 5; k++)
+            rig_expect(q[k], 45);
+    }
+    verify_stats v = stats_of(&g);
+    CHECKF(v.num_given_up >= 1 && v.num_verified >= 8, "%llu given up, %llu verified\n",
+           (unsigned long long)v.num_given_up, (unsigned long long)v.num_verified);
+    CHECK(v.num_pending <= VERIFY_QUEUE && v.num_mismatches == 0);
+    verify_all(&g);
+    v = stats_of(&g);
+    CHECK(v.num_verified + v.num_skipped == 201);
     rig_stop(&g);
 }
 

@@ -222,10 +222,11 @@ typedef struct engine_stats {
     uint64_t num_mismatches;          /* whose logits were different then */
     uint64_t num_verify_skipped;      /* chosen, but there was no room or the run failed */
     uint64_t num_verify_pending;
-    uint64_t loaded_tokens;  /* of cached_tokens: from the host */
-    uint64_t fetched_tokens; /* of these: from storage */
-    uint64_t lost_loads;     /* loads that failed; their requests were computed */
-    rad_hicache_stats tiers; /* all 0 without tiers */
+    uint64_t num_verify_given_up; /* times that one was put off since others needed its pages */
+    uint64_t loaded_tokens;       /* of cached_tokens: from the host */
+    uint64_t fetched_tokens;      /* of these: from storage */
+    uint64_t lost_loads;          /* loads that failed; their requests were computed */
+    rad_hicache_stats tiers;      /* all 0 without tiers */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */

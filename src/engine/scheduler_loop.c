@@ -148,6 +148,7 @@ void engine_get_stats(engine *e, engine_stats *stats)
         .num_mismatches = s->verify.num_mismatches,
         .num_verify_skipped = s->verify.num_skipped,
         .num_verify_pending = s->verify.num_pending,
+        .num_verify_given_up = s->verify.num_given_up,
     };
     pthread_mutex_lock(&e->lock);
     stats->num_requests = e->num_requests;

@@ -138,6 +138,13 @@ static uint32_t prompt_budget(const scheduler *s, uint32_t num_decodes)
 
 /* ---- admission ---- */
 
+/* Nobody waits for pages of a request that is only computed again, nor gets a shorter chunk. */
+static void take_from_verifier(scheduler *s, const prefill_adder *adder, const req *r, bool alone)
+{
+    uint64_t held = verify_held_pages(s);
+    if (held && prefill_adder_gains(adder, r, alone, held)) verify_yield(s);
+}
+
 /* Matches, locks, and adds to the step; or leaves everything as it was. */
 static bool admit(scheduler *s, prefill_adder *adder, req *r)
 {
@@ -155,11 +162,15 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
         r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
     rad_load_result loaded = {.why = match.host_hit_tokens ? RAD_LOAD_OVER_QUOTA
                                                            : RAD_LOAD_NOTHING};
-    if (match.host_hit_tokens && prefill_adder_has_room(adder, r, s->num_running == 0))
+    bool alone = s->num_running == 0;
+    take_from_verifier(s, adder, r, alone);
+    if (alone && match.host_hit_tokens && !prefill_adder_has_room(adder, r, false))
+        verify_yield(s); /* its pages shorten what is loaded, too */
+    if (match.host_hit_tokens && prefill_adder_has_room(adder, r, alone))
         tiers_load_back(s, adder, r, &key, &loaded);
 
     uint32_t cached = r->kv.committed_len;
-    if (!prefill_adder_admit(adder, r, s->num_running == 0)) {
+    if (!prefill_adder_admit(adder, r, alone)) {
         req_release_kv(s, r, false);
         return false;
     }
@@ -188,7 +199,7 @@ static void admit_waiting(scheduler *s, prefill_adder *adder)
     while (adder->rem_tokens && s->num_running < s->params.max_running_requests) {
         req *r = wait_queue_next(&s->waiting);
         if (!r) return;
-        if (!admit(s, adder, r) && !(verify_yield(s) && admit(s, adder, r))) return;
+        if (!admit(s, adder, r)) return;
     }
 }
 
@@ -238,8 +249,11 @@ bool get_next_batch_to_run(scheduler *s)
                            s->new_token_ratio, prompt_budget(s, num_decodes),
                            s->params.chunked_prefill_size != 0);
         if (num_decodes) limit_step(s, &adder, num_decodes);
-        for (uint32_t i = 0; i < s->num_running; i++)
-            if (s->running[i]->state == REQ_PREFILL) prefill_adder_continue(&adder, s->running[i]);
+        for (uint32_t i = 0; i < s->num_running; i++) {
+            if (s->running[i]->state != REQ_PREFILL) continue;
+            take_from_verifier(s, &adder, s->running[i], true);
+            prefill_adder_continue(&adder, s->running[i]);
+        }
         if (!retracted || !s->num_running) admit_waiting(s, &adder);
     } while (!s->batch.num_reqs && unstick(s));
     return s->batch.num_reqs > 0;

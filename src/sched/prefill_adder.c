@@ -46,10 +46,10 @@ void prefill_adder_limit_ns(prefill_adder *a, const step_cost *cost, double ns)
 }
 
 /* Tokens that fit into the pages which this step has not planned yet. */
-static uint64_t tokens_in_room(const prefill_adder *a, const req *r)
+static uint64_t tokens_in_room(const prefill_adder *a, const req *r, uint64_t more_pages)
 {
     uint32_t page_size = a->pools->page_size;
-    uint64_t room = room_pages(a->pools);
+    uint64_t room = room_pages(a->pools) + more_pages;
     uint64_t pages = room > a->batch->num_pages ? room - a->batch->num_pages : 0;
     uint32_t partial = r->kv.allocated_len % page_size;
     return pages * page_size + (partial ? page_size - partial : 0);
@@ -57,11 +57,12 @@ static uint64_t tokens_in_room(const prefill_adder *a, const req *r)
 
 /* The length of the next chunk. One that does not reach the end stops at a page border
  * if it can, so that all of it can be published. */
-static uint32_t chunk_tokens(const prefill_adder *a, const req *r)
+static uint32_t chunk_tokens(const prefill_adder *a, const req *r, uint64_t more_pages)
 {
+    if (!a->rem_tokens) return 0;
     uint32_t done = r->kv.committed_len;
     uint32_t left = req_num_fill(r) - done;
-    uint64_t most = tokens_in_room(a, r);
+    uint64_t most = tokens_in_room(a, r, more_pages);
     if (a->chunked) most = RAD_MIN(most, a->rem_tokens);
     if (a->cost) {
         uint32_t fit = step_cost_fit(a->cost, done, a->rem_ns);
@@ -87,26 +88,38 @@ static void add(prefill_adder *a, req *r, uint32_t tokens)
 
 bool prefill_adder_continue(prefill_adder *a, req *r)
 {
-    uint32_t tokens = a->rem_tokens ? chunk_tokens(a, r) : 0;
+    uint32_t tokens = chunk_tokens(a, r, 0);
     if (tokens) add(a, r, tokens);
     return tokens > 0;
 }
 
+static bool has_room(const prefill_adder *a, const req *r, bool alone, uint64_t more_pages)
+{
+    return alone || a->spoken_for + future_pages(a, r) <= room_pages(a->pools) + more_pages;
+}
+
 bool prefill_adder_has_room(const prefill_adder *a, const req *r, bool alone)
 {
-    return alone || a->spoken_for + future_pages(a, r) <= room_pages(a->pools);
+    return has_room(a, r, alone, 0);
+}
+
+bool prefill_adder_gains(const prefill_adder *a, const req *r, bool alone, uint64_t more_pages)
+{
+    if (!has_room(a, r, alone, more_pages)) return false;
+    uint32_t now = has_room(a, r, alone, 0) ? chunk_tokens(a, r, 0) : 0;
+    return chunk_tokens(a, r, more_pages) > now;
 }
 
 uint64_t prefill_adder_room(const prefill_adder *a, const req *r)
 {
-    return tokens_in_room(a, r);
+    return tokens_in_room(a, r, 0);
 }
 
 bool prefill_adder_admit(prefill_adder *a, req *r, bool alone)
 {
     uint64_t need = future_pages(a, r);
     if (!prefill_adder_has_room(a, r, alone)) return false;
-    uint32_t tokens = a->rem_tokens ? chunk_tokens(a, r) : 0;
+    uint32_t tokens = chunk_tokens(a, r, 0);
     if (!tokens) return false;
     add(a, r, tokens);
     a->spoken_for += need;

@@ -45,6 +45,10 @@ bool prefill_adder_continue(prefill_adder *a, req *r);
 bool prefill_adder_has_room(const prefill_adder *a, const req *r, bool alone);
 uint64_t prefill_adder_room(const prefill_adder *a, const req *r);
 
+/* Whether this step would compute more of r (nothing at all included) if so many more pages were
+ * free. `alone` as below; true also for one that runs already. */
+bool prefill_adder_gains(const prefill_adder *a, const req *r, bool alone, uint64_t more_pages);
+
 /* Adds a request that has a row, its prefix locked and nothing else. `alone`: nobody
  * else runs, then only the memory of this step counts. False: no room now. */
 bool prefill_adder_admit(prefill_adder *a, req *r, bool alone);

@@ -353,7 +353,7 @@ void scheduler_destroy(scheduler *s)
     }
     for (req *r = s->waiting.first; r; r = r->wait_next)
         verify_submit(&s->verify, r, false);
-    verify_yield(s);
+    verify_release(s);
     verify_fini(&s->verify);
     wait_queue_fini(&s->waiting, &s->env);
     for (uint32_t i = s->tiers.num_fetching; i-- > 0;)

@@ -37,6 +37,12 @@ uint64_t verify_digest(const float *logits, uint32_t vocab_size)
     return XXH3_64bits(logits, (size_t)vocab_size * sizeof *logits);
 }
 
+void verify_queue(verifier *v, verify_record *record)
+{
+    *(v->last ? &v->last->next : &v->first) = record;
+    v->last = record;
+}
+
 /* Room for one more digest, by doubling. */
 static bool grow(verifier *v, verify_record *r)
 {
@@ -94,7 +100,6 @@ void verify_submit(verifier *v, req *r, bool keep)
     }
     memcpy(record->ids, r->fill_ids, record->num_ids * sizeof *record->ids);
     r->verify = NULL;
-    *(v->last ? &v->last->next : &v->first) = record;
-    v->last = record;
+    verify_queue(v, record);
     v->stats.num_pending++;
 }

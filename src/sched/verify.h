@@ -9,9 +9,11 @@
  *
  *     recorded with the request:   ids | digest after num_input, num_input + 1, ... tokens
  *
- * It yields: after a chunk whoever has come runs first; and when they are short of memory
- * its pages are given back, and it begins anew later. It evicts what it needs, as any
- * request does. Bounded: VERIFY_QUEUE requests wait to be verified; more are not recorded
+ * It yields: after a chunk whoever has come runs first; and nobody ever waits for its pages:
+ * as soon as they are what a request lacks, they are given back (counted), and the request
+ * they were for goes to the end of the queue, where it begins anew later; so one that is too
+ * large beside others does not keep small ones from their turn. It evicts what it needs, as
+ * any request does. Bounded: VERIFY_QUEUE requests wait to be verified; more are not recorded
  * (skipped and counted: what a busy server has no time for). */
 #ifndef SCHED_VERIFY_H
 #define SCHED_VERIFY_H
@@ -33,6 +35,7 @@ typedef struct verify_stats {
     uint64_t num_verified;   /* computed again to the end, or to a difference */
     uint64_t num_mismatches; /* that were different */
     uint64_t num_skipped;    /* chosen, but there was no room or the run failed */
+    uint64_t num_given_up;   /* times that others needed its pages; it begins anew later */
     uint32_t num_pending;
     uint32_t reserved;
 } verify_stats;

@@ -4,10 +4,10 @@
  * that was wrong: what comes after it was drawn from another context. */
 #include "sched/verify_run.h"
 
-bool verify_yield(scheduler *s)
+void verify_release(scheduler *s)
 {
     verifier *v = &s->verify;
-    if (!v->kv.row) return false;
+    if (!v->kv.row) return;
     rad_error err;
     if (rad_cache_finished_req(s->pools.tree_cache, &v->kv, false, &err) < 0) {
         s->stats.kv_errors++;
@@ -15,19 +15,42 @@ bool verify_yield(scheduler *s)
     }
     memset(&v->kv, 0, sizeof v->kv);
     v->next = 0;
-    return true;
+}
+
+static verify_record *take_first(verifier *v)
+{
+    verify_record *record = v->first;
+    v->first = record->next;
+    if (!v->first) v->last = NULL;
+    record->next = NULL;
+    return record;
 }
 
 /* The first in the queue is done with. */
 static void end_first(scheduler *s)
 {
     verifier *v = &s->verify;
-    verify_record *record = v->first;
-    verify_yield(s);
-    v->first = record->next;
-    if (!v->first) v->last = NULL;
+    verify_release(s);
+    verify_free(v, take_first(v));
     v->stats.num_pending--;
-    verify_free(v, record);
+}
+
+uint64_t verify_held_pages(const scheduler *s)
+{
+    return pages_for(0, s->verify.kv.allocated_len, s->pools.page_size);
+}
+
+bool verify_yield(scheduler *s)
+{
+    verifier *v = &s->verify;
+    if (!v->kv.allocated_len) return false; /* a row alone is in nobody's way */
+    rad_log(&s->env, RAD_LOG_DEBUG,
+            "verify: request %llu gives its %u tokens of K/V up to others and is verified later",
+            (unsigned long long)v->first->arrival, v->kv.allocated_len);
+    verify_release(s);
+    v->stats.num_given_up++;
+    verify_queue(v, take_first(v));
+    return true;
 }
 
 static bool begin(scheduler *s, const verify_record *record)
@@ -116,7 +139,7 @@ static void run_chunk(scheduler *s, uint32_t max_tokens)
     bool ok = (v->kv.row || begin(s, record)) &&
               prepare(s, record, chunk_of(s, record, max_tokens), &batch);
     if (!ok && !scheduler_is_idle(s)) { /* those that run need the memory: another time */
-        verify_yield(s);
+        if (!verify_yield(s)) verify_release(s);
         return;
     }
     ok = ok && runner_forward(s->params.runner, &batch, &logits, &err) == RAD_OK;

@@ -6,6 +6,7 @@
 
 uint64_t verify_digest(const float *logits, uint32_t vocab_size);
 void verify_free(verifier *v, verify_record *record);
+void verify_queue(verifier *v, verify_record *record); /* at the end */
 
 /* Computes one chunk; false when there is nothing to verify. Only while nobody runs. */
 bool verify_idle_step(scheduler *s);
@@ -13,7 +14,14 @@ bool verify_idle_step(scheduler *s);
 /* After a step: computes a chunk when it is time, not longer than --max-itl-ms leaves. */
 void verify_busy_step(scheduler *s);
 
-/* Gives back the pages of a request that is computed again; false when it holds none. */
+/* Pages that the request which is computed again holds. */
+uint64_t verify_held_pages(const scheduler *s);
+
+/* Gives back what it holds, if anything. */
+void verify_release(scheduler *s);
+
+/* The same because others need it; counted, and that request goes to the end of the queue.
+ * False when it holds no pages. */
 bool verify_yield(scheduler *s);
 
 #endif

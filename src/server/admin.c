@@ -113,6 +113,7 @@ static json_t *stats_json(const engine_stats *t)
         {"verify_requests", t->num_verified},
         {"verify_mismatches", t->num_mismatches},
         {"verify_skipped", t->num_verify_skipped},
+        {"verify_given_up", t->num_verify_given_up},
         {"verify_pending", t->num_verify_pending},
         {"loaded_tokens", t->loaded_tokens},
         {"fetched_tokens", t->fetched_tokens},
