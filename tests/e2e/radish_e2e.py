@@ -64,7 +64,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError("the server did not stop")
-        stderr = self.process.stderr.read().decode()
+        self.log = stderr = self.process.stderr.read().decode()
         self.process.stdout.close()
         self.process.stderr.close()
         if kind is None and self.process.returncode != 0:

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""What a server promises of its answers at start: one line, the same on its banner, in its log
+and in /server_info, and true of what runs: the types of weights and KV that were asked for,
+and the kernels that docs/kernels.md says this CPU gets. There is no case without a promise."""
+import re
+import subprocess
+import sys
+import tempfile
+
+from radish_e2e import ROOT, TINY, Server, check, run
+
+try:
+    import numpy  # noqa: F401: what makes the models wants it
+except ImportError:
+    print("skipped: python3-numpy is not here")
+    sys.exit(77)
+
+import tiny_gguf
+
+LINE = re.compile(r"answers are bit-identical whatever the cache or the batch does: "
+                  r"(?P<weights>[\w+]+) weights, (?P<kv>\w+) KV, attention (?P<attention>[\w-]+), "
+                  r"products (?P<products>\w+)$")
+ATTENTION = {"cpu-amx", "cpu-avx512bf16", "cpu-avx512", "cpu-avx2", "cpu-scalar"}
+PRODUCTS = {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "scalar"}
+
+
+def cpu_flags():
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        lines = [line for line in f if line.startswith("flags")]
+    return set(lines[0].split()) if lines else set()
+
+
+def expected_kernels(flags):
+    """(attention, products) of a CPU without AMX, by the tables of docs/kernels.md."""
+    avx512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags
+    vnni = avx512 and "avx512_vnni" in flags
+    bf16 = avx512 and "avx512_bf16" in flags
+    avx2 = {"avx2", "fma"} <= flags
+    attention = "avx512bf16" if bf16 else "avx512" if avx512 else "avx2" if avx2 else "scalar"
+    products = ("avx512bf16" if vnni and bf16 else "avx512vnni" if vnni else
+                "avx512" if avx512 else "avx2" if avx2 else "scalar")
+    return "cpu-" + attention, products
+
+
+def promise(model, *args):
+    """The words of the line; the three places must agree."""
+    with Server(model, "--log-level", "info", "--max-total-tokens", "512", *args) as s:
+        lines = [line.strip() for line in s.banner.splitlines() if "bit-identical" in line]
+        check(len(lines) == 1, s.banner)
+        told = s.get("/server_info")
+        check(told["guarantee"] == lines[0], told["guarantee"], lines[0])
+        found = LINE.match(lines[0])
+        check(found, lines[0])
+        head = re.search(r"\((\w+), ([\w+]+), (\w+) KV, attention ([\w-]+), ", s.banner)
+        check(head and head.groups()[1:] == (found["weights"], found["kv"], found["attention"]),
+              s.banner)
+    check(lines[0] in s.log, s.log)
+    return found, s.log
+
+
+def check_kernels(found, log):
+    check(found["attention"] in ATTENTION and found["products"] in PRODUCTS, found.group())
+    flags = cpu_flags()
+    if not flags:
+        return  # another architecture, or no /proc
+    attention, products = expected_kernels(flags)
+    if "amx_bf16" in flags:  # used when it has proved itself; else the log says why not
+        for what, name, amx, less in (("attention", found["attention"], "cpu-amx", attention),
+                                      ("products", found["products"], "amx", products)):
+            check(name == amx or name == less and f"{what} by {less} instead" in log, name, log)
+        return
+    check(found["attention"] == attention, found.group(), attention)
+    check(found["products"] == products, found.group(), products)
+
+
+def test_the_line_says_what_runs():
+    auto = "bf16" if "avx512_bf16" in cpu_flags() else "f32"
+    with tempfile.TemporaryDirectory() as tmp:
+        f32, q8 = f"{tmp}/f32.gguf", f"{tmp}/q8_0.gguf"
+        tiny_gguf.write(f32, {**tiny_gguf.SPECS["llama"], "dim": 64, "ffn": 96})
+        subprocess.run([sys.executable, str(ROOT / "tests/requantize.py"), f32, q8, "Q8_0"],
+                       check=True)
+        # model, options, weights, KV
+        for model, args, weights, kv in (
+                (TINY, [], auto, auto),
+                (TINY, ["--dtype", "f32"], "f32", "f32"),
+                (TINY, ["--dtype", "bf16", "--kv-cache-dtype", "int8"], "bf16", "int8"),
+                (TINY, ["--dtype", "q8_0"], "q8_0", auto),
+                (f32, ["--dtype", "auto"], auto, auto),
+                (f32, ["--dtype", "f32", "--kv-cache-dtype", "bf16"], "f32", "bf16"),
+                (q8, ["--disable-radix-cache"], "q8_0", auto),
+                (q8, ["--dtype", "f32"], "f32", "f32")):
+            found, log = promise(model, *args)
+            print("  " + found.group())
+            check(found["kv"] == kv, args, found.group())
+            # A matrix whose rows have no whole blocks, and an embedding, stay what they were.
+            types = found["weights"].split("+")
+            check(weights in types and set(types) <= {weights, auto}, args, found.group())
+            check(weights == "q8_0" or types == [weights], args, found.group())
+            check_kernels(found, log)
+
+
+def test_the_manual_shows_this_line():
+    text = " ".join((ROOT / "docs/kernels.md").read_text(encoding="utf-8").split())
+    shown = re.search(r"answers are bit-identical .*? products \w+", text)
+    check(shown and LINE.match(shown.group()), shown)
+    for name in ATTENTION | PRODUCTS:
+        check(f"`{name}`" in text, name, "is not explained in docs/kernels.md")
+
+
+run(globals())
