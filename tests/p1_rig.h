@@ -196,17 +196,18 @@ static inline void run_histories(uint32_t count)
 
 /* ---- models and pools ---- */
 
-/* What the test sets of the witness it sets after this. */
-static inline void witness_start(const gguf_file *file, const char *name, rad_dtype dtype,
-                                 rad_dtype kv_dtype)
+/* What the test sets of the witness it sets after this. `kernels` are those of products and
+ * attention by name, "amx-emulated"; NULL: the best. */
+static inline void witness_start_on(const char *kernels, const gguf_file *file, const char *name,
+                                    rad_dtype dtype, rad_dtype kv_dtype)
 {
     static const runner_ops ops = {witness_forward, witness_destroy};
     rad_error err = {0};
     memset(&w, 0, sizeof w);
     w.seed = w.state = test_seed();
     w.abort_every = 12;
-    snprintf(w.what, sizeof w.what, "%s %s, %s KV", name, kv_dtype_name(dtype),
-             kv_dtype_name(kv_dtype));
+    snprintf(w.what, sizeof w.what, "%s %s, %s KV%s%s", name, kv_dtype_name(dtype),
+             kv_dtype_name(kv_dtype), kernels ? " by " : "", kernels ? kernels : "");
     CHECK_OK(compute_pool_create(NULL, 2, &w.pool, NULL));
     model_runner_params params = {.dtype = dtype,
                                   .kv_dtype = kv_dtype,
@@ -214,7 +215,10 @@ static inline void witness_start(const gguf_file *file, const char *name, rad_dt
                                   .max_batch_tokens = 4 * CONTEXT,
                                   .max_batch_logits = CONTEXT,
                                   .context_length = CONTEXT,
+                                  .attn = attn_cpu(kernels),
+                                  .gemm = gemm_isa_find(kernels),
                                   .pool = w.pool};
+    CHECK(params.attn && params.gemm);
     rad_status status = model_runner_create(NULL, file, &params, &w.model, &err);
     CHECKF(status == RAD_OK, "%s: %s\n", name, err.text);
     w.real = w.model->ops;
@@ -224,6 +228,12 @@ static inline void witness_start(const gguf_file *file, const char *name, rad_dt
     rad_token_to_kv_pool_params kv = runner_kv_params(&w.model->info, CONTEXT, 1);
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &w.kv, NULL));
+}
+
+static inline void witness_start(const gguf_file *file, const char *name, rad_dtype dtype,
+                                 rad_dtype kv_dtype)
+{
+    witness_start_on(NULL, file, name, dtype, kv_dtype);
 }
 
 static inline void witness_end(void)

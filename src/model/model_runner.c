@@ -56,7 +56,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     model_config config;
     rad_status status = model_config_read(file, p->context_length, &config, err);
     if (status != RAD_OK) return status;
-    const weights_loader loader = {p->pool, p->progress, p->progress_user, p->weights};
+    const weights_loader loader = {p->pool, p->progress, p->progress_user, p->weights, p->gemm};
     status = model_weights_load(&r->env, file, &config, p->dtype, &loader, &r->weights, err);
     if (status != RAD_OK) return status;
 
@@ -75,9 +75,10 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
 }
 
 /* "bf16", or "bf16+q8_0" of a model that has both. */
-static void name_weights(model_runner *r)
+static void name_weights(model_runner *r, const gemm_isa *gemm)
 {
-    snprintf(r->base.info.gemm, sizeof r->base.info.gemm, "%s", gemm_isa_name(gemm_isa_find(NULL)));
+    if (!gemm) gemm = gemm_isa_find(NULL);
+    snprintf(r->base.info.gemm, sizeof r->base.info.gemm, "%s", gemm_isa_name(gemm));
     char *to = r->base.info.weights;
     for (int t = 0; t < GEMM_NUM_TYPES; t++) {
         size_t used = strlen(to);
@@ -136,7 +137,7 @@ rad_status model_runner_create(const rad_env *env, const gguf_file *file,
         model_destroy(&r->base);
         return status;
     }
-    name_weights(r);
+    name_weights(r, params->gemm);
     log_loaded(r, (double)(full.now_ns(full.user) - start) * 1e-9);
     *out = &r->base;
     return RAD_OK;

@@ -4,6 +4,7 @@
 
 #include "attn/attn_backend.h"
 #include "gguf/gguf.h"
+#include "model/gemm.h"
 #include "model/runner.h"
 #include "model/weights_policy.h"
 
@@ -17,6 +18,7 @@ typedef struct model_runner_params {
     weights_policy weights;
     bool set_kv_dtype;        /* else KV is stored as `dtype` */
     const attn_backend *attn; /* NULL = attn_cpu(NULL) */
+    const gemm_isa *gemm;     /* of its products; NULL = gemm_isa_find(NULL) */
     compute_pool *pool;       /* NULL = this thread alone; not owned */
     /* Loading reports here when not NULL: done of total bytes. */
     void (*progress)(void *user, uint64_t done, uint64_t total);

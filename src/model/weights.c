@@ -108,7 +108,8 @@ static rad_status load_matrix(load *l, weights_part *parts, uint32_t num_parts, 
         l->loader->policy, l->w->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16, parts, num_parts, types);
     for (uint32_t i = 0; i < num_parts; i++)
         gguf_will_need(l->file, parts[i].tensor);
-    rad_status status = gemm_weight_create_stack(l->env, types, num_types, cols, NULL, out, l->err);
+    rad_status status =
+        gemm_weight_create_stack(l->env, types, num_types, cols, l->loader->gemm, out, l->err);
     if (status != RAD_OK) return status;
     for (uint32_t i = 0; i < num_types; i++) {
         size_t bytes = gemm_weight_bytes(types[i].type, types[i].n, cols);

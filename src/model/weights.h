@@ -56,6 +56,7 @@ typedef struct weights_loader {
     void (*progress)(void *user, uint64_t done, uint64_t total); /* of tensor bytes; may be NULL */
     void *progress_user;
     weights_policy policy;
+    const gemm_isa *gemm; /* what products run on; NULL: the best that this CPU has */
 } weights_loader;
 
 /* RAD_E_UNSUPPORTED names a tensor that this architecture does not have (a bias,
