@@ -14,6 +14,7 @@
 
 #include "base/mix64.h"
 #include "device/device_sim.h"
+#include "hicache/hicache_counts.h"
 #include "hicache/hiradix_impl.h"
 #include "hicache/storage_mem.h"
 #include "mem/host_kv_pool.h"
@@ -149,6 +150,10 @@ static inline rad_hicache_stats hrig_stats(const hrig *r)
 {
     rad_hicache_stats stats;
     CHECK_OK(rad_hicache_get_stats(r->cache, &stats));
+    rad_cache_stats on_device;
+    rad_cache_get_stats(r->cache, &on_device);
+    CHECK(hicache_evicted_tokens(r->cache) == on_device.evicted_tokens + stats.host_evicted_tokens);
+    CHECK(hicache_device_releases(r->cache) == stats.device_releases);
     return stats;
 }
 

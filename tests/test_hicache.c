@@ -696,6 +696,7 @@ TEST(misuse_is_refused_in_words)
     rad_load_result result;
     rad_key key = {0};
     CHECK(rad_hicache_get_stats(one_tier, &stats) == RAD_E_UNSUPPORTED);
+    CHECK(hicache_evicted_tokens(one_tier) == 0 && hicache_device_releases(one_tier) == 0);
     CHECK(rad_hicache_load_back(one_tier, &req, &key, 1, &result) == RAD_E_UNSUPPORTED);
     CHECK(rad_hicache_load_status(one_tier, &req) == RAD_OK);
     CHECK(rad_hicache_drain(one_tier, 0) == RAD_E_UNSUPPORTED);
