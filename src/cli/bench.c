@@ -107,7 +107,8 @@ int cmd_bench(int argc, char **argv)
          .target = &what,
          .help = "speed (prefill, decode, mixed), tree (many requests behind one prefix, its\n"
                  "K/V read once or by each), suite (the paper's workloads), scaling (contexts\n"
-                 "that grow, and 1 to 512 running requests). Default: speed,suite."},
+                 "that grow, and 1 to 512 running requests, each beside its bound). Default:\n"
+                 "speed,suite."},
         {.kind = CLI_LIST,
          .name = "workload",
          .arg = "NAME",

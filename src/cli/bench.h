@@ -27,8 +27,8 @@ typedef struct bench_plan {
     uint64_t max_total_tokens;
     bool paper_size;
     bool scaling; /* up to BENCH_MOST_RUNNING requests will run at one time */
-    bool quiet; /* no progress on stderr */
-    bool json;  /* objects instead of tables */
+    bool quiet;   /* no progress on stderr */
+    bool json;    /* objects instead of tables */
     bench_engine engines[BENCH_MODES];
 } bench_plan;
 
@@ -60,6 +60,30 @@ rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err);
 
 /* bench_speed.c: prints as it goes. */
 rad_status bench_speed(bench_plan *plan, rad_error *err);
+
+/* Calls of one shape, side by side: `tokens` of prompt, `out` generated. */
+typedef struct shape {
+    uint32_t calls, tokens, out;
+} shape;
+
+typedef struct shape_result {
+    double prefill_s;   /* forward time of the steps that computed prompts */
+    double decode_s;    /* median step in which all calls decode; 0: there was none */
+    step_info decode;   /* that step */
+    double longest_s;   /* longest step with a decoding request in it */
+    double ttft_s;      /* of the median call */
+    uint64_t prefilled; /* tokens */
+    double wall_s;
+    uint64_t total_tokens;
+    double forward_s, sample_s, schedule_s; /* of all steps */
+} shape_result;
+
+/* Runs shapes beside each other on the engine with the cache on, each twice: the first run warms
+ * up, unless the prompt is very long. The engine's log has the steps of the last run, by time. */
+rad_status bench_run_shapes(bench_plan *plan, const shape *shapes, uint32_t count, uint32_t seed,
+                            shape_result *out, rad_error *err);
+
+/* bench_scaling.c: how a first token and a step grow with the work. */
 rad_status bench_scaling(bench_plan *plan, rad_error *err);
 
 /* bench_tree.c: many requests decode behind one long prefix, tree attention on and off. */

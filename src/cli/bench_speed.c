@@ -1,33 +1,38 @@
-/* bench_speed.c - prefill, decode and mixed steps, and how they grow. */
+/* bench_speed.c - prefill, decode and mixed steps. */
 #include "cli/bench.h"
 
 #include <stdio.h>
 
-/* Calls of one shape, side by side: `tokens` of prompt, `out` generated. */
-typedef struct shape {
-    uint32_t calls, tokens, out;
-} shape;
-
-typedef struct shape_result {
-    double prefill_s;   /* forward time of the steps that computed prompts */
-    double decode_s;    /* median step in which all calls decode */
-    double longest_s;   /* longest step with a decoding request in it */
-    double ttft_s;      /* of the median call */
-    uint64_t prefilled; /* tokens */
-    double wall_s;
-    uint64_t total_tokens;
-} shape_result;
-
 /* So long a prompt takes many steps, and needs no run before it that warms up. */
 enum { LONG_TOKENS = 16384 };
 
-/* Runs shapes beside each other, each twice: the first run warms up. */
-static rad_status run_shapes(bench_plan *plan, const shape *shapes, uint32_t count, uint32_t seed,
-                             shape_result *out, rad_error *err)
+static double seconds_between(uint64_t before_ns, uint64_t after_ns)
+{
+    return (double)(after_ns - before_ns) * 1e-9;
+}
+
+static void add_steps(const step_log *log, shape_result *out)
+{
+    for (uint32_t i = 0; i < log->count; i++) {
+        const step_info *step = &log->steps[i];
+        if (step->prefill_tokens) {
+            out->prefill_s += (double)step->forward_ns * 1e-9;
+            out->prefilled += step->prefill_tokens;
+        }
+        if (step->decode_tokens) {
+            double seconds = (double)step->forward_ns * 1e-9;
+            out->longest_s = RAD_MAX(out->longest_s, seconds);
+        }
+    }
+}
+
+rad_status bench_run_shapes(bench_plan *plan, const shape *shapes, uint32_t count, uint32_t seed,
+                            shape_result *out, rad_error *err)
 {
     bench_engine *b = &plan->engines[BENCH_ON];
     workload w;
     run_result run;
+    engine_stats before = {0}, after = {0};
     uint32_t calls = 0;
     workload_init(&w, &plan->env, "speed", "");
     for (uint32_t s = 0; s < count; s++)
@@ -38,32 +43,26 @@ static rad_status run_shapes(bench_plan *plan, const shape *shapes, uint32_t cou
     rad_status status = w.nomem ? rad_fail(err, RAD_E_NOMEM, "no memory") : RAD_OK;
     for (uint32_t pass = shapes[0].tokens > LONG_TOKENS; pass < 2 && status == RAD_OK; pass++) {
         run_params params = {.concurrency = calls, .seed = seed * 2 + pass};
-        engine_stats barrier;
         status = engine_flush_cache(b->e);
         if (status != RAD_OK) break;
         step_log_clear(&b->log);
+        engine_get_stats(b->e, &before);
         status = workload_run(b->e, &w, &params, &run, err);
-        engine_get_stats(b->e, &barrier);
+        engine_get_stats(b->e, &after);
     }
     workload_fini(&w);
     if (status != RAD_OK) return status;
 
     *out = (shape_result){.ttft_s = run.ttft_p50_s,
                           .wall_s = run.wall_s,
-                          .total_tokens = run.prompt_tokens + run.output_tokens};
-    for (uint32_t i = 0; i < b->log.count; i++) {
-        const step_info *step = &b->log.steps[i];
-        if (step->prefill_tokens) {
-            out->prefill_s += (double)step->forward_ns * 1e-9;
-            out->prefilled += step->prefill_tokens;
-        }
-        if (step->decode_tokens) {
-            double seconds = (double)step->forward_ns * 1e-9;
-            out->longest_s = RAD_MAX(out->longest_s, seconds);
-        }
-    }
+                          .total_tokens = run.prompt_tokens + run.output_tokens,
+                          .forward_s = seconds_between(before.forward_ns, after.forward_ns),
+                          .sample_s = seconds_between(before.sample_ns, after.sample_ns),
+                          .schedule_s = seconds_between(before.schedule_ns, after.schedule_ns)};
+    add_steps(&b->log, out);
     const step_info *mid = step_log_median(&b->log, 0, calls);
-    if (mid) out->decode_s = (double)mid->forward_ns * 1e-9;
+    if (mid) out->decode = *mid;
+    out->decode_s = (double)out->decode.forward_ns * 1e-9;
     return RAD_OK;
 }
 
@@ -80,7 +79,7 @@ rad_status bench_speed(bench_plan *plan, rad_error *err)
     for (size_t i = 0; i < RAD_COUNT(prompts) && status == RAD_OK; i++) {
         if (prompts[i] + 1 > info->context_length || prompts[i] + 1 > info->max_total_tokens)
             continue;
-        status = run_shapes(plan, &(shape){1, prompts[i], 1}, 1, prompts[i], &r, err);
+        status = bench_run_shapes(plan, &(shape){1, prompts[i], 1}, 1, prompts[i], &r, err);
         if (status != RAD_OK) break;
         double rate = (double)r.prefilled / r.prefill_s;
         if (plan->json)
@@ -92,7 +91,7 @@ rad_status bench_speed(bench_plan *plan, rad_error *err)
     for (size_t i = 0; i < RAD_COUNT(batches) && status == RAD_OK; i++) {
         uint32_t tokens = RAD_MIN(512u, info->context_length - 33);
         if (batches[i] > info->max_running_requests) continue;
-        status = run_shapes(plan, &(shape){batches[i], tokens, 32}, 1, batches[i], &r, err);
+        status = bench_run_shapes(plan, &(shape){batches[i], tokens, 32}, 1, batches[i], &r, err);
         if (status != RAD_OK || r.decode_s <= 0) break;
         if (plan->json)
             printf("{\"bench\":\"decode\",\"batch\":%u,\"context\":%u,\"tokens_per_s\":%.1f}\n",
@@ -102,7 +101,7 @@ rad_status bench_speed(bench_plan *plan, rad_error *err)
                    batches[i], batches[i] / r.decode_s, r.decode_s * 1e3, tokens);
     }
     const shape mixed[] = {{8, 64, 96}, {4, RAD_MIN(1024u, info->context_length - 9), 8}};
-    if (status == RAD_OK) status = run_shapes(plan, mixed, 2, 3, &r, err);
+    if (status == RAD_OK) status = bench_run_shapes(plan, mixed, 2, 3, &r, err);
     if (status != RAD_OK) return status;
     if (plan->json)
         printf("{\"bench\":\"mixed\",\"tokens_per_s\":%.1f,\"longest_step_s\":%.6f}\n",
@@ -112,58 +111,4 @@ rad_status bench_speed(bench_plan *plan, rad_error *err)
             "  mixed: 8 decode while 4 prompts of %u arrive: %.1f tokens/s, longest gap %.1f ms\n",
             mixed[1].tokens, (double)r.total_tokens / r.wall_s, r.longest_s * 1e3);
     return RAD_OK;
-}
-
-static void print_grown(const bench_plan *plan, const char *what, uint32_t n, double first,
-                        double second)
-{
-    bool contexts = !strcmp(what, "context");
-    if (plan->json)
-        printf("{\"bench\":\"scaling\",\"%s\":%u,\"%s\":%.6f,\"%s\":%.3f}\n", what, n,
-               contexts ? "first_token_s" : "step_s", first,
-               contexts ? "decode_tokens_per_s" : "tokens_per_s", second);
-    else if (contexts)
-        printf("  context %7u   first token %9.1f ms   decode %9.1f tokens/s\n", n, first * 1e3,
-               second);
-    else
-        printf("  running %7u   a step %9.2f ms         %9.1f tokens/s\n", n, first * 1e3, second);
-    fflush(stdout);
-}
-
-/* A shape with all of its calls decoding in some step. Calls are submitted one after the other
- * while a small model already runs, so the first may have ended when the last one starts:
- * then they shall generate more. */
-static rad_status run_grown(bench_plan *plan, shape s, uint32_t seed, shape_result *r,
-                            rad_error *err)
-{
-    for (int i = 0; i < 4; i++, s.out *= 2) {
-        rad_status status = run_shapes(plan, &s, 1, seed, r, err);
-        if (status != RAD_OK || r->decode_s > 0) return status;
-    }
-    return rad_fail(err, RAD_E_LIMIT, "scaling: %u requests of %u tokens never decoded at one time",
-                    s.calls, s.tokens);
-}
-
-/* Attention's share of a long prompt grows with its square, so most of the time is the longest
- * one's: --context-length N stops earlier. */
-rad_status bench_scaling(bench_plan *plan, rad_error *err)
-{
-    enum { PROMPT = 64, OUT = 32, PROMPTS_A_STEP = 16 };
-    rad_status status = bench_engine_make(plan, BENCH_ON, err);
-    if (status != RAD_OK) return status;
-    const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
-    uint64_t most = RAD_MIN((uint64_t)info->context_length, info->max_total_tokens);
-    shape_result r;
-    for (uint32_t n = 1024; n <= most && status == RAD_OK; n *= 2) {
-        status = run_grown(plan, (shape){1, n - 16, 16}, n, &r, err);
-        if (status == RAD_OK) print_grown(plan, "context", n, r.ttft_s, 1 / r.decode_s);
-    }
-    for (uint32_t n = 1; n <= info->max_running_requests && status == RAD_OK; n *= 2) {
-        /* The first must still decode when the last one's prompt is done. */
-        uint32_t out = OUT + n / PROMPTS_A_STEP;
-        if ((uint64_t)n * (PROMPT + out + 8) > info->max_total_tokens) break;
-        status = run_grown(plan, (shape){n, PROMPT, out}, n, &r, err);
-        if (status == RAD_OK) print_grown(plan, "running", n, r.decode_s, n / r.decode_s);
-    }
-    return status;
 }

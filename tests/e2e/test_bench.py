@@ -8,6 +8,7 @@ import xml.etree.ElementTree
 
 from radish_e2e import TINY, check, radish, run
 
+KV_BYTES_A_TOKEN = 5 * 2 * 4 * 32 * 2  # of TINY: layers, K and V, heads, numbers, bytes of bf16
 SMALL = ["--max-total-tokens", "32768", "--workload", "llm_judge", "--workload",
          "skeleton_of_thought"]
 
@@ -59,12 +60,21 @@ def test_tree_attention_reads_what_the_arithmetic_says():
 
 def test_scaling_goes_beyond_the_usual_number_of_requests():
     out, _ = radish("bench", TINY, "--what", "scaling", "--json", "--context-length", "1024",
-                    "--max-total-tokens", "14336")
+                    "--max-total-tokens", "14336", "--kv-cache-dtype", "bf16")
     rows = [json.loads(line) for line in out.splitlines()]  # "inf" would not be JSON
     check([r["context"] for r in rows if "context" in r] == [1024], rows)
+    check(rows[0]["first_token_bound_s"] > 0 and rows[0]["decode_bound_tokens_per_s"] > 0, rows)
     running = [r for r in rows if "running" in r]
     check([r["running"] for r in running] == [1, 2, 4, 8, 16, 32, 64, 128], rows)
     check(all(r["step_s"] > 0 and r["tokens_per_s"] > 0 for r in running), rows)
+    for r in running:  # each beside its bound, whose bytes are those of the requests' contexts
+        context = r["kv_bytes"] / r["running"] / KV_BYTES_A_TOKEN
+        check(64 < context < 64 + 8 * 64, r)
+        check(r["step_bound_s"] > 0 and r["kv_read_rate"] > 0, r)
+        check(0 <= r["schedule_share"] < 1 and 0 <= r["sample_share"] < 1, r)
+    out, _ = radish("bench", TINY, "--what", "scaling", "--context-length", "1000",
+                    "--max-total-tokens", "1024")
+    check("bound" in out and "K/V a step" in out and "MB of weights" in out, out)
 
 
 def test_mistakes():
