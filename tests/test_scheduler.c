@@ -2,6 +2,8 @@
  * context back through the pool: a wrong slot anywhere changes the answer. */
 #include "scheduler_rig.h"
 
+#include "sched/scheduler_impl.h"
+
 #include <math.h>
 
 static const uint32_t page_sizes[] = {1, 16};
@@ -709,6 +711,33 @@ TEST(a_request_that_cannot_grow_fails_alone)
         CHECK(t.bytes == 0);
     }
     rig_expect(fine, 100);
+    rig_stop(&g);
+}
+
+/* After whatever came and went the slots of a prompt ascend: memory is read in runs. */
+TEST(a_prompts_slots_ascend)
+{
+    rig g;
+    rad_token ids[300];
+    rig_start(&g, rig_params(600, 1, 512));
+    for (uint64_t round = 0; round < 5; round++) {
+        rig_req *q[8];
+        for (int i = 0; i < 8; i++) { /* ends at different times; decoding interleaves them */
+            rig_prompt(ids, 30, 100 * round + (uint64_t)i);
+            q[i] = rig_add(&g, ids, 30, 5 + 7 * ((uint32_t)i * 5 % 8));
+        }
+        rig_run(&g);
+        for (int i = 0; i < 8; i++)
+            rig_drop(q[i]);
+        rig_prompt(ids, 300, 1000 + round);
+        rig_req *last = rig_add(&g, ids, 300, 2);
+        rig_step(&g);
+        const rad_slot *row = rad_req_to_token_row(g.s->pools.req_to_token_pool, last->r.kv.row);
+        for (int p = 1; p < 300; p++)
+            CHECKF(row[p] > row[p - 1], "round %llu, position %d\n", (unsigned long long)round, p);
+        rig_run(&g);
+        rig_expect(last, 2);
+    }
     rig_stop(&g);
 }
 

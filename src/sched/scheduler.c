@@ -14,6 +14,8 @@
  * `running` with a row, a lock and allocated_len == committed_len. */
 #include "sched/verify_run.h"
 
+enum { MOST_SORTED_PAGES = 2 << 20 }; /* of more, the last freed is taken first */
+
 /* ---- the step ---- */
 
 /* Both queues, but only when somebody asked. */
@@ -256,8 +258,13 @@ static rad_status create_pools(scheduler *s, rad_error *err)
     rad_req_to_token_pool_params rows = {.struct_size = sizeof rows,
                                          .num_rows = p->max_running_requests + (p->verify_rate > 0),
                                          .row_tokens = s->context_length};
-    rad_kv_allocator_params pages = {
-        .struct_size = sizeof pages, .num_pages = s->max_total_pages, .page_size = page_size};
+    /* Ascending pages: what a step reads of a prompt then lies in runs, which memory likes. When
+     * they run short all bits are looked at: 2 us per million pages, in each step of a full pool.
+     */
+    rad_kv_allocator_params pages = {.struct_size = sizeof pages,
+                                     .num_pages = s->max_total_pages,
+                                     .page_size = page_size,
+                                     .need_sort = s->max_total_pages <= MOST_SORTED_PAGES};
     rad_token_to_kv_pool_params numbers = runner_kv_params(model, s->max_total_pages, page_size);
     rad_status status =
         rad_req_to_token_pool_create(&s->env, &rows, &s->pools.req_to_token_pool, err);
