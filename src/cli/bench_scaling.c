@@ -68,15 +68,19 @@ static rad_status running_row(bench_plan *plan, bench_bound *bound, uint32_t n, 
     if (status != RAD_OK) return status;
     double step = bench_bound_of(bound, &r.decode), kv = bench_bound_kv_bytes(bound, &r.decode);
     double rate = bench_bound_read_rate(bound, kv);
+    double context = (double)r.decode.decode_context / n; /* grows with n: see `out` */
     if (plan->json)
         printf("{\"bench\":\"scaling\",\"running\":%u,\"step_s\":%.6f,\"step_bound_s\":%.6f,"
-               "\"tokens_per_s\":%.3f,\"kv_bytes\":%.0f,\"kv_read_rate\":%.0f,"
+               "\"tokens_per_s\":%.3f,\"request_context\":%.1f,\"kv_bytes\":%.0f,\"kv_read_rate\":%"
+               ".0f,"
                "\"sample_share\":%.6f,\"schedule_share\":%.6f}\n",
-               n, r.decode_s, step, n / r.decode_s, kv, rate, sample_share(&r), schedule_share(&r));
+               n, r.decode_s, step, n / r.decode_s, context, kv, rate, sample_share(&r),
+               schedule_share(&r));
     else
-        printf("  %7u %9.2f ms %9.2f ms %4.0f%% %9.1f/s %8.1f MB %6.1f GB/s %7.2f%% %7.3f%%\n", n,
-               r.decode_s * 1e3, step * 1e3, 100 * step / r.decode_s, n / r.decode_s, kv * 1e-6,
-               rate * 1e-9, 100 * sample_share(&r), 100 * schedule_share(&r));
+        printf("  %7u %9.2f ms %9.2f ms %4.0f%% %9.1f/s %8.1f %8.1f MB %6.1f GB/s %7.2f%% "
+               "%7.3f%%\n",
+               n, r.decode_s * 1e3, step * 1e3, 100 * step / r.decode_s, n / r.decode_s, context,
+               kv * 1e-6, rate * 1e-9, 100 * sample_share(&r), 100 * schedule_share(&r));
     fflush(stdout);
     return RAD_OK;
 }
@@ -101,8 +105,9 @@ rad_status bench_scaling(bench_plan *plan, rad_error *err)
     for (uint32_t n = 1024; n <= most && status == RAD_OK; n *= 2)
         status = context_row(plan, &bound, n, err);
     if (!plan->json && status == RAD_OK)
-        printf("  running       a step        bound  of it      tokens  K/V a step   it reads at   "
-               "sample schedule\n");
+        printf("  running       a step        bound  of it      tokens   context  K/V a step   it "
+               "reads "
+               "at   sample schedule\n");
     for (uint32_t n = 1; n <= info->max_running_requests && status == RAD_OK; n *= 2) {
         /* The first must still decode when the last one's prompt is done. */
         uint32_t out = OUT + n / PROMPTS_A_STEP;
