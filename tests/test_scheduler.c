@@ -70,9 +70,12 @@ TEST(a_long_prompt_is_computed_in_chunks_beside_decoding_requests)
         rig_step(&g);
         CHECK(quick->num_out == 1);
         rig_req *slow = rig_add(&g, b, 200, 5);
-        for (uint32_t i = 0; i < 6; i++) { /* 31 or fewer a step: not done after 6 */
+        /* The decoding token counts: 31 are left, of which whole pages are taken. */
+        uint32_t chunk = 31 - 31 % page_sizes[p];
+        for (uint32_t i = 0; i < 6; i++) {
             rig_step(&g);
             CHECK(slow->num_out == 0 && slow->r.state == REQ_PREFILL);
+            CHECK(slow->r.kv.committed_len == (i + 1) * chunk);
             CHECK(quick->num_out == 2 + i); /* decoding goes on meanwhile */
         }
         rig_run(&g);
@@ -80,6 +83,45 @@ TEST(a_long_prompt_is_computed_in_chunks_beside_decoding_requests)
         rig_expect(slow, 5);
         rig_stop(&g);
     }
+}
+
+/* However many decode, half of the chunk is for prompts: these do not starve in turn. */
+TEST(decoding_requests_take_at_most_half_of_the_budget)
+{
+    enum { MOST_DECODES = 16, PROMPT = 60 };
+    for (uint32_t chunk = 7; chunk <= 8; chunk++)
+        for (uint32_t d = 0; d <= MOST_DECODES; d++) {
+            rig g;
+            rad_token first[MOST_DECODES], ids[PROMPT];
+            rig_req *decoding[MOST_DECODES];
+            scheduler_params params = rig_params(2048, 1, chunk);
+            params.max_running_requests = MOST_DECODES + 1;
+            rig_start(&g, params);
+            for (uint32_t i = 0; i < d; i++) {
+                first[i] = (rad_token)i;
+                decoding[i] = rig_add(&g, &first[i], 1, 40);
+            }
+            while (d && !decoding[d - 1]->num_out) /* a few at a time */
+                rig_step(&g);
+            rig_prompt(ids, PROMPT, 6);
+            ids[0] = MOST_DECODES; /* nobody's prefix */
+            rig_req *slow = rig_add(&g, ids, PROMPT, 3);
+            uint32_t left = chunk > d ? chunk - d : 0;
+            uint32_t want = RAD_MAX(left, (chunk + 1) / 2);
+            for (uint32_t done = 0; done + want < PROMPT; done += want) {
+                uint32_t before = d ? decoding[0]->num_out : 0;
+                rig_step(&g);
+                CHECKF(slow->r.kv.committed_len == done + want,
+                       "chunk %u, %u decode: %u prompt tokens, not %u\n", chunk, d,
+                       slow->r.kv.committed_len - done, want);
+                CHECK(!d || decoding[0]->num_out == before + 1);
+            }
+            rig_run(&g);
+            for (uint32_t i = 0; i < d; i++)
+                rig_expect(decoding[i], 40);
+            rig_expect(slow, 3);
+            rig_stop(&g);
+        }
 }
 
 TEST(several_prompts_share_the_budget_of_a_step)
