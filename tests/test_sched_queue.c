@@ -367,6 +367,117 @@ TEST(the_longest_prefix_is_found_as_brute_force_finds_it)
     }
 }
 
+/* ---- who is held back behind leaders ---- */
+
+enum { HELD_IDS = 80 };
+
+typedef struct held_queue {
+    rad_env env;
+    rad_cache *cache;
+    wait_queue q;
+    uint64_t arrival;
+} held_queue;
+
+static void held_start(held_queue *h, schedule_policy policy)
+{
+    *h = (held_queue){.env = rad_env_or_default(NULL)};
+    rad_cache_params tree = {.struct_size = sizeof tree, .page_size = 1};
+    CHECK_OK(rad_cache_create(NULL, &tree, &h->cache, NULL));
+    wait_queue_params params = {.policy = policy,
+                                .by_priority = true,
+                                .shares = true,
+                                .page_size = 1,
+                                .max_waiting = 8,
+                                .max_running = 2};
+    CHECK_OK(wait_queue_init(&h->q, &h->env, &params, h->cache));
+}
+
+static void held_end(held_queue *h)
+{
+    CHECK(h->q.count == 0);
+    wait_queue_fini(&h->q, &h->env);
+    rad_cache_destroy(h->cache);
+}
+
+/* A prompt that all of one family share but for its last ids. */
+static void held_add(held_queue *h, req *r, uint64_t family, int32_t priority)
+{
+    rad_token ids[HELD_IDS];
+    rig_prompt(ids, HELD_IDS, family);
+    ids[0] = (rad_token)family;
+    ids[HELD_IDS - 2] = (rad_token)h->arrival;
+    req_params p = {.ids = ids, .num_ids = HELD_IDS, .max_new_tokens = 1, .priority = priority};
+    CHECK_OK(req_init(r, NULL, &p, NULL));
+    r->arrival = ++h->arrival;
+    wait_queue_add(&h->q, r);
+    check_queue(&h->q);
+}
+
+static void held_drop(held_queue *h, req *r)
+{
+    wait_queue_remove(&h->q, r);
+    check_queue(&h->q);
+    req_fini(r);
+}
+
+/* Leader after leader computes what the oldest request wants and ends without publishing it:
+ * when it is the oldest one's turn, it waits for so many of them and no more. */
+TEST(the_oldest_does_not_wait_for_one_leader_after_the_other)
+{
+    for (uint32_t policy = 0; policy < SCHEDULE_NUM_POLICIES; policy++) {
+        held_queue h;
+        req oldest, leader;
+        held_start(&h, policy);
+        held_add(&h, &oldest, 1, 0);
+        uint32_t waits = SCHEDULE_MAX_PASSED_OVER - 1 + SCHEDULE_MAX_HOLDS;
+        for (uint32_t i = 0; i <= waits; i++) {
+            held_add(&h, &leader, 1, 9);
+            wait_queue_admitted(&h.q, &leader);
+            check_queue(&h.q);
+            for (int again = 0; again < 3; again++) { /* one leader counts once */
+                const req *next = wait_queue_next(&h.q);
+                CHECKF(next == (i < waits ? NULL : &oldest), "%s, leader %u\n",
+                       schedule_policy_name(policy), i);
+            }
+            held_drop(&h, &leader);
+        }
+        held_drop(&h, &oldest);
+        held_end(&h);
+    }
+}
+
+/* The turn of the oldest is not lost to the policy's favourite while those before it wait for a
+ * leader: the first of them that does not has it. */
+TEST(the_oldest_that_is_not_held_takes_the_turn)
+{
+    for (uint32_t policy = 0; policy < SCHEDULE_NUM_POLICIES; policy++)
+        for (uint32_t held = 0; held < 4; held++) {
+            held_queue h;
+            req leader, siblings[3], stranger, favourite;
+            held_start(&h, policy);
+            held_add(&h, &leader, 1, 9);
+            for (uint32_t i = 0; i < held; i++)
+                held_add(&h, &siblings[i], 1, 0);
+            held_add(&h, &stranger, 2, 0);
+            held_add(&h, &favourite, 3, 9);
+            CHECK(wait_queue_next(&h.q) == &leader || policy == SCHEDULE_RANDOM ||
+                  policy == SCHEDULE_DFS_WEIGHT);
+            wait_queue_admitted(&h.q, &leader);
+            check_queue(&h.q);
+            h.q.passed_over = SCHEDULE_MAX_PASSED_OVER - 1;
+            CHECK(wait_queue_next(&h.q) == &favourite || policy == SCHEDULE_DFS_WEIGHT);
+            h.q.passed_over = SCHEDULE_MAX_PASSED_OVER;
+            CHECKF(wait_queue_next(&h.q) == &stranger, "%s, %u held\n",
+                   schedule_policy_name(policy), held);
+            for (uint32_t i = 0; i < held; i++)
+                held_drop(&h, &siblings[i]);
+            held_drop(&h, &leader);
+            held_drop(&h, &stranger);
+            held_drop(&h, &favourite);
+            held_end(&h);
+        }
+}
+
 static void ignore_outputs(void *user, const req_output *outputs, uint32_t count)
 {
     (void)user, (void)outputs, (void)count;
