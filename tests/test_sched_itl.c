@@ -200,6 +200,50 @@ TEST(a_first_token_does_not_wait_for_a_whole_chunk_to_be_verified)
     rig_stop(&g);
 }
 
+/* Nothing is learned yet: the first steps of a slow machine (qwen3-0.6b on two cores computes 711
+ * prompt tokens a second), and a first one that has to read its weights from the disk. */
+TEST(the_limit_holds_from_the_first_steps_on_and_is_used_soon)
+{
+    enum { LIMIT_MS = 500, LONG = 6000 };
+    static rad_token ids[LONG];
+    for (uint32_t round = 0; round < 6; round++) {
+        rig g;
+        script s = plain;
+        s.step = 30e6;
+        s.decode = 2e6;
+        s.token = 1.4e6;
+        s.pair = round % 2 ? 100 : 0;
+        scheduler_params params = rig_params(60000, 1, 2048);
+        params.max_itl_ns = LIMIT_MS * (uint64_t)1000000;
+        start(&g, params, s);
+        rig_prompt(ids, LONG, 820);
+        rig_req *decoding = rig_add(&g, ids, 20, 60);
+        rig_prompt(ids, LONG, 821);
+        rig_req *slow = round < 4 ? rig_add(&g, ids, LONG, 2) : NULL; /* at one time, or after it */
+        if (round / 2 == 1) script_now.step = 5e9;                    /* the disk */
+        scheduler_step(g.s);
+        script_now.step = s.step;
+        if (!slow) slow = rig_add(&g, ids, LONG, 2);
+        CHECK(decoding->num_out == 1);
+        uint32_t steps = 0;
+        for (uint64_t before = script_now.told; !slow->finish; before = script_now.told) {
+            CHECK(!decoding->finish);
+            scheduler_step(g.s);
+            uint64_t gap = script_now.told - before;
+            steps++;
+            CHECKF(gap <= LIMIT_MS * (uint64_t)1000000, "round %u, step %u: %.1f ms\n", round,
+                   steps, (double)gap * 1e-6);
+        }
+        double least = (LONG * s.token + s.pair * step_pairs(0, LONG)) / (LIMIT_MS * 1e6 - s.step);
+        double most = (round / 2 == 1 ? 3 : 1.6) * least + 8; /* a bad start is forgotten slowly */
+        CHECKF(steps < most, "round %u: %u steps, %.1f are needed\n", round, steps, least);
+        rig_run(&g);
+        rig_expect(decoding, 60);
+        rig_expect(slow, 2);
+        rig_stop(&g);
+    }
+}
+
 /* On this clock nothing but the model takes time, so next to nothing is left for the scheduler. */
 TEST(verifying_is_not_scheduling)
 {

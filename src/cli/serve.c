@@ -7,7 +7,12 @@
 /* Of unread bodies and unsent answers, all connections together. */
 #define MAX_BUFFER_BYTES (UINT64_C(1) << 30)
 
-static void print_banner(engine *e, const server *s, const server_params *where)
+/* A server has somebody waiting for the next token: on a slow machine a whole chunk of somebody
+ * else's prompt would take seconds. The engine's own default is no limit. */
+enum { DEFAULT_MAX_ITL_MS = 500 };
+
+static void print_banner(engine *e, const server *s, const server_params *where,
+                         uint32_t max_itl_ms)
 {
     const engine_info *i = engine_get_info(e);
     const char *host = where->host ? where->host : "127.0.0.1";
@@ -35,9 +40,13 @@ static void print_banner(engine *e, const server *s, const server_params *where)
     printf("  context %u tokens, at most %u requests running, ", i->context_length,
            i->max_running_requests);
     if (i->chunked_prefill_size)
-        printf("prefill in chunks of %u\n", i->chunked_prefill_size);
+        printf("prefill in chunks of %u", i->chunked_prefill_size);
     else
-        printf("prefill not chunked\n");
+        printf("prefill not chunked");
+    if (max_itl_ms)
+        printf(", less where others' next tokens would wait longer than %u ms\n", max_itl_ms);
+    else
+        printf("\n");
     printf("  %s\n", i->guarantee);
     printf("  try:\n");
     if (i->chat_template[0])
@@ -55,8 +64,9 @@ static void print_banner(engine *e, const server *s, const server_params *where)
 int cmd_serve(int argc, char **argv)
 {
     model_options model = {0};
-    engine_params engine_p = {0};
+    engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS};
     server_params server_p = {.port = 30000};
+    bool itl_given = false;
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
     const cli_manual manual = {
@@ -179,10 +189,12 @@ int cmd_serve(int argc, char **argv)
          .name = "max-itl-ms",
          .arg = "N",
          .target = &engine_p.max_itl_ms,
+         .given = &itl_given,
          .help =
              "Cut the prompts of a step so that answers in progress get their next token within\n"
-             "N ms, as far as can be told from the steps before. Default 0: no limit, since\n"
-             "smaller chunks compute fewer tokens a second."},
+             "N ms, as far as can be told from the steps before; 16 prompt tokens a step are\n"
+             "always computed. Default 500 (none with --chunked-prefill-size -1); 0 = no limit:\n"
+             "larger chunks compute more tokens a second."},
         {.kind = CLI_FLAG,
          .name = "disable-tree-attention",
          .target = &engine_p.disable_tree_attention,
@@ -343,6 +355,8 @@ int cmd_serve(int argc, char **argv)
     if (code == CLI_GO_ON && server_p.storage_admin && !engine_p.enable_hierarchical_cache)
         code = cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
     if (code != CLI_GO_ON) return code;
+    if (!itl_given && engine_p.chunked_prefill_size == -1)
+        engine_p.max_itl_ms = 0; /* whole prompts cannot be cut */
 
     rad_env env = cli_env(&model);
     rad_error err = {0};
@@ -363,7 +377,7 @@ int cmd_serve(int argc, char **argv)
         server_create(&env, e, &server_p, &s, &err) != RAD_OK) {
         code = cli_fail("%s", err.text);
     } else {
-        print_banner(e, s, &server_p);
+        print_banner(e, s, &server_p, engine_p.max_itl_ms);
         if (server_run(s, true, &err) != RAD_OK) code = cli_fail("%s", err.text);
     }
     server_destroy(s);

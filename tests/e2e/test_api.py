@@ -295,6 +295,14 @@ def test_admin():
         check(cached(s.ask("/v1/completions", body)) == 0)
 
 
+def test_the_wait_for_a_next_token_is_limited_unless_told_otherwise():
+    for args, limit in (([], "than 500 ms"), (["--max-itl-ms", "80"], "than 80 ms"),
+                        (["--max-itl-ms", "0"], None), (["--chunked-prefill-size", "-1"], None)):
+        with Server(STORIES, *F32, *args) as s:
+            check(limit in s.banner if limit else "next tokens" not in s.banner, args, s.banner)
+            check(s.ask("/v1/completions", {"prompt": "Once", "max_tokens": 2})["choices"])
+
+
 def test_stop_lets_requests_finish():
     s = Server(STORIES, *F32)
     s.__enter__()

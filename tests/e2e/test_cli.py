@@ -226,6 +226,8 @@ def test_errors_are_one_line():
              "--port wants a whole number from 0 to 65535"),
             (("serve", STORIES, "--served-model-name", ""), 2, "--served-model-name"),
             (("serve", STORIES, "--host", "nowhere"), 1, "address"),
+            (("serve", STORIES, "--chunked-prefill-size", "-1", "--max-itl-ms", "500"), 1,
+             "max_itl_ms needs prompts in chunks"),
             (("serve", STORIES, "--radix-eviction-policy", "clairvoyant"), 2, "slru"),
             (("serve", STORIES, "--radix-eviction-policy", "user"), 2, "library"),
             (("serve", STORIES, "--radix-eviction-policy", "slru",
