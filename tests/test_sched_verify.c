@@ -99,6 +99,32 @@ TEST(a_planted_fault_is_found)
     rig_stop(&g);
 }
 
+/* Of the rows of one request a single one was other: the first, the last, the first or last of a
+ * chunk (8 rows, as many as may run), whichever. */
+TEST(a_single_wrong_row_is_found_wherever_it_is)
+{
+    enum { ROWS = 20 };
+    rig g;
+    rad_token ids[40];
+    rig_prompt(ids, 40, 912);
+    scheduler_params params = rig_params(1024, 1, 64);
+    params.verify_rate = 1;
+    rig_start(&g, params);
+    for (uint32_t row = 0; row <= ROWS; row++) {
+        rig_req *q = rig_add(&g, ids, 40, ROWS);
+        rig_run(&g);
+        verify_record *record = g.s->verify.first;
+        CHECK(record && !record->next && record->num_digests == ROWS);
+        if (row < ROWS) record->digests[row] ^= 1;
+        verify_all(&g);
+        CHECKF(stats_of(&g).num_verified == row + 1 &&
+                   stats_of(&g).num_mismatches == RAD_MIN(row + 1, (uint32_t)ROWS),
+               "row %u\n", row);
+        rig_expect(q, ROWS);
+    }
+    rig_stop(&g);
+}
+
 /* Whoever comes while it verifies runs at the next step; short of memory, the verifier
  * gives its pages back and begins anew later. */
 TEST(it_yields_to_whoever_comes)

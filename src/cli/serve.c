@@ -228,9 +228,12 @@ int cmd_serve(int argc, char **argv)
          .arg = "RATE",
          .target = &engine_p.verify_rate,
          .max = 1,
-         .help = "Compute this share of the requests once more when nothing else runs, alone and\n"
-                 "without the cache, and compare all logits bit by bit: 0.01 is one in a hundred.\n"
-                 "Differences are logged and counted (/metrics). Default 0."},
+         .help =
+             "Compute this share of the requests once more, alone and without the cache, and\n"
+             "compare all logits bit by bit: 0.01 is one in a hundred. When nothing else runs,\n"
+             "and at most 64 tokens after every 16th step of a busy server. Differences are logged\n"
+             "and counted; requests that there is no time or room for are counted (/metrics).\n"
+             "Default 0."},
         {.kind = CLI_HEADING, .help = "Host memory and storage below the KV cache:"},
         {.kind = CLI_FLAG,
          .name = "enable-hierarchical-cache",

@@ -59,7 +59,7 @@ typedef struct engine_params {
     uint32_t max_itl_ms; /* prompts are cut so that a step in which others decode stays below
                           * this; 0 = no limit */
     double verify_rate;  /* share of the requests that are computed once more without the cache
-                          * and compared, when nothing else runs; 0 = none */
+                          * and compared, as far as there is time and room; 0 = none */
     bool disable_tree_attention; /* read shared K/V once for each request */
 
     /* Tiers below the KV pool (radish/hicache.h). Words as SGLang's; NULL or 0 = default. */

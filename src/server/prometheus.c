@@ -131,7 +131,7 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const engin
         {"radish_verify_mismatches_total", "", "counter",
          "Of these, requests whose logits were different.", t->num_mismatches},
         {"radish_verify_skipped_total", "", "counter",
-         "Requests that were chosen for --verify and could not be computed.",
+         "Requests that were chosen for --verify and that there was no time or room for.",
          t->num_verify_skipped},
         {"radish_verify_given_up_total", "", "counter",
          "Times that a request was put off because others needed the pages it was computed in.",
