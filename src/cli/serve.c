@@ -180,11 +180,12 @@ int cmd_serve(int argc, char **argv)
         {.kind = CLI_FLAG,
          .name = "enable-priority-scheduling",
          .target = &engine_p.enable_priority_scheduling,
-         .help = "A request's priority goes before the policy's own order."},
+         .help = "A request's priority goes before the policy's own order (--schedule-policy\n"
+                 "priority has no other)."},
         {.kind = CLI_FLAG,
          .name = "schedule-low-priority-values-first",
          .target = &engine_p.schedule_low_priority_values_first,
-         .help = "The lowest priority goes first instead of the highest."},
+         .help = "With either of the two: the lowest priority goes first instead of the highest."},
         {.kind = CLI_U32,
          .name = "max-itl-ms",
          .arg = "N",
@@ -231,7 +232,8 @@ int cmd_serve(int argc, char **argv)
          .help =
              "Compute this share of the requests once more, alone and without the cache, and\n"
              "compare all logits bit by bit: 0.01 is one in a hundred. When nothing else runs,\n"
-             "and at most 64 tokens after every 16th step of a busy server. Differences are logged\n"
+             "and at most 64 tokens after every 16th step of a busy server. Differences are "
+             "logged\n"
              "and counted; requests that there is no time or room for are counted (/metrics).\n"
              "Default 0."},
         {.kind = CLI_HEADING, .help = "Host memory and storage below the KV cache:"},
@@ -357,6 +359,11 @@ int cmd_serve(int argc, char **argv)
         code = cli_usage("serve", "--served-model-name must not be empty");
     if (code == CLI_GO_ON && server_p.storage_admin && !engine_p.enable_hierarchical_cache)
         code = cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
+    bool by_priority = engine_p.enable_priority_scheduling ||
+                       (engine_p.schedule_policy && !strcmp(engine_p.schedule_policy, "priority"));
+    if (code == CLI_GO_ON && engine_p.schedule_low_priority_values_first && !by_priority)
+        code = cli_usage("serve", "--schedule-low-priority-values-first needs "
+                                  "--enable-priority-scheduling or --schedule-policy priority");
     if (code != CLI_GO_ON) return code;
     if (!itl_given && engine_p.chunked_prefill_size == -1)
         engine_p.max_itl_ms = 0; /* whole prompts cannot be cut */
