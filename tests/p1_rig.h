@@ -44,6 +44,7 @@ typedef struct witness {
     void (*before)(forward_batch *batch);    /* around each forward pass; NULL: nothing */
     void (*after)(void);
     uint32_t abort_every; /* of so many steps */
+    uint64_t now;         /* the scheduler's clock, ns */
     bool wrong_is_meant;  /* a fault is planted */
     uint64_t faults;      /* how often it was */
     uint64_t rows_checked, wrong, histories, grouped_steps;
@@ -73,6 +74,7 @@ static inline rad_status witness_forward(runner *self, const forward_batch *b, c
     rad_status status = w.real->forward(self, &batch, logits, err);
     if (w.after) w.after();
     if (status != RAD_OK) return status;
+    w.now += 100000 + 5000 * (uint64_t)b->num_tokens;
     for (uint32_t i = 0, next = 0; i < b->num_reqs && next < b->num_logits; i++) {
         if (b->logits_indices[next] != b->extend_start_loc[i] + b->extend_seq_lens[i] - 1) continue;
         history *h = w.s->batch.reqs[i]->user;
@@ -148,6 +150,7 @@ static inline void start_history(history *h)
     req_params p = {.ids = ids,
                     .num_ids = n,
                     .max_new_tokens = 1 + below(MOST_NEW),
+                    .priority = (int32_t)below(3),
                     .user = h,
                     .sampling = {.top_p = 1}};
     if (below(3) == 0)
@@ -244,10 +247,12 @@ static inline void witness_end(void)
     compute_pool_destroy(w.pool);
 }
 
-/* What every run wants of its scheduler; chunks, policy and retractions are drawn. */
+/* What every run wants of its scheduler; chunks, policy, --max-itl-ms and retractions are drawn. */
 static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_total_tokens)
 {
     static const uint32_t chunks[] = {0, 16, 48, 100};
+    /* None; so little that prompts crawl; about a step of witness_forward; the server's default. */
+    static const uint64_t max_itl_ns[] = {0, 1, 300000, 500000000};
     return (scheduler_params){.runner = w.model,
                               .page_size = page_size,
                               .max_total_tokens = max_total_tokens,
@@ -255,16 +260,28 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .max_queued_requests = IN_FLIGHT,
                               .chunked_prefill_size = chunks[below(4)],
                               .context_length = CONTEXT,
-                              .policy = (schedule_policy)below(3),
+                              .policy = (schedule_policy)below(SCHEDULE_NUM_POLICIES),
+                              .enable_priority_scheduling = below(4) == 0,
+                              .random_seed = w.seed,
+                              .max_itl_ns = max_itl_ns[below(4)],
                               .test_retract_every = 7 + below(10),
                               .on_output = on_output,
                               .user = &w};
 }
 
+static inline uint64_t witness_now(void *user)
+{
+    (void)user;
+    return w.now;
+}
+
 static inline void witness_scheduler(const scheduler_params *params)
 {
     rad_error err = {0};
-    rad_status status = scheduler_create(NULL, params, &w.s, &err);
+    rad_env env = rad_env_or_default(NULL);
+    /* So that the seed decides where max_itl_ns cuts. (Tiers have threads and deadlines.) */
+    if (!params->hicache) env.now_ns = witness_now;
+    rad_status status = scheduler_create(&env, params, &w.s, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
 }
 
