@@ -5,6 +5,8 @@
    compiles without a warning against the public headers and libradish.so, and exits with 0.
  - Every rad_name and RAD_NAME that README.md and docs/*.md mention is in a public header.
  - Every file of the repository that they link to is there.
+ - The man page names every option of every command's --help, in the command's own entry or
+   among those of several commands, and no other.
 """
 import pathlib
 import re
@@ -47,10 +49,52 @@ def run_program(root, build, compiler, wrong):
             wrong.append(f"{path}: its program gave {done.returncode}\n{done.stdout}{done.stderr}")
 
 
+OPTION = re.compile(r"^  (?:-\w, |    )--([\w-]+)", re.M)  # as cli_parse prints a manual
+
+
+def options_named(mdoc):
+    """The long options after .Fl in some lines of the man page: `.Fl -a , -b`, `.Op Fl -c`."""
+    names = set()
+    for line in mdoc.splitlines():
+        words = line.split()
+        if line.startswith(".") and "Fl" in [word.lstrip(".") for word in words]:
+            names |= {word[1:] for word in words if re.fullmatch(r"-[a-z][\w-]+", word)}
+    return names
+
+
+def check_manual(root, build, wrong):
+    page = root / "docs/radish.1"
+    text = page.read_text()
+    sections = dict(re.findall(r"^\.Sh (.*)\n((?:(?!\.Sh ).*\n)*)", text, re.M))
+    entries = dict(re.findall(r"^\.It Cm (\w+).*\n((?:(?!\.It Cm |\.El).*\n)*)",
+                              sections["COMMANDS"], re.M))
+    shared = options_named(sections["OPTIONS OF SEVERAL COMMANDS"])
+    known, count = {"help"}, 0
+
+    def help_of(*args):
+        return subprocess.run([f"{build}/radish", *args, "--help"], capture_output=True,
+                              text=True, check=True).stdout
+
+    commands = re.findall(r"^  (\w+) {2,}", help_of(), re.M)
+    for command in commands:
+        if command in ("version", "help"):
+            continue
+        options = set(OPTION.findall(help_of(command))) - {"help"}
+        known |= options
+        count += len(options)
+        for option in sorted(options - shared - options_named(entries.get(command, ""))):
+            wrong.append(f"{page}: --{option} of radish {command} is not there")
+    for option in sorted(options_named(text) - known):
+        wrong.append(f"{page}: no command has --{option}")
+    if count < 100 or "serve" not in commands:
+        wrong.append(f"only {count} options were found in what --help prints: {commands}")
+
+
 def main():
     root, build, compiler = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     wrong = []
     run_program(root, build, compiler, wrong)
+    check_manual(root, build, wrong)
     headers = "\n".join(path.read_text() for path in root.glob("include/radish/*.h"))
     known = set(NAME.findall(headers))
     documents = [root / "README.md", *sorted(root.glob("docs/*.md"))]
