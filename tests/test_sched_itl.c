@@ -5,7 +5,7 @@
 #include "sched/step_cost.h"
 
 typedef struct script { /* ns */
-    double step, decode, token, pair, noise, verify_rate;
+    double step, decode, token, pair, end, noise, verify_rate;
     test_env clock;
     uint64_t calls;
     uint64_t told; /* when the last tokens were handed out */
@@ -20,12 +20,15 @@ static rad_status scripted_forward(runner *self, const forward_batch *b, const f
 {
     script *s = &script_now;
     double ns = s->step;
+    uint32_t decodes = 0;
     s->calls++;
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         bool decode = b->extend_seq_lens[i] == 1;
+        decodes += decode;
         ns += decode ? s->decode : s->token * b->extend_seq_lens[i];
         ns += s->pair * step_pairs(b->extend_prefix_lens[i], b->extend_seq_lens[i]);
     }
+    ns += s->end * RAD_MAX(b->num_logits, decodes) - s->end * decodes;
     double random = (double)(test_random(&s->rng) >> 11) * 0x1p-53;
     s->clock.now += (uint64_t)(ns * (1 + s->noise * (2 * random - 1)));
     return s->real->forward(self, b, logits, err);
@@ -265,6 +268,52 @@ TEST(verifying_is_not_scheduling)
     rig_stop(&g);
 }
 
+/* Two hundred prompts that are cached but for three tokens: nearly all of their time is the row
+ * of logits of each. The first step knows nothing of that, and takes few. */
+TEST(a_burst_of_cached_prompts_keeps_to_the_limit)
+{
+    enum { PROMPTS = 200, SHARED = 2000, OWN = 3 };
+    static rad_token ids[SHARED + OWN];
+    static rig_req *burst[PROMPTS];
+    rig g;
+    script s = plain;
+    s.end = 3e5;
+    scheduler_params params = rig_params(60000, 1, 2048);
+    params.max_itl_ns = 40000000;
+    params.max_running_requests = params.max_queued_requests = PROMPTS + 8;
+    start(&g, params, s);
+    rig_prompt(ids, SHARED + OWN, 820);
+    rig_req *decoding = rig_add(&g, ids, 20, 100), *first = rig_add(&g, ids, SHARED, 1);
+    while (!first->finish)
+        scheduler_step(g.s);
+    rig_check_answer(first);
+    rig_drop(first);
+    for (int i = 0; i < PROMPTS; i++) {
+        rig_prompt(ids + SHARED, OWN, 1000 + i);
+        burst[i] = rig_add(&g, ids, SHARED + OWN, 1);
+    }
+    uint32_t steps = 0, left = PROMPTS;
+    while (left) {
+        uint64_t before = script_now.told;
+        scheduler_step(g.s);
+        steps++;
+        CHECKF(script_now.told - before <= 40000000, "step %u: %.3f ms\n", steps,
+               (double)(script_now.told - before) * 1e-6);
+        left = 0;
+        for (int i = 0; i < PROMPTS; i++)
+            left += !burst[i]->finish;
+    }
+    CHECKF(steps <= 10, "%u steps\n", steps); /* 90 ms of work, in 3 steps at best */
+    for (int i = 0; i < PROMPTS; i++) {
+        rig_check_answer(burst[i]);
+        rig_drop(burst[i]);
+    }
+    rig_run(&g);
+    rig_check_answer(decoding);
+    rig_drop(decoding);
+    rig_stop(&g);
+}
+
 /* Decoding alone takes longer than the limit: prompts get on all the same, slowly. */
 TEST(prompts_do_not_starve_in_turn)
 {
@@ -285,21 +334,30 @@ TEST(costs_are_found_by_least_squares)
         step_work w = {.num_decodes = (uint32_t)(test_random(&rng) % 32),
                        .prompt_tokens = (uint32_t)(test_random(&rng) % 2000)};
         w.pairs = (double)(test_random(&rng) % 4000000);
-        step_cost_observe(&c, &w, 1e6 + 3e4 * w.num_decodes + 2e3 * w.prompt_tokens + 3 * w.pairs);
+        w.prompt_ends = (uint32_t)(test_random(&rng) % 32);
+        step_cost_observe(&c, &w,
+                          1e6 + 3e4 * w.num_decodes + 2e3 * w.prompt_tokens + 3 * w.pairs +
+                              2e5 * w.prompt_ends);
     }
-    step_work w = {.num_decodes = 10, .prompt_tokens = 300, .pairs = 1e6};
-    double want = 1e6 + 3e5 + 6e5 + 3e6, got = step_cost_ns(&c, &w);
+    double end = step_cost_prompt_end_ns(&c);
+    CHECKF(end > 1.98e5 && end < 2.02e5, "%g\n", end);
+    CHECK(step_cost_trusted_ends(&c) >= 32 && step_cost_trusted_ends(&c) <= 62);
+    step_work w = {.num_decodes = 10, .prompt_tokens = 300, .prompt_ends = 3, .pairs = 1e6};
+    double want = 1e6 + 3e5 + 6e5 + 3e6 + 6e5, got = step_cost_ns(&c, &w);
     CHECKF(got > 0.99 * want && got < 1.01 * want, "%g, not %g\n", got, want);
     for (uint32_t context = 0; context < 100000; context += 9999) {
-        uint32_t n = step_cost_fit(&c, context, 1e7);
+        uint32_t n = step_cost_fit(&c, context, false, 1e7);
         CHECK(step_cost_prompt_ns(&c, context, n) <= 1e7 * 1.0001);
         CHECK(step_cost_prompt_ns(&c, context, n + 1) >= 1e7 * 0.9999);
+        n = step_cost_fit(&c, context, true, 1e7);
+        CHECK(step_cost_prompt_ns(&c, context, n) + n * end <= 1e7 * 1.0001);
+        CHECK(step_cost_prompt_ns(&c, context, n + 1) + (n + 1) * end >= 1e7 * 0.9999);
     }
     for (int i = 0; i < 100000; i++) /* nothing but decoding for a long time */
         step_cost_observe(&c, &(step_work){.num_decodes = 4, .pairs = 4000}, 1e6 + 1.2e5 + 12000);
     got = step_cost_prompt_ns(&c, 0, 1000);
     CHECKF(got > 1e6 && got < 6e6, "%g\n", got); /* what was learned is not forgotten */
-    CHECK(step_cost_fit(&c, 0, 0) == 0 && step_cost_fit(&c, 0, -1) == 0);
+    CHECK(step_cost_fit(&c, 0, false, 0) == 0 && step_cost_fit(&c, 0, false, -1) == 0);
 }
 
 TEST_MAIN()

@@ -7,7 +7,7 @@
  * Invariant: the pages planned in `batch` never exceed free + evictable. */
 #include "sched/prefill_adder.h"
 
-enum { FEW_TOKENS = 16 }; /* of prompts in a step, whatever it takes */
+enum { FEW_TOKENS = 16 }; /* of prompts in a step, whatever it takes; an end counts as one */
 
 static uint64_t room_pages(const schedule_pools *pools)
 {
@@ -43,6 +43,7 @@ void prefill_adder_limit_ns(prefill_adder *a, const step_cost *cost, double ns)
     a->rem_ns = ns;
     a->few_tokens = FEW_TOKENS;
     a->rem_tokens = RAD_MIN(a->rem_tokens, step_cost_trusted_tokens(cost));
+    a->rem_ends = step_cost_trusted_ends(cost);
 }
 
 /* Tokens that fit into the pages which this step has not planned yet. */
@@ -55,6 +56,21 @@ static uint64_t tokens_in_room(const prefill_adder *a, const req *r, uint64_t mo
     return pages * page_size + (partial ? page_size - partial : 0);
 }
 
+/* Tokens of the `left` that a prompt still has that the step's time allows. The end of a prompt
+ * costs more than a token: what cannot end now leaves its last token for later, unless so little
+ * is left that waiting is better than a step in two. */
+static uint64_t tokens_in_time(const prefill_adder *a, const req *r, uint32_t left)
+{
+    uint32_t done = r->kv.committed_len, fit = step_cost_fit(a->cost, done, false, a->rem_ns);
+    uint32_t most = RAD_MAX(fit, a->few_tokens);
+    if (left > most || r->num_output >= r->max_new_tokens) return most; /* no end, or no logits */
+    double to_end = a->rem_ns - step_cost_prompt_end_ns(a->cost);
+    if (a->rem_ends &&
+        (left <= a->few_tokens || left <= step_cost_fit(a->cost, done, false, to_end)))
+        return most;
+    return left > FEW_TOKENS ? left - 1 : 0;
+}
+
 /* The length of the next chunk. One that does not reach the end stops at a page border
  * if it can, so that all of it can be published. */
 static uint32_t chunk_tokens(const prefill_adder *a, const req *r, uint64_t more_pages)
@@ -64,10 +80,7 @@ static uint32_t chunk_tokens(const prefill_adder *a, const req *r, uint64_t more
     uint32_t left = req_num_fill(r) - done;
     uint64_t most = tokens_in_room(a, r, more_pages);
     if (a->chunked) most = RAD_MIN(most, a->rem_tokens);
-    if (a->cost) {
-        uint32_t fit = step_cost_fit(a->cost, done, a->rem_ns);
-        most = RAD_MIN(most, RAD_MAX(fit, a->few_tokens));
-    }
+    if (a->cost) most = RAD_MIN(most, tokens_in_time(a, r, left));
     if (!a->chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits)
         return 0; /* whole prompts: an oversized one waits for a step of its own */
     if (left <= most) return left;
@@ -80,10 +93,15 @@ static uint32_t chunk_tokens(const prefill_adder *a, const req *r, uint64_t more
 
 static void add(prefill_adder *a, req *r, uint32_t tokens)
 {
+    uint32_t before = a->batch->num_logits;
     schedule_batch_add(a->batch, r, tokens, a->pools->page_size);
+    uint32_t ends = a->batch->num_logits - before; /* or 0 */
     a->rem_tokens -= RAD_MIN(a->rem_tokens, tokens);
-    a->few_tokens -= RAD_MIN(a->few_tokens, tokens);
-    if (a->cost) a->rem_ns -= step_cost_prompt_ns(a->cost, r->kv.committed_len, tokens);
+    a->few_tokens -= RAD_MIN(a->few_tokens, tokens + ends);
+    a->rem_ends -= RAD_MIN(a->rem_ends, ends);
+    if (a->cost)
+        a->rem_ns -= step_cost_prompt_ns(a->cost, r->kv.committed_len, tokens) +
+                     ends * step_cost_prompt_end_ns(a->cost);
 }
 
 bool prefill_adder_continue(prefill_adder *a, req *r)

@@ -22,8 +22,8 @@ typedef struct prefill_adder {
     bool chunked;          /* else a prompt is computed whole */
     const step_cost *cost; /* NULL: the step may take as long as it takes */
     uint32_t few_tokens;   /* that get on whatever rem_ns says */
-    uint32_t reserved;
-    double rem_ns; /* that prompts may still add to the step */
+    uint32_t rem_ends;     /* prompts that may still end in this step */
+    double rem_ns;         /* that prompts may still add to the step */
 } prefill_adder;
 
 /* `reqs` run already (also those that `batch` holds). O(num_reqs). */

@@ -119,6 +119,7 @@ static step_work batch_work(const scheduler *s)
         else
             work.prompt_tokens += b->extend_seq_lens[i];
     }
+    work.prompt_ends = b->num_logits - RAD_MIN(b->num_logits, work.num_decodes);
     return work;
 }
 

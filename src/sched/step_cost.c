@@ -1,4 +1,4 @@
-/* step_cost.c - recursive least squares with forgetting, in four terms.
+/* step_cost.c - recursive least squares with forgetting, in five terms.
  *
  * Forgetting lets the covariance of what does not happen grow without end (nobody sends a
  * prompt for an hour), and then the first prompt would be believed entirely. So it stops
@@ -8,9 +8,9 @@
 
 #include <math.h>
 
-static const double SCALE[STEP_COST_TERMS] = {1, 1.0 / 16, 1.0 / 256, 1.0 / (1 << 18)};
+static const double SCALE[STEP_COST_TERMS] = {1, 1.0 / 16, 1.0 / 256, 1.0 / (1 << 18), 1.0 / 16};
 static const double FRESH = 1e4, KEEP = 0.98;
-enum { FIRST_TOKENS = 64 };
+enum { FIRST_TOKENS = 64, FIRST_ENDS = 8 };
 
 void step_cost_init(step_cost *c)
 {
@@ -25,6 +25,7 @@ static void terms_of(const step_work *w, double x[STEP_COST_TERMS])
     x[1] = SCALE[1] * w->num_decodes;
     x[2] = SCALE[2] * w->prompt_tokens;
     x[3] = SCALE[3] * w->pairs;
+    x[4] = SCALE[4] * w->prompt_ends;
 }
 
 void step_cost_observe(step_cost *c, const step_work *work, double ns)
@@ -49,6 +50,7 @@ void step_cost_observe(step_cost *c, const step_work *work, double ns)
         for (int k = 0; k < STEP_COST_TERMS; k++)
             c->p[i][k] /= KEEP;
     c->most_prompt_tokens = RAD_MAX(c->most_prompt_tokens, work->prompt_tokens);
+    c->most_prompt_ends = RAD_MAX(c->most_prompt_ends, work->prompt_ends);
 }
 
 static double coefficient(const step_cost *c, int i)
@@ -59,7 +61,8 @@ static double coefficient(const step_cost *c, int i)
 double step_cost_ns(const step_cost *c, const step_work *w)
 {
     return coefficient(c, 0) + coefficient(c, 1) * w->num_decodes +
-           coefficient(c, 2) * w->prompt_tokens + coefficient(c, 3) * w->pairs;
+           coefficient(c, 2) * w->prompt_tokens + coefficient(c, 3) * w->pairs +
+           coefficient(c, 4) * w->prompt_ends;
 }
 
 double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens)
@@ -67,10 +70,16 @@ double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens
     return coefficient(c, 2) * tokens + coefficient(c, 3) * step_pairs(context, tokens);
 }
 
+double step_cost_prompt_end_ns(const step_cost *c)
+{
+    return coefficient(c, 4);
+}
+
 /* n * (token + pair * (context + 1/2)) + n^2 * pair / 2 <= ns */
-uint32_t step_cost_fit(const step_cost *c, uint32_t context, double ns)
+uint32_t step_cost_fit(const step_cost *c, uint32_t context, bool sampled, double ns)
 {
     double pair = coefficient(c, 3), linear = coefficient(c, 2) + pair * (context + 0.5);
+    if (sampled) linear += coefficient(c, 4);
     if (!(ns > 0)) return 0;
     double n = 2 * ns / (linear + sqrt(linear * linear + 2 * pair * ns));
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX; /* also when nothing costs anything */
@@ -80,4 +89,10 @@ uint32_t step_cost_trusted_tokens(const step_cost *c)
 {
     uint64_t tokens = 2 * (uint64_t)c->most_prompt_tokens;
     return (uint32_t)RAD_MAX(RAD_MIN(tokens, (uint64_t)UINT32_MAX), (uint64_t)FIRST_TOKENS);
+}
+
+uint32_t step_cost_trusted_ends(const step_cost *c)
+{
+    uint64_t ends = 2 * (uint64_t)c->most_prompt_ends;
+    return (uint32_t)RAD_MAX(RAD_MIN(ends, (uint64_t)UINT32_MAX), (uint64_t)FIRST_ENDS);
 }

@@ -1,29 +1,32 @@
 /* step_cost.h - what a step will take, learned from the steps before.
  *
  *     ns = a + b * decoding requests + c * prompt tokens + d * (query, key) pairs
+ *          + e * prompts that end
  *
- * The last term is attention: it is why the prompt tokens that fit into a step grow fewer
- * with their context. The four are found by least squares over all steps, older ones
- * counting less (a machine that others use too changes). --max-itl-ms asks it how many
- * prompt tokens a step may take so that the requests decoding beside them are not kept
- * waiting longer. */
+ * Pairs are attention: they are why the prompt tokens that fit into a step grow fewer with
+ * their context. A prompt that ends costs a row of logits and a sampled token, which is all
+ * that a burst of cached prompts costs. The five are found by least squares over all steps, older
+ * ones counting less (a machine that others use too changes). --max-itl-ms asks it how many prompt
+ * tokens a step may take so that the requests decoding beside them are not kept waiting longer. */
 #ifndef SCHED_STEP_COST_H
 #define SCHED_STEP_COST_H
 
 #include "base/base.h"
 
-enum { STEP_COST_TERMS = 4 };
+enum { STEP_COST_TERMS = 5 };
 
 typedef struct step_cost {
     double theta[STEP_COST_TERMS];              /* ns per unit of a scaled term */
     double p[STEP_COST_TERMS][STEP_COST_TERMS]; /* their covariance, up to a factor */
     uint32_t most_prompt_tokens;                /* in a step that was seen */
-    uint32_t reserved;
+    uint32_t most_prompt_ends;                  /* likewise */
 } step_cost;
 
 typedef struct step_work {
     uint32_t num_decodes;
     uint32_t prompt_tokens;
+    uint32_t prompt_ends; /* prompts whose last token is among them, if an answer follows */
+    uint32_t reserved;
     double pairs; /* of a new token and a position it sees, all requests */
 } step_work;
 
@@ -37,13 +40,17 @@ static inline double step_pairs(uint32_t context, uint32_t tokens)
     return (double)tokens * ((double)context + 0.5 * ((double)tokens + 1));
 }
 
-/* How many prompt tokens behind `context` positions fit into `ns`. */
-uint32_t step_cost_fit(const step_cost *c, uint32_t context, double ns);
+/* How many prompt tokens behind `context` positions fit into `ns`; `sampled`: with a row of
+ * logits each. */
+uint32_t step_cost_fit(const step_cost *c, uint32_t context, bool sampled, double ns);
 
-/* What prompt tokens add to a step. */
+/* What prompt tokens add to a step, and what the end of a prompt adds to that. */
 double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens);
+double step_cost_prompt_end_ns(const step_cost *c);
 
-/* Prompt tokens that a step may take as far as anything is known: what was seen, doubled. */
+/* Prompt tokens, and ends of prompts, that a step may take as far as anything is known: what
+ * was seen, doubled. */
 uint32_t step_cost_trusted_tokens(const step_cost *c);
+uint32_t step_cost_trusted_ends(const step_cost *c);
 
 #endif

@@ -186,7 +186,8 @@ void verify_busy_step(scheduler *s)
     step_work decodes = next_decodes(s), nothing = {0};
     if (s->params.max_itl_ns && decodes.num_decodes) { /* half of what the next step has left */
         double ns = itl_left_ns(s, &decodes) / 2 - step_cost_ns(&s->cost, &nothing);
-        uint32_t fit = step_cost_fit(&s->cost, v->kv.committed_len, ns);
+        bool sampled = v->kv.committed_len + 1 >= v->first->num_input; /* see chunk_of */
+        uint32_t fit = step_cost_fit(&s->cost, v->kv.committed_len, sampled, ns);
         max_tokens = RAD_MIN(max_tokens, RAD_MIN(fit, step_cost_trusted_tokens(&s->cost)));
         if (!max_tokens) return;
     }
