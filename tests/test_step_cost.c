@@ -8,6 +8,7 @@ static const step_costs costs = {
     .decode = {.count = 2, .at = {1, 9}, .seconds = {2, 18}},
     .prefill_context_s = 0.5,
     .decode_context_s = 0.25,
+    .decode_spared_s = 0.125,
 };
 
 static bool near(double a, double b)
@@ -29,8 +30,43 @@ TEST(a_step_is_priced_between_the_measured_points)
 /* A mixed step is a prefill of all its tokens, and what decoding costs beyond that. */
 TEST(a_mixed_step_pays_for_both)
 {
-    const step_info mixed = {.prefill_tokens = 99, .decode_tokens = 1};
+    const step_info mixed = {.prefill_tokens = 99, .decode_tokens = 1, .logits_rows = 1};
     CHECK(near(step_cost(&costs, &mixed), 10 + (2 - 1)));
+}
+
+/* Eight cached prompts of which a token each is left, and one that decodes: nine rows. */
+TEST(a_prompt_that_ends_pays_for_its_logits)
+{
+    step_info step = {.prefill_tokens = 99, .decode_tokens = 1, .logits_rows = 9};
+    double of_prefill = 1 + 9 * (9 - 1.0) / 99;
+    CHECK(near(step_cost(&costs, &step), 10 + (18 - of_prefill)));
+}
+
+TEST(what_is_read_once_for_all_costs_less)
+{
+    step_info step = {.decode_tokens = 9, .decode_context = 800};
+    step.kv_read_bytes = step.kv_unshared_bytes = 4000;
+    CHECK(near(step_cost(&costs, &step), 18 + 800 * 0.25));
+    step.kv_read_bytes = 1000;
+    CHECK(near(step_cost(&costs, &step), 18 + 800 * (0.25 * 0.25 + 0.75 * 0.125)));
+}
+
+TEST(the_mean_of_two_measurements_lies_between_them)
+{
+    step_costs twice = costs;
+    for (uint32_t i = 0; i < twice.prefill.count; i++)
+        twice.prefill.seconds[i] *= 2;
+    twice.decode = (cost_line){.count = 3, .at = {1, 5, 9}, .seconds = {4, 20, 36}}; /* 2 of 3 */
+    twice.prefill_context_s *= 2, twice.decode_context_s *= 2, twice.decode_spared_s *= 2;
+    const step_costs mean = step_costs_mean(&costs, &twice);
+    const step_info steps[] = {
+        {.prefill_tokens = 150, .prefill_context = 7},
+        {.decode_tokens = 9, .decode_context = 8, .kv_read_bytes = 1, .kv_unshared_bytes = 3},
+        {.prefill_tokens = 99, .decode_tokens = 1, .logits_rows = 1, .decode_context = 5}};
+    for (size_t i = 0; i < RAD_COUNT(steps); i++)
+        CHECK(near(step_cost(&mean, &steps[i]), 1.5 * step_cost(&costs, &steps[i])));
+    const step_costs none = {0};
+    CHECK(step_costs_mean(&none, &costs).decode.count == 2); /* what one could not measure */
 }
 
 TEST(only_the_prompt_tokens_part_is_scaled)
@@ -39,7 +75,7 @@ TEST(only_the_prompt_tokens_part_is_scaled)
     step_log_init(&log, NULL);
     for (int i = 0; i < 5000; i++) /* more than one growth */
         step_log_add(&log, &(step_info){.decode_tokens = 1});
-    step_log_add(&log, &(step_info){.prefill_tokens = 99, .decode_tokens = 1});
+    step_log_add(&log, &(step_info){.prefill_tokens = 99, .decode_tokens = 1, .logits_rows = 1});
     CHECK(log.count == 5001 && log.lost == 0);
     CHECK(near(step_log_cost(&costs, &log, 1), 5000 * 2 + 11));
     CHECK(near(step_log_cost(&costs, &log, 0), 5001 * 2));
@@ -98,11 +134,13 @@ TEST(a_run_is_told_step_by_step)
         step_log_clear(&log);
         CHECK_OK(workload_run(e, &w, &p, &r[i], &err));
         engine_get_stats(e, &st);
-        uint64_t prefilled = 0, decoded = 0;
+        uint64_t prefilled = 0, decoded = 0, rows = 0;
         for (uint32_t s = 0; s < log.count; s++) {
             prefilled += log.steps[s].prefill_tokens;
             decoded += log.steps[s].decode_tokens;
+            rows += log.steps[s].logits_rows;
         }
+        CHECK(rows == r[i].output_tokens); /* each was chosen from one */
         CHECK(prefilled + r[i].cached_tokens == r[i].prompt_tokens);
         CHECK(decoded == r[i].output_tokens - w.num_calls); /* the first comes from the prompt */
     }
@@ -118,6 +156,36 @@ TEST(a_run_is_told_step_by_step)
     CHECK(strstr(err.text, "context"));
     workload_fini(&w);
     erig_check_idle(e);
+    engine_destroy(e);
+    step_log_fini(&log);
+}
+
+/* The fake model takes next to no time, so only what was measured is looked at, not the result. */
+TEST(costs_are_measured_at_points_up_to_the_limits)
+{
+    if (!erig_has_model()) {
+        print_message("skipped: no vocabulary at %s\n", erig_model());
+        return;
+    }
+    step_log log;
+    step_log_init(&log, NULL);
+    engine_params params = erig_params();
+    params.on_step = step_log_add;
+    params.step_user = &log;
+    engine *e = erig_start(params, 0);
+    step_costs c;
+    rad_error err = {0};
+    CHECK_OK(step_costs_measure(e, &log, 1000, &c, &err));
+    CHECK(c.prefill.count == 7 && c.prefill.at[0] == 1 && c.prefill.at[6] == 64); /* a chunk */
+    CHECK(c.decode.count >= 1 && c.decode.count <= 4 && c.decode.at[c.decode.count - 1] <= 8);
+    CHECK(c.decode_spared_s >= 0 && c.decode_spared_s <= c.decode_context_s);
+    CHECK(log.count == 0);
+    erig_check_idle(e);
+    engine_destroy(e);
+
+    params.max_total_tokens = 500;
+    e = erig_start(params, 0);
+    CHECK(step_costs_measure(e, &log, 4, &c, &err) == RAD_E_INVAL && strstr(err.text, "512"));
     engine_destroy(e);
     step_log_fini(&log);
 }

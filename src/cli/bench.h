@@ -40,6 +40,7 @@ typedef struct bench_row {
     double speedup;               /* off / on, median of the pairs' ratios */
     double tree_speedup;          /* tree attention off / on, likewise */
     double bound;
+    double price_drift;    /* most that a pair's price changed from before it to after it, >= 1 */
     double schedule_share; /* of the run with the cache on: tree and scheduling */
 } bench_row;
 

@@ -56,9 +56,9 @@ void bench_print_json(const bench_table *t)
         print_run("off", &r->runs[BENCH_OFF]);
         print_run("no_tree_attention", &r->runs[BENCH_NO_TREE]);
         printf("\"speedup\":%.4f,\"bound\":%.4f,\"of_bound\":%.4f,\"tree_speedup\":%.4f,"
-               "\"schedule_share\":%.6f,\"concurrency\":%u,\"pairs\":%u}\n",
-               r->speedup, r->bound, r->speedup / r->bound, r->tree_speedup, r->schedule_share,
-               t->concurrency, t->pairs);
+               "\"price_drift\":%.4f,\"schedule_share\":%.6f,\"concurrency\":%u,\"pairs\":%u}\n",
+               r->speedup, r->bound, r->speedup / r->bound, r->tree_speedup, r->price_drift,
+               r->schedule_share, t->concurrency, t->pairs);
     }
 }
 
@@ -84,7 +84,7 @@ rad_status bench_write_csv(const bench_table *t, const char *path, rad_error *er
     fprintf(out, "workload,calls,prompt_tokens,output_tokens,best_hit_rate,hit_rate,off_s,on_s,"
                  "no_tree_s,on_tokens_per_s,off_tokens_per_s,on_ttft_p50_s,off_ttft_p50_s,"
                  "on_ttft_p99_s,off_ttft_p99_s,speedup,bound,of_bound,tree_speedup,"
-                 "schedule_share\n");
+                 "price_drift,schedule_share\n");
     for (uint32_t i = 0; i < t->num_rows; i++) {
         const bench_row *r = &t->rows[i];
         const run_result *on = &r->runs[BENCH_ON], *off = &r->runs[BENCH_OFF];
@@ -94,8 +94,8 @@ rad_status bench_write_csv(const bench_table *t, const char *path, rad_error *er
                 hit_rate(on->cached_tokens, on->prompt_tokens), off->wall_s, on->wall_s,
                 r->runs[BENCH_NO_TREE].wall_s, rate(on), rate(off), on->ttft_p50_s, off->ttft_p50_s,
                 on->ttft_p99_s, off->ttft_p99_s);
-        fprintf(out, "%.4f,%.4f,%.4f,%.4f,%.6f\n", r->speedup, r->bound, r->speedup / r->bound,
-                r->tree_speedup, r->schedule_share);
+        fprintf(out, "%.4f,%.4f,%.4f,%.4f,%.4f,%.6f\n", r->speedup, r->bound, r->speedup / r->bound,
+                r->tree_speedup, r->price_drift, r->schedule_share);
     }
     return close_out(out, path, err);
 }

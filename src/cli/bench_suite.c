@@ -2,7 +2,9 @@
  *
  * The three engines live side by side, so a pair of runs is as close in time as it can be
  * and what else happens on the machine meets both. The bound is priced from the steps that
- * really ran (workload/step_cost.h), so it knows the batch sizes and contexts of both runs. */
+ * really ran (workload/step_cost.h), so it knows the batch sizes and contexts of both runs; with
+ * prices measured right before and right after the pair, since a machine's memory may give half
+ * as much again a minute later. */
 #include "cli/bench.h"
 
 #include <stdio.h>
@@ -52,10 +54,44 @@ static rad_status run_mode(bench_plan *plan, const workload *w, bench_mode mode,
     return status;
 }
 
-static rad_status run_row(bench_plan *plan, const step_costs *costs, const workload *w,
-                          bench_row *row, rad_error *err)
+/* On the engine with the cache, whose log keeps what it has. */
+static rad_status measure_costs(bench_plan *plan, step_costs *out, rad_error *err)
+{
+    bench_engine *b = &plan->engines[BENCH_ON];
+    step_log kept = b->log;
+    step_log_init(&b->log, &plan->env);
+    rad_status status = step_costs_measure(b->e, &b->log, plan->concurrency, out, err);
+    step_log_fini(&b->log);
+    b->log = kept;
+    return status;
+}
+
+/* The bound of the pair that ran last. Leaves the costs after it in *costs, where those before it
+ * were, and in *drift by what factor the pair's price changed between the two. */
+static rad_status price_pair(bench_plan *plan, const workload_sums *sums, step_costs *costs,
+                             double *bound, double *drift, rad_error *err)
+{
+    const step_log *on = &plan->engines[BENCH_ON].log, *off = &plan->engines[BENCH_OFF].log;
+    step_costs before = *costs;
+    rad_status status = measure_costs(plan, costs, err);
+    if (status != RAD_OK) return status;
+    step_costs mean = step_costs_mean(&before, costs);
+    uint64_t computed = 0;
+    for (uint32_t i = 0; i < on->count; i++)
+        computed += on->steps[i].prefill_tokens;
+    double scale = computed ? (double)sums->least_computed / (double)computed : 1;
+    *bound = step_log_cost(&mean, off, 1) / step_log_cost(&mean, on, RAD_MIN(scale, 1));
+    double change = (step_log_cost(costs, off, 1) + step_log_cost(costs, on, 1)) /
+                    (step_log_cost(&before, off, 1) + step_log_cost(&before, on, 1));
+    *drift = RAD_MAX(change, 1 / change);
+    return RAD_OK;
+}
+
+static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w, bench_row *row,
+                          rad_error *err)
 {
     double walls[BENCH_MODES][128], gains[128], tree_gains[128], bounds[128], shares[128], unused;
+    double drift = 1;
     rad_status status = workload_sum(w, &row->sums, err);
     for (uint32_t p = 0; p < plan->pairs && status == RAD_OK; p++) {
         for (int i = 0; i < BENCH_MODES && status == RAD_OK; i++) {
@@ -67,13 +103,8 @@ static rad_status run_row(bench_plan *plan, const step_costs *costs, const workl
         if (status != RAD_OK) break;
         gains[p] = walls[BENCH_OFF][p] / walls[BENCH_ON][p];
         tree_gains[p] = walls[BENCH_NO_TREE][p] / walls[BENCH_ON][p];
-        const step_log *on = &plan->engines[BENCH_ON].log;
-        uint64_t computed = 0;
-        for (uint32_t i = 0; i < on->count; i++)
-            computed += on->steps[i].prefill_tokens;
-        double scale = computed ? (double)row->sums.least_computed / (double)computed : 1;
-        bounds[p] = step_log_cost(costs, &plan->engines[BENCH_OFF].log, 1) /
-                    step_log_cost(costs, on, RAD_MIN(scale, 1));
+        status = price_pair(plan, &row->sums, costs, &bounds[p], &drift, err);
+        row->price_drift = RAD_MAX(row->price_drift, drift);
     }
     if (status != RAD_OK) return status;
     for (int i = 0; i < BENCH_MODES; i++)
@@ -101,8 +132,7 @@ rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
     table->concurrency = plan->concurrency;
     table->pairs = plan->pairs;
     if (!plan->quiet) fprintf(stderr, "measuring what steps cost ...\r");
-    status = step_costs_measure(plan->engines[BENCH_ON].e, &plan->engines[BENCH_ON].log,
-                                plan->concurrency, &costs, err);
+    status = measure_costs(plan, &costs, err);
     for (uint32_t i = 0; workload_suite_name(i) && status == RAD_OK; i++) {
         workload w;
         if (!is_chosen(plan, workload_suite_name(i))) continue;

@@ -43,6 +43,7 @@ static void tell_step(scheduler *s, const attn_kv_reads *reads, uint64_t forward
 {
     const schedule_batch *b = &s->batch;
     step_info step = {.forward_ns = forward_ns,
+                      .logits_rows = b->num_logits,
                       .kv_read_bytes = reads->bytes,
                       .kv_unshared_bytes = reads->unshared_bytes};
     for (uint32_t i = 0; i < b->num_reqs; i++) {
