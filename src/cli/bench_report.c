@@ -24,13 +24,15 @@ void bench_print_row(const bench_row *r, bool first)
 {
     const run_result *on = &r->runs[BENCH_ON], *off = &r->runs[BENCH_OFF];
     if (first)
-        printf("%-24s %6s %6s %8s %8s %7s %7s %7s %6s %11s %11s %6s\n", "workload", "hits", "best",
-               "off s", "on s", "gain", "bound", "of it", "tree", "first tok", "(off)", "sched");
-    printf("%-24s %5.1f%% %5.1f%% %8.2f %8.2f %6.2fx %6.2fx %6.0f%% %5.2fx %8.1f ms %8.1f ms "
+        printf("%-24s %5s %6s %6s %8s %8s %7s %7s %7s %6s %11s %11s %6s\n", "workload", "pairs",
+               "hits", "best", "off s", "on s", "gain", "bound", "of it", "tree", "first tok",
+               "(off)", "sched");
+    printf("%-24s %5u %5.1f%% %5.1f%% %8.2f %8.2f %6.2fx %6.2fx %6.0f%% %5.2fx %8.1f ms %8.1f ms "
            "%5.2f%%\n",
-           r->name, 100 * hit_rate(on->cached_tokens, on->prompt_tokens), 100 * best_hit_rate(r),
-           off->wall_s, on->wall_s, r->speedup, r->bound, 100 * r->speedup / r->bound,
-           r->tree_speedup, on->ttft_p50_s * 1e3, off->ttft_p50_s * 1e3, 100 * r->schedule_share);
+           r->name, r->pairs, 100 * hit_rate(on->cached_tokens, on->prompt_tokens),
+           100 * best_hit_rate(r), off->wall_s, on->wall_s, r->speedup, r->bound,
+           100 * r->speedup / r->bound, r->tree_speedup, on->ttft_p50_s * 1e3,
+           off->ttft_p50_s * 1e3, 100 * r->schedule_share);
     fflush(stdout);
 }
 
@@ -58,7 +60,7 @@ void bench_print_json(const bench_table *t)
         printf("\"speedup\":%.4f,\"bound\":%.4f,\"of_bound\":%.4f,\"tree_speedup\":%.4f,"
                "\"price_drift\":%.4f,\"schedule_share\":%.6f,\"concurrency\":%u,\"pairs\":%u}\n",
                r->speedup, r->bound, r->speedup / r->bound, r->tree_speedup, r->price_drift,
-               r->schedule_share, t->concurrency, t->pairs);
+               r->schedule_share, t->concurrency, r->pairs);
     }
 }
 
@@ -84,7 +86,7 @@ rad_status bench_write_csv(const bench_table *t, const char *path, rad_error *er
     fprintf(out, "workload,calls,prompt_tokens,output_tokens,best_hit_rate,hit_rate,off_s,on_s,"
                  "no_tree_s,on_tokens_per_s,off_tokens_per_s,on_ttft_p50_s,off_ttft_p50_s,"
                  "on_ttft_p99_s,off_ttft_p99_s,speedup,bound,of_bound,tree_speedup,"
-                 "price_drift,schedule_share\n");
+                 "price_drift,schedule_share,pairs\n");
     for (uint32_t i = 0; i < t->num_rows; i++) {
         const bench_row *r = &t->rows[i];
         const run_result *on = &r->runs[BENCH_ON], *off = &r->runs[BENCH_OFF];
@@ -94,8 +96,9 @@ rad_status bench_write_csv(const bench_table *t, const char *path, rad_error *er
                 hit_rate(on->cached_tokens, on->prompt_tokens), off->wall_s, on->wall_s,
                 r->runs[BENCH_NO_TREE].wall_s, rate(on), rate(off), on->ttft_p50_s, off->ttft_p50_s,
                 on->ttft_p99_s, off->ttft_p99_s);
-        fprintf(out, "%.4f,%.4f,%.4f,%.4f,%.4f,%.6f\n", r->speedup, r->bound, r->speedup / r->bound,
-                r->tree_speedup, r->price_drift, r->schedule_share);
+        fprintf(out, "%.4f,%.4f,%.4f,%.4f,%.4f,%.6f,%u\n", r->speedup, r->bound,
+                r->speedup / r->bound, r->tree_speedup, r->price_drift, r->schedule_share,
+                r->pairs);
     }
     return close_out(out, path, err);
 }
@@ -105,19 +108,19 @@ rad_status bench_write_markdown(const bench_table *t, const char *path, rad_erro
     FILE *out;
     rad_status status = open_out(path, &out, err);
     if (status != RAD_OK) return status;
-    fprintf(out, "%s, %s, %s, %u threads, %u calls at a time, page size %u, medians of %u.\n\n",
-            t->model_name, t->dtype, t->attn_backend, t->threads, t->concurrency, t->page_size,
-            t->pairs);
-    fprintf(out, "| workload | prompt + output tokens | hit rate (best) | off s | on s | gain | "
-                 "bound | of it | tree attention | first token on / off |\n"
-                 "|---|---|---|---|---|---|---|---|---|---|\n");
+    fprintf(out, "%s, %s, %s, %u threads, %u calls at a time, page size %u.\n\n", t->model_name,
+            t->dtype, t->attn_backend, t->threads, t->concurrency, t->page_size);
+    fprintf(out,
+            "| workload | pairs | prompt + output tokens | hit rate (best) | off s | on s | gain | "
+            "bound | of it | tree attention | first token on / off |\n"
+            "|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (uint32_t i = 0; i < t->num_rows; i++) {
         const bench_row *r = &t->rows[i];
         const run_result *on = &r->runs[BENCH_ON], *off = &r->runs[BENCH_OFF];
         fprintf(out,
-                "| %s | %llu + %llu | %.3f (%.3f) | %.2f | %.2f | %.2fx | %.2fx | %.0f%% | "
+                "| %s | %u | %llu + %llu | %.3f (%.3f) | %.2f | %.2f | %.2fx | %.2fx | %.0f%% | "
                 "%.2fx | %.1f / %.1f ms |\n",
-                r->name, (unsigned long long)r->sums.prompt_tokens,
+                r->name, r->pairs, (unsigned long long)r->sums.prompt_tokens,
                 (unsigned long long)r->sums.output_tokens,
                 hit_rate(on->cached_tokens, on->prompt_tokens), best_hit_rate(r), off->wall_s,
                 on->wall_s, r->speedup, r->bound, 100 * r->speedup / r->bound, r->tree_speedup,

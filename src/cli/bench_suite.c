@@ -93,7 +93,10 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
     double walls[BENCH_MODES][128], gains[128], tree_gains[128], bounds[128], shares[128], unused;
     double drift = 1;
     rad_status status = workload_sum(w, &row->sums, err);
-    for (uint32_t p = 0; p < plan->pairs && status == RAD_OK; p++) {
+    row->pairs = plan->pairs;
+    if (!row->sums.cached_tokens)
+        row->pairs = RAD_MAX(row->pairs, (uint32_t)BENCH_LEAST_PAIRS_OF_NO_REUSE);
+    for (uint32_t p = 0; p < row->pairs && status == RAD_OK; p++) {
         for (int i = 0; i < BENCH_MODES && status == RAD_OK; i++) {
             bench_mode mode = (bench_mode)((i + p) % BENCH_MODES); /* nobody is always first */
             status = run_mode(plan, w, mode, &row->runs[mode],
@@ -108,11 +111,11 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
     }
     if (status != RAD_OK) return status;
     for (int i = 0; i < BENCH_MODES; i++)
-        row->runs[i].wall_s = median(walls[i], plan->pairs);
-    row->speedup = median(gains, plan->pairs);
-    row->tree_speedup = median(tree_gains, plan->pairs);
-    row->bound = median(bounds, plan->pairs);
-    row->schedule_share = median(shares, plan->pairs);
+        row->runs[i].wall_s = median(walls[i], row->pairs);
+    row->speedup = median(gains, row->pairs);
+    row->tree_speedup = median(tree_gains, row->pairs);
+    row->bound = median(bounds, row->pairs);
+    row->schedule_share = median(shares, row->pairs);
     return RAD_OK;
 }
 
@@ -130,7 +133,6 @@ rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
     table->threads = info->num_threads;
     table->page_size = info->page_size;
     table->concurrency = plan->concurrency;
-    table->pairs = plan->pairs;
     if (!plan->quiet) fprintf(stderr, "measuring what steps cost ...\r");
     status = measure_costs(plan, &costs, err);
     for (uint32_t i = 0; workload_suite_name(i) && status == RAD_OK; i++) {

@@ -25,6 +25,7 @@ def test_suite_json_adds_up():
         check(r["hit_rate"] > 0.9 * r["best_hit_rate"] > 0, r)
         check(r["hit_rate"] <= r["best_hit_rate"] + 1e-4, r)
         check(r["speedup"] > 0 and r["bound"] > 0, r)
+        check(r["pairs"] == 1 and r["price_drift"] >= 1, r)
     check(rows[0]["prompt_tokens"] == 9240 and rows[1]["prompt_tokens"] == 16240, rows)
 
 
@@ -39,7 +40,14 @@ def test_files():
         check(len(rows) == 1 and rows[0]["calls"] == "120", rows)
         svg = xml.etree.ElementTree.parse(tmp / "s.svg").getroot()
         check(svg.tag.endswith("svg") and len(svg) > 8, svg)
-        check("| skeleton_of_thought | 9240 + 2280 |" in (tmp / "s.md").read_text())
+        check("| skeleton_of_thought | 1 | 9240 + 2280 |" in (tmp / "s.md").read_text())
+
+
+def test_a_workload_that_shares_nothing_gets_five_pairs():
+    out, _ = radish("bench", TINY, "--what", "suite", "--json", "--max-total-tokens", "16384",
+                    "--workload", "no_reuse", "--pairs", "2")
+    row = json.loads(out)
+    check(row["pairs"] == 5 and row["on"]["cached_tokens"] == 0, row)
 
 
 def test_speed():
