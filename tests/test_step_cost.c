@@ -141,6 +141,7 @@ TEST(a_run_is_told_step_by_step)
             rows += log.steps[s].logits_rows;
         }
         CHECK(rows == r[i].output_tokens); /* each was chosen from one */
+        CHECK(r[i].longest_gap_s > 0 && r[i].longest_gap_s <= r[i].latency_p99_s);
         CHECK(prefilled + r[i].cached_tokens == r[i].prompt_tokens);
         CHECK(decoded == r[i].output_tokens - w.num_calls); /* the first comes from the prompt */
     }

@@ -75,7 +75,7 @@ typedef struct shape_result {
     double prefill_s;   /* forward time of the steps that computed prompts */
     double decode_s;    /* median step in which all calls decode; 0: there was none */
     step_info decode;   /* that step */
-    double longest_s;   /* longest step with a decoding request in it */
+    double longest_s;   /* longest time between two tokens of a call, as its caller sees it */
     double ttft_s;      /* of the median call */
     uint64_t prefilled; /* tokens */
     double wall_s;

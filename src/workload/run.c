@@ -19,6 +19,7 @@ typedef struct running_call {
     bool started, ended;
     uint32_t cached;
     uint64_t start_ns, first_ns, end_ns;
+    uint64_t token_ns, longest_gap_ns; /* when the last token came; between two of them */
 } running_call;
 
 typedef struct running {
@@ -43,6 +44,10 @@ static void on_event(void *user, const engine_event *event)
     pthread_mutex_lock(&run->lock);
     for (uint32_t i = 0; i < event->num_ids && c->num_ids < room; i++)
         c->ids[c->num_ids++] = event->ids[i];
+    if (event->num_ids) {
+        if (c->token_ns) c->longest_gap_ns = RAD_MAX(c->longest_gap_ns, now - c->token_ns);
+        c->token_ns = now;
+    }
     if (!c->first_ns && (event->num_ids || event->finish)) c->first_ns = now;
     if (event->finish) {
         c->cached = event->cached_tokens;
@@ -188,6 +193,7 @@ static rad_status sum_up(const running *run, run_result *out, rad_error *err)
         for (uint32_t k = 0; k < c->num_ids; k++)
             digest = mix64(digest ^ (uint64_t)(uint32_t)c->ids[k] ^ (uint64_t)i << 32);
         times[i] = (double)(c->first_ns - c->start_ns) * 1e-9;
+        out->longest_gap_s = RAD_MAX(out->longest_gap_s, (double)c->longest_gap_ns * 1e-9);
     }
     out->digest = digest;
     out->calls = n;

@@ -25,7 +25,8 @@ typedef struct run_result {
     double ttft_p99_s;
     double latency_p50_s;
     double latency_p99_s;
-    uint64_t digest; /* of all answers */
+    double longest_gap_s; /* between two tokens of a call as its caller gets them; 0: no two */
+    uint64_t digest;      /* of all answers */
     uint32_t calls;
     uint32_t reserved;
 } run_result;

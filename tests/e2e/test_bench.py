@@ -55,6 +55,7 @@ def test_speed():
     rows = [json.loads(line) for line in out.splitlines()]
     check([r["bench"] for r in rows] == ["prefill"] * 2 + ["decode"] * 3 + ["mixed"], rows)
     check(all(r["tokens_per_s"] > 0 for r in rows), rows)
+    check(rows[-1]["longest_gap_s"] > 0, rows)
 
 
 def test_tree_attention_reads_what_the_arithmetic_says():
