@@ -59,6 +59,10 @@ typedef struct bench_table {
 
 /* Makes the engine of a mode unless it is there. RAD_OK, or words in err. */
 rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err);
+void bench_engine_free(bench_plan *plan, bench_mode mode); /* not made: nothing happens */
+
+/* bench_start.c: makes the engine with the cache three times; leaves it there. */
+rad_status bench_start(bench_plan *plan, rad_error *err);
 
 /* bench_suite.c: all chosen workloads; `table` is filled as far as it went. */
 rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err);

@@ -50,6 +50,13 @@ def test_a_workload_that_shares_nothing_gets_five_pairs():
     check(row["pairs"] == 5 and row["on"]["cached_tokens"] == 0, row)
 
 
+def test_start():
+    out, _ = radish("bench", TINY, "--what", "start", "--json", "--max-total-tokens", "4096")
+    row = json.loads(out)
+    check(row["bench"] == "start" and row["ready_s"] > 0 and row["first_s"] > 0, row)
+    check(row["file_bytes"] == pathlib.Path(TINY).stat().st_size and row["read_s"] > 0, row)
+
+
 def test_speed():
     out, _ = radish("bench", TINY, "--what", "speed", "--json", "--max-total-tokens", "32768")
     rows = [json.loads(line) for line in out.splitlines()]
