@@ -63,15 +63,18 @@ static const char *unknown_word(const char *list, const char *const *known, size
     return NULL;
 }
 
-static int report(bench_table *table, const char *csv, const char *svg, const char *markdown,
-                  bool json)
+/* What the suite writes beside its table. */
+enum { CSV = 0, SVG, MARKDOWN, FILES };
+static bench_writer *const WRITERS[FILES] = {bench_write_csv, bench_write_svg,
+                                             bench_write_markdown};
+
+static int report(const bench_table *table, bench_file files[FILES], bool json)
 {
     rad_error err = {0};
     rad_status status = RAD_OK;
     if (json) bench_print_json(table);
-    if (csv) status = bench_write_csv(table, csv, &err);
-    if (status == RAD_OK && svg) status = bench_write_svg(table, svg, &err);
-    if (status == RAD_OK && markdown) status = bench_write_markdown(table, markdown, &err);
+    for (int i = 0; i < FILES && status == RAD_OK; i++)
+        status = bench_file_write(&files[i], table, WRITERS[i], &err);
     return status == RAD_OK ? 0 : cli_fail("%s", err.text);
 }
 
@@ -89,13 +92,36 @@ static int check_answers(const bench_table *table)
     return code;
 }
 
+static int measure(bench_plan *plan, const char *what, bench_file files[FILES])
+{
+    static bench_table table;
+    rad_error err = {0};
+    rad_status status = bench_suite_check(plan, &err);
+    int code = 0;
+    for (int i = 0; i < FILES && status == RAD_OK; i++)
+        status = bench_file_open(&files[i], &err);
+    if (status == RAD_OK && has_word(what, "start")) status = bench_start(plan, &err);
+    if (status == RAD_OK && has_word(what, "speed")) status = bench_speed(plan, &err);
+    if (status == RAD_OK && has_word(what, "tree")) status = bench_tree(plan, &err);
+    if (status == RAD_OK && plan->scaling) status = bench_scaling(plan, &err);
+    if (status == RAD_OK && has_word(what, "suite")) {
+        status = bench_suite(plan, &table, &err);
+        if (status == RAD_OK) {
+            code = report(&table, files, plan->json);
+            if (!code) code = check_answers(&table);
+        }
+    }
+    return status == RAD_OK ? code : cli_fail("%s", err.text);
+}
+
 int cmd_bench(int argc, char **argv)
 {
     static const char *const whats[] = {"start", "speed", "tree", "suite", "scaling"};
     model_options model = {0};
     bench_plan plan = {.concurrency = 16, .pairs = 1, .max_total_tokens = 0};
-    const char *positional = NULL, *what = "speed,suite", *scale = "cpu";
-    const char *csv = NULL, *svg = NULL, *markdown = NULL;
+    const char *positional = NULL, *what = "speed,suite", *scale = NULL;
+    bench_file files[FILES] = {0};
+    bool concurrency = false, pairs = false;
     const cli_manual manual = {
         .command = "bench",
         .usage = "bench -m MODEL [options]",
@@ -134,30 +160,33 @@ int cmd_bench(int argc, char **argv)
          .target = &plan.concurrency,
          .min = 1,
          .max = 4096,
-         .help = "Calls that run at one time. Default 16."},
+         .given = &concurrency,
+         .help = "Calls of the suite that run at one time. Default 16."},
         {.kind = CLI_U32,
          .name = "pairs",
          .arg = "N",
          .target = &plan.pairs,
          .min = 1,
          .max = 101,
-         .help = "Runs with and without the cache, in turn; medians are shown. Default 1;\n"
+         .given = &pairs,
+         .help = "Runs of the suite with and without the cache, in turn; medians are shown. "
+                 "Default 1;\n"
                  "a workload that shares nothing gets at least 5."},
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_TEXT,
          .name = "csv",
          .arg = "FILE",
-         .target = &csv,
+         .target = &files[CSV].path,
          .help = "The suite as CSV."},
         {.kind = CLI_TEXT,
          .name = "svg",
          .arg = "FILE",
-         .target = &svg,
+         .target = &files[SVG].path,
          .help = "The suite as a picture: measured speed-up beside its bound."},
         {.kind = CLI_TEXT,
          .name = "markdown",
          .arg = "FILE",
-         .target = &markdown,
+         .target = &files[MARKDOWN].path,
          .help = "The suite as a Markdown table."},
         {.kind = CLI_FLAG,
          .name = "json",
@@ -194,9 +223,26 @@ int cmd_bench(int argc, char **argv)
         return cli_usage("bench",
                          "--what is a list of start, speed, tree, suite, scaling; not '%s'",
                          unknown ? unknown : what);
+    const struct {
+        const char *option;
+        bool given;
+    } of_suite[] = {
+        {"csv", files[CSV].path},
+        {"svg", files[SVG].path},
+        {"markdown", files[MARKDOWN].path},
+        {"workload", plan.workloads.count},
+        {"scale", scale},
+        {"concurrency", concurrency},
+        {"pairs", pairs},
+    };
+    for (size_t i = 0; i < RAD_COUNT(of_suite) && !has_word(what, "suite"); i++)
+        if (of_suite[i].given)
+            return cli_usage("bench", "--%s is of the suite, and --what %s has none",
+                             of_suite[i].option, what);
+    if (!scale) scale = "cpu";
     if (strcmp(scale, "cpu") != 0 && strcmp(scale, "paper") != 0)
         return cli_usage("bench", "--scale is cpu or paper, not '%s'", scale);
-    if (plan.json && (csv || svg || markdown))
+    if (plan.json && (files[CSV].path || files[SVG].path || files[MARKDOWN].path))
         return cli_usage("bench", "--json goes alone, not with --csv, --svg or --markdown");
     plan.env = cli_env(&model);
     plan.model = &model;
@@ -204,22 +250,9 @@ int cmd_bench(int argc, char **argv)
     plan.scaling = has_word(what, "scaling");
     plan.quiet = plan.json || !isatty(STDERR_FILENO);
 
-    rad_error err = {0};
-    rad_status status = RAD_OK;
-    static bench_table table;
-    code = 0;
-    if (has_word(what, "start")) status = bench_start(&plan, &err);
-    if (status == RAD_OK && has_word(what, "speed")) status = bench_speed(&plan, &err);
-    if (status == RAD_OK && has_word(what, "tree")) status = bench_tree(&plan, &err);
-    if (status == RAD_OK && plan.scaling) status = bench_scaling(&plan, &err);
-    if (status == RAD_OK && has_word(what, "suite")) {
-        status = bench_suite(&plan, &table, &err);
-        if (status == RAD_OK) {
-            code = report(&table, csv, svg, markdown, plan.json);
-            if (!code) code = check_answers(&table);
-        }
-    }
-    if (status != RAD_OK) code = cli_fail("%s", err.text);
+    code = measure(&plan, what, files);
+    for (int i = 0; i < FILES; i++)
+        bench_file_discard(&files[i]);
     for (int i = 0; i < BENCH_MODES; i++)
         bench_engine_free(&plan, (bench_mode)i);
     return code;

@@ -5,6 +5,8 @@
 #include "cli/cli.h"
 #include "workload/step_cost.h"
 
+#include <stdio.h>
+
 typedef enum bench_mode { BENCH_ON = 0, BENCH_OFF, BENCH_NO_TREE, BENCH_MODES } bench_mode;
 
 enum { BENCH_MOST_RUNNING = 512 };
@@ -64,6 +66,9 @@ void bench_engine_free(bench_plan *plan, bench_mode mode); /* not made: nothing 
 /* bench_start.c: makes the engine with the cache three times; leaves it there. */
 rad_status bench_start(bench_plan *plan, rad_error *err);
 
+/* bench_suite.c: RAD_E_INVAL in words when a workload that was asked for does not exist. */
+rad_status bench_suite_check(const bench_plan *plan, rad_error *err);
+
 /* bench_suite.c: all chosen workloads; `table` is filled as far as it went. */
 rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err);
 
@@ -101,8 +106,21 @@ rad_status bench_tree(bench_plan *plan, rad_error *err);
 /* bench_report.c */
 void bench_print_row(const bench_row *row, bool first);
 void bench_print_json(const bench_table *table);
-rad_status bench_write_csv(const bench_table *table, const char *path, rad_error *err);
-rad_status bench_write_markdown(const bench_table *table, const char *path, rad_error *err);
-rad_status bench_write_svg(const bench_table *table, const char *path, rad_error *err);
+typedef void bench_writer(const bench_table *table, FILE *out);
+bench_writer bench_write_csv, bench_write_markdown, bench_write_svg;
+
+typedef struct bench_file {
+    const char *path; /* NULL: none was asked for, and nothing happens */
+    FILE *to;
+    bool made; /* it was not there before */
+} bench_file;
+
+/* Opens it, so that a path that cannot be written is known before anything is measured; what is
+ * in it stays until it is written or, with an engine's failure, for good: then discard also
+ * takes a file away again that was not there before. RAD_E_IO in words. */
+rad_status bench_file_open(bench_file *f, rad_error *err);
+rad_status bench_file_write(bench_file *f, const bench_table *table, bench_writer *write,
+                            rad_error *err);
+void bench_file_discard(bench_file *f); /* after write: nothing happens */
 
 #endif

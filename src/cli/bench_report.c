@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static double hit_rate(uint64_t cached, uint64_t prompt)
 {
@@ -64,25 +66,43 @@ void bench_print_json(const bench_table *t)
     }
 }
 
-static rad_status open_out(const char *path, FILE **out, rad_error *err)
+/* ---- files ---- */
+
+/* For appending: nothing that is there is lost before there is something to put in its place. */
+rad_status bench_file_open(bench_file *f, rad_error *err)
 {
-    *out = fopen(path, "w");
-    if (*out) return RAD_OK;
-    return rad_fail(err, RAD_E_IO, "cannot write '%s': %s", path, strerror(errno));
+    if (!f->path) return RAD_OK;
+    f->made = access(f->path, F_OK) != 0;
+    f->to = fopen(f->path, "a");
+    if (f->to) return RAD_OK;
+    return rad_fail(err, RAD_E_IO, "cannot write '%s': %s", f->path, strerror(errno));
 }
 
-static rad_status close_out(FILE *out, const char *path, rad_error *err)
+rad_status bench_file_write(bench_file *f, const bench_table *t, bench_writer *write,
+                            rad_error *err)
 {
-    int failed = ferror(out);
-    if (fclose(out) == 0 && !failed) return RAD_OK;
-    return rad_fail(err, RAD_E_IO, "cannot write '%s': %s", path, strerror(errno));
+    if (!f->to) return RAD_OK;
+    struct stat st;
+    bool failed = fstat(fileno(f->to), &st) != 0 ||
+                  (S_ISREG(st.st_mode) && ftruncate(fileno(f->to), 0) != 0);
+    if (!failed) write(t, f->to);
+    failed = failed || ferror(f->to);
+    failed = fclose(f->to) != 0 || failed;
+    f->to = NULL;
+    if (!failed) return RAD_OK;
+    return rad_fail(err, RAD_E_IO, "cannot write '%s': %s", f->path, strerror(errno));
 }
 
-rad_status bench_write_csv(const bench_table *t, const char *path, rad_error *err)
+void bench_file_discard(bench_file *f)
 {
-    FILE *out;
-    rad_status status = open_out(path, &out, err);
-    if (status != RAD_OK) return status;
+    if (!f->to) return;
+    fclose(f->to);
+    if (f->made) remove(f->path);
+    f->to = NULL;
+}
+
+void bench_write_csv(const bench_table *t, FILE *out)
+{
     fprintf(out, "workload,calls,prompt_tokens,output_tokens,best_hit_rate,hit_rate,off_s,on_s,"
                  "no_tree_s,on_tokens_per_s,off_tokens_per_s,on_ttft_p50_s,off_ttft_p50_s,"
                  "on_ttft_p99_s,off_ttft_p99_s,speedup,bound,of_bound,tree_speedup,"
@@ -100,14 +120,10 @@ rad_status bench_write_csv(const bench_table *t, const char *path, rad_error *er
                 r->speedup / r->bound, r->tree_speedup, r->price_drift, r->schedule_share,
                 r->pairs);
     }
-    return close_out(out, path, err);
 }
 
-rad_status bench_write_markdown(const bench_table *t, const char *path, rad_error *err)
+void bench_write_markdown(const bench_table *t, FILE *out)
 {
-    FILE *out;
-    rad_status status = open_out(path, &out, err);
-    if (status != RAD_OK) return status;
     fprintf(out, "%s, %s, %s, %u threads, %u calls at a time, page size %u.\n\n", t->model_name,
             t->dtype, t->attn_backend, t->threads, t->concurrency, t->page_size);
     fprintf(out,
@@ -126,16 +142,12 @@ rad_status bench_write_markdown(const bench_table *t, const char *path, rad_erro
                 on->wall_s, r->speedup, r->bound, 100 * r->speedup / r->bound, r->tree_speedup,
                 on->ttft_p50_s * 1e3, off->ttft_p50_s * 1e3);
     }
-    return close_out(out, path, err);
 }
 
 /* Bars on a logarithmic axis from 1/2 to the largest bound: a gain of 40 beside one of 2. */
-rad_status bench_write_svg(const bench_table *t, const char *path, rad_error *err)
+void bench_write_svg(const bench_table *t, FILE *out)
 {
     enum { LEFT = 190, BAR = 500, ROW = 26, TOP = 70, RIGHT = 90 };
-    FILE *out;
-    rad_status status = open_out(path, &out, err);
-    if (status != RAD_OK) return status;
     double most = 2;
     for (uint32_t i = 0; i < t->num_rows; i++)
         most = RAD_MAX(most, RAD_MAX(t->rows[i].bound, t->rows[i].speedup));
@@ -173,5 +185,4 @@ rad_status bench_write_svg(const bench_table *t, const char *path, rad_error *er
                 bound, y - 3, bound, y + 19, RAD_MAX(end, bound) + 6, y + 13, r->speedup);
     }
     fprintf(out, "</svg>\n");
-    return close_out(out, path, err);
 }

@@ -16,7 +16,7 @@ static bool is_chosen(const bench_plan *plan, const char *name)
     return plan->workloads.count == 0;
 }
 
-static rad_status check_names(const bench_plan *plan, rad_error *err)
+rad_status bench_suite_check(const bench_plan *plan, rad_error *err)
 {
     for (uint32_t i = 0; i < plan->workloads.count; i++) {
         uint32_t k = 0;
@@ -122,7 +122,7 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
 rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
 {
     step_costs costs;
-    rad_status status = check_names(plan, err);
+    rad_status status = RAD_OK;
     for (int i = 0; i < BENCH_MODES && status == RAD_OK; i++)
         status = bench_engine_make(plan, (bench_mode)i, err);
     if (status != RAD_OK) return status;

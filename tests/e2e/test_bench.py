@@ -43,6 +43,21 @@ def test_files():
         check("| skeleton_of_thought | 1 | 9240 + 2280 |" in (tmp / "s.md").read_text())
 
 
+def test_files_are_opened_before_anything_is_measured():
+    with tempfile.TemporaryDirectory(prefix="radish-bench-") as tmp:
+        tmp = pathlib.Path(tmp)
+        (tmp / "old.csv").write_text("of yesterday")
+        args = ["bench", TINY, "--what", "speed,suite", "--csv", tmp / "old.csv", "--svg",
+                tmp / "new.svg"]
+        out, err = radish(*args, "--markdown", tmp / "none/x.md", want=1)
+        check(out == "" and "cannot write" in err and "none/x.md" in err, (out, err))
+        check((tmp / "old.csv").read_text() == "of yesterday", tmp)  # as if nothing had been asked
+        check(not (tmp / "new.svg").exists(), tmp)
+        _, err = radish(*args, "--workload", "nope", "--what", "suite", want=1)
+        check("no workload" in err and (tmp / "old.csv").read_text() == "of yesterday", err)
+        check(not (tmp / "new.svg").exists(), tmp)
+
+
 def test_a_workload_that_shares_nothing_gets_five_pairs():
     out, _ = radish("bench", TINY, "--what", "suite", "--json", "--max-total-tokens", "16384",
                     "--workload", "no_reuse", "--pairs", "2")
@@ -95,13 +110,18 @@ def test_scaling_goes_beyond_the_usual_number_of_requests():
 
 def test_mistakes():
     for args, words in ((["--what", "speed,sweet"], "not 'sweet'"), (["--scale", "moon"], "moon"),
-                        (["--json", "--csv", "x"], "alone")):
+                        (["--json", "--csv", "x"], "alone"),
+                        (["--what", "speed", "--csv", "x"], "--csv is of the suite"),
+                        (["--what", "tree,start", "--workload", "react"], "--workload is of"),
+                        (["--what", "speed", "--scale", "cpu"], "--scale is of the suite"),
+                        (["--what", "speed", "--pairs", "1"], "--pairs is of the suite"),
+                        (["--what", "scaling", "--concurrency", "16"], "--concurrency is of")):
         _, err = radish("bench", TINY, *args, want=2)
         check(words in err, err)
     _, err = radish("bench", TINY, "--kv-cache-dtype", "int4", want=1)
     check("fp8_e5m2 or int8, not 'int4'" in err, err)
-    _, err = radish("bench", TINY, "--what", "suite", "--workload", "nope", want=1)
-    check("no workload 'nope'" in err, err)
+    out, err = radish("bench", TINY, "--workload", "nope", want=1)
+    check("no workload 'nope'" in err and not out, (out, err))  # before the speed is measured
     _, err = radish("bench", TINY, "--what", "suite", "--scale", "paper", "--workload", "react",
                     want=1)
     check("context" in err, err)
