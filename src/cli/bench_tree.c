@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { REQUESTS = 32, OWN = 16, OUT = 48, LONGEST = 8192 };
+enum { REQUESTS = 32, OWN = 16, OUT = 48, LEAST = 64, LONGEST = 8192 };
 
 typedef struct tree_result {
     double step_s;               /* median step in which all decode */
@@ -61,6 +61,12 @@ rad_status bench_tree(bench_plan *plan, rad_error *err)
         status = bench_engine_make(plan, modes[i], err);
     if (status != RAD_OK) return status;
     const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
+    if (info->context_length < LEAST + OWN + OUT)
+        return rad_fail(
+            err, RAD_E_INVAL,
+            "tree: a context of %u tokens is too short: a prefix of %d, %d own tokens and "
+            "%d generated ones are the least",
+            info->context_length, LEAST, OWN, OUT);
     uint32_t prefix = RAD_MIN((uint32_t)LONGEST, info->context_length - OWN - OUT);
     if (info->max_total_tokens < prefix + REQUESTS * (OWN + OUT) ||
         info->max_running_requests < REQUESTS)

@@ -80,6 +80,24 @@ def test_speed():
     check(rows[-1]["longest_gap_s"] > 0, rows)
 
 
+def test_what_does_not_fit_is_named():
+    for what in ("speed", "tree"):
+        out, err = radish("bench", TINY, "--what", what, "--context-length", "20", want=1)
+        check("context" in err and "20" in err and "pool of" not in err and not out, (out, err))
+    _, err = radish("bench", TINY, "--what", "tree", "--context-length", "64", want=1)
+    check("64" in err and "too short" in err, err)
+    out, _ = radish("bench", TINY, "--what", "speed", "--max-total-tokens", "300")
+    for line in ("prefill   512", "prefill  2048", "decode      8", "decode     32", "mixed"):
+        named = [words for words in out.splitlines() if words.strip().startswith(line)]
+        check(len(named) == 1 and "left out" in named[0] and "pool 300" in named[0], out)
+    check("decode      1 at a time" in out and out.count("left out") == 6, out)
+    out, err = radish("bench", TINY, "--what", "speed", "--json", "--context-length", "100",
+                      "--max-total-tokens", "5000")
+    rows = [json.loads(line) for line in out.splitlines()]
+    check([r["bench"] for r in rows] == ["decode"] * 3 and rows[0]["context"] == 67, rows)
+    check(err.count("left out") == 5 and "mixed" in err, err)
+
+
 def test_tree_attention_reads_what_the_arithmetic_says():
     out, _ = radish("bench", TINY, "--what", "tree", "--json", "--max-total-tokens", "8192")
     row = json.loads(out)
