@@ -3,6 +3,8 @@
 
 #include "workload/step_cost.h"
 
+#include <stdatomic.h>
+
 static const step_costs costs = {
     .prefill = {.count = 3, .at = {1, 100, 200}, .seconds = {1, 10, 30}},
     .decode = {.count = 2, .at = {1, 9}, .seconds = {2, 18}},
@@ -188,6 +190,87 @@ TEST(costs_are_measured_at_points_up_to_the_limits)
     e = erig_start(params, 0);
     CHECK(step_costs_measure(e, &log, 4, &c, &err) == RAD_E_INVAL && strstr(err.text, "512"));
     engine_destroy(e);
+    step_log_fini(&log);
+}
+
+/* A runner whose steps take what a script says, on a clock that only it moves. */
+static _Atomic uint64_t clock_ns = 1;
+static const runner_ops *real_ops;
+static double slowness = 1;
+
+static uint64_t scripted_now(void *user)
+{
+    (void)user;
+    return atomic_load(&clock_ns);
+}
+
+static rad_status scripted_forward(runner *self, const forward_batch *b, const float **logits,
+                                   rad_error *err)
+{
+    double ns = 2e6 + 4e4 * b->num_tokens + 3e5 * b->num_logits;
+    for (uint32_t i = 0; i < b->num_reqs; i++)
+        ns += 50.0 * b->extend_seq_lens[i] *
+              (b->extend_prefix_lens[i] + 0.5 * (b->extend_seq_lens[i] + 1.0));
+    atomic_fetch_add(&clock_ns, (uint64_t)(ns * slowness));
+    return real_ops->forward(self, b, logits, err);
+}
+
+static void scripted_destroy(runner *self)
+{
+    real_ops->destroy(self);
+}
+
+/* Prompts of many lengths, found in part, beside others that decode: the prices of such a run's
+ * steps add up to what it took. When the machine is slower afterwards, the mean lies between. */
+TEST(a_run_is_priced_at_what_it_took)
+{
+    static const runner_ops ops = {scripted_forward, scripted_destroy};
+    if (!erig_has_model()) {
+        print_message("skipped: no vocabulary at %s\n", erig_model());
+        return;
+    }
+    step_log log;
+    step_log_init(&log, NULL);
+    engine_params params = erig_params();
+    params.chunked_prefill_size = 256;
+    params.on_step = step_log_add;
+    params.step_user = &log;
+    engine_parts parts = erig_parts(0);
+    real_ops = parts.runner->ops;
+    parts.runner->ops = &ops;
+    const rad_env env = {.struct_size = sizeof env, .now_ns = scripted_now};
+    rad_error err = {0};
+    engine *e = NULL;
+    CHECK_OK(engine_create_with(&env, &params, &parts, &e, &err));
+    step_costs before, after;
+    CHECK_OK(step_costs_measure(e, &log, 8, &before, &err));
+
+    workload w;
+    workload_init(&w, NULL, "mixed", "");
+    uint32_t prompt[2] = {workload_add_segment(&w, 150)};
+    for (uint32_t i = 0; i < 40; i++) {
+        prompt[1] = workload_add_segment(&w, 1 + i * 37 % 101);
+        workload_add_call(&w, i, prompt + i % 3 / 2, 2 - i % 3 / 2, 1 + i * 13 % 17, NULL, 0);
+    }
+    run_result r;
+    engine_stats st;
+    CHECK_OK(workload_run(e, &w, &(run_params){.concurrency = 8, .seed = 3}, &r, &err));
+    engine_get_stats(e, &st);
+    CHECK(r.cached_tokens > 0);
+    double took = step_log_seconds(&log), price = step_log_cost(&before, &log, 1);
+    CHECKF(price > 0.99 * took && price < 1.01 * took, "%g s, priced at %g\n", took, price);
+
+    step_log kept = log; /* what is measured goes to the log, too */
+    step_log_init(&log, NULL);
+    slowness = 2;
+    CHECK_OK(step_costs_measure(e, &log, 8, &after, &err));
+    const step_costs mean = step_costs_mean(&before, &after);
+    price = step_log_cost(&mean, &kept, 1);
+    CHECKF(price > 1.48 * took && price < 1.52 * took, "%g s, priced at %g\n", took, price);
+    workload_fini(&w);
+    erig_check_idle(e);
+    engine_destroy(e);
+    step_log_fini(&kept);
     step_log_fini(&log);
 }
 

@@ -42,7 +42,9 @@ typedef struct bench_row {
     double speedup;               /* off / on, median of the pairs' ratios */
     double tree_speedup;          /* tree attention off / on, likewise */
     double bound;
-    double price_drift;    /* most that a pair's price changed from before it to after it, >= 1 */
+    double price_drift; /* most that a pair's price changed from before it to after it, >= 1 */
+    double on_priced,
+        off_priced;        /* the steps' prices / what they took: what the bound is wrong by */
     double schedule_share; /* of the run with the cache on: tree and scheduling */
     uint32_t pairs;        /* of runs that the medians are of */
     uint32_t reserved;

@@ -66,10 +66,15 @@ static rad_status measure_costs(bench_plan *plan, step_costs *out, rad_error *er
     return status;
 }
 
-/* The bound of the pair that ran last. Leaves the costs after it in *costs, where those before it
- * were, and in *drift by what factor the pair's price changed between the two. */
+typedef struct pair_price {
+    double bound;
+    double drift;               /* by what factor the price changed from before to after, >= 1 */
+    double priced[BENCH_MODES]; /* what the steps should have taken / what they took */
+} pair_price;
+
+/* Of the pair that ran last. Leaves the costs after it in *costs, where those before it were. */
 static rad_status price_pair(bench_plan *plan, const workload_sums *sums, step_costs *costs,
-                             double *bound, double *drift, rad_error *err)
+                             pair_price *out, rad_error *err)
 {
     const step_log *on = &plan->engines[BENCH_ON].log, *off = &plan->engines[BENCH_OFF].log;
     step_costs before = *costs;
@@ -80,10 +85,13 @@ static rad_status price_pair(bench_plan *plan, const workload_sums *sums, step_c
     for (uint32_t i = 0; i < on->count; i++)
         computed += on->steps[i].prefill_tokens;
     double scale = computed ? (double)sums->least_computed / (double)computed : 1;
-    *bound = step_log_cost(&mean, off, 1) / step_log_cost(&mean, on, RAD_MIN(scale, 1));
+    double off_price = step_log_cost(&mean, off, 1);
+    out->bound = off_price / step_log_cost(&mean, on, RAD_MIN(scale, 1));
+    out->priced[BENCH_OFF] = off_price / step_log_seconds(off);
+    out->priced[BENCH_ON] = step_log_cost(&mean, on, 1) / step_log_seconds(on);
     double change = (step_log_cost(costs, off, 1) + step_log_cost(costs, on, 1)) /
                     (step_log_cost(&before, off, 1) + step_log_cost(&before, on, 1));
-    *drift = RAD_MAX(change, 1 / change);
+    out->drift = RAD_MAX(change, 1 / change);
     return RAD_OK;
 }
 
@@ -91,7 +99,7 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
                           rad_error *err)
 {
     double walls[BENCH_MODES][128], gains[128], tree_gains[128], bounds[128], shares[128], unused;
-    double drift = 1;
+    double priced[BENCH_MODES][128];
     rad_status status = workload_sum(w, &row->sums, err);
     row->pairs = plan->pairs;
     if (!row->sums.cached_tokens)
@@ -106,8 +114,12 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
         if (status != RAD_OK) break;
         gains[p] = walls[BENCH_OFF][p] / walls[BENCH_ON][p];
         tree_gains[p] = walls[BENCH_NO_TREE][p] / walls[BENCH_ON][p];
-        status = price_pair(plan, &row->sums, costs, &bounds[p], &drift, err);
-        row->price_drift = RAD_MAX(row->price_drift, drift);
+        pair_price price = {0};
+        status = price_pair(plan, &row->sums, costs, &price, err);
+        bounds[p] = price.bound;
+        priced[BENCH_ON][p] = price.priced[BENCH_ON];
+        priced[BENCH_OFF][p] = price.priced[BENCH_OFF];
+        row->price_drift = RAD_MAX(row->price_drift, price.drift);
     }
     if (status != RAD_OK) return status;
     for (int i = 0; i < BENCH_MODES; i++)
@@ -115,6 +127,8 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
     row->speedup = median(gains, row->pairs);
     row->tree_speedup = median(tree_gains, row->pairs);
     row->bound = median(bounds, row->pairs);
+    row->on_priced = median(priced[BENCH_ON], row->pairs);
+    row->off_priced = median(priced[BENCH_OFF], row->pairs);
     row->schedule_share = median(shares, row->pairs);
     return RAD_OK;
 }

@@ -92,6 +92,14 @@ double step_log_cost(const step_costs *c, const step_log *log, double prefill_sc
     return sum;
 }
 
+double step_log_seconds(const step_log *log)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < log->count; i++)
+        sum += (double)log->steps[i].forward_ns * 1e-9;
+    return sum;
+}
+
 static cost_line mean_line(const cost_line *a, const cost_line *b)
 {
     cost_line mean = *a;

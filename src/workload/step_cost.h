@@ -71,4 +71,7 @@ double step_cost(const step_costs *c, const step_info *step);
 /* The same with the prompt tokens' part multiplied by `prefill_scale`, over all steps. */
 double step_log_cost(const step_costs *c, const step_log *log, double prefill_scale);
 
+/* What the steps took. */
+double step_log_seconds(const step_log *log);
+
 #endif
