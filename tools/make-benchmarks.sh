@@ -3,12 +3,15 @@
 #
 # Without MODEL it is llama-110m in bf16 with random weights, made by make_gguf.py from the test
 # data's tools folder (RADISH_TESTDATA/../tools) into build/bench. ARGs go to every run of
-# `radish bench` (e.g. --workload react, or --max-total-tokens 65536). PAIRS=5 in the environment
-# takes medians of five pairs of runs instead of three.
+# `radish bench` with it (e.g. --max-total-tokens 65536). In the environment, PAIRS=5 takes medians of
+# five pairs of runs instead of three (no_reuse has five at least), SUITE="--workload react" are
+# options of the suite alone, and SCALING_CONTEXT=32768 is the longest context of the scaling table
+# instead of 131072: every doubling takes four times as long, the last one two or three minutes.
+# That table is of tiny-llama with a context of 131072 tokens, and left out without make_gguf.py.
 #
 # It writes docs/benchmarks/suite.csv and suite.svg, and the tables between the two marker
 # comments of docs/benchmarks.md; DOCS=folder writes all three there instead. Nothing is
-# replaced unless every run succeeded. With llama-110m on two cores a pair takes about six
+# replaced unless every run succeeded. With llama-110m on two cores a pair takes four to seven
 # minutes, mostly without the cache; PAIRS=1 is the short version. Let nothing else run.
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,34 +22,53 @@ pairs=${PAIRS:-3}
 mkdir -p "$work" "$docs/benchmarks"
 [ -x "$bin" ] || { echo "make-benchmarks: $bin is not there: make" >&2; exit 1; }
 
+make_gguf=${RADISH_TESTDATA:-../shared/data}/../tools/make_gguf.py
+
+# make_model FILE ARG...: under another name first, as a run that is interrupted must not leave
+# half a model.
+make_model() {
+    file=$1
+    shift
+    [ ! -f "$file" ] || return 0
+    /usr/bin/python3 "$make_gguf" "$@" --type bf16 --out "$file.part"
+    mv "$file.part" "$file"
+}
+
 if [ $# -gt 0 ]; then
     model=$1
     shift
 else
     model=$work/llama-110m-bf16.gguf
-    make_gguf=${RADISH_TESTDATA:-../shared/data}/../tools/make_gguf.py
-    if [ ! -f "$model" ]; then
-        [ -f "$make_gguf" ] || { echo "make-benchmarks: no MODEL given, and no $make_gguf" >&2; exit 1; }
-        # Under another name first: a run that is interrupted must not leave half a model.
-        /usr/bin/python3 "$make_gguf" --preset llama-110m --type bf16 --out "$model.part"
-        mv "$model.part" "$model"
-    fi
+    [ -f "$model" ] || [ -f "$make_gguf" ] || {
+        echo "make-benchmarks: no MODEL given, and no $make_gguf" >&2
+        exit 1
+    }
+    make_model "$model" --preset llama-110m
 fi
 
-# run FILE ARG...: `radish bench` into a file, which is shown either way.
+# run FILE MODEL ARG...: `radish bench` into a file, which is shown either way.
 run() {
     out=$1
     shift
     echo "radish bench $*" >&2
-    "$bin" bench "$model" "$@" >"$out" || {
+    "$bin" bench "$@" >"$out" || {
         cat "$out" >&2
         exit 1
     }
     cat "$out"
 }
-run "$work/speed.txt" --what speed,tree "$@"
-run "$work/suite.txt" --what suite --pairs "$pairs" --markdown "$work/suite.md" \
-    --csv "$work/suite.csv" --svg "$work/suite.svg" "$@"
+run "$work/speed.txt" "$model" --what start,speed,tree "$@"
+# SUITE is a list of words.
+# shellcheck disable=SC2086
+run "$work/suite.txt" "$model" --what suite --pairs "$pairs" --markdown "$work/suite.md" \
+    --csv "$work/suite.csv" --svg "$work/suite.svg" ${SUITE:-} "$@"
+tiny=$work/tiny-llama-128k.gguf
+if [ -f "$tiny" ] || [ -f "$make_gguf" ]; then
+    make_model "$tiny" --preset tiny-llama --ctx 131072
+    run "$work/scaling.txt" "$tiny" --what scaling --context-length "${SCALING_CONTEXT:-131072}"
+else
+    echo "Scaling was not measured: there was no make_gguf.py." >"$work/scaling.txt"
+fi
 
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 {
@@ -61,6 +83,13 @@ cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
     cat "$work/suite.md"
     echo
     echo "![measured gain beside its bound](benchmarks/suite.svg)"
+    echo
+    echo "Scaling, tiny-llama in bf16 (2.6M random weights), contexts up to" \
+        "${SCALING_CONTEXT:-131072} tokens, then requests that run at one time:"
+    echo
+    echo '```'
+    cat "$work/scaling.txt"
+    echo '```'
     echo
 } >"$work/tables.md"
 
