@@ -8,6 +8,7 @@
 #include "attn/attn_backend.h"
 #include "attn/attn_kernels.h"
 #include "base/bf16.h"
+#include "mem/kv_codec.h"
 
 #include <math.h>
 
@@ -53,6 +54,21 @@ static uint32_t random_below(uint32_t limit, uint64_t *seed)
     return (uint32_t)(test_random(seed) % limit);
 }
 
+/* As a pool of narrow numbers would give them back, a head at a time. */
+static void make_narrow(uint32_t dtype, float *x, size_t count, uint32_t dim)
+{
+    const kv_codec *codec = kv_codec_for("plain");
+    uint8_t codes[256];
+    for (size_t i = 0; i < count; i += dim) {
+        float scale = 1;
+        if (dtype == RAD_I8)
+            scale = codec->encode_i8((int8_t *)codes, x + i, dim);
+        else
+            codec->encode(dtype, codes, x + i, dim, scale);
+        codec->decode(dtype, x + i, codes, dim, scale);
+    }
+}
+
 static void world_init(world *w, const shape *s, const uint32_t *len, uint32_t num_reqs,
                        uint64_t *seed)
 {
@@ -79,10 +95,15 @@ static void world_init(world *w, const shape *s, const uint32_t *len, uint32_t n
                                       .v_head_dim = s->v_head_dim,
                                       .dtype = s->dtype};
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &w->kv, NULL));
-    size_t slots = (size_t)(kv.num_pages + 1) * s->page_size, size = s->dtype == RAD_F32 ? 4 : 2;
-    memset(rad_kv_pool_key_buffer(w->kv, LAYER), 0xff,
-           slots * s->num_kv_heads * s->head_dim * size);
-    memset(rad_kv_pool_value_buffer(w->kv, LAYER), 0xff, slots * s->num_kv_heads * v_dim * size);
+    size_t slots = (size_t)(kv.num_pages + 1) * s->page_size;
+    rad_kv_buffers b;
+    CHECK_OK(rad_kv_pool_get_buffers(w->kv, LAYER, &b));
+    memset(b.k, 0xff, slots * b.k_stride);
+    memset(b.v, 0xff, slots * b.v_stride);
+    if (s->dtype == RAD_I8) { /* its codes are numbers: the scales are none */
+        memset(b.k_scale, 0xff, slots * b.k_scale_stride);
+        memset(b.v_scale, 0xff, slots * b.v_scale_stride);
+    }
 
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = num_reqs, .row_tokens = longest};
@@ -103,6 +124,9 @@ static void world_init(world *w, const shape *s, const uint32_t *len, uint32_t n
         w->q[i] = random_floats((size_t)len[i] * s->num_heads * s->head_dim, seed);
         w->k[i] = random_floats((size_t)len[i] * s->num_kv_heads * s->head_dim, seed);
         w->v[i] = random_floats((size_t)len[i] * s->num_kv_heads * v_dim, seed);
+        if (s->dtype < RAD_F8_E4M3) continue;
+        make_narrow(s->dtype, w->k[i], (size_t)len[i] * s->num_kv_heads * s->head_dim, s->head_dim);
+        make_narrow(s->dtype, w->v[i], (size_t)len[i] * s->num_kv_heads * v_dim, v_dim);
     }
     free(pages);
 }
@@ -229,19 +253,19 @@ static void run_in_pieces(world *w, const attn_backend *backend, float *const *o
     }
 }
 
-/* The best backend, and every other round AMX by its emulation, over a bf16 pool. */
+/* The best backend, and every other round AMX by its emulation, over what it is for. */
 static const attn_backend *best_or_emulated(uint64_t round, shape *s)
 {
     const attn_backend *emulated = round % 2 ? attn_cpu("amx-emulated") : NULL;
     if (!emulated) return attn_cpu(NULL);
-    s->dtype = RAD_BF16;
+    if (s->dtype == RAD_F32) s->dtype = RAD_BF16;
     return emulated;
 }
 
 /* Whether a backend rounds q and weights to bf16 as well (attn_kernels.h, pairs). */
 static bool rounds(const world *w, const char *name)
 {
-    return w->s.dtype == RAD_BF16 &&
+    return w->s.dtype != RAD_F32 &&
            (strcmp(name, "cpu-avx512bf16") == 0 || strncmp(name, "cpu-amx", 7) == 0);
 }
 
@@ -325,10 +349,12 @@ static shape random_shape(uint64_t *seed)
 {
     static const uint32_t dims[] = {8, 32, 64, 80, 128};
     static const uint32_t pages[] = {1, 1, 16, 5};
+    static const rad_dtype dtypes[] = {RAD_F32,  RAD_F32,     RAD_BF16,    RAD_BF16,
+                                       RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
     shape s = {.num_kv_heads = 1 + random_below(3, seed),
                .head_dim = dims[random_below(5, seed)],
                .page_size = pages[random_below(4, seed)],
-               .dtype = random_below(2, seed) ? RAD_BF16 : RAD_F32,
+               .dtype = dtypes[random_below(RAD_COUNT(dtypes), seed)],
                .logit_cap = random_below(4, seed) ? 0 : 5,
                .window = random_below(3, seed) ? -1 : 1 + (int32_t)random_below(200, seed)};
     s.num_heads = s.num_kv_heads * (1 + random_below(8, seed));
@@ -414,7 +440,7 @@ TEST(amx_computes_what_its_emulation_does)
     print_message("seed %llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < test_scale(10, 200); round++) {
         shape s = random_shape(&seed);
-        s.dtype = RAD_BF16;
+        if (s.dtype == RAD_F32) s.dtype = RAD_BF16;
         uint32_t len[2];
         random_lens(len, 2, 150, &seed);
         world w;
@@ -471,12 +497,13 @@ TEST(spreading_a_long_context_over_threads_changes_no_bit)
 {
     uint64_t seed = test_seed();
     print_message("seed %llu\n", (unsigned long long)seed);
-    for (uint32_t round = 0; round < 6; round++) {
+    static const rad_dtype dtypes[] = {RAD_F32, RAD_BF16, RAD_BF16, RAD_F8_E4M3, RAD_I8, RAD_BF16};
+    for (uint32_t round = 0; round < RAD_COUNT(dtypes); round++) {
         shape s = {.num_heads = round % 2 ? 32 : 6,
                    .num_kv_heads = 2,
                    .head_dim = 128,
                    .page_size = 16,
-                   .dtype = round % 3 ? RAD_BF16 : RAD_F32,
+                   .dtype = dtypes[round],
                    .window = round == 5 ? 1500 : -1};
         const attn_backend *backend = best_or_emulated(round % 3, &s);
         uint32_t len[2] = {2600 + random_below(600, &seed), 1 + random_below(900, &seed)};
@@ -517,12 +544,13 @@ TEST(spreading_a_long_context_over_threads_changes_no_bit)
 /* Numbers that are no numbers stay with whoever may see them. */
 TEST(a_later_nan_does_not_reach_earlier_queries)
 {
+    static const rad_dtype dtypes[] = {RAD_F32, RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
     uint64_t seed = 11;
-    for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
-        const attn_backend *backend = attn_cpu(isa_names[i]);
+    for (size_t i = 0; i < RAD_COUNT(isa_names) * RAD_COUNT(dtypes); i++) {
+        const attn_backend *backend = attn_cpu(isa_names[i / RAD_COUNT(dtypes)]);
         if (!backend) continue;
         shape s = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32, .page_size = 1, .window = -1};
-        if (i >= 3) s.dtype = RAD_BF16;
+        s.dtype = dtypes[i % RAD_COUNT(dtypes)];
         uint32_t len[1] = {100};
         world w;
         float *clean[MOST_REQS], *out[MOST_REQS];

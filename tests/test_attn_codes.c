@@ -1,9 +1,11 @@
-/* test_attn_codes.c - keys decoded and transposed at once are the codec's numbers, bit by bit:
- * every code, any number of dimensions, rows in any order, nothing read behind the last. */
+/* test_attn_codes.c - codes that attention reads past the codec are the codec's numbers, bit by
+ * bit: keys decoded and transposed at once, and keys, values and rows as words of bf16. Every
+ * code, any number of dimensions, rows in any order, nothing read behind the last. */
 #include "guarded.h"
 #include "test.h"
 
-#include "attn/attn_kernels.h"
+#include "attn/attn_codes.h"
+#include "base/bf16.h"
 
 #include <math.h>
 
@@ -101,6 +103,127 @@ TEST(keys_from_codes_are_what_the_codec_says)
     kv_rows none = {.scale = 1};
     attn_ahead ahead = {.left = UINT32_MAX};
     CHECK(!kernels->load_codes(RAD_BF16, &none, 16, NULL, &ahead));
+}
+
+/* Room for whole steps of dimensions, filled with what no loader writes. */
+typedef struct words {
+    _Alignas(64) uint16_t at[(MOST_DIM + 63) / 32 * 32 * ATTN_BLOCK];
+} words;
+
+static void clear(words *w)
+{
+    for (size_t i = 0; i < RAD_COUNT(w->at); i++)
+        w->at[i] = 0x5555;
+}
+
+static uint32_t up_to(uint32_t count, uint32_t step)
+{
+    return (count + step - 1) / step * step;
+}
+
+/* Word of a number, 0 behind the last; `want` is NULL there. */
+static void check_word(uint16_t word, const float *want, const char *what, uint32_t dtype)
+{
+    if (!want)
+        CHECKF(word == 0, "%s of %s: %x for nothing\n", what, kv_dtype_name(dtype), word);
+    else if (isnan(*want))
+        CHECK(isnan(bf16_to_f32(word)));
+    else
+        CHECKF(bits_of(bf16_to_f32(word)) == bits_of(*want), "%s of %s: %a, not %a\n", what,
+               kv_dtype_name(dtype), (double)bf16_to_f32(word), (double)*want);
+}
+
+static void check_words(const attn_codes *codes, uint32_t dtype, uint32_t dim, uint64_t *seed)
+{
+    static words keys, values, rows;
+    static float want[ATTN_BLOCK][MOST_DIM];
+    const uint32_t key_dims = up_to(dim, 32), value_dims = up_to(dim, 16);
+    attn_ahead none = {.left = UINT32_MAX};
+    pool p = make_pool(dtype, dim, 1, seed);
+    p.rows.slots = p.slots;
+    clear(&keys);
+    clear(&values);
+    clear(&rows);
+    codes->load_keys(dtype, &p.rows, dim, keys.at, &none);
+    codes->load_values(dtype, &p.rows, dim, values.at, &none);
+    codes->load_rows(dtype, &p.rows, dim, rows.at, key_dims);
+    kv_rows unscaled = p.rows; /* the scales are somebody else's */
+    unscaled.scales = NULL;
+    kv_codec_for("plain")->decode_rows(dtype, want[0], MOST_DIM, &unscaled, 0, ATTN_BLOCK, dim);
+    for (uint32_t j = 0; j < ATTN_BLOCK; j++)
+        for (uint32_t d = 0; d < key_dims; d++) {
+            const float *number = d < dim ? &want[j][d] : NULL;
+            check_word(keys.at[(d / 2 * ATTN_BLOCK + j) * 2 + d % 2], number, "key", dtype);
+            check_word(rows.at[j * key_dims + d], number, "row", dtype);
+            if (d >= value_dims) continue;
+            check_word(values.at[(j / 2 * value_dims + d) * 2 + j % 2], number, "value", dtype);
+        }
+    CHECK(keys.at[key_dims * ATTN_BLOCK] == 0x5555 && rows.at[key_dims * ATTN_BLOCK] == 0x5555);
+    CHECK(values.at[value_dims * ATTN_BLOCK] == 0x5555);
+    if (dtype == RAD_I8) {
+        float scales[ATTN_BLOCK];
+        attn_codes_scales(&p.rows, scales);
+        for (uint32_t j = 0; j < ATTN_BLOCK; j++)
+            CHECK(memcmp(&scales[j], p.rows.scales + (size_t)p.slots[j] * p.rows.scale_stride, 4) ==
+                  0);
+    }
+    guarded_free(&p.memory);
+}
+
+TEST(words_of_codes_are_what_the_codec_says)
+{
+    const attn_codes *codes = attn_codes_of_cpu();
+    if (!codes) {
+        print_message("skipped: this CPU has no AVX512_VBMI with AVX512_BF16\n");
+        return;
+    }
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint32_t dtype = RAD_F8_E4M3; dtype <= RAD_I8; dtype++)
+        for (uint32_t dim = 1; dim <= MOST_DIM; dim++) /* at 64 x 4 all codes have come */
+            check_words(codes, dtype, dim, &seed);
+}
+
+/* K's scale goes into q, V's into the sums: one that could take them out of a float's range is
+ * left to the codec. A scale of a token is not: it meets a score, or a weight of at most 1. */
+TEST(only_scales_that_leave_room_are_taken_out)
+{
+    static const struct {
+        float k, v;
+        bool taken;
+    } cases[] = {{1, 1, true},       {0.0125f, 448, true}, {0x1p-64f, 0x1p64f, true},
+                 {1e-30f, 1, false}, {1, 1e30f, false},    {0x1.8p125f, 1, false}};
+    for (size_t i = 0; i < RAD_COUNT(cases); i++)
+        for (uint32_t dtype = 0; dtype <= RAD_I8; dtype++) {
+            const float k[] = {0.5f, cases[i].k}, v[] = {0.5f, cases[i].v};
+            rad_token_to_kv_pool_params p = {
+                .dtype = (rad_dtype)dtype, .start_layer = 3, .num_layers = 2};
+            bool fp8 = kv_dtype_is_fp8(dtype);
+            if (fp8) p.k_scales = k, p.v_scales = v;
+            CHECK(attn_codes_take(&p, 3) == (fp8 || dtype == RAD_I8));
+            CHECK(attn_codes_take(&p, 4) == ((fp8 && cases[i].taken) || dtype == RAD_I8));
+            p.k_scales = p.v_scales = NULL;
+            CHECK(attn_codes_take(&p, 4) == (fp8 || dtype == RAD_I8));
+        }
+}
+
+/* Two arithmetics have two names, so that stored pages of one are never read by the other. */
+TEST(answers_over_codes_are_filed_under_a_name_of_their_own)
+{
+    static const char *const isas[] = {"amx", "amx-emulated", "avx512bf16", "avx512", "scalar"};
+    for (size_t i = 0; i < RAD_COUNT(isas); i++) {
+        const attn_backend *backend = attn_cpu(isas[i]);
+        if (!backend) continue;
+        const bool bf16 = i < 3 && attn_codes_of_cpu();
+        for (uint32_t dtype = 0; dtype <= RAD_I8; dtype++) {
+            const char *name = attn_name(backend, dtype);
+            bool own = bf16 && dtype >= RAD_F8_E4M3;
+            CHECK(strncmp(name, backend->name, strlen(backend->name)) == 0);
+            CHECK((strcmp(name, backend->name) != 0) == own);
+        }
+    }
+    for (uint32_t dtype = 0; dtype <= RAD_I8; dtype++)
+        CHECK(strcmp(attn_name(attn_ref(), dtype), "ref") == 0);
 }
 
 /* Every line of what is to come is fetched once: K, V, and their scales behind them. */

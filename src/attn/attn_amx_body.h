@@ -234,6 +234,10 @@ TILE void wide_scores(const int groups, const bool plain, const wide *t, middle 
         for (uint32_t key = 0; key < BLOCK; key++) {
             float *at = m->s + (key * (uint32_t)groups + (uint32_t)g) * W;
             vf s = vf_load(at);
+            if (t->key_scales) {
+                s = vf_mul(s, vf_set1(t->key_scales[key]));
+                vf_store(at, s);
+            }
             if (!plain) {
                 if (t->logit_cap > 0) s = vf_mul(cap_vf(s, t->logit_cap), vf_set1(LOG2_E));
                 s = _mm512_mask_mov_ps(vf_set1(-INFINITY), seeing(t, g, key), s);

@@ -10,10 +10,11 @@
  * cached ones, so the store dtype rounds both alike.
  *
  * Within a block a backend uses one arithmetic for each store dtype. attn_cpu's has the
- * same bits on every CPU, except that a bf16 pool on a CPU with AMX or AVX512_BF16 is computed
- * with these instructions: q and the weights are rounded to bf16 too, as the pool's numbers
- * are. Against a softmax in float64 over the stored numbers, the result is off by less than
- * 1e-4 of its size (f32 arithmetic) or 1e-2 (bf16).
+ * same bits on every CPU, except that a pool of bf16 (or fp8, or int8, where the CPU has
+ * AVX512_VBMI too) on a CPU with AMX or AVX512_BF16 is computed with these instructions: q and
+ * the weights are rounded to bf16 too, as the pool's numbers are. Against a softmax in float64 over
+ * the stored numbers, the result is off by less than 1e-4 of its size (f32 arithmetic) or 1e-2
+ * (bf16).
  *
  * Pools of every kind and store dtype are read: MHA and MLA (absorbed: the pool's one head
  * serves all query heads, V is the beginning of K), packed or strided, the caller's memory
@@ -61,6 +62,11 @@ const attn_backend *attn_ref(void);
  * It uses up to 2 MB of stack on the calling thread, 1 MB on the pool's: see
  * compute_thread_create. */
 const attn_backend *attn_cpu(const char *isa);
+
+/* What a backend's answers over a pool of this dtype are filed under: two names, two
+ * arithmetics. The backend's own name, but for narrow numbers that are read as bf16
+ * ("cpu-amx-codes"; attn_codes.h). Lives for ever. Any thread. */
+const char *attn_name(const attn_backend *backend, uint32_t kv_dtype);
 
 /* Why a CPU with AMX attends without, in words that live for ever; NULL when it is used or
  * there is none. Any thread. */

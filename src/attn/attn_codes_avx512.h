@@ -1,4 +1,5 @@
-/* attn_codes_avx512.h - the keys of a pool of narrow numbers, decoded and transposed at once.
+/* attn_codes_avx512.h - the keys of a pool of narrow numbers, decoded and transposed at once: for
+ * f16, and for fp8 and int8 where they are not computed with as bf16 (attn_codes.h).
  *
  * Two neighbouring dimensions travel as one lane of 32 bits, f16 or integers: half the moves
  * that floats would take, and no floats written only to be read again.

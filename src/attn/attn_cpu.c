@@ -2,9 +2,10 @@
  * threads.
  *
  * Arithmetic. One per store dtype and CPU (attn_kernels.h), the same in prefill, in decode
- * and in groups: a bf16 pool uses `tiles` on a CPU with AMX, `pairs` on one with
- * AVX512_BF16; everything else uses `chain`. A block gives each row (max, sum, weighted V); blocks
- * are folded in ascending order. So how the work is cut never shows in a bit (P1):
+ * and in groups: a bf16 pool, and one of fp8 or int8 (attn_codes.h), uses `tiles` on a CPU with
+ * AMX, `pairs` on one with AVX512_BF16; everything else uses `chain`. A block gives each row (max,
+ * sum, weighted V); blocks are folded in ascending order. So how the work is cut never shows in a
+ * bit (P1):
  *
  *     a request's new tokens   -> chunks of up to 192 rows per KV head, 384 where rows lie
  *                                 in the lanes (attn_wide.h)
@@ -368,7 +369,8 @@ static bool takes_groups(const attn_call *call, uint32_t threads)
 typedef struct attn_cpu_backend {
     attn_backend base;
     const attn_isa *isa;
-    const attn_kernels *bf16; /* for bf16 pools, when not the ISA's own */
+    const attn_kernels *bf16;  /* for bf16 pools, and narrow ones' codes, when not the ISA's own */
+    const char *name_of_codes; /* then: what computes those */
 } attn_cpu_backend;
 
 static void cpu_forward(const attn_backend *self, const radix_attention *layer,
@@ -376,10 +378,12 @@ static void cpu_forward(const attn_backend *self, const radix_attention *layer,
 {
     if (batch->num_tokens == 0) return;
     const attn_cpu_backend *b = (const attn_cpu_backend *)self;
+    const rad_token_to_kv_pool_params *kv = rad_kv_pool_params(batch->token_to_kv_pool);
     const attn_kernels *kernels = &b->isa->f32;
-    if (rad_kv_pool_params(batch->token_to_kv_pool)->dtype == RAD_BF16)
-        kernels = b->bf16 ? b->bf16 : &b->isa->bf16;
-    attn_call call = attn_call_of(kernels, layer, batch, q, out);
+    const attn_codes *codes = NULL;
+    if (b->bf16 && attn_codes_take(kv, layer->layer_id)) codes = attn_codes_of_cpu();
+    if (kv->dtype == RAD_BF16 || codes) kernels = b->bf16 ? b->bf16 : &b->isa->bf16;
+    attn_call call = attn_call_of(kernels, codes, layer, batch, q, out);
     bool grouped = takes_groups(&call, compute_pool_num_threads(pool));
     count_reads(&call, grouped);
     attn_pass pass;
@@ -413,12 +417,18 @@ static bool cpu_has(const attn_cpu_backend *b)
 const attn_backend *attn_cpu(const char *isa)
 {
     static const attn_cpu_backend best_first[] = {
-        {{"cpu-amx", cpu_forward}, &attn_isa_avx512, &attn_tiles_amx},
-        {{"cpu-avx512bf16", cpu_forward}, &attn_isa_avx512, &attn_pairs_avx512bf16},
-        {{"cpu-avx512", cpu_forward}, &attn_isa_avx512, NULL},
-        {{"cpu-avx2", cpu_forward}, &attn_isa_avx2, NULL},
-        {{"cpu-scalar", cpu_forward}, &attn_isa_scalar, NULL},
-        {{"cpu-amx-emulated", cpu_forward}, &attn_isa_avx512, &attn_tiles_emulated},
+        {{"cpu-amx", cpu_forward}, &attn_isa_avx512, &attn_tiles_amx, "cpu-amx-codes"},
+        {{"cpu-avx512bf16", cpu_forward},
+         &attn_isa_avx512,
+         &attn_pairs_avx512bf16,
+         "cpu-avx512bf16-codes"},
+        {{"cpu-avx512", cpu_forward}, &attn_isa_avx512, NULL, NULL},
+        {{"cpu-avx2", cpu_forward}, &attn_isa_avx2, NULL, NULL},
+        {{"cpu-scalar", cpu_forward}, &attn_isa_scalar, NULL, NULL},
+        {{"cpu-amx-emulated", cpu_forward},
+         &attn_isa_avx512,
+         &attn_tiles_emulated,
+         "cpu-amx-emulated-codes"},
     };
     for (size_t i = 0; i < RAD_COUNT(best_first); i++) {
         const attn_cpu_backend *b = &best_first[i];
@@ -426,6 +436,14 @@ const attn_backend *attn_cpu(const char *isa)
             return &b->base;
     }
     return NULL;
+}
+
+const char *attn_name(const attn_backend *backend, uint32_t kv_dtype)
+{
+    if (backend->forward != cpu_forward) return backend->name;
+    const attn_cpu_backend *b = (const attn_cpu_backend *)backend;
+    bool narrow = kv_dtype == RAD_I8 || kv_dtype_is_fp8(kv_dtype);
+    return narrow && b->bf16 && attn_codes_of_cpu() ? b->name_of_codes : backend->name;
 }
 
 const char *attn_amx_refusal(void)

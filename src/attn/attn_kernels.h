@@ -15,12 +15,14 @@
  *             weight   2^(score - max), rounded to bf16
  *             sum      VDPBF16PS over the rounded weights, then a fixed tree
  *             value    one VDPBF16PS per two keys (2i, 2i + 1) of which the row sees one
- *             For a bf16 pool on CPUs with AVX512_BF16. Twice the rate of f32; other bits
- *             than `chain`, so two machines may differ, one machine never.
+ *             For a bf16 pool on CPUs with AVX512_BF16, and for fp8 and int8 where the CPU has
+ *             AVX512_VBMI too: their codes are bf16 numbers, their scales stay outside of the
+ *             products (attn_codes.h). Twice the rate of f32; other bits than `chain`, so two
+ *             machines may differ, one machine never.
  *
  *     tiles   `pairs`, but scores and values are made by TDPBF16PS, 32 dimensions or keys a
  *             step, ascending, from the first of the block's keys to the last (attn_amx_body.h)
- *             For a bf16 pool on CPUs with AMX. Other bits than `pairs`. */
+ *             For the same pools on CPUs with AMX. Other bits than `pairs`. */
 #ifndef ATTN_ATTN_KERNELS_H
 #define ATTN_ATTN_KERNELS_H
 
@@ -117,6 +119,10 @@ typedef struct attn_tile {
     attn_ahead *ahead;    /* to fetch from on the way, or NULL */
     uint32_t ahead_bytes; /* for each number of the values */
     float scaling, logit_cap;
+
+    /* int8 as bf16 (attn_codes.h): of each key, times its score and times its weight where the
+     * values are summed; else NULL. `pairs` and `tiles`. */
+    const float *key_scales, *value_scales;
 
     /* Results: the block's maximum and sum per row, and its weighted values. */
     float max[ATTN_FOLD_ROWS], sum[ATTN_FOLD_ROWS];

@@ -98,6 +98,13 @@ TILE __mmask16 seeing(const wide *t, int g, uint32_t j)
            _mm512_cmpgt_epi32_mask(_mm512_load_si512(t->end + g * W), key);
 }
 
+/* Weights of two keys to a pair in each lane. */
+TILE __m512bh pair_of(__m512i side_by_side, vf even, vf odd)
+{
+    return (__m512bh)_mm512_permutexvar_epi16(side_by_side,
+                                              (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+}
+
 /* The weights of the pairs [i, i + 4). */
 TILE void four_pairs(const int groups, const bool plain, const wide *t, middle *m, int g,
                      uint32_t i, __m512i side_by_side, __m512bh pair[4])
@@ -113,11 +120,22 @@ TILE void four_pairs(const int groups, const bool plain, const wide *t, middle *
         x[k] = _mm512_maskz_mov_ps(seeing(t, g, 2 * i + k), x[k]);
 #pragma GCC unroll 4
     for (uint32_t k = 0; k < 4; k++)
-        pair[k] = (__m512bh)_mm512_permutexvar_epi16(
-            side_by_side, (__m512i)_mm512_cvtne2ps_pbh(x[2 * k + 1], x[2 * k]));
+        pair[k] = pair_of(side_by_side, x[2 * k], x[2 * k + 1]);
+    if (!t->value_scales) {
+#pragma GCC unroll 4
+        for (uint32_t k = 0; k < 4; k++)
+            _mm512_store_si512(m->p + at + k * step, (__m512i)pair[k]);
+        return;
+    }
+#pragma GCC unroll 8
+    for (uint32_t k = 0; k < EIGHT; k++) {
+        x[k] = vf_mul(x[k], vf_set1(t->value_scales[2 * i + k]));
+        if (!plain) x[k] = _mm512_maskz_mov_ps(seeing(t, g, 2 * i + k), x[k]);
+    }
 #pragma GCC unroll 4
     for (uint32_t k = 0; k < 4; k++)
-        _mm512_store_si512(m->p + at + k * step, (__m512i)pair[k]);
+        _mm512_store_si512(m->p + at + k * step,
+                           (__m512i)pair_of(side_by_side, x[2 * k], x[2 * k + 1]));
 }
 
 /* Weights, their sum in the order of the narrow layout's lanes, and the fold. */

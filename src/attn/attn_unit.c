@@ -27,6 +27,7 @@ typedef struct workspace {
     _Alignas(64) float keys[ATTN_MOST_DIM * ATTN_BLOCK];   /* as the kernel loads them */
     _Alignas(64) float values[ATTN_MOST_DIM * ATTN_BLOCK]; /* likewise, or decoded rows */
     _Alignas(64) float part[ATTN_TILE_ROWS * ATTN_MOST_DIM];
+    attn_scales scales;                                  /* of the keys and values loaded */
     float max[ATTN_MOST_ROWS], sum[ATTN_MOST_ROWS];      /* rows' so far, [side][token][head] */
     uint32_t active[ATTN_MOST_ROWS];                     /* tokens that see any of this block */
     uint32_t begin[ATTN_MOST_ROWS], end[ATTN_MOST_ROWS]; /* what they see */
@@ -34,18 +35,31 @@ typedef struct workspace {
     attn_walk *walk;
 } workspace;
 
-attn_call attn_call_of(const attn_kernels *kernels, const radix_attention *layer,
-                       const forward_batch *batch, const float *q, float *out)
+attn_call attn_call_of(const attn_kernels *kernels, const attn_codes *codes,
+                       const radix_attention *layer, const forward_batch *batch, const float *q,
+                       float *out)
 {
     attn_call c = {.kernels = kernels,
+                   .codes = codes,
                    .layer = layer,
                    .batch = batch,
                    .kv = attn_kv_of(batch->token_to_kv_pool, layer->layer_id),
+                   .v_scale = 1,
+                   .q_layer = *layer,
                    .v_dim = attn_v_dim(layer),
                    .q = q,
                    .out = out,
                    .sharing = layer->num_heads / layer->num_kv_heads};
-    c.decoded = c.kv.dtype != RAD_F32 && c.kv.dtype != RAD_BF16;
+    const attn_kv_plane *k = &c.kv.plane[ATTN_K], *v = &c.kv.plane[ATTN_V];
+    c.decoded = !codes && c.kv.dtype != RAD_F32 && c.kv.dtype != RAD_BF16;
+    c.mla = v->base == k->base;
+    if (codes && k->scales) {
+        c.rounded = !attn_kv_has_one_scale(&c.kv, ATTN_K);
+        c.scaled = !c.rounded;
+    } else if (codes) {
+        c.q_layer.scaling *= k->scale;
+        c.v_scale = v->scale;
+    }
     c.parts = (c.sharing + SIDE_ROWS - 1) / SIDE_ROWS;
     c.heads = (c.sharing + c.parts - 1) / c.parts;
     c.parts = (c.sharing + c.heads - 1) / c.heads;
@@ -116,7 +130,7 @@ static void open_row(const attn_call *call, const attn_unit *u, workspace *ws, u
 {
     uint32_t dim = call->layer->head_dim;
     size_t bytes = attn_q_bytes(call->kernels, dim);
-    call->kernels->prepare_q(call->layer, call->q + line * dim, ws->q + row * bytes);
+    call->kernels->prepare_q(&call->q_layer, call->q + line * dim, ws->q + row * bytes);
     if (u->partials) return;
     ws->max[row] = u->first ? -INFINITY : call->states[2 * line];
     ws->sum[row] = u->first ? 0 : call->states[2 * line + 1];
@@ -127,7 +141,8 @@ static void close_row(const attn_call *call, const attn_unit *u, workspace *ws, 
                       size_t line)
 {
     if (u->last) {
-        call->kernels->divide(call->v_dim, call->out + line * call->v_dim, ws->sum[row]);
+        call->kernels->divide(call->v_dim, call->out + line * call->v_dim,
+                              ws->sum[row] / call->v_scale);
     } else {
         call->states[2 * line] = ws->max[row];
         call->states[2 * line + 1] = ws->sum[row];
@@ -168,7 +183,7 @@ void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, 
         a->stride[side] = p->stride;
         a->bytes[side] = (end - first) * p->head_bytes;
     }
-    a->sides = call->kv.plane[ATTN_V].base == call->kv.plane[ATTN_K].base ? 1 : 2; /* MLA: 1 */
+    a->sides = call->mla ? 1 : 2;
     for (uint32_t side = 0, rows = a->sides; side < rows && call->kv.plane[ATTN_K].scales; side++) {
         const attn_kv_plane *p = &call->kv.plane[side];
         a->base[a->sides] = p->scales + first * sizeof(float);
@@ -207,7 +222,7 @@ static bool find_active(const attn_call *call, const attn_unit *u, workspace *ws
     return ws->num_active > 0;
 }
 
-static const rad_slot in_order[ATTN_BLOCK] = {
+const rad_slot attn_in_order[ATTN_BLOCK] = {
     0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
     22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
     44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
@@ -224,7 +239,49 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
         attn_kv_read_rows(&call->kv, side, slots, j, ROWS_AT_ONCE, kv_head,
                           ws->values + (size_t)j * p->dim);
     }
-    return (attn_rows_at){(const char *)ws->values, in_order, p->dim * sizeof(float)};
+    return (attn_rows_at){(const char *)ws->values, attn_in_order, p->dim * sizeof(float)};
+}
+
+void attn_rows_of_codes(const attn_call *call, attn_kv_side side, const rad_slot *slots,
+                        uint32_t kv_head, uint16_t *to, size_t ld)
+{
+    if (call->rounded) {
+        attn_codes_round_rows(&call->kv, side, slots, kv_head, to, ld);
+    } else {
+        kv_rows rows = attn_kv_rows(&call->kv, side, slots, kv_head);
+        call->codes->load_rows(call->kv.dtype, &rows, call->kv.plane[side].dim, to, ld);
+    }
+}
+
+void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_head, attn_scales *to)
+{
+    for (int side = ATTN_K; side <= ATTN_V; side++) {
+        kv_rows rows = attn_kv_rows(&call->kv, side, slots, kv_head);
+        attn_codes_scales(&rows, to->of[side]);
+    }
+}
+
+/* Keys and values as bf16. MLA's rows are read once: its values are their beginning. They wait
+ * in the half of `keys` that pairs leave free. */
+static void load_code_side(const attn_call *call, workspace *ws, uint32_t kv_head,
+                           const rad_slot *slots)
+{
+    const uint32_t dim = call->layer->head_dim, dtype = call->kv.dtype;
+    attn_ahead *ahead = &ws->walk->ahead;
+    const size_t ld = (dim + 31) & ~(size_t)31;
+    if (call->scaled) attn_scales_of(call, slots, kv_head, &ws->scales);
+    if (call->mla) {
+        uint16_t *rows = (uint16_t *)(ws->keys + ATTN_MOST_DIM / 2 * ATTN_BLOCK);
+        attn_rows_of_codes(call, ATTN_K, slots, kv_head, rows, ld);
+        attn_rows_at at = {(const char *)rows, attn_in_order, ld * sizeof *rows};
+        call->kernels->load_keys(&at, dim, ws->keys, ahead);
+        call->kernels->load_values(&at, call->v_dim, ws->values, ahead);
+    } else {
+        kv_rows keys = attn_kv_rows(&call->kv, ATTN_K, slots, kv_head);
+        kv_rows values = attn_kv_rows(&call->kv, ATTN_V, slots, kv_head);
+        call->codes->load_keys(dtype, &keys, dim, ws->keys, ahead);
+        call->codes->load_values(dtype, &values, call->v_dim, ws->values, ahead);
+    }
 }
 
 static void load_keys(const attn_call *call, workspace *ws, uint32_t kv_head, const rad_slot *slots)
@@ -245,6 +302,10 @@ static void load_keys(const attn_call *call, workspace *ws, uint32_t kv_head, co
 static attn_rows_at load_side(const attn_call *call, workspace *ws, uint32_t kv_head,
                               const rad_slot *slots)
 {
+    if (call->codes) {
+        load_code_side(call, ws, kv_head, slots);
+        return (attn_rows_at){0}; /* read from where they were loaded */
+    }
     load_keys(call, ws, kv_head, slots);
     attn_rows_at values = rows_at(call, ws, ATTN_V, kv_head, slots);
     if (call->kernels->load_values)
@@ -297,6 +358,8 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
                                                    : kv_dtype_bytes(call->kv.dtype),
                       .scaling = call->layer->scaling,
                       .logit_cap = call->layer->logit_cap,
+                      .key_scales = call->scaled ? ws->scales.of[ATTN_K] : NULL,
+                      .value_scales = call->scaled ? ws->scales.of[ATTN_V] : NULL,
                       .part = ws->part,
                       .part_ld = (call->v_dim + 15) & ~15u};
     uint32_t count = ws->num_active * heads, tiles = (count + ATTN_TILE_ROWS - 1) / ATTN_TILE_ROWS;

@@ -9,8 +9,7 @@
 #ifndef ATTN_ATTN_UNIT_H
 #define ATTN_ATTN_UNIT_H
 
-#include "attn/attn_kernels.h"
-#include "attn/attn_kv.h"
+#include "attn/attn_codes.h"
 
 enum { ATTN_MOST_ROWS = 1024, ATTN_MOST_SIDES = 32 };
 
@@ -20,7 +19,13 @@ typedef struct attn_call {
     const radix_attention *layer;
     const forward_batch *batch;
     attn_kv kv;
-    bool decoded; /* rows are read as f32 first: neither f32 nor bf16 is stored */
+    const attn_codes *codes; /* narrow numbers are read as bf16 (attn_codes.h), or NULL: */
+    bool decoded;            /* rows are read as f32 first: neither f32 nor bf16 is stored */
+    bool mla;                /* V is the beginning of K */
+    bool scaled;             /* codes: each key with its scales */
+    bool rounded;            /* codes: numbers are decoded and rounded, scales and all */
+    float v_scale;           /* codes: of all values; else 1 */
+    radix_attention q_layer; /* the layer with K's scale in its scaling, for q */
     uint32_t v_dim;
     const float *q;
     float *out;
@@ -34,8 +39,24 @@ typedef struct attn_call {
     uint32_t most_rows; /* of a unit, all its sides together */
 } attn_call;
 
-attn_call attn_call_of(const attn_kernels *kernels, const radix_attention *layer,
-                       const forward_batch *batch, const float *q, float *out);
+/* `codes`: with kernels for bf16, where attn_codes_take; else NULL. */
+attn_call attn_call_of(const attn_kernels *kernels, const attn_codes *codes,
+                       const radix_attention *layer, const forward_batch *batch, const float *q,
+                       float *out);
+
+/* codes: the block's rows as bf16, row i at to + i * ld, zeros up to ld (a multiple of 32). */
+void attn_rows_of_codes(const attn_call *call, attn_kv_side side, const rad_slot *slots,
+                        uint32_t kv_head, uint16_t *to, size_t ld);
+
+/* scaled: what the tiles of the block need beside its codes. */
+typedef struct attn_scales {
+    _Alignas(64) float of[2][ATTN_BLOCK]; /* ATTN_K, ATTN_V */
+} attn_scales;
+void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_head,
+                    attn_scales *to);
+
+/* Slots of rows that were copied: 0, 1, 2 ... */
+extern const rad_slot attn_in_order[ATTN_BLOCK];
 
 /* The query heads of a side: *first .. *first + the returned number. */
 uint32_t attn_side_heads(const attn_call *call, uint32_t side, uint32_t *first);

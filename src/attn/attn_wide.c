@@ -28,6 +28,8 @@ typedef struct wide_space {
     _Alignas(64) float total[TOTAL_BYTES / 4];
     _Alignas(64) uint16_t keys[ATTN_BLOCK * ATTN_MOST_DIM];
     _Alignas(64) uint32_t values[ATTN_BLOCK / 2 * ATTN_MOST_DIM];
+    _Alignas(64) uint16_t codes[ATTN_BLOCK * ATTN_MOST_DIM]; /* values in rows */
+    attn_scales scales;                                      /* of this block's codes */
     _Alignas(64) float max[ATTN_MOST_ROWS];
     _Alignas(64) float sum[ATTN_MOST_ROWS];
     _Alignas(64) int32_t begin[ATTN_WIDE_TILE * ATTN_LANES];
@@ -131,7 +133,7 @@ static void open_group(const attn_call *call, const attn_unit *u, wide_space *ws
         ws->max[row] = call->states[2 * line];
         ws->sum[row] = call->states[2 * line + 1];
     }
-    call->kernels->wide->pack_q(call->layer, q, ws->q + group * ws->q_words);
+    call->kernels->wide->pack_q(&call->q_layer, q, ws->q + group * ws->q_words);
     ws->span[group] = span_of(call, u, ws, group);
     if (u->first) {
         memset(total, 0, ws->total_floats * sizeof *total);
@@ -147,6 +149,8 @@ static void close_group(const attn_call *call, const attn_unit *u, wide_space *w
     float *rows[ATTN_LANES];
     fetch_group(call, u, ws, group + 1, true);
     rows_of(call, u, ws, group, rows);
+    for (uint32_t i = 0; i < ATTN_LANES && u->last; i++)
+        ws->sum[group * ATTN_LANES + i] /= call->v_scale;
     call->kernels->wide->store_rows(call->v_dim, ws->total + group * ws->total_floats,
                                     u->last ? ws->sum + group * ATTN_LANES : NULL, rows);
     for (uint32_t i = 0; i < ATTN_LANES && !u->last; i++) {
@@ -198,6 +202,8 @@ static void run_tile(const attn_call *call, const attn_unit *u, wide_space *ws, 
                            .begin = ws->begin,
                            .end = ws->end,
                            .logit_cap = call->layer->logit_cap,
+                           .key_scales = call->scaled ? ws->scales.of[ATTN_K] : NULL,
+                           .value_scales = call->scaled ? ws->scales.of[ATTN_V] : NULL,
                            .max = ws->max + group * ATTN_LANES,
                            .sum = ws->sum + group * ATTN_LANES,
                            .total = ws->total + group * ws->total_floats,
@@ -210,11 +216,33 @@ static void run_tile(const attn_call *call, const attn_unit *u, wide_space *ws, 
     call->kernels->wide->attend(&tile);
 }
 
+/* Keys become rows in their place; MLA's values are the beginnings of those. */
+static void load_codes(const attn_call *call, wide_space *ws, uint32_t kv_head,
+                       const rad_slot *slots)
+{
+    attn_ahead none = {.left = UINT32_MAX};
+    const uint32_t dim = call->layer->head_dim, v_dim = call->v_dim;
+    const size_t ld = (dim + 31) & ~(size_t)31, v_ld = (v_dim + 31) & ~(size_t)31;
+    attn_rows_at at = {(const char *)ws->keys, attn_in_order, ld * sizeof *ws->keys};
+    attn_rows_of_codes(call, ATTN_K, slots, kv_head, ws->keys, ld);
+    if (!call->mla) {
+        attn_rows_of_codes(call, ATTN_V, slots, kv_head, ws->codes, v_ld);
+        at.base = (const char *)ws->codes;
+        at.stride = v_ld * sizeof *ws->codes;
+    }
+    call->kernels->wide->load_values(&at, v_dim, ws->values, &none);
+    if (call->scaled) attn_scales_of(call, slots, kv_head, &ws->scales);
+}
+
 static void load_block(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t block)
 {
     attn_ahead none = {.left = UINT32_MAX};
     attn_rows_at at[2];
     uint32_t kv_head = u->side_begin / call->parts;
+    if (call->codes) {
+        load_codes(call, ws, kv_head, ws->slots[block & 1]);
+        return;
+    }
     for (int side = ATTN_K; side <= ATTN_V; side++) {
         const attn_kv_plane *p = &call->kv.plane[side];
         at[side] =

@@ -27,10 +27,11 @@ typedef struct attn_wide_tile {
     const int32_t *begin;   /* [group][16]: a row sees the keys [begin, end), or */
     const int32_t *end;     /* none when they are equal; some row sees some */
     float logit_cap;
-    float *max, *sum;  /* [group][16], folded with the block's */
-    float *total;      /* [group][v_dim rounded up to 16][16], likewise */
-    attn_ahead *ahead; /* to fetch from on the way, */
-    uint32_t lines;    /* so many at each of attn_wide_steps */
+    const float *key_scales, *value_scales; /* as in attn_tile */
+    float *max, *sum;                       /* [group][16], folded with the block's */
+    float *total;                           /* [group][v_dim rounded up to 16][16], likewise */
+    attn_ahead *ahead;                      /* to fetch from on the way, */
+    uint32_t lines;                         /* so many at each of attn_wide_steps */
 } attn_wide_tile;
 
 /* Pairs of dims of a group of q: 32 dims at a time, as the keys are; zeros at the end. */

@@ -90,6 +90,7 @@ TILE void scores(const int groups, const bool plain, const wide *t, middle *m)
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++) {
                 vf s = sum[j][g];
+                if (t->key_scales) s = vf_mul(s, vf_set1(t->key_scales[key + j]));
                 if (!plain) {
                     if (t->logit_cap > 0) s = vf_mul(cap_vf(s, t->logit_cap), vf_set1(LOG2_E));
                     s = _mm512_mask_mov_ps(vf_set1(-INFINITY), seeing(t, g, key + j), s);

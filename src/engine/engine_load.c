@@ -61,10 +61,10 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
     status = compute_pool_create(env, p->num_threads, &parts->pool, err);
     if (status != RAD_OK) return status;
     const attn_backend *attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL);
-    parts->attn_backend = attn->name;
     rad_dtype kv_dtype = p->dtype;
     bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
     if (set) kv_dtype_find(p->kv_cache_dtype, &kv_dtype); /* checked */
+    parts->attn_backend = attn_name(attn, kv_dtype);
     model_runner_params model = {
         .dtype = p->dtype,
         .weights = p->weights,

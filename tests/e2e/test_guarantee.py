@@ -20,7 +20,8 @@ import tiny_gguf
 LINE = re.compile(r"answers are bit-identical whatever the cache or the batch does: "
                   r"(?P<weights>[\w+]+) weights, (?P<kv>\w+) KV, attention (?P<attention>[\w-]+), "
                   r"products (?P<products>\w+)$")
-ATTENTION = {"cpu-amx", "cpu-avx512bf16", "cpu-avx512", "cpu-avx2", "cpu-scalar"}
+ATTENTION = {"cpu-amx", "cpu-amx-codes", "cpu-avx512bf16", "cpu-avx512bf16-codes",
+             "cpu-avx512", "cpu-avx2", "cpu-scalar"}
 PRODUCTS = {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "scalar"}
 
 
@@ -30,7 +31,11 @@ def cpu_flags():
     return set(lines[0].split()) if lines else set()
 
 
-def expected_kernels(flags):
+def codes_are_computed_with(flags, kv):
+    return kv in ("int8", "fp8_e4m3", "fp8_e5m2") and {"avx512_bf16", "avx512vbmi"} <= flags
+
+
+def expected_kernels(flags, kv):
     """(attention, products) of a CPU without AMX, by the tables of docs/kernels.md."""
     avx512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags
     vnni = avx512 and "avx512_vnni" in flags
@@ -39,7 +44,7 @@ def expected_kernels(flags):
     attention = "avx512bf16" if bf16 else "avx512" if avx512 else "avx2" if avx2 else "scalar"
     products = ("avx512bf16" if vnni and bf16 else "avx512vnni" if vnni else
                 "avx512" if avx512 else "avx2" if avx2 else "scalar")
-    return "cpu-" + attention, products
+    return "cpu-" + attention + ("-codes" if codes_are_computed_with(flags, kv) else ""), products
 
 
 def promise(model, *args):
@@ -63,9 +68,10 @@ def check_kernels(found, log):
     flags = cpu_flags()
     if not flags:
         return  # another architecture, or no /proc
-    attention, products = expected_kernels(flags)
+    attention, products = expected_kernels(flags, found["kv"])
+    amx_attention = attention.replace("avx512bf16", "amx")
     if "amx_bf16" in flags:  # used when it has proved itself; else the log says why not
-        for what, name, amx, less in (("attention", found["attention"], "cpu-amx", attention),
+        for what, name, amx, less in (("attention", found["attention"], amx_attention, attention),
                                       ("products", found["products"], "amx", products)):
             check(name == amx or name == less and f"{what} by {less} instead" in log, name, log)
         return

@@ -1,0 +1,48 @@
+/* attn_codes.c - whether narrow numbers are read as words of bf16, and what of it needs no
+ * instruction of its own. */
+#include "attn/attn_codes.h"
+
+const attn_codes *attn_codes_of_cpu(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (attn_codes_avx512vbmi.load_keys && __builtin_cpu_supports("avx512vbmi") &&
+        __builtin_cpu_supports("avx512bf16"))
+        return &attn_codes_avx512vbmi;
+#endif
+    return NULL;
+}
+
+/* q times such a scale is neither infinite nor a denormal, unless q nearly is. */
+static bool leaves_room(float scale)
+{
+    return scale >= 0x1p-64f && scale <= 0x1p64f;
+}
+
+bool attn_codes_take(const rad_token_to_kv_pool_params *pool, uint32_t layer)
+{
+    const uint32_t index = layer - pool->start_layer;
+    if (pool->dtype == RAD_I8) return true;
+    return kv_dtype_is_fp8(pool->dtype) &&
+           (!pool->k_scales || leaves_room(pool->k_scales[index])) &&
+           (!pool->v_scales || leaves_room(pool->v_scales[index]));
+}
+
+void attn_codes_round_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots,
+                           uint32_t head, uint16_t *to, size_t ld)
+{
+    float numbers[ATTN_MOST_DIM];
+    const uint32_t dim = kv->plane[side].dim;
+    for (uint32_t i = 0; i < ATTN_BLOCK; i++, to += ld) {
+        attn_kv_read(kv, side, slots[i], head, numbers);
+        for (uint32_t d = 0; d < dim; d++)
+            to[d] = bf16_from_f32(numbers[d]);
+        memset(to + dim, 0, (ld - dim) * sizeof *to);
+    }
+}
+
+void attn_codes_scales(const kv_rows *rows, float *to)
+{
+    for (uint32_t i = 0; i < ATTN_BLOCK; i++)
+        memcpy(to + i, rows->scales + (size_t)rows->slots[i] * rows->scale_stride, sizeof *to);
+}

@@ -1,0 +1,239 @@
+/* attn_codes_avx512vbmi.c - a block's codes as words of bf16, 64 codes at a time.
+ *
+ * A code's magnitude has 7 bits, and VPERMI2B looks 64 of those up in 128 bytes: one table for
+ * the lower bytes of the words, one for the upper ones, to which the signs are put. What
+ * follows is where the bytes go:
+ *
+ *     keys     16 rows x 64 dims are transposed as codes, four to a lane, which is half the
+ *              moves of words; then each lane's two pairs of words
+ *     values   the codes of two keys side by side; then their words
+ *     rows     their words in order
+ *
+ * Code 0 is word 0 in every table, so what is masked off in a load is zero in the end. */
+#include "attn/attn_codes.h"
+
+#if defined(__AVX512VBMI__) && defined(__AVX512BF16__)
+#include "attn/attn_vector_avx512.h"
+
+enum { BLOCK = ATTN_BLOCK, CODES = 64 };
+
+/* The word of n * 2^e, for n < 128. */
+#define LOG2(n)                                                                                    \
+    ((n) < 2 ? 0 : (n) < 4 ? 1 : (n) < 8 ? 2 : (n) < 16 ? 3 : (n) < 32 ? 4 : (n) < 64 ? 5 : 6)
+#define WORD(n, e)   ((n) == 0 ? 0 : (127 + LOG2(n) + (e)) << 7 | ((n) << (7 - LOG2(n)) & 0x7f))
+#define NOT_A_NUMBER 0x7fc0
+#define INFINITE     0x7f80
+
+/* The words of the magnitudes 0 .. 127 of each kind. */
+#define E4M3(c)                                                                                    \
+    ((c) == 0x7f ? NOT_A_NUMBER : (c) < 8 ? WORD(c, -9) : WORD(8 | ((c)&7), ((c) >> 3) - 10))
+#define E5M2(c)                                                                                    \
+    ((c) > 0x7c    ? NOT_A_NUMBER                                                                  \
+     : (c) == 0x7c ? INFINITE                                                                      \
+     : (c) < 4     ? WORD(c, -16)                                                                  \
+                   : WORD(4 | ((c)&3), ((c) >> 2) - 17))
+#define I8(c) WORD(c, 0)
+
+#define LOWER(word, c) (uint8_t)(word(c) & 0xff)
+#define UPPER(word, c) (uint8_t)(word(c) >> 8)
+#define FOUR(half, word, c)                                                                        \
+    half(word, c), half(word, (c) + 1), half(word, (c) + 2), half(word, (c) + 3)
+#define SIXTEEN(half, word, c)                                                                     \
+    FOUR(half, word, c), FOUR(half, word, (c) + 4), FOUR(half, word, (c) + 8),                     \
+        FOUR(half, word, (c) + 12)
+#define HALF(half, word, c)                                                                        \
+    SIXTEEN(half, word, c), SIXTEEN(half, word, (c) + 16), SIXTEEN(half, word, (c) + 32),          \
+        SIXTEEN(half, word, (c) + 48)
+#define TABLE(word)                                                                                \
+    {                                                                                              \
+        {HALF(LOWER, word, 0), HALF(LOWER, word, 64)},                                             \
+        {                                                                                          \
+            HALF(UPPER, word, 0), HALF(UPPER, word, 64)                                            \
+        }                                                                                          \
+    }
+
+typedef struct table {
+    _Alignas(64) uint8_t bytes[2][2 * CODES]; /* lower, upper */
+} table;
+
+static const table e4m3_table = {TABLE(E4M3)}, e5m2_table = {TABLE(E5M2)}, i8_table = {TABLE(I8)};
+
+/* A table in registers, and two orders of bytes from two vectors: the lower halves of both
+ * taken in turn, and the upper halves. */
+typedef struct lookup {
+    __m512i lower[2], upper[2];
+    __m512i low_halves, high_halves;
+} lookup;
+
+HELPER lookup lookup_of(const uint32_t dtype)
+{
+    const table *t = dtype == RAD_F8_E4M3   ? &e4m3_table
+                     : dtype == RAD_F8_E5M2 ? &e5m2_table
+                                            : &i8_table;
+    const __m512i bytes = _mm512_set_epi8(
+        63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41,
+        40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18,
+        17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i second = _mm512_set1_epi16(0x4000); /* odd bytes come from the other vector */
+    __m512i turn = _mm512_and_si512(_mm512_srli_epi16(bytes, 1), _mm512_set1_epi8(0x3f));
+    turn = _mm512_or_si512(turn, second);
+    return (lookup){
+        .lower = {_mm512_load_si512(t->bytes[0]), _mm512_load_si512(t->bytes[0] + CODES)},
+        .upper = {_mm512_load_si512(t->bytes[1]), _mm512_load_si512(t->bytes[1] + CODES)},
+        .low_halves = turn,
+        .high_halves = _mm512_or_si512(turn, _mm512_set1_epi8(CODES / 2))};
+}
+
+/* 64 codes to the bytes of their words. */
+HELPER void words_of(const uint32_t dtype, const lookup *t, __m512i codes, __m512i *lower,
+                     __m512i *upper)
+{
+    const __m512i sign = _mm512_set1_epi8((char)0x80);
+    __m512i magnitude = dtype == RAD_I8 ? _mm512_abs_epi8(codes) : codes; /* 7 bits are looked at */
+    *lower = _mm512_permutex2var_epi8(t->lower[0], magnitude, t->lower[1]);
+    *upper = _mm512_permutex2var_epi8(t->upper[0], magnitude, t->upper[1]);
+    *upper = _mm512_ternarylogic_epi32(*upper, codes, sign, 0xf8); /* upper | codes & sign */
+    if (dtype == RAD_I8) { /* no codec writes -128, but a caller's memory may hold it */
+        const __mmask64 least = _mm512_cmpeq_epi8_mask(codes, sign);
+        *upper = _mm512_mask_mov_epi8(*upper, least, _mm512_set1_epi8((char)0xc3));
+    }
+}
+
+HELPER __mmask64 first_codes(uint32_t count)
+{
+    return ~(__mmask64)0 >> (CODES - count);
+}
+
+HELPER const char *row_at(const kv_rows *rows, uint32_t i)
+{
+    return rows->base + (size_t)rows->slots[i] * rows->stride;
+}
+
+/* 16 keys x `some` dimensions, up to 64. */
+HELPER void key_tile(const uint32_t dtype, const lookup *t, const kv_rows *keys, uint32_t j,
+                     uint32_t d, const uint32_t some, uint32_t *to)
+{
+    /* From a lane's lower bytes 0 1 2 3 and upper ones: 0 0 1 1, and 2 2 3 3. */
+    const __m512i lanes =
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+    const __m512i each = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x01010101));
+    const __m512i first = _mm512_add_epi8(each, _mm512_set1_epi32(0x41014000));
+    const __m512i second = _mm512_add_epi8(first, _mm512_set1_epi8(2));
+    const __mmask64 mask = first_codes(some);
+    __m512i tile[16], lower, upper;
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 16; i++)
+        tile[i] = _mm512_maskz_loadu_epi8(mask, row_at(keys, j + i) + d);
+    transpose(tile);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 16; i++, to += 2 * BLOCK) {
+        if (4 * i >= (some + 31) / 32 * 32) continue;
+        words_of(dtype, t, tile[i], &lower, &upper);
+        _mm512_store_si512(to, _mm512_permutex2var_epi8(lower, first, upper));
+        _mm512_store_si512(to + BLOCK, _mm512_permutex2var_epi8(lower, second, upper));
+    }
+}
+
+HELPER void load_keys_of(const uint32_t dtype, const kv_rows *keys, uint32_t dim, uint32_t *to,
+                         attn_ahead *ahead)
+{
+    const lookup t = lookup_of(dtype);
+    for (uint32_t j = 0; j < BLOCK; j += 16) {
+        uint32_t d = 0;
+        for (; d + CODES <= dim; d += CODES) {
+            attn_ahead_fetch(ahead, 16);
+            key_tile(dtype, &t, keys, j, d, CODES, to + d / 2 * BLOCK + j);
+        }
+        if (d == dim) continue;
+        attn_ahead_fetch(ahead, 16);
+        key_tile(dtype, &t, keys, j, d, dim - d, to + d / 2 * BLOCK + j);
+    }
+}
+
+/* The words of two keys' codes side by side, `vectors` of 16 dimensions. */
+HELPER void value_tile(const uint32_t dtype, const lookup *t, __m512i a, __m512i b,
+                       const uint32_t vectors, uint32_t *to)
+{
+    __m512i lower, upper;
+    words_of(dtype, t, _mm512_permutex2var_epi8(a, t->low_halves, b), &lower, &upper);
+    _mm512_store_si512(to, _mm512_permutex2var_epi8(lower, t->low_halves, upper));
+    if (vectors == 1) return;
+    _mm512_store_si512(to + W, _mm512_permutex2var_epi8(lower, t->high_halves, upper));
+    if (vectors == 2) return;
+    words_of(dtype, t, _mm512_permutex2var_epi8(a, t->high_halves, b), &lower, &upper);
+    _mm512_store_si512(to + 2 * W, _mm512_permutex2var_epi8(lower, t->low_halves, upper));
+    if (vectors == 3) return;
+    _mm512_store_si512(to + 3 * W, _mm512_permutex2var_epi8(lower, t->high_halves, upper));
+}
+
+HELPER void load_values_of(const uint32_t dtype, const kv_rows *values, uint32_t v_dim,
+                           uint32_t *to, attn_ahead *ahead)
+{
+    const lookup t = lookup_of(dtype);
+    const uint32_t whole = v_dim / CODES * CODES, rest = v_dim - whole;
+    const uint32_t lines = attn_lines_of(v_dim);
+    const size_t ld = (v_dim + W - 1) / W * W;
+    const __mmask64 mask = rest ? first_codes(rest) : 0;
+    for (uint32_t j = 0; j < BLOCK; j += 2, to += ld) {
+        const char *a = row_at(values, j), *b = row_at(values, j + 1);
+        attn_ahead_fetch(ahead, lines); /* the other half during the products */
+        for (uint32_t d = 0; d < whole; d += CODES)
+            value_tile(dtype, &t, _mm512_loadu_si512(a + d), _mm512_loadu_si512(b + d), 4, to + d);
+        if (rest)
+            value_tile(dtype, &t, _mm512_maskz_loadu_epi8(mask, a + whole),
+                       _mm512_maskz_loadu_epi8(mask, b + whole), (rest + W - 1) / W, to + whole);
+    }
+}
+
+HELPER void load_rows_of(const uint32_t dtype, const kv_rows *rows, uint32_t dim, uint16_t *to,
+                         size_t ld)
+{
+    const lookup t = lookup_of(dtype);
+    for (uint32_t j = 0; j < BLOCK; j++, to += ld) {
+        const char *row = row_at(rows, j);
+        for (uint32_t d = 0; d < ld; d += CODES) {
+            __m512i lower, upper, codes = _mm512_setzero_si512();
+            if (d < dim)
+                codes = _mm512_maskz_loadu_epi8(first_codes(RAD_MIN(dim - d, CODES)), row + d);
+            words_of(dtype, &t, codes, &lower, &upper);
+            _mm512_storeu_si512(to + d, _mm512_permutex2var_epi8(lower, t.low_halves, upper));
+            if (d + CODES / 2 < ld)
+                _mm512_storeu_si512(to + d + CODES / 2,
+                                    _mm512_permutex2var_epi8(lower, t.high_halves, upper));
+        }
+    }
+}
+
+static void load_keys(uint32_t dtype, const kv_rows *keys, uint32_t dim, void *to,
+                      attn_ahead *ahead)
+{
+    switch (dtype) {
+    case RAD_F8_E4M3: load_keys_of(RAD_F8_E4M3, keys, dim, to, ahead); break;
+    case RAD_F8_E5M2: load_keys_of(RAD_F8_E5M2, keys, dim, to, ahead); break;
+    default: load_keys_of(RAD_I8, keys, dim, to, ahead);
+    }
+}
+
+static void load_values(uint32_t dtype, const kv_rows *values, uint32_t v_dim, void *to,
+                        attn_ahead *ahead)
+{
+    switch (dtype) {
+    case RAD_F8_E4M3: load_values_of(RAD_F8_E4M3, values, v_dim, to, ahead); break;
+    case RAD_F8_E5M2: load_values_of(RAD_F8_E5M2, values, v_dim, to, ahead); break;
+    default: load_values_of(RAD_I8, values, v_dim, to, ahead);
+    }
+}
+
+static void load_rows(uint32_t dtype, const kv_rows *rows, uint32_t dim, uint16_t *to, size_t ld)
+{
+    switch (dtype) {
+    case RAD_F8_E4M3: load_rows_of(RAD_F8_E4M3, rows, dim, to, ld); break;
+    case RAD_F8_E5M2: load_rows_of(RAD_F8_E5M2, rows, dim, to, ld); break;
+    default: load_rows_of(RAD_I8, rows, dim, to, ld);
+    }
+}
+
+const attn_codes attn_codes_avx512vbmi = {load_keys, load_values, load_rows};
+#else
+const attn_codes attn_codes_avx512vbmi = {NULL, NULL, NULL}; /* not this architecture */
+#endif
