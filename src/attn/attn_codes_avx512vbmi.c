@@ -176,7 +176,7 @@ HELPER void load_values_of(const uint32_t dtype, const kv_rows *values, uint32_t
     const __mmask64 mask = rest ? first_codes(rest) : 0;
     for (uint32_t j = 0; j < BLOCK; j += 2, to += ld) {
         const char *a = row_at(values, j), *b = row_at(values, j + 1);
-        attn_ahead_fetch(ahead, lines); /* the other half during the products */
+        if (j % 8 == 0) attn_ahead_fetch(ahead, 4 * lines); /* the other half: in the products */
         for (uint32_t d = 0; d < whole; d += CODES)
             value_tile(dtype, &t, _mm512_loadu_si512(a + d), _mm512_loadu_si512(b + d), 4, to + d);
         if (rest)

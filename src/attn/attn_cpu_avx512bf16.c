@@ -26,7 +26,7 @@ TILE void product(const uint32_t rows, const int vectors, uint32_t depth, const 
             sum[r][v] = _mm512_setzero_ps();
     for (uint32_t i = 0; i < depth; i++) {
         __m512i pair[4];
-        if (ahead) attn_ahead_fetch(ahead, 1);
+        if (ahead && i % 4 == 0) attn_ahead_fetch(ahead, 4); /* one by one costs more */
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
             pair[v] = _mm512_load_si512(w + i * ldw + 16 * v);

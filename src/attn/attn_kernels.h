@@ -51,7 +51,8 @@ typedef struct attn_ahead {
     const char *next; /* line */
     uint32_t left;    /* lines of this row */
     uint32_t step;    /* 64, or 0 when all was fetched */
-    uint32_t row;     /* this one: tokens of K, tokens of V, then of their scales */
+    uint32_t token;   /* the next row's: tokens of K, tokens of V, then of their scales */
+    uint32_t side;    /* which of those */
     uint32_t count;   /* tokens */
     uint32_t sides;   /* 2; MLA: 1; each with its scales, if any, behind it all */
     const rad_slot *slots;
@@ -61,18 +62,18 @@ typedef struct attn_ahead {
 
 static inline void attn_ahead_row(attn_ahead *a)
 {
-    if (a->row == a->count * a->sides) {
+    if (a->token == a->count) {
+        a->token = 0;
+        a->side++;
+    }
+    if (a->side == a->sides) {
         a->step = 0;
         a->left = UINT32_MAX;
         return;
     }
-    uint32_t side = 0, token = a->row;
-    for (; token >= a->count; side++)
-        token -= a->count;
-    a->next = a->base[side] + (size_t)a->slots[token] * a->stride[side];
-    a->left = (uint32_t)((a->bytes[side] + 63) / 64);
+    a->next = a->base[a->side] + (size_t)a->slots[a->token++] * a->stride[a->side];
+    a->left = (uint32_t)((a->bytes[a->side] + 63) / 64);
     a->step = 64;
-    a->row++;
 }
 
 static inline void attn_ahead_fetch(attn_ahead *a, uint32_t lines)
@@ -93,12 +94,9 @@ static inline void attn_ahead_fetch(attn_ahead *a, uint32_t lines)
 static inline uint32_t attn_ahead_lines(const attn_ahead *a)
 {
     if (!a->step) return 0;
-    uint32_t lines = a->left;
-    for (uint32_t row = a->row; row < a->count * a->sides; row += a->count) {
-        uint32_t side = row / a->count;
-        lines += (a->count - row % a->count) * (uint32_t)((a->bytes[side] + 63) / 64);
-        row -= row % a->count;
-    }
+    uint32_t lines = a->left, token = a->token;
+    for (uint32_t side = a->side; side < a->sides; side++, token = 0)
+        lines += (a->count - token) * (uint32_t)((a->bytes[side] + 63) / 64);
     return lines;
 }
 
