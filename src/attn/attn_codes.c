@@ -40,9 +40,3 @@ void attn_codes_round_rows(const attn_kv *kv, attn_kv_side side, const rad_slot 
         memset(to + dim, 0, (ld - dim) * sizeof *to);
     }
 }
-
-void attn_codes_scales(const kv_rows *rows, float *to)
-{
-    for (uint32_t i = 0; i < ATTN_BLOCK; i++)
-        memcpy(to + i, rows->scales + (size_t)rows->slots[i] * rows->scale_stride, sizeof *to);
-}

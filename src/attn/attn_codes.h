@@ -22,8 +22,8 @@
 #include "attn/attn_kernels.h"
 #include "attn/attn_kv.h"
 
-/* All for 64 rows, RAD_F8_E4M3, RAD_F8_E5M2 or RAD_I8; scales are not looked at, and nothing
- * is read behind a row's last code. O(dim). */
+/* All for 64 rows, RAD_F8_E4M3, RAD_F8_E5M2 or RAD_I8; codes come without their scales, and
+ * nothing is read behind a row's last code or scale. O(dim). */
 typedef struct attn_codes {
     /* As load_keys and load_values of attn_kernels; zeros up to the next 32 dimensions of the
      * keys, the next 16 of the values. */
@@ -34,6 +34,9 @@ typedef struct attn_codes {
 
     /* As they lie: row i at to + i * ld, zeros up to ld, which is a multiple of 32. */
     void (*load_rows)(uint32_t dtype, const kv_rows *rows, uint32_t dim, uint16_t *to, size_t ld);
+
+    /* The scales of `heads` heads from the rows' own on: head h's to[h * ATTN_BLOCK ...). */
+    void (*load_scales)(const kv_rows *rows, uint32_t heads, float *to);
 } attn_codes;
 
 /* NULL when this CPU has no AVX512_VBMI with AVX512_BF16. Any thread. */
@@ -48,8 +51,5 @@ bool attn_codes_take(const rad_token_to_kv_pool_params *pool, uint32_t layer);
  * ld. For numbers of two scales. */
 void attn_codes_round_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots,
                            uint32_t head, uint16_t *to, size_t ld);
-
-/* The scales of a block's rows. */
-void attn_codes_scales(const kv_rows *rows, float *to);
 
 #endif

@@ -233,7 +233,47 @@ static void load_rows(uint32_t dtype, const kv_rows *rows, uint32_t dim, uint16_
     }
 }
 
-const attn_codes attn_codes_avx512vbmi = {load_keys, load_values, load_rows};
+/* Four heads of a token lie side by side: 16 tokens make four vectors of four tokens, which
+ * are turned as 4 x 4 numbers and then as 4 x 4 quarters. */
+static void load_scales(const kv_rows *rows, uint32_t heads, float *to)
+{
+    const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (uint32_t h = 0; h < heads; h += 4, to += 4 * BLOCK) {
+        const uint32_t some = RAD_MIN(heads - h, 4);
+        const __mmask8 mask = (__mmask8)((1u << some) - 1);
+        const char *scales = rows->scales + h * sizeof(float);
+        for (uint32_t j = 0; j < BLOCK; j += 16) {
+            vf four[4], half[4], head[4];
+#pragma GCC unroll 4
+            for (uint32_t i = 0; i < 4; i++) {
+                __m128 token[4];
+#pragma GCC unroll 4
+                for (uint32_t k = 0; k < 4; k++) {
+                    const size_t slot = (size_t)rows->slots[j + 4 * i + k];
+                    token[k] = _mm_maskz_loadu_ps(mask, scales + slot * rows->scale_stride);
+                }
+                vf v = _mm512_castps128_ps512(token[0]);
+                v = _mm512_insertf32x4(v, token[1], 1);
+                v = _mm512_insertf32x4(v, token[2], 2);
+                v = _mm512_insertf32x4(v, token[3], 3);
+                four[i] = _mm512_permutexvar_ps(turn, v);
+            }
+            half[0] = _mm512_shuffle_f32x4(four[0], four[1], 0x44);
+            half[1] = _mm512_shuffle_f32x4(four[0], four[1], 0xee);
+            half[2] = _mm512_shuffle_f32x4(four[2], four[3], 0x44);
+            half[3] = _mm512_shuffle_f32x4(four[2], four[3], 0xee);
+            head[0] = _mm512_shuffle_f32x4(half[0], half[2], 0x88);
+            head[1] = _mm512_shuffle_f32x4(half[0], half[2], 0xdd);
+            head[2] = _mm512_shuffle_f32x4(half[1], half[3], 0x88);
+            head[3] = _mm512_shuffle_f32x4(half[1], half[3], 0xdd);
+#pragma GCC unroll 4
+            for (uint32_t i = 0; i < 4; i++)
+                if (i < some) vf_store(to + i * BLOCK + j, head[i]);
+        }
+    }
+}
+
+const attn_codes attn_codes_avx512vbmi = {load_keys, load_values, load_rows, load_scales};
 #else
-const attn_codes attn_codes_avx512vbmi = {NULL, NULL, NULL}; /* not this architecture */
+const attn_codes attn_codes_avx512vbmi = {.load_keys = NULL}; /* not this architecture */
 #endif

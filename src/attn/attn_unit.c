@@ -27,7 +27,7 @@ typedef struct workspace {
     _Alignas(64) float keys[ATTN_MOST_DIM * ATTN_BLOCK];   /* as the kernel loads them */
     _Alignas(64) float values[ATTN_MOST_DIM * ATTN_BLOCK]; /* likewise, or decoded rows */
     _Alignas(64) float part[ATTN_TILE_ROWS * ATTN_MOST_DIM];
-    attn_scales scales;                                  /* of the keys and values loaded */
+    attn_scales scales;                                  /* of the block, the unit's KV heads */
     float max[ATTN_MOST_ROWS], sum[ATTN_MOST_ROWS];      /* rows' so far, [side][token][head] */
     uint32_t active[ATTN_MOST_ROWS];                     /* tokens that see any of this block */
     uint32_t begin[ATTN_MOST_ROWS], end[ATTN_MOST_ROWS]; /* what they see */
@@ -253,11 +253,12 @@ void attn_rows_of_codes(const attn_call *call, attn_kv_side side, const rad_slot
     }
 }
 
-void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_head, attn_scales *to)
+void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_head, uint32_t heads,
+                    attn_scales *to)
 {
     for (int side = ATTN_K; side <= ATTN_V; side++) {
         kv_rows rows = attn_kv_rows(&call->kv, side, slots, kv_head);
-        attn_codes_scales(&rows, to->of[side]);
+        call->codes->load_scales(&rows, heads, to->of[side][0]);
     }
 }
 
@@ -269,7 +270,6 @@ static void load_code_side(const attn_call *call, workspace *ws, uint32_t kv_hea
     const uint32_t dim = call->layer->head_dim, dtype = call->kv.dtype;
     attn_ahead *ahead = &ws->walk->ahead;
     const size_t ld = (dim + 31) & ~(size_t)31;
-    if (call->scaled) attn_scales_of(call, slots, kv_head, &ws->scales);
     if (call->mla) {
         uint16_t *rows = (uint16_t *)(ws->keys + ATTN_MOST_DIM / 2 * ATTN_BLOCK);
         attn_rows_of_codes(call, ATTN_K, slots, kv_head, rows, ld);
@@ -347,6 +347,7 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
                      uint32_t block, const attn_rows_at *values)
 {
     uint32_t head, heads = attn_side_heads(call, side, &head), first_row = side_row(call, u, side);
+    uint32_t head_of_unit = side / call->parts - u->side_begin / call->parts;
     size_t q_bytes = attn_q_bytes(call->kernels, call->layer->head_dim);
     attn_tile tile = {.dim = call->layer->head_dim,
                       .v_dim = call->v_dim,
@@ -358,8 +359,8 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
                                                    : kv_dtype_bytes(call->kv.dtype),
                       .scaling = call->layer->scaling,
                       .logit_cap = call->layer->logit_cap,
-                      .key_scales = call->scaled ? ws->scales.of[ATTN_K] : NULL,
-                      .value_scales = call->scaled ? ws->scales.of[ATTN_V] : NULL,
+                      .key_scales = call->scaled ? ws->scales.of[ATTN_K][head_of_unit] : NULL,
+                      .value_scales = call->scaled ? ws->scales.of[ATTN_V][head_of_unit] : NULL,
                       .part = ws->part,
                       .part_ld = (call->v_dim + 15) & ~15u};
     uint32_t count = ws->num_active * heads, tiles = (count + ATTN_TILE_ROWS - 1) / ATTN_TILE_ROWS;
@@ -402,8 +403,11 @@ static __attribute__((noinline)) void run_narrow(const attn_call *call, const at
         walk->turn = !walk->turn;
         look_behind(call, u, walk, block, next);
         if (!find_active(call, u, &ws, block)) continue;
-        uint32_t loaded = UINT32_MAX;
+        uint32_t loaded = UINT32_MAX, first = u->side_begin / call->parts;
         attn_rows_at values;
+        if (call->scaled)
+            attn_scales_of(call, walk->slots[walk->turn], first,
+                           (u->side_end - 1) / call->parts + 1 - first, &ws.scales);
         for (uint32_t side = u->side_begin; side < u->side_end; side++) {
             if (side / call->parts != loaded) {
                 loaded = side / call->parts;

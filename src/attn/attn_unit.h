@@ -48,11 +48,11 @@ attn_call attn_call_of(const attn_kernels *kernels, const attn_codes *codes,
 void attn_rows_of_codes(const attn_call *call, attn_kv_side side, const rad_slot *slots,
                         uint32_t kv_head, uint16_t *to, size_t ld);
 
-/* scaled: what the tiles of the block need beside its codes. */
+/* scaled: what the tiles of the block need beside its codes, for KV heads in a row. */
 typedef struct attn_scales {
-    _Alignas(64) float of[2][ATTN_BLOCK]; /* ATTN_K, ATTN_V */
+    _Alignas(64) float of[2][ATTN_MOST_SIDES][ATTN_BLOCK]; /* ATTN_K, ATTN_V */
 } attn_scales;
-void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_head,
+void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_head, uint32_t heads,
                     attn_scales *to);
 
 /* Slots of rows that were copied: 0, 1, 2 ... */

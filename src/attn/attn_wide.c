@@ -202,8 +202,8 @@ static void run_tile(const attn_call *call, const attn_unit *u, wide_space *ws, 
                            .begin = ws->begin,
                            .end = ws->end,
                            .logit_cap = call->layer->logit_cap,
-                           .key_scales = call->scaled ? ws->scales.of[ATTN_K] : NULL,
-                           .value_scales = call->scaled ? ws->scales.of[ATTN_V] : NULL,
+                           .key_scales = call->scaled ? ws->scales.of[ATTN_K][0] : NULL,
+                           .value_scales = call->scaled ? ws->scales.of[ATTN_V][0] : NULL,
                            .max = ws->max + group * ATTN_LANES,
                            .sum = ws->sum + group * ATTN_LANES,
                            .total = ws->total + group * ws->total_floats,
@@ -231,7 +231,7 @@ static void load_codes(const attn_call *call, wide_space *ws, uint32_t kv_head,
         at.stride = v_ld * sizeof *ws->codes;
     }
     call->kernels->wide->load_values(&at, v_dim, ws->values, &none);
-    if (call->scaled) attn_scales_of(call, slots, kv_head, &ws->scales);
+    if (call->scaled) attn_scales_of(call, slots, kv_head, 1, &ws->scales);
 }
 
 static void load_block(const attn_call *call, const attn_unit *u, wide_space *ws, uint32_t block)
