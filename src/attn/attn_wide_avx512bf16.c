@@ -52,41 +52,47 @@ static void find_seen(const wide *t, middle *m)
         }
 }
 
+enum { CHAINS = 16 }; /* of products: keys or dims times groups */
+
 /* The scores of the keys that are seen, and their maxima. */
 TILE void scores(const int groups, const bool plain, const wide *t, middle *m)
 {
-    const uint32_t pairs = (t->dim + 1) / 2, ld = key_stride(t->dim) / 2;
-    uint32_t first = plain ? 0 : m->low * 2 / EIGHT * EIGHT, end = plain ? BLOCK : m->high * 2;
+    const uint32_t pairs = (t->dim + 1) / 2;
+    const size_t ld = key_stride(t->dim) / 2;
+    const uint32_t step = CHAINS / (uint32_t)groups; /* keys */
+    uint32_t first = plain ? 0 : m->low * 2 / step * step, end = plain ? BLOCK : m->high * 2;
     vf max[GROUPS];
 #pragma GCC unroll 2
     for (int g = 0; g < groups; g++)
         max[g] = vf_set1(-INFINITY);
-    for (uint32_t key = first; key < end; key += EIGHT) {
+    for (uint32_t key = first; key < end; key += step) {
         const uint32_t *k = (const uint32_t *)t->keys + key * ld;
         const uint32_t *q = t->q;
-        vf sum[EIGHT][GROUPS];
-        attn_ahead_fetch(t->ahead, t->lines);
-#pragma GCC unroll 8
-        for (int j = 0; j < EIGHT; j++)
+        vf sum[CHAINS][GROUPS];
+        attn_ahead_fetch(t->ahead, t->lines * (step / EIGHT));
+#pragma GCC unroll 16
+        for (uint32_t j = 0; j < step; j++)
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++)
                 sum[j][g] = vf_set1(0);
-        for (uint32_t i = 0; i < pairs; i++) {
+        for (uint32_t i = 0; i < pairs; i++, k++) {
+            const uint32_t *upper = k + EIGHT * ld; /* few registers reach eight keys */
             __m512bh x[GROUPS];
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++)
                 x[g] = (__m512bh)_mm512_load_si512(
                     q + ((uint32_t)g * attn_wide_q_pairs(t->dim) + i) * W);
-#pragma GCC unroll 8
-            for (uint32_t j = 0; j < EIGHT; j++) {
-                __m512bh one = (__m512bh)_mm512_set1_epi32((int)k[j * ld + i]);
+#pragma GCC unroll 16
+            for (uint32_t j = 0; j < step; j++) {
+                const uint32_t *at = (j < EIGHT ? k : upper) + j % EIGHT * ld;
+                __m512bh one = (__m512bh)_mm512_set1_epi32((int)*at);
 #pragma GCC unroll 2
                 for (int g = 0; g < groups; g++)
                     sum[j][g] = _mm512_dpbf16_ps(sum[j][g], x[g], one);
             }
         }
-#pragma GCC unroll 8
-        for (uint32_t j = 0; j < EIGHT; j++)
+#pragma GCC unroll 16
+        for (uint32_t j = 0; j < step; j++)
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++) {
                 vf s = sum[j][g];
@@ -104,9 +110,9 @@ TILE void scores(const int groups, const bool plain, const wide *t, middle *m)
         m->max[g] = max[g];
 }
 
-/* Eight dims over the pairs [i, end). `whole`: all lanes see all of them. */
-TILE void eight_values(const int groups, const bool whole, const middle *m, const uint32_t *v,
-                       size_t ld, uint32_t i, uint32_t end, vf sum[EIGHT][GROUPS])
+/* A step of dims over the pairs [i, end). `whole`: all lanes see all of them. */
+TILE void some_values(const int groups, const bool whole, const middle *m, const uint32_t *v,
+                      size_t ld, uint32_t i, uint32_t end, vf sum[CHAINS][GROUPS])
 {
     for (; i < end; i++) {
         __m512bh p[GROUPS];
@@ -120,8 +126,8 @@ TILE void eight_values(const int groups, const bool whole, const middle *m, cons
             seen[g] = _mm512_load_si512(m->seen + at);
             any[g] = _mm512_test_epi32_mask(seen[g], seen[g]);
         }
-#pragma GCC unroll 8
-        for (int d = 0; d < EIGHT; d++) {
+#pragma GCC unroll 16
+        for (int d = 0; d < CHAINS / groups; d++) {
             __m512i one = _mm512_set1_epi32((int)v[i * ld + (uint32_t)d]);
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++)
@@ -135,24 +141,25 @@ TILE void eight_values(const int groups, const bool whole, const middle *m, cons
 TILE void values(const int groups, const bool plain, const wide *t, const middle *m)
 {
     const size_t ld = value_lanes(t->v_dim);
-    for (uint32_t d = 0; d < t->v_dim; d += EIGHT) {
+    const uint32_t step = CHAINS / (uint32_t)groups; /* dims; there is room for 16 */
+    for (uint32_t d = 0; d < t->v_dim; d += step) {
         const uint32_t *v = t->values + d;
-        vf sum[EIGHT][GROUPS];
-        attn_ahead_fetch(t->ahead, t->lines);
-#pragma GCC unroll 8
-        for (int e = 0; e < EIGHT; e++)
+        vf sum[CHAINS][GROUPS];
+        attn_ahead_fetch(t->ahead, t->lines * (step / EIGHT));
+#pragma GCC unroll 16
+        for (uint32_t e = 0; e < step; e++)
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++)
                 sum[e][g] = vf_set1(0);
         if (plain) {
-            eight_values(groups, true, m, v, ld, 0, PAIRS, sum);
+            some_values(groups, true, m, v, ld, 0, PAIRS, sum);
         } else {
-            eight_values(groups, false, m, v, ld, m->low, m->all_low, sum);
-            eight_values(groups, true, m, v, ld, m->all_low, m->all_high, sum);
-            eight_values(groups, false, m, v, ld, m->all_high, m->high, sum);
+            some_values(groups, false, m, v, ld, m->low, m->all_low, sum);
+            some_values(groups, true, m, v, ld, m->all_low, m->all_high, sum);
+            some_values(groups, false, m, v, ld, m->all_high, m->high, sum);
         }
-#pragma GCC unroll 8
-        for (uint32_t e = 0; e < EIGHT; e++)
+#pragma GCC unroll 16
+        for (uint32_t e = 0; e < step; e++)
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++) {
                 float *to = t->total + ((size_t)g * ld + d + e) * W;
