@@ -70,6 +70,7 @@ def test_start():
     out, _ = radish("bench", TINY, "--what", "start", "--json", "--max-total-tokens", "4096")
     row = json.loads(out)
     check(row["bench"] == "start" and row["ready_s"] > 0 and row["first_s"] > 0, row)
+    check(row["cpu_s"] > 0, row)
     check(row["file_bytes"] == pathlib.Path(TINY).stat().st_size and row["read_s"] > 0, row)
 
 
