@@ -66,7 +66,8 @@ static inline scheduler_params rig_params(uint64_t tokens, uint32_t page_size, u
                               .chunked_prefill_size = chunk};
 }
 
-static inline void rig_start_failing(rig *g, scheduler_params params, uint32_t fail_every)
+static inline void rig_start_on(rig *g, const rad_env *env, scheduler_params params,
+                                uint32_t fail_every)
 {
     *g = (rig){.end_token = -1};
     runner_fake_params fake = {.vocab_size = RIG_VOCAB, .fail_every = fail_every};
@@ -77,8 +78,13 @@ static inline void rig_start_failing(rig *g, scheduler_params params, uint32_t f
     params.on_admit = rig_on_admit;
     params.is_end_token = rig_is_end_token;
     params.user = g;
-    rad_status status = scheduler_create(NULL, &params, &g->s, &err);
+    rad_status status = scheduler_create(env, &params, &g->s, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
+}
+
+static inline void rig_start_failing(rig *g, scheduler_params params, uint32_t fail_every)
+{
+    rig_start_on(g, NULL, params, fail_every);
 }
 
 static inline void rig_start(rig *g, scheduler_params params)
