@@ -107,7 +107,7 @@ TEST(keys_from_codes_are_what_the_codec_says)
 
 /* Room for whole steps of dimensions, filled with what no loader writes. */
 typedef struct words {
-    _Alignas(64) uint16_t at[(MOST_DIM + 63) / 32 * 32 * ATTN_BLOCK];
+    _Alignas(64) uint16_t at[(MOST_DIM + 95) / 32 * 32 * ATTN_BLOCK];
 } words;
 
 static void clear(words *w)
@@ -175,6 +175,29 @@ TEST(words_of_codes_are_what_the_codec_says)
     for (uint32_t dtype = RAD_F8_E4M3; dtype <= RAD_I8; dtype++)
         for (uint32_t dim = 1; dim <= MOST_DIM; dim++) /* at 64 x 4 all codes have come */
             check_words(codes, dtype, dim, &seed);
+}
+
+TEST(rounded_rows_are_the_nearest_of_what_the_codec_says)
+{
+    static words rows;
+    static float want[ATTN_BLOCK][MOST_DIM];
+    const attn_codes *codes = attn_codes_of_cpu();
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint32_t dim = 1; dim <= MOST_DIM && codes; dim++) {
+        const uint32_t room = dim + dim % 5, ld = up_to(room + dim % 3, 32);
+        pool p = make_pool(RAD_I8, dim, 1, &seed);
+        p.rows.slots = p.slots;
+        clear(&rows);
+        codes->round_rows(&p.rows, dim, rows.at, ld, room);
+        kv_codec_for("plain")->decode_rows(RAD_I8, want[0], MOST_DIM, &p.rows, 0, ATTN_BLOCK, dim);
+        for (uint32_t j = 0; j < ATTN_BLOCK; j++)
+            for (uint32_t d = 0; d < ld; d++) {
+                uint16_t word = d < dim ? bf16_from_f32(want[j][d]) : d < room ? 0 : 0x5555;
+                CHECK(rows.at[j * ld + d] == word);
+            }
+        guarded_free(&p.memory);
+    }
 }
 
 TEST(scales_of_many_heads_are_sorted_by_head)

@@ -27,16 +27,3 @@ bool attn_codes_take(const rad_token_to_kv_pool_params *pool, uint32_t layer)
            (!pool->k_scales || leaves_room(pool->k_scales[index])) &&
            (!pool->v_scales || leaves_room(pool->v_scales[index]));
 }
-
-void attn_codes_round_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots,
-                           uint32_t head, uint16_t *to, size_t ld)
-{
-    float numbers[ATTN_MOST_DIM];
-    const uint32_t dim = kv->plane[side].dim;
-    for (uint32_t i = 0; i < ATTN_BLOCK; i++, to += ld) {
-        attn_kv_read(kv, side, slots[i], head, numbers);
-        for (uint32_t d = 0; d < dim; d++)
-            to[d] = bf16_from_f32(numbers[d]);
-        memset(to + dim, 0, (ld - dim) * sizeof *to);
-    }
-}

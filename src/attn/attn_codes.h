@@ -35,6 +35,10 @@ typedef struct attn_codes {
     /* As they lie: row i at to + i * ld, zeros up to ld, which is a multiple of 32. */
     void (*load_rows)(uint32_t dtype, const kv_rows *rows, uint32_t dim, uint16_t *to, size_t ld);
 
+    /* RAD_I8: numbers with their scale, each rounded to bf16: to[i * ld .. i * ld + room), zeros
+     * behind the last. */
+    void (*round_rows)(const kv_rows *rows, uint32_t dim, uint16_t *to, size_t ld, uint32_t room);
+
     /* The scales of `heads` heads from the rows' own on: head h's to[h * ATTN_BLOCK ...). */
     void (*load_scales)(const kv_rows *rows, uint32_t heads, float *to);
 } attn_codes;
@@ -46,10 +50,5 @@ extern const attn_codes attn_codes_avx512vbmi; /* load_keys NULL: not compiled *
 /* Whether a layer of the pool is computed with so: narrow numbers, under scales that leave q
  * and the sums room (fp8; anybody's real scale does). */
 bool attn_codes_take(const rad_token_to_kv_pool_params *pool, uint32_t layer);
-
-/* A block's rows as bf16, scales and all, each rounded once: row i at to + i * ld, zeros up to
- * ld. For numbers of two scales. */
-void attn_codes_round_rows(const attn_kv *kv, attn_kv_side side, const rad_slot *slots,
-                           uint32_t head, uint16_t *to, size_t ld);
 
 #endif

@@ -233,6 +233,26 @@ static void load_rows(uint32_t dtype, const kv_rows *rows, uint32_t dim, uint16_
     }
 }
 
+static void round_rows(const kv_rows *rows, uint32_t dim, uint16_t *to, size_t ld, uint32_t room)
+{
+    for (uint32_t j = 0; j < BLOCK; j++, to += ld) {
+        const char *row = row_at(rows, j);
+        float scale;
+        memcpy(&scale, rows->scales + (size_t)rows->slots[j] * rows->scale_stride, sizeof scale);
+        for (uint32_t d = 0; d < room; d += 2 * W) {
+            const __mmask32 there = d < dim ? (__mmask32)first_codes(RAD_MIN(dim - d, 2 * W)) : 0;
+            const __mmask32 wanted = (__mmask32)first_codes(RAD_MIN(room - d, 2 * W));
+            const __m256i codes = _mm256_maskz_loadu_epi8(there, row + d);
+            vf low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(codes)));
+            vf high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(codes, 1)));
+            __m512bh words =
+                _mm512_cvtne2ps_pbh(vf_mul(high, vf_set1(scale)), vf_mul(low, vf_set1(scale)));
+            /* 0 times a scale that is no number would be none either */
+            _mm512_mask_storeu_epi16(to + d, wanted, _mm512_maskz_mov_epi16(there, (__m512i)words));
+        }
+    }
+}
+
 /* Four heads of a token lie side by side: 16 tokens make four vectors of four tokens, which
  * are turned as 4 x 4 numbers and then as 4 x 4 quarters. */
 static void load_scales(const kv_rows *rows, uint32_t heads, float *to)
@@ -273,7 +293,8 @@ static void load_scales(const kv_rows *rows, uint32_t heads, float *to)
     }
 }
 
-const attn_codes attn_codes_avx512vbmi = {load_keys, load_values, load_rows, load_scales};
+const attn_codes attn_codes_avx512vbmi = {load_keys, load_values, load_rows, round_rows,
+                                          load_scales};
 #else
 const attn_codes attn_codes_avx512vbmi = {.load_keys = NULL}; /* not this architecture */
 #endif

@@ -245,12 +245,16 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
 void attn_rows_of_codes(const attn_call *call, attn_kv_side side, const rad_slot *slots,
                         uint32_t kv_head, uint16_t *to, size_t ld)
 {
-    if (call->rounded) {
-        attn_codes_round_rows(&call->kv, side, slots, kv_head, to, ld);
-    } else {
-        kv_rows rows = attn_kv_rows(&call->kv, side, slots, kv_head);
-        call->codes->load_rows(call->kv.dtype, &rows, call->kv.plane[side].dim, to, ld);
+    kv_rows rows = attn_kv_rows(&call->kv, side, slots, kv_head);
+    const uint32_t dim = call->kv.plane[side].dim, split = call->kv.plane[side].split;
+    if (!call->rounded) {
+        call->codes->load_rows(call->kv.dtype, &rows, dim, to, ld);
+        return;
     }
+    call->codes->round_rows(&rows, split, to, ld, split);
+    rows.base += split; /* a number is a byte */
+    rows.scales += sizeof(float);
+    call->codes->round_rows(&rows, dim - split, to + split, ld, (uint32_t)ld - split);
 }
 
 void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_head, uint32_t heads,

@@ -44,7 +44,8 @@ attn_call attn_call_of(const attn_kernels *kernels, const attn_codes *codes,
                        const radix_attention *layer, const forward_batch *batch, const float *q,
                        float *out);
 
-/* codes: the block's rows as bf16, row i at to + i * ld, zeros up to ld (a multiple of 32). */
+/* codes: the block's rows as bf16, row i at to + i * ld, zeros up to ld (a multiple of 32).
+ * Of both sides, but for MLA of K alone. */
 void attn_rows_of_codes(const attn_call *call, attn_kv_side side, const rad_slot *slots,
                         uint32_t kv_head, uint16_t *to, size_t ld);
 
