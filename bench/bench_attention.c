@@ -5,7 +5,9 @@
  * Every figure stands beside its limit, measured in turn with it:
  *
  *     decode    all K and V of the contexts are read once; the limit is plainly reading the
- *               layer's K and V buffers (of as many bytes) with the same threads
+ *               layer's K and V buffers (of as many bytes) with the same threads. MLA has many
+ *               heads for each number that is read: its limit is this or the GEMM's, whichever
+ *               is the longer time
  *     prefill   4 operations per head dimension and pair of positions that is not masked;
  *               the limit is a GEMM of the same dtype (256 x 1024 x 1024)
  *     groups    decoding behind a shared prefix; the limit is the same batch without groups,
@@ -256,22 +258,28 @@ static void gemm_job_free(gemm_job *j)
 typedef struct pair {
     bench_times times;
     double other; /* median */
+    double gemm;  /* of MLA's decode: the GEMM, beside reading */
 } pair;
 
 static pair in_turn(bench *b, world *w, gemm_job *gemm)
 {
     enum { MOST = 1000 };
-    double mine[MOST], other[MOST];
+    double mine[MOST], other[MOST], third[MOST] = {0};
+    bool reads = !w->s.shared && w->s.fresh == 1;
     int runs = -1; /* the first is a warm-up */
     for (double start = bench_now(); runs < MOST && (runs < 5 || bench_now() - start < b->budget);
          runs++) {
         double a = run_layer(b, w, w->s.shared > 0);
-        double c = gemm ? run_gemm(gemm) : w->s.shared ? run_layer(b, w, false) : read_layer(b, w);
-        if (runs >= 0) mine[runs] = a, other[runs] = c;
+        double c = reads ? read_layer(b, w) : gemm ? run_gemm(gemm) : run_layer(b, w, false);
+        double d = reads && gemm ? run_gemm(gemm) : 0;
+        if (runs >= 0) mine[runs] = a, other[runs] = c, third[runs] = d;
     }
     qsort(mine, (size_t)runs, sizeof *mine, bench_compare);
     qsort(other, (size_t)runs, sizeof *other, bench_compare);
-    return (pair){{mine[runs / 10], mine[runs / 2], mine[runs * 9 / 10], runs}, other[runs / 2]};
+    qsort(third, (size_t)runs, sizeof *third, bench_compare);
+    return (pair){{mine[runs / 10], mine[runs / 2], mine[runs * 9 / 10], runs},
+                  other[runs / 2],
+                  third[runs / 2]};
 }
 
 static void print_groups(const bench *b, world *w, const pair *p)
@@ -283,6 +291,16 @@ static void print_groups(const bench *b, world *w, const pair *p)
            p->other / p->times.p50, p->other * 1e6, (double)w->reads.bytes * 1e-6,
            (double)w->layer_bytes * 1e-6, (double)w->reads.unshared_bytes * 1e-6,
            (double)(token * w->s.num_reqs * w->s.context) * 1e-6);
+}
+
+/* Beside a GEMM that took so long. */
+static void print_rate(const shape *s, double seconds, double gemm_seconds)
+{
+    double pairs = (double)s->num_reqs * s->fresh * (s->context - (s->fresh - 1) / 2.0);
+    uint32_t dims = s->head_dim + (s->v_head_dim ? s->v_head_dim : s->head_dim);
+    double rate = 2e-9 * pairs * s->heads * dims / seconds;
+    double limit = 2e-9 * GEMM_M * GEMM_N * GEMM_N / gemm_seconds;
+    printf("%6.1f GFLOP/s, %3.0f%% of GEMM's %.1f", rate, 100 * rate / limit, limit);
 }
 
 static void bench_case(bench *b, shape s)
@@ -300,24 +318,27 @@ static void bench_case(bench *b, shape s)
     world w;
     world_init(&w, &s);
     gemm_job gemm;
-    if (s.fresh > 1) gemm = gemm_job_make(s.dtype == RAD_BF16 ? RAD_BF16 : RAD_F32, b->pool);
-    pair p = in_turn(b, &w, s.fresh > 1 ? &gemm : NULL);
+    bool codes = strcmp(attn_name(b->backend, s.dtype), b->backend->name) != 0;
+    bool by_gemm = s.fresh > 1 || s.v_head_dim;
+    if (by_gemm) gemm = gemm_job_make(s.dtype == RAD_BF16 || codes ? RAD_BF16 : RAD_F32, b->pool);
+    pair p = in_turn(b, &w, by_gemm ? &gemm : NULL);
     printf("%s  runs of %5.1f  %9.1f us (p10 %.1f, p90 %.1f)  ", name, w.run_length,
            p.times.p50 * 1e6, p.times.p10 * 1e6, p.times.p90 * 1e6);
     if (s.shared) {
         print_groups(b, &w, &p);
     } else if (s.fresh > 1) {
-        double pairs = (double)s.num_reqs * s.fresh * (s.context - (s.fresh - 1) / 2.0);
-        uint32_t dims = s.head_dim + (s.v_head_dim ? s.v_head_dim : s.head_dim);
-        double rate = 2e-9 * pairs * s.heads * dims / p.times.p50;
-        double limit = 2e-9 * GEMM_M * GEMM_N * GEMM_N / p.other;
-        printf("%6.1f GFLOP/s, %3.0f%% of GEMM's %.1f\n", rate, 100 * rate / limit, limit);
-        gemm_job_free(&gemm);
+        print_rate(&s, p.times.p50, p.other);
+        printf("\n");
     } else {
-        printf("%6.1f GB/s, %3.0f%% of reading's %.1f\n",
-               (double)w.layer_bytes / p.times.p50 * 1e-9, 100 * p.other / p.times.p50,
-               (double)w.layer_bytes / p.other * 1e-9);
+        printf("%6.1f GB/s, %3.0f%% of reading's %.1f", (double)w.layer_bytes / p.times.p50 * 1e-9,
+               100 * p.other / p.times.p50, (double)w.layer_bytes / p.other * 1e-9);
+        if (by_gemm) {
+            printf("; ");
+            print_rate(&s, p.times.p50, p.gemm);
+        }
+        printf("\n");
     }
+    if (by_gemm) gemm_job_free(&gemm);
     world_fini(&w);
 }
 
@@ -375,7 +396,13 @@ int main(int argc, char **argv)
     s.shared = 0, s.context = 2048;
     for (int dtype = RAD_F16; dtype <= RAD_I8; dtype++) {
         s.dtype = (rad_dtype)dtype;
+        s.page_size = 1, s.num_reqs = 32, s.fresh = 1;
         bench_case(&b, s);
+        s.page_size = 16, s.slots = SLOTS_SHUFFLED;
+        bench_case(&b, s);
+        s.num_reqs = 1, s.fresh = s.context;
+        bench_case(&b, s);
+        s.slots = SLOTS_SERVED;
     }
     s = (shape){.dtype = RAD_BF16,
                 .heads = 16,
@@ -386,6 +413,10 @@ int main(int argc, char **argv)
                 .num_reqs = 16,
                 .context = 2048,
                 .fresh = 1};
+    bench_case(&b, s);
+    s.dtype = RAD_F8_E4M3;
+    bench_case(&b, s);
+    s.dtype = RAD_I8;
     bench_case(&b, s);
     compute_pool_destroy(b.pool);
     return 0;
