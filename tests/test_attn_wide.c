@@ -2,7 +2,7 @@
  * row, whatever rows lie beside it, and whatever part of the block each of them sees.
  *
  * Keys and values that no row sees are NaN, and sometimes one that some rows see: those rows
- * become NaN, the others must not. */
+ * become NaN, the others must not. So are their scales, where they have some. */
 #include "test.h"
 
 #include "attn/attn_amx.h"
@@ -21,6 +21,9 @@ typedef struct world {
     uint16_t k[ATTN_BLOCK * MOST_DIM], v[ATTN_BLOCK * MOST_DIM];
     rad_slot slots[ATTN_BLOCK];
     attn_rows_at keys, values;
+    bool scaled; /* keys and values, each with a scale (attn_codes.h) */
+    _Alignas(64) float key_scales[ATTN_BLOCK];
+    _Alignas(64) float value_scales[ATTN_BLOCK];
     float q[MOST_ROWS][MOST_DIM];
     int32_t begin[MOST_ROWS], end[MOST_ROWS];
     float max[MOST_ROWS], sum[MOST_ROWS], total[MOST_ROWS][MOST_DIM];
@@ -71,9 +74,12 @@ static void random_world(world *w, bool all, uint64_t *seed)
         }
     }
     uint32_t odd_one = all ? ATTN_BLOCK : random_below(2 * ATTN_BLOCK, seed);
+    w->scaled = random_below(3, seed) == 0;
     for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
         bool seen = j >= low && j < high && j != odd_one;
         w->slots[j] = (rad_slot)(j * 37 % ATTN_BLOCK);
+        w->key_scales[j] = seen ? random_float(2, seed) : NAN;
+        w->value_scales[j] = seen ? random_float(2, seed) : NAN;
         for (uint32_t d = 0; d < MOST_DIM; d++) {
             size_t at = (size_t)w->slots[j] * MOST_DIM + d;
             w->k[at] = bf16_from_f32(seen ? random_float(2, seed) : NAN);
@@ -110,6 +116,8 @@ static void narrow_row(const attn_kernels *k, world *w, uint32_t r, float *max, 
                       .values = values,
                       .scaling = w->layer.scaling,
                       .logit_cap = w->layer.logit_cap,
+                      .key_scales = w->scaled ? w->key_scales : NULL,
+                      .value_scales = w->scaled ? w->value_scales : NULL,
                       .part = part,
                       .part_ld = MOST_DIM};
     k->attend(&tile);
@@ -158,6 +166,8 @@ static void wide_rows(const attn_wide_kernels *k, world *w, bool all)
                                     .begin = begin + g * ATTN_LANES,
                                     .end = end + g * ATTN_LANES,
                                     .logit_cap = w->layer.logit_cap,
+                                    .key_scales = w->scaled ? w->key_scales : NULL,
+                                    .value_scales = w->scaled ? w->value_scales : NULL,
                                     .max = max + g * ATTN_LANES,
                                     .sum = sum + g * ATTN_LANES,
                                     .total = total + g * total_floats,
