@@ -196,6 +196,7 @@ void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, 
 static void look_ahead(const attn_call *call, const attn_unit *u, attn_walk *walk, uint32_t block)
 {
     attn_look_ahead(call, u, block, walk->slots[!walk->turn], &walk->ahead);
+    if (call->scaled) walk->ahead.sides = call->mla ? 1 : 2; /* fetch_scales has the scales */
 }
 
 /* What comes after `block`. */
@@ -346,6 +347,23 @@ static void fold_tile(const attn_call *call, workspace *ws, const attn_tile *til
     }
 }
 
+/* A part of the scales that the next block has, between two sides of this one: rows of a line
+ * each, for which the walk from row to row would be most of the work. */
+static void fetch_scales(const attn_call *call, const attn_unit *u, const attn_ahead *next,
+                         uint32_t side)
+{
+    const uint32_t parts = u->side_end - u->side_begin, part = side - u->side_begin;
+    const uint32_t end = next->count * (part + 1) / parts;
+    const size_t first = u->side_begin / call->parts * sizeof(float);
+    const size_t last = (u->side_end - 1) / call->parts * sizeof(float);
+    for (int s = ATTN_K; s <= ATTN_V; s++) {
+        const attn_kv_plane *p = &call->kv.plane[s];
+        for (uint32_t t = next->count * part / parts; t < end; t++)
+            for (size_t at = first; at <= last; at += 64)
+                __builtin_prefetch(p->scales + (size_t)next->slots[t] * p->scale_stride + at, 0, 3);
+    }
+}
+
 /* The active tokens' rows of a side whose keys and values are loaded. */
 static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t side,
                      uint32_t block, const attn_rows_at *values)
@@ -413,6 +431,7 @@ static __attribute__((noinline)) void run_narrow(const attn_call *call, const at
             attn_scales_of(call, walk->slots[walk->turn], first,
                            (u->side_end - 1) / call->parts + 1 - first, &ws.scales);
         for (uint32_t side = u->side_begin; side < u->side_end; side++) {
+            if (call->scaled) fetch_scales(call, u, &walk->ahead, side);
             if (side / call->parts != loaded) {
                 loaded = side / call->parts;
                 values = load_side(call, &ws, loaded, walk->slots[walk->turn]);
