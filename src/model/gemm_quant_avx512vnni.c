@@ -36,13 +36,29 @@ TILE void store_sums(const uint32_t rows, const int V, __m512 acc[][WIDE], const
             _mm512_storeu_ps(t->c + r * t->ldc + 16 * (v0 + v), acc[r][v]);
 }
 
-/* This step's share of what comes next, to the L2 cache: all of it, or every other line. */
-TILE void prefetch(const gemm_tile *t, uint32_t step, const int V, int v0)
+/* Bytes [from, to) of a step's share of what comes next, to the L2 cache: all of it, or every
+ * other line. */
+TILE void fetch(const gemm_tile *t, uint32_t step, size_t from, size_t to, const int V, int v0)
 {
     const char *ahead = t->ahead + step * t->ahead_stride;
-    for (size_t i = V == WIDE ? 0 : 64 * (size_t)(v0 / HALF); i < t->ahead_stride;
+    for (size_t i = from + (V == WIDE ? 0 : 64 * (size_t)(v0 / HALF)); i < to;
          i += V == WIDE ? 64 : 128)
         _mm_prefetch(ahead + i, _MM_HINT_T1);
+}
+
+TILE void prefetch(const gemm_tile *t, uint32_t step, const int V, int v0)
+{
+    fetch(t, step, 0, t->ahead_stride, V, v0);
+}
+
+/* The same for a group of a step of the K types: with a step's 150 to 210 lines asked for at
+ * once, memory has nothing to do while the groups are computed. Small shares go with the last. */
+TILE void prefetch_group(const gemm_tile *t, uint32_t step, uint32_t group, const int V, int v0)
+{
+    bool small = t->ahead_stride < 2048;
+    size_t share = small ? 0 : t->ahead_stride / GEMM_K_GROUPS & ~(size_t)63;
+    size_t from = group * share;
+    fetch(t, step, from, group + 1 < GEMM_K_GROUPS ? from + share : t->ahead_stride, V, v0);
 }
 
 /* sum[r][v] += word `at` of each row's block times w[v]. */
@@ -270,10 +286,10 @@ TILE void tile_q4_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
     __m512 acc[GEMM_TILE_ROWS][WIDE];
     load_sums(rows, V, acc, t, v0);
     for (uint32_t s = 0; s < t->depth; s++, step++) {
-        prefetch(t, s, V, v0);
         for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
             __m512i sum[GEMM_TILE_ROWS][WIDE];
             __m512 d[WIDE];
+            prefetch_group(t, s, j, V, v0);
             start(rows, V, sum, x, t->ldx, GEMM_Q4_K, 0);
             dot_q4(rows, V, sum, x, t->ldx, step->group[j].q[0] + 16 * v0);
             scale_f16(V, d, step->d + 16 * v0, step->group[j].scale + 16 * v0);
@@ -292,10 +308,10 @@ TILE void tile_q5_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
     __m512 acc[GEMM_TILE_ROWS][WIDE];
     load_sums(rows, V, acc, t, v0);
     for (uint32_t s = 0; s < t->depth; s++, step++) {
-        prefetch(t, s, V, v0);
         for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
             __m512i sum[GEMM_TILE_ROWS][WIDE];
             __m512 d[WIDE];
+            prefetch_group(t, s, j, V, v0);
             start(rows, V, sum, x, t->ldx, GEMM_Q5_K, 0);
             dot_q5(rows, V, sum, x, t->ldx, step->group[j].q[0] + 16 * v0,
                    step->group[j].fifth + 16 * v0);
@@ -315,8 +331,8 @@ TILE void tile_q6_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
     __m512 acc[GEMM_TILE_ROWS][WIDE];
     load_sums(rows, V, acc, t, v0);
     for (uint32_t s = 0; s < t->depth; s++, step++) {
-        prefetch(t, s, V, v0);
-        for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++)
+        for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
+            prefetch_group(t, s, j, V, v0);
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
                 __m512i sum[GEMM_TILE_ROWS][WIDE];
@@ -326,6 +342,7 @@ TILE void tile_q6_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
                 scale_signed(V, d, step->d + 16 * v0, step->group[j].scale[half] + 16 * v0);
                 finish(rows, V, acc, sum, x, t->ldx, d);
             }
+        }
     }
     store_sums(rows, V, acc, t, v0);
 }
