@@ -277,16 +277,18 @@ static rad_status measure_decodes(meter *m, uint32_t most, uint32_t room, uint64
                                   step_costs *out)
 {
     step_info steps[COST_POINTS], near = {0}, far = {0}, shared = {0};
-    uint32_t at[COST_POINTS], count = 0, some = RAD_MIN(most, 4u);
+    uint32_t at[COST_POINTS], count = 0, some = 1;
     rad_status status = RAD_OK;
     for (uint32_t n = 1; n <= most && count < COST_POINTS && status == RAD_OK; n *= 2) {
         at[count] = n;
         status = measure_decode(m, (load){.calls = n, .tokens = SHORT}, MOST_OUT, &steps[count]);
-        if (n <= some) some = n, near = steps[count];
+        some = n, near = steps[count];
         count++;
     }
+    /* With as many requests as can be: a position costs two to three times as much when four read
+     * theirs as when a dozen do, and what four share spares them nothing. */
     load behind = {
-        .calls = some, .tokens = SHORT, .prefix = RAD_MIN(512u, room - MOST_OUT - SHORT)};
+        .calls = some, .tokens = SHORT, .prefix = RAD_MIN(384u, room - MOST_OUT - SHORT)};
     if ((uint64_t)some * (behind.prefix + SHORT + MOST_OUT) > pool) some = 0; /* no room for it */
     if (status == RAD_OK && some) status = measure_decode(m, behind, MOST_OUT, &far);
     behind.one_prefix = true;

@@ -10,7 +10,7 @@ from radish_e2e import TINY, check, radish, run
 
 KV_BYTES_A_TOKEN = 5 * 2 * 4 * 32 * 2  # of TINY: layers, K and V, heads, numbers, bytes of bf16
 SMALL = ["--max-total-tokens", "32768", "--workload", "llm_judge", "--workload",
-         "skeleton_of_thought"]
+         "skeleton_of_thought", "--concurrency", "8"]
 
 
 def test_suite_json_adds_up():
@@ -61,7 +61,7 @@ def test_files_are_opened_before_anything_is_measured():
 
 def test_a_workload_that_shares_nothing_gets_five_pairs():
     out, _ = radish("bench", TINY, "--what", "suite", "--json", "--max-total-tokens", "16384",
-                    "--workload", "no_reuse", "--pairs", "2")
+                    "--workload", "no_reuse", "--pairs", "2", "--concurrency", "4")
     row = json.loads(out)
     check(row["pairs"] == 5 and row["on"]["cached_tokens"] == 0, row)
 
