@@ -23,6 +23,9 @@ uint32_t attn_strip_sides(const attn_call *call, uint32_t rows);
 void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, rad_slot *slots,
                      attn_ahead *ahead);
 
+/* Slots are read a block at a time, too seldom to be in the cache: these will be soon. */
+void attn_fetch_slots(const attn_unit *u, uint32_t block);
+
 /* The walks of a region's threads, when each takes neighbouring units (compute_pool_run_near);
  * of further threads nothing is known. */
 enum { ATTN_MOST_WALKS = 64 };

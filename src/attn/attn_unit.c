@@ -1,4 +1,5 @@
-/* attn_unit.c - walks a unit's blocks, and in each its sides and tiles of rows.
+/* attn_unit.c - walks a unit's blocks, and in each its sides and tiles of rows. Units of many
+ * rows may take another layout (attn_wide.c).
  *
  *     block b:   which tokens see any of it, and what (causal, window)
  *       side:    keys and values of the KV head   -> packed in the workspace
@@ -15,15 +16,10 @@
 
 #include <math.h>
 
-enum {
-    Q_BYTES = 128 << 10,
-    SIDE_ROWS = 96,
-    ROWS_AT_ONCE = 8,       /* decoded, then some of the next block's are fetched */
-    STRIP_BYTES = 512 << 10 /* K and V of a strip's block; the next one is fetched to L2 */
-};
+enum { ROWS_AT_ONCE = 8 /* decoded, then some of the next block's are fetched */ };
 
 typedef struct workspace {
-    _Alignas(64) char q[Q_BYTES];                          /* [row][attn_q_bytes] */
+    _Alignas(64) char q[ATTN_Q_BYTES];                     /* [row][attn_q_bytes] */
     _Alignas(64) float keys[ATTN_MOST_DIM * ATTN_BLOCK];   /* as the kernel loads them */
     _Alignas(64) float values[ATTN_MOST_DIM * ATTN_BLOCK]; /* likewise, or decoded rows */
     _Alignas(64) float part[ATTN_TILE_ROWS * ATTN_MOST_DIM];
@@ -34,70 +30,6 @@ typedef struct workspace {
     uint32_t num_active;
     attn_walk *walk;
 } workspace;
-
-attn_call attn_call_of(const attn_kernels *kernels, const attn_codes *codes,
-                       const radix_attention *layer, const forward_batch *batch, const float *q,
-                       float *out)
-{
-    attn_call c = {.kernels = kernels,
-                   .codes = codes,
-                   .layer = layer,
-                   .batch = batch,
-                   .kv = attn_kv_of(batch->token_to_kv_pool, layer->layer_id),
-                   .v_scale = 1,
-                   .q_layer = *layer,
-                   .v_dim = attn_v_dim(layer),
-                   .q = q,
-                   .out = out,
-                   .sharing = layer->num_heads / layer->num_kv_heads};
-    const attn_kv_plane *k = &c.kv.plane[ATTN_K], *v = &c.kv.plane[ATTN_V];
-    c.decoded = !codes && c.kv.dtype != RAD_F32 && c.kv.dtype != RAD_BF16;
-    c.mla = v->base == k->base;
-    if (codes && k->scales) {
-        c.rounded = !attn_kv_has_one_scale(&c.kv, ATTN_K);
-        c.scaled = !c.rounded;
-    } else if (codes) {
-        c.q_layer.scaling *= k->scale;
-        c.v_scale = v->scale;
-    }
-    c.parts = (c.sharing + SIDE_ROWS - 1) / SIDE_ROWS;
-    c.heads = (c.sharing + c.parts - 1) / c.parts;
-    c.parts = (c.sharing + c.heads - 1) / c.heads;
-    c.num_sides = layer->num_kv_heads * c.parts;
-    size_t rows = Q_BYTES / attn_q_bytes(kernels, layer->head_dim);
-    if (rows < c.heads) { /* the longest heads: fewer of them at a time */
-        c.heads = (uint32_t)rows;
-        c.parts = (c.sharing + c.heads - 1) / c.heads;
-        c.num_sides = layer->num_kv_heads * c.parts;
-    }
-    c.most_rows = (uint32_t)RAD_MIN(rows, ATTN_MOST_ROWS);
-    return c;
-}
-
-uint32_t attn_strip_sides(const attn_call *call, uint32_t rows)
-{
-    size_t side_bytes = RAD_MAX(1, call->kv.token_bytes / call->num_sides) * ATTN_BLOCK;
-    size_t sides = RAD_MAX(1, STRIP_BYTES / side_bytes);
-    sides = RAD_MIN(sides, call->most_rows / rows);
-    return (uint32_t)RAD_MIN(sides, RAD_MIN(call->num_sides, ATTN_MOST_SIDES));
-}
-
-uint32_t attn_side_heads(const attn_call *call, uint32_t side, uint32_t *first)
-{
-    uint32_t within = side % call->parts * call->heads;
-    *first = side / call->parts * call->sharing + within;
-    return RAD_MIN(call->heads, call->sharing - within);
-}
-
-bool attn_sees(const radix_attention *layer, uint32_t position, uint32_t block, uint32_t *begin,
-               uint32_t *end)
-{
-    uint32_t base = block * ATTN_BLOCK, first = attn_first_key(layer, position);
-    if (position < base || first >= base + ATTN_BLOCK) return false;
-    *begin = first > base ? first - base : 0;
-    *end = RAD_MIN(position - base + 1, ATTN_BLOCK);
-    return true;
-}
 
 /* Where a side's rows begin in the workspace. */
 static uint32_t side_row(const attn_call *call, const attn_unit *u, uint32_t side)
@@ -149,50 +81,6 @@ static void close_row(const attn_call *call, const attn_unit *u, workspace *ws, 
     }
 }
 
-/* Slots are read a block at a time, too seldom to be in the cache. */
-static void fetch_slots(const attn_unit *u, uint32_t block)
-{
-    if (block >= u->end_block) return;
-    const char *line = (const char *)(u->slots + (size_t)block * ATTN_BLOCK);
-    for (size_t i = 0; i < ATTN_BLOCK * sizeof(rad_slot); i += 64)
-        __builtin_prefetch(line + i, 0, 3);
-}
-
-/* The slots of a block. Places behind the last position repeat the block's first one: keys
- * there are loaded, and never looked at. */
-static void copy_slots(const attn_unit *u, uint32_t block, rad_slot *slots)
-{
-    const rad_slot *from = u->slots + (size_t)block * ATTN_BLOCK;
-    uint32_t there = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK);
-    memcpy(slots, from, there * sizeof *slots);
-    for (uint32_t j = there; j < ATTN_BLOCK; j++)
-        slots[j] = from[0];
-}
-
-void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, rad_slot *slots,
-                     attn_ahead *a)
-{
-    copy_slots(u, block, slots);
-    fetch_slots(u, block + 1);
-    uint32_t first = u->side_begin / call->parts, end = (u->side_end - 1) / call->parts + 1;
-    *a = (attn_ahead){.count = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK),
-                      .slots = slots};
-    for (int side = ATTN_K; side <= ATTN_V; side++) {
-        const attn_kv_plane *p = &call->kv.plane[side];
-        a->base[side] = p->base + first * p->head_bytes;
-        a->stride[side] = p->stride;
-        a->bytes[side] = (end - first) * p->head_bytes;
-    }
-    a->sides = call->mla ? 1 : 2;
-    for (uint32_t side = 0, rows = a->sides; side < rows && call->kv.plane[ATTN_K].scales; side++) {
-        const attn_kv_plane *p = &call->kv.plane[side];
-        a->base[a->sides] = p->scales + first * sizeof(float);
-        a->stride[a->sides] = p->scale_stride;
-        a->bytes[a->sides++] = (end - first) * sizeof(float);
-    }
-    attn_ahead_row(a);
-}
-
 static void look_ahead(const attn_call *call, const attn_unit *u, attn_walk *walk, uint32_t block)
 {
     attn_look_ahead(call, u, block, walk->slots[!walk->turn], &walk->ahead);
@@ -223,11 +111,6 @@ static bool find_active(const attn_call *call, const attn_unit *u, workspace *ws
     return ws->num_active > 0;
 }
 
-const rad_slot attn_in_order[ATTN_BLOCK] = {
-    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
-    44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
-
 /* The block's rows of a KV head as they lie in the pool, or decoded into ws->values. */
 static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side side,
                             uint32_t kv_head, const rad_slot *slots)
@@ -241,30 +124,6 @@ static attn_rows_at rows_at(const attn_call *call, workspace *ws, attn_kv_side s
                           ws->values + (size_t)j * p->dim);
     }
     return (attn_rows_at){(const char *)ws->values, attn_in_order, p->dim * sizeof(float)};
-}
-
-void attn_rows_of_codes(const attn_call *call, attn_kv_side side, const rad_slot *slots,
-                        uint32_t kv_head, uint16_t *to, size_t ld)
-{
-    kv_rows rows = attn_kv_rows(&call->kv, side, slots, kv_head);
-    const uint32_t dim = call->kv.plane[side].dim, split = call->kv.plane[side].split;
-    if (!call->rounded) {
-        call->codes->load_rows(call->kv.dtype, &rows, dim, to, ld);
-        return;
-    }
-    call->codes->round_rows(&rows, split, to, ld, split);
-    rows.base += split; /* a number is a byte */
-    rows.scales += sizeof(float);
-    call->codes->round_rows(&rows, dim - split, to + split, ld, (uint32_t)ld - split);
-}
-
-void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_head, uint32_t heads,
-                    attn_scales *to)
-{
-    for (int side = ATTN_K; side <= ATTN_V; side++) {
-        kv_rows rows = attn_kv_rows(&call->kv, side, slots, kv_head);
-        call->codes->load_scales(&rows, heads, to->of[side][0]);
-    }
 }
 
 /* Keys and values as bf16. MLA's rows are read once: its values are their beginning. They wait
@@ -415,7 +274,7 @@ static __attribute__((noinline)) void run_narrow(const attn_call *call, const at
     workspace ws;
     ws.walk = walk;
     each_row(call, u, &ws, open_row);
-    if (next) fetch_slots(next, next->first_block);
+    if (next) attn_fetch_slots(next, next->first_block);
     if (u->first_block < u->end_block) {
         if (!walk->ready) look_ahead(call, u, walk, u->first_block);
         while (walk->ahead.step)

@@ -11,7 +11,11 @@
 
 #include "attn/attn_codes.h"
 
-enum { ATTN_MOST_ROWS = 1024, ATTN_MOST_SIDES = 32 };
+enum {
+    ATTN_MOST_ROWS = 1024,
+    ATTN_MOST_SIDES = 32,
+    ATTN_Q_BYTES = 128 << 10 /* of a unit's rows of q, prepared */
+};
 
 /* What a forward pass is, the same for all of its units. */
 typedef struct attn_call {

@@ -14,7 +14,7 @@
 
 enum {
     MOST_GROUPS = ATTN_MOST_ROWS / ATTN_LANES,
-    Q_BYTES = 160 << 10, /* a unit's rows fill 128 KiB (attn_unit.c), its last group may not */
+    Q_BYTES = 160 << 10, /* a unit's rows fill ATTN_Q_BYTES, its last group may not */
     TOTAL_BYTES = 320 << 10
 };
 
