@@ -40,7 +40,7 @@ typedef struct bench {
     uint64_t sums[256];
 } bench;
 
-enum { MOST_REQS = 64 };
+enum { MOST_REQS = 64, READ_WORDS = 4096 };
 
 /* A pool, rows and a batch over them. */
 typedef struct world {
@@ -206,11 +206,11 @@ static double read_layer(bench *b, world *w)
     rad_error err;
     must_ok(rad_kv_pool_get_buffers(w->kv, w->next++ % w->num_layers, &kv), &err);
     uint32_t sides = kv.v == kv.k ? 1 : 2;
-    size_t words = w->layer_bytes / sides / 8 / 1024 * 1024;
+    size_t words = w->layer_bytes / sides / 8 / READ_WORDS * READ_WORDS;
     double t = bench_now();
     for (uint32_t side = 0; side < sides; side++) {
         bench_reader r = {
-            .words = side ? kv.v : kv.k, .count = words, .per_tile = 1024, .pool = b->pool};
+            .words = side ? kv.v : kv.k, .count = words, .per_tile = READ_WORDS, .pool = b->pool};
         bench_read_all(&r);
         b->sums[0] += r.sums[0];
     }
