@@ -6,6 +6,7 @@
 A test is a function whose name starts with test_; run(globals()) calls them in order and
 ends the process. What is missing outside the repository skips the script (exit 77).
 """
+import ctypes
 import http.client
 import json
 import os
@@ -40,6 +41,13 @@ def radish(*args, stdin=b"", want=0, timeout=120):
     return out, err
 
 
+def without_huge_pages():
+    """For a child: the kernel puts huge pages in behind a program's back, and what it holds seems to
+    grow by megabytes."""
+    PR_SET_THP_DISABLE = 41
+    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+
+
 class Server:
     """`with Server(model, "--page-size", "16") as s:`; a stop must end it with exit code 0."""
 
@@ -47,7 +55,8 @@ class Server:
         self.args = [RADISH, "serve", str(model), "--port", "0", *map(str, args)]
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = subprocess.Popen(self.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        preexec_fn=without_huge_pages)
         self.banner = ""
         while "curl" not in self.banner:
             line = self.process.stdout.readline().decode()

@@ -3,6 +3,7 @@
 is answered as before, memory is where it was, and at the end every slot is free or cached.
 
 RADISH_TEST_LONG=1: more connections, and a body of 1 GB that is really sent."""
+import http.client
 import json
 import os
 import select
@@ -229,10 +230,12 @@ def deep_json(server, want):
 
 class Others:
     """A good client beside the hostile ones: `with Others(server, want):` it asks all the time,
-    gets the right answer each time, and never waits for long."""
+    gets the right answer each time, and never waits for long. In a flood it may come too slowly with
+    its request to keep its place: then it is turned away, seldom, and asks again."""
 
-    def __init__(self, server, want):
+    def __init__(self, server, want, turned_away=0):
         self.server, self.want, self.waits, self.wrong, self.done = server, want, [], [], False
+        self.may_be_turned_away = turned_away
         self.thread = threading.Thread(target=self.ask)
 
     def ask(self):
@@ -241,6 +244,10 @@ class Others:
             try:
                 if good_answer(self.server) != self.want:
                     self.wrong.append("another answer")
+            except (http.client.RemoteDisconnected, ConnectionResetError) as e:
+                self.may_be_turned_away -= 1
+                if self.may_be_turned_away < 0:
+                    self.wrong.append(repr(e))
             except Exception as e:
                 self.wrong.append(repr(e))
             self.waits.append(time.monotonic() - start)
@@ -289,7 +296,7 @@ def slowloris(server, want):
         took = time.monotonic() - start
         assert took > 1.5, took
     print(f"  {count} ended within {took:.1f} s, {rss_mb(server) - before:+.1f} MB")
-    assert rss_mb(server) < before + 20
+    assert rss_mb(server) < before + 20, rss_mb(server) - before
 
 
 def half_closed(server, want):
@@ -355,7 +362,7 @@ def connection_flood(server, want):
     count = 10000 if LONG else 1000
     before = rss_mb(server)
     held = []
-    with Others(server, want):
+    with Others(server, want, turned_away=count // 300):
         for i in range(count):
             s = socket.create_connection(("127.0.0.1", server.port), timeout=10)
             if i % 3 == 1:
@@ -370,7 +377,7 @@ def connection_flood(server, want):
         s.close()
     assert good_answer(server) == want
     print(f"  {count} connections, {rss_mb(server) - before:+.1f} MB")
-    assert rss_mb(server) < before + 30
+    assert rss_mb(server) < before + 30, rss_mb(server) - before
 
 
 def test_bad_models():
