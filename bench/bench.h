@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "base/compute_pool.h"
+#include "base/read_words.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,9 +50,6 @@ static inline bench_times bench_measure(void (*call)(void *), void *arg, double 
     return (bench_times){seconds[runs / 10], seconds[runs / 2], seconds[runs * 9 / 10], runs};
 }
 
-/* Reads as fast as was found here: each thread goes through a range of its own and asks for
- * what comes 4 KB later. Tiles handed out in turn, or the hardware's own look ahead alone,
- * read at half to four fifths of it. */
 typedef struct bench_reader {
     const uint64_t *words;
     size_t count, per_tile;
@@ -59,20 +57,10 @@ typedef struct bench_reader {
     uint64_t sums[256];
 } bench_reader;
 
-RAD_VECTORIZE __attribute__((target_clones("default", "avx2", "avx512f"))) static void
-bench_read_tile(void *arg, uint32_t tile, uint32_t thread)
+static inline void bench_read_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     bench_reader *r = arg;
-    const uint64_t *p = r->words + tile * r->per_tile;
-    uint64_t s[32] = {0};
-    for (size_t i = 0; i < r->per_tile; i += 32) {
-        for (int line = 0; line < 4; line++)
-            __builtin_prefetch(p + i + 8 * line + 4096 / 8, 0, 3);
-        for (int j = 0; j < 32; j++)
-            s[j] ^= p[i + j];
-    }
-    for (int j = 0; j < 32; j++)
-        r->sums[thread] += s[j];
+    r->sums[thread] += read_words(r->words + tile * r->per_tile, r->per_tile);
 }
 
 static inline void bench_read_all(void *arg)

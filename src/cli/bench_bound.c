@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/read_words.h"
 #include "gguf/gguf.h"
 #include "workload/run.h"
 
@@ -105,20 +106,11 @@ typedef struct read_job {
     uint64_t sums[256];
 } read_job;
 
-RAD_VECTORIZE __attribute__((target_clones("default", "avx2", "avx512f"))) static void
-read_tile(void *arg, uint32_t tile, uint32_t thread)
+static void read_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     read_job *job = arg;
     const uint64_t *p = job->words + tile % job->tiles * job->words_a_tile;
-    uint64_t sums[32] = {0};
-    for (size_t i = 0; i < job->words_a_tile; i += 32) {
-        for (size_t line = 0; line < 4; line++) /* what comes 4 KB later, or nothing */
-            __builtin_prefetch(p + i + 8 * line + 4096 / 8, 0, 3);
-        for (int j = 0; j < 32; j++)
-            sums[j] ^= p[i + (size_t)j];
-    }
-    for (int j = 0; j < 32; j++)
-        job->sums[thread] ^= sums[j];
+    job->sums[thread] ^= read_words(p, job->words_a_tile);
 }
 
 static double measure_read(bench_bound *b, uint64_t bytes)
