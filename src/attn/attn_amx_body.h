@@ -174,18 +174,6 @@ TILE void attend_rows(const uint32_t rows, attn_tile *t)
     AMX_RELEASE();
 }
 
-static void attend(attn_tile *t)
-{
-    switch (t->rows) {
-    case 1: attend_rows(1, t); break;
-    case 2: attend_rows(2, t); break;
-    case 3: attend_rows(3, t); break;
-    case 4: attend_rows(4, t); break;
-    case 5: attend_rows(5, t); break;
-    default: attend_rows(6, t); break;
-    }
-}
-
 /* Wide. */
 
 /* V^T: [dim][pair of keys]. Two tiles of dims at a time. */

@@ -104,18 +104,6 @@ TILE void attend_rows(const uint32_t rows, attn_tile *t)
                         t->end[r], t->part + r * t->part_ld, !depth);
 }
 
-static void attend(attn_tile *t)
-{
-    switch (t->rows) {
-    case 1: attend_rows(1, t); break;
-    case 2: attend_rows(2, t); break;
-    case 3: attend_rows(3, t); break;
-    case 4: attend_rows(4, t); break;
-    case 5: attend_rows(5, t); break;
-    default: attend_rows(6, t); break;
-    }
-}
-
 const attn_kernels attn_pairs_avx512bf16 = {.pairs = true,
                                             .prepare_q = prepare_pairs,
                                             .load_keys = load_keys,

@@ -126,4 +126,19 @@ TILE void softmax(attn_tile *t, const uint32_t rows, const bool all, float *s, u
     _mm256_storeu_ps(t->sum, fold_sum(sum));
 }
 
+/* A block for a tile of rows: scores, softmax, values. By who includes this. */
+TILE void attend_rows(const uint32_t rows, attn_tile *t);
+
+static void attend(attn_tile *t)
+{
+    switch (t->rows) {
+    case 1: attend_rows(1, t); break;
+    case 2: attend_rows(2, t); break;
+    case 3: attend_rows(3, t); break;
+    case 4: attend_rows(4, t); break;
+    case 5: attend_rows(5, t); break;
+    default: attend_rows(6, t); break;
+    }
+}
+
 #endif
