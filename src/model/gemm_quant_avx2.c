@@ -49,6 +49,17 @@ TILE void dot_q8(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_
     }
 }
 
+/* Word g of the low halves of x's blocks, and of the high ones. */
+TILE void add_halves(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
+                     uint32_t g, __m256i low, __m256i high)
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        sum[r] = add_products(sum[r], low, four_of(x + r * ldx, 4 * g));
+        sum[r] = add_products(sum[r], high, four_of(x + r * ldx, 16 + 4 * g));
+    }
+}
+
 /* Adds to the sums; they start at 0 but for q4_0. */
 TILE void dot_q4(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
                  const uint32_t *q)
@@ -57,11 +68,7 @@ TILE void dot_q4(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_
     for (uint32_t g = 0; g < 4; g++) {
         __m256i both = load_words(q + g * GEMM_PANEL), low = _mm256_and_si256(both, nibble);
         __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++) {
-            sum[r] = add_products(sum[r], low, four_of(x + r * ldx, 4 * g));
-            sum[r] = add_products(sum[r], high, four_of(x + r * ldx, 16 + 4 * g));
-        }
+        add_halves(rows, sum, x, ldx, g, low, high);
     }
 }
 
@@ -77,11 +84,7 @@ TILE void dot_q5(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_
         __m128i to_bit_4 = _mm_cvtsi32_si128((int)(4 - g)), from_above = _mm_cvtsi32_si128((int)g);
         low = _mm256_or_si256(low, _mm256_and_si256(_mm256_sll_epi32(bits, to_bit_4), bit));
         high = _mm256_or_si256(high, _mm256_and_si256(_mm256_srl_epi32(bits, from_above), bit));
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++) {
-            sum[r] = add_products(sum[r], low, four_of(x + r * ldx, 4 * g));
-            sum[r] = add_products(sum[r], high, four_of(x + r * ldx, 16 + 4 * g));
-        }
+        add_halves(rows, sum, x, ldx, g, low, high);
     }
 }
 
