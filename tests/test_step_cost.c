@@ -103,6 +103,16 @@ TEST(the_median_step_is_one_of_its_shape)
     step_log_fini(&log);
 }
 
+/* An engine's, whose steps go into `log`. */
+static engine_params logged_params(step_log *log)
+{
+    step_log_init(log, NULL);
+    engine_params params = erig_params();
+    params.on_step = step_log_add;
+    params.step_user = log;
+    return params;
+}
+
 /* Over the fake model, whose answers are a function of the prompt: steps add up to the
  * tokens of the run, a second run finds the first one's prompts, answers stay the same. */
 TEST(a_run_is_told_step_by_step)
@@ -112,10 +122,7 @@ TEST(a_run_is_told_step_by_step)
         return;
     }
     step_log log;
-    step_log_init(&log, NULL);
-    engine_params params = erig_params();
-    params.on_step = step_log_add;
-    params.step_user = &log;
+    engine_params params = logged_params(&log);
     engine *e = erig_start(params, 0);
 
     workload w;
@@ -171,10 +178,7 @@ TEST(costs_are_measured_at_points_up_to_the_limits)
         return;
     }
     step_log log;
-    step_log_init(&log, NULL);
-    engine_params params = erig_params();
-    params.on_step = step_log_add;
-    params.step_user = &log;
+    engine_params params = logged_params(&log);
     engine *e = erig_start(params, 0);
     step_costs c;
     rad_error err = {0};
@@ -230,11 +234,8 @@ TEST(a_run_is_priced_at_what_it_took)
         return;
     }
     step_log log;
-    step_log_init(&log, NULL);
-    engine_params params = erig_params();
+    engine_params params = logged_params(&log);
     params.chunked_prefill_size = 256;
-    params.on_step = step_log_add;
-    params.step_user = &log;
     engine_parts parts = erig_parts(0);
     real_ops = parts.runner->ops;
     parts.runner->ops = &ops;
