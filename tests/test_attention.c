@@ -492,6 +492,48 @@ TEST(a_query_has_the_same_bits_however_it_is_computed)
         compute_pool_destroy(pools[t]);
 }
 
+/* Decoding has a layout of its own (attn_strip.h) where heads are whole and few share a KV head. */
+TEST(a_token_alone_has_the_bits_that_it_has_among_many)
+{
+    static const uint32_t dims[] = {32, 64, 96, 128, 160, 256};
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint32_t round = 0; round < test_scale(24, 480); round++) {
+        shape s = {.num_kv_heads = 1 + random_below(5, &seed),
+                   .head_dim = dims[random_below(RAD_COUNT(dims), &seed)],
+                   .page_size = round % 3 ? 1 : 16,
+                   .dtype = RAD_BF16,
+                   .logit_cap = random_below(4, &seed) ? 0 : 5,
+                   .window = random_below(2, &seed) ? -1 : 1 + (int32_t)random_below(130, &seed)};
+        s.num_heads = s.num_kv_heads * (1 + round % 9);
+        uint32_t len[2] = {1 + random_below(200, &seed), 150};
+        world w;
+        float *whole[MOST_REQS], *out[MOST_REQS];
+        world_init(&w, &s, len, 2, &seed);
+        outs_alloc(&w, whole);
+        outs_alloc(&w, out);
+        /* No numbers, and infinite ones, which some see and some do not. */
+        for (uint32_t d = 0; d < s.num_kv_heads * s.head_dim && round % 4 == 0; d++) {
+            w.k[1][90 * s.num_kv_heads * s.head_dim + d] = d % 3 ? 1 : NAN;
+            w.v[1][70 * s.num_kv_heads * s.head_dim + d] = d % 3 ? 1 : INFINITY;
+        }
+        run_whole(&w, attn_cpu(NULL), whole, NULL);
+        for (uint32_t t = 0; t < 200; t++) {
+            uint32_t done[MOST_REQS] = {t, t}, fresh[MOST_REQS] = {t < len[0], t < len[1]};
+            if (fresh[0] || fresh[1]) run_batch(&w, attn_cpu(NULL), done, fresh, out, NULL);
+        }
+        for (uint32_t i = 0; i < 2; i++)
+            for (size_t at = 0; at < len[i] * out_line(&w); at++)
+                CHECKF(memcmp(&whole[i][at], &out[i][at], sizeof(float)) == 0 ||
+                           (isnan(whole[i][at]) && isnan(out[i][at])),
+                       "request %u, position %zu: %g, among others %g\n", i, at / out_line(&w),
+                       out[i][at], whole[i][at]);
+        outs_free(&w, whole);
+        outs_free(&w, out);
+        world_fini(&w);
+    }
+}
+
 /* Few rows over long contexts: blocks are spread over the threads, in several waves. */
 TEST(spreading_a_long_context_over_threads_changes_no_bit)
 {

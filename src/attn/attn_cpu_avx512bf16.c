@@ -9,6 +9,7 @@
  * The instruction adds its two products one after the other and takes denormals for zero;
  * a weight of 0 adds nothing, whatever finite value it meets. A value that a row does not
  * see may be no number at all, so at an odd edge it is replaced by 0. */
+#include "attn/attn_strip.h"
 #include "attn/attn_wide.h"
 
 #if defined(__AVX512BF16__)
@@ -113,7 +114,8 @@ const attn_kernels attn_pairs_avx512bf16 = {.pairs = true,
                                             .merge = merge,
                                             .divide = divide,
                                             .exp = exp_one,
-                                            .wide = &attn_wide_avx512bf16};
+                                            .wide = &attn_wide_avx512bf16,
+                                            .strip = attn_strip_avx512bf16};
 #else
 const attn_kernels attn_pairs_avx512bf16 = {.attend = NULL}; /* not this architecture */
 #endif

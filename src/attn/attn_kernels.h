@@ -128,6 +128,8 @@ typedef struct attn_tile {
     size_t part_ld;
 } attn_tile;
 
+struct attn_strip;
+
 typedef struct attn_kernels {
     bool pairs; /* q is kept as pairs of bf16, else as f32 */
 
@@ -159,7 +161,8 @@ typedef struct attn_kernels {
 
     float (*exp)(float x); /* of x <= 0, as weights are computed (pairs: 2^x) */
 
-    const struct attn_wide_kernels *wide; /* attn_wide.h; NULL: only this layout */
+    const struct attn_wide_kernels *wide; /* attn_wide.h; NULL: no such layout */
+    void (*strip)(struct attn_strip *s);  /* attn_strip.h; likewise */
 } attn_kernels;
 
 /* Of a prepared row; a multiple of 64. */

@@ -96,12 +96,22 @@ HELPER size_t value_lanes(uint32_t v_dim)
     return (v_dim + W - 1) / W * W;
 }
 
+/* Which numbers of two keys make pairs: of the first 16 dimensions, of the next 16. */
+HELPER __m512i pairs_low(void)
+{
+    __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_or_si512(low,
+                           _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(32)), 16));
+}
+
+HELPER __m512i pairs_high(void)
+{
+    return _mm512_add_epi16(pairs_low(), _mm512_set1_epi16(16));
+}
+
 HELPER void load_values(const attn_rows_at *values, uint32_t v_dim, void *to, attn_ahead *ahead)
 {
-    const __m512i step = _mm512_set1_epi32(0x00010001);
-    __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    low = _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(32)), 16));
-    __m512i high = _mm512_add_epi16(low, _mm512_mullo_epi16(step, _mm512_set1_epi16(16)));
+    const __m512i low = pairs_low(), high = pairs_high();
     uint32_t *vp = to;
     const size_t ld = value_lanes(v_dim);
     const uint32_t lines = attn_lines_of((size_t)v_dim * 2);

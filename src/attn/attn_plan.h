@@ -63,6 +63,10 @@ static inline attn_walk *attn_walk_at(attn_walks *w, uint32_t index, uint32_t th
 bool attn_wide_takes(const attn_call *call, const attn_unit *u);
 void attn_wide_run(const attn_call *call, const attn_unit *u);
 
+/* Units of one token, where the kernels have strips and its rows fit their workspace. */
+bool attn_strip_takes(const attn_call *call, const attn_unit *u);
+void attn_strip_run(const attn_call *call, const attn_unit *u, const attn_unit *next);
+
 /* A batch of few rows, its blocks spread over threads wave by wave. False when that is not
  * worth it, or when there are too many rows for the memory: then nothing was done. */
 bool attn_forward_waves(attn_call *call, compute_pool *pool);

@@ -1,5 +1,5 @@
 /* attn_unit.c - walks a unit's blocks, and in each its sides and tiles of rows. Units of many
- * rows may take another layout (attn_wide.c).
+ * rows may take another layout (attn_wide.c), and so may those of one token (attn_strip.c).
  *
  *     block b:   which tokens see any of it, and what (causal, window)
  *       side:    keys and values of the KV head   -> packed in the workspace
@@ -307,6 +307,9 @@ void attn_unit_run(const attn_call *call, const attn_unit *u, attn_walk *walk,
     if (attn_wide_takes(call, u)) {
         walk->ready = false;
         attn_wide_run(call, u);
+    } else if (attn_strip_takes(call, u)) {
+        walk->ready = false;
+        attn_strip_run(call, u, next);
     } else {
         run_narrow(call, u, walk, next);
     }

@@ -1,0 +1,181 @@
+/* attn_strip.c - walks the blocks of a unit of one token, all its KV heads at a time
+ * (attn_strip.h).
+ *
+ * Invariant (P1): as in attn_unit.c. */
+#include "attn/attn_strip.h"
+
+#include <math.h>
+
+#include "attn/attn_plan.h"
+
+enum { TOKENS = ATTN_STRIP_TOKENS };
+
+/* The values of a token that is not seen: what it has may be no number, and 0 times that too. */
+static _Alignas(64) const char no_values[ATTN_MOST_SIDES * ATTN_STRIP_DIM * 2];
+
+typedef struct workspace {
+    _Alignas(64) char q[ATTN_STRIP_ROWS * ATTN_STRIP_DIM * 2];
+    _Alignas(64) float weights[ATTN_STRIP_ROWS * ATTN_BLOCK];
+    _Alignas(64) float part[ATTN_STRIP_ROWS * ATTN_STRIP_DIM];
+    attn_strip strip;
+    uint32_t rows;
+    float max[ATTN_STRIP_ROWS + ATTN_FOLD_ROWS], sum[ATTN_STRIP_ROWS + ATTN_FOLD_ROWS]; /* so far */
+} workspace;
+
+bool attn_strip_takes(const attn_call *call, const attn_unit *u)
+{
+    const uint32_t dim = call->layer->head_dim;
+    return call->kernels->strip && !call->codes && !call->mla && u->num_tokens == 1 &&
+           call->parts == 1 && call->heads <= ATTN_STRIP_SHARING &&
+           call->heads * (u->side_end - u->side_begin) <= ATTN_STRIP_ROWS && dim == call->v_dim &&
+           dim % 32 == 0 && dim <= ATTN_STRIP_DIM;
+}
+
+/* The first row's, of all heads of the layer. */
+static size_t first_line(const attn_call *call, const attn_unit *u)
+{
+    return (size_t)u->token[0] * call->layer->num_heads + u->side_begin * call->heads;
+}
+
+static void open_rows(const attn_call *call, const attn_unit *u, workspace *ws)
+{
+    const uint32_t dim = call->layer->head_dim;
+    const size_t line = first_line(call, u);
+    attn_strip *s = &ws->strip;
+    s->kv_heads = u->side_end - u->side_begin;
+    s->sharing = call->heads;
+    s->dim = dim;
+    s->q = ws->q;
+    s->q_bytes = attn_q_bytes(call->kernels, dim);
+    s->logit_cap = call->layer->logit_cap;
+    s->head_bytes = call->kv.plane[ATTN_K].head_bytes;
+    s->weights = ws->weights;
+    s->part = ws->part;
+    ws->rows = s->kv_heads * s->sharing;
+    for (uint32_t r = 0; r < ws->rows; r++) {
+        call->kernels->prepare_q(&call->q_layer, call->q + (line + r) * dim,
+                                 ws->q + r * s->q_bytes);
+        if (u->partials) continue;
+        ws->max[r] = u->first ? -INFINITY : call->states[2 * (line + r)];
+        ws->sum[r] = u->first ? 0 : call->states[2 * (line + r) + 1];
+    }
+    if (!u->partials && u->first)
+        memset(call->out + line * dim, 0, (size_t)ws->rows * dim * sizeof(float));
+}
+
+static void close_rows(const attn_call *call, const attn_unit *u, const workspace *ws)
+{
+    const uint32_t dim = call->layer->head_dim;
+    const size_t line = first_line(call, u);
+    for (uint32_t r = 0; r < ws->rows; r++)
+        if (u->last) {
+            call->kernels->divide(dim, call->out + (line + r) * dim, ws->sum[r]);
+        } else {
+            call->states[2 * (line + r)] = ws->max[r];
+            call->states[2 * (line + r) + 1] = ws->sum[r];
+        }
+}
+
+static const char *row_of(const attn_call *call, attn_kv_side side, rad_slot slot, uint32_t kv_head)
+{
+    const attn_kv_plane *p = &call->kv.plane[side];
+    return p->base + (size_t)slot * p->stride + kv_head * p->head_bytes;
+}
+
+/* The keys of the first tokens of a block; places behind the last one repeat the first. */
+static void first_keys(const attn_call *call, const attn_unit *u, uint32_t block, const char **to)
+{
+    const rad_slot *slots = u->slots + (size_t)block * ATTN_BLOCK;
+    uint32_t there = RAD_MIN(u->num_slots - block * ATTN_BLOCK, TOKENS);
+    for (uint32_t j = 0; j < TOKENS; j++)
+        to[j] = row_of(call, ATTN_K, slots[j < there ? j : 0], u->side_begin);
+}
+
+static void find_rows(const attn_call *call, const attn_unit *u, uint32_t block, attn_strip *s)
+{
+    const rad_slot *slots = u->slots + (size_t)block * ATTN_BLOCK;
+    s->tokens = (s->end + TOKENS - 1) / TOKENS * TOKENS;
+    for (uint32_t j = 0; j < s->tokens; j++) {
+        const bool seen = j >= s->begin && j < s->end;
+        s->rows[j] = row_of(call, ATTN_K, slots[seen ? j : s->begin], u->side_begin);
+        s->rows[s->tokens + j] = seen ? row_of(call, ATTN_V, slots[j], u->side_begin) : no_values;
+    }
+}
+
+/* What comes after `block`: of this unit, of the thread's next one, or nothing new. */
+static void look_behind(const attn_call *call, const attn_unit *u, uint32_t block,
+                        const attn_unit *next, attn_strip *s)
+{
+    const char **soon = s->rows + 2 * s->tokens;
+    attn_fetch_slots(u, block + 2);
+    if (block + 1 < u->end_block)
+        first_keys(call, u, block + 1, soon);
+    else if (next && next->first_block < next->end_block)
+        first_keys(call, next, next->first_block, soon);
+    else
+        memcpy(soon, s->rows, TOKENS * sizeof *soon);
+}
+
+static void fetch_first(const attn_call *call, const attn_unit *u)
+{
+    const char *rows[TOKENS];
+    first_keys(call, u, u->first_block, rows);
+    attn_fetch_slots(u, u->first_block + 1);
+    size_t bytes = (u->side_end - u->side_begin) * call->kv.plane[ATTN_K].head_bytes;
+    for (uint32_t j = 0; j < TOKENS; j++)
+        for (size_t at = 0; at < bytes; at += 64)
+            __builtin_prefetch(rows[j] + at, 0, 3);
+}
+
+static void store_partials(const attn_call *call, const attn_unit *u, const workspace *ws,
+                           uint32_t block)
+{
+    const attn_strip *s = &ws->strip;
+    for (uint32_t r = 0; r < ws->rows; r++) {
+        float *to = attn_partial(u->partials, s->dim, first_line(call, u) + r, block);
+        to[0] = s->max[r];
+        to[1] = s->sum[r];
+        memcpy(to + 2, s->part + (size_t)r * s->dim, s->dim * sizeof *to);
+    }
+}
+
+static void fold_rows(const attn_call *call, const attn_unit *u, workspace *ws)
+{
+    const attn_strip *s = &ws->strip;
+    float *out = call->out + first_line(call, u) * s->dim;
+    for (uint32_t first = 0; first < ws->rows; first += ATTN_FOLD_ROWS) {
+        uint32_t count = RAD_MIN(ws->rows - first, ATTN_FOLD_ROWS);
+        float max[ATTN_FOLD_ROWS] = {0}, sum[ATTN_FOLD_ROWS] = {0};
+        float scale[ATTN_FOLD_ROWS], block_scale[ATTN_FOLD_ROWS];
+        memcpy(max, s->max + first, count * sizeof *max);
+        memcpy(sum, s->sum + first, count * sizeof *sum);
+        call->kernels->fold(ws->max + first, ws->sum + first, max, sum, scale, block_scale);
+        for (uint32_t i = 0; i < count; i++) {
+            size_t at = (size_t)(first + i) * s->dim;
+            call->kernels->merge(s->dim, out + at, scale[i], s->part + at, block_scale[i]);
+        }
+    }
+}
+
+__attribute__((noinline)) void attn_strip_run(const attn_call *call, const attn_unit *u,
+                                              const attn_unit *next)
+{
+    workspace ws;
+    memset(ws.max, 0, sizeof ws.max); /* folded in whole vectors */
+    memset(ws.sum, 0, sizeof ws.sum);
+    open_rows(call, u, &ws);
+    if (next) attn_fetch_slots(next, next->first_block);
+    if (u->first_block < u->end_block) fetch_first(call, u);
+    for (uint32_t block = u->first_block; block < u->end_block; block++) {
+        attn_strip *s = &ws.strip;
+        if (!attn_sees(call->layer, u->position[0], block, &s->begin, &s->end)) continue;
+        find_rows(call, u, block, s);
+        look_behind(call, u, block, next, s);
+        call->kernels->strip(s);
+        if (u->partials)
+            store_partials(call, u, &ws, block);
+        else
+            fold_rows(call, u, &ws);
+    }
+    if (!u->partials) close_rows(call, u, &ws);
+}
