@@ -316,22 +316,31 @@ void attn_unit_run(const attn_call *call, const attn_unit *u, attn_walk *walk,
 }
 
 void attn_merge_partials(const attn_call *call, const attn_partials *partials, uint32_t position,
-                         size_t line, uint32_t first, uint32_t end)
+                         size_t line, uint32_t rows, uint32_t first, uint32_t end)
 {
-    float max[ATTN_FOLD_ROWS] = {call->states[2 * line]};
-    float sum[ATTN_FOLD_ROWS] = {call->states[2 * line + 1]};
+    float max[ATTN_FOLD_ROWS] = {0}, sum[ATTN_FOLD_ROWS] = {0};
     float block_max[ATTN_FOLD_ROWS] = {0}, block_sum[ATTN_FOLD_ROWS] = {0};
     float scale[ATTN_FOLD_ROWS], block_scale[ATTN_FOLD_ROWS];
+    for (uint32_t i = 0; i < rows; i++) {
+        max[i] = call->states[2 * (line + i)];
+        sum[i] = call->states[2 * (line + i) + 1];
+    }
     for (uint32_t b = first; b < end; b++) {
         uint32_t unused[2];
         if (!attn_sees(call->layer, position, b, &unused[0], &unused[1])) continue;
-        const float *from = attn_partial(partials, call->v_dim, line, b);
-        block_max[0] = from[0];
-        block_sum[0] = from[1];
+        for (uint32_t i = 0; i < rows; i++) {
+            const float *from = attn_partial(partials, call->v_dim, line + i, b);
+            block_max[i] = from[0];
+            block_sum[i] = from[1];
+        }
         call->kernels->fold(max, sum, block_max, block_sum, scale, block_scale);
-        call->kernels->merge(call->v_dim, call->out + line * call->v_dim, scale[0], from + 2,
-                             block_scale[0]);
+        for (uint32_t i = 0; i < rows; i++)
+            call->kernels->merge(call->v_dim, call->out + (line + i) * call->v_dim, scale[i],
+                                 attn_partial(partials, call->v_dim, line + i, b) + 2,
+                                 block_scale[i]);
     }
-    call->states[2 * line] = max[0];
-    call->states[2 * line + 1] = sum[0];
+    for (uint32_t i = 0; i < rows; i++) {
+        call->states[2 * (line + i)] = max[i];
+        call->states[2 * (line + i) + 1] = sum[i];
+    }
 }

@@ -113,8 +113,9 @@ typedef struct attn_walk {
 void attn_unit_run(const attn_call *call, const attn_unit *unit, attn_walk *walk,
                    const attn_unit *next);
 
-/* Merges the stored blocks [first, end) of one token's row of head `head`, in order. */
+/* Merges the stored blocks [first, end) of one token's rows, up to ATTN_FOLD_ROWS heads of
+ * which `line` is the first, in order. */
 void attn_merge_partials(const attn_call *call, const attn_partials *partials, uint32_t position,
-                         size_t line, uint32_t first, uint32_t end);
+                         size_t line, uint32_t rows, uint32_t first, uint32_t end);
 
 #endif

@@ -22,6 +22,7 @@ typedef struct attn_wave {
     attn_call *call;
     attn_partials partials;
     uint32_t end, piece, num_pieces, strips, sides;
+    uint32_t merged; /* heads of a unit that merges */
     attn_walks walks;
 } attn_wave;
 
@@ -64,20 +65,21 @@ static void piece_unit(void *arg, uint32_t index, uint32_t thread)
     attn_unit_run(wave->call, &u, walk, more ? &next : NULL);
 }
 
-/* One head over all tokens. */
-static void merge_unit(void *arg, uint32_t head, uint32_t thread)
+/* Some neighbouring heads over all tokens. */
+static void merge_unit(void *arg, uint32_t index, uint32_t thread)
 {
     const attn_wave *wave = arg;
     const attn_call *call = wave->call;
     const forward_batch *batch = call->batch;
+    const uint32_t heads = call->layer->num_heads, first = index * wave->merged;
     (void)thread;
     for (uint32_t request = 0; request < batch->num_reqs; request++)
         for (uint32_t t = 0; t < batch->extend_seq_lens[request]; t++) {
             uint32_t end = RAD_MIN(wave->end, attn_end_block(batch->seq_lens[request]));
             size_t token = (size_t)batch->extend_start_loc[request] + t;
             attn_merge_partials(call, &wave->partials, batch->extend_prefix_lens[request] + t,
-                                token * call->layer->num_heads + head, wave->partials.first_block,
-                                end);
+                                token * heads + first, RAD_MIN(wave->merged, heads - first),
+                                wave->partials.first_block, end);
         }
 }
 
@@ -86,7 +88,8 @@ static void run_waves(attn_wave *wave, uint32_t first_block, uint32_t end_block,
 {
     const forward_batch *batch = wave->call->batch;
     uint32_t threads = compute_pool_num_threads(pool);
-    uint32_t per_piece = batch->num_reqs * wave->strips;
+    uint32_t per_piece = batch->num_reqs * wave->strips, heads = wave->call->layer->num_heads;
+    wave->merged = RAD_MIN(attn_div_up(heads, threads), ATTN_FOLD_ROWS);
     for (uint32_t b = first_block; b < end_block; b = wave->end) {
         wave->partials.first_block = b;
         wave->end = RAD_MIN(end_block, b + room);
@@ -97,7 +100,7 @@ static void run_waves(attn_wave *wave, uint32_t first_block, uint32_t end_block,
         wave->num_pieces = attn_div_up(blocks, wave->piece);
         attn_walks_begin(&wave->walks, wave->num_pieces * per_piece, threads);
         compute_pool_run_near(pool, wave->num_pieces * per_piece, piece_unit, wave);
-        compute_pool_run(pool, wave->call->layer->num_heads, merge_unit, wave);
+        compute_pool_run(pool, attn_div_up(heads, wave->merged), merge_unit, wave);
     }
 }
 
