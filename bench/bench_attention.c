@@ -5,9 +5,10 @@
  * Every figure stands beside its limit, measured in turn with it:
  *
  *     decode    all K and V of the contexts are read once; the limit is plainly reading the
- *               layer's K and V buffers (of as many bytes) with the same threads. MLA has many
- *               heads for each number that is read: its limit is this or the GEMM's, whichever
- *               is the longer time
+ *               layer's K and V buffers (of as many bytes) with the same threads. Beside it, the
+ *               faster of two ways to touch each line of the contexts' rows where they lie, and
+ *               nothing else: gathering. MLA has many heads for each number that is read: its
+ *               limit is this or the GEMM's, whichever is the longer time
  *     prefill   4 operations per head dimension and pair of positions that is not masked;
  *               the limit is a GEMM of the same dtype (256 x 1024 x 1024)
  *     groups    decoding behind a shared prefix; the limit is the same batch without groups,
@@ -217,6 +218,68 @@ static double read_layer(bench *b, world *w)
     return (bench_now() - t) * (double)w->layer_bytes / ((double)words * 8 * sides);
 }
 
+/* Touches every line of the contexts' rows, K and V of a block in turn: row by row, or a line of
+ * 16 rows after the other, and what comes 16 rows later is asked for. */
+typedef struct gather_job {
+    world *w;
+    rad_kv_buffers kv;
+    size_t row_bytes;
+    uint32_t blocks;
+    bool by_line;
+    uint64_t *sums;
+} gather_job;
+
+enum { GATHER_ROWS = 16, BLOCK_ROWS = 64 };
+
+static uint64_t touch(const char *line, const char *soon)
+{
+    __builtin_prefetch(soon, 0, 3);
+    return *(const volatile uint64_t *)line;
+}
+
+static void gather_block(void *arg, uint32_t tile, uint32_t thread)
+{
+    const gather_job *g = arg;
+    const world *w = g->w;
+    const char *rows[2 * BLOCK_ROWS + GATHER_ROWS];
+    uint32_t request = tile / g->blocks, first = tile % g->blocks * BLOCK_ROWS, count = 0;
+    const rad_slot *slots = rad_req_to_token_row(w->rows, w->row[request]);
+    uint32_t end = first + BLOCK_ROWS < w->s.context ? first + BLOCK_ROWS : w->s.context;
+    end -= (end - first) % GATHER_ROWS;
+    for (uint32_t t = first; t < end; t++)
+        rows[count++] = (const char *)g->kv.k + (size_t)slots[t] * g->kv.k_stride;
+    for (uint32_t t = first; t < end && g->kv.v != g->kv.k; t++)
+        rows[count++] = (const char *)g->kv.v + (size_t)slots[t] * g->kv.v_stride;
+    for (uint32_t i = 0; i < GATHER_ROWS; i++) {
+        uint32_t t = end + i < w->s.context ? end + i : first;
+        rows[count + i] = (const char *)g->kv.k + (size_t)slots[t] * g->kv.k_stride;
+    }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i += GATHER_ROWS) {
+        const char **at = rows + i;
+        for (size_t k = 0; k < g->row_bytes && g->by_line; k += 64)
+            for (uint32_t j = 0; j < GATHER_ROWS; j++)
+                sum += touch(at[j] + k, at[j + GATHER_ROWS] + k);
+        for (uint32_t j = 0; j < GATHER_ROWS && !g->by_line; j++)
+            for (size_t k = 0; k < g->row_bytes; k += 64)
+                sum += touch(at[j] + k, at[j + GATHER_ROWS] + k);
+    }
+    g->sums[thread] += sum;
+}
+
+static double gather_layer(bench *b, world *w, bool by_line)
+{
+    gather_job g = {.w = w, .by_line = by_line, .sums = b->sums};
+    rad_error err = {.text = ""};
+    must_ok(rad_kv_pool_get_buffers(w->kv, w->next++ % w->num_layers, &g.kv), &err);
+    uint32_t sides = g.kv.v == g.kv.k ? 1 : 2;
+    g.row_bytes = w->layer_bytes / w->s.num_reqs / w->s.context / sides;
+    g.blocks = (w->s.context + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    double t = bench_now();
+    compute_pool_run_near(b->pool, w->s.num_reqs * g.blocks, gather_block, &g);
+    return bench_now() - t;
+}
+
 typedef struct gemm_job {
     gemm_weight *w;
     float *x, *out;
@@ -257,14 +320,21 @@ static void gemm_job_free(gemm_job *j)
 /* Two things in turn, so that whatever else this machine does meets both. */
 typedef struct pair {
     bench_times times;
-    double other; /* median */
-    double gemm;  /* of MLA's decode: the GEMM, beside reading */
+    double other;  /* median */
+    double gemm;   /* of MLA's decode: the GEMM, beside reading */
+    double gather; /* decode */
 } pair;
+
+static double median(double *seconds, int runs)
+{
+    qsort(seconds, (size_t)runs, sizeof *seconds, bench_compare);
+    return seconds[runs / 2];
+}
 
 static pair in_turn(bench *b, world *w, gemm_job *gemm)
 {
     enum { MOST = 1000 };
-    double mine[MOST], other[MOST], third[MOST] = {0};
+    double mine[MOST], other[MOST], third[MOST] = {0}, by_row[MOST] = {0}, by_line[MOST] = {0};
     bool reads = !w->s.shared && w->s.fresh == 1;
     int runs = -1; /* the first is a warm-up */
     for (double start = bench_now(); runs < MOST && (runs < 5 || bench_now() - start < b->budget);
@@ -272,14 +342,15 @@ static pair in_turn(bench *b, world *w, gemm_job *gemm)
         double a = run_layer(b, w, w->s.shared > 0);
         double c = reads ? read_layer(b, w) : gemm ? run_gemm(gemm) : run_layer(b, w, false);
         double d = reads && gemm ? run_gemm(gemm) : 0;
-        if (runs >= 0) mine[runs] = a, other[runs] = c, third[runs] = d;
+        double e = reads ? gather_layer(b, w, false) : 0, f = reads ? gather_layer(b, w, true) : 0;
+        if (runs < 0) continue;
+        mine[runs] = a, other[runs] = c, third[runs] = d, by_row[runs] = e, by_line[runs] = f;
     }
-    qsort(mine, (size_t)runs, sizeof *mine, bench_compare);
-    qsort(other, (size_t)runs, sizeof *other, bench_compare);
-    qsort(third, (size_t)runs, sizeof *third, bench_compare);
-    return (pair){{mine[runs / 10], mine[runs / 2], mine[runs * 9 / 10], runs},
-                  other[runs / 2],
-                  third[runs / 2]};
+    pair p = {.other = median(other, runs), .gemm = median(third, runs)};
+    double p50 = median(mine, runs), row = median(by_row, runs), line = median(by_line, runs);
+    p.times = (bench_times){mine[runs / 10], p50, mine[runs * 9 / 10], runs};
+    p.gather = row < line ? row : line;
+    return p;
 }
 
 static void print_groups(const bench *b, world *w, const pair *p)
@@ -330,8 +401,10 @@ static void bench_case(bench *b, shape s)
         print_rate(&s, p.times.p50, p.other);
         printf("\n");
     } else {
-        printf("%6.1f GB/s, %3.0f%% of reading's %.1f", (double)w.layer_bytes / p.times.p50 * 1e-9,
-               100 * p.other / p.times.p50, (double)w.layer_bytes / p.other * 1e-9);
+        printf("%6.1f GB/s, %3.0f%% of reading's %.1f, %3.0f%% of gathering's %.1f",
+               (double)w.layer_bytes / p.times.p50 * 1e-9, 100 * p.other / p.times.p50,
+               (double)w.layer_bytes / p.other * 1e-9, 100 * p.gather / p.times.p50,
+               (double)w.layer_bytes / p.gather * 1e-9);
         if (by_gemm) {
             printf("; ");
             print_rate(&s, p.times.p50, p.gemm);
