@@ -3,16 +3,12 @@
  *     "GGUF" version  num_tensors num_kvs | kv ... | tensor info ... | pad | data
  *            u32      u64         u64       key type value   name dims type offset
  *
- * One cursor walks the metadata once. It is the only thing that reads bytes, and it
- * compares what is asked with what remains before it moves: `need` never adds, so a
- * length of 2^64 - 1 cannot wrap. Counts are compared with the bytes that their entries
- * must at least take before anything is allocated for them.
- *
- * Names are sorted once (heap sort: no bad input makes it slow), which finds
- * duplicates and lets lookups be binary searches.
+ * gguf_cursor.c reads, here is what must be where. Counts are compared with the bytes that their
+ * entries must at least take before anything is allocated for them.
  *
  * Invariant after open: every pointer in kvs and tensors, with its length, lies inside
  * [bytes, bytes + num_bytes). */
+#include "gguf/gguf_cursor.h"
 #include "gguf/gguf_file.h"
 
 #include <errno.h>
@@ -31,253 +27,17 @@ enum {
     LEAST_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8, /* an empty name, one dim, type, offset */
 };
 
-typedef struct cursor {
-    const uint8_t *bytes;
-    size_t num_bytes;
-    size_t pos;
-    rad_error *err;
-} cursor;
-
-static inline size_t remaining(const cursor *c)
-{
-    return c->num_bytes - c->pos;
-}
-
-static rad_status need(const cursor *c, uint64_t bytes, const char *what)
-{
-    if (bytes <= remaining(c)) return RAD_OK;
-    return rad_fail(c->err, RAD_E_FORMAT,
-                    "gguf: %s at byte %zu needs %llu bytes, but only %zu are left of the file",
-                    what, c->pos, (unsigned long long)bytes, remaining(c));
-}
-
-/* Little-endian, so that a big-endian host reads files as well. */
-static uint64_t load_le(const uint8_t *bytes, size_t size)
-{
-    uint64_t value = 0;
-    for (size_t i = size; i-- > 0;)
-        value = value << 8 | bytes[i];
-    return value;
-}
-
-static rad_status read_u32(cursor *c, const char *what, uint32_t *out)
-{
-    rad_status status = need(c, 4, what);
-    if (status) return status;
-    *out = (uint32_t)load_le(c->bytes + c->pos, 4);
-    c->pos += 4;
-    return RAD_OK;
-}
-
-static rad_status read_u64(cursor *c, const char *what, uint64_t *out)
-{
-    rad_status status = need(c, 8, what);
-    if (status) return status;
-    *out = load_le(c->bytes + c->pos, 8);
-    c->pos += 8;
-    return RAD_OK;
-}
-
-static rad_status read_str(cursor *c, const char *what, gguf_str *out)
-{
-    uint64_t len;
-    rad_status status = read_u64(c, what, &len);
-    if (status) return status;
-    status = need(c, len, what);
-    if (status) return status;
-    *out = (gguf_str){(const char *)c->bytes + c->pos, (size_t)len};
-    c->pos += (size_t)len;
-    return RAD_OK;
-}
-
-gguf_shown gguf_show(gguf_str str)
-{
-    gguf_shown shown = {0};
-    size_t n = RAD_MIN(str.len, 64);
-    for (size_t i = 0; i < n; i++)
-        shown.text[i] = str.data[i] >= 32 && str.data[i] < 127 ? str.data[i] : '?';
-    if (n < str.len) memcpy(shown.text + n, "...", 3);
-    return shown;
-}
-
-int gguf_str_compare(gguf_str a, gguf_str b)
-{
-    size_t n = RAD_MIN(a.len, b.len);
-    int order = n ? memcmp(a.data, b.data, n) : 0;
-    return order ? order : (a.len > b.len) - (a.len < b.len);
-}
-
-/* ---- values ---- */
-
-static size_t scalar_bytes(uint32_t type)
-{
-    switch (type) {
-    case GGUF_U8:
-    case GGUF_I8:
-    case GGUF_BOOL: return 1;
-    case GGUF_U16:
-    case GGUF_I16: return 2;
-    case GGUF_U32:
-    case GGUF_I32:
-    case GGUF_F32: return 4;
-    case GGUF_U64:
-    case GGUF_I64:
-    case GGUF_F64: return 8;
-    default: return 0;
-    }
-}
-
-static rad_status read_scalar(cursor *c, gguf_kv *kv, size_t size)
-{
-    rad_status status = need(c, size, "a value");
-    if (status) return status;
-    uint64_t raw = load_le(c->bytes + c->pos, size);
-    switch (kv->type) {
-    case GGUF_I8: kv->i = (int8_t)raw; break;
-    case GGUF_I16: kv->i = (int16_t)raw; break;
-    case GGUF_I32: kv->i = (int32_t)raw; break;
-    case GGUF_I64: kv->i = (int64_t)raw; break;
-    case GGUF_F32: {
-        uint32_t bits = (uint32_t)raw;
-        float f;
-        memcpy(&f, &bits, sizeof f);
-        kv->f = f;
-        break;
-    }
-    case GGUF_F64: memcpy(&kv->f, &raw, sizeof kv->f); break;
-    case GGUF_BOOL:
-        if (raw > 1)
-            return rad_fail(c->err, RAD_E_FORMAT, "gguf: key '%s' at byte %zu: a bool of %u",
-                            gguf_show(kv->key).text, c->pos, (unsigned)raw);
-        kv->u = raw;
-        break;
-    default: kv->u = raw; break;
-    }
-    c->pos += size;
-    return RAD_OK;
-}
-
-static rad_status read_array(gguf_file *f, cursor *c, gguf_kv *kv)
-{
-    size_t start = c->pos;
-    uint32_t type;
-    uint64_t count;
-    rad_status status = read_u32(c, "an array's type", &type);
-    if (!status) status = read_u64(c, "an array's count", &count);
-    if (status) return status;
-    if (type == GGUF_ARR)
-        return rad_fail(c->err, RAD_E_UNSUPPORTED, "gguf: key '%s' at byte %zu: array of arrays",
-                        gguf_show(kv->key).text, start);
-
-    size_t least = type == GGUF_STR ? 8 : scalar_bytes(type);
-    if (!least)
-        return rad_fail(c->err, RAD_E_FORMAT, "gguf: key '%s' at byte %zu: unknown array type %u",
-                        gguf_show(kv->key).text, start, type);
-    if (count > remaining(c) / least)
-        return rad_fail(c->err, RAD_E_FORMAT,
-                        "gguf: key '%s' at byte %zu: %llu elements do not fit into the %zu bytes "
-                        "that are left of the file",
-                        gguf_show(kv->key).text, start, (unsigned long long)count, remaining(c));
-
-    gguf_array *arr = &kv->arr;
-    *arr = (gguf_array){.type = (gguf_type)type, .data = c->bytes + c->pos};
-    if (type != GGUF_STR) {
-        arr->count = count;
-        c->pos += (size_t)count * least;
-        return RAD_OK;
-    }
-    if (!count) return RAD_OK;
-    gguf_str *strs = rad_alloc(&f->env, rad_mul((size_t)count, sizeof *strs));
-    if (!strs)
-        return rad_fail(c->err, RAD_E_NOMEM, "gguf: no memory for %llu strings",
-                        (unsigned long long)count);
-    arr->strs = strs; /* from here on gguf_close frees them */
-    arr->count = count;
-    for (uint64_t i = 0; i < count && !status; i++)
-        status = read_str(c, "an array's string", &strs[i]);
-    return status;
-}
-
-static rad_status read_kv(gguf_file *f, cursor *c, gguf_kv *kv)
-{
-    uint32_t type;
-    rad_status status = read_str(c, "a key", &kv->key);
-    if (!status) status = read_u32(c, "a value's type", &type);
-    if (status) return status;
-    kv->type = (gguf_type)type;
-    if (type == GGUF_STR) return read_str(c, "a string value", &kv->str);
-    if (type == GGUF_ARR) return read_array(f, c, kv);
-    size_t size = scalar_bytes(type);
-    if (size) return read_scalar(c, kv, size);
-    kv->type = GGUF_U8;
-    return rad_fail(c->err, RAD_E_FORMAT, "gguf: key '%s': unknown value type %u at byte %zu",
-                    gguf_show(kv->key).text, type, c->pos - 4);
-}
-
-/* ---- names in order ---- */
-
-typedef struct names { /* the i-th name is at base + i * stride */
-    const uint8_t *base;
-    size_t stride;
-} names;
-
-static gguf_str name_at(const names *n, uint32_t i)
-{
-    return *(const gguf_str *)(n->base + n->stride * i);
-}
-
-static void sift_down(const names *n, uint32_t *heap, size_t count, size_t i)
-{
-    uint32_t moving = heap[i];
-    for (size_t child; (child = 2 * i + 1) < count; i = child) {
-        if (child + 1 < count &&
-            gguf_str_compare(name_at(n, heap[child]), name_at(n, heap[child + 1])) < 0)
-            child++;
-        if (gguf_str_compare(name_at(n, moving), name_at(n, heap[child])) >= 0) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moving;
-}
-
-/* The indices 0..count) in the order of their names. RAD_E_FORMAT names a duplicate,
- * with the byte where one of the two stands. */
-static rad_status sort_names(const gguf_file *f, names n, size_t count, const char *what,
-                             uint32_t **out, rad_error *err)
-{
-    if (!count) return RAD_OK;
-    uint32_t *sorted = *out = rad_alloc(&f->env, count * sizeof *sorted);
-    if (!sorted) return rad_fail(err, RAD_E_NOMEM, "gguf: no memory for %zu names", count);
-    for (size_t i = 0; i < count; i++)
-        sorted[i] = (uint32_t)i;
-    for (size_t i = count / 2; i-- > 0;)
-        sift_down(&n, sorted, count, i);
-    for (size_t end = count - 1; end > 0; end--) {
-        uint32_t greatest = sorted[0];
-        sorted[0] = sorted[end];
-        sorted[end] = greatest;
-        sift_down(&n, sorted, end, 0);
-    }
-    for (size_t i = 1; i < count; i++) {
-        gguf_str name = name_at(&n, sorted[i]);
-        if (gguf_str_compare(name_at(&n, sorted[i - 1]), name) == 0)
-            return rad_fail(err, RAD_E_FORMAT, "gguf: %s '%s' is there twice (once at byte %zu)",
-                            what, gguf_show(name).text,
-                            (size_t)((const uint8_t *)name.data - f->bytes));
-    }
-    return RAD_OK;
-}
-
 /* ---- the parts of the file ---- */
 
-static rad_status read_header(gguf_file *f, cursor *c)
+static rad_status read_header(gguf_file *f, gguf_cursor *c)
 {
-    rad_status status = need(c, 4, "the magic");
+    rad_status status = gguf_need(c, 4, "the magic");
     if (status) return status;
     if (memcmp(c->bytes, "GGUF", 4) != 0)
         return rad_fail(c->err, RAD_E_FORMAT,
                         "gguf: not a GGUF file (it does not begin with GGUF)");
     c->pos = 4;
-    status = read_u32(c, "the version", &f->version);
+    status = gguf_read_u32(c, "the version", &f->version);
     if (status) return status;
     if (f->version == 2u << 24 || f->version == 3u << 24)
         return rad_fail(c->err, RAD_E_UNSUPPORTED, "gguf: a big-endian file");
@@ -285,14 +45,14 @@ static rad_status read_header(gguf_file *f, cursor *c)
         return rad_fail(c->err, RAD_E_UNSUPPORTED, "gguf: version %u; we read 2 and 3", f->version);
 
     uint64_t num_tensors, num_kvs;
-    status = read_u64(c, "the tensor count", &num_tensors);
-    if (!status) status = read_u64(c, "the key count", &num_kvs);
+    status = gguf_read_u64(c, "the tensor count", &num_tensors);
+    if (!status) status = gguf_read_u64(c, "the key count", &num_kvs);
     if (status) return status;
-    if (num_tensors > MOST_TENSORS || num_tensors > remaining(c) / LEAST_TENSOR_BYTES)
+    if (num_tensors > MOST_TENSORS || num_tensors > gguf_remaining(c) / LEAST_TENSOR_BYTES)
         return rad_fail(c->err, RAD_E_FORMAT,
                         "gguf: the header (byte 8) claims %llu tensors in a file of %zu bytes",
                         (unsigned long long)num_tensors, f->num_bytes);
-    if (num_kvs > MOST_KVS || num_kvs > remaining(c) / LEAST_KV_BYTES)
+    if (num_kvs > MOST_KVS || num_kvs > gguf_remaining(c) / LEAST_KV_BYTES)
         return rad_fail(c->err, RAD_E_FORMAT,
                         "gguf: the header (byte 16) claims %llu keys in a file of %zu bytes",
                         (unsigned long long)num_kvs, f->num_bytes);
@@ -301,7 +61,7 @@ static rad_status read_header(gguf_file *f, cursor *c)
     return RAD_OK;
 }
 
-static rad_status read_kvs(gguf_file *f, cursor *c)
+static rad_status read_kvs(gguf_file *f, gguf_cursor *c)
 {
     if (!f->num_kvs) return RAD_OK;
     f->kvs = rad_alloc(&f->env, (size_t)f->num_kvs * sizeof *f->kvs);
@@ -309,11 +69,11 @@ static rad_status read_kvs(gguf_file *f, cursor *c)
         return rad_fail(c->err, RAD_E_NOMEM, "gguf: no memory for %llu keys",
                         (unsigned long long)f->num_kvs);
     for (uint64_t i = 0; i < f->num_kvs; i++) {
-        rad_status status = read_kv(f, c, &f->kvs[i]);
+        rad_status status = gguf_read_kv(c, &f->env, &f->kvs[i]);
         if (status) return status;
     }
-    names keys = {(const uint8_t *)&f->kvs[0].key, sizeof f->kvs[0]};
-    return sort_names(f, keys, (size_t)f->num_kvs, "key", &f->kvs_by_key, c->err);
+    return gguf_names_init(&f->keys, &f->env, &f->kvs[0].key, sizeof f->kvs[0], (size_t)f->num_kvs,
+                           "key", f->bytes, c->err);
 }
 
 static rad_status read_alignment(gguf_file *f, rad_error *err)
@@ -330,10 +90,10 @@ static rad_status read_alignment(gguf_file *f, rad_error *err)
 }
 
 /* `data` is not known before all infos are read: the offset waits in `bytes`. */
-static rad_status read_tensor_info(cursor *c, gguf_tensor *t)
+static rad_status read_tensor_info(gguf_cursor *c, gguf_tensor *t)
 {
-    rad_status status = read_str(c, "a tensor's name", &t->name);
-    if (!status) status = read_u32(c, "a tensor's number of dimensions", &t->num_dims);
+    rad_status status = gguf_read_str(c, "a tensor's name", &t->name);
+    if (!status) status = gguf_read_u32(c, "a tensor's number of dimensions", &t->num_dims);
     if (status) return status;
     if (t->num_dims < 1 || t->num_dims > 4)
         return rad_fail(c->err, RAD_E_FORMAT,
@@ -343,7 +103,7 @@ static rad_status read_tensor_info(cursor *c, gguf_tensor *t)
     for (uint32_t i = 0; i < 4; i++) {
         t->dims[i] = 1;
         if (i >= t->num_dims) continue;
-        status = read_u64(c, "a tensor's dimension", &t->dims[i]);
+        status = gguf_read_u64(c, "a tensor's dimension", &t->dims[i]);
         if (status) return status;
         /* Signed, so that nobody downstream overflows on a count of values. */
         if (!t->dims[i] || __builtin_mul_overflow(values, t->dims[i], &values) ||
@@ -352,8 +112,8 @@ static rad_status read_tensor_info(cursor *c, gguf_tensor *t)
                             "gguf: tensor '%s': dimension %u of %llu (byte %zu) is not possible",
                             gguf_show(t->name).text, i, (unsigned long long)t->dims[i], c->pos - 8);
     }
-    status = read_u32(c, "a tensor's type", &t->type);
-    if (!status) status = read_u64(c, "a tensor's offset", &t->bytes);
+    status = gguf_read_u32(c, "a tensor's type", &t->type);
+    if (!status) status = gguf_read_u64(c, "a tensor's offset", &t->bytes);
     return status;
 }
 
@@ -390,7 +150,7 @@ static rad_status place_tensor(const gguf_file *f, size_t start, gguf_tensor *t,
     return RAD_OK;
 }
 
-static rad_status read_tensors(gguf_file *f, cursor *c)
+static rad_status read_tensors(gguf_file *f, gguf_cursor *c)
 {
     if (!f->num_tensors) return RAD_OK;
     f->tensors = rad_alloc(&f->env, (size_t)f->num_tensors * sizeof *f->tensors);
@@ -402,16 +162,15 @@ static rad_status read_tensors(gguf_file *f, cursor *c)
         if (status) return status;
     }
     size_t padding = -c->pos & (f->alignment - 1);
-    rad_status status = need(c, padding, "the padding before the tensor data");
+    rad_status status = gguf_need(c, padding, "the padding before the tensor data");
     if (status) return status;
     c->pos += padding;
     for (uint64_t i = 0; i < f->num_tensors; i++) {
         status = place_tensor(f, c->pos, &f->tensors[i], c->err);
         if (status) return status;
     }
-    names tensor_names = {(const uint8_t *)&f->tensors[0].name, sizeof f->tensors[0]};
-    return sort_names(f, tensor_names, (size_t)f->num_tensors, "tensor", &f->tensors_by_name,
-                      c->err);
+    return gguf_names_init(&f->tensor_names, &f->env, &f->tensors[0].name, sizeof f->tensors[0],
+                           (size_t)f->num_tensors, "tensor", f->bytes, c->err);
 }
 
 /* ---- open and close ---- */
@@ -432,7 +191,7 @@ static rad_status open_bytes(const rad_env *env, const void *bytes, size_t num_b
     f->num_bytes = num_bytes;
     f->mapped = mapped;
 
-    cursor c = {.bytes = bytes, .num_bytes = num_bytes, .err = err};
+    gguf_cursor c = {.bytes = bytes, .num_bytes = num_bytes, .err = err};
     rad_status status = read_header(f, &c);
     if (!status) status = read_kvs(f, &c);
     if (!status) status = read_alignment(f, err);
@@ -500,13 +259,11 @@ void gguf_close(gguf_file *f)
     rad_env env = f->env;
     size_t kvs = (size_t)f->num_kvs, tensors = (size_t)f->num_tensors;
     for (size_t i = 0; f->kvs && i < kvs; i++)
-        if (f->kvs[i].type == GGUF_ARR)
-            rad_free(&env, (void *)f->kvs[i].arr.strs,
-                     (size_t)f->kvs[i].arr.count * sizeof(gguf_str));
+        gguf_kv_fini(&f->kvs[i], &env);
     rad_free(&env, f->kvs, kvs * sizeof *f->kvs);
     rad_free(&env, f->tensors, tensors * sizeof *f->tensors);
-    rad_free(&env, f->kvs_by_key, kvs * sizeof *f->kvs_by_key);
-    rad_free(&env, f->tensors_by_name, tensors * sizeof *f->tensors_by_name);
+    gguf_names_fini(&f->keys, &env);
+    gguf_names_fini(&f->tensor_names, &env);
     if (f->mapped) munmap((void *)f->bytes, f->num_bytes);
     rad_free(&env, f, sizeof *f);
 }

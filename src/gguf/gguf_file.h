@@ -2,8 +2,7 @@
 #ifndef GGUF_GGUF_FILE_H
 #define GGUF_GGUF_FILE_H
 
-#include "base/base.h"
-#include "gguf/gguf.h"
+#include "gguf/gguf_names.h"
 
 struct gguf_file {
     rad_env env;
@@ -14,13 +13,10 @@ struct gguf_file {
     uint32_t alignment;
     uint64_t num_kvs;
     uint64_t num_tensors;
-    gguf_kv *kvs;              /* in the order of the file */
-    gguf_tensor *tensors;      /* likewise */
-    uint32_t *kvs_by_key;      /* indices into kvs, sorted by key */
-    uint32_t *tensors_by_name; /* indices into tensors, sorted by name */
+    gguf_kv *kvs;         /* in the order of the file */
+    gguf_tensor *tensors; /* likewise */
+    gguf_names keys;
+    gguf_names tensor_names;
 };
-
-/* memcmp order, a prefix before what it begins. */
-int gguf_str_compare(gguf_str a, gguf_str b);
 
 #endif

@@ -1,7 +1,7 @@
 /* gguf_get.c - looking things up in an open GGUF file.
  *
  * Everything was checked at open; what can still be wrong is that a key has another
- * type than the asker wants. Lookups are binary searches in the sorted names. */
+ * type than the asker wants. */
 #include "gguf/gguf_file.h"
 
 #include <float.h>
@@ -34,36 +34,14 @@ const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i)
 
 const gguf_kv *gguf_find_kv(const gguf_file *f, const char *key)
 {
-    gguf_str wanted = {key, strlen(key)};
-    size_t low = 0, high = f->kvs_by_key ? (size_t)f->num_kvs : 0;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const gguf_kv *kv = &f->kvs[f->kvs_by_key[mid]];
-        int order = gguf_str_compare(wanted, kv->key);
-        if (order == 0) return kv;
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
+    int64_t i = gguf_names_find(&f->keys, key);
+    return i < 0 ? NULL : &f->kvs[i];
 }
 
 const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name)
 {
-    gguf_str wanted = {name, strlen(name)};
-    size_t low = 0, high = f->tensors_by_name ? (size_t)f->num_tensors : 0;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const gguf_tensor *t = &f->tensors[f->tensors_by_name[mid]];
-        int order = gguf_str_compare(wanted, t->name);
-        if (order == 0) return t;
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
+    int64_t i = gguf_names_find(&f->tensor_names, name);
+    return i < 0 ? NULL : &f->tensors[i];
 }
 
 static const char *type_name(gguf_type type)
