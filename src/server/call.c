@@ -1,51 +1,16 @@
-/* call.c - events in, chunks or one answer out.
+/* call.c - what a call says next, and when it is over.
  *
  * Three things can end first: the engine's requests, the client, or the server. So the call
  * counts what the engine still owes (num_open) and knows whether evhttp still waits (http);
- * call_release frees it when both are over. A client that leaves aborts its requests, and
+ * `release` frees it when both are over. A client that leaves aborts its requests, and
  * what they still say is merged and thrown away.
  *
- * The headers of a stream go out with its first event, not before: what turns out to be
- * wrong while tokenizing then is a plain 400 in a stream too. */
-#include "server/server_priv.h"
+ * Invariant: every call is in s->calls once, from `create` to `release`. */
+#include "server/call_parts.h"
 
-#include <event2/bufferevent.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <time.h>
-
-enum {
-    MAX_UNSENT = 64 << 10,   /* bytes in a client's buffer past which we hold back */
-    MAX_PIPELINED = 64 << 10 /* bytes a client may send ahead of its answer */
-};
-
-bool byte_buf_append(byte_buf *b, const void *bytes, size_t len)
-{
-    if (!len) return true;
-    if (len > b->cap - b->len) {
-        size_t cap = b->cap ? b->cap : 64;
-        while (cap - b->len < len)
-            cap *= 2;
-        char *data = realloc(b->data, cap);
-        if (!data) return false;
-        b->data = data;
-        b->cap = cap;
-    }
-    memcpy(b->data + b->len, bytes, len);
-    b->len += len;
-    return true;
-}
-
-static void byte_buf_fini(byte_buf *b)
-{
-    free(b->data);
-    *b = (byte_buf){0};
-}
-
-/* ---- the connection under a call ---- */
 
 static void abort_items(call *c)
 {
@@ -83,16 +48,8 @@ static void release(call *c)
         s->calls = c->next;
     if (c->next) c->next->prev = c->prev;
     s->num_calls--;
-    for (uint32_t i = 0; i < c->num_items; i++) {
-        call_item *item = &c->items[i];
-        byte_buf_fini(&item->new_text);
-        byte_buf_fini(&item->new_ids);
-        byte_buf_fini(&item->new_logprobs);
-        byte_buf_fini(&item->logprobs);
-        byte_buf_fini(&item->text);
-        byte_buf_fini(&item->ids);
-        free(item->matched_stop);
-    }
+    for (uint32_t i = 0; i < c->num_items; i++)
+        inbox_item_fini(&c->items[i]);
     api_request_fini(&c->request);
     if (c->parsed) api_request_fini(c->parsed);
     free(c->parsed);
@@ -100,146 +57,6 @@ static void release(call *c)
     free(c->work_arg);
     free(c->items);
     free(c);
-}
-
-static void on_close(struct evhttp_connection *connection, void *arg)
-{
-    (void)connection;
-    call *c = arg;
-    struct evhttp_request *http = c->http;
-    c->http = NULL;
-    /* evhttp has cut the request loose when it still waits for us; else it frees it */
-    if (!evhttp_request_get_connection(http)) evhttp_request_free(http);
-    abort_items(c);
-    release(c);
-}
-
-/* The client left between our answer and its last byte. */
-static void on_close_late(struct evhttp_connection *connection, void *arg)
-{
-    (void)connection;
-    server *s = arg;
-    s->num_unsent--;
-    server_leave_when_done(s);
-}
-
-/* The answer is out and the connection goes back to reading requests. */
-static void on_complete(struct evhttp_request *http, void *arg)
-{
-    server *s = arg;
-    struct evhttp_connection *connection = evhttp_request_get_connection(http);
-    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
-    bufferevent_setwatermark(bev, EV_READ, 0, 0);
-    connection_set_closecb(s, connection, NULL, NULL);
-    connection_done(s, connection);
-    s->num_unsent--;
-    server_leave_when_done(s);
-}
-
-/* evhttp stops reading while a request is answered, and so would not see the client leave.
- * We read on, without a callback (evhttp's must not run now) and only so far. */
-static void watch_connection(call *c)
-{
-    struct evhttp_connection *connection = evhttp_request_get_connection(c->http);
-    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
-    bufferevent_data_cb write_cb;
-    bufferevent_event_cb event_cb;
-    void *arg;
-    int on = 1;
-
-    setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    bufferevent_getcb(bev, NULL, &write_cb, &event_cb, &arg);
-    bufferevent_setcb(bev, NULL, write_cb, event_cb, arg);
-    bufferevent_setwatermark(bev, EV_READ, 0, MAX_PIPELINED);
-    connection_set_closecb(c->server, connection, on_close, c);
-    evhttp_request_set_on_complete_cb(c->http, on_complete, c->server);
-    bufferevent_enable(bev, EV_READ);
-}
-
-/* evhttp may free the request, even the connection, in the reply that follows. Until the
- * last byte is out the server counts it, because a stop must not cut it off. */
-static struct evhttp_request *let_go(call *c)
-{
-    struct evhttp_request *http = c->http;
-    connection_set_closecb(c->server, evhttp_request_get_connection(http), on_close_late,
-                           c->server);
-    c->server->num_unsent++;
-    c->http = NULL;
-    return http;
-}
-
-void call_reply_json(call *c, int http_status, json_t *json)
-{
-    reply_json(let_go(c), http_status, json);
-}
-
-void call_reply_text(call *c, const char *content_type, struct evbuffer *body)
-{
-    struct evhttp_request *http = let_go(c);
-    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", content_type);
-    reply_bytes(http, 200, body);
-}
-
-static size_t unsent(const call *c)
-{
-    struct bufferevent *bev =
-        evhttp_connection_get_bufferevent(evhttp_request_get_connection(c->http));
-    return evbuffer_get_length(bufferevent_get_output(bev));
-}
-
-/* ---- streams ---- */
-
-static void start_stream(call *c)
-{
-    if (c->started) return;
-    c->started = true;
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(c->http);
-    evhttp_add_header(headers, "Content-Type", "text/event-stream; charset=utf-8");
-    evhttp_add_header(headers, "Cache-Control", "no-cache");
-    evhttp_add_header(headers, "X-Accel-Buffering", "no");
-    evhttp_send_reply_start(c->http, 200, "OK");
-}
-
-static void progress(call *c, call_item *item);
-
-/* The client has taken everything: say what gathered meanwhile. */
-static void on_drained(struct evhttp_connection *connection, void *arg)
-{
-    (void)connection;
-    call *c = arg;
-    if (!c->stalled || !c->http) return;
-    c->stalled = false;
-    progress(c, NULL);
-    release(c);
-}
-
-static void send_bytes(call *c, struct evbuffer *bytes)
-{
-    start_stream(c);
-    evhttp_send_reply_chunk_with_cb(c->http, bytes, on_drained, c);
-    c->last_sent_ns = server_now_ns(c->server);
-}
-
-/* Takes json; NULL sends nothing. */
-static void send_event(call *c, json_t *json)
-{
-    if (!json) return;
-    struct evbuffer *bytes = evbuffer_new();
-    if (bytes && evbuffer_add(bytes, "data: ", 6) == 0 && json_to_buffer(json, bytes) &&
-        evbuffer_add(bytes, "\n\n", 2) == 0)
-        send_bytes(c, bytes);
-    if (bytes) evbuffer_free(bytes);
-    json_decref(json);
-}
-
-static void end_stream(call *c)
-{
-    if (c->ops->usage_chunk) send_event(c, c->ops->usage_chunk(c));
-    struct evbuffer *bytes = evbuffer_new();
-    if (bytes && evbuffer_add(bytes, "data: [DONE]\n\n", 14) == 0) send_bytes(c, bytes);
-    if (bytes) evbuffer_free(bytes);
-    start_stream(c); /* without memory for a single chunk there are no headers yet */
-    evhttp_send_reply_end(let_go(c));
 }
 
 /* ---- failures ---- */
@@ -286,88 +103,11 @@ static void fail_call(call *c, const call_item *item)
 {
     api_error err;
     error_of(item, &err);
-    if (c->started) {
-        send_event(c, error_json(&err));
-        evhttp_send_reply_end(let_go(c));
-    } else {
-        reply_error(let_go(c), &err);
-    }
+    call_reply_error(c, &err);
     abort_items(c);
 }
 
 /* ---- events ---- */
-
-static void ready_push(server *s, call_item *item)
-{
-    if (item->queued) return;
-    item->queued = true;
-    item->next = NULL;
-    if (s->ready)
-        s->ready_last->next = item;
-    else
-        s->ready = item;
-    s->ready_last = item;
-    if (s->ready == item) server_wake(s); /* else somebody has */
-}
-
-static bool append_logprobs(call_item *item, const engine_event *event)
-{
-    if (!event->logprobs) return true;
-    size_t each = 1 + (size_t)item->call->request.num_top_logprobs;
-    return byte_buf_append(&item->new_logprobs, event->logprobs,
-                           event->num_ids * each * sizeof *event->logprobs);
-}
-
-static void on_event(void *user, const engine_event *event)
-{
-    call_item *item = user;
-    server *s = item->call->server;
-    pthread_mutex_lock(&s->lock);
-    if (!byte_buf_append(&item->new_text, event->text, event->text_len) ||
-        !byte_buf_append(&item->new_ids, event->ids, event->num_ids * sizeof *event->ids) ||
-        !append_logprobs(item, event))
-        item->lost = true;
-    item->new_prompt_tokens = event->prompt_tokens;
-    item->new_completion_tokens = event->completion_tokens;
-    item->new_cached_tokens = event->cached_tokens;
-    item->new_loaded_tokens = event->loaded_tokens;
-    item->new_fetched_tokens = event->fetched_tokens;
-    if (event->why) item->new_why = *event->why;
-    if (event->finish != ENGINE_FINISH_NONE) {
-        item->status = event->status;
-        item->matched_token = event->matched_token;
-        item->e2e_latency_s = event->e2e_latency_s;
-        if (event->message) snprintf(item->message, sizeof item->message, "%s", event->message);
-        if (event->matched_stop) item->matched_stop = strdup(event->matched_stop);
-        item->new_finish = event->finish;
-    }
-    ready_push(s, item);
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* What the inbox holds goes to the item; under the lock. */
-static void merge(call_item *item)
-{
-    if (!byte_buf_append(&item->text, item->new_text.data, item->new_text.len) ||
-        !byte_buf_append(&item->ids, item->new_ids.data, item->new_ids.len) ||
-        !byte_buf_append(&item->logprobs, item->new_logprobs.data, item->new_logprobs.len))
-        item->lost = true;
-    item->new_text.len = item->new_ids.len = item->new_logprobs.len = 0;
-    item->prompt_tokens = item->new_prompt_tokens;
-    item->completion_tokens = item->new_completion_tokens;
-    item->cached_tokens = item->new_cached_tokens;
-    item->loaded_tokens = item->new_loaded_tokens;
-    item->fetched_tokens = item->new_fetched_tokens;
-    item->why = item->new_why;
-    if (item->lost && item->new_finish != ENGINE_FINISH_ERROR) {
-        item->status = RAD_E_NOMEM;
-        snprintf(item->message, sizeof item->message, "no memory for the answer");
-    }
-    if (item->new_finish != ENGINE_FINISH_NONE) {
-        item->finish = item->lost ? ENGINE_FINISH_ERROR : item->new_finish;
-        item->finished = true;
-    }
-}
 
 static void say(call *c, call_item *item)
 {
@@ -376,7 +116,7 @@ static void say(call *c, call_item *item)
     item->text_sent = item->text.len;
     item->ids_sent = item->ids.len;
     if (item->finished) item->said_finish = true;
-    send_event(c, json);
+    call_send_event(c, json);
 }
 
 /* `item` has news, or NULL: any may have (an error never waits for a slow reader). */
@@ -391,36 +131,44 @@ static void progress(call *c, call_item *item)
         if (!c->num_open) c->ops->answer(c);
         return;
     }
-    if (unsent(c) > MAX_UNSENT && !c->server->aborted) { /* else nobody waits for it */
+    if (call_lags(c) && !c->server->aborted) { /* else nobody waits for it */
         c->stalled = true;
         return;
     }
     if (item) say(c, item);
     for (uint32_t i = 0; !item && i < c->num_items; i++)
         say(c, &c->items[i]);
-    if (!c->num_open) end_stream(c);
+    if (c->num_open) return;
+    if (c->ops->usage_chunk) call_send_event(c, c->ops->usage_chunk(c));
+    call_end_stream(c);
+}
+
+void call_client_left(call *c)
+{
+    abort_items(c);
+    release(c);
+}
+
+/* Says what gathered meanwhile. */
+void call_client_read(call *c)
+{
+    if (!c->stalled || !c->http) return;
+    c->stalled = false;
+    progress(c, NULL);
+    release(c);
 }
 
 void calls_drain(server *s)
 {
-    pthread_mutex_lock(&s->lock);
-    call_item *item = s->ready;
-    s->ready = s->ready_last = NULL;
-    pthread_mutex_unlock(&s->lock);
-    while (item) {
+    for (call_item *item = inbox_take(s), *next; item; item = next) {
         call *c = item->call;
-        pthread_mutex_lock(&s->lock);
-        call_item *next = item->next;
-        item->queued = false;
-        merge(item);
-        pthread_mutex_unlock(&s->lock);
+        next = inbox_merge(item);
         if (item->finished)
             c->num_open--;
         else if (item->lost)
             engine_abort(s->engine, item->id);
         progress(c, item);
         release(c);
-        item = next;
     }
 }
 
@@ -454,7 +202,7 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http,
     if (s->calls) s->calls->prev = c;
     s->calls = c;
     s->num_calls++;
-    watch_connection(c);
+    call_watch(c);
     return c;
 }
 
@@ -477,7 +225,7 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api
         call_item *item = &c->items[i];
         engine_request *r = &c->request.items[i];
         rad_error err = {0};
-        r->on_event = on_event;
+        r->on_event = inbox_on_event;
         r->user = item;
         /* its first event may come before submit returns */
         rad_status status = engine_submit(s->engine, r, &item->id, &err);
@@ -509,15 +257,6 @@ void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_re
     worker_push(w, &c->items[0]);
 }
 
-void call_work_done(call *c)
-{
-    server *s = c->server;
-    pthread_mutex_lock(&s->lock);
-    c->items[0].new_finish = ENGINE_FINISH_STOP;
-    ready_push(s, &c->items[0]);
-    pthread_mutex_unlock(&s->lock);
-}
-
 /* ---- large bodies ---- */
 
 static bool work_parse(call *c)
@@ -541,11 +280,7 @@ static void answer_parse(call *c)
         call_reply_json(c, c->error.http_status, error_json(&c->error));
         return;
     }
-    struct evhttp_request *http = c->http;
-    /* The next call may not come to be; this one must not hear of the connection again. */
-    connection_set_closecb(c->server, evhttp_request_get_connection(http), NULL, NULL);
-    c->http = NULL;
-    call_start(c->server, c->then, http, c->parsed); /* watches the connection anew */
+    call_start(c->server, c->then, call_unwatch(c), c->parsed);
 }
 
 static const call_ops parse_ops = {.answer = answer_parse, .work = work_parse};
@@ -565,20 +300,6 @@ void call_start_large(server *s, const call_ops *ops, api_kind kind, struct evht
         return;
     }
     worker_push(&s->parser, &c->items[0]);
-}
-
-/* ---- all calls ---- */
-
-void calls_ping(server *s, uint64_t now_ns)
-{
-    uint64_t silence_ns = s->params.ping_ms * UINT64_C(1000000);
-    for (call *c = s->calls; c; c = c->next) {
-        if (!c->http || !c->request.stream || now_ns - c->last_sent_ns < silence_ns) continue;
-        if (unsent(c)) continue; /* it does not even take what we said */
-        struct evbuffer *bytes = evbuffer_new();
-        if (bytes && evbuffer_add(bytes, ": ping\n\n", 8) == 0) send_bytes(c, bytes);
-        if (bytes) evbuffer_free(bytes);
-    }
 }
 
 /* Also what only waited for a slow reader is over now: nothing else would wake it. */

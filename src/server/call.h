@@ -27,9 +27,6 @@ typedef struct byte_buf {
     size_t cap;
 } byte_buf;
 
-/* False: no memory, nothing changed. */
-bool byte_buf_append(byte_buf *b, const void *bytes, size_t len);
-
 typedef struct call_item {
     call *call;
     uint32_t index;

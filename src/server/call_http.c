@@ -1,0 +1,183 @@
+/* call_http.c - what a call says to its client, and what evhttp tells of that client.
+ *
+ * The headers of a stream go out with its first event, not before: what turns out to be
+ * wrong while tokenizing then is a plain 400 in a stream too.
+ *
+ * Invariant: while c->http is set exactly one callback of ours learns that the connection closes:
+ * on_close while there is no answer, on_close_late until its last byte is out. */
+#include "server/call_parts.h"
+
+#include <event2/bufferevent.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+enum {
+    MAX_UNSENT = 64 << 10,   /* bytes in a client's buffer past which we hold back */
+    MAX_PIPELINED = 64 << 10 /* bytes a client may send ahead of its answer */
+};
+
+static void on_close(struct evhttp_connection *connection, void *arg)
+{
+    (void)connection;
+    call *c = arg;
+    struct evhttp_request *http = c->http;
+    c->http = NULL;
+    /* evhttp has cut the request loose when it still waits for us; else it frees it */
+    if (!evhttp_request_get_connection(http)) evhttp_request_free(http);
+    call_client_left(c);
+}
+
+/* The client left between our answer and its last byte. */
+static void on_close_late(struct evhttp_connection *connection, void *arg)
+{
+    (void)connection;
+    server *s = arg;
+    s->num_unsent--;
+    server_leave_when_done(s);
+}
+
+/* The answer is out and the connection goes back to reading requests. */
+static void on_complete(struct evhttp_request *http, void *arg)
+{
+    server *s = arg;
+    struct evhttp_connection *connection = evhttp_request_get_connection(http);
+    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
+    bufferevent_setwatermark(bev, EV_READ, 0, 0);
+    connection_set_closecb(s, connection, NULL, NULL);
+    connection_done(s, connection);
+    s->num_unsent--;
+    server_leave_when_done(s);
+}
+
+/* evhttp stops reading while a request is answered, and so would not see the client leave.
+ * We read on, without a callback (evhttp's must not run now) and only so far. */
+void call_watch(call *c)
+{
+    struct evhttp_connection *connection = evhttp_request_get_connection(c->http);
+    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
+    bufferevent_data_cb write_cb;
+    bufferevent_event_cb event_cb;
+    void *arg;
+    int on = 1;
+
+    setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    bufferevent_getcb(bev, NULL, &write_cb, &event_cb, &arg);
+    bufferevent_setcb(bev, NULL, write_cb, event_cb, arg);
+    bufferevent_setwatermark(bev, EV_READ, 0, MAX_PIPELINED);
+    connection_set_closecb(c->server, connection, on_close, c);
+    evhttp_request_set_on_complete_cb(c->http, on_complete, c->server);
+    bufferevent_enable(bev, EV_READ);
+}
+
+/* evhttp may free the request, even the connection, in the reply that follows. Until the
+ * last byte is out the server counts it, because a stop must not cut it off. */
+static struct evhttp_request *let_go(call *c)
+{
+    struct evhttp_request *http = c->http;
+    connection_set_closecb(c->server, evhttp_request_get_connection(http), on_close_late,
+                           c->server);
+    c->server->num_unsent++;
+    c->http = NULL;
+    return http;
+}
+
+struct evhttp_request *call_unwatch(call *c)
+{
+    struct evhttp_request *http = c->http;
+    connection_set_closecb(c->server, evhttp_request_get_connection(http), NULL, NULL);
+    c->http = NULL;
+    return http;
+}
+
+void call_reply_json(call *c, int http_status, json_t *json)
+{
+    reply_json(let_go(c), http_status, json);
+}
+
+void call_reply_text(call *c, const char *content_type, struct evbuffer *body)
+{
+    struct evhttp_request *http = let_go(c);
+    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", content_type);
+    reply_bytes(http, 200, body);
+}
+
+static size_t unsent(const call *c)
+{
+    struct bufferevent *bev =
+        evhttp_connection_get_bufferevent(evhttp_request_get_connection(c->http));
+    return evbuffer_get_length(bufferevent_get_output(bev));
+}
+
+bool call_lags(const call *c)
+{
+    return unsent(c) > MAX_UNSENT;
+}
+
+/* ---- streams ---- */
+
+static void start_stream(call *c)
+{
+    if (c->started) return;
+    c->started = true;
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(c->http);
+    evhttp_add_header(headers, "Content-Type", "text/event-stream; charset=utf-8");
+    evhttp_add_header(headers, "Cache-Control", "no-cache");
+    evhttp_add_header(headers, "X-Accel-Buffering", "no");
+    evhttp_send_reply_start(c->http, 200, "OK");
+}
+
+static void on_drained(struct evhttp_connection *connection, void *arg)
+{
+    (void)connection;
+    call_client_read(arg);
+}
+
+static void send_bytes(call *c, struct evbuffer *bytes)
+{
+    start_stream(c);
+    evhttp_send_reply_chunk_with_cb(c->http, bytes, on_drained, c);
+    c->last_sent_ns = server_now_ns(c->server);
+}
+
+void call_send_event(call *c, json_t *json)
+{
+    if (!json) return;
+    struct evbuffer *bytes = evbuffer_new();
+    if (bytes && evbuffer_add(bytes, "data: ", 6) == 0 && json_to_buffer(json, bytes) &&
+        evbuffer_add(bytes, "\n\n", 2) == 0)
+        send_bytes(c, bytes);
+    if (bytes) evbuffer_free(bytes);
+    json_decref(json);
+}
+
+void call_end_stream(call *c)
+{
+    struct evbuffer *bytes = evbuffer_new();
+    if (bytes && evbuffer_add(bytes, "data: [DONE]\n\n", 14) == 0) send_bytes(c, bytes);
+    if (bytes) evbuffer_free(bytes);
+    start_stream(c); /* without memory for a single chunk there are no headers yet */
+    evhttp_send_reply_end(let_go(c));
+}
+
+void call_reply_error(call *c, const api_error *err)
+{
+    if (!c->started) {
+        reply_error(let_go(c), err);
+        return;
+    }
+    call_send_event(c, error_json(err));
+    evhttp_send_reply_end(let_go(c));
+}
+
+void calls_ping(server *s, uint64_t now_ns)
+{
+    uint64_t silence_ns = s->params.ping_ms * UINT64_C(1000000);
+    for (call *c = s->calls; c; c = c->next) {
+        if (!c->http || !c->request.stream || now_ns - c->last_sent_ns < silence_ns) continue;
+        if (unsent(c)) continue; /* it does not even take what we said */
+        struct evbuffer *bytes = evbuffer_new();
+        if (bytes && evbuffer_add(bytes, ": ping\n\n", 8) == 0) send_bytes(c, bytes);
+        if (bytes) evbuffer_free(bytes);
+    }
+}
