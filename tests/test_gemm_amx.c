@@ -2,25 +2,11 @@
  * does. (The kernels' own tests are test_gemm.c and test_gemm_quant.c, over either.) */
 #include "guarded.h"
 #include "test.h"
+#include "wrong_dp.h"
 
-#include "base/amx_emulated.h"
 #include "model/gemm.h"
 
-/* TDPBF16PS of a CPU that has one rule wrong. */
-typedef enum wrong {
-    NOTHING_WRONG,
-    TAKES_DENORMALS,
-    TAKES_DENORMAL_SUMS,
-    GIVES_DENORMALS,
-    ADDS_PAIRS_IN_ONE_CHAIN,
-    ADDS_TO_THE_DESTINATION_FIRST,
-    GOES_DOWN_IN_K,
-    FORGETS_THE_LAST_ROW,
-    NUM_WRONG
-} wrong;
-static wrong is_wrong;
-
-/* The same of TDPBSSD. */
+/* TDPBSSD of a CPU that has one rule wrong. */
 typedef enum wrong_int8 {
     INT8_RIGHT,
     LEFT_IS_UNSIGNED,
@@ -35,34 +21,6 @@ typedef enum wrong_int8 {
     NUM_WRONG_INT8
 } wrong_int8;
 static wrong_int8 is_wrong_int8;
-
-static void wrong_dp(int c, int a, int b)
-{
-    const amx_config *shape = &amx_thread.config;
-    uint32_t columns = shape->row_bytes[c] / 4, depth = shape->rows[b], rows = shape->rows[c];
-    if (is_wrong == FORGETS_THE_LAST_ROW && rows == AMX_ROWS) rows--;
-    for (uint32_t m = 0; m < rows; m++)
-        for (uint32_t n = 0; n < columns; n++) {
-            float *to = &amx_thread.tile[c][m][n], sum[2] = {0, 0};
-            float before = is_wrong == TAKES_DENORMAL_SUMS ? *to : amx_flush(*to);
-            if (is_wrong == ADDS_TO_THE_DESTINATION_FIRST) sum[0] = before, before = 0;
-            for (uint32_t i = 0; i < depth; i++) {
-                uint32_t k = is_wrong == GOES_DOWN_IN_K ? depth - 1 - i : i;
-                uint16_t x[2], w[2];
-                memcpy(x, &amx_thread.tile[a][m][k], 4);
-                memcpy(w, &amx_thread.tile[b][k][n], 4);
-                for (int half = 0; half < 2; half++) {
-                    float p = bf16_to_f32(x[half]), q = bf16_to_f32(w[half]);
-                    if (is_wrong != TAKES_DENORMALS) p = amx_flush(p), q = amx_flush(q);
-                    float *chain = &sum[is_wrong == ADDS_PAIRS_IN_ONE_CHAIN ? 0 : half];
-                    *chain = is_wrong == GIVES_DENORMALS ? fmaf(p, q, *chain)
-                                                         : amx_fma(p, q, *chain);
-                }
-            }
-            float both = sum[0] + sum[1];
-            *to = is_wrong == GIVES_DENORMALS ? before + both : amx_flush(before + amx_flush(both));
-        }
-}
 
 static int32_t saturated(int32_t v)
 {
@@ -98,8 +56,6 @@ static void wrong_dp_int8(int c, int a, int b)
         }
 }
 
-#undef AMX_DP
-#define AMX_DP(c, a, b) wrong_dp(c, a, b)
 #undef AMX_DP_INT8
 #define AMX_DP_INT8(c, a, b) wrong_dp_int8(c, a, b)
 #include "model/gemm_amx_body.h"
@@ -110,7 +66,7 @@ TEST(the_check_at_start_finds_each_broken_rule)
 {
     const gemm_isa isa = {.name = "wrong", .bf16_block = amx_block, .round_row = amx_round_row};
     for (int w = 0; w < NUM_WRONG; w++) {
-        is_wrong = (wrong)w;
+        is_wrong = (wrong_rule)w;
         CHECKF(gemm_amx_agrees(&isa) == (w == NOTHING_WRONG), "rule %d\n", w);
     }
 }
