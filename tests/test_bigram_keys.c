@@ -1,6 +1,6 @@
 /* test_bigram_keys.c - EAGLE's keys: n tokens are n - 1 pairs.
  *
- * The vectors of reference/sglang.md 1.2: [1 2 3 4] is (1 2)(2 3)(3 4), fewer than two
+ * SGLang's vectors: [1 2 3 4] is (1 2)(2 3)(3 4), fewer than two
  * tokens are an empty key, the match length is min(common tokens - 1, both lengths),
  * then rounded down to pages, and a finished request keeps the slot of its last token. */
 #include "test.h"

@@ -1,12 +1,12 @@
 /* test_evict_policy.c - the order of eviction: policies, pins, retention.
  *
- * The orders of reference/sglang.md 11.2 to 11.4, with radish's values where it differs:
+ * The orders of SGLang's tests, with radish's values where it differs:
  *
  *   hits       A new node has 0 hits here, 1 in SGLang, and a request counts once. So after
- *              the inserts of 11.2 A, B, C have 2, 1, 0 hits (SGLang: 3, 2, 1), and what its
+ *              the inserts of its test A, B, C have 2, 1, 0 hits (SGLang: 3, 2, 1), and what its
  *              threshold 2 does (C, A, B) is done by threshold 1. Threshold 2 gives B, C, A.
  *   exact size Evicting 2 of 10 tokens frees 2; SGLang frees the whole leaf.
- *   retention  Stands above the policy's key and is an argument of its own; in the branch it
+ *   retention  Stands above the policy's key and is an argument of its own; in its branch it
  *              is the request's priority. When idle time has passed it is over for good. */
 #include "test.h"
 
@@ -141,7 +141,7 @@ TEST(each_policy_has_its_order)
     }
 }
 
-/* 11.3: nodes with given facts, the keys compared. */
+/* Nodes with given facts, the keys compared. */
 static heap_key key_for(rad_eviction_options eviction, uint64_t used, uint64_t created,
                         uint32_t hits, int32_t priority)
 {

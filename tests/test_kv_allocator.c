@@ -95,7 +95,7 @@ TEST(slots_are_freed_by_whole_pages_and_must_lie_in_order)
     rad_kv_allocator_destroy(a);
 }
 
-/* reference/sglang.md 3.3, page size 4. */
+/* What SGLang's paged allocator hands out, page size 4. */
 TEST(extend_and_decode_give_the_reference_slots)
 {
     {

@@ -44,7 +44,7 @@ TEST(sorted_pages_leave_in_ascending_runs_once_the_list_runs_short)
     rad_kv_allocator_destroy(a);
 }
 
-/* reference/sglang.md 3.3 with the free pages staged in any order: the vectors hold. */
+/* SGLang's vectors (test_kv_allocator.c) hold with the free pages staged in any order. */
 TEST(extend_and_decode_keep_their_vectors_when_sorted)
 {
     rad_kv_allocator *a = make(64, 4, 1);

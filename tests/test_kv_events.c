@@ -3,8 +3,8 @@
  * The consumer is strict: a stored block's parent must be known in the same namespace, a
  * block must not be stored twice, a removed block must be there and have no children. What it
  * ends with is compared, block by block, with a walk over the cache that computes hashes
- * with a hasher of its own, and so are the tokens of each block. Cases 13, 14, 21-24 of
- * reference/sglang.md 11.1 are here too. */
+ * with a hasher of its own, and so are the tokens of each block. What SGLang's own tests ask of
+ * hashes and events is here too. */
 #include "test.h"
 
 #include <radish/kv_events.h>

@@ -1,5 +1,5 @@
-/* test_page_hash.c - the chain against known bytes (reference/sglang.md 1.11 and others
- * computed with Python's hashlib from the recipe), and the seeds of namespaces. */
+/* test_page_hash.c - the chain against known bytes (SGLang's, and others computed with
+ * Python's hashlib from the recipe), and the seeds of namespaces. */
 #include "test.h"
 
 #include <radish/page_hash.h>

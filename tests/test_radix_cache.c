@@ -1,10 +1,11 @@
-/* test_radix_cache.c - the cases of reference/sglang.md section 11 that apply here.
+/* test_radix_cache.c - what SGLang's own tests ask of a radix cache; the rest is in
+ * test_sglang_cases.c.
  *
- * Where radish differs from SGLang (DESIGN.md section 5):
+ * Where radish differs from SGLang:
  *   - eviction frees exactly what is asked, from the tail, never a whole leaf more;
  *   - a new node has hit_count 0, SGLang's has 1;
  *   - a split inherits the creation time;
- *   - with page_size > 1 slots must be whole pages, so case 20 uses slots that are. */
+ *   - with page_size > 1 slots must be whole pages. */
 #include "test.h"
 
 #include "cache/radix_cache.h"
@@ -70,7 +71,7 @@ static uint64_t evict(rad_cache *cache, uint64_t tokens)
     return done;
 }
 
-TEST(insert_then_match) /* 10, 12 */
+TEST(insert_then_match)
 {
     rad_cache *cache = make(1);
     CHECK(insert10(cache, KEY(1, 2, 3)) == 0);
@@ -102,7 +103,7 @@ TEST(an_empty_key_and_a_miss_name_the_root)
     rad_cache_destroy(cache);
 }
 
-TEST(reset_forgets_and_makes_names_stale) /* 9 */
+TEST(reset_forgets_and_makes_names_stale)
 {
     rad_cache *cache = make(1);
     insert10(cache, KEY(1, 2, 3));
@@ -120,7 +121,7 @@ TEST(reset_forgets_and_makes_names_stale) /* 9 */
     rad_cache_destroy(cache);
 }
 
-TEST(namespaces_do_not_meet) /* 15 */
+TEST(namespaces_do_not_meet)
 {
     rad_cache *cache = make(1);
     const char *names[] = {NULL, "", "key1", "key2", "\xff\x01"};
@@ -203,7 +204,7 @@ TEST(a_cache_of_all_numbers_is_too_large)
     }
 }
 
-TEST(locks_move_tokens_between_the_sizes) /* 16 */
+TEST(locks_move_tokens_between_the_sizes)
 {
     rad_cache *cache = make(1);
     insert10(cache, KEY(1, 2, 3));
@@ -279,7 +280,7 @@ TEST(a_copied_receipt_cannot_take_a_lock_of_the_node_below)
     rad_cache_destroy(cache);
 }
 
-TEST(locks_with_a_shared_prefix) /* 11.2, with exact eviction */
+TEST(locks_with_a_shared_prefix)
 {
     rad_cache *cache = make(1);
     insert10(cache, KEY(1, 2, 3, 4));
@@ -326,7 +327,7 @@ TEST(eviction_frees_what_is_asked_from_the_tail)
     rad_cache_destroy(cache);
 }
 
-TEST(the_least_recently_used_leaf_goes_first) /* 11.2, policy order, lru */
+TEST(the_least_recently_used_leaf_goes_first)
 {
     rad_cache *cache = make(1);
     insert10(cache, KEY(1, 11));
@@ -359,7 +360,7 @@ TEST(lookup_neither_touches_nor_splits)
     rad_cache_destroy(cache);
 }
 
-TEST(matches_are_whole_pages) /* 18, and 11.7 f */
+TEST(matches_are_whole_pages)
 {
     for (uint32_t ps = 1; ps <= 16; ps = ps < 4 ? ps + 1 : ps * 2)
         for (uint32_t n = 0; n <= 3 * ps + 1; n++) {
@@ -384,7 +385,7 @@ TEST(matches_are_whole_pages) /* 18, and 11.7 f */
         }
 }
 
-TEST(node_splits) /* 20, page size 1; 11.2 page size 2 */
+TEST(node_splits)
 {
     rad_cache *cache = make(1);
     CHECK(insert10(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8)) == 0);
@@ -434,7 +435,7 @@ static const char *dumped(const rad_cache *cache, dump *d)
     return d->text;
 }
 
-TEST(the_tree_has_the_reference_shape) /* 11.2, first vector; hits by DESIGN's rule */
+TEST(the_tree_has_the_reference_shape)
 {
     rad_cache *cache = make(1);
     dump d;

@@ -152,7 +152,7 @@ TEST(a_damaged_rxtrace_is_refused_or_read_but_never_crashes)
 }
 
 /* The conversation trace: block hit rates as an independent simulation gives them, with
- * one block evicted at a time and the hit counts of DESIGN.md section 5. */
+ * one block evicted at a time and hits counted as radix_publish.c does. */
 TEST(the_conversation_trace_has_the_hit_rates_of_theory)
 {
     static const struct {

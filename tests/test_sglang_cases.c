@@ -1,19 +1,15 @@
-/* test_sglang_cases.c - the replayable cases of reference/sglang.md section 11, by number.
+/* test_sglang_cases.c - what SGLang's own tests ask of a radix cache, those of them that are not
+ * among test_radix_cache.c, test_req_life.c, test_page_hash.c and test_kv_events.c; and the
+ * tree's shape as a simulation of SGLang gives it.
  *
- * Here: 11.1 cases 8, 10, 11, 12, 15, 18, 19, 20, 25 and 11.2, 11.7 g. In
- * test_radix_cache.c: 9, 16, 17, 11.7 f and the locks and policy orders of 11.2; in
- * test_req_life.c: 11.7 a, c. Hashes and events (2, 6, 13, 14, 21 to 24) have files of
- * their own. Python's object rules (1, 3, 4, 5, 7) have no counterpart in C.
- *
- * Where radish differs from SGLang, and these tests expect radish's values:
+ * Where radish differs from SGLang, these tests expect radish's values:
  *   - eviction frees exactly what is asked, from the tail: "insert 10 tokens, evict(1)"
- *     frees 1, not 10; and in 11.2 the first evict(1) frees 1 of [5, 6], not 2;
- *   - hit_count: a new node has 0 (SGLang 1), so the vector of 11.2 reads 3, 1, 1, 0, 0
+ *     frees 1, not 10, and 1 of [5, 6], not 2;
+ *   - hit_count: a new node has 0 (SGLang 1), so the hits of the tree's shape are 3, 1, 1, 0, 0
  *     instead of 4, 2, 2, 1, 1;
- *   - with page_size > 1 the slots of a page must be a page, so case 20 at page size 2
- *     uses slots that are;
+ *   - with page_size > 1 the slots of a page must be a page;
  *   - a disabled cache refuses a raw insert (RAD_E_UNSUPPORTED) instead of answering 0;
- *   - an insert without values does not exist: case 11 passes the token ids. */
+ *   - an insert without values does not exist: the token ids are passed. */
 #include "test.h"
 
 #include <radish/cache_dump.h>
@@ -211,7 +207,7 @@ TEST(vectors_of_11_2)
     rad_cache_destroy(cache);
 }
 
-TEST(a_full_hit_leaves_one_token_or_a_page_to_compute) /* 11.7 g */
+TEST(a_full_hit_leaves_one_token_or_a_page_to_compute)
 {
     for (uint32_t ps = 1; ps <= 4; ps *= 2) {
         rad_cache *cache = make(ps);
@@ -225,7 +221,7 @@ TEST(a_full_hit_leaves_one_token_or_a_page_to_compute) /* 11.7 g */
     }
 }
 
-/* DESIGN.md section 5: a node and its only child become one when lock, hits, times and
+/* A node and its only child become one when lock, hits, times and
  * priority agree; in each of these cases one of them does not, and they stay two. */
 TEST(a_merge_needs_everything_to_agree)
 {

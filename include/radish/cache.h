@@ -231,12 +231,14 @@ typedef struct rad_cache_stats {
     uint64_t splits;
     uint64_t merges;
 } rad_cache_stats;
+
+/* O(1). */
 RAD_API void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats);
 
 /* Calls visit(user, node, depth, ...) for every node below the roots, parents
  * first. `slots` has num_tokens entries, and so has `tokens`; under is_eagle `tokens` has
- * one more, and pair i is tokens[i], tokens[i + 1]. For dumps and tests; O(everything);
- * uses scratch memory. */
+ * one more, and pair i is tokens[i], tokens[i + 1]. They are valid during the call. For dumps
+ * and tests; O(everything). RAD_E_INVAL without `visit`, RAD_E_NOMEM without scratch memory. */
 typedef void (*rad_cache_visit_fn)(void *user, rad_ref node, uint32_t depth,
                                    const rad_token *tokens, const rad_slot *slots,
                                    uint32_t num_tokens, uint32_t lock_ref, uint32_t hit_count);

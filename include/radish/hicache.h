@@ -272,10 +272,13 @@ typedef struct rad_hicache_stats {
     uint64_t rechecked_tokens;   /* looked up in the store, see recheck_ns, and found there */
     uint64_t stored_anew_tokens; /* and not found, but stored; also in backed_up_tokens */
 } rad_hicache_stats;
+
+/* RAD_E_UNSUPPORTED: not a cache with tiers. O(transfers under way). */
 RAD_API rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stats);
 
 /* Queues and tickets in words, one line each. Logged (RAD_LOG_WARN) by poll when something is
- * under way and nothing has ended for a minute. */
+ * under way and nothing has ended for a minute. Cut to `bytes`, its end included. RAD_E_INVAL
+ * without room for it, RAD_E_UNSUPPORTED as above. */
 RAD_API rad_status rad_hicache_describe(const rad_cache *cache, char *text, size_t bytes);
 
 #ifdef __cplusplus

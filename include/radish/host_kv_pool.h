@@ -47,6 +47,7 @@ RAD_API void rad_host_kv_pool_destroy(rad_host_kv_pool *pool); /* NULL is fine *
 /* Who has which host page: 1..num_pages; the pool's own, and its owner thread's. */
 RAD_API rad_kv_allocator *rad_host_kv_pool_allocator(rad_host_kv_pool *pool);
 
+/* O(1). */
 RAD_API uint32_t rad_host_kv_pool_num_pages(const rad_host_kv_pool *pool);
 RAD_API size_t rad_host_kv_pool_page_bytes(const rad_host_kv_pool *pool); /* the payload */
 RAD_API size_t rad_host_kv_pool_size_bytes(const rad_host_kv_pool *pool); /* all memory */

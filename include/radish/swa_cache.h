@@ -39,6 +39,8 @@ typedef struct rad_swa_cache_params {
     rad_req_to_token_pool *req_to_token_pool; /* NULL: there are no requests */
 } rad_swa_cache_params;
 
+/* RAD_E_INVAL, RAD_E_LIMIT or RAD_E_NOMEM in words; *out is NULL then. The allocator and the rows
+ * must outlive the cache, as in rad_cache_create. */
 RAD_API rad_status rad_swa_cache_create(const rad_env *env, const rad_swa_cache_params *params,
                                         rad_swa_cache **out, rad_error *err);
 RAD_API void rad_swa_cache_destroy(rad_swa_cache *cache); /* NULL is fine */
@@ -63,7 +65,8 @@ RAD_API rad_status rad_swa_cache_dec_lock_ref(rad_swa_cache *cache, rad_swa_rece
                                               rad_error *err);
 
 /* Makes room on each side: first up to swa_tokens of tombstones, then full_tokens off the
- * tails of leaves (their window side goes with them). Both rounded up to pages. */
+ * tails of leaves (their window side goes with them). Both rounded up to pages, or less when no
+ * more is evictable; `evicted` may be NULL. RAD_E_STATE as in rad_cache_evict. */
 typedef struct rad_swa_evicted {
     uint64_t full_tokens;
     uint64_t swa_tokens; /* both ways */

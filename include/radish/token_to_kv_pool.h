@@ -101,7 +101,8 @@ typedef struct rad_token_to_kv_pool_params {
 } rad_token_to_kv_pool_params;
 
 /* RAD_E_INVAL, RAD_E_UNSUPPORTED, RAD_E_LIMIT or RAD_E_NOMEM in words; *out is NULL then.
- * The pool's own memory is zeroed, which takes about as long as writing all of it. */
+ * The pool's own memory reads as zeros; unless an env brings its own alloc, no page of it is
+ * touched before K and V are written there. */
 RAD_API rad_status rad_token_to_kv_pool_create(const rad_env *env,
                                                const rad_token_to_kv_pool_params *params,
                                                rad_token_to_kv_pool **out, rad_error *err);

@@ -1,7 +1,7 @@
-/* cache_impl.h - the table behind rad_cache, and what both caches share.
+/* cache_impl.h - the table behind rad_cache, and what all caches share.
  *
- * cache.c checks arguments and dispatches; radix_cache.c and chunk_cache.c implement.
- * A further kind (sessions, a second tier) is a further table. */
+ * cache.c checks arguments and dispatches; radix_cache.c, chunk_cache.c, session_cache.c and
+ * hicache/hiradix_cache.c implement. */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H
 

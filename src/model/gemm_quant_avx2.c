@@ -2,9 +2,9 @@
  * products of bytes a 16-bit lane, and VPMADDWD adds the pairs.
  *
  * Two products must fit into 16 bits with a sign. Those of q4 do: 2 * 15 * 127; those of q5_K
- * and q6_K: 2 * 63 * 127. Those of q8_0,
- * moved up by 128, would not: so the sign goes from w over to x, 2 * 128 * 127 fits, and the
- * sum starts at 0. Either way the integers are the ones of gemm_quant.h.
+ * and q6_K: 2 * 63 * 127. Those of q8_0, moved up by 128, would not: so the sign goes from w
+ * over to x, 2 * 128 * 127 fits, and the sum starts at 0. Either way the integers are the ones
+ * of gemm_quant.h.
  *
  * A tile is up to 6 rows x 8 outputs; the panel is eight such columns. */
 #include "model/gemm_kernels.h"

@@ -1,10 +1,9 @@
 /* runner_fake.h - a runner without a network, for tests of the scheduler.
  *
- * Layer 0's K of each token stores a 64-bit-ish chain value: a hash of the token
- * and of the chain value read back from the pool at the position before it (through
- * the row). The logits of a token are a deterministic function of its chain value.
- * So an answer is right only if every slot of the row holds what this very
- * context wrote, and one wrong, stale or swapped page changes everything after it. */
+ * Each token stores a hash of itself and of all that the pool holds for the positions before
+ * it, read back through the row; its logits are a hash of the same with its own. So an answer is
+ * right only if every slot of the row holds what this very context wrote, and one wrong, stale or
+ * swapped page changes everything after it. */
 #ifndef MODEL_RUNNER_FAKE_H
 #define MODEL_RUNNER_FAKE_H
 

@@ -8,7 +8,7 @@
  *                        ^                                |
  *                        +------------- retracted --------+
  *
- * Kept at every moment (DESIGN.md section 2):
+ * Kept at every moment:
  *   P2  free + cached + held by requests == all            scheduler_check
  *   P3  committed_len grows only after the forward pass that wrote the K/V succeeded
  * and: a finished request is in the tree, and its slots are given back, before its last
