@@ -16,14 +16,61 @@ static void print_json(const ask_answer *a)
            a->cached_tokens, a->prompt_tokens, a->completion_tokens, finishes[a->finish]);
 }
 
+typedef struct generate_options {
+    const char *prompt, *ids, *file, *system, *template;
+    bool chat, json;
+    uint32_t context_length;
+} generate_options;
+
+static int generate(const generate_options *o, model_options *model,
+                    const sampling_options *sampling)
+{
+    rad_env env = cli_env(model);
+    engine_request request = {0};
+    chat_message messages[2];
+    rad_token *ids = NULL;
+    const char *prompt = o->prompt;
+    char *read = NULL;
+    size_t len = prompt ? strlen(prompt) : 0;
+    ask_answer answer = {0};
+    int code = 1;
+    if (o->file) {
+        prompt = read = cli_read_file(o->file, &len);
+        if (!read) return 1;
+    }
+    if (o->ids && cli_parse_ids(o->ids, &ids, &request.num_ids) != 0)
+        return cli_usage("generate", "--ids wants numbers and commas, not '%.60s'", o->ids);
+    request.ids = ids;
+    if (o->chat) {
+        if (o->system)
+            messages[request.num_messages++] =
+                (chat_message){"system", o->system, strlen(o->system)};
+        messages[request.num_messages++] = (chat_message){"user", prompt, len};
+        request.messages = messages;
+    } else {
+        request.text = prompt;
+        request.text_len = len;
+    }
+    sampling_options_apply(sampling, &request);
+
+    engine *e =
+        cli_engine_for_one(&env, model, o->context_length, 0, o->chat ? o->template : "none", 1);
+    if (e) code = ask(e, &request, o->json ? NULL : stdout, &answer);
+    if (!code && o->json) print_json(&answer);
+    if (!code && !o->json) putchar('\n');
+    ask_answer_fini(&answer);
+    engine_destroy(e);
+    free(ids);
+    free(read);
+    return code;
+}
+
 int cmd_generate(int argc, char **argv)
 {
     model_options model = {0};
     sampling_options sampling = {.params = {.top_p = 1}, .max_new_tokens = 128};
-    const char *prompt = NULL, *ids_text = NULL, *file = NULL, *system = NULL, *template = NULL;
+    generate_options o = {0};
     const char *positional = NULL;
-    bool chat = false, json = false;
-    uint32_t context_length = 0;
     const cli_manual manual = {
         .command = "generate",
         .usage = "generate -m MODEL (-p TEXT | --ids 1,5,9 | --file F) [options]",
@@ -39,90 +86,54 @@ int cmd_generate(int argc, char **argv)
          .letter = 'p',
          .name = "prompt",
          .arg = "TEXT",
-         .target = &prompt,
+         .target = &o.prompt,
          .help = "The prompt: raw text unless --chat."},
         {.kind = CLI_TEXT,
          .name = "ids",
          .arg = "1,5,9",
-         .target = &ids_text,
+         .target = &o.ids,
          .help = "The prompt as token ids; nothing is added."},
         {.kind = CLI_TEXT,
          .letter = 'f',
          .name = "file",
          .arg = "F",
-         .target = &file,
+         .target = &o.file,
          .help = "The prompt is what this file holds; - is stdin."},
         {.kind = CLI_FLAG,
          .name = "chat",
-         .target = &chat,
+         .target = &o.chat,
          .help = "The prompt is a user's message in the model's chat format."},
         {.kind = CLI_TEXT,
          .name = "system",
          .arg = "TEXT",
-         .target = &system,
+         .target = &o.system,
          .help = "A system message in front, with --chat."},
         {.kind = CLI_TEXT,
          .name = "chat-template",
          .arg = "NAME",
-         .target = &template,
+         .target = &o.template,
          .help = "chatml, llama-3, radish, or a Jinja file; default: the model file's own."},
         SAMPLING_OPTIONS(&sampling, "128"),
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_FLAG,
          .name = "json",
-         .target = &json,
+         .target = &o.json,
          .help = "Print one JSON object: output_ids, text, cached_tokens, prompt_tokens,\n"
                  "completion_tokens, finish_reason."},
         MODEL_OPTIONS(&model),
         {.kind = CLI_U32,
          .name = "context-length",
          .arg = "N",
-         .target = &context_length,
+         .target = &o.context_length,
          .help = "Room for prompt and answer. Default: the model's, at most 32768;\n"
                  "0 = default."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("generate", &model, positional);
     if (code != CLI_GO_ON) return code;
-    if (!prompt + !ids_text + !file != 2)
+    if (!o.prompt + !o.ids + !o.file != 2)
         return cli_usage("generate", "give one of -p, --ids and --file");
-    if (system && !chat) return cli_usage("generate", "--system wants --chat");
-    if (chat && ids_text) return cli_usage("generate", "--chat wants a text, not --ids");
-
-    rad_env env = cli_env(&model);
-    engine_request request = {0};
-    chat_message messages[2];
-    rad_token *ids = NULL;
-    char *read = NULL;
-    size_t len = prompt ? strlen(prompt) : 0;
-    engine *e = NULL;
-    ask_answer answer = {0};
-    code = 1;
-    if (file) {
-        prompt = read = cli_read_file(file, &len);
-        if (!read) return 1;
-    }
-    if (ids_text && cli_parse_ids(ids_text, &ids, &request.num_ids) != 0)
-        return cli_usage("generate", "--ids wants numbers and commas, not '%.60s'", ids_text);
-    request.ids = ids;
-    if (chat) {
-        if (system)
-            messages[request.num_messages++] = (chat_message){"system", system, strlen(system)};
-        messages[request.num_messages++] = (chat_message){"user", prompt, len};
-        request.messages = messages;
-    } else {
-        request.text = prompt;
-        request.text_len = len;
-    }
-    sampling_options_apply(&sampling, &request);
-
-    e = cli_engine_for_one(&env, &model, context_length, 0, chat ? template : "none", 1);
-    if (e) code = ask(e, &request, json ? NULL : stdout, &answer);
-    if (!code && json) print_json(&answer);
-    if (!code && !json) putchar('\n');
-    ask_answer_fini(&answer);
-    engine_destroy(e);
-    free(ids);
-    free(read);
-    return code;
+    if (o.system && !o.chat) return cli_usage("generate", "--system wants --chat");
+    if (o.chat && o.ids) return cli_usage("generate", "--chat wants a text, not --ids");
+    return generate(&o, &model, &sampling);
 }

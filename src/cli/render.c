@@ -80,13 +80,23 @@ static int render(const render_options *o, const char *source, size_t len, const
     return code;
 }
 
-static int render_file(const render_options *o, const chat_input *input)
+/* --template with --messages and --tools. */
+static int render_files(const render_options *o, chat_input *input)
 {
     size_t len;
-    char *source = cli_read_file(o->template, &len);
-    if (!source) return 1;
-    int code = render(o, source, len, input);
+    int code = 1;
+    char *source = NULL;
+    json_t *messages = read_json(o->messages), *tools = o->tools ? read_json(o->tools) : NULL;
+    input->messages = messages;
+    input->tools = tools;
+    bool read = messages && (tools || !o->tools);
+    if (read && !json_is_array(messages))
+        cli_fail("'%s' is not a list of messages", o->messages);
+    else if (read && (source = cli_read_file(o->template, &len)))
+        code = render(o, source, len, input);
     free(source);
+    json_decref(messages);
+    json_decref(tools);
     return code;
 }
 
@@ -208,20 +218,8 @@ int cmd_render(int argc, char **argv)
         json_decref(kwargs);
         return cli_usage("render", "--kwargs is a JSON object");
     }
-    if (o.lines) return render_lines(&o, &input);
-    json_t *messages = read_json(o.messages), *tools = o.tools ? read_json(o.tools) : NULL;
-    input.messages = messages;
-    input.tools = tools;
     input.kwargs = kwargs;
-    code = 1;
-    if (messages && (tools || !o.tools)) {
-        if (!json_is_array(messages))
-            cli_fail("'%s' is not a list of messages", o.messages);
-        else
-            code = render_file(&o, &input);
-    }
-    json_decref(messages);
-    json_decref(tools);
+    code = o.lines ? render_lines(&o, &input) : render_files(&o, &input);
     json_decref(kwargs);
     return code;
 }

@@ -61,6 +61,48 @@ static void print_banner(engine *e, const server *s, const server_params *where,
     fflush(stdout);
 }
 
+/* Options that want another one. CLI_GO_ON, or 2. */
+static int check(const engine_params *e, const server_params *s)
+{
+    bool by_priority = e->enable_priority_scheduling ||
+                       (e->schedule_policy && !strcmp(e->schedule_policy, "priority"));
+    if (e->served_model_name && !*e->served_model_name)
+        return cli_usage("serve", "--served-model-name must not be empty");
+    if (s->storage_admin && !e->enable_hierarchical_cache)
+        return cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
+    if (e->schedule_low_priority_values_first && !by_priority)
+        return cli_usage("serve", "--schedule-low-priority-values-first needs "
+                                  "--enable-priority-scheduling or --schedule-policy priority");
+    return CLI_GO_ON;
+}
+
+/* Until a signal ends it. */
+static int serve(model_options *model, engine_params *engine_p, const server_params *server_p)
+{
+    rad_env env = cli_env(model);
+    rad_error err = {0};
+    engine *e = NULL;
+    server *s = NULL;
+    int code = 0;
+    engine_p->model_path = model->model;
+    engine_p->dtype = model->parsed_dtype;
+    engine_p->weights = model->parsed_weights;
+    engine_p->num_threads = model->threads;
+    engine_p->progress = cli_progress;
+    engine_p->progress_user = (void *)(uintptr_t)model->model;
+    server_limit_buffers(MAX_BUFFER_BYTES);
+    if (engine_create(&env, engine_p, &e, &err) != RAD_OK ||
+        server_create(&env, e, server_p, &s, &err) != RAD_OK) {
+        code = cli_fail("%s", err.text);
+    } else {
+        print_banner(e, s, server_p, engine_p->max_itl_ms);
+        if (server_run(s, true, &err) != RAD_OK) code = cli_fail("%s", err.text);
+    }
+    server_destroy(s);
+    engine_destroy(e);
+    return code;
+}
+
 int cmd_serve(int argc, char **argv)
 {
     model_options model = {0};
@@ -355,42 +397,12 @@ int cmd_serve(int argc, char **argv)
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
     if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
-    if (code == CLI_GO_ON && engine_p.served_model_name && !*engine_p.served_model_name)
-        code = cli_usage("serve", "--served-model-name must not be empty");
-    if (code == CLI_GO_ON && server_p.storage_admin && !engine_p.enable_hierarchical_cache)
-        code = cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
-    bool by_priority = engine_p.enable_priority_scheduling ||
-                       (engine_p.schedule_policy && !strcmp(engine_p.schedule_policy, "priority"));
-    if (code == CLI_GO_ON && engine_p.schedule_low_priority_values_first && !by_priority)
-        code = cli_usage("serve", "--schedule-low-priority-values-first needs "
-                                  "--enable-priority-scheduling or --schedule-policy priority");
+    if (code == CLI_GO_ON) code = check(&engine_p, &server_p);
     if (code != CLI_GO_ON) return code;
     if (!itl_given && engine_p.chunked_prefill_size == -1)
         engine_p.max_itl_ms = 0; /* whole prompts cannot be cut */
-
-    rad_env env = cli_env(&model);
-    rad_error err = {0};
-    engine *e = NULL;
-    server *s = NULL;
     server_p.request_timeout_ms = timeout_request * 1000;
     server_p.keep_alive_ms = timeout_keep_alive * 1000;
     server_p.send_timeout_ms = timeout_send * 1000;
-    engine_p.model_path = model.model;
-    engine_p.dtype = model.parsed_dtype;
-    engine_p.weights = model.parsed_weights;
-    engine_p.num_threads = model.threads;
-    engine_p.progress = cli_progress;
-    engine_p.progress_user = (void *)(uintptr_t)model.model;
-    code = 0;
-    server_limit_buffers(MAX_BUFFER_BYTES);
-    if (engine_create(&env, &engine_p, &e, &err) != RAD_OK ||
-        server_create(&env, e, &server_p, &s, &err) != RAD_OK) {
-        code = cli_fail("%s", err.text);
-    } else {
-        print_banner(e, s, &server_p, engine_p.max_itl_ms);
-        if (server_run(s, true, &err) != RAD_OK) code = cli_fail("%s", err.text);
-    }
-    server_destroy(s);
-    engine_destroy(e);
-    return code;
+    return serve(&model, &engine_p, &server_p);
 }
