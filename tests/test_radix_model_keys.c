@@ -85,151 +85,200 @@ typedef struct kept {
     uint32_t num_tokens;
 } kept;
 
-static void run(uint32_t ps, bool eagle, uint32_t max_nodes, uint64_t steps)
-{
-    uint64_t seed = test_seed(), state = seed, stale = 0, went_on = 0;
-    uint32_t copied = 0;
-    static model m;
-    static kept handles[HANDLES];
-    m = (model){.page_size = ps};
-    memset(handles, 0, sizeof handles);
+/* A cache beside its model, and the step that both are in. */
+typedef struct world {
+    model m;
+    uint32_t ps, max_nodes;
+    bool eagle;
     rad_kv_allocator *kv;
     rad_cache *cache;
+    uint32_t copied;
+    kept handles[HANDLES];
+    uint64_t seed, dice, step, stale, went_on;
+    rad_token tokens[MOST_TOKENS]; /* the step's key: */
+    rad_key key;
+    int64_t e[MOST_TOKENS]; /* its n elements, of which the model has `want` */
+    uint32_t n, want;
+} world;
+
+static uint32_t draw(world *w, uint32_t sides)
+{
+    return (uint32_t)(test_random(&w->dice) % sides);
+}
+
+static void same(const world *w, const char *what, uint64_t got, uint64_t want)
+{
+    CHECKF(got == want, "%s: %llu, want %llu, seed %llu step %llu\n", what, (unsigned long long)got,
+           (unsigned long long)want, (unsigned long long)w->seed, (unsigned long long)w->step);
+}
+
+/* A key of its own or, `from` a handle, that one's with something behind it. */
+static void draw_key(world *w, const kept *from)
+{
+    uint32_t num = draw(w, w->ps < 4 ? 20 * w->ps : MOST_TOKENS);
+    for (uint32_t i = 0; i < num; i++)
+        w->tokens[i] = draw(w, 2 * w->ps + 2) ? (rad_token)(i & 1) : (rad_token)draw(w, 3);
+    if (from) {
+        uint32_t most = from->num_tokens + draw(w, 2 * w->ps + 2);
+        memcpy(w->tokens, from->tokens, from->num_tokens * sizeof *w->tokens);
+        num = most < MOST_TOKENS ? most : MOST_TOKENS;
+        for (uint32_t i = from->num_tokens; i < num; i++)
+            w->tokens[i] = (rad_token)draw(w, 3);
+    }
+    w->key = (rad_key){.tokens = w->tokens, .num_tokens = num};
+    w->n = elements(&w->key, w->eagle, w->e);
+    w->want = model_match(&w->m, w->e, w->n);
+}
+
+static void forget_what_is_free(world *w)
+{
+    for (uint32_t i = w->m.count; i-- > 0;)
+        if (!rad_kv_is_taken(w->kv, w->m.entries[i].page))
+            w->m.entries[i] = w->m.entries[--w->m.count];
+}
+
+/* From the root, or from a handle. */
+static void step_insert(world *w, kept *from)
+{
+    uint32_t ps = w->ps, n = w->n, prefix = 0, start = from ? from->handle.num_tokens : 0;
+    uint32_t pages = n / ps > start / ps ? n / ps - start / ps : 0;
+    rad_page page[MOST_TOKENS];
+    rad_slot slots[MOST_TOKENS];
+    if (rad_kv_alloc(w->kv, page, pages)) {
+        CHECK_OK(rad_cache_evict(w->cache, (uint64_t)pages * ps, NULL));
+        forget_what_is_free(w);
+        CHECK_OK(rad_kv_alloc(w->kv, page, pages));
+        w->want = model_match(&w->m, w->e, n);
+    }
+    for (uint32_t i = 0; i < pages * ps; i++)
+        slots[i] = page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
+    rad_status status =
+        from ? rad_cache_insert_from(w->cache, &from->handle, &w->key, slots, NULL, &prefix, NULL)
+             : rad_cache_insert(w->cache, &w->key, slots, NULL, &prefix, NULL);
+    if (status) {
+        CHECKF(status == RAD_FULL ? w->max_nodes != 0 : from != NULL, "%s, seed %llu step %llu\n",
+               rad_status_name(status), (unsigned long long)w->seed, (unsigned long long)w->step);
+        w->stale += status == RAD_E_STATE;
+        CHECK_OK(rad_kv_free(w->kv, page, pages, NULL));
+        if (from) *from = (kept){0};
+        return;
+    }
+    if (!w->max_nodes) same(w, "insert", prefix, w->want);
+    CHECK_OK(rad_kv_free(w->kv, page, (prefix - start) / ps, NULL));
+    w->went_on += from && start > 0;
+    if (w->max_nodes) forget_what_is_free(w); /* it may give up more */
+    for (uint32_t end = prefix + ps; end <= n; end += ps) {
+        entry *x = &w->m.entries[w->m.count++];
+        CHECK(w->m.count <= PAGES);
+        *x = (entry){.length = end, .page = page[(end - start) / ps - 1]};
+        memcpy(x->elements, w->e, end * sizeof *w->e);
+    }
+    if (!from) return;
+    CHECK(from->handle.num_tokens == n / ps * ps);
+    from->num_tokens = n < ps ? 0 : n / ps * ps + w->eagle;
+    memcpy(from->tokens, w->tokens, from->num_tokens * sizeof *w->tokens);
+}
+
+/* As spans, and what of a page behind them can be copied. */
+static void check_spans(world *w, const rad_slot *got)
+{
+    rad_match match;
+    rad_page_span spans[MOST_TOKENS];
+    rad_slot slots[MOST_TOKENS];
+    uint32_t count, at = 0, partial = model_partial(&w->m, w->e, w->n, w->want);
+    CHECK_OK(rad_cache_match_spans(w->cache, &w->key, spans, MOST_TOKENS, &count, &match));
+    same(w, "spans", match.prefix_tokens, w->want);
+    same(w, "partial", match.partial_tokens, w->ps > 1 ? partial : 0);
+    for (uint32_t s = 0; s < count; s++) {
+        CHECK(spans[s].first_token == at * w->ps);
+        for (uint32_t k = 0; k < spans[s].num_pages; k++, at++)
+            CHECK(spans[s].pages[k] * (rad_slot)w->ps == got[at * w->ps]);
+    }
+    CHECK(at * w->ps == w->want);
+    if (w->ps == 1 || !rad_kv_available_pages(w->kv)) return;
+    w->copied = 0;
+    CHECK_OK(rad_cache_reuse_partial(w->cache, &w->key, &match, slots, &count));
+    CHECK(count == partial && w->copied == partial);
+    CHECK_OK(rad_kv_free_slots(w->kv, slots, count, NULL));
+}
+
+/* In all forms of a match; the handle is kept instead of *h. */
+static void step_match(world *w, kept *h)
+{
+    rad_match peek;
+    rad_match_handle handle;
+    rad_slot got[MOST_TOKENS];
+    uint32_t common;
+    CHECK_OK(rad_cache_match_handle(w->cache, &w->key, &handle));
+    CHECK_OK(rad_cache_lookup(w->cache, &w->key, &peek));
+    same(w, "handle", handle.num_tokens, w->want);
+    same(w, "lookup", peek.prefix_tokens, w->want);
+    same(w, "partial", peek.partial_tokens,
+         w->ps > 1 ? model_partial(&w->m, w->e, w->n, w->want) : 0);
+    CHECK_OK(rad_match_handle_slots(w->cache, &handle, 0, w->want, got));
+    for (uint32_t i = 0; i < w->want; i++)
+        CHECK(got[i] == find(&w->m, w->e, (i / w->ps + 1) * w->ps)->page * (rad_slot)w->ps +
+                            (rad_slot)(i % w->ps));
+    check_spans(w, got);
+    CHECK_OK(rad_match_handle_slots(w->cache, &handle, 0, w->want, got)); /* still good */
+    if (!rad_match_handle_common(w->cache, &handle, &h->handle, &common)) {
+        rad_key other = {.tokens = h->tokens, .num_tokens = h->num_tokens};
+        int64_t f[MOST_TOKENS];
+        uint32_t len = elements(&other, w->eagle, f), both = 0;
+        while (both < len && both < w->want && w->e[both] == f[both])
+            both++;
+        same(w, "common", common, both / w->ps * w->ps);
+    }
+    h->handle = handle;
+    h->num_tokens = w->want ? w->want + w->eagle : 0;
+    memcpy(h->tokens, w->tokens, h->num_tokens * sizeof *w->tokens);
+}
+
+static void compare(const world *w)
+{
+    rad_error err = {0};
+    uint64_t all;
+    CHECKF(rad_cache_check(w->cache, &err) == RAD_OK, "%s, seed %llu step %llu\n", err.text,
+           (unsigned long long)w->seed, (unsigned long long)w->step);
+    CHECK_OK(rad_cache_all_values_flatten(w->cache, NULL, 0, &all));
+    same(w, "cached", all, (uint64_t)w->m.count * w->ps);
+    same(w, "taken", PAGES - rad_kv_available_pages(w->kv), w->m.count);
+}
+
+static void run(uint32_t ps, bool eagle, uint32_t max_nodes, uint64_t steps)
+{
+    static world w;
+    w = (world){.m = {.page_size = ps}, .ps = ps, .eagle = eagle, .max_nodes = max_nodes};
+    w.seed = w.dice = test_seed();
     CHECK_OK(rad_kv_allocator_create(
-        NULL, &(rad_kv_allocator_params){sizeof(rad_kv_allocator_params), PAGES, ps}, &kv, NULL));
+        NULL, &(rad_kv_allocator_params){sizeof(rad_kv_allocator_params), PAGES, ps}, &w.kv, NULL));
     rad_cache_params params = {.struct_size = sizeof params,
                                .page_size = ps,
-                               .kv_allocator = kv,
+                               .kv_allocator = w.kv,
                                .is_eagle = eagle,
                                .max_nodes = max_nodes,
                                .copy_slots = copy_slots,
-                               .copy_user = &copied};
-    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
-    for (uint64_t step = 0; step < steps; step++) {
-        rad_token tokens[MOST_TOKENS];
-        rad_slot slots[MOST_TOKENS], got[MOST_TOKENS];
-        int64_t e[MOST_TOKENS];
-        uint32_t op = (uint32_t)(test_random(&state) % 10), prefix = 0;
-        kept *h = &handles[test_random(&state) % HANDLES];
-        uint32_t num = (uint32_t)(test_random(&state) % (ps < 4 ? 20 * ps : MOST_TOKENS));
-        for (uint32_t i = 0; i < num; i++)
-            tokens[i] = test_random(&state) % (2 * ps + 2) ? (rad_token)(i & 1)
-                                                           : (rad_token)(test_random(&state) % 3);
-        bool from_handle = op >= 3 && op < 5;
-        if (from_handle) { /* the handle's key, and something behind it */
-            uint32_t most = h->num_tokens + (uint32_t)(test_random(&state) % (2 * ps + 2));
-            memcpy(tokens, h->tokens, h->num_tokens * sizeof *tokens);
-            num = most < MOST_TOKENS ? most : MOST_TOKENS;
-            for (uint32_t i = h->num_tokens; i < num; i++)
-                tokens[i] = (rad_token)(test_random(&state) % 3);
-        }
-        rad_key key = {.tokens = tokens, .num_tokens = num};
-        uint32_t n = elements(&key, eagle, e), want = model_match(&m, e, n);
-        if (op < 5) { /* insert, from the root or from a handle */
-            uint32_t start = from_handle ? h->handle.num_tokens : 0;
-            uint32_t pages = n / ps > start / ps ? n / ps - start / ps : 0;
-            rad_page page[MOST_TOKENS];
-            if (rad_kv_alloc(kv, page, pages)) {
-                CHECK_OK(rad_cache_evict(cache, (uint64_t)pages * ps, NULL));
-                for (uint32_t i = m.count; i-- > 0;)
-                    if (!rad_kv_is_taken(kv, m.entries[i].page))
-                        m.entries[i] = m.entries[--m.count];
-                CHECK_OK(rad_kv_alloc(kv, page, pages));
-                want = model_match(&m, e, n);
-            }
-            for (uint32_t i = 0; i < pages * ps; i++)
-                slots[i] = page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
-            rad_status status =
-                from_handle
-                    ? rad_cache_insert_from(cache, &h->handle, &key, slots, NULL, &prefix, NULL)
-                    : rad_cache_insert(cache, &key, slots, NULL, &prefix, NULL);
-            if (status) {
-                CHECKF(status == RAD_FULL ? max_nodes != 0 : from_handle, "%s, seed %llu step %llu",
-                       rad_status_name(status), (unsigned long long)seed, (unsigned long long)step);
-                stale += status == RAD_E_STATE;
-                CHECK_OK(rad_kv_free(kv, page, pages, NULL));
-                if (from_handle) *h = (kept){0};
-            } else {
-                CHECKF(prefix == want || max_nodes, "insert: %u, want %u, seed %llu step %llu",
-                       prefix, want, (unsigned long long)seed, (unsigned long long)step);
-                CHECK_OK(rad_kv_free(kv, page, (prefix - start) / ps, NULL));
-                went_on += from_handle && start > 0;
-                for (uint32_t i = m.count; max_nodes && i-- > 0;) /* it may give up more */
-                    if (!rad_kv_is_taken(kv, m.entries[i].page))
-                        m.entries[i] = m.entries[--m.count];
-                for (uint32_t end = prefix + ps; end <= n; end += ps) {
-                    entry *x = &m.entries[m.count++];
-                    CHECK(m.count <= PAGES);
-                    *x = (entry){.length = end, .page = page[(end - start) / ps - 1]};
-                    memcpy(x->elements, e, end * sizeof *e);
-                }
-                if (from_handle) {
-                    CHECK(h->handle.num_tokens == n / ps * ps);
-                    h->num_tokens = n < ps ? 0 : n / ps * ps + eagle;
-                    memcpy(h->tokens, tokens, h->num_tokens * sizeof *tokens);
-                }
-            }
-        } else if (op < 8) { /* match, in all its forms */
-            rad_match match, peek;
-            rad_match_handle handle;
-            rad_page_span spans[MOST_TOKENS];
-            uint32_t count, at = 0, partial = model_partial(&m, e, n, want);
-            CHECK_OK(rad_cache_match_handle(cache, &key, &handle));
-            CHECK_OK(rad_cache_lookup(cache, &key, &peek));
-            CHECKF(handle.num_tokens == want && peek.prefix_tokens == want,
-                   "handle %u, lookup %u, want %u, seed %llu step %llu", handle.num_tokens,
-                   peek.prefix_tokens, want, (unsigned long long)seed, (unsigned long long)step);
-            CHECK(peek.partial_tokens == (ps > 1 ? partial : 0));
-            CHECK_OK(rad_match_handle_slots(cache, &handle, 0, want, got));
-            for (uint32_t i = 0; i < want; i++)
-                CHECK(got[i] ==
-                      find(&m, e, (i / ps + 1) * ps)->page * (rad_slot)ps + (rad_slot)(i % ps));
-            CHECK_OK(rad_cache_match_spans(cache, &key, spans, MOST_TOKENS, &count, &match));
-            CHECK(match.prefix_tokens == want && match.partial_tokens == peek.partial_tokens);
-            for (uint32_t s = 0; s < count; s++) {
-                CHECK(spans[s].first_token == at * ps);
-                for (uint32_t k = 0; k < spans[s].num_pages; k++, at++)
-                    CHECK(spans[s].pages[k] * (rad_slot)ps == got[at * ps]);
-            }
-            CHECK(at * ps == want);
-            if (ps > 1 && rad_kv_available_pages(kv)) {
-                copied = 0;
-                CHECK_OK(rad_cache_reuse_partial(cache, &key, &match, slots, &count));
-                CHECK(count == partial && copied == partial);
-                CHECK_OK(rad_kv_free_slots(kv, slots, count, NULL));
-            }
-            CHECK_OK(rad_match_handle_slots(cache, &handle, 0, want, slots)); /* still good */
-            uint32_t common;
-            if (!rad_match_handle_common(cache, &handle, &h->handle, &common)) {
-                rad_key other = {.tokens = h->tokens, .num_tokens = h->num_tokens};
-                int64_t f[MOST_TOKENS];
-                uint32_t len = elements(&other, eagle, f), same = 0;
-                while (same < len && same < want && e[same] == f[same])
-                    same++;
-                CHECKF(common == same / ps * ps, "common: %u, want %u, seed %llu step %llu", common,
-                       same / ps * ps, (unsigned long long)seed, (unsigned long long)step);
-            }
-            h->handle = handle;
-            h->num_tokens = want ? want + eagle : 0;
-            memcpy(h->tokens, tokens, h->num_tokens * sizeof *tokens);
+                               .copy_user = &w.copied};
+    CHECK_OK(rad_cache_create(NULL, &params, &w.cache, NULL));
+    for (; w.step < steps; w.step++) {
+        uint32_t op = draw(&w, 10);
+        kept *h = &w.handles[draw(&w, HANDLES)];
+        kept *from = op >= 3 && op < 5 ? h : NULL;
+        draw_key(&w, from);
+        if (op < 5) {
+            step_insert(&w, from);
+        } else if (op < 8) {
+            step_match(&w, h);
         } else { /* evict a little */
-            CHECK_OK(rad_cache_evict(cache, test_random(&state) % (4 * ps), NULL));
-            for (uint32_t i = m.count; i-- > 0;)
-                if (!rad_kv_is_taken(kv, m.entries[i].page)) m.entries[i] = m.entries[--m.count];
+            CHECK_OK(rad_cache_evict(w.cache, draw(&w, 4 * ps), NULL));
+            forget_what_is_free(&w);
         }
-        rad_error err = {0};
-        uint64_t all;
-        CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s, seed %llu step %llu", err.text,
-               (unsigned long long)seed, (unsigned long long)step);
-        CHECK_OK(rad_cache_all_values_flatten(cache, NULL, 0, &all));
-        CHECKF(all == (uint64_t)m.count * ps && rad_kv_available_pages(kv) + m.count == PAGES,
-               "%llu cached, want %u pages, seed %llu step %llu", (unsigned long long)all, m.count,
-               (unsigned long long)seed, (unsigned long long)step);
+        compare(&w);
     }
-    CHECKF(went_on > 0 && stale > 0, "%llu cursors went on, %llu were stale, seed %llu",
-           (unsigned long long)went_on, (unsigned long long)stale, (unsigned long long)seed);
-    rad_cache_destroy(cache);
-    rad_kv_allocator_destroy(kv);
+    CHECKF(w.went_on > 0 && w.stale > 0, "%llu cursors went on, %llu were stale, seed %llu\n",
+           (unsigned long long)w.went_on, (unsigned long long)w.stale, (unsigned long long)w.seed);
+    rad_cache_destroy(w.cache);
+    rad_kv_allocator_destroy(w.kv);
 }
 
 TEST(plain_keys)
