@@ -283,9 +283,92 @@ static void rate(const char *what, double bytes, double seconds, double limit)
            1e-9 * bytes / seconds, 100 * limit / seconds);
 }
 
+enum { RUNS = 5 };
+
+/* Seconds, medians. */
+typedef struct tier_times {
+    double plain, write, load, first_layer, publish;
+    double raw, file, redis; /* redis 0: there is no redis-server */
+} tier_times;
+
+static bool make_dir(char *dir, size_t bytes, const char *where)
+{
+    snprintf(dir, bytes, "%s/radish-bench-XXXXXX", where);
+    return mkdtemp(dir) != NULL;
+}
+
+static bool remove_dir(const char *dir)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command) == 0;
+}
+
+static bool measure(parts *p, uint32_t layout, const char *where, tier_times *times)
+{
+    char dir[256];
+    double t[5][RUNS];
+    pid_t pid = 0;
+    char *a = aligned_alloc(4096, p->bytes), *b = aligned_alloc(4096, p->bytes);
+    if (!a || !b || !make_dir(dir, sizeof dir, where)) return false;
+    memset(a, 1, p->bytes);
+    memset(b, 2, p->bytes);
+    start(p, layout, NULL, 0);
+    for (int i = 0; i < RUNS; i++) {
+        t[0][i] = copy_plain(p, a, b);
+        rad_cache_reset(p->cache);
+        double begin = bench_now();
+        compute(p);
+        t[4][i] = bench_now() - begin;
+        begin = bench_now();
+        must(rad_hicache_drain(p->cache, 60000000000), NULL, "drain");
+        t[1][i] = bench_now() - begin;
+        t[2][i] = load(p, LAYERS);
+        t[3][i] = load(p, 1);
+    }
+    stop(p);
+    free(b);
+    *times = (tier_times){.plain = median(t[0], RUNS),
+                          .write = median(t[1], RUNS),
+                          .load = median(t[2], RUNS),
+                          .first_layer = median(t[3], RUNS),
+                          .publish = median(t[4], RUNS)};
+    times->file = time_fetches(p, layout, dir, 0, RUNS, a, &times->raw);
+    free(a);
+    int port = start_redis(dir, &pid);
+    if (port) times->redis = time_fetches(p, layout, NULL, port, RUNS, NULL, NULL);
+    stop_redis(pid);
+    return remove_dir(dir);
+}
+
+static void print_hits(const char *until, const tier_times *t, double from_host)
+{
+    printf("%s: host hit %.1f ms, file hit %.1f ms", until, 1e3 * from_host,
+           1e3 * (t->file + from_host));
+    if (t->redis > 0) printf(", Redis hit %.1f ms", 1e3 * (t->redis + from_host));
+}
+
+static void report(const parts *p, uint32_t layout, const tier_times *t)
+{
+    double bytes = (double)p->bytes;
+    printf("%s\n", layout ? "page_first" : "layer_first");
+    rate("memcpy, one thread", bytes, t->plain, t->plain);
+    rate("write, device -> host", bytes, t->write, t->plain);
+    rate("load, host -> device", bytes, t->load, t->plain);
+    rate("pread of the file, one thread", bytes, t->raw, t->plain);
+    rate("fetch, file -> host", bytes, t->file, t->plain);
+    printf("  %-34s %.0f%% of pread\n", "", 100 * t->raw / t->file);
+    if (t->redis > 0)
+        rate("fetch, Redis -> host", bytes, t->redis, t->plain);
+    else
+        printf("  %-34s skipped: no redis-server\n", "fetch, Redis -> host");
+    print_hits("  until the first layer can be read", t, t->first_layer);
+    print_hits("\n  until all layers can", t, t->load);
+    printf("; publishing the prompt took %.2f ms\n", 1e3 * t->publish);
+}
+
 int main(int argc, char **argv)
 {
-    enum { RUNS = 5 };
     parts p = {.tokens = argc > 1 ? (uint32_t)atoi(argv[1]) : 8192,
                .page_size = argc > 2 ? (uint32_t)atoi(argv[2]) : 16};
     const char *where = argc > 3 ? argv[3] : "/tmp";
@@ -300,72 +383,20 @@ int main(int argc, char **argv)
     printf("# %u tokens in pages of %u, %.1f MiB of K/V; medians of %d\n", p.tokens, p.page_size,
            (double)p.bytes / (1 << 20), RUNS);
     for (uint32_t layout = 0; layout < 2; layout++) {
-        char dir[256], command[300];
-        double t[5][RUNS], file = 0, redis = 0;
-        snprintf(dir, sizeof dir, "%s/radish-bench-XXXXXX", where);
-        if (!mkdtemp(dir)) return 1;
-        char *a = aligned_alloc(4096, p.bytes), *b = aligned_alloc(4096, p.bytes);
-        if (!a || !b) return 1;
-        memset(a, 1, p.bytes);
-        memset(b, 2, p.bytes);
-        start(&p, layout, NULL, 0);
-        for (int i = 0; i < RUNS; i++) {
-            t[0][i] = copy_plain(&p, a, b);
-            rad_cache_reset(p.cache);
-            double begin = bench_now();
-            compute(&p);
-            double tree = bench_now() - begin;
-            t[4][i] = tree;
-            begin = bench_now();
-            must(rad_hicache_drain(p.cache, 60000000000), NULL, "drain");
-            t[1][i] = bench_now() - begin;
-            t[2][i] = load(&p, LAYERS);
-            t[3][i] = load(&p, 1);
-        }
-        stop(&p);
-        free(b);
-        double raw = 0;
-        file = time_fetches(&p, layout, dir, 0, RUNS, a, &raw);
-        free(a);
-        pid_t pid = 0;
-        int port = start_redis(dir, &pid);
-        if (port) redis = time_fetches(&p, layout, NULL, port, RUNS, NULL, NULL);
-        stop_redis(pid);
-        snprintf(command, sizeof command, "rm -rf %s", dir);
-        if (system(command)) return 1;
-
-        double plain = median(t[0], RUNS), bytes = (double)p.bytes;
-        printf("%s\n", layout ? "page_first" : "layer_first");
-        rate("memcpy, one thread", bytes, plain, plain);
-        rate("write, device -> host", bytes, median(t[1], RUNS), plain);
-        rate("load, host -> device", bytes, median(t[2], RUNS), plain);
-        rate("pread of the file, one thread", bytes, raw, plain);
-        rate("fetch, file -> host", bytes, file, plain);
-        printf("  %-34s %.0f%% of pread\n", "", 100 * raw / file);
-        if (redis > 0)
-            rate("fetch, Redis -> host", bytes, redis, plain);
-        else
-            printf("  %-34s skipped: no redis-server\n", "fetch, Redis -> host");
-        printf("  until the first layer can be read: host hit %.1f ms, file hit %.1f ms",
-               1e3 * median(t[3], RUNS), 1e3 * (file + median(t[3], RUNS)));
-        if (redis > 0) printf(", Redis hit %.1f ms", 1e3 * (redis + median(t[3], RUNS)));
-        printf("\n  until all layers can: host hit %.1f ms, file hit %.1f ms",
-               1e3 * median(t[2], RUNS), 1e3 * (file + median(t[2], RUNS)));
-        if (redis > 0) printf(", Redis hit %.1f ms", 1e3 * (redis + median(t[2], RUNS)));
-        printf("; publishing the prompt took %.2f ms\n", 1e3 * median(t[4], RUNS));
+        tier_times times;
+        if (!measure(&p, layout, where, &times)) return 1;
+        report(&p, layout, &times);
     }
     free(p.prompt);
     if (!model) {
         printf("# no MODEL is given: the time to the first token is not measured\n");
         return 0;
     }
-    char dir[256], command[300];
-    snprintf(dir, sizeof dir, "%s/radish-bench-XXXXXX", where);
-    if (!mkdtemp(dir)) return 1;
+    char dir[256];
     pid_t pid = 0;
+    if (!make_dir(dir, sizeof dir, where)) return 1;
     int port = start_redis(dir, &pid);
     first_token_times(model, p.tokens, p.page_size, dir, port);
     stop_redis(pid);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command) != 0;
+    return !remove_dir(dir);
 }

@@ -90,6 +90,65 @@ static double quantile(double *sorted, size_t count, double q)
     return sorted[(size_t)((double)(count - 1) * q)];
 }
 
+/* The cache that the trace names, and memory that was touched in advance. */
+static void rig_init(rig *r, const char *file)
+{
+    rad_error err = {0};
+    must(trace_load(file, &r->t, &err), &err);
+    size_t capacity = (size_t)trace_capacity_tokens(r->t);
+    if (!capacity) must(rad_fail(&err, RAD_E_INVAL, "no capacity"), &err);
+    rad_kv_allocator_params a = {.struct_size = sizeof a,
+                                 .num_pages = (uint32_t)(capacity / r->page_size),
+                                 .page_size = r->page_size};
+    must(rad_kv_allocator_create(NULL, &a, &r->alloc, &err), &err);
+    rad_cache_params c = {
+        .struct_size = sizeof c, .page_size = r->page_size, .kv_allocator = r->alloc};
+    must(rad_cache_create(NULL, &c, &r->cache, &err), &err);
+    size_t longest = trace_longest(r->t) + r->page_size;
+    r->room = capacity + longest;
+    r->row = calloc(longest, sizeof *r->row);
+    r->tokens = malloc(r->room * sizeof *r->tokens);
+    r->indices = malloc(r->room * sizeof *r->indices);
+    r->taken = malloc(r->room * sizeof *r->taken);
+    r->prompt = malloc(longest * sizeof *r->prompt);
+    if (!r->row || !r->tokens || !r->indices || !r->taken || !r->prompt) abort();
+    memset(r->tokens, 1, r->room * sizeof *r->tokens);
+    memset(r->prompt, 1, longest * sizeof *r->prompt);
+    memset(r->taken, 1, r->room * sizeof *r->taken);
+    memset(r->indices, 1, r->room * sizeof *r->indices);
+}
+
+static void rig_fini(rig *r)
+{
+    free(r->row), free(r->tokens), free(r->indices), free(r->taken), free(r->prompt);
+    rad_cache_destroy(r->cache);
+    rad_kv_allocator_destroy(r->alloc);
+    trace_free(r->t);
+}
+
+/* `cost` and `least` of m requests, in ns; sorts them. */
+static void report(const rig *r, double *cost, double *least, size_t m, double hit_rate, bool json)
+{
+    double sum = 0, sum_least = 0;
+    for (size_t i = 0; i < m; i++)
+        sum += cost[i], sum_least += least[i];
+    qsort(cost, m, sizeof *cost, bench_compare);
+    qsort(least, m, sizeof *least, bench_compare);
+    double p50 = quantile(cost, m, 0.5), p99 = quantile(cost, m, 0.99);
+    double least50 = quantile(least, m, 0.5);
+    double mean = sum / (double)m, mean_least = sum_least / (double)m;
+    const char *form =
+        json ? "{\"page_size\": %u, \"requests\": %zu, \"hit_rate\": %.4f, \"mean_ns\": %.0f, "
+               "\"p50_ns\": %.0f, \"p99_ns\": %.0f, \"p99_over_p50\": %.2f, \"limit_mean_ns\": "
+               "%.0f, \"limit_p50_ns\": %.0f, \"of_limit\": %.2f, \"of_limit_p50\": %.2f, "
+               "\"requests_per_s\": %.0f}\n"
+             : "page size %u: %zu requests, hit rate %.4f\n  a request: mean %.0f ns, p50 %.0f, "
+               "p99 %.0f (p99/p50 %.2f)\n  limit: mean %.0f ns, p50 %.0f; reached %.2fx (p50 "
+               "%.2fx); %.0f requests/s\n";
+    printf(form, r->page_size, m, hit_rate, mean, p50, p99, p99 / p50, mean_least, least50,
+           mean_least / mean, least50 / p50, 1e9 / mean);
+}
+
 int main(int argc, char **argv)
 {
     const char *file = NULL;
@@ -107,32 +166,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_trace FILE.rxtrace [--page-size N] [--json]\n");
         return 2;
     }
-    rad_error err = {0};
-    must(trace_load(file, &r.t, &err), &err);
-    if (!trace_capacity_tokens(r.t)) must(rad_fail(&err, RAD_E_INVAL, "no capacity"), &err);
-    uint32_t num_pages = (uint32_t)(trace_capacity_tokens(r.t) / r.page_size);
-    rad_kv_allocator_params a = {
-        .struct_size = sizeof a, .num_pages = num_pages, .page_size = r.page_size};
-    must(rad_kv_allocator_create(NULL, &a, &r.alloc, &err), &err);
-    rad_cache_params c = {
-        .struct_size = sizeof c, .page_size = r.page_size, .kv_allocator = r.alloc};
-    must(rad_cache_create(NULL, &c, &r.cache, &err), &err);
-    size_t longest = trace_longest(r.t) + r.page_size;
-    r.room = (size_t)trace_capacity_tokens(r.t) + longest;
-    r.row = calloc(longest, sizeof *r.row);
-    r.tokens = malloc(r.room * sizeof *r.tokens);
-    r.indices = malloc(r.room * sizeof *r.indices);
-    r.taken = malloc(r.room * sizeof *r.taken);
-    r.prompt = malloc(longest * sizeof *r.prompt);
-    size_t n = (size_t)trace_num_requests(r.t), half = n / 2;
+    rig_init(&r, file);
+    size_t n = (size_t)trace_num_requests(r.t), half = n / 2, m = 0;
     double *cost = malloc((2 * n) * sizeof *cost), *least = malloc((2 * n) * sizeof *least);
-    if (!r.row || !r.tokens || !r.indices || !r.taken || !r.prompt || !cost || !least) abort();
-    memset(r.tokens, 1, r.room * sizeof *r.tokens); /* all touched in advance */
-    memset(r.prompt, 1, longest * sizeof *r.prompt);
-    memset(r.taken, 1, r.room * sizeof *r.taken);
-    memset(r.indices, 1, r.room * sizeof *r.indices);
-
-    size_t m = 0;
+    if (!cost || !least) abort();
     uint64_t found = 0, asked = 0;
     volatile int sink = 0; /* so that nothing is left out */
     for (size_t i = 0; i < 2 * n; i++) {
@@ -151,30 +188,9 @@ int main(int argc, char **argv)
         found += hit;
         asked += q.num_prompt;
     }
-    double sum = 0, sum_least = 0;
-    for (size_t i = 0; i < m; i++)
-        sum += cost[i], sum_least += least[i];
-    qsort(cost, m, sizeof *cost, bench_compare);
-    qsort(least, m, sizeof *least, bench_compare);
-    double p50 = quantile(cost, m, 0.5), p99 = quantile(cost, m, 0.99);
-    double least50 = quantile(least, m, 0.5);
-    double mean = sum / (double)m, mean_least = sum_least / (double)m;
-    const char *form =
-        json ? "{\"page_size\": %u, \"requests\": %zu, \"hit_rate\": %.4f, \"mean_ns\": %.0f, "
-               "\"p50_ns\": %.0f, \"p99_ns\": %.0f, \"p99_over_p50\": %.2f, \"limit_mean_ns\": "
-               "%.0f, "
-               "\"limit_p50_ns\": %.0f, "
-               "\"of_limit\": %.2f, \"of_limit_p50\": %.2f, \"requests_per_s\": %.0f}\n"
-             : "page size %u: %zu requests, hit rate %.4f\n  a request: mean %.0f ns, p50 %.0f, "
-               "p99 %.0f (p99/p50 %.2f)\n  limit: mean %.0f ns, p50 %.0f; reached %.2fx (p50 "
-               "%.2fx); %.0f requests/s\n";
-    printf(form, r.page_size, m, (double)found / (double)asked, mean, p50, p99, p99 / p50,
-           mean_least, least50, mean_least / mean, least50 / p50, 1e9 / mean);
-
-    free(cost), free(least), free(r.row), free(r.tokens), free(r.indices), free(r.taken);
-    free(r.prompt);
-    rad_cache_destroy(r.cache);
-    rad_kv_allocator_destroy(r.alloc);
-    trace_free(r.t);
+    report(&r, cost, least, m, (double)found / (double)asked, json);
+    free(cost);
+    free(least);
+    rig_fini(&r);
     return 0;
 }
