@@ -1,6 +1,7 @@
 /* swa_hi_impl.h - the struct behind the tiers of a sliding-window cache, and what its files share.
  *
- *     swa_hicache.c      create, destroy, and the calls that pass through to the device
+ *     swa_hicache.c      the calls that pass through to the device
+ *     swa_hi_create.c    create and destroy
  *     tickets.c          what transfers hold; poll, drain
  *     swa_hi_tickets.c   what of it is this cache's own, and pages
  *     swa_hi_write.c     device -> host: what gets a copy, and when it is found
