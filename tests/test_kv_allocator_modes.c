@@ -221,104 +221,128 @@ TEST(a_restore_across_a_sort_takes_everything_back)
 
 /* The naive model: a set of taken pages, a set recorded by the group, copies of both as
  * states, and a flag that says whether a state may still be restored. */
+enum { PAGES = 150, STATES = 3, MOST = 12 };
+
+typedef struct world {
+    rad_kv_allocator *a;
+    uint32_t sort, num_free;
+    bool group;
+    char where[PAGES + 1]; /* 0 free, 1 taken, 2 in the group */
+    char saved[STATES][PAGES + 1];
+    rad_kv_state states[STATES];
+    bool good[STATES];
+    uint64_t seed, dice;
+} world;
+
+static uint32_t draw(world *w, uint32_t sides)
+{
+    return (uint32_t)(test_random(&w->dice) % sides);
+}
+
+static void holds(const world *w, bool fact, const char *what)
+{
+    CHECKF(fact, "%s, seed %llu\n", what, (unsigned long long)w->seed);
+}
+
+static void step_take(world *w, uint32_t count)
+{
+    rad_page list[MOST];
+    rad_status status = rad_kv_alloc(w->a, list, count);
+    holds(w, status == (count > w->num_free ? RAD_FULL : RAD_OK), "alloc");
+    for (uint32_t i = 0; !status && i < count; i++) {
+        holds(w, list[i] >= 1 && list[i] <= PAGES && !w->where[list[i]], "a page that is not free");
+        holds(w, !w->sort || !i || list[i] > list[i - 1], "not in order");
+        w->where[list[i]] = 1;
+        w->num_free--;
+    }
+}
+
+static void step_free(world *w, uint32_t count)
+{
+    rad_page list[MOST], from = (rad_page)draw(w, PAGES);
+    uint32_t found = 0;
+    for (int i = 0; i < PAGES && found < count; i++) {
+        rad_page page = (from + i * 37) % PAGES + 1; /* 37 and 150 share nothing */
+        if (w->where[page] == 1) list[found++] = page;
+    }
+    CHECK_OK(rad_kv_free(w->a, list, found, NULL));
+    for (uint32_t i = 0; i < found; i++)
+        w->where[list[i]] = w->group ? 2 : 0;
+    if (!w->group) w->num_free += found;
+    if (found) memset(w->good, 0, sizeof w->good);
+}
+
+static void step_group_end(world *w)
+{
+    CHECK(rad_kv_free_group_end(w->a) == (w->group ? RAD_OK : RAD_E_STATE));
+    w->group = false;
+    for (int page = 1; page <= PAGES; page++)
+        if (w->where[page] == 2) {
+            w->where[page] = 0;
+            w->num_free++;
+            memset(w->good, 0, sizeof w->good);
+        }
+}
+
+static void step_restore(world *w, uint32_t s)
+{
+    if (w->states[s].owner != w->a) return; /* never filled */
+    rad_status status = rad_kv_restore_state(w->a, &w->states[s], NULL);
+    holds(w, status == (w->good[s] ? RAD_OK : RAD_E_STATE), "restore");
+    if (status) return;
+    memset(w->good, 0, sizeof w->good);
+    w->good[s] = true;
+    memcpy(w->where, w->saved[s], sizeof w->where);
+    w->num_free = 0;
+    for (int page = 1; page <= PAGES; page++)
+        w->num_free += !w->where[page];
+}
+
+static void step_misuse(world *w)
+{
+    rad_page wrong = (rad_page)draw(w, PAGES + 4) - 2;
+    bool taken = wrong >= 1 && wrong <= PAGES && w->where[wrong] == 1;
+    if (!taken) CHECK(rad_kv_free(w->a, &wrong, 1, NULL) == RAD_E_STATE);
+}
+
+static void step(world *w)
+{
+    uint32_t count = draw(w, MOST + 1), s = draw(w, STATES), what = draw(w, 16);
+    if (what < 6) {
+        step_free(w, count);
+    } else if (what == 6) {
+        CHECK(rad_kv_free_group_begin(w->a) == (w->group ? RAD_E_STATE : RAD_OK));
+        w->group = true;
+    } else if (what == 7) {
+        step_group_end(w);
+    } else if (what == 8) {
+        rad_kv_backup_state(w->a, &w->states[s]);
+        memcpy(w->saved[s], w->where, sizeof w->where);
+        w->good[s] = true;
+    } else if (what == 9) {
+        step_restore(w, s);
+    } else if (what == 10) {
+        step_misuse(w);
+    } else {
+        step_take(w, count);
+    }
+}
+
 TEST(random_modes_agree_with_sets)
 {
-    enum { PAGES = 150, STATES = 3, MOST = 12 };
-    uint64_t seed = test_seed(), state = seed;
+    uint64_t seed = test_seed(), dice = seed;
     for (uint32_t sort = 0; sort < 2; sort++) {
-        rad_kv_allocator *a = make(PAGES, 1, sort);
-        char where[PAGES + 1] = {0}; /* 0 free, 1 taken, 2 in the group */
-        char saved[STATES][PAGES + 1];
-        rad_kv_state states[STATES] = {{0}};
-        bool good[STATES] = {false};
-        bool group = false;
-        uint32_t num_free = PAGES;
-
-        for (uint64_t step = 0; step < test_scale(20000, 2000000); step++) {
-            rad_page list[MOST];
-            uint32_t count = (uint32_t)(test_random(&state) % (MOST + 1));
-            uint32_t s = (uint32_t)(test_random(&state) % STATES);
-            switch (test_random(&state) % 16) {
-            default: {
-                rad_status status = rad_kv_alloc(a, list, count);
-                CHECKF(status == (count > num_free ? RAD_FULL : RAD_OK), "seed %llu",
-                       (unsigned long long)seed);
-                for (uint32_t i = 0; !status && i < count; i++) {
-                    CHECKF(list[i] >= 1 && list[i] <= PAGES && !where[list[i]], "seed %llu",
-                           (unsigned long long)seed);
-                    CHECKF(!sort || !i || list[i] > list[i - 1], "seed %llu",
-                           (unsigned long long)seed);
-                    where[list[i]] = 1;
-                    num_free--;
-                }
-                break;
-            }
-            case 0:
-            case 1:
-            case 2:
-            case 3:
-            case 4:
-            case 5: {
-                uint32_t found = 0;
-                rad_page from = (rad_page)(test_random(&state) % PAGES);
-                for (int i = 0; i < PAGES && found < count; i++) {
-                    rad_page page = (from + i * 37) % PAGES + 1; /* 37 and 150 share nothing */
-                    if (where[page] == 1) list[found++] = page;
-                }
-                CHECK_OK(rad_kv_free(a, list, found, NULL));
-                for (uint32_t i = 0; i < found; i++)
-                    where[list[i]] = group ? 2 : 0;
-                if (!group) num_free += found;
-                if (found) memset(good, 0, sizeof good);
-                break;
-            }
-            case 6:
-                CHECK(rad_kv_free_group_begin(a) == (group ? RAD_E_STATE : RAD_OK));
-                group = true;
-                break;
-            case 7:
-                CHECK(rad_kv_free_group_end(a) == (group ? RAD_OK : RAD_E_STATE));
-                group = false;
-                for (int page = 1; page <= PAGES; page++)
-                    if (where[page] == 2) {
-                        where[page] = 0;
-                        num_free++;
-                        memset(good, 0, sizeof good);
-                    }
-                break;
-            case 8:
-                rad_kv_backup_state(a, &states[s]);
-                memcpy(saved[s], where, sizeof where);
-                good[s] = true;
-                break;
-            case 9: {
-                if (states[s].owner != a) break; /* never filled */
-                rad_status status = rad_kv_restore_state(a, &states[s], NULL);
-                CHECKF(status == (good[s] ? RAD_OK : RAD_E_STATE), "seed %llu",
-                       (unsigned long long)seed);
-                if (status) break;
-                memset(good, 0, sizeof good);
-                good[s] = true;
-                memcpy(where, saved[s], sizeof where);
-                num_free = 0;
-                for (int page = 1; page <= PAGES; page++)
-                    num_free += !where[page];
-                break;
-            }
-            case 10: {
-                rad_page wrong = (rad_page)(test_random(&state) % (PAGES + 4)) - 2;
-                bool taken = wrong >= 1 && wrong <= PAGES && where[wrong] == 1;
-                if (!taken) CHECK(rad_kv_free(a, &wrong, 1, NULL) == RAD_E_STATE);
-                break;
-            }
-            }
-            CHECKF(rad_kv_available_pages(a) == num_free, "seed %llu", (unsigned long long)seed);
+        world w = {
+            .a = make(PAGES, 1, sort), .sort = sort, .num_free = PAGES, .seed = seed, .dice = dice};
+        for (uint64_t i = 0; i < test_scale(20000, 2000000); i++) {
+            step(&w);
+            holds(&w, rad_kv_available_pages(w.a) == w.num_free, "available");
             for (int page = 1; page <= PAGES; page++)
-                CHECKF(rad_kv_is_taken(a, page) == (where[page] == 1), "page %d seed %llu", page,
-                       (unsigned long long)seed);
-            CHECK_OK(rad_kv_check(a, NULL));
+                holds(&w, rad_kv_is_taken(w.a, page) == (w.where[page] == 1), "taken");
+            CHECK_OK(rad_kv_check(w.a, NULL));
         }
-        rad_kv_allocator_destroy(a);
+        dice = w.dice;
+        rad_kv_allocator_destroy(w.a);
     }
 }
 
