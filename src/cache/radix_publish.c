@@ -114,8 +114,8 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         slots -= (size_t)more * ps;
         fresh += more;
         num_runs = page_runs_find(slots, fresh, ps, runs);
-    } else if (t->merges !=
-               merges) { /* the path has fewer nodes, the cursor's perhaps among them */
+    } else if (t->merges != merges) {
+        /* The path has fewer nodes, the cursor's perhaps among them. */
         radix_insert again = *how;
         if (again.from && t->ids.generation[again.from] != from_generation) again.from = 0;
         pos = find_end(c, root, key, &again);

@@ -280,6 +280,48 @@ rad_status engine_tiers_identify(engine_tiers *t, rad_error *err)
     return RAD_OK;
 }
 
+/* Prefetches' options; the rest is the store's, if there is one. */
+static rad_status read_extra_config(engine_tiers *t, const engine_params *p, rad_error *err)
+{
+    json_t *extra;
+    extra_option options[PREFETCH_OPTIONS];
+    rad_status status = parse_object(p->hicache_storage_backend_extra_config, &extra, err);
+    if (status != RAD_OK) return status;
+    prefetch_options(&t->hicache, options);
+    status = take_options(extra, options, PREFETCH_OPTIONS, err);
+    const char *key;
+    json_t *value;
+    json_object_foreach(extra, key, value)
+    {
+        if (status == RAD_OK && !p->hicache_storage_backend &&
+            !is_named(options, PREFETCH_OPTIONS, key))
+            status = rad_fail(err, RAD_E_INVAL,
+                              "hicache: the extra config's '%.60s' is for a storage backend, and "
+                              "there is none",
+                              key);
+    }
+    json_decref(extra);
+    return status;
+}
+
+/* What pages are filed under, but for the digest of the file. */
+static rad_status name_model(engine_tiers *t, const char *path, const char *name,
+                             const char *guarantee, rad_error *err)
+{
+    snprintf(t->model, sizeof t->model, "%.79s", name ? name : "");
+    t->identified = !path;
+    if (path) {
+        t->model_fd = open(path, O_RDONLY | O_CLOEXEC); /* kept: its name may move on */
+        if (t->model_fd < 0 || !stamp_file(t->model_fd, t->model_stamp))
+            return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
+    }
+    snprintf(t->build, sizeof t->build, "%s, %.120s", rad_version_string(), guarantee);
+    t->identity = (rad_storage_identity){
+        .struct_size = sizeof t->identity, .model = t->model, .build = t->build};
+    t->hicache.identity = &t->identity;
+    return RAD_OK;
+}
+
 rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_params *p,
                              const char *path, const char *name, const char *guarantee,
                              rad_error *err)
@@ -302,43 +344,13 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
                                       .write_policy = (uint32_t)writes,
                                       .prefetch_policy = (uint32_t)waits};
     status = host_eviction(p, &t->hicache.host_eviction, err);
-    if (status != RAD_OK) return status;
-    json_t *extra;
-    extra_option options[PREFETCH_OPTIONS];
-    status = parse_object(p->hicache_storage_backend_extra_config, &extra, err);
-    if (status != RAD_OK) return status;
-    prefetch_options(&t->hicache, options);
-    status = take_options(extra, options, PREFETCH_OPTIONS, err);
-    const char *key;
-    json_t *value;
-    json_object_foreach(extra, key, value)
-    {
-        if (status == RAD_OK && !p->hicache_storage_backend &&
-            !is_named(options, PREFETCH_OPTIONS, key))
-            status = rad_fail(err, RAD_E_INVAL,
-                              "hicache: the extra config's '%.60s' is for a storage backend, and "
-                              "there is none",
-                              key);
-    }
-    json_decref(extra);
-    if (status != RAD_OK) return status;
-
-    snprintf(t->model, sizeof t->model, "%.79s", name ? name : "");
-    t->identified = !path;
-    if (path) {
-        t->model_fd = open(path, O_RDONLY | O_CLOEXEC); /* kept: its name may move on */
-        if (t->model_fd < 0 || !stamp_file(t->model_fd, t->model_stamp))
-            return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
-    }
-    snprintf(t->build, sizeof t->build, "%s, %.120s", rad_version_string(), guarantee);
-    t->identity = (rad_storage_identity){
-        .struct_size = sizeof t->identity, .model = t->model, .build = t->build};
-    t->hicache.identity = &t->identity;
-    if (!p->hicache_storage_backend) return RAD_OK;
+    if (status == RAD_OK) status = read_extra_config(t, p, err);
+    if (status == RAD_OK) status = name_model(t, path, name, guarantee, err);
+    if (status != RAD_OK || !p->hicache_storage_backend) return status;
     status = engine_tiers_identify(t, err);
-    if (status != RAD_OK) return status;
-    status = engine_store_open(env, p->hicache_storage_backend,
-                               p->hicache_storage_backend_extra_config, &t->store, err);
+    if (status == RAD_OK)
+        status = engine_store_open(env, p->hicache_storage_backend,
+                                   p->hicache_storage_backend_extra_config, &t->store, err);
     if (status != RAD_OK) return status;
     t->has_store = true;
     t->hicache.storage = &t->store;

@@ -172,6 +172,19 @@ static rad_status create_tickets(hiradix_cache *c, rad_error *err)
     return tickets_init(&c->out, &c->base.env, &out, err);
 }
 
+static rad_status check_pools(const hiradix_cache *c, rad_error *err)
+{
+    const rad_token_to_kv_pool_params *d = &c->device_pool->params;
+    uint32_t num_pages = rad_kv_num_pages(c->base.kv);
+    if (d->page_size != c->page_size || d->num_pages < num_pages)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache: the device pool has %u pages of %u tokens, the cache's %u of %u",
+                        d->num_pages, d->page_size, num_pages, c->page_size);
+    if (rad_kv_available_pages(c->host_pages) != c->num_host_pages)
+        return rad_fail(err, RAD_E_INVAL, "hicache: somebody else uses the host pool");
+    return RAD_OK;
+}
+
 rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *params, rad_cache **out,
                               rad_error *err)
 {
@@ -195,15 +208,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     c->has_identity = p.identity != NULL;
     c->epoch = 1;
     status = create_trees(c, &p, err);
-    if (!status && (c->device_pool->params.page_size != c->page_size ||
-                    c->device_pool->params.num_pages < rad_kv_num_pages(c->base.kv)))
-        status =
-            rad_fail(err, RAD_E_INVAL,
-                     "hicache: the device pool has %u pages of %u tokens, the cache's %u of %u",
-                     c->device_pool->params.num_pages, c->device_pool->params.page_size,
-                     rad_kv_num_pages(c->base.kv), c->page_size);
-    if (!status && rad_kv_available_pages(c->host_pages) != c->num_host_pages)
-        status = rad_fail(err, RAD_E_INVAL, "hicache: somebody else uses the host pool");
+    if (!status) status = check_pools(c, err);
     if (!status && p.identity) {
         status = rad_storage_fingerprint_of(p.identity, &c->store.fingerprint, err);
         if (!status) status = rad_page_hasher_create(&full, &c->chain.hasher, err);
