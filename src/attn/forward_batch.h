@@ -26,7 +26,7 @@
 #include <radish/token_to_kv_pool.h>
 
 /* The requests group_reqs[first .. first + count) have the same slots at the positions
- * [begin, end). Both are multiples of 64 (ATTN_BLOCK), and no member's extend_prefix_len is
+ * [begin, end). Both are multiples of 64 (ATTN_BLOCK), and no member's extend_prefix_lens is
  * below `end`. The groups of one request do not overlap; parents come before children. */
 typedef struct forward_group {
     uint32_t begin;

@@ -97,7 +97,7 @@ static inline int32_t config_window(const model_config *c, uint32_t layer)
     return slides ? (int32_t)c->sliding_window : -1;
 }
 
-/* Widths in elements, for matrices and buffers. No overflow: config_read limits them. */
+/* Widths in elements, for matrices and buffers. No overflow: model_config_read limits them. */
 static inline uint32_t config_q_dim(const model_config *c)
 {
     return c->num_heads * c->head_dim;

@@ -27,7 +27,7 @@ typedef struct layer_weights {
     float *ffn_norm;  /* [dim] */
     float *q_norm;    /* [head_dim], NULL unless arch->qk_norm */
     float *k_norm;
-    float *qkv_bias;       /* [qkv_dim], NULL unless arch->qkv_bias */
+    float *qkv_bias;       /* [q_dim + k_dim + v_dim], NULL unless arch->qkv_bias */
     float *post_attn_norm; /* [dim], NULL unless arch->post_norms */
     float *post_ffn_norm;
     gemm_weight *qkv;         /* [q_dim + k_dim + v_dim][dim] */

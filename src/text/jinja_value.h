@@ -230,8 +230,8 @@ const jfunction *jinja_find_test(const jstr *name);
 const jfunction *jinja_find_global(const jstr *name);
 const jfunction *jfind(const jfunction *table, size_t count, const char *name, size_t len);
 
-/* v.name: attributes and methods, then items, as Jinja's environment does. `item_first`
- * for v["name"]. */
+/* v.name: attributes and methods, then items, as Jinja's environment does. jitem: v[key], items
+ * first. */
 jval jattribute(jctx *c, jval v, const jstr *name);
 jval jitem(jctx *c, jval v, jval key);
 jval jslice(jctx *c, jval v, jval start, jval stop, jval step);
