@@ -295,6 +295,13 @@ bool engine_store_looked(engine *e, uint64_t look);
 /* What is known without asking. */
 void engine_get_storage_status(engine *e, engine_storage_status *status);
 
+/* For comparing: as if created with disable_radix_cache and disable_tree_attention, in the same
+ * memory, whose place alone makes two engines differ by some percent. The cache is empty then;
+ * engine_info keeps saying how it was created. RAD_AGAIN unless nothing is running or waiting;
+ * RAD_E_UNSUPPORTED with tiers; RAD_E_NOMEM: it is as it was. */
+rad_status engine_set_cache(engine *e, bool disable_radix_cache, bool disable_tree_attention,
+                            rad_error *err);
+
 /* Test hook: exchanges the K/V contents of the pages under positions `pos_a` of ids_a and
  * `pos_b` of ids_b as the tree has them now; RAD_NONE when one of them is not cached. */
 rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a, uint32_t pos_a,

@@ -20,6 +20,7 @@ typedef struct engine_call {
     void *user;
     rad_key key_a, key_b;
     uint32_t pos_a, pos_b;
+    bool no_cache, no_tree;
 } engine_call;
 
 static void run_call(engine *e, engine_call *call)
@@ -177,6 +178,22 @@ static void do_flush(engine *e, engine_call *c)
 rad_status engine_flush_cache(engine *e)
 {
     engine_call c = {.fn = do_flush};
+    return call(e, &c);
+}
+
+static void do_set_cache(engine *e, engine_call *c)
+{
+    uint32_t kind = c->no_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX;
+    c->status = scheduler_set_cache(e->scheduler, kind, !c->no_tree, c->err);
+}
+
+rad_status engine_set_cache(engine *e, bool disable_radix_cache, bool disable_tree_attention,
+                            rad_error *err)
+{
+    engine_call c = {.fn = do_set_cache,
+                     .err = err,
+                     .no_cache = disable_radix_cache,
+                     .no_tree = disable_tree_attention};
     return call(e, &c);
 }
 

@@ -251,6 +251,17 @@ static uint32_t explain_pages(const scheduler *s)
     return (uint32_t)RAD_MIN(RAD_MAX(pages, (uint64_t)FEWEST), (uint64_t)MOST);
 }
 
+static rad_cache_params tree_params(const scheduler *s)
+{
+    return (rad_cache_params){.struct_size = sizeof(rad_cache_params),
+                              .kind = s->params.cache_kind,
+                              .page_size = s->pools.page_size,
+                              .kv_allocator = s->pools.kv_allocator,
+                              .req_to_token_pool = s->pools.req_to_token_pool,
+                              .eviction = s->params.eviction,
+                              .explain_pages = explain_pages(s)};
+}
+
 static rad_status create_pools(scheduler *s, rad_error *err)
 {
     const scheduler_params *p = &s->params;
@@ -276,13 +287,7 @@ static rad_status create_pools(scheduler *s, rad_error *err)
         status = rad_token_to_kv_pool_create(&s->env, &numbers, &s->pools.token_to_kv_pool, err);
     if (status != RAD_OK) return status;
 
-    rad_cache_params tree = {.struct_size = sizeof tree,
-                             .kind = p->cache_kind,
-                             .page_size = page_size,
-                             .kv_allocator = s->pools.kv_allocator,
-                             .req_to_token_pool = s->pools.req_to_token_pool,
-                             .eviction = p->eviction,
-                             .explain_pages = explain_pages(s)};
+    rad_cache_params tree = tree_params(s);
     return tiers_create_cache(s, &tree, err);
 }
 
@@ -293,10 +298,9 @@ static size_t sample_bytes(const scheduler *s)
     return rad_mul(sampler_scratch_bytes(s->params.runner->info.vocab_size), threads);
 }
 
-static rad_status create_queues(scheduler *s, rad_error *err)
+static rad_status init_waiting(const scheduler *s, const rad_cache *cache, wait_queue *out)
 {
     const scheduler_params *p = &s->params;
-    uint32_t max_tokens = scheduler_max_batch_tokens(p, s->context_length);
     /* Retracted requests return to a queue that may be full by then. */
     wait_queue_params queue = {.policy = p->policy,
                                .by_priority = p->enable_priority_scheduling,
@@ -306,7 +310,14 @@ static rad_status create_queues(scheduler *s, rad_error *err)
                                .max_waiting = p->max_queued_requests + p->max_running_requests,
                                .max_running = p->max_running_requests,
                                .random_seed = p->random_seed};
-    rad_status queued = wait_queue_init(&s->waiting, &s->env, &queue, s->pools.tree_cache);
+    return wait_queue_init(out, &s->env, &queue, cache);
+}
+
+static rad_status create_queues(scheduler *s, rad_error *err)
+{
+    const scheduler_params *p = &s->params;
+    uint32_t max_tokens = scheduler_max_batch_tokens(p, s->context_length);
+    rad_status queued = init_waiting(s, s->pools.tree_cache, &s->waiting);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
     rad_status grouped =
         batch_groups_init(&s->groups, &s->env, p->max_running_requests, p->test_all_groups);
@@ -351,6 +362,49 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     }
     *out = s;
     return RAD_OK;
+}
+
+/* All that is new is made first, so that what fails leaves the old one in place. */
+static rad_status change_cache(scheduler *s, uint32_t cache_kind, rad_error *err)
+{
+    uint32_t old_kind = s->params.cache_kind;
+    rad_cache *cache = NULL;
+    wait_queue waiting = {0};
+    s->params.cache_kind = cache_kind;
+    rad_cache_params tree = tree_params(s);
+    rad_status status = rad_cache_create(&s->env, &tree, &cache, err);
+    if (status == RAD_OK && init_waiting(s, cache, &waiting) != RAD_OK)
+        status = rad_fail(err, RAD_E_NOMEM, "scheduler: no memory for another waiting queue");
+    if (status == RAD_OK) status = rad_cache_reset(s->pools.tree_cache);
+    if (status != RAD_OK) {
+        s->params.cache_kind = old_kind;
+        wait_queue_fini(&waiting, &s->env);
+        rad_cache_destroy(cache);
+        return status;
+    }
+    wait_queue_fini(&s->waiting, &s->env);
+    rad_cache_destroy(s->pools.tree_cache);
+    s->waiting = waiting;
+    s->pools.tree_cache = cache;
+    return RAD_OK;
+}
+
+rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_attention,
+                               rad_error *err)
+{
+    if (!scheduler_is_idle(s) || scheduler_has_background(s))
+        return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
+    if (s->tiers.host_pool)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "scheduler: a cache with tiers stays as it is");
+    if (cache_kind != RAD_CACHE_RADIX && cache_kind != RAD_CACHE_CHUNK)
+        return rad_fail(err, RAD_E_INVAL, "scheduler: there is no cache kind %u", cache_kind);
+    rad_status status = RAD_OK;
+    if (cache_kind == s->params.cache_kind)
+        status = rad_cache_reset(s->pools.tree_cache);
+    else
+        status = change_cache(s, cache_kind, err);
+    if (status == RAD_OK) s->params.disable_tree_attention = !tree_attention;
+    return status;
 }
 
 void scheduler_destroy(scheduler *s)

@@ -179,6 +179,13 @@ void scheduler_release_storage(scheduler *s, bool cleared);
 /* RAD_E_UNSUPPORTED, and *stats is 0: there are no tiers. */
 rad_status scheduler_get_tier_stats(const scheduler *s, rad_hicache_stats *stats);
 
+/* For comparing: from now on as if created with this cache kind, and with tree attention or
+ * without, in the same memory; the cache is empty then. RAD_AGAIN unless idle, with nothing in the
+ * background; RAD_E_UNSUPPORTED with tiers; RAD_E_INVAL, RAD_E_NOMEM: it is as it was. O(all
+ * slots). */
+rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_attention,
+                               rad_error *err);
+
 /* Test hook: exchanges the K/V of two cached pages, see engine_test_swap_pages. */
 rad_status scheduler_swap_pages(scheduler *s, const rad_key *a, uint32_t pos_a, const rad_key *b,
                                 uint32_t pos_b);

@@ -1,0 +1,165 @@
+/* test_set_cache.c - one scheduler, and one engine, with its cache on, off and on again: as if made
+ * so each time, and in the same memory. */
+#include "engine_rig.h"
+#include "scheduler_rig.h"
+
+enum { PROMPT = 100, OUT = 12, SIBLINGS = 4 };
+
+static scheduler_stats stats_of(const rig *g)
+{
+    scheduler_stats st;
+    scheduler_get_stats(g->s, &st);
+    return st;
+}
+
+static void set_cache(rig *g, uint32_t kind, bool tree_attention)
+{
+    rad_error err = {0};
+    rad_status status = scheduler_set_cache(g->s, kind, tree_attention, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    scheduler_stats st = stats_of(g);
+    CHECK(st.available_tokens == st.max_total_tokens); /* empty, whatever was there */
+    rig_check(g);
+}
+
+/* The prompt `of`, then some at one time that go on from it. */
+static void run_siblings(rig *g, uint64_t of, uint32_t cached_of_first, uint32_t cached_of_rest)
+{
+    rad_token ids[PROMPT + 8];
+    rig_req *q[1 + SIBLINGS];
+    rig_prompt(ids, PROMPT, of);
+    q[0] = rig_add(g, ids, PROMPT, OUT);
+    rig_run(g);
+    for (uint64_t i = 1; i <= SIBLINGS; i++) {
+        rig_prompt(ids + PROMPT, 8, 50 + i);
+        q[i] = rig_add(g, ids, PROMPT + 8, OUT);
+    }
+    rig_run(g);
+    for (int i = 0; i <= SIBLINGS; i++) {
+        CHECK(q[i]->cached_tokens == (i ? cached_of_rest : cached_of_first));
+        rig_expect(q[i], OUT);
+    }
+}
+
+/* Positions that tree attention has spared so far. */
+static uint64_t spared(const rig *g)
+{
+    scheduler_stats st = stats_of(g);
+    return st.context_tokens - st.distinct_context_tokens;
+}
+
+TEST(the_cache_goes_and_comes_back)
+{
+    static const uint32_t page_sizes[] = {1, 16};
+    for (size_t p = 0; p < RAD_COUNT(page_sizes); p++) {
+        uint32_t page = page_sizes[p], whole = PROMPT / page * page;
+        scheduler_params params = rig_params(2048, page, 256);
+        params.test_all_groups = true;
+        rig g;
+        rig_start(&g, params);
+        for (uint64_t round = 0; round < 3; round++) {
+            run_siblings(&g, 1, 0, whole);
+            run_siblings(&g, 1, (PROMPT - 1) / page * page, (PROMPT + 7) / page * page);
+            uint64_t before = spared(&g);
+            CHECK(before > 0);
+            set_cache(&g, RAD_CACHE_CHUNK, true);
+            run_siblings(&g, 1, 0, 0);
+            run_siblings(&g, 1, 0, 0);
+            CHECK(spared(&g) == before && stats_of(&g).evictable_tokens == 0);
+            set_cache(&g, RAD_CACHE_RADIX, false);
+            run_siblings(&g, 1, 0, whole);
+            CHECK(spared(&g) == before);
+            set_cache(&g, RAD_CACHE_RADIX, true);
+        }
+        rig_stop(&g);
+    }
+}
+
+TEST(it_stays_as_it_is_while_requests_run_or_for_a_kind_that_is_none)
+{
+    rig g;
+    rad_token ids[PROMPT];
+    rad_error err = {0};
+    rig_prompt(ids, PROMPT, 2);
+    rig_start(&g, rig_params(1024, 1, 256));
+    rig_req *q = rig_add(&g, ids, PROMPT, OUT);
+    CHECK(scheduler_set_cache(g.s, RAD_CACHE_CHUNK, true, &err) == RAD_AGAIN); /* it waits */
+    CHECK(rig_step(&g));
+    CHECK(scheduler_set_cache(g.s, RAD_CACHE_CHUNK, true, &err) == RAD_AGAIN); /* it runs */
+    CHECK(strstr(err.text, "running") != NULL);
+    rig_run(&g);
+    rig_expect(q, OUT);
+    CHECK(scheduler_set_cache(g.s, 7, true, &err) == RAD_E_INVAL);
+    q = rig_add(&g, ids, PROMPT, OUT);
+    rig_run(&g);
+    CHECK(q->cached_tokens == PROMPT - 1);
+    rig_expect(q, OUT);
+    rig_stop(&g);
+}
+
+TEST(a_change_survives_every_allocation_failing)
+{
+    for (uint32_t from = 0; from < 2; from++) {
+        uint32_t to = 1 - from;
+        test_env t;
+        rad_env env = test_env_init(&t);
+        scheduler_params params = rig_params(512, 1, 256);
+        params.cache_kind = from;
+        rig g;
+        rig_start_on(&g, &env, params, 0);
+        rad_status status = RAD_E_NOMEM;
+        long n = 0;
+        for (; status != RAD_OK; n++) {
+            size_t bytes = t.bytes;
+            run_siblings(&g, 3, from == RAD_CACHE_RADIX && n ? PROMPT - 1 : 0,
+                         from == RAD_CACHE_CHUNK ? 0
+                         : n                     ? PROMPT + 7
+                                                 : PROMPT);
+            t.allocs = 0;
+            t.fail_at = n;
+            status = scheduler_set_cache(g.s, to, true, NULL);
+            t.fail_at = -1;
+            CHECKF(status == RAD_OK || status == RAD_E_NOMEM, "allocation %ld: %d\n", n, status);
+            if (status != RAD_OK) CHECK(t.bytes == bytes);
+            rig_check(&g);
+        }
+        CHECK(n > 2);
+        run_siblings(&g, 3, 0, to == RAD_CACHE_CHUNK ? 0 : PROMPT);
+        rig_stop(&g);
+        CHECK(t.bytes == 0);
+    }
+}
+
+/* ---- the engine ---- */
+
+static void ask(engine *e, const rad_token *ids, uint32_t cached, answer *out)
+{
+    answer_init(out);
+    engine_request q = erig_request(out, ids, PROMPT, OUT);
+    erig_submit(e, &q, NULL);
+    answer_wait(out);
+    CHECK(out->finish == ENGINE_FINISH_LENGTH && out->cached_tokens == cached);
+}
+
+TEST(an_engine_answers_the_same_either_way)
+{
+    SKIP_UNLESS(erig_has_model(), "there is no stories260K.gguf");
+    engine *e = erig_start(erig_params(), 0);
+    rad_token ids[PROMPT];
+    rad_error err = {0};
+    erig_prompt(e, ids, PROMPT, 4);
+    for (int round = 0; round < 6; round++) {
+        bool off = round % 3 == 1;
+        answer a, b;
+        CHECK_OK(engine_set_cache(e, off, round % 3 == 2, &err));
+        ask(e, ids, 0, &a);
+        ask(e, ids, off ? 0 : PROMPT - 1, &b);
+        CHECK(memcmp(a.ids, b.ids, OUT * sizeof *a.ids) == 0);
+        answer_fini(&a);
+        answer_fini(&b);
+        erig_check_idle(e);
+    }
+    engine_destroy(e);
+}
+
+TEST_MAIN()
