@@ -162,4 +162,54 @@ TEST(an_engine_answers_the_same_either_way)
     engine_destroy(e);
 }
 
+typedef struct first_step {
+    uint32_t steps, prefill_tokens;
+} first_step;
+
+static void see_step(void *user, const step_info *step)
+{
+    first_step *f = user;
+    if (!f->steps++) f->prefill_tokens = step->prefill_tokens;
+}
+
+/* However long it takes to submit them, the first step has them all. */
+TEST(what_is_submitted_in_a_pause_begins_together)
+{
+    SKIP_UNLESS(erig_has_model(), "there is no stories260K.gguf");
+    enum { REQUESTS = 8, TOKENS = 20 };
+    for (int round = 0; round < 4; round++) {
+        first_step first = {0};
+        engine_params params = erig_params();
+        params.chunked_prefill_size = 1024;
+        params.on_step = see_step;
+        params.step_user = &first;
+        engine *e = erig_start(params, 0);
+        rad_token ids[TOKENS];
+        answer a[REQUESTS];
+        uint64_t id;
+        engine_stats st;
+        engine_pause(e);
+        for (int i = 0; i < REQUESTS; i++) {
+            answer_init(&a[i]);
+            erig_prompt(e, ids, TOKENS, 10 + (uint64_t)i);
+            engine_request q = erig_request(&a[i], ids, TOKENS, OUT);
+            erig_submit(e, &q, &id);
+            engine_get_stats(e, &st); /* it answers, and does nothing else */
+            CHECK(st.forward_steps == 0 && st.num_running == 0);
+        }
+        if (round == 1) engine_abort(e, id);
+        if (round != 2) engine_continue(e); /* else its end is the pause's */
+        if (round == 3) engine_continue(e); /* twice is no mistake */
+        for (int i = 0; i < REQUESTS && round != 2; i++)
+            answer_wait(&a[i]);
+        if (round != 2) CHECK(first.prefill_tokens == (REQUESTS - (round == 1)) * TOKENS);
+        engine_destroy(e);
+        for (int i = 0; i < REQUESTS; i++) {
+            CHECK(a[i].done && (round == 2 || round == 1 || a[i].finish == ENGINE_FINISH_LENGTH));
+            answer_fini(&a[i]);
+        }
+        if (round == 2) CHECK(first.steps == 0);
+    }
+}
+
 TEST_MAIN()

@@ -326,6 +326,8 @@ void engine_destroy(engine *e)
     }
     pthread_mutex_unlock(&e->lock);
 
+    sched_message go_on = {0}; /* out of a pause */
+    if (e->num_threads_started > 1) message_ring_push(&e->to_scheduler, &go_on, 1);
     engine_store_stop(e); /* while there is a scheduler to talk to */
     if (e->to_tokenizer.items) message_ring_close(&e->to_tokenizer);
     if (e->num_threads_started > 2) pthread_join(e->tokenizer_thread, NULL);

@@ -295,6 +295,12 @@ bool engine_store_looked(engine *e, uint64_t look);
 /* What is known without asking. */
 void engine_get_storage_status(engine *e, engine_storage_status *status);
 
+/* No step begins until engine_continue: requests are taken and wait, what was aborted ends later,
+ * and the functions above answer. When it goes on, all that was submitted before is in the queue:
+ * so what runs together does not depend on how fast it came. Ending the engine ends the pause. */
+void engine_pause(engine *e);
+void engine_continue(engine *e); /* not paused: nothing happens */
+
 /* For comparing: as if created with disable_radix_cache and disable_tree_attention, in the same
  * memory, whose place alone makes two engines differ by some percent. The cache is empty then;
  * engine_info keeps saying how it was created. RAD_AGAIN unless nothing is running or waiting;

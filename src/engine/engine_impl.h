@@ -78,7 +78,7 @@ typedef struct detok_message {
     token_logprob *logprobs; /* the detokenizer's to free */
 } detok_message;
 
-/* To S: a job, or a function to be run between two steps. */
+/* To S: a job, or a function to be run between two steps, or neither: the end of a pause. */
 typedef struct sched_message {
     engine_job *job;
     struct engine_call *call;
@@ -104,7 +104,8 @@ struct engine {
     engine_tiers tiers;
     engine_store store;
 
-    message_ring to_tokenizer, to_scheduler, to_detokenizer;
+    message_ring to_tokenizer, to_scheduler, to_detokenizer; /* to_tokenizer: NULL ends a pause */
+    bool paused;                                             /* S's */
     pthread_t tokenizer_thread, scheduler_thread, detokenizer_thread;
     uint32_t num_threads_started;
 

@@ -2,7 +2,7 @@
  *
  * Between two steps it takes what came in: new requests, and calls (statistics, checks,
  * a flush) that others want done where nobody else touches the tree. With nothing to do
- * it sleeps in the ring. */
+ * it sleeps in the ring; likewise while it is paused. */
 #include "engine/engine_impl.h"
 
 /* A function that another thread wants run here; the caller waits. */
@@ -46,17 +46,19 @@ void *scheduler_loop(void *arg)
     sched_message messages[64];
     for (;;) {
         bool idle = scheduler_is_idle(e->scheduler);
-        bool wait = idle && !scheduler_has_background(e->scheduler);
+        bool wait = e->paused || (idle && !scheduler_has_background(e->scheduler));
         uint32_t n = message_ring_pop(&e->to_scheduler, messages, RAD_COUNT(messages), wait);
         if (idle && !n && (wait || message_ring_is_closed(&e->to_scheduler)))
             return NULL; /* closed, and everything is done */
         for (uint32_t i = 0; i < n; i++) {
             if (messages[i].job)
                 add_job(e, messages[i].job);
-            else
+            else if (messages[i].call)
                 run_call(e, messages[i].call);
+            else
+                e->paused = false;
         }
-        scheduler_step(e->scheduler);
+        if (!e->paused) scheduler_step(e->scheduler);
     }
 }
 
@@ -179,6 +181,24 @@ rad_status engine_flush_cache(engine *e)
 {
     engine_call c = {.fn = do_flush};
     return call(e, &c);
+}
+
+static void do_pause(engine *e, engine_call *c)
+{
+    e->paused = true;
+    c->status = RAD_OK;
+}
+
+void engine_pause(engine *e)
+{
+    engine_call c = {.fn = do_pause};
+    call(e, &c);
+}
+
+void engine_continue(engine *e)
+{
+    engine_job *none = NULL;
+    message_ring_push(&e->to_tokenizer, &none, 1);
 }
 
 static void do_set_cache(engine *e, engine_call *c)

@@ -88,7 +88,12 @@ void *tokenizer_manager(void *arg)
 {
     engine *e = arg;
     engine_job *job;
-    while (message_ring_pop(&e->to_tokenizer, &job, 1, true))
-        handle(e, job);
+    while (message_ring_pop(&e->to_tokenizer, &job, 1, true)) {
+        sched_message go_on = {0};
+        if (job)
+            handle(e, job);
+        else /* behind all jobs that came before it */
+            message_ring_push(&e->to_scheduler, &go_on, 1);
+    }
     return NULL;
 }

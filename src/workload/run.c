@@ -139,6 +139,8 @@ static rad_status run_all(running *run, rad_error *err)
 {
     rad_status status = RAD_OK;
     uint32_t counted = UINT32_MAX;
+    bool paused = run->params.together;
+    if (paused) engine_pause(run->e);
     pthread_mutex_lock(&run->lock);
     while (run->num_ended < run->w->num_calls && status == RAD_OK && run->status == RAD_OK) {
         if (counted != run->num_ended) {
@@ -150,9 +152,13 @@ static rad_status run_all(running *run, rad_error *err)
             next++;
         if (next < run->w->num_calls && run->in_flight < run->params.concurrency)
             status = start_call(run, next, err);
-        else
+        else {
+            if (paused) engine_continue(run->e);
+            paused = false;
             pthread_cond_wait(&run->some_ended, &run->lock);
+        }
     }
+    if (paused) engine_continue(run->e);
     while (run->in_flight) /* after a failure: let the others end */
         pthread_cond_wait(&run->some_ended, &run->lock);
     pthread_mutex_unlock(&run->lock);

@@ -13,6 +13,7 @@
 typedef struct run_params {
     uint32_t concurrency; /* >= 1 */
     uint32_t seed;
+    bool together; /* no step begins before all that can start at first is there */
 } run_params;
 
 typedef struct run_result {
