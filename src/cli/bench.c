@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err)
+rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *err)
 {
-    bench_engine *b = &plan->engines[mode];
+    bench_engine *b = &plan->engine;
+    if (!max_running) max_running = plan->scaling ? BENCH_MOST_RUNNING : BENCH_RUNNING;
+    if (b->e && b->max_running != max_running) bench_engine_free(plan);
     if (b->e) return RAD_OK;
-    uint32_t running = plan->scaling ? BENCH_MOST_RUNNING : 64;
+    b->max_running = max_running;
     step_log_init(&b->log, &plan->env);
     const engine_params params = {
         .model_path = plan->model->model,
@@ -18,11 +20,9 @@ rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err)
         .kv_cache_dtype = plan->kv_cache_dtype,
         .num_threads = plan->model->threads,
         .max_total_tokens = plan->max_total_tokens,
-        .max_running_requests = RAD_MAX(plan->concurrency, running),
+        .max_running_requests = max_running,
         .page_size = plan->page_size,
         .context_length = plan->context_length,
-        .disable_radix_cache = mode == BENCH_OFF,
-        .disable_tree_attention = mode == BENCH_NO_TREE,
         .on_step = step_log_add,
         .step_user = &b->log,
         .random_seed = 1,
@@ -32,12 +32,17 @@ rad_status bench_engine_make(bench_plan *plan, bench_mode mode, rad_error *err)
     return engine_create(&plan->env, &params, &b->e, err);
 }
 
-void bench_engine_free(bench_plan *plan, bench_mode mode)
+void bench_engine_free(bench_plan *plan)
 {
-    bench_engine *b = &plan->engines[mode];
+    bench_engine *b = &plan->engine;
     engine_destroy(b->e);
     if (b->e) step_log_fini(&b->log);
     b->e = NULL;
+}
+
+rad_status bench_engine_mode(bench_plan *plan, bench_mode mode, rad_error *err)
+{
+    return engine_set_cache(plan->engine.e, mode == BENCH_OFF, mode == BENCH_NO_TREE, err);
 }
 
 static bool has_word(const char *list, const char *word)
@@ -171,7 +176,7 @@ int cmd_bench(int argc, char **argv)
          .given = &pairs,
          .help = "Runs of the suite with and without the cache, in turn; medians are shown. "
                  "Default 1;\n"
-                 "a workload that shares nothing gets at least 5."},
+                 "a workload that shares nothing gets at least 9."},
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_TEXT,
          .name = "csv",
@@ -197,7 +202,7 @@ int cmd_bench(int argc, char **argv)
          .name = "max-total-tokens",
          .arg = "N",
          .target = &plan.max_total_tokens,
-         .help = "KV pool of each of the engines. Default: as radish serve would size it."},
+         .help = "KV pool of the engine. Default: as radish serve would size it."},
         {.kind = CLI_TEXT,
          .name = "kv-cache-dtype",
          .arg = "TYPE",
@@ -253,7 +258,6 @@ int cmd_bench(int argc, char **argv)
     code = measure(&plan, what, files);
     for (int i = 0; i < FILES; i++)
         bench_file_discard(&files[i]);
-    for (int i = 0; i < BENCH_MODES; i++)
-        bench_engine_free(&plan, (bench_mode)i);
+    bench_engine_free(&plan);
     return code;
 }

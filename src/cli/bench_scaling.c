@@ -43,7 +43,7 @@ static rad_status context_row(bench_plan *plan, bench_bound *bound, uint32_t n, 
     shape_result r;
     rad_status status = run_grown(plan, (shape){1, n - 16, 16}, n, &r, err);
     if (status != RAD_OK) return status;
-    const step_log *log = &plan->engines[BENCH_ON].log;
+    const step_log *log = &plan->engine.log;
     double first = 0, step = bench_bound_of(bound, &r.decode);
     for (uint32_t i = 0; i < log->count; i++)
         if (log->steps[i].prefill_tokens) first += bench_bound_of(bound, &log->steps[i]);
@@ -90,9 +90,9 @@ static rad_status running_row(bench_plan *plan, bench_bound *bound, uint32_t n, 
 rad_status bench_scaling(bench_plan *plan, rad_error *err)
 {
     bench_bound bound;
-    rad_status status = bench_engine_make(plan, BENCH_ON, err);
+    rad_status status = bench_engine_make(plan, 0, err);
     if (status != RAD_OK) return status;
-    const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
+    const engine_info *info = engine_get_info(plan->engine.e);
     status = bench_bound_init(&bound, &plan->env, info, plan->model->model, err);
     if (status != RAD_OK) return status;
     uint64_t most = RAD_MIN((uint64_t)info->context_length, info->max_total_tokens);

@@ -25,7 +25,7 @@ static void add_steps(const step_log *log, shape_result *out)
 rad_status bench_run_shapes(bench_plan *plan, const shape *shapes, uint32_t count, uint32_t seed,
                             shape_result *out, rad_error *err)
 {
-    bench_engine *b = &plan->engines[BENCH_ON];
+    bench_engine *b = &plan->engine;
     workload w;
     run_result run;
     engine_stats before = {0}, after = {0};
@@ -93,7 +93,7 @@ static uint64_t tokens_of(const engine_info *info, uint32_t calls, uint32_t toke
 
 static rad_status speed_of_mixed(bench_plan *plan, uint32_t most, rad_error *err)
 {
-    const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
+    const engine_info *info = engine_get_info(plan->engine.e);
     uint32_t tokens = RAD_MIN(1024u, most - FEW - 1);
     uint64_t need = tokens_of(info, MIXED_DECODES, MIXED_TOKENS + MIXED_OUT) +
                     tokens_of(info, 1, tokens + FEW); /* the others may wait */
@@ -119,9 +119,9 @@ static rad_status speed_of_mixed(bench_plan *plan, uint32_t most, rad_error *err
 rad_status bench_speed(bench_plan *plan, rad_error *err)
 {
     static const uint32_t prompts[] = {128, 512, 2048, 8192}, batches[] = {1, 8, 32};
-    rad_status status = bench_engine_make(plan, BENCH_ON, err);
+    rad_status status = bench_engine_make(plan, 0, err);
     if (status != RAD_OK) return status;
-    const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
+    const engine_info *info = engine_get_info(plan->engine.e);
     uint32_t most = (uint32_t)RAD_MIN((uint64_t)info->context_length, info->max_total_tokens);
     if (most < 2 * DECODE_OUT)
         return rad_fail(err, RAD_E_INVAL,

@@ -48,14 +48,14 @@ static rad_status read_file(const rad_env *env, const char *path, uint64_t *byte
 
 rad_status bench_start(bench_plan *plan, rad_error *err)
 {
-    bench_engine *b = &plan->engines[BENCH_ON];
+    bench_engine *b = &plan->engine;
     double seconds[STARTS], cpu[STARTS], first, read_s = 0;
     uint64_t bytes = 0;
     for (int i = 0; i < STARTS; i++) {
-        bench_engine_free(plan, BENCH_ON);
+        bench_engine_free(plan);
         uint64_t start = plan->env.now_ns(plan->env.user);
         cpu[i] = cpu_seconds();
-        rad_status status = bench_engine_make(plan, BENCH_ON, err);
+        rad_status status = bench_engine_make(plan, 0, err);
         if (status != RAD_OK) return status;
         seconds[i] = seconds_since(&plan->env, start);
         cpu[i] = cpu_seconds() - cpu[i];

@@ -1,13 +1,15 @@
 /* bench_suite.c - the paper's workloads, with the cache on and off in turn.
  *
- * The three engines live side by side, so a pair of runs is as close in time as it can be
- * and what else happens on the machine meets both. The bound is priced from the steps that
- * really ran (workload/step_cost.h), so it knows the batch sizes and contexts of both runs; with
- * prices measured right before and right after the pair, since a machine's memory may give half
- * as much again a minute later. */
+ * One engine runs all three modes, switched between two runs, so that they read and write the
+ * same memory, and a pair of runs is as close in time as it can be: what else happens on the
+ * machine meets both. The bound is priced from the steps that really ran (workload/step_cost.h),
+ * so it knows the batch sizes and contexts of both runs; with prices measured right before and
+ * right after the pair, since a machine's memory may give half as much again a minute later. */
 #include "cli/bench.h"
 
 #include <stdio.h>
+
+enum { MOST_AT_ONCE = 1024 }; /* an engine's queue has room for more */
 
 static bool is_chosen(const bench_plan *plan, const char *name)
 {
@@ -38,32 +40,43 @@ static double median(const double *values, uint32_t count)
     return sorted[count / 2];
 }
 
-static rad_status run_mode(bench_plan *plan, const workload *w, bench_mode mode, run_result *out,
-                           double *schedule_share, rad_error *err)
+/* Calls that share nothing come all at once, and the engine runs `concurrency` of them: so which
+ * call is in which step does not depend on when threads wake up. Else two runs would differ by a
+ * tenth in their number of steps, and by more in time than what is looked for. */
+static run_params params_of(const bench_plan *plan, const bench_row *row)
 {
-    bench_engine *b = &plan->engines[mode];
+    bool shares = row->sums.cached_tokens > 0;
+    return (run_params){
+        .concurrency = shares ? plan->concurrency : MOST_AT_ONCE, .seed = 7, .together = !shares};
+}
+
+/* Leaves the steps in *log. */
+static rad_status run_mode(bench_plan *plan, const workload *w, bench_mode mode, bench_row *row,
+                           step_log *log, double *schedule_share, rad_error *err)
+{
+    bench_engine *b = &plan->engine;
+    run_result *out = &row->runs[mode];
     engine_stats before, after;
-    rad_status status = engine_flush_cache(b->e);
-    if (status != RAD_OK) return rad_fail(err, status, "the cache could not be emptied");
+    rad_status status = bench_engine_mode(plan, mode, err);
+    if (status != RAD_OK) return status;
     engine_get_stats(b->e, &before);
     step_log_clear(&b->log);
-    run_params params = {.concurrency = plan->concurrency, .seed = 7};
+    run_params params = params_of(plan, row);
     status = workload_run(b->e, w, &params, out, err);
     engine_get_stats(b->e, &after);
     *schedule_share = (double)(after.schedule_ns - before.schedule_ns) * 1e-9 / out->wall_s;
+    step_log steps = b->log;
+    b->log = *log;
+    *log = steps;
     return status;
 }
 
-/* On the engine with the cache, whose log keeps what it has. */
 static rad_status measure_costs(bench_plan *plan, step_costs *out, rad_error *err)
 {
-    bench_engine *b = &plan->engines[BENCH_ON];
-    step_log kept = b->log;
-    step_log_init(&b->log, &plan->env);
-    rad_status status = step_costs_measure(b->e, &b->log, plan->concurrency, out, err);
-    step_log_fini(&b->log);
-    b->log = kept;
-    return status;
+    bench_engine *b = &plan->engine;
+    rad_status status = bench_engine_mode(plan, BENCH_ON, err);
+    if (status != RAD_OK) return status;
+    return step_costs_measure(b->e, &b->log, plan->concurrency, out, err);
 }
 
 typedef struct pair_price {
@@ -73,10 +86,10 @@ typedef struct pair_price {
 } pair_price;
 
 /* Of the pair that ran last. Leaves the costs after it in *costs, where those before it were. */
-static rad_status price_pair(bench_plan *plan, const workload_sums *sums, step_costs *costs,
-                             pair_price *out, rad_error *err)
+static rad_status price_pair(bench_plan *plan, const workload_sums *sums, const step_log *logs,
+                             step_costs *costs, pair_price *out, rad_error *err)
 {
-    const step_log *on = &plan->engines[BENCH_ON].log, *off = &plan->engines[BENCH_OFF].log;
+    const step_log *on = &logs[BENCH_ON], *off = &logs[BENCH_OFF];
     step_costs before = *costs;
     rad_status status = measure_costs(plan, costs, err);
     if (status != RAD_OK) return status;
@@ -95,30 +108,33 @@ static rad_status price_pair(bench_plan *plan, const workload_sums *sums, step_c
     return RAD_OK;
 }
 
-static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w, bench_row *row,
-                          rad_error *err)
+static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w, step_log *logs,
+                          bench_row *row, rad_error *err)
 {
-    double walls[BENCH_MODES][128], gains[128], tree_gains[128], bounds[128], shares[128], unused;
+    double walls[BENCH_MODES][128], gains[128], tree_gains[128], bounds[128], scheduling[128],
+        unused;
     double priced[BENCH_MODES][128];
+    uint32_t num_prices = 0;
     rad_status status = workload_sum(w, &row->sums, err);
+    bool shares = row->sums.cached_tokens > 0;
     row->pairs = plan->pairs;
-    if (!row->sums.cached_tokens)
-        row->pairs = RAD_MAX(row->pairs, (uint32_t)BENCH_LEAST_PAIRS_OF_NO_REUSE);
+    if (!shares) row->pairs = RAD_MAX(row->pairs, (uint32_t)BENCH_LEAST_PAIRS_OF_NO_REUSE);
     for (uint32_t p = 0; p < row->pairs && status == RAD_OK; p++) {
         for (int i = 0; i < BENCH_MODES && status == RAD_OK; i++) {
             bench_mode mode = (bench_mode)((i + p) % BENCH_MODES); /* nobody is always first */
-            status = run_mode(plan, w, mode, &row->runs[mode],
-                              mode == BENCH_ON ? &shares[p] : &unused, err);
+            status = run_mode(plan, w, mode, row, &logs[mode],
+                              mode == BENCH_ON ? &scheduling[p] : &unused, err);
             walls[mode][p] = row->runs[mode].wall_s;
         }
         if (status != RAD_OK) break;
         gains[p] = walls[BENCH_OFF][p] / walls[BENCH_ON][p];
         tree_gains[p] = walls[BENCH_NO_TREE][p] / walls[BENCH_ON][p];
+        if (!shares && p + 1 < row->pairs) continue; /* what is 1 need not be priced so often */
         pair_price price = {0};
-        status = price_pair(plan, &row->sums, costs, &price, err);
-        bounds[p] = price.bound;
-        priced[BENCH_ON][p] = price.priced[BENCH_ON];
-        priced[BENCH_OFF][p] = price.priced[BENCH_OFF];
+        status = price_pair(plan, &row->sums, logs, costs, &price, err);
+        bounds[num_prices] = price.bound;
+        priced[BENCH_ON][num_prices] = price.priced[BENCH_ON];
+        priced[BENCH_OFF][num_prices++] = price.priced[BENCH_OFF];
         row->price_drift = RAD_MAX(row->price_drift, price.drift);
     }
     if (status != RAD_OK) return status;
@@ -126,21 +142,22 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
         row->runs[i].wall_s = median(walls[i], row->pairs);
     row->speedup = median(gains, row->pairs);
     row->tree_speedup = median(tree_gains, row->pairs);
-    row->bound = median(bounds, row->pairs);
-    row->on_priced = median(priced[BENCH_ON], row->pairs);
-    row->off_priced = median(priced[BENCH_OFF], row->pairs);
-    row->schedule_share = median(shares, row->pairs);
+    row->bound = median(bounds, num_prices);
+    row->on_priced = median(priced[BENCH_ON], num_prices);
+    row->off_priced = median(priced[BENCH_OFF], num_prices);
+    row->schedule_share = median(scheduling, row->pairs);
     return RAD_OK;
 }
 
 rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
 {
     step_costs costs;
-    rad_status status = RAD_OK;
-    for (int i = 0; i < BENCH_MODES && status == RAD_OK; i++)
-        status = bench_engine_make(plan, (bench_mode)i, err);
+    step_log logs[BENCH_MODES]; /* of the last run of each mode */
+    rad_status status = bench_engine_make(plan, plan->concurrency, err);
     if (status != RAD_OK) return status;
-    const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
+    for (int i = 0; i < BENCH_MODES; i++)
+        step_log_init(&logs[i], &plan->env);
+    const engine_info *info = engine_get_info(plan->engine.e);
     table->model_name = info->model_name;
     table->dtype = info->dtype;
     table->attn_backend = info->attn_backend;
@@ -158,12 +175,14 @@ rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
         if (status != RAD_OK) break;
         row->name = w.name;
         row->note = w.note;
-        status = run_row(plan, &costs, &w, row, err);
+        status = run_row(plan, &costs, &w, logs, row, err);
         workload_fini(&w);
         if (status != RAD_OK) break;
         table->num_rows++;
         if (!plan->json) bench_print_row(row, table->num_rows == 1);
     }
     if (!plan->quiet) fputs("\033[K", stderr);
+    for (int i = 0; i < BENCH_MODES; i++)
+        step_log_fini(&logs[i]);
     return status;
 }

@@ -20,7 +20,7 @@ typedef struct tree_result {
 static rad_status run(bench_plan *plan, bench_mode mode, uint32_t prefix, tree_result *out,
                       rad_error *err)
 {
-    bench_engine *b = &plan->engines[mode];
+    bench_engine *b = &plan->engine;
     workload w;
     run_result r;
     engine_stats barrier;
@@ -32,7 +32,7 @@ static rad_status run(bench_plan *plan, bench_mode mode, uint32_t prefix, tree_r
         workload_add_call(&w, i, prompt, 2, OUT, &first, 1);
     }
     rad_status status = w.nomem ? rad_fail(err, RAD_E_NOMEM, "no memory") : RAD_OK;
-    if (status == RAD_OK) status = engine_flush_cache(b->e);
+    if (status == RAD_OK) status = bench_engine_mode(plan, mode, err);
     step_log_clear(&b->log);
     if (status == RAD_OK) status = workload_run(b->e, &w, &(run_params){REQUESTS + 1, 5}, &r, err);
     engine_get_stats(b->e, &barrier);
@@ -56,11 +56,9 @@ rad_status bench_tree(bench_plan *plan, rad_error *err)
 {
     static const bench_mode modes[] = {BENCH_ON, BENCH_NO_TREE};
     tree_result r[BENCH_MODES];
-    rad_status status = RAD_OK;
-    for (size_t i = 0; i < RAD_COUNT(modes) && status == RAD_OK; i++)
-        status = bench_engine_make(plan, modes[i], err);
+    rad_status status = bench_engine_make(plan, 0, err);
     if (status != RAD_OK) return status;
-    const engine_info *info = engine_get_info(plan->engines[BENCH_ON].e);
+    const engine_info *info = engine_get_info(plan->engine.e);
     if (info->context_length < LEAST + OWN + OUT)
         return rad_fail(
             err, RAD_E_INVAL,

@@ -60,13 +60,14 @@ def test_files_are_opened_before_anything_is_measured():
         check(not (tmp / "new.svg").exists(), tmp)
 
 
-def test_a_workload_that_shares_nothing_gets_five_pairs():
+def test_a_workload_that_shares_nothing_gets_nine_pairs():
     if not os.environ.get("RADISH_TEST_LONG"):
-        return  # fifteen runs: a minute with sanitizers
+        return  # twenty-seven runs: a minute with sanitizers
     out, _ = radish("bench", TINY, "--what", "suite", "--json", "--max-total-tokens", "16384",
                     "--workload", "no_reuse", "--pairs", "2", "--concurrency", "4")
     row = json.loads(out)
-    check(row["pairs"] == 5 and row["on"]["cached_tokens"] == 0, row)
+    check(row["pairs"] == 9 and row["on"]["cached_tokens"] == 0, row)
+    check(row["on"]["digest"] == row["off"]["digest"] == row["no_tree_attention"]["digest"], row)
 
 
 def test_start():
