@@ -2,7 +2,17 @@
  *
  * Invariant after prepare: for every request, row[0..seq_len) holds a slot for each
  * position, allocated_len == seq_len, and committed_len is still what it was before:
- * it advances only when the forward pass has succeeded (promise P3). */
+ * it advances only when the forward pass has succeeded (promise P3).
+ *
+ * Slots mostly come in ascending runs, so a request that decodes among n others gets one slot
+ * of every n. When n is a power of two, its tokens' K/V compete for the same few places of the
+ * caches: 64 tokens, that is, for 16 ways. So the requests take turns (page size 1; longer
+ * pages have neighbours enough):
+ *
+ *     n = 4, slots of steps 0, 1, 2      every 4th slot | 0 1 2 3 | 0 1 2 3 | 0 1 2 3 |
+ *                                        in turn        | 0 1 2 3 | 3 0 1 2 | 2 3 0 1 |
+ *
+ * An odd distance meets all places of a power of two. */
 #include "sched/schedule_batch.h"
 
 #define FOR_EACH_ARRAY(X)                                                                          \
@@ -97,6 +107,35 @@ forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_poo
     };
 }
 
+static void reverse(rad_slot *begin, rad_slot *end)
+{
+    for (; begin < end && begin < --end; begin++) {
+        rad_slot slot = *begin;
+        *begin = *end;
+        *end = slot;
+    }
+}
+
+/* slots[i] becomes what slots[(i + by) % count] was. */
+static void rotate(rad_slot *slots, uint32_t count, uint32_t by)
+{
+    reverse(slots, slots + by);
+    reverse(slots + by, slots + count);
+    reverse(slots, slots + count);
+}
+
+/* Gives the first requests of the step, those with one new token, each other's slots. One step
+ * takes as many slots as the next, mostly: an even number is made odd by going one further. */
+static void take_turns(schedule_batch *b)
+{
+    uint32_t n = 0;
+    while (n < b->num_reqs && b->extend_seq_lens[n] == 1)
+        n++;
+    if (n < 2) return;
+    if (b->num_tokens % 2 == 0) b->turn++;
+    rotate(b->out_cache_loc, n, b->turn % n);
+}
+
 rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_pools *pools,
                                              forward_batch *out)
 {
@@ -109,6 +148,7 @@ rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_p
     rad_status status = rad_kv_alloc_extend(pools->kv_allocator, b->num_reqs, b->extend_prefix_lens,
                                             b->seq_lens, b->last_loc, b->out_cache_loc);
     if (status != RAD_OK) return status;
+    if (pools->page_size == 1) take_turns(b);
 
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         req *r = b->reqs[i];

@@ -26,6 +26,7 @@ typedef struct schedule_batch {
     uint32_t num_tokens;
     uint64_t num_pages; /* that the step will take */
     uint32_t num_logits;
+    uint32_t turn; /* of the decoding requests: whose slot comes first, see schedule_batch.c */
 
     req **reqs;                   /* [max_reqs] */
     uint32_t *extend_prefix_lens; /* [max_reqs], and so on as in forward_batch */
