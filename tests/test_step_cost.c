@@ -103,6 +103,28 @@ TEST(the_median_step_is_one_of_its_shape)
     step_log_fini(&log);
 }
 
+TEST(the_median_step_behind_a_context_is_one_of_those_near_it)
+{
+    step_log log;
+    step_log_init(&log, NULL);
+    CHECK(step_log_median_behind(&log, 2, 96, 8) == NULL);
+    for (uint32_t c = 65; c < 129; c++) /* of each of two: c; a longer one takes longer */
+        step_log_add(&log,
+                     &(step_info){.decode_tokens = 2, .decode_context = 2 * c, .forward_ns = c});
+    step_log_add(&log, &(step_info){.decode_tokens = 3, .decode_context = 2 * 96, .forward_ns = 1});
+    step_log_add(&log, &(step_info){.decode_tokens = 2,
+                                    .decode_context = 2 * 96,
+                                    .prefill_tokens = 1,
+                                    .forward_ns = 1});
+    CHECK(step_log_median_behind(&log, 2, 96, 8)->forward_ns == 96);
+    CHECK(step_log_median_behind(&log, 2, 120, 0)->forward_ns == 120);
+    CHECK(step_log_median_behind(&log, 2, 60, 5)->forward_ns == 65);
+    CHECK(step_log_median_behind(&log, 2, 4, UINT32_MAX)->forward_ns == 97);
+    CHECK(step_log_median_behind(&log, 2, 60, 4) == NULL);
+    CHECK(step_log_median_behind(&log, 4, 96, 8) == NULL && log.count == 66);
+    step_log_fini(&log);
+}
+
 /* An engine's, whose steps go into `log`. */
 static engine_params logged_params(step_log *log)
 {

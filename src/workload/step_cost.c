@@ -125,21 +125,40 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool has_shape(const step_info *step, uint32_t prefill, uint32_t decode)
+/* Of a step: so many prompt tokens and decoding requests, and these attend to so many positions. */
+typedef struct step_shape {
+    uint32_t prefill, decode;
+    uint64_t least_context, most_context;
+} step_shape;
+
+static bool has_shape(const step_info *step, const step_shape *s)
 {
-    return step->prefill_tokens == prefill && step->decode_tokens == decode;
+    return step->prefill_tokens == s->prefill && step->decode_tokens == s->decode &&
+           step->decode_context >= s->least_context && step->decode_context <= s->most_context;
 }
 
-const step_info *step_log_median(step_log *log, uint32_t prefill, uint32_t decode)
+static const step_info *median_of(step_log *log, step_shape s)
 {
     uint32_t fits = 0;
     if (log->count) qsort(log->steps, log->count, sizeof *log->steps, by_time);
     for (uint32_t i = 0; i < log->count; i++)
-        fits += has_shape(&log->steps[i], prefill, decode);
+        fits += has_shape(&log->steps[i], &s);
     uint32_t faster = fits / 2;
     for (uint32_t i = 0; i < log->count; i++)
-        if (has_shape(&log->steps[i], prefill, decode) && faster-- == 0) return &log->steps[i];
+        if (has_shape(&log->steps[i], &s) && faster-- == 0) return &log->steps[i];
     return NULL;
+}
+
+const step_info *step_log_median(step_log *log, uint32_t prefill, uint32_t decode)
+{
+    return median_of(log, (step_shape){prefill, decode, 0, UINT64_MAX});
+}
+
+const step_info *step_log_median_behind(step_log *log, uint32_t decode, uint32_t context,
+                                        uint32_t within)
+{
+    uint64_t least = context - RAD_MIN(context, within), most = (uint64_t)context + within;
+    return median_of(log, (step_shape){0, decode, least * decode, most * decode});
 }
 
 typedef struct meter {

@@ -40,6 +40,11 @@ void step_log_add(void *log, const step_info *step);
  * decoding requests; NULL: there is none. Sorts the log by time. */
 const step_info *step_log_median(step_log *log, uint32_t prefill, uint32_t decode);
 
+/* Likewise among those in which `decode` requests and no prompt ran, each behind `context`
+ * positions, more or less up to `within` of them (the mean of the requests). */
+const step_info *step_log_median_behind(step_log *log, uint32_t decode, uint32_t context,
+                                        uint32_t within);
+
 enum { COST_POINTS = 16 };
 
 typedef struct cost_line {
