@@ -1,8 +1,9 @@
 /* gemm.c - tiles of work over the panels of a weight (gemm_weight.h).
  *
  * A unit of work is one panel x a block of rows of x. In it k advances in chunks
- * small enough for the chunk of the panel to stay in the L1 cache while all rows
- * of the block go over it, 6 at a time; the sums wait in `out` between chunks.
+ * small enough for the chunk of the panel (or of one side of it, if the kernel computes half
+ * of the outputs at a time) to stay in the L1 cache while all rows of the block go over
+ * it, 6 at a time; the sums wait in `out` between chunks.
  *
  * A gated unit (gemm_run_glu) is a panel of gates and the panel of their ups x a block of
  * rows: the sums stay in the thread's cache, and only glu(gate, up), rounded, leaves it.
@@ -22,6 +23,7 @@
 
 enum {
     CHUNK_BYTES = 32 << 10,         /* of a panel: most of an L1 cache */
+    SIDE_BYTES = 36 << 10,          /* of one of its two sides: 32 steps of q8_0 */
     ONE_TILE_BYTES = 128 << 10,     /* of a panel that is read once: what may be fetched ahead */
     BLOCK_ROWS = 96,                /* of x per unit of work; whole tiles */
     HIGH_TILE = 32,                 /* rows that bf16_block likes at a time; */
@@ -104,7 +106,7 @@ static void round_unit(void *arg, uint32_t tile, uint32_t thread)
 static void run_tail(gemm_kernel *kernel, const gemm_tile *t, uint32_t columns)
 {
     float sums[TAIL] = {0};
-    for (uint32_t r = 0; r < t->rows && !t->fresh; r++)
+    for (uint32_t r = 0; r < t->rows && (!t->fresh || t->side); r++) /* side 0 wrote its own */
         memcpy(sums + r * GEMM_PANEL, t->c + r * t->ldc, columns * sizeof *sums);
     gemm_tile beside = *t;
     beside.c = sums;
@@ -114,29 +116,39 @@ static void run_tail(gemm_kernel *kernel, const gemm_tile *t, uint32_t columns)
         memcpy(t->c + r * t->ldc, sums + r * GEMM_PANEL, columns * sizeof *sums);
 }
 
+/* In how many calls the kernel computes a tile of more than GEMM_LOW_ROWS rows. */
+static uint32_t num_sides(const gemm_weight *w)
+{
+    return quantised(w->type) && w->isa->quant->two_sides ? 2 : 1;
+}
+
 /* Steps of k per chunk: as many for each, since a tile fetches as much of what comes next
  * as it reads. Two tiles alone are done with a chunk before memory is; half as large, it
- * and the next one are in the L1 cache together. */
+ * and the next one are in the L1 cache together. A kernel that takes the sides in turn gets
+ * as much of each as there is of a panel else: many rows then load and store their sums
+ * half as often. */
 static uint32_t chunk_depth(const gemm_weight *w, uint32_t rows)
 {
     uint32_t bytes = rows <= GEMM_TILE_ROWS ? ONE_TILE_BYTES : CHUNK_BYTES;
+    if (rows > 4 * GEMM_TILE_ROWS && num_sides(w) == 2) bytes = 2 * SIDE_BYTES;
     bool two_tiles = rows > GEMM_TILE_ROWS && rows <= 2 * GEMM_TILE_ROWS;
     if (two_tiles && !quantised(w->type)) bytes /= 2;
     uint32_t most = bytes / (uint32_t)step_bytes(w), chunks = (w->depth + most - 1) / most;
     return (w->depth + chunks - 1) / chunks;
 }
 
-/* One chunk of k of one panel for rows [begin, end): tiles of nearly equal height,
+/* One chunk of k of one side of a panel for rows [begin, end): tiles of nearly equal height,
  * since low ones have too few sums in flight. Each tile prefetches its share of the
  * chunk that `next` points to. `c` is where the first of the rows goes. */
-static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end, uint32_t k,
-                      uint32_t depth, const char *next, float *c, size_t ldc)
+static void run_side(const gemm_job *job, uint32_t panel, uint32_t begin, uint32_t end, uint32_t k,
+                     uint32_t depth, uint32_t side, const char *next, float *c, size_t ldc)
 {
     const gemm_weight *w = job->w;
     uint32_t columns = RAD_MIN(GEMM_PANEL, w->n - panel * GEMM_PANEL);
     uint32_t tiles = (end - begin + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS;
     uint32_t low = (end - begin) / tiles, taller = (end - begin) % tiles;
     gemm_tile t = {.depth = depth,
+                   .side = side,
                    .ldx = job->in_ld,
                    .w = panel_start(w, panel) + k * step_bytes(w),
                    .ldc = ldc,
@@ -144,6 +156,7 @@ static void run_chunk(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
                    .fresh = k == 0 && !job->accumulate};
     for (uint32_t tile = 0, i = begin; tile < tiles; tile++, i += t.rows) {
         t.rows = low + (tile < taller);
+        if (side && t.rows <= GEMM_LOW_ROWS) continue; /* done with side 0 */
         t.x = job->in + i * job->in_pitch + k * job->in_step;
         t.c = c + (i - begin) * ldc;
         t.ahead = next + (size_t)tile * depth * t.ahead_stride;
@@ -236,7 +249,8 @@ static void run_panel(const gemm_job *job, uint32_t panel, uint32_t begin, uint3
         depth = RAD_MIN(most, w->depth - k);
         const char *next =
             k + depth < w->depth ? panel_start(w, panel) + (k + depth) * step_bytes(w) : after;
-        run_chunk(job, panel, begin, end, k, depth, next, c, ldc);
+        for (uint32_t side = 0; side < num_sides(w); side++)
+            run_side(job, panel, begin, end, k, depth, side, next, c, ldc);
     }
 }
 

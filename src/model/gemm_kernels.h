@@ -11,7 +11,7 @@
 #include "model/gemm.h"
 #include "model/gemm_quant.h"
 
-enum { GEMM_TILE_ROWS = 6 };
+enum { GEMM_TILE_ROWS = 6, GEMM_LOW_ROWS = 3 };
 
 /* Of quant_block: rows that it likes at a time, and so few that it is not asked. */
 enum { GEMM_AMX_INT8_ROWS = 12, GEMM_FEW_ROWS = 16 };
@@ -31,6 +31,7 @@ enum { GEMM_AMX_INT8_ROWS = 12, GEMM_FEW_ROWS = 16 };
  * ahead + step * ahead_stride, at every step of depth. They need not exist. */
 typedef struct gemm_tile {
     uint32_t rows, depth;
+    uint32_t side; /* 0; or of a kernel with two_sides */
     const void *x;
     size_t ldx;
     const void *w;
@@ -68,6 +69,10 @@ struct gemm_isa {
 /* The kernels of quantised weights, of one instruction set. */
 struct gemm_quant_isa {
     gemm_kernel *q8_0, *q4_0, *q4_k, *q5_k, *q6_k;
+    /* Of a tile of more than GEMM_LOW_ROWS rows a call computes half of the panel's outputs, as
+     * `side` says; all rows of x go over one side before the other's turn, so that only it
+     * has to stay in the L1 cache. Lower tiles are done with side 0. */
+    bool two_sides;
     /* gemm_round_to_blocks, compiled for the instruction set. */
     void (*round_row)(const float *x, uint32_t k, gemm_xblock *dst);
 };

@@ -2,8 +2,8 @@
  *
  * A tile needs two sums an output, the block's integers and the chain in f32, so half as
  * many outputs fit as in gemm_tile_avx512.h: up to three rows go over the whole width of the
- * panel (decode reads every line once, in order), four to six over one half after the
- * other. In a block of 32 an output costs 8 dot products, a conversion, a product of two
+ * panel (decode reads every line once, in order), four to six over one half of it a
+ * call. In a block of 32 an output costs 8 dot products, a conversion, a product of two
  * scales and an fma. */
 #include "model/gemm_kernels.h"
 
@@ -12,7 +12,7 @@
 
 #define TILE static inline __attribute__((always_inline))
 
-enum { WIDE = GEMM_PANEL / 16, HALF = WIDE / 2, LOW_ROWS = 3 };
+enum { WIDE = GEMM_PANEL / 16, HALF = WIDE / 2 };
 
 /* A tile and its share of the panel: V vectors from vector `v0` on. */
 TILE void load_sums(const uint32_t rows, const int V, __m512 acc[][WIDE], const gemm_tile *t,
@@ -352,17 +352,12 @@ TILE void tile_q6_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
     static void avx512_##name(const gemm_tile *t)                                                  \
     {                                                                                              \
         switch (t->rows) {                                                                         \
-        case 1: tile_##name(1, WIDE, t, 0); return;                                                \
-        case 2: tile_##name(2, WIDE, t, 0); return;                                                \
-        case LOW_ROWS: tile_##name(LOW_ROWS, WIDE, t, 0); return;                                  \
-        default: break;                                                                            \
-        }                                                                                          \
-        for (int v0 = 0; v0 < WIDE; v0 += HALF) {                                                  \
-            switch (t->rows) {                                                                     \
-            case 4: tile_##name(4, HALF, t, v0); break;                                            \
-            case 5: tile_##name(5, HALF, t, v0); break;                                            \
-            default: tile_##name(6, HALF, t, v0); break;                                           \
-            }                                                                                      \
+        case 1: tile_##name(1, WIDE, t, 0); break;                                                 \
+        case 2: tile_##name(2, WIDE, t, 0); break;                                                 \
+        case GEMM_LOW_ROWS: tile_##name(GEMM_LOW_ROWS, WIDE, t, 0); break;                         \
+        case 4: tile_##name(4, HALF, t, HALF *(int)t->side); break;                                \
+        case 5: tile_##name(5, HALF, t, HALF *(int)t->side); break;                                \
+        default: tile_##name(6, HALF, t, HALF *(int)t->side); break;                               \
         }                                                                                          \
     }
 
@@ -405,6 +400,7 @@ const gemm_quant_isa gemm_quant_avx512vnni = {.q8_0 = avx512_q8_0,
                                               .q4_k = avx512_q4_k,
                                               .q5_k = avx512_q5_k,
                                               .q6_k = avx512_q6_k,
+                                              .two_sides = true,
                                               .round_row = round_row};
 #else
 const gemm_quant_isa gemm_quant_avx512vnni = {0}; /* not this architecture */
