@@ -184,6 +184,8 @@ int main(int argc, char **argv)
            bench_read_rate((size_t)512 << 20, pool));
     printf("# instructions alone: f32 %.0f, bf16 %.0f, int8 %.0f GFLOP/s\n", l.peak[PEAK_F32],
            l.peak[PEAK_BF16], l.peak[PEAK_INT8]);
+    printf("# VPDPBUSD with the scales of blocks of 32: %.0f GFLOP/s\n",
+           instruction_peak_gflops(PEAK_INT8_SCALED, pool));
     for (int type = 0; type < GEMM_NUM_TYPES; type++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             if (!only || strcmp(only, gemm_type_name((gemm_type)type)) == 0)
