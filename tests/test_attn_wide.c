@@ -46,6 +46,7 @@ static void random_world(world *w, bool all, uint64_t *seed)
     uint32_t dim = dims[random_below(RAD_COUNT(dims), seed)], low = ATTN_BLOCK, high = 0;
     uint32_t kind = random_below(3, seed), edge = random_below(ATTN_BLOCK, seed);
     memset(w, 0, sizeof *w);
+    if (all && random_below(2, seed)) dim = 64 << random_below(2, seed); /* done in parts */
     w->v_dim = random_below(2, seed) ? dim : dims[random_below(RAD_COUNT(dims), seed)];
     w->layer = (radix_attention){
         .num_heads = 1, .num_kv_heads = 1, .head_dim = dim, .v_head_dim = w->v_dim};
@@ -129,6 +130,35 @@ static void narrow_row(const attn_kernels *k, world *w, uint32_t r, float *max, 
     *sum = sums[0];
 }
 
+/* Tiles in parts where the kernels do that, each other's scores made on the way. */
+static void wide_tiles(const attn_wide_kernels *k, const attn_wide_tile *tile, uint32_t count)
+{
+    static attn_wide_work work;
+    const attn_wide_tile *open = NULL;
+    for (uint32_t i = 0; i <= count; i++) {
+        bool parts = i < count && k->in_parts && k->in_parts(&tile[i]);
+        if (open)
+            k->finish(open, parts ? &tile[i] : NULL, &work);
+        else if (parts)
+            k->scores(&tile[i], &work);
+        open = parts ? &tile[i] : NULL;
+        if (!parts && i < count) k->attend(&tile[i]);
+    }
+}
+
+/* A block that tiles load on their way lies as if it had been loaded at once. */
+static void check_loaded(const attn_wide_kernels *k, const world *w, attn_wide_ahead *ahead,
+                         const uint16_t *keys, const uint32_t *values)
+{
+    const uint32_t dim = w->layer.head_dim;
+    if (!ahead->keys) return;
+    k->load_ahead(ahead, dim, w->v_dim);
+    CHECK(ahead->next >= ATTN_BLOCK + ahead->lag);
+    CHECK(memcmp(ahead->keys, keys, ATTN_BLOCK * ((dim + 31u) & ~31u) * sizeof *keys) == 0);
+    CHECK(memcmp(ahead->values, values,
+                 ATTN_BLOCK / 2 * ((w->v_dim + 15u) & ~15u) * sizeof *values) == 0);
+}
+
 /* All rows in the wide layout, in place. */
 static void wide_rows(const attn_wide_kernels *k, world *w, bool all)
 {
@@ -139,6 +169,18 @@ static void wide_rows(const attn_wide_kernels *k, world *w, bool all)
     static _Alignas(64) int32_t begin[MOST_ROWS], end[MOST_ROWS];
     size_t q_words = (size_t)attn_wide_q_pairs(w->layer.head_dim) * ATTN_LANES;
     size_t total_floats = (size_t)(w->v_dim + 15) / 16 * 16 * ATTN_LANES;
+    static uint16_t _Alignas(64) keys_ahead[ATTN_BLOCK * MOST_DIM];
+    static uint32_t _Alignas(64) values_ahead[ATTN_BLOCK / 2 * MOST_DIM];
+    attn_wide_tile tile[MOST_GROUPS];
+    uint32_t tiles = 0;
+    /* The same block again, to elsewhere. */
+    attn_wide_ahead ahead = {.rows = {w->keys, w->values},
+                             .lines = {1, 2},
+                             .step = 2 + 2 * (w->layer.head_dim % 3 + w->groups % 2)};
+    ahead.lag = ahead.step * (w->groups % 4);
+    if (k->load_ahead) ahead.keys = keys_ahead, ahead.values = values_ahead;
+    memset(keys_ahead, 0xa5, sizeof keys_ahead);
+    memset(values_ahead, 0xa5, sizeof values_ahead);
     for (uint32_t g = 0; g < w->groups; g++) {
         const float *q_rows[ATTN_LANES];
         float *rows[ATTN_LANES];
@@ -156,22 +198,24 @@ static void wide_rows(const attn_wide_kernels *k, world *w, bool all)
     memcpy(begin, w->begin, sizeof begin);
     memcpy(end, w->end, sizeof end);
     for (uint32_t g = 0; g < w->groups; g += ATTN_WIDE_TILE)
-        k->attend(&(attn_wide_tile){.groups = RAD_MIN(w->groups - g, ATTN_WIDE_TILE),
-                                    .dim = w->layer.head_dim,
-                                    .v_dim = w->v_dim,
-                                    .q = q + g * q_words,
-                                    .keys = keys,
-                                    .values = values,
-                                    .all = all,
-                                    .begin = begin + g * ATTN_LANES,
-                                    .end = end + g * ATTN_LANES,
-                                    .logit_cap = w->layer.logit_cap,
-                                    .key_scales = w->scaled ? w->key_scales : NULL,
-                                    .value_scales = w->scaled ? w->value_scales : NULL,
-                                    .max = max + g * ATTN_LANES,
-                                    .sum = sum + g * ATTN_LANES,
-                                    .total = total + g * total_floats,
-                                    .ahead = &w->none});
+        tile[tiles++] = (attn_wide_tile){.groups = RAD_MIN(w->groups - g, ATTN_WIDE_TILE),
+                                         .dim = w->layer.head_dim,
+                                         .v_dim = w->v_dim,
+                                         .q = q + g * q_words,
+                                         .keys = keys,
+                                         .values = values,
+                                         .all = all,
+                                         .begin = begin + g * ATTN_LANES,
+                                         .end = end + g * ATTN_LANES,
+                                         .logit_cap = w->layer.logit_cap,
+                                         .key_scales = w->scaled ? w->key_scales : NULL,
+                                         .value_scales = w->scaled ? w->value_scales : NULL,
+                                         .max = max + g * ATTN_LANES,
+                                         .sum = sum + g * ATTN_LANES,
+                                         .total = total + g * total_floats,
+                                         .ahead = &ahead};
+    wide_tiles(k, tile, tiles);
+    check_loaded(k, w, &ahead, keys, values);
     memcpy(w->max, max, sizeof max);
     memcpy(w->sum, sum, sizeof sum);
     for (uint32_t g = 0; g < w->groups; g++) {

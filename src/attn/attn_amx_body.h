@@ -205,7 +205,7 @@ static void load_turned_values(const attn_rows_at *values, uint32_t v_dim, void 
 TILE void wide_scores(const int groups, const bool plain, const wide *t, middle *m)
 {
     for (uint32_t key = 0; key < BLOCK; key += TWO_TILES) {
-        attn_ahead_fetch(t->ahead, t->lines * (TWO_TILES / EIGHT));
+        fetch_ahead(t, TWO_TILES / EIGHT);
         multiply(&(attn_amx_product){.rows = TWO_TILES,
                                      .tiles = (uint32_t)groups,
                                      .steps = steps_of(t->dim),
@@ -289,7 +289,7 @@ TILE void wide_values(const int groups, const bool plain, const wide *t, const m
                               .b_next = AMX_ROW_BYTES,
                               .c = part,
                               .c_pitch = row_floats * 4};
-        attn_ahead_fetch(t->ahead, t->lines * (TWO_TILES / EIGHT));
+        fetch_ahead(t, TWO_TILES / EIGHT);
         multiply(&p);
         for (uint32_t row = 0; row < row_floats && odd; row++)
             if (odd & ~seen_keys((uint32_t)t->begin[row], (uint32_t)t->end[row]))

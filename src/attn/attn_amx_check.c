@@ -137,6 +137,7 @@ static void run_wide(const attn_wide_kernels *kernels, check *c, uint32_t groups
     _Alignas(64) uint16_t keys[ATTN_BLOCK * DIM_ROOM];
     _Alignas(64) int32_t begin[ROWS], end[ROWS];
     attn_rows_at k = rows_at(c, false), v = rows_at(c, true);
+    attn_wide_ahead nothing = {.next = ATTN_BLOCK};
     kernels->load_keys(&k, DIM, keys);
     kernels->load_values(&v, V_DIM, values, &c->none);
     memcpy(begin, c->begin, sizeof begin);
@@ -162,7 +163,7 @@ static void run_wide(const attn_wide_kernels *kernels, check *c, uint32_t groups
                                       .max = to->max,
                                       .sum = to->sum,
                                       .total = to->total,
-                                      .ahead = &c->none});
+                                      .ahead = &nothing});
 }
 
 static bool layouts_agree(const attn_kernels *kernels, bool edges)

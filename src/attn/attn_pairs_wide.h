@@ -12,9 +12,10 @@ typedef struct attn_wide_tile wide;
 
 /* What a tile has between its three parts. */
 typedef struct middle {
-    _Alignas(64) float s[BLOCK * GROUPS * W];       /* [key][group][16] */
-    _Alignas(64) uint32_t p[PAIRS * GROUPS * W];    /* [pair][group][16] */
-    _Alignas(64) uint32_t seen[PAIRS * GROUPS * W]; /* likewise: which half, where not all */
+    _Alignas(64) float s[BLOCK * GROUPS * W];        /* [key][group][16] */
+    _Alignas(64) uint32_t p[PAIRS * GROUPS * W];     /* [pair][group][16] */
+    _Alignas(64) float sums[BLOCK / 4 * GROUPS * W]; /* [pair % 16][group][16], of weights */
+    _Alignas(64) uint32_t seen[PAIRS * GROUPS * W];  /* likewise: which half, where not all */
     vf max[GROUPS], scale[GROUPS], block_scale[GROUPS];
     __mmask16 live[GROUPS];     /* lanes that see anything */
     uint32_t low, high;         /* pairs that any row sees any of */
@@ -26,16 +27,27 @@ static uint32_t key_stride(uint32_t dim)
     return (dim + 31) & ~31u;
 }
 
-static void load_wide_keys(const attn_rows_at *keys, uint32_t dim, uint16_t *to)
+TILE void load_wide_key(const attn_rows_at *keys, uint32_t j, uint32_t dim, uint16_t *to)
 {
     const uint32_t whole = dim & ~31u;
     const __mmask32 rest = (__mmask32)(((uint64_t)1 << (dim - whole)) - 1);
-    for (uint32_t j = 0; j < BLOCK; j++, to += key_stride(dim)) {
-        const char *key = keys->base + (size_t)keys->slots[j] * keys->stride;
-        for (size_t d = 0; d < whole; d += 32)
-            _mm512_store_si512(to + d, _mm512_loadu_si512(key + 2 * d));
-        if (rest) _mm512_store_si512(to + whole, _mm512_maskz_loadu_epi16(rest, key + 2 * whole));
-    }
+    const char *key = keys->base + (size_t)keys->slots[j] * keys->stride;
+#pragma GCC unroll 4
+    for (size_t d = 0; d < whole; d += 32)
+        _mm512_store_si512(to + d, _mm512_loadu_si512(key + 2 * d));
+    if (rest) _mm512_store_si512(to + whole, _mm512_maskz_loadu_epi16(rest, key + 2 * whole));
+}
+
+static void load_wide_keys(const attn_rows_at *keys, uint32_t dim, uint16_t *to)
+{
+    for (uint32_t j = 0; j < BLOCK; j++, to += key_stride(dim))
+        load_wide_key(keys, j, dim, to);
+}
+
+TILE void fetch_ahead(const wide *t, uint32_t steps)
+{
+    for (; steps > 0; steps--, t->ahead->next += t->ahead->step)
+        attn_wide_fetch(t->ahead);
 }
 
 static void pack_q(const radix_attention *layer, const float *const *q, uint32_t *to)
@@ -105,71 +117,82 @@ TILE __m512bh pair_of(__m512i side_by_side, vf even, vf odd)
                                               (__m512i)_mm512_cvtne2ps_pbh(odd, even));
 }
 
-/* The weights of the pairs [i, i + 4). */
-TILE void four_pairs(const int groups, const bool plain, const wide *t, middle *m, int g,
-                     uint32_t i, __m512i side_by_side, __m512bh pair[4])
+/* Where a pair of keys has its scores, its weights and its part of their sum, in one group. */
+typedef struct pair_at {
+    const float *s;
+    uint32_t *p;
+    float *sum; /* of pairs i and i + 16, in the order of the narrow layout's lanes */
+} pair_at;
+
+TILE pair_at pair_of_keys(const int groups, middle *m, uint32_t i, uint32_t g)
 {
-    const uint32_t step = (uint32_t)groups * W, at = i * step + (uint32_t)g * W;
-    vf x[EIGHT];
-#pragma GCC unroll 8
-    for (uint32_t k = 0; k < EIGHT; k++)
-        x[k] = vf_sub(vf_load(m->s + 2 * i * step + (uint32_t)g * W + k * step), m->max[g]);
-    weights_of(EIGHT, x);
-#pragma GCC unroll 8
-    for (uint32_t k = 0; k < EIGHT && !plain; k++)
-        x[k] = _mm512_maskz_mov_ps(seeing(t, g, 2 * i + k), x[k]);
-#pragma GCC unroll 4
-    for (uint32_t k = 0; k < 4; k++)
-        pair[k] = pair_of(side_by_side, x[2 * k], x[2 * k + 1]);
-    if (!t->value_scales) {
-#pragma GCC unroll 4
-        for (uint32_t k = 0; k < 4; k++)
-            _mm512_store_si512(m->p + at + k * step, (__m512i)pair[k]);
-        return;
-    }
-#pragma GCC unroll 8
-    for (uint32_t k = 0; k < EIGHT; k++) {
-        x[k] = vf_mul(x[k], vf_set1(t->value_scales[2 * i + k]));
-        if (!plain) x[k] = _mm512_maskz_mov_ps(seeing(t, g, 2 * i + k), x[k]);
-    }
-#pragma GCC unroll 4
-    for (uint32_t k = 0; k < 4; k++)
-        _mm512_store_si512(m->p + at + k * step,
-                           (__m512i)pair_of(side_by_side, x[2 * k], x[2 * k + 1]));
+    const uint32_t step = (uint32_t)groups * W;
+    return (pair_at){m->s + 2 * i * step + g * W, m->p + i * step + g * W,
+                     m->sums + i % (PAIRS / 2) * step + g * W};
 }
 
-/* Weights, their sum in the order of the narrow layout's lanes, and the fold. */
-TILE void weights(const int groups, const bool plain, const wide *t, middle *m)
+/* The weights of the keys 2i and 2i + 1 in group `g`, whose rows have the maxima `max`.
+ * `later`: all lanes when i is the second pair of its sum. */
+TILE void pair_weights(const int groups, const bool plain, const wide *t, const pair_at *at, vf max,
+                       __mmask16 later, const float *scales, uint32_t i, uint32_t g)
 {
     const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i side_by_side = _mm512_or_si512(
         lanes, _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(W)), 16));
-    for (int g = 0; g < groups; g++) {
-        vf quad[4];
-        for (uint32_t c = 0; c < 4; c++) {
-            __m512bh pair[4];
-            vf x[4];
-            four_pairs(groups, plain, t, m, g, 4 * c, side_by_side, pair);
-#pragma GCC unroll 4
-            for (uint32_t i = 0; i < 4; i++)
-                x[i] = _mm512_dpbf16_ps(vf_set1(0), pair[i], ones);
-            four_pairs(groups, plain, t, m, g, 4 * c + W, side_by_side, pair);
-#pragma GCC unroll 4
-            for (uint32_t i = 0; i < 4; i++)
-                x[i] = _mm512_dpbf16_ps(x[i], pair[i], ones);
-            quad[c] = vf_add(vf_add(x[0], x[2]), vf_add(x[1], x[3]));
+    vf x[2] = {vf_sub(vf_load(at->s), max), vf_sub(vf_load(at->s + groups * W), max)};
+    weights_of(2, x);
+#pragma GCC unroll 2
+    for (uint32_t k = 0; k < 2 && !plain; k++)
+        x[k] = _mm512_maskz_mov_ps(seeing(t, (int)g, 2 * i + k), x[k]);
+    __m512bh pair = pair_of(side_by_side, x[0], x[1]);
+    vf_store(at->sum, _mm512_dpbf16_ps(_mm512_maskz_loadu_ps(later, at->sum), pair, ones));
+    if (scales) {
+#pragma GCC unroll 2
+        for (uint32_t k = 0; k < 2; k++) {
+            x[k] = vf_mul(x[k], vf_set1(scales[2 * i + k]));
+            if (!plain) x[k] = _mm512_maskz_mov_ps(seeing(t, (int)g, 2 * i + k), x[k]);
         }
+        pair = pair_of(side_by_side, x[0], x[1]);
+    }
+    _mm512_store_si512(at->p, (__m512i)pair);
+}
+
+/* The sums of the weights, and the fold. */
+TILE void fold_weights(const int groups, const bool plain, const wide *t, middle *m, const vf max[])
+{
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++) {
+        const uint32_t step = (uint32_t)groups * W;
+        const float *x = m->sums + g * W;
+        vf quad[4];
+#pragma GCC unroll 4
+        for (uint32_t c = 0; c < 4; c++, x += 4 * step)
+            quad[c] = vf_add(vf_add(vf_load(x), vf_load(x + 2 * step)),
+                             vf_add(vf_load(x + step), vf_load(x + 3 * step)));
         const vf block_sum = vf_add(vf_add(quad[0], quad[1]), vf_add(quad[2], quad[3]));
         const __mmask16 live = plain ? 0xffff : m->live[g];
         const vf old = vf_load(t->max + g * W), sum = vf_load(t->sum + g * W);
-        const vf larger = vf_max(m->max[g], old); /* `old` for a NaN, as in attn_merge_body.h */
+        const vf larger = vf_max(max[g], old); /* `old` for a NaN, as in attn_merge_body.h */
         m->scale[g] = exp_vf(vf_sub(old, larger));
-        m->block_scale[g] = exp_vf(vf_sub(m->max[g], larger));
+        m->block_scale[g] = exp_vf(vf_sub(max[g], larger));
         _mm512_mask_storeu_ps(t->max + g * W, live, larger);
         _mm512_mask_storeu_ps(t->sum + g * W, live,
                               vf_fma(block_sum, m->block_scale[g], vf_mul(sum, m->scale[g])));
     }
+}
+
+TILE void weights(const int groups, const bool plain, const wide *t, middle *m)
+{
+    const float *scales = t->value_scales;
+    const vf max[GROUPS] = {m->max[0], m->max[groups - 1]};
+    for (uint32_t i = 0; i < PAIRS; i++)
+#pragma GCC unroll 2
+        for (uint32_t g = 0; g < (uint32_t)groups; g++) {
+            const pair_at at = pair_of_keys(groups, m, i, g);
+            pair_weights(groups, plain, t, &at, max[g], i < PAIRS / 2 ? 0 : 0xffff, scales, i, g);
+        }
+    fold_weights(groups, plain, t, m, max);
 }
 
 #endif

@@ -17,6 +17,34 @@ enum {
     ATTN_WIDE_LEAST = 13 /* rows from which it is faster than `narrow` */
 };
 
+/* The next block. On the way a token's rows of K and V are fetched, and some steps later, if
+ * `keys` is not NULL, loaded to where that block's tiles want them: so that few lines wait in
+ * the cache, where rows a power of two apart share few places.
+ *
+ * A step of a tile does so many tokens, always as many: a loop whose length changes is a jump
+ * that the core takes wrong, and it drops the products that it had begun. */
+typedef struct attn_wide_ahead {
+    attn_rows_at rows[2]; /* K, V; [ATTN_BLOCK] slots */
+    uint32_t lines[2];    /* of a row, to be fetched */
+    uint32_t step;        /* tokens of a step, even */
+    uint32_t lag;         /* tokens between fetching and loading, a multiple of it */
+    uint32_t next;        /* token to be fetched; and that less `lag` is to be loaded */
+    uint16_t *keys;
+    uint32_t *values;
+} attn_wide_ahead;
+
+static inline void attn_wide_fetch(const attn_wide_ahead *a)
+{
+    const uint32_t end = RAD_MIN(a->next + a->step, ATTN_BLOCK);
+    for (uint32_t j = a->next; j < end; j++)
+        for (int side = 0; side < 2; side++) {
+            const attn_rows_at *rows = &a->rows[side];
+            const char *row = rows->base + (size_t)rows->slots[j] * rows->stride;
+            for (uint32_t i = 0; i < a->lines[side]; i++)
+                __builtin_prefetch(row + (size_t)i * 64, 0, 3);
+        }
+}
+
 /* One block for up to ATTN_WIDE_TILE groups. Arrays are aligned to 64. */
 typedef struct attn_wide_tile {
     uint32_t groups, dim, v_dim;
@@ -30,8 +58,7 @@ typedef struct attn_wide_tile {
     const float *key_scales, *value_scales; /* as in attn_tile */
     float *max, *sum;                       /* [group][16], folded with the block's */
     float *total;                           /* [group][v_dim rounded up to 16][16], likewise */
-    attn_ahead *ahead;                      /* to fetch from on the way, */
-    uint32_t lines;                         /* so many at each of attn_wide_steps */
+    attn_wide_ahead *ahead;                 /* goes on by a step at each of attn_wide_steps */
 } attn_wide_tile;
 
 /* Pairs of dims of a group of q: 32 dims at a time, as the keys are; zeros at the end. */
@@ -45,6 +72,11 @@ static inline uint32_t attn_wide_steps(uint32_t v_dim)
     return ATTN_BLOCK / 8 + (v_dim + 7) / 8;
 }
 
+/* What the kernels keep from a tile's scores to its end. */
+typedef struct attn_wide_work {
+    _Alignas(64) char bytes[20 << 10];
+} attn_wide_work;
+
 typedef struct attn_wide_kernels {
     /* 16 rows of q, NULL: zeros, to one group. */
     void (*pack_q)(const radix_attention *layer, const float *const *q, uint32_t *to);
@@ -57,6 +89,16 @@ typedef struct attn_wide_kernels {
     void (*load_values)(const attn_rows_at *values, uint32_t v_dim, void *to, attn_ahead *ahead);
 
     void (*attend)(const attn_wide_tile *tile);
+
+    /* What `ahead` has not loaded yet. NULL: it only fetches, load_keys and load_values it is. */
+    void (*load_ahead)(attn_wide_ahead *ahead, uint32_t dim, uint32_t v_dim);
+
+    /* `attend` in two parts, for tiles one after the other: `scores`, then `finish`, which on
+     * its way makes the scores of `next` (or NULL) in less time than alone. `in_parts` tells
+     * whether that is to be had for a tile; all NULL where it never is. */
+    bool (*in_parts)(const attn_wide_tile *tile);
+    void (*scores)(const attn_wide_tile *tile, attn_wide_work *work);
+    void (*finish)(const attn_wide_tile *tile, const attn_wide_tile *next, attn_wide_work *work);
 
     /* A group's totals from 16 rows, and back divided by `sum` (NULL: as they are). NULL rows
      * are left out. */

@@ -8,15 +8,151 @@
  * of 6 cycles started twice a cycle, and few loads. Everything that depends on a row alone
  * (maximum, scale) is one vector for 16 rows.
  *
+ * Weights need few of the units that multiply, so those of a tile are made between the products
+ * of the next tile's scores (`finish`). So is the next block loaded, two tokens a step.
+ *
  * Rows that do not see all of the block take the general way: scores outside are minus
  * infinity, and a pair is multiplied only in lanes that see one of its keys, the other one
  * of them replaced by 0. */
 #include "attn/attn_wide.h"
 
+#include <assert.h>
 #include <math.h>
 
 #if defined(__AVX512BF16__)
 #include "attn/attn_pairs_wide.h"
+
+#define TWICE(i)      (uint32_t)(i) | (uint32_t)(i + 32) << 16
+#define TWICE_FOUR(i) TWICE(i), TWICE(i + 1), TWICE(i + 2), TWICE(i + 3)
+/* The first and the last 16 numbers of two vectors, side by side. */
+static const _Alignas(64) uint32_t pairs_of_two[2][W] = {
+    {TWICE_FOUR(0), TWICE_FOUR(4), TWICE_FOUR(8), TWICE_FOUR(12)},
+    {TWICE_FOUR(16), TWICE_FOUR(20), TWICE_FOUR(24), TWICE_FOUR(28)}};
+
+/* Keys j and j + 1. */
+TILE void load_value_pair(const attn_rows_at *values, uint32_t j, uint32_t v_dim, uint32_t *to)
+{
+    const __m512i low = _mm512_load_si512(pairs_of_two[0]),
+                  high = _mm512_load_si512(pairs_of_two[1]);
+    const uint32_t whole = v_dim & ~31u, rest = v_dim - whole;
+    const __mmask32 mask = (__mmask32)(((uint64_t)1 << rest) - 1);
+    const uint16_t *a =
+        (const uint16_t *)(values->base + (size_t)values->slots[j] * values->stride);
+    const uint16_t *b =
+        (const uint16_t *)(values->base + (size_t)values->slots[j + 1] * values->stride);
+#pragma GCC unroll 4
+    for (size_t d = 0; d < whole; d += 2 * W) {
+        __m512i x = _mm512_loadu_si512(a + d), y = _mm512_loadu_si512(b + d);
+        _mm512_store_si512(to + d, _mm512_permutex2var_epi16(x, low, y));
+        _mm512_store_si512(to + d + W, _mm512_permutex2var_epi16(x, high, y));
+    }
+    if (rest == 0) return;
+    __m512i x = _mm512_maskz_loadu_epi16(mask, a + whole);
+    __m512i y = _mm512_maskz_loadu_epi16(mask, b + whole);
+    _mm512_store_si512(to + whole, _mm512_permutex2var_epi16(x, low, y));
+    if (rest > W) _mm512_store_si512(to + whole + W, _mm512_permutex2var_epi16(x, high, y));
+}
+
+/* Tokens from `j` on. */
+TILE void load_tokens(const attn_wide_ahead *a, uint32_t dim, uint32_t v_dim, uint32_t j,
+                      uint32_t end)
+{
+    const size_t ld = key_stride(dim), v_ld = value_lanes(v_dim);
+    for (; j < end; j += 2) {
+        load_wide_key(&a->rows[0], j, dim, a->keys + j * ld);
+        load_wide_key(&a->rows[0], j + 1, dim, a->keys + (j + 1) * ld);
+        load_value_pair(&a->rows[1], j, v_dim, a->values + j / 2 * v_ld);
+    }
+}
+
+static void load_ahead(attn_wide_ahead *a, uint32_t dim, uint32_t v_dim)
+{
+    load_tokens(a, dim, v_dim, a->next < a->lag ? 0 : a->next - a->lag, BLOCK);
+    a->next = BLOCK + a->lag;
+}
+
+TILE const char *row_at(const attn_rows_at *rows, uint32_t j)
+{
+    return rows->base + (size_t)rows->slots[j] * rows->stride;
+}
+
+/* Two tokens of a head with `dim` numbers of each kind: no loops, whose ends the core would
+ * have to guess. */
+TILE void fetch_two(const attn_wide_ahead *a, const uint32_t dim, uint32_t j)
+{
+#pragma GCC unroll 2
+    for (uint32_t i = j; i < j + 2; i++) {
+        const char *key = row_at(&a->rows[0], i), *value = row_at(&a->rows[1], i);
+#pragma GCC unroll 4
+        for (uint32_t d = 0; d < dim; d += 32) {
+            __builtin_prefetch(key + 2 * d, 0, 3);
+            __builtin_prefetch(value + 2 * d, 0, 3);
+        }
+    }
+}
+
+TILE void load_two(const attn_wide_ahead *a, const uint32_t dim, uint32_t j)
+{
+    const attn_rows_at *keys = &a->rows[0], *values = &a->rows[1];
+    uint16_t *key = a->keys + (size_t)j * dim;
+    const char *k0 = row_at(keys, j), *k1 = row_at(keys, j + 1);
+    const char *v0 = row_at(values, j), *v1 = row_at(values, j + 1);
+    uint32_t *value = a->values + (size_t)j / 2 * dim;
+    const __m512i low = _mm512_load_si512(pairs_of_two[0]);
+    const __m512i high = _mm512_load_si512(pairs_of_two[1]);
+#pragma GCC unroll 4
+    for (size_t d = 0; d < dim; d += 32) {
+        _mm512_store_si512(key + d, _mm512_loadu_si512(k0 + 2 * d));
+        _mm512_store_si512(key + dim + d, _mm512_loadu_si512(k1 + 2 * d));
+        __m512i x = _mm512_loadu_si512(v0 + 2 * d), y = _mm512_loadu_si512(v1 + 2 * d);
+        _mm512_store_si512(value + d, _mm512_permutex2var_epi16(x, low, y));
+        _mm512_store_si512(value + d + W, _mm512_permutex2var_epi16(x, high, y));
+    }
+}
+
+/* `known`: dim and v_dim are the same and a constant. */
+TILE void step_of(attn_wide_ahead *a, const bool known, const uint32_t dim, const uint32_t v_dim)
+{
+    const uint32_t next = a->next;
+    const bool loads = next >= a->lag && a->keys;
+    if (known && a->step == 2) {
+        if (next < BLOCK) fetch_two(a, dim, next);
+        if (loads) load_two(a, dim, next - a->lag);
+    } else {
+        if (next < BLOCK) attn_wide_fetch(a);
+        if (loads)
+            load_tokens(a, dim, v_dim, next - a->lag, RAD_MIN(next - a->lag + a->step, BLOCK));
+    }
+    a->next = next + a->step;
+}
+
+/* Calls, so that the products' loops keep all registers. */
+static __attribute__((noinline)) void step_64(attn_wide_ahead *a)
+{
+    step_of(a, true, 64, 64);
+}
+static __attribute__((noinline)) void step_128(attn_wide_ahead *a)
+{
+    step_of(a, true, 128, 128);
+}
+static __attribute__((noinline)) void step_any(attn_wide_ahead *a, uint32_t dim, uint32_t v_dim)
+{
+    step_of(a, false, dim, v_dim);
+}
+
+/* `dim`: of keys and values where it is known, else 0. */
+TILE void steps_ahead(const wide *t, const uint32_t dim, uint32_t steps)
+{
+    for (; steps > 0; steps--) {
+        if (t->ahead->next >= BLOCK + t->ahead->lag) return;
+        if (dim == 64)
+            step_64(t->ahead);
+        else if (dim == 128)
+            step_128(t->ahead);
+        else
+            step_any(t->ahead, t->dim, t->v_dim);
+    }
+}
 
 static void load_wide_values(const attn_rows_at *values, uint32_t v_dim, void *to,
                              attn_ahead *ahead)
@@ -54,49 +190,80 @@ static void find_seen(const wide *t, middle *m)
 
 enum { CHAINS = 16 }; /* of products: keys or dims times groups */
 
-/* The scores of the keys that are seen, and their maxima. */
-TILE void scores(const int groups, const bool plain, const wide *t, middle *m)
+/* A pair of dims for CHAINS / groups keys. */
+TILE void one_step(const int groups, const uint32_t *q, size_t q_ld, const uint32_t *k, size_t ld,
+                   vf sum[CHAINS][GROUPS])
 {
-    const uint32_t pairs = (t->dim + 1) / 2;
-    const size_t ld = key_stride(t->dim) / 2;
-    const uint32_t step = CHAINS / (uint32_t)groups; /* keys */
-    uint32_t first = plain ? 0 : m->low * 2 / step * step, end = plain ? BLOCK : m->high * 2;
-    vf max[GROUPS];
+    const uint32_t *upper = k + EIGHT * ld; /* few registers reach eight keys */
+    __m512bh x[GROUPS];
 #pragma GCC unroll 2
     for (int g = 0; g < groups; g++)
+        x[g] = (__m512bh)_mm512_load_si512(q + (size_t)g * q_ld);
+#pragma GCC unroll 16
+    for (int j = 0; j < CHAINS / groups; j++) {
+        __m512bh one =
+            (__m512bh)_mm512_set1_epi32((int)*((j < EIGHT ? k : upper) + (size_t)j % EIGHT * ld));
+#pragma GCC unroll 2
+        for (int g = 0; g < groups; g++)
+            sum[j][g] = _mm512_dpbf16_ps(sum[j][g], x[g], one);
+    }
+}
+
+/* The scores of the keys that are seen, and their maxima. On the way, where it is not NULL, the
+ * weights of the tile `before` of as many groups, whose scores are in `m`: they take other
+ * units of the core than the products, and make room for this tile's scores key by key.
+ * `dim`: the tile's where it is known, else 0, and there is no tile before. */
+TILE void scores(const int groups, const bool plain, const uint32_t dim, const wide *t, middle *m,
+                 const wide *before)
+{
+    const uint32_t pairs = ((dim ? dim : t->dim) + 1) / 2;
+    const size_t ld = key_stride(2 * pairs) / 2, q_ld = attn_wide_q_pairs(2 * pairs) * W;
+    const uint32_t step = CHAINS / (uint32_t)groups; /* keys */
+    const float *key_scales = t->key_scales, *scales_before = before ? before->value_scales : NULL;
+    uint32_t first = plain ? 0 : m->low * 2 / step * step, end = plain ? BLOCK : m->high * 2;
+    vf max[GROUPS], max_before[GROUPS];
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++) {
         max[g] = vf_set1(-INFINITY);
+        if (before) max_before[g] = m->max[g];
+    }
     for (uint32_t key = first; key < end; key += step) {
-        const uint32_t *k = (const uint32_t *)t->keys + key * ld;
+        const uint32_t *k = (const uint32_t *)t->keys + key * ld, *end_k = k + pairs;
         const uint32_t *q = t->q;
         vf sum[CHAINS][GROUPS];
-        attn_ahead_fetch(t->ahead, t->lines * (step / EIGHT));
+        steps_ahead(t, dim, step / EIGHT);
 #pragma GCC unroll 16
         for (uint32_t j = 0; j < step; j++)
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++)
                 sum[j][g] = vf_set1(0);
-        for (uint32_t i = 0; i < pairs; i++, k++) {
-            const uint32_t *upper = k + EIGHT * ld; /* few registers reach eight keys */
-            __m512bh x[GROUPS];
+        if (before) {
+            const __mmask16 later = key < BLOCK / 2 ? 0 : 0xffff;
+            pair_at at = pair_of_keys(groups, m, key / 2, 0);
+            for (uint32_t i = key / 2; i < (key + step) / 2; i++) {
 #pragma GCC unroll 2
-            for (int g = 0; g < groups; g++)
-                x[g] = (__m512bh)_mm512_load_si512(
-                    q + ((uint32_t)g * attn_wide_q_pairs(t->dim) + i) * W);
+                for (int g = 0; g < groups; g++) {
+                    const pair_at here = {at.s + g * W, at.p + g * W, at.sum + g * W};
 #pragma GCC unroll 16
-            for (uint32_t j = 0; j < step; j++) {
-                const uint32_t *at = (j < EIGHT ? k : upper) + j % EIGHT * ld;
-                __m512bh one = (__m512bh)_mm512_set1_epi32((int)*at);
-#pragma GCC unroll 2
-                for (int g = 0; g < groups; g++)
-                    sum[j][g] = _mm512_dpbf16_ps(sum[j][g], x[g], one);
+                    for (uint32_t n = 0; n < dim / 16; n++, k++, q += W)
+                        one_step(groups, q, q_ld, k, ld, sum);
+                    pair_weights(groups, true, before, &here, max_before[g], later, scales_before,
+                                 i, (uint32_t)g);
+                }
+                at.s += 2 * groups * W;
+                at.p += groups * W;
+                at.sum += groups * W;
             }
+        } else {
+            for (; k < end_k; k++, q += W)
+                one_step(groups, q, q_ld, k, ld, sum);
         }
 #pragma GCC unroll 16
         for (uint32_t j = 0; j < step; j++)
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++) {
                 vf s = sum[j][g];
-                if (t->key_scales) s = vf_mul(s, vf_set1(t->key_scales[key + j]));
+                if (key_scales) s = vf_mul(s, vf_set1(key_scales[key + j]));
                 if (!plain) {
                     if (t->logit_cap > 0) s = vf_mul(cap_vf(s, t->logit_cap), vf_set1(LOG2_E));
                     s = _mm512_mask_mov_ps(vf_set1(-INFINITY), seeing(t, g, key + j), s);
@@ -105,6 +272,7 @@ TILE void scores(const int groups, const bool plain, const wide *t, middle *m)
                 vf_store(m->s + ((key + j) * (uint32_t)groups + (uint32_t)g) * W, s);
             }
     }
+    if (before) fold_weights(groups, true, before, m, max_before);
 #pragma GCC unroll 2
     for (int g = 0; g < groups; g++)
         m->max[g] = max[g];
@@ -138,14 +306,17 @@ TILE void some_values(const int groups, const bool whole, const middle *m, const
     }
 }
 
-TILE void values(const int groups, const bool plain, const wide *t, const middle *m)
+/* `dim`: the tile's, and its v_dim, where it is known, else 0. */
+TILE void values(const int groups, const bool plain, const uint32_t dim, const wide *t,
+                 const middle *m)
 {
-    const size_t ld = value_lanes(t->v_dim);
+    const uint32_t v_dim = dim ? dim : t->v_dim;
+    const size_t ld = value_lanes(v_dim);
     const uint32_t step = CHAINS / (uint32_t)groups; /* dims; there is room for 16 */
-    for (uint32_t d = 0; d < t->v_dim; d += step) {
+    for (uint32_t d = 0; d < v_dim; d += step) {
         const uint32_t *v = t->values + d;
         vf sum[CHAINS][GROUPS];
-        attn_ahead_fetch(t->ahead, t->lines * (step / EIGHT));
+        steps_ahead(t, dim, step / EIGHT);
 #pragma GCC unroll 16
         for (uint32_t e = 0; e < step; e++)
 #pragma GCC unroll 2
@@ -176,9 +347,9 @@ TILE void attend_groups(const int groups, const bool plain, const wide *t)
 {
     middle m;
     if (!plain) find_seen(t, &m);
-    scores(groups, plain, t, &m);
+    scores(groups, plain, 0, t, &m, NULL);
     weights(groups, plain, t, &m);
-    values(groups, plain, t, &m);
+    values(groups, plain, 0, t, &m);
 }
 
 static __attribute__((noinline)) void attend_one(const wide *t)
@@ -198,6 +369,46 @@ static __attribute__((noinline)) void attend_two_edge(const wide *t)
     attend_groups(2, false, t);
 }
 
+static_assert(sizeof(middle) <= sizeof(attn_wide_work), "a tile's middle finds room");
+
+/* Few heads are of other sizes, and a loop that knows its length leaves room for the weights. */
+static bool in_parts(const wide *t)
+{
+    return t->all && !(t->logit_cap > 0) && t->groups == GROUPS && t->dim == t->v_dim &&
+           (t->dim == 64 || t->dim == 128);
+}
+
+static void scores_of_tile(const wide *t, attn_wide_work *work)
+{
+    scores(GROUPS, true, 0, t, (middle *)work, NULL);
+}
+
+static __attribute__((noinline)) void finish_last(const wide *t, middle *m)
+{
+    weights(GROUPS, true, t, m);
+    values(GROUPS, true, 0, t, m);
+}
+static __attribute__((noinline)) void finish_64(const wide *t, const wide *next, middle *m)
+{
+    scores(GROUPS, true, 64, next, m, t);
+    values(GROUPS, true, 64, t, m);
+}
+static __attribute__((noinline)) void finish_128(const wide *t, const wide *next, middle *m)
+{
+    scores(GROUPS, true, 128, next, m, t);
+    values(GROUPS, true, 128, t, m);
+}
+
+static void finish(const wide *t, const wide *next, attn_wide_work *work)
+{
+    if (!next)
+        finish_last(t, (middle *)work);
+    else if (t->dim == 64)
+        finish_64(t, next, (middle *)work);
+    else
+        finish_128(t, next, (middle *)work);
+}
+
 static void attend(const wide *t)
 {
     const bool plain = t->all && !(t->logit_cap > 0);
@@ -211,6 +422,10 @@ const attn_wide_kernels attn_wide_avx512bf16 = {.pack_q = pack_q,
                                                 .load_keys = load_wide_keys,
                                                 .load_values = load_wide_values,
                                                 .attend = attend,
+                                                .load_ahead = load_ahead,
+                                                .in_parts = in_parts,
+                                                .scores = scores_of_tile,
+                                                .finish = finish,
                                                 .load_rows = load_rows,
                                                 .store_rows = store_rows};
 #else
