@@ -347,6 +347,45 @@ TEST(groups_change_no_bit_on_any_instruction_set_and_the_judge_agrees)
         compute_pool_destroy(pools[t]);
 }
 
+/* Decoding reads a block's heads 16 tokens after the other (attn_strip.h), and the blocks between
+ * and behind groups go on from the states that those left, several KV heads at a time. */
+TEST(decoding_goes_on_from_what_groups_left)
+{
+    static const uint32_t dims[] = {32, 64, 96, 128};
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    compute_pool *pool;
+    CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
+    for (uint32_t round = 0; round < test_scale(12, 120); round++) {
+        shape s = {.kv_heads = 1 + below(7, &seed),
+                   .head_dim = dims[below(RAD_COUNT(dims), &seed)],
+                   .dtype = RAD_BF16,
+                   .strided = round % 2,
+                   .logit_cap = round % 4 ? 0 : 5,
+                   .window = round % 3 ? -1 : 65 + (int32_t)below(600, &seed)};
+        s.heads = s.kv_heads * (1 + round % 8);
+        if (round % 5 == 4) s.v_head_dim = dims[below(RAD_COUNT(dims), &seed)]; /* no strips */
+        world w;
+        world_init(&w, &s, 2 + below(MOST_REQS - 1, &seed), 1, &seed);
+        float *judge = run(&w, attn_ref(), true, pool);
+        for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
+            const attn_backend *backend = attn_cpu(isa_names[i]);
+            if (!backend || (i > 0 && (round + i) % 6)) continue;
+            float *plain = run(&w, backend, false, round % 2 ? pool : NULL);
+            float *grouped = run(&w, backend, true, pool);
+            CHECKF(off(&w, plain, judge) <= limit_of(&w, backend), "%s: off by %g\n", backend->name,
+                   off(&w, plain, judge));
+            CHECKF(same(&w, plain, grouped), "%s: %u groups of %u requests, %u heads of %u\n",
+                   backend->name, w.num_groups, w.num_reqs, s.heads, s.kv_heads);
+            free(plain);
+            free(grouped);
+        }
+        free(judge);
+        world_fini(&w);
+    }
+    compute_pool_destroy(pool);
+}
+
 /* What the tests above would notice: a member whose shared slots are not the group's, and
  * blocks folded in another order. */
 TEST(a_planted_fault_in_a_group_shows)
