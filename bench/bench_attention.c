@@ -19,6 +19,7 @@
 #include "attn/attn_backend.h"
 #include "bench.h"
 #include "bench_slots.h"
+#include "mem/kv_codec.h"
 #include "model/gemm.h"
 
 #include <math.h>
@@ -219,7 +220,8 @@ static double read_layer(bench *b, world *w)
 }
 
 /* Touches every line of the contexts' rows, K and V of a block in turn: row by row, or a line of
- * 16 rows after the other, and what comes 16 rows later is asked for. */
+ * 16 rows after the other, and what comes 16 rows later is asked for. Scales and the last rows of
+ * a context that are no 16 are left out, and reckoned as if they took as long. */
 typedef struct gather_job {
     world *w;
     rad_kv_buffers kv;
@@ -272,12 +274,15 @@ static double gather_layer(bench *b, world *w, bool by_line)
     gather_job g = {.w = w, .by_line = by_line, .sums = b->sums};
     rad_error err = {.text = ""};
     must_ok(rad_kv_pool_get_buffers(w->kv, w->next++ % w->num_layers, &g.kv), &err);
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(w->kv);
     uint32_t sides = g.kv.v == g.kv.k ? 1 : 2;
-    g.row_bytes = w->layer_bytes / w->s.num_reqs / w->s.context / sides;
+    g.row_bytes = (size_t)p->num_kv_heads * p->head_dim * kv_dtype_bytes(p->dtype);
     g.blocks = (w->s.context + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    size_t rows = w->s.context - w->s.context % GATHER_ROWS;
     double t = bench_now();
     compute_pool_run_near(b->pool, w->s.num_reqs * g.blocks, gather_block, &g);
-    return bench_now() - t;
+    return (bench_now() - t) * (double)w->layer_bytes /
+           (double)(w->s.num_reqs * rows * sides * g.row_bytes);
 }
 
 typedef struct gemm_job {
