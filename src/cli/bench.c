@@ -10,7 +10,7 @@ rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *
     bench_engine *b = &plan->engine;
     if (!max_running) max_running = plan->scaling ? BENCH_MOST_RUNNING : BENCH_RUNNING;
     if (b->e && b->max_running != max_running) bench_engine_free(plan);
-    if (b->e) return RAD_OK;
+    if (b->e) return bench_engine_mode(plan, BENCH_ON, err);
     b->max_running = max_running;
     step_log_init(&b->log, &plan->env);
     const engine_params params = {

@@ -66,11 +66,11 @@ typedef struct bench_table {
 } bench_table;
 
 /* Makes the engine, for `max_running` requests at one time (0: for all but the suite), unless it
- * is there. RAD_OK, or words in err. */
+ * is there. It is in mode BENCH_ON then, its cache empty. RAD_OK, or words in err. */
 rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *err);
 void bench_engine_free(bench_plan *plan); /* not made: nothing happens */
 
-/* Switches it to a mode, in which it is when it is made: BENCH_ON. The cache is empty then. */
+/* Switches it to a mode. The cache is empty then. */
 rad_status bench_engine_mode(bench_plan *plan, bench_mode mode, rad_error *err);
 
 /* bench_start.c: makes the engine with the cache three times; leaves it there. */
