@@ -303,8 +303,9 @@ void engine_continue(engine *e); /* not paused: nothing happens */
 
 /* For comparing: as if created with disable_radix_cache and disable_tree_attention, in the same
  * memory, whose place alone makes two engines differ by some percent. The cache is empty then;
- * engine_info keeps saying how it was created. RAD_AGAIN unless nothing is running or waiting;
- * RAD_E_UNSUPPORTED with tiers; RAD_E_NOMEM: it is as it was. */
+ * engine_info keeps saying how it was created, evicted_tokens may begin anew. RAD_AGAIN unless
+ * nothing is running or waiting, nor to be verified; RAD_E_UNSUPPORTED with tiers; RAD_E_NOMEM: it
+ * is as it was. */
 rad_status engine_set_cache(engine *e, bool disable_radix_cache, bool disable_tree_attention,
                             rad_error *err);
 
