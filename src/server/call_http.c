@@ -3,8 +3,9 @@
  * The headers of a stream go out with its first event, not before: what turns out to be
  * wrong while tokenizing then is a plain 400 in a stream too.
  *
- * Invariant: while c->http is set exactly one callback of ours learns that the connection closes:
- * on_close while there is no answer, on_close_late until its last byte is out. */
+ * Invariant: from call_watch until the answer's last byte is out, exactly one callback of ours
+ * learns that the connection closes: on_close while c->http is set, on_close_late after it; none
+ * once call_unwatch gave the request away. */
 #include "server/call_parts.h"
 
 #include <event2/bufferevent.h>
