@@ -7,6 +7,7 @@
 
 #include "attn/attn_backend.h"
 #include "attn/attn_kv.h"
+#include "attn/attn_plan.h"
 #include "mem/kv_codec.h"
 
 #include <math.h>
@@ -384,6 +385,67 @@ TEST(decoding_goes_on_from_what_groups_left)
         world_fini(&w);
     }
     compute_pool_destroy(pool);
+}
+
+/* Between the blocks that a unit's rows see there may be some that none does: a tile whose end
+ * was put off (attn_wide.c) still has its values then, and their scales. */
+static void check_gaps(uint32_t dtype, uint32_t window)
+{
+    enum { HEADS = 16, DIM = 64, GAPS = 9, TOKENS = 4, FLOATS = TOKENS * HEADS * DIM };
+    const attn_codes *codes = dtype == RAD_BF16 ? NULL : attn_codes_of_cpu();
+    if (dtype != RAD_BF16 && !codes) return;
+    uint64_t seed = 11;
+    uint32_t len = window + 64 * GAPS;
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = 1, .row_tokens = len};
+    world w = {.s = {.heads = HEADS, .kv_heads = 1, .head_dim = DIM, .dtype = dtype}};
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
+    CHECK_OK(rad_req_to_token_alloc(w.rows, &w.row[0]));
+    make_pool(&w, len, &seed);
+    float q[FLOATS], out[FLOATS], alone[FLOATS];
+    random_floats(q, FLOATS, &seed);
+    rad_slot *slots = rad_req_to_token_row(w.rows, w.row[0]);
+    for (uint32_t t = 0; t < len; t++)
+        slots[t] = (rad_slot)(1 + t);
+    w.layer = (radix_attention){LAYER, HEADS, 1, DIM, 0, 0.125f, 0, (int32_t)window};
+    w.batch = (forward_batch){.num_reqs = 1, .num_tokens = TOKENS, .token_to_kv_pool = w.kv};
+    for (uint32_t gap = 0; gap < GAPS; gap++) {
+        attn_call call = attn_call_of(&attn_pairs_avx512bf16, codes, &w.layer, &w.batch, q, out);
+        attn_unit u = {.slots = slots,
+                       .num_slots = window + 64 * gap,
+                       .end_block = window / 64 + gap,
+                       .side_end = 1,
+                       .num_tokens = TOKENS,
+                       .first = true,
+                       .last = true};
+        uint32_t position[TOKENS];
+        attn_walk walk = {.ready = false};
+        for (uint32_t t = 0; t < TOKENS; t++) {
+            u.token[t] = t;
+            position[t] = u.position[t] = window - 1 + (t < TOKENS / 2 ? 0 : 64 * gap);
+        }
+        attn_unit_run(&call, &u, &walk, NULL);
+        call.out = alone;
+        u.num_tokens = 1;
+        for (uint32_t t = 0; t < TOKENS; t++) {
+            u.token[0] = t;
+            u.position[0] = position[t];
+            attn_unit_run(&call, &u, &walk, NULL);
+        }
+        CHECKF(memcmp(out, alone, sizeof out) == 0, "%s, window %u, %u blocks further on\n",
+               kv_dtype_name(dtype), window, gap);
+    }
+    rad_token_to_kv_pool_destroy(w.kv);
+    rad_req_to_token_pool_destroy(w.rows);
+}
+
+TEST(a_unit_may_have_blocks_that_nobody_sees)
+{
+    SKIP_UNLESS(attn_cpu("avx512bf16"), "this CPU has no AVX512_BF16");
+    for (uint32_t window = 64; window <= 256; window += 64) {
+        check_gaps(RAD_BF16, window);
+        check_gaps(RAD_I8, window);
+    }
 }
 
 /* What the tests above would notice: a member whose shared slots are not the group's, and

@@ -321,7 +321,10 @@ void attn_wide_run(const attn_call *call, const attn_unit *u)
         for (uint32_t g = 0; g < ws.groups; g++)
             tiles += sees_any(&ws.span[g], block);
         tiles = attn_div_up(tiles, ATTN_WIDE_TILE);
-        if (tiles) load_block(call, u, &ws, block);
+        if (tiles)
+            load_block(call, u, &ws, block);
+        else
+            finish_open(call, &ws, NULL); /* its block's values stay for the next one, no longer */
         if (block + 1 < u->end_block)
             look_ahead(call, u, &ws, block + 1, tiles * attn_wide_steps(call->v_dim));
         for (uint32_t g = 0; g < ws.groups && tiles; g += ATTN_WIDE_TILE)
