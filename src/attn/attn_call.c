@@ -7,6 +7,7 @@
  * Invariant: the sides of a call have every query head once, and a unit's rows of one side
  * find room in ATTN_Q_BYTES. */
 #include "attn/attn_plan.h"
+#include "attn/attn_strip.h"
 
 enum {
     SIDE_ROWS = 96,
@@ -62,6 +63,8 @@ uint32_t attn_strip_sides(const attn_call *call, uint32_t rows)
     size_t side_bytes = RAD_MAX(1, call->kv.token_bytes / call->num_sides) * ATTN_BLOCK;
     size_t sides = RAD_MAX(1, STRIP_BYTES / side_bytes);
     sides = RAD_MIN(sides, call->most_rows / rows);
+    if (call->kernels->strip && call->heads <= ATTN_STRIP_SHARING) /* what attn_strip_takes */
+        sides = RAD_MIN(sides, ATTN_STRIP_ROWS / call->heads);
     return (uint32_t)RAD_MIN(sides, RAD_MIN(call->num_sides, ATTN_MOST_SIDES));
 }
 
