@@ -176,13 +176,13 @@ TILE void dot_q5(const uint32_t rows, const int V, __m512i sum[][WIDE], const ge
 /* The fourth word of half a group of q6_K, out of the upper bits of the three. */
 TILE __m512i last_of_q6(const uint32_t *q)
 {
-    const int either = 0xca; /* a ? b : c, bit by bit */
+    enum { EITHER = 0xca }; /* a ? b : c, bit by bit */
     __m512i w = _mm512_srli_epi32(_mm512_loadu_si512(q), 6);
     w = _mm512_ternarylogic_epi32(_mm512_set1_epi8(3), w,
-                                  _mm512_srli_epi32(_mm512_loadu_si512(q + GEMM_PANEL), 4), either);
+                                  _mm512_srli_epi32(_mm512_loadu_si512(q + GEMM_PANEL), 4), EITHER);
     w = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), w,
                                   _mm512_srli_epi32(_mm512_loadu_si512(q + 2 * GEMM_PANEL), 2),
-                                  either);
+                                  EITHER);
     return _mm512_and_si512(w, _mm512_set1_epi8(63));
 }
 
