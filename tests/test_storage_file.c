@@ -341,7 +341,7 @@ TEST(a_holder_of_the_lock_who_is_stopped_costs_a_deadline)
 /* Entries that make no sense, or contradict each other, as a damaged index could have them. */
 TEST(any_entries_leave_a_table_that_is_right)
 {
-    uint64_t seed = test_seed(), random = seed;
+    uint64_t seed = test_seed(), random = seed, most = 0;
     test_env t;
     rad_env env = test_env_init(&t);
     file_table table;
@@ -363,12 +363,13 @@ TEST(any_entries_leave_a_table_that_is_right)
         if (dice >> 50 & 1 && !(dice >> 56 & 31)) e.class_ = (uint16_t)(dice >> 20);
         rad_status status = file_table_apply(&table, &e);
         CHECK(status == RAD_OK || status == RAD_E_FORMAT);
+        most = RAD_MAX(most, (uint64_t)table.num_pages);
         rad_error err = {0};
         if (i % 16 == 0)
             CHECKF(!file_table_check(&table, &err), "%s, seed %llu", err.text,
                    (unsigned long long)seed);
     }
-    CHECK(table.num_pages > 0);
+    CHECK(most > 0); /* the last event may have cleared it */
     file_table_reset(&table);
     CHECK(t.bytes == 0);
 }

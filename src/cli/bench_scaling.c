@@ -133,7 +133,8 @@ rad_status bench_scaling(bench_plan *plan, rad_error *err)
     for (uint32_t n = 1; n <= info->max_running_requests && status == RAD_OK; n *= 2) {
         /* The first must still decode when the last one's prompt is done. */
         uint32_t out = OUT + n / PROMPTS_A_STEP;
-        if ((uint64_t)n * (PROMPT + out + 8) > info->max_total_tokens) break;
+        /* With room for a run that is made longer. */
+        if ((uint64_t)n * (PROMPT + 2 * out + 8) > info->max_total_tokens) break;
         status = running_row(plan, &bound, n, out, err);
     }
     bench_bound_fini(&bound);
