@@ -1,5 +1,6 @@
 /* attn_call.c - what all units of a forward pass have in common, and what every walk through
- * blocks asks of it: the sides, what a query sees, a block's slots and lines, its codes.
+ * blocks asks of it: the sides, what a query sees, a block's slots and lines, its codes, a
+ * row's beginning and end.
  *
  *     side   a KV head with the query heads that share it; where those are more than
  *            SIDE_ROWS, or too long for a unit's room, a part of them
@@ -8,6 +9,8 @@
  * find room in ATTN_Q_BYTES. */
 #include "attn/attn_plan.h"
 #include "attn/attn_strip.h"
+
+#include <math.h>
 
 enum {
     SIDE_ROWS = 96,
@@ -150,4 +153,34 @@ void attn_scales_of(const attn_call *call, const rad_slot *slots, uint32_t kv_he
         kv_rows rows = attn_kv_rows(&call->kv, side, slots, kv_head);
         call->codes->load_scales(&rows, heads, to->of[side][0]);
     }
+}
+
+void attn_open_row(const attn_call *call, const attn_unit *u, size_t line, void *q, float *max,
+                   float *sum)
+{
+    uint32_t dim = call->layer->head_dim;
+    call->kernels->prepare_q(&call->q_layer, call->q + line * dim, q);
+    if (u->partials) return;
+    *max = u->first ? -INFINITY : call->states[2 * line];
+    *sum = u->first ? 0 : call->states[2 * line + 1];
+    if (u->first) memset(call->out + line * call->v_dim, 0, call->v_dim * sizeof(float));
+}
+
+void attn_close_row(const attn_call *call, const attn_unit *u, size_t line, float max, float sum)
+{
+    if (u->last) {
+        call->kernels->divide(call->v_dim, call->out + line * call->v_dim, sum / call->v_scale);
+    } else {
+        call->states[2 * line] = max;
+        call->states[2 * line + 1] = sum;
+    }
+}
+
+void attn_store_partial(const attn_call *call, const attn_unit *u, size_t line, uint32_t block,
+                        float max, float sum, const float *part)
+{
+    float *to = attn_partial(u->partials, call->v_dim, line, block);
+    to[0] = max;
+    to[1] = sum;
+    memcpy(to + 2, part, call->v_dim * sizeof *to);
 }

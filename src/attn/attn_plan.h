@@ -59,6 +59,19 @@ static inline attn_walk *attn_walk_at(attn_walks *w, uint32_t index, uint32_t th
     return walk;
 }
 
+/* A row of q, prepared to `q`, and what the row has so far: nothing, or what the units before
+ * left. Not that where blocks are stored one by one. */
+void attn_open_row(const attn_call *call, const attn_unit *u, size_t line, void *q, float *max,
+                   float *sum);
+
+/* Makes `out` the row's result, or leaves what it has so far to the units that come; nothing
+ * to be called for where blocks are stored one by one. */
+void attn_close_row(const attn_call *call, const attn_unit *u, size_t line, float max, float sum);
+
+/* A block's result for a row, v_dim numbers at `part`: merged later. */
+void attn_store_partial(const attn_call *call, const attn_unit *u, size_t line, uint32_t block,
+                        float max, float sum, const float *part);
+
 /* Units of many rows, where the kernels have a wide layout and the rows fit its workspace. */
 bool attn_wide_takes(const attn_call *call, const attn_unit *u);
 void attn_wide_run(const attn_call *call, const attn_unit *u);

@@ -4,8 +4,6 @@
  * Invariant (P1): as in attn_unit.c. */
 #include "attn/attn_strip.h"
 
-#include <math.h>
-
 #include "attn/attn_plan.h"
 
 enum { TOKENS = ATTN_STRIP_TOKENS };
@@ -52,28 +50,8 @@ static void open_rows(const attn_call *call, const attn_unit *u, workspace *ws)
     s->weights = ws->weights;
     s->part = ws->part;
     ws->rows = s->kv_heads * s->sharing;
-    for (uint32_t r = 0; r < ws->rows; r++) {
-        call->kernels->prepare_q(&call->q_layer, call->q + (line + r) * dim,
-                                 ws->q + r * s->q_bytes);
-        if (u->partials) continue;
-        ws->max[r] = u->first ? -INFINITY : call->states[2 * (line + r)];
-        ws->sum[r] = u->first ? 0 : call->states[2 * (line + r) + 1];
-    }
-    if (!u->partials && u->first)
-        memset(call->out + line * dim, 0, (size_t)ws->rows * dim * sizeof(float));
-}
-
-static void close_rows(const attn_call *call, const attn_unit *u, const workspace *ws)
-{
-    const uint32_t dim = call->layer->head_dim;
-    const size_t line = first_line(call, u);
     for (uint32_t r = 0; r < ws->rows; r++)
-        if (u->last) {
-            call->kernels->divide(dim, call->out + (line + r) * dim, ws->sum[r]);
-        } else {
-            call->states[2 * (line + r)] = ws->max[r];
-            call->states[2 * (line + r) + 1] = ws->sum[r];
-        }
+        attn_open_row(call, u, line + r, ws->q + r * s->q_bytes, &ws->max[r], &ws->sum[r]);
 }
 
 static const char *row_of(const attn_call *call, attn_kv_side side, rad_slot slot, uint32_t kv_head)
@@ -127,18 +105,6 @@ static void fetch_first(const attn_call *call, const attn_unit *u)
             __builtin_prefetch(rows[j] + at, 0, 3);
 }
 
-static void store_partials(const attn_call *call, const attn_unit *u, const workspace *ws,
-                           uint32_t block)
-{
-    const attn_strip *s = &ws->strip;
-    for (uint32_t r = 0; r < ws->rows; r++) {
-        float *to = attn_partial(u->partials, s->dim, first_line(call, u) + r, block);
-        to[0] = s->max[r];
-        to[1] = s->sum[r];
-        memcpy(to + 2, s->part + (size_t)r * s->dim, s->dim * sizeof *to);
-    }
-}
-
 static void fold_rows(const attn_call *call, const attn_unit *u, workspace *ws)
 {
     const attn_strip *s = &ws->strip;
@@ -160,6 +126,7 @@ static void fold_rows(const attn_call *call, const attn_unit *u, workspace *ws)
 __attribute__((noinline)) void attn_strip_run(const attn_call *call, const attn_unit *u,
                                               const attn_unit *next)
 {
+    const size_t line = first_line(call, u);
     workspace ws;
     memset(ws.max, 0, sizeof ws.max); /* folded in whole vectors */
     memset(ws.sum, 0, sizeof ws.sum);
@@ -172,10 +139,14 @@ __attribute__((noinline)) void attn_strip_run(const attn_call *call, const attn_
         find_rows(call, u, block, s);
         look_behind(call, u, block, next, s);
         call->kernels->strip(s);
-        if (u->partials)
-            store_partials(call, u, &ws, block);
-        else
+        if (!u->partials) {
             fold_rows(call, u, &ws);
+            continue;
+        }
+        for (uint32_t r = 0; r < ws.rows; r++)
+            attn_store_partial(call, u, line + r, block, s->max[r], s->sum[r],
+                               s->part + (size_t)r * s->dim);
     }
-    if (!u->partials) close_rows(call, u, &ws);
+    for (uint32_t r = 0; r < ws.rows && !u->partials; r++)
+        attn_close_row(call, u, line + r, ws.max[r], ws.sum[r]);
 }

@@ -14,8 +14,6 @@
  * and blocks are folded in ascending order. */
 #include "attn/attn_plan.h"
 
-#include <math.h>
-
 enum { ROWS_AT_ONCE = 8 /* decoded, then some of the next block's are fetched */ };
 
 typedef struct workspace {
@@ -60,25 +58,14 @@ static void each_row(const attn_call *call, const attn_unit *u, workspace *ws, r
 static void open_row(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t row,
                      size_t line)
 {
-    uint32_t dim = call->layer->head_dim;
-    size_t bytes = attn_q_bytes(call->kernels, dim);
-    call->kernels->prepare_q(&call->q_layer, call->q + line * dim, ws->q + row * bytes);
-    if (u->partials) return;
-    ws->max[row] = u->first ? -INFINITY : call->states[2 * line];
-    ws->sum[row] = u->first ? 0 : call->states[2 * line + 1];
-    if (u->first) memset(call->out + line * call->v_dim, 0, call->v_dim * sizeof(float));
+    size_t bytes = attn_q_bytes(call->kernels, call->layer->head_dim);
+    attn_open_row(call, u, line, ws->q + row * bytes, &ws->max[row], &ws->sum[row]);
 }
 
 static void close_row(const attn_call *call, const attn_unit *u, workspace *ws, uint32_t row,
                       size_t line)
 {
-    if (u->last) {
-        call->kernels->divide(call->v_dim, call->out + line * call->v_dim,
-                              ws->sum[row] / call->v_scale);
-    } else {
-        call->states[2 * line] = ws->max[row];
-        call->states[2 * line + 1] = ws->sum[row];
-    }
+    attn_close_row(call, u, line, ws->max[row], ws->sum[row]);
 }
 
 static void look_ahead(const attn_call *call, const attn_unit *u, attn_walk *walk, uint32_t block)
@@ -177,17 +164,6 @@ static attn_rows_at load_side(const attn_call *call, workspace *ws, uint32_t kv_
     return values;
 }
 
-static void store_partial(const attn_call *call, const attn_unit *u, const attn_tile *tile,
-                          const size_t *line, uint32_t block)
-{
-    for (uint32_t i = 0; i < tile->rows; i++) {
-        float *to = attn_partial(u->partials, call->v_dim, line[i], block);
-        to[0] = tile->max[i];
-        to[1] = tile->sum[i];
-        memcpy(to + 2, tile->part + i * tile->part_ld, call->v_dim * sizeof *to);
-    }
-}
-
 static void fold_tile(const attn_call *call, workspace *ws, const attn_tile *tile,
                       const uint32_t *row, const size_t *line)
 {
@@ -261,10 +237,13 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
         }
         call->kernels->attend(&tile);
         tile.ahead = NULL; /* fetched once is enough */
-        if (u->partials)
-            store_partial(call, u, &tile, line, block);
-        else
+        if (!u->partials) {
             fold_tile(call, ws, &tile, row, line);
+            continue;
+        }
+        for (uint32_t i = 0; i < tile.rows; i++)
+            attn_store_partial(call, u, line[i], block, tile.max[i], tile.sum[i],
+                               tile.part + i * tile.part_ld);
     }
 }
 
