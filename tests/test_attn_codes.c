@@ -1,6 +1,7 @@
 /* test_attn_codes.c - codes that attention reads past the codec are the codec's numbers, bit by
  * bit: keys decoded and transposed at once, and keys, values and rows as words of bf16. Every
  * code, any number of dimensions, rows in any order, nothing read behind the last. */
+#include "attn_ahead_lines.h"
 #include "guarded.h"
 #include "test.h"
 

@@ -3,6 +3,7 @@
  *
  * Keys and values that no row sees are NaN, and sometimes one that some rows see: those rows
  * become NaN, the others must not. So are their scales, where they have some. */
+#include "attn_ahead_lines.h"
 #include "test.h"
 
 #include "attn/attn_amx.h"

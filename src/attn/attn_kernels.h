@@ -90,16 +90,6 @@ static inline void attn_ahead_fetch(attn_ahead *a, uint32_t lines)
     }
 }
 
-/* How many lines are still to be fetched. */
-static inline uint32_t attn_ahead_lines(const attn_ahead *a)
-{
-    if (!a->step) return 0;
-    uint32_t lines = a->left, token = a->token;
-    for (uint32_t side = a->side; side < a->sides; side++, token = 0)
-        lines += (a->count - token) * (uint32_t)((a->bytes[side] + 63) / 64);
-    return lines;
-}
-
 static inline uint32_t attn_lines_of(size_t bytes)
 {
     return (uint32_t)((bytes + 63) / 64);
