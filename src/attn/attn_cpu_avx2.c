@@ -158,7 +158,7 @@ HELPER void load_keys(const bool bf16, const attn_rows_at *keys, uint32_t dim, f
             if (d % (bf16 ? 32 : 16) == 0) attn_ahead_fetch(ahead, W);
 #pragma GCC unroll 8
             for (int i = 0; i < W; i++) {
-                const char *key = keys->base + (size_t)keys->slots[j + i] * keys->stride;
+                const char *key = attn_row_at(keys, j + i);
                 const float *full = (const float *)key + d;
                 const uint16_t *half = (const uint16_t *)key + d;
                 if (some == W)

@@ -113,7 +113,7 @@ static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, void *to, attn
     float *kt = to;
     (void)ahead; /* arithmetic is what takes time here */
     for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
-        const float *key = (const float *)(keys->base + (size_t)keys->slots[j] * keys->stride);
+        const float *key = (const float *)attn_row_at(keys, j);
         for (uint32_t d = 0; d < dim; d++)
             kt[(size_t)d * ATTN_BLOCK + j] = key[d];
     }
@@ -124,8 +124,7 @@ static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, void *to, att
     float *kt = to;
     (void)ahead; /* arithmetic is what takes time here */
     for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
-        const uint16_t *key =
-            (const uint16_t *)(keys->base + (size_t)keys->slots[j] * keys->stride);
+        const uint16_t *key = (const uint16_t *)attn_row_at(keys, j);
         for (uint32_t d = 0; d < dim; d++)
             kt[(size_t)d * ATTN_BLOCK + j] = bf16_to_f32(key[d]);
     }

@@ -42,6 +42,11 @@ typedef struct attn_rows_at {
     size_t stride;
 } attn_rows_at;
 
+static inline const char *attn_row_at(const attn_rows_at *rows, uint32_t j)
+{
+    return rows->base + (size_t)rows->slots[j] * rows->stride;
+}
+
 /* Memory that will be read soon, line by line: the unit's part of the next block's rows,
  * all of K and then all of V. Kernels fetch a line now and then, as many in a block as they
  * read themselves and spread over their arithmetic: a core has only so many misses in

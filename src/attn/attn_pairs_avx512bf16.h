@@ -96,43 +96,53 @@ HELPER size_t value_lanes(uint32_t v_dim)
     return (v_dim + W - 1) / W * W;
 }
 
+#define TWICE(i)      (uint32_t)(i) | (uint32_t)(i + 32) << 16
+#define TWICE_FOUR(i) TWICE(i), TWICE(i + 1), TWICE(i + 2), TWICE(i + 3)
+
 /* Which numbers of two keys make pairs: of the first 16 dimensions, of the next 16. */
-HELPER __m512i pairs_low(void)
+static const _Alignas(64) uint32_t pairs_of_two[2][W] = {
+    {TWICE_FOUR(0), TWICE_FOUR(4), TWICE_FOUR(8), TWICE_FOUR(12)},
+    {TWICE_FOUR(16), TWICE_FOUR(20), TWICE_FOUR(24), TWICE_FOUR(28)}};
+
+TILE __m512i pairs_low(void)
 {
-    __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_or_si512(low,
-                           _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(32)), 16));
+    return _mm512_load_si512(pairs_of_two[0]);
 }
 
-HELPER __m512i pairs_high(void)
+TILE __m512i pairs_high(void)
 {
-    return _mm512_add_epi16(pairs_low(), _mm512_set1_epi16(16));
+    return _mm512_load_si512(pairs_of_two[1]);
+}
+
+/* The values of keys j and j + 1, side by side. */
+TILE void load_value_pair(const attn_rows_at *values, uint32_t j, const uint32_t v_dim,
+                          uint32_t *to)
+{
+    const __m512i low = pairs_low(), high = pairs_high();
+    const uint32_t whole = v_dim & ~31u, rest = v_dim - whole;
+    const __mmask32 mask = (__mmask32)(((uint64_t)1 << rest) - 1);
+    const char *a = attn_row_at(values, j), *b = attn_row_at(values, j + 1);
+#pragma GCC unroll 4
+    for (size_t d = 0; d < whole; d += 2 * W) {
+        __m512i x = _mm512_loadu_si512(a + 2 * d), y = _mm512_loadu_si512(b + 2 * d);
+        _mm512_store_si512(to + d, _mm512_permutex2var_epi16(x, low, y));
+        _mm512_store_si512(to + d + W, _mm512_permutex2var_epi16(x, high, y));
+    }
+    if (rest == 0) return;
+    __m512i x = _mm512_maskz_loadu_epi16(mask, a + 2 * whole);
+    __m512i y = _mm512_maskz_loadu_epi16(mask, b + 2 * whole);
+    _mm512_store_si512(to + whole, _mm512_permutex2var_epi16(x, low, y));
+    if (rest > W) _mm512_store_si512(to + whole + W, _mm512_permutex2var_epi16(x, high, y));
 }
 
 HELPER void load_values(const attn_rows_at *values, uint32_t v_dim, void *to, attn_ahead *ahead)
 {
-    const __m512i low = pairs_low(), high = pairs_high();
-    uint32_t *vp = to;
+    uint32_t *pair = to;
     const size_t ld = value_lanes(v_dim);
     const uint32_t lines = attn_lines_of((size_t)v_dim * 2);
-    const uint32_t whole = v_dim & ~31u, rest = v_dim - whole;
-    const __mmask32 mask = (__mmask32)(((uint64_t)1 << rest) - 1);
-    for (uint32_t j = 0; j < BLOCK; j += 2, vp += ld) {
-        const uint16_t *a =
-            (const uint16_t *)(values->base + (size_t)values->slots[j] * values->stride);
-        const uint16_t *b =
-            (const uint16_t *)(values->base + (size_t)values->slots[j + 1] * values->stride);
+    for (uint32_t j = 0; j < BLOCK; j += 2, pair += ld) {
         attn_ahead_fetch(ahead, lines); /* the other half during the products */
-        for (size_t d = 0; d < whole; d += 2 * W) {
-            __m512i x = _mm512_loadu_si512(a + d), y = _mm512_loadu_si512(b + d);
-            _mm512_store_si512(vp + d, _mm512_permutex2var_epi16(x, low, y));
-            _mm512_store_si512(vp + d + W, _mm512_permutex2var_epi16(x, high, y));
-        }
-        if (rest == 0) continue;
-        __m512i x = _mm512_maskz_loadu_epi16(mask, a + whole);
-        __m512i y = _mm512_maskz_loadu_epi16(mask, b + whole);
-        _mm512_store_si512(vp + whole, _mm512_permutex2var_epi16(x, low, y));
-        if (rest > W) _mm512_store_si512(vp + whole + W, _mm512_permutex2var_epi16(x, high, y));
+        load_value_pair(values, j, v_dim, pair);
     }
 }
 

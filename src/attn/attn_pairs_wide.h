@@ -31,7 +31,7 @@ TILE void load_wide_key(const attn_rows_at *keys, uint32_t j, uint32_t dim, uint
 {
     const uint32_t whole = dim & ~31u;
     const __mmask32 rest = (__mmask32)(((uint64_t)1 << (dim - whole)) - 1);
-    const char *key = keys->base + (size_t)keys->slots[j] * keys->stride;
+    const char *key = attn_row_at(keys, j);
 #pragma GCC unroll 4
     for (size_t d = 0; d < whole; d += 32)
         _mm512_store_si512(to + d, _mm512_loadu_si512(key + 2 * d));

@@ -39,7 +39,7 @@ static inline void attn_wide_fetch(const attn_wide_ahead *a)
     for (uint32_t j = a->next; j < end; j++)
         for (int side = 0; side < 2; side++) {
             const attn_rows_at *rows = &a->rows[side];
-            const char *row = rows->base + (size_t)rows->slots[j] * rows->stride;
+            const char *row = attn_row_at(rows, j);
             for (uint32_t i = 0; i < a->lines[side]; i++)
                 __builtin_prefetch(row + (size_t)i * 64, 0, 3);
         }

@@ -22,47 +22,20 @@
 #if defined(__AVX512BF16__)
 #include "attn/attn_pairs_wide.h"
 
-#define TWICE(i)      (uint32_t)(i) | (uint32_t)(i + 32) << 16
-#define TWICE_FOUR(i) TWICE(i), TWICE(i + 1), TWICE(i + 2), TWICE(i + 3)
-/* The first and the last 16 numbers of two vectors, side by side. */
-static const _Alignas(64) uint32_t pairs_of_two[2][W] = {
-    {TWICE_FOUR(0), TWICE_FOUR(4), TWICE_FOUR(8), TWICE_FOUR(12)},
-    {TWICE_FOUR(16), TWICE_FOUR(20), TWICE_FOUR(24), TWICE_FOUR(28)}};
-
-/* Keys j and j + 1. */
-TILE void load_value_pair(const attn_rows_at *values, uint32_t j, uint32_t v_dim, uint32_t *to)
+TILE void load_two(const attn_wide_ahead *a, uint32_t dim, uint32_t v_dim, uint32_t j)
 {
-    const __m512i low = _mm512_load_si512(pairs_of_two[0]),
-                  high = _mm512_load_si512(pairs_of_two[1]);
-    const uint32_t whole = v_dim & ~31u, rest = v_dim - whole;
-    const __mmask32 mask = (__mmask32)(((uint64_t)1 << rest) - 1);
-    const uint16_t *a =
-        (const uint16_t *)(values->base + (size_t)values->slots[j] * values->stride);
-    const uint16_t *b =
-        (const uint16_t *)(values->base + (size_t)values->slots[j + 1] * values->stride);
-#pragma GCC unroll 4
-    for (size_t d = 0; d < whole; d += 2 * W) {
-        __m512i x = _mm512_loadu_si512(a + d), y = _mm512_loadu_si512(b + d);
-        _mm512_store_si512(to + d, _mm512_permutex2var_epi16(x, low, y));
-        _mm512_store_si512(to + d + W, _mm512_permutex2var_epi16(x, high, y));
-    }
-    if (rest == 0) return;
-    __m512i x = _mm512_maskz_loadu_epi16(mask, a + whole);
-    __m512i y = _mm512_maskz_loadu_epi16(mask, b + whole);
-    _mm512_store_si512(to + whole, _mm512_permutex2var_epi16(x, low, y));
-    if (rest > W) _mm512_store_si512(to + whole + W, _mm512_permutex2var_epi16(x, high, y));
+    const size_t ld = key_stride(dim), v_ld = value_lanes(v_dim);
+    load_wide_key(&a->rows[0], j, dim, a->keys + j * ld);
+    load_wide_key(&a->rows[0], j + 1, dim, a->keys + (j + 1) * ld);
+    load_value_pair(&a->rows[1], j, v_dim, a->values + j / 2 * v_ld);
 }
 
 /* Tokens from `j` on. */
 TILE void load_tokens(const attn_wide_ahead *a, uint32_t dim, uint32_t v_dim, uint32_t j,
                       uint32_t end)
 {
-    const size_t ld = key_stride(dim), v_ld = value_lanes(v_dim);
-    for (; j < end; j += 2) {
-        load_wide_key(&a->rows[0], j, dim, a->keys + j * ld);
-        load_wide_key(&a->rows[0], j + 1, dim, a->keys + (j + 1) * ld);
-        load_value_pair(&a->rows[1], j, v_dim, a->values + j / 2 * v_ld);
-    }
+    for (; j < end; j += 2)
+        load_two(a, dim, v_dim, j);
 }
 
 static void load_ahead(attn_wide_ahead *a, uint32_t dim, uint32_t v_dim)
@@ -71,42 +44,18 @@ static void load_ahead(attn_wide_ahead *a, uint32_t dim, uint32_t v_dim)
     a->next = BLOCK + a->lag;
 }
 
-TILE const char *row_at(const attn_rows_at *rows, uint32_t j)
-{
-    return rows->base + (size_t)rows->slots[j] * rows->stride;
-}
-
 /* Two tokens of a head with `dim` numbers of each kind: no loops, whose ends the core would
  * have to guess. */
 TILE void fetch_two(const attn_wide_ahead *a, const uint32_t dim, uint32_t j)
 {
 #pragma GCC unroll 2
     for (uint32_t i = j; i < j + 2; i++) {
-        const char *key = row_at(&a->rows[0], i), *value = row_at(&a->rows[1], i);
+        const char *key = attn_row_at(&a->rows[0], i), *value = attn_row_at(&a->rows[1], i);
 #pragma GCC unroll 4
         for (uint32_t d = 0; d < dim; d += 32) {
             __builtin_prefetch(key + 2 * d, 0, 3);
             __builtin_prefetch(value + 2 * d, 0, 3);
         }
-    }
-}
-
-TILE void load_two(const attn_wide_ahead *a, const uint32_t dim, uint32_t j)
-{
-    const attn_rows_at *keys = &a->rows[0], *values = &a->rows[1];
-    uint16_t *key = a->keys + (size_t)j * dim;
-    const char *k0 = row_at(keys, j), *k1 = row_at(keys, j + 1);
-    const char *v0 = row_at(values, j), *v1 = row_at(values, j + 1);
-    uint32_t *value = a->values + (size_t)j / 2 * dim;
-    const __m512i low = _mm512_load_si512(pairs_of_two[0]);
-    const __m512i high = _mm512_load_si512(pairs_of_two[1]);
-#pragma GCC unroll 4
-    for (size_t d = 0; d < dim; d += 32) {
-        _mm512_store_si512(key + d, _mm512_loadu_si512(k0 + 2 * d));
-        _mm512_store_si512(key + dim + d, _mm512_loadu_si512(k1 + 2 * d));
-        __m512i x = _mm512_loadu_si512(v0 + 2 * d), y = _mm512_loadu_si512(v1 + 2 * d);
-        _mm512_store_si512(value + d, _mm512_permutex2var_epi16(x, low, y));
-        _mm512_store_si512(value + d + W, _mm512_permutex2var_epi16(x, high, y));
     }
 }
 
@@ -117,7 +66,7 @@ TILE void step_of(attn_wide_ahead *a, const bool known, const uint32_t dim, cons
     const bool loads = next >= a->lag && a->keys;
     if (known && a->step == 2) {
         if (next < BLOCK) fetch_two(a, dim, next);
-        if (loads) load_two(a, dim, next - a->lag);
+        if (loads) load_two(a, dim, v_dim, next - a->lag);
     } else {
         if (next < BLOCK) attn_wide_fetch(a);
         if (loads)
@@ -152,12 +101,6 @@ TILE void steps_ahead(const wide *t, const uint32_t dim, uint32_t steps)
         else
             step_any(t->ahead, t->dim, t->v_dim);
     }
-}
-
-static void load_wide_values(const attn_rows_at *values, uint32_t v_dim, void *to,
-                             attn_ahead *ahead)
-{
-    load_values(values, v_dim, to, ahead);
 }
 
 /* Which pairs are seen: by any, by all; and what of the others each lane sees. */
@@ -420,7 +363,7 @@ static void attend(const wide *t)
 
 const attn_wide_kernels attn_wide_avx512bf16 = {.pack_q = pack_q,
                                                 .load_keys = load_wide_keys,
-                                                .load_values = load_wide_values,
+                                                .load_values = load_values,
                                                 .attend = attend,
                                                 .load_ahead = load_ahead,
                                                 .in_parts = in_parts,
