@@ -17,7 +17,6 @@ enum { BENCH_RUNNING = 64, BENCH_MOST_RUNNING = 512 };
 typedef struct bench_engine {
     engine *e;
     uint32_t max_running;
-    uint32_t reserved;
     step_log log;
 } bench_engine;
 

@@ -17,32 +17,12 @@ enum {
     WITHIN = 8
 };
 
-/* The median of the steps in which all calls decode behind CONTEXT; false: there is none. */
-static bool take_alike(bench_plan *plan, uint32_t calls, shape_result *r)
-{
-    step_log *log = &plan->engine.log;
-    const step_info *alike = step_log_median_behind(log, calls, CONTEXT, WITHIN);
-    if (!alike) return false;
-    r->decode = *alike;
-    r->decode_s = (double)alike->forward_ns * 1e-9;
-    return true;
-}
-
-/* A shape with all of its calls decoding in some step; `alike`: behind CONTEXT, if that can be
- * had. Calls are submitted one after the other while a small model already runs, so the first
- * may have ended when the last one starts: then they shall generate more. */
-static rad_status run_grown(bench_plan *plan, shape s, bool alike, uint32_t seed, shape_result *r,
+/* A shape, all of whose calls decode in some step. */
+static rad_status run_shape(bench_plan *plan, shape s, uint32_t seed, shape_result *r,
                             rad_error *err)
 {
-    shape_result any = {0};
-    for (int i = 0; i < 4; i++, s.out *= 2) {
-        rad_status status = bench_run_shapes(plan, &s, 1, seed, r, err);
-        if (status != RAD_OK || (alike && take_alike(plan, s.calls, r))) return status;
-        if (r->decode_s > 0) any = *r;
-        if (r->decode_s > 0 && !alike) return RAD_OK;
-    }
-    *r = any;
-    if (any.decode_s > 0) return RAD_OK;
+    rad_status status = bench_run_shapes(plan, &s, 1, seed, r, err);
+    if (status != RAD_OK || r->decode_s > 0) return status;
     return rad_fail(err, RAD_E_LIMIT, "scaling: %u requests of %u tokens never decoded at one time",
                     s.calls, s.tokens);
 }
@@ -63,7 +43,7 @@ static double sample_share(const shape_result *r)
 static rad_status context_row(bench_plan *plan, bench_bound *bound, uint32_t n, rad_error *err)
 {
     shape_result r;
-    rad_status status = run_grown(plan, (shape){1, n - 16, 16}, false, n, &r, err);
+    rad_status status = run_shape(plan, (shape){1, n - 16, 16}, n, &r, err);
     if (status != RAD_OK) return status;
     const step_log *log = &plan->engine.log;
     double first = 0, step = bench_bound_of(bound, &r.decode);
@@ -86,16 +66,20 @@ static rad_status running_row(bench_plan *plan, bench_bound *bound, uint32_t n, 
                               rad_error *err)
 {
     shape_result r;
-    rad_status status = run_grown(plan, (shape){n, PROMPT, out}, true, n, &r, err);
+    rad_status status = run_shape(plan, (shape){n, PROMPT, out}, n, &r, err);
     if (status != RAD_OK) return status;
+    const step_info *alike = step_log_median_behind(&plan->engine.log, n, CONTEXT, WITHIN);
+    if (alike) {
+        r.decode = *alike;
+        r.decode_s = (double)alike->forward_ns * 1e-9;
+    }
     double step = bench_bound_of(bound, &r.decode), kv = bench_bound_kv_bytes(bound, &r.decode);
     double rate = bench_bound_read_rate(bound, kv);
     double context = (double)r.decode.decode_context / n;
     if (plan->json)
         printf("{\"bench\":\"scaling\",\"running\":%u,\"step_s\":%.6f,\"step_bound_s\":%.6f,"
-               "\"tokens_per_s\":%.3f,\"request_context\":%.1f,\"kv_bytes\":%.0f,\"kv_read_rate\":%"
-               ".0f,"
-               "\"sample_share\":%.6f,\"schedule_share\":%.6f}\n",
+               "\"tokens_per_s\":%.3f,\"request_context\":%.1f,\"kv_bytes\":%.0f,"
+               "\"kv_read_rate\":%.0f,\"sample_share\":%.6f,\"schedule_share\":%.6f}\n",
                n, r.decode_s, step, n / r.decode_s, context, kv, rate, sample_share(&r),
                schedule_share(&r));
     else
@@ -127,14 +111,12 @@ rad_status bench_scaling(bench_plan *plan, rad_error *err)
     for (uint32_t n = 1024; n <= most && status == RAD_OK; n *= 2)
         status = context_row(plan, &bound, n, err);
     if (!plan->json && status == RAD_OK)
-        printf("  running       a step        bound  of it      tokens   context  K/V a step   it "
-               "reads "
-               "at   sample schedule\n");
+        printf("  running       a step        bound  of it      tokens   context  K/V a step"
+               "   it reads at   sample schedule\n");
     for (uint32_t n = 1; n <= info->max_running_requests && status == RAD_OK; n *= 2) {
         /* The first must still decode when the last one's prompt is done. */
         uint32_t out = OUT + n / PROMPTS_A_STEP;
-        /* With room for a run that is made longer. */
-        if ((uint64_t)n * (PROMPT + 2 * out + 8) > info->max_total_tokens) break;
+        if ((uint64_t)n * (PROMPT + out + 8) > info->max_total_tokens) break;
         status = running_row(plan, &bound, n, out, err);
     }
     bench_bound_fini(&bound);

@@ -38,7 +38,8 @@ rad_status bench_run_shapes(bench_plan *plan, const shape *shapes, uint32_t coun
         }
     rad_status status = w.nomem ? rad_fail(err, RAD_E_NOMEM, "no memory") : RAD_OK;
     for (uint32_t pass = shapes[0].tokens > LONG_TOKENS; pass < 2 && status == RAD_OK; pass++) {
-        run_params params = {.concurrency = calls, .seed = seed * 2 + pass};
+        /* Alike calls shall decode at one time; of others, some shall decode when others come. */
+        run_params params = {.concurrency = calls, .seed = seed * 2 + pass, .together = count == 1};
         status = engine_flush_cache(b->e);
         if (status != RAD_OK) break;
         step_log_clear(&b->log);
