@@ -50,7 +50,7 @@ typedef struct bench_row {
         off_priced;        /* the steps' prices / what they took: what the bound is wrong by */
     double schedule_share; /* of the run with the cache on: tree and scheduling */
     uint32_t pairs;        /* of runs that the medians are of */
-    uint32_t reserved;
+    uint32_t pairs_again;  /* that do not count: prices changed by too much meanwhile */
 } bench_row;
 
 /* A workload that shares nothing has no gain to show, only what the cache costs: less than two

@@ -61,9 +61,10 @@ void bench_print_json(const bench_table *t)
         print_run("no_tree_attention", &r->runs[BENCH_NO_TREE]);
         printf("\"speedup\":%.4f,\"bound\":%.4f,\"of_bound\":%.4f,\"tree_speedup\":%.4f,"
                "\"price_drift\":%.4f,\"on_priced\":%.4f,\"off_priced\":%.4f,\"schedule_share\":%."
-               "6f,\"concurrency\":%u,\"pairs\":%u}\n",
+               "6f,\"concurrency\":%u,\"pairs\":%u,\"pairs_again\":%u}\n",
                r->speedup, r->bound, r->speedup / r->bound, r->tree_speedup, r->price_drift,
-               r->on_priced, r->off_priced, r->schedule_share, t->concurrency, r->pairs);
+               r->on_priced, r->off_priced, r->schedule_share, t->concurrency, r->pairs,
+               r->pairs_again);
     }
 }
 
@@ -107,7 +108,7 @@ void bench_write_csv(const bench_table *t, FILE *out)
     fprintf(out, "workload,calls,prompt_tokens,output_tokens,best_hit_rate,hit_rate,off_s,on_s,"
                  "no_tree_s,on_tokens_per_s,off_tokens_per_s,on_ttft_p50_s,off_ttft_p50_s,"
                  "on_ttft_p99_s,off_ttft_p99_s,speedup,bound,of_bound,tree_speedup,"
-                 "price_drift,on_priced,off_priced,schedule_share,pairs\n");
+                 "price_drift,on_priced,off_priced,schedule_share,pairs,pairs_again\n");
     for (uint32_t i = 0; i < t->num_rows; i++) {
         const bench_row *r = &t->rows[i];
         const run_result *on = &r->runs[BENCH_ON], *off = &r->runs[BENCH_OFF];
@@ -117,9 +118,9 @@ void bench_write_csv(const bench_table *t, FILE *out)
                 hit_rate(on->cached_tokens, on->prompt_tokens), off->wall_s, on->wall_s,
                 r->runs[BENCH_NO_TREE].wall_s, rate(on), rate(off), on->ttft_p50_s, off->ttft_p50_s,
                 on->ttft_p99_s, off->ttft_p99_s);
-        fprintf(out, "%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,%.6f,%u\n", r->speedup, r->bound,
+        fprintf(out, "%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,%.6f,%u,%u\n", r->speedup, r->bound,
                 r->speedup / r->bound, r->tree_speedup, r->price_drift, r->on_priced, r->off_priced,
-                r->schedule_share, r->pairs);
+                r->schedule_share, r->pairs, r->pairs_again);
     }
 }
 

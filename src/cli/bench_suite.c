@@ -4,12 +4,19 @@
  * same memory, and a pair of runs is as close in time as it can be: what else happens on the
  * machine meets both. The bound is priced from the steps that really ran (workload/step_cost.h),
  * so it knows the batch sizes and contexts of both runs; with prices measured right before and
- * right after the pair, since a machine's memory may give half as much again a minute later. */
+ * right after the pair, since a machine's memory may give half as much again a minute later. Where
+ * they differ by too much the pair is run again: the gain would be one memory's, and the bound
+ * another's. */
 #include "cli/bench.h"
 
 #include <stdio.h>
 
-enum { MOST_AT_ONCE = 1024 }; /* an engine's queue has room for more */
+enum {
+    MOST_AT_ONCE = 1024, /* an engine's queue has room for more */
+    MOST_PAIRS = 128     /* no more are asked for */
+};
+
+static const double MOST_DRIFT = 1.1; /* of prices, by which a pair still counts */
 
 static bool is_chosen(const bench_plan *plan, const char *name)
 {
@@ -34,7 +41,7 @@ rad_status bench_suite_check(const bench_plan *plan, rad_error *err)
 
 static double median(const double *values, uint32_t count)
 {
-    double sorted[128];
+    double sorted[MOST_PAIRS];
     memcpy(sorted, values, count * sizeof *sorted);
     sort_seconds(sorted, count);
     return sorted[count / 2];
@@ -108,45 +115,70 @@ static rad_status price_pair(bench_plan *plan, const workload_sums *sums, const 
     return RAD_OK;
 }
 
+/* What the pairs of a row gave. */
+typedef struct pair_values {
+    double walls[BENCH_MODES][MOST_PAIRS], scheduling[MOST_PAIRS];
+    double gains[MOST_PAIRS], tree_gains[MOST_PAIRS];
+    double bounds[MOST_PAIRS], priced[BENCH_MODES][MOST_PAIRS];
+    uint32_t pairs, prices;
+} pair_values;
+
+/* One more pair, which does not count yet. */
+static rad_status run_pair(bench_plan *plan, const workload *w, step_log *logs, bench_row *row,
+                           pair_values *v, rad_error *err)
+{
+    const uint32_t p = v->pairs;
+    for (uint32_t i = 0; i < BENCH_MODES; i++) {
+        bench_mode mode = (bench_mode)((i + p) % BENCH_MODES); /* nobody is always first */
+        double share;
+        rad_status status = run_mode(plan, w, mode, row, &logs[mode], &share, err);
+        if (status != RAD_OK) return status;
+        if (mode == BENCH_ON) v->scheduling[p] = share;
+        v->walls[mode][p] = row->runs[mode].wall_s;
+    }
+    v->gains[p] = v->walls[BENCH_OFF][p] / v->walls[BENCH_ON][p];
+    v->tree_gains[p] = v->walls[BENCH_NO_TREE][p] / v->walls[BENCH_ON][p];
+    return RAD_OK;
+}
+
+static void take_medians(const pair_values *v, bench_row *row)
+{
+    for (int i = 0; i < BENCH_MODES; i++)
+        row->runs[i].wall_s = median(v->walls[i], v->pairs);
+    row->speedup = median(v->gains, v->pairs);
+    row->tree_speedup = median(v->tree_gains, v->pairs);
+    row->bound = median(v->bounds, v->prices);
+    row->on_priced = median(v->priced[BENCH_ON], v->prices);
+    row->off_priced = median(v->priced[BENCH_OFF], v->prices);
+    row->schedule_share = median(v->scheduling, v->pairs);
+}
+
 static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w, step_log *logs,
                           bench_row *row, rad_error *err)
 {
-    double walls[BENCH_MODES][128], gains[128], tree_gains[128], bounds[128], scheduling[128],
-        unused;
-    double priced[BENCH_MODES][128];
-    uint32_t num_prices = 0;
+    pair_values v = {.pairs = 0};
     rad_status status = workload_sum(w, &row->sums, err);
     bool shares = row->sums.cached_tokens > 0;
     row->pairs = plan->pairs;
     if (!shares) row->pairs = RAD_MAX(row->pairs, (uint32_t)BENCH_LEAST_PAIRS_OF_NO_REUSE);
-    for (uint32_t p = 0; p < row->pairs && status == RAD_OK; p++) {
-        for (int i = 0; i < BENCH_MODES && status == RAD_OK; i++) {
-            bench_mode mode = (bench_mode)((i + p) % BENCH_MODES); /* nobody is always first */
-            status = run_mode(plan, w, mode, row, &logs[mode],
-                              mode == BENCH_ON ? &scheduling[p] : &unused, err);
-            walls[mode][p] = row->runs[mode].wall_s;
-        }
+    while (v.pairs < row->pairs && status == RAD_OK) {
+        status = run_pair(plan, w, logs, row, &v, err);
         if (status != RAD_OK) break;
-        gains[p] = walls[BENCH_OFF][p] / walls[BENCH_ON][p];
-        tree_gains[p] = walls[BENCH_NO_TREE][p] / walls[BENCH_ON][p];
-        if (!shares && p + 1 < row->pairs) continue; /* what is 1 need not be priced so often */
+        if (!shares && ++v.pairs < row->pairs) continue; /* a bound of 1 need not be priced */
         pair_price price = {0};
         status = price_pair(plan, &row->sums, logs, costs, &price, err);
-        bounds[num_prices] = price.bound;
-        priced[BENCH_ON][num_prices] = price.priced[BENCH_ON];
-        priced[BENCH_OFF][num_prices++] = price.priced[BENCH_OFF];
+        if (shares && price.drift > MOST_DRIFT && row->pairs_again < plan->pairs) {
+            row->pairs_again++;
+            continue;
+        }
         row->price_drift = RAD_MAX(row->price_drift, price.drift);
+        v.bounds[v.prices] = price.bound;
+        v.priced[BENCH_ON][v.prices] = price.priced[BENCH_ON];
+        v.priced[BENCH_OFF][v.prices++] = price.priced[BENCH_OFF];
+        v.pairs += shares;
     }
-    if (status != RAD_OK) return status;
-    for (int i = 0; i < BENCH_MODES; i++)
-        row->runs[i].wall_s = median(walls[i], row->pairs);
-    row->speedup = median(gains, row->pairs);
-    row->tree_speedup = median(tree_gains, row->pairs);
-    row->bound = median(bounds, num_prices);
-    row->on_priced = median(priced[BENCH_ON], num_prices);
-    row->off_priced = median(priced[BENCH_OFF], num_prices);
-    row->schedule_share = median(scheduling, row->pairs);
-    return RAD_OK;
+    if (status == RAD_OK) take_medians(&v, row);
+    return status;
 }
 
 rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
