@@ -110,6 +110,16 @@ TEST(a_refused_body_that_comes_all_the_same_does_not_hide_the_answer)
     stop(&f);
 }
 
+/* Bytes said, one now and then, until there is an answer or 1000 were. */
+static int trickle(int fd)
+{
+    struct pollfd answer = {.fd = fd, .events = POLLIN};
+    int bytes = 0;
+    while (poll(&answer, 1, 20) == 0 && bytes < 1000)
+        bytes += say(fd, "x");
+    return bytes;
+}
+
 /* A byte now and then is not enough: the deadline is the request's, not the byte's. */
 TEST(a_request_that_trickles_gets_408)
 {
@@ -120,15 +130,15 @@ TEST(a_request_that_trickles_gets_408)
     struct fixture f;
     start_limited(&f, (server_params){.request_timeout_ms = 700});
     for (int i = 0; i < 3; i++) {
-        int fd = dial(&f);
-        struct pollfd answer = {.fd = fd, .events = POLLIN};
-        CHECK(say(fd, heads[i]));
-        int bytes = 0;
-        while (poll(&answer, 1, 20) == 0 && bytes < 1000)
-            bytes += say(fd, "x");
-        CHECKF(bytes >= 1 && bytes < 1000, "%d bytes\n", bytes);
-        expect_error(hear(fd), 408, "seconds");
-        close(fd);
+        /* On a busy machine the deadline may be over before this thread says its first byte. */
+        for (int bytes = 0, tries = 0; bytes == 0 && tries < 10; tries++) {
+            int fd = dial(&f);
+            CHECK(say(fd, heads[i]));
+            bytes = trickle(fd);
+            CHECKF(bytes < 1000 && (bytes || tries < 9), "%d bytes\n", bytes);
+            expect_error(hear(fd), 408, "seconds");
+            close(fd);
+        }
     }
     stop(&f);
 }

@@ -305,6 +305,22 @@ static void move_a_slot(redis_server servers[6], rad_storage store)
     freeReplyObject(to);
 }
 
+/* Until so many of servers[1..5] are masters. */
+static void until_masters(const redis_server *servers, int wanted)
+{
+    double start = rig_seconds();
+    for (int masters = -1; masters != wanted;) {
+        masters = 0;
+        for (int i = 1; i < 6; i++) {
+            redisReply *reply = redis_say(servers[i].port, "INFO replication");
+            masters += strstr(reply->str, "role:master") != NULL;
+            freeReplyObject(reply);
+        }
+        CHECKF(rig_seconds() - start < 20, "%d masters, not %d", masters, wanted);
+        usleep(20000);
+    }
+}
+
 TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
 {
     SKIP_UNLESS(redis_is_installed(), "redis-server is not installed");
@@ -352,19 +368,18 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
             usleep(20000);
         }
 
-    /* A master dies, its replica is promoted, and has its pages. */
+    /* A master dies, its replica is promoted, and has its pages. How many are found meanwhile is
+     * not to be told: on a busy machine the replica is there first, or nodes doubt each other. */
     redis_number(servers[0].port, "WAIT 1 1000");
+    until_masters(servers, 2);
     redis_kill(&servers[0]);
     start = rig_seconds();
-    uint64_t found = 0;
-    for (uint64_t id = 0; id < N; id++)
-        found += rig_get(store, R, id, NULL);
-    CHECK(found > N / 3 && found < N);
     for (uint64_t id = 0; id < N; id++)
         while (id != N / 2 && !rig_get(store, R, id, NULL)) {
             CHECKF(rig_seconds() - start < 20, "page %d is not found again", (int)id);
             usleep(20000);
         }
+    until_masters(servers, 3);
     print_message("the pages of a killed master were there again after %.1f s\n",
                   rig_seconds() - start);
     for (uint64_t id = 1000; id < 1000 + N; id++)
