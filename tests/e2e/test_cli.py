@@ -172,12 +172,17 @@ def test_ctrl_c_at_the_prompt_keeps_the_conversation():
 
 
 def test_interrupt_ends_an_answer():
-    process = subprocess.Popen([RADISH, "generate", str(STORIES), "-p", "Once", "-n", "480",
-                                "--ignore-eos", "--threads", "1"], stdout=subprocess.PIPE)
-    check(process.stdout.read(1))
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    check(process.returncode == 0, process.returncode)
+    for attempt in range(5):
+        process = subprocess.Popen([RADISH, "generate", str(STORIES), "-p", "Once", "-n", "480",
+                                    "--ignore-eos", "--threads", "1"], stdout=subprocess.PIPE)
+        check(process.stdout.read(1))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        if process.returncode == 0:
+            return
+        # On a busy machine the whole answer may be there before the signal.
+        check(process.returncode == -signal.SIGINT, process.returncode)
+    check(False, "five answers ended before they could be interrupted")
 
 
 def test_a_trace_is_replayed_under_every_policy():
