@@ -1,44 +1,13 @@
 /* test_kv_codec.c - every instruction set gives the bits of the scalar functions. */
+#include "kv_numbers.h"
 #include "test.h"
 
-#include "base/bf16.h"
-#include "base/minifloat.h"
-#include "mem/kv_codec.h"
-
 #include <math.h>
-#include <radish/token_to_kv_pool.h>
 
 static const char *const isas[] = {"plain", "avx2", "avx512"};
 enum { ALL = 65536 };
 static float numbers[ALL + 64], back[ALL + 64];
 static uint32_t stored[ALL + 64];
-
-static uint32_t encode(uint32_t dtype, float x)
-{
-    return dtype == RAD_F32       ? f32_bits(x)
-           : dtype == RAD_BF16    ? bf16_from_f32(x)
-           : dtype == RAD_F16     ? f16_from_f32(x)
-           : dtype == RAD_F8_E4M3 ? e4m3_from_f32(x)
-                                  : e5m2_from_f32(x);
-}
-
-static float decode(uint32_t dtype, uint32_t code)
-{
-    return dtype == RAD_F32       ? f32_of_bits(code)
-           : dtype == RAD_BF16    ? bf16_to_f32((uint16_t)code)
-           : dtype == RAD_F16     ? f16_to_f32((uint16_t)code)
-           : dtype == RAD_F8_E4M3 ? e4m3_to_f32((uint8_t)code)
-           : dtype == RAD_F8_E5M2 ? e5m2_to_f32((uint8_t)code)
-                                  : (float)(int8_t)code;
-}
-
-static uint32_t code_at(uint32_t dtype, const void *row, size_t i)
-{
-    uint32_t size = kv_dtype_bytes(dtype);
-    return size == 4   ? ((const uint32_t *)row)[i]
-           : size == 2 ? ((const uint16_t *)row)[i]
-                       : ((const uint8_t *)row)[i];
-}
 
 static bool same(float a, float b)
 {

@@ -2,17 +2,13 @@
  *
  * The judges are the scalar functions of base/minifloat.h (which have a test of their own)
  * and a few lines of double arithmetic for int8. */
+#include "kv_numbers.h"
 #include "test.h"
-
-#include "base/bf16.h"
-#include "base/minifloat.h"
 
 #include <float.h>
 #include <math.h>
-#include <radish/token_to_kv_pool.h>
 
 static const uint32_t dtypes[] = {RAD_F32, RAD_BF16, RAD_F16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
-static const uint32_t dtype_size[] = {4, 2, 2, 1, 1, 1};
 
 static rad_token_to_kv_pool *make(uint32_t dtype, uint32_t heads, uint32_t dim, uint32_t v_dim,
                                   const float *k_scale, const float *v_scale)
@@ -29,31 +25,6 @@ static rad_token_to_kv_pool *make(uint32_t dtype, uint32_t heads, uint32_t dim, 
     rad_token_to_kv_pool *pool = NULL;
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &pool, NULL));
     return pool;
-}
-
-static uint32_t encode(uint32_t dtype, float x)
-{
-    return dtype == RAD_F32       ? f32_bits(x)
-           : dtype == RAD_BF16    ? bf16_from_f32(x)
-           : dtype == RAD_F16     ? f16_from_f32(x)
-           : dtype == RAD_F8_E4M3 ? e4m3_from_f32(x)
-                                  : e5m2_from_f32(x);
-}
-
-static float decode(uint32_t dtype, uint32_t code)
-{
-    return dtype == RAD_F32       ? f32_of_bits(code)
-           : dtype == RAD_BF16    ? bf16_to_f32((uint16_t)code)
-           : dtype == RAD_F16     ? f16_to_f32((uint16_t)code)
-           : dtype == RAD_F8_E4M3 ? e4m3_to_f32((uint8_t)code)
-                                  : e5m2_to_f32((uint8_t)code);
-}
-
-static uint32_t code_at(uint32_t dtype, const void *row, size_t i)
-{
-    return dtype == RAD_F32        ? ((const uint32_t *)row)[i]
-           : dtype_size[dtype] > 1 ? ((const uint16_t *)row)[i]
-                                   : ((const uint8_t *)row)[i];
 }
 
 static bool same(float a, float b)
@@ -73,8 +44,9 @@ TEST(every_code_is_read_back_exactly_and_stored_as_itself)
         bool fp8 = dtype >= RAD_F8_E4M3;
         rad_token_to_kv_pool *pool = make(dtype, 1, ALL, 0, fp8 ? &two : NULL, fp8 ? &one : NULL);
         rad_slot slot = 1;
-        char *row = (char *)rad_kv_pool_key_buffer(pool, 0) + (size_t)ALL * dtype_size[dtype];
-        char *v_row = (char *)rad_kv_pool_value_buffer(pool, 0) + (size_t)ALL * dtype_size[dtype];
+        char *row = (char *)rad_kv_pool_key_buffer(pool, 0) + (size_t)ALL * kv_dtype_bytes(dtype);
+        char *v_row = (char *)rad_kv_pool_value_buffer(pool, 0) +
+                      (size_t)ALL * kv_dtype_bytes(dtype);
         for (uint32_t i = 0; i < ALL; i++)
             if (fp8)
                 row[i] = v_row[i] = (char)i;
@@ -88,8 +60,8 @@ TEST(every_code_is_read_back_exactly_and_stored_as_itself)
             CHECKF(same(v[i], want), "dtype %u code %x is %a\n", dtype, code, (double)v[i]);
             CHECK(isnan(want) ? isnan(k[i]) : same(k[i], fp8 ? want * two : want));
         }
-        memset(row, 0x55, (size_t)ALL * dtype_size[dtype]);
-        memset(v_row, 0x55, (size_t)ALL * dtype_size[dtype]);
+        memset(row, 0x55, (size_t)ALL * kv_dtype_bytes(dtype));
+        memset(v_row, 0x55, (size_t)ALL * kv_dtype_bytes(dtype));
         rad_kv_pool_set_kv_buffer(pool, 0, &slot, 1, k, v);
         for (uint32_t i = 0; i < ALL; i++) {
             uint32_t code = fp8 ? i & 255 : i, got = code_at(dtype, v_row, i);
@@ -117,7 +89,7 @@ TEST(rows_are_rounded_like_single_numbers)
                 k[i] = f32_of_bits(i << 16 | low[l]);
             rad_kv_pool_set_kv_buffer(pool, 0, &slot, 1, k, NULL);
             const char *row = (char *)rad_kv_pool_key_buffer(pool, 0) +
-                              2 * (size_t)65536 * dtype_size[dtype];
+                              2 * (size_t)65536 * kv_dtype_bytes(dtype);
             for (uint32_t i = 0; i < 65536; i++)
                 CHECKF(code_at(dtype, row, i) == encode(dtype, k[i]), "dtype %u, %08x\n", dtype,
                        f32_bits(k[i]));
@@ -128,7 +100,7 @@ TEST(rows_are_rounded_like_single_numbers)
             slot = 1;
             rad_kv_pool_set_kv_buffer(pool, 0, &slot, 1, k + 16200, k + 1);
             const void *row = (char *)rad_kv_pool_key_buffer(pool, 0) +
-                              (size_t)dim * dtype_size[dtype];
+                              (size_t)dim * kv_dtype_bytes(dtype);
             for (uint32_t i = 0; i < dim; i++)
                 CHECK(code_at(dtype, row, i) == encode(dtype, k[16200 + i]));
             for (uint32_t i = 0; i < dim; i++) /* the slots before and behind are untouched */
