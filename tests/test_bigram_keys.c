@@ -3,9 +3,9 @@
  * SGLang's vectors: [1 2 3 4] is (1 2)(2 3)(3 4), fewer than two
  * tokens are an empty key, the match length is min(common tokens - 1, both lengths),
  * then rounded down to pages, and a finished request keeps the slot of its last token. */
+#include "cache_literals.h"
 #include "test.h"
 
-#include <radish/cache.h>
 #include <radish/explain.h>
 #include <radish/match_handle.h>
 #include <radish/retention.h>
@@ -17,10 +17,6 @@ static rad_cache *make(uint32_t page_size)
     CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
     return cache;
 }
-
-#define KEY(...)                                                                                   \
-    (&(rad_key){.tokens = (rad_token[]){__VA_ARGS__},                                              \
-                .num_tokens = sizeof((rad_token[]){__VA_ARGS__}) / sizeof(rad_token)})
 
 /* Slots are whole pages from `first` on, one per pair. */
 static uint32_t insert(rad_cache *cache, const rad_key *key, rad_slot first)

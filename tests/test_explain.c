@@ -1,12 +1,9 @@
 /* test_explain.c - why a match ended: each reason, the ring's bound, and that nothing is
  * claimed about what was never there. */
+#include "cache_literals.h"
 #include "test.h"
 
 #include <radish/explain.h>
-
-#define KEY(...)                                                                                   \
-    (&(rad_key){.tokens = (rad_token[]){__VA_ARGS__},                                              \
-                .num_tokens = sizeof((rad_token[]){__VA_ARGS__}) / sizeof(rad_token)})
 
 static rad_cache *make_keyed(test_env *t, uint32_t page_size, uint32_t explain_pages,
                              bool namespaces, bool is_eagle)

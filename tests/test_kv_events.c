@@ -5,13 +5,10 @@
  * ends with is compared, block by block, with a walk over the cache that computes hashes
  * with a hasher of its own, and so are the tokens of each block. What SGLang's own tests ask of
  * hashes and events is here too. */
+#include "cache_literals.h"
 #include "test.h"
 
 #include <radish/kv_events.h>
-
-#define KEY(...)                                                                                   \
-    (&(rad_key){.tokens = (rad_token[]){__VA_ARGS__},                                              \
-                .num_tokens = sizeof((rad_token[]){__VA_ARGS__}) / sizeof(rad_token)})
 
 enum {
     MOST_BLOCKS = 4096,

@@ -1,37 +1,10 @@
 /* test_match_handle.c - matches as values, inserts from a cursor, spans, partial pages,
  * dumps. */
-#include "test.h"
+#include "radix_rig.h"
 
 #include <radish/cache_dump.h>
 #include <radish/match_handle.h>
 #include <radish/partial_page.h>
-
-#define KEY(...)                                                                                   \
-    (&(rad_key){.tokens = (rad_token[]){__VA_ARGS__},                                              \
-                .num_tokens = sizeof((rad_token[]){__VA_ARGS__}) / sizeof(rad_token)})
-#define SLOTS(...) ((rad_slot[]){__VA_ARGS__})
-
-static rad_cache *make(uint32_t page_size)
-{
-    rad_cache_params params = {.struct_size = sizeof params, .page_size = page_size};
-    rad_cache *cache = NULL;
-    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
-    return cache;
-}
-
-static void check(const rad_cache *cache)
-{
-    rad_error err = {0};
-    CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
-}
-
-static uint32_t insert(rad_cache *cache, const rad_key *key, const rad_slot *slots)
-{
-    uint32_t prefix = 99;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
-    check(cache);
-    return prefix;
-}
 
 static rad_match_handle handle_of(rad_cache *cache, const rad_key *key)
 {

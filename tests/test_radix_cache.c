@@ -6,36 +6,9 @@
  *   - a new node has hit_count 0, SGLang's has 1;
  *   - a split inherits the creation time;
  *   - with page_size > 1 slots must be whole pages. */
-#include "test.h"
+#include "radix_rig.h"
 
 #include "cache/radix_cache.h"
-
-static rad_cache *make(uint32_t page_size)
-{
-    rad_cache_params params = {.struct_size = sizeof params, .page_size = page_size};
-    rad_cache *cache = NULL;
-    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
-    return cache;
-}
-
-static void check(const rad_cache *cache)
-{
-    rad_error err = {0};
-    CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
-}
-
-#define KEY(...)                                                                                   \
-    (&(rad_key){.tokens = (rad_token[]){__VA_ARGS__},                                              \
-                .num_tokens = sizeof((rad_token[]){__VA_ARGS__}) / sizeof(rad_token)})
-#define SLOTS(...) ((rad_slot[]){__VA_ARGS__})
-
-static uint32_t insert(rad_cache *cache, const rad_key *key, const rad_slot *slots)
-{
-    uint32_t prefix = 12345;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
-    check(cache);
-    return prefix;
-}
 
 /* Inserts with token ids times ten as slots. */
 static uint32_t insert10(rad_cache *cache, const rad_key *key)
@@ -44,23 +17,6 @@ static uint32_t insert10(rad_cache *cache, const rad_key *key)
     for (uint32_t i = 0; i < key->num_tokens; i++)
         slots[i] = key->tokens[i] * 10;
     return insert(cache, key, slots);
-}
-
-static rad_match match(rad_cache *cache, const rad_key *key, rad_slot *slots)
-{
-    rad_match before, m;
-    CHECK_OK(rad_cache_lookup(cache, key, &before));
-    CHECK_OK(rad_cache_match_prefix(cache, key, slots, &m));
-    CHECK(before.prefix_tokens == m.prefix_tokens);
-    check(cache);
-    return m;
-}
-
-static bool matches(rad_cache *cache, const rad_key *key, const rad_slot *want, uint32_t count)
-{
-    rad_slot slots[64];
-    rad_match m = match(cache, key, slots);
-    return m.prefix_tokens == count && memcmp(slots, want, count * sizeof *want) == 0;
 }
 
 static uint64_t evict(rad_cache *cache, uint64_t tokens)

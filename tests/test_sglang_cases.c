@@ -10,43 +10,13 @@
  *   - with page_size > 1 the slots of a page must be a page;
  *   - a disabled cache refuses a raw insert (RAD_E_UNSUPPORTED) instead of answering 0;
  *   - an insert without values does not exist: the token ids are passed. */
-#include "test.h"
+#include "radix_rig.h"
 
 #include <radish/cache_dump.h>
-
-#define KEY(...)                                                                                   \
-    (&(rad_key){.tokens = (rad_token[]){__VA_ARGS__},                                              \
-                .num_tokens = sizeof((rad_token[]){__VA_ARGS__}) / sizeof(rad_token)})
-#define SLOTS(...) ((rad_slot[]){__VA_ARGS__})
-
-static rad_cache *make(uint32_t page_size)
-{
-    rad_cache_params params = {.struct_size = sizeof params, .page_size = page_size};
-    rad_cache *cache = NULL;
-    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
-    return cache;
-}
-
-static uint32_t insert(rad_cache *cache, const rad_key *key, const rad_slot *slots)
-{
-    uint32_t prefix = 99;
-    rad_error err = {0};
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
-    CHECKF(!rad_cache_check(cache, &err), "%s", err.text);
-    return prefix;
-}
 
 static uint32_t insert_ids(rad_cache *cache, const rad_key *key)
 {
     return insert(cache, key, key->tokens);
-}
-
-static bool matches(rad_cache *cache, const rad_key *key, const rad_slot *want, uint32_t count)
-{
-    rad_slot slots[64];
-    rad_match m;
-    CHECK_OK(rad_cache_match_prefix(cache, key, slots, &m));
-    return m.prefix_tokens == count && memcmp(slots, want, count * sizeof *want) == 0;
 }
 
 TEST(case_8_and_10_disabled)
@@ -118,20 +88,6 @@ TEST(case_18_page_alignment)
         CHECK(m.prefix_tokens == n / ps * ps && m.prefix_tokens > 0);
         rad_cache_destroy(cache);
     }
-}
-
-TEST(case_20_node_splits)
-{
-    rad_cache *cache = make(1);
-    insert(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8), SLOTS(10, 20, 30, 40, 50, 60, 70, 80));
-    insert(cache, KEY(1, 2, 9, 10), SLOTS(10, 20, 90, 100));
-    CHECK(rad_cache_total_size(cache) == 10);
-    CHECK(matches(cache, KEY(1, 2, 3, 4, 999, 1000), SLOTS(10, 20, 30, 40), 4));
-    CHECK(rad_cache_total_size(cache) == 10);
-    CHECK(matches(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8), SLOTS(10, 20, 30, 40, 50, 60, 70, 80), 8));
-    CHECK(matches(cache, KEY(1, 2, 3, 4, 5, 6, 777, 888), SLOTS(10, 20, 30, 40, 50, 60), 6));
-    CHECK(matches(cache, KEY(1, 2, 9, 10), SLOTS(10, 20, 90, 100), 4));
-    rad_cache_destroy(cache);
 }
 
 /* 10,000 sequences of 10,000 shared and 100 own tokens: what is cached is the tokens that
