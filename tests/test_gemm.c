@@ -1,13 +1,8 @@
 /* test_gemm.c - the packed GEMM is right on every instruction set, keeps promise P1
  * (a row's bits do not depend on its batch), and stays inside its buffers. */
-#include "guarded.h"
-#include "test.h"
+#include "gemm_rig.h"
 
-#include "base/base.h"
 #include "base/bf16.h"
-#include "model/gemm.h"
-
-#include <math.h>
 
 static const char *const isa_names[] = {"amx",    "amx-emulated", "avx512bf16", "avx512vnni",
                                         "avx512", "avx2",         "scalar"};
@@ -62,25 +57,20 @@ TEST(rounding_to_bf16_is_to_nearest_even)
 static void check_against_double(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
                                  uint32_t m, bool accumulate, compute_pool *pool, uint64_t *seed)
 {
-    size_t ldx = k + test_random(seed) % 3, ldo = n + test_random(seed) % 3;
-    size_t x_count = (size_t)(m - 1) * ldx + k, out_count = (size_t)(m - 1) * ldo + n;
+    operands o = operands_alloc(n, k, m, seed);
     float *rows = malloc((size_t)n * k * sizeof *rows);
-    guarded gx = guarded_alloc(x_count * 4), gout = guarded_alloc(out_count * 4);
-    float *x = gx.data, *out = gout.data, *before = malloc(out_count * sizeof *before);
     fill(rows, (size_t)n * k, seed);
-    fill(x, x_count, seed);
-    fill(out, out_count, seed);
-    memcpy(before, out, out_count * sizeof *out);
+    operands_fill(&o, seed);
 
     gemm_weight *w = make_weight(dtype, n, k, isa, rows, seed);
     guarded scratch = guarded_alloc(gemm_scratch_bytes(w, m));
-    gemm_run(w, x, ldx, m, out, ldo, accumulate, pool, scratch.data);
+    gemm_run(w, o.x, o.ldx, m, o.out, o.ldo, accumulate, pool, scratch.data);
 
-    for (uint32_t i = 0; i < m; i++) {
+    for (uint32_t i = 0; i < m; i++)
         for (uint32_t j = 0; j < n; j++) {
-            double sum = accumulate ? before[i * ldo + j] : 0, size = fabs(sum);
+            double sum = accumulate ? o.before[i * o.ldo + j] : 0, size = fabs(sum);
             for (uint32_t l = 0; l < k; l++) {
-                float a = x[i * ldx + l], b = rows[(size_t)j * k + l];
+                float a = o.x[i * o.ldx + l], b = rows[(size_t)j * k + l];
                 if (dtype == GEMM_BF16) {
                     a = bf16_to_f32(bf16_from_f32(a));
                     b = bf16_to_f32(bf16_from_f32(b));
@@ -89,19 +79,15 @@ static void check_against_double(gemm_type dtype, const gemm_isa *isa, uint32_t 
                 size += fabs((double)a * b);
             }
             double bound = (k + 2) * 0x1p-24 * size * (dtype == GEMM_BF16 ? 2 : 1) + 1e-30;
-            double error = fabs(out[i * ldo + j] - sum);
+            double error = fabs(o.out[i * o.ldo + j] - sum);
             CHECKF(error <= bound, "%s %s n %u k %u m %u: [%u][%u] off by %g, bound %g\n",
                    gemm_isa_name(isa), dtype == GEMM_F32 ? "f32" : "bf16", n, k, m, i, j, error,
                    bound);
         }
-        for (size_t j = n; j < ldo && i * ldo + j < out_count; j++)
-            CHECK(out[i * ldo + j] == before[i * ldo + j]); /* what lies between rows */
-    }
+    operands_check_between(&o);
     gemm_weight_destroy(w);
     guarded_free(&scratch);
-    guarded_free(&gx);
-    guarded_free(&gout);
-    free(before);
+    operands_free(&o);
     free(rows);
 }
 
@@ -162,61 +148,30 @@ TEST(instruction_sets_agree_bit_by_bit)
     free(out);
 }
 
-/* P1. Rows are computed alone once; then random batches of them, with neighbours that
- * may be NaN or infinite, on 1 to 3 threads, must give the same bits. What is said to run
- * next, much smaller than what it follows, is only fetched. */
+/* What is said to run next, much smaller than what it follows, is only fetched. */
 static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
                           compute_pool *const pools[3], uint64_t *seed)
 {
-    enum { ROWS = 24, MOST = 230 };
-    float *rows = malloc((size_t)n * k * sizeof *rows), *x = malloc((size_t)MOST * k * sizeof *x);
-    float *known = malloc((size_t)ROWS * k * sizeof *known);
-    float *alone = malloc((size_t)ROWS * n * sizeof *alone);
-    float *out = malloc((size_t)MOST * n * sizeof *out);
+    float *rows = malloc((size_t)n * k * sizeof *rows);
+    float *known = malloc((size_t)KNOWN_ROWS * k * sizeof *known);
     fill(rows, (size_t)n * k, seed);
-    fill(known, (size_t)ROWS * k, seed);
+    fill(known, (size_t)KNOWN_ROWS * k, seed);
     gemm_weight *w = make_weight(dtype, n, k, isa, rows, seed);
     gemm_weight *next = make_weight(dtype, 5, 3, isa, rows, seed);
-    guarded scratch = guarded_alloc(gemm_scratch_bytes(w, MOST));
-    for (uint32_t i = 0; i < ROWS; i++)
-        gemm_run(w, known + (size_t)i * k, k, 1, alone + (size_t)i * n, n, false, NULL,
-                 scratch.data);
-
-    for (uint64_t round = 0; round < test_scale(12, 100); round++) {
-        uint32_t most = round % 4 == 3 ? MOST : 70, which[MOST];
-        uint32_t m = 1 + (uint32_t)(test_random(seed) % most);
-        for (uint32_t i = 0; i < m; i++) {
-            which[i] = (uint32_t)(test_random(seed) % (ROWS + 2));
-            for (uint32_t l = 0; l < k; l++)
-                x[(size_t)i * k + l] = which[i] == ROWS  ? NAN
-                                       : which[i] > ROWS ? INFINITY
-                                                         : known[(size_t)which[i] * k + l];
-        }
-        gemm_weight_set_next(w, round % 2 ? next : NULL);
-        gemm_run(w, x, k, m, out, n, false, pools[round % 3], scratch.data);
-        for (uint32_t i = 0; i < m; i++)
-            if (which[i] < ROWS)
-                CHECKF(memcmp(out + (size_t)i * n, alone + (size_t)which[i] * n, n * 4) == 0,
-                       "%s dtype %d n %u k %u: row %u of %u differs from the row alone\n",
-                       gemm_isa_name(isa), (int)dtype, n, k, i, m);
-    }
+    check_batches_of(w, next, gemm_isa_name(isa), known,
+                     (batches){.rounds = test_scale(12, 100), .few = 70}, pools, seed);
     gemm_weight_destroy(w);
     gemm_weight_destroy(next);
-    guarded_free(&scratch);
     free(rows);
-    free(x);
     free(known);
-    free(alone);
-    free(out);
 }
 
 TEST(a_row_has_the_same_bits_in_every_batch)
 {
     uint64_t seed = test_seed();
     print_message("seed %llu\n", (unsigned long long)seed);
-    compute_pool *pools[3] = {NULL};
-    for (uint32_t t = 1; t < 3; t++)
-        CHECK_OK(compute_pool_create(NULL, t + 1, &pools[t], NULL));
+    compute_pool *pools[3];
+    start_pools(pools);
     static const uint32_t shapes[][2] = {{64, 256}, {130, 301}, {40, 900}, {200, 64}};
     for (int i = 0; i < NUM_ISAS; i++) {
         const gemm_isa *isa = gemm_isa_find(isa_names[i]);
@@ -225,14 +180,7 @@ TEST(a_row_has_the_same_bits_in_every_batch)
                 check_batches(bf16 ? GEMM_BF16 : GEMM_F32, isa, shapes[s][0], shapes[s][1], pools,
                               &seed);
     }
-    for (uint32_t t = 1; t < 3; t++)
-        compute_pool_destroy(pools[t]);
-}
-
-static void some_glu(float *gate, const float *up, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        gate[i] = gate[i] / (1 + fabsf(gate[i])) * up[i];
+    stop_pools(pools);
 }
 
 /* down . glu(gate_up . x), with rows rounded one by one, against the same in three steps. */

@@ -1,14 +1,9 @@
 /* test_gemm_quant.c - weights in quantised types: the same bits on every instruction set
  * and in every batch, near the product in double precision, inside their buffers. */
-#include "guarded.h"
-#include "test.h"
+#include "gemm_rig.h"
 
-#include "base/base.h"
 #include "base/minifloat.h"
 #include "gguf/quant.h"
-#include "model/gemm.h"
-
-#include <math.h>
 
 static const char *const isa_names[] = {"scalar", "amx",  "avx512bf16",  "avx512vnni",
                                         "avx512", "avx2", "amx-emulated"};
@@ -130,48 +125,39 @@ TEST(floats_are_rounded_to_q8_0)
 static void check_against_double(const struct quant *q, const char *isa, uint32_t n, uint32_t k,
                                  uint32_t m, bool accumulate, compute_pool *pool, uint64_t *seed)
 {
-    size_t ldx = k + test_random(seed) % 3, ldo = n + test_random(seed) % 3;
-    size_t x_count = (size_t)(m - 1) * ldx + k, out_count = (size_t)(m - 1) * ldo + n;
-    guarded gx = guarded_alloc(x_count * 4), gout = guarded_alloc(out_count * 4);
-    float *x = gx.data, *out = gout.data, *before = malloc(out_count * 4);
+    operands o = operands_alloc(n, k, m, seed);
     float *rows = malloc((size_t)n * k * 4);
     uint8_t *blocks = random_blocks(q, n, k, false, seed);
     decode_rows(q, blocks, n, k, rows);
-    fill(x, x_count, seed);
-    fill(out, out_count, seed);
-    memcpy(before, out, out_count * 4);
+    operands_fill(&o, seed);
     /* Every other row of x lies on its grid: then only the chain rounds. */
     for (uint32_t i = 0; i < m; i += 2)
         for (uint32_t l = 0; l < k; l++)
-            x[i * ldx + l] = l % 32 == 5 ? 127 : (float)((int)(test_random(seed) % 255) - 127);
+            o.x[i * o.ldx + l] = l % 32 == 5 ? 127 : (float)((int)(test_random(seed) % 255) - 127);
 
     gemm_weight *w = make(q, n, k, isa, blocks, seed);
     guarded scratch = guarded_alloc(gemm_scratch_bytes(w, m));
-    gemm_run(w, x, ldx, m, out, ldo, accumulate, pool, scratch.data);
-    for (uint32_t i = 0; i < m; i++) {
+    gemm_run(w, o.x, o.ldx, m, o.out, o.ldo, accumulate, pool, scratch.data);
+    for (uint32_t i = 0; i < m; i++)
         for (uint32_t j = 0; j < n; j++) {
-            double sum = accumulate ? before[i * ldo + j] : 0, size = fabs(sum), xx = 0, ww = 0;
+            double sum = accumulate ? o.before[i * o.ldo + j] : 0, size = fabs(sum), xx = 0, ww = 0;
             for (uint32_t l = 0; l < k; l++) {
-                double a = x[i * ldx + l], b = rows[(size_t)j * k + l];
+                double a = o.x[i * o.ldx + l], b = rows[(size_t)j * k + l];
                 sum += a * b, size += fabs(a * b), xx += a * a, ww += b * b;
             }
             /* d * q and min are added apart; each may be larger than their difference. */
             double chain = (k / 32 + 8) * 0x1p-23 * size * (has_min(q) ? 8 : 1);
             double bound = i % 2 ? 0.01 * sqrt(xx) * sqrt(ww) + chain : chain + 1e-3 * chain;
-            double error = fabs(out[i * ldo + j] - sum);
+            double error = fabs(o.out[i * o.ldo + j] - sum);
             CHECKF(error <= bound, "%s %s n %u k %u m %u: [%u][%u] off by %g, bound %g\n", isa,
                    gemm_type_name(q->type), n, k, m, i, j, error, bound);
         }
-        for (size_t j = n; j < ldo && i * ldo + j < out_count; j++)
-            CHECK(out[i * ldo + j] == before[i * ldo + j]);
-    }
+    operands_check_between(&o);
     gemm_weight_destroy(w);
     guarded_free(&scratch);
-    guarded_free(&gx);
-    guarded_free(&gout);
+    operands_free(&o);
     free(blocks);
     free(rows);
-    free(before);
 }
 
 TEST(products_are_near_double_precision)
@@ -240,63 +226,33 @@ TEST(instruction_sets_agree_bit_by_bit)
     free(start);
 }
 
-/* P1, as in test_gemm: random batches of known rows among broken neighbours. */
 static void check_batches(const struct quant *q, const char *isa, uint32_t n, uint32_t k,
                           compute_pool *const pools[3], uint64_t *seed)
 {
-    enum { ROWS = 24, MOST = 230 };
-    float *x = malloc((size_t)MOST * k * 4), *known = malloc((size_t)ROWS * k * 4);
-    float *alone = malloc((size_t)ROWS * n * 4), *out = malloc((size_t)MOST * n * 4);
+    /* Seven is the one number that makes a tile of four and one of three. */
+    const batches b = {.rounds = test_scale(8, 100), .few = 40, .first = 7};
+    float *known = malloc((size_t)KNOWN_ROWS * k * sizeof *known);
     uint8_t *blocks = random_blocks(q, n, k, false, seed);
-    fill(known, (size_t)ROWS * k, seed);
+    fill(known, (size_t)KNOWN_ROWS * k, seed);
     gemm_weight *w = make(q, n, k, isa, blocks, seed);
-    guarded scratch = guarded_alloc(gemm_scratch_bytes(w, MOST));
-    for (uint32_t i = 0; i < ROWS; i++)
-        gemm_run(w, known + (size_t)i * k, k, 1, alone + (size_t)i * n, n, false, NULL,
-                 scratch.data);
-    for (uint64_t round = 0; round < test_scale(8, 100); round++) {
-        uint32_t most = round % 4 == 3 ? MOST : 40, which[MOST];
-        uint32_t m = 1 + (uint32_t)(test_random(seed) % most);
-        if (round == 0) m = 7; /* the one number that makes a tile of four and one of three */
-        for (uint32_t i = 0; i < m; i++) {
-            which[i] = (uint32_t)(test_random(seed) % (ROWS + 2));
-            for (uint32_t l = 0; l < k; l++)
-                x[(size_t)i * k + l] = which[i] == ROWS  ? NAN
-                                       : which[i] > ROWS ? INFINITY
-                                                         : known[(size_t)which[i] * k + l];
-        }
-        gemm_run(w, x, k, m, out, n, false, pools[round % 3], scratch.data);
-        for (uint32_t i = 0; i < m; i++)
-            if (which[i] < ROWS)
-                CHECKF(memcmp(out + (size_t)i * n, alone + (size_t)which[i] * n, n * 4) == 0,
-                       "%s %s n %u k %u: row %u of %u differs from the row alone\n", isa,
-                       gemm_type_name(q->type), n, k, i, m);
-            else
-                CHECK(isnan(out[(size_t)i * n])); /* and says so */
-    }
+    check_batches_of(w, NULL, isa, known, b, pools, seed);
     gemm_weight_destroy(w);
-    guarded_free(&scratch);
     free(blocks);
-    free(x);
     free(known);
-    free(alone);
-    free(out);
 }
 
 TEST(a_row_has_the_same_bits_in_every_batch)
 {
     uint64_t seed = test_seed();
     print_message("seed %llu\n", (unsigned long long)seed);
-    compute_pool *pools[3] = {NULL};
-    for (uint32_t t = 1; t < 3; t++)
-        CHECK_OK(compute_pool_create(NULL, t + 1, &pools[t], NULL));
+    compute_pool *pools[3];
+    start_pools(pools);
     static const uint32_t shapes[][2] = {{64, 256}, {130, 512}, {40, 1024}};
     for (size_t i = 1; i < RAD_COUNT(isa_names); i++) /* scalar agrees with these; it is slow */
         for (size_t t = 0; gemm_isa_find(isa_names[i]) && t < RAD_COUNT(quants); t++)
             for (size_t s = 0; s < RAD_COUNT(shapes); s++)
                 check_batches(&quants[t], isa_names[i], shapes[s][0], shapes[s][1], pools, &seed);
-    for (uint32_t t = 1; t < 3; t++)
-        compute_pool_destroy(pools[t]);
+    stop_pools(pools);
 }
 
 /* Q5_0 has no kernel; its numbers are Q8_0's too, bit by bit, whatever the scale. */

@@ -1,13 +1,8 @@
 /* test_gemm_stack.c - a stack of parts of several types computes what its parts compute alone,
  * bit by bit. test_gemm_quant.c says that those are right. */
-#include "guarded.h"
-#include "test.h"
+#include "gemm_rig.h"
 
-#include "base/base.h"
 #include "gguf/quant.h"
-#include "model/gemm.h"
-
-#include <math.h>
 
 enum { MOST_PARTS = 4, MOST_ROWS = 200, MOST_M = 230 };
 
@@ -101,33 +96,25 @@ static void check_products(const stacked *s, const gemm_weight *next, uint32_t m
                            compute_pool *pool, uint64_t *seed)
 {
     uint32_t k = gemm_weight_k(s->stack), n = gemm_weight_n(s->stack);
-    size_t ldx = k + test_random(seed) % 3, ldo = n + test_random(seed) % 3;
-    size_t out_count = (m - 1) * ldo + n;
-    guarded gx = guarded_alloc(((m - 1) * ldx + k) * sizeof(float));
-    guarded gout = guarded_alloc(out_count * sizeof(float));
+    operands o = operands_alloc(n, k, m, seed);
     guarded scratch = guarded_alloc(gemm_scratch_bytes(s->stack, m));
-    float *want = malloc(out_count * sizeof *want);
     bool accumulate = test_random(seed) % 2;
-    fill(gx.data, (m - 1) * ldx + k, seed);
-    fill(want, out_count, seed);
-    memcpy(gout.data, want, out_count * sizeof *want);
-    run_alone(s, gx.data, ldx, m, want, ldo, accumulate, scratch.data);
+    operands_fill(&o, seed);
+    float *want = o.before;
+    run_alone(s, o.x, o.ldx, m, want, o.ldo, accumulate, scratch.data);
     gemm_weight_set_next(s->stack, next);
-    gemm_run(s->stack, gx.data, ldx, m, gout.data, ldo, accumulate, pool, scratch.data);
-    CHECKF(memcmp(gout.data, want, out_count * sizeof *want) == 0, "n %u k %u m %u\n", n, k, m);
-    guarded_free(&gx);
-    guarded_free(&gout);
+    gemm_run(s->stack, o.x, o.ldx, m, o.out, o.ldo, accumulate, pool, scratch.data);
+    CHECKF(memcmp(o.out, want, o.out_count * sizeof *want) == 0, "n %u k %u m %u\n", n, k, m);
+    operands_free(&o);
     guarded_free(&scratch);
-    free(want);
 }
 
 TEST(a_stack_computes_what_its_parts_compute)
 {
     uint64_t seed = test_seed();
     print_message("seed %llu\n", (unsigned long long)seed);
-    compute_pool *pools[3] = {NULL};
-    for (uint32_t t = 1; t < 3; t++)
-        CHECK_OK(compute_pool_create(NULL, t + 1, &pools[t], NULL));
+    compute_pool *pools[3];
+    start_pools(pools);
     for (uint64_t round = 0; round < test_scale(12, 300); round++)
         for (size_t i = round % 3 ? 1 : 0; i < RAD_COUNT(isa_names); i++) {
             const gemm_isa *isa = gemm_isa_find(isa_names[i]);
@@ -149,14 +136,7 @@ TEST(a_stack_computes_what_its_parts_compute)
             free_stack(&s);
             free_stack(&next);
         }
-    for (uint32_t t = 1; t < 3; t++)
-        compute_pool_destroy(pools[t]);
-}
-
-static void some_glu(float *gate, const float *up, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        gate[i] = gate[i] / (1 + fabsf(gate[i])) * up[i];
+    stop_pools(pools);
 }
 
 /* down . glu(gate_up . x) in one step, against parts alone and three steps. */
