@@ -219,25 +219,33 @@ static void same_trees(hrig *r)
     }
 }
 
+/* The hashes of the request's whole pages; returns how many. */
+static uint32_t hash_prompt(const hrig *r, const hreq *q, rad_page_hash *hashes, uint64_t *space)
+{
+    rad_page_hash seed;
+    bool named = rad_page_hash_seed(c.hasher, q->extra_key, q->cache_salt, &seed) == RAD_OK;
+    const rad_page_hash *prior = named ? &seed : NULL;
+    uint32_t count = q->num_tokens / r->ps;
+    *space = named ? (uint64_t)rad_page_hash_event(&seed) : 0;
+    for (uint32_t i = 0; i < count; prior = &hashes[i++])
+        CHECK_OK(rad_page_hash_tokens(c.hasher, prior, q->tokens + i * r->ps, r->ps, &hashes[i]));
+    return count;
+}
+
 /* Remembers what the store would call the request's pages. */
 static void know(const hrig *r, const hreq *q)
 {
-    rad_page_hash seed, prior, hash;
+    rad_page_hash hashes[HRIG_ROW_TOKENS];
     rad_storage_fingerprint fingerprint;
+    page p;
     CHECK_OK(rad_storage_fingerprint_of(&r->identity, &fingerprint, NULL));
-    bool has_prior = rad_page_hash_seed(c.hasher, q->extra_key, q->cache_salt, &seed) == RAD_OK;
-    page p = {.space = has_prior ? (uint64_t)rad_page_hash_event(&seed) : 0};
-    prior = seed;
-    for (uint32_t i = 0; i + r->ps <= q->num_tokens; i += r->ps, has_prior = true) {
-        CHECK_OK(
-            rad_page_hash_tokens(c.hasher, has_prior ? &prior : NULL, q->tokens + i, r->ps, &hash));
-        prior = hash;
-        p.hash = rad_page_hash_event(&hash);
+    for (uint32_t i = 0, count = hash_prompt(r, q, hashes, &p.space); i < count; i++) {
+        p.hash = rad_page_hash_event(&hashes[i]);
         bool known = false;
         for (uint32_t k = 0; k < c.num_universe && !known; k++)
             known = c.universe[k].hash == p.hash && c.universe[k].space == p.space;
         if (known) continue;
-        CHECK_OK(rad_storage_key_of(&fingerprint, &hash, &p.key));
+        CHECK_OK(rad_storage_key_of(&fingerprint, &hashes[i], &p.key));
         CHECK(c.num_universe < UNIVERSE);
         c.universe[c.num_universe++] = p;
     }
@@ -271,16 +279,11 @@ static void same_storage(hrig *r)
  * by what the consumer was told. */
 static void pages_of(const hrig *r, const hreq *q, uint32_t tier, uint32_t *there, uint32_t *gone)
 {
-    rad_page_hash seed, hash, prior;
-    bool has_prior = rad_page_hash_seed(c.hasher, q->extra_key, q->cache_salt, &seed) == RAD_OK;
-    uint64_t space = has_prior ? (uint64_t)rad_page_hash_event(&seed) : 0;
+    rad_page_hash hashes[HRIG_ROW_TOKENS];
+    uint64_t space;
     *there = *gone = 0;
-    prior = seed;
-    for (uint32_t i = 0; i + r->ps <= q->num_tokens; i += r->ps, has_prior = true) {
-        CHECK_OK(
-            rad_page_hash_tokens(c.hasher, has_prior ? &prior : NULL, q->tokens + i, r->ps, &hash));
-        prior = hash;
-        const block *b = find(tier, rad_page_hash_event(&hash), space);
+    for (uint32_t i = 0, count = hash_prompt(r, q, hashes, &space); i < count; i++) {
+        const block *b = find(tier, rad_page_hash_event(&hashes[i]), space);
         if (!b->used) return;
         if (b->there) CHECK(!*gone);
         *(b->there ? there : gone) += 1;
@@ -331,18 +334,50 @@ static hrig_options plain(void)
                           .tiers = {.prefetch_threshold = 2, .tier_events = 1}};
 }
 
+/* The consumer takes what is queued: it has so many blocks on each tier then. */
+static bool told(hrig *r, uint32_t on_device, uint32_t on_host, uint32_t in_store)
+{
+    take(r);
+    return c.count[DEVICE] == on_device && c.count[HOST] == on_host && c.count[STORAGE] == in_store;
+}
+
+static void begin(hrig *r, const hrig_options *o)
+{
+    hrig_start(r, o, NULL);
+    reset_consumer(0);
+}
+
+static void end(hrig *r)
+{
+    hrig_stop(r, false);
+    end_consumer();
+}
+
+/* Under the request's names; all transfers end. */
+static void serve_ten_pages(hrig *r, hreq *q)
+{
+    hreq_ask(q, 0, 20, 100);
+    hrig_serve(r, q);
+    hrig_settle(r);
+}
+
+/* Runs whatever is under way, so that a prefetch can be taken. */
+static void run_prefetch(hrig *r)
+{
+    for (int i = 0; i < 9; i++)
+        (void)rad_hicache_pump(r->cache, 0), (void)rad_cache_poll(r->cache);
+}
+
 TEST(a_page_goes_through_all_tiers)
 {
     static hreq q;
     hrig r;
     hrig_options o = plain();
-    hrig_start(&r, &o, NULL);
-    reset_consumer(0);
+    begin(&r, &o);
     q = (hreq){.cache_salt = "s"};
     hreq_ask(&q, 0, 20, 100);
     hrig_serve(&r, &q);
-    take(&r);
-    CHECK(c.count[DEVICE] == 10 && c.count[HOST] == 0 && c.count[STORAGE] == 0);
+    CHECK(told(&r, 10, 0, 0));
     CHECK_OK(rad_hicache_pump(r.cache, 0)); /* copied, but nobody has taken that */
     take(&r);
     CHECK(c.count[HOST] == 0);
@@ -350,8 +385,7 @@ TEST(a_page_goes_through_all_tiers)
     take(&r);
     CHECK(c.count[HOST] == 10 && c.count[STORAGE] == 0);
     hrig_settle(&r);
-    take(&r);
-    CHECK(c.count[DEVICE] == 10 && c.count[HOST] == 10 && c.count[STORAGE] == 10);
+    CHECK(told(&r, 10, 10, 10));
     CHECK_OK(rad_cache_evict(r.cache, 20, NULL)); /* demoted */
     take(&r);
     CHECK(c.count[DEVICE] == 0 && c.count[HOST] == 10 && c.removes[DEVICE] == 10);
@@ -371,16 +405,13 @@ TEST(a_page_goes_through_all_tiers)
     rad_key key = hreq_key(&q, 20);
     CHECK_OK(rad_hicache_prefetch_start(r.cache, &key, 0, &q.prefetch));
     hrig_settle(&r);
-    for (int i = 0; i < 9; i++)
-        (void)rad_hicache_pump(r.cache, 0), (void)rad_cache_poll(r.cache);
+    run_prefetch(&r);
     take(&r);
     CHECK(c.count[HOST] == 0 && c.count[STORAGE] == 0);
     CHECK_OK(rad_hicache_prefetch_progress(r.cache, &q.prefetch, &key, NULL));
-    take(&r);
-    CHECK(c.count[DEVICE] == 0 && c.count[HOST] == 10 && c.count[STORAGE] == 10);
+    CHECK(told(&r, 0, 10, 10));
     same_trees(&r);
-    hrig_stop(&r, false);
-    end_consumer();
+    end(&r);
 }
 
 TEST(a_tier_that_is_cleared_alone_leaves_the_others)
@@ -388,27 +419,20 @@ TEST(a_tier_that_is_cleared_alone_leaves_the_others)
     static hreq q;
     hrig r;
     hrig_options o = plain();
-    hrig_start(&r, &o, NULL);
-    reset_consumer(0);
+    begin(&r, &o);
     q = (hreq){0};
-    hreq_ask(&q, 0, 20, 100);
-    hrig_serve(&r, &q);
-    hrig_settle(&r);
+    serve_ten_pages(&r, &q);
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_DEVICE, NULL));
-    take(&r);
-    CHECK(c.count[DEVICE] == 0 && c.count[HOST] == 10 && c.count[STORAGE] == 10);
+    CHECK(told(&r, 0, 10, 10));
     CHECK(c.clears == 1);
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_STORAGE, NULL));
-    take(&r);
-    CHECK(c.count[DEVICE] == 0 && c.count[HOST] == 10 && c.count[STORAGE] == 0);
+    CHECK(told(&r, 0, 10, 0));
     hrig_serve(&r, &q); /* host -> device, and what storage lacks goes there */
     hrig_settle(&r);
-    take(&r);
-    CHECK(c.count[DEVICE] == 10 && c.count[HOST] == 10 && c.count[STORAGE] == 10);
+    CHECK(told(&r, 10, 10, 10));
     rad_storage was;
     CHECK_OK(rad_hicache_detach_storage(r.cache, &was, NULL));
-    take(&r);
-    CHECK(c.count[DEVICE] == 10 && c.count[HOST] == 10 && c.count[STORAGE] == 0);
+    CHECK(told(&r, 10, 10, 0));
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_HOST, NULL));
     take(&r);
     CHECK(c.count[DEVICE] == 10 && c.count[HOST] == 0);
@@ -416,8 +440,7 @@ TEST(a_tier_that_is_cleared_alone_leaves_the_others)
     uint32_t before = c.clears;
     take(&r);
     CHECK(c.count[DEVICE] == 0 && c.clears == before + 1);
-    hrig_stop(&r, false);
-    end_consumer();
+    end(&r);
 }
 
 TEST(a_bad_page_is_removed_from_storage)
@@ -425,28 +448,23 @@ TEST(a_bad_page_is_removed_from_storage)
     static hreq q;
     hrig r;
     hrig_options o = plain();
-    hrig_start(&r, &o, NULL);
-    reset_consumer(0);
+    begin(&r, &o);
     q = (hreq){.extra_key = "x"};
-    hreq_ask(&q, 0, 20, 100);
+    serve_ten_pages(&r, &q);
     know(&r, &q);
-    hrig_serve(&r, &q);
-    hrig_settle(&r);
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_DEVICE | RAD_TIER_HOST, NULL));
     storage_mem_spoil(&r.store, 4, 1);
     CHECK_OK(rad_cache_take_events(r.cache, consume, NULL));
     rad_key key = hreq_key(&q, 20);
     CHECK_OK(rad_hicache_prefetch_start(r.cache, &key, 0, &q.prefetch));
-    for (int i = 0; i < 9; i++)
-        (void)rad_hicache_pump(r.cache, 0), (void)rad_cache_poll(r.cache);
+    run_prefetch(&r);
     CHECK_OK(rad_hicache_prefetch_progress(r.cache, &q.prefetch, &key, NULL));
     take(&r);
     CHECK(hrig_stats(&r).bad_pages == 1 && c.removes[STORAGE] == 1);
     CHECK(c.count[HOST] > 0 && c.count[HOST] < 10 && c.count[STORAGE] == c.count[HOST]);
     same_trees(&r);
     same_storage(&r);
-    hrig_stop(&r, false);
-    end_consumer();
+    end(&r);
 }
 
 TEST(a_store_of_files_is_a_disk)
@@ -454,21 +472,17 @@ TEST(a_store_of_files_is_a_disk)
     static hreq q;
     hrig r;
     hrig_options o = plain();
-    hrig_start(&r, &o, NULL);
+    begin(&r, &o);
     hiradix_cache *hi = hiradix_of(r.cache);
     rad_storage_ops ops = *hi->store.backend.ops;
     ops.name = "file";
     hi->store.backend.ops = &ops;
-    reset_consumer(0);
     c.storage_medium = "DISK";
     q = (hreq){0};
-    hreq_ask(&q, 0, 20, 100);
-    hrig_serve(&r, &q);
-    hrig_settle(&r);
+    serve_ten_pages(&r, &q);
     take(&r);
     CHECK(c.count[STORAGE] == 10);
-    hrig_stop(&r, false);
-    end_consumer();
+    end(&r);
 }
 
 /* Whoever did not ask for more is told what he always was. */
@@ -478,12 +492,9 @@ TEST(without_tier_events_the_device_alone_is_told)
     hrig r;
     hrig_options o = plain();
     o.tiers.tier_events = 0;
-    hrig_start(&r, &o, NULL);
-    reset_consumer(0);
+    begin(&r, &o);
     q = (hreq){0};
-    hreq_ask(&q, 0, 20, 100);
-    hrig_serve(&r, &q);
-    hrig_settle(&r);
+    serve_ten_pages(&r, &q);
     CHECK_OK(rad_cache_evict(r.cache, 6, NULL));
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_HOST, NULL));
     take(&r);
@@ -491,8 +502,7 @@ TEST(without_tier_events_the_device_alone_is_told)
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_DEVICE, NULL));
     take(&r);
     CHECK(c.count[DEVICE] == 0 && c.clears == 1);
-    hrig_stop(&r, false);
-    end_consumer();
+    end(&r);
 }
 
 TEST(tier_events_want_the_events_of_the_cache)
