@@ -22,7 +22,19 @@
 
 enum { HRIG_LAYERS = 3, HRIG_ROWS = 8, HRIG_ROW_TOKENS = 512, HRIG_TOKEN_BYTES = 512 };
 
+typedef struct hrig_options {
+    uint32_t page_size, device_pages, host_pages, layout, dtype;
+    bool mla, storage, no_threads, eagle;
+    uint64_t demote_tokens;
+    uint64_t pinned_tokens;
+    const char *model;
+    bool events; /* of all tiers where tiers.tier_events is set */
+    uint32_t event_pages, explain_pages;
+    rad_hicache_params tiers; /* policies and thresholds */
+} hrig_options;
+
 typedef struct hrig {
+    hrig_options o;
     rad_token_to_kv_pool *pool;
     rad_kv_allocator *kv;
     rad_req_to_token_pool *rows;
@@ -37,17 +49,6 @@ typedef struct hrig {
     rad_storage_identity identity;
     rad_storage opened;
 } hrig;
-
-typedef struct hrig_options {
-    uint32_t page_size, device_pages, host_pages, layout, dtype;
-    bool mla, storage, no_threads, eagle;
-    uint64_t demote_tokens;
-    uint64_t pinned_tokens;
-    const char *model;
-    bool events; /* of all tiers where tiers.tier_events is set */
-    uint32_t event_pages, explain_pages;
-    rad_hicache_params tiers; /* policies and thresholds */
-} hrig_options;
 
 static inline void hrig_make_pool(hrig *r, const hrig_options *o)
 {
@@ -81,7 +82,7 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
     rad_error err = {0};
     storage_mem kept;
     if (keep) kept = keep->store;
-    *r = (hrig){.ps = o->page_size};
+    *r = (hrig){.o = *o, .ps = o->page_size};
     hrig_make_pool(r, o);
     const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(r->pool);
     r->token_bytes = rad_kv_pool_bytes_per_token(pool);
@@ -431,6 +432,23 @@ static inline void hrig_check_idle(hrig *r)
     CHECK(rad_kv_available_size(r->kv) + rad_cache_total_size(r->cache) ==
           (uint64_t)rad_kv_num_pages(r->kv) * r->ps);
     hrig_check_bytes(r);
+}
+
+/* The end of a test. */
+static inline void hrig_end(hrig *r)
+{
+    hrig_check_idle(r);
+    hrig_stop(r, false);
+}
+
+/* By the options in r->o, which may have been changed: everything is in the store, and nothing
+ * anywhere else. */
+static inline void hrig_restart(hrig *r)
+{
+    hrig_check_idle(r);
+    hrig_stop(r, true);
+    hrig old = *r;
+    hrig_start(r, &old.o, &old);
 }
 
 #endif

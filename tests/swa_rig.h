@@ -477,4 +477,11 @@ static inline void srig_check_idle(srig *r)
     (void)srig_check_bytes(r);
 }
 
+/* The end of a test. */
+static inline void srig_end(srig *r)
+{
+    srig_check_idle(r);
+    (void)srig_stop(r, false);
+}
+
 #endif

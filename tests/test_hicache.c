@@ -53,8 +53,7 @@ TEST(what_the_device_evicts_comes_back_from_the_host)
             CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
             CHECK(serve(&r, 161, 1000) == 160); /* all of it */
             CHECK(look(&r, 160, 1000).prefix_tokens == 160);
-            hrig_check_idle(&r);
-            hrig_stop(&r, false);
+            hrig_end(&r);
         }
 }
 
@@ -80,8 +79,7 @@ TEST(a_copy_is_found_only_when_it_is_complete)
     CHECK(match.prefix_tokens == 160);
     CHECK_OK(rad_cache_evict(r.cache, 1000, &evicted));
     CHECK(evicted == 160);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(a_streaming_wrapper_polls_the_tiers_behind_it)
@@ -115,8 +113,7 @@ TEST(an_eviction_in_need_gives_up_what_waits_to_be_copied)
     CHECK(hrig_stats(&r).dropped_write_tokens == 160 && hrig_stats(&r).failed_writes == 0);
     CHECK(look(&r, 160, 1000).prefix_tokens == 64);
     CHECK(rad_hicache_wait(r.cache, 0) == RAD_NONE);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(selective_writes_what_was_hit)
@@ -133,8 +130,7 @@ TEST(selective_writes_what_was_hit)
     CHECK(hrig_serve(&r, &q) == 64);
     hrig_settle(&r);
     CHECK(hrig_stats(&r).written_tokens == 64);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(write_back_copies_the_coldest_before_they_go)
@@ -155,8 +151,7 @@ TEST(write_back_copies_the_coldest_before_they_go)
     serve(&r, 144, 5000);
     CHECK(look(&r, 112, 1000).prefix_tokens < 112);
     CHECK(serve(&r, 113, 1000) == 112);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 /* Many small leaves: those at the top of the heap have their copies soon, and the pages behind
@@ -202,8 +197,7 @@ TEST(demotion_reaches_as_far_as_it_is_asked_to)
         CHECKF(lost == 0, "%llu tokens\n", (unsigned long long)lost);
         for (int i = 0; held && i < 70; i++)
             CHECK_OK(rad_cache_dec_lock_ref(r.cache, &locks[i], NULL));
-        hrig_check_idle(&r);
-        hrig_stop(&r, false);
+        hrig_end(&r);
     }
 }
 
@@ -234,8 +228,7 @@ TEST(what_waits_for_room_to_be_demoted_is_not_counted_with_every_poll)
         hrig_settle(&r);
     }
     CHECK(hrig_stats(&r).written_tokens >= 500 - 150);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(the_host_gives_up_nothing_for_what_does_not_fit_anyway)
@@ -256,8 +249,7 @@ TEST(the_host_gives_up_nothing_for_what_does_not_fit_anyway)
     serve(&r, 15, 3000); /* now there is room */
     hrig_settle(&r);
     CHECK(hrig_stats(&r).host_cached_tokens == 20 && hrig_stats(&r).host_evicted_tokens == 13);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(the_device_gives_up_nothing_for_a_load_that_does_not_fit_anyway)
@@ -283,8 +275,7 @@ TEST(the_device_gives_up_nothing_for_a_load_that_does_not_fit_anyway)
     hreq_finish(&r, &q, false);
     CHECK_OK(rad_kv_free(r.kv, held, 25, NULL));
     CHECK(serve(&r, 41, 1000) == 40 && look(&r, 20, 2000).prefix_tokens < 20);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
@@ -307,8 +298,7 @@ TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
     CHECK(rad_cache_pinned_size(hiradix_of(r.cache)->host) == 96);
     CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
     CHECK(hrig_serve(&r, &q) == 80); /* the last token is computed */
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(host_copies_of_what_the_device_has_make_room)
@@ -328,8 +318,7 @@ TEST(host_copies_of_what_the_device_has_make_room)
     CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
     CHECK(look(&r, 112, 1000).host_hit_tokens == 80);
     CHECK(look(&r, 112, 3000).host_hit_tokens == 112);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 /* What came back, on the device or from the host, outlives what came once and later; under lru it
@@ -362,8 +351,7 @@ TEST(the_host_evicts_by_the_policy_it_is_given)
             CHECKF(look(&r, 64, 1000).host_hit_tokens == (counts_here ? 64 : 0),
                    "policy %u, %d: %u", policies[i], by_load, look(&r, 64, 1000).host_hit_tokens);
             CHECK(look(&r, 64, 7000).host_hit_tokens == 64); /* what came last */
-            hrig_check_idle(&r);
-            hrig_stop(&r, false);
+            hrig_end(&r);
         }
 }
 
@@ -412,8 +400,7 @@ TEST(loads_are_refused_for_a_reason)
     for (int why = RAD_LOAD_TAKEN; why <= RAD_LOAD_NO_TICKET; why++)
         CHECK(hrig_stats(&r).refused_loads[why] == 1);
     CHECK_OK(rad_cache_finished_req(r.cache, &q.kv, 0, NULL));
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(a_request_may_go_at_any_moment_of_its_load)
@@ -440,8 +427,7 @@ TEST(a_request_may_go_at_any_moment_of_its_load)
         hrig_check(&r, NULL, 0);
         /* Only what had arrived may be published. */
         CHECK(look(&r, 112, 1000).prefix_tokens == (moment > 1 ? 112 : 0));
-        hrig_check_idle(&r);
-        hrig_stop(&r, false);
+        hrig_end(&r);
     }
 }
 
@@ -475,8 +461,7 @@ TEST(every_copy_failing_once_is_a_miss_and_nothing_worse)
             hrig_settle(&r);
             copies = atomic_load(&r.sim.copies);
             CHECK(serve(&r, 65, 1000) == (s.failed_loads ? 64 : 64));
-            hrig_check_idle(&r);
-            hrig_stop(&r, false);
+            hrig_end(&r);
         }
         CHECK(copies > 20);
     }
@@ -505,8 +490,7 @@ TEST(a_load_that_failed_is_never_published)
         hreq_finish(&r, &q, true);
         CHECK(look(&r, 130, 1000).prefix_tokens == 0);
         CHECK(serve(&r, 130, 1000) == 112); /* the host's copy is what it was */
-        hrig_check_idle(&r);
-        hrig_stop(&r, false);
+        hrig_end(&r);
     }
 }
 
@@ -541,8 +525,7 @@ TEST(writes_that_end_in_any_order_hang_in_theirs)
     hreq_finish(&r, &q, true);
     hrig_settle(&r);
     CHECK(hrig_stats(&r).written_tokens == 350);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(a_reset_ends_whatever_is_under_way)
@@ -565,8 +548,7 @@ TEST(a_reset_ends_whatever_is_under_way)
         CHECK(s.tickets == 0 && s.host_used_tokens == 0 && rad_cache_total_size(r.cache) == 0);
         hrig_check_idle(&r);
         CHECK(serve(&r, 112, 1000) == 0);
-        hrig_check_idle(&r);
-        hrig_stop(&r, false);
+        hrig_end(&r);
     }
 }
 
@@ -635,8 +617,7 @@ TEST(a_transfer_that_does_not_end_is_complained_of_once)
     clock_ns += 200000000000;
     CHECK_OK(rad_cache_poll(r.cache));
     CHECK(!said[0]);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(a_streaming_cache_in_front_passes_polls_on)

@@ -87,8 +87,7 @@ TEST(what_a_store_has_lost_is_stored_again_when_it_comes_by)
         hrig_stop(&r, true);
         start(&r, &o, &old);
         CHECK(serve(&r, 1000) == 192); /* and right: it was verified, and compared */
-        hrig_check_idle(&r);
-        hrig_stop(&r, false);
+        hrig_end(&r);
     }
 }
 
@@ -116,8 +115,7 @@ TEST(one_lost_page_costs_one_write)
         CHECK(r.store.count == 12 && sets == 1);
         CHECK(hrig_stats(&r).stored_anew_tokens == 16);
         CHECK(hrig_stats(&r).rechecked_tokens == 11 * 16);
-        hrig_check_idle(&r);
-        hrig_stop(&r, false);
+        hrig_end(&r);
     }
 }
 
@@ -134,8 +132,7 @@ TEST(what_is_there_is_asked_for_once_in_a_period)
     CHECK(hrig_stats(&r).rechecked_tokens >= 9 * 192);
     CHECK(hrig_stats(&r).rechecked_tokens <= 10 * 192);
     CHECK(hrig_stats(&r).stored_anew_tokens == 0 && r.store.stats.sets == 12);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 
     o.tiers.recheck_ns = UINT64_MAX; /* never */
     start(&r, &o, NULL);
@@ -178,8 +175,7 @@ TEST(nobody_asks_about_a_page_that_is_on_its_way)
     now_of_test += PERIOD / 2; /* it counts from when the store said so */
     serve(&r, 1000);
     CHECK(hrig_stats(&r).rechecked_tokens == 0);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 /* A store that keeps nothing: a day, and a request each 10 s. */
@@ -195,8 +191,7 @@ TEST(a_store_that_keeps_nothing_is_not_written_for_ever)
     }
     uint64_t times = hrig_stats(&r).stored_anew_tokens / 192;
     CHECKF(times >= 8 && times <= 11, "%u times\n", (unsigned)times);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 /* Long ago it was lost again and again: that is forgotten by and by. */
@@ -224,8 +219,7 @@ TEST(a_store_that_keeps_pages_again_is_trusted_again)
     now_of_test += PERIOD;
     serve(&r, 1000);
     CHECK(r.store.count == 12);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 static storage_fate always_fails(void *user, storage_call call, uint64_t number)
@@ -256,8 +250,7 @@ TEST(a_store_that_does_not_answer_is_asked_again_a_period_later)
     now_of_test += PERIOD;
     serve(&r, 1000);
     CHECK(r.store.count == 12 && hrig_stats(&r).stored_anew_tokens == 192);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 static void count_stores(void *user, const rad_kv_event *e)
@@ -296,8 +289,7 @@ TEST(only_what_is_stored_anew_is_told_anew)
     now_of_test += PERIOD;
     serve(&r, 1000);
     CHECK(hrig_stats(&r).stored_anew_tokens == 192 && told(&r) > 0);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 /* Two prompts of 12 pages, a directory for 16. */

@@ -43,13 +43,10 @@ static uint32_t serve_new(hrig *r, uint32_t tokens, rad_token first, hreq *q)
     return serve(r, q);
 }
 
-/* Everything is in the store, and nothing anywhere else. */
-static void restart(hrig *r, const hrig_options *o)
+static void start(hrig *r, uint32_t page_size)
 {
-    hrig_check_idle(r);
-    hrig_stop(r, true);
-    hrig old = *r;
-    hrig_start(r, o, &old);
+    hrig_options o = stored(page_size);
+    hrig_start(r, &o, NULL);
 }
 
 TEST(what_was_served_before_a_restart_is_a_hit_after_it)
@@ -70,7 +67,7 @@ TEST(what_was_served_before_a_restart_is_a_hit_after_it)
                     hrig_settle(&r);
                     CHECK(hrig_stats(&r).backed_up_tokens == 200 / ps * ps);
                     CHECK(r.store.count == 200 / ps);
-                    restart(&r, &o);
+                    hrig_restart(&r);
                     CHECK(serve_new(&r, 200, 1000, &q) == 199 / ps * ps);
                     CHECK(q.prefetched == 199 / ps * ps && q.loaded.storage_tokens == q.prefetched);
                     CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
@@ -78,8 +75,7 @@ TEST(what_was_served_before_a_restart_is_a_hit_after_it)
                     CHECK(q.prefetched == 0 && q.loaded.storage_tokens == 0); /* the host's now */
                     hrig_settle(&r);
                     CHECK(hrig_stats(&r).backed_up_tokens <= ps); /* it is there already */
-                    hrig_check_idle(&r);
-                    hrig_stop(&r, false);
+                    hrig_end(&r);
                 }
 }
 
@@ -87,11 +83,10 @@ TEST(another_model_or_name_finds_nothing)
 {
     hrig r;
     hreq q = {.cache_salt = "tenant a"};
-    hrig_options o = stored(16);
-    hrig_start(&r, &o, NULL);
+    start(&r, 16);
     hreq_ask(&q, 0, 200, 1000);
     CHECK(serve(&r, &q) == 0);
-    restart(&r, &o);
+    hrig_restart(&r);
     const char *others[] = {NULL, "", "tenant b"};
     for (int i = 0; i < 3; i++) {
         hreq other = {.cache_salt = others[i]};
@@ -101,25 +96,23 @@ TEST(another_model_or_name_finds_nothing)
     hreq key_of_same_name = {.extra_key = "tenant a"};
     hreq_ask(&key_of_same_name, 0, 200, 1000);
     CHECK(serve(&r, &key_of_same_name) == 0);
-    o.model = "another model";
-    restart(&r, &o);
+    r.o.model = "another model";
+    hrig_restart(&r);
     hreq_ask(&q, 0, 200, 1000);
     CHECK(serve(&r, &q) == 0 && q.prefetched == 0);
-    o.model = NULL;
-    restart(&r, &o);
+    r.o.model = NULL;
+    hrig_restart(&r);
     CHECK(serve(&r, &q) == 192 && q.prefetched == 192);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(a_prefetch_brings_what_host_and_device_lack)
 {
     hrig r;
     hreq q;
-    hrig_options o = stored(16);
-    hrig_start(&r, &o, NULL);
+    start(&r, 16);
     serve_new(&r, 400, 1000, &q);
-    restart(&r, &o);
+    hrig_restart(&r);
     serve_new(&r, 100, 1000, &q); /* the first 96 */
     CHECK(q.prefetched == 96);
     CHECK(serve_new(&r, 400, 1000, &q) == 384);
@@ -134,8 +127,7 @@ TEST(a_prefetch_brings_what_host_and_device_lack)
     CHECK(rad_hicache_prefetch_start(r.cache, &key, 0, &ticket) == RAD_NONE && !ticket);
     CHECK(serve_new(&r, 100, 70000, &q) == 0 && q.prefetched == 0);
     CHECK(hrig_stats(&r).revoked_prefetches == 1);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 typedef struct mishap {
@@ -167,7 +159,7 @@ TEST(whatever_the_store_does_once_a_prefix_before_it_is_what_there_is)
                 serve_new(&r, 200, 1000, &q);
                 hrig_settle(&r);
                 m.seen = call == STORAGE_SET ? 1000 : 0;
-                restart(&r, &o);
+                hrig_restart(&r);
                 r.store.script = happens;
                 r.store.user = &m;
                 bool damaged = fate == STORAGE_TORN || fate == STORAGE_CUT;
@@ -183,10 +175,9 @@ TEST(whatever_the_store_does_once_a_prefix_before_it_is_what_there_is)
                     CHECK(cached == (at * 16 < 32 && seen_short ? 0 : at * 16));
                 if (damaged && matters) CHECK(hrig_stats(&r).bad_pages == 1);
                 hrig_settle(&r); /* and what was computed is stored again */
-                restart(&r, &o);
+                hrig_restart(&r);
                 CHECK(serve_new(&r, 201, 1000, &q) == 192);
-                hrig_check_idle(&r);
-                hrig_stop(&r, false);
+                hrig_end(&r);
             }
 }
 
@@ -194,12 +185,11 @@ TEST(one_flipped_bit_anywhere_is_never_served)
 {
     hrig r;
     hreq q;
-    hrig_options o = stored(16);
-    hrig_start(&r, &o, NULL);
+    start(&r, 16);
     serve_new(&r, 200, 1000, &q);
     uint64_t rng = 3;
     for (int round = 0; round < 30; round++) {
-        restart(&r, &o);
+        hrig_restart(&r);
         uint32_t page = (uint32_t)(test_random(&rng) % 12);
         size_t payload = r.store.record_bytes - RAD_STORAGE_HEADER_BYTES;
         storage_mem_spoil(&r.store, page, test_random(&rng) % payload);
@@ -207,8 +197,7 @@ TEST(one_flipped_bit_anywhere_is_never_served)
         hrig_settle(&r);
         CHECK(hrig_stats(&r).bad_pages == 1);
     }
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 /* ---- time ---- */
@@ -229,11 +218,10 @@ static uint64_t admitted_after(rad_prefetch_policy policy, uint64_t recompute_ns
     enum { STEP = 1000 };
     hrig r;
     hreq q;
-    hrig_options o = stored(16);
-    hrig_start(&r, &o, NULL);
+    start(&r, 16);
     serve_new(&r, 401, 1000, &q);
-    o.tiers.prefetch_policy = policy;
-    restart(&r, &o);
+    r.o.tiers.prefetch_policy = policy;
+    hrig_restart(&r);
     hiradix_cache *c = hiradix_of(r.cache);
     c->base.env.now_ns = test_now;
     now_of_test = 0;
@@ -333,8 +321,7 @@ TEST(a_store_that_fails_is_told_in_words_but_not_with_every_page)
     hrig_settle(&r);
     CHECKF(num_told == 3 && strstr(told, "full"), "%s", told);
     c->base.env.now_ns = rad_env_or_default(NULL).now_ns;
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(a_request_may_go_at_any_moment_of_its_prefetch)
@@ -343,11 +330,10 @@ TEST(a_request_may_go_at_any_moment_of_its_prefetch)
         for (int how = 0; how < 2; how++) {
             hrig r;
             hreq q;
-            hrig_options o = stored(16);
-            hrig_start(&r, &o, NULL);
+            start(&r, 16);
             serve_new(&r, 200, 1000, &q);
-            if (how) o.tiers.prefetch_policy = RAD_PREFETCH_BEST_EFFORT;
-            restart(&r, &o);
+            if (how) r.o.tiers.prefetch_policy = RAD_PREFETCH_BEST_EFFORT;
+            hrig_restart(&r);
             rad_key key = hreq_key(&q, 199);
             CHECK_OK(rad_hicache_prefetch_start(r.cache, &key, 0, &q.prefetch));
             for (int i = 0; i < pumps; i++) {
@@ -364,8 +350,7 @@ TEST(a_request_may_go_at_any_moment_of_its_prefetch)
             CHECK(q.prefetch == 0);
             CHECK(rad_hicache_prefetch_revoke(r.cache, &copy) == RAD_E_STATE);
             CHECK_OK(rad_hicache_prefetch_revoke(r.cache, &copy)); /* 0: there is none */
-            hrig_check_idle(&r);
-            hrig_stop(&r, false);
+            hrig_end(&r);
         }
 }
 
@@ -373,10 +358,9 @@ TEST(another_key_cannot_take_what_was_fetched)
 {
     hrig r;
     hreq q, other;
-    hrig_options o = stored(16);
-    hrig_start(&r, &o, NULL);
+    start(&r, 16);
     serve_new(&r, 200, 1000, &q);
-    restart(&r, &o);
+    hrig_restart(&r);
     other = q;
     other.tokens[0]++;
     rad_key key = hreq_key(&q, 199), wrong = hreq_key(&other, 199);
@@ -385,8 +369,7 @@ TEST(another_key_cannot_take_what_was_fetched)
     CHECK_OK(rad_cache_poll(r.cache));
     CHECK_OK(rad_hicache_pump(r.cache, 0));
     CHECK(rad_hicache_prefetch_progress(r.cache, &q.prefetch, &wrong, NULL) == RAD_E_STATE);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(prefetches_keep_to_their_budget)
@@ -402,7 +385,7 @@ TEST(prefetches_keep_to_their_budget)
         serve(&r, &q[i]);
         hrig_settle(&r);
     }
-    restart(&r, &o);
+    hrig_restart(&r);
     rad_key keys[3];
     for (int i = 0; i < 3; i++) {
         keys[i] = hreq_key(&q[i], 199);
@@ -415,8 +398,7 @@ TEST(prefetches_keep_to_their_budget)
     CHECK_OK(rad_hicache_prefetch_start(r.cache, &keys[2], 0, &q[2].prefetch));
     CHECK_OK(rad_hicache_prefetch_revoke(r.cache, &q[1].prefetch));
     CHECK_OK(rad_hicache_prefetch_revoke(r.cache, &q[2].prefetch));
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(a_store_can_come_and_go_while_nothing_runs)
@@ -425,8 +407,7 @@ TEST(a_store_can_come_and_go_while_nothing_runs)
     hreq q;
     rad_error err = {0};
     rad_storage was;
-    hrig_options o = stored(16);
-    hrig_start(&r, &o, NULL);
+    start(&r, 16);
     CHECK(rad_hicache_attach_storage(r.cache, &r.opened, &err) == RAD_AGAIN);
     CHECK_OK(rad_hicache_detach_storage(r.cache, &was, &err));
     CHECK(was.self == &r.store && !hrig_stats(&r).storage_attached);
@@ -444,8 +425,7 @@ TEST(a_store_can_come_and_go_while_nothing_runs)
     hrig_check_idle(&r);
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_DEVICE, &err));
     CHECK(serve_new(&r, 200, 1000, &q) == 192); /* the host's again */
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
     CHECK(r.store.closed == 0); /* whoever opened it closes it */
 }
 
@@ -457,8 +437,7 @@ TEST(a_short_table_of_calls_is_not_read_beyond_its_end)
     hreq q;
     rad_error err = {0};
     rad_storage was;
-    hrig_options o = stored(16);
-    hrig_start(&r, &o, NULL);
+    start(&r, 16);
     CHECK_OK(rad_hicache_detach_storage(r.cache, &was, &err));
     rad_storage_ops old = *was.ops; /* calls that must not be made are there all the same */
     old.struct_size = offsetof(rad_storage_ops, remove);
@@ -481,8 +460,7 @@ TEST(a_held_store_is_left_alone)
     hreq q;
     rad_error err = {0};
     rad_storage held;
-    hrig_options o = stored(16);
-    hrig_start(&r, &o, NULL);
+    start(&r, 16);
     serve_new(&r, 200, 1000, &q);
     CHECK_OK(rad_hicache_pump(r.cache, 0)); /* it is on the host, and on its way to the store */
     CHECK(rad_hicache_hold_storage(r.cache, &held, &err) == RAD_AGAIN);
@@ -517,8 +495,7 @@ TEST(a_held_store_is_left_alone)
     serve_new(&r, 200, 1000, &q); /* under other keys */
     hrig_settle(&r);
     CHECK(r.store.count == 36);
-    hrig_check_idle(&r);
-    hrig_stop(&r, false);
+    hrig_end(&r);
 }
 
 TEST(bigram_keys_find_theirs)

@@ -429,8 +429,7 @@ TEST(pages_that_go_to_the_host_and_come_back)
             loaded = hrig_stats(&r).loaded_tokens;
         }
         CHECK(loaded > 0);
-        hrig_check_idle(&r);
-        hrig_stop(&r, false);
+        hrig_end(&r);
     }
 }
 

@@ -12,6 +12,20 @@ static srig_options plain(uint32_t ps, uint32_t policy)
                           .tiers = {.write_policy = policy, .prefetch_threshold = 16}};
 }
 
+static void start(srig *r, uint32_t ps)
+{
+    srig_options o = plain(ps, RAD_WRITE_THROUGH);
+    srig_start(r, &o, NULL);
+}
+
+/* Only the policy says what is written. */
+static void start_never_demoting(srig *r, uint32_t ps, uint32_t policy)
+{
+    srig_options o = plain(ps, policy);
+    o.tiers.demote_tokens = UINT64_MAX;
+    srig_start(r, &o, NULL);
+}
+
 /* Serves `tokens` tokens that begin with `first`, and lets all transfers end. */
 static uint32_t serve(srig *r, rad_token first, uint32_t tokens)
 {
@@ -95,9 +109,7 @@ TEST(a_pool_that_is_too_small_costs_a_copy)
 TEST(selective_copies_what_is_come_back_to_and_nothing_else)
 {
     srig r;
-    srig_options o = plain(4, RAD_WRITE_THROUGH_SELECTIVE);
-    o.tiers.demote_tokens = UINT64_MAX;
-    srig_start(&r, &o, NULL);
+    start_never_demoting(&r, 4, RAD_WRITE_THROUGH_SELECTIVE);
     (void)serve(&r, 1000, 81);
     (void)serve(&r, 5000, 81);
     CHECK(srig_stats(&r).written_tokens[0] == 0);
@@ -111,9 +123,7 @@ TEST(selective_copies_what_is_come_back_to_and_nothing_else)
 TEST(a_hit_ends_where_the_hosts_window_is_whole)
 {
     srig r;
-    srig_options o = plain(2, RAD_WRITE_THROUGH);
-    o.tiers.demote_tokens = UINT64_MAX;
-    srig_start(&r, &o, NULL);
+    start_never_demoting(&r, 2, RAD_WRITE_THROUGH);
     (void)serve(&r, 1000, 81);
     rad_swa_evicted e;
     /* A front of the host's window side goes: nobody needs it who comes for all of the prompt. */
@@ -163,9 +173,7 @@ TEST(a_window_may_lie_across_the_tiers)
 TEST(loads_are_refused_for_a_reason)
 {
     srig r;
-    srig_options o = plain(1, RAD_WRITE_THROUGH);
-    o.tiers.demote_tokens = UINT64_MAX;
-    srig_start(&r, &o, NULL);
+    start_never_demoting(&r, 1, RAD_WRITE_THROUGH);
     (void)serve(&r, 1000, 101);
     empty_device(&r);
     rad_load_result result;
@@ -210,8 +218,7 @@ TEST(a_request_may_go_while_it_is_loaded)
 {
     for (int how = 0; how < 3; how++) {
         srig r;
-        srig_options o = plain(2, RAD_WRITE_THROUGH);
-        srig_start(&r, &o, NULL);
+        start(&r, 2);
         (void)serve(&r, 1000, 101);
         empty_device(&r);
         sreq q = {0};
@@ -224,8 +231,7 @@ TEST(a_request_may_go_while_it_is_loaded)
         if (how == 2) CHECK_OK(rad_swa_hicache_reset(r.tiers));
         srig_check(&r, (sreq *[]){&q}, 1);
         sreq_finish(&r, &q, true);
-        srig_check_idle(&r);
-        (void)srig_stop(&r, false);
+        srig_end(&r);
     }
 }
 
@@ -234,9 +240,7 @@ TEST(a_request_may_go_while_it_is_loaded)
 TEST(what_is_being_copied_keeps_its_window_side)
 {
     srig r;
-    srig_options o = plain(1, RAD_WRITE_THROUGH);
-    o.tiers.demote_tokens = UINT64_MAX;
-    srig_start(&r, &o, NULL);
+    start_never_demoting(&r, 1, RAD_WRITE_THROUGH);
     sreq q = {0};
     rad_swa_evicted e;
     sreq_ask(&q, 0, 100, 1000);
@@ -267,16 +271,13 @@ TEST(what_is_being_copied_keeps_its_window_side)
     CHECK_OK(sreq_extend(&r, &q, 71));
     CHECK_OK(sreq_forward(&r, &q));
     sreq_finish(&r, &q, true);
-    srig_check_idle(&r);
-    (void)srig_stop(&r, false);
+    srig_end(&r);
 }
 
 TEST(what_is_being_written_is_not_written_again)
 {
     srig r;
-    srig_options o = plain(1, RAD_WRITE_THROUGH);
-    o.tiers.demote_tokens = UINT64_MAX;
-    srig_start(&r, &o, NULL);
+    start_never_demoting(&r, 1, RAD_WRITE_THROUGH);
     sreq a = {0}, b = {0};
     sreq_ask(&a, 0, 101, 1000);
     sreq_ask(&b, 0, 50, 1000);
@@ -289,8 +290,7 @@ TEST(what_is_being_written_is_not_written_again)
     CHECK(srig_stats(&r).written_tokens[0] == 152 && srig_stats(&r).dropped_write_tokens == 0);
     empty_device(&r);
     CHECK(srig_serve(&r, &a) == 100 && srig_serve(&r, &b) == 100);
-    srig_check_idle(&r);
-    (void)srig_stop(&r, false);
+    srig_end(&r);
 }
 
 /* ---- faults ---- */
@@ -340,8 +340,7 @@ TEST(every_copy_failing_once_costs_a_miss_and_nothing_else)
 TEST(who_needs_pages_does_not_wait_for_writes)
 {
     srig r;
-    srig_options o = plain(1, RAD_WRITE_THROUGH);
-    srig_start(&r, &o, NULL);
+    start(&r, 1);
     sreq q = {0};
     sreq_ask(&q, 0, 150, 1000);
     (void)srig_serve(&r, &q);
@@ -365,8 +364,7 @@ static void *no_more(void *user, size_t bytes)
 TEST(nothing_touches_the_heap_after_create)
 {
     srig r;
-    srig_options o = plain(4, RAD_WRITE_THROUGH);
-    srig_start(&r, &o, NULL);
+    start(&r, 4);
     int asked = 0;
     void *(*alloc)(void *, size_t) = r.tiers->env.alloc;
     rad_env *envs[] = {&r.tiers->env, &r.device->env, &r.tiers->host->env, &r.device->tree.env,
@@ -444,8 +442,7 @@ TEST(create_refuses_nonsense_and_survives_every_allocation_failing)
     }
     CHECK(rad_kv_available_pages(rad_host_kv_pool_allocator(r.host[0])) == o.host_pages[0]);
     srig_tiers(&r);
-    srig_check_idle(&r);
-    (void)srig_stop(&r, false);
+    srig_end(&r);
 }
 
 TEST_MAIN()

@@ -16,6 +16,12 @@ static srig_options plain(uint32_t ps, uint32_t policy)
                           .tiers = {.write_policy = policy, .prefetch_threshold = 16}};
 }
 
+static void start(srig *r, uint32_t ps)
+{
+    srig_options o = plain(ps, RAD_WRITE_THROUGH);
+    srig_start(r, &o, NULL);
+}
+
 static void restart(srig *r)
 {
     srig_options o = r->o;
@@ -134,8 +140,7 @@ static void lose(srig *r, int side, const rad_token *tokens, uint32_t page)
 TEST(a_fetch_ends_where_its_window_is_whole)
 {
     srig r;
-    srig_options o = plain(2, RAD_WRITE_THROUGH);
-    srig_start(&r, &o, NULL);
+    start(&r, 2);
     sreq q = {0};
     sreq_ask(&q, 0, 81, 1000);
     (void)srig_serve(&r, &q);
@@ -166,8 +171,7 @@ TEST(a_fetch_ends_where_its_window_is_whole)
 TEST(a_fetch_goes_on_from_what_the_host_has)
 {
     srig r;
-    srig_options o = plain(1, RAD_WRITE_THROUGH);
-    srig_start(&r, &o, NULL);
+    start(&r, 1);
     (void)serve(&r, 1000, 121);
     restart(&r);
     (void)serve(&r, 1000, 61);
@@ -187,8 +191,7 @@ TEST(a_fetch_goes_on_from_what_the_host_has)
 TEST(stores_are_attached_and_detached)
 {
     srig r;
-    srig_options o = plain(4, RAD_WRITE_THROUGH);
-    srig_start(&r, &o, NULL);
+    start(&r, 4);
     (void)serve(&r, 1000, 81);
     uint32_t had[2] = {r.store[0].count, r.store[1].count};
     rad_storage was[2] = {{0}};
@@ -221,8 +224,7 @@ TEST(stores_are_attached_and_detached)
 TEST(pages_used_again_are_stored_again)
 {
     srig r;
-    srig_options o = plain(1, RAD_WRITE_THROUGH);
-    srig_start(&r, &o, NULL);
+    start(&r, 1);
     for (uint32_t i = 1; i <= 3; i++) {
         (void)serve(&r, (rad_token)(1000 * i), 81);
         CHECK(r.store[0].count == 81 * i && r.store[1].count == 81 * i);
@@ -234,8 +236,7 @@ TEST(pages_used_again_are_stored_again)
 TEST(another_model_another_salt_and_the_other_side_find_nothing)
 {
     srig r;
-    srig_options o = plain(4, RAD_WRITE_THROUGH);
-    srig_start(&r, &o, NULL);
+    start(&r, 4);
     sreq q = {.cache_salt = "mine"};
     sreq_ask(&q, 0, 81, 1000);
     (void)srig_serve(&r, &q);
@@ -325,8 +326,7 @@ static void count_words(void *user, rad_log_level level, const char *text)
 TEST(what_a_store_says_when_it_fails_is_logged_once)
 {
     srig r;
-    srig_options o = plain(16, RAD_WRITE_THROUGH);
-    srig_start(&r, &o, NULL);
+    start(&r, 16);
     int words = 0;
     nth n = {.fate = STORAGE_FAILS};
     r.tiers->env.log = count_words;
@@ -345,8 +345,7 @@ TEST(a_bit_that_flips_in_a_store_is_a_miss)
 {
     for (int side = 0; side < 2; side++) {
         srig r;
-        srig_options o = plain(16, RAD_WRITE_THROUGH);
-        srig_start(&r, &o, NULL);
+        start(&r, 16);
         (void)serve(&r, 1000, 97);
         for (uint32_t i = 0; i < r.store[side].count; i++)
             storage_mem_spoil(&r.store[side], i, 100 + i);
@@ -385,8 +384,7 @@ TEST(a_fetch_can_be_left_at_any_point)
 {
     for (int point = 0; point < 5; point++) {
         srig r;
-        srig_options o = plain(4, RAD_WRITE_THROUGH);
-        srig_start(&r, &o, NULL);
+        start(&r, 4);
         (void)serve(&r, 1000, 81);
         restart(&r);
         sreq q = {0};
