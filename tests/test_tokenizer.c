@@ -2,14 +2,13 @@
  * and no input is slow. */
 #define _GNU_SOURCE /* memmem */
 #include "gguf_builder.h"
+#include "round_trip.h"
 #include "test.h"
 
 #include "text/tokenizer.h"
 #include "tiny_vocab.h"
 
 #include <pthread.h>
-
-#include <unistd.h>
 
 /* ---- the vocabularies that public models use, with vectors ---- */
 
@@ -35,53 +34,7 @@ static tokenizer *open_vocab(const char *name)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf", test_data(), name);
-    if (access(path, R_OK) != 0) return NULL;
-    gguf_file *f = NULL;
-    tokenizer *t = NULL;
-    rad_error err = {0};
-    CHECKF(gguf_open(NULL, path, &f, &err) == RAD_OK, "%s\n", err.text);
-    CHECKF(tokenizer_create(NULL, f, &t, &err) == RAD_OK, "%s\n", err.text);
-    gguf_close(f);
-    return t;
-}
-
-/* The whole decoded, by plain concatenation. */
-static char *join_pieces(const tokenizer *t, const token_buf *ids, size_t *len)
-{
-    char *text = malloc((size_t)ids->len * TOKENIZER_MAX_PIECE + 1);
-    *len = 0;
-    for (uint32_t i = 0; i < ids->len; i++)
-        *len += tokenizer_piece(t, ids->ids[i], true, text + *len, TOKENIZER_MAX_PIECE);
-    return text;
-}
-
-/* text with each U+2581 as a space, which is how SPM reads it. */
-static size_t as_spm_reads(const char *text, size_t len, char *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len; n++) {
-        bool mark = len - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0;
-        out[n] = mark ? ' ' : text[i];
-        i += mark ? 3 : 1;
-    }
-    return n;
-}
-
-/* Encodes, decodes and compares. */
-static void check_round_trip(const tokenizer *t, bool spm, const char *text, size_t len,
-                             const char *what)
-{
-    token_buf ids = {0};
-    CHECK_OK(tokenizer_encode(t, text, len, TOKENIZER_NO_PREFIX, 0, &ids, NULL));
-    size_t back_len, wanted_len = len;
-    char *back = join_pieces(t, &ids, &back_len), *wanted = malloc(len + 1);
-    memcpy(wanted, text, len);
-    if (spm) wanted_len = as_spm_reads(text, len, wanted);
-    CHECKF(back_len == wanted_len && memcmp(back, wanted, back_len) == 0,
-           "%s: %zu bytes became %zu\n", what, len, back_len);
-    free(back);
-    free(wanted);
-    token_buf_fini(&ids);
+    return open_tokenizer(NULL, path);
 }
 
 TEST(the_vectors_of_every_vocabulary_are_exact)
@@ -118,7 +71,8 @@ TEST(the_vectors_of_every_vocabulary_are_exact)
             }
             CHECKF(i == ids.len, "%s, string %d: %u ids, wanted %u\n", vocabs[v], n, ids.len, i);
             token_buf_fini(&ids);
-            check_round_trip(t, v == 1, text, (size_t)(end - text), vocabs[v]);
+            CHECKF(comes_back(t, v == 1, text, (size_t)(end - text)), "%s, string %d\n", vocabs[v],
+                   n);
             line = rest + 1;
         }
         CHECKF(n == 46, "%s: %d strings\n", vocabs[v], n);
@@ -134,12 +88,8 @@ TEST(the_story_model_sees_the_prompt_that_it_was_made_with)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
-    SKIP_UNLESS(access(path, R_OK) == 0, "no test data (set RADISH_TESTDATA)");
-    gguf_file *f = NULL;
-    tokenizer *t = NULL;
-    CHECK_OK(gguf_open(NULL, path, &f, NULL));
-    CHECK_OK(tokenizer_create(NULL, f, &t, NULL));
-    gguf_close(f);
+    tokenizer *t = open_tokenizer(NULL, path);
+    SKIP_UNLESS(t, "no test data (set RADISH_TESTDATA)");
     static const rad_token wanted[] = {1, 403, 407, 261, 378};
     token_buf ids = {0};
     CHECK_OK(tokenizer_encode(t, "Once upon a time", 16, TOKENIZER_ADD_BOS, 0, &ids, NULL));
@@ -472,7 +422,7 @@ static size_t random_text(uint64_t *state, char *text, size_t most)
 TEST(random_bytes_come_back)
 {
     uint64_t seed = test_seed(), state = seed;
-    char text[1024], what[64];
+    char text[1024];
     tokenizer *all[] = {open_tiny_bpe("gpt-2"),        open_tiny_bpe("llama-bpe"),
                         open_tiny_bpe("deepseek-llm"), open_tiny_spm(true, false),
                         open_tiny_spm(true, true),     open_vocab("gpt-2"),
@@ -481,8 +431,8 @@ TEST(random_bytes_come_back)
         size_t len = random_text(&state, text, sizeof text);
         for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
             if (!all[i]) continue;
-            snprintf(what, sizeof what, "tokenizer %zu, seed %llu", i, (unsigned long long)seed);
-            check_round_trip(all[i], i == 3 || i == 4 || i == 6, text, len, what);
+            CHECKF(comes_back(all[i], i == 3 || i == 4 || i == 6, text, len),
+                   "tokenizer %zu, seed %llu\n", i, (unsigned long long)seed);
         }
     }
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -644,6 +594,15 @@ static void expect_refused(gguf_builder *b, rad_status wanted, const char *words
            err.text);
 }
 
+/* The beginning of a vocabulary of one token. */
+static void only_token(gguf_builder *b, const char *model, const char *text)
+{
+    gguf_builder_init(b, 3);
+    gguf_put_kv_str(b, "tokenizer.ggml.model", model);
+    gguf_put_kv_arr(b, "tokenizer.ggml.tokens", GGUF_STR, 1);
+    gguf_put_str(b, text);
+}
+
 TEST(vocabularies_that_make_no_sense_are_refused)
 {
     gguf_builder b;
@@ -662,21 +621,12 @@ TEST(vocabularies_that_make_no_sense_are_refused)
     expect_refused(&b, RAD_E_FORMAT, "eot_token_id is 100000");
 
     /* One token "a" only: 255 bytes cannot be written. */
-    gguf_builder_init(&b, 3);
-    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
-    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
-    gguf_put_str(&b, "a");
+    only_token(&b, "gpt2", "a");
     expect_refused(&b, RAD_E_UNSUPPORTED, "no token for byte 0x00");
-    gguf_builder_init(&b, 3);
-    gguf_put_kv_str(&b, "tokenizer.ggml.model", "llama");
-    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
-    gguf_put_str(&b, "a");
+    only_token(&b, "llama", "a");
     gguf_put_kv_u32(&b, "tokenizer.ggml.unknown_token_id", 0);
     expect_refused(&b, RAD_E_FORMAT, "scores");
-    gguf_builder_init(&b, 3);
-    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
-    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
-    gguf_put_str(&b, "a");
+    only_token(&b, "gpt2", "a");
     gguf_put_kv_u32(&b, "tokenizer.ggml.unknown_token_id", 0);
     gguf_put_kv_arr(&b, "tokenizer.ggml.merges", GGUF_STR, 1);
     gguf_put_str(&b, "ab");
@@ -684,21 +634,12 @@ TEST(vocabularies_that_make_no_sense_are_refused)
     char endless[TOKENIZER_MAX_PIECE + 2];
     memset(endless, 'a', sizeof endless - 1);
     endless[sizeof endless - 1] = 0;
-    gguf_builder_init(&b, 3);
-    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
-    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
-    gguf_put_str(&b, endless);
+    only_token(&b, "gpt2", endless);
     expect_refused(&b, RAD_E_UNSUPPORTED, "token 0 is 1025 bytes long");
-    gguf_builder_init(&b, 3);
-    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
-    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
-    gguf_put_str(&b, "a");
+    only_token(&b, "gpt2", "a");
     tiny_put_i32s(&b, "tokenizer.ggml.token_type", (int32_t[]){1, 1}, 2);
     expect_refused(&b, RAD_E_FORMAT, "1 tokens, but 2 entries");
-    gguf_builder_init(&b, 3);
-    gguf_put_kv_str(&b, "tokenizer.ggml.model", "gpt2");
-    gguf_put_kv_arr(&b, "tokenizer.ggml.tokens", GGUF_STR, 1);
-    gguf_put_str(&b, "a");
+    only_token(&b, "gpt2", "a");
     tiny_put_i32s(&b, "tokenizer.ggml.token_type", (int32_t[]){9}, 1);
     expect_refused(&b, RAD_E_FORMAT, "unknown type 9");
 }

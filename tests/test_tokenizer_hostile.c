@@ -5,11 +5,8 @@
  * must come back from each of them; one that is not, from those that have a token for every
  * byte. SPM reads U+2581 as a space and qwen2 normalizes, so what is compared is what they
  * promise: the text as they read it. */
+#include "round_trip.h"
 #include "test.h"
-
-#include "text/tokenizer.h"
-
-#include <unistd.h>
 
 static const struct source {
     const char *path; /* below the test data, or the repository when it begins with models/r */
@@ -29,14 +26,7 @@ static tokenizer *open_source(const rad_env *env, int i)
     char path[512];
     snprintf(path, sizeof path, "%s/%s", i == RADISH_TINY ? RADISH_SOURCE_DIR : test_data(),
              sources[i].path);
-    if (access(path, R_OK) != 0) return NULL;
-    gguf_file *f = NULL;
-    tokenizer *t = NULL;
-    rad_error err = {0};
-    CHECKF(gguf_open(NULL, path, &f, &err) == RAD_OK, "%s\n", err.text);
-    CHECKF(tokenizer_create(env, f, &t, &err) == RAD_OK, "%s\n", err.text);
-    gguf_close(f);
-    return t;
+    return open_tokenizer(env, path);
 }
 
 /* ---- texts ---- */
@@ -98,39 +88,6 @@ static size_t random_bytes(uint64_t *state, char *text, size_t most)
 }
 
 /* ---- there and back ---- */
-
-/* text with each U+2581 as a space. */
-static size_t as_spm_reads(const char *text, size_t len, char *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len; n++) {
-        bool mark = len - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0;
-        out[n] = mark ? ' ' : text[i];
-        i += mark ? 3 : 1;
-    }
-    return n;
-}
-
-static bool comes_back(const tokenizer *t, bool spm, const char *text, size_t len)
-{
-    static char wanted[4096], back[4096];
-    token_buf ids = {0};
-    CHECK_OK(tokenizer_encode(t, text, len, TOKENIZER_NO_PREFIX, 0, &ids, NULL));
-    size_t wanted_len = len, n = 0;
-    if (spm)
-        wanted_len = as_spm_reads(text, len, wanted);
-    else
-        memcpy(wanted, text, len);
-    for (uint32_t i = 0; i < ids.len; i++) {
-        char piece[TOKENIZER_MAX_PIECE];
-        size_t piece_len = tokenizer_piece(t, ids.ids[i], true, piece, sizeof piece);
-        CHECK(n + piece_len <= sizeof back && ids.len <= len);
-        memcpy(back + n, piece, piece_len);
-        n += piece_len;
-    }
-    token_buf_fini(&ids);
-    return n == wanted_len && memcmp(wanted, back, n) == 0;
-}
 
 TEST(random_text_comes_back_from_every_vocabulary)
 {
