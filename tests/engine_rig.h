@@ -103,6 +103,8 @@ static inline bool erig_has_model(void)
     return file != NULL;
 }
 
+#define NEED_VOCABULARY() SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf")
+
 static inline engine_params erig_params(void)
 {
     return (engine_params){.max_total_tokens = 4096,
@@ -150,6 +152,12 @@ static inline void erig_check_idle(engine *e)
     CHECK(st.num_requests == st.num_finished + st.num_aborted + st.num_failed);
 }
 
+static inline void erig_stop(engine *e)
+{
+    erig_check_idle(e);
+    engine_destroy(e);
+}
+
 static inline engine_request erig_request(answer *a, const rad_token *ids, uint32_t num_ids,
                                           int64_t max_new)
 {
@@ -162,11 +170,26 @@ static inline engine_request erig_request(answer *a, const rad_token *ids, uint3
                             .user = a};
 }
 
+/* The same for an answer that is not made yet. */
+static inline engine_request erig_ask(answer *a, const rad_token *ids, uint32_t num_ids,
+                                      int64_t max_new)
+{
+    answer_init(a);
+    return erig_request(a, ids, num_ids, max_new);
+}
+
 static inline void erig_submit(engine *e, const engine_request *q, uint64_t *id)
 {
     rad_error err = {0};
     rad_status status = engine_submit(e, q, id, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
+}
+
+/* Submits and awaits the end of the answer. */
+static inline void erig_serve(engine *e, const engine_request *q)
+{
+    erig_submit(e, q, NULL);
+    answer_wait(q->user);
 }
 
 static inline void erig_prompt(const engine *e, rad_token *ids, uint32_t n, uint64_t seed)

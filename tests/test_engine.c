@@ -4,8 +4,6 @@
 
 #include <stdatomic.h>
 
-#define NEED_VOCABULARY() SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf")
-
 TEST(the_events_of_a_request_add_up)
 {
     NEED_VOCABULARY();
@@ -14,8 +12,7 @@ TEST(the_events_of_a_request_add_up)
     erig_prompt(e, ids, 100, 1);
     for (int i = 0; i < 2; i++) {
         answer a;
-        answer_init(&a);
-        engine_request q = erig_request(&a, ids, 100, 50);
+        engine_request q = erig_ask(&a, ids, 100, 50);
         uint64_t id = 0;
         erig_submit(e, &q, &id);
         answer_wait(&a);
@@ -32,8 +29,7 @@ TEST(the_events_of_a_request_add_up)
     engine_get_stats(e, &st);
     CHECK(st.num_requests == 2 && st.num_finished == 2 && st.generated_tokens == 100);
     CHECK(st.prompt_tokens == 200 && st.cached_tokens == 99 && st.prefill_tokens == 101);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 typedef struct sender {
@@ -118,8 +114,7 @@ TEST(many_threads_get_right_answers_from_a_small_pool)
             full += s[i].full;
         }
         CHECK(run == 2 || full == 0);
-        erig_check_idle(e);
-        engine_destroy(e);
+        erig_stop(e);
     }
 }
 
@@ -139,10 +134,8 @@ TEST(a_stop_string_cuts_the_same_place_every_time)
     rad_token ids[40];
     erig_prompt(e, ids, 40, 3);
     answer plain;
-    answer_init(&plain);
-    engine_request q = erig_request(&plain, ids, 40, 120);
-    erig_submit(e, &q, NULL);
-    answer_wait(&plain);
+    engine_request q = erig_ask(&plain, ids, 40, 120);
+    erig_serve(e, &q);
 
     for (int trial = 0; trial < 24; trial++) {
         char stop[8] = {0};
@@ -159,14 +152,12 @@ TEST(a_stop_string_cuts_the_same_place_every_time)
         uint32_t completion = 0;
         for (int run = 0; run < 4; run++) {
             answer a, noise;
-            answer_init(&a);
-            answer_init(&noise);
-            q = erig_request(&a, ids, 40, 120);
+            q = erig_ask(&a, ids, 40, 120);
             q.stop = stops;
             q.num_stop = 2;
             q.no_stop_trim = run == 3;
             erig_submit(e, &q, NULL);
-            q = erig_request(&noise, ids, 20 + run, 10);
+            q = erig_ask(&noise, ids, 20 + run, 10);
             erig_submit(e, &q, NULL);
             answer_wait(&a);
             answer_wait(&noise);
@@ -183,8 +174,7 @@ TEST(a_stop_string_cuts_the_same_place_every_time)
         }
     }
     answer_fini(&plain);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 TEST(an_unfulfilled_stop_string_holds_nothing_back_in_the_end)
@@ -194,19 +184,15 @@ TEST(an_unfulfilled_stop_string_holds_nothing_back_in_the_end)
     rad_token ids[40];
     erig_prompt(e, ids, 40, 4);
     answer plain, a;
-    answer_init(&plain);
-    answer_init(&a);
-    engine_request q = erig_request(&plain, ids, 40, 30);
-    erig_submit(e, &q, NULL);
-    answer_wait(&plain);
+    engine_request q = erig_ask(&plain, ids, 40, 30);
+    erig_serve(e, &q);
     char stop[64]; /* begins with the answer's last five bytes and goes on */
     snprintf(stop, sizeof stop, "%s and on", plain.text + plain.text_len - 5);
     const char *stops[1] = {stop};
-    q = erig_request(&a, ids, 40, 30);
+    q = erig_ask(&a, ids, 40, 30);
     q.stop = stops;
     q.num_stop = 1;
-    erig_submit(e, &q, NULL);
-    answer_wait(&a);
+    erig_serve(e, &q);
     CHECK(a.finish == ENGINE_FINISH_LENGTH && strcmp(a.text, plain.text) == 0);
     answer_fini(&plain);
     answer_fini(&a);
@@ -220,22 +206,18 @@ TEST(an_end_token_is_counted_and_not_shown)
     rad_token ids[40];
     erig_prompt(e, ids, 40, 5);
     answer plain;
-    answer_init(&plain);
-    engine_request q = erig_request(&plain, ids, 40, 30);
-    erig_submit(e, &q, NULL);
-    answer_wait(&plain);
+    engine_request q = erig_ask(&plain, ids, 40, 30);
+    erig_serve(e, &q);
     uint32_t at = 10;
     for (uint32_t i = 10; i-- > 0;)
         if (plain.ids[i] == plain.ids[10]) at = i;
     for (int show = 0; show < 2; show++) {
         answer a;
-        answer_init(&a);
-        q = erig_request(&a, ids, 40, 30);
+        q = erig_ask(&a, ids, 40, 30);
         q.stop_token_ids = &plain.ids[10];
         q.num_stop_token_ids = 1;
         q.no_stop_trim = show;
-        erig_submit(e, &q, NULL);
-        answer_wait(&a);
+        erig_serve(e, &q);
         CHECK(a.finish == ENGINE_FINISH_STOP && a.matched_token == plain.ids[10]);
         CHECK(a.completion_tokens == at + 1 && a.num_ids == at + 1);
         char *text = erig_decode(e, a.ids, at + show);
@@ -278,8 +260,7 @@ TEST(a_full_queue_says_so_and_empties)
             answer_fini(&a[i]);
         }
     }
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 TEST(destroying_a_busy_engine_ends_every_request)
@@ -321,14 +302,12 @@ TEST(an_abort_from_inside_an_event_is_fine)
         a.abort_in = e;
         a.abort_after = after;
         engine_request q = erig_request(&a, ids, 30, 500);
-        erig_submit(e, &q, NULL);
-        answer_wait(&a);
+        erig_serve(e, &q);
         CHECK(a.finish == ENGINE_FINISH_ABORT || a.num_ids == 500);
         CHECK(a.num_ids >= after && erig_is_oracle(e, &a, ids, 30));
         answer_fini(&a);
     }
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 TEST(a_failing_model_gives_error_events_and_the_engine_goes_on)
@@ -340,10 +319,8 @@ TEST(a_failing_model_gives_error_events_and_the_engine_goes_on)
     for (int i = 0; i < 20; i++) {
         erig_prompt(e, ids, 30, 100 + i);
         answer a;
-        answer_init(&a);
-        engine_request q = erig_request(&a, ids, 30, 3);
-        erig_submit(e, &q, NULL);
-        answer_wait(&a);
+        engine_request q = erig_ask(&a, ids, 30, 3);
+        erig_serve(e, &q);
         CHECK(erig_is_oracle(e, &a, ids, 30));
         if (a.finish == ENGINE_FINISH_ERROR) {
             failed++;
@@ -354,8 +331,7 @@ TEST(a_failing_model_gives_error_events_and_the_engine_goes_on)
         answer_fini(&a);
     }
     CHECK(failed > 0 && fine > 0);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 TEST(bad_requests_are_refused_in_words)
@@ -402,8 +378,7 @@ TEST(bad_requests_are_refused_in_words)
     q.ids = NULL;
     q.text = text;
     q.text_len = 100000;
-    erig_submit(e, &q, NULL);
-    answer_wait(&a);
+    erig_serve(e, &q);
     CHECK(a.finish == ENGINE_FINISH_ERROR && a.status == RAD_E_INVAL);
     CHECKF(strstr(a.message, "4096") != NULL, "%s\n", a.message);
     free(text);
@@ -412,8 +387,7 @@ TEST(bad_requests_are_refused_in_words)
     engine_stats st;
     engine_get_stats(e, &st);
     CHECK(st.num_requests == 1 && st.num_failed == 1);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 TEST(a_text_is_encoded_and_answered)
@@ -425,12 +399,10 @@ TEST(a_text_is_encoded_and_answered)
     CHECK_OK(tokenizer_encode(engine_tokenizer(e), text, strlen(text),
                               TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS, 0, &ids, NULL));
     answer a;
-    answer_init(&a);
-    engine_request q = erig_request(&a, NULL, 0, 20);
+    engine_request q = erig_ask(&a, NULL, 0, 20);
     q.text = text;
     q.text_len = strlen(text);
-    erig_submit(e, &q, NULL);
-    answer_wait(&a);
+    erig_serve(e, &q);
     CHECK(a.prompt_tokens == ids.len && a.num_ids == 20);
     CHECK(erig_is_oracle(e, &a, ids.ids, ids.len));
     answer_fini(&a);
@@ -453,10 +425,8 @@ TEST(no_new_tokens_and_a_full_context_end_by_length)
     } cases[] = {{100, 0, 0}, {100, -1, 28}, {100, 1000, 28}, {128, -1, 0}, {127, 5, 1}};
     for (size_t i = 0; i < RAD_COUNT(cases); i++) {
         answer a;
-        answer_init(&a);
-        engine_request q = erig_request(&a, ids, cases[i].prompt, cases[i].max_new);
-        erig_submit(e, &q, NULL);
-        answer_wait(&a);
+        engine_request q = erig_ask(&a, ids, cases[i].prompt, cases[i].max_new);
+        erig_serve(e, &q);
         CHECK(a.finish == ENGINE_FINISH_LENGTH && a.num_ids == cases[i].want);
         CHECK(a.completion_tokens == cases[i].want && a.prompt_tokens == cases[i].prompt);
         answer_fini(&a);
@@ -473,7 +443,7 @@ TEST(no_new_tokens_and_a_full_context_end_by_length)
  * one bad byte used to make all of them a 503. */
 TEST(names_are_made_printable)
 {
-    SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf");
+    NEED_VOCABULARY();
     engine_parts parts = erig_parts(0);
     parts.model_name = "a\xffz \xc3\xa9\x1b[2J\xc3";
     parts.model_path = "/tmp/\xe2\x82.gguf";
@@ -542,8 +512,7 @@ TEST(a_request_without_memory_fails_and_the_next_one_does_not)
     bool fine = false;
     for (long n = 0; !fine; n++) {
         answer a;
-        answer_init(&a);
-        engine_request q = erig_request(&a, ids, 30, 200);
+        engine_request q = erig_ask(&a, ids, 30, 200);
         q.stop = stops;
         q.num_stop = 2;
         q.stop_token_ids = ids;
@@ -567,8 +536,7 @@ TEST(a_request_without_memory_fails_and_the_next_one_does_not)
     }
     CHECK(refused >= 5 && failed >= 2);
     atomic_store(&memory.left, -1);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
     CHECK(atomic_load(&memory.bytes) == 0);
 }
 

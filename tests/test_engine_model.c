@@ -139,8 +139,7 @@ static void run_shared(const char *path, rad_dtype dtype, uint32_t page_size, jo
                   (unsigned long long)st.prompt_tokens, (unsigned long long)st.evicted_tokens,
                   (unsigned long long)st.num_retractions, (unsigned long long)st.num_aborted);
     CHECK(st.cached_tokens > 0 && st.evicted_tokens > 0 && st.num_retractions > 0);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 /* ---- tiers ---- */
@@ -252,8 +251,7 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tie
         CHECK(st.tiers.bad_pages == 0 && st.lost_loads == 0);
         loaded += st.loaded_tokens;
         fetched += st.fetched_tokens;
-        erig_check_idle(e);
-        engine_destroy(e);
+        erig_stop(e);
     }
     print_message("  page %u, %s, %s: pool %llu of %llu tokens, %llu prompt tokens from the host, "
                   "%llu of them from the store, %llu of the first after a restart\n",
@@ -303,7 +301,7 @@ static void check_model(const char *path)
 
 TEST(stories260k_answers_the_same_shared_and_alone)
 {
-    SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf");
+    NEED_VOCABULARY();
     check_model(erig_model());
 }
 
@@ -371,7 +369,7 @@ TEST(the_shipped_model_answers_the_same_shared_and_alone)
 /* The engine on top of it all, cold and out of the cache: the published answer. */
 TEST(stories260k_tells_the_golden_story)
 {
-    SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf");
+    NEED_VOCABULARY();
     char path[1024];
     snprintf(path, sizeof path, "%s/models/stories260K.golden.json", test_data());
     json_t *golden = json_load_file(path, 0, NULL);
@@ -391,10 +389,8 @@ TEST(stories260k_tells_the_golden_story)
             ids[k] = (rad_token)json_integer_value(json_array_get(prompt, k));
         for (int again = 0; again < 2; again++) {
             answer a;
-            answer_init(&a);
-            engine_request q = erig_request(&a, ids, n, want);
-            erig_submit(e, &q, NULL);
-            answer_wait(&a);
+            engine_request q = erig_ask(&a, ids, n, want);
+            erig_serve(e, &q);
             CHECK(a.num_ids == want && a.cached_tokens == (again ? n - 1 : 0));
             for (uint32_t k = 0; k < want; k++)
                 CHECK(a.ids[k] == json_integer_value(json_array_get(greedy, k)));
@@ -408,7 +404,7 @@ TEST(stories260k_tells_the_golden_story)
 
 TEST(a_model_that_does_not_fit_says_what_would)
 {
-    SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf");
+    NEED_VOCABULARY();
     rad_error err = {0};
     engine *e;
     engine_params params = {.model_path = erig_model(), .max_total_tokens = 1u << 30};

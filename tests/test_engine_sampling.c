@@ -5,18 +5,9 @@
 
 enum { PROMPT = 30, OUT = 40 };
 
-#define NEED_VOCABULARY() SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf")
-
 static engine_request ask(answer *a, const rad_token *ids, uint32_t num_new)
 {
-    answer_init(a);
-    return erig_request(a, ids, PROMPT, num_new);
-}
-
-static void run(engine *e, const engine_request *q)
-{
-    erig_submit(e, q, NULL);
-    answer_wait(q->user);
+    return erig_ask(a, ids, PROMPT, num_new);
 }
 
 TEST(logprobs_come_with_every_id_and_change_nothing)
@@ -27,14 +18,14 @@ TEST(logprobs_come_with_every_id_and_change_nothing)
     erig_prompt(e, ids, PROMPT, 1);
     answer plain, a;
     engine_request q = ask(&plain, ids, OUT);
-    run(e, &q);
+    erig_serve(e, &q);
     CHECK(plain.num_logprobs == 0);
     for (uint32_t top = 0; top < 4; top += 3) {
         q = ask(&a, ids, OUT);
         q.sampling.logprobs = true;
         q.sampling.num_top_logprobs = top;
         a.logprob_stride = 1 + top;
-        run(e, &q);
+        erig_serve(e, &q);
         CHECK(a.num_ids == OUT && a.num_logprobs == OUT);
         CHECK(memcmp(a.ids, plain.ids, sizeof *a.ids * OUT) == 0);
         for (uint32_t i = 0; i < OUT; i++) {
@@ -47,8 +38,7 @@ TEST(logprobs_come_with_every_id_and_change_nothing)
         answer_fini(&a);
     }
     answer_fini(&plain);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 /* The scheduler runs ahead of a stop string: logprobs of tokens behind it come to nobody. */
@@ -60,7 +50,7 @@ TEST(logprobs_end_where_the_answer_ends)
     erig_prompt(e, ids, PROMPT, 2);
     answer plain, a;
     engine_request q = ask(&plain, ids, OUT);
-    run(e, &q);
+    erig_serve(e, &q);
     char stop[8] = {0};
     memcpy(stop, plain.text + plain.text_len / 2, 3);
     const char *stops[] = {stop};
@@ -70,7 +60,7 @@ TEST(logprobs_end_where_the_answer_ends)
         a.logprob_stride = 1;
         q.stop = stops;
         q.num_stop = 1;
-        run(e, &q);
+        erig_serve(e, &q);
         CHECK(a.finish == ENGINE_FINISH_STOP && a.num_ids < OUT);
         CHECK(a.num_logprobs == a.num_ids && a.num_ids == a.completion_tokens);
         answer_fini(&a);
@@ -87,12 +77,12 @@ TEST(min_new_tokens_holds_back_what_would_end_it)
     erig_prompt(e, ids, PROMPT, 3);
     answer plain, a;
     engine_request q = ask(&plain, ids, OUT);
-    run(e, &q);
+    erig_serve(e, &q);
     rad_token stops[] = {plain.ids[3], 1 << 30, -5}; /* two are no tokens at all */
     q = ask(&a, ids, OUT);
     q.stop_token_ids = stops;
     q.num_stop_token_ids = 3;
-    run(e, &q);
+    erig_serve(e, &q);
     CHECK(a.finish == ENGINE_FINISH_STOP && a.num_ids <= 4);
     answer_fini(&a);
 
@@ -100,7 +90,7 @@ TEST(min_new_tokens_holds_back_what_would_end_it)
     q.stop_token_ids = stops;
     q.num_stop_token_ids = 3;
     q.sampling.min_new_tokens = 20;
-    run(e, &q);
+    erig_serve(e, &q);
     CHECK(a.num_ids >= 20);
     for (uint32_t i = 0; i < 20; i++)
         CHECK(a.ids[i] != stops[0]);
@@ -114,14 +104,13 @@ TEST(min_new_tokens_holds_back_what_would_end_it)
         q.sampling.bias = &only;
         q.sampling.num_bias = 1;
         q.sampling.min_new_tokens = least;
-        run(e, &q);
+        erig_serve(e, &q);
         CHECK(a.finish == ENGINE_FINISH_STOP && a.matched_token == only.id);
         CHECK(a.num_ids == least + 1);
         answer_fini(&a);
     }
     answer_fini(&plain);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 /* The caller's arrays are copied: they may go as soon as submit is back. */
@@ -150,7 +139,7 @@ TEST(a_bias_is_copied_and_chooses)
     q.sampling.num_bias = 1;
     q.sampling.frequency_penalty = 2;
     q.sampling.presence_penalty = 2;
-    run(e, &q);
+    erig_serve(e, &q);
     uint32_t times[512] = {0};
     for (uint32_t i = 0; i < OUT; i++)
         CHECK(++times[a.ids[i]] < 12);

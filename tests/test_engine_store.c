@@ -6,8 +6,6 @@
 
 #include <unistd.h>
 
-#define NEED_VOCABULARY() SKIP_UNLESS(erig_has_model(), "no models/stories260K.gguf")
-
 enum { PROMPT = 96, DEADLINE_S = 60 };
 
 typedef struct gate {
@@ -231,8 +229,7 @@ TEST(requests_are_answered_while_a_store_is_being_cleared)
     serve(e, 2);
     settle(e);
     CHECK(sets_of(&g) >= stored + 2 * (PROMPT / 16));
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
     CHECK(g.closed == 1);
     gate_fini(&g);
 }

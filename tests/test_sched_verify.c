@@ -393,20 +393,15 @@ TEST(the_queue_is_bounded_and_failures_are_skipped)
 TEST(destroying_it_in_the_middle_leaves_nothing_behind)
 {
     for (int steps = 0; steps < 12; steps++) {
-        rig g = {.end_token = -1};
+        rig g;
         rad_token ids[100];
         rig_prompt(ids, 100, 930);
         test_env t;
         rad_env env = test_env_init(&t);
-        CHECK_OK(runner_fake_create(NULL, &(runner_fake_params){.vocab_size = RIG_VOCAB}, &g.runner,
-                                    NULL));
         scheduler_params params = rig_params(512, 1, 64);
         params.verify_rate = 1;
-        params.runner = g.runner;
-        params.on_output = rig_on_output;
-        params.user = &g;
         params.test_retract_every = 3;
-        CHECK_OK(scheduler_create(&env, &params, &g.s, NULL));
+        rig_start_on(&g, &env, params, 0);
         rig_req *a = rig_add(&g, ids, 100, 4), *b = rig_add(&g, ids, 90, 30);
         for (int i = 0; i < steps * 4; i++)
             scheduler_step(g.s);
@@ -422,20 +417,14 @@ TEST(destroying_it_in_the_middle_leaves_nothing_behind)
 TEST(no_memory_to_record_is_no_reason_to_fail)
 {
     for (long n = 0; n < 6; n++) {
-        rig g = {.end_token = -1};
+        rig g;
         rad_token ids[100];
         rig_prompt(ids, 100, 940);
         test_env t;
         rad_env env = test_env_init(&t);
-        CHECK_OK(runner_fake_create(NULL, &(runner_fake_params){.vocab_size = RIG_VOCAB}, &g.runner,
-                                    NULL));
         scheduler_params params = rig_params(512, 1, 64);
         params.verify_rate = 1;
-        params.runner = g.runner;
-        params.on_output = rig_on_output;
-        params.on_admit = rig_on_admit;
-        params.user = &g;
-        CHECK_OK(scheduler_create(&env, &params, &g.s, NULL));
+        rig_start_on(&g, &env, params, 0);
         rig_req *a = rig_add(&g, ids, 100, 100);
         t.fail_at = n;
         t.allocs = 0;
@@ -455,7 +444,7 @@ TEST(no_memory_to_record_is_no_reason_to_fail)
 /* Through the engine's threads: it verifies while nobody asks for anything. */
 TEST(the_engine_verifies_when_it_is_idle)
 {
-    SKIP_UNLESS(erig_has_model(), "there is no stories260K.gguf");
+    NEED_VOCABULARY();
     engine_params params = erig_params();
     params.verify_rate = 1;
     params.page_size = 16;
@@ -466,10 +455,8 @@ TEST(the_engine_verifies_when_it_is_idle)
     engine_stats st;
     for (int run = 0; run < 3; run++) {
         answer x;
-        answer_init(&x);
-        engine_request q = erig_request(&x, run == 1 ? b : a, 64, 20);
-        erig_submit(e, &q, NULL);
-        answer_wait(&x);
+        engine_request q = erig_ask(&x, run == 1 ? b : a, 64, 20);
+        erig_serve(e, &q);
         answer_fini(&x);
         for (int i = 0; i == 0 || st.num_verify_pending; i++) {
             CHECK(i < 100000);
@@ -478,8 +465,7 @@ TEST(the_engine_verifies_when_it_is_idle)
         CHECK(st.num_verified == (uint64_t)run + 1 && st.num_mismatches == (run == 2));
         if (run == 1) CHECK_OK(engine_test_swap_pages(e, a, 64, 20, b, 64, 20));
     }
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 }
 
 TEST_MAIN()

@@ -136,14 +136,13 @@ static void ask(engine *e, const rad_token *ids, uint32_t cached, answer *out)
 {
     answer_init(out);
     engine_request q = erig_request(out, ids, PROMPT, OUT);
-    erig_submit(e, &q, NULL);
-    answer_wait(out);
+    erig_serve(e, &q);
     CHECK(out->finish == ENGINE_FINISH_LENGTH && out->cached_tokens == cached);
 }
 
 TEST(an_engine_answers_the_same_either_way)
 {
-    SKIP_UNLESS(erig_has_model(), "there is no stories260K.gguf");
+    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[PROMPT];
     rad_error err = {0};
@@ -175,7 +174,7 @@ static void see_step(void *user, const step_info *step)
 /* However long it takes to submit them, the first step has them all. */
 TEST(what_is_submitted_in_a_pause_begins_together)
 {
-    SKIP_UNLESS(erig_has_model(), "there is no stories260K.gguf");
+    NEED_VOCABULARY();
     enum { REQUESTS = 8, TOKENS = 20 };
     for (int round = 0; round < 4; round++) {
         first_step first = {0};

@@ -139,10 +139,7 @@ static engine_params logged_params(step_log *log)
  * tokens of the run, a second run finds the first one's prompts, answers stay the same. */
 TEST(a_run_is_told_step_by_step)
 {
-    if (!erig_has_model()) {
-        print_message("skipped: no vocabulary at %s\n", erig_model());
-        return;
-    }
+    NEED_VOCABULARY();
     step_log log;
     engine_params params = logged_params(&log);
     engine *e = erig_start(params, 0);
@@ -187,18 +184,14 @@ TEST(a_run_is_told_step_by_step)
     CHECK(workload_run(e, &w, &(run_params){.concurrency = 1}, &r[0], &err) == RAD_E_INVAL);
     CHECK(strstr(err.text, "context"));
     workload_fini(&w);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
     step_log_fini(&log);
 }
 
 /* The fake model takes next to no time, so only what was measured is looked at, not the result. */
 TEST(costs_are_measured_at_points_up_to_the_limits)
 {
-    if (!erig_has_model()) {
-        print_message("skipped: no vocabulary at %s\n", erig_model());
-        return;
-    }
+    NEED_VOCABULARY();
     step_log log;
     engine_params params = logged_params(&log);
     engine *e = erig_start(params, 0);
@@ -209,8 +202,7 @@ TEST(costs_are_measured_at_points_up_to_the_limits)
     CHECK(c.decode.count >= 1 && c.decode.count <= 4 && c.decode.at[c.decode.count - 1] <= 8);
     CHECK(c.decode_spared_s >= 0 && c.decode_spared_s <= c.decode_context_s);
     CHECK(log.count == 0);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
 
     params.max_total_tokens = 500;
     e = erig_start(params, 0);
@@ -251,10 +243,7 @@ static void scripted_destroy(runner *self)
 TEST(a_run_is_priced_at_what_it_took)
 {
     static const runner_ops ops = {scripted_forward, scripted_destroy};
-    if (!erig_has_model()) {
-        print_message("skipped: no vocabulary at %s\n", erig_model());
-        return;
-    }
+    NEED_VOCABULARY();
     step_log log;
     engine_params params = logged_params(&log);
     params.chunked_prefill_size = 256;
@@ -291,8 +280,7 @@ TEST(a_run_is_priced_at_what_it_took)
     price = step_log_cost(&mean, &kept, 1);
     CHECKF(price > 1.48 * took && price < 1.52 * took, "%g s, priced at %g\n", took, price);
     workload_fini(&w);
-    erig_check_idle(e);
-    engine_destroy(e);
+    erig_stop(e);
     step_log_fini(&kept);
     step_log_fini(&log);
 }
