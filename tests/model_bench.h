@@ -123,4 +123,24 @@ static inline void bench_prefill(bench *b, rad_row row, const rad_token *tokens,
     bench_run(b, &(piece){row, tokens, 0, n}, 1, &logits);
 }
 
+/* Fails the 1st allocation of making the model, then the 2nd, ... until it is made. Whatever
+ * breaks, create must say so in words and give every byte back. */
+static inline void bench_fail_every_allocation(const gguf_file *file, rad_dtype dtype)
+{
+    const model_runner_params params = {.dtype = dtype, .max_batch_tokens = 4};
+    runner *r = NULL;
+    long n = 0;
+    for (; !r; n++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, n);
+        rad_error err = {0};
+        rad_status status = model_runner_create(&env, file, &params, &r, &err);
+        CHECK(status == (r ? RAD_OK : RAD_E_NOMEM));
+        CHECK(r || strlen(err.text) > 10);
+        runner_destroy(r);
+        CHECK(t.bytes == 0);
+    }
+    CHECK(n > 10);
+}
+
 #endif

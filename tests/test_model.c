@@ -59,14 +59,22 @@ static void check_golden_case(gguf_file *file, const json_t *c)
     bench_destroy(&b);
 }
 
-TEST(stories260k_says_what_its_author_says)
+/* What the story model says by its author's program, and the model; else the test is skipped. */
+static json_t *open_golden(gguf_file **file)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/models/stories260K.golden.json", test_data());
     json_t *golden = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     SKIP_UNLESS(golden, "no stories260K.golden.json in the test data");
     snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
-    gguf_file *file = open_model(path);
+    *file = open_model(path);
+    return golden;
+}
+
+TEST(stories260k_says_what_its_author_says)
+{
+    gguf_file *file;
+    json_t *golden = open_golden(&file);
     json_t *cases = json_object_get(golden, "cases");
     CHECK(json_array_size(cases) > 0);
     for (size_t i = 0; i < json_array_size(cases); i++)
@@ -190,12 +198,8 @@ TEST(tiny_qwen3_q8_0_agrees_with_the_reference)
 
 TEST(the_reference_agrees_with_the_golden_logits)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s/models/stories260K.golden.json", test_data());
-    json_t *golden = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-    SKIP_UNLESS(golden, "no stories260K.golden.json in the test data");
-    snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
-    gguf_file *file = open_model(path);
+    gguf_file *file;
+    json_t *golden = open_golden(&file);
     const json_t *c = json_array_get(json_object_get(golden, "cases"), 1);
     const json_t *prompt = json_object_get(c, "prompt_ids"),
                  *want = json_object_get(c, "last_prompt_logits");

@@ -176,20 +176,7 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
         tiny_model_write(&w, &m, &state);
         gguf_file *file;
         CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
-        runner *r = NULL;
-        long n = 0;
-        for (; !r; n++) {
-            test_env t;
-            rad_env env = test_env_failing_at(&t, n);
-            rad_error err = {0};
-            const model_runner_params params = {.dtype = RAD_F32, .max_batch_tokens = 4};
-            rad_status status = model_runner_create(&env, file, &params, &r, &err);
-            CHECK(status == (r ? RAD_OK : RAD_E_NOMEM));
-            CHECK(r || strlen(err.text) > 10);
-            runner_destroy(r);
-            CHECK(t.bytes == 0);
-        }
-        CHECK(n > 10);
+        bench_fail_every_allocation(file, RAD_F32);
         gguf_close(file);
         tiny_model_fini(&w);
     }
