@@ -4,9 +4,8 @@
  * keeps it by slot, as a pool would. After every step each committed position of every
  * request must read back its own hash, so any slot that is shared too early, freed too
  * early or owned twice shows as a wrong number. */
+#include "slot_content.h"
 #include "test.h"
-
-#include <radish/cache.h>
 
 enum { MOST_SLOTS = 4096, MOST_REQS = 8, MOST_LEN = 200 };
 enum { EAGLE = 16 }; /* with a kind: bigram keys */
@@ -28,12 +27,6 @@ typedef struct world {
     req reqs[MOST_REQS];
     uint64_t seed;
 } world;
-
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    uint64_t state = h * 31 + x;
-    return test_random(&state);
-}
 
 static uint64_t namespace_seed(const rad_key *key)
 {
@@ -69,12 +62,10 @@ static void world_check(world *w)
         held[num++] = &r->kv;
         if (!r->kv.row) continue;
         const rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
-        uint64_t h = namespace_seed(&r->kv.key);
-        for (uint32_t at = 0; at < r->kv.committed_len; at++) {
-            h = mix(h, (uint64_t)r->tokens[at]);
-            CHECKF(w->content[row[at]] == h, "request %d reads foreign K/V at %u, seed %llu\n", i,
-                   at, (unsigned long long)w->seed);
-        }
+        uint32_t end = r->kv.committed_len;
+        uint32_t at = first_foreign(w->content, row, r->tokens, 0, end, namespace_seed(&r->kv.key));
+        CHECKF(at == end, "request %d reads foreign K/V at %u, seed %llu\n", i, at,
+               (unsigned long long)w->seed);
     }
     CHECKF(rad_cache_check(w->cache, &err) == RAD_OK, "%s, seed %llu\n", err.text,
            (unsigned long long)w->seed);
@@ -151,11 +142,7 @@ static bool reserve(world *w, req *r, uint32_t len)
 static void compute(world *w, req *r, uint32_t len)
 {
     const rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
-    uint64_t h = namespace_seed(&r->kv.key);
-    for (uint32_t at = 0; at < len; at++) {
-        h = mix(h, (uint64_t)r->tokens[at]);
-        if (at >= r->kv.committed_len) w->content[row[at]] = h;
-    }
+    write_content(w->content, row, r->tokens, r->kv.committed_len, len, namespace_seed(&r->kv.key));
     r->kv.committed_len = len;
 }
 

@@ -4,6 +4,7 @@
  * After every step each committed position of every running request reads back its own
  * hash, each slot has one owner, and what a turn finds is what an obviously right model
  * (the tokens of the last turn, compared one by one) says it finds. */
+#include "slot_content.h"
 #include "test.h"
 
 #include <radish/session.h>
@@ -38,12 +39,6 @@ typedef struct world {
     talk talks[MOST_SESSIONS];
     uint64_t seed, random;
 } world;
-
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    uint64_t state = h * 31 + x;
-    return test_random(&state);
-}
 
 static void world_init(world *w, uint32_t kind, uint32_t ps, uint32_t pages)
 {
@@ -83,12 +78,10 @@ static void world_check(world *w)
         held[num++] = &r->kv;
         if (!r->kv.row) continue;
         const rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
-        uint64_t h = 7;
-        for (uint32_t at = 0; at < r->kv.committed_len; at++) {
-            h = mix(h, (uint64_t)r->tokens[at]);
-            CHECKF(w->content[row[at]] == h, "turn %d reads foreign K/V at %u, seed %llu\n", i, at,
-                   (unsigned long long)w->seed);
-        }
+        uint32_t end = r->kv.committed_len;
+        uint32_t at = first_foreign(w->content, row, r->tokens, 0, end, 7);
+        CHECKF(at == end, "turn %d reads foreign K/V at %u, seed %llu\n", i, at,
+               (unsigned long long)w->seed);
         theirs += (r->kv.allocated_len + w->ps - 1) / w->ps * w->ps - r->kv.protected_len;
     }
     CHECKF(rad_cache_check(w->cache, &err) == RAD_OK, "%s, seed %llu\n", err.text,
@@ -169,11 +162,7 @@ static bool compute(world *w, turn *r, uint32_t len)
     }
     if (status) return false;
     r->kv.allocated_len = len;
-    uint64_t h = 7;
-    for (uint32_t at = 0; at < len; at++) {
-        h = mix(h, (uint64_t)r->tokens[at]);
-        if (at >= r->kv.committed_len) w->content[row[at]] = h;
-    }
+    write_content(w->content, row, r->tokens, r->kv.committed_len, len, 7);
     r->kv.committed_len = len;
     return true;
 }

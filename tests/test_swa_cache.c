@@ -3,6 +3,7 @@
  * "K/V" are a hash of all tokens up to a position, written on both sides. After every step
  * each committed position of each running request reads its own hash on the full side, and
  * the last `window` of them on the window side too; each page has one owner on each side. */
+#include "slot_content.h"
 #include "test.h"
 
 #include <radish/swa_cache.h>
@@ -26,12 +27,6 @@ typedef struct world {
     uint64_t seed, random;
     uint64_t found;
 } world;
-
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    uint64_t state = h * 31 + x;
-    return test_random(&state);
-}
 
 static void world_init(world *w, uint32_t ps, uint32_t pages, uint32_t swa_pages, uint32_t window,
                        uint32_t max_nodes)
@@ -63,16 +58,13 @@ static void world_check(world *w)
         const rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
         rad_slot there[MOST_LEN];
         CHECK_OK(rad_swa_translate(w->kv, row, r->kv.committed_len, there));
-        uint64_t h = 7;
-        for (uint32_t at = 0; at < r->kv.committed_len; at++) {
-            h = mix(h, (uint64_t)r->tokens[at]);
-            CHECKF(w->full[row[at]] == h, "request %d reads foreign K/V at %u, seed %llu\n", i, at,
-                   (unsigned long long)w->seed);
-            if (at + w->window >= r->kv.committed_len)
-                CHECKF(there[at] && w->swa[there[at]] == h,
-                       "request %d has no window at %u of %u, seed %llu\n", i, at,
-                       r->kv.committed_len, (unsigned long long)w->seed);
-        }
+        uint32_t end = r->kv.committed_len, window = end > w->window ? end - w->window : 0;
+        uint32_t at = first_foreign(w->full, row, r->tokens, 0, end, 7);
+        CHECKF(at == end, "request %d reads foreign K/V at %u, seed %llu\n", i, at,
+               (unsigned long long)w->seed);
+        at = first_foreign(w->swa, there, r->tokens, window, end, 7); /* slot 0 is never written */
+        CHECKF(at == end, "request %d has no window at %u of %u, seed %llu\n", i, at, end,
+               (unsigned long long)w->seed);
     }
     CHECKF(rad_swa_cache_check(w->cache, held, num, &err) == RAD_OK, "%s, seed %llu\n", err.text,
            (unsigned long long)w->seed);
@@ -140,13 +132,10 @@ static bool compute(world *w, req *r, uint32_t len)
     r->kv.allocated_len = len;
     rad_slot there[MOST_LEN];
     CHECK_OK(rad_swa_translate(w->kv, row, len, there));
-    uint64_t h = 7;
-    for (uint32_t at = 0; at < len; at++) {
-        h = mix(h, (uint64_t)r->tokens[at]);
-        if (at < r->kv.committed_len) continue;
+    for (uint32_t at = r->kv.committed_len; at < len; at++)
         CHECK(there[at]);
-        w->full[row[at]] = w->swa[there[at]] = h;
-    }
+    write_content(w->full, row, r->tokens, r->kv.committed_len, len, 7);
+    write_content(w->swa, there, r->tokens, r->kv.committed_len, len, 7);
     r->kv.committed_len = len;
     world_check(w);
     return true;
