@@ -324,6 +324,16 @@ static double spm_rank(const char *text, size_t left, size_t right)
     return -1;
 }
 
+static void check_ids(const tokenizer *t, const char *text, size_t len, const token_buf *want,
+                      uint64_t seed)
+{
+    token_buf ids = {0};
+    CHECK_OK(tokenizer_encode(t, text, len, 0, 0, &ids, NULL));
+    CHECKF(ids.len == want->len && memcmp(ids.ids, want->ids, 4 * ids.len) == 0,
+           "\"%.*s\", seed %llu\n", (int)len, text, (unsigned long long)seed);
+    token_buf_fini(&ids);
+}
+
 TEST(bpe_agrees_with_trying_all_pairs)
 {
     uint64_t seed = test_seed(), state = seed;
@@ -338,7 +348,7 @@ TEST(bpe_agrees_with_trying_all_pairs)
             parts[i] = (naive_part){i, 1};
         }
         size_t n = naive_merge(text, parts, len, bpe_rank);
-        token_buf want = {0}, ids = {0};
+        token_buf want = {0};
         for (size_t i = 0; i < n; i++) {
             rad_token id = tokenizer_find(t, text + parts[i].start, parts[i].len);
             if (id >= 0) {
@@ -348,10 +358,7 @@ TEST(bpe_agrees_with_trying_all_pairs)
             for (size_t k = 0; k < parts[i].len; k++)
                 token_buf_push(&want, (unsigned char)text[parts[i].start + k]);
         }
-        CHECK_OK(tokenizer_encode(t, text, len, 0, 0, &ids, NULL));
-        CHECKF(ids.len == want.len && memcmp(ids.ids, want.ids, 4 * ids.len) == 0,
-               "\"%.*s\", seed %llu\n", (int)len, text, (unsigned long long)seed);
-        token_buf_fini(&ids);
+        check_ids(t, text, len, &want, seed);
         token_buf_fini(&want);
     }
     tokenizer_destroy(t);
@@ -375,7 +382,7 @@ TEST(spm_agrees_with_trying_all_pairs)
             escaped_len += (size_t)sprintf(escaped + escaped_len, "%s", e);
         }
         size_t n = naive_merge(escaped, parts, chars_len, spm_rank);
-        token_buf want = {0}, ids = {0};
+        token_buf want = {0};
         for (size_t i = 0; i < n; i++) {
             size_t k = 0;
             while (k < TINY_PIECES &&
@@ -386,10 +393,7 @@ TEST(spm_agrees_with_trying_all_pairs)
             for (size_t j = 0; j < parts[i].len && k == TINY_PIECES; j++)
                 token_buf_push(&want, 3 + (unsigned char)escaped[parts[i].start + j]);
         }
-        CHECK_OK(tokenizer_encode(t, text, len, 0, 0, &ids, NULL));
-        CHECKF(ids.len == want.len && memcmp(ids.ids, want.ids, 4 * ids.len) == 0,
-               "\"%.*s\", seed %llu\n", (int)len, text, (unsigned long long)seed);
-        token_buf_fini(&ids);
+        check_ids(t, text, len, &want, seed);
         token_buf_fini(&want);
     }
     tokenizer_destroy(t);
