@@ -96,6 +96,14 @@ static inline uint64_t test_seed(void)
     return (uint64_t)t.tv_nsec ^ ((uint64_t)t.tv_sec << 20);
 }
 
+/* The same, printed before anything can fail. */
+static inline uint64_t test_told_seed(void)
+{
+    uint64_t seed = test_seed();
+    print_message("seed: RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
+
 /* Longer runs: RADISH_TEST_LONG=1 (make test-long) multiplies what a test does. */
 static inline uint64_t test_scale(uint64_t brief, uint64_t thorough)
 {

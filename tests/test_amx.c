@@ -124,8 +124,7 @@ static float random_half(uint64_t *seed, int from, int spread)
 TEST(an_fma_flushes_as_the_cpu_does)
 {
     SKIP_UNLESS(__builtin_cpu_supports("fma"), "this CPU has no fma");
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t i = 0; i < test_scale(1000000, 50000000); i++) {
         float a = amx_flush(random_half(&seed, 40, 24)), b = amx_flush(random_half(&seed, 40, 24));
         float c = amx_flush(from_bits((uint32_t)test_random(&seed) & 0x81ffffff));
@@ -154,8 +153,7 @@ TEST(permission_is_the_same_each_time)
  * wrap; beyond the shape nothing is touched. */
 TEST(products_of_bytes_are_exact)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < test_scale(200, 5000); round++) {
         uint32_t rows = 1 + (uint32_t)(test_random(&seed) % AMX_ROWS);
         uint32_t depth = 1 + (uint32_t)(test_random(&seed) % AMX_ROWS);

@@ -60,8 +60,7 @@ TEST(many_tiny_regions_run_each_tile_once)
 
 TEST(uneven_tiles_and_sleeps_between_regions)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     uint32_t uneven[MOST_TILES];
     for (uint32_t threads = 1; threads <= 4; threads++) {
         compute_pool *pool;

@@ -89,8 +89,7 @@ static void *send_requests(void *arg)
 TEST(many_threads_get_right_answers_from_a_small_pool)
 {
     NEED_VOCABULARY();
-    uint64_t seed = test_seed();
-    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint32_t run = 0; run < 3; run++) {
         engine_params params = erig_params();
         params.page_size = run == 1 ? 16 : 1;

@@ -93,8 +93,7 @@ static void check_against_double(gemm_type dtype, const gemm_isa *isa, uint32_t 
 
 TEST(every_isa_agrees_with_double_precision)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     static const uint32_t shapes[][3] = {
@@ -121,8 +120,7 @@ TEST(every_isa_agrees_with_double_precision)
 /* f32 has the same bits on all instruction sets; bf16 on all that widen. */
 TEST(instruction_sets_agree_bit_by_bit)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     enum { N = 150, K = 333, M = 17 };
     float *rows = malloc(N * K * sizeof *rows), *x = malloc(M * K * sizeof *x);
     float *judge = malloc(M * N * sizeof *judge), *out = malloc(M * N * sizeof *out);
@@ -168,8 +166,7 @@ static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint
 
 TEST(a_row_has_the_same_bits_in_every_batch)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pools[3];
     start_pools(pools);
     static const uint32_t shapes[][2] = {{64, 256}, {130, 301}, {40, 900}, {200, 64}};
@@ -225,8 +222,7 @@ static void check_gated(const gemm_weight *gate_up, const gemm_weight *down, uin
 
 TEST(a_gated_layer_in_one_step_has_the_bits_of_three)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     static const uint32_t shapes[][3] = {

@@ -145,8 +145,7 @@ TEST(blocks_of_integers_have_the_bits_of_the_plain_kernels)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #endif
     if (!wide) print_message("this CPU has no AVX-512\n");
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (int kind = 0; kind <= wide; kind++) {
         gemm_quant_block *block = kind ? gemm_amx_emulated_int8_block_avx512
                                        : gemm_amx_emulated_int8_block;
@@ -204,8 +203,7 @@ TEST(the_instructions_compute_what_the_emulation_does)
     SKIP_UNLESS(gemm_isa_find("amx"), "this CPU has no AMX");
     CHECK(gemm_isa_find("amx") == &gemm_amx || !amx_int8_permitted(NULL));
     CHECK(gemm_isa_find(NULL) == gemm_isa_find("amx"));
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     for (uint32_t m = 1; m <= 40; m++) {

@@ -70,8 +70,7 @@ static bool same(const float *a, const float *b, size_t count)
 
 TEST(rows_come_back_as_the_file_defines_them)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     enum { N = 131, K = 768 };
     float *rows = malloc(sizeof(float[N * K])), row[K];
     for (size_t t = 0; t < RAD_COUNT(quants); t++) {
@@ -93,8 +92,7 @@ TEST(rows_come_back_as_the_file_defines_them)
  * made so equals one made from the blocks of the same numbers. Any k. */
 TEST(floats_are_rounded_to_q8_0)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     enum { N = 70, K = 77 };
     float rows[N * K], row[K];
     fill(rows, N * K, &seed);
@@ -162,8 +160,7 @@ static void check_against_double(const struct quant *q, const char *isa, uint32_
 
 TEST(products_are_near_double_precision)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     static const uint32_t shapes[][3] = {{1, 256, 1}, {65, 256, 13}, {64, 768, 6}, {200, 512, 98}};
@@ -192,8 +189,7 @@ static void fill_hard(float *x, size_t count, uint64_t *seed)
 
 TEST(instruction_sets_agree_bit_by_bit)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     enum { N = 150, K = 768, M = 23 };
     float *x = malloc(sizeof(float[M * K]));
     float *judge = malloc(sizeof(float[M * N])), *out = malloc(sizeof(float[M * N]));
@@ -243,8 +239,7 @@ static void check_batches(const struct quant *q, const char *isa, uint32_t n, ui
 
 TEST(a_row_has_the_same_bits_in_every_batch)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pools[3];
     start_pools(pools);
     static const uint32_t shapes[][2] = {{64, 256}, {130, 512}, {40, 1024}};
@@ -258,8 +253,7 @@ TEST(a_row_has_the_same_bits_in_every_batch)
 /* Q5_0 has no kernel; its numbers are Q8_0's too, bit by bit, whatever the scale. */
 TEST(q5_0_is_q8_0_in_fewer_bytes)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     enum { BLOCKS = 500 };
     static uint8_t five[BLOCKS * 22], eight[BLOCKS * 34];
     static float want[BLOCKS * 32], got[BLOCKS * 32];

@@ -111,8 +111,7 @@ static void check_products(const stacked *s, const gemm_weight *next, uint32_t m
 
 TEST(a_stack_computes_what_its_parts_compute)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pools[3];
     start_pools(pools);
     for (uint64_t round = 0; round < test_scale(12, 300); round++)
@@ -176,8 +175,7 @@ static void check_gated(const stacked *gate_up, const stacked *down, uint32_t m,
 
 TEST(gates_and_ups_of_different_types)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     /* Gates that fill panels, that do not, and parts that end elsewhere than gates do. */

@@ -209,9 +209,8 @@ static void run(hrig_options o, uint64_t seed, uint64_t fault_every, uint32_t st
 
 static void histories(bool threads, uint64_t rounds, uint32_t steps)
 {
-    uint64_t seed = test_seed(), rng = seed;
+    uint64_t seed = test_told_seed(), rng = seed;
     tally sum = {0};
-    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < rounds; round++) {
         uint64_t bits = test_random(&rng);
         hrig_options o = {.page_size = bits & 1 ? 16 : 1,

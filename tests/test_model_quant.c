@@ -78,8 +78,7 @@ static void check_batches(const gguf_file *file, weights_policy policy, uint64_t
 
 TEST(logits_do_not_depend_on_the_batch)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     gguf_file *file = open_shipped();
     check_batches(file, WEIGHTS_AS_Q8_0, &seed);
     gguf_close(file);
@@ -87,8 +86,7 @@ TEST(logits_do_not_depend_on_the_batch)
 
 TEST(logits_of_mixed_types_do_not_depend_on_the_batch)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < test_scale(2, 20); round++) {
         tiny_writer w;
         gguf_file *file = open_mixture(&w, &seed, round % 2);
@@ -135,8 +133,7 @@ TEST(q8_0_logits_are_near_the_reference)
 /* Every tensor's numbers, in f32 and rounded to int8 on the way. The types are the file's. */
 TEST(logits_of_mixed_types_are_near_the_reference)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < test_scale(4, 40); round++) {
         tiny_writer w;
         gguf_file *file = open_mixture(&w, &seed, round % 2);
@@ -153,8 +150,7 @@ TEST(logits_of_mixed_types_are_near_the_reference)
  * wider because it shares a stack. */
 TEST(mixed_types_take_no_more_memory_than_in_the_file)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (int round = 0; round < 8; round++) {
         tiny_writer w;
         gguf_file *file = open_mixture(&w, &seed, false);

@@ -24,8 +24,7 @@ TEST(greedy_finds_the_first_largest_in_any_vocabulary)
 {
     enum { WORDS = 5000 };
     static float logits[WORDS];
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     sampling_params greedy = {.temperature = 0, .top_p = 1};
     for (int round = 0; round < 300; round++) {
         uint32_t n = 1 + (uint32_t)(test_random(&seed) % WORDS), kinds = 1 + round % 7;

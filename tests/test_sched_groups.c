@@ -177,8 +177,8 @@ TEST(tree_attention_can_be_switched_off_and_needs_a_tree)
 TEST(groups_are_what_the_rows_share_in_every_step)
 {
     enum { REQS = 60, DOC = 400 };
-    uint64_t seed = test_seed(), rng = seed, rounds = test_scale(6, 60), groups = 0, deepest = 0;
-    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed(), rng = seed, rounds = test_scale(6, 60), groups = 0,
+             deepest = 0;
     static rad_token docs[4][DOC];
     for (uint64_t round = 0; round < rounds; round++) {
         for (int d = 0; d < 4; d++) {

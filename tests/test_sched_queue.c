@@ -301,8 +301,7 @@ static void model_req(req *r, uint64_t *rng, uint64_t *arrival)
 
 TEST(the_longest_prefix_is_found_as_brute_force_finds_it)
 {
-    uint64_t seed = test_seed(), rng = seed, operations = test_scale(6000, 200000);
-    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed(), rng = seed, operations = test_scale(6000, 200000);
     rad_env env = rad_env_or_default(NULL);
     for (uint32_t page = 1; page <= 4; page += 3) {
         rad_cache_params tree = {.struct_size = sizeof tree, .page_size = page};

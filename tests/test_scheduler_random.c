@@ -135,8 +135,7 @@ static uint64_t run_shared(job *jobs, uint32_t n, scheduler_params params, uint6
 
 TEST(every_answer_is_the_same_whatever_happened_on_the_way)
 {
-    uint64_t seed = test_seed(), rng = seed;
-    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed(), rng = seed;
     static job jobs[NUM_REQS];
     static rad_token docs[NUM_DOCS][DOC_TOKENS];
     uint64_t rounds = test_scale(8, 80);

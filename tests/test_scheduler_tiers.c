@@ -116,9 +116,8 @@ static void make_docs(rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t seed)
 
 TEST(answers_are_the_same_whatever_tier_they_come_from)
 {
-    uint64_t seed = test_seed(), rng = seed, loaded = 0, fetched = 0, lost = 0;
+    uint64_t seed = test_told_seed(), rng = seed, loaded = 0, fetched = 0, lost = 0;
     static rad_token docs[NUM_DOCS][DOC_TOKENS];
-    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < test_scale(18, 300); round++) {
         tiers_rig t = {0};
         scheduler_stats st;

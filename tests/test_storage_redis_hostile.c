@@ -197,8 +197,7 @@ TEST(an_answer_without_end_is_cut)
 /* Any bytes at all, seed printed. */
 TEST(random_bytes_are_no_page)
 {
-    uint64_t seed = test_seed(), random = seed;
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed(), random = seed;
     static const char often[] = "$*+-:0123456789\r\n\r\n\r\nMOVEDASK ";
     char lie[200];
     for (uint64_t i = 0; i < test_scale(5, 300); i++) {

@@ -655,9 +655,8 @@ static void one_thing(history *h)
 
 static void histories(uint64_t rounds, bool threads)
 {
-    uint64_t seed = test_seed(), rng = seed;
+    uint64_t seed = test_told_seed(), rng = seed;
     uint64_t stores[TIERS] = {0}, removes[TIERS] = {0}, gaps = 0, exact = 0;
-    print_message("RADISH_TEST_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < rounds; round++) {
         uint64_t bits = test_random(&rng);
         static history h;
