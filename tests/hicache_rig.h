@@ -137,6 +137,21 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
     CHECKF(status == RAD_OK, "%s\n", err.text);
 }
 
+/* Makes the cache again, with r->params: fails the 1st allocation of create, then the 2nd, ...
+ * until it succeeds. Whatever breaks, create says so and gives every byte back. `t` counts its
+ * memory. */
+static inline void hrig_create_failing(hrig *r, test_env *t)
+{
+    rad_cache_destroy(r->cache);
+    r->cache = NULL;
+    for (long n = 0; !r->cache; n++) {
+        rad_env env = test_env_failing_at(t, n);
+        rad_status status = rad_hicache_create(&env, &r->params, &r->cache, NULL);
+        CHECK(status == (r->cache ? RAD_OK : RAD_E_NOMEM));
+        CHECK(r->cache || t->bytes == 0);
+    }
+}
+
 static inline void hrig_stop(hrig *r, bool keep_store)
 {
     rad_cache_destroy(r->cache);

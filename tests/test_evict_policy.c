@@ -8,6 +8,7 @@
  *   exact size Evicting 2 of 10 tokens frees 2; SGLang frees the whole leaf.
  *   retention  Stands above the policy's key and is an argument of its own; in its branch it
  *              is the request's priority. When idle time has passed it is over for good. */
+#include "cache_failing.h"
 #include "test.h"
 
 #include <math.h>
@@ -468,20 +469,11 @@ TEST(create_survives_every_allocation_failing)
                                .max_tokens = 100,
                                .eviction = {.policy = RAD_EVICT_COST},
                                .max_pinned_tokens = 10};
-    rad_cache *cache = NULL;
-    for (long n = 0; !cache; n++) {
-        test_env t;
-        rad_env env = test_env_failing_at(&t, n);
-        rad_status status = rad_cache_create(&env, &params, &cache, NULL);
-        CHECK(status == (cache ? RAD_OK : RAD_E_NOMEM));
-        if (cache) {
-            rad_cache_stats stats;
-            rad_cache_get_stats(cache, &stats);
-            CHECK(stats.metadata_bytes == t.bytes);
-        }
-        rad_cache_destroy(cache);
-        CHECK(t.bytes == 0);
-    }
+    test_env t;
+    rad_cache *cache = cache_after_every_failure(&params, &t);
+    CHECK(metadata_bytes(cache) == t.bytes);
+    rad_cache_destroy(cache);
+    CHECK(t.bytes == 0);
 }
 
 /* Under any policy nodes that run short are merged; what is kept stays within its budget. */

@@ -5,6 +5,7 @@
  * ends with is compared, block by block, with a walk over the cache that computes hashes
  * with a hasher of its own, and so are the tokens of each block. What SGLang's own tests ask of
  * hashes and events is here too. */
+#include "cache_failing.h"
 #include "cache_literals.h"
 #include "test.h"
 
@@ -298,20 +299,11 @@ TEST(create_survives_every_allocation_failing)
                                .enable_kv_events = 1,
                                .kv_event_pages = 16,
                                .explain_pages = 16};
-    rad_cache *cache = NULL;
-    for (long n = 0; !cache; n++) {
-        test_env t;
-        rad_env env = test_env_failing_at(&t, n);
-        rad_status status = rad_cache_create(&env, &params, &cache, NULL);
-        CHECK(status == (cache ? RAD_OK : RAD_E_NOMEM));
-        if (cache) {
-            rad_cache_stats stats;
-            rad_cache_get_stats(cache, &stats);
-            CHECK(stats.metadata_bytes <= t.bytes);
-            rad_cache_destroy(cache);
-        }
-        CHECK(t.bytes == 0);
-    }
+    test_env t;
+    rad_cache *cache = cache_after_every_failure(&params, &t);
+    CHECK(metadata_bytes(cache) <= t.bytes);
+    rad_cache_destroy(cache);
+    CHECK(t.bytes == 0);
 }
 
 /* --- random operations --- */

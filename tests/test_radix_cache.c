@@ -6,6 +6,7 @@
  *   - a new node has hit_count 0, SGLang's has 1;
  *   - a split inherits the creation time;
  *   - with page_size > 1 slots must be whole pages. */
+#include "cache_failing.h"
 #include "radix_rig.h"
 
 #include "cache/radix_cache.h"
@@ -616,26 +617,18 @@ TEST(create_survives_every_allocation_failing)
 {
     for (uint32_t kind = RAD_CACHE_RADIX; kind <= RAD_CACHE_CHUNK; kind++) {
         rad_cache_params params = {.struct_size = sizeof params, .kind = kind, .max_tokens = 1000};
-        rad_cache *cache = NULL;
-        for (long n = 0; !cache; n++) {
-            test_env t;
-            rad_env env = test_env_failing_at(&t, n);
-            rad_status status = rad_cache_create(&env, &params, &cache, NULL);
-            CHECK(status == (cache ? RAD_OK : RAD_E_NOMEM));
-            if (cache && kind == RAD_CACHE_RADIX) {
-                rad_cache_stats stats;
-                rad_cache_get_stats(cache, &stats);
-                CHECK(stats.metadata_bytes == t.bytes);
-                long allocs = t.allocs;
-                insert10(cache, KEY(1, 2, 3));
-                t.fail_at = 0; /* from here on no memory: none is needed */
-                CHECK_OK(
-                    rad_cache_insert(cache, KEY(1, 2, 4), SLOTS(10, 20, 40), NULL, NULL, NULL));
-                CHECK(t.allocs == allocs);
-            }
-            rad_cache_destroy(cache);
-            CHECK(t.bytes == 0);
+        test_env t;
+        rad_cache *cache = cache_after_every_failure(&params, &t);
+        if (kind == RAD_CACHE_RADIX) {
+            CHECK(metadata_bytes(cache) == t.bytes);
+            long allocs = t.allocs;
+            insert10(cache, KEY(1, 2, 3));
+            t.fail_at = 0; /* from here on no memory: none is needed */
+            CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 4), SLOTS(10, 20, 40), NULL, NULL, NULL));
+            CHECK(t.allocs == allocs);
         }
+        rad_cache_destroy(cache);
+        CHECK(t.bytes == 0);
     }
 }
 

@@ -528,7 +528,6 @@ TEST(create_survives_every_allocation_failing)
     hrig r;
     hrig_options o = plain();
     hrig_start(&r, &o, NULL);
-    rad_cache_destroy(r.cache);
     rad_cache_params tree = {.struct_size = sizeof tree,
                              .page_size = 2,
                              .kv_allocator = r.kv,
@@ -537,22 +536,13 @@ TEST(create_survives_every_allocation_failing)
                              .kv_event_pages = 16,
                              .explain_pages = 16};
     r.params.cache = &tree;
-    r.cache = NULL;
-    for (long n = 0; !r.cache; n++) {
-        test_env t;
-        rad_env env = test_env_failing_at(&t, n);
-        rad_status status = rad_hicache_create(&env, &r.params, &r.cache, NULL);
-        CHECK(status == (r.cache ? RAD_OK : RAD_E_NOMEM));
-        if (r.cache) {
-            rad_cache_stats stats;
-            rad_cache_get_stats(r.cache, &stats);
-            CHECK(stats.metadata_bytes <= t.bytes);
-        }
-        rad_cache_destroy(r.cache);
-        CHECK(t.bytes == 0);
-    }
-    CHECK_OK(rad_hicache_create(NULL, &r.params, &r.cache, NULL));
+    test_env t;
+    hrig_create_failing(&r, &t);
+    rad_cache_stats stats;
+    rad_cache_get_stats(r.cache, &stats);
+    CHECK(stats.metadata_bytes <= t.bytes);
     hrig_stop(&r, false);
+    CHECK(t.bytes == 0);
 }
 
 /* ---- random histories ---- */
