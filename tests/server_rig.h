@@ -199,6 +199,11 @@ static inline const char *text_of(const json_t *json, const char *key)
     return value;
 }
 
+static inline bool says(const json_t *json, const char *key, const char *want)
+{
+    return strcmp(text_of(json, key), want) == 0;
+}
+
 static inline json_t *choice_of(const json_t *json, size_t i)
 {
     return json_array_get(json_object_get(json, "choices"), i);

@@ -210,7 +210,7 @@ TEST(admin_endpoints_answer)
     start(&f, 0);
     json_t *json = ask(&f, "GET", "/v1/models", "", 200);
     json_t *model = json_array_get(json_object_get(json, "data"), 0);
-    CHECK(strcmp(text_of(model, "id"), "fake \"model\"") == 0);
+    CHECK(says(model, "id", "fake \"model\""));
     CHECK(number(model, "max_model_len") == 4096);
     json_decref(json);
     json_decref(ask(&f, "GET", "/v1/models/fake%20%22model%22", "", 200));

@@ -17,10 +17,10 @@ TEST(a_completion_carries_text_ids_and_usage)
                        "{\"prompt\":[1,2,3],\"max_tokens\":3,\"temperature\":0,\"seed\":5,"
                        "\"return_token_ids\":true,\"extra_key\":\"k\",\"cache_salt\":\"s\"}",
                        200);
-    CHECK(strcmp(text_of(choice_of(json, 0), "text"), "t0 t1 t2 ") == 0);
-    CHECK(strcmp(text_of(choice_of(json, 0), "finish_reason"), "length") == 0);
-    CHECK(strcmp(text_of(json, "object"), "text_completion") == 0);
-    CHECK(strcmp(text_of(json, "model"), "fake \"model\"") == 0);
+    CHECK(says(choice_of(json, 0), "text", "t0 t1 t2 "));
+    CHECK(says(choice_of(json, 0), "finish_reason", "length"));
+    CHECK(says(json, "object", "text_completion"));
+    CHECK(says(json, "model", "fake \"model\""));
     json_t *ids = json_object_get(choice_of(json, 0), "token_ids");
     CHECK(json_array_size(ids) == 3 && json_integer_value(json_array_get(ids, 2)) == 102);
     CHECK(number(json_object_get(json, "usage"), "prompt_tokens") == 3);
@@ -106,8 +106,8 @@ TEST(a_stop_string_says_so)
     struct fixture f;
     start(&f, 0);
     json_t *json = ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\",\"stop\":[\"END\"]}", 200);
-    CHECK(strcmp(text_of(choice_of(json, 0), "finish_reason"), "stop") == 0);
-    CHECK(strcmp(text_of(choice_of(json, 0), "stop_reason"), "END") == 0);
+    CHECK(says(choice_of(json, 0), "finish_reason", "stop"));
+    CHECK(says(choice_of(json, 0), "stop_reason", "END"));
     json_decref(json);
     stop(&f);
 }
@@ -126,8 +126,8 @@ TEST(chat_takes_parts_and_streams_the_role_first)
                        200);
     CHECK(strcmp(f.engine->last_words, "user:abcd") == 0);
     json_t *message = json_object_get(choice_of(json, 0), "message");
-    CHECK(strcmp(text_of(message, "content"), "t0 t1 ") == 0);
-    CHECK(strcmp(text_of(message, "role"), "assistant") == 0);
+    CHECK(says(message, "content", "t0 t1 "));
+    CHECK(says(message, "role", "assistant"));
     CHECK(cached_of(json) == FAKE_CACHED);
     json_decref(json);
 
@@ -135,8 +135,8 @@ TEST(chat_takes_parts_and_streams_the_role_first)
                          "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}",
                          &status);
     json = event_at(text, 0);
-    CHECK(strcmp(text_of(json_object_get(choice_of(json, 0), "delta"), "role"), "assistant") == 0);
-    CHECK(strcmp(text_of(json, "object"), "chat.completion.chunk") == 0);
+    CHECK(says(json_object_get(choice_of(json, 0), "delta"), "role", "assistant"));
+    CHECK(says(json, "object", "chat.completion.chunk"));
     json_decref(json);
     char all[1024] = "";
     for (int i = 0; i < count_events(text) - 1; i++) {
@@ -175,7 +175,7 @@ TEST(n_gives_choices_with_their_index_in_every_dialect)
     CHECK(json_array_size(json_object_get(json, "choices")) == 2);
     json_t *second = json_object_get(choice_of(json, 1), "message");
     CHECK(number(choice_of(json, 1), "index") == 1);
-    CHECK(strcmp(text_of(second, "content"), "t0 t1 t2 ") == 0);
+    CHECK(says(second, "content", "t0 t1 t2 "));
     CHECK(number(json_object_get(json, "usage"), "prompt_tokens") == 20);
     json_decref(json);
 
@@ -239,7 +239,7 @@ TEST(generate_says_where_the_cached_tokens_came_from_and_why_there_were_no_more)
     why = json_object_get(json_object_get(json, "meta_info"), "cache_explanation");
     tier = json_object_get(why, "device");
     CHECK(json_object_size(why) == 1 && number(tier, "tokens") == FAKE_CACHED);
-    CHECK(json_object_size(tier) == 2 && strcmp(text_of(tier, "end"), "never_seen") == 0);
+    CHECK(json_object_size(tier) == 2 && says(tier, "end", "never_seen"));
     json_decref(json);
 
     fake_why = (req_why){.known = true,
@@ -258,16 +258,15 @@ TEST(generate_says_where_the_cached_tokens_came_from_and_why_there_were_no_more)
     json = ask(&f, "POST", "/generate", ask_for, 200);
     why = json_object_get(json_object_get(json, "meta_info"), "cache_explanation");
     tier = json_object_get(why, "device");
-    CHECK(number(tier, "tokens") == FAKE_CACHED - 2 &&
-          strcmp(text_of(tier, "end"), "evicted") == 0);
-    CHECK(number(tier, "evicted_tokens") == 64 && strcmp(text_of(tier, "policy"), "lru") == 0);
+    CHECK(number(tier, "tokens") == FAKE_CACHED - 2 && says(tier, "end", "evicted"));
+    CHECK(number(tier, "evicted_tokens") == 64 && says(tier, "policy", "lru"));
     CHECK(json_real_value(json_object_get(tier, "evicted_s_ago")) == 1.5);
-    CHECK(strcmp(text_of(tier, "cause"), "room") == 0);
+    CHECK(says(tier, "cause", "room"));
     tier = json_object_get(why, "host");
-    CHECK(number(tier, "tokens") == 1 && strcmp(text_of(tier, "end"), "page_rounding") == 0);
-    CHECK(number(tier, "found") == 9 && strcmp(text_of(tier, "load"), "below_threshold") == 0);
+    CHECK(number(tier, "tokens") == 1 && says(tier, "end", "page_rounding"));
+    CHECK(number(tier, "found") == 9 && says(tier, "load", "below_threshold"));
     tier = json_object_get(why, "storage");
-    CHECK(number(tier, "tokens") == 1 && strcmp(text_of(tier, "end"), "revoked") == 0);
+    CHECK(number(tier, "tokens") == 1 && says(tier, "end", "revoked"));
     CHECK(number(tier, "asked") == 256 && number(tier, "present") == 16);
     json_decref(json);
 
@@ -275,8 +274,8 @@ TEST(generate_says_where_the_cached_tokens_came_from_and_why_there_were_no_more)
     fake_why.device.why = 99; /* a reason that is newer than this server's words */
     json = ask(&f, "POST", "/generate", ask_for, 200);
     why = json_object_get(json_object_get(json, "meta_info"), "cache_explanation");
-    CHECK(strcmp(text_of(json_object_get(why, "host"), "load"), "failed") == 0);
-    CHECK(strcmp(text_of(json_object_get(why, "device"), "end"), "unknown") == 0);
+    CHECK(says(json_object_get(why, "host"), "load", "failed"));
+    CHECK(says(json_object_get(why, "device"), "end", "unknown"));
     json_decref(json);
     fake_why = (req_why){0};
     stop(&f);
@@ -290,10 +289,10 @@ TEST(generate_answers_in_sglangs_form)
     json_t *json = ask(&f, "POST", "/generate",
                        "{\"input_ids\":[5,6,7],\"sampling_params\":{\"max_new_tokens\":2}}", 200);
     json_t *meta = json_object_get(json, "meta_info");
-    CHECK(strcmp(text_of(json, "text"), "t0 t1 ") == 0);
+    CHECK(says(json, "text", "t0 t1 "));
     CHECK(json_array_size(json_object_get(json, "output_ids")) == 2);
     CHECK(number(meta, "prompt_tokens") == 3 && number(meta, "cached_tokens") == FAKE_CACHED);
-    CHECK(strcmp(text_of(json_object_get(meta, "finish_reason"), "type"), "length") == 0);
+    CHECK(says(json_object_get(meta, "finish_reason"), "type", "length"));
     CHECK(number(json_object_get(meta, "finish_reason"), "length") == 2);
     CHECK(json_real_value(json_object_get(meta, "e2e_latency")) == 0.5);
     json_decref(json);
