@@ -1,27 +1,30 @@
-/* compute_pool.c - one counter to claim tiles from, one to count what is done.
+/* compute_pool.c - ranges to claim tiles from, and a count of what is done.
  *
- *     owner:   fn, arg, num_tiles = ...     worker:  r = remaining, until r > 0
- *              done = 0                              CAS remaining r -> r - 1
- *              remaining = num_tiles  ---->          fn(arg, num_tiles - r)
- *              ... claims tiles too ...              done += 1
- *              waits for done == num_tiles  <----
+ *     owner:   fn, arg = ...                worker:  round, until it is another one
+ *              done = 0                              CAS a range: next -> next + 1
+ *              ranges = all tiles                    fn(arg, next)
+ *              round += 1             ---->          ... until all ranges are empty
+ *              ... claims tiles too ...              done += the tiles it ran
+ *              waits for done == the others' tiles  <----
  *
- * `remaining` is also what idle workers sleep on (a futex while it is 0), so that
- * publishing a region and waking need no second word. A worker reads fn, arg and
- * num_tiles only after its claim succeeded. That makes late wakers harmless: a
- * successful claim is a tile of the region that is running now, whichever region
- * the worker had in mind, and that region cannot end before the tile is counted.
- *
- * In a `near` region a claim is a right to one tile and not yet a certain one: a thread
- * takes the next of its own range, or, when that is used up, the last of another's.
+ * A region has one range that all claim from, or, a `near` one, a range for each thread, which
+ * takes the next tile of its own or, when that is used up, the last of another's:
  *
  *     range of thread 0  | . . 2 3 4 5 |   its own next is 2, who has nothing left takes 5
  *     range of thread 1  | . . . . . . |
  *
- * There are as many rights as tiles, so who has one finds a tile.
+ * So in a near region a thread shares no line with others but when it begins and when it ends: a
+ * line that two threads write moves between them at every claim, in the time of which a thread
+ * reads a few KB of memory, and a claim lets nothing behind it begin.
  *
- * Invariant: from the store to `remaining` until done == num_tiles, the owner
- * does not touch fn, arg, num_tiles and near; every tile is claimed exactly once. */
+ * `round` is also what idle workers sleep on (a futex), so that publishing a region and waking
+ * need no second word. A worker reads fn and arg only after its claim succeeded.
+ * That makes late wakers harmless: a successful claim is a tile of the region that is running
+ * now, whichever round the worker had in mind, and that region cannot end before the tile
+ * is counted.
+ *
+ * Invariant: from the first range that is filled until done == the others' tiles, the owner
+ * does not touch fn and arg; every tile is claimed exactly once. */
 #define _GNU_SOURCE
 #include "base/compute_pool.h"
 
@@ -38,9 +41,8 @@
 #include <unistd.h>
 
 enum { MOST_THREADS = 256, SPIN_NS = 50000, PAUSES_PER_LOOK = 32 };
-static const uint32_t STOP = UINT32_MAX; /* in `remaining`: workers go home */
 
-/* Of a near region: tiles [next, end) that nobody has, as next | end << 32. */
+/* Tiles [next, end) that nobody has, as next | end << 32. */
 typedef struct range {
     _Alignas(64) _Atomic uint64_t left;
 } range;
@@ -57,15 +59,17 @@ struct compute_pool {
     uint32_t num_started; /* workers that run, num_threads - 1 after create */
     uint64_t spin_ns;
     worker *workers;
-    range *ranges; /* [num_threads] */
+    range *ranges; /* [num_threads]: of near regions; empty in others */
 
     compute_fn fn; /* the region, see the invariant */
     void *arg;
-    uint32_t num_tiles;
-    bool near;
 
-    _Alignas(64) _Atomic uint32_t remaining; /* tiles that nobody claimed yet */
-    _Atomic uint32_t sleeping;               /* workers in, or about to enter, the futex */
+    range common; /* of regions that are not near; else empty */
+    /* 2 * the number of regions so far, + 1 if the last one is near; regions of one tile do
+     * not count. */
+    _Alignas(64) _Atomic uint32_t round;
+    _Atomic uint32_t sleeping; /* workers in, or about to enter, the futex */
+    _Atomic bool stop;         /* at the next round: workers go home */
     _Alignas(64) _Atomic uint32_t done;
     _Atomic uint32_t owner_sleeps;
 };
@@ -119,55 +123,63 @@ uint32_t compute_pool_near(uint32_t num_tiles, uint32_t num_threads, uint32_t th
     return (uint32_t)((uint64_t)num_tiles * thread / num_threads);
 }
 
-/* A tile of a near region, for who has claimed one. */
-static uint32_t take_near(compute_pool *pool, uint32_t thread)
+/* The first tile of a range, or the last one; false: it is empty. The order is that of the
+ * owner's store, so who has a tile sees the region. */
+static bool claim(range *r, bool first, uint32_t *tile)
 {
-    for (uint32_t from = thread;; from = from + 1 == pool->num_threads ? 0 : from + 1) {
-        _Atomic uint64_t *r = &pool->ranges[from].left;
-        uint64_t left = atomic_load_explicit(r, memory_order_relaxed);
-        while ((uint32_t)left < left >> 32) {
-            uint64_t less = from == thread ? left + 1 : left - ((uint64_t)1 << 32);
-            if (atomic_compare_exchange_weak_explicit(r, &left, less, memory_order_relaxed,
-                                                      memory_order_relaxed))
-                return from == thread ? (uint32_t)left : (uint32_t)(less >> 32);
-        }
+    uint64_t left = atomic_load_explicit(&r->left, memory_order_relaxed);
+    while ((uint32_t)left < left >> 32) {
+        uint64_t less = first ? left + 1 : left - ((uint64_t)1 << 32);
+        if (!atomic_compare_exchange_weak_explicit(&r->left, &left, less, memory_order_acquire,
+                                                   memory_order_relaxed))
+            continue;
+        *tile = first ? (uint32_t)left : (uint32_t)(less >> 32);
+        return true;
     }
+    return false;
 }
 
-/* Claims and runs tiles until none is left to claim. Returns what it last saw in
- * `remaining`: 0 or STOP. */
-static uint32_t work(compute_pool *pool, uint32_t thread)
+/* `near`: the kind of the round that the thread knows of. Those of the other kind have nothing
+ * where it looks. */
+static bool claim_any(compute_pool *pool, uint32_t thread, bool near, uint32_t *tile)
 {
-    uint32_t left = atomic_load_explicit(&pool->remaining, memory_order_acquire);
-    while (left != 0 && left != STOP) {
-        if (!atomic_compare_exchange_weak_explicit(&pool->remaining, &left, left - 1,
-                                                   memory_order_acquire, memory_order_acquire))
-            continue;
-        uint32_t num_tiles = pool->num_tiles;
-        uint32_t tile = pool->near ? take_near(pool, thread) : num_tiles - left;
-        pool->fn(pool->arg, tile, thread);
-        /* From the last increment on the region is the owner's again: pool->num_tiles
-         * may already be another region's, hence the copy. */
-        if (atomic_fetch_add(&pool->done, 1) + 1 == num_tiles && atomic_load(&pool->owner_sleeps))
-            futex_wake(&pool->done, 1);
-        left = atomic_load_explicit(&pool->remaining, memory_order_acquire);
+    if (!near) return claim(&pool->common, true, tile);
+    for (uint32_t i = 0, from = thread; i < pool->num_threads; i++) {
+        if (claim(&pool->ranges[from], i == 0, tile)) return true;
+        from = from + 1 == pool->num_threads ? 0 : from + 1;
     }
-    return left;
+    return false;
+}
+
+/* Claims and runs tiles until none is left to claim. Returns how many they were. */
+static uint32_t work(compute_pool *pool, uint32_t thread, bool near)
+{
+    uint32_t count = 0;
+    for (uint32_t tile; claim_any(pool, thread, near, &tile); count++)
+        pool->fn(pool->arg, tile, thread);
+    return count;
 }
 
 static void *worker_main(void *arg)
 {
     worker *self = arg;
     compute_pool *pool = self->pool;
-    while (work(pool, self->index) != STOP) {
-        if (spin(pool, &pool->remaining, 0, false)) continue;
-        /* The owner stores `remaining` and then looks at `sleeping`; here it is the
-         * other way round, so one of the two sees the other. */
-        atomic_fetch_add(&pool->sleeping, 1);
-        futex_wait(&pool->remaining, 0);
-        atomic_fetch_sub(&pool->sleeping, 1);
+    for (uint32_t seen = 0;;) {
+        while (!spin(pool, &pool->round, seen, false)) {
+            /* The owner stores `round` and then looks at `sleeping`; here it is the
+             * other way round, so one of the two sees the other. */
+            atomic_fetch_add(&pool->sleeping, 1);
+            futex_wait(&pool->round, seen);
+            atomic_fetch_sub(&pool->sleeping, 1);
+        }
+        seen = atomic_load_explicit(&pool->round, memory_order_acquire);
+        if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) return NULL;
+        uint32_t count = work(pool, self->index, seen & 1);
+        if (!count) continue;
+        /* From here on the region may be over. */
+        atomic_fetch_add(&pool->done, count);
+        if (atomic_load(&pool->owner_sleeps)) futex_wake(&pool->done, 1);
     }
-    return NULL;
 }
 
 static uint32_t num_allowed_cpus(void)
@@ -244,8 +256,9 @@ nomem:
 void compute_pool_destroy(compute_pool *pool)
 {
     if (!pool) return;
-    atomic_store(&pool->remaining, STOP);
-    futex_wake(&pool->remaining, INT32_MAX);
+    atomic_store_explicit(&pool->stop, true, memory_order_relaxed);
+    atomic_fetch_add(&pool->round, 2);
+    futex_wake(&pool->round, INT32_MAX);
     for (uint32_t i = 1; i <= pool->num_started; i++)
         pthread_join(pool->workers[i].thread, NULL);
     rad_env env = pool->env;
@@ -259,6 +272,7 @@ uint32_t compute_pool_num_threads(const compute_pool *pool)
     return pool ? pool->num_threads : 1;
 }
 
+/* Until the workers are done with `num_tiles`. */
 static void wait_until_done(compute_pool *pool, uint32_t num_tiles)
 {
     if (!spin(pool, &pool->done, num_tiles, true)) {
@@ -270,8 +284,13 @@ static void wait_until_done(compute_pool *pool, uint32_t num_tiles)
         }
         atomic_store(&pool->owner_sleeps, 0);
     }
-    /* Pairs with the workers' increments: what the tiles wrote is visible now. */
+    /* Pairs with the workers' additions: what the tiles wrote is visible now. */
     (void)atomic_load_explicit(&pool->done, memory_order_acquire);
+}
+
+static void fill(range *r, uint64_t next, uint64_t end)
+{
+    atomic_store_explicit(&r->left, next | end << 32, memory_order_release);
 }
 
 static void run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg, bool near)
@@ -281,22 +300,19 @@ static void run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg
             fn(arg, tile, 0);
         return;
     }
-    RAD_ASSERT_ENV(&pool->env, num_tiles < STOP);
     pool->fn = fn;
     pool->arg = arg;
-    pool->num_tiles = num_tiles;
-    pool->near = near;
-    for (uint32_t i = 0; near && i < pool->num_threads; i++) {
-        uint64_t next = compute_pool_near(num_tiles, pool->num_threads, i);
-        uint64_t end = compute_pool_near(num_tiles, pool->num_threads, i + 1);
-        atomic_store_explicit(&pool->ranges[i].left, next | end << 32, memory_order_relaxed);
-    }
     atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
-    atomic_store(&pool->remaining, num_tiles);
+    if (!near) fill(&pool->common, 0, num_tiles);
+    for (uint32_t i = 0, next = 0, end; near && i < pool->num_threads; i++, next = end) {
+        end = compute_pool_near(num_tiles, pool->num_threads, i + 1);
+        fill(&pool->ranges[i], next, end);
+    }
+    uint32_t round = atomic_load_explicit(&pool->round, memory_order_relaxed);
+    atomic_store(&pool->round, (round & ~1u) + 2 + near);
     uint32_t sleeping = atomic_load(&pool->sleeping);
-    if (sleeping) futex_wake(&pool->remaining, RAD_MIN(sleeping, num_tiles - 1));
-    work(pool, 0);
-    wait_until_done(pool, num_tiles);
+    if (sleeping) futex_wake(&pool->round, RAD_MIN(sleeping, num_tiles - 1));
+    wait_until_done(pool, num_tiles - work(pool, 0, near));
 }
 
 void compute_pool_run(compute_pool *pool, uint32_t num_tiles, compute_fn fn, void *arg)
