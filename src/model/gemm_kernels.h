@@ -44,6 +44,14 @@ typedef struct gemm_tile {
 
 typedef void gemm_kernel(const gemm_tile *tile);
 
+/* How many steps ahead a tile fetches that reads its panel alone: about 8 KB, what memory has under
+ * way at a time, and so little that it is still in the L1 cache when its turn comes. */
+static inline uint32_t gemm_near_steps(size_t step_bytes)
+{
+    enum { NEAR_BYTES = 8 << 10 };
+    return (uint32_t)RAD_MAX((NEAR_BYTES + step_bytes / 2) / step_bytes, (size_t)1);
+}
+
 /* The first `columns` of a panel for any number of rows, over the whole of k (depth counts
  * all its steps). `ahead` is the panel that comes next; ahead_stride is not used. */
 typedef void gemm_quant_block(gemm_type type, const gemm_tile *block, uint32_t columns);

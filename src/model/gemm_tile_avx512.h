@@ -31,26 +31,23 @@ TILE void store_sums(const uint32_t rows, __m512 sum[][VECTORS], const gemm_tile
             _mm512_storeu_ps(t->c + r * t->ldc + 16 * v, sum[r][v]);
 }
 
-/* One step's 256 bytes of the weight. Of what comes next, a tile that shares the panel with
- * others fetches its part all the way to the L1 cache: there is little to do between
- * fetching a line and needing it. One that is alone fetches further ahead than that cache
- * is large. */
+/* One step's 256 bytes of the weight, and as many asked for, all the way to the L1 cache: of a
+ * panel that this tile reads alone those a few KB further on, else its share of what comes next. */
 TILE void load_weight(__m512i w[VECTORS], const gemm_tile *t, uint32_t k)
 {
-    const char *here = (const char *)t->w + (size_t)k * VECTORS * 64;
+    enum { BYTES = VECTORS * 64 };
+    const char *here = (const char *)t->w + (size_t)k * BYTES;
     const char *ahead = t->ahead + k * t->ahead_stride;
-    const bool alone = t->ahead_stride == VECTORS * 64;
+    const uint32_t near = gemm_near_steps(BYTES);
+    if (t->ahead_stride == BYTES)
+        ahead = k + near < t->depth ? here + near * BYTES
+                                    : t->ahead + (size_t)(k + near - t->depth) * BYTES;
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++)
         w[v] = _mm512_loadu_si512(here + 64 * v);
-    if (alone)
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++)
-            _mm_prefetch(ahead + 64 * v, _MM_HINT_T1);
-    else
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++)
-            _mm_prefetch(ahead + 64 * v, _MM_HINT_T0);
+    for (int v = 0; v < VECTORS; v++)
+        _mm_prefetch(ahead + 64 * v, _MM_HINT_T0);
 }
 
 TILE void step_f32(const uint32_t rows, __m512 sum[][VECTORS], const float *x, size_t ldx,
