@@ -12,7 +12,8 @@
 
 enum {
     MOST_LINES = 512,
-    LEAST_BLOCKS = 16,         /* worth the trouble */
+    LEAST_BLOCKS = 16,         /* worth the trouble, and for rows of one token each, whose */
+    LEAST_DECODED = 4,         /* alternative is to read a part of each line of K and V */
     LEAST_ROOM = 8,            /* blocks of a wave */
     PARTIAL_FLOATS = 128 << 10 /* of all partial results of a wave: 512 KiB of stack */
 };
@@ -118,7 +119,8 @@ bool attn_forward_waves(attn_call *call, compute_pool *pool)
         end_block = RAD_MAX(end_block, attn_end_block(batch->seq_lens[i]));
         most_fresh = RAD_MAX(most_fresh, batch->extend_seq_lens[i]);
     }
-    if (room < LEAST_ROOM || end_block - first_block < LEAST_BLOCKS) return false;
+    uint32_t least = most_fresh == 1 ? LEAST_DECODED : LEAST_BLOCKS;
+    if (room < LEAST_ROOM || end_block - first_block < least) return false;
     uint32_t sides = attn_strip_sides(call, most_fresh * call->heads);
     if (sides == 0) return false;
 
