@@ -23,6 +23,7 @@ typedef struct stacked {
     gemm_weight *stack, *alone[MOST_PARTS];
     gemm_part parts[MOST_PARTS];
     uint32_t num_parts;
+    guarded memory; /* the stack's, of every other one */
 } stacked;
 
 static void set_random_rows(const struct quant *q, const stacked *s, uint32_t part, uint32_t first,
@@ -50,12 +51,16 @@ static stacked make_stack(const uint32_t *rows, uint32_t num_parts, uint32_t k, 
 {
     stacked s = {.num_parts = num_parts};
     const struct quant *q[MOST_PARTS];
+    size_t bytes = 0;
     for (uint32_t p = 0; p < num_parts; p++) {
         q[p] = &quants[test_random(seed) % (k % 256 ? 2 : RAD_COUNT(quants))];
         s.parts[p] = (gemm_part){q[p]->type, rows[p]};
         CHECK_OK(gemm_weight_create(NULL, q[p]->type, rows[p], k, isa, &s.alone[p], NULL));
+        bytes += gemm_weight_bytes(q[p]->type, rows[p], k);
     }
-    CHECK_OK(gemm_weight_create_stack(NULL, s.parts, num_parts, k, isa, &s.stack, NULL));
+    if (test_random(seed) % 2) s.memory = guarded_alloc(bytes);
+    CHECK_OK(
+        gemm_weight_create_stack(NULL, s.memory.data, s.parts, num_parts, k, isa, &s.stack, NULL));
     for (uint32_t p = 0, first = 0; p < num_parts; first += rows[p++])
         set_random_rows(q[p], &s, p, first, k, seed);
     return s;
@@ -64,6 +69,7 @@ static stacked make_stack(const uint32_t *rows, uint32_t num_parts, uint32_t k, 
 static void free_stack(stacked *s)
 {
     gemm_weight_destroy(s->stack);
+    if (s->memory.data) guarded_free(&s->memory);
     for (uint32_t p = 0; p < s->num_parts; p++)
         gemm_weight_destroy(s->alone[p]);
 }
@@ -209,13 +215,13 @@ TEST(stacks_that_cannot_be)
     const gemm_part many[] = {{GEMM_Q8_0, UINT32_MAX - 5}, {GEMM_Q4_0, 6}};
     const gemm_part empty[] = {{GEMM_Q8_0, 5}, {GEMM_Q4_0, 0}};
     const gemm_part odd[] = {{GEMM_Q8_0, 5}, {GEMM_Q6_K, 5}};
-    CHECK(gemm_weight_create_stack(NULL, mixed, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create_stack(NULL, NULL, mixed, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
     CHECK(strstr(err.text, "q8_0") && strstr(err.text, "bf16"));
-    CHECK(gemm_weight_create_stack(NULL, floats, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
-    CHECK(gemm_weight_create_stack(NULL, many, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
-    CHECK(gemm_weight_create_stack(NULL, empty, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
-    CHECK(gemm_weight_create_stack(NULL, odd, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
-    CHECK(gemm_weight_create_stack(NULL, odd, 0, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create_stack(NULL, NULL, floats, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create_stack(NULL, NULL, many, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create_stack(NULL, NULL, empty, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create_stack(NULL, NULL, odd, 2, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create_stack(NULL, NULL, odd, 0, 64, NULL, &w, &err) == RAD_E_INVAL && !w);
 }
 
 TEST(creating_survives_every_allocation_failing)
@@ -225,7 +231,7 @@ TEST(creating_survives_every_allocation_failing)
     for (long n = 0; !w; n++) {
         test_env t;
         rad_env env = test_env_failing_at(&t, n);
-        rad_status status = gemm_weight_create_stack(&env, parts, 3, 512, NULL, &w, NULL);
+        rad_status status = gemm_weight_create_stack(&env, NULL, parts, 3, 512, NULL, &w, NULL);
         CHECK(status == (w ? RAD_OK : RAD_E_NOMEM));
         gemm_weight_destroy(w);
         CHECK(t.bytes == 0);

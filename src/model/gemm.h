@@ -77,11 +77,17 @@ typedef struct gemm_part {
 
 /* A weight of the rows of parts[0], then of parts[1] ... for matrices of different types that
  * read the same x: N is the sum of theirs. Either all types are quantised or all are one; else
- * RAD_E_INVAL, otherwise as above. Parts of whole panels are fastest. */
-rad_status gemm_weight_create_stack(const rad_env *env, const gemm_part *parts, uint32_t num_parts,
-                                    uint32_t k, const gemm_isa *isa, gemm_weight **out,
-                                    rad_error *err);
+ * RAD_E_INVAL, otherwise as above. Parts of whole panels are fastest. `memory`: where the rows
+ * are to lie, gemm_weight_bytes of all parts, aligned to 64, the caller's for as long as the
+ * weight lives; NULL: memory of its own. */
+rad_status gemm_weight_create_stack(const rad_env *env, void *memory, const gemm_part *parts,
+                                    uint32_t num_parts, uint32_t k, const gemm_isa *isa,
+                                    gemm_weight **out, rad_error *err);
 void gemm_weight_destroy(gemm_weight *w); /* NULL is fine */
+
+/* Memory for weights: untouched, and in huge pages where the system grants them. rad_free gives
+ * it back; NULL when there is none. */
+void *gemm_alloc(const rad_env *env, size_t bytes);
 
 /* Tells that `next` is run after w, as one layer follows another: a run of few rows fetches
  * the beginning of what comes next. Only a matter of time; NULL: nothing is known. `next`

@@ -48,6 +48,13 @@ static void ask_for_huge_pages(void *data, size_t bytes)
 #endif
 }
 
+void *gemm_alloc(const rad_env *env, size_t bytes)
+{
+    void *memory = env->alloc(env->user, bytes);
+    if (memory) ask_for_huge_pages(memory, bytes);
+    return memory;
+}
+
 /* What nobody will set: rows behind n, and a half-filled last step of k. */
 static void zero_padding(gemm_weight *w)
 {
@@ -57,8 +64,8 @@ static void zero_padding(gemm_weight *w)
     memset((char *)w->data + from, 0, w->bytes - from);
 }
 
-rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
-                              const gemm_isa *isa, gemm_weight **out, rad_error *err)
+static rad_status create_in(const rad_env *env, void *memory, gemm_type type, uint32_t n,
+                            uint32_t k, const gemm_isa *isa, gemm_weight **out, rad_error *err)
 {
     *out = NULL;
     if (n == 0 || k == 0) return rad_fail(err, RAD_E_INVAL, "gemm: a weight of %u x %u", n, k);
@@ -77,10 +84,10 @@ rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, ui
                        .k = k,
                        .num_panels = num_panels_of(n),
                        .depth = depth_of(type, k),
-                       .bytes = bytes};
-    w->data = full.alloc(full.user, bytes);
+                       .bytes = bytes,
+                       .borrowed = memory != NULL};
+    w->data = memory ? memory : gemm_alloc(&full, bytes);
     if (!w->data) goto nomem;
-    ask_for_huge_pages(w->data, bytes);
     zero_padding(w);
     *out = w;
     return RAD_OK;
@@ -91,9 +98,15 @@ nomem:
                     bytes);
 }
 
-rad_status gemm_weight_create_stack(const rad_env *env, const gemm_part *parts, uint32_t num_parts,
-                                    uint32_t k, const gemm_isa *isa, gemm_weight **out,
-                                    rad_error *err)
+rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
+                              const gemm_isa *isa, gemm_weight **out, rad_error *err)
+{
+    return create_in(env, NULL, type, n, k, isa, out, err);
+}
+
+rad_status gemm_weight_create_stack(const rad_env *env, void *memory, const gemm_part *parts,
+                                    uint32_t num_parts, uint32_t k, const gemm_isa *isa,
+                                    gemm_weight **out, rad_error *err)
 {
     *out = NULL;
     uint32_t room = UINT32_MAX;
@@ -108,8 +121,10 @@ rad_status gemm_weight_create_stack(const rad_env *env, const gemm_part *parts, 
     rad_status status = RAD_OK;
     if (!num_parts) status = rad_fail(err, RAD_E_INVAL, "gemm: a stack of nothing");
     for (uint32_t i = 0; i < num_parts && status == RAD_OK; i++) {
-        status = gemm_weight_create(env, parts[i].type, parts[i].n, k, isa, last, err);
-        if (status == RAD_OK) last = &(*last)->beside;
+        status = create_in(env, memory, parts[i].type, parts[i].n, k, isa, last, err);
+        if (status != RAD_OK) break;
+        if (memory) memory = (char *)memory + (*last)->bytes;
+        last = &(*last)->beside;
     }
     if (status != RAD_OK) {
         gemm_weight_destroy(stack);
@@ -124,7 +139,7 @@ void gemm_weight_destroy(gemm_weight *w)
     while (w) {
         gemm_weight *beside = w->beside;
         rad_env env = w->env;
-        rad_free(&env, w->data, w->bytes);
+        if (!w->borrowed) rad_free(&env, w->data, w->bytes);
         rad_free(&env, w, sizeof *w);
         w = beside;
     }

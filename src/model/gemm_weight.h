@@ -26,6 +26,7 @@ struct gemm_weight {
     uint32_t depth; /* steps per panel */
     size_t bytes;
     void *data;
+    bool borrowed;           /* data is the caller's */
     gemm_weight *beside;     /* the part behind it, or NULL */
     const gemm_weight *next; /* what runs after all of them, or NULL; of the first part */
 };

@@ -1,9 +1,13 @@
 /* weights.c - see weights.h.
  *
- * Each weight is loaded on its own: find its tensors, compare their shapes with the
- * config, and only then allocate. A tensor that was found lies in the file with all its
- * bytes, so what is allocated is bounded by the file's size (times 8 at most: Q4_0
- * to f32), whatever the metadata claims. weights_pack.c fills it. */
+ * Loading goes twice over the tensors. The first time it only finds each, compares its shape
+ * with the config and counts what the matrices take packed; then there is one block for all of
+ * them, and the second time they are packed into it. One block, since a huge page is larger than
+ * most matrices of a small model, which in small pages are read slower.
+ *
+ * A tensor that was found lies in the file with all its bytes, so what is allocated is bounded
+ * by the file's size (times 8 at most: Q4_0 to f32), whatever the metadata claims.
+ * weights_pack.c fills it. */
 #include "model/weights.h"
 
 #include "base/bf16.h"
@@ -20,6 +24,8 @@ typedef struct load {
     const weights_loader *loader;
     model_weights *w;
     rad_error *err;
+    bool counts;          /* the first time */
+    size_t packed;        /* bytes of matrices that were counted, or have their place */
     uint64_t done, total; /* bytes of tensors */
     float *panels;        /* [num_threads][GEMM_PANEL][widest] */
     size_t panels_bytes;
@@ -62,6 +68,7 @@ static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_
         rad_status status = tensor_find(l->file, parts[i].name, 0, parts[i].rows, &t[i], l->err);
         if (status != RAD_OK) return status;
     }
+    if (l->counts) return RAD_OK;
     *out = rad_alloc(l->env, n * sizeof **out);
     if (!*out)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %s (%zu bytes)", parts[0].name,
@@ -86,6 +93,7 @@ static rad_status load_rope_divisors(load *l)
     const char *name = c->scaling.divisors;
     if (!name) return RAD_OK;
     rad_status status = load_vector(l, name, c->rope_dim / 2, &l->w->rope_divisors);
+    if (l->counts) return status;
     for (uint32_t i = 0; status == RAD_OK && i < c->rope_dim / 2; i++)
         if (!(l->w->rope_divisors[i] > 0) || isinf(l->w->rope_divisors[i]))
             return rad_fail(l->err, RAD_E_FORMAT, "model: %s[%u] is %g, expected a number > 0",
@@ -106,16 +114,21 @@ static rad_status load_matrix(load *l, weights_part *parts, uint32_t num_parts, 
     gemm_part types[WEIGHTS_MOST_PARTS] = {0};
     uint32_t num_types = weights_choose_types(
         l->loader->policy, l->w->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16, parts, num_parts, types);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < num_types; i++)
+        bytes += gemm_weight_bytes(types[i].type, types[i].n, cols);
+    size_t at = l->packed;
+    l->packed += bytes;
+    if (l->counts) return RAD_OK;
+
     for (uint32_t i = 0; i < num_parts; i++)
         gguf_will_need(l->file, parts[i].tensor);
-    rad_status status =
-        gemm_weight_create_stack(l->env, types, num_types, cols, l->loader->gemm, out, l->err);
+    rad_status status = gemm_weight_create_stack(l->env, (char *)l->w->matrices + at, types,
+                                                 num_types, cols, l->loader->gemm, out, l->err);
     if (status != RAD_OK) return status;
-    for (uint32_t i = 0; i < num_types; i++) {
-        size_t bytes = gemm_weight_bytes(types[i].type, types[i].n, cols);
-        l->w->bytes += bytes;
-        l->w->matrix_bytes[types[i].type] += bytes;
-    }
+    l->w->bytes += bytes;
+    for (uint32_t i = 0; i < num_types; i++)
+        l->w->matrix_bytes[types[i].type] += gemm_weight_bytes(types[i].type, types[i].n, cols);
     weights_pack(*out, parts, l->panels, l->panel_floats, l->loader->pool);
     for (uint32_t i = 0; i < num_parts; i++)
         report(l, parts[i].tensor);
@@ -171,7 +184,7 @@ static rad_status load_embedding(load *l)
 
     embd_job job = {.l = l};
     status = tensor_find(l->file, "token_embd.weight", c->vocab_size, c->dim, &job.tensor, l->err);
-    if (status != RAD_OK) return status;
+    if (status != RAD_OK || l->counts) return status;
     uint32_t values = 1, bytes = 0;
     w->token_embd_type = embedding_type(l, job.tensor);
     ggml_type_layout(w->token_embd_type, &values, &bytes);
@@ -334,6 +347,33 @@ static void link_weights(model_weights *w)
     gemm_weight_set_next(last, w->output);
 }
 
+static rad_status load_tensors(load *l)
+{
+    model_weights *w = l->w;
+    const model_config *c = &w->config;
+    rad_status status = load_embedding(l);
+    for (uint32_t i = 0; i < c->num_layers && status == RAD_OK; i++)
+        status = load_layer(l, i);
+    if (status == RAD_OK) status = load_vector(l, "output_norm.weight", c->dim, &w->output_norm);
+    return status == RAD_OK ? load_rope_divisors(l) : status;
+}
+
+/* The block for all matrices. */
+static rad_status make_room(load *l)
+{
+    model_weights *w = l->w;
+    l->counts = true;
+    rad_status status = load_tensors(l);
+    l->counts = false;
+    if (status != RAD_OK) return status;
+    w->matrices_bytes = l->packed;
+    w->matrices = gemm_alloc(l->env, l->packed);
+    l->packed = 0;
+    if (w->matrices) return RAD_OK;
+    return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %zu bytes of matrices",
+                    w->matrices_bytes);
+}
+
 static rad_status load_all(load *l)
 {
     model_weights *w = l->w;
@@ -353,11 +393,8 @@ static rad_status load_all(load *l)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory to convert weights (%zu bytes)",
                         l->panels_bytes);
 
-    status = load_embedding(l);
-    for (uint32_t i = 0; i < c->num_layers && status == RAD_OK; i++)
-        status = load_layer(l, i);
-    if (status == RAD_OK) status = load_vector(l, "output_norm.weight", c->dim, &w->output_norm);
-    if (status == RAD_OK) status = load_rope_divisors(l);
+    status = make_room(l);
+    if (status == RAD_OK) status = load_tensors(l);
     if (status == RAD_OK) link_weights(w);
     return status;
 }
@@ -395,6 +432,7 @@ void model_weights_fini(const rad_env *env, model_weights *w)
     rad_free(env, w->output_norm, c->dim * sizeof(float));
     rad_free(env, w->rope_divisors, c->rope_dim / 2 * sizeof(float));
     gemm_weight_destroy(w->output);
+    rad_free(env, w->matrices, w->matrices_bytes);
     rad_free(env, w->token_embd, w->token_embd_bytes);
     *w = (model_weights){0};
 }

@@ -43,7 +43,9 @@ typedef struct model_weights {
     float *output_norm;    /* [dim] */
     float *rope_divisors;  /* [rope_dim / 2], NULL unless config.scaling.divisors */
     gemm_weight *output;   /* [vocab_size][dim] */
-    void *token_embd;      /* [vocab_size][dim] of token_embd_type; NULL when config.tied */
+    void *matrices;        /* where all packed ones lie, see weights.c */
+    size_t matrices_bytes;
+    void *token_embd; /* [vocab_size][dim] of token_embd_type; NULL when config.tied */
     size_t token_embd_bytes;
     size_t token_embd_row;                 /* bytes of one */
     uint32_t token_embd_type;              /* ggml_type */
