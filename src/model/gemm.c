@@ -24,7 +24,8 @@
 enum {
     CHUNK_BYTES = 32 << 10,         /* of a panel: most of an L1 cache */
     SIDE_BYTES = 36 << 10,          /* of one of its two sides: 32 steps of q8_0 */
-    ONE_TILE_BYTES = 128 << 10,     /* of a panel that is read once: what may be fetched ahead */
+    ONE_TILE_BYTES = 128 << 10,     /* of a panel that is read once, in order */
+    IN_TURN_BYTES = 16 << 10,       /* of one whose sides a single tile takes in turn */
     BLOCK_ROWS = 96,                /* of x per unit of work; whole tiles */
     HIGH_TILE = 32,                 /* rows that bf16_block likes at a time; */
     INT8_TILE = GEMM_AMX_INT8_ROWS, /* that quant_block does */
@@ -123,13 +124,15 @@ static uint32_t num_sides(const gemm_weight *w)
 }
 
 /* Steps of k per chunk: as many for each, since a tile fetches as much of what comes next
- * as it reads. Two tiles alone are done with a chunk before memory is; half as large, it
- * and the next one are in the L1 cache together. A kernel that takes the sides in turn gets
- * as much of each as there is of a panel else: many rows then load and store their sums
- * half as often. */
+ * as it reads. One tile that takes the sides in turn wants both in the L1 cache, and those
+ * of the next chunk beside them. Two tiles alone are done with a chunk before memory is; half
+ * as large, it and the next one are in the L1 cache together. A kernel that takes the sides in
+ * turn gets as much of each as there is of a panel else: many rows then load and store their
+ * sums half as often. */
 static uint32_t chunk_depth(const gemm_weight *w, uint32_t rows)
 {
     uint32_t bytes = rows <= GEMM_TILE_ROWS ? ONE_TILE_BYTES : CHUNK_BYTES;
+    if (rows > GEMM_LOW_ROWS && rows <= GEMM_TILE_ROWS && num_sides(w) == 2) bytes = IN_TURN_BYTES;
     if (rows > 4 * GEMM_TILE_ROWS && num_sides(w) == 2) bytes = 2 * SIDE_BYTES;
     bool two_tiles = rows > GEMM_TILE_ROWS && rows <= 2 * GEMM_TILE_ROWS;
     if (two_tiles && !quantised(w->type)) bytes /= 2;

@@ -36,56 +36,45 @@ TILE void store_sums(const uint32_t rows, const int V, __m512 acc[][WIDE], const
             _mm512_storeu_ps(t->c + r * t->ldc + 16 * (v0 + v), acc[r][v]);
 }
 
-/* Bytes [from, to) of a step's share of what comes next, to the L2 cache: all of it, or every
- * other line. */
-TILE void fetch(const gemm_tile *t, uint32_t step, size_t from, size_t to, const int V, int v0)
+/* Asks for [from, to) behind `at`, to the L1 or to the L2 cache. One instruction that walks:
+ * unrolled, the burst reads an eighth slower, it seems since the CPU's own look ahead knows a
+ * stream by the instruction that asks. */
+TILE void ask(const char *at, size_t from, size_t to, const bool near)
 {
-    const char *ahead = t->ahead + step * t->ahead_stride;
-    for (size_t i = from + (V == WIDE ? 0 : 64 * (size_t)(v0 / HALF)); i < to;
-         i += V == WIDE ? 64 : 128)
-        _mm_prefetch(ahead + i, _MM_HINT_T1);
-}
-
-/* Bytes [from, to) of the step that is `steps` behind this one, to the L1 cache. One instruction
- * that walks: unrolled, the burst reads an eighth slower, it seems since the CPU's own look ahead
- * knows a stream by the instruction that asks. */
-TILE void fetch_near(const gemm_tile *t, uint32_t step, const uint32_t steps, const size_t from,
-                     const size_t to, const size_t step_bytes)
-{
-    const char *at = step + steps < t->depth ? (const char *)t->w + (step + steps) * step_bytes
-                                             : t->ahead + (step + steps - t->depth) * step_bytes;
+    if (near)
 #pragma GCC unroll 1
-    for (size_t i = from; i < to; i += 64)
-        _mm_prefetch(at + i, _MM_HINT_T0);
-}
-
-/* Whether no other tile reads this panel: what is to be read then goes on behind the step's end,
- * and only a short way ahead of it (gemm_near_steps). */
-TILE bool alone(const gemm_tile *t, const int V, const size_t step_bytes)
-{
-    return V == WIDE && t->ahead_stride == step_bytes;
-}
-
-TILE void prefetch(const gemm_tile *t, uint32_t step, const size_t step_bytes, const int V, int v0)
-{
-    if (alone(t, V, step_bytes))
-        fetch_near(t, step, gemm_near_steps(step_bytes), 0, step_bytes, step_bytes);
+        for (size_t i = from; i < to; i += 64)
+            _mm_prefetch(at + i, _MM_HINT_T0);
     else
-        fetch(t, step, 0, t->ahead_stride, V, v0);
+#pragma GCC unroll 1
+        for (size_t i = from; i < to; i += 64)
+            _mm_prefetch(at + i, _MM_HINT_T1);
 }
 
-/* The same for a group of a step of the K types: with a step's 150 to 210 lines asked for at
- * once, memory has nothing to do while the groups are computed. Small shares go with the last. */
-TILE void prefetch_group(const gemm_tile *t, uint32_t step, uint32_t group, const size_t step_bytes,
-                         const int V, int v0)
+/* Part `part` of `parts` (1, or the groups of the K types: with a step's 150 to 210 lines asked
+ * for at once, memory has nothing to do while the groups are computed) of what comes with a step.
+ *
+ * A tile over the whole width that no other shares the panel with asks for what lies a few steps
+ * further on (gemm_near_steps). Else it is the tile's share of the next chunk, of which a tile
+ * that takes the sides in turn asks for the first half with side 0, and for the second with side
+ * 1; alone it has small chunks (gemm.c), so that they go to the L1 cache. */
+TILE void prefetch(const gemm_tile *t, uint32_t step, uint32_t part, const uint32_t parts,
+                   const size_t step_bytes, const int V, int v0)
 {
-    bool small = t->ahead_stride < 2048, last = group + 1 == GEMM_K_GROUPS;
-    size_t share = small ? 0 : t->ahead_stride / GEMM_K_GROUPS & ~(size_t)63;
-    size_t from = group * share, to = last ? t->ahead_stride : from + share;
-    if (alone(t, V, step_bytes))
-        fetch_near(t, step, gemm_near_steps(step_bytes), from, to, step_bytes);
+    const bool alone = t->ahead_stride == step_bytes;
+    const size_t share = V == WIDE ? t->ahead_stride : t->ahead_stride / 2;
+    const size_t some = share < 2048 ? 0 : share / parts & ~(size_t)63; /* small: with the last */
+    const size_t from = part * some, to = part + 1 < parts ? from + some : share;
+    const char *at = t->ahead + (step + (v0 ? t->depth : 0)) * share;
+    if (alone && V == WIDE) {
+        step += gemm_near_steps(step_bytes);
+        at = step < t->depth ? (const char *)t->w + step * step_bytes
+                             : t->ahead + (step - t->depth) * step_bytes;
+    }
+    if (alone)
+        ask(at, from, to, true);
     else
-        fetch(t, step, from, to, V, v0);
+        ask(at, from, to, false);
 }
 
 /* sum[r][v] += word `at` of each row's block times w[v]. */
@@ -275,7 +264,7 @@ TILE void tile_q8_0(const uint32_t rows, const int V, const gemm_tile *t, int v0
     for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
         __m512i sum[GEMM_TILE_ROWS][WIDE], w[WIDE];
         __m512 d[WIDE];
-        prefetch(t, s, sizeof *step, V, v0);
+        prefetch(t, s, 0, 1, sizeof *step, V, v0);
         start(rows, V, sum, x, t->ldx, GEMM_Q8_0, 0);
 #pragma GCC unroll 8
         for (uint32_t g = 0; g < 8; g++) {
@@ -297,7 +286,7 @@ TILE void tile_q4_0(const uint32_t rows, const int V, const gemm_tile *t, int v0
     for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
         __m512i sum[GEMM_TILE_ROWS][WIDE];
         __m512 d[WIDE];
-        prefetch(t, s, sizeof *step, V, v0);
+        prefetch(t, s, 0, 1, sizeof *step, V, v0);
         start(rows, V, sum, x, t->ldx, GEMM_Q4_0, 0);
         dot_q4(rows, V, sum, x, t->ldx, step->q[0] + 16 * v0);
         load_f16(V, d, step->d + 16 * v0);
@@ -316,7 +305,7 @@ TILE void tile_q4_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
         for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
             __m512i sum[GEMM_TILE_ROWS][WIDE];
             __m512 d[WIDE];
-            prefetch_group(t, s, j, sizeof *step, V, v0);
+            prefetch(t, s, j, GEMM_K_GROUPS, sizeof *step, V, v0);
             start(rows, V, sum, x, t->ldx, GEMM_Q4_K, 0);
             dot_q4(rows, V, sum, x, t->ldx, step->group[j].q[0] + 16 * v0);
             scale_f16(V, d, step->d + 16 * v0, step->group[j].scale + 16 * v0);
@@ -338,7 +327,7 @@ TILE void tile_q5_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
         for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
             __m512i sum[GEMM_TILE_ROWS][WIDE];
             __m512 d[WIDE];
-            prefetch_group(t, s, j, sizeof *step, V, v0);
+            prefetch(t, s, j, GEMM_K_GROUPS, sizeof *step, V, v0);
             start(rows, V, sum, x, t->ldx, GEMM_Q5_K, 0);
             dot_q5(rows, V, sum, x, t->ldx, step->group[j].q[0] + 16 * v0,
                    step->group[j].fifth + 16 * v0);
@@ -359,7 +348,7 @@ TILE void tile_q6_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
     load_sums(rows, V, acc, t, v0);
     for (uint32_t s = 0; s < t->depth; s++, step++) {
         for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
-            prefetch_group(t, s, j, sizeof *step, V, v0);
+            prefetch(t, s, j, GEMM_K_GROUPS, sizeof *step, V, v0);
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
                 __m512i sum[GEMM_TILE_ROWS][WIDE];
