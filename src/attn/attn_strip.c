@@ -6,7 +6,7 @@
 
 #include "attn/attn_plan.h"
 
-enum { TOKENS = ATTN_STRIP_TOKENS };
+enum { TOKENS = ATTN_STRIP_TOKENS, AHEAD = ATTN_STRIP_AHEAD };
 
 /* The values of a token that is not seen: what it has may be no number, and 0 times that too. */
 static _Alignas(64) const char no_values[ATTN_MOST_SIDES * ATTN_STRIP_DIM * 2];
@@ -61,11 +61,12 @@ static const char *row_of(const attn_call *call, attn_kv_side side, rad_slot slo
 }
 
 /* The keys of the first tokens of a block; places behind the last one repeat the first. */
-static void first_keys(const attn_call *call, const attn_unit *u, uint32_t block, const char **to)
+static void first_keys(const attn_call *call, const attn_unit *u, uint32_t block, uint32_t count,
+                       const char **to)
 {
     const rad_slot *slots = u->slots + (size_t)block * ATTN_BLOCK;
-    uint32_t there = RAD_MIN(u->num_slots - block * ATTN_BLOCK, TOKENS);
-    for (uint32_t j = 0; j < TOKENS; j++)
+    uint32_t there = RAD_MIN(u->num_slots - block * ATTN_BLOCK, count);
+    for (uint32_t j = 0; j < count; j++)
         to[j] = row_of(call, ATTN_K, slots[j < there ? j : 0], u->side_begin);
 }
 
@@ -87,17 +88,18 @@ static void look_behind(const attn_call *call, const attn_unit *u, uint32_t bloc
     const char **soon = s->rows + 2 * s->tokens;
     attn_fetch_slots(u, block + 2);
     if (block + 1 < u->end_block)
-        first_keys(call, u, block + 1, soon);
+        first_keys(call, u, block + 1, AHEAD, soon);
     else if (next && next->first_block < next->end_block)
-        first_keys(call, next, next->first_block, soon);
+        first_keys(call, next, next->first_block, AHEAD, soon);
     else
-        memcpy(soon, s->rows, TOKENS * sizeof *soon);
+        for (uint32_t j = 0; j < AHEAD; j++)
+            soon[j] = s->rows[j % TOKENS];
 }
 
 static void fetch_first(const attn_call *call, const attn_unit *u)
 {
     const char *rows[TOKENS];
-    first_keys(call, u, u->first_block, rows);
+    first_keys(call, u, u->first_block, TOKENS, rows);
     attn_fetch_slots(u, u->first_block + 1);
     size_t bytes = (u->side_end - u->side_begin) * call->kv.plane[ATTN_K].head_bytes;
     for (uint32_t j = 0; j < TOKENS; j++)

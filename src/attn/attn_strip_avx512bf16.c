@@ -10,6 +10,39 @@
 
 enum { TOKENS = ATTN_STRIP_TOKENS, DIMS = 2 * W, MOST = ATTN_STRIP_SHARING };
 
+/* How many rows ahead a line is asked for, first and again (attn_strip.h). The first asking goes
+ * on by pieces of four lines, a little slower than lines are read: the rest is asked for where
+ * none is read. */
+enum {
+    FIRST = 40,
+    AGAIN = 24,
+    LAST = TOKENS,
+    PIECE = 4 * 64,
+    BEFORE_SOFTMAX = 20 /* pieces */
+};
+
+/* A piece takes it one row ahead at most, and there are no more pieces than rows for the lines
+ * that are read; so it stays within what is known. */
+_Static_assert(FIRST + BEFORE_SOFTMAX < ATTN_STRIP_AHEAD, "");
+
+/* A row that is no whole number of pieces has its last one end behind it. */
+TILE void ask(attn_strip *s, uint32_t pieces)
+{
+    for (uint32_t i = 0; i < pieces; i++) {
+        const char *line = s->ask_line;
+        __builtin_prefetch(line, 0, 3);
+        __builtin_prefetch(line + 64, 0, 3);
+        __builtin_prefetch(line + 128, 0, 3);
+        __builtin_prefetch(line + 192, 0, 3);
+        line += PIECE;
+        if (line >= s->ask_end) {
+            line = s->rows[++s->ask_row];
+            s->ask_end = line + s->kv_heads * s->head_bytes;
+        }
+        s->ask_line = line;
+    }
+}
+
 /* 16 keys x 32 dimensions: tile[i] gets pair i of each. */
 TILE void load_tile(const char *const *rows, size_t offset, __m512i tile[TOKENS])
 {
@@ -19,9 +52,10 @@ TILE void load_tile(const char *const *rows, size_t offset, __m512i tile[TOKENS]
     transpose(tile);
 }
 
-/* Onto the scores of a head's rows, whose q begins at these 32 dimensions. */
-TILE void add_scores(const uint32_t sharing, const __m512i tile[TOKENS], const char *q,
-                     size_t q_bytes, const char *const *soon, size_t offset, vf sum[MOST])
+/* Onto the scores of a head's rows, whose q begins at these 32 dimensions. Asks for `pieces`. */
+TILE void add_scores(attn_strip *s, const uint32_t sharing, const __m512i tile[TOKENS],
+                     const char *q, size_t q_bytes, const char *const *rows, size_t offset,
+                     const uint32_t pieces, vf sum[MOST])
 {
     const uint32_t *pair[MOST];
 #pragma GCC unroll 8
@@ -31,7 +65,9 @@ TILE void add_scores(const uint32_t sharing, const __m512i tile[TOKENS], const c
     }
 #pragma GCC unroll 16
     for (int i = 0; i < TOKENS; i++) {
-        __builtin_prefetch(soon[i] + offset, 0, 3);
+        if (i % 8 == 0) ask(s, i == 0 ? 2 : pieces - 2);
+        __builtin_prefetch(rows[AGAIN + i] + offset, 0, 3);
+        __builtin_prefetch(rows[LAST + i] + offset, 0, 3);
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < sharing; r++)
             sum[r] = _mm512_dpbf16_ps(sum[r], (__m512bh)tile[i],
@@ -41,7 +77,7 @@ TILE void add_scores(const uint32_t sharing, const __m512i tile[TOKENS], const c
 
 /* The scores of `heads` KV heads, h and what follows, with 16 keys. A score is one chain of
  * additions: those of two heads go side by side. */
-TILE void score(const uint32_t sharing, const uint32_t heads, const attn_strip *s, uint32_t h,
+TILE void score(const uint32_t sharing, const uint32_t heads, attn_strip *s, uint32_t h,
                 uint32_t token)
 {
     vf sum[2][MOST];
@@ -58,8 +94,8 @@ TILE void score(const uint32_t sharing, const uint32_t heads, const attn_strip *
             const size_t at = (h + n) * s->head_bytes + d * 2;
             __m512i tile[TOKENS];
             load_tile(rows, at, tile);
-            add_scores(sharing, tile, q + n * sharing * s->q_bytes + d * 2, s->q_bytes,
-                       rows + TOKENS, at, sum[n]);
+            add_scores(s, sharing, tile, q + n * sharing * s->q_bytes + d * 2, s->q_bytes, rows, at,
+                       n ? 3 : 4, sum[n]);
         }
 #pragma GCC unroll 2
     for (uint32_t n = 0; n < heads; n++)
@@ -102,10 +138,11 @@ static void weigh_all(attn_strip *s)
 
 /* 16 * vectors dimensions of the values of 16 tokens, from `at` in their rows on, times the
  * pairs of weights p, onto the first `sharing` rows of part. */
-TILE void add_values(const uint32_t sharing, const int vectors, const attn_strip *s,
+TILE void add_values(const uint32_t sharing, const int vectors, attn_strip *s,
                      const char *const *rows, size_t at, const uint32_t *p, bool fresh, float *part)
 {
     const __m512i low = pairs_low(), high = pairs_high();
+    const int every = 8 / vectors;
     vf sum[MOST][4];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < sharing; r++)
@@ -115,12 +152,15 @@ TILE void add_values(const uint32_t sharing, const int vectors, const attn_strip
 #pragma GCC unroll 8
     for (int i = 0; i < TOKENS / 2; i++) {
         __m512i pair[4];
+        if (i % every == 0) ask(s, i + every < TOKENS / 2 ? 2 : 1);
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v += 2) {
             const char *const *row = rows + 2 * i;
             const size_t offset = at + v * W * 2;
-            __builtin_prefetch(row[TOKENS] + offset, 0, 3);
-            __builtin_prefetch(row[TOKENS + 1] + offset, 0, 3);
+            __builtin_prefetch(row[AGAIN] + offset, 0, 3);
+            __builtin_prefetch(row[AGAIN + 1] + offset, 0, 3);
+            __builtin_prefetch(row[LAST] + offset, 0, 3);
+            __builtin_prefetch(row[LAST + 1] + offset, 0, 3);
             __m512i x = _mm512_loadu_si512(row[0] + offset);
             __m512i y = _mm512_loadu_si512(row[1] + offset);
             pair[v] = _mm512_permutex2var_epi16(x, low, y);
@@ -144,12 +184,16 @@ TILE void add_values(const uint32_t sharing, const int vectors, const attn_strip
 TILE void strip(const uint32_t sharing, attn_strip *s)
 {
     const uint32_t together = sharing <= 4 ? 2 : 1; /* heads; sums that fit beside a tile */
+    s->ask_row = FIRST;
+    s->ask_line = s->rows[FIRST];
+    s->ask_end = s->ask_line + s->kv_heads * s->head_bytes;
     for (uint32_t token = 0; token < s->tokens; token += TOKENS) {
         uint32_t h = 0;
         for (; h + together <= s->kv_heads; h += together)
             score(sharing, together, s, h, token);
         if (h < s->kv_heads) score(sharing, 1, s, h, token);
     }
+    ask(s, BEFORE_SOFTMAX);
     weigh_all(s);
     const int vectors = sharing <= 6 ? 4 : 2;
     for (uint32_t token = 0; token < s->tokens; token += TOKENS)
@@ -165,6 +209,8 @@ TILE void strip(const uint32_t sharing, attn_strip *s)
                 add_values(sharing, 2, s, rows, h * s->head_bytes + d * 2, p + token / 2,
                            token == 0, part + d);
         }
+    while (s->ask_row < 2 * s->tokens + FIRST) /* where the next block begins to ask */
+        ask(s, 1);
 }
 
 void attn_strip_avx512bf16(attn_strip *s)
