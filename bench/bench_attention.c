@@ -6,9 +6,10 @@
  *
  *     decode    all K and V of the contexts are read once; the limit is plainly reading the
  *               layer's K and V buffers (of as many bytes) with the same threads. Beside it, the
- *               faster of two ways to touch each line of the contexts' rows where they lie, and
- *               nothing else: gathering. MLA has many heads for each number that is read: its
- *               limit is this or the GEMM's, whichever is the longer time
+ *               faster of two ways to touch each line of the contexts' rows where they lie,
+ *               asked for once before, and nothing else: gathering. It is no limit (asking more
+ *               often may read more, docs/kernels.md). MLA has many heads for each number that
+ *               is read: its limit is reading or the GEMM's, whichever is the longer time
  *     prefill   4 operations per head dimension and pair of positions that is not masked;
  *               the limit is a GEMM of the same dtype (256 x 1024 x 1024)
  *     groups    decoding behind a shared prefix; the limit is the same batch without groups,
@@ -228,21 +229,23 @@ typedef struct gather_job {
     size_t row_bytes;
     uint32_t blocks;
     bool by_line;
-    uint64_t *sums;
 } gather_job;
 
 enum { GATHER_ROWS = 16, BLOCK_ROWS = 64 };
 
-static uint64_t touch(const char *line, const char *soon)
+/* Nothing is done with what is read: an addition that waits for its line keeps the core from
+ * coming to those behind it, and a sum of 8 bytes a line reads a tenth less. */
+static void touch(const char *line, const char *soon)
 {
     __builtin_prefetch(soon, 0, 3);
-    return *(const volatile uint64_t *)line;
+    (void)*(const volatile uint64_t *)line;
 }
 
 static void gather_block(void *arg, uint32_t tile, uint32_t thread)
 {
     const gather_job *g = arg;
     const world *w = g->w;
+    (void)thread;
     const char *rows[2 * BLOCK_ROWS + GATHER_ROWS];
     uint32_t request = tile / g->blocks, first = tile % g->blocks * BLOCK_ROWS, count = 0;
     const rad_slot *slots = rad_req_to_token_row(w->rows, w->row[request]);
@@ -256,22 +259,20 @@ static void gather_block(void *arg, uint32_t tile, uint32_t thread)
         uint32_t t = end + i < w->s.context ? end + i : first;
         rows[count + i] = (const char *)g->kv.k + (size_t)slots[t] * g->kv.k_stride;
     }
-    uint64_t sum = 0;
     for (uint32_t i = 0; i < count; i += GATHER_ROWS) {
         const char **at = rows + i;
         for (size_t k = 0; k < g->row_bytes && g->by_line; k += 64)
             for (uint32_t j = 0; j < GATHER_ROWS; j++)
-                sum += touch(at[j] + k, at[j + GATHER_ROWS] + k);
+                touch(at[j] + k, at[j + GATHER_ROWS] + k);
         for (uint32_t j = 0; j < GATHER_ROWS && !g->by_line; j++)
             for (size_t k = 0; k < g->row_bytes; k += 64)
-                sum += touch(at[j] + k, at[j + GATHER_ROWS] + k);
+                touch(at[j] + k, at[j + GATHER_ROWS] + k);
     }
-    g->sums[thread] += sum;
 }
 
 static double gather_layer(bench *b, world *w, bool by_line)
 {
-    gather_job g = {.w = w, .by_line = by_line, .sums = b->sums};
+    gather_job g = {.w = w, .by_line = by_line};
     rad_error err = {.text = ""};
     must_ok(rad_kv_pool_get_buffers(w->kv, w->next++ % w->num_layers, &g.kv), &err);
     const rad_token_to_kv_pool_params *p = rad_kv_pool_params(w->kv);
@@ -344,10 +345,12 @@ static pair in_turn(bench *b, world *w, gemm_job *gemm)
     int runs = -1; /* the first is a warm-up */
     for (double start = bench_now(); runs < MOST && (runs < 5 || bench_now() - start < b->budget);
          runs++) {
+        uint32_t first = w->next % w->num_layers;
         double a = run_layer(b, w, w->s.shared > 0);
         double c = reads ? read_layer(b, w) : gemm ? run_gemm(gemm) : run_layer(b, w, false);
         double d = reads && gemm ? run_gemm(gemm) : 0;
         double e = reads ? gather_layer(b, w, false) : 0, f = reads ? gather_layer(b, w, true) : 0;
+        w->next += w->next % w->num_layers == first; /* else each always reads the same layer */
         if (runs < 0) continue;
         mine[runs] = a, other[runs] = c, third[runs] = d, by_row[runs] = e, by_line[runs] = f;
     }
