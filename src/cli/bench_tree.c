@@ -26,15 +26,16 @@ static rad_status run(bench_plan *plan, bench_mode mode, uint32_t prefix, tree_r
     engine_stats barrier;
     workload_init(&w, &plan->env, "tree", "");
     uint32_t prompt[2] = {workload_add_segment(&w, prefix)};
-    uint32_t first = workload_add_call(&w, 0, prompt, 1, 0, NULL, 0);
+    workload_add_call(&w, 0, prompt, 1, 0, NULL, 0); /* the others wait for what it computes */
     for (uint32_t i = 0; i < REQUESTS; i++) {
         prompt[1] = workload_add_segment(&w, OWN);
-        workload_add_call(&w, i, prompt, 2, OUT, &first, 1);
+        workload_add_call(&w, i, prompt, 2, OUT, NULL, 0);
     }
     rad_status status = w.nomem ? rad_fail(err, RAD_E_NOMEM, "no memory") : RAD_OK;
     if (status == RAD_OK) status = bench_engine_mode(plan, mode, err);
     step_log_clear(&b->log);
-    if (status == RAD_OK) status = workload_run(b->e, &w, &(run_params){REQUESTS + 1, 5}, &r, err);
+    run_params params = {.concurrency = REQUESTS + 1, .seed = 5, .together = true};
+    if (status == RAD_OK) status = workload_run(b->e, &w, &params, &r, err);
     engine_get_stats(b->e, &barrier);
     workload_fini(&w);
     if (status != RAD_OK) return status;
