@@ -118,8 +118,8 @@ static void narrow_row(const attn_kernels *k, world *w, uint32_t r, float *max, 
                       .values = values,
                       .scaling = w->layer.scaling,
                       .logit_cap = w->layer.logit_cap,
-                      .key_scales = w->scaled ? w->key_scales : NULL,
-                      .value_scales = w->scaled ? w->value_scales : NULL,
+                      .key_scales = {w->scaled ? w->key_scales : NULL},
+                      .value_scales = {w->scaled ? w->value_scales : NULL},
                       .part = part,
                       .part_ld = MOST_DIM};
     k->attend(&tile);

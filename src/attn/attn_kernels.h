@@ -113,9 +113,9 @@ typedef struct attn_tile {
     uint32_t ahead_bytes; /* for each number of the values */
     float scaling, logit_cap;
 
-    /* int8 as bf16 (attn_codes.h): of each key, times its score and times its weight where the
-     * values are summed; else NULL. `pairs` and `tiles`. */
-    const float *key_scales, *value_scales;
+    /* int8 as bf16 (attn_codes.h): for each row, of each key, times its score and times its
+     * weight where the values are summed; else NULL. `pairs` and `tiles`. */
+    const float *key_scales[ATTN_TILE_ROWS], *value_scales[ATTN_TILE_ROWS];
 
     /* Results: the block's maximum and sum per row, and its weighted values. */
     float max[ATTN_FOLD_ROWS], sum[ATTN_FOLD_ROWS];

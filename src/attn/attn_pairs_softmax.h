@@ -36,8 +36,8 @@ TILE void scores_of(const attn_tile *t, uint32_t r, const bool all, float *s, vf
 #pragma GCC unroll 4
     for (int i = 0; i < VECTORS; i++) {
         v[i] = vf_load(s + i * W);
-        if (t->key_scales) {
-            v[i] = vf_mul(v[i], vf_load(t->key_scales + i * W));
+        if (t->key_scales[r]) {
+            v[i] = vf_mul(v[i], vf_load(t->key_scales[r] + i * W));
             vf_store(s + i * W, v[i]);
         }
         if (all) continue;
@@ -74,10 +74,10 @@ TILE void softmax(attn_tile *t, const uint32_t rows, const bool all, float *s, u
             v[i] = vf_keep(v[i], vf_set1(0), (uint32_t)(i * W), t->begin[r], t->end[r]);
         __m512bh low = _mm512_cvtne2ps_pbh(v[1], v[0]), high = _mm512_cvtne2ps_pbh(v[3], v[2]);
         sum[r] = _mm512_dpbf16_ps(_mm512_dpbf16_ps(vf_set1(0), low, ones), high, ones);
-        if (t->value_scales) {
+        if (t->value_scales[r]) {
 #pragma GCC unroll 4
             for (int i = 0; i < VECTORS; i++) {
-                v[i] = vf_mul(v[i], vf_load(t->value_scales + i * W));
+                v[i] = vf_mul(v[i], vf_load(t->value_scales[r] + i * W));
                 if (!all) /* a scale that is not seen may be no number */
                     v[i] = vf_keep(v[i], vf_set1(0), (uint32_t)(i * W), t->begin[r], t->end[r]);
             }

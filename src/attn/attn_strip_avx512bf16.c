@@ -111,9 +111,10 @@ TILE void weigh(const uint32_t rows, attn_strip *s, uint32_t first)
     float *scores = s->weights + (size_t)first * BLOCK;
     attn_tile t;
     t.logit_cap = s->logit_cap;
-    t.key_scales = t.value_scales = NULL;
-    for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t r = 0; r < rows; r++) {
         t.begin[r] = s->begin, t.end[r] = s->end;
+        t.key_scales[r] = t.value_scales[r] = NULL;
+    }
     if (s->begin == 0 && s->end == BLOCK && !(s->logit_cap > 0))
         softmax(&t, rows, true, scores, p);
     else

@@ -216,8 +216,6 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
                                                    : kv_dtype_bytes(call->kv.dtype),
                       .scaling = call->layer->scaling,
                       .logit_cap = call->layer->logit_cap,
-                      .key_scales = call->scaled ? ws->scales.of[ATTN_K][head_of_unit] : NULL,
-                      .value_scales = call->scaled ? ws->scales.of[ATTN_V][head_of_unit] : NULL,
                       .part = ws->part,
                       .part_ld = (call->v_dim + 15) & ~15u};
     uint32_t count = ws->num_active * heads, tiles = (count + ATTN_TILE_ROWS - 1) / ATTN_TILE_ROWS;
@@ -231,6 +229,10 @@ static void run_side(const attn_call *call, const attn_unit *u, workspace *ws, u
             row[i] = first_row + t * call->heads + h;
             line[i] = line_of(call, u, t, head + h);
             tile.q[i] = ws->q + row[i] * q_bytes;
+            if (call->scaled) {
+                tile.key_scales[i] = ws->scales.of[ATTN_K][head_of_unit];
+                tile.value_scales[i] = ws->scales.of[ATTN_V][head_of_unit];
+            }
             tile.begin[i] = ws->begin[a];
             tile.end[i] = ws->end[a];
             if (++h == heads) h = 0, a++;
