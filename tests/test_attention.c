@@ -496,13 +496,14 @@ TEST(a_query_has_the_same_bits_however_it_is_computed)
 TEST(a_token_alone_has_the_bits_that_it_has_among_many)
 {
     static const uint32_t dims[] = {32, 64, 96, 128, 160, 256};
+    static const rad_dtype dtypes[] = {RAD_BF16, RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
     uint64_t seed = test_seed();
     print_message("seed %llu\n", (unsigned long long)seed);
     for (uint32_t round = 0; round < test_scale(24, 480); round++) {
         shape s = {.num_kv_heads = 1 + random_below(5, &seed),
                    .head_dim = dims[random_below(RAD_COUNT(dims), &seed)],
                    .page_size = round % 3 ? 1 : 16,
-                   .dtype = RAD_BF16,
+                   .dtype = dtypes[round % RAD_COUNT(dtypes)],
                    .logit_cap = random_below(4, &seed) ? 0 : 5,
                    .window = random_below(2, &seed) ? -1 : 1 + (int32_t)random_below(130, &seed)};
         s.num_heads = s.num_kv_heads * (1 + round % 9);

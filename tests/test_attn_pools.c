@@ -353,6 +353,7 @@ TEST(groups_change_no_bit_on_any_instruction_set_and_the_judge_agrees)
 TEST(decoding_goes_on_from_what_groups_left)
 {
     static const uint32_t dims[] = {32, 64, 96, 128};
+    static const uint32_t dtypes[] = {RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
     uint64_t seed = test_seed();
     print_message("seed %llu\n", (unsigned long long)seed);
     compute_pool *pool;
@@ -360,7 +361,7 @@ TEST(decoding_goes_on_from_what_groups_left)
     for (uint32_t round = 0; round < test_scale(12, 120); round++) {
         shape s = {.kv_heads = 1 + below(7, &seed),
                    .head_dim = dims[below(RAD_COUNT(dims), &seed)],
-                   .dtype = RAD_BF16,
+                   .dtype = dtypes[round / 2 % RAD_COUNT(dtypes)],
                    .strided = round % 2,
                    .logit_cap = round % 4 ? 0 : 5,
                    .window = round % 3 ? -1 : 65 + (int32_t)below(600, &seed)};

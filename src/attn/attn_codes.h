@@ -41,6 +41,8 @@ typedef struct attn_codes {
 
     /* The scales of `heads` heads from the rows' own on: head h's to[h * ATTN_BLOCK ...). */
     void (*load_scales)(const kv_rows *rows, uint32_t heads, float *to);
+
+    void (*strip)(struct attn_strip *s); /* attn_strip.h, beside kernels that have strips */
 } attn_codes;
 
 /* NULL when this CPU has no AVX512_VBMI with AVX512_BF16. Any thread. */

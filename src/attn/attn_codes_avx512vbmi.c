@@ -9,6 +9,7 @@
  *
  * Code 0 is word 0, so what is masked off in a load is zero in the end. */
 #include "attn/attn_codes.h"
+#include "attn/attn_strip.h"
 
 #if defined(__AVX512VBMI__) && defined(__AVX512BF16__)
 #include "attn/attn_words_avx512vbmi.h"
@@ -209,8 +210,8 @@ static void load_scales(const kv_rows *rows, uint32_t heads, float *to)
     }
 }
 
-const attn_codes attn_codes_avx512vbmi = {load_keys, load_values, load_rows, round_rows,
-                                          load_scales};
+const attn_codes attn_codes_avx512vbmi = {load_keys,  load_values, load_rows,
+                                          round_rows, load_scales, attn_strip_avx512vbmi};
 #else
 const attn_codes attn_codes_avx512vbmi = {.load_keys = NULL}; /* not this architecture */
 #endif

@@ -6,8 +6,6 @@
 
 #include "attn/attn_plan.h"
 
-enum { TOKENS = ATTN_STRIP_TOKENS, AHEAD = ATTN_STRIP_AHEAD };
-
 /* The values of a token that is not seen: what it has may be no number, and 0 times that too. */
 static _Alignas(64) const char no_values[ATTN_MOST_SIDES * ATTN_STRIP_DIM * 2];
 
@@ -16,6 +14,7 @@ typedef struct workspace {
     _Alignas(64) float weights[ATTN_STRIP_ROWS * ATTN_BLOCK];
     _Alignas(64) float part[ATTN_STRIP_ROWS * ATTN_STRIP_DIM];
     attn_strip strip;
+    attn_scales scales; /* of int8 */
     uint32_t rows;
     float max[ATTN_STRIP_ROWS + ATTN_FOLD_ROWS], sum[ATTN_STRIP_ROWS + ATTN_FOLD_ROWS]; /* so far */
 } workspace;
@@ -23,8 +22,8 @@ typedef struct workspace {
 bool attn_strip_takes(const attn_call *call, const attn_unit *u)
 {
     const uint32_t dim = call->layer->head_dim;
-    return call->kernels->strip && !call->codes && !call->mla && u->num_tokens == 1 &&
-           call->parts == 1 && call->heads <= ATTN_STRIP_SHARING &&
+    return call->kernels->strip && !call->mla && u->num_tokens == 1 && call->parts == 1 &&
+           call->heads <= ATTN_STRIP_SHARING &&
            call->heads * (u->side_end - u->side_begin) <= ATTN_STRIP_ROWS && dim == call->v_dim &&
            dim % 32 == 0 && dim <= ATTN_STRIP_DIM;
 }
@@ -43,13 +42,18 @@ static void open_rows(const attn_call *call, const attn_unit *u, workspace *ws)
     s->kv_heads = u->side_end - u->side_begin;
     s->sharing = call->heads;
     s->dim = dim;
+    s->dtype = call->kv.dtype;
     s->q = ws->q;
     s->q_bytes = attn_q_bytes(call->kernels, dim);
     s->logit_cap = call->layer->logit_cap;
     s->head_bytes = call->kv.plane[ATTN_K].head_bytes;
     s->weights = ws->weights;
     s->part = ws->part;
+    s->key_scales = ws->scales.of[ATTN_K][0];
+    s->value_scales = ws->scales.of[ATTN_V][0];
     ws->rows = s->kv_heads * s->sharing;
+    s->step = call->codes ? ATTN_STRIP_CODE_TOKENS : ATTN_STRIP_TOKENS;
+    s->ahead = call->codes ? ATTN_STRIP_CODE_AHEAD : ATTN_STRIP_AHEAD;
     for (uint32_t r = 0; r < ws->rows; r++)
         attn_open_row(call, u, line + r, ws->q + r * s->q_bytes, &ws->max[r], &ws->sum[r]);
 }
@@ -65,7 +69,7 @@ static void first_keys(const attn_call *call, const attn_unit *u, uint32_t block
                        const char **to)
 {
     const rad_slot *slots = u->slots + (size_t)block * ATTN_BLOCK;
-    uint32_t there = RAD_MIN(u->num_slots - block * ATTN_BLOCK, count);
+    uint32_t there = RAD_MIN(u->num_slots - block * ATTN_BLOCK, RAD_MIN(count, ATTN_BLOCK));
     for (uint32_t j = 0; j < count; j++)
         to[j] = row_of(call, ATTN_K, slots[j < there ? j : 0], u->side_begin);
 }
@@ -73,12 +77,35 @@ static void first_keys(const attn_call *call, const attn_unit *u, uint32_t block
 static void find_rows(const attn_call *call, const attn_unit *u, uint32_t block, attn_strip *s)
 {
     const rad_slot *slots = u->slots + (size_t)block * ATTN_BLOCK;
-    s->tokens = (s->end + TOKENS - 1) / TOKENS * TOKENS;
+    s->tokens = (s->end + s->step - 1) / s->step * s->step;
     for (uint32_t j = 0; j < s->tokens; j++) {
         const bool seen = j >= s->begin && j < s->end;
         s->rows[j] = row_of(call, ATTN_K, slots[seen ? j : s->begin], u->side_begin);
         s->rows[s->tokens + j] = seen ? row_of(call, ATTN_V, slots[j], u->side_begin) : no_values;
     }
+}
+
+/* The scales of a block, one line or two of a token: all at once. */
+static void fetch_scales(const attn_call *call, const attn_unit *u, uint32_t block)
+{
+    const rad_slot *slots = u->slots + (size_t)block * ATTN_BLOCK;
+    const uint32_t count = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK);
+    const size_t first = u->side_begin * sizeof(float);
+    const size_t last = (u->side_end - 1) * sizeof(float);
+    for (int side = ATTN_K; side <= ATTN_V; side++) {
+        const attn_kv_plane *p = &call->kv.plane[side];
+        for (uint32_t j = 0; j < count; j++)
+            for (size_t at = first; at <= last; at += 64)
+                __builtin_prefetch(p->scales + (size_t)slots[j] * p->scale_stride + at, 0, 3);
+    }
+}
+
+/* What is read next: a block's first keys go to `rows`. */
+static void fetch_block(const attn_call *call, const attn_unit *u, uint32_t block, uint32_t count,
+                        const char **rows)
+{
+    first_keys(call, u, block, count, rows);
+    if (call->scaled) fetch_scales(call, u, block);
 }
 
 /* What comes after `block`: of this unit, of the thread's next one, or nothing new. */
@@ -88,23 +115,34 @@ static void look_behind(const attn_call *call, const attn_unit *u, uint32_t bloc
     const char **soon = s->rows + 2 * s->tokens;
     attn_fetch_slots(u, block + 2);
     if (block + 1 < u->end_block)
-        first_keys(call, u, block + 1, AHEAD, soon);
+        fetch_block(call, u, block + 1, s->ahead, soon);
     else if (next && next->first_block < next->end_block)
-        first_keys(call, next, next->first_block, AHEAD, soon);
+        fetch_block(call, next, next->first_block, s->ahead, soon);
     else
-        for (uint32_t j = 0; j < AHEAD; j++)
-            soon[j] = s->rows[j % TOKENS];
+        for (uint32_t j = 0; j < s->ahead; j++)
+            soon[j] = s->rows[j % s->step];
 }
 
-static void fetch_first(const attn_call *call, const attn_unit *u)
+static void fetch_first(const attn_call *call, const attn_unit *u, uint32_t step)
 {
-    const char *rows[TOKENS];
-    first_keys(call, u, u->first_block, TOKENS, rows);
+    const char *rows[ATTN_STRIP_CODE_TOKENS];
+    fetch_block(call, u, u->first_block, step, rows);
     attn_fetch_slots(u, u->first_block + 1);
     size_t bytes = (u->side_end - u->side_begin) * call->kv.plane[ATTN_K].head_bytes;
-    for (uint32_t j = 0; j < TOKENS; j++)
+    for (uint32_t j = 0; j < step; j++)
         for (size_t at = 0; at < bytes; at += 64)
             __builtin_prefetch(rows[j] + at, 0, 3);
+}
+
+/* Where no token is seen there are those of one that is: what they have may be anything. */
+static void find_scales(const attn_call *call, const attn_unit *u, uint32_t block, workspace *ws)
+{
+    const rad_slot *from = u->slots + (size_t)block * ATTN_BLOCK;
+    const attn_strip *s = &ws->strip;
+    rad_slot slots[ATTN_BLOCK];
+    for (uint32_t j = 0; j < ATTN_BLOCK; j++)
+        slots[j] = from[j >= s->begin && j < s->end ? j : s->begin];
+    attn_scales_of(call, slots, u->side_begin, s->kv_heads, &ws->scales);
 }
 
 static void fold_rows(const attn_call *call, const attn_unit *u, workspace *ws)
@@ -132,15 +170,17 @@ __attribute__((noinline)) void attn_strip_run(const attn_call *call, const attn_
     workspace ws;
     memset(ws.max, 0, sizeof ws.max); /* folded in whole vectors */
     memset(ws.sum, 0, sizeof ws.sum);
+    void (*strip)(attn_strip *) = call->codes ? call->codes->strip : call->kernels->strip;
     open_rows(call, u, &ws);
     if (next) attn_fetch_slots(next, next->first_block);
-    if (u->first_block < u->end_block) fetch_first(call, u);
+    if (u->first_block < u->end_block) fetch_first(call, u, ws.strip.step);
     for (uint32_t block = u->first_block; block < u->end_block; block++) {
         attn_strip *s = &ws.strip;
         if (!attn_sees(call->layer, u->position[0], block, &s->begin, &s->end)) continue;
         find_rows(call, u, block, s);
+        if (call->scaled) find_scales(call, u, block, &ws);
         look_behind(call, u, block, next, s);
-        call->kernels->strip(s);
+        strip(s);
         if (!u->partials) {
             fold_rows(call, u, &ws);
             continue;

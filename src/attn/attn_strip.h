@@ -1,16 +1,14 @@
 /* attn_strip.h - a third layout for units of one token: decoding, where memory is the limit.
  *
  *     narrow  a KV head after the other: its 64 keys and values are packed, then read
- *     strip   16 tokens after the other: the keys of all heads, as they lie; the softmax of all
- *             heads; then the values, likewise
+ *     strip   a few tokens after the other: the keys of all heads, as they lie; the softmax of
+ *             all heads; then the values, likewise
  *
- * What is read is read once, in the order in which it lies, and used in registers. It is asked
- * for before, and more than once: a core keeps some 48 lines under way, and what it is asked for
- * beyond these it forgets (docs/kernels.md). A line forgotten would be missed just when it is
- * computed with. So asking goes on evenly, also where nothing is read, and it goes round again:
- *
- *     40 rows ahead         row by row, lines as they lie
- *     24 and 16 rows ahead  the line at the place of the one being read; mostly there by now
+ * What is read is read once, in the order in which it lies, and used in registers: bf16 16 tokens
+ * at a time, codes (attn_codes.h) 32. It is asked for before, and more than once: a core keeps some
+ * 48 lines under way, and what it is asked for beyond these it forgets (docs/kernels.md). A line
+ * forgotten would be missed just when it is computed with. So asking goes on evenly, also where
+ * nothing is read, and it goes round again (attn_strip_body.h).
  *
  * A row's operations and their order are those of the narrow layout: which one is taken never
  * shows in a bit (P1). */
@@ -21,24 +19,30 @@
 
 enum {
     ATTN_STRIP_TOKENS = 16,
-    ATTN_STRIP_AHEAD = 64,  /* rows known behind a block's */
-    ATTN_STRIP_SHARING = 8, /* query heads of a KV head, at most */
-    ATTN_STRIP_ROWS = 96,   /* of all heads together, at most */
-    ATTN_STRIP_DIM = 256    /* at most, and a multiple of 32 */
+    ATTN_STRIP_CODE_TOKENS = 32, /* of fp8 and int8: as many bytes */
+    ATTN_STRIP_AHEAD = 64,       /* rows known behind a block's */
+    ATTN_STRIP_CODE_AHEAD = 96,  /* likewise of codes */
+    ATTN_STRIP_SHARING = 8,      /* query heads of a KV head, at most */
+    ATTN_STRIP_ROWS = 96,        /* of all heads together, at most */
+    ATTN_STRIP_DIM = 256         /* at most, and a multiple of 32 */
 };
 
 /* A block of some KV heads for the rows of one token. Arrays are aligned to 64. */
 typedef struct attn_strip {
     uint32_t kv_heads, sharing; /* row i of KV head h is number h * sharing + i */
     uint32_t dim;               /* of K and of V */
+    uint32_t dtype;             /* of them */
     const char *q;              /* prepared, q_bytes each */
     size_t q_bytes;
     float logit_cap;
 
-    uint32_t tokens;     /* of the block, a multiple of 16 */
+    uint32_t step;       /* tokens at a time: ATTN_STRIP_TOKENS, or of codes */
+    uint32_t ahead;      /* rows behind the block's: ATTN_STRIP_AHEAD, or of codes */
+    uint32_t tokens;     /* of the block, whole steps */
     uint32_t begin, end; /* which of them are seen; the others' values are to be 0 */
-    const char *rows[2 * ATTN_BLOCK + ATTN_STRIP_AHEAD]; /* K, V, the K that comes next */
-    size_t head_bytes;                                   /* from a KV head to the next */
+    const char *rows[2 * ATTN_BLOCK + ATTN_STRIP_CODE_AHEAD]; /* K, V, the K that comes next */
+    size_t head_bytes;                                        /* from a KV head to the next */
+    const float *key_scales, *value_scales; /* [kv_heads][ATTN_BLOCK], int8 only */
 
     float *weights;                                   /* [rows][ATTN_BLOCK]: room */
     float max[ATTN_STRIP_ROWS], sum[ATTN_STRIP_ROWS]; /* results, and */
@@ -50,6 +54,7 @@ typedef struct attn_strip {
     const char *ask_line, *ask_end;
 } attn_strip;
 
-void attn_strip_avx512bf16(attn_strip *strip);
+void attn_strip_avx512bf16(attn_strip *strip); /* bf16 */
+void attn_strip_avx512vbmi(attn_strip *strip); /* fp8 and int8 as in attn_codes.h */
 
 #endif

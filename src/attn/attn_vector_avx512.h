@@ -126,6 +126,22 @@ HELPER vf vf_keep(vf v, vf other, uint32_t from, uint32_t begin, uint32_t end)
 FOLD_VECTOR(vf_add, _mm256_add_ps, _mm_add_ps, _mm_add_ss)
 FOLD_VECTOR(vf_max, _mm256_max_ps, _mm_max_ps, _mm_max_ss)
 
+/* r[c], r[c + 4], r[c + 8], r[c + 12], c < 4, as 4 x 4 quarters: to columns of those. */
+HELPER void transpose_quarters(__m512i r[16])
+{
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        __m512i even01 = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88);
+        __m512i odd01 = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xdd);
+        __m512i even23 = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88);
+        __m512i odd23 = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xdd);
+        r[c] = _mm512_shuffle_i32x4(even01, even23, 0x88);
+        r[c + 8] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
+        r[c + 4] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
+        r[c + 12] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
+    }
+}
+
 /* 16 rows of 16 lanes of 32 bits to 16 columns: singles, pairs, fours, eights. */
 HELPER void transpose(__m512i r[16])
 {
@@ -143,20 +159,7 @@ HELPER void transpose(__m512i r[16])
         r[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
         r[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
     }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-        __m512i even01 = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88);
-        __m512i odd01 = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xdd);
-        __m512i even23 = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88);
-        __m512i odd23 = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xdd);
-        a[c] = _mm512_shuffle_i32x4(even01, even23, 0x88);
-        a[c + 8] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
-        a[c + 4] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
-        a[c + 12] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        r[i] = a[i];
+    transpose_quarters(r);
 }
 
 #endif

@@ -1,0 +1,264 @@
+/* test_attn_strip.c - a token that decodes has the same bits in strips (attn_strip.h) as in the
+ * narrow walk, for every store that has strips, whatever the shape, the codes and the place of the
+ * slots; and nothing is read behind a pool's last byte. */
+#include "guarded.h"
+#include "test.h"
+
+#include "attn/attn_plan.h"
+#include "attn/attn_strip.h"
+
+#include <math.h>
+
+enum {
+    MOST_HEADS = 32,
+    MOST_KV = 12,
+    MOST_DIM = 256,
+    SLOTS = 400,
+    FLOATS = MOST_KV * 8 * MOST_DIM,
+    BUFFERS = 4 /* K, V, their scales */
+};
+
+typedef struct world {
+    uint32_t dtype, kv_heads, sharing, dim, len;
+    guarded memory[BUFFERS];
+    size_t bytes[BUFFERS], slot_bytes[BUFFERS];
+    rad_token_to_kv_pool *pool;
+    rad_slot slots[SLOTS];
+    radix_attention layer;
+    forward_batch batch;
+    float *q, *out;
+} world;
+
+static uint32_t below(uint32_t limit, uint64_t *seed)
+{
+    return (uint32_t)(test_random(seed) % limit);
+}
+
+/* Any bytes for codes, those that are no number too, now and then; scales and bf16 are numbers. */
+static void fill_memory(world *w, bool any, uint64_t *seed)
+{
+    for (uint32_t b = 0; b < BUFFERS; b++) {
+        uint8_t *bytes = w->memory[b].data;
+        if (b >= 2) {
+            float *scales = w->memory[b].data;
+            for (size_t i = 0; i < w->bytes[b] / sizeof *scales; i++)
+                scales[i] = (float)(500 + test_random(seed) % 500) / 33300;
+        } else if (w->dtype == RAD_BF16) {
+            uint16_t *words = w->memory[b].data;
+            for (size_t i = 0; i < w->bytes[b] / sizeof *words; i++)
+                words[i] = bf16_from_f32(random_float(seed));
+        } else {
+            for (size_t i = 0; i < w->bytes[b]; i++) {
+                bytes[i] = (uint8_t)test_random(seed);
+                if (!any && w->dtype != RAD_I8) bytes[i] &= 0xbf; /* less than 2 */
+            }
+        }
+    }
+}
+
+static void world_init(world *w, uint32_t dtype, uint64_t *seed)
+{
+    static const float k_scale = 1.25f, v_scale = 0.5f;
+    *w = (world){.dtype = dtype,
+                 .kv_heads = 1 + below(MOST_KV, seed),
+                 .sharing = 1 + below(8, seed),
+                 .dim = 32 * (1 + below(MOST_DIM / 32, seed)),
+                 .len = 1 + below(SLOTS - 1, seed)};
+    const uint32_t number = kv_dtype_bytes(dtype), row = w->kv_heads * w->dim * number;
+    for (uint32_t b = 0; b < BUFFERS; b++) {
+        w->slot_bytes[b] = b < 2 ? row : dtype == RAD_I8 ? w->kv_heads * sizeof(float) : 0;
+        w->bytes[b] = SLOTS * w->slot_bytes[b];
+        w->memory[b] = guarded_alloc(w->bytes[b]);
+    }
+    fill_memory(w, below(3, seed) == 0, seed);
+    const rad_kv_buffers buffers = {.k = w->memory[0].data,
+                                    .v = w->memory[1].data,
+                                    .k_scale = dtype == RAD_I8 ? w->memory[2].data : NULL,
+                                    .v_scale = dtype == RAD_I8 ? w->memory[3].data : NULL,
+                                    .k_stride = row,
+                                    .v_stride = row,
+                                    .k_scale_stride = w->slot_bytes[2],
+                                    .v_scale_stride = w->slot_bytes[3]};
+    const bool fp8 = kv_dtype_is_fp8(dtype);
+    const rad_token_to_kv_pool_params p = {.struct_size = sizeof p,
+                                           .num_pages = SLOTS - 1,
+                                           .num_layers = 1,
+                                           .num_kv_heads = w->kv_heads,
+                                           .head_dim = w->dim,
+                                           .dtype = (rad_dtype)dtype,
+                                           .k_scales = fp8 ? &k_scale : NULL,
+                                           .v_scales = fp8 ? &v_scale : NULL,
+                                           .buffers = &buffers};
+    rad_error err = {0};
+    rad_status status = rad_token_to_kv_pool_create(NULL, &p, &w->pool, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    /* In order, in pages of random order, or all in random order; the last slot is among them. */
+    const uint32_t page = (uint32_t[]){SLOTS, 16, 1}[below(3, seed)];
+    const uint32_t pages = SLOTS / page, turn = below(pages, seed);
+    for (uint32_t t = 0; t < SLOTS; t++)
+        w->slots[t] = (rad_slot)((t / page * 7 + turn) % pages * page + t % page);
+    w->layer = (radix_attention){
+        .num_heads = w->kv_heads * w->sharing,
+        .num_kv_heads = w->kv_heads,
+        .head_dim = w->dim,
+        .scaling = 1 / sqrtf((float)w->dim),
+        .logit_cap = below(4, seed) ? 0 : 5,
+        .sliding_window = below(3, seed) ? -1 : 1 + (int32_t)below(w->len + 9, seed)};
+    w->batch = (forward_batch){.num_reqs = 1, .num_tokens = 1, .token_to_kv_pool = w->pool};
+    w->q = calloc(FLOATS, sizeof *w->q);
+    fill(w->q, FLOATS, seed);
+}
+
+static void world_fini(world *w)
+{
+    rad_token_to_kv_pool_destroy(w->pool);
+    for (uint32_t b = 0; b < BUFFERS; b++)
+        guarded_free(&w->memory[b]);
+    free(w->q);
+}
+
+/* The last token's row of some KV heads, in two units: [0, split) blocks, and what follows. */
+static void run(const world *w, bool strips, uint32_t first, uint32_t end, uint32_t split,
+                float *out)
+{
+    static float states[2 * MOST_KV * 8];
+    attn_kernels kernels = attn_pairs_avx512bf16;
+    if (!strips) kernels.strip = NULL;
+    attn_call call = attn_call_of(&kernels, w->dtype == RAD_BF16 ? NULL : attn_codes_of_cpu(),
+                                  &w->layer, &w->batch, w->q, out);
+    call.states = states;
+    const uint32_t blocks = attn_end_block(w->len);
+    attn_walk walk = {.ready = false};
+    attn_unit u = {.slots = w->slots,
+                   .num_slots = w->len,
+                   .end_block = RAD_MIN(split, blocks),
+                   .side_begin = first,
+                   .side_end = end,
+                   .num_tokens = 1,
+                   .first = true};
+    u.position[0] = w->len - 1;
+    CHECK(attn_strip_takes(&call, &u) == strips);
+    u.last = u.end_block == blocks;
+    attn_unit_run(&call, &u, &walk, NULL);
+    if (u.last) return;
+    u.first = false;
+    u.last = true;
+    u.first_block = u.end_block;
+    u.end_block = blocks;
+    attn_unit_run(&call, &u, &walk, NULL);
+}
+
+/* Numbers to the bit; any NaN for another one. */
+static bool same(const float *a, const float *b)
+{
+    for (uint32_t i = 0; i < FLOATS; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i]))) return false;
+    return true;
+}
+
+static bool has_strips(uint32_t dtype)
+{
+    const attn_backend *backend = attn_cpu("avx512bf16");
+    return backend && (dtype == RAD_BF16 || attn_codes_of_cpu());
+}
+
+static const uint32_t dtypes[] = {RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
+
+TEST(strips_have_the_bits_of_the_narrow_walk)
+{
+    static float narrow[FLOATS], strip[FLOATS];
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint64_t round = 0; round < test_scale(160, 4000); round++) {
+        world w;
+        const uint32_t dtype = dtypes[round % RAD_COUNT(dtypes)];
+        if (!has_strips(dtype)) continue;
+        world_init(&w, dtype, &seed);
+        const uint32_t first = below(w.kv_heads, &seed);
+        const uint32_t end = first + 1 + below(w.kv_heads - first, &seed);
+        const uint32_t split = 1 + below(8, &seed);
+        memset(narrow, 0, sizeof narrow);
+        memset(strip, 0, sizeof strip);
+        run(&w, false, first, end, split, narrow);
+        run(&w, true, first, end, split, strip);
+        CHECKF(same(narrow, strip), "%s, %u tokens, heads %u..%u of %u, %u to each, of %u\n",
+               kv_dtype_name(dtype), w.len, first, end, w.kv_heads, w.sharing, w.dim);
+        world_fini(&w);
+    }
+}
+
+/* One bit of a number or of a scale that is seen is noticed; none of what is not. */
+TEST(strips_see_what_they_should_and_nothing_else)
+{
+    static float before[FLOATS], after[FLOATS];
+    uint64_t seed = test_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint64_t round = 0; round < test_scale(64, 800); round++) {
+        world w;
+        const uint32_t dtype = dtypes[round % RAD_COUNT(dtypes)];
+        if (!has_strips(dtype)) continue;
+        world_init(&w, dtype, &seed);
+        fill_memory(&w, false, &seed);
+        w.layer.sliding_window = round % 3 ? -1 : 40;
+        const uint32_t start = round % 3 || w.len < 40 ? 0 : w.len - 40;
+        const uint32_t b = below(dtype == RAD_I8 ? BUFFERS : 2, &seed);
+        const uint32_t seen = start + below(w.len - start, &seed);
+        uint8_t *bytes = w.memory[b].data;
+        memset(before, 0, sizeof before);
+        memset(after, 0, sizeof after);
+        run(&w, true, 0, w.kv_heads, 9, before);
+        for (uint32_t t = 0; t < SLOTS; t++) /* no numbers, most of them */
+            if (t < start || t >= w.len)
+                memset(bytes + (size_t)w.slots[t] * w.slot_bytes[b], 0xff, w.slot_bytes[b]);
+        run(&w, true, 0, w.kv_heads, 9, after);
+        CHECKF(same(before, after), "%s: sees %u..%u, and more\n", kv_dtype_name(dtype), start,
+               w.len);
+        uint8_t *row = bytes + (size_t)w.slots[seen] * w.slot_bytes[b];
+        for (uint32_t i = 0; i < w.slot_bytes[b]; i++) /* all heads' signs, or scales */
+            if (b >= 2 ? i % 4 == 2 : dtype != RAD_BF16 || i % 2) row[i] ^= b >= 2 ? 0x40 : 0x80;
+        run(&w, true, 0, w.kv_heads, 9, after);
+        CHECKF(!same(before, after) || (b % 2 == 0 && w.len - start == 1),
+               "%s: does not see %u of %u..%u\n", kv_dtype_name(dtype), seen, start, w.len);
+        world_fini(&w);
+    }
+}
+
+/* What strips have no room for goes on as before. */
+TEST(strips_leave_what_they_cannot)
+{
+    uint64_t seed = 3;
+    if (!has_strips(RAD_I8)) return;
+    for (uint32_t i = 0; i < RAD_COUNT(dtypes); i++) {
+        world w;
+        world_init(&w, dtypes[i], &seed);
+        float *out = calloc(FLOATS, sizeof *out);
+        attn_call call = attn_call_of(&attn_pairs_avx512bf16,
+                                      dtypes[i] == RAD_BF16 ? NULL : attn_codes_of_cpu(), &w.layer,
+                                      &w.batch, w.q, out);
+        attn_unit u = {.side_end = 1, .num_tokens = 1};
+        CHECK(attn_strip_takes(&call, &u));
+        u.num_tokens = 2;
+        CHECK(!attn_strip_takes(&call, &u));
+        u.num_tokens = 1;
+        radix_attention odd = w.layer;
+        call.layer = &odd;
+        odd.head_dim = call.v_dim = 48;
+        CHECK(!attn_strip_takes(&call, &u));
+        odd.head_dim = call.v_dim = 288;
+        CHECK(!attn_strip_takes(&call, &u));
+        odd.head_dim = call.v_dim = 96;
+        CHECK(attn_strip_takes(&call, &u));
+        call.v_dim = 64;
+        CHECK(!attn_strip_takes(&call, &u));
+        call.v_dim = 96;
+        call.heads = ATTN_STRIP_SHARING + 1;
+        CHECK(!attn_strip_takes(&call, &u));
+        call.heads = ATTN_STRIP_SHARING;
+        u.side_end = ATTN_STRIP_ROWS / ATTN_STRIP_SHARING + 1;
+        CHECK(!attn_strip_takes(&call, &u));
+        free(out);
+        world_fini(&w);
+    }
+}
+
+TEST_MAIN()
