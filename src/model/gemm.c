@@ -12,9 +12,9 @@
  * unit begins with finding the part that has its panel.
  *
  * Few rows are a matter of reading W. Each thread goes over a range of panels of its own,
- * in order, and fetches one chunk ahead of what it works on: at the end of its range the
- * first of its range in the weight that runs next. So memory is not idle while threads
- * wait for each other, nor during the little that is done between two products.
+ * in order, and fetches ahead of what it works on, a few KB or a chunk: at the end of its range
+ * the first of its range in the weight that runs next. So the next product begins with what
+ * memory brought while threads waited for each other.
  *
  * Invariant (P1): an output's chain is k = 0, 1, ... K-1 in its own lane of its own
  * accumulator. Blocks, chunks and threads decide when a link is added, never in

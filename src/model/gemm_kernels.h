@@ -28,7 +28,8 @@ enum { GEMM_AMX_INT8_ROWS = 12, GEMM_FEW_ROWS = 16 };
  * `x` is gemm_xblock, one per 32 k, and ldx counts those.
  *
  * Meanwhile the lines that come next may be prefetched: those of a step's bytes at
- * ahead + step * ahead_stride, at every step of depth. They need not exist. */
+ * ahead + step * ahead_stride, at every step of depth. They need not exist. A stride of a whole
+ * step says that no other tile reads this panel. */
 typedef struct gemm_tile {
     uint32_t rows, depth;
     uint32_t side; /* 0; or of a kernel with two_sides */

@@ -11,8 +11,8 @@
  * rows, a few per tile. Rows are rounded for the product that reads them where they are
  * made: a norm or a glu leaves them in scratch memory, and the product begins at once. Of one
  * request's decode step all this is too little to be spread further (llama-110m in q8_0 behind
- * 512 tokens, 2 Zen 5 cores, us): products 1700 for 106 MB, attention 180 for 6 MB, norms,
- * rounding, RoPE, GLU and the K/V store 37 together. In the last layer everything behind
+ * 512 tokens, 2 Zen 5 cores, us): products 1430 for 106 MB, attention and the K/V store 210 for
+ * 6 MB, norms, rounding and RoPE 25 together. In the last layer everything behind
  * attention is done for the rows with logits only: the others had to write their K/V and are
  * done.
  *
