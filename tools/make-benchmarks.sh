@@ -4,7 +4,7 @@
 # Without MODEL it is llama-110m in bf16 with random weights, made by make_gguf.py from the test
 # data's tools folder (RADISH_TESTDATA/../tools) into build/bench. ARGs go to every run of
 # `radish bench` with it (e.g. --max-total-tokens 65536). In the environment, PAIRS=5 takes medians of
-# five pairs of runs instead of three (no_reuse has five at least), SUITE="--workload react" are
+# five pairs of runs instead of three (no_reuse has nine at least), SUITE="--workload react" are
 # options of the suite alone, and SCALING_CONTEXT=32768 is the longest context of the scaling table
 # instead of 131072: every doubling takes four times as long, the last one two or three minutes.
 # That table is of tiny-llama with a context of 131072 tokens, and left out without make_gguf.py.
