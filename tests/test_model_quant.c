@@ -178,6 +178,7 @@ TEST(mixed_types_take_no_more_memory_than_in_the_file)
         }
         for (int t = 0; t < GEMM_NUM_TYPES; t++)
             CHECK(!have[t] == !weights.matrix_bytes[t]);
+        CHECK(held == weights.matrices_bytes); /* the block they all lie in */
         CHECKF(held <= wanted, "%llu bytes instead of %llu\n", (unsigned long long)held,
                (unsigned long long)wanted);
         CHECK(weights.token_embd_type == gguf_find_tensor(file, "token_embd.weight")->type);

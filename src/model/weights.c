@@ -101,6 +101,17 @@ static rad_status load_rope_divisors(load *l)
     return status;
 }
 
+/* What the parts take packed beside `packed` bytes; SIZE_MAX, which nobody has, where that is no
+ * number. */
+static size_t with_parts(size_t packed, const gemm_part *parts, uint32_t num_parts, uint32_t cols)
+{
+    for (uint32_t i = 0; i < num_parts; i++) {
+        const size_t bytes = gemm_weight_bytes(parts[i].type, parts[i].n, cols);
+        if (!bytes || __builtin_add_overflow(packed, bytes, &packed)) return SIZE_MAX;
+    }
+    return packed;
+}
+
 /* Stacks the parts, each with `cols` columns, into one packed weight, in their own types where
  * the policy keeps these. */
 static rad_status load_matrix(load *l, weights_part *parts, uint32_t num_parts, uint32_t cols,
@@ -114,19 +125,17 @@ static rad_status load_matrix(load *l, weights_part *parts, uint32_t num_parts, 
     gemm_part types[WEIGHTS_MOST_PARTS] = {0};
     uint32_t num_types = weights_choose_types(
         l->loader->policy, l->w->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16, parts, num_parts, types);
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < num_types; i++)
-        bytes += gemm_weight_bytes(types[i].type, types[i].n, cols);
-    size_t at = l->packed;
-    l->packed += bytes;
+    const size_t at = l->packed;
+    l->packed = with_parts(at, types, num_types, cols);
     if (l->counts) return RAD_OK;
 
+    RAD_ASSERT_ENV(l->env, l->packed <= l->w->matrices_bytes);
     for (uint32_t i = 0; i < num_parts; i++)
         gguf_will_need(l->file, parts[i].tensor);
     rad_status status = gemm_weight_create_stack(l->env, (char *)l->w->matrices + at, types,
                                                  num_types, cols, l->loader->gemm, out, l->err);
     if (status != RAD_OK) return status;
-    l->w->bytes += bytes;
+    l->w->bytes += l->packed - at;
     for (uint32_t i = 0; i < num_types; i++)
         l->w->matrix_bytes[types[i].type] += gemm_weight_bytes(types[i].type, types[i].n, cols);
     weights_pack(*out, parts, l->panels, l->panel_floats, l->loader->pool);
