@@ -143,6 +143,41 @@ TEST(the_owner_sleeps_until_the_last_tile_is_done)
     compute_pool_destroy(pool);
 }
 
+/* Tiles that wait for each other: none is done before as many threads as tiles have come. */
+typedef struct meeting {
+    uint32_t num_threads;
+    _Atomic uint32_t came, missed;
+} meeting;
+
+static void meet(void *arg, uint32_t tile, uint32_t thread)
+{
+    meeting *m = arg;
+    (void)tile, (void)thread;
+    atomic_fetch_add(&m->came, 1);
+    for (int i = 0; atomic_load(&m->came) < m->num_threads; i++) {
+        if (i < 1000) continue;
+        usleep(100);
+        if (i == 100000) atomic_fetch_add(&m->missed, 1); /* after ten seconds */
+        if (i == 100000) return;
+    }
+}
+
+/* Results alone do not tell: the owner would do all of it if nobody came. */
+TEST(every_thread_comes_to_every_region)
+{
+    for (uint32_t threads = 2; threads <= 4; threads++) {
+        compute_pool *pool;
+        CHECK_OK(compute_pool_create(NULL, threads, &pool, NULL));
+        for (uint32_t i = 0; i < 60; i++) {
+            meeting m = {.num_threads = threads};
+            if (i % 5 == 4) usleep(300); /* they sleep */
+            (i / 2 % 2 ? compute_pool_run_near : compute_pool_run)(pool, threads, meet, &m);
+            CHECKF(!atomic_load(&m.missed), "region %u of %u threads\n", i, threads);
+        }
+        compute_pool_destroy(pool);
+    }
+}
+
 TEST(destroy_while_idle_spinning_or_asleep)
 {
     for (uint32_t i = 0; i < 60; i++) {
