@@ -12,8 +12,8 @@
 
 enum {
     MOST_LINES = 512,
-    LEAST_BLOCKS = 16,         /* worth the trouble, and for rows of one token each, whose */
-    LEAST_DECODED = 4,         /* alternative is to read a part of each line of K and V */
+    LEAST_BLOCKS = 16,         /* worth the trouble; */
+    LEAST_DECODED = 4,         /* of one token each: else no thread reads whole rows of K and V */
     LEAST_ROOM = 8,            /* blocks of a wave */
     PARTIAL_FLOATS = 128 << 10 /* of all partial results of a wave: 512 KiB of stack */
 };

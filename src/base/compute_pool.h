@@ -2,11 +2,11 @@
  *
  * A step has about 85 short parallel regions, many of them a few microseconds
  * apart, on machines that others use too. So a waiting thread spins for at most
- * ~50 us and then sleeps on a futex; and a region's tiles are claimed one by one
- * from a shared counter, so that a descheduled thread delays one tile and not a
- * fixed share. Which thread takes a tile must never matter for its result.
+ * ~50 us and then sleeps on a futex; and a region's tiles are claimed one by one,
+ * so that a descheduled thread delays one tile and not a fixed share. Which thread
+ * takes a tile must never matter for its result.
  *
- * One thread (the owner) calls run; it takes part in the work. */
+ * One thread (the owner) calls run, and not from a tile; it takes part in the work. */
 #ifndef BASE_COMPUTE_POOL_H
 #define BASE_COMPUTE_POOL_H
 
