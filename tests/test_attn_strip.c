@@ -10,7 +10,6 @@
 #include <math.h>
 
 enum {
-    MOST_HEADS = 32,
     MOST_KV = 12,
     MOST_DIM = 256,
     SLOTS = 400,
@@ -34,24 +33,24 @@ static uint32_t below(uint32_t limit, uint64_t *seed)
     return (uint32_t)(test_random(seed) % limit);
 }
 
-/* Any bytes for codes, those that are no number too, now and then; scales and bf16 are numbers. */
-static void fill_memory(world *w, bool any, uint64_t *seed)
+/* Numbers, below 2 in fp8. `odd`: of 600 values one may be any bits, those of an infinity or of
+ * no number too; keys have none such, or all that comes of them would be no number. */
+static void fill_memory(world *w, bool odd, uint64_t *seed)
 {
+    const uint32_t number = kv_dtype_bytes(w->dtype);
     for (uint32_t b = 0; b < BUFFERS; b++) {
         uint8_t *bytes = w->memory[b].data;
-        if (b >= 2) {
-            float *scales = w->memory[b].data;
-            for (size_t i = 0; i < w->bytes[b] / sizeof *scales; i++)
-                scales[i] = (float)(500 + test_random(seed) % 500) / 33300;
-        } else if (w->dtype == RAD_BF16) {
-            uint16_t *words = w->memory[b].data;
-            for (size_t i = 0; i < w->bytes[b] / sizeof *words; i++)
-                words[i] = bf16_from_f32(random_float(seed));
-        } else {
-            for (size_t i = 0; i < w->bytes[b]; i++) {
-                bytes[i] = (uint8_t)test_random(seed);
-                if (!any && w->dtype != RAD_I8) bytes[i] &= 0xbf; /* less than 2 */
+        for (size_t i = 0; b >= 2 && i < w->bytes[b] / sizeof(float); i++)
+            ((float *)w->memory[b].data)[i] = (float)(500 + test_random(seed) % 500) / 33300;
+        for (size_t i = 0; b < 2 && i < w->bytes[b]; i += number) {
+            uint16_t bits = (uint16_t)test_random(seed);
+            if (w->dtype == RAD_BF16) bits = bf16_from_f32(random_float(seed));
+            if (kv_dtype_is_fp8(w->dtype)) bits &= 0xbf;
+            if (odd && b == 1 && test_random(seed) % 600 == 0) {
+                const uint64_t any = test_random(seed);
+                bits = (uint16_t)(any % 2 ? any >> 8 : w->dtype == RAD_BF16 ? 0x7f80 : 0x7c);
             }
+            memcpy(bytes + i, &bits, number);
         }
     }
 }
@@ -221,6 +220,54 @@ TEST(strips_see_what_they_should_and_nothing_else)
                "%s: does not see %u of %u..%u\n", kv_dtype_name(dtype), seen, start, w.len);
         world_fini(&w);
     }
+}
+
+static void check_asking(void (*kernel)(attn_strip *), uint32_t dtype, uint32_t sharing,
+                         uint32_t kv_heads, uint32_t dim, uint32_t tokens)
+{
+    enum { ROWS = ATTN_STRIP_ROWS };
+    static _Alignas(64) char row[ATTN_MOST_SIDES * ATTN_STRIP_DIM * 2];
+    static _Alignas(64) char q[ROWS * ATTN_STRIP_DIM * 2];
+    static _Alignas(64) float weights[ROWS * ATTN_BLOCK], part[ROWS * ATTN_STRIP_DIM];
+    static const float scales[ATTN_MOST_SIDES * ATTN_BLOCK];
+    const bool codes = dtype != RAD_BF16;
+    attn_strip s = {.kv_heads = kv_heads,
+                    .sharing = sharing,
+                    .dim = dim,
+                    .dtype = dtype,
+                    .q = q,
+                    .q_bytes = dim * 2,
+                    .step = codes ? ATTN_STRIP_CODE_TOKENS : ATTN_STRIP_TOKENS,
+                    .ahead = codes ? ATTN_STRIP_CODE_AHEAD : ATTN_STRIP_AHEAD,
+                    .tokens = tokens,
+                    .end = tokens,
+                    .head_bytes = (size_t)dim * kv_dtype_bytes(dtype),
+                    .key_scales = scales,
+                    .value_scales = scales,
+                    .weights = weights,
+                    .part = part};
+    for (uint32_t i = 0; i < RAD_COUNT(s.rows); i++)
+        s.rows[i] = row;
+    kernel(&s);
+    CHECKF(s.ask_row > 2 * tokens && s.ask_row < 2 * tokens + s.ahead,
+           "%s, %u heads of %u, %u to each, %u tokens: asked for row %u\n", kv_dtype_name(dtype),
+           kv_heads, dim, sharing, tokens, s.ask_row);
+}
+
+/* What comes next is asked for by the end of a block, and nothing beyond what is known. */
+TEST(strips_ask_for_no_row_that_is_not_known)
+{
+    static const uint32_t sharings[] = {1, 4, 5, 7}; /* each is cut in another way */
+    if (!has_strips(RAD_I8)) return;
+    for (uint32_t i = 0; i < RAD_COUNT(sharings); i++)
+        for (uint32_t heads = 1, sharing = sharings[i];
+             heads <= RAD_MIN((uint32_t)ATTN_MOST_SIDES, ATTN_STRIP_ROWS / sharing); heads++)
+            for (uint32_t dim = 32; dim <= ATTN_STRIP_DIM; dim += dim < 128 ? 32 : 64)
+                for (uint32_t tokens = 32; tokens <= ATTN_BLOCK; tokens += 32) {
+                    check_asking(attn_strip_avx512bf16, RAD_BF16, sharing, heads, dim, tokens);
+                    check_asking(attn_strip_avx512bf16, RAD_BF16, sharing, heads, dim, tokens - 16);
+                    check_asking(attn_strip_avx512vbmi, RAD_I8, sharing, heads, dim, tokens);
+                }
 }
 
 /* What strips have no room for goes on as before. */
