@@ -58,11 +58,11 @@ static void fill_memory(world *w, bool odd, uint64_t *seed)
 static void world_init(world *w, uint32_t dtype, uint64_t *seed)
 {
     static const float k_scale = 1.25f, v_scale = 0.5f;
-    *w = (world){.dtype = dtype,
-                 .kv_heads = 1 + below(MOST_KV, seed),
-                 .sharing = 1 + below(8, seed),
-                 .dim = 32 * (1 + below(MOST_DIM / 32, seed)),
-                 .len = 1 + below(SLOTS - 1, seed)};
+    *w = (world){.dtype = dtype};
+    w->kv_heads = 1 + below(MOST_KV, seed); /* in turn, or a seed would be a compiler's own */
+    w->sharing = 1 + below(8, seed);
+    w->dim = 32 * (1 + below(MOST_DIM / 32, seed));
+    w->len = 1 + below(SLOTS - 1, seed);
     const uint32_t number = kv_dtype_bytes(dtype), row = w->kv_heads * w->dim * number;
     for (uint32_t b = 0; b < BUFFERS; b++) {
         w->slot_bytes[b] = b < 2 ? row : dtype == RAD_I8 ? w->kv_heads * sizeof(float) : 0;
@@ -96,13 +96,12 @@ static void world_init(world *w, uint32_t dtype, uint64_t *seed)
     const uint32_t pages = SLOTS / page, turn = below(pages, seed);
     for (uint32_t t = 0; t < SLOTS; t++)
         w->slots[t] = (rad_slot)((t / page * 7 + turn) % pages * page + t % page);
-    w->layer = (radix_attention){
-        .num_heads = w->kv_heads * w->sharing,
-        .num_kv_heads = w->kv_heads,
-        .head_dim = w->dim,
-        .scaling = 1 / sqrtf((float)w->dim),
-        .logit_cap = below(4, seed) ? 0 : 5,
-        .sliding_window = below(3, seed) ? -1 : 1 + (int32_t)below(w->len + 9, seed)};
+    w->layer = (radix_attention){.num_heads = w->kv_heads * w->sharing,
+                                 .num_kv_heads = w->kv_heads,
+                                 .head_dim = w->dim,
+                                 .scaling = 1 / sqrtf((float)w->dim)};
+    w->layer.logit_cap = below(4, seed) ? 0 : 5;
+    w->layer.sliding_window = below(3, seed) ? -1 : 1 + (int32_t)below(w->len + 9, seed);
     w->batch = (forward_batch){.num_reqs = 1, .num_tokens = 1, .token_to_kv_pool = w->pool};
     w->q = calloc(FLOATS, sizeof *w->q);
     fill(w->q, FLOATS, seed);
