@@ -14,7 +14,7 @@
 
 enum {
     SIDE_ROWS = 96,
-    STRIP_BYTES = 512 << 10 /* K and V of a strip's block; the next one is fetched to L2 */
+    UNIT_BYTES = 512 << 10 /* K and V of a unit's block; the next one is fetched to L2 */
 };
 
 const rad_slot attn_in_order[ATTN_BLOCK] = {
@@ -61,10 +61,10 @@ attn_call attn_call_of(const attn_kernels *kernels, const attn_codes *codes,
     return c;
 }
 
-uint32_t attn_strip_sides(const attn_call *call, uint32_t rows)
+uint32_t attn_unit_sides(const attn_call *call, uint32_t rows)
 {
     size_t side_bytes = RAD_MAX(1, call->kv.token_bytes / call->num_sides) * ATTN_BLOCK;
-    size_t sides = RAD_MAX(1, STRIP_BYTES / side_bytes);
+    size_t sides = RAD_MAX(1, UNIT_BYTES / side_bytes);
     sides = RAD_MIN(sides, call->most_rows / rows);
     if (call->kernels->strip && call->heads <= ATTN_STRIP_SHARING) /* what attn_strip_takes */
         sides = RAD_MIN(sides, ATTN_STRIP_ROWS / call->heads);

@@ -40,7 +40,7 @@ enum {
 typedef struct attn_pass {
     const attn_call *call;
     uint32_t first_req, num_reqs;
-    uint32_t sides;                          /* of a strip, for requests of few rows */
+    uint32_t sides;                          /* of a unit, for requests of few rows */
     uint32_t tokens;                         /* of a chunk */
     bool final;                              /* results, not states */
     uint32_t from[MOST_REQS], to[MOST_REQS]; /* blocks */
@@ -142,7 +142,7 @@ static void run_pass(attn_pass *pass, compute_pool *pool)
     /* Whole strips read memory best; but every thread should have some of them. */
     const attn_call *call = pass->call;
     uint32_t threads = compute_pool_num_threads(pool);
-    pass->sides = attn_strip_sides(call, RAD_MAX(FEW_ROWS, call->heads));
+    pass->sides = attn_unit_sides(call, RAD_MAX(FEW_ROWS, call->heads));
     uint32_t rows = call->kernels->wide ? WIDE_CHUNK_ROWS : CHUNK_ROWS;
     pass->tokens = chunk_tokens(call, rows);
     uint32_t units = number_units(pass);

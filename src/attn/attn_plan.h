@@ -14,9 +14,9 @@ static inline uint32_t attn_end_block(uint32_t seq_len)
     return attn_div_up(seq_len, ATTN_BLOCK);
 }
 
-/* The sides of a strip when each has up to `rows` rows (0: not even one fits). What is
+/* The sides of a unit when each has up to `rows` rows (0: not even one fits). What is
  * fetched for a block must find room in the L2 cache. */
-uint32_t attn_strip_sides(const attn_call *call, uint32_t rows);
+uint32_t attn_unit_sides(const attn_call *call, uint32_t rows);
 
 /* Makes `block` what will be read next, the unit's sides of its rows: `slots` of them, and
  * where their lines are. */

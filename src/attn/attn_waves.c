@@ -121,7 +121,7 @@ bool attn_forward_waves(attn_call *call, compute_pool *pool)
     }
     uint32_t least = most_fresh == 1 ? LEAST_DECODED : LEAST_BLOCKS;
     if (room < LEAST_ROOM || end_block - first_block < least) return false;
-    uint32_t sides = attn_strip_sides(call, most_fresh * call->heads);
+    uint32_t sides = attn_unit_sides(call, most_fresh * call->heads);
     if (sides == 0) return false;
 
     float partials[PARTIAL_FLOATS], states[2 * MOST_LINES];
