@@ -8,6 +8,7 @@
 #include "server/server.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -46,8 +47,14 @@ static int dial(void)
                                   .sin_port = htons(server_port(the_server)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct linger reset = {.l_onoff = 1}; /* else ports run out */
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0) abort();
+    int fd = socket(AF_INET, SOCK_STREAM, 0), tries = 0;
+    if (fd < 0) abort();
+    /* They do all the same where the server hangs up first, some hundred connections a second for
+     * minutes: each such port is free again after one of them. */
+    while (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        if (errno != EADDRNOTAVAIL || ++tries == 500) abort();
+        usleep(10000);
+    }
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     return fd;
 }
