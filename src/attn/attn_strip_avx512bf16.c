@@ -28,9 +28,9 @@ typedef struct reader {
 
 #include "attn/attn_strip_body.h"
 
-TILE reader reader_of(const uint32_t dtype, const attn_strip *s)
+TILE reader reader_of(const attn_strip *s)
 {
-    (void)dtype, (void)s;
+    (void)s;
     return (reader){pairs_low(), pairs_high()};
 }
 
@@ -56,16 +56,16 @@ TILE void add_scores(const uint32_t dtype, const reader *with, const uint32_t sh
                      strip_scores *sums)
 {
     (void)dtype, (void)with;
-    for (uint32_t d = 0; d < keys->dim; d += DIMS)
+    for (uint32_t d = 0; d < s->dim; d += DIMS)
 #pragma GCC unroll 2
         for (uint32_t n = 0; n < heads; n++) {
-            const size_t offset = keys->at + n * keys->head_bytes + d * 2;
+            const size_t offset = keys->at + n * s->head_bytes + d * 2;
             const uint32_t *pair[ATTN_STRIP_SHARING];
             __m512i tile[TOKENS];
             load_tile(keys->rows, offset, tile);
 #pragma GCC unroll 8
             for (uint32_t r = 0; r < sharing; r++) {
-                pair[r] = (const uint32_t *)(keys->q + (n * sharing + r) * keys->q_bytes + d * 2);
+                pair[r] = (const uint32_t *)(keys->q + (n * sharing + r) * s->q_bytes + d * 2);
                 __asm__("" : "+r"(pair[r])); /* one register each: else 16 addresses are kept */
             }
 #pragma GCC unroll 16

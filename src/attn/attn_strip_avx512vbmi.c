@@ -33,7 +33,7 @@ typedef struct reader {
 
 #include "attn/attn_strip_body.h"
 
-TILE reader reader_of(const uint32_t dtype, const attn_strip *s)
+TILE reader reader_of(const attn_strip *s)
 {
     /* Quarter n: of each key the dimensions 4n .. 4n + 3, then 16 + 4n .. 16 + 4n + 3. */
     const __m128i four = _mm_setr_epi8(0, 64, 1, 65, 2, 66, 3, 67, 16, 80, 17, 81, 18, 82, 19, 83);
@@ -42,7 +42,7 @@ TILE reader reader_of(const uint32_t dtype, const attn_strip *s)
     const __m512i first = _mm512_add_epi8(_mm512_broadcast_i32x4(four), steps);
     const __m512i other = _mm512_srli_epi16(_mm512_and_si512(first, _mm512_set1_epi8(64)), 1);
     return (reader){
-        .table = lookup_of(dtype == RAD_I8 ? RAD_I8 : s->dtype),
+        .table = lookup_of(s->dtype),
         .first = first,
         .second = _mm512_add_epi8(first, _mm512_set1_epi8(32)),
         .halves = _mm512_or_si512(_mm512_andnot_si512(_mm512_set1_epi8(64), first), other)};
@@ -82,14 +82,14 @@ TILE void load_tile(const uint32_t dims, const char *const *rows, size_t offset,
         tile[i] = b[i];
 }
 
-TILE void load_tiles(const uint32_t dims, const uint32_t heads, const strip_keys *keys, uint32_t d,
-                     __m512i tile[2][TILES][W])
+TILE void load_tiles(const uint32_t dims, const uint32_t heads, const strip_keys *keys,
+                     const attn_strip *s, uint32_t d, __m512i tile[2][TILES][W])
 {
 #pragma GCC unroll 2
     for (uint32_t n = 0; n < heads; n++)
 #pragma GCC unroll 2
         for (uint32_t g = 0; g < TILES; g++)
-            load_tile(dims, keys->rows + g * W, keys->at + n * keys->head_bytes + d, tile[n][g]);
+            load_tile(dims, keys->rows + g * W, keys->at + n * s->head_bytes + d, tile[n][g]);
 }
 
 /* Tiles wait in memory: in registers there is room for one, and for the chains of one head. */
@@ -99,20 +99,19 @@ TILE void add_scores(const uint32_t dtype, const reader *with, const uint32_t sh
 {
     __m512i tile[ATTN_STRIP_DIM / CODES][2][TILES][W];
     uint32_t whole = 0;
-    for (; whole + CODES <= keys->dim; whole += CODES)
-        load_tiles(CODES, heads, keys, whole, tile[whole / CODES]);
-    if (whole < keys->dim) load_tiles(CODES / 2, heads, keys, whole, tile[whole / CODES]);
-    for (uint32_t d = 0; d < keys->dim; d += 4)
+    for (; whole + CODES <= s->dim; whole += CODES)
+        load_tiles(CODES, heads, keys, s, whole, tile[whole / CODES]);
+    if (whole < s->dim) load_tiles(CODES / 2, heads, keys, s, whole, tile[whole / CODES]);
+    for (uint32_t d = 0; d < s->dim; d += 4)
 #pragma GCC unroll 2
         for (uint32_t n = 0; n < heads; n++) {
-            const char *q = keys->q + n * sharing * keys->q_bytes + d * 2;
+            const char *q = keys->q + n * sharing * s->q_bytes + d * 2;
             __m512i pair[TILES][2];
             const uint32_t i = d % CODES / 4;
             if (i % 2 == 0) ask(s, i == 14 && n ? 0 : 1);
 #pragma GCC unroll 2
             for (uint32_t g = 0; g < TILES; g++) {
-                ask_again(keys->rows + g * W + i,
-                          keys->at + n * keys->head_bytes + d / CODES * CODES);
+                ask_again(keys->rows + g * W + i, keys->at + n * s->head_bytes + d / CODES * CODES);
                 __m512i lower, upper;
                 __m512i codes = tile[d / CODES][n][g][i];
                 __asm__("" : "+v"(codes)); /* loaded once: else for each of its uses */
@@ -125,7 +124,7 @@ TILE void add_scores(const uint32_t dtype, const reader *with, const uint32_t sh
 #pragma GCC unroll 8
                 for (uint32_t r = 0; r < sharing; r++) {
                     int two;
-                    memcpy(&two, q + r * keys->q_bytes + k * 4, sizeof two);
+                    memcpy(&two, q + r * s->q_bytes + k * 4, sizeof two);
                     const __m512bh one = (__m512bh)_mm512_set1_epi32(two);
 #pragma GCC unroll 2
                     for (uint32_t g = 0; g < TILES; g++)

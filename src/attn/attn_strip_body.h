@@ -51,14 +51,12 @@ typedef struct strip_scores {
 } strip_scores;
 
 typedef struct strip_keys {
-    const char *const *rows; /* TOKENS, and as many that are read next */
-    size_t at, head_bytes;   /* the first head in them; from one to the next */
-    uint32_t dim;
-    const char *q; /* of the first head's first row */
-    size_t q_bytes;
+    const char *const *rows; /* TOKENS, and those that are read next */
+    size_t at;               /* the first head in them */
+    const char *q;           /* of its first row */
 } strip_keys;
 
-TILE reader reader_of(uint32_t dtype, const attn_strip *s);
+TILE reader reader_of(const attn_strip *s);
 
 /* Asks again for lines, when the one at `at` of rows[0] is read. */
 TILE void ask_again(const char *const *rows, size_t at);
@@ -85,12 +83,8 @@ TILE void score(const uint32_t dtype, const reader *with, const uint32_t sharing
 #pragma GCC unroll 8
             for (uint32_t r = 0; r < sharing; r++)
                 sums.of[n][g][r] = vf_set1(0);
-    const strip_keys keys = {.rows = s->rows + token,
-                             .at = h * s->head_bytes,
-                             .head_bytes = s->head_bytes,
-                             .dim = s->dim,
-                             .q = s->q + h * sharing * s->q_bytes,
-                             .q_bytes = s->q_bytes};
+    const strip_keys keys = {
+        .rows = s->rows + token, .at = h * s->head_bytes, .q = s->q + h * sharing * s->q_bytes};
     add_scores(dtype, with, sharing, heads, &keys, s, &sums);
 #pragma GCC unroll 2
     for (uint32_t n = 0; n < heads; n++)
@@ -178,7 +172,7 @@ TILE void add_values(const uint32_t dtype, const reader *with, const uint32_t sh
 
 TILE void strip_of(const uint32_t dtype, const uint32_t sharing, attn_strip *s)
 {
-    const reader with = reader_of(dtype, s);
+    const reader with = reader_of(s);
     const uint32_t together = most_together(sharing);
     s->ask_row = FIRST;
     s->ask_line = s->rows[FIRST];
