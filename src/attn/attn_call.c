@@ -96,6 +96,19 @@ void attn_fetch_slots(const attn_unit *u, uint32_t block)
         __builtin_prefetch(line + i, 0, 3);
 }
 
+void attn_fetch_scales(const attn_call *call, const attn_unit *u, const rad_slot *slots,
+                       uint32_t begin, uint32_t end)
+{
+    const size_t first = u->side_begin / call->parts * sizeof(float);
+    const size_t last = (u->side_end - 1) / call->parts * sizeof(float);
+    for (int side = ATTN_K; side <= ATTN_V; side++) {
+        const attn_kv_plane *p = &call->kv.plane[side];
+        for (uint32_t j = begin; j < end; j++)
+            for (size_t at = first; at <= last; at += 64)
+                __builtin_prefetch(p->scales + (size_t)slots[j] * p->scale_stride + at, 0, 3);
+    }
+}
+
 /* The slots of a block. Places behind the last position repeat the block's first one: keys
  * there are loaded, and never looked at. */
 static void copy_slots(const attn_unit *u, uint32_t block, rad_slot *slots)

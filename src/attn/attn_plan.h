@@ -26,6 +26,11 @@ void attn_look_ahead(const attn_call *call, const attn_unit *u, uint32_t block, 
 /* Slots are read a block at a time, too seldom to be in the cache: these will be soon. */
 void attn_fetch_slots(const attn_unit *u, uint32_t block);
 
+/* scaled: asks for the scales of slots [begin, end), of the unit's KV heads: a line or two of a
+ * token, for which a walk from row to row would be most of the work. */
+void attn_fetch_scales(const attn_call *call, const attn_unit *u, const rad_slot *slots,
+                       uint32_t begin, uint32_t end);
+
 /* The walks of a region's threads, when each takes neighbouring units (compute_pool_run_near);
  * of further threads nothing is known. */
 enum { ATTN_MOST_WALKS = 64 };

@@ -85,19 +85,11 @@ static void find_rows(const attn_call *call, const attn_unit *u, uint32_t block,
     }
 }
 
-/* The scales of a block, one line or two of a token: all at once. */
+/* The scales of a block, all at once. */
 static void fetch_scales(const attn_call *call, const attn_unit *u, uint32_t block)
 {
-    const rad_slot *slots = u->slots + (size_t)block * ATTN_BLOCK;
-    const uint32_t count = RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK);
-    const size_t first = u->side_begin * sizeof(float);
-    const size_t last = (u->side_end - 1) * sizeof(float);
-    for (int side = ATTN_K; side <= ATTN_V; side++) {
-        const attn_kv_plane *p = &call->kv.plane[side];
-        for (uint32_t j = 0; j < count; j++)
-            for (size_t at = first; at <= last; at += 64)
-                __builtin_prefetch(p->scales + (size_t)slots[j] * p->scale_stride + at, 0, 3);
-    }
+    attn_fetch_scales(call, u, u->slots + (size_t)block * ATTN_BLOCK, 0,
+                      RAD_MIN(u->num_slots - block * ATTN_BLOCK, ATTN_BLOCK));
 }
 
 /* What is read next: a block's first keys go to `rows`. */

@@ -182,21 +182,13 @@ static void fold_tile(const attn_call *call, workspace *ws, const attn_tile *til
     }
 }
 
-/* A part of the scales that the next block has, between two sides of this one: rows of a line
- * each, for which the walk from row to row would be most of the work. */
+/* A part of the scales that the next block has, between two sides of this one. */
 static void fetch_scales(const attn_call *call, const attn_unit *u, const attn_ahead *next,
                          uint32_t side)
 {
     const uint32_t parts = u->side_end - u->side_begin, part = side - u->side_begin;
-    const uint32_t end = next->count * (part + 1) / parts;
-    const size_t first = u->side_begin / call->parts * sizeof(float);
-    const size_t last = (u->side_end - 1) / call->parts * sizeof(float);
-    for (int s = ATTN_K; s <= ATTN_V; s++) {
-        const attn_kv_plane *p = &call->kv.plane[s];
-        for (uint32_t t = next->count * part / parts; t < end; t++)
-            for (size_t at = first; at <= last; at += 64)
-                __builtin_prefetch(p->scales + (size_t)next->slots[t] * p->scale_stride + at, 0, 3);
-    }
+    attn_fetch_scales(call, u, next->slots, next->count * part / parts,
+                      next->count * (part + 1) / parts);
 }
 
 /* The active tokens' rows of a side whose keys and values are loaded. */
