@@ -164,7 +164,10 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
     while (v.pairs < row->pairs && status == RAD_OK) {
         status = run_pair(plan, w, logs, row, &v, err);
         if (status != RAD_OK) break;
-        if (!shares && ++v.pairs < row->pairs) continue; /* a bound of 1 need not be priced */
+        if (!shares && v.pairs + 1 < row->pairs) { /* a bound of 1 need not be priced so often */
+            v.pairs++;
+            continue;
+        }
         pair_price price = {0};
         status = price_pair(plan, &row->sums, logs, costs, &price, err);
         if (shares && price.drift > MOST_DRIFT && row->pairs_again < plan->pairs) {
@@ -175,7 +178,7 @@ static rad_status run_row(bench_plan *plan, step_costs *costs, const workload *w
         v.bounds[v.prices] = price.bound;
         v.priced[BENCH_ON][v.prices] = price.priced[BENCH_ON];
         v.priced[BENCH_OFF][v.prices++] = price.priced[BENCH_OFF];
-        v.pairs += shares;
+        v.pairs++;
     }
     if (status == RAD_OK) take_medians(&v, row);
     return status;

@@ -172,7 +172,7 @@ def test_ctrl_c_at_the_prompt_keeps_the_conversation():
 
 
 def test_interrupt_ends_an_answer():
-    for attempt in range(5):
+    for _ in range(5):
         process = subprocess.Popen([RADISH, "generate", str(STORIES), "-p", "Once", "-n", "480",
                                     "--ignore-eos", "--threads", "1"], stdout=subprocess.PIPE)
         check(process.stdout.read(1))
