@@ -370,8 +370,7 @@ static void random_lens(uint32_t *len, uint32_t num_reqs, uint32_t most, uint64_
 
 TEST(every_backend_agrees_with_double_precision)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     for (uint64_t round = 0; round < test_scale(20, 300); round++) {
@@ -398,8 +397,7 @@ TEST(every_backend_agrees_with_double_precision)
 
 TEST(instruction_sets_agree_bit_by_bit_and_with_the_judge)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < test_scale(8, 100); round++) {
         shape s = random_shape(&seed);
         uint32_t len[2];
@@ -436,8 +434,7 @@ TEST(amx_computes_what_its_emulation_does)
 {
     const attn_backend *amx = attn_cpu("amx"), *emulated = attn_cpu("amx-emulated");
     SKIP_UNLESS(amx && emulated, "this CPU has no AMX");
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < test_scale(10, 200); round++) {
         shape s = random_shape(&seed);
         if (s.dtype == RAD_F32) s.dtype = RAD_BF16;
@@ -461,8 +458,7 @@ TEST(amx_computes_what_its_emulation_does)
  * one token after the other, on 1 to 3 threads. */
 TEST(a_query_has_the_same_bits_however_it_is_computed)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pools[3] = {NULL};
     for (uint32_t t = 1; t < 3; t++)
         CHECK_OK(compute_pool_create(NULL, t + 1, &pools[t], NULL));
@@ -497,8 +493,7 @@ TEST(a_token_alone_has_the_bits_that_it_has_among_many)
 {
     static const uint32_t dims[] = {32, 64, 96, 128, 160, 256};
     static const rad_dtype dtypes[] = {RAD_BF16, RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint32_t round = 0; round < test_scale(24, 480); round++) {
         shape s = {.num_kv_heads = 1 + random_below(5, &seed),
                    .head_dim = dims[random_below(RAD_COUNT(dims), &seed)],
@@ -538,8 +533,7 @@ TEST(a_token_alone_has_the_bits_that_it_has_among_many)
 /* Few rows over long contexts: blocks are spread over the threads, in several waves. */
 TEST(spreading_a_long_context_over_threads_changes_no_bit)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     static const rad_dtype dtypes[] = {RAD_F32, RAD_BF16, RAD_BF16, RAD_F8_E4M3, RAD_I8, RAD_BF16};
     for (uint32_t round = 0; round < RAD_COUNT(dtypes); round++) {
         shape s = {.num_heads = round % 2 ? 32 : 6,

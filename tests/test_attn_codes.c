@@ -91,8 +91,7 @@ TEST(keys_from_codes_are_what_the_codec_says)
         print_message("skipped: this CPU has no AVX-512\n");
         return;
     }
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint32_t dtype = RAD_F16; dtype <= RAD_I8; dtype++) {
         for (uint32_t dim = 1; dim <= MOST_DIM; dim++)
             check_keys(kernels, dtype, dim, dtype == RAD_F16 ? 1 : 0.37f, &seed);
@@ -171,8 +170,7 @@ TEST(words_of_codes_are_what_the_codec_says)
         print_message("skipped: this CPU has no AVX512_VBMI with AVX512_BF16\n");
         return;
     }
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint32_t dtype = RAD_F8_E4M3; dtype <= RAD_I8; dtype++)
         for (uint32_t dim = 1; dim <= MOST_DIM; dim++) /* at 64 x 4 all codes have come */
             check_words(codes, dtype, dim, &seed);
@@ -183,8 +181,7 @@ TEST(rounded_rows_are_the_nearest_of_what_the_codec_says)
     static words rows;
     static float want[ATTN_BLOCK][MOST_DIM];
     const attn_codes *codes = attn_codes_of_cpu();
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint32_t dim = 1; dim <= MOST_DIM && codes; dim++) {
         const uint32_t room = dim + dim % 5, ld = up_to(room + dim % 3, 32);
         pool p = make_pool(RAD_I8, dim, 1, &seed);

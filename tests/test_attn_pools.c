@@ -314,8 +314,7 @@ static void check_reads(const world *w, bool grouped)
 
 TEST(groups_change_no_bit_on_any_instruction_set_and_the_judge_agrees)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pools[3] = {NULL};
     for (uint32_t t = 1; t < 3; t++)
         CHECK_OK(compute_pool_create(NULL, t + 1, &pools[t], NULL));
@@ -354,8 +353,7 @@ TEST(decoding_goes_on_from_what_groups_left)
 {
     static const uint32_t dims[] = {32, 64, 96, 128};
     static const uint32_t dtypes[] = {RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     for (uint32_t round = 0; round < test_scale(12, 120); round++) {
@@ -490,8 +488,7 @@ TEST(a_planted_fault_in_a_group_shows)
 
 TEST(a_row_reads_as_the_pool_says)
 {
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint32_t round = 0; round < 24; round++) {
         shape s = random_shape(&seed);
         s.dtype = round % 6;

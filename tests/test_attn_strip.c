@@ -165,8 +165,7 @@ static const uint32_t dtypes[] = {RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
 TEST(strips_have_the_bits_of_the_narrow_walk)
 {
     static float narrow[FLOATS], strip[FLOATS];
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < test_scale(160, 4000); round++) {
         world w;
         const uint32_t dtype = dtypes[round % RAD_COUNT(dtypes)];
@@ -189,8 +188,7 @@ TEST(strips_have_the_bits_of_the_narrow_walk)
 TEST(strips_see_what_they_should_and_nothing_else)
 {
     static float before[FLOATS], after[FLOATS];
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < test_scale(64, 800); round++) {
         world w;
         const uint32_t dtype = dtypes[round % RAD_COUNT(dtypes)];

@@ -238,8 +238,7 @@ static void compare_layouts(const attn_kernels *k, uint64_t rounds)
 {
     static world w;
     static float max[MOST_ROWS], sum[MOST_ROWS], total[MOST_ROWS][MOST_DIM];
-    uint64_t seed = test_seed();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < rounds; round++) {
         bool all = round % 3 == 0;
         random_world(&w, all, &seed);
