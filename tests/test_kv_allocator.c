@@ -45,6 +45,26 @@ TEST(pages_leave_in_order_and_all_or_nothing)
     rad_kv_allocator_destroy(a);
 }
 
+TEST(the_highest_page_that_was_out_is_known)
+{
+    rad_kv_allocator *a = make(64, 4);
+    rad_page pages[20];
+    CHECK(rad_kv_highest_page(a) == 0);
+    CHECK_OK(rad_kv_alloc(a, pages, 20));
+    CHECK(rad_kv_highest_page(a) == 20);
+    CHECK_OK(rad_kv_free(a, pages, 20, NULL));
+    rad_slot slots[9], last = -1;
+    uint32_t prefix = 0, seq = 9;
+    CHECK_OK(rad_kv_alloc_extend(a, 1, &prefix, &seq, &last, slots));
+    CHECK(rad_kv_highest_page(a) == 20); /* these were out before */
+    CHECK(rad_kv_alloc(a, pages, 64) == RAD_FULL && rad_kv_highest_page(a) == 20);
+    CHECK_OK(rad_kv_alloc(a, pages, 18));
+    CHECK(rad_kv_highest_page(a) == 21);
+    rad_kv_clear(a);
+    CHECK(rad_kv_highest_page(a) == 21);
+    rad_kv_allocator_destroy(a);
+}
+
 TEST(a_double_free_and_a_foreign_page_are_refused_by_name)
 {
     rad_kv_allocator *a = make(8, 16);

@@ -147,6 +147,7 @@ static void pop(rad_kv_allocator *a, rad_page *pages, uint32_t count)
         run = bits_run(pages, count);
         RAD_ASSERT_ENV(&a->env, lane_range_is(kv_taken(a), (size_t)*pages, run, false));
         lane_flip_range(kv_taken(a), (size_t)*pages, run);
+        a->highest = RAD_MAX(a->highest, *pages + (rad_page)run - 1);
     }
 }
 
@@ -404,6 +405,11 @@ uint32_t rad_kv_available_pages(const rad_kv_allocator *a)
 uint64_t rad_kv_available_size(const rad_kv_allocator *a)
 {
     return (uint64_t)rad_kv_available_pages(a) * a->page_size;
+}
+
+rad_page rad_kv_highest_page(const rad_kv_allocator *a)
+{
+    return a->highest;
 }
 
 int rad_kv_is_taken(const rad_kv_allocator *a, rad_page page)

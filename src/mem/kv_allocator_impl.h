@@ -24,9 +24,10 @@ struct rad_kv_allocator {
     uint32_t sorts;
     bool need_sort;
     bool in_group;
-    uint64_t epoch; /* grows when pages come back: states of another epoch are stale */
-    rad_page *free; /* [num_pages] */
-    uint64_t *bits; /* for 0..num_pages, words of two lanes in turns: taken, and one to lend */
+    rad_page highest; /* that was ever handed out */
+    uint64_t epoch;   /* grows when pages come back: states of another epoch are stale */
+    rad_page *free;   /* [num_pages] */
+    uint64_t *bits;   /* for 0..num_pages, words of two lanes in turns: taken, and one to lend */
     bool lent;
 };
 
