@@ -1,4 +1,5 @@
 /* test_kv_pool_memory.c - slots as bytes, memory that is the caller's, layers of a stage. */
+#include "resident.h"
 #include "test.h"
 
 #include <radish/token_to_kv_pool.h>
@@ -353,6 +354,79 @@ TEST(padded_rows_write_to_the_dummy_page_and_disturb_nobody)
     CHECK_OK(rad_kv_pool_get_page(pool, 1, after, bytes));
     CHECK(memcmp(before, after, bytes) == 0);
     rad_token_to_kv_pool_destroy(pool);
+}
+
+/* Of 1 MB and more a buffer, scales too: what is smaller is there from the start. */
+TEST(memory_is_there_once_it_was_asked_for_and_holds_what_it_held)
+{
+    NEED_POPULATE();
+    enum { MANY = 1 << 17, ASKED = 10000, FROM = 30000, WIDE = 8 };
+    for (uint32_t dtype = RAD_F32; dtype <= RAD_I8; dtype++) {
+        rad_token_to_kv_pool_params p = {.struct_size = sizeof p,
+                                         .num_pages = MANY - 1,
+                                         .num_layers = LAYERS,
+                                         .start_layer = 5,
+                                         .num_kv_heads = HEADS,
+                                         .head_dim = WIDE,
+                                         .dtype = dtype};
+        rad_token_to_kv_pool *pool = make(&p);
+        rad_kv_buffers b;
+        CHECK_OK(rad_kv_pool_get_buffers(pool, 6, &b));
+        float k[HEADS * WIDE], v[HEADS * WIDE], k_back[HEADS * WIDE], v_back[HEADS * WIDE];
+        for (int i = 0; i < HEADS * WIDE; i++)
+            k[i] = (float)i, v[i] = (float)-i;
+        const rad_slot slot = FROM + 7, behind = FROM + ASKED;
+        CHECK(resident_share((char *)b.k + FROM * b.k_stride, ASKED * b.k_stride) == 0);
+        CHECK(resident_share((char *)b.v + FROM * b.v_stride, ASKED * b.v_stride) == 0);
+        rad_kv_pool_set_kv_buffer(pool, 6, &slot, 1, k, v);
+        CHECK_OK(rad_kv_pool_get_kv(pool, 6, &slot, 1, k, v)); /* as they are stored */
+
+        CHECK_OK(rad_kv_pool_populate(pool, 6, FROM, ASKED));
+        CHECK(resident_share((char *)b.k + FROM * b.k_stride, ASKED * b.k_stride) == 1);
+        CHECK(resident_share((char *)b.v + FROM * b.v_stride, ASKED * b.v_stride) == 1);
+        for (int side = 0; side < 2 && b.k_scale; side++) {
+            const char *scales = (char *)(side ? b.v_scale : b.k_scale);
+            CHECK(resident_share(scales + FROM * b.k_scale_stride, ASKED * b.k_scale_stride) == 1);
+            CHECK(resident_share(scales, (MANY - 1) * b.k_scale_stride) < 1);
+        }
+        CHECK_OK(rad_kv_pool_get_kv(pool, 6, &slot, 1, k_back, v_back));
+        CHECK(memcmp(k, k_back, sizeof k) == 0 && memcmp(v, v_back, sizeof v) == 0);
+        memset(k, 0, sizeof k);
+        CHECK_OK(rad_kv_pool_get_kv(pool, 6, &behind, 1, k_back, NULL));
+        CHECK(memcmp(k, k_back, sizeof k) == 0);
+
+        CHECK_OK(rad_kv_pool_populate(pool, 5, MANY, 0));
+        CHECK_OK(rad_kv_pool_populate(pool, 5, 0, MANY));
+        CHECK(rad_kv_pool_populate(pool, 5, 0, MANY + 1) == RAD_E_INVAL);
+        CHECK(rad_kv_pool_populate(pool, 5, MANY + 1, 0) == RAD_E_INVAL);
+        CHECK(rad_kv_pool_populate(pool, 5, 1, SIZE_MAX) == RAD_E_INVAL);
+        CHECK(rad_kv_pool_populate(pool, 4, 0, 1) == RAD_E_INVAL);
+        CHECK(rad_kv_pool_populate(pool, 7, 0, 1) == RAD_E_INVAL);
+        rad_token_to_kv_pool_destroy(pool);
+    }
+}
+
+TEST(memory_of_the_callers_with_gaps_is_asked_for_to_its_last_row)
+{
+    NEED_POPULATE();
+    enum { ROWS = 3, GAP = 1 << 16 };
+    const size_t bytes = (ROWS - 1) * GAP + K_NUMBERS * sizeof(float);
+    char *memory =
+        mmap(NULL, 2 * ROWS * GAP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    CHECK(munmap(memory + ROWS * GAP, ROWS * GAP) == 0); /* and no byte behind it */
+    char *k = memory + ROWS * GAP - bytes;
+    k -= (uintptr_t)k % 64;
+    float v[ROWS * V_NUMBERS];
+    rad_kv_buffers b = {.k = k, .v = v, .k_stride = GAP};
+    rad_token_to_kv_pool_params p = params_for(RAD_F32);
+    p.num_layers = 1, p.page_size = 1, p.num_pages = ROWS - 1;
+    p.buffers = &b;
+    rad_token_to_kv_pool *pool = make(&p);
+    CHECK_OK(rad_kv_pool_populate(pool, 0, 0, ROWS));
+    CHECK(resident_share(k + (ROWS - 1) * GAP, K_NUMBERS * sizeof(float)) == 1);
+    rad_token_to_kv_pool_destroy(pool);
+    CHECK(munmap(memory, ROWS * GAP) == 0);
 }
 
 TEST(an_older_programs_params_still_work)

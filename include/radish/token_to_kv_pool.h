@@ -102,11 +102,27 @@ typedef struct rad_token_to_kv_pool_params {
 
 /* RAD_E_INVAL, RAD_E_UNSUPPORTED, RAD_E_LIMIT or RAD_E_NOMEM in words; *out is NULL then.
  * The pool's own memory reads as zeros; unless an env brings its own alloc, no page of it is
- * touched before K and V are written there. */
+ * touched before K and V are written there, or rad_kv_pool_populate asks for it. */
 RAD_API rad_status rad_token_to_kv_pool_create(const rad_env *env,
                                                const rad_token_to_kv_pool_params *params,
                                                rad_token_to_kv_pool **out, rad_error *err);
 RAD_API void rad_token_to_kv_pool_destroy(rad_token_to_kv_pool *pool); /* NULL is fine */
+
+/* Makes the memory of slots [first, first + count) of one layer ready before K and V are written
+ * there. The system provides memory when it is first written, some microseconds for each of its
+ * pages; in a virtual machine whose host provides it likewise a huge page of 2 MB may take 5 ms,
+ * and a step that begins such pages in all layers is late by a tenth of a second. Numbers stay as
+ * they are, and any thread may read and write any slot meanwhile.
+ *
+ * A row's neighbours within a stride are made ready with it. Threads that map or unmap memory may
+ * wait meanwhile: ask for some MB at a time. And see to it that there is so much: a kernel that has
+ * not enough ends a program rather than say so.
+ *
+ * RAD_E_INVAL for a layer or slots that are not the pool's. RAD_E_UNSUPPORTED: this system (Linux
+ * before 5.14) or this kind of memory cannot; RAD_E_NOMEM: the system gave none. Nothing is lost
+ * then. O(bytes). */
+RAD_API rad_status rad_kv_pool_populate(rad_token_to_kv_pool *pool, uint32_t layer, size_t first,
+                                        size_t count);
 
 /* Bytes of one token over all layers, K, V and scales: what a planner multiplies by.
  * 0 when the params make no sense or the number does not fit. O(1), no side effect. */

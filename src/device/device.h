@@ -23,6 +23,11 @@ typedef struct device_ops {
     /* Copies between any two of: this device's memory, host memory. Done on return.
      * RAD_E_IO when the device failed; dst is then undefined. */
     rad_status (*copy)(device *self, void *dst, const void *src, size_t bytes);
+
+    /* Sees to it that writing `memory` need not wait for the system to provide it; what is in it
+     * stays, and others may read and write it meanwhile. RAD_E_UNSUPPORTED: it comes when it is
+     * written. RAD_E_NOMEM: the system gave none. NULL: never supported. */
+    rad_status (*populate)(device *self, void *memory, size_t bytes);
 } device_ops;
 
 struct device {
@@ -42,6 +47,11 @@ static inline void device_free(device *d, void *memory, size_t bytes)
 static inline rad_status device_copy(device *d, void *dst, const void *src, size_t bytes)
 {
     return d->ops->copy(d, dst, src, bytes);
+}
+
+static inline rad_status device_populate(device *d, void *memory, size_t bytes)
+{
+    return d->ops->populate ? d->ops->populate(d, memory, bytes) : RAD_E_UNSUPPORTED;
 }
 
 /* The host itself: memory of the env. Nothing to tear down. */

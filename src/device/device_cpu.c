@@ -7,12 +7,18 @@
  * Zeroed memory without touching it: memory of the default env is private to this process,
  * and of such the kernel can be told to forget whole pages; they then read as zeros and
  * take no room until they are written. So a start does not wait for a pool of many
- * gigabytes to be zeroed, and its owner is the one who sees to it that it fits. Memory of
+ * gigabytes to be zeroed, and its owner is the one who sees to it that it fits; who does not
+ * want to wait at the first write either asks for the pages before (populate). Memory of
  * a caller's env may be anything (shared, registered with a device): it is written. */
 #include "device/device.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 
 enum { HUGE_PAGE = 2 << 20, LARGE = 1 << 20 };
 
@@ -61,8 +67,24 @@ static rad_status cpu_copy(device *self, void *dst, const void *src, size_t byte
     return RAD_OK;
 }
 
-static const device_ops cpu_ops = {
-    .name = "cpu", .alloc = cpu_alloc, .free = cpu_free, .copy = cpu_copy};
+/* By the pages that the bytes lie in: those exist, for the bytes do. */
+static rad_status cpu_populate(device *self, void *memory, size_t bytes)
+{
+    (void)self;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)memory;
+    uintptr_t start = at & -page, end = (at + bytes + page - 1) & -page;
+    while (madvise((void *)start, end - start, MADV_POPULATE_WRITE) != 0) {
+        if (errno == EINVAL) return RAD_E_UNSUPPORTED; /* Linux before 5.14, or a special mapping */
+        if (errno != EAGAIN && errno != EINTR) return RAD_E_NOMEM;
+    }
+    return RAD_OK;
+}
+
+static const device_ops cpu_ops = {.name = "cpu",
+                                   .alloc = cpu_alloc,
+                                   .free = cpu_free,
+                                   .copy = cpu_copy,
+                                   .populate = cpu_populate};
 
 void device_cpu_init(device_cpu *d, const rad_env *env)
 {

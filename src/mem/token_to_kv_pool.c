@@ -274,6 +274,34 @@ void rad_token_to_kv_pool_destroy(rad_token_to_kv_pool *pool)
     rad_free(&env, pool, sizeof *pool);
 }
 
+/* One buffer's rows of the slots; NULL: there is no such buffer. */
+static rad_status populate_rows(device *d, void *rows, size_t stride, size_t row_bytes,
+                                size_t first, size_t count)
+{
+    if (!rows || !count) return RAD_OK;
+    return device_populate(d, (char *)rows + first * stride, (count - 1) * stride + row_bytes);
+}
+
+rad_status rad_kv_pool_populate(rad_token_to_kv_pool *pool, uint32_t layer, size_t first,
+                                size_t count)
+{
+    uint32_t index = kv_layer_index(pool, layer);
+    if (index == pool->params.num_layers || first > pool->num_slots ||
+        count > pool->num_slots - first)
+        return RAD_E_INVAL;
+    device *d = &pool->device.base;
+    const rad_kv_buffers *b = &pool->layers[index];
+    const kv_side *s = pool->side;
+    rad_status status = populate_rows(d, b->k, b->k_stride, s[0].code_bytes, first, count);
+    if (!status)
+        status = populate_rows(d, b->k_scale, b->k_scale_stride, s[0].scale_bytes, first, count);
+    if (status || pool->num_sides == 1) return status;
+    status = populate_rows(d, b->v, b->v_stride, s[1].code_bytes, first, count);
+    if (!status)
+        status = populate_rows(d, b->v_scale, b->v_scale_stride, s[1].scale_bytes, first, count);
+    return status;
+}
+
 size_t rad_kv_pool_size_bytes(const rad_token_to_kv_pool *pool)
 {
     return rad_mul(pool->num_slots, pool->token_bytes);
