@@ -370,8 +370,10 @@ TEST(tiers_are_flushed_one_by_one_and_stores_change_while_idle)
     while (has_work(t.g.s))
         rig_step(&t.g);
     CHECK_OK(scheduler_flush_tiers(t.g.s, RAD_TIER_DEVICE, &err));
+    const size_t used = scheduler_used_slots(t.g.s);
     q = rig_add(&t.g, docs[0], DOC_TOKENS, 4);
     rig_run(&t.g);
+    CHECK(scheduler_used_slots(t.g.s) == used); /* from the first page again */
     CHECK(q->cached_tokens == 144 && q->r.loaded_tokens == 144 && q->r.fetched_tokens == 0);
     rig_expect(q, 4);
     while (has_work(t.g.s))

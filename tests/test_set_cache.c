@@ -75,6 +75,26 @@ TEST(the_cache_goes_and_comes_back)
     }
 }
 
+TEST(an_emptied_cache_begins_at_the_first_page_again)
+{
+    rig g;
+    rig_start(&g, rig_params(4096, 1, 256));
+    run_siblings(&g, 1, 0, PROMPT);
+    const size_t used = scheduler_used_slots(g.s);
+    CHECK(used > PROMPT + SIBLINGS * (8 + OUT - 1) && used < 512);
+    for (int i = 0; i < 5; i++) {
+        if (i < 2)
+            CHECK_OK(scheduler_flush_cache(g.s));
+        else
+            set_cache(&g, i == 3 ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX, true);
+        if (i == 3) continue; /* nothing is shared: more slots */
+        run_siblings(&g, 1, 0, PROMPT);
+        CHECK(scheduler_used_slots(g.s) == used);
+        rig_check(&g);
+    }
+    rig_stop(&g);
+}
+
 TEST(it_stays_as_it_is_while_requests_run_or_for_a_kind_that_is_none)
 {
     rig g;

@@ -214,6 +214,29 @@ schedule_policy scheduler_policy(const scheduler *s)
     return s->params.policy;
 }
 
+rad_token_to_kv_pool *scheduler_kv_pool(const scheduler *s)
+{
+    return s->pools.token_to_kv_pool;
+}
+
+size_t scheduler_used_slots(const scheduler *s)
+{
+    return ((size_t)rad_kv_highest_page(s->pools.kv_allocator) + 1) * s->pools.page_size;
+}
+
+void begin_anew(scheduler *s)
+{
+    rad_kv_allocator *kv = s->pools.kv_allocator;
+    if (rad_kv_available_pages(kv) == rad_kv_num_pages(kv)) rad_kv_clear(kv);
+}
+
+static rad_status reset_cache(scheduler *s)
+{
+    rad_status status = rad_cache_reset(s->pools.tree_cache);
+    begin_anew(s);
+    return status;
+}
+
 /* ---- create and destroy ---- */
 
 static rad_status check_params(const scheduler_params *p, rad_error *err)
@@ -375,7 +398,7 @@ static rad_status change_cache(scheduler *s, uint32_t cache_kind, rad_error *err
     rad_status status = rad_cache_create(&s->env, &tree, &cache, err);
     if (status == RAD_OK && init_waiting(s, cache, &waiting) != RAD_OK)
         status = rad_fail(err, RAD_E_NOMEM, "scheduler: no memory for another waiting queue");
-    if (status == RAD_OK) status = rad_cache_reset(s->pools.tree_cache);
+    if (status == RAD_OK) status = reset_cache(s);
     if (status != RAD_OK) {
         s->params.cache_kind = old_kind;
         wait_queue_fini(&waiting, &s->env);
@@ -400,7 +423,7 @@ rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_atte
         return rad_fail(err, RAD_E_INVAL, "scheduler: there is no cache kind %u", cache_kind);
     rad_status status = RAD_OK;
     if (cache_kind == s->params.cache_kind)
-        status = rad_cache_reset(s->pools.tree_cache);
+        status = reset_cache(s);
     else
         status = change_cache(s, cache_kind, err);
     if (status == RAD_OK) s->params.disable_tree_attention = !tree_attention;

@@ -115,6 +115,11 @@ bool scheduler_has_cancels(const scheduler *s);
 uint32_t scheduler_context_length(const scheduler *s); /* in force */
 schedule_policy scheduler_policy(const scheduler *s);
 
+/* Where K and V lie: for what any thread may do with a pool. */
+rad_token_to_kv_pool *scheduler_kv_pool(const scheduler *s);
+/* No slot from this one on was ever handed out; most below it were. O(1). */
+size_t scheduler_used_slots(const scheduler *s);
+
 typedef struct scheduler_stats {
     uint64_t num_finished; /* STOP and LENGTH */
     uint64_t num_aborted;

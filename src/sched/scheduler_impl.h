@@ -42,6 +42,11 @@ struct scheduler {
     scheduler_stats stats;
 };
 
+/* ---- scheduler.c ---- */
+
+/* When no page is out they are handed out from the first one again, in memory that was used. */
+void begin_anew(scheduler *s);
+
 /* ---- get_next_batch.c ---- */
 
 /* Plans the next step into s->batch; false when there is nothing to compute. */
