@@ -110,6 +110,7 @@ int cmd_serve(int argc, char **argv)
     server_params server_p = {.port = 30000};
     bool itl_given = false;
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
+    double populate_gb = 1;
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
     const cli_manual manual = {
         .command = "serve",
@@ -173,6 +174,15 @@ int cmd_serve(int argc, char **argv)
              "Size of the KV cache in tokens. Default: what --mem-fraction-static leaves, but not\n"
              "more than 64 full contexts (--max-running-requests of them, if that is more).\n"
              "0 = default."},
+        {.kind = CLI_F64,
+         .name = "kv-populate-ahead",
+         .arg = "GB",
+         .target = &populate_gb,
+         .max = 1e6,
+         .help = "Memory of the KV cache that is taken beyond what was used so far, while no\n"
+                 "request runs: else a step waits for the kernel when it first writes there, in\n"
+                 "a virtual machine for a tenth of a second at times. Default 1; 0 = none: memory\n"
+                 "is taken when it is written."},
         {.kind = CLI_U32,
          .name = "max-running-requests",
          .arg = "N",
@@ -401,6 +411,7 @@ int cmd_serve(int argc, char **argv)
     if (code != CLI_GO_ON) return code;
     if (!itl_given && engine_p.chunked_prefill_size == -1)
         engine_p.max_itl_ms = 0; /* whole prompts cannot be cut */
+    engine_p.kv_populate_ahead = (uint64_t)(populate_gb * 1e9);
     server_p.request_timeout_ms = timeout_request * 1000;
     server_p.keep_alive_ms = timeout_keep_alive * 1000;
     server_p.send_timeout_ms = timeout_send * 1000;

@@ -289,6 +289,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     if (!e->params.random_seed) e->params.random_seed = full.now_ns(full.user);
     pthread_mutex_init(&e->lock, NULL);
     engine_store_init(e);
+    engine_populate_init(&e->populate);
 
     rad_status status = complete_params(&e->params, &e->runner->info, err);
     if (status == RAD_OK) status = create_table(e, err);
@@ -296,6 +297,9 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     if (status == RAD_OK) status = create_scheduler(e, err);
     if (status == RAD_OK) status = fill_info(e, parts, err);
     if (status == RAD_OK) status = find_end_ids(e, err);
+    if (status == RAD_OK)
+        status = engine_populate_start(&e->populate, &e->env, scheduler_kv_pool(e->scheduler),
+                                       e->params.kv_populate_ahead, err);
     if (status == RAD_OK) status = start_threads(e, err);
     if (status == RAD_OK) status = engine_store_start(e, err);
     if (status != RAD_OK) {
@@ -336,9 +340,11 @@ void engine_destroy(engine *e)
     if (e->to_detokenizer.items) message_ring_close(&e->to_detokenizer);
     if (e->num_threads_started > 0) pthread_join(e->detokenizer_thread, NULL);
 
+    engine_populate_stop(&e->populate);
     scheduler_destroy(e->scheduler);
     engine_tiers_fini(&e->tiers);
     engine_store_fini(e);
+    engine_populate_fini(&e->populate);
     message_ring_fini(&e->to_tokenizer);
     message_ring_fini(&e->to_scheduler);
     message_ring_fini(&e->to_detokenizer);
@@ -360,6 +366,12 @@ const engine_info *engine_get_info(const engine *e)
 {
     return &e->info;
 }
+
+void engine_await_populated(engine *e)
+{
+    engine_populate_wait(&e->populate);
+}
+
 const tokenizer *engine_tokenizer(const engine *e)
 {
     return e->tok;

@@ -72,6 +72,10 @@ typedef struct engine_params {
     const char *hicache_storage_backend;         /* file:DIR or redis:HOST:PORT,...; NULL: none */
     const char *hicache_storage_prefetch_policy; /* timeout, wait_complete, best_effort */
     const char *hicache_storage_backend_extra_config; /* a JSON object */
+
+    uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
+                                 * memory a thread makes ready while nothing runs; 0 = it comes
+                                 * when it is written */
 } engine_params;
 
 /* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,
@@ -226,11 +230,17 @@ typedef struct engine_stats {
     uint64_t loaded_tokens;       /* of cached_tokens: from the host */
     uint64_t fetched_tokens;      /* of these: from storage */
     uint64_t lost_loads;          /* loads that failed; their requests were computed */
+    uint64_t kv_populated_bytes;  /* of the pool: written, or made ready; 0 without
+                                   * kv_populate_ahead */
     rad_hicache_stats tiers;      /* all 0 without tiers */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */
 void engine_get_stats(engine *e, engine_stats *stats);
+
+/* Returns when all memory that kv_populate_ahead asks for is ready, or cannot be had. It is made
+ * ready while no request runs or waits: call it then. */
+void engine_await_populated(engine *e);
 
 /* Runs rad_cache_check, rad_cache_check_ownership and the pools' checks on the
  * scheduler thread. RAD_E_CORRUPT in words. */

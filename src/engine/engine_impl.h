@@ -13,6 +13,7 @@
 
 #include "base/compute_pool.h"
 #include "engine/engine.h"
+#include "engine/engine_populate.h"
 #include "engine/engine_store.h"
 #include "engine/engine_tiers.h"
 #include "engine/message_ring.h"
@@ -103,6 +104,7 @@ struct engine {
     scheduler *scheduler;
     engine_tiers tiers;
     engine_store store;
+    engine_populate populate;
 
     message_ring to_tokenizer, to_scheduler, to_detokenizer; /* to_tokenizer: NULL ends a pause */
     bool paused;                                             /* S's */

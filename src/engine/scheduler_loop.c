@@ -40,6 +40,12 @@ static void add_job(engine *e, engine_job *job)
     message_ring_push(&e->to_detokenizer, &message, 1);
 }
 
+static void tell_use(engine *e)
+{
+    engine_populate_follow(&e->populate, scheduler_used_slots(e->scheduler),
+                           scheduler_is_idle(e->scheduler));
+}
+
 void *scheduler_loop(void *arg)
 {
     engine *e = arg;
@@ -47,6 +53,7 @@ void *scheduler_loop(void *arg)
     for (;;) {
         bool idle = scheduler_is_idle(e->scheduler);
         bool wait = e->paused || (idle && !scheduler_has_background(e->scheduler));
+        if (wait) tell_use(e);
         uint32_t n = message_ring_pop(&e->to_scheduler, messages, RAD_COUNT(messages), wait);
         if (idle && !n && (wait || message_ring_is_closed(&e->to_scheduler)))
             return NULL; /* closed, and everything is done */
@@ -58,6 +65,7 @@ void *scheduler_loop(void *arg)
             else
                 e->paused = false;
         }
+        tell_use(e);
         if (!e->paused) scheduler_step(e->scheduler);
     }
 }
@@ -153,6 +161,7 @@ void engine_get_stats(engine *e, engine_stats *stats)
         .num_verify_pending = s->verify.num_pending,
         .num_verify_given_up = s->verify.num_given_up,
     };
+    stats->kv_populated_bytes = engine_populate_bytes(&e->populate);
     pthread_mutex_lock(&e->lock);
     stats->num_requests = e->num_requests;
     stats->num_finished = e->num_finished;

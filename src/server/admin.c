@@ -110,6 +110,7 @@ static json_t *stats_json(const engine_stats *t)
         {"context_tokens", t->context_tokens},
         {"kv_read_bytes", t->kv_read_bytes},
         {"kv_unshared_bytes", t->kv_unshared_bytes},
+        {"kv_populated_bytes", t->kv_populated_bytes},
         {"verify_requests", t->num_verified},
         {"verify_mismatches", t->num_mismatches},
         {"verify_skipped", t->num_verify_skipped},

@@ -126,6 +126,8 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const engin
         {"radish:kv_read_bytes_total", "", "counter", "K/V that attention read.", t->kv_read_bytes},
         {"radish:kv_unshared_bytes_total", "", "counter",
          "K/V that it would have read without tree attention.", t->kv_unshared_bytes},
+        {"radish:kv_populated_bytes", "", "gauge",
+         "KV pool that was written or made ready, see --kv-populate-ahead.", t->kv_populated_bytes},
         {"radish_verify_requests_total", "", "counter",
          "Requests computed once more without the cache, see --verify.", t->num_verified},
         {"radish_verify_mismatches_total", "", "counter",

@@ -48,15 +48,23 @@ def without_huge_pages():
     ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
-class Server:
-    """`with Server(model, "--page-size", "16") as s:`; a stop must end it with exit code 0."""
+def can_populate():
+    """Whether the kernel gives memory before it is written: Linux 5.14 does."""
+    return tuple(int(x) for x in re.findall(r"\d+", os.uname().release)[:2]) >= (5, 14)
 
-    def __init__(self, model, *args):
+
+class Server:
+    """`with Server(model, "--page-size", "16") as s:`; a stop must end it with exit code 0.
+
+    Without huge pages, unless it is there to be timed."""
+
+    def __init__(self, model, *args, huge_pages=False):
+        self.before = None if huge_pages else without_huge_pages
         self.args = [RADISH, "serve", str(model), "--port", "0", *map(str, args)]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        preexec_fn=without_huge_pages)
+                                        preexec_fn=self.before)
         self.banner = ""
         while "curl" not in self.banner:
             line = self.process.stdout.readline().decode()
@@ -117,6 +125,17 @@ class Server:
 
     def figures(self):
         return self.get("/server_info")["internal_states"][0]
+
+    def await_populated(self, wanted, seconds=10):
+        """Returns how much of the KV pool is ready once it is that many bytes, or a token less."""
+        wanted -= self.get("/server_info")["kv_bytes_per_token"]
+        until = time.monotonic() + seconds
+        while True:
+            ready = self.figures()["kv_populated_bytes"]
+            if ready > wanted:
+                return ready
+            check(time.monotonic() < until, "not ready", ready, wanted)
+            time.sleep(0.01)
 
     def wait_idle(self, seconds=10):
         """Returns the figures once nothing runs or waits; every slot must then be free or cached."""

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 
-from radish_e2e import RADISH, STORIES, TINY, Server, check, run, skip_unless
+from radish_e2e import RADISH, STORIES, TINY, Server, can_populate, check, run, skip_unless
 
 skip_unless(RADISH)
 skip_unless(STORIES)
@@ -296,6 +296,24 @@ def test_admin():
         s.ask("/flush_cache?timeout=5", b"")
         check(s.wait_idle()["evictable_tokens"] == 0)
         check(cached(s.ask("/v1/completions", body)) == 0)
+
+
+def test_memory_is_made_ready_ahead_of_requests():
+    prompt = [1] + GOLDEN[0]["greedy_ids"][:100]
+    for ahead in (None, 0.0001, 0):
+        args = [] if ahead is None else ["--kv-populate-ahead", ahead]
+        with Server(STORIES, *F32, *args) as s:
+            info = s.get("/server_info")
+            token, pool = info["kv_bytes_per_token"], info["max_total_num_tokens"]
+            if not can_populate():
+                continue
+            wanted = (pool + 1) * token if ahead is None else int(ahead * 1e9) // token * token
+            check(s.await_populated(wanted) == wanted, args, wanted, s.figures())
+            s.ask("/v1/completions", {"prompt": prompt, "max_tokens": 1})
+            if ahead:  # 101 tokens behind the first slot, which nobody is given
+                check(s.await_populated(wanted + 80 * token) < wanted + 120 * token)
+            check('radish:kv_populated_bytes{model_name="stories260K"}' in
+                  s.raw("GET", "/metrics")[1].decode())
 
 
 def test_the_wait_for_a_next_token_is_limited_unless_told_otherwise():

@@ -402,7 +402,7 @@ def test_bad_models():
 
 
 def test_hostile_clients():
-    with Server(STORIES, "--dtype", "f32") as server:
+    with Server(STORIES, "--dtype", "f32", "--kv-populate-ahead", 0) as server:
         want = good_answer(server)
         assert len(want) == 8
         for case in (bad_requests, wrong_types, deep_json, huge_body, vanishing_clients,
@@ -414,8 +414,8 @@ def test_hostile_clients():
 
 
 def test_hostile_crowds():
-    with Server(STORIES, "--dtype", "f32", "--timeout-request", 2, "--max-connections",
-                2000 if LONG else 300) as server:
+    with Server(STORIES, "--dtype", "f32", "--kv-populate-ahead", 0, "--timeout-request", 2,
+                "--max-connections", 2000 if LONG else 300) as server:
         want = good_answer(server)
         for case in (slowloris, connection_flood):
             start = time.monotonic()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """After the start a server needs nothing of its model file, and takes only the memory that it
-has used: a pool sized for most of the machine is not touched before there are tokens."""
+has used and what it makes ready: a pool sized for most of the machine is not touched whole."""
 import pathlib
 import re
 import shutil
 import tempfile
 
-from radish_e2e import TINY, Server, check, run, skip_unless
+from radish_e2e import TINY, Server, can_populate, check, run, skip_unless
 
 SMALL = ("--max-total-tokens", "4096")
 
@@ -36,11 +36,17 @@ def test_a_file_cut_behind_the_servers_back_is_not_missed():
             server.get("/v1/models")
 
 
-def test_an_untouched_pool_takes_no_memory():
-    with Server(TINY, "--max-total-tokens", "300000", "--context-length", "512") as server:
-        pool = float(re.search(r"KV pool 300000 tokens \(([0-9.]+) MiB\)", server.banner)[1]) * 2**20
-        check(resident(server.process) < pool / 4, resident(server.process), pool)
-        check(answer(server, "Once upon a time"))
+def test_an_untouched_pool_takes_no_memory_but_what_is_made_ready():
+    for ahead, least in ((0, 0), (0.05, 50e6)):
+        with Server(TINY, "--max-total-tokens", "300000", "--context-length", "512",
+                    "--kv-populate-ahead", ahead) as server:
+            pool = 2**20 * float(re.search(r"KV pool 300000 tokens \(([0-9.]+) MiB\)",
+                                           server.banner)[1])
+            if least and can_populate():
+                server.await_populated(least)
+                check(resident(server.process) > least, resident(server.process))
+            check(resident(server.process) < pool / 4, resident(server.process), pool)
+            check(answer(server, "Once upon a time"))
 
 
 skip_unless(TINY)
