@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *err)
+static rad_status make_engine(bench_plan *plan, uint32_t max_running, uint64_t populate,
+                              rad_error *err)
 {
     bench_engine *b = &plan->engine;
     if (!max_running) max_running = plan->scaling ? BENCH_MOST_RUNNING : BENCH_RUNNING;
@@ -26,10 +27,26 @@ rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *
         .on_step = step_log_add,
         .step_user = &b->log,
         .random_seed = 1,
+        .kv_populate_ahead = populate,
         .progress = plan->quiet ? NULL : cli_progress,
         .progress_user = (void *)(uintptr_t)plan->model->model,
     };
     return engine_create(&plan->env, &params, &b->e, err);
+}
+
+rad_status bench_engine_start(bench_plan *plan, rad_error *err)
+{
+    return make_engine(plan, 0, 0, err);
+}
+
+rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *err)
+{
+    rad_status status = make_engine(plan, max_running, UINT64_MAX, err);
+    if (status != RAD_OK) return status;
+    if (!plan->quiet) fprintf(stderr, "making the memory of the KV pool ready ...\r");
+    engine_await_populated(plan->engine.e);
+    if (!plan->quiet) fputs("\033[K", stderr);
+    return RAD_OK;
 }
 
 void bench_engine_free(bench_plan *plan)
@@ -202,7 +219,8 @@ int cmd_bench(int argc, char **argv)
          .name = "max-total-tokens",
          .arg = "N",
          .target = &plan.max_total_tokens,
-         .help = "KV pool of the engine. Default: as radish serve would size it."},
+         .help = "KV pool of the engine; all its memory is taken before anything is measured but\n"
+                 "the start. Default: as radish serve would size it."},
         {.kind = CLI_TEXT,
          .name = "kv-cache-dtype",
          .arg = "TYPE",

@@ -65,14 +65,19 @@ typedef struct bench_table {
 } bench_table;
 
 /* Makes the engine, for `max_running` requests at one time (0: for all but the suite), unless it
- * is there. It is in mode BENCH_ON then, its cache empty. RAD_OK, or words in err. */
+ * is there, and waits until all memory of its KV pool is: what a step takes does not depend then on
+ * whether it is the first to write somewhere. It is in mode BENCH_ON, its cache empty. RAD_OK, or
+ * words in err. */
 rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *err);
 void bench_engine_free(bench_plan *plan); /* not made: nothing happens */
+
+/* Makes it as radish serve would, but for memory ahead of its use. */
+rad_status bench_engine_start(bench_plan *plan, rad_error *err);
 
 /* Switches it to a mode. The cache is empty then. */
 rad_status bench_engine_mode(bench_plan *plan, bench_mode mode, rad_error *err);
 
-/* bench_start.c: makes the engine with the cache three times; leaves it there. */
+/* bench_start.c: makes the engine with the cache three times; leaves none there. */
 rad_status bench_start(bench_plan *plan, rad_error *err);
 
 /* bench_suite.c: RAD_E_INVAL in words when a workload that was asked for does not exist. */

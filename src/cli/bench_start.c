@@ -55,7 +55,7 @@ rad_status bench_start(bench_plan *plan, rad_error *err)
         bench_engine_free(plan);
         uint64_t start = plan->env.now_ns(plan->env.user);
         cpu[i] = cpu_seconds();
-        rad_status status = bench_engine_make(plan, 0, err);
+        rad_status status = bench_engine_start(plan, err);
         if (status != RAD_OK) return status;
         seconds[i] = seconds_since(&plan->env, start);
         cpu[i] = cpu_seconds() - cpu[i];
@@ -76,5 +76,6 @@ rad_status bench_start(bench_plan *plan, rad_error *err)
                "%.2f s of CPU time; reading the %.0f MB of the file takes %.2f s\n",
                info->model_name, info->dtype, info->num_threads, seconds[STARTS / 2], STARTS, first,
                cpu[STARTS / 2], (double)bytes * 1e-6, read_s);
+    bench_engine_free(plan);
     return RAD_OK;
 }
