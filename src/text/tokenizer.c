@@ -69,8 +69,8 @@ static rad_status read_ids(tokenizer *t, const gguf_file *file, rad_error *err)
                                             "<|return|>",
                                             "<|call|>",
                                             "<end_of_utterance>",
-                                            "<\xef\xbd\x9c"
-                                            "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
+                                            ("<\xef\xbd\x9c" /* an e would go on with \x9c */
+                                             "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>")};
     rad_status status = read_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, err);
     if (!status) status = read_id(t, file, eog_keys[0], &t->eos, err);
     for (size_t i = 0; i < RAD_COUNT(eog_keys) && !status; i++) {
