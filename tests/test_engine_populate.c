@@ -170,6 +170,25 @@ TEST(memory_that_cannot_be_had_ends_it)
     CHECK(munmap(memory, (ROWS - 1) * GAP) == 0);
 }
 
+static uint64_t little(void)
+{
+    return (256 << 20) + 100;
+}
+
+TEST(memory_that_the_machine_is_short_of_is_left_alone)
+{
+    rad_token_to_kv_pool *pool = make_pool(PAGES, NULL);
+    const rad_env env = rad_env_or_default(NULL);
+    engine_populate p;
+    engine_populate_init(&p);
+    p.available = little;
+    CHECK_OK(engine_populate_start(&p, &env, pool, UINT64_MAX, NULL));
+    engine_populate_follow(&p, 1, true);
+    engine_populate_wait(&p);
+    CHECK(p.ready <= 1 && !is_ready(pool, 0, PAGES));
+    stop(&p, pool);
+}
+
 TEST(an_engine_has_memory_ahead_of_its_requests)
 {
     NEED_POPULATE();

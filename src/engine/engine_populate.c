@@ -8,7 +8,7 @@ enum { HUGE_PAGE = 2 << 20, LEFT_TO_OTHERS = 256 << 20 };
 
 void engine_populate_init(engine_populate *p)
 {
-    *p = (engine_populate){.started = false};
+    *p = (engine_populate){.available = memory_available};
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->asleep, NULL);
@@ -35,7 +35,7 @@ static rad_status populate_slots(engine_populate *p, size_t begin, size_t end)
 {
     const rad_token_to_kv_pool_params *params = rad_kv_pool_params(p->pool);
     const size_t bytes = (end - begin) * rad_kv_pool_bytes_per_token(params);
-    const uint64_t available = memory_available();
+    const uint64_t available = p->available();
     if (available && available < bytes + LEFT_TO_OTHERS) return RAD_FULL;
     rad_status status = RAD_OK;
     for (uint32_t i = 0; i < params->num_layers && status == RAD_OK; i++) {

@@ -29,11 +29,12 @@ typedef struct engine_populate {
     bool started;
     bool ended; /* guarded by lock, as the next three: there is no more to be had */
     size_t used, wanted, ready;
-    atomic_bool idle, stop;  /* no request runs or waits, as the scheduler last said */
-    size_t ahead, num_slots; /* constant, as the next two */
-    size_t step;             /* slots at a time: about a huge page of a layer and side */
-    size_t tell;             /* slots by which `used` must have grown to be told */
-    size_t told;             /* the scheduler's */
+    atomic_bool idle, stop;      /* no request runs or waits, as the scheduler last said */
+    size_t ahead, num_slots;     /* constant, as the next two */
+    size_t step;                 /* slots at a time: about a huge page of a layer and side */
+    size_t tell;                 /* slots by which `used` must have grown to be told */
+    size_t told;                 /* the scheduler's */
+    uint64_t (*available)(void); /* bytes of the machine, 0 = unknown: memory_available */
     const rad_env *env;
     rad_token_to_kv_pool *pool;
 } engine_populate;
