@@ -5,52 +5,16 @@
  *                              | weights |        KV: what is left          | rest:
  *                                                               buffers, other programs
  *
- * "Available" is what the kernel says a program can take without swapping, or less when
- * a control group grants less. Unless max_total_tokens is given, the pool is not made
- * larger than MAX_CONTEXTS full contexts: a small model would otherwise take most of a
- * large machine for tokens that nobody asks for. */
+ * "Available" is what memory_available.c says. Unless max_total_tokens is given, the pool is not
+ * made larger than MAX_CONTEXTS full contexts: a small model would otherwise take most of a large
+ * machine for tokens that nobody asks for. */
 #include "engine/engine_impl.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 enum {
     MAX_CONTEXTS = 64,
     MIN_POOL_TOKENS = 64,
     INDEX_BYTES = 32 /* of tree, rows and allocator a token, roughly; KV is far more */
 };
-
-/* A number behind `key` in a file of "key number" lines (or at its start for NULL). */
-static bool read_number(const char *path, const char *key, uint64_t *out)
-{
-    FILE *file = fopen(path, "r");
-    if (!file) return false;
-    char line[256];
-    bool found = false;
-    while (!found && fgets(line, sizeof line, file)) {
-        size_t skip = key ? strlen(key) : 0;
-        if (key && strncmp(line, key, skip) != 0) continue;
-        char *end;
-        *out = strtoull(line + skip, &end, 10);
-        found = end != line + skip; /* "max" is no number */
-    }
-    fclose(file);
-    return found;
-}
-
-uint64_t memory_available(void)
-{
-    uint64_t available = 0, limit, used, cached = 0;
-    if (read_number("/proc/meminfo", "MemAvailable:", &available)) available *= 1024;
-    if (read_number("/sys/fs/cgroup/memory.max", NULL, &limit) &&
-        read_number("/sys/fs/cgroup/memory.current", NULL, &used)) {
-        read_number("/sys/fs/cgroup/memory.stat", "inactive_file ", &cached);
-        uint64_t taken = used > cached ? used - cached : 0;
-        uint64_t granted = limit > taken ? limit - taken : 0;
-        if (!available || granted < available) available = granted;
-    }
-    return available;
-}
 
 /* Enough rows that the pool, not their number, is the limit for usual requests. */
 uint32_t default_max_running(uint64_t max_total_tokens)

@@ -1,0 +1,102 @@
+/* test_memory_available.c - the least of what the machine has and what control groups grant. */
+#include "test.h"
+
+#include "engine/engine_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static char root[] = "/tmp/radish-memory-XXXXXX";
+
+/* The file and the folders above it. */
+static void put(const char *path, const char *text)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s/%s", root, path);
+    for (char *at = full + sizeof root; (at = strchr(at, '/')) != NULL; at++) {
+        *at = 0;
+        (void)mkdir(full, 0700);
+        *at = '/';
+    }
+    FILE *file = fopen(full, "w");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static uint64_t available(void)
+{
+    char proc[300], groups[300];
+    snprintf(proc, sizeof proc, "%s/proc", root);
+    snprintf(groups, sizeof groups, "%s/groups", root);
+    return memory_available_by(proc, groups);
+}
+
+/* A new machine each time; the old one goes. */
+static void machine(bool last)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    if (strcmp(root + sizeof root - 7, "XXXXXX") != 0) CHECK(system(command) == 0);
+    memcpy(root + sizeof root - 7, "XXXXXX", 6);
+    if (last) return;
+    CHECK(mkdtemp(root) != NULL);
+    put("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:   5000 kB\n");
+}
+
+TEST(without_groups_it_is_the_machines)
+{
+    machine(false);
+    CHECK(available() == 5000 * 1024);
+    put("proc/meminfo", "MemTotal:  9000 kB\n");
+    CHECK(available() == 0);
+    put("proc/self/cgroup", "nonsense\n7:cpu\n0::\n1:memory:");
+    CHECK(available() == 0);
+}
+
+TEST(a_container_sees_its_own_group_as_the_root)
+{
+    machine(false);
+    put("proc/self/cgroup", "0::/\n");
+    put("groups/memory.max", "max\n");
+    put("groups/memory.current", "1000000\n");
+    CHECK(available() == 5000 * 1024);
+    put("groups/memory.max", "3000000\n");
+    CHECK(available() == 2000000);
+    put("groups/memory.stat", "anon 5\ninactive_file 400000\n");
+    CHECK(available() == 2400000);
+    put("groups/memory.current", "9000000\n");
+    put("groups/memory.stat", "anon 5\n");
+    CHECK(available() == 1); /* full is not unknown */
+}
+
+TEST(a_service_has_the_least_of_all_groups_above_it)
+{
+    machine(false);
+    put("proc/self/cgroup", "0::/system.slice/x.service\n");
+    put("groups/system.slice/x.service/memory.max", "4000000\n");
+    put("groups/system.slice/x.service/memory.current", "1000000\n");
+    CHECK(available() == 3000000);
+    put("groups/system.slice/memory.max", "2500000\n");
+    put("groups/system.slice/memory.current", "1100000\n");
+    CHECK(available() == 1400000);
+    put("proc/self/cgroup", "0::/../elsewhere\n"); /* outside of what is mounted */
+    CHECK(available() == 5000 * 1024);
+    put("proc/self/cgroup", "0::/not/mounted/here\n");
+    CHECK(available() == 5000 * 1024);
+}
+
+TEST(version_1_has_a_folder_for_memory)
+{
+    machine(false);
+    put("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x/y\n");
+    put("groups/memory/x/y/memory.limit_in_bytes", "9223372036854771712\n");
+    put("groups/memory/x/y/memory.usage_in_bytes", "77\n");
+    CHECK(available() == 5000 * 1024);
+    put("groups/memory/x/memory.limit_in_bytes", "2000000\n");
+    put("groups/memory/x/memory.usage_in_bytes", "1500000\n");
+    put("groups/memory/x/memory.stat", "inactive_file 1\ntotal_inactive_file 500000\n");
+    CHECK(available() == 1000000);
+    machine(true);
+}
+
+TEST_MAIN()
