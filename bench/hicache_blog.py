@@ -21,6 +21,7 @@ def play(model, *args):
     rng = random.Random(1)
     with Server(model, "--page-size", PAGE, "--schedule-policy", "fcfs", "--max-running-requests",
                 1, *args, huge_pages=True) as server:
+        server.await_memory()
         vocab = min(server.get("/model_info")["vocab_size"], 30000)
         history = [[] for _ in range(USERS)]
         prompt = cached = 0

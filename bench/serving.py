@@ -14,18 +14,10 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
-from radish_e2e import Server, can_populate  # noqa: E402
+from radish_e2e import Server  # noqa: E402
 
 ONCE = {"W1": 5632, "W2": 8752, "W3": 2448, "W4": 20480}  # tokens: each prefix computed once
 NAMES = ",".join(ONCE)
-
-
-def await_memory(server):
-    """A server that was just started makes the memory of its KV pool ready."""
-    info = server.get("/server_info")
-    pool = info["max_total_num_tokens"] * info["kv_bytes_per_token"]
-    if can_populate():
-        server.await_populated(min(pool, 1e9), 60)
 
 
 def round_of(server, load):
@@ -63,7 +55,7 @@ def main():
     runs = int(sys.argv[3]) if len(sys.argv) > 3 else 3
     good, alone = True, {}
     with Server(model, "--dtype", "bf16", "--max-total-tokens", 65536, huge_pages=True) as server:
-        await_memory(server)
+        server.await_memory()
         print(f"# {NAMES}, 16 clients, medians of {runs}, load average "
               f"{os.getloadavg()[0]:.2f}", flush=True)
         for name, median, most, once, ok in measure(server, load, runs):

@@ -45,12 +45,24 @@ static bool is_ready(rad_token_to_kv_pool *pool, size_t begin, size_t end)
     return all;
 }
 
+static uint64_t unknown(void)
+{
+    return 0;
+}
+
+static uint64_t little(void)
+{
+    return 256 << 20;
+}
+
+static rad_env env;
+
 /* Starts as an engine does in which nothing runs. */
 static void start(engine_populate *p, rad_token_to_kv_pool *pool, uint64_t ahead)
 {
-    static rad_env env;
     env = rad_env_or_default(NULL);
     engine_populate_init(p);
+    p->available = unknown;
     CHECK_OK(engine_populate_start(p, &env, pool, ahead, NULL));
     engine_populate_follow(p, 1, true);
 }
@@ -81,7 +93,7 @@ TEST(as_much_is_ready_as_was_asked_for_and_no_more)
     const size_t token = rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool));
     engine_populate p;
     start(&p, pool, 1000 * token + 1);
-    engine_populate_wait(&p);
+    CHECK(engine_populate_wait(&p));
     CHECK(engine_populate_bytes(&p) == 1000 * token && is_ready(pool, 0, 1000));
     CHECK(!is_ready(pool, PAGES - 1000, PAGES)); /* a huge page is 8192 slots */
 
@@ -131,9 +143,9 @@ TEST(it_can_be_stopped_at_any_time)
         stop(&p, pool);
     }
     rad_token_to_kv_pool *pool = make_pool(PAGES, NULL);
-    const rad_env env = rad_env_or_default(NULL);
     engine_populate_init(&p); /* and one that was never told that nothing runs has done nothing */
     CHECK_OK(engine_populate_start(&p, &env, pool, UINT64_MAX, NULL));
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     engine_populate_stop(&p);
     CHECK(p.ready == 0);
     stop(&p, pool);
@@ -142,12 +154,12 @@ TEST(it_can_be_stopped_at_any_time)
 TEST(memory_that_cannot_be_had_ends_it)
 {
     NEED_POPULATE();
-    /* One block that all layers share, a page between its slots, and the last one gone: slots 0 and
-     * 1 are there. */
+    /* A file that all layers share, with gaps between its slots, and too short for the last. */
     enum { GAP = 1 << 16, ROWS = 3 };
-    char *memory =
-        mmap(NULL, ROWS * GAP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED && munmap(memory + (ROWS - 1) * GAP, GAP) == 0);
+    FILE *file = tmpfile();
+    CHECK(file && ftruncate(fileno(file), (ROWS - 1) * GAP) == 0);
+    char *memory = mmap(NULL, ROWS * GAP, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    CHECK(memory != MAP_FAILED);
     rad_kv_buffers buffers[LAYERS];
     for (int i = 0; i < LAYERS; i++)
         buffers[i] = (rad_kv_buffers){.k = memory,
@@ -161,31 +173,35 @@ TEST(memory_that_cannot_be_had_ends_it)
     rad_token_to_kv_pool *pool = make_pool(ROWS - 1, buffers);
     engine_populate p;
     start(&p, pool, UINT64_MAX);
-    engine_populate_wait(&p);
+    CHECK(!engine_populate_wait(&p));
     CHECK(engine_populate_bytes(&p) < ROWS * rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool)));
     engine_populate_follow(&p, 2, false);
     engine_populate_follow(&p, 3, true);
     engine_populate_wait(&p);
     stop(&p, pool);
-    CHECK(munmap(memory, (ROWS - 1) * GAP) == 0);
+    CHECK(munmap(memory, ROWS * GAP) == 0 && fclose(file) == 0);
 }
 
-static uint64_t little(void)
+TEST(memory_that_the_machine_is_short_of_is_left_alone_for_now)
 {
-    return (256 << 20) + 100;
-}
-
-TEST(memory_that_the_machine_is_short_of_is_left_alone)
-{
+    NEED_POPULATE();
     rad_token_to_kv_pool *pool = make_pool(PAGES, NULL);
-    const rad_env env = rad_env_or_default(NULL);
     engine_populate p;
-    engine_populate_init(&p);
+    start(&p, pool, 0);
     p.available = little;
     CHECK_OK(engine_populate_start(&p, &env, pool, UINT64_MAX, NULL));
+    for (int i = 0; i < 3; i++) { /* it tries when requests have come and gone */
+        engine_populate_follow(&p, 1, false);
+        engine_populate_follow(&p, 1, true);
+        CHECK(!engine_populate_wait(&p));
+        CHECK(p.ready <= 1 && !is_ready(pool, 0, PAGES));
+    }
+    pthread_mutex_lock(&p.lock);
+    p.available = unknown;
+    pthread_mutex_unlock(&p.lock);
+    engine_populate_follow(&p, 1, false);
     engine_populate_follow(&p, 1, true);
-    engine_populate_wait(&p);
-    CHECK(p.ready <= 1 && !is_ready(pool, 0, PAGES));
+    CHECK(engine_populate_wait(&p) && is_ready(pool, 0, PAGES));
     stop(&p, pool);
 }
 

@@ -44,8 +44,12 @@ rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *
     rad_status status = make_engine(plan, max_running, UINT64_MAX, err);
     if (status != RAD_OK) return status;
     if (!plan->quiet) fprintf(stderr, "making the memory of the KV pool ready ...\r");
-    engine_await_populated(plan->engine.e);
+    const bool ready = engine_await_populated(plan->engine.e);
     if (!plan->quiet) fputs("\033[K", stderr);
+    if (!ready)
+        fprintf(stderr,
+                "radish bench: not all memory of the KV pool could be made ready: the first "
+                "steps that write somewhere take longer (--log-level info says why)\n");
     return RAD_OK;
 }
 

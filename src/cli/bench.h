@@ -65,9 +65,9 @@ typedef struct bench_table {
 } bench_table;
 
 /* Makes the engine, for `max_running` requests at one time (0: for all but the suite), unless it
- * is there, and waits until all memory of its KV pool is: what a step takes does not depend then on
- * whether it is the first to write somewhere. It is in mode BENCH_ON, its cache empty. RAD_OK, or
- * words in err. */
+ * is there, and waits until all memory of its KV pool is, as far as there is so much: what a step
+ * takes does not depend then on whether it is the first to write somewhere. It is in mode BENCH_ON,
+ * its cache empty. RAD_OK, or words in err. */
 rad_status bench_engine_make(bench_plan *plan, uint32_t max_running, rad_error *err);
 void bench_engine_free(bench_plan *plan); /* not made: nothing happens */
 

@@ -367,9 +367,9 @@ const engine_info *engine_get_info(const engine *e)
     return &e->info;
 }
 
-void engine_await_populated(engine *e)
+bool engine_await_populated(engine *e)
 {
-    engine_populate_wait(&e->populate);
+    return engine_populate_wait(&e->populate);
 }
 
 const tokenizer *engine_tokenizer(const engine *e)

@@ -238,9 +238,9 @@ typedef struct engine_stats {
 /* A copy made by the scheduler thread between two steps; waits for it. */
 void engine_get_stats(engine *e, engine_stats *stats);
 
-/* Returns when all memory that kv_populate_ahead asks for is ready, or cannot be had. It is made
- * ready while no request runs or waits: call it then. */
-void engine_await_populated(engine *e);
+/* Returns when all memory that kv_populate_ahead asks for is ready: true, or cannot be had. It is
+ * made ready while no request runs or waits: call it then. */
+bool engine_await_populated(engine *e);
 
 /* Runs rad_cache_check, rad_cache_check_ownership and the pools' checks on the
  * scheduler thread. RAD_E_CORRUPT in words. */

@@ -34,7 +34,8 @@ static const char *why_not(rad_status status)
 static rad_status populate_slots(engine_populate *p, size_t begin, size_t end)
 {
     const rad_token_to_kv_pool_params *params = rad_kv_pool_params(p->pool);
-    const size_t bytes = (end - begin) * rad_kv_pool_bytes_per_token(params);
+    const size_t bytes = (end - begin) * rad_kv_pool_bytes_per_token(params) +
+                         (size_t)params->num_layers * 2 * HUGE_PAGE; /* rounded up */
     const uint64_t available = p->available();
     if (available && available < bytes + LEFT_TO_OTHERS) return RAD_FULL;
     rad_status status = RAD_OK;
@@ -49,24 +50,25 @@ static rad_status populate_slots(engine_populate *p, size_t begin, size_t end)
 static bool is_done(engine_populate *p)
 {
     p->ready = RAD_MAX(p->ready, p->used); /* written meanwhile */
-    return p->ended || p->ready >= p->wanted;
+    return p->ended || p->refused || p->ready >= p->wanted;
 }
 
 /* With the lock, which it lets go meanwhile. */
 static void populate_step(engine_populate *p)
 {
     const size_t begin = p->ready, end = RAD_MIN(begin + p->step, p->wanted);
+    const bool told_why = p->told_why;
     pthread_mutex_unlock(&p->lock);
     rad_status status = populate_slots(p, begin, end);
-    if (status != RAD_OK && status != RAD_AGAIN)
+    if (status != RAD_OK && status != RAD_AGAIN && !told_why)
         rad_log(p->env, RAD_LOG_INFO,
                 "engine: from slot %zu of %zu on the KV pool's memory comes when it is written: %s",
                 begin, p->num_slots, why_not(status));
     pthread_mutex_lock(&p->lock);
-    if (status == RAD_OK)
-        p->ready = RAD_MAX(p->ready, end);
-    else
-        p->ended = status != RAD_AGAIN;
+    if (status == RAD_OK) p->ready = RAD_MAX(p->ready, end);
+    p->refused = status == RAD_FULL;
+    p->ended = status != RAD_OK && status != RAD_AGAIN && status != RAD_FULL;
+    p->told_why |= p->refused || p->ended;
 }
 
 static void *populate_main(void *arg)
@@ -127,16 +129,19 @@ void engine_populate_follow(engine_populate *p, size_t used, bool idle)
     pthread_mutex_lock(&p->lock);
     p->used = p->told;
     p->wanted = RAD_MIN(p->used + p->ahead, p->num_slots);
+    p->refused = false; /* another try */
     pthread_cond_signal(&p->wake);
     pthread_mutex_unlock(&p->lock);
 }
 
-void engine_populate_wait(engine_populate *p)
+bool engine_populate_wait(engine_populate *p)
 {
     pthread_mutex_lock(&p->lock);
     while (p->started && !atomic_load(&p->stop) && !is_done(p))
         pthread_cond_wait(&p->asleep, &p->lock);
+    const bool ready = p->ready >= p->wanted;
     pthread_mutex_unlock(&p->lock);
+    return ready;
 }
 
 uint64_t engine_populate_bytes(engine_populate *p)

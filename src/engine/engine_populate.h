@@ -6,12 +6,13 @@
  *
  * Where the system gives memory when it is first written, the forward pass waits for it: for some
  * microseconds a page, and for milliseconds where the machine is a guest whose host gives it
- * likewise (rad_kv_pool_populate). The thread works while no request runs or waits, a huge page
- * after the other, so that a request that comes waits for one at most. An engine that is never
- * idle uses up what is ahead, and then waits as it would without.
+ * likewise (rad_kv_pool_populate). The thread works while no request runs or waits, a layer after
+ * the other, so that a request that comes waits for the two to four huge pages of one at most. An
+ * engine that is never idle uses up what is ahead, and then waits as it would without.
  *
- * It leaves memory alone that the machine is short of: what the kernel cannot give, it takes from
- * programs by ending them. On a machine of several nodes the memory is the thread's node's. */
+ * It leaves memory alone that the machine is short of, until requests have come and gone: what the
+ * kernel cannot give, it takes from programs by ending them. On a machine of several nodes the
+ * memory is the thread's node's. */
 #ifndef ENGINE_ENGINE_POPULATE_H
 #define ENGINE_ENGINE_POPULATE_H
 
@@ -26,8 +27,8 @@ typedef struct engine_populate {
     pthread_mutex_t lock;
     pthread_cond_t wake;   /* there may be something to do, or the thread is to stop */
     pthread_cond_t asleep; /* there is nothing more to do */
-    bool started;
-    bool ended; /* guarded by lock, as the next three: there is no more to be had */
+    bool ended, refused;   /* guarded by lock, as the next four: there is no more, or not now */
+    bool told_why;
     size_t used, wanted, ready;
     atomic_bool idle, stop;      /* no request runs or waits, as the scheduler last said */
     size_t ahead, num_slots;     /* constant, as the next two */
@@ -37,6 +38,7 @@ typedef struct engine_populate {
     uint64_t (*available)(void); /* bytes of the machine, 0 = unknown: memory_available */
     const rad_env *env;
     rad_token_to_kv_pool *pool;
+    bool started; /* its owner's */
 } engine_populate;
 
 void engine_populate_init(engine_populate *p);
@@ -50,13 +52,13 @@ rad_status engine_populate_start(engine_populate *p, const rad_env *env, rad_tok
  * whether no request runs or waits. O(1). */
 void engine_populate_follow(engine_populate *p, size_t used, bool idle);
 
-/* Returns when all that is wanted is ready, or cannot be had: not while requests run. Any thread.
- */
-void engine_populate_wait(engine_populate *p);
+/* Returns when all that is wanted is ready: true, or cannot be had; not while requests run. Any
+ * thread. */
+bool engine_populate_wait(engine_populate *p);
 
 uint64_t engine_populate_bytes(engine_populate *p); /* ready or written */
 
-/* Waits for one huge page at most; one that never started is fine. While there is a pool. */
+/* Waits for those of one layer at most; one that never started is fine. While there is a pool. */
 void engine_populate_stop(engine_populate *p);
 void engine_populate_fini(engine_populate *p);
 

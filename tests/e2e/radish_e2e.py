@@ -137,6 +137,13 @@ class Server:
             check(time.monotonic() < until, "not ready", ready, wanted)
             time.sleep(0.01)
 
+    def await_memory(self):
+        """Of the KV pool of a server that was just started, as far as it is made ready."""
+        info = self.get("/server_info")
+        pool = info["max_total_num_tokens"] * info["kv_bytes_per_token"]
+        if can_populate():
+            self.await_populated(min(pool, 1e9), 60)
+
     def wait_idle(self, seconds=10):
         """Returns the figures once nothing runs or waits; every slot must then be free or cached."""
         until = time.monotonic() + seconds
