@@ -23,6 +23,11 @@ static rad_token_to_kv_pool *make_pool(uint32_t pages, const rad_kv_buffers *buf
     return pool;
 }
 
+static size_t token_bytes(rad_token_to_kv_pool *pool)
+{
+    return rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool));
+}
+
 /* Whether slots [begin, end) of all layers have memory. */
 static bool is_ready(rad_token_to_kv_pool *pool, size_t begin, size_t end)
 {
@@ -90,7 +95,7 @@ TEST(as_much_is_ready_as_was_asked_for_and_no_more)
 {
     NEED_POPULATE();
     rad_token_to_kv_pool *pool = make_pool(PAGES, NULL);
-    const size_t token = rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool));
+    const size_t token = token_bytes(pool);
     engine_populate p;
     start(&p, pool, 1000 * token + 1);
     CHECK(engine_populate_wait(&p));
@@ -116,7 +121,7 @@ TEST(it_waits_while_requests_run)
 {
     NEED_POPULATE();
     rad_token_to_kv_pool *pool = make_pool(PAGES, NULL);
-    const size_t token = rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool));
+    const size_t token = token_bytes(pool);
     engine_populate p;
     start(&p, pool, 100 * token);
     engine_populate_wait(&p);
@@ -174,7 +179,7 @@ TEST(memory_that_cannot_be_had_ends_it)
     engine_populate p;
     start(&p, pool, UINT64_MAX);
     CHECK(!engine_populate_wait(&p));
-    CHECK(engine_populate_bytes(&p) < ROWS * rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool)));
+    CHECK(engine_populate_bytes(&p) < ROWS * token_bytes(pool));
     engine_populate_follow(&p, 2, false);
     engine_populate_follow(&p, 3, true);
     engine_populate_wait(&p);

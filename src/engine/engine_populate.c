@@ -34,7 +34,7 @@ static const char *why_not(rad_status status)
 static rad_status populate_slots(engine_populate *p, size_t begin, size_t end)
 {
     const rad_token_to_kv_pool_params *params = rad_kv_pool_params(p->pool);
-    const size_t bytes = (end - begin) * rad_kv_pool_bytes_per_token(params) +
+    const size_t bytes = (end - begin) * p->token_bytes +
                          (size_t)params->num_layers * 2 * HUGE_PAGE; /* rounded up */
     const uint64_t available = p->available();
     if (available && available < bytes + LEFT_TO_OTHERS) return RAD_FULL;
@@ -57,18 +57,18 @@ static bool is_done(engine_populate *p)
 static void populate_step(engine_populate *p)
 {
     const size_t begin = p->ready, end = RAD_MIN(begin + p->step, p->wanted);
-    const bool told_why = p->told_why;
     pthread_mutex_unlock(&p->lock);
     rad_status status = populate_slots(p, begin, end);
-    if (status != RAD_OK && status != RAD_AGAIN && !told_why)
+    const bool failed = status != RAD_OK && status != RAD_AGAIN;
+    if (failed && !p->told_why)
         rad_log(p->env, RAD_LOG_INFO,
                 "engine: from slot %zu of %zu on the KV pool's memory comes when it is written: %s",
                 begin, p->num_slots, why_not(status));
+    p->told_why |= failed;
     pthread_mutex_lock(&p->lock);
     if (status == RAD_OK) p->ready = RAD_MAX(p->ready, end);
     p->refused = status == RAD_FULL;
-    p->ended = status != RAD_OK && status != RAD_AGAIN && status != RAD_FULL;
-    p->told_why |= p->refused || p->ended;
+    p->ended = failed && !p->refused;
 }
 
 static void *populate_main(void *arg)
@@ -92,14 +92,14 @@ rad_status engine_populate_start(engine_populate *p, const rad_env *env, rad_tok
                                  uint64_t ahead_bytes, rad_error *err)
 {
     const rad_token_to_kv_pool_params *params = rad_kv_pool_params(pool);
-    const size_t token_bytes = rad_kv_pool_bytes_per_token(params);
     rad_kv_buffers first;
     if (!ahead_bytes || rad_kv_pool_get_buffers(pool, params->start_layer, &first) != RAD_OK)
         return RAD_OK;
     p->env = env;
     p->pool = pool;
-    p->num_slots = rad_kv_pool_size_bytes(pool) / token_bytes;
-    p->ahead = (size_t)RAD_MIN(ahead_bytes / token_bytes, p->num_slots);
+    p->token_bytes = rad_kv_pool_bytes_per_token(params);
+    p->num_slots = rad_kv_pool_size_bytes(pool) / p->token_bytes;
+    p->ahead = (size_t)RAD_MIN(ahead_bytes / p->token_bytes, p->num_slots);
     p->step = RAD_MAX(HUGE_PAGE / first.k_stride, 1u);
     p->tell = RAD_MAX(RAD_MIN(p->step, p->ahead / 4), 1u);
     p->wanted = p->ahead;
@@ -124,10 +124,10 @@ void engine_populate_follow(engine_populate *p, size_t used, bool idle)
 {
     if (!p->started) return;
     const bool was_idle = atomic_exchange(&p->idle, idle);
-    if (used < p->told + p->tell && idle <= was_idle) return;
-    if (used >= p->told + p->tell) p->told = used;
+    const bool grown = used >= p->used + p->tell; /* nobody else writes it */
+    if (!grown && idle <= was_idle) return;
     pthread_mutex_lock(&p->lock);
-    p->used = p->told;
+    if (grown) p->used = used;
     p->wanted = RAD_MIN(p->used + p->ahead, p->num_slots);
     p->refused = false; /* another try */
     pthread_cond_signal(&p->wake);
@@ -150,5 +150,5 @@ uint64_t engine_populate_bytes(engine_populate *p)
     pthread_mutex_lock(&p->lock);
     size_t slots = RAD_MAX(p->ready, p->used);
     pthread_mutex_unlock(&p->lock);
-    return slots * rad_kv_pool_bytes_per_token(rad_kv_pool_params(p->pool));
+    return slots * p->token_bytes;
 }

@@ -27,14 +27,14 @@ typedef struct engine_populate {
     pthread_mutex_t lock;
     pthread_cond_t wake;   /* there may be something to do, or the thread is to stop */
     pthread_cond_t asleep; /* there is nothing more to do */
-    bool ended, refused;   /* guarded by lock, as the next four: there is no more, or not now */
-    bool told_why;
-    size_t used, wanted, ready;
+    bool ended, refused;   /* guarded by lock, as the next three: there is no more, or not now */
+    size_t used, wanted, ready;  /* `used` is written by the scheduler's thread alone */
     atomic_bool idle, stop;      /* no request runs or waits, as the scheduler last said */
-    size_t ahead, num_slots;     /* constant, as the next two */
+    bool told_why;               /* the thread's: one line of the log is enough */
+    size_t ahead, num_slots;     /* constant, as the next three */
     size_t step;                 /* slots at a time: about a huge page of a layer and side */
     size_t tell;                 /* slots by which `used` must have grown to be told */
-    size_t told;                 /* the scheduler's */
+    size_t token_bytes;          /* of all layers */
     uint64_t (*available)(void); /* bytes of the machine, 0 = unknown: memory_available */
     const rad_env *env;
     rad_token_to_kv_pool *pool;
