@@ -230,7 +230,7 @@ void begin_anew(scheduler *s)
     if (rad_kv_available_pages(kv) == rad_kv_num_pages(kv)) rad_kv_clear(kv);
 }
 
-static rad_status reset_cache(scheduler *s)
+rad_status reset_cache(scheduler *s)
 {
     rad_status status = rad_cache_reset(s->pools.tree_cache);
     begin_anew(s);

@@ -46,6 +46,8 @@ struct scheduler {
 
 /* When no page is out they are handed out from the first one again, in memory that was used. */
 void begin_anew(scheduler *s);
+/* Empties the cache, and begins anew. */
+rad_status reset_cache(scheduler *s);
 
 /* ---- get_next_batch.c ---- */
 

@@ -63,20 +63,20 @@ rad_status scheduler_check(const scheduler *s, rad_error *err)
 rad_status scheduler_flush_cache(scheduler *s)
 {
     if (!scheduler_is_idle(s)) return RAD_AGAIN;
-    rad_status status = rad_cache_reset(s->pools.tree_cache);
-    begin_anew(s);
-    return status;
+    return reset_cache(s);
 }
 
 rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err)
 {
     if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
-    if (!s->tiers.host_pool && tiers != RAD_TIER_DEVICE)
+    if (s->tiers.host_pool) {
+        rad_status status = rad_hicache_clear(s->pools.tree_cache, tiers, err);
+        begin_anew(s);
+        return status;
+    }
+    if (tiers != RAD_TIER_DEVICE)
         return rad_fail(err, RAD_E_UNSUPPORTED, "scheduler: there is only the device");
-    rad_status status = s->tiers.host_pool ? rad_hicache_clear(s->pools.tree_cache, tiers, err)
-                                           : rad_cache_reset(s->pools.tree_cache);
-    begin_anew(s);
-    return status;
+    return reset_cache(s);
 }
 
 rad_status scheduler_attach_storage(scheduler *s, const rad_storage *storage, rad_error *err)
