@@ -1,20 +1,19 @@
 /* test_memory_available.c - the least of what the machine has and what control groups grant. */
-#include "test.h"
+#define _GNU_SOURCE /* nftw, in storage_rig.h */
+#include "storage_rig.h"
 
 #include "engine/engine_impl.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
-static char root[] = "/tmp/radish-memory-XXXXXX";
+static char root[64];
 
 /* The file and the folders above it. */
 static void put(const char *path, const char *text)
 {
     char full[512];
     snprintf(full, sizeof full, "%s/%s", root, path);
-    for (char *at = full + sizeof root; (at = strchr(at, '/')) != NULL; at++) {
+    for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')) != NULL; at++) {
         *at = 0;
         (void)mkdir(full, 0700);
         *at = '/';
@@ -31,22 +30,22 @@ static uint64_t available(void)
     return memory_available_by(proc, groups);
 }
 
-/* A new machine each time; the old one goes. */
-static void machine(bool last)
+/* Instead of the one there was. */
+static void new_machine(void)
 {
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    if (strcmp(root + sizeof root - 7, "XXXXXX") != 0) CHECK(system(command) == 0);
-    memcpy(root + sizeof root - 7, "XXXXXX", 6);
-    if (last) return;
-    CHECK(mkdtemp(root) != NULL);
+    if (*root) rig_remove_dir(root);
+    CHECK(mkdir(rig_dir(root), 0700) == 0);
     put("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:   5000 kB\n");
 }
 
 TEST(without_groups_it_is_the_machines)
 {
-    machine(false);
+    new_machine();
     CHECK(available() == 5000 * 1024);
+    put("groups/memory.max", "3000000\n"); /* no list of groups, and one all the same */
+    put("groups/memory.current", "1000000\n");
+    CHECK(available() == 2000000);
+    put("groups/memory.max", "max\n");
     put("proc/meminfo", "MemTotal:  9000 kB\n");
     CHECK(available() == 0);
     put("proc/self/cgroup", "nonsense\n7:cpu\n0::\n1:memory:");
@@ -55,7 +54,7 @@ TEST(without_groups_it_is_the_machines)
 
 TEST(a_container_sees_its_own_group_as_the_root)
 {
-    machine(false);
+    new_machine();
     put("proc/self/cgroup", "0::/\n");
     put("groups/memory.max", "max\n");
     put("groups/memory.current", "1000000\n");
@@ -71,7 +70,7 @@ TEST(a_container_sees_its_own_group_as_the_root)
 
 TEST(a_service_has_the_least_of_all_groups_above_it)
 {
-    machine(false);
+    new_machine();
     put("proc/self/cgroup", "0::/system.slice/x.service\n");
     put("groups/system.slice/x.service/memory.max", "4000000\n");
     put("groups/system.slice/x.service/memory.current", "1000000\n");
@@ -87,7 +86,7 @@ TEST(a_service_has_the_least_of_all_groups_above_it)
 
 TEST(version_1_has_a_folder_for_memory)
 {
-    machine(false);
+    new_machine();
     put("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x/y\n");
     put("groups/memory/x/y/memory.limit_in_bytes", "9223372036854771712\n");
     put("groups/memory/x/y/memory.usage_in_bytes", "77\n");
@@ -96,7 +95,7 @@ TEST(version_1_has_a_folder_for_memory)
     put("groups/memory/x/memory.usage_in_bytes", "1500000\n");
     put("groups/memory/x/memory.stat", "inactive_file 1\ntotal_inactive_file 500000\n");
     CHECK(available() == 1000000);
-    machine(true);
+    rig_remove_dir(root);
 }
 
 TEST_MAIN()

@@ -58,7 +58,7 @@ static uint64_t granted_by(const char *folder, const group_files *names)
 static uint64_t granted_along(const char *mount, const char *path, const group_files *names)
 {
     char folder[PATH_BYTES];
-    if (strstr(path, "..")) path = "";
+    if (strstr(path, "..") || !strcmp(path, "/")) path = "";
     const int top = snprintf(folder, sizeof folder, "%s%s", mount, names->below);
     if (top < 0 || (size_t)top + strlen(path) >= sizeof folder) return UINT64_MAX;
     strcpy(folder + top, path);
@@ -74,7 +74,8 @@ static uint64_t granted_along(const char *mount, const char *path, const group_f
 uint64_t memory_available_by(const char *proc, const char *groups)
 {
     char path[PATH_BYTES], line[PATH_BYTES];
-    uint64_t available = 0, granted = granted_by(groups, &v2);
+    uint64_t available = 0, granted = UINT64_MAX;
+    bool is_v2 = false;
     if (read_number(proc, "meminfo", "MemAvailable:", &available)) available *= 1024;
     snprintf(path, sizeof path, "%s/self/cgroup", proc);
     FILE *file = fopen(path, "r");
@@ -83,12 +84,15 @@ uint64_t memory_available_by(const char *proc, const char *groups)
         char *kinds = strchr(line, ':'), *where = kinds ? strchr(kinds + 1, ':') : NULL;
         if (!where) continue;
         *where = 0;
-        if (!strcmp(kinds, ":"))
+        if (!strcmp(kinds, ":")) {
             granted = RAD_MIN(granted, granted_along(groups, where + 1, &v2));
-        else if (strstr(kinds, "memory"))
+            is_v2 = true;
+        } else if (strstr(kinds, "memory")) {
             granted = RAD_MIN(granted, granted_along(groups, where + 1, &v1));
+        }
     }
     if (file) fclose(file);
+    if (!is_v2) granted = RAD_MIN(granted, granted_by(groups, &v2));
     return granted == UINT64_MAX || (available && available < granted) ? available : granted;
 }
 
