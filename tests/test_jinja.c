@@ -92,6 +92,25 @@ TEST(values_print_as_in_python)
     expect("{{ undefined_thing }}{{ strftime_now('%d %b %Y') }}", "{}", "15 Jan 2025");
 }
 
+TEST(methods_and_views_are_equal_as_in_python)
+{
+    const char *vars = "{\"d\": {\"a\": 1, \"b\": [2]}, \"e\": {\"b\": [2], \"a\": 1}}";
+    expect("{{ d == e }} {{ d.get == d.get }} {{ d.get == e.get }} {{ d.get == d.items }}", vars,
+           "True True False False");
+    expect("{{ 's'.upper == 't'.upper }} {{ d.get in [e.get, d.get] }}", vars, "False True");
+    expect("{{ d.items() == e.items() }} {{ d.keys() == e.keys() }} {{ d.values() == d.values() }}",
+           vars, "True True False");
+    expect("{{ d.keys() == {'a': 1, 'c': 2}.keys() }} {{ d.items() == {'a': 1}.items() }}", vars,
+           "False False");
+    expect("{{ ('b', [2]) in d.items() }} {{ ('b', 2) in d.items() }} {{ [] in d.items() }}", vars,
+           "True False False");
+    expect("{{ ([], 1, 2) in d.items() }} {{ [] in d.values() }} {{ range(2) in {} }}", vars,
+           "False False False");
+    expect_error("{{ ([], 1) in {'a': 1}.items() }}", RAD_E_INVAL, 1, "a list cannot be a key");
+    expect_error("\n{{ {} in {'a': 1}.keys() }}", RAD_E_INVAL, 2, "a dict cannot be a key");
+    expect_error("{{ {{}.keys(): 1} }}", RAD_E_INVAL, 1, "a dict_keys cannot be a key");
+}
+
 TEST(split_by_space_keeps_what_is_behind_the_last_cut)
 {
     expect("{{ ' a b  c '.split(none, 1) }}{{ ' a b  c '.rsplit(none, 1) }}{{ ' a b '.split() }}",

@@ -50,13 +50,13 @@ jval jdict_new(jctx *c, jtype type)
 
 static void want_hashable(jctx *c, jval key)
 {
-    bool tuple = key.type == J_LIST && key.u.l->kind == TUPLE;
-    for (uint32_t i = 0; tuple && i < key.u.l->len; i++) {
+    const int kind = key.type == J_LIST ? key.u.l->kind : -1;
+    for (uint32_t i = 0; kind == TUPLE && i < key.u.l->len; i++) {
         jenter(c);
         want_hashable(c, key.u.l->items[i]);
         jleave(c);
     }
-    if (key.type == J_DICT || (key.type == J_LIST && !tuple))
+    if (key.type == J_DICT || kind == LIST || kind == DICT_KEYS || kind == DICT_ITEMS)
         jinja_fail(c, RAD_E_INVAL, "a %s cannot be a key", jtype_name(key));
 }
 
@@ -221,13 +221,28 @@ bool jtrue(jval v)
     }
 }
 
+/* What `in` says of a list. In keys and items of a dict it is a look-up. */
+static bool holds(jctx *c, const jlist *l, jval item)
+{
+    jsteps(c, l->len / 4);
+    if (l->kind == DICT_KEYS) want_hashable(c, item);
+    if (l->kind == DICT_ITEMS) {
+        if (item.type != J_LIST || item.u.l->kind != TUPLE || item.u.l->len != 2) return false;
+        want_hashable(c, item.u.l->items[0]);
+    }
+    for (uint32_t i = 0; i < l->len; i++)
+        if (jequal(c, l->items[i], item)) return true;
+    return false;
+}
+
 static bool equal_lists(jctx *c, const jlist *a, const jlist *b)
 {
     if (a == b) return true;
     if (a->kind != b->kind || a->len != b->len || a->kind == ITERATOR || a->kind == DICT_VALUES)
         return false;
+    const bool sets = a->kind == DICT_KEYS || a->kind == DICT_ITEMS; /* in any order */
     for (uint32_t i = 0; i < a->len; i++)
-        if (!jequal(c, a->items[i], b->items[i])) return false;
+        if (sets ? !holds(c, b, a->items[i]) : !jequal(c, a->items[i], b->items[i])) return false;
     return true;
 }
 
@@ -259,6 +274,14 @@ static int compare_strings(const jstr *a, const jstr *b)
     return (a->len > b->len) - (a->len < b->len);
 }
 
+/* The same method of the same thing, not of an equal one. */
+static bool equal_methods(const jmethod *a, const jmethod *b)
+{
+    if (a->function != b->function || a->self.type != b->self.type) return false;
+    return jis_number(a->self) ? compare_numbers(a->self, b->self) == 0
+                               : a->self.u.hint == b->self.u.hint;
+}
+
 bool jequal(jctx *c, jval a, jval b)
 {
     bool equal = false;
@@ -275,6 +298,7 @@ bool jequal(jctx *c, jval a, jval b)
             break;
         case J_LIST: equal = equal_lists(c, a.u.l, b.u.l); break;
         case J_DICT: equal = equal_dicts(c, a.u.d, b.u.d); break;
+        case J_METHOD: equal = equal_methods(a.u.method, b.u.method); break;
         default: equal = a.u.hint == b.u.hint; break; /* the same pointer */
         }
     }
@@ -318,10 +342,7 @@ bool jcontains(jctx *c, jval item, jval in)
         return !part->len || memmem(s->p, s->len, part->p, part->len) != NULL;
     }
     if (in.type == J_DICT) return jdict_find(c, in.u.d, item) != NULL;
-    const jlist *l = jiterate(c, in);
-    for (uint32_t i = 0; i < l->len; i++)
-        if (jequal(c, l->items[i], item)) return true;
-    return false;
+    return holds(c, jiterate(c, in), item);
 }
 
 int64_t jlength(jctx *c, jval v)
