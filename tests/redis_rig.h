@@ -20,10 +20,10 @@ typedef struct redis_server {
     char dir[96];
 } redis_server;
 
+/* Version 7 or later: earlier ones do not know CLUSTER ADDSLOTSRANGE. */
 static inline bool redis_is_installed(void)
 {
-    return access("/usr/bin/redis-server", X_OK) == 0 ||
-           system("command -v redis-server >/dev/null 2>&1") == 0;
+    return system("redis-server --version 2>/dev/null | grep -Eq 'v=([7-9]|[1-9][0-9])'") == 0;
 }
 
 static inline bool port_is_free(int port)
@@ -36,13 +36,13 @@ static inline bool port_is_free(int port)
     return is_free;
 }
 
-/* The cluster's own talk is on the port + 10000. */
+/* The cluster's own talk is on the port + 10000: below those that connections are given. */
 static inline int free_port(void)
 {
     static uint64_t random;
     if (!random) random = test_seed() ^ (uint64_t)getpid();
     for (;;) {
-        int port = 20000 + (int)(test_random(&random) % 10000);
+        int port = 20000 + (int)(test_random(&random) % 2768);
         if (port_is_free(port) && port_is_free(port + 10000)) return port;
     }
 }
@@ -101,25 +101,34 @@ static inline void redis_launch(redis_server *s, const char *const *options)
     }
 }
 
-static inline void redis_wait_ready(const redis_server *s, const char *words)
+/* False: it has ended, as one does whose port was taken meanwhile. */
+static inline bool redis_wait_ready(redis_server *s, const char *words)
 {
     double end = rig_seconds() + 20;
     while (!redis_says(s->port, "PING", words)) {
         CHECKF(rig_seconds() < end, "redis-server on port %d does not answer", s->port);
+        if (waitpid(s->pid, NULL, WNOHANG) == s->pid) {
+            s->pid = 0;
+            return false;
+        }
         usleep(10000);
     }
+    return true;
 }
 
 /* `options`: pairs of words, ending with NULL. */
 static inline void redis_start(redis_server *s, const char *const *options, const char *ready)
 {
     char dir[64];
-    s->port = free_port();
     rig_dir(dir);
     CHECK(mkdir(dir, 0777) == 0);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
-    redis_launch(s, options);
-    redis_wait_ready(s, ready);
+    int tries = 0;
+    do {
+        CHECKF(++tries <= 10, "redis-server ends at once, see %s/log", dir);
+        s->port = free_port();
+        redis_launch(s, options);
+    } while (!redis_wait_ready(s, ready));
 }
 
 static inline void redis_kill(redis_server *s)
@@ -136,13 +145,14 @@ static inline void redis_end(redis_server *s)
     rig_remove_dir(s->dir);
 }
 
-/* A cluster of 3 masters, each with a replica: servers[i] and servers[i + 3]. */
+/* A cluster of 3 masters, each with a replica: servers[i] and servers[i + 3]. No node doubts
+ * another before cluster_doubts_after says otherwise. */
 static inline void cluster_start(redis_server servers[6])
 {
     static const char *const options[] = {"--cluster-enabled",
                                           "yes",
                                           "--cluster-node-timeout",
-                                          "1500",
+                                          "60000",
                                           "--cluster-require-full-coverage",
                                           "no",
                                           "--repl-diskless-sync-delay",
@@ -185,6 +195,15 @@ static inline void cluster_start(redis_server servers[6])
             CHECKF(rig_seconds() < end, "the cluster is not well");
             usleep(20000);
         }
+}
+
+/* From now on a node that is silent for so long is taken for dead. */
+static inline void cluster_doubts_after(const redis_server servers[6], int ms)
+{
+    char command[80];
+    snprintf(command, sizeof command, "CONFIG SET cluster-node-timeout %d", ms);
+    for (int i = 0; i < 6; i++)
+        CHECK(redis_says(servers[i].port, command, "OK"));
 }
 
 static inline void cluster_end(redis_server servers[6])

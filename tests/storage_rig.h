@@ -7,6 +7,7 @@
 #include <ftw.h>
 #include <radish/storage_file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { RIG_PAYLOAD = 4096 - RAD_STORAGE_HEADER_BYTES, RIG_RECORD = 4096 };
@@ -49,7 +50,9 @@ static inline void rig_remove_dir(const char *dir)
 /* A fresh name in memory or below /tmp; nothing is there. */
 static inline const char *rig_dir(char dir[64])
 {
-    bool memory = access("/dev/shm", W_OK) == 0; /* where a sync costs nothing */
+    struct statvfs fs; /* a container's is often of 64 MB */
+    bool memory = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &fs) == 0 &&
+                  (uint64_t)fs.f_bavail * fs.f_frsize >= 512u << 20; /* a sync costs nothing */
     snprintf(dir, 64, "%s/radish-store-XXXXXX", memory ? "/dev/shm" : "/tmp");
     if (!mkdtemp(dir)) abort();
     rmdir(dir);

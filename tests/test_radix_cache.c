@@ -564,7 +564,8 @@ TEST(metadata_is_bounded_by_its_limits)
         CHECK(stats.num_nodes <= NODES && rad_cache_total_size(cache) <= TOKENS);
         if (i % 64 == 0) check(cache);
     }
-    CHECKF(resident_pages() <= resident + 256, "%ld pages, then %ld", resident, resident_pages());
+    /* Where CPUs are many, Linux counts pages for each and tells the sum late. */
+    CHECKF(resident_pages() <= resident + 1024, "%ld pages, then %ld", resident, resident_pages());
     CHECK(stats.merges > 0 && stats.splits > 0);
     rad_cache_destroy(cache);
 }

@@ -228,7 +228,7 @@ TEST(a_redis_that_stops_goes_and_comes_back)
     redis_start(&server, NULL, "PONG");
     rad_storage_redis_params p = {.timeout_ms = 200, .max_backoff_ms = 300};
     rad_storage store = redis_open(server.port, p, NULL);
-    CHECK(rig_set(store, R, 1, NULL));
+    until_well(store, 1);
 
     kill(server.pid, SIGSTOP);
     double start = rig_seconds();
@@ -245,7 +245,7 @@ TEST(a_redis_that_stops_goes_and_comes_back)
     redis_kill(&server);
     CHECK(!rig_get(store, R, 1, NULL) && !rig_set(store, R, 1, NULL) && rig_stats(store).down);
     redis_launch(&server, NULL);
-    redis_wait_ready(&server, "PONG");
+    CHECK(redis_wait_ready(&server, "PONG"));
     until_well(store, 2);
     CHECK(!rig_get(store, R, 1, NULL) && rig_stats(store).down == 0); /* it forgot */
     store.ops->close(store.self);
@@ -299,8 +299,13 @@ static void move_a_slot(redis_server servers[6], rad_storage store)
         snprintf(command, sizeof command, "CLUSTER SETSLOT %d NODE %s", slot, to->str);
         CHECK(redis_says(servers[i].port, command, "OK"));
     }
-    CHECK(rig_get(store, R, id, NULL) && rig_stats(store).retries == before + 3); /* MOVED */
-    CHECK(rig_get(store, R, id, NULL) && rig_stats(store).retries == before + 3);
+    /* MOVED; again, when the map comes from a node that has not heard of it. */
+    CHECK(rig_get(store, R, id, NULL) && rig_stats(store).retries >= before + 3);
+    double start = rig_seconds();
+    do {
+        before = rig_stats(store).retries;
+        CHECK(rig_get(store, R, id, NULL) && rig_seconds() - start < 20);
+    } while (rig_stats(store).retries != before);
     freeReplyObject(from);
     freeReplyObject(to);
 }
@@ -311,11 +316,8 @@ static void until_masters(const redis_server *servers, int wanted)
     double start = rig_seconds();
     for (int masters = -1; masters != wanted;) {
         masters = 0;
-        for (int i = 1; i < 6; i++) {
-            redisReply *reply = redis_say(servers[i].port, "INFO replication");
-            masters += strstr(reply->str, "role:master") != NULL;
-            freeReplyObject(reply);
-        }
+        for (int i = 1; i < 6; i++)
+            masters += redis_says(servers[i].port, "INFO replication", "role:master");
         CHECKF(rig_seconds() - start < 20, "%d masters, not %d", masters, wanted);
         usleep(20000);
     }
@@ -331,7 +333,7 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
     rad_storage store =
         redis_open(servers[4].port, (rad_storage_redis_params){.timeout_ms = 9000}, NULL);
     double start = rig_seconds();
-    for (uint64_t id = 0; id < N; id++) /* on a busy machine a node doubts another for a while */
+    for (uint64_t id = 0; id < N; id++)
         while (!rig_set(store, R, id, NULL))
             CHECK(rig_seconds() - start < 20);
     uint64_t retries = rig_stats(store).retries;
@@ -356,6 +358,7 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
 
     /* A stopped master costs its own pages, and the time of one call. */
     uint64_t lost = 0;
+    cluster_doubts_after(servers, 1500);
     kill(servers[1].pid, SIGSTOP);
     for (uint64_t id = 0; id < N; id++)
         lost += !rig_get(store, R, id, NULL);
@@ -382,8 +385,10 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
     until_masters(servers, 3);
     print_message("the pages of a killed master were there again after %.1f s\n",
                   rig_seconds() - start);
+    start = rig_seconds();
     for (uint64_t id = 1000; id < 1000 + N; id++)
-        CHECK(rig_set(store, R, id, NULL));
+        while (!rig_set(store, R, id, NULL))
+            CHECK(rig_seconds() - start < 20);
     CHECK(store.ops->clear(store.self, NULL) == RAD_OK);
     for (uint64_t id = 1000; id < 1000 + N; id++)
         CHECK(!rig_get(store, R, id, NULL));

@@ -218,7 +218,7 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
                                            .max_transfers = bits >> 42 & 1 ? 8 : 0,
                                            .demote_tokens = bits >> 43 & 1 ? 0 : 100,
                                            .timeout_max_ns = 20000000};
-        run(o, seed, test_random(&rng), bits >> 44 & 3 ? 20 << (bits >> 46 & 3) : 0, steps, &sum);
+        run(o, seed, test_random(&rng), round % 4 ? 20 << (bits >> 46 & 3) : 0, steps, &sum);
     }
     tally_print(&sum);
     CHECK(sum.written && sum.failed && (threads || (sum.loaded && sum.windows)));
