@@ -3,12 +3,10 @@
 both, also after a restart, with the answers that they had."""
 import pathlib
 import shutil
-import socket
-import subprocess
 import tempfile
-import time
 
 from radish_e2e import STORIES, Server, check, radish, run, skip_unless
+from redis_e2e import Redis
 
 skip_unless(STORIES)
 WORDS = "once upon a time there was a little girl who loved to play in the park with her dog ".split()
@@ -189,31 +187,18 @@ def test_two_servers_share_one_redis():
         print("skipped: no redis-server")
         return
     with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        redis = subprocess.Popen(["redis-server", "--port", str(port), "--save", "", "--dir", tmp],
-                                 stdout=subprocess.DEVNULL)
+        redis = Redis(tmp)
         try:
             args = ["--enable-hierarchical-cache", "--hicache-storage-backend",
-                    f"redis:127.0.0.1:{port}", "--hicache-storage-prefetch-policy",
+                    f"redis:127.0.0.1:{redis.port}", "--hicache-storage-prefetch-policy",
                     "wait_complete", "--hicache-storage-backend-extra-config",
                     '{"prefetch_threshold": 64, "prefix": "e2e:"}']
-            until = time.monotonic() + 20
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), 1).close()
-                    break
-                except OSError:
-                    check(time.monotonic() < until, "redis-server does not answer")
-                    time.sleep(0.02)
             with serve(*args) as one, serve(*args) as other:
                 want, meta = ask(one, prompts()[0])
                 settled(one)
                 ids, meta = ask(other, prompts()[0])
                 check(ids == want and meta["cached_tokens_details"]["storage"] > 100, meta)
-                redis.kill()  # from now on everything is a miss, and nothing else
-                redis.wait()
+                redis.end()  # from now on everything is a miss, and nothing else
                 want, _ = ask(one, prompts()[1])
                 ids, meta = ask(other, prompts()[1])
                 check(ids == want and meta["cached_tokens"] < 32, meta)
@@ -222,8 +207,7 @@ def test_two_servers_share_one_redis():
                 one.wait_idle()
                 other.wait_idle()
         finally:
-            redis.kill()
-            redis.wait()
+            redis.end()
 
 
 run(globals())

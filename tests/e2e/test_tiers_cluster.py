@@ -2,13 +2,12 @@
 """test_tiers_cluster.py - servers over a Redis Cluster of 3 masters and 3 replicas on loopback:
 a master is killed, its replica takes over, and the answers are the same throughout."""
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 
 from radish_e2e import STORIES, Server, check, run, skip_unless
+from redis_e2e import Redis, until
 
 skip_unless(STORIES)
 if not shutil.which("redis-server"):
@@ -18,55 +17,13 @@ WORDS = "once upon a time there was a little girl who loved to play in the park 
 PROMPTS = [" ".join(WORDS[(i * 7 + k * (i + 3)) % len(WORDS)] for k in range(150)) for i in range(6)]
 
 
-class Redis:
-    """One node of a cluster; its own talk is on the port + 10000."""
-
-    def __init__(self, directory):
-        while True:
-            with socket.socket() as one, socket.socket() as two:
-                one.bind(("127.0.0.1", 0))
-                self.port = one.getsockname()[1]
-                if self.port > 55535:
-                    continue
-                try:
-                    two.bind(("127.0.0.1", self.port + 10000))
-                    break
-                except OSError:
-                    pass
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
-             "--appendonly", "no", "--dir", directory, "--cluster-enabled", "yes",
-             "--cluster-config-file", f"nodes-{self.port}.conf", "--cluster-node-timeout", "1500",
-             "--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"],
-            stdout=subprocess.DEVNULL)
-
-    def say(self, words):
-        """The answer as text; empty when there is none."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as s:
-                s.sendall(words.encode() + b"\r\n")
-                with s.makefile("rb") as answer:
-                    line = answer.readline()
-                    return (answer.read(int(line[1:])) if line[:1] == b"$" else line).decode()
-        except OSError:
-            return ""
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-
-
-def until(what, condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        check(time.monotonic() < end, what)
-        time.sleep(0.02)
+OPTIONS = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000",  # no doubts at first
+           "--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]
 
 
 def make_cluster(nodes):
     """The first three are masters, nodes[i + 3] is the replica of nodes[i]."""
     for i, node in enumerate(nodes):
-        until("a node does not answer", lambda n=node: "PONG" in n.say("PING"))
         check("OK" in node.say(f"CLUSTER SET-CONFIG-EPOCH {i + 1}"))
         if i < 3:
             last = 16383 if i == 2 else i * 5461 + 5460
@@ -74,7 +31,7 @@ def make_cluster(nodes):
         if i:
             check("OK" in node.say(f"CLUSTER MEET 127.0.0.1 {nodes[0].port}"))
     until("the nodes do not meet", lambda: all(
-        "cluster_known_nodes:6" in n.say("CLUSTER INFO") for n in nodes))
+        "cluster_known_nodes:6" in n.say("CLUSTER INFO") for n in nodes), 60)
     for master, replica in zip(nodes[:3], nodes[3:]):
         name = master.say("CLUSTER MYID")
         until("a replica does not know its master",
@@ -140,7 +97,7 @@ def test_a_master_dies_and_its_replica_takes_over():
     with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
         try:
             for _ in range(6):
-                nodes.append(Redis(tmp))
+                nodes.append(Redis(tmp, *OPTIONS))
             make_cluster(nodes)
             with over(nodes) as s:
                 check_round(s, plain)
@@ -149,6 +106,8 @@ def test_a_master_dies_and_its_replica_takes_over():
                 until("a replica lacks pages", lambda: all(
                     r.say("DBSIZE") == m.say("DBSIZE") for m, r in zip(nodes, nodes[3:])))
                 check_hit(nodes, plain, 0)
+                for node in nodes:
+                    check("OK" in node.say("CONFIG SET cluster-node-timeout 1500"))
                 nodes[0].end()
                 rounds = 0
                 end = time.monotonic() + 20
