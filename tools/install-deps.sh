@@ -40,8 +40,17 @@ fi
 
 echo "radish: installing$missing"
 export DEBIAN_FRONTEND=noninteractive
-$as_root apt-get update -q >/dev/null
-$as_root apt-get install -y -q --no-install-recommends $missing >/tmp/radish-apt.$$ 2>&1 || {
+tries=0 # a new machine updates its lists by itself, and locks them
+until why=$($as_root apt-get update -q 2>&1 >/dev/null); do
+    tries=$((tries + 1))
+    case $why in
+    *lock*) [ $tries -lt 120 ] && sleep 5 && continue ;;
+    esac
+    echo "$why" >&2
+    exit 1
+done
+$as_root apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=600 $missing \
+    >/tmp/radish-apt.$$ 2>&1 || {
     tail -20 /tmp/radish-apt.$$ >&2
     rm -f /tmp/radish-apt.$$
     echo "radish: apt-get could not install$missing" >&2
