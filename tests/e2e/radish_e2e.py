@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -25,13 +26,21 @@ STORIES = DATA / "models/stories260K.gguf"
 TINY = ROOT / "models/radish-tiny.gguf"
 
 
+def allow_many_files():
+    """Tests hold more than 1,000 connections, a Debian login may have 1,024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < 4096:
+        most = 4096 if hard == resource.RLIM_INFINITY else min(hard, 4096)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def skip_unless(path):
     if not pathlib.Path(path).exists():
         print(f"skipped: {path} is not there")
         sys.exit(77)
 
 
-def radish(*args, stdin=b"", want=0, timeout=120):
+def radish(*args, stdin=b"", want=0, timeout=1000):
     """Runs the program; returns (stdout, stderr) as text after checking the exit code."""
     done = subprocess.run([RADISH, *map(str, args)], input=stdin, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, timeout=timeout)
@@ -157,6 +166,9 @@ class Server:
         check(figures["available_tokens"] + cached == figures["max_total_num_tokens"], figures)
         check(figures["held_tokens"] == 0 and figures["protected_tokens"] == 0, figures)
         return figures
+
+
+allow_many_files()
 
 
 def check(condition, *words):

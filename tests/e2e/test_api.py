@@ -216,7 +216,8 @@ def test_errors():
 
 def test_a_client_that_vanishes_frees_its_slots():
     with Server(STORIES, *F32) as s:
-        for stream in (True, False):
+        for i in range(40):  # a busy machine may not see it go before the answer is whole
+            stream = i % 2 == 0
             body = json.dumps({"prompt": "Once", "max_tokens": 480, "stream": stream,
                                "ignore_eos": True}).encode()
             for _ in range(4):
@@ -226,7 +227,9 @@ def test_a_client_that_vanishes_frees_its_slots():
                 if stream:
                     check(c.recv(100))
                 c.close()
-        figures = s.wait_idle()
+            figures = s.wait_idle()
+            if i and figures["num_aborted"]:
+                break
         check(figures["num_aborted"] >= 1, figures)
 
 

@@ -256,7 +256,8 @@ def test_errors_are_one_line():
         out, err = radish(*args, want=code)
         if args:
             check(out == "", args, out)
-            check(len(err.strip().splitlines()) == 1 and words in err, args, err)
+            lines = [line for line in err.strip().splitlines() if "this CPU has AMX" not in line]
+            check(len(lines) == 1 and words in lines[0], args, err)
 
 
 def test_output_that_cannot_be_written_is_an_error():

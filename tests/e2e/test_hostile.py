@@ -244,7 +244,7 @@ class Others:
             try:
                 if good_answer(self.server) != self.want:
                     self.wrong.append("another answer")
-            except (http.client.RemoteDisconnected, ConnectionResetError) as e:
+            except ConnectionError as e:
                 self.may_be_turned_away -= 1
                 if self.may_be_turned_away < 0:
                     self.wrong.append(repr(e))
