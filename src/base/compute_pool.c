@@ -28,12 +28,12 @@
 #define _GNU_SOURCE
 #include "base/compute_pool.h"
 
+#include "base/available.h"
 #include "base/base.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -182,14 +182,6 @@ static void *worker_main(void *arg)
     }
 }
 
-static uint32_t num_allowed_cpus(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return (uint32_t)CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (uint32_t)online : 1;
-}
-
 int compute_thread_create(pthread_t *thread, void *(*main)(void *), void *arg)
 {
     pthread_attr_t attr;
@@ -222,7 +214,7 @@ rad_status compute_pool_create(const rad_env *env, uint32_t num_threads, compute
         return rad_fail(err, RAD_E_INVAL, "compute_pool: %u threads, at most %d are possible",
                         num_threads, MOST_THREADS);
     rad_env full = rad_env_or_default(env);
-    uint32_t num_cpus = num_allowed_cpus();
+    uint32_t num_cpus = cpus_available();
     if (!num_threads) num_threads = RAD_MAX(1, RAD_MIN(num_cpus, MOST_THREADS));
 
     compute_pool *pool = rad_alloc(&full, sizeof *pool);

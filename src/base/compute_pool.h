@@ -20,7 +20,7 @@ typedef struct compute_pool compute_pool;
 typedef void (*compute_fn)(void *arg, uint32_t tile, uint32_t thread);
 
 /* num_threads counts the owner; 0 means one per CPU that this process may use
- * (sched_getaffinity), at most 256. */
+ * (cpus_available), at most 256. */
 rad_status compute_pool_create(const rad_env *env, uint32_t num_threads, compute_pool **out,
                                rad_error *err);
 void compute_pool_destroy(compute_pool *pool); /* NULL is fine */

@@ -58,8 +58,8 @@ typedef struct model_options {
          .arg = "N",                                                                               \
          .target = &(o)->threads,                                                                  \
          .max = 256,                                                                               \
-         .help = "Threads that compute. Default: one per CPU that this process may use;\n"         \
-                 "0 = default."},                                                                  \
+         .help = "Threads that compute. Default: one per CPU that this process may use, by its\n"  \
+                 "affinity and its container's or service's quota; 0 = default."},                 \
     {                                                                                              \
         .kind = CLI_TEXT, .name = "log-level", .arg = "LEVEL", .target = &(o)->log_level,          \
         .help = "error, warn, info or debug, on stderr. Default: warn."                            \

@@ -150,11 +150,6 @@ rad_status check_scheduling(const engine_params *params, rad_error *err);
 char *engine_strdup(const rad_env *env, const char *text);
 void engine_strfree(const rad_env *env, char *text);
 
-/* memory_available.c: bytes; 0 = unknown. For tests by other folders than /proc and where control
- * groups are mounted. */
-uint64_t memory_available(void);
-uint64_t memory_available_by(const char *proc, const char *groups);
-
 /* engine_size.c: how much fits. */
 uint32_t default_max_running(uint64_t max_total_tokens);
 rad_status size_kv_pool(const rad_env *env, const engine_params *params, const runner_info *model,

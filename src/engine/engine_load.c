@@ -1,5 +1,6 @@
 /* engine_load.c - from a path to an engine: opens the file, loads what is in it, sizes
  * the pool by what memory is left, and hands the parts to engine_create_with. */
+#include "base/available.h"
 #include "engine/engine_impl.h"
 #include "mem/kv_codec.h"
 #include "model/model_runner.h"

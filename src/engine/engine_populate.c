@@ -1,6 +1,7 @@
 /* engine_populate.c - see the header. */
 #include "engine/engine_populate.h"
 
+#include "base/available.h"
 #include "base/compute_pool.h"
 #include "engine/engine_impl.h"
 

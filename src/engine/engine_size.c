@@ -5,9 +5,10 @@
  *                              | weights |        KV: what is left          | rest:
  *                                                               buffers, other programs
  *
- * "Available" is what memory_available.c says. Unless max_total_tokens is given, the pool is not
+ * "Available" is what base/available.h says. Unless max_total_tokens is given, the pool is not
  * made larger than MAX_CONTEXTS full contexts: a small model would otherwise take most of a large
  * machine for tokens that nobody asks for. */
+#include "base/available.h"
 #include "engine/engine_impl.h"
 
 enum {
