@@ -189,7 +189,7 @@ TEST(strips_have_the_bits_of_the_narrow_walk)
 static void key_agrees_with_queries(world *w, rad_slot slot)
 {
     const uint32_t number = kv_dtype_bytes(w->dtype);
-    uint8_t *row = w->memory[0].data + (size_t)slot * w->slot_bytes[0];
+    uint8_t *row = (uint8_t *)w->memory[0].data + (size_t)slot * w->slot_bytes[0];
     for (uint32_t h = 0; h < w->kv_heads; h++)
         for (uint32_t d = 0; d < w->dim; d++) {
             uint8_t *sign = row + (size_t)(h * w->dim + d + 1) * number - 1;
