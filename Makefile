@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 MODEL  ?= models/radish-tiny.gguf
 HOST   ?= 127.0.0.1
 PORT   ?= 30000
-JOBS   ?= $(shell nproc)
+JOBS   ?= $(shell tools/cpus.sh)
 
 .PHONY: all run test test-long bench install fuzz clean help
 

@@ -2,8 +2,8 @@
 # run-tests.sh [JOBS] - the whole suite: everything in the release build, the unit tests
 # again under ASan+UBSan, the threaded ones under TSan. Ends with "N passed, N failed".
 set -u
-jobs=${1:-$(nproc)}
 cd "$(dirname "$0")/.."
+jobs=${1:-$(tools/cpus.sh)}
 passed=0
 failed=0
 skipped=0
