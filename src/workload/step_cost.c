@@ -194,7 +194,9 @@ static rad_status run_load(meter *m, load l)
         last = workload_add_call(&w, i, prompt, segs, l.out, after, afters);
     }
     step_log_clear(m->log);
-    run_params p = {.concurrency = RAD_MAX(l.calls, 1u), .seed = ++m->seed};
+    /* Else a model that is fast could be done with the first before the last is there. */
+    run_params p = {
+        .concurrency = RAD_MAX(l.calls, 1u), .seed = ++m->seed, .together = !l.one_by_one};
     rad_status status = w.nomem ? rad_fail(m->err, RAD_E_NOMEM, "no memory to calibrate")
                                 : engine_flush_cache(m->e);
     if (status == RAD_OK) status = workload_run(m->e, &w, &p, &r, m->err);
@@ -217,8 +219,8 @@ static rad_status measure_prefill(meter *m, load l, step_info *out)
     return RAD_OK;
 }
 
-/* The median step in which all calls decode. A small model may be done with the first before the
- * last is submitted: then they shall generate more. */
+/* The median step in which all calls decode. Long prompts come in one after the other: the first
+ * call may be done before the last begins, then they shall generate more. */
 static rad_status measure_decode(meter *m, load l, uint32_t most_out, step_info *out)
 {
     *out = (step_info){0};
