@@ -34,7 +34,7 @@ static inline void *run_server(void *arg)
 
 static inline void start_with(struct fixture *f, server_params params)
 {
-    params.drain_ms = 500;
+    if (!params.drain_ms) params.drain_ms = 500;
     signal(SIGPIPE, SIG_IGN); /* a client of ours may write to a closed connection */
     CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));
     CHECK_OK(server_create(NULL, f->engine, &params, &f->server, NULL));
@@ -96,13 +96,23 @@ static inline void send_request(int fd, const char *method, const char *path, co
     send_all(fd, body, len);
 }
 
+/* Also where a debugger or a container's pause interrupts it. */
+static inline ssize_t recv_some(int fd, char *bytes, size_t len)
+{
+    ssize_t n;
+    do
+        n = recv(fd, bytes, len, 0);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
 /* Reads to the end; the caller frees. Undoes chunked encoding; *status gets the code. */
 static inline char *read_reply(int fd, int *status)
 {
     size_t cap = 64 << 20, len = 0;
     char *raw = malloc(cap + 1);
     CHECK(raw != NULL);
-    for (ssize_t n; len < cap && (n = read(fd, raw + len, cap - len)) > 0;)
+    for (ssize_t n; len < cap && (n = recv_some(fd, raw + len, cap - len)) > 0;)
         len += (size_t)n;
     raw[len] = 0;
     close(fd);
