@@ -2,6 +2,8 @@
  * aborts, a full queue, an end in the middle of it all. Also run under tsan. */
 #include "engine_rig.h"
 
+#include "base/available.h"
+
 #include <stdatomic.h>
 
 TEST(the_events_of_a_request_add_up)
@@ -575,6 +577,26 @@ TEST(params_that_cannot_work_are_refused_in_words)
     engine_params params = {.model_path = "/no/such/model.gguf"};
     CHECK(engine_create(NULL, &params, &e, &err) == RAD_E_IO && !e);
     CHECK(strstr(err.text, "/no/such/model.gguf") != NULL);
+}
+
+/* The fraction is of what there was before the model was loaded, whatever others do meanwhile. */
+TEST(memory_that_others_gave_back_is_not_the_pools)
+{
+    SKIP_UNLESS(memory_available() > 1000000, "nothing says how much memory there is");
+    const runner_info model = {.context_length = 1024,
+                               .num_layers = 2,
+                               .num_kv_heads = 2,
+                               .head_dim = 64,
+                               .v_head_dim = 64,
+                               .kv_dtype = RAD_F32};
+    const engine_params params = {.page_size = 1, .mem_fraction_static = 0.5};
+    const rad_env env = rad_env_or_default(NULL);
+    rad_error err = {0};
+    uint64_t tokens = 0;
+    CHECK_OK(size_kv_pool(&env, &params, &model, 1000000, &tokens, &err));
+    CHECKF(tokens > 200 && tokens < 500000 / 2048, "%llu\n", (unsigned long long)tokens);
+    CHECK(size_kv_pool(&env, &params, &model, 100000, &tokens, &err) == RAD_E_NOMEM);
+    CHECK(strstr(err.text, "mem_fraction_static 0.50") != NULL);
 }
 
 TEST_MAIN()

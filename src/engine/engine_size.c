@@ -33,7 +33,8 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
     if (!(fraction > 0 && fraction < 1))
         return rad_fail(err, RAD_E_INVAL, "mem_fraction_static %g is not between 0 and 1",
                         fraction);
-    uint64_t available = memory_available();
+    /* What others gave back meanwhile is no part of the fraction. */
+    uint64_t available = RAD_MIN(memory_available(), available_before);
     /* The host tier is memory of the same machine. */
     uint64_t host_bytes = p->enable_hierarchical_cache ? (uint64_t)(p->hicache_size * 1e9) : 0;
     double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : 2;
