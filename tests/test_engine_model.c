@@ -232,7 +232,8 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tie
                                 .hicache_storage_backend_extra_config =
                                     !stored ? NULL
                                     : file ? "{\"prefetch_threshold\": 32, \"max_size\": 100000000}"
-                                           : "{\"prefetch_threshold\": 32}"};
+                                           : "{\"prefetch_threshold\": 32, \"timeout_ms\": 20000, "
+                                             "\"connect_timeout_ms\": 20000}"};
         engine *e = load(path, params);
         engine_stats st;
         if (life && stored) first = run_longest(e, jobs, jobs_now);
@@ -407,7 +408,7 @@ TEST(a_model_that_does_not_fit_says_what_would)
     NEED_VOCABULARY();
     rad_error err = {0};
     engine *e;
-    engine_params params = {.model_path = erig_model(), .max_total_tokens = 1u << 30};
+    engine_params params = {.model_path = erig_model(), .max_total_tokens = 1ull << 40};
     CHECK(engine_create(NULL, &params, &e, &err) == RAD_E_NOMEM && !e);
     CHECKF(strstr(err.text, "enough for") != NULL, "%s\n", err.text);
     params = (engine_params){.model_path = erig_model(), .mem_fraction_static = 1e-7};

@@ -140,7 +140,7 @@ TEST(logits_of_mixed_types_are_near_the_reference)
         double plain = off_reference(file, WEIGHTS_AS_DTYPE);
         double native = off_reference(file, WEIGHTS_AS_FILE);
         CHECK(plain < 1e-4);
-        CHECK(native < 0.1 && native > plain); /* random layers make errors larger */
+        CHECK(native < 0.2 && native > plain); /* random layers make errors larger */
         gguf_close(file);
         tiny_model_fini(&w);
     }

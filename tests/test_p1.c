@@ -6,7 +6,7 @@
  * small: with chunks, evictions, retractions, aborts and shared blocks read once; p1_rig.h
  * compares. The tiers below the pool are test_p1_tiers.c's.
  *
- * Two faults are planted to see the test fail: two slots exchanged for one step, and the
+ * Two faults are planted to see the test fail: one slot taken for another in one step, and the
  * first two blocks of 64 positions exchanged, which leaves the sum as it is on paper and
  * changes only the order in which the blocks are merged. */
 #include "p1_rig.h"
@@ -18,7 +18,8 @@ static struct {
     rad_slot *row, saved[192];
 } tampered;
 
-/* Exchanges slots of the first request that is long enough, for one step. */
+/* Alters the slots of the first request that is long enough, for one step. (Two exchanged would
+ * only be added in another order, which bf16 mostly rounds away.) */
 static void tamper(forward_batch *b)
 {
     b->num_groups = 0; /* groups were made for the rows as they were */
@@ -30,7 +31,6 @@ static void tamper(forward_batch *b)
         memcpy(saved, row, sizeof tampered.saved);
         if (tampered.fault == FAULT_SLOT) {
             row[5] = saved[100];
-            row[100] = saved[5];
         } else {
             memcpy(row, saved + 64, 64 * sizeof *row);
             memcpy(row + 64, saved, 64 * sizeof *row);
@@ -165,10 +165,11 @@ TEST(every_store_of_kv_gives_the_same_bits_warm_and_cold)
     uint64_t state = 6;
     tiny_writer writer;
     gguf_file *file;
+    const uint32_t n = RAD_MAX(num_histories() / 5, 8u); /* some are aborted, or have few rows */
     tiny_model_write(&writer, &p1_llama, &state);
     CHECK_OK(gguf_open_memory(NULL, writer.b.bytes, writer.b.len, &file, NULL));
     for (size_t i = 0; i < RAD_COUNT(stores); i++)
-        run_model(file, p1_llama.arch, RAD_BF16, stores[i], FAULT_NONE, num_histories() / 5);
+        run_model(file, p1_llama.arch, RAD_BF16, stores[i], FAULT_NONE, n);
     gguf_close(file);
     tiny_model_fini(&writer);
 }
@@ -195,7 +196,7 @@ TEST(amx_gives_the_same_bits_warm_and_cold)
     }
 }
 
-TEST(two_slots_exchanged_are_noticed)
+TEST(a_slot_taken_for_another_is_noticed)
 {
     run_tiny(&p1_llama, FAULT_SLOT, 60);
 }

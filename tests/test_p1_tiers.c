@@ -414,7 +414,7 @@ static void run_fault(fault f, store_kind store)
     for (uint32_t i = 0; i < 2 - SLOW; i++)
         run_cell(file, "llama",
                  (cell){.page_size = i ? 1 : 16, .dtype = i ? RAD_BF16 : RAD_F32, .store = store},
-                 f, num_histories());
+                 f, RAD_MAX(num_histories(), 12u));
     gguf_close(file);
     tiny_model_fini(&writer);
 }

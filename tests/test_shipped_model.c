@@ -179,7 +179,7 @@ static void run(rad_dtype dtype)
                        .dtype = dtype,
                        .num_threads = 1, /* on a busy machine two wait for each other */
                        .page_size = PAGE,
-                       .max_total_tokens = 300000};
+                       .max_total_tokens = test_scale(100000, 300000)};
     rad_error err = {0};
     engine *e = NULL;
     CHECKF(engine_create(NULL, &p, &e, &err) == RAD_OK, "%s", err.text);
