@@ -145,14 +145,23 @@ static inline void redis_end(redis_server *s)
     rig_remove_dir(s->dir);
 }
 
-/* A cluster of 3 masters, each with a replica: servers[i] and servers[i + 3]. No node doubts
- * another before cluster_doubts_after says otherwise. */
+/* From now on a node that is silent for so long is taken for dead. */
+static inline void cluster_doubts_after(const redis_server servers[6], int ms)
+{
+    char command[80];
+    snprintf(command, sizeof command, "CONFIG SET cluster-node-timeout %d", ms);
+    for (int i = 0; i < 6; i++)
+        CHECK(redis_says(servers[i].port, command, "OK"));
+}
+
+/* A cluster of 3 masters, each with a replica: servers[i] and servers[i + 3]. All of them
+ * know all slots, and no node doubts another before cluster_doubts_after says otherwise. */
 static inline void cluster_start(redis_server servers[6])
 {
     static const char *const options[] = {"--cluster-enabled",
                                           "yes",
                                           "--cluster-node-timeout",
-                                          "60000",
+                                          "1500", /* they tell each other often */
                                           "--cluster-require-full-coverage",
                                           "no",
                                           "--repl-diskless-sync-delay",
@@ -191,19 +200,12 @@ static inline void cluster_start(redis_server servers[6])
     for (int i = 0; i < 6; i++)
         while (
             !redis_says(servers[i].port, "CLUSTER INFO", "cluster_state:ok") ||
+            !redis_says(servers[i].port, "CLUSTER INFO", "cluster_slots_ok:16384") ||
             (i >= 3 && !redis_says(servers[i].port, "INFO replication", "master_link_status:up"))) {
             CHECKF(rig_seconds() < end, "the cluster is not well");
             usleep(20000);
         }
-}
-
-/* From now on a node that is silent for so long is taken for dead. */
-static inline void cluster_doubts_after(const redis_server servers[6], int ms)
-{
-    char command[80];
-    snprintf(command, sizeof command, "CONFIG SET cluster-node-timeout %d", ms);
-    for (int i = 0; i < 6; i++)
-        CHECK(redis_says(servers[i].port, command, "OK"));
+    cluster_doubts_after(servers, 60000);
 }
 
 static inline void cluster_end(redis_server servers[6])

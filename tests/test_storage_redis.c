@@ -373,8 +373,12 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
 
     /* A master dies, its replica is promoted, and has its pages. How many are found meanwhile is
      * not to be told: on a busy machine the replica is there first, or nodes doubt each other. */
-    redis_number(servers[0].port, "WAIT 1 1000");
     until_masters(servers, 2);
+    start = rig_seconds();
+    while (redis_number(servers[0].port, "DBSIZE") != redis_number(servers[3].port, "DBSIZE")) {
+        CHECKF(rig_seconds() - start < 20, "the replica lacks pages");
+        usleep(20000);
+    }
     redis_kill(&servers[0]);
     start = rig_seconds();
     for (uint64_t id = 0; id < N; id++)

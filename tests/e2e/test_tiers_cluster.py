@@ -17,8 +17,14 @@ WORDS = "once upon a time there was a little girl who loved to play in the park 
 PROMPTS = [" ".join(WORDS[(i * 7 + k * (i + 3)) % len(WORDS)] for k in range(150)) for i in range(6)]
 
 
-OPTIONS = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000",  # no doubts at first
+OPTIONS = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500",
            "--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]
+
+
+def doubt_after(nodes, ms):
+    """From now on a node that is silent for so long is taken for dead."""
+    for node in nodes:
+        check("OK" in node.say(f"CONFIG SET cluster-node-timeout {ms}"))
 
 
 def make_cluster(nodes):
@@ -37,8 +43,10 @@ def make_cluster(nodes):
         until("a replica does not know its master",
               lambda r=replica, n=name: "OK" in r.say(f"CLUSTER REPLICATE {n}"))
     until("the cluster is not well", lambda: all(
-        "cluster_state:ok" in n.say("CLUSTER INFO") for n in nodes) and all(
+        "cluster_state:ok" in n.say("CLUSTER INFO") and
+        "cluster_slots_ok:16384" in n.say("CLUSTER INFO") for n in nodes) and all(
         "master_link_status:up" in n.say("INFO replication") for n in nodes[3:]))
+    doubt_after(nodes, 60000)
 
 
 def serve(*args):
@@ -106,8 +114,7 @@ def test_a_master_dies_and_its_replica_takes_over():
                 until("a replica lacks pages", lambda: all(
                     r.say("DBSIZE") == m.say("DBSIZE") for m, r in zip(nodes, nodes[3:])))
                 check_hit(nodes, plain, 0)
-                for node in nodes:
-                    check("OK" in node.say("CONFIG SET cluster-node-timeout 1500"))
+                doubt_after(nodes, 1500)
                 nodes[0].end()
                 rounds = 0
                 end = time.monotonic() + 20
