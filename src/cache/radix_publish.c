@@ -119,6 +119,10 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         radix_insert again = *how;
         if (again.from && t->ids.generation[again.from] != from_generation) again.from = 0;
         pos = find_end(c, root, key, &again);
+        if (pos.pages != num_pages - fresh) { /* compared from the root it ends elsewhere */
+            radix_unclaim(c, slots, fresh);
+            return rad_fail(err, RAD_E_STATE, "cache: the tree has other tokens than the key");
+        }
     }
 
     t->clock++;
