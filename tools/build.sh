@@ -2,9 +2,9 @@
 # build.sh PRESET [JOBS] [TARGET...] - configures once, then builds; quiet unless it fails.
 set -eu
 preset=$1
-jobs=${2:-$(nproc)}
-[ $# -lt 2 ] && shift 1 || shift 2
 cd "$(dirname "$0")/.."
+jobs=${2:-$(tools/cpus.sh)}
+[ $# -lt 2 ] && shift 1 || shift 2
 
 if [ ! -f "build/$preset/build.ninja" ]; then
     log=$(mktemp)
