@@ -13,6 +13,7 @@ enum { MOST_TOKENS = 200 };
 static const char *const archs[] = {"llama", "qwen2", "qwen3", "phi3", "gemma2"};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
 static double worst[ARCHS][2]; /* by dtype */
+static uint32_t num_far;       /* in f32: large terms that cancel, in one of a million shapes */
 
 static uint32_t between(uint64_t *state, uint32_t least, uint32_t most)
 {
@@ -117,6 +118,7 @@ static void check_shape(const tiny_model *s, uint64_t *state, uint64_t seed,
         bench b = bench_create(file, d ? RAD_BF16 : RAD_F32, 16, attn, NULL);
         bench_prefill(&b, 2, tokens, n, got);
         double off = difference(got, want, count, d), most = d ? 0.25 : 1e-3;
+        num_far += !d && off >= 1e-4;
         CHECKF(off < most,
                "%s %s: off by %g; vocab %u layers %u dim %u ffn %u heads %u/%u, V %u, %s, %u "
                "tokens, seed %llu\n",
@@ -153,6 +155,7 @@ TEST(odd_shapes_agree_with_the_reference)
     for (size_t a = 0; a < ARCHS; a++)
         print_message("%s: f32 off by %.1e of the largest logit, bf16 by %.1e rms\n", archs[a],
                       worst[a][0], worst[a][1]);
+    CHECK(num_far <= 1);
 }
 
 /* Biases, post-norms, fused tensors and divisors come and go like the rest. */

@@ -630,8 +630,8 @@ static void one_thing(history *h)
     } else if (what < 96 && !h->quiet) {
         CHECK_OK(rad_cache_snapshot_events(cache, consume, NULL));
         same_trees(&h->r);
-    } else if (what < 97 && h->r.has_store && h->faults) {
-        for (int i = 0; i < 8; i++)
+    } else if (what < 98 && h->r.has_store && h->faults) {
+        for (int i = 0; i < 64; i++)
             storage_mem_spoil(&h->r.store, (uint32_t)test_random(&h->rng), below(h, 16));
     } else if (h->quiet) {
         return;
@@ -703,7 +703,8 @@ static void histories(uint64_t rounds, bool threads)
                   (unsigned long long)stores[1], (unsigned long long)removes[1],
                   (unsigned long long)stores[2], (unsigned long long)removes[2],
                   (unsigned long long)gaps, (unsigned long long)exact);
-    CHECK(removes[DEVICE] && stores[STORAGE] && (threads || (removes[HOST] && gaps && exact)));
+    CHECK(removes[DEVICE] && stores[STORAGE] &&
+          (threads || (removes[HOST] && removes[STORAGE] && gaps && exact)));
 }
 
 TEST(a_consumer_has_what_the_tiers_have)
