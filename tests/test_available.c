@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 
-static char root[64];
+static char root[64], proc[80], groups[80];
 
 /* The file and the folders above it. */
 static void put(const char *path, const char *text)
@@ -25,9 +25,6 @@ static void put(const char *path, const char *text)
 
 static uint64_t available(void)
 {
-    char proc[300], groups[300];
-    snprintf(proc, sizeof proc, "%s/proc", root);
-    snprintf(groups, sizeof groups, "%s/groups", root);
     return memory_available_by(proc, groups);
 }
 
@@ -36,6 +33,8 @@ static void new_machine(void)
 {
     if (*root) rig_remove_dir(root);
     CHECK(mkdir(rig_dir(root), 0700) == 0);
+    snprintf(proc, sizeof proc, "%s/proc", root);
+    snprintf(groups, sizeof groups, "%s/groups", root);
     put("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:   5000 kB\n");
 }
 
@@ -100,9 +99,6 @@ TEST(version_1_has_a_folder_for_memory)
 
 static uint64_t cpus(void)
 {
-    char proc[300], groups[300];
-    snprintf(proc, sizeof proc, "%s/proc", root);
-    snprintf(groups, sizeof groups, "%s/groups", root);
     return cpus_granted_by(proc, groups);
 }
 

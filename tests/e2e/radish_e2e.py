@@ -34,6 +34,9 @@ def allow_many_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+allow_many_files()
+
+
 def skip_unless(path):
     if not pathlib.Path(path).exists():
         print(f"skipped: {path} is not there")
@@ -166,9 +169,6 @@ class Server:
         check(figures["available_tokens"] + cached == figures["max_total_num_tokens"], figures)
         check(figures["held_tokens"] == 0 and figures["protected_tokens"] == 0, figures)
         return figures
-
-
-allow_many_files()
 
 
 def check(condition, *words):

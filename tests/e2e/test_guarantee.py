@@ -73,7 +73,8 @@ def check_kernels(found, log):
     if "amx_bf16" in flags:  # used when it has proved itself; else the log says why not
         for what, name, amx, less in (("attention", found["attention"], amx_attention, attention),
                                       ("products", found["products"], "amx", products)):
-            check(name == amx or name == less and f"{what} by {less.removesuffix('-codes')} instead" in log, name, log)
+            told = f"{what} by {less.removesuffix('-codes')} instead" in log
+            check(name == amx or name == less and told, name, log)
         return
     check(found["attention"] == attention, found.group(), attention)
     check(found["products"] == products, found.group(), products)
