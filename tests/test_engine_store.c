@@ -355,7 +355,13 @@ TEST(a_model_file_is_digested_for_the_first_store_and_must_be_the_one_that_was_l
         engine_params params = erig_params();
         params.enable_hierarchical_cache = true;
         engine_parts parts = erig_parts(0);
-        parts.model_path = path;
+        rad_env env = rad_env_or_default(NULL);
+        gguf_file *file;
+        snprintf(command, sizeof command, "touch -d '1 hour ago' %s", path); /* not just written */
+        CHECK(system(command) == 0);
+        CHECK_OK(gguf_open(NULL, path, &file, &err));
+        CHECK_OK(gguf_source_create(&env, file, false, &parts.source, &err));
+        gguf_close(file);
         engine *e = NULL;
         CHECK_OK(engine_create_with(NULL, &params, &parts, &e, &err));
         CHECK(!e->tiers.identified); /* nobody has asked for it yet */

@@ -68,7 +68,7 @@ static rad_status init_tiers(engine *e, const engine_parts *parts, rad_error *er
     snprintf(build, sizeof build, "%s weights, attention %s, products %s",
              model->weights[0] ? model->weights : "plain",
              parts->attn_backend ? parts->attn_backend : "", model->gemm);
-    rad_status status = engine_tiers_init(&e->tiers, &e->env, &e->params, parts->model_path,
+    rad_status status = engine_tiers_init(&e->tiers, &e->env, &e->params, parts->source,
                                           parts->model_name, build, err);
     rad_storage_identity *id = &e->tiers.identity;
     id->dtype = model->kv_dtype;
@@ -266,6 +266,7 @@ static void destroy_parts(const engine_parts *parts)
     tokenizer_destroy(parts->tok);
     runner_destroy(parts->runner);
     compute_pool_destroy(parts->pool);
+    gguf_source_destroy(parts->source);
 }
 
 rad_status engine_create_with(const rad_env *env, const engine_params *params,
@@ -284,6 +285,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     e->tok = parts->tok;
     e->chat = parts->chat;
     e->pool = parts->pool;
+    e->tiers.source = parts->source;
     const char *why = parts->chat_error;
     strncpy(e->chat_error, why ? why : "this model has no chat template", sizeof e->chat_error - 1);
     if (!e->params.random_seed) e->params.random_seed = full.now_ns(full.user);

@@ -134,6 +134,7 @@ typedef struct engine_parts {
     compute_pool *pool;
     const char *model_name;
     const char *model_path;
+    gguf_source *source; /* of the model's bytes; NULL: there is no file, or no tiers */
     const char *architecture;
     const char *attn_backend;
 } engine_parts;

@@ -81,6 +81,20 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
     return model_runner_create(env, file, &model, &parts->runner, err);
 }
 
+/* Loads, and makes sure that it was one file's bytes where pages are to be filed under them. */
+static rad_status load_from(const rad_env *env, const gguf_file *file, const engine_params *p,
+                            const char *architecture, engine_parts *parts, char *chat_error,
+                            rad_error *err)
+{
+    rad_status status = RAD_OK;
+    if (p->enable_hierarchical_cache)
+        status =
+            gguf_source_create(env, file, p->hicache_storage_backend != NULL, &parts->source, err);
+    if (status == RAD_OK) status = load(env, file, p, architecture, parts, chat_error, err);
+    if (status == RAD_OK && parts->source) status = gguf_source_check(parts->source, err);
+    return status;
+}
+
 rad_status engine_create(const rad_env *env, const engine_params *params, engine **out,
                          rad_error *err)
 {
@@ -114,7 +128,7 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
     engine_params p = *params;
     engine_parts parts = {
         .model_name = name, .model_path = p.model_path, .architecture = architecture};
-    status = load(&full, file, &p, architecture, &parts, chat_error, err);
+    status = load_from(&full, file, &p, architecture, &parts, chat_error, err);
     parts.chat_error = chat_error[0] ? chat_error : NULL;
     gguf_close(file);
     if (status == RAD_OK)
@@ -125,6 +139,7 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
         tokenizer_destroy(parts.tok);
         runner_destroy(parts.runner);
         compute_pool_destroy(parts.pool);
+        gguf_source_destroy(parts.source);
         return status;
     }
     return engine_create_with(&full, &p, &parts, out, err);

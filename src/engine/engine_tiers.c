@@ -9,14 +9,8 @@
 #include <radish/storage_file.h>
 #include <radish/storage_redis.h>
 
-#define XXH_INLINE_ALL
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 static const char *const write_policies[] = {"write_through", "write_through_selective",
                                              "write_back"};
@@ -231,51 +225,13 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
     return RAD_OK;
 }
 
-/* Size and time of change: a file with the same ones is taken for the same file. */
-static bool stamp_file(int fd, uint64_t stamp[3])
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0) return false;
-    stamp[0] = (uint64_t)st.st_size;
-    stamp[1] = (uint64_t)st.st_mtim.tv_sec;
-    stamp[2] = (uint64_t)st.st_mtim.tv_nsec;
-    return true;
-}
-
-static bool digest_file(int fd, char out[80])
-{
-    char chunk[1 << 16];
-    XXH3_state_t *state = XXH3_createState();
-    bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
-    for (off_t at = 0; ok;) {
-        ssize_t n = pread(fd, chunk, sizeof chunk, at);
-        if (n < 0 && errno == EINTR) continue;
-        ok = n >= 0 && (!n || XXH3_128bits_update(state, chunk, (size_t)n) == XXH_OK);
-        if (n <= 0) break;
-        at += n;
-    }
-    if (ok) {
-        XXH128_hash_t hash = XXH3_128bits_digest(state);
-        snprintf(out, 80, "xxh3-128:%016llx%016llx", (unsigned long long)hash.high64,
-                 (unsigned long long)hash.low64);
-    }
-    XXH3_freeState(state);
-    return ok;
-}
-
 rad_status engine_tiers_identify(engine_tiers *t, rad_error *err)
 {
-    uint64_t stamp[3];
-    char digest[80];
+    const char *digest;
     if (t->identified) return RAD_OK;
-    if (!digest_file(t->model_fd, digest) || !stamp_file(t->model_fd, stamp))
-        return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s",
-                        strerror(errno));
-    if (memcmp(stamp, t->model_stamp, sizeof stamp) != 0)
-        return rad_fail(err, RAD_E_IO,
-                        "hicache: the model file has been changed since it was loaded, so pages "
-                        "cannot be filed under it; start again");
-    memcpy(t->model, digest, sizeof digest);
+    rad_status status = gguf_source_digest(t->source, &digest, err);
+    if (status) return status;
+    snprintf(t->model, sizeof t->model, "%s", digest);
     t->identified = true;
     return RAD_OK;
 }
@@ -305,28 +261,21 @@ static rad_status read_extra_config(engine_tiers *t, const engine_params *p, rad
 }
 
 /* What pages are filed under, but for the digest of the file. */
-static rad_status name_model(engine_tiers *t, const char *path, const char *name,
-                             const char *guarantee, rad_error *err)
+static void name_model(engine_tiers *t, const char *name, const char *guarantee)
 {
     snprintf(t->model, sizeof t->model, "%.79s", name ? name : "");
-    t->identified = !path;
-    if (path) {
-        t->model_fd = open(path, O_RDONLY | O_CLOEXEC); /* kept: its name may move on */
-        if (t->model_fd < 0 || !stamp_file(t->model_fd, t->model_stamp))
-            return rad_fail(err, RAD_E_IO, "hicache: the model file cannot be read: %s", path);
-    }
+    t->identified = !t->source;
     snprintf(t->build, sizeof t->build, "%s, %.120s", rad_version_string(), guarantee);
     t->identity = (rad_storage_identity){
         .struct_size = sizeof t->identity, .model = t->model, .build = t->build};
     t->hicache.identity = &t->identity;
-    return RAD_OK;
 }
 
 rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_params *p,
-                             const char *path, const char *name, const char *guarantee,
+                             gguf_source *source, const char *name, const char *guarantee,
                              rad_error *err)
 {
-    *t = (engine_tiers){.model_fd = -1};
+    *t = (engine_tiers){.source = source};
     rad_status status = engine_tiers_check(p, err);
     if (status != RAD_OK || !p->enable_hierarchical_cache) return status;
     t->enabled = true;
@@ -345,7 +294,7 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
                                       .prefetch_policy = (uint32_t)waits};
     status = host_eviction(p, &t->hicache.host_eviction, err);
     if (status == RAD_OK) status = read_extra_config(t, p, err);
-    if (status == RAD_OK) status = name_model(t, path, name, guarantee, err);
+    name_model(t, name, guarantee);
     if (status != RAD_OK || !p->hicache_storage_backend) return status;
     status = engine_tiers_identify(t, err);
     if (status == RAD_OK)
@@ -362,6 +311,6 @@ void engine_tiers_fini(engine_tiers *t)
 {
     if (t->has_store && t->store.ops->close) t->store.ops->close(t->store.self);
     t->has_store = false;
-    if (t->enabled && t->model_fd >= 0) close(t->model_fd);
-    t->model_fd = -1;
+    gguf_source_destroy(t->source);
+    t->source = NULL;
 }

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "engine/engine.h"
+#include "gguf/gguf_source.h"
 
 typedef struct engine_tiers {
     bool enabled;
@@ -13,27 +14,26 @@ typedef struct engine_tiers {
     rad_hicache_params hicache;
     rad_host_kv_pool_params host_pool;
     rad_storage_identity identity;
-    rad_storage store;       /* open and ours while has_store */
-    int model_fd;            /* the model file as it was at start; -1: none */
-    bool identified;         /* `model` is what pages are filed under; else it is a name for now */
-    uint64_t model_stamp[3]; /* its size and when it changed, at start */
-    char model[80];          /* a digest of the file, or a name */
-    char build[160];         /* whose arithmetic */
-    char spec[1024];         /* "file:DIR", as it was given; "" without a store */
+    rad_storage store;   /* open and ours while has_store */
+    gguf_source *source; /* what the model was loaded from; NULL: it was made in memory */
+    bool identified;     /* `model` is what pages are filed under; else it is a name for now */
+    char model[80];      /* a digest of the file, or a name */
+    char build[160];     /* whose arithmetic */
+    char spec[1024];     /* "file:DIR", as it was given; "" without a store */
 } engine_tiers;
 
 /* Whether the words make sense, before anything is loaded. RAD_E_INVAL in words. */
 rad_status engine_tiers_check(const engine_params *p, rad_error *err);
 
-/* Fills t and opens the store that the params name. `path` may be NULL. The guarantee says
- * whose arithmetic a page is. */
+/* Fills t and opens the store that the params name. The source is the engine's from then on (NULL:
+ * pages are filed under the name); the guarantee says whose arithmetic a page is. */
 rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_params *p,
-                             const char *path, const char *name, const char *guarantee,
+                             gguf_source *source, const char *name, const char *guarantee,
                              rad_error *err);
 
-/* Makes sure that `identity` names the very weights: reads the whole model file, once, when a
- * store is first attached. RAD_E_IO in words when it cannot be read or is not the one that was
- * loaded any more. Any one thread at a time. */
+/* Makes sure that `identity` names the very bytes that were loaded: reads the whole model file
+ * when a store is first attached, unless that was done before the load. RAD_E_IO in words when it
+ * cannot be read or has been changed. Any one thread at a time. */
 rad_status engine_tiers_identify(engine_tiers *t, rad_error *err);
 void engine_tiers_fini(engine_tiers *t); /* closes the store; after the scheduler is gone */
 

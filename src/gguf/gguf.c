@@ -175,23 +175,22 @@ static rad_status read_tensors(gguf_file *f, gguf_cursor *c)
 
 /* ---- open and close ---- */
 
-/* Takes the mapping over, also when it fails. */
-static rad_status open_bytes(const rad_env *env, const void *bytes, size_t num_bytes, bool mapped,
-                             gguf_file **out, rad_error *err)
+/* Parses what `from` names. Takes its mapping and descriptor over, also when it fails. */
+static rad_status open_bytes(const rad_env *env, const gguf_file *from, gguf_file **out,
+                             rad_error *err)
 {
     rad_env full = rad_env_or_default(env);
     *out = NULL;
     gguf_file *f = rad_alloc(&full, sizeof *f);
     if (!f) {
-        if (mapped) munmap((void *)bytes, num_bytes);
+        if (from->mapped) munmap((void *)from->bytes, from->num_bytes);
+        if (from->mapped) close(from->fd);
         return rad_fail(err, RAD_E_NOMEM, "gguf: no memory");
     }
+    *f = *from;
     f->env = full;
-    f->bytes = bytes;
-    f->num_bytes = num_bytes;
-    f->mapped = mapped;
 
-    gguf_cursor c = {.bytes = bytes, .num_bytes = num_bytes, .err = err};
+    gguf_cursor c = {.bytes = f->bytes, .num_bytes = f->num_bytes, .err = err};
     rad_status status = read_header(f, &c);
     if (!status) status = read_kvs(f, &c);
     if (!status) status = read_alignment(f, err);
@@ -207,7 +206,7 @@ static rad_status open_bytes(const rad_env *env, const void *bytes, size_t num_b
 rad_status gguf_open_memory(const rad_env *env, const void *bytes, size_t num_bytes,
                             gguf_file **out, rad_error *err)
 {
-    return open_bytes(env, bytes, num_bytes, false, out, err);
+    return open_bytes(env, &(gguf_file){.bytes = bytes, .num_bytes = num_bytes}, out, err);
 }
 
 rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_error *err)
@@ -216,9 +215,10 @@ rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return rad_fail(err, RAD_E_IO, "gguf: cannot open %s: %s", path, strerror(errno));
     struct stat st;
+    gguf_file from = {.mapped = true, .fd = fd};
     void *bytes = MAP_FAILED;
     rad_status status = RAD_OK;
-    if (fstat(fd, &st) != 0)
+    if (fstat(fd, &st) != 0 || !gguf_stamp_file(fd, &from.stamp))
         status = rad_fail(err, RAD_E_IO, "gguf: cannot read %s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         status = rad_fail(err, RAD_E_IO, "gguf: %s is not a file", path);
@@ -228,8 +228,13 @@ rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_
         status = rad_fail(err, RAD_E_LIMIT, "gguf: %s does not fit into memory", path);
     else if ((bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
         status = rad_fail(err, RAD_E_IO, "gguf: cannot map %s: %s", path, strerror(errno));
-    close(fd);
-    return status ? status : open_bytes(env, bytes, (size_t)st.st_size, true, out, err);
+    if (status) {
+        close(fd);
+        return status;
+    }
+    from.bytes = bytes;
+    from.num_bytes = (size_t)st.st_size;
+    return open_bytes(env, &from, out, err);
 }
 
 /* Of the pages that the tensor's bytes touch, or lie in alone. */
@@ -265,5 +270,6 @@ void gguf_close(gguf_file *f)
     gguf_names_fini(&f->keys, &env);
     gguf_names_fini(&f->tensor_names, &env);
     if (f->mapped) munmap((void *)f->bytes, f->num_bytes);
+    if (f->mapped) close(f->fd);
     rad_free(&env, f, sizeof *f);
 }

@@ -2,13 +2,25 @@
 #ifndef GGUF_GGUF_FILE_H
 #define GGUF_GGUF_FILE_H
 
+#include <time.h>
+
 #include "gguf/gguf_names.h"
+
+/* What tells whether a file is still as it was. */
+typedef struct gguf_stamp {
+    uint64_t bytes, links;
+    struct timespec mtime, ctime;
+} gguf_stamp;
+
+bool gguf_stamp_file(int fd, gguf_stamp *stamp); /* false with errno */
 
 struct gguf_file {
     rad_env env;
     const uint8_t *bytes;
     size_t num_bytes;
-    bool mapped; /* ours to unmap */
+    bool mapped; /* ours to unmap; then `fd` is open, too */
+    int fd;
+    gguf_stamp stamp; /* before the first byte was read */
     uint32_t version;
     uint32_t alignment;
     uint64_t num_kvs;

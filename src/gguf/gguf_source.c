@@ -1,0 +1,144 @@
+/* gguf_source.c - digests and compares the times of an open file; see the header.
+ *
+ * Times that count:
+ *
+ *     size, mtime   another one: the bytes are others, or may be
+ *     ctime         moves on its own when the file's name goes or is taken by another file, which
+ *                   changes no byte; but also when somebody wrote and then set mtime back
+ *
+ * Invariant: `digest` is of bytes that were read when size and mtime were those of gguf_open. */
+#define _GNU_SOURCE
+#define XXH_INLINE_ALL
+#include "gguf/gguf_source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "gguf/gguf_file.h"
+
+/* Kernels stamp files by a clock that moves every 1 to 10 ms; file systems keep 2 s at worst. */
+enum { TICK_SECONDS = 2 };
+
+struct gguf_source {
+    rad_env env;
+    int fd;
+    gguf_stamp opened;
+    bool fresh; /* the file was written just before it was opened */
+    bool digested;
+    char digest[GGUF_DIGEST_BYTES];
+};
+
+static bool same_contents(const gguf_stamp *a, const gguf_stamp *b)
+{
+    return a->bytes == b->bytes && a->mtime.tv_sec == b->mtime.tv_sec &&
+           a->mtime.tv_nsec == b->mtime.tv_nsec;
+}
+
+static bool same_inode(const gguf_stamp *a, const gguf_stamp *b)
+{
+    return a->ctime.tv_sec == b->ctime.tv_sec && a->ctime.tv_nsec == b->ctime.tv_nsec;
+}
+
+bool gguf_stamp_file(int fd, gguf_stamp *stamp)
+{
+    struct stat st;
+    if (fstat(fd, &st)) return false;
+    *stamp = (gguf_stamp){.bytes = (uint64_t)st.st_size,
+                          .links = (uint64_t)st.st_nlink,
+                          .mtime = st.st_mtim,
+                          .ctime = st.st_ctim};
+    return true;
+}
+
+static bool digest_file(int fd, char out[GGUF_DIGEST_BYTES])
+{
+    char chunk[1 << 16];
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    for (off_t at = 0;;) {
+        ssize_t n = pread(fd, chunk, sizeof chunk, at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return false;
+        if (n == 0) break;
+        XXH3_128bits_update(&state, chunk, (size_t)n);
+        at += n;
+    }
+    XXH128_hash_t hash = XXH3_128bits_digest(&state);
+    snprintf(out, GGUF_DIGEST_BYTES, "xxh3-128:%016llx%016llx", (unsigned long long)hash.high64,
+             (unsigned long long)hash.low64);
+    return true;
+}
+
+static rad_status cannot_read(rad_error *err)
+{
+    return rad_fail(err, RAD_E_IO, "the model file cannot be read: %s", strerror(errno));
+}
+
+static rad_status changed(rad_error *err)
+{
+    return rad_fail(err, RAD_E_IO,
+                    "the model file has been changed since it was opened to be loaded, so nothing "
+                    "can be filed under its bytes; start again");
+}
+
+rad_status gguf_source_create(const rad_env *env, const gguf_file *file, bool digest_now,
+                              gguf_source **out, rad_error *err)
+{
+    struct timespec now;
+    *out = NULL;
+    if (!file->mapped) return rad_fail(err, RAD_E_INVAL, "gguf: bytes in memory are no file");
+    gguf_source *s = rad_alloc(env, sizeof *s);
+    if (!s) return rad_fail(err, RAD_E_NOMEM, "gguf: no memory");
+    s->env = *env;
+    s->opened = file->stamp;
+    s->fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
+    clock_gettime(CLOCK_REALTIME, &now);
+    s->fresh = now.tv_sec - s->opened.mtime.tv_sec <= TICK_SECONDS;
+    s->digested = digest_now || s->fresh;
+    if (s->fd < 0 || (s->digested && !digest_file(s->fd, s->digest))) {
+        rad_status status = cannot_read(err);
+        gguf_source_destroy(s);
+        return status;
+    }
+    *out = s;
+    return RAD_OK;
+}
+
+void gguf_source_destroy(gguf_source *s)
+{
+    if (!s) return;
+    if (s->fd >= 0) close(s->fd);
+    rad_env env = s->env;
+    rad_free(&env, s, sizeof *s);
+}
+
+rad_status gguf_source_check(gguf_source *s, rad_error *err)
+{
+    gguf_stamp now;
+    char again[GGUF_DIGEST_BYTES];
+    if (!gguf_stamp_file(s->fd, &now)) return cannot_read(err);
+    if (!same_contents(&now, &s->opened)) return changed(err);
+    if (same_inode(&now, &s->opened) && !s->fresh) return RAD_OK;
+    /* Undigested, only a name that went explains the ctime: there is nothing to compare with. */
+    if (!s->digested) return now.links != s->opened.links ? RAD_OK : changed(err);
+    if (!digest_file(s->fd, again)) return cannot_read(err);
+    return memcmp(again, s->digest, sizeof again) == 0 ? RAD_OK : changed(err);
+}
+
+rad_status gguf_source_digest(gguf_source *s, const char **digest, rad_error *err)
+{
+    *digest = s->digest;
+    if (s->digested) return RAD_OK;
+    char fresh[GGUF_DIGEST_BYTES];
+    if (!digest_file(s->fd, fresh)) return cannot_read(err);
+    rad_status status = gguf_source_check(s, err); /* after reading: what was read is what it was */
+    if (status) return status;
+    memcpy(s->digest, fresh, sizeof fresh);
+    s->digested = true;
+    return RAD_OK;
+}
