@@ -234,6 +234,7 @@ TEST(strips_see_what_they_should_and_nothing_else)
     }
 }
 
+#if defined(__x86_64__) /* elsewhere there are no such kernels */
 static void check_asking(void (*kernel)(attn_strip *), uint32_t dtype, uint32_t sharing,
                          uint32_t kv_heads, uint32_t dim, uint32_t tokens)
 {
@@ -265,10 +266,12 @@ static void check_asking(void (*kernel)(attn_strip *), uint32_t dtype, uint32_t 
            "%s, %u heads of %u, %u to each, %u tokens: asked for row %u\n", kv_dtype_name(dtype),
            kv_heads, dim, sharing, tokens, s.ask_row);
 }
+#endif
 
 /* What comes next is asked for by the end of a block, and nothing beyond what is known. */
 TEST(strips_ask_for_no_row_that_is_not_known)
 {
+#if defined(__x86_64__)
     static const uint32_t sharings[] = {1, 4, 5, 7}; /* each is cut in another way */
     if (!has_strips(RAD_I8)) return;
     for (uint32_t i = 0; i < RAD_COUNT(sharings); i++)
@@ -280,6 +283,7 @@ TEST(strips_ask_for_no_row_that_is_not_known)
                     check_asking(attn_strip_avx512bf16, RAD_BF16, sharing, heads, dim, tokens - 16);
                     check_asking(attn_strip_avx512vbmi, RAD_I8, sharing, heads, dim, tokens);
                 }
+#endif
 }
 
 /* What strips have no room for goes on as before. */

@@ -14,6 +14,7 @@
 static inline void fill_over(int32_t *numbers, int32_t first, uint32_t count, uint32_t room)
 {
     uint32_t i = 0;
+    (void)room; /* without vectors nothing is written past `count` */
 #if defined(__AVX2__)
     __m256i low =
         _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));

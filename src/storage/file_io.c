@@ -171,9 +171,13 @@ static void read_on_ring(ring *r, file_read **reads, uint32_t count)
  * (16 KiB records: 47% of pread's rate against 85%), so the ring gets what would wait. */
 static void read_cached(file_read *f)
 {
+#ifdef __GLIBC__
     struct iovec to = {f->to, f->bytes};
     ssize_t n = preadv2(f->fd, &to, 1, (off_t)f->offset, RWF_NOWAIT);
     if (n > 0) f->got = n;
+#else
+    (void)f; /* musl has preadv2 from 1.2.5 on; the ring reads it all */
+#endif
 }
 
 void file_read_batch(file_rings *rings, const file_io *io, file_read *reads, uint32_t count)

@@ -282,6 +282,20 @@ static rad_status read_params(rad_storage_file_params *p, const rad_storage_file
     return RAD_OK;
 }
 
+/* A world that must be reopened does not wait for ever: with glibc a waiting writer goes before new
+ * readers. Other C libraries have no such attribute; there it waits for a moment without readers,
+ * who hold the lock for one batch each. */
+static void init_world(pthread_rwlock_t *world)
+{
+    pthread_rwlockattr_t attr;
+    pthread_rwlockattr_init(&attr);
+#ifdef __GLIBC__
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+#endif
+    pthread_rwlock_init(world, &attr);
+    pthread_rwlockattr_destroy(&attr);
+}
+
 rad_status file_store_open(const rad_env *env_or_null, const rad_storage_file_params *given,
                            const file_io *io, file_store **out, rad_error *err)
 {
@@ -309,11 +323,7 @@ rad_status file_store_open(const rad_env *env_or_null, const rad_storage_file_pa
         s->data[i].fd = -1;
     pthread_mutex_init(&s->writer, NULL);
     pthread_mutex_init(&s->state, NULL);
-    pthread_rwlockattr_t attr; /* a world that must be reopened does not wait for ever */
-    pthread_rwlockattr_init(&attr);
-    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&s->world, &attr);
-    pthread_rwlockattr_destroy(&attr);
+    init_world(&s->world);
     file_table_init(&s->table, &s->env);
     if (!p.no_uring) s->rings = file_rings_create(&s->env, p.threads);
 
