@@ -1,0 +1,338 @@
+#!/usr/bin/python3
+"""make-model.py - writes a GGUF model with random weights and a real model's shape.
+
+    tools/make-model.py --shape llama-110m --type bf16 OUT.gguf
+    tools/make-model.py --list
+
+What computes with such a file takes the time that the real model takes, and its tokenizer and chat
+template work, so a server can serve it; what it answers is noise. --layers, --vocab, --context and the
+other sizes change a shape, e.g. for a small model with a large one's widths.
+
+Weights. Each number is the sum of four uniform ones, scaled: close to normal, within 3.5 standard
+deviations, and the same bits for the same --seed with every version of numpy. Every tensor has a stream
+of its own, so another type, or another number of layers, leaves a tensor's numbers as they were; a type
+only rounds them. Vectors of norms are f32 in every file.
+
+Vocabulary. Byte-level BPE: the 256 bytes, then syllables (a consonant and a vowel), syllables behind a
+space, and words of two and three syllables, each made by one merge; at the end four control tokens.
+
+    token id   0 ... 255 | syllables, words ...            | n-4 n-3 n-2 n-1
+               bytes     | ba be ... " ba" ... baba ...    | <|endoftext|> <|im_start|> <|im_end|> <|pad|>
+
+Needs python3-numpy. The file is written a tensor's piece at a time: 0.3 GB of memory for any size. One core
+of the machine in docs/benchmarks.md takes 1 s for llama-110m (250 MB in bf16) and 5 s for qwen3-0.6b
+(1.2 GB); q8_0 takes twice as long.
+"""
+import argparse
+import os
+import struct
+import sys
+
+try:
+    import numpy as np
+except ImportError:
+    sys.exit("make-model: numpy is not here (apt-get install python3-numpy, and run it with /usr/bin/python3)")
+
+ALIGNMENT = 32  # of the tensors in the file
+PIECE = 1 << 19  # numbers made at a time: they stay in the processor's cache
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
+END_OF_TEXT, IM_END, PAD = 4, 2, 1  # places from the vocabulary's end
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+    "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+
+# How large numbers are. `std`: of every matrix, as models are before training. `fan_in`: 1 / sqrt(row
+# length), which keeps a small model's activations and logits of a size where a wrong one is seen.
+LLAMA = dict(arch="llama", tied=False, rope_base=10000.0, eps=1e-5)
+QWEN3 = dict(arch="qwen3", tied=True, rope_base=1000000.0, eps=1e-6)
+SHAPES = {
+    "nano-llama": dict(LLAMA, layers=4, width=128, heads=8, kv_heads=4, head_width=16, ffn=320, vocab=512,
+                       context=2048, weights="fan_in"),
+    "nano-qwen3": dict(QWEN3, layers=4, width=128, heads=8, kv_heads=4, head_width=32, ffn=256, vocab=512,
+                       context=2048, weights="fan_in"),
+    "tiny-llama": dict(LLAMA, layers=4, width=256, heads=8, kv_heads=4, head_width=32, ffn=512, vocab=512,
+                       context=4096, weights="fan_in"),
+    "tiny-qwen3": dict(QWEN3, layers=4, width=256, heads=8, kv_heads=4, head_width=32, ffn=512, vocab=512,
+                       context=4096, weights="fan_in"),
+    "llama-110m": dict(LLAMA, layers=12, width=768, heads=12, kv_heads=4, head_width=64, ffn=2048,
+                       vocab=32000, context=32768, weights="std"),
+    "qwen3-0.6b": dict(QWEN3, layers=28, width=1024, heads=16, kv_heads=8, head_width=128, ffn=3072,
+                       vocab=151936, context=40960, weights="std"),
+    # A large model's widths in two layers.
+    "llama-8b-2l": dict(LLAMA, rope_base=500000.0, layers=2, width=4096, heads=32, kv_heads=8,
+                        head_width=128, ffn=14336, vocab=32000, context=32768, weights="std"),
+}
+SIZES = {"layers": "blocks", "width": "of the residual stream", "heads": "of queries",
+         "kv_heads": "of keys and values", "head_width": "numbers in a head", "ffn": "width of the MLP",
+         "vocab": "tokens", "context": "longest sequence"}
+
+# name: (number in a tensor's entry, number of general.file_type, numbers in a block, its bytes)
+TYPES = {"f32": (0, 0, 1, 4), "f16": (1, 1, 1, 2), "bf16": (30, 32, 1, 2), "q8_0": (8, 7, 32, 34)}
+
+
+# ---- weights ----
+
+def random_numbers(stream, count):
+    """The next `count` numbers of a stream: mean 0, standard deviation 1."""
+    low = np.uint64(0x0000FFFF0000FFFF)
+    bits = stream.random_raw(count)
+    pairs = (bits & low) + ((bits >> np.uint64(16)) & low)  # two sums of two 16-bit numbers
+    sums = (pairs & np.uint64(0xFFFFFFFF)) + (pairs >> np.uint64(32))
+    out = sums.astype(np.float32)
+    out -= np.float32(2 * 65535)
+    out *= np.float32((12 / 4) ** 0.5 / 65536)  # the variance of one is 65536^2 / 12
+    return out
+
+
+def as_bf16(x):
+    bits = x.view(np.uint32)
+    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >>
+            np.uint32(16)).astype("<u2")  # to nearest, ties to even
+
+
+def as_q8_0(x):
+    """Blocks of 32: an f16 scale, then 32 bytes that are multiples of it."""
+    blocks = x.reshape(-1, 32)
+    scale = np.maximum(blocks.max(axis=1), -blocks.min(axis=1)) * np.float32(1 / 127)
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
+    out = np.empty(len(blocks), dtype=[("scale", "<f2"), ("numbers", "i1", 32)])
+    out["scale"] = scale
+    out["numbers"] = np.rint(blocks * inverse[:, None])
+    return out
+
+
+ENCODE = {"f32": lambda x: x.astype("<f4", copy=False), "f16": lambda x: x.astype("<f2"), "bf16": as_bf16,
+          "q8_0": as_q8_0}
+
+
+def tensors(c):
+    """(name, (rows, row length) or (length,), scale) in the file's order; vectors lie about 1."""
+    fan_in = c["weights"] == "fan_in"
+    wide, queries, keys = c["width"], c["heads"] * c["head_width"], c["kv_heads"] * c["head_width"]
+
+    def matrix(name, rows, columns, small_scale=None):
+        return name, (rows, columns), (small_scale or columns ** -0.5) if fan_in else 0.02
+
+    def norm(name, length):
+        return name, (length,), 0.1 if fan_in else 0.0
+
+    # A tied embedding is the output matrix too, and an untied one is only looked up.
+    yield matrix("token_embd.weight", c["vocab"], wide, 0.12 if c["tied"] else 0.5)
+    for layer in range(c["layers"]):
+        block = f"blk.{layer}."
+        yield norm(block + "attn_norm.weight", wide)
+        yield matrix(block + "attn_q.weight", queries, wide)
+        yield matrix(block + "attn_k.weight", keys, wide)
+        yield matrix(block + "attn_v.weight", keys, wide)
+        yield matrix(block + "attn_output.weight", wide, queries)
+        if c["arch"] == "qwen3":
+            yield norm(block + "attn_q_norm.weight", c["head_width"])
+            yield norm(block + "attn_k_norm.weight", c["head_width"])
+        yield norm(block + "ffn_norm.weight", wide)
+        yield matrix(block + "ffn_gate.weight", c["ffn"], wide)
+        yield matrix(block + "ffn_up.weight", c["ffn"], wide)
+        yield matrix(block + "ffn_down.weight", wide, c["ffn"])
+    yield norm("output_norm.weight", wide)
+    if not c["tied"]:
+        yield matrix("output.weight", c["vocab"], wide, 0.1)
+
+
+def write_tensor(out, name, shape, scale, kind, seed):
+    # The name picks the stream: a tensor has the same numbers whatever comes before it.
+    stream = np.random.SFC64([seed, *name.encode()])
+    count = int(np.prod(shape))
+    for start in range(0, count, PIECE):
+        x = random_numbers(stream, min(PIECE, count - start))
+        x *= np.float32(scale)
+        if len(shape) == 1:
+            x += np.float32(1)
+        out.write(ENCODE[kind](x))
+    out.write(b"\0" * (-out.tell() % ALIGNMENT))
+
+
+# ---- vocabulary ----
+
+def byte_names():
+    """How byte-level BPE writes each byte as a character: printable ones as they are, the others from
+    U+0100 on."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def vocabulary(size):
+    """(tokens, merges): every token that is neither a byte nor control is made by one merge."""
+    tokens = byte_names()
+    space = tokens[ord(" ")]
+    room = size - len(tokens) - len(CONTROL)
+    merges = []
+
+    def add(pairs):
+        made = []
+        for left, right in pairs:
+            if len(merges) == room:
+                break
+            merges.append(f"{left} {right}")
+            made.append(left + right)
+        tokens.extend(made)
+        return made
+
+    syllables = add((c, v) for c in "bcdfghjklmnpqrstvwxyz" for v in "aeiou")
+    starts = add((space, syllable) for syllable in syllables)
+    words = add((start, end) for start in starts + syllables for end in syllables)
+    longer = add((word, end) for word in words for end in syllables)
+    if len(merges) < room:
+        sys.exit(f"make-model: --vocab {size}: at most {size - room + len(merges)} tokens can be made")
+    del longer
+    return tokens + list(CONTROL), merges
+
+
+# ---- the file ----
+
+UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+
+
+def string(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def entry(key, kind, value):
+    """A key and its value; that of an ARRAY is (kind of the items, items)."""
+    head = string(key) + struct.pack("<I", kind)
+    if kind == STRING:
+        return head + string(value)
+    if kind == ARRAY:
+        of, items = value
+        body = b"".join(map(string, items)) if of == STRING else struct.pack(f"<{len(items)}i", *items)
+        return head + struct.pack("<IQ", of, len(items)) + body
+    return head + struct.pack({UINT32: "<I", FLOAT32: "<f", BOOL: "<?"}[kind], value)
+
+
+def metadata(name, c, kind):
+    tokens, merges = vocabulary(c["vocab"])
+    arch, size = c["arch"], c["vocab"]
+    kinds = [1] * (size - len(CONTROL)) + [3] * len(CONTROL)  # 1 normal, 3 control
+    numbers = {"context_length": c["context"], "embedding_length": c["width"], "block_count": c["layers"],
+               "feed_forward_length": c["ffn"], "attention.head_count": c["heads"],
+               "attention.head_count_kv": c["kv_heads"], "attention.key_length": c["head_width"],
+               "attention.value_length": c["head_width"], "rope.dimension_count": c["head_width"],
+               "vocab_size": size}
+    return [
+        entry("general.architecture", STRING, arch),
+        entry("general.name", STRING, f"{name}-synthetic"),
+        entry("general.file_type", UINT32, TYPES[kind][1]),
+        entry("general.quantization_version", UINT32, 2),
+        entry("general.alignment", UINT32, ALIGNMENT),
+        *(entry(f"{arch}.{key}", UINT32, value) for key, value in numbers.items()),
+        entry(f"{arch}.attention.layer_norm_rms_epsilon", FLOAT32, c["eps"]),
+        entry(f"{arch}.rope.freq_base", FLOAT32, c["rope_base"]),
+        entry("tokenizer.ggml.model", STRING, "gpt2"),
+        entry("tokenizer.ggml.pre", STRING, "gpt-2"),
+        entry("tokenizer.ggml.tokens", ARRAY, (STRING, tokens)),
+        entry("tokenizer.ggml.token_type", ARRAY, (INT32, kinds)),
+        entry("tokenizer.ggml.merges", ARRAY, (STRING, merges)),
+        entry("tokenizer.ggml.bos_token_id", UINT32, size - END_OF_TEXT),
+        entry("tokenizer.ggml.eos_token_id", UINT32, size - END_OF_TEXT),
+        entry("tokenizer.ggml.eot_token_id", UINT32, size - IM_END),
+        entry("tokenizer.ggml.padding_token_id", UINT32, size - PAD),
+        entry("tokenizer.ggml.add_bos_token", BOOL, False),
+        entry("tokenizer.chat_template", STRING, CHAT_TEMPLATE),
+    ]
+
+
+def kind_of(shape, kind):
+    return "f32" if len(shape) == 1 else kind
+
+
+def num_bytes(shape, kind):
+    _, _, block, block_bytes = TYPES[kind_of(shape, kind)]
+    return int(np.prod(shape)) // block * block_bytes
+
+
+def write_model(path, name, c, kind, seed):
+    """Under another name first: a run that is interrupted leaves no half a model."""
+    plan = list(tensors(c))
+    infos, offset = [], 0
+    for tensor, shape, _ in plan:
+        infos.append(string(tensor) + struct.pack("<I", len(shape)) +
+                     struct.pack(f"<{len(shape)}Q", *reversed(shape)) +  # the row length comes first
+                     struct.pack("<IQ", TYPES[kind_of(shape, kind)][0], offset))
+        offset += -(-num_bytes(shape, kind) // ALIGNMENT) * ALIGNMENT
+    pairs = metadata(name, c, kind)
+    part = f"{path}.part"
+    try:
+        with open(part, "wb") as out:
+            out.write(struct.pack("<4sIQQ", b"GGUF", 3, len(plan), len(pairs)))
+            out.writelines(pairs + infos)
+            out.write(b"\0" * (-out.tell() % ALIGNMENT))
+            for tensor, shape, scale in plan:
+                write_tensor(out, tensor, shape, scale, kind_of(shape, kind), seed)
+            size = out.tell()
+        os.replace(part, path)
+    except BaseException:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise
+    return sum(int(np.prod(shape)) for _, shape, _ in plan), size
+
+
+# ---- the command ----
+
+def check_shape(name, c, kind):
+    """What a shape must keep to; ends with a message that names the option."""
+    def need(condition, words):
+        if not condition:
+            sys.exit(f"make-model: {name}: {words}")
+    for key in SIZES:
+        need(c[key] >= 1, f"--{key.replace('_', '-')} is at least 1")
+    need(c["vocab"] >= 256 + len(CONTROL), f"--vocab is at least {256 + len(CONTROL)}: the bytes and "
+         "the control tokens")
+    need(c["heads"] % c["kv_heads"] == 0, "--heads must be a multiple of --kv-heads")
+    need(c["head_width"] % 2 == 0, "--head-width must be even: RoPE turns pairs")
+    if kind == "q8_0":
+        for tensor, shape, _ in tensors(c):
+            need(len(shape) == 1 or shape[1] % 32 == 0,
+                 f"q8_0 has blocks of 32, and rows of {tensor} have {shape[-1]} numbers")
+
+
+def list_shapes():
+    print(f"{'shape':12} {'arch':6} " + " ".join(f"{key:>10}" for key in SIZES) +
+          f" {'weights':>9} {'bf16':>8}")
+    for name, c in SHAPES.items():
+        plan = [(shape, num_bytes(shape, "bf16")) for _, shape, _ in tensors(c)]
+        count, size = sum(int(np.prod(s)) for s, _ in plan), sum(b for _, b in plan)
+        print(f"{name:12} {c['arch']:6} " + " ".join(f"{c[key]:10}" for key in SIZES) +
+              f" {count / 1e6:8.1f}M {size / 1e6:5.0f} MB")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", metavar="OUT.gguf", nargs="?", help="the file to write")
+    parser.add_argument("--shape", choices=list(SHAPES), help="a name that --list shows")
+    parser.add_argument("--type", choices=list(TYPES), default="bf16", help="of the matrices (bf16)")
+    parser.add_argument("--seed", type=int, default=1, help="another seed, other weights (1)")
+    parser.add_argument("--list", action="store_true", help="show the shapes and end")
+    for key, words in SIZES.items():
+        parser.add_argument(f"--{key.replace('_', '-')}", type=int, metavar="N",
+                            help=f"{words}, in place of the shape's")
+    a = parser.parse_args()
+    if a.list:
+        return list_shapes()
+    if not a.shape or not a.out:
+        parser.error("--shape and OUT.gguf are needed (or --list)")
+    if a.seed < 0:
+        parser.error("--seed is 0 or more")
+    c = dict(SHAPES[a.shape])
+    c.update({key: getattr(a, key) for key in SIZES if getattr(a, key) is not None})
+    check_shape(a.shape, c, a.type)
+    try:
+        count, size = write_model(a.out, a.shape, c, a.type, a.seed)
+    except OSError as error:
+        sys.exit(f"make-model: {error}")
+    print(f"{a.out}: {c['arch']}, {a.type}, {count / 1e6:.1f}M weights, {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
