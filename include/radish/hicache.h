@@ -178,7 +178,8 @@ typedef uint32_t rad_prefetch; /* a ticket; 0: none */
  * cost to compute, however slow or dead the store is. 0: not known.
  *
  * RAD_OK with a ticket; RAD_NONE without: no storage, or too little to fetch. RAD_FULL: the
- * budget is used up. O(tokens), some 0.2 us a page in SHA-256. */
+ * budget is used up. RAD_E_LIMIT: a name of the namespace is longer than page hashes take, so its
+ * pages are in no store. O(tokens), some 0.2 us a page in SHA-256. */
 RAD_API rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
                                               uint64_t recompute_ns_per_token,
                                               rad_prefetch *ticket);

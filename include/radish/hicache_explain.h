@@ -46,7 +46,7 @@ RAD_API rad_status rad_hicache_explain(const rad_cache *cache, const rad_key *ke
                                        rad_tier_explanation *explanation);
 
 typedef enum rad_prefetch_end {
-    RAD_PREFETCH_NOT_ASKED = 0,   /* there is no store */
+    RAD_PREFETCH_NOT_ASKED = 0,   /* there is no store, or the pages have no names */
     RAD_PREFETCH_TOO_SHORT = 1,   /* fewer than the threshold are missing */
     RAD_PREFETCH_OVER_BUDGET = 2, /* other prefetches have all of prefetch_tokens */
     RAD_PREFETCH_NO_TICKET = 3,   /* too many transfers */

@@ -13,9 +13,8 @@
  *
  * so NULL, "" and "a" differ, and ("a", "bc") from ("ab", "c"). The framing is ours.
  *
- * A hasher keeps libcrypto's digest and its context. libcrypto's memory does not come from the
- * env, and libcrypto 3.0 takes and returns one small block of it for each hash, so this
- * (and a cache with events or page hashes on) touches the heap. One thread at a time. */
+ * A hasher is the state of one SHA-256 in libcrypto; hashing takes no memory. One thread at a
+ * time. */
 #ifndef RADISH_PAGE_HASH_H
 #define RADISH_PAGE_HASH_H
 
@@ -32,7 +31,7 @@ typedef struct rad_page_hash {
 
 typedef struct rad_page_hasher rad_page_hasher;
 
-/* RAD_E_NOMEM; RAD_E_UNSUPPORTED when libcrypto has no SHA-256 to offer. */
+/* RAD_E_NOMEM. */
 RAD_API rad_status rad_page_hasher_create(const rad_env *env, rad_page_hasher **out,
                                           rad_error *err);
 RAD_API void rad_page_hasher_destroy(rad_page_hasher *h); /* NULL is fine */

@@ -48,7 +48,10 @@ void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end)
             for (run = 1; i + run < n && hi_what_is_needed(c, pages[i + run], time) == need;)
                 run++;
             if (need == HI_NOTHING) continue;
-            if (!has_digest) digest = page_chain_digest(&c->chain, key);
+            if (!has_digest && page_chain_digest(&c->chain, key, &digest)) {
+                c->stats.dropped_backup_tokens += (uint64_t)(end - at - i) * c->page_size;
+                return; /* it has no name to be stored under */
+            }
             has_digest = true;
             if (begin_backup(c, &path, digest, at + i, pages + i, run, need == HI_CHECK)) continue;
             if (need == HI_CHECK) return; /* another time */

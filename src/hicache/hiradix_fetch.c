@@ -125,15 +125,14 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     op->k.begin = begin;
     rad_match_handle path = {.node = host.last_node, .num_tokens = begin * ps};
     rad_page before = 0;
-    if (begin) {
-        rad_status status = rad_match_handle_lock(c->host, &path, &op->on_host, NULL);
-        if (status) {
-            tickets_give(&c->out, &op->k);
-            return status;
-        }
-        hi_pages_of(c, c->host, &path, begin - 1, 1, &before);
+    if (begin) hi_pages_of(c, c->host, &path, begin - 1, 1, &before);
+    rad_status status =
+        page_chain_hash(&c->chain, key, begin, count, &c->hashes[before], op->k.chain);
+    if (!status && begin) status = rad_match_handle_lock(c->host, &path, &op->on_host, NULL);
+    if (status) {
+        tickets_give(&c->out, &op->k);
+        return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, status);
     }
-    page_chain_hash(&c->chain, key, begin, count, &c->hashes[before], op->k.chain);
     hi_events_note_space(c, op, key);
     op->asked = count;
     op->recompute_ns = recompute_ns_per_token;

@@ -107,6 +107,23 @@ bool hi_back_up(hiradix_cache *c, const rad_key *key, rad_ref node, uint32_t end
     return true;
 }
 
+/* Hashes of pages [at, at + count) of the key to where those of the host pages are. `prior` is that
+ * of the page before, and then of the last one. Before they are hung: a page without its hash must
+ * not be found, since it would be stored under another's. */
+static bool keep_hashes(hiradix_cache *c, const rad_key *key, uint32_t at, const rad_page *host,
+                        uint32_t count, const rad_page_hash *chain, rad_page_hash *prior)
+{
+    rad_page_hash hashes[64];
+    for (uint32_t i = 0, n; i < count; i += n) {
+        n = RAD_MIN((uint32_t)RAD_COUNT(hashes), count - i);
+        if (!chain && page_chain_hash(&c->chain, key, at + i, n, prior, hashes)) return false;
+        for (uint32_t k = 0; k < n; k++)
+            c->hashes[host[i + k]] = chain ? chain[i + k] : hashes[k];
+        *prior = c->hashes[host[i + n - 1]];
+    }
+    return true;
+}
+
 uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad_page *host,
                  uint32_t count, const rad_page_hash *chain)
 {
@@ -117,31 +134,22 @@ uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad
     if (begin &&
         (rad_cache_match_handle(c->host, &front, &at) != RAD_OK || at.num_tokens != begin * ps))
         return 0;
+    if (begin && c->has_identity) hi_pages_of(c, c->host, &at, begin - 1, 1, &before);
+    rad_page_hash prior = c->has_identity ? c->hashes[before] : (rad_page_hash){{0}};
     for (uint32_t i = 0, n; i < count; i += n) {
         n = RAD_MIN(lot, count - i);
         for (uint32_t k = 0; k < n * ps; k++)
             c->slots[k] = host[i + k / ps] * (rad_slot)ps + (rad_slot)(k % ps);
+        if (c->has_identity &&
+            !keep_hashes(c, key, begin + i, host + i, n, chain ? chain + i : NULL, &prior))
+            return i;
         front = hi_key_front(c, key, begin + i + n);
         rad_insert_params how = {.chunked = 1};
         if (rad_cache_insert_from(c->host, &at, &front, c->slots, &how, &had, NULL) != RAD_OK)
             return i;
         /* Somebody else's copy came first: ours of the front are not needed. */
-        uint32_t fresh = begin + i + n - had / ps, first = i + n - fresh;
+        uint32_t fresh = begin + i + n - had / ps;
         if (n > fresh) hi_free_host_pages(c, host + i, n - fresh);
-        if (!c->has_identity || !fresh) continue;
-        rad_page_hash prior, hashes[64];
-        if (begin + first) hi_pages_of(c, c->host, &at, begin + first - 1, 1, &before);
-        prior = c->hashes[before];
-        for (uint32_t k = first, m; k < i + n; k += m) {
-            m = RAD_MIN((uint32_t)RAD_COUNT(hashes), i + n - k);
-            if (chain)
-                memcpy(hashes, chain + k, m * sizeof *hashes);
-            else
-                page_chain_hash(&c->chain, key, begin + k, m, &prior, hashes);
-            for (uint32_t j = 0; j < m; j++)
-                c->hashes[host[k + j]] = hashes[j];
-            prior = hashes[m - 1];
-        }
     }
     return count;
 }

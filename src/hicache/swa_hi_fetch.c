@@ -170,11 +170,15 @@ rad_status rad_swa_hicache_prefetch_start(rad_swa_hicache *c, const rad_key *key
     const rad_page_hash *prior = NULL;
     if (begin) {
         place = swa_hi_find(c->host, key, begin, true);
-        op->on_host = swa_lock_from(c->host, place.node, begin - RAD_MIN(begin, c->window));
         swa_hi_path_pages(&c->host->tree, place.node, begin, c->on_host);
         prior = &c->hashes[c->on_host[begin - 1]];
     }
-    page_chain_hash(&c->chain, key, begin, count, prior, op->k.chain);
+    rad_status status = page_chain_hash(&c->chain, key, begin, count, prior, op->k.chain);
+    if (status) {
+        tickets_give(&c->out, &op->k);
+        return status;
+    }
+    if (begin) op->on_host = swa_lock_from(c->host, place.node, begin - RAD_MIN(begin, c->window));
     op->k.deadline_ns = op->k.start_ns + c->params.timeout_max_ns;
     if (recompute_ns_per_token)
         op->k.deadline_ns = RAD_MIN(

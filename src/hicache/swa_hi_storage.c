@@ -157,7 +157,11 @@ void swa_hi_save(rad_swa_hicache *c, const rad_key *key, uint32_t end)
     swa_hi_place place = swa_hi_find(c->host, key, end, false);
     if (!place.pages) return;
     swa_hi_path_pages(&c->host->tree, place.node, place.pages, c->on_host);
-    uint64_t digest = page_chain_digest(&c->chain, key);
+    uint64_t digest;
+    if (page_chain_digest(&c->chain, key, &digest)) {
+        c->stats.dropped_backup_tokens += (uint64_t)place.pages * c->page_size;
+        return; /* it has no name to be stored under */
+    }
     if (save_side(c, SIDE_FULL, place.node, place.pages, digest))
         (void)save_side(c, SIDE_SWA, place.node, place.pages, digest);
 }

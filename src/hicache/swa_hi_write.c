@@ -121,24 +121,27 @@ bool swa_hi_back_up(rad_swa_hicache *c, uint32_t node, uint32_t end)
 
 /* ---- what is done ---- */
 
-/* Pages host[0..count) are pages [begin, ..) of the key, and in the tree unless freed. */
-static void keep_hashes(rad_swa_hicache *c, const rad_key *key, uint32_t begin,
+/* Hashes of pages [begin, begin + count) of the key to where those of the host pages are; the pages
+ * before are in the tree. Before they are hung: a page without its hash must not be found, since it
+ * would be stored under another's. */
+static bool keep_hashes(rad_swa_hicache *c, const rad_key *key, uint32_t begin,
                         const rad_page *host, uint32_t count, const rad_page_hash *chain)
 {
     rad_page_hash hashes[64], prior;
     if (begin && !chain) {
         swa_hi_place place = swa_hi_find(c->host, key, begin, false);
+        if (place.pages < begin) return false;
         swa_hi_path_pages(&c->host->tree, place.node, begin, c->on_host);
         prior = c->hashes[c->on_host[begin - 1]];
     }
     for (uint32_t at = 0, n; at < count; at += n) {
         n = RAD_MIN((uint32_t)RAD_COUNT(hashes), count - at);
-        if (!chain) page_chain_hash(&c->chain, key, begin + at, n, &prior, hashes);
+        if (!chain && page_chain_hash(&c->chain, key, begin + at, n, &prior, hashes)) return false;
         for (uint32_t i = 0; i < n; i++)
-            if (bits_get(c->host->cached, (size_t)host[at + i]))
-                c->hashes[host[at + i]] = chain ? chain[at + i] : hashes[i];
-        prior = hashes[n - 1];
+            c->hashes[host[at + i]] = chain ? chain[at + i] : hashes[i];
+        prior = c->hashes[host[at + n - 1]];
     }
+    return true;
 }
 
 uint32_t swa_hi_hang(rad_swa_hicache *c, const rad_key *key, uint32_t begin, const rad_page *host,
@@ -150,14 +153,15 @@ uint32_t swa_hi_hang(rad_swa_hicache *c, const rad_key *key, uint32_t begin, con
         for (uint32_t k = 0; k < n * ps; k++)
             c->slots[k] = host[done + k / ps] * (rad_slot)ps + (rad_slot)(k % ps);
         rad_key front = swa_hi_front(c, key, begin + done + n);
+        if (c->has_identity &&
+            !keep_hashes(c, &front, begin + done, host + done, n, chain ? chain + done : NULL))
+            return done;
         swa_insertion what = {
             .key = &front, .slots = c->slots, .from = begin + done, .pages = begin + done + n};
         uint32_t end, published;
         rad_status status = swa_insert(c->host, &what, &end, &published, NULL);
         RAD_ASSERT_ENV(&c->env, !end || status == RAD_OK);
         uint32_t hung = published > begin + done ? published - begin - done : 0;
-        if (hung && c->has_identity)
-            keep_hashes(c, &front, begin + done, host + done, hung, chain ? chain + done : NULL);
         if (hung < n) return done + hung;
     }
     return done;

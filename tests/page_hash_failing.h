@@ -1,0 +1,57 @@
+/* page_hash_failing.h - page hashes that fail on request: CMake links the tests that include this
+ * with --wrap, so that the tiers' calls come here first. */
+#ifndef TESTS_PAGE_HASH_FAILING_H
+#define TESTS_PAGE_HASH_FAILING_H
+
+#include <radish/page_hash.h>
+#include <stdbool.h>
+
+typedef struct failing_hash {
+    uint64_t at, every; /* the at-th call, and with `every` all from there on */
+    uint64_t calls, failed;
+} failing_hash;
+
+static failing_hash failing_seeds, failing_pages; /* at 0: none */
+
+static bool hash_fails(failing_hash *f)
+{
+    f->calls++;
+    bool fails = f->at && (f->every ? f->calls >= f->at : f->calls == f->at);
+    f->failed += fails;
+    return fails;
+}
+
+rad_status __real_rad_page_hash_seed(rad_page_hasher *h, const char *extra_key,
+                                     const char *cache_salt, rad_page_hash *seed);
+rad_status __wrap_rad_page_hash_seed(rad_page_hasher *h, const char *extra_key,
+                                     const char *cache_salt, rad_page_hash *seed);
+rad_status __real_rad_page_hash_tokens(rad_page_hasher *h, const rad_page_hash *prior,
+                                       const rad_token *tokens, uint32_t page_size,
+                                       rad_page_hash *hash);
+rad_status __wrap_rad_page_hash_tokens(rad_page_hasher *h, const rad_page_hash *prior,
+                                       const rad_token *tokens, uint32_t page_size,
+                                       rad_page_hash *hash);
+
+/* Only the seeds of named spaces can fail: the default one has none. */
+rad_status __wrap_rad_page_hash_seed(rad_page_hasher *h, const char *extra_key,
+                                     const char *cache_salt, rad_page_hash *seed)
+{
+    if ((extra_key || cache_salt) && hash_fails(&failing_seeds)) return RAD_E_UNSUPPORTED;
+    return __real_rad_page_hash_seed(h, extra_key, cache_salt, seed);
+}
+
+rad_status __wrap_rad_page_hash_tokens(rad_page_hasher *h, const rad_page_hash *prior,
+                                       const rad_token *tokens, uint32_t page_size,
+                                       rad_page_hash *hash)
+{
+    if (hash_fails(&failing_pages)) return RAD_E_UNSUPPORTED;
+    return __real_rad_page_hash_tokens(h, prior, tokens, page_size, hash);
+}
+
+static void hashes_fail(uint64_t seeds_at, uint64_t pages_at, bool every)
+{
+    failing_seeds = (failing_hash){.at = seeds_at, .every = every};
+    failing_pages = (failing_hash){.at = pages_at, .every = every};
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* test_page_chain.c - hashes that cannot be made: what has none is stored nowhere and found
+ * nowhere, least of all in the default namespace. Each hash fails once, and all from there on. */
+#include "hicache_rig.h"
+#include "page_hash_failing.h"
+
+#include "hicache/page_chain.h"
+
+static void start(hrig *r)
+{
+    hrig_options o = {
+        .page_size = 16,
+        .device_pages = 32,
+        .host_pages = 64,
+        .no_threads = true,
+        .storage = true,
+        .layout = RAD_HOST_PAGE_FIRST,
+        .demote_tokens = UINT64_MAX,
+        .tiers = {.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE, .prefetch_threshold = 32}};
+    hrig_start(r, &o, NULL);
+}
+
+/* Arrives, fetches what there is and is served; returns what was found. */
+static uint32_t serve(hrig *r, const char *salt, uint32_t tokens, uint32_t *fetched)
+{
+    hreq q = {.cache_salt = salt};
+    hreq_ask(&q, 0, tokens, 1000);
+    rad_key key = hreq_key(&q, tokens - 1);
+    rad_status status = rad_hicache_prefetch_start(r->cache, &key, 0, &q.prefetch);
+    CHECK((status == RAD_OK) == (q.prefetch != 0));
+    for (int i = 0; i < 1000 && q.prefetch; i++) {
+        status = rad_hicache_prefetch_progress(r->cache, &q.prefetch, &key, &q.prefetched);
+        if (status == RAD_AGAIN) (void)rad_hicache_pump(r->cache, 0);
+    }
+    CHECK(!q.prefetch);
+    *fetched = q.prefetched;
+    uint32_t found =
+        hrig_serve(r, &q); /* compares every byte that was found with what it must be */
+    hrig_settle(r);
+    hrig_check_bytes(r);
+    return found;
+}
+
+/* A salted prompt is served while hashes fail; then strangers look for it, and its owner. */
+static uint64_t play(uint64_t seeds_at, uint64_t pages_at, bool every)
+{
+    hrig r;
+    uint32_t fetched;
+    start(&r);
+    hashes_fail(seeds_at, pages_at, every);
+    CHECK(serve(&r, "tenant a", 200, &fetched) == 0 && !fetched);
+    (void)serve(&r, "tenant a", 300, &fetched);
+    uint64_t failed = failing_seeds.failed + failing_pages.failed;
+    if (failed && every && seeds_at == 1) CHECK(r.store.count == 0);
+    hrig_restart(&r);
+    (void)serve(&r, "tenant a", 301, &fetched); /* it may fail to be fetched as well */
+    failed = failing_seeds.failed + failing_pages.failed;
+    hashes_fail(0, 0, false);
+    hrig_restart(&r);
+    CHECK(serve(&r, NULL, 301, &fetched) == 0 && !fetched);
+    CHECK(serve(&r, "", 301, &fetched) == 0 && !fetched);
+    CHECK(serve(&r, "tenant b", 301, &fetched) == 0 && !fetched);
+    (void)serve(&r, "tenant a", 301, &fetched); /* its bytes are right, if they are there */
+    hrig_restart(&r);
+    CHECK(serve(&r, "tenant a", 301, &fetched) >= 288);
+    hrig_end(&r);
+    return failed;
+}
+
+TEST(a_seed_that_fails_is_not_the_default_namespace)
+{
+    for (int every = 0; every < 2; every++)
+        for (uint64_t n = 1; play(n, 0, every); n++)
+            CHECK(n < 1000);
+}
+
+TEST(a_page_without_a_hash_is_nobodys)
+{
+    for (int every = 0; every < 2; every++)
+        for (uint64_t n = 1; play(0, n, every); n += n < 40 ? 1 : 7)
+            CHECK(n < 2000);
+}
+
+TEST(what_cannot_be_hashed_is_an_error)
+{
+    rad_env env = rad_env_or_default(NULL);
+    page_chain c = {.env = &env, .page_size = 4};
+    rad_token tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    rad_page_hash hashes[2], plain[2];
+    uint64_t digest = 7;
+    static char name[65536 + 2];
+    memset(name, 'x', sizeof name - 1);
+    CHECK_OK(rad_page_hasher_create(NULL, &c.hasher, NULL));
+    rad_key key = {.tokens = tokens, .num_tokens = 8}, named = key, longest = key;
+    named.cache_salt = "a";
+    longest.extra_key = name;
+    hashes_fail(0, 0, false);
+    CHECK_OK(page_chain_hash(&c, &key, 0, 2, NULL, plain));
+    CHECK(page_chain_digest(&c, &key, &digest) == RAD_OK && digest == 0);
+    CHECK_OK(page_chain_hash(&c, &named, 0, 2, NULL, hashes));
+    CHECK(memcmp(hashes, plain, sizeof hashes) != 0 &&
+          page_chain_is_of(&c, &named, 0, 2, NULL, hashes));
+    CHECK(page_chain_digest(&c, &named, &digest) == RAD_OK && digest != 0);
+    CHECK(page_chain_hash(&c, &longest, 0, 2, NULL, hashes) == RAD_E_LIMIT);
+    CHECK(page_chain_digest(&c, &longest, &digest) == RAD_E_LIMIT && digest == 0);
+    CHECK(!page_chain_is_of(&c, &longest, 0, 2, NULL, plain));
+    hashes_fail(1, 0, true);
+    CHECK(page_chain_hash(&c, &named, 0, 2, NULL, hashes) == RAD_E_UNSUPPORTED);
+    CHECK(page_chain_digest(&c, &named, &digest) == RAD_E_UNSUPPORTED);
+    CHECK(!page_chain_is_of(&c, &named, 0, 2, NULL, plain)); /* not the default's pages */
+    hashes_fail(0, 2, true);
+    CHECK(page_chain_hash(&c, &key, 0, 2, NULL, hashes) == RAD_E_UNSUPPORTED);
+    hashes_fail(0, 0, false);
+    rad_page_hasher_destroy(c.hasher);
+}
+
+TEST_MAIN()
