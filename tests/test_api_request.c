@@ -32,7 +32,7 @@ TEST(every_field_of_a_completion_arrives)
               "\"stream_options\":{\"include_usage\":true},\"return_token_ids\":true,"
               "\"n\":1,\"best_of\":1,\"echo\":false,\"logprobs\":null,\"suffix\":\"\","
               "\"presence_penalty\":0,\"frequency_penalty\":0.0,\"logit_bias\":{},"
-              "\"response_format\":{\"type\":\"text\"},\"some_future_field\":[1]}",
+              "\"response_format\":{\"type\":\"text\"},\"some_future_field\":null}",
               &r, &err));
     const engine_request *q = &r.items[0];
     CHECK(r.num_items == 1 && !r.batch && r.stream && r.include_usage && r.return_token_ids);

@@ -226,6 +226,54 @@ TEST(a_broken_template_is_refused_with_line_and_construct)
     close_model(&m);
 }
 
+/* What a template of this source says to a conversation with tools, tool calls or both. */
+static rad_status encode_with(const char *source, const char *json, rad_error *err)
+{
+    char path[] = "/tmp/radish-template-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, source, strlen(source)) == (ssize_t)strlen(source));
+    close(fd);
+    model m = open_model("gpt-2", NULL);
+    chat_template *c = NULL;
+    *err = (rad_error){0};
+    CHECKF(chat_template_create(NULL, m.file, m.tok, path, &c, err) == RAD_OK, "%s\n", err->text);
+    token_buf ids = {0};
+    rad_status status = chat_template_encode_json(c, json, strlen(json), true, 0, &ids, err);
+    token_buf_fini(&ids);
+    chat_template_destroy(c);
+    close_model(&m);
+    unlink(path);
+    return status;
+}
+
+TEST(a_template_that_would_drop_tools_is_an_error)
+{
+#define FIRST "\"messages\":[{\"role\":\"user\",\"content\":\"get_time?\"}"
+#define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_time\"}}]"
+    static const char plain[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    static const char in_text[] = "You have tools.{# tools #}{% for m in messages %}x{% endfor %}";
+    static const char dead[] = "{% if tools and messages[0].role == 'system' %}{{ tools|tojson }}"
+                               "{% endif %}{{ messages[0].role }}";
+    static const char reads[] = "{{ tools|tojson if tools }}{{ messages[0].content }}";
+    static const char counts[] = "{{ tools|length if tools }}{{ messages[0].role }}";
+    static const char calls[] = "{{ messages[1]['tool_calls']|tojson }}";
+    const char *tools = "{" FIRST "]," TOOLS "}", *none = "{" FIRST "],\"tools\":[]}";
+    const char *called = "{" FIRST ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":"
+                         "[{\"function\":{\"name\":\"get_time\",\"arguments\":{}}}]}]}";
+    rad_error err;
+    CHECK(encode_with(plain, none, &err) == RAD_OK);
+    CHECK(encode_with(plain, tools, &err) == RAD_E_INVAL);
+    CHECKF(strstr(err.text, "'tools'") && strstr(err.text, "does not read"), "%s\n", err.text);
+    CHECK(encode_with(in_text, tools, &err) == RAD_E_INVAL);
+    CHECK(encode_with(dead, tools, &err) == RAD_E_INVAL);
+    CHECKF(strstr(err.text, "'tools'") && strstr(err.text, "drops"), "%s\n", err.text);
+    CHECK(encode_with(reads, tools, &err) == RAD_OK);
+    CHECK(encode_with(counts, tools, &err) == RAD_OK); /* no names, but another text */
+    CHECK(encode_with(plain, called, &err) == RAD_E_INVAL);
+    CHECKF(strstr(err.text, "'tool_calls'"), "%s\n", err.text);
+    CHECK(encode_with(calls, called, &err) == RAD_OK);
+}
+
 TEST(a_template_may_come_from_a_file_and_sees_tools)
 {
     char path[] = "/tmp/radish-template-XXXXXX";

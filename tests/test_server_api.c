@@ -112,6 +112,65 @@ TEST(a_stop_string_says_so)
     stop(&f);
 }
 
+TEST(only_the_served_names_are_answered)
+{
+    static const char *const names[] = {"one", "two"};
+    struct fixture f;
+    start_with(&f, (server_params){.served_model_names = names, .num_served_model_names = 2});
+    static const struct {
+        const char *path, *body; /* with a %s behind its last field */
+    } asks[] = {
+        {"/v1/completions", "{\"prompt\":\"a\"%s}"},
+        {"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]%s}"},
+        {"/generate", "{\"text\":\"a\"%s}"},
+    };
+    for (size_t i = 0; i < 3; i++) {
+        char body[200];
+        for (int k = 0; k < 3; k++) {
+            static const char *const fields[] = {"", ",\"model\":\"one\"", ",\"model\":\"two\""};
+            snprintf(body, sizeof body, asks[i].body, fields[k]);
+            json_t *json = ask(&f, "POST", asks[i].path, body, 200);
+            if (i < 2) CHECK(says(json, "model", names[k == 2])); /* by the name it was asked */
+            json_decref(json);
+        }
+        snprintf(body, sizeof body, asks[i].body, ",\"model\":\"gpt-4\"");
+        json_t *json = ask(&f, "POST", asks[i].path, body, 404);
+        json_t *error = json_object_get(json, "error");
+        CHECK(says(error, "code", "model_not_found") && says(error, "param", "model"));
+        CHECK(says(error, "type", "invalid_request_error"));
+        CHECK(strstr(error_message(json), "'gpt-4'") && strstr(error_message(json), "'one'"));
+        json_decref(json);
+    }
+    json_t *json = ask(&f, "GET", "/v1/models", "", 200);
+    json_t *list = json_object_get(json, "data");
+    CHECK(json_array_size(list) == 2 && says(json_array_get(list, 1), "id", "two"));
+    json_decref(json);
+    json_decref(ask(&f, "GET", "/v1/models/two", "", 200));
+    json_decref(ask(&f, "GET", "/v1/models/three", "", 404));
+
+    /* A body that a worker parses, and one in a stream. */
+    char *large = malloc(60000);
+    if (!large) abort();
+    snprintf(large, 60000, "{\"model\":\"x\",\"stream\":true,\"prompt\":\"%50000d\"}", 1);
+    json_decref(ask(&f, "POST", "/v1/completions", large, 404));
+    free(large);
+    stop(&f);
+}
+
+TEST(a_query_with_unknown_words_flushes_nothing)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/flush_cache?tier=storage", "", 400);
+    CHECK(strstr(error_message(json), "'tier' is not known"));
+    json_decref(json);
+    json_decref(ask(&f, "POST", "/flush_cache?timeout=0", "", 200));
+    json_decref(ask(&f, "PUT", "/hicache/storage-backend",
+                    "{\"hicache_storage_backend\":\"file:x\",\"hicache_write_policy\":\"x\"}",
+                    400));
+    stop(&f);
+}
+
 /* ---- chat ---- */
 
 TEST(chat_takes_parts_and_streams_the_role_first)

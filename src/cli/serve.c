@@ -66,8 +66,9 @@ static int check(const engine_params *e, const server_params *s)
 {
     bool by_priority = e->enable_priority_scheduling ||
                        (e->schedule_policy && !strcmp(e->schedule_policy, "priority"));
-    if (e->served_model_name && !*e->served_model_name)
-        return cli_usage("serve", "--served-model-name must not be empty");
+    for (uint32_t i = 0; i < s->num_served_model_names; i++)
+        if (!*s->served_model_names[i])
+            return cli_usage("serve", "--served-model-name must not be empty");
     if (s->storage_admin && !e->enable_hierarchical_cache)
         return cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
     if (e->schedule_low_priority_values_first && !by_priority)
@@ -109,6 +110,7 @@ int cmd_serve(int argc, char **argv)
     engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS};
     server_params server_p = {.port = 30000};
     bool itl_given = false;
+    cli_list names = {0};
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
     double populate_gb = 1;
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
@@ -146,11 +148,13 @@ int cmd_serve(int argc, char **argv)
          .arg = "N",
          .target = &server_p.port,
          .help = "Default 30000; 0 = any free one, printed at start."},
-        {.kind = CLI_TEXT,
+        {.kind = CLI_LIST,
          .name = "served-model-name",
          .arg = "NAME",
-         .target = &engine_p.served_model_name,
-         .help = "What /v1/models says. Default: the name in the file."},
+         .target = &names,
+         .help = "What clients call the model; may be given several times. A request that names\n"
+                 "another model gets 404, one that names none is answered. Default: the name in\n"
+                 "the file."},
         {.kind = CLI_TEXT,
          .name = "chat-template",
          .arg = "NAME",
@@ -407,6 +411,9 @@ int cmd_serve(int argc, char **argv)
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
     if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
+    server_p.served_model_names = names.texts;
+    server_p.num_served_model_names = names.count;
+    if (names.count) engine_p.served_model_name = names.texts[0];
     if (code == CLI_GO_ON) code = check(&engine_p, &server_p);
     if (code != CLI_GO_ON) return code;
     if (!itl_given && engine_p.chunked_prefill_size == -1)

@@ -1,7 +1,8 @@
-/* admin.c - health, models, figures, and emptying the cache.
+/* admin.c - health, what is served, figures, and emptying the cache.
  *
  * Figures come from the scheduler thread between two steps, and a step can take a second;
  * the event loop must not wait for that. So a worker asks. */
+#include "server/api_fields.h"
 #include "server/server_priv.h"
 
 #include <event2/keyvalq_struct.h>
@@ -16,43 +17,13 @@ void handle_health(server *s, struct evhttp_request *http)
     reply_json(http, 200, json_pack("{s:s}", "status", "ok"));
 }
 
-static json_t *model_json(const engine_info *info)
-{
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:I}", "id", info->model_name, "object", "model",
-                     "created", (json_int_t)info->created_unix, "owned_by", "radish", "root",
-                     info->model_path, "max_model_len", (json_int_t)info->context_length);
-}
-
-void handle_models(server *s, struct evhttp_request *http)
-{
-    const engine_info *info = engine_get_info(s->engine);
-    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
-    size_t prefix = strlen("/v1/models");
-    if (!path[prefix]) {
-        reply_json(http, 200,
-                   json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(info)));
-        return;
-    }
-    char *name = evhttp_uridecode(path + prefix + 1, 0, NULL);
-    if (name && strcmp(name, info->model_name) == 0) {
-        reply_json(http, 200, model_json(info));
-    } else {
-        api_error err;
-        api_fail(&err, 404, "model", "there is no such model; this server has '%.200s'",
-                 info->model_name);
-        err.code = "model_not_found";
-        reply_error(http, &err);
-    }
-    free(name);
-}
-
 void handle_model_info(server *s, struct evhttp_request *http)
 {
     const engine_info *info = engine_get_info(s->engine);
     reply_json(http, 200,
                json_pack("{s:s, s:s, s:b, s:s, s:s, s:s, s:I, s:I}", "model_path", info->model_path,
                          "tokenizer_path", info->model_path, "is_generation", 1,
-                         "served_model_name", info->model_name, "architecture", info->architecture,
+                         "served_model_name", models_name(s, 0), "architecture", info->architecture,
                          "chat_template", info->chat_template, "vocab_size",
                          (json_int_t)info->vocab_size, "context_length",
                          (json_int_t)info->context_length));
@@ -138,7 +109,7 @@ static void answer_server_info(call *c)
     const engine_info *i = engine_get_info(c->server->engine);
     json_t *json = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:[o]}",
-        "model_path", i->model_path, "served_model_name", i->model_name, "architecture",
+        "model_path", i->model_path, "served_model_name", models_name(c->server, 0), "architecture",
         i->architecture, "chat_template", i->chat_template, "attention_backend", i->attn_backend,
         "dtype", i->dtype, "kv_cache_dtype", i->kv_cache_dtype, "host", c->server->params.host,
         "port", (json_int_t)c->server->port, "context_length", (json_int_t)i->context_length,
@@ -220,6 +191,15 @@ static uint32_t *read_tiers(const char *text, bool *known)
     return out;
 }
 
+/* A misspelt `tiers` would empty others than it names. */
+static bool check_flush_query(struct evkeyvalq *query, api_error *err)
+{
+    for (const struct evkeyval *at = query->tqh_first; at; at = at->next.tqe_next)
+        if (strcmp(at->key, "timeout") != 0 && strcmp(at->key, "tiers") != 0)
+            return api_refuse_field(at->key, "the query: timeout, tiers", err);
+    return true;
+}
+
 void handle_flush_cache(server *s, struct evhttp_request *http)
 {
     struct evkeyvalq query;
@@ -229,16 +209,17 @@ void handle_flush_cache(server *s, struct evhttp_request *http)
     if (text && evhttp_parse_query_str(text, &query) == 0) {
         const char *value = evhttp_find_header(&query, "timeout");
         if (value) timeout_s = strtod(value, NULL);
+        api_error err;
         bool known = true;
         tiers = read_tiers(evhttp_find_header(&query, "tiers"), &known);
+        if (!known) api_fail(&err, 400, "tiers", "tiers are device, host and storage, with commas");
+        known = known && check_flush_query(&query, &err);
+        evhttp_clear_headers(&query);
         if (!known) {
-            evhttp_clear_headers(&query);
-            api_error err;
-            api_fail(&err, 400, "tiers", "tiers are device, host and storage, with commas");
+            free(tiers);
             reply_error(http, &err);
             return;
         }
-        evhttp_clear_headers(&query);
     }
     if (!(timeout_s > 0)) timeout_s = 0; /* NaN too */
     uint64_t timeout_ms = (uint64_t)(fmin(timeout_s, 60) * 1000);

@@ -13,6 +13,7 @@
  * then whether that is through. One change at a time: 409 for the next. Who has waited for
  * storage_timeout_ms gets 504, and the change goes on; GET says so, and never waits long: it
  * has the figures that were heard last where the store is busy or dead. */
+#include "server/api_fields.h"
 #include "server/server_priv.h"
 
 #include <stdlib.h>
@@ -141,7 +142,8 @@ static storage_work *read_body(struct evhttp_request *http, api_error *err)
         extra = strdup(json_string_value(config));
     else if (config)
         extra = json_dumps(config, JSON_COMPACT);
-    if (!json_in_string(json, "hicache_storage_backend", &spec, err)) {
+    if (!api_check_fields(json, IN_STORE, err) ||
+        !json_in_string(json, "hicache_storage_backend", &spec, err)) {
         /* says what is wrong */
     } else if (!spec) {
         api_fail(err, 400, "hicache_storage_backend", "file:DIR or redis:HOST:PORT,... is needed");

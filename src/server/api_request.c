@@ -1,4 +1,5 @@
 /* api_request.c - what the three dialects share. */
+#include "server/api_fields.h"
 #include "server/api_sampling.h"
 
 #include <stdlib.h>
@@ -35,19 +36,31 @@ void api_request_fini(api_request *r)
     memset(r, 0, sizeof *r);
 }
 
+static bool parse_model(api_request *r, api_error *err)
+{
+    const char *user = NULL; /* of the OpenAI dialects; only its type is looked at */
+    return json_in_string(r->root, "model", &r->model, err) &&
+           json_in_string(r->root, "user", &user, err);
+}
+
 bool api_request_parse(api_kind kind, const char *body, size_t len, api_request *out,
                        api_error *err)
 {
-    static bool (*const parse[])(api_request *, api_error *) = {
-        [API_COMPLETIONS] = completions_parse,
-        [API_CHAT] = chat_parse,
-        [API_GENERATE] = generate_parse,
+    static const struct {
+        bool (*parse)(api_request *, api_error *);
+        unsigned place;
+    } dialects[] = {
+        [API_COMPLETIONS] = {completions_parse, IN_COMPLETIONS},
+        [API_CHAT] = {chat_parse, IN_CHAT},
+        [API_GENERATE] = {generate_parse, IN_GENERATE},
     };
     memset(out, 0, sizeof *out);
     out->kind = kind;
     out->root = json_in_object(body, len, err);
     if (!out->root) return false;
-    if (parse[kind](out, err) && api_expand_choices(out, err)) return true;
+    if (api_check_fields(out->root, dialects[kind].place, err) && parse_model(out, err) &&
+        dialects[kind].parse(out, err) && api_expand_choices(out, err))
+        return true;
     api_request_fini(out);
     return false;
 }
@@ -143,28 +156,8 @@ bool api_parse_routing(api_request *r, const json_t *object, api_error *err)
     return true;
 }
 
-bool api_parse_openai(api_request *r, api_error *err)
+static bool parse_response_format(const api_request *r, api_error *err)
 {
-    static const api_refusal unsupported[] = {
-        {"best_of", 1},
-        {"echo", API_NO_NUMBER},
-        {"suffix", API_NO_NUMBER},
-        {"prompt_logprobs", API_NO_NUMBER},
-        {"functions", API_NO_NUMBER},
-        {"use_beam_search", API_NO_NUMBER},
-        {"audio", API_NO_NUMBER},
-        {"web_search_options", API_NO_NUMBER},
-    };
-    static const api_refusal tools[] = {{"tools", API_NO_NUMBER}}; /* of /v1/completions */
-    const char *ignored = NULL;
-    if ((r->kind != API_CHAT && !api_refuse(r->root, tools, 1, err)) ||
-        !api_refuse(r->root, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
-        !json_in_string(r->root, "model", &ignored, err) ||
-        !json_in_string(r->root, "user", &ignored, err) ||
-        !json_in_bool(r->root, "stream", &r->stream, err) ||
-        !json_in_bool(r->root, "return_token_ids", &r->return_token_ids, err))
-        return false;
-
     const json_t *format = json_in_get(r->root, "response_format");
     const char *type = "text";
     if (format && !json_is_object(format))
@@ -173,15 +166,27 @@ bool api_parse_openai(api_request *r, api_error *err)
     if (strcmp(type, "text") != 0)
         return api_fail(err, 400, "response_format", "response_format '%.40s' is not supported",
                         type);
+    return api_check_fields(format, IN_RESPONSE_FORMAT, err);
+}
 
+static bool parse_stream_options(api_request *r, api_error *err)
+{
     const json_t *options = json_in_get(r->root, "stream_options");
     if (options && !json_is_object(options))
         return api_fail(err, 400, "stream_options", "'stream_options' must be an object");
     if (options && !r->stream)
         return api_fail(err, 400, "stream_options", "'stream_options' wants 'stream': true");
-    if (!json_in_bool(options, "include_usage", &r->include_usage, err)) return false;
+    return api_check_fields(options, IN_STREAM_OPTIONS, err) &&
+           json_in_bool(options, "include_usage", &r->include_usage, err);
+}
 
-    if (!api_parse_sampling(r, r->root, &r->items[0], err)) return false;
+bool api_parse_openai(api_request *r, api_error *err)
+{
+    if (!json_in_bool(r->root, "stream", &r->stream, err) ||
+        !json_in_bool(r->root, "return_token_ids", &r->return_token_ids, err) ||
+        !parse_response_format(r, err) || !parse_stream_options(r, err) ||
+        !api_parse_sampling(r, r->root, &r->items[0], err))
+        return false;
     const engine_request first = r->items[0];
     for (uint32_t i = 1; i < r->num_items; i++) { /* one prompt each, the rest is shared */
         engine_request copy = first;

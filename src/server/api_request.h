@@ -34,6 +34,7 @@ typedef struct api_request {
     uint32_t num_items;    /* prompts * n */
     engine_request *items; /* on_event and user are the caller's to set */
     const char *rid;       /* /generate: the client's name for it, or NULL */
+    const char *model;     /* which it asked for, not checked here; NULL: it named none */
 
     json_t *root; /* strings of the items live here */
     void *blocks; /* and arrays here */
@@ -60,7 +61,7 @@ void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *er
 bool api_parse_prompts(api_request *r, const json_t *value, const char *key, bool text_ok,
                        bool ids_ok, api_error *err);
 
-/* temperature, top_p, penalties, stop, n, ..., and a refusal of what we do not have. */
+/* temperature, top_p, penalties, stop, n, ... */
 bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err);
 
 /* One limit for both spellings of the number of alternatives. */

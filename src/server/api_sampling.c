@@ -47,26 +47,6 @@ static bool parse_stop_token_ids(api_request *r, const json_t *object, engine_re
     return true;
 }
 
-static bool asks_for_nothing(const json_t *value, double neutral)
-{
-    if (json_is_false(value)) return true;
-    if (json_is_number(value)) return json_number_value(value) == neutral;
-    if (json_is_string(value)) return !json_string_length(value);
-    if (json_is_array(value)) return !json_array_size(value);
-    if (json_is_object(value)) return !json_object_size(value);
-    return false;
-}
-
-bool api_refuse(const json_t *object, const api_refusal *list, size_t count, api_error *err)
-{
-    for (size_t i = 0; i < count; i++) {
-        const json_t *value = json_in_get(object, list[i].key);
-        if (value && !asks_for_nothing(value, list[i].neutral))
-            return api_fail(err, 400, list[i].key, "'%s' is not supported", list[i].key);
-    }
-    return true;
-}
-
 /* The engine would refuse these numbers as well, but only here we know whose fault it is. */
 static bool check_sampling(const sampling_params *p, api_error *err)
 {
@@ -122,18 +102,11 @@ static bool parse_logit_bias(api_request *r, const json_t *object, sampling_para
 
 bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err)
 {
-    static const api_refusal unsupported[] = {
-        {"json_schema", API_NO_NUMBER},   {"regex", API_NO_NUMBER},
-        {"ebnf", API_NO_NUMBER},          {"structural_tag", API_NO_NUMBER},
-        {"custom_params", API_NO_NUMBER}, {"stop_regex", API_NO_NUMBER},
-        {"guided_json", API_NO_NUMBER},   {"guided_regex", API_NO_NUMBER},
-    };
     sampling_params *p = &item->sampling;
     int64_t top_k = 0, seed = 0, n = 1, min_new_tokens = 0;
     bool skip_special = true;
     p->temperature = p->top_p = p->repetition_penalty = 1;
-    if (!api_refuse(object, unsupported, sizeof unsupported / sizeof *unsupported, err) ||
-        !json_in_int(object, "n", 1, API_MAX_CHOICES, &n, err) ||
+    if (!json_in_int(object, "n", 1, API_MAX_CHOICES, &n, err) ||
         !json_in_float(object, "temperature", &p->temperature, err) ||
         !json_in_float(object, "top_p", &p->top_p, err) ||
         !json_in_float(object, "min_p", &p->min_p, err) ||

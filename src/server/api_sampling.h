@@ -4,17 +4,6 @@
 
 #include "server/api_request.h"
 
-/* Asked for, and we would silently do something else: say so instead. `neutral` is the
- * number that asks for nothing; API_NO_NUMBER when any number asks for something. */
-typedef struct api_refusal {
-    const char *key;
-    double neutral;
-} api_refusal;
-
-#define API_NO_NUMBER __builtin_nan("")
-
-bool api_refuse(const json_t *object, const api_refusal *list, size_t count, api_error *err);
-
 /* A list of token ids, each in [0, 2^31). */
 bool api_parse_ids(api_request *r, const json_t *list, const char *key, rad_token **ids,
                    uint32_t *num_ids, api_error *err);

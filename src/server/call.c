@@ -68,7 +68,8 @@ static const char *refused_param(const call_item *item)
     const engine_request *r = &item->call->request.items[item->index];
     if (strncmp(item->message, "extra_key ", 10) == 0) return "extra_key";
     if (strncmp(item->message, "logit_bias", 10) == 0) return "logit_bias";
-    if (r->messages) return "messages";
+    if (strncmp(item->message, "'tools'", 7) == 0) return "tools";
+    if (r->messages || r->chat_json) return "messages";
     if (item->call->request.kind != API_GENERATE) return "prompt";
     return r->ids ? "input_ids" : "text";
 }
@@ -221,7 +222,10 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api
         snprintf(c->id, sizeof c->id, "%s%016llx", ops->id_prefix,
                  (unsigned long long)((s->next_id += 0x9e3779b97f4a7c15u)));
 
-    for (uint32_t i = 0; i < c->num_items; i++) {
+    api_error unknown;
+    bool served = models_check(s, c->request.model, &unknown);
+    if (!served) call_reply_error(c, &unknown);
+    for (uint32_t i = 0; served && i < c->num_items; i++) {
         call_item *item = &c->items[i];
         engine_request *r = &c->request.items[i];
         rad_error err = {0};

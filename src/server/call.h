@@ -129,6 +129,7 @@ void call_reply_text(call *c, const char *content_type, struct evbuffer *body);
 json_t *json_text(const char *bytes, size_t len); /* never NULL but for memory */
 json_t *item_text(const call_item *item, size_t from_byte);
 json_t *json_ids(const byte_buf *ids, size_t from_byte);
+const char *call_model(const call *c); /* by the name that the request gave it */
 json_t *json_usage(const call *c);
 /* Cached tokens by tier, NULL where there is only one. */
 json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched);

@@ -32,6 +32,11 @@ json_t *json_ids(const byte_buf *ids, size_t from_byte)
     return list;
 }
 
+const char *call_model(const call *c)
+{
+    return c->request.model ? c->request.model : models_name(c->server, 0);
+}
+
 json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched)
 {
     if (!engine_get_info(c->server->engine)->hierarchical_cache) return NULL;

@@ -7,6 +7,7 @@
  * A conversation with more than roles and texts (tools, tool calls, names, variables for the
  * template) goes on as JSON, with its contents as plain strings and the arguments of tool
  * calls as objects, which is what templates are written for. */
+#include "server/api_fields.h"
 #include "server/server_priv.h"
 
 #include <stdlib.h>
@@ -23,6 +24,7 @@ static bool parse_parts(api_request *r, const json_t *parts, size_t index, chat_
             return api_fail(err, 400, "messages",
                             "messages[%zu]: part %zu is not {\"type\": \"text\", \"text\": ...}",
                             index, i);
+        if (!api_check_fields(part, IN_PART, err)) return false;
         len += json_string_length(text); /* parts of one body: cannot overflow */
     }
     char *joined = api_request_alloc(r, len + 1, 1, err);
@@ -47,6 +49,7 @@ static bool parse_message(api_request *r, const json_t *message, size_t index, c
     if (!json_is_string(role) || !json_string_length(role) ||
         strlen(json_string_value(role)) != json_string_length(role))
         return api_fail(err, 400, "messages", "messages[%zu] has no 'role'", index);
+    if (!api_check_fields(message, IN_MESSAGE, err)) return false;
     out->role = json_string_value(role);
     if (strcmp(out->role, "developer") == 0) out->role = "system"; /* OpenAI's newer name for it */
     if (json_is_array(content)) return parse_parts(r, content, index, out, err);
@@ -109,7 +112,13 @@ static bool parse_tools(const api_request *r, json_t **tools, api_error *err)
             return api_fail(err, 400, "tools", "'tools': tool %zu is not an object", i);
     if (choice && (!word || (strcmp(word, "auto") != 0 && strcmp(word, "none") != 0)))
         return api_fail(err, 400, "tool_choice", "'tool_choice' must be \"auto\" or \"none\"");
+    bool parallel = true;
+    if (!json_in_bool(r->root, "parallel_tool_calls", &parallel, err)) return false;
     if (!json_array_size(*tools) || (word && strcmp(word, "none") == 0)) *tools = NULL;
+    if (*tools && !parallel)
+        return api_fail(err, 400, "parallel_tool_calls",
+                        "'parallel_tool_calls': false is not supported: nothing limits what a "
+                        "model calls");
     return true;
 }
 
@@ -189,8 +198,8 @@ bool chat_parse(api_request *r, api_error *err)
 static json_t *envelope(const call *c, const char *object, json_t *choices, json_t *usage)
 {
     json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", object, "created",
-                             (json_int_t)c->created_unix, "model",
-                             engine_get_info(c->server->engine)->model_name, "choices", choices);
+                             (json_int_t)c->created_unix, "model", call_model(c), "choices",
+                             choices);
     if (json && usage)
         json_object_set_new(json, "usage", usage);
     else

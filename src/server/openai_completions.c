@@ -36,7 +36,7 @@ static json_t *envelope(const call *c, json_t *choices, json_t *usage)
 {
     json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", "text_completion",
                              "created", (json_int_t)c->created_unix, "model",
-                             engine_get_info(c->server->engine)->model_name, "choices", choices);
+                             call_model(c), "choices", choices);
     if (json && usage)
         json_object_set_new(json, "usage", usage);
     else

@@ -31,6 +31,10 @@ typedef struct server_params {
     bool storage_admin;          /* clients may attach and detach a store */
     uint32_t storage_timeout_ms; /* for an answer about a change of the store, which goes on after
                                     it; 0 = 30000; past it 504 */
+    const char *const *served_model_names; /* what requests may call the model, valid as long as
+                                    the server; the first is in answers to those that name none */
+    uint32_t num_served_model_names;       /* 0: the engine's model_name alone */
+    uint32_t reserved2;
 } server_params;
 
 /* Bounds what all connections of the process together hold in buffers: unread bodies and

@@ -79,6 +79,11 @@ rad_status worker_start(server *s, worker *w, rad_error *err);
 void worker_join(worker *w); /* one that never started is fine */
 void worker_push(worker *w, call_item *item);
 
+/* ---- models.c: the names that are served ---- */
+const char *models_name(const server *s, uint32_t i); /* the first is answers' where none was said */
+/* NULL is fine: it names none; false: a 404 in err. */
+bool models_check(const server *s, const char *name, api_error *err);
+
 /* ---- admin ---- */
 void handle_health(server *s, struct evhttp_request *http);
 void handle_models(server *s, struct evhttp_request *http);

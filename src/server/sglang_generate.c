@@ -2,6 +2,7 @@
  *
  * In a stream each event carries all of the text and ids so far, so a client needs only
  * the last one it saw. */
+#include "server/api_fields.h"
 #include "server/server_priv.h"
 
 static bool parse_sampling_params(api_request *r, const json_t *object, engine_request *item,
@@ -10,26 +11,10 @@ static bool parse_sampling_params(api_request *r, const json_t *object, engine_r
     int64_t max_new_tokens = 128;
     if (object && !json_is_object(object))
         return api_fail(err, 400, "sampling_params", "'sampling_params' must be an object");
-    if (!api_parse_sampling(r, object, item, err) ||
+    if (!api_check_fields(object, IN_SAMPLING, err) || !api_parse_sampling(r, object, item, err) ||
         !json_in_int(object, "max_new_tokens", 0, INT32_MAX, &max_new_tokens, err))
         return false;
     item->max_new_tokens = max_new_tokens;
-    return true;
-}
-
-static bool refuse_others(const json_t *root, api_error *err)
-{
-    static const char *const unsupported[] = {
-        "input_embeds", "image_data",           "audio_data",     "video_data",
-        "lora_path",    "session_params",       "bootstrap_host", "token_ids_logprob",
-        "best_of",      "return_hidden_states",
-    };
-    for (size_t i = 0; i < RAD_COUNT(unsupported); i++) {
-        const json_t *value = json_in_get(root, unsupported[i]);
-        if (value && !json_is_false(value) &&
-            !(json_is_integer(value) && !json_integer_value(value)))
-            return api_fail(err, 400, unsupported[i], "'%s' is not supported", unsupported[i]);
-    }
     return true;
 }
 
@@ -55,8 +40,7 @@ bool generate_parse(api_request *r, api_error *err)
     if (!text == !ids)
         return api_fail(err, 400, text ? "input_ids" : "text",
                         "give either 'text' or 'input_ids'%s", text ? ", not both" : "");
-    if (!refuse_others(r->root, err) ||
-        !api_parse_prompts(r, text ? text : ids, text ? "text" : "input_ids", text != NULL,
+    if (!api_parse_prompts(r, text ? text : ids, text ? "text" : "input_ids", text != NULL,
                            ids != NULL, err) ||
         !api_parse_routing(r, r->root, err) || !json_in_bool(r->root, "stream", &r->stream, err) ||
         !parse_logprobs(r, err))

@@ -10,6 +10,7 @@
  * of the user may share a token, and a marker in a message is only letters.
  *
  * Invariant: a control id in a prompt stands for bytes of the template. */
+#define _GNU_SOURCE /* memmem */
 #include "text/chat_template.h"
 
 #include "base/base.h"
@@ -302,6 +303,63 @@ rad_status chat_template_encode(const chat_template *t, const chat_message *mess
     return status;
 }
 
+/* ---- what a conversation has beside its texts ---- */
+
+/* A template that does not speak of tools would drop them, and the model answer as if there were
+ * none. */
+static rad_status check_reads(const chat_template *t, const chat_input *in, rad_error *err)
+{
+    bool calls = false;
+    for (size_t i = 0; i < json_array_size(in->messages) && !calls; i++) {
+        const json_t *message = json_array_get(in->messages, i);
+        calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    }
+    if (json_array_size(in->tools) && !jinja_names(t->jinja, "tools"))
+        return rad_fail(err, RAD_E_INVAL,
+                        "'tools': the chat template (%.100s) does not read them: the model would "
+                        "not hear of them",
+                        t->name);
+    if (calls && !jinja_names(t->jinja, "tool_calls"))
+        return rad_fail(err, RAD_E_INVAL,
+                        "'tool_calls': the chat template (%.100s) does not read them: the model "
+                        "would not hear of them",
+                        t->name);
+    return RAD_OK;
+}
+
+/* Whether the names of all tools are in the text. */
+static bool tells_tools(const json_t *tools, const jinja_text *text)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const json_t *function = json_object_get(tool, "function");
+        const json_t *name = json_object_get(function ? function : tool, "name");
+        size_t len = json_string_length(name);
+        if (!len || !memmem(text->data, text->len, json_string_value(name), len)) return false;
+    }
+    return true;
+}
+
+/* A template may name the tools and drop them all the same, for example when no message is a
+ * user's. Where their names are in the text they are not dropped; else it is rendered once more
+ * without them, and must be another. */
+static rad_status check_told(const chat_template *t, const chat_input *in, const jinja_text *text,
+                             rad_error *err)
+{
+    if (!json_array_size(in->tools) || tells_tools(in->tools, text)) return RAD_OK;
+    chat_input without = *in;
+    jinja_text other;
+    without.tools = NULL;
+    rad_error ignored = {0};
+    rad_status status = render(t, &without, &other, &ignored);
+    if (status == RAD_E_NOMEM) return rad_fail(err, status, "chat: no memory");
+    bool same = !status && other.len == text->len && !memcmp(other.data, text->data, text->len);
+    jinja_text_fini(&other);
+    if (!same) return RAD_OK;
+    return rad_fail(err, RAD_E_INVAL,
+                    "'tools': the chat template (%.100s) drops them in this conversation", t->name);
+}
+
 rad_status chat_template_encode_json(const chat_template *t, const char *json, size_t len,
                                      bool add_generation_prompt, uint32_t max_tokens,
                                      token_buf *out, rad_error *err)
@@ -316,8 +374,10 @@ rad_status chat_template_encode_json(const chat_template *t, const char *json, s
                      .tools = json_object_get(root, "tools"),
                      .kwargs = json_object_get(root, "chat_template_kwargs"),
                      .add_generation_prompt = add_generation_prompt};
-    jinja_text text;
-    rad_status status = render(t, &in, &text, err);
+    jinja_text text = {0};
+    rad_status status = check_reads(t, &in, err);
+    if (!status) status = render(t, &in, &text, err);
+    if (!status) status = check_told(t, &in, &text, err);
     json_decref(root);
     if (status == RAD_E_LIMIT) status = RAD_E_INVAL;
     if (!status) status = chat_template_encode_text(t, &text, 0, max_tokens, out, err);

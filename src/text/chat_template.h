@@ -36,7 +36,8 @@ rad_status chat_template_encode(const chat_template *t, const chat_message *mess
                                 uint32_t max_tokens, token_buf *out, rad_error *err);
 
 /* The same for a conversation as JSON: {"messages": [...], "tools": [...],
- * "chat_template_kwargs": {...}}; only messages must be there. */
+ * "chat_template_kwargs": {...}}; only messages must be there. RAD_E_INVAL also where the
+ * template would drop the tools, or the tool_calls of a message. */
 rad_status chat_template_encode_json(const chat_template *t, const char *json, size_t len,
                                      bool add_generation_prompt, uint32_t max_tokens,
                                      token_buf *out, rad_error *err);

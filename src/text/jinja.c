@@ -44,7 +44,9 @@ static void parse(jinja_template *t, const char *source, size_t len)
 {
     size_t n;
     const char *text = normalize(&t->c, source, len, &n);
-    t->root = jparse_template(&t->c, jinja_lex(&t->c, text, n), &t->names);
+    jtoken *tokens = jinja_lex(&t->c, text, n);
+    t->tokens = tokens;
+    t->root = jparse_template(&t->c, tokens, &t->names);
 }
 
 rad_status jinja_parse(const rad_env *env, const char *source, size_t len, jinja_template **out,
@@ -73,6 +75,16 @@ void jinja_destroy(jinja_template *t)
     rad_env env = t->c.env;
     jctx_fini(&t->c);
     rad_free(&env, t, sizeof *t);
+}
+
+bool jinja_names(const jinja_template *t, const char *word)
+{
+    size_t len = strlen(word);
+    for (const jtoken *at = t->tokens; at->type != T_END; at++)
+        if ((at->type == T_NAME || at->type == T_STRING) && at->s->len == len &&
+            memcmp(at->s->p, word, len) == 0)
+            return true;
+    return false;
 }
 
 /* ---- rendering ---- */

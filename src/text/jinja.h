@@ -34,6 +34,10 @@ rad_status jinja_parse(const rad_env *env, const char *source, size_t len, jinja
                        jinja_fault *fault, rad_error *err);
 void jinja_destroy(jinja_template *t); /* NULL is fine */
 
+/* Whether `word` stands in the code of the template (not in its text), as a name or as a whole
+ * string: one that does not name a variable or key cannot render it. O(template). */
+bool jinja_names(const jinja_template *t, const char *word);
+
 /* A variable of the template. */
 typedef struct jinja_var {
     const char *name;

@@ -141,6 +141,7 @@ typedef struct jscope {
 struct jinja_template {
     jctx c; /* owns the tree; not touched by rendering */
     jnode *root;
+    const jtoken *tokens; /* up to T_END */
     jnames names;
 };
 

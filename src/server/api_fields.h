@@ -1,0 +1,53 @@
+/* api_fields.h - which fields a request may have, and what becomes of each.
+ *
+ * One table for all endpoints. What is in it is used, or changes no answer and is accepted, or
+ * is refused by name; what is not in it is refused too, since it might change the answer. The
+ * error texts come from it, and docs/fields.md is printed from it (a test compares).
+ *
+ * null is "not given", whatever the field. Nothing in here knows HTTP. Any thread. */
+#ifndef SERVER_API_FIELDS_H
+#define SERVER_API_FIELDS_H
+
+#include "server/json_in.h"
+
+/* Where a field may stand. */
+enum {
+    IN_COMPLETIONS = 1 << 0,
+    IN_CHAT = 1 << 1,
+    IN_GENERATE = 1 << 2,
+    IN_SAMPLING = 1 << 3,       /* sampling_params of /generate */
+    IN_STREAM_OPTIONS = 1 << 4, /* of both OpenAI endpoints, as the next */
+    IN_RESPONSE_FORMAT = 1 << 5,
+    IN_MESSAGE = 1 << 6, /* messages[] of chat; what is not listed reaches the template */
+    IN_PART = 1 << 7,    /* messages[].content[] */
+    IN_STORE = 1 << 8,   /* PUT /hicache/storage-backend */
+    API_NUM_PLACES = 9
+};
+
+typedef enum api_field_use { FIELD_USED, FIELD_HARMLESS, FIELD_REFUSED } api_field_use;
+
+typedef struct api_field {
+    const char *name;
+    unsigned places;
+    api_field_use use;
+    const char *neutral; /* refused: the values that ask for nothing and are accepted, as JSON with
+                          * spaces between them; NULL: none but null */
+    const char *words;   /* used: what it is; harmless: why; refused: what to do instead, or NULL */
+} api_field;
+
+/* Sorted by name; one name may have several rows with different places. */
+extern const api_field api_fields[];
+extern const size_t api_num_fields;
+
+const char *api_place_name(unsigned place); /* one bit: "/v1/completions" */
+
+/* Every member of `object` (an object, or NULL) may stand in `place`; else a 400 that names it. */
+bool api_check_fields(const json_t *object, unsigned place, api_error *err);
+
+/* Refuses what is in no table of ours; `where` says what it is not known in. False. */
+bool api_refuse_field(const char *name, const char *where, api_error *err);
+
+/* A stranger's word in out[size], cut short behind a whole character where it is too long. */
+const char *api_shown(const char *name, char *out, size_t size);
+
+#endif

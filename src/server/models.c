@@ -1,0 +1,63 @@
+/* models.c - the names that the model answers to.
+ *
+ * One model under one or several names (--served-model-name): a request that asks for another
+ * is refused, lest somebody takes this model's answers for that one's. A request that names
+ * none is taken: it can only mean the one there is. */
+#include "server/api_fields.h"
+#include "server/server_priv.h"
+
+#include <stdlib.h>
+
+const char *models_name(const server *s, uint32_t i)
+{
+    if (!s->params.num_served_model_names) return engine_get_info(s->engine)->model_name;
+    return s->params.served_model_names[i];
+}
+
+static uint32_t num_names(const server *s)
+{
+    return RAD_MAX(s->params.num_served_model_names, 1u);
+}
+
+bool models_check(const server *s, const char *name, api_error *err)
+{
+    for (uint32_t i = 0; i < num_names(s); i++)
+        if (!name || strcmp(name, models_name(s, i)) == 0) return true;
+    char word[128];
+    api_fail(err, 404, "model", "the model '%s' is not here; see /v1/models: '%.200s'%s",
+             api_shown(name, word, sizeof word), models_name(s, 0),
+             num_names(s) > 1 ? " and others" : "");
+    err->type = "invalid_request_error"; /* as OpenAI has it */
+    err->code = "model_not_found";
+    return false;
+}
+
+static json_t *model_json(const server *s, const char *name)
+{
+    const engine_info *info = engine_get_info(s->engine);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:I}", "id", name, "object", "model", "created",
+                     (json_int_t)info->created_unix, "owned_by", "radish", "root", info->model_path,
+                     "max_model_len", (json_int_t)info->context_length);
+}
+
+void handle_models(server *s, struct evhttp_request *http)
+{
+    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
+    size_t prefix = strlen("/v1/models");
+    if (!path[prefix]) {
+        json_t *list = json_array();
+        for (uint32_t i = 0; i < num_names(s); i++)
+            json_array_append_new(list, model_json(s, models_name(s, i)));
+        reply_json(http, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+        return;
+    }
+    char *name = evhttp_uridecode(path + prefix + 1, 0, NULL);
+    api_error err;
+    bool known = name ? models_check(s, name, &err)
+                      : api_fail(&err, 503, NULL, "no memory for this request");
+    if (known)
+        reply_json(http, 200, model_json(s, name));
+    else
+        reply_error(http, &err);
+    free(name);
+}
