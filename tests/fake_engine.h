@@ -50,6 +50,8 @@ struct engine {
     uint64_t store_ticket;
     rad_status store_status;
     bool store_go;
+    uint32_t num_flushes;    /* asked for so far */
+    uint32_t flushes_let_go; /* flush number n waits until this is larger; 0: none waits */
 };
 
 static engine_info fake_info = {.model_name = "fake \"model\"",
@@ -261,6 +263,12 @@ rad_status engine_check(engine *e, rad_error *err)
 rad_status engine_flush_cache(engine *e)
 {
     pthread_mutex_lock(&e->lock);
+    uint32_t n = e->num_flushes++;
+    while (e->flushes_let_go && n >= e->flushes_let_go && !e->stop) {
+        pthread_mutex_unlock(&e->lock);
+        usleep(1000);
+        pthread_mutex_lock(&e->lock);
+    }
     rad_status status = e->count ? RAD_AGAIN : RAD_OK;
     pthread_mutex_unlock(&e->lock);
     return status;

@@ -282,6 +282,91 @@ TEST(a_slow_store_is_a_504_and_the_next_change_a_409)
     stop(&f);
 }
 
+static uint32_t num_flushes(const struct fixture *f)
+{
+    pthread_mutex_lock(&f->engine->lock);
+    uint32_t n = f->engine->num_flushes;
+    pthread_mutex_unlock(&f->engine->lock);
+    return n;
+}
+
+/* Who waits for a flush does not stand before figures; and what one flush did counts for all who
+ * asked before it, so many of them cost as many questions to the scheduler as one. */
+TEST(those_who_wait_for_a_flush_hold_up_nobody)
+{
+    enum { WAITERS = 100 };
+    struct fixture f;
+    int status, fds[WAITERS];
+    start(&f, 0);
+    int busy = dial(&f);
+    const char *body = "{\"prompt\":\"silent\"}";
+    send_request(busy, "POST", "/v1/completions", body, strlen(body));
+    until_running(&f, busy);
+    f.engine->flushes_let_go = 3; /* the fourth one hangs */
+    for (int i = 0; i < WAITERS; i++) {
+        fds[i] = dial(&f);
+        send_request(fds[i], "POST", "/flush_cache?timeout=60", "", 0);
+    }
+    while (num_flushes(&f) < 4)
+        usleep(1000);
+    for (int i = 0; i < 20; i++) {
+        json_decref(ask(&f, "GET", "/server_info", "", 200));
+        free(ask_raw(&f, "GET", "/metrics", "", &status));
+        CHECK(status == 200);
+    }
+    CHECK(num_flushes(&f) == 4);
+    close(busy);
+    engine_stats stats = {.num_running = 1};
+    while (stats.num_running) {
+        usleep(1000);
+        engine_get_stats(f.engine, &stats);
+    }
+    pthread_mutex_lock(&f.engine->lock);
+    f.engine->flushes_let_go = 0;
+    pthread_mutex_unlock(&f.engine->lock);
+    for (int i = 0; i < WAITERS; i++) {
+        char *text = read_reply(fds[i], &status);
+        CHECKF(status == 200, "%d: %d %s", i, status, text);
+        free(text);
+    }
+    CHECKF(num_flushes(&f) < WAITERS, "%u flushes for %d waiters", num_flushes(&f), WAITERS);
+    stop(&f);
+}
+
+/* When a stop is in a hurry, what waits is answered without asking the engine once more each. */
+TEST(a_stop_does_not_try_for_those_who_wait)
+{
+    enum { WAITERS = 100 };
+    struct fixture f;
+    int status, fds[WAITERS];
+    start(&f, 0);
+    int busy = dial(&f);
+    const char *body = "{\"prompt\":\"silent\"}";
+    send_request(busy, "POST", "/v1/completions", body, strlen(body));
+    until_running(&f, busy);
+    f.engine->flushes_let_go = 3;
+    for (int i = 0; i < WAITERS; i++) {
+        fds[i] = dial(&f);
+        send_request(fds[i], "POST", "/flush_cache?timeout=60", "", 0);
+    }
+    while (num_flushes(&f) < 4) /* it hangs */
+        usleep(1000);
+    server_stop(f.server);
+    char *text = read_reply(busy, &status); /* it is aborted when the stop is in a hurry */
+    CHECKF(status == 200 && strstr(text, "\"abort\"") != NULL, "%s", text);
+    free(text);
+    pthread_mutex_lock(&f.engine->lock);
+    f.engine->flushes_let_go = 0;
+    pthread_mutex_unlock(&f.engine->lock);
+    for (int i = 0; i < WAITERS; i++) {
+        text = read_reply(fds[i], &status);
+        CHECKF(status == 400 || status == 503 || status == 200, "%d: %d %s", i, status, text);
+        free(text);
+    }
+    CHECKF(num_flushes(&f) == 4, "%u flushes", num_flushes(&f));
+    stop(&f);
+}
+
 TEST(a_stop_ends_running_requests)
 {
     struct fixture f;

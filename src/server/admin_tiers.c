@@ -18,7 +18,7 @@
 
 #include <stdlib.h>
 
-enum { DEFAULT_TIMEOUT_MS = 30000, LOOK_MS = 1000 };
+enum { DEFAULT_TIMEOUT_MS = 30000, LOOK_MS = 1000, MAX_BODY = 64 << 10 };
 
 typedef struct storage_work {
     engine_store_change change; /* its words in the same block */
@@ -32,13 +32,14 @@ static uint64_t waited_ms(const call *c)
     return (server_now_ns(c->server) - c->created_ns) / 1000000;
 }
 
-static bool work_look(call *c)
+static call_progress work_look(call *c)
 {
     storage_work *w = c->work_arg;
     if (!w->begun) w->ticket = engine_store_look(c->server->engine);
     w->begun = true;
     engine_get_storage_status(c->server->engine, &w->status);
-    return engine_store_looked(c->server->engine, w->ticket) || waited_ms(c) >= LOOK_MS;
+    bool ended = engine_store_looked(c->server->engine, w->ticket);
+    return ended || call_is_overdue(c, server_now_ns(c->server)) ? CALL_DONE : CALL_WAIT;
 }
 
 static const char *name_of(engine_store_kind kind)
@@ -55,7 +56,7 @@ static int http_status_of(const storage_work *w, rad_status status)
     return w->change.kind == ENGINE_STORE_CLEAR && status == RAD_E_IO ? 500 : 400;
 }
 
-static bool work_change(call *c)
+static call_progress work_change(call *c)
 {
     storage_work *w = c->work_arg;
     rad_error why = {0};
@@ -67,14 +68,14 @@ static bool work_change(call *c)
         if (c->status == RAD_NONE) c->status = RAD_OK; /* there was none: as asked for */
         if (c->status != RAD_OK)
             api_fail(&c->error, http_status_of(w, c->status), NULL, "%s", why.text);
-        return true;
+        return CALL_DONE;
     }
     c->status = RAD_AGAIN;
     api_fail(&c->error, 504, NULL,
              "the store has not answered in %llu ms; it is still at it (%s), see GET "
              "/hicache/storage-backend",
              (unsigned long long)waited_ms(c), name_of(w->change.kind));
-    return waited_ms(c) >= c->timeout_ms;
+    return call_is_overdue(c, server_now_ns(c->server)) ? CALL_DONE : CALL_WAIT;
 }
 
 static void answer_look(call *c)
@@ -124,7 +125,7 @@ static void start_change(server *s, struct evhttp_request *http, storage_work *w
     uint64_t timeout = s->params.storage_timeout_ms;
     uint64_t wait_ms = w->change.wait_ns / 1000000; /* for requests, before the store's own time */
     if (!timeout) timeout = DEFAULT_TIMEOUT_MS;
-    call_start_work(s, &s->admin, &change_ops, http, timeout + wait_ms, w);
+    call_start_work(s, &s->waiter, &change_ops, http, timeout + wait_ms, w);
 }
 
 /* The body's words, moved into one block; NULL and err. */
@@ -132,6 +133,10 @@ static storage_work *read_body(struct evhttp_request *http, api_error *err)
 {
     struct evbuffer *body = evhttp_request_get_input_buffer(http);
     size_t len = evbuffer_get_length(body);
+    if (len > MAX_BODY) { /* it is read between two events of others */
+        api_fail(err, 413, NULL, "the body is longer than %d bytes", MAX_BODY);
+        return NULL;
+    }
     const char *bytes = (const char *)evbuffer_pullup(body, -1), *spec = NULL;
     json_t *json = json_in_object(bytes ? bytes : "", len, err);
     if (!json) return NULL;
@@ -196,7 +201,7 @@ void handle_storage_backend(server *s, struct evhttp_request *http)
     if (!w) {
         reply_error(http, &err);
     } else if (look) {
-        call_start_work(s, &s->admin, &look_ops, http, 0, w);
+        call_start_work(s, &s->waiter, &look_ops, http, LOOK_MS, w);
     } else {
         if (command == EVHTTP_REQ_DELETE) w->change.kind = ENGINE_STORE_DETACH;
         start_change(s, http, w);

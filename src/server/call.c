@@ -124,6 +124,12 @@ static void say(call *c, call_item *item)
 static void progress(call *c, call_item *item)
 {
     if (!c->http) return;
+    if (c->not_done) {
+        api_error err;
+        api_fail(&err, 503, NULL, "the server is stopping");
+        call_reply_error(c, &err);
+        return;
+    }
     if (item && item->finish == ENGINE_FINISH_ERROR) {
         fail_call(c, item);
         return;
@@ -263,7 +269,7 @@ void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_re
 
 /* ---- large bodies ---- */
 
-static bool work_parse(call *c)
+static call_progress work_parse(call *c)
 {
     size_t len = evbuffer_get_length(c->body);
     const char *bytes = (const char *)evbuffer_pullup(c->body, -1);
@@ -274,7 +280,7 @@ static bool work_parse(call *c)
         c->parsed = parsed;
     if (!c->parsed) free(parsed);
     evbuffer_drain(c->body, len);
-    return true;
+    return CALL_DONE;
 }
 
 /* The HTTP request goes on to a call of its own. */

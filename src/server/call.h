@@ -63,6 +63,12 @@ typedef struct call_item {
     engine_finish finish;
 } call_item;
 
+typedef enum call_progress {
+    CALL_DONE,
+    CALL_GO_ON, /* more to do, but others first */
+    CALL_WAIT   /* not yet: try again some time later */
+} call_progress;
+
 /* How a dialect answers. */
 typedef struct call_ops {
     const char *id_prefix;
@@ -72,8 +78,8 @@ typedef struct call_ops {
     json_t *(*usage_chunk)(const call *c);
     /* All items are finished: call_reply_json, or another answer. */
     void (*answer)(call *c);
-    /* For calls that a worker works off: runs there. False: not yet, ask again. */
-    bool (*work)(call *c);
+    /* For calls that a worker works off: runs there. */
+    call_progress (*work)(call *c);
 } call_ops;
 
 struct call {
@@ -93,7 +99,9 @@ struct call {
 
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
-    uint64_t timeout_ms;
+    uint64_t timeout_ms; /* of work that waits, from created_ns on */
+    bool tried;          /* work ran; the worker's */
+    bool not_done;       /* a stop came before it could */
     void *work_arg; /* malloc'ed, the call's */
 
     struct evbuffer *body; /* parse calls: what is parsed, as what, and what came out */
@@ -116,6 +124,9 @@ void calls_drain(server *s);
 
 /* From a worker: the work of this call is done. */
 void call_work_done(call *c);
+
+/* It has waited for timeout_ms. */
+bool call_is_overdue(const call *c, uint64_t now_ns);
 
 /* A silent stream gets a comment. */
 void calls_ping(server *s, uint64_t now_ns);

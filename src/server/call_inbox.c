@@ -130,6 +130,11 @@ void call_work_done(call *c)
     pthread_mutex_unlock(&s->lock);
 }
 
+bool call_is_overdue(const call *c, uint64_t now_ns)
+{
+    return now_ns - c->created_ns >= c->timeout_ms * UINT64_C(1000000);
+}
+
 void inbox_item_fini(call_item *item)
 {
     byte_buf_fini(&item->new_text);

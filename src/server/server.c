@@ -165,6 +165,9 @@ static void begin_stop(server *s)
     if (s->stopping) {
         pthread_mutex_lock(&s->lock);
         s->hurry = true;
+        worker_wake(&s->admin);
+        worker_wake(&s->waiter);
+        worker_wake(&s->parser);
         pthread_mutex_unlock(&s->lock);
         s->aborted = true;
         calls_abort_all(s);
@@ -344,6 +347,7 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     rad_status status = connections_init(s, err);
     if (status == RAD_OK) status = bind_listener(s, err);
     if (status == RAD_OK) status = worker_start(s, &s->admin, err);
+    if (status == RAD_OK) status = worker_start(s, &s->waiter, err);
     if (status == RAD_OK) status = worker_start(s, &s->parser, err);
     if (status != RAD_OK) {
         server_destroy(s);
@@ -380,6 +384,7 @@ void server_destroy(server *s)
 {
     if (!s) return;
     worker_join(&s->admin);
+    worker_join(&s->waiter);
     worker_join(&s->parser);
     s->listener = NULL;
     if (s->http) evhttp_free(s->http); /* the listener too */

@@ -12,14 +12,27 @@
 struct evconnlistener;
 struct evhttp_bound_socket;
 
-/* A thread with a list of jobs; all under the server's lock. */
+typedef struct job_list {
+    call_item *first, *last; /* last is meaningless without a first */
+} job_list;
+
+/* A thread with jobs; all under the server's lock. */
 typedef struct worker {
     server *server;
     pthread_t thread;
     pthread_cond_t wake;
-    call_item *list, *last;
+    job_list list, waiting;
+    bool attempt_due; /* one of those that wait may be tried */
     bool started, stop;
 } worker;
+
+/* What the newest flush of memory came to. */
+typedef struct flush_result {
+    uint64_t begun_ns;
+    uint32_t tiers;
+    rad_status status;
+    char words[256];
+} flush_result;
 
 struct server {
     rad_env env;
@@ -51,7 +64,9 @@ struct server {
 
     bool hurry; /* a stop: work that waits for something gives up */
 
-    worker admin;  /* figures and flushing */
+    worker admin;  /* figures */
+    worker waiter; /* what may have to wait: flushing, changes of the store */
+    flush_result flushed; /* the waiter's */
     worker parser; /* large bodies */
 };
 
@@ -78,6 +93,7 @@ const char *http_reason(int http_status);
 rad_status worker_start(server *s, worker *w, rad_error *err);
 void worker_join(worker *w); /* one that never started is fine */
 void worker_push(worker *w, call_item *item);
+void worker_wake(worker *w); /* it looks at `hurry`; with the server's lock */
 
 /* ---- models.c: the names that are served ---- */
 const char *models_name(const server *s, uint32_t i); /* the first is answers' where none was said */

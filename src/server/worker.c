@@ -1,21 +1,81 @@
 /* worker.c - threads for what the event loop must not wait for.
  *
  * A job is an item of a call; ops->work runs here, and its end comes back the way the
- * engine's events do. Work that says "not yet" goes to the end of the list and is tried
- * again, so that one job that waits does not hold up the others. The list is bounded by the
- * calls, and those by the connections. */
+ * engine's events do. The lists are bounded by the calls, and those by the connections.
+ *
+ *     list     never tried, or with more to do at once     in turn
+ *     waiting  "not yet" was the answer                    one attempt every RETRY_MS,
+ *                                                          and only while `list` is empty
+ *
+ * So those that wait, however many, cost one attempt now and then, and none of them stands before
+ * new work. Whose time is up is done with what its last attempt found. When a stop is in a hurry
+ * nothing is tried any more: what was tried answers likewise, the rest that we are stopping. */
 #include "server/server_priv.h"
 
 #include <time.h>
 
-static void push(worker *w, call_item *item)
+enum { RETRY_MS = 5 };
+
+static void push(job_list *list, call_item *item)
 {
     item->next = NULL;
-    if (w->list)
-        w->last->next = item;
+    if (list->first)
+        list->last->next = item;
     else
-        w->list = item;
-    w->last = item;
+        list->first = item;
+    list->last = item;
+}
+
+static call_item *pop(job_list *list)
+{
+    call_item *item = list->first;
+    if (item) list->first = item->next;
+    return item;
+}
+
+/* The first one whose time is up, or NULL. O(waiting). */
+static call_item *pop_overdue(worker *w)
+{
+    uint64_t now_ns = server_now_ns(w->server);
+    call_item *before = NULL;
+    for (call_item *item = w->waiting.first; item; before = item, item = item->next) {
+        if (!call_is_overdue(item->call, now_ns)) continue;
+        if (before)
+            before->next = item->next;
+        else
+            w->waiting.first = item->next;
+        if (w->waiting.last == item) w->waiting.last = before;
+        return item;
+    }
+    return NULL;
+}
+
+/* Until there is new work, or an attempt is due, or a stop. With the lock. */
+static void rest(worker *w)
+{
+    struct timespec until;
+    if (!w->waiting.first) {
+        pthread_cond_wait(&w->wake, &w->server->lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += RETRY_MS * 1000000;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    w->attempt_due = pthread_cond_timedwait(&w->wake, &w->server->lock, &until) != 0;
+}
+
+/* What to do next, NULL when there is nothing and a stop. With the lock, which it lets go of
+ * while it waits. */
+static call_item *next_job(worker *w)
+{
+    for (;;) {
+        call_item *item = pop(&w->list);
+        bool look = w->attempt_due || w->server->hurry;
+        if (!item && look) item = pop_overdue(w);
+        if (!item && look) item = pop(&w->waiting);
+        if (item || (w->stop && !w->waiting.first)) return item;
+        rest(w);
+    }
 }
 
 static void *worker_main(void *arg)
@@ -23,21 +83,19 @@ static void *worker_main(void *arg)
     worker *w = arg;
     server *s = w->server;
     pthread_mutex_lock(&s->lock);
-    for (;;) {
-        while (!w->list && !w->stop)
-            pthread_cond_wait(&w->wake, &s->lock);
-        call_item *item = w->list;
-        if (!item) break;
-        w->list = item->next;
-        bool hurry = s->hurry;
+    for (call_item *item; (item = next_job(w));) {
+        call *c = item->call;
+        bool try = !s->hurry && !(c->tried && call_is_overdue(c, server_now_ns(s)));
         pthread_mutex_unlock(&s->lock);
-        bool done = item->call->ops->work(item->call) || hurry;
-        if (done)
-            call_work_done(item->call);
-        else
-            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        call_progress progress = try ? c->ops->work(c) : CALL_DONE;
+        if (!try && !c->tried) c->not_done = true;
+        c->tried = true;
+        if (progress == CALL_DONE) call_work_done(c);
         pthread_mutex_lock(&s->lock);
-        if (!done) push(w, item);
+        if (progress == CALL_GO_ON) push(&w->list, item);
+        if (progress != CALL_WAIT) continue;
+        push(&w->waiting, item);
+        w->attempt_due = false;
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -45,8 +103,12 @@ static void *worker_main(void *arg)
 
 rad_status worker_start(server *s, worker *w, rad_error *err)
 {
+    pthread_condattr_t attr;
     w->server = s;
-    pthread_cond_init(&w->wake, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &attr);
+    pthread_condattr_destroy(&attr);
     if (pthread_create(&w->thread, NULL, worker_main, w) == 0) {
         w->started = true;
         return RAD_OK;
@@ -60,6 +122,7 @@ void worker_join(worker *w)
     if (!w->started) return;
     pthread_mutex_lock(&w->server->lock);
     w->stop = true;
+    w->server->hurry = true;
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->server->lock);
     pthread_join(w->thread, NULL);
@@ -70,7 +133,12 @@ void worker_join(worker *w)
 void worker_push(worker *w, call_item *item)
 {
     pthread_mutex_lock(&w->server->lock);
-    push(w, item);
+    push(&w->list, item);
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->server->lock);
+}
+
+void worker_wake(worker *w)
+{
+    if (w->started) pthread_cond_signal(&w->wake);
 }
