@@ -254,6 +254,142 @@ TEST(long_texts_cost_steps_wherever_they_are_looked_at)
     free(many);
 }
 
+/* What an operation costs goes with the bytes and items it handles: each of these handles
+ * 100,000 bytes or 10,000 items, and pays at least so many steps. Once a tojson, a padding or the
+ * search for 200 equal letters cost a fiftieth of that, and a template of one line held a worker
+ * for a minute. */
+TEST(operations_pay_for_the_work_they_do)
+{
+    static const struct {
+        const char *set, *what;
+        uint32_t least;
+    } prices[] = {
+        {"'a' * 100000", "v ~ 'x'", 1600},
+        {"'a' * 100000", "v + 'x'", 1600},
+        {"'a'", "v * 100000", 25000},
+        {"'a'", "v|center(100000)", 25000},
+        {"'a'", "v.ljust(100000)", 25000},
+        {"'1'", "v.zfill(100000)", 25000},
+        {"'a'", "v|indent(100000, true)", 25000},
+        {"'a' * 100000", "v|replace('a', 'b')", 50000},
+        {"'a' * 100000", "v.replace('', '')", 30000},
+        {"'a' * 100000", "('a' * 200 ~ 'b') in v", 100000},
+        {"'ab' * 50000", "'ac' in v", 10000},
+        {"'a' * 100000", "'b' in v", 390},
+        {"'a' * 100000", "v.rfind('b' ~ 'a' * 200)", 390},
+        {"'a' * 100000", "v.count('a')", 25000},
+        {"'a,' * 50000", "v.split(',')", 25000},
+        {"'a,' * 50000", "v.rsplit(',')", 25000},
+        {"'a ' * 50000", "v.split()", 25000},
+        {"'a\n' * 50000", "v.splitlines()", 25000},
+        {"' ' * 100000", "v.strip()", 25000},
+        {"'x' * 100000", "v.strip('xyz')", 25000},
+        {"'a' * 100000", "v[::-1]", 100000},
+        {"'a' * 100000", "v[7:]", 6000},
+        {"'a' * 100000", "v|list", 100000},
+        {"'a' * 100000", "v|length", 3000},
+        {"'a' * 100000", "v == 'a' * 100000", 390},
+        {"'a' * 100000", "v <= 'a' * 100000", 390},
+        {"'a' * 100000", "v.startswith(v)", 390},
+        {"'a' * 100000", "v|upper", 45000},
+        {"'a' * 100000", "v.title()", 45000},
+        {"'a' * 100000", "v is lower", 25000},
+        {"'a' * 100000", "v.isalnum()", 25000},
+        {"'a' * 100000", "v|wordcount", 25000},
+        {"'<' * 100000", "v|e", 25000},
+        {"'a' * 100000", "v|tojson", 30000},
+        {"'\n' * 100000", "v|tojson", 400000},
+        {"['\n' * 100000]", "v|string", 400000},
+        {"'{}' * 1000", "v.format(*range(1000))", 1000},
+        {"'%d' * 1000", "v|format(*range(1000))", 8000},
+        {"[0.1] * 1000", "v|string", 64000},
+        {"['0.1'] * 1000", "v|map('float')|list", 8000},
+        {"'%.99f'", "v % 1e308", 128},
+        {"range(10000)", "v|list", 1200},
+        {"range(10000)|list", "v + v", 2500},
+        {"range(10000)|list", "v * 2", 2500},
+        {"range(10000)|list", "v[:]", 10000},
+        {"range(10000)|list", "v|reverse|list", 2500},
+        {"range(10000)|list", "v|sort", 60000},
+        {"range(1000)|list", "v|unique|list", 480000},
+        {"range(10000)|list", "-1 in v", 10000},
+        {"range(10000)|list", "v|join", 10000},
+        {"range(10000)|list", "v|sum", 10000},
+        {"range(10000)|list", "v|batch(7)|list", 10000},
+        {"range(10000)|list", "v|map('string')|list", 20000},
+        {"range(10000)|list", "v|select('odd')|list", 20000},
+        {"range(1000)|map('string')|list", "dict(v|map('list')|list|map('join')|batch(2)|list)",
+         8000},
+        {"['a'] * 10000", "v|join(',')", 10000},
+        {"1", "range(10000)", 1200},
+    };
+    for (size_t i = 0; i < sizeof prices / sizeof *prices; i++) {
+        uint64_t steps[2];
+        for (int with = 0; with < 2; with++) {
+            char source[300];
+            jinja_text text;
+            rad_error err = {0};
+            snprintf(source, sizeof source, "{%% set v = %s %%}{%% set w = %s %%}", prices[i].set,
+                     with ? prices[i].what : "1");
+            rad_status status = render(source, "{}", (jinja_limits){0}, &text, NULL, &err);
+            CHECKF(status == RAD_OK, "%s: %d %s\n", source, status, err.text);
+            steps[with] = text.steps;
+            jinja_text_fini(&text);
+        }
+        CHECKF(steps[1] - steps[0] >= prices[i].least, "%s: %llu steps, at least %u\n",
+               prices[i].what, (unsigned long long)(steps[1] - steps[0]), prices[i].least);
+    }
+}
+
+/* A megabyte of a thousand messages, with what templates do to each, is far from the limit. */
+TEST(long_conversations_cost_a_small_part_of_the_limit)
+{
+    static const char source[] =
+        "{%- set ns = namespace(last = 0) %}{{ tools|tojson(indent=2) }}"
+        "{%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif "
+        "%}"
+        "{% endfor %}"
+        "{%- for m in messages %}{% set content = m.content if m.content is string else '' %}"
+        "{% if '</think>' in content %}{% set content = content.split('</think>')[-1].lstrip('\n') "
+        "%}"
+        "{% endif %}{{ '<|im_start|>' + m.role + '\n' + content|trim + '<|im_end|>\n' }}"
+        "{% if m.tool_calls %}{% for call in m.tool_calls %}{{ call.function.arguments|tojson }}"
+        "{% endfor %}{% endif %}{% endfor %}";
+    enum { MESSAGES = 1000, BYTES = 1000 };
+    char content[BYTES + 1];
+    for (int i = 0; i < BYTES; i++)
+        content[i] = "some words, <b>one</b> line\n"[i % 28];
+    content[BYTES] = 0;
+    json_t *vars =
+        parse_json("{\"messages\": [], \"tools\": [{\"a\": [1, 2, {\"b\": \"c\\n\"}]}]}");
+    json_t *messages = json_object_get(vars, "messages");
+    for (int i = 0; i < MESSAGES; i++)
+        json_array_append_new(
+            messages,
+            json_pack("{s:s, s:s}", "role", i % 2 ? "assistant" : "user", "content", content));
+    char *text_of = json_dumps(vars, JSON_COMPACT);
+    jinja_text text;
+    rad_error err = {0};
+    rad_status status = render(source, text_of, (jinja_limits){0}, &text, NULL, &err);
+    CHECKF(status == RAD_OK, "%d %s\n", status, err.text);
+    CHECK(text.len > (size_t)MESSAGES * BYTES);
+    CHECKF(text.steps < 400000, "%llu steps\n", (unsigned long long)text.steps); /* of 20 million */
+    jinja_text_fini(&text);
+    free(text_of);
+    json_decref(vars);
+}
+
+/* The error says what there was too much of, and how much that is. */
+TEST(too_much_work_is_named)
+{
+    jinja_text text;
+    rad_error err = {0};
+    CHECK(render("{% set l = range(10000)|list %}{% for i in l %}{% for j in l %}{{ j }}{% endfor "
+                 "%}{% endfor %}",
+                 "{}", (jinja_limits){0}, &text, NULL, &err) == RAD_E_LIMIT);
+    CHECKF(strstr(err.text, "more than 20000000"), "%s\n", err.text);
+}
+
 TEST(what_percent_cannot_show_is_refused)
 {
     expect("{{ '%-5d|%+d|%05.1f|% d|%5.2f%%' % (3, 4, 5.25, 6, 1.005) }}", "{}",

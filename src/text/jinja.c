@@ -126,6 +126,7 @@ static void run(jctx *c, const jinja_template *t, const jinja_input *input, jinj
     else if (out->user)
         memset(out->user, 1, s->len);
     out->len = s->len;
+    out->steps = c->max_steps - c->steps;
     out->env = c->env;
 }
 

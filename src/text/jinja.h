@@ -46,7 +46,8 @@ typedef struct jinja_var {
 } jinja_var;
 
 typedef struct jinja_limits { /* 0 = the default */
-    uint64_t steps;           /* nodes visited, more for work on long strings: 50 million */
+    uint64_t steps;           /* nodes visited, and work on long texts and lists as if it were
+                               * nodes (jinja_value.h has the prices): 20 million, about half a second */
     size_t memory;            /* bytes of values: 512 MiB */
     size_t output;            /* bytes of text, of any one string too: 128 MiB */
 } jinja_limits;
@@ -65,6 +66,7 @@ typedef struct jinja_text {
     char *data; /* NUL behind the end */
     size_t len;
     uint8_t *user;
+    uint64_t steps; /* what it cost, of jinja_limits.steps */
     rad_env env;
 } jinja_text;
 

@@ -11,6 +11,7 @@
 static jval missing(jctx *c, const char *name, size_t len, const char *of)
 {
     char text[128];
+    jwork(c, JINJA_PRINT);
     int n = snprintf(text, sizeof text, "'%.*s'%s%s", (int)RAD_MIN(len, (size_t)60), name,
                      of ? " of a " : "", of ? of : "");
     char *hint = jalloc(c, (size_t)n + 1, 1);
@@ -68,7 +69,7 @@ jval jitem(jctx *c, jval v, jval key)
         if (i < 0) i += n;
         if (i >= 0 && i < n && v.type == J_LIST) return v.u.l->items[i];
         if (i >= 0 && i < n) {
-            jsteps(c, v.u.s->len / 16);
+            jwork(c, (uint64_t)v.u.s->len * JINJA_LOOK / 2);
             size_t at = jchar_at(v.u.s, (size_t)i);
             const jstr rest = {.p = v.u.s->p + at, .len = v.u.s->len - (uint32_t)at};
             return jsub(c, v.u.s, at, jchar_at(&rest, 1));
@@ -105,7 +106,7 @@ jval jslice(jctx *c, jval v, jval start, jval stop, jval step)
     if (by < 0 && (start.type == J_UNSET || start.type == J_NONE)) from = n - 1;
     if (by < 0 && (stop.type == J_UNSET || stop.type == J_NONE)) to = -1;
     if (v.type == J_STR && by == 1) {
-        jsteps(c, v.u.s->len / 16);
+        jwork(c, (uint64_t)v.u.s->len * JINJA_LOOK);
         size_t a = jchar_at(v.u.s, (size_t)from), b = jchar_at(v.u.s, (size_t)RAD_MAX(to, from));
         return jsub(c, v.u.s, a, b - a);
     }
@@ -137,6 +138,7 @@ jval jslice(jctx *c, jval v, jval start, jval stop, jval step)
 
 static void add_named(jctx *c, jargs *a, uint32_t *cap, const jstr *name, jval v)
 {
+    jwork(c, (uint64_t)a->num_named * (JINJA_LOOK + name->len));
     for (uint32_t i = 0; i < a->num_named; i++)
         if (a->names[i]->len == name->len && memcmp(a->names[i]->p, name->p, name->len) == 0)
             jinja_fail(c, RAD_E_INVAL, "the argument '%.*s' is given twice",
@@ -152,7 +154,7 @@ static void add_named(jctx *c, jargs *a, uint32_t *cap, const jstr *name, jval v
         a->names = names;
         a->named = named;
     }
-    jsteps(c, 1 + a->num_named / 8);
+    jsteps(c, 1);
     a->names[a->num_named] = name;
     ((jval *)(uintptr_t)a->named)[a->num_named++] = v;
 }
@@ -169,7 +171,6 @@ void jeval_args(jctx *c, const jnode *list, jargs *out)
             add_named(c, out, &cap, n->name, v);
         } else if (n->kind == N_STAR) {
             const jlist *more = jiterate(c, v);
-            jsteps(c, more->len);
             for (uint32_t i = 0; i < more->len; i++)
                 jlist_push(c, pos, more->items[i]);
         } else if (n->kind == N_STARSTAR) {
@@ -193,6 +194,7 @@ void jbind(jctx *c, const char *who, const char *spec, const jargs *args, jval *
 {
     uint32_t n = 0, used = 0;
     for (const char *at = spec; *at; n++) {
+        jwork(c, JINJA_LOOK * (1 + (uint64_t)args->num_named));
         size_t len = strcspn(at, ",?");
         bool optional = at[len] == '?';
         out[n] = (jval){.type = J_UNSET};
@@ -213,6 +215,7 @@ void jbind(jctx *c, const char *who, const char *spec, const jargs *args, jval *
     if (used < args->num_named) {
         for (uint32_t i = 0; i < args->num_named; i++) {
             bool known = false;
+            jwork(c, JINJA_MAX_PARAMS * JINJA_LOOK);
             for (const char *at = spec; *at && !known;) {
                 size_t len = strcspn(at, ",?");
                 known = named(args->names[i], at, len);

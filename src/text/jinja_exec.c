@@ -33,7 +33,7 @@ void jset(jctx *c, jscope *s, uint32_t id, jval v)
     uint32_t passed = 0;
     for (; b && b->id != id; b = b->next)
         passed++;
-    jsteps(c, passed / 16);
+    jwork(c, (uint64_t)passed * JINJA_LOOK);
     if (!b) {
         b = jalloc(c, 1, sizeof *b);
         b->id = id;
@@ -50,7 +50,7 @@ const jval *jscope_find(jctx *c, const jscope *s, uint32_t id)
     for (; s && !b; s = s->parent)
         for (b = s->first; b && b->id != id; b = b->next)
             passed++;
-    jsteps(c, passed / 16);
+    jwork(c, (uint64_t)passed * JINJA_LOOK);
     return b ? &b->value : NULL;
 }
 
@@ -211,6 +211,7 @@ static void bind_parameters(jctx *c, const jmacro *m, const jargs *args, jscope 
     const jstr *who = m->node->name;
     for (const jnode *p = m->node->other; p; p = p->next, i++) {
         jval v = {.type = J_UNSET};
+        jwork(c, (1 + (uint64_t)args->num_named) * JINJA_LOOK);
         if (i < args->num_pos) v = args->pos[i];
         for (uint32_t k = 0; k < args->num_named; k++) {
             if (args->names[k]->len != p->name->len ||
@@ -234,6 +235,7 @@ static void bind_parameters(jctx *c, const jmacro *m, const jargs *args, jscope 
         for (const jnode *p = m->node->other; p && !known; p = p->next)
             known = args->names[k]->len == p->name->len &&
                     memcmp(args->names[k]->p, p->name->p, p->name->len) == 0;
+        jwork(c, (uint64_t)i * JINJA_LOOK);
         if (!known)
             jdict_append(c, more.u.d, (jval){.type = J_STR, .u.s = args->names[k]}, args->named[k]);
     }

@@ -35,7 +35,7 @@ jval jfilter_title(jctx *c, jval self, const jval *args, const jargs *all)
     const jstr *s = jshow(c, self);
     jbuf b = {.c = c};
     size_t start = 0;
-    jsteps(c, s->len / 4);
+    jwork(c, (uint64_t)s->len * JINJA_CHAR);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
         bool border = jis_space(ch.code) ||
@@ -73,7 +73,6 @@ jval jfilter_escape(jctx *c, jval self, const jval *args, const jargs *all)
     (void)args, (void)all;
     const jstr *s = jshow(c, self);
     jbuf b = {.c = c};
-    jsteps(c, s->len / 16);
     for (size_t at = 0; at < s->len; at++) {
         char ch = s->p[at];
         const char *to = ch == '&'    ? "&amp;"
@@ -153,6 +152,7 @@ jval jfilter_truncate(jctx *c, jval self, const jval *args, const jargs *all)
         jinja_fail(c, RAD_E_INVAL, "truncate: the length is out of range");
     if (jlength(c, self) <= length + leeway) return self; /* a short list too */
     const jstr *s = jwant_str(c, self, "truncate");
+    jwork(c, (uint64_t)s->len * JINJA_LOOK);
     const jstr *head = jsub(c, s, 0, jchar_at(s, (size_t)(length - end_chars))).u.s;
     if (!kill)
         for (size_t at = head->len; at > 0; at--)
@@ -193,7 +193,7 @@ jval jfilter_wordcount(jctx *c, jval self, const jval *args, const jargs *all)
     const jstr *s = jshow(c, self);
     int64_t words = 0;
     bool inside = false;
-    jsteps(c, s->len / 16);
+    jwork(c, (uint64_t)s->len * JINJA_CHAR);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
         bool word = is_word(ch.code);
@@ -271,6 +271,7 @@ jval jfilter_round(jctx *c, jval self, const jval *args, const jargs *all)
     if (!up && !down && !(how->len == 6 && !memcmp(how->p, "common", 6)))
         jinja_fail(c, RAD_E_INVAL, "round: the method is common, ceil or floor");
     if (!up && !down) return jround(c, self, digits);
+    jwork(c, JINJA_PRINT);
     if (!jis_number(self))
         jinja_fail(c, RAD_E_INVAL, "round wants a number, not a %s", jtype_name(self));
     double scale = pow(10, (double)RAD_MAX(RAD_MIN(digits, 300), -300));

@@ -25,6 +25,7 @@ static jval dig(jctx *c, jval v, jval path, jval otherwise)
             number = number && s->p[at + len] >= '0' && s->p[at + len] <= '9';
             len++;
         }
+        jwork(c, JINJA_CALL + (uint64_t)len * JINJA_LOOK);
         jval part = jsub(c, s, at, len);
         v = jitem(c, v, number && len && len < 10 ? jparse_int(c, part.u.s, 10) : part);
         if (v.type == J_UNDEFINED && given(otherwise)) v = otherwise;
@@ -73,7 +74,6 @@ jval jfilter_list(jctx *c, jval self, const jval *args, const jargs *all)
     (void)args, (void)all;
     const jlist *from = jiterate(c, self);
     jval list = jlist_new(c, LIST, from->len);
-    jsteps(c, from->len / 16);
     for (uint32_t i = 0; i < from->len; i++)
         jlist_push(c, list.u.l, from->items[i]);
     return list;
@@ -116,7 +116,6 @@ jval jfilter_reverse(jctx *c, jval self, const jval *args, const jargs *all)
     bool was_iterator = self.type == J_LIST && self.u.l->kind == ITERATOR;
     jval list = jlist_new(c, was_iterator ? LIST : ITERATOR, from->len);
     jbuf b = {.c = c};
-    jsteps(c, from->len / 16);
     for (uint32_t i = from->len; i > 0; i--) {
         jlist_push(c, list.u.l, from->items[i - 1]);
         if (self.type == J_STR) jbuf_show(&b, from->items[i - 1]);
@@ -131,7 +130,6 @@ jval jfilter_items(jctx *c, jval self, const jval *args, const jargs *all)
     if (self.type == J_UNDEFINED) return list;
     if (self.type != J_DICT)
         jinja_fail(c, RAD_E_INVAL, "items wants a dict, not a %s", jtype_name(self));
-    jsteps(c, self.u.d->len);
     for (uint32_t i = 0; i < self.u.d->len; i++)
         jlist_push(c, list.u.l, jpair(c, self.u.d->keys[i], self.u.d->values[i]));
     return list;
@@ -260,11 +258,13 @@ static jval sort_key(jctx *c, jval item, jval attribute, bool cased)
 /* sort takes several attributes, "a,b". */
 static jval sort_keys(jctx *c, jval item, jval attribute, bool cased)
 {
+    if (attribute.type == J_STR) jwork(c, attribute.u.s->len);
     if (attribute.type != J_STR || !memchr(attribute.u.s->p, ',', attribute.u.s->len))
         return sort_key(c, item, attribute, cased);
     const jstr *s = attribute.u.s;
     jval keys = jlist_new(c, LIST, 0);
     for (size_t at = 0; at <= s->len;) {
+        jwork(c, JINJA_CALL);
         const char *comma = memchr(s->p + at, ',', s->len - at);
         size_t end = comma ? (size_t)(comma - s->p) : s->len;
         jlist_push(c, keys.u.l, sort_key(c, item, jsub(c, s, at, end - at), cased));
@@ -296,6 +296,7 @@ static void merge_sort(jctx *c, const jval *keys, uint32_t *order, uint32_t *scr
 static jval sorted(jctx *c, const jlist *from, const jval *keys, bool reverse)
 {
     uint32_t *order = jalloc(c, from->len, 2 * sizeof *order);
+    jwork(c, (uint64_t)from->len * sizeof *order);
     for (uint32_t i = 0; i < from->len; i++)
         order[i] = i;
     merge_sort(c, keys, order, order + from->len, from->len, reverse);

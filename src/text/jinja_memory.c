@@ -25,7 +25,8 @@ void jctx_init(jctx *c, const rad_env *env, const jinja_limits *limits, rad_erro
     c->max_memory = limits->memory ? limits->memory : (size_t)512 << 20;
     c->max_string = limits->output ? limits->output : (size_t)128 << 20;
     c->max_string = RAD_MIN(c->max_string, (size_t)UINT32_MAX / 2);
-    c->steps = limits->steps ? limits->steps : 50 * 1000 * 1000;
+    c->max_steps = limits->steps ? limits->steps : 20 * 1000 * 1000;
+    c->steps = c->max_steps;
 }
 
 void jctx_fini(jctx *c)
@@ -70,6 +71,7 @@ void *jalloc(jctx *c, size_t count, size_t size)
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 4)
         jinja_fail(c, RAD_E_LIMIT, "a value is too large");
     bytes = (RAD_MAX(bytes, 1) + ALIGN - 1) / ALIGN * ALIGN;
+    jwork(c, JINJA_CALL + 4 * (uint64_t)bytes); /* it is zeroed, and mostly new to the cache */
     jchunk *chunk = c->chunks;
     if (!chunk || bytes > chunk->bytes - chunk->used) {
         size_t next = chunk ? RAD_MIN(chunk->bytes * 2, (size_t)LARGEST_CHUNK) : FIRST_CHUNK;
@@ -91,8 +93,19 @@ void *jalloc(jctx *c, size_t count, size_t size)
 
 void jsteps(jctx *c, uint64_t n)
 {
-    if (n > c->steps) jinja_fail(c, RAD_E_LIMIT, "rendering takes too many steps");
+    if (n > c->steps)
+        jinja_fail(c, RAD_E_LIMIT,
+                   "rendering takes too many steps, more than %llu; work on long texts and lists "
+                   "counts, too",
+                   (unsigned long long)c->max_steps);
     c->steps -= n;
+}
+
+void jwork(jctx *c, uint64_t parts)
+{
+    parts += c->parts;
+    c->parts = parts % JINJA_STEP;
+    jsteps(c, parts / JINJA_STEP);
 }
 
 void jenter(jctx *c)

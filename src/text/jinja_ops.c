@@ -93,18 +93,14 @@ static jval repeat(jctx *c, jval v, int64_t count)
 {
     if (v.type == J_STR) {
         jbuf b = {.c = c};
-        for (; count > 0 && v.u.s->len; count--) {
-            jsteps(c, 1);
+        for (; count > 0 && v.u.s->len; count--)
             jbuf_str(&b, v.u.s);
-        }
         return jbuf_value(&b);
     }
     jval list = jlist_new(c, (jlist_kind)v.u.l->kind, 0);
-    for (; count > 0 && v.u.l->len; count--) {
-        jsteps(c, v.u.l->len);
+    for (; count > 0 && v.u.l->len; count--)
         for (uint32_t i = 0; i < v.u.l->len; i++)
             jlist_push(c, list.u.l, v.u.l->items[i]);
-    }
     return list;
 }
 
@@ -129,7 +125,6 @@ jval jbinary(jctx *c, joperator op, jval a, jval b)
     if (op == OP_ADD && is_sequence(a) && is_sequence(b) && a.type == b.type &&
         a.u.l->kind == b.u.l->kind) {
         jval sum = repeat(c, a, 1);
-        jsteps(c, b.u.l->len);
         for (uint32_t i = 0; i < b.u.l->len; i++)
             jlist_push(c, sum.u.l, b.u.l->items[i]);
         return sum;
@@ -176,6 +171,7 @@ static void convert(percent *p, jbuf *out, const char *spec, size_t len, jval v)
             jbuf_repr(out, v);
         return;
     }
+    jwork(p->c, JINJA_PRINT);
     if (!jis_number(v) || (letter == 'x' && !jis_int(v)))
         jinja_fail(p->c, RAD_E_INVAL, "'%%%c' wants a number, not a %s", letter, jtype_name(v));
     if (letter == 'd' || letter == 'i' || letter == 'x') {
@@ -188,6 +184,7 @@ static void convert(percent *p, jbuf *out, const char *spec, size_t len, jval v)
             jinja_fail(p->c, RAD_E_UNSUPPORTED, "'%%x' of a negative number is not supported");
         snprintf(text, sizeof text, format, (long long)i);
     } else {
+        jwork(p->c, 16 * JINJA_PRINT); /* up to 409 digits */
         snprintf(format, sizeof format, "%.*s", (int)len, spec);
         snprintf(text, sizeof text, format, jas_float(v));
     }
@@ -244,6 +241,7 @@ static bool clean_number(jctx *c, const jstr *s, char *text, size_t room)
 {
     const jstr *bare = jstrip(c, s, NULL, true, true).u.s;
     size_t n = 0;
+    jwork(c, JINJA_PRINT + (uint64_t)RAD_MIN((size_t)bare->len, room) * JINJA_LOOK);
     for (size_t i = 0; i < bare->len; i++) {
         char ch = bare->p[i];
         if (!ch || n + 1 == room) return false;
@@ -303,6 +301,7 @@ jval jround(jctx *c, jval v, int64_t digits)
     if (v.type != J_FLOAT)
         jinja_fail(c, RAD_E_INVAL, "round wants a number, not a %s", jtype_name(v));
     if (digits > 60 || isnan(v.u.f) || isinf(v.u.f)) return v;
+    jwork(c, 8 * JINJA_PRINT);
     if (digits < 0) {
         double scale = pow(10, (double)-RAD_MAX(digits, -400));
         return jfloat(isinf(scale) ? 0.0 * v.u.f : nearbyint(v.u.f / scale) * scale);

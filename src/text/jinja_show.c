@@ -15,11 +15,16 @@ void jformat_float(double f, char *text, size_t room)
         snprintf(text, room, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;
     }
+    /* What has at most 15 digits comes back from 15 of them with zeros behind. */
     char digits[40];
-    int precision = 0;
+    int precision = 14;
     do
         snprintf(digits, sizeof digits, "%.*e", precision, f);
     while (++precision < 17 && strtod(digits, NULL) != f);
+    const char *e = strchr(digits, 'e');
+    while (precision > 1 && e[precision - 16] == '0')
+        precision--;
+    snprintf(digits, sizeof digits, "%.*e", precision - 1, f);
     int exponent = atoi(strchr(digits, 'e') + 1);
     if (exponent >= -4 && exponent < 16) {
         int decimals = RAD_MAX(precision - 1 - exponent, 1);
@@ -33,6 +38,7 @@ void jformat_float(double f, char *text, size_t room)
 static void put_number(jbuf *b, jval v)
 {
     char text[48];
+    jwork(b->c, v.type == J_FLOAT ? 8 * JINJA_PRINT : JINJA_STEP);
     if (v.type == J_FLOAT)
         jformat_float(v.u.f, text, sizeof text);
     else
@@ -61,7 +67,7 @@ static bool printable(uint32_t code)
 static void repr_string(jbuf *b, const jstr *s)
 {
     char quote = s->len && memchr(s->p, '\'', s->len) && !memchr(s->p, '"', s->len) ? '"' : '\'';
-    jsteps(b->c, s->len / 16);
+    jwork(b->c, (uint64_t)s->len * JINJA_CHAR);
     jbuf_bytes(b, &quote, 1);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
@@ -79,6 +85,7 @@ static void repr_string(jbuf *b, const jstr *s)
                      : ch.code < 0x10000 ? "\\u%04x"
                                          : "\\U%08x",
                      ch.code);
+        if (*text) jwork(b->c, 4 * JINJA_STEP);
         if (*text)
             jbuf_text(b, text);
         else
@@ -175,7 +182,7 @@ typedef struct json_style {
 static void json_string_out(jbuf *b, const json_style *style, const jstr *s)
 {
     static const char escapes[] = "\"\"\\\\\nn\rr\tt\ff\bb";
-    jsteps(b->c, s->len / 16);
+    jwork(b->c, (uint64_t)s->len * JINJA_LOOK);
     jbuf_text(b, "\"");
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
@@ -188,6 +195,7 @@ static void json_string_out(jbuf *b, const json_style *style, const jstr *s)
         else if (!*text && style->ascii && ch.code >= 0x10000)
             snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((ch.code - 0x10000) >> 10),
                      0xdc00 + (ch.code & 0x3ff));
+        if (*text) jwork(b->c, 4 * JINJA_STEP);
         if (*text)
             jbuf_text(b, text);
         else

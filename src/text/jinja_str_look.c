@@ -78,7 +78,7 @@ STR_METHOD(join)
     const jlist *from = jiterate(c, args[0]);
     jbuf b = {.c = c};
     for (uint32_t i = 0; i < from->len; i++) {
-        jsteps(c, 1);
+        jwork(c, JINJA_LOOK);
         if (i) jbuf_str(&b, self.u.s);
         jbuf_str(&b, jwant_str(c, from->items[i], "join"));
     }
@@ -140,7 +140,6 @@ STR_METHOD(format)
     const jstr *s = self.u.s;
     jbuf b = {.c = c};
     uint32_t next = 0;
-    jsteps(c, s->len / 16);
     for (size_t at = 0; at < s->len;) {
         char ch = s->p[at];
         if (ch != '{' && ch != '}') {
@@ -155,6 +154,7 @@ STR_METHOD(format)
         const char *shut = ch == '{' ? memchr(s->p + at, '}', s->len - at) : NULL;
         if (!shut) jinja_fail(c, RAD_E_INVAL, "format: a single '%c'", ch);
         size_t len = (size_t)(shut - s->p) - at - 1;
+        jwork(c, (uint64_t)(len + all->num_named) * JINJA_LOOK);
         jval name = jsub(c, s, at + 1, len), v = {.type = J_UNSET};
         bool number = true;
         for (size_t i = 0; i < len; i++) {
@@ -183,9 +183,9 @@ typedef bool (*char_test)(uint32_t code, utf8proc_category_t category);
 
 static bool all_chars(jctx *c, const jstr *s, char_test test)
 {
-    jsteps(c, s->len / 16);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
+        jwork(c, JINJA_CHAR);
         if (!test(ch.code, utf8proc_category((utf8proc_int32_t)ch.code))) return false;
         at += ch.len;
     }

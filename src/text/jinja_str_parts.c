@@ -1,5 +1,4 @@
 /* jinja_str_parts.c - the methods of str that look for a text in it, and cut it there. */
-#define _GNU_SOURCE /* memmem */
 #include "text/jinja_methods.h"
 #include "text/utf8.h"
 
@@ -7,7 +6,6 @@
 static jval split_space(jctx *c, const jstr *s, int64_t most, bool right)
 {
     jval parts = jlist_new(c, LIST, 0);
-    jsteps(c, s->len / 16);
     s = jstrip(c, s, NULL, !right, right).u.s;
     while (s->len) {
         if (most >= 0 && (int64_t)parts.u.l->len == most) {
@@ -22,6 +20,7 @@ static jval split_space(jctx *c, const jstr *s, int64_t most, bool right)
                     from--;
                 while (from > 0 && ((unsigned char)s->p[from] & 0xc0) == 0x80);
             utf8_char ch = utf8_next((const unsigned char *)s->p + from, s->len - from);
+            jwork(c, JINJA_CHAR);
             if (jis_space(ch.code)) break;
             at = right ? from : at + ch.len;
         }
@@ -32,28 +31,14 @@ static jval split_space(jctx *c, const jstr *s, int64_t most, bool right)
     return parts;
 }
 
-/* The last place of part in s[0..len), or NULL. Unlike memmem it may compare much of part at
- * every place: that is paid for. */
-static const char *find_last(jctx *c, const jstr *s, size_t len, const jstr *part)
-{
-    if (part->len > len) return NULL;
-    for (size_t at = len - part->len + 1; at > 0; at--) {
-        if (part->len && s->p[at - 1] != part->p[0]) continue;
-        jsteps(c, part->len / 64);
-        if (memcmp(s->p + at - 1, part->p, part->len) == 0) return s->p + at - 1;
-    }
-    return NULL;
-}
-
 static jval split_by(jctx *c, const jstr *s, const jstr *by, int64_t most, bool right)
 {
     jval parts = jlist_new(c, LIST, 0);
     size_t start = 0, end = s->len;
     if (!by->len) jinja_fail(c, RAD_E_INVAL, "split: the separator is empty");
-    jsteps(c, right ? s->len : s->len / 16);
     while (most < 0 || (int64_t)parts.u.l->len < most) {
-        const char *at = right ? find_last(c, s, end, by)
-                               : memmem(s->p + start, end - start, by->p, by->len);
+        const char *at = right ? jfind_last(c, s->p, end, by)
+                               : jfind_text(c, s->p + start, end - start, by);
         if (!at) break;
         size_t place = (size_t)(at - s->p);
         jlist_push(c, parts.u.l,
@@ -103,8 +88,7 @@ static jval partition(jctx *c, jval self, const jval *args, bool right)
 {
     const jstr *s = self.u.s, *by = jwant_str(c, args[0], "partition");
     if (!by->len) jinja_fail(c, RAD_E_INVAL, "partition: the separator is empty");
-    jsteps(c, s->len / 16);
-    const char *at = right ? find_last(c, s, s->len, by) : memmem(s->p, s->len, by->p, by->len);
+    const char *at = right ? jfind_last(c, s->p, s->len, by) : jfind_text(c, s->p, s->len, by);
     jval three = jlist_new(c, TUPLE, 3), none = jtext(c, "");
     size_t place = at ? (size_t)(at - s->p) : 0;
     if (!at && right) jlist_push(c, three.u.l, none);
@@ -132,7 +116,12 @@ STR_METHOD(rpartition)
  * begins behind the end, where not even "" is found. */
 static bool window(jctx *c, jval self, const jval *args, jstr *part, size_t *at)
 {
-    jsteps(c, self.u.s->len / 16);
+    if (!some(args[1]) && !some(args[2])) {
+        *part = *self.u.s;
+        *at = 0;
+        return true;
+    }
+    jwork(c, (uint64_t)self.u.s->len * (JINJA_LOOK * 3 / 2));
     int64_t n = (int64_t)jchars(self.u.s);
     int64_t from = some(args[1]) ? jwant_int(c, args[1], "find") : 0;
     int64_t to = some(args[2]) ? jwant_int(c, args[2], "find") : n;
@@ -152,9 +141,10 @@ static int64_t find(jctx *c, jval self, const jval *args, bool right)
     jstr part;
     size_t at;
     if (!window(c, self, args, &part, &at)) return -1;
-    const char *p = right ? find_last(c, &part, part.len, what)
-                          : memmem(part.p, part.len, what->p, what->len);
+    const char *p = right ? jfind_last(c, part.p, part.len, what)
+                          : jfind_text(c, part.p, part.len, what);
     if (!p) return -1;
+    jwork(c, (uint64_t)(p - self.u.s->p) * JINJA_LOOK / 2);
     return (int64_t)jchars(jsub(c, self.u.s, 0, at + (size_t)(p - part.p)).u.s);
 }
 
@@ -192,9 +182,9 @@ STR_METHOD(count)
     jstr part;
     size_t at, n = 0;
     if (!window(c, self, args, &part, &at)) return jint(0);
-    if (!what->len) return jint((int64_t)jchars(&part) + 1);
+    if (!what->len) return jint(jlength(c, (jval){.type = J_STR, .u.s = &part}) + 1);
     for (size_t i = 0;; n++) {
-        const char *p = memmem(part.p + i, part.len - i, what->p, what->len);
+        const char *p = jfind_text(c, part.p + i, part.len - i, what);
         if (!p) return jint((int64_t)n);
         i = (size_t)(p - part.p) + what->len;
     }
@@ -203,7 +193,7 @@ STR_METHOD(count)
 static bool begins_one(jctx *c, const jstr *s, jval with, bool end)
 {
     const jstr *part = jwant_str(c, with, end ? "endswith" : "startswith");
-    jsteps(c, RAD_MIN(s->len, part->len) / 256);
+    jwork(c, JINJA_CALL + RAD_MIN(s->len, part->len));
     return part->len <= s->len &&
            memcmp(s->p + (end ? s->len - part->len : 0), part->p, part->len) == 0;
 }

@@ -9,8 +9,10 @@
 
 const jfunction *jfind(const jfunction *table, size_t count, const char *name, size_t len)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strlen(table[i].name) == len && memcmp(table[i].name, name, len) == 0) return &table[i];
+    for (size_t i = 0; len && i < count; i++) {
+        const char *is = table[i].name;
+        if (is[0] == name[0] && strncmp(is, name, len) == 0 && !is[len]) return &table[i];
+    }
     return NULL;
 }
 
@@ -274,7 +276,6 @@ static jval call_range(jctx *c, jval self, const jval *args, const jargs *all)
         jlist_push(c, range.u.l, jint(i));
         if (__builtin_add_overflow(i, step, &i)) break;
     }
-    jsteps(c, range.u.l->len / 8);
     return range;
 }
 
@@ -326,6 +327,7 @@ static jval call_strftime(jctx *c, jval self, const jval *args, const jargs *all
     (void)self, (void)all;
     const jstr *format = jwant_str(c, args[0], "strftime_now");
     char bytes[128], text[512];
+    jwork(c, 8 * JINJA_PRINT);
     struct tm tm;
     time_t now = (time_t)c->now_unix;
     if (format->len >= sizeof bytes - 1 || memchr(format->p, 0, format->len))

@@ -3,7 +3,7 @@
  *
  * A buffer starts without marks. The first time bytes of the other origin come, marks are
  * made for what is there already. */
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* memrchr */
 #include "text/jinja_value.h"
 #include "text/utf8.h"
 
@@ -31,7 +31,7 @@ static void grow(jbuf *b, size_t len)
 void jbuf_add(jbuf *b, const char *p, size_t len, jtaint taint, const uint8_t *mark)
 {
     if (!len) return;
-    jsteps(b->c, len / 256);
+    jwork(b->c, JINJA_CALL + len);
     grow(b, len);
     if (!b->len) b->taint = (uint8_t)(taint == MIXED ? CLEAN : taint);
     if (!b->mark && taint != b->taint) {
@@ -101,6 +101,46 @@ jval jsub(jctx *c, const jstr *s, size_t at, size_t len)
     return (jval){.type = J_STR, .u.s = sub};
 }
 
+/* Whether `part` is at p. What differs at once, as nearly all candidates do, costs no more. */
+static bool is_at(jctx *c, const char *p, const jstr *part)
+{
+    const size_t head = RAD_MIN(part->len, 8u);
+    jwork(c, JINJA_CALL);
+    if (memcmp(p, part->p, head) != 0) return false;
+    jwork(c, part->len);
+    return memcmp(p + head, part->p + head, part->len - head) == 0;
+}
+
+/* Not memmem, which may compare up to 256 bytes at every place: what is compared is paid for. */
+const char *jfind_text(jctx *c, const char *p, size_t len, const jstr *part)
+{
+    if (!part->len) return p;
+    for (const char *end = p + len; part->len <= (size_t)(end - p); p++) {
+        const size_t places = (size_t)(end - p) - part->len + 1;
+        const char *hit = memchr(p, part->p[0], places);
+        jwork(c, JINJA_LOOK + (hit ? (size_t)(hit - p) : places));
+        if (!hit) return NULL;
+        p = hit;
+        if (is_at(c, p, part)) return p;
+    }
+    return NULL;
+}
+
+const char *jfind_last(jctx *c, const char *p, size_t len, const jstr *part)
+{
+    if (part->len > len) return NULL;
+    if (!part->len) return p + len;
+    for (size_t places = len - part->len + 1; places > 0;) {
+        const char *hit = memrchr(p, part->p[0], places);
+        const size_t left = hit ? (size_t)(hit - p) : 0;
+        jwork(c, JINJA_LOOK + (places - left));
+        if (!hit) return NULL;
+        if (is_at(c, hit, part)) return hit;
+        places = left;
+    }
+    return NULL;
+}
+
 size_t jchars(const jstr *s)
 {
     size_t n = 0;
@@ -126,10 +166,11 @@ bool jis_space(uint32_t c)
 
 static bool strips(jctx *c, const char *p, size_t len, const jstr *chars)
 {
-    jsteps(c, chars ? 1 + chars->len / 64 : 0);
+    const jstr one = {.p = p, .len = (uint32_t)len};
+    if (chars) return jfind_text(c, chars->p, chars->len, &one) != NULL; /* whole, as bytes */
+    jwork(c, JINJA_CHAR);
     utf8_char ch = utf8_next((const unsigned char *)p, len);
-    if (!chars) return ch.valid && ch.len == len && jis_space(ch.code);
-    return memmem(chars->p, chars->len, p, len) != NULL; /* whole characters match as bytes */
+    return ch.valid && ch.len == len && jis_space(ch.code);
 }
 
 jval jstrip(jctx *c, const jstr *s, const jstr *chars, bool left, bool right)
@@ -147,7 +188,6 @@ jval jstrip(jctx *c, const jstr *s, const jstr *chars, bool left, bool right)
         if (!strips(c, s->p + at, end - at, chars)) break;
         end = at;
     }
-    jsteps(c, (s->len - (end - start)) / 16);
     return jsub(c, s, start, end - start);
 }
 
@@ -155,11 +195,11 @@ jval jreplace(jctx *c, const jstr *s, const jstr *old, const jstr *new, int64_t 
 {
     jbuf b = {.c = c};
     size_t at = 0;
-    jsteps(c, s->len / 64);
     while (count != 0 && at <= s->len) {
         const char *found;
+        jwork(c, JINJA_LOOK);
         if (old->len) {
-            found = memmem(s->p + at, s->len - at, old->p, old->len);
+            found = jfind_text(c, s->p + at, s->len - at, old);
             if (!found) break;
             jbuf_sub(&b, s, at, (size_t)(found - s->p) - at);
             jbuf_str(&b, new);
@@ -171,7 +211,6 @@ jval jreplace(jctx *c, const jstr *s, const jstr *old, const jstr *new, int64_t 
             jbuf_sub(&b, s, at, n);
             at += n;
         }
-        jsteps(c, 1);
         if (count > 0) count--;
     }
     if (at < s->len) jbuf_sub(&b, s, at, s->len - at);
@@ -193,7 +232,7 @@ jval jsplit_lines(jctx *c, const jstr *s, bool keep_ends)
 {
     jval list = jlist_new(c, LIST, 0);
     size_t start = 0, at = 0;
-    jsteps(c, s->len / 16);
+    jwork(c, (uint64_t)s->len * JINJA_LOOK);
     while (at < s->len) {
         size_t end = line_end(s->p + at, s->len - at);
         if (!end) {
@@ -248,7 +287,7 @@ jval jchange_case(jctx *c, const jstr *s, jcase how)
 {
     jbuf b = {.c = c};
     bool start = true; /* of the text, or of a word for TITLE */
-    jsteps(c, s->len / 16);
+    jwork(c, (uint64_t)s->len * JINJA_CHAR);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
         utf8proc_int32_t code = (utf8proc_int32_t)ch.code, to;
@@ -278,7 +317,7 @@ jval jchange_case(jctx *c, const jstr *s, jcase how)
 bool jall_case(jctx *c, const jstr *s, jcase how)
 {
     bool any = false;
-    jsteps(c, s->len / 16);
+    jwork(c, (uint64_t)s->len * JINJA_CHAR);
     for (size_t at = 0; at < s->len;) {
         utf8_char ch = utf8_next((const unsigned char *)s->p + at, s->len - at);
         if (is_cased(ch.code)) {

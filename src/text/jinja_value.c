@@ -2,7 +2,6 @@
  *
  * A dict is two arrays in the order of insertion, searched from the start: those of a
  * conversation are small, and a search is paid for in steps. */
-#define _GNU_SOURCE /* memmem */
 #include "text/jinja_value.h"
 
 #include "text/utf8.h"
@@ -30,6 +29,7 @@ void jlist_push(jctx *c, jlist *l, jval v)
         l->items = items;
         l->cap = cap;
     }
+    jwork(c, 2 * sizeof v);
     l->items[l->len++] = v;
 }
 
@@ -51,6 +51,7 @@ jval jdict_new(jctx *c, jtype type)
 static void want_hashable(jctx *c, jval key)
 {
     const int kind = key.type == J_LIST ? key.u.l->kind : -1;
+    jwork(c, JINJA_LOOK);
     for (uint32_t i = 0; kind == TUPLE && i < key.u.l->len; i++) {
         jenter(c);
         want_hashable(c, key.u.l->items[i]);
@@ -62,11 +63,13 @@ static void want_hashable(jctx *c, jval key)
 
 const jval *jdict_get(jctx *c, const jdict *d, const char *p, size_t len)
 {
-    jsteps(c, d->len / 16);
     for (uint32_t i = 0; i < d->len; i++) {
+        jwork(c, JINJA_LOOK);
         if (d->keys[i].type != J_STR) continue;
         const jstr *key = d->keys[i].u.s;
-        if (key->len == len && memcmp(key->p, p, len) == 0) return &d->values[i];
+        if (key->len != len) continue;
+        jwork(c, len);
+        if (memcmp(key->p, p, len) == 0) return &d->values[i];
     }
     return NULL;
 }
@@ -75,7 +78,7 @@ const jval *jdict_find(jctx *c, const jdict *d, jval key)
 {
     if (key.type == J_STR) return jdict_get(c, d, key.u.s->p, key.u.s->len);
     want_hashable(c, key);
-    jsteps(c, d->len / 4);
+    jwork(c, (uint64_t)d->len * JINJA_LOOK);
     for (uint32_t i = 0; i < d->len; i++)
         if (d->keys[i].type != J_STR && jequal(c, d->keys[i], key)) return &d->values[i];
     return NULL;
@@ -94,6 +97,7 @@ void jdict_append(jctx *c, jdict *d, jval key, jval value)
         d->values = values;
         d->cap = cap;
     }
+    jwork(c, 4 * sizeof key);
     d->keys[d->len] = key;
     d->values[d->len++] = value;
 }
@@ -293,7 +297,7 @@ bool jequal(jctx *c, jval a, jval b)
         case J_UNDEFINED:
         case J_NONE: equal = true; break;
         case J_STR:
-            jsteps(c, RAD_MIN(a.u.s->len, b.u.s->len) / 256);
+            if (a.u.s->len == b.u.s->len) jwork(c, a.u.s->len);
             equal = a.u.s->len == b.u.s->len && memcmp(a.u.s->p, b.u.s->p, a.u.s->len) == 0;
             break;
         case J_LIST: equal = equal_lists(c, a.u.l, b.u.l); break;
@@ -310,7 +314,7 @@ int jcompare(jctx *c, jval a, jval b, const char *op)
 {
     if (jis_number(a) && jis_number(b)) return compare_numbers(a, b);
     if (a.type == J_STR && b.type == J_STR) {
-        jsteps(c, 1 + RAD_MIN(a.u.s->len, b.u.s->len) / 256);
+        jwork(c, JINJA_CALL + RAD_MIN(a.u.s->len, b.u.s->len));
         return compare_strings(a.u.s, b.u.s);
     }
     if (a.type == J_UNDEFINED || b.type == J_UNDEFINED)
@@ -337,9 +341,7 @@ bool jcontains(jctx *c, jval item, jval in)
         if (item.type != J_STR)
             jinja_fail(c, RAD_E_INVAL, "'in' looks for a str in a str, not for a %s",
                        jtype_name(item));
-        const jstr *s = in.u.s, *part = item.u.s;
-        jsteps(c, s->len / 64);
-        return !part->len || memmem(s->p, s->len, part->p, part->len) != NULL;
+        return jfind_text(c, in.u.s->p, in.u.s->len, item.u.s) != NULL;
     }
     if (in.type == J_DICT) return jdict_find(c, in.u.d, item) != NULL;
     return holds(c, jiterate(c, in), item);
@@ -348,7 +350,7 @@ bool jcontains(jctx *c, jval item, jval in)
 int64_t jlength(jctx *c, jval v)
 {
     if (v.type == J_STR) {
-        jsteps(c, v.u.s->len / 64);
+        jwork(c, (uint64_t)v.u.s->len * JINJA_LOOK / 2);
         return (int64_t)jchars(v.u.s);
     }
     if (v.type == J_LIST && v.u.l->kind != ITERATOR) return v.u.l->len;
@@ -366,7 +368,6 @@ jlist *jiterate(jctx *c, jval v)
         l->len = l->cap = v.u.l->len - v.u.l->taken;
         v.u.l->taken = v.u.l->len;
     } else if (v.type == J_DICT) {
-        jsteps(c, v.u.d->len / 16);
         for (uint32_t i = 0; i < v.u.d->len; i++)
             jlist_push(c, l, v.u.d->keys[i]);
     } else if (v.type == J_STR) {

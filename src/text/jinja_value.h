@@ -99,6 +99,8 @@ typedef struct jctx {
     size_t memory, max_memory;
     size_t max_string;
     uint64_t steps; /* left */
+    uint64_t max_steps;
+    uint32_t parts; /* of a step: work that was done and is not paid for yet */
     uint32_t depth;
     uint32_t line;
     rad_status status;
@@ -119,6 +121,18 @@ void jctx_fini(jctx *c);
 void *jalloc(jctx *c, size_t count, size_t size); /* zeroed */
 _Noreturn void jinja_fail(jctx *c, rad_status status, const char *fmt, ...) RAD_PRINTF(3, 4);
 void jsteps(jctx *c, uint64_t n);
+
+/* Work that no node stands for, in 256ths of a step: so that a step is always some 20 ns, whatever
+ * a template makes of long texts and lists. A byte that is copied, compared or skipped is one part.
+ */
+enum {
+    JINJA_STEP = 256,
+    JINJA_LOOK = 16,    /* a character that is decoded, an item that is passed */
+    JINJA_CHAR = 64,    /* a character whose class or case is looked up */
+    JINJA_CALL = 64,    /* an append, an allocation, a candidate of a search */
+    JINJA_PRINT = 2048, /* a number that is written or read */
+};
+void jwork(jctx *c, uint64_t parts);
 void jenter(jctx *c); /* one level deeper; jleave comes back */
 static inline void jleave(jctx *c)
 {
@@ -196,6 +210,10 @@ jlist *jiterate(jctx *c, jval v);   /* list(v); an ITERATOR is used up */
 const jstr *jwant_str(jctx *c, jval v, const char *who);
 int64_t jwant_int(jctx *c, jval v, const char *who);
 void jformat_float(double f, char *text, size_t room); /* repr(); room >= 32 */
+
+/* The first place of `part` in p[0..len), or NULL; the last one. */
+const char *jfind_text(jctx *c, const char *p, size_t len, const jstr *part);
+const char *jfind_last(jctx *c, const char *p, size_t len, const jstr *part);
 
 /* Characters: how many; the byte where character n (0..count) begins. */
 size_t jchars(const jstr *s);
