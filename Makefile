@@ -4,7 +4,7 @@
 #   make run        build the program, then serve the shipped model on 127.0.0.1:30000
 #   make test       every test, then again under sanitizers (needs no GPU)
 #   make test-long  the same with long random runs and fuzzing
-#   make bench      speed, each figure beside its limit
+#   make bench      speed, each figure beside its limit; ARGS="trace model" some of it (tools/run-bench.sh)
 #   make install    program, libradish and headers; PREFIX=/usr/local, DESTDIR as usual
 #
 # Debian packages that are missing are installed first (tools/install-deps.sh).
@@ -34,7 +34,7 @@ fuzz: build/deps-fuzz
 	@tools/run-fuzz.sh $(or $(SECONDS),60)
 
 bench: build/deps-bench all
-	@tools/run-bench.sh
+	@tools/run-bench.sh $(ARGS)
 
 install: all
 	@cmake --install build/release --prefix "$(PREFIX)"

@@ -6,9 +6,8 @@
  *
  * A redis-server of its own on loopback stands for the other machine, where one is installed.
  *
- * With a MODEL (a GGUF file; one of that shape with synthetic weights is made by
- * `make_gguf.py --preset qwen3-0.6b --type bf16 --out FILE` of the test data's tools) the time to
- * the first token is measured as well: computed, and from each tier, by a whole engine
+ * With a MODEL (a GGUF file; `tools/make-model.py --shape qwen3-0.6b FILE` makes one of that shape) the
+ * time to the first token is measured as well: computed, and from each tier, by a whole engine
  * (first_token.h). The rates of the copies need none. */
 #define _GNU_SOURCE
 #include "bench.h"

@@ -2,7 +2,7 @@
  *
  *     bench_trace FILE.rxtrace [--page-size N] [--json]
  *
- * Plays an RXTRACE1 file (tools/trace_gen.py of the test data writes one) twice and times
+ * Plays an RXTRACE1 file (tools/make-trace.py writes one) twice and times
  * every request of the second half of the first run and of the whole second one by
  * itself: match, lock, evict, allocate, insert, unlock. The limit beside it is what no
  * cache can avoid for the same request, in the same run: comparing the tokens that were

@@ -1,10 +1,12 @@
-#!/usr/bin/env python3
-"""hicache_blog.py MODEL [POLICY] - conversations that come back in turns through a KV pool of a
-quarter of them: the hit rate, and what host memory below the pool gives.
+#!/usr/bin/python3
+"""hicache_blog.py MODEL [--policy P] [--users N] [--turns N] - conversations that come back in turns through
+a KV pool of a quarter of them: the hit rate, and what host memory below the pool gives.
 
 24 users, 8 turns each, 96 new tokens a turn and an answer of one; every turn in an order of its
 own, one request at a time, fcfs. Best hit rate with any memory: 0.78. Three servers: an ample
-pool, a quarter, a quarter with a host tier of four times the pool. The program is $RADISH."""
+pool, a quarter, a quarter with a host tier of four times the pool, which is written by --policy
+(write_through, write_through_selective or write_back). The program is $RADISH."""
+import argparse
 import pathlib
 import random
 import sys
@@ -13,22 +15,22 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
 from radish_e2e import Server  # noqa: E402
 
-USERS, TURNS, QUESTION, ANSWER = 24, 8, 96, 1
+QUESTION, ANSWER = 96, 1
 PAGE = 16
 
 
-def play(model, *args):
+def play(a, *args):
     rng = random.Random(1)
-    with Server(model, "--page-size", PAGE, "--schedule-policy", "fcfs", "--max-running-requests",
+    with Server(a.model, "--page-size", PAGE, "--schedule-policy", "fcfs", "--max-running-requests",
                 1, *args, huge_pages=True) as server:
         server.await_memory()
         vocab = min(server.get("/model_info")["vocab_size"], 30000)
-        history = [[] for _ in range(USERS)]
+        history = [[] for _ in range(a.users)]
         prompt = cached = 0
         answers = []
         start = time.monotonic()
-        for _ in range(TURNS):
-            order = list(range(USERS))
+        for _ in range(a.turns):
+            order = list(range(a.users))
             rng.shuffle(order)
             for user in order:
                 history[user] += [rng.randrange(3, vocab) for _ in range(QUESTION)]
@@ -44,19 +46,26 @@ def play(model, *args):
 
 
 def main():
-    model = sys.argv[1]
-    policy = sys.argv[2] if len(sys.argv) > 2 else "write_through"
-    working_set = USERS * TURNS * (QUESTION + ANSWER)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--policy", default="write_through")
+    parser.add_argument("--users", type=int, default=24)
+    parser.add_argument("--turns", type=int, default=8)
+    a = parser.parse_args()
+    if a.users < 8 or a.turns < 2:
+        parser.error("at least 8 users, so that a quarter holds the longest conversation, and 2 turns")
+    working_set = a.users * a.turns * (QUESTION + ANSWER)
     pool = working_set // 4
     runs = [("ample pool", ["--max-total-tokens", working_set * 2]),
             ("a quarter", ["--max-total-tokens", pool]),
             ("a quarter and a host tier", ["--max-total-tokens", pool, "--hicache-ratio", 4,
                                            "--enable-hierarchical-cache",
-                                           "--hicache-write-policy", policy])]
-    print(f"# {working_set} tokens in all, a pool of {pool}, pages of {PAGE}, {policy}")
+                                           "--hicache-write-policy", a.policy])]
+    print(f"# {working_set} tokens in all, a pool of {pool}, pages of {PAGE}, {a.policy}")
     seconds, answers = {}, {}
     for name, args in runs:
-        hit, seconds[name], answers[name] = play(model, *args)
+        hit, seconds[name], answers[name] = play(a, *args)
         print(f"{name:28} hit rate {hit:.3f}   {seconds[name]:7.2f} s", flush=True)
     same = all(a == answers["ample pool"] for a in answers.values())
     gain = seconds["a quarter"] / seconds["a quarter and a host tier"]

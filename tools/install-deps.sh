@@ -10,7 +10,7 @@ build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev li
 case "${1:-build}" in
 build) packages="$build" ;;
 test)  packages="$build g++ python3-numpy redis-server python3-jinja2" ;;
-bench) packages="$build python3-numpy libdnnl2" ;;
+bench) packages="$build python3-numpy libdnnl2 redis-server" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
 train) packages="python3 python3-numpy python3-torch" ;;
 *) echo "usage: $0 build|test|bench|fuzz|train" >&2; exit 2 ;;

@@ -1,13 +1,12 @@
 #!/bin/sh
 # make-benchmarks.sh [MODEL [ARG...]] - measures what docs/benchmarks.md shows, and puts it there.
 #
-# Without MODEL it is llama-110m in bf16 with random weights, made by make_gguf.py from the test
-# data's tools folder (RADISH_TESTDATA/../tools) into build/bench. ARGs go to every run of
-# `radish bench` with it (e.g. --max-total-tokens 65536). In the environment, PAIRS=5 takes medians of
-# five pairs of runs instead of three (no_reuse has nine at least), SUITE="--workload react" are
-# options of the suite alone, and SCALING_CONTEXT=32768 is the longest context of the scaling table
-# instead of 131072: every doubling takes four times as long, the last one two or three minutes.
-# That table is of tiny-llama with a context of 131072 tokens, and left out without make_gguf.py.
+# Without MODEL it is llama-110m in bf16 with random weights, made by make-model.py into build/bench.
+# ARGs go to every run of `radish bench` with it (e.g. --max-total-tokens 65536). In the environment,
+# PAIRS=5 takes medians of five pairs of runs instead of three (no_reuse has nine at least),
+# SUITE="--workload react" are options of the suite alone, and SCALING_CONTEXT=32768 is the longest
+# context of the scaling table instead of 131072: every doubling takes four times as long, the last one
+# two or three minutes. That table is of tiny-llama with a context of 131072 tokens.
 #
 # It writes docs/benchmarks/suite.csv and suite.svg, and the tables between the two marker
 # comments of docs/benchmarks.md; DOCS=folder writes all three there instead. Nothing is
@@ -22,16 +21,11 @@ pairs=${PAIRS:-3}
 mkdir -p "$work" "$docs/benchmarks"
 [ -x "$bin" ] || { echo "make-benchmarks: $bin is not there: make" >&2; exit 1; }
 
-make_gguf=${RADISH_TESTDATA:-../shared/data}/../tools/make_gguf.py
-
-# make_model FILE ARG...: under another name first, as a run that is interrupted must not leave
-# half a model.
+# make_model FILE ARG...: unless it is there.
 make_model() {
     file=$1
     shift
-    [ ! -f "$file" ] || return 0
-    /usr/bin/python3 "$make_gguf" "$@" --type bf16 --out "$file.part"
-    mv "$file.part" "$file"
+    [ -f "$file" ] || tools/make-model.py "$@" --type bf16 "$file" >&2
 }
 
 if [ $# -gt 0 ]; then
@@ -39,11 +33,7 @@ if [ $# -gt 0 ]; then
     shift
 else
     model=$work/llama-110m-bf16.gguf
-    [ -f "$model" ] || [ -f "$make_gguf" ] || {
-        echo "make-benchmarks: no MODEL given, and no $make_gguf" >&2
-        exit 1
-    }
-    make_model "$model" --preset llama-110m
+    make_model "$model" --shape llama-110m
 fi
 
 # run FILE MODEL ARG...: `radish bench` into a file, which is shown either way.
@@ -62,13 +52,9 @@ run "$work/speed.txt" "$model" --what start,speed,tree "$@"
 # shellcheck disable=SC2086
 run "$work/suite.txt" "$model" --what suite --pairs "$pairs" --markdown "$work/suite.md" \
     --csv "$work/suite.csv" --svg "$work/suite.svg" ${SUITE:-} "$@"
-tiny=$work/tiny-llama-128k.gguf
-if [ -f "$tiny" ] || [ -f "$make_gguf" ]; then
-    make_model "$tiny" --preset tiny-llama --ctx 131072
-    run "$work/scaling.txt" "$tiny" --what scaling --context-length "${SCALING_CONTEXT:-131072}"
-else
-    echo "Scaling was not measured: there was no make_gguf.py." >"$work/scaling.txt"
-fi
+tiny=$work/tiny-llama-128k-bf16.gguf
+make_model "$tiny" --shape tiny-llama --context 131072
+run "$work/scaling.txt" "$tiny" --what scaling --context-length "${SCALING_CONTEXT:-131072}"
 
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 {

@@ -1,73 +1,163 @@
 #!/bin/sh
-# run-bench.sh - what `make bench` prints: the cache's own speed, by operation and on a
-# traffic trace, prefill and decode of llama-110m and qwen3-0.6b (synthetic weights, bf16 and
-# q8_0), the start of qwen3-0.6b, 32 requests behind one prefix, contexts of 1k to 128k and 1 to 512
-# running requests (tiny-llama), what a host tier gives conversations that come back, what the
-# tiers copy and what a prompt of 8192 tokens then waits for (qwen3-0.6b), and the workloads W1
-# to W4 (16 clients over HTTP), alone and beside a busy process.
+# run-bench.sh [SECTION...] - what `make bench` prints: all sections, in this order, or those named.
 #
-# SCALING_CONTEXT=32768 in the environment stops at that context: every doubling takes four times
-# as long, the last one two or three minutes with two cores.
+#   cache      the cache's own speed, by operation
+#   sched      what a step of the scheduler costs beside its forward pass
+#   storage    the file store beside raw reads and writes
+#   gemm       matrix products beside the instructions' rates
+#   attention  decode and prefill beside memory's and the products' rates
+#   trace      what the cache costs a request of a traffic trace
+#   replay     hit rates of four policies on a trace of conversations
+#   model      prefill and decode of llama-110m and qwen3-0.6b, bf16 and q8_0
+#   start      qwen3-0.6b, from nothing until ready for a request
+#   prefix     32 requests behind one prefix, tree attention on and off
+#   scaling    contexts of 1k to 128k and 1 to 512 running requests, tiny-llama
+#   blog       what a host tier gives conversations that come back
+#   tiers      what the tiers copy, and how long a prompt of 8,192 tokens then waits
+#   serving    the workloads W1 to W4, 16 clients over HTTP, alone and beside a busy process
 #
-# The models and the load generator come from the test data's tools folder
-# (RADISH_TESTDATA/../tools); what needs them is skipped, in words, where it is absent.
+# Models (random weights, real shapes; 1.8 GB) and traces are made into build/bench when they are first
+# needed. In the environment:
+#   SCALING_CONTEXT=32768  stops at that context: every doubling takes four times as long, the last one
+#                          two or three minutes with two cores
+#   RUNS=5                 W1 to W4 that often instead of three times; medians
+#   QUICK=1                all sections in their smallest form, to see that they run: models of two layers,
+#                          short lines, a sixteenth of the load. Its figures say nothing. Some 3 minutes
 set -eu
 cd "$(dirname "$0")/.."
-data=${RADISH_TESTDATA:-../shared/data}
-tools=$data/../tools
-work=build/bench
-mkdir -p "$work"
 bin=build/release
-
-for b in bench_cache bench_sched bench_storage bench_gemm bench_attention; do
-    echo "== $b"
-    "$bin/bench/$b"
+sections="cache sched storage gemm attention trace replay model start prefix scaling blog tiers serving"
+for section in "$@"; do
+    case " $sections " in
+    *" $section "*) ;;
+    *) echo "run-bench: $section is not one of: $sections" >&2; exit 2 ;;
+    esac
 done
+[ -x $bin/radish ] || { echo "run-bench: $bin/radish is not there: make" >&2; exit 1; }
 
-if [ ! -f "$tools/make_gguf.py" ]; then
-    echo "skipped: prefill, decode and serving need $tools/make_gguf.py"
-    exit 0
+if [ -n "${QUICK:-}" ]; then
+    work=build/bench/quick
+    shrink="--layers 2 --vocab 4000" # options of make-model.py for every model
+    prompt=128 long_prompt=256 longest_prompt=512 line=0.05 kernel_line=0.01 waiting=500 requests=400
+    context=${SCALING_CONTEXT:-2048} chats="--users 8 --turns 3" tier_tokens=1024 divide=16 runs=1
+else
+    work=build/bench
+    shrink=
+    prompt=512 long_prompt=2048 longest_prompt=8192 line=3 kernel_line= waiting=10000 requests=
+    context=${SCALING_CONTEXT:-131072} chats= tier_tokens=8192 divide=1 runs=${RUNS:-3}
 fi
-trace=$work/default.rxtrace
-[ -f "$trace" ] || /usr/bin/python3 "$tools/trace_gen.py" "$trace" >/dev/null 2>&1
-echo "== bench_trace, the default trace of trace_gen.py"
-for page_size in 1 16 64; do
-    "$bin/bench/bench_trace" "$trace" --page-size $page_size
-done
+mkdir -p "$work"
 
-for preset in llama-110m qwen3-0.6b; do
-    model=$work/$preset-bf16.gguf
-    [ -f "$model" ] ||
-        /usr/bin/python3 "$tools/make_gguf.py" --preset $preset --type bf16 --out "$model"
-    for weights in file q8_0; do
-        echo "== $preset, weights $weights"
-        "$bin/bench/bench_model" -s 3 --weights $weights "$model"
-        "$bin/bench/bench_model" -n 2048 -s 3 --weights $weights "$model" | grep "prefill"
+# model NAME SHAPE ARG...: the file's path, made if it is not there.
+model() {
+    file=$work/$1-bf16.gguf
+    shape=$2
+    shift 2
+    # shrink is a list of words.
+    # shellcheck disable=SC2086
+    [ -f "$file" ] || tools/make-model.py --shape "$shape" --type bf16 "$@" $shrink "$file" >&2
+    echo "$file"
+}
+
+# trace FORM FILE: likewise.
+trace() {
+    [ -f "$work/$2" ] || tools/make-trace.py --form "$1" ${requests:+--requests $requests} "$work/$2" >&2
+    echo "$work/$2"
+}
+
+bench_cache() {
+    echo "== bench_cache"
+    $bin/bench/bench_cache
+}
+
+bench_sched() {
+    echo "== bench_sched"
+    $bin/bench/bench_sched $waiting
+}
+
+bench_storage() {
+    echo "== bench_storage"
+    $bin/bench/bench_storage
+}
+
+bench_gemm() {
+    echo "== bench_gemm"
+    $bin/bench/bench_gemm ${kernel_line:+-s $kernel_line}
+}
+
+bench_attention() {
+    echo "== bench_attention"
+    $bin/bench/bench_attention ${kernel_line:+-s $kernel_line}
+}
+
+bench_trace() {
+    echo "== bench_trace, conversations of 64 tenants"
+    file=$(trace rxtrace tenants.rxtrace)
+    for page_size in 1 16 64; do
+        $bin/bench/bench_trace "$file" --page-size $page_size
     done
+}
+
+bench_replay() {
+    echo "== radish replay, an hour of conversations"
+    file=$(trace mooncake conversations.jsonl.gz)
+    $bin/radish replay "$file" --policy lru --policy lfu --policy slru --policy cost \
+        --capacity-blocks 10000 --capacity-blocks 30000 --capacity-blocks 100000
+}
+
+bench_model() {
+    for shape in llama-110m qwen3-0.6b; do
+        file=$(model $shape $shape)
+        for weights in file q8_0; do
+            echo "== $shape, weights $weights"
+            $bin/bench/bench_model -n $prompt -s $line --weights $weights "$file"
+            $bin/bench/bench_model -n $long_prompt -s $line --weights $weights "$file" | grep "prefill"
+        done
+    done
+    file=$(model llama-110m llama-110m)
+    $bin/bench/bench_model -n $longest_prompt -s $line "$file" | grep "prefill"
+}
+
+bench_start() {
+    file=$(model qwen3-0.6b qwen3-0.6b)
+    for dtype in auto q8_0; do
+        echo "== start of qwen3-0.6b bf16, --dtype $dtype"
+        $bin/radish bench "$file" --what start --dtype $dtype
+    done
+}
+
+bench_prefix() {
+    echo "== 32 requests behind one prefix, llama-110m bf16"
+    $bin/radish bench "$(model llama-110m-16k llama-110m --context 16384)" --what tree
+}
+
+bench_scaling() {
+    echo "== contexts up to $context tokens, and running requests, tiny-llama bf16"
+    $bin/radish bench "$(model tiny-llama-128k tiny-llama --context 131072)" --what scaling \
+        --context-length "$context"
+}
+
+bench_blog() {
+    echo "== hicache_blog, a pool of a quarter of the conversations without and with a host tier"
+    # chats is a list of words.
+    # shellcheck disable=SC2086
+    RADISH=$PWD/$bin/radish /usr/bin/python3 bench/hicache_blog.py $chats "$(model llama-110m llama-110m)"
+}
+
+bench_tiers() {
+    echo "== bench_tiers, first tokens with qwen3-0.6b bf16"
+    $bin/bench/bench_tiers $tier_tokens 16 "$work" "$(model qwen3-0.6b qwen3-0.6b)"
+}
+
+bench_serving() {
+    echo "== W1 to W4 over HTTP, llama-110m bf16"
+    RADISH=$PWD/$bin/radish /usr/bin/python3 bench/serving.py --runs "$runs" --divide $divide \
+        "$(model llama-110m llama-110m)"
+}
+
+# sections is a list of words.
+# shellcheck disable=SC2086
+[ $# -gt 0 ] || set -- $sections
+for section in "$@"; do
+    "bench_$section"
 done
-for dtype in auto q8_0; do
-    echo "== start of qwen3-0.6b bf16, --dtype $dtype"
-    "$bin/radish" bench "$work/qwen3-0.6b-bf16.gguf" --what start --dtype $dtype
-done
-long=$work/llama-110m-16k.gguf
-[ -f "$long" ] ||
-    /usr/bin/python3 "$tools/make_gguf.py" --preset llama-110m --type bf16 --ctx 16384 --out "$long"
-"$bin/bench/bench_model" -n 8192 -s 3 "$long" | grep "prefill"
-echo "== 32 requests behind one prefix"
-"$bin/radish" bench "$long" --what tree
-
-tiny=$work/tiny-llama-128k.gguf
-[ -f "$tiny" ] ||
-    /usr/bin/python3 "$tools/make_gguf.py" --preset tiny-llama --type bf16 --ctx 131072 --out "$tiny"
-echo "== contexts up to ${SCALING_CONTEXT:-131072} tokens, and running requests, tiny-llama bf16"
-"$bin/radish" bench "$tiny" --what scaling --context-length "${SCALING_CONTEXT:-131072}"
-
-echo "== hicache_blog, a pool of a quarter of the conversations without and with a host tier"
-RADISH=$PWD/$bin/radish /usr/bin/python3 bench/hicache_blog.py "$work/llama-110m-bf16.gguf"
-
-echo "== bench_tiers, first tokens with qwen3-0.6b bf16"
-"$bin/bench/bench_tiers" 8192 16 "$work" "$work/qwen3-0.6b-bf16.gguf"
-
-echo "== W1 to W4 over HTTP, llama-110m bf16"
-RADISH=$PWD/$bin/radish /usr/bin/python3 bench/serving.py "$work/llama-110m-bf16.gguf" \
-    "$tools/shared_prefix_load.py"
