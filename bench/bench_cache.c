@@ -3,7 +3,10 @@
  * The limit of a match is to compare its tokens and to copy its slots: memcmp and
  * memcpy of the same lengths on buffers of the same age, measured in the same run. A
  * row prints the median and p99 of single operations (batches of them where one is
- * shorter than the clock) and the ratio to its limit. Memory is touched in advance. */
+ * shorter than the clock) and the ratio to its limit. Memory is touched in advance.
+ *
+ *     bench_cache [--json]
+ *     bench_cache --sizing     only what create takes per token of KV memory */
 #include <radish/cache.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -401,11 +404,53 @@ static void report_metadata(uint32_t page_size)
     rad_cache_destroy(cache);
 }
 
+static void *counting_alloc(void *user, size_t bytes)
+{
+    *(uint64_t *)user += bytes;
+    return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+}
+
+static void counting_free(void *user, void *memory, size_t bytes)
+{
+    (void)user, (void)bytes;
+    free(memory);
+}
+
+/* What docs/embedding.md's table of sizes has: a million tokens, default limits. */
+static void report_sizing(uint32_t page_size)
+{
+    enum { TOKENS = 1000000 };
+    uint64_t bytes[2] = {0, 0}; /* of the allocator, of the cache */
+    rad_env env[2];
+    for (int i = 0; i < 2; i++)
+        env[i] = (rad_env){.struct_size = sizeof env[i],
+                           .user = &bytes[i],
+                           .alloc = counting_alloc,
+                           .free = counting_free};
+    rad_kv_allocator_params a = {
+        .struct_size = sizeof a, .num_pages = TOKENS / page_size, .page_size = page_size};
+    rad_kv_allocator *alloc = NULL;
+    ok(rad_kv_allocator_create(&env[0], &a, &alloc, NULL), "create");
+    rad_cache_params c = {.struct_size = sizeof c, .page_size = page_size, .kv_allocator = alloc};
+    rad_cache *cache = NULL;
+    ok(rad_cache_create(&env[1], &c, &cache, NULL), "create");
+    printf("page size %-2u: cache %.1f, allocator %.1f bytes per token of KV memory\n", page_size,
+           (double)bytes[1] / TOKENS, (double)bytes[0] / TOKENS);
+    rad_cache_destroy(cache);
+    rad_kv_allocator_destroy(alloc);
+}
+
 int main(int argc, char **argv)
 {
+    static const uint32_t pages[] = {1, 16, 64};
     json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    if (argc > 1 && strcmp(argv[1], "--sizing") == 0) {
+        for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
+            report_sizing(pages[i]);
+        return 0;
+    }
     if (argc > 1 && !json) {
-        fprintf(stderr, "usage: bench_cache [--json]\n");
+        fprintf(stderr, "usage: bench_cache [--json | --sizing]\n");
         return 2;
     }
     if (json)
@@ -418,7 +463,6 @@ int main(int argc, char **argv)
         snprintf(name, sizeof name, "match %u tokens, one node", lens[i]);
         bench_match(name, lens[i], lens[i], 1);
     }
-    static const uint32_t pages[] = {1, 16, 64};
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
         snprintf(name, sizeof name, "match 4096 tokens, 64-token nodes, page %u", pages[i]);
         bench_match(name, 4096, 64, pages[i]);

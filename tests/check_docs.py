@@ -7,12 +7,17 @@
  - Every file of the repository that they link to is there.
  - The man page names every option of every command's --help, in the command's own entry or
    among those of several commands, and no other.
+ - The commands that they name are there with their options, and nothing in the repository but the
+   tests' RADISH_TESTDATA names a file beside the clone (docs_commands.py).
+ - docs/embedding.md's table of sizes is what `bench_cache --sizing` prints, within 5%.
 """
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+
+from docs_commands import check_beside, check_commands
 
 BLOCK = re.compile(r"^```c\n(.*?)^```$", re.M | re.S)
 NAME = re.compile(r"\b(?:rad|RAD)_\w+\b(?!\*)")  # rad_kv_alloc_* stands for many
@@ -90,8 +95,21 @@ def check_manual(root, build, wrong):
         wrong.append(f"only {count} options were found in what --help prints: {commands}")
 
 
+def check_sizing(root, build, wrong):
+    page = root / "docs/embedding.md"
+    said = {int(size): (float(cache), float(allocator)) for size, cache, allocator in re.findall(
+        r"^\| (\d+) \| ([\d.]+) bytes \| ([\d.]+) bytes \|$", page.read_text(), re.M)}
+    out = subprocess.run([f"{build}/bench/bench_cache", "--sizing"], capture_output=True, text=True,
+                         check=True).stdout
+    found = {int(size): (float(cache), float(allocator)) for size, cache, allocator in re.findall(
+        r"^page size (\d+) *: cache ([\d.]+), allocator ([\d.]+)", out, re.M)}
+    if not found or said.keys() != found.keys() or any(
+            abs(a - b) > 0.05 * b + 0.05 for size in found for a, b in zip(said[size], found[size])):
+        wrong.append(f"{page}: its table of sizes says {said}, bench_cache --sizing {found}")
+
+
 def main():
-    root, build, compiler = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    root, build, compiler = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3]
     wrong = []
     run_program(root, build, compiler, wrong)
     check_manual(root, build, wrong)
@@ -108,9 +126,12 @@ def main():
         for link in LINK.findall(text):
             if not (path.parent / link).exists():
                 wrong.append(f"{path}: links to {link}, which is not there")
+    check_sizing(root, build, wrong)
+    count = check_commands(root, pathlib.Path(build), documents, wrong)
+    check_beside(root, wrong)
     for line in wrong:
         print(line)
-    print(f"{len(documents)} documents, {mentioned} names: " +
+    print(f"{len(documents)} documents, {mentioned} names, {count} commands: " +
           (f"{len(wrong)} things are wrong" if wrong else "right"))
     return 1 if wrong else 0
 

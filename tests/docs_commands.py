@@ -1,0 +1,161 @@
+"""docs_commands.py - what README and docs tell a reader to run is there, and nothing lies beside the clone.
+
+A command is a line of a code block that is shell, or a span of code, which begins with a program of ours:
+tools/NAME, bench/NAME, build/release/NAME or `make TARGET`, with VARIABLE=value before it where there is one.
+Its program must exist, and know the options and sections, and the variables, that the command gives it."""
+import re
+import shlex
+import subprocess
+
+VARIABLE = re.compile(r"^([A-Z_]+)=")
+OURS = re.compile(r"^(?:/usr/bin/python3 )?(?:build/release/|tools/|bench/|tests/|make(?: |$)|radish )")
+SPAN = re.compile(r"`([^`\n]+)`")
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+INDENTED = re.compile(r"^    (\S.*(?:\\\n.*)*)$", re.M)
+SHELL = ("sh", "console", "")
+
+
+def commands(text):
+    """Every command of ours in a document, as a list of words."""
+    lines = []
+    rest = text
+    for fence in FENCED.finditer(text):
+        rest = rest.replace(fence[0], "")
+        if fence[1] in SHELL:
+            lines += fence[2].replace("\\\n", " ").splitlines()
+    for block in INDENTED.finditer(rest):
+        lines.append(block[1].replace("\\\n", " "))
+    lines += SPAN.findall(rest)
+    for line in lines:
+        line = re.sub(r"^\$ ", "", line.strip())
+        line = re.sub(r"\s+#.*$", "", line)
+        bare = re.sub(r"^(?:[A-Z_]+=\S* )*", "", line)
+        if not OURS.match(bare):
+            continue
+        try:
+            words = shlex.split(line)
+        except ValueError:  # a quote that goes on in the next line
+            words = line.split()
+        yield [word.rstrip(";,") for word in words]
+
+
+def help_of(program):
+    done = subprocess.run([*program, "--help"], capture_output=True, text=True)
+    return done.stdout
+
+
+class Checker:
+    def __init__(self, root, build):
+        self.root, self.build, self.helps = root, build, {}
+        self.targets = set(re.findall(r"^([\w-]+):", (root / "Makefile").read_text(), re.M))
+
+    def knows(self, program, text_of, option):
+        """Whether an option of ours stands in a program's own words."""
+        if program not in self.helps:
+            self.helps[program] = text_of()
+        return re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", self.helps[program])
+
+    def sections(self, script):
+        named = re.search(r'^sections="([^"]*)"', script.read_text(), re.M)
+        return named[1].split() if named else None
+
+    def problem(self, words):
+        """What is wrong with a command, or None."""
+        variables = []
+        while VARIABLE.match(words[0]):
+            variables.append(VARIABLE.match(words.pop(0))[1])
+        if words[0] == "/usr/bin/python3":
+            words.pop(0)
+        name, rest = words[0], words[1:]
+        if name == "make":
+            return self.make(variables, rest)
+        if name == "radish":
+            name = "build/release/radish"
+        inside = name.startswith("build/release/")
+        path = self.build / name[len("build/release/"):] if inside else self.root / name
+        if path.is_dir():
+            return None
+        if not path.is_file():
+            return f"{name} is not there"
+        if path.name == "radish":
+            command = rest[0] if rest and re.fullmatch(r"[a-z]+", rest[0]) else ""
+            program, text_of = f"radish {command}", lambda: help_of([path] + [command] * bool(command))
+        elif path.suffix == ".py":
+            program, text_of = name, lambda: path.read_text()
+        elif path.suffix == ".sh":
+            program, text_of = name, lambda: path.read_text()
+            wanted = self.sections(path)
+            for word in rest if wanted else ():
+                if word not in wanted and not word.startswith("[") and word.islower():
+                    return f"{name} has no section {word}"
+        else:
+            source = next((self.root / folder / f"{path.name}.c" for folder in ("bench", "tests", "examples")
+                           if (self.root / folder / f"{path.name}.c").is_file()), None)
+            program, text_of = name, lambda: source.read_text() if source else ""
+        for word in rest:
+            option = word.split("=")[0].strip("[]")
+            if re.fullmatch(r"--?[a-z][\w-]*", option) and not self.knows(program, text_of, option):
+                return f"{program} has no {option}"
+        for variable in variables:
+            if not variable.startswith("RADISH") and not self.knows(program, text_of, variable):
+                return f"{name} reads no {variable}"
+        return None
+
+    def make(self, variables, words):
+        scripts = "".join(f.read_text() for f in (self.root / "tools").glob("*.sh"))
+        for variable in variables:
+            if f"${{{variable}" not in scripts:
+                return f"no script of tools/ reads {variable}"
+        for word in words:
+            if VARIABLE.match(word):
+                name = VARIABLE.match(word)[1]
+                if name not in (self.root / "Makefile").read_text() and name != "DESTDIR":
+                    return f"the Makefile has no {name}"
+            elif word not in self.targets:
+                return f"the Makefile has no target {word}"
+        return None
+
+
+def check_commands(root, build, documents, wrong):
+    checker = Checker(root, build)
+    count = 0
+    for path in documents:
+        for words in commands(path.read_text()):
+            count += 1
+            shown = " ".join(words)
+            problem = checker.problem(words)
+            if problem:
+                wrong.append(f"{path}: `{shown}`: {problem}")
+    if count < 40:
+        wrong.append(f"only {count} commands were found in the documents")
+    return count
+
+
+# ---- beside the clone ----
+
+CLIMBS = re.compile(r"(?<![\w./])((?:\.\./)+[\w./-]*)")
+PARENT = re.compile(r"\b(?:ROOT|root|SOURCE_DIR|PWD)\b[})]?(?:/\.\.|\.parent)(?![\w.])")
+# Here RADISH_TESTDATA is given its default; nothing else may look there.
+TEST_DATA = ("RADISH_TESTDATA",)
+
+
+def check_beside(root, wrong):
+    """No text, script or source names a file outside the repository by a path from within: one that
+    climbs leads to a file of ours, from where the text lies."""
+    seen = 0
+    files = [root / "README.md", root / "Makefile", root / "CMakeLists.txt"]
+    for folder in ("docs", "tools", "bench", "src", "include", "examples", "cmake"):
+        files += [f for f in sorted((root / folder).rglob("*"))
+                  if f.suffix in (".md", ".1", ".sh", ".py", ".c", ".h", ".txt", ".cmake", ".in")]
+    for path in files:
+        seen += 1
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if any(word in line for word in TEST_DATA):
+                continue
+            outside = [climb for climb in CLIMBS.findall(line)
+                       if not (path.parent / climb).resolve().is_relative_to(root) or
+                       not (path.parent / climb).exists()]
+            if outside or PARENT.search(line):
+                wrong.append(f"{path}:{number}: names something beside the clone: {line.strip()}")
+    if seen < 300:
+        wrong.append(f"only {seen} files were looked at")
