@@ -354,6 +354,7 @@ TEST(a_model_file_is_digested_for_the_first_store_and_must_be_the_one_that_was_l
         CHECK(system(command) == 0);
         engine_params params = erig_params();
         params.enable_hierarchical_cache = true;
+        params.hicache_storage_mode = "0640";
         engine_parts parts = erig_parts(0);
         rad_env env = rad_env_or_default(NULL);
         gguf_file *file;
@@ -375,6 +376,8 @@ TEST(a_model_file_is_digested_for_the_first_store_and_must_be_the_one_that_was_l
             CHECK(system(command) == 0);
             CHECK_OK(engine_attach_storage(e, store, NULL, &err));
             CHECK(e->tiers.identified && strncmp(e->tiers.model, "xxh3-128:", 9) == 0);
+            snprintf(command, sizeof command, "test \"$(stat -c %%a %s/store/lock)\" = 640", dir);
+            CHECK(system(command) == 0);
         }
         engine_destroy(e);
         snprintf(command, sizeof command, "rm -rf %s", dir);
@@ -394,12 +397,14 @@ TEST(options_of_the_tiers_want_the_tiers)
                                   {.hicache_eviction_policy = "slru"},
                                   {.hicache_storage_prefetch_policy = "best_effort"},
                                   {.hicache_storage_backend = "file:/tmp/x"},
+                                  {.hicache_storage_mode = "0660"},
                                   {.hicache_storage_backend_extra_config = "{}"}};
     const engine_params usual[] = {{.hicache_ratio = 2},
                                    {.hicache_write_policy = "write_through"},
                                    {.hicache_mem_layout = "page_first"},
                                    {.hicache_eviction_policy = "lru"},
                                    {.hicache_storage_prefetch_policy = "timeout"},
+                                   {.hicache_storage_mode = "0600"},
                                    {0}};
     for (size_t i = 0; i < RAD_COUNT(idle); i++) {
         engine_params p = idle[i];
@@ -412,6 +417,11 @@ TEST(options_of_the_tiers_want_the_tiers)
         CHECK_OK(engine_tiers_check(&usual[i], &err));
     engine_params wrong = {.enable_hierarchical_cache = true, .hicache_eviction_policy = "clock"};
     CHECK(engine_tiers_check(&wrong, &err) == RAD_E_INVAL && strstr(err.text, "slru"));
+    wrong.hicache_eviction_policy = NULL;
+    wrong.hicache_storage_mode = "0666";
+    CHECK(engine_tiers_check(&wrong, &err) == RAD_E_INVAL && strstr(err.text, "0660"));
+    wrong.hicache_storage_mode = "640";
+    CHECK_OK(engine_tiers_check(&wrong, &err));
     wrong.hicache_eviction_policy = "user";
     CHECK(engine_tiers_check(&wrong, &err) == RAD_E_INVAL);
 }

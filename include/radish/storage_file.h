@@ -16,7 +16,14 @@
  * until the budget evicts it (rad_storage_stats.evicted). Every record is verified when it is
  * read; a bad one goes to quarantine and is a miss. An index that is lost or damaged is made
  * again from the records' headers. A full or read-only disk, or a directory that goes away,
- * is an error in words and a miss, until it is well again.
+ * is an error in words and a miss, until it is well again. So is a lock that somebody else holds:
+ * it is logged and waited for, lock_timeout_ms a call.
+ *
+ * Who can write into the directory can forge pages. A directory that is made has mode 0700 and its
+ * files 0600, whatever the umask; one that is there must belong to this user or root and not be
+ * writable for others. Nothing is opened through a symbolic link, and only plain files of this user
+ * (or root, or with mode 0660 of the directory's group) are used. What an index claims is held
+ * against the size of the data files, so that a few bytes of it cost no memory.
  *
  * Memory: about 80 bytes per page of the directory, twice that while a table grows.
  *
@@ -46,6 +53,9 @@ typedef struct rad_storage_file_params {
                                * (where granted) for reading a batch at once */
     uint32_t lock_timeout_ms; /* longest wait for another process; 0: 5000 */
     uint32_t no_uring;        /* 1: plain reads */
+    uint32_t mode;            /* of files: 0600, 0640 (a group may read them) or 0660 (a group's
+                               * users share the store); 0: 0600 */
+    uint32_t reserved;        /* 0 */
 } rad_storage_file_params;
 
 /* Opens the store: reads the index (64 bytes per page, a million pages in less than a second), or

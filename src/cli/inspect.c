@@ -73,8 +73,11 @@ static int inspect_store(const char *dir, const file_inspect_options *o, bool js
     rad_error err;
     if (file_inspect_is_store(dir, &err)) return cli_fail("%s", err.text);
     /* Looking must not evict: the budget is the servers' business. */
-    rad_storage_file_params params = {
-        .struct_size = sizeof params, .dir = dir, .max_bytes = UINT64_MAX, .no_uring = 1};
+    rad_storage_file_params params = {.struct_size = sizeof params,
+                                      .dir = dir,
+                                      .max_bytes = UINT64_MAX,
+                                      .no_uring = 1,
+                                      .mode = FILE_MODE_AS_FOUND};
     file_store *s;
     if (file_store_open(NULL, &params, &file_io_real, &s, &err)) return cli_fail("%s", err.text);
     file_inspection *in = malloc(sizeof *in);

@@ -351,6 +351,12 @@ int cmd_serve(int argc, char **argv)
              "_max (30); file: max_size (bytes, 8 GiB), fsync (default, never, always), threads,\n"
              "lock_timeout_ms; redis: user, password, prefix, ttl_seconds, connect_timeout_ms,\n"
              "timeout_ms, threads."},
+        {.kind = CLI_TEXT,
+         .name = "hicache-storage-mode",
+         .arg = "MODE",
+         .target = &engine_p.hicache_storage_mode,
+         .help = "Of the files in file:DIR: 0600 (default; this user's alone), 0640 (a group may\n"
+                 "read them) or 0660 (users of the directory's group share the store)."},
         {.kind = CLI_FLAG,
          .name = "hicache-storage-admin",
          .target = &server_p.storage_admin,

@@ -314,7 +314,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     e->params.hicache_write_policy = e->params.hicache_mem_layout = NULL;
     e->params.hicache_eviction_policy = NULL;
     e->params.hicache_storage_backend = e->params.hicache_storage_prefetch_policy = NULL;
-    e->params.hicache_storage_backend_extra_config = NULL;
+    e->params.hicache_storage_backend_extra_config = e->params.hicache_storage_mode = NULL;
     *out = e;
     return RAD_OK;
 }

@@ -72,6 +72,7 @@ typedef struct engine_params {
     const char *hicache_storage_backend;         /* file:DIR or redis:HOST:PORT,...; NULL: none */
     const char *hicache_storage_prefetch_policy; /* timeout, wait_complete, best_effort */
     const char *hicache_storage_backend_extra_config; /* a JSON object */
+    const char *hicache_storage_mode; /* of a directory's files: 0600, 0640, 0660 */
 
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes

@@ -105,7 +105,12 @@ static rad_status attach(engine *e, const engine_store_change *change, rad_stora
     if (given)
         x.store = *given;
     else if (!status)
-        status = engine_store_open(&e->env, change->spec, change->extra_config, &x.store, err);
+        status = engine_store_open(&e->env,
+                                   &(engine_store_words){.spec = change->spec,
+                                                         .extra_config = change->extra_config,
+                                                         .mode = e->tiers.mode,
+                                                         .from_client = true},
+                                   &x.store, err);
     if (!status) status = try_for(e, do_attach, &x, change->wait_ns);
     if (!status) {
         e->tiers.store = x.store;

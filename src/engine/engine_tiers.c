@@ -100,12 +100,14 @@ static void prefetch_options(rad_hicache_params *p, extra_option out[PREFETCH_OP
 
 /* ---- stores ---- */
 
-static rad_status open_with(const rad_env *env, const char *spec, json_t *extra, rad_storage *out,
-                            rad_error *err)
+static rad_status open_with(const rad_env *env, const engine_store_words *words, json_t *extra,
+                            rad_storage *out, rad_error *err)
 {
     static const char *const fsyncs[] = {"default", "never", "always"};
+    const char *spec = words->spec;
     bool is_file = strncmp(spec, "file:", 5) == 0, is_redis = strncmp(spec, "redis:", 6) == 0;
-    rad_storage_file_params file = {.struct_size = sizeof file, .dir = spec + 5};
+    rad_storage_file_params file = {
+        .struct_size = sizeof file, .dir = spec + 5, .mode = words->mode};
     rad_storage_redis_params redis = {.struct_size = sizeof redis, .nodes = spec + 6};
     const char *fsync = NULL;
     rad_hicache_params unused = {0};
@@ -145,13 +147,13 @@ static rad_status open_with(const rad_env *env, const char *spec, json_t *extra,
                    : rad_storage_redis_open(env, &redis, out, err);
 }
 
-rad_status engine_store_open(const rad_env *env, const char *spec, const char *extra_config,
-                             rad_storage *out, rad_error *err)
+rad_status engine_store_open(const rad_env *env, const engine_store_words *words, rad_storage *out,
+                             rad_error *err)
 {
     json_t *extra;
-    rad_status status = parse_object(extra_config, &extra, err);
+    rad_status status = parse_object(words->extra_config, &extra, err);
     if (status != RAD_OK) return status;
-    status = open_with(env, spec, extra, out, err);
+    status = open_with(env, words, extra, out, err);
     json_decref(extra);
     return status;
 }
@@ -171,7 +173,8 @@ static const char *idle_option(const engine_params *p)
         {"hicache_storage_prefetch_policy", p->hicache_storage_prefetch_policy,
          prefetch_policies[RAD_PREFETCH_TIMEOUT]},
         {"hicache_storage_backend", p->hicache_storage_backend, NULL},
-        {"hicache_storage_backend_extra_config", p->hicache_storage_backend_extra_config, NULL}};
+        {"hicache_storage_backend_extra_config", p->hicache_storage_backend_extra_config, NULL},
+        {"hicache_storage_mode", p->hicache_storage_mode, "0600"}};
     if (p->hicache_ratio != 0 && p->hicache_ratio != 2) return "hicache_ratio";
     if (p->hicache_size != 0) return "hicache_size";
     for (size_t i = 0; i < RAD_COUNT(words); i++)
@@ -190,8 +193,21 @@ static rad_status host_eviction(const engine_params *p, rad_eviction_options *ou
     return status;
 }
 
+/* In octal, with or without a zero in front; UINT32_MAX: it is none that a store takes. */
+static uint32_t storage_mode(const engine_params *p)
+{
+    static const char *const modes[] = {"0600", "0640", "0660", "600", "640", "660"};
+    static const uint32_t bits[] = {0600, 0640, 0660};
+    int at = find_word(modes, RAD_COUNT(modes), p->hicache_storage_mode);
+    return at < 0 ? UINT32_MAX : bits[at % 3];
+}
+
 rad_status engine_tiers_check(const engine_params *p, rad_error *err)
 {
+    if (storage_mode(p) == UINT32_MAX)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache_storage_mode '%.40s' is none of 0600, 0640, 0660",
+                        p->hicache_storage_mode);
     if (find_word(write_policies, RAD_COUNT(write_policies), p->hicache_write_policy) < 0)
         return rad_fail(err, RAD_E_INVAL,
                         "hicache_write_policy '%.40s' is none of write_through, "
@@ -279,6 +295,7 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
     rad_status status = engine_tiers_check(p, err);
     if (status != RAD_OK || !p->enable_hierarchical_cache) return status;
     t->enabled = true;
+    t->mode = storage_mode(p);
     int layout = find_word(layouts, RAD_COUNT(layouts), p->hicache_mem_layout);
     if (!p->hicache_mem_layout) layout = RAD_HOST_PAGE_FIRST; /* a store may come later */
     t->host_pool = (rad_host_kv_pool_params){.struct_size = sizeof t->host_pool,
@@ -298,8 +315,12 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
     if (status != RAD_OK || !p->hicache_storage_backend) return status;
     status = engine_tiers_identify(t, err);
     if (status == RAD_OK)
-        status = engine_store_open(env, p->hicache_storage_backend,
-                                   p->hicache_storage_backend_extra_config, &t->store, err);
+        status = engine_store_open(
+            env,
+            &(engine_store_words){.spec = p->hicache_storage_backend,
+                                  .extra_config = p->hicache_storage_backend_extra_config,
+                                  .mode = t->mode},
+            &t->store, err);
     if (status != RAD_OK) return status;
     t->has_store = true;
     t->hicache.storage = &t->store;

@@ -20,6 +20,7 @@ typedef struct engine_tiers {
     char model[80];      /* a digest of the file, or a name */
     char build[160];     /* whose arithmetic */
     char spec[1024];     /* "file:DIR", as it was given; "" without a store */
+    uint32_t mode;       /* of the files of any store in a directory; 0: the store's default */
 } engine_tiers;
 
 /* Whether the words make sense, before anything is loaded. RAD_E_INVAL in words. */
@@ -37,8 +38,15 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
 rad_status engine_tiers_identify(engine_tiers *t, rad_error *err);
 void engine_tiers_fini(engine_tiers *t); /* closes the store; after the scheduler is gone */
 
-/* Opens "file:DIR" or "redis:HOST:PORT,..." with the options of a JSON object (NULL: none). */
-rad_status engine_store_open(const rad_env *env, const char *spec, const char *extra_config,
-                             rad_storage *out, rad_error *err);
+/* A store in words. */
+typedef struct engine_store_words {
+    const char *spec;         /* "file:DIR" or "redis:HOST:PORT,..." */
+    const char *extra_config; /* options in a JSON object; NULL: none */
+    uint32_t mode;            /* of files in a directory */
+    bool from_client;         /* not from who started the server: no secret of ours goes with it */
+} engine_store_words;
+
+rad_status engine_store_open(const rad_env *env, const engine_store_words *words, rad_storage *out,
+                             rad_error *err);
 
 #endif

@@ -99,7 +99,7 @@ static void count_page(file_inspection *out, const file_page *page, uint64_t rec
 static uint64_t count_quarantine(file_store *s)
 {
     uint64_t count = 0;
-    int fd = openat(s->dir_fd, "quarantine", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = file_place_below(&s->place, "quarantine", false);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     for (struct dirent *entry; dir && (entry = readdir(dir));)
         count += entry->d_name[0] != '.';

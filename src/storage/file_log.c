@@ -38,12 +38,13 @@ static rad_status io_failed(rad_error *err, const char *what)
     return rad_fail(err, RAD_E_IO, "storage: %s: %s", what, strerror(errno));
 }
 
-rad_status file_log_open(file_log *log, const file_io *io, int dir, rad_error *err)
+rad_status file_log_open(file_log *log, const file_io *io, const file_place *place, rad_error *err)
 {
     *log = (file_log){.io = io, .fd = -1};
-    int fd = openat(dir, FILE_LOG_NAME, O_RDWR | O_CLOEXEC);
+    int fd = file_place_file(place, place->dir, FILE_LOG_NAME, O_RDWR);
     if (fd < 0 && errno == ENOENT) return RAD_NONE;
-    if (fd < 0) return io_failed(err, "cannot open the index");
+    if (fd < 0)
+        return rad_fail(err, RAD_E_IO, "storage: cannot open the index: %s", file_place_why(errno));
     header h;
     ssize_t got = file_read_all(io, fd, &h, sizeof h, 0);
     rad_status status = RAD_OK;
@@ -182,14 +183,17 @@ static void write_state(writer *w, const file_table *t)
     if (w->count) write_chunk(w);
 }
 
-rad_status file_log_rewrite(file_log *log, const file_io *io, int dir, const file_table *table,
-                            uint64_t era, bool durable, rad_error *err)
+rad_status file_log_rewrite(file_log *log, const file_io *io, const file_place *place,
+                            const file_table *table, uint64_t era, bool durable, rad_error *err)
 {
     static const char temporary[] = FILE_LOG_NAME ".new";
     writer w = {.err = err};
     w.log = (file_log){.io = io, .end = sizeof(header)};
-    w.log.fd = openat(dir, temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w.log.fd < 0) return io_failed(err, "cannot make a new index");
+    const int dir = place->dir;
+    w.log.fd = file_place_file(place, dir, temporary, O_RDWR | O_CREAT | O_TRUNC);
+    if (w.log.fd < 0)
+        return rad_fail(err, RAD_E_IO, "storage: cannot make a new index: %s",
+                        file_place_why(errno));
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     w.log.generation = mix64((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^

@@ -11,6 +11,7 @@
 #define STORAGE_FILE_LOG_H
 
 #include "storage/file_io.h"
+#include "storage/file_place.h"
 #include "storage/file_table.h"
 
 #define FILE_LOG_NAME "index"
@@ -26,7 +27,7 @@ typedef struct file_log {
 
 /* Opens the index in the directory. RAD_NONE: there is none. RAD_E_FORMAT: it is no index.
  * RAD_E_IO in words. Nothing is read yet. */
-rad_status file_log_open(file_log *log, const file_io *io, int dir, rad_error *err);
+rad_status file_log_open(file_log *log, const file_io *io, const file_place *place, rad_error *err);
 void file_log_close(file_log *log);
 
 /* Applies what is new, up to the end or the first entry that is none. RAD_E_NOMEM, RAD_E_IO.
@@ -48,7 +49,7 @@ rad_status file_log_append(file_log *log, file_entry *entries, uint32_t count, r
 /* Writes the table's state as a new index that takes the name; `log` then goes on with it.
  * `era`: of the log it replaces, or 0 for another one.
  * RAD_E_IO: the old one stays. `durable`: it also survives a power loss. */
-rad_status file_log_rewrite(file_log *log, const file_io *io, int dir, const file_table *table,
-                            uint64_t era, bool durable, rad_error *err);
+rad_status file_log_rewrite(file_log *log, const file_io *io, const file_place *place,
+                            const file_table *table, uint64_t era, bool durable, rad_error *err);
 
 #endif

@@ -43,7 +43,8 @@ static rad_status scan_class(file_store *s, uint32_t class_, rad_error *err)
     struct stat st;
     int fd = file_store_data(s, record_bytes);
     if (fd < 0 || fstat(fd, &st))
-        return rad_fail(err, RAD_E_IO, "storage: %s: a data file: %s", s->dir, strerror(errno));
+        return rad_fail(err, RAD_E_IO, "storage: %s: a data file: %s", s->dir,
+                        file_place_why(errno));
     uint64_t slots = ((uint64_t)st.st_size + stride - 1) / stride;
     for (uint32_t slot = 0; slot < RAD_MIN(slots, (uint64_t)FILE_MAX_SLOTS); slot++) {
         const file_class *c = &t->classes[class_];
@@ -71,7 +72,7 @@ static rad_status scan_class(file_store *s, uint32_t class_, rad_error *err)
 
 rad_status file_store_scan(file_store *s, rad_error *err)
 {
-    int fd = openat(s->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(s->place.dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         if (fd >= 0) close(fd);
@@ -87,8 +88,20 @@ rad_status file_store_scan(file_store *s, rad_error *err)
     return status;
 }
 
+/* "1732290000-64 digits.bad", and a file of ours: whatever else lies in quarantine is somebody
+ * else's, and stays. */
+static bool is_quarantined(const file_store *s, int dir, const char *name)
+{
+    struct stat st;
+    size_t digits = strspn(name, "0123456789");
+    if (digits < 10 || name[digits] != '-') return false;
+    const char *key = name + digits + 1;
+    return strspn(key, "0123456789abcdef") == 64 && strcmp(key + 64, ".bad") == 0 &&
+           fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && file_place_owns(&s->place, &st);
+}
+
 /* The number of records in quarantine; the name of the oldest in `oldest`. */
-static uint32_t count_quarantined(int fd, char oldest[256])
+static uint32_t count_quarantined(const file_store *s, int fd, char oldest[256])
 {
     uint32_t count = 0;
     int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -96,7 +109,7 @@ static uint32_t count_quarantined(int fd, char oldest[256])
     if (!dir && again >= 0) close(again);
     oldest[0] = 0;
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.') continue;
+        if (!is_quarantined(s, fd, entry->d_name)) continue;
         if (!count++ || strcmp(entry->d_name, oldest) < 0)
             snprintf(oldest, 256, "%s", entry->d_name); /* names begin with the time */
     }
@@ -107,16 +120,16 @@ static uint32_t count_quarantined(int fd, char oldest[256])
 static void quarantine(file_store *s, const rad_storage_key *key, const void *record, size_t bytes)
 {
     char name[128], oldest[256];
-    (void)mkdirat(s->dir_fd, "quarantine", 0777);
-    int dir = openat(s->dir_fd, "quarantine", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir = file_place_below(&s->place, "quarantine", true);
     if (dir < 0) return;
-    while (count_quarantined(dir, oldest) >= FILE_QUARANTINED)
-        if (unlinkat(dir, oldest, 0)) break;
+    bool room = true;
+    while (room && count_quarantined(s, dir, oldest) >= FILE_QUARANTINED)
+        room = unlinkat(dir, oldest, 0) == 0;
     int at = snprintf(name, sizeof name, "%010u-", file_store_seconds());
     for (int i = 0; i < 32; i++)
         at += snprintf(name + at, sizeof name - (size_t)at, "%02x", key->bytes[i]);
     snprintf(name + at, sizeof name - (size_t)at, ".bad");
-    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = room ? file_place_file(&s->place, dir, name, O_RDWR | O_CREAT | O_TRUNC) : -1;
     if (fd >= 0 && !file_write_all(s->io, fd, record, bytes, 0, NULL)) unlinkat(dir, name, 0);
     if (fd >= 0) close(fd);
     close(dir);

@@ -45,7 +45,8 @@ static rad_status get_class(file_store *s, size_t record_bytes, uint32_t *class_
         return rad_fail(err, RAD_E_LIMIT, "storage: %s: %d record sizes are all it can have",
                         s->dir, FILE_CLASSES);
     if (file_store_data(s, record_bytes) < 0)
-        return rad_fail(err, RAD_E_IO, "storage: %s: a data file: %s", s->dir, strerror(errno));
+        return rad_fail(err, RAD_E_IO, "storage: %s: a data file: %s", s->dir,
+                        file_place_why(errno));
     return RAD_OK;
 }
 
@@ -112,7 +113,7 @@ static int write_records(file_store *s, const rad_storage_batch *b, round *r)
         if (!r->written[i]) failed = errno;
     }
     if (fd >= 0 && s->params.fsync == RAD_FSYNC_ALWAYS &&
-        (s->io->sync(s->io->user, fd) || s->io->sync(s->io->user, s->dir_fd))) {
+        (s->io->sync(s->io->user, fd) || s->io->sync(s->io->user, s->place.dir))) {
         failed = errno;
         memset(r->written, 0, sizeof r->written);
     }

@@ -14,7 +14,9 @@
 #include <radish/storage_file.h>
 
 #include "storage/file_io.h"
+#include "storage/file_lock.h"
 #include "storage/file_log.h"
+#include "storage/file_place.h"
 #include "storage/file_table.h"
 
 #include <pthread.h>
@@ -45,7 +47,8 @@ typedef struct file_store {
     pthread_mutex_t state;
 
     /* The world: all -1 while the directory is out of reach. */
-    int dir_fd, lock_fd;
+    file_place place;
+    int lock_fd;
     struct {
         int fd;
         uint64_t record_bytes;
@@ -90,6 +93,9 @@ rad_status file_store_append(file_store *s, file_entry *entries, uint32_t count,
 /* Under writer and state: slots that the dead were writing are free again, and with `ours`
  * those in our own name too. */
 rad_status file_store_release(file_store *s, bool ours, rad_error *err);
+
+/* Whole records that the data file for this size has room for: what an index may name. */
+uint64_t file_store_records(void *store, uint64_t record_bytes);
 
 /* Under state: the data file for records of this size, opened on first use; -1 with errno. */
 int file_store_data(file_store *s, uint64_t record_bytes);

@@ -18,7 +18,10 @@ void file_table_reset(file_table *t)
     if (t->hash) rad_free(t->env, t->hash, ((size_t)t->hash_mask + 1) * sizeof *t->hash);
     for (int i = 0; i < FILE_CLASSES; i++)
         rad_free(t->env, t->classes[i].slots, t->classes[i].cap_slots * sizeof(uint32_t));
-    file_table_init(t, t->env);
+    file_table old = *t;
+    file_table_init(t, old.env);
+    t->records = old.records;
+    t->user = old.user;
 }
 
 uint64_t file_stride(uint64_t record_bytes)
@@ -196,6 +199,15 @@ static rad_status put(file_table *t, const file_entry *e)
     return RAD_OK;
 }
 
+/* How many of `wanted` records the class's data file has room for; it is looked at only when it had
+ * too little. */
+static uint64_t file_room(file_table *t, file_class *c, uint64_t record_bytes, uint64_t wanted)
+{
+    if (!t->records) return wanted;
+    if (c->records < wanted) c->records = t->records(t->user, record_bytes);
+    return RAD_MIN(c->records, wanted);
+}
+
 rad_status file_table_apply(file_table *t, const file_entry *e)
 {
     bool of_slot = e->op == FILE_TAKE || e->op == FILE_RELEASE || e->op == FILE_PUT;
@@ -206,11 +218,13 @@ rad_status file_table_apply(file_table *t, const file_entry *e)
             uint64_t bytes = e->record_bytes;
             if (bytes < RAD_STORAGE_HEADER_BYTES || bytes > 1ull << 40) return RAD_E_FORMAT;
             if (c->record_bytes && c->record_bytes != bytes) return RAD_E_FORMAT;
-            if (!grow_slots(t, c, e->slot)) return RAD_E_NOMEM;
+            if (!grow_slots(t, c, (uint32_t)file_room(t, c, bytes, e->slot))) return RAD_E_NOMEM;
             c->record_bytes = bytes;
             c->stride = file_stride(bytes);
         } else {
             if (!c->record_bytes) return RAD_E_FORMAT;
+            uint64_t ahead = e->op == FILE_PUT ? 0 : FILE_AHEAD, wanted = e->slot + 1ull;
+            if (file_room(t, c, c->record_bytes, wanted) + ahead < wanted) return RAD_E_FORMAT;
             if (!grow_slots(t, c, e->slot + 1)) return RAD_E_NOMEM;
         }
     }

@@ -8,6 +8,10 @@
  *     class 0, 16512 bytes  | page | page | free | taken by a writer | page |
  *     class 1, 1056896 bytes| page | free | page |
  *
+ * An index is not believed: a class has at most as many slots as its data file has records, plus
+ * those that writers may have taken behind its end, and a page lies within the file. So what a few
+ * bytes of index cost is bounded by what they are an index of.
+ *
  * Invariant, verified by file_table_check(): each slot of a class is free, or taken by one
  * writer, or holds one page; each page is in the hash, and once in the list of use. */
 #ifndef STORAGE_FILE_TABLE_H
@@ -21,6 +25,8 @@
 enum {
     FILE_CLASSES = 64,         /* record sizes in one store */
     FILE_MAX_SLOTS = 1u << 28, /* of a class */
+    FILE_AHEAD = 1u << 16,     /* slots that writers may have taken behind a file's end: 2048
+                                * callers with FILE_CHUNK records each; 256 KB a class */
     FILE_NONE = UINT32_MAX,    /* no page, no slot, no class */
     FILE_ENTRY_BYTES = 64
 };
@@ -67,12 +73,15 @@ typedef struct file_class {
     uint32_t num_slots, cap_slots;
     uint32_t first_free; /* no slot below is free */
     uint32_t num_pages;
+    uint64_t records; /* the data file had room for so many when it was looked at */
 } file_class;
 
 enum { FILE_SLOT_FREE = UINT32_MAX, FILE_SLOT_TAKEN = 0x80000000u };
 
 typedef struct file_table {
     const rad_env *env;
+    uint64_t (*records)(void *user, uint64_t record_bytes); /* room in a data file; NULL: any */
+    void *user;
     file_page *pages; /* grows by doubling; free ones are linked by `newer` */
     uint32_t cap_pages, num_pages, free_page, used_pages;
     uint32_t *hash; /* page + 1, or 0; linear probing, at most half full */
@@ -91,8 +100,9 @@ void file_table_reset(file_table *t); /* empty; memory goes back. Also the end o
 uint32_t file_table_find(const file_table *t, const rad_storage_key *key);
 
 /* Adds one entry. RAD_E_NOMEM: nothing changed. RAD_E_FORMAT: it makes no sense (a slot of
- * no class), and nothing changed. A page or a slot that is there already is replaced, so
- * that a damaged index gives a wrong page at worst, which its key then betrays. O(1). */
+ * no class, a page behind the end of its file), and nothing changed. A page or a slot that is there
+ * already is replaced, so that a damaged index gives a wrong page at worst, which its key then
+ * betrays. O(1). */
 rad_status file_table_apply(file_table *t, const file_entry *e);
 
 /* The class with these record_bytes, or FILE_NONE. */

@@ -30,19 +30,7 @@ uint32_t file_store_seconds(void)
 
 static rad_status failed(rad_error *err, const file_store *s, const char *what)
 {
-    return rad_fail(err, RAD_E_IO, "storage: %s: %s: %s", s->dir, what, strerror(errno));
-}
-
-static bool lock_byte(int fd, short type, off_t byte)
-{
-    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    return fcntl(fd, F_OFD_SETLK, &l) == 0;
-}
-
-static bool byte_is_held(int fd, off_t byte)
-{
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    return fcntl(fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+    return rad_fail(err, RAD_E_IO, "storage: %s: %s: %s", s->dir, what, file_place_why(errno));
 }
 
 static bool has_no_name(int fd)
@@ -66,7 +54,7 @@ static void close_world(file_store *s)
     for (int i = 0; i < FILE_CLASSES; i++)
         close_fd(&s->data[i].fd);
     close_fd(&s->lock_fd);
-    close_fd(&s->dir_fd);
+    file_place_close(&s->place);
     file_table_reset(&s->table);
     s->owner = 0;
     pthread_mutex_unlock(&s->state);
@@ -78,21 +66,11 @@ static rad_status open_world(file_store *s, rad_error *err)
     rad_status status = RAD_OK;
     pthread_rwlock_wrlock(&s->world);
     pthread_mutex_lock(&s->state);
-    if (mkdir(s->dir, 0777) && errno != EEXIST) {
-        status = failed(err, s, "cannot be made");
-        goto out;
+    status = file_place_open(&s->place, s->dir, s->params.mode, err);
+    if (!status) {
+        s->lock_fd = file_place_file(&s->place, s->place.dir, "lock", O_RDWR | O_CREAT);
+        if (s->lock_fd < 0) status = failed(err, s, "cannot make a lock file");
     }
-    s->dir_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->dir_fd < 0) {
-        status = failed(err, s, "cannot be opened");
-        goto out;
-    }
-    s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (s->lock_fd < 0) {
-        status = failed(err, s, "cannot make a lock file");
-        goto out;
-    }
-out:
     pthread_mutex_unlock(&s->state);
     pthread_rwlock_unlock(&s->world);
     if (status) close_world(s);
@@ -106,7 +84,8 @@ static rad_status release(file_store *s, bool ours, bool tell, rad_error *err)
         for (uint32_t slot = 0; slot < c->num_slots; slot++) {
             if (c->slots[slot] == FILE_SLOT_FREE || c->slots[slot] < FILE_SLOT_TAKEN) continue;
             uint8_t owner = (uint8_t)(c->slots[slot] - FILE_SLOT_TAKEN);
-            if (owner == s->owner ? !ours : byte_is_held(s->lock_fd, OWNER_BYTE + owner)) continue;
+            if (owner == s->owner ? !ours : file_lock_is_held(s->lock_fd, OWNER_BYTE + owner))
+                continue;
             file_entry e = {.op = FILE_RELEASE, .class_ = i, .slot = slot, .owner = owner};
             (void)file_table_apply(&s->table, &e);
             rad_status status = tell ? file_store_append(s, &e, 1, err) : RAD_OK;
@@ -121,11 +100,20 @@ rad_status file_store_release(file_store *s, bool ours, rad_error *err)
     return release(s, ours, true, err);
 }
 
-/* Under writer and state: a number of our own. Who had it before is dead. */
+/* Under writer and state: a number of our own. Who had it before is dead. RAD_AGAIN: a lock that
+ * is none of ours is in the way. */
 static rad_status join(file_store *s, rad_error *err)
 {
+    bool foreign = false;
     for (uint8_t n = 1; n <= FILE_OWNERS && !s->owner; n++)
-        if (lock_byte(s->lock_fd, F_WRLCK, OWNER_BYTE + n)) s->owner = n;
+        if (file_lock_take(s->lock_fd, OWNER_BYTE + n))
+            s->owner = n;
+        else
+            foreign |= !file_lock_is_held(s->lock_fd, OWNER_BYTE + n);
+    char words[96];
+    if (!s->owner && foreign)
+        return rad_fail(err, RAD_AGAIN, "storage: %s: %s", s->dir,
+                        file_lock_holder(s->lock_fd, OWNER_BYTE + 1, words));
     if (!s->owner)
         return rad_fail(err, RAD_E_LIMIT, "storage: %s: %d backends use it already", s->dir,
                         FILE_OWNERS);
@@ -144,7 +132,7 @@ static rad_status load(file_store *s, rad_error *err)
     file_table_reset(&s->table);
     s->reload = false;
     rad_error why = {0};
-    rad_status status = file_log_open(&s->log, s->io, s->dir_fd, &why);
+    rad_status status = file_log_open(&s->log, s->io, &s->place, &why);
     if (!status) status = file_log_catch_up(&s->log, &s->table, &why);
     if (!status) status = file_log_repair(&s->log, &s->table, &why);
     if (status == RAD_E_FORMAT || status == RAD_E_CORRUPT)
@@ -156,7 +144,7 @@ static rad_status load(file_store *s, rad_error *err)
         (void)release(s, true, false, NULL);
         status = file_store_scan(s, err);
         if (!status)
-            status = file_log_rewrite(&s->log, s->io, s->dir_fd, &s->table, 0, durable(s), err);
+            status = file_log_rewrite(&s->log, s->io, &s->place, &s->table, 0, durable(s), err);
     }
     if (s->log.era != s->era) s->epoch++;
     s->era = s->log.era;
@@ -165,7 +153,7 @@ static rad_status load(file_store *s, rad_error *err)
 
 rad_status file_store_refresh(file_store *s, rad_error *err)
 {
-    if (s->dir_fd < 0 || s->reload || file_log_is_stale(&s->log)) return RAD_AGAIN;
+    if (s->place.dir < 0 || s->reload || file_log_is_stale(&s->log)) return RAD_AGAIN;
     return file_log_catch_up(&s->log, &s->table, err);
 }
 
@@ -177,7 +165,7 @@ static rad_status bring_up_to_date(file_store *s, rad_error *err)
     if (!status) status = file_log_repair(&s->log, &s->table, err);
     if (status == RAD_AGAIN || status == RAD_E_CORRUPT) status = load(s, err);
     if (!status && !s->owner) status = join(s, err);
-    if (status) s->reload = true;
+    if (status && status != RAD_AGAIN) s->reload = true;
     pthread_mutex_unlock(&s->state);
     return status;
 }
@@ -195,7 +183,7 @@ static bool lost(const file_store *s)
     bool data = false;
     for (int i = 0; i < FILE_CLASSES; i++)
         data |= s->data[i].fd >= 0 && has_no_name(s->data[i].fd);
-    return data || has_no_name(s->lock_fd) || has_no_name(s->dir_fd);
+    return data || has_no_name(s->lock_fd) || has_no_name(s->place.dir);
 }
 
 /* Under writer: the lock between processes, on files that still have their names. */
@@ -203,16 +191,17 @@ static rad_status lock_world(file_store *s, uint64_t until_ns, rad_error *err)
 {
     uint64_t pause = 20000;
     for (int tries = 0; tries < 5; tries++) {
-        if (s->dir_fd < 0) {
+        if (s->place.dir < 0) {
             rad_status status = open_world(s, err);
             if (status) return status;
         }
-        while (!lock_byte(s->lock_fd, F_WRLCK, 0)) {
+        while (!file_lock_take(s->lock_fd, 0)) {
             if (errno != EAGAIN && errno != EACCES && errno != EINTR)
                 return failed(err, s, "cannot be locked");
+            char words[96];
             if (!wait_for(s, until_ns, &pause))
-                return rad_fail(err, RAD_AGAIN, "storage: %s: another process holds the lock",
-                                s->dir);
+                return rad_fail(err, RAD_AGAIN, "storage: %s: %s", s->dir,
+                                file_lock_holder(s->lock_fd, 0, words));
         }
         pthread_mutex_lock(&s->state);
         bool gone = lost(s);
@@ -235,11 +224,12 @@ rad_status file_store_begin(file_store *s, uint64_t deadline_ns, rad_error *err)
     if (now < s->retry_ns)
         status = rad_fail(err, RAD_E_IO, "storage: %s: out of reach, tried a moment ago", s->dir);
     else {
-        status = lock_world(s, until, err);
-        if (!status) {
+        do {
+            status = lock_world(s, until, err);
+            if (status) break;
             status = bring_up_to_date(s, err);
-            if (status) lock_byte(s->lock_fd, F_UNLCK, 0);
-        }
+            if (status) file_lock_leave(s->lock_fd, 0);
+        } while (status == RAD_AGAIN && wait_for(s, until, &pause));
         pthread_mutex_lock(&s->state);
         if (status < 0) s->retry_ns = now + RETRY_NS;
         if (status != RAD_AGAIN) s->stats.down = status != RAD_OK;
@@ -251,7 +241,7 @@ rad_status file_store_begin(file_store *s, uint64_t deadline_ns, rad_error *err)
 
 void file_store_end(file_store *s)
 {
-    lock_byte(s->lock_fd, F_UNLCK, 0);
+    file_lock_leave(s->lock_fd, 0);
     pthread_mutex_unlock(&s->writer);
 }
 
@@ -265,20 +255,36 @@ rad_status file_store_append(file_store *s, file_entry *entries, uint32_t count,
     }
     /* A rewrite that fails is tried again at the next append; nothing is lost by it. */
     if (s->log.entries > 2ull * (s->table.num_pages + s->table.num_taken) + 4096)
-        if (file_log_rewrite(&s->log, s->io, s->dir_fd, &s->table, s->log.era, durable(s), NULL))
+        if (file_log_rewrite(&s->log, s->io, &s->place, &s->table, s->log.era, durable(s), NULL))
             rad_log(&s->env, RAD_LOG_WARN, "storage: %s: the index cannot be rewritten", s->dir);
     return RAD_OK;
 }
 
+static void data_name(uint64_t record_bytes, char name[64])
+{
+    snprintf(name, 64, "pages-%llu.data", (unsigned long long)record_bytes);
+}
+
+uint64_t file_store_records(void *store, uint64_t record_bytes)
+{
+    const file_store *s = store;
+    char name[64];
+    struct stat st;
+    data_name(record_bytes, name);
+    if (fstatat(s->place.dir, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) return 0;
+    uint64_t bytes = (uint64_t)st.st_size, stride = file_stride(record_bytes);
+    return bytes < record_bytes ? 0 : (bytes - record_bytes) / stride + 1;
+}
+
 int file_store_data(file_store *s, uint64_t record_bytes)
 {
-    if (s->dir_fd < 0) return -1;
+    if (s->place.dir < 0) return -1;
     for (int i = 0; i < FILE_CLASSES; i++) {
         if (s->data[i].fd >= 0 && s->data[i].record_bytes != record_bytes) continue;
         if (s->data[i].fd >= 0) return s->data[i].fd;
         char name[64];
-        snprintf(name, sizeof name, "pages-%llu.data", (unsigned long long)record_bytes);
-        s->data[i].fd = openat(s->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        data_name(record_bytes, name);
+        s->data[i].fd = file_place_file(&s->place, s->place.dir, name, O_RDWR | O_CREAT);
         s->data[i].record_bytes = record_bytes;
         return s->data[i].fd;
     }

@@ -236,7 +236,7 @@ void file_store_close(file_store *s)
     for (int i = 0; i < FILE_CLASSES; i++)
         if (s->data[i].fd >= 0) close(s->data[i].fd);
     if (s->lock_fd >= 0) close(s->lock_fd);
-    if (s->dir_fd >= 0) close(s->dir_fd);
+    file_place_close(&s->place);
     file_table_reset(&s->table);
     file_rings_destroy(s->rings);
     pthread_mutex_destroy(&s->writer);
@@ -279,6 +279,9 @@ static rad_status read_params(rad_storage_file_params *p, const rad_storage_file
     if (!p->max_bytes) p->max_bytes = 8ull << 30;
     if (!p->threads) p->threads = 4;
     if (!p->lock_timeout_ms) p->lock_timeout_ms = 5000;
+    if (!p->mode) p->mode = 0600;
+    if (p->mode != FILE_MODE_AS_FOUND && !file_place_mode_is_good(p->mode))
+        return rad_fail(err, RAD_E_INVAL, "storage_file: mode %04o: 0600, 0640 or 0660", p->mode);
     return RAD_OK;
 }
 
@@ -318,16 +321,19 @@ rad_status file_store_open(const rad_env *env_or_null, const rad_storage_file_pa
     s->dir = memcpy(dir, p.dir, dir_bytes);
     s->dir_bytes = dir_bytes;
     s->params.dir = dir;
-    s->log.fd = s->dir_fd = s->lock_fd = -1;
+    s->log.fd = s->place.dir = s->lock_fd = -1;
     for (int i = 0; i < FILE_CLASSES; i++)
         s->data[i].fd = -1;
     pthread_mutex_init(&s->writer, NULL);
     pthread_mutex_init(&s->state, NULL);
     init_world(&s->world);
     file_table_init(&s->table, &s->env);
+    s->table.records = file_store_records;
+    s->table.user = s;
     if (!p.no_uring) s->rings = file_rings_create(&s->env, p.threads);
 
-    status = file_store_begin(s, 0, err);
+    rad_error why = {0};
+    status = file_store_begin(s, 0, &why);
     if (!status) {
         pthread_mutex_lock(&s->state);
         file_news news = {.count = 0};
@@ -336,8 +342,12 @@ rad_status file_store_open(const rad_env *env_or_null, const rad_storage_file_pa
         if (status == RAD_FULL) status = RAD_OK; /* others write more than we want to keep */
         pthread_mutex_unlock(&s->state);
         file_store_end(s);
-    } else if (status == RAD_AGAIN)
-        status = rad_fail(err, RAD_E_IO, "storage: %s: another process holds the lock", p.dir);
+    } else if (status == RAD_AGAIN) {
+        rad_log(&s->env, RAD_LOG_WARN, "%s; its pages are misses until that has ended", why.text);
+        s->stats.down = 1;
+        status = RAD_OK;
+    } else
+        status = rad_fail(err, status, "%s", why.text);
     if (status) {
         file_store_close(s);
         return status;
