@@ -5,7 +5,12 @@
  *
  * A test registers itself; TEST_MAIN runs all of the file, or those whose name
  * contains the first argument. Seeds come from RADISH_TEST_SEED, else from the clock,
- * and are printed by whoever fails. */
+ * and are printed by whoever fails.
+ *
+ * What a test needs lies in the repository or is made by tests/made/make.py (test_made). Data
+ * beside the repository only adds tests (TEST_WITH_DATA): without it they are not there, which
+ * is no skip. What this machine cannot do (an instruction set, a kernel's call) is a skip
+ * (SKIP_UNLESS): it is named, and counted in the last line of tools/run-tests.sh. */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 
@@ -19,12 +24,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 enum { TEST_MOST = 256 };
 static struct CMUnitTest test_list[TEST_MOST];
 static size_t test_count;
+static const char *test_program = "?", *test_running = "?"; /* for test_note_skip */
 
 static inline void test_register(const char *name, CMUnitTestFunction fn)
 {
@@ -32,10 +39,25 @@ static inline void test_register(const char *name, CMUnitTestFunction fn)
     test_list[test_count++] = (struct CMUnitTest){.name = name, .test_func = fn};
 }
 
-#define TEST(name)                                                                                 \
-    static void name(void **);                                                                     \
-    __attribute__((constructor)) static void register_##name(void) { test_register(#name, name); } \
-    static void name(void **test_state_ __attribute__((unused)))
+#define TEST(name) TEST_IF(name, true)
+
+/* Registered only if `condition`, which is asked before main, holds. */
+#define TEST_IF(name, condition)                                                                   \
+    static void name(void);                                                                        \
+    static void run_##name(void **state_)                                                          \
+    {                                                                                              \
+        (void)state_;                                                                              \
+        test_running = #name;                                                                      \
+        name();                                                                                    \
+    }                                                                                              \
+    __attribute__((constructor)) static void register_##name(void)                                 \
+    {                                                                                              \
+        if (condition) test_register(#name, run_##name);                                           \
+    }                                                                                              \
+    static void name(void)
+
+/* One more test where the data beside the repository has this file. */
+#define TEST_WITH_DATA(name, path) TEST_IF(name, test_has_data(path))
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -61,7 +83,7 @@ static inline void test_register(const char *name, CMUnitTestFunction fn)
 #define SKIP_UNLESS(condition, why)                                                                \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
-            print_message("skipped: %s\n", why);                                                   \
+            test_note_skip(why);                                                                   \
             skip();                                                                                \
         }                                                                                          \
     } while (0)
@@ -69,6 +91,7 @@ static inline void test_register(const char *name, CMUnitTestFunction fn)
 #define TEST_MAIN()                                                                                \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \
+        test_program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];                \
         if (argc > 1) {                                                                            \
             static char pattern[256]; /* cmocka keeps the pointer */                               \
             snprintf(pattern, sizeof pattern, "*%s*", argv[1]);                                    \
@@ -76,6 +99,18 @@ static inline void test_register(const char *name, CMUnitTestFunction fn)
         }                                                                                          \
         return _cmocka_run_group_tests(argv[0], test_list, test_count, NULL, NULL);                \
     }
+
+/* Says why the running test ends here, and adds a line to the file of skips, if there is one: a
+ * program that skips half of its tests passes, and nobody reads what it printed. */
+static inline void test_note_skip(const char *why)
+{
+    print_message("skipped: %s\n", why);
+    const char *path = getenv("RADISH_TEST_SKIPS");
+    FILE *file = path && *path ? fopen(path, "a") : NULL;
+    if (!file) return;
+    fprintf(file, "%s %s: %s\n", test_program, test_running, why);
+    fclose(file);
+}
 
 /* Where test data outside the repository is: RADISH_TESTDATA, else what CMake was told. */
 static inline const char *test_data(void)
@@ -85,6 +120,29 @@ static inline const char *test_data(void)
     if (!dir) dir = RADISH_TESTDATA_DEFAULT;
 #endif
     return dir ? dir : "../shared/data";
+}
+
+static inline bool test_has_data(const char *path)
+{
+    char full[1024];
+    snprintf(full, sizeof full, "%s/%s", test_data(), path);
+    return access(full, R_OK) == 0;
+}
+
+/* The path of a file that tests/made/make.py made, to be copied before the next call: of
+ * RADISH_TESTMADE, else of the build. */
+static inline const char *test_made(const char *name)
+{
+    static char path[1024];
+    const char *dir = getenv("RADISH_TESTMADE");
+#ifdef RADISH_TESTMADE_DEFAULT
+    if (!dir) dir = RADISH_TESTMADE_DEFAULT;
+#endif
+    snprintf(path, sizeof path, "%s/%s", dir ? dir : "build/release/testmade", name);
+    if (access(path, R_OK) != 0)
+        print_error("%s is not there: tests/made/make.py %s makes it\n", path,
+                    dir ? dir : "build/release/testmade");
+    return path;
 }
 
 static inline uint64_t test_seed(void)

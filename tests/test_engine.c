@@ -8,7 +8,6 @@
 
 TEST(the_events_of_a_request_add_up)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[100];
     erig_prompt(e, ids, 100, 1);
@@ -90,7 +89,6 @@ static void *send_requests(void *arg)
 
 TEST(many_threads_get_right_answers_from_a_small_pool)
 {
-    NEED_VOCABULARY();
     uint64_t seed = test_told_seed();
     for (uint32_t run = 0; run < 3; run++) {
         engine_params params = erig_params();
@@ -130,7 +128,6 @@ static size_t find(const char *text, const char *stop)
  * of another: never a part of one comes out, and all runs end at the same token. */
 TEST(a_stop_string_cuts_the_same_place_every_time)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[40];
     erig_prompt(e, ids, 40, 3);
@@ -180,7 +177,6 @@ TEST(a_stop_string_cuts_the_same_place_every_time)
 
 TEST(an_unfulfilled_stop_string_holds_nothing_back_in_the_end)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[40];
     erig_prompt(e, ids, 40, 4);
@@ -202,7 +198,6 @@ TEST(an_unfulfilled_stop_string_holds_nothing_back_in_the_end)
 
 TEST(an_end_token_is_counted_and_not_shown)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[40];
     erig_prompt(e, ids, 40, 5);
@@ -232,7 +227,6 @@ TEST(an_end_token_is_counted_and_not_shown)
 
 TEST(a_full_queue_says_so_and_empties)
 {
-    NEED_VOCABULARY();
     engine_params params = erig_params();
     params.max_running_requests = 1;
     params.max_queued_requests = 3;
@@ -266,7 +260,6 @@ TEST(a_full_queue_says_so_and_empties)
 
 TEST(destroying_a_busy_engine_ends_every_request)
 {
-    NEED_VOCABULARY();
     for (int round = 0; round < 6; round++) {
         engine *e = erig_start(erig_params(), 0);
         rad_token ids[200];
@@ -293,7 +286,6 @@ TEST(destroying_a_busy_engine_ends_every_request)
 
 TEST(an_abort_from_inside_an_event_is_fine)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[30];
     erig_prompt(e, ids, 30, 8);
@@ -313,7 +305,6 @@ TEST(an_abort_from_inside_an_event_is_fine)
 
 TEST(a_failing_model_gives_error_events_and_the_engine_goes_on)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 5);
     rad_token ids[30];
     uint32_t failed = 0, fine = 0;
@@ -337,7 +328,6 @@ TEST(a_failing_model_gives_error_events_and_the_engine_goes_on)
 
 TEST(bad_requests_are_refused_in_words)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     answer a;
     answer_init(&a);
@@ -393,7 +383,6 @@ TEST(bad_requests_are_refused_in_words)
 
 TEST(a_text_is_encoded_and_answered)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     const char *text = "Once upon a time, there was a radish.";
     token_buf ids = {0};
@@ -413,7 +402,6 @@ TEST(a_text_is_encoded_and_answered)
 
 TEST(no_new_tokens_and_a_full_context_end_by_length)
 {
-    NEED_VOCABULARY();
     engine_params params = erig_params();
     params.context_length = 128;
     engine *e = erig_start(params, 0);
@@ -444,7 +432,6 @@ TEST(no_new_tokens_and_a_full_context_end_by_length)
  * one bad byte used to make all of them a 503. */
 TEST(names_are_made_printable)
 {
-    NEED_VOCABULARY();
     engine_parts parts = erig_parts(0);
     parts.model_name = "a\xffz \xc3\xa9\x1b[2J\xc3";
     parts.model_path = "/tmp/\xe2\x82.gguf";
@@ -458,7 +445,6 @@ TEST(names_are_made_printable)
 
 TEST(create_survives_every_allocation_failing)
 {
-    NEED_VOCABULARY();
     engine_params params = erig_params();
     params.served_model_name = "somebody";
     params.random_seed = 1;
@@ -498,7 +484,6 @@ static void thin_free(void *user, void *memory, size_t bytes)
 
 TEST(a_request_without_memory_fails_and_the_next_one_does_not)
 {
-    NEED_VOCABULARY();
     thin_memory memory = {.left = -1};
     rad_env env = {
         .struct_size = sizeof env, .user = &memory, .alloc = thin_alloc, .free = thin_free};
@@ -543,7 +528,6 @@ TEST(a_request_without_memory_fails_and_the_next_one_does_not)
 
 TEST(params_that_cannot_work_are_refused_in_words)
 {
-    NEED_VOCABULARY();
     static const struct {
         uint32_t context;
         int32_t chunk;

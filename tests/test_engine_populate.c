@@ -215,7 +215,6 @@ TEST(memory_that_the_machine_is_short_of_is_left_alone_for_now)
 TEST(an_engine_has_memory_ahead_of_its_requests)
 {
     NEED_POPULATE();
-    NEED_VOCABULARY();
     const uint64_t memory = memory_available();
     SKIP_UNLESS(!memory || memory > 1 << 29, "too little memory: 256 MB are left to others");
     enum { TOKENS = 1 << 20, AHEAD = 1 << 16, PROMPT = 400 };

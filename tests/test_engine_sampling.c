@@ -12,7 +12,6 @@ static engine_request ask(answer *a, const rad_token *ids, uint32_t num_new)
 
 TEST(logprobs_come_with_every_id_and_change_nothing)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[PROMPT];
     erig_prompt(e, ids, PROMPT, 1);
@@ -44,7 +43,6 @@ TEST(logprobs_come_with_every_id_and_change_nothing)
 /* The scheduler runs ahead of a stop string: logprobs of tokens behind it come to nobody. */
 TEST(logprobs_end_where_the_answer_ends)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[PROMPT];
     erig_prompt(e, ids, PROMPT, 2);
@@ -71,7 +69,6 @@ TEST(logprobs_end_where_the_answer_ends)
 
 TEST(min_new_tokens_holds_back_what_would_end_it)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[PROMPT];
     erig_prompt(e, ids, PROMPT, 3);
@@ -116,7 +113,6 @@ TEST(min_new_tokens_holds_back_what_would_end_it)
 /* The caller's arrays are copied: they may go as soon as submit is back. */
 TEST(a_bias_is_copied_and_chooses)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[PROMPT];
     erig_prompt(e, ids, PROMPT, 4);
@@ -149,7 +145,6 @@ TEST(a_bias_is_copied_and_chooses)
 
 TEST(what_the_sampler_cannot_do_is_refused_in_words)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[PROMPT];
     erig_prompt(e, ids, PROMPT, 5);

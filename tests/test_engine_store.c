@@ -182,7 +182,6 @@ static const engine_store_change clear_storage = {.kind = ENGINE_STORE_CLEAR,
 
 TEST(requests_are_answered_while_a_store_is_being_cleared)
 {
-    NEED_VOCABULARY();
     gate g;
     rad_error err = {0};
     gate_init(&g);
@@ -237,7 +236,6 @@ TEST(requests_are_answered_while_a_store_is_being_cleared)
 
 TEST(requests_are_answered_while_a_store_is_asked_for_its_figures)
 {
-    NEED_VOCABULARY();
     gate g;
     rad_error err = {0};
     gate_init(&g);
@@ -270,7 +268,6 @@ TEST(requests_are_answered_while_a_store_is_asked_for_its_figures)
 
 TEST(a_change_says_what_became_of_it)
 {
-    NEED_VOCABULARY();
     gate g;
     rad_error err = {0};
     rad_status status;
@@ -314,7 +311,6 @@ TEST(a_change_says_what_became_of_it)
 /* A busy server: other tiers wait for what runs, the store alone does not. */
 TEST(what_is_in_the_way_is_waited_for_and_no_longer)
 {
-    NEED_VOCABULARY();
     gate g;
     rad_error err = {0};
     rad_token ids[PROMPT];
@@ -343,7 +339,6 @@ TEST(what_is_in_the_way_is_waited_for_and_no_longer)
 
 TEST(a_model_file_is_digested_for_the_first_store_and_must_be_the_one_that_was_loaded)
 {
-    NEED_VOCABULARY();
     for (int changed = 0; changed < 2; changed++) {
         char dir[] = "/tmp/radish-store-XXXXXX", path[64], store[64], command[1200];
         rad_error err = {0};

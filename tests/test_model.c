@@ -1,4 +1,4 @@
-/* test_model.c - real and synthetic models: golden answers, the scalar reference, and P1:
+/* test_model.c - small models, real and made: golden answers, the scalar reference, and P1:
  * the same bits however a sequence is chunked, batched, paged and threaded. */
 #include "model_bench.h"
 
@@ -6,7 +6,6 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <unistd.h>
 
 static gguf_file *open_model(const char *path)
 {
@@ -59,47 +58,66 @@ static void check_golden_case(gguf_file *file, const json_t *c)
     bench_destroy(&b);
 }
 
-/* What the story model says by its author's program, and the model; else the test is skipped. */
-static json_t *open_golden(gguf_file **file)
+/* What another program says of a model, and the model, which the caller closes. */
+typedef struct golden {
+    gguf_file *file;
+    json_t *said;
+} golden;
+
+static golden open_golden(const char *model, const char *said)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s/models/stories260K.golden.json", test_data());
-    json_t *golden = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-    SKIP_UNLESS(golden, "no stories260K.golden.json in the test data");
-    snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
-    *file = open_model(path);
-    return golden;
+    golden g = {.file = open_model(model),
+                .said = json_load_file(said, JSON_REJECT_DUPLICATES, NULL)};
+    CHECKF(json_array_size(json_object_get(g.said, "cases")) > 1, "%s\n", said);
+    return g;
 }
 
-TEST(stories260k_says_what_its_author_says)
+static void close_golden(golden g)
 {
-    gguf_file *file;
-    json_t *golden = open_golden(&file);
-    json_t *cases = json_object_get(golden, "cases");
-    CHECK(json_array_size(cases) > 0);
+    gguf_close(g.file);
+    json_decref(g.said);
+}
+
+static golden made_golden(void)
+{
+    char said[1024];
+    snprintf(said, sizeof said, "%s", test_made("story.golden.json"));
+    return open_golden(test_made("story.gguf"), said);
+}
+
+static golden shared_golden(void)
+{
+    char model[1024], said[1024];
+    snprintf(model, sizeof model, "%s/models/stories260K.gguf", test_data());
+    snprintf(said, sizeof said, "%s/models/stories260K.golden.json", test_data());
+    return open_golden(model, said);
+}
+
+static void check_golden(golden g)
+{
+    json_t *cases = json_object_get(g.said, "cases");
     for (size_t i = 0; i < json_array_size(cases); i++)
-        check_golden_case(file, json_array_get(cases, i));
-    gguf_close(file);
-    json_decref(golden);
+        check_golden_case(g.file, json_array_get(cases, i));
+    close_golden(g);
+}
+
+TEST(a_story_model_says_what_numpy_says)
+{
+    check_golden(made_golden());
+}
+
+TEST_WITH_DATA(stories260k_says_what_its_author_says, "models/stories260K.golden.json")
+{
+    check_golden(shared_golden());
 }
 
 /* ---- synthetic models ---- */
 
-/* Writes a model with tools/make_gguf.py; false when that is not possible here. */
-static bool make_model(const char *preset, const char *type, char *path, size_t room)
+static gguf_file *open_made(const char *name, const char *type)
 {
-    char tool[512], command[2048];
-    snprintf(tool, sizeof tool, "%s/../tools/make_gguf.py", test_data());
-    if (access(tool, R_OK) || access("/usr/bin/python3", X_OK)) return false;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(path, room, "%s/radish-test-%ld-%s-%s.gguf", tmp ? tmp : "/tmp", (long)getpid(),
-             preset, type);
-    snprintf(command, sizeof command,
-             "/usr/bin/python3 '%s' --preset %s --type %s --out '%s' 2>/dev/null", tool, preset,
-             type, path);
-    if (system(command) == 0) return true;
-    unlink(path);
-    return false;
+    char file[64];
+    snprintf(file, sizeof file, "%s-%s.gguf", name, type);
+    return open_model(test_made(file));
 }
 
 static void random_tokens(rad_token *tokens, uint32_t n, uint32_t vocab, uint64_t seed)
@@ -134,10 +152,7 @@ enum { SEQ = 70 }; /* past one attention block of 64 */
 
 static void against_reference(const char *preset, const char *type)
 {
-    char path[512];
-    SKIP_UNLESS(make_model(preset, type, path, sizeof path), "make_gguf.py does not run here");
-    gguf_file *file = open_model(path);
-    unlink(path);
+    gguf_file *file = open_made(preset, type);
     bench f32 = bench_create(file, RAD_F32, 16, NULL, NULL);
     bench bf16 = bench_create(file, RAD_BF16, 16, NULL, NULL);
     uint32_t vocab = f32.model->info.vocab_size;
@@ -196,11 +211,9 @@ TEST(tiny_qwen3_q8_0_agrees_with_the_reference)
     against_reference("tiny-qwen3", "q8_0");
 }
 
-TEST(the_reference_agrees_with_the_golden_logits)
+static void check_reference(golden g)
 {
-    gguf_file *file;
-    json_t *golden = open_golden(&file);
-    const json_t *c = json_array_get(json_object_get(golden, "cases"), 1);
+    const json_t *c = json_array_get(json_object_get(g.said, "cases"), 1);
     const json_t *prompt = json_object_get(c, "prompt_ids"),
                  *want = json_object_get(c, "last_prompt_logits");
     rad_token tokens[16];
@@ -209,17 +222,26 @@ TEST(the_reference_agrees_with_the_golden_logits)
     for (uint32_t i = 0; i < n; i++)
         tokens[i] = (rad_token)json_integer_value(json_array_get(prompt, i));
     double *logits = malloc((size_t)n * vocab * sizeof *logits);
-    CHECK_OK(model_reference_logits(NULL, file, tokens, n, logits, NULL));
+    CHECK_OK(model_reference_logits(NULL, g.file, tokens, n, logits, NULL));
     for (uint32_t i = 0; i < vocab; i++)
         CHECK(fabs(logits[(n - 1) * vocab + i] - json_number_value(json_array_get(want, i))) <
               1e-4);
 
     rad_error err = {0};
-    CHECK(model_reference_logits(NULL, file, &(rad_token){512}, 1, logits, &err) == RAD_E_INVAL);
+    CHECK(model_reference_logits(NULL, g.file, &(rad_token){512}, 1, logits, &err) == RAD_E_INVAL);
     CHECK(strstr(err.text, "512"));
     free(logits);
-    gguf_close(file);
-    json_decref(golden);
+    close_golden(g);
+}
+
+TEST(the_reference_agrees_with_numpy)
+{
+    check_reference(made_golden());
+}
+
+TEST_WITH_DATA(the_reference_agrees_with_the_story_models_author, "models/stories260K.golden.json")
+{
+    check_reference(shared_golden());
 }
 
 /* ---- P1 ---- */
@@ -308,33 +330,24 @@ static void p1_dtype(gguf_file *file, const char *name, rad_dtype dtype)
     free(t.want), free(t.got);
 }
 
-static void p1_model(const char *preset, const char *type)
+static void p1_model(gguf_file *file, const char *name)
 {
-    char path[512];
-    if (preset) {
-        SKIP_UNLESS(make_model(preset, type, path, sizeof path), "make_gguf.py does not run here");
-    } else {
-        snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
-        SKIP_UNLESS(!access(path, R_OK), "no stories260K.gguf in the test data");
-    }
-    gguf_file *file = open_model(path);
-    if (preset) unlink(path);
-    p1_dtype(file, preset ? preset : "stories260K", RAD_F32);
-    p1_dtype(file, preset ? preset : "stories260K", RAD_BF16);
+    p1_dtype(file, name, RAD_F32);
+    p1_dtype(file, name, RAD_BF16);
     gguf_close(file);
 }
 
-TEST(p1_holds_for_stories260k)
+TEST(p1_holds_for_a_story_model)
 {
-    p1_model(NULL, NULL);
+    p1_model(open_model(test_made("story.gguf")), "story");
 }
 TEST(p1_holds_for_tiny_llama)
 {
-    p1_model("tiny-llama", "f16");
+    p1_model(open_made("tiny-llama", "f16"), "tiny-llama");
 }
 TEST(p1_holds_for_tiny_qwen3)
 {
-    p1_model("tiny-qwen3", "bf16");
+    p1_model(open_made("tiny-qwen3", "bf16"), "tiny-qwen3");
 }
 
 TEST_MAIN()

@@ -153,7 +153,8 @@ TEST(a_damaged_rxtrace_is_refused_or_read_but_never_crashes)
 
 /* The conversation trace: block hit rates as an independent simulation gives them, with
  * one block evicted at a time and hits counted as radix_publish.c does. */
-TEST(the_conversation_trace_has_the_hit_rates_of_theory)
+TEST_WITH_DATA(the_conversation_trace_has_the_hit_rates_of_theory,
+               "traces/conversation_trace.jsonl.gz")
 {
     static const struct {
         const char *policy;
@@ -167,9 +168,6 @@ TEST(the_conversation_trace_has_the_hit_rates_of_theory)
     };
     char path[1024], rate[16];
     snprintf(path, sizeof path, "%s/traces/conversation_trace.jsonl.gz", test_data());
-    FILE *there = fopen(path, "rb");
-    SKIP_UNLESS(there, path);
-    fclose(there);
     trace *t = NULL;
     CHECK_OK(trace_load(path, &t, NULL));
     CHECK(trace_num_requests(t) == 12031);

@@ -444,7 +444,6 @@ TEST(no_memory_to_record_is_no_reason_to_fail)
 /* Through the engine's threads: it verifies while nobody asks for anything. */
 TEST(the_engine_verifies_when_it_is_idle)
 {
-    NEED_VOCABULARY();
     engine_params params = erig_params();
     params.verify_rate = 1;
     params.page_size = 16;

@@ -162,7 +162,6 @@ static void ask(engine *e, const rad_token *ids, uint32_t cached, answer *out)
 
 TEST(an_engine_answers_the_same_either_way)
 {
-    NEED_VOCABULARY();
     engine *e = erig_start(erig_params(), 0);
     rad_token ids[PROMPT];
     rad_error err = {0};
@@ -194,7 +193,6 @@ static void see_step(void *user, const step_info *step)
 /* However long it takes to submit them, the first step has them all. */
 TEST(what_is_submitted_in_a_pause_begins_together)
 {
-    NEED_VOCABULARY();
     enum { REQUESTS = 8, TOKENS = 20 };
     for (int round = 0; round < 4; round++) {
         first_step first = {0};

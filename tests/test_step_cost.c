@@ -139,7 +139,6 @@ static engine_params logged_params(step_log *log)
  * tokens of the run, a second run finds the first one's prompts, answers stay the same. */
 TEST(a_run_is_told_step_by_step)
 {
-    NEED_VOCABULARY();
     step_log log;
     engine_params params = logged_params(&log);
     engine *e = erig_start(params, 0);
@@ -191,7 +190,6 @@ TEST(a_run_is_told_step_by_step)
 /* The fake model takes next to no time, so only what was measured is looked at, not the result. */
 TEST(costs_are_measured_at_points_up_to_the_limits)
 {
-    NEED_VOCABULARY();
     step_log log;
     engine_params params = logged_params(&log);
     engine *e = erig_start(params, 0);
@@ -243,7 +241,6 @@ static void scripted_destroy(runner *self)
 TEST(a_run_is_priced_at_what_it_took)
 {
     static const runner_ops ops = {scripted_forward, scripted_destroy};
-    NEED_VOCABULARY();
     step_log log;
     engine_params params = logged_params(&log);
     params.chunked_prefill_size = 256;

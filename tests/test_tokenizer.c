@@ -8,17 +8,78 @@
 #include "text/tokenizer.h"
 #include "tiny_vocab.h"
 
+#include <jansson.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
-/* ---- the vocabularies that public models use, with vectors ---- */
+/* ---- vocabularies and texts with the ids that another program gives them ---- */
 
-static const char *const vocabs[] = {"gpt-2", "llama-spm", "deepseek-llm"};
+static const struct made {
+    const char *name;
+    bool spm, nfc; /* what comes back: U+2581 is read as a space; the composed form */
+} made[] = {{"gpt-2", false, false},
+            {"llama-bpe", false, false},
+            {"qwen2", false, true},
+            {"deepseek-llm", false, false},
+            {"spm", true, false}};
+
+/* One of those that tests/made/vocabulary.py learnt. */
+static tokenizer *open_made(const char *name)
+{
+    char file[64];
+    snprintf(file, sizeof file, "vocab-%s.gguf", name);
+    tokenizer *t = open_tokenizer(NULL, test_made(file));
+    CHECK(t);
+    return t;
+}
+
+static void check_text(const tokenizer *t, const char *name, const char *text, size_t len,
+                       const rad_token *wanted, uint32_t num_wanted)
+{
+    token_buf ids = {0};
+    CHECK_OK(tokenizer_encode(t, text, len, 0, 0, &ids, NULL));
+    for (uint32_t i = 0; i < num_wanted; i++)
+        CHECKF(i < ids.len && ids.ids[i] == wanted[i], "%s, \"%.*s\", id %u: %d, wanted %d\n", name,
+               (int)len, text, i, i < ids.len ? ids.ids[i] : -1, wanted[i]);
+    CHECKF(ids.len == num_wanted, "%s, \"%.*s\": %u ids, wanted %u\n", name, (int)len, text,
+           ids.len, num_wanted);
+    token_buf_fini(&ids);
+}
+
+TEST(ids_are_those_of_a_slow_tokenizer_made_from_the_definitions)
+{
+    for (size_t v = 0; v < sizeof made / sizeof made[0]; v++) {
+        tokenizer *t = open_made(made[v].name);
+        char file[64];
+        snprintf(file, sizeof file, "vocab-%s.json", made[v].name);
+        json_t *cases = json_load_file(test_made(file), JSON_ALLOW_NUL, NULL), *one, *id;
+        CHECKF(json_array_size(cases) > 100, "%s\n", file);
+        size_t at, i;
+        json_array_foreach(cases, at, one)
+        {
+            const json_t *text = json_object_get(one, "text"), *list = json_object_get(one, "ids");
+            rad_token wanted[1024];
+            CHECK(json_array_size(list) <= 1024);
+            json_array_foreach(list, i, id) wanted[i] = (rad_token)json_integer_value(id);
+            check_text(t, made[v].name, json_string_value(text), json_string_length(text), wanted,
+                       (uint32_t)json_array_size(list));
+            CHECKF(made[v].nfc || comes_back(t, made[v].spm, json_string_value(text),
+                                             json_string_length(text)),
+                   "%s, \"%s\"\n", made[v].name, json_string_value(text));
+        }
+        json_decref(cases);
+        tokenizer_destroy(t);
+    }
+}
+
+/* ---- the same of vocabularies that public models use, beside the repository ---- */
+
 static const char separator[] = "\n__ggml_vocab_test__\n";
 
 static char *read_file(const char *path, size_t *len)
 {
     FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
+    CHECKF(f, "%s\n", path);
     fseek(f, 0, SEEK_END);
     long size = ftell(f);
     rewind(f);
@@ -30,66 +91,57 @@ static char *read_file(const char *path, size_t *len)
     return bytes;
 }
 
-static tokenizer *open_vocab(const char *name)
+static void check_public(const char *name, bool spm)
 {
-    char path[512];
+    char path[1024];
     snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf", test_data(), name);
-    return open_tokenizer(NULL, path);
-}
-
-TEST(the_vectors_of_every_vocabulary_are_exact)
-{
-    int seen = 0;
-    for (size_t v = 0; v < sizeof vocabs / sizeof vocabs[0]; v++) {
-        char path[512];
-        tokenizer *t = open_vocab(vocabs[v]);
-        if (!t) continue;
-        size_t in_len, out_len;
-        snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf.inp", test_data(), vocabs[v]);
-        char *in = read_file(path, &in_len);
-        snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf.out", test_data(), vocabs[v]);
-        char *want = read_file(path, &out_len);
-        CHECK(in && want);
-        int n = 0;
-        char *line = want;
-        for (char *text = in, *end; text < in + in_len; text = end + sizeof separator - 1, n++) {
-            end = memmem(text, (size_t)(in + in_len - text), separator, sizeof separator - 1);
-            if (!end) break;
-            token_buf ids = {0};
-            CHECK_OK(tokenizer_encode(t, text, (size_t)(end - text), 0, 0, &ids, NULL));
-            char *rest = strchr(line, '\n');
-            CHECK(rest);
-            *rest = 0;
-            uint32_t i = 0;
-            for (char *p = line;; i++) {
-                char *after;
-                long id = strtol(p, &after, 10);
-                if (after == p) break;
-                CHECKF(i < ids.len && ids.ids[i] == id, "%s, string %d, id %u: %d, wanted %ld\n",
-                       vocabs[v], n, i, i < ids.len ? ids.ids[i] : -1, id);
-                p = after;
-            }
-            CHECKF(i == ids.len, "%s, string %d: %u ids, wanted %u\n", vocabs[v], n, ids.len, i);
-            token_buf_fini(&ids);
-            CHECKF(comes_back(t, v == 1, text, (size_t)(end - text)), "%s, string %d\n", vocabs[v],
-                   n);
-            line = rest + 1;
+    tokenizer *t = open_tokenizer(NULL, path);
+    size_t in_len, out_len;
+    snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf.inp", test_data(), name);
+    char *in = read_file(path, &in_len);
+    snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf.out", test_data(), name);
+    char *line = read_file(path, &out_len), *lines = line;
+    int n = 0;
+    for (char *text = in, *end; text < in + in_len; text = end + sizeof separator - 1, n++) {
+        end = memmem(text, (size_t)(in + in_len - text), separator, sizeof separator - 1);
+        if (!end) break;
+        rad_token wanted[1024];
+        uint32_t num_wanted = 0;
+        for (char *after; *line != '\n'; line = after) {
+            CHECK(num_wanted < 1024);
+            wanted[num_wanted++] = (rad_token)strtol(line, &after, 10);
+            CHECK(after > line);
+            while (*after == ' ')
+                after++;
         }
-        CHECKF(n == 46, "%s: %d strings\n", vocabs[v], n);
-        seen++;
-        free(in);
-        free(want);
-        tokenizer_destroy(t);
+        line++;
+        check_text(t, name, text, (size_t)(end - text), wanted, num_wanted);
+        CHECKF(comes_back(t, spm, text, (size_t)(end - text)), "%s, string %d\n", name, n);
     }
-    SKIP_UNLESS(seen == 3, "no test data (set RADISH_TESTDATA)");
+    CHECKF(n == 46, "%s: %d strings\n", name, n);
+    free(in);
+    free(lines);
+    tokenizer_destroy(t);
 }
 
-TEST(the_story_model_sees_the_prompt_that_it_was_made_with)
+TEST_WITH_DATA(gpt_2s_vectors_are_exact, "tokenizers/ggml-vocab-gpt-2.gguf")
 {
-    char path[512];
+    check_public("gpt-2", false);
+}
+TEST_WITH_DATA(llamas_vectors_are_exact, "tokenizers/ggml-vocab-llama-spm.gguf")
+{
+    check_public("llama-spm", true);
+}
+TEST_WITH_DATA(deepseeks_vectors_are_exact, "tokenizers/ggml-vocab-deepseek-llm.gguf")
+{
+    check_public("deepseek-llm", false);
+}
+
+TEST_WITH_DATA(the_story_model_sees_the_prompt_that_it_was_made_with, "models/stories260K.gguf")
+{
+    char path[1024];
     snprintf(path, sizeof path, "%s/models/stories260K.gguf", test_data());
     tokenizer *t = open_tokenizer(NULL, path);
-    SKIP_UNLESS(t, "no test data (set RADISH_TESTDATA)");
     static const rad_token wanted[] = {1, 403, 407, 261, 378};
     token_buf ids = {0};
     CHECK_OK(tokenizer_encode(t, "Once upon a time", 16, TOKENIZER_ADD_BOS, 0, &ids, NULL));
@@ -427,14 +479,16 @@ TEST(random_bytes_come_back)
 {
     uint64_t seed = test_seed(), state = seed;
     char text[1024];
-    tokenizer *all[] = {open_tiny_bpe("gpt-2"),        open_tiny_bpe("llama-bpe"),
-                        open_tiny_bpe("deepseek-llm"), open_tiny_spm(true, false),
-                        open_tiny_spm(true, true),     open_vocab("gpt-2"),
-                        open_vocab("llama-spm")};
+    tokenizer *all[] = {open_tiny_bpe("gpt-2"),
+                        open_tiny_bpe("llama-bpe"),
+                        open_tiny_bpe("deepseek-llm"),
+                        open_tiny_spm(true, false),
+                        open_tiny_spm(true, true),
+                        open_made("gpt-2"),
+                        open_made("spm")};
     for (uint64_t round = 0; round < test_scale(3000, 100000); round++) {
         size_t len = random_text(&state, text, sizeof text);
         for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-            if (!all[i]) continue;
             CHECKF(comes_back(all[i], i == 3 || i == 4 || i == 6, text, len),
                    "tokenizer %zu, seed %llu\n", i, (unsigned long long)seed);
         }
@@ -445,8 +499,7 @@ TEST(random_bytes_come_back)
 
 TEST(a_byte_without_a_token_becomes_a_replacement_character)
 {
-    tokenizer *t = open_vocab("deepseek-llm");
-    SKIP_UNLESS(t, "no test data (set RADISH_TESTDATA)");
+    tokenizer *t = open_made("deepseek-llm");
     token_buf ids = {0}, want = {0};
     CHECK_OK(tokenizer_encode(t, "\xff", 1, 0, 0, &ids, NULL));
     CHECK_OK(tokenizer_encode(t, "\xef\xbf\xbd", 3, 0, 0, &want, NULL));
@@ -464,7 +517,8 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Ten times the text may take some more than ten times as long, but not a hundred. */
+/* Work that grows with the square of half a megabyte runs into the time limit of all tests. In the
+ * long run ten times the text may take some more than ten times as long, but not a hundred. */
 TEST(long_monotonous_text_is_not_slow)
 {
     static const char *const units[] = {
@@ -489,8 +543,9 @@ TEST(long_monotonous_text_is_not_slow)
             start = seconds();
             CHECK_OK(tokenizer_encode(all[i], text, len, 0, 0, &ids, NULL));
             double whole = seconds() - start;
-            CHECKF(whole < 0.2 + 60 * brief, "unit \"%s\", tokenizer %zu: %.3f s, a tenth %.3f s\n",
-                   units[u], i, whole, brief);
+            CHECKF(!test_scale(0, 1) || whole < 0.2 + 60 * brief,
+                   "unit \"%s\", tokenizer %zu: %.3f s, a tenth %.3f s\n", units[u], i, whole,
+                   brief);
             token_buf_fini(&ids);
         }
     }
@@ -509,11 +564,13 @@ TEST(a_limit_is_kept_and_nothing_is_left_behind)
     CHECK(ids.len == 1 && strstr(err.text, "longer than 4 tokens"));
     CHECK_OK(tokenizer_encode(t, "zzzzz", 5, 0, 5, &ids, &err));
     CHECK(ids.len == 6 && ids.ids[0] == 7);
-    char *huge = calloc(1, 64 << 20); /* refused at once, by its length */
-    double start = seconds();
+    /* What is too long by its length is refused unread: nobody may read this. */
+    void *huge =
+        mmap(NULL, 64 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(huge != MAP_FAILED);
     CHECK(tokenizer_encode(t, huge, 64 << 20, 0, 2048, &ids, &err) == RAD_E_LIMIT);
-    CHECK(seconds() - start < 0.2 && ids.len == 6);
-    free(huge);
+    CHECK(ids.len == 6);
+    munmap(huge, 64 << 20);
     token_buf_fini(&ids);
     tokenizer_destroy(t);
 }

@@ -63,7 +63,11 @@ def rotate(x, freq, size, neighbours):
 
 def logits(path, ids, context=None):
     """[len(ids)][vocab]; context: the one in force, if it is not the model's."""
-    meta, w = read(path)
+    return forward(*read(path), ids, context)
+
+
+def forward(meta, w, ids, context=None):
+    """The same of a model that was read."""
     arch = meta["general.architecture"]
     gemma, phi = arch == "gemma2", arch == "phi3"
 

@@ -1,10 +1,13 @@
 """What the end-to-end tests share: where things are, a server to talk to, and checks.
 
     RADISH           the program (default build/release/radish)
-    RADISH_TESTDATA  test data outside the repository (default ../shared/data)
+    RADISH_TESTMADE  what tests/made/make.py made (default build/testmade; made where it is missing)
+    RADISH_TESTDATA  test data outside the repository (default ../shared/data), which only adds cases
 
 A test is a function whose name starts with test_; run(globals()) calls them in order and
-ends the process. What is missing outside the repository skips the script (exit 77).
+ends the process; those marked @long_run only with RADISH_TEST_LONG=1. A test whose machine lacks
+what it needs calls skip(why); one that the whole script needs calls skip_script(why). Both are
+counted and named by tools/run-tests.sh.
 """
 import ctypes
 import http.client
@@ -22,8 +25,11 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RADISH = os.environ.get("RADISH", str(ROOT / "build/release/radish"))
 DATA = pathlib.Path(os.environ.get("RADISH_TESTDATA", str(ROOT.parent / "shared/data")))
-STORIES = DATA / "models/stories260K.gguf"
+MADE = pathlib.Path(os.environ.get("RADISH_TESTMADE", str(ROOT / "build/testmade")))
+STORIES = MADE / "story.gguf"  # its SentencePiece vocabulary has 512 tokens, its context too
+LONG = os.environ.get("RADISH_TEST_LONG", "0") not in ("", "0")
 TINY = ROOT / "models/radish-tiny.gguf"
+HANG = 300  # seconds: nothing takes so long, however busy the machine is, unless it hangs
 
 
 def allow_many_files():
@@ -37,10 +43,39 @@ def allow_many_files():
 allow_many_files()
 
 
-def skip_unless(path):
-    if not pathlib.Path(path).exists():
-        print(f"skipped: {path} is not there")
-        sys.exit(77)
+if "RADISH_TESTMADE" not in os.environ and not STORIES.exists():
+    subprocess.run([sys.executable, str(ROOT / "tests/made/make.py"), str(MADE)], check=True)
+
+
+class Skip(Exception):
+    """What this machine cannot do."""
+
+
+def skip(why):
+    raise Skip(why)
+
+
+def note_skip(test, why):
+    print(f"skipped {test}: {why}", flush=True)
+    if os.environ.get("RADISH_TEST_SKIPS"):
+        with open(os.environ["RADISH_TEST_SKIPS"], "a") as f:
+            f.write(f"{pathlib.Path(sys.argv[0]).stem} {test}: {why}\n")
+
+
+def skip_script(why):
+    note_skip("(all of it)", why)
+    sys.exit(77)
+
+
+def long_run(test):
+    """For a test whose short form is another one."""
+    test.long_run = True
+    return test
+
+
+def story_golden():
+    """[{prompt, prompt_ids, last_prompt_logits, greedy_ids}] of STORIES: numpy's answers."""
+    return json.loads((MADE / "story.golden.json").read_text())["cases"]
 
 
 def radish(*args, stdin=b"", want=0, timeout=1000):
@@ -89,7 +124,7 @@ class Server:
     def __exit__(self, kind, value, trace):
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(HANG)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError("the server did not stop")
@@ -100,7 +135,7 @@ class Server:
             raise AssertionError(f"the server ended with {self.process.returncode}: {stderr}")
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)
 
     def raw(self, method, path, body=None, headers=None):
         connection = self.connect()
@@ -138,10 +173,10 @@ class Server:
     def figures(self):
         return self.get("/server_info")["internal_states"][0]
 
-    def await_populated(self, wanted, seconds=10):
+    def await_populated(self, wanted):
         """Returns how much of the KV pool is ready once it is that many bytes, or a token less."""
         wanted -= self.get("/server_info")["kv_bytes_per_token"]
-        until = time.monotonic() + seconds
+        until = time.monotonic() + HANG
         while True:
             ready = self.figures()["kv_populated_bytes"]
             if ready > wanted:
@@ -154,11 +189,11 @@ class Server:
         info = self.get("/server_info")
         pool = info["max_total_num_tokens"] * info["kv_bytes_per_token"]
         if can_populate():
-            self.await_populated(min(pool, 1e9), 60)
+            self.await_populated(min(pool, 1e9))
 
-    def wait_idle(self, seconds=10):
+    def wait_idle(self):
         """Returns the figures once nothing runs or waits; every slot must then be free or cached."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + HANG
         while True:
             figures = self.figures()
             if not figures["num_running_reqs"] and not figures["num_queue_reqs"]:
@@ -181,10 +216,14 @@ def run(names):
     for name, test in list(names.items()):
         if not name.startswith("test_") or (len(sys.argv) > 1 and sys.argv[1] not in name):
             continue
+        if getattr(test, "long_run", False) and not LONG:
+            continue
         start = time.monotonic()
         try:
             test()
             print(f"ok      {name} ({time.monotonic() - start:.2f} s)", flush=True)
+        except Skip as why:
+            note_skip(name, why)
         except Exception:
             failed += 1
             print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)

@@ -4,11 +4,11 @@ import socket
 import subprocess
 import time
 
-from radish_e2e import check
+from radish_e2e import HANG, check
 
 
-def until(what, condition, seconds=20):
-    end = time.monotonic() + seconds
+def until(what, condition):
+    end = time.monotonic() + HANG
     while not condition():
         check(time.monotonic() < end, what)
         time.sleep(0.02)
@@ -35,7 +35,7 @@ class Redis:
     def say(self, words):
         """The answer as text; empty when there is none."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 10) as s:
+            with socket.create_connection(("127.0.0.1", self.port), HANG) as s:
                 s.sendall(words.encode() + b"\r\n")
                 with s.makefile("rb") as answer:
                     line = answer.readline()

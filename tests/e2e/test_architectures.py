@@ -3,16 +3,14 @@
 models made here: logits of a prompt longer than the sliding window, and greedy answers of
 a server that prefills in chunks and finds prefixes in its cache."""
 import json
-import sys
 import tempfile
 
-from radish_e2e import Server, check, radish, run
+from radish_e2e import Server, check, radish, run, skip_script
 
 try:
     import numpy as np
 except ImportError:
-    print("skipped: python3-numpy is not here")
-    sys.exit(77)
+    skip_script("python3-numpy is not here")
 
 import oracle
 import tiny_gguf

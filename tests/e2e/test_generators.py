@@ -6,23 +6,20 @@ import gzip
 import hashlib
 import importlib.util
 import json
-import os
 import pathlib
 import struct
 import subprocess
 import sys
 import tempfile
 
-from radish_e2e import ROOT, TINY, Server, check, radish, run
+from radish_e2e import LONG, ROOT, TINY, Server, check, radish, run, skip_script
 
 try:
     import numpy as np
 except ImportError:
-    print("skipped: python3-numpy is not here")
-    sys.exit(77)
+    skip_script("python3-numpy is not here")
 
 TOOLS = ROOT / "tools"
-LONG = os.environ.get("RADISH_TEST_LONG", "0") not in ("", "0")
 TYPES = ["f32", "f16", "bf16", "q8_0"]
 # One block of each shape, with heads and a vocabulary of its kind but little of everything else.
 SMALL = ["--layers", 1, "--width", 64, "--heads", 4, "--kv-heads", 2, "--head-width", 16, "--ffn", 96,

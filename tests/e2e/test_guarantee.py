@@ -7,13 +7,12 @@ import subprocess
 import sys
 import tempfile
 
-from radish_e2e import ROOT, TINY, Server, check, run
+from radish_e2e import ROOT, TINY, Server, check, run, skip_script
 
 try:
     import numpy  # noqa: F401: what makes the models wants it
 except ImportError:
-    print("skipped: python3-numpy is not here")
-    sys.exit(77)
+    skip_script("python3-numpy is not here")
 
 import tiny_gguf
 

@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 
-from radish_e2e import TINY, Server, can_populate, check, run, skip_unless
+from radish_e2e import TINY, Server, can_populate, check, run
 
 SMALL = ("--max-total-tokens", "4096")
 
@@ -49,5 +49,4 @@ def test_an_untouched_pool_takes_no_memory_but_what_is_made_ready():
             check(answer(server, "Once upon a time"))
 
 
-skip_unless(TINY)
 run(globals())

@@ -4,10 +4,8 @@ the repository."""
 import json
 import math
 
-from radish_e2e import RADISH, TINY, Server, check, radish, run, skip_unless
+from radish_e2e import TINY, Server, check, radish, run
 
-skip_unless(RADISH)
-skip_unless(TINY)
 F32 = ("--dtype", "f32", "--max-total-tokens", "8192", "--threads", "2")
 PROMPT = "The capital of"
 MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]

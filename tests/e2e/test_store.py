@@ -5,11 +5,9 @@ import pathlib
 import tempfile
 import subprocess
 
-from radish_e2e import RADISH, check, radish, run, skip_unless
+from radish_e2e import RADISH, check, radish, run
 
 FILL = pathlib.Path(RADISH).parent / "bench/bench_storage"
-skip_unless(RADISH)
-skip_unless(FILL)
 RECORD, STRIDE = 16384, 16384
 
 

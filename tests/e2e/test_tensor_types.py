@@ -10,17 +10,17 @@ import subprocess
 import sys
 import tempfile
 
+from radish_e2e import RADISH, TINY, check, skip_script
+
 try:
     import numpy as np
 except ImportError:
-    print("skipped: no numpy")
-    sys.exit(77)
+    skip_script("python3-numpy is not here")
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from ggml_blocks import TYPES, decode, encode  # noqa: E402
 from requantize import requantize  # noqa: E402
 
-from radish_e2e import RADISH, TINY, check  # noqa: E402
 BLOCKS = 48
 HALVES = [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x3c00]
 # where f16 numbers lie in a block

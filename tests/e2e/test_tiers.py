@@ -5,10 +5,9 @@ import pathlib
 import shutil
 import tempfile
 
-from radish_e2e import STORIES, Server, check, radish, run, skip_unless
+from radish_e2e import STORIES, Server, check, radish, run, skip
 from redis_e2e import Redis
 
-skip_unless(STORIES)
 WORDS = "once upon a time there was a little girl who loved to play in the park with her dog ".split()
 
 
@@ -184,8 +183,7 @@ def test_every_prompt_of_before_a_restart_is_in_storage_and_nobody_elses():
 
 def test_two_servers_share_one_redis():
     if not shutil.which("redis-server"):
-        print("skipped: no redis-server")
-        return
+        skip("no redis-server")
     with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
         redis = Redis(tmp)
         try:

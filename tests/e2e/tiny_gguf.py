@@ -2,6 +2,7 @@
 reader of such files. Both from the format's definition; nothing of radish is used.
 
     write(path, spec)       spec: a dict, see SPECS
+    write_vocabulary(path, keys)  a file of keys alone
     meta, tensors = read(path)    metadata as a dict, tensors as float64 [rows][cols]
 """
 import struct
@@ -16,7 +17,8 @@ SMALL = dict(vocab=260, layers=3, dim=48, ffn=80, heads=4, kv=2, hd=24, context=
              tied=False, base=10000.0, eps=1e-5, type="f32")
 
 # One model for each architecture and each way of stretching RoPE. `keys` are metadata
-# below "ARCH.", `extra` tensors of divisors for RoPE's angles.
+# below "ARCH.", `extra` tensors of divisors for RoPE's angles. `vocabulary` are (key, kind, value)
+# in place of the bytes'; `gain` multiplies the output matrix, whose rows `quiet` are zero.
 SPECS = {
     "llama": dict(arch="llama"),
     "llama-3-rope": dict(arch="llama", base=500000.0, extra={
@@ -128,16 +130,20 @@ def write(path, spec, seed=1):
     kinds = [1] * 256 + [3] * (s["vocab"] - 256)
     kvs = [_kv("general.architecture", STR, a)]
     kvs += [_kv(f"{a}.{key}", _kind(value), value) for key, value in keys.items()]
-    kvs += [_kv("tokenizer.ggml.model", STR, "gpt2"), _kv("tokenizer.ggml.pre", STR, "gpt-2"),
-            _kv("tokenizer.ggml.tokens", ARR, (STR, tokens)),
-            _kv("tokenizer.ggml.token_type", ARR, (I32, kinds)),
-            _kv("tokenizer.ggml.merges", ARR, (STR, [])),
-            _kv("tokenizer.ggml.eos_token_id", U32, s["vocab"] - 1)]
+    kvs += [_kv(*key) for key in s.get("vocabulary") or [
+        ("tokenizer.ggml.model", STR, "gpt2"), ("tokenizer.ggml.pre", STR, "gpt-2"),
+        ("tokenizer.ggml.tokens", ARR, (STR, tokens)),
+        ("tokenizer.ggml.token_type", ARR, (I32, kinds)),
+        ("tokenizer.ggml.merges", ARR, (STR, [])),
+        ("tokenizer.ggml.eos_token_id", U32, s["vocab"] - 1)]]
     infos, data = [], b""
     extra = [(name, np.array(v, np.float32)) for name, v in s.get("extra", {}).items()]
     for name, shape, middle in _shapes(s):
         x = random.standard_normal(shape)
         x = x / np.sqrt(shape[1]) if len(shape) == 2 else middle + 0.3 * x
+        if name == "output.weight":
+            x *= s.get("gain", 1)
+            x[list(s.get("quiet", ()))] = 0
         extra.append((name, x.astype(np.float32)))
     for name, x in extra:
         kind, raw = 0, x.astype("<f4").tobytes()
@@ -148,6 +154,14 @@ def write(path, spec, seed=1):
         infos.append(_string(name) + struct.pack("<I", x.ndim) +
                      struct.pack(f"<{x.ndim}Q", *x.shape[::-1]) + struct.pack("<IQ", kind, len(data)))
         data += raw + bytes(-len(raw) % ALIGN)
+    _save(path, kvs, infos, data)
+
+
+def write_vocabulary(path, keys):
+    _save(path, [_kv("general.architecture", STR, "llama"), *(_kv(*key) for key in keys)], [], b"")
+
+
+def _save(path, kvs, infos, data):
     head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(kvs)) + b"".join(kvs + infos)
     with open(path, "wb") as f:
         f.write(head + bytes(-len(head) % ALIGN) + data)
