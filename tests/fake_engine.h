@@ -236,6 +236,11 @@ rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_e
     return RAD_OK;
 }
 
+void engine_share_end(engine_share *share)
+{
+    *share = (engine_share){0};
+}
+
 void engine_abort(engine *e, uint64_t id)
 {
     pthread_mutex_lock(&e->lock);

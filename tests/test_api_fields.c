@@ -46,7 +46,7 @@ static int ask(unsigned place, const char *name, const char *value, api_error *e
         CHECK(json != NULL);
         api_check_fields(json, IN_STORE, err);
         json_decref(json);
-    } else if (api_request_parse(kinds[__builtin_ctz(place)], body, strlen(body), &r, err)) {
+    } else if (api_request_parse(kinds[__builtin_ctz(place)], body, strlen(body), NULL, &r, err)) {
         api_request_fini(&r);
         err->http_status = 200;
     }

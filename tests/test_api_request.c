@@ -5,7 +5,7 @@
 
 static bool parse(api_kind kind, const char *body, api_request *out, api_error *err)
 {
-    return api_request_parse(kind, body, strlen(body), out, err);
+    return api_request_parse(kind, body, strlen(body), NULL, out, err);
 }
 
 static void refused(api_kind kind, const char *body, const char *param, const char *words)
@@ -338,6 +338,52 @@ TEST(counts_are_bounded)
 
 /* ---- memory ---- */
 
+/* Ten tool calls whose arguments are long lists in strings: each below the limits, together not.
+ * They are counted before any of them is built, and given back whatever happened. */
+TEST(values_inside_strings_count_as_the_bodys_do)
+{
+    enum { CALLS = 10 };
+    api_request r;
+    api_error err;
+    char *list = many("{\\\"a\\\":[", "{}", 500000, "]}");
+    size_t cap = CALLS * (strlen(list) + 200) + 1000;
+    char *body = malloc(cap), *at = body;
+    CHECK(body != NULL);
+    at += sprintf(at, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[");
+    for (int i = 0; i < CALLS; i++)
+        at += sprintf(at, "%s{\"function\":{\"name\":\"f\",\"arguments\":\"%s\"}}", i ? "," : "",
+                      list);
+    strcpy(at, "]},{\"role\":\"user\",\"content\":\"a\"}]}");
+    refused(API_CHAT, body, "", "more than 4194304 values");
+
+    memory_budget budget = {.limit = 300 << 20};
+    CHECK(!api_request_parse(API_CHAT, body, strlen(body), &budget, &r, &err));
+    CHECKF(err.http_status == 413 && strstr(err.message, "314572800"), "%s", err.message);
+    CHECK(budget.used == 0 && budget.peak > 0 && budget.peak <= budget.limit);
+    budget.limit = 500 << 20;
+    CHECK(memory_budget_take(&budget, 450 << 20)); /* others' */
+    CHECK(!api_request_parse(API_CHAT, body, strlen(body), &budget, &r, &err));
+    CHECKF(err.http_status == 503 && strstr(err.message, "try again"), "%s", err.message);
+    CHECK(budget.used == 450 << 20);
+    free(body);
+
+    budget = (memory_budget){.limit = 1 << 20};
+    const char *small = "{\"prompt\":[\"a\",\"b\"],\"stop\":[\"x\",\"y\"]}";
+    CHECK(api_request_parse(API_COMPLETIONS, small, strlen(small), &budget, &r, &err));
+    CHECK(budget.used > 1000);
+    CHECK(r.items[0].stop == r.items[1].stop); /* so that the engine copies them once */
+    api_request_fini(&r);
+    CHECK(budget.used == 0);
+    small = "{\"text\":[\"a\",\"b\"],\"sampling_params\":{\"stop\":[\"x\"],"
+            "\"logit_bias\":{\"1\":2}}}";
+    CHECK(api_request_parse(API_GENERATE, small, strlen(small), &budget, &r, &err));
+    CHECK(r.items[0].stop == r.items[1].stop && r.items[1].num_stop == 1);
+    CHECK(r.items[0].sampling.bias == r.items[1].sampling.bias && r.items[1].text[0] == 'b');
+    api_request_fini(&r);
+    free(list);
+    CHECK(budget.used == 0);
+}
+
 static long fail_at, allocs, outstanding;
 
 static void *failing_malloc(size_t bytes)
@@ -405,7 +451,7 @@ TEST(mangled_bodies_are_taken_or_refused)
         }
         api_request r;
         api_error err;
-        if (api_request_parse(kind, body, len, &r, &err)) {
+        if (api_request_parse(kind, body, len, NULL, &r, &err)) {
             CHECKF(r.num_items >= 1, "seed %llu", (unsigned long long)seed);
             api_request_fini(&r);
             taken++;

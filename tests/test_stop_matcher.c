@@ -32,6 +32,17 @@ static uint32_t naive_held(const char *text, size_t len, char (*stops)[8], uint3
     return held;
 }
 
+static rad_status init(stop_matcher *m, const rad_env *env, const char *const *strings, uint32_t n,
+                       rad_error *err)
+{
+    stop_set *set;
+    *m = (stop_matcher){0};
+    rad_status status = stop_set_create(env, strings, n, &set, err);
+    if (status == RAD_OK) status = stop_matcher_init(m, env, set, err);
+    stop_set_unref(set); /* the matcher has its own */
+    return status;
+}
+
 TEST(any_pieces_of_any_text_match_as_the_obvious_search_does)
 {
     uint64_t seed = test_seed(), rng = seed;
@@ -46,7 +57,7 @@ TEST(any_pieces_of_any_text_match_as_the_obvious_search_does)
             text[i - 1] = "abc"[test_random(&rng) % 5 % 3];
 
         stop_matcher m;
-        CHECK_OK(stop_matcher_init(&m, NULL, list, n, NULL));
+        CHECK_OK(init(&m, NULL, list, n, NULL));
         uint32_t which = 0;
         size_t want = naive(text, stops, n, &which), done = 0;
         const stop_string *found = NULL;
@@ -71,16 +82,16 @@ TEST(limits_are_checked_and_memory_may_fail)
     static char longest[STOP_MATCHER_MOST_BYTES + 2];
     memset(longest, 'x', STOP_MATCHER_MOST_BYTES + 1);
     const char *one[1] = {longest}, *many[STOP_MATCHER_MOST + 1];
-    CHECK(stop_matcher_init(&m, NULL, one, 1, &err) == RAD_E_INVAL);
+    CHECK(init(&m, NULL, one, 1, &err) == RAD_E_INVAL);
     longest[STOP_MATCHER_MOST_BYTES] = 0;
-    CHECK_OK(stop_matcher_init(&m, NULL, one, 1, &err));
+    CHECK_OK(init(&m, NULL, one, 1, &err));
     size_t end;
     CHECK(stop_matcher_feed(&m, longest, STOP_MATCHER_MOST_BYTES, &end) != NULL);
     stop_matcher_fini(&m);
     for (int i = 0; i <= STOP_MATCHER_MOST; i++)
         many[i] = "stop";
-    CHECK(stop_matcher_init(&m, NULL, many, STOP_MATCHER_MOST + 1, &err) == RAD_E_INVAL);
-    CHECK_OK(stop_matcher_init(&m, NULL, NULL, 0, &err));
+    CHECK(init(&m, NULL, many, STOP_MATCHER_MOST + 1, &err) == RAD_E_INVAL);
+    CHECK_OK(init(&m, NULL, NULL, 0, &err));
     CHECK(stop_matcher_feed(&m, "abc", 3, &end) == NULL && stop_matcher_held(&m) == 0);
     stop_matcher_fini(&m);
 
@@ -88,7 +99,7 @@ TEST(limits_are_checked_and_memory_may_fail)
     for (long n = 0; status != RAD_OK; n++) {
         test_env t;
         rad_env env = test_env_failing_at(&t, n);
-        status = stop_matcher_init(&m, &env, many, 3, NULL);
+        status = init(&m, &env, many, 3, NULL);
         CHECK(status == RAD_OK || status == RAD_E_NOMEM);
         stop_matcher_fini(&m);
         CHECK(t.bytes == 0);

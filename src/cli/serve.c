@@ -4,8 +4,9 @@
 
 #include <stdio.h>
 
-/* Of unread bodies and unsent answers, all connections together. */
-#define MAX_BUFFER_BYTES (UINT64_C(1) << 30)
+/* --max-request-memory, and the least that a server is of use with. */
+#define MAX_REQUEST_MEMORY (UINT64_C(1) << 30)
+#define MIN_REQUEST_MEMORY (UINT64_C(16) << 20)
 
 /* A server has somebody waiting for the next token: on a slow machine a whole chunk of somebody
  * else's prompt would take seconds. The engine's own default is no limit. */
@@ -91,7 +92,7 @@ static int serve(model_options *model, engine_params *engine_p, const server_par
     engine_p->num_threads = model->threads;
     engine_p->progress = cli_progress;
     engine_p->progress_user = (void *)(uintptr_t)model->model;
-    server_limit_buffers(MAX_BUFFER_BYTES);
+    server_limit_buffers(engine_p->request_memory->limit);
     if (engine_create(&env, engine_p, &e, &err) != RAD_OK ||
         server_create(&env, e, server_p, &s, &err) != RAD_OK) {
         code = cli_fail("%s", err.text);
@@ -107,8 +108,10 @@ static int serve(model_options *model, engine_params *engine_p, const server_par
 int cmd_serve(int argc, char **argv)
 {
     model_options model = {0};
-    engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS};
-    server_params server_p = {.port = 30000};
+    memory_budget request_memory = {0};
+    uint64_t max_request_memory = 0;
+    engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS, .request_memory = &request_memory};
+    server_params server_p = {.port = 30000, .request_memory = &request_memory};
     bool itl_given = false;
     cli_list names = {0};
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
@@ -376,6 +379,17 @@ int cmd_serve(int argc, char **argv)
          .max = 1e12,
          .help = "Longest body of a request; past it the answer is 413. Default 64 MiB;\n"
                  "0 = default."},
+        {.kind = CLI_U64,
+         .name = "max-request-memory",
+         .arg = "BYTES",
+         .target = &max_request_memory,
+         .max = 1e15,
+         .help =
+             "What all requests together may hold outside of the KV cache: half for bodies and\n"
+             "answers on their way, past it their connections are dropped; half for what is\n"
+             "made of them (parsed JSON, prompts, ids, answers so far), past it 503 or 429,\n"
+             "and 413 for a body that alone would need more. JSON can take 125 times its\n"
+             "length. Default 1 GiB; at least 16 MiB; 0 = default."},
         {.kind = CLI_U32,
          .name = "max-header-bytes",
          .arg = "N",
@@ -422,6 +436,10 @@ int cmd_serve(int argc, char **argv)
     if (names.count) engine_p.served_model_name = names.texts[0];
     if (code == CLI_GO_ON) code = check(&engine_p, &server_p);
     if (code != CLI_GO_ON) return code;
+    if (max_request_memory && max_request_memory < MIN_REQUEST_MEMORY)
+        return cli_usage("serve", "--max-request-memory must be at least 16777216");
+    if (!max_request_memory) max_request_memory = MAX_REQUEST_MEMORY;
+    request_memory.limit = max_request_memory / 2;
     if (!itl_given && engine_p.chunked_prefill_size == -1)
         engine_p.max_itl_ms = 0; /* whole prompts cannot be cut */
     engine_p.kv_populate_ahead = (uint64_t)(populate_gb * 1e9);

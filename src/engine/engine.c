@@ -435,7 +435,6 @@ rad_status engine_submit(engine *e, const engine_request *request, uint64_t *id,
     pthread_mutex_lock(&e->lock);
     job->queued = true;
     e->num_requests++;
-    e->queued_bytes += job->prompt_bytes;
     e->jobs[new_id % e->max_jobs] = job;
     pthread_mutex_unlock(&e->lock);
     message_ring_push(&e->to_tokenizer, &job, 1);

@@ -8,6 +8,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "base/memory_budget.h"
 #include "model/sampler.h"
 #include "model/weights_policy.h"
 #include "sched/req_why.h"
@@ -74,6 +75,9 @@ typedef struct engine_params {
     const char *hicache_storage_backend_extra_config; /* a JSON object */
     const char *hicache_storage_mode; /* of a directory's files: 0600, 0640, 0660 */
 
+    memory_budget *request_memory; /* what all requests together may hold outside of the KV pool:
+                                    * prompts, ids, stop strings; outlives the engine. NULL: no
+                                    * limit but the queue's */
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */
@@ -149,6 +153,20 @@ typedef struct engine_event {
     double e2e_latency_s;     /* since submit; set in the last event */
 } engine_event;
 
+/* What requests of one batch have in common is copied once: those with the same `share` whose
+ * prompt, bias or stop strings are the very same memory as those of the one submitted before.
+ * Zeroed at first; one thread; the engine's own fields. */
+enum { ENGINE_SHARE_PROMPT, ENGINE_SHARE_BIAS, ENGINE_SHARE_STOPS, ENGINE_SHARE_KINDS };
+
+typedef struct engine_share {
+    const void *of[ENGINE_SHARE_KINDS];
+    size_t count[ENGINE_SHARE_KINDS];
+    void *copy[ENGINE_SHARE_KINDS];
+} engine_share;
+
+/* After the last submit of the batch and before engine_destroy; a zeroed one is fine. */
+void engine_share_end(engine_share *share);
+
 typedef struct engine_request {
     /* The prompt: exactly one of the four. All pointers are copied by submit. */
     const char *text;
@@ -173,6 +191,7 @@ typedef struct engine_request {
     int32_t priority;
     const char *extra_key;  /* NULL = none */
     const char *cache_salt; /* NULL = none */
+    engine_share *share;    /* NULL: copies of its own */
 
     /* Called from the detokenizer thread: one or more times, the last one with finish
      * other than NONE; after that never again. Must not block; must not call engine_submit,
@@ -183,7 +202,8 @@ typedef struct engine_request {
 } engine_request;
 
 /* Checks limits that need no tokenizing and queues the request. *id names it for
- * engine_abort. RAD_FULL: the queue is full (HTTP 429), on_event will not be called.
+ * engine_abort. RAD_FULL: the queue or the request memory is full (HTTP 429), on_event will not
+ * be called.
  * RAD_E_INVAL in words: parameters out of range, ids outside the vocabulary, an empty
  * prompt, a prompt longer than the context (where it is known already). What turns out
  * later (a text that is too long, a conversation that does not render) arrives as an

@@ -16,6 +16,7 @@
 #include "engine/engine_populate.h"
 #include "engine/engine_store.h"
 #include "engine/engine_tiers.h"
+#include "engine/job_shared.h"
 #include "engine/message_ring.h"
 #include "engine/stop_matcher.h"
 #include "model/runner.h"
@@ -26,20 +27,12 @@
 typedef struct engine_job {
     uint64_t id;
     uint64_t submitted_ns;
-    size_t prompt_bytes; /* counted against MAX_QUEUED_BYTES until it is encoded */
+    uint64_t charged; /* to the request memory, but for what is shared */
     void (*on_event)(void *user, const engine_event *event);
     void *user;
 
-    /* What the tokenizer thread reads; freed once encoded. */
-    char *text; /* the text, or all strings of the messages */
-    size_t text_bytes;
-    rad_token *ids;
-    uint32_t num_ids;
-    chat_message *messages;
-    uint32_t num_messages;
-    bool is_text;
-    bool is_chat_json;  /* text is a conversation as JSON */
-    logit_bias *bias;   /* these two live as long as the job: r.sampling points to them */
+    job_prompt *prompt; /* what the tokenizer thread reads; let go of once encoded */
+    job_bias *bias;     /* these two live as long as the job: r.sampling points to them */
     rad_token *end_ids; /* what would end it before min_new_tokens */
     size_t end_ids_bytes;
     req_params params; /* ids filled in by the tokenizer; strings below */
@@ -155,6 +148,9 @@ void engine_strfree(const rad_env *env, char *text);
 uint32_t default_max_running(uint64_t max_total_tokens);
 rad_status size_kv_pool(const rad_env *env, const engine_params *params, const runner_info *model,
                         uint64_t available_before, uint64_t *max_total_tokens, rad_error *err);
+
+/* Takes from the request memory and adds to *charged. RAD_FULL in words. */
+rad_status engine_charge(engine *e, uint64_t bytes, uint64_t *charged, rad_error *err);
 
 /* job.c */
 rad_status job_create(engine *e, const engine_request *request, engine_job **out, rad_error *err);

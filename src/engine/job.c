@@ -80,65 +80,14 @@ static rad_status check_request(const engine *e, const engine_request *q, rad_er
     return RAD_OK;
 }
 
-/* All strings of a conversation in one buffer, so that they are freed as one. */
-static bool copy_messages(const rad_env *env, engine_job *job, const engine_request *q)
-{
-    size_t bytes = 1;
-    for (uint32_t i = 0; i < q->num_messages; i++)
-        bytes += strlen(q->messages[i].role) + 1 + q->messages[i].content_len + 1;
-    job->text = rad_alloc(env, bytes);
-    job->text_bytes = bytes;
-    job->messages = rad_alloc(env, rad_mul(q->num_messages, sizeof *job->messages));
-    job->num_messages = q->num_messages;
-    if (!job->text || !job->messages) return false;
-
-    char *to = job->text;
-    for (uint32_t i = 0; i < q->num_messages; i++) {
-        const chat_message *from = &q->messages[i];
-        chat_message *copy = &job->messages[i];
-        copy->role = to;
-        to = stpcpy(to, from->role) + 1;
-        copy->content = to;
-        copy->content_len = from->content_len;
-        if (from->content_len) memcpy(to, from->content, from->content_len);
-        to += from->content_len + 1;
-    }
-    return true;
-}
-
-static bool copy_prompt(const rad_env *env, engine_job *job, const engine_request *q)
-{
-    if (q->messages) return copy_messages(env, job, q);
-    if (q->ids) {
-        job->num_ids = q->num_ids;
-        job->ids = rad_alloc(env, rad_mul(q->num_ids, sizeof *job->ids));
-        if (job->ids) memcpy(job->ids, q->ids, q->num_ids * sizeof *job->ids);
-        return job->ids != NULL;
-    }
-    const char *text = q->chat_json ? q->chat_json : q->text;
-    job->is_text = !q->chat_json;
-    job->is_chat_json = q->chat_json != NULL;
-    job->text_bytes = q->chat_json ? q->chat_json_len : q->text_len;
-    job->text = rad_alloc(env, job->text_bytes);
-    if (job->text) memcpy(job->text, text, job->text_bytes);
-    return job->text != NULL;
-}
-
 /* What the sampler reads at each step. */
 static bool copy_sampling(const engine *e, engine_job *job, const engine_request *q)
 {
     sampling_params *p = &job->params.sampling;
     *p = q->sampling;
-    p->bias = NULL;
+    p->bias = job->bias ? job->bias->entries : NULL;
     p->end_ids = NULL;
     p->num_end_ids = 0;
-    if (q->sampling.num_bias) {
-        size_t bytes = q->sampling.num_bias * sizeof *job->bias;
-        job->bias = rad_alloc(&e->env, bytes);
-        if (!job->bias) return false;
-        memcpy(job->bias, q->sampling.bias, bytes);
-        p->bias = job->bias;
-    }
     if (!p->min_new_tokens) return true;
     const rad_token *lists[] = {q->ignore_eos ? NULL : e->end_ids, q->stop_token_ids};
     const uint32_t lens[] = {q->ignore_eos ? 0 : e->num_end_ids, q->num_stop_token_ids};
@@ -180,44 +129,65 @@ static bool copy_rest(const rad_env *env, engine_job *job, const engine_request 
            (!q->cache_salt || job->cache_salt);
 }
 
+/* What it takes besides the prompt; its ids are charged when they are known. */
+static uint64_t own_bytes(const engine *e, const engine_request *q)
+{
+    uint64_t ids = 2 * (uint64_t)q->num_stop_token_ids;
+    if (q->sampling.min_new_tokens) ids += e->num_end_ids + q->num_stop_token_ids;
+    return sizeof(engine_job) + ids * sizeof(rad_token) + q->num_stop * sizeof(uint32_t) +
+           2 * MAX_NAMESPACE_BYTES;
+}
+
+static rad_status share(engine *e, engine_job *job, const engine_request *q, rad_error *err)
+{
+    stop_set *stops = NULL;
+    rad_status status = job_share_prompt(e, q, &job->prompt, err);
+    if (status == RAD_OK) status = job_share_bias(e, q, &job->bias, err);
+    if (status == RAD_OK) status = job_share_stops(e, q, &stops, err);
+    if (status == RAD_OK) status = stop_matcher_init(&job->stops, &e->env, stops, err);
+    stop_set_unref(stops);
+    return status;
+}
+
 rad_status job_create(engine *e, const engine_request *q, engine_job **out, rad_error *err)
 {
+    uint64_t charged = 0;
     *out = NULL;
     rad_status status = check_request(e, q, err);
+    if (status == RAD_OK) status = engine_charge(e, own_bytes(e, q), &charged, err);
     if (status != RAD_OK) return status;
     engine_job *job = rad_alloc(&e->env, sizeof *job);
-    if (!job) return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
-
+    if (!job) {
+        memory_budget_give(e->params.request_memory, charged);
+        return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
+    }
+    job->charged = charged;
     job->on_event = q->on_event;
     job->user = q->user;
     job->keep_special = q->keep_special;
     job->no_stop_trim = q->no_stop_trim;
     job->submitted_ns = e->env.now_ns(e->env.user);
-    status = stop_matcher_init(&job->stops, &e->env, q->stop, q->num_stop, err);
-    if (status == RAD_OK &&
-        !(copy_prompt(&e->env, job, q) && copy_sampling(e, job, q) && copy_rest(&e->env, job, q)))
+    status = share(e, job, q, err);
+    if (status == RAD_OK && !(copy_sampling(e, job, q) && copy_rest(&e->env, job, q)))
         status = rad_fail(err, RAD_E_NOMEM, "no memory for a request");
     if (status != RAD_OK) {
         job_destroy(e, job);
         return status;
     }
-    job->prompt_bytes = job->text_bytes + job->num_ids * sizeof *job->ids;
     *out = job;
     return RAD_OK;
 }
 
 void job_free_prompt(engine *e, engine_job *job)
 {
-    rad_free(&e->env, job->text, job->text_bytes);
-    rad_free(&e->env, job->ids, job->num_ids * sizeof *job->ids);
-    rad_free(&e->env, job->messages, job->num_messages * sizeof *job->messages);
+    job_prompt_unref(job->prompt);
     rad_free(&e->env, job->stop_token_ids,
              job->params.num_stop_token_ids * sizeof *job->stop_token_ids);
     engine_strfree(&e->env, job->extra_key);
     engine_strfree(&e->env, job->cache_salt);
-    job->text = job->extra_key = job->cache_salt = NULL;
-    job->ids = job->stop_token_ids = NULL;
-    job->messages = NULL;
+    job->prompt = NULL;
+    job->extra_key = job->cache_salt = NULL;
+    job->stop_token_ids = NULL;
 }
 
 void job_destroy(engine *e, engine_job *job)
@@ -225,9 +195,10 @@ void job_destroy(engine *e, engine_job *job)
     if (!job) return;
     job_free_prompt(e, job);
     req_fini(&job->r);
-    rad_free(&e->env, job->bias, job->params.sampling.num_bias * sizeof *job->bias);
+    job_bias_unref(job->bias);
     rad_free(&e->env, job->end_ids, job->end_ids_bytes);
     stop_matcher_fini(&job->stops);
     text_buf_fini(&job->pending);
+    memory_budget_give(e->params.request_memory, job->charged);
     rad_free(&e->env, job, sizeof *job);
 }

@@ -7,24 +7,41 @@
 
 #include "base/base.h"
 
+#include <stdatomic.h>
+
 enum { STOP_MATCHER_MOST = 64, STOP_MATCHER_MOST_BYTES = 1024 }; /* strings; bytes of one */
 
 typedef struct stop_string {
     char *text;
     uint32_t len;
-    uint32_t matched; /* bytes of it that the text so far ends with */
     uint16_t *border; /* border[i]: longest proper prefix of text[0..i] that ends it, too */
 } stop_string;
 
+/* Stop strings, in one block: constant, and shared by the matchers of all requests that have the
+ * same ones. */
+typedef struct stop_set {
+    rad_env env;
+    _Atomic uint32_t refs;
+    uint32_t num_strings;
+    size_t bytes; /* of the block */
+    stop_string strings[];
+} stop_set;
+
+/* Copies the strings; one reference is the caller's. Without strings *out is NULL, which is a set
+ * too. RAD_E_INVAL in words: too many, an empty one, too long a one. */
+rad_status stop_set_create(const rad_env *env, const char *const *strings, uint32_t num_strings,
+                           stop_set **out, rad_error *err);
+stop_set *stop_set_ref(stop_set *set); /* any thread; NULL is fine, as below */
+void stop_set_unref(stop_set *set);
+
 typedef struct stop_matcher {
     rad_env env;
-    stop_string *strings;
-    uint32_t num_strings;
+    stop_set *set;     /* NULL: no strings; a reference of its own */
+    uint32_t *matched; /* for each string: bytes of it that the text so far ends with */
 } stop_matcher;
 
-/* Copies the strings. RAD_E_INVAL in words: too many, an empty one, too long a one. */
-rad_status stop_matcher_init(stop_matcher *m, const rad_env *env, const char *const *strings,
-                             uint32_t num_strings, rad_error *err);
+/* RAD_E_NOMEM; the set is referenced. */
+rad_status stop_matcher_init(stop_matcher *m, const rad_env *env, stop_set *set, rad_error *err);
 void stop_matcher_fini(stop_matcher *m); /* a zeroed one is fine */
 
 /* Reads text[0..len) up to the end of the first stop string. Of several that end there the

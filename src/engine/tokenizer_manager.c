@@ -3,23 +3,37 @@
  * It owns a job from submit until it hands it on: to the scheduler with its req made, or
  * straight to the detokenizer when there is nothing to schedule (an error, an abort that
  * came first). */
+#include "base/json_look.h"
 #include "engine/engine_impl.h"
+
+/* Its tree is built for the template and gone when that has run. */
+static rad_status encode_json(const engine *e, const job_prompt *p, uint32_t most, token_buf *out,
+                              rad_error *err)
+{
+    json_look look;
+    json_look_at(&look, p->text, p->text_bytes);
+    uint64_t tree = json_look_bytes(&look);
+    if (!memory_budget_take(e->params.request_memory, tree))
+        return rad_fail(err, RAD_FULL, "no memory for this conversation now; try again soon");
+    rad_status status =
+        chat_template_encode_json(e->chat, p->text, p->text_bytes, true, most, out, err);
+    memory_budget_give(e->params.request_memory, tree);
+    return status;
+}
 
 /* The ids of a text or a conversation. Tokens written out in a raw text count as such,
  * so that a prompt may spell its model's format; inside messages they do not. */
-static rad_status encode(const engine *e, const engine_job *job, token_buf *out, rad_error *err)
+static rad_status encode(const engine *e, const job_prompt *p, token_buf *out, rad_error *err)
 {
     uint32_t most = e->info.context_length;
     rad_status status;
-    if (job->is_text)
-        status = tokenizer_encode(e->tok, job->text, job->text_bytes,
+    if (p->is_text)
+        status = tokenizer_encode(e->tok, p->text, p->text_bytes,
                                   TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS, most, out, err);
-    else if (job->is_chat_json)
-        status =
-            chat_template_encode_json(e->chat, job->text, job->text_bytes, true, most, out, err);
+    else if (p->is_chat_json)
+        status = encode_json(e, p, most, out, err);
     else
-        status =
-            chat_template_encode(e->chat, job->messages, job->num_messages, true, most, out, err);
+        status = chat_template_encode(e->chat, p->messages, p->num_messages, true, most, out, err);
     if (status == RAD_E_LIMIT)
         return rad_fail(err, RAD_E_INVAL, "the prompt is longer than the context of %u tokens",
                         most);
@@ -32,16 +46,18 @@ static rad_status encode(const engine *e, const engine_job *job, token_buf *out,
 
 static rad_status make_req(engine *e, engine_job *job, rad_error *err)
 {
+    job_prompt *p = job->prompt;
     token_buf ids = {0};
     rad_status status = RAD_OK;
-    if (job->ids) {
-        job->params.ids = job->ids;
-        job->params.num_ids = job->num_ids;
-    } else {
-        status = encode(e, job, &ids, err);
-        job->params.ids = ids.ids;
-        job->params.num_ids = ids.len;
+    if (!p->ids) {
+        status = encode(e, p, &ids, err);
+        if (status == RAD_OK) job_prompt_keep_ids(p, ids.ids, ids.len);
     }
+    job->params.ids = p->ids ? p->ids : ids.ids;
+    job->params.num_ids = p->ids ? p->num_ids : ids.len;
+    if (status == RAD_OK)
+        status =
+            engine_charge(e, job->params.num_ids * sizeof *job->params.ids, &job->charged, err);
     if (status == RAD_OK) status = req_init(&job->r, &e->env, &job->params, err);
     if (status == RAD_OK) {
         job->prompt_tokens = job->params.num_ids;
@@ -69,7 +85,6 @@ static void handle(engine *e, engine_job *job)
     job_free_prompt(e, job);
 
     pthread_mutex_lock(&e->lock);
-    e->queued_bytes -= job->prompt_bytes;
     aborted = aborted || job->aborted;
     job->req_ready = !aborted && job->early_status == RAD_OK;
     pthread_mutex_unlock(&e->lock);

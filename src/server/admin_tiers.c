@@ -138,7 +138,7 @@ static storage_work *read_body(struct evhttp_request *http, api_error *err)
         return NULL;
     }
     const char *bytes = (const char *)evbuffer_pullup(body, -1), *spec = NULL;
-    json_t *json = json_in_object(bytes ? bytes : "", len, err);
+    json_t *json = json_in_object(bytes ? bytes : "", len, NULL, err);
     if (!json) return NULL;
     char *extra = NULL;
     storage_work *w = NULL;

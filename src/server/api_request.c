@@ -14,8 +14,11 @@ void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *er
 {
     size_t bytes;
     struct block *b = NULL;
-    if (!__builtin_mul_overflow(count, size, &bytes) && bytes < SIZE_MAX / 2)
+    if (!__builtin_mul_overflow(count, size, &bytes) && bytes < SIZE_MAX / 2 &&
+        memory_budget_take(r->room.budget, sizeof *b + bytes)) {
+        r->room.taken += sizeof *b + bytes;
         b = calloc(1, sizeof *b + bytes);
+    }
     if (!b) {
         api_fail(err, 503, NULL, "no memory for this request");
         return NULL;
@@ -33,6 +36,7 @@ void api_request_fini(api_request *r)
         free(b);
     }
     json_decref(r->root);
+    json_room_give_back(&r->room);
     memset(r, 0, sizeof *r);
 }
 
@@ -43,8 +47,8 @@ static bool parse_model(api_request *r, api_error *err)
            json_in_string(r->root, "user", &user, err);
 }
 
-bool api_request_parse(api_kind kind, const char *body, size_t len, api_request *out,
-                       api_error *err)
+bool api_request_parse(api_kind kind, const char *body, size_t len, memory_budget *budget,
+                       api_request *out, api_error *err)
 {
     static const struct {
         bool (*parse)(api_request *, api_error *);
@@ -56,10 +60,10 @@ bool api_request_parse(api_kind kind, const char *body, size_t len, api_request 
     };
     memset(out, 0, sizeof *out);
     out->kind = kind;
-    out->root = json_in_object(body, len, err);
-    if (!out->root) return false;
-    if (api_check_fields(out->root, dialects[kind].place, err) && parse_model(out, err) &&
-        dialects[kind].parse(out, err) && api_expand_choices(out, err))
+    out->room.budget = budget;
+    out->root = json_in_object(body, len, &out->room, err);
+    if (out->root && api_check_fields(out->root, dialects[kind].place, err) &&
+        parse_model(out, err) && dialects[kind].parse(out, err) && api_expand_choices(out, err))
         return true;
     api_request_fini(out);
     return false;
@@ -180,6 +184,18 @@ static bool parse_stream_options(api_request *r, api_error *err)
            json_in_bool(options, "include_usage", &r->include_usage, err);
 }
 
+void api_share_settings(api_request *r)
+{
+    for (uint32_t i = 1; i < r->num_items; i++) {
+        engine_request copy = r->items[0];
+        copy.text = r->items[i].text;
+        copy.text_len = r->items[i].text_len;
+        copy.ids = r->items[i].ids;
+        copy.num_ids = r->items[i].num_ids;
+        r->items[i] = copy;
+    }
+}
+
 bool api_parse_openai(api_request *r, api_error *err)
 {
     if (!json_in_bool(r->root, "stream", &r->stream, err) ||
@@ -187,14 +203,6 @@ bool api_parse_openai(api_request *r, api_error *err)
         !parse_response_format(r, err) || !parse_stream_options(r, err) ||
         !api_parse_sampling(r, r->root, &r->items[0], err))
         return false;
-    const engine_request first = r->items[0];
-    for (uint32_t i = 1; i < r->num_items; i++) { /* one prompt each, the rest is shared */
-        engine_request copy = first;
-        copy.text = r->items[i].text;
-        copy.text_len = r->items[i].text_len;
-        copy.ids = r->items[i].ids;
-        copy.num_ids = r->items[i].num_ids;
-        r->items[i] = copy;
-    }
+    api_share_settings(r);
     return api_parse_routing(r, r->root, err);
 }

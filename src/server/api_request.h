@@ -36,14 +36,16 @@ typedef struct api_request {
     const char *rid;       /* /generate: the client's name for it, or NULL */
     const char *model;     /* which it asked for, not checked here; NULL: it named none */
 
-    json_t *root; /* strings of the items live here */
+    json_room room; /* what the next two take of the budget */
+    json_t *root;   /* strings of the items live here */
     void *blocks; /* and arrays here */
 } api_request;
 
-/* True and *out to be given back with api_request_fini; false and an error (400, or 503
- * when there is no memory), *out needing nothing. Whatever the bytes are. */
-bool api_request_parse(api_kind kind, const char *body, size_t len, api_request *out,
-                       api_error *err);
+/* True and *out to be given back with api_request_fini; false and an error (400, 413 or 503
+ * when the budget or the memory has no room for it), *out needing nothing. Whatever the bytes are.
+ * `budget` (NULL: no limit) is asked before anything is built, and must outlive *out. */
+bool api_request_parse(api_kind kind, const char *body, size_t len, memory_budget *budget,
+                       api_request *out, api_error *err);
 void api_request_fini(api_request *r);
 
 /* ---- for the dialects ---- */
@@ -69,6 +71,10 @@ bool api_parse_top_logprobs(api_request *r, const json_t *object, const char *ke
 
 /* priority, extra_key, cache_salt of `object` into all items. */
 bool api_parse_routing(api_request *r, const json_t *object, api_error *err);
+
+/* All items get what the first one has, but for the prompt: the very same stop strings and biases,
+ * so that the engine copies them once. */
+void api_share_settings(api_request *r);
 
 /* OpenAI's common part: sampling, routing, stream, stream_options, n, ... */
 bool api_parse_openai(api_request *r, api_error *err);

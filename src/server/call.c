@@ -231,10 +231,12 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api
     api_error unknown;
     bool served = models_check(s, c->request.model, &unknown);
     if (!served) call_reply_error(c, &unknown);
+    engine_share share = {0};
     for (uint32_t i = 0; served && i < c->num_items; i++) {
         call_item *item = &c->items[i];
         engine_request *r = &c->request.items[i];
         rad_error err = {0};
+        r->share = &share;
         r->on_event = inbox_on_event;
         r->user = item;
         /* its first event may come before submit returns */
@@ -242,13 +244,14 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api
         if (status != RAD_OK) {
             item->status = status;
             snprintf(item->message, sizeof item->message, "%s",
-                     status == RAD_FULL ? "the queue is full; try again soon" : err.text);
+                     err.text[0] ? err.text : "the queue is full; try again soon");
             fail_call(c, item);
             break;
         }
         item->submitted = true;
         c->num_open++;
     }
+    engine_share_end(&share);
     if (s->aborted) abort_items(c); /* a large body that was parsed meanwhile */
     release(c);
 }
@@ -276,7 +279,8 @@ static call_progress work_parse(call *c)
     api_request *parsed = calloc(1, sizeof *parsed);
     if (!bytes || !parsed)
         api_fail(&c->error, 503, NULL, "no memory for this request");
-    else if (api_request_parse(c->kind, bytes, len, parsed, &c->error))
+    else if (api_request_parse(c->kind, bytes, len, c->server->params.request_memory, parsed,
+                               &c->error))
         c->parsed = parsed;
     if (!c->parsed) free(parsed);
     evbuffer_drain(c->body, len);

@@ -1,9 +1,7 @@
-/* json_in.c - the look before the parse, jansson, and typed getters.
- *
- * The look is one pass that knows strings and brackets only. It counts a value for each
- * comma and opening bracket outside of strings, which is never less than the truth, so a
- * body that passes costs at most about JSON_IN_MAX_VALUES * 40 bytes beside itself. */
+/* json_in.c - the look before the parse, jansson, and typed getters. */
 #include "server/json_in.h"
+
+#include "base/json_look.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -28,42 +26,48 @@ bool api_fail(api_error *err, int http_status, const char *param, const char *fm
     return false;
 }
 
-static bool look(const char *bytes, size_t len, api_error *err)
+bool json_room_take(json_room *room, const char *bytes, size_t len, api_error *err)
 {
-    size_t depth = 0, values = 0;
-    for (size_t i = 0; i < len; i++) {
-        switch (bytes[i]) {
-        case '"':
-            for (i++; i < len && bytes[i] != '"'; i++)
-                if (bytes[i] == '\\') i++;
-            break;
-        case '[':
-        case '{':
-            values++;
-            if (++depth > JSON_IN_MAX_DEPTH)
-                return api_fail(err, 400, NULL, "JSON is nested deeper than %d levels at byte %zu",
-                                JSON_IN_MAX_DEPTH, i);
-            break;
-        case ']':
-        case '}':
-            if (depth) depth--; /* else the parser complains */
-            break;
-        case ',': values++; break;
-        default: break;
-        }
-        if (values > JSON_IN_MAX_VALUES)
-            return api_fail(err, 400, NULL, "JSON has more than %d values", JSON_IN_MAX_VALUES);
-    }
+    json_look look;
+    json_look_at(&look, bytes, len);
+    uint64_t values = json_look_values(&look), needed = json_look_bytes(&look);
+    if (look.depth > JSON_IN_MAX_DEPTH)
+        return api_fail(err, 400, NULL, "JSON is nested deeper than %d levels at byte %zu",
+                        JSON_IN_MAX_DEPTH, look.deepest_at);
+    if (values + room->values > JSON_IN_MAX_VALUES)
+        return api_fail(err, 400, NULL, "JSON has more than %d values", JSON_IN_MAX_VALUES);
+    if (room->budget && room->taken + needed > room->budget->limit)
+        return api_fail(err, 413, NULL,
+                        "the %llu values of this request take %llu bytes; all requests together "
+                        "may have %llu",
+                        (unsigned long long)(values + room->values),
+                        (unsigned long long)(room->taken + needed),
+                        (unsigned long long)room->budget->limit);
+    if (!memory_budget_take(room->budget, needed))
+        return api_fail(err, 503, NULL,
+                        "no memory for this request now: it takes %llu bytes, and others have "
+                        "%llu of %llu; try again soon",
+                        (unsigned long long)needed, (unsigned long long)room->budget->used,
+                        (unsigned long long)room->budget->limit);
+    room->values += values;
+    room->taken += needed;
     return true;
 }
 
-json_t *json_in_object(const char *bytes, size_t len, api_error *err)
+void json_room_give_back(json_room *room)
+{
+    memory_budget_give(room->budget, room->taken);
+    room->taken = 0;
+}
+
+json_t *json_in_object(const char *bytes, size_t len, json_room *room, api_error *err)
 {
     if (!len) {
         api_fail(err, 400, NULL, "the body is empty; a JSON object is wanted");
         return NULL;
     }
-    if (!look(bytes, len, err)) return NULL;
+    json_room unlimited = {0};
+    if (!json_room_take(room ? room : &unlimited, bytes, len, err)) return NULL;
     json_error_t where;
     json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
     if (!root && json_error_code(&where) == json_error_out_of_memory) {

@@ -78,8 +78,8 @@ static bool is_plain(const json_t *messages)
 }
 
 /* OpenAI's arguments are JSON in a string; templates want the object. What is no object
- * stays as it is. */
-static bool open_arguments(json_t *calls, size_t index, api_error *err)
+ * stays as it is. Its values count as the body's do. */
+static bool open_arguments(api_request *r, json_t *calls, size_t index, api_error *err)
 {
     if (!json_is_array(calls))
         return api_fail(err, 400, "messages", "messages[%zu]: 'tool_calls' must be a list", index);
@@ -90,9 +90,12 @@ static bool open_arguments(json_t *calls, size_t index, api_error *err)
             return api_fail(err, 400, "messages",
                             "messages[%zu]: tool call %zu has no function with a name", index, i);
         if (!json_is_string(arguments)) continue;
+        const char *text = json_string_value(arguments);
+        size_t len = json_string_length(arguments);
+        if (text[strspn(text, " \t\r\n")] != '{') continue;
         api_error ignored;
-        json_t *object =
-            json_in_object(json_string_value(arguments), json_string_length(arguments), &ignored);
+        if (!json_room_take(&r->room, text, len, err)) return false;
+        json_t *object = json_in_object(text, len, NULL, &ignored);
         if (object && json_object_set_new(function, "arguments", object) != 0)
             return api_fail(err, 503, NULL, "no memory for this request");
     }
@@ -129,7 +132,7 @@ static bool write_json(api_request *r, const chat_message *messages, json_t *too
     json_t *list = json_object_get(r->root, "messages");
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *message = json_array_get(list, i), *calls = json_in_get(message, "tool_calls");
-        if (calls && !open_arguments(calls, i, err)) return false;
+        if (calls && !open_arguments(r, calls, i, err)) return false;
         if (json_object_set_new(message, "role", json_string(messages[i].role)) != 0 ||
             json_object_set_new(message, "content",
                                 json_stringn(messages[i].content_len ? messages[i].content : "",
@@ -138,14 +141,13 @@ static bool write_json(api_request *r, const chat_message *messages, json_t *too
     }
     json_t *talk = json_pack("{s:O, s:O*, s:O*}", "messages", list, "tools", tools,
                              "chat_template_kwargs", kwargs);
-    char *text = talk ? json_dumps(talk, JSON_COMPACT) : NULL;
-    size_t len = text ? strlen(text) : 0;
-    char *copy = text ? api_request_alloc(r, len, 1, err) : NULL;
-    if (copy) memcpy(copy, text, len);
-    free(text);
+    if (!talk) return api_fail(err, 503, NULL, "no memory for this request");
+    size_t len = json_dumpb(talk, NULL, 0, JSON_COMPACT);
+    char *text = api_request_alloc(r, len, 1, err);
+    if (text) json_dumpb(talk, text, len, JSON_COMPACT);
     json_decref(talk);
-    if (!copy) return api_fail(err, 503, NULL, "no memory for this request");
-    r->items[0].chat_json = copy;
+    if (!text) return false;
+    r->items[0].chat_json = text;
     r->items[0].chat_json_len = len;
     return true;
 }

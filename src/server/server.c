@@ -56,7 +56,7 @@ static void handle_api(server *s, struct evhttp_request *http, api_kind kind, co
     const char *bytes = len ? (const char *)evbuffer_pullup(body, -1) : "";
     api_request request;
     api_error err;
-    bool ok = bytes ? api_request_parse(kind, bytes, len, &request, &err)
+    bool ok = bytes ? api_request_parse(kind, bytes, len, s->params.request_memory, &request, &err)
                     : api_fail(&err, 503, NULL, "no memory for this request");
     evbuffer_drain(body, len);
     if (ok)

@@ -28,6 +28,8 @@ typedef struct server_params {
                                     for each 16 KiB of it; 0 = 30000; past it 408 */
     uint32_t keep_alive_ms;      /* a connection without a request; 0 = 120000 */
     uint32_t send_timeout_ms;    /* a client that takes nothing of its answer; 0 = 120000 */
+    memory_budget *request_memory; /* what is parsed of requests, and gathered of their answers;
+                                      the engine's as well. NULL: no limit; outlives the server */
     bool storage_admin;          /* clients may attach and detach a store */
     uint32_t storage_timeout_ms; /* for an answer about a change of the store, which goes on after
                                     it; 0 = 30000; past it 504 */

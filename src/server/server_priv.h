@@ -31,7 +31,7 @@ typedef struct flush_result {
     uint64_t begun_ns;
     uint32_t tiers;
     rad_status status;
-    char words[256];
+    char words[512];
 } flush_result;
 
 struct server {

@@ -56,10 +56,13 @@ bool generate_parse(api_request *r, api_error *err)
         return api_fail(err, 400, "sampling_params",
                         "'sampling_params' has %zu entries for %u prompts", json_array_size(params),
                         r->num_items);
+    if (!json_is_array(params)) {
+        if (!parse_sampling_params(r, params, &r->items[0], err)) return false;
+        api_share_settings(r);
+        return true;
+    }
     for (uint32_t i = 0; i < r->num_items; i++)
-        if (!parse_sampling_params(r, json_is_array(params) ? json_array_get(params, i) : params,
-                                   &r->items[i], err))
-            return false;
+        if (!parse_sampling_params(r, json_array_get(params, i), &r->items[i], err)) return false;
     return true;
 }
 

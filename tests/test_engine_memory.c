@@ -1,0 +1,154 @@
+/* test_engine_memory.c - what requests hold while they wait is shared where it is the same,
+ * counted, bounded, and given back to the last byte. */
+#include "engine_rig.h"
+
+#include "base/memory_budget.h"
+
+enum { BATCH = 256, STOPS = 64, STOP_BYTES = 1000 };
+
+/* With the shipped model's vocabulary. */
+static engine *start_engine(memory_budget *budget)
+{
+    rad_error err = {0};
+    gguf_file *file;
+    engine *e = NULL;
+    engine_params params = erig_params();
+    engine_parts parts = {.model_name = "fake"};
+    params.max_queued_requests = 2 * BATCH;
+    params.request_memory = budget;
+    rad_status status = gguf_open(NULL, RADISH_SOURCE_DIR "/models/radish-tiny.gguf", &file, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    CHECK_OK(tokenizer_create(NULL, file, &parts.tok, &err));
+    gguf_close(file);
+    runner_fake_params fake = {.vocab_size = tokenizer_vocab_size(parts.tok)};
+    CHECK_OK(runner_fake_create(NULL, &fake, &parts.runner, &err));
+    status = engine_create_with(NULL, &params, &parts, &e, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    return e;
+}
+
+/* 256 choices of one long prompt with 64 long stop strings and a bias for every fourth token
+ * cost a copy of each, not 256: before, 64 MB of stop strings alone. */
+TEST(what_a_batch_has_in_common_is_copied_once)
+{
+    static char stops[STOPS][STOP_BYTES + 1], text[2000];
+    static answer answers[BATCH];
+    const char *list[STOPS];
+    logit_bias bias[ENGINE_MAX_LOGIT_BIAS];
+    memory_budget budget = {.limit = 64 << 20};
+    engine *e = start_engine(&budget);
+    for (int i = 0; i < STOPS; i++) {
+        snprintf(stops[i], sizeof stops[i], "%02d%0*d", i, STOP_BYTES - 2, 0);
+        list[i] = stops[i];
+    }
+    for (int i = 0; i < ENGINE_MAX_LOGIT_BIAS; i++)
+        bias[i] = (logit_bias){(rad_token)(i % 100), 0};
+    for (size_t i = 0; i < sizeof text - 1; i++)
+        text[i] = i % 6 == 5 ? ' ' : 'w';
+    engine_share share = {0};
+    engine_pause(e); /* all of them wait at once */
+    for (int i = 0; i < BATCH; i++) {
+        answer_init(&answers[i]);
+        engine_request q = erig_request(&answers[i], NULL, 0, 3);
+        q.text = text;
+        q.text_len = sizeof text - 1;
+        q.stop = list;
+        q.num_stop = STOPS;
+        q.sampling.bias = bias;
+        q.sampling.num_bias = ENGINE_MAX_LOGIT_BIAS;
+        q.share = &share;
+        erig_submit(e, &q, NULL);
+    }
+    engine_share_end(&share);
+    engine_continue(e);
+    for (int i = 0; i < BATCH; i++) {
+        answer_wait(&answers[i]);
+        CHECKF(answers[i].finish == ENGINE_FINISH_LENGTH, "%s", answers[i].message);
+        CHECK(answers[i].prompt_tokens == answers[0].prompt_tokens);
+        CHECK(memcmp(answers[i].ids, answers[0].ids, 3 * sizeof(rad_token)) == 0);
+        answer_fini(&answers[i]);
+    }
+    uint64_t each = sizeof(engine_job) + 4 * sizeof text + 4 * STOPS + 2048;
+    CHECKF(budget.peak < BATCH * each + 100000, "%llu bytes", (unsigned long long)budget.peak);
+    erig_check_idle(e);
+    engine_destroy(e);
+    CHECKF(budget.used == 0, "%llu bytes are left", (unsigned long long)budget.used);
+}
+
+/* Sharing is about memory only: each request of a mixed batch gets its own prompt and stops. */
+TEST(a_batch_whose_parts_differ_is_not_mixed_up)
+{
+    enum { MANY = 24 };
+    static answer shared[MANY], alone[MANY];
+    memory_budget budget = {.limit = 64 << 20};
+    engine *e = start_engine(&budget);
+    rad_token prompts[3][20];
+    for (int i = 0; i < 3; i++)
+        erig_prompt(e, prompts[i], 20, (uint64_t)i + 1);
+    logit_bias bias[2] = {{5, -100}, {9, 3}};
+    const char *stops[2] = {"never in this text, never", "nor this"};
+    for (int pass = 0; pass < 2; pass++) {
+        engine_share share = {0};
+        answer *a = pass ? alone : shared;
+        for (int i = 0; i < MANY; i++) {
+            answer_init(&a[i]);
+            engine_request q = erig_request(&a[i], prompts[i / 4 % 3], i % 3 ? 20u : 10u, 5);
+            q.stop = stops + i % 2;
+            q.num_stop = i % 5 ? 1 : 0;
+            q.sampling.bias = bias;
+            q.sampling.num_bias = (uint32_t)(i / 2 % 3);
+            q.share = pass ? NULL : &share;
+            erig_submit(e, &q, NULL);
+        }
+        engine_share_end(&share);
+        for (int i = 0; i < MANY; i++)
+            answer_wait(&a[i]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        CHECK(shared[i].num_ids == 5 && shared[i].prompt_tokens == (i % 3 ? 20u : 10u));
+        CHECK(memcmp(shared[i].ids, alone[i].ids, 5 * sizeof(rad_token)) == 0);
+        CHECK(strcmp(shared[i].text, alone[i].text) == 0);
+        answer_fini(&shared[i]);
+        answer_fini(&alone[i]);
+    }
+    erig_stop(e);
+    CHECK(budget.used == 0);
+}
+
+/* What does not fit now is refused with RAD_FULL in words and holds nothing; later it fits. */
+TEST(past_the_limit_requests_are_refused_and_nothing_is_lost)
+{
+    static char text[30000];
+    static answer answers[BATCH];
+    memset(text, 'x', sizeof text);
+    memory_budget budget = {.limit = 400000};
+    engine *e = start_engine(&budget);
+    for (int round = 0; round < 3; round++) {
+        int sent = 0, full = 0;
+        rad_error err = {0};
+        engine_pause(e);
+        for (int i = 0; i < 40; i++) {
+            answer_init(&answers[sent]);
+            engine_request q = erig_request(&answers[sent], NULL, 0, 2);
+            q.text = text;
+            q.text_len = sizeof text - (size_t)i;
+            rad_status status = engine_submit(e, &q, NULL, &err);
+            CHECKF(status == RAD_OK || status == RAD_FULL, "%s", err.text);
+            if (status == RAD_OK)
+                sent++;
+            else
+                full++, answer_fini(&answers[sent]);
+        }
+        CHECKF(full > 20 && sent > 3, "%d sent, %d full", sent, full);
+        CHECKF(strstr(err.text, "memory") && strstr(err.text, "400000"), "%s", err.text);
+        engine_continue(e);
+        for (int i = 0; i < sent; i++) {
+            answer_wait(&answers[i]);
+            answer_fini(&answers[i]);
+        }
+    }
+    engine_destroy(e);
+    CHECK(budget.used == 0 && budget.peak <= budget.limit);
+}
+
+TEST_MAIN()
