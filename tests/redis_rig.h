@@ -47,20 +47,13 @@ static inline int free_port(void)
     }
 }
 
-static inline double rig_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* An answer, or NULL when there is nobody. */
 static inline redisReply *redis_say(int port, const char *command)
 {
-    redisContext *c = redisConnectWithTimeout("127.0.0.1", port, (struct timeval){1, 0});
+    redisContext *c = redisConnectWithTimeout("127.0.0.1", port, (struct timeval){TEST_HANG_S, 0});
     redisReply *r = NULL;
     if (c && !c->err) {
-        redisSetTimeout(c, (struct timeval){2, 0});
+        redisSetTimeout(c, (struct timeval){TEST_HANG_S, 0});
         r = redisCommand(c, command);
     }
     if (c) redisFree(c);
@@ -104,16 +97,10 @@ static inline void redis_launch(redis_server *s, const char *const *options)
 /* False: it has ended, as one does whose port was taken meanwhile. */
 static inline bool redis_wait_ready(redis_server *s, const char *words)
 {
-    double end = rig_seconds() + 20;
-    while (!redis_says(s->port, "PING", words)) {
-        CHECKF(rig_seconds() < end, "redis-server on port %d does not answer", s->port);
-        if (waitpid(s->pid, NULL, WNOHANG) == s->pid) {
-            s->pid = 0;
-            return false;
-        }
-        usleep(10000);
-    }
-    return true;
+    bool ended = false;
+    AWAIT(redis_says(s->port, "PING", words) || (ended = waitpid(s->pid, NULL, WNOHANG) == s->pid));
+    if (ended) s->pid = 0;
+    return !ended;
 }
 
 /* `options`: pairs of words, ending with NULL. */
@@ -181,30 +168,20 @@ static inline void cluster_start(redis_server servers[6])
         snprintf(command, sizeof command, "CLUSTER MEET 127.0.0.1 %d", servers[0].port);
         if (i) CHECK(redis_says(servers[i].port, command, "OK"));
     }
-    double end = rig_seconds() + 20;
     for (int i = 0; i < 6; i++)
-        while (!redis_says(servers[i].port, "CLUSTER INFO", "cluster_known_nodes:6")) {
-            CHECKF(rig_seconds() < end, "the cluster does not meet");
-            usleep(20000);
-        }
+        AWAIT(redis_says(servers[i].port, "CLUSTER INFO", "cluster_known_nodes:6"));
     for (int i = 3; i < 6; i++) {
         redisReply *id = redis_say(servers[i - 3].port, "CLUSTER MYID");
         CHECK(id && id->str);
         snprintf(command, sizeof command, "CLUSTER REPLICATE %s", id->str);
         freeReplyObject(id);
-        while (!redis_says(servers[i].port, command, "OK")) {
-            CHECKF(rig_seconds() < end, "a replica does not know its master");
-            usleep(20000);
-        }
+        AWAIT(redis_says(servers[i].port, command, "OK")); /* it knows its master then */
     }
-    for (int i = 0; i < 6; i++)
-        while (
-            !redis_says(servers[i].port, "CLUSTER INFO", "cluster_state:ok") ||
-            !redis_says(servers[i].port, "CLUSTER INFO", "cluster_slots_ok:16384") ||
-            (i >= 3 && !redis_says(servers[i].port, "INFO replication", "master_link_status:up"))) {
-            CHECKF(rig_seconds() < end, "the cluster is not well");
-            usleep(20000);
-        }
+    for (int i = 0; i < 6; i++) {
+        AWAIT(redis_says(servers[i].port, "CLUSTER INFO", "cluster_state:ok"));
+        AWAIT(redis_says(servers[i].port, "CLUSTER INFO", "cluster_slots_ok:16384"));
+        if (i >= 3) AWAIT(redis_says(servers[i].port, "INFO replication", "master_link_status:up"));
+    }
     cluster_doubts_after(servers, 60000);
 }
 

@@ -68,7 +68,7 @@ static inline int dial(const struct fixture *f)
                                   .sin_port = htons(server_port(f->server)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct timeval patience = {.tv_sec = 20};
+    struct timeval patience = {.tv_sec = TEST_HANG_S};
     CHECK(fd >= 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);

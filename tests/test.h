@@ -88,6 +88,13 @@ static inline void test_register(const char *name, CMUnitTestFunction fn)
         }                                                                                          \
     } while (0)
 
+/* Waits for what another thread or process is about to do. No test says how long something takes:
+ * the limit is one for what never comes, however busy the machine is. */
+enum { TEST_HANG_S = 300 };
+#define AWAIT(condition)                                                                           \
+    for (time_t begun_ = time(NULL); !(condition); usleep(1000))                                   \
+    if (time(NULL) - begun_ > TEST_HANG_S) fail_msg("waited in vain for %s", #condition)
+
 #define TEST_MAIN()                                                                                \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \

@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-enum { PROMPT = 96, DEADLINE_S = 60 };
+enum { PROMPT = 96, DEADLINE_S = TEST_HANG_S };
 
 typedef struct gate {
     pthread_mutex_t lock;
@@ -249,9 +249,11 @@ TEST(requests_are_answered_while_a_store_is_asked_for_its_figures)
     CHECK(s.attached && !s.busy && s.store.pages == 0 && !engine_store_looked(e, look));
     /* A change takes its turn behind it, a second one does not queue. */
     settle(e);
-    CHECK_OK(engine_store_begin(
-        e, &(engine_store_change){.kind = ENGINE_STORE_DETACH, .wait_ns = 5000000000}, &ticket,
-        &err));
+    CHECK_OK(
+        engine_store_begin(e,
+                           &(engine_store_change){.kind = ENGINE_STORE_DETACH,
+                                                  .wait_ns = (uint64_t)DEADLINE_S * 1000000000},
+                           &ticket, &err));
     CHECK(engine_store_begin(e, &clear_storage, &ticket, &err) == RAD_FULL);
     engine_get_storage_status(e, &s);
     CHECK(s.attached && s.busy == ENGINE_STORE_DETACH && g.closed == 0);

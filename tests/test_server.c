@@ -20,7 +20,7 @@ static uint32_t running(struct fixture *f)
     return stats.num_running;
 }
 
-enum { MOST_WAIT_MS = 60000 }; /* a busy machine may let nobody run for seconds */
+enum { MOST_WAIT_MS = TEST_HANG_S * 1000 };
 
 /* Until a request runs, or this connection's was answered before that was seen. */
 static void until_running(struct fixture *f, int fd)
@@ -46,9 +46,7 @@ TEST(a_client_that_vanishes_aborts_its_request)
         until_running(&f, fd);
         CHECK(running(&f) > 0);
         close(fd);
-        for (int wait = 0; running(&f) && wait < MOST_WAIT_MS; wait++)
-            usleep(1000);
-        CHECKF(running(&f) == 0, "body %zu", i);
+        AWAIT(running(&f) == 0);
     }
     stop(&f);
 }
@@ -178,7 +176,7 @@ TEST(bodies_together_are_bounded)
         send_all(fds[i], part, PART);
     }
     json_decref(ask(&f, "GET", "/health", "", 200));
-    for (int wait = 0; !dropped && wait < 1000; wait++) { /* until it has read so far */
+    for (int wait = 0; !dropped && wait < MOST_WAIT_MS / 5; wait++) { /* until it has read so far */
         usleep(5000);
         for (int i = 0; i < MANY; i++) {
             char byte;
@@ -196,7 +194,7 @@ TEST(bodies_together_are_bounded)
     memcpy(big, "{\"prompt\":\"", 11);
     strcpy(big + 900000, "\",\"max_tokens\":1}");
     for (int tries = 0, status = 0; status != 200; tries++) { /* once their buffers are free */
-        CHECK(tries < 100);
+        CHECK(tries < MOST_WAIT_MS / 10);
         free(ask_raw(&f, "POST", "/v1/completions", big, &status));
         if (status != 200) usleep(10000);
     }
@@ -237,12 +235,12 @@ TEST(admin_endpoints_answer)
     until_running(&f, fd);
     json_decref(ask(&f, "POST", "/flush_cache?timeout=0.05", "", 400));
     int waiting = dial(&f);
-    send_request(waiting, "POST", "/flush_cache?timeout=30", "", 0);
+    send_request(waiting, "POST", "/flush_cache?timeout=60", "", 0);
     json_decref(ask(&f, "GET", "/server_info", "", 200)); /* does not wait for the flush */
     close(fd);
     free(read_reply(waiting, &status));
     CHECK(status == 200);
-    json_decref(ask(&f, "POST", "/flush_cache?timeout=5", "", 200));
+    json_decref(ask(&f, "POST", "/flush_cache?timeout=60", "", 200));
     stop(&f);
 }
 
@@ -307,8 +305,7 @@ TEST(those_who_wait_for_a_flush_hold_up_nobody)
         fds[i] = dial(&f);
         send_request(fds[i], "POST", "/flush_cache?timeout=60", "", 0);
     }
-    while (num_flushes(&f) < 4)
-        usleep(1000);
+    AWAIT(num_flushes(&f) == 4);
     for (int i = 0; i < 20; i++) {
         json_decref(ask(&f, "GET", "/server_info", "", 200));
         free(ask_raw(&f, "GET", "/metrics", "", &status));
@@ -316,11 +313,7 @@ TEST(those_who_wait_for_a_flush_hold_up_nobody)
     }
     CHECK(num_flushes(&f) == 4);
     close(busy);
-    engine_stats stats = {.num_running = 1};
-    while (stats.num_running) {
-        usleep(1000);
-        engine_get_stats(f.engine, &stats);
-    }
+    AWAIT(running(&f) == 0);
     pthread_mutex_lock(&f.engine->lock);
     f.engine->flushes_let_go = 0;
     pthread_mutex_unlock(&f.engine->lock);
@@ -349,8 +342,7 @@ TEST(a_stop_does_not_try_for_those_who_wait)
         fds[i] = dial(&f);
         send_request(fds[i], "POST", "/flush_cache?timeout=60", "", 0);
     }
-    while (num_flushes(&f) < 4) /* it hangs */
-        usleep(1000);
+    AWAIT(num_flushes(&f) == 4); /* it hangs */
     server_stop(f.server);
     char *text = read_reply(busy, &status); /* it is aborted when the stop is in a hurry */
     CHECKF(status == 200 && strstr(text, "\"abort\"") != NULL, "%s", text);
@@ -406,7 +398,15 @@ TEST(a_stopping_server_takes_no_new_requests)
     start_with(&f, (server_params){.drain_ms = 60000});
     int old = dial(&f), fd = dial(&f);
     const char *body = "{\"prompt\":\"silent\"}";
-    usleep(20000); /* `old` is accepted */
+    static const char health[] = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+    char first[4096]; /* `old` is accepted, and its first answer read */
+    size_t len = 0;
+    send_all(old, health, sizeof health - 1);
+    for (first[0] = 0; !strchr(first, '}'); first[len] = 0) {
+        ssize_t n = recv_some(old, first + len, sizeof first - 1 - len);
+        CHECK(n > 0);
+        len += (size_t)n;
+    }
     send_request(fd, "POST", "/v1/completions", body, strlen(body));
     until_running(&f, fd);
     server_stop(f.server);
@@ -415,7 +415,8 @@ TEST(a_stopping_server_takes_no_new_requests)
                                   .sin_port = htons(server_port(f.server)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     bool refused = false;
-    for (int wait = 0; !refused && wait < 20000; wait++) { /* the stop is seen by another thread */
+    for (int wait = 0; !refused && wait < MOST_WAIT_MS;
+         wait++) { /* the stop is seen by another thread */
         int late = socket(AF_INET, SOCK_STREAM, 0);
         CHECK(late >= 0);
         bool failed = connect(late, (struct sockaddr *)&address, sizeof address) != 0;
@@ -437,7 +438,8 @@ TEST(a_stopping_server_takes_no_new_requests)
 }
 
 /* Streams that nobody reads used to keep a stopping server until the write timeout, however
- * often it was asked: what was held back for the reader had nobody to go on with it. */
+ * often it was asked: what was held back for the reader had nobody to go on with it. Here that
+ * timeout is longer than any test may take. */
 TEST(a_stop_does_not_wait_for_a_client_that_does_not_read)
 {
     struct fixture f;
@@ -447,7 +449,7 @@ TEST(a_stop_does_not_wait_for_a_client_that_does_not_read)
         len += (size_t)snprintf(body + len, sizeof body - len, "%s[%d]", i ? "," : "", i + 1);
     len += (size_t)snprintf(body + len, sizeof body - len,
                             "],\"sampling_params\":{\"max_new_tokens\":2000}}");
-    start(&f, 0);
+    start_with(&f, (server_params){.drain_ms = 500, .send_timeout_ms = 6 * 3600 * 1000});
     int small = 2048, fd = dial(&f);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     send_request(fd, "POST", "/generate", body, len);
@@ -459,11 +461,7 @@ TEST(a_stop_does_not_wait_for_a_client_that_does_not_read)
         json_decref(info);
     }
 
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    stop(&f); /* drain_ms is 500 */
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    CHECKF(to.tv_sec - from.tv_sec < 10, "the stop took %ld s", (long)(to.tv_sec - from.tv_sec));
+    stop(&f);
     close(fd);
 }
 

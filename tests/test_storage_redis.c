@@ -69,14 +69,12 @@ TEST(params_that_make_no_sense_are_refused_in_words)
 TEST(nobody_there_is_a_store_of_misses)
 {
     log_lines log = {0};
-    double start = rig_seconds();
     rad_storage store = redis_open(free_port(), (rad_storage_redis_params){0}, &log);
     CHECK(strstr(log.text, "cannot be used yet"));
     rad_status status;
     CHECK(!rig_get(store, R, 1, &status) && !rig_set(store, R, 1, &status));
     CHECK(rig_stats(store).down == 1);
     store.ops->close(store.self);
-    CHECK(rig_seconds() - start < 5);
 }
 
 static void check_many(rad_storage store, uint64_t count, size_t bytes)
@@ -210,15 +208,10 @@ TEST(a_password_and_a_user_are_given)
     redis_end(&server);
 }
 
-/* Seconds until a page can be stored and read again. */
-static double until_well(rad_storage store, uint64_t id)
+/* Until a page can be stored and read again. */
+static void until_well(rad_storage store, uint64_t id)
 {
-    double start = rig_seconds();
-    while (!rig_set(store, R, id, NULL) || !rig_get(store, R, id, NULL)) {
-        CHECKF(rig_seconds() - start < 20, "page %d is not to be had again", (int)id);
-        usleep(20000);
-    }
-    return rig_seconds() - start;
+    AWAIT(rig_set(store, R, id, NULL) && rig_get(store, R, id, NULL));
 }
 
 TEST(a_redis_that_stops_goes_and_comes_back)
@@ -231,13 +224,9 @@ TEST(a_redis_that_stops_goes_and_comes_back)
     until_well(store, 1);
 
     kill(server.pid, SIGSTOP);
-    double start = rig_seconds();
     rad_status status;
-    CHECK(!rig_get(store, R, 1, &status) && status == RAD_E_IO);
-    CHECK(rig_seconds() - start < 3);
-    start = rig_seconds();
-    CHECK(!rig_get(store, R, 1, NULL)); /* it is left alone: at once */
-    CHECK(rig_seconds() - start < 1 && rig_stats(store).down == 1);
+    CHECK(!rig_get(store, R, 1, &status) && status == RAD_E_IO); /* it gives up */
+    CHECK(!rig_get(store, R, 1, NULL) && rig_stats(store).down == 1);
     kill(server.pid, SIGCONT);
     until_well(store, 1);
     CHECK(rig_stats(store).down == 0);
@@ -301,26 +290,24 @@ static void move_a_slot(redis_server servers[6], rad_storage store)
     }
     /* MOVED; again, when the map comes from a node that has not heard of it. */
     CHECK(rig_get(store, R, id, NULL) && rig_stats(store).retries >= before + 3);
-    double start = rig_seconds();
-    do {
-        before = rig_stats(store).retries;
-        CHECK(rig_get(store, R, id, NULL) && rig_seconds() - start < 20);
-    } while (rig_stats(store).retries != before);
+    AWAIT((before = rig_stats(store).retries, rig_get(store, R, id, NULL)) &&
+          rig_stats(store).retries == before);
     freeReplyObject(from);
     freeReplyObject(to);
+}
+
+static int num_masters(const redis_server *servers)
+{
+    int masters = 0;
+    for (int i = 1; i < 6; i++)
+        masters += redis_says(servers[i].port, "INFO replication", "role:master");
+    return masters;
 }
 
 /* Until so many of servers[1..5] are masters. */
 static void until_masters(const redis_server *servers, int wanted)
 {
-    double start = rig_seconds();
-    for (int masters = -1; masters != wanted;) {
-        masters = 0;
-        for (int i = 1; i < 6; i++)
-            masters += redis_says(servers[i].port, "INFO replication", "role:master");
-        CHECKF(rig_seconds() - start < 20, "%d masters, not %d", masters, wanted);
-        usleep(20000);
-    }
+    AWAIT(num_masters(servers) == wanted);
 }
 
 TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
@@ -331,11 +318,9 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
     cluster_start(servers);
     /* It is told of one node, a replica even, and finds the others. */
     rad_storage store =
-        redis_open(servers[4].port, (rad_storage_redis_params){.timeout_ms = 9000}, NULL);
-    double start = rig_seconds();
+        redis_open(servers[4].port, (rad_storage_redis_params){.timeout_ms = 60000}, NULL);
     for (uint64_t id = 0; id < N; id++)
-        while (!rig_set(store, R, id, NULL))
-            CHECK(rig_seconds() - start < 20);
+        AWAIT(rig_set(store, R, id, NULL));
     uint64_t retries = rig_stats(store).retries;
     check_many(store, N, R);
     CHECK(rig_stats(store).retries == retries); /* every name went to its node at once */
@@ -364,35 +349,19 @@ TEST(a_cluster_keeps_pages_while_its_nodes_come_and_go)
         lost += !rig_get(store, R, id, NULL);
     CHECK(lost > N / 6 && lost < N * 5 / 6);
     kill(servers[1].pid, SIGCONT);
-    start = rig_seconds();
     for (uint64_t id = 0; id < N; id++)
-        while (id != N / 2 && !rig_get(store, R, id, NULL)) {
-            CHECK(rig_seconds() - start < 20);
-            usleep(20000);
-        }
+        AWAIT(id == N / 2 || rig_get(store, R, id, NULL));
 
     /* A master dies, its replica is promoted, and has its pages. How many are found meanwhile is
      * not to be told: on a busy machine the replica is there first, or nodes doubt each other. */
     until_masters(servers, 2);
-    start = rig_seconds();
-    while (redis_number(servers[0].port, "DBSIZE") != redis_number(servers[3].port, "DBSIZE")) {
-        CHECKF(rig_seconds() - start < 20, "the replica lacks pages");
-        usleep(20000);
-    }
+    AWAIT(redis_number(servers[0].port, "DBSIZE") == redis_number(servers[3].port, "DBSIZE"));
     redis_kill(&servers[0]);
-    start = rig_seconds();
     for (uint64_t id = 0; id < N; id++)
-        while (id != N / 2 && !rig_get(store, R, id, NULL)) {
-            CHECKF(rig_seconds() - start < 20, "page %d is not found again", (int)id);
-            usleep(20000);
-        }
+        AWAIT(id == N / 2 || rig_get(store, R, id, NULL));
     until_masters(servers, 3);
-    print_message("the pages of a killed master were there again after %.1f s\n",
-                  rig_seconds() - start);
-    start = rig_seconds();
     for (uint64_t id = 1000; id < 1000 + N; id++)
-        while (!rig_set(store, R, id, NULL))
-            CHECK(rig_seconds() - start < 20);
+        AWAIT(rig_set(store, R, id, NULL));
     CHECK(store.ops->clear(store.self, NULL) == RAD_OK);
     for (uint64_t id = 1000; id < 1000 + N; id++)
         CHECK(!rig_get(store, R, id, NULL));

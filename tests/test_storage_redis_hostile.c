@@ -16,7 +16,8 @@ typedef struct liar {
     bool hang_up;      /* after it */
     bool cluster;      /* the first answer is an honest map with this server */
     int listener, port;
-    int stop[2]; /* a pipe */
+    uint32_t patient; /* clients that took all of a slow answer */
+    int stop[2];      /* a pipe */
     pthread_t thread;
 } liar;
 
@@ -46,12 +47,14 @@ static bool serve(liar *l, int fd)
             first = false;
             continue;
         }
-        for (size_t i = 0; l->says && i < l->len;) {
+        size_t i = 0;
+        while (l->says && i < l->len) {
             size_t part = l->pause_us ? 1 : l->len - i;
             ssize_t n = send(fd, l->says + i, part, MSG_NOSIGNAL);
             if (n <= 0 || (l->pause_us && !(go_on = wait_us(l, l->pause_us)))) break;
             i += (size_t)n;
         }
+        l->patient += l->pause_us && i == l->len;
         if (l->hang_up || !go_on) break;
     }
     close(fd);
@@ -94,7 +97,6 @@ static void liar_stop(liar *l)
 static void try_liar(liar l)
 {
     liar_start(&l);
-    double start = rig_seconds();
     rad_storage_redis_params p = {
         .timeout_ms = 30, .connect_timeout_ms = 30, .max_backoff_ms = 1, .threads = 1};
     rad_storage store = redis_open(l.port, p, NULL);
@@ -115,9 +117,8 @@ static void try_liar(liar l)
         CHECK(present <= 3);
     }
     store.ops->close(store.self);
-    double took = rig_seconds() - start;
     liar_stop(&l);
-    CHECKF(took < 20, "it took %.1f s", took);
+    CHECK(!l.patient);
 }
 
 /* The lie as the answer to everything, and after an honest beginning. */
