@@ -15,7 +15,7 @@ add_library(radish_storage_core STATIC $<TARGET_OBJECTS:room_storage>)
 set_target_properties(radish_storage_core PROPERTIES LINKER_LANGUAGE C)
 target_link_libraries(radish_storage_core PUBLIC radish_core ${storage_libs})
 
-add_library(storage_helpers OBJECT src/base/env.c)
+add_library(storage_helpers OBJECT src/base/env.c src/base/log_text.c)
 set(storage_objects $<TARGET_OBJECTS:room_storage> $<TARGET_OBJECTS:storage_helpers>)
 set(storage_object ${CMAKE_CURRENT_BINARY_DIR}/libradish-storage.o)
 add_custom_command(OUTPUT ${storage_object}

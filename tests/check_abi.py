@@ -7,6 +7,7 @@ libradish-storage.
    libradish-storage, the others to libradish), and each that is declared is there.
  - libradish.so.0 needs libc (and pthread, where that is a library of its own) and libcrypto
    only; libradish-storage.so.0 libradish, liburing and libhiredis besides libc.
+ - libradish.so.0 has no variables but those below, which say what the CPU can do.
  - Every public header compiles alone, as C99 and C++11, without a warning, and no struct
    in it has hidden padding. radish.h includes all of libradish's.
  - Every params struct begins with struct_size; or its comment says it "does not grow".
@@ -22,6 +23,22 @@ PARAMS = re.compile(r"(/\*(?:(?!\*/).)*\*/\s*)?typedef struct (\w+_params)\s*\{(
 ALLOWED = {"libradish": re.compile(r"lib(c|pthread|crypto)\.so|ld-linux|ld64"),
            "libradish-storage": re.compile(
                r"lib(c|pthread|uring|hiredis|radish)\.so|ld-linux|ld64")}
+
+
+# Writable for the whole process: asked once, the same for everybody.
+CPU_FACTS = {"has_int8", "has_bf16", "once", "permitted", "refusal"}
+
+
+def check_variables(build, wrong):
+    code, out, err = run("objdump", "-t", str(build / "libradish.so.0"))
+    if code:
+        sys.exit(f"objdump: {err}")
+    found = re.findall(r"^[0-9a-f]+ [^\t]*O \.t?(?:data|bss)\t[0-9a-f]+ +(?:\.hidden +)?(\w+)", out, re.M)
+    if not CPU_FACTS & {name for name in found}:
+        wrong.append(f"objdump shows no variables of libradish.so.0: {sorted(found)}")
+    for name in sorted(set(found) - CPU_FACTS):
+        if not name.startswith(("__", "completed")):
+            wrong.append(f"libradish.so.0 has a global variable, {name}")
 
 
 def library_of(header):
@@ -103,6 +120,7 @@ def main():
         wrong.append("nothing was looked at")
     for library, names in declared.items():
         check_symbols(library, names, build, wrong)
+    check_variables(build, wrong)
 
     for line in wrong:
         print(line)

@@ -21,6 +21,7 @@ static inline size_t rad_mul(size_t count, size_t size)
     return __builtin_mul_overflow(count, size, &bytes) ? 0 : bytes;
 }
 
+/* To env->log as one line without controls, see log_text.h; longer ones are cut at 1023 bytes. */
 void rad_log(const rad_env *env, rad_log_level level, const char *fmt, ...) RAD_PRINTF(3, 4);
 
 /* Our own code is wrong: reports through env->panic, in release builds too. */

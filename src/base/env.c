@@ -1,6 +1,7 @@
 /* env.c - the default surroundings: malloc, the monotonic clock, stderr for a
  * panic. A caller's env replaces any of them. */
 #include "base/base.h"
+#include "base/log_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -77,6 +78,7 @@ void rad_log(const rad_env *env, rad_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
+    log_text_clean(line);
     env->log(env->user, level, line);
 }
 

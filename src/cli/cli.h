@@ -34,6 +34,7 @@ typedef struct model_options {
     rad_dtype parsed_dtype;
     weights_policy parsed_weights;
     rad_log_level parsed_log_level;
+    bool log_times; /* each line begins with the time */
 } model_options;
 
 #define MODEL_OPTIONS(o)                                                                           \

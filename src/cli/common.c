@@ -76,7 +76,15 @@ static void log_to_stderr(void *user, rad_log_level level, const char *message)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     const model_options *o = user;
-    if (level <= o->parsed_log_level) fprintf(stderr, "radish: %s: %s\n", names[level], message);
+    char when[40] = "";
+    struct timespec now;
+    struct tm utc;
+    if (level > o->parsed_log_level) return;
+    if (o->log_times && clock_gettime(CLOCK_REALTIME, &now) == 0 && gmtime_r(&now.tv_sec, &utc)) {
+        size_t n = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
+        snprintf(when + n, sizeof when - n, ".%03ldZ ", now.tv_nsec / 1000000);
+    }
+    fprintf(stderr, "%sradish: %s: %s\n", when, names[level], message);
 }
 
 rad_env cli_env(model_options *o)

@@ -86,6 +86,7 @@ static int serve(model_options *model, engine_params *engine_p, const server_par
     engine *e = NULL;
     server *s = NULL;
     int code = 0;
+    model->log_times = true;
     engine_p->model_path = model->model;
     engine_p->dtype = model->parsed_dtype;
     engine_p->weights = model->parsed_weights;
@@ -131,7 +132,9 @@ int cmd_serve(int argc, char **argv)
             "  POST /flush_cache[?tiers=device,host,storage]\n"
             "  GET, PUT, DELETE /hicache/storage-backend\n"
             "\n"
-            "With --log-level info every request leaves a line on stderr.\n"
+            "With --log-level info every request leaves a line on stderr: when, method and path,\n"
+            "status, seconds, its X-Request-Id (one is made up where there is none; the answer has\n"
+            "it too), tokens. Texts are never logged.\n"
             "SIGINT or SIGTERM: new connections are refused, running requests may finish for 5\n"
             "seconds; a second one stops at once.",
         .after = "Example:\n"
@@ -300,7 +303,8 @@ int cmd_serve(int argc, char **argv)
          .name = "enable-hierarchical-cache",
          .target = &engine_p.enable_hierarchical_cache,
          .help =
-             "What the KV cache evicts lives on in host memory, and in a store if one is given."},
+             "Copy prefixes to host memory, and to a store if one is given, where they survive being\n"
+             "evicted; --hicache-write-policy says which."},
         {.kind = CLI_F64,
          .name = "hicache-ratio",
          .arg = "F",
@@ -319,8 +323,8 @@ int cmd_serve(int argc, char **argv)
          .target = &engine_p.hicache_write_policy,
          .help =
              "When a prefix is copied to the host: write_through (default; when it is computed),\n"
-             "write_through_selective (when a second request comes back to it) or write_back\n"
-             "(when it is about to be evicted)."},
+             "write_through_selective (when a second request comes back to it; others are lost\n"
+             "when they are evicted) or write_back (when it is about to be evicted)."},
         {.kind = CLI_TEXT,
          .name = "hicache-mem-layout",
          .arg = "NAME",

@@ -145,7 +145,7 @@ static void answer_metrics(call *c)
         return;
     }
     prometheus_write(body, engine_get_info(c->server->engine), &c->stats,
-                     c->server->num_http_requests);
+                     c->server->num_http_requests, c->server->num_failed_requests);
     call_reply_text(c, "text/plain; version=0.0.4; charset=utf-8", body);
     evbuffer_free(body);
 }

@@ -22,25 +22,25 @@ static void abort_items(call *c)
 static void log_call(const call *c)
 {
     uint64_t prompt = 0, cached = 0, completion = 0;
+    char more[320] = "";
+    if (!c->access.id[0]) return; /* another call goes on with it */
     for (uint32_t i = 0; i < c->num_items; i++) {
         prompt += c->items[i].prompt_tokens;
         cached += c->items[i].cached_tokens;
         completion += c->items[i].completion_tokens;
     }
-    char id[sizeof c->id]; /* may be the client's own words: one line in the log all the same */
-    for (size_t i = 0; i < sizeof id; i++)
-        id[i] = c->id[i] && ((unsigned char)c->id[i] < ' ' || c->id[i] == 0x7f) ? '?' : c->id[i];
-    rad_log(&c->server->env, RAD_LOG_INFO, "%s: %llu prompt tokens, %llu cached, %llu out, %.3f s",
-            id, (unsigned long long)prompt, (unsigned long long)cached,
-            (unsigned long long)completion,
-            (double)(server_now_ns(c->server) - c->created_ns) * 1e-9);
+    if (c->id[0]) /* not for admin calls */
+        snprintf(more, sizeof more, "%.200s: %llu prompt tokens, %llu cached, %llu out", c->id,
+                 (unsigned long long)prompt, (unsigned long long)cached,
+                 (unsigned long long)completion);
+    access_end(c->server, &c->access, more);
 }
 
 /* Frees a call that neither evhttp nor the engine waits for any more. */
 static void release(call *c)
 {
     if (c->http || c->num_open) return;
-    if (c->id[0]) log_call(c); /* not for admin calls */
+    log_call(c);
     server *s = c->server;
     if (c->prev)
         c->prev->next = c->next;
@@ -194,6 +194,7 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http,
         return NULL;
     }
     c->server = s;
+    c->access = s->access;
     c->ops = ops;
     c->http = http;
     c->items = items;
@@ -294,6 +295,8 @@ static void answer_parse(call *c)
         call_reply_json(c, c->error.http_status, error_json(&c->error));
         return;
     }
+    c->server->access = c->access;
+    c->access.id[0] = 0;
     call_start(c->server, c->then, call_unwatch(c), c->parsed);
 }
 

@@ -13,6 +13,7 @@
 #ifndef SERVER_CALL_H
 #define SERVER_CALL_H
 
+#include "server/access.h"
 #include "server/api_request.h"
 #include "server/server.h"
 
@@ -96,13 +97,14 @@ struct call {
     uint64_t created_ns, last_sent_ns;
     uint64_t created_unix;
     char id[API_MAX_KEY_BYTES + 1];
+    access_record access; /* its line in the log, written when it is released */
 
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
     uint64_t timeout_ms; /* of work that waits, from created_ns on */
     bool tried;          /* work ran; the worker's */
     bool not_done;       /* a stop came before it could */
-    void *work_arg; /* malloc'ed, the call's */
+    void *work_arg;      /* malloc'ed, the call's */
 
     struct evbuffer *body; /* parse calls: what is parsed, as what, and what came out */
     api_kind kind;

@@ -93,14 +93,15 @@ struct evhttp_request *call_unwatch(call *c)
 
 void call_reply_json(call *c, int http_status, json_t *json)
 {
-    reply_json(let_go(c), http_status, json);
+    c->access.status = send_json(let_go(c), http_status, json);
 }
 
 void call_reply_text(call *c, const char *content_type, struct evbuffer *body)
 {
     struct evhttp_request *http = let_go(c);
     evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", content_type);
-    reply_bytes(http, 200, body);
+    c->access.status = 200;
+    send_bytes(http, 200, body);
 }
 
 static size_t unsent(const call *c)
@@ -121,6 +122,7 @@ static void start_stream(call *c)
 {
     if (c->started) return;
     c->started = true;
+    c->access.status = 200;
     struct evkeyvalq *headers = evhttp_request_get_output_headers(c->http);
     evhttp_add_header(headers, "Content-Type", "text/event-stream; charset=utf-8");
     evhttp_add_header(headers, "Cache-Control", "no-cache");
@@ -134,7 +136,7 @@ static void on_drained(struct evhttp_connection *connection, void *arg)
     call_client_read(arg);
 }
 
-static void send_bytes(call *c, struct evbuffer *bytes)
+static void send_part(call *c, struct evbuffer *bytes)
 {
     start_stream(c);
     evhttp_send_reply_chunk_with_cb(c->http, bytes, on_drained, c);
@@ -147,7 +149,7 @@ void call_send_event(call *c, json_t *json)
     struct evbuffer *bytes = evbuffer_new();
     if (bytes && evbuffer_add(bytes, "data: ", 6) == 0 && json_to_buffer(json, bytes) &&
         evbuffer_add(bytes, "\n\n", 2) == 0)
-        send_bytes(c, bytes);
+        send_part(c, bytes);
     if (bytes) evbuffer_free(bytes);
     json_decref(json);
 }
@@ -155,7 +157,7 @@ void call_send_event(call *c, json_t *json)
 void call_end_stream(call *c)
 {
     struct evbuffer *bytes = evbuffer_new();
-    if (bytes && evbuffer_add(bytes, "data: [DONE]\n\n", 14) == 0) send_bytes(c, bytes);
+    if (bytes && evbuffer_add(bytes, "data: [DONE]\n\n", 14) == 0) send_part(c, bytes);
     if (bytes) evbuffer_free(bytes);
     start_stream(c); /* without memory for a single chunk there are no headers yet */
     evhttp_send_reply_end(let_go(c));
@@ -164,9 +166,10 @@ void call_end_stream(call *c)
 void call_reply_error(call *c, const api_error *err)
 {
     if (!c->started) {
-        reply_error(let_go(c), err);
+        call_reply_json(c, err->http_status, error_json(err));
         return;
     }
+    c->access.failed = true;
     call_send_event(c, error_json(err));
     evhttp_send_reply_end(let_go(c));
 }
@@ -178,7 +181,7 @@ void calls_ping(server *s, uint64_t now_ns)
         if (!c->http || !c->request.stream || now_ns - c->last_sent_ns < silence_ns) continue;
         if (unsent(c)) continue; /* it does not even take what we said */
         struct evbuffer *bytes = evbuffer_new();
-        if (bytes && evbuffer_add(bytes, ": ping\n\n", 8) == 0) send_bytes(c, bytes);
+        if (bytes && evbuffer_add(bytes, ": ping\n\n", 8) == 0) send_part(c, bytes);
         if (bytes) evbuffer_free(bytes);
     }
 }

@@ -217,14 +217,15 @@ static void refuse(http_conn *c, int http_status)
 {
     server *s = c->server;
     api_error err;
-    char answer[1024];
+    char answer[1200], id[ACCESS_MAX_ID + 1];
     explain(c, http_status, &err);
+    access_refused(s, c->fd, err.http_status, id);
     json_t *json = error_json(&err);
     char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
     int len = snprintf(answer, sizeof answer,
                        "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"
-                       "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-                       err.http_status, http_reason(err.http_status), body ? strlen(body) : 0,
+                       "Content-Length: %zu\r\nX-Request-Id: %s\r\nConnection: close\r\n\r\n%s",
+                       err.http_status, http_reason(err.http_status), body ? strlen(body) : 0, id,
                        body ? body : "");
     free(body);
     json_decref(json);

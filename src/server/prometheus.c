@@ -83,7 +83,7 @@ static void write_tiers(struct evbuffer *out, const char *model, const engine_st
 }
 
 void prometheus_write(struct evbuffer *out, const engine_info *info, const engine_stats *t,
-                      uint64_t num_http_requests)
+                      uint64_t num_http_requests, uint64_t num_failed_requests)
 {
     const char *model = info->model_name;
     uint64_t used = t->max_total_tokens - RAD_MIN(t->max_total_tokens, t->available_tokens);
@@ -94,7 +94,9 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const engin
     } rows[] = {
         {"sglang:num_requests_total", "", "counter", "Requests submitted.", t->num_requests},
         {"sglang:num_aborted_requests_total", "", "counter", "Requests cancelled.", t->num_aborted},
-        {"radish:num_failed_requests_total", "", "counter", "Requests that failed.", t->num_failed},
+        {"radish:num_failed_requests_total", "", "counter",
+         "HTTP requests answered with an error, and streams that ended with one.",
+         num_failed_requests},
         {"radish:num_http_requests_total", "", "counter", "HTTP requests.", num_http_requests},
         {"sglang:prompt_tokens_total", "", "counter", "Prompt tokens.", t->prompt_tokens},
         {"sglang:generation_tokens_total", "", "counter", "Generated tokens.", t->generated_tokens},

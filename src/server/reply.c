@@ -1,6 +1,7 @@
 /* reply.c - JSON and errors onto the wire. */
 #include "server/server_priv.h"
 
+#include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
 #include <stdio.h>
 
@@ -42,7 +43,7 @@ json_t *error_json(const api_error *err)
                      err->param[0] ? err->param : NULL, "code", err->code);
 }
 
-void reply_bytes(struct evhttp_request *http, int http_status, struct evbuffer *body)
+void send_bytes(struct evhttp_request *http, int http_status, struct evbuffer *body)
 {
     if (body && evhttp_request_get_command(http) == EVHTTP_REQ_HEAD) {
         char len[24];
@@ -53,8 +54,7 @@ void reply_bytes(struct evhttp_request *http, int http_status, struct evbuffer *
     evhttp_send_reply(http, http_status, http_reason(http_status), body);
 }
 
-/* Without memory for the words the status still goes out. */
-void reply_json(struct evhttp_request *http, int http_status, json_t *json)
+int send_json(struct evhttp_request *http, int http_status, json_t *json)
 {
     struct evbuffer *body = evbuffer_new();
     if (!body || !json_to_buffer(json, body)) http_status = 503;
@@ -62,8 +62,16 @@ void reply_json(struct evhttp_request *http, int http_status, json_t *json)
     struct evkeyvalq *headers = evhttp_request_get_output_headers(http);
     evhttp_add_header(headers, "Content-Type", "application/json");
     if (http_status == 429) evhttp_add_header(headers, "Retry-After", "1");
-    reply_bytes(http, http_status, body);
+    send_bytes(http, http_status, body);
     if (body) evbuffer_free(body);
+    return http_status;
+}
+
+void reply_json(struct evhttp_request *http, int http_status, json_t *json)
+{
+    server *s = http->on_complete_cb_arg; /* of every request, see on_request */
+    s->access.status = send_json(http, http_status, json);
+    access_end(s, &s->access, "");
 }
 
 void reply_error(struct evhttp_request *http, const api_error *err)

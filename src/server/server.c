@@ -128,7 +128,8 @@ static void on_request(struct evhttp_request *http, void *arg)
 {
     server *s = arg;
     connection_busy(s, evhttp_request_get_connection(http));
-    evhttp_request_set_on_complete_cb(http, on_answered, s);
+    evhttp_request_set_on_complete_cb(http, on_answered, s); /* `s`, always: reply.c relies on it */
+    access_begin(s, http);
     bool known_version = has_version(http);
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(http);
     const char *path = uri ? evhttp_uri_get_path(uri) : NULL;

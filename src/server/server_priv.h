@@ -56,6 +56,8 @@ struct server {
     uint64_t stop_at_ns;
     uint64_t next_id;
     uint64_t num_http_requests;
+    uint64_t num_failed_requests; /* of these, answered with an error */
+    access_record access;         /* of the request that is being looked at */
 
     /* Under `lock`: */
     pthread_mutex_t lock;
@@ -64,10 +66,10 @@ struct server {
 
     bool hurry; /* a stop: work that waits for something gives up */
 
-    worker admin;  /* figures */
-    worker waiter; /* what may have to wait: flushing, changes of the store */
+    worker admin;         /* figures */
+    worker waiter;        /* what may have to wait: flushing, changes of the store */
     flush_result flushed; /* the waiter's */
-    worker parser; /* large bodies */
+    worker parser;        /* large bodies */
 };
 
 uint64_t server_now_ns(const server *s);
@@ -80,11 +82,16 @@ void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_re
                      uint64_t timeout_ms, void *work_arg);
 
 /* ---- replies for requests that never become calls ---- */
+/* They leave a line in the log: of the request that on_request, or a worker, handed over last. */
 void reply_json(struct evhttp_request *http, int http_status, json_t *json); /* takes json */
 void reply_error(struct evhttp_request *http, const api_error *err);
+
+/* ---- the same without a line, for calls, which leave theirs at their end ---- */
+/* Takes json, NULL: no memory; the status it goes out with, 503 where there was none for words. */
+int send_json(struct evhttp_request *http, int http_status, json_t *json);
 /* Drains `body` (NULL: none). A HEAD gets its length and not its bytes: libevent would send
  * them, and the client take them for the next answer. */
-void reply_bytes(struct evhttp_request *http, int http_status, struct evbuffer *body);
+void send_bytes(struct evhttp_request *http, int http_status, struct evbuffer *body);
 json_t *error_json(const api_error *err);
 bool json_to_buffer(const json_t *json, struct evbuffer *out);
 const char *http_reason(int http_status);
@@ -96,7 +103,8 @@ void worker_push(worker *w, call_item *item);
 void worker_wake(worker *w); /* it looks at `hurry`; with the server's lock */
 
 /* ---- models.c: the names that are served ---- */
-const char *models_name(const server *s, uint32_t i); /* the first is answers' where none was said */
+const char *models_name(const server *s,
+                        uint32_t i); /* the first is answers' where none was said */
 /* NULL is fine: it names none; false: a 404 in err. */
 bool models_check(const server *s, const char *name, api_error *err);
 
@@ -111,6 +119,6 @@ void handle_storage_backend(server *s, struct evhttp_request *http);
 /* POST /flush_cache where storage is among the tiers. */
 void flush_storage(server *s, struct evhttp_request *http, uint32_t tiers, uint64_t wait_ms);
 void prometheus_write(struct evbuffer *out, const engine_info *info, const engine_stats *stats,
-                      uint64_t num_http_requests);
+                      uint64_t num_http_requests, uint64_t num_failed_requests);
 
 #endif
