@@ -118,6 +118,16 @@ static void gate_close(void *self)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* What clears goes on, in an error. */
+static void gate_end_clear(void *self)
+{
+    gate *g = self;
+    pthread_mutex_lock(&g->lock);
+    g->clear_status = RAD_E_IO;
+    pthread_mutex_unlock(&g->lock);
+    gate_shut(g, false);
+}
+
 static const rad_storage_ops gate_ops = {.struct_size = sizeof gate_ops,
                                          .name = "gate",
                                          .batch_exists = gate_exists,
@@ -125,7 +135,8 @@ static const rad_storage_ops gate_ops = {.struct_size = sizeof gate_ops,
                                          .batch_set = gate_set,
                                          .clear = gate_clear,
                                          .get_stats = gate_stats,
-                                         .close = gate_close};
+                                         .close = gate_close,
+                                         .end_clear = gate_end_clear};
 
 static engine *start_with(gate *g)
 {
@@ -308,6 +319,23 @@ TEST(a_change_says_what_became_of_it)
     CHECK(engine_attach_storage(e, "file:/tmp", NULL, &err) == RAD_E_UNSUPPORTED);
     CHECK(engine_store_looked(e, engine_store_look(e)));
     engine_destroy(e);
+}
+
+/* A store that is never done with a clear: the engine ends all the same, since it says so. */
+TEST(an_end_does_not_wait_for_a_clear)
+{
+    gate g;
+    rad_error err = {0};
+    uint64_t ticket;
+    gate_init(&g);
+    engine *e = start_with(&g);
+    gate_shut(&g, true);
+    engine_store_change clear = {.kind = ENGINE_STORE_CLEAR, .tiers = RAD_TIER_STORAGE};
+    CHECK_OK(engine_store_begin(e, &clear, &ticket, &err));
+    await_inside(&g);
+    engine_destroy(e);
+    CHECK(g.clears == 1 && g.closed == 1 && !g.inside);
+    gate_fini(&g);
 }
 
 /* A busy server: other tiers wait for what runs, the store alone does not. */

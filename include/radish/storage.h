@@ -91,6 +91,9 @@ typedef struct rad_storage_ops {
                                                               * as durable as it will be */
     void (*get_stats)(void *self, rad_storage_stats *stats); /* optional */
     void (*close)(void *self);
+    void (*end_clear)(void *self); /* optional; any thread: a clear that is under way ends soon, in
+                                    * an error, and so does a later one. Before close, for a
+                                    * process that is to end */
 } rad_storage_ops;
 
 /* A backend that is open. Plain values; who opened it closes it, through ops->close. */

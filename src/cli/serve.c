@@ -356,8 +356,9 @@ int cmd_serve(int argc, char **argv)
          .help =
              "prefetch_threshold (256 tokens), prefetch_timeout_base (2 s), _per_ki_token (0.1),\n"
              "_max (30); file: max_size (bytes, 8 GiB), fsync (default, never, always), threads,\n"
-             "lock_timeout_ms; redis: user, password, prefix, ttl_seconds, connect_timeout_ms,\n"
-             "timeout_ms, threads."},
+             "lock_timeout_ms; redis: user, password_file (or password, which a list of processes\n"
+             "shows, or RADISH_REDIS_PASSWORD in the environment), allowed_hosts, prefix,\n"
+             "ttl_seconds, connect_timeout_ms, timeout_ms, threads."},
         {.kind = CLI_TEXT,
          .name = "hicache-storage-mode",
          .arg = "MODE",

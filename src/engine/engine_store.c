@@ -8,10 +8,11 @@
  * What the scheduler does of it is a few pointers. Whoever asked may stop waiting; the change
  * goes on, and its outcome is kept for a while.
  *
- * Invariant: e->tiers.store and has_store are touched by this thread only while it runs, so no
- * store is closed under a call of it from here. */
+ * Invariant: e->tiers.store and has_store are changed by this thread only while it runs, under the
+ * lock, so no store is closed under a call of it from here, nor while it is told to end. */
 #include "engine/engine_impl.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -113,8 +114,10 @@ static rad_status attach(engine *e, const engine_store_change *change, rad_stora
                                    &x.store, err);
     if (!status) status = try_for(e, do_attach, &x, change->wait_ns);
     if (!status) {
+        pthread_mutex_lock(&e->store.lock);
         e->tiers.store = x.store;
         e->tiers.has_store = true;
+        pthread_mutex_unlock(&e->store.lock);
     } else if (x.store.ops && x.store.ops->close) {
         x.store.ops->close(x.store.self);
     }
@@ -127,7 +130,9 @@ static rad_status detach(engine *e, const engine_store_change *change, rad_error
     if (!e->tiers.has_store) return RAD_NONE;
     rad_status status = try_for(e, do_detach, &x, change->wait_ns);
     if (status) return status;
+    pthread_mutex_lock(&e->store.lock);
     e->tiers.has_store = false;
+    pthread_mutex_unlock(&e->store.lock);
     if (x.store.ops->close) x.store.ops->close(x.store.self);
     return RAD_OK;
 }
@@ -229,12 +234,21 @@ rad_status engine_store_start(engine *e, rad_error *err)
     return RAD_OK;
 }
 
+/* Under the lock. A store that is walked through page by page would keep us for a minute. */
+static void end_clear(engine *e)
+{
+    const rad_storage_ops *ops = e->tiers.has_store ? e->tiers.store.ops : NULL;
+    size_t needed = offsetof(rad_storage_ops, end_clear) + sizeof ops->end_clear;
+    if (ops && ops->struct_size >= needed && ops->end_clear) ops->end_clear(e->tiers.store.self);
+}
+
 void engine_store_stop(engine *e)
 {
     engine_store *s = &e->store;
     if (!s->started) return;
     pthread_mutex_lock(&s->lock);
     s->stop = true;
+    end_clear(e);
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);

@@ -3,6 +3,7 @@
  * What a stored page is filed under: a digest of the whole model file, so that a finetune with
  * the same name and shapes never meets the original; what weights were made of it and which
  * kernels computed, since bits depend on that; and the pool's shape. */
+#define _GNU_SOURCE
 #include "engine/engine_tiers.h"
 
 #include <radish/radish.h>
@@ -11,6 +12,10 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine_secret.h"
 
 static const char *const write_policies[] = {"write_through", "write_through_selective",
                                              "write_back"};
@@ -100,6 +105,37 @@ static void prefetch_options(rad_hicache_params *p, extra_option out[PREFETCH_OP
 
 /* ---- stores ---- */
 
+/* The password from the config, a file, or the environment. One that clients' words name a store
+ * for is theirs to give: ours would go to any host they like. */
+static rad_status find_password(const engine_store_words *words, const char *file,
+                                rad_storage_redis_params *redis, char buffer[ENGINE_SECRET_BYTES],
+                                rad_error *err)
+{
+    if (file && words->from_client)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache: password_file is for who starts the server, not for clients");
+    if (file && redis->password)
+        return rad_fail(err, RAD_E_INVAL, "hicache: password or password_file, not both");
+    if (file) {
+        rad_status status = engine_secret_read(file, buffer, err);
+        if (status) return status;
+        redis->password = buffer;
+    }
+    if (!redis->password && !words->from_client) redis->password = getenv(ENGINE_SECRET_ENV);
+    if (redis->password && !*redis->password) redis->password = NULL;
+    return RAD_OK;
+}
+
+static rad_status open_redis(const rad_env *env, const engine_store_words *words, const char *file,
+                             rad_storage_redis_params *redis, rad_storage *out, rad_error *err)
+{
+    char buffer[ENGINE_SECRET_BYTES];
+    rad_status status = find_password(words, file, redis, buffer, err);
+    if (!status) status = rad_storage_redis_open(env, redis, out, err);
+    explicit_bzero(buffer, sizeof buffer);
+    return status;
+}
+
 static rad_status open_with(const rad_env *env, const engine_store_words *words, json_t *extra,
                             rad_storage *out, rad_error *err)
 {
@@ -109,7 +145,7 @@ static rad_status open_with(const rad_env *env, const engine_store_words *words,
     rad_storage_file_params file = {
         .struct_size = sizeof file, .dir = spec + 5, .mode = words->mode};
     rad_storage_redis_params redis = {.struct_size = sizeof redis, .nodes = spec + 6};
-    const char *fsync = NULL;
+    const char *fsync = NULL, *password_file = NULL;
     rad_hicache_params unused = {0};
     extra_option prefetch[PREFETCH_OPTIONS];
     prefetch_options(&unused, prefetch);
@@ -119,6 +155,8 @@ static rad_status open_with(const rad_env *env, const engine_store_words *words,
                                     {"lock_timeout_ms", EXTRA_U32, &file.lock_timeout_ms}};
     const extra_option of_redis[] = {{"user", EXTRA_TEXT, &redis.user},
                                      {"password", EXTRA_TEXT, &redis.password},
+                                     {"password_file", EXTRA_TEXT, &password_file},
+                                     {"allowed_hosts", EXTRA_TEXT, &redis.allowed_hosts},
                                      {"prefix", EXTRA_TEXT, &redis.prefix},
                                      {"ttl_seconds", EXTRA_U32, &redis.ttl_seconds},
                                      {"connect_timeout_ms", EXTRA_U32, &redis.connect_timeout_ms},
@@ -144,7 +182,7 @@ static rad_status open_with(const rad_env *env, const engine_store_words *words,
     if (sync < 0) return rad_fail(err, RAD_E_INVAL, "hicache: fsync is default, never or always");
     file.fsync = (uint32_t)sync;
     return is_file ? rad_storage_file_open(env, &file, out, err)
-                   : rad_storage_redis_open(env, &redis, out, err);
+                   : open_redis(env, words, password_file, &redis, out, err);
 }
 
 rad_status engine_store_open(const rad_env *env, const engine_store_words *words, rad_storage *out,

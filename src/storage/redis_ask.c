@@ -79,7 +79,7 @@ static void on_error(asking *a, talk *t, item *it, const char *text)
     if (moved || ask) {
         pthread_mutex_lock(&s->lock);
         bool known = redis_map_redirect(&s->map, text, t->node, &slot, &node);
-        if (known && moved && slot == it->slot) s->map.slots[slot] = node;
+        if (known && moved && slot == it->slot && node != REDIS_NOWHERE) s->map.slots[slot] = node;
         s->stats.retries++;
         pthread_mutex_unlock(&s->lock);
         if (!known || slot != it->slot) {
@@ -87,6 +87,13 @@ static void on_error(asking *a, talk *t, item *it, const char *text)
             return;
         }
         it->state = WAITS;
+        if (node == REDIS_NOWHERE) { /* a new map names it, if it is of the cluster */
+            snprintf(a->found->why, sizeof a->found->why,
+                     "%.100s: the cluster's map names no such node", text);
+            it->ask = false;
+            a->refresh = true;
+            return;
+        }
         it->ask = ask;
         it->node = node;
         a->refresh |= moved;

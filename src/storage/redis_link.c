@@ -221,7 +221,8 @@ bool redis_links_move(const rad_env *env, redis_link **links, uint32_t count, ui
                                  .events = (short)(POLLIN | (writing ? POLLOUT : 0))};
     }
     uint64_t ms = (deadline_ns - now) / 1000000u + 1;
-    int ready = poll(fds, count, (int)RAD_MIN(ms, 1000u)); /* the clock may be a test's */
+    /* Not long: the clock may be a test's, and a question may be to end. */
+    int ready = poll(fds, count, (int)RAD_MIN(ms, 100u));
     for (uint32_t i = 0; ready > 0 && i < count; i++) {
         if (links[i]->ctx && fds[i].revents & POLLOUT) write_some(links[i]);
         if (links[i]->ctx && fds[i].revents & (POLLIN | POLLHUP | POLLERR)) read_some(links[i]);
@@ -248,7 +249,9 @@ redisReply *redis_link_ask(redis_link *l, const rad_env *env, uint64_t deadline_
     l->expected = 1;
     redis_link_queue(l, command, (size_t)len);
     while (l->ctx && !reply) {
-        if (!redis_links_move(env, &l, 1, deadline_ns))
+        if (l->stop && atomic_load(l->stop))
+            fail(l, "it is to end");
+        else if (!redis_links_move(env, &l, 1, deadline_ns))
             fail(l, "no answer in time");
         else if (l->ctx && redisReaderGetReply(l->ctx->reader, &reply) != REDIS_OK)
             fail(l, "what came is no answer: %.80s", l->ctx->reader->errstr);

@@ -12,6 +12,8 @@
 
 #include "base/base.h"
 
+#include <stdatomic.h>
+
 #include <sys/uio.h>
 
 enum { REDIS_CHUNK = 32, REDIS_TEXT = 256, REDIS_MOST_NESTED = 40000 };
@@ -38,7 +40,8 @@ typedef struct redis_link {
     void *target;      /* a string of exactly target_bytes goes here */
     size_t target_bytes;
     redis_answer answer;
-    char why[128]; /* it failed */
+    const atomic_bool *stop; /* a question that is under way ends where this is set; or NULL */
+    char why[128];           /* it failed */
 } redis_link;
 
 /* Connects, and authenticates where there is a password; false with `why`. */

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include "base/mix64.h"
 
@@ -53,8 +54,15 @@ uint16_t redis_map_node(redis_map *m, const char *host, size_t len, int64_t port
     return place;
 }
 
-/* "host:port", "[v6]:port", "v6:port" as Redis writes it, or "host". */
-static uint16_t node_of(redis_map *m, const char *text, size_t len, uint16_t from)
+/* Where a node is. */
+typedef struct address {
+    const char *host;
+    size_t len;
+    int64_t port;
+} address;
+
+/* "host:port", "[v6]:port", "v6:port" as Redis writes it, or "host"; false: the port is none. */
+static bool read_address(const char *text, size_t len, address *out)
 {
     size_t host_len = len;
     int64_t port = 6379;
@@ -63,7 +71,7 @@ static uint16_t node_of(redis_map *m, const char *text, size_t len, uint16_t fro
     if (host_len && text[host_len - 1] == ':') {
         port = 0;
         for (size_t i = host_len; i < len; i++) {
-            if (!isdigit((unsigned char)text[i]) || port > 65535) return REDIS_NOWHERE;
+            if (!isdigit((unsigned char)text[i]) || port > 65535) return false;
             port = port * 10 + (text[i] - '0');
         }
         host_len--;
@@ -73,9 +81,47 @@ static uint16_t node_of(redis_map *m, const char *text, size_t len, uint16_t fro
         text++;
         host_len -= 2;
     }
-    if (!host_len && from < m->num_nodes)
-        return redis_map_node(m, m->nodes[from].host, strlen(m->nodes[from].host), port);
-    return redis_map_node(m, text, host_len, port);
+    *out = (address){text, host_len, port};
+    return true;
+}
+
+/* In ",HOST,HOST" */
+static bool is_allowed(const redis_map *m, const char *host, size_t len)
+{
+    for (const char *at = m->allowed; *at; at += 1 + strcspn(at + 1, ","))
+        if (strcspn(at + 1, ",") == len && strncasecmp(at + 1, host, len) == 0) return true;
+    return false;
+}
+
+bool redis_map_may_name(const redis_map *m, const char *host, size_t len)
+{
+    if (!m->allowed[0] || is_allowed(m, host, len)) return true;
+    for (uint32_t i = 0; i < m->num_seeds; i++)
+        if (strlen(m->nodes[i].host) == len && strncasecmp(m->nodes[i].host, host, len) == 0)
+            return true;
+    return false;
+}
+
+rad_status redis_map_allow(redis_map *m, const char *hosts, rad_error *err)
+{
+    m->allowed[0] = 0;
+    if (!hosts) return RAD_OK;
+    if (strlen(hosts) + 2 > sizeof m->allowed)
+        return rad_fail(err, RAD_E_INVAL, "storage_redis: allowed_hosts is too long");
+    for (const char *c = hosts; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr(".:-_%,", *c))
+            return rad_fail(err, RAD_E_INVAL,
+                            "storage_redis: allowed_hosts is HOST,HOST,..., not "
+                            "'%.100s'",
+                            hosts);
+    snprintf(m->allowed, sizeof m->allowed, ",%s", hosts);
+    return RAD_OK;
+}
+
+void redis_map_forget_names(redis_map *m)
+{
+    for (uint32_t i = m->num_seeds; i < m->num_nodes; i++)
+        m->nodes[i].is_named = 0;
 }
 
 rad_status redis_map_seeds(redis_map *m, const char *nodes, rad_error *err)
@@ -84,7 +130,12 @@ rad_status redis_map_seeds(redis_map *m, const char *nodes, rad_error *err)
     memset(m->slots, 0xff, sizeof m->slots);
     while (nodes && *nodes) {
         size_t len = strcspn(nodes, ",");
-        if (node_of(m, nodes, len, REDIS_NOWHERE) == REDIS_NOWHERE)
+        address a;
+        uint16_t node = read_address(nodes, len, &a) ? redis_map_node(m, a.host, a.len, a.port)
+                                                     : REDIS_NOWHERE;
+        if (node != REDIS_NOWHERE)
+            m->nodes[node].is_named = 1;
+        else
             return rad_fail(err, RAD_E_INVAL, "storage_redis: '%.*s' is no HOST:PORT",
                             (int)RAD_MIN(len, 100u), nodes);
         nodes += len + (nodes[len] == ',');
@@ -103,8 +154,20 @@ bool redis_map_redirect(redis_map *m, const char *text, uint16_t from, uint16_t 
     long number = strtol(text, &end, 10);
     if (end == text || *end != ' ' || number < 0 || number >= REDIS_SLOTS) return false;
     *slot = (uint16_t)number;
-    *node = node_of(m, end + 1, strlen(end + 1), from);
-    return *node != REDIS_NOWHERE;
+    *node = REDIS_NOWHERE;
+    address a;
+    if (!read_address(end + 1, strlen(end + 1), &a)) return false;
+    if (!a.len && from < m->num_nodes)
+        a = (address){m->nodes[from].host, strlen(m->nodes[from].host), a.port};
+    if (is_allowed(m, a.host, a.len)) {
+        *node = redis_map_node(m, a.host, a.len, a.port);
+        return *node != REDIS_NOWHERE;
+    }
+    for (uint16_t i = 0; i < m->num_nodes; i++)
+        if (m->nodes[i].is_named && m->nodes[i].port == a.port &&
+            strlen(m->nodes[i].host) == a.len && !memcmp(m->nodes[i].host, a.host, a.len))
+            *node = i;
+    return true;
 }
 
 bool redis_map_may_try(redis_map *m, uint16_t node, uint64_t now_ns, uint64_t probe_ns)

@@ -61,6 +61,7 @@ static uint16_t range_node(redis_map *m, const redisReply *r, uint16_t asked)
     const redisReply *host = r->element[0];
     bool known = host->type == REDIS_REPLY_STRING && host->len > 0 &&
                  !((size_t)host->len == 1 && host->str[0] == '?');
+    if (known && !redis_map_may_name(m, host->str, (size_t)host->len)) return REDIS_NOWHERE;
     if (known) return redis_map_node(m, host->str, (size_t)host->len, r->element[1]->integer);
     return redis_map_node(m, m->nodes[asked].host, strlen(m->nodes[asked].host),
                           r->element[1]->integer);
@@ -86,6 +87,9 @@ static bool take_map(redis_map *m, const redisReply *reply, uint16_t asked)
     }
     if (!count) return false;
     memcpy(m->slots, slots, sizeof slots);
+    redis_map_forget_names(m);
+    for (int slot = 0; slot < REDIS_SLOTS; slot++)
+        if (slots[slot] != REDIS_NOWHERE) m->nodes[slots[slot]].is_named = 1;
     return true;
 }
 

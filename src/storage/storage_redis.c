@@ -142,6 +142,12 @@ static rad_status clear(void *self, rad_error *err)
     return status;
 }
 
+static void redis_end_clear(void *self)
+{
+    redis_store *s = self;
+    atomic_store(&s->no_clear, true);
+}
+
 static void redis_get_stats(void *self, rad_storage_stats *stats)
 {
     redis_store *s = self;
@@ -175,6 +181,7 @@ static const rad_storage_ops ops = {
     .clear = clear,
     .get_stats = redis_get_stats,
     .close = redis_close,
+    .end_clear = redis_end_clear,
 };
 
 static bool good_prefix(const char *prefix)
@@ -206,7 +213,8 @@ static rad_status take_params(redis_store *s, const rad_storage_redis_params *p,
     s->timeout_ms = p->timeout_ms ? p->timeout_ms : 2000;
     s->num_lanes = p->threads ? p->threads : 4;
     s->max_backoff_ns = (p->max_backoff_ms ? p->max_backoff_ms : 10000) * 1000000ull;
-    return redis_map_seeds(&s->map, p->nodes, err);
+    rad_status status = redis_map_seeds(&s->map, p->nodes, err);
+    return status ? status : redis_map_allow(&s->map, p->allowed_hosts, err);
 }
 
 rad_status rad_storage_redis_open(const rad_env *env_or_null,
