@@ -94,7 +94,7 @@ static double quantile(double *sorted, size_t count, double q)
 static void rig_init(rig *r, const char *file)
 {
     rad_error err = {0};
-    must(trace_load(file, &r->t, &err), &err);
+    must(trace_load(NULL, file, &r->t, &err), &err);
     size_t capacity = (size_t)trace_capacity_tokens(r->t);
     if (!capacity) must(rad_fail(&err, RAD_E_INVAL, "no capacity"), &err);
     rad_kv_allocator_params a = {.struct_size = sizeof a,

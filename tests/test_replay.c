@@ -1,8 +1,10 @@
 /* test_replay.c - traces are read without trust, and the simulation finds what theory says. */
 #include "replay/simulate.h"
+#include "replay/trace_budget.h"
 #include "test.h"
 
 #include <unistd.h>
+#include <zlib.h>
 
 static void temp_file(char *path, const void *bytes, size_t size)
 {
@@ -17,7 +19,7 @@ static rad_status load(const void *bytes, size_t size, trace **t, rad_error *err
 {
     char path[64];
     temp_file(path, bytes, size);
-    rad_status status = trace_load(path, t, err);
+    rad_status status = trace_load(NULL, path, t, err);
     unlink(path);
     return status;
 }
@@ -151,6 +153,121 @@ TEST(a_damaged_rxtrace_is_refused_or_read_but_never_crashes)
     }
 }
 
+/* ---- what a stranger's file may cost ---- */
+
+/* `times` pieces of text, compressed, loaded with at most this much memory. */
+static rad_status load_packed(const char *text, uint64_t times, uint64_t memory, uint64_t *packed,
+                              rad_error *err)
+{
+    char path[64];
+    temp_file(path, "", 0);
+    gzFile f = gzopen(path, "wb");
+    CHECK(f != NULL);
+    for (uint64_t i = 0; i < times; i++)
+        CHECK(gzwrite(f, text, (unsigned)strlen(text)) > 0);
+    CHECK(gzclose(f) == Z_OK);
+    FILE *there = fopen(path, "rb");
+    CHECK(there && fseek(there, 0, SEEK_END) == 0);
+    *packed = (uint64_t)ftell(there);
+    fclose(there);
+    trace_budget b;
+    rad_env env = trace_budget_env(&b, NULL, memory);
+    trace *t = NULL;
+    rad_status status = trace_load(&env, path, &t, err);
+    CHECK((status == RAD_OK) == (t != NULL));
+    trace_free(t);
+    CHECK(b.used == 0);
+    unlink(path);
+    return status;
+}
+
+TEST(a_bomb_does_not_go_off)
+{
+    static char zeros[1 << 20];
+    static const char line[] = "{\"input_length\": 1030, \"hash_ids\": [1, 2, 3]}\n";
+    uint64_t packed;
+    rad_error err = {0};
+    memset(zeros, ' ', sizeof zeros - 1);
+    CHECK(load_packed(zeros, 128, 1ull << 40, &packed, &err) == RAD_E_LIMIT);
+    CHECKF(strstr(err.text, "unpack") && packed < 1 << 18, "%s\n", err.text);
+    CHECK(load_packed(zeros, 32, 16 << 20, &packed, &err) == RAD_E_NOMEM);
+    CHECKF(strstr(err.text, "no memory for more than"), "%s\n", err.text);
+    /* A trace that says the same again and again packs as well, and is one. */
+    CHECKF(load_packed(line, 20000, 16 << 20, &packed, &err) == RAD_OK, "%s\n", err.text);
+    CHECK(20000 * (sizeof line - 1) / packed > 100);
+}
+
+TEST(a_line_is_not_longer_than_a_line)
+{
+    size_t size = TRACE_LINE_BYTES + 100;
+    char *text = malloc(size);
+    trace *t;
+    rad_error err = {0};
+    CHECK(text != NULL);
+    for (int over = 0; over < 2; over++) {
+        int at = snprintf(text, size,
+                          "{\"input_length\":1,\"hash_ids\":[1]}\n{\"input_length\":1,"
+                          "\"hash_ids\":[7");
+        int head = (int)(strchr(text, '\n') - text) + 1;
+        memset(text + at, ' ', size - (size_t)at);
+        size_t end = (size_t)head + TRACE_LINE_BYTES + (size_t)over;
+        memcpy(text + end - 2, "]}", 2);
+        rad_status status = load(text, end, &t, &err);
+        CHECKF(status == (over ? RAD_E_LIMIT : RAD_OK), "%s\n", err.text);
+        if (over) CHECKF(strstr(err.text, "line 2 has 1048577 bytes"), "%s\n", err.text);
+        trace_free(t);
+    }
+    free(text);
+}
+
+/* 8 KB in which one request has two million tokens, since it names the same segment again and
+ * again; and every other trace, at every limit: no, or all of it. */
+TEST(memory_has_a_limit_and_comes_back)
+{
+    uint8_t b[256], *big = calloc(1, 20000);
+    char path[64];
+    rad_error err = {0};
+    trace *t = NULL;
+    trace_budget budget;
+    CHECK(big != NULL);
+    enum { TOKENS = 1000, REFS = 2000 };
+    const uint32_t small[] = {1, 1, 100, 50}, request[] = {0, 0, 0, 0, REFS, REFS};
+    const uint64_t large[] = {TOKENS, REFS}, ends[] = {0, TOKENS};
+    memcpy(big, "RXTRACE1", 8);
+    memcpy(big + 16, small, 16);
+    memcpy(big + 32, large, 16);
+    memcpy(big + 48, ends, 16);
+    memcpy(big + 64 + 4 * TOKENS, request, 24);
+    temp_file(path, big, 64 + 4 * TOKENS + 24 + 4 * REFS);
+    rad_env env = trace_budget_env(&budget, NULL, 1 << 20);
+    CHECK(trace_load(&env, path, &t, &err) == RAD_E_NOMEM && !t && budget.used == 0);
+    CHECKF(strstr(err.text, "2000000 elements"), "%s\n", err.text);
+    env = trace_budget_env(&budget, NULL, 16 << 20);
+    CHECK_OK(trace_load(&env, path, &t, &err));
+    simulate_result r;
+    simulate_params p = {.capacity_elements = 1 << 30}; /* what a file's header may ask for */
+    CHECK(simulate(&env, t, &p, &r, &err) == RAD_E_NOMEM && err.text[0]);
+    trace_free(t);
+    CHECK(budget.used == 0);
+    unlink(path);
+    free(big);
+
+    for (int mooncake = 0; mooncake < 2; mooncake++) {
+        size_t size = mooncake ? sizeof two_chats - 1 : build_rxtrace(b);
+        temp_file(path, mooncake ? (const void *)two_chats : b, size);
+        test_env counted;
+        rad_status status = RAD_E_NOMEM;
+        for (long n = 0; status; n++) {
+            rad_env failing = test_env_failing_at(&counted, n);
+            status = trace_load(&failing, path, &t, &err);
+            CHECK(status == RAD_OK || (status == RAD_E_NOMEM && !t && counted.bytes == 0));
+        }
+        trace_free(t);
+        CHECK(counted.bytes == 0);
+        unlink(path);
+    }
+}
+
 /* The conversation trace: block hit rates as an independent simulation gives them, with
  * one block evicted at a time and hits counted as radix_publish.c does. */
 TEST_WITH_DATA(the_conversation_trace_has_the_hit_rates_of_theory,
@@ -169,7 +286,7 @@ TEST_WITH_DATA(the_conversation_trace_has_the_hit_rates_of_theory,
     char path[1024], rate[16];
     snprintf(path, sizeof path, "%s/traces/conversation_trace.jsonl.gz", test_data());
     trace *t = NULL;
-    CHECK_OK(trace_load(path, &t, NULL));
+    CHECK_OK(trace_load(NULL, path, &t, NULL));
     CHECK(trace_num_requests(t) == 12031);
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
         simulate_params p = {.capacity_elements = cells[i].blocks, .policy = cells[i].policy};

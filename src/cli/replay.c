@@ -1,6 +1,7 @@
 /* replay.c - `radish replay`: what a cache of this size would find in this traffic. */
 #include "cli/cli.h"
 #include "replay/simulate.h"
+#include "replay/trace_budget.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ typedef struct plan {
     cli_list policies, page_sizes, capacity_tokens, capacity_blocks;
     const char *policy_config;
     bool json;
+    double max_memory_gb;
 } plan;
 
 /* A whole number from 1 on; 0 for anything else. */
@@ -68,8 +70,15 @@ static void print_cell_text(const cell *c, uint64_t tokens_per_block, bool first
                (unsigned long long)c->r.too_large);
 }
 
+/* An error's words, and which option it is about. */
+static int fail(const plan *p, rad_status status, const rad_error *err)
+{
+    if (status != RAD_E_NOMEM) return cli_fail("%s", err->text);
+    return cli_fail("%s (--max-memory: %.3g GB)", err->text, p->max_memory_gb);
+}
+
 /* Every policy with every page size and capacity. */
-static int run(const plan *p, trace *t)
+static int run(const plan *p, const rad_env *env, trace *t)
 {
     uint32_t per_element = trace_tokens_per_element(t);
     bool blocks = p->capacity_blocks.count > 0;
@@ -89,9 +98,10 @@ static int run(const plan *p, trace *t)
                 simulate_params params = {.page_size = c.page_size,
                                           .capacity_elements = c.capacity_blocks * c.page_size};
                 cli_eviction("replay", c.policy, p->policy_config, &params.eviction); /* checked */
-                if (simulate(NULL, t, &params, &c.r, &err) != RAD_OK) {
+                rad_status status = simulate(env, t, &params, &c.r, &err);
+                if (status != RAD_OK) {
                     if (p->json) printf("]}\n");
-                    return cli_fail("%s", err.text);
+                    return fail(p, status, &err);
                 }
                 if (p->json)
                     print_cell_json(&c, block_tokens, first);
@@ -127,7 +137,7 @@ static int check(const plan *p)
 
 int cmd_replay(int argc, char **argv)
 {
-    plan p = {0};
+    plan p = {.max_memory_gb = 0};
     const cli_manual manual = {
         .command = "replay",
         .usage = "replay FILE [options]",
@@ -135,7 +145,8 @@ int cmd_replay(int argc, char **argv)
             "Plays a trace of requests through the cache itself, indices only, and says how much\n"
             "of the prompts it finds. Per request: match, lock, evict what is short, insert\n"
             "prompt and output, unlock. FILE is RXTRACE1 or Mooncake JSON lines, plain or gzip.\n"
-            "A Mooncake hash id names a block of 512 tokens: one key element, page size 1.",
+            "A Mooncake hash id names a block of 512 tokens: one key element, page size 1.\n"
+            "A line has at most 1 MiB; gzip may unpack to 200 times the file and 64 MiB.",
         .after = "  radish replay conversation_trace.jsonl.gz --capacity-blocks 10000 --json\n"
                  "  radish replay day.rxtrace --page-size 1 --page-size 16\n",
     };
@@ -167,6 +178,13 @@ int cmd_replay(int argc, char **argv)
          .arg = "N",
          .target = &p.capacity_blocks,
          .help = "Size of the pool in pages."},
+        {.kind = CLI_F64,
+         .name = "max-memory",
+         .arg = "GB",
+         .target = &p.max_memory_gb,
+         .max = 1e6,
+         .help = "The trace and one simulation may take so much. Default: half of what is\n"
+                 "available; 0 = default."},
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_FLAG,
          .name = "json",
@@ -181,14 +199,18 @@ int cmd_replay(int argc, char **argv)
 
     rad_error err = {0};
     trace *t = NULL;
-    if (trace_load(p.file, &t, &err) != RAD_OK) return cli_fail("%s", err.text);
+    trace_budget budget;
+    if (p.max_memory_gb == 0) p.max_memory_gb = (double)trace_budget_default() * 1e-9;
+    rad_env env = trace_budget_env(&budget, NULL, (uint64_t)(p.max_memory_gb * 1e9));
+    rad_status status = trace_load(&env, p.file, &t, &err);
+    if (status != RAD_OK) return fail(&p, status, &err);
     if (!trace_capacity_tokens(t) && !p.capacity_tokens.count && !p.capacity_blocks.count)
         code = cli_usage("replay",
                          "%s names no capacity: give --capacity-tokens or "
                          "--capacity-blocks",
                          p.file);
     else
-        code = run(&p, t);
+        code = run(&p, &env, t);
     trace_free(t);
     return code;
 }

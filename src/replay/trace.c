@@ -2,106 +2,129 @@
  * reader by the first bytes, and hands out requests. */
 #include "replay/trace_private.h"
 
-#include "base/base.h"
-
 #include <errno.h>
-#include <stdlib.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
-/* A trace of more is refused: it would not fit next to the simulation. */
-static const uint64_t MOST_BYTES = (uint64_t)8 << 30;
+/* A file on its way into memory. */
+typedef struct reading {
+    const rad_env *env;
+    const char *path;
+    gzFile gz;
+    uint64_t packed; /* bytes of the file; 0: it is a pipe */
+    uint8_t *data;
+    uint64_t cap, len;
+} reading;
 
-static rad_status read_all(const char *path, uint8_t **bytes, uint64_t *size, rad_error *err)
+static bool make_room(reading *r)
 {
-    errno = 0;
-    gzFile f = gzopen(path, "rb");
-    if (!f) return rad_fail(err, RAD_E_IO, "%s: %s", path, errno ? strerror(errno) : "no memory");
-    gzbuffer(f, 1 << 18);
-    uint64_t cap = 0, len = 0;
-    uint8_t *data = NULL;
-    rad_status status = RAD_OK;
+    if (r->len < r->cap) return true;
+    uint64_t more = r->cap ? r->cap * 2 : RAD_MAX(r->packed + 1, 65536u);
+    uint8_t *grown = rad_alloc(r->env, more);
+    if (!grown) return false;
+    if (r->len) memcpy(grown, r->data, r->len);
+    rad_free(r->env, r->data, r->cap);
+    r->data = grown;
+    r->cap = more;
+    return true;
+}
+
+/* A few kilobytes can unpack to a thousand times as much. */
+static bool expands_too_far(const reading *r)
+{
+    if (gzdirect(r->gz) || r->len <= TRACE_FREE_BYTES) return false;
+    return (r->len - TRACE_FREE_BYTES) / TRACE_EXPANSION > r->packed;
+}
+
+static rad_status read_bytes(reading *r, rad_error *err)
+{
     for (;;) {
-        if (len == cap) {
-            uint64_t more = cap ? cap * 2 : 1 << 20;
-            uint8_t *grown = more > MOST_BYTES ? NULL : realloc(data, more);
-            if (!grown) {
-                status = rad_fail(err, RAD_E_LIMIT, "%s: larger than %llu bytes", path,
-                                  (unsigned long long)cap);
-                break;
-            }
-            data = grown;
-            cap = more;
-        }
-        int n = gzread(f, data + len, (unsigned)RAD_MIN(cap - len, 1u << 30));
-        if (n < 0) {
-            int code;
-            status = rad_fail(err, RAD_E_IO, "%s: %s", path, gzerror(f, &code));
-            break;
-        }
-        if (n == 0) break;
-        len += (uint64_t)n;
+        if (!make_room(r))
+            return rad_fail(err, RAD_E_NOMEM, "%s: no memory for more than %llu bytes of it",
+                            r->path, (unsigned long long)r->len);
+        int n = gzread(r->gz, r->data + r->len, (unsigned)RAD_MIN(r->cap - r->len, 1u << 24));
+        int code;
+        if (n < 0) return rad_fail(err, RAD_E_IO, "%s: %s", r->path, gzerror(r->gz, &code));
+        if (n == 0) return RAD_OK;
+        r->len += (uint64_t)n;
+        if (expands_too_far(r))
+            return rad_fail(err, RAD_E_LIMIT,
+                            "%s: its %llu bytes unpack to more than %llu: more than %d MiB and %d "
+                            "times what was packed is no trace",
+                            r->path, (unsigned long long)r->packed, (unsigned long long)r->len,
+                            TRACE_FREE_BYTES >> 20, TRACE_EXPANSION);
     }
-    gzclose(f);
-    if (status) {
-        free(data);
-        return status;
+}
+
+static rad_status read_all(reading *r, rad_error *err)
+{
+    struct stat st;
+    int fd = open(r->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return rad_fail(err, RAD_E_IO, "%s: %s", r->path, strerror(errno));
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) r->packed = (uint64_t)st.st_size;
+    r->gz = gzdopen(fd, "rb");
+    if (!r->gz) {
+        close(fd);
+        return rad_fail(err, RAD_E_NOMEM, "%s: no memory", r->path);
     }
-    *bytes = data;
-    *size = len;
-    return RAD_OK;
+    gzbuffer(r->gz, 1 << 18);
+    rad_status status = read_bytes(r, err);
+    gzclose(r->gz);
+    return status;
 }
 
 /* Fills `longest` and the scratch row. */
 static rad_status finish(trace *t, rad_error *err)
 {
     for (uint64_t i = 0; i < t->num_rows; i++) {
-        uint64_t n = 0;
-        for (uint32_t k = 0; k < t->rows[i].num_pieces; k++)
-            n += t->pieces[t->rows[i].first_piece + k].count;
+        uint64_t n = t->rows[i].num_elements;
         if (n > INT32_MAX)
             return rad_fail(err, RAD_E_LIMIT, "request %llu has %llu elements",
                             (unsigned long long)i, (unsigned long long)n);
         t->longest = RAD_MAX(t->longest, (uint32_t)n);
     }
-    t->scratch = malloc((t->longest + 1u) * sizeof *t->scratch);
-    return t->scratch ? RAD_OK : rad_fail(err, RAD_E_NOMEM, "no memory for a request");
+    t->scratch = rad_alloc(&t->env, ((size_t)t->longest + 1) * sizeof *t->scratch);
+    return t->scratch
+               ? RAD_OK
+               : rad_fail(err, RAD_E_NOMEM, "no memory for a request of %u elements", t->longest);
 }
 
-rad_status trace_load(const char *path, trace **out, rad_error *err)
+rad_status trace_load(const rad_env *env, const char *path, trace **out, rad_error *err)
 {
-    uint8_t *bytes = NULL;
-    uint64_t size = 0;
     *out = NULL;
-    rad_status status = read_all(path, &bytes, &size, err);
-    if (status) return status;
-    trace *t = calloc(1, sizeof *t);
-    if (!t) {
-        free(bytes);
-        return rad_fail(err, RAD_E_NOMEM, "no memory for a trace");
+    rad_env full = rad_env_or_default(env);
+    reading r = {.env = &full, .path = path};
+    trace *t = rad_alloc(&full, sizeof *t);
+    if (!t) return rad_fail(err, RAD_E_NOMEM, "no memory for a trace");
+    t->env = full;
+    rad_status status = read_all(&r, err);
+    if (!status) {
+        rad_error why = {0};
+        bool rxtrace = r.len >= 8 && memcmp(r.data, "RXTRACE1", 8) == 0;
+        status = rxtrace ? trace_parse_rxtrace(t, r.data, r.len, &why)
+                         : trace_parse_mooncake(t, (const char *)r.data, r.len, &why);
+        if (!status) status = finish(t, &why);
+        if (status) rad_fail(err, status, "%s: %s", path, why.text);
     }
-    rad_error why = {0};
-    if (size >= 8 && memcmp(bytes, "RXTRACE1", 8) == 0)
-        status = trace_parse_rxtrace(t, bytes, size, &why);
-    else
-        status = trace_parse_mooncake(t, (const char *)bytes, size, &why);
-    free(bytes);
-    if (!status) status = finish(t, &why);
-    if (status) {
+    rad_free(&full, r.data, r.cap);
+    if (status)
         trace_free(t);
-        return rad_fail(err, status, "%s: %s", path, why.text);
-    }
-    *out = t;
-    return RAD_OK;
+    else
+        *out = t;
+    return status;
 }
 
 void trace_free(trace *t)
 {
     if (!t) return;
-    free(t->elements);
-    free(t->pieces);
-    free(t->rows);
-    free(t->scratch);
-    free(t);
+    rad_env env = t->env;
+    rad_free(&env, t->elements, t->cap_elements * sizeof *t->elements);
+    rad_free(&env, t->pieces, t->cap_pieces * sizeof *t->pieces);
+    rad_free(&env, t->rows, t->cap_rows * sizeof *t->rows);
+    if (t->scratch) rad_free(&env, t->scratch, ((size_t)t->longest + 1) * sizeof *t->scratch);
+    rad_free(&env, t, sizeof *t);
 }
 
 const char *trace_format(const trace *t)

@@ -9,13 +9,21 @@
  *                before it, so one element stands for 512 tokens (the last one for fewer)
  *
  * Files are not trusted: counts and offsets are checked before they are used. Plain or
- * gzip-compressed, found out by looking at the bytes. A trace is held in memory whole
- * and does not change after load. */
+ * gzip-compressed, found out by looking at the bytes; what is compressed may expand to
+ * TRACE_EXPANSION times its size and TRACE_FREE_BYTES more, a line has at most TRACE_LINE_BYTES. A
+ * trace is held in memory whole, all of which comes from the env (but a line's JSON), so that the
+ * env may bound it (trace_budget.h); it does not change after load. */
 #ifndef REPLAY_TRACE_H
 #define REPLAY_TRACE_H
 
 #include <radish/env.h>
 #include <radish/types.h>
+
+enum {
+    TRACE_EXPANSION = 200, /* real traces: 3 to 20 */
+    TRACE_FREE_BYTES = 64 << 20,
+    TRACE_LINE_BYTES = 1 << 20 /* 100,000 blocks: prompts of 50 million tokens */
+};
 
 typedef struct trace trace;
 
@@ -27,8 +35,9 @@ typedef struct trace_request {
     uint64_t timestamp_ms;     /* 0 when the format has none */
 } trace_request;
 
-/* Errors: RAD_E_IO, RAD_E_FORMAT (with the byte or line), RAD_E_NOMEM, RAD_E_LIMIT. */
-rad_status trace_load(const char *path, trace **out, rad_error *err);
+/* Errors: RAD_E_IO, RAD_E_FORMAT (with the byte or line), RAD_E_NOMEM; RAD_E_LIMIT: it expands too
+ * far, or a line is too long. `env` may be NULL. */
+rad_status trace_load(const rad_env *env, const char *path, trace **out, rad_error *err);
 void trace_free(trace *t); /* NULL is fine */
 
 const char *trace_format(const trace *t); /* "RXTRACE1", "mooncake" */

@@ -3,20 +3,19 @@
  * are a path in a prefix tree and serve as key elements as they are. */
 #include "replay/trace_private.h"
 
-#include "base/base.h"
-
 #include <jansson.h>
-#include <stdlib.h>
 
 enum { BLOCK_TOKENS = 512 };
 
 /* Makes room for one more in a growing array. */
-static bool grow(void **array, uint64_t count, uint64_t *cap, size_t size)
+static bool grow(const rad_env *env, void **array, uint64_t count, uint64_t *cap, size_t size)
 {
     if (count < *cap) return true;
     uint64_t more = *cap ? *cap * 2 : 4096;
-    void *grown = realloc(*array, more * size);
+    void *grown = rad_alloc(env, rad_mul(more, size));
     if (!grown) return false;
+    if (count) memcpy(grown, *array, count * size);
+    rad_free(env, *array, *cap * size);
     *array = grown;
     *cap = more;
     return true;
@@ -30,11 +29,7 @@ static bool get_count(const json_t *o, const char *key, uint64_t *out)
     return true;
 }
 
-typedef struct caps {
-    uint64_t elements, pieces, rows;
-} caps;
-
-static rad_status add_line(trace *t, caps *cap, const json_t *o, uint64_t line, rad_error *err)
+static rad_status add_line(trace *t, const json_t *o, uint64_t line, rad_error *err)
 {
     uint64_t input, stamp = 0;
     const json_t *ids = json_object_get(o, "hash_ids");
@@ -53,21 +48,21 @@ static rad_status add_line(trace *t, caps *cap, const json_t *o, uint64_t line, 
             json_integer_value(id) > INT32_MAX)
             return rad_fail(err, RAD_E_FORMAT, "line %llu: hash_ids[%zu] is no id",
                             (unsigned long long)line, i);
-        if (!grow((void **)&t->elements, t->num_elements, &cap->elements, sizeof *t->elements))
+        if (!grow(&t->env, (void **)&t->elements, t->num_elements, &t->cap_elements,
+                  sizeof *t->elements))
             return rad_fail(err, RAD_E_NOMEM, "no memory for the blocks");
         t->elements[t->num_elements++] = (rad_token)json_integer_value(id);
     }
-    if (!grow((void **)&t->pieces, t->num_pieces, &cap->pieces, sizeof *t->pieces) ||
-        !grow((void **)&t->rows, t->num_rows, &cap->rows, sizeof *t->rows))
+    if (!grow(&t->env, (void **)&t->pieces, t->num_pieces, &t->cap_pieces, sizeof *t->pieces) ||
+        !grow(&t->env, (void **)&t->rows, t->num_rows, &t->cap_rows, sizeof *t->rows))
         return rad_fail(err, RAD_E_NOMEM, "no memory for the requests");
-    t->rows[t->num_rows++] = (trace_row){t->num_pieces, 1, 1, input, stamp};
+    t->rows[t->num_rows++] = (trace_row){t->num_pieces, 1, 1, input, stamp, n};
     t->pieces[t->num_pieces++] = (trace_piece){start, (uint32_t)n};
     return RAD_OK;
 }
 
 rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_error *err)
 {
-    caps cap = {0};
     t->format = "mooncake";
     t->tokens_per_element = BLOCK_TOKENS;
     uint64_t line = 0;
@@ -76,6 +71,10 @@ rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_
         uint64_t len = end ? (uint64_t)(end - from) : size - at;
         at += len + 1;
         if (len == 0 || (len == 1 && *from == '\r')) continue;
+        if (len > TRACE_LINE_BYTES)
+            return rad_fail(err, RAD_E_LIMIT, "line %llu has %llu bytes, more than %d",
+                            (unsigned long long)line + 1, (unsigned long long)len,
+                            TRACE_LINE_BYTES);
         json_error_t why;
         json_t *o = json_loadb(from, len, JSON_REJECT_DUPLICATES, &why);
         if (!json_is_object(o)) {
@@ -84,7 +83,7 @@ rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_
                             "line %llu is neither RXTRACE1 nor a Mooncake JSON line",
                             (unsigned long long)line + 1);
         }
-        rad_status status = add_line(t, &cap, o, line + 1, err);
+        rad_status status = add_line(t, o, line + 1, err);
         json_decref(o);
         if (status) return status;
     }

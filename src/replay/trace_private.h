@@ -5,6 +5,7 @@
 #ifndef REPLAY_TRACE_PRIVATE_H
 #define REPLAY_TRACE_PRIVATE_H
 
+#include "base/base.h"
 #include "replay/trace.h"
 
 typedef struct trace_piece {
@@ -18,14 +19,17 @@ typedef struct trace_row {
     uint32_t num_prompt_pieces;
     uint64_t prompt_tokens;
     uint64_t timestamp_ms;
+    uint64_t num_elements; /* of all its pieces */
 } trace_row;
 
 struct trace {
+    rad_env env;
     const char *format;
     rad_token *elements;
     trace_piece *pieces;
     trace_row *rows;
     uint64_t num_elements, num_pieces, num_rows;
+    uint64_t cap_elements, cap_pieces, cap_rows; /* what there is memory for */
     uint64_t capacity_tokens;
     uint32_t tokens_per_element;
     uint32_t longest;

@@ -10,10 +10,6 @@
  * Little endian throughout. */
 #include "replay/trace_private.h"
 
-#include "base/base.h"
-
-#include <stdlib.h>
-
 enum { HEADER = 48, REQUEST = 24 };
 
 static uint32_t u32_at(const uint8_t *p)
@@ -51,9 +47,12 @@ rad_status trace_parse_rxtrace(trace *t, const uint8_t *bytes, uint64_t size, ra
     t->num_elements = tokens;
     t->num_rows = requests;
     t->num_pieces = refs;
-    t->elements = malloc((tokens + 1) * sizeof *t->elements);
-    t->rows = calloc(requests + 1, sizeof *t->rows);
-    t->pieces = malloc((refs + 1) * sizeof *t->pieces);
+    t->cap_elements = tokens + 1;
+    t->cap_rows = requests + 1;
+    t->cap_pieces = refs + 1;
+    t->elements = rad_alloc(&t->env, rad_mul(t->cap_elements, sizeof *t->elements));
+    t->rows = rad_alloc(&t->env, rad_mul(t->cap_rows, sizeof *t->rows));
+    t->pieces = rad_alloc(&t->env, rad_mul(t->cap_pieces, sizeof *t->pieces));
     if (!t->elements || !t->rows || !t->pieces)
         return rad_fail(err, RAD_E_NOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
 
@@ -82,9 +81,13 @@ rad_status trace_parse_rxtrace(trace *t, const uint8_t *bytes, uint64_t size, ra
             return rad_fail(err, RAD_E_FORMAT, "request %llu is outside the references",
                             (unsigned long long)i);
         trace_row *row = &t->rows[i];
-        *row = (trace_row){first, (uint32_t)all, (uint32_t)prompt, 0, 0};
-        for (uint64_t k = 0; k < prompt; k++)
-            row->prompt_tokens += t->pieces[first + k].count;
+        *row = (trace_row){first, (uint32_t)all, (uint32_t)prompt, 0, 0, 0};
+        for (uint64_t k = 0; k < all; k++) {
+            if (k == prompt) row->prompt_tokens = row->num_elements;
+            row->num_elements += t->pieces[first + k].count;
+            if (row->num_elements > INT32_MAX) break; /* refused by who asks for the longest */
+        }
+        if (prompt == all) row->prompt_tokens = row->num_elements;
     }
     return RAD_OK;
 }
