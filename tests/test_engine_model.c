@@ -14,7 +14,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { MOST_REQS = 60 }; /* they slow the arithmetic down twentyfold */
 #else
-enum { MOST_REQS = 500 }; /* for each page size and dtype */
+enum { MOST_REQS = 500 };
 #endif
 enum { FLIGHTS = 24, NUM_DOCS = 6, DOC_TOKENS = 110, MOST_NEW = 12 };
 
@@ -47,7 +47,7 @@ static engine *load(const char *path, engine_params params)
     return e;
 }
 
-static int num_reqs = MOST_REQS;
+static int num_reqs;
 
 static void make_jobs(const engine *e, job *jobs, uint64_t *rng)
 {
@@ -178,7 +178,7 @@ static void wait_for_tiers(engine *e, engine_stats *st)
 {
     enum { QUIET = 5 };
     int quiet = 0;
-    for (int i = 0; i < 10000 && quiet < QUIET; i++) {
+    for (int i = 0; i < TEST_HANG_S * 500 && quiet < QUIET; i++) {
         engine_get_stats(e, st);
         quiet = st->tiers.tickets ? 0 : quiet + 1;
         if (!quiet) usleep(2000);
@@ -286,8 +286,10 @@ static void run_tier_cells(const char *path, rad_dtype dtype, uint32_t page_size
     }
 }
 
-static void check_model(const char *path)
+/* With so many requests for each page size and dtype, but for long runs. */
+static void check_model(const char *path, int brief)
 {
+    num_reqs = RAD_MIN(MOST_REQS, (int)test_scale((uint64_t)brief, MOST_REQS));
     uint64_t seed = test_seed(), rng = seed;
     print_message("%s RADISH_TEST_SEED=%llu\n", path, (unsigned long long)seed);
     job *jobs = calloc(num_reqs, sizeof *jobs);
@@ -302,7 +304,7 @@ static void check_model(const char *path)
 
 TEST(a_story_model_answers_the_same_shared_and_alone)
 {
-    check_model(erig_model());
+    check_model(erig_model(), 200);
 }
 
 /* Written to a file, since that is what an engine opens. */
@@ -319,9 +321,7 @@ static void check_tiny(tiny_model m)
     FILE *file = fopen(path, "wb");
     CHECK(file && fwrite(w.b.bytes, 1, w.b.len, file) == w.b.len && fclose(file) == 0);
     tiny_model_fini(&w);
-    num_reqs = RAD_MIN(MOST_REQS, 150);
-    check_model(path);
-    num_reqs = MOST_REQS;
+    check_model(path, 150);
     unlink(path);
 }
 
@@ -361,8 +361,7 @@ TEST(a_qwen2_with_yarn_answers_the_same_shared_and_alone)
 
 TEST(the_shipped_model_answers_the_same_shared_and_alone)
 {
-    const char *path = RADISH_SOURCE_DIR "/models/radish-tiny.gguf";
-    check_model(path);
+    check_model(RADISH_SOURCE_DIR "/models/radish-tiny.gguf", 100);
 }
 
 /* The engine on top of it all, cold and out of the cache: what another program answers. */

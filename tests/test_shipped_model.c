@@ -14,7 +14,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { EVERY = 30, EVERY_LONG = 30 }; /* they slow the arithmetic down twentyfold */
 #else
-enum { EVERY = 8, EVERY_LONG = 1 };
+enum { EVERY = 16, EVERY_LONG = 1 };
 #endif
 enum { PAGE = 16, MOST_ITEMS = 2000, MOST_IDS = 2048 };
 
