@@ -6,7 +6,8 @@
 # PAIRS=5 takes medians of five pairs of runs instead of three (no_reuse has nine at least),
 # SUITE="--workload react" are options of the suite alone, and SCALING_CONTEXT=32768 is the longest
 # context of the scaling table instead of 131072: every doubling takes four times as long, the last one
-# two or three minutes. That table is of tiny-llama with a context of 131072 tokens.
+# two or three minutes. That table is of tiny-llama with a context of 131072 tokens. QUICK=1 with
+# DOCS=folder runs all of it with a model of two layers and one workload, to see that it runs.
 #
 # It writes docs/benchmarks/suite.csv and suite.svg, and the tables between the two marker
 # comments of docs/benchmarks.md; DOCS=folder writes all three there instead. Nothing is
@@ -15,9 +16,17 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release/radish
-work=build/bench
 docs=${DOCS:-docs}
-pairs=${PAIRS:-3}
+if [ -n "${QUICK:-}" ]; then
+    [ -n "${DOCS:-}" ] || { echo "make-benchmarks: QUICK=1 measures nothing for docs/: give DOCS=folder" >&2; exit 2; }
+    work=build/bench/quick
+    shrink="--layers 2 --vocab 4000" # options of make-model.py for every model
+    pairs=1 suite="--workload json_decode" context=2048
+else
+    work=build/bench
+    shrink=
+    pairs=${PAIRS:-3} suite=${SUITE:-} context=${SCALING_CONTEXT:-131072}
+fi
 mkdir -p "$work" "$docs/benchmarks"
 [ -x "$bin" ] || { echo "make-benchmarks: $bin is not there: make" >&2; exit 1; }
 
@@ -25,7 +34,9 @@ mkdir -p "$work" "$docs/benchmarks"
 make_model() {
     file=$1
     shift
-    [ -f "$file" ] || tools/make-model.py "$@" --type bf16 "$file" >&2
+    # shrink is a list of words.
+    # shellcheck disable=SC2086
+    [ -f "$file" ] || tools/make-model.py "$@" --type bf16 $shrink "$file" >&2
 }
 
 if [ $# -gt 0 ]; then
@@ -48,13 +59,13 @@ run() {
     cat "$out"
 }
 run "$work/speed.txt" "$model" --what start,speed,tree "$@"
-# SUITE is a list of words.
+# suite is a list of words.
 # shellcheck disable=SC2086
 run "$work/suite.txt" "$model" --what suite --pairs "$pairs" --markdown "$work/suite.md" \
-    --csv "$work/suite.csv" --svg "$work/suite.svg" ${SUITE:-} "$@"
+    --csv "$work/suite.csv" --svg "$work/suite.svg" $suite "$@"
 tiny=$work/tiny-llama-128k-bf16.gguf
 make_model "$tiny" --shape tiny-llama --context 131072
-run "$work/scaling.txt" "$tiny" --what scaling --context-length "${SCALING_CONTEXT:-131072}"
+run "$work/scaling.txt" "$tiny" --what scaling --context-length "$context"
 
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 {
@@ -71,7 +82,7 @@ cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
     echo "![measured gain beside its bound](benchmarks/suite.svg)"
     echo
     echo "Scaling, tiny-llama in bf16 (2.6M random weights), contexts up to" \
-        "${SCALING_CONTEXT:-131072} tokens, then requests that run at one time:"
+        "$context tokens, then requests that run at one time:"
     echo
     echo '```'
     cat "$work/scaling.txt"

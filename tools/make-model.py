@@ -36,6 +36,10 @@ ALIGNMENT = 32  # of the tensors in the file
 PIECE = 1 << 19  # numbers made at a time: they stay in the processor's cache
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
 END_OF_TEXT, IM_END, PAD = 4, 2, 1  # places from the vocabulary's end
+CONSONANTS, VOWELS = "bcdfghjklmnpqrstvwxyz", "aeiou"
+SYLLABLES = len(CONSONANTS) * len(VOWELS)
+# Bytes, then syllables without and with a space before them, and words of two and of three.
+MOST_TOKENS = 256 + 2 * SYLLABLES * (1 + SYLLABLES + SYLLABLES ** 2) + len(CONTROL)
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + "
     "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
@@ -176,13 +180,10 @@ def vocabulary(size):
         tokens.extend(made)
         return made
 
-    syllables = add((c, v) for c in "bcdfghjklmnpqrstvwxyz" for v in "aeiou")
+    syllables = add((c, v) for c in CONSONANTS for v in VOWELS)
     starts = add((space, syllable) for syllable in syllables)
     words = add((start, end) for start in starts + syllables for end in syllables)
-    longer = add((word, end) for word in words for end in syllables)
-    if len(merges) < room:
-        sys.exit(f"make-model: --vocab {size}: at most {size - room + len(merges)} tokens can be made")
-    del longer
+    add((word, end) for word in words for end in syllables)
     return tokens + list(CONTROL), merges
 
 
@@ -287,6 +288,7 @@ def check_shape(name, c, kind):
         need(c[key] >= 1, f"--{key.replace('_', '-')} is at least 1")
     need(c["vocab"] >= 256 + len(CONTROL), f"--vocab is at least {256 + len(CONTROL)}: the bytes and "
          "the control tokens")
+    need(c["vocab"] <= MOST_TOKENS, f"--vocab is at most {MOST_TOKENS}: no more words are made")
     need(c["heads"] % c["kv_heads"] == 0, "--heads must be a multiple of --kv-heads")
     need(c["head_width"] % 2 == 0, "--head-width must be even: RoPE turns pairs")
     if kind == "q8_0":
