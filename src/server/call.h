@@ -93,6 +93,7 @@ struct call {
     uint32_t num_items;
     uint32_t num_open; /* items submitted and not finished */
     bool started;      /* a stream's headers are out */
+    uint64_t lost;     /* memory_reserve_lost() when it came */
     bool stalled;      /* the client reads too slowly; go on when its buffer is empty */
     uint64_t created_ns, last_sent_ns;
     uint64_t created_unix;

@@ -7,6 +7,7 @@
  * learns that the connection closes: on_close while c->http is set, on_close_late after it; none
  * once call_unwatch gave the request away. */
 #include "server/call_parts.h"
+#include "server/memory_reserve.h"
 
 #include <event2/bufferevent.h>
 #include <netinet/in.h>
@@ -56,6 +57,7 @@ static void on_complete(struct evhttp_request *http, void *arg)
 void call_watch(call *c)
 {
     struct evhttp_connection *connection = evhttp_request_get_connection(c->http);
+    c->lost = memory_reserve_lost();
     struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
     bufferevent_data_cb write_cb;
     bufferevent_event_cb event_cb;
@@ -71,11 +73,21 @@ void call_watch(call *c)
     bufferevent_enable(bev, EV_READ);
 }
 
+/* An allocation that failed since the call came may have left a hole in what was built for it, or
+ * for another; better no answer than half of one. The connection ends, and with it the call. */
+static void cut_where_memory_was_lost(call *c)
+{
+    if (memory_reserve_lost() == c->lost) return;
+    struct evhttp_connection *connection = evhttp_request_get_connection(c->http);
+    shutdown(bufferevent_getfd(evhttp_connection_get_bufferevent(connection)), SHUT_RDWR);
+}
+
 /* evhttp may free the request, even the connection, in the reply that follows. Until the
  * last byte is out the server counts it, because a stop must not cut it off. */
 static struct evhttp_request *let_go(call *c)
 {
     struct evhttp_request *http = c->http;
+    cut_where_memory_was_lost(c);
     connection_set_closecb(c->server, evhttp_request_get_connection(http), on_close_late,
                            c->server);
     c->server->num_unsent++;
@@ -138,6 +150,7 @@ static void on_drained(struct evhttp_connection *connection, void *arg)
 
 static void send_part(call *c, struct evbuffer *bytes)
 {
+    cut_where_memory_was_lost(c);
     start_stream(c);
     evhttp_send_reply_chunk_with_cb(c->http, bytes, on_drained, c);
     c->last_sent_ns = server_now_ns(c->server);
