@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -249,6 +250,26 @@ def test_a_trace_of_blocks_gives_the_hits_that_counting_gives():
         hits = sum(leading(found, line["hash_ids"]) for line in lines)
         cell = json.loads(radish("replay", path, "--capacity-blocks", 1000000, "--json")[0])["cells"][0]
         check(cell["hit_blocks"] == hits > 0 and cell["requests"] == 800, cell, hits)
+
+
+def rates(trace, *args):
+    cells = json.loads(radish("replay", trace, *args, "--json")[0])["cells"]
+    return [f"{cell['block_hit_rate' if 'jsonl' in trace else 'token_hit_rate']:.4f}" for cell in cells]
+
+
+def test_the_hit_rates_of_the_documents_are_those_of_the_default_traces():
+    readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs/benchmarks.md").read_text()
+    with tempfile.TemporaryDirectory() as tmp:
+        blocks, tokens = f"{tmp}/hour.jsonl.gz", f"{tmp}/tenants.rxtrace"
+        tool("make-trace.py", "--form", "mooncake", blocks)
+        capacities = [word for count in (10000, 30000, 100000) for word in ("--capacity-blocks", count)]
+        for policy in ("lru", "lfu", "slru", "cost"):
+            row = " | ".join(rates(blocks, "--policy", policy, *capacities))
+            check(re.search(rf"^\| {policy}( \(ours\))? \| {re.escape(row)} \|$", readme, re.M), policy, row)
+        if LONG:
+            tool("make-trace.py", "--form", "rxtrace", tokens)
+            row = " / ".join(rates(tokens, "--page-size", 1, "--page-size", 16, "--page-size", 64))
+            check(row in page, row)
 
 
 def test_what_cannot_be_made_is_said():
