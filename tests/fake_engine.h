@@ -72,6 +72,7 @@ static engine_info fake_info = {.model_name = "fake \"model\"",
                                 .created_unix = 1700000000,
                                 .radix_cache = true};
 
+static uint32_t fake_cached = FAKE_CACHED; /* of every request, as the next */
 static req_why fake_why; /* of every request; set while none is there */
 
 /* One event of `r`, without the lock; true when it was the last. */
@@ -82,7 +83,7 @@ static bool fake_step(struct fake_request *r, bool aborted)
     engine_event e = {.id = r->id,
                       .text = text,
                       .prompt_tokens = r->prompt_tokens,
-                      .cached_tokens = FAKE_CACHED,
+                      .cached_tokens = fake_cached,
                       .loaded_tokens = fake_why.has_tiers ? 2 : 0,
                       .fetched_tokens = fake_why.has_tiers ? 1 : 0,
                       .why = &fake_why,

@@ -3,6 +3,7 @@
 #include "server/server.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* --max-request-memory, and the least that a server is of use with. */
 #define MAX_REQUEST_MEMORY (UINT64_C(1) << 30)
@@ -78,6 +79,26 @@ static int check(const engine_params *e, const server_params *s)
     return CLI_GO_ON;
 }
 
+/* exact, rounded, rounded:N or off. CLI_GO_ON, or 2. */
+static int read_report(const char *text, server_params *p)
+{
+    enum { MOST = 1 << 20 };
+    if (!text || !strcmp(text, "exact")) return CLI_GO_ON;
+    bool rounded = !strncmp(text, "rounded", 7) && (!text[7] || text[7] == ':');
+    p->report_cached_tokens = rounded ? REPORT_CACHED_ROUNDED : REPORT_CACHED_OFF;
+    if (!strcmp(text, "off") || !strcmp(text, "rounded")) return CLI_GO_ON;
+    char *end = NULL;
+    const char *digits = rounded ? text + 8 : "";
+    unsigned long n = *digits >= '0' && *digits <= '9' ? strtoul(digits, &end, 10) : 0;
+    if (!n || *end || n > MOST)
+        return cli_usage("serve",
+                         "--report-cached-tokens is exact, rounded:N (N from 1 to %d) or off, not "
+                         "'%s'",
+                         MOST, text);
+    p->cached_tokens_grain = (uint32_t)n;
+    return CLI_GO_ON;
+}
+
 /* Until a signal ends it. */
 static int serve(model_options *model, engine_params *engine_p, const server_params *server_p)
 {
@@ -115,6 +136,7 @@ int cmd_serve(int argc, char **argv)
     server_params server_p = {.port = 30000, .request_memory = &request_memory};
     bool itl_given = false;
     cli_list names = {0};
+    const char *report = NULL;
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
     double populate_gb = 1;
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
@@ -371,6 +393,21 @@ int cmd_serve(int argc, char **argv)
          .help = "Clients may attach a store of their choice, or detach it, while nothing runs:\n"
                  "PUT and DELETE /hicache/storage-backend. There is no authentication."},
         {.kind = CLI_HEADING, .help = "Clients:"},
+        {.kind = CLI_TEXT,
+         .name = "report-cached-tokens",
+         .arg = "HOW",
+         .target = &report,
+         .help =
+             "What answers say of the prompt tokens that were found in the cache: exact (default),\n"
+             "rounded:N (down to a multiple of N, without a word on where the match ended; rounded\n"
+             "is rounded:256) or off. Who shares a namespace (no extra_key, no cache_salt) can\n"
+             "guess others' prompts token by token from exact counts. How long the first token\n"
+             "takes still says something. Without exact ones /metrics, /server_info and\n"
+             "/hicache/storage-backend have no figures of the cache."},
+        {.kind = CLI_FLAG,
+         .name = "report-cache-figures",
+         .target = &server_p.report_cache_figures,
+         .help = "They have them all the same: keep strangers from these paths then."},
         {.kind = CLI_U32,
          .name = "max-connections",
          .arg = "N",
@@ -436,6 +473,7 @@ int cmd_serve(int argc, char **argv)
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
     if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
+    if (code == CLI_GO_ON) code = read_report(report, &server_p);
     server_p.served_model_names = names.texts;
     server_p.num_served_model_names = names.count;
     if (names.count) engine_p.served_model_name = names.texts[0];

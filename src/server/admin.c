@@ -3,6 +3,7 @@
  * Figures come from the scheduler thread between two steps, and a step can take a second;
  * the event loop must not wait for that. So a worker asks. */
 #include "server/api_fields.h"
+#include "server/cached_tokens.h"
 #include "server/server_priv.h"
 
 #include <event2/keyvalq_struct.h>
@@ -59,61 +60,65 @@ static call_progress work_flush(call *c)
     c->status = r->status;
     if (c->status != RAD_OK && tiers) api_fail(&c->error, 400, NULL, "%s", r->words);
     return c->status != RAD_AGAIN || call_is_overdue(c, server_now_ns(c->server)) ? CALL_DONE
-                                                                                 : CALL_WAIT;
+                                                                                  : CALL_WAIT;
 }
 
-static json_t *stats_json(const engine_stats *t)
+/* Without `cache_figures` none from which one request's cached tokens could be told. */
+static json_t *stats_json(const engine_stats *t, bool cache_figures)
 {
+    enum { TELLS = 1 };
     json_t *json = json_object();
     const struct {
         const char *name;
         uint64_t value;
+        int tells;
     } figures[] = {
         {"num_requests", t->num_requests},
         {"num_finished", t->num_finished},
         {"num_aborted", t->num_aborted},
         {"num_failed", t->num_failed},
         {"prompt_tokens", t->prompt_tokens},
-        {"cached_tokens", t->cached_tokens},
-        {"prefill_tokens", t->prefill_tokens},
+        {"cached_tokens", t->cached_tokens, TELLS},
+        {"prefill_tokens", t->prefill_tokens, TELLS},
         {"generated_tokens", t->generated_tokens},
         {"num_retractions", t->num_retractions},
-        {"evicted_tokens", t->evicted_tokens},
-        {"forward_steps", t->forward_steps},
-        {"forward_ns", t->forward_ns},
-        {"schedule_ns", t->schedule_ns},
+        {"evicted_tokens", t->evicted_tokens, TELLS},
+        {"forward_steps", t->forward_steps, TELLS},
+        {"forward_ns", t->forward_ns, TELLS},
+        {"schedule_ns", t->schedule_ns, TELLS},
         {"num_running_reqs", t->num_running},
         {"num_queue_reqs", t->num_waiting},
         {"max_total_num_tokens", t->max_total_tokens},
-        {"available_tokens", t->available_tokens},
-        {"evictable_tokens", t->evictable_tokens},
-        {"protected_tokens", t->protected_tokens},
-        {"held_tokens", t->held_tokens},
+        {"available_tokens", t->available_tokens, TELLS},
+        {"evictable_tokens", t->evictable_tokens, TELLS},
+        {"protected_tokens", t->protected_tokens, TELLS},
+        {"held_tokens", t->held_tokens, TELLS},
         {"sample_ns", t->sample_ns},
         {"output_ns", t->output_ns},
-        {"context_tokens", t->context_tokens},
-        {"kv_read_bytes", t->kv_read_bytes},
-        {"kv_unshared_bytes", t->kv_unshared_bytes},
-        {"kv_populated_bytes", t->kv_populated_bytes},
+        {"context_tokens", t->context_tokens, TELLS},
+        {"kv_read_bytes", t->kv_read_bytes, TELLS},
+        {"kv_unshared_bytes", t->kv_unshared_bytes, TELLS},
+        {"kv_populated_bytes", t->kv_populated_bytes, TELLS},
         {"verify_requests", t->num_verified},
         {"verify_mismatches", t->num_mismatches},
         {"verify_skipped", t->num_verify_skipped},
         {"verify_given_up", t->num_verify_given_up},
         {"verify_pending", t->num_verify_pending},
-        {"loaded_tokens", t->loaded_tokens},
-        {"fetched_tokens", t->fetched_tokens},
-        {"lost_loads", t->lost_loads},
+        {"loaded_tokens", t->loaded_tokens, TELLS},
+        {"fetched_tokens", t->fetched_tokens, TELLS},
+        {"lost_loads", t->lost_loads, TELLS},
         {"host_total_tokens", t->tiers.host_tokens},
-        {"host_used_tokens", t->tiers.host_used_tokens},
-        {"host_written_tokens", t->tiers.written_tokens},
-        {"host_evicted_tokens", t->tiers.host_evicted_tokens},
-        {"storage_written_tokens", t->tiers.backed_up_tokens},
-        {"storage_bad_pages", t->tiers.bad_pages},
-        {"storage_errors", t->tiers.storage_errors},
-        {"transfers_under_way", t->tiers.tickets},
+        {"host_used_tokens", t->tiers.host_used_tokens, TELLS},
+        {"host_written_tokens", t->tiers.written_tokens, TELLS},
+        {"host_evicted_tokens", t->tiers.host_evicted_tokens, TELLS},
+        {"storage_written_tokens", t->tiers.backed_up_tokens, TELLS},
+        {"storage_bad_pages", t->tiers.bad_pages, TELLS},
+        {"storage_errors", t->tiers.storage_errors, TELLS},
+        {"transfers_under_way", t->tiers.tickets, TELLS},
     };
     for (size_t i = 0; i < RAD_COUNT(figures); i++)
-        json_object_set_new(json, figures[i].name, json_integer((json_int_t)figures[i].value));
+        if (cache_figures || !figures[i].tells)
+            json_object_set_new(json, figures[i].name, json_integer((json_int_t)figures[i].value));
     return json;
 }
 
@@ -130,7 +135,8 @@ static void answer_server_info(call *c)
         (json_int_t)i->max_running_requests, "chunked_prefill_size",
         (json_int_t)i->chunked_prefill_size, "max_total_num_tokens",
         (json_int_t)i->max_total_tokens, "kv_bytes_per_token", (json_int_t)i->kv_bytes_per_token,
-        "disable_radix_cache", !i->radix_cache, "internal_states", stats_json(&c->stats));
+        "disable_radix_cache", !i->radix_cache, "internal_states",
+        stats_json(&c->stats, cached_figures(&c->server->params)));
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));
@@ -145,7 +151,8 @@ static void answer_metrics(call *c)
         return;
     }
     prometheus_write(body, engine_get_info(c->server->engine), &c->stats,
-                     c->server->num_http_requests, c->server->num_failed_requests);
+                     c->server->num_http_requests, c->server->num_failed_requests,
+                     cached_figures(&c->server->params));
     call_reply_text(c, "text/plain; version=0.0.4; charset=utf-8", body);
     evbuffer_free(body);
 }

@@ -14,6 +14,7 @@
  * storage_timeout_ms gets 504, and the change goes on; GET says so, and never waits long: it
  * has the figures that were heard last where the store is busy or dead. */
 #include "server/api_fields.h"
+#include "server/cached_tokens.h"
 #include "server/server_priv.h"
 
 #include <stdlib.h>
@@ -83,6 +84,7 @@ static void answer_look(call *c)
     const engine_storage_status *s = &((storage_work *)c->work_arg)->status;
     json_t *json =
         json_pack("{s:b, s:b}", "enable_hierarchical_cache", s->enabled, "attached", s->attached);
+    bool figures_too = cached_figures(&c->server->params);
     if (json && s->attached) {
         const rad_storage_stats *t = &s->store;
         const struct {
@@ -95,7 +97,7 @@ static void answer_look(call *c)
                        {"errors", t->errors},       {"retries", t->retries}};
         json_object_set_new(json, "hicache_storage_backend", json_string(s->spec));
         json_object_set_new(json, "down", json_boolean(t->down));
-        for (size_t i = 0; i < RAD_COUNT(figures); i++)
+        for (size_t i = 0; figures_too && i < RAD_COUNT(figures); i++)
             json_object_set_new(json, figures[i].name, json_integer((json_int_t)figures[i].value));
         json_object_set_new(json, "age_s", json_real((double)s->store_age_ns * 1e-9));
     }

@@ -145,11 +145,13 @@ json_t *item_text(const call_item *item, size_t from_byte);
 json_t *json_ids(const byte_buf *ids, size_t from_byte);
 const char *call_model(const call *c); /* by the name that the request gave it */
 json_t *json_usage(const call *c);
-/* Cached tokens by tier, NULL where there is only one. */
+/* A count that is rounded already; null where none is told. */
+json_t *json_cached_tokens(const call *c, uint64_t cached);
+/* Cached tokens by tier, NULL where there is only one, or they are not told. */
 json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched);
 
-/* json_explain.c: where the item's cached tokens came from and why there were no more; NULL when
- * that is not known. */
+/* json_explain.c: where the item's cached tokens came from and why there were no more, or only
+ * rounded counts; NULL when that is not known, or not told. */
 json_t *json_cache_explanation(const call_item *item);
 /* Logprobs of the ids from that byte of them on, in each dialect's form; JSON's null when
  * the request did not ask. */

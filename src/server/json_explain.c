@@ -7,7 +7,8 @@
  *      "storage": {"tokens": 16, "end": "missed", "asked": 256, "present": 16}}
  *
  * It speaks of the request's own namespace, and of no other request. */
-#include "server/call.h"
+#include "server/cached_tokens.h"
+#include "server/server_priv.h"
 
 #define WORD(words, i) ((i) < RAD_COUNT(words) ? (words)[i] : "unknown")
 
@@ -38,10 +39,27 @@ static json_t *tier(uint64_t tokens, const req_tier_end *end)
     return json;
 }
 
+/* Rounded counts and nothing else: how a match ended says what the next token of somebody's
+ * prompt is. */
+static json_t *counts_alone(const call_item *item, const server_params *p)
+{
+    json_t *json = json_object();
+    uint64_t cached = cached_shown(p, item->cached_tokens);
+    uint64_t loaded = cached_shown(p, item->loaded_tokens);
+    uint64_t fetched = cached_shown(p, item->fetched_tokens);
+    add(json, "device", json_pack("{s:I}", "tokens", (json_int_t)(cached - loaded)));
+    if (!item->why.has_tiers) return json;
+    add(json, "host", json_pack("{s:I}", "tokens", (json_int_t)(loaded - fetched)));
+    add(json, "storage", json_pack("{s:I}", "tokens", (json_int_t)fetched));
+    return json;
+}
+
 json_t *json_cache_explanation(const call_item *item)
 {
     const req_why *w = &item->why;
-    if (!w->known) return NULL;
+    const server_params *p = &item->call->server->params;
+    if (!w->known || !cached_told(p)) return NULL;
+    if (!cached_exact(p)) return counts_alone(item, p);
     json_t *json = json_object();
     add(json, "device", tier(item->cached_tokens - item->loaded_tokens, &w->device));
     if (!w->has_tiers) return json;

@@ -1,4 +1,5 @@
 /* json_out.c - the pieces of an answer that the dialects share. */
+#include "server/cached_tokens.h"
 #include "server/server_priv.h"
 
 #include <string.h>
@@ -37,8 +38,14 @@ const char *call_model(const call *c)
     return c->request.model ? c->request.model : models_name(c->server, 0);
 }
 
+json_t *json_cached_tokens(const call *c, uint64_t cached)
+{
+    return cached_told(&c->server->params) ? json_integer((json_int_t)cached) : json_null();
+}
+
 json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched)
 {
+    if (!cached_told(&c->server->params)) return NULL;
     if (!engine_get_info(c->server->engine)->hierarchical_cache) return NULL;
     return json_pack("{s:I, s:I, s:I}", "device", (json_int_t)(cached - loaded), "host",
                      (json_int_t)(loaded - fetched), "storage", (json_int_t)fetched);
@@ -46,18 +53,23 @@ json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uin
 
 json_t *json_usage(const call *c)
 {
-    json_int_t prompt = 0, completion = 0, cached = 0, loaded = 0, fetched = 0;
+    const server_params *p = &c->server->params;
+    json_int_t prompt = 0, completion = 0;
+    uint64_t cached = 0, loaded = 0, fetched = 0;
     uint32_t n = c->request.n ? c->request.n : 1;
     for (uint32_t i = 0; i < c->num_items; i++) {
         completion += c->items[i].completion_tokens;
         if (i % n) continue; /* a prompt counts once, however many choices it has */
         prompt += c->items[i].prompt_tokens;
-        cached += c->items[i].cached_tokens;
-        loaded += c->items[i].loaded_tokens;
-        fetched += c->items[i].fetched_tokens;
+        /* each for itself: the same prompt 256 times would tell the count of one */
+        cached += cached_shown(p, c->items[i].cached_tokens);
+        loaded += cached_shown(p, c->items[i].loaded_tokens);
+        fetched += cached_shown(p, c->items[i].fetched_tokens);
     }
-    json_t *details = json_pack("{s:I}", "cached_tokens", cached);
-    json_t *by_tier = json_cached_details(c, (uint64_t)cached, (uint64_t)loaded, (uint64_t)fetched);
+    json_t *details = cached_told(p)
+                          ? json_pack("{s:o}", "cached_tokens", json_cached_tokens(c, cached))
+                          : json_null();
+    json_t *by_tier = json_cached_details(c, cached, loaded, fetched);
     if (details && by_tier) json_object_set_new(details, "cached_tokens_details", by_tier);
     json_t *why = by_tier && c->num_items == n ? json_cache_explanation(&c->items[0]) : NULL;
     if (why) json_object_set_new(details, "cache_explanation", why);

@@ -83,14 +83,17 @@ static void write_tiers(struct evbuffer *out, const char *model, const engine_st
 }
 
 void prometheus_write(struct evbuffer *out, const engine_info *info, const engine_stats *t,
-                      uint64_t num_http_requests, uint64_t num_failed_requests)
+                      uint64_t num_http_requests, uint64_t num_failed_requests, bool cache_figures)
 {
     const char *model = info->model_name;
     uint64_t used = t->max_total_tokens - RAD_MIN(t->max_total_tokens, t->available_tokens);
     uint64_t busy = used - RAD_MIN(used, t->evictable_tokens);
+    /* TELLS: who reads it before and after a request of his own learns what that found. */
+    enum { TELLS = 1 };
     const struct {
         const char *name, *label, *type, *help;
         double value;
+        int tells;
     } rows[] = {
         {"sglang:num_requests_total", "", "counter", "Requests submitted.", t->num_requests},
         {"sglang:num_aborted_requests_total", "", "counter", "Requests cancelled.", t->num_aborted},
@@ -101,36 +104,40 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const engin
         {"sglang:prompt_tokens_total", "", "counter", "Prompt tokens.", t->prompt_tokens},
         {"sglang:generation_tokens_total", "", "counter", "Generated tokens.", t->generated_tokens},
         {"sglang:cached_tokens_total", ",cache_source=\"device\"", "counter",
-         "Prompt tokens found in the cache.", t->cached_tokens - t->loaded_tokens},
+         "Prompt tokens found in the cache.", t->cached_tokens - t->loaded_tokens, TELLS},
         {"sglang:cached_tokens_total", ",cache_source=\"host\"", NULL, NULL,
-         t->loaded_tokens - t->fetched_tokens},
-        {"sglang:cached_tokens_total", ",cache_source=\"storage\"", NULL, NULL, t->fetched_tokens},
+         t->loaded_tokens - t->fetched_tokens, TELLS},
+        {"sglang:cached_tokens_total", ",cache_source=\"storage\"", NULL, NULL, t->fetched_tokens,
+         TELLS},
         {"sglang:realtime_tokens_total", ",mode=\"prefill_compute\"", "counter",
-         "Tokens by where they came from.", t->prefill_tokens},
-        {"sglang:realtime_tokens_total", ",mode=\"prefill_cache\"", NULL, NULL, t->cached_tokens},
-        {"sglang:realtime_tokens_total", ",mode=\"decode\"", NULL, NULL, t->generated_tokens},
-        {"sglang:evicted_tokens_total", "", "counter", "Tokens evicted.", t->evicted_tokens},
+         "Tokens by where they came from.", t->prefill_tokens, TELLS},
+        {"sglang:realtime_tokens_total", ",mode=\"prefill_cache\"", NULL, NULL, t->cached_tokens,
+         TELLS},
+        {"sglang:realtime_tokens_total", ",mode=\"decode\"", NULL, NULL, t->generated_tokens,
+         TELLS},
+        {"sglang:evicted_tokens_total", "", "counter", "Tokens evicted.", t->evicted_tokens, TELLS},
         {"sglang:num_retracted_requests_total", "", "counter", "Retractions.", t->num_retractions},
-        {"radish:forward_steps_total", "", "counter", "Forward passes.", t->forward_steps},
+        {"radish:forward_steps_total", "", "counter", "Forward passes.", t->forward_steps, TELLS},
         {"radish:forward_seconds_total", "", "counter", "Time in the model.",
-         (double)t->forward_ns * 1e-9},
+         (double)t->forward_ns * 1e-9, TELLS},
         {"radish:output_seconds_total", "", "counter", "Time in handing outputs over.",
          (double)t->output_ns * 1e-9},
         {"radish:sample_seconds_total", "", "counter", "Time in choosing tokens.",
          (double)t->sample_ns * 1e-9},
         {"radish:schedule_seconds_total", "", "counter", "Time in tree and scheduler.",
-         (double)t->schedule_ns * 1e-9},
+         (double)t->schedule_ns * 1e-9, TELLS},
         {"radish:context_tokens_total", "", "counter",
-         "K/V positions of all requests, summed over the steps.", t->context_tokens},
+         "K/V positions of all requests, summed over the steps.", t->context_tokens, TELLS},
         {"radish:distinct_context_tokens_total", "", "counter",
          "The same, positions that tree attention reads once counted once.",
-         t->distinct_context_tokens},
-        {"radish:kv_read_bytes_total", "", "counter", "K/V that attention read.", t->kv_read_bytes},
+         t->distinct_context_tokens, TELLS},
+        {"radish:kv_read_bytes_total", "", "counter", "K/V that attention read.", t->kv_read_bytes,
+         TELLS},
         {"radish:kv_unshared_bytes_total", "", "counter",
-         "K/V that it would have read without tree attention.", t->kv_unshared_bytes},
+         "K/V that it would have read without tree attention.", t->kv_unshared_bytes, TELLS},
         {"radish:kv_populated_bytes", "", "gauge",
          "KV pool that was written or made ready, 0 without --kv-populate-ahead.",
-         t->kv_populated_bytes},
+         t->kv_populated_bytes, TELLS},
         {"radish_verify_requests_total", "", "counter",
          "Requests computed once more without the cache, see --verify.", t->num_verified},
         {"radish_verify_mismatches_total", "", "counter",
@@ -144,19 +151,20 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const engin
         {"sglang:num_running_reqs", "", "gauge", "Requests running.", t->num_running},
         {"sglang:num_queue_reqs", "", "gauge", "Requests waiting.", t->num_waiting},
         {"sglang:max_total_num_tokens", "", "gauge", "Size of the KV pool.", t->max_total_tokens},
-        {"sglang:num_used_tokens", "", "gauge", "KV slots in use by requests.", busy},
-        {"sglang:kv_available_tokens", "", "gauge", "KV slots free.", t->available_tokens},
+        {"sglang:num_used_tokens", "", "gauge", "KV slots in use by requests.", busy, TELLS},
+        {"sglang:kv_available_tokens", "", "gauge", "KV slots free.", t->available_tokens, TELLS},
         {"sglang:kv_evictable_tokens", "", "gauge", "KV slots cached and evictable.",
-         t->evictable_tokens},
-        {"sglang:kv_used_tokens", "", "gauge", "KV slots not free.", used},
+         t->evictable_tokens, TELLS},
+        {"sglang:kv_used_tokens", "", "gauge", "KV slots not free.", used, TELLS},
         {"sglang:token_usage", "", "gauge", "Part of the pool in use by requests.",
-         t->max_total_tokens ? (double)busy / (double)t->max_total_tokens : 0},
+         t->max_total_tokens ? (double)busy / (double)t->max_total_tokens : 0, TELLS},
         {"sglang:cache_hit_rate", "", "gauge", "Cached part of all prompt tokens.",
-         t->prompt_tokens ? (double)t->cached_tokens / (double)t->prompt_tokens : 0},
+         t->prompt_tokens ? (double)t->cached_tokens / (double)t->prompt_tokens : 0, TELLS},
     };
     for (size_t i = 0; i < RAD_COUNT(rows); i++) {
+        if (rows[i].tells && !cache_figures) continue;
         if (rows[i].type) write_head(out, rows[i].name, rows[i].type, rows[i].help);
         write_value(out, rows[i].name, rows[i].label, model, rows[i].value);
     }
-    if (info->hierarchical_cache) write_tiers(out, model, t);
+    if (info->hierarchical_cache && cache_figures) write_tiers(out, model, t);
 }

@@ -14,6 +14,15 @@
 
 typedef struct server server;
 
+/* What clients are told of the tokens that their prompts found, see cached_tokens.h. */
+typedef enum report_cached_tokens {
+    REPORT_CACHED_EXACT = 0,
+    REPORT_CACHED_ROUNDED, /* down to whole cached_tokens_grain, each prompt for itself */
+    REPORT_CACHED_OFF
+} report_cached_tokens;
+
+enum { REPORT_CACHED_GRAIN = 256 }; /* unless another is said */
+
 typedef struct server_params {
     const char *host; /* NULL = 127.0.0.1; a numeric address or "localhost" */
     uint16_t port;    /* 0 = any free one; see server_port */
@@ -36,7 +45,9 @@ typedef struct server_params {
     const char *const *served_model_names; /* what requests may call the model, valid as long as
                                     the server; the first is in answers to those that name none */
     uint32_t num_served_model_names;       /* 0: the engine's model_name alone */
-    uint32_t reserved2;
+    report_cached_tokens report_cached_tokens;
+    uint32_t cached_tokens_grain; /* with ROUNDED; 0 = REPORT_CACHED_GRAIN */
+    bool report_cache_figures;    /* in /metrics and /server_info all the same */
 } server_params;
 
 /* Bounds what all connections of the process together hold in buffers: unread bodies and

@@ -119,6 +119,7 @@ void handle_storage_backend(server *s, struct evhttp_request *http);
 /* POST /flush_cache where storage is among the tiers. */
 void flush_storage(server *s, struct evhttp_request *http, uint32_t tiers, uint64_t wait_ms);
 void prometheus_write(struct evbuffer *out, const engine_info *info, const engine_stats *stats,
-                      uint64_t num_http_requests, uint64_t num_failed_requests);
+                      uint64_t num_http_requests, uint64_t num_failed_requests,
+                      bool cache_figures); /* those too that tell what a request found */
 
 #endif

@@ -3,6 +3,7 @@
  * In a stream each event carries all of the text and ids so far, so a client needs only
  * the last one it saw. */
 #include "server/api_fields.h"
+#include "server/cached_tokens.h"
 #include "server/server_priv.h"
 
 static bool parse_sampling_params(api_request *r, const json_t *object, engine_request *item,
@@ -89,12 +90,14 @@ static json_t *finish_reason(const call_item *item)
 static json_t *output(const call *c, const call_item *item)
 {
     json_t *id = c->request.batch ? json_sprintf("%s_%u", c->id, item->index) : json_string(c->id);
-    json_t *meta = json_pack("{s:o, s:o, s:I, s:I, s:I}", "id", id, "finish_reason",
+    const server_params *p = &c->server->params;
+    uint64_t cached = cached_shown(p, item->cached_tokens);
+    json_t *meta = json_pack("{s:o, s:o, s:I, s:I, s:o}", "id", id, "finish_reason",
                              finish_reason(item), "prompt_tokens", (json_int_t)item->prompt_tokens,
                              "completion_tokens", (json_int_t)item->completion_tokens,
-                             "cached_tokens", (json_int_t)item->cached_tokens);
-    json_t *by_tier =
-        json_cached_details(c, item->cached_tokens, item->loaded_tokens, item->fetched_tokens);
+                             "cached_tokens", json_cached_tokens(c, cached));
+    json_t *by_tier = json_cached_details(c, cached, cached_shown(p, item->loaded_tokens),
+                                          cached_shown(p, item->fetched_tokens));
     if (meta && by_tier) json_object_set_new(meta, "cached_tokens_details", by_tier);
     json_t *why = item->finished ? json_cache_explanation(item) : NULL;
     if (why) json_object_set_new(meta, "cache_explanation", why);

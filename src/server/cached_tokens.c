@@ -1,0 +1,25 @@
+/* cached_tokens.c - see cached_tokens.h. */
+#include "server/cached_tokens.h"
+
+#include "base/base.h"
+
+bool cached_exact(const server_params *p)
+{
+    return p->report_cached_tokens == REPORT_CACHED_EXACT;
+}
+
+bool cached_told(const server_params *p)
+{
+    return p->report_cached_tokens != REPORT_CACHED_OFF;
+}
+
+uint64_t cached_shown(const server_params *p, uint64_t tokens)
+{
+    if (!cached_told(p)) return 0;
+    return cached_exact(p) ? tokens : tokens - tokens % RAD_MAX(p->cached_tokens_grain, 1u);
+}
+
+bool cached_figures(const server_params *p)
+{
+    return cached_exact(p) || p->report_cache_figures;
+}
