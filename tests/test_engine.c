@@ -583,4 +583,92 @@ TEST(memory_that_others_gave_back_is_not_the_pools)
     CHECK(strstr(err.text, "mem_fraction_static 0.50") != NULL);
 }
 
+static char last_warning[512];
+
+static void keep_warning(void *user, rad_log_level level, const char *message)
+{
+    (void)user;
+    if (level == RAD_LOG_WARN) snprintf(last_warning, sizeof last_warning, "%s", message);
+}
+
+/* 1 KiB of K/V a token, as in memory_that_others_gave_back_is_not_the_pools. */
+static const runner_info small_model = {.context_length = 16,
+                                        .num_layers = 2,
+                                        .num_kv_heads = 2,
+                                        .head_dim = 64,
+                                        .v_head_dim = 64,
+                                        .kv_dtype = RAD_F32};
+
+TEST(a_pool_larger_than_what_fits_is_a_warning_and_the_smaller)
+{
+    SKIP_UNLESS(memory_available() > 1000000, "nothing says how much memory there is");
+    const rad_env env =
+        rad_env_or_default(&(rad_env){.struct_size = sizeof env, .log = keep_warning});
+    engine_params params = {
+        .page_size = 16, .mem_fraction_static = 0.5, .max_total_tokens = 1ull << 40};
+    uint64_t tokens = 0;
+    rad_error err = {0};
+    last_warning[0] = 0;
+    CHECK_OK(size_kv_pool(&env, &params, &small_model, 1000000, &tokens, &err));
+    CHECKF(tokens > 200 && tokens < 500000 / 2048 && tokens % 16 == 0, "%llu\n",
+           (unsigned long long)tokens);
+    CHECKF(strstr(last_warning, "max_total_tokens 1099511627776 is more"), "%s\n", last_warning);
+    last_warning[0] = 0;
+    params.max_total_tokens = 128;
+    CHECK_OK(size_kv_pool(&env, &params, &small_model, 1000000, &tokens, &err));
+    CHECK(tokens == 128 && !last_warning[0]);
+    CHECK(size_kv_pool(&env, &params, &small_model, 100000, &tokens, &err) == RAD_E_NOMEM);
+}
+
+TEST(only_where_nothing_is_said_of_memory_64_contexts_are_enough)
+{
+    SKIP_UNLESS(memory_available() > 64 << 20, "nothing says how much memory there is");
+    const rad_env env = rad_env_or_default(NULL);
+    engine_params params = {.page_size = 1};
+    uint64_t tokens = 0;
+    rad_error err = {0};
+    CHECK_OK(size_kv_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
+    CHECK(tokens == 64 * 16);
+    params.max_running_requests = 100;
+    CHECK_OK(size_kv_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
+    CHECK(tokens == 100 * 16);
+    params.mem_fraction_static = 0.8;
+    CHECK_OK(size_kv_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
+    CHECKF(tokens > 10000, "%llu\n", (unsigned long long)tokens);
+}
+
+TEST(rows_follow_the_pool_and_memory_up_to_4096)
+{
+    const struct {
+        uint64_t tokens;
+        double fraction;
+        uint32_t running;
+        uint64_t row_bytes, available;
+        uint32_t want;
+    } cases[] = {
+        {4096, 0, 0, 1 << 10, 1ull << 33, 64},          /* a pool for few */
+        {1 << 20, 0, 0, 1 << 10, 1ull << 33, 2048},     /* a row for 512 tokens */
+        {1ull << 40, 0, 0, 1 << 10, 1ull << 40, 4096},  /* never more */
+        {1ull << 40, 0, 0, 1 << 20, 1ull << 33, 256},   /* rows of 1 MiB: a 32nd of 0.8 * 8 GiB */
+        {1ull << 40, 0, 0, 1 << 20, 1ull << 35, 819},   /* and of 32 GiB */
+        {1ull << 40, 0.4, 0, 1 << 20, 1ull << 36, 819}, /* half the part of twice the memory */
+        {0, 0, 0, 1 << 10, 1ull << 33, 64},             /* 64 contexts of 16 */
+        {0, 0.8, 0, 1 << 10, 1ull << 33, 4096},         /* all that fits */
+        {0, 0.8, 0, 1 << 10, 1ull << 30, 806},          /* 0.8 GiB of 2,080 bytes a token */
+        {1 << 20, 0, 0, 1 << 10, 0, 256},               /* nobody knows */
+        {1 << 20, 0, 7, 1 << 20, 1ull << 33, 7},        /* what is asked for */
+        {1 << 20, 9, 0, 1 << 10, 1ull << 33, 64},       /* refused later */
+    };
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        engine_params p = {.page_size = 1,
+                           .max_total_tokens = cases[i].tokens,
+                           .mem_fraction_static = cases[i].fraction,
+                           .max_running_requests = cases[i].running};
+        uint32_t rows = rows_to_load_for(&p, &small_model, cases[i].row_bytes, cases[i].available);
+        CHECKF(rows == cases[i].want, "%zu: %u rows, not %u\n", i, rows, cases[i].want);
+    }
+    CHECK(default_max_running(0) == 64 && default_max_running(300 * 512) == 300);
+    CHECK(default_max_running(UINT64_MAX) == 4096);
+}
+
 TEST_MAIN()

@@ -203,9 +203,9 @@ int cmd_serve(int argc, char **argv)
          .arg = "N",
          .target = &engine_p.max_total_tokens,
          .help =
-             "Size of the KV cache in tokens. Default: what --mem-fraction-static leaves, but not\n"
-             "more than 64 full contexts (--max-running-requests of them, if that is more).\n"
-             "0 = default."},
+             "Size of the KV cache in tokens; more than what --mem-fraction-static leaves is a\n"
+             "warning and that. Default: all that it leaves where it is given, else not more than\n"
+             "64 full contexts (--max-running-requests of them, if that is more). 0 = default."},
         {.kind = CLI_F64,
          .name = "kv-populate-ahead",
          .arg = "GB",
@@ -220,7 +220,9 @@ int cmd_serve(int argc, char **argv)
          .arg = "N",
          .target = &engine_p.max_running_requests,
          .help =
-             "How many requests may run at once. Default: from the pool, 64 to 256; 0 = default."},
+             "How many requests may run at once. Default: one for 512 tokens of the KV cache, 64 to\n"
+             "4096, as far as a 32nd of the memory for weights and KV has room for their buffers\n"
+             "(256 in any case); 0 = default."},
         {.kind = CLI_U32,
          .name = "max-queued-requests",
          .arg = "N",

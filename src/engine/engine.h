@@ -31,8 +31,9 @@ typedef struct engine_params {
     uint32_t num_threads;          /* compute threads; 0 = one per CPU */
 
     double mem_fraction_static;    /* 0 = 0.8: weights + KV as a part of available memory */
-    uint64_t max_total_tokens;     /* KV pool size in tokens; 0 = from mem_fraction_static */
-    uint32_t max_running_requests; /* 0 = derived, 64..256 */
+    uint64_t max_total_tokens;     /* KV pool size in tokens; 0 = from mem_fraction_static, and
+                                    * where that is 0 too at most 64 contexts */
+    uint32_t max_running_requests; /* 0 = derived from pool and memory, 64..4096 */
     int32_t chunked_prefill_size;  /* tokens; 0 = 2048; -1 = never chunk */
     uint32_t page_size;            /* 0 = 1 */
     uint32_t context_length;       /* 0 = the model's */

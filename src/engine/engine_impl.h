@@ -130,6 +130,9 @@ typedef struct engine_parts {
     gguf_source *source; /* of the model's bytes; NULL: there is no file, or no tiers */
     const char *architecture;
     const char *attn_backend;
+    uint64_t available; /* bytes of memory before the model was loaded; 0: unknown */
+    uint32_t max_rows;  /* requests at one time that the runner's buffers are for */
+    uint32_t reserved;
 } engine_parts;
 
 /* The engine without files: max_total_tokens must be given. Tests run it over a
@@ -145,7 +148,14 @@ char *engine_strdup(const rad_env *env, const char *text);
 void engine_strfree(const rad_env *env, char *text);
 
 /* engine_size.c: how much fits. */
-uint32_t default_max_running(uint64_t max_total_tokens);
+uint32_t default_max_running(uint64_t max_total_tokens); /* 64 to 4096 */
+/* How many rows a runner's buffers are made for, before the pool is sized: what
+ * max_running_requests says, else from the memory that is available (0: unknown) and what a row
+ * costs of it. */
+uint32_t rows_to_load_for(const engine_params *params, const runner_info *model, uint64_t row_bytes,
+                          uint64_t available);
+/* RAD_E_NOMEM only where not even a small pool fits; a larger max_total_tokens than what fits is a
+ * warning and the smaller. */
 rad_status size_kv_pool(const rad_env *env, const engine_params *params, const runner_info *model,
                         uint64_t available_before, uint64_t *max_total_tokens, rad_error *err);
 

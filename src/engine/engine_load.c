@@ -3,11 +3,12 @@
 #include "base/available.h"
 #include "engine/engine_impl.h"
 #include "mem/kv_codec.h"
+#include "model/config.h"
 #include "model/model_runner.h"
 
 #include <stdio.h>
 
-enum { MAX_ROWS = 256, NAME_BYTES = 256 };
+enum { NAME_BYTES = 256 };
 
 /* general.name, or the file's own name without directory and extension. */
 static void find_name(const gguf_file *file, const char *path, char *name)
@@ -26,9 +27,30 @@ static void find_name(const gguf_file *file, const char *path, char *name)
 /* Buffers are made for the largest batch; past these it is a slip of the keyboard. */
 enum { MOST_CHUNK = 1 << 20, MOST_RUNNING = 1 << 16 };
 
+/* Rows that the runner's buffers are made for. A row costs its line in the table of slots, and one
+ * in each buffer: nearly a batch's tokens and logits, see llama_buffers_init. */
+static uint32_t rows_of(const gguf_file *file, const engine_params *p, rad_dtype kv_dtype,
+                        uint64_t available)
+{
+    model_config c;
+    if (model_config_read(file, p->context_length, &c, NULL) != RAD_OK)
+        return RAD_MAX(p->max_running_requests, 1u); /* loading will say what is wrong */
+    const runner_info info = {.vocab_size = c.vocab_size,
+                              .context_length = c.context_length,
+                              .num_layers = c.num_layers,
+                              .num_kv_heads = c.num_kv_heads,
+                              .head_dim = c.head_dim,
+                              .v_head_dim = c.v_head_dim,
+                              .kv_dtype = kv_dtype};
+    uint64_t context = p->context_length ? p->context_length : c.context_length;
+    uint64_t numbers = context + c.vocab_size + 3ull * c.dim + 3ull * c.ffn_dim +
+                       2ull * config_qkv_dim(&c);
+    return rows_to_load_for(p, &info, numbers * sizeof(float), available);
+}
+
 /* How large a batch the runner must be made for, before the model tells its context. */
 static uint32_t max_batch_tokens(const gguf_file *file, const char *architecture,
-                                 const engine_params *p)
+                                 const engine_params *p, uint32_t rows)
 {
     char key[NAME_BYTES + 32];
     uint32_t context = p->context_length;
@@ -36,8 +58,7 @@ static uint32_t max_batch_tokens(const gguf_file *file, const char *architecture
     if (!context) gguf_get_u32(file, key, &context, NULL);
     int32_t chunk = p->chunked_prefill_size ? p->chunked_prefill_size : 2048;
     scheduler_params s = {.chunked_prefill_size = (uint32_t)RAD_MAX(chunk, 0),
-                          .max_running_requests = p->max_running_requests ? p->max_running_requests
-                                                                          : MAX_ROWS};
+                          .max_running_requests = rows};
     return scheduler_max_batch_tokens(&s, context);
 }
 
@@ -66,13 +87,14 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
     bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
     if (set) kv_dtype_find(p->kv_cache_dtype, &kv_dtype); /* checked */
     parts->attn_backend = attn_name(attn, kv_dtype);
+    parts->max_rows = rows_of(file, p, kv_dtype, parts->available);
     model_runner_params model = {
         .dtype = p->dtype,
         .weights = p->weights,
         .kv_dtype = kv_dtype,
         .set_kv_dtype = set,
-        .max_batch_tokens = max_batch_tokens(file, architecture, p),
-        .max_batch_logits = p->max_running_requests ? p->max_running_requests : MAX_ROWS,
+        .max_batch_tokens = max_batch_tokens(file, architecture, p, parts->max_rows),
+        .max_batch_logits = parts->max_rows,
         .context_length = p->context_length,
         .attn = attn,
         .pool = parts->pool,
@@ -126,14 +148,18 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
         snprintf(architecture, sizeof architecture, "%.*s", (int)RAD_MIN(arch.len, 64u), arch.data);
 
     engine_params p = *params;
-    engine_parts parts = {
-        .model_name = name, .model_path = p.model_path, .architecture = architecture};
+    engine_parts parts = {.model_name = name,
+                          .model_path = p.model_path,
+                          .architecture = architecture,
+                          .available = available_before};
     status = load_from(&full, file, &p, architecture, &parts, chat_error, err);
     parts.chat_error = chat_error[0] ? chat_error : NULL;
     gguf_close(file);
     if (status == RAD_OK)
         status = size_kv_pool(&full, &p, &parts.runner->info, available_before, &p.max_total_tokens,
                               err);
+    if (status == RAD_OK && !p.max_running_requests)
+        p.max_running_requests = RAD_MIN(default_max_running(p.max_total_tokens), parts.max_rows);
     if (status != RAD_OK) {
         chat_template_destroy(parts.chat);
         tokenizer_destroy(parts.tok);
