@@ -169,6 +169,8 @@ TEST(what_is_refused_is_named)
             "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"chat_template_kwargs\":1}",
             "chat_template_kwargs", "object");
     refused(API_GENERATE, "{\"text\":[1]}", "text", "string");
+    refused(API_GENERATE, "{\"text\":[\"a\",\"b\"],\"rid\":[\"x\",\"y\"]}", "rid",
+            "must be a string");
     refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"regex\":\"a+\"}}", "regex",
             "not supported");
     refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":7}", "sampling_params", "object");

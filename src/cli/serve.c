@@ -1,6 +1,7 @@
 /* serve.c - `radish serve`: load, say what is served, and serve. */
 #include "cli/cli.h"
 #include "server/server.h"
+#include "text/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,14 +64,27 @@ static void print_banner(engine *e, const server *s, const server_params *where,
     fflush(stdout);
 }
 
+/* It goes into JSON, and onto terminals. */
+static bool is_name(const char *text)
+{
+    size_t len = strlen(text), at = 0;
+    while (at < len) {
+        utf8_char c = utf8_next((const unsigned char *)text + at, len - at);
+        if (!c.valid || c.code < 0x20 || (c.code >= 0x7f && c.code < 0xa0)) return false;
+        at += c.len;
+    }
+    return len > 0;
+}
+
 /* Options that want another one. CLI_GO_ON, or 2. */
 static int check(const engine_params *e, const server_params *s)
 {
     bool by_priority = e->enable_priority_scheduling ||
                        (e->schedule_policy && !strcmp(e->schedule_policy, "priority"));
     for (uint32_t i = 0; i < s->num_served_model_names; i++)
-        if (!*s->served_model_names[i])
-            return cli_usage("serve", "--served-model-name must not be empty");
+        if (!is_name(s->served_model_names[i]))
+            return cli_usage("serve",
+                             "--served-model-name must not be empty, and UTF-8 without controls");
     if (s->storage_admin && !e->enable_hierarchical_cache)
         return cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
     if (e->schedule_low_priority_values_first && !by_priority)

@@ -164,7 +164,7 @@ const api_field api_fields[] = {
     {"return_token_ids", OPENAI, USED, NULL, "choices[].token_ids"},
     {"return_tokens_as_token_ids", OPENAI, REFUSED, "false", "use 'return_token_ids'"},
     {"rid", OPENAI, HARMLESS, NULL, "there is nothing that could be asked for by it"},
-    {"rid", IN_GENERATE, USED, NULL, "the answer's meta_info.id"},
+    {"rid", IN_GENERATE, USED, NULL, "the answer's meta_info.id; one for all prompts"},
     {"role", IN_MESSAGE, USED, NULL, "the template's business; developer is read as system"},
     {"routed_dp_rank", OPENAI | IN_GENERATE, HARMLESS, NULL, "there is one rank"},
     {"safety_identifier", OPENAI, HARMLESS, NULL, "nothing depends on who asks"},

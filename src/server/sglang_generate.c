@@ -47,8 +47,7 @@ bool generate_parse(api_request *r, api_error *err)
         !parse_logprobs(r, err))
         return false;
 
-    const json_t *rid = json_in_get(r->root, "rid");
-    if (json_is_string(rid) && !json_in_string(r->root, "rid", &r->rid, err)) return false;
+    if (!json_in_string(r->root, "rid", &r->rid, err)) return false; /* a list: one name for all */
     if (r->rid && strlen(r->rid) > API_MAX_KEY_BYTES)
         return api_fail(err, 400, "rid", "'rid' is longer than %d bytes", API_MAX_KEY_BYTES);
 

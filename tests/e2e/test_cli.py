@@ -227,6 +227,8 @@ def test_errors_are_one_line():
             (("serve", STORIES, "--port", "99999"), 2,
              "--port wants a whole number from 0 to 65535"),
             (("serve", STORIES, "--served-model-name", ""), 2, "--served-model-name"),
+            (("serve", STORIES, "--served-model-name", "caf\udce9"), 2, "UTF-8"),
+            (("serve", STORIES, "--served-model-name", "a\x1b[2J"), 2, "controls"),
             (("serve", STORIES, "--report-cached-tokens", "some"), 2, "rounded:N"),
             (("serve", STORIES, "--report-cached-tokens", "rounded:0"), 2, "rounded:N"),
             (("serve", STORIES, "--report-cached-tokens", "rounded:4x"), 2, "rounded:N"),
