@@ -244,8 +244,8 @@ TEST(a_half_closed_connection_is_let_go)
 {
     static const char *const heads[] = {
         "", "GET /hea", "POST /generate HTTP/1.1\r\nContent-Length: 10\r\n\r\n{",
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 19\r\n\r\n"
-        "{\"prompt\":\"silent\"}"};
+        ("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 19\r\n\r\n" /* one text */
+         "{\"prompt\":\"silent\"}")};
     struct fixture f;
     start_limited(&f, (server_params){0});
     for (int i = 0; i < 4; i++) {
