@@ -3,7 +3,7 @@
 #   make            build the release preset: build/release/radish
 #   make run        build the program, then serve the shipped model on 127.0.0.1:30000
 #   make test       every test, then again under sanitizers (needs no GPU)
-#   make test-long  the same with long random runs and fuzzing
+#   make test-long  the same with long random runs, fuzzing, clang, aarch64 (qemu) and musl
 #   make bench      speed, each figure beside its limit; ARGS="trace model" some of it (tools/run-bench.sh)
 #   make install    program, libradish and headers; PREFIX=/usr/local, DESTDIR as usual
 #
@@ -26,9 +26,10 @@ run: build/deps-build
 test: build/deps-test
 	@tools/run-tests.sh $(JOBS)
 
-test-long: build/deps-test build/deps-fuzz
+test-long: build/deps-test build/deps-fuzz build/deps-long
 	@RADISH_TEST_LONG=1 tools/run-tests.sh $(JOBS)
 	@tools/run-fuzz.sh 600
+	@tools/run-ports.sh $(JOBS)
 
 fuzz: build/deps-fuzz
 	@tools/run-fuzz.sh $(or $(SECONDS),60)

@@ -1,8 +1,14 @@
 #!/bin/sh
 # install-deps.sh WHAT - installs the Debian packages that WHAT needs and that are
-# missing. WHAT: build, test, bench, fuzz, train. Does nothing when all are there; needs
-# root or sudo otherwise, and says so.
+# missing. WHAT: build, test, bench, fuzz, long, train. Does nothing when all are there; needs
+# root or sudo otherwise, and says so. `install-deps.sh list WHAT` only names them.
 set -eu
+
+only_list=""
+if [ "${1:-}" = list ]; then
+    only_list=yes
+    shift
+fi
 
 build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev libpcre2-dev
        libutf8proc-dev libxxhash-dev libssl-dev zlib1g-dev liburing-dev libhiredis-dev
@@ -12,9 +18,14 @@ build) packages="$build" ;;
 test)  packages="$build g++ python3-numpy redis-server python3-jinja2" ;;
 bench) packages="$build python3-numpy libdnnl2 redis-server" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
+long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools" ;;
 train) packages="python3 python3-numpy python3-torch" ;;
-*) echo "usage: $0 build|test|bench|fuzz|train" >&2; exit 2 ;;
+*) echo "usage: $0 [list] build|test|bench|fuzz|long|train" >&2; exit 2 ;;
 esac
+if [ -n "$only_list" ]; then
+    echo $packages
+    exit 0
+fi
 
 if ! command -v dpkg-query >/dev/null; then
     echo "radish: this is not a Debian system; please install by hand: $packages" >&2
