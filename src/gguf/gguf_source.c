@@ -127,7 +127,7 @@ rad_status gguf_source_check(gguf_source *s, rad_error *err)
     /* Undigested, only a name that went explains the ctime: there is nothing to compare with. */
     if (!s->digested) return now.links != s->opened.links ? RAD_OK : changed(err);
     if (!digest_file(s->fd, again)) return cannot_read(err);
-    return memcmp(again, s->digest, sizeof again) == 0 ? RAD_OK : changed(err);
+    return strcmp(again, s->digest) == 0 ? RAD_OK : changed(err);
 }
 
 rad_status gguf_source_digest(gguf_source *s, const char **digest, rad_error *err)
