@@ -10,14 +10,9 @@
 #include "server/memory_reserve.h"
 
 #include <event2/bufferevent.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
-enum {
-    MAX_UNSENT = 64 << 10,   /* bytes in a client's buffer past which we hold back */
-    MAX_PIPELINED = 64 << 10 /* bytes a client may send ahead of its answer */
-};
+enum { MAX_UNSENT = 64 << 10 }; /* bytes in a client's buffer past which we hold back */
 
 static void on_close(struct evhttp_connection *connection, void *arg)
 {
@@ -44,33 +39,18 @@ static void on_complete(struct evhttp_request *http, void *arg)
 {
     server *s = arg;
     struct evhttp_connection *connection = evhttp_request_get_connection(http);
-    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
-    bufferevent_setwatermark(bev, EV_READ, 0, 0);
     connection_set_closecb(s, connection, NULL, NULL);
     connection_done(s, connection);
     s->num_unsent--;
     server_leave_when_done(s);
 }
 
-/* evhttp stops reading while a request is answered, and so would not see the client leave.
- * We read on, without a callback (evhttp's must not run now) and only so far. */
 void call_watch(call *c)
 {
     struct evhttp_connection *connection = evhttp_request_get_connection(c->http);
     c->lost = memory_reserve_lost();
-    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
-    bufferevent_data_cb write_cb;
-    bufferevent_event_cb event_cb;
-    void *arg;
-    int on = 1;
-
-    setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    bufferevent_getcb(bev, NULL, &write_cb, &event_cb, &arg);
-    bufferevent_setcb(bev, NULL, write_cb, event_cb, arg);
-    bufferevent_setwatermark(bev, EV_READ, 0, MAX_PIPELINED);
     connection_set_closecb(c->server, connection, on_close, c);
     evhttp_request_set_on_complete_cb(c->http, on_complete, c->server);
-    bufferevent_enable(bev, EV_READ);
 }
 
 /* An allocation that failed since the call came may have left a hole in what was built for it, or

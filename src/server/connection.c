@@ -1,18 +1,23 @@
-/* connection.c - a record beside each of evhttp's connections.
+/* connection.c - a record beside each of evhttp's connections, which does its reading.
  *
- * evhttp shows a connection only when a whole request is there. We get in earlier: it asks
- * us for the bufferevent, whose callback argument is, from the moment evhttp has set it up,
- * the connection. So a newborn record waits for the next turn of the loop (nothing can have
- * happened to its socket before) with a reference to the bufferevent, in case evhttp ran
- * out of memory and gave it up. From then on two callbacks on its buffers tell about bytes, and
- * closecb about the end.
+ *     socket --on_readable--> http_reader --hand_over--> bufferevent's input --> evhttp
+ *                   |  while BUSY: `ahead`                        on_request (server.c)
+ *     socket <------------------ bufferevent's output <------------ answers
  *
- * Answers of our own go to the socket directly: evhttp's have not been written yet, and with
- * the connection freed they never are. A copy of the descriptor lingers, because closing a
- * socket with unread input resets it, and a reset destroys the answer on its way.
+ * evhttp asks us for the bufferevent of a connection, whose callback argument is, from the moment
+ * evhttp has set it up, the connection. So a newborn record waits for the next turn of the loop
+ * (nothing can have happened to its socket before) with a reference to the bufferevent, in case
+ * evhttp ran out of memory and gave it up.
+ *
+ * evhttp turns the bufferevent's reading on at many places. It stays off all the same because of
+ * a stopper: one byte in the input and a watermark of one, at which a bufferevent does not read.
+ * A request takes the stopper's place, evhttp reads it whole, and connection_busy puts the stopper
+ * back before anything else can run.
+ *
+ * Refusals go to the socket directly: there is nothing in the output while a request is read.
  *
  * Invariant: a record that is not newborn is in by_fd, and in the list of those that wait
- * unless it is busy. */
+ * unless it is busy; its bufferevent never reads. */
 #include "server/connection.h"
 
 #include "server/server_priv.h"
@@ -20,16 +25,20 @@
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/listener.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
-    MIN_BYTES_PER_S = 16 << 10, /* a body that comes faster has time to come */
-    MOST_LINGERING = 256,
-    LINGER_MS = 10000,    /* in all */
-    LINGER_IDLE_MS = 1000 /* without a byte */
+    READ_BYTES = 16 << 10, /* in one turn; of a body */
+    BODY_BYTES = 64 << 10,
+    MAX_AHEAD = 64 << 10, /* bytes a client may send ahead of its answer */
+    PROBE_MS = 20,
+    CROWDED_SEND_MS = 10000 /* a lagging client's time while all places are busy */
 };
 
 typedef enum state { NEWBORN, IDLE, READING, BUSY } state;
@@ -38,34 +47,38 @@ struct http_conn {
     server *server;
     struct bufferevent *bev;
     struct evhttp_connection *http;
+    struct event *readable;
     int fd;
     state state;
-    bool refused;
-    bool head_done;    /* the blank line has come */
-    uint32_t line_len; /* of the line of the head that is coming in */
+    bool is_due;       /* in the list */
+    bool refused;      /* evhttp wrote an answer of its own */
+    bool ended;        /* the client has shut down its side */
+    bool probed;       /* and was looked at since */
+    bool answering;    /* output has begun */
+    bool early;        /* the answer's first byte is out before it */
+    bool last;         /* after this request nothing is read */
+    bool ignored;      /* but came all the same */
     uint64_t since_ns; /* in IDLE: idle since; in READING: its first byte */
     uint64_t bytes;    /* of the request that is being read */
+    uint64_t lag_ms;   /* for how long the answer has waited for the client, in all */
+    uint64_t taken;    /* bytes of it */
+    http_reader reader;
+    struct evbuffer *body;  /* of the request that is being read; NULL: none so far */
+    struct evbuffer *ahead; /* what came after the request that is answered; NULL: nothing */
     http_conn *prev, *next;
-    http_conn *next_refused;
+    http_conn *next_due;
     void (*closed)(struct evhttp_connection *, void *); /* or NULL */
     void *closed_arg;
-};
-
-struct lingerer {
-    server *server;
-    int fd;
-    uint64_t since_ns, last_ns;
-    struct event *event;
-    lingerer *prev, *next;
 };
 
 static http_conn *find(server *s, struct evhttp_connection *http)
 {
     int fd = bufferevent_getfd(evhttp_connection_get_bufferevent(http));
-    return fd >= 0 && (size_t)fd < s->connections.num_fds ? s->connections.by_fd[fd] : NULL;
+    http_conn *c = fd >= 0 && (size_t)fd < s->connections.num_fds ? s->connections.by_fd[fd] : NULL;
+    return c && c->http == http ? c : NULL;
 }
 
-/* ---- the list of those that wait ---- */
+/* ---- lists ---- */
 
 static void wait_begin(http_conn *c)
 {
@@ -92,6 +105,26 @@ static void wait_end(http_conn *c)
     else
         all->newest = c->prev;
     c->prev = c->next = NULL;
+}
+
+static void due(http_conn *c)
+{
+    connections *all = &c->server->connections;
+    if (c->is_due) return;
+    c->is_due = true;
+    c->next_due = all->due;
+    all->due = c;
+    event_active(all->later, EV_TIMEOUT, 1);
+}
+
+static void not_due(http_conn *c)
+{
+    connections *all = &c->server->connections;
+    for (http_conn **at = &all->due; c->is_due; at = &(*at)->next_due)
+        if (*at == c) {
+            *at = c->next_due;
+            c->is_due = false;
+        }
 }
 
 /* With every place busy there is nobody to make room: the others wait in the kernel. */
@@ -121,13 +154,13 @@ static void forget(http_conn *c)
 {
     connections *all = &c->server->connections;
     set_state(c, NEWBORN); /* in no list, not busy */
-    for (http_conn **at = &all->refused; *at; at = &(*at)->next_refused)
-        if (*at == c) {
-            *at = c->next_refused;
-            break;
-        }
+    not_due(c);
     all->by_fd[c->fd] = NULL;
     all->count--;
+    event_free(c->readable);
+    http_reader_next(&c->reader);
+    if (c->body) evbuffer_free(c->body);
+    if (c->ahead) evbuffer_free(c->ahead);
     free(c);
 }
 
@@ -140,116 +173,261 @@ static void on_gone(struct evhttp_connection *http, void *arg)
     if (closed) closed(http, closed_arg);
 }
 
-static void linger_end(lingerer *l)
+/* evhttp learns that the client is gone and frees the connection: on_gone comes from here. */
+static void drop(http_conn *c)
 {
-    connections *all = &l->server->connections;
-    if (l->prev)
-        l->prev->next = l->next;
-    else
-        all->lingering = l->next;
-    if (l->next) l->next->prev = l->prev;
-    all->num_lingering--;
-    event_free(l->event);
-    close(l->fd);
-    free(l);
+    bufferevent_trigger_event(c->bev, BEV_EVENT_READING | BEV_EVENT_EOF, 0);
 }
 
-static void on_late_input(evutil_socket_t fd, short what, void *arg)
-{
-    (void)what;
-    lingerer *l = arg;
-    ssize_t n = recv(fd, NULL, 1 << 20, MSG_TRUNC | MSG_DONTWAIT); /* dropped, not copied */
-    if (n > 0)
-        l->last_ns = server_now_ns(l->server);
-    else if (n == 0 || (errno != EAGAIN && errno != EINTR))
-        linger_end(l);
-}
-
-/* Without memory, or with many already, the client may see a reset instead of the answer. */
-static void linger(server *s, int fd)
-{
-    connections *all = &s->connections;
-    if (all->num_lingering == MOST_LINGERING) return;
-    lingerer *l = calloc(1, sizeof *l);
-    if (!l) return;
-    l->server = s;
-    l->since_ns = l->last_ns = server_now_ns(s);
-    l->fd = dup(fd);
-    l->event = l->fd < 0 ? NULL : event_new(s->base, l->fd, EV_READ | EV_PERSIST, on_late_input, l);
-    if (!l->event || event_add(l->event, NULL) != 0) {
-        if (l->event) event_free(l->event);
-        if (l->fd >= 0) close(l->fd);
-        free(l);
-        return;
-    }
-    l->next = all->lingering;
-    if (l->next) l->next->prev = l;
-    all->lingering = l;
-    all->num_lingering++;
-}
-
-/* ---- refusing ---- */
-
-static void explain(const http_conn *c, int http_status, api_error *err)
-{
-    const server_params *p = &c->server->params;
-    if (http_status == 400 && !c->head_done && c->bytes >= p->max_header_bytes) http_status = 431;
-    switch (http_status) {
-    case 408:
-        api_fail(err, 408, NULL, "the request did not come within %u seconds",
-                 (p->request_timeout_ms + 999) / 1000);
-        break;
-    case 413: /* evhttp says so of both */
-        api_fail(err, 413, NULL, "the body is longer than %llu bytes, or a chunk of it has no size",
-                 (unsigned long long)p->max_body_bytes);
-        break;
-    case 417: api_fail(err, 417, NULL, "no expectation but 100-continue can be met"); break;
-    case 431:
-        api_fail(err, 431, NULL, "the headers are longer than %u bytes", p->max_header_bytes);
-        break;
-    case 501: api_fail(err, 501, NULL, "this method is not known here"); break;
-    default: api_fail(err, http_status, NULL, "this is no request in HTTP/1.1");
-    }
-}
-
-/* Says what is wrong, and hangs up. */
-static void refuse(http_conn *c, int http_status)
+/* Says what is wrong, and hangs up. Not while BUSY. */
+static void refuse(http_conn *c, const api_error *err)
 {
     server *s = c->server;
-    api_error err;
-    char answer[1200], id[ACCESS_MAX_ID + 1];
-    explain(c, http_status, &err);
-    access_refused(s, c->fd, err.http_status, id);
-    json_t *json = error_json(&err);
-    char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char answer[1400], body[1024], id[ACCESS_MAX_ID + 1];
+    access_refused(s, c->fd, err->http_status, id);
+    json_t *json = error_json(err);
+    size_t body_len = json ? json_dumpb(json, body, sizeof body, JSON_COMPACT) : 0;
+    json_decref(json);
+    if (body_len > sizeof body) body_len = 0; /* without words, the status goes out */
     int len = snprintf(answer, sizeof answer,
                        "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"
-                       "Content-Length: %zu\r\nX-Request-Id: %s\r\nConnection: close\r\n\r\n%s",
-                       err.http_status, http_reason(err.http_status), body ? strlen(body) : 0, id,
-                       body ? body : "");
-    free(body);
-    json_decref(json);
+                       "Content-Length: %zu\r\nX-Request-Id: %s\r\nConnection: close\r\n\r\n%.*s",
+                       err->http_status, http_reason(err->http_status), body_len, id,
+                       c->reader.head_only ? 0 : (int)body_len, body);
     /* What does not fit into an empty socket buffer was not going to be read. */
     ssize_t sent = send(c->fd, answer, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == len) linger(s, c->fd);
     evhttp_connection_free(c->http); /* on_gone comes from here */
 }
 
-/* The status of the answer that evhttp has put into the output, 0 for none. It repeats the
- * client's version, whatever that is. */
-static int status_of_output(struct bufferevent *bev)
+static void refuse_memory(http_conn *c)
 {
-    char head[128];
-    const char *at = head;
-    ev_ssize_t n = evbuffer_copyout(bufferevent_get_output(bev), head, sizeof head - 1);
-    head[n > 0 ? n : 0] = 0;
-    for (;;) {
-        const char *space = strncmp(at, "HTTP/", 5) == 0 ? strchr(at, ' ') : NULL;
-        int status = space ? atoi(space) : 0;
-        const char *end = strstr(at, "\r\n\r\n");
-        if (status != 100 || !end) return status; /* 100 Continue may be there still */
-        at = end + 4;
+    api_error err;
+    api_fail(&err, 503, NULL, "no memory for this request");
+    refuse(c, &err);
+}
+
+/* ---- evhttp's side ---- */
+
+/* Without memory for one byte the bufferevent would read: false. */
+static bool put_stopper(http_conn *c)
+{
+    struct evbuffer *input = bufferevent_get_input(c->bev);
+    evbuffer_unfreeze(input, 0);
+    bool there = evbuffer_add(input, "-", 1) == 0;
+    evbuffer_freeze(input, 0);
+    return there;
+}
+
+/* The whole request goes to evhttp, which calls on_request. May free c. */
+static void hand_over(http_conn *c)
+{
+    struct evbuffer *input = bufferevent_get_input(c->bev);
+    size_t len = 0;
+    char *head = http_reader_rewrite(&c->reader, &len);
+    evbuffer_unfreeze(input, 0);
+    bool whole = head && evbuffer_add(input, head, len) == 0 &&
+                 (!c->body || evbuffer_add_buffer(input, c->body) == 0);
+    evbuffer_freeze(input, 0);
+    free(head);
+    if (c->body) evbuffer_free(c->body);
+    c->body = NULL;
+    c->last = c->reader.last;
+    c->answering = c->early = c->ignored = c->probed = false;
+    c->lag_ms = c->taken = 0;
+    http_reader_next(&c->reader);
+    if (!whole) { /* what evhttp has of it goes with the connection */
+        refuse_memory(c);
+        return;
     }
+    evbuffer_drain(input, 1);             /* the stopper */
+    bufferevent_disable(c->bev, EV_READ); /* else it would read as soon as its input is empty */
+    bufferevent_trigger(c->bev, EV_READ, 0);
+}
+
+/* While a request is read there is no output of ours: evhttp has found something to refuse. */
+static void on_output(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *arg)
+{
+    http_conn *c = arg;
+    c->taken += info->n_deleted;
+    if (!info->n_added) return;
+    if (c->state != BUSY) {
+        c->refused = true;
+        due(c);
+    } else if (!c->answering) {
+        c->answering = true;
+        if (!c->early) return;
+        evbuffer_unfreeze(buffer, 1);
+        evbuffer_drain(buffer, 1);
+        evbuffer_freeze(buffer, 1);
+    }
+}
+
+/* ---- reading ---- */
+
+/* Bytes for which there is no room or memory are none we can do without: false, c is gone. */
+static bool keep_ahead(http_conn *c, const char *bytes, size_t len)
+{
+    if (!c->ahead) c->ahead = evbuffer_new();
+    if (!c->ahead || evbuffer_add(c->ahead, bytes, len) != 0) {
+        drop(c);
+        return false;
+    }
+    if (evbuffer_get_length(c->ahead) >= MAX_AHEAD) event_del(c->readable);
+    return true;
+}
+
+static bool keep_body(http_conn *c, const char *bytes, size_t len)
+{
+    if (!c->body) c->body = evbuffer_new();
+    return c->body && evbuffer_add(c->body, bytes, len) == 0;
+}
+
+/* What the reader says after it has read all there is. May free c. */
+static void judge(http_conn *c)
+{
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    http_reader *r = &c->reader;
+    api_error err;
+    if (r->part == HTTP_REFUSED) {
+        api_fail(&err, r->status, NULL, "%s", r->words);
+        refuse(c, &err);
+    } else if (r->part == HTTP_WHOLE) {
+        hand_over(c);
+    } else if (r->expects && r->head_done) {
+        r->expects = false;
+        if (!r->body_bytes &&
+            send(c->fd, go_on, sizeof go_on - 1, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof go_on - 1)
+            drop(c);
+    }
+}
+
+/* Of a request, and what is left of them ahead of its answer. May free c. */
+static void read_request(http_conn *c, const char *bytes, size_t len)
+{
+    http_reader *r = &c->reader;
+    size_t at = 0;
+    while (at < len && (r->part == HTTP_LINES || r->part == HTTP_DATA)) {
+        if (r->part == HTTP_LINES) {
+            at += http_reader_take(r, bytes + at, len - at);
+            continue;
+        }
+        size_t n = (size_t)RAD_MIN(r->left, (uint64_t)(len - at));
+        if (!keep_body(c, bytes + at, n)) {
+            refuse_memory(c);
+            return;
+        }
+        http_reader_skip(r, n);
+        at += n;
+    }
+    if (c->state == IDLE && r->begun) {
+        set_state(c, READING);
+        c->bytes = 0;
+    }
+    c->bytes += at;
+    if (at < len && r->part == HTTP_WHOLE) {
+        if (r->last)
+            c->ignored = true;
+        else if (!keep_ahead(c, bytes + at, len - at))
+            return;
+    }
+    judge(c);
+}
+
+/* Straight into the body, without a copy. May free c. */
+static void read_body(http_conn *c)
+{
+    struct evbuffer_iovec room;
+    size_t most = (size_t)RAD_MIN(c->reader.left, (uint64_t)BODY_BYTES);
+    if (!c->body) c->body = evbuffer_new();
+    if (!c->body || evbuffer_reserve_space(c->body, (ev_ssize_t)most, &room, 1) != 1) {
+        refuse_memory(c);
+        return;
+    }
+    ssize_t n = recv(c->fd, room.iov_base, most, MSG_DONTWAIT);
+    int why = errno;
+    room.iov_len = n > 0 ? (size_t)n : 0;
+    evbuffer_commit_space(c->body, &room, 1);
+    if (n > 0) {
+        c->bytes += (uint64_t)n;
+        http_reader_skip(&c->reader, (uint64_t)n);
+        judge(c);
+    } else if (n == 0 || (why != EAGAIN && why != EINTR)) {
+        drop(c); /* an unfinished request has no answer */
+    }
+}
+
+/* The client has shut down its side; what it asked for it gets. May free c. */
+static void client_ended(http_conn *c)
+{
+    connections *all = &c->server->connections;
+    struct timeval soon = {.tv_usec = PROBE_MS * 1000};
+    c->ended = true;
+    event_del(c->readable);
+    if (c->state != BUSY) {
+        if (!c->ahead) drop(c);
+        return;
+    }
+    if (!c->answering) c->early = send(c->fd, "H", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+    if (!event_pending(all->probe, EV_TIMEOUT, NULL)) event_add(all->probe, &soon);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    (void)what;
+    http_conn *c = arg;
+    char bytes[READ_BYTES];
+    bool ahead = c->state == BUSY || c->ahead;
+    if (!ahead && c->reader.part == HTTP_DATA && c->reader.left >= sizeof bytes) {
+        read_body(c);
+        return;
+    }
+    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n == 0)
+        client_ended(c);
+    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+        drop(c);
+    else if (n > 0 && ahead && c->last)
+        c->ignored = true;
+    else if (n > 0 && ahead)
+        keep_ahead(c, bytes, (size_t)n);
+    else if (n > 0)
+        read_request(c, bytes, (size_t)n);
+}
+
+/* What was sent ahead is read when the answer before it is out. May free c. */
+static void read_ahead(http_conn *c)
+{
+    server *s = c->server;
+    int fd = c->fd;
+    struct evbuffer *ahead = c->ahead;
+    size_t len = ahead ? evbuffer_get_length(ahead) : 0;
+    const char *bytes = len ? (const char *)evbuffer_pullup(ahead, -1) : NULL;
+    c->ahead = NULL;
+    if (bytes)
+        read_request(c, bytes, len);
+    else if (len)
+        drop(c);
+    if (ahead) evbuffer_free(ahead);
+    if (s->connections.by_fd[fd] != c) return;
+    if (c->state != BUSY && c->ended) drop(c); /* no more will come */
+}
+
+/* Who shut down its side and has a reset behind it, or an error, is gone. */
+static void probe(http_conn *c)
+{
+    struct pollfd socket = {.fd = c->fd};
+    c->probed = true;
+    if (poll(&socket, 1, 0) > 0) drop(c);
+}
+
+static void on_probe(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    connections *all = &((server *)arg)->connections;
+    for (size_t i = 0; i < all->num_fds; i++)
+        if (all->by_fd[i] && all->by_fd[i]->ended && !all->by_fd[i]->probed) probe(all->by_fd[i]);
 }
 
 /* ---- the beginning ---- */
@@ -266,55 +444,19 @@ static bool reserve_fd(connections *all, int fd)
     return true;
 }
 
-/* Follows the head line by line, until a blank one. */
-static void look_at_head(http_conn *c, const char *bytes, size_t len)
+/* False: the connection cannot be watched over, and evhttp must not have it either. */
+static bool start_reading(http_conn *c)
 {
-    for (size_t i = 0; i < len && !c->head_done; i++) {
-        if (bytes[i] == '\n') {
-            c->head_done = c->line_len == 0;
-            c->line_len = 0;
-        } else if (bytes[i] != '\r') {
-            c->line_len++;
-        }
-    }
-}
-
-static void read_more(http_conn *c, struct evbuffer *buffer, size_t added)
-{
-    struct evbuffer_ptr at;
-    struct evbuffer_iovec parts[16];
-    if (c->state == IDLE) {
-        set_state(c, READING);
-        c->bytes = 0;
-        c->line_len = 1; /* line breaks before a request end no head; a byte too many ends none */
-        c->head_done = false;
-    }
-    c->bytes += added;
-    if (c->head_done ||
-        evbuffer_ptr_set(buffer, &at, evbuffer_get_length(buffer) - added, EVBUFFER_PTR_SET) != 0)
-        return;
-    int n = evbuffer_peek(buffer, (ev_ssize_t)added, &at, parts, (int)RAD_COUNT(parts));
-    for (int i = 0; i < n && i < (int)RAD_COUNT(parts); i++)
-        look_at_head(c, parts[i].iov_base, parts[i].iov_len);
-}
-
-static void on_input(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *arg)
-{
-    http_conn *c = arg;
-    if (info->n_added && c->state != BUSY) read_more(c, buffer, info->n_added);
-}
-
-/* Output that nobody of us asked for. */
-static void on_output(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *arg)
-{
-    (void)buffer;
-    http_conn *c = arg;
-    connections *all = &c->server->connections;
-    if (!info->n_added || c->state == BUSY || c->refused) return;
-    c->refused = true;
-    c->next_refused = all->refused;
-    all->refused = c;
-    event_active(all->later, EV_TIMEOUT, 1);
+    server *s = c->server;
+    int on = 1;
+    c->readable = event_new(s->base, c->fd, EV_READ | EV_PERSIST, on_readable, c);
+    if (!c->readable || !reserve_fd(&s->connections, c->fd) || !put_stopper(c) ||
+        event_add(c->readable, NULL) != 0 ||
+        !evbuffer_add_cb(bufferevent_get_output(c->bev), on_output, c))
+        return false;
+    bufferevent_setwatermark(c->bev, EV_READ, 0, 1);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return true;
 }
 
 static void adopt(http_conn *c)
@@ -327,19 +469,19 @@ static void adopt(http_conn *c)
     bufferevent_getcb(c->bev, NULL, NULL, NULL, &http);
     c->http = http;
     c->fd = bufferevent_getfd(c->bev);
-    if (!http || c->fd < 0 || !reserve_fd(all, c->fd)) {
-        bufferevent_decref(c->bev);
+    bool watched = http && c->fd >= 0 && start_reading(c);
+    bufferevent_decref(c->bev); /* evhttp's own remains */
+    if (!watched) {
+        if (c->readable) event_free(c->readable);
+        if (http) evhttp_connection_free(http);
         all->count--;
         free(c);
         return;
     }
-    bufferevent_decref(c->bev); /* evhttp's own remains */
     RAD_ASSERT(!all->by_fd[c->fd]);
     all->by_fd[c->fd] = c;
     set_state(c, IDLE);
     bufferevent_set_timeouts(c->bev, NULL, &patience);
-    evbuffer_add_cb(bufferevent_get_input(c->bev), on_input, c);
-    evbuffer_add_cb(bufferevent_get_output(c->bev), on_output, c);
     evhttp_connection_set_closecb(c->http, on_gone, c);
 }
 
@@ -353,16 +495,22 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
         c->next = NULL;
         adopt(c);
     }
-    for (http_conn *c; (c = all->refused);) {
-        int status = status_of_output(c->bev);
-        all->refused = c->next_refused;
-        c->refused = false;
-        if (status >= 400) refuse(c, status);
+    for (http_conn *c; (c = all->due);) {
+        api_error err;
+        all->due = c->next_due;
+        c->is_due = false;
+        if (c->state == BUSY) continue;
+        if (!c->refused) {
+            read_ahead(c);
+            continue;
+        }
+        api_fail(&err, 400, NULL, "this is no request in HTTP/1.1");
+        refuse(c, &err);
     }
 }
 
-/* evhttp has accepted and asks for a bufferevent. With NULL it makes its own, which then has
- * no deadline. */
+/* evhttp has accepted and asks for a bufferevent. With NULL it makes its own, on which only one
+ * request is answered (connection_busy). */
 static struct bufferevent *on_accept(struct event_base *base, void *arg)
 {
     server *s = arg;
@@ -377,6 +525,7 @@ static struct bufferevent *on_accept(struct event_base *base, void *arg)
         free(c);
         return NULL;
     }
+    http_reader_init(&c->reader, &all->limits);
     bufferevent_incref(c->bev);
     all->count++;
     c->next = all->newborn;
@@ -385,12 +534,52 @@ static struct bufferevent *on_accept(struct event_base *base, void *arg)
     return c->bev;
 }
 
+/* ---- time ---- */
+
+/* The answer waits for its client, whose time is over when it waited long for what was taken. */
+static bool lags(http_conn *c, uint64_t passed_ms)
+{
+    const server *s = c->server;
+    uint64_t patience_ms = s->params.send_timeout_ms;
+    if (!evbuffer_get_length(bufferevent_get_output(c->bev))) return false;
+    c->lag_ms += passed_ms;
+    if (s->connections.num_busy >= s->params.max_connections && patience_ms > CROWDED_SEND_MS)
+        patience_ms = CROWDED_SEND_MS;
+    return c->lag_ms > patience_ms + c->taken * 1000 / s->params.min_bytes_per_s;
+}
+
+static void tick_busy(http_conn *c, uint64_t passed_ms)
+{
+    if (lags(c, passed_ms))
+        drop(c);
+    else if (c->ended)
+        probe(c);
+}
+
+static void tick_waiting(http_conn *c, uint64_t now_ns)
+{
+    const server_params *p = &c->server->params;
+    uint64_t waited_ms = now_ns > c->since_ns ? (now_ns - c->since_ns) / 1000000 : 0;
+    api_error err;
+    if (c->state == IDLE && waited_ms > p->keep_alive_ms) {
+        evhttp_connection_free(c->http);
+    } else if (c->state == READING &&
+               waited_ms > p->request_timeout_ms + c->bytes * 1000 / p->min_bytes_per_s) {
+        api_fail(&err, 408, NULL, "the request did not come within %u seconds",
+                 (p->request_timeout_ms + 999) / 1000);
+        refuse(c, &err);
+    }
+}
+
 /* ---- for the others ---- */
 
 rad_status connections_init(server *s, rad_error *err)
 {
-    s->connections.later = event_new(s->base, -1, 0, on_later, s);
-    if (!s->connections.later) return rad_fail(err, RAD_E_NOMEM, "server: no memory");
+    connections *all = &s->connections;
+    all->limits = (http_limits){s->params.max_header_bytes, s->params.max_body_bytes};
+    all->later = event_new(s->base, -1, 0, on_later, s);
+    all->probe = event_new(s->base, -1, 0, on_probe, s);
+    if (!all->later || !all->probe) return rad_fail(err, RAD_E_NOMEM, "server: no memory");
     evhttp_set_bevcb(s->http, on_accept, s);
     return RAD_OK;
 }
@@ -398,8 +587,7 @@ rad_status connections_init(server *s, rad_error *err)
 void connections_fini(server *s)
 {
     connections *all = &s->connections;
-    while (all->lingering)
-        linger_end(all->lingering);
+    linger_fini(s);
     while (all->newborn) { /* evhttp has let go of it */
         http_conn *c = all->newborn;
         all->newborn = c->next;
@@ -407,43 +595,47 @@ void connections_fini(server *s)
         free(c);
     }
     if (all->later) event_free(all->later);
+    if (all->probe) event_free(all->probe);
     free(all->by_fd);
 }
 
 void connections_tick(server *s, uint64_t now_ns)
 {
-    const uint64_t ms = 1000000;
-    for (http_conn *c = s->connections.oldest, *next; c; c = next) {
-        next = c->next;
-        uint64_t waited_ms = now_ns > c->since_ns ? (now_ns - c->since_ns) / ms : 0;
-        if (c->state == READING &&
-            waited_ms > s->params.request_timeout_ms + c->bytes * 1000 / MIN_BYTES_PER_S)
-            refuse(c, 408);
-        else if (c->state == IDLE && waited_ms > s->params.keep_alive_ms)
-            evhttp_connection_free(c->http);
+    connections *all = &s->connections;
+    uint64_t passed_ms = all->ticked_ns ? (now_ns - all->ticked_ns) / 1000000 : 0;
+    all->ticked_ns = now_ns;
+    for (size_t i = 0; i < all->num_fds; i++) {
+        http_conn *c = all->by_fd[i];
+        if (c && c->state == BUSY)
+            tick_busy(c, passed_ms);
+        else if (c)
+            tick_waiting(c, now_ns);
     }
-    for (lingerer *l = s->connections.lingering, *next; l; l = next) {
-        next = l->next;
-        if (now_ns > l->since_ns + LINGER_MS * ms || now_ns > l->last_ns + LINGER_IDLE_MS * ms)
-            linger_end(l);
-    }
+    linger_tick(s, now_ns);
 }
 
-void connection_busy(server *s, struct evhttp_connection *http)
+bool connection_busy(server *s, struct evhttp_connection *http)
 {
     http_conn *c = find(s, http);
-    if (c) set_state(c, BUSY);
+    bufferevent_event_cb event_cb;
+    bufferevent_data_cb write_cb;
+    void *arg;
+    if (!c) return false;
+    set_state(c, BUSY);
+    bufferevent_getcb(c->bev, NULL, &write_cb, &event_cb, &arg);
+    bufferevent_setcb(c->bev, NULL, write_cb, event_cb, arg); /* evhttp's must not run now */
+    return put_stopper(c);
 }
 
-/* What the client sent ahead is the beginning of its next request. */
 void connection_done(server *s, struct evhttp_connection *http)
 {
     http_conn *c = find(s, http);
     if (!c) return;
-    struct evbuffer *input = bufferevent_get_input(c->bev);
-    size_t ahead = evbuffer_get_length(input);
     set_state(c, IDLE);
-    if (ahead) read_more(c, input, ahead);
+    if (c->last && c->ignored) linger(s, c->fd); /* evhttp closes it now */
+    if (c->last) return;
+    if (!c->ended) event_add(c->readable, NULL);
+    if (c->ahead || c->ended) due(c);
 }
 
 void connection_set_closecb(server *s, struct evhttp_connection *http,

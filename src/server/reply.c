@@ -22,6 +22,7 @@ const char *http_reason(int http_status)
     case 501: return "Not Implemented";
     case 503: return "Service Unavailable";
     case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
     default: return "Error";
     }
 }

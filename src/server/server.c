@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/http.h>
-#include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
 #include <event2/listener.h>
 #include <netinet/in.h>
@@ -116,28 +115,20 @@ static void on_answered(struct evhttp_request *http, void *arg)
     connection_done(arg, evhttp_request_get_connection(http));
 }
 
-/* evhttp lets numbers through that did not fit, and would repeat them in the answer. */
-static bool has_version(struct evhttp_request *http)
-{
-    bool known = http->major == 1 && (http->minor == 0 || http->minor == 1);
-    if (!known) http->major = http->minor = 1;
-    return known;
-}
-
 static void on_request(struct evhttp_request *http, void *arg)
 {
     server *s = arg;
-    connection_busy(s, evhttp_request_get_connection(http));
+    bool watched = connection_busy(s, evhttp_request_get_connection(http));
     evhttp_request_set_on_complete_cb(http, on_answered, s); /* `s`, always: reply.c relies on it */
     access_begin(s, http);
-    bool known_version = has_version(http);
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(http);
     const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
     const struct route *route = find_route(path ? path : "");
     api_error err;
     s->num_http_requests++;
-    if (!known_version) {
-        api_fail(&err, 400, NULL, "this is no request in HTTP/1.1");
+    if (!watched) {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
+        api_fail(&err, 503, NULL, "no memory for this connection");
     } else if (!route) {
         api_fail(&err, 404, NULL,
                  "there is nothing at this path; see /v1/models, "
@@ -315,6 +306,7 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     if (!s->params.max_body_bytes) s->params.max_body_bytes = 64 << 20;
     if (!s->params.ping_ms) s->params.ping_ms = 10000;
     if (!s->params.drain_ms) s->params.drain_ms = 5000;
+    if (!s->params.min_bytes_per_s) s->params.min_bytes_per_s = 16 << 10;
     if (!s->params.max_header_bytes) s->params.max_header_bytes = 16 << 10;
     if (!s->params.request_timeout_ms) s->params.request_timeout_ms = 30000;
     if (!s->params.keep_alive_ms) s->params.keep_alive_ms = 120000;
@@ -344,7 +336,8 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
                                             EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
                                             EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH |
                                             EVHTTP_REQ_TRACE | EVHTTP_REQ_CONNECT);
-    evhttp_set_max_headers_size(s->http, s->params.max_header_bytes);
+    /* What evhttp reads was written anew, a little longer at most. */
+    evhttp_set_max_headers_size(s->http, 2 * (ev_ssize_t)s->params.max_header_bytes + 4096);
     evhttp_set_max_body_size(s->http, (ev_ssize_t)s->params.max_body_bytes);
     rad_status status = connections_init(s, err);
     if (status == RAD_OK) status = bind_listener(s, err);

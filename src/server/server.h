@@ -34,9 +34,12 @@ typedef struct server_params {
     uint32_t drain_ms;           /* how long a stop waits for running requests; 0 = 5000 */
     uint32_t max_header_bytes;   /* with the request line; 0 = 16384; past it 431 */
     uint32_t request_timeout_ms; /* from a request's first byte to its last, and a second more
-                                    for each 16 KiB of it; 0 = 30000; past it 408 */
+                                    for each min_bytes_per_s of it; 0 = 30000; past it 408 */
     uint32_t keep_alive_ms;      /* a connection without a request; 0 = 120000 */
-    uint32_t send_timeout_ms;    /* a client that takes nothing of its answer; 0 = 120000 */
+    uint32_t send_timeout_ms;    /* how long an answer may wait for its client, in all: and a
+                                    second more for each min_bytes_per_s that it took.
+                                    0 = 120000; while all connections are busy at most 10000 */
+    uint32_t min_bytes_per_s;    /* of a slow client, either way; 0 = 16384 */
     memory_budget *request_memory; /* what is parsed of requests, and gathered of their answers;
                                       the engine's as well. NULL: no limit; outlives the server */
     bool storage_admin;          /* clients may attach and detach a store */
