@@ -473,8 +473,10 @@ int cmd_serve(int argc, char **argv)
          .arg = "SECONDS",
          .target = &timeout_send,
          .max = 86400,
-         .help = "A client that takes nothing of its answer for so long is dropped, its request\n"
-                 "aborted. Default 120; 0 = default."},
+         .help =
+             "How long an answer may wait for its client, in all, and a second longer for each\n"
+             "16 KiB that were taken; past it the client is dropped, its request aborted. While\n"
+             "all connections are taken at most 10. Default 120; 0 = default."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",
