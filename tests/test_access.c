@@ -20,7 +20,12 @@ static void keep_line(void *user, rad_log_level level, const char *message)
 static void start_logged(struct fixture *f)
 {
     rad_env env = {.struct_size = sizeof env, .log = keep_line};
-    server_params params = {.max_body_bytes = 1 << 20, .max_header_bytes = 4096, .drain_ms = 500};
+    static const char *const names[] = {"x"};
+    server_params params = {.max_body_bytes = 1 << 20,
+                            .max_header_bytes = 4096,
+                            .drain_ms = 500,
+                            .allow_hosts = names,
+                            .num_allow_hosts = 1};
     signal(SIGPIPE, SIG_IGN);
     num_lines = 0;
     CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));

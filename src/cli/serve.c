@@ -1,5 +1,6 @@
 /* serve.c - `radish serve`: load, say what is served, and serve. */
 #include "cli/cli.h"
+#include "server/browsers.h"
 #include "server/server.h"
 #include "text/utf8.h"
 
@@ -13,6 +14,23 @@
 /* A server has somebody waiting for the next token: on a slow machine a whole chunk of somebody
  * else's prompt would take seconds. The engine's own default is no limit. */
 enum { DEFAULT_MAX_ITL_MS = 500 };
+
+/* Names that no browser sends would silently allow nothing. CLI_GO_ON, or 2. */
+static int check_names(const server_params *s)
+{
+    for (uint32_t i = 0; i < s->num_allow_origins; i++)
+        if (!browser_is_origin(s->allow_origins[i]))
+            return cli_usage("serve",
+                             "--allow-origin '%s' is not like http://localhost:3000, without "
+                             "a path, nor null, nor *",
+                             s->allow_origins[i]);
+    for (uint32_t i = 0; i < s->num_allow_hosts; i++)
+        if (!browser_is_host(s->allow_hosts[i]))
+            return cli_usage("serve",
+                             "--allow-host '%s' is not like example.com or example.com:8080",
+                             s->allow_hosts[i]);
+    return CLI_GO_ON;
+}
 
 static void print_banner(engine *e, const server *s, const server_params *where,
                          uint32_t max_itl_ms)
@@ -154,6 +172,7 @@ int cmd_serve(int argc, char **argv)
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
     double populate_gb = 1;
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
+    cli_list origins = {0}, hosts = {0};
     const cli_manual manual = {
         .command = "serve",
         .usage = "serve MODEL [options]",
@@ -169,7 +188,8 @@ int cmd_serve(int argc, char **argv)
             "  GET, PUT, DELETE /hicache/storage-backend\n"
             "\n"
             "With --log-level info every request leaves a line on stderr: when, method and path,\n"
-            "status, seconds, its X-Request-Id (one is made up where there is none; the answer has\n"
+            "status, seconds, its X-Request-Id (one is made up where there is none; the answer "
+            "has\n"
             "it too), tokens. Texts are never logged.\n"
             "SIGINT or SIGTERM: new connections are refused, running requests may finish for 5\n"
             "seconds; a second one stops at once.",
@@ -340,9 +360,9 @@ int cmd_serve(int argc, char **argv)
         {.kind = CLI_FLAG,
          .name = "enable-hierarchical-cache",
          .target = &engine_p.enable_hierarchical_cache,
-         .help =
-             "Copy prefixes to host memory, and to a store if one is given, where they survive being\n"
-             "evicted; --hicache-write-policy says which."},
+         .help = "Copy prefixes to host memory, and to a store if one is given, where they survive "
+                 "being\n"
+                 "evicted; --hicache-write-policy says which."},
         {.kind = CLI_F64,
          .name = "hicache-ratio",
          .arg = "F",
@@ -477,6 +497,23 @@ int cmd_serve(int argc, char **argv)
              "How long an answer may wait for its client, in all, and a second longer for each\n"
              "16 KiB that were taken; past it the client is dropped, its request aborted. While\n"
              "all connections are taken at most 10. Default 120; 0 = default."},
+        {.kind = CLI_LIST,
+         .name = "allow-origin",
+         .arg = "ORIGIN",
+         .target = &origins,
+         .help =
+             "Pages of this origin, as http://localhost:3000, may use the server from a browser;\n"
+             "* = all, null = files. May be given more than once. Default: only pages that\n"
+             "the server itself gave. Programs that are no browsers are not concerned."},
+        {.kind = CLI_LIST,
+         .name = "allow-host",
+         .arg = "NAME",
+         .target = &hosts,
+         .help =
+             "A name or address that requests may have as Host, with a port or for any; * = all.\n"
+             "May be given more than once. Names of loopback are always right; where the server\n"
+             "listens on loopback, others are refused (a proxy in front may send its own), and\n"
+             "elsewhere once a name is given."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",
@@ -507,5 +544,10 @@ int cmd_serve(int argc, char **argv)
     server_p.request_timeout_ms = timeout_request * 1000;
     server_p.keep_alive_ms = timeout_keep_alive * 1000;
     server_p.send_timeout_ms = timeout_send * 1000;
-    return serve(&model, &engine_p, &server_p);
+    server_p.allow_origins = origins.texts;
+    server_p.num_allow_origins = origins.count;
+    server_p.allow_hosts = hosts.texts;
+    server_p.num_allow_hosts = hosts.count;
+    code = check_names(&server_p);
+    return code == CLI_GO_ON ? serve(&model, &engine_p, &server_p) : code;
 }

@@ -129,6 +129,10 @@ static void on_request(struct evhttp_request *http, void *arg)
     if (!watched) {
         evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
         api_fail(&err, 503, NULL, "no memory for this connection");
+    } else if (!browser_admit(s, http, &err)) {
+        ; /* err has words */
+    } else if (browser_preflight(s, http)) {
+        return;
     } else if (!route) {
         api_fail(&err, 404, NULL,
                  "there is nothing at this path; see /v1/models, "
@@ -241,6 +245,13 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 
 /* ---- life ---- */
 
+static bool is_loopback(const struct sockaddr_storage *a)
+{
+    if (a->ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+    return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 /* Descriptors for max_connections, or fewer connections where there are not so many. */
 static void limit_connections(server *s)
 {
@@ -278,6 +289,11 @@ static rad_status bind_listener(server *s, rad_error *err)
                         s->params.port, strerror(errno),
                         errno == EADDRINUSE ? "; try --port 0" : "");
 
+    s->browsers = (browser_rules){.allow_origins = s->params.allow_origins,
+                                  .allow_hosts = s->params.allow_hosts,
+                                  .num_allow_origins = s->params.num_allow_origins,
+                                  .num_allow_hosts = s->params.num_allow_hosts,
+                                  .loopback = is_loopback(&address)};
     socklen_t size = sizeof address;
     getsockname(evconnlistener_get_fd(s->listener), (struct sockaddr *)&address, &size);
     s->port = ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port

@@ -40,6 +40,10 @@ typedef struct server_params {
                                     second more for each min_bytes_per_s that it took.
                                     0 = 120000; while all connections are busy at most 10000 */
     uint32_t min_bytes_per_s;    /* of a slow client, either way; 0 = 16384 */
+    uint32_t num_allow_origins, num_allow_hosts;
+    const char *const *allow_origins; /* pages that may use the server; see browsers.h for all */
+    const char *const *allow_hosts;   /* names in Host beside those of loopback. Both valid as
+                                         long as the server */
     memory_budget *request_memory; /* what is parsed of requests, and gathered of their answers;
                                       the engine's as well. NULL: no limit; outlives the server */
     bool storage_admin;          /* clients may attach and detach a store */

@@ -3,6 +3,7 @@
 #define SERVER_SERVER_PRIV_H
 
 #include "base/base.h"
+#include "server/browsers.h"
 #include "server/call.h"
 #include "server/connection.h"
 
@@ -48,6 +49,7 @@ struct server {
 
     /* The server's thread: */
     connections connections;
+    browser_rules browsers;
     call *calls;
     uint32_t num_calls;
     uint32_t num_unsent; /* answers that evhttp is still writing */
@@ -107,6 +109,13 @@ const char *models_name(const server *s,
                         uint32_t i); /* the first is answers' where none was said */
 /* NULL is fine: it names none; false: a 404 in err. */
 bool models_check(const server *s, const char *name, api_error *err);
+
+/* ---- browsers_http.c ---- */
+/* False: *err says why the request is not taken. A named origin may read whatever the answer is. */
+bool browser_admit(server *s, struct evhttp_request *http, api_error *err);
+/* Answers what a browser asks before it sends a request of a named origin's page; false: it is no
+ * such question. After browser_admit. */
+bool browser_preflight(server *s, struct evhttp_request *http);
 
 /* ---- admin ---- */
 void handle_health(server *s, struct evhttp_request *http);

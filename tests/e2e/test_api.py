@@ -225,7 +225,7 @@ def test_a_client_that_vanishes_frees_its_slots():
                                "ignore_eos": True}).encode()
             for _ in range(4):
                 c = socket.create_connection(("127.0.0.1", s.port))
-                c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+                c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
                           % len(body) + body)
                 if stream:
                     check(c.recv(100))

@@ -93,7 +93,7 @@ def huge_body(server, want):
                         (b"Transfer-Encoding: chunked", b"100000\r\n%b\r\n")):
         with socket.create_connection(("127.0.0.1", server.port)) as s:
             s.settimeout(HANG)
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % head)
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n" % head)
             if b"Length" in head: # the answer is there before the body
                 assert select.select([s], [], [], HANG)[0]
             sent = 0
@@ -114,7 +114,7 @@ def vanishing_clients(server, want):
     """Clients that go away in mid-stream: their requests are aborted."""
     body = json.dumps({"prompt": [1, 5, 9], "max_tokens": 400, "temperature": 0, "stream": True,
                        "ignore_eos": True}).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     for i in range(40):
         s = socket.create_connection(("127.0.0.1", server.port))
         s.sendall(head + body[:len(body) if i % 4 else 20])
@@ -132,7 +132,7 @@ def many_connections(server, want):
     for i in range(1000):
         s = socket.create_connection(("127.0.0.1", server.port))
         if i % 2:
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le")
         held.append(s)
     assert good_answer(server) == want
     answers = []
@@ -267,8 +267,8 @@ def slowloris(server, want):
     count = 1000 if LONG else 100
     before = rss_mb(server)
     heads = (b"GET /health HTTP/1.1\r\nX-Slow: ",
-             b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{\"text\"",
-             b"POST /generate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n100\r\n{")
+             b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{\"text\"",
+             b"POST /generate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n100\r\n{")
     with Others(server, want):
         slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(count)]
         end, ended = time.monotonic() + HANG, 0
@@ -295,7 +295,7 @@ def half_closed(server, want):
     """A client that closes its side in the middle of a request is let go of at once; one that
     closes it after the request gets the answer to its end."""
     body = json.dumps({**GOOD, "max_tokens": 400, "stream": True}).encode()
-    whole = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (
+    whole = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (
         len(body), body)
     for part in (b"", whole[:10], whole[:60], whole[:-1], whole):
         with socket.create_connection(("127.0.0.1", server.port)) as s:
@@ -312,7 +312,7 @@ def half_closed(server, want):
 
 def byte_by_byte(server, want):
     body = json.dumps(GOOD).encode()
-    whole = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    whole = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
              b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -327,9 +327,9 @@ def pipelining(server, want):
     rounds = 200 if LONG else 40
     bodies = [json.dumps({**GOOD, "max_tokens": 1 + i % 4}).encode() for i in range(rounds)]
     bodies[rounds // 2] = b"{"
-    data = b"".join(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" %
+    data = b"".join(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" %
                     (len(b), b) for b in bodies)
-    data += b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    data += b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         s.settimeout(HANG)
         sender = threading.Thread(target=s.sendall, args=(data,))
@@ -360,7 +360,7 @@ def connection_flood(server, want):
         for i in range(count):
             s = socket.create_connection(("127.0.0.1", server.port), timeout=HANG)
             if i % 3 == 1:
-                s.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Le")
+                s.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Le")
             elif i % 3 == 2:
                 s.sendall(b"\x16\x03\x01\x02\x00\x01\x00") # not HTTP at all
             held.append(s)

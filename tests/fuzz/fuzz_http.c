@@ -29,7 +29,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    server_params params = {.max_body_bytes = 1 << 16, .max_header_bytes = 4096, .ping_ms = 100};
+    static const char *const names[] = {"x", "http://x"};
+    server_params params = {.max_body_bytes = 1 << 16,
+                            .max_header_bytes = 4096,
+                            .ping_ms = 100,
+                            .num_allow_hosts = 1,
+                            .allow_hosts = names,
+                            .num_allow_origins = 1,
+                            .allow_origins = names + 1};
     engine *e;
     pthread_t thread;
     signal(SIGPIPE, SIG_IGN);
