@@ -32,7 +32,19 @@ struct fake_request {
     uint32_t prompt_tokens;
     int64_t max_new, made;
     bool aborted;
+    uint32_t num_logprobs; /* of each id; 0: none */
 };
+
+/* num_ids rows, every alternative in each; the caller frees. */
+static token_logprob *fake_logprobs(const struct fake_request *r, uint32_t num_ids)
+{
+    if (!r->num_logprobs || !num_ids) return NULL;
+    token_logprob *rows = calloc((size_t)num_ids * r->num_logprobs, sizeof *rows);
+    if (!rows) abort();
+    for (size_t i = 0; i < (size_t)num_ids * r->num_logprobs; i++)
+        rows[i] = (token_logprob){.id = (rad_token)(i % r->num_logprobs), .logprob = -0.25f};
+    return rows;
+}
 
 struct engine {
     pthread_t thread;
@@ -110,7 +122,10 @@ static bool fake_step(struct fake_request *r, bool aborted)
         e.text_len = e.num_ids;
         e.completion_tokens = e.num_ids;
         e.finish = ENGINE_FINISH_LENGTH;
+        token_logprob *rows = fake_logprobs(r, e.num_ids);
+        e.logprobs = rows;
         r->on_event(r->user, &e);
+        free(rows);
         free(ids);
         free(words);
         return true;
@@ -130,7 +145,10 @@ static bool fake_step(struct fake_request *r, bool aborted)
     if (!e.finish && r->made >= r->max_new) e.finish = ENGINE_FINISH_LENGTH;
     e.completion_tokens = (uint32_t)r->made;
     engine_finish finish = e.finish;
+    token_logprob *rows = fake_logprobs(r, e.num_ids);
+    e.logprobs = rows;
     r->on_event(r->user, &e);
+    free(rows);
     if (slow && !finish) usleep(20000);
     return finish != ENGINE_FINISH_NONE;
 }
@@ -211,6 +229,7 @@ rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_e
     if (!r) abort();
     memcpy(r->script, script, sizeof script);
     r->on_event = q->on_event;
+    r->num_logprobs = q->sampling.logprobs ? 1 + q->sampling.num_top_logprobs : 0;
     r->user = q->user;
     r->stop_token = q->num_stop_token_ids ? q->stop_token_ids[0] : -1;
     if (q->num_stop) snprintf(r->stop, sizeof r->stop, "%s", q->stop[0]);

@@ -280,6 +280,124 @@ TEST(a_slow_store_is_a_504_and_the_next_change_a_409)
     stop(&f);
 }
 
+/* ---- what one turn of the loop may do ---- */
+
+static char *many(const char *head, const char *item, size_t count, const char *tail)
+{
+    char *out = malloc(strlen(head) + count * (strlen(item) + 1) + strlen(tail) + 1), *at = out;
+    CHECK(out != NULL);
+    at = stpcpy(at, head);
+    for (size_t i = 0; i < count; i++)
+        at += sprintf(at, "%s%s", i ? "," : "", item);
+    strcpy(at, tail);
+    return out;
+}
+
+/* Values are counted where they are read and written: bodies and answers of hundreds of thousands,
+ * or many small ones at once, are a worker's, and the answers are what they would have been. */
+TEST(no_turn_of_the_loop_does_much)
+{
+    enum { AT_ONCE = 40 };
+    struct fixture f;
+    int status, fds[AT_ONCE];
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/completions",
+                       "{\"prompt\":\"burst\",\"n\":128,\"logprobs\":20,\"max_tokens\":60}", 200);
+    CHECK(json_array_size(json_object_get(json, "choices")) == 128);
+    for (size_t i = 0; i < 128; i++) {
+        const json_t *choice = choice_of(json, i), *logprobs = json_object_get(choice, "logprobs");
+        CHECK((size_t)number(choice, "index") == i);
+        CHECK(json_array_size(json_object_get(logprobs, "top_logprobs")) == 60);
+    }
+    CHECK(number(json_object_get(json, "usage"), "completion_tokens") == 128 * 60);
+    json_decref(json);
+
+    char *text = ask_raw(&f, "POST", "/generate",
+                         "{\"text\":\"burst\",\"return_logprob\":true,\"top_logprobs_num\":20,"
+                         "\"stream\":true,\"sampling_params\":{\"n\":64,\"max_new_tokens\":100}}",
+                         &status);
+    CHECKF(status == 200 && count_events(text) == 65, "%d events", count_events(text));
+    json = event_at(text, 63);
+    CHECK(json_array_size(json_object_get(json, "output_ids")) == 100);
+    CHECK(json_array_size(
+              json_object_get(json_object_get(json, "meta_info"), "output_top_logprobs")) == 100);
+    json_decref(json);
+    CHECK(strstr(text, "data: [DONE]\n\n") != NULL);
+    free(text);
+
+    text = many("{\"prompt\":[", "1", 300000, "],\"max_tokens\":2}");
+    json_decref(ask(&f, "POST", "/v1/completions", text, 200));
+    free(text);
+    text = many("{\"prompt\":[", "[1]", 1024, "],\"max_tokens\":1}");
+    json = ask(&f, "POST", "/v1/completions", text, 200);
+    CHECK(json_array_size(json_object_get(json, "choices")) == 1024);
+    json_decref(json);
+    free(text);
+
+    text = many("{\"prompt\":[", "1", 12000, "],\"max_tokens\":2}");
+    for (int i = 0; i < AT_ONCE; i++) {
+        fds[i] = dial(&f);
+        send_request(fds[i], "POST", "/v1/completions", text, strlen(text));
+    }
+    free(text);
+    for (int i = 0; i < AT_ONCE; i++) {
+        text = read_reply(fds[i], &status);
+        CHECKF(status == 200, "%d %s", status, text);
+        free(text);
+    }
+    server_stop(f.server);
+    pthread_join(f.thread, NULL);
+    uint64_t most = server_most_per_turn(f.server);
+    CHECKF(most > 1000 && most <= SERVER_TURN_UNITS + 100, "%llu", (unsigned long long)most);
+    server_destroy(f.server);
+    engine_destroy(f.engine);
+}
+
+/* A client that leaves while a worker has its request, or its answer, takes nothing with it. */
+TEST(a_client_may_leave_while_a_worker_is_at_it)
+{
+    memory_budget budget = {.limit = 64 << 20};
+    struct fixture f;
+    uint64_t seed = test_told_seed();
+    start_with(&f, (server_params){.max_body_bytes = 1 << 20, .request_memory = &budget});
+    char *ids = many("{\"prompt\":[", "1", 200000, "],\"max_tokens\":2}");
+    static const char *const bodies[] = {
+        "{\"prompt\":\"burst\",\"n\":128,\"logprobs\":20,\"max_tokens\":40}",
+        "{\"prompt\":\"burst\",\"n\":64,\"logprobs\":20,\"max_tokens\":40,\"stream\":true}",
+        "{\"prompt\":\"a\",\"n\":64,\"logprobs\":20,\"max_tokens\":40,\"stream\":true}"};
+    for (int i = 0; i < 40; i++) {
+        const char *body = i % 4 ? bodies[i % 4 - 1] : ids;
+        int fd = dial(&f);
+        send_request(fd, "POST", "/v1/completions", body, strlen(body));
+        usleep((useconds_t)(test_random(&seed) % 20000));
+        close(fd);
+    }
+    free(ids);
+    json_decref(ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\"}", 200));
+    stop(&f); /* returns when all calls are gone */
+    CHECKF(budget.used == 0, "%llu bytes", (unsigned long long)budget.used);
+}
+
+/* What answers gather counts too: past the budget a request fails in words, others go on. */
+TEST(answers_that_outgrow_the_budget_are_an_error)
+{
+    memory_budget budget = {.limit = 3 << 20};
+    struct fixture f;
+    start_with(&f, (server_params){.max_body_bytes = 1 << 20, .request_memory = &budget});
+    json_t *json = ask(&f, "POST", "/v1/completions",
+                       "{\"prompt\":\"burst\",\"n\":128,\"logprobs\":20,\"max_tokens\":400}", 503);
+    CHECKF(strstr(error_message(json), "memory"), "%s", error_message(json));
+    json_decref(json);
+    char *ids = many("{\"prompt\":[", "1", 100000, "]}");
+    json = ask(&f, "POST", "/v1/completions", ids, 413);
+    CHECKF(strstr(error_message(json), "3145728"), "%s", error_message(json));
+    json_decref(json);
+    free(ids);
+    json_decref(ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\"}", 200));
+    stop(&f);
+    CHECKF(budget.used == 0, "%llu bytes", (unsigned long long)budget.used);
+}
+
 static uint32_t num_flushes(const struct fixture *f)
 {
     pthread_mutex_lock(&f->engine->lock);

@@ -6,6 +6,22 @@
 #include "base/json_look.h"
 #include "engine/engine_impl.h"
 
+#include <time.h>
+
+enum { TREE_WAIT_MS = 1000 };
+
+/* Who holds the memory is likely a parser that is about to let go, of this very request at times:
+ * that is worth waiting a second for, others' prompts or not. */
+static bool take_soon(memory_budget *budget, uint64_t bytes)
+{
+    for (int ms = 0; ms < TREE_WAIT_MS; ms++) {
+        if (memory_budget_take(budget, bytes)) return true;
+        if (bytes > budget->limit) return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return false;
+}
+
 /* Its tree is built for the template and gone when that has run. */
 static rad_status encode_json(const engine *e, const job_prompt *p, uint32_t most, token_buf *out,
                               rad_error *err)
@@ -13,7 +29,7 @@ static rad_status encode_json(const engine *e, const job_prompt *p, uint32_t mos
     json_look look;
     json_look_at(&look, p->text, p->text_bytes);
     uint64_t tree = json_look_bytes(&look);
-    if (!memory_budget_take(e->params.request_memory, tree))
+    if (!take_soon(e->params.request_memory, tree))
         return rad_fail(err, RAD_FULL, "no memory for this conversation now; try again soon");
     rad_status status =
         chat_template_encode_json(e->chat, p->text, p->text_bytes, true, most, out, err);

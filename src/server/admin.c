@@ -56,7 +56,7 @@ static call_progress work_flush(call *c)
     uint32_t tiers = c->work_arg ? *(const uint32_t *)c->work_arg : 0; /* 0: all of memory */
     const flush_result *r = &c->server->flushed;
     bool known = r->begun_ns > c->created_ns && r->tiers == tiers;
-    if (!known || (c->tried && r->status == RAD_AGAIN)) flush(c->server, tiers);
+    if (!known || (c->waited && r->status == RAD_AGAIN)) flush(c->server, tiers);
     c->status = r->status;
     if (c->status != RAD_OK && tiers) api_fail(&c->error, 400, NULL, "%s", r->words);
     return c->status != RAD_AGAIN || call_is_overdue(c, server_now_ns(c->server)) ? CALL_DONE

@@ -28,7 +28,7 @@ void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *er
     return b->data;
 }
 
-void api_request_fini(api_request *r)
+void api_request_forget(api_request *r)
 {
     while (r->blocks) {
         struct block *b = r->blocks;
@@ -37,6 +37,14 @@ void api_request_fini(api_request *r)
     }
     json_decref(r->root);
     json_room_give_back(&r->room);
+    r->root = NULL;
+    r->items = NULL;
+    r->rid = r->model = NULL;
+}
+
+void api_request_fini(api_request *r)
+{
+    api_request_forget(r);
     memset(r, 0, sizeof *r);
 }
 

@@ -48,6 +48,10 @@ bool api_request_parse(api_kind kind, const char *body, size_t len, memory_budge
                        api_request *out, api_error *err);
 void api_request_fini(api_request *r);
 
+/* Frees the JSON and what points into it (items, rid, model). How to answer is not touched: other
+ * threads may be reading it. */
+void api_request_forget(api_request *r);
+
 /* ---- for the dialects ---- */
 
 /* The dialects: fill `r` from r->root. */

@@ -5,15 +5,31 @@
  * `release` frees it when both are over. A client that leaves aborts its requests, and
  * what they still say is merged and thrown away.
  *
- * Invariant: every call is in s->calls once, from `create` to `release`. */
+ * Work that is too much for one turn of the loop (turn.c) is a worker's: reading a body and
+ * giving its prompts to the engine, writing an answer or a stream's next events.
+ *
+ *     call_start -> parse, submit ---> on_submitted ---> hear, progress ---> answer, say
+ *                   here or there                          ^       |          here or there
+ *                                                          +-------+
+ *
+ * Meanwhile the call is `busy`: nothing of it is touched here, and items with news are put into
+ * `deferred`, until end_busy.
+ *
+ * Invariants: every call is in s->calls once, from `create` to `release`; one that is busy is in
+ * one list of a worker, or in its hands, or `own` is in the ready list; an item is in the ready
+ * list or among the deferred, never both. */
 #include "server/call_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+enum { LARGE_BODY = 256 << 10 }; /* bytes */
+
+/* While a worker has the call its items are the worker's; they are aborted when it is through. */
 static void abort_items(call *c)
 {
+    if (c->busy) return;
     for (uint32_t i = 0; i < c->num_items; i++)
         if (c->items[i].submitted && !c->items[i].finished)
             engine_abort(c->server->engine, c->items[i].id);
@@ -23,23 +39,22 @@ static void log_call(const call *c)
 {
     uint64_t prompt = 0, cached = 0, completion = 0;
     char more[320] = "";
-    if (!c->access.id[0]) return; /* another call goes on with it */
     for (uint32_t i = 0; i < c->num_items; i++) {
         prompt += c->items[i].prompt_tokens;
         cached += c->items[i].cached_tokens;
         completion += c->items[i].completion_tokens;
     }
-    if (c->id[0]) /* not for admin calls */
+    if (c->num_items) /* not for admin calls, nor for what never came to a prompt */
         snprintf(more, sizeof more, "%.200s: %llu prompt tokens, %llu cached, %llu out", c->id,
                  (unsigned long long)prompt, (unsigned long long)cached,
                  (unsigned long long)completion);
     access_end(c->server, &c->access, more);
 }
 
-/* Frees a call that neither evhttp nor the engine waits for any more. */
+/* Frees a call that neither evhttp nor the engine nor a worker waits for any more. */
 static void release(call *c)
 {
-    if (c->http || c->num_open) return;
+    if (c->http || c->num_open || c->busy || c->deferred) return;
     log_call(c);
     server *s = c->server;
     if (c->prev)
@@ -48,15 +63,25 @@ static void release(call *c)
         s->calls = c->next;
     if (c->next) c->next->prev = c->prev;
     s->num_calls--;
+    s->passed_bytes += c->bytes + c->num_items * sizeof *c->items;
     for (uint32_t i = 0; i < c->num_items; i++)
         inbox_item_fini(&c->items[i]);
+    memory_budget_give(s->params.request_memory, c->num_items * sizeof *c->items);
     api_request_fini(&c->request);
-    if (c->parsed) api_request_fini(c->parsed);
-    free(c->parsed);
     if (c->body) evbuffer_free(c->body);
+    if (c->out) evbuffer_free(c->out);
     free(c->work_arg);
     free(c->items);
     free(c);
+}
+
+/* The call is the worker's until `done` runs here. */
+static void give_to_worker(call *c, worker *w, call_progress (*work)(call *), void (*done)(call *))
+{
+    c->busy = true;
+    c->work = work;
+    c->done = done;
+    worker_push(w, &c->own);
 }
 
 /* ---- failures ---- */
@@ -65,13 +90,10 @@ static void release(call *c)
  * wrong was found in its JSON, but for the length of the two namespace keys together. */
 static const char *refused_param(const call_item *item)
 {
-    const engine_request *r = &item->call->request.items[item->index];
     if (strncmp(item->message, "extra_key ", 10) == 0) return "extra_key";
     if (strncmp(item->message, "logit_bias", 10) == 0) return "logit_bias";
     if (strncmp(item->message, "'tools'", 7) == 0) return "tools";
-    if (r->messages || r->chat_json) return "messages";
-    if (item->call->request.kind != API_GENERATE) return "prompt";
-    return r->ids ? "input_ids" : "text";
+    return item->refused_param;
 }
 
 static void error_of(const call_item *item, api_error *err)
@@ -108,50 +130,193 @@ static void fail_call(call *c, const call_item *item)
     abort_items(c);
 }
 
-/* ---- events ---- */
+static void fail_for_memory(call *c)
+{
+    api_error err;
+    api_fail(&err, 503, NULL, "no memory for the answer");
+    call_reply_error(c, &err);
+    abort_items(c);
+}
 
-static void say(call *c, call_item *item)
+/* ---- answers ---- */
+
+/* What writing it costs, in units of a turn: from those bytes of text and ids on. */
+static uint64_t cost_of(const call_item *item, size_t from_text, size_t from_ids)
+{
+    const api_request *r = &item->call->request;
+    uint64_t ids = (item->ids.len - from_ids) / sizeof(rad_token), units = UNITS_EVENT;
+    if (r->logprobs) units += ids * (1 + (uint64_t)r->num_top_logprobs) * UNITS_LOGPROB;
+    return units + ids + (item->text.len - from_text) / 64;
+}
+
+static uint64_t cost_of_news(const call_item *item)
+{
+    const call *c = item->call;
+    bool all = c->ops->chunk_says_all;
+    if (item->said_finish || !item->submitted || !c->ops->has_news(c, item)) return 0;
+    return cost_of(item, all ? 0 : item->text_sent, all ? 0 : item->ids_sent);
+}
+
+/* Writes what the item has to say as an event of the stream. */
+static void write_event(call *c, call_item *item, json_writer *w)
 {
     if (item->said_finish || !item->submitted) return;
-    json_t *json = c->ops->chunk(c, item);
+    if (c->ops->has_news(c, item)) {
+        jw_raw(w, "data: ", 6);
+        c->ops->write_chunk(c, item, w);
+        jw_raw(w, "\n\n", 2);
+    }
     item->text_sent = item->text.len;
     item->ids_sent = item->ids.len;
     if (item->finished) item->said_finish = true;
-    call_send_event(c, json);
 }
+
+/* A turn's worth of it: the items from next_item on. */
+static call_progress write_piece(call *c, bool stream)
+{
+    json_writer w;
+    size_t before = evbuffer_get_length(c->out);
+    if (atomic_load(&c->unwanted)) return CALL_DONE;
+    json_writer_begin(&w, c->out);
+    w.comma = c->out_comma;
+    if (!stream && !c->next_item) c->ops->write_head(c, &w);
+    while (c->next_item < c->num_items && w.values < TURN_UNITS) {
+        call_item *item = &c->items[c->next_item++];
+        if (stream)
+            write_event(c, item, &w);
+        else
+            c->ops->write_item(c, item, &w);
+    }
+    bool last = c->next_item == c->num_items;
+    if (!stream && last) c->ops->write_tail(c, &w);
+    c->out_comma = w.comma;
+    if (!json_writer_end(&w)) c->out_failed = true;
+    c->bytes += evbuffer_get_length(c->out) - before;
+    c->values += w.values;
+    return last || c->out_failed ? CALL_DONE : CALL_GO_ON;
+}
+
+static call_progress write_answer(call *c)
+{
+    return write_piece(c, false);
+}
+
+static call_progress write_events(call *c)
+{
+    return write_piece(c, true);
+}
+
+/* Begins c->out. False: no memory, and the call has failed. */
+static bool begin_writing(call *c)
+{
+    c->next_item = 0;
+    c->values = 0;
+    c->out_comma = c->out_failed = false;
+    if (!c->out) c->out = evbuffer_new();
+    if (!c->out) fail_for_memory(c);
+    return c->out != NULL;
+}
+
+static void on_answer_written(call *c)
+{
+    if (!c->http) return;
+    if (c->out_failed)
+        fail_for_memory(c);
+    else
+        call_reply_written(c, c->out);
+}
+
+static void on_events_written(call *c)
+{
+    if (!c->http) return;
+    if (c->out_failed)
+        fail_for_memory(c);
+    else if (evbuffer_get_length(c->out))
+        call_send(c, c->out);
+}
+
+static void answer(call *c)
+{
+    uint64_t units = UNITS_REQUEST;
+    for (uint32_t i = 0; i < c->num_items; i++)
+        units += cost_of(&c->items[i], 0, 0);
+    if (!begin_writing(c)) return;
+    c->must_finish = true;
+    if (!turn_has(c->server, units)) {
+        give_to_worker(c, &c->server->writer, write_answer, on_answer_written);
+        return;
+    }
+    while (write_answer(c) == CALL_GO_ON)
+        ;
+    turn_spend(c->server, RAD_MAX(units, c->values));
+    on_answer_written(c);
+}
+
+/* What the item has to say, or all (NULL). False: a worker is at it, or it failed. */
+static bool say(call *c, call_item *item)
+{
+    uint64_t units = item ? cost_of_news(item) : 0;
+    for (uint32_t i = 0; !item && i < c->num_items; i++)
+        units += cost_of_news(&c->items[i]);
+    if (!begin_writing(c)) return false;
+    c->must_finish = true;
+    if (!turn_has(c->server, units)) {
+        give_to_worker(c, &c->server->writer, write_events, on_events_written);
+        return false;
+    }
+    if (item) {
+        json_writer w;
+        json_writer_begin(&w, c->out);
+        write_event(c, item, &w);
+        if (!json_writer_end(&w)) c->out_failed = true;
+        c->values = w.values;
+    } else {
+        while (write_events(c) == CALL_GO_ON)
+            ;
+    }
+    turn_spend(c->server, RAD_MAX(units, c->values));
+    on_events_written(c);
+    return c->http != NULL;
+}
+
+static void end_stream(call *c)
+{
+    json_writer w;
+    if (!begin_writing(c)) return;
+    json_writer_begin(&w, c->out);
+    if (c->ops->write_usage_chunk && c->request.include_usage) {
+        jw_raw(&w, "data: ", 6);
+        c->ops->write_usage_chunk(c, &w);
+        jw_raw(&w, "\n\n", 2);
+    }
+    if (json_writer_end(&w) && evbuffer_get_length(c->out)) call_send(c, c->out);
+    call_end_stream(c);
+}
+
+/* ---- events ---- */
 
 /* `item` has news, or NULL: any may have (an error never waits for a slow reader). */
 static void progress(call *c, call_item *item)
 {
     if (!c->http) return;
-    if (c->not_done) {
-        api_error err;
-        api_fail(&err, 503, NULL, "the server is stopping");
-        call_reply_error(c, &err);
-        return;
-    }
     if (item && item->finish == ENGINE_FINISH_ERROR) {
         fail_call(c, item);
         return;
     }
     if (!c->request.stream) {
-        if (!c->num_open) c->ops->answer(c);
+        if (!c->num_open) answer(c);
         return;
     }
     if (call_lags(c) && !c->server->aborted) { /* else nobody waits for it */
         c->stalled = true;
         return;
     }
-    if (item) say(c, item);
-    for (uint32_t i = 0; !item && i < c->num_items; i++)
-        say(c, &c->items[i]);
-    if (c->num_open) return;
-    if (c->ops->usage_chunk) call_send_event(c, c->ops->usage_chunk(c));
-    call_end_stream(c);
+    if (say(c, item) && !c->num_open) end_stream(c);
 }
 
 void call_client_left(call *c)
 {
+    atomic_store(&c->unwanted, true);
     abort_items(c);
     release(c);
 }
@@ -159,35 +324,70 @@ void call_client_left(call *c)
 /* Says what gathered meanwhile. */
 void call_client_read(call *c)
 {
-    if (!c->stalled || !c->http) return;
+    if (!c->stalled || !c->http || c->busy) return;
     c->stalled = false;
     progress(c, NULL);
     release(c);
 }
 
+/* The item's news; what comes after it in its list comes back. */
+static call_item *hear(call *c, call_item *item)
+{
+    call_item *next = inbox_merge(item);
+    if (item->finished)
+        c->num_open--;
+    else if (item->lost)
+        engine_abort(c->server->engine, item->id);
+    progress(c, item);
+    return next;
+}
+
+/* The worker is through: what it was for goes on, then what the engine said meanwhile. */
+static void end_busy(call *c)
+{
+    bool wrote_events = c->done == on_events_written;
+    c->busy = false;
+    c->done(c);
+    if (!c->http && !c->busy) abort_items(c);
+    call_item *item = c->deferred;
+    c->deferred = NULL;
+    while (item && !c->busy)
+        item = hear(c, item);
+    c->deferred = item;
+    if (wrote_events && c->http && !c->busy) progress(c, NULL); /* it may have been the last */
+}
+
+/* Each item is in the ready list once; one whose call is a worker's moves to the call's own. */
 void calls_drain(server *s)
 {
-    for (call_item *item = inbox_take(s), *next; item; item = next) {
+    bool first = true;
+    for (call_item *item = inbox_take(s), *next; item; item = next, first = false) {
         call *c = item->call;
-        next = inbox_merge(item);
-        if (item->finished)
-            c->num_open--;
-        else if (item->lost)
-            engine_abort(s->engine, item->id);
-        progress(c, item);
+        if (!first && !turn_has(s, UNITS_EVENT)) {
+            inbox_put_back(s, item);
+            break;
+        }
+        turn_spend(s, UNITS_EVENT);
+        if (item == &c->own) {
+            next = inbox_unlink(item);
+            end_busy(c);
+        } else if (c->busy) {
+            next = item->next;
+            item->next = c->deferred;
+            c->deferred = item;
+        } else {
+            next = hear(c, item);
+        }
         release(c);
     }
 }
 
 /* ---- starting ---- */
 
-static call *create(server *s, const call_ops *ops, struct evhttp_request *http, uint32_t num_items)
+static call *create(server *s, const call_ops *ops, struct evhttp_request *http)
 {
     call *c = calloc(1, sizeof *c);
-    call_item *items = calloc(num_items, sizeof *items);
-    if (!c || !items) {
-        free(c);
-        free(items);
+    if (!c) {
         api_error err;
         api_fail(&err, 503, NULL, "no memory for this request");
         reply_error(http, &err);
@@ -197,15 +397,9 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http,
     c->access = s->access;
     c->ops = ops;
     c->http = http;
-    c->items = items;
-    c->num_items = num_items;
+    c->own.call = c;
     c->created_unix = (uint64_t)time(NULL);
     c->created_ns = c->last_sent_ns = server_now_ns(s);
-    for (uint32_t i = 0; i < num_items; i++) {
-        items[i].call = c;
-        items[i].index = i;
-        items[i].matched_token = -1;
-    }
     c->next = s->calls;
     if (s->calls) s->calls->prev = c;
     s->calls = c;
@@ -214,109 +408,177 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http,
     return c;
 }
 
-void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api_request *request)
+static void parse_body(call *c, const char *bytes, size_t len)
 {
-    call *c = create(s, ops, http, request->num_items);
-    if (!c) {
-        api_request_fini(request);
+    memory_budget *budget = c->server->params.request_memory;
+    if (!bytes)
+        api_fail(&c->error, 503, NULL, "no memory for this request");
+    else
+        c->parsed = api_request_parse(c->ops->kind, bytes, len, budget, &c->request, &c->error) &&
+                    models_check(c->server, c->request.model, &c->error);
+}
+
+static bool create_items(call *c)
+{
+    memory_budget *budget = c->server->params.request_memory;
+    uint32_t n = c->request.num_items;
+    if (!memory_budget_take(budget, n * sizeof *c->items)) return false;
+    c->items = calloc(n, sizeof *c->items);
+    if (!c->items) {
+        memory_budget_give(budget, n * sizeof *c->items);
+        return false;
+    }
+    c->num_items = n;
+    for (uint32_t i = 0; i < n; i++) {
+        const engine_request *r = &c->request.items[i];
+        c->items[i] = (call_item){
+            .call = c, .index = i, .matched_token = -1, .keep_special = r->keep_special};
+        c->items[i].refused_param = r->messages || r->chat_json       ? "messages"
+                                    : c->request.kind != API_GENERATE ? "prompt"
+                                    : r->ids                          ? "input_ids"
+                                                                      : "text";
+    }
+    return true;
+}
+
+/* False: the item says why the engine did not take it. */
+static bool submit_item(call *c, call_item *item, engine_share *share)
+{
+    engine_request *r = &c->request.items[item->index];
+    rad_error err = {0};
+    r->share = share;
+    r->on_event = inbox_on_event;
+    r->user = item;
+    /* its first event may come before submit returns */
+    rad_status status = engine_submit(c->server->engine, r, &item->id, &err);
+    item->submitted = status == RAD_OK;
+    if (item->submitted) return true; /* from now on the rest is the events' */
+    item->status = status;
+    snprintf(item->message, sizeof item->message, "%s",
+             err.text[0] ? err.text : "the queue is full; try again soon");
+    return false;
+}
+
+/* The engine has copies of all of it then: the JSON is given back before anybody waits. */
+static void submit(call *c)
+{
+    engine_share share = {0};
+    const char *model = c->request.model ? models_find(c->server, c->request.model) : NULL;
+    if (c->request.rid) snprintf(c->id, sizeof c->id, "%s", c->request.rid);
+    if (!create_items(c)) {
+        api_fail(&c->error, 503, NULL, "no memory for this request");
+        c->parsed = false;
+    }
+    for (uint32_t i = 0; i < c->num_items && !c->failed; i++)
+        if (!submit_item(c, &c->items[i], &share)) c->failed = &c->items[i];
+    engine_share_end(&share);
+    api_request_forget(&c->request);
+    c->request.model = model;
+}
+
+static call_progress work_parse(call *c)
+{
+    if (atomic_load(&c->unwanted)) return CALL_DONE;
+    if (c->body) {
+        size_t len = evbuffer_get_length(c->body);
+        parse_body(c, (const char *)evbuffer_pullup(c->body, -1), len);
+        evbuffer_free(c->body);
+        c->body = NULL;
+    }
+    if (c->parsed) submit(c);
+    return CALL_DONE;
+}
+
+static void on_submitted(call *c)
+{
+    for (uint32_t i = 0; i < c->num_items; i++)
+        c->num_open += c->items[i].submitted;
+    if (c->server->aborted) abort_items(c);
+    if (!c->http) return;
+    if (c->not_done) {
+        api_error err;
+        api_fail(&err, 503, NULL, "the server is stopping");
+        call_reply_error(c, &err);
+    } else if (!c->parsed) {
+        call_reply_error(c, &c->error);
+    } else if (c->failed) {
+        fail_call(c, c->failed);
+    }
+}
+
+/* A body that this turn has no place for: a worker parses it, and one for large ones, so that
+ * those behind it do not wait for seconds. */
+static void start_elsewhere(call *c, struct evbuffer *body, size_t len)
+{
+    c->body = evbuffer_new();
+    if (!c->body || evbuffer_add_buffer(c->body, body) != 0) {
+        api_fail(&c->error, 503, NULL, "no memory for this request");
+        call_reply_error(c, &c->error);
         return;
     }
-    c->request = *request;
-    *request = (api_request){0};
-    if (c->request.rid)
-        snprintf(c->id, sizeof c->id, "%s", c->request.rid);
-    else
-        snprintf(c->id, sizeof c->id, "%s%016llx", ops->id_prefix,
-                 (unsigned long long)((s->next_id += 0x9e3779b97f4a7c15u)));
+    worker *w = len > LARGE_BODY ? &c->server->large_parser : &c->server->parser;
+    give_to_worker(c, w, work_parse, on_submitted);
+}
 
-    api_error unknown;
-    bool served = models_check(s, c->request.model, &unknown);
-    if (!served) call_reply_error(c, &unknown);
-    engine_share share = {0};
-    for (uint32_t i = 0; served && i < c->num_items; i++) {
-        call_item *item = &c->items[i];
-        engine_request *r = &c->request.items[i];
-        rad_error err = {0};
-        r->share = &share;
-        r->on_event = inbox_on_event;
-        r->user = item;
-        /* its first event may come before submit returns */
-        rad_status status = engine_submit(s->engine, r, &item->id, &err);
-        if (status != RAD_OK) {
-            item->status = status;
-            snprintf(item->message, sizeof item->message, "%s",
-                     err.text[0] ? err.text : "the queue is full; try again soon");
-            fail_call(c, item);
-            break;
-        }
-        item->submitted = true;
-        c->num_open++;
+static void start_here(call *c, struct evbuffer *body, size_t len)
+{
+    server *s = c->server;
+    parse_body(c, len ? (const char *)evbuffer_pullup(body, -1) : "", len);
+    evbuffer_drain(body, len);
+    if (c->request.room.values > len / BYTES_A_UNIT)
+        turn_spend(s, c->request.room.values - len / BYTES_A_UNIT);
+    uint64_t units = c->parsed ? (uint64_t)c->request.num_items * UNITS_PROMPT : 0;
+    if (!turn_has(s, units)) {
+        give_to_worker(c, &s->parser, work_parse, on_submitted);
+        return;
     }
-    engine_share_end(&share);
-    if (s->aborted) abort_items(c); /* a large body that was parsed meanwhile */
+    turn_spend(s, units);
+    if (c->parsed) submit(c);
+    on_submitted(c);
+}
+
+void call_start(server *s, const call_ops *ops, struct evhttp_request *http)
+{
+    struct evbuffer *body = evhttp_request_get_input_buffer(http);
+    size_t len = evbuffer_get_length(body);
+    uint64_t units = UNITS_REQUEST + len / BYTES_A_UNIT;
+    call *c = create(s, ops, http);
+    if (!c) return;
+    snprintf(c->id, sizeof c->id, "%s%016llx", ops->id_prefix,
+             (unsigned long long)((s->next_id += 0x9e3779b97f4a7c15u)));
+    c->bytes = len;
+    if (turn_has(s, units)) {
+        start_here(c, body, len);
+        turn_spend(s, units);
+    } else {
+        start_elsewhere(c, body, len);
+    }
     release(c);
+}
+
+static void on_worked(call *c)
+{
+    if (!c->http) return;
+    if (!c->not_done) {
+        c->ops->answer(c);
+        return;
+    }
+    api_error err;
+    api_fail(&err, 503, NULL, "the server is stopping");
+    call_reply_error(c, &err);
 }
 
 void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_request *http,
                      uint64_t timeout_ms, void *work_arg)
 {
-    call *c = create(s, ops, http, 1);
+    call *c = create(s, ops, http);
     if (!c) {
         free(work_arg);
         return;
     }
     c->work_arg = work_arg;
     c->timeout_ms = timeout_ms;
-    c->num_open = 1;
-    worker_push(w, &c->items[0]);
-}
-
-/* ---- large bodies ---- */
-
-static call_progress work_parse(call *c)
-{
-    size_t len = evbuffer_get_length(c->body);
-    const char *bytes = (const char *)evbuffer_pullup(c->body, -1);
-    api_request *parsed = calloc(1, sizeof *parsed);
-    if (!bytes || !parsed)
-        api_fail(&c->error, 503, NULL, "no memory for this request");
-    else if (api_request_parse(c->kind, bytes, len, c->server->params.request_memory, parsed,
-                               &c->error))
-        c->parsed = parsed;
-    if (!c->parsed) free(parsed);
-    evbuffer_drain(c->body, len);
-    return CALL_DONE;
-}
-
-/* The HTTP request goes on to a call of its own. */
-static void answer_parse(call *c)
-{
-    if (!c->parsed) {
-        call_reply_json(c, c->error.http_status, error_json(&c->error));
-        return;
-    }
-    c->server->access = c->access;
-    c->access.id[0] = 0;
-    call_start(c->server, c->then, call_unwatch(c), c->parsed);
-}
-
-static const call_ops parse_ops = {.answer = answer_parse, .work = work_parse};
-
-void call_start_large(server *s, const call_ops *ops, api_kind kind, struct evhttp_request *http)
-{
-    call *c = create(s, &parse_ops, http, 1);
-    if (!c) return;
-    c->then = ops;
-    c->kind = kind;
-    c->num_open = 1;
-    c->body = evbuffer_new();
-    if (!c->body || evbuffer_add_buffer(c->body, evhttp_request_get_input_buffer(http)) != 0) {
-        c->num_open = 0;
-        call_reply_json(c, 503, NULL);
-        release(c);
-        return;
-    }
-    worker_push(&s->parser, &c->items[0]);
+    give_to_worker(c, w, ops->work, on_worked);
 }
 
 /* Also what only waited for a slow reader is over now: nothing else would wake it. */
@@ -325,7 +587,7 @@ void calls_abort_all(server *s)
     for (call *c = s->calls, *next; c; c = next) {
         next = c->next;
         abort_items(c);
-        if (c->stalled) progress(c, NULL);
+        if (c->stalled && !c->busy) progress(c, NULL);
         release(c);
     }
 }

@@ -15,10 +15,12 @@
 
 #include "server/access.h"
 #include "server/api_request.h"
+#include "server/json_write.h"
 #include "server/server.h"
 
 #include <event2/buffer.h>
 #include <event2/http.h>
+#include <stdatomic.h>
 
 typedef struct call call;
 
@@ -48,7 +50,9 @@ typedef struct call_item {
     rad_token matched_token;
     double e2e_latency_s;
 
-    /* The server's thread: */
+    /* The server's thread, or the worker's while the call is busy: */
+    bool keep_special;         /* as the request has them */
+    const char *refused_param; /* what the engine says no to, as a client calls it */
     bool submitted; /* the engine has it: a last event will come */
     bool finished;  /* and has come */
     bool said_role, said_finish;
@@ -70,17 +74,25 @@ typedef enum call_progress {
     CALL_WAIT   /* not yet: try again some time later */
 } call_progress;
 
-/* How a dialect answers. */
+/* How a dialect answers. What it writes may be written by a worker, which then has the call to
+ * itself. */
 typedef struct call_ops {
+    api_kind kind;
     const char *id_prefix;
-    /* What `item` has to say since the last chunk; NULL for nothing (or no memory). */
-    json_t *(*chunk)(const call *c, call_item *item);
-    /* What ends a stream before [DONE], or NULL. */
-    json_t *(*usage_chunk)(const call *c);
-    /* All items are finished: call_reply_json, or another answer. */
-    void (*answer)(call *c);
-    /* For calls that a worker works off: runs there. */
+    bool chunk_says_all; /* every chunk has all so far, not what is new */
+    /* Whether `item` has something to say since the last chunk; and that. */
+    bool (*has_news)(const call *c, const call_item *item);
+    void (*write_chunk)(const call *c, call_item *item, json_writer *w);
+    /* What ends a stream before [DONE] where the client wants its usage, or NULL. */
+    void (*write_usage_chunk)(const call *c, json_writer *w);
+    /* The whole answer: its head, each item in turn, its tail. */
+    void (*write_head)(const call *c, json_writer *w);
+    void (*write_item)(const call *c, call_item *item, json_writer *w);
+    void (*write_tail)(const call *c, json_writer *w);
+
+    /* For calls without a prompt: runs on a worker, then here, which must answer. */
     call_progress (*work)(call *c);
+    void (*answer)(call *c);
 } call_ops;
 
 struct call {
@@ -88,41 +100,56 @@ struct call {
     const call_ops *ops;
     call *prev, *next;           /* all calls of the server */
     struct evhttp_request *http; /* NULL: answered, or the client is gone */
-    api_request request;
+    api_request request; /* how to answer; its JSON is gone once the engine has the prompts */
     call_item *items;
     uint32_t num_items;
     uint32_t num_open; /* items submitted and not finished */
     bool started;      /* a stream's headers are out */
-    uint64_t lost;     /* memory_reserve_lost() when it came */
     bool stalled;      /* the client reads too slowly; go on when its buffer is empty */
+    uint64_t lost;     /* memory_reserve_lost() when it came */
     uint64_t created_ns, last_sent_ns;
     uint64_t created_unix;
     char id[API_MAX_KEY_BYTES + 1];
     access_record access; /* its line in the log, written when it is released */
 
+    /* A worker has it: all but the lines above `items`, and what is under the server's lock, is
+     * the worker's. What the engine says meanwhile is put off. */
+    bool busy;
+    call_item own;       /* what workers and the ready list know the call by */
+    call_item *deferred; /* items with news */
+    call_progress (*work)(call *c);
+    void (*done)(call *c); /* after it, on the server's thread */
+    atomic_bool unwanted;  /* nobody waits for the answer any more */
+    bool must_finish;      /* also when a stop is in a hurry */
+    bool waited;           /* the worker's: "not yet" was its last word */
+    bool not_done;         /* a stop came before it could be done */
+
+    /* A prompt's body on its way to the engine. */
+    struct evbuffer *body;
+    bool parsed;
+    call_item *failed; /* the engine did not take it */
+    api_error error;   /* why it was not parsed; of admin calls what work says */
+
+    /* An answer that is being written. */
+    struct evbuffer *out;
+    uint32_t next_item;
+    uint64_t values;            /* written by this turn, or this worker */
+    uint64_t bytes;             /* of the body and of all that was written */
+    bool out_comma, out_failed; /* where the last piece ended; memory was short */
+
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
     uint64_t timeout_ms; /* of work that waits, from created_ns on */
-    bool tried;          /* work ran; the worker's */
-    bool not_done;       /* a stop came before it could */
     void *work_arg;      /* malloc'ed, the call's */
-
-    struct evbuffer *body; /* parse calls: what is parsed, as what, and what came out */
-    api_kind kind;
-    const call_ops *then;
-    api_request *parsed; /* NULL: refused, see error */
-    api_error error;
 };
 
-/* What evhttp gave us becomes a call, and starts: `request` is moved in. From here
- * on the call sees to the answer, errors included. */
-void call_start(server *s, const call_ops *ops, struct evhttp_request *http, api_request *request);
+/* What evhttp gave us becomes a call, and starts: its body is parsed here, or by a worker where
+ * that is too much for this turn of the loop, and the engine asked. From here on the call sees to
+ * the answer, errors included. */
+void call_start(server *s, const call_ops *ops, struct evhttp_request *http);
 
-/* A body too large to be parsed between two events of others: a worker parses it, then the
- * call starts as above, or says what is wrong. */
-void call_start_large(server *s, const call_ops *ops, api_kind kind, struct evhttp_request *http);
-
-/* The ready list: drained by the server's thread when it was woken. */
+/* The ready list: drained by the server's thread when it was woken, for as much as a turn may
+ * do. */
 void calls_drain(server *s);
 
 /* From a worker: the work of this call is done. */
@@ -141,23 +168,29 @@ void call_reply_text(call *c, const char *content_type, struct evbuffer *body);
 
 /* Helpers of the dialects. */
 json_t *json_text(const char *bytes, size_t len); /* never NULL but for memory */
-json_t *item_text(const call_item *item, size_t from_byte);
-json_t *json_ids(const byte_buf *ids, size_t from_byte);
-const char *call_model(const call *c); /* by the name that the request gave it */
+void put_item_text(json_writer *w, const call_item *item, size_t from_byte);
+void put_ids(json_writer *w, const byte_buf *ids, size_t from_byte);
+const char *call_model(const call *c); /* as the client called it */
 json_t *json_usage(const call *c);
 /* A count that is rounded already; null where none is told. */
 json_t *json_cached_tokens(const call *c, uint64_t cached);
 /* Cached tokens by tier, NULL where there is only one, or they are not told. */
 json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched);
 
+/* OpenAI's: up to the open list of choices; what ends a choice; from the end of the list on,
+ * `usage` (taken) with it unless NULL. */
+void put_openai_head(json_writer *w, const call *c, const char *object);
+void put_openai_extras(json_writer *w, const call_item *item, size_t from_ids);
+void put_openai_tail(json_writer *w, json_t *usage);
+
 /* json_explain.c: where the item's cached tokens came from and why there were no more, or only
  * rounded counts; NULL when that is not known, or not told. */
 json_t *json_cache_explanation(const call_item *item);
-/* Logprobs of the ids from that byte of them on, in each dialect's form; JSON's null when
- * the request did not ask. */
-json_t *json_chat_logprobs(const call_item *item, size_t from_byte);
-json_t *json_completion_logprobs(call_item *item, size_t from_byte); /* moves chars_sent */
-void json_add_sglang_logprobs(const call_item *item, json_t *meta);
+/* Logprobs of the ids from that byte of them on, in each dialect's form; null when the request
+ * did not ask. */
+void put_chat_logprobs(json_writer *w, const call_item *item, size_t from_byte);
+void put_completion_logprobs(json_writer *w, call_item *item, size_t from_byte); /* chars_sent */
+void put_sglang_logprobs(json_writer *w, const call_item *item); /* members of meta_info */
 
 /* A stream's chunk is due for an id alone, though it has added no text yet. */
 bool call_tells_ids(const call *c);

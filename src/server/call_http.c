@@ -75,17 +75,14 @@ static struct evhttp_request *let_go(call *c)
     return http;
 }
 
-struct evhttp_request *call_unwatch(call *c)
-{
-    struct evhttp_request *http = c->http;
-    connection_set_closecb(c->server, evhttp_request_get_connection(http), NULL, NULL);
-    c->http = NULL;
-    return http;
-}
-
 void call_reply_json(call *c, int http_status, json_t *json)
 {
     c->access.status = send_json(let_go(c), http_status, json);
+}
+
+void call_reply_written(call *c, struct evbuffer *json)
+{
+    call_reply_text(c, "application/json", json);
 }
 
 void call_reply_text(call *c, const char *content_type, struct evbuffer *body)
@@ -128,7 +125,7 @@ static void on_drained(struct evhttp_connection *connection, void *arg)
     call_client_read(arg);
 }
 
-static void send_part(call *c, struct evbuffer *bytes)
+void call_send(call *c, struct evbuffer *bytes)
 {
     cut_where_memory_was_lost(c);
     start_stream(c);
@@ -136,13 +133,13 @@ static void send_part(call *c, struct evbuffer *bytes)
     c->last_sent_ns = server_now_ns(c->server);
 }
 
-void call_send_event(call *c, json_t *json)
+static void send_event(call *c, json_t *json)
 {
     if (!json) return;
     struct evbuffer *bytes = evbuffer_new();
     if (bytes && evbuffer_add(bytes, "data: ", 6) == 0 && json_to_buffer(json, bytes) &&
         evbuffer_add(bytes, "\n\n", 2) == 0)
-        send_part(c, bytes);
+        call_send(c, bytes);
     if (bytes) evbuffer_free(bytes);
     json_decref(json);
 }
@@ -150,7 +147,7 @@ void call_send_event(call *c, json_t *json)
 void call_end_stream(call *c)
 {
     struct evbuffer *bytes = evbuffer_new();
-    if (bytes && evbuffer_add(bytes, "data: [DONE]\n\n", 14) == 0) send_part(c, bytes);
+    if (bytes && evbuffer_add(bytes, "data: [DONE]\n\n", 14) == 0) call_send(c, bytes);
     if (bytes) evbuffer_free(bytes);
     start_stream(c); /* without memory for a single chunk there are no headers yet */
     evhttp_send_reply_end(let_go(c));
@@ -163,7 +160,7 @@ void call_reply_error(call *c, const api_error *err)
         return;
     }
     c->access.failed = true;
-    call_send_event(c, error_json(err));
+    send_event(c, error_json(err));
     evhttp_send_reply_end(let_go(c));
 }
 
@@ -171,10 +168,11 @@ void calls_ping(server *s, uint64_t now_ns)
 {
     uint64_t silence_ns = s->params.ping_ms * UINT64_C(1000000);
     for (call *c = s->calls; c; c = c->next) {
-        if (!c->http || !c->request.stream || now_ns - c->last_sent_ns < silence_ns) continue;
+        if (!c->http || c->busy || !c->request.stream || now_ns - c->last_sent_ns < silence_ns)
+            continue;
         if (unsent(c)) continue; /* it does not even take what we said */
         struct evbuffer *bytes = evbuffer_new();
-        if (bytes && evbuffer_add(bytes, ": ping\n\n", 8) == 0) send_part(c, bytes);
+        if (bytes && evbuffer_add(bytes, ": ping\n\n", 8) == 0) call_send(c, bytes);
         if (bytes) evbuffer_free(bytes);
     }
 }

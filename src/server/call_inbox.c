@@ -11,16 +11,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* False: no memory, nothing changed. */
-static bool byte_buf_append(byte_buf *b, const void *bytes, size_t len)
+/* False: no memory, or none left of what requests may have; nothing changed. */
+static bool byte_buf_append(memory_budget *budget, byte_buf *b, const void *bytes, size_t len)
 {
     if (!len) return true;
     if (len > b->cap - b->len) {
         size_t cap = b->cap ? b->cap : 64;
         while (cap - b->len < len)
             cap *= 2;
+        if (!memory_budget_take(budget, cap - b->cap)) return false;
         char *data = realloc(b->data, cap);
-        if (!data) return false;
+        if (!data) {
+            memory_budget_give(budget, cap - b->cap);
+            return false;
+        }
         b->data = data;
         b->cap = cap;
     }
@@ -29,8 +33,9 @@ static bool byte_buf_append(byte_buf *b, const void *bytes, size_t len)
     return true;
 }
 
-static void byte_buf_fini(byte_buf *b)
+static void byte_buf_fini(memory_budget *budget, byte_buf *b)
 {
+    memory_budget_give(budget, b->cap);
     free(b->data);
     *b = (byte_buf){0};
 }
@@ -52,17 +57,18 @@ static bool append_logprobs(call_item *item, const engine_event *event)
 {
     if (!event->logprobs) return true;
     size_t each = 1 + (size_t)item->call->request.num_top_logprobs;
-    return byte_buf_append(&item->new_logprobs, event->logprobs,
-                           event->num_ids * each * sizeof *event->logprobs);
+    return byte_buf_append(item->call->server->params.request_memory, &item->new_logprobs,
+                           event->logprobs, event->num_ids * each * sizeof *event->logprobs);
 }
 
 void inbox_on_event(void *user, const engine_event *event)
 {
     call_item *item = user;
     server *s = item->call->server;
+    memory_budget *budget = s->params.request_memory;
     pthread_mutex_lock(&s->lock);
-    if (!byte_buf_append(&item->new_text, event->text, event->text_len) ||
-        !byte_buf_append(&item->new_ids, event->ids, event->num_ids * sizeof *event->ids) ||
+    if (!byte_buf_append(budget, &item->new_text, event->text, event->text_len) ||
+        !byte_buf_append(budget, &item->new_ids, event->ids, event->num_ids * sizeof *event->ids) ||
         !append_logprobs(item, event))
         item->lost = true;
     item->new_prompt_tokens = event->prompt_tokens;
@@ -92,15 +98,40 @@ call_item *inbox_take(server *s)
     return first;
 }
 
-call_item *inbox_merge(call_item *item)
+void inbox_put_back(server *s, call_item *first)
+{
+    call_item *last = first;
+    if (!first) return;
+    while (last->next)
+        last = last->next;
+    pthread_mutex_lock(&s->lock);
+    last->next = s->ready;
+    if (!s->ready) s->ready_last = last;
+    s->ready = first;
+    pthread_mutex_unlock(&s->lock);
+    server_wake(s);
+}
+
+call_item *inbox_unlink(call_item *item)
 {
     server *s = item->call->server;
     pthread_mutex_lock(&s->lock);
     call_item *next = item->next;
     item->queued = false;
-    if (!byte_buf_append(&item->text, item->new_text.data, item->new_text.len) ||
-        !byte_buf_append(&item->ids, item->new_ids.data, item->new_ids.len) ||
-        !byte_buf_append(&item->logprobs, item->new_logprobs.data, item->new_logprobs.len))
+    pthread_mutex_unlock(&s->lock);
+    return next;
+}
+
+call_item *inbox_merge(call_item *item)
+{
+    server *s = item->call->server;
+    memory_budget *budget = s->params.request_memory;
+    pthread_mutex_lock(&s->lock);
+    call_item *next = item->next;
+    item->queued = false;
+    if (!byte_buf_append(budget, &item->text, item->new_text.data, item->new_text.len) ||
+        !byte_buf_append(budget, &item->ids, item->new_ids.data, item->new_ids.len) ||
+        !byte_buf_append(budget, &item->logprobs, item->new_logprobs.data, item->new_logprobs.len))
         item->lost = true;
     item->new_text.len = item->new_ids.len = item->new_logprobs.len = 0;
     item->prompt_tokens = item->new_prompt_tokens;
@@ -125,8 +156,7 @@ void call_work_done(call *c)
 {
     server *s = c->server;
     pthread_mutex_lock(&s->lock);
-    c->items[0].new_finish = ENGINE_FINISH_STOP;
-    ready_push(s, &c->items[0]);
+    ready_push(s, &c->own);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -137,11 +167,12 @@ bool call_is_overdue(const call *c, uint64_t now_ns)
 
 void inbox_item_fini(call_item *item)
 {
-    byte_buf_fini(&item->new_text);
-    byte_buf_fini(&item->new_ids);
-    byte_buf_fini(&item->new_logprobs);
-    byte_buf_fini(&item->logprobs);
-    byte_buf_fini(&item->text);
-    byte_buf_fini(&item->ids);
+    memory_budget *budget = item->call->server->params.request_memory;
+    byte_buf_fini(budget, &item->new_text);
+    byte_buf_fini(budget, &item->new_ids);
+    byte_buf_fini(budget, &item->new_logprobs);
+    byte_buf_fini(budget, &item->logprobs);
+    byte_buf_fini(budget, &item->text);
+    byte_buf_fini(budget, &item->ids);
     free(item->matched_stop);
 }

@@ -17,6 +17,12 @@ void inbox_on_event(void *user, const engine_event *event);
 call_item *inbox_take(server *s);
 call_item *inbox_merge(call_item *item);
 
+/* Of what was taken, the rest from `first` on: for the next turn, before what came meanwhile. */
+void inbox_put_back(server *s, call_item *first);
+
+/* Without merging: it may be put into the ready list again. */
+call_item *inbox_unlink(call_item *item);
+
 void inbox_item_fini(call_item *item);
 
 /* ---- call_http.c; the server's thread ---- */
@@ -24,16 +30,16 @@ void inbox_item_fini(call_item *item);
 /* evhttp's request becomes the call's: a client that leaves is noticed. */
 void call_watch(call *c);
 
-/* Gives the request away unanswered; its connection is not watched any more. */
-struct evhttp_request *call_unwatch(call *c);
-
 /* What we have to say should wait until the client has read what we said. */
 bool call_lags(const call *c);
 
-/* An event of a stream; takes json, NULL says nothing. The first one brings the headers. */
-void call_send_event(call *c, json_t *json);
+/* Events of a stream as they go out, drained; the first ones bring the headers. */
+void call_send(call *c, struct evbuffer *events);
 void call_end_stream(call *c);
 void call_reply_error(call *c, const api_error *err); /* as an event once a stream has begun */
+
+/* The whole answer, JSON; drained. */
+void call_reply_written(call *c, struct evbuffer *json);
 
 /* ---- call.c: what evhttp tells ---- */
 void call_client_left(call *c); /* c->http is NULL; may free c */

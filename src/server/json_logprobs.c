@@ -34,9 +34,9 @@ static bool find_entry(const call_item *item, size_t index, entry *out)
     return true;
 }
 
-static json_t *json_logprob(const token_logprob *t)
+static void put_logprob(json_writer *w, const token_logprob *t)
 {
-    return json_real(isfinite(t->logprob) ? (double)t->logprob : -9999.0);
+    jw_real(w, isfinite(t->logprob) ? (double)t->logprob : -9999.0);
 }
 
 typedef struct piece {
@@ -50,16 +50,23 @@ static void get_piece(const call_item *item, rad_token id, piece *out)
     out->len = tok ? tokenizer_piece(tok, id, true, out->bytes, sizeof out->bytes) : 0;
 }
 
-static json_t *json_piece(const piece *p)
+/* Its text, or the spelling of bytes that are none. */
+static void spell_piece(piece *p)
 {
-    json_t *text = json_stringn(p->bytes, p->len);
-    if (text) return text;
+    if (json_is_utf8(p->bytes, p->len)) return;
     char words[8 + 4 * 64] = "bytes:";
     size_t at = strlen(words);
     for (size_t i = 0; i < p->len && at + 5 < sizeof words; i++)
         at +=
             (size_t)snprintf(words + at, sizeof words - at, "\\x%02x", (unsigned char)p->bytes[i]);
-    return json_string(words);
+    p->len = at < sizeof p->bytes ? at : sizeof p->bytes;
+    memcpy(p->bytes, words, p->len);
+}
+
+static void put_piece(json_writer *w, piece p)
+{
+    spell_piece(&p);
+    jw_text(w, p.bytes, p.len);
 }
 
 /* Of a piece: continuation bytes belong to a character that began in an earlier one. */
@@ -75,97 +82,138 @@ static uint64_t count_chars(const piece *p)
 static bool is_text(const call_item *item, rad_token id)
 {
     const tokenizer *tok = engine_tokenizer(item->call->server->engine);
-    return item->call->request.items[item->index].keep_special || !tok ||
-           !tokenizer_is_control(tok, id);
+    return item->keep_special || !tok || !tokenizer_is_control(tok, id);
 }
 
 /* ---- chat ---- */
 
-static json_t *chat_token(const call_item *item, const token_logprob *t)
+static void open_chat_token(json_writer *w, const call_item *item, const token_logprob *t)
 {
     piece p;
     get_piece(item, t->id, &p);
-    json_t *bytes = json_array();
+    jw_open(w, '{');
+    jw_name(w, "token"), put_piece(w, p);
+    jw_name(w, "logprob"), put_logprob(w, t);
+    jw_name(w, "bytes"), jw_open(w, '[');
     for (size_t i = 0; i < p.len; i++)
-        json_array_append_new(bytes, json_integer((unsigned char)p.bytes[i]));
-    return json_pack("{s:o, s:o, s:o}", "token", json_piece(&p), "logprob", json_logprob(t),
-                     "bytes", bytes);
+        jw_int(w, (unsigned char)p.bytes[i]);
+    jw_close(w, ']');
 }
 
-json_t *json_chat_logprobs(const call_item *item, size_t from_byte)
+void put_chat_logprobs(json_writer *w, const call_item *item, size_t from_byte)
 {
     entry e;
-    if (!item->call->request.logprobs) return json_null();
-    json_t *content = json_array();
+    if (!item->call->request.logprobs) {
+        jw_null(w);
+        return;
+    }
+    jw_open(w, '{');
+    jw_name(w, "content"), jw_open(w, '[');
     for (size_t i = from_byte / sizeof(rad_token); i < num_ids(item); i++) {
         if (!find_entry(item, i, &e)) break;
-        json_t *token = chat_token(item, e.own), *top = json_array();
+        open_chat_token(w, item, e.own);
+        jw_name(w, "top_logprobs"), jw_open(w, '[');
         for (uint32_t k = 1; k <= e.num_top; k++)
-            json_array_append_new(top, chat_token(item, e.own + k));
-        json_object_set_new(token, "top_logprobs", top);
-        json_array_append_new(content, token);
+            open_chat_token(w, item, e.own + k), jw_close(w, '}');
+        jw_close(w, ']');
+        jw_close(w, '}');
     }
-    return json_pack("{s:o}", "content", content);
+    jw_close(w, ']');
+    jw_close(w, '}');
 }
 
 /* ---- completions ---- */
 
-json_t *json_completion_logprobs(call_item *item, size_t from_byte)
+/* One id's alternatives by their texts; of two with the same text the last counts, as in a tree. */
+static void put_best(json_writer *w, const call_item *item, const entry *e)
 {
-    entry e;
-    piece p;
-    if (!item->call->request.logprobs) return json_null();
-    uint64_t offset = from_byte ? item->chars_sent : 0;
-    json_t *tokens = json_array(), *logprobs = json_array(), *top = json_array(),
-           *offsets = json_array();
-    for (size_t i = from_byte / sizeof(rad_token); i < num_ids(item); i++) {
-        if (!find_entry(item, i, &e)) break;
-        json_t *best = json_object();
-        for (uint32_t k = 1; k <= e.num_top; k++) {
-            get_piece(item, e.own[k].id, &p);
-            json_t *name = json_piece(&p);
-            json_object_set_new(best, json_string_value(name), json_logprob(&e.own[k]));
-            json_decref(name);
-        }
-        get_piece(item, e.own->id, &p);
-        json_array_append_new(tokens, json_piece(&p));
-        json_array_append_new(logprobs, json_logprob(e.own));
-        json_array_append_new(top, best);
-        json_array_append_new(offsets, json_integer((json_int_t)offset));
-        if (is_text(item, e.own->id)) offset += count_chars(&p);
+    piece pieces[API_MAX_TOP_LOGPROBS];
+    uint32_t n = RAD_MIN(e->num_top, (uint32_t)API_MAX_TOP_LOGPROBS);
+    for (uint32_t k = 0; k < n; k++) {
+        get_piece(item, e->own[k + 1].id, &pieces[k]);
+        spell_piece(&pieces[k]);
     }
+    jw_open(w, '{');
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t last = k, first = k;
+        for (uint32_t i = 0; i < n; i++) {
+            if (pieces[i].len != pieces[k].len ||
+                memcmp(pieces[i].bytes, pieces[k].bytes, pieces[k].len) != 0)
+                continue;
+            last = RAD_MAX(last, i);
+            first = RAD_MIN(first, i);
+        }
+        if (first != k) continue;
+        jw_text_name(w, pieces[k].bytes, pieces[k].len);
+        put_logprob(w, &e->own[last + 1]);
+    }
+    jw_close(w, '}');
+}
+
+void put_completion_logprobs(json_writer *w, call_item *item, size_t from_byte)
+{
+    enum { TOKENS, LOGPROBS, TOP, OFFSETS, NUM_LISTS };
+    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+    if (!item->call->request.logprobs) {
+        jw_null(w);
+        return;
+    }
+    uint64_t offset = from_byte ? item->chars_sent : 0;
+    jw_open(w, '{');
+    for (int list = 0; list < NUM_LISTS; list++) {
+        entry e;
+        piece p;
+        jw_name(w, names[list]), jw_open(w, '[');
+        for (size_t i = from_byte / sizeof(rad_token); i < num_ids(item); i++) {
+            if (!find_entry(item, i, &e)) break;
+            if (list == TOKENS || list == OFFSETS) get_piece(item, e.own->id, &p);
+            if (list == TOKENS) put_piece(w, p);
+            if (list == LOGPROBS) put_logprob(w, e.own);
+            if (list == TOP) put_best(w, item, &e);
+            if (list != OFFSETS) continue;
+            jw_int(w, (int64_t)offset);
+            if (is_text(item, e.own->id)) offset += count_chars(&p);
+        }
+        jw_close(w, ']');
+    }
+    jw_close(w, '}');
     item->chars_sent = offset;
-    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs,
-                     "top_logprobs", top, "text_offset", offsets);
 }
 
 /* ---- /generate ---- */
 
-static json_t *sglang_token(const call_item *item, const token_logprob *t)
+static void put_sglang_token(json_writer *w, const call_item *item, const token_logprob *t)
 {
-    piece p = {.len = 0};
-    bool text = item->call->request.text_in_logprobs;
-    if (text) get_piece(item, t->id, &p);
-    return json_pack("[o, i, o]", json_logprob(t), t->id, text ? json_piece(&p) : json_null());
+    piece p;
+    jw_open(w, '[');
+    put_logprob(w, t);
+    jw_int(w, t->id);
+    if (item->call->request.text_in_logprobs) {
+        get_piece(item, t->id, &p);
+        put_piece(w, p);
+    } else {
+        jw_null(w);
+    }
+    jw_close(w, ']');
 }
 
-void json_add_sglang_logprobs(const call_item *item, json_t *meta)
+void put_sglang_logprobs(json_writer *w, const call_item *item)
 {
-    json_t *own = json_array(), *top = json_array();
     entry e;
+    jw_name(w, "input_token_logprobs"), jw_open(w, '['), jw_close(w, ']');
+    jw_name(w, "output_token_logprobs"), jw_open(w, '[');
+    for (size_t i = 0; i < num_ids(item) && find_entry(item, i, &e); i++)
+        put_sglang_token(w, item, e.own);
+    jw_close(w, ']');
+    if (!item->call->request.num_top_logprobs) return;
+    jw_name(w, "output_top_logprobs"), jw_open(w, '[');
     for (size_t i = 0; i < num_ids(item) && find_entry(item, i, &e); i++) {
-        json_t *best = json_array();
+        jw_open(w, '[');
         for (uint32_t k = 1; k <= e.num_top; k++)
-            json_array_append_new(best, sglang_token(item, e.own + k));
-        json_array_append_new(own, sglang_token(item, e.own));
-        json_array_append_new(top, best);
+            put_sglang_token(w, item, e.own + k);
+        jw_close(w, ']');
     }
-    json_object_set_new(meta, "input_token_logprobs", json_array());
-    json_object_set_new(meta, "output_token_logprobs", own);
-    if (item->call->request.num_top_logprobs)
-        json_object_set_new(meta, "output_top_logprobs", top);
-    else
-        json_decref(top);
+    jw_close(w, ']');
 }
 
 bool call_tells_ids(const call *c)

@@ -12,25 +12,24 @@ json_t *json_text(const char *bytes, size_t len)
     return text ? text : json_string("\xef\xbf\xbd");
 }
 
-json_t *item_text(const call_item *item, size_t from_byte)
+void put_item_text(json_writer *w, const call_item *item, size_t from_byte)
 {
     const byte_buf *text = &item->text;
-    return text->len > from_byte ? json_text(text->data + from_byte, text->len - from_byte)
-                                 : json_string("");
+    if (text->len > from_byte)
+        jw_text(w, text->data + from_byte, text->len - from_byte);
+    else
+        jw_text(w, "", 0);
 }
 
-json_t *json_ids(const byte_buf *ids, size_t from_byte)
+void put_ids(json_writer *w, const byte_buf *ids, size_t from_byte)
 {
-    json_t *list = json_array();
-    for (size_t at = from_byte; list && at < ids->len; at += sizeof(rad_token)) {
+    jw_open(w, '[');
+    for (size_t at = from_byte; at < ids->len; at += sizeof(rad_token)) {
         rad_token id;
         memcpy(&id, ids->data + at, sizeof id);
-        if (json_array_append_new(list, json_integer(id)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+        jw_int(w, id);
     }
-    return list;
+    jw_close(w, ']');
 }
 
 const char *call_model(const call *c)
@@ -86,4 +85,29 @@ const char *openai_finish_reason(engine_finish finish)
     case ENGINE_FINISH_ABORT: return "abort";
     default: return NULL;
     }
+}
+
+void put_openai_head(json_writer *w, const call *c, const char *object)
+{
+    jw_open(w, '{');
+    jw_name(w, "id"), jw_word(w, c->id);
+    jw_name(w, "object"), jw_word(w, object);
+    jw_name(w, "created"), jw_int(w, (int64_t)c->created_unix);
+    jw_name(w, "model"), jw_word(w, call_model(c));
+    jw_name(w, "choices"), jw_open(w, '[');
+}
+
+void put_openai_tail(json_writer *w, json_t *usage)
+{
+    jw_close(w, ']');
+    if (usage) jw_name(w, "usage"), jw_json(w, usage);
+    jw_close(w, '}');
+}
+
+void put_openai_extras(json_writer *w, const call_item *item, size_t from_ids)
+{
+    jw_name(w, "finish_reason"), jw_word(w, openai_finish_reason(item->finish));
+    if (item->matched_stop) jw_name(w, "stop_reason"), jw_word(w, item->matched_stop);
+    if (item->call->request.return_token_ids)
+        jw_name(w, "token_ids"), put_ids(w, &item->ids, from_ids);
 }

@@ -172,6 +172,14 @@ void jw_text(json_writer *w, const char *bytes, size_t len)
     put(w, "\"", 1);
 }
 
+void jw_text_name(json_writer *w, const char *bytes, size_t len)
+{
+    jw_text(w, bytes, len);
+    w->values--;
+    put(w, ":", 1);
+    w->comma = false;
+}
+
 void jw_word(json_writer *w, const char *text)
 {
     if (text)

@@ -30,6 +30,8 @@ void jw_open(json_writer *w, char bracket); /* '{' or '[' */
 void jw_close(json_writer *w, char bracket);
 void jw_name(json_writer *w, const char *name); /* of the value that follows; plain ASCII */
 
+void jw_text_name(json_writer *w, const char *bytes, size_t len); /* any text */
+
 void jw_int(json_writer *w, int64_t value);
 void jw_real(json_writer *w, double value); /* finite */
 void jw_null(json_writer *w);

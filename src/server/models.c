@@ -19,10 +19,16 @@ static uint32_t num_names(const server *s)
     return RAD_MAX(s->params.num_served_model_names, 1u);
 }
 
-bool models_check(const server *s, const char *name, api_error *err)
+const char *models_find(const server *s, const char *name)
 {
     for (uint32_t i = 0; i < num_names(s); i++)
-        if (!name || strcmp(name, models_name(s, i)) == 0) return true;
+        if (strcmp(name, models_name(s, i)) == 0) return models_name(s, i);
+    return NULL;
+}
+
+bool models_check(const server *s, const char *name, api_error *err)
+{
+    if (!name || models_find(s, name)) return true;
     char word[128];
     api_fail(err, 404, "model", "the model '%s' is not here; see /v1/models: '%.200s'%s",
              api_shown(name, word, sizeof word), models_name(s, 0),

@@ -197,68 +197,68 @@ bool chat_parse(api_request *r, api_error *err)
     return true;
 }
 
-static json_t *envelope(const call *c, const char *object, json_t *choices, json_t *usage)
+/* ---- answers ---- */
+
+static const char CHUNK[] = "chat.completion.chunk";
+
+static bool has_news(const call *c, const call_item *item)
 {
-    json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", object, "created",
-                             (json_int_t)c->created_unix, "model", call_model(c), "choices",
-                             choices);
-    if (json && usage)
-        json_object_set_new(json, "usage", usage);
-    else
-        json_decref(usage);
-    return json;
+    return item->finished || !item->said_role || item->text.len > item->text_sent ||
+           (call_tells_ids(c) && item->ids.len > item->ids_sent);
 }
 
-static void add_extras(const call *c, const call_item *item, size_t from_ids, json_t *choice)
-{
-    if (choice && item->matched_stop)
-        json_object_set_new(choice, "stop_reason",
-                            json_text(item->matched_stop, strlen(item->matched_stop)));
-    if (choice && c->request.return_token_ids)
-        json_object_set_new(choice, "token_ids", json_ids(&item->ids, from_ids));
-}
-
-static json_t *chunk(const call *c, call_item *item)
+static void write_chunk(const call *c, call_item *item, json_writer *w)
 {
     bool text = item->text.len > item->text_sent;
-    bool ids = call_tells_ids(c) && item->ids.len > item->ids_sent;
-    if (!text && !ids && !item->finished && item->said_role) return NULL;
-    json_t *delta = json_object();
-    if (!item->said_role) json_object_set_new(delta, "role", json_string("assistant"));
-    if (!item->said_role || text)
-        json_object_set_new(delta, "content", item_text(item, item->text_sent));
+    put_openai_head(w, c, CHUNK);
+    jw_open(w, '{');
+    jw_name(w, "index"), jw_int(w, item->index);
+    jw_name(w, "delta"), jw_open(w, '{');
+    if (!item->said_role) jw_name(w, "role"), jw_word(w, "assistant");
+    if (!item->said_role || text) jw_name(w, "content"), put_item_text(w, item, item->text_sent);
+    jw_close(w, '}');
     item->said_role = true;
-    json_t *choice = json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)item->index, "delta",
-                               delta, "logprobs", json_chat_logprobs(item, item->ids_sent),
-                               "finish_reason", openai_finish_reason(item->finish));
-    add_extras(c, item, item->ids_sent, choice);
-    return envelope(c, "chat.completion.chunk", json_pack("[o]", choice),
-                    c->request.include_usage ? json_null() : NULL);
+    jw_name(w, "logprobs"), put_chat_logprobs(w, item, item->ids_sent);
+    put_openai_extras(w, item, item->ids_sent);
+    jw_close(w, '}');
+    put_openai_tail(w, c->request.include_usage ? json_null() : NULL);
 }
 
-static json_t *usage_chunk(const call *c)
+static void write_usage_chunk(const call *c, json_writer *w)
 {
-    if (!c->request.include_usage) return NULL;
-    return envelope(c, "chat.completion.chunk", json_array(), json_usage(c));
+    put_openai_head(w, c, CHUNK);
+    put_openai_tail(w, json_usage(c));
 }
 
-static json_t *whole_choice(const call *c, const call_item *item)
+static void write_head(const call *c, json_writer *w)
 {
-    json_t *choice = json_pack("{s:I, s:{s:s, s:o}, s:o, s:s?}", "index", (json_int_t)item->index,
-                               "message", "role", "assistant", "content", item_text(item, 0),
-                               "logprobs", json_chat_logprobs(item, 0), "finish_reason",
-                               openai_finish_reason(item->finish));
-    add_extras(c, item, 0, choice);
-    return choice;
+    put_openai_head(w, c, "chat.completion");
 }
 
-static void answer(call *c)
+static void write_item(const call *c, call_item *item, json_writer *w)
 {
-    json_t *choices = json_array();
-    for (uint32_t i = 0; i < c->num_items; i++)
-        json_array_append_new(choices, whole_choice(c, &c->items[i]));
-    call_reply_json(c, 200, envelope(c, "chat.completion", choices, json_usage(c)));
+    (void)c;
+    jw_open(w, '{');
+    jw_name(w, "index"), jw_int(w, item->index);
+    jw_name(w, "message"), jw_open(w, '{');
+    jw_name(w, "role"), jw_word(w, "assistant");
+    jw_name(w, "content"), put_item_text(w, item, 0);
+    jw_close(w, '}');
+    jw_name(w, "logprobs"), put_chat_logprobs(w, item, 0);
+    put_openai_extras(w, item, 0);
+    jw_close(w, '}');
 }
 
-const call_ops chat_ops = {
-    .id_prefix = "chatcmpl-", .chunk = chunk, .usage_chunk = usage_chunk, .answer = answer};
+static void write_tail(const call *c, json_writer *w)
+{
+    put_openai_tail(w, json_usage(c));
+}
+
+const call_ops chat_ops = {.kind = API_CHAT,
+                           .id_prefix = "chatcmpl-",
+                           .has_news = has_news,
+                           .write_chunk = write_chunk,
+                           .write_usage_chunk = write_usage_chunk,
+                           .write_head = write_head,
+                           .write_item = write_item,
+                           .write_tail = write_tail};

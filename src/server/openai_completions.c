@@ -17,54 +17,59 @@ bool completions_parse(api_request *r, api_error *err)
     return true;
 }
 
+static const char OBJECT[] = "text_completion";
+
 /* "stop_reason" is what vLLM calls the stop string or token that ended it. */
-static json_t *choice(const call *c, call_item *item, size_t from_text, size_t from_ids)
+static void put_choice(json_writer *w, call_item *item, size_t from_text, size_t from_ids)
 {
-    json_t *json = json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)item->index, "text",
-                             item_text(item, from_text), "logprobs",
-                             json_completion_logprobs(item, from_ids), "finish_reason",
-                             openai_finish_reason(item->finish));
-    if (json && item->matched_stop)
-        json_object_set_new(json, "stop_reason",
-                            json_text(item->matched_stop, strlen(item->matched_stop)));
-    if (json && c->request.return_token_ids)
-        json_object_set_new(json, "token_ids", json_ids(&item->ids, from_ids));
-    return json;
+    jw_open(w, '{');
+    jw_name(w, "index"), jw_int(w, item->index);
+    jw_name(w, "text"), put_item_text(w, item, from_text);
+    jw_name(w, "logprobs"), put_completion_logprobs(w, item, from_ids);
+    put_openai_extras(w, item, from_ids);
+    jw_close(w, '}');
 }
 
-static json_t *envelope(const call *c, json_t *choices, json_t *usage)
+static bool has_news(const call *c, const call_item *item)
 {
-    json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", c->id, "object", "text_completion",
-                             "created", (json_int_t)c->created_unix, "model",
-                             call_model(c), "choices", choices);
-    if (json && usage)
-        json_object_set_new(json, "usage", usage);
-    else
-        json_decref(usage);
-    return json;
+    return item->finished || item->text.len > item->text_sent ||
+           (call_tells_ids(c) && item->ids.len > item->ids_sent);
 }
 
-static json_t *chunk(const call *c, call_item *item)
+static void write_chunk(const call *c, call_item *item, json_writer *w)
 {
-    bool news = item->finished || item->text.len > item->text_sent ||
-                (call_tells_ids(c) && item->ids.len > item->ids_sent);
-    if (!news) return NULL;
-    return envelope(c, json_pack("[o]", choice(c, item, item->text_sent, item->ids_sent)),
-                    c->request.include_usage ? json_null() : NULL);
+    put_openai_head(w, c, OBJECT);
+    put_choice(w, item, item->text_sent, item->ids_sent);
+    put_openai_tail(w, c->request.include_usage ? json_null() : NULL);
 }
 
-static json_t *usage_chunk(const call *c)
+static void write_usage_chunk(const call *c, json_writer *w)
 {
-    return c->request.include_usage ? envelope(c, json_array(), json_usage(c)) : NULL;
+    put_openai_head(w, c, OBJECT);
+    put_openai_tail(w, json_usage(c));
 }
 
-static void answer(call *c)
+static void write_head(const call *c, json_writer *w)
 {
-    json_t *choices = json_array();
-    for (uint32_t i = 0; i < c->num_items; i++)
-        json_array_append_new(choices, choice(c, &c->items[i], 0, 0));
-    call_reply_json(c, 200, envelope(c, choices, json_usage(c)));
+    put_openai_head(w, c, OBJECT);
 }
 
-const call_ops completions_ops = {
-    .id_prefix = "cmpl-", .chunk = chunk, .usage_chunk = usage_chunk, .answer = answer};
+static void write_item(const call *c, call_item *item, json_writer *w)
+{
+    (void)c;
+    put_choice(w, item, 0, 0);
+}
+
+static void write_tail(const call *c, json_writer *w)
+{
+    put_openai_tail(w, json_usage(c));
+}
+
+const call_ops completions_ops = {.kind = API_COMPLETIONS,
+                                  .id_prefix = "cmpl-",
+                                  .has_news = has_news,
+                                  .write_chunk = write_chunk,
+                                  .write_usage_chunk = write_usage_chunk,
+                                  .write_head = write_head,
+                                  .write_item = write_item,
+                                  .write_tail = write_tail};

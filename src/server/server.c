@@ -4,8 +4,9 @@
  * way: they put something under `lock` and write to the eventfd.
  *
  * Limits on what strangers can make us hold: connections, in number and time, and the bytes of
- * headers and body (connection.c), all bodies together (buffer_limit.c), the number and depth
- * of JSON values, and the engine's queue. */
+ * headers and body (connection.c), all bodies together (buffer_limit.c), what their JSON takes and
+ * what is kept of them (json_in.c, the engine's and the answers' share of one memory_budget), and
+ * the engine's queue. On what they can make us do between two looks at others: turn.c. */
 #include "server/server_priv.h"
 
 #include <arpa/inet.h>
@@ -22,8 +23,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+enum { TRIM_BYTES = 4 << 20 };
 enum { BACKLOG = 4096, SPARE_FDS = 512 }; /* those that linger are spare ones too */
-enum { LARGE_BODY = 32 << 10 };           /* bytes; about 100 us of parsing */
 
 uint64_t server_now_ns(const server *s)
 {
@@ -44,39 +45,19 @@ uint16_t server_port(const server *s)
 
 /* ---- routes ---- */
 
-static void handle_api(server *s, struct evhttp_request *http, api_kind kind, const call_ops *ops)
-{
-    struct evbuffer *body = evhttp_request_get_input_buffer(http);
-    size_t len = evbuffer_get_length(body);
-    if (len > LARGE_BODY) {
-        call_start_large(s, ops, kind, http);
-        return;
-    }
-    const char *bytes = len ? (const char *)evbuffer_pullup(body, -1) : "";
-    api_request request;
-    api_error err;
-    bool ok = bytes ? api_request_parse(kind, bytes, len, s->params.request_memory, &request, &err)
-                    : api_fail(&err, 503, NULL, "no memory for this request");
-    evbuffer_drain(body, len);
-    if (ok)
-        call_start(s, ops, http, &request);
-    else
-        reply_error(http, &err);
-}
-
 static void handle_completions(server *s, struct evhttp_request *http)
 {
-    handle_api(s, http, API_COMPLETIONS, &completions_ops);
+    call_start(s, &completions_ops, http);
 }
 
 static void handle_chat(server *s, struct evhttp_request *http)
 {
-    handle_api(s, http, API_CHAT, &chat_ops);
+    call_start(s, &chat_ops, http);
 }
 
 static void handle_generate(server *s, struct evhttp_request *http)
 {
-    handle_api(s, http, API_GENERATE, &generate_ops);
+    call_start(s, &generate_ops, http);
 }
 
 struct route {
@@ -164,6 +145,8 @@ static void begin_stop(server *s)
         worker_wake(&s->admin);
         worker_wake(&s->waiter);
         worker_wake(&s->parser);
+        worker_wake(&s->large_parser);
+        worker_wake(&s->writer);
         pthread_mutex_unlock(&s->lock);
         s->aborted = true;
         calls_abort_all(s);
@@ -198,6 +181,16 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
     server_leave_when_done(s);
 }
 
+/* Large requests leave their memory in malloc's hands: it goes back to the system when some of
+ * them are over, and once more when their answers are out. */
+static void give_memory_back(server *s)
+{
+    bool much = s->passed_bytes >= TRIM_BYTES;
+    if (much || s->trim_again) worker_trim(&s->large_parser);
+    if (much) s->passed_bytes = 0;
+    s->trim_again = much;
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -206,6 +199,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     uint64_t now_ns = server_now_ns(s);
     calls_ping(s, now_ns);
     connections_tick(s, now_ns);
+    give_memory_back(s);
     if (s->stopping && now_ns >= s->stop_at_ns) {
         if (!s->aborted)
             begin_stop(s);
@@ -359,7 +353,10 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     if (status == RAD_OK) status = bind_listener(s, err);
     if (status == RAD_OK) status = worker_start(s, &s->admin, err);
     if (status == RAD_OK) status = worker_start(s, &s->waiter, err);
+    if (status == RAD_OK) status = turn_init(s, err);
     if (status == RAD_OK) status = worker_start(s, &s->parser, err);
+    if (status == RAD_OK) status = worker_start(s, &s->large_parser, err);
+    if (status == RAD_OK) status = worker_start(s, &s->writer, err);
     if (status != RAD_OK) {
         server_destroy(s);
         return status;
@@ -397,6 +394,8 @@ void server_destroy(server *s)
     worker_join(&s->admin);
     worker_join(&s->waiter);
     worker_join(&s->parser);
+    worker_join(&s->large_parser);
+    worker_join(&s->writer);
     s->listener = NULL;
     if (s->http) evhttp_free(s->http); /* the listener too */
     connections_fini(s);
@@ -404,6 +403,7 @@ void server_destroy(server *s)
                               s->sigterm_event};
     for (size_t i = 0; i < RAD_COUNT(events); i++)
         if (events[i]) event_free(events[i]);
+    turn_fini(s);
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);
     pthread_mutex_destroy(&s->lock);

@@ -80,4 +80,10 @@ void server_destroy(server *s); /* not while server_run runs; NULL is fine */
 
 uint16_t server_port(const server *s);
 
+/* Test hook: the most that any turn of the event loop has done with bodies and answers, in units
+ * of about a quarter of a microsecond (turn.c); once server_run has returned. And the limit, which
+ * one body, answer or event may pass by less than itself. */
+uint64_t server_most_per_turn(const server *s);
+enum { SERVER_TURN_UNITS = 20000 };
+
 #endif

@@ -24,8 +24,17 @@ typedef struct worker {
     pthread_cond_t wake;
     job_list list, waiting;
     bool attempt_due; /* one of those that wait may be tried */
+    bool trim;        /* give free memory back to the system when there is nothing else to do */
     bool started, stop;
 } worker;
+
+/* What one turn of the event loop may do before others are looked at, in units of about a quarter
+ * of a microsecond: see turn.c. The server's thread. */
+typedef struct turn {
+    uint64_t units; /* in this one */
+    uint64_t most;  /* in any so far */
+    struct event *over;
+} turn;
 
 /* What the newest flush of memory came to. */
 typedef struct flush_result {
@@ -60,6 +69,8 @@ struct server {
     uint64_t num_http_requests;
     uint64_t num_failed_requests; /* of these, answered with an error */
     access_record access;         /* of the request that is being looked at */
+    uint64_t passed_bytes;        /* of memory that requests took and gave back; see on_tick */
+    bool trim_again;
 
     /* Under `lock`: */
     pthread_mutex_t lock;
@@ -71,7 +82,10 @@ struct server {
     worker admin;         /* figures */
     worker waiter;        /* what may have to wait: flushing, changes of the store */
     flush_result flushed; /* the waiter's */
-    worker parser;        /* large bodies */
+    worker parser;        /* bodies, */
+    worker large_parser;  /* large ones, */
+    worker writer;        /* and answers that are too much for a turn */
+    turn turn;
 };
 
 uint64_t server_now_ns(const server *s);
@@ -98,16 +112,33 @@ json_t *error_json(const api_error *err);
 bool json_to_buffer(const json_t *json, struct evbuffer *out);
 const char *http_reason(int http_status);
 
+/* ---- turns ---- */
+enum {
+    TURN_UNITS =
+        SERVER_TURN_UNITS, /* of one turn; past it work waits for the next, or goes to a worker */
+    UNITS_REQUEST = 100,   /* a request, whatever it holds */
+    UNITS_PROMPT = 20,     /* one of its prompts */
+    UNITS_EVENT = 20,      /* one event of the engine's */
+    UNITS_LOGPROB = 8,     /* one alternative written with its bytes */
+    BYTES_A_UNIT = 2 /* of JSON to be parsed: a value has no fewer; of text to be written 64 */
+};
+rad_status turn_init(server *s, rad_error *err);
+void turn_fini(server *s);
+bool turn_has(const server *s, uint64_t units); /* as much is left of this turn */
+void turn_spend(server *s, uint64_t units);
+
 /* ---- workers ---- */
 rad_status worker_start(server *s, worker *w, rad_error *err);
 void worker_join(worker *w); /* one that never started is fine */
 void worker_push(worker *w, call_item *item);
+void worker_trim(worker *w);
 void worker_wake(worker *w); /* it looks at `hurry`; with the server's lock */
 
 /* ---- models.c: the names that are served ---- */
 const char *models_name(const server *s,
                         uint32_t i); /* the first is answers' where none was said */
 /* NULL is fine: it names none; false: a 404 in err. */
+const char *models_find(const server *s, const char *name); /* ours of that name, or NULL */
 bool models_check(const server *s, const char *name, api_error *err);
 
 /* ---- browsers_http.c ---- */

@@ -86,47 +86,63 @@ static json_t *finish_reason(const call_item *item)
     }
 }
 
-static json_t *output(const call *c, const call_item *item)
+static void put_output(json_writer *w, const call *c, const call_item *item)
 {
-    json_t *id = c->request.batch ? json_sprintf("%s_%u", c->id, item->index) : json_string(c->id);
     const server_params *p = &c->server->params;
     uint64_t cached = cached_shown(p, item->cached_tokens);
-    json_t *meta = json_pack("{s:o, s:o, s:I, s:I, s:o}", "id", id, "finish_reason",
-                             finish_reason(item), "prompt_tokens", (json_int_t)item->prompt_tokens,
-                             "completion_tokens", (json_int_t)item->completion_tokens,
-                             "cached_tokens", json_cached_tokens(c, cached));
+    jw_open(w, '{');
+    jw_name(w, "text"), put_item_text(w, item, 0);
+    jw_name(w, "output_ids"), put_ids(w, &item->ids, 0);
+    jw_name(w, "meta_info"), jw_open(w, '{');
+    jw_name(w, "id");
+    jw_json(w, c->request.batch ? json_sprintf("%s_%u", c->id, item->index) : json_string(c->id));
+    jw_name(w, "finish_reason"), jw_json(w, finish_reason(item));
+    jw_name(w, "prompt_tokens"), jw_int(w, item->prompt_tokens);
+    jw_name(w, "completion_tokens"), jw_int(w, item->completion_tokens);
+    jw_name(w, "cached_tokens"), jw_json(w, json_cached_tokens(c, cached));
     json_t *by_tier = json_cached_details(c, cached, cached_shown(p, item->loaded_tokens),
                                           cached_shown(p, item->fetched_tokens));
-    if (meta && by_tier) json_object_set_new(meta, "cached_tokens_details", by_tier);
+    if (by_tier) jw_name(w, "cached_tokens_details"), jw_json(w, by_tier);
     json_t *why = item->finished ? json_cache_explanation(item) : NULL;
-    if (why) json_object_set_new(meta, "cache_explanation", why);
-    if (meta && item->finished)
-        json_object_set_new(meta, "e2e_latency", json_real(item->e2e_latency_s));
-    if (meta && c->request.logprobs) json_add_sglang_logprobs(item, meta);
-    json_t *json = json_pack("{s:o, s:o, s:o}", "text", item_text(item, 0), "output_ids",
-                             json_ids(&item->ids, 0), "meta_info", meta);
-    if (json && c->request.batch)
-        json_object_set_new(json, "index", json_integer((json_int_t)item->index));
-    return json;
+    if (why) jw_name(w, "cache_explanation"), jw_json(w, why);
+    if (item->finished) jw_name(w, "e2e_latency"), jw_real(w, item->e2e_latency_s);
+    if (c->request.logprobs) put_sglang_logprobs(w, item);
+    jw_close(w, '}');
+    if (c->request.batch) jw_name(w, "index"), jw_int(w, item->index);
+    jw_close(w, '}');
 }
 
-static json_t *chunk(const call *c, call_item *item)
+static bool has_news(const call *c, const call_item *item)
 {
-    bool news = item->finished || item->ids.len > item->ids_sent ||
-                item->text.len > item->text_sent;
-    return news ? output(c, item) : NULL;
+    (void)c;
+    return item->finished || item->ids.len > item->ids_sent || item->text.len > item->text_sent;
 }
 
-static void answer(call *c)
+static void write_chunk(const call *c, call_item *item, json_writer *w)
 {
-    if (!c->request.batch) {
-        call_reply_json(c, 200, output(c, &c->items[0]));
-        return;
-    }
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < c->num_items; i++)
-        json_array_append_new(list, output(c, &c->items[i]));
-    call_reply_json(c, 200, list);
+    put_output(w, c, item);
 }
 
-const call_ops generate_ops = {.id_prefix = "", .chunk = chunk, .answer = answer};
+static void write_head(const call *c, json_writer *w)
+{
+    if (c->request.batch) jw_open(w, '[');
+}
+
+static void write_item(const call *c, call_item *item, json_writer *w)
+{
+    put_output(w, c, item);
+}
+
+static void write_tail(const call *c, json_writer *w)
+{
+    if (c->request.batch) jw_close(w, ']');
+}
+
+const call_ops generate_ops = {.kind = API_GENERATE,
+                               .id_prefix = "",
+                               .chunk_says_all = true,
+                               .has_news = has_news,
+                               .write_chunk = write_chunk,
+                               .write_head = write_head,
+                               .write_item = write_item,
+                               .write_tail = write_tail};

@@ -1,6 +1,6 @@
 /* worker.c - threads for what the event loop must not wait for.
  *
- * A job is an item of a call; ops->work runs here, and its end comes back the way the
+ * A job is a call (its `own` item); its work runs here, and its end comes back the way the
  * engine's events do. The lists are bounded by the calls, and those by the connections.
  *
  *     list     never tried, or with more to do at once     in turn
@@ -12,6 +12,7 @@
  * nothing is tried any more: what was tried answers likewise, the rest that we are stopping. */
 #include "server/server_priv.h"
 
+#include <malloc.h>
 #include <time.h>
 
 enum { RETRY_MS = 5 };
@@ -64,6 +65,18 @@ static void rest(worker *w)
     w->attempt_due = pthread_cond_timedwait(&w->wake, &w->server->lock, &until) != 0;
 }
 
+/* malloc keeps what is freed; after large requests that is most of what they took. Each arena is
+ * locked while its free pages go, so it is done while there is not much of them. */
+static void trim(worker *w)
+{
+    w->trim = false;
+    pthread_mutex_unlock(&w->server->lock);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+    pthread_mutex_lock(&w->server->lock);
+}
+
 /* What to do next, NULL when there is nothing and a stop. With the lock, which it lets go of
  * while it waits. */
 static call_item *next_job(worker *w)
@@ -74,7 +87,10 @@ static call_item *next_job(worker *w)
         if (!item && look) item = pop_overdue(w);
         if (!item && look) item = pop(&w->waiting);
         if (item || (w->stop && !w->waiting.first)) return item;
-        rest(w);
+        if (w->trim)
+            trim(w);
+        else
+            rest(w);
     }
 }
 
@@ -85,11 +101,12 @@ static void *worker_main(void *arg)
     pthread_mutex_lock(&s->lock);
     for (call_item *item; (item = next_job(w));) {
         call *c = item->call;
-        bool try = !s->hurry && !(c->tried && call_is_overdue(c, server_now_ns(s)));
+        bool over = c->waited && call_is_overdue(c, server_now_ns(s));
+        bool try = (!s->hurry || c->must_finish) && !over;
         pthread_mutex_unlock(&s->lock);
-        call_progress progress = try ? c->ops->work(c) : CALL_DONE;
-        if (!try && !c->tried) c->not_done = true;
-        c->tried = true;
+        call_progress progress = try ? c->work(c) : CALL_DONE;
+        if (!try && !c->waited) c->not_done = true;
+        c->waited = progress == CALL_WAIT;
         if (progress == CALL_DONE) call_work_done(c);
         pthread_mutex_lock(&s->lock);
         if (progress == CALL_GO_ON) push(&w->list, item);
@@ -134,6 +151,14 @@ void worker_push(worker *w, call_item *item)
 {
     pthread_mutex_lock(&w->server->lock);
     push(&w->list, item);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->server->lock);
+}
+
+void worker_trim(worker *w)
+{
+    pthread_mutex_lock(&w->server->lock);
+    w->trim = true;
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->server->lock);
 }

@@ -3,6 +3,7 @@
 is answered as before, memory is where it was, and at the end every slot is free or cached.
 
 RADISH_TEST_LONG=1: more connections, and a body of 1 GB that is really sent."""
+import http.client
 import json
 import select
 import socket
@@ -395,12 +396,49 @@ def test_bad_models():
             print(f"{name:8} {lines[-1].replace(f.name, 'FILE')}")
 
 
+def memory_goes_back(server, want):
+    """Bodies whose JSON takes a hundred times their bytes: answered or refused in words, others are
+    served, and the memory is the system's again soon after."""
+    before = rss_mb(server)
+    good = json.dumps(GOOD)[:-1].encode()
+    body = good + b', "metadata": {"x": [' + b"{}," * 900000 + b"{}]}}"
+    arguments = '{\\"a\\": [' + "{}," * 200000 + "{}]}"
+    calls = ",".join('{"id": "c", "type": "function", "function": {"name": "f", "arguments": "%s"}}'
+                     % arguments for _ in range(10))
+    tools = ('{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null,'
+             ' "tool_calls": [%s]}], "max_tokens": 1}' % calls).encode()
+    answers = []
+
+    def send(path, bytes_):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=HANG)
+        connection.request("POST", path, bytes_)
+        answer = connection.getresponse()
+        answers.append((answer.status, answer.read()))
+        connection.close()
+
+    threads = [threading.Thread(target=send, args=args) for args in
+               [("/v1/completions", body)] * 6 + [("/v1/chat/completions", tools)]]
+    for thread in threads:
+        thread.start()
+    assert good_answer(server) == want
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 7 and all(status in (200, 413, 503) for status, _ in answers), answers
+    assert sum(status == 413 and b"values of this request" in text for status, text in answers) == 1
+    peak, deadline = rss_mb(server), time.monotonic() + HANG
+    while rss_mb(server) > before + 40:
+        assert time.monotonic() < deadline, (before, peak, rss_mb(server))
+        time.sleep(0.05)
+    print(f"  {peak - before:+.0f} MB, then {rss_mb(server) - before:+.0f} MB")
+    assert good_answer(server) == want
+
+
 def test_hostile_clients():
     with Server(STORIES, "--dtype", "f32", "--kv-populate-ahead", 0) as server:
         want = good_answer(server)
         assert len(want) == 8
-        for case in (bad_requests, wrong_types, deep_json, huge_body, vanishing_clients,
-                     many_connections, half_closed, byte_by_byte, pipelining):
+        for case in (bad_requests, wrong_types, deep_json, huge_body, memory_goes_back,
+                     vanishing_clients, many_connections, half_closed, byte_by_byte, pipelining):
             start = time.monotonic()
             case(server, want)
             print(f"{case.__name__}: ok, {time.monotonic() - start:.1f} s")
