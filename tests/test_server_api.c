@@ -544,4 +544,28 @@ TEST(large_bodies_are_parsed_elsewhere_and_answered_alike)
     stop(&f);
 }
 
+/* They used to be a sum of the clock and one constant, so that each told the next. */
+TEST(ids_tell_nothing_about_each_other)
+{
+    enum { COUNT = 16 };
+    uint64_t high[COUNT], low[COUNT];
+    struct fixture f;
+    start(&f, 0);
+    for (int i = 0; i < COUNT; i++) {
+        json_t *json =
+            ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}", 200);
+        const char *id = text_of(json, "id");
+        unsigned long long a, b;
+        CHECKF(strlen(id) == 37 && sscanf(id, "cmpl-%16llx%16llx", &a, &b) == 2, "%s", id);
+        high[i] = a, low[i] = b;
+        json_decref(json);
+        for (int j = 0; j < i; j++)
+            CHECK(high[i] != high[j] && low[i] != low[j]);
+        CHECKF(i < 2 || (high[i] - high[i - 1] != high[i - 1] - high[i - 2] &&
+                         low[i] - low[i - 1] != low[i - 1] - low[i - 2]),
+               "%s", id);
+    }
+    stop(&f);
+}
+
 TEST_MAIN()

@@ -544,8 +544,9 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http)
     uint64_t units = UNITS_REQUEST + len / BYTES_A_UNIT;
     call *c = create(s, ops, http);
     if (!c) return;
-    snprintf(c->id, sizeof c->id, "%s%016llx", ops->id_prefix,
-             (unsigned long long)((s->next_id += 0x9e3779b97f4a7c15u)));
+    char name[RANDOM_ID_BYTES];
+    random_id(name);
+    snprintf(c->id, sizeof c->id, "%s%s", ops->id_prefix, name);
     c->bytes = len;
     if (turn_has(s, units)) {
         start_here(c, body, len);

@@ -65,7 +65,6 @@ struct server {
     bool stopping;
     bool aborted;
     uint64_t stop_at_ns;
-    uint64_t next_id;
     uint64_t num_http_requests;
     uint64_t num_failed_requests; /* of these, answered with an error */
     access_record access;         /* of the request that is being looked at */
@@ -126,6 +125,10 @@ rad_status turn_init(server *s, rad_error *err);
 void turn_fini(server *s);
 bool turn_has(const server *s, uint64_t units); /* as much is left of this turn */
 void turn_spend(server *s, uint64_t units);
+
+/* ---- random_id.c ---- */
+enum { RANDOM_ID_BYTES = 33 }; /* 32 hexadecimal digits */
+void random_id(char id[RANDOM_ID_BYTES]);
 
 /* ---- workers ---- */
 rad_status worker_start(server *s, worker *w, rad_error *err);
