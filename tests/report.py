@@ -8,6 +8,7 @@
 Prints what was skipped and why, the minutes by part, the longest tests, and at last how many passed,
 failed and were skipped. A test is one of CTest's; a skip inside of one counts as one more. The exit
 status is 0 when something passed and nothing failed."""
+import collections
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -52,8 +53,8 @@ def main(build):
     failed = states.count("failed") + sum(state == "failed" for *_, state in parts)
     skipped = len(inside) + len(whole)
 
-    for line in sorted(inside) + whole:
-        print("skipped:", line)
+    for line, times in sorted(collections.Counter(inside).items()) + [(name, 1) for name in whole]:
+        print("skipped:", line + (f" (in {times} builds)" if times > 1 else ""))
     told = ", ".join(f"{preset} {what} {seconds / 60:.1f}" for seconds, preset, what, _ in parts)
     print(f"minutes: {told}; together {sum(part[0] for part in parts) / 60:.1f}")
     longest = sorted(cases, reverse=True)[:MOST_LONGEST]

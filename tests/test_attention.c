@@ -23,6 +23,11 @@ typedef struct shape {
 } shape;
 
 enum { MOST_REQS = 6, LAYERS = 2, LAYER = 1 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SLOWER = 3 }; /* so many times fewer rounds: they slow the arithmetic down twentyfold */
+#else
+enum { SLOWER = 1 };
+#endif
 
 /* A pool, rows, and what the requests in it consist of. */
 typedef struct world {
@@ -373,7 +378,7 @@ TEST(every_backend_agrees_with_double_precision)
     uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
-    for (uint64_t round = 0; round < test_scale(20, 300); round++) {
+    for (uint64_t round = 0; round < test_scale(20 / SLOWER, 300); round++) {
         shape s = random_shape(&seed);
         uint32_t len[3];
         random_lens(len, 3, 400, &seed);
@@ -398,7 +403,7 @@ TEST(every_backend_agrees_with_double_precision)
 TEST(instruction_sets_agree_bit_by_bit_and_with_the_judge)
 {
     uint64_t seed = test_told_seed();
-    for (uint64_t round = 0; round < test_scale(8, 100); round++) {
+    for (uint64_t round = 0; round < test_scale(8 / SLOWER, 100); round++) {
         shape s = random_shape(&seed);
         uint32_t len[2];
         random_lens(len, 2, 150, &seed);
@@ -435,7 +440,7 @@ TEST(amx_computes_what_its_emulation_does)
     const attn_backend *amx = attn_cpu("amx"), *emulated = attn_cpu("amx-emulated");
     SKIP_UNLESS(amx && emulated, "this CPU has no AMX");
     uint64_t seed = test_told_seed();
-    for (uint64_t round = 0; round < test_scale(10, 200); round++) {
+    for (uint64_t round = 0; round < test_scale(10 / SLOWER, 200); round++) {
         shape s = random_shape(&seed);
         if (s.dtype == RAD_F32) s.dtype = RAD_BF16;
         uint32_t len[2];
@@ -462,7 +467,7 @@ TEST(a_query_has_the_same_bits_however_it_is_computed)
     compute_pool *pools[3] = {NULL};
     for (uint32_t t = 1; t < 3; t++)
         CHECK_OK(compute_pool_create(NULL, t + 1, &pools[t], NULL));
-    for (uint64_t round = 0; round < test_scale(15, 200); round++) {
+    for (uint64_t round = 0; round < test_scale(15 / SLOWER, 200); round++) {
         shape s = random_shape(&seed);
         uint32_t len[4];
         random_lens(len, 4, 300, &seed);
@@ -494,7 +499,7 @@ TEST(a_token_alone_has_the_bits_that_it_has_among_many)
     static const uint32_t dims[] = {32, 64, 96, 128, 160, 256};
     static const rad_dtype dtypes[] = {RAD_BF16, RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
     uint64_t seed = test_told_seed();
-    for (uint32_t round = 0; round < test_scale(24, 480); round++) {
+    for (uint32_t round = 0; round < test_scale(27 / SLOWER, 480); round++) {
         shape s = {.num_kv_heads = 1 + random_below(5, &seed),
                    .head_dim = dims[random_below(RAD_COUNT(dims), &seed)],
                    .page_size = round % 3 ? 1 : 16,
