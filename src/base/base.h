@@ -14,6 +14,12 @@ rad_env rad_env_or_default(const rad_env *env);
 void *rad_alloc(const rad_env *env, size_t bytes);
 void rad_free(const rad_env *env, void *memory, size_t bytes); /* NULL is fine */
 
+/* The same for a table of which mostly a small part is ever used: under the default allocator what
+ * was not written takes no memory, where the table is large. Not to be mixed with the pair above.
+ */
+void *rad_alloc_sparse(const rad_env *env, size_t bytes);
+void rad_free_sparse(const rad_env *env, void *memory, size_t bytes);
+
 /* count * size, or 0 when that does not fit: rad_alloc then says no. */
 static inline size_t rad_mul(size_t count, size_t size)
 {

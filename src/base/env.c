@@ -4,8 +4,10 @@
 #include "base/log_text.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static void *default_alloc(void *user, size_t bytes)
@@ -47,7 +49,11 @@ static void default_panic(void *user, const char *message)
 rad_env rad_env_or_default(const rad_env *env)
 {
     rad_env full = {.struct_size = sizeof full};
-    if (env) full = *env;
+    if (env && env->struct_size >= offsetof(rad_env, free)) {
+        size_t known = RAD_MIN(env->struct_size, sizeof full); /* whole members of it */
+        memcpy(&full, env, known - known % sizeof(void (*)(void)));
+        full.struct_size = sizeof full;
+    }
     if (!full.alloc || !full.free) {
         full.alloc = default_alloc;
         full.free = default_free;
@@ -69,6 +75,28 @@ void *rad_alloc(const rad_env *env, size_t bytes)
 void rad_free(const rad_env *env, void *memory, size_t bytes)
 {
     if (memory) env->free(env->user, memory, bytes);
+}
+
+/* Pages that the kernel makes at the first write, in place of memory that is cleared now. */
+static bool is_mapped(const rad_env *env, size_t bytes)
+{
+    return bytes >= (size_t)1 << 20 && env->alloc == default_alloc;
+}
+
+void *rad_alloc_sparse(const rad_env *env, size_t bytes)
+{
+    if (!is_mapped(env, bytes)) return rad_alloc(env, bytes);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void rad_free_sparse(const rad_env *env, void *memory, size_t bytes)
+{
+    if (!is_mapped(env, bytes))
+        rad_free(env, memory, bytes);
+    else if (memory)
+        munmap(memory, bytes);
 }
 
 void rad_log(const rad_env *env, rad_log_level level, const char *fmt, ...)

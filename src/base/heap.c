@@ -10,16 +10,16 @@ size_t heap_bytes(uint32_t capacity)
 
 bool heap_init(heap *h, const rad_env *env, uint32_t capacity)
 {
-    *h = (heap){.capacity = capacity};
-    h->entries = rad_alloc(env, rad_mul(capacity, sizeof *h->entries));
-    h->pos = rad_alloc(env, ((size_t)capacity + 1) * sizeof *h->pos);
+    *h = (heap){.capacity = capacity, .env = *env};
+    h->entries = rad_alloc_sparse(env, rad_mul(capacity, sizeof *h->entries));
+    h->pos = rad_alloc_sparse(env, ((size_t)capacity + 1) * sizeof *h->pos);
     return h->entries && h->pos;
 }
 
 void heap_fini(heap *h, const rad_env *env)
 {
-    rad_free(env, h->entries, (size_t)h->capacity * sizeof *h->entries);
-    rad_free(env, h->pos, ((size_t)h->capacity + 1) * sizeof *h->pos);
+    rad_free_sparse(env, h->entries, (size_t)h->capacity * sizeof *h->entries);
+    rad_free_sparse(env, h->pos, ((size_t)h->capacity + 1) * sizeof *h->pos);
     *h = (heap){0};
 }
 
@@ -68,7 +68,7 @@ static void sift_down(heap *h, uint32_t at, heap_entry entry)
 
 void heap_push(heap *h, uint32_t id, heap_key key)
 {
-    RAD_ASSERT(id >= 1 && id <= h->capacity && !h->pos[id]);
+    RAD_ASSERT_ENV(&h->env, id >= 1 && id <= h->capacity && !h->pos[id]);
     sift_up(h, h->count++, entry_of(id, key));
 }
 
@@ -92,7 +92,7 @@ void heap_remove(heap *h, uint32_t id)
 
 void heap_rekey(heap *h, uint32_t id, heap_key key)
 {
-    RAD_ASSERT(h->pos[id] != 0);
+    RAD_ASSERT_ENV(&h->env, h->pos[id] != 0);
     settle(h, h->pos[id] - 1, entry_of(id, key));
 }
 

@@ -34,6 +34,7 @@ typedef struct heap {
     uint32_t *pos;       /* [capacity + 1] place + 1, or 0 when absent */
     uint32_t count;
     uint32_t capacity;
+    rad_env env; /* for its panic */
 } heap;
 
 /* False when there is no memory; heap_fini copes with what there is then. */

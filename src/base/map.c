@@ -19,21 +19,33 @@ size_t map_bytes(uint32_t capacity)
 bool map_init(map *m, const rad_env *env, uint32_t capacity)
 {
     uint32_t slots = slots_for(capacity);
-    *m = (map){.mask = slots - 1};
-    m->entries = rad_alloc(env, (size_t)slots * sizeof *m->entries);
+    *m = (map){.mask = slots - 1, .slots = slots, .env = *env};
+    m->entries = rad_alloc_sparse(env, (size_t)slots * sizeof *m->entries);
     return m->entries != NULL;
 }
 
 void map_fini(map *m, const rad_env *env)
 {
-    rad_free(env, m->entries, ((size_t)m->mask + 1) * sizeof *m->entries);
+    rad_free_sparse(env, m->entries, (size_t)m->slots * sizeof *m->entries);
     *m = (map){0};
+}
+
+void map_keep_small(map *m)
+{
+    enum { SMALL = 1024 };
+    m->mask = RAD_MIN(m->slots, (uint32_t)SMALL) - 1;
+}
+
+void map_grow(map *m)
+{
+    map_clear(m);
+    m->mask = 2 * m->mask + 1;
 }
 
 void map_insert(map *m, uint32_t hash, uint32_t id)
 {
     uint32_t at = hash & m->mask;
-    RAD_ASSERT(m->count < m->mask);
+    RAD_ASSERT_ENV(&m->env, m->count < m->mask);
     while (m->entries[at].id)
         at = (at + 1) & m->mask;
     m->entries[at] = (map_entry){hash, id};

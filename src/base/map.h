@@ -18,12 +18,25 @@ typedef struct map {
     map_entry *entries;
     uint32_t mask; /* entries - 1, a power of two less one */
     uint32_t count;
+    uint32_t slots; /* there are, of which mask + 1 are used */
+    rad_env env;    /* for its panic */
 } map;
 
 /* Room for `capacity` entries. False when there is no memory. */
 bool map_init(map *m, const rad_env *env, uint32_t capacity);
 void map_fini(map *m, const rad_env *env);
 size_t map_bytes(uint32_t capacity);
+
+/* A map that has room for many and mostly has few uses a part of its memory, so that lookups stay
+ * in the CPU's caches. map_keep_small goes back to the smallest part; it is for an empty map.
+ * Before an insert of which map_is_tight says that it wants more, the owner calls map_grow, which
+ * empties the map, and inserts all there was. */
+void map_keep_small(map *m);
+void map_grow(map *m);
+static inline bool map_is_tight(const map *m)
+{
+    return m->count >= (m->mask + 1) / 3 * 2 && m->mask + 1 < m->slots;
+}
 
 void map_insert(map *m, uint32_t hash, uint32_t id);
 bool map_remove(map *m, uint32_t hash, uint32_t id);                    /* false: absent */

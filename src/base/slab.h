@@ -16,20 +16,21 @@ typedef struct slab {
     uint32_t num_fresh;   /* ids 1..num_fresh were used at some time */
     uint32_t capacity;
     uint32_t num_live;
+    rad_env env; /* for its panic */
 } slab;
 
 static inline bool slab_init(slab *s, const rad_env *env, uint32_t capacity)
 {
-    *s = (slab){.capacity = capacity};
-    s->generation = rad_alloc(env, ((size_t)capacity + 1) * sizeof *s->generation);
-    s->free = rad_alloc(env, (size_t)capacity * sizeof *s->free);
+    *s = (slab){.capacity = capacity, .env = *env};
+    s->generation = rad_alloc_sparse(env, ((size_t)capacity + 1) * sizeof *s->generation);
+    s->free = rad_alloc_sparse(env, (size_t)capacity * sizeof *s->free);
     return s->generation && s->free;
 }
 
 static inline void slab_fini(slab *s, const rad_env *env)
 {
-    rad_free(env, s->generation, ((size_t)s->capacity + 1) * sizeof *s->generation);
-    rad_free(env, s->free, (size_t)s->capacity * sizeof *s->free);
+    rad_free_sparse(env, s->generation, ((size_t)s->capacity + 1) * sizeof *s->generation);
+    rad_free_sparse(env, s->free, (size_t)s->capacity * sizeof *s->free);
     *s = (slab){0};
 }
 
@@ -65,7 +66,7 @@ static inline bool slab_is_live(const slab *s, uint32_t id)
 
 static inline void slab_free(slab *s, uint32_t id)
 {
-    RAD_ASSERT(slab_is_live(s, id));
+    RAD_ASSERT_ENV(&s->env, slab_is_live(s, id));
     s->generation[id]++;
     s->free[s->num_free++] = id;
     s->num_live--;

@@ -23,10 +23,10 @@ size_t span_arena_bytes(uint32_t max_spans)
 
 bool span_arena_init(span_arena *a, const rad_env *env, uint32_t capacity, uint32_t max_spans)
 {
-    *a = (span_arena){.capacity = capacity};
+    *a = (span_arena){.capacity = capacity, .env = *env};
     if (max_spans > (UINT32_MAX - 2) / 2) return false;
     a->num_spans = descriptors(max_spans);
-    a->spans = rad_alloc(env, span_arena_bytes(max_spans));
+    a->spans = rad_alloc_sparse(env, span_arena_bytes(max_spans));
     if (!a->spans) return false;
     span_arena_clear(a);
     return true;
@@ -34,7 +34,7 @@ bool span_arena_init(span_arena *a, const rad_env *env, uint32_t capacity, uint3
 
 void span_arena_fini(span_arena *a, const rad_env *env)
 {
-    rad_free(env, a->spans, ((size_t)a->num_spans + 1) * sizeof *a->spans);
+    rad_free_sparse(env, a->spans, ((size_t)a->num_spans + 1) * sizeof *a->spans);
     *a = (span_arena){0};
 }
 
@@ -72,7 +72,10 @@ static void bin_drop(span_arena *a, uint32_t id)
 static uint32_t take_descriptor(span_arena *a)
 {
     uint32_t id = a->spare;
-    RAD_ASSERT(id != 0);
+    if (!id) {
+        RAD_ASSERT_ENV(&a->env, a->num_fresh < a->num_spans);
+        return ++a->num_fresh;
+    }
     a->spare = a->spans[id].next;
     return id;
 }
@@ -106,10 +109,7 @@ void span_arena_clear(span_arena *a)
 {
     memset(a->bins, 0, sizeof a->bins);
     memset(a->bin_bits, 0, sizeof a->bin_bits);
-    for (uint32_t id = 1; id <= a->num_spans; id++)
-        a->spans[id] = (span_run){.next = id < a->num_spans ? id + 1 : 0};
-    a->spare = 1;
-    a->first = a->used_spans = 0;
+    a->num_fresh = a->spare = a->first = a->used_spans = 0;
     a->free_units = a->capacity;
     if (a->capacity) bin_add(a, link_behind(a, 0, 0, a->capacity));
 }
@@ -168,7 +168,7 @@ static void settle_hole(span_arena *a, uint32_t id)
 void span_unref(span_arena *a, uint32_t id)
 {
     span_run *s = &a->spans[id];
-    RAD_ASSERT(s->refs > 0);
+    RAD_ASSERT_ENV(&a->env, s->refs > 0);
     if (--s->refs) return;
     a->free_units += s->len;
     a->used_spans--;
@@ -178,7 +178,7 @@ void span_unref(span_arena *a, uint32_t id)
 void span_cut_tail(span_arena *a, uint32_t id, uint32_t len)
 {
     span_run *s = &a->spans[id];
-    RAD_ASSERT(s->refs > 0 && len < s->len);
+    RAD_ASSERT_ENV(&a->env, s->refs > 0 && len < s->len);
     if (!len) return;
     s->len -= len;
     a->free_units += len;
@@ -188,7 +188,7 @@ void span_cut_tail(span_arena *a, uint32_t id, uint32_t len)
 void span_cut_head(span_arena *a, uint32_t id, uint32_t len)
 {
     span_run *s = &a->spans[id];
-    RAD_ASSERT(s->refs > 0 && len < s->len);
+    RAD_ASSERT_ENV(&a->env, s->refs > 0 && len < s->len);
     if (!len) return;
     uint32_t at = s->at;
     s->at += len;
@@ -224,7 +224,7 @@ static void find_window(span_arena *a, uint32_t len, uint32_t *first, uint32_t *
 void span_compact(span_arena *a, uint32_t len, span_move_fn move, void *user)
 {
     uint32_t first = 0, last = 0;
-    RAD_ASSERT(len > 0 && len <= a->free_units);
+    RAD_ASSERT_ENV(&a->env, len > 0 && len <= a->free_units);
     find_window(a, len, &first, &last);
     uint32_t to = a->spans[first].at, end = a->spans[last].at + a->spans[last].len;
     uint32_t before = a->spans[first].prev, behind = a->spans[last].next;
@@ -266,7 +266,7 @@ bool span_arena_check(const span_arena *a)
                 return false;
     }
     for (uint32_t id = a->spare; id; id = a->spans[id].next)
-        if (++known > a->num_spans) return false;
+        if (++known > a->num_fresh) return false;
     return at == a->capacity && used == a->used_spans && free_units == a->free_units &&
-           in_bins == holes && known == a->num_spans;
+           in_bins == holes && known == a->num_fresh;
 }

@@ -31,7 +31,8 @@ typedef struct span_run {
 typedef struct span_arena {
     span_run *spans;    /* [num_spans + 1]; id 0 is none */
     uint32_t num_spans; /* descriptors */
-    uint32_t spare;     /* first unused descriptor, linked by next */
+    uint32_t num_fresh; /* descriptors 1..num_fresh were used since the last clear */
+    uint32_t spare;     /* first unused one of these, linked by next */
     uint32_t first;     /* lowest address */
     uint32_t capacity;  /* units */
     uint32_t free_units;
@@ -39,6 +40,7 @@ typedef struct span_arena {
     uint64_t compactions;
     uint32_t bins[SPAN_BINS];
     uint64_t bin_bits[SPAN_BINS / 64];
+    rad_env env; /* for its panic */
 } span_arena;
 
 /* Room for max_spans spans at a time. False when there is no memory. */

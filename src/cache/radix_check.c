@@ -52,7 +52,7 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
     }
     if (children != n->num_children) return "has a wrong number of children";
     if (locks + t->cold[id].own != n->lock_ref) return "has other locks than its receipts say";
-    if (!n->span || n->span > t->spans.num_spans || !t->spans.spans[n->span].refs)
+    if (!n->span || n->span > t->spans.num_fresh || !t->spans.spans[n->span].refs)
         return "lies in no span";
     const span_run *s = &t->spans.spans[n->span];
     span_end = s->at + s->len;
@@ -115,7 +115,7 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
         unlocked += n->lock_ref == 0;
         pinned += t->keep.records && t->keep.records[id].pin_ttl ? n->pages : 0;
     }
-    for (uint32_t id = 1; id <= t->spans.num_spans; id++)
+    for (uint32_t id = 1; id <= t->spans.num_fresh; id++)
         refs += t->spans.spans[id].refs;
     if (refs != nodes)
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: %u users of spans, %u nodes", refs,
