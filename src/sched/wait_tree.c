@@ -1,11 +1,10 @@
 /* wait_tree.c - inserting, cutting and joining; and the pairing heaps. */
 #include "sched/wait_tree.h"
 
-#include "base/mix64.h"
-
 rad_status wait_tree_init(wait_tree *t, const rad_env *env, uint32_t max_reqs)
 {
     *t = (wait_tree){0};
+    hash_key_init(&t->key, env);
     uint64_t capacity = 3 * (uint64_t)max_reqs + 2; /* leaf, fork, namespace; spare, top */
     if (capacity > UINT32_MAX / 2) return RAD_E_NOMEM;
     t->capacity = (uint32_t)capacity;
@@ -91,23 +90,19 @@ void wait_tree_unfile(wait_tree *t, uint32_t node)
 
 /* ---- children ---- */
 
-static uint32_t child_hash(uint32_t parent, rad_token token)
+static uint32_t child_hash(const wait_tree *t, uint32_t parent, rad_token token)
 {
-    uint32_t hash = (uint32_t)mix64(((uint64_t)parent << 32) | (uint32_t)token);
+    uint32_t hash = hash_mix(&t->key, (uint64_t)parent << 32 | (uint32_t)token);
     return hash ? hash : 1;
 }
 
-static uint32_t text_hash(uint64_t hash, const char *text)
+static uint32_t namespace_hash(const wait_tree *t, const req *r)
 {
-    hash = mix64(hash + (text ? 1 : 0));
-    for (; text && *text; text++)
-        hash = mix64(hash ^ (unsigned char)*text);
-    return (uint32_t)(hash ^ (hash >> 32));
-}
-
-static uint32_t namespace_hash(const req *r)
-{
-    uint32_t hash = text_hash(text_hash(7, r->extra_key), r->cache_salt);
+    uint64_t h = 0;
+    const char *names[2] = {r->extra_key, r->cache_salt};
+    for (int i = 0; i < 2; i++)
+        h = names[i] ? hash_bytes(&t->key, names[i], strlen(names[i])) + (h * 3 + 1) : h * 3 + 2;
+    uint32_t hash = hash_mix(&t->key, h);
     return hash ? hash : 1;
 }
 
@@ -161,7 +156,7 @@ static uint32_t find_namespace(const wait_tree *t, const req *r, uint32_t hash)
 
 static uint32_t find_child(const wait_tree *t, uint32_t parent, rad_token token)
 {
-    uint32_t hash = child_hash(parent, token), depth = t->nodes[parent].depth;
+    uint32_t hash = child_hash(t, parent, token), depth = t->nodes[parent].depth;
     uint32_t at = map_start(&t->children, hash);
     for (uint32_t id; (id = map_next(&t->children, hash, &at));)
         if (t->nodes[id].parent == parent && t->nodes[id].witness->fill_ids[depth] == token)
@@ -200,7 +195,7 @@ static uint32_t split(wait_tree *t, uint32_t node, uint32_t depth)
     if (filed) wait_tree_unfile(t, node);
     unhang(t, node);
     hang(t, upper, parent, hash);
-    hang(t, node, upper, depth < n->depth ? child_hash(upper, n->witness->fill_ids[depth]) : 0);
+    hang(t, node, upper, depth < n->depth ? child_hash(t, upper, n->witness->fill_ids[depth]) : 0);
     if (filed) { /* both where they were; the caller brings the keys up to date */
         wait_tree_file(t, node, key);
         wait_tree_file(t, upper, key);
@@ -210,7 +205,7 @@ static uint32_t split(wait_tree *t, uint32_t node, uint32_t depth)
 
 uint32_t wait_tree_add(wait_tree *t, req *r)
 {
-    uint32_t len = req_num_fill(r) - 1, hash = namespace_hash(r);
+    uint32_t len = req_num_fill(r) - 1, hash = namespace_hash(t, r);
     uint32_t at = find_namespace(t, r, hash);
     if (!at) {
         at = new_node(t);
@@ -229,7 +224,7 @@ uint32_t wait_tree_add(wait_tree *t, req *r)
     n->depth = len;
     n->cached = depth;
     n->witness = n->r = r;
-    hang(t, leaf, at, depth < len ? child_hash(at, r->fill_ids[depth]) : 0);
+    hang(t, leaf, at, depth < len ? child_hash(t, at, r->fill_ids[depth]) : 0);
     return leaf;
 }
 
@@ -281,7 +276,7 @@ uint32_t wait_tree_remove(wait_tree *t, uint32_t leaf)
 uint32_t wait_tree_walk(wait_tree *t, const req *r, uint32_t num_tokens, uint32_t *matched)
 {
     *matched = 0;
-    uint32_t at = find_namespace(t, r, namespace_hash(r));
+    uint32_t at = find_namespace(t, r, namespace_hash(t, r));
     while (at && t->nodes[at].depth < num_tokens) {
         uint32_t child = find_child(t, at, r->fill_ids[t->nodes[at].depth]);
         if (!child) break;

@@ -11,6 +11,7 @@
 #ifndef SCHED_WAIT_TREE_H
 #define SCHED_WAIT_TREE_H
 
+#include "base/hash_key.h"
 #include "base/map.h"
 #include "sched/req.h"
 
@@ -48,6 +49,7 @@ typedef struct wait_tree {
     uint32_t num_fresh; /* ids handed out so far */
     uint32_t free;      /* linked by `next` */
     map children;
+    hash_key key; /* of `children`: prompts are chosen by whoever sends them */
     uint64_t tokens_compared;
 } wait_tree;
 

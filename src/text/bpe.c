@@ -22,16 +22,9 @@ enum { FEW = 48 };
 
 /* ---- the table ---- */
 
-static inline size_t hash_pair(uint32_t left, uint32_t right)
-{
-    uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u;
-    h ^= h >> 32;
-    return (size_t)(h * 0xd6e8feb86659fd93u >> 20);
-}
-
 static inline bpe_pair *find_pair(const bpe *b, uint32_t left, uint32_t right)
 {
-    for (size_t i = hash_pair(left, right);; i++) {
+    for (size_t i = hash_mix(&b->key, (uint64_t)left << 32 | right);; i++) {
         bpe_pair *p = &b->pairs[i & (b->num_pairs - 1)];
         if ((p->left == left && p->right == right) || p->left == NO_SYMBOL) return p;
     }
@@ -49,17 +42,18 @@ static bool reserve_pair(bpe *b)
 {
     if ((b->num_used + 1) * 2 <= b->num_pairs) return true;
     size_t more = b->num_pairs ? b->num_pairs * 2 : 1024;
-    bpe old = *b;
+    bpe_pair *old = b->pairs;
+    size_t num_old = b->num_pairs;
+    if (!num_old) hash_key_init(&b->key, &b->env);
     bpe_pair *pairs = rad_alloc(&b->env, rad_mul(more, sizeof *pairs));
     if (!pairs) return false;
     for (size_t i = 0; i < more; i++)
         pairs[i].left = NO_SYMBOL;
     b->pairs = pairs;
     b->num_pairs = more;
-    for (size_t i = 0; i < old.num_pairs; i++)
-        if (old.pairs[i].left != NO_SYMBOL)
-            *find_pair(b, old.pairs[i].left, old.pairs[i].right) = old.pairs[i];
-    rad_free(&b->env, old.pairs, old.num_pairs * sizeof *pairs);
+    for (size_t i = 0; i < num_old; i++)
+        if (old[i].left != NO_SYMBOL) *find_pair(b, old[i].left, old[i].right) = old[i];
+    rad_free(&b->env, old, num_old * sizeof *pairs);
     return true;
 }
 

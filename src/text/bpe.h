@@ -16,6 +16,7 @@ typedef struct bpe {
     bpe_pair *pairs;  /* open addressing; left == NO_SYMBOL: free */
     size_t num_pairs; /* places, a power of two, or 0 */
     size_t num_used;
+    hash_key key; /* drawn with the first pair */
 } bpe;
 
 /* Working memory of one caller, kept between calls. */

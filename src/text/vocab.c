@@ -40,25 +40,14 @@ bool vocab_grow(const rad_env *env, void **array, size_t *cap, size_t used, size
     return true;
 }
 
-static uint32_t hash_bytes(const char *bytes, size_t len)
-{
-    const uint64_t k = 0x9e3779b97f4a7c15u;
-    uint64_t h = len * k, word;
-    for (; len >= 8; bytes += 8, len -= 8) {
-        memcpy(&word, bytes, 8);
-        h = (h ^ word) * k;
-        h ^= h >> 32;
-    }
-    word = 0;
-    for (size_t i = 0; i < len; i++)
-        word = word << 8 | (unsigned char)bytes[i];
-    h = (h ^ word) * k;
-    h ^= h >> 29;
-    h *= k;
-    return (uint32_t)(h >> 32);
-}
-
 /* ---- symbols ---- */
+
+/* Keyed: a file may have been made so that its symbols meet, and a text so that it asks for them.
+ */
+static uint32_t symbol_hash(const vocab *v, const char *bytes, size_t len)
+{
+    return (uint32_t)hash_bytes(&v->key, bytes, len);
+}
 
 static vocab_slot *find_slot(const vocab *v, const char *bytes, size_t len, uint32_t hash)
 {
@@ -74,7 +63,7 @@ static vocab_slot *find_slot(const vocab *v, const char *bytes, size_t len, uint
 uint32_t vocab_find(const vocab *v, const char *bytes, size_t len)
 {
     if (!v->num_slots) return NO_SYMBOL;
-    return find_slot(v, bytes, len, hash_bytes(bytes, len))->symbol_plus_1 - 1;
+    return find_slot(v, bytes, len, symbol_hash(v, bytes, len))->symbol_plus_1 - 1;
 }
 
 /* Room for one more symbol in the table, at most half full. */
@@ -82,6 +71,7 @@ static bool reserve_slot(vocab *v)
 {
     if ((v->num_used + 1) * 2 <= v->num_slots) return true;
     size_t more = v->num_slots ? v->num_slots * 2 : 1024;
+    if (!v->num_slots) hash_key_init(&v->key, &v->env);
     vocab_slot *slots = rad_alloc(&v->env, rad_mul(more, sizeof *slots));
     if (!slots) return false;
     for (size_t i = 0; i < v->num_slots; i++) {
@@ -102,7 +92,7 @@ static bool enter_symbol(vocab *v, uint32_t symbol)
 {
     if (!reserve_slot(v)) return false;
     const char *bytes = vocab_bytes(v, symbol);
-    uint32_t len = v->symbols[symbol].len, hash = hash_bytes(bytes, len);
+    uint32_t len = v->symbols[symbol].len, hash = symbol_hash(v, bytes, len);
     vocab_slot *slot = find_slot(v, bytes, len, hash);
     if (!slot->symbol_plus_1) {
         *slot = (vocab_slot){hash, symbol + 1};

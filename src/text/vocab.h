@@ -9,7 +9,7 @@
 #ifndef TEXT_VOCAB_H
 #define TEXT_VOCAB_H
 
-#include "base/base.h"
+#include "base/hash_key.h"
 #include "text/tokenizer.h"
 
 #define NO_SYMBOL UINT32_MAX
@@ -45,6 +45,7 @@ typedef struct vocab {
     vocab_slot *slots; /* symbols by their bytes; open addressing */
     size_t num_slots;  /* a power of two, or 0 */
     size_t num_used;
+    hash_key key;            /* of the slots */
     rad_token byte_ids[256]; /* the token of a single byte, or -1 */
     rad_token unknown;       /* or -1 */
     bool lacks_bytes;        /* some byte has neither a token nor an unknown token */
