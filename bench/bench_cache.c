@@ -416,27 +416,38 @@ static void counting_free(void *user, void *memory, size_t bytes)
     free(memory);
 }
 
-/* What docs/embedding.md's table of sizes has: a million tokens, default limits. */
+/* Bytes that a cache of `tokens` takes over this allocator. */
+static uint64_t cache_bytes(rad_kv_allocator *alloc, uint32_t page_size, uint32_t max_nodes)
+{
+    uint64_t bytes = 0;
+    rad_env env = {
+        .struct_size = sizeof env, .user = &bytes, .alloc = counting_alloc, .free = counting_free};
+    rad_cache_params c = {.struct_size = sizeof c,
+                          .page_size = page_size,
+                          .kv_allocator = alloc,
+                          .max_nodes = max_nodes,
+                          .max_namespaces = 1};
+    rad_cache *cache = NULL;
+    ok(rad_cache_create(&env, &c, &cache, NULL), "create");
+    rad_cache_destroy(cache);
+    return bytes;
+}
+
+/* What docs/embedding.md's table of sizes has: a million tokens; keys and pages without nodes, and
+ * the default number of nodes. Namespaces come on top. */
 static void report_sizing(uint32_t page_size)
 {
     enum { TOKENS = 1000000 };
-    uint64_t bytes[2] = {0, 0}; /* of the allocator, of the cache */
-    rad_env env[2];
-    for (int i = 0; i < 2; i++)
-        env[i] = (rad_env){.struct_size = sizeof env[i],
-                           .user = &bytes[i],
-                           .alloc = counting_alloc,
-                           .free = counting_free};
+    uint64_t bytes = 0;
+    rad_env env = {
+        .struct_size = sizeof env, .user = &bytes, .alloc = counting_alloc, .free = counting_free};
     rad_kv_allocator_params a = {
         .struct_size = sizeof a, .num_pages = TOKENS / page_size, .page_size = page_size};
     rad_kv_allocator *alloc = NULL;
-    ok(rad_kv_allocator_create(&env[0], &a, &alloc, NULL), "create");
-    rad_cache_params c = {.struct_size = sizeof c, .page_size = page_size, .kv_allocator = alloc};
-    rad_cache *cache = NULL;
-    ok(rad_cache_create(&env[1], &c, &cache, NULL), "create");
-    printf("page size %-2u: cache %.1f, allocator %.1f bytes per token of KV memory\n", page_size,
-           (double)bytes[1] / TOKENS, (double)bytes[0] / TOKENS);
-    rad_cache_destroy(cache);
+    ok(rad_kv_allocator_create(&env, &a, &alloc, NULL), "create");
+    uint64_t keys = cache_bytes(alloc, page_size, 1), all = cache_bytes(alloc, page_size, 0);
+    printf("page size %-2u: keys %.1f, nodes %.1f, allocator %.1f bytes per token of KV memory\n",
+           page_size, (double)keys / TOKENS, (double)(all - keys) / TOKENS, (double)bytes / TOKENS);
     rad_kv_allocator_destroy(alloc);
 }
 

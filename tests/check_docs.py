@@ -97,12 +97,12 @@ def check_manual(root, build, wrong):
 
 def check_sizing(root, build, wrong):
     page = root / "docs/embedding.md"
-    said = {int(size): (float(cache), float(allocator)) for size, cache, allocator in re.findall(
-        r"^\| (\d+) \| ([\d.]+) bytes \| ([\d.]+) bytes \|$", page.read_text(), re.M)}
+    said = {int(row[0]): [float(x) for x in row[1:]] for row in re.findall(
+        r"^\| (\d+) \|" + r" ([\d.]+) bytes \|" * 3 + "$", page.read_text(), re.M)}
     out = subprocess.run([f"{build}/bench/bench_cache", "--sizing"], capture_output=True, text=True,
                          check=True).stdout
-    found = {int(size): (float(cache), float(allocator)) for size, cache, allocator in re.findall(
-        r"^page size (\d+) *: cache ([\d.]+), allocator ([\d.]+)", out, re.M)}
+    found = {int(row[0]): [float(x) for x in row[1:]] for row in re.findall(
+        r"^page size (\d+) *: keys ([\d.]+), nodes ([\d.]+), allocator ([\d.]+)", out, re.M)}
     if not found or said.keys() != found.keys() or any(
             abs(a - b) > 0.05 * b + 0.05 for size in found for a, b in zip(said[size], found[size])):
         wrong.append(f"{page}: its table of sizes says {said}, bench_cache --sizing {found}")

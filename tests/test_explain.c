@@ -189,7 +189,7 @@ TEST(an_insert_that_needs_a_namespace_is_a_cause)
         key.cache_salt = salts[i];
         insert(cache, &key);
     }
-    key.cache_salt = "a";
+    key.cache_salt = "c"; /* none was hit: the youngest went */
     rad_explanation e = explain(cache, &key);
     CHECK(e.why == RAD_END_EVICTED && e.evicted_tokens == 2);
     CHECK(e.eviction.cause == RAD_EVICTION_ROOM);

@@ -51,18 +51,28 @@ TEST(long_keys_agree_up_to_the_first_of_several_differences)
     free(b);
 }
 
+static hash_key some_key(void)
+{
+    rad_env env = rad_env_or_default(NULL);
+    hash_key key;
+    env.hash_seed = test_told_seed() | 1;
+    hash_key_init(&key, &env);
+    return key;
+}
+
 TEST(hashes_tell_parents_pages_and_namespaces_apart)
 {
+    hash_key key = some_key();
     rad_token page[16] = {1, 2, 3}, other[16] = {1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-    CHECK(key_child_hash(1, page, 1) != key_child_hash(2, page, 1));
-    CHECK(key_child_hash(1, page, 16) != key_child_hash(2, page, 16));
-    CHECK(key_child_hash(1, page, 16) != key_child_hash(1, other, 16));
-    CHECK(key_child_hash(1, page, 1) == key_child_hash(1, other, 1));
+    CHECK(key_child_hash(&key, 1, page, 1) != key_child_hash(&key, 2, page, 1));
+    CHECK(key_child_hash(&key, 1, page, 16) != key_child_hash(&key, 2, page, 16));
+    CHECK(key_child_hash(&key, 1, page, 16) != key_child_hash(&key, 1, other, 16));
+    CHECK(key_child_hash(&key, 1, page, 1) == key_child_hash(&key, 1, other, 1));
     const char *names[] = {NULL, "", "a", "b", "ab"};
     for (int i = 0; i < 25; i++)
         for (int k = 0; k < i; k++)
-            CHECK(key_namespace_hash(names[i / 5], names[i % 5]) !=
-                  key_namespace_hash(names[k / 5], names[k % 5]));
+            CHECK(key_namespace_hash(&key, names[i / 5], names[i % 5]) !=
+                  key_namespace_hash(&key, names[k / 5], names[k % 5]));
 }
 
 /* The low bits choose the slot: 100,000 children of few parents must not crowd. */
@@ -71,9 +81,10 @@ TEST(hashes_spread_over_the_table)
     enum { SLOTS = 1 << 16 };
     uint8_t *load = calloc(SLOTS, 1);
     CHECK(load != NULL);
+    hash_key key = some_key();
     uint32_t most = 0;
     for (rad_token token = 0; token < 100000; token++) {
-        uint32_t slot = key_child_hash(1 + (uint32_t)token % 3, &token, 1) % SLOTS;
+        uint32_t slot = key_child_hash(&key, 1 + (uint32_t)token % 3, &token, 1) % SLOTS;
         if (++load[slot] > most) most = load[slot];
     }
     CHECKF(most < 14, "%u in one slot", most); /* about 9 when it is like chance */

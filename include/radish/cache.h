@@ -42,8 +42,21 @@ typedef struct rad_cache_params {
     rad_kv_allocator *kv_allocator;
     rad_req_to_token_pool *req_to_token_pool;
 
-    /* Limits of the metadata, all allocated in create. 0 = derived from the
-     * allocator (without one: a default of 1 Mi tokens). */
+    /* Limits of the metadata, all allocated in create. 0 = derived from the pool:
+     *
+     *                     default                      bytes each
+     *     max_tokens      the allocator's              4, and 4 a page
+     *     max_nodes       one for each page            176 to 188
+     *     max_namespaces  one for each page, 65,536    some 700
+     *                     at most
+     *
+     * So neither short branches nor many users meet a limit before the pool is full. At page
+     * size 1 that is some 180 bytes for each token of the pool, at 16 some 16, and 47 MB for the
+     * most namespaces; under the default allocator (env.h) the tables of nodes and namespaces
+     * take memory only as far as they are used. Past max_nodes chains are merged and cold leaves
+     * evicted, past max_namespaces the least useful namespace is given up (see
+     * rad_cache_get_namespace_stats). Without allocator and max_tokens: 1 Mi tokens, 64 Ki nodes,
+     * 4 Ki namespaces. */
     uint32_t max_nodes;      /* tree nodes */
     uint32_t max_namespaces; /* different (extra_key, cache_salt) at one time */
     uint64_t max_tokens;     /* tokens the tree can hold keys for */
@@ -234,6 +247,24 @@ typedef struct rad_cache_stats {
 
 /* O(1). */
 RAD_API void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats);
+
+/* How the places for namespaces are used. When a new one needs a place and none is free, the least
+ * useful one that no request holds goes with all its pages: the one with the fewest hits, those of
+ * long ago counting less; of equals the youngest, so that users who come in turn and are more
+ * than fit do not push out each other. */
+typedef struct rad_namespace_stats {
+    size_t struct_size; /* sizeof(rad_namespace_stats), set by the caller */
+    uint32_t most;      /* places; 0: this kind of cache has no namespaces */
+    uint32_t used;
+    uint64_t given_up;  /* since create, for want of a place */
+    uint32_t host_most; /* the same of the host tier; 0: there is none */
+    uint32_t host_used;
+    uint64_t host_given_up;
+} rad_namespace_stats;
+
+/* RAD_E_INVAL: no struct, or one that is older than any. O(1). */
+RAD_API rad_status rad_cache_get_namespace_stats(const rad_cache *cache,
+                                                 rad_namespace_stats *stats);
 
 /* Calls visit(user, node, depth, ...) for every node below the roots, parents
  * first. `slots` has num_tokens entries, and so has `tokens`; under is_eagle `tokens` has

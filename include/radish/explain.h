@@ -71,7 +71,8 @@ typedef struct rad_explanation {
 } rad_explanation;
 
 /* Explains what a match of `key` would give, and changes nothing. RAD_E_UNSUPPORTED: this
- * kind of cache has no tree. O(num_tokens), with explain_namespaces times namespaces. */
+ * kind of cache has no tree. O(num_tokens), with explain_namespaces times the
+ * namespaces that are looked into: the 256 used last. */
 RAD_API rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
                                      rad_explanation *explanation);
 

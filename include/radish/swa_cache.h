@@ -33,7 +33,7 @@ typedef struct rad_swa_cache_params {
     size_t struct_size;                       /* sizeof(rad_swa_cache_params) */
     uint32_t window_tokens;                   /* at least 1; rounded up to whole pages */
     uint32_t max_nodes;                       /* 0: from the pool */
-    uint32_t max_namespaces;                  /* 0: 256 */
+    uint32_t max_namespaces;                  /* 0: from the pool, as in rad_cache_params */
     uint32_t reserved;                        /* 0 */
     rad_swa_allocator *allocator;             /* not owned, like the next */
     rad_req_to_token_pool *req_to_token_pool; /* NULL: there are no requests */

@@ -144,6 +144,16 @@ void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats)
     cache->ops->get_stats(cache, stats);
 }
 
+rad_status rad_cache_get_namespace_stats(const rad_cache *cache, rad_namespace_stats *stats)
+{
+    rad_namespace_stats s = {.struct_size = sizeof s};
+    if (!cache || !stats || stats->struct_size < sizeof s) return RAD_E_INVAL;
+    if (cache->ops->namespace_stats) cache->ops->namespace_stats(cache, &s);
+    s.struct_size = stats->struct_size;
+    memcpy(stats, &s, sizeof s);
+    return RAD_OK;
+}
+
 rad_status rad_cache_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
     return visit ? cache->ops->walk(cache, visit, user) : RAD_E_INVAL;

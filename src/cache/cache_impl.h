@@ -46,6 +46,8 @@ typedef struct cache_ops {
     rad_status (*poll)(rad_cache *cache); /* NULL: nothing comes from elsewhere */
     cache_sizes (*sizes)(const rad_cache *cache);
     void (*get_stats)(const rad_cache *cache, rad_cache_stats *stats);
+    /* Fills what is 0, the device's part or the host's too; NULL: there are no namespaces. */
+    void (*namespace_stats)(const rad_cache *cache, rad_namespace_stats *stats);
     rad_status (*walk)(const rad_cache *cache, rad_cache_visit_fn visit, void *user);
     void (*visit_pages)(const rad_cache *cache, cache_page_fn visit, void *user);
     rad_status (*check)(const rad_cache *cache, rad_error *err);

@@ -1,14 +1,15 @@
 /* eviction_log.c - a ring of fingerprints of evicted pages. */
 #include "cache/eviction_log.h"
 
-static uint32_t hash_of(uint64_t fingerprint)
+static uint32_t hash_of(const eviction_log *l, uint64_t fingerprint)
 {
-    return (uint32_t)(fingerprint ^ fingerprint >> 32);
+    return hash_mix(&l->key, fingerprint);
 }
 
 bool eviction_log_init(eviction_log *l, const rad_env *env, uint32_t capacity)
 {
-    *l = (eviction_log){.capacity = capacity};
+    *l = (eviction_log){.capacity = capacity, .env = *env};
+    hash_key_init(&l->key, env);
     l->records = rad_alloc(env, rad_mul((size_t)capacity + 1, sizeof *l->records));
     return map_init(&l->by_fingerprint, env, capacity) && l->records;
 }
@@ -28,7 +29,7 @@ size_t eviction_log_bytes(const eviction_log *l)
 
 static uint32_t find(const eviction_log *l, uint64_t fingerprint)
 {
-    uint32_t hash = hash_of(fingerprint), at = map_start(&l->by_fingerprint, hash);
+    uint32_t hash = hash_of(l, fingerprint), at = map_start(&l->by_fingerprint, hash);
     for (uint32_t id; (id = map_next(&l->by_fingerprint, hash, &at));)
         if (l->records[id].fingerprint == fingerprint) return id;
     return 0;
@@ -42,7 +43,8 @@ const eviction_record *eviction_log_find(const eviction_log *l, uint64_t fingerp
 
 static void retire(eviction_log *l, uint32_t id)
 {
-    RAD_ASSERT(map_remove(&l->by_fingerprint, hash_of(l->records[id].fingerprint), id));
+    bool was = map_remove(&l->by_fingerprint, hash_of(l, l->records[id].fingerprint), id);
+    RAD_ASSERT_ENV(&l->env, was);
     l->records[id].live = 0;
 }
 
@@ -54,7 +56,7 @@ void eviction_log_add(eviction_log *l, const eviction_record *record)
     l->records[id] = *record;
     l->records[id].live = 1;
     l->last = id;
-    map_insert(&l->by_fingerprint, hash_of(record->fingerprint), id);
+    map_insert(&l->by_fingerprint, hash_of(l, record->fingerprint), id);
 }
 
 void eviction_log_forget(eviction_log *l)

@@ -5,6 +5,7 @@
 #ifndef CACHE_EVICTION_LOG_H
 #define CACHE_EVICTION_LOG_H
 
+#include "base/hash_key.h"
 #include "base/map.h"
 
 typedef struct eviction_record {
@@ -19,6 +20,8 @@ typedef struct eviction_record {
 typedef struct eviction_log {
     eviction_record *records; /* [capacity + 1]; the map's ids */
     map by_fingerprint;
+    hash_key key; /* of the map: who sends tokens can choose their fingerprints */
+    rad_env env;  /* for its panic */
     uint32_t capacity;
     uint32_t last; /* written last; 0: none */
 } eviction_log;

@@ -5,7 +5,7 @@
 #include "cache/radix_journal.h"
 #include "cache/radix_key.h"
 
-enum { MOST_SIBLINGS = 64 };
+enum { MOST_SIBLINGS = 64, MOST_NAMESPACES = 256 };
 
 static void explain_path(const radix_cache *c, const radix_pos *pos, rad_explanation *e)
 {
@@ -83,7 +83,8 @@ static void explain_namespaces(const radix_cache *c, const rad_key *key, uint32_
     const radix_tree *t = &c->tree;
     uint32_t num_pages = radix_cache_pages(c, key), longest = pos->pages;
     if (!t->journal || !t->journal->explains_namespaces) return;
-    for (uint32_t ns = t->names.newest; ns; ns = t->names.entries[ns].older) {
+    uint32_t left = MOST_NAMESPACES; /* more would hold up those who wait */
+    for (uint32_t ns = t->names.newest; ns && left; ns = t->names.entries[ns].older, left--) {
         uint32_t root = t->names.entries[ns].root;
         if (root == own) continue;
         radix_pos other = radix_walk(t, root, radix_cache_tokens(c, key), num_pages);

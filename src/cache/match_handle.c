@@ -49,8 +49,8 @@ rad_status rad_cache_match_handle(rad_cache *cache, const rad_key *key, rad_matc
     if (!root || !num_pages) return RAD_OK;
     radix_tree *t = &c->tree;
     uint64_t now = ++t->clock;
-    namespace_touch(&t->names, t->nodes[root].ns);
     radix_pos pos = radix_match(t, root, radix_cache_tokens(c, key), num_pages, now, NULL);
+    namespace_touch(&t->names, t->nodes[root].ns, pos.pages > 0);
     if (pos.child) t->nodes[pos.child].last_access = now;
     radix_used(t, pos.child ? pos.child : pos.node);
     handle->node = radix_cache_ref(c, pos.child ? pos.child : pos.node);

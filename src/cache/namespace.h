@@ -1,16 +1,31 @@
 /* namespace.h - interned (extra_key, cache_salt) pairs, one tree root each.
  *
  * The table is of fixed size, names included, so a client that sends a new salt with
- * every request cannot grow it: when it is full the caller gives up the namespace used
- * least recently. Names are kept and compared whole; the hash only proposes. */
+ * every request cannot grow it: when it is full the caller gives up the least useful
+ * namespace. Names are kept and compared whole; the hash, which is keyed, only proposes.
+ *
+ * Worth: how often a namespace was hit, on top of the worth that the last one given up had
+ * when it was last used.
+ *
+ *     worth = age + 1 + hits           age: the worth of the last one given up
+ *
+ * So what was used often outlives what came once; what is used no more falls behind as the age
+ * grows; and of those that came once the youngest goes first. With more users than places, each
+ * coming in turn, an order by last use would give up just the one that comes next, and nobody
+ * would be found; this way most places keep their users. */
 #ifndef CACHE_NAMESPACE_H
 #define CACHE_NAMESPACE_H
 
+#include "base/hash_key.h"
+#include "base/heap.h"
 #include "base/map.h"
 #include "base/slab.h"
 
 /* Most bytes of the two names together, their terminating zeros counted. */
 enum { NAMESPACE_TEXT = 512 - 24 };
+
+/* Places where nobody says how many: one for each page, up to this. */
+enum { NAMESPACE_MOST = 1 << 16 };
 
 typedef struct namespace_entry {
     uint32_t root; /* tree node */
@@ -23,16 +38,31 @@ typedef struct namespace_entry {
     char text[NAMESPACE_TEXT];
 } namespace_entry;
 
+typedef struct namespace_worth {
+    uint64_t worth;
+    uint64_t created; /* how many were added before it */
+    uint32_t hits;    /* up to a limit */
+    uint32_t next;    /* of a list of the caller's */
+} namespace_worth;
+
 typedef struct namespaces {
+    rad_env env;
     namespace_entry *entries; /* [capacity + 1] */
+    namespace_worth *worth;   /* [capacity + 1] */
     slab ids;
     map by_name;
+    hash_key key;   /* of by_name */
+    heap by_worth;  /* keys may be lower than they should be: worth only grows */
+    uint64_t age;   /* worth of the last one given up */
+    uint64_t added; /* since the start */
+    uint64_t given_up;
     uint32_t oldest;
     uint32_t newest;
+    uint32_t nameless; /* the id of what has neither name, which most requests ask for; or 0 */
 } namespaces;
 
 bool namespaces_init(namespaces *n, const rad_env *env, uint32_t capacity);
-void namespaces_fini(namespaces *n, const rad_env *env);
+void namespaces_fini(namespaces *n);
 size_t namespaces_bytes(uint32_t capacity);
 
 /* Whether names of this length can be interned. */
@@ -43,6 +73,14 @@ uint32_t namespace_find(const namespaces *n, const char *extra_key, const char *
 /* The names must fit and be absent, and an id be available. */
 uint32_t namespace_add(namespaces *n, const char *extra_key, const char *cache_salt, uint32_t root);
 void namespace_remove(namespaces *n, uint32_t id);
-void namespace_touch(namespaces *n, uint32_t id); /* now the one used last */
+
+/* Now the one used last; `hit`: something of it was of use. O(1). */
+void namespace_touch(namespaces *n, uint32_t id, bool hit);
+
+/* Takes the least useful one out of the order, 0 when there is none left in it. It is given up
+ * (counted, and to be removed by the caller), or put back unchanged. O(log n). */
+uint32_t namespaces_take_least(namespaces *n);
+void namespaces_put_back(namespaces *n, uint32_t id);
+void namespaces_give_up(namespaces *n, uint32_t id);
 
 #endif

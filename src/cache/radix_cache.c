@@ -16,6 +16,12 @@
 
 static const cache_ops radix_ops;
 
+/* Of a cache that is told neither tokens nor a pool. */
+#define UNKNOWN_NODES      ((uint64_t)1 << 16)
+#define UNKNOWN_NAMESPACES ((uint64_t)1 << 12)
+
+/* A node has a page at least and a namespace a node, so with one of each for a page neither limit
+ * is met before the pool is full: short branches and many users cost no hit. */
 static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_error *err)
 {
     uint64_t max_tokens = p->max_tokens;
@@ -23,9 +29,11 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
         max_tokens = p->kv_allocator ? (uint64_t)rad_kv_num_pages(p->kv_allocator) * p->page_size
                                      : 1u << 20;
     uint64_t pages = max_tokens / p->page_size + (max_tokens % p->page_size != 0);
-    uint64_t nodes = p->max_nodes ? p->max_nodes
-                                  : RAD_MIN(pages, RAD_MAX((uint64_t)1024, max_tokens / 32));
-    uint64_t spaces = p->max_namespaces ? p->max_namespaces : 256;
+    bool unknown = !p->max_tokens && !p->kv_allocator;
+    uint64_t nodes = RAD_MIN(pages, unknown ? UNKNOWN_NODES : (uint64_t)INT32_MAX / 4);
+    uint64_t spaces = RAD_MIN(pages, unknown ? UNKNOWN_NAMESPACES : NAMESPACE_MOST);
+    if (p->max_nodes) nodes = p->max_nodes;
+    if (p->max_namespaces) spaces = p->max_namespaces;
     if (pages > INT32_MAX || nodes + spaces > INT32_MAX / 2)
         return rad_fail(
             err, RAD_E_LIMIT, "radix_cache: %llu pages, %llu nodes, %llu namespaces are too many",
@@ -161,8 +169,8 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
     uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
     if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
     uint64_t now = ++t->clock;
-    namespace_touch(&t->names, t->nodes[root].ns);
     radix_pos pos = radix_match(t, root, radix_cache_tokens(c, key), num_pages, now, slots);
+    namespace_touch(&t->names, t->nodes[root].ns, pos.pages > 0);
     uint32_t node = pos.node, unused;
     rad_page page;
     if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
@@ -297,6 +305,14 @@ static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
     };
 }
 
+static void radix_namespace_stats(const rad_cache *cache, rad_namespace_stats *stats)
+{
+    const namespaces *n = &((const radix_cache *)cache)->tree.names;
+    stats->most = n->ids.capacity;
+    stats->used = n->ids.num_live;
+    stats->given_up = n->given_up;
+}
+
 static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
     const radix_cache *c = (const radix_cache *)cache;
@@ -409,6 +425,7 @@ static const cache_ops radix_ops = {
     .reset = radix_reset,
     .sizes = radix_sizes,
     .get_stats = radix_get_stats,
+    .namespace_stats = radix_namespace_stats,
     .walk = radix_visit,
     .visit_pages = radix_visit_pages,
     .check = radix_check_all,

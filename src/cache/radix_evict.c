@@ -176,21 +176,36 @@ static bool merge_cold_chain(radix_tree *t)
     return best && radix_merge(t, t->nodes[best].parent, best);
 }
 
-/* Gives up the namespace that was used least recently and is not in use. */
-static bool drop_coldest_namespace(radix_tree *t, radix_drop_fn drop, void *user)
+/* The least useful namespace that is not in use, 0 when all are. Those in use, which are no more
+ * than there are locks, are set aside and put back. */
+static uint32_t take_least_namespace(namespaces *names, const radix_node *nodes)
 {
-    for (uint32_t ns = t->names.oldest; ns; ns = t->names.entries[ns].newer) {
-        uint32_t root = t->names.entries[ns].root, before = t->names.ids.num_live;
-        if (t->nodes[root].lock_ref) continue;
-        while (t->names.ids.num_live == before) {
-            uint32_t leaf = t->nodes[root].first_child;
-            while (t->nodes[leaf].num_children)
-                leaf = t->nodes[leaf].first_child;
-            trim(t, leaf, t->nodes[leaf].pages, drop, user);
-        }
-        return true;
+    uint32_t ns, in_use = 0;
+    while ((ns = namespaces_take_least(names)) && nodes[names->entries[ns].root].lock_ref) {
+        names->worth[ns].next = in_use;
+        in_use = ns;
     }
-    return false;
+    for (uint32_t next; in_use; in_use = next) {
+        next = names->worth[in_use].next;
+        namespaces_put_back(names, in_use);
+    }
+    return ns;
+}
+
+/* Gives up the least useful namespace with all that is in it. */
+static bool drop_least_namespace(radix_tree *t, radix_drop_fn drop, void *user)
+{
+    uint32_t ns = take_least_namespace(&t->names, t->nodes), before = t->names.ids.num_live;
+    if (!ns) return false;
+    uint32_t root = t->names.entries[ns].root;
+    namespaces_give_up(&t->names, ns);
+    while (t->names.ids.num_live == before) {
+        uint32_t leaf = t->nodes[root].first_child;
+        while (t->nodes[leaf].num_children)
+            leaf = t->nodes[leaf].first_child;
+        trim(t, leaf, t->nodes[leaf].pages, drop, user);
+    }
+    return true;
 }
 
 /* What is needed is compared with all that could be had before anything is evicted, so
@@ -203,7 +218,7 @@ bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, u
     bool ok = t->locked + pages <= t->limits.max_pages;
     if (ok && radix_nodes_available(t) + t->unlocked_nodes < nodes)
         ok = radix_nodes_available(t) + t->unlocked_nodes + count_joints(t, pin) >= nodes;
-    if (ok && root && !slab_available(&t->names.ids)) ok = drop_coldest_namespace(t, drop, user);
+    if (ok && root && !slab_available(&t->names.ids)) ok = drop_least_namespace(t, drop, user);
     while (ok && radix_nodes_available(t) < nodes)
         if (!merge_cold_chain(t)) {
             uint32_t leaf = coldest_leaf(t);

@@ -6,9 +6,6 @@
  * length, and a miss a few instructions. */
 #include "cache/radix_key.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 enum { SHORT = 24, FIRST_BLOCK = 256, MOST_BLOCK = 16384 }; /* tokens */
 
 /* Eight tokens a step; for blocks that are short or known to differ. */
@@ -47,26 +44,18 @@ uint32_t key_match_len(const rad_token *a, const rad_token *b, uint32_t count)
     return count;
 }
 
-uint32_t key_child_hash(uint32_t parent, const rad_token *page, uint32_t page_size)
+uint64_t key_page_hash(const hash_key *k, const rad_token *page, uint32_t page_size)
 {
-    if (page_size == 1) {
-        uint64_t h = ((uint64_t)parent << 32 | (uint32_t)page[0]) * 0x9e3779b97f4a7c15u;
-        return (uint32_t)((h ^ h >> 29) * 0xbf58476d1ce4e5b9u >> 32);
-    }
-    return (uint32_t)XXH3_64bits_withSeed(page, (size_t)page_size * sizeof *page, parent);
+    if (page_size == 16) return hash_words(k, page, 16); /* the usual one: without a loop */
+    if (page_size < HASH_SECRET_WORDS) return hash_words(k, page, page_size);
+    return hash_bytes(k, page, (size_t)page_size * sizeof *page);
 }
 
-uint32_t key_lead_hash(uint32_t hash, rad_token lead)
-{
-    uint64_t h = ((uint64_t)hash << 32 | (uint32_t)lead) * 0x9e3779b97f4a7c15u;
-    return (uint32_t)((h ^ h >> 29) * 0xbf58476d1ce4e5b9u >> 32);
-}
-
-uint32_t key_namespace_hash(const char *extra_key, const char *cache_salt)
+uint32_t key_namespace_hash(const hash_key *k, const char *extra_key, const char *cache_salt)
 {
     uint64_t h = 0;
     const char *names[2] = {extra_key, cache_salt};
     for (int i = 0; i < 2; i++)
-        h = names[i] ? XXH3_64bits_withSeed(names[i], strlen(names[i]), h + 1) : h * 3 + 2;
-    return (uint32_t)(h ^ h >> 32);
+        h = names[i] ? hash_bytes(k, names[i], strlen(names[i])) + (h * 3 + 1) : h * 3 + 2;
+    return hash_mix(k, h);
 }

@@ -17,16 +17,24 @@
 
 #include <radish/types.h>
 
-#include "base/base.h"
+#include "base/hash_key.h"
 
 /* The number of leading tokens in which a and b agree, at most `count`. */
 uint32_t key_match_len(const rad_token *a, const rad_token *b, uint32_t count);
 
+/* A page of more than one token as one number. */
+uint64_t key_page_hash(const hash_key *k, const rad_token *page, uint32_t page_size);
+
 /* The hash under which the child of `parent` that begins with this page is found. */
-uint32_t key_child_hash(uint32_t parent, const rad_token *page, uint32_t page_size);
+static inline uint32_t key_child_hash(const hash_key *k, uint32_t parent, const rad_token *page,
+                                      uint32_t page_size)
+{
+    uint64_t first = page_size == 1 ? (uint32_t)page[0] : key_page_hash(k, page, page_size);
+    return hash_mix(k, (uint64_t)parent << 32 ^ first);
+}
 
 /* The hash of a namespace's two names; NULL, "" and "a" differ. */
-uint32_t key_namespace_hash(const char *extra_key, const char *cache_salt);
+uint32_t key_namespace_hash(const hash_key *k, const char *extra_key, const char *cache_salt);
 
 /* How many elements a key of num_tokens raw tokens has; `bigram` is 0 or 1. */
 static inline uint32_t key_length(uint32_t num_tokens, uint32_t bigram)
@@ -35,6 +43,9 @@ static inline uint32_t key_length(uint32_t num_tokens, uint32_t bigram)
 }
 
 /* The hash of a child of a root under bigram keys: the lead is part of its first page. */
-uint32_t key_lead_hash(uint32_t hash, rad_token lead);
+static inline uint32_t key_lead_hash(const hash_key *k, uint32_t hash, rad_token lead)
+{
+    return hash_mix(k, (uint64_t)hash << 32 | (uint32_t)lead);
+}
 
 #endif

@@ -127,7 +127,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
 
     t->clock++;
     if (!root) pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
-    namespace_touch(&t->names, t->nodes[root].ns);
+    namespace_touch(&t->names, t->nodes[root].ns, false);
     if (pos.child) pos.node = radix_split(t, pos.child, pos.part, t->clock);
     touch_path(t, pos.node, how);
     result->end = pos.node;

@@ -22,12 +22,18 @@ static uint32_t arena_pages(const radix_limits *l)
     return (uint32_t)RAD_MIN((uint64_t)l->max_pages + l->max_pages / 16 + 16, UINT32_MAX);
 }
 
+/* A span for each node, and one more while two are joined. */
+static uint32_t max_spans(const radix_limits *l)
+{
+    return l->max_nodes + 1;
+}
+
 static uint64_t metadata_bytes(const radix_tree *t)
 {
     uint64_t arena = arena_pages(&t->limits);
     return ((uint64_t)t->num_nodes + 1) * (sizeof(radix_node) + sizeof(radix_cold)) +
-           slab_bytes(t->num_nodes) + map_bytes(t->num_nodes) + heap_bytes(t->num_nodes) +
-           namespaces_bytes(t->limits.max_namespaces) + span_arena_bytes(t->num_nodes) +
+           slab_bytes(t->num_nodes) + map_bytes(t->limits.max_nodes) + heap_bytes(t->num_nodes) +
+           namespaces_bytes(t->limits.max_namespaces) + span_arena_bytes(max_spans(&t->limits)) +
            (t->worth ? ((uint64_t)t->num_nodes + 1) * sizeof *t->worth : 0) +
            (t->keep.records ? keep_bytes(t->num_nodes) : 0) +
            (t->tags.refs ? tags_bytes(t->num_nodes, t->limits.max_sessions) : 0) +
@@ -42,21 +48,23 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
     uint32_t ps = limits->page_size;
     t->shift = (ps & (ps - 1)) == 0 ? (uint32_t)__builtin_ctz(ps) : 32;
 
+    hash_key_init(&t->key, env);
     size_t nodes = (size_t)t->num_nodes + 1, arena = arena_pages(limits);
-    t->nodes = rad_alloc(env, rad_mul(nodes, sizeof *t->nodes));
-    t->cold = rad_alloc(env, rad_mul(nodes, sizeof *t->cold));
+    t->nodes = rad_alloc_sparse(env, rad_mul(nodes, sizeof *t->nodes));
+    t->cold = rad_alloc_sparse(env, rad_mul(nodes, sizeof *t->cold));
     t->tokens = rad_alloc(env, rad_mul(rad_mul(arena, ps), sizeof *t->tokens));
     t->regions = rad_alloc(env, rad_mul(arena, sizeof *t->regions));
     if (!t->nodes || !t->cold || !t->tokens || !t->regions) return RAD_E_NOMEM;
-    if (!slab_init(&t->ids, env, t->num_nodes) || !map_init(&t->children, env, t->num_nodes) ||
+    if (!slab_init(&t->ids, env, t->num_nodes) || !map_init(&t->children, env, limits->max_nodes) ||
         !heap_init(&t->leaves, env, t->num_nodes) ||
         !namespaces_init(&t->names, env, limits->max_namespaces) ||
-        !span_arena_init(&t->spans, env, (uint32_t)arena, t->num_nodes))
+        !span_arena_init(&t->spans, env, (uint32_t)arena, max_spans(limits)))
         return RAD_E_NOMEM;
+    map_keep_small(&t->children);
     if (limits->eviction.policy == RAD_EVICT_COST || limits->eviction.policy == RAD_EVICT_USER) {
         uint64_t part = (uint64_t)limits->max_pages * limits->eviction.cost_half_life_percent;
         t->heat_half_life = RAD_MAX(part / 100, (uint64_t)1);
-        t->worth = rad_alloc(env, nodes * sizeof *t->worth);
+        t->worth = rad_alloc_sparse(env, nodes * sizeof *t->worth);
         if (!t->worth) return RAD_E_NOMEM;
     }
     if (limits->keeps && !keep_init(t, limits->max_pinned_pages)) return RAD_E_NOMEM;
@@ -69,16 +77,16 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
 void radix_tree_fini(radix_tree *t)
 {
     size_t nodes = (size_t)t->num_nodes + 1, arena = arena_pages(&t->limits);
-    rad_free(&t->env, t->nodes, nodes * sizeof *t->nodes);
-    rad_free(&t->env, t->cold, nodes * sizeof *t->cold);
+    rad_free_sparse(&t->env, t->nodes, nodes * sizeof *t->nodes);
+    rad_free_sparse(&t->env, t->cold, nodes * sizeof *t->cold);
     rad_free(&t->env, t->tokens, arena * t->limits.page_size * sizeof *t->tokens);
     rad_free(&t->env, t->regions, arena * sizeof *t->regions);
     slab_fini(&t->ids, &t->env);
     map_fini(&t->children, &t->env);
     heap_fini(&t->leaves, &t->env);
-    namespaces_fini(&t->names, &t->env);
+    namespaces_fini(&t->names);
     span_arena_fini(&t->spans, &t->env);
-    rad_free(&t->env, t->worth, nodes * sizeof *t->worth);
+    rad_free_sparse(&t->env, t->worth, nodes * sizeof *t->worth);
     keep_fini(t);
     tags_fini(t);
 }
@@ -90,6 +98,7 @@ void radix_clear(radix_tree *t)
     while (t->names.oldest)
         namespace_remove(&t->names, t->names.oldest);
     map_clear(&t->children);
+    map_keep_small(&t->children);
     heap_clear(&t->leaves);
     span_arena_clear(&t->spans);
     keep_clear(t);
@@ -102,7 +111,8 @@ void radix_clear(radix_tree *t)
 static void take_place(radix_tree *t, uint32_t node, uint32_t old)
 {
     radix_node *n = &t->nodes[node], *o = &t->nodes[old];
-    RAD_ASSERT_ENV(&t->env, map_replace(&t->children, o->hash, old, node));
+    bool filed = map_replace(&t->children, o->hash, old, node);
+    RAD_ASSERT_ENV(&t->env, filed);
     n->hash = o->hash;
     n->parent = o->parent;
     n->prev = o->prev;
@@ -124,6 +134,17 @@ static void hang(radix_tree *t, uint32_t node, uint32_t parent)
     map_insert(&t->children, n->hash, node);
 }
 
+/* Before a node is hung: the map of children gets more room when it is tight. O(nodes) when their
+ * number doubles for the first time. */
+static void make_place_among_children(radix_tree *t)
+{
+    if (!map_is_tight(&t->children)) return;
+    map_grow(&t->children);
+    for (uint32_t id = 1; id <= t->ids.num_fresh; id++)
+        if (slab_is_live(&t->ids, id) && t->nodes[id].parent)
+            map_insert(&t->children, t->nodes[id].hash, id);
+}
+
 static uint32_t new_node(radix_tree *t)
 {
     uint32_t id = slab_alloc(&t->ids);
@@ -138,6 +159,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
 {
     radix_node *c = &t->nodes[child];
     RAD_ASSERT_ENV(&t->env, at > 0 && at < c->pages);
+    make_place_among_children(t);
     uint32_t upper = new_node(t);
     radix_node *u = &t->nodes[upper];
     *u = *c;
@@ -206,6 +228,7 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
                         uint32_t num_runs, int32_t priority)
 {
     size_t ps = t->limits.page_size;
+    make_place_among_children(t);
     uint32_t span = radix_alloc_run(t, num_pages), id = new_node(t);
     RAD_ASSERT_ENV(&t->env, span != 0);
     radix_node *n = &t->nodes[id];
@@ -254,7 +277,8 @@ void radix_unhook(radix_tree *t, uint32_t node)
 {
     radix_node *n = &t->nodes[node];
     RAD_ASSERT_ENV(&t->env, !n->num_children && n->parent);
-    RAD_ASSERT_ENV(&t->env, map_remove(&t->children, n->hash, node));
+    bool filed = map_remove(&t->children, n->hash, node);
+    RAD_ASSERT_ENV(&t->env, filed);
     *(n->prev ? &t->nodes[n->prev].next : &t->nodes[n->parent].first_child) = n->next;
     if (n->next) t->nodes[n->next].prev = n->prev;
     t->nodes[n->parent].num_children--;
@@ -272,7 +296,8 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
     RAD_ASSERT_ENV(&t->env, u->num_children == 1 && l->parent == upper);
     RAD_ASSERT_ENV(&t->env, u->lock_ref == l->lock_ref && u->parent);
 
-    RAD_ASSERT_ENV(&t->env, map_remove(&t->children, l->hash, lower));
+    bool filed = map_remove(&t->children, l->hash, lower);
+    RAD_ASSERT_ENV(&t->env, filed);
     if (u->span == l->span) {
         RAD_ASSERT_ENV(&t->env, u->at + u->pages == l->at);
         span_unref(&t->spans, l->span);

@@ -48,6 +48,7 @@ typedef struct radix_tree {
     radix_cold *cold;
     slab ids;
     map children;
+    hash_key key; /* of `children` */
     heap leaves; /* every evictable leaf, and others that have ceased to be one */
     namespaces names;
 
@@ -121,8 +122,8 @@ static inline rad_token radix_lead(const radix_tree *t, const radix_node *n)
 static inline uint32_t radix_child_hash(const radix_tree *t, uint32_t parent, const rad_token *page,
                                         rad_token lead)
 {
-    uint32_t hash = key_child_hash(parent, page, t->limits.page_size);
-    return lead ? key_lead_hash(hash, lead) : hash;
+    uint32_t hash = key_child_hash(&t->key, parent, page, t->limits.page_size);
+    return lead ? key_lead_hash(&t->key, hash, lead) : hash;
 }
 
 /* The lead of what hangs below `from` and begins with these tokens. */

@@ -86,6 +86,12 @@ static void session_cache_stats(const rad_cache *cache, rad_cache_stats *stats)
     stats->metadata_bytes += own_bytes(session_of_const(cache));
 }
 
+static void session_namespace_stats(const rad_cache *cache, rad_namespace_stats *stats)
+{
+    const rad_cache *inner = session_of_const(cache)->inner;
+    if (inner->ops->namespace_stats) inner->ops->namespace_stats(inner, stats);
+}
+
 static rad_status session_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
     return rad_cache_walk(session_of_const(cache)->inner, visit, user);
@@ -223,6 +229,7 @@ static const cache_ops session_ops = {
     .poll = session_poll,
     .sizes = session_sizes,
     .get_stats = session_cache_stats,
+    .namespace_stats = session_namespace_stats,
     .walk = session_walk,
     .visit_pages = session_visit_pages,
     .check = session_check,

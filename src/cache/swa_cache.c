@@ -81,8 +81,8 @@ rad_status rad_swa_cache_match_prefix(rad_swa_cache *c, const rad_key *key, rad_
     uint32_t root = swa_root(c, key), num_pages = key->num_tokens / c->page_size;
     if (!root || !num_pages) return RAD_OK;
     uint64_t now = ++t->clock;
-    namespace_touch(&t->names, t->nodes[root].ns);
     radix_pos pos = radix_match(t, root, key->tokens, num_pages, now, slots);
+    namespace_touch(&t->names, t->nodes[root].ns, pos.pages > 0);
     uint32_t node, at, last = pos.child ? pos.child : pos.node;
     uint32_t pages = swa_usable(c, last, pos.part, pos.pages, 0, &node, &at);
     if (!pages) return RAD_OK;
@@ -310,8 +310,9 @@ rad_status rad_swa_cache_create(const rad_env *env, const rad_swa_cache_params *
         return rad_fail(err, RAD_E_INVAL, "swa_cache: a window and an allocator are needed");
     uint32_t ps = rad_swa_page_size(p.allocator), num_pages = rad_swa_num_pages(p.allocator);
     radix_limits limits = {.page_size = ps,
-                           .max_nodes = p.max_nodes ? p.max_nodes : RAD_MIN(num_pages, 1u << 20),
-                           .max_namespaces = p.max_namespaces ? p.max_namespaces : 256,
+                           .max_nodes = p.max_nodes ? p.max_nodes : num_pages,
+                           .max_namespaces = p.max_namespaces ? p.max_namespaces
+                                                              : RAD_MIN(num_pages, NAMESPACE_MOST),
                            .max_pages = num_pages};
     if ((uint64_t)limits.max_nodes + limits.max_namespaces > INT32_MAX / 2)
         return rad_fail(err, RAD_E_LIMIT, "swa_cache: %u nodes are too many", limits.max_nodes);

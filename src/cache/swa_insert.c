@@ -120,7 +120,7 @@ rad_status swa_insert(rad_swa_cache *c, const swa_insertion *what, uint32_t *end
 
     t->clock++;
     if (!root) pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
-    namespace_touch(&t->names, t->nodes[root].ns);
+    namespace_touch(&t->names, t->nodes[root].ns, false);
     if (pos.child) {
         pos.node = radix_split(t, pos.child, pos.part, t->clock);
         swa_file_window(c, pos.node);

@@ -250,6 +250,15 @@ int cmd_serve(int argc, char **argv)
                  "a virtual machine for a tenth of a second at times. Default 1; 0 = none: memory\n"
                  "is taken when it is written."},
         {.kind = CLI_U32,
+         .name = "max-namespaces",
+         .arg = "N",
+         .target = &engine_p.max_namespaces,
+         .max = 1 << 20,
+         .help =
+             "Different cache_salt (and extra_key) that may have something cached at one time;\n"
+             "past it the least useful one is given up. Default: one for each page of the\n"
+             "pool, 65536 at most; 0 = default."},
+        {.kind = CLI_U32,
          .name = "max-running-requests",
          .arg = "N",
          .target = &engine_p.max_running_requests,

@@ -91,6 +91,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .cache_kind = p->disable_radix_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
         .page_size = p->page_size,
         .eviction = p->eviction,
+        .max_namespaces = p->max_namespaces,
         .on_step = p->on_step,
         .step_user = p->step_user,
         .max_total_tokens = p->max_total_tokens,

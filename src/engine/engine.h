@@ -50,6 +50,7 @@ typedef struct engine_params {
     uint32_t reserved;
 
     rad_eviction_options eviction; /* what the cache gives up first; all 0: lru */
+    uint32_t max_namespaces; /* cache_salt and the like, at one time; 0 = by the pool's pages */
 
     /* Called on the scheduler's thread after each forward pass; NULL: nobody watches. */
     void (*on_step)(void *step_user, const step_info *step);
@@ -255,6 +256,7 @@ typedef struct engine_stats {
     uint64_t kv_populated_bytes;  /* of the pool: written, or made ready; 0 without
                                    * kv_populate_ahead */
     rad_hicache_stats tiers;      /* all 0 without tiers */
+    rad_namespace_stats namespaces;
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */

@@ -135,6 +135,7 @@ void engine_get_stats(engine *e, engine_stats *stats)
         .fetched_tokens = s->fetched_tokens,
         .lost_loads = s->lost_loads,
         .tiers = c.tier_stats,
+        .namespaces = s->namespaces,
         .prefill_tokens = s->prefill_tokens,
         .generated_tokens = s->generated_tokens,
         .num_retractions = s->num_retractions,

@@ -192,6 +192,17 @@ static void hi_get_stats(const rad_cache *cache, rad_cache_stats *stats)
     stats->metadata_bytes += host.metadata_bytes + hi_own_bytes(c);
 }
 
+static void hi_namespace_stats(const rad_cache *cache, rad_namespace_stats *stats)
+{
+    const hiradix_cache *c = of_const(cache);
+    rad_namespace_stats host = {.struct_size = sizeof host};
+    c->device->ops->namespace_stats(c->device, stats);
+    c->host->ops->namespace_stats(c->host, &host);
+    stats->host_most = host.most;
+    stats->host_used = host.used;
+    stats->host_given_up = host.given_up;
+}
+
 static rad_status hi_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
     return rad_cache_walk(of_const(cache)->device, visit, user);
@@ -279,6 +290,7 @@ const cache_ops hiradix_ops = {
     .poll = hi_poll_op,
     .sizes = hi_sizes,
     .get_stats = hi_get_stats,
+    .namespace_stats = hi_namespace_stats,
     .walk = hi_walk,
     .visit_pages = hi_visit_pages,
     .check = hi_check,

@@ -107,7 +107,7 @@ static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, ra
     c->device_tree = radix_cache_of(c->device);
     host.page_size = c->device->page_size;
     host.kv_allocator = c->host_pages;
-    host.max_namespaces = c->device_tree->tree.limits.max_namespaces;
+    host.max_namespaces = tree.max_namespaces; /* 0: from the host's own pages */
     host.eviction = p->host_eviction;
     host.max_pinned_tokens = p->host_max_pinned_tokens ? p->host_max_pinned_tokens
                                                        : tree.max_pinned_tokens;

@@ -95,7 +95,7 @@ static rad_status create_trees(rad_swa_hicache *c, const rad_swa_hicache_params 
     if (status) return status;
     rad_swa_cache_params host = {.struct_size = sizeof host,
                                  .window_tokens = p->cache->window_tokens,
-                                 .max_namespaces = c->device->tree.limits.max_namespaces,
+                                 .max_namespaces = p->cache->max_namespaces,
                                  .allocator = c->host_kv};
     return rad_swa_cache_create(&c->env, &host, &c->host, err);
 }

@@ -63,8 +63,8 @@ swa_hi_place swa_hi_find(rad_swa_cache *tree, const rad_key *key, uint32_t pages
     radix_pos pos;
     if (touch) {
         uint64_t now = ++t->clock;
-        namespace_touch(&t->names, t->nodes[root].ns);
         pos = radix_match(t, root, key->tokens, pages, now, NULL);
+        namespace_touch(&t->names, t->nodes[root].ns, pos.pages > 0);
         if (pos.child) t->nodes[pos.child].last_access = now;
     } else {
         pos = radix_walk(t, root, key->tokens, pages);

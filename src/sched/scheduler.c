@@ -281,6 +281,7 @@ static rad_cache_params tree_params(const scheduler *s)
                               .page_size = s->pools.page_size,
                               .kv_allocator = s->pools.kv_allocator,
                               .req_to_token_pool = s->pools.req_to_token_pool,
+                              .max_namespaces = s->params.max_namespaces,
                               .eviction = s->params.eviction,
                               .explain_pages = explain_pages(s)};
 }

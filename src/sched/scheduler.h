@@ -69,6 +69,7 @@ typedef struct scheduler_params {
     void *user;
 
     rad_eviction_options eviction; /* of the cache; all 0: lru */
+    uint32_t max_namespaces;       /* of the cache and of its host tier; 0 = by their pages */
 
     /* Tiers below the device (hicache.h), not kept after create: `cache`, `host_pool` and
      * `device_pool` are filled in. NULL: none, and the host pool's defaults. */
@@ -156,6 +157,7 @@ typedef struct scheduler_stats {
     uint64_t evictable_tokens;
     uint64_t protected_tokens;
     uint64_t held_tokens; /* all - available - evictable - protected */
+    rad_namespace_stats namespaces;
 } scheduler_stats;
 void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);
 

@@ -8,6 +8,8 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     rad_cache_get_stats(s->pools.tree_cache, &cache);
     *stats = s->stats;
     stats->evicted_tokens = cache.evicted_tokens;
+    stats->namespaces = (rad_namespace_stats){.struct_size = sizeof stats->namespaces};
+    (void)rad_cache_get_namespace_stats(s->pools.tree_cache, &stats->namespaces);
     stats->num_running = s->num_running;
     stats->num_waiting = s->waiting.count + s->tiers.num_fetching;
     stats->verify = s->verify.stats;
