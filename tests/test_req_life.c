@@ -7,6 +7,8 @@
 #include "slot_content.h"
 #include "test.h"
 
+#include "cache/cache_impl.h"
+
 enum { MOST_SLOTS = 4096, MOST_REQS = 8, MOST_LEN = 200 };
 enum { EAGLE = 16 }; /* with a kind: bigram keys */
 
@@ -504,6 +506,157 @@ TEST(ownership_names_what_is_lost_or_owned_twice)
     finish(&w, a, 0);
     finish(&w, b, 0);
     world_fini(&w);
+}
+
+/* ---- what a record is refused for ---- */
+
+/* Counts how often the cache is asked who owns pages. */
+static uint32_t num_asked;
+static const cache_ops *asked_ops;
+static bool count_owns_any(const rad_cache *cache, kv_run pages)
+{
+    num_asked++;
+    return asked_ops->owns_any(cache, pages);
+}
+
+/* finished_req of 100,000 tokens took 17 times what the insert in it takes: it looked at each page.
+ * A record whose slots are one run is one question. */
+TEST(a_record_is_checked_by_runs_of_pages)
+{
+    for (uint32_t ps = 1; ps <= 4; ps *= 4) {
+        static world w;
+        world_init(&w, RAD_CACHE_RADIX, ps, 64, 0);
+        rad_row row;
+        CHECK_OK(rad_req_to_token_alloc(w.rows, &row));
+        rad_slot *slots = rad_req_to_token_row(w.rows, row);
+        rad_token tokens[64] = {0};
+        uint32_t none = 0, len = 63; /* the last page in part, where there are parts */
+        rad_slot last = -1;
+        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &len, &last, slots));
+        rad_req_kv kv = {.row = row,
+                         .committed_len = len,
+                         .allocated_len = len,
+                         .key = {.tokens = tokens, .num_tokens = len}};
+        cache_ops counted = *w.cache->ops;
+        asked_ops = w.cache->ops;
+        counted.owns_any = count_owns_any;
+        w.cache->ops = &counted;
+        num_asked = 0;
+        CHECK_OK(req_kv_check(w.cache, &kv, NULL));
+        CHECKF(num_asked == 1, "%u questions\n", num_asked);
+        w.cache->ops = asked_ops;
+        CHECK_OK(rad_cache_finished_req(w.cache, &kv, 1, NULL));
+        world_fini(&w);
+    }
+}
+
+static void is_refused(world *w, const rad_req_kv *kv, rad_status want, const char *words)
+{
+    for (int way = 0; way < 2; way++) {
+        rad_req_kv copy = *kv;
+        rad_error err = {0};
+        rad_status status = way ? rad_cache_finished_req(w->cache, &copy, 1, &err)
+                                : rad_cache_unfinished_req(w->cache, &copy, 0, &err);
+        CHECKF(status == want && strstr(err.text, words), "%d: %s, wanted: %s\n", status, err.text,
+               words);
+        CHECK(memcmp(&copy, kv, sizeof copy) == 0); /* nothing changed */
+    }
+}
+
+/* Every refusal there is, each at places where a run of pages, a word of bits or the record begins
+ * and ends. */
+TEST(each_wrong_record_is_refused_in_words)
+{
+    enum { LEN = 200, MOST = 199 };
+    for (uint32_t ps = 1; ps <= 4; ps *= 4) {
+        static world w;
+        world_init(&w, RAD_CACHE_RADIX, ps, 400 / ps, 0);
+        rad_token tokens[LEN] = {0};
+        rad_slot cached[4];
+        uint32_t none = 0, four = 4;
+        rad_slot last = -1;
+        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &four, &last, cached));
+        rad_key theirs = {.tokens = (rad_token[]){9, 9, 9, 9}, .num_tokens = 4};
+        CHECK_OK(rad_cache_insert(w.cache, &theirs, cached, NULL, NULL, NULL));
+
+        rad_req_kv kv = {.key = {.tokens = tokens, .num_tokens = LEN}};
+        CHECK_OK(rad_req_to_token_alloc(w.rows, &kv.row));
+        rad_slot *slots = rad_req_to_token_row(w.rows, kv.row);
+        uint32_t len = MOST;
+        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &len, &last, slots));
+        kv.committed_len = kv.allocated_len = len;
+        rad_slot free_page = (rad_slot)((400 / ps - 1) * ps); /* nobody has it */
+
+        const uint32_t places[] = {0, 4, 60, 64, 68, 124, 128, 192, 196};
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            uint32_t at = places[i], count = at + ps > len ? len - at : ps;
+            rad_slot kept[4];
+            char where[64];
+            memcpy(kept, slots + at, count * sizeof *kept);
+            const struct {
+                rad_slot first;
+                const char *words;
+            } bad[] = {{cached[0], "is the cache's"},
+                       {free_page, "is not handed out"},
+                       {0, "is not handed out"}, /* the page of padding */
+                       {(rad_slot)(400 / ps + 1) * (rad_slot)ps, "is not handed out"},
+                       {INT32_MAX / 4 * 4 - 4, "is not handed out"},
+                       {-4, "is not in its page's place"},
+                       {INT32_MIN, "is not in its page's place"}};
+            for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+                for (uint32_t j = 0; j < count; j++)
+                    slots[at + j] = (rad_slot)((uint32_t)bad[k].first + j);
+                snprintf(where, sizeof where, "slot %d at position %u %s", slots[at], at,
+                         bad[k].words);
+                is_refused(&w, &kv, RAD_E_STATE, where);
+            }
+            memcpy(slots + at, kept, count * sizeof *kept);
+            for (uint32_t j = 0; ps > 1 && j < count; j++) { /* one slot of a page is wrong */
+                slots[at + j] ^= 1;
+                is_refused(&w, &kv, RAD_E_STATE, "is not in its page's place");
+                slots[at + j] = kept[j];
+            }
+        }
+
+        rad_req_kv wrong = kv;
+        wrong.protected_len = ps;
+        is_refused(&w, &wrong, RAD_E_STATE, "stale or missing");
+        wrong = kv;
+        wrong.lock = (rad_receipt){.node = {77, 1}, .held = 1};
+        is_refused(&w, &wrong, RAD_E_STATE, "stale or missing");
+        wrong = kv;
+        wrong.row = kv.row + 1;
+        is_refused(&w, &wrong, RAD_E_STATE, "is not handed out");
+        wrong = kv;
+        wrong.row = 0;
+        is_refused(&w, &wrong, RAD_E_INVAL, "positions without a row");
+        wrong = kv;
+        wrong.committed_len = len + 1;
+        is_refused(&w, &wrong, RAD_E_INVAL, "do not go together");
+        wrong = kv;
+        wrong.allocated_len = MOST_LEN + 1;
+        is_refused(&w, &wrong, RAD_E_INVAL, "do not go together");
+        wrong = kv;
+        wrong.key.num_tokens = len - 1;
+        is_refused(&w, &wrong, RAD_E_INVAL, "do not go together");
+        wrong = kv;
+        wrong.key.tokens = NULL;
+        is_refused(&w, &wrong, RAD_E_INVAL, "do not go together");
+        CHECK(rad_cache_finished_req(w.cache, NULL, 1, NULL) == RAD_E_INVAL);
+
+        /* A page that stands there twice: the check passes runs, the claim finds it. */
+        if (ps == 1) {
+            rad_slot kept = slots[70];
+            slots[70] = slots[3];
+            rad_req_kv copy = kv;
+            rad_error err = {0};
+            CHECK(rad_cache_unfinished_req(w.cache, &copy, 0, &err) == RAD_E_STATE);
+            CHECKF(strstr(err.text, "twice"), "%s\n", err.text);
+            slots[70] = kept;
+        }
+        CHECK_OK(rad_cache_finished_req(w.cache, &kv, 1, NULL));
+        world_fini(&w);
+    }
 }
 
 TEST(a_page_enters_the_tree_once)

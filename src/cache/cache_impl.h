@@ -9,6 +9,7 @@
 #include <radish/session.h>
 
 #include "base/base.h"
+#include "mem/kv_runs.h"
 
 /* Calls visit for each page that the cache owns. */
 typedef void (*cache_page_fn)(void *user, rad_page page);
@@ -33,8 +34,8 @@ typedef struct cache_ops {
     /* Whether a receipt was issued here and can be returned. */
     bool (*receipt_holds)(const rad_cache *cache, const rad_receipt *receipt);
 
-    /* Whether the cache owns this page, which is one of the allocator's. */
-    bool (*owns_page)(const rad_cache *cache, rad_page page);
+    /* Whether the cache owns any of these pages, which are all the allocator's. */
+    bool (*owns_any)(const rad_cache *cache, kv_run pages);
 
     /* The record has been checked by req_kv_check. finished always ends the request, a
      * negative status only reports what went wrong on the way; the row and the record
@@ -95,7 +96,8 @@ rad_status chunk_cache_create(const rad_env *env, const rad_cache_params *params
 /* Whether a key can be looked at: tokens where it says there are some. */
 bool cache_key_is_sound(const rad_key *key);
 
-/* Whether a request's record makes sense: RAD_E_INVAL or RAD_E_STATE in words. */
+/* Whether a request's record makes sense: RAD_E_INVAL or RAD_E_STATE in words. O(runs of pages, and
+ * pages / 64); the first slot that is wrong is looked for one by one. */
 rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error *err);
 
 /* Frees the slots of positions [from, to) of the request's row; `from` starts a page. */

@@ -128,9 +128,9 @@ static bool chunk_owns_prefix(const rad_cache *cache, const rad_receipt *lock, c
     return protected_len == 0;
 }
 
-static bool chunk_owns_page(const rad_cache *cache, rad_page page)
+static bool chunk_owns_any(const rad_cache *cache, kv_run pages)
 {
-    (void)cache, (void)page;
+    (void)cache, (void)pages;
     return false;
 }
 
@@ -143,7 +143,7 @@ static const cache_ops chunk_ops = {
     .dec_lock_ref = chunk_dec_lock_ref,
     .evict = chunk_evict,
     .receipt_holds = chunk_receipt_holds,
-    .owns_page = chunk_owns_page,
+    .owns_any = chunk_owns_any,
     .unfinished_req = chunk_unfinished_req,
     .finished_req = chunk_finished_req,
     .reset = chunk_reset,

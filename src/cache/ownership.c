@@ -4,9 +4,56 @@
  *
  * Each page gets the names of its owners; what has none is lost, what has two is about
  * to be written by one and read by the other. */
+#include "base/bits.h"
 #include "cache/cache_impl.h"
+#include "mem/kv_bits.h"
 
 #include <stdio.h>
+
+/* The slots behind the protected ones are whole pages, but for the last, handed out and nobody
+ * else's. What is allocated in a row is mostly a few runs of pages, and a run is looked at 64 pages
+ * at a time, as an insert does. */
+static bool own_slots_are_sound(const rad_cache *cache, const rad_req_kv *req)
+{
+    const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
+    bits_lane taken = kv_taken_lane(cache->kv);
+    uint32_t ps = cache->page_size, num_pages = rad_kv_num_pages(cache->kv);
+    for (uint32_t i = req->protected_len, run; i < req->allocated_len; i += run) {
+        run = bits_run(row + i, req->allocated_len - i);
+        bool is_last = i + run == req->allocated_len;
+        if (row[i] < 0 || (uint32_t)row[i] % ps || (run % ps && !is_last)) return false;
+        kv_run pages = {row[i] / (rad_slot)ps, run / ps + (run % ps != 0)};
+        if (pages.first < 1 || pages.count > num_pages ||
+            (uint32_t)pages.first > num_pages - pages.count + 1)
+            return false;
+        if (!lane_range_is(taken, (size_t)pages.first, pages.count, true) ||
+            cache->ops->owns_any(cache, pages))
+            return false;
+    }
+    return true;
+}
+
+/* The first slot that is wrong, in words. */
+static rad_status refuse_slots(const rad_cache *cache, const rad_req_kv *req, rad_error *err)
+{
+    const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
+    uint32_t ps = cache->page_size;
+    for (uint32_t i = req->protected_len; i < req->allocated_len; i++) {
+        rad_slot first = row[i - i % ps];
+        if (first < 0 || (uint32_t)first % ps || (uint32_t)row[i] != (uint32_t)first + i % ps)
+            return rad_fail(err, RAD_E_STATE,
+                            "cache: row %u: slot %d at position %u is not in its page's place",
+                            req->row, row[i], i);
+        if (i % ps) continue;
+        rad_page page = first / (rad_slot)ps;
+        bool taken = rad_kv_is_taken(cache->kv, page);
+        if (!taken || cache->ops->owns_any(cache, (kv_run){page, 1}))
+            return rad_fail(err, RAD_E_STATE, "cache: row %u: slot %d at position %u is %s",
+                            req->row, row[i], i, taken ? "the cache's" : "not handed out");
+    }
+    return rad_fail(err, RAD_E_STATE, "cache: row %u: its slots changed while they were checked",
+                    req->row);
+}
 
 rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error *err)
 {
@@ -35,21 +82,7 @@ rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error
                         "tokens do not go together",
                         req->row, req->protected_len, req->committed_len, req->allocated_len,
                         req->key.num_tokens);
-    const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
-    for (uint32_t i = req->protected_len; i < req->allocated_len; i++) {
-        rad_slot first = row[i - i % ps];
-        if (first < 0 || (uint32_t)first % ps || (uint32_t)row[i] != (uint32_t)first + i % ps)
-            return rad_fail(err, RAD_E_STATE,
-                            "cache: row %u: slot %d at position %u is not in its page's place",
-                            req->row, row[i], i);
-        if (i % ps) continue;
-        rad_page page = first / (rad_slot)ps;
-        bool taken = rad_kv_is_taken(cache->kv, page);
-        if (!taken || cache->ops->owns_page(cache, page))
-            return rad_fail(err, RAD_E_STATE, "cache: row %u: slot %d at position %u is %s",
-                            req->row, row[i], i, taken ? "the cache's" : "not handed out");
-    }
-    return RAD_OK;
+    return own_slots_are_sound(cache, req) ? RAD_OK : refuse_slots(cache, req, err);
 }
 
 rad_status req_kv_free(rad_cache *cache, const rad_req_kv *req, uint32_t from, uint32_t to,

@@ -405,9 +405,10 @@ static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, c
     return true;
 }
 
-static bool radix_owns_page(const rad_cache *cache, rad_page page)
+static bool radix_owns_any(const rad_cache *cache, kv_run pages)
 {
-    return lane_get(((const radix_cache *)cache)->cached, (size_t)page);
+    return !lane_range_is(((const radix_cache *)cache)->cached, (size_t)pages.first, pages.count,
+                          false);
 }
 
 static const cache_ops radix_ops = {
@@ -419,7 +420,7 @@ static const cache_ops radix_ops = {
     .dec_lock_ref = radix_dec_lock_ref,
     .evict = radix_evict_tokens,
     .receipt_holds = radix_receipt_holds,
-    .owns_page = radix_owns_page,
+    .owns_any = radix_owns_any,
     .unfinished_req = radix_unfinished_req,
     .finished_req = radix_finished_req,
     .reset = radix_reset,

@@ -109,10 +109,12 @@ static void session_visit_pages(const rad_cache *cache, cache_page_fn visit, voi
     }
 }
 
-static bool session_owns_page(const rad_cache *cache, rad_page page)
+static bool session_owns_any(const rad_cache *cache, kv_run pages)
 {
     const session_cache *c = session_of_const(cache);
-    return bits_get(c->held, (size_t)page) || c->inner->ops->owns_page(c->inner, page);
+    bits_lane held = {c->held, 1};
+    return !lane_range_is(held, (size_t)pages.first, pages.count, false) ||
+           c->inner->ops->owns_any(c->inner, pages);
 }
 
 static bool session_owns_prefix(const rad_cache *cache, const rad_receipt *lock,
@@ -145,7 +147,7 @@ static rad_status check_slot(const session_cache *c, uint32_t id, uint64_t *page
     for (uint32_t at = s->protected_len; at < s->committed_len; at += ps, ++*pages) {
         rad_page page = row[at] / (rad_slot)ps;
         if (!rad_kv_is_taken(c->base.kv, page) || !bits_get(c->held, (size_t)page) ||
-            c->inner->ops->owns_page(c->inner, page))
+            c->inner->ops->owns_any(c->inner, (kv_run){page, 1}))
             return rad_fail(err, RAD_E_CORRUPT, "session_check: page %d of slot %u is not its own",
                             page, id);
     }
@@ -222,7 +224,7 @@ static const cache_ops session_ops = {
     .dec_lock_ref = session_dec_lock_ref,
     .evict = session_evict,
     .receipt_holds = session_receipt_holds,
-    .owns_page = session_owns_page,
+    .owns_any = session_owns_any,
     .unfinished_req = session_unfinished_req,
     .finished_req = session_finished_req,
     .reset = session_reset,

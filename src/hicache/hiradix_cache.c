@@ -123,18 +123,18 @@ static const hi_ticket *next_orphan(const hiradix_cache *c, const hi_ticket *k)
     return k;
 }
 
-static bool is_orphaned(const hiradix_cache *c, rad_page page)
+static bool any_is_orphaned(const hiradix_cache *c, kv_run pages)
 {
     for (const hi_ticket *k = NULL; (k = next_orphan(c, k));)
         for (uint32_t i = 0; i < k->count; i++)
-            if (k->device[i] == page) return true;
+            if ((uint32_t)k->device[i] - (uint32_t)pages.first < pages.count) return true;
     return false;
 }
 
-static bool hi_owns_page(const rad_cache *cache, rad_page page)
+static bool hi_owns_any(const rad_cache *cache, kv_run pages)
 {
     const hiradix_cache *c = of_const(cache);
-    return c->device->ops->owns_page(c->device, page) || is_orphaned(c, page);
+    return c->device->ops->owns_any(c->device, pages) || any_is_orphaned(c, pages);
 }
 
 static void hi_visit_pages(const rad_cache *cache, cache_page_fn visit, void *user)
@@ -283,7 +283,7 @@ const cache_ops hiradix_ops = {
     .dec_lock_ref = hi_dec_lock_ref,
     .evict = hi_evict,
     .receipt_holds = hi_receipt_holds,
-    .owns_page = hi_owns_page,
+    .owns_any = hi_owns_any,
     .unfinished_req = hi_unfinished_req,
     .finished_req = hi_finished_req,
     .reset = hi_reset,
