@@ -317,6 +317,82 @@ TEST(wrong_records_are_refused_in_words)
     world_fini(&w);
 }
 
+static void turn(world *w, req *r, const char *text, uint32_t want)
+{
+    say(r, text);
+    uint32_t have = start(w, r);
+    CHECKF(have == want, "found %u of %u\n", have, want);
+    CHECK(compute(w, r, r->len));
+    CHECK_OK(rad_swa_cache_finished_req(w->cache, &r->kv, 1, NULL));
+    r->live = false;
+    world_check(w);
+}
+
+static uint32_t found(world *w, const req *r)
+{
+    rad_match m;
+    rad_key key = {.tokens = r->tokens, .num_tokens = r->len};
+    CHECK_OK(rad_swa_cache_match_prefix(w->cache, &key, NULL, &m));
+    return m.prefix_tokens;
+}
+
+static void evict_windows_of(world *w, uint64_t tokens)
+{
+    rad_swa_evicted e;
+    CHECK_OK(rad_swa_cache_evict(w->cache, 0, tokens, &e));
+    CHECK(e.swa_tokens == tokens && e.full_tokens == 0);
+    world_check(w);
+}
+
+/* Each turn of a long chat walks through all its turns, and so kept windows alive behind which no
+ * match can end any more, while a short chat lost the one it needs: 0 of its 6 tokens were found
+ * and 12 dead ones of the long chat were kept. (SGLang mended the same: #26615.) */
+TEST(windows_that_nobody_can_use_go_before_those_of_a_short_chat)
+{
+    for (int merged = 0; merged < 2; merged++) {
+        static world w;
+        world_init(&w, 1, 64, 64, 4, 0);
+        req *short_chat = &w.reqs[0], *long_chat = &w.reqs[1];
+        turn(&w, long_chat, "aaaaaa", 0);
+        turn(&w, short_chat, "xxxxxx", 0);
+        if (merged) { /* the long one comes in one piece instead */
+            turn(&w, long_chat, "bbbbbbcccccc", 6);
+        } else {
+            turn(&w, long_chat, "bbbbbb", 6);
+            turn(&w, long_chat, "cccccc", 12);
+        }
+        evict_windows_of(&w, 6);
+        CHECK(found(&w, short_chat) == 6 && found(&w, long_chat) == 18);
+        evict_windows_of(&w, 10); /* the rest of what is dead: 14 of the long one, 2 of the short */
+        CHECK(found(&w, short_chat) == 6 && found(&w, long_chat) == 18);
+        CHECK(rad_swa_cache_get_sizes(w.cache).swa_evictable == 8);
+        CHECK(found(&w, short_chat) == 6); /* now the long one was used less recently */
+        evict_windows_of(&w, 1);
+        CHECK(found(&w, short_chat) == 6 && found(&w, long_chat) == 0);
+        world_fini(&w);
+    }
+}
+
+/* What others branch off from is an end for each of them, however long ago it was written. */
+TEST(the_window_at_a_fork_stays_while_it_is_used)
+{
+    static world w;
+    world_init(&w, 1, 96, 96, 4, 0);
+    turn(&w, &w.reqs[0], "ssssssssss1111111111", 0);
+    turn(&w, &w.reqs[1], "ssssssssss2222222222", 10);
+    turn(&w, &w.reqs[2], "ssssssssss3333333333", 10);
+    evict_windows_of(&w, 24); /* all dead ones: 6 of each of the four nodes */
+    req asks = {0};
+    say(&asks, "ssssssssss4");
+    CHECK(found(&w, &asks) == 10);
+    for (int i = 0; i < 3; i++)
+        CHECK(found(&w, &w.reqs[i]) == 20);
+    CHECK(found(&w, &asks) == 10);
+    evict_windows_of(&w, 12); /* the three ends */
+    CHECK(found(&w, &asks) == 10);
+    world_fini(&w);
+}
+
 TEST(a_window_of_all_numbers_keeps_everything)
 {
     static world w;

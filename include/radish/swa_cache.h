@@ -11,8 +11,9 @@
  *
  * So a match ends only where the last `window_tokens` before the end are on both sides. A
  * lock keeps the whole path on the full side, and on the window side the last window. The
- * window side is evicted by making tombstones, from the fronts of the nodes used least
- * recently; the full side as in any radix cache, from the tails of leaves.
+ * window side is evicted by making tombstones: first of pages that lie before more than a window of
+ * any place where a match or an insert ended, then of the windows before such places, the one used
+ * least recently first; the full side as in any radix cache, from the tails of leaves.
  *
  * Host memory and storage behind it: swa_hicache.h.
  *

@@ -180,7 +180,10 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     }
     if (t->keep.records) keep_split(t, upper, child);
     if (t->tags.refs) tags_split(t, upper, child);
-    if (t->window_lock) t->window_lock[upper] = t->window_lock[child];
+    if (t->window_lock) {
+        t->window_lock[upper] = t->window_lock[child];
+        t->window_used[upper] = 0; /* nobody ended there yet: whoever does says so */
+    }
     if (!t->policy->grows) radix_refile(t, child);
     t->unlocked_nodes += u->lock_ref == 0;
     t->splits++;
@@ -333,7 +336,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
     }
     if (t->keep.records) keep_merge(t, upper, u->pages, lower, lower_pages);
     if (t->tags.refs) tags_merge(t, upper, lower);
-    if (t->window_lock) t->window_lock[upper] = 0; /* lower has the same */
+    if (t->window_lock) t->window_lock[upper] = 0; /* lower has the same; its end stays */
     radix_refile(t, lower);
     slab_free(&t->ids, upper);
     t->merges++;

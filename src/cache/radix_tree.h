@@ -73,6 +73,7 @@ typedef struct radix_tree {
     uint64_t heat_half_life; /* pages */
     radix_tags tags;         /* sessions */
     uint32_t *window_lock;   /* [num_nodes + 1] of swa_cache.c, which owns it; else NULL */
+    uint64_t *window_used;   /* the same: when the window before the node's end was of use */
 
     struct radix_journal *journal; /* hashes, events, fingerprints; NULL: all off */
 } radix_tree;

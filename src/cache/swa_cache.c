@@ -17,7 +17,7 @@
  * Invariants, verified by check: window_lock <= lock_ref; `swa_cached` and `swa_locked`
  * are the pages of the tree with a window side, and those of them in nodes with a window
  * lock; each cached page is handed out. Nodes with an unlocked window side are in the heap
- * `windows` with a time that is not later than their own, unless nodes were merged since. */
+ * `windows` with a key that is not above their own, unless nodes were merged since. */
 #include "cache/swa_cache_impl.h"
 
 #include "base/params.h"
@@ -100,6 +100,7 @@ rad_status rad_swa_cache_match_prefix(rad_swa_cache *c, const rad_key *key, rad_
         }
     }
     if (!pages) return RAD_OK;
+    swa_use_window(c, node, 0);
     match->prefix_tokens = pages * c->page_size;
     match->last_node = (rad_ref){node, t->ids.generation[node]};
     return RAD_OK;
@@ -212,12 +213,49 @@ rad_status rad_swa_cache_dec_lock_ref(rad_swa_cache *c, rad_swa_receipt *receipt
 
 /* --- eviction --- */
 
-/* Takes the window side of up to `most` pages at the front of the node. */
-static uint64_t make_tombstones(rad_swa_cache *c, uint32_t node, uint64_t most)
+/* The order looks at when a window could last have been used, and not at when somebody walked
+ * through, as every turn of a chat does through all that was said before:
+ *
+ *     long chat    | turn 1 . . . | turn 2 . . . | turn 3 . w w w |     window = 3
+ *     short chat   | . w w w |
+ *
+ * First go pages that are before no known end (the dots), those walked through least recently
+ * before others; then the windows before ends (w), by when a match or an insert ended there. An
+ * end at which a chat was continued is one no more, until another match ends there. */
+void swa_use_window(rad_swa_cache *c, uint32_t node, uint32_t fresh)
+{
+    radix_tree *t = &c->tree;
+    uint64_t old_window = fresh ? (uint64_t)fresh + c->window : 0, back = 0;
+    for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
+        if (back < c->window) {
+            t->window_used[id] = t->clock;
+        } else {
+            /* Behind a fork others may end. */
+            if (back >= old_window || t->nodes[id].num_children != 1) return;
+            t->window_used[id] = 0;
+            if (heap_contains(&c->windows, id)) swa_file_window(c, id);
+        }
+        back += t->nodes[id].pages;
+    }
+}
+
+/* How many pages at the front of the node stand before more than a window of its own; 0 when none
+ * of them has a window side any more. O(pages). */
+static uint32_t dead_pages(const rad_swa_cache *c, uint32_t node)
+{
+    const radix_node *n = &c->tree.nodes[node];
+    uint32_t front = n->pages > c->window ? n->pages - c->window : 0;
+    for (uint32_t i = 0; i < front; i++)
+        if (swa_has(c, c->tree.regions[n->at + i])) return front;
+    return 0;
+}
+
+/* Takes the window side of up to `most` of the node's first `front` pages. */
+static uint64_t make_tombstones(rad_swa_cache *c, uint32_t node, uint32_t front, uint64_t most)
 {
     const radix_node *n = &c->tree.nodes[node];
     uint64_t done = 0;
-    for (uint32_t i = 0; i < n->pages && done < most; i++) {
+    for (uint32_t i = 0; i < front && done < most; i++) {
         rad_page page = c->tree.regions[n->at + i];
         if (!swa_has(c, page)) continue;
         rad_status status = rad_swa_free_swa(c->kv, &page, 1, NULL);
@@ -250,12 +288,14 @@ static uint64_t evict_windows(rad_swa_cache *c, uint64_t pages)
             heap_remove(&c->windows, id); /* filed again when it has something to give */
             continue;
         }
-        if (t->nodes[id].last_access != heap_entry_key(&top)) {
-            heap_rekey(&c->windows, id, t->nodes[id].last_access);
+        uint32_t dead = dead_pages(c, id), front = dead ? dead : t->nodes[id].pages;
+        heap_key key = dead ? (heap_key)t->nodes[id].last_access : swa_tail_key(c, id);
+        if (key != heap_entry_key(&top)) {
+            heap_rekey(&c->windows, id, key);
             continue;
         }
-        uint64_t part = make_tombstones(c, id, pages - done);
-        if (part < pages - done) heap_remove(&c->windows, id);
+        uint64_t part = make_tombstones(c, id, front, pages - done);
+        if (!dead && part < pages - done) heap_remove(&c->windows, id);
         done += part;
     }
     return done;
@@ -290,6 +330,7 @@ rad_status rad_swa_cache_reset(rad_swa_cache *c)
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
         swa_drop(c, t->regions + t->nodes[id].at, NULL, t->nodes[id].pages);
     memset(t->window_lock, 0, ((size_t)t->num_nodes + 1) * sizeof *t->window_lock);
+    memset(t->window_used, 0, ((size_t)t->num_nodes + 1) * sizeof *t->window_used);
     heap_clear(&c->windows);
     c->swa_locked = 0;
     radix_clear(t);
@@ -329,8 +370,10 @@ rad_status rad_swa_cache_create(const rad_env *env, const rad_swa_cache_params *
     ok = ok && heap_init(&c->windows, &full, c->tree.num_nodes);
     c->tree.window_lock =
         rad_alloc(&full, ((size_t)c->tree.num_nodes + 1) * sizeof *c->tree.window_lock);
+    c->tree.window_used =
+        rad_alloc(&full, ((size_t)c->tree.num_nodes + 1) * sizeof *c->tree.window_used);
     c->cached = rad_alloc(&full, bits_words((size_t)c->num_pages + 1) * sizeof *c->cached);
-    if (!ok || !c->tree.window_lock || !c->cached) {
+    if (!ok || !c->tree.window_lock || !c->tree.window_used || !c->cached) {
         rad_swa_cache_destroy(c);
         return rad_fail(err, RAD_E_NOMEM, "swa_cache: no memory for %u pages", num_pages);
     }
@@ -344,6 +387,8 @@ void rad_swa_cache_destroy(rad_swa_cache *c)
     rad_env env = c->env;
     rad_free(&env, c->tree.window_lock,
              ((size_t)c->tree.num_nodes + 1) * sizeof *c->tree.window_lock);
+    rad_free(&env, c->tree.window_used,
+             ((size_t)c->tree.num_nodes + 1) * sizeof *c->tree.window_used);
     rad_free(&env, c->cached, bits_words((size_t)c->num_pages + 1) * sizeof *c->cached);
     heap_fini(&c->windows, &env);
     radix_tree_fini(&c->tree);

@@ -52,11 +52,32 @@ static inline uint32_t swa_depth(const radix_tree *t, uint32_t node)
     return pages;
 }
 
+/* Above the keys of windows that no match is known to end behind. */
+#define SWA_LIVE ((heap_key)1 << 64)
+
+/* Where the window before the node's end stands in the order of eviction. */
+static inline heap_key swa_tail_key(const rad_swa_cache *c, uint32_t node)
+{
+    uint64_t used = c->tree.window_used[node];
+    return used ? SWA_LIVE | used : (heap_key)c->tree.nodes[node].last_access;
+}
+
+/* Files a node that may have something to give, or has something to give sooner. The key may be
+ * lower than it should be: that is found out at the top. */
 static inline void swa_file_window(rad_swa_cache *c, uint32_t node)
 {
+    const radix_node *n = &c->tree.nodes[node];
+    heap_key key = n->pages > c->window ? (heap_key)n->last_access : swa_tail_key(c, node);
     if (!heap_contains(&c->windows, node))
-        heap_push(&c->windows, node, c->tree.nodes[node].last_access);
+        heap_push(&c->windows, node, key);
+    else if (key < heap_key_of(&c->windows, node))
+        heap_rekey(&c->windows, node, key);
 }
+
+/* A match ended with `node`, or an insert, of which the last `fresh` pages are new: the window
+ * before that end is of use now. What was the window before a shorter end of the same chat, and
+ * is before no other one, is not any more. O(nodes of the two windows). */
+void swa_use_window(rad_swa_cache *c, uint32_t node, uint32_t fresh);
 
 /* Pages of the node that have a window side. */
 uint32_t swa_pages_of(const rad_swa_cache *c, uint32_t node);

@@ -136,7 +136,9 @@ rad_status swa_insert(rad_swa_cache *c, const swa_insertion *what, uint32_t *end
         *end = radix_add_leaf(t, pos.node, key->tokens + (size_t)pos.pages * ps, news, fresh, NULL,
                               0, what->priority);
         c->swa_cached += swa_pages_of(c, *end);
+        t->window_used[*end] = t->clock;
         swa_file_window(c, *end);
     }
+    swa_use_window(c, *end, fresh);
     return status;
 }
