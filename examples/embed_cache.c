@@ -41,12 +41,13 @@ static void reserve(rad_req_kv *req, uint32_t len)
     rad_slot *row = rad_req_to_token_row(rows, req->row);
     uint32_t have = req->allocated_len;
     rad_slot last = have ? row[have - 1] : -1;
+    rad_error err = {0};
     rad_status status = rad_kv_alloc_extend(kv, 1, &have, &len, &last, row + have);
     if (status == RAD_FULL) {
-        must(rad_cache_evict(cache, len - have + PAGE, NULL), "evict");
-        status = rad_kv_alloc_extend(kv, 1, &have, &len, &last, row + have);
+        must(rad_cache_evict_why(cache, len - have + PAGE, NULL, &err), err.text);
+        status = rad_kv_alloc_extend_why(kv, 1, &have, &len, &last, row + have, &err);
     }
-    must(status, "no room, even after evicting"); /* a real engine lets a request wait */
+    must(status, err.text); /* a real engine lets a request wait */
     req->allocated_len = len;
 }
 
@@ -63,7 +64,8 @@ static uint32_t serve(rad_token *tokens, uint32_t len, uint32_t count)
     rad_key look = req.key;
     rad_match match;
     look.num_tokens = len - 1;
-    must(rad_cache_match_prefix(cache, &look, row, &match), "match");
+    rad_error err = {0};
+    must(rad_cache_match_prefix_why(cache, &look, row, &match, &err), err.text);
     must(rad_cache_inc_lock_ref(cache, match.last_node, &req.lock, NULL), "lock");
     req.protected_len = req.committed_len = req.allocated_len = match.prefix_tokens;
 

@@ -295,4 +295,50 @@ TEST(create_survives_every_allocation_failing)
     }
 }
 
+/* A refusal said RAD_E_INVAL for half a dozen causes in any of the requests of a batch. */
+TEST(extend_and_decode_say_why_they_refuse)
+{
+    rad_kv_allocator_params params = {.struct_size = sizeof params, .num_pages = 4, .page_size = 4};
+    rad_kv_allocator *kv;
+    CHECK_OK(rad_kv_allocator_create(NULL, &params, &kv, NULL));
+    rad_slot slots[64], first[2] = {-1, -1};
+    CHECK_OK(rad_kv_alloc_extend(kv, 2, (uint32_t[]){0, 0}, (uint32_t[]){4, 3}, first, slots));
+    const struct {
+        uint32_t prefix, len;
+        rad_slot last;
+        rad_status status;
+        const char *extend, *decode; /* of request 1; decode asks for position len - 1 */
+    } cases[] = {
+        {3, 2, slots[6], RAD_E_INVAL, "request 1: seq_len 2 is less than its prefix_len 3", NULL},
+        {0, 1, 5, RAD_E_INVAL, "request 1: last_loc is 5", "request 1: last_loc is 5"},
+        {3, 4, -1, RAD_E_INVAL, "last_loc -1 is not the place of position 2", "position 2"},
+        {3, 4, 5, RAD_E_INVAL, "last_loc 5 is not the place of position 2", "position 2"},
+        {3, 4, 14, RAD_E_INVAL, "last_loc 14 of position 2 is in a page that is not", "position 2"},
+        {3, 400, slots[6], RAD_FULL, "99 pages are wanted, 2 are free", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rad_error err = {0};
+        uint32_t prefix[2] = {4, cases[i].prefix}, len[2] = {4, cases[i].len};
+        rad_slot last[2] = {slots[3], cases[i].last}, out[8];
+        rad_status status = rad_kv_alloc_extend_why(kv, 2, prefix, len, last, out, &err);
+        CHECKF(status == cases[i].status && err.status == status &&
+                   strstr(err.text, cases[i].extend),
+               "%zu: %d: %s\n", i, status, err.text);
+        if (!cases[i].decode) continue;
+        err = (rad_error){0};
+        len[0] = 5;
+        CHECK(rad_kv_alloc_decode_why(kv, 2, len, last, out, &err) == RAD_E_INVAL);
+        CHECKF(strstr(err.text, cases[i].decode), "%zu: %s\n", i, err.text);
+    }
+    rad_error err = {0};
+    CHECK(rad_kv_alloc_decode_why(kv, 1, (uint32_t[]){0}, first, slots, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "request 0: seq_len 0"));
+    uint32_t fives[3] = {5, 5, 5};
+    rad_slot lasts[3] = {slots[3], slots[3], slots[3]};
+    CHECK(rad_kv_alloc_decode_why(kv, 3, fives, lasts, slots, &err) == RAD_FULL);
+    CHECK(strstr(err.text, "3 pages are wanted, 2 are free"));
+    CHECK_OK(rad_kv_check(kv, NULL));
+    rad_kv_allocator_destroy(kv);
+}
+
 TEST_MAIN()

@@ -154,6 +154,39 @@ TEST(more_namespaces_than_fit_give_up_the_least_useful)
     rad_cache_destroy(cache);
 }
 
+TEST(match_and_evict_say_why_they_refuse)
+{
+    rad_kv_allocator_params pages = {.struct_size = sizeof pages, .num_pages = 8};
+    rad_kv_allocator *kv;
+    CHECK_OK(rad_kv_allocator_create(NULL, &pages, &kv, NULL));
+    rad_cache_params params = {.struct_size = sizeof params, .kv_allocator = kv};
+    rad_cache *cache;
+    CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
+    rad_match m;
+    rad_error err = {0};
+    CHECK(rad_cache_match_prefix_why(cache, KEY(1, 2), NULL, NULL, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "no place for the answer"));
+    CHECK(rad_cache_match_prefix_why(cache, NULL, NULL, &m, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "no key"));
+    rad_key key = {.num_tokens = 3};
+    CHECK(rad_cache_match_prefix_why(cache, &key, NULL, &m, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "3 tokens without the tokens"));
+    rad_token token = 1;
+    key = (rad_key){.tokens = &token, .num_tokens = UINT32_MAX};
+    CHECK(rad_cache_match_prefix_why(cache, &key, NULL, &m, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "a key of 4294967295 tokens"));
+
+    rad_slot slots[2];
+    CHECK_OK(rad_kv_alloc(kv, slots, 2));
+    CHECK(insert(cache, KEY(1, 2), slots) == 0);
+    rad_kv_clear(kv); /* under the cache */
+    uint64_t evicted;
+    CHECK(rad_cache_evict_why(cache, 2, &evicted, &err) == RAD_E_STATE && evicted == 2);
+    CHECKF(strstr(err.text, "2 of 2 tokens went, but the allocator"), "%s\n", err.text);
+    rad_cache_destroy(cache);
+    rad_kv_allocator_destroy(kv);
+}
+
 TEST(a_cache_of_all_numbers_is_too_large)
 {
     rad_cache *cache;

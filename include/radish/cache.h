@@ -132,6 +132,10 @@ typedef struct rad_match {
 RAD_API rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                           rad_match *match);
 
+/* The same, which says why it refuses. */
+RAD_API rad_status rad_cache_match_prefix_why(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                                              rad_match *match, rad_error *err);
+
 /* Like match_prefix, but neither touches nor splits: for schedulers that order
  * a queue, for routers and for explanations. last_node is the deepest node that
  * shares at least a page. O(num_tokens). */
@@ -180,6 +184,10 @@ RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt
  * RAD_E_STATE: the allocator did not know a page as handed out (it was cleared under the
  * cache); all else was done. */
 RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens);
+
+/* The same, which says why it refuses. */
+RAD_API rad_status rad_cache_evict_why(rad_cache *cache, uint64_t num_tokens,
+                                       uint64_t *evicted_tokens, rad_error *err);
 
 /* The KV record of one request: filled by the scheduler, advanced by the cache.
  *

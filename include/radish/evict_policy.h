@@ -18,6 +18,14 @@
  * "Last access" counts operations, not seconds. A hit is the first publication of a
  * request (or a raw insert) that came back to a node; matches and chunks do not count.
  *
+ * Beside SGLang's: there the insert that makes a node counts as its first hit, here it does not.
+ * So SLRU protects at the same visit with a protected_threshold one lower: 2, the default here, is
+ * its 3 (its own default, 2, is 1 here). And where a match or an insert ends inside a node, the
+ * node is split, and only the front half, which was walked through, gets the new access time; the
+ * rest keeps the time at which it was last of use. SGLang gives both halves the new one, so that
+ * what nobody asked for stays longer there. Both halves keep the creation time here; there the
+ * front half is new, and FIFO takes it for younger than what hangs on it.
+ *
  * COST keeps for each node the sum of 2^(-age / half-life) over its first insertion and
  * its hits (LRFU: Lee et al., IEEE Trans. Computers 50(12), 2001), and values a token at
  * position p with that sum times (1 + p / cost_attention_tokens): recomputing it takes a
@@ -70,7 +78,7 @@ typedef uint64_t (*rad_evict_key_fn)(void *user, const rad_evict_facts *facts);
 /* Options of policies; 0 = the default. It stands inside rad_cache_params and does not grow. */
 typedef struct rad_eviction_options {
     uint32_t policy;                 /* rad_eviction_policy */
-    uint32_t protected_threshold;    /* SLRU: hits that protect; default 2 */
+    uint32_t protected_threshold;    /* SLRU: hits that protect; default 2 (SGLang's 3) */
     uint32_t cost_half_life_percent; /* COST: of the cache's tokens; default 25 */
     uint32_t cost_attention_tokens;  /* COST: where a token costs twice the first; default 16384:
                                       * about parameters / (2 * layers * hidden size) */

@@ -77,6 +77,16 @@ RAD_API rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs,
                                        const uint32_t *seq_lens, const rad_slot *last_loc,
                                        rad_slot *slots);
 
+/* The same two, which say why they refuse: RAD_E_INVAL names the request, by its place in the
+ * arrays, and what does not fit; RAD_FULL how many pages were wanted and how many there are. */
+RAD_API rad_status rad_kv_alloc_extend_why(rad_kv_allocator *a, uint32_t num_reqs,
+                                           const uint32_t *prefix_lens, const uint32_t *seq_lens,
+                                           const rad_slot *last_loc, rad_slot *slots,
+                                           rad_error *err);
+RAD_API rad_status rad_kv_alloc_decode_why(rad_kv_allocator *a, uint32_t num_reqs,
+                                           const uint32_t *seq_lens, const rad_slot *last_loc,
+                                           rad_slot *slots, rad_error *err);
+
 /* Between begin and end frees are recorded (copied: the caller may change its row at
  * once) and end makes them available together; until then nobody is handed one of these
  * pages. A free is checked when it is made, so a double free is refused at once and not

@@ -47,9 +47,29 @@ bool cache_key_is_sound(const rad_key *key)
 rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                   rad_match *match)
 {
-    if (!match || !cache_key_is_sound(key)) return RAD_E_INVAL;
+    return rad_cache_match_prefix_why(cache, key, slots, match, NULL);
+}
+
+static rad_status refuse_key(const char *who, const rad_key *key, rad_error *err)
+{
+    if (!key) return rad_fail(err, RAD_E_INVAL, "%s: no key", who);
+    if (key->num_tokens > INT32_MAX)
+        return rad_fail(err, RAD_E_INVAL, "%s: a key of %u tokens (%d at most)", who,
+                        key->num_tokens, INT32_MAX);
+    return rad_fail(err, RAD_E_INVAL, "%s: a key of %u tokens without the tokens", who,
+                    key->num_tokens);
+}
+
+rad_status rad_cache_match_prefix_why(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                                      rad_match *match, rad_error *err)
+{
+    if (!match) return rad_fail(err, RAD_E_INVAL, "match_prefix: no place for the answer");
+    if (!cache_key_is_sound(key)) return refuse_key("match_prefix", key, err);
     *match = (rad_match){0};
-    return cache->ops->match_prefix(cache, key, slots, match);
+    rad_status status = cache->ops->match_prefix(cache, key, slots, match);
+    if (status < 0)
+        return rad_fail(err, status, "match_prefix: the cache answers %s", rad_status_name(status));
+    return status;
 }
 
 rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
@@ -85,7 +105,22 @@ rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_er
 
 rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
 {
-    return cache->ops->evict(cache, num_tokens, evicted_tokens);
+    return rad_cache_evict_why(cache, num_tokens, evicted_tokens, NULL);
+}
+
+rad_status rad_cache_evict_why(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens,
+                               rad_error *err)
+{
+    uint64_t done = 0;
+    rad_status status = cache->ops->evict(cache, num_tokens, &done);
+    if (evicted_tokens) *evicted_tokens = done;
+    if (status >= 0) return status;
+    return rad_fail(err, status, "evict: %llu of %llu tokens went, but %s",
+                    (unsigned long long)done, (unsigned long long)num_tokens,
+                    status == RAD_E_STATE ? "the allocator did not know all of their pages as "
+                                            "handed out: it was cleared, or they were freed, "
+                                            "under the cache"
+                                          : rad_status_name(status));
 }
 
 rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)

@@ -314,17 +314,54 @@ static bool last_loc_fits(const rad_kv_allocator *a, uint32_t prefix, rad_slot l
     return kv_is_taken(a, last_loc / (int32_t)a->page_size);
 }
 
+/* Request i of an allocation, whose position before the new ones is not at last_loc. */
+static rad_status refuse_last_loc(const rad_kv_allocator *a, uint32_t i, uint32_t prefix,
+                                  rad_slot last_loc, rad_error *err)
+{
+    if (!prefix)
+        return rad_fail(err, RAD_E_INVAL,
+                        "kv_alloc: request %u: last_loc is %d, but nothing is before its first "
+                        "token (-1)",
+                        i, last_loc);
+    if (last_loc < 0 || (uint32_t)last_loc % a->page_size != (prefix - 1) % a->page_size)
+        return rad_fail(err, RAD_E_INVAL,
+                        "kv_alloc: request %u: last_loc %d is not the place of position %u in a "
+                        "page of %u",
+                        i, last_loc, prefix - 1, a->page_size);
+    return rad_fail(err, RAD_E_INVAL,
+                    "kv_alloc: request %u: last_loc %d of position %u is in a page that is not "
+                    "handed out",
+                    i, last_loc, prefix - 1);
+}
+
+static rad_status refuse_full(const rad_kv_allocator *a, uint64_t need, rad_error *err)
+{
+    return rad_fail(err, RAD_FULL, "kv_alloc: %llu pages are wanted, %u are free",
+                    (unsigned long long)need, rad_kv_available_pages(a));
+}
+
 rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uint32_t *prefix_lens,
                                const uint32_t *seq_lens, const rad_slot *last_loc, rad_slot *slots)
+{
+    return rad_kv_alloc_extend_why(a, num_reqs, prefix_lens, seq_lens, last_loc, slots, NULL);
+}
+
+rad_status rad_kv_alloc_extend_why(rad_kv_allocator *a, uint32_t num_reqs,
+                                   const uint32_t *prefix_lens, const uint32_t *seq_lens,
+                                   const rad_slot *last_loc, rad_slot *slots, rad_error *err)
 {
     uint32_t ps = a->page_size;
     uint64_t need = 0;
     for (uint32_t i = 0; i < num_reqs; i++) {
-        if (seq_lens[i] < prefix_lens[i] || !last_loc_fits(a, prefix_lens[i], last_loc[i]))
-            return RAD_E_INVAL;
+        if (seq_lens[i] < prefix_lens[i])
+            return rad_fail(err, RAD_E_INVAL,
+                            "kv_alloc: request %u: seq_len %u is less than its prefix_len %u", i,
+                            seq_lens[i], prefix_lens[i]);
+        if (!last_loc_fits(a, prefix_lens[i], last_loc[i]))
+            return refuse_last_loc(a, i, prefix_lens[i], last_loc[i], err);
         need += pages_for(a, seq_lens[i]) - pages_for(a, prefix_lens[i]);
     }
-    if (!make_ready(a, need)) return RAD_FULL;
+    if (!make_ready(a, need)) return refuse_full(a, need, err);
 
     for (uint32_t i = 0; i < num_reqs; i++) {
         rad_slot slot = last_loc[i];
@@ -349,12 +386,22 @@ rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uin
 rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs, const uint32_t *seq_lens,
                                const rad_slot *last_loc, rad_slot *slots)
 {
+    return rad_kv_alloc_decode_why(a, num_reqs, seq_lens, last_loc, slots, NULL);
+}
+
+rad_status rad_kv_alloc_decode_why(rad_kv_allocator *a, uint32_t num_reqs, const uint32_t *seq_lens,
+                                   const rad_slot *last_loc, rad_slot *slots, rad_error *err)
+{
     uint32_t need = 0;
     for (uint32_t i = 0; i < num_reqs; i++) {
-        if (!seq_lens[i] || !last_loc_fits(a, seq_lens[i] - 1, last_loc[i])) return RAD_E_INVAL;
+        if (!seq_lens[i])
+            return rad_fail(err, RAD_E_INVAL,
+                            "kv_alloc: request %u: seq_len 0 does not count the new token", i);
+        if (!last_loc_fits(a, seq_lens[i] - 1, last_loc[i]))
+            return refuse_last_loc(a, i, seq_lens[i] - 1, last_loc[i], err);
         need += (seq_lens[i] - 1) % a->page_size == 0;
     }
-    if (!make_ready(a, need)) return RAD_FULL;
+    if (!make_ready(a, need)) return refuse_full(a, need, err);
     for (uint32_t i = 0; i < num_reqs; i++)
         slots[i] = (seq_lens[i] - 1) % a->page_size ? last_loc[i] + 1
                                                     : pop_one(a) * (rad_slot)a->page_size;
