@@ -122,4 +122,31 @@ TEST(an_answer_that_may_have_a_hole_is_cut)
     stop(&f);
 }
 
+/* The name in a path that evhttp_uridecode made, a config that json_dumps made: free() of a piece
+ * of the reserve ended the server. */
+TEST(what_libraries_made_for_us_goes_back_to_the_reserve)
+{
+    static const char config[] = "{\"hicache_storage_backend\":\"file:/nowhere/at/all\","
+                                 "\"hicache_storage_backend_extra_config_json\":{\"threads\":1}}";
+    struct fixture f;
+    char bytes[4096];
+    server_limit_buffers(64 << 20); /* libevent and jansson ask the reserve from here on */
+    uint32_t small = memory_reserve_left(false), large = memory_reserve_left(true);
+    start(&f, 0);
+    const char *asked[][3] = {{"GET", "/v1/models/n%6fne", ""},
+                              {"PUT", "/hicache/storage-backend", config}};
+    for (size_t i = 0; i < RAD_COUNT(asked); i++) {
+        int fd = dial(&f);
+        memory_reserve_test_dry(true);
+        send_request(fd, asked[i][0], asked[i][1], asked[i][2], strlen(asked[i][2]));
+        while (recv_some(fd, bytes, sizeof bytes) > 0) {
+        }
+        memory_reserve_test_dry(false);
+        close(fd);
+    }
+    json_decref(ask(&f, "GET", "/v1/models", "", 200));
+    stop(&f);
+    CHECK(memory_reserve_left(false) == small && memory_reserve_left(true) == large);
+}
+
 TEST_MAIN()

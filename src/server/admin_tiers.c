@@ -15,6 +15,7 @@
  * has the figures that were heard last where the store is busy or dead. */
 #include "server/api_fields.h"
 #include "server/cached_tokens.h"
+#include "server/memory_reserve.h"
 #include "server/server_priv.h"
 
 #include <stdlib.h>
@@ -167,7 +168,7 @@ static storage_work *read_body(struct evhttp_request *http, api_error *err)
             api_fail(err, 503, NULL, "no memory for this request");
         }
     }
-    free(extra);
+    memory_reserve_free(extra); /* jansson made it, or strdup */
     json_decref(json);
     return w;
 }

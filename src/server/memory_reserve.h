@@ -4,7 +4,8 @@
  * null pointer is followed. jansson says no, but a member that could not be added is a wrong
  * answer. So small pieces that malloc refuses come from here, and the answer in hand stays right;
  * large ones (bodies) fail, and cost their connection. What was given from the reserve comes back
- * with the request. Any thread.
+ * with the request. What such a library makes for us to free (json_dumps, evhttp_uridecode) is freed
+ * with memory_reserve_free, never with free. Any thread.
  *
  *     4,096 pieces of 256 bytes, 256 of 8 KiB: about 60 requests at a time, 3 MiB */
 #ifndef SERVER_MEMORY_RESERVE_H

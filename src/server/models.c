@@ -4,9 +4,9 @@
  * is refused, lest somebody takes this model's answers for that one's. A request that names
  * none is taken: it can only mean the one there is. */
 #include "server/api_fields.h"
+#include "server/memory_reserve.h"
 #include "server/server_priv.h"
 
-#include <stdlib.h>
 
 const char *models_name(const server *s, uint32_t i)
 {
@@ -65,5 +65,5 @@ void handle_models(server *s, struct evhttp_request *http)
         reply_json(http, 200, model_json(s, name));
     else
         reply_error(http, &err);
-    free(name);
+    memory_reserve_free(name); /* libevent made it */
 }
