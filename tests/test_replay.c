@@ -197,6 +197,31 @@ TEST(a_bomb_does_not_go_off)
     CHECK(20000 * (sizeof line - 1) / packed > 100);
 }
 
+/* gzread calls the end of a file that was cut its end: half of a trace was replayed as if it were
+ * all, where the cut fell between two lines. */
+TEST(a_compressed_trace_that_was_cut_is_refused)
+{
+    static const char line[] = "{\"input_length\": 1030, \"hash_ids\": [1, 2, 3]}\n";
+    char path[64];
+    rad_error err = {0};
+    trace *t;
+    temp_file(path, "", 0);
+    gzFile f = gzopen(path, "wb");
+    CHECK(f && gzwrite(f, line, sizeof line - 1) > 0 && gzclose(f) == Z_OK);
+    CHECK_OK(trace_load(NULL, path, &t, &err));
+    trace_free(t);
+    FILE *whole = fopen(path, "rb");
+    CHECK(whole && fseek(whole, 0, SEEK_END) == 0);
+    long bytes = ftell(whole);
+    fclose(whole);
+    for (long cut = 1; cut <= bytes - 12; cut++) { /* its sums, and then its data */
+        CHECK(truncate(path, bytes - cut) == 0);
+        CHECKF(trace_load(NULL, path, &t, &err) == RAD_E_FORMAT && !t, "%ld\n", cut);
+        CHECKF(strstr(err.text, "compressed data"), "%s\n", err.text);
+    }
+    unlink(path);
+}
+
 TEST(a_line_is_not_longer_than_a_line)
 {
     size_t size = TRACE_LINE_BYTES + 100;

@@ -47,7 +47,12 @@ static rad_status read_bytes(reading *r, rad_error *err)
         int n = gzread(r->gz, r->data + r->len, (unsigned)RAD_MIN(r->cap - r->len, 1u << 24));
         int code;
         if (n < 0) return rad_fail(err, RAD_E_IO, "%s: %s", r->path, gzerror(r->gz, &code));
-        if (n == 0) return RAD_OK;
+        if (n == 0) { /* also where a compressed file was cut: gzread gives what there is */
+            (void)gzerror(r->gz, &code);
+            if (code != Z_BUF_ERROR) return RAD_OK;
+            return rad_fail(err, RAD_E_FORMAT, "%s: ends in the middle of its compressed data",
+                            r->path);
+        }
         r->len += (uint64_t)n;
         if (expands_too_far(r))
             return rad_fail(err, RAD_E_LIMIT,
