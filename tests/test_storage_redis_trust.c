@@ -21,7 +21,7 @@ typedef struct node {
     char page[96];       /* to what is asked about pages */
     char scan[64];       /* to SCAN; empty: silence */
     char heard[4096];    /* what came first */
-    atomic_uint connections, scans;
+    atomic_uint connections, maps, scans;
     int listener, port, stop[2];
     pthread_t thread;
 } node;
@@ -30,7 +30,7 @@ static bool next_bytes(node *n, int fd)
 {
     struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = n->stop[0], .events = POLLIN}};
     poll(fds, 2, -1);
-    return !fds[1].revents;
+    return fds[0].revents || !fds[1].revents; /* what was sent before the stop is heard */
 }
 
 static void say(int fd, const char *text)
@@ -48,9 +48,10 @@ static void talk(node *n, int fd)
         snprintf(n->heard + had, sizeof n->heard - had, "%s", asked);
         if (strstr(asked, "AUTH"))
             say(fd, "+OK\r\n");
-        else if (strstr(asked, "CLUSTER"))
+        else if (strstr(asked, "CLUSTER")) {
+            atomic_fetch_add(&n->maps, 1);
             say(fd, n->map);
-        else if (strstr(asked, "CONFIG"))
+        } else if (strstr(asked, "CONFIG"))
             say(fd, "-ERR no\r\n");
         else if (strstr(asked, "SCAN")) {
             say(fd, n->scan);
@@ -114,7 +115,8 @@ static rad_storage open_at(const rad_env *env, const node *n, const char *allowe
                                   .password = "geheim",
                                   .allowed_hosts = allowed,
                                   .threads = 1,
-                                  .timeout_ms = 1000,
+                                  .connect_timeout_ms = 1000 * TEST_HANG_S,
+                                  .timeout_ms = 1000 * TEST_HANG_S,
                                   .max_backoff_ms = 1};
     rad_status status = rad_storage_redis_open(env, &p, &store, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
@@ -288,10 +290,12 @@ TEST(a_password_comes_from_the_config_a_file_or_the_environment)
 
 /* ---- the end ---- */
 
+static _Atomic uint64_t still_ns;
+
 static uint64_t stand_still(void *user)
 {
     (void)user;
-    return 1000000000;
+    return atomic_load(&still_ns);
 }
 
 typedef struct clearing {
@@ -319,6 +323,7 @@ TEST(a_scan_without_end_is_ended)
         rad_env env = rad_env_or_default(NULL);
         env.now_ns = stand_still;
         snprintf(n.scan, sizeof n.scan, "%s", scans[i]);
+        atomic_store(&still_ns, 1000000000);
         node_start(&n);
         clearing c = {.store = open_at(&env, &n, NULL)};
         pthread_t thread;
@@ -329,9 +334,10 @@ TEST(a_scan_without_end_is_ended)
         c.store.ops->end_clear(c.store.self);
         pthread_join(thread, NULL);
         CHECK(c.status == RAD_E_IO && c.err.text[0]);
-        unsigned scanned = atomic_load(&n.scans);
+        unsigned scanned = atomic_load(&n.scans), mapped = atomic_load(&n.maps);
+        atomic_fetch_add(&still_ns, 1000000000);
         CHECK(c.store.ops->clear(c.store.self, &c.err) == RAD_E_IO); /* nor does another begin */
-        CHECK(atomic_load(&n.scans) == scanned);
+        CHECK(atomic_load(&n.scans) == scanned && atomic_load(&n.maps) == mapped);
         c.store.ops->close(c.store.self);
         node_stop(&n);
     }

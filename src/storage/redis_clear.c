@@ -105,7 +105,9 @@ rad_status redis_clear(redis_store *s, redis_lane *lane, rad_error *err)
     uint64_t deadline = s->env.now_ns(s->env.user) + CLEAR_NS;
     bool used[REDIS_NODES] = {false};
     char why[160] = "no node is known";
-    (void)redis_refresh(s, lane, deadline, why, sizeof why);
+    if (atomic_load(&s->no_clear))
+        return rad_fail(err, RAD_E_IO, "storage: Redis: the store is to be closed");
+    (void)redis_refresh(s, lane, soon(s, deadline), why, sizeof why);
     pthread_mutex_lock(&s->lock);
     for (int i = 0; i < REDIS_SLOTS; i++)
         if (s->map.slots[i] != REDIS_NOWHERE) used[s->map.slots[i]] = true;
