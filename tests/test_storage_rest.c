@@ -148,6 +148,8 @@ TEST(no_link_is_followed)
     rig_dir(dir);
     CHECK(symlink(other, dir) == 0);
     CHECK(open_as(NULL, dir, 0, &store, &err) == RAD_E_IO && strstr(err.text, "symbolic link"));
+    snprintf(path, sizeof path, "%s//", dir); /* a slash behind it makes the kernel follow */
+    CHECK(open_as(NULL, path, 0, &store, &err) == RAD_E_IO && strstr(err.text, "symbolic link"));
     CHECK(unlink(dir) == 0);
     for (size_t i = 0; i < RAD_COUNT(names); i++) {
         CHECK(mkdir(dir, 0700) == 0);
@@ -213,6 +215,59 @@ TEST(what_is_no_plain_file_of_ours_is_refused)
     rad_error err;
     CHECK(mkdir(rig_dir(dir), 0700) == 0 && chown(dir, NOBODY, NOBODY) == 0);
     CHECK(open_as(NULL, dir, 0, &store, &err) == RAD_E_IO && strstr(err.text, "belongs to user"));
+    rig_remove_dir(dir);
+}
+
+static void check_owner(const char *dir, const char *name, uid_t user, gid_t group)
+{
+    char path[160];
+    struct stat st;
+    path_of(path, dir, name);
+    CHECK(lstat(path, &st) == 0);
+    CHECKF(st.st_uid == user && st.st_gid == group, "%s %u:%u\n", name, st.st_uid, st.st_gid);
+}
+
+/* `radish inspect store` by root: a server's user owns the files, those too that are made again. */
+TEST(root_may_look_at_a_store_and_takes_nothing_away)
+{
+    static const char *const names[] = {"index", "lock", "pages-4096.data"};
+    char dir[64], path[160];
+    rad_error err;
+    if (geteuid() != 0) return;
+    rad_storage store = rig_open(rig_dir(dir), 64 << 20);
+    CHECK(rig_set(store, R, 1, NULL));
+    store.ops->close(store.self);
+    CHECK(chown(dir, NOBODY, NOBODY) == 0);
+    for (size_t i = 0; i < RAD_COUNT(names); i++) {
+        path_of(path, dir, names[i]);
+        CHECK(chown(path, NOBODY, NOBODY) == 0);
+    }
+    for (int lost = 0; lost < 2; lost++) {
+        CHECKF(!open_as(NULL, dir, FILE_MODE_AS_FOUND, &store, &err), "%s\n", err.text);
+        CHECK(rig_get(store, R, 1, NULL));
+        store.ops->close(store.self);
+        for (size_t i = 0; i < RAD_COUNT(names); i++) {
+            check_owner(dir, names[i], NOBODY, NOBODY);
+            path_of(path, dir, names[i]);
+            if (i < 2) CHECK(unlink(path) == 0); /* the index, the lock */
+        }
+    }
+    rig_remove_dir(dir);
+}
+
+/* Also where the directory does not hand its group on. */
+TEST(all_of_a_shared_store_is_its_groups)
+{
+    char dir[64];
+    rad_storage store;
+    rad_error err;
+    if (geteuid() != 0) return; /* who else has a second group? */
+    CHECK(mkdir(rig_dir(dir), 0700) == 0 && chown(dir, 0, NOBODY) == 0 && chmod(dir, 0770) == 0);
+    CHECKF(!open_as(NULL, dir, 0660, &store, &err), "%s\n", err.text);
+    spoil(store, dir, 1);
+    store.ops->close(store.self);
+    check_owner(dir, "index", 0, NOBODY);
+    check_owner(dir, "quarantine", 0, NOBODY);
     rig_remove_dir(dir);
 }
 

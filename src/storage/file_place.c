@@ -34,7 +34,8 @@ static mode_t dir_mode(uint32_t mode)
 static bool is_ours(const file_place *p, const struct stat *st)
 {
     bool shared = p->mode == 0660 && st->st_gid == p->group;
-    return st->st_uid == geteuid() || st->st_uid == 0 || shared;
+    bool found = p->as_found && st->st_uid == p->owner;
+    return st->st_uid == geteuid() || st->st_uid == 0 || shared || found;
 }
 
 bool file_place_owns(const file_place *p, const struct stat *st)
@@ -59,6 +60,7 @@ static bool in_group(gid_t group)
 
 static rad_status look_at(file_place *p, const char *path, const struct stat *st, rad_error *err)
 {
+    p->owner = st->st_uid;
     p->group = st->st_gid;
     if (p->as_found) {
         p->mode = found_mode(st);
@@ -109,11 +111,18 @@ void file_place_close(file_place *p)
     p->dir = -1;
 }
 
+/* What was made belongs to the group that shares the store, or to whom root only looks after. */
+static void give_away(const file_place *p, int fd)
+{
+    uid_t owner = p->as_found ? p->owner : (uid_t)-1;
+    if (p->as_found || p->mode != 0600) (void)!fchown(fd, owner, p->group);
+}
+
 /* What was made, or is wider than it should be, gets the mode; others' files keep theirs. */
 static void set_mode(const file_place *p, int fd, const struct stat *st, bool made)
 {
     if (!made && (p->as_found || st->st_uid != geteuid())) return;
-    if (made && p->mode != 0600) (void)!fchown(fd, (uid_t)-1, p->group);
+    if (made) give_away(p, fd);
     if ((st->st_mode & 07777) != p->mode) (void)fchmod(fd, (mode_t)p->mode);
 }
 
@@ -154,6 +163,9 @@ int file_place_below(const file_place *p, const char *name, bool make)
         errno = ENOTSUP;
         return -1;
     }
-    if (made) (void)fchmod(fd, dir_mode(p->mode));
+    if (made) {
+        give_away(p, fd);
+        (void)fchmod(fd, dir_mode(p->mode));
+    }
     return fd;
 }

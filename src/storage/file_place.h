@@ -12,15 +12,16 @@
 
 #include <sys/stat.h>
 
-enum {
-    FILE_MODE_AS_FOUND = 1
-}; /* for who only looks: nothing is refused or changed for its mode */
+/* For `radish inspect store`: no mode is refused or changed, and the owner of the directory owns
+ * what is in it, whoever looks (root, mostly), and what must be made. */
+enum { FILE_MODE_AS_FOUND = 1 };
 
 typedef struct file_place {
     int dir;       /* -1: closed */
     uint32_t mode; /* of files: 0600, 0640 or 0660 */
     bool as_found;
-    gid_t group; /* of the directory */
+    uid_t owner; /* of the directory, as its group */
+    gid_t group;
 } file_place;
 
 /* 0600, 0640 or 0660. */

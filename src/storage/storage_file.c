@@ -309,6 +309,8 @@ rad_status file_store_open(const rad_env *env_or_null, const rad_storage_file_pa
     if (status) return status;
     file_store *s = rad_alloc(&env, sizeof *s);
     size_t dir_bytes = strlen(p.dir) + 1;
+    while (dir_bytes > 2 && p.dir[dir_bytes - 2] == '/')
+        dir_bytes--; /* behind a slash the kernel follows a link, O_NOFOLLOW or not */
     char *dir = rad_alloc(&env, dir_bytes);
     if (!s || !dir) {
         rad_free(&env, s, sizeof *s);
@@ -318,7 +320,8 @@ rad_status file_store_open(const rad_env *env_or_null, const rad_storage_file_pa
     s->env = env;
     s->params = p;
     s->io = io;
-    s->dir = memcpy(dir, p.dir, dir_bytes);
+    s->dir = memcpy(dir, p.dir, dir_bytes - 1);
+    s->dir[dir_bytes - 1] = 0;
     s->dir_bytes = dir_bytes;
     s->params.dir = dir;
     s->log.fd = s->place.dir = s->lock_fd = -1;
