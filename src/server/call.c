@@ -416,6 +416,7 @@ static void parse_body(call *c, const char *bytes, size_t len)
     else
         c->parsed = api_request_parse(c->ops->kind, bytes, len, budget, &c->request, &c->error) &&
                     models_check(c->server, c->request.model, &c->error);
+    c->bytes += c->parsed ? c->request.room.taken : len;
 }
 
 static bool create_items(call *c)

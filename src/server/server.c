@@ -23,7 +23,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { TRIM_BYTES = 4 << 20 };
+enum { TRIM_BYTES = 32 << 20 };
 enum { BACKLOG = 4096, SPARE_FDS = 512 }; /* those that linger are spare ones too */
 
 uint64_t server_now_ns(const server *s)
