@@ -44,9 +44,9 @@ typedef struct rad_storage_redis_params {
                                   * nodes it needs; others wait. 0: 4 */
     uint32_t max_backoff_ms;     /* longest time that a failed node is left alone; 0: 10000 */
     uint32_t reserved;           /* 0 */
-    const char *allowed_hosts;   /* "HOST,HOST,...", without ports: besides those of `nodes`, the only
-                                  * ones that are connected to, whoever names them; MOVED and ASK
-                                  * to them are followed at once. NULL: those of CLUSTER SLOTS */
+    const char *allowed_hosts; /* "HOST,HOST,...", without ports: besides those of `nodes`, the only
+                                * ones that are connected to, whoever names them; MOVED and ASK
+                                * to them are followed at once. NULL: those of CLUSTER SLOTS */
 } rad_storage_redis_params;
 
 /* Opens the store. A Redis that cannot be reached now is no error: it is logged
@@ -54,7 +54,8 @@ typedef struct rad_storage_redis_params {
  * words for params that make no sense; RAD_E_NOMEM. stats.pages and bytes stay 0: ask Redis.
  *
  * clear deletes what is under the prefix, also what other servers stored (it needs SCAN), and
- * takes up to a minute, however long SCAN goes on; end_clear ends it within timeout_ms. batch_set gives RAD_FULL when Redis has no memory left and does not evict.
+ * takes up to a minute, however long SCAN goes on; end_clear cancels it within timeout_ms.
+ * batch_set gives RAD_FULL when Redis has no memory left and does not evict.
  * The env's functions but alloc and free are called from every thread that calls the backend. */
 RAD_API rad_status rad_storage_redis_open(const rad_env *env,
                                           const rad_storage_redis_params *params, rad_storage *out,

@@ -2,7 +2,7 @@
  *
  * Times that count:
  *
- *     size, mtime   another one: the bytes are others, or may be
+ *     size, mtime   differ: the bytes differ, or may
  *     ctime         moves on its own when the file's name goes or is taken by another file, which
  *                   changes no byte; but also when somebody wrote and then set mtime back
  *

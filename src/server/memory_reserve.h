@@ -1,11 +1,11 @@
-/* memory_reserve.h - memory that is put aside at the start, for libraries that cannot bear a no.
+/* memory_reserve.h - memory set aside at start for libraries that do not handle failed allocations.
  *
- * evhttp looks at few of its allocations: where one fails a header is missing in silence, or a
- * null pointer is followed. jansson says no, but a member that could not be added is a wrong
- * answer. So small pieces that malloc refuses come from here, and the answer in hand stays right;
- * large ones (bodies) fail, and cost their connection. What was given from the reserve comes back
- * with the request. What such a library makes for us to free (json_dumps, evhttp_uridecode) is freed
- * with memory_reserve_free, never with free. Any thread.
+ * evhttp checks few of its allocations: where one fails a header is silently missing, or a null
+ * pointer is dereferenced. jansson returns an error, but a member that could not be added is a
+ * wrong answer. So small allocations that malloc refuses are served from this pool, and the answer
+ * being built stays right; large ones (bodies) fail, and cost their connection. Blocks return to
+ * the pool with their request. What such a library makes for us to free (json_dumps,
+ * evhttp_uridecode) is freed with memory_reserve_free, never with free. Any thread.
  *
  *     4,096 pieces of 256 bytes, 256 of 8 KiB: about 60 requests at a time, 3 MiB */
 #ifndef SERVER_MEMORY_RESERVE_H
@@ -15,7 +15,7 @@
 
 enum { MEMORY_RESERVE_PIECE = 8192 }; /* the largest */
 
-/* Puts the memory aside, once; false: there is none. Until then the functions below are malloc's.
+/* Allocates the pool, once; false: there is no memory. Until then the functions below are malloc's.
  */
 bool memory_reserve_fill(void);
 
@@ -24,16 +24,16 @@ void *memory_reserve_malloc(size_t bytes);
 void *memory_reserve_realloc(void *memory, size_t bytes);
 void memory_reserve_free(void *memory);
 
-/* Whether this came from the reserve, and so not from malloc. */
+/* Whether this block is of the pool, and so not of malloc. */
 bool memory_reserve_owns(const void *memory);
 
-/* Pieces of 256 bytes and of 8 KiB that are left. */
+/* Free blocks of 256 bytes, or of 8 KiB. */
 uint32_t memory_reserve_left(bool large);
 
-/* Allocations that failed all the same: whatever was being built may lack a part. */
+/* Allocations that failed in spite of the pool: whatever was being built may lack a part. */
 uint64_t memory_reserve_lost(void);
 
-/* Test hook: malloc says no to everything that is asked for here. */
+/* Test hook: malloc refuses every allocation that is made here. */
 void memory_reserve_test_dry(bool dry);
 
 #endif

@@ -1,4 +1,4 @@
-/* file_place.c - opens what is ours; see the header.
+/* file_place.c - opens directories and files of a store; see the header.
  *
  * O_NOFOLLOW keeps links out and O_NONBLOCK pipes without a writer from holding us; what was opened
  * is then looked at by its descriptor, so nobody can change it in between. */
@@ -58,7 +58,8 @@ static bool in_group(gid_t group)
     return getegid() == group;
 }
 
-static rad_status look_at(file_place *p, const char *path, const struct stat *st, rad_error *err)
+/* Refuses a directory that is another user's, or that others may write into. */
+static rad_status check_dir(file_place *p, const char *path, const struct stat *st, rad_error *err)
 {
     p->owner = st->st_uid;
     p->group = st->st_gid;
@@ -100,7 +101,7 @@ rad_status file_place_open(file_place *p, const char *path, uint32_t mode, rad_e
         file_place_close(p);
         return RAD_E_IO;
     }
-    rad_status status = look_at(p, path, &st, err);
+    rad_status status = check_dir(p, path, &st, err);
     if (status) file_place_close(p);
     return status;
 }

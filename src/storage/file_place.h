@@ -1,4 +1,4 @@
-/* file_place.h - a store's directory, in which everything is ours, plain and not for everybody.
+/* file_place.h - a store's directory: ownership, modes, and opening files in it safely.
  *
  * What a store hands out is as good as its files: who can write into the directory can forge pages,
  * and who can read it reads prompts' K/V. So a directory that is made has mode 0700 and its files

@@ -39,8 +39,8 @@ static void pattern_of(const char *prefix, char pattern[140])
     pattern[at] = 0;
 }
 
-/* No single question of a clear waits longer than any other call. */
-static uint64_t soon(const redis_store *s, uint64_t deadline_ns)
+/* The deadline of one command: no command of a clear waits longer than any other call. */
+static uint64_t command_deadline(const redis_store *s, uint64_t deadline_ns)
 {
     return RAD_MIN(deadline_ns, s->env.now_ns(s->env.user) + (uint64_t)s->timeout_ms * 1000000u);
 }
@@ -57,8 +57,9 @@ static bool delete_all(redis_store *s, redis_lane *lane, const redisReply *names
         uint8_t there[REDIS_CHUNK];
         redis_found found = {.there = there};
         rad_storage_batch b = {.keys = keys, .count = count};
-        if (count) redis_ask(s, lane, REDIS_DEL, &b, 0, count, soon(s, deadline_ns), &found);
-        if (found.errors || atomic_load(&s->no_clear)) return false;
+        if (count)
+            redis_ask(s, lane, REDIS_DEL, &b, 0, count, command_deadline(s, deadline_ns), &found);
+        if (found.errors || atomic_load(&s->clear_cancelled)) return false;
         count = 0;
     }
     return true;
@@ -70,16 +71,17 @@ static bool clear_node(redis_store *s, redis_lane *lane, uint16_t node, uint64_t
     char cursor[32] = "0", pattern[140];
     pattern_of(s->prefix, pattern);
     do {
-        if (atomic_load(&s->no_clear)) {
-            snprintf(why, why_bytes, "the store is to be closed");
+        if (atomic_load(&s->clear_cancelled)) {
+            snprintf(why, why_bytes, "the clear was cancelled, the store is closing");
             return false;
         }
         snprintf(why, why_bytes, "SCAN does not end");
         const char *argv[] = {"SCAN", cursor, "MATCH", pattern, "COUNT", "500"};
         redis_link *l = redis_reach(s, lane, node, deadline_ns, why, why_bytes);
         if (!l) return false;
-        l->stop = &s->no_clear;
-        redisReply *r = redis_link_ask(l, &s->env, soon(s, deadline_ns), SCAN_BYTES, 6, argv);
+        l->stop = &s->clear_cancelled;
+        redisReply *r =
+            redis_link_ask(l, &s->env, command_deadline(s, deadline_ns), SCAN_BYTES, 6, argv);
         l->stop = NULL;
         bool good = r && r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
                     r->element[0]->type == REDIS_REPLY_STRING && r->element[0]->len < 32 &&
@@ -105,9 +107,10 @@ rad_status redis_clear(redis_store *s, redis_lane *lane, rad_error *err)
     uint64_t deadline = s->env.now_ns(s->env.user) + CLEAR_NS;
     bool used[REDIS_NODES] = {false};
     char why[160] = "no node is known";
-    if (atomic_load(&s->no_clear))
-        return rad_fail(err, RAD_E_IO, "storage: Redis: the store is to be closed");
-    (void)redis_refresh(s, lane, soon(s, deadline), why, sizeof why);
+    if (atomic_load(&s->clear_cancelled))
+        return rad_fail(err, RAD_E_IO,
+                        "storage: Redis: the clear was cancelled, the store is closing");
+    (void)redis_refresh(s, lane, command_deadline(s, deadline), why, sizeof why);
     pthread_mutex_lock(&s->lock);
     for (int i = 0; i < REDIS_SLOTS; i++)
         if (s->map.slots[i] != REDIS_NOWHERE) used[s->map.slots[i]] = true;

@@ -250,7 +250,7 @@ redisReply *redis_link_ask(redis_link *l, const rad_env *env, uint64_t deadline_
     redis_link_queue(l, command, (size_t)len);
     while (l->ctx && !reply) {
         if (l->stop && atomic_load(l->stop))
-            fail(l, "it is to end");
+            fail(l, "cancelled");
         else if (!redis_links_move(env, &l, 1, deadline_ns))
             fail(l, "no answer in time");
         else if (l->ctx && redisReaderGetReply(l->ctx->reader, &reply) != REDIS_OK)

@@ -40,7 +40,7 @@ typedef struct redis_link {
     void *target;      /* a string of exactly target_bytes goes here */
     size_t target_bytes;
     redis_answer answer;
-    const atomic_bool *stop; /* a question that is under way ends where this is set; or NULL */
+    const atomic_bool *stop; /* redis_link_ask fails when this is set; or NULL */
     char why[128];           /* it failed */
 } redis_link;
 

@@ -31,7 +31,7 @@ typedef struct redis_store {
     redis_map map;
     rad_storage_stats stats;
     uint64_t refresh_after_ns;
-    atomic_bool no_clear; /* a clear ends, and none begins */
+    atomic_bool clear_cancelled; /* by end_clear: a clear ends in an error, and none begins */
 
     redis_lane *lanes;
 } redis_store;

@@ -145,7 +145,7 @@ static rad_status clear(void *self, rad_error *err)
 static void redis_end_clear(void *self)
 {
     redis_store *s = self;
-    atomic_store(&s->no_clear, true);
+    atomic_store(&s->clear_cancelled, true);
 }
 
 static void redis_get_stats(void *self, rad_storage_stats *stats)
