@@ -3,6 +3,8 @@
 #include "replay/trace_budget.h"
 #include "test.h"
 
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -195,6 +197,30 @@ TEST(a_bomb_does_not_go_off)
     /* A trace that says the same again and again packs as well, and is one. */
     CHECKF(load_packed(line, 20000, 16 << 20, &packed, &err) == RAD_OK, "%s\n", err.text);
     CHECK(20000 * (sizeof line - 1) / packed > 100);
+}
+
+/* Nobody knows how large what comes through a pipe is; its error spoke of '0 bytes'. */
+TEST(a_bomb_in_a_pipe_does_not_go_off)
+{
+    static char spaces[1 << 20];
+    char path[64];
+    rad_error err = {0};
+    trace *t;
+    memset(spaces, ' ', sizeof spaces);
+    temp_file(path, "", 0);
+    CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    pid_t child = fork();
+    if (!child) {
+        gzFile f = gzopen(path, "wb1");
+        for (int i = 0; f && i < 100; i++)
+            (void)!gzwrite(f, spaces, sizeof spaces);
+        if (f) (void)gzclose(f);
+        _exit(0);
+    }
+    CHECK(child > 0 && trace_load(NULL, path, &t, &err) == RAD_E_LIMIT && !t);
+    CHECKF(strstr(err.text, "through a pipe may unpack to 64 MiB"), "%s\n", err.text);
+    CHECK(waitpid(child, NULL, 0) == child);
+    unlink(path);
 }
 
 /* gzread calls the end of a file that was cut its end: half of a trace was replayed as if it were

@@ -54,6 +54,11 @@ static rad_status read_bytes(reading *r, rad_error *err)
                             r->path);
         }
         r->len += (uint64_t)n;
+        if (expands_too_far(r) && !r->packed)
+            return rad_fail(err, RAD_E_LIMIT,
+                            "%s: what comes compressed through a pipe may unpack to %d MiB; "
+                            "unpack it first, or give the file",
+                            r->path, TRACE_FREE_BYTES >> 20);
         if (expands_too_far(r))
             return rad_fail(err, RAD_E_LIMIT,
                             "%s: its %llu bytes unpack to more than %llu: more than %d MiB and %d "

@@ -10,9 +10,9 @@
  *
  * Files are not trusted: counts and offsets are checked before they are used. Plain or
  * gzip-compressed, found out by looking at the bytes; what is compressed may expand to
- * TRACE_EXPANSION times its size and TRACE_FREE_BYTES more, a line has at most TRACE_LINE_BYTES. A
- * trace is held in memory whole, all of which comes from the env (but a line's JSON), so that the
- * env may bound it (trace_budget.h); it does not change after load. */
+ * TRACE_EXPANSION times its size (of a pipe: none) and TRACE_FREE_BYTES more, a line has at most
+ * TRACE_LINE_BYTES. A trace is held in memory whole, all of which comes from the env (but a line's
+ * JSON), so that the env may bound it (trace_budget.h); it does not change after load. */
 #ifndef REPLAY_TRACE_H
 #define REPLAY_TRACE_H
 
