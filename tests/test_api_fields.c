@@ -141,6 +141,8 @@ TEST(fields_of_the_peers_are_refused_or_used)
         {IN_CHAT, "guided_json", "{\"type\":\"object\"}", 400},
         {IN_CHAT, "structured_outputs", "{\"choice\":[\"a\"]}", 400},
         {IN_COMPLETIONS, "grammar", "\"root ::= x\"", 400},
+        {IN_COMPLETIONS, "grammar", "\"\\u0000root ::= x\"", 400}, /* not the empty string */
+        {IN_CHAT, "modalities", "[\"text\\u0000audio\"]", 400},
         {IN_GENERATE, "lora_path", "\"x\"", 400},
         {IN_CHAT, "lora_path", "\"x\"", 400},
         {IN_CHAT, "session_params", "{\"id\":\"x\"}", 400},

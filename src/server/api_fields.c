@@ -259,6 +259,13 @@ static const api_field *find_in(const char *name, unsigned place)
     return NULL;
 }
 
+/* Of a string, whole: what stands behind a NUL character is not nothing. */
+static bool is_short_text(const json_t *value)
+{
+    size_t len = json_string_length(value);
+    return json_is_string(value) && len < 32 && strlen(json_string_value(value)) == len;
+}
+
 /* Whether `value` is the word of JSON in word[0..len). */
 static bool is_word(const json_t *value, const char *word, size_t len)
 {
@@ -271,11 +278,11 @@ static bool is_word(const json_t *value, const char *word, size_t len)
     const json_t *only = json_array_size(value) == 1 ? json_array_get(value, 0) : NULL;
     if (json_is_boolean(value))
         snprintf(text, sizeof text, "%s", json_is_true(value) ? "true" : "false");
-    else if (json_is_string(value) && json_string_length(value) < 32)
+    else if (is_short_text(value))
         snprintf(text, sizeof text, "\"%s\"", json_string_value(value));
     else if (json_is_array(value) && !json_array_size(value))
         snprintf(text, sizeof text, "[]");
-    else if (json_is_string(only) && json_string_length(only) < 32)
+    else if (is_short_text(only))
         snprintf(text, sizeof text, "[\"%s\"]", json_string_value(only));
     else if (json_is_object(value) && !json_object_size(value))
         snprintf(text, sizeof text, "{}");
