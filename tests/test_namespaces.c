@@ -166,6 +166,31 @@ TEST(old_users_make_room_for_new_ones)
     end_pool(&p);
 }
 
+/* One that was in use and is worth little goes after others that were worth more: the age stays, or
+ * what is used next would be worth less than what is not used any more. */
+TEST(the_age_does_not_fall_behind_one_that_was_in_use)
+{
+    pool p = make_pool(1, 1024, 2);
+    rad_token tokens[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    rad_key first = {.tokens = tokens, .num_tokens = 8, .cache_salt = "user 0"};
+    rad_match m;
+    rad_receipt held;
+    serve_user(&p, 0, 8);
+    CHECK_OK(rad_cache_lookup(p.cache, &first, &m));
+    CHECK_OK(rad_cache_inc_lock_ref(p.cache, m.last_node, &held, NULL));
+    for (int i = 0; i < 11; i++)
+        serve_user(&p, 1, 8);
+    CHECK(serve_user(&p, 2, 8) == 0); /* in place of user 1, who had 10 hits */
+    CHECK_OK(rad_cache_dec_lock_ref(p.cache, &held, NULL));
+    CHECK(serve_user(&p, 3, 8) == 0); /* in place of user 0, who had none */
+    CHECK(serve_user(&p, 2, 8) == 8);
+    for (int i = 0; i < 3; i++)
+        CHECK(serve_user(&p, 3, 8) == 8);
+    CHECK(serve_user(&p, 4, 8) == 0); /* in place of user 2: one hit, user 3 has three */
+    CHECK(serve_user(&p, 3, 8) == 8);
+    end_pool(&p);
+}
+
 /* A namespace in use is not given up, and is again once it is free. */
 TEST(namespaces_in_use_are_passed_over)
 {

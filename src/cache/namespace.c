@@ -160,6 +160,6 @@ void namespaces_put_back(namespaces *n, uint32_t id)
 
 void namespaces_give_up(namespaces *n, uint32_t id)
 {
-    n->age = n->worth[id].worth;
+    n->age = RAD_MAX(n->age, n->worth[id].worth); /* one that was in use may be worth less */
     n->given_up++;
 }

@@ -4,10 +4,10 @@
  * every request cannot grow it: when it is full the caller gives up the least useful
  * namespace. Names are kept and compared whole; the hash, which is keyed, only proposes.
  *
- * Worth: how often a namespace was hit, on top of the worth that the last one given up had
- * when it was last used.
+ * Worth: how often a namespace was hit, on top of the most that any given up was worth when
+ * it was last used.
  *
- *     worth = age + 1 + hits           age: the worth of the last one given up
+ *     worth = age + 1 + hits           age: the most that one given up was worth
  *
  * So what was used often outlives what came once; what is used no more falls behind as the age
  * grows; and of those that came once the youngest goes first. With more users than places, each
@@ -53,7 +53,7 @@ typedef struct namespaces {
     map by_name;
     hash_key key;   /* of by_name */
     heap by_worth;  /* keys may be lower than they should be: worth only grows */
-    uint64_t age;   /* worth of the last one given up */
+    uint64_t age;   /* the most that one given up was worth */
     uint64_t added; /* since the start */
     uint64_t given_up;
     uint32_t oldest;
