@@ -160,6 +160,8 @@ TEST(fields_of_the_peers_are_refused_or_used)
         {IN_SAMPLING, "max_tokens", "5", 400},
         {IN_GENERATE, "max_new_tokens", "5", 400},
         {IN_CHAT, "max_new_tokens", "5", 400},
+        {IN_CHAT, "repeat_last_n", "64,\"presence_penalty\":1", 400}, /* of all penalties there */
+        {IN_CHAT, "repeat_last_n", "-1", 200},
         {IN_CHAT, "store", "true", 200},
         {IN_CHAT, "metadata", "{\"a\":\"b\"}", 200},
         {IN_CHAT, "service_tier", "\"flex\"", 200},

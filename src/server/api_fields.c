@@ -150,7 +150,7 @@ const api_field api_fields[] = {
     {"reasoning_effort", OPENAI, REFUSED, NULL, "give it in 'chat_template_kwargs', to a template that reads it"},
     {"refusal", IN_MESSAGE, HARMLESS, NULL, "of an earlier answer; reaches the chat template"},
     {"regex", OPENAI | IN_SAMPLING, REFUSED, "\"\" false {} []", "output cannot be constrained here"},
-    {"repeat_last_n", OPENAI, HARMLESS, NULL, "only with 'repeat_penalty'"},
+    {"repeat_last_n", OPENAI, REFUSED, "-1", "penalties count the whole answer"},
     {"repeat_penalty", OPENAI, REFUSED, "1", "its name here is 'repetition_penalty'"},
     {"repetition_penalty", OPENAI | IN_SAMPLING, USED, NULL, "(0, 2]"},
     {"request_id", OPENAI, HARMLESS, NULL, "send the header X-Request-Id"},
