@@ -620,6 +620,21 @@ TEST(a_pool_larger_than_what_fits_is_a_warning_and_the_smaller)
     CHECK(size_kv_pool(&env, &params, &small_model, 100000, &tokens, &err) == RAD_E_NOMEM);
 }
 
+/* A node for each page is 188 bytes that a model with a small K/V would feel. */
+TEST(the_pool_leaves_room_for_a_node_to_each_page)
+{
+    SKIP_UNLESS(memory_available() > 1000000, "nothing says how much memory there is");
+    const rad_env env = rad_env_or_default(NULL);
+    uint64_t one = 0, sixteen = 0;
+    rad_error err = {0};
+    engine_params params = {.page_size = 1, .mem_fraction_static = 0.5};
+    CHECK_OK(size_kv_pool(&env, &params, &small_model, 1000000, &one, &err));
+    params.page_size = 16;
+    CHECK_OK(size_kv_pool(&env, &params, &small_model, 1000000, &sixteen, &err));
+    CHECKF(one * (2048 + 188) <= 500000 && one < sixteen, "%llu and %llu\n",
+           (unsigned long long)one, (unsigned long long)sixteen);
+}
+
 TEST(only_where_nothing_is_said_of_memory_64_contexts_are_enough)
 {
     SKIP_UNLESS(memory_available() > 64 << 20, "nothing says how much memory there is");
@@ -654,7 +669,7 @@ TEST(rows_follow_the_pool_and_memory_up_to_4096)
         {1ull << 40, 0.4, 0, 1 << 20, 1ull << 36, 819}, /* half the part of twice the memory */
         {0, 0, 0, 1 << 10, 1ull << 33, 64},             /* 64 contexts of 16 */
         {0, 0.8, 0, 1 << 10, 1ull << 33, 4096},         /* all that fits */
-        {0, 0.8, 0, 1 << 10, 1ull << 30, 806},          /* 0.8 GiB of 2,080 bytes a token */
+        {0, 0.8, 0, 1 << 10, 1ull << 30, 739},          /* 0.8 GiB of 2,268 bytes a token */
         {1 << 20, 0, 0, 1 << 10, 0, 256},               /* nobody knows */
         {1 << 20, 0, 7, 1 << 20, 1ull << 33, 7},        /* what is asked for */
         {1 << 20, 9, 0, 1 << 10, 1ull << 33, 64},       /* refused later */

@@ -23,7 +23,8 @@ enum {
     ROWS_SHARE = 32,  /* one part in so many of the memory for weights and KV is for rows */
     MAX_CONTEXTS = 64,
     MIN_POOL_TOKENS = 64,
-    INDEX_BYTES = 32 /* of tree, rows and allocator a token, roughly; KV is far more */
+    INDEX_BYTES = 32, /* of keys, rows and allocator a token, roughly; KV is far more */
+    NODE_BYTES = 188  /* of the tree, which may have a node for each page (cache.h) */
 };
 
 /* Enough rows that the pool, not their number, is the limit for usual requests. */
@@ -47,12 +48,18 @@ static uint64_t asked_tokens(const engine_params *p, uint32_t model_context, boo
     return p->mem_fraction_static && memory_known ? UINT64_MAX : contexts * context;
 }
 
+/* With a node to each page: short branches may fill the pool with them. */
+static uint64_t bytes_of_token(const engine_params *p, const runner_info *model)
+{
+    rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, p->page_size);
+    return rad_kv_pool_bytes_per_token(&kv) + INDEX_BYTES + NODE_BYTES / RAD_MAX(p->page_size, 1u);
+}
+
 uint32_t rows_to_load_for(const engine_params *p, const runner_info *model, uint64_t row_bytes,
                           uint64_t available)
 {
     if (p->max_running_requests) return p->max_running_requests;
-    rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, p->page_size);
-    uint64_t token_bytes = rad_kv_pool_bytes_per_token(&kv) + INDEX_BYTES;
+    uint64_t token_bytes = bytes_of_token(p, model);
     double fraction = fraction_of(p);
     double memory = (double)available * (fraction > 0 && fraction < 1 ? fraction : 0);
     uint64_t tokens = asked_tokens(p, model->context_length, available != 0);
@@ -65,8 +72,7 @@ uint32_t rows_to_load_for(const engine_params *p, const runner_info *model, uint
 rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner_info *model,
                         uint64_t available_before, uint64_t *max_total_tokens, rad_error *err)
 {
-    rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, p->page_size);
-    uint64_t token_bytes = rad_kv_pool_bytes_per_token(&kv) + INDEX_BYTES;
+    uint64_t token_bytes = bytes_of_token(p, model);
     double fraction = fraction_of(p);
     if (!(fraction > 0 && fraction < 1))
         return rad_fail(err, RAD_E_INVAL, "mem_fraction_static %g is not between 0 and 1",
