@@ -102,6 +102,14 @@ TEST(no_text_costs_more_than_is_said)
         if (len > 5) memcpy(text + len - 2, "\"]", 2);
         check_cost(text, len);
     }
+    for (size_t len = 8; len < cap; len = len * 5 / 2 + 1) { /* one long number, one long word */
+        memset(text, '1', len);
+        memcpy(text, "[0.", 3);
+        text[len - 1] = ']';
+        check_cost(text, len);
+        memset(text + 1, 'n', len - 2);
+        check_cost(text, len);
+    }
     free(text);
 }
 

@@ -32,6 +32,7 @@ void json_look_at(json_look *look, const char *bytes, size_t len)
     json_look l = {0};
     uint32_t open = 0;
     bool in_scalar = false; /* the byte before belongs to a number or a word */
+    size_t scalar_at = 0;   /* which began there */
     for (size_t i = 0; i < len; i++) {
         bool scalar = false;
         switch (bytes[i]) {
@@ -66,6 +67,8 @@ void json_look_at(json_look *look, const char *bytes, size_t len)
         case '\r': break;
         default:
             scalar = true;
+            if (!in_scalar) scalar_at = i;
+            if (i + 1 - scalar_at > l.longest) l.longest = i + 1 - scalar_at;
             l.words += !in_scalar && begins_word(bytes[i]);
             l.numbers += !in_scalar && !begins_word(bytes[i]);
         }

@@ -14,8 +14,8 @@
  *     place in a list      24   doubled and copied: 16 new, 8 old
  *     member               48   as buckets; its name counts as a string
  *
- * and four times the longest string, which the lexer gathers in a buffer that doubles. So two
- * bytes of text, "{}" in a list, become 251: the bound is on this and not on the length. */
+ * and four times the longest string or number, which the lexer gathers in a buffer that doubles. So
+ * two bytes of text, "{}" in a list, become 251: the bound is on this and not on the length. */
 #ifndef BASE_JSON_LOOK_H
 #define BASE_JSON_LOOK_H
 
@@ -27,7 +27,7 @@ typedef struct json_look {
     uint64_t objects, arrays, numbers, words, strings; /* names of members are strings */
     uint64_t members, places;
     uint64_t string_bytes; /* as written, without quotes */
-    uint64_t longest;      /* string */
+    uint64_t longest;      /* string, number or word */
     uint32_t depth;        /* most brackets open at once */
     size_t deepest_at;     /* the byte where that was first so */
 } json_look;
