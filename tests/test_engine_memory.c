@@ -152,4 +152,46 @@ TEST(past_the_limit_requests_are_refused_and_nothing_is_lost)
     CHECK(budget.used == 0 && budget.peak <= budget.limit);
 }
 
+/* Requests with stop strings of their own share nothing, and all of it counts while they wait. */
+TEST(stop_strings_that_differ_are_counted)
+{
+    enum { MANY = 40 };
+    static char stops[STOPS][STOP_BYTES + 1];
+    static answer answers[MANY];
+    const char *list[STOPS];
+    memory_budget budget = {.limit = 2 << 20};
+    engine *e = start_engine(&budget);
+    rad_error err = {0};
+    int sent = 0, full = 0;
+    for (int i = 0; i < STOPS; i++) {
+        memset(stops[i], 's', STOP_BYTES);
+        list[i] = stops[i];
+    }
+    engine_pause(e);
+    for (int i = 0; i < MANY; i++) { /* of 190 KB each */
+        stops[0][0] = (char)('0' + i);
+        answer_init(&answers[sent]);
+        engine_request q = erig_request(&answers[sent], NULL, 0, 2);
+        q.text = "word";
+        q.text_len = 4;
+        q.stop = list;
+        q.num_stop = STOPS;
+        rad_status status = engine_submit(e, &q, NULL, &err);
+        CHECKF(status == RAD_OK || status == RAD_FULL, "%s", err.text);
+        if (status == RAD_OK)
+            sent++;
+        else
+            full++, answer_fini(&answers[sent]);
+    }
+    CHECKF(sent > 5 && sent <= 10 && full == MANY - sent, "%d sent, %d full", sent, full);
+    CHECKF(strstr(err.text, "stop strings") && strstr(err.text, "2097152"), "%s", err.text);
+    engine_continue(e);
+    for (int i = 0; i < sent; i++) {
+        answer_wait(&answers[i]);
+        answer_fini(&answers[i]);
+    }
+    engine_destroy(e);
+    CHECK(budget.used == 0 && budget.peak <= budget.limit);
+}
+
 TEST_MAIN()

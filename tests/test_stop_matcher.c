@@ -37,7 +37,7 @@ static rad_status init(stop_matcher *m, const rad_env *env, const char *const *s
 {
     stop_set *set;
     *m = (stop_matcher){0};
-    rad_status status = stop_set_create(env, strings, n, &set, err);
+    rad_status status = stop_set_create(env, NULL, strings, n, &set, err);
     if (status == RAD_OK) status = stop_matcher_init(m, env, set, err);
     stop_set_unref(set); /* the matcher has its own */
     return status;

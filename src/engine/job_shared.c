@@ -212,7 +212,8 @@ rad_status job_share_stops(engine *e, const engine_request *q, stop_set **out, r
     if (!q->num_stop) return RAD_OK;
     if (is_newest(s, ENGINE_SHARE_STOPS, q->stop, q->num_stop)) *out = s->copy[ENGINE_SHARE_STOPS];
     if (!*out) {
-        rad_status status = stop_set_create(&e->env, q->stop, q->num_stop, out, err);
+        rad_status status =
+            stop_set_create(&e->env, e->params.request_memory, q->stop, q->num_stop, out, err);
         if (status != RAD_OK || !s) return status;
         stop_set_unref(s->copy[ENGINE_SHARE_STOPS]);
         remember(s, ENGINE_SHARE_STOPS, q->stop, q->num_stop, *out);

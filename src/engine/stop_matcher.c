@@ -32,8 +32,8 @@ static rad_status check(const char *const *strings, uint32_t num_strings, size_t
     return RAD_OK;
 }
 
-rad_status stop_set_create(const rad_env *env, const char *const *strings, uint32_t num_strings,
-                           stop_set **out, rad_error *err)
+rad_status stop_set_create(const rad_env *env, memory_budget *budget, const char *const *strings,
+                           uint32_t num_strings, stop_set **out, rad_error *err)
 {
     size_t text_bytes;
     rad_env full = rad_env_or_default(env);
@@ -42,9 +42,18 @@ rad_status stop_set_create(const rad_env *env, const char *const *strings, uint3
     if (status != RAD_OK || !num_strings) return status;
     size_t bytes = sizeof(stop_set) + num_strings * (sizeof(stop_string) + 1) +
                    text_bytes * (1 + sizeof(uint16_t));
+    if (!memory_budget_take(budget, bytes))
+        return rad_fail(err, RAD_FULL,
+                        "no memory for this request now: its stop strings take %zu bytes, and all "
+                        "together have %llu of %llu; try again soon",
+                        bytes, (unsigned long long)budget->used, (unsigned long long)budget->limit);
     stop_set *set = rad_alloc(&full, bytes);
-    if (!set) return rad_fail(err, RAD_E_NOMEM, "no memory for the stop strings");
+    if (!set) {
+        memory_budget_give(budget, bytes);
+        return rad_fail(err, RAD_E_NOMEM, "no memory for the stop strings");
+    }
     set->env = full;
+    set->budget = budget;
     set->refs = 1;
     set->bytes = bytes;
     set->num_strings = num_strings;
@@ -75,6 +84,7 @@ void stop_set_unref(stop_set *set)
 {
     if (!set || atomic_fetch_sub(&set->refs, 1) != 1) return;
     rad_env env = set->env;
+    memory_budget_give(set->budget, set->bytes);
     rad_free(&env, set, set->bytes);
 }
 

@@ -6,6 +6,7 @@
 #define ENGINE_STOP_MATCHER_H
 
 #include "base/base.h"
+#include "base/memory_budget.h"
 
 #include <stdatomic.h>
 
@@ -23,14 +24,16 @@ typedef struct stop_set {
     rad_env env;
     _Atomic uint32_t refs;
     uint32_t num_strings;
-    size_t bytes; /* of the block */
+    size_t bytes;          /* of the block */
+    memory_budget *budget; /* they count against it until the last reference is gone */
     stop_string strings[];
 } stop_set;
 
 /* Copies the strings; one reference is the caller's. Without strings *out is NULL, which is a set
- * too. RAD_E_INVAL in words: too many, an empty one, too long a one. */
-rad_status stop_set_create(const rad_env *env, const char *const *strings, uint32_t num_strings,
-                           stop_set **out, rad_error *err);
+ * too. RAD_E_INVAL in words: too many, an empty one, too long a one. RAD_FULL: `budget` (NULL: no
+ * limit), which outlives the set, has no room for it. */
+rad_status stop_set_create(const rad_env *env, memory_budget *budget, const char *const *strings,
+                           uint32_t num_strings, stop_set **out, rad_error *err);
 stop_set *stop_set_ref(stop_set *set); /* any thread; NULL is fine, as below */
 void stop_set_unref(stop_set *set);
 
