@@ -64,6 +64,8 @@ struct engine {
     bool store_go;
     uint32_t num_flushes;    /* asked for so far */
     uint32_t flushes_let_go; /* flush number n waits until this is larger; 0: none waits */
+    bool hold_info;          /* who next asks for the info is `held` until this is false */
+    bool held;
 };
 
 static engine_info fake_info = {.model_name = "fake \"model\"",
@@ -85,7 +87,7 @@ static engine_info fake_info = {.model_name = "fake \"model\"",
                                 .radix_cache = true};
 
 static uint32_t fake_cached = FAKE_CACHED; /* of every request, as the next */
-static req_why fake_why; /* of every request; set while none is there */
+static req_why fake_why;                   /* of every request; set while none is there */
 
 /* One event of `r`, without the lock; true when it was the last. */
 static bool fake_step(struct fake_request *r, bool aborted)
@@ -207,9 +209,20 @@ void engine_destroy(engine *e)
     free(e);
 }
 
-const engine_info *engine_get_info(const engine *e)
+/* Where an answer asks for it a test can hold the thread that writes it. */
+const engine_info *engine_get_info(const engine *of)
 {
-    (void)e;
+    engine *e = (engine *)of;
+    pthread_mutex_lock(&e->lock);
+    bool first = e->hold_info && !e->held;
+    if (first) e->held = true;
+    while (first && e->hold_info) {
+        pthread_mutex_unlock(&e->lock);
+        usleep(1000);
+        pthread_mutex_lock(&e->lock);
+    }
+    if (first) e->held = false;
+    pthread_mutex_unlock(&e->lock);
     return &fake_info;
 }
 

@@ -492,6 +492,49 @@ TEST(a_stop_ends_running_requests)
     free(text);
 }
 
+static bool held(const struct fixture *f)
+{
+    pthread_mutex_lock(&f->engine->lock);
+    bool is = f->engine->held;
+    pthread_mutex_unlock(&f->engine->lock);
+    return is;
+}
+
+static void hold_info(const struct fixture *f, bool hold)
+{
+    pthread_mutex_lock(&f->engine->lock);
+    f->engine->hold_info = hold;
+    pthread_mutex_unlock(&f->engine->lock);
+}
+
+/* What a stop cannot abort, because a worker is writing what it said so far, it aborts later. */
+TEST(a_stop_ends_a_stream_that_is_being_written)
+{
+    struct fixture f;
+    int status;
+    start(&f, 0);
+    int other = dial(&f), fd = dial(&f);
+    const char *silent = "{\"prompt\":\"silent\"}";
+    const char *half = "{\"text\":[\"burst\",\"silent\"],\"stream\":true,\"return_logprob\":true,"
+                       "\"top_logprobs_num\":20,\"sampling_params\":{\"max_new_tokens\":400}}";
+    send_request(other, "POST", "/v1/completions", silent, strlen(silent));
+    until_running(&f, other);
+    hold_info(&f, true);
+    send_request(fd, "POST", "/generate", half, strlen(half));
+    AWAIT(held(&f)); /* the worker has the stream; its second prompt would go on for ever */
+    server_stop(f.server);
+    char *text = read_reply(other, &status); /* all that can be aborted has been */
+    CHECKF(status == 200 && strstr(text, "\"abort\"") != NULL, "%s", text);
+    free(text);
+    CHECK(held(&f));
+    hold_info(&f, false);
+    text = read_reply(fd, &status);
+    CHECKF(status == 200 && strstr(text, "\"abort\"") && strstr(text, "[DONE]"), "%zu bytes",
+           strlen(text));
+    free(text);
+    stop(&f);
+}
+
 TEST(a_stop_lets_what_runs_finish)
 {
     struct fixture f;

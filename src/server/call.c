@@ -348,7 +348,8 @@ static void end_busy(call *c)
     bool wrote_events = c->done == on_events_written;
     c->busy = false;
     c->done(c);
-    if (!c->http && !c->busy) abort_items(c);
+    /* Nobody waits any more, or a stop could not abort it while it was busy. */
+    if (!c->http || c->server->aborted) abort_items(c);
     call_item *item = c->deferred;
     c->deferred = NULL;
     while (item && !c->busy)
