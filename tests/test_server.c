@@ -205,6 +205,14 @@ TEST(bodies_together_are_bounded)
 
 /* ---- admin ---- */
 
+static uint32_t num_flushes(const struct fixture *f)
+{
+    pthread_mutex_lock(&f->engine->lock);
+    uint32_t n = f->engine->num_flushes;
+    pthread_mutex_unlock(&f->engine->lock);
+    return n;
+}
+
 TEST(admin_endpoints_answer)
 {
     struct fixture f;
@@ -229,6 +237,10 @@ TEST(admin_endpoints_answer)
     CHECK(strstr(text, "sglang:num_requests_total{model_name=\"fake \\\"model\\\"\"} 0\n") != NULL);
     free(text);
     json_decref(ask(&f, "POST", "/flush_cache", "", 200));
+    /* A query that cannot be read is not one that names nothing, which empties all of memory. */
+    json_decref(ask(&f, "POST", "/flush_cache?tiers", "", 400));
+    json_decref(ask(&f, "POST", "/flush_cache?tiers=host&=1", "", 400));
+    CHECK(num_flushes(&f) == 1);
     int fd = dial(&f);
     const char *body = "{\"prompt\":\"silent\"}";
     send_request(fd, "POST", "/v1/completions", body, strlen(body));
@@ -396,14 +408,6 @@ TEST(answers_that_outgrow_the_budget_are_an_error)
     json_decref(ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\"}", 200));
     stop(&f);
     CHECKF(budget.used == 0, "%llu bytes", (unsigned long long)budget.used);
-}
-
-static uint32_t num_flushes(const struct fixture *f)
-{
-    pthread_mutex_lock(&f->engine->lock);
-    uint32_t n = f->engine->num_flushes;
-    pthread_mutex_unlock(&f->engine->lock);
-    return n;
 }
 
 /* Who waits for a flush does not stand before figures; and what one flush did counts for all who

@@ -231,10 +231,15 @@ void handle_flush_cache(server *s, struct evhttp_request *http)
     const char *text = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(http));
     double timeout_s = 0;
     uint32_t *tiers = NULL;
-    if (text && evhttp_parse_query_str(text, &query) == 0) {
+    if (text && *text) {
+        api_error err;
+        if (evhttp_parse_query_str(text, &query) != 0) { /* `?tiers` would empty all of them */
+            api_fail(&err, 400, NULL, "the query is not name=value&...: timeout, tiers");
+            reply_error(http, &err);
+            return;
+        }
         const char *value = evhttp_find_header(&query, "timeout");
         if (value) timeout_s = strtod(value, NULL);
-        api_error err;
         bool known = true;
         tiers = read_tiers(evhttp_find_header(&query, "tiers"), &known);
         if (!known) api_fail(&err, 400, "tiers", "tiers are device, host and storage, with commas");
