@@ -178,6 +178,8 @@ TEST(fields_of_the_peers_are_refused_or_used)
         {IN_CHAT, "parallel_tool_calls", "true,\"tools\":[{\"type\":\"function\"}]", 200},
         {IN_CHAT, "best_of", "1.0", 200},
         {IN_CHAT, "best_of", "true", 400},
+        {IN_CHAT, "tool_choice", "\"none\"", 200},
+        {IN_CHAT, "tool_choice", "\"none\\u0000x\"", 400},
         {IN_MESSAGE, "prefix", "true", 400},
         {IN_MESSAGE, "refusal", "\"x\"", 200},
     };

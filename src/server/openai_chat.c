@@ -12,6 +12,13 @@
 
 #include <stdlib.h>
 
+/* Whether it is this string, whole: not what has more behind a NUL character. */
+static bool says(const json_t *value, const char *word)
+{
+    size_t len = strlen(word);
+    return json_string_length(value) == len && !memcmp(json_string_value(value), word, len);
+}
+
 static bool parse_parts(api_request *r, const json_t *parts, size_t index, chat_message *out,
                         api_error *err)
 {
@@ -19,8 +26,7 @@ static bool parse_parts(api_request *r, const json_t *parts, size_t index, chat_
     for (size_t i = 0; i < n; i++) {
         const json_t *part = json_array_get(parts, i);
         const json_t *text = json_object_get(part, "text");
-        const char *type = json_string_value(json_object_get(part, "type"));
-        if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
+        if (!says(json_object_get(part, "type"), "text") || !json_is_string(text))
             return api_fail(err, 400, "messages",
                             "messages[%zu]: part %zu is not {\"type\": \"text\", \"text\": ...}",
                             index, i);
@@ -106,18 +112,18 @@ static bool open_arguments(api_request *r, json_t *calls, size_t index, api_erro
 static bool parse_tools(const api_request *r, json_t **tools, api_error *err)
 {
     const json_t *choice = json_in_get(r->root, "tool_choice");
-    const char *word = json_string_value(choice);
+    bool none = says(choice, "none");
     *tools = json_in_get(r->root, "tools");
     if (*tools && !json_is_array(*tools))
         return api_fail(err, 400, "tools", "'tools' must be a list");
     for (size_t i = 0; i < json_array_size(*tools); i++)
         if (!json_is_object(json_array_get(*tools, i)))
             return api_fail(err, 400, "tools", "'tools': tool %zu is not an object", i);
-    if (choice && (!word || (strcmp(word, "auto") != 0 && strcmp(word, "none") != 0)))
+    if (choice && !none && !says(choice, "auto"))
         return api_fail(err, 400, "tool_choice", "'tool_choice' must be \"auto\" or \"none\"");
     bool parallel = true;
     if (!json_in_bool(r->root, "parallel_tool_calls", &parallel, err)) return false;
-    if (!json_array_size(*tools) || (word && strcmp(word, "none") == 0)) *tools = NULL;
+    if (!json_array_size(*tools) || none) *tools = NULL;
     if (*tools && !parallel)
         return api_fail(err, 400, "parallel_tool_calls",
                         "'parallel_tool_calls': false is not supported: nothing limits what a "
