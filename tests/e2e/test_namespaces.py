@@ -6,9 +6,8 @@ RADISH_TEST_LONG=1."""
 import json
 import os
 
-from radish_e2e import RADISH, TINY, Server, check, run, skip_unless
+from radish_e2e import TINY, Server, check, run
 
-skip_unless(RADISH)
 USERS = 2000 if os.environ.get("RADISH_TEST_LONG", "0") not in ("", "0") else 300
 TEXT = "A page of the same words for everybody, long enough to be worth a place."
 
