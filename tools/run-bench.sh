@@ -15,6 +15,7 @@
 #   blog       what a host tier gives conversations that come back
 #   tiers      what the tiers copy, and how long a prompt of 8,192 tokens then waits
 #   serving    the workloads W1 to W4, 16 clients over HTTP, alone and beside a busy process
+#   stall      how long /health waits while others send and ask much
 #
 # Models (random weights, real shapes; 1.8 GB) and traces are made into build/bench when they are first
 # needed. In the environment:
@@ -26,7 +27,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention trace replay model start prefix scaling blog tiers serving"
+sections="cache sched storage gemm attention trace replay model start prefix scaling blog tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -153,6 +154,11 @@ bench_serving() {
     echo "== W1 to W4 over HTTP, llama-110m bf16"
     RADISH=$PWD/$bin/radish /usr/bin/python3 bench/serving.py --runs "$runs" --divide $divide \
         "$(model llama-110m llama-110m)"
+}
+
+bench_stall() {
+    echo "== the longest waits of a small request, shipped model"
+    RADISH=$PWD/$bin/radish /usr/bin/python3 bench/stall.py --divide $divide models/radish-tiny.gguf
 }
 
 # sections is a list of words.
