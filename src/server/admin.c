@@ -46,7 +46,7 @@ static void flush(server *s, uint32_t tiers)
     r->begun_ns = server_now_ns(s);
     r->tiers = tiers;
     r->status = tiers ? engine_flush_tiers(s->engine, tiers, &why) : engine_flush_cache(s->engine);
-    snprintf(r->words, sizeof r->words, "%s", why.text);
+    snprintf(r->words, sizeof r->words, "%.*s", (int)sizeof r->words - 1, why.text);
 }
 
 /* SGLang's `timeout`: asked again until nothing is running. A flush that began after this call
