@@ -68,3 +68,15 @@ $as_root apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=60
     exit 1
 }
 rm -f /tmp/radish-apt.$$
+
+# Tests start these programs by themselves. As services, which Debian makes of them, they would
+# hold ports that nobody asked for: what was not there before this script is switched off.
+if [ -d /run/systemd/system ]; then
+    for service in nginx haproxy redis-server; do
+        case " $missing " in
+        *" $service "* | *" $service-light "*)
+            $as_root systemctl disable --now -q "$service" 2>/dev/null || true
+            ;;
+        esac
+    done
+fi
