@@ -10,9 +10,6 @@
 
 static_assert(sizeof(namespace_entry) == 512, "a namespace is eight cache lines");
 
-/* More hits than this count as this many, so that no namespace stays for ever. */
-enum { MOST_HITS = 255 };
-
 size_t namespaces_bytes(uint32_t capacity)
 {
     return ((size_t)capacity + 1) * (sizeof(namespace_entry) + sizeof(namespace_worth)) +
@@ -127,12 +124,8 @@ void namespace_remove(namespaces *n, uint32_t id)
     slab_free(&n->ids, id);
 }
 
-void namespace_touch(namespaces *n, uint32_t id, bool hit)
+void namespace_move_last(namespaces *n, uint32_t id)
 {
-    namespace_worth *w = &n->worth[id];
-    w->hits += hit && w->hits < MOST_HITS;
-    w->worth = n->age + 1 + w->hits;
-    if (n->newest == id) return;
     list_remove(n, id);
     list_append(n, id);
 }

@@ -74,8 +74,19 @@ uint32_t namespace_find(const namespaces *n, const char *extra_key, const char *
 uint32_t namespace_add(namespaces *n, const char *extra_key, const char *cache_salt, uint32_t root);
 void namespace_remove(namespaces *n, uint32_t id);
 
+/* More hits than this count as this many, so that no namespace stays for ever. */
+enum { NAMESPACE_MOST_HITS = 255 };
+
+void namespace_move_last(namespaces *n, uint32_t id); /* in the order of use */
+
 /* Now the one used last; `hit`: something of it was of use. O(1). */
-void namespace_touch(namespaces *n, uint32_t id, bool hit);
+static inline void namespace_touch(namespaces *n, uint32_t id, bool hit)
+{
+    namespace_worth *w = &n->worth[id];
+    w->hits += hit & (w->hits < NAMESPACE_MOST_HITS);
+    w->worth = n->age + 1 + w->hits;
+    if (n->newest != id) namespace_move_last(n, id);
+}
 
 /* Takes the least useful one out of the order, 0 when there is none left in it. It is given up
  * (counted, and to be removed by the caller), or put back unchanged. O(log n). */
