@@ -192,6 +192,28 @@ TEST(each_object_draws_its_own_key_and_a_seed_makes_it_again)
     CHECK(memcmp(&a, &b, sizeof a) != 0);
 }
 
+/* The vector form of the hash of words is the plain one, and reads no word behind the last. */
+TEST(a_hash_of_words_is_the_sum_of_products_that_it_says)
+{
+    uint64_t seed = test_told_seed();
+    rad_env env = rad_env_or_default(NULL);
+    hash_key k;
+    hash_key_init(&k, &env);
+    for (uint32_t count = 1; count < HASH_SECRET_WORDS; count++) {
+        int32_t *words = malloc(count * sizeof *words);
+        uint64_t want = 0;
+        for (uint32_t i = 0; i < count; i++)
+            words[i] = (int32_t)test_random(&seed);
+        for (uint32_t i = 0; i < count; i += 2) {
+            uint32_t a = (uint32_t)words[i] + k.secret[i];
+            uint32_t b = (i + 1 < count ? (uint32_t)words[i + 1] : 0) + k.secret[i + 1];
+            want += (uint64_t)a * b;
+        }
+        CHECK(hash_words(&k, words, count) == want);
+        free(words);
+    }
+}
+
 /* The same calls fill the same places, so a run that counts or times can be made again. */
 TEST(a_seed_in_the_env_makes_a_tree_the_same_in_each_run)
 {
