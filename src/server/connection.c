@@ -62,6 +62,7 @@ struct http_conn {
     uint64_t bytes;    /* of the request that is being read */
     uint64_t lag_ms;   /* for how long the answer has waited for the client, in all */
     uint64_t taken;    /* bytes of it */
+    uint64_t taken_at_tick, unsent_at_tick; /* at the last one: those taken, those in the buffer */
     http_reader reader;
     struct evbuffer *body;  /* of the request that is being read; NULL: none so far */
     struct evbuffer *ahead; /* what came after the request that is answered; NULL: nothing */
@@ -234,7 +235,7 @@ static void hand_over(http_conn *c)
     c->body = NULL;
     c->last = c->reader.last;
     c->answering = c->early = c->ignored = c->probed = false;
-    c->lag_ms = c->taken = 0;
+    c->lag_ms = c->taken = c->taken_at_tick = c->unsent_at_tick = 0;
     http_reader_next(&c->reader);
     if (!whole) { /* what evhttp has of it goes with the connection */
         refuse_memory(c);
@@ -536,12 +537,17 @@ static struct bufferevent *on_accept(struct event_base *base, void *arg)
 
 /* ---- time ---- */
 
-/* The answer waits for its client, whose time is over when it waited long for what was taken. */
+/* The answer waits for its client, whose time is over when it waited long for what was taken. What
+ * is there at a tick may have been written a moment ago: the client lags when it has not taken by
+ * now what was there at the tick before. */
 static bool lags(http_conn *c, uint64_t passed_ms)
 {
     const server *s = c->server;
     uint64_t patience_ms = s->params.send_timeout_ms;
-    if (!evbuffer_get_length(bufferevent_get_output(c->bev))) return false;
+    bool lagged = c->taken - c->taken_at_tick < c->unsent_at_tick;
+    c->taken_at_tick = c->taken;
+    c->unsent_at_tick = evbuffer_get_length(bufferevent_get_output(c->bev));
+    if (!lagged) return false;
     c->lag_ms += passed_ms;
     if (s->connections.num_busy >= s->params.max_connections && patience_ms > CROWDED_SEND_MS)
         patience_ms = CROWDED_SEND_MS;

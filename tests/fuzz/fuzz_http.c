@@ -66,7 +66,8 @@ static int dial(void)
     return fd;
 }
 
-/* What has come within `ms`, or until the end; false: no end. */
+/* What has come within `ms`, or until the end or a ping, which others may follow for ever; false: no
+ * end. */
 static bool hear(int fd, char *reply, size_t room, size_t *len, int ms)
 {
     struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -75,7 +76,10 @@ static bool hear(int fd, char *reply, size_t room, size_t *len, int ms)
         bool full = *len == room;
         ssize_t n = recv(fd, full ? rest : reply + *len, full ? sizeof rest : room - *len, 0);
         if (n <= 0) return true;
-        if (!full) *len += (size_t)n;
+        if (full) continue;
+        *len += (size_t)n;
+        reply[*len] = 0;
+        if (strstr(reply, "\n: ping")) return true;
     }
     return false;
 }
