@@ -394,14 +394,14 @@ TEST(a_stream_that_is_read_too_slowly_is_dropped)
     stop(&f);
 }
 
-/* A ping is in the buffer at the tick that writes it. That is no lag: a client that takes each of them
- * used to be dropped after send_timeout_ms' worth of ticks. */
+/* A ping is in the buffer at the tick that writes it. That is no lag: a client that takes each of
+ * them used to be dropped after send_timeout_ms' worth of ticks. */
 TEST(a_silent_stream_whose_client_reads_goes_on)
 {
     struct fixture f;
     static char some[4096];
-    start_limited(&f, (server_params){
-                          .send_timeout_ms = 500, .min_bytes_per_s = 1 << 30, .ping_ms = 1});
+    start_limited(
+        &f, (server_params){.send_timeout_ms = 500, .min_bytes_per_s = 1 << 30, .ping_ms = 1});
     int fd = dial(&f);
     CHECK(say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 33\r\n\r\n"
                   "{\"prompt\":\"silent\",\"stream\":true}"));

@@ -121,11 +121,12 @@ static void due(http_conn *c)
 static void not_due(http_conn *c)
 {
     connections *all = &c->server->connections;
-    for (http_conn **at = &all->due; c->is_due; at = &(*at)->next_due)
-        if (*at == c) {
-            *at = c->next_due;
-            c->is_due = false;
-        }
+    if (!c->is_due) return;
+    http_conn **at = &all->due;
+    while (*at != c)
+        at = &(*at)->next_due;
+    *at = c->next_due;
+    c->is_due = false;
 }
 
 /* With every place busy there is nobody to make room: the others wait in the kernel. */
