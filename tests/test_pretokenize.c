@@ -3,9 +3,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "test.h"
 
+#include "base/utf8.h"
 #include "text/nfc.h"
 #include "text/pretokenize.h"
-#include "text/utf8.h"
 
 #include <pcre2.h>
 #include <utf8proc.h>

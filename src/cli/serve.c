@@ -1,8 +1,8 @@
 /* serve.c - `radish serve`: load, say what is served, and serve. */
 #include "cli/cli.h"
+#include "base/utf8.h"
 #include "server/browsers.h"
 #include "server/server.h"
-#include "text/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>

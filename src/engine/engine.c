@@ -12,7 +12,7 @@
 #include "mem/kv_codec.h"
 
 #include "base/mix64.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -2,6 +2,7 @@
 #include "server/json_write.h"
 
 #include "base/base.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,28 +111,12 @@ void jw_null(json_writer *w)
 
 /* ---- text ---- */
 
-/* The bytes of the character that begins at `at`, or 0: no overlong forms, surrogates or numbers
- * past U+10FFFF. */
-static size_t character(const unsigned char *at, size_t left)
-{
-    unsigned char c = at[0];
-    if (c < 0x80) return 1;
-    size_t len = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    if (c < 0xc2 || c > 0xf4 || len > left) return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((at[i] & 0xc0) != 0x80) return 0;
-    if ((c == 0xe0 && at[1] < 0xa0) || (c == 0xed && at[1] > 0x9f) || (c == 0xf0 && at[1] < 0x90) ||
-        (c == 0xf4 && at[1] > 0x8f))
-        return 0;
-    return len;
-}
-
 bool json_is_utf8(const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len;) {
-        size_t n = character((const unsigned char *)bytes + i, len - i);
-        if (!n) return false;
-        i += n;
+        utf8_char c = utf8_next((const unsigned char *)bytes + i, len - i);
+        if (!c.valid) return false;
+        i += c.len;
     }
     return true;
 }

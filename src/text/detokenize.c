@@ -14,7 +14,7 @@
 #include "text/detokenize.h"
 
 #include "base/base.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 

@@ -7,8 +7,8 @@
  * all there is to free. */
 #include "text/jinja.h"
 
+#include "base/utf8.h"
 #include "text/jinja_ast.h"
-#include "text/utf8.h"
 
 static void report(const jctx *c, jinja_fault *fault)
 {

@@ -1,6 +1,6 @@
 /* jinja_filters.c - the filters that take one value: text, numbers, JSON. */
 #include "text/jinja_filters.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <math.h>

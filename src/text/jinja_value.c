@@ -4,7 +4,7 @@
  * conversation are small, and a search is paid for in steps. */
 #include "text/jinja_value.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 

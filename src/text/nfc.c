@@ -9,7 +9,7 @@
  * too long. */
 #include "text/nfc.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>

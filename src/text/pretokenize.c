@@ -18,8 +18,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenize.h"
 
+#include "base/utf8.h"
 #include "text/nfc.h"
-#include "text/utf8.h"
 
 #include <pcre2.h>
 

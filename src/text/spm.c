@@ -15,7 +15,7 @@
  * and text is merged word by word with the same result: `words_are_apart`. */
 #include "text/spm.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 

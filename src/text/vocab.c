@@ -12,7 +12,7 @@
  * Invariant: a slot's symbol is a normal token or a symbol >= num_tokens. */
 #include "text/vocab.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define SPM_SPACE "\xe2\x96\x81" /* U+2581 */
 

@@ -1,9 +1,11 @@
 /* utf8.h - one UTF-8 character at a time, strictly (no surrogates, no overlong forms). */
-#ifndef TEXT_UTF8_H
-#define TEXT_UTF8_H
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+enum { UTF8_MOST = 4 }; /* bytes of a character */
 
 /* What utf8_next found. */
 typedef struct utf8_char {
