@@ -182,6 +182,7 @@ json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uin
 void put_openai_head(json_writer *w, const call *c, const char *object);
 void put_openai_extras(json_writer *w, const call_item *item, size_t from_ids);
 void put_openai_tail(json_writer *w, json_t *usage);
+void write_openai_tail(const call *c, json_writer *w); /* of both endpoints' answers */
 
 /* json_explain.c: where the item's cached tokens came from and why there were no more, or only
  * rounded counts; NULL when that is not known, or not told. */

@@ -104,6 +104,11 @@ void put_openai_tail(json_writer *w, json_t *usage)
     jw_close(w, '}');
 }
 
+void write_openai_tail(const call *c, json_writer *w)
+{
+    put_openai_tail(w, json_usage(c));
+}
+
 void put_openai_extras(json_writer *w, const call_item *item, size_t from_ids)
 {
     jw_name(w, "finish_reason"), jw_word(w, openai_finish_reason(item->finish));

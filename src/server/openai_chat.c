@@ -233,7 +233,7 @@ static void write_chunk(const call *c, call_item *item, json_writer *w)
 static void write_usage_chunk(const call *c, json_writer *w)
 {
     put_openai_head(w, c, CHUNK);
-    put_openai_tail(w, json_usage(c));
+    write_openai_tail(c, w);
 }
 
 static void write_head(const call *c, json_writer *w)
@@ -255,11 +255,6 @@ static void write_item(const call *c, call_item *item, json_writer *w)
     jw_close(w, '}');
 }
 
-static void write_tail(const call *c, json_writer *w)
-{
-    put_openai_tail(w, json_usage(c));
-}
-
 const call_ops chat_ops = {.kind = API_CHAT,
                            .id_prefix = "chatcmpl-",
                            .has_news = has_news,
@@ -267,4 +262,4 @@ const call_ops chat_ops = {.kind = API_CHAT,
                            .write_usage_chunk = write_usage_chunk,
                            .write_head = write_head,
                            .write_item = write_item,
-                           .write_tail = write_tail};
+                           .write_tail = write_openai_tail};

@@ -46,7 +46,7 @@ static void write_chunk(const call *c, call_item *item, json_writer *w)
 static void write_usage_chunk(const call *c, json_writer *w)
 {
     put_openai_head(w, c, OBJECT);
-    put_openai_tail(w, json_usage(c));
+    write_openai_tail(c, w);
 }
 
 static void write_head(const call *c, json_writer *w)
@@ -60,11 +60,6 @@ static void write_item(const call *c, call_item *item, json_writer *w)
     put_choice(w, item, 0, 0);
 }
 
-static void write_tail(const call *c, json_writer *w)
-{
-    put_openai_tail(w, json_usage(c));
-}
-
 const call_ops completions_ops = {.kind = API_COMPLETIONS,
                                   .id_prefix = "cmpl-",
                                   .has_news = has_news,
@@ -72,4 +67,4 @@ const call_ops completions_ops = {.kind = API_COMPLETIONS,
                                   .write_usage_chunk = write_usage_chunk,
                                   .write_head = write_head,
                                   .write_item = write_item,
-                                  .write_tail = write_tail};
+                                  .write_tail = write_openai_tail};
