@@ -141,7 +141,7 @@ bool api_parse_prompts(api_request *r, const json_t *value, const char *key, boo
     return true;
 }
 
-static bool parse_key(const json_t *object, const char *key, const char **out, api_error *err)
+bool api_parse_key(const json_t *object, const char *key, const char **out, api_error *err)
 {
     if (!json_in_string(object, key, out, err)) return false;
     if (*out && strlen(*out) > API_MAX_KEY_BYTES)
@@ -154,8 +154,8 @@ bool api_parse_routing(api_request *r, const json_t *object, api_error *err)
     int64_t priority = 0;
     const char *extra_key = NULL, *cache_salt = NULL;
     if (!json_in_int(object, "priority", INT32_MIN, INT32_MAX, &priority, err) ||
-        !parse_key(object, "extra_key", &extra_key, err) ||
-        !parse_key(object, "cache_salt", &cache_salt, err))
+        !api_parse_key(object, "extra_key", &extra_key, err) ||
+        !api_parse_key(object, "cache_salt", &cache_salt, err))
         return false;
     if (cache_salt && !*cache_salt)
         return api_fail(err, 400, "cache_salt",

@@ -73,6 +73,9 @@ bool api_parse_sampling(api_request *r, const json_t *object, engine_request *it
 /* One limit for both spellings of the number of alternatives. */
 bool api_parse_top_logprobs(api_request *r, const json_t *object, const char *key, api_error *err);
 
+/* A string of at most API_MAX_KEY_BYTES, as json_in_string. */
+bool api_parse_key(const json_t *object, const char *key, const char **out, api_error *err);
+
 /* priority, extra_key, cache_salt of `object` into all items. */
 bool api_parse_routing(api_request *r, const json_t *object, api_error *err);
 

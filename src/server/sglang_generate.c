@@ -44,12 +44,9 @@ bool generate_parse(api_request *r, api_error *err)
     if (!api_parse_prompts(r, text ? text : ids, text ? "text" : "input_ids", text != NULL,
                            ids != NULL, err) ||
         !api_parse_routing(r, r->root, err) || !json_in_bool(r->root, "stream", &r->stream, err) ||
-        !parse_logprobs(r, err))
+        !parse_logprobs(r, err) ||
+        !api_parse_key(r->root, "rid", &r->rid, err)) /* of a list of prompts, too: one for all */
         return false;
-
-    if (!json_in_string(r->root, "rid", &r->rid, err)) return false; /* a list: one name for all */
-    if (r->rid && strlen(r->rid) > API_MAX_KEY_BYTES)
-        return api_fail(err, 400, "rid", "'rid' is longer than %d bytes", API_MAX_KEY_BYTES);
 
     const json_t *params = json_in_get(r->root, "sampling_params");
     if (json_is_array(params) && json_array_size(params) != r->num_items)
