@@ -44,13 +44,8 @@ static void ready_push(server *s, call_item *item)
 {
     if (item->queued) return;
     item->queued = true;
-    item->next = NULL;
-    if (s->ready)
-        s->ready_last->next = item;
-    else
-        s->ready = item;
-    s->ready_last = item;
-    if (s->ready == item) server_wake(s); /* else somebody has */
+    item_list_push(&s->ready, item);
+    if (s->ready.first == item) server_wake(s); /* else somebody has */
 }
 
 static bool append_logprobs(call_item *item, const engine_event *event)
@@ -92,8 +87,8 @@ void inbox_on_event(void *user, const engine_event *event)
 call_item *inbox_take(server *s)
 {
     pthread_mutex_lock(&s->lock);
-    call_item *first = s->ready;
-    s->ready = s->ready_last = NULL;
+    call_item *first = s->ready.first;
+    s->ready.first = NULL;
     pthread_mutex_unlock(&s->lock);
     return first;
 }
@@ -105,9 +100,9 @@ void inbox_put_back(server *s, call_item *first)
     while (last->next)
         last = last->next;
     pthread_mutex_lock(&s->lock);
-    last->next = s->ready;
-    if (!s->ready) s->ready_last = last;
-    s->ready = first;
+    last->next = s->ready.first;
+    if (!s->ready.first) s->ready.last = last;
+    s->ready.first = first;
     pthread_mutex_unlock(&s->lock);
     server_wake(s);
 }

@@ -13,16 +13,27 @@
 struct evconnlistener;
 struct evhttp_bound_socket;
 
-typedef struct job_list {
+/* Of items by their `next`: each is in one at most. */
+typedef struct item_list {
     call_item *first, *last; /* last is meaningless without a first */
-} job_list;
+} item_list;
+
+static inline void item_list_push(item_list *list, call_item *item)
+{
+    item->next = NULL;
+    if (list->first)
+        list->last->next = item;
+    else
+        list->first = item;
+    list->last = item;
+}
 
 /* A thread with jobs; all under the server's lock. */
 typedef struct worker {
     server *server;
     pthread_t thread;
     pthread_cond_t wake;
-    job_list list, waiting;
+    item_list list, waiting;
     bool attempt_due; /* one of those that wait may be tried */
     bool trim;        /* give free memory back to the system when there is nothing else to do */
     bool started, stop;
@@ -73,7 +84,7 @@ struct server {
 
     /* Under `lock`: */
     pthread_mutex_t lock;
-    call_item *ready, *ready_last;
+    item_list ready;
     bool stop_asked;
 
     bool hurry; /* a stop: work that waits for something gives up */

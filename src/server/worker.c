@@ -17,17 +17,7 @@
 
 enum { RETRY_MS = 5 };
 
-static void push(job_list *list, call_item *item)
-{
-    item->next = NULL;
-    if (list->first)
-        list->last->next = item;
-    else
-        list->first = item;
-    list->last = item;
-}
-
-static call_item *pop(job_list *list)
+static call_item *pop(item_list *list)
 {
     call_item *item = list->first;
     if (item) list->first = item->next;
@@ -109,9 +99,9 @@ static void *worker_main(void *arg)
         c->waited = progress == CALL_WAIT;
         if (progress == CALL_DONE) call_work_done(c);
         pthread_mutex_lock(&s->lock);
-        if (progress == CALL_GO_ON) push(&w->list, item);
+        if (progress == CALL_GO_ON) item_list_push(&w->list, item);
         if (progress != CALL_WAIT) continue;
-        push(&w->waiting, item);
+        item_list_push(&w->waiting, item);
         w->attempt_due = false;
     }
     pthread_mutex_unlock(&s->lock);
@@ -150,7 +140,7 @@ void worker_join(worker *w)
 void worker_push(worker *w, call_item *item)
 {
     pthread_mutex_lock(&w->server->lock);
-    push(&w->list, item);
+    item_list_push(&w->list, item);
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->server->lock);
 }
