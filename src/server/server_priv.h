@@ -34,8 +34,8 @@ typedef struct worker {
     pthread_t thread;
     pthread_cond_t wake;
     item_list list, waiting;
-    bool attempt_due; /* one of those that wait may be tried */
-    bool trim;        /* give free memory back to the system when there is nothing else to do */
+    uint64_t attempt_at_ns; /* when one of those that wait may be tried, of the monotonic clock */
+    bool trim; /* give free memory back to the system when there is nothing else to do */
     bool started, stop;
 } worker;
 

@@ -4,7 +4,7 @@
  * engine's events do. The lists are bounded by the calls, and those by the connections.
  *
  *     list     never tried, or with more to do at once     in turn
- *     waiting  "not yet" was the answer                    one attempt every RETRY_MS,
+ *     waiting  "not yet" was the answer                    one attempt RETRY_MS after the last,
  *                                                          and only while `list` is empty
  *
  * So those that wait, however many, cost one attempt now and then, and none of them stands before
@@ -17,6 +17,13 @@
 
 enum { RETRY_MS = 5 };
 
+static uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
 static call_item *pop(item_list *list)
 {
     call_item *item = list->first;
@@ -24,8 +31,14 @@ static call_item *pop(item_list *list)
     return item;
 }
 
-/* The first one whose time is up, or NULL. O(waiting). */
-static call_item *pop_overdue(worker *w)
+/* One that waits may be tried now. */
+static bool attempt_is_due(const worker *w)
+{
+    return w->waiting.first && (w->server->hurry || clock_ns() >= w->attempt_at_ns);
+}
+
+/* The first one whose time is up, else the first. O(waiting). */
+static call_item *pop_waiting(worker *w)
 {
     uint64_t now_ns = server_now_ns(w->server);
     call_item *before = NULL;
@@ -38,21 +51,18 @@ static call_item *pop_overdue(worker *w)
         if (w->waiting.last == item) w->waiting.last = before;
         return item;
     }
-    return NULL;
+    return pop(&w->waiting);
 }
 
 /* Until there is new work, or an attempt is due, or a stop. With the lock. */
 static void rest(worker *w)
 {
-    struct timespec until;
-    if (!w->waiting.first) {
+    const struct timespec until = {.tv_sec = (time_t)(w->attempt_at_ns / 1000000000),
+                                   .tv_nsec = (long)(w->attempt_at_ns % 1000000000)};
+    if (w->waiting.first)
+        pthread_cond_timedwait(&w->wake, &w->server->lock, &until);
+    else
         pthread_cond_wait(&w->wake, &w->server->lock);
-        return;
-    }
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += RETRY_MS * 1000000;
-    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
-    w->attempt_due = pthread_cond_timedwait(&w->wake, &w->server->lock, &until) != 0;
 }
 
 /* malloc keeps what is freed; after large requests that is most of what they took. Each arena is
@@ -73,9 +83,7 @@ static call_item *next_job(worker *w)
 {
     for (;;) {
         call_item *item = pop(&w->list);
-        bool look = w->attempt_due || w->server->hurry;
-        if (!item && look) item = pop_overdue(w);
-        if (!item && look) item = pop(&w->waiting);
+        if (!item && attempt_is_due(w)) item = pop_waiting(w);
         if (item || (w->stop && !w->waiting.first)) return item;
         if (w->trim)
             trim(w);
@@ -91,18 +99,20 @@ static void *worker_main(void *arg)
     pthread_mutex_lock(&s->lock);
     for (call_item *item; (item = next_job(w));) {
         call *c = item->call;
-        bool over = c->waited && call_is_overdue(c, server_now_ns(s));
+        bool waited = c->waited;
+        bool over = waited && call_is_overdue(c, server_now_ns(s));
         bool try = (!s->hurry || c->must_finish) && !over;
         pthread_mutex_unlock(&s->lock);
         call_progress progress = try ? c->work(c) : CALL_DONE;
-        if (!try && !c->waited) c->not_done = true;
+        if (!try && !waited) c->not_done = true;
         c->waited = progress == CALL_WAIT;
         if (progress == CALL_DONE) call_work_done(c);
         pthread_mutex_lock(&s->lock);
         if (progress == CALL_GO_ON) item_list_push(&w->list, item);
         if (progress != CALL_WAIT) continue;
+        /* One that is new puts off nobody's attempt. */
+        if (waited || !w->waiting.first) w->attempt_at_ns = clock_ns() + RETRY_MS * 1000000;
         item_list_push(&w->waiting, item);
-        w->attempt_due = false;
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
