@@ -1,10 +1,49 @@
-/* test_containers.c - heap, map, slab and span arena against naive models. */
+/* test_containers.c - heap, list, map, slab and span arena against naive models. */
 #include "test.h"
 
 #include "base/heap.h"
+#include "base/list.h"
 #include "base/map.h"
 #include "base/slab.h"
 #include "base/span.h"
+
+struct listed {
+    struct listed *prev, *next;
+    bool in;
+};
+
+/* Taken out from anywhere, put in at the end: in both directions as an array has them. */
+TEST(a_list_keeps_the_order_in_which_things_were_appended)
+{
+    enum { THINGS = 6 };
+    uint64_t state = test_seed();
+    struct listed all[THINGS] = {0}, *order[THINGS];
+    struct {
+        struct listed *first, *last;
+    } list = {0};
+    size_t count = 0;
+    for (uint64_t step = 0; step < test_scale(20000, 2000000); step++) {
+        struct listed *x = &all[test_random(&state) % THINGS];
+        if (x->in) {
+            size_t at = 0;
+            while (order[at] != x)
+                at++;
+            memmove(order + at, order + at + 1, (--count - at) * sizeof *order);
+            LIST_REMOVE(&list, x, prev, next);
+            CHECK(!x->prev && !x->next);
+        } else {
+            order[count++] = x;
+            LIST_APPEND(&list, x, prev, next);
+        }
+        x->in = !x->in;
+        CHECK(list.first == (count ? order[0] : NULL));
+        CHECK(list.last == (count ? order[count - 1] : NULL));
+        for (size_t i = 0; i < count; i++) {
+            CHECK(order[i]->prev == (i ? order[i - 1] : NULL));
+            CHECK(order[i]->next == (i + 1 < count ? order[i + 1] : NULL));
+        }
+    }
+}
 
 TEST(the_heap_gives_the_lowest_key_then_the_lowest_id)
 {

@@ -10,6 +10,8 @@
  * the list of what is done; and a load is in `loads` until it is done. */
 #include "hicache/cache_controller.h"
 
+#include "base/list.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>
@@ -44,26 +46,11 @@ struct cache_controller {
     uint32_t num_workers, num_started;
 };
 
-/* ---- lists, under the lock ---- */
-
-static void append(list *l, transfer *t)
-{
-    t->next = NULL;
-    t->prev = l->last;
-    *(l->last ? &l->last->next : &l->first) = t;
-    l->last = t;
-}
-
-static void unlink_from(list *l, transfer *t)
-{
-    *(t->prev ? &t->prev->next : &l->first) = t->next;
-    *(t->next ? &t->next->prev : &l->last) = t->prev;
-    t->next = t->prev = NULL;
-}
+/* ---- under the lock ---- */
 
 static void begin(cache_controller *c, transfer *t)
 {
-    unlink_from(&c->queue[t->kind], t);
+    LIST_REMOVE(&c->queue[t->kind], t, prev, next);
     atomic_fetch_sub(&c->queued[t->kind], 1);
     atomic_fetch_add(&c->running[t->kind], 1);
     t->state = TRANSFER_RUNNING;
@@ -78,7 +65,7 @@ static void finish(cache_controller *c, transfer *t, rad_status status)
         if (t->next_load) t->next_load->prev_load = t->prev_load;
         atomic_fetch_sub(&c->num_loads, 1);
     }
-    append(&c->done, t);
+    LIST_APPEND(&c->done, t, prev, next);
     atomic_fetch_add(&c->num_done, 1);
     if (c->waiters) pthread_cond_broadcast(&c->progress);
 }
@@ -189,7 +176,7 @@ void controller_submit(cache_controller *c, transfer *t)
     atomic_store(&t->cancelled, false);
     atomic_store(&t->layers_done, 0);
     t->state = TRANSFER_QUEUED;
-    append(&c->queue[t->kind], t);
+    LIST_APPEND(&c->queue[t->kind], t, prev, next);
     atomic_fetch_add(&c->queued[t->kind], 1);
     if (t->kind == TRANSFER_LOAD) {
         t->prev_load = NULL;
@@ -207,7 +194,7 @@ void controller_cancel(cache_controller *c, transfer *t)
     pthread_mutex_lock(&c->lock);
     atomic_store(&t->cancelled, true);
     if (t->state == TRANSFER_QUEUED) {
-        unlink_from(&c->queue[t->kind], t);
+        LIST_REMOVE(&c->queue[t->kind], t, prev, next);
         atomic_fetch_sub(&c->queued[t->kind], 1);
         finish(c, t, RAD_NONE);
     }
@@ -220,7 +207,7 @@ transfer *controller_take(cache_controller *c)
     pthread_mutex_lock(&c->lock);
     transfer *t = c->done.first;
     if (t) {
-        unlink_from(&c->done, t);
+        LIST_REMOVE(&c->done, t, prev, next);
         atomic_fetch_sub(&c->num_done, 1);
         t->state = TRANSFER_IDLE;
     }

@@ -18,6 +18,7 @@
  * Invariants: every call is in s->calls once, from `create` to `release`; one that is busy is in
  * one list of a worker, or in its hands, or `own` is in the ready list; an item is in the ready
  * list or among the deferred, never both. */
+#include "base/list.h"
 #include "server/call_parts.h"
 
 #include <stdio.h>
@@ -57,11 +58,7 @@ static void release(call *c)
     if (c->http || c->num_open || c->busy || c->deferred) return;
     log_call(c);
     server *s = c->server;
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        s->calls = c->next;
-    if (c->next) c->next->prev = c->prev;
+    LIST_REMOVE(&s->calls, c, prev, next);
     s->num_calls--;
     s->passed_bytes += c->bytes + c->num_items * sizeof *c->items;
     for (uint32_t i = 0; i < c->num_items; i++)
@@ -401,9 +398,7 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http)
     c->own.call = c;
     c->created_unix = (uint64_t)time(NULL);
     c->created_ns = c->last_sent_ns = server_now_ns(s);
-    c->next = s->calls;
-    if (s->calls) s->calls->prev = c;
-    s->calls = c;
+    LIST_APPEND(&s->calls, c, prev, next);
     s->num_calls++;
     call_watch(c);
     return c;
@@ -587,7 +582,7 @@ void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_re
 /* Also what only waited for a slow reader is over now: nothing else would wake it. */
 void calls_abort_all(server *s)
 {
-    for (call *c = s->calls, *next; c; c = next) {
+    for (call *c = s->calls.first, *next; c; c = next) {
         next = c->next;
         abort_items(c);
         if (c->stalled && !c->busy) progress(c, NULL);

@@ -167,7 +167,7 @@ void call_reply_error(call *c, const api_error *err)
 void calls_ping(server *s, uint64_t now_ns)
 {
     uint64_t silence_ns = s->params.ping_ms * UINT64_C(1000000);
-    for (call *c = s->calls; c; c = c->next) {
+    for (call *c = s->calls.first; c; c = c->next) {
         if (!c->http || c->busy || !c->request.stream || now_ns - c->last_sent_ns < silence_ns)
             continue;
         if (unsent(c)) continue; /* it does not even take what we said */

@@ -20,6 +20,7 @@
  * unless it is busy; its bufferevent never reads. */
 #include "server/connection.h"
 
+#include "base/list.h"
 #include "server/server_priv.h"
 
 #include <errno.h>
@@ -50,7 +51,7 @@ struct http_conn {
     struct event *readable;
     int fd;
     state state;
-    bool is_due;       /* in the list */
+    bool is_due;       /* in that list */
     bool refused;      /* evhttp wrote an answer of its own */
     bool ended;        /* the client has shut down its side */
     bool probed;       /* and was looked at since */
@@ -67,7 +68,7 @@ struct http_conn {
     struct evbuffer *body;  /* of the request that is being read; NULL: none so far */
     struct evbuffer *ahead; /* what came after the request that is answered; NULL: nothing */
     http_conn *prev, *next;
-    http_conn *next_due;
+    http_conn *prev_due, *next_due;
     void (*closed)(struct evhttp_connection *, void *); /* or NULL */
     void *closed_arg;
 };
@@ -79,42 +80,14 @@ static http_conn *find(server *s, struct evhttp_connection *http)
     return c && c->http == http ? c : NULL;
 }
 
-/* ---- lists ---- */
-
-static void wait_begin(http_conn *c)
-{
-    connections *all = &c->server->connections;
-    c->since_ns = server_now_ns(c->server);
-    c->next = NULL;
-    c->prev = all->newest;
-    if (all->newest)
-        all->newest->next = c;
-    else
-        all->oldest = c;
-    all->newest = c;
-}
-
-static void wait_end(http_conn *c)
-{
-    connections *all = &c->server->connections;
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        all->oldest = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    else
-        all->newest = c->prev;
-    c->prev = c->next = NULL;
-}
+/* ---- lists and states ---- */
 
 static void due(http_conn *c)
 {
     connections *all = &c->server->connections;
     if (c->is_due) return;
     c->is_due = true;
-    c->next_due = all->due;
-    all->due = c;
+    LIST_APPEND(&all->due, c, prev_due, next_due);
     event_active(all->later, EV_TIMEOUT, 1);
 }
 
@@ -122,10 +95,7 @@ static void not_due(http_conn *c)
 {
     connections *all = &c->server->connections;
     if (!c->is_due) return;
-    http_conn **at = &all->due;
-    while (*at != c)
-        at = &(*at)->next_due;
-    *at = c->next_due;
+    LIST_REMOVE(&all->due, c, prev_due, next_due);
     c->is_due = false;
 }
 
@@ -143,9 +113,12 @@ static void set_state(http_conn *c, state to)
 {
     connections *all = &c->server->connections;
     bool was_busy = c->state == BUSY;
-    if (c->state == IDLE || c->state == READING) wait_end(c);
+    if (c->state == IDLE || c->state == READING) LIST_REMOVE(&all->waiting, c, prev, next);
     c->state = to;
-    if (to == IDLE || to == READING) wait_begin(c);
+    if (to == IDLE || to == READING) {
+        c->since_ns = server_now_ns(c->server);
+        LIST_APPEND(&all->waiting, c, prev, next);
+    }
     all->num_busy += (uint32_t)(to == BUSY) - (uint32_t)was_busy;
     if (was_busy != (to == BUSY)) watch_listener(c->server);
 }
@@ -497,10 +470,9 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
         c->next = NULL;
         adopt(c);
     }
-    for (http_conn *c; (c = all->due);) {
+    for (http_conn *c; (c = all->due.first);) {
         api_error err;
-        all->due = c->next_due;
-        c->is_due = false;
+        not_due(c);
         if (c->state == BUSY) continue;
         if (!c->refused) {
             read_ahead(c);
@@ -517,8 +489,8 @@ static struct bufferevent *on_accept(struct event_base *base, void *arg)
 {
     server *s = arg;
     connections *all = &s->connections;
-    if (all->count >= s->params.max_connections && all->oldest)
-        evhttp_connection_free(all->oldest->http);
+    if (all->count >= s->params.max_connections && all->waiting.first)
+        evhttp_connection_free(all->waiting.first->http);
     http_conn *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->server = s;

@@ -32,15 +32,21 @@
 typedef struct http_conn http_conn;
 typedef struct lingerer lingerer;
 
+typedef struct conn_list {
+    http_conn *first, *last;
+} conn_list;
+
 typedef struct connections {
     http_conn **by_fd; /* NULL where there is none */
     size_t num_fds;
-    uint32_t count;             /* all of them */
-    uint32_t num_busy;          /* with a request that we answer */
-    http_conn *oldest, *newest; /* not busy, by when they began to wait */
-    http_conn *newborn;         /* accepted; evhttp is not done with them */
-    http_conn *due;             /* looked at in the next turn of the loop */
-    lingerer *lingering;        /* answered and closed; what they send is dropped */
+    uint32_t count;     /* all of them */
+    uint32_t num_busy;  /* with a request that we answer */
+    conn_list waiting;  /* not busy, by when they began to wait */
+    conn_list due;      /* looked at in the next turn of the loop */
+    http_conn *newborn; /* accepted; evhttp is not done with them */
+    struct {
+        lingerer *first, *last;
+    } lingering; /* answered and closed; what they send is dropped */
     uint32_t num_lingering;
     struct event *later; /* newborn and due are looked at */
     struct event *probe; /* who shut down its side: is it gone? */

@@ -4,6 +4,7 @@
  * copy of the descriptor stays behind, what still comes is read and dropped, and it is closed
  * when the client closes, says nothing for LINGER_IDLE_MS, or LINGER_MS are over. At most
  * MOST_LINGERING of them. */
+#include "base/list.h"
 #include "server/server_priv.h"
 
 #include <errno.h>
@@ -28,11 +29,7 @@ struct lingerer {
 static void end(lingerer *l)
 {
     connections *all = &l->server->connections;
-    if (l->prev)
-        l->prev->next = l->next;
-    else
-        all->lingering = l->next;
-    if (l->next) l->next->prev = l->prev;
+    LIST_REMOVE(&all->lingering, l, prev, next);
     all->num_lingering--;
     event_free(l->event);
     close(l->fd);
@@ -66,16 +63,14 @@ void linger(server *s, int fd)
         free(l);
         return;
     }
-    l->next = all->lingering;
-    if (l->next) l->next->prev = l;
-    all->lingering = l;
+    LIST_APPEND(&all->lingering, l, prev, next);
     all->num_lingering++;
 }
 
 void linger_tick(server *s, uint64_t now_ns)
 {
     const uint64_t ms = 1000000;
-    for (lingerer *l = s->connections.lingering, *next; l; l = next) {
+    for (lingerer *l = s->connections.lingering.first, *next; l; l = next) {
         next = l->next;
         if (now_ns > l->since_ns + LINGER_MS * ms || now_ns > l->last_ns + LINGER_IDLE_MS * ms)
             end(l);
@@ -84,6 +79,6 @@ void linger_tick(server *s, uint64_t now_ns)
 
 void linger_fini(server *s)
 {
-    while (s->connections.lingering)
-        end(s->connections.lingering);
+    while (s->connections.lingering.first)
+        end(s->connections.lingering.first);
 }

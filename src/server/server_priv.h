@@ -70,7 +70,9 @@ struct server {
     /* The server's thread: */
     connections connections;
     browser_rules browsers;
-    call *calls;
+    struct {
+        call *first, *last;
+    } calls;
     uint32_t num_calls;
     uint32_t num_unsent; /* answers that evhttp is still writing */
     bool stopping;
