@@ -184,12 +184,12 @@ static const call_ops flush_ops = {.answer = answer_flush, .work = work_flush};
 
 void handle_server_info(server *s, struct evhttp_request *http)
 {
-    call_start_work(s, &s->admin, &server_info_ops, http, 0, NULL);
+    call_start_work(s, &s->workers[WORKER_ADMIN], &server_info_ops, http, 0, NULL);
 }
 
 void handle_metrics(server *s, struct evhttp_request *http)
 {
-    call_start_work(s, &s->admin, &metrics_ops, http, 0, NULL);
+    call_start_work(s, &s->workers[WORKER_ADMIN], &metrics_ops, http, 0, NULL);
 }
 
 /* "host,storage" as bits; NULL when nothing is named, or it is not known. */
@@ -254,7 +254,7 @@ void handle_flush_cache(server *s, struct evhttp_request *http)
     if (!(timeout_s > 0)) timeout_s = 0; /* NaN too */
     uint64_t timeout_ms = (uint64_t)(fmin(timeout_s, 60) * 1000);
     if (!tiers || !(*tiers & RAD_TIER_STORAGE)) {
-        call_start_work(s, &s->waiter, &flush_ops, http, timeout_ms, tiers);
+        call_start_work(s, &s->workers[WORKER_WAITER], &flush_ops, http, timeout_ms, tiers);
         return;
     }
     flush_storage(s, http, *tiers, timeout_ms);

@@ -128,7 +128,7 @@ static void start_change(server *s, struct evhttp_request *http, storage_work *w
     uint64_t timeout = s->params.storage_timeout_ms;
     uint64_t wait_ms = w->change.wait_ns / 1000000; /* for requests, before the store's own time */
     if (!timeout) timeout = DEFAULT_TIMEOUT_MS;
-    call_start_work(s, &s->waiter, &change_ops, http, timeout + wait_ms, w);
+    call_start_work(s, &s->workers[WORKER_WAITER], &change_ops, http, timeout + wait_ms, w);
 }
 
 /* The body's words, moved into one block; NULL and err. */
@@ -204,7 +204,7 @@ void handle_storage_backend(server *s, struct evhttp_request *http)
     if (!w) {
         reply_error(http, &err);
     } else if (look) {
-        call_start_work(s, &s->waiter, &look_ops, http, LOOK_MS, w);
+        call_start_work(s, &s->workers[WORKER_WAITER], &look_ops, http, LOOK_MS, w);
     } else {
         if (command == EVHTTP_REQ_DELETE) w->change.kind = ENGINE_STORE_DETACH;
         start_change(s, http, w);

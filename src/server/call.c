@@ -240,7 +240,7 @@ static void answer(call *c)
     if (!begin_writing(c)) return;
     c->must_finish = true;
     if (!turn_has(c->server, units)) {
-        give_to_worker(c, &c->server->writer, write_answer, on_answer_written);
+        give_to_worker(c, &c->server->workers[WORKER_WRITER], write_answer, on_answer_written);
         return;
     }
     while (write_answer(c) == CALL_GO_ON)
@@ -258,7 +258,7 @@ static bool say(call *c, call_item *item)
     if (!begin_writing(c)) return false;
     c->must_finish = true;
     if (!turn_has(c->server, units)) {
-        give_to_worker(c, &c->server->writer, write_events, on_events_written);
+        give_to_worker(c, &c->server->workers[WORKER_WRITER], write_events, on_events_written);
         return false;
     }
     if (item) {
@@ -513,8 +513,8 @@ static void start_elsewhere(call *c, struct evbuffer *body, size_t len)
         call_reply_error(c, &c->error);
         return;
     }
-    worker *w = len > LARGE_BODY ? &c->server->large_parser : &c->server->parser;
-    give_to_worker(c, w, work_parse, on_submitted);
+    int parser = len > LARGE_BODY ? WORKER_LARGE_PARSER : WORKER_PARSER;
+    give_to_worker(c, &c->server->workers[parser], work_parse, on_submitted);
 }
 
 static void start_here(call *c, struct evbuffer *body, size_t len)
@@ -526,7 +526,7 @@ static void start_here(call *c, struct evbuffer *body, size_t len)
         turn_spend(s, c->request.room.values - len / BYTES_A_UNIT);
     uint64_t units = c->parsed ? (uint64_t)c->request.num_items * UNITS_PROMPT : 0;
     if (!turn_has(s, units)) {
-        give_to_worker(c, &s->parser, work_parse, on_submitted);
+        give_to_worker(c, &s->workers[WORKER_PARSER], work_parse, on_submitted);
         return;
     }
     turn_spend(s, units);

@@ -142,11 +142,8 @@ static void begin_stop(server *s)
     if (s->stopping) {
         pthread_mutex_lock(&s->lock);
         s->hurry = true;
-        worker_wake(&s->admin);
-        worker_wake(&s->waiter);
-        worker_wake(&s->parser);
-        worker_wake(&s->large_parser);
-        worker_wake(&s->writer);
+        for (int i = 0; i < NUM_WORKERS; i++)
+            worker_wake(&s->workers[i]);
         pthread_mutex_unlock(&s->lock);
         s->aborted = true;
         calls_abort_all(s);
@@ -186,7 +183,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 static void give_memory_back(server *s)
 {
     bool much = s->passed_bytes >= TRIM_BYTES;
-    if (much || s->trim_again) worker_trim(&s->large_parser);
+    if (much || s->trim_again) worker_trim(&s->workers[WORKER_LARGE_PARSER]);
     if (much) s->passed_bytes = 0;
     s->trim_again = much;
 }
@@ -350,12 +347,9 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     evhttp_set_max_body_size(s->http, (ev_ssize_t)s->params.max_body_bytes);
     rad_status status = connections_init(s, err);
     if (status == RAD_OK) status = bind_listener(s, err);
-    if (status == RAD_OK) status = worker_start(s, &s->admin, err);
-    if (status == RAD_OK) status = worker_start(s, &s->waiter, err);
     if (status == RAD_OK) status = turn_init(s, err);
-    if (status == RAD_OK) status = worker_start(s, &s->parser, err);
-    if (status == RAD_OK) status = worker_start(s, &s->large_parser, err);
-    if (status == RAD_OK) status = worker_start(s, &s->writer, err);
+    for (int i = 0; i < NUM_WORKERS && status == RAD_OK; i++)
+        status = worker_start(s, &s->workers[i], err);
     if (status != RAD_OK) {
         server_destroy(s);
         return status;
@@ -390,11 +384,8 @@ rad_status server_run(server *s, bool signals, rad_error *err)
 void server_destroy(server *s)
 {
     if (!s) return;
-    worker_join(&s->admin);
-    worker_join(&s->waiter);
-    worker_join(&s->parser);
-    worker_join(&s->large_parser);
-    worker_join(&s->writer);
+    for (int i = 0; i < NUM_WORKERS; i++)
+        worker_join(&s->workers[i]);
     s->listener = NULL;
     if (s->http) evhttp_free(s->http); /* the listener too */
     connections_fini(s);

@@ -39,6 +39,16 @@ typedef struct worker {
     bool started, stop;
 } worker;
 
+/* Each with its work, so that none waits for another's. */
+enum {
+    WORKER_ADMIN,        /* figures */
+    WORKER_WAITER,       /* what may have to wait: flushing, changes of the store */
+    WORKER_PARSER,       /* bodies, */
+    WORKER_LARGE_PARSER, /* large ones, */
+    WORKER_WRITER,       /* and answers that are too much for a turn */
+    NUM_WORKERS
+};
+
 /* What one turn of the event loop may do before others are looked at, in units of about a quarter
  * of a microsecond: see turn.c. The server's thread. */
 typedef struct turn {
@@ -91,12 +101,8 @@ struct server {
 
     bool hurry; /* a stop: work that waits for something gives up */
 
-    worker admin;         /* figures */
-    worker waiter;        /* what may have to wait: flushing, changes of the store */
+    worker workers[NUM_WORKERS];
     flush_result flushed; /* the waiter's */
-    worker parser;        /* bodies, */
-    worker large_parser;  /* large ones, */
-    worker writer;        /* and answers that are too much for a turn */
     turn turn;
 };
 
