@@ -127,11 +127,17 @@ static void fail_call(call *c, const call_item *item)
     abort_items(c);
 }
 
-static void fail_for_memory(call *c)
+/* A 503: it is not the request's fault. */
+static void turn_away(call *c, const char *why)
 {
     api_error err;
-    api_fail(&err, 503, NULL, "no memory for the answer");
+    api_fail(&err, 503, NULL, "%s", why);
     call_reply_error(c, &err);
+}
+
+static void fail_for_memory(call *c)
+{
+    turn_away(c, "no memory for the answer");
     abort_items(c);
 }
 
@@ -220,7 +226,7 @@ static void on_answer_written(call *c)
     if (c->out_failed)
         fail_for_memory(c);
     else
-        call_reply_written(c, c->out);
+        call_reply_text(c, "application/json", c->out);
 }
 
 static void on_events_written(call *c)
@@ -492,15 +498,12 @@ static void on_submitted(call *c)
         c->num_open += c->items[i].submitted;
     if (c->server->aborted) abort_items(c);
     if (!c->http) return;
-    if (c->not_done) {
-        api_error err;
-        api_fail(&err, 503, NULL, "the server is stopping");
-        call_reply_error(c, &err);
-    } else if (!c->parsed) {
+    if (c->not_done)
+        turn_away(c, "the server is stopping");
+    else if (!c->parsed)
         call_reply_error(c, &c->error);
-    } else if (c->failed) {
+    else if (c->failed)
         fail_call(c, c->failed);
-    }
 }
 
 /* A body that this turn has no place for: a worker parses it, and one for large ones, so that
@@ -509,8 +512,7 @@ static void start_elsewhere(call *c, struct evbuffer *body, size_t len)
 {
     c->body = evbuffer_new();
     if (!c->body || evbuffer_add_buffer(c->body, body) != 0) {
-        api_fail(&c->error, 503, NULL, "no memory for this request");
-        call_reply_error(c, &c->error);
+        turn_away(c, "no memory for this request");
         return;
     }
     int parser = len > LARGE_BODY ? WORKER_LARGE_PARSER : WORKER_PARSER;
@@ -557,13 +559,10 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http)
 static void on_worked(call *c)
 {
     if (!c->http) return;
-    if (!c->not_done) {
+    if (c->not_done)
+        turn_away(c, "the server is stopping");
+    else
         c->ops->answer(c);
-        return;
-    }
-    api_error err;
-    api_fail(&err, 503, NULL, "the server is stopping");
-    call_reply_error(c, &err);
 }
 
 void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_request *http,

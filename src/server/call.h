@@ -164,7 +164,7 @@ void calls_abort_all(server *s);
 
 /* Answers and lets go of the HTTP request; with `json` NULL (no memory) a 503. Takes json. */
 void call_reply_json(call *c, int http_status, json_t *json);
-void call_reply_text(call *c, const char *content_type, struct evbuffer *body);
+void call_reply_text(call *c, const char *content_type, struct evbuffer *body); /* drained */
 
 /* Helpers of the dialects. */
 json_t *json_text(const char *bytes, size_t len); /* never NULL but for memory */

@@ -80,11 +80,6 @@ void call_reply_json(call *c, int http_status, json_t *json)
     c->access.status = send_json(let_go(c), http_status, json);
 }
 
-void call_reply_written(call *c, struct evbuffer *json)
-{
-    call_reply_text(c, "application/json", json);
-}
-
 void call_reply_text(call *c, const char *content_type, struct evbuffer *body)
 {
     struct evhttp_request *http = let_go(c);

@@ -38,9 +38,6 @@ void call_send(call *c, struct evbuffer *events);
 void call_end_stream(call *c);
 void call_reply_error(call *c, const api_error *err); /* as an event once a stream has begun */
 
-/* The whole answer, JSON; drained. */
-void call_reply_written(call *c, struct evbuffer *json);
-
 /* ---- call.c: what evhttp tells ---- */
 void call_client_left(call *c); /* c->http is NULL; may free c */
 void call_client_read(call *c); /* everything; may free c */
