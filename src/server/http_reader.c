@@ -14,7 +14,6 @@
 #include "server/http_reader.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,7 @@ typedef struct field {
 
 struct http_head {
     uint32_t len, cap;
-    piece method, path, authority; /* authority: of an absolute target; len 0 = none */
+    piece path, authority; /* authority: of an absolute target; len 0 = none */
     uint32_t method_index;
     uint32_t minor;
     uint32_t num_fields;
@@ -104,11 +103,12 @@ static bool is_word(const char *text, size_t len, const char *word)
     return strlen(word) == len && strncasecmp(text, word, len) == 0;
 }
 
-static bool in_list(const char *const *list, size_t count, const char *text, size_t len)
+/* The one of the list that it is, or NULL. */
+static const char *in_list(const char *const *list, size_t count, const char *text, size_t len)
 {
     for (size_t i = 0; i < count; i++)
-        if (is_word(text, len, list[i])) return true;
-    return false;
+        if (is_word(text, len, list[i])) return list[i];
+    return NULL;
 }
 
 /* A host and perhaps a port: what may stand in Host, and between // and / of a target. */
@@ -155,12 +155,28 @@ static const char *text_of(const http_head *h, piece p)
     return h->bytes + p.at;
 }
 
+static bool is_named(const http_head *h, const field *f, const char *name)
+{
+    return is_word(text_of(h, f->name), f->name.len, name);
+}
+
 static const field *find_field(const http_head *h, const char *name)
 {
     for (uint32_t i = 0; i < h->num_fields; i++)
-        if (is_word(text_of(h, h->fields[i].name), h->fields[i].name.len, name))
-            return &h->fields[i];
+        if (is_named(h, &h->fields[i], name)) return &h->fields[i];
     return NULL;
+}
+
+/* Without the white space around it. */
+static piece trim(const http_head *h, piece p)
+{
+    const char *text = text_of(h, p);
+    uint32_t from = 0, to = p.len;
+    while (from < to && (text[from] == ' ' || text[from] == '\t'))
+        from++;
+    while (to > from && (text[to - 1] == ' ' || text[to - 1] == '\t'))
+        to--;
+    return (piece){p.at + from, to - from};
 }
 
 /* ---- the request line ---- */
@@ -233,10 +249,10 @@ static void end_request_line(http_reader *r)
         return;
     }
     h->minor = version[7] == '0' ? 0 : 1;
-    h->method = (piece){r->line, (uint32_t)(first - line)};
+    size_t method_len = (size_t)(first - line);
     for (h->method_index = 0; h->method_index < NUM_METHODS; h->method_index++) {
         const char *name = methods[h->method_index].name;
-        if (strlen(name) == h->method.len && memcmp(name, line, h->method.len) == 0) break;
+        if (strlen(name) == method_len && memcmp(name, line, method_len) == 0) break;
     }
     if (h->method_index == NUM_METHODS) {
         refuse(r, 501, "this method is not known here");
@@ -268,12 +284,8 @@ static bool split_field(http_reader *r, field *out)
                    : "a header has no name or no colon");
         return false;
     }
-    uint32_t from = name + 1, to = len;
-    while (from < to && (line[from] == ' ' || line[from] == '\t'))
-        from++;
-    while (to > from && (line[to - 1] == ' ' || line[to - 1] == '\t'))
-        to--;
-    *out = (field){.name = {r->line, name}, .value = {r->line + from, to - from}};
+    *out = (field){.name = {r->line, name},
+                   .value = trim(h, (piece){r->line + name + 1, len - name - 1})};
     return true;
 }
 
@@ -283,15 +295,12 @@ static void end_field(http_reader *r)
     field f;
     if (!split_field(r, &f)) return;
     const char *name = text_of(h, f.name);
-    if (in_list(single, sizeof single / sizeof *single, name, f.name.len))
-        for (uint32_t i = 0; i < h->num_fields; i++)
-            if (h->fields[i].name.len == f.name.len &&
-                strncasecmp(text_of(h, h->fields[i].name), name, f.name.len) == 0) {
-                snprintf(r->text, sizeof r->text, "there is more than one %.*s", (int)f.name.len,
-                         name);
-                refuse(r, 400, r->text);
-                return;
-            }
+    const char *once = in_list(single, sizeof single / sizeof *single, name, f.name.len);
+    if (once && find_field(h, once)) {
+        snprintf(r->text, sizeof r->text, "there is more than one %.*s", (int)f.name.len, name);
+        refuse(r, 400, r->text);
+        return;
+    }
     if (h->num_fields == HTTP_MOST_FIELDS) {
         snprintf(r->text, sizeof r->text, "there are more than %d headers", HTTP_MOST_FIELDS);
         refuse(r, 431, r->text);
@@ -308,17 +317,13 @@ static bool list_has(const http_head *h, const char *name, const char *word)
 {
     for (uint32_t i = 0; i < h->num_fields; i++) {
         const field *f = &h->fields[i];
-        if (!is_word(text_of(h, f->name), f->name.len, name)) continue;
-        const char *at = text_of(h, f->value), *end = at + f->value.len;
-        while (at < end) {
-            const char *comma = memchr(at, ',', (size_t)(end - at));
-            const char *stop = comma ? comma : end, *last = stop;
-            while (at < last && (*at == ' ' || *at == '\t'))
-                at++;
-            while (last > at && (last[-1] == ' ' || last[-1] == '\t'))
-                last--;
-            if (is_word(at, (size_t)(last - at), word)) return true;
-            at = stop + 1;
+        if (!is_named(h, f, name)) continue;
+        const uint32_t end = f->value.at + f->value.len;
+        for (uint32_t at = f->value.at, stop; at < end; at = stop + 1) {
+            const char *comma = memchr(h->bytes + at, ',', end - at);
+            stop = comma ? (uint32_t)(comma - h->bytes) : end;
+            piece one = trim(h, (piece){at, stop - at});
+            if (is_word(text_of(h, one), one.len, word)) return true;
         }
     }
     return false;
