@@ -261,7 +261,7 @@ static rad_status start_threads(engine *e, rad_error *err)
     return RAD_OK;
 }
 
-static void destroy_parts(const engine_parts *parts)
+void engine_parts_destroy(const engine_parts *parts)
 {
     chat_template_destroy(parts->chat);
     tokenizer_destroy(parts->tok);
@@ -277,7 +277,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     rad_env full = rad_env_or_default(env);
     engine *e = rad_alloc(&full, sizeof *e);
     if (!e) {
-        destroy_parts(parts);
+        engine_parts_destroy(parts);
         return rad_fail(err, RAD_E_NOMEM, "engine: no memory");
     }
     e->env = full;
@@ -354,7 +354,7 @@ void engine_destroy(engine *e)
     rad_free(&e->env, e->jobs, e->max_jobs * sizeof *e->jobs);
     rad_free(&e->env, e->free_places, e->max_jobs * sizeof *e->free_places);
     rad_free(&e->env, e->end_ids, e->num_end_ids * sizeof *e->end_ids);
-    destroy_parts(
+    engine_parts_destroy(
         &(engine_parts){.runner = e->runner, .tok = e->tok, .chat = e->chat, .pool = e->pool});
     engine_strfree(&e->env, e->model_name);
     engine_strfree(&e->env, e->model_path);

@@ -135,6 +135,8 @@ typedef struct engine_parts {
     uint32_t reserved;
 } engine_parts;
 
+void engine_parts_destroy(const engine_parts *parts); /* those that there are */
+
 /* The engine without files: max_total_tokens must be given. Tests run it over a
  * runner_fake. */
 rad_status engine_create_with(const rad_env *env, const engine_params *params,

@@ -27,35 +27,18 @@ static void find_name(const gguf_file *file, const char *path, char *name)
 /* Buffers are made for the largest batch; past these it is a slip of the keyboard. */
 enum { MOST_CHUNK = 1 << 20, MOST_RUNNING = 1 << 16 };
 
-/* Rows that the runner's buffers are made for. A row costs its line in the table of slots, and one
- * in each buffer: nearly a batch's tokens and logits, see llama_buffers_init. */
-static uint32_t rows_of(const gguf_file *file, const engine_params *p, rad_dtype kv_dtype,
-                        uint64_t available)
+/* What one more row costs the runner's buffers: its line in the table of slots, and one in each
+ * buffer, nearly a batch's tokens and logits; see llama_buffers_init. */
+static uint64_t row_bytes(const model_config *c, uint32_t context)
 {
-    model_config c;
-    if (model_config_read(file, p->context_length, &c, NULL) != RAD_OK)
-        return RAD_MAX(p->max_running_requests, 1u); /* loading will say what is wrong */
-    const runner_info info = {.vocab_size = c.vocab_size,
-                              .context_length = c.context_length,
-                              .num_layers = c.num_layers,
-                              .num_kv_heads = c.num_kv_heads,
-                              .head_dim = c.head_dim,
-                              .v_head_dim = c.v_head_dim,
-                              .kv_dtype = kv_dtype};
-    uint64_t context = p->context_length ? p->context_length : c.context_length;
-    uint64_t numbers = context + c.vocab_size + 3ull * c.dim + 3ull * c.ffn_dim +
-                       2ull * config_qkv_dim(&c);
-    return rows_to_load_for(p, &info, numbers * sizeof(float), available);
+    uint64_t numbers = (uint64_t)context + c->vocab_size + 3ull * c->dim + 3ull * c->ffn_dim +
+                       2ull * config_qkv_dim(c);
+    return numbers * sizeof(float);
 }
 
-/* How large a batch the runner must be made for, before the model tells its context. */
-static uint32_t max_batch_tokens(const gguf_file *file, const char *architecture,
-                                 const engine_params *p, uint32_t rows)
+/* How large a batch the runner must be made for. */
+static uint32_t max_batch_tokens(const engine_params *p, uint32_t context, uint32_t rows)
 {
-    char key[NAME_BYTES + 32];
-    uint32_t context = p->context_length;
-    snprintf(key, sizeof key, "%s.context_length", architecture);
-    if (!context) gguf_get_u32(file, key, &context, NULL);
     int32_t chunk = p->chunked_prefill_size ? p->chunked_prefill_size : 2048;
     scheduler_params s = {.chunked_prefill_size = (uint32_t)RAD_MAX(chunk, 0),
                           .max_running_requests = rows};
@@ -63,8 +46,7 @@ static uint32_t max_batch_tokens(const gguf_file *file, const char *architecture
 }
 
 static rad_status load(const rad_env *env, const gguf_file *file, const engine_params *p,
-                       const char *architecture, engine_parts *parts, char *chat_error,
-                       rad_error *err)
+                       engine_parts *parts, char *chat_error, rad_error *err)
 {
     rad_status status = tokenizer_create(env, file, &parts->tok, err);
     if (status != RAD_OK) return status;
@@ -87,32 +69,35 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
     bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
     if (set) kv_dtype_find(p->kv_cache_dtype, &kv_dtype); /* checked */
     parts->attn_backend = attn_name(attn, kv_dtype);
-    parts->max_rows = rows_of(file, p, kv_dtype, parts->available);
-    model_runner_params model = {
-        .dtype = p->dtype,
-        .weights = p->weights,
-        .kv_dtype = kv_dtype,
-        .set_kv_dtype = set,
-        .max_batch_tokens = max_batch_tokens(file, architecture, p, parts->max_rows),
-        .max_batch_logits = parts->max_rows,
-        .context_length = p->context_length,
-        .attn = attn,
-        .pool = parts->pool,
-        .progress = p->progress,
-        .progress_user = p->progress_user};
+    model_config config;
+    status = model_config_read(file, p->context_length, &config, err);
+    if (status != RAD_OK) return status;
+    uint32_t context = p->context_length ? p->context_length : config.context_length;
+    const runner_info info = model_runner_info(&config, kv_dtype);
+    parts->max_rows = rows_to_load_for(p, &info, row_bytes(&config, context), parts->available);
+    model_runner_params model = {.dtype = p->dtype,
+                                 .weights = p->weights,
+                                 .kv_dtype = kv_dtype,
+                                 .set_kv_dtype = set,
+                                 .max_batch_tokens = max_batch_tokens(p, context, parts->max_rows),
+                                 .max_batch_logits = parts->max_rows,
+                                 .context_length = p->context_length,
+                                 .attn = attn,
+                                 .pool = parts->pool,
+                                 .progress = p->progress,
+                                 .progress_user = p->progress_user};
     return model_runner_create(env, file, &model, &parts->runner, err);
 }
 
 /* Loads, and makes sure that it was one file's bytes where pages are to be filed under them. */
 static rad_status load_from(const rad_env *env, const gguf_file *file, const engine_params *p,
-                            const char *architecture, engine_parts *parts, char *chat_error,
-                            rad_error *err)
+                            engine_parts *parts, char *chat_error, rad_error *err)
 {
     rad_status status = RAD_OK;
     if (p->enable_hierarchical_cache)
         status =
             gguf_source_create(env, file, p->hicache_storage_backend != NULL, &parts->source, err);
-    if (status == RAD_OK) status = load(env, file, p, architecture, parts, chat_error, err);
+    if (status == RAD_OK) status = load(env, file, p, parts, chat_error, err);
     if (status == RAD_OK && parts->source) status = gguf_source_check(parts->source, err);
     return status;
 }
@@ -152,7 +137,7 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
                           .model_path = p.model_path,
                           .architecture = architecture,
                           .available = available_before};
-    status = load_from(&full, file, &p, architecture, &parts, chat_error, err);
+    status = load_from(&full, file, &p, &parts, chat_error, err);
     parts.chat_error = chat_error[0] ? chat_error : NULL;
     gguf_close(file);
     if (status == RAD_OK)
@@ -161,11 +146,7 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
     if (status == RAD_OK && !p.max_running_requests)
         p.max_running_requests = RAD_MIN(default_max_running(p.max_total_tokens), parts.max_rows);
     if (status != RAD_OK) {
-        chat_template_destroy(parts.chat);
-        tokenizer_destroy(parts.tok);
-        runner_destroy(parts.runner);
-        compute_pool_destroy(parts.pool);
-        gguf_source_destroy(parts.source);
+        engine_parts_destroy(&parts);
         return status;
     }
     return engine_create_with(&full, &p, &parts, out, err);

@@ -39,7 +39,7 @@ static void model_destroy(runner *self)
 
 static const runner_ops model_ops_table = {.forward = model_forward, .destroy = model_destroy};
 
-static runner_info info_of(const model_config *c, rad_dtype dtype)
+runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
 {
     return (runner_info){.vocab_size = c->vocab_size,
                          .context_length = c->context_length,
@@ -47,7 +47,7 @@ static runner_info info_of(const model_config *c, rad_dtype dtype)
                          .num_kv_heads = c->num_kv_heads,
                          .head_dim = c->head_dim,
                          .v_head_dim = c->v_head_dim,
-                         .kv_dtype = dtype};
+                         .kv_dtype = kv_dtype};
 }
 
 static rad_status load(model_runner *r, const gguf_file *file, const model_runner_params *p,
@@ -65,7 +65,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     status = llama_buffers_init(&r->env, &r->weights, max_tokens, RAD_MIN(max_logits, max_tokens),
                                 &r->buffers, err);
     if (status != RAD_OK) return status;
-    r->base.info = info_of(&config, p->set_kv_dtype ? p->kv_dtype : p->dtype);
+    r->base.info = model_runner_info(&config, p->set_kv_dtype ? p->kv_dtype : p->dtype);
     r->llama = (llama){.weights = &r->weights,
                        .buffers = &r->buffers,
                        .ops = model_ops_find(NULL),

@@ -4,6 +4,7 @@
 
 #include "attn/attn_backend.h"
 #include "gguf/gguf.h"
+#include "model/config.h"
 #include "model/gemm.h"
 #include "model/runner.h"
 #include "model/weights_policy.h"
@@ -31,5 +32,8 @@ typedef struct model_runner_params {
  * misshapen tensor or key, RAD_E_NOMEM with the bytes that were wanted. */
 rad_status model_runner_create(const rad_env *env, const gguf_file *file,
                                const model_runner_params *params, runner **out, rad_error *err);
+
+/* What the runner of a model like this will say of itself, before it is loaded. */
+runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype);
 
 #endif
