@@ -163,6 +163,9 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *params, const r
 
 /* Takes from the request memory and adds to *charged. RAD_FULL in words. */
 rad_status engine_charge(engine *e, uint64_t bytes, uint64_t *charged, rad_error *err);
+/* Zeroed memory for which `charge` was taken; RAD_E_NOMEM, too, and then nothing was. */
+rad_status engine_alloc_charged(engine *e, size_t bytes, uint64_t charge, void **out,
+                                rad_error *err);
 
 /* job.c */
 rad_status job_create(engine *e, const engine_request *request, engine_job **out, rad_error *err);

@@ -151,17 +151,14 @@ static rad_status share(engine *e, engine_job *job, const engine_request *q, rad
 
 rad_status job_create(engine *e, const engine_request *q, engine_job **out, rad_error *err)
 {
-    uint64_t charged = 0;
+    void *memory = NULL;
+    uint64_t own = own_bytes(e, q);
     *out = NULL;
     rad_status status = check_request(e, q, err);
-    if (status == RAD_OK) status = engine_charge(e, own_bytes(e, q), &charged, err);
+    if (status == RAD_OK) status = engine_alloc_charged(e, sizeof(engine_job), own, &memory, err);
     if (status != RAD_OK) return status;
-    engine_job *job = rad_alloc(&e->env, sizeof *job);
-    if (!job) {
-        memory_budget_give(e->params.request_memory, charged);
-        return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
-    }
-    job->charged = charged;
+    engine_job *job = memory;
+    job->charged = own;
     job->on_event = q->on_event;
     job->user = q->user;
     job->keep_special = q->keep_special;

@@ -20,6 +20,19 @@ rad_status engine_charge(engine *e, uint64_t bytes, uint64_t *charged, rad_error
     return RAD_OK;
 }
 
+rad_status engine_alloc_charged(engine *e, size_t bytes, uint64_t charge, void **out,
+                                rad_error *err)
+{
+    uint64_t charged = 0;
+    *out = NULL;
+    rad_status status = engine_charge(e, charge, &charged, err);
+    if (status != RAD_OK) return status;
+    *out = rad_alloc(&e->env, bytes);
+    if (*out) return RAD_OK;
+    memory_budget_give(e->params.request_memory, charged);
+    return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
+}
+
 /* ---- prompts ---- */
 
 /* All strings of a conversation in one buffer, so that they are freed as one. */
@@ -71,21 +84,17 @@ static rad_status prompt_create(engine *e, const engine_request *q, job_prompt *
     size_t text_bytes = text_bytes_of(q);
     uint64_t bytes = sizeof(job_prompt) + text_bytes + q->num_ids * sizeof(rad_token) +
                      q->num_messages * sizeof(chat_message);
-    uint64_t charged = 0;
-    rad_status status = engine_charge(e, bytes, &charged, err);
+    void *memory;
+    rad_status status = engine_alloc_charged(e, sizeof(job_prompt), bytes, &memory, err);
     if (status != RAD_OK) return status;
-    job_prompt *p = rad_alloc(&e->env, sizeof *p);
-    if (!p) {
-        memory_budget_give(e->params.request_memory, charged);
-        return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
-    }
+    job_prompt *p = memory;
     *p = (job_prompt){.engine = e,
                       .refs = 1,
                       .text_bytes = text_bytes,
                       .num_ids = q->num_ids,
                       .is_text = q->text != NULL,
                       .is_chat_json = q->chat_json != NULL,
-                      .charged = charged};
+                      .charged = bytes};
     if (!copy_prompt(&e->env, p, q)) {
         job_prompt_unref(p);
         return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
@@ -129,15 +138,11 @@ void job_prompt_keep_ids(job_prompt *p, const rad_token *ids, uint32_t num_ids)
 static rad_status bias_create(engine *e, const sampling_params *from, job_bias **out,
                               rad_error *err)
 {
-    uint64_t charged = 0;
+    void *memory;
     size_t bytes = sizeof(job_bias) + from->num_bias * sizeof(logit_bias);
-    rad_status status = engine_charge(e, bytes, &charged, err);
+    rad_status status = engine_alloc_charged(e, bytes, bytes, &memory, err);
     if (status != RAD_OK) return status;
-    job_bias *b = rad_alloc(&e->env, bytes);
-    if (!b) {
-        memory_budget_give(e->params.request_memory, charged);
-        return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
-    }
+    job_bias *b = memory;
     b->engine = e;
     b->refs = 1;
     b->bytes = bytes;
