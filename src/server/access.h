@@ -19,11 +19,11 @@ enum { ACCESS_MAX_ID = 128 }; /* bytes of an X-Request-Id that we take over */
 
 typedef struct access_record {
     uint64_t begun_ns;
-    int status;                 /* of the answer, 0: none yet */
-    bool failed;                /* a stream that ended with an error, whatever its status */
-    char id[ACCESS_MAX_ID + 1]; /* "": there is nothing to log */
-    char peer[48];              /* the address; "-": unknown */
-    char what[144];             /* method and path, without the query */
+    int status;  /* of the answer, 0: none yet */
+    bool failed; /* a stream that ended with an error, whatever its status */
+    char id[ACCESS_MAX_ID + 1];
+    char peer[48];  /* the address; "-": unknown */
+    char what[144]; /* method and path, without the query */
 } access_record;
 
 /* A whole request is there: names it in s->access, and in the header of its answer. */

@@ -7,7 +7,6 @@
 #include "server/memory_reserve.h"
 #include "server/server_priv.h"
 
-
 const char *models_name(const server *s, uint32_t i)
 {
     if (!s->params.num_served_model_names) return engine_get_info(s->engine)->model_name;
