@@ -2,6 +2,7 @@
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,12 @@ static inline utf8_char utf8_next(const unsigned char *bytes, size_t len)
         high = 0xbf;
     }
     return (utf8_char){code, (uint8_t)need, 1, 0};
+}
+
+/* C0, DEL and C1: what ends a line or drives a terminal. */
+static inline bool utf8_is_control(uint32_t code)
+{
+    return code < 0x20 || (code >= 0x7f && code < 0xa0);
 }
 
 #endif

@@ -88,7 +88,7 @@ static bool is_name(const char *text)
     size_t len = strlen(text), at = 0;
     while (at < len) {
         utf8_char c = utf8_next((const unsigned char *)text + at, len - at);
-        if (!c.valid || c.code < 0x20 || (c.code >= 0x7f && c.code < 0xa0)) return false;
+        if (!c.valid || utf8_is_control(c.code)) return false;
         at += c.len;
     }
     return len > 0;

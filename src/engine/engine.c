@@ -147,8 +147,7 @@ static char *printable_copy(const rad_env *env, const char *text)
     size_t len = copy ? strlen(copy) : 0;
     for (size_t i = 0; i < len;) {
         utf8_char c = utf8_next((const unsigned char *)copy + i, len - i);
-        bool control = c.code < 0x20 || (c.code >= 0x7f && c.code < 0xa0);
-        if (!c.valid || control) memset(copy + i, '?', c.len);
+        if (!c.valid || utf8_is_control(c.code)) memset(copy + i, '?', c.len);
         i += c.len;
     }
     return copy;

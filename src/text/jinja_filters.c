@@ -1,5 +1,6 @@
 /* jinja_filters.c - the filters that take one value: text, numbers, JSON. */
 #include "text/jinja_filters.h"
+
 #include "base/utf8.h"
 
 #include <ctype.h>

@@ -3,8 +3,9 @@
  * What Hugging Face sets is built in: trim_blocks (the newline behind a tag or comment goes),
  * lstrip_blocks (blanks in front of a tag that begins its line go), a `-` takes all space on
  * its side, a `+` keeps what would go. Inside open brackets "}}" and "%}" are two operators. */
-#include "base/utf8.h"
 #include "text/jinja_ast.h"
+
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <stdlib.h>

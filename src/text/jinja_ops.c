@@ -1,8 +1,9 @@
 /* jinja_ops.c - arithmetic as Python has it: floor division, % with the divisor's sign, text
  * and lists added and repeated, "%s" % value. Integers are 64 bits wide; where Python would
  * go on with longer ones, that is an error. */
-#include "base/utf8.h"
 #include "text/jinja_value.h"
+
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -1,6 +1,7 @@
 /* jinja_show.c - values as text: str() and repr() of Python, and JSON as json.dumps has it. */
-#include "base/utf8.h"
 #include "text/jinja_value.h"
+
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* jinja_str_look.c - the methods of str that change or ask about how a text looks: case, the
  * space around it, what it is put together from, which characters it has. */
-#include "base/utf8.h"
 #include "text/jinja_methods.h"
+
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <utf8proc.h>

@@ -1,6 +1,7 @@
 /* jinja_str_parts.c - the methods of str that look for a text in it, and cut it there. */
-#include "base/utf8.h"
 #include "text/jinja_methods.h"
+
+#include "base/utf8.h"
 
 /* By white space: no empty parts. From the right the remainder is at the front. */
 static jval split_space(jctx *c, const jstr *s, int64_t most, bool right)

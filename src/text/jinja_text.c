@@ -4,8 +4,9 @@
  * A buffer starts without marks. The first time bytes of the other origin come, marks are
  * made for what is there already. */
 #define _GNU_SOURCE /* memrchr */
-#include "base/utf8.h"
 #include "text/jinja_value.h"
+
+#include "base/utf8.h"
 
 #include <utf8proc.h>
 
