@@ -1,6 +1,8 @@
 /* wait_tree.c - inserting, cutting and joining; and the pairing heaps. */
 #include "sched/wait_tree.h"
 
+#include "cache/radix_key.h"
+
 rad_status wait_tree_init(wait_tree *t, const rad_env *env, uint32_t max_reqs)
 {
     *t = (wait_tree){0};
@@ -98,11 +100,7 @@ static uint32_t child_hash(const wait_tree *t, uint32_t parent, rad_token token)
 
 static uint32_t namespace_hash(const wait_tree *t, const req *r)
 {
-    uint64_t h = 0;
-    const char *names[2] = {r->extra_key, r->cache_salt};
-    for (int i = 0; i < 2; i++)
-        h = names[i] ? hash_bytes(&t->key, names[i], strlen(names[i])) + (h * 3 + 1) : h * 3 + 2;
-    uint32_t hash = hash_mix(&t->key, h);
+    uint32_t hash = key_namespace_hash(&t->key, r->extra_key, r->cache_salt);
     return hash ? hash : 1;
 }
 
