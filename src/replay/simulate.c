@@ -85,8 +85,8 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
     rad_key key = {.tokens = r->elements, .num_tokens = r->num_prompt};
     rad_match match;
     rad_receipt lock = {0};
-    rad_status status = rad_cache_match_prefix(s->cache, &key, s->slots, &match);
-    if (status) return rad_fail(err, status, "match: %s", rad_status_name(status));
+    rad_status status = rad_cache_match_prefix_why(s->cache, &key, s->slots, &match, err);
+    if (status) return status;
 
     uint32_t hit = match.prefix_tokens, all = r->num_elements;
     sum->requests++;

@@ -102,7 +102,7 @@ static bool make_room_for_decode(scheduler *s)
         retracted = true;
         pages = decode_pages(s, &num_decodes);
     }
-    while (num_decodes && !evict_until_free(&s->pools, pages)) {
+    while (num_decodes && !evict_until_free(&s->pools, pages, NULL)) {
         if (verify_yield(s)) continue;
         if (tiers_wait_for_pages(s)) continue;
         if (s->num_running > 1)

@@ -78,12 +78,18 @@ void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t
     }
 }
 
-bool evict_until_free(const schedule_pools *pools, uint64_t pages)
+bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *err)
 {
     uint64_t available = rad_kv_available_pages(pools->kv_allocator);
     if (available >= pages) return true;
-    rad_cache_evict(pools->tree_cache, (pages - available) * pools->page_size, NULL);
-    return rad_kv_available_pages(pools->kv_allocator) >= pages;
+    uint64_t tokens = (pages - available) * pools->page_size;
+    rad_status status = rad_cache_evict_why(pools->tree_cache, tokens, NULL, err);
+    available = rad_kv_available_pages(pools->kv_allocator);
+    if (available >= pages) return true;
+    if (status >= 0)
+        rad_fail(err, RAD_FULL, "%llu pages are wanted, %llu are free after evicting",
+                 (unsigned long long)pages, (unsigned long long)available);
+    return false;
 }
 
 forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_pools *pools,
@@ -137,16 +143,17 @@ static void take_turns(schedule_batch *b)
 }
 
 rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_pools *pools,
-                                             forward_batch *out)
+                                             forward_batch *out, rad_error *err)
 {
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         const rad_slot *row = rad_req_to_token_row(pools->req_to_token_pool, b->reqs[i]->kv.row);
         uint32_t prefix = b->extend_prefix_lens[i];
         b->last_loc[i] = prefix ? row[prefix - 1] : -1;
     }
-    if (!evict_until_free(pools, b->num_pages)) return RAD_FULL;
-    rad_status status = rad_kv_alloc_extend(pools->kv_allocator, b->num_reqs, b->extend_prefix_lens,
-                                            b->seq_lens, b->last_loc, b->out_cache_loc);
+    if (!evict_until_free(pools, b->num_pages, err)) return RAD_FULL;
+    rad_status status = rad_kv_alloc_extend_why(pools->kv_allocator, b->num_reqs,
+                                                b->extend_prefix_lens, b->seq_lens, b->last_loc,
+                                                b->out_cache_loc, err);
     if (status != RAD_OK) return status;
     if (pools->page_size == 1) take_turns(b);
 

@@ -58,17 +58,17 @@ static inline uint64_t pages_for(uint32_t allocated, uint64_t num_tokens, uint32
  * reaches the end of its fill_ids and still wants tokens gets a row of logits. */
 void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size);
 
-/* Frees cached tokens until `pages` pages are free; false when that many cannot be. */
-bool evict_until_free(const schedule_pools *pools, uint64_t pages);
+/* Frees cached tokens until `pages` pages are free; false, in words, when that many cannot be. */
+bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *err);
 
 /* What a runner gets: the batch's arrays, of which num_reqs and num_tokens are filled. */
 forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_pools *pools,
                                      uint32_t num_reqs, uint32_t num_tokens);
 
 /* Takes the slots and fills the arrays. RAD_FULL: not enough pages even after evicting
- * (the plan was made from free + evictable, so this is a broken promise of the cache);
- * no slot changed hands. */
+ * (the plan was made from free + evictable, so this is a broken promise of the cache). What is
+ * not RAD_OK comes in words, and no slot changed hands. */
 rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_pools *pools,
-                                             forward_batch *out);
+                                             forward_batch *out, rad_error *err);
 
 #endif

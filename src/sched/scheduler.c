@@ -75,13 +75,13 @@ static void find_groups(scheduler *s)
 
 static void run_batch(scheduler *s)
 {
-    rad_error err = {0};
+    rad_error err = {0}, why = {0};
     const float *logits = NULL;
-    rad_status status = schedule_batch_prepare_for_extend(&s->batch, &s->pools, &s->forward);
+    rad_status status = schedule_batch_prepare_for_extend(&s->batch, &s->pools, &s->forward, &why);
     if (status != RAD_OK) {
         s->stats.kv_errors++;
-        rad_fail(&err, RAD_E_STATE, "scheduler: %llu pages were promised and could not be had (%s)",
-                 (unsigned long long)s->batch.num_pages, rad_status_name(status));
+        rad_fail(&err, RAD_E_STATE, "scheduler: %llu pages were promised and could not be had: %s",
+                 (unsigned long long)s->batch.num_pages, why.text);
         rad_log(&s->env, RAD_LOG_ERROR, "%s", err.text);
         fail_batch(s, &err);
         return;

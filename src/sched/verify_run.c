@@ -66,7 +66,7 @@ static bool begin(scheduler *s, const verify_record *record)
 /* One request of `num_tokens` more tokens as a batch, in the arrays of the scheduler's own,
  * which nobody uses now. */
 static bool prepare(scheduler *s, const verify_record *record, uint32_t num_tokens,
-                    forward_batch *out)
+                    forward_batch *out, rad_error *err)
 {
     schedule_batch *b = &s->batch;
     rad_req_kv *kv = &s->verify.kv;
@@ -78,9 +78,9 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
     b->seq_lens[0] = prefix + num_tokens;
     b->req_pool_indices[0] = kv->row;
     b->last_loc[0] = prefix ? row[prefix - 1] : -1;
-    if (!evict_until_free(&s->pools, pages_for(prefix, num_tokens, s->pools.page_size)) ||
-        rad_kv_alloc_extend(s->pools.kv_allocator, 1, b->extend_prefix_lens, b->seq_lens,
-                            b->last_loc, b->out_cache_loc) != RAD_OK)
+    if (!evict_until_free(&s->pools, pages_for(prefix, num_tokens, s->pools.page_size), err) ||
+        rad_kv_alloc_extend_why(s->pools.kv_allocator, 1, b->extend_prefix_lens, b->seq_lens,
+                                b->last_loc, b->out_cache_loc, err) != RAD_OK)
         return false;
     kv->allocated_len = prefix + num_tokens;
     memcpy(row + prefix, b->out_cache_loc, num_tokens * sizeof *row);
@@ -137,7 +137,7 @@ static void run_chunk(scheduler *s, uint32_t max_tokens)
     const float *logits = NULL;
     rad_error err = {0};
     bool ok = (v->kv.row || begin(s, record)) &&
-              prepare(s, record, chunk_of(s, record, max_tokens), &batch);
+              prepare(s, record, chunk_of(s, record, max_tokens), &batch, &err);
     if (!ok && !scheduler_is_idle(s)) { /* those that run need the memory: another time */
         if (!verify_yield(s)) verify_release(s);
         return;
@@ -145,7 +145,7 @@ static void run_chunk(scheduler *s, uint32_t max_tokens)
     ok = ok && runner_forward(s->params.runner, &batch, &logits, &err) == RAD_OK;
     if (!ok) {
         rad_log(&s->env, RAD_LOG_WARN, "verify: request %llu is not verified: %s",
-                (unsigned long long)record->arrival, err.text[0] ? err.text : "no room");
+                (unsigned long long)record->arrival, err.text[0] ? err.text : "no row");
         v->stats.num_skipped++;
         end_first(s);
         return;
