@@ -34,18 +34,26 @@ static rad_token forward(const rad_slot *row, const rad_token *tokens, uint32_t 
     return (rad_token)(memory[row[to - 1]] >> 48);
 }
 
+/* Slots for positions [have, len): a decoded token's, or a prompt's. An engine asks for all
+ * requests of a step at once, here it is one. */
+static rad_status take_slots(rad_slot *row, uint32_t have, uint32_t len, rad_error *err)
+{
+    rad_slot last = have ? row[have - 1] : -1;
+    if (len - have == 1) return rad_kv_alloc_decode_why(kv, 1, &len, &last, row + have, err);
+    return rad_kv_alloc_extend_why(kv, 1, &have, &len, &last, row + have, err);
+}
+
 /* Slots for positions up to `len`. When the pool is short, the least valuable cached
  * pages that nobody has locked make room. */
 static void reserve(rad_req_kv *req, uint32_t len)
 {
     rad_slot *row = rad_req_to_token_row(rows, req->row);
     uint32_t have = req->allocated_len;
-    rad_slot last = have ? row[have - 1] : -1;
     rad_error err = {0};
-    rad_status status = rad_kv_alloc_extend(kv, 1, &have, &len, &last, row + have);
+    rad_status status = take_slots(row, have, len, &err);
     if (status == RAD_FULL) {
         must(rad_cache_evict_why(cache, len - have + PAGE, NULL, &err), err.text);
-        status = rad_kv_alloc_extend_why(kv, 1, &have, &len, &last, row + have, &err);
+        status = take_slots(row, have, len, &err);
     }
     must(status, err.text); /* a real engine lets a request wait */
     req->allocated_len = len;
