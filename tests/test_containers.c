@@ -115,6 +115,49 @@ TEST(the_map_finds_what_is_in_it_and_nothing_else)
     map_fini(&m, &env);
 }
 
+/* Filled past each of its sizes, with runs that go over the end of the part in use, and with some
+ * that leave on the way: whatever doubles under an entry, it is found under its hash, once. */
+TEST(a_map_that_is_kept_small_loses_nothing_when_it_grows)
+{
+    enum { IDS = 20000 };
+    uint64_t seed = test_seed(), state = seed;
+    static uint32_t hash[IDS + 1];
+    static bool in[IDS + 1];
+    rad_env env = rad_env_or_default(NULL);
+    map m;
+    CHECK(map_init(&m, &env, IDS));
+    for (int round = 0; round < 2; round++) {
+        map_keep_small(&m);
+        uint32_t part = m.mask + 1, count = 0;
+        CHECK(part < m.slots / 4);
+        for (uint32_t id = 1; id <= IDS; id++) {
+            uint32_t random = (uint32_t)test_random(&state), gone = 1 + random % IDS;
+            hash[id] = random % 16 ? (uint32_t)test_random(&state) : 0 - (random >> 4) % 40;
+            map_insert(&m, hash[id], id);
+            in[id] = true;
+            if (in[gone] && random % 3 == 0) {
+                CHECK(map_remove(&m, hash[gone], gone));
+                in[gone] = false;
+            }
+            if (m.mask + 1 == part && id < IDS) continue;
+            part = m.mask + 1;
+            count = 0;
+            for (uint32_t k = 1; k <= id; k++) {
+                uint32_t at = map_start(&m, hash[k]), found = 0;
+                for (uint32_t i; (i = map_next(&m, hash[k], &at));)
+                    found += i == k;
+                CHECKF(found == in[k], "id %u of %u, seed %llu", k, id, (unsigned long long)seed);
+                count += in[k];
+            }
+            CHECKF(m.count == count, "seed %llu", (unsigned long long)seed);
+        }
+        CHECK(m.mask + 1 == m.slots);
+        map_clear(&m);
+        memset(in, 0, sizeof in);
+    }
+    map_fini(&m, &env);
+}
+
 TEST(a_slab_name_is_live_once)
 {
     rad_env env = rad_env_or_default(NULL);

@@ -36,19 +36,36 @@ void map_keep_small(map *m)
     m->mask = RAD_MIN(m->slots, (uint32_t)SMALL) - 1;
 }
 
-void map_grow(map *m)
+static void place(map *m, map_entry entry)
 {
-    map_clear(m);
-    m->mask = 2 * m->mask + 1;
+    uint32_t at = entry.hash & m->mask;
+    while (m->entries[at].id)
+        at = (at + 1) & m->mask;
+    m->entries[at] = entry;
+}
+
+/* Doubles the part in use. A home stays, or moves on by the old size; the entries are moved one by
+ * one, each run from its front. So each finds its new place among those moved before it, at its old
+ * place or the one an old size behind that at the latest, and none that moves later leaves a hole
+ * in front of it. */
+static void grow(map *m)
+{
+    uint32_t old = m->mask, gap = 0;
+    while (m->entries[gap].id) /* behind an empty slot a run begins */
+        gap++;
+    m->mask = 2 * old + 1;
+    for (uint32_t i = 1; i <= old; i++) {
+        map_entry *from = &m->entries[(gap + i) & old], entry = *from;
+        *from = (map_entry){0, 0};
+        if (entry.id) place(m, entry);
+    }
 }
 
 void map_insert(map *m, uint32_t hash, uint32_t id)
 {
-    uint32_t at = hash & m->mask;
+    if (m->mask + 1 < m->slots && m->count >= m->mask / 6) grow(m);
     RAD_ASSERT_ENV(&m->env, m->count < m->mask);
-    while (m->entries[at].id)
-        at = (at + 1) & m->mask;
-    m->entries[at] = (map_entry){hash, id};
+    place(m, (map_entry){hash, id});
     m->count++;
 }
 

@@ -29,17 +29,11 @@ size_t map_bytes(uint32_t capacity);
 
 /* A map that has room for many and mostly has few uses a part of its memory, so that lookups stay
  * in the CPU's caches; at most a sixth full, as long as there is more: a lookup that finds nothing
- * then mostly looks at one place, and the branch that ends it is predicted. map_keep_small goes
- * back to the smallest part; it is for an empty map. Before an insert of which map_is_tight says
- * that it wants more, the owner calls map_grow, which empties the map, and inserts all there was.
- */
+ * then mostly looks at one place, and the branch that ends it is predicted. This is for an empty
+ * map and goes back to the smallest part; inserts double it. */
 void map_keep_small(map *m);
-void map_grow(map *m);
-static inline bool map_is_tight(const map *m)
-{
-    return m->count >= m->mask / 6 && m->mask + 1 < m->slots;
-}
 
+/* O(1); O(the part in use) where that doubles. */
 void map_insert(map *m, uint32_t hash, uint32_t id);
 bool map_remove(map *m, uint32_t hash, uint32_t id);                    /* false: absent */
 bool map_replace(map *m, uint32_t hash, uint32_t id, uint32_t with_id); /* false: absent */

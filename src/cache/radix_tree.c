@@ -134,17 +134,6 @@ static void hang(radix_tree *t, uint32_t node, uint32_t parent)
     map_insert(&t->children, n->hash, node);
 }
 
-/* Before a node is hung: the map of children gets more room when it is tight. O(nodes) when their
- * number doubles for the first time. */
-static void make_place_among_children(radix_tree *t)
-{
-    if (!map_is_tight(&t->children)) return;
-    map_grow(&t->children);
-    for (uint32_t id = 1; id <= t->ids.num_fresh; id++)
-        if (slab_is_live(&t->ids, id) && t->nodes[id].parent)
-            map_insert(&t->children, t->nodes[id].hash, id);
-}
-
 static uint32_t new_node(radix_tree *t)
 {
     uint32_t id = slab_alloc(&t->ids);
@@ -159,7 +148,6 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
 {
     radix_node *c = &t->nodes[child];
     RAD_ASSERT_ENV(&t->env, at > 0 && at < c->pages);
-    make_place_among_children(t);
     uint32_t upper = new_node(t);
     radix_node *u = &t->nodes[upper];
     *u = *c;
@@ -231,7 +219,6 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
                         uint32_t num_runs, int32_t priority)
 {
     size_t ps = t->limits.page_size;
-    make_place_among_children(t);
     uint32_t span = radix_alloc_run(t, num_pages), id = new_node(t);
     RAD_ASSERT_ENV(&t->env, span != 0);
     radix_node *n = &t->nodes[id];
