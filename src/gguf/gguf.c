@@ -218,7 +218,7 @@ rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_
     gguf_file from = {.mapped = true, .fd = fd};
     void *bytes = MAP_FAILED;
     rad_status status = RAD_OK;
-    if (fstat(fd, &st) != 0 || !gguf_stamp_file(fd, &from.stamp))
+    if (fstat(fd, &st) != 0)
         status = rad_fail(err, RAD_E_IO, "gguf: cannot read %s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         status = rad_fail(err, RAD_E_IO, "gguf: %s is not a file", path);
@@ -234,6 +234,7 @@ rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_
     }
     from.bytes = bytes;
     from.num_bytes = (size_t)st.st_size;
+    from.stamp = gguf_stamp_of(&st);
     return open_bytes(env, &from, out, err);
 }
 

@@ -2,6 +2,7 @@
 #ifndef GGUF_GGUF_FILE_H
 #define GGUF_GGUF_FILE_H
 
+#include <sys/stat.h>
 #include <time.h>
 
 #include "gguf/gguf_names.h"
@@ -12,7 +13,7 @@ typedef struct gguf_stamp {
     struct timespec mtime, ctime;
 } gguf_stamp;
 
-bool gguf_stamp_file(int fd, gguf_stamp *stamp); /* false with errno */
+gguf_stamp gguf_stamp_of(const struct stat *st);
 
 struct gguf_file {
     rad_env env;

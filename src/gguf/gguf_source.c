@@ -44,15 +44,12 @@ static bool same_inode(const gguf_stamp *a, const gguf_stamp *b)
     return a->ctime.tv_sec == b->ctime.tv_sec && a->ctime.tv_nsec == b->ctime.tv_nsec;
 }
 
-bool gguf_stamp_file(int fd, gguf_stamp *stamp)
+gguf_stamp gguf_stamp_of(const struct stat *st)
 {
-    struct stat st;
-    if (fstat(fd, &st)) return false;
-    *stamp = (gguf_stamp){.bytes = (uint64_t)st.st_size,
-                          .links = (uint64_t)st.st_nlink,
-                          .mtime = st.st_mtim,
-                          .ctime = st.st_ctim};
-    return true;
+    return (gguf_stamp){.bytes = (uint64_t)st->st_size,
+                        .links = (uint64_t)st->st_nlink,
+                        .mtime = st->st_mtim,
+                        .ctime = st->st_ctim};
 }
 
 static bool digest_file(int fd, char out[GGUF_DIGEST_BYTES])
@@ -119,9 +116,10 @@ void gguf_source_destroy(gguf_source *s)
 
 rad_status gguf_source_check(gguf_source *s, rad_error *err)
 {
-    gguf_stamp now;
+    struct stat st;
     char again[GGUF_DIGEST_BYTES];
-    if (!gguf_stamp_file(s->fd, &now)) return cannot_read(err);
+    if (fstat(s->fd, &st)) return cannot_read(err);
+    gguf_stamp now = gguf_stamp_of(&st);
     if (!same_contents(&now, &s->opened)) return changed(err);
     if (same_inode(&now, &s->opened) && !s->fresh) return RAD_OK;
     /* Undigested, only a name that went explains the ctime: there is nothing to compare with. */
