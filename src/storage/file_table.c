@@ -224,7 +224,8 @@ rad_status file_table_apply(file_table *t, const file_entry *e)
         } else {
             if (!c->record_bytes) return RAD_E_FORMAT;
             uint64_t ahead = e->op == FILE_PUT ? 0 : FILE_AHEAD, wanted = e->slot + 1ull;
-            if (file_room(t, c, c->record_bytes, wanted) + ahead < wanted) return RAD_E_FORMAT;
+            uint64_t inside = wanted - RAD_MIN(ahead, wanted);
+            if (file_room(t, c, c->record_bytes, inside) < inside) return RAD_E_FORMAT;
             if (!grow_slots(t, c, e->slot + 1)) return RAD_E_NOMEM;
         }
     }
