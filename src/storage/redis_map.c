@@ -35,15 +35,22 @@ static uint16_t take_place(redis_map *m)
     return place;
 }
 
+static uint16_t find_node(const redis_map *m, const char *host, size_t len, int64_t port)
+{
+    for (uint16_t i = 0; i < m->num_nodes; i++)
+        if (m->nodes[i].port == port && strlen(m->nodes[i].host) == len &&
+            !memcmp(m->nodes[i].host, host, len))
+            return i;
+    return REDIS_NOWHERE;
+}
+
 uint16_t redis_map_node(redis_map *m, const char *host, size_t len, int64_t port)
 {
     if (!len || len > REDIS_HOST || port < 1 || port > 65535) return REDIS_NOWHERE;
     for (size_t i = 0; i < len; i++)
         if (!isalnum((unsigned char)host[i]) && !strchr(".:-_%", host[i])) return REDIS_NOWHERE;
-    for (uint16_t i = 0; i < m->num_nodes; i++)
-        if (m->nodes[i].port == port && strlen(m->nodes[i].host) == len &&
-            !memcmp(m->nodes[i].host, host, len))
-            return i;
+    uint16_t known = find_node(m, host, len, port);
+    if (known != REDIS_NOWHERE) return known;
     char name[REDIS_HOST + 2] = {0};
     memcpy(name, host, len); /* it may be that of the node that goes */
     uint16_t place = take_place(m);
@@ -163,10 +170,8 @@ bool redis_map_redirect(redis_map *m, const char *text, uint16_t from, uint16_t 
         *node = redis_map_node(m, a.host, a.len, a.port);
         return *node != REDIS_NOWHERE;
     }
-    for (uint16_t i = 0; i < m->num_nodes; i++)
-        if (m->nodes[i].is_named && m->nodes[i].port == a.port &&
-            strlen(m->nodes[i].host) == a.len && !memcmp(m->nodes[i].host, a.host, a.len))
-            *node = i;
+    uint16_t known = find_node(m, a.host, a.len, a.port);
+    if (known != REDIS_NOWHERE && m->nodes[known].is_named) *node = known;
     return true;
 }
 
