@@ -18,17 +18,24 @@ typedef struct reading {
     uint64_t cap, len;
 } reading;
 
+bool trace_grow(const rad_env *env, void **array, uint64_t count, uint64_t *cap, size_t size,
+                uint64_t first)
+{
+    if (count < *cap) return true;
+    uint64_t more = *cap ? *cap * 2 : first;
+    void *grown = rad_alloc(env, rad_mul(more, size));
+    if (!grown) return false;
+    if (count) memcpy(grown, *array, count * size);
+    rad_free(env, *array, *cap * size);
+    *array = grown;
+    *cap = more;
+    return true;
+}
+
 static bool make_room(reading *r)
 {
-    if (r->len < r->cap) return true;
-    uint64_t more = r->cap ? r->cap * 2 : RAD_MAX(r->packed + 1, 65536u);
-    uint8_t *grown = rad_alloc(r->env, more);
-    if (!grown) return false;
-    if (r->len) memcpy(grown, r->data, r->len);
-    rad_free(r->env, r->data, r->cap);
-    r->data = grown;
-    r->cap = more;
-    return true;
+    uint64_t first = RAD_MAX(r->packed + 1, 65536u);
+    return trace_grow(r->env, (void **)&r->data, r->len, &r->cap, 1, first);
 }
 
 /* A few kilobytes can unpack to a thousand times as much. */

@@ -5,21 +5,7 @@
 
 #include <jansson.h>
 
-enum { BLOCK_TOKENS = 512 };
-
-/* Makes room for one more in a growing array. */
-static bool grow(const rad_env *env, void **array, uint64_t count, uint64_t *cap, size_t size)
-{
-    if (count < *cap) return true;
-    uint64_t more = *cap ? *cap * 2 : 4096;
-    void *grown = rad_alloc(env, rad_mul(more, size));
-    if (!grown) return false;
-    if (count) memcpy(grown, *array, count * size);
-    rad_free(env, *array, *cap * size);
-    *array = grown;
-    *cap = more;
-    return true;
-}
+enum { BLOCK_TOKENS = 512, FIRST = 4096 /* places of an array */ };
 
 static bool get_count(const json_t *o, const char *key, uint64_t *out)
 {
@@ -48,13 +34,14 @@ static rad_status add_line(trace *t, const json_t *o, uint64_t line, rad_error *
             json_integer_value(id) > INT32_MAX)
             return rad_fail(err, RAD_E_FORMAT, "line %llu: hash_ids[%zu] is no id",
                             (unsigned long long)line, i);
-        if (!grow(&t->env, (void **)&t->elements, t->num_elements, &t->cap_elements,
-                  sizeof *t->elements))
+        if (!trace_grow(&t->env, (void **)&t->elements, t->num_elements, &t->cap_elements,
+                        sizeof *t->elements, FIRST))
             return rad_fail(err, RAD_E_NOMEM, "no memory for the blocks");
         t->elements[t->num_elements++] = (rad_token)json_integer_value(id);
     }
-    if (!grow(&t->env, (void **)&t->pieces, t->num_pieces, &t->cap_pieces, sizeof *t->pieces) ||
-        !grow(&t->env, (void **)&t->rows, t->num_rows, &t->cap_rows, sizeof *t->rows))
+    if (!trace_grow(&t->env, (void **)&t->pieces, t->num_pieces, &t->cap_pieces, sizeof *t->pieces,
+                    FIRST) ||
+        !trace_grow(&t->env, (void **)&t->rows, t->num_rows, &t->cap_rows, sizeof *t->rows, FIRST))
         return rad_fail(err, RAD_E_NOMEM, "no memory for the requests");
     t->rows[t->num_rows++] = (trace_row){t->num_pieces, 1, 1, input, stamp, n};
     t->pieces[t->num_pieces++] = (trace_piece){start, (uint32_t)n};

@@ -36,6 +36,11 @@ struct trace {
     rad_token *scratch; /* one request, put together */
 };
 
+/* Makes room for one more in a growing array, which has `first` places at first. False: no memory,
+ * and the array is as it was. */
+bool trace_grow(const rad_env *env, void **array, uint64_t count, uint64_t *cap, size_t size,
+                uint64_t first);
+
 /* Each parses bytes[0..size) into an empty trace. */
 rad_status trace_parse_rxtrace(trace *t, const uint8_t *bytes, uint64_t size, rad_error *err);
 rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_error *err);
