@@ -145,8 +145,7 @@ static int64_t find(jctx *c, jval self, const jval *args, bool right)
     const char *p = right ? jfind_last(c, part.p, part.len, what)
                           : jfind_text(c, part.p, part.len, what);
     if (!p) return -1;
-    jwork(c, (uint64_t)(p - self.u.s->p) * JINJA_LOOK / 2);
-    return (int64_t)jchars(jsub(c, self.u.s, 0, at + (size_t)(p - part.p)).u.s);
+    return jlength(c, jsub(c, self.u.s, 0, at + (size_t)(p - part.p)));
 }
 
 STR_METHOD(find)
