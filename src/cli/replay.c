@@ -137,7 +137,7 @@ static int check(const plan *p)
 
 int cmd_replay(int argc, char **argv)
 {
-    plan p = {.max_memory_gb = 0};
+    plan p = {0};
     const cli_manual manual = {
         .command = "replay",
         .usage = "replay FILE [options]",
