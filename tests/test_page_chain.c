@@ -82,8 +82,7 @@ TEST(a_page_without_a_hash_is_nobodys)
 
 TEST(what_cannot_be_hashed_is_an_error)
 {
-    rad_env env = rad_env_or_default(NULL);
-    page_chain c = {.env = &env, .page_size = 4};
+    page_chain c = {.page_size = 4};
     rad_token tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     rad_page_hash hashes[2], plain[2];
     uint64_t digest = 7;

@@ -212,7 +212,6 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     if (!status && p.identity) {
         status = rad_storage_fingerprint_of(p.identity, &c->store.fingerprint, err);
         if (!status) status = rad_page_hasher_create(&full, &c->chain.hasher, err);
-        c->chain.env = &c->base.env;
         c->chain.page_size = c->page_size;
         c->chain.bigram = c->bigram;
     }

@@ -12,7 +12,6 @@
 #include "base/base.h"
 
 typedef struct page_chain {
-    const rad_env *env;
     rad_page_hasher *hasher;
     uint32_t page_size;
     uint32_t bigram; /* 1: pages are of pairs of tokens */

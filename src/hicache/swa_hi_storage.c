@@ -47,7 +47,6 @@ rad_status swa_hi_open_storage(rad_swa_hicache *c, const rad_swa_hicache_params 
                                       "the tail side of sliding windows"};
     const rad_storage *stores[2] = {p->storage, p->swa_storage};
     rad_status status = rad_page_hasher_create(&c->env, &c->chain.hasher, err);
-    c->chain.env = &c->env;
     c->chain.page_size = c->page_size;
     c->hashes = rad_alloc(&c->env, ((size_t)c->num_host_pages + 1) * sizeof *c->hashes);
     c->fetched = rad_alloc(&c->env, bits_words((size_t)c->num_host_pages + 1) * sizeof *c->fetched);
