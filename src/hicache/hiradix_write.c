@@ -107,23 +107,6 @@ bool hi_back_up(hiradix_cache *c, const rad_key *key, rad_ref node, uint32_t end
     return true;
 }
 
-/* Hashes of pages [at, at + count) of the key to where those of the host pages are. `prior` is that
- * of the page before, and then of the last one. Before they are hung: a page without its hash must
- * not be found, since it would be stored under another's. */
-static bool keep_hashes(hiradix_cache *c, const rad_key *key, uint32_t at, const rad_page *host,
-                        uint32_t count, const rad_page_hash *chain, rad_page_hash *prior)
-{
-    rad_page_hash hashes[64];
-    for (uint32_t i = 0, n; i < count; i += n) {
-        n = RAD_MIN((uint32_t)RAD_COUNT(hashes), count - i);
-        if (!chain && page_chain_hash(&c->chain, key, at + i, n, prior, hashes)) return false;
-        for (uint32_t k = 0; k < n; k++)
-            c->hashes[host[i + k]] = chain ? chain[i + k] : hashes[k];
-        *prior = c->hashes[host[i + n - 1]];
-    }
-    return true;
-}
-
 uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad_page *host,
                  uint32_t count, const rad_page_hash *chain)
 {
@@ -140,8 +123,8 @@ uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad
         n = RAD_MIN(lot, count - i);
         for (uint32_t k = 0; k < n * ps; k++)
             c->slots[k] = host[i + k / ps] * (rad_slot)ps + (rad_slot)(k % ps);
-        if (c->has_identity &&
-            !keep_hashes(c, key, begin + i, host + i, n, chain ? chain + i : NULL, &prior))
+        if (c->has_identity && page_chain_keep(&c->chain, key, begin + i, host + i, n,
+                                               chain ? chain + i : NULL, &prior, c->hashes))
             return i;
         front = hi_key_front(c, key, begin + i + n);
         rad_insert_params how = {.chunked = 1};

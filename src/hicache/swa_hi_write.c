@@ -121,27 +121,18 @@ bool swa_hi_back_up(rad_swa_hicache *c, uint32_t node, uint32_t end)
 
 /* ---- what is done ---- */
 
-/* Hashes of pages [begin, begin + count) of the key to where those of the host pages are; the pages
- * before are in the tree. Before they are hung: a page without its hash must not be found, since it
- * would be stored under another's. */
+/* Of pages [begin, begin + count) of the key; the pages before are in the tree. */
 static bool keep_hashes(rad_swa_hicache *c, const rad_key *key, uint32_t begin,
                         const rad_page *host, uint32_t count, const rad_page_hash *chain)
 {
-    rad_page_hash hashes[64], prior;
+    rad_page_hash prior;
     if (begin && !chain) {
         swa_hi_place place = swa_hi_find(c->host, key, begin, false);
         if (place.pages < begin) return false;
         swa_hi_path_pages(&c->host->tree, place.node, begin, c->on_host);
         prior = c->hashes[c->on_host[begin - 1]];
     }
-    for (uint32_t at = 0, n; at < count; at += n) {
-        n = RAD_MIN((uint32_t)RAD_COUNT(hashes), count - at);
-        if (!chain && page_chain_hash(&c->chain, key, begin + at, n, &prior, hashes)) return false;
-        for (uint32_t i = 0; i < n; i++)
-            c->hashes[host[at + i]] = chain ? chain[at + i] : hashes[i];
-        prior = c->hashes[host[at + n - 1]];
-    }
-    return true;
+    return page_chain_keep(&c->chain, key, begin, host, count, chain, &prior, c->hashes) == RAD_OK;
 }
 
 uint32_t swa_hi_hang(rad_swa_hicache *c, const rad_key *key, uint32_t begin, const rad_page *host,
