@@ -80,7 +80,7 @@ TEST(the_heap_gives_the_lowest_key_then_the_lowest_id)
     }
     heap_clear(&h);
     CHECK(heap_check(&h) && h.count == 0);
-    heap_fini(&h, &env);
+    heap_fini(&h);
 }
 
 TEST(the_map_finds_what_is_in_it_and_nothing_else)
@@ -112,7 +112,7 @@ TEST(the_map_finds_what_is_in_it_and_nothing_else)
     }
     map_clear(&m);
     CHECK(m.count == 0);
-    map_fini(&m, &env);
+    map_fini(&m);
 }
 
 /* Filled past each of its sizes, with runs that go over the end of the part in use, and with some
@@ -155,7 +155,7 @@ TEST(a_map_that_is_kept_small_loses_nothing_when_it_grows)
         map_clear(&m);
         memset(in, 0, sizeof in);
     }
-    map_fini(&m, &env);
+    map_fini(&m);
 }
 
 TEST(a_slab_name_is_live_once)
@@ -169,7 +169,7 @@ TEST(a_slab_name_is_live_once)
     slab_free(&s, b);
     CHECK(!slab_is_live(&s, b) && slab_alloc(&s) == b && s.generation[b] != generation);
     CHECK(!slab_is_live(&s, 0) && !slab_is_live(&s, 4));
-    slab_fini(&s, &env);
+    slab_fini(&s);
 }
 
 static uint8_t arena_bytes[512];
@@ -236,7 +236,7 @@ TEST(spans_keep_their_units_through_cuts_and_compactions)
     CHECK(compacted > 0 && a.compactions == compacted);
     span_arena_clear(&a);
     CHECK(span_arena_check(&a) && a.free_units == UNITS);
-    span_arena_fini(&a, &env);
+    span_arena_fini(&a);
 }
 
 TEST_MAIN()

@@ -16,10 +16,10 @@ bool heap_init(heap *h, const rad_env *env, uint32_t capacity)
     return h->entries && h->pos;
 }
 
-void heap_fini(heap *h, const rad_env *env)
+void heap_fini(heap *h)
 {
-    rad_free_sparse(env, h->entries, (size_t)h->capacity * sizeof *h->entries);
-    rad_free_sparse(env, h->pos, ((size_t)h->capacity + 1) * sizeof *h->pos);
+    rad_free_sparse(&h->env, h->entries, (size_t)h->capacity * sizeof *h->entries);
+    rad_free_sparse(&h->env, h->pos, ((size_t)h->capacity + 1) * sizeof *h->pos);
     *h = (heap){0};
 }
 

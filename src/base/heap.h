@@ -34,12 +34,12 @@ typedef struct heap {
     uint32_t *pos;       /* [capacity + 1] place + 1, or 0 when absent */
     uint32_t count;
     uint32_t capacity;
-    rad_env env; /* for its panic */
+    rad_env env; /* of its memory, and for its panic */
 } heap;
 
 /* False when there is no memory; heap_fini copes with what there is then. */
 bool heap_init(heap *h, const rad_env *env, uint32_t capacity);
-void heap_fini(heap *h, const rad_env *env);
+void heap_fini(heap *h);
 size_t heap_bytes(uint32_t capacity);
 
 static inline bool heap_contains(const heap *h, uint32_t id)

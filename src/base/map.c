@@ -24,9 +24,9 @@ bool map_init(map *m, const rad_env *env, uint32_t capacity)
     return m->entries != NULL;
 }
 
-void map_fini(map *m, const rad_env *env)
+void map_fini(map *m)
 {
-    rad_free_sparse(env, m->entries, (size_t)m->slots * sizeof *m->entries);
+    rad_free_sparse(&m->env, m->entries, (size_t)m->slots * sizeof *m->entries);
     *m = (map){0};
 }
 

@@ -19,12 +19,12 @@ typedef struct map {
     uint32_t mask; /* entries - 1, a power of two less one */
     uint32_t count;
     uint32_t slots; /* there are, of which mask + 1 are used */
-    rad_env env;    /* for its panic */
+    rad_env env;    /* of its memory, and for its panic */
 } map;
 
 /* Room for `capacity` entries. False when there is no memory. */
 bool map_init(map *m, const rad_env *env, uint32_t capacity);
-void map_fini(map *m, const rad_env *env);
+void map_fini(map *m);
 size_t map_bytes(uint32_t capacity);
 
 /* A map that has room for many and mostly has few uses a part of its memory, so that lookups stay

@@ -16,7 +16,7 @@ typedef struct slab {
     uint32_t num_fresh;   /* ids 1..num_fresh were used at some time */
     uint32_t capacity;
     uint32_t num_live;
-    rad_env env; /* for its panic */
+    rad_env env; /* of its memory, and for its panic */
 } slab;
 
 static inline bool slab_init(slab *s, const rad_env *env, uint32_t capacity)
@@ -27,10 +27,10 @@ static inline bool slab_init(slab *s, const rad_env *env, uint32_t capacity)
     return s->generation && s->free;
 }
 
-static inline void slab_fini(slab *s, const rad_env *env)
+static inline void slab_fini(slab *s)
 {
-    rad_free_sparse(env, s->generation, ((size_t)s->capacity + 1) * sizeof *s->generation);
-    rad_free_sparse(env, s->free, (size_t)s->capacity * sizeof *s->free);
+    rad_free_sparse(&s->env, s->generation, ((size_t)s->capacity + 1) * sizeof *s->generation);
+    rad_free_sparse(&s->env, s->free, (size_t)s->capacity * sizeof *s->free);
     *s = (slab){0};
 }
 

@@ -32,9 +32,9 @@ bool span_arena_init(span_arena *a, const rad_env *env, uint32_t capacity, uint3
     return true;
 }
 
-void span_arena_fini(span_arena *a, const rad_env *env)
+void span_arena_fini(span_arena *a)
 {
-    rad_free_sparse(env, a->spans, ((size_t)a->num_spans + 1) * sizeof *a->spans);
+    rad_free_sparse(&a->env, a->spans, ((size_t)a->num_spans + 1) * sizeof *a->spans);
     *a = (span_arena){0};
 }
 

@@ -40,12 +40,12 @@ typedef struct span_arena {
     uint64_t compactions;
     uint32_t bins[SPAN_BINS];
     uint64_t bin_bits[SPAN_BINS / 64];
-    rad_env env; /* for its panic */
+    rad_env env; /* of its memory, and for its panic */
 } span_arena;
 
 /* Room for max_spans spans at a time. False when there is no memory. */
 bool span_arena_init(span_arena *a, const rad_env *env, uint32_t capacity, uint32_t max_spans);
-void span_arena_fini(span_arena *a, const rad_env *env);
+void span_arena_fini(span_arena *a);
 size_t span_arena_bytes(uint32_t max_spans);
 void span_arena_clear(span_arena *a); /* everything free again */
 

@@ -14,10 +14,10 @@ bool eviction_log_init(eviction_log *l, const rad_env *env, uint32_t capacity)
     return map_init(&l->by_fingerprint, env, capacity) && l->records;
 }
 
-void eviction_log_fini(eviction_log *l, const rad_env *env)
+void eviction_log_fini(eviction_log *l)
 {
-    rad_free(env, l->records, ((size_t)l->capacity + 1) * sizeof *l->records);
-    if (l->by_fingerprint.entries) map_fini(&l->by_fingerprint, env);
+    rad_free(&l->env, l->records, ((size_t)l->capacity + 1) * sizeof *l->records);
+    if (l->by_fingerprint.entries) map_fini(&l->by_fingerprint);
     *l = (eviction_log){0};
 }
 

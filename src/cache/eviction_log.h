@@ -21,13 +21,13 @@ typedef struct eviction_log {
     eviction_record *records; /* [capacity + 1]; the map's ids */
     map by_fingerprint;
     hash_key key; /* of the map: who sends tokens can choose their fingerprints */
-    rad_env env;  /* for its panic */
+    rad_env env;  /* of its memory, and for its panic */
     uint32_t capacity;
     uint32_t last; /* written last; 0: none */
 } eviction_log;
 
 bool eviction_log_init(eviction_log *l, const rad_env *env, uint32_t capacity);
-void eviction_log_fini(eviction_log *l, const rad_env *env);
+void eviction_log_fini(eviction_log *l);
 size_t eviction_log_bytes(const eviction_log *l);
 
 void eviction_log_add(eviction_log *l, const eviction_record *record);

@@ -29,14 +29,12 @@ bool namespaces_init(namespaces *n, const rad_env *env, uint32_t capacity)
 
 void namespaces_fini(namespaces *n)
 {
-    rad_env env = n->env;
     size_t places = (size_t)n->ids.capacity + 1;
-    if (!env.alloc) return; /* was never begun */
-    rad_free_sparse(&env, n->entries, places * sizeof *n->entries);
-    rad_free_sparse(&env, n->worth, places * sizeof *n->worth);
-    slab_fini(&n->ids, &env);
-    map_fini(&n->by_name, &env);
-    heap_fini(&n->by_worth, &env);
+    rad_free_sparse(&n->env, n->entries, places * sizeof *n->entries);
+    rad_free_sparse(&n->env, n->worth, places * sizeof *n->worth);
+    slab_fini(&n->ids);
+    map_fini(&n->by_name);
+    heap_fini(&n->by_worth);
     *n = (namespaces){0};
 }
 

@@ -73,7 +73,7 @@ void radix_journal_destroy(radix_journal *j)
     rad_free(&env, j->hashes, (size_t)j->arena_pages * sizeof *j->hashes);
     rad_free(&env, j->fingerprints, (size_t)j->arena_pages * sizeof *j->fingerprints);
     event_ring_fini(&j->events, &env);
-    eviction_log_fini(&j->evictions, &env);
+    eviction_log_fini(&j->evictions);
     rad_page_hasher_destroy(j->hasher);
     rad_free(&env, j, sizeof *j);
 }

@@ -31,7 +31,7 @@ void keep_fini(radix_tree *t)
 {
     radix_keep *k = &t->keep;
     rad_free(&t->env, k->records, ((size_t)t->num_nodes + 1) * sizeof *k->records);
-    heap_fini(&k->deadlines, &t->env);
+    heap_fini(&k->deadlines);
     *k = (radix_keep){0};
 }
 

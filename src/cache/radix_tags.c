@@ -28,7 +28,7 @@ void tags_fini(radix_tree *t)
     rad_free(&t->env, g->sessions, ((size_t)g->ids.capacity + 1) * sizeof *g->sessions);
     rad_free(&t->env, g->refs, nodes * sizeof *g->refs);
     rad_free(&t->env, g->first, nodes * sizeof *g->first);
-    slab_fini(&g->ids, &t->env);
+    slab_fini(&g->ids);
 }
 
 void tags_clear(radix_tree *t)

@@ -81,11 +81,11 @@ void radix_tree_fini(radix_tree *t)
     rad_free_sparse(&t->env, t->cold, nodes * sizeof *t->cold);
     rad_free(&t->env, t->tokens, arena * t->limits.page_size * sizeof *t->tokens);
     rad_free(&t->env, t->regions, arena * sizeof *t->regions);
-    slab_fini(&t->ids, &t->env);
-    map_fini(&t->children, &t->env);
-    heap_fini(&t->leaves, &t->env);
+    slab_fini(&t->ids);
+    map_fini(&t->children);
+    heap_fini(&t->leaves);
     namespaces_fini(&t->names);
-    span_arena_fini(&t->spans, &t->env);
+    span_arena_fini(&t->spans);
     rad_free_sparse(&t->env, t->worth, nodes * sizeof *t->worth);
     keep_fini(t);
     tags_fini(t);

@@ -184,7 +184,7 @@ static void free_own(session_cache *c)
 {
     rad_env env = c->base.env;
     size_t places = (size_t)c->max_sessions + 1;
-    slab_fini(&c->ids, &env);
+    slab_fini(&c->ids);
     rad_free(&env, c->slots, places * sizeof *c->slots);
     rad_free(&env, c->tokens, rad_mul(rad_mul(places, c->row_tokens), sizeof *c->tokens));
     rad_free(&env, c->held, bits_words(c->num_pages) * sizeof *c->held);

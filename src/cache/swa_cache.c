@@ -390,7 +390,7 @@ void rad_swa_cache_destroy(rad_swa_cache *c)
     rad_free(&env, c->tree.window_used,
              ((size_t)c->tree.num_nodes + 1) * sizeof *c->tree.window_used);
     rad_free(&env, c->cached, bits_words((size_t)c->num_pages + 1) * sizeof *c->cached);
-    heap_fini(&c->windows, &env);
+    heap_fini(&c->windows);
     radix_tree_fini(&c->tree);
     rad_free(&env, c, sizeof *c);
 }

@@ -22,7 +22,7 @@ void storage_mem_fini(storage_mem *s)
         rad_free(&s->env, s->records[i], s->record_bytes);
     rad_free(&s->env, s->keys, s->capacity * sizeof *s->keys);
     rad_free(&s->env, s->records, s->capacity * sizeof *s->records);
-    map_fini(&s->by_key, &s->env);
+    map_fini(&s->by_key);
     pthread_mutex_destroy(&s->lock);
 }
 

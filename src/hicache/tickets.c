@@ -52,8 +52,8 @@ void tickets_fini(tickets *ts)
     controller_destroy(ts->controller);
     rad_free(env, ts->records, ((size_t)ts->params.max + 1) * ts->params.record_bytes);
     rad_free(env, ts->units, ts->runs.capacity * sizeof *ts->units);
-    if (ts->ids.generation || ts->ids.free) slab_fini(&ts->ids, env);
-    if (ts->runs.spans) span_arena_fini(&ts->runs, env);
+    if (ts->ids.generation || ts->ids.free) slab_fini(&ts->ids);
+    if (ts->runs.spans) span_arena_fini(&ts->runs);
 }
 
 size_t tickets_bytes(const tickets *ts)

@@ -19,7 +19,7 @@ rad_status wait_tree_init(wait_tree *t, const rad_env *env, uint32_t max_reqs)
 void wait_tree_fini(wait_tree *t, const rad_env *env)
 {
     if (t->nodes) {
-        map_fini(&t->children, env);
+        map_fini(&t->children);
         rad_free(env, t->nodes, ((size_t)t->capacity + 1) * sizeof *t->nodes);
     }
     *t = (wait_tree){0};
