@@ -33,16 +33,22 @@ static inline void *run_server(void *arg)
     return NULL;
 }
 
-static inline void start_with(struct fixture *f, server_params params)
+/* `env` is the server's: NULL for the usual one. */
+static inline void start_in(struct fixture *f, const rad_env *env, server_params params)
 {
     static const char *const names[] = {"x"}; /* what most requests of the tests have as Host */
     if (!params.drain_ms) params.drain_ms = 500;
     if (!params.num_allow_hosts) params.allow_hosts = names, params.num_allow_hosts = 1;
     signal(SIGPIPE, SIG_IGN); /* a client of ours may write to a closed connection */
     CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));
-    CHECK_OK(server_create(NULL, f->engine, &params, &f->server, NULL));
+    CHECK_OK(server_create(env, f->engine, &params, &f->server, NULL));
     CHECK(server_port(f->server) != 0);
     CHECK(pthread_create(&f->thread, NULL, run_server, f) == 0);
+}
+
+static inline void start_with(struct fixture *f, server_params params)
+{
+    start_in(f, NULL, params);
 }
 
 static inline void start(struct fixture *f, uint32_t ping_ms)
@@ -107,6 +113,28 @@ static inline ssize_t recv_some(int fd, char *bytes, size_t len)
         n = recv(fd, bytes, len, 0);
     while (n < 0 && errno == EINTR);
     return n;
+}
+
+/* All there is until the end, as it came; a reset is an end too. Until the next call. */
+static inline const char *hear(int fd)
+{
+    static char reply[1 << 16];
+    size_t len = 0;
+    for (ssize_t n;
+         len < sizeof reply - 1 && (n = recv_some(fd, reply + len, sizeof reply - 1 - len)) > 0;)
+        len += (size_t)n;
+    reply[len] = 0;
+    return reply;
+}
+
+/* What comes for these bytes on a connection of their own; as long as hear's. */
+static inline const char *exchange(const struct fixture *f, const char *bytes)
+{
+    int fd = dial(f);
+    send_all(fd, bytes, strlen(bytes));
+    const char *reply = hear(fd);
+    close(fd);
+    return reply;
 }
 
 /* Reads to the end; the caller frees. Undoes chunked encoding; *status gets the code. */

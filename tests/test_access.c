@@ -20,17 +20,8 @@ static void keep_line(void *user, rad_log_level level, const char *message)
 static void start_logged(struct fixture *f)
 {
     rad_env env = {.struct_size = sizeof env, .log = keep_line};
-    static const char *const names[] = {"x"};
-    server_params params = {.max_body_bytes = 1 << 20,
-                            .max_header_bytes = 4096,
-                            .drain_ms = 500,
-                            .allow_hosts = names,
-                            .num_allow_hosts = 1};
-    signal(SIGPIPE, SIG_IGN);
     num_lines = 0;
-    CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));
-    CHECK_OK(server_create(&env, f->engine, &params, &f->server, NULL));
-    CHECK(pthread_create(&f->thread, NULL, run_server, f) == 0);
+    start_in(f, &env, (server_params){.max_body_bytes = 1 << 20, .max_header_bytes = 4096});
 }
 
 static size_t lines_with(const char *a, const char *b)
@@ -55,21 +46,6 @@ static void show_lines(void)
         if (lines_with(a, b) != 1) show_lines();                                                   \
         CHECKF(lines_with(a, b) == 1, "%zu lines with '%s' and '%s'\n", lines_with(a, b), a, b);   \
     } while (0)
-
-/* Sends raw bytes; the head of what comes back, in a static buffer. */
-static const char *raw(const struct fixture *f, const char *bytes)
-{
-    static char head[4096];
-    size_t len = 0;
-    int fd = dial(f);
-    send_all(fd, bytes, strlen(bytes));
-    for (ssize_t n;
-         len < sizeof head - 1 && (n = recv_some(fd, head + len, sizeof head - 1 - len)) > 0;)
-        len += (size_t)n;
-    head[len] = 0;
-    close(fd);
-    return head;
-}
 
 static json_int_t metric(const struct fixture *f, const char *name)
 {
@@ -101,7 +77,7 @@ TEST(every_status_leaves_one_line_and_failures_count)
                  &status));
     free(ask_raw(&f, "POST", "/v1/completions", "{\"prompt\":\"late\",\"stream\":true}",
                  &status)); /* 200, then an error */
-    CHECK(strstr(raw(&f, "GET / HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n"), " 400 "));
+    CHECK(strstr(exchange(&f, "GET / HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n"), " 400 "));
     char *large = malloc(60000);
     if (!large) abort();
     snprintf(large, 60000, "{\"prompt\":\"%50000d\",\"max_tokens\":1,\"wrong\":1}", 1);
@@ -165,7 +141,7 @@ TEST(a_request_is_called_what_its_header_says_or_by_a_number)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         snprintf(asked, sizeof asked,
                  "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n", cases[i].header);
-        char *at = strstr(raw(&f, asked), "X-Request-Id: "), id[200];
+        char *at = strstr(exchange(&f, asked), "X-Request-Id: "), id[200];
         CHECK(at && sscanf(at, "X-Request-Id: %199s", id) == 1);
         CHECKF(!cases[i].want || !strcmp(id, cases[i].want), "%s\n", id);
         CHECKF(cases[i].want || (strlen(id) == 16 && strspn(id, "0123456789abcdef") == 16), "%s\n",
@@ -182,10 +158,10 @@ TEST(a_request_is_called_what_its_header_says_or_by_a_number)
                  "X-Request-Id: %s%s\r\n\r\n{\"prompt\":\"a\"}",
                  longest, extra ? "y" : "");
         snprintf(line, sizeof line, "X-Request-Id: %s\r\n", longest);
-        CHECK((strstr(raw(&f, asked), line) != NULL) == !extra);
+        CHECK((strstr(exchange(&f, asked), line) != NULL) == !extra);
     }
     /* What is refused before it is read has a name of its own. */
-    CHECK(strstr(raw(&f, "GET / HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nbad\r\n\r\n"),
+    CHECK(strstr(exchange(&f, "GET / HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nbad\r\n\r\n"),
                  "X-Request-Id: "));
     stop(&f);
     CHECK_LINE("request Root=1-67891233;a/b:c, from", "GET /health 200");

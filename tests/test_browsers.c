@@ -148,21 +148,12 @@ TEST(what_could_never_match_is_told)
 /* ---- through a server ---- */
 
 /* The whole answer to a request without a body, or with "{}". */
-static char *answer(const struct fixture *f, const char *line, const char *headers, bool body)
+static const char *answer(const struct fixture *f, const char *line, const char *headers, bool body)
 {
-    static char reply[1 << 16];
     char text[1024];
-    size_t len = 0;
-    int fd = dial(f);
-    int n = snprintf(text, sizeof text, "%s HTTP/1.1\r\n%sConnection: close\r\n%s\r\n%s", line,
-                     headers, body ? "Content-Length: 2\r\n" : "", body ? "{}" : "");
-    send_all(fd, text, (size_t)n);
-    for (ssize_t got;
-         len < sizeof reply - 1 && (got = recv_some(fd, reply + len, sizeof reply - 1 - len)) > 0;)
-        len += (size_t)got;
-    reply[len] = 0;
-    close(fd);
-    return reply;
+    snprintf(text, sizeof text, "%s HTTP/1.1\r\n%sConnection: close\r\n%s\r\n%s", line, headers,
+             body ? "Content-Length: 2\r\n" : "", body ? "{}" : "");
+    return exchange(f, text);
 }
 
 static void expect(const struct fixture *f, const char *line, const char *headers, bool body,

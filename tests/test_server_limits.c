@@ -19,18 +19,6 @@ static bool say(int fd, const char *text)
     return send(fd, text, len, MSG_NOSIGNAL) == (ssize_t)len;
 }
 
-/* All there is until the end; a reset is an end too. */
-static const char *hear(int fd)
-{
-    static char reply[1 << 16];
-    size_t len = 0;
-    for (ssize_t n;
-         len < sizeof reply - 1 && (n = recv_some(fd, reply + len, sizeof reply - 1 - len)) > 0;)
-        len += (size_t)n;
-    reply[len] = 0;
-    return reply;
-}
-
 /* The status, and that the body is a JSON error with `words` in its message; NULL: none. */
 static void expect_error(const char *reply, int status, const char *words)
 {
@@ -51,11 +39,8 @@ static void expect_error(const char *reply, int status, const char *words)
 
 static void expect_health(const struct fixture *f)
 {
-    int fd = dial(f);
-    CHECK(say(fd, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
-    const char *reply = hear(fd);
+    const char *reply = exchange(f, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     CHECKF(strstr(reply, "200 OK") && strstr(reply, "\"ok\""), "%s\n", reply);
-    close(fd);
 }
 
 TEST(what_is_no_request_is_refused_in_json)
@@ -341,21 +326,24 @@ TEST(a_client_that_closes_is_noticed_before_its_answer)
     stop(&f);
 }
 
+/* A stream of hours on a connection that takes in so many bytes unread. */
+static int start_stream(const struct fixture *f, int receive_bytes)
+{
+    static const char body[] =
+        "{\"text\":\"a\",\"stream\":true,\"sampling_params\":{\"max_new_tokens\":100000000}}";
+    int fd = dial(f);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    send_request(fd, "POST", "/generate", body, sizeof body - 1);
+    return fd;
+}
+
 /* A stream that is not read is dropped in time, and its request aborted. */
 TEST(a_stream_that_nobody_reads_is_dropped)
 {
     struct fixture f;
     engine_stats stats;
-    int small = 4096;
     start_limited(&f, (server_params){.send_timeout_ms = 300});
-    int fd = dial(&f);
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    const char *body =
-        "{\"text\":\"a\",\"stream\":true,\"sampling_params\":{\"max_new_tokens\":100000000}}";
-    char head[128];
-    snprintf(head, sizeof head, "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
-             strlen(body));
-    CHECK(say(fd, head) && say(fd, body));
+    int fd = start_stream(&f, 4096);
     for (int wait = 0; wait < 10000; wait++) {
         engine_get_stats(f.engine, &stats);
         if (stats.num_aborted) break;
@@ -374,16 +362,8 @@ TEST(a_stream_that_is_read_too_slowly_is_dropped)
     struct fixture f;
     engine_stats stats = {0};
     static char some[4096];
-    int small = 8192;
     start_limited(&f, (server_params){.send_timeout_ms = 1000, .min_bytes_per_s = 4 << 20});
-    int fd = dial(&f);
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    const char *body =
-        "{\"text\":\"a\",\"stream\":true,\"sampling_params\":{\"max_new_tokens\":100000000}}";
-    char head[128];
-    snprintf(head, sizeof head, "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
-             strlen(body));
-    CHECK(say(fd, head) && say(fd, body));
+    int fd = start_stream(&f, 8192);
     for (int wait = 0; wait < 2000 && !stats.num_aborted; wait++) {
         recv(fd, some, sizeof some, MSG_DONTWAIT);
         usleep(10000);
