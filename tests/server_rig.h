@@ -38,6 +38,7 @@ static inline void start_in(struct fixture *f, const rad_env *env, server_params
 {
     static const char *const names[] = {"x"}; /* what most requests of the tests have as Host */
     if (!params.drain_ms) params.drain_ms = 500;
+    if (!params.ping_ms) params.ping_ms = 1000; /* so that the tick is 100 ms */
     if (!params.num_allow_hosts) params.allow_hosts = names, params.num_allow_hosts = 1;
     signal(SIGPIPE, SIG_IGN); /* a client of ours may write to a closed connection */
     CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));

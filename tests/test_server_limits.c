@@ -7,12 +7,6 @@
 
 #define HOST "Host: x\r\n"
 
-static void start_limited(struct fixture *f, server_params params)
-{
-    params.ping_ms = 1000; /* so that the tick is 100 ms */
-    start_with(f, params);
-}
-
 static bool say(int fd, const char *text)
 {
     size_t len = strlen(text);
@@ -96,7 +90,7 @@ TEST(what_is_no_request_is_refused_in_json)
         {long_line, 431, "16384 bytes"},
     };
     struct fixture f;
-    start_limited(&f, (server_params){.max_body_bytes = 1000000});
+    start_with(&f, (server_params){.max_body_bytes = 1000000});
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int fd = dial(&f);
         CHECK(say(fd, cases[i].bytes));
@@ -112,7 +106,7 @@ TEST(a_refused_body_that_comes_all_the_same_does_not_hide_the_answer)
 {
     static char part[1 << 16];
     struct fixture f;
-    start_limited(&f, (server_params){.max_body_bytes = 1000000});
+    start_with(&f, (server_params){.max_body_bytes = 1000000});
     int fd = dial(&f);
     CHECK(say(fd, "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\n\r\n"));
     for (int sent = 0; sent < 300; sent++)
@@ -141,7 +135,7 @@ TEST(a_request_that_trickles_gets_408)
         "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"text\"",
         "POST /generate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n{"};
     struct fixture f;
-    start_limited(&f, (server_params){.request_timeout_ms = 700});
+    start_with(&f, (server_params){.request_timeout_ms = 700});
     for (int i = 0; i < 3; i++) {
         /* On a busy machine the deadline may be over before this thread says its first byte. */
         for (int bytes = 0, tries = 0; bytes == 0 && tries < 10; tries++) {
@@ -162,7 +156,7 @@ TEST(a_request_may_come_byte_by_byte)
                        "Content-Length: 30\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":3} ";
     struct fixture f;
     int one = 1;
-    start_limited(&f, (server_params){0});
+    start_with(&f, (server_params){0});
     int fd = dial(&f);
     setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof one);
     for (const char *p = text; *p; p++)
@@ -178,7 +172,7 @@ TEST(a_silent_connection_is_closed)
 {
     struct fixture f;
     char byte;
-    start_limited(&f, (server_params){.keep_alive_ms = 1500});
+    start_with(&f, (server_params){.keep_alive_ms = 1500});
     int never = dial(&f), between = dial(&f), busy = dial(&f);
     CHECK(say(between, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"));
     CHECK(say(busy, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -198,7 +192,7 @@ TEST(when_all_places_are_taken_the_idle_ones_make_room)
     enum { PLACES = 20, MANY = 100 };
     int fds[MANY];
     struct fixture f;
-    start_limited(&f, (server_params){.max_connections = PLACES});
+    start_with(&f, (server_params){.max_connections = PLACES});
     int busy = dial(&f);
     CHECK(say(busy, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
                     "Content-Length: 34\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":20}  "));
@@ -231,7 +225,7 @@ TEST(when_all_are_busy_the_others_wait)
                                "Content-Length: 33\r\n\r\n{\"prompt\":\"slow\",\"max_tokens\":4}  ";
     int fds[MANY];
     struct fixture f;
-    start_limited(&f, (server_params){.max_connections = PLACES});
+    start_with(&f, (server_params){.max_connections = PLACES});
     for (int i = 0; i < MANY; i++) {
         fds[i] = dial(&f);
         CHECK(say(fds[i], i < PLACES ? silent : slow));
@@ -258,7 +252,7 @@ TEST(a_half_closed_connection_without_a_request_is_let_go)
     static const char *const heads[] = {
         "", "GET /hea", "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{"};
     struct fixture f;
-    start_limited(&f, (server_params){0});
+    start_with(&f, (server_params){0});
     for (int i = 0; i < 3; i++) {
         int fd = dial(&f);
         CHECK(say(fd, heads[i]) || !*heads[i]);
@@ -292,7 +286,7 @@ TEST(a_half_closed_client_gets_its_answers)
          "HTTP/1.1 200", "/v1/models"},
     };
     struct fixture f;
-    start_limited(&f, (server_params){0});
+    start_with(&f, (server_params){0});
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int fd = dial(&f);
         CHECK(say(fd, cases[i].bytes));
@@ -310,7 +304,7 @@ TEST(a_client_that_closes_is_noticed_before_its_answer)
 {
     struct fixture f;
     engine_stats stats = {0};
-    start_limited(&f, (server_params){0});
+    start_with(&f, (server_params){0});
     for (int i = 0; i < 2; i++) {
         int fd = dial(&f);
         CHECK(say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 19\r\n\r\n"
@@ -342,7 +336,7 @@ TEST(a_stream_that_nobody_reads_is_dropped)
 {
     struct fixture f;
     engine_stats stats;
-    start_limited(&f, (server_params){.send_timeout_ms = 300});
+    start_with(&f, (server_params){.send_timeout_ms = 300});
     int fd = start_stream(&f, 4096);
     for (int wait = 0; wait < 10000; wait++) {
         engine_get_stats(f.engine, &stats);
@@ -362,7 +356,7 @@ TEST(a_stream_that_is_read_too_slowly_is_dropped)
     struct fixture f;
     engine_stats stats = {0};
     static char some[4096];
-    start_limited(&f, (server_params){.send_timeout_ms = 1000, .min_bytes_per_s = 4 << 20});
+    start_with(&f, (server_params){.send_timeout_ms = 1000, .min_bytes_per_s = 4 << 20});
     int fd = start_stream(&f, 8192);
     for (int wait = 0; wait < 2000 && !stats.num_aborted; wait++) {
         recv(fd, some, sizeof some, MSG_DONTWAIT);
@@ -380,8 +374,8 @@ TEST(a_silent_stream_whose_client_reads_goes_on)
 {
     struct fixture f;
     static char some[4096];
-    start_limited(
-        &f, (server_params){.send_timeout_ms = 500, .min_bytes_per_s = 1 << 30, .ping_ms = 1});
+    start_with(&f,
+               (server_params){.send_timeout_ms = 500, .min_bytes_per_s = 1 << 30, .ping_ms = 1});
     int fd = dial(&f);
     CHECK(say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 33\r\n\r\n"
                   "{\"prompt\":\"silent\",\"stream\":true}"));
