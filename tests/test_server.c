@@ -30,6 +30,16 @@ static void until_running(struct fixture *f, int fd)
         ;
 }
 
+/* A request that says nothing until it is aborted, and runs; its connection. */
+static int run_silent(struct fixture *f)
+{
+    static const char body[] = "{\"prompt\":\"silent\"}";
+    int fd = dial(f);
+    send_request(fd, "POST", "/v1/completions", body, sizeof body - 1);
+    until_running(f, fd);
+    return fd;
+}
+
 TEST(a_client_that_vanishes_aborts_its_request)
 {
     static const char *const bodies[] = {
@@ -241,10 +251,7 @@ TEST(admin_endpoints_answer)
     json_decref(ask(&f, "POST", "/flush_cache?tiers", "", 400));
     json_decref(ask(&f, "POST", "/flush_cache?tiers=host&=1", "", 400));
     CHECK(num_flushes(&f) == 1);
-    int fd = dial(&f);
-    const char *body = "{\"prompt\":\"silent\"}";
-    send_request(fd, "POST", "/v1/completions", body, strlen(body));
-    until_running(&f, fd);
+    int fd = run_silent(&f);
     json_decref(ask(&f, "POST", "/flush_cache?timeout=0.05", "", 400));
     int waiting = dial(&f);
     send_request(waiting, "POST", "/flush_cache?timeout=60", "", 0);
@@ -410,24 +417,38 @@ TEST(answers_that_outgrow_the_budget_are_an_error)
     CHECKF(budget.used == 0, "%llu bytes", (unsigned long long)budget.used);
 }
 
+enum { WAITERS = 100 };
+
+/* All flushes from number n on wait, until another number is given; 0: none waits. */
+static void let_flushes_go(const struct fixture *f, uint32_t n)
+{
+    pthread_mutex_lock(&f->engine->lock);
+    f->engine->flushes_let_go = n;
+    pthread_mutex_unlock(&f->engine->lock);
+}
+
+/* Many calls that wait for a flush behind a request that runs, whose connection is returned: the
+ * fourth time that they try hangs. */
+static int hang_flushes(struct fixture *f, int fds[WAITERS])
+{
+    int busy = run_silent(f);
+    let_flushes_go(f, 3);
+    for (int i = 0; i < WAITERS; i++) {
+        fds[i] = dial(f);
+        send_request(fds[i], "POST", "/flush_cache?timeout=60", "", 0);
+    }
+    AWAIT(num_flushes(f) == 4);
+    return busy;
+}
+
 /* Who waits for a flush does not stand before figures; and what one flush did counts for all who
  * asked before it, so many of them cost as many questions to the scheduler as one. */
 TEST(those_who_wait_for_a_flush_hold_up_nobody)
 {
-    enum { WAITERS = 100 };
     struct fixture f;
     int status, fds[WAITERS];
     start(&f, 0);
-    int busy = dial(&f);
-    const char *body = "{\"prompt\":\"silent\"}";
-    send_request(busy, "POST", "/v1/completions", body, strlen(body));
-    until_running(&f, busy);
-    f.engine->flushes_let_go = 3; /* the fourth one hangs */
-    for (int i = 0; i < WAITERS; i++) {
-        fds[i] = dial(&f);
-        send_request(fds[i], "POST", "/flush_cache?timeout=60", "", 0);
-    }
-    AWAIT(num_flushes(&f) == 4);
+    int busy = hang_flushes(&f, fds);
     for (int i = 0; i < 20; i++) {
         json_decref(ask(&f, "GET", "/server_info", "", 200));
         free(ask_raw(&f, "GET", "/metrics", "", &status));
@@ -436,9 +457,7 @@ TEST(those_who_wait_for_a_flush_hold_up_nobody)
     CHECK(num_flushes(&f) == 4);
     close(busy);
     AWAIT(running(&f) == 0);
-    pthread_mutex_lock(&f.engine->lock);
-    f.engine->flushes_let_go = 0;
-    pthread_mutex_unlock(&f.engine->lock);
+    let_flushes_go(&f, 0);
     for (int i = 0; i < WAITERS; i++) {
         char *text = read_reply(fds[i], &status);
         CHECKF(status == 200, "%d: %d %s", i, status, text);
@@ -451,27 +470,15 @@ TEST(those_who_wait_for_a_flush_hold_up_nobody)
 /* When a stop is in a hurry, what waits is answered without asking the engine once more each. */
 TEST(a_stop_does_not_try_for_those_who_wait)
 {
-    enum { WAITERS = 100 };
     struct fixture f;
     int status, fds[WAITERS];
     start(&f, 0);
-    int busy = dial(&f);
-    const char *body = "{\"prompt\":\"silent\"}";
-    send_request(busy, "POST", "/v1/completions", body, strlen(body));
-    until_running(&f, busy);
-    f.engine->flushes_let_go = 3;
-    for (int i = 0; i < WAITERS; i++) {
-        fds[i] = dial(&f);
-        send_request(fds[i], "POST", "/flush_cache?timeout=60", "", 0);
-    }
-    AWAIT(num_flushes(&f) == 4); /* it hangs */
+    int busy = hang_flushes(&f, fds);
     server_stop(f.server);
     char *text = read_reply(busy, &status); /* it is aborted when the stop is in a hurry */
     CHECKF(status == 200 && strstr(text, "\"abort\"") != NULL, "%s", text);
     free(text);
-    pthread_mutex_lock(&f.engine->lock);
-    f.engine->flushes_let_go = 0;
-    pthread_mutex_unlock(&f.engine->lock);
+    let_flushes_go(&f, 0);
     for (int i = 0; i < WAITERS; i++) {
         text = read_reply(fds[i], &status);
         CHECKF(status == 400 || status == 503 || status == 200, "%d: %d %s", i, status, text);
@@ -486,10 +493,7 @@ TEST(a_stop_ends_running_requests)
     struct fixture f;
     int status;
     start(&f, 0);
-    int fd = dial(&f);
-    const char *body = "{\"prompt\":\"silent\"}";
-    send_request(fd, "POST", "/v1/completions", body, strlen(body));
-    until_running(&f, fd);
+    int fd = run_silent(&f);
     stop(&f);
     char *text = read_reply(fd, &status);
     CHECKF(status == 200 && strstr(text, "\"abort\"") != NULL, "%s", text);
@@ -517,12 +521,9 @@ TEST(a_stop_ends_a_stream_that_is_being_written)
     struct fixture f;
     int status;
     start(&f, 0);
-    int other = dial(&f), fd = dial(&f);
-    const char *silent = "{\"prompt\":\"silent\"}";
+    int other = run_silent(&f), fd = dial(&f);
     const char *half = "{\"text\":[\"burst\",\"silent\"],\"stream\":true,\"return_logprob\":true,"
                        "\"top_logprobs_num\":20,\"sampling_params\":{\"max_new_tokens\":400}}";
-    send_request(other, "POST", "/v1/completions", silent, strlen(silent));
-    until_running(&f, other);
     hold_info(&f, true);
     send_request(fd, "POST", "/generate", half, strlen(half));
     AWAIT(held(&f)); /* the worker has the stream; its second prompt would go on for ever */
@@ -561,8 +562,7 @@ TEST(a_stopping_server_takes_no_new_requests)
     struct fixture f;
     int status;
     start_with(&f, (server_params){.drain_ms = 60000});
-    int old = dial(&f), fd = dial(&f);
-    const char *body = "{\"prompt\":\"silent\"}";
+    int old = dial(&f);
     static const char health[] = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
     char first[4096]; /* `old` is accepted, and its first answer read */
     size_t len = 0;
@@ -572,8 +572,7 @@ TEST(a_stopping_server_takes_no_new_requests)
         CHECK(n > 0);
         len += (size_t)n;
     }
-    send_request(fd, "POST", "/v1/completions", body, strlen(body));
-    until_running(&f, fd);
+    int fd = run_silent(&f);
     server_stop(f.server);
 
     struct sockaddr_in address = {.sin_family = AF_INET,
