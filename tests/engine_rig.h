@@ -105,12 +105,13 @@ static inline engine_params erig_params(void)
                            .chunked_prefill_size = 64};
 }
 
-static inline engine_parts erig_parts(uint32_t fail_every)
+/* A tokenizer of `model`'s vocabulary over a runner of no model. */
+static inline engine_parts erig_parts_of(const char *model, uint32_t fail_every)
 {
     rad_error err = {0};
     gguf_file *file;
     engine_parts parts = {.model_name = "fake"};
-    rad_status status = gguf_open(NULL, erig_model(), &file, &err);
+    rad_status status = gguf_open(NULL, model, &file, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     status = tokenizer_create(NULL, file, &parts.tok, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
@@ -121,14 +122,23 @@ static inline engine_parts erig_parts(uint32_t fail_every)
     return parts;
 }
 
-static inline engine *erig_start(engine_params params, uint32_t fail_every)
+static inline engine_parts erig_parts(uint32_t fail_every)
+{
+    return erig_parts_of(erig_model(), fail_every);
+}
+
+static inline engine *erig_start_with(engine_params params, engine_parts parts)
 {
     rad_error err = {0};
     engine *e = NULL;
-    engine_parts parts = erig_parts(fail_every);
     rad_status status = engine_create_with(NULL, &params, &parts, &e, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     return e;
+}
+
+static inline engine *erig_start(engine_params params, uint32_t fail_every)
+{
+    return erig_start_with(params, erig_parts(fail_every));
 }
 
 /* Nothing is lost: everything is free or cached, and owned once. */

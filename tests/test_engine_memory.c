@@ -4,60 +4,89 @@
 
 #include "base/memory_budget.h"
 
-enum { BATCH = 256, STOPS = 64, STOP_BYTES = 1000 };
+enum { BATCH = 256, STOPS = 64, STOP_BYTES = 1000, MANY = 40 };
 
 /* With the shipped model's vocabulary. */
 static engine *start_engine(memory_budget *budget)
 {
-    rad_error err = {0};
-    gguf_file *file;
-    engine *e = NULL;
     engine_params params = erig_params();
-    engine_parts parts = {.model_name = "fake"};
     params.max_queued_requests = 2 * BATCH;
     params.request_memory = budget;
-    rad_status status = gguf_open(NULL, RADISH_SOURCE_DIR "/models/radish-tiny.gguf", &file, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
-    CHECK_OK(tokenizer_create(NULL, file, &parts.tok, &err));
-    gguf_close(file);
-    runner_fake_params fake = {.vocab_size = tokenizer_vocab_size(parts.tok)};
-    CHECK_OK(runner_fake_create(NULL, &fake, &parts.runner, &err));
-    status = engine_create_with(NULL, &params, &parts, &e, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
-    return e;
+    return erig_start_with(params, erig_parts_of(RADISH_SOURCE_DIR "/models/radish-tiny.gguf", 0));
+}
+
+static char stop_words[STOPS][STOP_BYTES + 1];
+static const char *stop_list[STOPS];
+static logit_bias all_bias[ENGINE_MAX_LOGIT_BIAS];
+
+/* As many and as long stop strings as a request may have, all different. */
+static void add_stops(engine_request *q)
+{
+    for (int i = 0; i < STOPS; i++) {
+        memset(stop_words[i], 's', STOP_BYTES);
+        stop_words[i][0] = (char)('0' + i);
+        stop_list[i] = stop_words[i];
+    }
+    q->stop = stop_list;
+    q->num_stop = STOPS;
+}
+
+static void add_bias(engine_request *q)
+{
+    for (int i = 0; i < ENGINE_MAX_LOGIT_BIAS; i++)
+        all_bias[i] = (logit_bias){(rad_token)(i % 100), 0};
+    q->sampling.bias = all_bias;
+    q->sampling.num_bias = ENGINE_MAX_LOGIT_BIAS;
+}
+
+/* Asks MANY times at once, while nothing runs, then lets all run to their ends; returns how many
+ * were taken. The others were refused with RAD_FULL, the last one with `err`. `differs`: a byte
+ * that no two requests have the same, or NULL. */
+static int play_until_full(engine *e, engine_request q, char *differs, rad_error *err)
+{
+    static answer answers[MANY];
+    int sent = 0;
+    engine_pause(e);
+    for (int i = 0; i < MANY; i++) {
+        if (differs) *differs = (char)('0' + i);
+        answer_init(&answers[sent]);
+        q.user = &answers[sent];
+        rad_status status = engine_submit(e, &q, NULL, err);
+        CHECKF(status == RAD_OK || status == RAD_FULL, "%s", err->text);
+        if (status == RAD_OK)
+            sent++;
+        else
+            answer_fini(&answers[sent]);
+    }
+    engine_continue(e);
+    for (int i = 0; i < sent; i++) {
+        answer_wait(&answers[i]);
+        answer_fini(&answers[i]);
+    }
+    return sent;
 }
 
 /* 256 choices of one long prompt with 64 long stop strings and a bias for every fourth token
  * cost a copy of each, not 256: before, 64 MB of stop strings alone. */
 TEST(what_a_batch_has_in_common_is_copied_once)
 {
-    static char stops[STOPS][STOP_BYTES + 1], text[2000];
+    static char text[2000];
     static answer answers[BATCH];
-    const char *list[STOPS];
-    logit_bias bias[ENGINE_MAX_LOGIT_BIAS];
     memory_budget budget = {.limit = 64 << 20};
     engine *e = start_engine(&budget);
-    for (int i = 0; i < STOPS; i++) {
-        memset(stops[i], 's', STOP_BYTES);
-        stops[i][0] = (char)('0' + i);
-        list[i] = stops[i];
-    }
-    for (int i = 0; i < ENGINE_MAX_LOGIT_BIAS; i++)
-        bias[i] = (logit_bias){(rad_token)(i % 100), 0};
     for (size_t i = 0; i < sizeof text - 1; i++)
         text[i] = i % 6 == 5 ? ' ' : 'w';
     engine_share share = {0};
+    engine_request q = erig_request(NULL, NULL, 0, 3);
+    q.text = text;
+    q.text_len = sizeof text - 1;
+    add_stops(&q);
+    add_bias(&q);
+    q.share = &share;
     engine_pause(e); /* all of them wait at once */
     for (int i = 0; i < BATCH; i++) {
         answer_init(&answers[i]);
-        engine_request q = erig_request(&answers[i], NULL, 0, 3);
-        q.text = text;
-        q.text_len = sizeof text - 1;
-        q.stop = list;
-        q.num_stop = STOPS;
-        q.sampling.bias = bias;
-        q.sampling.num_bias = ENGINE_MAX_LOGIT_BIAS;
-        q.share = &share;
+        q.user = &answers[i];
         erig_submit(e, &q, NULL);
     }
     engine_share_end(&share);
@@ -79,8 +108,8 @@ TEST(what_a_batch_has_in_common_is_copied_once)
 /* Sharing is about memory only: each request of a mixed batch gets its own prompt and stops. */
 TEST(a_batch_whose_parts_differ_is_not_mixed_up)
 {
-    enum { MANY = 24 };
-    static answer shared[MANY], alone[MANY];
+    enum { MIXED = 24 };
+    static answer shared[MIXED], alone[MIXED];
     memory_budget budget = {.limit = 64 << 20};
     engine *e = start_engine(&budget);
     rad_token prompts[3][20];
@@ -91,7 +120,7 @@ TEST(a_batch_whose_parts_differ_is_not_mixed_up)
     for (int pass = 0; pass < 2; pass++) {
         engine_share share = {0};
         answer *a = pass ? alone : shared;
-        for (int i = 0; i < MANY; i++) {
+        for (int i = 0; i < MIXED; i++) {
             answer_init(&a[i]);
             engine_request q = erig_request(&a[i], prompts[i / 4 % 3], i % 3 ? 20u : 10u, 5);
             q.stop = stops + i % 2;
@@ -102,10 +131,10 @@ TEST(a_batch_whose_parts_differ_is_not_mixed_up)
             erig_submit(e, &q, NULL);
         }
         engine_share_end(&share);
-        for (int i = 0; i < MANY; i++)
+        for (int i = 0; i < MIXED; i++)
             answer_wait(&a[i]);
     }
-    for (int i = 0; i < MANY; i++) {
+    for (int i = 0; i < MIXED; i++) {
         CHECK(shared[i].num_ids == 5 && shared[i].prompt_tokens == (i % 3 ? 20u : 10u));
         CHECK(memcmp(shared[i].ids, alone[i].ids, 5 * sizeof(rad_token)) == 0);
         CHECK(strcmp(shared[i].text, alone[i].text) == 0);
@@ -121,37 +150,17 @@ TEST(a_batch_whose_parts_differ_is_not_mixed_up)
  * requests fit, however quickly their texts are encoded and given back. */
 TEST(past_the_limit_requests_are_refused_and_nothing_is_lost)
 {
-    static answer answers[BATCH];
-    logit_bias bias[ENGINE_MAX_LOGIT_BIAS];
     memory_budget budget = {.limit = 100000};
     engine *e = start_engine(&budget);
-    for (int i = 0; i < ENGINE_MAX_LOGIT_BIAS; i++)
-        bias[i] = (logit_bias){(rad_token)(i % 100), 0};
+    engine_request q = erig_request(NULL, NULL, 0, 2);
+    q.text = "what is held";
+    q.text_len = strlen(q.text);
+    add_bias(&q);
     for (int round = 0; round < 3; round++) {
-        int sent = 0, full = 0;
         rad_error err = {0};
-        engine_pause(e);
-        for (int i = 0; i < 40; i++) {
-            answer_init(&answers[sent]);
-            engine_request q = erig_request(&answers[sent], NULL, 0, 2);
-            q.text = "what is held";
-            q.text_len = strlen(q.text);
-            q.sampling.bias = bias;
-            q.sampling.num_bias = ENGINE_MAX_LOGIT_BIAS;
-            rad_status status = engine_submit(e, &q, NULL, &err);
-            CHECKF(status == RAD_OK || status == RAD_FULL, "%s", err.text);
-            if (status == RAD_OK)
-                sent++;
-            else
-                full++, answer_fini(&answers[sent]);
-        }
+        int sent = play_until_full(e, q, NULL, &err), full = MANY - sent;
         CHECKF(full >= 28 && sent > 3, "%d sent, %d full", sent, full);
         CHECKF(strstr(err.text, "memory") && strstr(err.text, "100000"), "%s", err.text);
-        engine_continue(e);
-        for (int i = 0; i < sent; i++) {
-            answer_wait(&answers[i]);
-            answer_fini(&answers[i]);
-        }
     }
     engine_destroy(e);
     CHECK(budget.used == 0 && budget.peak <= budget.limit);
@@ -160,41 +169,16 @@ TEST(past_the_limit_requests_are_refused_and_nothing_is_lost)
 /* Requests with stop strings of their own share nothing, and all of it counts while they wait. */
 TEST(stop_strings_that_differ_are_counted)
 {
-    enum { MANY = 40 };
-    static char stops[STOPS][STOP_BYTES + 1];
-    static answer answers[MANY];
-    const char *list[STOPS];
     memory_budget budget = {.limit = 2 << 20};
     engine *e = start_engine(&budget);
     rad_error err = {0};
-    int sent = 0, full = 0;
-    for (int i = 0; i < STOPS; i++) {
-        memset(stops[i], 's', STOP_BYTES);
-        list[i] = stops[i];
-    }
-    engine_pause(e);
-    for (int i = 0; i < MANY; i++) { /* of 190 KB each */
-        stops[0][0] = (char)('0' + i);
-        answer_init(&answers[sent]);
-        engine_request q = erig_request(&answers[sent], NULL, 0, 2);
-        q.text = "word";
-        q.text_len = 4;
-        q.stop = list;
-        q.num_stop = STOPS;
-        rad_status status = engine_submit(e, &q, NULL, &err);
-        CHECKF(status == RAD_OK || status == RAD_FULL, "%s", err.text);
-        if (status == RAD_OK)
-            sent++;
-        else
-            full++, answer_fini(&answers[sent]);
-    }
-    CHECKF(sent > 5 && sent <= 10 && full == MANY - sent, "%d sent, %d full", sent, full);
+    engine_request q = erig_request(NULL, NULL, 0, 2); /* of 190 KB */
+    q.text = "word";
+    q.text_len = 4;
+    add_stops(&q);
+    int sent = play_until_full(e, q, &stop_words[0][0], &err);
+    CHECKF(sent > 5 && sent <= 10, "%d of %d sent", sent, MANY);
     CHECKF(strstr(err.text, "stop strings") && strstr(err.text, "2097152"), "%s", err.text);
-    engine_continue(e);
-    for (int i = 0; i < sent; i++) {
-        answer_wait(&answers[i]);
-        answer_fini(&answers[i]);
-    }
     engine_destroy(e);
     CHECK(budget.used == 0 && budget.peak <= budget.limit);
 }
