@@ -33,6 +33,21 @@ typedef struct hrig_options {
     rad_hicache_params tiers; /* policies and thresholds */
 } hrig_options;
 
+/* A store below the host; a transfer runs when a test says so. */
+static inline hrig_options hrig_stored(uint32_t page_size, uint32_t device_pages,
+                                       uint32_t host_pages)
+{
+    return (hrig_options){
+        .page_size = page_size,
+        .device_pages = device_pages,
+        .host_pages = host_pages,
+        .no_threads = true,
+        .storage = true,
+        .layout = RAD_HOST_PAGE_FIRST,
+        .demote_tokens = UINT64_MAX,
+        .tiers = {.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE, .prefetch_threshold = 32}};
+}
+
 typedef struct hrig {
     hrig_options o;
     rad_token_to_kv_pool *pool;

@@ -3,6 +3,8 @@
 #ifndef TESTS_PAGE_HASH_FAILING_H
 #define TESTS_PAGE_HASH_FAILING_H
 
+#include "test.h"
+
 #include <radish/page_hash.h>
 #include <stdbool.h>
 
@@ -52,6 +54,30 @@ static void hashes_fail(uint64_t seeds_at, uint64_t pages_at, bool every)
 {
     failing_seeds = (failing_hash){.at = seeds_at, .every = every};
     failing_pages = (failing_hash){.at = pages_at, .every = every};
+}
+
+static uint64_t hashes_failed(void)
+{
+    return failing_seeds.failed + failing_pages.failed;
+}
+
+/* A test's course with these hashes failing; returns how many did. */
+typedef uint64_t failing_course(uint64_t seeds_at, uint64_t pages_at, bool every);
+
+/* Each seed fails once, and all from there on, as long as one is asked for. */
+static void fail_each_seed(failing_course *play)
+{
+    for (int every = 0; every < 2; every++)
+        for (uint64_t n = 1; play(n, 0, every); n++)
+            CHECK(n < 1000);
+}
+
+/* So do pages: of the later ones each seventh. */
+static void fail_each_page(failing_course *play)
+{
+    for (int every = 0; every < 2; every++)
+        for (uint64_t n = 1; play(0, n, every); n += n < 40 ? 1 : 7)
+            CHECK(n < 2000);
 }
 
 #endif

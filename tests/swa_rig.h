@@ -31,6 +31,25 @@ typedef struct srig_options {
     rad_swa_hicache_params tiers;  /* policies and thresholds */
 } srig_options;
 
+/* Both sides with a host pool of twice their size; a transfer runs when a test says so. */
+static inline srig_options srig_small(uint32_t page_size, uint32_t write_policy)
+{
+    return (srig_options){.page_size = page_size,
+                          .window = 20,
+                          .pages = {320 / page_size, 160 / page_size},
+                          .host_pages = {640 / page_size, 320 / page_size},
+                          .no_threads = true,
+                          .tiers = {.write_policy = write_policy, .prefetch_threshold = 16}};
+}
+
+/* The same with stores below the host. */
+static inline srig_options srig_stored(uint32_t page_size, uint32_t write_policy)
+{
+    srig_options o = srig_small(page_size, write_policy);
+    o.storage = true;
+    return o;
+}
+
 typedef struct srig {
     srig_options o;
     uint32_t ps;
@@ -475,6 +494,16 @@ static inline void srig_check_idle(srig *r)
     for (int i = 0; i < 2; i++)
         CHECK(s.host_used_tokens[i] == s.host_cached_tokens[i]);
     (void)srig_check_bytes(r);
+}
+
+/* By the options in r->o, which may have been changed: everything is in the stores, and nothing
+ * anywhere else. */
+static inline void srig_restart(srig *r)
+{
+    srig_options o = r->o;
+    srig_check_idle(r);
+    storage_mem *stores = srig_stop(r, true);
+    srig_start(r, &o, stores);
 }
 
 /* The end of a test. */

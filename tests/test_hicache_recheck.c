@@ -19,15 +19,7 @@ static uint64_t test_now(void *user)
 
 static hrig_options stored(void)
 {
-    return (hrig_options){
-        .page_size = 16,
-        .device_pages = 64,
-        .host_pages = 64,
-        .no_threads = true,
-        .storage = true,
-        .layout = RAD_HOST_PAGE_FIRST,
-        .demote_tokens = UINT64_MAX,
-        .tiers = {.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE, .prefetch_threshold = 32}};
+    return hrig_stored(16, 64, 64);
 }
 
 static void start(hrig *r, const hrig_options *o, hrig *keep)

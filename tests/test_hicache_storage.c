@@ -4,15 +4,7 @@
 
 static hrig_options stored(uint32_t page_size)
 {
-    return (hrig_options){
-        .page_size = page_size,
-        .device_pages = 512 / page_size,
-        .host_pages = 1024 / page_size,
-        .no_threads = true,
-        .storage = true,
-        .layout = RAD_HOST_PAGE_FIRST,
-        .demote_tokens = UINT64_MAX,
-        .tiers = {.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE, .prefetch_threshold = 32}};
+    return hrig_stored(page_size, 512 / page_size, 1024 / page_size);
 }
 
 /* Arrives, waits for its prefetch as long as the policy says, and is served. */

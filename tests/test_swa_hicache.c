@@ -2,26 +2,16 @@
  * storage, both sides of it, byte for byte; and whatever goes wrong is a miss. */
 #include "swa_rig.h"
 
-static srig_options plain(uint32_t ps, uint32_t policy)
-{
-    return (srig_options){.page_size = ps,
-                          .window = 20,
-                          .pages = {320 / ps, 160 / ps},
-                          .host_pages = {640 / ps, 320 / ps},
-                          .no_threads = true,
-                          .tiers = {.write_policy = policy, .prefetch_threshold = 16}};
-}
-
 static void start(srig *r, uint32_t ps)
 {
-    srig_options o = plain(ps, RAD_WRITE_THROUGH);
+    srig_options o = srig_small(ps, RAD_WRITE_THROUGH);
     srig_start(r, &o, NULL);
 }
 
 /* Only the policy says what is written. */
 static void start_never_demoting(srig *r, uint32_t ps, uint32_t policy)
 {
-    srig_options o = plain(ps, policy);
+    srig_options o = srig_small(ps, policy);
     o.tiers.demote_tokens = UINT64_MAX;
     srig_start(r, &o, NULL);
 }
@@ -54,7 +44,7 @@ TEST(pages_of_both_sides_come_back_from_the_host_byte_for_byte)
     for (uint32_t policy = RAD_WRITE_THROUGH; policy <= RAD_WRITE_BACK; policy++)
         for (uint32_t i = 0; i < 8; i++) {
             srig r;
-            srig_options o = plain(i & 1 ? 16 : 1, policy);
+            srig_options o = srig_small(i & 1 ? 16 : 1, policy);
             o.layout = i >> 1 & 1;
             o.dtype = i >> 2;
             o.tiers.demote_tokens = 1 << 20;
@@ -81,7 +71,7 @@ TEST(a_pool_that_is_too_small_costs_a_copy)
 {
     for (uint32_t policy = RAD_WRITE_THROUGH; policy <= RAD_WRITE_BACK; policy++) {
         srig r;
-        srig_options o = plain(4, policy);
+        srig_options o = srig_small(4, policy);
         o.host_pages[0] = 1600 / 4;
         o.host_pages[1] = 1600 / 4;
         srig_start(&r, &o, NULL);
@@ -155,7 +145,7 @@ TEST(a_hit_ends_where_the_hosts_window_is_whole)
 TEST(a_window_may_lie_across_the_tiers)
 {
     srig r;
-    srig_options o = plain(1, RAD_WRITE_THROUGH);
+    srig_options o = srig_small(1, RAD_WRITE_THROUGH);
     o.tiers.demote_tokens = UINT64_MAX;
     o.tiers.load_back_threshold = 1;
     srig_start(&r, &o, NULL);
@@ -313,7 +303,7 @@ TEST(every_copy_failing_once_costs_a_miss_and_nothing_else)
         for (int fate = SIM_FAIL; fate <= SIM_TORN; fate++)
             for (uint64_t at = 0, copies = 1; at < copies; at += ps == 1 ? 7 : 1) {
                 srig r;
-                srig_options o = plain(ps, RAD_WRITE_THROUGH);
+                srig_options o = srig_small(ps, RAD_WRITE_THROUGH);
                 o.layout = (uint32_t)(at & 1);
                 srig_start(&r, &o, NULL);
                 nth n = {.at = at, .fate = (sim_fate)fate};
@@ -391,7 +381,7 @@ TEST(create_refuses_nonsense_and_survives_every_allocation_failing)
 {
     srig r;
     rad_error err;
-    srig_options o = plain(4, RAD_WRITE_THROUGH);
+    srig_options o = srig_small(4, RAD_WRITE_THROUGH);
     o.storage = true;
     srig_start(&r, &o, NULL);
     rad_swa_hicache_destroy(r.tiers);

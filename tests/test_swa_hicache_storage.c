@@ -5,29 +5,10 @@
 #include "storage_rig.h"
 #include "swa_rig.h"
 
-static srig_options plain(uint32_t ps, uint32_t policy)
-{
-    return (srig_options){.page_size = ps,
-                          .window = 20,
-                          .pages = {320 / ps, 160 / ps},
-                          .host_pages = {640 / ps, 320 / ps},
-                          .storage = true,
-                          .no_threads = true,
-                          .tiers = {.write_policy = policy, .prefetch_threshold = 16}};
-}
-
 static void start(srig *r, uint32_t ps)
 {
-    srig_options o = plain(ps, RAD_WRITE_THROUGH);
+    srig_options o = srig_stored(ps, RAD_WRITE_THROUGH);
     srig_start(r, &o, NULL);
-}
-
-static void restart(srig *r)
-{
-    srig_options o = r->o;
-    srig_check_idle(r);
-    storage_mem *stores = srig_stop(r, true);
-    srig_start(r, &o, stores);
 }
 
 /* What a prefetch of the first `tokens` brings to the host. */
@@ -64,7 +45,7 @@ TEST(pages_of_both_sides_survive_a_restart_byte_for_byte)
     for (uint32_t policy = RAD_WRITE_THROUGH; policy <= RAD_WRITE_BACK; policy++)
         for (uint32_t i = 0; i < 8; i++) {
             srig r;
-            srig_options o = plain(i & 1 ? 16 : 1, policy);
+            srig_options o = srig_stored(i & 1 ? 16 : 1, policy);
             o.layout = i >> 1 & 1;
             o.dtype = i >> 2;
             o.tiers.demote_tokens = 1 << 20;
@@ -73,7 +54,7 @@ TEST(pages_of_both_sides_survive_a_restart_byte_for_byte)
             (void)serve(&r, 1000, 121);
             (void)serve(&r, 1000, 121); /* selective wants it used again */
             CHECK(r.store[0].count >= whole / r.ps && r.store[1].count >= 20 / r.ps);
-            restart(&r);
+            srig_restart(&r);
             CHECK(serve(&r, 1000, 121) == whole);
             rad_swa_hicache_stats s = srig_stats(&r);
             CHECK(s.fetched_tokens[0] == whole && s.loaded_tokens[0] == whole);
@@ -92,7 +73,7 @@ TEST(one_directory_keeps_both_sides)
     for (uint32_t layout = 0; layout < 2; layout++) {
         srig r;
         char dir[64];
-        srig_options o = plain(16, RAD_WRITE_THROUGH);
+        srig_options o = srig_stored(16, RAD_WRITE_THROUGH);
         o.layout = layout;
         o.both = rig_open(rig_dir(dir), 0);
         srig_start(&r, &o, NULL);
@@ -146,23 +127,23 @@ TEST(a_fetch_ends_where_its_window_is_whole)
     (void)srig_serve(&r, &q);
     srig_check_idle(&r);
     lose(&r, SIDE_SWA, q.tokens, 35); /* of the last window, [60, 80) */
-    restart(&r);
+    srig_restart(&r);
     CHECK(fetch(&r, &q, 80) == 70);
     srig_check_idle(&r);
-    restart(&r);
+    srig_restart(&r);
     lose(&r, SIDE_SWA, q.tokens, 27); /* and [50, 70) has lost one too */
     CHECK(fetch(&r, &q, 80) == 54);
-    restart(&r);
+    srig_restart(&r);
     lose(&r, SIDE_FULL, q.tokens, 20);
     CHECK(fetch(&r, &q, 80) == 40);
-    restart(&r);
+    srig_restart(&r);
     lose(&r, SIDE_FULL, q.tokens, 3); /* too little is left */
     CHECK(fetch(&r, &q, 80) == 0);
     CHECK(serve(&r, 1000, 81) == 0);
-    restart(&r);
+    srig_restart(&r);
     CHECK(serve(&r, 1000, 81) == 80); /* what was lost was stored again */
     CHECK_OK(r.opened[SIDE_SWA].ops->clear(r.opened[SIDE_SWA].self, NULL));
-    restart(&r);
+    srig_restart(&r);
     CHECK(serve(&r, 1000, 81) == 0);
     (void)srig_stop(&r, false);
 }
@@ -173,7 +154,7 @@ TEST(a_fetch_goes_on_from_what_the_host_has)
     srig r;
     start(&r, 1);
     (void)serve(&r, 1000, 121);
-    restart(&r);
+    srig_restart(&r);
     (void)serve(&r, 1000, 61);
     rad_swa_hicache_stats s = srig_stats(&r);
     CHECK(s.fetched_tokens[0] == 60 && s.fetched_tokens[1] == 20);
@@ -215,7 +196,7 @@ TEST(stores_are_attached_and_detached)
     (void)serve(&r, 1000, 81);
     (void)serve(&r, 5000, 81);
     CHECK(r.store[0].count == 2 * had[0] && r.store[1].count == 2 * had[1]);
-    restart(&r);
+    srig_restart(&r);
     CHECK(serve(&r, 1000, 81) == 80 && serve(&r, 5000, 81) == 80);
     (void)srig_stop(&r, false);
 }
@@ -241,7 +222,7 @@ TEST(another_model_another_salt_and_the_other_side_find_nothing)
     sreq_ask(&q, 0, 81, 1000);
     (void)srig_serve(&r, &q);
     srig_check_idle(&r);
-    restart(&r);
+    srig_restart(&r);
     q.cache_salt = "yours";
     CHECK(fetch(&r, &q, 80) == 0);
     q.cache_salt = NULL;
@@ -293,7 +274,7 @@ TEST(every_call_of_a_store_going_wrong_once_is_a_miss)
     for (int fate = STORAGE_MISSING; fate <= STORAGE_CUT; fate++)
         for (uint64_t at = 0, calls = 1; at < calls; at++) {
             srig r;
-            srig_options o = plain(16, RAD_WRITE_THROUGH);
+            srig_options o = srig_stored(16, RAD_WRITE_THROUGH);
             o.layout = (uint32_t)(at & 1);
             srig_start(&r, &o, NULL);
             nth n = {.at = at, .fate = (storage_fate)fate};
@@ -302,15 +283,15 @@ TEST(every_call_of_a_store_going_wrong_once_is_a_miss)
                 r.store[s].user = &n;
             }
             (void)serve(&r, 1000, 97);
-            restart(&r);
+            srig_restart(&r);
             uint32_t cached = serve(&r, 1000, 97);
             CHECK(cached == 96 || cached <= 80);
             calls = n.calls;
             for (int s = 0; s < 2; s++)
                 r.store[s].script = NULL;
-            restart(&r);
+            srig_restart(&r);
             (void)serve(&r, 1000, 97); /* what was torn is found out and written anew */
-            restart(&r);
+            srig_restart(&r);
             CHECK(serve(&r, 1000, 97) == 96);
             (void)srig_stop(&r, false);
         }
@@ -349,7 +330,7 @@ TEST(a_bit_that_flips_in_a_store_is_a_miss)
         (void)serve(&r, 1000, 97);
         for (uint32_t i = 0; i < r.store[side].count; i++)
             storage_mem_spoil(&r.store[side], i, 100 + i);
-        restart(&r);
+        srig_restart(&r);
         CHECK(serve(&r, 1000, 97) == 0);
         CHECK(srig_stats(&r).bad_pages == 1 && r.store[side].stats.quarantined == 1);
         (void)srig_stop(&r, false);
@@ -359,7 +340,7 @@ TEST(a_bit_that_flips_in_a_store_is_a_miss)
 TEST(a_store_that_does_not_answer_is_not_waited_for)
 {
     srig r;
-    srig_options o = plain(4, RAD_WRITE_THROUGH);
+    srig_options o = srig_stored(4, RAD_WRITE_THROUGH);
     o.tiers.timeout_max_ns = 1000000;
     srig_start(&r, &o, NULL);
     sreq q = {0};
@@ -386,7 +367,7 @@ TEST(a_fetch_can_be_left_at_any_point)
         srig r;
         start(&r, 4);
         (void)serve(&r, 1000, 81);
-        restart(&r);
+        srig_restart(&r);
         sreq q = {0};
         sreq_ask(&q, 0, 81, 1000);
         rad_key key = sreq_key(&q, 80);
@@ -411,11 +392,11 @@ TEST(a_fetch_can_be_left_at_any_point)
 TEST(prefetches_keep_their_budget_and_another_key_takes_nothing)
 {
     srig r;
-    srig_options o = plain(4, RAD_WRITE_THROUGH);
+    srig_options o = srig_stored(4, RAD_WRITE_THROUGH);
     o.tiers.prefetch_tokens = 100;
     srig_start(&r, &o, NULL);
     (void)serve(&r, 1000, 81);
-    restart(&r);
+    srig_restart(&r);
     sreq a = {0}, b = {0};
     sreq_ask(&a, 0, 81, 1000);
     sreq_ask(&b, 0, 81, 5000);
