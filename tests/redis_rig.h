@@ -8,6 +8,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <hiredis/hiredis.h>
+#include <poll.h>
+#include <pthread.h>
 #include <radish/storage_redis.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -189,6 +191,45 @@ static inline void cluster_end(redis_server servers[6])
 {
     for (int i = 0; i < 6; i++)
         redis_end(&servers[i]);
+}
+
+/* ---- what plays a server: a thread of the test's ---- */
+
+typedef struct redis_double {
+    int listener, port, stop[2]; /* a pipe, readable when the thread is to end */
+    pthread_t thread;
+} redis_double;
+
+/* Listens on a free port of `address`; `run` gets `arg`, of which `d` is a part. */
+static inline void double_start(redis_double *d, const char *address, void *(*run)(void *),
+                                void *arg)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t len = sizeof a;
+    CHECK(inet_pton(AF_INET, address, &a.sin_addr) == 1);
+    d->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(!bind(d->listener, (struct sockaddr *)&a, sizeof a) && !listen(d->listener, 64));
+    CHECK(!getsockname(d->listener, (struct sockaddr *)&a, &len) && !pipe(d->stop));
+    d->port = ntohs(a.sin_port);
+    CHECK(!pthread_create(&d->thread, NULL, run, arg));
+}
+
+static inline void double_stop(redis_double *d)
+{
+    CHECK(write(d->stop[1], "x", 1) == 1);
+    pthread_join(d->thread, NULL);
+    close(d->stop[0]);
+    close(d->stop[1]);
+    close(d->listener);
+}
+
+/* Waits for bytes, a client or the stop; whether it goes on. What was sent before a stop is heard
+ * where `to_the_end`. */
+static inline bool double_waits(redis_double *d, int fd, bool to_the_end)
+{
+    struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = d->stop[0], .events = POLLIN}};
+    poll(fds, 2, -1);
+    return !fds[1].revents || (to_the_end && fds[0].revents);
 }
 
 typedef struct log_lines {

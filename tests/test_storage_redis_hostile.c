@@ -3,9 +3,6 @@
 #define _GNU_SOURCE
 #include "redis_rig.h"
 
-#include <poll.h>
-#include <pthread.h>
-
 enum { R = RIG_RECORD };
 
 /* A server of one thread: says what it was told to, whatever it is asked. */
@@ -15,22 +12,13 @@ typedef struct liar {
     uint32_t pause_us; /* between bytes */
     bool hang_up;      /* after it */
     bool cluster;      /* the first answer is an honest map with this server */
-    int listener, port;
     uint32_t patient; /* clients that took all of a slow answer */
-    int stop[2];      /* a pipe */
-    pthread_t thread;
+    redis_double d;
 } liar;
-
-static bool wait_for(liar *l, int fd)
-{
-    struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = l->stop[0], .events = POLLIN}};
-    poll(fds, 2, -1);
-    return !fds[1].revents;
-}
 
 static bool wait_us(liar *l, uint32_t us)
 {
-    struct pollfd fd = {.fd = l->stop[0], .events = POLLIN};
+    struct pollfd fd = {.fd = l->d.stop[0], .events = POLLIN};
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
     return ppoll(&fd, 1, &t, NULL) == 0;
 }
@@ -40,7 +28,7 @@ static bool serve(liar *l, int fd)
 {
     char asked[65536];
     bool first = true, go_on = true;
-    while ((go_on = wait_for(l, fd)) && recv(fd, asked, sizeof asked, 0) > 0) {
+    while ((go_on = double_waits(&l->d, fd, false)) && recv(fd, asked, sizeof asked, 0) > 0) {
         if (first && l->cluster) {
             static const char none[] = "-ERR This instance has cluster support disabled\r\n";
             send(fd, none, sizeof none - 1, MSG_NOSIGNAL);
@@ -65,41 +53,20 @@ static void *live(void *arg)
 {
     liar *l = arg;
     for (;;) {
-        if (!wait_for(l, l->listener)) return NULL;
-        int fd = accept(l->listener, NULL, NULL);
+        if (!double_waits(&l->d, l->d.listener, false)) return NULL;
+        int fd = accept(l->d.listener, NULL, NULL);
         if (fd >= 0 && !serve(l, fd)) return NULL;
     }
-}
-
-static void liar_start(liar *l)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET};
-    socklen_t len = sizeof a;
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    l->listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(!bind(l->listener, (struct sockaddr *)&a, sizeof a) && !listen(l->listener, 64));
-    CHECK(!getsockname(l->listener, (struct sockaddr *)&a, &len) && !pipe(l->stop));
-    l->port = ntohs(a.sin_port);
-    CHECK(!pthread_create(&l->thread, NULL, live, l));
-}
-
-static void liar_stop(liar *l)
-{
-    CHECK(write(l->stop[1], "x", 1) == 1);
-    pthread_join(l->thread, NULL);
-    close(l->stop[0]);
-    close(l->stop[1]);
-    close(l->listener);
 }
 
 /* Opens a store on it, asks each kind of question, and checks that there was no page, no
  * harm, and an end. */
 static void try_liar(liar l)
 {
-    liar_start(&l);
+    double_start(&l.d, "127.0.0.1", live, &l);
     rad_storage_redis_params p = {
         .timeout_ms = 30, .connect_timeout_ms = 30, .max_backoff_ms = 1, .threads = 1};
-    rad_storage store = redis_open(l.port, p, NULL);
+    rad_storage store = redis_open(l.d.port, p, NULL);
     for (int i = 0; i < 2; i++) {
         rad_storage_key keys[3] = {rig_key(1), rig_key(2), rig_key(3)};
         static uint8_t memory[3][R];
@@ -117,7 +84,7 @@ static void try_liar(liar l)
         CHECK(present <= 3);
     }
     store.ops->close(store.self);
-    liar_stop(&l);
+    double_stop(&l.d);
     CHECK(!l.patient);
 }
 

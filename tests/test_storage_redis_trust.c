@@ -7,8 +7,6 @@
 #include "engine/engine_tiers.h"
 #include "storage/redis_map.h"
 
-#include <poll.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 enum { R = RIG_RECORD };
@@ -22,16 +20,8 @@ typedef struct node {
     char scan[64];       /* to SCAN; empty: silence */
     char heard[4096];    /* what came first */
     atomic_uint connections, maps, scans;
-    int listener, port, stop[2];
-    pthread_t thread;
+    redis_double d;
 } node;
-
-static bool next_bytes(node *n, int fd)
-{
-    struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = n->stop[0], .events = POLLIN}};
-    poll(fds, 2, -1);
-    return fds[0].revents || !fds[1].revents; /* what was sent before the stop is heard */
-}
 
 static void say(int fd, const char *text)
 {
@@ -42,7 +32,7 @@ static void talk(node *n, int fd)
 {
     char asked[8192];
     ssize_t len;
-    while (next_bytes(n, fd) && (len = recv(fd, asked, sizeof asked - 1, 0)) > 0) {
+    while (double_waits(&n->d, fd, true) && (len = recv(fd, asked, sizeof asked - 1, 0)) > 0) {
         asked[len] = 0;
         size_t had = strlen(n->heard);
         snprintf(n->heard + had, sizeof n->heard - had, "%s", asked);
@@ -65,8 +55,8 @@ static void talk(node *n, int fd)
 static void *node_main(void *arg)
 {
     node *n = arg;
-    while (next_bytes(n, n->listener)) {
-        int fd = accept(n->listener, NULL, NULL);
+    while (double_waits(&n->d, n->d.listener, true)) {
+        int fd = accept(n->d.listener, NULL, NULL);
         atomic_fetch_add(&n->connections, 1);
         if (fd >= 0) talk(n, fd);
     }
@@ -75,33 +65,17 @@ static void *node_main(void *arg)
 
 static void node_start(node *n)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET};
-    socklen_t len = sizeof a;
-    CHECK(inet_pton(AF_INET, n->address, &a.sin_addr) == 1);
-    n->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(!bind(n->listener, (struct sockaddr *)&a, sizeof a) && !listen(n->listener, 64));
-    CHECK(!getsockname(n->listener, (struct sockaddr *)&a, &len) && !pipe(n->stop));
-    n->port = ntohs(a.sin_port);
     if (!n->map[0])
         snprintf(n->map, sizeof n->map, "-ERR This instance has cluster support disabled\r\n");
     if (!n->page[0]) snprintf(n->page, sizeof n->page, "$-1\r\n");
-    CHECK(!pthread_create(&n->thread, NULL, node_main, n));
-}
-
-static void node_stop(node *n)
-{
-    CHECK(write(n->stop[1], "x", 1) == 1);
-    pthread_join(n->thread, NULL);
-    close(n->stop[0]);
-    close(n->stop[1]);
-    close(n->listener);
+    double_start(&n->d, n->address, node_main, n);
 }
 
 /* All slots are the other node's, or this one's. */
 static void give_slots(node *n, const node *owner)
 {
     snprintf(n->map, sizeof n->map, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n%s\r\n:%d\r\n",
-             owner->address, owner->port);
+             owner->address, owner->d.port);
 }
 
 static rad_storage open_at(const rad_env *env, const node *n, const char *allowed)
@@ -109,7 +83,7 @@ static rad_storage open_at(const rad_env *env, const node *n, const char *allowe
     char nodes[64];
     rad_error err = {0};
     rad_storage store;
-    snprintf(nodes, sizeof nodes, "%s:%d", n->address, n->port);
+    snprintf(nodes, sizeof nodes, "%s:%d", n->address, n->d.port);
     rad_storage_redis_params p = {.struct_size = sizeof p,
                                   .nodes = nodes,
                                   .password = "geheim",
@@ -172,14 +146,14 @@ static unsigned led_astray(const char *by, const char *allowed, bool named)
         for (int i = 0; i < 32; i++)
             at += snprintf(name + at, sizeof name - (size_t)at, "%02x", key.bytes[i]);
         snprintf(liar.page, sizeof liar.page, "-%s %d 127.0.0.2:%d\r\n", by,
-                 redis_slot(name, (size_t)at), elsewhere.port);
+                 redis_slot(name, (size_t)at), elsewhere.d.port);
     }
     rad_storage store = open_at(NULL, &liar, allowed);
     for (int i = 0; i < 3; i++)
         CHECK(!rig_get(store, R, 1, NULL));
     store.ops->close(store.self);
-    node_stop(&liar);
-    node_stop(&elsewhere);
+    double_stop(&liar.d);
+    double_stop(&elsewhere.d);
     CHECK(strstr(liar.heard, "geheim"));
     bool told = strstr(elsewhere.heard, "geheim") != NULL;
     unsigned connections = atomic_load(&elsewhere.connections);
@@ -248,13 +222,13 @@ static rad_status heard_password(const char *extra, bool from_client, char passw
     rad_storage store;
     char spec[64];
     node_start(&n);
-    snprintf(spec, sizeof spec, "redis:127.0.0.1:%d", n.port);
+    snprintf(spec, sizeof spec, "redis:127.0.0.1:%d", n.d.port);
     const engine_store_words words = {
         .spec = spec, .extra_config = extra, .from_client = from_client};
     *err = (rad_error){0};
     rad_status status = engine_store_open(&env, &words, &store, err);
     if (!status) store.ops->close(store.self);
-    node_stop(&n);
+    double_stop(&n.d);
     const char *auth = strstr(n.heard, "AUTH\r\n");
     password[0] = 0;
     if (auth) (void)sscanf(auth, "AUTH\r\n$%*d\r\n%31s", password);
@@ -339,7 +313,7 @@ TEST(a_scan_without_end_is_ended)
         CHECK(c.store.ops->clear(c.store.self, &c.err) == RAD_E_IO); /* nor does another begin */
         CHECK(atomic_load(&n.scans) == scanned && atomic_load(&n.maps) == mapped);
         c.store.ops->close(c.store.self);
-        node_stop(&n);
+        double_stop(&n.d);
     }
 }
 
