@@ -179,10 +179,9 @@ def test_a_server_computes_each_prefix_once():
 
 def test_a_load_that_fails_says_so():
     with Server(TINY, "--max-total-tokens", "16384") as server:
-        done = subprocess.run([sys.executable, TOOLS / "send-load.py", "--port", str(server.port), "--workload",
-                               "W1", "--divide", "16"], capture_output=True, text=True)
         # Its ids are above the model's vocabulary.
-        check(done.returncode == 1 and "4 of 4 requests failed: RuntimeError: HTTP 400" in done.stdout, done)
+        out = program("send-load.py", "--port", server.port, "--workload", "W1", "--divide", 16, want=1)
+        check("4 of 4 requests failed: RuntimeError: HTTP 400" in out, out)
 
 
 def leading(found, keys):

@@ -4,11 +4,10 @@
 300 of them (more than the 256 that were the limit once, when nobody found anything), 2,000 with
 RADISH_TEST_LONG=1."""
 import json
-import os
 
-from radish_e2e import TINY, Server, check, run
+from radish_e2e import LONG, TINY, Server, check, run
 
-USERS = 2000 if os.environ.get("RADISH_TEST_LONG", "0") not in ("", "0") else 300
+USERS = 2000 if LONG else 300
 TEXT = "A page of the same words for everybody, long enough to be worth a place."
 
 

@@ -110,7 +110,7 @@ def _shapes(s):
         yield "output.weight", (s["vocab"], d), 0
 
 
-def _byte_tokens():
+def byte_letters():
     """The characters that stand for the 256 bytes in byte-level BPE."""
     keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = iter(range(256, 512))
@@ -126,7 +126,7 @@ def write(path, spec, seed=1):
             "attention.key_length": s["hd"], "attention.value_length": s["hd"],
             "attention.layer_norm_rms_epsilon": s["eps"], "rope.freq_base": s["base"],
             "rope.dimension_count": s["rope_dim"], **s.get("keys", {})}
-    tokens = _byte_tokens() + [f"<c{i}>" for i in range(s["vocab"] - 256)]
+    tokens = byte_letters() + [f"<c{i}>" for i in range(s["vocab"] - 256)]
     kinds = [1] * 256 + [3] * (s["vocab"] - 256)
     kvs = [_kv("general.architecture", STR, a)]
     kvs += [_kv(f"{a}.{key}", _kind(value), value) for key, value in keys.items()]

@@ -15,7 +15,8 @@ import heapq
 import re
 import unicodedata
 
-U32, I32, F32, BOOL, STR, ARR = 4, 5, 6, 7, 8, 9
+from tiny_gguf import ARR, BOOL, F32, I32, STR, U32, byte_letters
+
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6
 NO_BYTES = (0xc0, 0xc1, *range(0xf5, 0x100))  # those that are in no UTF-8
 
@@ -132,13 +133,6 @@ def merge(parts, pair):
 
 
 # ---- byte-level BPE ----
-
-def byte_letters():
-    """The characters that stand for the 256 bytes."""
-    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = iter(range(256, 512))
-    return [chr(b) if b in keep else chr(next(rest)) for b in range(256)]
-
 
 LETTERS = byte_letters()
 
