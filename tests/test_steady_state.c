@@ -342,9 +342,10 @@ TEST(a_window_allocator_and_its_pool)
     enum { PAGE = 8, LEN = 64, LAYERS = 2, WIDTH = 32 };
     test_env t;
     rad_env env = counting_env(&t);
-    rad_swa_allocator_params params = {sizeof params, 64, 32, PAGE, 0};
-    rad_swa_allocator *a = NULL;
-    CHECK_OK(rad_swa_allocator_create(&env, &params, &a, NULL));
+    rad_kv_allocator_params params = {
+        .struct_size = sizeof params, .num_pages = 64, .page_size = PAGE, .swa_num_pages = 32};
+    rad_kv_allocator *a = NULL;
+    CHECK_OK(rad_kv_allocator_create(&env, &params, &a, NULL));
     for (uint32_t dtype = RAD_F32; dtype <= RAD_I8; dtype++) {
         rad_token_to_kv_pool_params kv = {.struct_size = sizeof kv,
                                           .num_pages = 64,
@@ -364,9 +365,9 @@ TEST(a_window_allocator_and_its_pool)
         watching = true;
         for (int i = 0; i < 300; i++) {
             uint32_t prefix = 0, len = LEN;
-            rad_slot last = -1, slots[LEN + 1], window[LEN];
+            rad_slot last = -1, slots[LEN + 1];
             float k[LEN * WIDTH], v[LEN * WIDTH];
-            CHECK_OK(rad_swa_alloc_extend(a, 1, &prefix, &len, &last, slots));
+            CHECK_OK(rad_kv_alloc_extend(a, 1, &prefix, &len, &last, slots));
             for (int n = 0; n < LEN * WIDTH; n++)
                 k[n] = v[n] = (float)(n + i) / 64.0f;
             for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -376,19 +377,18 @@ TEST(a_window_allocator_and_its_pool)
             rad_page page = slots[0] / PAGE;
             CHECK_OK(rad_kv_pool_get_page(pool, page, copy, page_bytes));
             CHECK_OK(rad_kv_pool_set_page(pool, page, copy, page_bytes));
-            CHECK_OK(rad_swa_free_swa(a, &page, 1, NULL));
-            CHECK_OK(rad_swa_translate(a, slots, LEN, window));
-            CHECK(window[0] == 0 && window[PAGE] != 0);
+            CHECK_OK(rad_kv_free_window(a, &page, 1, NULL));
+            CHECK(!rad_kv_has_window(a, page) && rad_kv_has_window(a, slots[PAGE] / PAGE));
             len = LEN + 1;
-            CHECK_OK(rad_swa_alloc_decode(a, 1, &len, &slots[LEN - 1], &slots[LEN]));
-            CHECK_OK(rad_swa_free_slots(a, slots, LEN + 1, NULL));
+            CHECK_OK(rad_kv_alloc_decode(a, 1, &len, &slots[LEN - 1], &slots[LEN]));
+            CHECK_OK(rad_kv_free_slots(a, slots, LEN + 1, NULL));
         }
         watching = false;
         CHECK(t.allocs == allocs && t.bytes == bytes && heap_calls == calls);
         free(copy);
         rad_token_to_kv_pool_destroy(pool);
     }
-    rad_swa_allocator_destroy(a);
+    rad_kv_allocator_destroy(a);
     CHECK(t.bytes == 0);
 }
 

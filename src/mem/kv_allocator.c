@@ -20,6 +20,8 @@
  * when an allocation runs short the stack is written anew from a walk over the bits. No
  * list is ever sorted.
  *
+ * A window side (kv_window.c) is asked for room before a page is popped, and follows each change.
+ *
  * Invariant, verified by rad_kv_check():
  *   each page 1..num_pages is taken, or on the stack, recorded by a group, or staged, and
  *   only one of these; num_staged pages are none of the first three. */
@@ -27,6 +29,7 @@
 #include "mem/kv_allocator_impl.h"
 #include "mem/kv_bits.h"
 #include "mem/kv_runs.h"
+#include "mem/kv_window.h"
 
 static size_t bits_bytes(const rad_kv_allocator *a)
 {
@@ -42,9 +45,9 @@ rad_status rad_kv_allocator_create(const rad_env *env, const rad_kv_allocator_pa
     rad_status status = rad_params_read(&p, sizeof p, params, "kv_allocator", err);
     if (status) return status;
     if (!p.page_size) p.page_size = 1;
-    if (p.need_sort > 1 || p.reserved)
-        return rad_fail(err, RAD_E_INVAL, "kv_allocator: need_sort is %u, reserved %u", p.need_sort,
-                        p.reserved);
+    if (p.need_sort > 1 || p.reserved || p.swa_reserved)
+        return rad_fail(err, RAD_E_INVAL, "kv_allocator: need_sort is %u, reserved %u and %u",
+                        p.need_sort, p.reserved, p.swa_reserved);
     if (!p.num_pages) return rad_fail(err, RAD_E_INVAL, "kv_allocator: num_pages is 0");
     if (((uint64_t)p.num_pages + 1) * p.page_size > INT32_MAX)
         return rad_fail(err, RAD_E_LIMIT,
@@ -61,6 +64,10 @@ rad_status rad_kv_allocator_create(const rad_env *env, const rad_kv_allocator_pa
     a->free = rad_alloc(&full, rad_mul(p.num_pages, sizeof *a->free));
     a->bits = rad_alloc(&full, bits_bytes(a));
     if (!a->free || !a->bits) goto nomem;
+    if (p.swa_num_pages && (status = kv_window_init(a, &p, err))) {
+        rad_kv_allocator_destroy(a);
+        return status;
+    }
     rad_kv_clear(a);
     *out = a;
     return RAD_OK;
@@ -74,6 +81,7 @@ void rad_kv_allocator_destroy(rad_kv_allocator *a)
 {
     if (!a) return;
     rad_env env = a->env;
+    kv_window_fini(a);
     rad_free(&env, a->free, (size_t)a->num_pages * sizeof *a->free);
     rad_free(&env, a->bits, bits_bytes(a));
     rad_free(&env, a, sizeof *a);
@@ -121,6 +129,12 @@ static bool make_ready(rad_kv_allocator *a, uint64_t count)
     return true;
 }
 
+/* Whether both sides have `need` pages; makes them poppable. */
+static bool both_ready(rad_kv_allocator *a, uint64_t need)
+{
+    return (!a->window || kv_window_has_room(a, need)) && make_ready(a, need);
+}
+
 /* to[i] = from[count - 1 - i]. */
 static void copy_backwards(rad_page *restrict to, const rad_page *restrict from, uint32_t count)
 {
@@ -160,8 +174,21 @@ static rad_page pop_one(rad_kv_allocator *a)
 
 rad_status rad_kv_alloc(rad_kv_allocator *a, rad_page *pages, uint32_t count)
 {
+    if (!both_ready(a, count)) return RAD_FULL;
+    pop(a, pages, count);
+    if (a->window) kv_window_bind(a, pages, count);
+    return RAD_OK;
+}
+
+rad_status rad_kv_alloc_tail(rad_kv_allocator *a, rad_page *pages, uint32_t count,
+                             uint32_t num_window)
+{
+    if (num_window > count) return RAD_E_INVAL;
+    if (num_window && !a->window) return RAD_E_UNSUPPORTED;
+    if (num_window && !kv_window_has_room(a, num_window)) return RAD_FULL;
     if (!make_ready(a, count)) return RAD_FULL;
     pop(a, pages, count);
+    if (num_window) kv_window_bind(a, pages + (count - num_window), num_window);
     return RAD_OK;
 }
 
@@ -203,6 +230,7 @@ static rad_status free_pages(rad_kv_allocator *a, const int32_t *entries, uint32
                         page);
     }
     if (!count) return RAD_OK;
+    if (a->window) kv_window_drop(a, entries, count, stride, unit);
     forget_undo(a);
     if (a->in_group)
         for (uint32_t i = 0; i < count; i++)
@@ -270,6 +298,7 @@ rad_status kv_free_runs(rad_kv_allocator *a, const kv_run *runs, uint32_t num_ru
         return status;
     }
     if (!count) return RAD_OK;
+    if (a->window) kv_window_drop_runs(a, runs, num_runs);
     forget_undo(a);
     if (a->need_sort && !a->in_group) {
         a->num_staged += count;
@@ -336,8 +365,19 @@ static rad_status refuse_last_loc(const rad_kv_allocator *a, uint32_t i, uint32_
 
 static rad_status refuse_full(const rad_kv_allocator *a, uint64_t need, rad_error *err)
 {
+    if (a->window && !kv_window_has_room(a, need))
+        return rad_fail(err, RAD_FULL, "kv_alloc: %llu window pages are wanted, %u are free",
+                        (unsigned long long)need, rad_kv_window_available_pages(a));
     return rad_fail(err, RAD_FULL, "kv_alloc: %llu pages are wanted, %u are free",
                     (unsigned long long)need, rad_kv_available_pages(a));
+}
+
+static rad_status refuse_lost(uint32_t i, rad_slot last_loc, rad_error *err)
+{
+    return rad_fail(err, RAD_E_STATE,
+                    "kv_alloc: request %u: the page of last_loc %d cannot be filled further: its "
+                    "window side was given back",
+                    i, last_loc);
 }
 
 rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uint32_t *prefix_lens,
@@ -359,10 +399,14 @@ rad_status rad_kv_alloc_extend_why(rad_kv_allocator *a, uint32_t num_reqs,
                             seq_lens[i], prefix_lens[i]);
         if (!last_loc_fits(a, prefix_lens[i], last_loc[i]))
             return refuse_last_loc(a, i, prefix_lens[i], last_loc[i], err);
+        if (a->window && seq_lens[i] > prefix_lens[i] &&
+            kv_window_is_lost(a, prefix_lens[i], last_loc[i]))
+            return refuse_lost(i, last_loc[i], err);
         need += pages_for(a, seq_lens[i]) - pages_for(a, prefix_lens[i]);
     }
-    if (!make_ready(a, need)) return refuse_full(a, need, err);
+    if (!both_ready(a, need)) return refuse_full(a, need, err);
 
+    rad_slot *first_slot = slots;
     for (uint32_t i = 0; i < num_reqs; i++) {
         rad_slot slot = last_loc[i];
         uint32_t count = seq_lens[i] - prefix_lens[i];
@@ -380,6 +424,8 @@ rad_status rad_kv_alloc_extend_why(rad_kv_allocator *a, uint32_t num_reqs,
             at += run;
         }
     }
+    if (a->window)
+        kv_window_bind_extend(a, (uint32_t)need, num_reqs, prefix_lens, seq_lens, first_slot);
     return RAD_OK;
 }
 
@@ -399,12 +445,15 @@ rad_status rad_kv_alloc_decode_why(rad_kv_allocator *a, uint32_t num_reqs, const
                             "kv_alloc: request %u: seq_len 0 does not count the new token", i);
         if (!last_loc_fits(a, seq_lens[i] - 1, last_loc[i]))
             return refuse_last_loc(a, i, seq_lens[i] - 1, last_loc[i], err);
+        if (a->window && kv_window_is_lost(a, seq_lens[i] - 1, last_loc[i]))
+            return refuse_lost(i, last_loc[i], err);
         need += (seq_lens[i] - 1) % a->page_size == 0;
     }
-    if (!make_ready(a, need)) return refuse_full(a, need, err);
+    if (!both_ready(a, need)) return refuse_full(a, need, err);
     for (uint32_t i = 0; i < num_reqs; i++)
         slots[i] = (seq_lens[i] - 1) % a->page_size ? last_loc[i] + 1
                                                     : pop_one(a) * (rad_slot)a->page_size;
+    if (a->window) kv_window_bind_decode(a, need, num_reqs, seq_lens, slots);
     return RAD_OK;
 }
 
@@ -412,7 +461,7 @@ rad_status rad_kv_free_group_begin(rad_kv_allocator *a)
 {
     if (a->in_group) return RAD_E_STATE;
     a->in_group = true;
-    return RAD_OK;
+    return a->window ? rad_kv_free_group_begin(a->window->side) : RAD_OK;
 }
 
 /* The record lies backwards at the array's end, so moved onto the stack it leaves in the
@@ -421,6 +470,7 @@ rad_status rad_kv_free_group_end(rad_kv_allocator *a)
 {
     if (!a->in_group) return RAD_E_STATE;
     a->in_group = false;
+    if (a->window) (void)rad_kv_free_group_end(a->window->side);
     if (!a->num_grouped) return RAD_OK;
     forget_undo(a);
     if (a->need_sort) {
@@ -497,4 +547,5 @@ void rad_kv_clear(rad_kv_allocator *a)
     a->num_staged = a->num_grouped = 0;
     a->in_group = false;
     forget_undo(a);
+    if (a->window) kv_window_clear(a);
 }

@@ -1,6 +1,7 @@
 /* kv_allocator_impl.h - the struct behind an allocator, for its files.
  *
  *     kv_allocator.c   the stack and the bits: alloc, free, groups
+ *     kv_window.c      the window side
  *     kv_undo.c        back to an earlier state
  *     kv_check.c       check
  *
@@ -13,6 +14,13 @@
 #include "base/base.h"
 #include "base/bits.h"
 
+/* The pages of window layers, and which page has which. */
+typedef struct kv_window {
+    rad_kv_allocator *side; /* hands out window pages */
+    rad_page *map;          /* [num_pages + 1]: the page's window page, 0 for none */
+    rad_page *scratch;      /* [window pages]: on their way in or out */
+} kv_window;
+
 struct rad_kv_allocator {
     rad_env env;
     uint32_t num_pages;
@@ -24,10 +32,11 @@ struct rad_kv_allocator {
     uint32_t sorts;
     bool need_sort;
     bool in_group;
-    rad_page highest; /* that was ever handed out */
-    uint64_t epoch;   /* grows when pages come back: states of another epoch are stale */
-    rad_page *free;   /* [num_pages] */
-    uint64_t *bits;   /* for 0..num_pages, words of two lanes in turns: taken, and one to lend */
+    rad_page highest;  /* that was ever handed out */
+    uint64_t epoch;    /* grows when pages come back: states of another epoch are stale */
+    rad_page *free;    /* [num_pages] */
+    uint64_t *bits;    /* for 0..num_pages, words of two lanes in turns: taken, and one to lend */
+    kv_window *window; /* NULL: there is no window side */
     bool lent;
 };
 

@@ -1,6 +1,6 @@
 /* kv_check.c - the free lists against the bits: each page 1..num_pages is taken, or on
  * the stack, recorded by the open group, or staged, and only one of these. */
-#include "mem/kv_allocator_impl.h"
+#include "mem/kv_window.h"
 
 /* One page of the stack or of a group's record. */
 static rad_status check_listed(const rad_kv_allocator *a, rad_page page, uint64_t *seen,
@@ -53,5 +53,5 @@ rad_status rad_kv_check(const rad_kv_allocator *a, rad_error *err)
     if (!seen) return rad_fail(err, RAD_E_NOMEM, "kv_check: no scratch memory");
     rad_status status = check_lists(a, seen, err);
     rad_free(&a->env, seen, bytes);
-    return status;
+    return !status && a->window ? kv_window_check(a, err) : status;
 }
