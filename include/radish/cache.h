@@ -10,6 +10,20 @@
  *        -> unfinished_req (prompt, or a chunk of it, is computed: publish)
  *        -> ... decode ... -> finished_req (publish, give back, unlock)
  *
+ * Models in which some layers see only a window (rad_cache_params.window_tokens) need the K/V of
+ * these layers for the last few hundred tokens only. Then a cached page has a window side or has
+ * lost it (kv_allocator.h):
+ *
+ *     page      o o o o o o o o o o        cached
+ *     window    . . o o . . o o o o        window_tokens = 3 pages
+ *                                 ^        a match may end here (3 before it are there)
+ *                       ^                  not here: it goes back to where it may
+ *
+ * A match ends only where the window before its end is there. A lock keeps the whole path, and of
+ * the window side the last window. Evicting windows takes first those that no match is known to
+ * end behind, those walked through least recently before others; then the windows before ends, by
+ * when a match or an insert ended there.
+ *
  * One thread owns a cache together with the allocator and the row pool that it
  * was given. Nothing here blocks or touches the heap after create. */
 #ifndef RADISH_CACHE_H
@@ -92,6 +106,11 @@ typedef struct rad_cache_params {
                                   * and 8 for each cached page; 0: none */
     uint32_t explain_namespaces; /* 1: explanations look into other namespaces too */
     uint32_t journal_reserved;   /* 0 */
+
+    /* Some layers see only the last so many tokens: their K/V are the allocator's window side,
+     * which it must have. 0: no such layers. At least 1; rounded up to whole pages. */
+    uint32_t window_tokens;
+    uint32_t window_reserved; /* 0 */
 } rad_cache_params;
 
 /* Takes all its memory now (rad_cache_stats.metadata_bytes). RAD_E_INVAL (page sizes differ,
@@ -170,8 +189,10 @@ RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const 
  * ends at the same node. RAD_E_LIMIT: 2^32 - 1 locks. `err` may be NULL. O(depth). */
 typedef struct rad_receipt {
     rad_ref node;
-    uint32_t held;  /* 1 between inc and dec */
-    uint32_t stamp; /* when it was taken, on the cache's own clock */
+    uint32_t held;        /* 1 between inc and dec */
+    uint32_t stamp;       /* when it was taken, on the cache's own clock */
+    uint32_t window_from; /* tokens: from here to the node's end the window side is held */
+    uint32_t reserved;
 } rad_receipt;
 
 RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
@@ -189,6 +210,13 @@ RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64
 RAD_API rad_status rad_cache_evict_why(rad_cache *cache, uint64_t num_tokens,
                                        uint64_t *evicted_tokens, rad_error *err);
 
+/* Gives back the window side of unlocked cached pages, in the order told above: window_tokens
+ * rounded up to whole pages, or less when no more is evictable. The pages stay cached. A page that
+ * rad_cache_evict takes gives its window side back with it. `evicted` may be NULL. O(log n) a
+ * node. RAD_E_UNSUPPORTED: a cache without windows; RAD_E_STATE as in rad_cache_evict. */
+RAD_API rad_status rad_cache_evict_window(rad_cache *cache, uint64_t window_tokens,
+                                          uint64_t *evicted);
+
 /* The KV record of one request: filled by the scheduler, advanced by the cache.
  *
  *     tokens 0 ...... protected_len ...... committed_len ... allocated_len
@@ -201,9 +229,12 @@ typedef struct rad_req_kv {
     rad_key key;      /* fill_ids (input + output) and namespace; num_tokens >= committed_len */
     rad_receipt lock; /* on the node that ends the protected prefix */
     int32_t priority;
-    uint32_t published; /* 1 after the first publication; set by the cache */
-    uint32_t turn;      /* of its session; set by rad_session_begin */
-    uint32_t load;      /* the ticket of a load (hicache.h), 0: none; set by the cache */
+    uint32_t published;  /* 1 after the first publication; set by the cache */
+    uint32_t turn;       /* of its session; set by rad_session_begin */
+    uint32_t load;       /* the ticket of a load (hicache.h), 0: none; set by the cache */
+    uint32_t window_len; /* positions before it have no window side of the request's own; a
+                          * multiple of page_size; set by the cache, 0 at first */
+    uint32_t reserved;
 } rad_req_kv;
 
 /* A prefill, or a chunk of one, is complete: publish [0, committed_len) so that
@@ -229,6 +260,15 @@ RAD_API rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, i
 RAD_API rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert,
                                           rad_error *err);
 
+/* No token to come will look before position `upto` (at most committed_len) with a window layer:
+ * while the request runs, the window side of its own pages before it goes back to the allocator
+ * (window_len grows), and of what the tree has for it only the window side from there on stays
+ * locked (lock.window_from grows). Rounded down to a page; never goes back. `upto` is mostly
+ * committed_len + 1 less the window. RAD_E_UNSUPPORTED: a cache without windows; RAD_E_STATE,
+ * RAD_E_INVAL as in rad_cache_unfinished_req. O(pages given back), plus the nodes of a window. */
+RAD_API rad_status rad_cache_release_window(rad_cache *cache, rad_req_kv *req, uint32_t upto,
+                                            rad_error *err);
+
 /* Foreign completions (transfers) become visible here: call it once a step. O(1) when there
  * are none. */
 RAD_API rad_status rad_cache_poll(rad_cache *cache);
@@ -242,6 +282,10 @@ RAD_API rad_status rad_cache_reset(rad_cache *cache);
 RAD_API uint64_t rad_cache_evictable_size(const rad_cache *cache);
 RAD_API uint64_t rad_cache_protected_size(const rad_cache *cache);
 RAD_API uint64_t rad_cache_total_size(const rad_cache *cache);
+
+/* The same of the window side: cached tokens that have one. 0 without windows. O(1). */
+RAD_API uint64_t rad_cache_window_evictable_size(const rad_cache *cache);
+RAD_API uint64_t rad_cache_window_protected_size(const rad_cache *cache);
 
 typedef struct rad_cache_stats {
     uint64_t num_nodes;

@@ -1,6 +1,7 @@
 /* cache.c - the door: checks what comes in, and hands it to the cache behind. */
 #include "base/params.h"
 #include "cache/cache_impl.h"
+#include "mem/kv_window.h"
 
 rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
                             rad_error *err)
@@ -18,6 +19,10 @@ rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, 
                         p.page_size, rad_kv_page_size(p.kv_allocator));
     if (p.req_to_token_pool && !p.kv_allocator)
         return rad_fail(err, RAD_E_INVAL, "cache: a req_to_token_pool without a kv_allocator");
+    if (p.window_tokens && (!p.kv_allocator || !rad_kv_window_num_pages(p.kv_allocator)))
+        return rad_fail(err, RAD_E_INVAL,
+                        "cache: a window of %u tokens, but no allocator with a window side",
+                        p.window_tokens);
 
     rad_env full = rad_env_or_default(env);
     uint32_t kind = p.kind == RAD_CACHE_RADIX && p.disable ? RAD_CACHE_CHUNK : p.kind;
@@ -29,6 +34,7 @@ rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, 
     if (status) return status;
     (*out)->page_size = p.page_size;
     (*out)->never_insert_finished = p.disable_finished_insert != 0;
+    (*out)->window_pages = p.window_tokens / p.page_size + (p.window_tokens % p.page_size != 0);
     (*out)->kv = p.kv_allocator;
     (*out)->rows = p.req_to_token_pool;
     return RAD_OK;
@@ -123,6 +129,45 @@ rad_status rad_cache_evict_why(rad_cache *cache, uint64_t num_tokens, uint64_t *
                                           : rad_status_name(status));
 }
 
+static rad_status refuse_window(const char *who, rad_error *err)
+{
+    return rad_fail(err, RAD_E_UNSUPPORTED, "%s: the cache has no windows", who);
+}
+
+rad_status rad_cache_evict_window(rad_cache *cache, uint64_t window_tokens, uint64_t *evicted)
+{
+    uint64_t done = 0;
+    if (evicted) *evicted = 0;
+    if (!cache->window_pages) return refuse_window("evict_window", NULL);
+    rad_status status =
+        cache->ops->evict_window ? cache->ops->evict_window(cache, window_tokens, &done) : RAD_OK;
+    if (evicted) *evicted = done;
+    return status;
+}
+
+rad_status rad_cache_release_window(rad_cache *cache, rad_req_kv *req, uint32_t upto,
+                                    rad_error *err)
+{
+    if (!cache->window_pages) return refuse_window("release_window", err);
+    rad_status status = req_kv_check(cache, req, err);
+    if (!status && cache->ops->session_check) status = cache->ops->session_check(cache, req, err);
+    if (status) return status;
+    if (upto > req->committed_len)
+        return rad_fail(err, RAD_E_INVAL, "release_window: row %u: position %u of %u committed",
+                        req->row, upto, req->committed_len);
+    if (req->load)
+        return rad_fail(err, RAD_E_STATE, "release_window: row %u is being loaded", req->row);
+    uint32_t to = upto / cache->page_size * cache->page_size;
+    if (req->lock.held && cache->ops->hold_window) cache->ops->hold_window(cache, &req->lock, to);
+    uint32_t from = RAD_MAX(req->protected_len, req->window_len);
+    if (from < to) {
+        const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
+        status = kv_free_window_slots(cache->kv, row + from, to - from, err);
+    }
+    if (!status) req->window_len = RAD_MAX(req->window_len, to);
+    return status;
+}
+
 rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
 {
     rad_status status = req_kv_check(cache, req, err);
@@ -172,6 +217,16 @@ uint64_t rad_cache_total_size(const rad_cache *cache)
 {
     cache_sizes sizes = cache->ops->sizes(cache);
     return sizes.evictable + sizes.protected_;
+}
+
+uint64_t rad_cache_window_evictable_size(const rad_cache *cache)
+{
+    return cache->ops->sizes(cache).window_evictable;
+}
+
+uint64_t rad_cache_window_protected_size(const rad_cache *cache)
+{
+    return cache->ops->sizes(cache).window_protected;
 }
 
 void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats)

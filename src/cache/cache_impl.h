@@ -17,6 +17,8 @@ typedef void (*cache_page_fn)(void *user, rad_page page);
 typedef struct cache_sizes {
     uint64_t evictable; /* tokens */
     uint64_t protected_;
+    uint64_t window_evictable;
+    uint64_t window_protected;
 } cache_sizes;
 
 typedef struct cache_ops {
@@ -30,6 +32,11 @@ typedef struct cache_ops {
                                rad_error *err);
     rad_status (*dec_lock_ref)(rad_cache *cache, rad_receipt *receipt, rad_error *err);
     rad_status (*evict)(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens);
+
+    /* <radish/cache.h>; NULL: a cache that knows no windows. hold_window: of what the receipt locks
+     * only the window side from position `from` (whole pages, not before window_from) stays held. */
+    rad_status (*evict_window)(rad_cache *cache, uint64_t window_tokens, uint64_t *evicted_tokens);
+    void (*hold_window)(rad_cache *cache, rad_receipt *receipt, uint32_t from);
 
     /* Whether a receipt was issued here and can be returned. */
     bool (*receipt_holds)(const rad_cache *cache, const rad_receipt *receipt);
@@ -84,6 +91,8 @@ struct rad_cache {
     rad_env env;
     uint32_t page_size;
     uint32_t never_insert_finished;
+    uint32_t window_pages; /* 0: no windows */
+    uint32_t reserved;
     rad_kv_allocator *kv;        /* NULL: index-only */
     rad_req_to_token_pool *rows; /* NULL: index-only */
 };

@@ -76,12 +76,13 @@ rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error
     if (req->protected_len > req->committed_len || req->committed_len > req->allocated_len ||
         req->allocated_len > rad_req_to_token_row_tokens(cache->rows) ||
         req->committed_len > req->key.num_tokens || req->protected_len % ps ||
+        req->window_len > req->committed_len || req->window_len % ps ||
         (req->committed_len && !req->key.tokens))
         return rad_fail(err, RAD_E_INVAL,
-                        "cache: row %u: %u protected, %u committed, %u allocated positions and %u "
-                        "tokens do not go together",
+                        "cache: row %u: %u protected, %u committed, %u allocated positions, %u "
+                        "tokens and %u out of the window do not go together",
                         req->row, req->protected_len, req->committed_len, req->allocated_len,
-                        req->key.num_tokens);
+                        req->key.num_tokens, req->window_len);
     return own_slots_are_sound(cache, req) ? RAD_OK : refuse_slots(cache, req, err);
 }
 

@@ -38,6 +38,9 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
         return rad_fail(
             err, RAD_E_LIMIT, "radix_cache: %llu pages, %llu nodes, %llu namespaces are too many",
             (unsigned long long)pages, (unsigned long long)nodes, (unsigned long long)spaces);
+    if (p->window_tokens)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "radix_cache: windows of %u tokens",
+                        p->window_tokens);
     *l = (radix_limits){.page_size = p->page_size,
                         .max_nodes = (uint32_t)nodes,
                         .max_namespaces = (uint32_t)spaces,
