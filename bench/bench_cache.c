@@ -153,7 +153,7 @@ static void bench_match(const char *what, uint32_t len, uint32_t node_tokens, ui
         for (uint32_t b = 0; b < batch; b++) {
             rad_key key = {.tokens = keys[(r + b) % num_keys], .num_tokens = len};
             rad_match m;
-            rad_cache_match_prefix(cache, &key, slots, &m);
+            rad_cache_match_prefix(cache, &key, slots, &m, NULL);
             sum += m.prefix_tokens;
         }
         uint64_t t1 = now_ns();
@@ -205,7 +205,7 @@ static void bench_miss(void)
             rad_match m;
             tokens[0] = 1000000 + r * BATCH + b;
             rad_cache_match_prefix(cache, &(rad_key){.tokens = tokens, .num_tokens = LEN}, slots,
-                                   &m);
+                                   &m, NULL);
             hits += m.prefix_tokens;
         }
         add(&cost, (double)(now_ns() - t0) / BATCH);
@@ -274,7 +274,7 @@ static void bench_evict(uint32_t leaves)
     cost.count = 0;
     for (int r = 0; r < 300; r++) {
         uint64_t evicted, t0 = now_ns();
-        ok(rad_cache_evict(cache, 1000, &evicted), "evict");
+        ok(rad_cache_evict(cache, 1000, &evicted, NULL), "evict");
         add(&cost, (double)(now_ns() - t0));
         if (evicted != 1000) die("evict fell short");
         for (int k = 0; k < 1000 / LEN; k++) { /* as many new ones, other nodes used again */
@@ -283,7 +283,7 @@ static void bench_evict(uint32_t leaves)
             rad_key key = {.tokens = tokens, .num_tokens = LEN};
             ok(rad_cache_insert(cache, &key, slots, NULL, NULL, NULL), "insert");
             tokens[0] = (rad_token)(random64() % (leaves + (uint64_t)(r * 125 + k)));
-            ok(rad_cache_match_prefix(cache, &key, NULL, &m), "match");
+            ok(rad_cache_match_prefix(cache, &key, NULL, &m, NULL), "match");
         }
     }
     char name[64];
@@ -308,7 +308,7 @@ static void bench_churn(uint32_t shortest, uint32_t longest)
         fill(tokens, slots, len, 0);
         uint64_t t0 = now_ns();
         uint64_t used = rad_cache_total_size(cache);
-        if (used + len > CAPACITY) rad_cache_evict(cache, used + len - CAPACITY, NULL);
+        if (used + len > CAPACITY) rad_cache_evict(cache, used + len - CAPACITY, NULL, NULL);
         rad_status status = rad_cache_insert(cache, &(rad_key){.tokens = tokens, .num_tokens = len},
                                              slots, NULL, NULL, NULL);
         uint64_t t1 = now_ns();
@@ -343,7 +343,8 @@ static void bench_lock(uint32_t depth)
                             NULL, NULL),
            "insert");
     rad_match m;
-    ok(rad_cache_match_prefix(cache, &(rad_key){.tokens = tokens, .num_tokens = depth}, NULL, &m),
+    ok(rad_cache_match_prefix(cache, &(rad_key){.tokens = tokens, .num_tokens = depth}, NULL, &m,
+                              NULL),
        "match");
     typedef struct line {
         uint32_t parent, lock;

@@ -122,8 +122,8 @@ static uint32_t row_of(parts *p, rad_req_kv *req)
     rad_key key = key_of(p);
     must(rad_req_to_token_alloc(p->rows, &row), NULL, "row");
     *req = (rad_req_kv){.row = row, .key = key};
-    must(rad_cache_match_prefix(p->cache, &key, rad_req_to_token_row(p->rows, row), &match), NULL,
-         "match");
+    must(rad_cache_match_prefix(p->cache, &key, rad_req_to_token_row(p->rows, row), &match, NULL),
+         NULL, "match");
     must(rad_cache_inc_lock_ref(p->cache, match.last_node, &req->lock, NULL), NULL, "lock");
     req->protected_len = req->committed_len = req->allocated_len = match.prefix_tokens;
     return match.host_hit_tokens;
@@ -154,7 +154,7 @@ static double load(parts *p, uint32_t layers)
     rad_error err = {0};
     rad_load_result loaded = {0};
     rad_key key = key_of(p);
-    rad_cache_evict(p->cache, p->tokens, NULL);
+    rad_cache_evict(p->cache, p->tokens, NULL, NULL);
     double begin = bench_now();
     if (row_of(p, &req) != p->tokens) must(RAD_E_STATE, NULL, "the host lacks the prompt");
     must(rad_hicache_load_back(p->cache, &req, &key, UINT64_MAX, &loaded), NULL, "load");

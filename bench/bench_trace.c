@@ -50,13 +50,13 @@ static uint32_t play(rig *r, const trace_request *q)
     uint32_t ps = r->page_size, all = q->num_elements;
     rad_match match;
     rad_receipt lock = {0};
-    rad_cache_match_prefix(r->cache, &key, r->row, &match);
+    rad_cache_match_prefix(r->cache, &key, r->row, &match, NULL);
     rad_cache_inc_lock_ref(r->cache, match.last_node, &lock, NULL);
     uint32_t hit = match.prefix_tokens, had = hit;
     uint32_t need = (all + ps - 1) / ps - hit / ps, have = rad_kv_available_pages(r->alloc);
-    if (need > have) rad_cache_evict(r->cache, (uint64_t)(need - have) * ps, NULL);
+    if (need > have) rad_cache_evict(r->cache, (uint64_t)(need - have) * ps, NULL, NULL);
     rad_slot last = hit ? r->row[hit - 1] : -1;
-    if (rad_kv_alloc_extend(r->alloc, 1, &hit, &all, &last, r->row + hit) != RAD_OK) abort();
+    if (rad_kv_alloc_extend(r->alloc, 1, &hit, &all, &last, r->row + hit, NULL) != RAD_OK) abort();
     key.num_tokens = all;
     rad_match_handle at = {.node = match.last_node, .num_tokens = hit};
     if (rad_cache_insert_from(r->cache, &at, &key, r->row + hit, NULL, &had, NULL) != RAD_OK)

@@ -39,8 +39,8 @@ static rad_token forward(const rad_slot *row, const rad_token *tokens, uint32_t 
 static rad_status take_slots(rad_slot *row, uint32_t have, uint32_t len, rad_error *err)
 {
     rad_slot last = have ? row[have - 1] : -1;
-    if (len - have == 1) return rad_kv_alloc_decode_why(kv, 1, &len, &last, row + have, err);
-    return rad_kv_alloc_extend_why(kv, 1, &have, &len, &last, row + have, err);
+    if (len - have == 1) return rad_kv_alloc_decode(kv, 1, &len, &last, row + have, err);
+    return rad_kv_alloc_extend(kv, 1, &have, &len, &last, row + have, err);
 }
 
 /* Slots for positions up to `len`. When the pool is short, the least valuable cached
@@ -52,7 +52,7 @@ static void reserve(rad_req_kv *req, uint32_t len)
     rad_error err = {0};
     rad_status status = take_slots(row, have, len, &err);
     if (status == RAD_FULL) {
-        must(rad_cache_evict_why(cache, len - have + PAGE, NULL, &err), err.text);
+        must(rad_cache_evict(cache, len - have + PAGE, NULL, &err), err.text);
         status = take_slots(row, have, len, &err);
     }
     must(status, err.text); /* a real engine lets a request wait */
@@ -73,7 +73,7 @@ static uint32_t serve(rad_token *tokens, uint32_t len, uint32_t count)
     rad_match match;
     look.num_tokens = len - 1;
     rad_error err = {0};
-    must(rad_cache_match_prefix_why(cache, &look, row, &match, &err), err.text);
+    must(rad_cache_match_prefix(cache, &look, row, &match, &err), err.text);
     must(rad_cache_inc_lock_ref(cache, match.last_node, &req.lock, NULL), "lock");
     req.protected_len = req.committed_len = req.allocated_len = match.prefix_tokens;
 

@@ -44,7 +44,7 @@ static uint32_t use(rad_cache *cache, rad_token first)
     uint32_t had;
     if (rad_cache_insert(cache, &key, slots, NULL, &had, NULL)) exit(1);
     uint64_t total = rad_cache_total_size(cache);
-    if (total > CAPACITY && rad_cache_evict(cache, total - CAPACITY, NULL)) exit(1);
+    if (total > CAPACITY && rad_cache_evict(cache, total - CAPACITY, NULL, NULL)) exit(1);
     return had;
 }
 

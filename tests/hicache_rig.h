@@ -345,7 +345,8 @@ static inline rad_status hreq_admit(hrig *r, hreq *q)
     q->live = true;
     q->loaded = (rad_load_result){0};
     q->kv = (rad_req_kv){.row = row, .key = hreq_key(q, q->num_tokens)};
-    CHECK_OK(rad_cache_match_prefix(r->cache, &key, rad_req_to_token_row(r->rows, row), &q->match));
+    CHECK_OK(rad_cache_match_prefix(r->cache, &key, rad_req_to_token_row(r->rows, row), &q->match,
+                                    NULL));
     CHECK_OK(rad_cache_inc_lock_ref(r->cache, q->match.last_node, &q->kv.lock, NULL));
     q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = q->match.prefix_tokens;
     if (q->match.host_hit_tokens) {
@@ -366,8 +367,8 @@ static inline rad_status hreq_extend(hrig *r, hreq *q)
     rad_slot last = have ? row[have - 1] : -1, slots[HRIG_ROW_TOKENS];
     uint64_t pages = (want + r->ps - 1) / r->ps - (have + r->ps - 1) / r->ps;
     uint64_t room = rad_kv_available_pages(r->kv);
-    if (room < pages) CHECK_OK(rad_cache_evict(r->cache, (pages - room) * r->ps, NULL));
-    rad_status status = rad_kv_alloc_extend(r->kv, 1, &have, &want, &last, slots);
+    if (room < pages) CHECK_OK(rad_cache_evict(r->cache, (pages - room) * r->ps, NULL, NULL));
+    rad_status status = rad_kv_alloc_extend(r->kv, 1, &have, &want, &last, slots, NULL);
     if (status) return status;
     memcpy(row + have, slots, (want - have) * sizeof *slots);
     q->kv.allocated_len = want;

@@ -34,7 +34,7 @@ static inline rad_match match(rad_cache *cache, const rad_key *key, rad_slot *sl
 {
     rad_match before, m;
     CHECK_OK(rad_cache_lookup(cache, key, &before));
-    CHECK_OK(rad_cache_match_prefix(cache, key, slots, &m));
+    CHECK_OK(rad_cache_match_prefix(cache, key, slots, &m, NULL));
     CHECK(before.prefix_tokens == m.prefix_tokens);
     check(cache);
     return m;

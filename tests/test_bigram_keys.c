@@ -36,7 +36,7 @@ static uint32_t matched(rad_cache *cache, const rad_key *key, rad_slot *slots)
     rad_match peek, m;
     rad_error err = {0};
     CHECK_OK(rad_cache_lookup(cache, key, &peek));
-    CHECK_OK(rad_cache_match_prefix(cache, key, slots, &m));
+    CHECK_OK(rad_cache_match_prefix(cache, key, slots, &m, NULL));
     CHECK(peek.prefix_tokens == m.prefix_tokens);
     CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
     return m.prefix_tokens;
@@ -135,9 +135,9 @@ TEST(eviction_and_merge_keep_the_lead)
     insert(cache, KEY(7, 1, 2, 3, 4), 10);
     insert(cache, KEY(8, 1, 2, 3, 4), 20);
     insert(cache, KEY(7, 1, 2, 9), 30);
-    CHECK_OK(rad_cache_evict(cache, 3, &done)); /* from (8 ..), which was used least */
+    CHECK_OK(rad_cache_evict(cache, 3, &done, NULL)); /* from (8 ..), which was used least */
     CHECK(done == 3 && matched(cache, KEY(8, 1, 2, 3, 4), NULL) <= 4);
-    CHECK_OK(rad_cache_evict(cache, 1000, &done));
+    CHECK_OK(rad_cache_evict(cache, 1000, &done, NULL));
     CHECK(rad_cache_total_size(cache) == 0 && matched(cache, KEY(7, 1), NULL) == 0);
 
     /* With few nodes the tree merges what splits made; leads stay right. */
@@ -187,8 +187,8 @@ TEST(requests_keep_the_slot_of_their_last_token)
         rad_slot last = -1;
         req[i].key = (rad_key){.tokens = tokens, .num_tokens = 7};
         CHECK_OK(rad_req_to_token_alloc(rows, &req[i].row));
-        CHECK_OK(
-            rad_kv_alloc_extend(kv, 1, &from, &to, &last, rad_req_to_token_row(rows, req[i].row)));
+        CHECK_OK(rad_kv_alloc_extend(kv, 1, &from, &to, &last,
+                                     rad_req_to_token_row(rows, req[i].row), NULL));
         req[i].committed_len = req[i].allocated_len = 6;
     }
     CHECK(rad_kv_available_pages(kv) == 14);
@@ -210,14 +210,14 @@ TEST(requests_keep_the_slot_of_their_last_token)
     rad_slot slots[8];
     rad_match m;
     rad_key key = {.tokens = tokens, .num_tokens = 7};
-    CHECK_OK(rad_cache_match_prefix(cache, &key, slots, &m));
+    CHECK_OK(rad_cache_match_prefix(cache, &key, slots, &m, NULL));
     CHECK(m.prefix_tokens == 4);
     rad_req_kv third = {.key = key, .protected_len = 4, .committed_len = 7, .allocated_len = 7};
     CHECK_OK(rad_cache_inc_lock_ref(cache, m.last_node, &third.lock, NULL));
     CHECK_OK(rad_req_to_token_alloc(rows, &third.row));
     rad_slot *row = rad_req_to_token_row(rows, third.row);
     memcpy(row, slots, 4 * sizeof *slots);
-    CHECK_OK(rad_kv_alloc_extend(kv, 1, (uint32_t[]){4}, (uint32_t[]){7}, &row[3], row + 4));
+    CHECK_OK(rad_kv_alloc_extend(kv, 1, (uint32_t[]){4}, (uint32_t[]){7}, &row[3], row + 4, NULL));
     CHECK_OK(rad_cache_finished_req(cache, &third, 1, NULL));
     CHECK(rad_cache_total_size(cache) == 6 && rad_kv_available_pages(kv) == 17);
     CHECK_OK(rad_cache_check_ownership(cache, NULL, 0, &err));

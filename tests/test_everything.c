@@ -119,7 +119,7 @@ static bool take(world *w, rad_slot *slots, uint32_t count)
     uint32_t n = (count + w->ps - 1) / w->ps;
     if (rad_kv_alloc(w->kv, pages, n)) {
         uint64_t short_of = (n - rad_kv_available_pages(w->kv)) * (uint64_t)w->ps;
-        CHECK_OK(rad_cache_evict(w->cache, short_of, NULL));
+        CHECK_OK(rad_cache_evict(w->cache, short_of, NULL, NULL));
         if (rad_kv_alloc(w->kv, pages, n)) return false;
     }
     for (uint32_t i = 0; i < n * w->ps && i < count; i++)
@@ -157,7 +157,7 @@ static void begin(world *w, live *r)
     r->kv = (rad_req_kv){.key = key, .priority = (int32_t)below(w, 3)};
     if (rad_req_to_token_alloc(w->rows, &r->kv.row)) return;
     rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
-    CHECK_OK(rad_cache_match_prefix(w->cache, &key, row, &match));
+    CHECK_OK(rad_cache_match_prefix(w->cache, &key, row, &match, NULL));
     expect(w, &key, row, 0, match.prefix_tokens);
     CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, &r->kv.lock, NULL));
     uint32_t have = match.prefix_tokens, partial = 0;
@@ -339,7 +339,7 @@ static void step(world *w)
         uint64_t gone, most = below(w, 4) ? below(w, 12) : below(w, 2000);
         uint64_t could = rad_cache_evictable_size(w->cache);
         uint64_t want = (most + w->ps - 1) / w->ps * w->ps;
-        CHECK_OK(rad_cache_evict(w->cache, most, &gone));
+        CHECK_OK(rad_cache_evict(w->cache, most, &gone, NULL));
         CHECK(gone == (want < could ? want : could)); /* nothing soft is an obstacle */
     } else if (op == 17) {
         uint32_t i = (uint32_t)below(w, SESSIONS);
@@ -399,7 +399,7 @@ static void run(uint32_t ps, uint32_t eagle, uint32_t policy, uint32_t max_nodes
         if (w.handles[i].lock.held)
             CHECK_OK(rad_cache_dec_lock_ref(w.cache, &w.handles[i].lock, NULL));
     CHECK(rad_cache_protected_size(w.cache) == 0);
-    CHECK_OK(rad_cache_evict(w.cache, UINT64_MAX, NULL)); /* pins, tags and all */
+    CHECK_OK(rad_cache_evict(w.cache, UINT64_MAX, NULL, NULL)); /* pins, tags and all */
     CHECK(rad_cache_total_size(w.cache) == 0 && rad_kv_available_pages(w.kv) == PAGES);
     check(&w);
     CHECK(w.num_seen == 0);

@@ -48,7 +48,7 @@ static void match(rad_cache *cache, rad_token token, uint32_t len)
     rad_token tokens[64];
     rad_key key = key_of(tokens, token, len);
     rad_match m;
-    CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &m));
+    CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &m, NULL));
 }
 
 static uint32_t cached(rad_cache *cache, rad_token token)
@@ -88,7 +88,7 @@ static const char *order_of(rad_cache *cache)
     for (rad_token k = 1; k <= 9; k++)
         before[k] = cached(cache, k);
     for (uint64_t done = 1; done;) {
-        CHECK_OK(rad_cache_evict(cache, 1, &done));
+        CHECK_OK(rad_cache_evict(cache, 1, &done, NULL));
         CHECK_OK(rad_cache_check(cache, NULL));
         for (rad_token k = 1; k <= 9; k++) {
             uint32_t now = cached(cache, k);
@@ -257,10 +257,10 @@ TEST(what_costs_more_to_compute_stays_longer)
     insert(cache, 1, 40, 0);
     insert(cache, 2, 10, 0); /* younger, but cheap */
     uint64_t done;
-    CHECK_OK(rad_cache_evict(cache, 10, &done));
+    CHECK_OK(rad_cache_evict(cache, 10, &done, NULL));
     CHECK(cached(cache, 1) == 40 && cached(cache, 2) == 0);
     insert(cache, 2, 10, 0);
-    CHECK_OK(rad_cache_evict(cache, 35, &done)); /* a leaf that is cut gets cheaper */
+    CHECK_OK(rad_cache_evict(cache, 35, &done, NULL)); /* a leaf that is cut gets cheaper */
     CHECK(done == 35 && cached(cache, 1) == 15 && cached(cache, 2) == 0);
     rad_cache_destroy(cache);
 }
@@ -300,17 +300,17 @@ TEST(a_users_function_is_told_the_facts)
     CHECK(w.last.num_tokens == 4 && w.last.depth_tokens == 8);
     CHECK_OK(rad_cache_insert(cache, &key, slots, &how, NULL, NULL));
     CHECK(w.last.hit_count == 1 && w.last.last_access > w.last.created);
-    CHECK_OK(rad_cache_evict(cache, 2, NULL));
+    CHECK_OK(rad_cache_evict(cache, 2, NULL, NULL));
     CHECK(w.last.num_tokens == 2 && w.last.depth_tokens == 6);
     w.fickle = true;
     for (int i = 0; i < 200; i++) {
         insert(cache, 1 + i % 9, 2 + (uint32_t)i % 20, 0);
         match(cache, 1 + i % 7, 8);
-        if (i % 3 == 0) CHECK_OK(rad_cache_evict(cache, 5, NULL));
+        if (i % 3 == 0) CHECK_OK(rad_cache_evict(cache, 5, NULL, NULL));
         CHECK_OK(rad_cache_check(cache, NULL));
     }
     uint64_t all = rad_cache_total_size(cache), done;
-    CHECK_OK(rad_cache_evict(cache, 1 << 20, &done));
+    CHECK_OK(rad_cache_evict(cache, 1 << 20, &done, NULL));
     CHECK(done == all);
     rad_cache_destroy(cache);
 }
@@ -365,14 +365,14 @@ TEST(pins_keep_to_their_budget)
     CHECK_OK(rad_cache_check(cache, NULL));
     CHECK(pin(cache, 2, 10, hour) == 5 && rad_cache_pinned_size(cache) == 15);
     uint64_t done;
-    CHECK_OK(rad_cache_evict(cache, 5, &done));
+    CHECK_OK(rad_cache_evict(cache, 5, &done, NULL));
     CHECK(cached(cache, 2) == 5 && cached(cache, 1) == 10);
     match(cache, 1, 4); /* a split changes nothing about it */
     CHECK(rad_cache_pinned_size(cache) == 15);
     CHECK_OK(rad_cache_check(cache, NULL));
     CHECK(pin(cache, 1, 3, 0) == 3 && rad_cache_pinned_size(cache) == 12);
     CHECK_OK(rad_cache_check(cache, NULL));
-    CHECK_OK(rad_cache_evict(cache, 15, &done)); /* nothing wedges */
+    CHECK_OK(rad_cache_evict(cache, 15, &done, NULL)); /* nothing wedges */
     CHECK(done == 15 && rad_cache_pinned_size(cache) == 0);
     insert(cache, 1, 10, 0);
     CHECK(pin(cache, 1, 10, UINT64_MAX) == 10); /* no wrap around */
@@ -494,7 +494,7 @@ TEST(a_merge_keeps_the_budget)
         case 3:
             retain(cache, k, len, (int32_t)(test_random(&dice) % 3), test_random(&dice) % 50);
             break;
-        default: CHECK_OK(rad_cache_evict(cache, len / 4, NULL));
+        default: CHECK_OK(rad_cache_evict(cache, len / 4, NULL, NULL));
         }
         rad_error err = {0};
         CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s, seed %llu", err.text,

@@ -81,7 +81,7 @@ TEST(evicted_when_and_for_whom)
     insert(cache, KEY(1, 2, 3, 4, 5, 6));
     rad_cache_set_beneficiary(cache, 77);
     uint64_t before = t.now;
-    CHECK_OK(rad_cache_evict(cache, 4, NULL));
+    CHECK_OK(rad_cache_evict(cache, 4, NULL, NULL));
     rad_cache_set_beneficiary(cache, 78);
     rad_explanation e = explain(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8));
     CHECK(e.why == RAD_END_EVICTED && e.prefix_tokens == 2 && e.evicted_tokens == 4);
@@ -93,7 +93,7 @@ TEST(evicted_when_and_for_whom)
 
     /* Evicted to the root: the namespace is gone, its past is not. The latest counts. */
     insert(cache, KEY(1, 2, 3, 4));
-    CHECK_OK(rad_cache_evict(cache, 100, NULL));
+    CHECK_OK(rad_cache_evict(cache, 100, NULL, NULL));
     e = explain(cache, KEY(1, 2, 3, 4));
     CHECK(e.why == RAD_END_EVICTED && e.evicted_tokens == 4 && e.eviction.beneficiary == 78);
     insert(cache, KEY(1, 2, 3, 4));
@@ -141,11 +141,11 @@ TEST(evicted_pairs_are_told_apart_by_the_first_token)
     test_env t;
     rad_cache *cache = make_keyed(&t, 2, 16, false, true);
     insert(cache, KEY(1, 2, 3, 4, 5, 6, 7));
-    CHECK_OK(rad_cache_evict(cache, 4, NULL));
+    CHECK_OK(rad_cache_evict(cache, 4, NULL, NULL));
     rad_explanation e = explain(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8, 9));
     CHECK(e.why == RAD_END_EVICTED && e.prefix_tokens == 2 && e.evicted_tokens == 4);
     CHECK(explain(cache, KEY(1, 2, 3, 4, 4)).why == RAD_END_NEVER_SEEN);
-    CHECK_OK(rad_cache_evict(cache, 100, NULL));
+    CHECK_OK(rad_cache_evict(cache, 100, NULL, NULL));
     e = explain(cache, KEY(1, 2, 3, 4, 5, 6, 7));
     CHECK(e.why == RAD_END_EVICTED && !e.prefix_tokens && e.evicted_tokens == 6);
     e = explain(cache, KEY(8, 2, 3, 4, 5, 6, 7));
@@ -172,7 +172,7 @@ TEST(pairs_in_other_namespaces)
     CHECK(e.why == RAD_END_OTHER_NAMESPACE && e.other_namespace_tokens == 4);
     e = explain(cache, &c);
     CHECK(e.why == RAD_END_NEVER_SEEN && !e.other_namespace_tokens);
-    CHECK_OK(rad_cache_evict(cache, 100, NULL));
+    CHECK_OK(rad_cache_evict(cache, 100, NULL, NULL));
     CHECK(explain(cache, &a).why == RAD_END_EVICTED);
     CHECK(explain(cache, &b).why == RAD_END_NEVER_SEEN);
     rad_cache_destroy(cache);
@@ -210,11 +210,11 @@ TEST(namespaces_do_not_explain_each_other)
         rad_explanation e = explain(cache, &b);
         CHECK(e.why == (allowed ? RAD_END_OTHER_NAMESPACE : RAD_END_NEVER_SEEN));
         CHECK(e.other_namespace_tokens == (allowed ? 4 : 0) && !e.rounded_tokens);
-        CHECK_OK(rad_cache_evict(cache, 2, NULL));
+        CHECK_OK(rad_cache_evict(cache, 2, NULL, NULL));
         CHECK(explain(cache, &a).why == RAD_END_EVICTED);
         e = explain(cache, &c);
         CHECK(e.why != RAD_END_EVICTED && !e.evicted_tokens);
-        CHECK_OK(rad_cache_evict(cache, 2, NULL));
+        CHECK_OK(rad_cache_evict(cache, 2, NULL, NULL));
         CHECK(explain(cache, &b).why == RAD_END_NEVER_SEEN);
         CHECK(explain(cache, &c).why == RAD_END_NEVER_SEEN);
         c.extra_key = NULL;
@@ -230,9 +230,9 @@ TEST(the_ring_forgets_the_oldest)
     rad_cache *cache = make(&t, 1, 8, false);
     for (rad_token i = 0; i < 100; i++) {
         insert(cache, KEY(1000 + i));
-        CHECK_OK(rad_cache_evict(cache, 1, NULL));
+        CHECK_OK(rad_cache_evict(cache, 1, NULL, NULL));
         insert(cache, KEY(5)); /* the same page over and over takes one place, not all */
-        CHECK_OK(rad_cache_evict(cache, 1, NULL));
+        CHECK_OK(rad_cache_evict(cache, 1, NULL, NULL));
     }
     for (rad_token i = 0; i < 100; i++) /* of 8 places the last 5 pass are: 4 here, 4 retired */
         CHECK(explain(cache, KEY(1000 + i)).why ==
@@ -264,7 +264,7 @@ TEST(strangers_are_not_taken_for_evicted_pages)
     rad_cache *cache = make(&t, 1, 1024, false);
     for (int i = 0; i < 3000; i++) {
         insert(cache, KEY((rad_token)(test_random(&state) % 100000), 1));
-        CHECK_OK(rad_cache_evict(cache, i % 4, NULL));
+        CHECK_OK(rad_cache_evict(cache, i % 4, NULL, NULL));
     }
     rad_cache_stats stats, after;
     rad_cache_get_stats(cache, &stats);
@@ -297,7 +297,7 @@ TEST(bad_input_and_caches_without_a_tree)
     CHECK_OK(rad_cache_explain(cache, &key, &e));
     CHECK(e.why == RAD_END_TOO_LONG_NAME && !e.prefix_tokens);
     insert(cache, KEY(1, 2));
-    CHECK_OK(rad_cache_evict(cache, 1, NULL));
+    CHECK_OK(rad_cache_evict(cache, 1, NULL, NULL));
     CHECK(explain(cache, KEY(1, 2)).why == RAD_END_NEVER_SEEN); /* explanations are off */
     rad_cache_set_beneficiary(cache, 1);
     rad_cache_set_beneficiary(NULL, 1);

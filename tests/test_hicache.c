@@ -45,12 +45,12 @@ TEST(what_the_device_evicts_comes_back_from_the_host)
             CHECK(look(&r, 160, 1000).host_hit_tokens == 0);
             hrig_settle(&r);
             CHECK(hrig_stats(&r).written_tokens == 160);
-            CHECK_OK(rad_cache_evict(r.cache, 96, NULL));
+            CHECK_OK(rad_cache_evict(r.cache, 96, NULL, NULL));
             rad_match match = look(&r, 160, 1000);
             CHECK(match.prefix_tokens == 64 && match.host_hit_tokens == 96);
             CHECK(serve(&r, 161, 1000) == 160);
             CHECK(hrig_stats(&r).loaded_tokens == 96);
-            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
             CHECK(serve(&r, 161, 1000) == 160); /* all of it */
             CHECK(look(&r, 160, 1000).prefix_tokens == 160);
             hrig_end(&r);
@@ -77,7 +77,7 @@ TEST(a_copy_is_found_only_when_it_is_complete)
     CHECK_OK(rad_cache_poll(r.cache));
     CHECK_OK(rad_cache_lookup(hiradix_of(r.cache)->host, &key, &match));
     CHECK(match.prefix_tokens == 160);
-    CHECK_OK(rad_cache_evict(r.cache, 1000, &evicted));
+    CHECK_OK(rad_cache_evict(r.cache, 1000, &evicted, NULL));
     CHECK(evicted == 160);
     hrig_end(&r);
 }
@@ -108,7 +108,7 @@ TEST(an_eviction_in_need_gives_up_what_waits_to_be_copied)
     serve(&r, 160, 1000);
     CHECK(hrig_stats(&r).queued[TRANSFER_WRITE] == 1);
     uint64_t evicted;
-    CHECK_OK(rad_cache_evict(r.cache, 96, &evicted));
+    CHECK_OK(rad_cache_evict(r.cache, 96, &evicted, NULL));
     CHECK(evicted == 96 && hrig_stats(&r).tickets == 0);
     CHECK(hrig_stats(&r).dropped_write_tokens == 160 && hrig_stats(&r).failed_writes == 0);
     CHECK(look(&r, 160, 1000).prefix_tokens == 64);
@@ -188,7 +188,7 @@ TEST(demotion_reaches_as_far_as_it_is_asked_to)
         }
         CHECKF(before >= missing && before <= 2 * missing + 64 * TOKENS, "%llu of %llu\n",
                (unsigned long long)before, (unsigned long long)missing);
-        CHECK_OK(rad_cache_evict(r.cache, missing, NULL));
+        CHECK_OK(rad_cache_evict(r.cache, missing, NULL, NULL));
         uint64_t lost = 0;
         for (int i = 0; i < PROMPTS; i++) {
             rad_match match = look(&r, TOKENS, 1000 * (1 + i));
@@ -262,7 +262,7 @@ TEST(the_device_gives_up_nothing_for_a_load_that_does_not_fit_anyway)
     hrig_start(&r, &o, NULL);
     serve(&r, 40, 1000);
     hrig_settle(&r);
-    CHECK_OK(rad_cache_evict(r.cache, 40, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 40, NULL, NULL));
     serve(&r, 20, 2000);
     hrig_settle(&r);
     rad_page held[25];
@@ -296,7 +296,7 @@ TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
     hrig_settle(&r);
     CHECK(hrig_stats(&r).written_tokens == 96);
     CHECK(rad_cache_pinned_size(hiradix_of(r.cache)->host) == 96);
-    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
     CHECK(hrig_serve(&r, &q) == 80); /* the last token is computed */
     hrig_end(&r);
 }
@@ -315,7 +315,7 @@ TEST(host_copies_of_what_the_device_has_make_room)
     CHECK(look(&r, 112, 3000).prefix_tokens == 112);
     rad_hicache_stats s = hrig_stats(&r);
     CHECK(s.written_tokens == 224 && s.host_cached_tokens == 192 && s.host_evicted_tokens == 32);
-    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
     CHECK(look(&r, 112, 1000).host_hit_tokens == 80);
     CHECK(look(&r, 112, 3000).host_hit_tokens == 112);
     hrig_end(&r);
@@ -338,13 +338,13 @@ TEST(the_host_evicts_by_the_policy_it_is_given)
             for (int k = 0; k < 3; k++) { /* 64 tokens, and two hits */
                 CHECK(serve(&r, 65, 1000) == (k ? 64 : 0));
                 hrig_settle(&r);
-                if (by_load) CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+                if (by_load) CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
             }
             for (rad_token first = 3000; first < 8000; first += 1000) {
                 serve(&r, 64, first);
                 hrig_settle(&r);
             }
-            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
             bool counts_here =
                 policies[i] != RAD_EVICT_LRU &&
                 (by_load || policies[i] != RAD_EVICT_COST); /* heat stays where it is */
@@ -363,13 +363,13 @@ TEST(loads_are_refused_for_a_reason)
     hrig_start(&r, &o, NULL);
     serve(&r, 100, 1000);
     hrig_settle(&r);
-    CHECK_OK(rad_cache_evict(r.cache, 8, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 8, NULL, NULL));
     hreq q = {0}, other = {0};
     hreq_ask(&q, 0, 101, 1000);
     CHECK_OK(hreq_admit(&r, &q));
     CHECK(q.match.host_hit_tokens == 8 && q.loaded.why == RAD_LOAD_BELOW_THRESHOLD);
     hreq_finish(&r, &q, false);
-    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
 
     CHECK_OK(hreq_admit(&r, &q));
     CHECK(q.loaded.tokens == 100);
@@ -411,7 +411,7 @@ TEST(a_request_may_go_at_any_moment_of_its_load)
         hrig_start(&r, &o, NULL);
         serve(&r, 112, 1000);
         hrig_settle(&r);
-        CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+        CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
         hreq q = {0}, *reqs[1] = {&q};
         hreq_ask(&q, 0, 130, 1000);
         CHECK_OK(hreq_admit(&r, &q));
@@ -453,7 +453,7 @@ TEST(every_copy_failing_once_is_a_miss_and_nothing_worse)
             rad_hicache_stats s = hrig_stats(&r);
             CHECK(s.written_tokens == (s.failed_writes ? 0 : 64));
             CHECK(s.dropped_write_tokens == (s.failed_writes ? 64 : 0));
-            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+            CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
             uint32_t cached = serve(&r, 65, 1000);
             s = hrig_stats(&r);
             CHECK(s.failed_writes + s.failed_loads <= 1);
@@ -476,7 +476,7 @@ TEST(a_load_that_failed_is_never_published)
         hrig_start(&r, &o, NULL);
         serve(&r, 112, 1000);
         hrig_settle(&r);
-        CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+        CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
         hreq q = {0};
         hreq_ask(&q, 0, 130, 1000);
         CHECK_OK(hreq_admit(&r, &q));

@@ -157,7 +157,7 @@ static void one_thing(history *h)
     } else if (what < 80) {
         CHECK_OK(rad_cache_poll(cache));
     } else if (what < 88) {
-        CHECK_OK(rad_cache_evict(cache, below(&h->dice, 100), NULL));
+        CHECK_OK(rad_cache_evict(cache, below(&h->dice, 100), NULL, NULL));
     } else if (what < 93) {
         if (h->state[i] != IDLE) end(h, i, below(&h->dice, 2));
     } else if (what < 95) {

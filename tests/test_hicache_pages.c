@@ -197,7 +197,7 @@ static void serve(world *w, int prompt, uint32_t *device, uint32_t *host)
     rad_req_kv req = {.key = {.tokens = tokens, .num_tokens = n}};
     CHECK_OK(rad_req_to_token_alloc(w->rows, &req.row));
     rad_slot *row = rad_req_to_token_row(w->rows, req.row);
-    CHECK_OK(rad_cache_match_prefix(w->cache, &key, row, &match));
+    CHECK_OK(rad_cache_match_prefix(w->cache, &key, row, &match, NULL));
     CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, &req.lock, NULL));
     req.protected_len = req.committed_len = req.allocated_len = match.prefix_tokens;
     if (match.host_hit_tokens)
@@ -206,7 +206,7 @@ static void serve(world *w, int prompt, uint32_t *device, uint32_t *host)
     CHECK_OK(rad_hicache_ready_to_load(w->cache));
     uint32_t have = req.allocated_len, extend = n - have, last_token = extend - 1;
     rad_slot last = have ? row[have - 1] : -1;
-    CHECK_OK(rad_kv_alloc_extend(w->kv, 1, &have, &n, &last, loc));
+    CHECK_OK(rad_kv_alloc_extend(w->kv, 1, &have, &n, &last, loc, NULL));
     memcpy(row + have, loc, extend * sizeof *loc);
     for (uint32_t i = 0; i < extend; i++)
         positions[i] = have + i;
@@ -262,7 +262,7 @@ static void through_the_tiers(bool mla, rad_dtype dtype, uint32_t ps, uint32_t l
     settle(&w);
     uint64_t cached = rad_cache_total_size(w.cache), evicted;
     CHECK(cached >= (PROMPTS + 1) * (uint64_t)(TOKENS / 2 / ps * ps));
-    CHECK_OK(rad_cache_evict(w.cache, UINT32_MAX, &evicted));
+    CHECK_OK(rad_cache_evict(w.cache, UINT32_MAX, &evicted, NULL));
     uint64_t on_host = compare_all(&w);
     CHECKF(evicted == cached && on_host >= cached - (uint64_t)PROMPTS * ps, "%llu on the host\n",
            (unsigned long long)on_host);

@@ -62,7 +62,7 @@ TEST(what_was_served_before_a_restart_is_a_hit_after_it)
                     hrig_restart(&r);
                     CHECK(serve_new(&r, 200, 1000, &q) == 199 / ps * ps);
                     CHECK(q.prefetched == 199 / ps * ps && q.loaded.storage_tokens == q.prefetched);
-                    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+                    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
                     CHECK(serve_new(&r, 200, 1000, &q) == 199 / ps * ps);
                     CHECK(q.prefetched == 0 && q.loaded.storage_tokens == 0); /* the host's now */
                     hrig_settle(&r);

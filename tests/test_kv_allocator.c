@@ -55,7 +55,7 @@ TEST(the_highest_page_that_was_out_is_known)
     CHECK_OK(rad_kv_free(a, pages, 20, NULL));
     rad_slot slots[9], last = -1;
     uint32_t prefix = 0, seq = 9;
-    CHECK_OK(rad_kv_alloc_extend(a, 1, &prefix, &seq, &last, slots));
+    CHECK_OK(rad_kv_alloc_extend(a, 1, &prefix, &seq, &last, slots, NULL));
     CHECK(rad_kv_highest_page(a) == 20); /* these were out before */
     CHECK(rad_kv_alloc(a, pages, 64) == RAD_FULL && rad_kv_highest_page(a) == 20);
     CHECK_OK(rad_kv_alloc(a, pages, 18));
@@ -97,7 +97,7 @@ TEST(slots_are_freed_by_whole_pages_and_must_lie_in_order)
     rad_kv_allocator *a = make(8, 4);
     rad_slot slots[10], last = -1;
     uint32_t prefix = 0, seq = 10;
-    CHECK_OK(rad_kv_alloc_extend(a, 1, &prefix, &seq, &last, slots));
+    CHECK_OK(rad_kv_alloc_extend(a, 1, &prefix, &seq, &last, slots, NULL));
     CHECK(rad_kv_available_pages(a) == 5);
 
     rad_error err;
@@ -121,8 +121,8 @@ TEST(extend_and_decode_give_the_reference_slots)
     {
         rad_kv_allocator *a = make_with_next(4, (rad_page[]){3, 4, 5}, 3);
         rad_slot slots[9];
-        CHECK_OK(
-            rad_kv_alloc_extend(a, 1, (uint32_t[]){5}, (uint32_t[]){14}, (rad_slot[]){8}, slots));
+        CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){5}, (uint32_t[]){14}, (rad_slot[]){8},
+                                     slots, NULL));
         /* Position 5 is the second of its page: slot 9 of page 2, then pages 3 and 4. */
         for (int i = 0; i < 9; i++)
             CHECKF(slots[i] == 9 + i, "slot %d is %d", i, slots[i]);
@@ -133,7 +133,7 @@ TEST(extend_and_decode_give_the_reference_slots)
         rad_kv_allocator *a = make_with_next(4, (rad_page[]){10, 11, 12, 13}, 4);
         rad_slot slots[12], want[12] = {40, 41, 42, 9, 44, 45, 46, 47, 48, 49, 50, 51};
         CHECK_OK(rad_kv_alloc_extend(a, 3, (uint32_t[]){0, 5, 8}, (uint32_t[]){3, 6, 16},
-                                     (rad_slot[]){-1, 8, 31}, slots));
+                                     (rad_slot[]){-1, 8, 31}, slots, NULL));
         CHECK(memcmp(slots, want, sizeof want) == 0);
         CHECK(rad_kv_available_pages(a) == 1);
         rad_kv_allocator_destroy(a);
@@ -141,8 +141,8 @@ TEST(extend_and_decode_give_the_reference_slots)
     {
         rad_kv_allocator *a = make_with_next(4, (rad_page[]){1, 2, 3}, 3);
         rad_slot slots[8];
-        CHECK_OK(
-            rad_kv_alloc_extend(a, 1, (uint32_t[]){0}, (uint32_t[]){8}, (rad_slot[]){-1}, slots));
+        CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){0}, (uint32_t[]){8}, (rad_slot[]){-1},
+                                     slots, NULL));
         for (int i = 0; i < 8; i++)
             CHECK(slots[i] == 4 + i);
         rad_kv_allocator_destroy(a);
@@ -150,15 +150,16 @@ TEST(extend_and_decode_give_the_reference_slots)
     {
         rad_kv_allocator *a = make_with_next(4, (rad_page[]){9}, 1);
         rad_slot slot;
-        CHECK_OK(
-            rad_kv_alloc_extend(a, 1, (uint32_t[]){4}, (uint32_t[]){5}, (rad_slot[]){7}, &slot));
+        CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){4}, (uint32_t[]){5}, (rad_slot[]){7}, &slot,
+                                     NULL));
         CHECK(slot == 36 && rad_kv_available_pages(a) == 0);
         rad_kv_allocator_destroy(a);
     }
     {
         rad_kv_allocator *a = make_with_next(4, (rad_page[]){20, 21, 22}, 3);
         rad_slot slots[3];
-        CHECK_OK(rad_kv_alloc_decode(a, 3, (uint32_t[]){5, 6, 9}, (rad_slot[]){7, 8, 11}, slots));
+        CHECK_OK(
+            rad_kv_alloc_decode(a, 3, (uint32_t[]){5, 6, 9}, (rad_slot[]){7, 8, 11}, slots, NULL));
         CHECK(slots[0] == 80 && slots[1] == 9 && slots[2] == 84);
         CHECK(rad_kv_available_pages(a) == 1);
         rad_kv_allocator_destroy(a);
@@ -169,7 +170,7 @@ TEST(a_last_slot_that_does_not_fit_is_refused_and_full_changes_nothing)
 {
     rad_kv_allocator *a = make(4, 4);
     rad_slot slots[32] = {-9}, last = -1;
-    CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){0}, (uint32_t[]){5}, &last, slots));
+    CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){0}, (uint32_t[]){5}, &last, slots, NULL));
 
     const struct {
         uint32_t prefix, seq;
@@ -177,19 +178,20 @@ TEST(a_last_slot_that_does_not_fit_is_refused_and_full_changes_nothing)
     } wrong[] = {{5, 4, slots[4]}, {5, 6, -1},      {5, 6, slots[3]}, {0, 1, slots[4]},
                  {5, 6, 4 * 4},    {5, 6, 1000000}, {1, 2, 0},        {1, 2, -4}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        CHECKF(rad_kv_alloc_extend(a, 1, &wrong[i].prefix, &wrong[i].seq, &wrong[i].last, slots) ==
-                   RAD_E_INVAL,
+        CHECKF(rad_kv_alloc_extend(a, 1, &wrong[i].prefix, &wrong[i].seq, &wrong[i].last, slots,
+                                   NULL) == RAD_E_INVAL,
                "case %zu", i);
-    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){0}, &last, slots) == RAD_E_INVAL);
-    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){7}, &slots[4], slots) == RAD_E_INVAL);
+    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){0}, &last, slots, NULL) == RAD_E_INVAL);
+    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){7}, &slots[4], slots, NULL) == RAD_E_INVAL);
 
     rad_slot tail = slots[4], out[32] = {-9};
-    CHECK(rad_kv_alloc_extend(a, 1, (uint32_t[]){5}, (uint32_t[]){17}, &tail, out) == RAD_FULL);
+    CHECK(rad_kv_alloc_extend(a, 1, (uint32_t[]){5}, (uint32_t[]){17}, &tail, out, NULL) ==
+          RAD_FULL);
     CHECK(out[0] == -9 && rad_kv_available_pages(a) == 2);
-    CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){5}, (uint32_t[]){16}, &tail, out));
+    CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){5}, (uint32_t[]){16}, &tail, out, NULL));
     tail = out[10];
     CHECK(rad_kv_available_pages(a) == 0);
-    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){17}, &tail, out) == RAD_FULL);
+    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){17}, &tail, out, NULL) == RAD_FULL);
     CHECK_OK(rad_kv_check(a, NULL));
     rad_kv_allocator_destroy(a);
 }
@@ -220,8 +222,9 @@ TEST(random_requests_agree_with_an_owner_per_page)
                 if (seq > MOST) continue;
                 uint32_t need = (seq + ps - 1) / ps - (lens[r] + ps - 1) / ps;
                 rad_status status =
-                    pick < 4 ? rad_kv_alloc_extend(a, 1, &lens[r], &seq, &last, rows[r] + lens[r])
-                             : rad_kv_alloc_decode(a, 1, &seq, &last, rows[r] + lens[r]);
+                    pick < 4
+                        ? rad_kv_alloc_extend(a, 1, &lens[r], &seq, &last, rows[r] + lens[r], NULL)
+                        : rad_kv_alloc_decode(a, 1, &seq, &last, rows[r] + lens[r], NULL);
                 CHECKF(status == (need > free_pages ? RAD_FULL : RAD_OK), "seed %llu",
                        (unsigned long long)seed);
                 if (status) continue;
@@ -302,7 +305,8 @@ TEST(extend_and_decode_say_why_they_refuse)
     rad_kv_allocator *kv;
     CHECK_OK(rad_kv_allocator_create(NULL, &params, &kv, NULL));
     rad_slot slots[64], first[2] = {-1, -1};
-    CHECK_OK(rad_kv_alloc_extend(kv, 2, (uint32_t[]){0, 0}, (uint32_t[]){4, 3}, first, slots));
+    CHECK_OK(
+        rad_kv_alloc_extend(kv, 2, (uint32_t[]){0, 0}, (uint32_t[]){4, 3}, first, slots, NULL));
     const struct {
         uint32_t prefix, len;
         rad_slot last;
@@ -320,22 +324,22 @@ TEST(extend_and_decode_say_why_they_refuse)
         rad_error err = {0};
         uint32_t prefix[2] = {4, cases[i].prefix}, len[2] = {4, cases[i].len};
         rad_slot last[2] = {slots[3], cases[i].last}, out[8];
-        rad_status status = rad_kv_alloc_extend_why(kv, 2, prefix, len, last, out, &err);
+        rad_status status = rad_kv_alloc_extend(kv, 2, prefix, len, last, out, &err);
         CHECKF(status == cases[i].status && err.status == status &&
                    strstr(err.text, cases[i].extend),
                "%zu: %d: %s\n", i, status, err.text);
         if (!cases[i].decode) continue;
         err = (rad_error){0};
         len[0] = 5;
-        CHECK(rad_kv_alloc_decode_why(kv, 2, len, last, out, &err) == RAD_E_INVAL);
+        CHECK(rad_kv_alloc_decode(kv, 2, len, last, out, &err) == RAD_E_INVAL);
         CHECKF(strstr(err.text, cases[i].decode), "%zu: %s\n", i, err.text);
     }
     rad_error err = {0};
-    CHECK(rad_kv_alloc_decode_why(kv, 1, (uint32_t[]){0}, first, slots, &err) == RAD_E_INVAL);
+    CHECK(rad_kv_alloc_decode(kv, 1, (uint32_t[]){0}, first, slots, &err) == RAD_E_INVAL);
     CHECK(strstr(err.text, "request 0: seq_len 0"));
     uint32_t fives[3] = {5, 5, 5};
     rad_slot lasts[3] = {slots[3], slots[3], slots[3]};
-    CHECK(rad_kv_alloc_decode_why(kv, 3, fives, lasts, slots, &err) == RAD_FULL);
+    CHECK(rad_kv_alloc_decode(kv, 3, fives, lasts, slots, &err) == RAD_FULL);
     CHECK(strstr(err.text, "3 pages are wanted, 2 are free"));
     CHECK_OK(rad_kv_check(kv, NULL));
     rad_kv_allocator_destroy(kv);

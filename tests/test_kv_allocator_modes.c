@@ -53,13 +53,13 @@ TEST(extend_and_decode_keep_their_vectors_when_sorted)
     CHECK_OK(rad_kv_free(a, staged, 4, NULL));
     rad_slot slots[12], want[12] = {40, 41, 42, 9, 44, 45, 46, 47, 48, 49, 50, 51};
     CHECK_OK(rad_kv_alloc_extend(a, 3, (uint32_t[]){0, 5, 8}, (uint32_t[]){3, 6, 16},
-                                 (rad_slot[]){-1, 8, 31}, slots));
+                                 (rad_slot[]){-1, 8, 31}, slots, NULL));
     CHECK(memcmp(slots, want, sizeof want) == 0);
     CHECK(rad_kv_available_pages(a) == 1);
     CHECK_OK(rad_kv_free(a, (rad_page[]){22, 21, 20}, 3, NULL));
     CHECK_OK(rad_kv_alloc(a, all, 1)); /* page 13, left over */
     CHECK(all[0] == 13);
-    CHECK_OK(rad_kv_alloc_decode(a, 3, (uint32_t[]){5, 6, 9}, (rad_slot[]){7, 8, 11}, slots));
+    CHECK_OK(rad_kv_alloc_decode(a, 3, (uint32_t[]){5, 6, 9}, (rad_slot[]){7, 8, 11}, slots, NULL));
     CHECK(slots[0] == 80 && slots[1] == 9 && slots[2] == 84);
     CHECK_OK(rad_kv_check(a, NULL));
     rad_kv_allocator_destroy(a);

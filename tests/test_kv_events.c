@@ -161,7 +161,7 @@ TEST(a_chain_of_blocks_is_one_event_and_evictions_go_tail_first)
     insert(cache, KEY(1, 2, 7, 8), 100); /* a split says nothing, the new page has a parent */
     take(cache, &c);
     CHECK(c.stores == 2 && c.count == 3 && c.blocks[2].parent == c.blocks[0].hash);
-    CHECK_OK(rad_cache_evict(cache, 100, NULL));
+    CHECK_OK(rad_cache_evict(cache, 100, NULL, NULL));
     take(cache, &c);
     CHECK(c.count == 0 && c.removes == 1);
     take(cache, &c); /* nothing is left in the queue */
@@ -221,7 +221,7 @@ TEST(blocks_of_pairs_have_both_tokens_of_each)
     CHECK_OK(rad_cache_snapshot_events(cache, consume, &c));
     CHECKF(!c.wrong, "the consumer met %s", c.wrong);
     CHECK(c.count == 5);
-    CHECK_OK(rad_cache_evict(cache, 100, NULL));
+    CHECK_OK(rad_cache_evict(cache, 100, NULL, NULL));
     take(cache, &c);
     CHECK(c.count == 0);
     rad_cache_destroy(cache);
@@ -439,7 +439,7 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
             rad_page pages[MOST_TOKENS];
             uint32_t prefix = 0, num_pages = (len ? len - cfg->eagle : 0) / ps;
             if (rad_kv_alloc(kv, pages, num_pages)) {
-                CHECK_OK(rad_cache_evict(cache, (uint64_t)num_pages * ps, NULL));
+                CHECK_OK(rad_cache_evict(cache, (uint64_t)num_pages * ps, NULL, NULL));
                 if (rad_kv_alloc(kv, pages, num_pages)) continue;
             }
             for (uint32_t i = 0; i < num_pages * ps; i++)
@@ -450,11 +450,11 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
             CHECK_OK(rad_kv_free(kv, pages, prefix / ps, NULL));
         } else if (what < 75) {
             rad_match match;
-            CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &match));
+            CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &match, NULL));
             if (lock.held) CHECK_OK(rad_cache_dec_lock_ref(cache, &lock, NULL));
             CHECK_OK(rad_cache_inc_lock_ref(cache, match.last_node, &lock, NULL));
         } else if (what < 98) {
-            CHECK_OK(rad_cache_evict(cache, test_random(&state) % (4 * ps), NULL));
+            CHECK_OK(rad_cache_evict(cache, test_random(&state) % (4 * ps), NULL, NULL));
         } else if (what == 98 && test_random(&state) % 4 == 0) {
             lock = (rad_receipt){0};
             CHECK_OK(rad_cache_reset(cache));

@@ -174,15 +174,15 @@ TEST(what_is_refused_says_why)
     rad_slot slots[12], last = -1;
     rad_error err = {0};
     uint32_t from = 0, to = 12;
-    CHECK(rad_kv_alloc_extend_why(a, 1, &from, &to, &last, slots, &err) == RAD_FULL);
+    CHECK(rad_kv_alloc_extend(a, 1, &from, &to, &last, slots, &err) == RAD_FULL);
     CHECK(strstr(err.text, "3 window pages are wanted, 2 are free"));
     to = 6;
-    CHECK_OK(rad_kv_alloc_extend(a, 1, &from, &to, &last, slots));
+    CHECK_OK(rad_kv_alloc_extend(a, 1, &from, &to, &last, slots, NULL));
     CHECK_OK(kv_free_window_slots(a, slots + 4, 2, NULL));
     last = slots[5], from = 6, to = 7;
-    CHECK(rad_kv_alloc_extend_why(a, 1, &from, &to, &last, slots + 6, &err) == RAD_E_STATE);
+    CHECK(rad_kv_alloc_extend(a, 1, &from, &to, &last, slots + 6, &err) == RAD_E_STATE);
     CHECK(strstr(err.text, "window side was given back"));
-    CHECK(rad_kv_alloc_decode_why(a, 1, &to, &last, slots + 6, &err) == RAD_E_STATE);
+    CHECK(rad_kv_alloc_decode(a, 1, &to, &last, slots + 6, &err) == RAD_E_STATE);
 
     CHECK(rad_kv_free_window(plain, &page, 1, &err) == RAD_E_UNSUPPORTED);
     CHECK(rad_kv_alloc_tail(plain, &page, 1, 1) == RAD_E_UNSUPPORTED);
@@ -197,7 +197,7 @@ TEST(extend_and_decode_take_both_or_neither)
 {
     rad_kv_allocator *a = make(8, 3, 4, 0);
     rad_slot slots[16] = {-9}, there[16], last = -1;
-    CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){0}, (uint32_t[]){6}, &last, slots));
+    CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){0}, (uint32_t[]){6}, &last, slots, NULL));
     for (int i = 0; i < 6; i++)
         CHECK(slots[i] == 4 + i);
     translate(a, slots, 6, there);
@@ -206,30 +206,33 @@ TEST(extend_and_decode_take_both_or_neither)
 
     rad_slot out[16] = {-9};
     last = slots[5];
-    CHECK(rad_kv_alloc_extend(a, 1, (uint32_t[]){6}, (uint32_t[]){13}, &last, out) == RAD_FULL);
+    CHECK(rad_kv_alloc_extend(a, 1, (uint32_t[]){6}, (uint32_t[]){13}, &last, out, NULL) ==
+          RAD_FULL);
     CHECK(out[0] == -9 && rad_kv_available_size(a) == 24);
     CHECK_OK(rad_kv_check(a, NULL));
 
     /* The first page leaves the window; the partial one goes on being filled. */
     CHECK_OK(kv_free_window_slots(a, slots, 4, NULL));
-    CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){6}, (uint32_t[]){13}, &last, out));
+    CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){6}, (uint32_t[]){13}, &last, out, NULL));
     CHECK(out[0] == 10 && out[1] == 11 && out[2] == 12 && out[6] == 16);
     CHECK_OK(rad_kv_check(a, NULL));
-    CHECK_OK(rad_kv_alloc_decode(a, 1, (uint32_t[]){14}, &out[6], out + 7));
+    CHECK_OK(rad_kv_alloc_decode(a, 1, (uint32_t[]){14}, &out[6], out + 7, NULL));
     CHECK(out[7] == 17);
-    CHECK(rad_kv_alloc_decode(a, 2, (uint32_t[]){15, 1}, (rad_slot[]){17, -1}, out) == RAD_FULL);
+    CHECK(rad_kv_alloc_decode(a, 2, (uint32_t[]){15, 1}, (rad_slot[]){17, -1}, out, NULL) ==
+          RAD_FULL);
 
     /* A partial page without its window side cannot be filled further. */
     CHECK_OK(kv_free_window_slots(a, (rad_slot[]){17}, 1, NULL));
-    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){15}, (rad_slot[]){17}, out) == RAD_E_STATE);
-    CHECK(rad_kv_alloc_extend(a, 1, (uint32_t[]){14}, (uint32_t[]){15}, (rad_slot[]){17}, out) ==
-          RAD_E_STATE);
-    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){0}, &last, out) == RAD_E_INVAL);
-    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){15}, (rad_slot[]){-5}, out) == RAD_E_INVAL);
-    CHECK(rad_kv_alloc_extend(a, 1, (uint32_t[]){5}, (uint32_t[]){4}, &last, out) == RAD_E_INVAL);
+    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){15}, (rad_slot[]){17}, out, NULL) == RAD_E_STATE);
+    CHECK(rad_kv_alloc_extend(a, 1, (uint32_t[]){14}, (uint32_t[]){15}, (rad_slot[]){17}, out,
+                              NULL) == RAD_E_STATE);
+    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){0}, &last, out, NULL) == RAD_E_INVAL);
+    CHECK(rad_kv_alloc_decode(a, 1, (uint32_t[]){15}, (rad_slot[]){-5}, out, NULL) == RAD_E_INVAL);
+    CHECK(rad_kv_alloc_extend(a, 1, (uint32_t[]){5}, (uint32_t[]){4}, &last, out, NULL) ==
+          RAD_E_INVAL);
     CHECK_OK(rad_kv_check(a, NULL));
 
-    CHECK_OK(rad_kv_alloc_decode(a, 1, (uint32_t[]){1}, (rad_slot[]){-1}, out));
+    CHECK_OK(rad_kv_alloc_decode(a, 1, (uint32_t[]){1}, (rad_slot[]){-1}, out, NULL));
     translate(a, out, 1, there);
     CHECK(there[0] >= 4 && there[0] % 4 == 0);
     rad_kv_allocator_destroy(a);
@@ -357,8 +360,9 @@ TEST(random_requests_agree_with_two_flags_per_page)
                 uint32_t need = (seq + ps - 1) / ps - (lens[r] + ps - 1) / ps;
                 rad_status want = need > full_free || need > window_free ? RAD_FULL : RAD_OK;
                 rad_status status =
-                    pick < 7 ? rad_kv_alloc_extend(a, 1, &lens[r], &seq, &last, rows[r] + lens[r])
-                             : rad_kv_alloc_decode(a, 1, &seq, &last, rows[r] + lens[r]);
+                    pick < 7
+                        ? rad_kv_alloc_extend(a, 1, &lens[r], &seq, &last, rows[r] + lens[r], NULL)
+                        : rad_kv_alloc_decode(a, 1, &seq, &last, rows[r] + lens[r], NULL);
                 CHECKF(status == want, "seed %llu", (unsigned long long)seed);
                 if (status) continue;
                 for (uint32_t i = lens[r]; i < seq; i++) {

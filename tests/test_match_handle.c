@@ -63,18 +63,18 @@ TEST(a_locked_handle_stays_good_and_an_evicted_one_is_stale)
     uint64_t done;
     CHECK_OK(rad_match_handle_lock(cache, &h, &receipt, NULL));
     insert(cache, KEY(1, 9), SLOTS(10, 90)); /* splits; h keeps the deep half */
-    CHECK_OK(rad_cache_evict(cache, 100, &done));
+    CHECK_OK(rad_cache_evict(cache, 100, &done, NULL));
     CHECK(done == 1);
     CHECK_OK(rad_match_handle_slots(cache, &h, 0, 4, slots));
     CHECK(slots[0] == 10 && slots[3] == 40);
     CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
 
-    CHECK_OK(rad_cache_evict(cache, 1, &done)); /* the tail is gone, the rest is not */
+    CHECK_OK(rad_cache_evict(cache, 1, &done, NULL)); /* the tail is gone, the rest is not */
     CHECK(rad_match_handle_slots(cache, &h, 0, 1, slots) == RAD_E_STATE);
     CHECK(rad_match_handle_lock(cache, &h, &receipt, NULL) == RAD_E_STATE);
     CHECK_OK(rad_match_handle_slots(cache, &shorter, 0, 2, slots));
     CHECK(slots[0] == 10 && slots[1] == 20);
-    CHECK_OK(rad_cache_evict(cache, 100, &done));
+    CHECK_OK(rad_cache_evict(cache, 100, &done, NULL));
     CHECK(rad_match_handle_slots(cache, &shorter, 0, 2, slots) == RAD_E_STATE);
     insert(cache, KEY(7, 8), SLOTS(70, 80)); /* in the same place of the slab, perhaps */
     CHECK(rad_match_handle_slots(cache, &shorter, 0, 2, slots) == RAD_E_STATE);
@@ -103,8 +103,8 @@ TEST(an_insert_goes_on_where_the_last_one_ended)
     }
     rad_match m;
     rad_slot got[40];
-    CHECK_OK(
-        rad_cache_match_prefix(cache, &(rad_key){.tokens = tokens, .num_tokens = 40}, got, &m));
+    CHECK_OK(rad_cache_match_prefix(cache, &(rad_key){.tokens = tokens, .num_tokens = 40}, got, &m,
+                                    NULL));
     CHECK(m.prefix_tokens == 40 && memcmp(got, slots, sizeof slots) == 0);
 
     /* From inside a node, with others' tokens behind the cursor: a duplicate is told. */
@@ -142,7 +142,7 @@ TEST(a_wrong_cursor_is_refused)
     CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 3, 4, 5, 6), slots, NULL, NULL, NULL) ==
           RAD_E_STATE);
     at = copy;
-    CHECK_OK(rad_cache_evict(cache, 2, NULL));
+    CHECK_OK(rad_cache_evict(cache, 2, NULL, NULL));
     CHECK(rad_cache_insert_from(cache, &at, KEY(1, 2, 3, 5), slots, NULL, NULL, &err) ==
           RAD_E_STATE);
     CHECK(strstr(err.text, node) && strstr(err.text, "stale"));
@@ -266,7 +266,7 @@ TEST(the_front_of_a_page_is_copied)
     compute(&r, KEY(1, 2, 3, 4, 5, 6, 9, 9), 4);
     const rad_key *key = KEY(1, 2, 3, 4, 5, 6, 7, 99, 100);
     CHECK_OK(rad_cache_lookup(r.cache, key, &peek));
-    CHECK_OK(rad_cache_match_prefix(r.cache, key, slots, &m));
+    CHECK_OK(rad_cache_match_prefix(r.cache, key, slots, &m, NULL));
     CHECK(m.prefix_tokens == 4 && m.partial_tokens == 3 && peek.partial_tokens == 3);
     uint32_t free_pages = rad_kv_available_pages(r.kv);
     CHECK_OK(rad_cache_reuse_partial(r.cache, key, &m, mine, &count));
@@ -282,23 +282,24 @@ TEST(the_front_of_a_page_is_copied)
     rad_slot *row = rad_req_to_token_row(r.rows, req.row);
     memcpy(row, slots, 4 * sizeof *row);
     memcpy(row + 4, mine, 3 * sizeof *row);
-    CHECK_OK(rad_kv_alloc_extend(r.kv, 1, (uint32_t[]){7}, (uint32_t[]){8}, &row[6], row + 7));
+    CHECK_OK(
+        rad_kv_alloc_extend(r.kv, 1, (uint32_t[]){7}, (uint32_t[]){8}, &row[6], row + 7, NULL));
     CHECK(row[7] == mine[0] + 3);
     const rad_req_kv *reqs[] = {&req};
     rad_error err = {0};
     CHECKF(!rad_cache_check_ownership(r.cache, reqs, 1, &err), "%s", err.text);
     CHECK_OK(rad_cache_finished_req(r.cache, &req, 1, NULL));
     CHECK(rad_cache_total_size(r.cache) == 16);
-    CHECK_OK(rad_cache_match_prefix(r.cache, key, slots, &m));
+    CHECK_OK(rad_cache_match_prefix(r.cache, key, slots, &m, NULL));
     CHECK(m.prefix_tokens == 8 && m.partial_tokens == 0 && slots[4] == mine[0]);
 
     /* In the first page, from the root; inside an edge; nothing in common. */
-    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 2), slots, &m));
+    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 2), slots, &m, NULL));
     CHECK(m.prefix_tokens == 0 && m.partial_tokens == 2);
     CHECK_OK(rad_cache_reuse_partial(r.cache, KEY(1, 2), &m, mine, &count));
     CHECK(count == 2 && r.pool.content[mine[1]] == 2);
     CHECK_OK(rad_kv_free_slots(r.kv, mine, 2, NULL));
-    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(2, 2), slots, &m));
+    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(2, 2), slots, &m, NULL));
     CHECK(m.partial_tokens == 0);
     CHECK_OK(rad_cache_reuse_partial(r.cache, KEY(2, 2), &m, mine, &count));
     CHECK(count == 0);
@@ -331,8 +332,8 @@ TEST(a_partial_page_evicts_for_its_place_but_never_its_source)
     r.pool.answer = RAD_OK;
     rad_match a, b;
     rad_receipt locks[2];
-    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(9, 9, 9, 9, 8, 8, 8, 8), NULL, &a));
-    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 2, 3, 4, 5, 6, 7, 8), NULL, &b));
+    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(9, 9, 9, 9, 8, 8, 8, 8), NULL, &a, NULL));
+    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 2, 3, 4, 5, 6, 7, 8), NULL, &b, NULL));
     CHECK_OK(rad_cache_inc_lock_ref(r.cache, a.last_node, &locks[0], NULL));
     CHECK_OK(rad_cache_inc_lock_ref(r.cache, b.last_node, &locks[1], NULL));
     rad_page rest[4];
@@ -343,13 +344,13 @@ TEST(a_partial_page_evicts_for_its_place_but_never_its_source)
     CHECK_OK(rad_kv_free(r.kv, rest, num, NULL));
     CHECK_OK(rad_cache_dec_lock_ref(r.cache, &locks[0], NULL));
     CHECK_OK(rad_cache_dec_lock_ref(r.cache, &locks[1], NULL));
-    CHECK_OK(rad_cache_evict(r.cache, 100, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 100, NULL, NULL));
     CHECK(rad_cache_reuse_partial(r.cache, key, &m, mine, &count) == RAD_E_STATE);
     check(r.cache);
     rig_fini(&r);
 
     rad_cache *plain = make(4);
-    CHECK_OK(rad_cache_match_prefix(plain, key, NULL, &m));
+    CHECK_OK(rad_cache_match_prefix(plain, key, NULL, &m, NULL));
     CHECK(rad_cache_reuse_partial(plain, key, &m, mine, &count) == RAD_E_UNSUPPORTED);
     rad_cache_destroy(plain);
 }
@@ -366,14 +367,14 @@ TEST(partial_pages_of_pairs)
     for (int i = 0; i < 4; i++)
         slots[i] = page * 4 + i;
     CHECK_OK(rad_cache_insert(r.cache, KEY(1, 2, 3, 4, 5), slots, NULL, NULL, NULL));
-    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 2, 3, 9, 9), slots, &m));
+    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 2, 3, 9, 9), slots, &m, NULL));
     CHECK(m.prefix_tokens == 0 && m.partial_tokens == 2); /* (1 2)(2 3) */
     CHECK_OK(rad_cache_reuse_partial(r.cache, KEY(1, 2, 3, 9, 9), &m, mine, &count));
     CHECK(count == 2);
     CHECK_OK(rad_kv_free_slots(r.kv, mine, 2, NULL));
-    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(7, 2, 3, 4, 5), slots, &m));
+    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(7, 2, 3, 4, 5), slots, &m, NULL));
     CHECK(m.partial_tokens == 0);
-    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1), slots, &m));
+    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1), slots, &m, NULL));
     CHECK(m.partial_tokens == 0);
     rig_fini(&r);
 }
@@ -453,7 +454,7 @@ TEST(a_disabled_cache_never_caches)
     CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
     CHECK(rad_cache_insert(cache, KEY(1, 2, 3), SLOTS(1, 2, 3), NULL, NULL, NULL) ==
           RAD_E_UNSUPPORTED);
-    CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3), NULL, &m));
+    CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3), NULL, &m, NULL));
     CHECK(m.prefix_tokens == 0 && rad_cache_total_size(cache) == 0);
     rad_match_handle h = handle_of(cache, KEY(1, 2, 3)), other = {.node = {3, 3}, .num_tokens = 1};
     rad_receipt receipt;

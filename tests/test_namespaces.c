@@ -40,12 +40,12 @@ static uint32_t serve(pool *p, const rad_key *key)
     rad_match m;
     uint32_t prefix, had;
     CHECK(key->num_tokens <= MOST && key->num_tokens % p->ps == 0);
-    CHECK_OK(rad_cache_match_prefix(p->cache, key, slots, &m));
+    CHECK_OK(rad_cache_match_prefix(p->cache, key, slots, &m, NULL));
     prefix = m.prefix_tokens;
     uint64_t want = key->num_tokens - prefix, there = rad_kv_available_size(p->kv);
-    if (want > there) CHECK_OK(rad_cache_evict(p->cache, want - there, NULL));
+    if (want > there) CHECK_OK(rad_cache_evict(p->cache, want - there, NULL, NULL));
     rad_slot last = prefix ? slots[prefix - 1] : -1;
-    CHECK_OK(rad_kv_alloc_extend(p->kv, 1, &prefix, &key->num_tokens, &last, fresh));
+    CHECK_OK(rad_kv_alloc_extend(p->kv, 1, &prefix, &key->num_tokens, &last, fresh, NULL));
     memcpy(slots + prefix, fresh, want * sizeof *slots);
     CHECK_OK(rad_cache_insert(p->cache, key, slots, NULL, &had, NULL));
     CHECK(had == prefix);

@@ -23,7 +23,7 @@ static uint32_t insert10(rad_cache *cache, const rad_key *key)
 static uint64_t evict(rad_cache *cache, uint64_t tokens)
 {
     uint64_t done = 99999;
-    CHECK_OK(rad_cache_evict(cache, tokens, &done));
+    CHECK_OK(rad_cache_evict(cache, tokens, &done, NULL));
     check(cache);
     return done;
 }
@@ -164,16 +164,16 @@ TEST(match_and_evict_say_why_they_refuse)
     CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
     rad_match m;
     rad_error err = {0};
-    CHECK(rad_cache_match_prefix_why(cache, KEY(1, 2), NULL, NULL, &err) == RAD_E_INVAL);
+    CHECK(rad_cache_match_prefix(cache, KEY(1, 2), NULL, NULL, &err) == RAD_E_INVAL);
     CHECK(strstr(err.text, "no place for the answer"));
-    CHECK(rad_cache_match_prefix_why(cache, NULL, NULL, &m, &err) == RAD_E_INVAL);
+    CHECK(rad_cache_match_prefix(cache, NULL, NULL, &m, &err) == RAD_E_INVAL);
     CHECK(strstr(err.text, "no key"));
     rad_key key = {.num_tokens = 3};
-    CHECK(rad_cache_match_prefix_why(cache, &key, NULL, &m, &err) == RAD_E_INVAL);
+    CHECK(rad_cache_match_prefix(cache, &key, NULL, &m, &err) == RAD_E_INVAL);
     CHECK(strstr(err.text, "3 tokens without the tokens"));
     rad_token token = 1;
     key = (rad_key){.tokens = &token, .num_tokens = UINT32_MAX};
-    CHECK(rad_cache_match_prefix_why(cache, &key, NULL, &m, &err) == RAD_E_INVAL);
+    CHECK(rad_cache_match_prefix(cache, &key, NULL, &m, &err) == RAD_E_INVAL);
     CHECK(strstr(err.text, "a key of 4294967295 tokens"));
 
     rad_slot slots[2];
@@ -181,7 +181,7 @@ TEST(match_and_evict_say_why_they_refuse)
     CHECK(insert(cache, KEY(1, 2), slots) == 0);
     rad_kv_clear(kv); /* under the cache */
     uint64_t evicted;
-    CHECK(rad_cache_evict_why(cache, 2, &evicted, &err) == RAD_E_STATE && evicted == 2);
+    CHECK(rad_cache_evict(cache, 2, &evicted, &err) == RAD_E_STATE && evicted == 2);
     CHECKF(strstr(err.text, "2 of 2 tokens went, but the allocator"), "%s\n", err.text);
     rad_cache_destroy(cache);
     rad_kv_allocator_destroy(kv);
@@ -594,7 +594,7 @@ TEST(metadata_is_bounded_by_its_limits)
         rad_key key = {.tokens = tokens, .num_tokens = n};
         rad_match m;
         CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, NULL, NULL));
-        CHECK_OK(rad_cache_match_prefix(cache, &key, slots, &m));
+        CHECK_OK(rad_cache_match_prefix(cache, &key, slots, &m, NULL));
         CHECKF(m.prefix_tokens == n, "seed %llu", (unsigned long long)seed);
         rad_cache_get_stats(cache, &stats);
         CHECK(stats.num_nodes <= NODES && rad_cache_total_size(cache) <= TOKENS);
@@ -640,9 +640,9 @@ TEST(bad_arguments_are_refused)
     cache = make(1);
     rad_key key = {.num_tokens = 3};
     rad_match m;
-    CHECK(rad_cache_match_prefix(cache, &key, NULL, &m) == RAD_E_INVAL);
+    CHECK(rad_cache_match_prefix(cache, &key, NULL, &m, NULL) == RAD_E_INVAL);
     CHECK(rad_cache_lookup(cache, NULL, &m) == RAD_E_INVAL);
-    CHECK(rad_cache_match_prefix(cache, KEY(1), NULL, NULL) == RAD_E_INVAL);
+    CHECK(rad_cache_match_prefix(cache, KEY(1), NULL, NULL, NULL) == RAD_E_INVAL);
     rad_req_kv req = {0};
     CHECK(rad_cache_finished_req(cache, &req, 1, &err) == RAD_E_UNSUPPORTED);
     CHECK(rad_cache_inc_lock_ref(cache, (rad_ref){0, 0}, NULL, NULL) == RAD_E_INVAL);

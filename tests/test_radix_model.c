@@ -212,7 +212,7 @@ static void step_insert(world *w)
     rad_slot slots[MOST_TOKENS];
     if (rad_kv_alloc(w->kv, page, pages)) {
         uint64_t need = (uint64_t)(pages - rad_kv_available_pages(w->kv)) * ps;
-        CHECK_OK(rad_cache_evict(w->cache, need, NULL));
+        CHECK_OK(rad_cache_evict(w->cache, need, NULL, NULL));
         while (!w->cfg.max_nodes && need > 0 && model_evict_page(&w->m))
             need -= ps;
         if (rad_kv_alloc(w->kv, page, pages)) return; /* all locked */
@@ -238,7 +238,7 @@ static void step_match(world *w, bool lock)
     rad_match match, peek;
     rad_slot got[MOST_TOKENS];
     CHECK_OK(rad_cache_lookup(w->cache, &w->key, &peek));
-    CHECK_OK(rad_cache_match_prefix(w->cache, &w->key, got, &match));
+    CHECK_OK(rad_cache_match_prefix(w->cache, &w->key, got, &match, NULL));
     model_match(&w->m, &w->key, w->space, true);
     CHECKF(match.prefix_tokens == want && peek.prefix_tokens == want,
            "match: %u, lookup: %u, want %u, seed %llu step %llu\n", match.prefix_tokens,
@@ -270,7 +270,7 @@ static void step_evict(world *w, bool all)
 {
     uint64_t ask = draw(w, 8 * w->cfg.page_size), done = 0, want = 0;
     if (all) ask = 1u << 30;
-    CHECK_OK(rad_cache_evict(w->cache, ask, &done));
+    CHECK_OK(rad_cache_evict(w->cache, ask, &done, NULL));
     while (!w->cfg.max_nodes && want < ask && model_evict_page(&w->m))
         want += w->cfg.page_size;
     same(w, "evict", done, want);

@@ -145,7 +145,7 @@ static void step_insert(world *w, kept *from)
     rad_page page[MOST_TOKENS];
     rad_slot slots[MOST_TOKENS];
     if (rad_kv_alloc(w->kv, page, pages)) {
-        CHECK_OK(rad_cache_evict(w->cache, (uint64_t)pages * ps, NULL));
+        CHECK_OK(rad_cache_evict(w->cache, (uint64_t)pages * ps, NULL, NULL));
         forget_what_is_free(w);
         CHECK_OK(rad_kv_alloc(w->kv, page, pages));
         w->want = model_match(&w->m, w->e, n);
@@ -270,7 +270,7 @@ static void run(uint32_t ps, bool eagle, uint32_t max_nodes, uint64_t steps)
         } else if (op < 8) {
             step_match(&w, h);
         } else { /* evict a little */
-            CHECK_OK(rad_cache_evict(w.cache, draw(&w, 4 * ps), NULL));
+            CHECK_OK(rad_cache_evict(w.cache, draw(&w, 4 * ps), NULL, NULL));
             forget_what_is_free(&w);
         }
         compare(&w);

@@ -106,7 +106,7 @@ static uint32_t admit(world *w, req *r, rad_slot *slots)
     rad_key key = r->kv.key;
     rad_match m;
     key.num_tokens = r->len - 1;
-    CHECK_OK(rad_cache_match_prefix(w->cache, &key, slots, &m));
+    CHECK_OK(rad_cache_match_prefix(w->cache, &key, slots, &m, NULL));
     CHECK_OK(rad_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock, NULL));
     return m.prefix_tokens;
 }
@@ -131,10 +131,10 @@ static bool reserve(world *w, req *r, uint32_t len)
     rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
     uint32_t from = r->kv.allocated_len;
     rad_slot last = from ? row[from - 1] : -1;
-    rad_status status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from);
+    rad_status status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
     if (status == RAD_FULL) {
-        CHECK_OK(rad_cache_evict(w->cache, len - from + w->ps, NULL));
-        status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from);
+        CHECK_OK(rad_cache_evict(w->cache, len - from + w->ps, NULL, NULL));
+        status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
     }
     CHECK(status == RAD_OK || status == RAD_FULL);
     if (!status) r->kv.allocated_len = len;
@@ -532,7 +532,7 @@ TEST(a_record_is_checked_by_runs_of_pages)
         rad_token tokens[64] = {0};
         uint32_t none = 0, len = 63; /* the last page in part, where there are parts */
         rad_slot last = -1;
-        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &len, &last, slots));
+        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &len, &last, slots, NULL));
         rad_req_kv kv = {.row = row,
                          .committed_len = len,
                          .allocated_len = len,
@@ -575,7 +575,7 @@ TEST(each_wrong_record_is_refused_in_words)
         rad_slot cached[4];
         uint32_t none = 0, four = 4;
         rad_slot last = -1;
-        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &four, &last, cached));
+        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &four, &last, cached, NULL));
         rad_key theirs = {.tokens = (rad_token[]){9, 9, 9, 9}, .num_tokens = 4};
         CHECK_OK(rad_cache_insert(w.cache, &theirs, cached, NULL, NULL, NULL));
 
@@ -583,7 +583,7 @@ TEST(each_wrong_record_is_refused_in_words)
         CHECK_OK(rad_req_to_token_alloc(w.rows, &kv.row));
         rad_slot *slots = rad_req_to_token_row(w.rows, kv.row);
         uint32_t len = MOST;
-        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &len, &last, slots));
+        CHECK_OK(rad_kv_alloc_extend(w.kv, 1, &none, &len, &last, slots, NULL));
         kv.committed_len = kv.allocated_len = len;
         rad_slot free_page = (rad_slot)((400 / ps - 1) * ps); /* nobody has it */
 
@@ -744,7 +744,7 @@ TEST(the_chunk_cache_keeps_nothing)
         publish(&w, r, 0);
     }
     uint64_t evicted = 9;
-    CHECK_OK(rad_cache_evict(w.cache, 100, &evicted));
+    CHECK_OK(rad_cache_evict(w.cache, 100, &evicted, NULL));
     CHECK(evicted == 0 && rad_cache_total_size(w.cache) == 0);
     finish(&w, &w.reqs[0], 1);
     finish(&w, &w.reqs[1], 0);

@@ -329,7 +329,7 @@ TEST(the_longest_prefix_is_found_as_brute_force_finds_it)
             } else if (r->wait_node && what < 2) {
                 wait_queue_remove(&q, r);
             } else if (what == 14) {
-                rad_cache_evict(cache, test_random(&rng) % 20, NULL);
+                rad_cache_evict(cache, test_random(&rng) % 20, NULL, NULL);
             } else if (what >= 11 && q.count) {
                 q.passed_over = 0; /* the policy's choice only */
                 req *next = NULL;

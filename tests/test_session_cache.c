@@ -130,7 +130,7 @@ static rad_status start(world *w, turn *r, uint32_t *from, rad_error *err)
     set_key(w, r);
     rad_key key = r->kv.key;
     key.num_tokens = r->len - 1;
-    CHECK_OK(rad_cache_match_prefix(w->cache, &key, slots, &m));
+    CHECK_OK(rad_cache_match_prefix(w->cache, &key, slots, &m, NULL));
     CHECK_OK(rad_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock, NULL));
     rad_status status = rad_session_begin(w->cache, &r->kv, err);
     if (status) return status;
@@ -155,10 +155,10 @@ static bool compute(world *w, turn *r, uint32_t len)
     uint32_t from = r->kv.allocated_len;
     rad_slot last = from ? row[from - 1] : -1;
     rad_status status = RAD_OK;
-    if (len > from) status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from);
+    if (len > from) status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
     if (status == RAD_FULL) {
-        CHECK_OK(rad_cache_evict(w->cache, len - from + w->ps, NULL));
-        status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from);
+        CHECK_OK(rad_cache_evict(w->cache, len - from + w->ps, NULL, NULL));
+        status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
     }
     if (status) return false;
     r->kv.allocated_len = len;
@@ -331,7 +331,7 @@ TEST(an_abort_at_any_point_leaves_nothing_behind)
             rad_match m;
             int at = point % 7;
             r->live = true;
-            CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, slots, &m));
+            CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, slots, &m, NULL));
             CHECK_OK(rad_cache_inc_lock_ref(w.cache, m.last_node, &r->kv.lock, NULL));
             if (at == 0) finish(&w, r, 0);
             world_check(&w);
@@ -412,7 +412,7 @@ TEST(idle_sessions_give_way_under_pressure)
         rad_slot slots[128], its[16];
         rad_token odd[16] = {-5};
         rad_error err = {0};
-        CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, slots, &m));
+        CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, slots, &m, NULL));
         CHECK(rad_session_is_kept(m.last_node));
         for (uint32_t i = 0; i < ps; i++)
             its[i] = slots[m.prefix_tokens - 1] / (rad_slot)ps * (rad_slot)ps + (rad_slot)i;
@@ -444,7 +444,7 @@ TEST(namespaces_of_a_session_do_not_mix)
     for (int i = 0; i < 4; i++) {
         key.extra_key = names[i][0];
         key.cache_salt = names[i][1];
-        CHECK_OK(rad_cache_match_prefix(w.cache, &key, NULL, &m));
+        CHECK_OK(rad_cache_match_prefix(w.cache, &key, NULL, &m, NULL));
         CHECK(m.prefix_tokens == 0);
     }
     world_fini(&w);
@@ -587,7 +587,7 @@ static void random_step(world *w)
                 *t = (talk){0};
         }
         break;
-    case 2: CHECK_OK(rad_cache_evict(w->cache, below(w, 60), NULL)); break;
+    case 2: CHECK_OK(rad_cache_evict(w->cache, below(w, 60), NULL, NULL)); break;
     case 3: rad_session_release_idle(w->cache, below(w, 2)); break;
     default: break;
     }

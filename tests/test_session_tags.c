@@ -62,19 +62,19 @@ TEST(fewer_references_go_first_and_all_of_it_can_go)
     rad_session extra = s[2];
     insert(c, "two", s[2]); /* one session refers to one path: the last one */
     insert(c, "four", 0);
-    CHECK_OK(rad_cache_evict(c, 4, NULL));
+    CHECK_OK(rad_cache_evict(c, 4, NULL, NULL));
     CHECK(cached(c, "four") == 0 && cached(c, "two") == 3 && cached(c, "three") == 5);
-    CHECK_OK(rad_cache_evict(c, 2, NULL)); /* "two" has one, "three" two */
+    CHECK_OK(rad_cache_evict(c, 2, NULL, NULL)); /* "two" has one, "three" two */
     CHECK(cached(c, "two") == 1 && cached(c, "three") == 5);
     CHECK_OK(rad_session_close(c, s[0]));
     CHECK_OK(rad_session_close(c, s[1]));
     CHECK(rad_session_close(c, s[1]) == RAD_E_STATE);
     check(c, 0);
     CHECK(cached(c, "three") == 5); /* closing frees nothing */
-    CHECK_OK(rad_cache_evict(c, 2, NULL));
+    CHECK_OK(rad_cache_evict(c, 2, NULL, NULL));
     CHECK(cached(c, "three") == 3);
     uint64_t gone;
-    CHECK_OK(rad_cache_evict(c, 100, &gone));
+    CHECK_OK(rad_cache_evict(c, 100, &gone, NULL));
     CHECK(gone == 3 && rad_cache_total_size(c) == 0); /* open sessions wedge nothing */
     rad_session_stats stats;
     rad_session_get_stats(c, &stats);
@@ -171,7 +171,7 @@ static void evict_one(model *m, uint64_t seed)
     find_leaves(m);
     for (uint32_t i = 0; i < m->num_leaves; i++)
         least = refs_of(m, &m->leaves[i]) < least ? refs_of(m, &m->leaves[i]) : least;
-    CHECK_OK(rad_cache_evict(m->cache, 1, NULL));
+    CHECK_OK(rad_cache_evict(m->cache, 1, NULL, NULL));
     for (uint32_t i = 0; i < m->num_leaves; i++) {
         if (length_of(m, &m->leaves[i]) == m->leaves[i].len) continue;
         CHECKF(refs_of(m, &m->leaves[i]) == least, "a leaf with %u references went, seed %llu\n",
@@ -242,7 +242,7 @@ TEST(random_runs_evict_what_the_fewest_sessions_refer_to)
             }
             }
             if (rad_cache_total_size(m.cache) >= (MOST_LEAVES - 50) * ps) { /* more come than go */
-                CHECK_OK(rad_cache_evict(m.cache, MOST_LEAVES / 2 * ps, NULL));
+                CHECK_OK(rad_cache_evict(m.cache, MOST_LEAVES / 2 * ps, NULL, NULL));
                 shorten_paths(&m);
             }
             check(m.cache, seed);

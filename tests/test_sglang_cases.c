@@ -27,7 +27,7 @@ TEST(case_8_and_10_disabled)
     CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
     CHECK(rad_cache_insert(cache, KEY(1, 2, 3, 4), SLOTS(4, 5, 6, 7), NULL, NULL, NULL) ==
           RAD_E_UNSUPPORTED);
-    CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3, 4), NULL, &m));
+    CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3, 4), NULL, &m, NULL));
     CHECK(m.prefix_tokens == 0 && rad_cache_total_size(cache) == 0);
     rad_cache_destroy(cache);
 }
@@ -84,7 +84,7 @@ TEST(case_18_page_alignment)
         rad_key key = *KEY(1, 2, 3, 4, 5, 6);
         key.num_tokens = n;
         insert(cache, &key, slots);
-        CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &m));
+        CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &m, NULL));
         CHECK(m.prefix_tokens == n / ps * ps && m.prefix_tokens > 0);
         rad_cache_destroy(cache);
     }
@@ -158,7 +158,7 @@ TEST(vectors_of_11_2)
     cache = make(1);
     uint64_t done;
     insert_ids(cache, KEY(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
-    CHECK_OK(rad_cache_evict(cache, 1, &done));
+    CHECK_OK(rad_cache_evict(cache, 1, &done, NULL));
     CHECK(done == 1 && rad_cache_total_size(cache) == 9);
     rad_cache_destroy(cache);
 }
@@ -171,7 +171,7 @@ TEST(a_full_hit_leaves_one_token_or_a_page_to_compute)
         rad_key key = *KEY(1, 2, 3, 4, 5, 6, 7, 8);
         insert(cache, &key, SLOTS(4, 5, 6, 7, 8, 9, 10, 11));
         key.num_tokens--; /* the last token is always computed */
-        CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &m));
+        CHECK_OK(rad_cache_match_prefix(cache, &key, NULL, &m, NULL));
         CHECK(m.prefix_tokens == 8 - ps);
         rad_cache_destroy(cache);
     }
@@ -189,9 +189,10 @@ TEST(a_merge_needs_everything_to_agree)
         rad_cache_stats stats;
         insert(cache, KEY(1, 2, 3, 4), SLOTS(1, 2, 3, 4));
         CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 9), SLOTS(1, 2, 9), &chunk, NULL, NULL));
-        CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3, 4), NULL, &m));
+        CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2, 3, 4), NULL, &m, NULL));
         if (what == 1) insert(cache, KEY(1, 2), SLOTS(1, 2)); /* hits, and times */
-        if (what == 2) CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2), NULL, &m)); /* times */
+        if (what == 2)
+            CHECK_OK(rad_cache_match_prefix(cache, KEY(1, 2), NULL, &m, NULL)); /* times */
         if (what == 3) { /* a lock on the upper one only */
             rad_match upper;
             CHECK_OK(rad_cache_lookup(cache, KEY(1, 2), &upper));
@@ -203,7 +204,7 @@ TEST(a_merge_needs_everything_to_agree)
         }
         if (what != 0 && what != 3) /* the branch stays the coldest; only a lock is no use */
             CHECK_OK(rad_cache_lookup(cache, KEY(1, 2, 9), &m));
-        CHECK_OK(rad_cache_evict(cache, 1, NULL)); /* [9] goes */
+        CHECK_OK(rad_cache_evict(cache, 1, NULL, NULL)); /* [9] goes */
         rad_cache_get_stats(cache, &stats);
         CHECKF(stats.num_nodes == (what == 0 ? 1u : 2u), "case %d: %llu nodes", what,
                (unsigned long long)stats.num_nodes);

@@ -111,9 +111,9 @@ static bool reserve(world *w, req *r, uint32_t len)
     rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
     uint32_t from = r->kv.allocated_len;
     rad_slot last = from ? row[from - 1] : -1;
-    if (rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from) == RAD_FULL) {
-        CHECK_OK(rad_cache_evict(w->cache, len - from + w->ps, NULL));
-        if (rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from)) return false;
+    if (rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL) == RAD_FULL) {
+        CHECK_OK(rad_cache_evict(w->cache, len - from + w->ps, NULL, NULL));
+        if (rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL)) return false;
     }
     r->kv.allocated_len = len;
     return true;
@@ -137,7 +137,7 @@ static void start(world *w, req *r)
     CHECK_OK(rad_req_to_token_alloc(w->rows, &r->kv.row));
     rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
     CHECK_OK(rad_cache_lookup(w->cache, &look, &looked));
-    CHECK_OK(rad_cache_match_prefix(w->cache, &look, row, &match));
+    CHECK_OK(rad_cache_match_prefix(w->cache, &look, row, &match, NULL));
     CHECK(looked.prefix_tokens == match.prefix_tokens);
     CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, &r->kv.lock, NULL));
     r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
@@ -223,7 +223,7 @@ static void operation(world *w)
     case 0: insert(w); break;
     case 1: speculate(w); break;
     case 2:
-        CHECK_OK(rad_cache_evict(w->cache, random_below(w, 3 * w->ps + 1), &evicted));
+        CHECK_OK(rad_cache_evict(w->cache, random_below(w, 3 * w->ps + 1), &evicted, NULL));
         w->did[5] += evicted > 0;
         break;
     case 3:
@@ -367,7 +367,7 @@ TEST(a_window_allocator_and_its_pool)
             uint32_t prefix = 0, len = LEN;
             rad_slot last = -1, slots[LEN + 1];
             float k[LEN * WIDTH], v[LEN * WIDTH];
-            CHECK_OK(rad_kv_alloc_extend(a, 1, &prefix, &len, &last, slots));
+            CHECK_OK(rad_kv_alloc_extend(a, 1, &prefix, &len, &last, slots, NULL));
             for (int n = 0; n < LEN * WIDTH; n++)
                 k[n] = v[n] = (float)(n + i) / 64.0f;
             for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -380,7 +380,7 @@ TEST(a_window_allocator_and_its_pool)
             CHECK_OK(rad_kv_free_window(a, &page, 1, NULL));
             CHECK(!rad_kv_has_window(a, page) && rad_kv_has_window(a, slots[PAGE] / PAGE));
             len = LEN + 1;
-            CHECK_OK(rad_kv_alloc_decode(a, 1, &len, &slots[LEN - 1], &slots[LEN]));
+            CHECK_OK(rad_kv_alloc_decode(a, 1, &len, &slots[LEN - 1], &slots[LEN], NULL));
             CHECK_OK(rad_kv_free_slots(a, slots, LEN + 1, NULL));
         }
         watching = false;

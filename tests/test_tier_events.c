@@ -386,7 +386,7 @@ TEST(a_page_goes_through_all_tiers)
     CHECK(c.count[HOST] == 10 && c.count[STORAGE] == 0);
     hrig_settle(&r);
     CHECK(told(&r, 10, 10, 10));
-    CHECK_OK(rad_cache_evict(r.cache, 20, NULL)); /* demoted */
+    CHECK_OK(rad_cache_evict(r.cache, 20, NULL, NULL)); /* demoted */
     take(&r);
     CHECK(c.count[DEVICE] == 0 && c.count[HOST] == 10 && c.removes[DEVICE] == 10);
     CHECK(hrig_serve(&r, &q) == 18);
@@ -495,7 +495,7 @@ TEST(without_tier_events_the_device_alone_is_told)
     begin(&r, &o);
     q = (hreq){0};
     serve_ten_pages(&r, &q);
-    CHECK_OK(rad_cache_evict(r.cache, 6, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 6, NULL, NULL));
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_HOST, NULL));
     take(&r);
     CHECK(c.count[DEVICE] == 7 && !c.stores[HOST] && !c.stores[STORAGE] && !c.clears);
@@ -624,7 +624,7 @@ static void one_thing(history *h)
     } else if (what < 78) {
         CHECK_OK(rad_cache_poll(cache));
     } else if (what < 88) {
-        CHECK_OK(rad_cache_evict(cache, below(h, 100), NULL));
+        CHECK_OK(rad_cache_evict(cache, below(h, 100), NULL, NULL));
     } else if (what < 95) {
         take(&h->r);
     } else if (what < 96 && !h->quiet) {

@@ -49,13 +49,13 @@ TEST(what_was_demoted_is_on_the_host_and_would_be_loaded)
     CHECK(e.host_end == 40 && e.host_tokens == 0 && e.load == RAD_LOAD_NOTHING);
 
     rad_cache_set_beneficiary(r.cache, 77);
-    CHECK_OK(rad_cache_evict(r.cache, 8, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 8, NULL, NULL));
     e = explain(&r, 40, 100);
     CHECK(e.device_tokens == 32 && e.host_tokens == 8 && e.load == RAD_LOAD_BELOW_THRESHOLD);
     CHECK(e.device_why == RAD_END_EVICTED && e.device_evicted_tokens == 8);
     CHECK(e.device_eviction.beneficiary == 77 && !strcmp(e.device_eviction.policy, "lru"));
     CHECK(e.host_why == RAD_END_COMPLETE);
-    CHECK_OK(rad_cache_evict(r.cache, 8, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 8, NULL, NULL));
     e = explain(&r, 40, 100);
     CHECK(e.host_tokens == 16 && e.load == RAD_LOAD_TAKEN && e.fetched_tokens == 0);
     hrig_stop(&r, false);
@@ -70,7 +70,7 @@ TEST(what_the_host_evicted_says_when_and_for_whom)
     serve(&r, 40, 200);
     rad_cache_set_beneficiary(r.cache, 5);
     serve(&r, 16, 300); /* 4 more */
-    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
     rad_tier_explanation e = explain(&r, 40, 100);
     CHECK(e.device_tokens == 0 && e.device_why == RAD_END_EVICTED && e.host_tokens == 24);
     CHECK(e.device_evicted_tokens == 40 && e.host_why == RAD_END_EVICTED);
@@ -87,7 +87,7 @@ TEST(what_never_got_a_copy_was_never_on_the_host)
     o.tiers.write_policy = RAD_WRITE_BACK;
     hrig_start(&r, &o, NULL);
     serve(&r, 40, 100);
-    CHECK_OK(rad_cache_evict(r.cache, 40, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 40, NULL, NULL));
     rad_tier_explanation e = explain(&r, 40, 100);
     CHECK(e.device_why == RAD_END_EVICTED && e.host_why == RAD_END_NEVER_SEEN && !e.host_end);
     hrig_stop(&r, false);

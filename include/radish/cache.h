@@ -147,13 +147,9 @@ typedef struct rad_match {
  * are written to slots[0..prefix_tokens) unless `slots` is NULL (room for
  * num_tokens). Touches access times and may split a node, as SGLang does; does
  * not lock and does not count as a hit. Nothing cached is RAD_OK with 0 tokens; RAD_E_INVAL
- * for a key without tokens or no place for the answer. O(num_tokens). */
+ * for a key without tokens or no place for the answer. `err` may be NULL. O(num_tokens). */
 RAD_API rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                          rad_match *match);
-
-/* The same, which says why it refuses. */
-RAD_API rad_status rad_cache_match_prefix_why(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                              rad_match *match, rad_error *err);
+                                          rad_match *match, rad_error *err);
 
 /* Like match_prefix, but neither touches nor splits: for schedulers that order
  * a queue, for routers and for explanations. last_node is the deepest node that
@@ -201,14 +197,11 @@ RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt
 
 /* Frees unlocked cached tokens, least valuable first, from the tails of leaves:
  * num_tokens rounded up to whole pages, or less when no more is evictable. The
- * pages go back to the allocator. *evicted_tokens may be NULL. O(log n) a leaf.
+ * pages go back to the allocator. `evicted_tokens` and `err` may be NULL. O(log n) a leaf.
  * RAD_E_STATE: the allocator did not know a page as handed out (it was cleared under the
  * cache); all else was done. */
-RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens);
-
-/* The same, which says why it refuses. */
-RAD_API rad_status rad_cache_evict_why(rad_cache *cache, uint64_t num_tokens,
-                                       uint64_t *evicted_tokens, rad_error *err);
+RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens,
+                                   rad_error *err);
 
 /* Gives back the window side of unlocked cached pages, in the order told above: window_tokens
  * rounded up to whole pages, or less when no more is evictable. The pages stay cached. A page that

@@ -94,29 +94,20 @@ RAD_API rad_status rad_kv_free_slots(rad_kv_allocator *a, const rad_slot *slots,
  * new pages, then a new partial page. `slots` gets sum(seq_lens - prefix_lens)
  * entries, request after request.
  *
- * All or nothing, RAD_FULL as above. RAD_E_INVAL when last_loc does not fit
- * prefix_lens or seq_lens < prefix_lens. RAD_E_STATE when the partial page that a request
- * would go on filling has lost its window side. O(tokens). */
+ * All or nothing. RAD_FULL as above, in words that say how many pages were wanted and how many
+ * there are. Others in words that name the request by its place in the arrays: RAD_E_INVAL when
+ * last_loc does not fit prefix_lens or seq_lens < prefix_lens; RAD_E_STATE when the partial page
+ * that a request would go on filling has lost its window side. `err` may be NULL. O(tokens). */
 RAD_API rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs,
                                        const uint32_t *prefix_lens, const uint32_t *seq_lens,
-                                       const rad_slot *last_loc, rad_slot *slots);
+                                       const rad_slot *last_loc, rad_slot *slots, rad_error *err);
 
 /* One slot per request for the token at position seq_lens[i] - 1 (seq_lens
  * already count it). A new page is taken when that position starts one. All or nothing,
  * answers as rad_kv_alloc_extend; O(num_reqs). */
 RAD_API rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs,
                                        const uint32_t *seq_lens, const rad_slot *last_loc,
-                                       rad_slot *slots);
-
-/* The same two, which say why they refuse: RAD_E_INVAL names the request, by its place in the
- * arrays, and what does not fit; RAD_FULL how many pages were wanted and how many there are. */
-RAD_API rad_status rad_kv_alloc_extend_why(rad_kv_allocator *a, uint32_t num_reqs,
-                                           const uint32_t *prefix_lens, const uint32_t *seq_lens,
-                                           const rad_slot *last_loc, rad_slot *slots,
-                                           rad_error *err);
-RAD_API rad_status rad_kv_alloc_decode_why(rad_kv_allocator *a, uint32_t num_reqs,
-                                           const uint32_t *seq_lens, const rad_slot *last_loc,
-                                           rad_slot *slots, rad_error *err);
+                                       rad_slot *slots, rad_error *err);
 
 /* Between begin and end frees are recorded (copied: the caller may change its row at
  * once) and end makes them available together; until then nobody is handed one of these

@@ -58,7 +58,7 @@
 #include <radish/types.h>
 
 #define RAD_VERSION_MAJOR 0
-#define RAD_VERSION_MINOR 1
+#define RAD_VERSION_MINOR 2
 #define RAD_VERSION_PATCH 0
 
 /* One number that grows: compare it with rad_version(). */
@@ -68,7 +68,7 @@
 #define RAD_VERSION_TEXT_(major, minor, patch)                                                     \
     RAD_VERSION_QUOTE_(major) "." RAD_VERSION_QUOTE_(minor) "." RAD_VERSION_QUOTE_(patch)
 #define RAD_VERSION_STRING                                                                         \
-    RAD_VERSION_TEXT_(RAD_VERSION_MAJOR, RAD_VERSION_MINOR, RAD_VERSION_PATCH) /* "0.1.0" */
+    RAD_VERSION_TEXT_(RAD_VERSION_MAJOR, RAD_VERSION_MINOR, RAD_VERSION_PATCH) /* "0.2.0" */
 
 #ifdef __cplusplus
 extern "C" {
@@ -78,7 +78,7 @@ extern "C" {
  * it was compiled against. Any thread; O(1). */
 RAD_API uint32_t rad_version(void);
 
-/* The same for people: "0.1.0". The library's own text, never NULL. Any thread; O(1). */
+/* The same for people: "0.2.0". The library's own text, never NULL. Any thread; O(1). */
 RAD_API const char *rad_version_string(void);
 
 #ifdef __cplusplus

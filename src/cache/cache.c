@@ -50,12 +50,6 @@ bool cache_key_is_sound(const rad_key *key)
     return key && (key->tokens || !key->num_tokens) && key->num_tokens <= INT32_MAX;
 }
 
-rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                  rad_match *match)
-{
-    return rad_cache_match_prefix_why(cache, key, slots, match, NULL);
-}
-
 static rad_status refuse_key(const char *who, const rad_key *key, rad_error *err)
 {
     if (!key) return rad_fail(err, RAD_E_INVAL, "%s: no key", who);
@@ -66,8 +60,8 @@ static rad_status refuse_key(const char *who, const rad_key *key, rad_error *err
                     key->num_tokens);
 }
 
-rad_status rad_cache_match_prefix_why(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                      rad_match *match, rad_error *err)
+rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                                  rad_match *match, rad_error *err)
 {
     if (!match) return rad_fail(err, RAD_E_INVAL, "match_prefix: no place for the answer");
     if (!cache_key_is_sound(key)) return refuse_key("match_prefix", key, err);
@@ -109,13 +103,8 @@ rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_er
     return cache->ops->dec_lock_ref(cache, receipt, err);
 }
 
-rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
-{
-    return rad_cache_evict_why(cache, num_tokens, evicted_tokens, NULL);
-}
-
-rad_status rad_cache_evict_why(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens,
-                               rad_error *err)
+rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens,
+                           rad_error *err)
 {
     uint64_t done = 0;
     rad_status status = cache->ops->evict(cache, num_tokens, &done);

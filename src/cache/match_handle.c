@@ -190,7 +190,7 @@ rad_status rad_cache_match_spans(rad_cache *cache, const rad_key *key, rad_page_
     radix_cache *c = radix_cache_of(cache);
     if (!count || (max && !spans)) return RAD_E_INVAL;
     *count = 0;
-    rad_status status = rad_cache_match_prefix(cache, key, NULL, match);
+    rad_status status = rad_cache_match_prefix(cache, key, NULL, match, NULL);
     if (status || !c || !match->prefix_tokens) return status;
     const radix_tree *t = &c->tree;
     uint32_t ps = cache->page_size, end = match->prefix_tokens / ps, runs = 0;

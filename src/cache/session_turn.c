@@ -119,7 +119,7 @@ rad_status session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *
 {
     session_cache *c = session_of(cache);
     uint32_t len, id = find_kept(c, key, &len);
-    if (!id) return rad_cache_match_prefix(c->inner, key, slots, match);
+    if (!id) return rad_cache_match_prefix(c->inner, key, slots, match, NULL);
     if (slots)
         memcpy(slots, rad_req_to_token_row(cache->rows, c->slots[id].row), len * sizeof *slots);
     match->prefix_tokens = len;
@@ -357,7 +357,7 @@ rad_status session_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicte
     session_cache *c = session_of(cache);
     uint64_t done = 0, part = 0;
     rad_status status;
-    while (!(status = rad_cache_evict(c->inner, num_tokens - done, &part))) {
+    while (!(status = rad_cache_evict(c->inner, num_tokens - done, &part, NULL))) {
         done += part;
         if (done >= num_tokens || !c->oldest) break;
         uint64_t before = rad_kv_available_size(cache->kv);

@@ -50,7 +50,7 @@ static void add_host_hit(const hiradix_cache *c, const rad_key *key, rad_match *
 static rad_status hi_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                   rad_match *match)
 {
-    rad_status status = rad_cache_match_prefix(of(cache)->device, key, slots, match);
+    rad_status status = rad_cache_match_prefix(of(cache)->device, key, slots, match, NULL);
     if (!status) add_host_hit(of(cache), key, match);
     return status;
 }
@@ -98,10 +98,10 @@ static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evic
 {
     hiradix_cache *c = of(cache);
     uint64_t done = 0, more = 0;
-    rad_status status = rad_cache_evict(c->device, num_tokens, &done);
+    rad_status status = rad_cache_evict(c->device, num_tokens, &done, NULL);
     /* What waits to be copied is locked; whoever needs pages now needs them more. */
     for (; done < num_tokens && tickets_give_up_a_write(&c->out); done += more) {
-        rad_status again = rad_cache_evict(c->device, num_tokens - done, &more);
+        rad_status again = rad_cache_evict(c->device, num_tokens - done, &more, NULL);
         if (!status) status = again;
     }
     if (evicted_tokens) *evicted_tokens = done;

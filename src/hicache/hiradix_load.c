@@ -37,7 +37,7 @@ static bool take_device_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
     if (have + rad_cache_evictable_size(c->device) / c->page_size < count)
         return false; /* nothing is evicted in vain */
     if (have < count)
-        (void)rad_cache_evict(c->device, (uint64_t)(count - have) * c->page_size, NULL);
+        (void)rad_cache_evict(c->device, (uint64_t)(count - have) * c->page_size, NULL, NULL);
     return rad_kv_alloc(c->base.kv, pages, count) == RAD_OK;
 }
 

@@ -40,7 +40,7 @@ bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
         uint64_t most = have + rad_cache_evictable_size(c->host) / c->page_size;
         if (most < count) return false; /* nothing is evicted in vain */
         hi_explain_taken(c);
-        (void)rad_cache_evict(c->host, (uint64_t)(count - have) * c->page_size, NULL);
+        (void)rad_cache_evict(c->host, (uint64_t)(count - have) * c->page_size, NULL, NULL);
         c->epoch++;
     }
     if (rad_kv_alloc(c->host_pages, pages, count) != RAD_OK) return false;

@@ -381,14 +381,8 @@ static rad_status refuse_lost(uint32_t i, rad_slot last_loc, rad_error *err)
 }
 
 rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uint32_t *prefix_lens,
-                               const uint32_t *seq_lens, const rad_slot *last_loc, rad_slot *slots)
-{
-    return rad_kv_alloc_extend_why(a, num_reqs, prefix_lens, seq_lens, last_loc, slots, NULL);
-}
-
-rad_status rad_kv_alloc_extend_why(rad_kv_allocator *a, uint32_t num_reqs,
-                                   const uint32_t *prefix_lens, const uint32_t *seq_lens,
-                                   const rad_slot *last_loc, rad_slot *slots, rad_error *err)
+                               const uint32_t *seq_lens, const rad_slot *last_loc, rad_slot *slots,
+                               rad_error *err)
 {
     uint32_t ps = a->page_size;
     uint64_t need = 0;
@@ -430,13 +424,7 @@ rad_status rad_kv_alloc_extend_why(rad_kv_allocator *a, uint32_t num_reqs,
 }
 
 rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs, const uint32_t *seq_lens,
-                               const rad_slot *last_loc, rad_slot *slots)
-{
-    return rad_kv_alloc_decode_why(a, num_reqs, seq_lens, last_loc, slots, NULL);
-}
-
-rad_status rad_kv_alloc_decode_why(rad_kv_allocator *a, uint32_t num_reqs, const uint32_t *seq_lens,
-                                   const rad_slot *last_loc, rad_slot *slots, rad_error *err)
+                               const rad_slot *last_loc, rad_slot *slots, rad_error *err)
 {
     uint32_t need = 0;
     for (uint32_t i = 0; i < num_reqs; i++) {

@@ -141,7 +141,7 @@ rad_status rad_swa_alloc_extend(rad_swa_allocator *a, uint32_t num_reqs,
     }
     if (!swa_has_room(a, need)) return RAD_FULL;
     rad_status status =
-        rad_kv_alloc_extend(a->full, num_reqs, prefix_lens, seq_lens, last_loc, slots);
+        rad_kv_alloc_extend(a->full, num_reqs, prefix_lens, seq_lens, last_loc, slots, NULL);
     if (status) return status;
 
     take_swa(a, (uint32_t)need);
@@ -166,7 +166,7 @@ rad_status rad_swa_alloc_decode(rad_swa_allocator *a, uint32_t num_reqs, const u
             return RAD_E_STATE;
     }
     if (!swa_has_room(a, need)) return RAD_FULL;
-    rad_status status = rad_kv_alloc_decode(a->full, num_reqs, seq_lens, last_loc, slots);
+    rad_status status = rad_kv_alloc_decode(a->full, num_reqs, seq_lens, last_loc, slots, NULL);
     if (status) return status;
 
     take_swa(a, need);

@@ -66,7 +66,7 @@ static bool take_slots(sim *s, uint32_t from, uint32_t to)
 {
     uint32_t need = (to + s->page_size - 1) / s->page_size - from / s->page_size;
     uint32_t have = rad_kv_available_pages(s->alloc);
-    if (need > have) rad_cache_evict(s->cache, (uint64_t)(need - have) * s->page_size, NULL);
+    if (need > have) rad_cache_evict(s->cache, (uint64_t)(need - have) * s->page_size, NULL, NULL);
     if (rad_kv_alloc(s->alloc, s->pages, need) != RAD_OK) return false;
     for (uint32_t i = from; i < to; i++)
         s->slots[i] = s->pages[(i - from) / s->page_size] * (rad_slot)s->page_size +
@@ -85,7 +85,7 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
     rad_key key = {.tokens = r->elements, .num_tokens = r->num_prompt};
     rad_match match;
     rad_receipt lock = {0};
-    rad_status status = rad_cache_match_prefix_why(s->cache, &key, s->slots, &match, err);
+    rad_status status = rad_cache_match_prefix(s->cache, &key, s->slots, &match, err);
     if (status) return status;
 
     uint32_t hit = match.prefix_tokens, all = r->num_elements;

@@ -157,7 +157,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     tiers_end_prefetch(s, r, &key);
     rad_slot *slots = rad_req_to_token_row(s->pools.req_to_token_pool, row);
     rad_match match = {0};
-    if (rad_cache_match_prefix(s->pools.tree_cache, &key, slots, &match) == RAD_OK &&
+    if (rad_cache_match_prefix(s->pools.tree_cache, &key, slots, &match, NULL) == RAD_OK &&
         rad_cache_inc_lock_ref(s->pools.tree_cache, match.last_node, &r->kv.lock, NULL) == RAD_OK)
         r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
     rad_load_result loaded = {.why = match.host_hit_tokens ? RAD_LOAD_OVER_QUOTA

@@ -83,7 +83,7 @@ bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *er
     uint64_t available = rad_kv_available_pages(pools->kv_allocator);
     if (available >= pages) return true;
     uint64_t tokens = (pages - available) * pools->page_size;
-    rad_status status = rad_cache_evict_why(pools->tree_cache, tokens, NULL, err);
+    rad_status status = rad_cache_evict(pools->tree_cache, tokens, NULL, err);
     available = rad_kv_available_pages(pools->kv_allocator);
     if (available >= pages) return true;
     if (status >= 0)
@@ -151,9 +151,8 @@ rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_p
         b->last_loc[i] = prefix ? row[prefix - 1] : -1;
     }
     if (!evict_until_free(pools, b->num_pages, err)) return RAD_FULL;
-    rad_status status = rad_kv_alloc_extend_why(pools->kv_allocator, b->num_reqs,
-                                                b->extend_prefix_lens, b->seq_lens, b->last_loc,
-                                                b->out_cache_loc, err);
+    rad_status status = rad_kv_alloc_extend(pools->kv_allocator, b->num_reqs, b->extend_prefix_lens,
+                                            b->seq_lens, b->last_loc, b->out_cache_loc, err);
     if (status != RAD_OK) return status;
     if (pools->page_size == 1) take_turns(b);
 

@@ -123,7 +123,7 @@ static rad_status find_page(scheduler *s, const rad_key *key, uint32_t pos, rad_
     rad_slot *slots = rad_alloc(&s->env, bytes);
     if (!slots) return RAD_E_NOMEM;
     rad_match match = {0};
-    rad_status status = rad_cache_match_prefix(s->pools.tree_cache, key, slots, &match);
+    rad_status status = rad_cache_match_prefix(s->pools.tree_cache, key, slots, &match, NULL);
     if (status == RAD_OK && pos >= match.prefix_tokens) status = RAD_NONE;
     if (status == RAD_OK) *page = slots[pos] / (rad_slot)s->pools.page_size;
     rad_free(&s->env, slots, bytes);

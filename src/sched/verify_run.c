@@ -79,8 +79,8 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
     b->req_pool_indices[0] = kv->row;
     b->last_loc[0] = prefix ? row[prefix - 1] : -1;
     if (!evict_until_free(&s->pools, pages_for(prefix, num_tokens, s->pools.page_size), err) ||
-        rad_kv_alloc_extend_why(s->pools.kv_allocator, 1, b->extend_prefix_lens, b->seq_lens,
-                                b->last_loc, b->out_cache_loc, err) != RAD_OK)
+        rad_kv_alloc_extend(s->pools.kv_allocator, 1, b->extend_prefix_lens, b->seq_lens,
+                            b->last_loc, b->out_cache_loc, err) != RAD_OK)
         return false;
     kv->allocated_len = prefix + num_tokens;
     memcpy(row + prefix, b->out_cache_loc, num_tokens * sizeof *row);

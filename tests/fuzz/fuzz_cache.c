@@ -135,7 +135,7 @@ static void match(world *w)
     MUST(!rad_cache_lookup(w->cache, &k, &peek));
     MUST(!rad_cache_match_handle(w->cache, &k, &h));
     MUST(!rad_match_handle_slots(w->cache, &h, 0, h.num_tokens, again));
-    MUST(!rad_cache_match_prefix(w->cache, &k, slots, &m));
+    MUST(!rad_cache_match_prefix(w->cache, &k, slots, &m, NULL));
     MUST(peek.prefix_tokens == m.prefix_tokens && h.num_tokens == m.prefix_tokens);
     MUST(peek.partial_tokens == m.partial_tokens && m.partial_tokens < w->ps + 1);
     MUST(memcmp(slots, again, m.prefix_tokens * sizeof *slots) == 0);
@@ -189,7 +189,7 @@ static void request(world *w)
         if (rad_req_to_token_alloc(w->rows, &row)) return;
         r->row = row;
         r->key = key(w, w->req_tokens[i]);
-        MUST(!rad_cache_match_prefix(w->cache, &r->key, slots, &m));
+        MUST(!rad_cache_match_prefix(w->cache, &r->key, slots, &m, NULL));
         MUST(!rad_cache_inc_lock_ref(w->cache, m.last_node, &r->lock, NULL));
         memcpy(rad_req_to_token_row(w->rows, row), slots, m.prefix_tokens * sizeof *slots);
         r->protected_len = r->committed_len = r->allocated_len = m.prefix_tokens;
@@ -200,7 +200,7 @@ static void request(world *w)
     if (op < 3 && left) {
         uint32_t from = r->allocated_len, to = from + 1 + byte(w) % left;
         rad_slot last = from ? row[from - 1] : -1;
-        if (rad_kv_alloc_extend(w->kv, 1, &from, &to, &last, row + from)) return;
+        if (rad_kv_alloc_extend(w->kv, 1, &from, &to, &last, row + from, NULL)) return;
         r->allocated_len = to;
         r->committed_len = pick & 64 ? to : from + (to - from) / 2;
         if (r->committed_len < r->protected_len) r->committed_len = r->protected_len;
@@ -364,7 +364,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         else if (op < 10)
             unlock(&w);
         else if (op < 12)
-            MUST(!rad_cache_evict(w.cache, byte(&w), NULL));
+            MUST(!rad_cache_evict(w.cache, byte(&w), NULL, NULL));
         else if (op < 14)
             request(&w);
         else if (op < 15)
