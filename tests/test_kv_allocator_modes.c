@@ -1,4 +1,4 @@
-/* test_kv_allocator_modes.c - sorted runs, free groups, and going back to a state. */
+/* test_kv_allocator_modes.c - sorted runs and free groups. */
 #include "test.h"
 
 #include <radish/kv_allocator.h>
@@ -123,114 +123,14 @@ TEST(a_sort_under_an_open_group_leaves_its_pages_alone)
     rad_kv_allocator_destroy(a);
 }
 
-TEST(a_restored_state_hands_out_the_same_pages_again)
-{
-    rad_kv_allocator *a = make(10, 1, 0);
-    rad_page held[3], draft[5], again[5];
-    rad_kv_state state;
-    CHECK_OK(rad_kv_alloc(a, held, 3));
-    CHECK_OK(rad_kv_free(a, (rad_page[]){2}, 1, NULL));
-    rad_kv_backup_state(a, &state);
-    for (int round = 0; round < 3; round++) {
-        CHECK_OK(rad_kv_alloc(a, draft, 2));
-        CHECK_OK(rad_kv_alloc(a, draft + 2, 3));
-        if (round) CHECK(memcmp(draft, again, sizeof draft) == 0);
-        memcpy(again, draft, sizeof draft);
-        CHECK_OK(rad_kv_restore_state(a, &state, NULL));
-        CHECK(rad_kv_available_pages(a) == 8 && !rad_kv_is_taken(a, 2));
-        CHECK(rad_kv_is_taken(a, 1) && rad_kv_is_taken(a, 3));
-        CHECK_OK(rad_kv_check(a, NULL));
-    }
-    CHECK_OK(rad_kv_restore_state(a, &state, NULL)); /* nothing to take back */
-    rad_kv_allocator_destroy(a);
-}
-
-TEST(a_stale_state_is_refused_and_nothing_happens)
-{
-    for (uint32_t sort = 0; sort < 2; sort++) {
-        rad_kv_allocator *a = make(10, 1, sort), *b = make(10, 1, sort);
-        rad_page pages[10];
-        rad_kv_state state, other, blank = {0};
-        rad_error err;
-        CHECK_OK(rad_kv_alloc(a, pages, 4));
-        rad_kv_backup_state(a, &state);
-        rad_kv_backup_state(b, &other);
-        CHECK(rad_kv_restore_state(a, &other, &err) == RAD_E_STATE);
-        CHECK(strstr(err.text, "another allocator"));
-        CHECK(rad_kv_restore_state(a, &blank, NULL) == RAD_E_STATE);
-
-        CHECK_OK(rad_kv_free(a, pages, 0, NULL)); /* freeing nothing is nothing */
-        CHECK_OK(rad_kv_restore_state(a, &state, NULL));
-
-        CHECK_OK(rad_kv_free(a, pages, 1, NULL));
-        CHECK(rad_kv_restore_state(a, &state, &err) == RAD_E_STATE);
-        CHECK(strstr(err.text, "stale"));
-        CHECK(rad_kv_available_pages(a) == 7);
-
-        /* A refused free changes nothing, also not the states. */
-        rad_kv_backup_state(a, &state);
-        CHECK(rad_kv_free(a, (rad_page[]){pages[1], pages[0]}, 2, NULL) == RAD_E_STATE);
-        CHECK_OK(rad_kv_restore_state(a, &state, NULL));
-
-        CHECK_OK(rad_kv_free_group_begin(a));
-        rad_kv_backup_state(a, &state);
-        CHECK_OK(rad_kv_free(a, pages + 1, 1, NULL));
-        CHECK(rad_kv_restore_state(a, &state, NULL) == RAD_E_STATE);
-        rad_kv_backup_state(a, &state);
-        CHECK_OK(rad_kv_free_group_end(a)); /* pages came back */
-        CHECK(rad_kv_restore_state(a, &state, NULL) == RAD_E_STATE);
-
-        /* Restoring an earlier state outdates a later one, and the reverse. */
-        rad_kv_backup_state(a, &state);
-        CHECK_OK(rad_kv_alloc(a, pages, 2));
-        rad_kv_backup_state(a, &other);
-        CHECK_OK(rad_kv_restore_state(a, &state, NULL));
-        CHECK(rad_kv_restore_state(a, &other, NULL) == RAD_E_STATE);
-        rad_kv_backup_state(a, &other);
-        rad_kv_clear(a);
-        CHECK(rad_kv_restore_state(a, &other, NULL) == RAD_E_STATE);
-        CHECK_OK(rad_kv_check(a, NULL));
-        rad_kv_allocator_destroy(a);
-        rad_kv_allocator_destroy(b);
-    }
-}
-
-/* Pages popped before a sort come back after it, and the stack is in order again. */
-TEST(a_restore_across_a_sort_takes_everything_back)
-{
-    rad_kv_allocator *a = make(9, 1, 1);
-    rad_page pages[9];
-    rad_kv_state state;
-    CHECK_OK(rad_kv_alloc(a, pages, 7));
-    CHECK_OK(rad_kv_free(a, (rad_page[]){6, 1, 4}, 3, NULL));
-    rad_kv_backup_state(a, &state);
-    CHECK_OK(rad_kv_alloc(a, pages, 1));
-    CHECK(pages[0] == 8);
-    CHECK_OK(rad_kv_alloc(a, pages + 1, 3)); /* sorts */
-    CHECK(pages[1] == 1 && pages[2] == 4 && pages[3] == 6);
-    CHECK_OK(rad_kv_restore_state(a, &state, NULL));
-    CHECK_OK(rad_kv_check(a, NULL));
-    CHECK(rad_kv_available_pages(a) == 5);
-    CHECK_OK(rad_kv_alloc(a, pages, 5));
-    CHECK(pages[0] == 1 && pages[1] == 4 && pages[2] == 6 && pages[3] == 8 && pages[4] == 9);
-    CHECK_OK(rad_kv_restore_state(a, &state, NULL));
-    CHECK(rad_kv_available_pages(a) == 5);
-    CHECK_OK(rad_kv_check(a, NULL));
-    rad_kv_allocator_destroy(a);
-}
-
-/* The naive model: a set of taken pages, a set recorded by the group, copies of both as
- * states, and a flag that says whether a state may still be restored. */
-enum { PAGES = 150, STATES = 3, MOST = 12 };
+/* The naive model: a set of taken pages and a set recorded by the group. */
+enum { PAGES = 150, MOST = 12 };
 
 typedef struct world {
     rad_kv_allocator *a;
     uint32_t sort, num_free;
     bool group;
     char where[PAGES + 1]; /* 0 free, 1 taken, 2 in the group */
-    char saved[STATES][PAGES + 1];
-    rad_kv_state states[STATES];
-    bool good[STATES];
     uint64_t seed, dice;
 } world;
 
@@ -269,7 +169,6 @@ static void step_free(world *w, uint32_t count)
     for (uint32_t i = 0; i < found; i++)
         w->where[list[i]] = w->group ? 2 : 0;
     if (!w->group) w->num_free += found;
-    if (found) memset(w->good, 0, sizeof w->good);
 }
 
 static void step_group_end(world *w)
@@ -280,22 +179,7 @@ static void step_group_end(world *w)
         if (w->where[page] == 2) {
             w->where[page] = 0;
             w->num_free++;
-            memset(w->good, 0, sizeof w->good);
         }
-}
-
-static void step_restore(world *w, uint32_t s)
-{
-    if (w->states[s].owner != w->a) return; /* never filled */
-    rad_status status = rad_kv_restore_state(w->a, &w->states[s], NULL);
-    holds(w, status == (w->good[s] ? RAD_OK : RAD_E_STATE), "restore");
-    if (status) return;
-    memset(w->good, 0, sizeof w->good);
-    w->good[s] = true;
-    memcpy(w->where, w->saved[s], sizeof w->where);
-    w->num_free = 0;
-    for (int page = 1; page <= PAGES; page++)
-        w->num_free += !w->where[page];
 }
 
 static void step_misuse(world *w)
@@ -307,7 +191,7 @@ static void step_misuse(world *w)
 
 static void step(world *w)
 {
-    uint32_t count = draw(w, MOST + 1), s = draw(w, STATES), what = draw(w, 16);
+    uint32_t count = draw(w, MOST + 1), what = draw(w, 14);
     if (what < 6) {
         step_free(w, count);
     } else if (what == 6) {
@@ -316,12 +200,6 @@ static void step(world *w)
     } else if (what == 7) {
         step_group_end(w);
     } else if (what == 8) {
-        rad_kv_backup_state(w->a, &w->states[s]);
-        memcpy(w->saved[s], w->where, sizeof w->where);
-        w->good[s] = true;
-    } else if (what == 9) {
-        step_restore(w, s);
-    } else if (what == 10) {
         step_misuse(w);
     } else {
         step_take(w, count);

@@ -67,19 +67,17 @@ TEST(only_the_tail_gets_a_window_side_when_so_asked)
 {
     rad_kv_allocator *a = make(8, 3, 2, 0);
     rad_page pages[8] = {-7};
-    rad_kv_state state;
     CHECK(rad_kv_window_num_pages(a) == 3);
     CHECK(rad_kv_alloc_tail(a, pages, 2, 3) == RAD_E_INVAL);
     CHECK(rad_kv_alloc_tail(a, pages, 8, 4) == RAD_FULL);
     CHECK(rad_kv_alloc_tail(a, pages, 9, 0) == RAD_FULL && pages[0] == -7);
     CHECK(window_size(a) == 6);
-    rad_kv_backup_state(a, &state);
     CHECK_OK(rad_kv_alloc_tail(a, pages, 5, 2));
     for (int i = 0; i < 5; i++)
         CHECK(rad_kv_is_taken(a, pages[i]) && rad_kv_has_window(a, pages[i]) == (i >= 3));
     CHECK(rad_kv_available_size(a) == 6 && window_size(a) == 2);
     CHECK_OK(rad_kv_check(a, NULL));
-    CHECK_OK(rad_kv_restore_state(a, &state, NULL)); /* fewer window sides than pages */
+    CHECK_OK(rad_kv_free(a, pages, 5, NULL)); /* fewer window sides than pages */
     CHECK(rad_kv_available_size(a) == 16 && window_size(a) == 6);
     CHECK_OK(rad_kv_check(a, NULL));
     CHECK_OK(rad_kv_alloc_tail(a, pages, 5, 0));
@@ -258,58 +256,6 @@ TEST(a_group_holds_both_sides_back_until_its_end)
     CHECK(rad_kv_available_size(a) == 4 && window_size(a) == 4 && !rad_kv_is_taken(a, pages[0]));
     CHECK_OK(rad_kv_check(a, NULL));
     rad_kv_allocator_destroy(a);
-}
-
-TEST(a_restored_state_takes_both_sides_back)
-{
-    for (uint32_t sort = 0; sort < 2; sort++) {
-        rad_kv_allocator *a = make(9, 7, 2, sort), *b = make(9, 7, 2, sort);
-        rad_page pages[9], draft[4], again[4];
-        rad_kv_state state, foreign;
-        rad_error err;
-        CHECK_OK(rad_kv_alloc(a, pages, 5));
-        CHECK_OK(rad_kv_free(a, pages, 2, NULL));
-        CHECK_OK(rad_kv_free_window(a, pages + 4, 1, NULL));
-        rad_kv_backup_state(a, &state);
-        for (int round = 0; round < 3; round++) {
-            CHECK_OK(rad_kv_alloc(a, draft, 1));
-            CHECK_OK(rad_kv_alloc(a, draft + 1, 3));
-            for (int i = 0; i < 4 && round; i++)
-                CHECK(sort || draft[i] == again[i]);
-            memcpy(again, draft, sizeof draft);
-            CHECK_OK(rad_kv_restore_state(a, &state, &err));
-            CHECK(rad_kv_available_size(a) == 12 && window_size(a) == 10);
-            for (int i = 0; i < 4; i++)
-                CHECK(!rad_kv_is_taken(a, draft[i]) && !rad_kv_has_window(a, draft[i]));
-            CHECK(rad_kv_has_window(a, pages[2]) && !rad_kv_has_window(a, pages[4]));
-            CHECK_OK(rad_kv_check(a, NULL));
-        }
-        rad_kv_backup_state(b, &foreign);
-        CHECK(rad_kv_restore_state(a, &foreign, &err) == RAD_E_STATE);
-
-        CHECK_OK(rad_kv_alloc(a, draft, 1));
-        rad_kv_backup_state(a, &foreign);
-        foreign.epoch = state.epoch,
-        foreign.taken_pages = state.taken_pages; /* put together by hand */
-        CHECK(rad_kv_restore_state(a, &foreign, &err) == RAD_E_STATE);
-        CHECK_OK(rad_kv_restore_state(a, &state, &err));
-
-        /* A window side that went in between: refused on both sides. */
-        CHECK_OK(rad_kv_alloc(a, draft, 2));
-        CHECK_OK(rad_kv_free_window(a, pages + 3, 1, NULL));
-        CHECK(rad_kv_restore_state(a, &state, &err) == RAD_E_STATE);
-        CHECK(rad_kv_has_window(a, draft[0]) && rad_kv_available_size(a) == 8);
-        CHECK_OK(rad_kv_check(a, NULL));
-        /* A full page without a window side: only the full allocator saw it go. */
-        rad_kv_backup_state(a, &state);
-        CHECK_OK(rad_kv_alloc(a, draft + 2, 1));
-        CHECK_OK(rad_kv_free(a, pages + 3, 1, NULL));
-        CHECK(rad_kv_restore_state(a, &state, &err) == RAD_E_STATE);
-        CHECK(rad_kv_has_window(a, draft[2]));
-        CHECK_OK(rad_kv_check(a, NULL));
-        rad_kv_allocator_destroy(a);
-        rad_kv_allocator_destroy(b);
-    }
 }
 
 /* The naive model: per full page an owner and whether the window side is there. Requests

@@ -118,32 +118,6 @@ RAD_API rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs,
 RAD_API rad_status rad_kv_free_group_begin(rad_kv_allocator *a);
 RAD_API rad_status rad_kv_free_group_end(rad_kv_allocator *a);
 
-/* Which pages are out, as a value of the caller's: for a speculative step that takes
- * pages and may have to put them all back. Nothing has to be given back for a state that
- * is no longer wanted. Fields are the allocator's business. */
-typedef struct rad_kv_state {
-    const rad_kv_allocator *owner;
-    uint64_t epoch;
-    uint32_t taken_pages;
-    uint32_t sorts;
-    uint64_t window_epoch; /* the same of the window side */
-    uint32_t window_taken_pages;
-    uint32_t window_sorts;
-} rad_kv_state;
-
-/* O(1). */
-RAD_API void rad_kv_backup_state(const rad_kv_allocator *a, rad_kv_state *state);
-
-/* Takes back every page that was handed out since the backup; the next allocations hand
- * them out again (without need_sort, or when nothing was sorted between: in the same
- * order). The state stays good and may be restored again; all other states become stale.
- *
- * RAD_E_STATE, and nothing happens, when the state is another allocator's, or when since
- * the backup a page or a window side was freed, a free group that held pages ended, another state
- * was restored, or the allocator was cleared. O(pages taken back), plus a sort when there was one
- * between. */
-RAD_API rad_status rad_kv_restore_state(rad_kv_allocator *a, rad_kv_state *state, rad_error *err);
-
 RAD_API uint32_t rad_kv_page_size(const rad_kv_allocator *a);
 RAD_API uint32_t rad_kv_num_pages(const rad_kv_allocator *a);       /* page 0 not counted */
 RAD_API uint32_t rad_kv_available_pages(const rad_kv_allocator *a); /* staged ones count */
@@ -163,7 +137,7 @@ RAD_API const rad_page *rad_kv_window_page_map(const rad_kv_allocator *a);
 RAD_API int rad_kv_has_window(const rad_kv_allocator *a, rad_page page); /* 0 for no page, too */
 
 /* Every page free again; whoever held one holds it no more. An open free group is
- * closed and states become stale. O(num_pages). */
+ * closed. O(num_pages). */
 RAD_API void rad_kv_clear(rad_kv_allocator *a);
 
 /* Walks everything: each page 1..num_pages is on the free stack, staged, recorded by a

@@ -94,18 +94,6 @@ RAD_API const rad_page *rad_swa_page_map(const rad_swa_allocator *a);
 RAD_API rad_status rad_swa_free_group_begin(rad_swa_allocator *a);
 RAD_API rad_status rad_swa_free_group_end(rad_swa_allocator *a);
 
-/* As rad_kv_backup_state and rad_kv_restore_state, for both sides together: what was handed
- * out since the backup comes back with its window side, or nothing happens. Freeing
- * anything in between, a window side too, makes the state stale (RAD_E_STATE). */
-typedef struct rad_swa_state {
-    rad_kv_state full;
-    rad_kv_state swa;
-} rad_swa_state;
-
-RAD_API void rad_swa_backup_state(const rad_swa_allocator *a, rad_swa_state *state);
-RAD_API rad_status rad_swa_restore_state(rad_swa_allocator *a, rad_swa_state *state,
-                                         rad_error *err);
-
 /* Tokens that can be allocated: the lesser of both sides. All O(1). */
 RAD_API uint64_t rad_swa_available_size(const rad_swa_allocator *a);
 RAD_API uint64_t rad_swa_full_available_size(const rad_swa_allocator *a);

@@ -3,12 +3,11 @@
  * Most pages come back soon after they left, so the free list is a plain array used
  * as a stack: the page freed last is handed out next, still warm.
  *
- *     free[]   | 7 | 3 | 9 | 4 | 2 | 6 |     |     | 8 | 5 |
- *                num_free    ^   num_undo            num_grouped
+ *     free[]   | 7 | 3 | 9 | 4 |     |     |     |     | 8 | 5 |
+ *                num_free    ^                       num_grouped
  *                            next alloc
  *
- * What was popped since the last free still stands above the top (2, 6: 6 left first), for
- * kv_undo.c. The far end of the array records what an open free group was given.
+ * The far end of the array records what an open free group was given.
  *
  * A stack alone cannot see a page freed twice, and a page owned by two requests is
  * silent corruption. So `taken` keeps one bit per page, and every alloc and free
@@ -87,26 +86,20 @@ void rad_kv_allocator_destroy(rad_kv_allocator *a)
     rad_free(&env, a, sizeof *a);
 }
 
-/* Pages came back: what stood above the stack's top is overwritten or out of date. */
-static void forget_undo(rad_kv_allocator *a)
-{
-    a->num_undo = 0;
-    a->epoch++;
-}
-
 static void flip_grouped(rad_kv_allocator *a)
 {
     for (uint32_t i = 1; i <= a->num_grouped; i++)
         lane_flip(kv_taken(a), (size_t)a->free[a->num_pages - i]);
 }
 
-void kv_sort_free(rad_kv_allocator *a)
+/* Writes the stack anew, lowest page on top, from the bits: what is not taken is free,
+ * staged pages included; a group's pages count as taken meanwhile. O(pages / 64 + pages that
+ * are free). */
+static void sort_free(rad_kv_allocator *a)
 {
     uint32_t at = a->num_free + a->num_staged;
-    memmove(a->free + at, a->free + a->num_free, (size_t)a->num_undo * sizeof *a->free);
     a->num_free = at;
     a->num_staged = 0;
-    a->sorts++;
     flip_grouped(a);
     size_t words = bits_words((size_t)a->num_pages + 1);
     for (size_t w = 0; at; w++) {
@@ -125,7 +118,7 @@ void kv_sort_free(rad_kv_allocator *a)
 static bool make_ready(rad_kv_allocator *a, uint64_t count)
 {
     if (count > (uint64_t)a->num_free + a->num_staged) return false;
-    if (count > a->num_free) kv_sort_free(a);
+    if (count > a->num_free) sort_free(a);
     return true;
 }
 
@@ -155,7 +148,6 @@ static void copy_backwards(rad_page *restrict to, const rad_page *restrict from,
 static void pop(rad_kv_allocator *a, rad_page *pages, uint32_t count)
 {
     a->num_free -= count;
-    a->num_undo += count;
     copy_backwards(pages, a->free + a->num_free, count);
     for (uint32_t run; count; pages += run, count -= run) {
         run = bits_run(pages, count);
@@ -231,7 +223,6 @@ static rad_status free_pages(rad_kv_allocator *a, const int32_t *entries, uint32
     }
     if (!count) return RAD_OK;
     if (a->window) kv_window_drop(a, entries, count, stride, unit);
-    forget_undo(a);
     if (a->in_group)
         for (uint32_t i = 0; i < count; i++)
             a->free[a->num_pages - ++a->num_grouped] = entries[(size_t)i * stride] / (int32_t)unit;
@@ -299,7 +290,6 @@ rad_status kv_free_runs(rad_kv_allocator *a, const kv_run *runs, uint32_t num_ru
     }
     if (!count) return RAD_OK;
     if (a->window) kv_window_drop_runs(a, runs, num_runs);
-    forget_undo(a);
     if (a->need_sort && !a->in_group) {
         a->num_staged += count;
         return RAD_OK;
@@ -460,7 +450,6 @@ rad_status rad_kv_free_group_end(rad_kv_allocator *a)
     a->in_group = false;
     if (a->window) (void)rad_kv_free_group_end(a->window->side);
     if (!a->num_grouped) return RAD_OK;
-    forget_undo(a);
     if (a->need_sort) {
         a->num_staged += a->num_grouped;
     } else {
@@ -534,6 +523,5 @@ void rad_kv_clear(rad_kv_allocator *a)
     a->num_free = a->num_pages;
     a->num_staged = a->num_grouped = 0;
     a->in_group = false;
-    forget_undo(a);
     if (a->window) kv_window_clear(a);
 }

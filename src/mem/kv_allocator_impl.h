@@ -2,7 +2,6 @@
  *
  *     kv_allocator.c   the stack and the bits: alloc, free, groups
  *     kv_window.c      the window side
- *     kv_undo.c        back to an earlier state
  *     kv_check.c       check
  *
  * What pops and pushes pages stays in one file: it is called for every token. */
@@ -28,12 +27,9 @@ struct rad_kv_allocator {
     uint32_t num_free;    /* on the stack */
     uint32_t num_staged;  /* free, not on the stack; 0 without need_sort */
     uint32_t num_grouped; /* recorded by the open free group */
-    uint32_t num_undo;    /* popped since the last free: free[num_free..num_free + num_undo) */
-    uint32_t sorts;
     bool need_sort;
     bool in_group;
     rad_page highest;  /* that was ever handed out */
-    uint64_t epoch;    /* grows when pages come back: states of another epoch are stale */
     rad_page *free;    /* [num_pages] */
     uint64_t *bits;    /* for 0..num_pages, words of two lanes in turns: taken, and one to lend */
     kv_window *window; /* NULL: there is no window side */
@@ -57,15 +53,5 @@ static inline bool kv_is_taken(const rad_kv_allocator *a, rad_page page)
 {
     return kv_is_page(a, page) && lane_get(kv_taken(a), (size_t)page);
 }
-
-static inline uint32_t kv_num_taken(const rad_kv_allocator *a)
-{
-    return a->num_pages - a->num_free - a->num_staged - a->num_grouped;
-}
-
-/* Writes the stack anew, lowest page on top, from the bits: what is not taken is free,
- * staged pages included; a group's pages count as taken meanwhile. The undo entries move
- * up, as they stand above the top. O(pages / 64 + pages that are free). */
-void kv_sort_free(rad_kv_allocator *a);
 
 #endif

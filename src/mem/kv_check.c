@@ -43,11 +43,11 @@ static rad_status check_lists(const rad_kv_allocator *a, uint64_t *seen, rad_err
 
 rad_status rad_kv_check(const rad_kv_allocator *a, rad_error *err)
 {
-    if ((uint64_t)a->num_free + a->num_staged + a->num_grouped + a->num_undo > a->num_pages ||
+    if ((uint64_t)a->num_free + a->num_staged + a->num_grouped > a->num_pages ||
         (a->num_staged && !a->need_sort) || (a->num_grouped && !a->in_group))
         return rad_fail(err, RAD_E_CORRUPT,
-                        "kv_check: %u free, %u staged, %u in a group, %u to undo of %u pages",
-                        a->num_free, a->num_staged, a->num_grouped, a->num_undo, a->num_pages);
+                        "kv_check: %u free, %u staged, %u in a group of %u pages", a->num_free,
+                        a->num_staged, a->num_grouped, a->num_pages);
     size_t bytes = bits_words((size_t)a->num_pages + 1) * sizeof(uint64_t);
     uint64_t *seen = rad_alloc(&a->env, bytes);
     if (!seen) return rad_fail(err, RAD_E_NOMEM, "kv_check: no scratch memory");

@@ -14,7 +14,6 @@
 
 #include "base/bits.h"
 #include "base/params.h"
-#include "mem/kv_undo.h"
 
 struct rad_swa_allocator {
     rad_env env;
@@ -265,33 +264,6 @@ rad_status rad_swa_free_group_end(rad_swa_allocator *a)
 {
     rad_status status = rad_kv_free_group_end(a->full);
     return status ? status : rad_kv_free_group_end(a->swa);
-}
-
-void rad_swa_backup_state(const rad_swa_allocator *a, rad_swa_state *state)
-{
-    rad_kv_backup_state(a->full, &state->full);
-    rad_kv_backup_state(a->swa, &state->swa);
-}
-
-/* Both sides are asked before either is touched. */
-rad_status rad_swa_restore_state(rad_swa_allocator *a, rad_swa_state *state, rad_error *err)
-{
-    const rad_page *pages, *swa_pages;
-    uint32_t count, swa_count;
-    rad_status status = kv_undo_pages(a->swa, &state->swa, &swa_pages, &swa_count, err);
-    if (!status) status = kv_undo_pages(a->full, &state->full, &pages, &count, err);
-    if (status) return status;
-    uint32_t paired = 0;
-    for (uint32_t i = 0; i < count; i++)
-        paired += a->map[pages[i]] != 0;
-    if (paired != swa_count) /* nothing was freed, so each window side has its page here */
-        return rad_fail(err, RAD_E_STATE, "swa_restore_state: two halves of different states");
-    for (uint32_t i = 0; i < count; i++)
-        a->map[pages[i]] = 0;
-    status = rad_kv_restore_state(a->full, &state->full, err);
-    if (!status) status = rad_kv_restore_state(a->swa, &state->swa, err);
-    RAD_ASSERT_ENV(&a->env, status == RAD_OK);
-    return status;
 }
 
 uint64_t rad_swa_available_size(const rad_swa_allocator *a)
