@@ -14,7 +14,8 @@ static rad_page_hasher *make(void)
 static bool is(const rad_page_hash *hash, const char *hex)
 {
     char text[65];
-    rad_page_hash_hex(hash, text);
+    for (int i = 0; i < 32; i++)
+        snprintf(text + 2 * i, 3, "%02x", hash->bytes[i]);
     return strcmp(text, hex) == 0;
 }
 

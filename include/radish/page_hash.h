@@ -55,9 +55,6 @@ RAD_API rad_status rad_page_hash_bigrams(rad_page_hasher *h, const rad_page_hash
 /* The form that events carry: the first 8 bytes, big-endian, as a signed number. */
 RAD_API int64_t rad_page_hash_event(const rad_page_hash *hash);
 
-/* 64 hexadecimal digits and a terminating zero. */
-RAD_API void rad_page_hash_hex(const rad_page_hash *hash, char text[65]);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,7 @@
 /* req_to_token_pool.h - one row per running request: position -> slot.
  *
  * A matrix of int32 slots, (num_rows + 1) x row_tokens. Row 0 is a dummy for
- * padded batch members and is never handed out. Each time a row is handed out
- * its generation grows, so a late writer can tell that the row has moved on.
+ * padded batch members and is never handed out.
  *
  * One thread owns a pool. Nothing blocks or touches the heap after create. */
 #ifndef RADISH_REQ_TO_TOKEN_POOL_H
@@ -39,18 +38,12 @@ RAD_API rad_status rad_req_to_token_free(rad_req_to_token_pool *pool, rad_row ro
 /* The slots of a row, row_tokens of them. The pointer stays valid as long as
  * the pool does. NULL for a row that does not exist. */
 RAD_API rad_slot *rad_req_to_token_row(const rad_req_to_token_pool *pool, rad_row row);
-/* How often the row changed hands: odd while it is handed out, even while it is free, and
- * never the same again (until it wraps after 2^31 requests). A writer that comes late
- * compares it with what it saw. 0 for a row that does not exist. O(1), like the next four. */
-RAD_API uint32_t rad_req_to_token_generation(const rad_req_to_token_pool *pool, rad_row row);
+/* 1 when the row is handed out. O(1), like the next three. */
 RAD_API int rad_req_to_token_is_taken(const rad_req_to_token_pool *pool, rad_row row);
 
 RAD_API uint32_t rad_req_to_token_available(const rad_req_to_token_pool *pool); /* rows */
 RAD_API uint32_t rad_req_to_token_num_rows(const rad_req_to_token_pool *pool);
 RAD_API uint32_t rad_req_to_token_row_tokens(const rad_req_to_token_pool *pool);
-
-/* Every row free again; outstanding rows are forgotten, and their generations tell. O(rows). */
-RAD_API void rad_req_to_token_clear(rad_req_to_token_pool *pool);
 
 /* RAD_E_CORRUPT with words when a row is neither free nor taken, or both; RAD_E_NOMEM without
  * scratch memory (a bit per row). O(rows). */

@@ -143,13 +143,3 @@ int64_t rad_page_hash_event(const rad_page_hash *hash)
     memcpy(&form, &value, sizeof form);
     return form;
 }
-
-void rad_page_hash_hex(const rad_page_hash *hash, char text[65])
-{
-    static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < 32; i++) {
-        text[2 * i] = digits[hash->bytes[i] >> 4];
-        text[2 * i + 1] = digits[hash->bytes[i] & 15];
-    }
-    text[64] = 0;
-}

@@ -1,12 +1,10 @@
 /* req_to_token_pool.c - a matrix of slots and a stack of free rows.
  *
- * Rows are handed out from a stack, lowest first at the start. A row's generation is
- * odd while it is handed out and even while it is free, so one number both tells a
- * late writer that the row has moved on and catches a row freed twice.
+ * Rows are handed out from a stack, lowest first at the start. A bit per row says whether it
+ * is handed out: it catches a row freed twice.
  *
  * Invariant, verified by rad_req_to_token_check():
- *   each row 1..num_rows is on the stack with an even generation, or off it with an
- *   odd one. */
+ *   each row 1..num_rows is on the stack or taken, never both. */
 #include <radish/req_to_token_pool.h>
 
 #include "base/bits.h"
@@ -18,14 +16,19 @@ struct rad_req_to_token_pool {
     uint32_t row_tokens;
     uint32_t num_free;
     uint32_t reserved;
-    rad_slot *slots;      /* [num_rows + 1][row_tokens] */
-    uint32_t *generation; /* [num_rows + 1] */
-    rad_row *free;        /* [num_rows] */
+    rad_slot *slots; /* [num_rows + 1][row_tokens] */
+    uint64_t *taken; /* a bit for each of 0..num_rows */
+    rad_row *free;   /* [num_rows] */
 };
 
 static size_t slots_bytes(const rad_req_to_token_pool *pool)
 {
     return rad_mul(rad_mul((size_t)pool->num_rows + 1, pool->row_tokens), sizeof(rad_slot));
+}
+
+static size_t taken_bytes(const rad_req_to_token_pool *pool)
+{
+    return bits_words((size_t)pool->num_rows + 1) * sizeof *pool->taken;
 }
 
 rad_status rad_req_to_token_pool_create(const rad_env *env,
@@ -48,10 +51,12 @@ rad_status rad_req_to_token_pool_create(const rad_env *env,
     pool->num_rows = p.num_rows;
     pool->row_tokens = p.row_tokens;
     pool->slots = rad_alloc(&full, slots_bytes(pool));
-    pool->generation = rad_alloc(&full, ((size_t)p.num_rows + 1) * sizeof *pool->generation);
+    pool->taken = rad_alloc(&full, taken_bytes(pool));
     pool->free = rad_alloc(&full, (size_t)p.num_rows * sizeof *pool->free);
-    if (!pool->slots || !pool->generation || !pool->free) goto nomem;
-    rad_req_to_token_clear(pool);
+    if (!pool->slots || !pool->taken || !pool->free) goto nomem;
+    for (uint32_t i = 0; i < p.num_rows; i++)
+        pool->free[i] = p.num_rows - i; /* row 1 leaves first */
+    pool->num_free = p.num_rows;
     *out = pool;
     return RAD_OK;
 nomem:
@@ -65,14 +70,14 @@ void rad_req_to_token_pool_destroy(rad_req_to_token_pool *pool)
     if (!pool) return;
     rad_env env = pool->env;
     rad_free(&env, pool->slots, slots_bytes(pool));
-    rad_free(&env, pool->generation, ((size_t)pool->num_rows + 1) * sizeof *pool->generation);
+    rad_free(&env, pool->taken, taken_bytes(pool));
     rad_free(&env, pool->free, (size_t)pool->num_rows * sizeof *pool->free);
     rad_free(&env, pool, sizeof *pool);
 }
 
 static bool is_out(const rad_req_to_token_pool *pool, rad_row row)
 {
-    return row >= 1 && row <= pool->num_rows && (pool->generation[row] & 1);
+    return row >= 1 && row <= pool->num_rows && bits_get(pool->taken, row);
 }
 
 rad_status rad_req_to_token_alloc(rad_req_to_token_pool *pool, rad_row *row)
@@ -80,14 +85,14 @@ rad_status rad_req_to_token_alloc(rad_req_to_token_pool *pool, rad_row *row)
     if (!pool->num_free) return RAD_FULL;
     *row = pool->free[--pool->num_free];
     RAD_ASSERT_ENV(&pool->env, !is_out(pool, *row));
-    pool->generation[*row]++;
+    bits_set(pool->taken, *row);
     return RAD_OK;
 }
 
 rad_status rad_req_to_token_free(rad_req_to_token_pool *pool, rad_row row)
 {
     if (!is_out(pool, row)) return RAD_E_STATE;
-    pool->generation[row]++;
+    bits_clear(pool->taken, row);
     pool->free[pool->num_free++] = row;
     return RAD_OK;
 }
@@ -95,11 +100,6 @@ rad_status rad_req_to_token_free(rad_req_to_token_pool *pool, rad_row row)
 rad_slot *rad_req_to_token_row(const rad_req_to_token_pool *pool, rad_row row)
 {
     return row <= pool->num_rows ? pool->slots + (size_t)row * pool->row_tokens : NULL;
-}
-
-uint32_t rad_req_to_token_generation(const rad_req_to_token_pool *pool, rad_row row)
-{
-    return row <= pool->num_rows ? pool->generation[row] : 0;
 }
 
 int rad_req_to_token_is_taken(const rad_req_to_token_pool *pool, rad_row row)
@@ -120,15 +120,6 @@ uint32_t rad_req_to_token_num_rows(const rad_req_to_token_pool *pool)
 uint32_t rad_req_to_token_row_tokens(const rad_req_to_token_pool *pool)
 {
     return pool->row_tokens;
-}
-
-void rad_req_to_token_clear(rad_req_to_token_pool *pool)
-{
-    for (uint32_t i = 0; i < pool->num_rows; i++)
-        pool->free[i] = pool->num_rows - i; /* row 1 leaves first */
-    for (rad_row row = 1; row <= pool->num_rows; row++)
-        pool->generation[row] += pool->generation[row] & 1;
-    pool->num_free = pool->num_rows;
 }
 
 rad_status rad_req_to_token_check(const rad_req_to_token_pool *pool, rad_error *err)
