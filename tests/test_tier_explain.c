@@ -48,12 +48,11 @@ TEST(what_was_demoted_is_on_the_host_and_would_be_loaded)
     CHECK(e.device_tokens == 40 && e.device_why == RAD_END_PAGE_ROUNDING);
     CHECK(e.host_end == 40 && e.host_tokens == 0 && e.load == RAD_LOAD_NOTHING);
 
-    rad_cache_set_beneficiary(r.cache, 77);
     CHECK_OK(rad_cache_evict(r.cache, 8, NULL, NULL));
     e = explain(&r, 40, 100);
     CHECK(e.device_tokens == 32 && e.host_tokens == 8 && e.load == RAD_LOAD_BELOW_THRESHOLD);
     CHECK(e.device_why == RAD_END_EVICTED && e.device_evicted_tokens == 8);
-    CHECK(e.device_eviction.beneficiary == 77 && !strcmp(e.device_eviction.policy, "lru"));
+    CHECK(!strcmp(e.device_eviction.policy, "lru"));
     CHECK(e.host_why == RAD_END_COMPLETE);
     CHECK_OK(rad_cache_evict(r.cache, 8, NULL, NULL));
     e = explain(&r, 40, 100);
@@ -61,20 +60,19 @@ TEST(what_was_demoted_is_on_the_host_and_would_be_loaded)
     hrig_stop(&r, false);
 }
 
-TEST(what_the_host_evicted_says_when_and_for_whom)
+TEST(what_the_host_evicted_says_when_and_by_what)
 {
     hrig r;
     hrig_options o = plain();
     hrig_start(&r, &o, NULL);
     serve(&r, 40, 100); /* 10 of the host's 20 pages */
     serve(&r, 40, 200);
-    rad_cache_set_beneficiary(r.cache, 5);
     serve(&r, 16, 300); /* 4 more */
     CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
     rad_tier_explanation e = explain(&r, 40, 100);
     CHECK(e.device_tokens == 0 && e.device_why == RAD_END_EVICTED && e.host_tokens == 24);
     CHECK(e.device_evicted_tokens == 40 && e.host_why == RAD_END_EVICTED);
-    CHECK(e.host_evicted_tokens == 16 && e.host_eviction.beneficiary == 5);
+    CHECK(e.host_evicted_tokens == 16);
     CHECK(e.host_eviction.cause == RAD_EVICTION_ASKED && e.host_eviction.time_ns);
     CHECK(!strcmp(e.host_eviction.policy, "lru"));
     hrig_stop(&r, false);

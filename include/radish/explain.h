@@ -40,7 +40,6 @@ typedef enum rad_eviction_cause {
 typedef struct rad_eviction {
     uint64_t operation;   /* on the cache's own clock, which counts operations */
     uint64_t time_ns;     /* of the env */
-    uint64_t beneficiary; /* what rad_cache_set_beneficiary said */
     const char *policy;   /* "lru"; static */
     uint32_t cause;       /* rad_eviction_cause */
     uint32_t reserved;
@@ -75,10 +74,6 @@ typedef struct rad_explanation {
  * namespaces that are looked into: the 256 used last. */
 RAD_API rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
                                      rad_explanation *explanation);
-
-/* For whom pages are evicted from now on: a request's id, a row, whatever the caller can
- * make sense of later. O(1). Nothing happens where evictions are not recorded. */
-RAD_API void rad_cache_set_beneficiary(rad_cache *cache, uint64_t id);
 
 #ifdef __cplusplus
 }

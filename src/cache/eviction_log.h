@@ -12,7 +12,6 @@ typedef struct eviction_record {
     uint64_t fingerprint;
     uint64_t operation;
     uint64_t time_ns;
-    uint64_t beneficiary;
     uint32_t cause; /* rad_eviction_cause */
     uint32_t live;  /* in the map */
 } eviction_record;

@@ -69,7 +69,6 @@ static void explain_eviction(const radix_cache *c, const rad_key *key, uint32_t 
             e->why = RAD_END_EVICTED;
             e->eviction = (rad_eviction){.operation = r->operation,
                                          .time_ns = r->time_ns,
-                                         .beneficiary = r->beneficiary,
                                          .policy = t->policy->name,
                                          .cause = r->cause};
         }
@@ -131,10 +130,4 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
     explain_eviction(c, key, root, &pos, e);
     explain_namespaces(c, key, root, &pos, e);
     return RAD_OK;
-}
-
-void rad_cache_set_beneficiary(rad_cache *cache, uint64_t id)
-{
-    radix_cache *c = cache ? radix_cache_of(cache) : NULL;
-    if (c && c->tree.journal) c->tree.journal->beneficiary = id;
 }

@@ -223,7 +223,6 @@ void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf,
     if (j->fingerprints) {
         eviction_record record = {.operation = t->clock,
                                   .time_ns = j->env.now_ns(j->env.user),
-                                  .beneficiary = j->beneficiary,
                                   .cause = j->asked ? RAD_EVICTION_ASKED : RAD_EVICTION_ROOM};
         /* Deepest first: the front of a prompt is what the ring remembers longest. */
         for (uint32_t i = n->pages; i-- > kept;) {

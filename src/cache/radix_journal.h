@@ -23,7 +23,6 @@ typedef struct radix_journal {
     bool explains_namespaces;
     bool asked; /* an eviction now is what rad_cache_evict was asked for */
     bool has_events;
-    uint64_t beneficiary;
     event_ring events;
     event_ring *out;  /* where events are pushed: its own ring, or that of a tree it joined */
     uint32_t medium;  /* event_medium */

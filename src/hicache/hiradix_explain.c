@@ -117,10 +117,3 @@ void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked)
                               .tokens = op->hung * ps,
                               .waited_ns = c->base.env.now_ns(c->base.env.user) - op->k.start_ns};
 }
-
-void hi_explain_taken(hiradix_cache *c)
-{
-    const radix_journal *device = c->device_tree->tree.journal;
-    radix_journal *host = radix_cache_of(c->host)->tree.journal;
-    if (device && host) host->beneficiary = device->beneficiary;
-}

@@ -214,9 +214,6 @@ void hi_events_lost(hiradix_cache *c, const hi_op *op);
 rad_status hi_prefetch_note(hiradix_cache *c, rad_prefetch_end why, rad_status status);
 void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked);
 
-/* The host is about to evict: for whom. */
-void hi_explain_taken(hiradix_cache *c);
-
 /* ---- hiradix_backup.c ---- */
 
 /* Pages [begin, end) of the key are on the host: what storage lacks of them goes there. */

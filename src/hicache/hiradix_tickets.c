@@ -39,7 +39,6 @@ bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
     if (have < count) {
         uint64_t most = have + rad_cache_evictable_size(c->host) / c->page_size;
         if (most < count) return false; /* nothing is evicted in vain */
-        hi_explain_taken(c);
         (void)rad_cache_evict(c->host, (uint64_t)(count - have) * c->page_size, NULL, NULL);
         c->epoch++;
     }

@@ -279,7 +279,6 @@ static void listen(world *w)
     rad_match m;
     uint32_t count;
     rad_key k = key(w, tokens);
-    rad_cache_set_beneficiary(w->cache, k.num_tokens);
     MUST(!rad_cache_lookup(w->cache, &k, &m));
     MUST(!rad_cache_explain(w->cache, &k, &e) && e.prefix_tokens == m.prefix_tokens);
     rad_status status = rad_cache_get_page_hashes(w->cache, &k, hashes, MOST_TOKENS, &count);
