@@ -102,6 +102,12 @@ static uint32_t serve(rad_token *tokens, uint32_t len, uint32_t count)
 
 int main(void)
 {
+    /* While MAJOR is 0, another MINOR is another ABI. */
+    if (rad_version() / 100 != RAD_VERSION / 100) {
+        fprintf(stderr, "compiled for radish %s, loaded %s\n", RAD_VERSION_STRING,
+                rad_version_string());
+        return 1;
+    }
     rad_kv_allocator_params kv_params = {
         .struct_size = sizeof kv_params, .num_pages = PAGES, .page_size = PAGE};
     rad_req_to_token_pool_params row_params = {

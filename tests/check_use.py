@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""check_use.py ROOT - a public function is there because something that ships calls it.
+
+Every RAD_API function of include/radish has a caller outside libradish: in a room of src/ that is
+none of the library's, in bench/, in examples/ or in the program of docs/embedding.md. Or it stands
+in tests/uncalled.txt with the reason why it stays and what will call it. What stands there and has
+a caller by now, or is gone, is an error too, so the list can only shrink to what is true.
+"""
+import fnmatch
+import pathlib
+import re
+import sys
+
+DECLARED = re.compile(r"\bRAD_API\b[^;{]*?\b(rad_\w+)\s*\(")
+ROOMS = re.compile(r"^set\(CACHE_ROOMS ([\w ]+)\)", re.M)
+BLOCK = re.compile(r"^```c\n(.*?)^```$", re.M | re.S)
+
+
+def code(text):
+    """Without comments, strings and preprocessor lines."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
+    text = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', text)
+    return re.sub(r"^\s*#(?:.*\\\n)*.*$", "", text, flags=re.M)
+
+
+def read_list(path):
+    """name -> (line, reason). A reason is a heading that ends in a colon; its names are indented."""
+    reason, listed = None, {}
+    for n, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not line.startswith(" "):
+            reason = line.rstrip(":")
+            continue
+        for name in line.split():
+            listed[name] = (n, reason)
+    return listed
+
+
+def called_names(root):
+    inside = set(ROOMS.search((root / "CMakeLists.txt").read_text())[1].split())
+    paths = [p for p in root.glob("src/*/*.[ch]") if p.parent.name not in inside]
+    paths += [*root.glob("bench/*.[ch]"), *root.glob("examples/*.[ch]")]
+    texts = [path.read_text() for path in paths]
+    texts += BLOCK.findall((root / "docs/embedding.md").read_text())
+    return {name for text in texts for name in re.findall(r"\brad_\w+", code(text))}
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    declared = {}
+    for header in sorted(root.glob("include/radish/*.h")):
+        for name in DECLARED.findall(code(header.read_text())):
+            declared[name] = header.name
+    called, path = called_names(root), root / "tests/uncalled.txt"
+    listed, wrong = read_list(path), []
+    families = [name for name in listed if "*" in name]
+    for name, header in declared.items():
+        in_family = any(fnmatch.fnmatchcase(name, family) for family in families)
+        if name not in called and name not in listed and not in_family:
+            wrong.append(f"{header}: nothing that ships calls {name}: use it, remove it, or say in "
+                         f"tests/uncalled.txt what will call it")
+    for name, (line, reason) in listed.items():
+        if "*" in name:
+            continue
+        if name not in declared:
+            wrong.append(f"{path}:{line}: {name} is not a public function (any more)")
+        elif name in called:
+            wrong.append(f"{path}:{line}: {name} has a caller now")
+        if not reason:
+            wrong.append(f"{path}:{line}: {name} stands there without a reason")
+    print("\n".join(wrong) or f"{len(declared)} public functions, {len(listed)} of them listed as "
+          "not called yet")
+    return 1 if wrong or not declared or not called else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
