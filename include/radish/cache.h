@@ -331,6 +331,13 @@ RAD_API rad_status rad_cache_check(const rad_cache *cache, rad_error *err);
 RAD_API rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
                                              uint32_t num_reqs, rad_error *err);
 
+/* The same, and goes on behind the first fault: calls fault(user, words) for each page that is
+ * lost or owned twice, and for each record that is wrong. NULL: nobody listens. */
+typedef void (*rad_ownership_fault_fn)(void *user, const char *words);
+RAD_API rad_status rad_cache_report_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
+                                              uint32_t num_reqs, rad_ownership_fault_fn fault,
+                                              void *user, rad_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,6 +8,7 @@
 #include "cache/cache_impl.h"
 #include "mem/kv_bits.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 /* The slots behind the protected ones are whole pages, but for the last, handed out and nobody
@@ -100,8 +101,24 @@ typedef struct ledger {
     uint32_t *owner; /* [num_pages + 1] */
     uint32_t num_pages;
     rad_status status;
-    rad_error *err;
+    rad_error *err; /* the first fault */
+    rad_ownership_fault_fn fault;
+    void *user;
 } ledger;
+
+static void tell(ledger *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void tell(ledger *l, const char *format, ...)
+{
+    char words[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    if (!l->status) rad_fail(l->err, RAD_E_CORRUPT, "ownership: %s", words);
+    l->status = RAD_E_CORRUPT;
+    if (l->fault) l->fault(l->user, words);
+}
 
 static const char *owner_name(uint32_t owner, char text[32])
 {
@@ -113,16 +130,13 @@ static const char *owner_name(uint32_t owner, char text[32])
 static void enter(ledger *l, int64_t page, uint32_t owner)
 {
     char a[32], b[32];
-    if (l->status) return;
-    if (page < 1 || page > l->num_pages) {
-        l->status = rad_fail(l->err, RAD_E_CORRUPT, "ownership: %s holds page %lld of 1..%u",
-                             owner_name(owner, a), (long long)page, l->num_pages);
-    } else if (l->owner[page]) {
-        l->status = rad_fail(l->err, RAD_E_CORRUPT, "ownership: page %lld is held by %s and by %s",
-                             (long long)page, owner_name(l->owner[page], a), owner_name(owner, b));
-    } else {
+    if (page < 1 || page > l->num_pages)
+        tell(l, "%s holds page %lld of 1..%u", owner_name(owner, a), (long long)page, l->num_pages);
+    else if (l->owner[page])
+        tell(l, "page %lld is held by %s and by %s", (long long)page, owner_name(l->owner[page], a),
+             owner_name(owner, b));
+    else
         l->owner[page] = owner;
-    }
 }
 
 static void enter_cached(void *user, rad_page page)
@@ -134,19 +148,17 @@ static void enter_req(ledger *l, const rad_cache *cache, const rad_req_kv *req, 
 {
     uint32_t ps = cache->page_size;
     const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);
-    if (l->status || !req->row) return;
-    if (req_kv_check(cache, req, l->err)) {
-        l->status = RAD_E_CORRUPT;
-        if (l->err) l->err->status = RAD_E_CORRUPT;
-        return;
+    rad_error why;
+    if (!req->row) return;
+    if (req_kv_check(cache, req, &why)) {
+        tell(l, "request %u: %s", index, why.text);
+        return; /* its row cannot be read; what it held is told as lost */
     }
-    if (!cache->ops->owns_prefix(cache, &req->lock, row, req->protected_len)) {
-        l->status = rad_fail(l->err, RAD_E_CORRUPT,
-                             "ownership: request %u: the %u protected positions of row %u are not "
-                             "the slots of the node it holds",
-                             index, req->protected_len, req->row);
-        return;
-    }
+    if (!cache->ops->owns_prefix(cache, &req->lock, row, req->protected_len))
+        tell(l,
+             "request %u: the %u protected positions of row %u are not the slots of the node it "
+             "holds",
+             index, req->protected_len, req->row);
     for (uint32_t at = req->protected_len; at < req->allocated_len; at += ps)
         enter(l, row[at] / (rad_slot)ps, FIRST_REQ + index);
 }
@@ -154,9 +166,16 @@ static void enter_req(ledger *l, const rad_cache *cache, const rad_req_kv *req, 
 rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
                                      uint32_t num_reqs, rad_error *err)
 {
+    return rad_cache_report_ownership(cache, reqs, num_reqs, NULL, NULL, err);
+}
+
+rad_status rad_cache_report_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
+                                      uint32_t num_reqs, rad_ownership_fault_fn fault, void *user,
+                                      rad_error *err)
+{
     char text[32];
     if (!cache->rows) return cache->ops->check(cache, err);
-    ledger l = {.num_pages = rad_kv_num_pages(cache->kv), .err = err};
+    ledger l = {.num_pages = rad_kv_num_pages(cache->kv), .err = err, .fault = fault, .user = user};
     size_t bytes = ((size_t)l.num_pages + 1) * sizeof *l.owner;
     l.owner = rad_alloc(&cache->env, bytes);
     if (!l.owner) return rad_fail(err, RAD_E_NOMEM, "ownership: no scratch memory");
@@ -164,17 +183,15 @@ rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *c
     cache->ops->visit_pages(cache, enter_cached, &l);
     for (uint32_t i = 0; i < num_reqs; i++)
         enter_req(&l, cache, reqs[i], i);
-    for (uint32_t page = 1; page <= l.num_pages && !l.status; page++) {
+    for (uint32_t page = 1; page <= l.num_pages; page++) {
         bool taken = rad_kv_is_taken(cache->kv, (rad_page)page);
         uint32_t first_slot = page * cache->page_size;
         if (taken && !l.owner[page])
-            l.status = rad_fail(err, RAD_E_CORRUPT,
-                                "ownership: page %u (slots %u..%u) is lost: taken, and neither "
-                                "cached nor held by a request",
-                                page, first_slot, first_slot + cache->page_size - 1);
+            tell(&l,
+                 "page %u (slots %u..%u) is lost: taken, and neither cached nor held by a request",
+                 page, first_slot, first_slot + cache->page_size - 1);
         else if (!taken && l.owner[page])
-            l.status = rad_fail(err, RAD_E_CORRUPT, "ownership: page %u is free, and held by %s",
-                                page, owner_name(l.owner[page], text));
+            tell(&l, "page %u is free, and held by %s", page, owner_name(l.owner[page], text));
     }
     rad_free(&cache->env, l.owner, bytes);
     return l.status;
