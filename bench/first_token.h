@@ -64,7 +64,7 @@ static void first_settle(first_token *f)
     engine_stats stats;
     for (;;) {
         engine_get_stats(f->e, &stats);
-        if (!stats.tiers.tickets && !stats.num_running) return;
+        if (!stats.sched.tiers.tickets && !stats.sched.num_running) return;
         usleep(2000);
     }
 }

@@ -149,9 +149,10 @@ static inline void erig_check_idle(engine *e)
     rad_status status = engine_check(e, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     engine_get_stats(e, &st);
-    CHECK(st.num_running == 0 && st.num_waiting == 0 && st.held_tokens == 0);
-    CHECK(st.available_tokens + st.evictable_tokens == st.max_total_tokens);
-    CHECK(st.num_requests == st.num_finished + st.num_aborted + st.num_failed);
+    CHECK(st.sched.num_running == 0 && st.sched.num_waiting == 0 && st.sched.held_tokens == 0);
+    CHECK(st.sched.available_tokens + st.sched.evictable_tokens == st.sched.max_total_tokens);
+    CHECK(st.requests.num_requests ==
+          st.requests.num_finished + st.requests.num_aborted + st.requests.num_failed);
 }
 
 static inline void erig_stop(engine *e)

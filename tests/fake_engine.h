@@ -171,8 +171,8 @@ static void *fake_main(void *arg)
             bool done = fake_step(r, aborted);
             pthread_mutex_lock(&e->lock);
             if (!done) continue;
-            e->stats.num_finished++;
-            if (aborted) e->stats.num_aborted++;
+            e->stats.requests.num_finished++;
+            if (aborted) e->stats.requests.num_aborted++;
             e->list[i--] = e->list[--e->count];
             free(r);
         }
@@ -256,7 +256,7 @@ rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_e
     }
     r->id = *id = ++e->next_id;
     e->list[e->count++] = r;
-    e->stats.num_requests++;
+    e->stats.requests.num_requests++;
     e->last = *q;
     if (q->messages)
         snprintf(e->last_words, sizeof e->last_words, "%s:%.*s", q->messages[0].role,
@@ -286,8 +286,8 @@ void engine_get_stats(engine *e, engine_stats *stats)
 {
     pthread_mutex_lock(&e->lock);
     *stats = e->stats;
-    stats->num_running = e->count;
-    stats->max_total_tokens = stats->available_tokens = 10000;
+    stats->sched.num_running = e->count;
+    stats->sched.max_total_tokens = stats->sched.available_tokens = 10000;
     pthread_mutex_unlock(&e->lock);
 }
 

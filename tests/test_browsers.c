@@ -188,7 +188,7 @@ TEST(a_foreign_page_neither_flushes_nor_asks)
            "Host: 127.0.0.1:30000\r\nContent-Type: application/x-www-form-urlencoded\r\n", true,
            "400");
     engine_get_stats(f.engine, &stats);
-    CHECK(stats.num_requests == 0);
+    CHECK(stats.requests.num_requests == 0);
     stop(&f);
 }
 

@@ -28,8 +28,10 @@ TEST(the_events_of_a_request_add_up)
     }
     engine_stats st;
     engine_get_stats(e, &st);
-    CHECK(st.num_requests == 2 && st.num_finished == 2 && st.generated_tokens == 100);
-    CHECK(st.prompt_tokens == 200 && st.cached_tokens == 99 && st.prefill_tokens == 101);
+    CHECK(st.requests.num_requests == 2 && st.requests.num_finished == 2 &&
+          st.sched.generated_tokens == 100);
+    CHECK(st.sched.prompt_tokens == 200 && st.sched.cached_tokens == 99 &&
+          st.sched.prefill_tokens == 101);
     erig_stop(e);
 }
 
@@ -377,7 +379,7 @@ TEST(bad_requests_are_refused_in_words)
 
     engine_stats st;
     engine_get_stats(e, &st);
-    CHECK(st.num_requests == 1 && st.num_failed == 1);
+    CHECK(st.requests.num_requests == 1 && st.requests.num_failed == 1);
     erig_stop(e);
 }
 
@@ -424,7 +426,7 @@ TEST(no_new_tokens_and_a_full_context_end_by_length)
     CHECK_OK(engine_flush_cache(e));
     engine_stats st;
     engine_get_stats(e, &st);
-    CHECK(st.available_tokens == st.max_total_tokens);
+    CHECK(st.sched.available_tokens == st.sched.max_total_tokens);
     engine_destroy(e);
 }
 

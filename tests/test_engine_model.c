@@ -133,12 +133,14 @@ static void run_shared(const char *path, rad_dtype dtype, uint32_t page_size, jo
     }
     engine_stats st;
     engine_get_stats(e, &st);
-    print_message("  %s page %u: %llu of %llu prompt tokens cached, %llu evicted, %llu retracted, "
-                  "%llu aborted\n",
-                  engine_get_info(e)->dtype, page_size, (unsigned long long)st.cached_tokens,
-                  (unsigned long long)st.prompt_tokens, (unsigned long long)st.evicted_tokens,
-                  (unsigned long long)st.num_retractions, (unsigned long long)st.num_aborted);
-    CHECK(st.cached_tokens > 0 && st.evicted_tokens > 0 && st.num_retractions > 0);
+    print_message(
+        "  %s page %u: %llu of %llu prompt tokens cached, %llu evicted, %llu retracted, "
+        "%llu aborted\n",
+        engine_get_info(e)->dtype, page_size, (unsigned long long)st.sched.cached_tokens,
+        (unsigned long long)st.sched.prompt_tokens, (unsigned long long)st.sched.evicted_tokens,
+        (unsigned long long)st.sched.num_retractions, (unsigned long long)st.requests.num_aborted);
+    CHECK(st.sched.cached_tokens > 0 && st.sched.evicted_tokens > 0 &&
+          st.sched.num_retractions > 0);
     erig_stop(e);
 }
 
@@ -180,7 +182,7 @@ static void wait_for_tiers(engine *e, engine_stats *st)
     int quiet = 0;
     for (int i = 0; i < TEST_HANG_S * 500 && quiet < QUIET; i++) {
         engine_get_stats(e, st);
-        quiet = st->tiers.tickets ? 0 : quiet + 1;
+        quiet = st->sched.tiers.tickets ? 0 : quiet + 1;
         if (!quiet) usleep(2000);
     }
     CHECK(quiet == QUIET);
@@ -249,9 +251,9 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tie
             (void)run_longest(e, jobs, jobs_now);
             wait_for_tiers(e, &st);
         }
-        CHECK(st.tiers.bad_pages == 0 && st.lost_loads == 0);
-        loaded += st.loaded_tokens;
-        fetched += st.fetched_tokens;
+        CHECK(st.sched.tiers.bad_pages == 0 && st.sched.lost_loads == 0);
+        loaded += st.sched.loaded_tokens;
+        fetched += st.sched.fetched_tokens;
         erig_stop(e);
     }
     print_message("  page %u, %s, %s: pool %llu of %llu tokens, %llu prompt tokens from the host, "

@@ -172,7 +172,7 @@ static void settle(engine *e)
     engine_stats st;
     for (int i = 0; i < DEADLINE_S * 1000; i++) {
         engine_get_stats(e, &st);
-        if (!st.tiers.tickets) return;
+        if (!st.sched.tiers.tickets) return;
         usleep(1000);
     }
     CHECK(false);
@@ -214,12 +214,12 @@ TEST(requests_are_answered_while_a_store_is_being_cleared)
         serve(e, 2);
     settle(e); /* what is copied to the host, too */
     engine_get_stats(e, &after);
-    CHECK(after.forward_steps >= before.forward_steps + 60);
+    CHECK(after.sched.forward_steps >= before.sched.forward_steps + 60);
     rad_status status;
     CHECK(!engine_store_ended(e, ticket, &status, &err));
     CHECK(sets_of(&g) == stored); /* the store is left alone meanwhile */
-    CHECK(after.tiers.dropped_backup_tokens > 0 &&
-          after.tiers.prefetches == before.tiers.prefetches);
+    CHECK(after.sched.tiers.dropped_backup_tokens > 0 &&
+          after.sched.tiers.prefetches == before.sched.tiers.prefetches);
 
     CHECK(engine_store_begin(e, &clear_storage, &other, &err) == RAD_FULL && other == 0);
     CHECK(engine_detach_storage(e, &err) == RAD_FULL);
@@ -298,7 +298,8 @@ TEST(a_change_says_what_became_of_it)
     CHECK_OK(engine_flush_tiers(e, RAD_TIER_DEVICE | RAD_TIER_HOST | RAD_TIER_STORAGE, &err));
     engine_stats st;
     engine_get_stats(e, &st);
-    CHECK(st.available_tokens == st.max_total_tokens && st.tiers.host_cached_tokens == 0);
+    CHECK(st.sched.available_tokens == st.sched.max_total_tokens &&
+          st.sched.tiers.host_cached_tokens == 0);
     for (int i = 0; i < STORE_RESULTS; i++) {
         CHECK_OK(engine_store_begin(e, &clear_storage, &ticket, &err));
         CHECK_OK(await(e, ticket, &err));

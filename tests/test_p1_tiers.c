@@ -237,7 +237,7 @@ static void check_conservation(cell_run *c)
     scheduler_get_stats(w.s, &s);
     CHECK(s.kv_errors == 0 && s.held_tokens == 0 && s.protected_tokens == 0 && s.lost_loads == 0);
     CHECK(s.available_tokens + s.evictable_tokens == s.max_total_tokens);
-    CHECK_OK(scheduler_get_tier_stats(w.s, &t));
+    t = s.tiers;
     CHECK(t.tickets == 0 && t.prefetch_reserved_tokens == 0 && t.device_holds == 0);
     CHECK(t.host_used_tokens == t.host_cached_tokens && t.host_cached_tokens <= t.host_tokens);
     CHECK(t.storage_errors == 0 && t.failed_loads == 0 && t.failed_writes == 0);

@@ -457,11 +457,12 @@ TEST(the_engine_verifies_when_it_is_idle)
         engine_request q = erig_ask(&x, run == 1 ? b : a, 64, 20);
         erig_serve(e, &q);
         answer_fini(&x);
-        for (int i = 0; i == 0 || st.num_verify_pending; i++) {
+        for (int i = 0; i == 0 || st.sched.verify.num_pending; i++) {
             CHECK(i < 100000);
             engine_get_stats(e, &st);
         }
-        CHECK(st.num_verified == (uint64_t)run + 1 && st.num_mismatches == (run == 2));
+        CHECK(st.sched.verify.num_verified == (uint64_t)run + 1 &&
+              st.sched.verify.num_mismatches == (run == 2));
         if (run == 1) CHECK_OK(engine_test_swap_pages(e, a, 64, 20, b, 64, 20));
     }
     erig_stop(e);

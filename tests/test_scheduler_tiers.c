@@ -69,7 +69,7 @@ static rad_hicache_stats stop(tiers_rig *t)
     rad_hicache_stats stats;
     for (int i = 0; i < 10000 && has_work(t->g.s); i++)
         rig_step(&t->g);
-    CHECK_OK(scheduler_get_tier_stats(t->g.s, &stats));
+    CHECK_OK(rad_hicache_get_stats(t->g.s->pools.tree_cache, &stats));
     CHECK(stats.tickets == 0 && stats.prefetch_reserved_tokens == 0);
     CHECK(stats.host_used_tokens == stats.host_cached_tokens);
     rig_stop(&t->g);

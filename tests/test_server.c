@@ -17,7 +17,7 @@ static uint32_t running(struct fixture *f)
 {
     engine_stats stats;
     engine_get_stats(f->engine, &stats);
-    return stats.num_running;
+    return stats.sched.num_running;
 }
 
 enum { MOST_WAIT_MS = TEST_HANG_S * 1000 };

@@ -230,7 +230,7 @@ TEST(when_all_are_busy_the_others_wait)
         fds[i] = dial(&f);
         CHECK(say(fds[i], i < PLACES ? silent : slow));
         engine_stats stats = {0}; /* a place is busy before the next one asks for room */
-        for (int wait = 0; i < PLACES && stats.num_requests <= (uint64_t)i; wait++) {
+        for (int wait = 0; i < PLACES && stats.requests.num_requests <= (uint64_t)i; wait++) {
             CHECK(wait < 20000);
             usleep(1000);
             engine_get_stats(f.engine, &stats);
@@ -312,11 +312,11 @@ TEST(a_client_that_closes_is_noticed_before_its_answer)
         if (i) shutdown(fd, SHUT_WR), usleep(100000); /* it is probed before it goes */
         close(fd);
     }
-    for (int wait = 0; wait < 20000 && stats.num_aborted < 2; wait++) {
+    for (int wait = 0; wait < 20000 && stats.requests.num_aborted < 2; wait++) {
         usleep(1000);
         engine_get_stats(f.engine, &stats);
     }
-    CHECK(stats.num_aborted == 2);
+    CHECK(stats.requests.num_aborted == 2);
     stop(&f);
 }
 
@@ -340,10 +340,10 @@ TEST(a_stream_that_nobody_reads_is_dropped)
     int fd = start_stream(&f, 4096);
     for (int wait = 0; wait < 10000; wait++) {
         engine_get_stats(f.engine, &stats);
-        if (stats.num_aborted) break;
+        if (stats.requests.num_aborted) break;
         usleep(1000);
     }
-    CHECK(stats.num_aborted == 1);
+    CHECK(stats.requests.num_aborted == 1);
     close(fd);
     stop(&f);
 }
@@ -358,12 +358,12 @@ TEST(a_stream_that_is_read_too_slowly_is_dropped)
     static char some[4096];
     start_with(&f, (server_params){.send_timeout_ms = 1000, .min_bytes_per_s = 4 << 20});
     int fd = start_stream(&f, 8192);
-    for (int wait = 0; wait < 2000 && !stats.num_aborted; wait++) {
+    for (int wait = 0; wait < 2000 && !stats.requests.num_aborted; wait++) {
         recv(fd, some, sizeof some, MSG_DONTWAIT);
         usleep(10000);
         engine_get_stats(f.engine, &stats);
     }
-    CHECK(stats.num_aborted == 1);
+    CHECK(stats.requests.num_aborted == 1);
     close(fd);
     stop(&f);
 }

@@ -212,7 +212,7 @@ TEST(what_is_submitted_in_a_pause_begins_together)
             engine_request q = erig_request(&a[i], ids, TOKENS, OUT);
             erig_submit(e, &q, &id);
             engine_get_stats(e, &st); /* it answers, and does nothing else */
-            CHECK(st.forward_steps == 0 && st.num_running == 0);
+            CHECK(st.sched.forward_steps == 0 && st.sched.num_running == 0);
         }
         if (round == 1) engine_abort(e, id);
         if (round != 2) engine_continue(e); /* else its end is the pause's */

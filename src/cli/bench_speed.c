@@ -50,13 +50,14 @@ rad_status bench_run_shapes(bench_plan *plan, const shape *shapes, uint32_t coun
     workload_fini(&w);
     if (status != RAD_OK) return status;
 
-    *out = (shape_result){.ttft_s = run.ttft_p50_s,
-                          .longest_s = run.longest_gap_s,
-                          .wall_s = run.wall_s,
-                          .total_tokens = run.prompt_tokens + run.output_tokens,
-                          .forward_s = seconds_between(before.forward_ns, after.forward_ns),
-                          .sample_s = seconds_between(before.sample_ns, after.sample_ns),
-                          .schedule_s = seconds_between(before.schedule_ns, after.schedule_ns)};
+    *out = (shape_result){
+        .ttft_s = run.ttft_p50_s,
+        .longest_s = run.longest_gap_s,
+        .wall_s = run.wall_s,
+        .total_tokens = run.prompt_tokens + run.output_tokens,
+        .forward_s = seconds_between(before.sched.forward_ns, after.sched.forward_ns),
+        .sample_s = seconds_between(before.sched.sample_ns, after.sched.sample_ns),
+        .schedule_s = seconds_between(before.sched.schedule_ns, after.sched.schedule_ns)};
     add_steps(&b->log, out);
     const step_info *mid = step_log_median(&b->log, 0, calls);
     if (mid) out->decode = *mid;

@@ -71,7 +71,8 @@ static rad_status run_mode(bench_plan *plan, const workload *w, bench_mode mode,
     run_params params = params_of(plan, row);
     status = workload_run(b->e, w, &params, out, err);
     engine_get_stats(b->e, &after);
-    *schedule_share = (double)(after.schedule_ns - before.schedule_ns) * 1e-9 / out->wall_s;
+    *schedule_share = (double)(after.sched.schedule_ns - before.sched.schedule_ns) * 1e-9 /
+                      out->wall_s;
     step_log steps = b->log;
     b->log = *log;
     *log = steps;

@@ -78,11 +78,11 @@ static void count_finish(engine *e, engine_finish finish)
 {
     pthread_mutex_lock(&e->lock);
     if (finish == ENGINE_FINISH_ERROR)
-        e->num_failed++;
+        e->counts.num_failed++;
     else if (finish == ENGINE_FINISH_ABORT)
-        e->num_aborted++;
+        e->counts.num_aborted++;
     else
-        e->num_finished++;
+        e->counts.num_finished++;
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -172,8 +172,6 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
              model->gemm[0] ? ", products " : "", model->gemm);
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
-    rad_hicache_stats tiers;
-    (void)scheduler_get_tier_stats(e->scheduler, &tiers);
     rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, e->params.page_size);
     e->info = (engine_info){
         .model_name = e->model_name,
@@ -194,7 +192,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .created_unix = (uint64_t)time(NULL),
         .radix_cache = !e->params.disable_radix_cache,
         .hierarchical_cache = e->tiers.enabled,
-        .host_tokens = tiers.host_tokens,
+        .host_tokens = pool.tiers.host_tokens,
         .eviction_policy = rad_eviction_policy_name(e->params.eviction.policy),
         .guarantee = e->guarantee,
         .schedule_policy = schedule_policy_name(scheduler_policy(e->scheduler)),
@@ -434,7 +432,7 @@ rad_status engine_submit(engine *e, const engine_request *request, uint64_t *id,
 
     pthread_mutex_lock(&e->lock);
     job->queued = true;
-    e->num_requests++;
+    e->counts.num_requests++;
     e->jobs[new_id % e->max_jobs] = job;
     pthread_mutex_unlock(&e->lock);
     message_ring_push(&e->to_tokenizer, &job, 1);

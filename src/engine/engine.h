@@ -12,6 +12,7 @@
 #include "model/sampler.h"
 #include "model/weights_policy.h"
 #include "sched/req_why.h"
+#include "sched/scheduler_stats.h"
 #include "sched/step_info.h"
 #include "text/chat_template.h"
 #include <radish/evict_policy.h>
@@ -218,45 +219,19 @@ void engine_abort(engine *e, uint64_t id);
 
 /* ---- looking inside ---- */
 
-typedef struct engine_stats {
+/* Requests by how they ended, those included that never reached the scheduler. */
+typedef struct engine_counts {
     uint64_t num_requests; /* submitted since start */
     uint64_t num_finished;
     uint64_t num_aborted;
     uint64_t num_failed;
-    uint64_t prompt_tokens; /* of admitted requests, without retractions */
-    uint64_t cached_tokens;
-    uint64_t prefill_tokens; /* computed */
-    uint64_t generated_tokens;
-    uint64_t num_retractions;
-    uint64_t evicted_tokens;
-    uint64_t forward_steps;
-    uint64_t forward_ns;  /* time inside runner_forward */
-    uint64_t sample_ns;   /* choosing tokens */
-    uint64_t output_ns;   /* handing outputs to the next thread */
-    uint64_t schedule_ns; /* the rest of the busy steps: tree and scheduling */
-    uint32_t num_running;
-    uint32_t num_waiting;
-    uint64_t max_total_tokens;
-    uint64_t available_tokens; /* free */
-    uint64_t evictable_tokens;
-    uint64_t protected_tokens;
-    uint64_t held_tokens;             /* of running requests, not in the tree */
-    uint64_t context_tokens;          /* K/V positions of all requests, summed over the steps */
-    uint64_t distinct_context_tokens; /* the same, what tree attention reads once counted once */
-    uint64_t kv_read_bytes;           /* K/V read by attention, all layers, and what it would */
-    uint64_t kv_unshared_bytes;       /* have been without tree attention */
-    uint64_t num_verified;            /* requests computed once more (verify_rate) */
-    uint64_t num_mismatches;          /* whose logits were different then */
-    uint64_t num_verify_skipped;      /* chosen, but there was no room or the run failed */
-    uint64_t num_verify_pending;
-    uint64_t num_verify_given_up; /* times that one was put off since others needed its pages */
-    uint64_t loaded_tokens;       /* of cached_tokens: from the host */
-    uint64_t fetched_tokens;      /* of these: from storage */
-    uint64_t lost_loads;          /* loads that failed; their requests were computed */
-    uint64_t kv_populated_bytes;  /* of the pool: written, or made ready; 0 without
-                                   * kv_populate_ahead */
-    rad_hicache_stats tiers;      /* all 0 without tiers */
-    rad_namespace_stats namespaces;
+} engine_counts;
+
+typedef struct engine_stats {
+    engine_counts requests;
+    scheduler_stats sched;       /* num_waiting with those that are not encoded yet */
+    uint64_t kv_populated_bytes; /* of the pool: written, or made ready; 0 without
+                                  * kv_populate_ahead */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */

@@ -112,9 +112,8 @@ struct engine {
     uint32_t max_queued;
     uint32_t num_queued; /* submitted and never admitted yet */
     size_t queued_bytes;
-    uint64_t serial;       /* of the newest id */
-    uint64_t num_requests; /* accepted */
-    uint64_t num_finished, num_aborted, num_failed;
+    uint64_t serial; /* of the newest id */
+    engine_counts counts;
 };
 
 /* What engine_create has loaded, or a test has made. Everything is owned by the engine

@@ -14,8 +14,7 @@ typedef struct engine_call {
 
     rad_status status;
     rad_error *err;
-    scheduler_stats stats;
-    rad_hicache_stats tier_stats;
+    scheduler_stats *stats;
     void (*run)(engine *e, void *user);
     void *user;
     rad_key key_a, key_b;
@@ -119,55 +118,17 @@ static rad_status call(engine *e, engine_call *c)
 
 static void do_stats(engine *e, engine_call *c)
 {
-    scheduler_get_stats(e->scheduler, &c->stats);
-    (void)scheduler_get_tier_stats(e->scheduler, &c->tier_stats);
+    scheduler_get_stats(e->scheduler, c->stats);
 }
 
 void engine_get_stats(engine *e, engine_stats *stats)
 {
-    engine_call c = {.fn = do_stats};
+    *stats = (engine_stats){.kv_populated_bytes = engine_populate_bytes(&e->populate)};
+    engine_call c = {.fn = do_stats, .stats = &stats->sched};
     call(e, &c);
-    const scheduler_stats *s = &c.stats;
-    *stats = (engine_stats){
-        .prompt_tokens = s->prompt_tokens,
-        .cached_tokens = s->cached_tokens,
-        .loaded_tokens = s->loaded_tokens,
-        .fetched_tokens = s->fetched_tokens,
-        .lost_loads = s->lost_loads,
-        .tiers = c.tier_stats,
-        .namespaces = s->namespaces,
-        .prefill_tokens = s->prefill_tokens,
-        .generated_tokens = s->generated_tokens,
-        .num_retractions = s->num_retractions,
-        .evicted_tokens = s->evicted_tokens,
-        .forward_steps = s->forward_steps,
-        .forward_ns = s->forward_ns,
-        .sample_ns = s->sample_ns,
-        .output_ns = s->output_ns,
-        .schedule_ns = s->schedule_ns,
-        .num_running = s->num_running,
-        .num_waiting = s->num_waiting + message_ring_count(&e->to_tokenizer),
-        .max_total_tokens = s->max_total_tokens,
-        .available_tokens = s->available_tokens,
-        .evictable_tokens = s->evictable_tokens,
-        .protected_tokens = s->protected_tokens,
-        .held_tokens = s->held_tokens,
-        .context_tokens = s->context_tokens,
-        .distinct_context_tokens = s->distinct_context_tokens,
-        .kv_read_bytes = s->kv_read_bytes,
-        .kv_unshared_bytes = s->kv_unshared_bytes,
-        .num_verified = s->verify.num_verified,
-        .num_mismatches = s->verify.num_mismatches,
-        .num_verify_skipped = s->verify.num_skipped,
-        .num_verify_pending = s->verify.num_pending,
-        .num_verify_given_up = s->verify.num_given_up,
-    };
-    stats->kv_populated_bytes = engine_populate_bytes(&e->populate);
+    stats->sched.num_waiting += message_ring_count(&e->to_tokenizer);
     pthread_mutex_lock(&e->lock);
-    stats->num_requests = e->num_requests;
-    stats->num_finished = e->num_finished;
-    stats->num_aborted = e->num_aborted;
-    stats->num_failed = e->num_failed;
+    stats->requests = e->counts;
     pthread_mutex_unlock(&e->lock);
 }
 

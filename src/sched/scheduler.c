@@ -196,7 +196,8 @@ bool scheduler_is_idle(const scheduler *s)
 bool scheduler_has_background(const scheduler *s)
 {
     rad_hicache_stats stats;
-    return s->verify.first || (scheduler_get_tier_stats(s, &stats) == RAD_OK && stats.tickets);
+    return s->verify.first ||
+           (rad_hicache_get_stats(s->pools.tree_cache, &stats) == RAD_OK && stats.tickets);
 }
 
 bool scheduler_has_cancels(const scheduler *s)

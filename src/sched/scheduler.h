@@ -23,8 +23,8 @@
 #include "model/runner.h"
 #include "sched/req.h"
 #include "sched/schedule_policy.h"
+#include "sched/scheduler_stats.h"
 #include "sched/step_info.h"
-#include "sched/verify.h"
 
 typedef struct scheduler scheduler;
 
@@ -121,44 +121,7 @@ rad_token_to_kv_pool *scheduler_kv_pool(const scheduler *s);
 /* No slot from this one on was ever handed out; most below it were. O(1). */
 size_t scheduler_used_slots(const scheduler *s);
 
-typedef struct scheduler_stats {
-    uint64_t num_finished; /* STOP and LENGTH */
-    uint64_t num_aborted;
-    uint64_t num_failed;
-    uint64_t prompt_tokens; /* of admitted requests, without retractions */
-    uint64_t cached_tokens;
-    uint64_t prefill_tokens; /* computed */
-    uint64_t generated_tokens;
-    uint64_t num_retractions;
-    uint64_t num_held_back;   /* requests that waited for a sibling's prefix, once a sibling */
-    uint64_t tokens_compared; /* by the waiting queue, in its own tree and in the cache */
-    uint64_t evicted_tokens;
-    uint64_t forward_steps;
-    uint64_t forward_ns;
-    uint64_t sample_ns;      /* choosing tokens */
-    uint64_t output_ns;      /* handing outputs to on_output */
-    uint64_t schedule_ns;    /* the rest of the busy steps: tree, queue, batch */
-    uint64_t context_tokens; /* summed over steps and requests: K/V that a step without groups
-                              * reads, per layer and kv head */
-    uint64_t distinct_context_tokens; /* the same, what the groups share counted once */
-    uint64_t kv_read_bytes;     /* K/V that attention read, counted by the runner; 0 of one that
-                                 * does not count */
-    uint64_t kv_unshared_bytes; /* that it would have read without groups */
-    uint64_t group_updates;     /* steps whose groups had to be made anew */
-    verify_stats verify;
-    uint64_t loaded_tokens;  /* of cached_tokens: from the host */
-    uint64_t fetched_tokens; /* and of these: from storage */
-    uint64_t lost_loads;     /* requests that were computed again because a load failed */
-    uint64_t kv_errors;      /* calls of the cache that should not fail and did */
-    uint32_t num_running;
-    uint32_t num_waiting;
-    uint64_t max_total_tokens;
-    uint64_t available_tokens;
-    uint64_t evictable_tokens;
-    uint64_t protected_tokens;
-    uint64_t held_tokens; /* all - available - evictable - protected */
-    rad_namespace_stats namespaces;
-} scheduler_stats;
+/* O(transfers under way). */
 void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);
 
 /* P2 and every structure's own check, over all live requests. RAD_E_CORRUPT in words.
@@ -182,9 +145,6 @@ rad_status scheduler_identify_storage(scheduler *s, const rad_storage_identity *
                                       rad_error *err);
 rad_status scheduler_hold_storage(scheduler *s, rad_storage *store, rad_error *err);
 void scheduler_release_storage(scheduler *s, bool cleared);
-
-/* RAD_E_UNSUPPORTED, and *stats is 0: there are no tiers. */
-rad_status scheduler_get_tier_stats(const scheduler *s, rad_hicache_stats *stats);
 
 /* For comparing: from now on as if created with this cache kind, and with tree attention or
  * without, in the same memory; the cache is empty then. RAD_AGAIN unless idle, with nothing in the

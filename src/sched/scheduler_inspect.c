@@ -7,6 +7,8 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     rad_cache_stats cache = {0};
     rad_cache_get_stats(s->pools.tree_cache, &cache);
     *stats = s->stats;
+    stats->tiers = (rad_hicache_stats){0};
+    (void)rad_hicache_get_stats(s->pools.tree_cache, &stats->tiers); /* or there are none */
     stats->evicted_tokens = cache.evicted_tokens;
     stats->namespaces = (rad_namespace_stats){.struct_size = sizeof stats->namespaces};
     (void)rad_cache_get_namespace_stats(s->pools.tree_cache, &stats->namespaces);
@@ -107,12 +109,6 @@ rad_status scheduler_hold_storage(scheduler *s, rad_storage *store, rad_error *e
 void scheduler_release_storage(scheduler *s, bool cleared)
 {
     (void)rad_hicache_release_storage(s->pools.tree_cache, cleared);
-}
-
-rad_status scheduler_get_tier_stats(const scheduler *s, rad_hicache_stats *stats)
-{
-    *stats = (rad_hicache_stats){0};
-    return rad_hicache_get_stats(s->pools.tree_cache, stats);
 }
 
 /* The page under a position of a cached key. */

@@ -19,6 +19,7 @@
 #define SCHED_VERIFY_H
 
 #include "sched/req.h"
+#include "sched/scheduler_stats.h"
 
 enum { VERIFY_CHUNK = 64, VERIFY_EVERY = 16, VERIFY_QUEUE = 64 };
 
@@ -30,15 +31,6 @@ typedef struct verify_record {
     uint64_t *digests;
     uint32_t num_digests, capacity;
 } verify_record;
-
-typedef struct verify_stats {
-    uint64_t num_verified;   /* computed again to the end, or to a difference */
-    uint64_t num_mismatches; /* that were different */
-    uint64_t num_skipped;    /* chosen, but there was no room or the run failed */
-    uint64_t num_given_up;   /* times that others needed its pages; it begins anew later */
-    uint32_t num_pending;
-    uint32_t reserved;
-} verify_stats;
 
 typedef struct verifier {
     rad_env env;

@@ -64,72 +64,31 @@ static call_progress work_flush(call *c)
 }
 
 /* Without `cache_figures` none from which one request's cached tokens could be told. */
-static json_t *stats_json(const engine_stats *t, bool cache_figures)
+static json_t *figures_json(const server_figures *f, bool cache_figures)
 {
-    enum { TELLS = 1 };
     json_t *json = json_object();
-    const struct {
-        const char *name;
-        uint64_t value;
-        int tells;
-    } figures[] = {
-        {"num_requests", t->num_requests},
-        {"num_finished", t->num_finished},
-        {"num_aborted", t->num_aborted},
-        {"num_failed", t->num_failed},
-        {"prompt_tokens", t->prompt_tokens},
-        {"cached_tokens", t->cached_tokens, TELLS},
-        {"prefill_tokens", t->prefill_tokens, TELLS},
-        {"generated_tokens", t->generated_tokens},
-        {"num_retractions", t->num_retractions},
-        {"evicted_tokens", t->evicted_tokens, TELLS},
-        {"namespaces", t->namespaces.used, TELLS},
-        {"max_namespaces", t->namespaces.most},
-        {"namespaces_given_up", t->namespaces.given_up, TELLS},
-        {"host_namespaces", t->namespaces.host_used, TELLS},
-        {"host_namespaces_given_up", t->namespaces.host_given_up, TELLS},
-        {"forward_steps", t->forward_steps, TELLS},
-        {"forward_ns", t->forward_ns, TELLS},
-        {"schedule_ns", t->schedule_ns, TELLS},
-        {"num_running_reqs", t->num_running},
-        {"num_queue_reqs", t->num_waiting},
-        {"max_total_num_tokens", t->max_total_tokens},
-        {"available_tokens", t->available_tokens, TELLS},
-        {"evictable_tokens", t->evictable_tokens, TELLS},
-        {"protected_tokens", t->protected_tokens, TELLS},
-        {"held_tokens", t->held_tokens, TELLS},
-        {"sample_ns", t->sample_ns},
-        {"output_ns", t->output_ns},
-        {"context_tokens", t->context_tokens, TELLS},
-        {"kv_read_bytes", t->kv_read_bytes, TELLS},
-        {"kv_unshared_bytes", t->kv_unshared_bytes, TELLS},
-        {"kv_populated_bytes", t->kv_populated_bytes, TELLS},
-        {"verify_requests", t->num_verified},
-        {"verify_mismatches", t->num_mismatches},
-        {"verify_skipped", t->num_verify_skipped},
-        {"verify_given_up", t->num_verify_given_up},
-        {"verify_pending", t->num_verify_pending},
-        {"loaded_tokens", t->loaded_tokens, TELLS},
-        {"fetched_tokens", t->fetched_tokens, TELLS},
-        {"lost_loads", t->lost_loads, TELLS},
-        {"host_total_tokens", t->tiers.host_tokens},
-        {"host_used_tokens", t->tiers.host_used_tokens, TELLS},
-        {"host_written_tokens", t->tiers.written_tokens, TELLS},
-        {"host_evicted_tokens", t->tiers.host_evicted_tokens, TELLS},
-        {"storage_written_tokens", t->tiers.backed_up_tokens, TELLS},
-        {"storage_bad_pages", t->tiers.bad_pages, TELLS},
-        {"storage_errors", t->tiers.storage_errors, TELLS},
-        {"transfers_under_way", t->tiers.tickets, TELLS},
-    };
-    for (size_t i = 0; i < RAD_COUNT(figures); i++)
-        if (cache_figures || !figures[i].tells)
-            json_object_set_new(json, figures[i].name, json_integer((json_int_t)figures[i].value));
+    size_t count;
+    const figure *rows = figures_table(&count);
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].name && (cache_figures || !rows[i].tells))
+            json_object_set_new(json, rows[i].name,
+                                json_integer((json_int_t)figure_count(&rows[i], f)));
     return json;
+}
+
+static server_figures figures_of(const call *c)
+{
+    server_figures f = {.engine = c->stats,
+                        .http_requests = c->server->num_http_requests,
+                        .http_failed = c->server->num_failed_requests};
+    figures_derive(&f);
+    return f;
 }
 
 static void answer_server_info(call *c)
 {
     const engine_info *i = engine_get_info(c->server->engine);
+    server_figures f = figures_of(c);
     json_t *json = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:[o]}",
         "model_path", i->model_path, "served_model_name", models_name(c->server, 0), "architecture",
@@ -141,7 +100,7 @@ static void answer_server_info(call *c)
         (json_int_t)i->chunked_prefill_size, "max_total_num_tokens",
         (json_int_t)i->max_total_tokens, "kv_bytes_per_token", (json_int_t)i->kv_bytes_per_token,
         "disable_radix_cache", !i->radix_cache, "internal_states",
-        stats_json(&c->stats, cached_figures(&c->server->params)));
+        figures_json(&f, cached_figures(&c->server->params)));
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));
@@ -155,8 +114,8 @@ static void answer_metrics(call *c)
         call_reply_json(c, 503, NULL);
         return;
     }
-    prometheus_write(body, engine_get_info(c->server->engine), &c->stats,
-                     c->server->num_http_requests, c->server->num_failed_requests,
+    server_figures f = figures_of(c);
+    prometheus_write(body, engine_get_info(c->server->engine), &f,
                      cached_figures(&c->server->params));
     call_reply_text(c, "text/plain; version=0.0.4; charset=utf-8", body);
     evbuffer_free(body);

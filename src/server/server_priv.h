@@ -6,6 +6,7 @@
 #include "server/browsers.h"
 #include "server/call.h"
 #include "server/connection.h"
+#include "server/figures.h"
 
 #include <event2/event.h>
 #include <pthread.h>
@@ -180,8 +181,7 @@ void handle_flush_cache(server *s, struct evhttp_request *http);
 void handle_storage_backend(server *s, struct evhttp_request *http);
 /* POST /flush_cache where storage is among the tiers. */
 void flush_storage(server *s, struct evhttp_request *http, uint32_t tiers, uint64_t wait_ms);
-void prometheus_write(struct evbuffer *out, const engine_info *info, const engine_stats *stats,
-                      uint64_t num_http_requests, uint64_t num_failed_requests,
+void prometheus_write(struct evbuffer *out, const engine_info *info, const server_figures *f,
                       bool cache_figures); /* those too that tell what a request found */
 
 #endif

@@ -1,0 +1,61 @@
+/* scheduler_stats.h - what a scheduler counts, in one struct.
+ *
+ * The engine hands it on as it is (engine_stats.sched), and one table gives its fields their
+ * names in /server_info and /metrics (server/figures.c): a new counter is a field here and a
+ * row there. */
+#ifndef SCHED_SCHEDULER_STATS_H
+#define SCHED_SCHEDULER_STATS_H
+
+#include <radish/hicache.h>
+
+/* verify.h */
+typedef struct verify_stats {
+    uint64_t num_verified;   /* computed again to the end, or to a difference */
+    uint64_t num_mismatches; /* that were different */
+    uint64_t num_skipped;    /* chosen, but there was no room or the run failed */
+    uint64_t num_given_up;   /* times that others needed its pages; it begins anew later */
+    uint32_t num_pending;
+    uint32_t reserved;
+} verify_stats;
+
+typedef struct scheduler_stats {
+    uint64_t num_finished; /* STOP and LENGTH */
+    uint64_t num_aborted;
+    uint64_t num_failed;
+    uint64_t prompt_tokens; /* of admitted requests, without retractions */
+    uint64_t cached_tokens;
+    uint64_t prefill_tokens; /* computed */
+    uint64_t generated_tokens;
+    uint64_t num_retractions;
+    uint64_t num_held_back;   /* requests that waited for a sibling's prefix, once a sibling */
+    uint64_t tokens_compared; /* by the waiting queue, in its own tree and in the cache */
+    uint64_t evicted_tokens;
+    uint64_t forward_steps;
+    uint64_t forward_ns;
+    uint64_t sample_ns;      /* choosing tokens */
+    uint64_t output_ns;      /* handing outputs to on_output */
+    uint64_t schedule_ns;    /* the rest of the busy steps: tree, queue, batch */
+    uint64_t context_tokens; /* summed over steps and requests: K/V that a step without groups
+                              * reads, per layer and kv head */
+    uint64_t distinct_context_tokens; /* the same, what the groups share counted once */
+    uint64_t kv_read_bytes;     /* K/V that attention read, counted by the runner; 0 of one that
+                                 * does not count */
+    uint64_t kv_unshared_bytes; /* that it would have read without groups */
+    uint64_t group_updates;     /* steps whose groups had to be made anew */
+    verify_stats verify;
+    uint64_t loaded_tokens;  /* of cached_tokens: from the host */
+    uint64_t fetched_tokens; /* and of these: from storage */
+    uint64_t lost_loads;     /* requests that were computed again because a load failed */
+    uint64_t kv_errors;      /* calls of the cache that should not fail and did */
+    uint32_t num_running;
+    uint32_t num_waiting;
+    uint64_t max_total_tokens;
+    uint64_t available_tokens;
+    uint64_t evictable_tokens;
+    uint64_t protected_tokens;
+    uint64_t held_tokens; /* all - available - evictable - protected */
+    rad_namespace_stats namespaces;
+    rad_hicache_stats tiers; /* all 0 without tiers */
+} scheduler_stats;
+
+#endif

@@ -1,0 +1,239 @@
+/* figures.c - the table; see the header. */
+#include "server/figures.h"
+
+#include "base/base.h"
+
+enum { FIGURE_U32, FIGURE_U64, FIGURE_F64 };
+
+#define SIZE_OF(field) sizeof(((server_figures *)0)->field)
+#define AT(field)                                                                                  \
+    .at = offsetof(server_figures, field), .kind = SIZE_OF(field) == 4 ? FIGURE_U32 : FIGURE_U64
+#define AT_F64(field) .at = offsetof(server_figures, field), .kind = FIGURE_F64
+#define SCHED(field) AT(engine.sched.field)
+#define TIER(field)  AT(engine.sched.tiers.field), .tells = true, .tiers = true
+
+#define COUNTER(metric, help) metric, "", "counter", help
+#define GAUGE(metric, help)   metric, "", "gauge", help
+#define NO_METRIC             NULL, NULL, NULL, NULL
+#define TELLS                 .tells = true
+#define NS                    .seconds = true
+
+/* Values of one metric stand together, its help at the first, and tell alike. */
+static const figure table[] = {
+    /* requests */
+    {"num_requests", COUNTER("sglang:num_requests_total", "Requests submitted."),
+     AT(engine.requests.num_requests)},
+    {"num_finished", COUNTER("radish:num_finished_requests_total", "Requests that ended well."),
+     AT(engine.requests.num_finished)},
+    {"num_aborted", COUNTER("sglang:num_aborted_requests_total", "Requests cancelled."),
+     AT(engine.requests.num_aborted)},
+    {"num_failed", COUNTER("radish:num_failed_generations_total", "Requests that failed."),
+     AT(engine.requests.num_failed)},
+    {NULL,
+     COUNTER("radish:num_failed_requests_total",
+             "HTTP requests answered with an error, and streams that ended with one."),
+     AT(http_failed)},
+    {NULL, COUNTER("radish:num_http_requests_total", "HTTP requests."), AT(http_requests)},
+    {"num_running_reqs", GAUGE("sglang:num_running_reqs", "Requests running."), SCHED(num_running)},
+    {"num_queue_reqs", GAUGE("sglang:num_queue_reqs", "Requests waiting."), SCHED(num_waiting)},
+    {"num_retractions", COUNTER("sglang:num_retracted_requests_total", "Retractions."),
+     SCHED(num_retractions)},
+
+    /* tokens */
+    {"prompt_tokens", COUNTER("sglang:prompt_tokens_total", "Prompt tokens."),
+     SCHED(prompt_tokens)},
+    {"generated_tokens", COUNTER("sglang:generation_tokens_total", "Generated tokens."),
+     SCHED(generated_tokens)},
+    {NULL, "sglang:cached_tokens_total", ",cache_source=\"device\"", "counter",
+     "Prompt tokens found in the cache.", AT(device_hits), TELLS},
+    {NULL, "sglang:cached_tokens_total", ",cache_source=\"host\"", NULL, NULL, AT(host_hits),
+     TELLS},
+    {"fetched_tokens", "sglang:cached_tokens_total", ",cache_source=\"storage\"", NULL, NULL,
+     SCHED(fetched_tokens), TELLS},
+    {"loaded_tokens", NO_METRIC, SCHED(loaded_tokens), TELLS},
+    {"prefill_tokens", "sglang:realtime_tokens_total", ",mode=\"prefill_compute\"", "counter",
+     "Tokens by where they came from.", SCHED(prefill_tokens), TELLS},
+    {"cached_tokens", "sglang:realtime_tokens_total", ",mode=\"prefill_cache\"", NULL, NULL,
+     SCHED(cached_tokens), TELLS},
+    {NULL, "sglang:realtime_tokens_total", ",mode=\"decode\"", NULL, NULL, SCHED(generated_tokens),
+     TELLS},
+    {NULL, GAUGE("sglang:cache_hit_rate", "Cached part of all prompt tokens."), AT_F64(hit_rate),
+     TELLS},
+    {"evicted_tokens", COUNTER("sglang:evicted_tokens_total", "Tokens evicted."),
+     SCHED(evicted_tokens), TELLS},
+
+    /* the KV pool */
+    {"max_total_num_tokens", GAUGE("sglang:max_total_num_tokens", "Size of the KV pool."),
+     SCHED(max_total_tokens)},
+    {NULL, GAUGE("sglang:num_used_tokens", "KV slots in use by requests."), AT(busy_tokens), TELLS},
+    {"available_tokens", GAUGE("sglang:kv_available_tokens", "KV slots free."),
+     SCHED(available_tokens), TELLS},
+    {"evictable_tokens", GAUGE("sglang:kv_evictable_tokens", "KV slots cached and evictable."),
+     SCHED(evictable_tokens), TELLS},
+    {"protected_tokens", GAUGE("radish:kv_protected_tokens", "KV slots cached and held."),
+     SCHED(protected_tokens), TELLS},
+    {"held_tokens", GAUGE("radish:kv_held_tokens", "KV slots of requests alone."),
+     SCHED(held_tokens), TELLS},
+    {NULL, GAUGE("sglang:kv_used_tokens", "KV slots not free."), AT(used_tokens), TELLS},
+    {NULL, GAUGE("sglang:token_usage", "Part of the pool in use by requests."), AT_F64(token_usage),
+     TELLS},
+    {"kv_populated_bytes",
+     GAUGE("radish:kv_populated_bytes",
+           "KV pool that was written or made ready, 0 without --kv-populate-ahead."),
+     AT(engine.kv_populated_bytes), TELLS},
+    {"kv_errors",
+     COUNTER("radish:kv_errors_total", "Calls of the cache that should not fail and did."),
+     SCHED(kv_errors)},
+
+    /* namespaces */
+    {"namespaces", "radish:namespaces", ",tier=\"device\"", "gauge",
+     "Namespaces (cache_salt and the like) that have something cached.", SCHED(namespaces.used),
+     TELLS},
+    {"host_namespaces", "radish:namespaces", ",tier=\"host\"", NULL, NULL,
+     SCHED(namespaces.host_used), TELLS},
+    {"max_namespaces", GAUGE("radish:max_namespaces", "Places for them, see --max-namespaces."),
+     SCHED(namespaces.most)},
+    {"namespaces_given_up", "radish:namespaces_given_up_total", ",tier=\"device\"", "counter",
+     "Namespaces given up for want of a place, see --max-namespaces.", SCHED(namespaces.given_up),
+     TELLS},
+    {"host_namespaces_given_up", "radish:namespaces_given_up_total", ",tier=\"host\"", NULL, NULL,
+     SCHED(namespaces.host_given_up), TELLS},
+
+    /* steps */
+    {"forward_steps", COUNTER("radish:forward_steps_total", "Forward passes."),
+     SCHED(forward_steps), TELLS},
+    {"forward_ns", COUNTER("radish:forward_seconds_total", "Time in the model."), SCHED(forward_ns),
+     NS, TELLS},
+    {"sample_ns", COUNTER("radish:sample_seconds_total", "Time in choosing tokens."),
+     SCHED(sample_ns), NS},
+    {"output_ns", COUNTER("radish:output_seconds_total", "Time in handing outputs over."),
+     SCHED(output_ns), NS},
+    {"schedule_ns", COUNTER("radish:schedule_seconds_total", "Time in tree and scheduler."),
+     SCHED(schedule_ns), NS, TELLS},
+    {"context_tokens",
+     COUNTER("radish:context_tokens_total",
+             "K/V positions of all requests, summed over the steps."),
+     SCHED(context_tokens), TELLS},
+    {NULL,
+     COUNTER("radish:distinct_context_tokens_total",
+             "The same, positions that tree attention reads once counted once."),
+     SCHED(distinct_context_tokens), TELLS},
+    {"kv_read_bytes", COUNTER("radish:kv_read_bytes_total", "K/V that attention read."),
+     SCHED(kv_read_bytes), TELLS},
+    {"kv_unshared_bytes",
+     COUNTER("radish:kv_unshared_bytes_total",
+             "K/V that it would have read without tree attention."),
+     SCHED(kv_unshared_bytes), TELLS},
+
+    /* verifying */
+    {"verify_requests",
+     COUNTER("radish_verify_requests_total",
+             "Requests computed once more without the cache, see --verify."),
+     SCHED(verify.num_verified)},
+    {"verify_mismatches",
+     COUNTER("radish_verify_mismatches_total", "Of these, requests whose logits were different."),
+     SCHED(verify.num_mismatches)},
+    {"verify_skipped",
+     COUNTER("radish_verify_skipped_total",
+             "Requests that were chosen for --verify and that there was no time or room for."),
+     SCHED(verify.num_skipped)},
+    {"verify_given_up",
+     COUNTER("radish_verify_given_up_total",
+             "Times that a request was put off because others needed the pages it was computed "
+             "in."),
+     SCHED(verify.num_given_up)},
+    {"verify_pending", GAUGE("radish_verify_pending", "Requests that wait to be verified."),
+     SCHED(verify.num_pending)},
+
+    /* tiers */
+    {"host_used_tokens", GAUGE("sglang:hicache_host_used_tokens", "Tokens in host memory."),
+     TIER(host_used_tokens)},
+    {"host_total_tokens",
+     GAUGE("sglang:hicache_host_total_tokens", "Tokens that host memory can have."),
+     SCHED(tiers.host_tokens), .tiers = true},
+    {"host_written_tokens",
+     COUNTER("radish:hicache_written_tokens_total", "Tokens copied to the host."),
+     TIER(written_tokens)},
+    {NULL, COUNTER("sglang:load_back_tokens_total", "Tokens copied from the host."),
+     TIER(loaded_tokens)},
+    {NULL, COUNTER("sglang:prefetched_tokens_total", "Tokens read from storage."),
+     TIER(fetched_tokens)},
+    {"storage_written_tokens",
+     COUNTER("sglang:backuped_tokens_total", "Tokens that storage has acknowledged."),
+     TIER(backed_up_tokens)},
+    {NULL,
+     COUNTER("radish:hicache_stored_anew_tokens_total",
+             "Tokens that storage had lost and that were stored again."),
+     TIER(stored_anew_tokens)},
+    {"host_evicted_tokens",
+     COUNTER("radish:hicache_host_evicted_tokens_total", "Tokens evicted on the host."),
+     TIER(host_evicted_tokens)},
+    {NULL, "sglang:hicache_dropped_tokens_total", ",reason=\"write\"", "counter",
+     "Tokens that were to be copied and were not.", TIER(dropped_write_tokens)},
+    {NULL, "sglang:hicache_dropped_tokens_total", ",reason=\"backup\"", NULL, NULL,
+     TIER(dropped_backup_tokens)},
+    {NULL, "radish:hicache_failed_transfers_total", ",kind=\"load\"", "counter",
+     "Copies that failed.", TIER(failed_loads)},
+    {NULL, "radish:hicache_failed_transfers_total", ",kind=\"write\"", NULL, NULL,
+     TIER(failed_writes)},
+    {NULL, "radish:hicache_loads_total", ",answer=\"taken\"", "counter",
+     "Admissions that found more on the host than on the device, by what became of it.",
+     TIER(refused_loads[RAD_LOAD_TAKEN])},
+    {NULL, "radish:hicache_loads_total", ",answer=\"below_threshold\"", NULL, NULL,
+     TIER(refused_loads[RAD_LOAD_BELOW_THRESHOLD])},
+    {NULL, "radish:hicache_loads_total", ",answer=\"over_quota\"", NULL, NULL,
+     TIER(refused_loads[RAD_LOAD_OVER_QUOTA])},
+    {NULL, "radish:hicache_loads_total", ",answer=\"no_device_pages\"", NULL, NULL,
+     TIER(refused_loads[RAD_LOAD_NO_DEVICE_PAGES])},
+    {NULL, "radish:hicache_loads_total", ",answer=\"no_ticket\"", NULL, NULL,
+     TIER(refused_loads[RAD_LOAD_NO_TICKET])},
+    {"storage_bad_pages",
+     COUNTER("radish:hicache_bad_pages_total", "Stored pages that did not verify."),
+     TIER(bad_pages)},
+    {"storage_errors",
+     COUNTER("radish:hicache_storage_errors_total", "Calls of the store that failed."),
+     TIER(storage_errors)},
+    {"lost_loads",
+     COUNTER("radish:hicache_lost_loads_total", "Requests computed again because a load failed."),
+     SCHED(lost_loads), TELLS, .tiers = true},
+    {"transfers_under_way", GAUGE("radish:hicache_transfers", "Transfers under way."),
+     TIER(tickets)},
+};
+
+const figure *figures_table(size_t *count)
+{
+    *count = RAD_COUNT(table);
+    return table;
+}
+
+static double ratio(uint64_t part, uint64_t of)
+{
+    return of ? (double)part / (double)of : 0;
+}
+
+void figures_derive(server_figures *f)
+{
+    const scheduler_stats *s = &f->engine.sched;
+    f->device_hits = s->cached_tokens - s->loaded_tokens;
+    f->host_hits = s->loaded_tokens - s->fetched_tokens;
+    f->used_tokens = s->max_total_tokens - RAD_MIN(s->max_total_tokens, s->available_tokens);
+    f->busy_tokens = f->used_tokens - RAD_MIN(f->used_tokens, s->evictable_tokens);
+    f->token_usage = ratio(f->busy_tokens, s->max_total_tokens);
+    f->hit_rate = ratio(s->cached_tokens, s->prompt_tokens);
+}
+
+uint64_t figure_count(const figure *row, const server_figures *f)
+{
+    const void *at = (const char *)f + row->at;
+    switch (row->kind) {
+    case FIGURE_U32: return *(const uint32_t *)at;
+    case FIGURE_U64: return *(const uint64_t *)at;
+    default: return (uint64_t) * (const double *)at;
+    }
+}
+
+double figure_value(const figure *row, const server_figures *f)
+{
+    if (row->kind == FIGURE_F64) return *(const double *)((const char *)f + row->at);
+    return (double)figure_count(row, f) * (row->seconds ? 1e-9 : 1);
+}

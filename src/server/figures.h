@@ -1,0 +1,40 @@
+/* figures.h - every figure of a running server, once: its names, its help, where it lies.
+ *
+ * /server_info (admin.c) and /metrics (prometheus.c) both go through this table, so a new figure
+ * is a field in engine_stats and a row in figures.c. */
+#ifndef SERVER_FIGURES_H
+#define SERVER_FIGURES_H
+
+#include "engine/engine.h"
+
+typedef struct server_figures {
+    engine_stats engine;
+    uint64_t http_requests, http_failed;
+
+    /* Made of the others by figures_derive. */
+    uint64_t device_hits, host_hits;   /* cached tokens by tier; storage: fetched_tokens */
+    uint64_t used_tokens, busy_tokens; /* not free; and not even evictable */
+    double token_usage, hit_rate;
+} server_figures;
+
+void figures_derive(server_figures *f);
+
+typedef struct figure {
+    const char *name;   /* in /server_info; NULL: not there */
+    const char *metric; /* in /metrics; NULL: not there */
+    const char *label;  /* ",tier=\"host\"", or "" */
+    const char *type;   /* "counter", "gauge"; NULL: another value of the metric above */
+    const char *help;
+    uint16_t at; /* in struct server_figures */
+    uint8_t kind;
+    bool seconds; /* nanoseconds there, seconds in /metrics */
+    bool tells;   /* read before and after a request of one's own it tells what that found */
+    bool tiers;   /* in /metrics only where there are tiers */
+} figure;
+
+const figure *figures_table(size_t *count);
+
+uint64_t figure_count(const figure *row, const server_figures *f); /* as it is stored */
+double figure_value(const figure *row, const server_figures *f);   /* as /metrics has it */
+
+#endif
