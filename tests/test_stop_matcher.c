@@ -122,13 +122,13 @@ TEST(a_ring_loses_nothing_and_keeps_each_senders_order)
     pthread_t threads[PUSHERS];
     CHECK_OK(message_ring_init(&ring, NULL, 7, sizeof(uint64_t)));
     uint64_t none;
-    CHECK(message_ring_pop(&ring, &none, 1, false) == 0);
+    CHECK(message_ring_pop(&ring, &none, 1, 0) == 0);
     for (int i = 0; i < PUSHERS; i++)
         CHECK(pthread_create(&threads[i], NULL, push_numbers, &ring) == 0);
     uint64_t sum = 0, seen = 0;
     while (seen < (uint64_t)PUSHERS * MESSAGES) {
         uint64_t got[5];
-        uint32_t n = message_ring_pop(&ring, got, 5, true);
+        uint32_t n = message_ring_pop(&ring, got, 5, RING_FOR_EVER);
         CHECK(n >= 1 && n <= 5);
         for (uint32_t i = 0; i < n; i++)
             sum += got[i];
@@ -144,8 +144,9 @@ TEST(a_ring_loses_nothing_and_keeps_each_senders_order)
     message_ring_close(&ring);
     CHECK(!message_ring_push(&ring, last, 1));
     uint64_t got[7];
-    CHECK(message_ring_pop(&ring, got, 7, true) == 3 && memcmp(got, last, sizeof last) == 0);
-    CHECK(message_ring_pop(&ring, got, 7, true) == 0);
+    CHECK(message_ring_pop(&ring, got, 7, RING_FOR_EVER) == 3 &&
+          memcmp(got, last, sizeof last) == 0);
+    CHECK(message_ring_pop(&ring, got, 7, RING_FOR_EVER) == 0);
     message_ring_fini(&ring);
 }
 

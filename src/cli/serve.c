@@ -13,7 +13,7 @@
 
 /* A server has somebody waiting for the next token: on a slow machine a whole chunk of somebody
  * else's prompt would take seconds. The engine's own default is no limit. */
-enum { DEFAULT_MAX_ITL_MS = 500 };
+enum { DEFAULT_MAX_ITL_MS = 500, DEFAULT_SELF_CHECK_S = 60 };
 
 /* Names that no browser sends would silently allow nothing. CLI_GO_ON, or 2. */
 static int check_names(const server_params *s)
@@ -164,7 +164,9 @@ int cmd_serve(int argc, char **argv)
     model_options model = {0};
     memory_budget request_memory = {0};
     uint64_t max_request_memory = 0;
-    engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS, .request_memory = &request_memory};
+    engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS,
+                              .self_check_interval_s = DEFAULT_SELF_CHECK_S,
+                              .request_memory = &request_memory};
     server_params server_p = {.port = 30000, .request_memory = &request_memory};
     bool itl_given = false;
     cli_list names = {0};
@@ -365,6 +367,14 @@ int cmd_serve(int argc, char **argv)
              "logged\n"
              "and counted; requests that there is no time or room for are counted (/metrics).\n"
              "Default 0."},
+        {.kind = CLI_F64,
+         .name = "self-check-interval",
+         .arg = "SECONDS",
+         .target = &engine_p.self_check_interval_s,
+         .max = 1e6,
+         .help = "How often an idle server checks that each KV slot has exactly one owner, and all\n"
+                 "its structures: in pieces, between which requests are served. What is wrong is\n"
+                 "logged and counted (/metrics), and serving goes on. Default 60; 0 = never."},
         {.kind = CLI_HEADING, .help = "Host memory and storage below the KV cache:"},
         {.kind = CLI_FLAG,
          .name = "enable-hierarchical-cache",

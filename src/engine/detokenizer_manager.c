@@ -139,7 +139,7 @@ void *detokenizer_manager(void *arg)
     engine *e = arg;
     detok_message messages[64];
     uint32_t n;
-    while ((n = message_ring_pop(&e->to_detokenizer, messages, RAD_COUNT(messages), true)))
+    while ((n = message_ring_pop(&e->to_detokenizer, messages, RAD_COUNT(messages), RING_FOR_EVER)))
         for (uint32_t i = 0; i < n; i++)
             handle(e, &messages[i]);
     return NULL;

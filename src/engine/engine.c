@@ -31,6 +31,9 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
                         p->schedule_policy);
     if (!(p->verify_rate >= 0 && p->verify_rate <= 1))
         return rad_fail(err, RAD_E_INVAL, "verify_rate %g is not a share, 0 to 1", p->verify_rate);
+    if (!(p->self_check_interval_s >= 0 && p->self_check_interval_s <= 1e6))
+        return rad_fail(err, RAD_E_INVAL, "self_check_interval_s %g is no time",
+                        p->self_check_interval_s);
     if (p->max_itl_ms && p->chunked_prefill_size == -1)
         return rad_fail(err, RAD_E_INVAL,
                         "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
@@ -105,6 +108,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .random_seed = p->random_seed,
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
         .verify_rate = p->verify_rate,
+        .self_check_ns = (uint64_t)(p->self_check_interval_s * 1e9),
         .disable_tree_attention = p->disable_tree_attention,
         .hicache = e->tiers.enabled ? &e->tiers.hicache : NULL,
         .host_pool = e->tiers.enabled ? &e->tiers.host_pool : NULL,

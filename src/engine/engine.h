@@ -81,6 +81,8 @@ typedef struct engine_params {
     memory_budget *request_memory; /* what all requests together may hold outside of the KV pool:
                                     * prompts, ids, stop strings; outlives the engine. NULL: no
                                     * limit but the queue's */
+    double self_check_interval_s;  /* an idle engine checks all slots and structures so often, see
+                                    * sched/self_check.h; 0 = never */
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */

@@ -30,9 +30,10 @@ void message_ring_fini(message_ring *ring); /* a zeroed ring is fine */
  * ring was closed and the rest is not in it. */
 bool message_ring_push(message_ring *ring, const void *items, uint32_t count);
 
-/* Takes up to `most` messages. With `wait` it returns 0 only when the ring is closed and
- * empty. */
-uint32_t message_ring_pop(message_ring *ring, void *items, uint32_t most, bool wait);
+/* Takes up to `most` messages, and waits for the first one as long as wait_ns says. 0: none came,
+ * or the ring is closed and empty; with RING_FOR_EVER it is the latter. */
+#define RING_FOR_EVER UINT64_MAX
+uint32_t message_ring_pop(message_ring *ring, void *items, uint32_t most, uint64_t wait_ns);
 
 /* No more pushes; what is inside can still be taken. */
 void message_ring_close(message_ring *ring);

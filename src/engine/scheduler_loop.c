@@ -2,7 +2,8 @@
  *
  * Between two steps it takes what came in: new requests, and calls (statistics, checks,
  * a flush) that others want done where nobody else touches the tree. With nothing to do
- * it sleeps in the ring; likewise while it is paused. */
+ * it sleeps in the ring, and checks itself now and then (sched/self_check.h); while it is
+ * paused it only sleeps. */
 #include "engine/engine_impl.h"
 
 /* A function that another thread wants run here; the caller waits. */
@@ -51,11 +52,19 @@ void *scheduler_loop(void *arg)
     sched_message messages[64];
     for (;;) {
         bool idle = scheduler_is_idle(e->scheduler);
-        bool wait = e->paused || (idle && !scheduler_has_background(e->scheduler));
-        if (wait) tell_use(e);
-        uint32_t n = message_ring_pop(&e->to_scheduler, messages, RAD_COUNT(messages), wait);
-        if (idle && !n && (wait || message_ring_is_closed(&e->to_scheduler)))
-            return NULL; /* closed, and everything is done */
+        bool rest = idle && !e->paused && !scheduler_has_background(e->scheduler);
+        /* Asked before the pop: what was pushed before the ring was closed is in it then. */
+        bool closed = message_ring_is_closed(&e->to_scheduler);
+        if (rest || e->paused) tell_use(e);
+        uint64_t wait_ns = rest        ? scheduler_self_check_due_ns(e->scheduler)
+                           : e->paused ? RING_FOR_EVER
+                                       : 0;
+        uint32_t n = message_ring_pop(&e->to_scheduler, messages, RAD_COUNT(messages), wait_ns);
+        if (idle && !n && closed) return NULL; /* everything is done */
+        if (rest && !n) {
+            scheduler_self_check(e->scheduler);
+            continue;
+        }
         for (uint32_t i = 0; i < n; i++) {
             if (messages[i].job)
                 add_job(e, messages[i].job);

@@ -119,7 +119,7 @@ void *tokenizer_manager(void *arg)
 {
     engine *e = arg;
     engine_job *job;
-    while (message_ring_pop(&e->to_tokenizer, &job, 1, true)) {
+    while (message_ring_pop(&e->to_tokenizer, &job, 1, RING_FOR_EVER)) {
         sched_message go_on = {0};
         if (job)
             handle(e, job);

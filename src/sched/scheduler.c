@@ -150,6 +150,7 @@ bool scheduler_step(scheduler *s)
     uint64_t step_ns = s->env.now_ns(s->env.user) - start;
     model_ns = s->stats.forward_ns + s->stats.sample_ns - model_ns;
     if (busy && !verified) s->stats.schedule_ns += step_ns - model_ns - output_ns;
+    if (busy || verified) s->check.quiet_ns = start + step_ns;
     if (s->stats.forward_ns != forward_ns) {
         step_cost_observe(&s->cost, &work, (double)step_ns);
         verify_busy_step(s);
@@ -372,6 +373,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     s->params = *params;
     s->pools.page_size = RAD_MAX(params->page_size, 1u);
     step_cost_init(&s->cost);
+    s->check.last_ns = s->check.quiet_ns = full.now_ns(full.user);
     verify_init(&s->verify, &s->env, params->verify_rate, params->random_seed);
     s->max_total_pages = (uint32_t)(params->max_total_tokens / s->pools.page_size);
     s->stats.max_total_tokens = (uint64_t)s->max_total_pages * s->pools.page_size;

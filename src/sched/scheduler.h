@@ -58,6 +58,7 @@ typedef struct scheduler_params {
     uint64_t max_itl_ns; /* a step that decodes takes no more prompts than keep it below this, as
                           * far as can be told (step_cost.h); 0 = no limit */
     double verify_rate;  /* share of the requests that are computed again, see verify.h */
+    uint64_t self_check_ns;      /* an idle scheduler checks itself so often; 0 = never */
     bool disable_tree_attention; /* do not tell the runner what its requests share */
     bool test_all_groups;        /* test hook: tell it also what does not pay to read once */
     uint32_t test_retract_every; /* test hook: retract at every n-th decode step */
@@ -127,6 +128,11 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);
 /* P2 and every structure's own check, over all live requests. RAD_E_CORRUPT in words.
  * O(all slots). */
 rad_status scheduler_check(const scheduler *s, rad_error *err);
+
+/* The same piece by piece, for an owner with nothing else to do (self_check.h): how long until
+ * the next piece is due (UINT64_MAX: not while it is as it is), and that piece, if it is. */
+uint64_t scheduler_self_check_due_ns(const scheduler *s);
+void scheduler_self_check(scheduler *s);
 
 /* Empties the cache: device and host. RAD_AGAIN unless idle. */
 rad_status scheduler_flush_cache(scheduler *s);

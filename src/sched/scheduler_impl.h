@@ -4,6 +4,7 @@
 
 #include "sched/batch_groups.h"
 #include "sched/scheduler.h"
+#include "sched/self_check.h"
 #include "sched/step_cost.h"
 #include "sched/tiers.h"
 #include "sched/verify.h"
@@ -31,6 +32,7 @@ struct scheduler {
     batch_groups groups;
     step_cost cost;
     verifier verify;
+    self_check check;
     char *sample_scratch;   /* sampler_scratch_bytes for each thread */
     rad_token *next_tokens; /* [max_running_requests] of the rows of logits */
 

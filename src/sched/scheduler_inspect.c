@@ -1,5 +1,5 @@
-/* scheduler_inspect.c - looking inside between two steps: figures, promise P2, flush,
- * and the hook that damages the cache so that tests can see that damage shows. */
+/* scheduler_inspect.c - looking inside between two steps: figures, flush, and the hook that
+ * damages the cache so that tests can see that damage shows. Promise P2: self_check.c. */
 #include "sched/scheduler_impl.h"
 
 void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
@@ -15,6 +15,7 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     stats->num_running = s->num_running;
     stats->num_waiting = s->waiting.count + s->tiers.num_fetching;
     stats->verify = s->verify.stats;
+    stats->self_check.age_ns = s->env.now_ns(s->env.user) - s->check.last_ns;
     stats->group_updates = s->groups.num_computed;
     stats->num_held_back = s->waiting.num_held;
     stats->tokens_compared = s->waiting.tokens_compared + s->waiting.tree.tokens_compared;
@@ -23,45 +24,6 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     stats->protected_tokens = rad_cache_protected_size(s->pools.tree_cache);
     stats->held_tokens = stats->max_total_tokens - stats->available_tokens -
                          stats->evictable_tokens - stats->protected_tokens;
-}
-
-rad_status scheduler_check(const scheduler *s, rad_error *err)
-{
-    const schedule_pools *pools = &s->pools;
-    rad_status status = rad_kv_check(pools->kv_allocator, err);
-    if (status == RAD_OK) status = rad_req_to_token_check(pools->req_to_token_pool, err);
-    if (status == RAD_OK) status = rad_cache_check(pools->tree_cache, err);
-    if (status != RAD_OK) return status;
-
-    status = wait_queue_check(&s->waiting, err);
-    if (status != RAD_OK) return status;
-    for (const req *r = s->waiting.first; r; r = r->wait_next)
-        if (r->kv.row)
-            return rad_fail(err, RAD_E_CORRUPT, "a waiting request holds row %u", r->kv.row);
-    for (uint32_t i = 0; i < s->num_running; i++) {
-        const rad_req_kv *kv = &s->running[i]->kv;
-        if (!kv->row || kv->protected_len > kv->committed_len ||
-            kv->committed_len != kv->allocated_len)
-            return rad_fail(err, RAD_E_CORRUPT,
-                            "row %u between steps: protected %u, committed %u, allocated %u",
-                            kv->row, kv->protected_len, kv->committed_len, kv->allocated_len);
-    }
-    uint32_t rows = rad_req_to_token_num_rows(pools->req_to_token_pool) -
-                    rad_req_to_token_available(pools->req_to_token_pool);
-    bool verifying = s->verify.kv.row != 0;
-    if (rows != s->num_running + verifying)
-        return rad_fail(err, RAD_E_CORRUPT, "%u rows are taken by %u running requests", rows,
-                        s->num_running);
-
-    size_t bytes = (s->num_running + 1 + verifying) * sizeof(rad_req_kv *);
-    const rad_req_kv **kvs = rad_alloc(&s->env, bytes);
-    if (!kvs) return rad_fail(err, RAD_E_NOMEM, "no memory for the ownership check");
-    for (uint32_t i = 0; i < s->num_running; i++)
-        kvs[i] = &s->running[i]->kv;
-    if (verifying) kvs[s->num_running] = &s->verify.kv;
-    status = rad_cache_check_ownership(pools->tree_cache, kvs, s->num_running + verifying, err);
-    rad_free(&s->env, kvs, bytes);
-    return status;
 }
 
 rad_status scheduler_flush_cache(scheduler *s)

@@ -18,6 +18,14 @@ typedef struct verify_stats {
     uint32_t reserved;
 } verify_stats;
 
+/* self_check.h */
+typedef struct self_check_stats {
+    uint64_t num_checks;     /* rounds to the end */
+    uint64_t num_violations; /* that they found: a page each, or a structure */
+    uint64_t longest_ns;     /* of a piece so far */
+    uint64_t age_ns;         /* since the last round's end; before it, since create */
+} self_check_stats;
+
 typedef struct scheduler_stats {
     uint64_t num_finished; /* STOP and LENGTH */
     uint64_t num_aborted;
@@ -43,6 +51,7 @@ typedef struct scheduler_stats {
     uint64_t kv_unshared_bytes; /* that it would have read without groups */
     uint64_t group_updates;     /* steps whose groups had to be made anew */
     verify_stats verify;
+    self_check_stats self_check;
     uint64_t loaded_tokens;  /* of cached_tokens: from the host */
     uint64_t fetched_tokens; /* and of these: from storage */
     uint64_t lost_loads;     /* requests that were computed again because a load failed */

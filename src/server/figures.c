@@ -84,6 +84,20 @@ static const figure table[] = {
     {"kv_errors",
      COUNTER("radish:kv_errors_total", "Calls of the cache that should not fail and did."),
      SCHED(kv_errors)},
+    {"self_checks",
+     COUNTER("radish:self_checks_total", "Checks of all slots and structures, see "
+                                         "--self-check-interval."),
+     SCHED(self_check.num_checks)},
+    {"self_check_violations",
+     COUNTER("radish:self_check_violations_total",
+             "Pages lost or owned twice, and structures at odds, that they found."),
+     SCHED(self_check.num_violations)},
+    {"self_check_age_ns",
+     GAUGE("radish:self_check_age_seconds", "Since the last one ended, or since the start."),
+     SCHED(self_check.age_ns), NS},
+    {"self_check_longest_ns",
+     GAUGE("radish:self_check_longest_seconds", "The longest that one let a request wait."),
+     SCHED(self_check.longest_ns), NS},
 
     /* namespaces */
     {"namespaces", "radish:namespaces", ",tier=\"device\"", "gauge",

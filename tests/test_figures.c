@@ -1,0 +1,102 @@
+/* test_figures.c - the table of figures: each name once, the values of a metric together, and
+ * each value read where it lies. */
+#include "test.h"
+
+#include "base/base.h"
+#include "server/figures.h"
+
+TEST(each_figure_has_a_name_of_its_own)
+{
+    size_t count;
+    const figure *rows = figures_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        const figure *a = &rows[i];
+        CHECK(a->name || a->metric);
+        CHECK(!a->metric == !a->label);
+        CHECK(a->at < sizeof(server_figures));
+        if (a->seconds && a->name)
+            CHECKF(strstr(a->name, "_ns"), "%s is counted in nanoseconds\n", a->name);
+        for (size_t k = i + 1; k < count; k++) {
+            const figure *b = &rows[k];
+            CHECKF(!a->name || !b->name || strcmp(a->name, b->name), "%s twice\n", a->name);
+            CHECKF(!a->metric || !b->metric || strcmp(a->metric, b->metric) ||
+                       strcmp(a->label, b->label),
+                   "%s%s twice\n", a->metric, a->label);
+        }
+    }
+}
+
+/* Help and type come once, before a metric's first value, as the format has it; whoever is not
+ * told one of its values is told none. */
+TEST(the_values_of_a_metric_stand_together)
+{
+    size_t count;
+    const figure *rows = figures_table(&count), *before = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const figure *row = &rows[i];
+        if (!row->metric) continue;
+        bool same = before && strcmp(before->metric, row->metric) == 0;
+        CHECKF(same == !row->type && !row->type == !row->help, "%s\n", row->metric);
+        if (same) CHECK(row->tells == before->tells && row->tiers == before->tiers);
+        bool counts = row->type && strcmp(row->type, "counter") == 0;
+        if (row->type)
+            CHECKF(counts ==
+                       (strstr(row->metric, "_total") != NULL && !strstr(row->metric, "_total_")),
+                   "%s\n", row->metric);
+        for (size_t k = 0; !same && k < i; k++)
+            CHECKF(!rows[k].metric || strcmp(rows[k].metric, row->metric), "%s\n", row->metric);
+        before = row;
+    }
+}
+
+static const figure *find(const char *name)
+{
+    size_t count;
+    const figure *rows = figures_table(&count);
+    for (size_t i = 0; i < count; i++)
+        if ((rows[i].name && !strcmp(rows[i].name, name)) ||
+            (rows[i].metric && !strcmp(rows[i].metric, name)))
+            return &rows[i];
+    fail_msg("no figure is called %s", name);
+    return NULL;
+}
+
+TEST(a_figure_is_read_where_it_lies)
+{
+    server_figures f = {.engine = {.requests = {.num_requests = 11},
+                                   .sched = {.num_running = 3,
+                                             .prompt_tokens = 1000,
+                                             .cached_tokens = 250,
+                                             .loaded_tokens = 90,
+                                             .fetched_tokens = 40,
+                                             .max_total_tokens = 400,
+                                             .available_tokens = 100,
+                                             .evictable_tokens = 200,
+                                             .kv_errors = 5,
+                                             .forward_ns = 1500000000,
+                                             .self_check = {.num_checks = 7, .num_violations = 2},
+                                             .tiers = {.refused_loads = {0, 0, 0, 6}}}}};
+    figures_derive(&f);
+    const struct {
+        const char *name;
+        double value;
+    } wanted[] = {{"num_requests", 11},
+                  {"num_running_reqs", 3},
+                  {"kv_errors", 5},
+                  {"self_checks", 7},
+                  {"radish:self_check_violations_total", 2},
+                  {"forward_ns", 1.5},
+                  {"sglang:cached_tokens_total", 160}, /* the first of it, the device's */
+                  {"fetched_tokens", 40},
+                  {"sglang:num_used_tokens", 100},
+                  {"sglang:kv_used_tokens", 300},
+                  {"sglang:token_usage", 0.25},
+                  {"sglang:cache_hit_rate", 0.25}};
+    for (size_t i = 0; i < RAD_COUNT(wanted); i++) {
+        double value = figure_value(find(wanted[i].name), &f);
+        CHECKF(value == wanted[i].value, "%s is %g\n", wanted[i].name, value);
+    }
+    CHECK(figure_count(find("forward_ns"), &f) == 1500000000);
+}
+
+TEST_MAIN()
