@@ -11,6 +11,8 @@ libradish-storage.
  - Every public header compiles alone, as C99 and C++11, without a warning, and no struct
    in it has hidden padding. radish.h includes all of libradish's.
  - Every params struct begins with struct_size; or its comment says it "does not grow".
+ - No line of a public header is longer than 100 columns: what clang-format could not break well
+   was written badly.
 """
 import pathlib
 import re
@@ -110,6 +112,9 @@ def main():
             compiles += 1
         if library == "libradish" and name != "radish.h" and f"#include <radish/{name}>" not in headers["radish.h"]:
             wrong.append(f"radish.h does not include {name}")
+        for n, line in enumerate(text.splitlines(), 1):
+            if len(line) > 100:
+                wrong.append(f"{name}:{n}: {len(line)} columns")
         for comment, struct, body, alias in PARAMS.findall(text):
             begins = without_comments(body).split(";")[0].split() == ["size_t", "struct_size"]
             if not begins and "does not grow" not in re.sub(r"[\s*]+", " ", comment or ""):

@@ -6,6 +6,10 @@
 #include "base/map.h"
 #include "base/slab.h"
 #include "base/span.h"
+#include "cache/namespace.h"
+#include "cache/page_runs.h"
+
+#include <setjmp.h>
 
 struct listed {
     struct listed *prev, *next;
@@ -237,6 +241,53 @@ TEST(spans_keep_their_units_through_cuts_and_compactions)
     span_arena_clear(&a);
     CHECK(span_arena_check(&a) && a.free_units == UNITS);
     span_arena_fini(&a);
+}
+
+static jmp_buf panicked;
+
+static void jump(void *user, const char *message)
+{
+    (void)user;
+    (void)message;
+    longjmp(panicked, 1);
+}
+
+#define CHECK_PANICS(call)                                                                         \
+    do {                                                                                           \
+        if (setjmp(panicked) == 0) {                                                               \
+            call;                                                                                  \
+            CHECK(!"panicked");                                                                    \
+        }                                                                                          \
+    } while (0)
+
+/* The default env's panic would end this process. */
+TEST(misuse_asks_the_panic_of_the_env_that_each_was_made_with)
+{
+    static heap h;
+    static map m;
+    static slab s;
+    static span_arena a;
+    static namespaces n;
+    rad_env env = rad_env_or_default(&(rad_env){.struct_size = sizeof env, .panic = jump});
+    CHECK(heap_init(&h, &env, 4) && map_init(&m, &env, 4) && slab_init(&s, &env, 4));
+    CHECK(span_arena_init(&a, &env, 16, 4) && namespaces_init(&n, &env, 1));
+    CHECK_PANICS(heap_push(&h, 5, 1));
+    CHECK_PANICS(heap_rekey(&h, 1, 1));
+    CHECK_PANICS(slab_free(&s, 1));
+    CHECK_PANICS(for (uint32_t i = 1; i; i++) map_insert(&m, i, i));
+    CHECK_PANICS(span_unref(&a, 1));
+    CHECK(namespace_add(&n, "a", NULL, 1));
+    CHECK_PANICS(namespace_add(&n, "b", NULL, 1));
+
+    rad_page region[6] = {-2, 7, 1, 12, 4}; /* 7, then 12 .. 15 */
+    CHECK(page_runs_check(region, 5) && page_runs_at(&env, region, 4) == 15);
+    CHECK_PANICS((void)page_runs_at(&env, region, 5));
+    CHECK_PANICS(page_runs_move(&env, region, region, 4));
+    namespaces_fini(&n);
+    span_arena_fini(&a);
+    slab_fini(&s);
+    map_fini(&m);
+    heap_fini(&h);
 }
 
 TEST_MAIN()

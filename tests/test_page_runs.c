@@ -47,7 +47,7 @@ static void holds(const rad_page *region, const rad_page *list, uint32_t count, 
     kv_run tail[PAGE_RUNS];
     CHECK(page_runs_check(region, count));
     uint32_t i = dice(count), len = dice(count - i) + 1;
-    CHECK(page_runs_at(region, i) == list[i]);
+    CHECK(page_runs_at(NULL, region, i) == list[i]);
     slots[len * ps] = -7; /* nothing is written behind the end */
     page_runs_expand(region, i, len, ps, slots);
     CHECK(slots[len * ps] == -7);
@@ -55,7 +55,7 @@ static void holds(const rad_page *region, const rad_page *list, uint32_t count, 
         CHECK(slots[k] == list[i + k / ps] * (rad_slot)ps + (rad_slot)(k % ps));
     uint32_t from = dice(count * ps), part = dice(count * ps - from) + 1;
     slots[part] = -7;
-    page_runs_expand_part(region, from, part, ps, slots);
+    page_runs_expand_part(NULL, region, from, part, ps, slots);
     CHECK(slots[part] == -7);
     for (uint32_t k = 0; k < part; k++)
         CHECK(slots[k] == list[(from + k) / ps] * (rad_slot)ps + (rad_slot)((from + k) % ps));
@@ -90,7 +90,7 @@ TEST(regions_are_cut_split_and_joined_like_lists)
             holds(region + at, list + at, kept, ps);
             uint32_t down = dice(200);
             memmove(moved + down, region, (at + kept) * sizeof *region);
-            page_runs_move(moved, moved + down, at + kept);
+            page_runs_move(NULL, moved, moved + down, at + kept);
             holds(moved, list, at, ps);
             holds(moved + at, list + at, kept, ps);
             page_runs_join(region, at, kept);

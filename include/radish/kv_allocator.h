@@ -122,8 +122,7 @@ RAD_API uint32_t rad_kv_page_size(const rad_kv_allocator *a);
 RAD_API uint32_t rad_kv_num_pages(const rad_kv_allocator *a);       /* page 0 not counted */
 RAD_API uint32_t rad_kv_available_pages(const rad_kv_allocator *a); /* staged ones count */
 RAD_API uint64_t rad_kv_available_size(const rad_kv_allocator *a);  /* in tokens */
-/* The highest page that was handed out since create, 0 for none: those above it were never written.
- */
+/* The highest page that was handed out since create, 0 for none. Nobody wrote those above it. */
 RAD_API rad_page rad_kv_highest_page(const rad_kv_allocator *a);
 /* Whether the page is handed out; 0 for what is not a page. O(1), like the five above. */
 RAD_API int rad_kv_is_taken(const rad_kv_allocator *a, rad_page page);

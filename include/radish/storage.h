@@ -83,17 +83,21 @@ typedef struct rad_storage_ops {
      * as it is. RAD_FULL: no room and nothing can be evicted. */
     rad_status (*batch_set)(void *self, const rad_storage_batch *batch, rad_error *err);
 
-    rad_status (*remove)(void *self, const rad_storage_key *key,
-                         rad_error *err);                    /* optional:
-                                                              * a record that did not verify is not asked for again */
-    rad_status (*clear)(void *self, rad_error *err);         /* optional: forget all of it */
-    rad_status (*flush)(void *self, rad_error *err);         /* optional: what was accepted is
-                                                              * as durable as it will be */
+    /* Optional: a record that did not verify goes, so that it is not asked for again. */
+    rad_status (*remove)(void *self, const rad_storage_key *key, rad_error *err);
+
+    /* Optional: forgets all of it. */
+    rad_status (*clear)(void *self, rad_error *err);
+
+    /* Optional: on return, what was accepted is as durable as it will be. */
+    rad_status (*flush)(void *self, rad_error *err);
+
     void (*get_stats)(void *self, rad_storage_stats *stats); /* optional */
     void (*close)(void *self);
-    void (*end_clear)(void *self); /* optional; any thread: a clear that is under way ends soon, in
-                                    * an error, and so does a later one. Before close, for a
-                                    * process that is to end */
+
+    /* Optional; any thread: a clear that is under way ends soon, in an error, and so does a later
+     * one. Called before close, by a process that is to end. */
+    void (*end_clear)(void *self);
 } rad_storage_ops;
 
 /* A backend that is open. Plain values; who opened it closes it, through ops->close. */

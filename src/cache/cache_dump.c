@@ -149,7 +149,7 @@ rad_status rad_cache_all_values_flatten(const rad_cache *cache, rad_slot *slots,
         const radix_node *n = &c->tree.nodes[id];
         uint32_t tokens = n->pages * ps;
         if (at < max)
-            page_runs_expand_part(c->tree.regions + n->at, 0,
+            page_runs_expand_part(&c->tree.env, c->tree.regions + n->at, 0,
                                   (uint32_t)RAD_MIN(max - at, (uint64_t)tokens), ps, slots + at);
         at += tokens;
     }

@@ -93,7 +93,7 @@ rad_status rad_match_handle_slots(const rad_cache *cache, const rad_match_handle
         const radix_node *n = &t->nodes[node];
         uint32_t begin = start * ps, from = RAD_MAX(first, begin);
         if (from < left) {
-            page_runs_expand_part(t->regions + n->at, from - begin, left - from, ps,
+            page_runs_expand_part(&t->env, t->regions + n->at, from - begin, left - from, ps,
                                   slots + (from - first));
             left = from;
         }

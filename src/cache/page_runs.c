@@ -119,13 +119,13 @@ void page_runs_join(rad_page *region, uint32_t upper, uint32_t lower)
     page_runs_put(region, upper + lower, runs, n + m);
 }
 
-void page_runs_move(rad_page *to, const rad_page *from, uint32_t count)
+void page_runs_move(const rad_env *env, rad_page *to, const rad_page *from, uint32_t count)
 {
     for (uint32_t n, pages; count && (n = page_runs_count(from)); count -= pages) {
         pages = 0;
         for (uint32_t i = 0; i < n; i++)
             pages += page_runs_get(from, i).count;
-        RAD_ASSERT(pages <= count);
+        RAD_ASSERT_ENV(env, pages <= count);
         memmove(to, from, (1 + 2 * (size_t)n) * sizeof *to);
         to += pages;
         from += pages;
@@ -180,8 +180,8 @@ void page_runs_expand(const rad_page *region, uint32_t from, uint32_t num_pages,
     expand_runs(region, from, num_pages * page_size, page_size, slots);
 }
 
-void page_runs_expand_part(const rad_page *region, uint32_t from, uint32_t count,
-                           uint32_t page_size, rad_slot *slots)
+void page_runs_expand_part(const rad_env *env, const rad_page *region, uint32_t from,
+                           uint32_t count, uint32_t page_size, rad_slot *slots)
 {
     uint32_t ps = page_size;
     for (uint32_t part; count; from += part, slots += part, count -= part) {
@@ -190,7 +190,7 @@ void page_runs_expand_part(const rad_page *region, uint32_t from, uint32_t count
             part = count / ps * ps;
             page_runs_expand(region, from / ps, count / ps, ps, slots);
         } else {
-            fill(slots, page_runs_at(region, from / ps) * (rad_slot)ps + (rad_slot)(from % ps),
+            fill(slots, page_runs_at(env, region, from / ps) * (rad_slot)ps + (rad_slot)(from % ps),
                  part);
         }
     }

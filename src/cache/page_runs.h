@@ -36,14 +36,14 @@ static inline kv_run page_runs_get(const rad_page *region, uint32_t i)
     return run;
 }
 
-/* Page number i of the region. O(runs). */
-static inline rad_page page_runs_at(const rad_page *region, uint32_t i)
+/* Page number i of the region. `env` is for the panic, where the runs end before it. O(runs). */
+static inline rad_page page_runs_at(const rad_env *env, const rad_page *region, uint32_t i)
 {
     uint32_t n = page_runs_count(region);
     if (!n) return region[i];
     for (uint32_t k = 0;; k++) {
         kv_run run = page_runs_get(region, k);
-        RAD_ASSERT(k < n);
+        RAD_ASSERT_ENV(env, k < n);
         if (i < run.count) return run.first + (rad_page)i;
         i -= run.count;
     }
@@ -74,7 +74,7 @@ void page_runs_make_plain(rad_page *region, uint32_t count);
 
 /* Moves the regions that lie side by side in from[0..count) down to `to`; the places may
  * overlap. Of a region with runs only these are touched. */
-void page_runs_move(rad_page *to, const rad_page *from, uint32_t count);
+void page_runs_move(const rad_env *env, rad_page *to, const rad_page *from, uint32_t count);
 
 /* Whether the region says of itself `count` pages, none negative. O(count). */
 bool page_runs_check(const rad_page *region, uint32_t count);
@@ -85,7 +85,7 @@ void page_runs_expand(const rad_page *region, uint32_t from, uint32_t num_pages,
 
 /* The same by tokens, which may begin and end within a page: slots[0..count) of the region's
  * tokens from `from` on. */
-void page_runs_expand_part(const rad_page *region, uint32_t from, uint32_t count,
-                           uint32_t page_size, rad_slot *slots);
+void page_runs_expand_part(const rad_env *env, const rad_page *region, uint32_t from,
+                           uint32_t count, uint32_t page_size, rad_slot *slots);
 
 #endif

@@ -198,7 +198,7 @@ static void move_pages(void *user, uint32_t to, uint32_t from, uint32_t len)
     radix_tree *t = user;
     size_t ps = t->limits.page_size;
     memmove(t->tokens + to * ps, t->tokens + from * ps, len * ps * sizeof *t->tokens);
-    page_runs_move(t->regions + to, t->regions + from, len);
+    page_runs_move(&t->env, t->regions + to, t->regions + from, len);
     if (t->journal) radix_journal_moved(t->journal, to, from, len);
 }
 

@@ -255,7 +255,7 @@ static inline void radix_expand(const radix_tree *t, const rad_page *region, uin
 }
 static inline rad_page radix_page_at(const radix_tree *t, const radix_node *n, uint32_t i)
 {
-    return page_runs_at(t->regions + n->at, i);
+    return page_runs_at(&t->env, t->regions + n->at, i);
 }
 
 #endif

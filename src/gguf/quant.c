@@ -185,7 +185,8 @@ void ggml_decode(uint32_t type, const void *bytes, uint64_t count, float *out)
 {
     const uint8_t *p = bytes;
     uint32_t values = 1, size = 0;
-    RAD_ASSERT(ggml_type_decodes(type) && ggml_type_layout(type, &values, &size));
+    bool known = ggml_type_decodes(type) && ggml_type_layout(type, &values, &size);
+    RAD_ASSERT(known);
     RAD_ASSERT(count % values == 0);
     switch (type) { /* without a call a value */
     case GGML_F32: memcpy(out, p, (size_t)count * sizeof *out); return;

@@ -145,29 +145,30 @@ static float encode_i8(int8_t *dst, const float *src, size_t count)
     return scale;
 }
 
+/* In both: a rad_dtype without a case here is a warning of the compiler's. That a pool's dtype is
+ * one was checked when it was created. */
 static void encode(uint32_t dtype, void *dst, const float *src, size_t count, float scale)
 {
-    switch (dtype) {
+    switch ((rad_dtype)dtype) {
     case RAD_F32: memcpy(dst, src, count * sizeof *src); break;
     case RAD_BF16: to_bf16(dst, src, count); break;
     case RAD_F16: to_f16(dst, src, count); break;
     case RAD_F8_E4M3: to_e4m3(dst, src, count, scale); break;
     case RAD_F8_E5M2: to_e5m2(dst, src, count, scale); break;
-    default: RAD_ASSERT(!"a dtype that encode knows");
+    case RAD_I8: break; /* encode_i8 */
     }
 }
 
 READING void decode_one(const uint32_t dtype, float *dst, const void *src, size_t count,
                         float scale)
 {
-    switch (dtype) {
+    switch ((rad_dtype)dtype) {
     case RAD_F32: memcpy(dst, src, count * sizeof *dst); break;
     case RAD_BF16: from_bf16(dst, src, count); break;
     case RAD_F16: from_f16(dst, src, count); break;
     case RAD_F8_E4M3: from_e4m3(dst, src, count, scale); break;
     case RAD_F8_E5M2: from_e5m2(dst, src, count, scale); break;
     case RAD_I8: from_i8(dst, src, count, scale); break;
-    default: RAD_ASSERT(!"a dtype that decode knows");
     }
 }
 
