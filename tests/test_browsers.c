@@ -30,6 +30,7 @@ TEST(rules_tell_pages_from_programs)
         {{.host = "gateway:8080"}, 0},
         /* names that mean 127.0.0.1 only for a while */
         {{.host = "evil.example"}, 403},
+        {{.host = ""}, 403},
         {{.host = "evil.example:30000", .sec_fetch_site = "same-origin"}, 403},
         {{.host = "notlocalhost"}, 403},
         {{.host = ".localhost.evil"}, 403},
@@ -217,6 +218,19 @@ TEST(a_named_origin_may_ask_and_read)
     CHECKF(strstr(reply, " 400 ") && strstr(reply, allowed), "%s", reply);
     reply = answer(&f, "GET /v1/models", "Host: localhost\r\n", false);
     CHECKF(!strstr(reply, "Access-Control"), "%s", reply);
+    stop(&f);
+}
+
+/* It listens for nobody but this machine, however that is written. */
+TEST(a_mapped_loopback_address_is_loopback)
+{
+    struct fixture f;
+    server_params params = {.host = "::ffff:127.0.0.1", .drain_ms = 500, .ping_ms = 1000};
+    CHECK_OK(engine_create(NULL, NULL, &f.engine, NULL));
+    CHECK_OK(server_create(NULL, f.engine, &params, &f.server, NULL));
+    CHECK(pthread_create(&f.thread, NULL, run_server, &f) == 0);
+    expect(&f, "GET /v1/models", "Host: rebound.example\r\n", false, "403");
+    expect(&f, "GET /v1/models", "Host: localhost\r\n", false, "200");
     stop(&f);
 }
 

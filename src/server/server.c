@@ -238,8 +238,11 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 
 static bool is_loopback(const struct sockaddr_storage *a)
 {
-    if (a->ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+    if (a->ss_family == AF_INET6) {
+        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)a)->sin6_addr;
+        bool mapped = IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET;
+        return mapped || IN6_IS_ADDR_LOOPBACK(v6);
+    }
     return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
