@@ -165,6 +165,14 @@ TEST(a_query_with_unknown_words_flushes_nothing)
     CHECK(strstr(error_message(json), "'tier' is not known"));
     json_decref(json);
     json_decref(ask(&f, "POST", "/flush_cache?timeout=0", "", 200));
+    static const char *const no_time[] = {"abc", "1s", "-1", "nan", ""};
+    for (size_t i = 0; i < RAD_COUNT(no_time); i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/flush_cache?timeout=%s", no_time[i]);
+        json_decref(ask(&f, "POST", path, "", 400));
+    }
+    json_decref(ask(&f, "GET", "/v1/models/fake%20%22model%22", "", 200));
+    json_decref(ask(&f, "GET", "/v1/models/fake%20%22model%22%00x", "", 404));
     json_decref(ask(&f, "PUT", "/hicache/storage-backend",
                     "{\"hicache_storage_backend\":\"file:x\",\"hicache_write_policy\":\"x\"}",
                     400));

@@ -184,6 +184,17 @@ static bool check_flush_query(struct evkeyvalq *query, api_error *err)
     return true;
 }
 
+/* Seconds; NULL: none. What is below zero would have waited for nothing, without a word. */
+static bool read_timeout(const char *text, double *seconds, api_error *err)
+{
+    char *end = NULL;
+    if (!text) return true;
+    *seconds = strtod(text, &end);
+    if (end > text && !*end && *seconds >= 0) return true; /* NaN is not */
+    return api_fail(err, 400, "timeout", "timeout is a number of seconds, 0 or more: '%.40s'",
+                    text);
+}
+
 void handle_flush_cache(server *s, struct evhttp_request *http)
 {
     struct evkeyvalq query;
@@ -197,12 +208,11 @@ void handle_flush_cache(server *s, struct evhttp_request *http)
             reply_error(http, &err);
             return;
         }
-        const char *value = evhttp_find_header(&query, "timeout");
-        if (value) timeout_s = strtod(value, NULL);
         bool known = true;
         tiers = read_tiers(evhttp_find_header(&query, "tiers"), &known);
         if (!known) api_fail(&err, 400, "tiers", "tiers are device, host and storage, with commas");
-        known = known && check_flush_query(&query, &err);
+        known = known && check_flush_query(&query, &err) &&
+                read_timeout(evhttp_find_header(&query, "timeout"), &timeout_s, &err);
         evhttp_clear_headers(&query);
         if (!known) {
             free(tiers);
@@ -210,7 +220,6 @@ void handle_flush_cache(server *s, struct evhttp_request *http)
             return;
         }
     }
-    if (!(timeout_s > 0)) timeout_s = 0; /* NaN too */
     uint64_t timeout_ms = (uint64_t)(fmin(timeout_s, 60) * 1000);
     if (!tiers || !(*tiers & RAD_TIER_STORAGE)) {
         call_start_work(s, &s->workers[WORKER_WAITER], &flush_ops, http, timeout_ms, tiers);

@@ -56,10 +56,16 @@ void handle_models(server *s, struct evhttp_request *http)
         reply_json(http, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
         return;
     }
-    char *name = evhttp_uridecode(path + prefix + 1, 0, NULL);
+    size_t len = 0;
+    char *name = evhttp_uridecode(path + prefix + 1, 0, &len);
     api_error err;
-    bool known = name ? models_check(s, name, &err)
-                      : api_fail(&err, 503, NULL, "no memory for this request");
+    bool known = false;
+    if (!name)
+        api_fail(&err, 503, NULL, "no memory for this request");
+    else if (strlen(name) < len) /* models_check would compare what stands before it */
+        api_fail(&err, 404, NULL, "no model has a NUL character in its name");
+    else
+        known = models_check(s, name, &err);
     if (known)
         reply_json(http, 200, model_json(s, name));
     else
