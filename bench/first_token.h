@@ -46,9 +46,9 @@ static void first_on_event(void *user, const engine_event *event)
         f->seconds = bench_now() - f->began;
         f->told = true;
     }
-    f->cached = event->cached_tokens;
-    f->loaded = event->loaded_tokens;
-    f->fetched = event->fetched_tokens;
+    f->cached = event->hits.cached;
+    f->loaded = event->hits.loaded;
+    f->fetched = event->hits.fetched;
     if (event->finish == ENGINE_FINISH_ERROR) {
         fprintf(stderr, "a request failed: %s\n", event->message ? event->message : "");
         exit(1);

@@ -52,7 +52,7 @@ static inline void answer_on_event(void *user, const engine_event *event)
     a->id = event->id;
     a->prompt_tokens = event->prompt_tokens;
     a->completion_tokens = event->completion_tokens;
-    a->cached_tokens = event->cached_tokens;
+    a->cached_tokens = event->hits.cached;
     a->finish = event->finish;
     a->status = event->status;
     a->matched_token = event->matched_token;

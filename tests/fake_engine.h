@@ -97,9 +97,9 @@ static bool fake_step(struct fake_request *r, bool aborted)
     engine_event e = {.id = r->id,
                       .text = text,
                       .prompt_tokens = r->prompt_tokens,
-                      .cached_tokens = fake_cached,
-                      .loaded_tokens = fake_why.has_tiers ? 2 : 0,
-                      .fetched_tokens = fake_why.has_tiers ? 1 : 0,
+                      .hits = {.cached = fake_cached,
+                               .loaded = fake_why.has_tiers ? 2 : 0,
+                               .fetched = fake_why.has_tiers ? 1 : 0},
                       .why = &fake_why,
                       .matched_token = -1,
                       .e2e_latency_s = 0.5};

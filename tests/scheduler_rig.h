@@ -36,8 +36,8 @@ static inline void rig_on_output(void *user, const req_output *outputs, uint32_t
         if (o->token >= 0) q->out[q->num_out++] = o->token;
         CHECK(o->completion_tokens == q->num_out);
         CHECK(o->token >= 0 || o->finish != REQ_FINISH_NONE);
-        CHECK(o->fetched_tokens <= o->loaded_tokens && o->loaded_tokens <= o->cached_tokens);
-        q->cached_tokens = o->cached_tokens;
+        CHECK(o->hits.fetched <= o->hits.loaded && o->hits.loaded <= o->hits.cached);
+        q->cached_tokens = o->hits.cached;
         q->finish = o->finish;
         if (o->finish) { /* before its last output a request has given everything back */
             CHECK(o->req->state == REQ_FINISHED);

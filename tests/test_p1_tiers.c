@@ -166,7 +166,7 @@ static void spoil_loaded(forward_batch *b)
 {
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         const req *r = w.s->batch.reqs[i];
-        if (!r->kv.load || !r->loaded_tokens) continue; /* a later admission loads uncounted */
+        if (!r->kv.load || !r->hits.loaded) continue; /* a later admission loads uncounted */
         rad_token_to_kv_pool *pool = w.s->pools.token_to_kv_pool;
         const rad_token_to_kv_pool_params *p = rad_kv_pool_params(pool);
         for (uint32_t layer = 0; layer < p->num_layers; layer++)
@@ -174,7 +174,7 @@ static void spoil_loaded(forward_batch *b)
         uint8_t bytes[4096];
         size_t size = rad_kv_pool_bytes_per_token(p);
         CHECK(size <= sizeof bytes);
-        uint32_t end = r->kv.committed_len, at = end - 1 - below(r->loaded_tokens);
+        uint32_t end = r->kv.committed_len, at = end - 1 - below(r->hits.loaded);
         rad_slot slot = rad_req_to_token_row(w.s->pools.req_to_token_pool, r->kv.row)[at];
         CHECK_OK(rad_kv_pool_get_cpu_copy(pool, &slot, 1, bytes, size));
         bytes[below((uint32_t)size)] ^= 0x80;

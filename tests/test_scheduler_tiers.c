@@ -186,7 +186,7 @@ TEST(lpm_knows_what_the_host_has)
     for (int i = 0; i < 100 && !demoted->finish; i++)
         rig_step(&t.g);
     CHECK(busy->finish && demoted->finish && !other->finish);
-    CHECK(demoted->r.loaded_tokens >= 80);
+    CHECK(demoted->r.hits.loaded >= 80);
     rig_run(&t.g);
     rig_expect(busy, 4);
     rig_expect(other, 1);
@@ -260,14 +260,14 @@ TEST(a_request_knows_why_no_more_of_it_was_cached)
     q = served(&t, docs[0], DOC_TOKENS); /* demoted */
     CHECK(q->r.why.device.why == RAD_END_EVICTED && q->r.why.device.evicted_tokens >= 80);
     CHECK(!strcmp(q->r.why.device.policy, "lru") && q->r.why.host_tokens >= 80);
-    CHECK(q->r.why.load == RAD_LOAD_TAKEN && q->r.loaded_tokens == q->r.why.host_tokens);
+    CHECK(q->r.why.load == RAD_LOAD_TAKEN && q->r.hits.loaded == q->r.why.host_tokens);
     rig_drop(q);
 
     rig_drop(served(&t, docs[8], DOC_TOKENS));
     t.fault_every = 1; /* a load is taken and fails: its tokens are computed */
     q = served(&t, docs[2], DOC_TOKENS);
-    CHECK(q->r.why.load_failed && q->r.why.load == RAD_LOAD_TAKEN && !q->r.loaded_tokens);
-    CHECK(q->cached_tokens == q->r.cached_tokens && q->cached_tokens + q->r.why.host_tokens == 144);
+    CHECK(q->r.why.load_failed && q->r.why.load == RAD_LOAD_TAKEN && !q->r.hits.loaded);
+    CHECK(q->cached_tokens == q->r.hits.cached && q->cached_tokens + q->r.why.host_tokens == 144);
     rig_drop(q);
     t.fault_every = 0;
 
@@ -275,7 +275,7 @@ TEST(a_request_knows_why_no_more_of_it_was_cached)
         rig_drop(served(&t, docs[d], DOC_TOKENS));
     q = served(&t, docs[4], DOC_TOKENS); /* out of both, and back from storage */
     CHECK(q->r.why.device.why == RAD_END_EVICTED && q->r.why.prefetch == RAD_PREFETCH_ALL);
-    CHECK(q->r.fetched_tokens && q->cached_tokens == 144);
+    CHECK(q->r.hits.fetched && q->cached_tokens == 144);
     rig_drop(q);
     stop(&t);
     storage_mem_fini(&t.store);
@@ -375,7 +375,7 @@ TEST(tiers_are_flushed_one_by_one_and_stores_change_while_idle)
     q = rig_add(&t.g, docs[0], DOC_TOKENS, 4);
     rig_run(&t.g);
     CHECK(scheduler_used_slots(t.g.s) == used); /* from the first page again */
-    CHECK(q->cached_tokens == 144 && q->r.loaded_tokens == 144 && q->r.fetched_tokens == 0);
+    CHECK(q->cached_tokens == 144 && q->r.hits.loaded == 144 && q->r.hits.fetched == 0);
     rig_expect(q, 4);
     while (has_work(t.g.s))
         rig_step(&t.g);

@@ -71,7 +71,7 @@ static void on_event(void *user, const engine_event *event)
         a->lost = true;
     a->answer->prompt_tokens = event->prompt_tokens;
     a->answer->completion_tokens = event->completion_tokens;
-    a->answer->cached_tokens = event->cached_tokens;
+    a->answer->cached_tokens = event->hits.cached;
     if (event->finish == ENGINE_FINISH_ERROR) {
         a->status = event->status;
         snprintf(a->message, sizeof a->message, "%s",

@@ -111,9 +111,7 @@ static void handle(engine *e, const detok_message *m)
                           .logprobs = has_token ? m->logprobs : NULL,
                           .prompt_tokens = job->prompt_tokens,
                           .completion_tokens = job->completion_tokens,
-                          .cached_tokens = m->cached_tokens,
-                          .loaded_tokens = m->loaded_tokens,
-                          .fetched_tokens = m->fetched_tokens,
+                          .hits = m->hits,
                           .why = &job->r.why, /* final since before the first output */
                           .matched_token = -1};
     if (m->finish) {

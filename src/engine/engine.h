@@ -146,9 +146,7 @@ typedef struct engine_event {
                                     * the id's own, then the likeliest */
     uint32_t prompt_tokens;
     uint32_t completion_tokens; /* so far */
-    uint32_t cached_tokens;     /* of the prompt: found in the cache when first admitted */
-    uint32_t loaded_tokens;     /* of these: came from the host */
-    uint32_t fetched_tokens;    /* of these: came there from storage */
+    prompt_hits hits;           /* of the prompt */
     const req_why *why;         /* why there were no more, or NULL; during the call */
     engine_finish finish;
     rad_status status;        /* for ENGINE_FINISH_ERROR */

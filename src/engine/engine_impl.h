@@ -67,7 +67,7 @@ typedef struct detok_message {
     engine_job *job;
     rad_token token; /* -1: none */
     uint32_t completion_tokens;
-    uint32_t cached_tokens, loaded_tokens, fetched_tokens;
+    prompt_hits hits;
     req_finish finish;
     token_logprob *logprobs; /* the detokenizer's to free */
 } detok_message;

@@ -89,9 +89,7 @@ void engine_on_output(void *user, const req_output *outputs, uint32_t count)
             messages[i] = (detok_message){.job = o->req->user,
                                           .token = o->token,
                                           .completion_tokens = o->completion_tokens,
-                                          .cached_tokens = o->cached_tokens,
-                                          .loaded_tokens = o->loaded_tokens,
-                                          .fetched_tokens = o->fetched_tokens,
+                                          .hits = o->hits,
                                           .finish = o->finish,
                                           .logprobs = o->logprobs};
         }

@@ -47,9 +47,7 @@ void emit_output(scheduler *s, req *r, rad_token token)
     s->outputs[s->num_outputs++] = (req_output){.req = r,
                                                 .token = token,
                                                 .completion_tokens = r->num_output,
-                                                .cached_tokens = r->cached_tokens,
-                                                .loaded_tokens = r->loaded_tokens,
-                                                .fetched_tokens = r->fetched_tokens,
+                                                .hits = r->hits,
                                                 .finish = r->finish,
                                                 .logprobs = r->logprobs};
     r->logprobs = NULL;

@@ -179,15 +179,14 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     wait_queue_admitted(&s->waiting, r);
     if (r->admitted) return true;
     r->admitted = true;
-    r->cached_tokens = cached;
-    r->loaded_tokens = loaded.tokens;
-    r->fetched_tokens = loaded.storage_tokens;
+    r->hits =
+        (prompt_hits){.cached = cached, .loaded = loaded.tokens, .fetched = loaded.storage_tokens};
     r->counted_load = r->kv.load;
     req_why_admitted(s, r, &key, &loaded);
     s->stats.prompt_tokens += r->num_input;
-    s->stats.cached_tokens += r->cached_tokens;
-    s->stats.loaded_tokens += r->loaded_tokens;
-    s->stats.fetched_tokens += r->fetched_tokens;
+    s->stats.cached_tokens += r->hits.cached;
+    s->stats.loaded_tokens += r->hits.loaded;
+    s->stats.fetched_tokens += r->hits.fetched;
     if (s->params.on_admit) s->params.on_admit(s->params.user, r);
     return true;
 }

@@ -69,14 +69,12 @@ typedef struct req {
     req_state state;
     uint64_t arrival;       /* place in the order of scheduler_add */
     rad_req_kv kv;          /* empty unless PREFILL or DECODE */
-    uint32_t cached_tokens; /* found in the cache when first admitted */
-    uint32_t loaded_tokens; /* of them on the host; of these fetched_tokens came from storage */
-    uint32_t fetched_tokens;
-    uint32_t counted_load; /* the ticket of the load that brought them; 0: none did */
+    prompt_hits hits;
+    uint32_t counted_load; /* the ticket of the load that brought hits.loaded; 0: none did */
     req_why why;           /* why there were no more; final before the first output */
     uint32_t prefetch;     /* a ticket (hicache.h); 0: none */
     bool no_load;          /* a load of it failed: the host is not asked again */
-    bool admitted;         /* at least once: cached_tokens is final */
+    bool admitted;         /* at least once: hits are final, but for a load that fails */
     uint32_t num_retractions;
     uint64_t hold_leader; /* arrival of the last one that this request, as the oldest, waited for */
     uint32_t num_holds;   /* such leaders so far; bounded, so that nobody waits for ever */

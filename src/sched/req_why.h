@@ -9,6 +9,13 @@
 
 #include "base/base.h"
 
+/* Tokens of a prompt that were found when it was first admitted. */
+typedef struct prompt_hits {
+    uint32_t cached;  /* on any tier */
+    uint32_t loaded;  /* of these: came from the host */
+    uint32_t fetched; /* of these: came there from storage */
+} prompt_hits;
+
 /* How one tier ended. */
 typedef struct req_tier_end {
     uint32_t why;            /* rad_match_end */

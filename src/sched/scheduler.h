@@ -33,9 +33,7 @@ typedef struct req_output {
     req *req;        /* when finish is not NONE it is the receiver's again */
     rad_token token; /* the new output id, or -1 for none */
     uint32_t completion_tokens;
-    uint32_t cached_tokens;  /* of all tiers */
-    uint32_t loaded_tokens;  /* of them from the host, */
-    uint32_t fetched_tokens; /* of these from storage */
+    prompt_hits hits;
     req_finish finish;
     token_logprob *logprobs; /* of token, when asked for: the receiver's to give back to the
                               * scheduler's env, req_logprobs_bytes of it; else NULL */

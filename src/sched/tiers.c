@@ -136,8 +136,8 @@ bool tiers_lost(scheduler *s, req *r)
             "scheduler: a load from the host failed, its tokens are computed");
     s->stats.lost_loads++;
     if (r->kv.load == r->counted_load) { /* they did not come from the cache after all */
-        r->cached_tokens -= r->loaded_tokens;
-        r->loaded_tokens = r->fetched_tokens = 0;
+        r->hits.cached -= r->hits.loaded;
+        r->hits.loaded = r->hits.fetched = 0;
         r->why.load_failed = true;
     }
     req_release_kv(s, r, false);

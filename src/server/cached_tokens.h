@@ -17,8 +17,8 @@
 bool cached_exact(const server_params *p);
 bool cached_told(const server_params *p); /* exact or rounded */
 
-/* The count of one prompt as it is told; sums are of these. */
-uint64_t cached_shown(const server_params *p, uint64_t tokens);
+/* The counts of one prompt as they are told; sums are of these. */
+prompt_hits cached_shown(const server_params *p, prompt_hits hits);
 
 /* Whether figures of the cache stand in /metrics and /server_info. */
 bool cached_figures(const server_params *p);

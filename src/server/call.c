@@ -42,7 +42,7 @@ static void log_call(const call *c)
     char more[320] = "";
     for (uint32_t i = 0; i < c->num_items; i++) {
         prompt += c->items[i].prompt_tokens;
-        cached += c->items[i].cached_tokens;
+        cached += c->items[i].hits.cached;
         completion += c->items[i].completion_tokens;
     }
     if (c->num_items) /* not for admin calls, nor for what never came to a prompt */

@@ -40,8 +40,8 @@ typedef struct call_item {
     bool queued;
     bool lost; /* an event did not fit in memory */
     byte_buf new_text, new_ids, new_logprobs;
-    uint32_t new_prompt_tokens, new_completion_tokens, new_cached_tokens;
-    uint32_t new_loaded_tokens, new_fetched_tokens;
+    uint32_t new_prompt_tokens, new_completion_tokens;
+    prompt_hits new_hits;
     req_why new_why;
     engine_finish new_finish;
     rad_status status; /* with an ERROR; written before new_finish is seen */
@@ -62,8 +62,8 @@ typedef struct call_item {
     uint64_t chars_sent; /* of token texts, for text_offset */
     size_t text_sent;    /* of them, in chunks */
     size_t ids_sent;     /* bytes */
-    uint32_t prompt_tokens, completion_tokens, cached_tokens;
-    uint32_t loaded_tokens, fetched_tokens; /* of cached_tokens; as in engine_event */
+    uint32_t prompt_tokens, completion_tokens;
+    prompt_hits hits;
     req_why why;
     engine_finish finish;
 } call_item;
@@ -172,10 +172,10 @@ void put_item_text(json_writer *w, const call_item *item, size_t from_byte);
 void put_ids(json_writer *w, const byte_buf *ids, size_t from_byte);
 const char *call_model(const call *c); /* as the client called it */
 json_t *json_usage(const call *c);
-/* A count that is rounded already; null where none is told. */
-json_t *json_cached_tokens(const call *c, uint64_t cached);
+/* Of counts that are rounded already; null where none are told. */
+json_t *json_cached_tokens(const call *c, prompt_hits shown);
 /* Cached tokens by tier, NULL where there is only one, or they are not told. */
-json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched);
+json_t *json_cached_details(const call *c, prompt_hits shown);
 
 /* OpenAI's: up to the open list of choices; what ends a choice; from the end of the list on,
  * `usage` (taken) with it unless NULL. */

@@ -68,9 +68,7 @@ void inbox_on_event(void *user, const engine_event *event)
         item->lost = true;
     item->new_prompt_tokens = event->prompt_tokens;
     item->new_completion_tokens = event->completion_tokens;
-    item->new_cached_tokens = event->cached_tokens;
-    item->new_loaded_tokens = event->loaded_tokens;
-    item->new_fetched_tokens = event->fetched_tokens;
+    item->new_hits = event->hits;
     if (event->why) item->new_why = *event->why;
     if (event->finish != ENGINE_FINISH_NONE) {
         item->status = event->status;
@@ -131,9 +129,7 @@ call_item *inbox_merge(call_item *item)
     item->new_text.len = item->new_ids.len = item->new_logprobs.len = 0;
     item->prompt_tokens = item->new_prompt_tokens;
     item->completion_tokens = item->new_completion_tokens;
-    item->cached_tokens = item->new_cached_tokens;
-    item->loaded_tokens = item->new_loaded_tokens;
-    item->fetched_tokens = item->new_fetched_tokens;
+    item->hits = item->new_hits;
     item->why = item->new_why;
     if (item->lost && item->new_finish != ENGINE_FINISH_ERROR) {
         item->status = RAD_E_NOMEM;

@@ -44,13 +44,11 @@ static json_t *tier(uint64_t tokens, const req_tier_end *end)
 static json_t *counts_alone(const call_item *item, const server_params *p)
 {
     json_t *json = json_object();
-    uint64_t cached = cached_shown(p, item->cached_tokens);
-    uint64_t loaded = cached_shown(p, item->loaded_tokens);
-    uint64_t fetched = cached_shown(p, item->fetched_tokens);
-    add(json, "device", json_pack("{s:I}", "tokens", (json_int_t)(cached - loaded)));
+    prompt_hits h = cached_shown(p, item->hits);
+    add(json, "device", json_pack("{s:I}", "tokens", (json_int_t)(h.cached - h.loaded)));
     if (!item->why.has_tiers) return json;
-    add(json, "host", json_pack("{s:I}", "tokens", (json_int_t)(loaded - fetched)));
-    add(json, "storage", json_pack("{s:I}", "tokens", (json_int_t)fetched));
+    add(json, "host", json_pack("{s:I}", "tokens", (json_int_t)(h.loaded - h.fetched)));
+    add(json, "storage", json_pack("{s:I}", "tokens", (json_int_t)h.fetched));
     return json;
 }
 
@@ -61,14 +59,14 @@ json_t *json_cache_explanation(const call_item *item)
     if (!w->known || !cached_told(p)) return NULL;
     if (!cached_exact(p)) return counts_alone(item, p);
     json_t *json = json_object();
-    add(json, "device", tier(item->cached_tokens - item->loaded_tokens, &w->device));
+    add(json, "device", tier(item->hits.cached - item->hits.loaded, &w->device));
     if (!w->has_tiers) return json;
-    json_t *host = tier(item->loaded_tokens - item->fetched_tokens, &w->host);
+    json_t *host = tier(item->hits.loaded - item->hits.fetched, &w->host);
     add(host, "found", json_integer(w->host_tokens));
     add(host, "load", json_string(w->load_failed ? "failed" : WORD(loads, w->load)));
     add(json, "host", host);
     add(json, "storage",
-        json_pack("{s:I, s:s, s:I, s:I}", "tokens", (json_int_t)item->fetched_tokens, "end",
+        json_pack("{s:I, s:s, s:I, s:I}", "tokens", (json_int_t)item->hits.fetched, "end",
                   WORD(prefetch_ends, w->prefetch), "asked", (json_int_t)w->asked_tokens, "present",
                   (json_int_t)w->present_tokens));
     return json;

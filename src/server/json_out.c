@@ -37,38 +37,40 @@ const char *call_model(const call *c)
     return c->request.model ? c->request.model : models_name(c->server, 0);
 }
 
-json_t *json_cached_tokens(const call *c, uint64_t cached)
+json_t *json_cached_tokens(const call *c, prompt_hits shown)
 {
-    return cached_told(&c->server->params) ? json_integer((json_int_t)cached) : json_null();
+    return cached_told(&c->server->params) ? json_integer(shown.cached) : json_null();
 }
 
-json_t *json_cached_details(const call *c, uint64_t cached, uint64_t loaded, uint64_t fetched)
+json_t *json_cached_details(const call *c, prompt_hits shown)
 {
     if (!cached_told(&c->server->params)) return NULL;
     if (!engine_get_info(c->server->engine)->hierarchical_cache) return NULL;
-    return json_pack("{s:I, s:I, s:I}", "device", (json_int_t)(cached - loaded), "host",
-                     (json_int_t)(loaded - fetched), "storage", (json_int_t)fetched);
+    return json_pack("{s:I, s:I, s:I}", "device", (json_int_t)(shown.cached - shown.loaded), "host",
+                     (json_int_t)(shown.loaded - shown.fetched), "storage",
+                     (json_int_t)shown.fetched);
 }
 
 json_t *json_usage(const call *c)
 {
     const server_params *p = &c->server->params;
     json_int_t prompt = 0, completion = 0;
-    uint64_t cached = 0, loaded = 0, fetched = 0;
+    prompt_hits sum = {0}; /* a body has fewer tokens than 2^32 */
     uint32_t n = c->request.n ? c->request.n : 1;
     for (uint32_t i = 0; i < c->num_items; i++) {
         completion += c->items[i].completion_tokens;
         if (i % n) continue; /* a prompt counts once, however many choices it has */
         prompt += c->items[i].prompt_tokens;
         /* each for itself: the same prompt 256 times would tell the count of one */
-        cached += cached_shown(p, c->items[i].cached_tokens);
-        loaded += cached_shown(p, c->items[i].loaded_tokens);
-        fetched += cached_shown(p, c->items[i].fetched_tokens);
+        prompt_hits one = cached_shown(p, c->items[i].hits);
+        sum.cached += one.cached;
+        sum.loaded += one.loaded;
+        sum.fetched += one.fetched;
     }
     json_t *details = cached_told(p)
-                          ? json_pack("{s:o}", "cached_tokens", json_cached_tokens(c, cached))
+                          ? json_pack("{s:o}", "cached_tokens", json_cached_tokens(c, sum))
                           : json_null();
-    json_t *by_tier = json_cached_details(c, cached, loaded, fetched);
+    json_t *by_tier = json_cached_details(c, sum);
     if (details && by_tier) json_object_set_new(details, "cached_tokens_details", by_tier);
     json_t *why = by_tier && c->num_items == n ? json_cache_explanation(&c->items[0]) : NULL;
     if (why) json_object_set_new(details, "cache_explanation", why);

@@ -86,7 +86,7 @@ static json_t *finish_reason(const call_item *item)
 static void put_output(json_writer *w, const call *c, const call_item *item)
 {
     const server_params *p = &c->server->params;
-    uint64_t cached = cached_shown(p, item->cached_tokens);
+    prompt_hits hits = cached_shown(p, item->hits);
     jw_open(w, '{');
     jw_name(w, "text"), put_item_text(w, item, 0);
     jw_name(w, "output_ids"), put_ids(w, &item->ids, 0);
@@ -96,9 +96,8 @@ static void put_output(json_writer *w, const call *c, const call_item *item)
     jw_name(w, "finish_reason"), jw_json(w, finish_reason(item));
     jw_name(w, "prompt_tokens"), jw_int(w, item->prompt_tokens);
     jw_name(w, "completion_tokens"), jw_int(w, item->completion_tokens);
-    jw_name(w, "cached_tokens"), jw_json(w, json_cached_tokens(c, cached));
-    json_t *by_tier = json_cached_details(c, cached, cached_shown(p, item->loaded_tokens),
-                                          cached_shown(p, item->fetched_tokens));
+    jw_name(w, "cached_tokens"), jw_json(w, json_cached_tokens(c, hits));
+    json_t *by_tier = json_cached_details(c, hits);
     if (by_tier) jw_name(w, "cached_tokens_details"), jw_json(w, by_tier);
     json_t *why = item->finished ? json_cache_explanation(item) : NULL;
     if (why) jw_name(w, "cache_explanation"), jw_json(w, why);

@@ -50,7 +50,7 @@ static void on_event(void *user, const engine_event *event)
     }
     if (!c->first_ns && (event->num_ids || event->finish)) c->first_ns = now;
     if (event->finish) {
-        c->cached = event->cached_tokens;
+        c->cached = event->hits.cached;
         c->end_ns = now;
         c->ended = true;
         run->in_flight--;
