@@ -3,7 +3,7 @@
 #define CLI_BENCH_H
 
 #include "cli/cli.h"
-#include "workload/step_cost.h"
+#include "workload/step_price.h"
 
 #include <stdio.h>
 

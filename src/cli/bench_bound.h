@@ -1,5 +1,6 @@
 /* bench_bound.h - the least time that a forward pass can take on this machine, by rates that
- * are measured beside it.
+ * are measured beside it. No step of the engine is looked at: what one costs as it is, measured or
+ * learned, is in workload/step_price.h and sched/step_cost.h.
  *
  *     bound = max(weight bytes / read rate of a buffer of that size, FLOP / products' rate at M)
  *             + K/V bytes / read rate of a buffer of that size

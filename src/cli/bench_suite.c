@@ -2,7 +2,7 @@
  *
  * One engine runs all three modes, switched between two runs, so that they read and write the
  * same memory, and a pair of runs is as close in time as it can be: what else happens on the
- * machine meets both. The bound is priced from the steps that really ran (workload/step_cost.h),
+ * machine meets both. The bound is priced from the steps that really ran (workload/step_price.h),
  * so it knows the batch sizes and contexts of both runs; with prices measured right before and
  * right after the pair, since a machine's memory may give half as much again a minute later. Where
  * they differ by too much the pair is run again: the gain would be one memory's, and the bound

@@ -1,5 +1,9 @@
 /* step_cost.h - what a step will take, learned from the steps before.
  *
+ * It may not experiment and must answer at once, so it knows only what happened to run. To price
+ * steps that have run, and to bound what is possible at all, there are workload/step_price.h
+ * and cli/bench_bound.h.
+ *
  *     ns = a + b * decoding requests + c * prompt tokens + d * (query, key) pairs
  *          + e * prompts that end
  *

@@ -1,7 +1,7 @@
-/* test_step_cost.c - steps are priced by their shape, and an engine tells each step. */
+/* test_step_price.c - steps are priced by their shape, and an engine tells each step. */
 #include "engine_rig.h"
 
-#include "workload/step_cost.h"
+#include "workload/step_price.h"
 
 #include <stdatomic.h>
 

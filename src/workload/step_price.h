@@ -1,4 +1,9 @@
-/* step_cost.h - what a forward pass of a given shape costs on this machine, measured.
+/* step_price.h - what a forward pass of a given shape costs on this machine, measured.
+ *
+ * One of three answers to three questions, which share no arithmetic: sched/step_cost.h guesses the
+ * next step's time from the steps before it, in a few nanoseconds and on a machine that changes;
+ * cli/bench_bound.h says what no program could beat, from bytes and operations alone; this one
+ * prices steps that ran, with lines measured by experiments that a server could not make.
  *
  * With these costs a workload's best possible gain can be computed: the bound of `radish
  * bench` is the time of the steps that ran without a cache, over the time of the steps
@@ -17,8 +22,8 @@
  *
  * The rate of a machine's memory moves by half within minutes when others use it. So costs are
  * measured before and after what they shall price, and the mean of both is taken. */
-#ifndef WORKLOAD_STEP_COST_H
-#define WORKLOAD_STEP_COST_H
+#ifndef WORKLOAD_STEP_PRICE_H
+#define WORKLOAD_STEP_PRICE_H
 
 #include "workload/run.h"
 

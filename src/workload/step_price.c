@@ -1,5 +1,5 @@
-/* step_cost.c - measures points of the two lines, and prices steps with them. */
-#include "workload/step_cost.h"
+/* step_price.c - measures points of the two lines, and prices steps with them. */
+#include "workload/step_price.h"
 
 #include <stdlib.h>
 
