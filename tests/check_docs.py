@@ -67,6 +67,13 @@ def options_named(mdoc):
     return names
 
 
+def policies(manual, option):
+    """What --help says can be chosen: "...: lru (default), lfu or cost (how)"."""
+    entry = re.search(rf"^ +--{option} \w+\n((?:     .*\n)+)", manual, re.M)
+    choices = re.sub(r"\([^)]*\)", "", re.sub(r"\s+", " ", entry[1])).split(":", 1)[1]
+    return set(re.findall(r"[a-z][a-z-]+", choices.split(".")[0])) - {"or"}
+
+
 def check_manual(root, build, wrong):
     page = root / "docs/radish.1"
     text = page.read_text()
@@ -89,6 +96,14 @@ def check_manual(root, build, wrong):
         count += len(options)
         for option in sorted(options - shared - options_named(entries.get(command, ""))):
             wrong.append(f"{page}: --{option} of radish {command} is not there")
+    for option in ("radix-eviction-policy", "schedule-policy"):
+        names = policies(help_of("serve"), option)
+        for page_or_readme in (page, root / "README.md"):
+            words = set(re.findall(r"[\w-]+", page_or_readme.read_text()))
+            for name in sorted(names - words):
+                wrong.append(f"{page_or_readme}: {name} of --{option} is not there")
+        if len(names) < 6:
+            wrong.append(f"only {names} are choices of --{option}")
     for option in sorted(options_named(text) - known):
         wrong.append(f"{page}: no command has --{option}")
     if count < 100 or "serve" not in commands:

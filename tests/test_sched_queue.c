@@ -536,10 +536,14 @@ TEST(names_are_read_back)
 {
     for (uint32_t p = 0; p < SCHEDULE_NUM_POLICIES; p++) {
         schedule_policy out;
-        CHECK(schedule_policy_parse(schedule_policy_name(p), &out) && out == p);
+        CHECK_OK(schedule_policy_parse(schedule_policy_name(p), &out, NULL));
+        CHECK(out == p && schedule_policy_about(p)[0]);
     }
     schedule_policy out;
-    CHECK(!schedule_policy_parse("hrrn", &out) && !schedule_policy_parse("", &out));
+    rad_error err;
+    CHECK(schedule_policy_parse("hrrn", &out, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "there are lpm, fcfs, dfs-weight, lof, priority and random"));
+    CHECK(schedule_policy_parse("", &out, NULL) == RAD_E_INVAL);
 }
 
 TEST_MAIN()

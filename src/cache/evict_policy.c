@@ -4,6 +4,7 @@
  * them, and stop at what their bits hold: 2^22 hits are as good as more. */
 #include "cache/evict_policy.h"
 
+#include "base/word_list.h"
 #include "cache/radix_tree.h"
 
 static uint64_t reversed(uint64_t time)
@@ -79,16 +80,18 @@ static heap_key user_key(const radix_tree *t, uint32_t node)
     return t->limits.evict_key(t->limits.evict_user, &facts);
 }
 
+/* A new policy is a value of rad_eviction_policy and a row here. RAD_EVICT_USER stays the last: it
+ * is no name that anybody can choose. */
 static const evict_policy policies[] = {
-    [RAD_EVICT_LRU] = {"lru", lru_key, true},
-    [RAD_EVICT_LFU] = {"lfu", lfu_key, true},
-    [RAD_EVICT_FIFO] = {"fifo", fifo_key, true},
-    [RAD_EVICT_MRU] = {"mru", mru_key, false},
-    [RAD_EVICT_FILO] = {"filo", filo_key, true},
-    [RAD_EVICT_PRIORITY] = {"priority", priority_key, true},
-    [RAD_EVICT_SLRU] = {"slru", slru_key, true},
-    [RAD_EVICT_COST] = {"cost", cost_key, false},
-    [RAD_EVICT_USER] = {"user", user_key, false},
+    [RAD_EVICT_LRU] = {"lru", lru_key, .grows = true},
+    [RAD_EVICT_LFU] = {"lfu", lfu_key, .grows = true, .counts_use = true},
+    [RAD_EVICT_FIFO] = {"fifo", fifo_key, .grows = true},
+    [RAD_EVICT_MRU] = {"mru", mru_key},
+    [RAD_EVICT_FILO] = {"filo", filo_key, .grows = true},
+    [RAD_EVICT_PRIORITY] = {"priority", priority_key, .grows = true, .counts_use = true},
+    [RAD_EVICT_SLRU] = {"slru", slru_key, .grows = true, .counts_use = true},
+    [RAD_EVICT_COST] = {"cost", cost_key, .counts_use = true, .wants_worth = true},
+    [RAD_EVICT_USER] = {"user", user_key, .wants_worth = true},
 };
 
 const evict_policy *evict_policy_of(uint32_t policy)
@@ -109,10 +112,11 @@ rad_status rad_eviction_policy_parse(const char *name, uint32_t *policy, rad_err
             *policy = i;
             return RAD_OK;
         }
-    return rad_fail(err, RAD_E_INVAL,
-                    "no eviction policy '%.40s'; there are lru, lfu, fifo, mru, filo, priority, "
-                    "slru and cost",
-                    name ? name : "");
+    char names[128];
+    for (uint32_t i = 0; i < RAD_EVICT_USER; i++)
+        word_list_add(names, sizeof names, i, RAD_EVICT_USER, "and", policies[i].name);
+    return rad_fail(err, RAD_E_INVAL, "no eviction policy '%.40s'; there are %s", name ? name : "",
+                    names);
 }
 
 /* --- heat: binary logarithms in whole numbers, the same on every machine --- */

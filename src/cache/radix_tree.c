@@ -61,7 +61,7 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
         !span_arena_init(&t->spans, env, (uint32_t)arena, max_spans(limits)))
         return RAD_E_NOMEM;
     map_keep_small(&t->children);
-    if (limits->eviction.policy == RAD_EVICT_COST || limits->eviction.policy == RAD_EVICT_USER) {
+    if (evict_policy_of(limits->eviction.policy)->wants_worth) {
         uint64_t part = (uint64_t)limits->max_pages * limits->eviction.cost_half_life_percent;
         t->heat_half_life = RAD_MAX(part / 100, (uint64_t)1);
         t->worth = rad_alloc_sparse(env, nodes * sizeof *t->worth);

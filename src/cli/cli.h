@@ -69,6 +69,13 @@ typedef struct model_options {
 /* Checks and fills the parsed ones; `positional` may name the model. CLI_GO_ON, or 2. */
 int model_options_check(const char *command, model_options *o, const char *positional);
 
+/* A help text made of other texts, in lines as the other options' are. */
+const char *cli_wrap(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* "lru (default), lfu, ... or cost": what can be named. */
+const char *cli_eviction_names(char *text, size_t size);
+
 /* --radix-eviction-policy (NULL: lru) and --radix-eviction-policy-config (a JSON object, or
  * NULL) into options. CLI_GO_ON, or 2 after a line on stderr: no such policy, no such key,
  * a key of another policy. */

@@ -1,4 +1,5 @@
 /* eviction.c - the options that choose an eviction policy, checked before anything loads. */
+#include "base/word_list.h"
 #include "cli/cli.h"
 
 #include <jansson.h>
@@ -58,6 +59,16 @@ static int read_config(const char *command, const char *policy, const char *conf
     }
     json_decref(root);
     return code;
+}
+
+const char *cli_eviction_names(char *text, size_t size)
+{
+    for (uint32_t i = 0; i < RAD_EVICT_USER; i++) {
+        char word[40];
+        snprintf(word, sizeof word, "%s%s", rad_eviction_policy_name(i), i ? "" : " (default)");
+        word_list_add(text, size, i, RAD_EVICT_USER, "or", word);
+    }
+    return text;
 }
 
 int cli_eviction(const char *command, const char *policy, const char *config,

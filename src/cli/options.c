@@ -1,9 +1,10 @@
 /* options.c - walks argv along the table. */
-#include "cli/options.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,24 @@ static const cli_option *find(const cli_option *options, unsigned count, const c
             return o;
     }
     return NULL;
+}
+
+const char *cli_wrap(char *text, size_t size, const char *format, ...)
+{
+    enum { COLUMNS = 80 };
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, size, format, args);
+    va_end(args);
+    char *line = text, *space = NULL;
+    for (char *at = text; *at; at++) {
+        if (*at != ' ') continue;
+        char *next = strchr(at + 1, ' ');
+        if (!next) next = at + strlen(at);
+        space = next - line > COLUMNS ? at : NULL;
+        if (space) *space = '\n', line = space + 1;
+    }
+    return text;
 }
 
 int cli_parse(const cli_manual *m, const cli_option *options, unsigned count, int argc, char **argv,

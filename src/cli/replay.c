@@ -138,6 +138,7 @@ static int check(const plan *p)
 int cmd_replay(int argc, char **argv)
 {
     plan p = {0};
+    char policies[160];
     const cli_manual manual = {
         .command = "replay",
         .usage = "replay FILE [options]",
@@ -157,7 +158,7 @@ int cmd_replay(int argc, char **argv)
          .name = "policy",
          .arg = "P",
          .target = &p.policies,
-         .help = "lru (default), lfu, fifo, mru, filo, priority, slru or cost."},
+         .help = cli_eviction_names(policies, sizeof policies)},
         {.kind = CLI_TEXT,
          .name = "radix-eviction-policy-config",
          .arg = "JSON",

@@ -175,6 +175,13 @@ int cmd_serve(int argc, char **argv)
     double populate_gb = 1;
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
     cli_list origins = {0}, hosts = {0};
+    char names_of[400], order[600], gives_up[300];
+    cli_wrap(order, sizeof order,
+             "Who goes first: %s. Under each the oldest waiting request gets every 16th admission.",
+             engine_schedule_policies(names_of, sizeof names_of));
+    cli_wrap(gives_up, sizeof gives_up,
+             "What the cache gives up first: %s (decayed hits times what recomputing costs).",
+             cli_eviction_names(names_of, sizeof names_of));
     const cli_manual manual = {
         .command = "serve",
         .usage = "serve MODEL [options]",
@@ -304,10 +311,7 @@ int cmd_serve(int argc, char **argv)
          .name = "schedule-policy",
          .arg = "NAME",
          .target = &engine_p.schedule_policy,
-         .help =
-             "Who goes first: lpm (default; the longest cached prefix), dfs-weight (along the\n"
-             "tree, where most wait), fcfs (by arrival), priority, lof (longest output), random.\n"
-             "Under each the oldest waiting request gets every 16th admission."},
+         .help = order},
         {.kind = CLI_FLAG,
          .name = "enable-priority-scheduling",
          .target = &engine_p.enable_priority_scheduling,
@@ -337,8 +341,7 @@ int cmd_serve(int argc, char **argv)
          .name = "radix-eviction-policy",
          .arg = "NAME",
          .target = &policy,
-         .help = "What the cache gives up first: lru (default), lfu, fifo, mru, filo, priority,\n"
-                 "slru, or cost (decayed hits times what recomputing costs)."},
+         .help = gives_up},
         {.kind = CLI_TEXT,
          .name = "radix-eviction-policy-config",
          .arg = "JSON",

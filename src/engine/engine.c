@@ -13,6 +13,7 @@
 
 #include "base/mix64.h"
 #include "base/utf8.h"
+#include "base/word_list.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -24,11 +25,9 @@ enum { DETOK_RING = 4096, DEFAULT_QUEUE = 4096, DEFAULT_CHUNK = 2048 };
 rad_status check_scheduling(const engine_params *p, rad_error *err)
 {
     schedule_policy policy = SCHEDULE_LPM;
-    if (p->schedule_policy && !schedule_policy_parse(p->schedule_policy, &policy))
-        return rad_fail(err, RAD_E_INVAL,
-                        "schedule_policy '%.40s' is none of lpm, dfs-weight, fcfs, priority, lof, "
-                        "random",
-                        p->schedule_policy);
+    rad_status status = RAD_OK;
+    if (p->schedule_policy) status = schedule_policy_parse(p->schedule_policy, &policy, err);
+    if (status != RAD_OK) return status;
     if (!(p->verify_rate >= 0 && p->verify_rate <= 1))
         return rad_fail(err, RAD_E_INVAL, "verify_rate %g is not a share, 0 to 1", p->verify_rate);
     if (!(p->self_check_interval_s >= 0 && p->self_check_interval_s <= 1e6))
@@ -38,6 +37,17 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
         return rad_fail(err, RAD_E_INVAL,
                         "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
     return engine_tiers_check(p, err);
+}
+
+const char *engine_schedule_policies(char *text, size_t size)
+{
+    for (unsigned i = 0; i < SCHEDULE_NUM_POLICIES; i++) {
+        char word[80];
+        snprintf(word, sizeof word, "%s (%s%s)", schedule_policy_name(i), i ? "" : "default; ",
+                 schedule_policy_about(i));
+        word_list_add(text, size, i, SCHEDULE_NUM_POLICIES, "or", word);
+    }
+    return text;
 }
 
 static rad_status complete_params(engine_params *p, const runner_info *model, rad_error *err)
@@ -87,7 +97,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
 {
     const engine_params *p = &e->params;
     schedule_policy policy = SCHEDULE_LPM;
-    if (p->schedule_policy) schedule_policy_parse(p->schedule_policy, &policy);
+    if (p->schedule_policy) (void)schedule_policy_parse(p->schedule_policy, &policy, NULL);
     scheduler_params s = {
         .runner = e->runner,
         .pool = e->pool,

@@ -56,8 +56,7 @@ typedef struct engine_params {
     /* Called on the scheduler's thread after each forward pass; NULL: nobody watches. */
     void (*on_step)(void *step_user, const step_info *step);
     void *step_user;
-    const char *schedule_policy;             /* lpm, dfs-weight, fcfs, priority, lof or random;
-                                              * NULL = lpm */
+    const char *schedule_policy;             /* see engine_schedule_policies; NULL = lpm */
     bool enable_priority_scheduling;         /* priority before the policy's own order */
     bool schedule_low_priority_values_first; /* else the highest value goes first */
     uint32_t max_itl_ms; /* prompts are cut so that a step in which others decode stays below
@@ -87,6 +86,9 @@ typedef struct engine_params {
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */
 } engine_params;
+
+/* "lpm (default; the longest cached prefix), ...": schedule_policy's names, for manuals. */
+const char *engine_schedule_policies(char *text, size_t size);
 
 /* Loads the model and starts the threads. Errors as gguf_open, model_runner_create,
  * tokenizer_create; RAD_E_NOMEM says what would fit. */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/word_list.h"
 #include "engine/engine_secret.h"
 
 static const char *const write_policies[] = {"write_through", "write_through_selective",
@@ -246,21 +247,22 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
         return rad_fail(err, RAD_E_INVAL,
                         "hicache_storage_mode '%.40s' is none of 0600, 0640, 0660",
                         p->hicache_storage_mode);
-    if (find_word(write_policies, RAD_COUNT(write_policies), p->hicache_write_policy) < 0)
-        return rad_fail(err, RAD_E_INVAL,
-                        "hicache_write_policy '%.40s' is none of write_through, "
-                        "write_through_selective, write_back",
-                        p->hicache_write_policy);
-    if (find_word(prefetch_policies, RAD_COUNT(prefetch_policies),
-                  p->hicache_storage_prefetch_policy) < 0)
-        return rad_fail(err, RAD_E_INVAL,
-                        "hicache_storage_prefetch_policy '%.40s' is none of best_effort, "
-                        "wait_complete, timeout",
-                        p->hicache_storage_prefetch_policy);
-    if (find_word(layouts, RAD_COUNT(layouts), p->hicache_mem_layout) < 0)
-        return rad_fail(err, RAD_E_INVAL,
-                        "hicache_mem_layout '%.40s' is neither layer_first nor page_first",
-                        p->hicache_mem_layout);
+    const struct {
+        const char *name, *word;
+        const char *const *words;
+        uint32_t count;
+    } choices[] = {{"hicache_write_policy", p->hicache_write_policy, write_policies,
+                    RAD_COUNT(write_policies)},
+                   {"hicache_storage_prefetch_policy", p->hicache_storage_prefetch_policy,
+                    prefetch_policies, RAD_COUNT(prefetch_policies)},
+                   {"hicache_mem_layout", p->hicache_mem_layout, layouts, RAD_COUNT(layouts)}};
+    for (size_t i = 0; i < RAD_COUNT(choices); i++) {
+        char names[128];
+        if (find_word(choices[i].words, (int)choices[i].count, choices[i].word) >= 0) continue;
+        return rad_fail(err, RAD_E_INVAL, "%s '%.40s': there are %s", choices[i].name,
+                        choices[i].word,
+                        word_list(names, sizeof names, choices[i].words, choices[i].count, "and"));
+    }
     rad_eviction_options unused;
     rad_status status = host_eviction(p, &unused, err);
     if (status != RAD_OK) return status;

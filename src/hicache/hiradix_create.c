@@ -115,9 +115,7 @@ static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, ra
     host.explain_pages = tree.explain_pages;
     status = rad_cache_create(&c->base.env, &host, &c->host, err);
     if (status) return status;
-    static const uint32_t by_use = 1u << RAD_EVICT_LFU | 1u << RAD_EVICT_PRIORITY |
-                                   1u << RAD_EVICT_SLRU | 1u << RAD_EVICT_COST;
-    if (by_use >> p->host_eviction.policy & 1) c->counted = radix_cache_of(c->host);
+    if (evict_policy_of(p->host_eviction.policy)->counts_use) c->counted = radix_cache_of(c->host);
     rad_env env = c->base.env;
     c->base = *c->device;
     c->base.env = env;

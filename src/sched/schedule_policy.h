@@ -29,6 +29,8 @@ enum {
 };
 
 const char *schedule_policy_name(schedule_policy policy);
-bool schedule_policy_parse(const char *name, schedule_policy *out); /* false: no such name */
+const char *schedule_policy_about(schedule_policy policy); /* in a few words, who goes first */
+/* RAD_E_INVAL for another name, with words that list them. */
+rad_status schedule_policy_parse(const char *name, schedule_policy *out, rad_error *err);
 
 #endif
