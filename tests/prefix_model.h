@@ -32,6 +32,8 @@ typedef struct entry {
     uint64_t heat;
     uint64_t pin_ttl, pin_until, idle, used_ns;
     uint64_t uncovered_at; /* the step in which the page behind it was evicted */
+    bool window;           /* has a window side */
+    bool state;            /* a snapshot at its end */
 } entry;
 
 typedef struct model {
@@ -45,7 +47,10 @@ typedef struct model {
     uint64_t max_pinned; /* pages */
     uint64_t half_life, added;
     const rad_kv_allocator *kv;
-    entry worst; /* the highest key that step `worst_at` evicted */
+    uint32_t window; /* pages; 0: there are none */
+    bool states;
+    uint64_t states_dropped; /* with the pages they stood behind */
+    entry worst;             /* the highest key that step `worst_at` evicted */
     uint64_t worst_at;
 } model;
 
@@ -125,6 +130,26 @@ static uint32_t model_match(model *m, const rad_key *key, uint32_t space, bool t
     return len;
 }
 
+/* Whether a match may end behind the first `len` tokens, which are cached. */
+static bool model_can_end(model *m, const rad_key *key, uint32_t space, uint32_t len)
+{
+    uint32_t ps = m->page_size, end = len;
+    if (!len) return true;
+    if (m->states && !find(m, key, space, len)->state) return false;
+    for (uint32_t i = 0; i < m->window && end; i++, end -= ps)
+        if (!find(m, key, space, end)->window) return false;
+    return true;
+}
+
+/* What a match answers: the longest prefix behind which everything can go on. */
+static uint32_t model_usable(model *m, const rad_key *key, uint32_t space)
+{
+    uint32_t len = model_match(m, key, space, false);
+    while (!model_can_end(m, key, space, len))
+        len -= m->page_size;
+    return len;
+}
+
 static bool has_continuation(const model *m, const entry *e)
 {
     for (uint32_t i = 0; i < m->count; i++)
@@ -158,6 +183,7 @@ static bool model_evict_page(model *m)
         entry *above = find(m, &path, victim->space, victim->num_tokens - m->page_size);
         if (above) above->uncovered_at = m->now;
     }
+    m->states_dropped += victim->state;
     *victim = m->entries[--m->count];
     return true;
 }

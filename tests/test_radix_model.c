@@ -4,9 +4,12 @@
  * time. With a tight limit on nodes the tree may give up more than the model; then only what
  * it still has must be right, and the model forgets the rest. */
 #include "prefix_model.h"
+#include "state_component.h"
 #include "test.h"
 
 #include <radish/retention.h>
+
+#include "cache/radix_cache.h"
 
 enum { MOST_LOCKS = 8, SPACES = 4 };
 
@@ -16,7 +19,10 @@ typedef struct config {
     uint32_t max_nodes; /* 0: never short */
     uint32_t alphabet;
     uint32_t policy;
-    bool keeps; /* pins and retention as well */
+    bool keeps;      /* pins and retention as well */
+    uint32_t window; /* tokens; 0: there are no window layers */
+    uint32_t window_pages;
+    bool states;
 } config;
 
 typedef struct walked {
@@ -72,6 +78,7 @@ typedef struct world {
         rad_token tokens[MOST_TOKENS];
         uint32_t len, space;
     } locks[MOST_LOCKS];
+    state_component states;
     uint64_t seed, dice, step;
     rad_token tokens[MOST_TOKENS]; /* the step's key: */
     rad_key key;
@@ -97,6 +104,11 @@ static void same(const world *w, const char *what, uint64_t got, uint64_t want)
            (unsigned long long)w->step);
 }
 
+static radix_tree *tree_of(world *w)
+{
+    return &radix_cache_of(w->cache)->tree;
+}
+
 static void world_init(world *w, const config *cfg, uint64_t seed)
 {
     uint32_t ps = cfg->page_size;
@@ -105,10 +117,16 @@ static void world_init(world *w, const config *cfg, uint64_t seed)
                    .policy = cfg->policy,
                    .keeps = cfg->keeps,
                    .max_pinned = cfg->keeps ? cfg->num_pages / 3 : 0,
-                   .half_life = cfg->num_pages * HALF_LIFE_PERCENT / 100};
+                   .half_life = cfg->num_pages * HALF_LIFE_PERCENT / 100,
+                   .window = (cfg->window + ps - 1) / ps,
+                   .states = cfg->states};
     rad_env env = {.struct_size = sizeof env, .user = &w->m, .now_ns = model_time};
     CHECK_OK(rad_kv_allocator_create(
-        NULL, &(rad_kv_allocator_params){sizeof(rad_kv_allocator_params), cfg->num_pages, ps},
+        NULL,
+        &(rad_kv_allocator_params){.struct_size = sizeof(rad_kv_allocator_params),
+                                   .num_pages = cfg->num_pages,
+                                   .page_size = ps,
+                                   .swa_num_pages = cfg->window_pages},
         &w->kv, NULL));
     CHECK_OK(rad_req_to_token_pool_create(
         NULL, &(rad_req_to_token_pool_params){sizeof(rad_req_to_token_pool_params), 1, 1}, &w->rows,
@@ -125,8 +143,10 @@ static void world_init(world *w, const config *cfg, uint64_t seed)
                                             .cost_attention_tokens = ATTENTION_TOKENS},
                                .evict_key = evict_key,
                                .max_pinned_tokens = w->m.max_pinned * ps,
-                               .retention = cfg->keeps};
+                               .retention = cfg->keeps,
+                               .window_tokens = cfg->window};
     CHECK_OK(rad_cache_create(&env, &params, &w->cache, NULL));
+    if (cfg->states) CHECK_OK(radix_add_component(tree_of(w), &state_ops, &w->states));
     w->m.kv = w->kv;
 }
 
@@ -137,8 +157,10 @@ static void world_fini(world *w)
         if (w->locks[l].receipt.held)
             CHECK_OK(rad_cache_dec_lock_ref(w->cache, &w->locks[l].receipt, NULL));
     CHECK(rad_cache_protected_size(w->cache) == 0);
+    CHECK(rad_cache_window_protected_size(w->cache) == 0);
     CHECK_OK(rad_cache_reset(w->cache));
     CHECK(rad_kv_available_pages(w->kv) == w->cfg.num_pages);
+    CHECK(rad_kv_window_available_pages(w->kv) == w->cfg.window_pages);
     rad_cache_destroy(w->cache);
     rad_req_to_token_pool_destroy(w->rows);
     rad_kv_allocator_destroy(w->kv);
@@ -174,7 +196,7 @@ static void step_keep(world *w)
 
 /* The model's part of an insert that found `prefix` tokens there: used, and new ones behind. */
 static void model_insert(world *w, const rad_insert_params *how, uint32_t prefix,
-                         const rad_page *page)
+                         const rad_page *page, uint32_t slid)
 {
     model *m = &w->m;
     uint32_t ps = w->cfg.page_size, n = w->key.num_tokens;
@@ -182,6 +204,7 @@ static void model_insert(world *w, const rad_insert_params *how, uint32_t prefix
     for (uint32_t end = ps; end <= prefix; end += ps) {
         entry *e = find(m, &w->key, w->space, end);
         e->priority = how->priority > e->priority ? how->priority : e->priority;
+        e->window = e->window || (m->window && end > slid);
         if (how->chunked) continue;
         e->hits++;
         e->heat = evict_heat_add(e->heat, evict_heat_at(m->added, m->half_life));
@@ -199,9 +222,27 @@ static void model_insert(world *w, const rad_insert_params *how, uint32_t prefix
                      .used = m->now,
                      .created = m->now,
                      .priority = how->priority,
-                     .heat = evict_heat_at(m->added, m->half_life)};
+                     .heat = evict_heat_at(m->added, m->half_life),
+                     .window = m->window && end > slid};
         memcpy(e->tokens, w->tokens, end * sizeof *w->tokens);
     }
+}
+
+/* Which window sides go is the cache's to say (test_window_cache.c has the order); that none goes
+ * that a lock keeps shows when everything is compared. */
+static void evict_windows(world *w, uint64_t tokens)
+{
+    model *m = &w->m;
+    uint64_t done, had = 0, have = 0, before = rad_cache_window_evictable_size(w->cache);
+    CHECK_OK(rad_cache_evict_window(w->cache, tokens, &done));
+    for (uint32_t i = 0; i < m->count; i++) {
+        had += m->entries[i].window;
+        m->entries[i].window = m->entries[i].window && rad_kv_has_window(w->kv, m->entries[i].page);
+        have += m->entries[i].window;
+    }
+    uint64_t want = (tokens + m->page_size - 1) / m->page_size * m->page_size;
+    CHECK(done == (want < before ? want : before));
+    same(w, "windows", done, (had - have) * m->page_size);
 }
 
 static void step_insert(world *w)
@@ -211,13 +252,18 @@ static void step_insert(world *w)
     rad_page page[MOST_TOKENS];
     rad_slot slots[MOST_TOKENS];
     if (rad_kv_alloc(w->kv, page, pages)) {
-        uint64_t need = (uint64_t)(pages - rad_kv_available_pages(w->kv)) * ps;
+        uint32_t there = rad_kv_available_pages(w->kv);
+        uint64_t need = pages > there ? (uint64_t)(pages - there) * ps : 0;
         CHECK_OK(rad_cache_evict(w->cache, need, NULL, NULL));
         while (!w->cfg.max_nodes && need > 0 && model_evict_page(&w->m))
             need -= ps;
+        if (w->cfg.window && rad_kv_window_available_pages(w->kv) < pages)
+            evict_windows(w, (uint64_t)(pages - rad_kv_window_available_pages(w->kv)) * ps);
         if (rad_kv_alloc(w->kv, page, pages)) return; /* all locked */
     }
     uint32_t want = model_match(&w->m, &w->key, w->space, false);
+    uint32_t slid = w->cfg.window && draw(w, 2) ? draw(w, pages + 1) : 0; /* as a request slides */
+    if (slid) CHECK_OK(rad_kv_free_window(w->kv, page, slid, NULL));
     for (uint32_t i = 0; i < n; i++)
         slots[i] = i / ps < pages ? page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps) : -5;
     rad_status status = rad_cache_insert(w->cache, &w->key, slots, &how, &prefix, NULL);
@@ -227,19 +273,29 @@ static void step_insert(world *w)
     }
     holds(w, status == RAD_OK, rad_status_name(status));
     same(w, "insert", prefix, want);
-    model_insert(w, &how, prefix, page);
+    model_insert(w, &how, prefix, page, slid * ps);
+    if (!w->cfg.states || !pages || draw(w, 3) == 0) return;
+    uint32_t root = radix_cache_root(radix_cache_of(w->cache), &w->key);
+    radix_pos end = radix_walk(tree_of(w), root, w->tokens, pages);
+    holds(w, end.pages == pages && !end.child, "a key does not end with a node");
+    state_put(&w->states, tree_of(w), end.node, (uint32_t)w->step);
+    find(&w->m, &w->key, w->space, pages * ps)->state = true;
 }
 
 /* Matches, and perhaps locks. */
 static void step_match(world *w, bool lock)
 {
-    uint32_t ps = w->cfg.page_size, want = model_match(&w->m, &w->key, w->space, false);
+    uint32_t ps = w->cfg.page_size, want = model_usable(&w->m, &w->key, w->space);
     uint32_t l = draw(w, MOST_LOCKS);
     rad_match match, peek;
     rad_slot got[MOST_TOKENS];
     CHECK_OK(rad_cache_lookup(w->cache, &w->key, &peek));
     CHECK_OK(rad_cache_match_prefix(w->cache, &w->key, got, &match, NULL));
-    model_match(&w->m, &w->key, w->space, true);
+    if (w->cfg.max_nodes && (w->cfg.window || w->cfg.states) && match.prefix_tokens < want &&
+        model_can_end(&w->m, &w->key, w->space, match.prefix_tokens))
+        want = match.prefix_tokens; /* there was no node to split with */
+    rad_key used = {.tokens = w->tokens, .num_tokens = want};
+    model_match(&w->m, &used, w->space, true);
     CHECKF(match.prefix_tokens == want && peek.prefix_tokens == want,
            "match: %u, lookup: %u, want %u, seed %llu step %llu\n", match.prefix_tokens,
            peek.prefix_tokens, want, (unsigned long long)w->seed, (unsigned long long)w->step);
@@ -266,6 +322,22 @@ static void step_unlock(world *w)
         find(&w->m, &key, w->locks[l].space, end)->locks--;
 }
 
+static void mark_state(void *user, rad_ref node, uint32_t depth, const rad_token *tokens,
+                       const rad_slot *slots, uint32_t num_tokens, uint32_t lock_ref,
+                       uint32_t hit_count)
+{
+    world *w = user;
+    rad_page last = slots[num_tokens - 1] / (rad_slot)w->cfg.page_size;
+    (void)depth, (void)tokens, (void)lock_ref, (void)hit_count;
+    for (uint32_t i = 0; i < w->m.count && state_is_there(tree_of(w), node.index); i++)
+        if (w->m.entries[i].page == last) w->m.entries[i].state = true;
+}
+
+static void mark_states(world *w)
+{
+    CHECK_OK(rad_cache_walk(w->cache, mark_state, w));
+}
+
 static void step_evict(world *w, bool all)
 {
     uint64_t ask = draw(w, 8 * w->cfg.page_size), done = 0, want = 0;
@@ -274,6 +346,58 @@ static void step_evict(world *w, bool all)
     while (!w->cfg.max_nodes && want < ask && model_evict_page(&w->m))
         want += w->cfg.page_size;
     same(w, "evict", done, want);
+}
+
+/* Windows, or snapshots: there the cache says which. */
+static void step_evict_component(world *w)
+{
+    if (w->cfg.window && draw(w, 3)) {
+        evict_windows(w, draw(w, 12 * w->cfg.page_size));
+    } else if (w->cfg.states) {
+        state_ops.evict(&w->states, tree_of(w), draw(w, 3));
+        for (uint32_t i = 0; i < w->m.count; i++)
+            w->m.entries[i].state = false;
+        mark_states(w);
+    }
+}
+
+/* Page by page: a lock keeps the last window before its end. */
+static uint64_t model_held_windows(world *w)
+{
+    uint32_t ps = w->cfg.page_size;
+    bool held[MOST_PAGES] = {false};
+    uint64_t count = 0;
+    for (int l = 0; l < MOST_LOCKS; l++) {
+        rad_key key = {.tokens = w->locks[l].tokens};
+        uint32_t end = w->locks[l].receipt.held ? w->locks[l].len : 0;
+        for (uint32_t i = 0; i < w->m.window && end; i++, end -= ps)
+            held[find(&w->m, &key, w->locks[l].space, end) - w->m.entries] = true;
+    }
+    for (uint32_t i = 0; i < w->m.count; i++)
+        count += held[i] && w->m.entries[i].window;
+    return count * ps;
+}
+
+/* Window sides and snapshots, which the tree may have lost where nodes are short. */
+static void compare_components(world *w)
+{
+    model *m = &w->m;
+    uint64_t there = 0, states = 0;
+    for (uint32_t i = 0; i < m->count; i++) {
+        entry *e = &m->entries[i];
+        bool has = rad_kv_has_window(w->kv, e->page);
+        holds(w, e->window || !has, "a page has a window side that nobody gave it");
+        holds(w, e->window == has || w->cfg.max_nodes, "a page lost its window side");
+        e->window = has;
+        there += has;
+        states += e->state;
+    }
+    uint64_t size = rad_cache_window_evictable_size(w->cache),
+             held = rad_cache_window_protected_size(w->cache);
+    CHECK(size + held == there * m->page_size);
+    same(w, "held windows", held, model_held_windows(w));
+    same(w, "states", w->states.there, states);
+    same(w, "dropped states", w->states.dropped, m->states_dropped);
 }
 
 /* The tree has exactly the model's pages (or fewer, where it may: the model forgets the rest). */
@@ -299,6 +423,7 @@ static void compare(world *w)
     CHECK(rad_cache_total_size(w->cache) == m->count * ps);
     same(w, "protected", rad_cache_protected_size(w->cache), locked * ps);
     CHECK(rad_kv_available_pages(w->kv) + m->count == w->cfg.num_pages);
+    compare_components(w);
 }
 
 static void run(const config *cfg, uint64_t seed, uint64_t steps)
@@ -313,6 +438,8 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
         model_expire(&w.m);
         if (cfg->keeps && draw(&w, 8) == 0)
             step_keep(&w);
+        else if ((cfg->window || cfg->states) && draw(&w, 16) == 0)
+            step_evict_component(&w);
         else if (op < 35)
             step_insert(&w);
         else if (op < 70)
@@ -373,6 +500,49 @@ TEST(policies_at_page_size_16)
     for (uint32_t policy = 0; policy <= RAD_EVICT_USER; policy++) {
         run(&(config){16, 30, 0, 2, policy, false}, test_seed(), test_scale(1000, 1000000));
         run(&(config){16, 30, 0, 2, policy, true}, test_seed(), test_scale(1000, 1000000));
+    }
+}
+
+/* The same steps over {full, window} and {full, window, state}. */
+static void run_components(const config *cfg, uint64_t steps)
+{
+    config c = *cfg;
+    c.window = cfg->page_size == 1 ? 5 : 2 * cfg->page_size + 1;
+    c.window_pages = cfg->num_pages * 2 / 3;
+    run(&c, test_seed(), steps);
+    c.states = true;
+    run(&c, test_seed() + 1, steps);
+    c.window = c.window_pages = 0;
+    run(&c, test_seed() + 2, steps / 4);
+}
+
+TEST(components_at_page_size_1)
+{
+    run_components(&(config){1, 100, 0, 2}, test_scale(2000, 1000000));
+}
+
+TEST(components_at_page_size_2)
+{
+    run_components(&(config){2, 60, 0, 2}, test_scale(2000, 1000000));
+}
+
+TEST(components_at_page_size_16)
+{
+    run_components(&(config){16, 40, 0, 2}, test_scale(2000, 1000000));
+}
+
+TEST(components_and_few_nodes)
+{
+    run_components(&(config){1, 100, 12, 2, .keeps = true}, test_scale(2000, 1000000));
+    run_components(&(config){3, 60, 30, 3}, test_scale(2000, 1000000));
+}
+
+TEST(components_and_policies)
+{
+    for (uint32_t policy = 0; policy <= RAD_EVICT_USER; policy++) {
+        run_components(&(config){1, 80, 0, 2, policy, true}, test_scale(300, 1000000));
+        run_components(&(config){2, 50, 0, 2, policy, true}, test_scale(300, 1000000));
+        run_components(&(config){16, 30, 0, 2, policy, true}, test_scale(300, 1000000));
     }
 }
 

@@ -29,7 +29,8 @@ typedef enum rad_match_end {
     RAD_END_NEVER_SEEN = 2,      /* or forgotten by the ring */
     RAD_END_EVICTED = 3,         /* the next page was cached once; see `eviction` */
     RAD_END_OTHER_NAMESPACE = 4, /* it is cached, but not for this namespace */
-    RAD_END_TOO_LONG_NAME = 5    /* such namespaces are never cached */
+    RAD_END_TOO_LONG_NAME = 5,   /* such namespaces are never cached */
+    RAD_END_WINDOW = 6           /* more is cached, but the window before its end was given back */
 } rad_match_end;
 
 typedef enum rad_eviction_cause {
@@ -38,10 +39,10 @@ typedef enum rad_eviction_cause {
 } rad_eviction_cause;
 
 typedef struct rad_eviction {
-    uint64_t operation;   /* on the cache's own clock, which counts operations */
-    uint64_t time_ns;     /* of the env */
-    const char *policy;   /* "lru"; static */
-    uint32_t cause;       /* rad_eviction_cause */
+    uint64_t operation; /* on the cache's own clock, which counts operations */
+    uint64_t time_ns;   /* of the env */
+    const char *policy; /* "lru"; static */
+    uint32_t cause;     /* rad_eviction_cause */
     uint32_t reserved;
 } rad_eviction;
 

@@ -50,7 +50,7 @@
  * gives RAD_KV_CLEARED and then stores of what is left. A snapshot has of storage what the
  * host has too. The price: another 32 bytes and a SHA-256 for each page on the host.
  *
- * The tiers of a sliding-window cache, which has pages of two sides, are in swa_hicache.h.
+ * Tiers do not carry windows: a cache with window_tokens is refused (RAD_E_UNSUPPORTED).
  *
  * One thread owns the cache together with all it was given. Nothing here touches the heap
  * after create (libcrypto's small blocks apart, when there is storage). */

@@ -3,8 +3,7 @@
  *     status.h              yes, no, and why
  *     env.h                 memory, time, log and panic, all replaceable
  *     types.h               page, slot, row, ref
- *     kv_allocator.h        who has which page
- *     swa_allocator.h       the same for models with sliding-window layers
+ *     kv_allocator.h        who has which page, and what of it sliding-window layers still need
  *     req_to_token_pool.h   a row per running request: position -> slot
  *     token_to_kv_pool.h    the memory behind the slots (mla_kv_pool.h for MLA)
  *     host_kv_pool.h        and behind the pages of the second tier
@@ -12,10 +11,8 @@
  *     evict_policy.h        in which order they are given up, yours included
  *     retention.h           and what is to be kept longer
  *     session.h             conversations that come back turn by turn
- *     swa_cache.h           the prefix cache of a model with sliding-window layers
  *     page_hash.h           the names of pages, chained SHA-256
  *     hicache.h             the same over several tiers: pages that go to the host and come back
- *     swa_hicache.h         and of a model with sliding-window layers
  *     storage.h             the third tier: what a storage backend must do
  *     kv_events.h           what entered and left, for routers that follow
  *     explain.h             where a match ends, and why
@@ -51,9 +48,6 @@
 #include <radish/session.h>
 #include <radish/status.h>
 #include <radish/storage.h>
-#include <radish/swa_allocator.h>
-#include <radish/swa_cache.h>
-#include <radish/swa_hicache.h>
 #include <radish/token_to_kv_pool.h>
 #include <radish/types.h>
 

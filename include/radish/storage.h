@@ -1,8 +1,7 @@
 /* storage.h - the third tier: pages that outlive the process, and what a backend must do.
  *
  * A backend is a table of functions over records. A record is one page of all layers with
- * a header in front, always the same number of bytes for one user of a backend (two numbers for
- * swa_hicache.h, whose pages have two sides; it can be given a backend for each):
+ * a header in front, always the same number of bytes for one user of a backend:
  *
  *     | header, 128 bytes | K/V of the page, payload_bytes |
  *

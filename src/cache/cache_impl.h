@@ -34,7 +34,8 @@ typedef struct cache_ops {
     rad_status (*evict)(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens);
 
     /* <radish/cache.h>; NULL: a cache that knows no windows. hold_window: of what the receipt locks
-     * only the window side from position `from` (whole pages, not before window_from) stays held. */
+     * only the window side from position `from` (whole pages, not before window_from) stays held.
+     */
     rad_status (*evict_window)(rad_cache *cache, uint64_t window_tokens, uint64_t *evicted_tokens);
     void (*hold_window)(rad_cache *cache, rad_receipt *receipt, uint32_t from);
 

@@ -113,9 +113,12 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
     const rad_token *tokens = num_pages ? radix_cache_tokens(c, key) : NULL;
     uint32_t ns = namespace_find(&t->names, key->extra_key, key->cache_salt);
     radix_pos pos = {0};
+    uint32_t walked = 0;
     if (ns) {
         root = t->names.entries[ns].root;
         pos = radix_walk(t, root, tokens, num_pages);
+        walked = pos.pages;
+        radix_usable(t, &pos);
         explain_path(c, &pos, e);
     }
     e->prefix_tokens = pos.pages * ps;
@@ -123,6 +126,10 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
     if (pos.pages == num_pages) {
         e->why = rest ? RAD_END_PAGE_ROUNDING : RAD_END_COMPLETE;
         e->rounded_tokens = rest;
+        return RAD_OK;
+    }
+    if (pos.pages < walked) {
+        e->why = RAD_END_WINDOW;
         return RAD_OK;
     }
     e->why = RAD_END_NEVER_SEEN;

@@ -53,6 +53,7 @@ rad_status rad_cache_match_handle(rad_cache *cache, const rad_key *key, rad_matc
     namespace_touch(&t->names, t->nodes[root].ns, pos.pages > 0);
     if (pos.child) t->nodes[pos.child].last_access = now;
     radix_used(t, pos.child ? pos.child : pos.node);
+    radix_components_used(t, pos.child ? pos.child : pos.node, 0);
     handle->node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
     handle->num_tokens = pos.pages * cache->page_size;
     return RAD_OK;
@@ -73,7 +74,17 @@ rad_status rad_match_handle_lock(rad_cache *cache, const rad_match_handle *handl
     radix_pos pos;
     rad_status status = seek(cache, handle, &pos);
     if (status) return refuse_handle(handle, status, err);
-    return rad_cache_inc_lock_ref(cache, handle->node, receipt, err);
+    radix_cache *c = radix_cache_of(cache);
+    rad_ref node = handle->node;
+    if (c && c->tree.num_components && pos.child) { /* they need what is before the prefix's end */
+        if (!radix_nodes_available(&c->tree))
+            return rad_fail(err, RAD_FULL, "match_handle: no node left to lock %u tokens apart",
+                            handle->num_tokens);
+        uint32_t upper =
+            radix_split(&c->tree, pos.child, pos.part, c->tree.nodes[pos.child].last_access);
+        node = radix_cache_ref(c, upper);
+    }
+    return rad_cache_inc_lock_ref(cache, node, receipt, err);
 }
 
 rad_status rad_match_handle_slots(const rad_cache *cache, const rad_match_handle *handle,

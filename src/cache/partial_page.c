@@ -22,13 +22,14 @@ uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos
         const radix_node *n = &t->nodes[pos.child];
         *owner = pos.child;
         *page = radix_page_at(t, n, pos.part);
+        if (!radix_can_copy(t, pos.child, pos.part)) return 0;
         return key_match_len(radix_tokens(t, n) + (size_t)pos.part * ps, rest, most);
     }
     bool led = c->bigram && !t->nodes[pos.node].parent;
     uint32_t id = t->nodes[pos.node].first_child;
     for (int tries = MOST_CHILDREN; id && tries > 0; tries--, id = t->nodes[id].next) {
         const radix_node *n = &t->nodes[id];
-        if (led && n->lead != rest[-1]) continue;
+        if ((led && n->lead != rest[-1]) || !radix_can_copy(t, id, 0)) continue;
         uint32_t len = key_match_len(radix_tokens(t, n), rest, most);
         if (len <= best) continue;
         best = len;
@@ -43,7 +44,9 @@ static rad_status take_page(radix_cache *c, rad_page *page)
 {
     rad_status status = rad_kv_alloc(c->base.kv, page, 1);
     if (status != RAD_FULL) return status;
-    radix_evict(&c->tree, 1, radix_cache_drop, c);
+    if (!rad_kv_available_pages(c->base.kv)) radix_evict(&c->tree, 1, radix_cache_drop, c);
+    if (c->tree.window && !rad_kv_window_available_pages(c->base.kv))
+        (void)rad_cache_evict_window(&c->base, 1, NULL);
     return rad_kv_alloc(c->base.kv, page, 1);
 }
 
@@ -70,6 +73,7 @@ rad_status rad_cache_reuse_partial(rad_cache *cache, const rad_key *key, const r
 
     radix_lock(&c->tree, owner);
     status = take_page(c, &to);
+    if (!status && c->tree.window && !rad_kv_has_window(cache->kv, from)) status = RAD_FULL;
     rad_slot first = to * (rad_slot)ps;
     if (!status) status = c->copy_slots(c->copy_user, from * (rad_slot)ps, first, count);
     if (status && to) (void)rad_kv_free(cache->kv, &to, 1, NULL);

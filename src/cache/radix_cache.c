@@ -11,6 +11,7 @@
 
 #include "base/bits.h"
 #include "cache/radix_journal.h"
+#include "cache/radix_window.h"
 #include "cache/session_names.h"
 #include "mem/kv_bits.h"
 
@@ -38,9 +39,6 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
         return rad_fail(
             err, RAD_E_LIMIT, "radix_cache: %llu pages, %llu nodes, %llu namespaces are too many",
             (unsigned long long)pages, (unsigned long long)nodes, (unsigned long long)spaces);
-    if (p->window_tokens)
-        return rad_fail(err, RAD_E_UNSUPPORTED, "radix_cache: windows of %u tokens",
-                        p->window_tokens);
     *l = (radix_limits){.page_size = p->page_size,
                         .max_nodes = (uint32_t)nodes,
                         .max_namespaces = (uint32_t)spaces,
@@ -79,6 +77,15 @@ static void radix_destroy(rad_cache *cache)
     rad_free(&env, c, sizeof *c);
 }
 
+/* Pages of the tree lose their window side. */
+static void drop_windows(void *user, const rad_page *pages, const kv_run *runs, uint32_t count)
+{
+    radix_cache *c = user;
+    (void)runs;
+    rad_status status = rad_kv_free_window(c->base.kv, pages, count, NULL);
+    if (status && !c->drop_status) c->drop_status = status;
+}
+
 radix_cache *radix_cache_of(const rad_cache *cache)
 {
     if (cache->ops->nodes_of) cache = cache->ops->nodes_of(cache);
@@ -100,6 +107,10 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     c->copy_user = params->copy_user;
     c->retains = params->retention != 0;
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
+    if (ok && params->window_tokens) {
+        uint32_t ps = params->page_size, w = params->window_tokens;
+        ok = radix_window_init(&c->tree, w / ps + (w % ps != 0), drop_windows, c) == RAD_OK;
+    }
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
         c->base.kv = params->kv_allocator;
@@ -185,6 +196,7 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
         t->nodes[node].last_access = now;
     }
     radix_used(t, node);
+    radix_components_used(t, node, 0);
     match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = radix_cache_ref(c, node);
     return RAD_OK;
@@ -198,6 +210,7 @@ static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_m
     radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
     uint32_t unused;
     rad_page page;
+    radix_usable(&c->tree, &pos);
     if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
     match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
@@ -215,10 +228,35 @@ static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt
             return rad_fail(err, RAD_E_LIMIT,
                             "inc_lock_ref: node %u (generation %u): too many locks", node.index,
                             node.generation);
-        radix_lock(t, node.index);
     }
-    *receipt = (rad_receipt){.node = node, .held = 1, .stamp = (uint32_t)t->clock};
+    *receipt = (rad_receipt){.held = 1};
+    if (!is_root) *receipt = radix_cache_hold((radix_cache *)cache, node.index);
+    receipt->stamp = (uint32_t)t->clock;
     return RAD_OK;
+}
+
+rad_receipt radix_cache_hold(radix_cache *c, uint32_t node)
+{
+    radix_tree *t = &c->tree;
+    rad_receipt receipt = {.node = radix_cache_ref(c, node), .held = 1};
+    radix_lock(t, node);
+    for (uint32_t i = 0; i < t->num_components; i++) {
+        const radix_component *comp = &t->components[i];
+        uint32_t from = comp->ops->lock(comp->self, t, node);
+        if (comp->ops->kind == RADIX_WINDOW) receipt.window_from = from * c->base.page_size;
+    }
+    return receipt;
+}
+
+void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt)
+{
+    radix_tree *t = &c->tree;
+    uint32_t node = receipt->node.index;
+    if (!receipt->held || !node) return;
+    for (uint32_t i = 0; i < t->num_components; i++)
+        t->components[i].ops->unlock(t->components[i].self, t, node,
+                                     receipt->window_from / c->base.page_size);
+    radix_unlock(t, node);
 }
 
 static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
@@ -226,15 +264,34 @@ static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
     const radix_tree *t = &((const radix_cache *)cache)->tree;
     if (!r->held) return false;
     if (!r->node.index && !r->node.generation) return true;
-    return radix_is_ref(t, r->node) && t->cold[r->node.index].own > 0;
+    bool holds = radix_is_ref(t, r->node) && t->cold[r->node.index].own > 0;
+    for (uint32_t i = 0; i < t->num_components && holds; i++)
+        holds = t->components[i].ops->holds(t->components[i].self, t, r->node.index,
+                                            r->window_from / cache->page_size);
+    return holds && r->window_from % cache->page_size == 0;
+}
+
+static void radix_hold_window(rad_cache *cache, rad_receipt *r, uint32_t from)
+{
+    radix_tree *t = &((radix_cache *)cache)->tree;
+    uint32_t ps = cache->page_size;
+    if (!r->node.index) return;
+    r->window_from = radix_window_advance(t, r->node.index, r->window_from / ps, from / ps) * ps;
 }
 
 static rad_status radix_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
 {
     radix_cache *c = (radix_cache *)cache;
-    if (!radix_receipt_holds(cache, receipt))
-        return radix_refuse_ref(&c->tree, "dec_lock_ref", receipt->node, err);
-    if (receipt->node.index) radix_unlock(&c->tree, receipt->node.index);
+    if (!radix_receipt_holds(cache, receipt)) {
+        rad_ref r = receipt->node;
+        if (receipt->held && radix_is_ref(&c->tree, r) && c->tree.cold[r.index].own)
+            return rad_fail(err, RAD_E_STATE,
+                            "dec_lock_ref: node %u (generation %u) has no window locked from "
+                            "position %u on",
+                            r.index, r.generation, receipt->window_from);
+        return radix_refuse_ref(&c->tree, "dec_lock_ref", r, err);
+    }
+    radix_cache_let_go(c, receipt);
     *receipt = (rad_receipt){0};
     return RAD_OK;
 }
@@ -249,6 +306,20 @@ static rad_status radix_evict_tokens(rad_cache *cache, uint64_t num_tokens,
     uint64_t done = radix_evict(&c->tree, pages, radix_cache_drop, c);
     if (c->tree.journal) c->tree.journal->asked = false;
     if (evicted_tokens) *evicted_tokens = done * ps;
+    return radix_cache_take_drop_status(c);
+}
+
+static rad_status radix_evict_window(rad_cache *cache, uint64_t window_tokens,
+                                     uint64_t *evicted_tokens)
+{
+    radix_cache *c = (radix_cache *)cache;
+    uint32_t ps = cache->page_size;
+    uint64_t pages = window_tokens / ps + (window_tokens % ps != 0);
+    for (uint32_t i = 0; i < c->tree.num_components; i++) {
+        const radix_component *comp = &c->tree.components[i];
+        if (comp->ops->kind == RADIX_WINDOW)
+            *evicted_tokens = comp->ops->evict(comp->self, &c->tree, pages) * ps;
+    }
     return radix_cache_take_drop_status(c);
 }
 
@@ -289,7 +360,12 @@ static rad_status radix_reset(rad_cache *cache)
 static cache_sizes radix_sizes(const rad_cache *cache)
 {
     const radix_tree *t = &((const radix_cache *)cache)->tree;
-    return (cache_sizes){t->evictable * cache->page_size, t->locked * cache->page_size};
+    cache_sizes sizes = {t->evictable * cache->page_size, t->locked * cache->page_size};
+    if (t->window) {
+        sizes.window_protected = t->window->held * cache->page_size;
+        sizes.window_evictable = (t->window->there - t->window->held) * cache->page_size;
+    }
+    return sizes;
 }
 
 static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
@@ -366,11 +442,30 @@ static void check_page(void *user, rad_page page)
         bits_set(check->seen, (size_t)page);
 }
 
+/* What the tree says of its pages' window sides, against the allocator. */
+static rad_status check_windows(const radix_cache *c, rad_error *err)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t depth;
+    for (uint32_t id = 0; t->window && (id = radix_next(t, id, &depth));)
+        for (uint32_t i = 0; i < t->nodes[id].pages; i++) {
+            rad_page page = radix_page_at(t, &t->nodes[id], i);
+            bool there = i >= radix_window_of(t, id)->first;
+            if (there != (rad_kv_has_window(c->base.kv, page) != 0))
+                return rad_fail(err, RAD_E_CORRUPT,
+                                "radix_check: page %d of node %u %s a window side, the tree says "
+                                "otherwise",
+                                page, id, there ? "lacks" : "has");
+        }
+    return RAD_OK;
+}
+
 static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
 {
     const radix_cache *c = (const radix_cache *)cache;
     rad_status status = radix_check(&c->tree, err);
     if (!status && c->tree.journal) status = radix_journal_check(c->tree.journal, &c->tree, err);
+    if (!status) status = check_windows(c, err);
     if (status || !cache->kv) return status;
     size_t bytes = bits_words((size_t)rad_kv_num_pages(cache->kv) + 1) * sizeof(uint64_t);
     page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
@@ -422,6 +517,8 @@ static const cache_ops radix_ops = {
     .inc_lock_ref = radix_inc_lock_ref,
     .dec_lock_ref = radix_dec_lock_ref,
     .evict = radix_evict_tokens,
+    .evict_window = radix_evict_window,
+    .hold_window = radix_hold_window,
     .receipt_holds = radix_receipt_holds,
     .owns_any = radix_owns_any,
     .unfinished_req = radix_unfinished_req,

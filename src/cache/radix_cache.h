@@ -63,6 +63,13 @@ rad_status radix_claim(radix_cache *c, const rad_slot *slots, uint32_t num_pages
                        kv_run runs[PAGE_RUNS], uint32_t *num_runs, rad_error *err);
 void radix_unclaim(radix_cache *c, const rad_slot *slots, uint32_t num_pages);
 
+/* radix_unite.c: of the pages [from, end) of a key the tree's, which end with `node`, get the
+ * window side of those at `slots` (slots[0] belongs to page `from`) where they have lost theirs. */
+void radix_unite_windows(radix_cache *c, uint32_t node, uint32_t end, const rad_slot *slots,
+                         uint32_t from);
+/* The same for a new leaf, whose pages came with what they have. */
+void radix_adopt_windows(radix_cache *c, uint32_t leaf);
+
 /* The cache if it is a tree, else NULL. */
 radix_cache *radix_cache_of(const rad_cache *cache);
 
@@ -82,6 +89,10 @@ rad_status radix_cache_seek(const radix_cache *c, rad_ref name, uint32_t pages, 
 uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos pos,
                              rad_page *page, uint32_t *owner);
 
+/* Locks a node that is no root with what every component needs behind it; and lets that go. */
+rad_receipt radix_cache_hold(radix_cache *c, uint32_t node);
+void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt);
+
 /* Gives pages that left the tree back to the allocator. */
 void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);
 
@@ -96,10 +107,7 @@ static inline rad_status radix_cache_take_drop_status(radix_cache *c)
 /* Pages from the root to the node's end. O(depth). */
 static inline uint32_t radix_cache_depth(const radix_cache *c, uint32_t node)
 {
-    uint32_t pages = 0;
-    for (uint32_t id = node; id; id = c->tree.nodes[id].parent)
-        pages += c->tree.nodes[id].pages;
-    return pages;
+    return radix_depth(&c->tree, node);
 }
 
 /* <radish/cache.h>: insert, in radix_publish.c. */

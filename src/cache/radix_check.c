@@ -75,7 +75,11 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
     if (t->worth && t->worth[id].above != t->worth[n->parent].above + p->pages)
         return "miscounts the pages above it";
     const char *fault = t->keep.records ? keep_fault(t, id) : NULL;
-    return !fault && t->tags.refs ? tags_fault(t, id) : fault;
+    if (!fault && t->tags.refs) fault = tags_fault(t, id);
+    for (uint32_t i = 0; i < t->num_parts && !fault; i++)
+        if (t->parts[i].ops->node_fault)
+            fault = t->parts[i].ops->node_fault(t->parts[i].self, t, id);
+    return fault;
 }
 
 static const char *root_fault(const radix_tree *t, uint32_t ns)
@@ -135,6 +139,9 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
                         "radix_check: %llu pages are pinned; the counter says %llu of %llu",
                         (unsigned long long)pinned, (unsigned long long)t->keep.pinned,
                         (unsigned long long)t->keep.max_pinned);
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->fault && (fault = t->parts[i].ops->fault(t->parts[i].self, t)))
+            return rad_fail(err, RAD_E_CORRUPT, "radix_check: %s", fault);
     if (t->tags.refs && !tags_check(t))
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: a session refers to no node");
     if (t->keep.records && !heap_check(&t->keep.deadlines))

@@ -29,6 +29,23 @@ static uint32_t coldest_leaf(radix_tree *t)
     return 0;
 }
 
+static bool parts_equal(const radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->equal && !t->parts[i].ops->equal(t->parts[i].self, t, upper, lower))
+            return false;
+    return true;
+}
+
+static bool parts_can_merge(const radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->can_merge &&
+            !t->parts[i].ops->can_merge(t->parts[i].self, t, upper, lower))
+            return false;
+    return true;
+}
+
 /* A node that lost its last child may go next; one with a single child left that differs
  * from it in nothing is what a split made of one node, and becomes one again. */
 static void child_is_gone(radix_tree *t, uint32_t parent)
@@ -45,7 +62,7 @@ static void child_is_gone(radix_tree *t, uint32_t parent)
             (!t->worth || t->worth[p->first_child].heat == t->worth[parent].heat) &&
             (!t->keep.records || keep_equal(t, p->first_child, parent)) &&
             (!t->tags.refs || t->tags.refs[p->first_child] == t->tags.refs[parent]) &&
-            (!t->window_lock || t->window_lock[p->first_child] == t->window_lock[parent]))
+            parts_equal(t, parent, p->first_child))
             radix_merge(t, parent, p->first_child);
     }
 }
@@ -96,6 +113,8 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
     if (t->journal) radix_journal_removed(t->journal, t, leaf, kept);
     t->evictable -= count;
     if (t->keep.records) keep_cut(t, leaf, count);
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->on_trim) t->parts[i].ops->on_trim(t->parts[i].self, t, leaf, kept);
     n->pages = kept;
     if (kept) {
         page_runs_cut(region, kept);
@@ -135,8 +154,8 @@ static bool can_join_parent(const radix_tree *t, uint32_t node)
 {
     const radix_node *n = &t->nodes[node], *p = &t->nodes[n->parent];
     return n->parent && p->parent && p->num_children == 1 && p->lock_ref == n->lock_ref &&
-           (!t->window_lock || t->window_lock[n->parent] == t->window_lock[node]) &&
-           (p->span == n->span || p->pages + n->pages <= t->spans.free_units);
+           (p->span == n->span || p->pages + n->pages <= t->spans.free_units) &&
+           parts_can_merge(t, n->parent, node);
 }
 
 /* Nodes that merging along the path to `node` would free. */

@@ -132,12 +132,17 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     touch_path(t, pos.node, how);
     result->end = pos.node;
     result->matched_pages = pos.pages;
+    if (t->window && pos.pages > before)
+        radix_unite_windows(c, pos.node, pos.pages, slots - (size_t)(pos.pages - before) * ps,
+                            before);
     if (fresh) {
         const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
         result->end =
             radix_add_leaf(t, pos.node, rest, slots, fresh, runs, num_runs, how->priority);
         c->inserted += fresh;
+        if (t->window) radix_adopt_windows(c, result->end);
     }
+    radix_components_used(t, result->end, fresh);
     if (t->tags.refs && key->session) tags_move(t, key->session, result->end);
     return RAD_OK;
 }

@@ -30,7 +30,7 @@ static uint32_t max_spans(const radix_limits *l)
 
 static uint64_t metadata_bytes(const radix_tree *t)
 {
-    uint64_t arena = arena_pages(&t->limits);
+    uint64_t arena = t->arena_pages;
     return ((uint64_t)t->num_nodes + 1) * (sizeof(radix_node) + sizeof(radix_cold)) +
            slab_bytes(t->num_nodes) + map_bytes(t->limits.max_nodes) + heap_bytes(t->num_nodes) +
            namespaces_bytes(t->limits.max_namespaces) + span_arena_bytes(max_spans(&t->limits)) +
@@ -49,7 +49,8 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
     t->shift = (ps & (ps - 1)) == 0 ? (uint32_t)__builtin_ctz(ps) : 32;
 
     hash_key_init(&t->key, env);
-    size_t nodes = (size_t)t->num_nodes + 1, arena = arena_pages(limits);
+    t->arena_pages = arena_pages(limits);
+    size_t nodes = (size_t)t->num_nodes + 1, arena = t->arena_pages;
     t->nodes = rad_alloc_sparse(env, rad_mul(nodes, sizeof *t->nodes));
     t->cold = rad_alloc_sparse(env, rad_mul(nodes, sizeof *t->cold));
     t->tokens = rad_alloc(env, rad_mul(rad_mul(arena, ps), sizeof *t->tokens));
@@ -76,7 +77,12 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
 
 void radix_tree_fini(radix_tree *t)
 {
-    size_t nodes = (size_t)t->num_nodes + 1, arena = arena_pages(&t->limits);
+    size_t nodes = (size_t)t->num_nodes + 1, arena = t->arena_pages;
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->fini) t->parts[i].ops->fini(t->parts[i].self, t);
+    for (int kind = 0; kind < RADIX_KINDS; kind++)
+        for (int tier = 0; tier < RADIX_TIERS; tier++)
+            rad_free_sparse(&t->env, t->values[kind][tier], nodes * sizeof(radix_value));
     rad_free_sparse(&t->env, t->nodes, nodes * sizeof *t->nodes);
     rad_free_sparse(&t->env, t->cold, nodes * sizeof *t->cold);
     rad_free(&t->env, t->tokens, arena * t->limits.page_size * sizeof *t->tokens);
@@ -91,6 +97,24 @@ void radix_tree_fini(radix_tree *t)
     tags_fini(t);
 }
 
+void radix_add_part(radix_tree *t, const node_part_ops *ops, void *self)
+{
+    RAD_ASSERT_ENV(&t->env, t->num_parts < RADIX_PARTS && !t->ids.num_live);
+    t->parts[t->num_parts++] = (node_part){ops, self};
+}
+
+rad_status radix_add_component(radix_tree *t, const radix_component_ops *ops, void *self)
+{
+    size_t bytes = ((size_t)t->num_nodes + 1) * sizeof(radix_value);
+    radix_add_part(t, &ops->part, self);
+    RAD_ASSERT_ENV(&t->env, !t->values[ops->kind][RADIX_DEVICE]);
+    t->components[t->num_components++] = (radix_component){ops, self};
+    t->values[ops->kind][RADIX_DEVICE] = rad_alloc_sparse(&t->env, bytes);
+    if (!t->values[ops->kind][RADIX_DEVICE]) return RAD_E_NOMEM;
+    t->metadata_bytes += bytes;
+    return RAD_OK;
+}
+
 void radix_clear(radix_tree *t)
 {
     for (uint32_t id = 1; id <= t->ids.num_fresh; id++)
@@ -103,6 +127,8 @@ void radix_clear(radix_tree *t)
     span_arena_clear(&t->spans);
     keep_clear(t);
     tags_clear(t);
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->clear) t->parts[i].ops->clear(t->parts[i].self, t);
     t->evictable = t->locked = t->unlocked_nodes = 0;
     if (t->journal) radix_journal_cleared(t->journal);
 }
@@ -168,10 +194,8 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     }
     if (t->keep.records) keep_split(t, upper, child);
     if (t->tags.refs) tags_split(t, upper, child);
-    if (t->window_lock) {
-        t->window_lock[upper] = t->window_lock[child];
-        t->window_used[upper] = 0; /* nobody ended there yet: whoever does says so */
-    }
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->on_split) t->parts[i].ops->on_split(t->parts[i].self, t, upper, child);
     if (!t->policy->grows) radix_refile(t, child);
     t->unlocked_nodes += u->lock_ref == 0;
     t->splits++;
@@ -200,6 +224,8 @@ static void move_pages(void *user, uint32_t to, uint32_t from, uint32_t len)
     memmove(t->tokens + to * ps, t->tokens + from * ps, len * ps * sizeof *t->tokens);
     page_runs_move(&t->env, t->regions + to, t->regions + from, len);
     if (t->journal) radix_journal_moved(t->journal, to, from, len);
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->on_move) t->parts[i].ops->on_move(t->parts[i].self, t, to, from, len);
 }
 
 uint32_t radix_alloc_run(radix_tree *t, uint32_t pages)
@@ -247,6 +273,8 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     t->evictable += num_pages;
     t->unlocked_nodes++;
     radix_consider_leaf(t, id);
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->on_add) t->parts[i].ops->on_add(t->parts[i].self, t, id);
     if (t->journal) radix_journal_added(t->journal, t, id);
     return id;
 }
@@ -276,6 +304,8 @@ void radix_unhook(radix_tree *t, uint32_t node)
     heap_remove(&t->leaves, node);
     if (t->keep.records) keep_drop(t, node);
     if (t->tags.refs) tags_drop(t, node);
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->on_drop) t->parts[i].ops->on_drop(t->parts[i].self, t, node);
     slab_free(&t->ids, node);
 }
 
@@ -323,7 +353,8 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
     }
     if (t->keep.records) keep_merge(t, upper, u->pages, lower, lower_pages);
     if (t->tags.refs) tags_merge(t, upper, lower);
-    if (t->window_lock) t->window_lock[upper] = 0; /* lower has the same; its end stays */
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->on_merge) t->parts[i].ops->on_merge(t->parts[i].self, t, upper, lower);
     radix_refile(t, lower);
     slab_free(&t->ids, upper);
     t->merges++;

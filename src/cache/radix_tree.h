@@ -18,6 +18,7 @@
 #include "cache/evict_policy.h"
 #include "cache/namespace.h"
 #include "cache/page_runs.h"
+#include "cache/radix_component.h"
 #include "cache/radix_keep.h"
 #include "cache/radix_key.h"
 #include "cache/radix_node.h"
@@ -37,19 +38,22 @@ typedef struct radix_limits {
     uint32_t max_sessions;
 } radix_limits;
 
+enum { RADIX_PARTS = 8 };
+
 typedef struct radix_tree {
     rad_env env;
     radix_limits limits;
     uint32_t shift; /* log2(page_size), or 32 when it is no power of two */
     const evict_policy *policy;
     uint32_t num_nodes; /* of the slab: max_nodes + max_namespaces */
+    uint32_t arena_pages;
 
     radix_node *nodes; /* [num_nodes + 1] */
     radix_cold *cold;
     slab ids;
     map children;
     hash_key key; /* of `children` */
-    heap leaves; /* every evictable leaf, and others that have ceased to be one */
+    heap leaves;  /* every evictable leaf, and others that have ceased to be one */
     namespaces names;
 
     span_arena spans;
@@ -60,7 +64,6 @@ typedef struct radix_tree {
     uint64_t evictable;      /* pages */
     uint64_t locked;         /* pages */
     uint32_t unlocked_nodes; /* roots not counted: what eviction could free */
-    uint32_t reserved;
     uint64_t splits;
     uint64_t merges;
     uint64_t metadata_bytes;
@@ -72,8 +75,15 @@ typedef struct radix_tree {
     uint64_t heat_now;       /* of what is used now */
     uint64_t heat_half_life; /* pages */
     radix_tags tags;         /* sessions */
-    uint32_t *window_lock;   /* [num_nodes + 1] of swa_cache.c, which owns it; else NULL */
-    uint64_t *window_used;   /* the same: when the window before the node's end was of use */
+
+    /* What a node carries besides. Values: [num_nodes + 1], NULL where none are kept; those of
+     * (full, device) are in the nodes themselves. */
+    uint32_t num_parts;
+    uint32_t num_components;
+    node_part parts[RADIX_PARTS];
+    radix_component components[RADIX_KINDS];
+    radix_value *values[RADIX_KINDS][RADIX_TIERS];
+    struct radix_window *window; /* radix_window.h; NULL: no windows */
 
     struct radix_journal *journal; /* hashes, events, fingerprints; NULL: all off */
 } radix_tree;
@@ -81,6 +91,11 @@ typedef struct radix_tree {
 /* RAD_E_NOMEM leaves nothing behind once radix_tree_fini has run. */
 rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits *limits);
 void radix_tree_fini(radix_tree *t);
+
+/* Adds a part, or a component with its values on the device, to a tree without nodes. RAD_E_NOMEM:
+ * the part's fini is called with the tree all the same. */
+void radix_add_part(radix_tree *t, const node_part_ops *ops, void *self);
+rad_status radix_add_component(radix_tree *t, const radix_component_ops *ops, void *self);
 
 /* Where a walk ended: `pages` pages of the key matched. `node` was passed whole (a root
  * at least); the last `part` pages lie in its child `child`, 0 when there is none. */
@@ -96,10 +111,19 @@ typedef struct radix_pos {
 radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
                      uint32_t num_pages);
 
-/* The same walk; gives every node that it passed the time `touched` (a node passed in
- * part keeps its own until it is split), and writes the slots unless NULL. */
+/* The same walk, as far as every component can go on; gives every node that it passed the time
+ * `touched` (a node passed in part keeps its own until it is split), and writes the slots unless
+ * NULL. */
 radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                       uint64_t touched, rad_slot *slots);
+
+/* Moves the end of a walk back to where every component can go on, which is at a node's end where
+ * no node is left to split with. O(nodes of a window) mostly. */
+void radix_usable_end(const radix_tree *t, radix_pos *pos);
+static inline void radix_usable(const radix_tree *t, radix_pos *pos)
+{
+    if (t->num_components) radix_usable_end(t, pos);
+}
 
 /* Whether the node is found under its key, and is filed under the right hash. */
 bool radix_is_filed(const radix_tree *t, uint32_t node);
@@ -161,6 +185,15 @@ static inline bool radix_is_ref(const radix_tree *t, rad_ref ref)
  * more, or that has no lock of its own left. */
 rad_status radix_refuse_ref(const radix_tree *t, const char *who, rad_ref ref, rad_error *err);
 
+/* Pages from the root to the node's end. O(depth). */
+static inline uint32_t radix_depth(const radix_tree *t, uint32_t node)
+{
+    uint32_t pages = 0;
+    for (uint32_t id = node; id; id = t->nodes[id].parent)
+        pages += t->nodes[id].pages;
+    return pages;
+}
+
 /* Adds 1 to the locks from `node` up to its root, or takes 1 away. */
 void radix_lock(radix_tree *t, uint32_t node);
 void radix_unlock(radix_tree *t, uint32_t node);
@@ -198,6 +231,24 @@ static inline void radix_used(radix_tree *t, uint32_t node)
     if (!t->watches) return;
     if (t->keep.records) keep_used(t, node);
     if (!t->policy->grows) radix_refile(t, node);
+}
+
+/* The same for the components; of an insert, the last `fresh` pages are new. */
+static inline void radix_components_used(radix_tree *t, uint32_t node, uint32_t fresh)
+{
+    for (uint32_t i = 0; i < t->num_components; i++)
+        if (t->components[i].ops->used)
+            t->components[i].ops->used(t->components[i].self, t, node, fresh);
+}
+
+/* Whether page i of the node may be copied for somebody who shares only its front. */
+static inline bool radix_can_copy(const radix_tree *t, uint32_t node, uint32_t i)
+{
+    for (uint32_t k = 0; k < t->num_components; k++) {
+        const radix_component *c = &t->components[k];
+        if (!c->ops->can_copy || !c->ops->can_copy(c->self, t, node, i)) return false;
+    }
+    return true;
 }
 
 /* A span for `pages` pages, compacting the arena if need be; 0 when there is no room. */

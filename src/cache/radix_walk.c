@@ -139,9 +139,49 @@ ALWAYS_INLINE radix_pos match(radix_tree *t, uint32_t root, bool bigram, const r
     return pos;
 }
 
+static void ask_components(const radix_tree *t, radix_pos *pos)
+{
+    for (uint32_t before = UINT32_MAX; pos->pages != before;) {
+        before = pos->pages;
+        for (uint32_t i = 0; i < t->num_components; i++)
+            t->components[i].ops->usable(t->components[i].self, t, pos);
+    }
+}
+
+void radix_usable_end(const radix_tree *t, radix_pos *pos)
+{
+    ask_components(t, pos);
+    if (!pos->child || radix_nodes_available(t)) return;
+    /* No node to split with, and what the components need before the whole child's end is not what
+     * they need before its front part's: the match ends where the child begins. */
+    *pos = (radix_pos){.node = pos->node, .pages = pos->pages - pos->part};
+    ask_components(t, pos);
+}
+
+/* With components the end is known only behind the walk: what it used is touched on the way back.
+ */
+static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_token *tokens,
+                              uint32_t num_pages, uint64_t touched, rad_slot *slots)
+{
+    radix_pos pos = radix_walk(t, root, tokens, num_pages);
+    size_t ps = t->limits.page_size;
+    radix_usable(t, &pos);
+    uint32_t at = pos.pages - pos.part;
+    if (pos.child && slots)
+        radix_expand(t, t->regions + t->nodes[pos.child].at, pos.part, slots + at * ps);
+    for (uint32_t id = pos.node; id; id = t->nodes[id].parent) {
+        radix_node *n = &t->nodes[id];
+        n->last_access = touched;
+        at -= n->pages;
+        if (slots && n->pages) radix_expand(t, t->regions + n->at, n->pages, slots + at * ps);
+    }
+    return pos;
+}
+
 radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                       uint64_t touched, rad_slot *slots)
 {
+    if (t->num_components) return match_usable(t, root, tokens, num_pages, touched, slots);
     if (t->limits.bigram) return match(t, root, true, tokens, num_pages, touched, slots);
     return match(t, root, false, tokens, num_pages, touched, slots);
 }

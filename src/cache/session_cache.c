@@ -64,6 +64,7 @@ static cache_sizes session_sizes(const rad_cache *cache)
     const session_cache *c = session_of_const(cache);
     cache_sizes sizes = c->inner->ops->sizes(c->inner);
     sizes.evictable += c->stats.held_tokens;
+    sizes.window_evictable += c->held_window;
     return sizes;
 }
 
@@ -147,7 +148,9 @@ static rad_status check_slot(const session_cache *c, uint32_t id, uint64_t *page
     for (uint32_t at = s->protected_len; at < s->committed_len; at += ps, ++*pages) {
         rad_page page = row[at] / (rad_slot)ps;
         if (!rad_kv_is_taken(c->base.kv, page) || !bits_get(c->held, (size_t)page) ||
-            c->inner->ops->owns_any(c->inner, (kv_run){page, 1}))
+            c->inner->ops->owns_any(c->inner, (kv_run){page, 1}) ||
+            (c->base.window_pages &&
+             (rad_kv_has_window(c->base.kv, page) != 0) != (at >= s->window_len)))
             return rad_fail(err, RAD_E_CORRUPT, "session_check: page %d of slot %u is not its own",
                             page, id);
     }
@@ -157,7 +160,7 @@ static rad_status check_slot(const session_cache *c, uint32_t id, uint64_t *page
 static rad_status session_check(const rad_cache *cache, rad_error *err)
 {
     const session_cache *c = session_of_const(cache);
-    uint64_t pages = 0, bits = 0, idle = 0, active = 0, rows = 0;
+    uint64_t pages = 0, bits = 0, idle = 0, active = 0, rows = 0, window = 0;
     rad_status status = rad_cache_check(c->inner, err);
     for (uint32_t id = c->oldest; !status && id; id = c->slots[id].newer, idle++)
         status = idle > c->max_sessions
@@ -168,6 +171,12 @@ static rad_status session_check(const rad_cache *cache, rad_error *err)
         active += c->slots[id].active;
         rows += c->slots[id].row && !c->slots[id].active;
     }
+    for (uint32_t id = c->oldest; id; id = c->slots[id].newer)
+        window += session_window_tokens(c, &c->slots[id]);
+    if (window != c->held_window)
+        return rad_fail(err, RAD_E_CORRUPT,
+                        "session_check: %llu tokens of idle slots have a window side, %llu counted",
+                        (unsigned long long)window, (unsigned long long)c->held_window);
     for (size_t i = 0; i < bits_words(c->num_pages); i++)
         bits += (uint64_t)__builtin_popcountll(c->held[i]);
     if (bits != pages || pages * cache->page_size != c->stats.held_tokens ||
@@ -223,6 +232,8 @@ static const cache_ops session_ops = {
     .inc_lock_ref = session_inc_lock_ref,
     .dec_lock_ref = session_dec_lock_ref,
     .evict = session_evict,
+    .evict_window = session_evict_window,
+    .hold_window = session_hold_window,
     .receipt_holds = session_receipt_holds,
     .owns_any = session_owns_any,
     .unfinished_req = session_unfinished_req,
@@ -281,6 +292,7 @@ rad_status rad_streaming_cache_create(const rad_env *env, const rad_streaming_ca
     c->base = (rad_cache){.ops = &session_ops,
                           .env = full,
                           .page_size = p.inner->page_size,
+                          .window_pages = p.inner->window_pages,
                           .kv = p.inner->kv,
                           .rows = p.inner->rows};
     c->inner = p.inner;

@@ -13,6 +13,7 @@ typedef struct session_slot {
     rad_row row;            /* 0: nothing is kept */
     uint32_t protected_len; /* as in rad_req_kv; allocated_len is committed_len */
     uint32_t committed_len;
+    uint32_t window_len;
     int32_t priority;
     rad_receipt lock; /* the inner cache's */
     uint32_t turn;    /* grows with each begin */
@@ -37,6 +38,7 @@ typedef struct session_cache {
     uint64_t *held;      /* a bit for each page */
     uint32_t num_pages;  /* bits in `held` */
     uint32_t oldest, newest;
+    uint64_t held_window; /* tokens in idle slots that have a window side */
     rad_session_stats stats;
 } session_cache;
 
@@ -82,5 +84,10 @@ rad_status session_open(rad_cache *cache, rad_session *session);
 rad_status session_close(rad_cache *cache, rad_session session);
 uint32_t session_release_idle(rad_cache *cache, uint32_t count);
 rad_status session_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens);
+rad_status session_evict_window(rad_cache *cache, uint64_t window_tokens, uint64_t *evicted_tokens);
+void session_hold_window(rad_cache *cache, rad_receipt *receipt, uint32_t from);
+
+/* Tokens of the slot's own pages that have a window side. */
+uint64_t session_window_tokens(const session_cache *c, const session_slot *s);
 
 #endif

@@ -40,6 +40,13 @@ static void flip_pages(session_cache *c, const session_slot *s)
     }
 }
 
+uint64_t session_window_tokens(const session_cache *c, const session_slot *s)
+{
+    uint32_t ps = c->base.page_size, from = RAD_MAX(s->protected_len, s->window_len);
+    uint32_t end = (s->committed_len + ps - 1) / ps * ps;
+    return c->base.window_pages && s->row && end > from ? end - from : 0;
+}
+
 static void become_idle(session_cache *c, uint32_t id)
 {
     session_slot *s = &c->slots[id];
@@ -48,6 +55,7 @@ static void become_idle(session_cache *c, uint32_t id)
     *(s->older ? &c->slots[s->older].newer : &c->oldest) = id;
     c->newest = id;
     c->stats.held++;
+    c->held_window += session_window_tokens(c, s);
     flip_pages(c, s);
 }
 
@@ -58,6 +66,7 @@ static void leave_idle(session_cache *c, uint32_t id)
     *(s->newer ? &c->slots[s->newer].older : &c->newest) = s->older;
     s->older = s->newer = 0;
     c->stats.held--;
+    c->held_window -= session_window_tokens(c, s);
     flip_pages(c, s);
 }
 
@@ -78,9 +87,10 @@ rad_status session_empty(session_cache *c, uint32_t id, int is_insert)
                               .cache_salt = s->has_salt ? s->text + s->salt_at : NULL},
                       .lock = s->lock,
                       .priority = s->priority,
-                      .published = 1};
+                      .published = 1,
+                      .window_len = s->window_len};
     s->row = 0;
-    s->committed_len = s->protected_len = 0;
+    s->committed_len = s->protected_len = s->window_len = 0;
     s->lock = (rad_receipt){0};
     s->kept++;
     return rad_cache_finished_req(c->inner, &req, is_insert, NULL);
@@ -96,6 +106,16 @@ static void forget_slot(session_cache *c, uint32_t id)
 
 /* --- what a turn finds --- */
 
+/* Whether the window before position `len` is there still: in the slot's own pages, or in what it
+ * holds of the tree. */
+static bool has_window(const session_cache *c, const session_slot *s, uint32_t len)
+{
+    uint32_t ps = c->base.page_size;
+    uint64_t window = (uint64_t)c->base.window_pages * ps;
+    uint32_t from = s->window_len > s->protected_len ? s->window_len : s->lock.window_from;
+    return !window || from <= (len > window ? (len - window) / ps * ps : 0);
+}
+
 /* How many positions of the slot the key can go on from; 0: nothing, ask the cache behind. */
 static uint32_t agreeing(const session_cache *c, uint32_t id, const rad_key *key,
                          uint32_t num_tokens)
@@ -104,7 +124,7 @@ static uint32_t agreeing(const session_cache *c, uint32_t id, const rad_key *key
     if (!s->row || s->active || s->closing || !same_names(s, key)) return 0;
     uint32_t most = RAD_MIN(s->committed_len, num_tokens);
     uint32_t len = key_match_len(session_tokens(c, id), key->tokens, most);
-    return len >= s->protected_len ? len : 0;
+    return len >= s->protected_len && has_window(c, s, len) ? len : 0;
 }
 
 static uint32_t find_kept(const session_cache *c, const rad_key *key, uint32_t *len)
@@ -187,6 +207,7 @@ static rad_status restore(session_cache *c, uint32_t id, uint32_t len, rad_req_k
     req->protected_len = s->protected_len;
     req->committed_len = req->allocated_len = len;
     req->published = 1;
+    req->window_len = s->window_len;
     uint32_t stale_to = s->committed_len;
     s->committed_len = len;
     c->stats.restored++;
@@ -274,6 +295,7 @@ static rad_status keep(session_cache *c, uint32_t id, rad_req_kv *req, rad_error
     s->row = req->row;
     s->protected_len = req->protected_len;
     s->committed_len = req->committed_len;
+    s->window_len = req->window_len;
     s->priority = req->priority;
     known = RAD_MIN(known, req->committed_len);
     memcpy(session_tokens(c, id) + known, req->key.tokens + known,
@@ -291,7 +313,7 @@ static rad_status drop(session_cache *c, uint32_t id, rad_req_kv *req, int is_in
     session_slot *s = &c->slots[id];
     if (session_is_virtual(&req->lock)) req->lock = s->lock;
     s->row = 0;
-    s->committed_len = s->protected_len = 0;
+    s->committed_len = s->protected_len = s->window_len = 0;
     s->lock = (rad_receipt){0};
     s->kept++;
     return c->inner->ops->finished_req(c->inner, req, is_insert, err);
@@ -368,4 +390,31 @@ rad_status session_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicte
     }
     if (evicted_tokens) *evicted_tokens = done;
     return status;
+}
+
+rad_status session_evict_window(rad_cache *cache, uint64_t window_tokens, uint64_t *evicted_tokens)
+{
+    session_cache *c = session_of(cache);
+    uint32_t ps = cache->page_size;
+    uint64_t done = 0, part = 0;
+    rad_status status;
+    while (!(status = rad_cache_evict_window(c->inner, window_tokens - done, &part))) {
+        done += part;
+        if (done >= window_tokens || !c->oldest) break;
+        uint32_t before = rad_kv_window_available_pages(cache->kv);
+        status = session_empty(c, c->oldest, 1); /* the tree has its windows now */
+        c->stats.dropped++;
+        done += (uint64_t)(rad_kv_window_available_pages(cache->kv) - before) * ps;
+        if (status || done >= window_tokens) break;
+    }
+    *evicted_tokens = done;
+    return status;
+}
+
+void session_hold_window(rad_cache *cache, rad_receipt *receipt, uint32_t from)
+{
+    session_cache *c = session_of(cache);
+    if (session_is_virtual(receipt)) receipt = &c->slots[receipt->node.index & ~SESSION_NODE].lock;
+    if (receipt->held && c->inner->ops->hold_window)
+        c->inner->ops->hold_window(c->inner, receipt, from);
 }

@@ -100,6 +100,10 @@ static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, ra
     rad_status status = rad_params_read(&tree, sizeof tree, p->cache, "hicache", err);
     if (status) return status;
     tree.struct_size = sizeof tree;
+    if (tree.window_tokens)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "hicache: a window of %u tokens: tiers do not carry windows",
+                        tree.window_tokens);
     rad_cache_params host = {.struct_size = sizeof host};
     hi_events_params(c, &tree, &host);
     status = rad_cache_create(&c->base.env, &tree, &c->device, err);

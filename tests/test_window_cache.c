@@ -1,4 +1,4 @@
-/* test_swa_cache.c - a match never ends where the window is gone.
+/* test_window_cache.c - a match never ends where the window is gone.
  *
  * "K/V" are a hash of all tokens up to a position, written on both sides. After every step
  * each committed position of each running request reads its own hash on the full side, and
@@ -6,12 +6,10 @@
 #include "slot_content.h"
 #include "test.h"
 
-#include <radish/swa_cache.h>
-
 enum { MOST_SLOTS = 4096, MOST_REQS = 6, MOST_LEN = 160 };
 
 typedef struct req {
-    rad_swa_req kv;
+    rad_req_kv kv;
     rad_token tokens[MOST_LEN];
     uint32_t len;
     bool live;
@@ -19,35 +17,79 @@ typedef struct req {
 
 typedef struct world {
     uint32_t ps, window;
-    rad_swa_allocator *kv;
+    rad_kv_allocator *kv;
     rad_req_to_token_pool *rows;
-    rad_swa_cache *cache;
-    uint64_t full[MOST_SLOTS], swa[MOST_SLOTS];
+    rad_cache *cache;
+    uint64_t full[MOST_SLOTS], window_kv[MOST_SLOTS];
     req reqs[MOST_REQS];
     uint64_t seed, random;
     uint64_t found;
 } world;
+
+typedef struct sizes {
+    uint64_t full_evictable, full_protected, window_evictable, window_protected;
+} sizes;
+
+static sizes sizes_of(const rad_cache *c)
+{
+    return (sizes){rad_cache_evictable_size(c), rad_cache_protected_size(c),
+                   rad_cache_window_evictable_size(c), rad_cache_window_protected_size(c)};
+}
+
+static uint64_t window_size(const rad_kv_allocator *a)
+{
+    return (uint64_t)rad_kv_window_available_pages(a) * rad_kv_page_size(a);
+}
+
+/* Windows first, then off the tails of leaves, whose windows go with them: as an engine does that
+ * is short on both sides. `window` counts both ways. */
+typedef struct evicted {
+    uint64_t full, window;
+} evicted;
+
+static evicted evict(rad_cache *c, uint64_t full, uint64_t window)
+{
+    evicted e = {0};
+    uint64_t before = sizes_of(c).window_evictable;
+    CHECK_OK(rad_cache_evict_window(c, window, &e.window));
+    CHECK_OK(rad_cache_evict(c, full, &e.full, NULL));
+    e.window = before - sizes_of(c).window_evictable;
+    return e;
+}
+
+/* The window layers' slots of these, 0 for those without a window side. */
+static void translate(const rad_kv_allocator *a, const rad_slot *slots, uint32_t count,
+                      rad_slot *there)
+{
+    rad_slot ps = (rad_slot)rad_kv_page_size(a);
+    for (uint32_t i = 0; i < count; i++) {
+        rad_page page = rad_kv_window_page_map(a)[slots[i] / ps];
+        there[i] = page ? page * ps + slots[i] % ps : 0;
+    }
+}
 
 static void world_init(world *w, uint32_t ps, uint32_t pages, uint32_t swa_pages, uint32_t window,
                        uint32_t max_nodes)
 {
     *w = (world){.ps = ps, .window = window};
     CHECK((pages + 1) * ps <= MOST_SLOTS);
-    rad_swa_allocator_params kv = {sizeof kv, pages, swa_pages, ps};
+    rad_kv_allocator_params kv = {
+        .struct_size = sizeof kv, .num_pages = pages, .page_size = ps, .swa_num_pages = swa_pages};
     rad_req_to_token_pool_params rows = {sizeof rows, MOST_REQS, MOST_LEN};
-    CHECK_OK(rad_swa_allocator_create(NULL, &kv, &w->kv, NULL));
+    CHECK_OK(rad_kv_allocator_create(NULL, &kv, &w->kv, NULL));
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->rows, NULL));
-    rad_swa_cache_params params = {.struct_size = sizeof params,
-                                   .window_tokens = window,
-                                   .max_nodes = max_nodes,
-                                   .allocator = w->kv,
-                                   .req_to_token_pool = w->rows};
-    CHECK_OK(rad_swa_cache_create(NULL, &params, &w->cache, NULL));
+    rad_cache_params params = {.struct_size = sizeof params,
+                               .page_size = ps,
+                               .window_tokens = window,
+                               .max_nodes = max_nodes,
+                               .kv_allocator = w->kv,
+                               .req_to_token_pool = w->rows};
+    CHECK_OK(rad_cache_create(NULL, &params, &w->cache, NULL));
 }
 
 static void world_check(world *w)
 {
-    const rad_swa_req *held[MOST_REQS];
+    const rad_req_kv *held[MOST_REQS];
     uint32_t num = 0;
     rad_error err = {0};
     for (int i = 0; i < MOST_REQS; i++) {
@@ -57,33 +99,36 @@ static void world_check(world *w)
         if (!r->kv.row) continue;
         const rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
         rad_slot there[MOST_LEN];
-        CHECK_OK(rad_swa_translate(w->kv, row, r->kv.committed_len, there));
+        translate(w->kv, row, r->kv.committed_len, there);
         uint32_t end = r->kv.committed_len, window = end > w->window ? end - w->window : 0;
         uint32_t at = first_foreign(w->full, row, r->tokens, 0, end, 7);
         CHECKF(at == end, "request %d reads foreign K/V at %u, seed %llu\n", i, at,
                (unsigned long long)w->seed);
-        at = first_foreign(w->swa, there, r->tokens, window, end, 7); /* slot 0 is never written */
+        at = first_foreign(w->window_kv, there, r->tokens, window, end,
+                           7); /* slot 0 is never written */
         CHECKF(at == end, "request %d has no window at %u of %u, seed %llu\n", i, at, end,
                (unsigned long long)w->seed);
     }
-    CHECKF(rad_swa_cache_check(w->cache, held, num, &err) == RAD_OK, "%s, seed %llu\n", err.text,
+    CHECKF(rad_cache_check(w->cache, &err) == RAD_OK, "%s, seed %llu\n", err.text,
            (unsigned long long)w->seed);
+    CHECKF(rad_cache_check_ownership(w->cache, held, num, &err) == RAD_OK, "%s, seed %llu\n",
+           err.text, (unsigned long long)w->seed);
 }
 
 static void world_fini(world *w)
 {
     world_check(w);
-    rad_swa_cache_sizes s = rad_swa_cache_get_sizes(w->cache);
-    CHECK(s.full_protected == 0 && s.swa_protected == 0);
+    sizes s = sizes_of(w->cache);
+    CHECK(s.full_protected == 0 && s.window_protected == 0);
     CHECK(rad_req_to_token_available(w->rows) == MOST_REQS);
-    CHECK(rad_swa_full_available_size(w->kv) + s.full_evictable ==
-          (uint64_t)rad_swa_num_pages(w->kv) * w->ps);
-    CHECK_OK(rad_swa_cache_reset(w->cache));
-    CHECK(rad_swa_full_available_size(w->kv) == (uint64_t)rad_swa_num_pages(w->kv) * w->ps);
+    CHECK(rad_kv_available_size(w->kv) + s.full_evictable ==
+          (uint64_t)rad_kv_num_pages(w->kv) * w->ps);
+    CHECK_OK(rad_cache_reset(w->cache));
+    CHECK(rad_kv_available_size(w->kv) == (uint64_t)rad_kv_num_pages(w->kv) * w->ps);
     world_check(w);
-    rad_swa_cache_destroy(w->cache);
+    rad_cache_destroy(w->cache);
     rad_req_to_token_pool_destroy(w->rows);
-    rad_swa_allocator_destroy(w->kv);
+    rad_kv_allocator_destroy(w->kv);
 }
 
 static void say(req *r, const char *text)
@@ -96,10 +141,10 @@ static uint32_t start(world *w, req *r)
 {
     rad_slot slots[MOST_LEN];
     rad_match m;
-    r->kv = (rad_swa_req){.key = {.tokens = r->tokens, .num_tokens = r->len - 1}};
-    CHECK_OK(rad_swa_cache_match_prefix(w->cache, &r->kv.key, slots, &m));
+    r->kv = (rad_req_kv){.key = {.tokens = r->tokens, .num_tokens = r->len - 1}};
+    CHECK_OK(rad_cache_match_prefix(w->cache, &r->kv.key, slots, &m, NULL));
     r->kv.key.num_tokens = r->len;
-    CHECK_OK(rad_swa_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock, NULL));
+    CHECK_OK(rad_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock, NULL));
     CHECK_OK(rad_req_to_token_alloc(w->rows, &r->kv.row));
     memcpy(rad_req_to_token_row(w->rows, r->kv.row), slots, m.prefix_tokens * sizeof *slots);
     r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = m.prefix_tokens;
@@ -113,47 +158,53 @@ static bool compute(world *w, req *r, uint32_t len)
     rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
     uint32_t from = r->kv.allocated_len;
     rad_slot last = from ? row[from - 1] : -1;
-    rad_status status = rad_swa_alloc_extend(w->kv, 1, &from, &len, &last, row + from);
+    rad_status status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
     if (status == RAD_FULL) {
-        uint64_t need = len - from + w->ps, full = rad_swa_full_available_size(w->kv),
-                 swa = rad_swa_swa_available_size(w->kv);
-        rad_swa_cache_sizes s = rad_swa_cache_get_sizes(w->cache);
-        rad_swa_evicted e;
-        CHECK_OK(rad_swa_cache_evict(w->cache, full < need ? need - full : 0,
-                                     swa < need ? need - swa : 0, &e));
-        CHECK(rad_swa_full_available_size(w->kv) == full + e.full_tokens);
-        CHECK(rad_swa_swa_available_size(w->kv) == swa + e.swa_tokens);
-        CHECK(full + e.full_tokens >= need || e.full_tokens == s.full_evictable);
-        CHECK(swa + e.swa_tokens >= need || e.swa_tokens == s.swa_evictable);
+        uint64_t need = len - from + w->ps, full = rad_kv_available_size(w->kv),
+                 swa = window_size(w->kv);
+        sizes s = sizes_of(w->cache);
+        evicted e;
+        e = evict(w->cache, full < need ? need - full : 0, swa < need ? need - swa : 0);
+        CHECK(rad_kv_available_size(w->kv) == full + e.full);
+        CHECK(window_size(w->kv) == swa + e.window);
+        CHECK(full + e.full >= need || e.full == s.full_evictable);
+        CHECK(swa + e.window >= need || e.window == s.window_evictable);
         world_check(w);
-        status = rad_swa_alloc_extend(w->kv, 1, &from, &len, &last, row + from);
+        status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
     }
     if (status) return false;
     r->kv.allocated_len = len;
     rad_slot there[MOST_LEN];
-    CHECK_OK(rad_swa_translate(w->kv, row, len, there));
+    translate(w->kv, row, len, there);
     for (uint32_t at = r->kv.committed_len; at < len; at++)
         CHECK(there[at]);
     write_content(w->full, row, r->tokens, r->kv.committed_len, len, 7);
-    write_content(w->swa, there, r->tokens, r->kv.committed_len, len, 7);
+    write_content(w->window_kv, there, r->tokens, r->kv.committed_len, len, 7);
     r->kv.committed_len = len;
     world_check(w);
     return true;
 }
 
+/* No token to come looks before it. */
+static uint32_t out_of_window(const world *w, const req *r)
+{
+    return r->kv.committed_len > w->window ? r->kv.committed_len - w->window : 0;
+}
+
 static void slide(world *w, req *r)
 {
     rad_error err = {0};
-    uint32_t before = r->kv.swa_evicted_len;
-    CHECKF(rad_swa_cache_free_out_of_window(w->cache, &r->kv, &err) == RAD_OK, "%s\n", err.text);
-    CHECK(r->kv.swa_evicted_len >= before && r->kv.swa_evicted_len % w->ps == 0);
+    uint32_t before = r->kv.window_len;
+    CHECKF(rad_cache_release_window(w->cache, &r->kv, out_of_window(w, r), &err) == RAD_OK, "%s\n",
+           err.text);
+    CHECK(r->kv.window_len >= before && r->kv.window_len % w->ps == 0);
     world_check(w);
 }
 
 static void publish(world *w, req *r)
 {
     rad_error err = {0};
-    rad_status status = rad_swa_cache_unfinished_req(w->cache, &r->kv, &err);
+    rad_status status = rad_cache_unfinished_req(w->cache, &r->kv, 0, &err);
     CHECKF(status == RAD_OK || status == RAD_FULL, "%s, seed %llu\n", err.text,
            (unsigned long long)w->seed);
     world_check(w);
@@ -162,8 +213,8 @@ static void publish(world *w, req *r)
 static void finish(world *w, req *r, int is_insert)
 {
     rad_error err = {0};
-    CHECKF(rad_swa_cache_finished_req(w->cache, &r->kv, is_insert, &err) == RAD_OK,
-           "%s, seed %llu\n", err.text, (unsigned long long)w->seed);
+    CHECKF(rad_cache_finished_req(w->cache, &r->kv, is_insert, &err) == RAD_OK, "%s, seed %llu\n",
+           err.text, (unsigned long long)w->seed);
     r->live = false;
     world_check(w);
 }
@@ -187,10 +238,10 @@ TEST(a_tombstone_moves_the_end_of_a_match_back)
         req *r = &w.reqs[0];
         CHECK(whole(&w, r, "0123456789abcdefghij") == 0);
         CHECK(whole(&w, r, "0123456789abcdefghij!") == 20);
-        rad_swa_evicted e;
+        evicted e;
         /* Ten tokens of window go, from the front: the end is as good as before. */
-        CHECK_OK(rad_swa_cache_evict(w.cache, 0, 10, &e));
-        CHECK(e.swa_tokens == 10 && e.full_tokens == 0);
+        e = evict(w.cache, 0, 10);
+        CHECK(e.window == 10 && e.full == 0);
         world_check(&w);
         CHECK(whole(&w, r, "0123456789abcdefghij?") == 20);
         /* A prompt that ends early finds no window: it starts over, and its pages, which
@@ -213,23 +264,23 @@ TEST(the_window_slides_and_the_lock_keeps_the_last_one)
     for (uint32_t len = 10; len <= 100; len += 10) {
         CHECK(compute(&w, r, len));
         slide(&w, r);
-        CHECK(r->kv.swa_evicted_len == (len > 8 ? len - 8 : 0) / 2 * 2);
+        CHECK(r->kv.window_len == (len > 8 ? len - 8 : 0) / 2 * 2);
     }
     publish(&w, r);
-    rad_swa_cache_sizes s = rad_swa_cache_get_sizes(w.cache);
-    CHECK(s.full_protected == 100 && s.swa_protected == 8);
-    rad_swa_evicted e;
-    CHECK_OK(rad_swa_cache_evict(w.cache, 1000, 1000, &e));
-    CHECK(e.full_tokens == 0 && e.swa_tokens == 0);
-    rad_swa_receipt stale = r->kv.lock;
+    sizes s = sizes_of(w.cache);
+    CHECK(s.full_protected == 100 && s.window_protected == 8);
+    evicted e;
+    e = evict(w.cache, 1000, 1000);
+    CHECK(e.full == 0 && e.window == 0);
+    rad_receipt stale = r->kv.lock;
     rad_error err = {0};
     char want[64];
     snprintf(want, sizeof want, "node %u (generation %u)", stale.node.index, stale.node.generation);
     finish(&w, r, 1);
-    CHECK(rad_swa_cache_dec_lock_ref(w.cache, &stale, &err) == RAD_E_STATE);
+    CHECK(rad_cache_dec_lock_ref(w.cache, &stale, &err) == RAD_E_STATE);
     CHECK(err.status == RAD_E_STATE && strstr(err.text, want));
-    CHECK_OK(rad_swa_cache_evict(w.cache, 0, 1000, &e));
-    CHECK(e.swa_tokens == 8);
+    e = evict(w.cache, 0, 1000);
+    CHECK(e.window == 8);
     CHECK(whole(&w, r, "ten tokensten tokens") == 0);
     world_fini(&w);
 }
@@ -248,22 +299,22 @@ TEST(a_receipt_with_another_boundary_is_refused)
         CHECK(compute(&w, r, len));
         publish(&w, r);
     }
-    rad_swa_receipt lock = r->kv.lock;
+    rad_receipt lock = r->kv.lock;
     rad_error err = {0};
-    CHECK(lock.from_tokens == 30);
+    CHECK(lock.window_from == 32);
     for (uint32_t from = 0; from < 100; from++) {
-        rad_swa_receipt bent = lock;
-        bent.from_tokens = from;
-        if (from == 30) continue;
-        CHECK(rad_swa_cache_dec_lock_ref(w.cache, &bent, &err) == RAD_E_STATE);
+        rad_receipt bent = lock;
+        bent.window_from = from;
+        if (from == 32) continue;
+        CHECK(rad_cache_dec_lock_ref(w.cache, &bent, &err) == RAD_E_STATE);
         CHECK(strstr(err.text, "position"));
-        CHECK_OK(rad_swa_cache_check(w.cache, NULL, 0, NULL));
+        CHECK_OK(rad_cache_check(w.cache, NULL));
     }
-    rad_swa_cache_sizes s = rad_swa_cache_get_sizes(w.cache);
-    CHECK(s.full_protected == 40 && s.swa_protected == 10);
+    sizes s = sizes_of(w.cache);
+    CHECK(s.full_protected == 40 && s.window_protected == 8);
     finish(&w, r, 1);
-    s = rad_swa_cache_get_sizes(w.cache);
-    CHECK(s.full_protected == 0 && s.swa_protected == 0);
+    s = sizes_of(w.cache);
+    CHECK(s.full_protected == 0 && s.window_protected == 0);
     world_fini(&w);
 }
 
@@ -298,22 +349,22 @@ TEST(wrong_records_are_refused_in_words)
     say(r, "something to be cached");
     start(&w, r);
     CHECK(compute(&w, r, 20));
-    rad_swa_req bad = r->kv;
+    rad_req_kv bad = r->kv;
     bad.committed_len = 21;
-    CHECK(rad_swa_cache_unfinished_req(w.cache, &bad, &err) == RAD_E_INVAL);
+    CHECK(rad_cache_unfinished_req(w.cache, &bad, 0, &err) == RAD_E_INVAL);
     bad = r->kv;
     bad.protected_len = 2;
     bad.lock.held = 0;
-    CHECK(rad_swa_cache_finished_req(w.cache, &bad, 1, &err) == RAD_E_STATE);
+    CHECK(rad_cache_finished_req(w.cache, &bad, 1, &err) == RAD_E_STATE);
     bad = r->kv;
     rad_slot *row = rad_req_to_token_row(w.rows, r->kv.row), saved[2];
     memcpy(saved, row, sizeof saved);
     memcpy(row, row + 2, sizeof saved); /* a page twice */
-    CHECK(rad_swa_cache_unfinished_req(w.cache, &bad, &err) == RAD_E_STATE);
+    CHECK(rad_cache_unfinished_req(w.cache, &bad, 0, &err) == RAD_E_STATE);
     memcpy(row, saved, sizeof saved);
     world_check(&w);
     finish(&w, r, 1);
-    CHECK(rad_swa_cache_inc_lock_ref(w.cache, (rad_ref){77, 1}, &bad.lock, NULL) == RAD_E_STATE);
+    CHECK(rad_cache_inc_lock_ref(w.cache, (rad_ref){77, 1}, &bad.lock, NULL) == RAD_E_STATE);
     world_fini(&w);
 }
 
@@ -323,7 +374,7 @@ static void turn(world *w, req *r, const char *text, uint32_t want)
     uint32_t have = start(w, r);
     CHECKF(have == want, "found %u of %u\n", have, want);
     CHECK(compute(w, r, r->len));
-    CHECK_OK(rad_swa_cache_finished_req(w->cache, &r->kv, 1, NULL));
+    CHECK_OK(rad_cache_finished_req(w->cache, &r->kv, 1, NULL));
     r->live = false;
     world_check(w);
 }
@@ -332,15 +383,15 @@ static uint32_t found(world *w, const req *r)
 {
     rad_match m;
     rad_key key = {.tokens = r->tokens, .num_tokens = r->len};
-    CHECK_OK(rad_swa_cache_match_prefix(w->cache, &key, NULL, &m));
+    CHECK_OK(rad_cache_match_prefix(w->cache, &key, NULL, &m, NULL));
     return m.prefix_tokens;
 }
 
 static void evict_windows_of(world *w, uint64_t tokens)
 {
-    rad_swa_evicted e;
-    CHECK_OK(rad_swa_cache_evict(w->cache, 0, tokens, &e));
-    CHECK(e.swa_tokens == tokens && e.full_tokens == 0);
+    evicted e;
+    e = evict(w->cache, 0, tokens);
+    CHECK(e.window == tokens && e.full == 0);
     world_check(w);
 }
 
@@ -365,7 +416,7 @@ TEST(windows_that_nobody_can_use_go_before_those_of_a_short_chat)
         CHECK(found(&w, short_chat) == 6 && found(&w, long_chat) == 18);
         evict_windows_of(&w, 10); /* the rest of what is dead: 14 of the long one, 2 of the short */
         CHECK(found(&w, short_chat) == 6 && found(&w, long_chat) == 18);
-        CHECK(rad_swa_cache_get_sizes(w.cache).swa_evictable == 8);
+        CHECK(sizes_of(w.cache).window_evictable == 8);
         CHECK(found(&w, short_chat) == 6); /* now the long one was used less recently */
         evict_windows_of(&w, 1);
         CHECK(found(&w, short_chat) == 6 && found(&w, long_chat) == 0);
@@ -401,9 +452,9 @@ TEST(a_window_of_all_numbers_keeps_everything)
     say(r, "sixteen letters!");
     start(&w, r);
     CHECK(compute(&w, r, 16));
-    CHECK_OK(rad_swa_cache_free_out_of_window(w.cache, &r->kv, NULL));
-    CHECK(r->kv.swa_evicted_len == 0);
-    CHECK_OK(rad_swa_cache_finished_req(w.cache, &r->kv, 0, NULL));
+    CHECK_OK(rad_cache_release_window(w.cache, &r->kv, out_of_window(&w, r), NULL));
+    CHECK(r->kv.window_len == 0);
+    CHECK_OK(rad_cache_finished_req(w.cache, &r->kv, 0, NULL));
     r->live = false;
     world_fini(&w);
 }
@@ -412,17 +463,27 @@ TEST(create_survives_every_allocation_failing)
 {
     static world w;
     world_init(&w, 2, 100, 60, 6, 0);
-    rad_swa_cache *c = NULL;
-    rad_swa_cache_params params = {
-        .struct_size = sizeof params, .allocator = w.kv, .req_to_token_pool = w.rows};
-    CHECK(rad_swa_cache_create(NULL, &params, &c, NULL) == RAD_E_INVAL);
+    rad_cache *c = NULL;
+    rad_cache_params params = {.struct_size = sizeof params,
+                               .page_size = 2,
+                               .kv_allocator = w.kv,
+                               .req_to_token_pool = w.rows};
     params.window_tokens = 8;
+    rad_kv_allocator *plain;
+    rad_error err = {0};
+    CHECK_OK(rad_kv_allocator_create(
+        NULL, &(rad_kv_allocator_params){sizeof(rad_kv_allocator_params), 4, 2}, &plain, NULL));
+    params.kv_allocator = plain;
+    CHECK(rad_cache_create(NULL, &params, &c, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "no allocator with a window side"));
+    rad_kv_allocator_destroy(plain);
+    params.kv_allocator = w.kv;
     for (long n = 0; !c; n++) {
         test_env t;
         rad_env env = test_env_failing_at(&t, n);
-        CHECK(rad_swa_cache_create(&env, &params, &c, NULL) == (c ? RAD_OK : RAD_E_NOMEM));
+        CHECK(rad_cache_create(&env, &params, &c, NULL) == (c ? RAD_OK : RAD_E_NOMEM));
         CHECK(n < 100 && (c || t.bytes == 0));
-        if (c) rad_swa_cache_destroy(c);
+        if (c) rad_cache_destroy(c);
         CHECK(t.bytes == 0);
     }
     world_fini(&w);
@@ -457,7 +518,8 @@ static void random_step(world *w)
     if (r->live && below(w, 2)) slide(w, r);
     if (r->live && below(w, 3) == 0) publish(w, r);
     if (below(w, 16) == 0) {
-        CHECK_OK(rad_swa_cache_evict(w->cache, below(w, 2) * below(w, 20), below(w, 40), NULL));
+        uint32_t full = below(w, 2) * below(w, 20);
+        evict(w->cache, full, below(w, 40));
         world_check(w);
     }
 }
@@ -465,10 +527,10 @@ static void random_step(world *w)
 TEST(random_requests_never_miss_a_window)
 {
     static world w;
-    uint32_t sizes[] = {1, 2, 16};
+    uint32_t page_sizes[] = {1, 2, 16};
     uint64_t found = 0;
     for (uint32_t i = 0; i < 9; i++) {
-        uint32_t ps = sizes[i % 3], windows[] = {1, 10, 37};
+        uint32_t ps = page_sizes[i % 3], windows[] = {1, 10, 37};
         uint64_t seed = test_seed() + i;
         world_init(&w, ps, 480 / ps, 320 / ps, windows[i / 3], i % 2 ? 0 : 12);
         w.seed = w.random = seed;

@@ -1,0 +1,62 @@
+/* radix_component.h - the kinds of memory that a prefix has, behind one table.
+ *
+ *               pages of a node
+ *     full      [0 .............. end)   K/V of every position; the node itself has first = 0,
+ *                                        end = pages, lock_ref
+ *     window       [first ....... end)   K/V of the layers that see a window; what lies before
+ *                                        `first` was given back
+ *     state                       [ ]    one snapshot at the node's end: there or not at all
+ *
+ * A prefix can be used up to the last place where every component can go on. The values stand in
+ * arrays beside the nodes, one for each configured (component, tier); a component is a part
+ * (radix_part.h) that also finds where a match may end, locks, and evicts in an order of its own.
+ * It moves values only: pages and snapshots go back through the drop callback that it was given. */
+#ifndef CACHE_RADIX_COMPONENT_H
+#define CACHE_RADIX_COMPONENT_H
+
+#include "cache/radix_part.h"
+
+typedef enum radix_kind { RADIX_FULL, RADIX_WINDOW, RADIX_STATE, RADIX_KINDS } radix_kind;
+typedef enum radix_tier { RADIX_DEVICE, RADIX_HOST, RADIX_TIERS } radix_tier;
+
+/* Pages [first, end) of the node's key are there; first == end: nothing is. */
+typedef struct radix_value {
+    uint32_t at; /* of a state: its snapshot; else unused */
+    uint32_t first;
+    uint32_t end;
+    uint32_t lock_ref;
+} radix_value;
+
+struct radix_pos;
+
+typedef struct radix_component_ops {
+    node_part_ops part;
+    radix_kind kind;
+
+    /* Moves the end of a match back to where this component can go on; leaves it if it can there.
+     */
+    void (*usable)(void *self, const struct radix_tree *t, struct radix_pos *pos);
+
+    /* Whether page i of the node may be copied for a request that shares only its front. NULL: no.
+     */
+    bool (*can_copy)(void *self, const struct radix_tree *t, uint32_t node, uint32_t i);
+
+    /* Keeps what a request needs that goes on behind `node`; `unlock` is told the page from which
+     * `lock` said that it holds. `holds`: whether there is such a lock. */
+    uint32_t (*lock)(void *self, struct radix_tree *t, uint32_t node);
+    void (*unlock)(void *self, struct radix_tree *t, uint32_t node, uint32_t from);
+    bool (*holds)(void *self, const struct radix_tree *t, uint32_t node, uint32_t from);
+
+    /* A match ended at `node`, or an insert, of which the last `fresh` pages are new. */
+    void (*used)(void *self, struct radix_tree *t, uint32_t node, uint32_t fresh);
+
+    /* Gives up to `pages` back, least useful first; returns how many. */
+    uint64_t (*evict)(void *self, struct radix_tree *t, uint64_t pages);
+} radix_component_ops;
+
+typedef struct radix_component {
+    const radix_component_ops *ops;
+    void *self;
+} radix_component;
+
+#endif

@@ -1,0 +1,476 @@
+/* radix_window.c - windows of the tree: where a match may end, what a lock keeps, what goes first.
+ *
+ * A node has the window side of its last pages, [first, end); what lies before was given back.
+ *
+ *     root -- [ . . o o ] -- [ o o ]           window = 3 pages
+ *                 |       |      ^ a match may end here: the 3 pages before it are there
+ *                 |       ^ not here: it would go back to the root
+ *                 first
+ *
+ * A lock keeps the window before its end, by position: `starts` counts for each page how many
+ * locks begin there, and lock_ref how many hold any page of the node. What a lock holds reaches
+ * down to its end, and that is in this node or below it; so the held pages of a node are its last
+ * ones, at most a window, and a split or a merge shares them out by counting.
+ *
+ *     [ . . o o o o ] -- [ o o ]      two locks, one ends with each node
+ *             1 1                     starts: held_from is the 1st of them
+ *
+ * Eviction looks at when a window could last have been used, and not at when somebody walked
+ * through, as every turn of a chat does through all that was said before:
+ *
+ *     long chat    | turn 1 . . . | turn 2 . . . | turn 3 . w w w |     window = 3
+ *     short chat   | . w w w |
+ *
+ * First go pages that are before no known end (the dots), those walked through least recently
+ * before others; then the windows before ends (w), by when a match or an insert ended there. An
+ * end at which a chat was continued is one no more, until another match ends there.
+ *
+ * Invariants, verified by node_fault and fault: end is the node's length; lock_ref is the number of
+ * locks that end here plus those of the children that began above them; held_from is where the
+ * first of them begins; a node with an unlocked window side is in `order` under a key that is
+ * not above its own; `there` and `held` are the sums. */
+#include "cache/radix_window.h"
+
+static radix_value *value_of(radix_tree *t, uint32_t node)
+{
+    return &t->values[RADIX_WINDOW][RADIX_DEVICE][node];
+}
+
+/* Pages with a window side among the held ones. */
+static uint32_t held_pages(const radix_window *w, const radix_value *v, uint32_t node)
+{
+    return v->end - RAD_MAX(v->first, w->nodes[node].held_from);
+}
+
+/* --- the order of eviction --- */
+
+/* Above the keys of windows that no match is known to end behind. */
+#define LIVE ((heap_key)1 << 64)
+
+/* How many pages at the front of the node stand before more than a window of its own. */
+static uint32_t dead_front(const radix_window *w, const radix_node *n)
+{
+    return n->pages > w->pages ? n->pages - w->pages : 0;
+}
+
+static heap_key order_key(const radix_window *w, const radix_tree *t, uint32_t node)
+{
+    const radix_node *n = &t->nodes[node];
+    uint64_t used = w->nodes[node].used;
+    if (!used || radix_window_of(t, node)->first < dead_front(w, n)) return n->last_access;
+    return LIVE | used;
+}
+
+/* Files a node that may have something to give, or has something to give sooner. */
+static void file(radix_window *w, const radix_tree *t, uint32_t node)
+{
+    if (radix_window_of(t, node)->first >= w->nodes[node].held_from) return;
+    heap_key key = order_key(w, t, node);
+    if (!heap_contains(&w->order, node))
+        heap_push(&w->order, node, key);
+    else if (key < heap_key_of(&w->order, node))
+        heap_rekey(&w->order, node, key);
+}
+
+static void window_used(void *self, radix_tree *t, uint32_t node, uint32_t fresh)
+{
+    radix_window *w = self;
+    uint64_t old_window = fresh ? (uint64_t)fresh + w->pages : 0, back = 0;
+    for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
+        if (back < w->pages) {
+            w->nodes[id].used = t->clock;
+        } else {
+            /* Behind a fork others may end. */
+            if (back >= old_window || t->nodes[id].num_children != 1) return;
+            w->nodes[id].used = 0;
+            file(w, t, id);
+        }
+        back += t->nodes[id].pages;
+    }
+}
+
+/* Gives back the window side of the node's pages [first, first + count). */
+static void give_back(radix_window *w, const radix_tree *t, uint32_t node, uint32_t first,
+                      uint32_t count)
+{
+    rad_page pages[128];
+    w->there -= count;
+    for (uint32_t lot; count; first += lot, count -= lot) {
+        lot = RAD_MIN(count, (uint32_t)RAD_COUNT(pages));
+        page_runs_expand(t->regions + t->nodes[node].at, first, lot, 1, pages); /* as pages */
+        w->drop(w->user, pages, NULL, lot);
+    }
+}
+
+static uint64_t window_evict(void *self, radix_tree *t, uint64_t pages)
+{
+    radix_window *w = self;
+    uint64_t done = 0;
+    while (done < pages && w->order.count) {
+        heap_entry top = w->order.entries[0];
+        uint32_t id = heap_entry_id(&top);
+        radix_value *v = value_of(t, id);
+        uint32_t dead = dead_front(w, &t->nodes[id]), held_from = w->nodes[id].held_from;
+        if (v->first >= held_from) { /* filed again when a lock goes or a window side comes */
+            heap_remove(&w->order, id);
+            continue;
+        }
+        heap_key key = order_key(w, t, id);
+        if (key != heap_entry_key(&top)) {
+            heap_rekey(&w->order, id, key);
+            continue;
+        }
+        uint32_t most = (v->first < dead ? dead : held_from) - v->first;
+        uint32_t count = (uint32_t)RAD_MIN(pages - done, (uint64_t)most);
+        give_back(w, t, id, v->first, count);
+        v->first += count;
+        done += count;
+    }
+    return done;
+}
+
+/* --- where a match may end --- */
+
+/* From the end of the match up: [low, end) is there. A page that is not moves the end to where its
+ * node begins, because every end behind it inside of this node needs that page, too. */
+static void window_usable(void *self, const radix_tree *t, radix_pos *pos)
+{
+    const radix_window *w = self;
+    uint32_t id = pos->child ? pos->child : pos->node;
+    uint32_t len = pos->child ? pos->part : t->nodes[id].pages;
+    uint32_t at = pos->pages, end = at, low = at, end_node = 0;
+    for (; t->nodes[id].parent; id = t->nodes[id].parent, len = t->nodes[id].pages) {
+        uint32_t first = radix_window_of(t, id)->first;
+        at -= len;
+        low = at + RAD_MIN(first, len);
+        if (end - low >= w->pages) break;
+        if (!first) continue;
+        end = low = at;
+        end_node = t->nodes[id].parent;
+    }
+    if (end == pos->pages) return;
+    *pos = (radix_pos){.node = end_node, .pages = end};
+}
+
+static bool window_can_copy(void *self, const radix_tree *t, uint32_t node, uint32_t i)
+{
+    (void)self;
+    return i >= radix_window_of(t, node)->first;
+}
+
+/* --- locks --- */
+
+/* Adds a lock of the path's pages [from, end of `node`), or takes it away. */
+static void hold(radix_window *w, radix_tree *t, uint32_t node, uint32_t end, uint32_t from)
+{
+    for (uint32_t id = node; t->nodes[id].parent && end > from; id = t->nodes[id].parent) {
+        radix_value *v = value_of(t, id);
+        uint32_t start = end - t->nodes[id].pages, first = from > start ? from - start : 0;
+        v->lock_ref++;
+        if (from >= start) w->starts[t->nodes[id].at + first]++;
+        if (first < w->nodes[id].held_from) {
+            w->held -= held_pages(w, v, id);
+            w->nodes[id].held_from = first;
+            w->held += held_pages(w, v, id);
+        }
+        end = start;
+    }
+}
+
+/* Locks that begin in pages [from, end of the node). O(a window): none begins before held_from. */
+static uint32_t starts_from(const radix_window *w, const radix_tree *t, uint32_t node,
+                            uint32_t from)
+{
+    const radix_node *n = &t->nodes[node];
+    uint32_t sum = 0;
+    for (uint32_t i = RAD_MAX(from, w->nodes[node].held_from); i < n->pages; i++)
+        sum += w->starts[n->at + i];
+    return sum;
+}
+
+/* Where the first lock of the node begins. */
+static uint32_t first_start(const radix_window *w, const radix_tree *t, uint32_t node)
+{
+    const radix_node *n = &t->nodes[node];
+    uint32_t lock_ref = radix_window_of(t, node)->lock_ref, i = w->nodes[node].held_from;
+    if (!lock_ref) return n->pages;
+    if (!i && starts_from(w, t, node, 0) < lock_ref) return 0; /* some began above */
+    while (i < n->pages && !w->starts[n->at + i])
+        i++;
+    return i;
+}
+
+static void let_go(radix_window *w, radix_tree *t, uint32_t node, uint32_t end, uint32_t from)
+{
+    for (uint32_t id = node; t->nodes[id].parent && end > from; id = t->nodes[id].parent) {
+        radix_value *v = value_of(t, id);
+        uint32_t start = end - t->nodes[id].pages, first = from > start ? from - start : 0;
+        RAD_ASSERT_ENV(&t->env, v->lock_ref > 0);
+        v->lock_ref--;
+        if (from >= start) {
+            RAD_ASSERT_ENV(&t->env, w->starts[t->nodes[id].at + first] > 0);
+            w->starts[t->nodes[id].at + first]--;
+        }
+        if (first == w->nodes[id].held_from) {
+            w->held -= held_pages(w, v, id);
+            w->nodes[id].held_from = first_start(w, t, id);
+            w->held += held_pages(w, v, id);
+            file(w, t, id);
+        }
+        end = start;
+    }
+}
+
+static uint32_t window_lock(void *self, radix_tree *t, uint32_t node)
+{
+    radix_window *w = self;
+    uint32_t end = radix_depth(t, node), from = end > w->pages ? end - w->pages : 0;
+    if (!end) return 0;
+    hold(w, t, node, end, from);
+    w->nodes[node].own++;
+    return from;
+}
+
+static void window_unlock(void *self, radix_tree *t, uint32_t node, uint32_t from)
+{
+    radix_window *w = self;
+    uint32_t end = radix_depth(t, node);
+    if (from >= end) return; /* it holds nothing any more */
+    let_go(w, t, node, end, from);
+    w->nodes[node].own--;
+}
+
+/* A receipt is the caller's memory: what it says is checked, so that no count goes below zero. */
+static bool window_holds(void *self, const radix_tree *t, uint32_t node, uint32_t from)
+{
+    const radix_window *w = self;
+    uint32_t end = radix_depth(t, node);
+    if (from == end) return t->cold[node].own > w->nodes[node].own;
+    if (from > end || !w->nodes[node].own || end - from > w->pages) return false;
+    uint32_t id = node;
+    while (end - t->nodes[id].pages > from) {
+        end -= t->nodes[id].pages;
+        id = t->nodes[id].parent;
+        if (!radix_window_of(t, id)->lock_ref) return false;
+    }
+    return w->starts[t->nodes[id].at + (from - (end - t->nodes[id].pages))] > 0;
+}
+
+uint32_t radix_window_advance(radix_tree *t, uint32_t node, uint32_t from, uint32_t to)
+{
+    radix_window *w = t->window;
+    uint32_t end = radix_depth(t, node);
+    to = RAD_MIN(to, end);
+    if (to <= from) return from;
+    hold(w, t, node, end, to); /* first, so that nothing between is let go and held again */
+    let_go(w, t, node, end, from);
+    if (to == end) w->nodes[node].own--;
+    return to;
+}
+
+/* --- what the tree does --- */
+
+void radix_window_grow(radix_tree *t, uint32_t node, uint32_t first)
+{
+    radix_window *w = t->window;
+    radix_value *v = value_of(t, node);
+    RAD_ASSERT_ENV(&t->env, first < v->first);
+    w->held -= held_pages(w, v, node);
+    w->there += v->first - first;
+    v->first = first;
+    w->held += held_pages(w, v, node);
+    file(w, t, node);
+}
+
+static void window_on_add(void *self, radix_tree *t, uint32_t leaf)
+{
+    radix_window *w = self;
+    const radix_node *n = &t->nodes[leaf];
+    *value_of(t, leaf) = (radix_value){.first = n->pages, .end = n->pages};
+    w->nodes[leaf] = (window_node){.used = t->clock, .held_from = n->pages};
+    memset(w->starts + n->at, 0, n->pages * sizeof *w->starts);
+}
+
+static void window_on_split(void *self, radix_tree *t, uint32_t upper, uint32_t child)
+{
+    radix_window *w = self;
+    radix_value *u = value_of(t, upper), *c = value_of(t, child);
+    uint32_t at = t->nodes[upper].pages, held_from = w->nodes[child].held_from;
+    *u = (radix_value){.first = RAD_MIN(c->first, at), .end = at};
+    c->first = RAD_MAX(c->first, at) - at;
+    c->end -= at;
+    /* Nobody ended at the upper one's end yet: whoever does says so. */
+    w->nodes[upper] = (window_node){.held_from = RAD_MIN(held_from, at)};
+    w->nodes[child].held_from = RAD_MAX(held_from, at) - at;
+    u->lock_ref = c->lock_ref - starts_from(w, t, child, 0);
+    file(w, t, upper);
+}
+
+/* Whether the pages of both that have a window side are in one run. */
+static bool is_one_run(const radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    const radix_value *u = radix_window_of(t, upper);
+    return radix_window_of(t, lower)->first == 0 || u->first == u->end;
+}
+
+static bool window_equal(void *self, const radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    (void)self;
+    return is_one_run(t, upper, lower);
+}
+
+/* Else the upper one loses its window side, which nobody may have locked. */
+static bool window_can_merge(void *self, const radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    const radix_window *w = self;
+    const radix_value *u = radix_window_of(t, upper);
+    return is_one_run(t, upper, lower) || w->nodes[upper].held_from == u->end;
+}
+
+static void window_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    radix_window *w = self;
+    radix_value *u = value_of(t, upper), *l = value_of(t, lower);
+    window_node *un = &w->nodes[upper], *ln = &w->nodes[lower];
+    uint32_t at = u->end;
+    if (!is_one_run(t, upper, lower)) { /* both lie in the lower one's region by now */
+        give_back(w, t, lower, u->first, at - u->first);
+        u->first = at;
+    }
+    RAD_ASSERT_ENV(&t->env, !un->own && (un->held_from == at || !ln->held_from));
+    ln->held_from = un->held_from < at ? un->held_from : at + ln->held_from;
+    l->first = u->first < at ? u->first : at + l->first;
+    l->end += at;
+    heap_remove(&w->order, upper);
+    file(w, t, lower);
+}
+
+static void window_on_trim(void *self, radix_tree *t, uint32_t leaf, uint32_t kept)
+{
+    radix_window *w = self;
+    radix_value *v = value_of(t, leaf);
+    uint32_t first = RAD_MIN(v->first, kept);
+    w->there -= (v->end - v->first) - (kept - first);
+    *v = (radix_value){.first = first, .end = kept};
+    w->nodes[leaf].held_from = kept;
+}
+
+static void window_on_drop(void *self, radix_tree *t, uint32_t node)
+{
+    (void)t;
+    heap_remove(&((radix_window *)self)->order, node);
+}
+
+static void window_on_move(void *self, radix_tree *t, uint32_t to, uint32_t from, uint32_t len)
+{
+    radix_window *w = self;
+    (void)t;
+    memmove(w->starts + to, w->starts + from, len * sizeof *w->starts);
+}
+
+static void window_clear(void *self, radix_tree *t)
+{
+    radix_window *w = self;
+    (void)t;
+    heap_clear(&w->order);
+    w->there = w->held = 0;
+}
+
+/* --- the checker --- */
+
+static const char *window_node_fault(void *self, const radix_tree *t, uint32_t node)
+{
+    const radix_window *w = self;
+    const radix_node *n = &t->nodes[node];
+    const radix_value *v = radix_window_of(t, node);
+    const window_node *wn = &w->nodes[node];
+    uint64_t locks = wn->own, starts = 0;
+    if (v->first > v->end || v->end != n->pages) return "has a window side of another length";
+    if (v->lock_ref > n->lock_ref || wn->own > t->cold[node].own)
+        return "has window locks without locks";
+    for (uint32_t i = 0; i < n->pages; i++) {
+        starts += w->starts[n->at + i];
+        if (w->starts[n->at + i] && i < wn->held_from) return "has a window lock before its first";
+    }
+    if (starts > v->lock_ref) return "has more window locks that begin than there are";
+    if (wn->held_from > n->pages || first_start(w, t, node) != wn->held_from ||
+        (wn->held_from && starts < v->lock_ref))
+        return "has window locks that begin elsewhere";
+    if (n->pages - wn->held_from > w->pages) return "has more than a window locked";
+    for (uint32_t c = n->first_child; c; c = t->nodes[c].next)
+        locks += radix_window_of(t, c)->lock_ref - starts_from(w, t, c, 0);
+    if (locks != v->lock_ref) return "has other window locks than its children and receipts";
+    if (v->first >= wn->held_from) return NULL;
+    if (!heap_contains(&w->order, node)) return "has a window side that cannot be evicted";
+    return heap_key_of(&w->order, node) > order_key(w, t, node)
+               ? "stands too late in the order of windows"
+               : NULL;
+}
+
+static const char *window_fault(void *self, const radix_tree *t)
+{
+    const radix_window *w = self;
+    uint64_t there = 0, held = 0;
+    uint32_t depth;
+    if (!heap_check(&w->order)) return "the heap of windows is inconsistent";
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        const radix_value *v = radix_window_of(t, id);
+        there += v->end - v->first;
+        held += held_pages(w, v, id);
+    }
+    return there == w->there && held == w->held ? NULL : "the window side is miscounted";
+}
+
+/* --- create --- */
+
+static void window_fini(void *self, radix_tree *t)
+{
+    radix_window *w = self;
+    size_t nodes = (size_t)t->num_nodes + 1, arena = t->arena_pages;
+    rad_free_sparse(&t->env, w->nodes, nodes * sizeof *w->nodes);
+    rad_free_sparse(&t->env, w->starts, arena * sizeof *w->starts);
+    heap_fini(&w->order);
+    rad_free(&t->env, w, sizeof *w);
+    t->window = NULL;
+}
+
+static const radix_component_ops window_ops = {
+    .part = {.name = "window",
+             .fini = window_fini,
+             .clear = window_clear,
+             .on_add = window_on_add,
+             .on_split = window_on_split,
+             .on_merge = window_on_merge,
+             .on_trim = window_on_trim,
+             .on_drop = window_on_drop,
+             .on_move = window_on_move,
+             .equal = window_equal,
+             .can_merge = window_can_merge,
+             .node_fault = window_node_fault,
+             .fault = window_fault},
+    .kind = RADIX_WINDOW,
+    .usable = window_usable,
+    .can_copy = window_can_copy,
+    .lock = window_lock,
+    .unlock = window_unlock,
+    .holds = window_holds,
+    .used = window_used,
+    .evict = window_evict,
+};
+
+rad_status radix_window_init(radix_tree *t, uint32_t pages, radix_drop_fn drop, void *user)
+{
+    radix_window *w = rad_alloc(&t->env, sizeof *w);
+    if (!w) return RAD_E_NOMEM;
+    *w = (radix_window){.pages = pages, .drop = drop, .user = user};
+    t->window = w;
+    size_t nodes = (size_t)t->num_nodes + 1, arena = t->arena_pages;
+    rad_status status = radix_add_component(t, &window_ops, w);
+    w->nodes = rad_alloc_sparse(&t->env, nodes * sizeof *w->nodes);
+    w->starts = rad_alloc_sparse(&t->env, arena * sizeof *w->starts);
+    bool ok = heap_init(&w->order, &t->env, t->num_nodes);
+    if (status || !ok || !w->nodes || !w->starts) return RAD_E_NOMEM;
+    t->metadata_bytes += sizeof *w + nodes * sizeof *w->nodes + arena * sizeof *w->starts +
+                         heap_bytes(t->num_nodes);
+    return RAD_OK;
+}

@@ -1,0 +1,41 @@
+/* radix_window.h - the window component: which pages still have the K/V of window layers. */
+#ifndef CACHE_RADIX_WINDOW_H
+#define CACHE_RADIX_WINDOW_H
+
+#include "cache/radix_tree.h"
+
+typedef struct window_node {
+    uint64_t used;      /* when the window before the node's end was of use; 0: of no use known */
+    uint32_t held_from; /* pages from here on are locked; the node's length: none is */
+    uint32_t own;       /* locks that end with this node */
+} window_node;
+
+typedef struct radix_window {
+    uint32_t pages; /* of a window */
+    uint32_t reserved;
+    window_node *nodes; /* [num_nodes + 1] */
+    uint32_t *starts;   /* [arena pages]: how many locks begin at this page */
+    heap order;         /* of eviction: nodes with something to give */
+    uint64_t there;     /* pages with a window side */
+    uint64_t held;      /* those of them that are locked */
+    radix_drop_fn drop; /* takes what is given back */
+    void *user;
+} radix_window;
+
+/* Adds the component to a tree without nodes; `pages` > 0. RAD_E_NOMEM: what there is goes with the
+ * tree. */
+rad_status radix_window_init(radix_tree *t, uint32_t pages, radix_drop_fn drop, void *user);
+
+/* The window side of pages [first, what was there) of the node has come. */
+void radix_window_grow(radix_tree *t, uint32_t node, uint32_t first);
+
+/* The lock that ends with `node` and begins at page `from` of its path begins at page `to` from now
+ * on; at the node's end it holds nothing. Returns where it begins: it does not go back. */
+uint32_t radix_window_advance(radix_tree *t, uint32_t node, uint32_t from, uint32_t to);
+
+static inline const radix_value *radix_window_of(const radix_tree *t, uint32_t node)
+{
+    return &t->values[RADIX_WINDOW][RADIX_DEVICE][node];
+}
+
+#endif
