@@ -17,12 +17,14 @@ typedef struct entry {
     uint32_t length; /* elements of the prefix that ends with this page */
     int64_t elements[MOST_TOKENS];
     rad_page page;
+    bool window; /* has a window side */
 } entry;
 
 typedef struct model {
     entry entries[PAGES];
     uint32_t count;
     uint32_t page_size;
+    uint32_t window; /* pages; 0: there are none */
 } model;
 
 /* The key's elements, materialised. */
@@ -55,12 +57,22 @@ static uint32_t model_match(const model *m, const int64_t *e, uint32_t n)
     return length;
 }
 
+/* How far a match goes: the window before its end must be there. */
+static uint32_t model_usable(const model *m, const int64_t *e, uint32_t n)
+{
+    uint32_t length = model_match(m, e, n), ps = m->page_size;
+    for (uint32_t i = 0, end = length; i < m->window && end; i++, end -= ps)
+        if (!find(m, e, end)->window) return end > ps ? model_usable(m, e, end - 1) : 0;
+    return length;
+}
+
 /* The longest common front with any page that continues the first `length` elements. */
 static uint32_t model_partial(const model *m, const int64_t *e, uint32_t n, uint32_t length)
 {
     uint32_t best = 0;
     for (uint32_t i = 0; i < m->count; i++) {
         const entry *x = &m->entries[i];
+        if (m->window && !x->window) continue;
         if (x->length != length + m->page_size || memcmp(x->elements, e, length * sizeof *e) != 0)
             continue;
         uint32_t k = 0;
@@ -97,8 +109,8 @@ typedef struct world {
     uint64_t seed, dice, step, stale, went_on;
     rad_token tokens[MOST_TOKENS]; /* the step's key: */
     rad_key key;
-    int64_t e[MOST_TOKENS]; /* its n elements, of which the model has `want` */
-    uint32_t n, want;
+    int64_t e[MOST_TOKENS]; /* its n elements, of which the model has `have`, and can use `want` */
+    uint32_t n, have, want;
 } world;
 
 static uint32_t draw(world *w, uint32_t sides)
@@ -127,7 +139,8 @@ static void draw_key(world *w, const kept *from)
     }
     w->key = (rad_key){.tokens = w->tokens, .num_tokens = num};
     w->n = elements(&w->key, w->eagle, w->e);
-    w->want = model_match(&w->m, w->e, w->n);
+    w->have = model_match(&w->m, w->e, w->n);
+    w->want = model_usable(&w->m, w->e, w->n);
 }
 
 static void forget_what_is_free(world *w)
@@ -148,7 +161,7 @@ static void step_insert(world *w, kept *from)
         CHECK_OK(rad_cache_evict(w->cache, (uint64_t)pages * ps, NULL, NULL));
         forget_what_is_free(w);
         CHECK_OK(rad_kv_alloc(w->kv, page, pages));
-        w->want = model_match(&w->m, w->e, n);
+        w->have = model_match(&w->m, w->e, n);
     }
     for (uint32_t i = 0; i < pages * ps; i++)
         slots[i] = page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
@@ -163,14 +176,17 @@ static void step_insert(world *w, kept *from)
         if (from) *from = (kept){0};
         return;
     }
-    if (!w->max_nodes) same(w, "insert", prefix, w->want);
+    if (!w->max_nodes) same(w, "insert", prefix, w->have);
+    for (uint32_t end = start + w->ps; end <= prefix; end += w->ps)
+        for (uint32_t i = 0; i < w->m.count; i++) /* they came with a window side, which stays */
+            if (&w->m.entries[i] == find(&w->m, w->e, end)) w->m.entries[i].window = true;
     CHECK_OK(rad_kv_free(w->kv, page, (prefix - start) / ps, NULL));
     w->went_on += from && start > 0;
     if (w->max_nodes) forget_what_is_free(w); /* it may give up more */
     for (uint32_t end = prefix + ps; end <= n; end += ps) {
         entry *x = &w->m.entries[w->m.count++];
         CHECK(w->m.count <= PAGES);
-        *x = (entry){.length = end, .page = page[(end - start) / ps - 1]};
+        *x = (entry){.length = end, .page = page[(end - start) / ps - 1], .window = true};
         memcpy(x->elements, w->e, end * sizeof *w->e);
     }
     if (!from) return;
@@ -245,18 +261,35 @@ static void compare(const world *w)
     same(w, "taken", PAGES - rad_kv_available_pages(w->kv), w->m.count);
 }
 
-static void run(uint32_t ps, bool eagle, uint32_t max_nodes, uint64_t steps)
+static void evict_windows(world *w)
+{
+    CHECK_OK(rad_cache_evict_window(w->cache, draw(w, 12 * w->ps), NULL));
+    for (uint32_t i = 0; i < w->m.count; i++)
+        w->m.entries[i].window = rad_kv_has_window(w->kv, w->m.entries[i].page);
+}
+
+static void run_windows(uint32_t ps, bool eagle, uint32_t max_nodes, uint32_t window,
+                        uint64_t steps)
 {
     static world w;
-    w = (world){.m = {.page_size = ps}, .ps = ps, .eagle = eagle, .max_nodes = max_nodes};
+    w = (world){.m = {.page_size = ps, .window = (window + ps - 1) / ps},
+                .ps = ps,
+                .eagle = eagle,
+                .max_nodes = max_nodes};
     w.seed = w.dice = test_seed();
     CHECK_OK(rad_kv_allocator_create(
-        NULL, &(rad_kv_allocator_params){sizeof(rad_kv_allocator_params), PAGES, ps}, &w.kv, NULL));
+        NULL,
+        &(rad_kv_allocator_params){.struct_size = sizeof(rad_kv_allocator_params),
+                                   .num_pages = PAGES,
+                                   .page_size = ps,
+                                   .swa_num_pages = window ? PAGES : 0},
+        &w.kv, NULL));
     rad_cache_params params = {.struct_size = sizeof params,
                                .page_size = ps,
                                .kv_allocator = w.kv,
                                .is_eagle = eagle,
                                .max_nodes = max_nodes,
+                               .window_tokens = window,
                                .copy_slots = copy_slots,
                                .copy_user = &w.copied};
     CHECK_OK(rad_cache_create(NULL, &params, &w.cache, NULL));
@@ -269,16 +302,24 @@ static void run(uint32_t ps, bool eagle, uint32_t max_nodes, uint64_t steps)
             step_insert(&w, from);
         } else if (op < 8) {
             step_match(&w, h);
+        } else if (window && draw(&w, 2)) {
+            evict_windows(&w);
         } else { /* evict a little */
             CHECK_OK(rad_cache_evict(w.cache, draw(&w, 4 * ps), NULL, NULL));
             forget_what_is_free(&w);
         }
         compare(&w);
     }
-    CHECKF(w.went_on > 0 && w.stale > 0, "%llu cursors went on, %llu were stale, seed %llu\n",
-           (unsigned long long)w.went_on, (unsigned long long)w.stale, (unsigned long long)w.seed);
+    CHECKF(w.went_on > 0 && (w.stale > 0 || window),
+           "%llu cursors went on, %llu were stale, seed %llu\n", (unsigned long long)w.went_on,
+           (unsigned long long)w.stale, (unsigned long long)w.seed);
     rad_cache_destroy(w.cache);
     rad_kv_allocator_destroy(w.kv);
+}
+
+static void run(uint32_t ps, bool eagle, uint32_t max_nodes, uint64_t steps)
+{
+    run_windows(ps, eagle, max_nodes, 0, steps);
 }
 
 TEST(plain_keys)
@@ -300,6 +341,16 @@ TEST(few_nodes)
     run(1, false, 6, test_scale(3000, 1000000));
     run(2, true, 5, test_scale(3000, 1000000));
     run(16, true, 4, test_scale(3000, 1000000));
+}
+
+TEST(all_of_them_with_windows)
+{
+    run_windows(1, false, 0, 4, test_scale(2000, 1000000));
+    run_windows(2, false, 0, 5, test_scale(2000, 1000000));
+    run_windows(16, false, 0, 16, test_scale(2000, 1000000));
+    run_windows(1, true, 0, 4, test_scale(2000, 1000000));
+    run_windows(2, true, 0, 5, test_scale(2000, 1000000));
+    run_windows(16, true, 0, 16, test_scale(2000, 1000000));
 }
 
 TEST_MAIN()

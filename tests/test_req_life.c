@@ -10,7 +10,8 @@
 #include "cache/cache_impl.h"
 
 enum { MOST_SLOTS = 4096, MOST_REQS = 8, MOST_LEN = 200 };
-enum { EAGLE = 16 }; /* with a kind: bigram keys */
+enum { EAGLE = 16, WINDOWS = 32 }; /* with a kind: bigram keys, and layers that see a window */
+enum { WINDOW = 11 };
 
 typedef struct req {
     rad_req_kv kv;
@@ -22,6 +23,7 @@ typedef struct req {
 
 typedef struct world {
     uint32_t ps;
+    uint32_t window; /* tokens; 0: none */
     rad_kv_allocator *kv;
     rad_req_to_token_pool *rows;
     rad_cache *cache;
@@ -37,15 +39,19 @@ static uint64_t namespace_seed(const rad_key *key)
 
 static void world_init(world *w, uint32_t kind, uint32_t ps, uint32_t pages, uint32_t max_nodes)
 {
-    *w = (world){.ps = ps};
+    *w = (world){.ps = ps, .window = kind / WINDOWS ? WINDOW : 0};
     CHECK((pages + 1) * ps <= MOST_SLOTS);
-    rad_kv_allocator_params kv = {sizeof kv, pages, ps};
+    rad_kv_allocator_params kv = {.struct_size = sizeof kv,
+                                  .num_pages = pages,
+                                  .page_size = ps,
+                                  .swa_num_pages = kind / WINDOWS ? pages * 2 / 3 : 0};
     rad_req_to_token_pool_params rows = {sizeof rows, MOST_REQS, MOST_LEN};
     CHECK_OK(rad_kv_allocator_create(NULL, &kv, &w->kv, NULL));
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->rows, NULL));
     rad_cache_params params = {.struct_size = sizeof params,
                                .kind = kind % EAGLE,
-                               .is_eagle = kind / EAGLE,
+                               .is_eagle = kind / EAGLE % 2,
+                               .window_tokens = w->window,
                                .page_size = ps,
                                .kv_allocator = w->kv,
                                .req_to_token_pool = w->rows,
@@ -68,6 +74,10 @@ static void world_check(world *w)
         uint32_t at = first_foreign(w->content, row, r->tokens, 0, end, namespace_seed(&r->kv.key));
         CHECKF(at == end, "request %d reads foreign K/V at %u, seed %llu\n", i, at,
                (unsigned long long)w->seed);
+        for (at = end > w->window ? end - w->window : 0; w->window && at < end; at++)
+            CHECKF(rad_kv_has_window(w->kv, row[at] / (rad_slot)w->ps),
+                   "request %d has no window at %u of %u, seed %llu\n", i, at, end,
+                   (unsigned long long)w->seed);
     }
     CHECKF(rad_cache_check(w->cache, &err) == RAD_OK, "%s, seed %llu\n", err.text,
            (unsigned long long)w->seed);
@@ -134,6 +144,7 @@ static bool reserve(world *w, req *r, uint32_t len)
     rad_status status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
     if (status == RAD_FULL) {
         CHECK_OK(rad_cache_evict(w->cache, len - from + w->ps, NULL, NULL));
+        if (w->window) CHECK_OK(rad_cache_evict_window(w->cache, len - from + w->ps, NULL));
         status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
     }
     CHECK(status == RAD_OK || status == RAD_FULL);
@@ -804,6 +815,8 @@ static void random_life(uint32_t kind, uint32_t ps, uint32_t pages, uint32_t max
         } else {
             append(r, (rad_token)(test_random(&state) % 2));
         }
+        if (w.window && r->live && pick % 4 == 0 && r->kv.committed_len > WINDOW)
+            CHECK_OK(rad_cache_release_window(w.cache, &r->kv, r->kv.committed_len - WINDOW, NULL));
         world_check(&w);
     }
     for (int i = 0; i < MOST_REQS; i++)
@@ -831,6 +844,18 @@ TEST(random_life_with_few_nodes)
 {
     random_life(RAD_CACHE_RADIX, 1, 300, 10);
     random_life(RAD_CACHE_RADIX, 4, 80, 6);
+}
+
+TEST(random_life_with_windows)
+{
+    random_life(RAD_CACHE_RADIX + WINDOWS, 1, 300, 0);
+    random_life(RAD_CACHE_RADIX + WINDOWS, 4, 80, 0);
+    random_life(RAD_CACHE_RADIX + WINDOWS, 16, 30, 0);
+    random_life(RAD_CACHE_CHUNK + WINDOWS, 4, 80, 0);
+    random_life(RAD_CACHE_RADIX + WINDOWS, 1, 300, 10);
+    random_life(RAD_CACHE_RADIX + WINDOWS, 4, 80, 6);
+    random_life(RAD_CACHE_RADIX + EAGLE + WINDOWS, 1, 300, 0);
+    random_life(RAD_CACHE_RADIX + EAGLE + WINDOWS, 4, 80, 6);
 }
 
 TEST_MAIN()

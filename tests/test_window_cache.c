@@ -6,6 +6,8 @@
 #include "slot_content.h"
 #include "test.h"
 
+#include <radish/radish.h>
+
 enum { MOST_SLOTS = 4096, MOST_REQS = 6, MOST_LEN = 160 };
 
 typedef struct req {
@@ -385,6 +387,309 @@ static uint32_t found(world *w, const req *r)
     rad_key key = {.tokens = r->tokens, .num_tokens = r->len};
     CHECK_OK(rad_cache_match_prefix(w->cache, &key, NULL, &m, NULL));
     return m.prefix_tokens;
+}
+
+/* A lock held whole nodes once: a node of 64 tokens kept 64 where the window has 4, and a pool of
+ * windows ran full of what nobody looks at. */
+TEST(a_lock_holds_the_last_window_of_a_long_node)
+{
+    static world w;
+    world_init(&w, 1, 200, 100, 4, 0);
+    req *r = &w.reqs[0];
+    for (int i = 0; i < 8; i++)
+        say(r, "8 tokens");
+    CHECK(start(&w, r) == 0);
+    CHECK(compute(&w, r, 64));
+    publish(&w, r);
+    sizes s = sizes_of(w.cache);
+    CHECK(s.full_protected == 64 && s.window_protected == 4 && s.window_evictable == 60);
+    CHECK(r->kv.lock.window_from == 60);
+    evicted e = evict(w.cache, 0, 1000);
+    CHECK(e.window == 60);
+    world_check(&w);
+
+    /* A node of one token behind it: its lock reaches up into the long one. */
+    req *more = &w.reqs[1];
+    for (int i = 0; i < 8; i++)
+        say(more, "8 tokens");
+    say(more, "!?");
+    CHECK(start(&w, more) == 64);
+    CHECK(compute(&w, more, 65));
+    publish(&w, more);
+    CHECK(more->kv.lock.window_from == 61 && sizes_of(w.cache).window_protected == 5);
+    finish(&w, r, 1);
+    CHECK(sizes_of(w.cache).window_protected == 4);
+    e = evict(w.cache, 0, 1000);
+    CHECK(e.window == 1);
+    finish(&w, more, 1);
+    CHECK(sizes_of(w.cache).window_protected == 0);
+    world_fini(&w);
+}
+
+TEST(a_running_request_gives_back_what_it_has_passed)
+{
+    static world w;
+    world_init(&w, 2, 100, 40, 8, 0);
+    req *r = &w.reqs[0];
+    rad_error err = {0};
+    for (int i = 0; i < 6; i++)
+        say(r, "ten tokens");
+    start(&w, r);
+    CHECK(compute(&w, r, 20));
+    publish(&w, r);
+    CHECK(r->kv.lock.window_from == 12 && sizes_of(w.cache).window_protected == 8);
+    CHECK(rad_cache_release_window(w.cache, &r->kv, 21, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "position 21 of 20"));
+
+    /* What the tree has for it is let go bit by bit, what is its own goes back to the pool. */
+    CHECK(compute(&w, r, 25));
+    CHECK_OK(rad_cache_release_window(w.cache, &r->kv, 25 - 8, NULL));
+    CHECK(r->kv.lock.window_from == 16 && r->kv.window_len == 16);
+    CHECK(sizes_of(w.cache).window_protected == 4 && sizes_of(w.cache).window_evictable == 16);
+    CHECK_OK(rad_cache_release_window(w.cache, &r->kv, 3, NULL)); /* never goes back */
+    CHECK(r->kv.lock.window_from == 16 && r->kv.window_len == 16);
+    CHECK(compute(&w, r, 40));
+    CHECK_OK(rad_cache_release_window(w.cache, &r->kv, 32, NULL));
+    CHECK(r->kv.lock.window_from == 20 && r->kv.window_len == 32);
+    CHECK(sizes_of(w.cache).window_protected == 0 && sizes_of(w.cache).full_protected == 20);
+    CHECK(rad_kv_window_available_pages(w.kv) == 40 - 10 - 4);
+    world_check(&w);
+
+    /* The whole window of the pool is enough for it, however long it gets. */
+    evicted e = evict(w.cache, 0, 1000);
+    CHECK(e.window == 20);
+    for (uint32_t len = 45; len <= 60; len += 5) {
+        CHECK(compute(&w, r, len));
+        slide(&w, r);
+        CHECK(rad_kv_window_available_pages(w.kv) >= 40 - 6);
+    }
+    publish(&w, r);
+    CHECK(r->kv.protected_len == 60 && r->kv.lock.window_from == 52);
+    CHECK(found(&w, r) == 60);
+    rad_receipt stale = r->kv.lock;
+    finish(&w, r, 1);
+    CHECK(rad_cache_dec_lock_ref(w.cache, &stale, NULL) == RAD_E_STATE);
+    world_fini(&w);
+
+    rad_cache *plain;
+    CHECK_OK(rad_cache_create(NULL, &(rad_cache_params){.struct_size = sizeof(rad_cache_params)},
+                              &plain, NULL));
+    uint64_t done = 7;
+    CHECK(rad_cache_evict_window(plain, 1, &done) == RAD_E_UNSUPPORTED && done == 0);
+    CHECK(rad_cache_release_window(plain, &r->kv, 0, &err) == RAD_E_UNSUPPORTED);
+    CHECK(rad_cache_window_evictable_size(plain) == 0);
+    rad_cache_destroy(plain);
+}
+
+/* Two requests compute the same, and of the first one's pages the window sides have gone, while
+ * somebody reads them: publishing ended before such a page once. */
+TEST(a_duplicate_leaves_its_window_side_to_the_tree)
+{
+    static world w;
+    world_init(&w, 2, 100, 60, 6, 0);
+    req *a = &w.reqs[0], *b = &w.reqs[1];
+    const char *text = "twenty four tokens here and more";
+    say(a, text), say(b, text);
+    start(&w, a);
+    start(&w, b);
+    CHECK(compute(&w, a, 24));
+    publish(&w, a);
+    CHECK(evict(w.cache, 0, 1000).window == 18);
+    CHECK(compute(&w, b, 24));
+    slide(&w, b);
+    rad_page shared = rad_req_to_token_row(w.rows, a->kv.row)[18] / 2;
+    uint32_t free_pages = rad_kv_window_available_pages(w.kv);
+    publish(&w, b);
+    CHECK(b->kv.protected_len == 24);
+    CHECK(rad_req_to_token_row(w.rows, b->kv.row)[18] / 2 == shared);
+    CHECK(rad_kv_window_available_pages(w.kv) == free_pages + 3);
+    finish(&w, a, 1);
+    finish(&w, b, 1);
+
+    /* Gone for good, and computed anew by a third one, in the middle of a node. */
+    CHECK(evict(w.cache, 0, 1000).window == 6);
+    CHECK(whole(&w, a, "twenty four tok") == 0);
+    CHECK(whole(&w, a, "twenty four token") == 14);
+    CHECK(sizes_of(w.cache).full_evictable == 24);
+    world_fini(&w);
+}
+
+TEST(a_cache_without_reuse_has_windows_too)
+{
+    static world w;
+    world_init(&w, 2, 40, 10, 8, 0);
+    rad_cache_destroy(w.cache);
+    rad_cache_params params = {.struct_size = sizeof params,
+                               .kind = RAD_CACHE_CHUNK,
+                               .page_size = 2,
+                               .window_tokens = 8,
+                               .kv_allocator = w.kv,
+                               .req_to_token_pool = w.rows};
+    CHECK_OK(rad_cache_create(NULL, &params, &w.cache, NULL));
+    req *r = &w.reqs[0];
+    for (int i = 0; i < 6; i++)
+        say(r, "ten tokens");
+    start(&w, r);
+    for (uint32_t len = 10; len <= 60; len += 10) {
+        CHECK(compute(&w, r, len));
+        slide(&w, r);
+    }
+    CHECK(rad_kv_window_available_pages(w.kv) == 10 - 4);
+    finish(&w, r, 1);
+    CHECK(rad_kv_window_available_pages(w.kv) == 10);
+    world_fini(&w);
+}
+
+static rad_status copy_slots(void *user, rad_slot from, rad_slot to, uint32_t count)
+{
+    world *w = user;
+    rad_slot a, b;
+    translate(w->kv, &from, 1, &a);
+    translate(w->kv, &to, 1, &b);
+    CHECK(a && b);
+    memcpy(w->full + to, w->full + from, count * sizeof *w->full);
+    memcpy(w->window_kv + b, w->window_kv + a, count * sizeof *w->window_kv);
+    return RAD_OK;
+}
+
+static rad_status add_bytes(void *user, const char *text, size_t bytes)
+{
+    char *all = user;
+    CHECK(strlen(all) + bytes < 4096);
+    strncat(all, text, bytes);
+    return RAD_OK;
+}
+
+/* Whatever asks about a match is told where it may end; what is there besides goes on. */
+TEST(what_asks_about_matches_knows_of_windows)
+{
+    static world w;
+    world_init(&w, 2, 60, 60, 4, 0);
+    rad_cache_destroy(w.cache);
+    rad_cache_params params = {.struct_size = sizeof params,
+                               .page_size = 2,
+                               .window_tokens = 4,
+                               .kv_allocator = w.kv,
+                               .req_to_token_pool = w.rows,
+                               .max_pinned_tokens = 40,
+                               .retention = 1,
+                               .explain_pages = 64,
+                               .enable_kv_events = 1,
+                               .enable_page_hashes = 1,
+                               .copy_slots = copy_slots,
+                               .copy_user = &w};
+    CHECK_OK(rad_cache_create(NULL, &params, &w.cache, NULL));
+    req *r = &w.reqs[0];
+    CHECK(whole(&w, r, "0123456789abcdef") == 0);
+    CHECK(evict(w.cache, 0, 8).window == 8); /* pages 0..3 of 8 */
+
+    /* A prefix of 14 has its window, one of 10 has not. */
+    rad_match m;
+    rad_explanation e;
+    rad_match_handle h;
+    rad_receipt lock;
+    rad_token *t = r->tokens;
+    for (uint32_t n = 2; n <= 16; n += 2) {
+        rad_key key = {.tokens = t, .num_tokens = n};
+        uint32_t want = n >= 12 ? n : 0;
+        CHECK_OK(rad_cache_lookup(w.cache, &key, &m));
+        CHECK(m.prefix_tokens == want);
+        CHECK_OK(rad_cache_explain(w.cache, &key, &e));
+        CHECK(e.prefix_tokens == want && e.why == (want ? RAD_END_COMPLETE : RAD_END_WINDOW));
+        CHECK_OK(rad_cache_match_handle(w.cache, &key, &h));
+        CHECK(h.num_tokens == want);
+        CHECK_OK(rad_match_handle_lock(w.cache, &h, &lock, NULL));
+        CHECK(lock.window_from == (want ? want - 4 : 0));
+        CHECK(rad_cache_window_protected_size(w.cache) == (want ? 4 : 0));
+        CHECK_OK(rad_cache_dec_lock_ref(w.cache, &lock, NULL));
+        world_check(&w);
+    }
+
+    /* Of a page that has its window side the front can be copied. */
+    *r = (req){0};
+    say(r, "0123456789abcXY");
+    CHECK(start(&w, r) == 12);
+    rad_slot slots[2];
+    uint32_t count;
+    rad_key key = {.tokens = r->tokens, .num_tokens = 14};
+    CHECK_OK(rad_cache_match_prefix(w.cache, &key, NULL, &m, NULL));
+    CHECK(m.partial_tokens == 1);
+    CHECK_OK(rad_cache_reuse_partial(w.cache, &key, &m, slots, &count));
+    CHECK(count == 1);
+    rad_req_to_token_row(w.rows, r->kv.row)[12] = slots[0];
+    r->kv.committed_len = r->kv.allocated_len = 13;
+    world_check(&w);
+    CHECK(compute(&w, r, 15));
+    finish(&w, r, 1);
+    CHECK(evict(w.cache, 0, 100).window > 0);
+    CHECK_OK(rad_cache_match_prefix(w.cache, &key, NULL, &m, NULL));
+    CHECK(m.prefix_tokens == 0 && m.partial_tokens == 0);
+
+    /* Pins, retention and dumps are about pages, with or without a window side. */
+    CHECK_OK(rad_cache_pin_prefix(w.cache, &key, 1000000, &count));
+    CHECK(count == 14 && rad_cache_pinned_size(w.cache) == 14);
+    CHECK_OK(rad_cache_retain_prefix(w.cache, &key, 5, 0, &count));
+    CHECK(count == 14);
+    char text[4096] = "";
+    CHECK_OK(rad_cache_dump(w.cache, RAD_CACHE_DUMP_JSON, add_bytes, text));
+    CHECK(strstr(text, "\"window_pages\":0"));
+    world_fini(&w);
+}
+
+static uint32_t begin_turn(world *w, req *r, rad_session session)
+{
+    rad_slot slots[MOST_LEN];
+    rad_match m;
+    r->kv = (rad_req_kv){.key = {.tokens = r->tokens, .num_tokens = r->len, .session = session}};
+    CHECK_OK(rad_cache_match_prefix(w->cache, &r->kv.key, slots, &m, NULL));
+    CHECK_OK(rad_cache_inc_lock_ref(w->cache, m.last_node, &r->kv.lock, NULL));
+    CHECK_OK(rad_session_begin(w->cache, &r->kv, NULL));
+    if (!r->kv.row) CHECK_OK(rad_req_to_token_alloc(w->rows, &r->kv.row));
+    r->live = true;
+    world_check(w);
+    return m.prefix_tokens;
+}
+
+/* A session's own pages slide as a request's do; a history that was cut back to where the window
+ * has gone is computed again. */
+TEST(a_streaming_session_goes_on_where_its_window_is)
+{
+    static const uint32_t agrees[] = {39, 38, 36}, found_then[] = {39, 38, 0};
+    for (int cut = 0; cut < 3; cut++) {
+        static world w;
+        world_init(&w, 2, 100, 40, 8, 0);
+        rad_streaming_cache_params params = {
+            .struct_size = sizeof params, .inner = w.cache, .max_sessions = 2};
+        CHECK_OK(rad_streaming_cache_create(NULL, &params, &w.cache, NULL));
+        rad_session session;
+        CHECK_OK(rad_session_open(w.cache, &session));
+        req *r = &w.reqs[0];
+        for (int i = 0; i < 4; i++)
+            say(r, "ten tokens");
+        CHECK(begin_turn(&w, r, session) == 0);
+        CHECK(compute(&w, r, 20));
+        publish(&w, r);
+        CHECK(compute(&w, r, 39));
+        slide(&w, r);
+        CHECK(r->kv.window_len == 30 && r->kv.lock.window_from == 20);
+        finish(&w, r, 1);
+        CHECK(sizes_of(w.cache).window_evictable == 20 + 10);
+        uint64_t done;
+        CHECK_OK(rad_cache_evict_window(w.cache, 20, &done)); /* the tree's */
+
+        r->len = agrees[cut];
+        say(r, "and what is new");
+        CHECK(begin_turn(&w, r, session) == found_then[cut]);
+        CHECK(compute(&w, r, r->len));
+        slide(&w, r);
+        finish(&w, r, 1);
+
+        /* An idle session gives way when windows are short. */
+        CHECK_OK(rad_cache_evict_window(w.cache, 1000, &done));
+        CHECK(rad_kv_window_available_pages(w.kv) == 40 && done > 0);
+        CHECK_OK(rad_session_close(w.cache, session));
+        world_fini(&w);
+    }
 }
 
 static void evict_windows_of(world *w, uint64_t tokens)

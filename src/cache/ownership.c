@@ -3,7 +3,8 @@
  *     free + cached + held by requests == all,    page by page
  *
  * Each page gets the names of its owners; what has none is lost, what has two is about
- * to be written by one and read by the other. */
+ * to be written by one and read by the other. A window side goes with its page, so the same
+ * holds for it once each owner has it where it says; for the cached ones rad_cache_check says. */
 #include "base/bits.h"
 #include "cache/cache_impl.h"
 #include "mem/kv_bits.h"
@@ -159,8 +160,15 @@ static void enter_req(ledger *l, const rad_cache *cache, const rad_req_kv *req, 
              "request %u: the %u protected positions of row %u are not the slots of the node it "
              "holds",
              index, req->protected_len, req->row);
-    for (uint32_t at = req->protected_len; at < req->allocated_len; at += ps)
-        enter(l, row[at] / (rad_slot)ps, FIRST_REQ + index);
+    for (uint32_t at = req->protected_len; at < req->allocated_len; at += ps) {
+        rad_page page = row[at] / (rad_slot)ps;
+        enter(l, page, FIRST_REQ + index);
+        bool has = rad_kv_has_window(cache->kv, page);
+        if (cache->window_pages && has != (at >= req->window_len))
+            tell(l,
+                 "request %u: page %d at position %u %s a window side, with %u out of the window",
+                 index, page, at, has ? "has" : "lacks", req->window_len);
+    }
 }
 
 rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
