@@ -424,13 +424,24 @@ TEST(options_of_the_tiers_want_the_tiers)
                                   {.hicache_storage_prefetch_policy = "best_effort"},
                                   {.hicache_storage_backend = "file:/tmp/x"},
                                   {.hicache_storage_mode = "0660"},
-                                  {.hicache_storage_backend_extra_config = "{}"}};
+                                  {.hicache_storage_backend_extra_config = "{}"},
+                                  {.hicache_load_back_threshold = 11},
+                                  {.hicache_prefetch_threshold = 1},
+                                  {.hicache_max_transfers = 8},
+                                  {.hicache_copy_threads = 2},
+                                  {.hicache_store_threads = 1},
+                                  {.hicache_pin_memory = true}};
     const engine_params usual[] = {{.hicache_ratio = 2},
                                    {.hicache_write_policy = "write_through"},
                                    {.hicache_mem_layout = "page_first"},
                                    {.hicache_eviction_policy = "lru"},
                                    {.hicache_storage_prefetch_policy = "timeout"},
                                    {.hicache_storage_mode = "0600"},
+                                   {.hicache_load_back_threshold = 10,
+                                    .hicache_prefetch_threshold = 256,
+                                    .hicache_max_transfers = 256,
+                                    .hicache_copy_threads = 1,
+                                    .hicache_store_threads = 2},
                                    {0}};
     for (size_t i = 0; i < RAD_COUNT(idle); i++) {
         engine_params p = idle[i];
@@ -450,6 +461,40 @@ TEST(options_of_the_tiers_want_the_tiers)
     CHECK_OK(engine_tiers_check(&wrong, &err));
     wrong.hicache_eviction_policy = "user";
     CHECK(engine_tiers_check(&wrong, &err) == RAD_E_INVAL);
+}
+
+/* Each number arrives where the tiers read it; two that say the same thing are refused. */
+TEST(numbers_of_the_tiers_arrive)
+{
+    rad_error err = {0};
+    engine_tiers t;
+    engine_params p = {.enable_hierarchical_cache = true,
+                       .hicache_load_back_threshold = 3,
+                       .hicache_prefetch_threshold = 4,
+                       .hicache_max_transfers = 5,
+                       .hicache_copy_threads = 6,
+                       .hicache_store_threads = 7,
+                       .hicache_pin_memory = true};
+    CHECK_OK(engine_tiers_init(&t, NULL, &p, NULL, "a model", "as promised", &err));
+    CHECK(t.hicache.load_back_threshold == 3 && t.hicache.prefetch_threshold == 4);
+    CHECK(t.hicache.max_transfers == 5 && t.hicache.copy_threads == 6);
+    CHECK(t.hicache.store_threads == 7 && t.host_pool.pinned == 1);
+    engine_tiers_fini(&t);
+
+    p.hicache_storage_backend_extra_config = "{\"prefetch_threshold\": 9}";
+    CHECK(engine_tiers_init(&t, NULL, &p, NULL, "a model", "as promised", &err) == RAD_E_INVAL);
+    CHECKF(strstr(err.text, "say it once"), "%s\n", err.text);
+    engine_tiers_fini(&t);
+    p.hicache_prefetch_threshold = 0;
+    CHECK_OK(engine_tiers_init(&t, NULL, &p, NULL, "a model", "as promised", &err));
+    CHECK(t.hicache.prefetch_threshold == 9);
+    engine_tiers_fini(&t);
+
+    p.hicache_copy_threads = 65;
+    CHECK(engine_tiers_check(&p, &err) == RAD_E_INVAL && strstr(err.text, "64 at most"));
+    p.hicache_copy_threads = 64;
+    p.hicache_max_transfers = 65536;
+    CHECK(engine_tiers_check(&p, &err) == RAD_E_INVAL && strstr(err.text, "65535 at most"));
 }
 
 TEST_MAIN()

@@ -76,6 +76,12 @@ typedef struct engine_params {
     const char *hicache_storage_prefetch_policy; /* timeout, wait_complete, best_effort */
     const char *hicache_storage_backend_extra_config; /* a JSON object */
     const char *hicache_storage_mode; /* of a directory's files: 0600, 0640, 0660 */
+    uint32_t hicache_load_back_threshold; /* tokens: fewer on the host are computed; 10 */
+    uint32_t hicache_prefetch_threshold;  /* tokens: fewer in storage are not fetched; 256 */
+    uint32_t hicache_max_transfers;       /* at one time; 256 */
+    uint32_t hicache_copy_threads;        /* between device and host; 1 */
+    uint32_t hicache_store_threads;       /* between host and storage; 2 */
+    bool hicache_pin_memory;              /* the host tier is locked into memory */
 
     memory_budget *request_memory; /* what all requests together may hold outside of the KV pool:
                                     * prompts, ids, stop strings; outlives the engine. NULL: no

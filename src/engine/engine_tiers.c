@@ -214,8 +214,19 @@ static const char *idle_option(const engine_params *p)
         {"hicache_storage_backend", p->hicache_storage_backend, NULL},
         {"hicache_storage_backend_extra_config", p->hicache_storage_backend_extra_config, NULL},
         {"hicache_storage_mode", p->hicache_storage_mode, "0600"}};
-    if (p->hicache_ratio != 0 && p->hicache_ratio != 2) return "hicache_ratio";
-    if (p->hicache_size != 0) return "hicache_size";
+    const struct {
+        const char *name;
+        double value, usual;
+    } numbers[] = {{"hicache_ratio", p->hicache_ratio, 2},
+                   {"hicache_size", p->hicache_size, 0},
+                   {"hicache_load_back_threshold", p->hicache_load_back_threshold, 10},
+                   {"hicache_prefetch_threshold", p->hicache_prefetch_threshold, 256},
+                   {"hicache_max_transfers", p->hicache_max_transfers, 256},
+                   {"hicache_copy_threads", p->hicache_copy_threads, 1},
+                   {"hicache_store_threads", p->hicache_store_threads, 2},
+                   {"hicache_pin_memory", p->hicache_pin_memory, 0}};
+    for (size_t i = 0; i < RAD_COUNT(numbers); i++)
+        if (numbers[i].value != 0 && numbers[i].value != numbers[i].usual) return numbers[i].name;
     for (size_t i = 0; i < RAD_COUNT(words); i++)
         if (words[i].word && (!words[i].usual || strcmp(words[i].word, words[i].usual) != 0))
             return words[i].name;
@@ -270,6 +281,13 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
         !(p->hicache_size >= 0 && p->hicache_size < 1e6))
         return rad_fail(err, RAD_E_INVAL, "hicache_ratio %g, hicache_size %g GB", p->hicache_ratio,
                         p->hicache_size);
+    if (p->hicache_max_transfers > 65535 || p->hicache_copy_threads > 64 ||
+        p->hicache_store_threads > 64)
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache_max_transfers %u (65535 at most), hicache_copy_threads %u, "
+                        "hicache_store_threads %u (64 at most)",
+                        p->hicache_max_transfers, p->hicache_copy_threads,
+                        p->hicache_store_threads);
     if (p->enable_hierarchical_cache && p->disable_radix_cache)
         return rad_fail(err, RAD_E_INVAL, "a hierarchical cache needs the radix cache");
     const char *idle = p->enable_hierarchical_cache ? NULL : idle_option(p);
@@ -300,7 +318,12 @@ static rad_status read_extra_config(engine_tiers *t, const engine_params *p, rad
     rad_status status = parse_object(p->hicache_storage_backend_extra_config, &extra, err);
     if (status != RAD_OK) return status;
     prefetch_options(&t->hicache, options);
-    status = take_options(extra, options, PREFETCH_OPTIONS, err);
+    if (p->hicache_prefetch_threshold && json_object_get(extra, options[0].name))
+        status = rad_fail(err, RAD_E_INVAL,
+                          "hicache_prefetch_threshold %u, and the extra config has another: say it "
+                          "once",
+                          p->hicache_prefetch_threshold);
+    if (status == RAD_OK) status = take_options(extra, options, PREFETCH_OPTIONS, err);
     const char *key;
     json_t *value;
     json_object_foreach(extra, key, value)
@@ -341,14 +364,20 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
     t->host_pool = (rad_host_kv_pool_params){.struct_size = sizeof t->host_pool,
                                              .ratio = p->hicache_ratio,
                                              .bytes = (uint64_t)(p->hicache_size * 1e9),
-                                             .layout = (uint32_t)layout};
+                                             .layout = (uint32_t)layout,
+                                             .pinned = p->hicache_pin_memory};
     int writes = find_word(write_policies, RAD_COUNT(write_policies), p->hicache_write_policy);
     int waits = find_word(prefetch_policies, RAD_COUNT(prefetch_policies),
                           p->hicache_storage_prefetch_policy);
     if (!p->hicache_storage_prefetch_policy) waits = RAD_PREFETCH_TIMEOUT;
     t->hicache = (rad_hicache_params){.struct_size = sizeof t->hicache,
                                       .write_policy = (uint32_t)writes,
-                                      .prefetch_policy = (uint32_t)waits};
+                                      .prefetch_policy = (uint32_t)waits,
+                                      .load_back_threshold = p->hicache_load_back_threshold,
+                                      .prefetch_threshold = p->hicache_prefetch_threshold,
+                                      .max_transfers = p->hicache_max_transfers,
+                                      .copy_threads = p->hicache_copy_threads,
+                                      .store_threads = p->hicache_store_threads};
     status = host_eviction(p, &t->hicache.host_eviction, err);
     if (status == RAD_OK) status = read_extra_config(t, p, err);
     name_model(t, name, guarantee);

@@ -126,6 +126,24 @@ def test_a_store_is_attached_and_detached_while_nothing_runs():
         "serve", STORIES, "--hicache-storage-admin", want=2)[1])
 
 
+def test_thresholds_and_threads_of_the_tiers_are_options():
+    knobs = ("--hicache-copy-threads", 2, "--hicache-store-threads", 1, "--hicache-max-transfers",
+             64)
+    with serve("--enable-hierarchical-cache", "--hicache-ratio", 6, *knobs,
+               "--hicache-load-back-threshold", 400) as s:
+        for _ in range(2):
+            for text in prompts():
+                ask(s, text)
+                settled(s)
+        metrics = s.raw("GET", "/metrics")[1].decode()
+        answers = {line.split('answer="')[1].split('"')[0]: float(line.split()[-1])
+                   for line in metrics.splitlines() if line.startswith("radish:hicache_loads_total")}
+        check(answers["below_threshold"] > 0 and answers["taken"] == 0, answers)
+    lost = radish("serve", STORIES, "--enable-hierarchical-cache", "--hicache-prefetch-threshold", 9,
+                  "--hicache-storage-backend-extra-config", '{"prefetch_threshold": 64}', want=1)[1]
+    check("say it once" in lost, lost)
+
+
 def test_kill_9_loses_nothing_but_time():
     with serve("--disable-radix-cache") as s:
         plain = [ask(s, text)[0] for text in prompts()]
