@@ -347,6 +347,55 @@ TEST(groups_change_no_bit_on_any_instruction_set_and_the_judge_agrees)
         compute_pool_destroy(pools[t]);
 }
 
+/* Positions that a request's new tokens do not see lead to slot 0, which holds NaN: what window
+ * memory is at its worst. */
+static void forget_what_nobody_sees(world *w)
+{
+    float *nan = malloc(w->s.kv_heads * 1024 * sizeof *nan);
+    for (uint32_t i = 0; i < w->s.kv_heads * 1024; i++)
+        nan[i] = NAN;
+    rad_kv_pool_set_kv_buffer(w->kv, LAYER, &(rad_slot){0}, 1, nan, w->s.mla ? NULL : nan);
+    for (uint32_t i = 0; i < w->num_reqs; i++) {
+        rad_slot *row = rad_req_to_token_row(w->rows, w->row[i]);
+        for (uint32_t t = 0; t + (uint32_t)w->s.window < w->prefix[i] + 1; t++)
+            row[t] = 0;
+    }
+    free(nan);
+}
+
+TEST(what_lies_before_a_window_is_never_read)
+{
+    uint64_t seed = test_told_seed();
+    compute_pool *pool;
+    CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
+    for (uint64_t round = 0; round < test_scale(12, 120); round++) {
+        shape s = random_shape(&seed);
+        s.window = 1 + (int32_t)below(round % 2 ? 600 : 130, &seed);
+        world w;
+        world_init(&w, &s, 2 + below(MOST_REQS - 1, &seed), round % 3 ? 6 : 90, &seed);
+        const attn_backend *backends[RAD_COUNT(isa_names) + 1] = {attn_ref()};
+        float *masked[RAD_COUNT(backends)] = {run(&w, attn_ref(), false, pool)};
+        for (size_t i = 0; i < RAD_COUNT(isa_names); i++)
+            if ((backends[i + 1] = attn_cpu(isa_names[i])) && (!i || (round + i) % 3 == 0))
+                masked[i + 1] = run(&w, backends[i + 1], false, pool);
+        forget_what_nobody_sees(&w);
+        for (size_t i = 0; i < RAD_COUNT(backends); i++) {
+            if (!masked[i]) continue;
+            for (int grouped = 0; grouped < 2; grouped++) {
+                float *window = run(&w, backends[i], grouped, round % 3 ? pool : NULL);
+                CHECKF(same(&w, masked[i], window),
+                       "%s, %s, window %d%s: another answer without what lies before\n",
+                       backends[i]->name, kv_dtype_name(s.dtype), s.window,
+                       grouped ? ", groups" : "");
+                free(window);
+            }
+            free(masked[i]);
+        }
+        world_fini(&w);
+    }
+    compute_pool_destroy(pool);
+}
+
 /* Decoding reads a block's heads 16 tokens after the other (attn_strip.h), and the blocks between
  * and behind groups go on from the states that those left, several KV heads at a time. */
 TEST(decoding_goes_on_from_what_groups_left)

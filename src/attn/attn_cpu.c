@@ -203,7 +203,8 @@ static void group_unit(void *arg, uint32_t index, uint32_t thread)
     uint32_t i = owner_of(level->first_unit, level->num_groups, index);
     const forward_group *g = &batch->groups[level->group[i]];
     uint32_t at = index - level->first_unit[i], tokens = level->tokens[i];
-    uint32_t skip = at / call->num_sides * tokens, least = UINT32_MAX;
+    uint32_t skip = at / call->num_sides * tokens;
+    uint32_t first_key = UINT32_MAX, reader = 0;
     (void)thread;
 
     attn_unit u;
@@ -217,13 +218,16 @@ static void group_unit(void *arg, uint32_t index, uint32_t thread)
             uint32_t position = batch->extend_prefix_lens[request] + t;
             u.token[u.num_tokens] = batch->extend_start_loc[request] + t;
             u.position[u.num_tokens] = position;
-            least = RAD_MIN(least, position);
+            uint32_t first = attn_first_key(call->layer, position);
+            if (first < first_key) reader = request;
+            first_key = RAD_MIN(first_key, first);
         }
     }
-    uint32_t row = batch->group_reqs[g->first];
-    u.slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[row]);
+    /* All members have the same slots here, but in window memory each only where it sees: the row
+     * of the token that sees furthest back has them all. */
+    u.slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[reader]);
     u.num_slots = g->end;
-    u.first_block = RAD_MAX(g->begin, attn_first_key(call->layer, least)) / ATTN_BLOCK;
+    u.first_block = RAD_MAX(g->begin, first_key) / ATTN_BLOCK;
     u.end_block = g->end / ATTN_BLOCK;
     u.side_begin = at % call->num_sides;
     u.side_end = u.side_begin + 1;

@@ -11,6 +11,9 @@
  *
  * All arrays are the caller's and stay unchanged during forward.
  *
+ * Layers with a sliding window may have memory of their own, in which a request has K/V of its last
+ * tokens alone (window_kv_pool below); for attention that is a batch with other rows.
+ *
  * Tree-driven attention: requests whose rows begin with the same slots (they hold the same
  * tree nodes) may be handed over as groups, so that a backend reads those K/V once for all
  * of them. Groups never change a result, only how often memory is read; none is fine.
@@ -26,8 +29,9 @@
 #include <radish/token_to_kv_pool.h>
 
 /* The requests group_reqs[first .. first + count) have the same slots at the positions
- * [begin, end). Both are multiples of 64 (ATTN_BLOCK), and no member's extend_prefix_lens is
- * below `end`. The groups of one request do not overlap; parents come before children. */
+ * [begin, end); in window_rows where both see. Both are multiples of 64 (ATTN_BLOCK), and no
+ * member's extend_prefix_lens is below `end`. The groups of one request do not overlap; parents
+ * come before children. */
 typedef struct forward_group {
     uint32_t begin;
     uint32_t end;
@@ -70,7 +74,25 @@ typedef struct forward_batch {
     const rad_req_to_token_pool *req_to_token_pool; /* rows hold slots for [0, seq_len) */
     rad_token_to_kv_pool *token_to_kv_pool;
 
+    /* Window memory; all NULL: there is none, token_to_kv_pool has every layer, and layers with a
+     * window mask what lies before it. Else they have a pool of their own with rows of its slots,
+     * which are true only where a new token of the request sees; token_to_kv_pool has the other
+     * layers, or is NULL when there are none. */
+    const rad_req_to_token_pool *window_rows;
+    rad_token_to_kv_pool *window_kv_pool;
+    const rad_slot *window_out_cache_loc; /* [num_tokens] */
+
     attn_kv_reads *kv_reads; /* every layer adds to it; NULL: nobody asks */
 } forward_batch;
+
+/* The batch as layers with a window see it, where there is window memory. */
+static inline forward_batch forward_batch_of_window(const forward_batch *batch)
+{
+    forward_batch window = *batch;
+    window.req_to_token_pool = batch->window_rows;
+    window.token_to_kv_pool = batch->window_kv_pool;
+    window.out_cache_loc = batch->window_out_cache_loc;
+    return window;
+}
 
 #endif

@@ -90,11 +90,30 @@ rad_status model_config_read(const gguf_file *file, uint32_t context, model_conf
  * where the room ends. */
 void model_config_describe(const model_config *config, char *text, size_t room);
 
+/* Whether a layer looks no further back than the window. */
+static inline bool config_slides(const model_config *c, uint32_t layer)
+{
+    return c->sliding_window && (c->arch->window == WINDOW_ALL || layer % 2 == 0);
+}
+
 /* Of one layer, as radix_attention wants it: -1 = none. */
 static inline int32_t config_window(const model_config *c, uint32_t layer)
 {
-    bool slides = c->sliding_window && (c->arch->window == WINDOW_ALL || layer % 2 == 0);
-    return slides ? (int32_t)c->sliding_window : -1;
+    return config_slides(c, layer) ? (int32_t)c->sliding_window : -1;
+}
+
+/* How many layers slide. */
+static inline uint32_t config_window_layers(const model_config *c)
+{
+    if (!c->sliding_window) return 0;
+    return c->arch->window == WINDOW_ALL ? c->num_layers : (c->num_layers + 1) / 2;
+}
+
+/* A layer's number among those of its kind (all that slide, or all that do not): which layer of
+ * that kind's KV pool it is. */
+static inline uint32_t config_kv_layer(const model_config *c, uint32_t layer)
+{
+    return c->sliding_window && c->arch->window == WINDOW_EVEN ? layer / 2 : layer;
 }
 
 /* Widths in elements, for matrices and buffers. No overflow: model_config_read limits them. */

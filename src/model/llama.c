@@ -111,6 +111,7 @@ typedef struct step {
     const model_config *c;
     const llama_buffers *b;
     const forward_batch *batch;
+    forward_batch window; /* of layers with a window, where they have memory of their own */
     const layer_weights *layer;
     const float *norm_weight;
     const gemm_weight *reader; /* of the norm's rows */
@@ -229,7 +230,8 @@ static rad_status attend(step *s, uint32_t layer, rad_error *err)
 {
     const model_config *c = s->c;
     const llama_buffers *b = s->b;
-    const radix_attention attention = {.layer_id = layer,
+    const bool apart = s->batch->window_kv_pool, slides = apart && config_slides(c, layer);
+    const radix_attention attention = {.layer_id = apart ? config_kv_layer(c, layer) : layer,
                                        .num_heads = c->num_heads,
                                        .num_kv_heads = c->num_kv_heads,
                                        .head_dim = c->head_dim,
@@ -240,8 +242,8 @@ static rad_status attend(step *s, uint32_t layer, rad_error *err)
     norm(s, s->layer->attn_norm, s->layer->qkv);
     gemm_of_norm(s, b->wide);
     for_rows(s, qkv_row);
-    return radix_attention_forward(&attention, s->m->attn, s->batch, b->q, b->k, b->v, 1, b->wide,
-                                   s->m->pool, err);
+    return radix_attention_forward(&attention, s->m->attn, slides ? &s->window : s->batch, b->q,
+                                   b->k, b->v, 1, b->wide, s->m->pool, err);
 }
 
 /* Moves the rows that want logits to the front; indices ascend, so nothing is
@@ -291,6 +293,7 @@ rad_status llama_forward(const llama *model, const forward_batch *batch, rad_err
     const model_config *c = &w->config;
     step s = {.m = model, .c = c, .b = model->buffers, .batch = batch, .rows = batch->num_tokens};
     if (!s.rows) return RAD_OK;
+    if (batch->window_kv_pool) s.window = forward_batch_of_window(batch);
 
     for_rows(&s, embed_row);
     for (uint32_t i = 0; i < c->num_layers; i++) {

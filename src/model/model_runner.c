@@ -47,7 +47,9 @@ runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
                          .num_kv_heads = c->num_kv_heads,
                          .head_dim = c->head_dim,
                          .v_head_dim = c->v_head_dim,
-                         .kv_dtype = kv_dtype};
+                         .kv_dtype = kv_dtype,
+                         .window_layers = config_window_layers(c),
+                         .sliding_window = c->sliding_window};
 }
 
 static rad_status load(model_runner *r, const gguf_file *file, const model_runner_params *p,

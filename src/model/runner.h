@@ -15,7 +15,9 @@ typedef struct runner_info {
     uint32_t num_kv_heads;
     uint32_t head_dim;
     uint32_t v_head_dim;
-    rad_dtype kv_dtype; /* store dtype the runner wants */
+    rad_dtype kv_dtype;      /* store dtype the runner wants */
+    uint32_t window_layers;  /* of num_layers: those that see sliding_window tokens and no more */
+    uint32_t sliding_window; /* the newest token included; 0 when window_layers is */
     uint32_t reserved;
     char weights[40]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
     char gemm[16];    /* the instructions of its products: "amx", "avx512bf16"; "" for none */
@@ -38,7 +40,8 @@ struct runner {
     runner_info info;
 };
 
-/* Params of a KV pool that fits the runner; whoever makes one only adds to them. */
+/* Params of a KV pool that fits the runner and has all of its layers; whoever makes one only adds
+ * to them. */
 static inline rad_token_to_kv_pool_params runner_kv_params(const runner_info *info,
                                                            uint32_t num_pages, uint32_t page_size)
 {
@@ -50,6 +53,23 @@ static inline rad_token_to_kv_pool_params runner_kv_params(const runner_info *in
                                          .head_dim = info->head_dim,
                                          .v_head_dim = info->v_head_dim,
                                          .dtype = info->kv_dtype};
+}
+
+/* With window memory there are two pools, either of which may have no layer at all: then there is
+ * none. */
+static inline rad_token_to_kv_pool_params runner_full_params(const runner_info *info,
+                                                             uint32_t num_pages, uint32_t page_size)
+{
+    rad_token_to_kv_pool_params p = runner_kv_params(info, num_pages, page_size);
+    p.num_layers -= info->window_layers;
+    return p;
+}
+static inline rad_token_to_kv_pool_params
+runner_window_params(const runner_info *info, uint32_t num_pages, uint32_t page_size)
+{
+    rad_token_to_kv_pool_params p = runner_kv_params(info, num_pages, page_size);
+    p.num_layers = info->window_layers;
+    return p;
 }
 
 static inline rad_status runner_forward(runner *r, const forward_batch *batch, const float **logits,

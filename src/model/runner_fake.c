@@ -13,12 +13,18 @@
  * and a wrong one changes all answers after it. As with attention the work is
  * linear in the length of the row.
  *
+ * With a window, layer 0 stores mix64(v) and a second digest sums what the pool has there of the
+ * last `window` positions. So a slot of window memory that was given back too early, or was never
+ * translated, shows just the same.
+ *
  * Invariant, which the tests hold against runner_fake_next(): the answer depends on
  * the tokens alone, however they were batched, chunked or cached. */
 #include "model/runner_fake.h"
 #include "base/base.h"
 #include "base/mix64.h"
 #include "model/batch_check.h"
+
+#include <stdlib.h>
 
 enum { VALUE_BYTES = 8 };
 
@@ -27,6 +33,7 @@ typedef struct runner_fake {
     rad_env env;
     uint32_t max_batch_logits;
     uint32_t fail_every;
+    bool full; /* a layer sees everything */
     uint64_t num_forwards;
     float *logits; /* [max_batch_logits][vocab_size] */
     size_t logits_bytes;
@@ -40,6 +47,24 @@ static uint64_t value_of(rad_token token, uint32_t position, uint64_t digest)
 static uint64_t seen(uint32_t position, uint64_t k, uint64_t v)
 {
     return mix64(k + mix64(v + position));
+}
+
+/* What a token sees of the two kinds of layers; without a window `near` is 0 and changes nothing.
+ */
+static uint64_t joined(uint64_t far, uint64_t near)
+{
+    return near ? far + mix64(near) : far;
+}
+
+static uint64_t near_value(uint64_t value)
+{
+    return mix64(value);
+}
+
+/* The first position that a token with `before` others before it sees. */
+static uint32_t first_near(uint32_t window, uint32_t before)
+{
+    return before < window ? 0 : before + 1 - window;
 }
 
 /* 24 bits, so that every value is exact and ties are rare. */
@@ -84,11 +109,24 @@ void runner_fake_store(rad_token_to_kv_pool *pool, uint32_t layer, rad_slot slot
     rad_kv_pool_set_kv_buffer(pool, layer, &slot, 1, row, row + VALUE_BYTES);
 }
 
-typedef struct view {          /* layer 0 of the pool */
+typedef struct view {          /* a layer of a pool */
     rad_token_to_kv_pool *mla; /* NULL: k and v are read */
     const void *k, *v;
     rad_dtype dtype;
+    rad_token_to_kv_pool *kv;
+    uint32_t layer;
 } view;
+
+static view view_of(rad_token_to_kv_pool *kv, uint32_t layer)
+{
+    const rad_token_to_kv_pool_params *params = rad_kv_pool_params(kv);
+    return (view){.mla = params->kind == RAD_KV_MLA ? kv : NULL,
+                  .k = rad_kv_pool_key_buffer(kv, layer),
+                  .v = rad_kv_pool_value_buffer(kv, layer),
+                  .dtype = (rad_dtype)params->dtype,
+                  .kv = kv,
+                  .layer = layer};
+}
 
 static uint64_t value_in(const float *numbers)
 {
@@ -114,6 +152,48 @@ static void write_logits(runner_fake *f, uint32_t row, uint64_t digest)
         out[id] = logit_of(digest, id);
 }
 
+/* One request's rows, of both kinds of layers. */
+typedef struct fake_rows {
+    const view *far, *near;
+    const rad_slot *far_row, *near_row;
+    uint32_t window;
+} fake_rows;
+
+static uint64_t near_digest(const fake_rows *rows, uint32_t begin, uint32_t end)
+{
+    uint64_t digest = 0;
+    for (uint32_t p = begin; rows->window && p < end; p++)
+        digest += look_at(rows->near, p, rows->near_row[p]);
+    return digest;
+}
+
+static void run_request(runner_fake *f, const forward_batch *batch, uint32_t r,
+                        const fake_rows *rows, bool fail, uint32_t *next_logits)
+{
+    uint32_t prefix = batch->extend_prefix_lens[r], start = batch->extend_start_loc[r];
+    uint64_t far = 0;
+    for (uint32_t p = 0; f->full && p < prefix; p++)
+        far += look_at(rows->far, p, rows->far_row[p]);
+    for (uint32_t i = 0; i < batch->extend_seq_lens[r]; i++) {
+        uint32_t p = prefix + i, t = start + i, first = first_near(rows->window, p);
+        uint64_t near = near_digest(rows, first, p);
+        uint64_t value = value_of(batch->input_ids[t], p, joined(far, near));
+        /* A forward that fails leaves nonsense behind, as a real one may. */
+        uint64_t stored = fail ? ~value : value;
+        if (f->full) {
+            runner_fake_store(rows->far->kv, rows->far->layer, rows->far_row[p], stored);
+            far += look_at(rows->far, p, rows->far_row[p]);
+        }
+        if (rows->window) {
+            runner_fake_store(rows->near->kv, rows->near->layer, rows->near_row[p],
+                              near_value(stored));
+            near = near_digest(rows, first, p + 1);
+        }
+        if (*next_logits < batch->num_logits && batch->logits_indices[*next_logits] == t)
+            write_logits(f, (*next_logits)++, joined(far, near));
+    }
+}
+
 static rad_status fake_forward(runner *self, const forward_batch *batch, const float **logits,
                                rad_error *err)
 {
@@ -122,31 +202,22 @@ static rad_status fake_forward(runner *self, const forward_batch *batch, const f
     if (status != RAD_OK) return status;
 
     bool fail = f->fail_every && ++f->num_forwards % f->fail_every == 0;
-    rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
-    const rad_token_to_kv_pool_params *params = rad_kv_pool_params(kv);
-    const view pool = {.mla = params->kind == RAD_KV_MLA ? kv : NULL,
-                       .k = rad_kv_pool_key_buffer(kv, 0),
-                       .v = rad_kv_pool_value_buffer(kv, 0),
-                       .dtype = (rad_dtype)params->dtype};
+    const bool apart = batch->window_kv_pool, slides = self->info.window_layers;
+    view far = {0}, near = {0};
+    if (f->full) far = view_of(batch->token_to_kv_pool, slides && !apart);
+    if (slides) near = view_of(apart ? batch->window_kv_pool : batch->token_to_kv_pool, 0);
     uint32_t next_logits = 0;
 
     for (uint32_t r = 0; r < batch->num_reqs; r++) {
-        const rad_slot *row =
-            rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[r]);
-        uint32_t prefix = batch->extend_prefix_lens[r], start = batch->extend_start_loc[r];
-        uint64_t digest = 0;
-        for (uint32_t p = 0; p < prefix; p++)
-            digest += look_at(&pool, p, row[p]);
-
-        for (uint32_t i = 0; i < batch->extend_seq_lens[r]; i++) {
-            uint32_t p = prefix + i, t = start + i;
-            uint64_t value = value_of(batch->input_ids[t], p, digest);
-            /* A forward that fails leaves nonsense behind, as a real one may. */
-            runner_fake_store(kv, 0, row[p], fail ? ~value : value);
-            digest += look_at(&pool, p, row[p]);
-            if (next_logits < batch->num_logits && batch->logits_indices[next_logits] == t)
-                write_logits(f, next_logits++, digest);
-        }
+        rad_row row = batch->req_pool_indices[r];
+        const rad_req_to_token_pool *near_rows = apart ? batch->window_rows
+                                                       : batch->req_to_token_pool;
+        const fake_rows rows = {.far = &far,
+                                .near = &near,
+                                .far_row = rad_req_to_token_row(batch->req_to_token_pool, row),
+                                .near_row = rad_req_to_token_row(near_rows, row),
+                                .window = self->info.sliding_window};
+        run_request(f, batch, r, &rows, fail, &next_logits);
     }
     if (fail)
         return rad_fail(err, RAD_E_IO, "runner_fake: forward %llu fails, as was asked for",
@@ -181,13 +252,16 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
     f->base.ops = &fake_ops;
     f->base.info = (runner_info){.vocab_size = p.vocab_size,
                                  .context_length = p.context_length,
-                                 .num_layers = 1,
+                                 .num_layers = p.window && !p.window_only ? 2 : 1,
+                                 .window_layers = p.window ? 1 : 0,
+                                 .sliding_window = p.window,
                                  .num_kv_heads = 1,
                                  .head_dim = p.mla ? 2 * VALUE_BYTES : VALUE_BYTES,
                                  .v_head_dim = VALUE_BYTES,
                                  .kv_dtype = RAD_F32};
     f->max_batch_logits = p.max_batch_logits;
     f->fail_every = p.fail_every;
+    f->full = !p.window || !p.window_only;
     f->logits_bytes = rad_mul(rad_mul(p.max_batch_logits, p.vocab_size), sizeof(float));
     f->logits = rad_alloc(&full, f->logits_bytes);
     if (!f->logits) {
@@ -199,17 +273,34 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
     return RAD_OK;
 }
 
-rad_token runner_fake_next(uint32_t vocab_size, const rad_token *tokens, uint32_t num_tokens)
+rad_token runner_fake_next_of(const runner_fake_params *params, const rad_token *tokens,
+                              uint32_t num_tokens)
 {
-    uint64_t digest = 0;
+    const uint32_t window = params->window, vocab_size = params->vocab_size;
+    const bool full = !window || !params->window_only;
+    uint64_t far = 0, near = 0;
+    uint64_t *seen_near = window ? calloc(num_tokens, sizeof *seen_near) : NULL;
+    RAD_ASSERT(!window || seen_near);
     for (uint32_t p = 0; p < num_tokens; p++) {
-        uint64_t value = value_of(tokens[p], p, digest);
-        digest += seen(p, value, mix64(value));
+        if (window && p >= window) near -= seen_near[p - window]; /* what p sees no more */
+        uint64_t value = value_of(tokens[p], p, joined(far, near));
+        if (full) far += seen(p, value, mix64(value));
+        if (!window) continue;
+        seen_near[p] = seen(p, near_value(value), mix64(near_value(value)));
+        near += seen_near[p];
     }
+    free(seen_near);
+    uint64_t digest = joined(far, near);
     uint32_t best = 0;
     for (uint32_t id = 1; id < vocab_size; id++)
         if (logit_of(digest, id) > logit_of(digest, best)) best = id;
     return (rad_token)best;
+}
+
+rad_token runner_fake_next(uint32_t vocab_size, const rad_token *tokens, uint32_t num_tokens)
+{
+    const runner_fake_params plain = {.vocab_size = vocab_size};
+    return runner_fake_next_of(&plain, tokens, num_tokens);
 }
 
 void runner_fake_values(const rad_token *tokens, uint32_t num_tokens, uint64_t *values)

@@ -15,6 +15,9 @@ typedef struct runner_fake_params {
     uint32_t max_batch_logits; /* 0 = 256 */
     uint32_t fail_every;       /* n > 0: every n-th forward fails with RAD_E_IO */
     uint32_t mla;              /* 1: for an MLA pool, whose row holds what K and V hold else */
+    uint32_t window;           /* tokens of a sliding window, the newest included; 0: none. Layer 0
+                                * has it then, and layer 1 sees everything, */
+    uint32_t window_only;      /* 1: but there is no layer 1 */
 } runner_fake_params;
 
 rad_status runner_fake_create(const rad_env *env, const runner_fake_params *params, runner **out,
@@ -23,6 +26,10 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
 /* The token greedy decoding gives after `tokens`, computed without any cache: the
  * oracle of the tests. */
 rad_token runner_fake_next(uint32_t vocab_size, const rad_token *tokens, uint32_t num_tokens);
+
+/* The same of a runner made with these params, with a window or without. */
+rad_token runner_fake_next_of(const runner_fake_params *params, const rad_token *tokens,
+                              uint32_t num_tokens);
 
 /* What each of the tokens stores, as computed without any cache: values[num_tokens]. And how a
  * value is stored, in any layer of a pool that fits the runner, MHA or MLA. So a test can say
