@@ -26,6 +26,9 @@ typedef struct rig {
     uint64_t steps;
 } rig;
 
+/* What the runner is but for fail_every; a test may give it a window before it starts. */
+static runner_fake_params rig_fake = {.vocab_size = RIG_VOCAB};
+
 static inline void rig_on_output(void *user, const req_output *outputs, uint32_t count)
 {
     (void)user;
@@ -70,8 +73,9 @@ static inline void rig_start_on(rig *g, const rad_env *env, scheduler_params par
                                 uint32_t fail_every)
 {
     *g = (rig){.end_token = -1};
-    runner_fake_params fake = {.vocab_size = RIG_VOCAB, .fail_every = fail_every};
+    runner_fake_params fake = rig_fake;
     rad_error err = {0};
+    fake.fail_every = fail_every;
     CHECK_OK(runner_fake_create(NULL, &fake, &g->runner, &err));
     params.runner = g->runner;
     params.on_output = rig_on_output;
@@ -124,9 +128,12 @@ static inline void rig_stop(rig *g)
     CHECK(scheduler_is_idle(g->s));
     CHECK(st.available_tokens + st.evictable_tokens == st.max_total_tokens);
     CHECK(st.protected_tokens == 0 && st.held_tokens == 0 && st.kv_errors == 0);
+    CHECK(st.window_available_tokens + st.window_evictable_tokens == st.window_total_tokens);
+    CHECK(st.window_protected_tokens == 0 && st.window_held_tokens == 0);
     CHECK_OK(scheduler_flush_cache(g->s));
     scheduler_get_stats(g->s, &st);
     CHECK(st.available_tokens == st.max_total_tokens);
+    CHECK(st.window_available_tokens == st.window_total_tokens);
     scheduler_destroy(g->s);
     runner_destroy(g->runner);
 }
@@ -161,7 +168,7 @@ static inline void rig_check_answer(const rig_req *q)
     rad_token *ids = malloc((q->r.num_input + q->num_out) * sizeof *ids);
     memcpy(ids, q->r.fill_ids, q->r.num_input * sizeof *ids);
     for (uint32_t i = 0; i < q->num_out; i++) {
-        rad_token want = runner_fake_next(RIG_VOCAB, ids, q->r.num_input + i);
+        rad_token want = runner_fake_next_of(&rig_fake, ids, q->r.num_input + i);
         CHECKF(q->out[i] == want, "request %llu (%u ids): output %u is %d, not %d\n",
                (unsigned long long)q->r.arrival, q->r.num_input, i, q->out[i], want);
         ids[q->r.num_input + i] = q->out[i];

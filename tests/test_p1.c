@@ -18,18 +18,23 @@ static struct {
     rad_slot *row, saved[192];
 } tampered;
 
+static uint64_t window_tokens; /* of the pool that layers with a window have; 0: they mask */
+
 /* Alters the slots of the first request that is long enough, for one step. (Two exchanged would
  * only be added in another order, which bf16 mostly rounds away.) */
 static void tamper(forward_batch *b)
 {
     b->num_groups = 0; /* groups were made for the rows as they were */
+    const rad_req_to_token_pool *rows = b->window_rows ? b->window_rows : b->req_to_token_pool;
     for (uint32_t i = 0; i < b->num_reqs; i++) {
-        rad_slot *row =
-            (rad_slot *)rad_req_to_token_row(b->req_to_token_pool, b->req_pool_indices[i]);
+        rad_slot *row = (rad_slot *)rad_req_to_token_row(rows, b->req_pool_indices[i]);
         if (b->extend_prefix_lens[i] < 192) continue;
         rad_slot *saved = tampered.saved;
+        if (b->window_rows) row += b->extend_prefix_lens[i] - 192; /* its window ends here */
         memcpy(saved, row, sizeof tampered.saved);
-        if (tampered.fault == FAULT_SLOT) {
+        if (b->window_rows) {
+            row[180] = saved[190];
+        } else if (tampered.fault == FAULT_SLOT) {
             row[5] = saved[100];
         } else {
             memcpy(row, saved + 64, 64 * sizeof *row);
@@ -72,11 +77,12 @@ static void run_scheduler(uint32_t page_size, uint32_t histories)
 {
     scheduler_params p = witness_params(page_size, 3 * CONTEXT);
     p.test_all_groups = true;
+    p.window_total_tokens = window_tokens;
     witness_scheduler(&p);
     run_histories(histories);
     scheduler_stats st;
     scheduler_get_stats(w.s, &st);
-    CHECK(st.kv_errors == 0);
+    CHECK(st.kv_errors == 0 && st.window_total_tokens / page_size == window_tokens / page_size);
     if (histories >= 100) {
         CHECK(st.cached_tokens > 0 && st.evicted_tokens > 0 && st.num_retractions > 0);
         CHECK(st.num_aborted > 0 && w.grouped_steps > 0);
@@ -146,6 +152,73 @@ TEST(a_tiny_llama_gives_the_same_bits_warm_and_cold)
 TEST(a_tiny_qwen3_gives_the_same_bits_warm_and_cold)
 {
     run_tiny(&p1_qwen3, FAULT_NONE, num_histories());
+}
+
+/* Whose layers, all or every other one, see 40 or 70 tokens: Mistral, phi3, gemma2. */
+static const tiny_model windowed[] = {{.arch = "llama",
+                                       .vocab = 300,
+                                       .layers = 2,
+                                       .dim = 64,
+                                       .ffn = 96,
+                                       .heads = 4,
+                                       .kv_heads = 2,
+                                       .head_dim = 32,
+                                       .v_head_dim = 32,
+                                       .rope_dim = 32,
+                                       .window = 40,
+                                       .context = CONTEXT},
+                                      {.arch = "phi3",
+                                       .vocab = 200,
+                                       .layers = 2,
+                                       .dim = 64,
+                                       .ffn = 64,
+                                       .heads = 4,
+                                       .kv_heads = 4,
+                                       .head_dim = 16,
+                                       .v_head_dim = 16,
+                                       .rope_dim = 16,
+                                       .window = 70,
+                                       .context = CONTEXT},
+                                      {.arch = "gemma2",
+                                       .vocab = 200,
+                                       .layers = 3,
+                                       .dim = 64,
+                                       .ffn = 64,
+                                       .heads = 4,
+                                       .kv_heads = 2,
+                                       .head_dim = 16,
+                                       .v_head_dim = 16,
+                                       .rope_dim = 16,
+                                       .window = 70,
+                                       .context = CONTEXT,
+                                       .attn_cap = 5,
+                                       .final_cap = 10,
+                                       .tied = true}};
+
+/* Histories in window memory, which is too small for all that run; the cold runs have one pool for
+ * all layers and a mask. */
+TEST(window_memory_gives_the_bits_of_a_mask)
+{
+    for (size_t i = 0; i < RAD_COUNT(windowed); i++) {
+        tiny_writer writer;
+        gguf_file *file = p1_open(&windowed[i], &writer);
+        window_tokens = 4 * windowed[i].window + 80;
+        uint32_t n = RAD_MIN(num_histories(), (uint32_t)test_scale(100, 1000));
+        run_model(file, windowed[i].arch, RAD_F32, RAD_F32, FAULT_NONE, n);
+        run_model(file, windowed[i].arch, RAD_BF16, RAD_BF16, FAULT_NONE, n);
+        if (i == 2) run_model(file, windowed[i].arch, RAD_BF16, RAD_I8, FAULT_NONE, n);
+        gguf_close(file);
+        tiny_model_fini(&writer);
+    }
+    window_tokens = 0;
+}
+
+TEST(a_window_slot_taken_for_another_is_noticed)
+{
+    window_tokens = 400;
+    run_tiny(&windowed[0], FAULT_SLOT, 60);
+    run_tiny(&windowed[2], FAULT_SLOT, 60);
+    window_tokens = 0;
 }
 
 TEST(the_shipped_model_gives_the_same_bits_warm_and_cold)

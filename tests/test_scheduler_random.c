@@ -133,12 +133,12 @@ static uint64_t run_shared(job *jobs, uint32_t n, scheduler_params params, uint6
     return st.num_retractions;
 }
 
-TEST(every_answer_is_the_same_whatever_happened_on_the_way)
+/* `window`: the runner has layers that see so many tokens, and they have memory of their own. */
+static void run_rounds(uint64_t rounds, uint32_t window)
 {
     uint64_t seed = test_told_seed(), rng = seed;
     static job jobs[NUM_REQS];
     static rad_token docs[NUM_DOCS][DOC_TOKENS];
-    uint64_t rounds = test_scale(8, 80);
     for (uint64_t round = 0; round < rounds; round++) {
         for (uint32_t d = 0; d < NUM_DOCS; d++) /* documents share beginnings as well */
             for (uint32_t i = 0; i < DOC_TOKENS; i++)
@@ -161,8 +161,29 @@ TEST(every_answer_is_the_same_whatever_happened_on_the_way)
         params.max_itl_ns = round % 3 ? 0 : 100000; /* chunks as the clock will have them */
         params.test_retract_every = below(&rng, 2) ? 0 : 3 + below(&rng, 10);
         params.cache_kind = round % 8 == 7 ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX;
+        if (window) params.window_total_tokens = 2 * window + 4 * page_size + below(&rng, 100);
         run_shared(jobs, NUM_REQS, params, &rng);
     }
+}
+
+TEST(every_answer_is_the_same_whatever_happened_on_the_way)
+{
+    run_rounds(test_scale(8, 80), 0);
+}
+
+/* One kind of layer or both, in window memory for two or three requests at a time: what is cached
+ * and what others need push each other out on both sides. The plain runs mask. */
+TEST(window_memory_gives_the_answers_of_a_mask)
+{
+    for (uint32_t only = 0; only < 2; only++) {
+        static const uint32_t windows[] = {1, 5, 33, 64};
+        for (size_t i = 0; i < RAD_COUNT(windows); i++) {
+            rig_fake.window = windows[i];
+            rig_fake.window_only = only;
+            run_rounds(test_scale(2, 20), windows[i]);
+        }
+    }
+    rig_fake.window = rig_fake.window_only = 0;
 }
 
 /* Conversations: each turn's prompt is the whole history, and every turn after the first

@@ -26,6 +26,15 @@ void req_release_kv(scheduler *s, req *r, bool is_insert)
     if (is_insert && status >= 0) wait_queue_published(&s->waiting, r, computed);
 }
 
+void release_window(scheduler *s, rad_req_kv *kv)
+{
+    rad_error err;
+    if (window_release(&s->pools.window, s->pools.tree_cache, kv, &err) >= 0) return;
+    s->stats.kv_errors++;
+    rad_log(&s->env, RAD_LOG_ERROR, "scheduler: giving back what a window has passed: %s",
+            err.text);
+}
+
 void remove_running(scheduler *s, req *r)
 {
     for (uint32_t i = 0; i < s->num_running; i++) {
@@ -77,7 +86,9 @@ void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool i
  * itself. False: the request has been failed. */
 static bool publish(scheduler *s, req *r, bool chunked)
 {
+    uint32_t from = r->kv.protected_len;
     if (rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error) >= 0) {
+        window_row_changed(&s->pools.window, r->kv.row, from);
         wait_queue_published(&s->waiting, r, r->kv.protected_len);
         return true;
     }
@@ -147,6 +158,7 @@ void process_batch_result(scheduler *s, const float *logits)
             publish(s, r, true);
         else
             process_complete(s, r, row, token);
+        if (r->kv.row) release_window(s, &r->kv); /* after publishing, so that all is cached */
     }
 }
 

@@ -141,8 +141,8 @@ static uint32_t prompt_budget(const scheduler *s, uint32_t num_decodes)
 /* Nobody waits for pages of a request that is only computed again, nor gets a shorter chunk. */
 static void take_from_verifier(scheduler *s, const prefill_adder *adder, const req *r, bool alone)
 {
-    uint64_t held = verify_held_pages(s);
-    if (held && prefill_adder_gains(adder, r, alone, held)) verify_yield(s);
+    kv_pages held = verify_held_pages(s);
+    if (held.full && prefill_adder_gains(adder, r, alone, held)) verify_yield(s);
 }
 
 /* Matches, locks, and adds to the step; or leaves everything as it was. */
@@ -152,6 +152,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     if (rad_req_to_token_alloc(s->pools.req_to_token_pool, &row) != RAD_OK) return false;
     uint32_t num_fill = req_num_fill(r);
     r->kv = (rad_req_kv){.row = row, .key = req_key(r, num_fill), .priority = r->priority};
+    window_row_changed(&s->pools.window, row, 0);
 
     rad_key key = req_key(r, num_fill - 1); /* the last token is always computed */
     tiers_end_prefetch(s, r, &key);

@@ -9,19 +9,31 @@
 
 enum { FEW_TOKENS = 16 }; /* of prompts in a step, whatever it takes; an end counts as one */
 
-static uint64_t room_pages(const schedule_pools *pools)
+static kv_pages room_with(const prefill_adder *a, kv_pages more)
 {
-    return rad_kv_available_pages(pools->kv_allocator) +
-           rad_cache_evictable_size(pools->tree_cache) / pools->page_size;
+    kv_pages room = kv_room(a->pools);
+    return (kv_pages){room.full + more.full, room.window + more.window};
 }
 
 /* What a request will still take: the rest of fill_ids and a guess at its outputs. */
-static uint64_t future_pages(const prefill_adder *a, const req *r)
+static kv_pages future_pages(const prefill_adder *a, const req *r)
 {
+    const window_memory *w = &a->pools->window;
     uint32_t more = RAD_MIN(r->max_new_tokens - r->num_output, (uint32_t)CLIP_MAX_NEW_TOKENS);
     uint64_t tokens = req_num_fill(r) - r->kv.allocated_len;
     tokens += (uint64_t)(more * a->new_token_ratio + 0.999);
-    return pages_for(r->kv.allocated_len, tokens, a->pools->page_size);
+    kv_pages pages = {.full = pages_for(r->kv.allocated_len, tokens, a->pools->page_size)};
+    if (!w->tokens) return pages;
+    uint64_t most = window_most_pages(w, r->kv.allocated_len + tokens);
+    uint64_t held = window_held_pages(w, &r->kv);
+    pages.window = most > held ? most - held : 0;
+    return pages;
+}
+
+static void speak_for(prefill_adder *a, kv_pages pages)
+{
+    a->spoken_for.full += pages.full;
+    a->spoken_for.window += pages.window;
 }
 
 void prefill_adder_init(prefill_adder *a, const schedule_pools *pools, schedule_batch *batch,
@@ -34,7 +46,7 @@ void prefill_adder_init(prefill_adder *a, const schedule_pools *pools, schedule_
                          .rem_tokens = rem_tokens,
                          .chunked = chunked};
     for (uint32_t i = 0; i < num_reqs; i++)
-        a->spoken_for += future_pages(a, reqs[i]);
+        speak_for(a, future_pages(a, reqs[i]));
 }
 
 void prefill_adder_limit_ns(prefill_adder *a, const step_cost *cost, double ns)
@@ -47,10 +59,11 @@ void prefill_adder_limit_ns(prefill_adder *a, const step_cost *cost, double ns)
 }
 
 /* Tokens that fit into the pages which this step has not planned yet. */
-static uint64_t tokens_in_room(const prefill_adder *a, const req *r, uint64_t more_pages)
+static uint64_t tokens_in_room(const prefill_adder *a, const req *r, kv_pages more)
 {
     uint32_t page_size = a->pools->page_size;
-    uint64_t room = room_pages(a->pools) + more_pages;
+    kv_pages both = room_with(a, more);
+    uint64_t room = RAD_MIN(both.full, both.window);
     uint64_t pages = room > a->batch->num_pages ? room - a->batch->num_pages : 0;
     uint32_t partial = r->kv.allocated_len % page_size;
     return pages * page_size + (partial ? page_size - partial : 0);
@@ -71,20 +84,30 @@ static uint64_t tokens_in_time(const prefill_adder *a, const req *r, uint32_t le
     return left > FEW_TOKENS ? left - 1 : 0;
 }
 
+/* A whole prompt that window memory could not take at once, beside what a request may hold before
+ * it, is computed in pieces all the same. */
+static bool exceeds_window_memory(const prefill_adder *a, uint32_t tokens)
+{
+    const window_memory *w = &a->pools->window;
+    if (!w->tokens) return false;
+    return tokens > (w->num_pages - window_most_pages(w, UINT32_MAX)) * w->page_size;
+}
+
 /* The length of the next chunk. One that does not reach the end stops at a page border
  * if it can, so that all of it can be published. */
-static uint32_t chunk_tokens(const prefill_adder *a, const req *r, uint64_t more_pages)
+static uint32_t chunk_tokens(const prefill_adder *a, const req *r, kv_pages more)
 {
     if (!a->rem_tokens) return 0;
     uint32_t done = r->kv.committed_len;
     uint32_t left = req_num_fill(r) - done;
-    uint64_t most = tokens_in_room(a, r, more_pages);
+    uint64_t most = tokens_in_room(a, r, more);
+    bool chunked = a->chunked || exceeds_window_memory(a, left);
     if (a->chunked) most = RAD_MIN(most, a->rem_tokens);
     if (a->cost) most = RAD_MIN(most, tokens_in_time(a, r, left));
-    if (!a->chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits)
+    if (!chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits)
         return 0; /* whole prompts: an oversized one waits for a step of its own */
     if (left <= most) return left;
-    if (!a->chunked) return 0;
+    if (!chunked) return 0;
 
     uint32_t end = done + (uint32_t)most;
     end -= end % a->pools->page_size;
@@ -106,40 +129,49 @@ static void add(prefill_adder *a, req *r, uint32_t tokens)
 
 bool prefill_adder_continue(prefill_adder *a, req *r)
 {
-    uint32_t tokens = chunk_tokens(a, r, 0);
+    uint32_t tokens = chunk_tokens(a, r, (kv_pages){0});
     if (tokens) add(a, r, tokens);
     return tokens > 0;
 }
 
-static bool has_room(const prefill_adder *a, const req *r, bool alone, uint64_t more_pages)
+static bool has_room(const prefill_adder *a, const req *r, bool alone, kv_pages more)
 {
-    return alone || a->spoken_for + future_pages(a, r) <= room_pages(a->pools) + more_pages;
+    if (alone) return true;
+    kv_pages need = future_pages(a, r), room = room_with(a, more);
+    if (a->spoken_for.full + need.full > room.full) return false;
+    if (!a->pools->window.tokens) return true;
+    /* A chunk needs window pages for all of its tokens until the step has ended; with less than
+     * that it would crawl. */
+    uint64_t chunk = a->chunked ? pages_for(0, a->rem_tokens, a->pools->page_size) : 0;
+    uint64_t beside = need.full > need.window ? RAD_MIN(chunk, need.full - need.window) : 0;
+    return a->spoken_for.window + need.window + beside <= room.window;
 }
 
 bool prefill_adder_has_room(const prefill_adder *a, const req *r, bool alone)
 {
-    return has_room(a, r, alone, 0);
+    return has_room(a, r, alone, (kv_pages){0});
 }
 
-bool prefill_adder_gains(const prefill_adder *a, const req *r, bool alone, uint64_t more_pages)
+bool prefill_adder_gains(const prefill_adder *a, const req *r, bool alone, kv_pages more)
 {
-    if (!has_room(a, r, alone, more_pages)) return false;
-    uint32_t now = has_room(a, r, alone, 0) ? chunk_tokens(a, r, 0) : 0;
-    return chunk_tokens(a, r, more_pages) > now;
+    const kv_pages none = {0};
+    if (!has_room(a, r, alone, more)) return false;
+    uint32_t now = has_room(a, r, alone, none) ? chunk_tokens(a, r, none) : 0;
+    return chunk_tokens(a, r, more) > now;
 }
 
 uint64_t prefill_adder_room(const prefill_adder *a, const req *r)
 {
-    return tokens_in_room(a, r, 0);
+    return tokens_in_room(a, r, (kv_pages){0});
 }
 
 bool prefill_adder_admit(prefill_adder *a, req *r, bool alone)
 {
-    uint64_t need = future_pages(a, r);
+    kv_pages need = future_pages(a, r);
     if (!prefill_adder_has_room(a, r, alone)) return false;
-    uint32_t tokens = chunk_tokens(a, r, 0);
+    uint32_t tokens = chunk_tokens(a, r, (kv_pages){0});
     if (!tokens) return false;
     add(a, r, tokens);
-    a->spoken_for += need;
+    speak_for(a, need);
     return true;
 }

@@ -1,6 +1,9 @@
 /* prefill_adder.h - may one more request start now?
  *
- * All in pages. What can be had is free + evictable; what is spoken for is what the
+ * All in pages, on both sides where there is window memory: a request takes a window page with each
+ * page, but gives those back that its window has passed, so that between two steps it holds a
+ * window's at most; beside what the running ones will hold so, room for a chunk stays. What can be
+ * had is free + evictable; what is spoken for is what the
  * running requests will still take: the rest of their prompts for certain, and of the
  * tokens they may still generate a part (new_token_ratio), since most end before their
  * limit. Too high a ratio runs few requests at a time; too low a one ends in
@@ -17,7 +20,7 @@ typedef struct prefill_adder {
     const schedule_pools *pools;
     schedule_batch *batch;
     double new_token_ratio;
-    uint64_t spoken_for;   /* pages that running requests still take, this step's included */
+    kv_pages spoken_for;   /* that running requests still take, this step's included */
     uint32_t rem_tokens;   /* new prompt tokens that this step may still compute */
     bool chunked;          /* else a prompt is computed whole */
     const step_cost *cost; /* NULL: the step may take as long as it takes */
@@ -47,7 +50,7 @@ uint64_t prefill_adder_room(const prefill_adder *a, const req *r);
 
 /* Whether this step would compute more of r (nothing at all included) if so many more pages were
  * free. `alone` as below; true also for one that runs already. */
-bool prefill_adder_gains(const prefill_adder *a, const req *r, bool alone, uint64_t more_pages);
+bool prefill_adder_gains(const prefill_adder *a, const req *r, bool alone, kv_pages more);
 
 /* Adds a request that has a row, its prefix locked and nothing else. `alone`: nobody
  * else runs, then only the memory of this step counts. False: no room now. */

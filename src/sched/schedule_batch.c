@@ -27,7 +27,8 @@
     X(logits_indices, max_reqs)                                                                    \
     X(input_ids, max_tokens)                                                                       \
     X(positions, max_tokens)                                                                       \
-    X(out_cache_loc, max_tokens)
+    X(out_cache_loc, max_tokens)                                                                   \
+    X(window_out_cache_loc, max_tokens)
 
 rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
                                uint32_t max_tokens)
@@ -78,17 +79,44 @@ void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t
     }
 }
 
+kv_pages kv_room(const schedule_pools *pools)
+{
+    const rad_kv_allocator *kv = pools->kv_allocator;
+    const rad_cache *cache = pools->tree_cache;
+    kv_pages room = {.full = rad_kv_available_pages(kv) +
+                             rad_cache_evictable_size(cache) / pools->page_size,
+                     .window = UINT64_MAX / 2};
+    if (pools->window.tokens)
+        room.window = rad_kv_window_available_pages(kv) +
+                      rad_cache_window_evictable_size(cache) / pools->page_size;
+    return room;
+}
+
+/* Pages of the window side go with those that are evicted, so what is short is told after that. */
+static rad_status evict(const schedule_pools *pools, uint64_t pages, rad_error *err)
+{
+    const rad_kv_allocator *kv = pools->kv_allocator;
+    uint64_t available = rad_kv_available_pages(kv), page_size = pools->page_size;
+    rad_status status = RAD_OK, window = RAD_OK;
+    if (available < pages)
+        status = rad_cache_evict(pools->tree_cache, (pages - available) * page_size, NULL, err);
+    available = pools->window.tokens ? rad_kv_window_available_pages(kv) : pages;
+    if (available < pages)
+        window = rad_cache_evict_window(pools->tree_cache, (pages - available) * page_size, NULL);
+    return status < 0 ? status : window;
+}
+
 bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *err)
 {
-    uint64_t available = rad_kv_available_pages(pools->kv_allocator);
-    if (available >= pages) return true;
-    uint64_t tokens = (pages - available) * pools->page_size;
-    rad_status status = rad_cache_evict(pools->tree_cache, tokens, NULL, err);
-    available = rad_kv_available_pages(pools->kv_allocator);
-    if (available >= pages) return true;
+    const rad_kv_allocator *kv = pools->kv_allocator;
+    rad_status status = evict(pools, pages, err);
+    uint64_t available = rad_kv_available_pages(kv), window = pages;
+    if (pools->window.tokens) window = rad_kv_window_available_pages(kv);
+    if (available >= pages && window >= pages) return true;
     if (status >= 0)
-        rad_fail(err, RAD_FULL, "%llu pages are wanted, %llu are free after evicting",
-                 (unsigned long long)pages, (unsigned long long)available);
+        rad_fail(err, RAD_FULL, "%llu pages are wanted, %llu%s are free after evicting",
+                 (unsigned long long)pages, (unsigned long long)RAD_MIN(available, window),
+                 window < available ? " of the window side" : "");
     return false;
 }
 
@@ -110,6 +138,9 @@ forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_poo
         .logits_indices = b->logits_indices,
         .req_to_token_pool = pools->req_to_token_pool,
         .token_to_kv_pool = pools->token_to_kv_pool,
+        .window_rows = pools->window.rows,
+        .window_kv_pool = pools->window.kv_pool,
+        .window_out_cache_loc = pools->window.tokens ? b->window_out_cache_loc : NULL,
     };
 }
 
@@ -142,7 +173,7 @@ static void take_turns(schedule_batch *b)
     rotate(b->out_cache_loc, n, b->turn % n);
 }
 
-rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_pools *pools,
+rad_status schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *pools,
                                              forward_batch *out, rad_error *err)
 {
     for (uint32_t i = 0; i < b->num_reqs; i++) {
@@ -163,6 +194,8 @@ rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_p
         uint32_t start = b->extend_start_loc[i];
         uint32_t count = b->extend_seq_lens[i];
         memcpy(row + prefix, b->out_cache_loc + start, count * sizeof *row);
+        window_row_extend(&pools->window, pools->kv_allocator, r->kv.row, row, prefix,
+                          b->seq_lens[i], b->window_out_cache_loc + start);
         memcpy(b->input_ids + start, r->fill_ids + prefix, count * sizeof *b->input_ids);
         for (uint32_t t = 0; t < count; t++)
             b->positions[start + t] = prefix + t;

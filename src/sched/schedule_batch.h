@@ -9,15 +9,23 @@
 
 #include "attn/forward_batch.h"
 #include "sched/req.h"
+#include "sched/window_memory.h"
 
 /* What a batch is made of; not owned. */
 typedef struct schedule_pools {
     rad_cache *tree_cache;
     rad_kv_allocator *kv_allocator;
     rad_req_to_token_pool *req_to_token_pool;
-    rad_token_to_kv_pool *token_to_kv_pool;
+    rad_token_to_kv_pool *token_to_kv_pool; /* NULL: every layer has a window, and its K/V there */
     uint32_t page_size;
+    window_memory window;
 } schedule_pools;
+
+/* Pages of both kinds: each new page takes one of the window side, where there is one. */
+typedef struct kv_pages {
+    uint64_t full;
+    uint64_t window;
+} kv_pages;
 
 typedef struct schedule_batch {
     uint32_t max_reqs;
@@ -40,6 +48,7 @@ typedef struct schedule_batch {
     rad_token *input_ids;  /* [max_tokens] */
     uint32_t *positions;
     rad_slot *out_cache_loc;
+    rad_slot *window_out_cache_loc;
 } schedule_batch;
 
 rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
@@ -58,7 +67,11 @@ static inline uint64_t pages_for(uint32_t allocated, uint64_t num_tokens, uint32
  * reaches the end of its fill_ids and still wants tokens gets a row of logits. */
 void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size);
 
-/* Frees cached tokens until `pages` pages are free; false, in words, when that many cannot be. */
+/* Pages that are free or can be evicted. Without a window side that one has no end. */
+kv_pages kv_room(const schedule_pools *pools);
+
+/* Frees cached tokens until `pages` pages are free, with their window side; false, in words, when
+ * that many cannot be. */
 bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *err);
 
 /* What a runner gets: the batch's arrays, of which num_reqs and num_tokens are filled. */
@@ -68,7 +81,7 @@ forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_poo
 /* Takes the slots and fills the arrays. RAD_FULL: not enough pages even after evicting
  * (the plan was made from free + evictable, so this is a broken promise of the cache). What is
  * not RAD_OK comes in words, and no slot changed hands. */
-rad_status schedule_batch_prepare_for_extend(schedule_batch *b, const schedule_pools *pools,
+rad_status schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *pools,
                                              forward_batch *out, rad_error *err);
 
 #endif

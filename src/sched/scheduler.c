@@ -226,6 +226,16 @@ size_t scheduler_used_slots(const scheduler *s)
     return ((size_t)rad_kv_highest_page(s->pools.kv_allocator) + 1) * s->pools.page_size;
 }
 
+rad_token_to_kv_pool *scheduler_window_pool(const scheduler *s)
+{
+    return s->pools.window.kv_pool;
+}
+
+size_t scheduler_used_window_slots(const scheduler *s)
+{
+    return s->pools.window.used;
+}
+
 void begin_anew(scheduler *s)
 {
     rad_kv_allocator *kv = s->pools.kv_allocator;
@@ -262,6 +272,8 @@ static rad_status check_params(const scheduler_params *p, rad_error *err)
         return rad_fail(err, RAD_E_INVAL, "verify rate %g is not a share, 0 to 1", p->verify_rate);
     if ((unsigned)p->policy >= SCHEDULE_NUM_POLICIES)
         return rad_fail(err, RAD_E_INVAL, "there is no schedule policy %u", (unsigned)p->policy);
+    if (p->window_total_tokens && p->hicache)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "scheduler: window memory has no tiers");
     if (p->chunked_prefill_size > 1u << 24)
         return rad_fail(err, RAD_E_INVAL, "chunked_prefill_size %u is too large",
                         p->chunked_prefill_size);
@@ -283,16 +295,26 @@ static rad_cache_params tree_params(const scheduler *s)
                               .page_size = s->pools.page_size,
                               .kv_allocator = s->pools.kv_allocator,
                               .req_to_token_pool = s->pools.req_to_token_pool,
+                              .window_tokens = s->pools.window.tokens,
                               .max_namespaces = s->params.max_namespaces,
                               .eviction = s->params.eviction,
                               .explain_pages = explain_pages(s)};
+}
+
+/* Where no context is longer than the window, every layer keeps every key in any case. */
+static uint32_t window_pages(const scheduler *s)
+{
+    const runner_info *model = &s->params.runner->info;
+    bool slides = model->window_layers && model->sliding_window < s->context_length;
+    uint64_t pages = s->params.window_total_tokens / s->pools.page_size;
+    return slides ? (uint32_t)RAD_MIN(pages, (uint64_t)s->max_total_pages) : 0;
 }
 
 static rad_status create_pools(scheduler *s, rad_error *err)
 {
     const scheduler_params *p = &s->params;
     const runner_info *model = &p->runner->info;
-    uint32_t page_size = s->pools.page_size;
+    uint32_t page_size = s->pools.page_size, num_window = window_pages(s);
 
     rad_req_to_token_pool_params rows = {.struct_size = sizeof rows,
                                          .num_rows = p->max_running_requests + (p->verify_rate > 0),
@@ -303,14 +325,20 @@ static rad_status create_pools(scheduler *s, rad_error *err)
     rad_kv_allocator_params pages = {.struct_size = sizeof pages,
                                      .num_pages = s->max_total_pages,
                                      .page_size = page_size,
-                                     .need_sort = s->max_total_pages <= MOST_SORTED_PAGES};
-    rad_token_to_kv_pool_params numbers = runner_kv_params(model, s->max_total_pages, page_size);
+                                     .need_sort = s->max_total_pages <= MOST_SORTED_PAGES,
+                                     .swa_num_pages = num_window};
+    rad_token_to_kv_pool_params numbers =
+        num_window ? runner_full_params(model, s->max_total_pages, page_size)
+                   : runner_kv_params(model, s->max_total_pages, page_size);
     rad_status status =
         rad_req_to_token_pool_create(&s->env, &rows, &s->pools.req_to_token_pool, err);
     if (status == RAD_OK)
         status = rad_kv_allocator_create(&s->env, &pages, &s->pools.kv_allocator, err);
-    if (status == RAD_OK)
+    if (status == RAD_OK && numbers.num_layers)
         status = rad_token_to_kv_pool_create(&s->env, &numbers, &s->pools.token_to_kv_pool, err);
+    if (status == RAD_OK && num_window)
+        status =
+            window_memory_init(&s->pools.window, &s->env, model, num_window, page_size, &rows, err);
     if (status != RAD_OK) return status;
 
     rad_cache_params tree = tree_params(s);
@@ -449,6 +477,7 @@ void scheduler_destroy(scheduler *s)
     for (uint32_t i = s->tiers.num_fetching; i-- > 0;)
         tiers_leave(s, s->tiers.fetching[i]);
     tiers_fini(s);
+    window_memory_fini(&s->pools.window, &s->env);
     rad_token_to_kv_pool_destroy(s->pools.token_to_kv_pool);
     rad_kv_allocator_destroy(s->pools.kv_allocator);
     rad_req_to_token_pool_destroy(s->pools.req_to_token_pool);

@@ -45,6 +45,9 @@ typedef struct scheduler_params {
     uint32_t cache_kind;           /* rad_cache_kind */
     uint32_t page_size;            /* 0 means 1 */
     uint64_t max_total_tokens;     /* of the KV pool; rounded down to whole pages */
+    uint64_t window_total_tokens;  /* of the pool that layers with a window have beside it, rounded
+                                    * likewise; 0: none, they mask and keep every key. Not with
+                                    * tiers. */
     uint32_t max_running_requests; /* rows */
     uint32_t max_queued_requests;
     uint32_t chunked_prefill_size;           /* prompt tokens a step; 0 = never chunk */
@@ -115,10 +118,13 @@ bool scheduler_has_cancels(const scheduler *s);
 uint32_t scheduler_context_length(const scheduler *s); /* in force */
 schedule_policy scheduler_policy(const scheduler *s);
 
-/* Where K and V lie: for what any thread may do with a pool. */
+/* Where K and V lie: for what any thread may do with a pool. NULL: every layer has a window. */
 rad_token_to_kv_pool *scheduler_kv_pool(const scheduler *s);
 /* No slot from this one on was ever handed out; most below it were. O(1). */
 size_t scheduler_used_slots(const scheduler *s);
+/* The same of the pool of layers with a window; NULL and 0: there is no window memory. */
+rad_token_to_kv_pool *scheduler_window_pool(const scheduler *s);
+size_t scheduler_used_window_slots(const scheduler *s);
 
 /* O(transfers under way). */
 void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);

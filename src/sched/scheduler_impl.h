@@ -81,6 +81,9 @@ void fail_batch(scheduler *s, const rad_error *error);
  * computed when is_insert. Nothing happens to one that holds nothing. */
 void req_release_kv(scheduler *s, req *r, bool is_insert);
 
+/* What the window has passed goes back while the request runs. */
+void release_window(scheduler *s, rad_req_kv *kv);
+
 /* Ends a request for good: release, take it from `running`, output. `token` as in
  * req_output. */
 void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool is_insert);

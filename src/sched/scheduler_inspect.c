@@ -24,6 +24,15 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     stats->protected_tokens = rad_cache_protected_size(s->pools.tree_cache);
     stats->held_tokens = stats->max_total_tokens - stats->available_tokens -
                          stats->evictable_tokens - stats->protected_tokens;
+    if (!s->pools.window.tokens) return;
+    uint64_t page_size = s->pools.page_size;
+    stats->window_total_tokens = s->pools.window.num_pages * page_size;
+    stats->window_available_tokens = rad_kv_window_available_pages(s->pools.kv_allocator) *
+                                     page_size;
+    stats->window_evictable_tokens = rad_cache_window_evictable_size(s->pools.tree_cache);
+    stats->window_protected_tokens = rad_cache_window_protected_size(s->pools.tree_cache);
+    stats->window_held_tokens = stats->window_total_tokens - stats->window_available_tokens -
+                                stats->window_evictable_tokens - stats->window_protected_tokens;
 }
 
 rad_status scheduler_flush_cache(scheduler *s)
@@ -88,6 +97,20 @@ static rad_status find_page(scheduler *s, const rad_key *key, uint32_t pos, rad_
     return status;
 }
 
+static rad_status swap_in_pool(scheduler *s, rad_token_to_kv_pool *pool, rad_page a, rad_page b)
+{
+    if (!pool || !a || !b) return RAD_OK;
+    size_t bytes = s->pools.page_size * rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool));
+    char *both = rad_alloc(&s->env, 2 * bytes);
+    if (!both) return RAD_E_NOMEM;
+    rad_status status = rad_kv_pool_get_page(pool, a, both, bytes);
+    if (status == RAD_OK) status = rad_kv_pool_get_page(pool, b, both + bytes, bytes);
+    if (status == RAD_OK) status = rad_kv_pool_set_page(pool, b, both, bytes);
+    if (status == RAD_OK) status = rad_kv_pool_set_page(pool, a, both + bytes, bytes);
+    rad_free(&s->env, both, 2 * bytes);
+    return status;
+}
+
 rad_status scheduler_swap_pages(scheduler *s, const rad_key *a, uint32_t pos_a, const rad_key *b,
                                 uint32_t pos_b)
 {
@@ -96,14 +119,9 @@ rad_status scheduler_swap_pages(scheduler *s, const rad_key *a, uint32_t pos_a, 
     if (status == RAD_OK) status = find_page(s, b, pos_b, &page_b);
     if (status != RAD_OK) return status;
 
-    rad_token_to_kv_pool *pool = s->pools.token_to_kv_pool;
-    size_t bytes = s->pools.page_size * rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool));
-    char *both = rad_alloc(&s->env, 2 * bytes);
-    if (!both) return RAD_E_NOMEM;
-    status = rad_kv_pool_get_page(pool, page_a, both, bytes);
-    if (status == RAD_OK) status = rad_kv_pool_get_page(pool, page_b, both + bytes, bytes);
-    if (status == RAD_OK) status = rad_kv_pool_set_page(pool, page_b, both, bytes);
-    if (status == RAD_OK) status = rad_kv_pool_set_page(pool, page_a, both + bytes, bytes);
-    rad_free(&s->env, both, 2 * bytes);
+    const rad_page *window = rad_kv_window_page_map(s->pools.kv_allocator);
+    status = swap_in_pool(s, s->pools.token_to_kv_pool, page_a, page_b);
+    if (status == RAD_OK && window)
+        status = swap_in_pool(s, s->pools.window.kv_pool, window[page_a], window[page_b]);
     return status;
 }

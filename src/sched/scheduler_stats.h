@@ -62,7 +62,12 @@ typedef struct scheduler_stats {
     uint64_t available_tokens;
     uint64_t evictable_tokens;
     uint64_t protected_tokens;
-    uint64_t held_tokens; /* all - available - evictable - protected */
+    uint64_t held_tokens;         /* all - available - evictable - protected */
+    uint64_t window_total_tokens; /* the same five of window memory; all 0: there is none */
+    uint64_t window_available_tokens;
+    uint64_t window_evictable_tokens;
+    uint64_t window_protected_tokens;
+    uint64_t window_held_tokens;
     rad_namespace_stats namespaces;
     rad_hicache_stats tiers; /* all 0 without tiers */
 } scheduler_stats;

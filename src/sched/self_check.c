@@ -56,6 +56,10 @@ static rad_status check_requests(const scheduler *s, fault_log *log, rad_error *
             return rad_fail(err, RAD_E_CORRUPT,
                             "row %u between steps: protected %u, committed %u, allocated %u",
                             kv->row, kv->protected_len, kv->committed_len, kv->allocated_len);
+        const schedule_pools *pools = &s->pools;
+        const rad_slot *slots = rad_req_to_token_row(pools->req_to_token_pool, kv->row);
+        status = window_row_check(&pools->window, pools->kv_allocator, kv, slots, err);
+        if (status != RAD_OK) return status;
     }
     return RAD_OK;
 }

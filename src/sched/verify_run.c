@@ -35,9 +35,12 @@ static void end_first(scheduler *s)
     v->stats.num_pending--;
 }
 
-uint64_t verify_held_pages(const scheduler *s)
+kv_pages verify_held_pages(const scheduler *s)
 {
-    return pages_for(0, s->verify.kv.allocated_len, s->pools.page_size);
+    const rad_req_kv *kv = &s->verify.kv;
+    kv_pages held = {.full = pages_for(0, kv->allocated_len, s->pools.page_size)};
+    if (s->pools.window.tokens) held.window = window_held_pages(&s->pools.window, kv);
+    return held;
 }
 
 bool verify_yield(scheduler *s)
@@ -60,6 +63,7 @@ static bool begin(scheduler *s, const verify_record *record)
     s->verify.kv =
         (rad_req_kv){.row = row, .key = {.tokens = record->ids, .num_tokens = record->num_ids}};
     s->verify.next = 0;
+    window_row_changed(&s->pools.window, row, 0);
     return true;
 }
 
@@ -84,6 +88,8 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
         return false;
     kv->allocated_len = prefix + num_tokens;
     memcpy(row + prefix, b->out_cache_loc, num_tokens * sizeof *row);
+    window_row_extend(&s->pools.window, s->pools.kv_allocator, kv->row, row, prefix,
+                      kv->allocated_len, b->window_out_cache_loc);
     memcpy(b->input_ids, record->ids + prefix, num_tokens * sizeof *b->input_ids);
     b->num_logits = 0;
     for (uint32_t i = 0; i < num_tokens; i++) {
@@ -151,6 +157,7 @@ static void run_chunk(scheduler *s, uint32_t max_tokens)
         return;
     }
     v->kv.committed_len = v->kv.allocated_len;
+    release_window(s, &v->kv);
     bool same = compare(s, record, logits);
     if (same && v->next < record->num_digests) return;
     v->stats.num_verified++;

@@ -15,7 +15,7 @@ bool verify_idle_step(scheduler *s);
 void verify_busy_step(scheduler *s);
 
 /* Pages that the request which is computed again holds. */
-uint64_t verify_held_pages(const scheduler *s);
+kv_pages verify_held_pages(const scheduler *s);
 
 /* Gives back what it holds, if anything. */
 void verify_release(scheduler *s);
