@@ -565,6 +565,17 @@ TEST(params_that_cannot_work_are_refused_in_words)
     CHECK(strstr(err.text, "/no/such/model.gguf") != NULL);
 }
 
+static rad_status size_pool(const rad_env *env, const engine_params *params,
+                            const runner_info *model, uint64_t available, uint64_t *tokens,
+                            rad_error *err)
+{
+    kv_sizes sizes = {0};
+    rad_status status = size_kv_pool(env, params, model, available, &sizes, err);
+    CHECK(!sizes.window_tokens); /* the models here have no window */
+    *tokens = sizes.tokens;
+    return status;
+}
+
 /* The fraction is of what there was before the model was loaded, whatever others do meanwhile. */
 TEST(memory_that_others_gave_back_is_not_the_pools)
 {
@@ -579,9 +590,9 @@ TEST(memory_that_others_gave_back_is_not_the_pools)
     const rad_env env = rad_env_or_default(NULL);
     rad_error err = {0};
     uint64_t tokens = 0;
-    CHECK_OK(size_kv_pool(&env, &params, &model, 1000000, &tokens, &err));
+    CHECK_OK(size_pool(&env, &params, &model, 1000000, &tokens, &err));
     CHECKF(tokens > 200 && tokens < 500000 / 2048, "%llu\n", (unsigned long long)tokens);
-    CHECK(size_kv_pool(&env, &params, &model, 100000, &tokens, &err) == RAD_E_NOMEM);
+    CHECK(size_pool(&env, &params, &model, 100000, &tokens, &err) == RAD_E_NOMEM);
     CHECK(strstr(err.text, "mem_fraction_static 0.50") != NULL);
 }
 
@@ -611,15 +622,15 @@ TEST(a_pool_larger_than_what_fits_is_a_warning_and_the_smaller)
     uint64_t tokens = 0;
     rad_error err = {0};
     last_warning[0] = 0;
-    CHECK_OK(size_kv_pool(&env, &params, &small_model, 1000000, &tokens, &err));
+    CHECK_OK(size_pool(&env, &params, &small_model, 1000000, &tokens, &err));
     CHECKF(tokens > 200 && tokens < 500000 / 2048 && tokens % 16 == 0, "%llu\n",
            (unsigned long long)tokens);
     CHECKF(strstr(last_warning, "max_total_tokens 1099511627776 is more"), "%s\n", last_warning);
     last_warning[0] = 0;
     params.max_total_tokens = 128;
-    CHECK_OK(size_kv_pool(&env, &params, &small_model, 1000000, &tokens, &err));
+    CHECK_OK(size_pool(&env, &params, &small_model, 1000000, &tokens, &err));
     CHECK(tokens == 128 && !last_warning[0]);
-    CHECK(size_kv_pool(&env, &params, &small_model, 100000, &tokens, &err) == RAD_E_NOMEM);
+    CHECK(size_pool(&env, &params, &small_model, 100000, &tokens, &err) == RAD_E_NOMEM);
 }
 
 /* A node for each page is 188 bytes that a model with a small K/V would feel. */
@@ -630,9 +641,9 @@ TEST(the_pool_leaves_room_for_a_node_to_each_page)
     uint64_t one = 0, sixteen = 0;
     rad_error err = {0};
     engine_params params = {.page_size = 1, .mem_fraction_static = 0.5};
-    CHECK_OK(size_kv_pool(&env, &params, &small_model, 1000000, &one, &err));
+    CHECK_OK(size_pool(&env, &params, &small_model, 1000000, &one, &err));
     params.page_size = 16;
-    CHECK_OK(size_kv_pool(&env, &params, &small_model, 1000000, &sixteen, &err));
+    CHECK_OK(size_pool(&env, &params, &small_model, 1000000, &sixteen, &err));
     CHECKF(one * (2048 + 188) <= 500000 && one < sixteen, "%llu and %llu\n",
            (unsigned long long)one, (unsigned long long)sixteen);
 }
@@ -644,14 +655,118 @@ TEST(only_where_nothing_is_said_of_memory_64_contexts_are_enough)
     engine_params params = {.page_size = 1};
     uint64_t tokens = 0;
     rad_error err = {0};
-    CHECK_OK(size_kv_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
+    CHECK_OK(size_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
     CHECK(tokens == 64 * 16);
     params.max_running_requests = 100;
-    CHECK_OK(size_kv_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
+    CHECK_OK(size_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
     CHECK(tokens == 100 * 16);
     params.mem_fraction_static = 0.8;
-    CHECK_OK(size_kv_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
+    CHECK_OK(size_pool(&env, &params, &small_model, 32 << 20, &tokens, &err));
     CHECKF(tokens > 10000, "%llu\n", (unsigned long long)tokens);
+}
+
+/* K/V of a token: 8 KiB in 8 layers. Every other one has a window of 4096, or all of them have. */
+static runner_info window_model(uint32_t context, uint32_t window_layers)
+{
+    return (runner_info){.context_length = context,
+                         .num_layers = 8,
+                         .num_kv_heads = 2,
+                         .head_dim = 64,
+                         .v_head_dim = 64,
+                         .kv_dtype = RAD_F32,
+                         .window_layers = window_layers,
+                         .sliding_window = 4096};
+}
+
+enum { WINDOW_MEMORY = 1 << 29, WINDOW_PAGE = 16, INDEX = 32 + 188 / 16, WINDOW_INDEX = 16 };
+
+static kv_sizes size_windows(const engine_params *params, const runner_info *model)
+{
+    const rad_env env = rad_env_or_default(NULL);
+    kv_sizes sizes = {0};
+    rad_error err = {0};
+    rad_status status =
+        size_kv_pool(&env, params, model, 2 * (uint64_t)WINDOW_MEMORY, &sizes, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    return sizes;
+}
+
+/* The arithmetic of engine_size.c, for half of 1 GiB: a token costs 4 KiB on each side and its
+ * index; the window side has W / C of the tokens and a chunk of 2048. Both pools together are the
+ * memory, and hold so much more than one pool that masks. */
+TEST(memory_is_divided_between_the_pools_as_full_contexts_need_it)
+{
+    SKIP_UNLESS(memory_available() > 1 << 30, "there is not 1 GiB to divide");
+    static const struct {
+        uint32_t context, window_layers;
+        double gain;
+    } cases[] = {{32768, 4, 1.7}, {8192, 4, 1.3}, {32768, 8, 5}, {8192, 8, 1.9}};
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        const runner_info model = window_model(cases[i].context, cases[i].window_layers);
+        const uint64_t window_bytes = 1024 * (uint64_t)cases[i].window_layers + WINDOW_INDEX;
+        const uint64_t full_bytes = 8192 - 1024 * (uint64_t)cases[i].window_layers + INDEX;
+        engine_params p = {.page_size = WINDOW_PAGE, .mem_fraction_static = 0.5};
+        const kv_sizes apart = size_windows(&p, &model);
+        const double ratio = (4096.0 + WINDOW_PAGE) / cases[i].context;
+        const double want = (WINDOW_MEMORY - 2048.0 * (double)window_bytes) /
+                            ((double)full_bytes + ratio * (double)window_bytes);
+        CHECKF(apart.tokens % WINDOW_PAGE == 0 && (double)apart.tokens <= want &&
+                   (double)apart.tokens > want - 2 * WINDOW_PAGE,
+               "%zu: %llu tokens, not %g\n", i, (unsigned long long)apart.tokens, want);
+        CHECK(apart.window_tokens == (uint64_t)(ratio * (double)apart.tokens) + 2048);
+        CHECK(apart.tokens * full_bytes + apart.window_tokens * window_bytes <= WINDOW_MEMORY);
+
+        p.disable_hybrid_swa_memory = true;
+        const kv_sizes masked = size_windows(&p, &model);
+        CHECK(masked.window_tokens == 0 && masked.tokens <= WINDOW_MEMORY / (8192 + INDEX));
+        CHECKF((double)apart.tokens > cases[i].gain * (double)masked.tokens,
+               "%zu: %llu tokens, masked %llu\n", i, (unsigned long long)apart.tokens,
+               (unsigned long long)masked.tokens);
+        print_message("  contexts of %u, %u of 8 layers with a window of 4096: %llu and %llu "
+                      "tokens in 512 MiB, masked %llu\n",
+                      cases[i].context, cases[i].window_layers, (unsigned long long)apart.tokens,
+                      (unsigned long long)apart.window_tokens, (unsigned long long)masked.tokens);
+    }
+}
+
+TEST(the_window_side_is_as_large_as_was_asked_and_never_too_small_for_a_request)
+{
+    SKIP_UNLESS(memory_available() > 1 << 30, "there is not 1 GiB to divide");
+    const runner_info model = window_model(32768, 4);
+    engine_params p = {.page_size = 1, .max_total_tokens = 20000, .swa_full_tokens_ratio = 0.6};
+    kv_sizes s = size_windows(&p, &model);
+    CHECK(s.tokens == 20000 && s.window_tokens == 12000 + 2048);
+    p.swa_full_tokens_ratio = 1; /* never more than the other side */
+    s = size_windows(&p, &model);
+    CHECK(s.tokens == 20000 && s.window_tokens == 20000);
+    p.swa_full_tokens_ratio = 0; /* by the context: but for the least, 2501 and a chunk */
+    s = size_windows(&p, &model);
+    CHECKF(s.tokens == 20000 && s.window_tokens == 4096 + 3 + 2048, "%llu\n",
+           (unsigned long long)s.window_tokens);
+    p.max_total_tokens = 5000; /* a pool that even the least does not fit in */
+    s = size_windows(&p, &model);
+    CHECK(s.tokens == 5000 && s.window_tokens == 5000);
+    /* Nothing is said of memory, and there is more than 64 contexts need: no ratio is needed. */
+    const runner_info small = {.context_length = 256,
+                               .num_layers = 2,
+                               .num_kv_heads = 1,
+                               .head_dim = 16,
+                               .v_head_dim = 16,
+                               .window_layers = 1,
+                               .sliding_window = 64};
+    p = (engine_params){.page_size = 1};
+    s = size_windows(&p, &small);
+    CHECK(s.tokens == 64 * 256 && s.window_tokens == s.tokens);
+    /* What a context never reaches, or tiers would have to carry, is no window memory. */
+    p.context_length = 64;
+    CHECK(size_windows(&p, &small).window_tokens == 0);
+    p = (engine_params){.page_size = 1, .enable_hierarchical_cache = true};
+    CHECK(size_windows(&p, &small).window_tokens == 0);
+    p = (engine_params){.swa_full_tokens_ratio = 1.5};
+    rad_error err = {0};
+    const rad_env env = rad_env_or_default(NULL);
+    CHECK(size_kv_pool(&env, &p, &small, 1 << 29, &s, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "swa_full_tokens_ratio 1.5") != NULL);
 }
 
 TEST(rows_follow_the_pool_and_memory_up_to_4096)

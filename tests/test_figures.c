@@ -38,6 +38,7 @@ TEST(the_values_of_a_metric_stand_together)
         bool same = before && strcmp(before->metric, row->metric) == 0;
         CHECKF(same == !row->type && !row->type == !row->help, "%s\n", row->metric);
         if (same) CHECK(row->tells == before->tells && row->tiers == before->tiers);
+        if (same) CHECK(row->window == before->window);
         bool counts = row->type && strcmp(row->type, "counter") == 0;
         if (row->type)
             CHECKF(counts ==
@@ -72,6 +73,9 @@ TEST(a_figure_is_read_where_it_lies)
                                              .max_total_tokens = 400,
                                              .available_tokens = 100,
                                              .evictable_tokens = 200,
+                                             .window_total_tokens = 80,
+                                             .window_available_tokens = 50,
+                                             .window_evictable_tokens = 20,
                                              .kv_errors = 5,
                                              .forward_ns = 1500000000,
                                              .self_check = {.num_checks = 7, .num_violations = 2},
@@ -91,6 +95,12 @@ TEST(a_figure_is_read_where_it_lies)
                   {"sglang:num_used_tokens", 100},
                   {"sglang:kv_used_tokens", 300},
                   {"sglang:token_usage", 0.25},
+                  {"swa_max_total_num_tokens", 80},
+                  {"swa_available_tokens", 50},
+                  {"sglang:swa_evictable_tokens", 20},
+                  {"sglang:swa_used_tokens", 30},
+                  {"sglang:swa_num_used_tokens", 10},
+                  {"sglang:swa_token_usage", 0.125},
                   {"sglang:cache_hit_rate", 0.25}};
     for (size_t i = 0; i < RAD_COUNT(wanted); i++) {
         double value = figure_value(find(wanted[i].name), &f);

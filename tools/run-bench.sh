@@ -8,6 +8,7 @@
 #   attention  decode and prefill beside memory's and the products' rates
 #   trace      what the cache costs a request of a traffic trace
 #   replay     hit rates of four policies on a trace of conversations
+#   windows    tokens of context that a GB holds, with window memory and with a mask
 #   model      prefill and decode of llama-110m and qwen3-0.6b, bf16 and q8_0
 #   start      qwen3-0.6b, from nothing until ready for a request
 #   prefix     32 requests behind one prefix, tree attention on and off
@@ -27,7 +28,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention trace replay model start prefix scaling blog tiers serving stall"
+sections="cache sched storage gemm attention trace replay windows model start prefix scaling blog tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -104,6 +105,11 @@ bench_replay() {
     file=$(trace mooncake conversations.jsonl.gz)
     $bin/radish replay "$file" --policy lru --policy lfu --policy slru --policy cost \
         --capacity-blocks 10000 --capacity-blocks 30000 --capacity-blocks 100000
+}
+
+bench_windows() {
+    echo "== bench_windows"
+    $bin/bench/bench_windows
 }
 
 bench_model() {

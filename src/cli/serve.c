@@ -49,6 +49,15 @@ static void print_banner(engine *e, const server *s, const server_params *where,
            (double)i->max_total_tokens * (double)i->kv_bytes_per_token / (1 << 20), i->page_size,
            i->radix_cache ? "on" : "off", i->radix_cache ? ", evicts by " : "",
            i->radix_cache ? i->eviction_policy : "");
+    if (i->window_total_tokens)
+        printf("  window memory %llu tokens (%.1f MiB) for the layers that see %u tokens\n",
+               (unsigned long long)i->window_total_tokens,
+               (double)i->window_total_tokens * (double)i->window_kv_bytes_per_token / (1 << 20),
+               i->sliding_window);
+    else if (i->sliding_window && i->hierarchical_cache)
+        printf("  the layers that see %u tokens mask, and keep every key: tiers do not carry "
+               "windows yet\n",
+               i->sliding_window);
     if (i->hierarchical_cache) {
         engine_storage_status store;
         engine_get_storage_status(e, &store);
@@ -249,6 +258,22 @@ int cmd_serve(int argc, char **argv)
              "Size of the KV cache in tokens; more than what --mem-fraction-static leaves is a\n"
              "warning and that. Default: all that it leaves where it is given, else not more than\n"
              "64 full contexts (--max-running-requests of them, if that is more). 0 = default."},
+        {.kind = CLI_F64,
+         .name = "swa-full-tokens-ratio",
+         .arg = "F",
+         .target = &engine_p.swa_full_tokens_ratio,
+         .max = 1,
+         .help =
+             "Models whose layers (all or some) see a sliding window keep K and V of these layers\n"
+             "in a pool of their own, which has F tokens for each token of --max-total-tokens.\n"
+             "Default: the window divided by the context length, 0.125 at least, and as much more\n"
+             "as there is memory for where neither flag above says how much; 0 = default. 1 is\n"
+             "for requests that are mostly shorter than the window."},
+        {.kind = CLI_FLAG,
+         .name = "disable-hybrid-swa-memory",
+         .target = &engine_p.disable_hybrid_swa_memory,
+         .help = "Keep K and V of the whole context in layers with a sliding window, too; for\n"
+                 "comparison. So it is with --enable-hierarchical-cache for now."},
         {.kind = CLI_F64,
          .name = "kv-populate-ahead",
          .arg = "GB",

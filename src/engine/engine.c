@@ -108,6 +108,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .on_step = p->on_step,
         .step_user = p->step_user,
         .max_total_tokens = p->max_total_tokens,
+        .window_total_tokens = e->window_total_tokens,
         .max_running_requests = p->max_running_requests,
         .max_queued_requests = e->max_jobs, /* submit holds the real limit */
         .chunked_prefill_size = (uint32_t)RAD_MAX(p->chunked_prefill_size, 0),
@@ -186,7 +187,10 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
              model->gemm[0] ? ", products " : "", model->gemm);
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
+    const bool apart = pool.window_total_tokens;
     rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, e->params.page_size);
+    rad_token_to_kv_pool_params window = runner_window_params(model, 0, e->params.page_size);
+    if (apart) kv = runner_full_params(model, 0, e->params.page_size);
     e->info = (engine_info){
         .model_name = e->model_name,
         .model_path = e->model_path,
@@ -202,7 +206,10 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .chunked_prefill_size = (uint32_t)RAD_MAX(e->params.chunked_prefill_size, 0),
         .num_threads = e->pool ? compute_pool_num_threads(e->pool) : 1,
         .max_total_tokens = pool.max_total_tokens,
-        .kv_bytes_per_token = rad_kv_pool_bytes_per_token(&kv),
+        .kv_bytes_per_token = kv.num_layers ? rad_kv_pool_bytes_per_token(&kv) : 0,
+        .window_total_tokens = pool.window_total_tokens,
+        .window_kv_bytes_per_token = apart ? rad_kv_pool_bytes_per_token(&window) : 0,
+        .sliding_window = model->sliding_window,
         .created_unix = (uint64_t)time(NULL),
         .radix_cache = !e->params.disable_radix_cache,
         .hierarchical_cache = e->tiers.enabled,
@@ -214,6 +221,32 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
     return RAD_OK;
 }
 
+/* What becomes of layers with a window, if there are any. */
+static void log_window(const engine *e)
+{
+    const engine_info *i = &e->info;
+    const runner_info *model = &e->runner->info;
+    const char *why = "--disable-hybrid-swa-memory";
+    if (!model->window_layers) return;
+    if (i->window_total_tokens) {
+        rad_log(&e->env, RAD_LOG_INFO,
+                "engine: swa_max_total_tokens=%llu (%.1f MB of KV, %llu bytes a token) for the %u "
+                "of %u layers with a window of %u",
+                (unsigned long long)i->window_total_tokens,
+                (double)i->window_total_tokens * (double)i->window_kv_bytes_per_token / 1e6,
+                (unsigned long long)i->window_kv_bytes_per_token, model->window_layers,
+                model->num_layers, i->sliding_window);
+        return;
+    }
+    if (i->hierarchical_cache)
+        why = "tiers do not carry windows yet";
+    else if (i->sliding_window >= i->context_length)
+        why = "no context is longer";
+    rad_log(&e->env, RAD_LOG_INFO,
+            "engine: layers with a window of %u mask, and keep every key: %s", i->sliding_window,
+            why);
+}
+
 static void log_info(const engine *e)
 {
     const engine_info *i = &e->info;
@@ -222,6 +255,7 @@ static void log_info(const engine *e)
             (unsigned long long)i->max_total_tokens,
             (double)i->max_total_tokens * (double)i->kv_bytes_per_token / 1e6,
             (unsigned long long)i->kv_bytes_per_token, i->page_size);
+    log_window(e);
     rad_log(&e->env, RAD_LOG_INFO,
             "engine: max_running_requests=%u, max_queued_requests=%u, chunked_prefill_size=%u, "
             "context_length=%u, radix cache %s, %u threads",
@@ -254,6 +288,24 @@ static rad_status find_end_ids(engine *e, rad_error *err)
         e->num_end_ids = count;
     }
     return RAD_OK;
+}
+
+/* Each pool gets its part of kv_populate_ahead, by its size. */
+static rad_status start_populating(engine *e, rad_error *err)
+{
+    rad_token_to_kv_pool *full = scheduler_kv_pool(e->scheduler);
+    rad_token_to_kv_pool *window = scheduler_window_pool(e->scheduler);
+    double full_bytes = full ? (double)rad_kv_pool_size_bytes(full) : 0;
+    double window_bytes = window ? (double)rad_kv_pool_size_bytes(window) : 0;
+    double ahead = (double)e->params.kv_populate_ahead / (full_bytes + window_bytes);
+    rad_status status = RAD_OK;
+    if (full)
+        status =
+            engine_populate_start(&e->populate, &e->env, full, (uint64_t)(ahead * full_bytes), err);
+    if (window && status == RAD_OK)
+        status = engine_populate_start(&e->populate_window, &e->env, window,
+                                       (uint64_t)(ahead * window_bytes), err);
+    return status;
 }
 
 static rad_status start_threads(engine *e, rad_error *err)
@@ -298,12 +350,14 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     e->chat = parts->chat;
     e->pool = parts->pool;
     e->tiers.source = parts->source;
+    e->window_total_tokens = parts->window_total_tokens;
     const char *why = parts->chat_error;
     strncpy(e->chat_error, why ? why : "this model has no chat template", sizeof e->chat_error - 1);
     if (!e->params.random_seed) e->params.random_seed = full.now_ns(full.user);
     pthread_mutex_init(&e->lock, NULL);
     engine_store_init(e);
     engine_populate_init(&e->populate);
+    engine_populate_init(&e->populate_window);
 
     rad_status status = complete_params(&e->params, &e->runner->info, err);
     if (status == RAD_OK) status = create_table(e, err);
@@ -311,9 +365,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     if (status == RAD_OK) status = create_scheduler(e, err);
     if (status == RAD_OK) status = fill_info(e, parts, err);
     if (status == RAD_OK) status = find_end_ids(e, err);
-    if (status == RAD_OK)
-        status = engine_populate_start(&e->populate, &e->env, scheduler_kv_pool(e->scheduler),
-                                       e->params.kv_populate_ahead, err);
+    if (status == RAD_OK) status = start_populating(e, err);
     if (status == RAD_OK) status = start_threads(e, err);
     if (status == RAD_OK) status = engine_store_start(e, err);
     if (status != RAD_OK) {
@@ -355,10 +407,12 @@ void engine_destroy(engine *e)
     if (e->num_threads_started > 0) pthread_join(e->detokenizer_thread, NULL);
 
     engine_populate_stop(&e->populate);
+    engine_populate_stop(&e->populate_window);
     scheduler_destroy(e->scheduler);
     engine_tiers_fini(&e->tiers);
     engine_store_fini(e);
     engine_populate_fini(&e->populate);
+    engine_populate_fini(&e->populate_window);
     message_ring_fini(&e->to_tokenizer);
     message_ring_fini(&e->to_scheduler);
     message_ring_fini(&e->to_detokenizer);
@@ -383,7 +437,8 @@ const engine_info *engine_get_info(const engine *e)
 
 bool engine_await_populated(engine *e)
 {
-    return engine_populate_wait(&e->populate);
+    bool ready = engine_populate_wait(&e->populate);
+    return engine_populate_wait(&e->populate_window) && ready;
 }
 
 const tokenizer *engine_tokenizer(const engine *e)

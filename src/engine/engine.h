@@ -88,6 +88,10 @@ typedef struct engine_params {
                                     * limit but the queue's */
     double self_check_interval_s;  /* an idle engine checks all slots and structures so often, see
                                     * sched/self_check.h; 0 = never */
+    double swa_full_tokens_ratio;  /* tokens of window layers' K/V for each token of the others'; 0:
+                                    * by window and context, see engine_size.c */
+    bool disable_hybrid_swa_memory; /* layers with a window mask, and every key is kept */
+
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */
@@ -119,7 +123,11 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint32_t chunked_prefill_size; /* 0 = off */
     uint32_t num_threads;
     uint64_t max_total_tokens;
-    uint64_t kv_bytes_per_token;
+    uint64_t kv_bytes_per_token;        /* but for layers that have window memory: */
+    uint64_t window_total_tokens;       /* of it; 0: there is none */
+    uint64_t window_kv_bytes_per_token; /* and what one takes there */
+    uint32_t sliding_window;            /* of the model, 0: none */
+    uint32_t info_reserved;
     uint64_t created_unix; /* seconds */
     bool radix_cache;
     bool hierarchical_cache;     /* there is a host tier */

@@ -97,7 +97,8 @@ struct engine {
     scheduler *scheduler;
     engine_tiers tiers;
     engine_store store;
-    engine_populate populate;
+    engine_populate populate, populate_window;
+    uint64_t window_total_tokens; /* asked of the scheduler */
 
     message_ring to_tokenizer, to_scheduler, to_detokenizer; /* to_tokenizer: NULL ends a pause */
     bool paused;                                             /* S's */
@@ -132,6 +133,7 @@ typedef struct engine_parts {
     uint64_t available; /* bytes of memory before the model was loaded; 0: unknown */
     uint32_t max_rows;  /* requests at one time that the runner's buffers are for */
     uint32_t reserved;
+    uint64_t window_total_tokens; /* as scheduler_params has it */
 } engine_parts;
 
 void engine_parts_destroy(const engine_parts *parts); /* those that there are */
@@ -155,10 +157,16 @@ uint32_t default_max_running(uint64_t max_total_tokens); /* 64 to 4096 */
  * costs of it. */
 uint32_t rows_to_load_for(const engine_params *params, const runner_info *model, uint64_t row_bytes,
                           uint64_t available);
+typedef struct kv_sizes {
+    uint64_t tokens;        /* max_total_tokens */
+    uint64_t window_tokens; /* of the pool of layers with a window; 0: there is none */
+} kv_sizes;
 /* RAD_E_NOMEM only where not even a small pool fits; a larger max_total_tokens than what fits is a
  * warning and the smaller. */
 rad_status size_kv_pool(const rad_env *env, const engine_params *params, const runner_info *model,
-                        uint64_t available_before, uint64_t *max_total_tokens, rad_error *err);
+                        uint64_t available_before, kv_sizes *sizes, rad_error *err);
+/* What fits into so many bytes, whatever this machine has. */
+kv_sizes kv_sizes_in(const engine_params *params, const runner_info *model, uint64_t bytes);
 
 /* Takes from the request memory and adds to *charged. RAD_FULL in words. */
 rad_status engine_charge(engine *e, uint64_t bytes, uint64_t *charged, rad_error *err);

@@ -31,7 +31,8 @@ enum { MOST_CHUNK = 1 << 20, MOST_RUNNING = 1 << 16 };
  * buffer, nearly a batch's tokens and logits; see llama_buffers_init. */
 static uint64_t row_bytes(const model_config *c, uint32_t context)
 {
-    uint64_t numbers = (uint64_t)context + c->vocab_size + 3ull * c->dim + 3ull * c->ffn_dim +
+    uint64_t lines = c->sliding_window ? 2ull * context : context; /* window rows, too */
+    uint64_t numbers = lines + c->vocab_size + 3ull * c->dim + 3ull * c->ffn_dim +
                        2ull * config_qkv_dim(c);
     return numbers * sizeof(float);
 }
@@ -140,9 +141,11 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
     status = load_from(&full, file, &p, &parts, chat_error, err);
     parts.chat_error = chat_error[0] ? chat_error : NULL;
     gguf_close(file);
+    kv_sizes sizes = {0};
     if (status == RAD_OK)
-        status = size_kv_pool(&full, &p, &parts.runner->info, available_before, &p.max_total_tokens,
-                              err);
+        status = size_kv_pool(&full, &p, &parts.runner->info, available_before, &sizes, err);
+    p.max_total_tokens = sizes.tokens;
+    parts.window_total_tokens = sizes.window_tokens;
     if (status == RAD_OK && !p.max_running_requests)
         p.max_running_requests = RAD_MIN(default_max_running(p.max_total_tokens), parts.max_rows);
     if (status != RAD_OK) {

@@ -10,10 +10,25 @@
  * is not made larger than MAX_CONTEXTS full contexts: a small model would otherwise take most of a
  * large machine for tokens that nobody asks for.
  *
+ * A model with layers that see a window has two pools: `tokens` of the others' K/V, and fewer of
+ * theirs (--swa-full-tokens-ratio). Per token of context, with a full context of C tokens and a
+ * window of W:
+ *
+ *     masked       full layers + window layers
+ *     here         full layers + window layers * W / C        the default ratio is W / C
+ *
+ * So contexts of C tokens fill both pools at the same time. Shorter ones need more of the window
+ * side for each token (those below W as much as of the other), longer ones less: the default is for
+ * the context in force, but not below LEAST_RATIO, from where on it wins little and a mix of short
+ * ones loses much. Where memory is not what limits the pool, the window side gets of the rest as
+ * much as the other has: nothing is lost then. A chunk of a prompt comes on top, which holds window
+ * pages for all of its tokens until its step has ended.
+ *
  * Rows (requests that may run at one time) follow the pool, and a part of memory of their own: a
  * row is a line of the table of slots, and a line of every buffer of a batch. */
 #include "base/available.h"
 #include "engine/engine_impl.h"
+#include "sched/window_memory.h"
 
 enum {
     LEAST_ROWS = 64,
@@ -23,9 +38,13 @@ enum {
     ROWS_SHARE = 32,  /* one part in so many of the memory for weights and KV is for rows */
     MAX_CONTEXTS = 64,
     MIN_POOL_TOKENS = 64,
-    INDEX_BYTES = 32, /* of keys, rows and allocator a token, roughly; KV is far more */
-    NODE_BYTES = 188  /* of the tree, which may have a node for each page (cache.h) */
+    INDEX_BYTES = 32,        /* of keys, rows and allocator a token, roughly; KV is far more */
+    WINDOW_INDEX_BYTES = 16, /* of the allocator's window side and its rows, likewise */
+    DEFAULT_CHUNK = 2048,
+    NODE_BYTES = 188 /* of the tree, which may have a node for each page (cache.h) */
 };
+
+static const double LEAST_RATIO = 1.0 / 8;
 
 /* Enough rows that the pool, not their number, is the limit for usual requests. */
 uint32_t default_max_running(uint64_t max_total_tokens)
@@ -48,57 +67,120 @@ static uint64_t asked_tokens(const engine_params *p, uint32_t model_context, boo
     return p->mem_fraction_static && memory_known ? UINT64_MAX : contexts * context;
 }
 
-/* With a node to each page: short branches may fill the pool with them. */
-static uint64_t bytes_of_token(const engine_params *p, const runner_info *model)
+/* What the sides of the pool cost a token; without window memory `window` is 0. */
+typedef struct token_cost {
+    uint64_t full, window;
+    double ratio;    /* window tokens for each */
+    uint64_t beside; /* window tokens beside those */
+    uint64_t least;  /* of the window side */
+    bool exact;      /* the ratio was asked for */
+} token_cost;
+
+static bool has_window_memory(const engine_params *p, const runner_info *model, uint32_t context)
 {
-    rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, p->page_size);
-    return rad_kv_pool_bytes_per_token(&kv) + INDEX_BYTES + NODE_BYTES / RAD_MAX(p->page_size, 1u);
+    return model->window_layers && model->sliding_window < context &&
+           !p->disable_hybrid_swa_memory && !p->enable_hierarchical_cache;
+}
+
+/* With a node to each page: short branches may fill the pool with them. */
+static token_cost cost_of_token(const engine_params *p, const runner_info *model)
+{
+    uint32_t page_size = RAD_MAX(p->page_size, 1u), window = model->sliding_window;
+    uint32_t context = p->context_length ? p->context_length : model->context_length;
+    const bool apart = has_window_memory(p, model, context);
+    rad_token_to_kv_pool_params kv = apart ? runner_full_params(model, 0, page_size)
+                                           : runner_kv_params(model, 0, page_size);
+    rad_token_to_kv_pool_params near = runner_window_params(model, 0, page_size);
+    token_cost cost = {.full = INDEX_BYTES + NODE_BYTES / page_size};
+    if (kv.num_layers) cost.full += rad_kv_pool_bytes_per_token(&kv);
+    if (!apart) return cost;
+    uint32_t chunk = p->chunked_prefill_size > 0 ? (uint32_t)p->chunked_prefill_size
+                     : p->chunked_prefill_size   ? context
+                                                 : DEFAULT_CHUNK;
+    cost.window = rad_kv_pool_bytes_per_token(&near) + WINDOW_INDEX_BYTES;
+    cost.exact = p->swa_full_tokens_ratio > 0;
+    cost.ratio = cost.exact ? p->swa_full_tokens_ratio
+                            : RAD_MAX((double)(window + page_size) / context, LEAST_RATIO);
+    cost.ratio = RAD_MIN(cost.ratio, 1.0);
+    cost.beside = RAD_MIN(chunk, context);
+    cost.least = (uint64_t)window_memory_least_pages(window, page_size) * page_size + cost.beside;
+    return cost;
+}
+
+/* Of the window side, when the other has so many: never more than that. */
+static uint64_t window_tokens_for(const token_cost *cost, uint64_t tokens)
+{
+    if (!cost->window) return 0;
+    uint64_t window = (uint64_t)(cost->ratio * (double)tokens) + cost->beside;
+    return RAD_MIN(RAD_MAX(window, cost->least), tokens);
+}
+
+/* The most tokens for which there is memory on both sides. */
+static uint64_t tokens_in(const token_cost *cost, uint64_t bytes)
+{
+    uint64_t both = bytes / (cost->full + cost->window); /* as many window tokens */
+    if (!cost->window || both <= window_tokens_for(cost, both)) return both;
+    double beside = (double)(cost->beside * cost->window);
+    double each = (double)cost->full + cost->ratio * (double)cost->window;
+    uint64_t tokens = (double)bytes > beside ? (uint64_t)(((double)bytes - beside) / each) : 0;
+    if (window_tokens_for(cost, tokens) > cost->least) return tokens;
+    return (bytes - RAD_MIN(bytes, cost->least * cost->window)) / cost->full;
+}
+
+kv_sizes kv_sizes_in(const engine_params *p, const runner_info *model, uint64_t bytes)
+{
+    token_cost cost = cost_of_token(p, model);
+    uint64_t tokens = tokens_in(&cost, bytes);
+    tokens -= tokens % RAD_MAX(p->page_size, 1u);
+    return (kv_sizes){.tokens = tokens, .window_tokens = window_tokens_for(&cost, tokens)};
 }
 
 uint32_t rows_to_load_for(const engine_params *p, const runner_info *model, uint64_t row_bytes,
                           uint64_t available)
 {
     if (p->max_running_requests) return p->max_running_requests;
-    uint64_t token_bytes = bytes_of_token(p, model);
+    token_cost cost = cost_of_token(p, model);
     double fraction = fraction_of(p);
     double memory = (double)available * (fraction > 0 && fraction < 1 ? fraction : 0);
     uint64_t tokens = asked_tokens(p, model->context_length, available != 0);
-    if (available) tokens = RAD_MIN(tokens, (uint64_t)(memory / (double)token_bytes));
+    if (available) tokens = RAD_MIN(tokens, tokens_in(&cost, (uint64_t)memory));
     uint64_t paid = (uint64_t)(memory / ROWS_SHARE / (double)RAD_MAX(row_bytes, 1u));
     uint64_t rows = default_max_running(tokens);
     return (uint32_t)RAD_MIN(rows, RAD_MAX(paid, (uint64_t)CHEAP_ROWS));
 }
 
 rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner_info *model,
-                        uint64_t available_before, uint64_t *max_total_tokens, rad_error *err)
+                        uint64_t available_before, kv_sizes *sizes, rad_error *err)
 {
-    uint64_t token_bytes = bytes_of_token(p, model);
+    token_cost cost = cost_of_token(p, model);
     double fraction = fraction_of(p);
     if (!(fraction > 0 && fraction < 1))
         return rad_fail(err, RAD_E_INVAL, "mem_fraction_static %g is not between 0 and 1",
                         fraction);
+    if (!(p->swa_full_tokens_ratio >= 0 && p->swa_full_tokens_ratio <= 1))
+        return rad_fail(err, RAD_E_INVAL, "swa_full_tokens_ratio %g is not from 0 to 1",
+                        p->swa_full_tokens_ratio);
     /* What others gave back meanwhile is no part of the fraction. */
     uint64_t available = RAD_MIN(memory_available(), available_before);
     /* The host tier is memory of the same machine. */
     uint64_t host_bytes = p->enable_hierarchical_cache ? (uint64_t)(p->hicache_size * 1e9) : 0;
     double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : 2;
     if (p->enable_hierarchical_cache && !host_bytes)
-        token_bytes += (uint64_t)(ratio * (double)token_bytes);
+        cost.full += (uint64_t)(ratio * (double)cost.full);
     if (available && available <= host_bytes)
         return rad_fail(err, RAD_E_NOMEM,
                         "hicache_size %g GB: only %.2f GB are available, for the KV pool as well",
                         p->hicache_size, (double)available / 1e9);
     available -= host_bytes * (available != 0);
     double rest = (double)available - (double)available_before * (1 - fraction);
-    uint64_t fits = rest > 0 ? (uint64_t)rest / token_bytes : 0;
+    uint64_t memory = rest > 0 ? (uint64_t)rest : 0, fits = tokens_in(&cost, memory);
 
     uint64_t tokens = asked_tokens(p, model->context_length, available != 0);
     const char *and_host = p->enable_hierarchical_cache && !host_bytes ? " and the host tier" : "";
     bool short_of = available && tokens > fits;
-    if (p->max_total_tokens && !short_of) {
-        *max_total_tokens = tokens;
-        return RAD_OK;
-    }
+    sizes->window_tokens = window_tokens_for(&cost, tokens);
+    sizes->tokens = tokens;
+    if (p->max_total_tokens && !short_of) return RAD_OK;
     if (available) tokens = RAD_MIN(tokens, fits);
     tokens = RAD_MIN(tokens, (uint64_t)INT32_MAX / 2);
     tokens -= tokens % RAD_MAX(p->page_size, 1u);
@@ -107,7 +189,7 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
                         "mem_fraction_static %.2f of %.2f GB leaves no room for the KV pool%s "
                         "beside the model (%llu bytes a token); %.2f GB are available now",
                         fraction, (double)available_before / 1e9, and_host,
-                        (unsigned long long)token_bytes, (double)available / 1e9);
+                        (unsigned long long)(cost.full + cost.window), (double)available / 1e9);
     rad_log(env, RAD_LOG_INFO,
             "engine: %.2f GB available before loading, %.2f GB after; mem_fraction_static %.2f "
             "has room for %llu tokens of KV",
@@ -119,6 +201,11 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
                 "for in the KV pool%s: it has %llu tokens",
                 (unsigned long long)p->max_total_tokens, fraction, and_host,
                 (unsigned long long)tokens);
-    *max_total_tokens = tokens;
+    sizes->tokens = tokens;
+    sizes->window_tokens = window_tokens_for(&cost, tokens);
+    if (cost.window && !cost.exact && !short_of && available) { /* there is memory left */
+        uint64_t left = (memory - RAD_MIN(memory, tokens * cost.full)) / cost.window;
+        sizes->window_tokens = RAD_MAX(sizes->window_tokens, RAD_MIN(left, tokens));
+    }
     return RAD_OK;
 }

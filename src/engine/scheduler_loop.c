@@ -42,8 +42,9 @@ static void add_job(engine *e, engine_job *job)
 
 static void tell_use(engine *e)
 {
-    engine_populate_follow(&e->populate, scheduler_used_slots(e->scheduler),
-                           scheduler_is_idle(e->scheduler));
+    const bool idle = scheduler_is_idle(e->scheduler);
+    engine_populate_follow(&e->populate, scheduler_used_slots(e->scheduler), idle);
+    engine_populate_follow(&e->populate_window, scheduler_used_window_slots(e->scheduler), idle);
 }
 
 void *scheduler_loop(void *arg)
@@ -130,7 +131,8 @@ static void do_stats(engine *e, engine_call *c)
 
 void engine_get_stats(engine *e, engine_stats *stats)
 {
-    *stats = (engine_stats){.kv_populated_bytes = engine_populate_bytes(&e->populate)};
+    *stats = (engine_stats){.kv_populated_bytes = engine_populate_bytes(&e->populate) +
+                                                  engine_populate_bytes(&e->populate_window)};
     engine_call c = {.fn = do_stats, .stats = &stats->sched};
     call(e, &c);
     stats->sched.num_waiting += message_ring_count(&e->to_tokenizer);

@@ -101,6 +101,13 @@ static void answer_server_info(call *c)
         (json_int_t)i->max_total_tokens, "kv_bytes_per_token", (json_int_t)i->kv_bytes_per_token,
         "disable_radix_cache", !i->radix_cache, "internal_states",
         figures_json(&f, cached_figures(&c->server->params)));
+    if (json && i->window_total_tokens) {
+        json_object_set_new(json, "swa_max_total_num_tokens",
+                            json_integer((json_int_t)i->window_total_tokens));
+        json_object_set_new(json, "swa_kv_bytes_per_token",
+                            json_integer((json_int_t)i->window_kv_bytes_per_token));
+        json_object_set_new(json, "sliding_window_size", json_integer(i->sliding_window));
+    }
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));

@@ -17,6 +17,7 @@ enum { FIGURE_U32, FIGURE_U64, FIGURE_F64 };
 #define NO_METRIC             NULL, NULL, NULL, NULL
 #define TELLS                 .tells = true
 #define NS                    .seconds = true
+#define WINDOW(field)         SCHED(window_##field), TELLS, .window = true
 
 /* Values of one metric stand together, its help at the first, and tell alike. */
 static const figure table[] = {
@@ -77,6 +78,26 @@ static const figure table[] = {
     {NULL, GAUGE("sglang:kv_used_tokens", "KV slots not free."), AT(used_tokens), TELLS},
     {NULL, GAUGE("sglang:token_usage", "Part of the pool in use by requests."), AT_F64(token_usage),
      TELLS},
+    {NULL, GAUGE("sglang:full_token_usage", "The same, where window layers have their own pool."),
+     AT_F64(token_usage), TELLS, .window = true},
+    {"swa_max_total_num_tokens",
+     GAUGE("sglang:swa_max_total_num_tokens", "Size of the pool of layers with a window."),
+     SCHED(window_total_tokens), .window = true},
+    {NULL, GAUGE("sglang:swa_num_used_tokens", "Window slots in use by requests."),
+     AT(busy_window_tokens), TELLS, .window = true},
+    {"swa_available_tokens", GAUGE("sglang:swa_available_tokens", "Window slots free."),
+     WINDOW(available_tokens)},
+    {"swa_evictable_tokens",
+     GAUGE("sglang:swa_evictable_tokens", "Window slots cached and evictable."),
+     WINDOW(evictable_tokens)},
+    {"swa_protected_tokens", GAUGE("radish:swa_protected_tokens", "Window slots cached and held."),
+     WINDOW(protected_tokens)},
+    {"swa_held_tokens", GAUGE("radish:swa_held_tokens", "Window slots of requests alone."),
+     WINDOW(held_tokens)},
+    {NULL, GAUGE("sglang:swa_used_tokens", "Window slots not free."), AT(used_window_tokens), TELLS,
+     .window = true},
+    {NULL, GAUGE("sglang:swa_token_usage", "Part of the window slots in use by requests."),
+     AT_F64(window_usage), TELLS, .window = true},
     {"kv_populated_bytes",
      GAUGE("radish:kv_populated_bytes",
            "KV pool that was written or made ready, 0 without --kv-populate-ahead."),
@@ -233,6 +254,11 @@ void figures_derive(server_figures *f)
     f->used_tokens = s->max_total_tokens - RAD_MIN(s->max_total_tokens, s->available_tokens);
     f->busy_tokens = f->used_tokens - RAD_MIN(f->used_tokens, s->evictable_tokens);
     f->token_usage = ratio(f->busy_tokens, s->max_total_tokens);
+    f->used_window_tokens = s->window_total_tokens -
+                            RAD_MIN(s->window_total_tokens, s->window_available_tokens);
+    f->busy_window_tokens = f->used_window_tokens -
+                            RAD_MIN(f->used_window_tokens, s->window_evictable_tokens);
+    f->window_usage = ratio(f->busy_window_tokens, s->window_total_tokens);
     f->hit_rate = ratio(s->cached_tokens, s->prompt_tokens);
 }
 

@@ -14,7 +14,8 @@ typedef struct server_figures {
     /* Made of the others by figures_derive. */
     uint64_t device_hits, host_hits;   /* cached tokens by tier; storage: fetched_tokens */
     uint64_t used_tokens, busy_tokens; /* not free; and not even evictable */
-    double token_usage, hit_rate;
+    uint64_t used_window_tokens, busy_window_tokens;
+    double token_usage, window_usage, hit_rate;
 } server_figures;
 
 void figures_derive(server_figures *f);
@@ -30,6 +31,7 @@ typedef struct figure {
     bool seconds; /* nanoseconds there, seconds in /metrics */
     bool tells;   /* read before and after a request of one's own it tells what that found */
     bool tiers;   /* in /metrics only where there are tiers */
+    bool window;  /* likewise, where layers with a window have memory of their own */
 } figure;
 
 const figure *figures_table(size_t *count);

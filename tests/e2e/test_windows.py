@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""test_windows.py - a gemma2 and a Mistral whose layers see 40 tokens, with window memory.
+
+In the memory of a pool that masks they serve a context that such a pool has no room for; both sides
+are in /server_info and /metrics, and answers are those of a server that masks."""
+import pathlib
+import tempfile
+
+import tiny_gguf
+from radish_e2e import Server, check, radish, run
+
+WINDOW, MASKED, TOKENS, CHUNK = 40, 400, 600, 32
+RATIO = 0.2  # of TOKENS; a chunk comes on top
+SPECS = {"gemma2": tiny_gguf.SPECS["gemma2"], "mistral": tiny_gguf.SPECS["mistral"]}
+
+
+def model(directory, name):
+    path = pathlib.Path(directory) / f"{name}.gguf"
+    tiny_gguf.write(path, {**SPECS[name], "layers": 4, "context": 1024})
+    return path
+
+
+def ask(server, ids, new=24):
+    answer = server.ask("/generate", {"input_ids": ids, "sampling_params": {
+        "max_new_tokens": new, "temperature": 0, "ignore_eos": True}})
+    return answer["output_ids"], answer["meta_info"]["cached_tokens"]
+
+
+def info(server):
+    return server.get("/server_info")
+
+
+def metrics(server):
+    lines = server.raw("GET", "/metrics")[1].decode().splitlines()
+    return {line.split("{")[0]: float(line.split()[-1]) for line in lines
+            if line and line[0] != "#"}
+
+
+def prompt(n, seed):
+    return [(seed * 7919 + i * i * 31 + i * seed) % 250 for i in range(n)]
+
+
+def pool_bytes(i):
+    return (i["max_total_num_tokens"] * i["kv_bytes_per_token"] +
+            i.get("swa_max_total_num_tokens", 0) * i.get("swa_kv_bytes_per_token", 0))
+
+
+def check_model(directory, name):
+    path = model(directory, name)
+    common = ["--chunked-prefill-size", CHUNK, "--threads", 2, "--dtype", "f32"]
+    long, short = prompt(540, 3), prompt(300, 5)
+    with Server(path, *common, "--max-total-tokens", 2 * TOKENS,
+                "--disable-hybrid-swa-memory") as s:
+        masked = [ask(s, ids)[0] for ids in (long, short, long[:200])]
+        check("swa_max_total_num_tokens" not in info(s))
+        check("sglang:swa_available_tokens" not in metrics(s))
+    with Server(path, *common, "--max-total-tokens", MASKED, "--disable-hybrid-swa-memory") as s:
+        of_masked = pool_bytes(info(s))
+        s.ask("/generate", {"input_ids": long}, want=400)
+    with Server(path, *common, "--max-total-tokens", TOKENS, "--swa-full-tokens-ratio", RATIO) as s:
+        i = info(s)
+        check("window memory" in s.banner, s.banner)
+        check(i["max_total_num_tokens"] == TOKENS and i["sliding_window_size"] == WINDOW, i)
+        check(i["swa_max_total_num_tokens"] == int(RATIO * TOKENS) + CHUNK, i)
+        check(i["kv_bytes_per_token"] == (i["swa_kv_bytes_per_token"] if name == "gemma2" else 0), i)
+        check(pool_bytes(i) < of_masked, pool_bytes(i), of_masked)
+        check(ask(s, long) == (masked[0], 0), "a context that the masked pool has no room for")
+        check(ask(s, short)[0] == masked[1])
+        check(ask(s, short) == (masked[1], 299), "its pages and its window are there")
+        check(ask(s, long[:200])[0] == masked[2])
+        figures, m = s.wait_idle(), metrics(s)
+        check(m["sglang:swa_max_total_num_tokens"] == i["swa_max_total_num_tokens"], m)
+        check(figures["swa_available_tokens"] + figures["swa_evictable_tokens"] ==
+              i["swa_max_total_num_tokens"], figures)
+        check(figures["available_tokens"] + figures["evictable_tokens"] == TOKENS, figures)
+        check(0 < m["sglang:swa_used_tokens"] and m["sglang:swa_token_usage"] == 0, m)
+        check(figures["kv_errors"] == 0 and figures["evicted_tokens"] > 0, figures)
+
+
+def test_gemma2_serves_more_context_in_the_same_memory():
+    with tempfile.TemporaryDirectory() as directory:
+        check_model(directory, "gemma2")
+
+
+def test_mistral_serves_more_context_in_the_same_memory():
+    with tempfile.TemporaryDirectory() as directory:
+        check_model(directory, "mistral")
+
+
+def test_with_tiers_the_window_masks_and_the_server_says_so():
+    with tempfile.TemporaryDirectory() as directory:
+        path = model(directory, "gemma2")
+        with Server(path, "--max-total-tokens", TOKENS, "--enable-hierarchical-cache",
+                    "--threads", 1) as s:
+            check("tiers do not carry windows yet" in s.banner, s.banner)
+            check("swa_max_total_num_tokens" not in info(s))
+            ids = prompt(100, 1)
+            check(ask(s, ids)[1] == 0 and ask(s, ids)[1] == 99)
+
+
+def test_a_ratio_that_is_none_is_refused():
+    with tempfile.TemporaryDirectory() as directory:
+        path = model(directory, "gemma2")
+        err = radish("serve", path, "--swa-full-tokens-ratio", "1.5", want=2)[1]
+        check("swa-full-tokens-ratio" in err, err)
+
+
+run(globals())
