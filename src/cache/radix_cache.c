@@ -229,34 +229,27 @@ static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt
                             "inc_lock_ref: node %u (generation %u): too many locks", node.index,
                             node.generation);
     }
-    *receipt = (rad_receipt){.held = 1};
-    if (!is_root) *receipt = radix_cache_hold((radix_cache *)cache, node.index);
-    receipt->stamp = (uint32_t)t->clock;
+    *receipt = (rad_receipt){.node = node, .held = 1, .stamp = (uint32_t)t->clock};
+    if (!is_root) radix_cache_hold((radix_cache *)cache, receipt);
     return RAD_OK;
 }
 
-rad_receipt radix_cache_hold(radix_cache *c, uint32_t node)
+void radix_cache_hold_components(radix_cache *c, rad_receipt *receipt)
 {
     radix_tree *t = &c->tree;
-    rad_receipt receipt = {.node = radix_cache_ref(c, node), .held = 1};
-    radix_lock(t, node);
     for (uint32_t i = 0; i < t->num_components; i++) {
         const radix_component *comp = &t->components[i];
-        uint32_t from = comp->ops->lock(comp->self, t, node);
-        if (comp->ops->kind == RADIX_WINDOW) receipt.window_from = from * c->base.page_size;
+        uint32_t from = comp->ops->lock(comp->self, t, receipt->node.index);
+        if (comp->ops->kind == RADIX_WINDOW) receipt->window_from = from * c->base.page_size;
     }
-    return receipt;
 }
 
-void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt)
+void radix_cache_let_go_components(radix_cache *c, const rad_receipt *receipt)
 {
     radix_tree *t = &c->tree;
-    uint32_t node = receipt->node.index;
-    if (!receipt->held || !node) return;
     for (uint32_t i = 0; i < t->num_components; i++)
-        t->components[i].ops->unlock(t->components[i].self, t, node,
+        t->components[i].ops->unlock(t->components[i].self, t, receipt->node.index,
                                      receipt->window_from / c->base.page_size);
-    radix_unlock(t, node);
 }
 
 static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
@@ -264,11 +257,13 @@ static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
     const radix_tree *t = &((const radix_cache *)cache)->tree;
     if (!r->held) return false;
     if (!r->node.index && !r->node.generation) return true;
-    bool holds = radix_is_ref(t, r->node) && t->cold[r->node.index].own > 0;
-    for (uint32_t i = 0; i < t->num_components && holds; i++)
-        holds = t->components[i].ops->holds(t->components[i].self, t, r->node.index,
-                                            r->window_from / cache->page_size);
-    return holds && r->window_from % cache->page_size == 0;
+    if (!radix_is_ref(t, r->node) || !t->cold[r->node.index].own) return false;
+    for (uint32_t i = 0; i < t->num_components; i++)
+        if (r->window_from % cache->page_size ||
+            !t->components[i].ops->holds(t->components[i].self, t, r->node.index,
+                                         r->window_from / cache->page_size))
+            return false;
+    return true;
 }
 
 static void radix_hold_window(rad_cache *cache, rad_receipt *r, uint32_t from)
@@ -291,7 +286,7 @@ static rad_status radix_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad
                             r.index, r.generation, receipt->window_from);
         return radix_refuse_ref(&c->tree, "dec_lock_ref", r, err);
     }
-    radix_cache_let_go(c, receipt);
+    if (receipt->node.index) radix_cache_let_go(c, receipt);
     *receipt = (rad_receipt){0};
     return RAD_OK;
 }

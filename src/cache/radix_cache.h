@@ -89,9 +89,22 @@ rad_status radix_cache_seek(const radix_cache *c, rad_ref name, uint32_t pages, 
 uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos pos,
                              rad_page *page, uint32_t *owner);
 
-/* Locks a node that is no root with what every component needs behind it; and lets that go. */
-rad_receipt radix_cache_hold(radix_cache *c, uint32_t node);
-void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt);
+/* Locks the receipt's node, which is no root, with what every component needs behind it; and lets
+ * that go. */
+void radix_cache_hold_components(radix_cache *c, rad_receipt *receipt);
+void radix_cache_let_go_components(radix_cache *c, const rad_receipt *receipt);
+
+static inline void radix_cache_hold(radix_cache *c, rad_receipt *receipt)
+{
+    radix_lock(&c->tree, receipt->node.index);
+    if (c->tree.num_components) radix_cache_hold_components(c, receipt);
+}
+
+static inline void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt)
+{
+    if (c->tree.num_components) radix_cache_let_go_components(c, receipt);
+    radix_unlock(&c->tree, receipt->node.index);
+}
 
 /* Gives pages that left the tree back to the allocator. */
 void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);

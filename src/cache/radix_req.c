@@ -90,9 +90,9 @@ rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, 
     if (status == RAD_FULL || (status && !end)) return status;
     if (end) {
         rad_receipt old = req->lock;
-        req->lock = radix_cache_hold(c, end);
-        req->lock.stamp = old.stamp;
-        radix_cache_let_go(c, &old);
+        req->lock = (rad_receipt){.node = radix_cache_ref(c, end), .held = 1, .stamp = old.stamp};
+        radix_cache_hold(c, &req->lock);
+        if (old.held && old.node.index) radix_cache_let_go(c, &old);
         req->protected_len = published;
     }
     if (!chunked) req->published = 1;
@@ -116,7 +116,7 @@ rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, 
     if (status == RAD_FULL) status = RAD_OK;
     rad_status freed = req_kv_free(cache, req, kept, req->allocated_len, err);
     if (!status) status = freed;
-    radix_cache_let_go(c, &req->lock);
+    if (req->lock.held && req->lock.node.index) radix_cache_let_go(c, &req->lock);
     rad_status dropped = radix_cache_take_drop_status(c);
     return status ? status : dropped;
 }

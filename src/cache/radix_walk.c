@@ -15,8 +15,10 @@
  * node which it is. */
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NOINLINE      __attribute__((noinline)) /* keeps the walk's own code small */
 #else
 #define ALWAYS_INLINE static inline
+#define NOINLINE
 #endif
 
 /* How many pages of the node's edge the key follows. */
@@ -160,8 +162,8 @@ void radix_usable_end(const radix_tree *t, radix_pos *pos)
 
 /* With components the end is known only behind the walk: what it used is touched on the way back.
  */
-static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_token *tokens,
-                              uint32_t num_pages, uint64_t touched, rad_slot *slots)
+NOINLINE static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_token *tokens,
+                                       uint32_t num_pages, uint64_t touched, rad_slot *slots)
 {
     radix_pos pos = radix_walk(t, root, tokens, num_pages);
     size_t ps = t->limits.page_size;
