@@ -80,7 +80,8 @@ typedef struct req {
 typedef struct world {
     test_env t;
     uint32_t kind, ps;
-    bool keeps; /* pins and retention */
+    uint32_t window; /* tokens; 0: there are none */
+    bool keeps;      /* pins and retention */
     rad_kv_allocator *kv;
     rad_req_to_token_pool *rows;
     rad_cache *cache;
@@ -225,6 +226,7 @@ static void operation(world *w)
     case 2:
         CHECK_OK(rad_cache_evict(w->cache, random_below(w, 3 * w->ps + 1), &evicted, NULL));
         w->did[5] += evicted > 0;
+        if (w->window) CHECK_OK(rad_cache_evict_window(w->cache, random_below(w, 40), NULL));
         break;
     case 3:
         CHECK_OK(rad_cache_poll(w->cache));
@@ -253,6 +255,9 @@ static void operation(world *w)
             start(w, r);
         else
             step(w, r);
+        if (w->window && r->live && r->kv.committed_len > w->window)
+            CHECK_OK(
+                rad_cache_release_window(w->cache, &r->kv, r->kv.committed_len - w->window, NULL));
     }
 }
 
@@ -260,10 +265,18 @@ static void run(rad_cache_params params, uint32_t need_sort)
 {
     uint32_t kind = params.kind, ps = params.page_size;
     static world w;
-    w = (world){.kind = kind, .ps = ps, .keeps = params.retention, .seed = test_seed()};
+    w = (world){.kind = kind,
+                .ps = ps,
+                .window = params.window_tokens,
+                .keeps = params.retention,
+                .seed = test_seed()};
     w.state = w.seed;
     rad_env env = counting_env(&w.t);
-    rad_kv_allocator_params kv = {sizeof kv, PAGES, ps, need_sort, 0};
+    rad_kv_allocator_params kv = {.struct_size = sizeof kv,
+                                  .num_pages = PAGES,
+                                  .page_size = ps,
+                                  .need_sort = need_sort,
+                                  .swa_num_pages = params.window_tokens ? PAGES : 0};
     rad_req_to_token_pool_params rows = {sizeof rows, ROWS, LONGEST};
     CHECK_OK(rad_kv_allocator_create(&env, &kv, &w.kv, NULL));
     CHECK_OK(rad_req_to_token_pool_create(&env, &rows, &w.rows, NULL));
@@ -330,6 +343,13 @@ TEST(every_policy_with_pins_and_retention)
                                .max_pinned_tokens = 200,
                                .retention = 1},
             0);
+}
+
+TEST(requests_through_a_radix_cache_with_windows)
+{
+    for (uint32_t ps = 1; ps <= 16; ps *= 4)
+        run((rad_cache_params){.page_size = ps, .window_tokens = 20}, ps == 4);
+    run((rad_cache_params){.page_size = 4, .window_tokens = 20, .max_nodes = 24}, 0);
 }
 
 TEST(requests_through_a_chunk_cache)

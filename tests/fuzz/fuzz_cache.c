@@ -29,6 +29,7 @@ enum { PAGES = 48, MOST_TOKENS = 128, LOCKS = 4, REQS = 3, HANDLES = 4 };
 typedef struct world {
     const uint8_t *at;
     const uint8_t *end;
+    uint32_t window; /* tokens; 0: there are none */
     uint32_t ps;
     uint32_t eagle;
     uint32_t few_nodes;
@@ -220,6 +221,20 @@ static void request(world *w)
     } else {
         MUST(!rad_cache_finished_req(w->cache, r, op == 6, NULL));
     }
+    if (w->window && r->row && pick & 32 && r->committed_len > w->window)
+        MUST(!rad_cache_release_window(w->cache, r, r->committed_len - w->window, NULL));
+}
+
+static void evict(world *w)
+{
+    uint32_t tokens = byte(w);
+    uint64_t done, there = rad_cache_window_evictable_size(w->cache);
+    if (!w->window || tokens & 1) {
+        MUST(!rad_cache_evict(w->cache, tokens, NULL, NULL));
+        return;
+    }
+    MUST(!rad_cache_evict_window(w->cache, tokens, &done));
+    MUST(done <= there && (done >= tokens || done == there));
 }
 
 static void misuse(world *w)
@@ -283,7 +298,7 @@ static void listen(world *w)
     MUST(!rad_cache_explain(w->cache, &k, &e) && e.prefix_tokens == m.prefix_tokens);
     rad_status status = rad_cache_get_page_hashes(w->cache, &k, hashes, MOST_TOKENS, &count);
     MUST(status == (w->hashes ? RAD_OK : RAD_E_STATE));
-    MUST(status || count * w->ps == m.prefix_tokens);
+    MUST(status || count * w->ps == m.prefix_tokens || w->window);
     status = rad_cache_take_events(w->cache, count_event, w);
     MUST(status == (w->events ? RAD_OK : RAD_E_STATE));
     if (w->lost) MUST(!rad_cache_snapshot_events(w->cache, count_event, w));
@@ -324,8 +339,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     w.ps = page_sizes[shape % 5];
     w.eagle = shape >> 3 & 1;
     w.few_nodes = limits & 3 ? limits % 20 + 1 : 0;
-    rad_kv_allocator_params kv = {
-        .struct_size = sizeof kv, .num_pages = PAGES, .page_size = w.ps, .need_sort = shape >> 7};
+    w.window = limits & 32 ? 1 + limits % 7 : 0;
+    rad_kv_allocator_params kv = {.struct_size = sizeof kv,
+                                  .num_pages = PAGES,
+                                  .page_size = w.ps,
+                                  .need_sort = shape >> 7,
+                                  .swa_num_pages = w.window ? PAGES : 0};
     rad_req_to_token_pool_params rows = {sizeof rows, REQS, MOST_TOKENS};
     MUST(!rad_kv_allocator_create(NULL, &kv, &w.kv, NULL));
     MUST(!rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
@@ -336,6 +355,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                .max_nodes = w.few_nodes,
                                .max_namespaces = limits & 64 ? 3 : 0,
                                .is_eagle = w.eagle,
+                               .window_tokens = w.window,
                                .disable_finished_insert = shape >> 4 == 5,
                                .copy_slots = shape & 32 ? copy_slots : NULL,
                                .copy_user = &w};
@@ -363,7 +383,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         else if (op < 10)
             unlock(&w);
         else if (op < 12)
-            MUST(!rad_cache_evict(w.cache, byte(&w), NULL, NULL));
+            evict(&w);
         else if (op < 14)
             request(&w);
         else if (op < 15)
@@ -378,8 +398,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (w.locks[i].held) MUST(!rad_cache_dec_lock_ref(w.cache, &w.locks[i], NULL));
     check(&w);
     MUST(rad_cache_protected_size(w.cache) == 0);
+    MUST(rad_cache_window_protected_size(w.cache) == 0);
     MUST(!rad_cache_reset(w.cache));
     MUST(rad_kv_available_pages(w.kv) == PAGES);
+    MUST(rad_kv_window_available_pages(w.kv) == (w.window ? PAGES : 0));
     rad_cache_destroy(w.cache);
     rad_req_to_token_pool_destroy(w.rows);
     rad_kv_allocator_destroy(w.kv);
