@@ -4,6 +4,7 @@
  *   1. N requests wait (groups of 100 share 1,024 tokens), 32 run, and whenever one ends
  *      another arrives. Per policy: a step, and what taking one request in costs.
  *   2. 32 requests decode over a shared prefix: the groups of a step.
+ *   3. The same of a model in which a layer sees 4,096 tokens and has window memory.
  *
  * usage: bench_sched [waiting, default 10000] */
 #include "bench.h"
@@ -143,7 +144,8 @@ static void bench_groups(runner *run, uint32_t running)
         b.reqs = calloc(running, sizeof *b.reqs);
         b.ended = calloc(running, sizeof *b.ended);
         make(&b, run,
-             (scheduler_params){.max_total_tokens = 1000000,
+             (scheduler_params){.max_total_tokens = 2000000,
+                                .window_total_tokens = run->info.window_layers ? 2000000 : 0,
                                 .max_running_requests = running,
                                 .max_queued_requests = running,
                                 .chunked_prefill_size = 16384,
@@ -198,10 +200,10 @@ static void bench_groups(runner *run, uint32_t running)
         draw[i] = (bench_now() - start) * 1e6;
     }
     qsort(draw, ROUNDS, sizeof *draw, bench_compare);
-    printf("groups     %6u decoding over %u tokens: a step p50 %.1f us (choosing tokens %.1f), "
+    printf("%-10s %6u decoding over %u tokens: a step p50 %.1f us (choosing tokens %.1f), "
            "without groups %.1f; all made "
            "anew p50 %.1f, p99 %.1f; %u groups, %llu of %llu tokens to read\n",
-           running, CONTEXT + PAIR, us[0][ROUNDS / 2], draw[ROUNDS / 2], us[1][ROUNDS / 2],
+           run->info.window_layers ? "windows" : "groups", running, CONTEXT + PAIR, us[0][ROUNDS / 2], draw[ROUNDS / 2], us[1][ROUNDS / 2],
            us[2][ROUNDS / 2], us[2][ROUNDS * 99 / 100], groups, (unsigned long long)distinct,
            (unsigned long long)tokens);
 }
@@ -223,6 +225,11 @@ int main(int argc, char **argv)
     compute_pool_destroy(pool);
     for (uint32_t policy = 0; policy < SCHEDULE_NUM_POLICIES; policy++)
         bench_policy(&run.base, policy, waiting);
+    bench_groups(&run.base, 32);
+    bench_groups(&run.base, 256);
+    run.base.info.num_layers = 2;
+    run.base.info.window_layers = 1;
+    run.base.info.sliding_window = 4096;
     bench_groups(&run.base, 32);
     bench_groups(&run.base, 256);
     return 0;

@@ -2,6 +2,7 @@
  * window have memory of their own, and when they mask; by the sizes that a server would choose
  * (engine_size.c), the arithmetic beside them. */
 #include "engine/engine_impl.h"
+#include "sched/window_memory.h"
 
 #include <stdio.h>
 
@@ -32,7 +33,7 @@ static runner_info info_of(const model *m, uint32_t context)
 static uint64_t tokens_held(const model *m, uint32_t context, kv_sizes s)
 {
     if (!s.window_tokens) return s.tokens;
-    double contexts_of_window = (double)s.window_tokens / m->window;
+    double contexts_of_window = (double)s.window_tokens / window_memory_least_pages(m->window, 1);
     return (uint64_t)RAD_MIN((double)s.tokens, contexts_of_window * context);
 }
 

@@ -13,6 +13,13 @@ static scheduler_params window_params(uint64_t tokens, uint64_t window_tokens, u
     return p;
 }
 
+static rig_req *rig_run_one(rig *g, const rad_token *ids, uint32_t n, uint32_t max_new)
+{
+    rig_req *q = rig_add(g, ids, n, max_new);
+    rig_run(g);
+    return q;
+}
+
 static scheduler_stats stats_of(const rig *g)
 {
     scheduler_stats st;
@@ -40,8 +47,9 @@ TEST(a_context_far_longer_than_window_memory_is_served)
                     if (q->num_out)
                         most = RAD_MAX(most, st.window_held_tokens + st.window_protected_tokens);
                 }
-                /* While it decodes, it has the window and a page at either end. */
-                CHECKF(most >= WINDOW && most <= WINDOW + 3 * page, "%llu tokens\n",
+                /* While it decodes, it has the window, a sixteenth of it, and a page at either end.
+                 */
+                CHECKF(most >= WINDOW && most <= WINDOW + WINDOW / 16 + 3 * page, "%llu tokens\n",
                        (unsigned long long)most);
                 rig_expect(q, 60);
                 CHECK(stats_of(&g).window_total_tokens == (6 * 16 + WINDOW) / page * page);
@@ -63,7 +71,7 @@ TEST(as_many_contexts_run_as_their_windows_fit)
     rad_token ids[CONTEXTS][TOKENS];
     rig_req *q[CONTEXTS];
     scheduler_params p =
-        window_params(CONTEXTS * (TOKENS + OUT), CONTEXTS * (OWN + 4) + CHUNK, 1, CHUNK);
+        window_params(CONTEXTS * (TOKENS + OUT), CONTEXTS * (OWN + OWN / 16 + 4) + CHUNK, 1, CHUNK);
     p.max_running_requests = CONTEXTS;
     rig_start(&g, p);
     for (int i = 0; i < CONTEXTS; i++) {
@@ -150,6 +158,22 @@ TEST(a_prompt_whose_windows_went_is_computed_again)
     rig_fake.window = 0;
 }
 
+/* One side as large as the other, and both too small for a window and a page: then it masks. */
+TEST(a_pool_hardly_larger_than_the_window_masks)
+{
+    rig_fake.window = WINDOW;
+    for (uint32_t more = 1; more < 12; more++) {
+        rig g;
+        rad_token ids[WINDOW];
+        rig_prompt(ids, WINDOW, more);
+        rig_start(&g, window_params(WINDOW + more, WINDOW + more, 1, 8));
+        CHECK(stats_of(&g).window_total_tokens == (more < WINDOW / 16 + 3 ? 0 : WINDOW + more));
+        rig_expect(rig_run_one(&g, ids, WINDOW, more), more);
+        rig_stop(&g);
+    }
+    rig_fake.window = 0;
+}
+
 static rad_status create_refused(scheduler_params p, rad_error *err)
 {
     runner *fake;
@@ -168,9 +192,11 @@ TEST(window_memory_that_cannot_work_is_refused_in_words)
 {
     rad_error err = {0};
     rig_fake.window = WINDOW;
-    /* The window, the page more that is kept, one that it may begin in, and the next token's. */
-    CHECK_OK(create_refused(window_params(1024, WINDOW + 3, 1, 16), &err));
-    CHECK(create_refused(window_params(1024, WINDOW + 2, 1, 16), &err) == RAD_E_INVAL);
+    /* The window, a sixteenth of it that is not given back yet, a page at either end, and the next
+     * token's. */
+    const uint64_t least = WINDOW + WINDOW / 16 + 3;
+    CHECK_OK(create_refused(window_params(1024, least, 1, 16), &err));
+    CHECK(create_refused(window_params(1024, least - 1, 1, 16), &err) == RAD_E_INVAL);
     CHECKF(strstr(err.text, "too small for a window of 32"), "%s\n", err.text);
     scheduler_params p = window_params(1024, 512, 1, 16);
     rad_hicache_params tiers = {.struct_size = sizeof tiers};

@@ -161,7 +161,9 @@ static void run_rounds(uint64_t rounds, uint32_t window)
         params.max_itl_ns = round % 3 ? 0 : 100000; /* chunks as the clock will have them */
         params.test_retract_every = below(&rng, 2) ? 0 : 3 + below(&rng, 10);
         params.cache_kind = round % 8 == 7 ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX;
-        if (window) params.window_total_tokens = 2 * window + 4 * page_size + below(&rng, 100);
+        if (window)
+            params.window_total_tokens = 2 * window + window / 16 + 5 * page_size +
+                                         below(&rng, 100);
         run_shared(jobs, NUM_REQS, params, &rng);
     }
 }

@@ -226,7 +226,7 @@ static void log_window(const engine *e)
 {
     const engine_info *i = &e->info;
     const runner_info *model = &e->runner->info;
-    const char *why = "--disable-hybrid-swa-memory";
+    const char *why = "the KV pool is hardly larger than the window";
     if (!model->window_layers) return;
     if (i->window_total_tokens) {
         rad_log(&e->env, RAD_LOG_INFO,
@@ -238,7 +238,9 @@ static void log_window(const engine *e)
                 model->num_layers, i->sliding_window);
         return;
     }
-    if (i->hierarchical_cache)
+    if (e->params.disable_hybrid_swa_memory)
+        why = "--disable-hybrid-swa-memory";
+    else if (i->hierarchical_cache)
         why = "tiers do not carry windows yet";
     else if (i->sliding_window >= i->context_length)
         why = "no context is longer";

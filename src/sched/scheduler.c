@@ -301,13 +301,18 @@ static rad_cache_params tree_params(const scheduler *s)
                               .explain_pages = explain_pages(s)};
 }
 
-/* Where no context is longer than the window, every layer keeps every key in any case. */
+/* Where no context is longer than the window, every layer keeps every key in any case; and where
+ * the whole pool is hardly longer, one request would need more of the window side than there are
+ * pages. */
 static uint32_t window_pages(const scheduler *s)
 {
     const runner_info *model = &s->params.runner->info;
-    bool slides = model->window_layers && model->sliding_window < s->context_length;
-    uint64_t pages = s->params.window_total_tokens / s->pools.page_size;
-    return slides ? (uint32_t)RAD_MIN(pages, (uint64_t)s->max_total_pages) : 0;
+    uint32_t page_size = s->pools.page_size, window = model->sliding_window;
+    uint64_t pages = s->params.window_total_tokens / page_size;
+    if (!model->window_layers || window >= s->context_length) return 0;
+    if (pages < s->max_total_pages) return (uint32_t)pages;
+    bool fits = s->max_total_pages >= window_memory_least_pages(window, page_size);
+    return fits ? s->max_total_pages : 0;
 }
 
 static rad_status create_pools(scheduler *s, rad_error *err)

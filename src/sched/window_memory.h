@@ -56,8 +56,9 @@ static inline void window_row_changed(window_memory *w, rad_row row, uint32_t fr
 void window_row_extend(window_memory *w, const rad_kv_allocator *kv, rad_row row,
                        const rad_slot *slots, uint32_t prefix, uint32_t seq_len, rad_slot *out);
 
-/* Gives back what no token to come sees. A page more than the window stays, so that a sibling
- * which computes this request's last token again finds all that it needs. */
+/* Gives back what no token to come sees, when it is enough to be worth the call. A page more than
+ * the window stays, so that a sibling which computes this request's last token again finds all
+ * that it needs. */
 rad_status window_release(const window_memory *w, rad_cache *cache, rad_req_kv *kv, rad_error *err);
 
 /* Window pages that a request holds, its own and what it locks; and those that one of num_tokens
