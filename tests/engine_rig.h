@@ -151,6 +151,7 @@ static inline void erig_check_idle(engine *e)
     engine_get_stats(e, &st);
     CHECK(st.sched.num_running == 0 && st.sched.num_waiting == 0 && st.sched.held_tokens == 0);
     CHECK(st.sched.available_tokens + st.sched.evictable_tokens == st.sched.max_total_tokens);
+    CHECK(st.sched.window_held_tokens == 0 && st.sched.window_protected_tokens == 0);
     CHECK(st.requests.num_requests ==
           st.requests.num_finished + st.requests.num_aborted + st.requests.num_failed);
 }

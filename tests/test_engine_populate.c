@@ -251,4 +251,43 @@ TEST(an_engine_has_memory_ahead_of_its_requests)
     erig_stop(e);
 }
 
+/* Of nine bytes that are ahead the window pool, an eighth as large as the other, gets one. */
+TEST(window_memory_gets_its_part_of_what_is_ahead)
+{
+    NEED_POPULATE();
+    const uint64_t memory = memory_available();
+    SKIP_UNLESS(!memory || memory > 1 << 29, "too little memory: 256 MB are left to others");
+    enum { TOKENS = 1 << 16, WINDOW_TOKENS = 1 << 13, PROMPT = 400 };
+    engine_params params = erig_params();
+    params.max_total_tokens = TOKENS;
+    params.kv_populate_ahead = 64 * 1024 * 9;
+    engine_parts parts = erig_parts(0);
+    const runner_fake_params fake = {.vocab_size = tokenizer_vocab_size(parts.tok), .window = 64};
+    runner_destroy(parts.runner);
+    CHECK_OK(runner_fake_create(NULL, &fake, &parts.runner, NULL));
+    parts.window_total_tokens = WINDOW_TOKENS;
+    engine *e = erig_start_with(params, parts);
+    const engine_info *info = engine_get_info(e);
+    CHECK(info->window_total_tokens == WINDOW_TOKENS && info->sliding_window == 64);
+    CHECK(info->kv_bytes_per_token == 64 && info->window_kv_bytes_per_token == 64);
+    engine_await_populated(e);
+    engine_stats st;
+    engine_get_stats(e, &st);
+    const double ahead = 64 * 1024 * 9, off = (double)st.kv_populated_bytes - ahead;
+    CHECKF(off <= 0 && off > -200, "%llu\n", (unsigned long long)st.kv_populated_bytes);
+    const size_t window_slots = (size_t)(ahead / 9 / 64) - 2;
+    CHECK(is_ready(scheduler_window_pool(e->scheduler), 0, window_slots));
+    CHECK(is_ready(scheduler_kv_pool(e->scheduler), 0, 8 * window_slots));
+
+    static rad_token ids[PROMPT]; /* a request is behind both */
+    answer a;
+    erig_prompt(e, ids, PROMPT, 7);
+    engine_request q = erig_ask(&a, ids, PROMPT, 1);
+    erig_serve(e, &q);
+    answer_fini(&a);
+    engine_get_stats(e, &st);
+    CHECK(st.sched.window_total_tokens == WINDOW_TOKENS && st.sched.window_held_tokens == 0);
+    erig_stop(e);
+}
+
 TEST_MAIN()

@@ -48,13 +48,14 @@ static uint64_t spared(const rig *g)
     return st.context_tokens - st.distinct_context_tokens;
 }
 
-TEST(the_cache_goes_and_comes_back)
+static void go_and_come_back(uint64_t window_tokens)
 {
     static const uint32_t page_sizes[] = {1, 16};
     for (size_t p = 0; p < RAD_COUNT(page_sizes); p++) {
         uint32_t page = page_sizes[p], whole = PROMPT / page * page;
         scheduler_params params = rig_params(2048, page, 256);
         params.test_all_groups = true;
+        params.window_total_tokens = window_tokens;
         rig g;
         rig_start(&g, params);
         for (uint64_t round = 0; round < 3; round++) {
@@ -73,6 +74,19 @@ TEST(the_cache_goes_and_comes_back)
         }
         rig_stop(&g);
     }
+}
+
+TEST(the_cache_goes_and_comes_back)
+{
+    go_and_come_back(0);
+}
+
+/* Without a cache, too, what windows pass is given back. */
+TEST(and_so_it_does_with_window_memory)
+{
+    rig_fake.window = 40;
+    go_and_come_back(1024);
+    rig_fake.window = 0;
 }
 
 TEST(an_emptied_cache_begins_at_the_first_page_again)
