@@ -514,6 +514,36 @@ TEST(a_duplicate_leaves_its_window_side_to_the_tree)
     world_fini(&w);
 }
 
+/* What an insert brings has a window side from some page on; what stands before a gap is of no use
+ * to anybody and goes back. */
+TEST(a_window_side_before_a_gap_goes_back)
+{
+    static world w;
+    world_init(&w, 2, 20, 20, 4, 0);
+    rad_page pages[8];
+    rad_slot slots[16];
+    rad_token tokens[16];
+    rad_key key = {.tokens = tokens, .num_tokens = 16};
+    rad_match m;
+    for (int gap = 0; gap < 8; gap++) {
+        CHECK_OK(rad_kv_alloc(w.kv, pages, 8));
+        CHECK_OK(rad_kv_free_window(w.kv, &pages[gap], 1, NULL));
+        for (int i = 0; i < 16; i++) {
+            tokens[i] = 16 * gap + i;
+            slots[i] = pages[i / 2] * 2 + i % 2;
+        }
+        CHECK_OK(rad_cache_insert(w.cache, &key, slots, NULL, NULL, NULL));
+        world_check(&w);
+        CHECK(sizes_of(w.cache).window_evictable == 2 * (7 - (uint64_t)gap));
+        CHECK(rad_kv_window_available_pages(w.kv) == 20 - (7 - (uint32_t)gap));
+        CHECK_OK(rad_cache_lookup(w.cache, &key, &m));
+        CHECK(m.prefix_tokens == (gap <= 5 ? 16 : 0));
+        CHECK_OK(rad_cache_reset(w.cache));
+        CHECK(rad_kv_window_available_pages(w.kv) == 20);
+    }
+    world_fini(&w);
+}
+
 TEST(a_cache_without_reuse_has_windows_too)
 {
     static world w;
