@@ -7,6 +7,7 @@
 #include <radish/match_handle.h>
 
 #include "cache/radix_cache.h"
+#include "cache/radix_path.h"
 
 rad_status radix_cache_seek(const radix_cache *c, rad_ref name, uint32_t pages, radix_pos *pos)
 {
@@ -98,20 +99,16 @@ rad_status rad_match_handle_slots(const rad_cache *cache, const rad_match_handle
         return RAD_E_INVAL;
     if (!count) return RAD_OK;
     const radix_tree *t = &c->tree;
-    uint32_t ps = cache->page_size, node = pos.child ? pos.child : pos.node;
-    uint32_t start = pos.pages - (pos.child ? pos.part : t->nodes[node].pages);
-    for (uint32_t left = first + count;;) { /* from the back: positions [first, left) */
-        const radix_node *n = &t->nodes[node];
-        uint32_t begin = start * ps, from = RAD_MAX(first, begin);
-        if (from < left) {
-            page_runs_expand_part(&t->env, t->regions + n->at, from - begin, left - from, ps,
-                                  slots + (from - first));
-            left = from;
-        }
-        if (left == first) return RAD_OK;
-        node = n->parent;
-        start -= t->nodes[node].pages;
+    uint32_t ps = cache->page_size, left = first + count;
+    /* From the back: positions [first, left) are still to be written. */
+    for (radix_path p = radix_path_to(t, &pos); left > first; radix_path_up(t, &p)) {
+        uint32_t begin = p.begin * ps, from = RAD_MAX(first, begin);
+        if (from >= left) continue;
+        page_runs_expand_part(&t->env, t->regions + t->nodes[p.node].at, from - begin, left - from,
+                              ps, slots + (from - first));
+        left = from;
     }
+    return RAD_OK;
 }
 
 rad_status rad_match_handle_common(const rad_cache *cache, const rad_match_handle *a,

@@ -11,6 +11,7 @@
 
 #include "base/bits.h"
 #include "cache/radix_journal.h"
+#include "cache/radix_path.h"
 #include "cache/radix_window.h"
 #include "cache/session_names.h"
 #include "mem/kv_bits.h"
@@ -486,15 +487,12 @@ static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, c
     if (!radix_receipt_holds(cache, lock) || !lock->node.index) return false;
     uint32_t end = radix_cache_depth(c, lock->node.index);
     if (end < pages) return false;
-    for (uint32_t id = lock->node.index; t->nodes[id].parent; id = t->nodes[id].parent) {
-        const radix_node *n = &t->nodes[id];
-        for (uint32_t i = 0; i < n->pages; i++) {
-            uint32_t at = end - n->pages + i;
-            if (at < pages && row[(size_t)at * ps] != radix_page_at(t, n, i) * (rad_slot)ps)
-                return false;
+    for (radix_path p = radix_path_of(t, lock->node.index, end); radix_path_is(t, &p);
+         radix_path_up(t, &p))
+        for (uint32_t at = p.begin; at < RAD_MIN(p.end, pages); at++) {
+            rad_page page = radix_page_at(t, &t->nodes[p.node], at - p.begin);
+            if (row[(size_t)at * ps] != page * (rad_slot)ps) return false;
         }
-        end -= n->pages;
-    }
     return true;
 }
 

@@ -13,6 +13,7 @@
  * duplicates are freed, and the new end is locked before the old one is released. At
  * no moment does a row name a page that somebody else may be given. */
 #include "cache/radix_cache.h"
+#include "cache/radix_path.h"
 
 /* Points the row's pages [from, to) at the tree's, in which `end` ends page number
  * end_page, and frees those that were in their place. */
@@ -22,14 +23,13 @@ static rad_status adopt_tree_pages(radix_cache *c, uint32_t end, uint32_t end_pa
     const radix_tree *t = &c->tree;
     uint32_t ps = c->base.page_size;
     rad_status status = RAD_OK;
-    for (uint32_t id = end; end_page > from; id = t->nodes[id].parent) {
-        const radix_node *n = &t->nodes[id];
-        uint32_t start = end_page - n->pages;
-        for (uint32_t page = RAD_MAX(start, from); page < RAD_MIN(end_page, to);) {
+    for (radix_path p = radix_path_of(t, end, end_page); p.end > from; radix_path_up(t, &p)) {
+        const rad_page *region = t->regions + t->nodes[p.node].at;
+        for (uint32_t page = RAD_MAX(p.begin, from); page < RAD_MIN(p.end, to);) {
             rad_page theirs[128], duplicates[128];
-            uint32_t lot = RAD_MIN(RAD_MIN(end_page, to) - page, (uint32_t)RAD_COUNT(theirs));
+            uint32_t lot = RAD_MIN(RAD_MIN(p.end, to) - page, (uint32_t)RAD_COUNT(theirs));
             uint32_t count = 0;
-            page_runs_expand(t->regions + n->at, page - start, lot, 1, theirs); /* as pages */
+            page_runs_expand(region, page - p.begin, lot, 1, theirs); /* as pages */
             for (uint32_t i = 0; i < lot; i++, page++) {
                 rad_page ours = radix_page_of(t, row[(size_t)page * ps]);
                 if (ours == theirs[i]) continue;
@@ -39,7 +39,6 @@ static rad_status adopt_tree_pages(radix_cache *c, uint32_t end, uint32_t end_pa
             rad_status freed = rad_kv_free(c->base.kv, duplicates, count, err);
             if (!status) status = freed;
         }
-        end_page = start;
     }
     return status;
 }

@@ -10,6 +10,7 @@
  * the tree's page goes on reading what it read. What a node has ends at its end, so window sides
  * are taken from behind, as far as they reach without a gap. */
 #include "cache/radix_cache.h"
+#include "cache/radix_path.h"
 #include "cache/radix_window.h"
 #include "mem/kv_window.h"
 
@@ -40,14 +41,13 @@ void radix_unite_windows(radix_cache *c, uint32_t node, uint32_t end, const rad_
                          uint32_t from)
 {
     radix_tree *t = &c->tree;
-    for (uint32_t id = node; end > from; id = t->nodes[id].parent) {
-        const radix_node *n = &t->nodes[id];
-        uint32_t start = end - n->pages, first = radix_window_of(t, id)->first;
-        uint32_t begin = from > start ? from - start : 0;
-        const rad_slot *of_begin = slots + (size_t)(start + begin - from) * c->base.page_size;
-        uint32_t more = first > begin ? take_before(c, n, first, begin, of_begin) : 0;
-        if (more) radix_window_grow(t, id, first - more);
-        end = start;
+    for (radix_path p = radix_path_of(t, node, end); p.end > from; radix_path_up(t, &p)) {
+        uint32_t at = RAD_MAX(p.begin, from), begin = at - p.begin;
+        uint32_t first = radix_window_of(t, p.node)->first;
+        const rad_slot *of_begin = slots + (size_t)(at - from) * c->base.page_size;
+        if (first <= begin) continue;
+        uint32_t more = take_before(c, &t->nodes[p.node], first, begin, of_begin);
+        if (more) radix_window_grow(t, p.node, first - more);
     }
 }
 

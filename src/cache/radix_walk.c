@@ -9,7 +9,7 @@
  *
  * Invariant, verified by radix_check() through radix_is_filed(): among the children of a node no
  * two begin with the same page, and each is filed under the hash that a walk asks for. */
-#include "cache/radix_tree.h"
+#include "cache/radix_path.h"
 
 /* A walk is compiled twice, with and without bigram keys, so that neither asks at each
  * node which it is. */
@@ -168,15 +168,13 @@ NOINLINE static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_t
     radix_pos pos = radix_walk(t, root, tokens, num_pages);
     size_t ps = t->limits.page_size;
     radix_usable(t, &pos);
-    uint32_t at = pos.pages - pos.part;
-    if (pos.child && slots)
-        radix_expand(t, t->regions + t->nodes[pos.child].at, pos.part, slots + at * ps);
-    for (uint32_t id = pos.node; id; id = t->nodes[id].parent) {
-        radix_node *n = &t->nodes[id];
-        n->last_access = touched;
-        at -= n->pages;
-        if (slots && n->pages) radix_expand(t, t->regions + n->at, n->pages, slots + at * ps);
+    radix_path p = radix_path_to(t, &pos);
+    for (; radix_path_is(t, &p); radix_path_up(t, &p)) {
+        radix_node *n = &t->nodes[p.node];
+        if (p.node != pos.child) n->last_access = touched;
+        if (slots) radix_expand(t, t->regions + n->at, p.end - p.begin, slots + p.begin * ps);
     }
+    t->nodes[p.node].last_access = touched;
     return pos;
 }
 

@@ -31,6 +31,8 @@
  * not above its own; `there` and `held` are the sums. */
 #include "cache/radix_window.h"
 
+#include "cache/radix_path.h"
+
 static radix_value *value_of(radix_tree *t, uint32_t node)
 {
     return &t->values[RADIX_WINDOW][RADIX_DEVICE][node];
@@ -136,17 +138,14 @@ static uint64_t window_evict(void *self, radix_tree *t, uint64_t pages)
 static void window_usable(void *self, const radix_tree *t, radix_pos *pos)
 {
     const radix_window *w = self;
-    uint32_t id = pos->child ? pos->child : pos->node;
-    uint32_t len = pos->child ? pos->part : t->nodes[id].pages;
-    uint32_t at = pos->pages, end = at, low = at, end_node = 0;
-    for (; t->nodes[id].parent; id = t->nodes[id].parent, len = t->nodes[id].pages) {
-        uint32_t first = radix_window_of(t, id)->first;
-        at -= len;
-        low = at + RAD_MIN(first, len);
+    uint32_t end = pos->pages, end_node = 0;
+    for (radix_path p = radix_path_to(t, pos); radix_path_is(t, &p); radix_path_up(t, &p)) {
+        uint32_t first = radix_window_of(t, p.node)->first;
+        uint32_t low = RAD_MIN(p.begin + first, p.end);
         if (end - low >= w->pages) break;
         if (!first) continue;
-        end = low = at;
-        end_node = t->nodes[id].parent;
+        end = p.begin;
+        end_node = t->nodes[p.node].parent;
     }
     if (end == pos->pages) return;
     *pos = (radix_pos){.node = end_node, .pages = end};
@@ -163,17 +162,16 @@ static bool window_can_copy(void *self, const radix_tree *t, uint32_t node, uint
 /* Adds a lock of the path's pages [from, end of `node`), or takes it away. */
 static void hold(radix_window *w, radix_tree *t, uint32_t node, uint32_t end, uint32_t from)
 {
-    for (uint32_t id = node; t->nodes[id].parent && end > from; id = t->nodes[id].parent) {
-        radix_value *v = value_of(t, id);
-        uint32_t start = end - t->nodes[id].pages, first = from > start ? from - start : 0;
+    for (radix_path p = radix_path_of(t, node, end); p.end > from; radix_path_up(t, &p)) {
+        radix_value *v = value_of(t, p.node);
+        window_node *wn = &w->nodes[p.node];
+        uint32_t first = RAD_MAX(from, p.begin) - p.begin;
         v->lock_ref++;
-        if (from >= start) w->starts[t->nodes[id].at + first]++;
-        if (first < w->nodes[id].held_from) {
-            w->held -= held_pages(w, v, id);
-            w->nodes[id].held_from = first;
-            w->held += held_pages(w, v, id);
-        }
-        end = start;
+        if (from >= p.begin) w->starts[t->nodes[p.node].at + first]++;
+        if (first >= wn->held_from) continue;
+        w->held -= held_pages(w, v, p.node);
+        wn->held_from = first;
+        w->held += held_pages(w, v, p.node);
     }
 }
 
@@ -202,22 +200,21 @@ static uint32_t first_start(const radix_window *w, const radix_tree *t, uint32_t
 
 static void let_go(radix_window *w, radix_tree *t, uint32_t node, uint32_t end, uint32_t from)
 {
-    for (uint32_t id = node; t->nodes[id].parent && end > from; id = t->nodes[id].parent) {
-        radix_value *v = value_of(t, id);
-        uint32_t start = end - t->nodes[id].pages, first = from > start ? from - start : 0;
+    for (radix_path p = radix_path_of(t, node, end); p.end > from; radix_path_up(t, &p)) {
+        radix_value *v = value_of(t, p.node);
+        window_node *wn = &w->nodes[p.node];
+        uint32_t first = RAD_MAX(from, p.begin) - p.begin;
         RAD_ASSERT_ENV(&t->env, v->lock_ref > 0);
         v->lock_ref--;
-        if (from >= start) {
-            RAD_ASSERT_ENV(&t->env, w->starts[t->nodes[id].at + first] > 0);
-            w->starts[t->nodes[id].at + first]--;
+        if (from >= p.begin) {
+            RAD_ASSERT_ENV(&t->env, w->starts[t->nodes[p.node].at + first] > 0);
+            w->starts[t->nodes[p.node].at + first]--;
         }
-        if (first == w->nodes[id].held_from) {
-            w->held -= held_pages(w, v, id);
-            w->nodes[id].held_from = first_start(w, t, id);
-            w->held += held_pages(w, v, id);
-            file(w, t, id);
-        }
-        end = start;
+        if (first != wn->held_from) continue; /* another lock began before it, and still does */
+        w->held -= held_pages(w, v, p.node);
+        wn->held_from = first_start(w, t, p.node);
+        w->held += held_pages(w, v, p.node);
+        file(w, t, p.node);
     }
 }
 
@@ -247,13 +244,10 @@ static bool window_holds(void *self, const radix_tree *t, uint32_t node, uint32_
     uint32_t end = radix_depth(t, node);
     if (from == end) return t->cold[node].own > w->nodes[node].own;
     if (from > end || !w->nodes[node].own || end - from > w->pages) return false;
-    uint32_t id = node;
-    while (end - t->nodes[id].pages > from) {
-        end -= t->nodes[id].pages;
-        id = t->nodes[id].parent;
-        if (!radix_window_of(t, id)->lock_ref) return false;
-    }
-    return w->starts[t->nodes[id].at + (from - (end - t->nodes[id].pages))] > 0;
+    radix_path p = radix_path_of(t, node, end);
+    for (; p.begin > from; radix_path_up(t, &p))
+        if (!radix_window_of(t, p.node)->lock_ref) return false;
+    return w->starts[t->nodes[p.node].at + (from - p.begin)] > 0;
 }
 
 uint32_t radix_window_advance(radix_tree *t, uint32_t node, uint32_t from, uint32_t to)
