@@ -15,6 +15,7 @@ static scheduler *start_counting(test_env *t, runner *run, compute_pool *pool, r
     params.runner = run;
     params.pool = pool;
     params.policy = policy;
+    params.window_total_tokens = rig_fake.window ? 400 : 0;
     params.max_itl_ns = 50;
     params.test_retract_every = retract_every;
     params.on_output = rig_on_output;
@@ -27,15 +28,14 @@ static scheduler *start_counting(test_env *t, runner *run, compute_pool *pool, r
     return s;
 }
 
-TEST(no_step_takes_memory_whatever_the_policy)
+static void run_policies(void)
 {
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     for (uint32_t policy = 0; policy < SCHEDULE_NUM_POLICIES; policy++) {
         rig g = {.end_token = -1};
         test_env t;
-        CHECK_OK(runner_fake_create(NULL, &(runner_fake_params){.vocab_size = RIG_VOCAB}, &g.runner,
-                                    NULL));
+        CHECK_OK(runner_fake_create(NULL, &rig_fake, &g.runner, NULL));
         g.s = start_counting(&t, g.runner, pool, &g, policy, policy % 2 ? 9 : 0);
         size_t bytes = t.bytes;
         static rig_req q[REQS];
@@ -64,6 +64,14 @@ TEST(no_step_takes_memory_whatever_the_policy)
         runner_destroy(g.runner);
     }
     compute_pool_destroy(pool);
+}
+
+TEST(no_step_takes_memory_whatever_the_policy)
+{
+    run_policies();
+    rig_fake.window = 48;
+    run_policies();
+    rig_fake.window = 0;
 }
 
 /* Who samples a row does not matter: one thread, four, or none of the pool. */

@@ -17,6 +17,20 @@ typedef struct tree_result {
     uint64_t digest;
 } tree_result;
 
+/* K/V of the contexts, `shared` tokens of them once; of layers with window memory what a window
+ * sees, whose part of those is shared likewise. All contexts are about as long as one another. */
+static double predicted_mb(const engine_info *info, const step_info *step, uint64_t shared)
+{
+    uint64_t context = step->decode_context / REQUESTS;
+    uint64_t seen = RAD_MIN(context, (uint64_t)info->sliding_window), first = context - seen;
+    uint64_t twice = shared > first ? shared - first : 0;
+    double full = (double)(step->decode_context - (REQUESTS - 1) * shared);
+    double window = (double)(REQUESTS * seen - (REQUESTS - 1) * twice);
+    return (full * (double)info->kv_bytes_per_token +
+            window * (double)info->window_kv_bytes_per_token) *
+           1e-6;
+}
+
 static rad_status run(bench_plan *plan, bench_mode mode, uint32_t prefix, tree_result *out,
                       rad_error *err)
 {
@@ -42,13 +56,11 @@ static rad_status run(bench_plan *plan, bench_mode mode, uint32_t prefix, tree_r
 
     const step_info *mid = step_log_median(&b->log, 0, REQUESTS);
     if (!mid) return rad_fail(err, RAD_E_LIMIT, "%d requests never decoded at one time", REQUESTS);
-    double token_mb = (double)engine_get_info(b->e)->kv_bytes_per_token * 1e-6;
     uint64_t shared = mode == BENCH_ON ? prefix / 64 * 64 : 0;
     *out = (tree_result){.step_s = (double)mid->forward_ns * 1e-9,
                          .read_mb = (double)mid->kv_read_bytes * 1e-6,
                          .unshared_mb = (double)mid->kv_unshared_bytes * 1e-6,
-                         .predicted_mb = (double)(mid->decode_context - (REQUESTS - 1) * shared) *
-                                         token_mb,
+                         .predicted_mb = predicted_mb(engine_get_info(b->e), mid, shared),
                          .digest = r.digest};
     return RAD_OK;
 }

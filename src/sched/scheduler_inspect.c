@@ -26,7 +26,7 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
                          stats->evictable_tokens - stats->protected_tokens;
     if (!s->pools.window.tokens) return;
     uint64_t page_size = s->pools.page_size;
-    stats->window_total_tokens = s->pools.window.num_pages * page_size;
+    stats->window_total_tokens = rad_kv_window_num_pages(s->pools.kv_allocator) * page_size;
     stats->window_available_tokens = rad_kv_window_available_pages(s->pools.kv_allocator) *
                                      page_size;
     stats->window_evictable_tokens = rad_cache_window_evictable_size(s->pools.tree_cache);
