@@ -145,6 +145,152 @@ TEST(every_nth_forward_fails_when_asked)
     bench_destroy(&b);
 }
 
+/* A fake of a window of 4, with window memory or without: one request of 9 ids, in two steps. What
+ * its last 4 do not see is nowhere in window memory. */
+typedef struct windows {
+    bench b;
+    rad_req_to_token_pool *rows;
+    rad_token_to_kv_pool *near;
+    rad_row row;
+    uint32_t positions[9], zero, first, rest, all, at[1];
+    rad_token ids[9];
+    rad_slot loc[9], window_loc[9];
+    forward_batch batch;
+} windows;
+
+enum { FIRST = 7, ALL = 9, WINDOW = 4 };
+
+static void windows_start(windows *w, uint32_t window_only)
+{
+    const runner_fake_params fake = {
+        .vocab_size = 100, .window = WINDOW, .window_only = window_only};
+    *w = (windows){.row = 1, .first = FIRST, .rest = ALL - FIRST, .all = ALL, .at = {1}};
+    CHECK_OK(runner_fake_create(NULL, &fake, &w->b.fake, NULL));
+    const runner_info *info = &w->b.fake->info;
+    CHECK(info->window_layers == 1 && info->num_layers == 2 - window_only);
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = 2, .row_tokens = 16};
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->b.rows, NULL));
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->rows, NULL));
+    rad_token_to_kv_pool_params kv = runner_full_params(info, 20, 1);
+    rad_token_to_kv_pool_params near = runner_window_params(info, 10, 1);
+    if (!window_only) CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &w->b.kv, NULL));
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &near, &w->near, NULL));
+    rad_slot *row = rad_req_to_token_row(w->b.rows, 1), *wrow = rad_req_to_token_row(w->rows, 1);
+    for (uint32_t i = 0; i < ALL; i++) {
+        w->ids[i] = (rad_token)(i * i % 100);
+        w->positions[i] = i;
+        row[i] = w->loc[i] = (rad_slot)(20 - i);
+        wrow[i] = w->window_loc[i] = (rad_slot)(1 + i);
+    }
+    w->batch = (forward_batch){.num_reqs = 1,
+                               .num_tokens = FIRST,
+                               .input_ids = w->ids,
+                               .positions = w->positions,
+                               .out_cache_loc = w->loc,
+                               .window_out_cache_loc = w->window_loc,
+                               .req_pool_indices = &w->row,
+                               .seq_lens = &w->first,
+                               .extend_prefix_lens = &w->zero,
+                               .extend_seq_lens = &w->first,
+                               .extend_start_loc = &w->zero,
+                               .num_logits = 0,
+                               .logits_indices = w->at,
+                               .req_to_token_pool = w->b.rows,
+                               .token_to_kv_pool = w->b.kv,
+                               .window_rows = w->rows,
+                               .window_kv_pool = w->near};
+    const float *logits;
+    CHECK_OK(runner_forward(w->b.fake, &w->batch, &logits, NULL));
+    w->batch.num_tokens = w->rest;
+    w->batch.input_ids += FIRST;
+    w->batch.positions += FIRST;
+    w->batch.out_cache_loc += FIRST;
+    w->batch.window_out_cache_loc += FIRST;
+    w->batch.seq_lens = &w->all;
+    w->batch.extend_prefix_lens = &w->first;
+    w->batch.extend_seq_lens = &w->rest;
+    w->batch.num_logits = 1;
+    memset(wrow, 0, (FIRST + 1 - WINDOW) * sizeof *wrow); /* given back */
+}
+
+static void windows_end(windows *w)
+{
+    rad_req_to_token_pool_destroy(w->rows);
+    rad_token_to_kv_pool_destroy(w->near);
+    bench_destroy(&w->b);
+}
+
+static rad_token windows_next(const windows *w, rad_error *err)
+{
+    const float *logits;
+    rad_status status = runner_forward(w->b.fake, &w->batch, &logits, err);
+    if (status != RAD_OK) return -1;
+    rad_token next = 0;
+    for (uint32_t i = 1; i < w->b.fake->info.vocab_size; i++)
+        if (logits[i] > logits[next]) next = (rad_token)i;
+    return next;
+}
+
+TEST(a_window_is_read_from_its_own_memory)
+{
+    for (uint32_t only = 0; only < 2; only++) {
+        windows w;
+        rad_error err = {0};
+        const runner_fake_params fake = {.vocab_size = 100, .window = WINDOW, .window_only = only};
+        windows_start(&w, only);
+        const rad_token right = runner_fake_next_of(&fake, w.ids, ALL);
+        CHECK(windows_next(&w, &err) == right);
+        rad_slot *row = rad_req_to_token_row(w.rows, 1);
+        uint32_t same = 0;
+        for (uint32_t i = FIRST + 1 - WINDOW; i < FIRST; i++) {
+            rad_slot keep = row[i];
+            row[i] = row[FIRST]; /* one for another */
+            same += windows_next(&w, &err) == right;
+            row[i] = keep;
+        }
+        CHECKF(same < 2, "%u of 3 wrong slots gave the right token\n", same);
+        CHECK(windows_next(&w, &err) == right);
+        windows_end(&w);
+    }
+}
+
+TEST(window_memory_that_does_not_fit_the_batch_is_refused_in_words)
+{
+    windows w;
+    rad_error err = {0};
+    windows_start(&w, 0);
+    const forward_batch good = w.batch;
+    rad_slot *row = rad_req_to_token_row(w.rows, 1);
+#define REFUSED(words, ...)                                                                        \
+    do {                                                                                           \
+        err.text[0] = 0;                                                                           \
+        __VA_ARGS__;                                                                               \
+        CHECK(windows_next(&w, &err) == -1);                                                       \
+        CHECKF(strstr(err.text, words), "%s\n", err.text);                                         \
+        w.batch = good;                                                                            \
+    } while (0)
+    REFUSED("rows or slots", w.batch.window_rows = NULL);
+    REFUSED("rows or slots", w.batch.window_out_cache_loc = NULL);
+    REFUSED("KV pool is missing", w.batch.token_to_kv_pool = NULL);
+    REFUSED("goes to window slot", w.batch.window_out_cache_loc = (rad_slot[]){9, 8});
+    for (uint32_t i = FIRST + 1 - WINDOW; i < ALL; i++) { /* given back too early, or no slot */
+        rad_slot keep = row[i];
+        REFUSED("has window slot 0", row[i] = 0);
+        REFUSED("has window slot 11", row[i] = 11);
+        row[i] = keep;
+    }
+    CHECK(windows_next(&w, &err) >= 0);
+    bench plain = bench_create(RAD_F32, 0);
+    runner *with = w.b.fake; /* a runner without windows has no use for it */
+    w.b.fake = plain.fake;
+    REFUSED("a layer that has a window", (void)0);
+    w.b.fake = with;
+    bench_destroy(&plain);
+#undef REFUSED
+    windows_end(&w);
+}
+
 TEST(batches_that_do_not_fit_are_refused_in_words)
 {
     bench b = bench_create(RAD_F32, 0);
