@@ -154,16 +154,17 @@ static double load(parts *p, uint32_t layers)
     rad_error err = {0};
     rad_load_result loaded = {0};
     rad_key key = key_of(p);
+    rad_kv_buffers layer;
     rad_cache_evict(p->cache, p->tokens, NULL, NULL);
     double begin = bench_now();
     if (row_of(p, &req) != p->tokens) must(RAD_E_STATE, NULL, "the host lacks the prompt");
     must(rad_hicache_load_back(p->cache, &req, &key, UINT64_MAX, &loaded), NULL, "load");
     must(rad_hicache_ready_to_load(p->cache), NULL, "start");
     for (uint32_t i = 0; i < layers; i++)
-        (void)rad_kv_pool_key_buffer(p->pool, i);
+        (void)rad_kv_pool_get_buffers(p->pool, i, &layer);
     double seconds = bench_now() - begin;
     for (uint32_t i = 0; i < LAYERS; i++)
-        (void)rad_kv_pool_key_buffer(p->pool, i);
+        (void)rad_kv_pool_get_buffers(p->pool, i, &layer);
     while (rad_hicache_load_status(p->cache, &req) == RAD_AGAIN) {
     }
     must(rad_cache_finished_req(p->cache, &req, 1, &err), &err, "finish");

@@ -97,6 +97,12 @@ int main(void)
     for (uint32_t i = 0; i < WIDTH; i++)
         right = right && kernel_reads_key(block, slots[1], 1, i) == 0x3c00;
 
+    /* ... which agrees with what radish reads there (1.0 and -2.0 are exact in f16) ... */
+    float k_read[WIDTH], v_read[WIDTH];
+    must(rad_kv_pool_get_kv(pool, 1, &slots[1], 1, k_read, v_read), "get kv");
+    for (uint32_t i = 0; i < WIDTH; i++)
+        right = right && k_read[i] == 1.0f && v_read[i] == -2.0f;
+
     /* ... and moved to page 5 by way of a buffer, as a tier or a swap would. */
     size_t page_bytes = PAGE * rad_kv_pool_bytes_per_token(&params);
     void *copy = malloc(page_bytes);

@@ -6,7 +6,7 @@
 #include "test.h"
 
 #include "engine/engine_impl.h"
-#include "model/runner_fake.h"
+#include "gear/runner_fake.h"
 
 enum { ERIG_MOST_OUT = 600 };
 

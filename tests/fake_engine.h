@@ -382,11 +382,4 @@ void engine_get_storage_status(engine *e, engine_storage_status *status)
     pthread_mutex_unlock(&e->lock);
 }
 
-rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a, uint32_t pos_a,
-                                  const rad_token *ids_b, uint32_t num_b, uint32_t pos_b)
-{
-    (void)e, (void)ids_a, (void)num_a, (void)pos_a, (void)ids_b, (void)num_b, (void)pos_b;
-    return RAD_NONE;
-}
-
 #endif

@@ -6,6 +6,7 @@
 #ifndef TESTS_HICACHE_RIG_H
 #define TESTS_HICACHE_RIG_H
 
+#include "gear/kv_buffers.h"
 #include "test.h"
 
 #include <radish/hicache.h>
@@ -13,10 +14,10 @@
 #include <radish/retention.h>
 
 #include "base/mix64.h"
-#include "device/device_sim.h"
+#include "gear/device_sim.h"
+#include "gear/storage_mem.h"
 #include "hicache/hicache_counts.h"
 #include "hicache/hiradix_impl.h"
-#include "hicache/storage_mem.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 
@@ -381,7 +382,7 @@ static inline rad_status hreq_forward(hrig *r, hreq *q)
 {
     CHECK_OK(rad_hicache_ready_to_load(r->cache));
     for (uint32_t layer = 0; layer < HRIG_LAYERS; layer++)
-        (void)rad_kv_pool_key_buffer(r->pool, 5 + layer);
+        (void)kv_key_buffer(r->pool, 5 + layer);
     rad_status status = rad_hicache_load_status(r->cache, &q->kv);
     CHECK(status == RAD_OK || status == RAD_E_IO);
     if (status) return status;

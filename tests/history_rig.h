@@ -6,8 +6,8 @@
 #include "test.h"
 
 #include "base/mix64.h"
-#include "device/device_sim.h"
-#include "hicache/storage_mem.h"
+#include "gear/device_sim.h"
+#include "gear/storage_mem.h"
 
 enum { REQS = 6, DOCS = 5, DOC_TOKENS = 150, OWN_TOKENS = 30 };
 

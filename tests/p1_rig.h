@@ -8,6 +8,8 @@
 #ifndef TESTS_P1_RIG_H
 #define TESTS_P1_RIG_H
 
+#include "gear/amx_gear.h"
+#include "gear/retract.h"
 #include "test.h"
 #include "tiny_models.h"
 
@@ -218,8 +220,8 @@ static inline void witness_start_on(const char *kernels, const gguf_file *file, 
                                   .max_batch_tokens = 4 * CONTEXT,
                                   .max_batch_logits = CONTEXT,
                                   .context_length = CONTEXT,
-                                  .attn = attn_cpu(kernels),
-                                  .gemm = gemm_isa_find(kernels),
+                                  .attn = gear_attn_cpu(kernels),
+                                  .gemm = gear_gemm_isa(kernels),
                                   .pool = w.pool};
     CHECK(params.attn && params.gemm);
     rad_status status = model_runner_create(NULL, file, &params, &w.model, &err);
@@ -253,6 +255,7 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
     static const uint32_t chunks[] = {0, 16, 48, 100};
     /* None; so little that prompts crawl; about a step of witness_forward; the server's default. */
     static const uint64_t max_itl_ns[] = {0, 1, 300000, 500000000};
+    gear_retract_every(7 + below(10));
     return (scheduler_params){.runner = w.model,
                               .page_size = page_size,
                               .max_total_tokens = max_total_tokens,
@@ -264,7 +267,6 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .enable_priority_scheduling = below(4) == 0,
                               .random_seed = w.seed,
                               .max_itl_ns = max_itl_ns[below(4)],
-                              .test_retract_every = 7 + below(10),
                               .on_output = on_output,
                               .user = &w};
 }

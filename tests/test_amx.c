@@ -2,8 +2,8 @@
  * flushes as the manual says. */
 #include "test.h"
 
-#include "base/amx_check.h"
-#include "base/amx_emulated.h"
+#include "gear/amx_check.h"
+#include "gear/amx_emulated.h"
 
 #define TINY 0x1p-126f /* the smallest normal number */
 
@@ -188,53 +188,6 @@ TEST(products_of_bytes_are_exact)
         AMX_STORE(0, c, sizeof c[0]);
         AMX_RELEASE();
         CHECKF(memcmp(c, want, sizeof c) == 0, "%u x %u x %u\n", rows, columns, depth);
-    }
-}
-
-/* A CPU of which permission, then agreement, is as the test says. */
-static struct {
-    bool permitted, agrees;
-    const char *refusal;
-    uint32_t asked;
-} cpu;
-
-static bool cpu_permitted(const char **why)
-{
-    *why = cpu.refusal;
-    return cpu.permitted;
-}
-
-static bool cpu_agrees(void)
-{
-    cpu.asked++;
-    return cpu.agrees;
-}
-
-TEST(a_proof_is_made_once_and_says_why_it_failed)
-{
-    static const struct {
-        bool permitted, agrees;
-        const char *refusal, *why;
-    } cases[] = {{true, true, NULL, NULL},
-                 {true, false, NULL, "differs"},
-                 {false, true, "refused", "refused"},
-                 {false, true, NULL, NULL}};
-    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
-        amx_proof proof = {.permitted = cpu_permitted,
-                           .agrees = cpu_agrees,
-                           .differs = "differs",
-                           .lock = PTHREAD_MUTEX_INITIALIZER};
-        cpu.permitted = cases[i].permitted;
-        cpu.agrees = cases[i].agrees;
-        cpu.refusal = cases[i].refusal;
-        cpu.asked = 0;
-        for (int again = 0; again < 2; again++) {
-            const char *why = "unset";
-            CHECK(amx_proved(&proof, &why) == (i == 0));
-            CHECK(why == cases[i].why || (why && cases[i].why && !strcmp(why, cases[i].why)));
-            CHECK(amx_proved(&proof, NULL) == (i == 0));
-        }
-        CHECK(cpu.asked == cases[i].permitted);
     }
 }
 

@@ -3,6 +3,7 @@
  *
  * The pool is filled with NaN before it is used, and pages lie in random order: a key
  * that a query must not see, or that was not written yet, would show at once. */
+#include "gear/amx_gear.h"
 #include "test.h"
 
 #include "attn/attn_backend.h"
@@ -261,8 +262,8 @@ static void run_in_pieces(world *w, const attn_backend *backend, float *const *o
 /* The best backend, and every other round AMX by its emulation, over what it is for. */
 static const attn_backend *best_or_emulated(uint64_t round, shape *s)
 {
-    const attn_backend *emulated = round % 2 ? attn_cpu("amx-emulated") : NULL;
-    if (!emulated) return attn_cpu(NULL);
+    const attn_backend *emulated = round % 2 ? gear_attn_cpu("amx-emulated") : NULL;
+    if (!emulated) return gear_attn_cpu(NULL);
     if (s->dtype == RAD_F32) s->dtype = RAD_BF16;
     return emulated;
 }
@@ -412,10 +413,10 @@ TEST(instruction_sets_agree_bit_by_bit_and_with_the_judge)
         world_init(&w, &s, len, 2, &seed);
         outs_alloc(&w, out);
         outs_alloc(&w, first);
-        run_whole(&w, attn_cpu("scalar"), first, NULL);
+        run_whole(&w, gear_attn_cpu("scalar"), first, NULL);
         check_naive(&w, "cpu-scalar", first, 11, &seed);
         for (int i = 0; i < 2; i++) {
-            const attn_backend *backend = attn_cpu(isa_names[i]);
+            const attn_backend *backend = gear_attn_cpu(isa_names[i]);
             if (!backend) {
                 print_message("this CPU lacks %s\n", isa_names[i]);
                 continue;
@@ -432,12 +433,12 @@ TEST(instruction_sets_agree_bit_by_bit_and_with_the_judge)
         outs_free(&w, first);
         world_fini(&w);
     }
-    CHECK(attn_cpu("mmx") == NULL);
+    CHECK(gear_attn_cpu("mmx") == NULL);
 }
 
 TEST(amx_computes_what_its_emulation_does)
 {
-    const attn_backend *amx = attn_cpu("amx"), *emulated = attn_cpu("amx-emulated");
+    const attn_backend *amx = gear_attn_cpu("amx"), *emulated = gear_attn_cpu("amx-emulated");
     SKIP_UNLESS(amx && emulated, "this CPU has no AMX");
     uint64_t seed = test_told_seed();
     for (uint64_t round = 0; round < test_scale(10 / SLOWER, 200); round++) {
@@ -471,7 +472,7 @@ TEST(a_query_has_the_same_bits_however_it_is_computed)
         shape s = random_shape(&seed);
         uint32_t len[4];
         random_lens(len, 4, 300, &seed);
-        const attn_backend *backend = round % 5 ? NULL : attn_cpu("avx2");
+        const attn_backend *backend = round % 5 ? NULL : gear_attn_cpu("avx2");
         if (!backend) backend = best_or_emulated(round, &s);
         world w, again;
         float *whole[MOST_REQS], *out[MOST_REQS];
@@ -518,10 +519,10 @@ TEST(a_token_alone_has_the_bits_that_it_has_among_many)
             w.k[1][90 * s.num_kv_heads * s.head_dim + d] = d % 3 ? 1 : NAN;
             w.v[1][70 * s.num_kv_heads * s.head_dim + d] = d % 3 ? 1 : INFINITY;
         }
-        run_whole(&w, attn_cpu(NULL), whole, NULL);
+        run_whole(&w, gear_attn_cpu(NULL), whole, NULL);
         for (uint32_t t = 0; t < 200; t++) {
             uint32_t done[MOST_REQS] = {t, t}, fresh[MOST_REQS] = {t < len[0], t < len[1]};
-            if (fresh[0] || fresh[1]) run_batch(&w, attn_cpu(NULL), done, fresh, out, NULL);
+            if (fresh[0] || fresh[1]) run_batch(&w, gear_attn_cpu(NULL), done, fresh, out, NULL);
         }
         for (uint32_t i = 0; i < 2; i++)
             for (size_t at = 0; at < len[i] * out_line(&w); at++)
@@ -589,7 +590,7 @@ TEST(a_later_nan_does_not_reach_earlier_queries)
     static const rad_dtype dtypes[] = {RAD_F32, RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
     uint64_t seed = 11;
     for (size_t i = 0; i < RAD_COUNT(isa_names) * RAD_COUNT(dtypes); i++) {
-        const attn_backend *backend = attn_cpu(isa_names[i / RAD_COUNT(dtypes)]);
+        const attn_backend *backend = gear_attn_cpu(isa_names[i / RAD_COUNT(dtypes)]);
         if (!backend) continue;
         shape s = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32, .page_size = 1, .window = -1};
         s.dtype = dtypes[i % RAD_COUNT(dtypes)];
@@ -622,8 +623,8 @@ TEST(a_swapped_slot_changes_the_answer)
                .dtype = RAD_BF16,
                .window = -1};
     uint32_t len[2] = {200, 150};
-    const attn_backend *backends[] = {attn_ref(), attn_cpu(NULL), attn_cpu("scalar"),
-                                      attn_cpu("amx-emulated")};
+    const attn_backend *backends[] = {attn_ref(), gear_attn_cpu(NULL), gear_attn_cpu("scalar"),
+                                      gear_attn_cpu("amx-emulated")};
     for (size_t b = 0; b < RAD_COUNT(backends); b++) {
         if (!backends[b]) continue;
         world w;
@@ -662,7 +663,8 @@ TEST(exp_is_near_and_the_same_everywhere)
         double want = x < -86 ? 0 : exp(x);
         CHECKF(fabs(y - want) <= 4 * 0x1p-24 * want, "exp(%a) = %a, not %a\n", x, y, want);
         for (int j = 0; j < 2; j++)
-            if (attn_cpu(isa_names[j])) CHECKF(isas[j]->exp(x) == y, "%s %a\n", isa_names[j], x);
+            if (gear_attn_cpu(isa_names[j]))
+                CHECKF(isas[j]->exp(x) == y, "%s %a\n", isa_names[j], x);
     }
 }
 

@@ -2,6 +2,7 @@
  * bit: keys decoded and transposed at once, and keys, values and rows as words of bf16. Every
  * code, any number of dimensions, rows in any order, nothing read behind the last. */
 #include "attn_ahead_lines.h"
+#include "gear/amx_gear.h"
 #include "guarded.h"
 #include "test.h"
 
@@ -255,7 +256,7 @@ TEST(answers_over_codes_are_filed_under_a_name_of_their_own)
 {
     static const char *const isas[] = {"amx", "amx-emulated", "avx512bf16", "avx512", "scalar"};
     for (size_t i = 0; i < RAD_COUNT(isas); i++) {
-        const attn_backend *backend = attn_cpu(isas[i]);
+        const attn_backend *backend = gear_attn_cpu(isas[i]);
         if (!backend) continue;
         const bool bf16 = i < 3 && attn_codes_of_cpu();
         for (uint32_t dtype = 0; dtype <= RAD_I8; dtype++) {

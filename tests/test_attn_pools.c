@@ -3,6 +3,7 @@
  * A world is a tree of shared prefixes: some trunk of slots, branches that continue it, and
  * requests that end in slots of their own. Each backend is held against attn_ref, and a
  * batch with groups against the same batch without: bit for bit. */
+#include "gear/amx_gear.h"
 #include "test.h"
 
 #include "attn/attn_backend.h"
@@ -325,7 +326,7 @@ TEST(groups_change_no_bit_on_any_instruction_set_and_the_judge_agrees)
         float *judge = run(&w, attn_ref(), true, pools[1]);
         check_reads(&w, false);
         for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
-            const attn_backend *backend = attn_cpu(isa_names[i]);
+            const attn_backend *backend = gear_attn_cpu(isa_names[i]);
             if (!backend || (i > 0 && (round + i) % 3)) continue; /* the best one always */
             float *plain = run(&w, backend, false, pools[round % 3]);
             double wrong = off(&w, plain, judge);
@@ -376,7 +377,7 @@ TEST(what_lies_before_a_window_is_never_read)
         const attn_backend *backends[RAD_COUNT(isa_names) + 1] = {attn_ref()};
         float *masked[RAD_COUNT(backends)] = {run(&w, attn_ref(), false, pool)};
         for (size_t i = 0; i < RAD_COUNT(isa_names); i++)
-            if ((backends[i + 1] = attn_cpu(isa_names[i])) && (!i || (round + i) % 3 == 0))
+            if ((backends[i + 1] = gear_attn_cpu(isa_names[i])) && (!i || (round + i) % 3 == 0))
                 masked[i + 1] = run(&w, backends[i + 1], false, pool);
         forget_what_nobody_sees(&w);
         for (size_t i = 0; i < RAD_COUNT(backends); i++) {
@@ -418,7 +419,7 @@ TEST(decoding_goes_on_from_what_groups_left)
         world_init(&w, &s, 2 + below(MOST_REQS - 1, &seed), 1, &seed);
         float *judge = run(&w, attn_ref(), true, pool);
         for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
-            const attn_backend *backend = attn_cpu(isa_names[i]);
+            const attn_backend *backend = gear_attn_cpu(isa_names[i]);
             if (!backend || (i > 0 && (round + i) % 6)) continue;
             float *plain = run(&w, backend, false, round % 2 ? pool : NULL);
             float *grouped = run(&w, backend, true, pool);
@@ -489,7 +490,7 @@ static void check_gaps(uint32_t dtype, uint32_t window)
 
 TEST(a_unit_may_have_blocks_that_nobody_sees)
 {
-    SKIP_UNLESS(attn_cpu("avx512bf16"), "this CPU has no AVX512_BF16");
+    SKIP_UNLESS(gear_attn_cpu("avx512bf16"), "this CPU has no AVX512_BF16");
     for (uint32_t window = 64; window <= 256; window += 64) {
         check_gaps(RAD_BF16, window);
         check_gaps(RAD_I8, window);
@@ -509,12 +510,12 @@ TEST(a_planted_fault_in_a_group_shows)
             if (w.num_groups && w.groups[0].end - w.groups[0].begin >= 128) break;
             world_fini(&w);
         } while (true);
-        float *right = run(&w, attn_cpu(NULL), true, NULL);
+        float *right = run(&w, gear_attn_cpu(NULL), true, NULL);
         /* The group reads through its first member: swap there, and compare all. */
         rad_slot *row = rad_req_to_token_row(w.rows, w.row[w.order[w.groups[0].first]]);
         rad_slot keep = row[70];
         row[70] = row[w.seq[w.order[w.groups[0].first]] - 1];
-        float *swapped = run(&w, attn_cpu(NULL), true, NULL);
+        float *swapped = run(&w, gear_attn_cpu(NULL), true, NULL);
         row[70] = keep;
         CHECK(!same(&w, right, swapped));
         /* Two blocks in the other order: the same set of keys, other bits. */
@@ -526,7 +527,7 @@ TEST(a_planted_fault_in_a_group_shows)
                 row[64 + t] = keep;
             }
         }
-        float *turned = run(&w, attn_cpu(NULL), true, NULL);
+        float *turned = run(&w, gear_attn_cpu(NULL), true, NULL);
         CHECK(!same(&w, right, turned) && off(&w, turned, right) < 1e-2);
         free(right);
         free(swapped);
@@ -599,7 +600,7 @@ static void check_100k(uint32_t dtype, uint32_t head_dim, int32_t window)
     bool wide = dtype == RAD_F32 || dtype == RAD_F16; /* no kernel computes these in bf16 */
     float *judge = run(&w, attn_ref(), false, NULL);
     for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
-        const attn_backend *backend = attn_cpu(isa_names[i]);
+        const attn_backend *backend = gear_attn_cpu(isa_names[i]);
         if (!backend) continue;
         float *alone = run(&w, backend, false, NULL);
         /* The judge adds 100,000 numbers in f32 one after the other. */
@@ -656,8 +657,8 @@ TEST(groups_that_contradict_themselves_are_refused_in_words)
         b.group_reqs = order;                                                                      \
         b.num_groups = 1;                                                                          \
         change;                                                                                    \
-        CHECK(radix_attention_forward(&w.layer, attn_cpu(NULL), &b, w.q, NULL, NULL, 0, out, NULL, \
-                                      &err) == RAD_E_INVAL);                                       \
+        CHECK(radix_attention_forward(&w.layer, gear_attn_cpu(NULL), &b, w.q, NULL, NULL, 0, out,  \
+                                      NULL, &err) == RAD_E_INVAL);                                 \
         CHECKF(strstr(err.text, word), "%s\n", err.text);                                          \
     } while (0)
     REFUSED(b.groups = NULL, "not given");

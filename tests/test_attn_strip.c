@@ -1,6 +1,7 @@
 /* test_attn_strip.c - a token that decodes has the same bits in strips (attn_strip.h) as in the
  * narrow walk, for every store that has strips, whatever the shape, the codes and the place of the
  * slots; and nothing is read behind a pool's last byte. */
+#include "gear/amx_gear.h"
 #include "guarded.h"
 #include "test.h"
 
@@ -156,7 +157,7 @@ static bool same(const float *a, const float *b)
 
 static bool has_strips(uint32_t dtype)
 {
-    const attn_backend *backend = attn_cpu("avx512bf16");
+    const attn_backend *backend = gear_attn_cpu("avx512bf16");
     return backend && (dtype == RAD_BF16 || attn_codes_of_cpu());
 }
 

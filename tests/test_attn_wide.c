@@ -4,6 +4,7 @@
  * Keys and values that no row sees are NaN, and sometimes one that some rows see: those rows
  * become NaN, the others must not. So are their scales, where they have some. */
 #include "attn_ahead_lines.h"
+#include "gear/amx_gear.h"
 #include "test.h"
 
 #include "attn/attn_amx.h"
@@ -256,7 +257,7 @@ static void compare_layouts(const attn_kernels *k, uint64_t rounds)
 
 TEST(a_row_has_the_bits_of_the_narrow_layout)
 {
-    if (attn_cpu("avx512bf16"))
+    if (gear_attn_cpu("avx512bf16"))
         compare_layouts(&attn_pairs_avx512bf16, test_scale(300, 20000));
     else
         print_message("this CPU lacks avx512bf16\n");
@@ -264,8 +265,8 @@ TEST(a_row_has_the_bits_of_the_narrow_layout)
 
 TEST(so_it_has_by_tiles)
 {
-    if (attn_cpu("amx-emulated")) compare_layouts(&attn_tiles_emulated, test_scale(100, 5000));
-    if (attn_cpu("amx")) compare_layouts(&attn_tiles_amx, test_scale(300, 20000));
+    if (gear_attn_cpu("amx-emulated")) compare_layouts(&attn_tiles_emulated, test_scale(100, 5000));
+    if (gear_attn_cpu("amx")) compare_layouts(&attn_tiles_amx, test_scale(300, 20000));
 }
 
 /* Rows go to the lanes and back, divided or not; places without a row are left alone. */
@@ -275,7 +276,7 @@ TEST(rows_come_back_from_the_lanes)
     static float in[ATTN_LANES][MOST_DIM], out[ATTN_LANES][MOST_DIM];
     const attn_wide_kernels *k = attn_pairs_avx512bf16.wide;
     uint64_t seed = 7;
-    if (!attn_cpu("avx512bf16")) return;
+    if (!gear_attn_cpu("avx512bf16")) return;
     for (uint32_t v_dim = 1; v_dim <= 130; v_dim += 3) {
         const float *from[ATTN_LANES] = {NULL};
         float *to[ATTN_LANES] = {NULL};

@@ -1,6 +1,7 @@
 /* test_engine.c - the threads around the scheduler: submits from everywhere, stop strings,
  * aborts, a full queue, an end in the middle of it all. Also run under tsan. */
 #include "engine_rig.h"
+#include "gear/retract.h"
 
 #include "base/available.h"
 
@@ -98,7 +99,7 @@ TEST(many_threads_get_right_answers_from_a_small_pool)
         params.max_total_tokens = 512;
         params.chunked_prefill_size = run == 2 ? -1 : 32;
         params.max_queued_requests = run == 2 ? 4 : 64;
-        params.test_retract_every = run ? 7 : 0;
+        gear_retract_every(run ? 7 : 0);
         engine *e = erig_start(params, 0);
         sender s[SENDERS];
         for (int i = 0; i < SENDERS; i++) {
@@ -117,6 +118,7 @@ TEST(many_threads_get_right_answers_from_a_small_pool)
         CHECK(run == 2 || full == 0);
         erig_stop(e);
     }
+    gear_retract_every(0);
 }
 
 /* Where the first `stop` begins in `text`. */

@@ -5,6 +5,7 @@
 #define _XOPEN_SOURCE 700 /* nftw; with _GNU_SOURCE there is another group_member */
 #define _DEFAULT_SOURCE
 #include "engine_rig.h"
+#include "gear/retract.h"
 #include "redis_rig.h"
 #include "tiny_models.h"
 
@@ -118,12 +119,12 @@ static void finish(job *j, int number)
 static void run_shared(const char *path, rad_dtype dtype, uint32_t page_size, job *jobs,
                        uint64_t *rng)
 {
+    gear_retract_every(9);
     engine *e = load(path, (engine_params){.dtype = dtype,
                                            .page_size = page_size,
                                            .max_total_tokens = 640,
                                            .max_running_requests = 8,
-                                           .chunked_prefill_size = 48,
-                                           .test_retract_every = 9});
+                                           .chunked_prefill_size = 48});
     for (int i = 0; i < num_reqs + FLIGHTS; i++) {
         if (i >= FLIGHTS) finish(&jobs[i - FLIGHTS], i - FLIGHTS);
         if (i >= num_reqs) continue;
@@ -142,6 +143,7 @@ static void run_shared(const char *path, rad_dtype dtype, uint32_t page_size, jo
     CHECK(st.sched.cached_tokens > 0 && st.sched.evicted_tokens > 0 &&
           st.sched.num_retractions > 0);
     erig_stop(e);
+    gear_retract_every(0);
 }
 
 /* ---- tiers ---- */
@@ -225,7 +227,6 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tie
                                 .max_total_tokens = RAD_MAX(tokens / FRACTION, (uint64_t)160),
                                 .max_running_requests = 3,
                                 .chunked_prefill_size = 48,
-                                .test_retract_every = 9,
                                 .enable_hierarchical_cache = true,
                                 .hicache_ratio = life ? 2 : 5,
                                 .hicache_write_policy = cell.policy,
@@ -236,6 +237,7 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tie
                                     : file ? "{\"prefetch_threshold\": 32, \"max_size\": 100000000}"
                                            : "{\"prefetch_threshold\": 32, \"timeout_ms\": 20000, "
                                              "\"connect_timeout_ms\": 20000}"};
+        gear_retract_every(9);
         engine *e = load(path, params);
         engine_stats st;
         if (life && stored) first = run_longest(e, jobs, jobs_now);
@@ -256,6 +258,7 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tie
         fetched += st.sched.fetched_tokens;
         erig_stop(e);
     }
+    gear_retract_every(0);
     print_message("  page %u, %s, %s: pool %llu of %llu tokens, %llu prompt tokens from the host, "
                   "%llu of them from the store, %llu of the first after a restart\n",
                   page_size, cell.policy, stored ? cell.store : "host only",

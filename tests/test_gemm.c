@@ -1,5 +1,6 @@
 /* test_gemm.c - the packed GEMM is right on every instruction set, keeps promise P1
  * (a row's bits do not depend on its batch), and stays inside its buffers. */
+#include "gear/amx_gear.h"
 #include "gemm_rig.h"
 
 #include "base/bf16.h"
@@ -102,7 +103,7 @@ TEST(every_isa_agrees_with_double_precision)
         {128, 257, 2}, {200, 300, 12}, {5, 700, 1}, {129, 511, 98}, {64, 128, 97},
     };
     for (int i = 0; i < NUM_ISAS; i++) {
-        const gemm_isa *isa = gemm_isa_find(isa_names[i]);
+        const gemm_isa *isa = gear_gemm_isa(isa_names[i]);
         if (!isa) {
             print_message("this CPU lacks %s\n", isa_names[i]);
             continue;
@@ -113,7 +114,7 @@ TEST(every_isa_agrees_with_double_precision)
                 check_against_double(bf16 ? GEMM_BF16 : GEMM_F32, isa, shapes[s][0], shapes[s][1],
                                      shapes[s][2], s % 2, s % 3 ? pool : NULL, &seed);
     }
-    CHECK(gemm_isa_find("mmx") == NULL && gemm_isa_find(NULL) != NULL);
+    CHECK(gear_gemm_isa("mmx") == NULL && gear_gemm_isa(NULL) != NULL);
     compute_pool_destroy(pool);
 }
 
@@ -128,7 +129,7 @@ TEST(instruction_sets_agree_bit_by_bit)
     fill(x, M * K, &seed);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         for (int i = NUM_ISAS - 1; i >= bf16 * NUM_PAIRS; i--) {
-            const gemm_isa *isa = gemm_isa_find(isa_names[i]);
+            const gemm_isa *isa = gear_gemm_isa(isa_names[i]);
             if (!isa) continue;
             gemm_weight *w = make_weight(bf16 ? GEMM_BF16 : GEMM_F32, N, K, isa, rows, &seed);
             guarded scratch = guarded_alloc(gemm_scratch_bytes(w, M));
@@ -171,7 +172,7 @@ TEST(a_row_has_the_same_bits_in_every_batch)
     start_pools(pools);
     static const uint32_t shapes[][2] = {{64, 256}, {130, 301}, {40, 900}, {200, 64}};
     for (int i = 0; i < NUM_ISAS; i++) {
-        const gemm_isa *isa = gemm_isa_find(isa_names[i]);
+        const gemm_isa *isa = gear_gemm_isa(isa_names[i]);
         for (size_t s = 0; isa && s < RAD_COUNT(shapes); s++)
             for (int bf16 = 0; bf16 < 2; bf16++)
                 check_batches(bf16 ? GEMM_BF16 : GEMM_F32, isa, shapes[s][0], shapes[s][1], pools,
@@ -232,15 +233,15 @@ TEST(a_gated_layer_in_one_step_has_the_bits_of_three)
     static const gemm_type dtypes[] = {GEMM_F32, GEMM_BF16, GEMM_Q8_0};
     static float rows[400 * 200];
     for (int isa = 0; isa < NUM_ISAS; isa++) {
-        if (!gemm_isa_find(isa_names[isa])) continue;
+        if (!gear_gemm_isa(isa_names[isa])) continue;
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
             for (int types = 0; types < 9; types++) {
                 const uint32_t *at = shapes[s];
                 fill(rows, RAD_COUNT(rows), &seed);
                 gemm_weight *gate_up = make_weight(dtypes[types / 3], 2 * at[1], at[0],
-                                                   gemm_isa_find(isa_names[isa]), rows, &seed);
+                                                   gear_gemm_isa(isa_names[isa]), rows, &seed);
                 gemm_weight *down = make_weight(dtypes[types % 3], at[2], at[1],
-                                                gemm_isa_find(isa_names[isa]), rows, &seed);
+                                                gear_gemm_isa(isa_names[isa]), rows, &seed);
                 uint32_t m = 1 + (uint32_t)(test_random(&seed) % (types == 4 ? 210 : 20));
                 check_gated(gate_up, down, m, (isa + types) % 2 ? pool : NULL, &seed);
                 gemm_weight_destroy(gate_up);

@@ -1,5 +1,6 @@
 /* test_gemm_amx.c - where the CPU has AMX, its instructions compute what the emulation
  * does. (The kernels' own tests are test_gemm.c and test_gemm_quant.c, over either.) */
+#include "gear/amx_gear.h"
 #include "guarded.h"
 #include "test.h"
 #include "wrong_dp.h"
@@ -61,8 +62,8 @@ static void wrong_dp_int8(int c, int a, int b)
 #include "model/gemm_amx_body.h"
 #include "model/gemm_amx_int8_body.h"
 
-/* What a CPU could have wrong shows in the product that it has to make at start. */
-TEST(the_check_at_start_finds_each_broken_rule)
+/* What a CPU could have wrong shows in the products that it is checked by. */
+TEST(the_check_finds_each_broken_rule)
 {
     const gemm_isa isa = {.name = "wrong", .bf16_block = amx_block, .round_row = amx_round_row};
     for (int w = 0; w < NUM_WRONG; w++) {
@@ -175,7 +176,7 @@ static void compare(gemm_type type, uint32_t n, uint32_t k, uint32_t m, bool acc
         rows[i] *= 0x1p-66f;
     for (int i = 0; i < 2; i++) {
         gemm_weight *w;
-        const gemm_isa *isa = gemm_isa_find(i ? "amx-emulated" : "amx");
+        const gemm_isa *isa = gear_gemm_isa(i ? "amx-emulated" : "amx");
         CHECK_OK(gemm_weight_create(NULL, type, n, k, isa, &w, NULL));
         gemm_weight_set_rows(w, 0, n, rows, k);
         guarded scratch = guarded_alloc(gemm_scratch_bytes(w, m));
@@ -201,9 +202,11 @@ TEST(the_instructions_compute_what_the_emulation_does)
     CHECKF(!why, "this CPU has AMX, but %s\n", why);
     why = amx_int8_permitted(NULL) ? gemm_amx_int8_refusal() : NULL;
     CHECKF(!why, "this CPU has AMX, but %s\n", why);
-    SKIP_UNLESS(gemm_isa_find("amx"), "this CPU has no AMX");
-    CHECK(gemm_isa_find("amx") == &gemm_amx || !amx_int8_permitted(NULL));
-    CHECK(gemm_isa_find(NULL) == gemm_isa_find("amx"));
+    SKIP_UNLESS(gear_gemm_isa("amx"), "this CPU has no AMX");
+    CHECK(gear_gemm_isa("amx") == &gemm_amx || !amx_int8_permitted(NULL));
+    CHECK(gear_gemm_isa(NULL) == gear_gemm_isa("amx"));
+    CHECK(gemm_amx_agrees(&gemm_amx));
+    if (amx_int8_permitted(NULL)) CHECK(gemm_amx_int8_agrees(gemm_amx_int8_block));
     uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));

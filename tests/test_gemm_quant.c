@@ -1,5 +1,6 @@
 /* test_gemm_quant.c - weights in quantised types: the same bits on every instruction set
  * and in every batch, near the product in double precision, inside their buffers. */
+#include "gear/amx_gear.h"
 #include "gemm_rig.h"
 
 #include "base/minifloat.h"
@@ -44,7 +45,7 @@ static gemm_weight *make(const struct quant *q, uint32_t n, uint32_t k, const ch
 {
     gemm_weight *w;
     size_t pitch = (size_t)k / q->values * q->bytes;
-    CHECK_OK(gemm_weight_create(NULL, q->type, n, k, gemm_isa_find(isa_name), &w, NULL));
+    CHECK_OK(gemm_weight_create(NULL, q->type, n, k, gear_gemm_isa(isa_name), &w, NULL));
     CHECK(gemm_weight_type(w) == q->type);
     for (uint32_t first = 0; first < n;) { /* in pieces of odd sizes */
         uint32_t count = 1 + (uint32_t)(test_random(seed) % 40);
@@ -165,7 +166,7 @@ TEST(products_are_near_double_precision)
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     static const uint32_t shapes[][3] = {{1, 256, 1}, {65, 256, 13}, {64, 768, 6}, {200, 512, 98}};
     for (size_t i = 0; i < RAD_COUNT(isa_names); i++)
-        for (size_t t = 0; gemm_isa_find(isa_names[i]) && t < RAD_COUNT(quants); t++)
+        for (size_t t = 0; gear_gemm_isa(isa_names[i]) && t < RAD_COUNT(quants); t++)
             for (size_t s = 0; s < RAD_COUNT(shapes); s++)
                 check_against_double(&quants[t], isa_names[i], shapes[s][0], shapes[s][1],
                                      shapes[s][2], s % 2, s % 3 ? pool : NULL, &seed);
@@ -200,7 +201,7 @@ TEST(instruction_sets_agree_bit_by_bit)
         uint8_t *blocks = random_blocks(&quants[t], N, K, true, &seed);
         size_t judged = 0;
         for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
-            if (!gemm_isa_find(isa_names[i])) continue;
+            if (!gear_gemm_isa(isa_names[i])) continue;
             gemm_weight *w = make(&quants[t], N, K, isa_names[i], blocks, &seed);
             guarded scratch = guarded_alloc(gemm_scratch_bytes(w, M));
             float *result = i ? out : judge;
@@ -244,7 +245,7 @@ TEST(a_row_has_the_same_bits_in_every_batch)
     start_pools(pools);
     static const uint32_t shapes[][2] = {{64, 256}, {130, 512}, {40, 1024}};
     for (size_t i = 1; i < RAD_COUNT(isa_names); i++) /* scalar agrees with these; it is slow */
-        for (size_t t = 0; gemm_isa_find(isa_names[i]) && t < RAD_COUNT(quants); t++)
+        for (size_t t = 0; gear_gemm_isa(isa_names[i]) && t < RAD_COUNT(quants); t++)
             for (size_t s = 0; s < RAD_COUNT(shapes); s++)
                 check_batches(&quants[t], isa_names[i], shapes[s][0], shapes[s][1], pools, &seed);
     stop_pools(pools);

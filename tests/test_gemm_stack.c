@@ -1,5 +1,6 @@
 /* test_gemm_stack.c - a stack of parts of several types computes what its parts compute alone,
  * bit by bit. test_gemm_quant.c says that those are right. */
+#include "gear/amx_gear.h"
 #include "gemm_rig.h"
 
 #include "gguf/quant.h"
@@ -122,7 +123,7 @@ TEST(a_stack_computes_what_its_parts_compute)
     start_pools(pools);
     for (uint64_t round = 0; round < test_scale(12, 300); round++)
         for (size_t i = round % 3 ? 1 : 0; i < RAD_COUNT(isa_names); i++) {
-            const gemm_isa *isa = gemm_isa_find(isa_names[i]);
+            const gemm_isa *isa = gear_gemm_isa(isa_names[i]);
             if (!isa) continue;
             uint32_t rows[MOST_PARTS], parts = 1 + (uint32_t)(test_random(&seed) % MOST_PARTS);
             for (uint32_t p = 0; p < parts; p++)
@@ -190,7 +191,7 @@ TEST(gates_and_ups_of_different_types)
         {100, 28, 0, 0},  {64, 64, 128, 0}, {32, 96, 64, 64},
     };
     for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
-        const gemm_isa *isa = gemm_isa_find(isa_names[i]);
+        const gemm_isa *isa = gear_gemm_isa(isa_names[i]);
         for (size_t t = 0; isa && t < RAD_COUNT(shapes); t++) {
             uint32_t parts = 0, ffn = 0;
             while (parts < 4 && shapes[t][parts])

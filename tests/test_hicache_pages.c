@@ -10,9 +10,9 @@
 #include <radish/mla_kv_pool.h>
 
 #include "cache/radix_cache.h"
+#include "gear/runner_fake.h"
+#include "gear/storage_mem.h"
 #include "hicache/hiradix_impl.h"
-#include "hicache/storage_mem.h"
-#include "model/runner_fake.h"
 
 enum { TOKENS = 200, ROW_TOKENS = 256, VOCAB = 100, PROMPTS = 3, PAGE_BYTES = 4096 };
 

@@ -5,7 +5,7 @@
 #include <radish/mla_kv_pool.h>
 #include <radish/storage.h>
 
-#include "device/device_sim.h"
+#include "gear/device_sim.h"
 #include "mem/host_kv_pool.h"
 
 enum { PAGES = 6, LAYERS = 3, FIRST_LAYER = 2 };

@@ -2,6 +2,7 @@
  *
  * The judges are the scalar functions of base/minifloat.h (which have a test of their own)
  * and a few lines of double arithmetic for int8. */
+#include "gear/kv_buffers.h"
 #include "kv_numbers.h"
 #include "test.h"
 
@@ -44,9 +45,8 @@ TEST(every_code_is_read_back_exactly_and_stored_as_itself)
         bool fp8 = dtype >= RAD_F8_E4M3;
         rad_token_to_kv_pool *pool = make(dtype, 1, ALL, 0, fp8 ? &two : NULL, fp8 ? &one : NULL);
         rad_slot slot = 1;
-        char *row = (char *)rad_kv_pool_key_buffer(pool, 0) + (size_t)ALL * kv_dtype_bytes(dtype);
-        char *v_row = (char *)rad_kv_pool_value_buffer(pool, 0) +
-                      (size_t)ALL * kv_dtype_bytes(dtype);
+        char *row = (char *)kv_key_buffer(pool, 0) + (size_t)ALL * kv_dtype_bytes(dtype);
+        char *v_row = (char *)kv_value_buffer(pool, 0) + (size_t)ALL * kv_dtype_bytes(dtype);
         for (uint32_t i = 0; i < ALL; i++)
             if (fp8)
                 row[i] = v_row[i] = (char)i;
@@ -88,7 +88,7 @@ TEST(rows_are_rounded_like_single_numbers)
             for (uint32_t i = 0; i < 65536; i++)
                 k[i] = f32_of_bits(i << 16 | low[l]);
             rad_kv_pool_set_kv_buffer(pool, 0, &slot, 1, k, NULL);
-            const char *row = (char *)rad_kv_pool_key_buffer(pool, 0) +
+            const char *row = (char *)kv_key_buffer(pool, 0) +
                               2 * (size_t)65536 * kv_dtype_bytes(dtype);
             for (uint32_t i = 0; i < 65536; i++)
                 CHECKF(code_at(dtype, row, i) == encode(dtype, k[i]), "dtype %u, %08x\n", dtype,
@@ -99,13 +99,11 @@ TEST(rows_are_rounded_like_single_numbers)
             pool = make(dtype, 1, dim, 0, NULL, NULL);
             slot = 1;
             rad_kv_pool_set_kv_buffer(pool, 0, &slot, 1, k + 16200, k + 1);
-            const void *row = (char *)rad_kv_pool_key_buffer(pool, 0) +
-                              (size_t)dim * kv_dtype_bytes(dtype);
+            const void *row = (char *)kv_key_buffer(pool, 0) + (size_t)dim * kv_dtype_bytes(dtype);
             for (uint32_t i = 0; i < dim; i++)
                 CHECK(code_at(dtype, row, i) == encode(dtype, k[16200 + i]));
             for (uint32_t i = 0; i < dim; i++) /* the slots before and behind are untouched */
-                CHECK(!code_at(dtype, rad_kv_pool_key_buffer(pool, 0), i) &&
-                      !code_at(dtype, row, dim + i));
+                CHECK(!code_at(dtype, kv_key_buffer(pool, 0), i) && !code_at(dtype, row, dim + i));
             rad_token_to_kv_pool_destroy(pool);
         }
     }

@@ -1,4 +1,5 @@
 /* test_kv_pool_memory.c - slots as bytes, memory that is the caller's, layers of a stage. */
+#include "gear/kv_buffers.h"
 #include "resident.h"
 #include "test.h"
 
@@ -176,7 +177,7 @@ TEST(the_callers_memory_works_like_the_pools_own)
         memset(buffers, 0xff, sizeof buffers); /* the array was copied */
         CHECK(memory[1][0] == 0x5a);           /* and the memory not touched */
         CHECK(rad_kv_pool_is_packed(own) && !rad_kv_pool_is_packed(theirs));
-        CHECK(rad_kv_pool_key_buffer(theirs, 1) == memory[1]);
+        CHECK(kv_key_buffer(theirs, 1) == memory[1]);
         for (rad_slot slot = 0; slot < SLOTS; slot++) {
             fill(own, 0, slot, &state);
             fill(theirs, 0, slot, &again);
@@ -300,7 +301,7 @@ TEST(a_stage_names_layers_by_their_number_in_the_model)
     rad_kv_buffers b;
     CHECK(rad_kv_pool_get_buffers(pool, 29, &b) == RAD_E_INVAL);
     CHECK_OK(rad_kv_pool_get_buffers(pool, 30, &b));
-    CHECK(rad_kv_pool_key_buffer(pool, 30) == b.k && rad_kv_pool_value_buffer(pool, 30) == b.v);
+    CHECK(kv_key_buffer(pool, 30) == b.k && kv_value_buffer(pool, 30) == b.v);
     char copy[400];
     num_waited = 0;
     CHECK_OK(rad_kv_pool_get_cpu_copy(pool, &slot, 1, copy, rad_kv_pool_bytes_per_token(&p)));

@@ -4,9 +4,33 @@
 
 #include "server/memory_reserve.h"
 
+#include <stdatomic.h>
+
 enum { PIECES = 4096 + 256, THREADS = 4 };
 
 static void *pieces[PIECES];
+
+/* The reserve is compiled once more for this test, with these for malloc and realloc: see
+ * CMakeLists.txt. While it is dry they refuse. */
+static atomic_bool dry;
+
+void *dry_malloc(size_t bytes);
+void *dry_realloc(void *memory, size_t bytes);
+
+void *dry_malloc(size_t bytes)
+{
+    return atomic_load(&dry) ? NULL : malloc(bytes);
+}
+
+void *dry_realloc(void *memory, size_t bytes)
+{
+    return atomic_load(&dry) ? NULL : realloc(memory, bytes);
+}
+
+static void set_dry(bool is_dry)
+{
+    atomic_store(&dry, is_dry);
+}
 
 TEST(what_malloc_refuses_comes_from_the_reserve)
 {
@@ -17,7 +41,7 @@ TEST(what_malloc_refuses_comes_from_the_reserve)
     void *plain = memory_reserve_malloc(100);
     CHECK(plain && !memory_reserve_owns(plain) && memory_reserve_left(false) == small);
 
-    memory_reserve_test_dry(true);
+    set_dry(true);
     size_t sizes[] = {0, 1, 256, 257, 8192};
     for (size_t i = 0; i < RAD_COUNT(sizes); i++) {
         pieces[i] = memory_reserve_malloc(sizes[i]);
@@ -37,7 +61,7 @@ TEST(what_malloc_refuses_comes_from_the_reserve)
     memset(plain, 9, 100);
     uint8_t *moved = memory_reserve_realloc(plain, 2000);
     CHECK(moved && memory_reserve_owns(moved) && moved[99] == 9);
-    memory_reserve_test_dry(false);
+    set_dry(false);
     uint8_t *back = memory_reserve_realloc(moved, 9000);
     CHECK(back && !memory_reserve_owns(back) && back[99] == 9);
     memory_reserve_free(back);
@@ -54,14 +78,14 @@ TEST(the_reserve_has_an_end)
 {
     CHECK(memory_reserve_fill());
     uint64_t lost = memory_reserve_lost();
-    memory_reserve_test_dry(true);
+    set_dry(true);
     for (int i = 0; i < PIECES; i++)
         CHECK((pieces[i] = memory_reserve_malloc(8)) != NULL);
     CHECK(!memory_reserve_malloc(8) && memory_reserve_lost() == lost + 1);
     CHECK(!memory_reserve_left(false) && !memory_reserve_left(true));
     for (int i = 0; i < PIECES; i++)
         memory_reserve_free(pieces[i]);
-    memory_reserve_test_dry(false);
+    set_dry(false);
     CHECK(memory_reserve_left(false) == 4096 && memory_reserve_left(true) == 256);
 }
 
@@ -83,12 +107,12 @@ TEST(threads_share_it)
 {
     pthread_t threads[THREADS];
     CHECK(memory_reserve_fill());
-    memory_reserve_test_dry(true);
+    set_dry(true);
     for (uintptr_t i = 0; i < THREADS; i++)
         CHECK(!pthread_create(&threads[i], NULL, take_and_give, (void *)(i + 1)));
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    memory_reserve_test_dry(false);
+    set_dry(false);
     CHECK(memory_reserve_left(false) == 4096 && memory_reserve_left(true) == 256);
 }
 
@@ -105,9 +129,9 @@ TEST(an_answer_that_may_have_a_hole_is_cut)
     send_request(fd, "POST", "/v1/completions", body, strlen(body));
     ssize_t n = recv_some(fd, bytes, sizeof bytes - 1);
     CHECK(n > 0);
-    memory_reserve_test_dry(true);
+    set_dry(true);
     CHECK(!memory_reserve_malloc(1 << 20));
-    memory_reserve_test_dry(false);
+    set_dry(false);
     size_t kept = 0;
     char last[8] = "";
     do { /* ends by itself, and not with the last chunk */
@@ -137,11 +161,11 @@ TEST(what_libraries_made_for_us_goes_back_to_the_reserve)
                               {"PUT", "/hicache/storage-backend", config}};
     for (size_t i = 0; i < RAD_COUNT(asked); i++) {
         int fd = dial(&f);
-        memory_reserve_test_dry(true);
+        set_dry(true);
         send_request(fd, asked[i][0], asked[i][1], asked[i][2], strlen(asked[i][2]));
         while (recv_some(fd, bytes, sizeof bytes) > 0) {
         }
-        memory_reserve_test_dry(false);
+        set_dry(false);
         close(fd);
     }
     json_decref(ask(&f, "GET", "/v1/models", "", 200));

@@ -1,4 +1,5 @@
 /* test_mla_kv_pool.c - one latent + rope row per token, whose head is the value. */
+#include "gear/kv_buffers.h"
 #include "test.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ TEST(a_row_is_stored_whole_and_its_head_is_the_value)
         CHECK(rad_kv_pool_bytes_per_token(general) == token);
         CHECK(rad_kv_pool_size_bytes(pool) == SLOTS * token);
         CHECK(!rad_kv_pool_is_packed(pool));
-        CHECK(rad_kv_pool_key_buffer(pool, 5) == rad_kv_pool_value_buffer(pool, 5));
+        CHECK(kv_key_buffer(pool, 5) == kv_value_buffer(pool, 5));
         rad_kv_buffers b;
         CHECK_OK(rad_kv_pool_get_buffers(pool, 4, &b));
         CHECK(b.k == b.v && b.k_stride == ROW * dtype_size[dtype] && b.v_stride == b.k_stride);

@@ -2,7 +2,7 @@
  * the same bits however a sequence is chunked, batched, paged and threaded. */
 #include "model_bench.h"
 
-#include "model/model_reference.h"
+#include "gear/model_reference.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "gguf_builder.h"
 #include "model_bench.h"
 
-#include "model/model_reference.h"
+#include "gear/model_reference.h"
 
 enum { DIM = 32, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, FFN = 64, VOCAB = 5, LAYERS = 2 };
 

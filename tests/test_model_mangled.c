@@ -3,8 +3,8 @@
 #include "model_bench.h"
 #include "tiny_models.h"
 
+#include "gear/model_reference.h"
 #include "model/config.h"
-#include "model/model_reference.h"
 
 enum { TOKENS = 3, MOST_BYTES = 64 << 20 };
 

@@ -5,7 +5,7 @@
 #include "tiny_models.h"
 
 #include "base/base.h"
-#include "model/model_reference.h"
+#include "gear/model_reference.h"
 #include "model/weights.h"
 
 #include <math.h>

@@ -5,8 +5,8 @@
 #include "model_bench.h"
 #include "tiny_models.h"
 
+#include "gear/model_reference.h"
 #include "model/config.h"
-#include "model/model_reference.h"
 
 enum { MOST_TOKENS = 200 };
 

@@ -15,6 +15,7 @@
  * one altered in the store under a checksum that fits. */
 #define _XOPEN_SOURCE 700 /* nftw; with _GNU_SOURCE there is another group_member */
 #define _DEFAULT_SOURCE
+#include "gear/kv_buffers.h"
 #include "p1_rig.h"
 #include "redis_rig.h"
 
@@ -170,7 +171,7 @@ static void spoil_loaded(forward_batch *b)
         rad_token_to_kv_pool *pool = w.s->pools.token_to_kv_pool;
         const rad_token_to_kv_pool_params *p = rad_kv_pool_params(pool);
         for (uint32_t layer = 0; layer < p->num_layers; layer++)
-            (void)rad_kv_pool_key_buffer(pool, p->start_layer + layer);
+            (void)kv_key_buffer(pool, p->start_layer + layer);
         uint8_t bytes[4096];
         size_t size = rad_kv_pool_bytes_per_token(p);
         CHECK(size <= sizeof bytes);

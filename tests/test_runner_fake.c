@@ -1,7 +1,7 @@
 /* test_runner_fake.c - the fake answers by the tokens alone, and any wrong slot shows. */
 #include "test.h"
 
-#include "model/runner_fake.h"
+#include "gear/runner_fake.h"
 
 enum { MOST = 200, PAGES = 300 };
 

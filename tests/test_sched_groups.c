@@ -1,5 +1,6 @@
 /* test_sched_groups.c - the groups that are handed to attention, in plain cases, and in the
  * steps of random histories, where each is held against the rows (group_checker.h). */
+#include "gear/retract.h"
 #include "group_checker.h"
 
 /* Requests that share as the picture in batch_groups.c shows, at three levels. */
@@ -12,8 +13,8 @@ TEST(three_levels_are_three_groups)
         rig_prompt(stem, 700, 700);
         rig_prompt(a, 700, 701);
         scheduler_params params = rig_params(8192, page, 1024);
-        params.test_all_groups = true;
         rig_start(&g, params);
+        say_all_groups(&g);
         for (int i = 0; i < 6; i++) {
             rig_prompt(ids[i], 700, 710 + i);
             ids[i][0] = stem[0] ^ (i == 5);                            /* 5 is a stranger */
@@ -129,8 +130,8 @@ TEST(groups_are_made_anew_only_when_the_batch_changes)
     rad_token ids[4][300];
     rig_req *q[4];
     scheduler_params params = rig_params(4096, 1, 1024);
-    params.test_all_groups = true;
     rig_start(&g, params);
+    say_all_groups(&g);
     check_groups_of(&g, false);
     for (int i = 0; i < 4; i++) {
         rig_prompt(ids[i], 300, 720);
@@ -190,11 +191,11 @@ TEST(groups_are_what_the_rows_share_in_every_step)
         scheduler_params params = rig_params(1500 + test_random(&rng) % 3000, round % 2 ? 16 : 1,
                                              chunks[test_random(&rng) % 5]);
         params.policy = test_random(&rng) % SCHEDULE_NUM_POLICIES;
-        params.test_retract_every = test_random(&rng) % 2 ? 0 : 5;
-        params.test_all_groups = round % 3 != 0;
+        gear_retract_every(test_random(&rng) % 2 ? 0 : 5);
         rig_start(&g, params);
+        if (round % 3) say_all_groups(&g);
         check_groups_of(&g, false);
-        checker.some_may_miss = !params.test_all_groups;
+        checker.some_may_miss = round % 3 == 0;
         rig_req *q[REQS];
         uint32_t added = 0;
         while (added < REQS || !scheduler_is_idle(g.s)) {
@@ -221,6 +222,7 @@ TEST(groups_are_what_the_rows_share_in_every_step)
         deepest = RAD_MAX(deepest, checker.deepest);
         rig_stop(&g);
     }
+    gear_retract_every(0);
     CHECKF(groups > 100 && deepest >= 3, "%llu groups, %llu levels\n", (unsigned long long)groups,
            (unsigned long long)deepest);
 }

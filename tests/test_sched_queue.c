@@ -1,5 +1,6 @@
 /* test_sched_queue.c - the order of the waiting queue under each policy, its fairness, and
  * that a step's work does not grow with the queue. */
+#include "gear/retract.h"
 #include "scheduler_rig.h"
 
 #include "sched/wait_queue.h"
@@ -254,11 +255,12 @@ TEST(a_retracted_request_keeps_its_arrival)
     rig_prompt(ids[0], 30, 570);
     rig_prompt(ids[1], 30, 571);
     scheduler_params params = one_at_a_time(SCHEDULE_FCFS);
-    params.test_retract_every = 3;
+    gear_retract_every(3);
     rig_start(&g, params);
     rig_req *a = add(&g, ids[0], 30, (wish){20, 0}), *b = add(&g, ids[1], 30, (wish){2, 0});
     rig_run(&g);
     CHECK(a->r.num_retractions > 3 && b->r.num_retractions == 0);
+    gear_retract_every(0);
     rig_expect(a, 20);
     rig_expect(b, 2);
     rig_stop(&g);

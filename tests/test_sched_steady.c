@@ -1,5 +1,6 @@
 /* test_sched_steady.c - in the steady state a step takes no memory: not for the queue, not
  * for the batch, its groups, its samples, not for the tree. */
+#include "gear/retract.h"
 #include "sched/scheduler_impl.h"
 #include "scheduler_rig.h"
 
@@ -17,7 +18,7 @@ static scheduler *start_counting(test_env *t, runner *run, compute_pool *pool, r
     params.policy = policy;
     params.window_total_tokens = rig_fake.window ? 400 : 0;
     params.max_itl_ns = 50;
-    params.test_retract_every = retract_every;
+    gear_retract_every(retract_every);
     params.on_output = rig_on_output;
     params.on_admit = rig_on_admit;
     params.user = g;
@@ -63,6 +64,7 @@ static void run_policies(void)
         CHECK(t.bytes == 0);
         runner_destroy(g.runner);
     }
+    gear_retract_every(0);
     compute_pool_destroy(pool);
 }
 
@@ -114,7 +116,6 @@ TEST(retraction_keeps_what_is_published)
         rig_prompt(ids, 300, 980);
         scheduler_params params = rig_params(2048, page, 512);
         params.max_running_requests = 2;
-        params.test_retract_every = 1000;
         rig_start(&g, params);
         rad_token more[20]; /* it has more outputs, so the other one is retracted */
         rig_prompt(more, 20, 981);
@@ -124,8 +125,7 @@ TEST(retraction_keeps_what_is_published)
         rig_req *q = rig_add(&g, ids, 200, 60);
         while (q->num_out < 30)
             rig_step(&g);
-        g.s->params.test_retract_every = 1; /* now; in this step nobody is admitted */
-        rig_step(&g);
+        scheduler_retract_one(g.s);
         CHECK(q->r.state == REQ_WAITING && q->r.kv.row == 0);
         memcpy(ids + 200, q->out, 30 * sizeof *ids);
         rad_key key = {.tokens = ids, .num_tokens = 230};
@@ -133,7 +133,6 @@ TEST(retraction_keeps_what_is_published)
         CHECK_OK(rad_cache_lookup(g.s->pools.tree_cache, &key, &match));
         CHECK(match.prefix_tokens == 229 / page * page); /* the last output has no K/V yet */
 
-        g.s->params.test_retract_every = 0;
         scheduler_stats before, after;
         scheduler_get_stats(g.s, &before);
         rig_step(&g);

@@ -1,6 +1,8 @@
 /* test_sched_verify.c - --verify: silent where nothing is wrong, whatever happened on the
  * way; and a planted fault is found. */
 #include "engine_rig.h"
+#include "gear/retract.h"
+#include "gear/swap_pages.h"
 #include "scheduler_rig.h"
 
 #include "sched/verify_run.h"
@@ -30,7 +32,7 @@ TEST(every_request_is_verified_and_leaves_no_trace)
         rig_req *q[8];
         scheduler_params params = rig_params(1200, page, 64);
         params.verify_rate = 1;
-        params.test_retract_every = 7;
+        gear_retract_every(7);
         rig_start(&g, params);
         for (int i = 0; i < 8; i++) {
             rig_prompt(ids[i], 150, 900);
@@ -51,6 +53,7 @@ TEST(every_request_is_verified_and_leaves_no_trace)
             rig_expect(q[i], i == 7 ? 0 : 100);
         rig_stop(&g);
     }
+    gear_retract_every(0);
 }
 
 TEST(a_share_is_a_share)
@@ -87,7 +90,7 @@ TEST(a_planted_fault_is_found)
     rig_req *qa = rig_add(&g, a, 64, 20), *qb = rig_add(&g, b, 64, 20);
     rig_run(&g);
     rad_key ka = {.tokens = a, .num_tokens = 64}, kb = {.tokens = b, .num_tokens = 64};
-    CHECK_OK(scheduler_swap_pages(g.s, &ka, 40, &kb, 40));
+    CHECK_OK(gear_swap_pages(g.s, &ka, 40, &kb, 40));
     rig_req *again = rig_add(&g, a, 64, 20);
     rig_run(&g);
     CHECK(memcmp(again->out, qa->out, sizeof *qa->out * 20) != 0);
@@ -345,7 +348,7 @@ TEST(a_scheduler_that_is_never_idle_verifies_too)
         if (i < 100) CHECK(stats_of(&g).num_mismatches == 0);
         if (i == 100) {
             rad_key ka = {.tokens = a, .num_tokens = 64}, kb = {.tokens = b, .num_tokens = 64};
-            CHECK_OK(scheduler_swap_pages(g.s, &ka, 40, &kb, 40));
+            CHECK_OK(gear_swap_pages(g.s, &ka, 40, &kb, 40));
         }
     }
     verify_stats v = stats_of(&g);
@@ -400,7 +403,7 @@ TEST(destroying_it_in_the_middle_leaves_nothing_behind)
         rad_env env = test_env_init(&t);
         scheduler_params params = rig_params(512, 1, 64);
         params.verify_rate = 1;
-        params.test_retract_every = 3;
+        gear_retract_every(3);
         rig_start_on(&g, &env, params, 0);
         rig_req *a = rig_add(&g, ids, 100, 4), *b = rig_add(&g, ids, 90, 30);
         for (int i = 0; i < steps * 4; i++)
@@ -411,6 +414,7 @@ TEST(destroying_it_in_the_middle_leaves_nothing_behind)
         rig_drop(a);
         rig_drop(b);
     }
+    gear_retract_every(0);
 }
 
 /* Memory that fails while recording costs the verification, not the request. */
@@ -463,7 +467,8 @@ TEST(the_engine_verifies_when_it_is_idle)
         }
         CHECK(st.sched.verify.num_verified == (uint64_t)run + 1 &&
               st.sched.verify.num_mismatches == (run == 2));
-        if (run == 1) CHECK_OK(engine_test_swap_pages(e, a, 64, 20, b, 64, 20));
+        rad_key ka = {.tokens = a, .num_tokens = 64}, kb = {.tokens = b, .num_tokens = 64};
+        if (run == 1) CHECK_OK(gear_engine_swap_pages(e, &ka, 20, &kb, 20));
     }
     erig_stop(e);
 }

@@ -1,5 +1,7 @@
 /* test_scheduler.c - the scheduler step by step over runner_fake, which reads every
  * context back through the pool: a wrong slot anywhere changes the answer. */
+#include "gear/retract.h"
+#include "gear/swap_pages.h"
 #include "scheduler_rig.h"
 
 #include "sched/scheduler_impl.h"
@@ -285,7 +287,7 @@ TEST(a_retracted_request_finds_what_it_had_computed)
         rad_token ids[200];
         rig_prompt(ids, 200, 47);
         scheduler_params params = rig_params(1024, page, 0);
-        params.test_retract_every = 4;
+        gear_retract_every(4);
         rig_start(&g, params);
         rig_req *q = rig_add(&g, ids, 200, 40);
         rig_run(&g);
@@ -295,6 +297,7 @@ TEST(a_retracted_request_finds_what_it_had_computed)
         rig_expect(q, 40);
         rig_stop(&g);
     }
+    gear_retract_every(0);
 }
 
 TEST(retracting_all_the_time_changes_nothing_but_the_work)
@@ -304,7 +307,7 @@ TEST(retracting_all_the_time_changes_nothing_but_the_work)
         rad_token ids[4][50];
         rig_req *q[4];
         scheduler_params params = rig_params(1024, every == 2 ? 16 : 1, 16);
-        params.test_retract_every = every;
+        gear_retract_every(every);
         rig_start(&g, params);
         for (int i = 0; i < 4; i++) {
             rig_prompt(ids[i], 50, 50 + i / 2); /* two pairs of twins */
@@ -316,6 +319,7 @@ TEST(retracting_all_the_time_changes_nothing_but_the_work)
             rig_expect(q[i], 12);
         rig_stop(&g);
     }
+    gear_retract_every(0);
 }
 
 /* Sampling depends on (seed, position) alone: batching, chunks and retraction do not
@@ -327,7 +331,7 @@ TEST(a_seed_gives_one_answer_however_it_is_scheduled)
     for (uint32_t run = 0; run < 3; run++) {
         rig g;
         scheduler_params params = rig_params(2048, run == 1 ? 16 : 1, run ? 16 : 0);
-        params.test_retract_every = run * 2;
+        gear_retract_every(run * 2);
         rig_start(&g, params);
         rig_req *other = run ? rig_add(&g, ids, 30, 40) : NULL;
         rig_req *q = malloc(sizeof *q);
@@ -347,6 +351,7 @@ TEST(a_seed_gives_one_answer_however_it_is_scheduled)
         if (other) rig_expect(other, 40);
         rig_stop(&g);
     }
+    gear_retract_every(0);
 }
 
 TEST(an_abort_is_fine_at_any_moment)
@@ -651,8 +656,8 @@ TEST(a_swapped_page_changes_the_answer)
     rig_req *qa = rig_add(&g, a, 64, 20), *qb = rig_add(&g, b, 64, 20);
     rig_run(&g);
     rad_key ka = {.tokens = a, .num_tokens = 64}, kb = {.tokens = b, .num_tokens = 64};
-    CHECK(scheduler_swap_pages(g.s, &ka, 64, &kb, 40) == RAD_NONE);
-    CHECK_OK(scheduler_swap_pages(g.s, &ka, 47, &kb, 40));
+    CHECK(gear_swap_pages(g.s, &ka, 64, &kb, 40) == RAD_NONE);
+    CHECK_OK(gear_swap_pages(g.s, &ka, 47, &kb, 40));
     rig_req *again = rig_add(&g, a, 64, 20);
     rig_run(&g);
     CHECK(again->cached_tokens == 48);

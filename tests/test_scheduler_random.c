@@ -2,6 +2,7 @@
  * pools that are too small for them: whatever is evicted, chunked, retracted or aborted
  * on the way, every answer is the oracle's, and the same as without a tree one at a
  * time (promise P1); after each step every slot has one owner (P2). */
+#include "gear/retract.h"
 #include "scheduler_rig.h"
 
 enum { NUM_REQS = 160, NUM_DOCS = 5, DOC_TOKENS = 120, MOST_PROMPT = 160, MOST_NEW = 40 };
@@ -159,12 +160,13 @@ static void run_rounds(uint64_t rounds, uint32_t window)
         params.random_seed = round;
         params.verify_rate = round % 2 ? 0.5 : 0;
         params.max_itl_ns = round % 3 ? 0 : 100000; /* chunks as the clock will have them */
-        params.test_retract_every = below(&rng, 2) ? 0 : 3 + below(&rng, 10);
+        gear_retract_every(below(&rng, 2) ? 0 : 3 + below(&rng, 10));
         params.cache_kind = round % 8 == 7 ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX;
         if (window)
             params.window_total_tokens = 2 * window + window / 16 + 5 * page_size +
                                          below(&rng, 100);
         run_shared(jobs, NUM_REQS, params, &rng);
+        gear_retract_every(0);
     }
 }
 

@@ -1,11 +1,12 @@
 /* test_scheduler_tiers.c - promise P1 with tiers: a device pool of an eighth of the working set,
  * prompts that leave it and come back from the host and from storage, copies that fail: every
  * answer is the oracle's, and when all is done nothing is held. */
+#include "gear/retract.h"
 #include "scheduler_rig.h"
 
 #include "base/mix64.h"
-#include "device/device_sim.h"
-#include "hicache/storage_mem.h"
+#include "gear/device_sim.h"
+#include "gear/storage_mem.h"
 #include "mem/host_kv_pool.h"
 #include "sched/scheduler_impl.h"
 
@@ -138,7 +139,7 @@ TEST(answers_are_the_same_whatever_tier_they_come_from)
         params.max_running_requests = 1 + below(&rng, 6);
         params.max_queued_requests = NUM_REQS;
         params.policy = below(&rng, SCHEDULE_NUM_POLICIES);
-        params.test_retract_every = below(&rng, 2) ? 0 : 9;
+        gear_retract_every(below(&rng, 2) ? 0 : 9);
         start(&t, params, stored);
         for (int restarts = 0; restarts < (stored ? 2 : 1); restarts++) {
             if (restarts) start(&t, params, stored);
@@ -151,6 +152,7 @@ TEST(answers_are_the_same_whatever_tier_they_come_from)
         }
         if (stored) storage_mem_fini(&t.store);
     }
+    gear_retract_every(0);
     print_message(
         "  %llu prompt tokens from the host, %llu of them from storage, %llu loads lost\n",
         (unsigned long long)loaded, (unsigned long long)fetched, (unsigned long long)lost);

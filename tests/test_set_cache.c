@@ -54,10 +54,10 @@ static void go_and_come_back(uint64_t window_tokens)
     for (size_t p = 0; p < RAD_COUNT(page_sizes); p++) {
         uint32_t page = page_sizes[p], whole = PROMPT / page * page;
         scheduler_params params = rig_params(2048, page, 256);
-        params.test_all_groups = true;
         params.window_total_tokens = window_tokens;
         rig g;
         rig_start(&g, params);
+        say_all_groups(&g);
         for (uint64_t round = 0; round < 3; round++) {
             run_siblings(&g, 1, 0, whole);
             run_siblings(&g, 1, (PROMPT - 1) / page * page, (PROMPT + 7) / page * page);

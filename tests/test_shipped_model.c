@@ -6,6 +6,7 @@
  * its last token come out of the cache in whole pages: cold, and with the page that holds
  * the end of the question exchanged with that of another question. */
 #include "engine_rig.h"
+#include "gear/swap_pages.h"
 
 #include <jansson.h>
 
@@ -140,8 +141,9 @@ static const item *other_item(uint32_t i)
 
 static void swap(engine *e, const item *a, const item *b)
 {
-    CHECK_OK(engine_test_swap_pages(e, a->padded, a->num_padded, a->num_padded - 2, b->padded,
-                                    b->num_padded, b->num_padded - 2));
+    rad_key key_a = {.tokens = a->padded, .num_tokens = a->num_padded};
+    rad_key key_b = {.tokens = b->padded, .num_tokens = b->num_padded};
+    CHECK_OK(gear_engine_swap_pages(e, &key_a, a->num_padded - 2, &key_b, b->num_padded - 2));
 }
 
 static void take_exam(engine *e, const char *dtype)

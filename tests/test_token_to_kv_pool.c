@@ -1,4 +1,5 @@
 /* test_token_to_kv_pool.c - numbers lie where the header says, rounded once. */
+#include "gear/kv_buffers.h"
 #include "test.h"
 
 #include <math.h>
@@ -53,22 +54,20 @@ TEST(tokens_are_stored_where_the_header_says)
                 for (int i = 0; i < HEADS * DIM; i++) {
                     size_t at = (size_t)loc[t] * HEADS * DIM + (size_t)i;
                     if (dtype == RAD_F32)
-                        CHECK(((float *)rad_kv_pool_key_buffer(pool, layer))[at] == k[t][i]);
+                        CHECK(((float *)kv_key_buffer(pool, layer))[at] == k[t][i]);
                     else
-                        CHECK(((uint16_t *)rad_kv_pool_key_buffer(pool, layer))[at] ==
-                              bf16_of(k[t][i]));
+                        CHECK(((uint16_t *)kv_key_buffer(pool, layer))[at] == bf16_of(k[t][i]));
                 }
                 for (int i = 0; i < HEADS * V_DIM; i++) {
                     size_t at = (size_t)loc[t] * HEADS * V_DIM + (size_t)i;
                     if (dtype == RAD_F32)
-                        CHECK(((float *)rad_kv_pool_value_buffer(pool, layer))[at] == v[t][i]);
+                        CHECK(((float *)kv_value_buffer(pool, layer))[at] == v[t][i]);
                     else
-                        CHECK(((uint16_t *)rad_kv_pool_value_buffer(pool, layer))[at] ==
-                              bf16_of(v[t][i]));
+                        CHECK(((uint16_t *)kv_value_buffer(pool, layer))[at] == bf16_of(v[t][i]));
                 }
             }
             /* Nobody else's slot was touched: a fresh pool is zero. */
-            const char *bytes = rad_kv_pool_key_buffer(pool, layer);
+            const char *bytes = kv_key_buffer(pool, layer);
             for (size_t i = 0; i < 4 * HEADS * DIM * size; i++)
                 CHECK(bytes[i] == 0);
         }
@@ -95,7 +94,7 @@ TEST(bf16_rounds_to_nearest_even_also_at_the_edges)
     memcpy(k, bits, sizeof k);
     rad_slot loc = 1;
     rad_kv_pool_set_kv_buffer(pool, 0, &loc, 1, k, k);
-    const uint16_t *got = (uint16_t *)rad_kv_pool_value_buffer(pool, 0) + 16;
+    const uint16_t *got = (uint16_t *)kv_value_buffer(pool, 0) + 16;
     for (int i = 0; i < 16; i++)
         CHECKF(got[i] == bf16_of(k[i]), "%08x gave %04x", bits[i], got[i]);
     CHECK(got[3] == 0x3f80 && got[4] == 0x3f82 && got[9] == 0x7f80);
@@ -126,7 +125,7 @@ TEST(a_page_goes_out_and_comes_back)
     CHECK_OK(rad_kv_pool_set_page(pool, 5, page, BYTES));
     CHECK_OK(rad_kv_pool_get_page(pool, 5, again, BYTES));
     CHECK(memcmp(page, again, BYTES) == 0);
-    CHECK(((float *)rad_kv_pool_key_buffer(pool, 1))[5 * PAGE * HEADS * DIM] == 1000 + 160);
+    CHECK(((float *)kv_key_buffer(pool, 1))[5 * PAGE * HEADS * DIM] == 1000 + 160);
 
     CHECK(rad_kv_pool_get_page(pool, 6, page, BYTES) == RAD_E_INVAL);
     CHECK(rad_kv_pool_get_page(pool, -1, page, BYTES) == RAD_E_INVAL);
@@ -147,9 +146,9 @@ TEST(reading_a_layer_waits_for_it_first)
     p.wait_user = waits;
     rad_token_to_kv_pool *pool = NULL;
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &pool, NULL));
-    rad_kv_pool_key_buffer(pool, 1);
-    rad_kv_pool_value_buffer(pool, 1);
-    rad_kv_pool_key_buffer(pool, 2);
+    kv_key_buffer(pool, 1);
+    kv_value_buffer(pool, 1);
+    kv_key_buffer(pool, 2);
     CHECK(waits[0] == 0 && waits[1] == 2 && waits[2] == 1);
     rad_token_to_kv_pool_destroy(pool);
 }

@@ -1,10 +1,10 @@
 /* wrong_dp.h - TDPBF16PS of a CPU that has one rule wrong, in place of amx_emulated.h's: what
- * checks the instructions at start has to find every one. Include it behind what multiplies right,
+ * checks the instructions has to find every one. Include it behind what multiplies right,
  * and before the body that is to multiply wrong. */
 #ifndef TESTS_WRONG_DP_H
 #define TESTS_WRONG_DP_H
 
-#include "base/amx_emulated.h"
+#include "gear/amx_emulated.h"
 
 typedef enum wrong_rule {
     NOTHING_WRONG,

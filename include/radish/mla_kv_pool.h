@@ -9,9 +9,8 @@
  *
  * The result is a rad_token_to_kv_pool like any other: copies, pages, buffers and reading
  * back are in token_to_kv_pool.h. There it shows kind RAD_KV_MLA, num_kv_heads 1, head_dim
- * kv_lora_rank + rope_dim and v_head_dim kv_lora_rank; key_buffer and value_buffer are one
- * pointer with one stride, and rad_kv_pool_is_packed says 0. A tensor-parallel group holds
- * the same row on every rank.
+ * kv_lora_rank + rope_dim and v_head_dim kv_lora_rank; K and V are one pointer with one stride, and
+ * rad_kv_pool_is_packed says 0. A tensor-parallel group holds the same row on every rank.
  *
  * With int8 a row has two scales, of the latent and of the rope part, because their
  * magnitudes differ: num_layers * (kv_lora_rank + rope_dim + 8) bytes per token. */

@@ -136,18 +136,13 @@ RAD_API size_t rad_kv_pool_size_bytes(const rad_token_to_kv_pool *pool);
  * its own. O(1). */
 RAD_API const rad_token_to_kv_pool_params *rad_kv_pool_params(const rad_token_to_kv_pool *pool);
 
-/* Waits for the layer (wait_layer) and returns its buffer. When rad_kv_pool_is_packed, slot
- * s starts at element s * num_kv_heads * head_dim (V: v_head_dim); else ask
- * rad_kv_pool_get_buffers. A layer that is not the pool's is the caller's bug: panic. */
-RAD_API void *rad_kv_pool_key_buffer(rad_token_to_kv_pool *pool, uint32_t layer);
-RAD_API void *rad_kv_pool_value_buffer(rad_token_to_kv_pool *pool, uint32_t layer);
-
 /* 1 when K and V of every layer are separate and without gaps, as described at the top: so
  * for every MHA pool with memory of its own, never for MLA. O(1). */
 RAD_API int rad_kv_pool_is_packed(const rad_token_to_kv_pool *pool);
 
-/* Waits for the layer and says where it lies, for any pool. RAD_E_INVAL for a layer that is
- * not the pool's. The memory stays the pool's or whoever gave it. */
+/* Waits for the layer (wait_layer) and says where it lies, for any pool. When
+ * rad_kv_pool_is_packed, slot s starts at element s * num_kv_heads * head_dim (V: v_head_dim).
+ * RAD_E_INVAL for a layer that is not the pool's. The memory stays its owner's. */
 RAD_API rad_status rad_kv_pool_get_buffers(rad_token_to_kv_pool *pool, uint32_t layer,
                                            rad_kv_buffers *out);
 

@@ -24,17 +24,8 @@ typedef struct attn_amx_product {
 /* The product alone; on a thread whose tiles are not in use. */
 typedef void attn_amx_multiply(const attn_amx_product *p);
 
-/* By instructions, and by C that computes the same bits for tests (thousand times slower, and
- * for CPUs with AVX512_BF16 too). attend is NULL where they are not compiled. */
-extern const attn_kernels attn_tiles_amx, attn_tiles_emulated;
-attn_amx_multiply attn_amx_multiply_tiles, attn_amx_multiply_emulated;
-
-/* Whether the instructions may be used and compute what the C does; checked the first time.
- * The caller has made sure of AVX512_BF16. `why` as amx_permitted has it (base/amx.h). */
-bool attn_amx_usable(const char **why);
-
-/* The check itself: products by `multiply`, and a small attention by `kernels` in both
- * layouts, have the bits of attn_amx_multiply_emulated and attn_tiles_emulated. */
-bool attn_amx_agrees(attn_amx_multiply *multiply, const attn_kernels *kernels);
+/* By instructions. attend is NULL where they are not compiled. */
+extern const attn_kernels attn_tiles_amx;
+attn_amx_multiply attn_amx_multiply_tiles;
 
 #endif

@@ -1,5 +1,5 @@
-/* attn_amx_avx512bf16.c - attention by AMX instructions. attn_amx_check.c says whether they
- * may be used. (They are assembly, base/amx_tiles.h; the rest is AVX-512 with bf16.) */
+/* attn_amx_avx512bf16.c - attention by AMX instructions; base/amx.h says whether they may be
+ * used. (They are assembly, base/amx_tiles.h; the rest is AVX-512 with bf16.) */
 #include "attn/attn_amx.h"
 
 #if defined(__AVX512BF16__)

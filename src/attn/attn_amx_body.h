@@ -12,7 +12,7 @@
  *
  * Invariant (P1): a number of S or O is the same chain in either layout, its dimensions or the
  * block's 64 keys in ascending steps of 32, each in the instruction's own order
- * (amx_emulated.h); a factor on the left or on the right is the same factor, and rows and
+ * (amx_tiles.h); a factor on the left or on the right is the same factor, and rows and
  * columns do not see each other. All 64 keys take part: what a row does not see has weight 0,
  * which changes no number that is not 0, and a 0 loses its sign. Where an unseen value is no
  * finite number, products are made again for each row, the unseen values replaced by 0. */

@@ -55,8 +55,6 @@ const attn_backend *attn_ref(void);
 
 /* The fast one: picks AMX, AVX-512, AVX2 or portable C at run time. `isa` NULL means the best
  * this CPU has; or "amx", "avx512bf16", "avx512", "avx2", "scalar". NULL when the CPU lacks it.
- * "amx-emulated" computes what "amx" does, on CPUs with AVX512_BF16, for tests. AMX is had only
- * after it has proved itself (attn_amx_check.c), which takes a few milliseconds once.
  * It takes groups unless the batch has more than 1024 requests or 65536 rows (token x
  * head), or there are more than two threads per KV head: then members read for themselves.
  * It uses up to 2 MB of stack on the calling thread, 1 MB on the pool's: see

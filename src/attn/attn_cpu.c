@@ -23,6 +23,7 @@
  * threads by blocks too (attn_waves.c). */
 #include "attn/attn_amx.h"
 #include "attn/attn_plan.h"
+#include "base/amx.h"
 
 #include <math.h>
 
@@ -370,15 +371,8 @@ static bool takes_groups(const attn_call *call, uint32_t threads)
            (size_t)batch->num_tokens * call->layer->num_heads <= STATE_LINES;
 }
 
-typedef struct attn_cpu_backend {
-    attn_backend base;
-    const attn_isa *isa;
-    const attn_kernels *bf16;  /* for bf16 pools, and narrow ones' codes, when not the ISA's own */
-    const char *name_of_codes; /* then: what computes those */
-} attn_cpu_backend;
-
-static void cpu_forward(const attn_backend *self, const radix_attention *layer,
-                        const forward_batch *batch, const float *q, float *out, compute_pool *pool)
+void attn_cpu_forward(const attn_backend *self, const radix_attention *layer,
+                      const forward_batch *batch, const float *q, float *out, compute_pool *pool)
 {
     if (batch->num_tokens == 0) return;
     const attn_cpu_backend *b = (const attn_cpu_backend *)self;
@@ -400,6 +394,12 @@ static void cpu_forward(const attn_backend *self, const radix_attention *layer,
         plain_pass(&pass, pool);
 }
 
+static bool amx_usable(const char **why)
+{
+    *why = NULL;
+    return attn_tiles_amx.attend && amx_permitted(why);
+}
+
 static bool cpu_has(const attn_cpu_backend *b)
 {
     if (!b->isa->f32.attend) return false; /* compiled for another architecture */
@@ -411,9 +411,10 @@ static bool cpu_has(const attn_cpu_backend *b)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return false;
+    const char *why;
     if (!b->bf16) return true;
     return b->bf16->attend && __builtin_cpu_supports("avx512bf16") &&
-           (b->bf16 != &attn_tiles_amx || attn_amx_usable(NULL));
+           (b->bf16 != &attn_tiles_amx || amx_usable(&why));
 #endif
     return false;
 }
@@ -421,18 +422,14 @@ static bool cpu_has(const attn_cpu_backend *b)
 const attn_backend *attn_cpu(const char *isa)
 {
     static const attn_cpu_backend best_first[] = {
-        {{"cpu-amx", cpu_forward}, &attn_isa_avx512, &attn_tiles_amx, "cpu-amx-codes"},
-        {{"cpu-avx512bf16", cpu_forward},
+        {{"cpu-amx", attn_cpu_forward}, &attn_isa_avx512, &attn_tiles_amx, "cpu-amx-codes"},
+        {{"cpu-avx512bf16", attn_cpu_forward},
          &attn_isa_avx512,
          &attn_pairs_avx512bf16,
          "cpu-avx512bf16-codes"},
-        {{"cpu-avx512", cpu_forward}, &attn_isa_avx512, NULL, NULL},
-        {{"cpu-avx2", cpu_forward}, &attn_isa_avx2, NULL, NULL},
-        {{"cpu-scalar", cpu_forward}, &attn_isa_scalar, NULL, NULL},
-        {{"cpu-amx-emulated", cpu_forward},
-         &attn_isa_avx512,
-         &attn_tiles_emulated,
-         "cpu-amx-emulated-codes"},
+        {{"cpu-avx512", attn_cpu_forward}, &attn_isa_avx512, NULL, NULL},
+        {{"cpu-avx2", attn_cpu_forward}, &attn_isa_avx2, NULL, NULL},
+        {{"cpu-scalar", attn_cpu_forward}, &attn_isa_scalar, NULL, NULL},
     };
     for (size_t i = 0; i < RAD_COUNT(best_first); i++) {
         const attn_cpu_backend *b = &best_first[i];
@@ -444,7 +441,7 @@ const attn_backend *attn_cpu(const char *isa)
 
 const char *attn_name(const attn_backend *backend, uint32_t kv_dtype)
 {
-    if (backend->forward != cpu_forward) return backend->name;
+    if (backend->forward != attn_cpu_forward) return backend->name;
     const attn_cpu_backend *b = (const attn_cpu_backend *)backend;
     bool narrow = kv_dtype == RAD_I8 || kv_dtype_is_fp8(kv_dtype);
     return narrow && b->bf16 && attn_codes_of_cpu() ? b->name_of_codes : backend->name;
@@ -456,7 +453,7 @@ const char *attn_amx_refusal(void)
     const char *why = NULL;
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx512bf16")) return NULL; /* the rest of the kernel needs it */
-    return attn_amx_usable(&why) ? NULL : why;
+    return amx_usable(&why) ? NULL : why;
 #else
     return NULL;
 #endif

@@ -175,4 +175,15 @@ typedef struct attn_isa {
 extern const attn_isa attn_isa_scalar, attn_isa_avx2, attn_isa_avx512;
 extern const attn_kernels attn_pairs_avx512bf16;
 
+/* What attn_cpu() gives: a backend that attends by these kernels. */
+typedef struct attn_cpu_backend {
+    attn_backend base; /* its forward is attn_cpu_forward */
+    const attn_isa *isa;
+    const attn_kernels *bf16;  /* for bf16 pools, and narrow ones' codes, when not the ISA's own */
+    const char *name_of_codes; /* then: what computes those */
+} attn_cpu_backend;
+
+void attn_cpu_forward(const attn_backend *self, const radix_attention *layer,
+                      const forward_batch *batch, const float *q, float *out, compute_pool *pool);
+
 #endif

@@ -2,10 +2,9 @@
  * two of them: AMX_DP as pairs of bf16, AMX_DP_INT8 as fours of bytes.
  *
  * A kernel is written once over AMX_CONFIGURE, AMX_LOAD, AMX_DP and so on. Before its
- * body a file includes either amx_tiles.h, where these are the instructions, or
- * amx_emulated.h, where they are C that computes the same bits on any machine. So tests
- * run the kernel's source everywhere, and at start-up the instructions have to agree
- * with the C before anything relies on them.
+ * body a file includes amx_tiles.h, where these are the instructions. Tests put C in its place
+ * that computes the same bits on any machine: so they run the kernel's source everywhere, and
+ * on a CPU with AMX they hold the instructions against the C.
  *
  * Tile registers are a thread's own. What runs between AMX_CONFIGURE and AMX_RELEASE
  * must not call a kernel that configures them anew. */

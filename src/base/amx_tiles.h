@@ -30,8 +30,9 @@
                      : "r"((void *)(to)), "r"((size_t)(pitch))                                     \
                      : "memory")
 
-/* c[m][n] += sum over k of a[m][2k] * b[k][2n] + a[m][2k + 1] * b[k][2n + 1], as
- * amx_emulated.h spells it out. */
+/* c[m][n] += sum over k of a[m][2k] * b[k][2n] + a[m][2k + 1] * b[k][2n + 1]. The even
+ * halves and the odd ones each have a sum that begins at 0, k ascending, one rounding a product;
+ * the two are added, then that to c. Denormals count as zero, on the way in and out. */
 #define AMX_DP(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 /* The same of signed bytes, four in the place of a pair, with 32-bit integers as sums. */

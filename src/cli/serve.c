@@ -297,7 +297,8 @@ int cmd_serve(int argc, char **argv)
          .arg = "N",
          .target = &engine_p.max_running_requests,
          .help =
-             "How many requests may run at once. Default: one for 512 tokens of the KV cache, 64 to\n"
+             "How many requests may run at once. Default: one for 512 tokens of the KV cache, 64 "
+             "to\n"
              "4096, as far as a 32nd of the memory for weights and KV has room for their buffers\n"
              "(256 in any case); 0 = default."},
         {.kind = CLI_U32,
@@ -400,9 +401,10 @@ int cmd_serve(int argc, char **argv)
          .arg = "SECONDS",
          .target = &engine_p.self_check_interval_s,
          .max = 1e6,
-         .help = "How often an idle server checks that each KV slot has exactly one owner, and all\n"
-                 "its structures: in pieces, between which requests are served. What is wrong is\n"
-                 "logged and counted (/metrics), and serving goes on. Default 60; 0 = never."},
+         .help =
+             "How often an idle server checks that each KV slot has exactly one owner, and all\n"
+             "its structures: in pieces, between which requests are served. What is wrong is\n"
+             "logged and counted (/metrics), and serving goes on. Default 60; 0 = never."},
         {.kind = CLI_HEADING, .help = "Host memory and storage below the KV cache:"},
         {.kind = CLI_FLAG,
          .name = "enable-hierarchical-cache",
@@ -516,8 +518,10 @@ int cmd_serve(int argc, char **argv)
          .arg = "HOW",
          .target = &report,
          .help =
-             "What answers say of the prompt tokens that were found in the cache: exact (default),\n"
-             "rounded:N (down to a multiple of N, without a word on where the match ended; rounded\n"
+             "What answers say of the prompt tokens that were found in the cache: exact "
+             "(default),\n"
+             "rounded:N (down to a multiple of N, without a word on where the match ended; "
+             "rounded\n"
              "is rounded:256) or off. Who shares a namespace (no extra_key, no cache_salt) can\n"
              "guess others' prompts token by token from exact counts. How long the first token\n"
              "takes still says something. Without exact ones /metrics, /server_info and\n"
@@ -601,11 +605,6 @@ int cmd_serve(int argc, char **argv)
          .name = "attn-ref",
          .target = &engine_p.use_attn_ref,
          .help = "The slow, obvious attention instead of the fast one."},
-        {.kind = CLI_U32,
-         .name = "test-retract-every",
-         .arg = "N",
-         .target = &engine_p.test_retract_every,
-         .help = "Throw a request back into the queue every N decode steps; 0 = never."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);

@@ -123,7 +123,6 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .disable_tree_attention = p->disable_tree_attention,
         .hicache = e->tiers.enabled ? &e->tiers.hicache : NULL,
         .host_pool = e->tiers.enabled ? &e->tiers.host_pool : NULL,
-        .test_retract_every = p->test_retract_every,
         .is_end_token = is_end_token,
         .on_output = engine_on_output,
         .on_admit = engine_on_admit,

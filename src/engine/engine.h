@@ -47,7 +47,6 @@ typedef struct engine_params {
     void *progress_user;
 
     /* Test hooks; zero in production. */
-    uint32_t test_retract_every; /* n > 0: retract a request every n-th decode step */
     uint32_t reserved;
 
     rad_eviction_options eviction; /* what the cache gives up first; all 0: lru */
@@ -333,10 +332,5 @@ void engine_continue(engine *e); /* not paused: nothing happens */
  * is as it was. */
 rad_status engine_set_cache(engine *e, bool disable_radix_cache, bool disable_tree_attention,
                             rad_error *err);
-
-/* Test hook: exchanges the K/V contents of the pages under positions `pos_a` of ids_a and
- * `pos_b` of ids_b as the tree has them now; RAD_NONE when one of them is not cached. */
-rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a, uint32_t pos_a,
-                                  const rad_token *ids_b, uint32_t num_b, uint32_t pos_b);
 
 #endif

@@ -138,8 +138,7 @@ typedef struct engine_parts {
 
 void engine_parts_destroy(const engine_parts *parts); /* those that there are */
 
-/* The engine without files: max_total_tokens must be given. Tests run it over a
- * runner_fake. */
+/* The engine without files: max_total_tokens must be given. */
 rad_status engine_create_with(const rad_env *env, const engine_params *params,
                               const engine_parts *parts, engine **out, rad_error *err);
 

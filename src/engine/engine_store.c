@@ -95,17 +95,14 @@ static rad_status clear(engine *e, const engine_store_change *change, rad_error 
     return status;
 }
 
-static rad_status attach(engine *e, const engine_store_change *change, rad_storage *given,
-                         rad_error *err)
+static rad_status attach(engine *e, const engine_store_change *change, rad_error *err)
 {
     errand x = {.identity = &e->tiers.identity, .err = err};
     rad_status status = RAD_OK;
     if (e->tiers.has_store)
         status = rad_fail(err, RAD_AGAIN, "hicache: a store is attached, or is being let go");
     if (!status) status = engine_tiers_identify(&e->tiers, err);
-    if (given)
-        x.store = *given;
-    else if (!status)
+    if (!status)
         status = engine_store_open(&e->env,
                                    &(engine_store_words){.spec = change->spec,
                                                          .extra_config = change->extra_config,
@@ -137,12 +134,11 @@ static rad_status detach(engine *e, const engine_store_change *change, rad_error
     return RAD_OK;
 }
 
-static rad_status make_change(engine *e, const engine_store_change *change, rad_storage *given,
-                              rad_error *err)
+static rad_status make_change(engine *e, const engine_store_change *change, rad_error *err)
 {
     switch (change->kind) {
     case ENGINE_STORE_CLEAR: return clear(e, change, err);
-    case ENGINE_STORE_ATTACH: return attach(e, change, given, err);
+    case ENGINE_STORE_ATTACH: return attach(e, change, err);
     default: return detach(e, change, err);
     }
 }
@@ -187,7 +183,7 @@ static void *store_main(void *arg)
         if (s->busy) {
             rad_error err = {0};
             pthread_mutex_unlock(&s->lock); /* nobody touches a change that is under way */
-            rad_status status = make_change(e, &s->change, s->given.ops ? &s->given : NULL, &err);
+            rad_status status = make_change(e, &s->change, &err);
             pthread_mutex_lock(&s->lock);
             end_change(e, status, &err);
             continue;
@@ -204,7 +200,6 @@ static void *store_main(void *arg)
     }
     if (s->busy) {
         rad_error err = {0};
-        if (s->given.ops && s->given.ops->close) s->given.ops->close(s->given.self);
         end_change(e, rad_fail(&err, RAD_E_STATE, "the engine is ending"), &err);
     }
     pthread_mutex_unlock(&s->lock);
@@ -283,8 +278,8 @@ static rad_status copy_words(engine *e, const engine_store_change *change, char 
     return RAD_OK;
 }
 
-static rad_status begin(engine *e, const engine_store_change *change, const rad_storage *given,
-                        uint64_t *ticket, rad_error *err)
+rad_status engine_store_begin(engine *e, const engine_store_change *change, uint64_t *ticket,
+                              rad_error *err)
 {
     engine_store *s = &e->store;
     char *words;
@@ -304,7 +299,6 @@ static rad_status begin(engine *e, const engine_store_change *change, const rad_
         s->words_bytes = bytes;
         s->change.spec = words;
         s->change.extra_config = words && change->extra_config ? words + strlen(words) + 1 : NULL;
-        s->given = given ? *given : (rad_storage){0};
         s->busy = true;
         s->busy_since_ns = now(e);
         *ticket = ++s->ticket;
@@ -313,12 +307,6 @@ static rad_status begin(engine *e, const engine_store_change *change, const rad_
     pthread_mutex_unlock(&s->lock);
     if (status) rad_free(&e->env, words, bytes);
     return status;
-}
-
-rad_status engine_store_begin(engine *e, const engine_store_change *change, uint64_t *ticket,
-                              rad_error *err)
-{
-    return begin(e, change, NULL, ticket, err);
 }
 
 /* Under the lock. */
@@ -340,11 +328,10 @@ bool engine_store_ended(engine *e, uint64_t ticket, rad_status *status, rad_erro
     return ended;
 }
 
-static rad_status change_and_wait(engine *e, const engine_store_change *change,
-                                  const rad_storage *given, rad_error *err)
+static rad_status change_and_wait(engine *e, const engine_store_change *change, rad_error *err)
 {
     uint64_t ticket;
-    rad_status status = begin(e, change, given, &ticket, err);
+    rad_status status = engine_store_begin(e, change, &ticket, err);
     if (status) return status;
     pthread_mutex_lock(&e->store.lock);
     while (!has_ended(&e->store, ticket, &status, err))
@@ -363,7 +350,7 @@ rad_status engine_flush_tiers(engine *e, uint32_t tiers, rad_error *err)
 {
     if (tiers & RAD_TIER_STORAGE)
         return change_and_wait(
-            e, &(engine_store_change){.kind = ENGINE_STORE_CLEAR, .tiers = tiers}, NULL, err);
+            e, &(engine_store_change){.kind = ENGINE_STORE_CLEAR, .tiers = tiers}, err);
     errand x = {.tiers = tiers, .err = err};
     return try_for(e, do_flush, &x, 0);
 }
@@ -375,18 +362,12 @@ rad_status engine_attach_storage(engine *e, const char *spec, const char *extra_
                            &(engine_store_change){.kind = ENGINE_STORE_ATTACH,
                                                   .spec = spec,
                                                   .extra_config = extra_config},
-                           NULL, err);
-}
-
-rad_status engine_test_attach(engine *e, const rad_storage *store, const char *spec, rad_error *err)
-{
-    return change_and_wait(e, &(engine_store_change){.kind = ENGINE_STORE_ATTACH, .spec = spec},
-                           store, err);
+                           err);
 }
 
 rad_status engine_detach_storage(engine *e, rad_error *err)
 {
-    return change_and_wait(e, &(engine_store_change){.kind = ENGINE_STORE_DETACH}, NULL, err);
+    return change_and_wait(e, &(engine_store_change){.kind = ENGINE_STORE_DETACH}, err);
 }
 
 uint64_t engine_store_look(engine *e)

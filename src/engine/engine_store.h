@@ -29,7 +29,6 @@ typedef struct engine_store {
     engine_store_change change; /* spec and extra_config in `words` */
     char *words;
     size_t words_bytes;
-    rad_storage given; /* attach: open already, where ops is not NULL */
     uint64_t ticket;   /* of the newest change */
     bool busy;         /* it has not ended */
     uint64_t busy_since_ns;
@@ -50,10 +49,5 @@ rad_status engine_store_start(engine *e, rad_error *err); /* the last thread; wi
  * is fine. While the scheduler runs. */
 void engine_store_stop(engine *e);
 void engine_store_fini(engine *e);
-
-/* Test hook: attaches a store that is open, under a name, as engine_attach_storage; it is closed
- * when that fails (but for RAD_FULL). */
-rad_status engine_test_attach(engine *e, const rad_storage *store, const char *spec,
-                              rad_error *err);
 
 #endif

@@ -18,8 +18,6 @@ typedef struct engine_call {
     scheduler_stats *stats;
     void (*run)(engine *e, void *user);
     void *user;
-    rad_key key_a, key_b;
-    uint32_t pos_a, pos_b;
     bool no_cache, no_tree;
 } engine_call;
 
@@ -205,21 +203,5 @@ static void do_run(engine *e, engine_call *c)
 rad_status engine_run_on_scheduler(engine *e, void (*fn)(engine *e, void *user), void *user)
 {
     engine_call c = {.fn = do_run, .run = fn, .user = user};
-    return call(e, &c);
-}
-
-static void do_swap(engine *e, engine_call *c)
-{
-    c->status = scheduler_swap_pages(e->scheduler, &c->key_a, c->pos_a, &c->key_b, c->pos_b);
-}
-
-rad_status engine_test_swap_pages(engine *e, const rad_token *ids_a, uint32_t num_a, uint32_t pos_a,
-                                  const rad_token *ids_b, uint32_t num_b, uint32_t pos_b)
-{
-    engine_call c = {.fn = do_swap,
-                     .key_a = {.tokens = ids_a, .num_tokens = num_a},
-                     .key_b = {.tokens = ids_b, .num_tokens = num_b},
-                     .pos_a = pos_a,
-                     .pos_b = pos_b};
     return call(e, &c);
 }

@@ -322,27 +322,11 @@ void kv_wait_layer(const rad_token_to_kv_pool *pool, uint32_t layer)
     if (pool->params.wait_layer) pool->params.wait_layer(pool->params.wait_user, layer);
 }
 
-static const rad_kv_buffers *awaited(rad_token_to_kv_pool *pool, uint32_t layer)
-{
-    uint32_t index = kv_layer_index(pool, layer);
-    RAD_ASSERT_ENV(&pool->env, index < pool->params.num_layers);
-    kv_wait_layer(pool, layer);
-    return &pool->layers[index];
-}
-
-void *rad_kv_pool_key_buffer(rad_token_to_kv_pool *pool, uint32_t layer)
-{
-    return awaited(pool, layer)->k;
-}
-
-void *rad_kv_pool_value_buffer(rad_token_to_kv_pool *pool, uint32_t layer)
-{
-    return awaited(pool, layer)->v;
-}
-
 rad_status rad_kv_pool_get_buffers(rad_token_to_kv_pool *pool, uint32_t layer, rad_kv_buffers *out)
 {
-    if (kv_layer_index(pool, layer) == pool->params.num_layers) return RAD_E_INVAL;
-    *out = *awaited(pool, layer);
+    uint32_t index = kv_layer_index(pool, layer);
+    if (index == pool->params.num_layers) return RAD_E_INVAL;
+    kv_wait_layer(pool, layer);
+    *out = pool->layers[index];
     return RAD_OK;
 }

@@ -50,8 +50,7 @@ typedef struct gemm_isa gemm_isa;
 
 /* The kernels of one instruction set: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2",
  * "scalar", or NULL for the best that this CPU has. NULL when the CPU lacks it or it is
- * unknown. "amx-emulated" computes what "amx" does, on any CPU, for tests. AMX is had
- * only after it has proved itself (gemm_amx.c). */
+ * unknown. */
 const gemm_isa *gemm_isa_find(const char *name);
 const char *gemm_isa_name(const gemm_isa *isa);
 

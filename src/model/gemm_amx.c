@@ -1,5 +1,4 @@
-/* gemm_amx.c - the AMX kernel made of instructions. gemm_amx_check.c says whether they
- * may be used. */
+/* gemm_amx.c - the AMX kernel made of instructions; base/amx.h says whether they may be used. */
 #include "model/gemm_kernels.h"
 
 #if defined(__AMX_BF16__) && defined(__AVX512F__)

@@ -16,7 +16,7 @@
  *           as many loads as products, and a load takes half as long.
  *
  * Invariant (P1): an output's chain is its steps of 32 k in ascending order, each by the
- * instruction's own order (amx_emulated.h). A row of a tile does not see the others, and a
+ * instruction's own order (amx_tiles.h). A row of a tile does not see the others, and a
  * sum that waits in memory between two chunks of k keeps its bits. The last step, when 32
  * does not divide K, has zeros on both sides. */
 #ifndef MODEL_GEMM_AMX_BODY_H

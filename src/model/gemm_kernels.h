@@ -87,23 +87,11 @@ struct gemm_quant_isa {
 };
 
 extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512vnni, gemm_avx512bf16;
-extern const gemm_isa gemm_amx, gemm_amx_emulated;
+extern const gemm_isa gemm_amx;
 extern const gemm_isa gemm_amx_vnni; /* gemm_amx without quant_block */
 extern const gemm_quant_isa gemm_quant_scalar, gemm_quant_avx2, gemm_quant_avx512vnni;
 
-/* Whether AMX may be used and computes what gemm_amx_emulated does; checked the first time.
- * `why` as amx_permitted has it (base/amx.h). Any thread. */
-bool gemm_amx_usable(const char **why);
-
-/* The check itself: small products by `isa` have the bits that gemm_amx_emulated gives. */
-bool gemm_amx_agrees(const gemm_isa *isa);
-
-/* Both again for tiles of integers, and the bits that gemm_quant_scalar gives. */
-bool gemm_amx_int8_usable(const char **why);
-bool gemm_amx_int8_agrees(gemm_quant_block *block);
-
-gemm_quant_block gemm_amx_int8_block, gemm_amx_emulated_int8_block;
-gemm_quant_block gemm_amx_emulated_int8_block_avx512; /* of the tests */
+gemm_quant_block gemm_amx_int8_block;
 
 /* Plain C; for those that bring no f32 of their own. */
 void gemm_scalar_f32(const gemm_tile *tile);

@@ -1,5 +1,5 @@
-/* gemm_quant_amx.c - quantised products by AMX, made of instructions. gemm_amx_check.c says
- * whether they may be used. */
+/* gemm_quant_amx.c - quantised products by AMX, made of instructions; base/amx.h says whether
+ * they may be used. */
 #include "model/gemm_kernels.h"
 
 #if defined(__AMX_TILE__) && defined(__AVX512F__)

@@ -1,8 +1,6 @@
 /* runner.h - what the scheduler knows of a model: a batch goes in, logits come out.
  *
- * Two implementations: model_runner (a GGUF model on this CPU) and runner_fake
- * (a hash of the context read through the KV pool instead of a network, so that
- * scheduler tests run fast and any wrong slot changes the answer). */
+ * model_runner is a GGUF model on this CPU. */
 #ifndef MODEL_RUNNER_H
 #define MODEL_RUNNER_H
 

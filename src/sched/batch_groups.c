@@ -26,9 +26,9 @@ enum {
     TOKEN_COST = 12
 };
 
-rad_status batch_groups_init(batch_groups *g, const rad_env *env, uint32_t max_reqs, bool all)
+rad_status batch_groups_init(batch_groups *g, const rad_env *env, uint32_t max_reqs)
 {
-    *g = (batch_groups){.max_reqs = max_reqs, .all = all};
+    *g = (batch_groups){.max_reqs = max_reqs, .member_cost = MEMBER_COST, .token_cost = TOKEN_COST};
     g->groups = rad_alloc(env, rad_mul(max_reqs, sizeof *g->groups));
     g->spans = rad_alloc(env, rad_mul(max_reqs, sizeof *g->spans));
     g->order = rad_alloc(env, rad_mul(max_reqs, sizeof *g->order));
@@ -94,8 +94,9 @@ static bool pays(const batch_groups *g, const schedule_batch *b, const forward_g
 {
     uint64_t cost = 0;
     for (uint32_t i = 0; i < group->count; i++)
-        cost += MEMBER_COST + (uint64_t)TOKEN_COST * b->extend_seq_lens[g->order[group->first + i]];
-    return g->all || (uint64_t)(group->count - 1) * (group->end - group->begin) > cost;
+        cost += g->member_cost +
+                (uint64_t)g->token_cost * b->extend_seq_lens[g->order[group->first + i]];
+    return (uint64_t)(group->count - 1) * (group->end - group->begin) > cost;
 }
 
 /* Entries [first, first + count) have the same slot at the end of the block behind `begin`:

@@ -35,7 +35,8 @@ typedef struct batch_groups {
     uint32_t max_reqs;
     uint32_t num_reqs; /* that the groups were made for */
     uint32_t num_groups;
-    bool all;               /* groups that do not pay as well */
+    uint32_t member_cost;   /* of saying a group, in tokens read: for each of its members */
+    uint32_t token_cost;    /* and for each of the new tokens */
     uint32_t num_spans;     /* scratch: sets of requests still to be divided */
     uint64_t num_computed;  /* times that groups were made anew */
     uint64_t shared_tokens; /* context tokens of a step that groups spare reading */
@@ -46,8 +47,7 @@ typedef struct batch_groups {
     group_member *members;  /* [max_reqs] */
 } batch_groups;
 
-/* `all`: say all that is shared, whether it pays or not (for tests). */
-rad_status batch_groups_init(batch_groups *g, const rad_env *env, uint32_t max_reqs, bool all);
+rad_status batch_groups_init(batch_groups *g, const rad_env *env, uint32_t max_reqs);
 void batch_groups_fini(batch_groups *g, const rad_env *env);
 
 /* Fills the groups of a prepared batch into `out`; they are good until the next call.

@@ -38,9 +38,7 @@ static bool retract_before(const req *a, const req *b)
     return a->arrival > b->arrival;
 }
 
-/* Back into the queue, with its old arrival. What is computed goes into the tree, evictable:
- * if the memory is really short it leaves in turn, else the request finds it again. */
-static void retract_one(scheduler *s)
+void scheduler_retract_one(scheduler *s)
 {
     req *victim = s->running[0];
     for (uint32_t i = 1; i < s->num_running; i++)
@@ -96,17 +94,11 @@ static bool make_room_for_decode(scheduler *s)
     uint64_t pages = decode_pages(s, &num_decodes);
     if (!num_decodes) return false;
 
-    uint32_t every = s->params.test_retract_every;
-    if (every && ++s->decode_steps % every == 0) {
-        retract_one(s);
-        retracted = true;
-        pages = decode_pages(s, &num_decodes);
-    }
     while (num_decodes && !evict_until_free(&s->pools, pages, NULL)) {
         if (verify_yield(s)) continue;
         if (tiers_wait_for_pages(s)) continue;
         if (s->num_running > 1)
-            retract_one(s);
+            scheduler_retract_one(s);
         else
             fail_for_memory(s, s->running[0]);
         retracted = true;
@@ -209,7 +201,7 @@ static bool unstick(scheduler *s)
     if (!s->num_running && !s->waiting.count) return false; /* some may still be fetching */
     if (verify_yield(s) || tiers_wait_for_pages(s)) return true;
     if (s->num_running > 1) {
-        retract_one(s);
+        scheduler_retract_one(s);
     } else if (s->num_running) {
         fail_for_memory(s, s->running[0]);
     } else {

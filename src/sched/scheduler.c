@@ -378,8 +378,7 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     uint32_t max_tokens = scheduler_max_batch_tokens(p, s->context_length);
     rad_status queued = init_waiting(s, s->pools.tree_cache, &s->waiting);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
-    rad_status grouped =
-        batch_groups_init(&s->groups, &s->env, p->max_running_requests, p->test_all_groups);
+    rad_status grouped = batch_groups_init(&s->groups, &s->env, p->max_running_requests);
     s->sample_scratch = rad_alloc(&s->env, sample_bytes(s));
     s->next_tokens = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->next_tokens));
     rad_status status =

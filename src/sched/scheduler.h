@@ -1,8 +1,8 @@
 /* scheduler.h - one step after another: which requests compute what, in which slots.
  *
  * The scheduler owns the tree, the pools and the batch; one thread owns the scheduler
- * and calls everything here but scheduler_cancel. There are no threads inside: a test
- * calls scheduler_step with a runner_fake, the engine calls it in a loop.
+ * and calls everything here but scheduler_cancel. There are no threads inside: the
+ * engine calls scheduler_step in a loop.
  *
  *     scheduler_add -> waiting -> (matched, admitted) PREFILL -> DECODE -> on_output
  *                        ^                                |
@@ -61,8 +61,6 @@ typedef struct scheduler_params {
     double verify_rate;  /* share of the requests that are computed again, see verify.h */
     uint64_t self_check_ns;      /* an idle scheduler checks itself so often; 0 = never */
     bool disable_tree_attention; /* do not tell the runner what its requests share */
-    bool test_all_groups;        /* test hook: tell it also what does not pay to read once */
-    uint32_t test_retract_every; /* test hook: retract at every n-th decode step */
 
     bool (*is_end_token)(void *user, rad_token token); /* NULL: no token is one */
     /* The outputs of a step, at its end; also those of cancelled requests. */
@@ -162,9 +160,5 @@ void scheduler_release_storage(scheduler *s, bool cleared);
  * slots). */
 rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_attention,
                                rad_error *err);
-
-/* Test hook: exchanges the K/V of two cached pages, see engine_test_swap_pages. */
-rad_status scheduler_swap_pages(scheduler *s, const rad_key *a, uint32_t pos_a, const rad_key *b,
-                                uint32_t pos_b);
 
 #endif

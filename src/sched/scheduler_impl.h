@@ -37,7 +37,6 @@ struct scheduler {
     rad_token *next_tokens; /* [max_running_requests] of the rows of logits */
 
     double new_token_ratio;
-    uint64_t decode_steps;
 
     req_output outputs[SCHEDULER_OUTPUTS];
     uint32_t num_outputs;
@@ -55,6 +54,11 @@ rad_status reset_cache(scheduler *s);
 
 /* Plans the next step into s->batch; false when there is nothing to compute. */
 bool get_next_batch_to_run(scheduler *s);
+
+/* Throws the running request that loses least back into the queue, with its old arrival. What is
+ * computed goes into the tree, evictable: if the memory is really short it leaves in turn, else the
+ * request finds it again. Something is running, and no batch is under way. */
+void scheduler_retract_one(scheduler *s);
 
 /* What --max-itl-ms leaves of a step beside its decoding requests and what a verifier took
  * before it. */

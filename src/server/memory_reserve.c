@@ -14,7 +14,6 @@ static char *small_pieces, *large_pieces; /* NULL: not filled */
 static uint16_t free_small[NUM_SMALL], free_large[NUM_LARGE];
 static uint32_t num_small, num_large;
 static _Atomic uint64_t lost;
-static _Atomic bool dry;
 
 bool memory_reserve_fill(void)
 {
@@ -61,11 +60,6 @@ uint64_t memory_reserve_lost(void)
     return atomic_load(&lost);
 }
 
-void memory_reserve_test_dry(bool is_dry)
-{
-    atomic_store(&dry, is_dry);
-}
-
 static void *take(size_t bytes)
 {
     void *memory = NULL;
@@ -84,7 +78,7 @@ static void *take(size_t bytes)
 
 void *memory_reserve_malloc(size_t bytes)
 {
-    void *memory = atomic_load(&dry) ? NULL : malloc(bytes ? bytes : 1);
+    void *memory = malloc(bytes ? bytes : 1);
     return memory ? memory : take(bytes);
 }
 
@@ -108,7 +102,7 @@ void *memory_reserve_realloc(void *memory, size_t bytes)
     if (!memory) return memory_reserve_malloc(bytes);
     size_t size = size_in_reserve(memory);
     if (!size) {
-        void *grown = atomic_load(&dry) ? NULL : realloc(memory, bytes ? bytes : 1);
+        void *grown = realloc(memory, bytes ? bytes : 1);
         if (grown) return grown;
         size = malloc_usable_size(memory);
     } else if (bytes <= size)

@@ -33,7 +33,4 @@ uint32_t memory_reserve_left(bool large);
 /* Allocations that failed in spite of the pool: whatever was being built may lack a part. */
 uint64_t memory_reserve_lost(void);
 
-/* Test hook: malloc refuses every allocation that is made here. */
-void memory_reserve_test_dry(bool dry);
-
 #endif

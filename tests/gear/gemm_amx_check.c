@@ -1,12 +1,7 @@
-/* gemm_amx_check.c - the proof that AMX has to give before a process relies on it.
- *
- * Few of the machines that this is built on have AMX. So a process first multiplies a
- * small matrix: rows, columns and depth that reach every line of the kernel, numbers
- * that reach every rule of the arithmetic. One bit beside what the same source computes
- * in C, and the instructions are not used. (Not compiled for AMX: any CPU asks.) */
-#include "base/amx.h"
-#include "base/amx_check.h"
-#include "model/gemm_kernels.h"
+/* gemm_amx_check.c - a small matrix that a kernel for AMX multiplies like the emulated one: rows,
+ * columns and depth reach every line of the kernel, numbers every rule of the arithmetic. */
+#include "gear/amx_check.h"
+#include "gear/amx_gear.h"
 
 enum {
     STEP = 16, /* pairs; the panel below has two such steps and some */
@@ -55,20 +50,4 @@ bool gemm_amx_agrees(const gemm_isa *isa)
 {
     return agree(isa, CHECK_ROWS, GEMM_PANEL) && agree(isa, STEP + 4, GEMM_PANEL - 11) &&
            agree(isa, 1, GEMM_PANEL);
-}
-
-static bool tiles_agree(void)
-{
-    return gemm_amx_agrees(&gemm_amx);
-}
-
-bool gemm_amx_usable(const char **why)
-{
-    static amx_proof proof = {
-        .permitted = amx_permitted,
-        .agrees = tiles_agree,
-        .differs = "a product by its instructions differs from the same in plain C",
-        .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (why) *why = NULL;
-    return gemm_amx.bf16_block && amx_proved(&proof, why);
 }

@@ -10,8 +10,8 @@
  *
  * NaN stays NaN; which one of the many is not said. A wrong shape, which the CPU
  * answers with a fault, is an assertion here. */
-#ifndef BASE_AMX_EMULATED_H
-#define BASE_AMX_EMULATED_H
+#ifndef GEAR_AMX_EMULATED_H
+#define GEAR_AMX_EMULATED_H
 
 #include "base/amx.h"
 #include "base/base.h"

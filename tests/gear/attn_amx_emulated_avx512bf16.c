@@ -1,10 +1,9 @@
-/* attn_amx_emulated_avx512bf16.c - attention where every tile operation is plain C: tests run
- * it wherever there is AVX512_BF16, and what the instructions compute is held against it
- * before they are used. */
-#include "attn/attn_amx.h"
+/* attn_amx_emulated_avx512bf16.c - attention where every tile operation is plain C; for
+ * CPUs with AVX512_BF16. */
+#include "gear/amx_gear.h"
 
 #if defined(__AVX512BF16__)
-#include "base/amx_emulated.h"
+#include "gear/amx_emulated.h"
 
 #include "attn/attn_amx_body.h"
 

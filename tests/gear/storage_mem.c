@@ -1,5 +1,5 @@
 /* storage_mem.c - records in a table; see the header. */
-#include "hicache/storage_mem.h"
+#include "gear/storage_mem.h"
 
 #include <time.h>
 

@@ -1,12 +1,8 @@
-/* gemm_quant_amx_check.c - the proof that tiles of integers have to give before a process
- * relies on them: small products of all types, at heights and widths that reach every line
- * of the kernel, against the plain kernels. Integers are exact, so what could be wrong is
- * which bytes meet, their signs, and what of a tile is used. (Not compiled for AMX: any CPU
- * asks.) */
-#include "base/amx.h"
-#include "base/amx_check.h"
+/* gemm_quant_amx_check.c - small products of all types by tiles of integers, at heights and
+ * widths that reach every line of the kernel, against the plain kernels. Integers are exact, so
+ * what could be wrong is which bytes meet, their signs, and what of a tile is used. */
 #include "base/mix64.h"
-#include "model/gemm_kernels.h"
+#include "gear/amx_gear.h"
 
 enum {
     MOST_ROWS = 2 * GEMM_AMX_INT8_ROWS + 1, /* three tiles, one taller */
@@ -126,20 +122,4 @@ bool gemm_amx_int8_agrees(gemm_quant_block *block)
         if (!agree(block, &c, products[i].rows, products[i].columns)) return false;
     }
     return true;
-}
-
-static bool tiles_agree(void)
-{
-    return gemm_amx_int8_agrees(gemm_amx_int8_block);
-}
-
-bool gemm_amx_int8_usable(const char **why)
-{
-    static amx_proof proof = {
-        .permitted = amx_int8_permitted,
-        .agrees = tiles_agree,
-        .differs = "a product of integers by its instructions differs from the same in plain C",
-        .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (why) *why = NULL;
-    return gemm_amx.quant_block && amx_proved(&proof, why);
 }

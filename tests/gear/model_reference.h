@@ -3,8 +3,8 @@
  * No cache, no batch, no blocks, no threads and nothing shared with the fast path
  * but the reading of the file; every line is the textbook's. For tests and for
  * `radish logits --reference`: about a second per billion weights and token. */
-#ifndef MODEL_MODEL_REFERENCE_H
-#define MODEL_MODEL_REFERENCE_H
+#ifndef GEAR_MODEL_REFERENCE_H
+#define GEAR_MODEL_REFERENCE_H
 
 #include "gguf/gguf.h"
 

@@ -4,8 +4,8 @@
  * it, read back through the row; its logits are a hash of the same with its own. So an answer is
  * right only if every slot of the row holds what this very context wrote, and one wrong, stale or
  * swapped page changes everything after it. */
-#ifndef MODEL_RUNNER_FAKE_H
-#define MODEL_RUNNER_FAKE_H
+#ifndef GEAR_RUNNER_FAKE_H
+#define GEAR_RUNNER_FAKE_H
 
 #include "model/runner.h"
 

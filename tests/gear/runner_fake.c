@@ -19,9 +19,10 @@
  *
  * Invariant, which the tests hold against runner_fake_next(): the answer depends on
  * the tokens alone, however they were batched, chunked or cached. */
-#include "model/runner_fake.h"
+#include "gear/runner_fake.h"
 #include "base/base.h"
 #include "base/mix64.h"
+#include "gear/kv_buffers.h"
 #include "model/batch_check.h"
 
 #include <stdlib.h>
@@ -121,8 +122,8 @@ static view view_of(rad_token_to_kv_pool *kv, uint32_t layer)
 {
     const rad_token_to_kv_pool_params *params = rad_kv_pool_params(kv);
     return (view){.mla = params->kind == RAD_KV_MLA ? kv : NULL,
-                  .k = rad_kv_pool_key_buffer(kv, layer),
-                  .v = rad_kv_pool_value_buffer(kv, layer),
+                  .k = kv_key_buffer(kv, layer),
+                  .v = kv_value_buffer(kv, layer),
                   .dtype = (rad_dtype)params->dtype,
                   .kv = kv,
                   .layer = layer};

@@ -1,21 +1,7 @@
-/* amx_check.c - one proof per kernel and process, and the numbers it is made with. */
-#include "base/amx_check.h"
+/* amx_check.c - numbers that reach every rule of the arithmetic; see the header. */
+#include "gear/amx_check.h"
 
 #include "base/mix64.h"
-
-bool amx_proved(amx_proof *p, const char **why)
-{
-    pthread_mutex_lock(&p->lock);
-    if (!p->asked && p->permitted(&p->refusal)) {
-        p->usable = p->agrees();
-        if (!p->usable) p->refusal = p->differs;
-    }
-    p->asked = true;
-    if (why) *why = p->refusal;
-    bool usable = p->usable;
-    pthread_mutex_unlock(&p->lock);
-    return usable;
-}
 
 uint32_t amx_check_pair(bool left, uint32_t line, uint32_t k)
 {

@@ -1,7 +1,7 @@
 /* model_reference.c - see model_reference.h. Meant to be read beside a paper, not to be
  * fast: activations are double, [token][element], and a weight's row is converted when
  * it is needed. */
-#include "model/model_reference.h"
+#include "gear/model_reference.h"
 #include "base/base.h"
 #include "model/config.h"
 #include "model/tensor_rows.h"

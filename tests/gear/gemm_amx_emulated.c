@@ -1,7 +1,7 @@
-/* gemm_amx_emulated.c - the AMX kernel where every tile operation is plain C. Tests run
- * it on any machine, and what the instructions compute is held against it before they
- * are used. Nobody else wants it: a product takes some thousand times as long. */
-#include "base/amx_emulated.h"
+/* gemm_amx_emulated.c - the AMX kernel where every tile operation is plain C. */
+#include "gear/amx_gear.h"
+
+#include "gear/amx_emulated.h"
 #include "model/gemm_amx_body.h"
 
 const gemm_isa gemm_amx_emulated = {.name = "amx-emulated",

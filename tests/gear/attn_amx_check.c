@@ -1,14 +1,11 @@
-/* attn_amx_check.c - the proof that AMX has to give before attention relies on it.
- *
- * First products, of all shapes that attention asks for and of numbers that reach every rule
- * of the arithmetic; then one block of attention in either layout, each row with its own edge.
- * One bit beside what the same source computes in C, and the instructions are not used. (Not
- * compiled for AMX: any CPU asks.) */
-#include "attn/attn_amx.h"
+/* attn_amx_check.c - what attention by AMX must compute like the emulated kernel: first
+ * products, of all shapes that attention asks for and of numbers that reach every rule of the
+ * arithmetic; then one block of attention in either layout, each row with its own edge. */
 #include "attn/attn_wide.h"
 #include "base/amx.h"
-#include "base/amx_check.h"
 #include "base/mix64.h"
+#include "gear/amx_check.h"
+#include "gear/amx_gear.h"
 
 #include <math.h>
 
@@ -195,20 +192,4 @@ bool attn_amx_agrees(attn_amx_multiply *multiply, const attn_kernels *kernels)
         if (!products_agree(multiply, 2 * AMX_ROWS, tiles)) return false;
     }
     return layouts_agree(kernels, false) && layouts_agree(kernels, true);
-}
-
-static bool tiles_agree(void)
-{
-    return attn_amx_agrees(attn_amx_multiply_tiles, &attn_tiles_amx);
-}
-
-bool attn_amx_usable(const char **why)
-{
-    static amx_proof proof = {
-        .permitted = amx_permitted,
-        .agrees = tiles_agree,
-        .differs = "attention by its instructions differs from the same in plain C",
-        .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (why) *why = NULL;
-    return attn_tiles_amx.attend && amx_proved(&proof, why);
 }

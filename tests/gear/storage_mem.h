@@ -1,8 +1,8 @@
 /* storage_mem.h - a store in memory whose calls go wrong on request, for tests.
  *
  * Every record of every call asks `script` what is to become of it. Any thread. */
-#ifndef HICACHE_STORAGE_MEM_H
-#define HICACHE_STORAGE_MEM_H
+#ifndef GEAR_STORAGE_MEM_H
+#define GEAR_STORAGE_MEM_H
 
 #include <radish/storage.h>
 

@@ -2,8 +2,8 @@
  *
  * Every copy asks `script` what is to become of it. Late and reordered copies are made by
  * whoever runs the transfers (cache_controller.h); what one copy can do wrong is here. */
-#ifndef DEVICE_DEVICE_SIM_H
-#define DEVICE_DEVICE_SIM_H
+#ifndef GEAR_DEVICE_SIM_H
+#define GEAR_DEVICE_SIM_H
 
 #include <stdatomic.h>
 

@@ -1,5 +1,5 @@
 /* device_sim.c - copies that fail, tear and take their time; see the header. */
-#include "device/device_sim.h"
+#include "gear/device_sim.h"
 
 #include <time.h>
 

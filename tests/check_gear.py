@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""check_gear.py ROOT BUILD - what only tests need is in no library and in no program.
+
+ - No function or variable of tests/gear (fakes of devices, stores, models and CPUs, and what tests
+   do to a scheduler) is in the program, in libradish or libradish-storage, or in the engine's
+   archive.
+ - Nothing in src/ and include/ is called test_..., as a hook would be that the product carries for
+   tests. (Jinja's own tests are the language's.)
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+PRODUCT = ["radish", "libradish.so.0", "libradish.a", "libradish-core.a", "libradish-engine.a",
+           "libradish-storage.so.0", "libradish-storage.a"]
+HOOK = re.compile(r"\btest_\w+|\b[a-z]\w*_test_\w+")
+
+
+def symbols(path, *options):
+    done = subprocess.run(["nm", *options, str(path)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"nm {path}: {done.stderr}")
+    return {line.split()[-1] for line in done.stdout.splitlines() if len(line.split()) == 3}
+
+
+def main():
+    root, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    gear = symbols(build / "tests/libradish_gear.a", "-g", "--defined-only")
+    wrong = []
+    for name in PRODUCT:
+        have = symbols(build / name, "--defined-only")
+        if not have:
+            wrong.append(f"nm shows no symbols of {name}")
+        wrong += [f"{name} has {symbol}, which is the tests'" for symbol in sorted(have & gear)]
+    paths = [*root.glob("src/*/*.[ch]"), *root.glob("include/radish/*.h")]
+    for path in sorted(paths):
+        if path.name.startswith("jinja"):
+            continue
+        code = re.sub(r"/\*.*?\*/|//[^\n]*", " ", path.read_text(), flags=re.S)
+        wrong += [f"{path.relative_to(root)}: {name} is a hook for tests"
+                  for name in sorted(set(HOOK.findall(code)))]
+    print("\n".join(wrong) or f"{len(gear)} names of the tests' gear are in none of {', '.join(PRODUCT)}")
+    return 1 if wrong or not gear or not paths else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
