@@ -52,7 +52,9 @@ TEST(a_finished_request_is_found_by_the_next_turn)
         rig_run(&g);
         /* The last output id never got K/V; of a prompt the last token is computed. */
         CHECK(second->cached_tokens == 59 / page * page);
-        CHECK(same->cached_tokens == 39 / page * page);
+        uint32_t whole = 59 / page * page; /* the last page is copied as far as it is the same */
+        CHECK(same->cached_tokens == RAD_MIN(39, whole));
+        CHECK(same->r.hits.copied == same->cached_tokens % page);
         rig_expect(first, 20);
         rig_expect(second, 8);
         rig_expect(same, 20);
@@ -660,7 +662,7 @@ TEST(a_swapped_page_changes_the_answer)
     CHECK_OK(gear_swap_pages(g.s, &ka, 47, &kb, 40));
     rig_req *again = rig_add(&g, a, 64, 20);
     rig_run(&g);
-    CHECK(again->cached_tokens == 48);
+    CHECK(again->cached_tokens == 63 && again->r.hits.copied == 15);
     CHECK(memcmp(again->out, qa->out, 20 * sizeof(rad_token)) != 0);
     rig_expect(qa, 20);
     rig_expect(qb, 20);

@@ -176,8 +176,15 @@ RAD_API rad_status rad_kv_pool_get_cpu_copy(rad_token_to_kv_pool *pool, const ra
 RAD_API rad_status rad_kv_pool_load_cpu_copy(rad_token_to_kv_pool *pool, const rad_slot *slots,
                                              uint32_t count, const void *src, size_t bytes);
 
-/* The same for one page: the bytes are those of its slots in order. `bytes` must be
- * page_size * bytes_per_token. Errors as above. */
+/* Copies what slots [from, from + count) hold to [to, to + count) of all layers, within the pool:
+ * for rad_cache_params.copy_slots. Waits for no layer: the K/V of a cached page are complete.
+ * RAD_E_INVAL, and nothing copied: a slot that is not the pool's, or the two overlap. RAD_E_IO as
+ * above. O(bytes). */
+RAD_API rad_status rad_kv_pool_copy_slots(rad_token_to_kv_pool *pool, rad_slot from, rad_slot to,
+                                          uint32_t count);
+
+/* get_cpu_copy and load_cpu_copy for one page: the bytes are those of its slots in order. `bytes`
+ * must be page_size * bytes_per_token. Errors as above. */
 RAD_API rad_status rad_kv_pool_get_page(rad_token_to_kv_pool *pool, rad_page page, void *dst,
                                         size_t bytes);
 RAD_API rad_status rad_kv_pool_set_page(rad_token_to_kv_pool *pool, rad_page page, const void *src,

@@ -328,6 +328,11 @@ int cmd_serve(int argc, char **argv)
          .target = &engine_p.page_size,
          .max = 1024,
          .help = "Tokens per page of the KV cache: the grain of sharing. Default 1; 0 = default."},
+        {.kind = CLI_FLAG,
+         .name = "disable-partial-reuse",
+         .target = &engine_p.disable_partial_reuse,
+         .help = "With larger pages: share whole ones only. Else the front of one that begins like\n"
+                 "a prompt goes on is copied; the answers are the same. For comparison."},
         {.kind = CLI_U32,
          .name = "context-length",
          .arg = "N",

@@ -120,6 +120,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
         .verify_rate = p->verify_rate,
         .self_check_ns = (uint64_t)(p->self_check_interval_s * 1e9),
+        .disable_partial_reuse = p->disable_partial_reuse,
         .disable_tree_attention = p->disable_tree_attention,
         .hicache = e->tiers.enabled ? &e->tiers.hicache : NULL,
         .host_pool = e->tiers.enabled ? &e->tiers.host_pool : NULL,

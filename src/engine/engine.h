@@ -85,6 +85,7 @@ typedef struct engine_params {
     memory_budget *request_memory; /* what all requests together may hold outside of the KV pool:
                                     * prompts, ids, stop strings; outlives the engine. NULL: no
                                     * limit but the queue's */
+    bool disable_partial_reuse;    /* with pages of several tokens, use of them whole ones only */
     double self_check_interval_s;  /* an idle engine checks all slots and structures so often, see
                                     * sched/self_check.h; 0 = never */
     double swa_full_tokens_ratio;  /* tokens of window layers' K/V for each token of the others'; 0:

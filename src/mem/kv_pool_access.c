@@ -199,3 +199,38 @@ rad_status rad_kv_pool_set_page(rad_token_to_kv_pool *pool, rad_page page, const
 {
     return copy_page(pool, page, (char *)(uintptr_t)src, bytes, true); /* only read */
 }
+
+/* One buffer's rows. */
+static rad_status move_rows(rad_token_to_kv_pool *pool, char *base, size_t stride, size_t row_bytes,
+                            rad_slot from, rad_slot to, uint32_t count)
+{
+    bool dense = stride == row_bytes;
+    uint32_t blocks = dense ? 1 : count;
+    size_t bytes = dense ? count * row_bytes : row_bytes;
+    for (uint32_t i = 0; i < blocks; i++) {
+        rad_status status = device_copy(&pool->device.base, base + ((size_t)to + i) * stride,
+                                        base + ((size_t)from + i) * stride, bytes);
+        if (status) return status;
+    }
+    return RAD_OK;
+}
+
+rad_status rad_kv_pool_copy_slots(rad_token_to_kv_pool *pool, rad_slot from, rad_slot to,
+                                  uint32_t count)
+{
+    if (!count) return RAD_OK;
+    rad_slot first = RAD_MIN(from, to), second = RAD_MAX(from, to);
+    if (first < 0 || (uint32_t)(second - first) < count || (size_t)second + count > pool->num_slots)
+        return RAD_E_INVAL;
+    for (uint32_t i = 0; i < pool->params.num_layers; i++)
+        for (uint32_t side = 0; side < pool->num_sides; side++) {
+            kv_plane p = kv_plane_of(pool, i, side);
+            rad_status status =
+                move_rows(pool, p.codes, p.stride, p.side->code_bytes, from, to, count);
+            if (!status && p.side->scale_bytes)
+                status =
+                    move_rows(pool, p.scales, p.scale_stride, p.side->scale_bytes, from, to, count);
+            if (status) return status;
+        }
+    return RAD_OK;
+}

@@ -13,6 +13,8 @@
 #include "sched/prefill_adder.h"
 #include "sched/verify_run.h"
 
+#include <radish/partial_page.h>
+
 /* SGLang's constants: the part of what requests may still generate that admission
  * reserves starts high, and falls while no retraction says that it was too low. */
 static const double INIT_NEW_TOKEN_RATIO = 0.7;
@@ -137,6 +139,27 @@ static void take_from_verifier(scheduler *s, const prefill_adder *adder, const r
     if (held.full && prefill_adder_gains(adder, r, alone, held)) verify_yield(s);
 }
 
+/* Copies the front of a cached page that begins like the request goes on (radish/partial_page.h):
+ * a copy of a few tokens' K/V costs some microseconds, computing them a forward pass's share. Only
+ * into a page that this step has not planned with, and one that is free by then: so that eviction
+ * goes through the tiers. What a load brought reaches further than any partial page. */
+static uint32_t reuse_partial(scheduler *s, const prefill_adder *adder, req *r, const rad_key *key,
+                              const rad_match *match)
+{
+    rad_slot *row = rad_req_to_token_row(s->pools.req_to_token_pool, r->kv.row);
+    uint32_t copied = 0, at = match->prefix_tokens;
+    if (!match->partial_tokens || r->kv.allocated_len != at ||
+        prefill_adder_room(adder, r) < s->pools.page_size || !evict_until_free(&s->pools, 1, NULL))
+        return 0;
+    rad_status status = rad_cache_reuse_partial(s->pools.tree_cache, key, match, row + at, &copied);
+    if (status < 0)
+        rad_log(&s->env, RAD_LOG_WARN, "scheduler: the front of a page could not be copied: %s",
+                rad_status_name(status));
+    r->kv.committed_len += copied;
+    r->kv.allocated_len += copied;
+    return copied;
+}
+
 /* Matches, locks, and adds to the step; or leaves everything as it was. */
 static bool admit(scheduler *s, prefill_adder *adder, req *r)
 {
@@ -162,6 +185,8 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     if (match.host_hit_tokens && prefill_adder_has_room(adder, r, alone))
         tiers_load_back(s, adder, r, &key, &loaded);
 
+    uint32_t copied =
+        prefill_adder_has_room(adder, r, alone) ? reuse_partial(s, adder, r, &key, &match) : 0;
     uint32_t cached = r->kv.committed_len;
     if (!prefill_adder_admit(adder, r, alone)) {
         req_release_kv(s, r, false);
@@ -172,14 +197,17 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     wait_queue_admitted(&s->waiting, r);
     if (r->admitted) return true;
     r->admitted = true;
-    r->hits =
-        (prompt_hits){.cached = cached, .loaded = loaded.tokens, .fetched = loaded.storage_tokens};
+    r->hits = (prompt_hits){.cached = cached,
+                            .loaded = loaded.tokens,
+                            .fetched = loaded.storage_tokens,
+                            .copied = copied};
     r->counted_load = r->kv.load;
     req_why_admitted(s, r, &key, &loaded);
     s->stats.prompt_tokens += r->num_input;
     s->stats.cached_tokens += r->hits.cached;
     s->stats.loaded_tokens += r->hits.loaded;
     s->stats.fetched_tokens += r->hits.fetched;
+    s->stats.copied_tokens += r->hits.copied;
     if (s->params.on_admit) s->params.on_admit(s->params.user, r);
     return true;
 }

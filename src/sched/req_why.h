@@ -14,6 +14,7 @@ typedef struct prompt_hits {
     uint32_t cached;  /* on any tier */
     uint32_t loaded;  /* of these: came from the host */
     uint32_t fetched; /* of these: came there from storage */
+    uint32_t copied;  /* of cached: the front of a page that begins alike, see partial_page.h */
 } prompt_hits;
 
 /* How one tier ended. */

@@ -288,7 +288,23 @@ static uint32_t explain_pages(const scheduler *s)
     return (uint32_t)RAD_MIN(RAD_MAX(pages, (uint64_t)FEWEST), (uint64_t)MOST);
 }
 
-static rad_cache_params tree_params(const scheduler *s)
+/* The cache's copy_slots: full slots, if there are layers without a window, and what stands under
+ * the same positions in window memory. */
+static rad_status copy_slots(void *user, rad_slot from, rad_slot to, uint32_t count)
+{
+    const schedule_pools *pools = &((const scheduler *)user)->pools;
+    rad_status status = RAD_OK;
+    if (pools->token_to_kv_pool)
+        status = rad_kv_pool_copy_slots(pools->token_to_kv_pool, from, to, count);
+    if (status != RAD_OK || !pools->window.tokens) return status;
+    const rad_page *pages = rad_kv_window_page_map(pools->kv_allocator);
+    rad_slot page_size = (rad_slot)pools->page_size;
+    return rad_kv_pool_copy_slots(pools->window.kv_pool,
+                                  pages[from / page_size] * page_size + from % page_size,
+                                  pages[to / page_size] * page_size + to % page_size, count);
+}
+
+static rad_cache_params tree_params(scheduler *s)
 {
     return (rad_cache_params){.struct_size = sizeof(rad_cache_params),
                               .kind = s->params.cache_kind,
@@ -298,7 +314,9 @@ static rad_cache_params tree_params(const scheduler *s)
                               .window_tokens = s->pools.window.tokens,
                               .max_namespaces = s->params.max_namespaces,
                               .eviction = s->params.eviction,
-                              .explain_pages = explain_pages(s)};
+                              .explain_pages = explain_pages(s),
+                              .copy_slots = s->params.disable_partial_reuse ? NULL : copy_slots,
+                              .copy_user = s};
 }
 
 /* Where no context is longer than the window, every layer keeps every key in any case; and where

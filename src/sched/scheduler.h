@@ -60,6 +60,7 @@ typedef struct scheduler_params {
                           * far as can be told (step_cost.h); 0 = no limit */
     double verify_rate;  /* share of the requests that are computed again, see verify.h */
     uint64_t self_check_ns;      /* an idle scheduler checks itself so often; 0 = never */
+    bool disable_partial_reuse;  /* of a page that begins alike, nothing is used */
     bool disable_tree_attention; /* do not tell the runner what its requests share */
 
     bool (*is_end_token)(void *user, rad_token token); /* NULL: no token is one */

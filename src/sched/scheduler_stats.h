@@ -54,6 +54,7 @@ typedef struct scheduler_stats {
     self_check_stats self_check;
     uint64_t loaded_tokens;  /* of cached_tokens: from the host */
     uint64_t fetched_tokens; /* and of these: from storage */
+    uint64_t copied_tokens;  /* of cached_tokens: from pages that begin alike */
     uint64_t lost_loads;     /* requests that were computed again because a load failed */
     uint64_t kv_errors;      /* calls of the cache that should not fail and did */
     uint32_t num_running;

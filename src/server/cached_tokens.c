@@ -23,7 +23,8 @@ prompt_hits cached_shown(const server_params *p, prompt_hits hits)
 {
     return (prompt_hits){.cached = shown(p, hits.cached),
                          .loaded = shown(p, hits.loaded),
-                         .fetched = shown(p, hits.fetched)};
+                         .fetched = shown(p, hits.fetched),
+                         .copied = shown(p, hits.copied)};
 }
 
 bool cached_figures(const server_params *p)

@@ -60,7 +60,9 @@ json_t *json_cache_explanation(const call_item *item)
     if (!w->known || !cached_told(p)) return NULL;
     if (!cached_exact(p)) return counts_alone(item, p);
     json_t *json = json_object();
-    add(json, "device", tier(item->hits.cached - item->hits.loaded, &w->device));
+    json_t *device = tier(item->hits.cached - item->hits.loaded, &w->device);
+    if (item->hits.copied) add(device, "copied", json_integer(item->hits.copied));
+    add(json, "device", device);
     if (!w->has_tiers) return json;
     json_t *host = tier(item->hits.loaded - item->hits.fetched, &w->host);
     add(host, "found", json_integer(w->host_tokens));
