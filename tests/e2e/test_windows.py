@@ -26,6 +26,13 @@ def ask(server, ids, new=24):
     return answer["output_ids"], answer["meta_info"]["cached_tokens"]
 
 
+def choices(server, ids):
+    """Three that compute their prompt once."""
+    answer = server.ask("/v1/completions", {"prompt": ids, "n": 3, "max_tokens": 20, "seed": 4,
+                                            "temperature": 0.8, "ignore_eos": True})
+    return [choice["text"] for choice in answer["choices"]]
+
+
 def info(server):
     return server.get("/server_info")
 
@@ -52,6 +59,7 @@ def check_model(directory, name):
     with Server(path, *common, "--max-total-tokens", 2 * TOKENS,
                 "--disable-hybrid-swa-memory") as s:
         masked = [ask(s, ids)[0] for ids in (long, short, long[:200])]
+        forked = choices(s, short)
         check("swa_max_total_num_tokens" not in info(s))
         check("sglang:swa_available_tokens" not in metrics(s))
     with Server(path, *common, "--max-total-tokens", MASKED, "--disable-hybrid-swa-memory") as s:
@@ -68,6 +76,7 @@ def check_model(directory, name):
         check(ask(s, short)[0] == masked[1])
         check(ask(s, short) == (masked[1], 299), "its pages and its window are there")
         check(ask(s, long[:200])[0] == masked[2])
+        check(choices(s, short) == forked)
         figures, m = s.wait_idle(), metrics(s)
         check(m["sglang:swa_max_total_num_tokens"] == i["swa_max_total_num_tokens"], m)
         check(figures["swa_available_tokens"] + figures["swa_evictable_tokens"] ==
