@@ -16,7 +16,6 @@
 #include "base/mix64.h"
 #include "gear/device_sim.h"
 #include "gear/storage_mem.h"
-#include "hicache/hicache_counts.h"
 #include "hicache/hiradix_impl.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
@@ -28,6 +27,7 @@ typedef struct hrig_options {
     bool mla, storage, no_threads, eagle;
     uint64_t demote_tokens;
     uint64_t pinned_tokens;
+    uint32_t max_nodes, eviction; /* of the tree, and on the device; 0: the defaults */
     const char *model;
     bool events; /* of all tiers where tiers.tier_events is set */
     uint32_t event_pages, explain_pages;
@@ -123,6 +123,8 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
                              .kv_allocator = r->kv,
                              .req_to_token_pool = r->rows,
                              .max_pinned_tokens = o->pinned_tokens,
+                             .max_nodes = o->max_nodes,
+                             .eviction = {.policy = o->eviction},
                              .enable_kv_events = o->events,
                              .kv_event_pages = o->event_pages,
                              .explain_pages = o->explain_pages,
@@ -184,8 +186,7 @@ static inline rad_hicache_stats hrig_stats(const hrig *r)
     CHECK_OK(rad_hicache_get_stats(r->cache, &stats));
     rad_cache_stats on_device;
     rad_cache_get_stats(r->cache, &on_device);
-    CHECK(hicache_evicted_tokens(r->cache) == on_device.evicted_tokens + stats.host_evicted_tokens);
-    CHECK(hicache_device_releases(r->cache) == stats.device_releases);
+    CHECK(on_device.host_evicted_tokens == stats.host_evicted_tokens);
     return stats;
 }
 
@@ -249,6 +250,27 @@ static inline void hrig_token_of_page(const hrig *r, const uint8_t *page, uint32
             }
 }
 
+/* ---- what the host alone is asked ---- */
+
+static inline const radix_tree *hrig_tree(const hrig *r)
+{
+    return hiradix_of(r->cache)->tree;
+}
+
+static inline uint64_t hrig_host_size(const hrig *r)
+{
+    return (hrig_tree(r)->host.evictable + hrig_tree(r)->host.locked) * r->ps;
+}
+
+/* How many tokens of the key the host has, from the first on, and in which node they end. */
+static inline uint32_t hrig_on_host(const hrig *r, const rad_key *key, uint32_t *node)
+{
+    radix_pos pos = hi_follow(hiradix_of(r->cache), key, 0, 0, 0);
+    if (pos.node) radix_to_host(hrig_tree(r), &pos);
+    if (node) *node = pos.child ? pos.child : pos.node;
+    return pos.pages * r->ps;
+}
+
 typedef struct hrig_walk {
     const hrig *r;
     bool on_host;
@@ -266,8 +288,8 @@ static inline void hrig_visit(void *user, rad_ref node, uint32_t depth, const ra
     (void)lock_ref;
     (void)hit_count;
     CHECK(depth < 64);
-    const radix_cache *tree = radix_cache_of(w->on_host ? w->hi->host : w->hi->device);
-    const namespace_entry *e = &tree->tree.names.entries[tree->tree.nodes[node.index].ns];
+    const radix_tree *tree = w->hi->tree;
+    const namespace_entry *e = &tree->names.entries[tree->nodes[node.index].ns];
     uint64_t digest = depth == 1 ? hrig_start_digest(e->has_extra ? e->text : NULL,
                                                      e->has_salt ? e->text + e->salt_at : NULL)
                                  : w->digests[depth - 1];
@@ -296,7 +318,7 @@ static inline void hrig_check_bytes(const hrig *r)
     hrig_walk w = {.r = r, .hi = hiradix_of(r->cache)};
     CHECK_OK(rad_cache_walk(w.hi->device, hrig_visit, &w));
     w.on_host = true;
-    CHECK_OK(rad_cache_walk(w.hi->host, hrig_visit, &w));
+    CHECK_OK(radix_cache_walk_host(w.hi->nodes, hrig_visit, &w));
 }
 
 /* ---- requests ---- */

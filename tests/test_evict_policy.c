@@ -150,7 +150,7 @@ static heap_key key_for(rad_eviction_options eviction, uint64_t used, uint64_t c
     radix_cold cold[2] = {{0}, {.created = created}};
     if (!eviction.protected_threshold) eviction.protected_threshold = 2;
     radix_tree t = {.nodes = nodes, .cold = cold, .limits = {.eviction = eviction}};
-    return evict_policy_of(eviction.policy)->key(&t, 1);
+    return evict_policy_of(eviction.policy)->key(&t, 1, &t.limits.eviction);
 }
 
 TEST(keys_order_as_sglangs_do)

@@ -220,9 +220,14 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
                           .storage = bits >> 6 & 3,
                           .no_threads = !threads,
                           .pinned_tokens = bits >> 8 & 1 ? 64 : 0,
-                          .demote_tokens = bits >> 9 & 1 ? 0 : 100};
+                          .demote_tokens = bits >> 9 & 1 ? 0 : 100,
+                          .eviction = (uint32_t)(bits >> 44) % 8};
         o.device_pages = (320 + (bits >> 10 & 255)) / o.page_size;
         o.host_pages = (200 + (bits >> 18 & 511)) / o.page_size;
+        if (bits >> 48 & 1) { /* nodes are short: cuts between tiers may not be made */
+            o.max_nodes = 2 + (uint32_t)(bits >> 50) % 6;
+            o.host_pages = RAD_MIN(o.host_pages, 24u);
+        }
         o.tiers = (rad_hicache_params){.write_policy = (bits >> 28) % 3,
                                        .prefetch_policy = (bits >> 30) % 3,
                                        .prefetch_threshold = 16,

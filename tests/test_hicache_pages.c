@@ -166,8 +166,10 @@ static uint64_t compare_all(world *w)
     walk k = {.w = w};
     CHECK_OK(rad_cache_walk(hiradix_of(w->cache)->device, compare, &k));
     k.on_host = true;
-    CHECK_OK(rad_cache_walk(hiradix_of(w->cache)->host, compare, &k));
-    return rad_cache_total_size(hiradix_of(w->cache)->host);
+    CHECK_OK(radix_cache_walk_host(hiradix_of(w->cache)->nodes, compare, &k));
+    rad_hicache_stats s;
+    CHECK_OK(rad_hicache_get_stats(w->cache, &s));
+    return s.host_cached_tokens;
 }
 
 static void settle(world *w)

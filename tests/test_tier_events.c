@@ -157,7 +157,6 @@ static void take(hrig *r)
 
 typedef struct walk {
     const hrig *r;
-    const radix_cache *tree;
     uint32_t tier, blocks;
     rad_page_hash last[64]; /* of the node at this depth */
 } walk;
@@ -183,7 +182,7 @@ static void compare(void *user, rad_ref node, uint32_t depth, const rad_token *t
 {
     walk *w = user;
     (void)slots, (void)lock_ref, (void)hit_count;
-    const radix_tree *t = &w->tree->tree;
+    const radix_tree *t = hrig_tree(w->r);
     const namespace_entry *e = &t->names.entries[t->nodes[node.index].ns];
     rad_page_hash seed, prior;
     bool named = rad_page_hash_seed(c.hasher, e->has_extra ? e->text : NULL,
@@ -210,9 +209,9 @@ static void same_trees(hrig *r)
     const hiradix_cache *hi = hiradix_of(r->cache);
     take(r);
     for (uint32_t tier = DEVICE; tier <= HOST; tier++) {
-        rad_cache *tree = tier == DEVICE ? hi->device : hi->host;
-        walk w = {.r = r, .tree = radix_cache_of(tree), .tier = tier};
-        CHECK_OK(rad_cache_walk(tree, compare, &w));
+        walk w = {.r = r, .tier = tier};
+        CHECK_OK(tier == DEVICE ? rad_cache_walk(hi->device, compare, &w)
+                                : radix_cache_walk_host(hi->nodes, compare, &w));
         CHECKF(!c.wrong, "seed %llu: tier %u: %s\n", (unsigned long long)c.seed, tier, c.wrong);
         CHECKF(w.blocks == c.count[tier], "seed %llu: tier %u has %u pages, the consumer %u\n",
                (unsigned long long)c.seed, tier, w.blocks, c.count[tier]);

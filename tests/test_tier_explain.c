@@ -250,17 +250,16 @@ TEST(a_prefetch_says_what_was_short)
     hrig_settle(&r);
 
     serve(&r, 68, 1000); /* 17 of 20 host pages, and somebody holds them */
-    rad_cache *host = hiradix_of(r.cache)->host;
+    hiradix_cache *c = hiradix_of(r.cache);
     rad_key key = hreq_key(&q, 68);
-    rad_receipt lock;
-    rad_match match;
-    CHECK_OK(rad_cache_lookup(host, &key, &match));
-    CHECK_OK(rad_cache_inc_lock_ref(host, match.last_node, &lock, NULL));
+    uint32_t node;
+    CHECK(hrig_on_host(&r, &key, &node) == 68);
+    hi_hold lock = hi_lock_host(c, node, 17);
     rad_prefetch_report p = fetch(&r, 40, 100, 2);
     CHECK(p.why == RAD_PREFETCH_NO_HOST_PAGES && p.present_tokens == 40 && p.tokens == 12);
     p = fetch(&r, 40, 100, 2);
     CHECK(p.why == RAD_PREFETCH_NO_HOST_PAGES && p.tokens == 0);
-    CHECK_OK(rad_cache_dec_lock_ref(host, &lock, NULL));
+    hi_unlock_host(c, &lock);
     hrig_stop(&r, false);
 }
 

@@ -284,10 +284,11 @@ typedef struct rad_cache_stats {
     uint64_t num_nodes;
     uint64_t num_namespaces;
     uint64_t metadata_bytes;  /* allocated in create */
-    uint64_t evicted_tokens;  /* since create */
+    uint64_t evicted_tokens;  /* since create, from the device */
     uint64_t inserted_tokens; /* adopted by the tree since create */
     uint64_t splits;
     uint64_t merges;
+    uint64_t host_evicted_tokens; /* since create, from the host tier */
 } rad_cache_stats;
 
 /* O(1). */
@@ -302,8 +303,8 @@ typedef struct rad_namespace_stats {
     uint32_t most;      /* places; 0: this kind of cache has no namespaces */
     uint32_t used;
     uint64_t given_up;  /* since create, for want of a place */
-    uint32_t host_most; /* the same of the host tier; 0: there is none */
-    uint32_t host_used;
+    uint32_t host_most; /* with a host tier: the same places, 0: there is none; */
+    uint32_t host_used; /* those with something on the host */
     uint64_t host_given_up;
 } rad_namespace_stats;
 

@@ -7,7 +7,9 @@
  *
  * The result is a rad_cache: every rad_cache_* call works on it, a match says with
  * host_hit_tokens how many more tokens the host has. A position is on the device, on both
- * or on the host; on each tier what is there is closed towards the front of a prompt.
+ * or on the host; on each tier what is there is closed towards the front of a prompt. Both tiers
+ * are values in the nodes of one tree: what is used counts on both, and moving a page walks
+ * nothing again.
  *
  * Copies run in worker threads; the owner's calls submit and return, and rad_cache_poll
  * takes what is finished. The rules that nothing breaks:
@@ -48,7 +50,7 @@
  * hint, may be told again, and may come without their parent. RAD_KV_CLEARED is of all tiers, as
  * in the formats of SGLang and vLLM: a tier that is cleared alone, or a store that is detached,
  * gives RAD_KV_CLEARED and then stores of what is left. A snapshot has of storage what the
- * host has too. The price: another 32 bytes and a SHA-256 for each page on the host.
+ * host has too. A page is hashed once, whatever tiers it comes to.
  *
  * Tiers do not carry windows: a cache with window_tokens is refused (RAD_E_UNSUPPORTED).
  *
@@ -99,8 +101,8 @@ typedef struct rad_hicache_params {
     uint64_t timeout_per_ki_ns;      /* at most max. 0 means 2 s, 0.1 s, 30 s; max bounds the  */
     uint64_t timeout_max_ns;         /* other policies' calls to the store too */
     uint64_t host_max_pinned_tokens; /* of copies of pinned prefixes; 0: as on the device */
-    rad_eviction_options host_eviction; /* all 0: lru. A use of the host is a load, and for those
-                                         * that count hits also one of the copy on the device */
+    rad_eviction_options host_eviction; /* all 0: lru. Uses, hits and priority are those of the
+                                         * prefix, on whatever tier it was used; not "user" */
 
     /* What pages are stored under; without one there will never be storage, and no page is
      * hashed. Copied. */
@@ -274,7 +276,7 @@ typedef struct rad_hicache_stats {
     uint64_t stored_anew_tokens; /* and not found, but stored; also in backed_up_tokens */
 } rad_hicache_stats;
 
-/* RAD_E_UNSUPPORTED: not a cache with tiers. O(transfers under way). */
+/* RAD_E_UNSUPPORTED: not a cache with tiers. O(1). */
 RAD_API rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stats);
 
 /* Queues and tickets in words, one line each. Logged (RAD_LOG_WARN) by poll when something is

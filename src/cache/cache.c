@@ -1,10 +1,10 @@
 /* cache.c - the door: checks what comes in, and hands it to the cache behind. */
 #include "base/params.h"
-#include "cache/cache_impl.h"
+#include "cache/radix_cache.h"
 #include "mem/kv_window.h"
 
-rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
-                            rad_error *err)
+static rad_status create(const rad_env *env, const rad_cache_params *params,
+                         const struct radix_host_params *host, rad_cache **out, rad_error *err)
 {
     rad_cache_params p;
     if (!out) return rad_fail(err, RAD_E_INVAL, "cache: no place for the result");
@@ -27,7 +27,7 @@ rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, 
     rad_env full = rad_env_or_default(env);
     uint32_t kind = p.kind == RAD_CACHE_RADIX && p.disable ? RAD_CACHE_CHUNK : p.kind;
     switch (kind) {
-    case RAD_CACHE_RADIX: status = radix_cache_create(&full, &p, out, err); break;
+    case RAD_CACHE_RADIX: status = radix_cache_create(&full, &p, host, out, err); break;
     case RAD_CACHE_CHUNK: status = chunk_cache_create(&full, &p, out, err); break;
     default: return rad_fail(err, RAD_E_INVAL, "cache: there is no kind %u", p.kind);
     }
@@ -38,6 +38,18 @@ rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, 
     (*out)->kv = p.kv_allocator;
     (*out)->rows = p.req_to_token_pool;
     return RAD_OK;
+}
+
+rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
+                            rad_error *err)
+{
+    return create(env, params, NULL, out, err);
+}
+
+rad_status radix_cache_create_tiered(const rad_env *env, const rad_cache_params *params,
+                                     const radix_host_params *host, rad_cache **out, rad_error *err)
+{
+    return create(env, params, host, out, err);
 }
 
 void rad_cache_destroy(rad_cache *cache)

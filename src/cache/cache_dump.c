@@ -108,7 +108,7 @@ static void text_dump(out *o, const rad_cache *cache, const radix_cache *c)
 {
     uint32_t depth;
     for (uint32_t id = 0; c && !o->status && (id = radix_next(&c->tree, id, &depth));)
-        text_node(o, c, id, depth);
+        if (radix_on_device(&c->tree, id)) text_node(o, c, id, depth);
     put(o, "#tokens: %" PRIu64 "\n", rad_cache_total_size(cache));
 }
 
@@ -121,6 +121,7 @@ static void json_dump(out *o, const rad_cache *cache, const radix_cache *c)
     put(o, "\"evictable_tokens\":%" PRIu64 ",", rad_cache_evictable_size(cache));
     put(o, "\"protected_tokens\":%" PRIu64 ",\"nodes\":[", rad_cache_protected_size(cache));
     for (uint32_t id = 0; c && !o->status && (id = radix_next(&c->tree, id, &depth));) {
+        if (!radix_on_device(&c->tree, id)) continue;
         put(o, count++ ? ",\n" : "\n");
         json_node(o, c, id);
     }
@@ -151,6 +152,7 @@ rad_status rad_cache_all_values_flatten(const rad_cache *cache, rad_slot *slots,
     for (uint32_t id = 0; c && (id = radix_next(&c->tree, id, &depth));) {
         const radix_node *n = &c->tree.nodes[id];
         uint32_t tokens = n->pages * ps;
+        if (!radix_on_device(&c->tree, id)) continue;
         if (at < max)
             page_runs_expand_part(&c->tree.env, c->tree.regions + n->at, 0,
                                   (uint32_t)RAD_MIN(max - at, (uint64_t)tokens), ps, slots + at);

@@ -98,7 +98,11 @@ struct rad_cache {
     rad_req_to_token_pool *rows; /* NULL: index-only */
 };
 
-rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
+struct radix_host_params;
+
+/* `host`: the tier below it, NULL for none. */
+rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params,
+                              const struct radix_host_params *host, rad_cache **out,
                               rad_error *err);
 rad_status chunk_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
                               rad_error *err);

@@ -12,43 +12,50 @@ static uint64_t reversed(uint64_t time)
     return UINT64_MAX - time;
 }
 
-static heap_key lru_key(const radix_tree *t, uint32_t node)
+static heap_key lru_key(const radix_tree *t, uint32_t node, const rad_eviction_options *options)
 {
+    (void)options;
     return t->nodes[node].last_access;
 }
 
-static heap_key lfu_key(const radix_tree *t, uint32_t node)
+static heap_key lfu_key(const radix_tree *t, uint32_t node, const rad_eviction_options *options)
 {
+    (void)options;
     const radix_node *n = &t->nodes[node];
     return (heap_key)n->hit_count << EVICT_TIME_BITS | n->last_access;
 }
 
-static heap_key fifo_key(const radix_tree *t, uint32_t node)
+static heap_key fifo_key(const radix_tree *t, uint32_t node, const rad_eviction_options *options)
 {
+    (void)options;
     return t->cold[node].created;
 }
 
-static heap_key mru_key(const radix_tree *t, uint32_t node)
+static heap_key mru_key(const radix_tree *t, uint32_t node, const rad_eviction_options *options)
 {
+    (void)options;
     return reversed(t->nodes[node].last_access);
 }
 
-static heap_key filo_key(const radix_tree *t, uint32_t node)
+static heap_key filo_key(const radix_tree *t, uint32_t node, const rad_eviction_options *options)
 {
+    (void)options;
     return reversed(t->cold[node].created);
 }
 
-static heap_key priority_key(const radix_tree *t, uint32_t node)
+static heap_key priority_key(const radix_tree *t, uint32_t node,
+                             const rad_eviction_options *options)
 {
+    (void)options;
     const radix_node *n = &t->nodes[node];
     uint32_t raised = (uint32_t)n->priority ^ 0x80000000u; /* the same order, unsigned */
     return (heap_key)raised << EVICT_TIME_BITS | n->last_access;
 }
 
-static heap_key slru_key(const radix_tree *t, uint32_t node)
+static heap_key slru_key(const radix_tree *t, uint32_t node, const rad_eviction_options *options)
 {
     const radix_node *n = &t->nodes[node];
-    bool is_protected = n->hit_count >= t->limits.eviction.protected_threshold;
+    bool is_protected = n->hit_count >= options->protected_threshold;
     return (heap_key)is_protected << EVICT_TIME_BITS | n->last_access;
 }
 
@@ -60,14 +67,14 @@ static uint64_t end_tokens(const radix_tree *t, uint32_t node)
 
 /* What stands at the tail goes first, so the tail's cost counts. A leaf that is cut gets
  * cheaper, hence stays the one to be cut: a victim can give all that is asked at once. */
-static heap_key cost_key(const radix_tree *t, uint32_t node)
+static heap_key cost_key(const radix_tree *t, uint32_t node, const rad_eviction_options *options)
 {
-    return t->worth[node].heat +
-           evict_cost(end_tokens(t, node), t->limits.eviction.cost_attention_tokens);
+    return t->worth[node].heat + evict_cost(end_tokens(t, node), options->cost_attention_tokens);
 }
 
-static heap_key user_key(const radix_tree *t, uint32_t node)
+static heap_key user_key(const radix_tree *t, uint32_t node, const rad_eviction_options *options)
 {
+    (void)options;
     const radix_node *n = &t->nodes[node];
     uint32_t ps = t->limits.page_size;
     rad_evict_facts facts = {.last_access = n->last_access,

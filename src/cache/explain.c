@@ -2,6 +2,7 @@
 #include <radish/explain.h>
 
 #include "cache/radix_cache.h"
+#include "cache/radix_host.h"
 #include "cache/radix_journal.h"
 #include "cache/radix_key.h"
 
@@ -21,10 +22,15 @@ static void explain_path(const radix_cache *c, const radix_pos *pos, rad_explana
     }
 }
 
-/* How many tokens the rest of the key shares with the page that follows in the tree. Right
+static bool is_on(const radix_tree *t, uint32_t node, bool host)
+{
+    return host ? radix_on_host(t, node) : radix_on_device(t, node);
+}
+
+/* How many tokens the rest of the key shares with the page that follows on the tier. Right
  * below a root no pair is shared with a page that has another lead. */
-static uint32_t shared_in_page(const radix_tree *t, const radix_pos *pos, const rad_token *rest,
-                               uint32_t num_rest)
+static uint32_t shared_in_page(const radix_tree *t, bool host, const radix_pos *pos,
+                               const rad_token *rest, uint32_t num_rest)
 {
     uint32_t best = 0, seen = 0, most = RAD_MIN(num_rest, t->limits.page_size);
     if (pos->child) {
@@ -35,8 +41,8 @@ static uint32_t shared_in_page(const radix_tree *t, const radix_pos *pos, const 
     bool led = t->limits.bigram && !t->nodes[pos->node].parent;
     for (uint32_t id = t->nodes[pos->node].first_child; id && seen < MOST_SIBLINGS; seen++) {
         const radix_node *n = &t->nodes[id];
-        uint32_t len = led && n->lead != rest[-1] ? 0
-                                                  : key_match_len(radix_tokens(t, n), rest, most);
+        bool other = (led && n->lead != rest[-1]) || !is_on(t, id, host);
+        uint32_t len = other ? 0 : key_match_len(radix_tokens(t, n), rest, most);
         best = RAD_MAX(best, len);
         id = n->next;
     }
@@ -44,7 +50,7 @@ static uint32_t shared_in_page(const radix_tree *t, const radix_pos *pos, const 
 }
 
 /* Looks for the pages behind the match among the evicted ones. */
-static void explain_eviction(const radix_cache *c, const rad_key *key, uint32_t root,
+static void explain_eviction(const radix_cache *c, const rad_key *key, bool host, uint32_t root,
                              const radix_pos *pos, rad_explanation *e)
 {
     const radix_tree *t = &c->tree;
@@ -52,6 +58,7 @@ static void explain_eviction(const radix_cache *c, const rad_key *key, uint32_t 
     uint32_t ps = t->limits.page_size, num_pages = radix_cache_pages(c, key);
     const rad_token *tokens = radix_cache_tokens(c, key);
     if (!j || !j->fingerprints) return;
+    const eviction_log *log = host ? &j->host_evictions : &j->evictions;
     uint64_t chain;
     if (pos->pages) {
         const radix_node *n = &t->nodes[pos->child ? pos->child : pos->node];
@@ -63,13 +70,13 @@ static void explain_eviction(const radix_cache *c, const rad_key *key, uint32_t 
     }
     for (uint32_t page = pos->pages; page < num_pages; page++) {
         chain = radix_journal_fingerprint(chain, tokens + (size_t)page * ps, ps);
-        const eviction_record *r = eviction_log_find(&j->evictions, chain);
+        const eviction_record *r = eviction_log_find(log, chain);
         if (!r) return;
         if (page == pos->pages) {
             e->why = RAD_END_EVICTED;
             e->eviction = (rad_eviction){.operation = r->operation,
                                          .time_ns = r->time_ns,
-                                         .policy = t->policy->name,
+                                         .policy = host ? t->host.policy->name : t->policy->name,
                                          .cause = r->cause};
         }
         e->evicted_tokens += ps;
@@ -87,6 +94,7 @@ static void explain_namespaces(const radix_cache *c, const rad_key *key, uint32_
         uint32_t root = t->names.entries[ns].root;
         if (root == own) continue;
         radix_pos other = radix_walk(t, root, radix_cache_tokens(c, key), num_pages);
+        radix_to_device(t, &other);
         longest = RAD_MAX(longest, other.pages);
     }
     if (longest == pos->pages) return;
@@ -102,14 +110,19 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
         return RAD_E_INVAL;
     *explanation = (rad_explanation){0};
     const radix_cache *c = radix_cache_of(cache);
-    if (!c) return RAD_E_UNSUPPORTED;
-    rad_explanation *e = explanation;
+    return c ? radix_cache_explain(c, key, false, explanation) : RAD_E_UNSUPPORTED;
+}
+
+rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool host,
+                               rad_explanation *e)
+{
+    *e = (rad_explanation){0};
     if (!namespace_fits(key->extra_key, key->cache_salt)) {
         e->why = RAD_END_TOO_LONG_NAME;
         return RAD_OK;
     }
     const radix_tree *t = &c->tree;
-    uint32_t ps = cache->page_size, num_pages = radix_cache_pages(c, key), root = 0;
+    uint32_t ps = c->base.page_size, num_pages = radix_cache_pages(c, key), root = 0;
     const rad_token *tokens = num_pages ? radix_cache_tokens(c, key) : NULL;
     uint32_t ns = namespace_find(&t->names, key->extra_key, key->cache_salt);
     radix_pos pos = {0};
@@ -117,8 +130,12 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
     if (ns) {
         root = t->names.entries[ns].root;
         pos = radix_walk(t, root, tokens, num_pages);
+        if (host)
+            radix_to_host(t, &pos);
+        else
+            radix_to_device(t, &pos);
         walked = pos.pages;
-        radix_usable(t, &pos);
+        if (!host) radix_usable(t, &pos);
         explain_path(c, &pos, e);
     }
     e->prefix_tokens = pos.pages * ps;
@@ -133,8 +150,8 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
         return RAD_OK;
     }
     e->why = RAD_END_NEVER_SEEN;
-    if (root) e->rounded_tokens = shared_in_page(t, &pos, tokens + e->prefix_tokens, rest);
-    explain_eviction(c, key, root, &pos, e);
-    explain_namespaces(c, key, root, &pos, e);
+    if (root) e->rounded_tokens = shared_in_page(t, host, &pos, tokens + e->prefix_tokens, rest);
+    explain_eviction(c, key, host, root, &pos, e);
+    if (!host) explain_namespaces(c, key, root, &pos, e);
     return RAD_OK;
 }

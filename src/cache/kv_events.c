@@ -32,7 +32,7 @@ rad_status rad_cache_snapshot_events(rad_cache *cache, rad_kv_event_fn visit, vo
     event_page cleared = {.entry = {.type = RAD_KV_CLEARED}};
     event_ring_forget(&j->events);
     event_ring_push(&j->events, &cleared);
-    radix_journal_push_all(j, &radix_cache_of(cache)->tree, visit, user);
+    radix_journal_push_all(j, &radix_cache_of(cache)->tree, false, visit, user);
     event_ring_take(&j->events, visit, user);
     return RAD_OK;
 }

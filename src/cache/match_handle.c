@@ -15,7 +15,7 @@ rad_status radix_cache_seek(const radix_cache *c, rad_ref name, uint32_t pages, 
     *pos = (radix_pos){.pages = pages};
     if (!name.index && !name.generation) return pages ? RAD_E_STATE : RAD_OK;
     if (!slab_is_live(&t->ids, name.index) || t->ids.generation[name.index] != name.generation ||
-        !t->nodes[name.index].parent)
+        !t->nodes[name.index].parent || !radix_on_device(t, name.index))
         return RAD_E_STATE;
     uint32_t node = name.index, end = radix_cache_depth(c, node);
     if (end < pages) return RAD_E_STATE;

@@ -29,7 +29,8 @@ uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos
     uint32_t id = t->nodes[pos.node].first_child;
     for (int tries = MOST_CHILDREN; id && tries > 0; tries--, id = t->nodes[id].next) {
         const radix_node *n = &t->nodes[id];
-        if ((led && n->lead != rest[-1]) || !radix_can_copy(t, id, 0)) continue;
+        if ((led && n->lead != rest[-1]) || !radix_on_device(t, id) || !radix_can_copy(t, id, 0))
+            continue;
         uint32_t len = key_match_len(radix_tokens(t, n), rest, most);
         if (len <= best) continue;
         best = len;

@@ -10,6 +10,7 @@
 #include "cache/radix_cache.h"
 
 #include "base/bits.h"
+#include "cache/radix_host.h"
 #include "cache/radix_journal.h"
 #include "cache/radix_path.h"
 #include "cache/radix_window.h"
@@ -22,9 +23,22 @@ static const cache_ops radix_ops;
 #define UNKNOWN_NODES      ((uint64_t)1 << 16)
 #define UNKNOWN_NAMESPACES ((uint64_t)1 << 12)
 
+static rad_status read_eviction(rad_eviction_options *e, bool has_key, rad_error *err)
+{
+    if (!rad_eviction_policy_name(e->policy))
+        return rad_fail(err, RAD_E_INVAL, "radix_cache: there is no eviction policy %u", e->policy);
+    if (e->policy == RAD_EVICT_USER && !has_key)
+        return rad_fail(err, RAD_E_INVAL, "radix_cache: a user's eviction policy needs evict_key");
+    if (!e->protected_threshold) e->protected_threshold = 2;
+    if (!e->cost_half_life_percent) e->cost_half_life_percent = 25;
+    if (!e->cost_attention_tokens) e->cost_attention_tokens = 16384;
+    return RAD_OK;
+}
+
 /* A node has a page at least and a namespace a node, so with one of each for a page neither limit
  * is met before the pool is full: short branches and many users cost no hit. */
-static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_error *err)
+static rad_status limits_from(const rad_cache_params *p, const radix_host_params *host,
+                              radix_limits *l, rad_error *err)
 {
     uint64_t max_tokens = p->max_tokens;
     if (!max_tokens)
@@ -32,11 +46,13 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
                                      : 1u << 20;
     uint64_t pages = max_tokens / p->page_size + (max_tokens % p->page_size != 0);
     bool unknown = !p->max_tokens && !p->kv_allocator;
+    uint64_t below = host ? host->pages : 0; /* a node may be on the host alone */
     uint64_t nodes = RAD_MIN(pages, unknown ? UNKNOWN_NODES : (uint64_t)INT32_MAX / 4);
-    uint64_t spaces = RAD_MIN(pages, unknown ? UNKNOWN_NAMESPACES : NAMESPACE_MOST);
+    uint64_t spaces = RAD_MIN(pages + below, unknown ? UNKNOWN_NAMESPACES : NAMESPACE_MOST);
     if (p->max_nodes) nodes = p->max_nodes;
     if (p->max_namespaces) spaces = p->max_namespaces;
-    if (pages > INT32_MAX || nodes + spaces > INT32_MAX / 2)
+    nodes += below;
+    if (pages + below > INT32_MAX || nodes + spaces > INT32_MAX / 2)
         return rad_fail(
             err, RAD_E_LIMIT, "radix_cache: %llu pages, %llu nodes, %llu namespaces are too many",
             (unsigned long long)pages, (unsigned long long)nodes, (unsigned long long)spaces);
@@ -54,15 +70,14 @@ static rad_status limits_from(const rad_cache_params *p, radix_limits *l, rad_er
     if (p->max_sessions > SESSION_MOST)
         return rad_fail(err, RAD_E_LIMIT, "radix_cache: %u sessions (%d at most)", p->max_sessions,
                         SESSION_MOST);
-    rad_eviction_options *e = &l->eviction;
-    if (!rad_eviction_policy_name(e->policy))
-        return rad_fail(err, RAD_E_INVAL, "radix_cache: there is no eviction policy %u", e->policy);
-    if (e->policy == RAD_EVICT_USER && !p->evict_key)
-        return rad_fail(err, RAD_E_INVAL, "radix_cache: a user's eviction policy needs evict_key");
-    if (!e->protected_threshold) e->protected_threshold = 2;
-    if (!e->cost_half_life_percent) e->cost_half_life_percent = 25;
-    if (!e->cost_attention_tokens) e->cost_attention_tokens = 16384;
-    return RAD_OK;
+    if (host) {
+        l->host_pages = host->pages;
+        l->host_eviction = host->eviction;
+        l->host_max_pinned_pages = host->max_pinned_tokens / p->page_size;
+        rad_status status = read_eviction(&l->host_eviction, false, err);
+        if (status) return status;
+    }
+    return read_eviction(&l->eviction, p->evict_key != NULL, err);
 }
 
 static void radix_destroy(rad_cache *cache)
@@ -93,11 +108,11 @@ radix_cache *radix_cache_of(const rad_cache *cache)
     return cache->ops == &radix_ops ? (radix_cache *)cache : NULL;
 }
 
-rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params, rad_cache **out,
-                              rad_error *err)
+rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params,
+                              const radix_host_params *host, rad_cache **out, rad_error *err)
 {
     radix_limits limits;
-    rad_status status = limits_from(params, &limits, err);
+    rad_status status = limits_from(params, host, &limits, err);
     if (status) return status;
     radix_cache *c = rad_alloc(env, sizeof *c);
     if (!c) return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory");
@@ -131,6 +146,12 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     if (status) {
         radix_destroy(&c->base);
         return status;
+    }
+    if (host) {
+        c->tree.host.drop = host->drop;
+        c->tree.host.save = host->save;
+        c->tree.host.user = host->user;
+        if (c->tree.journal) c->tree.journal->has_tier_events = host->events;
     }
     *out = &c->base;
     return RAD_OK;
@@ -176,6 +197,19 @@ rad_ref radix_cache_ref(const radix_cache *c, uint32_t node)
     return (rad_ref){node, t->ids.generation[node]};
 }
 
+/* How many pages of the key the host goes on with where the device ends. */
+static uint32_t host_hit(const radix_cache *c, const rad_key *key, const radix_pos *device,
+                         uint32_t num_pages)
+{
+    const radix_tree *t = &c->tree;
+    size_t at = (size_t)device->pages * c->base.page_size;
+    if (!t->host.of || device->child || device->pages == num_pages ||
+        t->host.of[device->node].host_children == 0)
+        return 0;
+    return radix_walk(t, device->node, radix_cache_tokens(c, key) + at, num_pages - device->pages)
+        .pages;
+}
+
 static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                      rad_match *match)
 {
@@ -189,6 +223,7 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
     uint32_t node = pos.node, unused;
     rad_page page;
     if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
+    match->host_hit_tokens = host_hit(c, key, &pos, num_pages) * cache->page_size;
     if (pos.child) {
         /* With no node left to split with, the whole child stands for its front part:
          * locking it keeps more than was asked, which is safe. */
@@ -209,7 +244,9 @@ static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_m
     uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
     if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
     radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
-    uint32_t unused;
+    uint32_t unused, all = pos.pages;
+    radix_to_device(&c->tree, &pos);
+    match->host_hit_tokens = (all - pos.pages) * cache->page_size;
     rad_page page;
     radix_usable(&c->tree, &pos);
     if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
@@ -223,7 +260,8 @@ static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt
 {
     radix_tree *t = &((radix_cache *)cache)->tree;
     bool is_root = !node.index && !node.generation;
-    if (!is_root && !radix_is_ref(t, node)) return radix_refuse_ref(t, "inc_lock_ref", node, err);
+    if (!is_root && (!radix_is_ref(t, node) || !radix_on_device(t, node.index)))
+        return radix_refuse_ref(t, "inc_lock_ref", node, err);
     if (!is_root) {
         if (t->nodes[t->names.entries[t->nodes[node.index].ns].root].lock_ref == UINT32_MAX)
             return rad_fail(err, RAD_E_LIMIT,
@@ -325,6 +363,7 @@ static void radix_visit_pages(const rad_cache *cache, cache_page_fn visit, void 
     uint32_t depth;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
         const rad_page *region = t->regions + t->nodes[id].at;
+        if (!radix_on_device(t, id)) continue;
         uint32_t num_runs = page_runs_count(region);
         for (uint32_t i = 0; !num_runs && i < t->nodes[id].pages; i++)
             visit(user, region[i]);
@@ -343,10 +382,25 @@ static void give_back(void *user, rad_page page)
     if (status && !c->drop_status) c->drop_status = status;
 }
 
+static void give_back_host(void *user, rad_page page)
+{
+    const radix_tree *t = user;
+    t->host.drop(t->host.user, &page, NULL, 1);
+}
+
+rad_status radix_cache_clear_device(radix_cache *c)
+{
+    uint64_t evicted = c->evicted;
+    radix_clear_device(&c->tree, radix_cache_drop, c);
+    c->evicted = evicted;
+    return radix_cache_take_drop_status(c);
+}
+
 static rad_status radix_reset(rad_cache *cache)
 {
     radix_cache *c = (radix_cache *)cache;
     if (cache->kv) radix_visit_pages(cache, give_back, c);
+    radix_host_visit(&c->tree, give_back_host, &c->tree);
     for (size_t w = 0; c->cached.words && w < bits_words(c->cached_pages); w++)
         c->cached.words[w * c->cached.step] = 0;
     radix_clear(&c->tree);
@@ -377,6 +431,7 @@ static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
         .inserted_tokens = c->inserted * cache->page_size,
         .splits = c->tree.splits,
         .merges = c->tree.merges,
+        .host_evicted_tokens = c->tree.host.evicted * cache->page_size,
     };
 }
 
@@ -388,9 +443,9 @@ static void radix_namespace_stats(const rad_cache *cache, rad_namespace_stats *s
     stats->given_up = n->given_up;
 }
 
-static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
+static rad_status visit_tier(const radix_cache *c, bool host, rad_cache_visit_fn visit, void *user)
 {
-    const radix_cache *c = (const radix_cache *)cache;
+    const rad_cache *cache = &c->base;
     const radix_tree *t = &c->tree;
     uint32_t depth, longest = 0;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
@@ -404,16 +459,28 @@ static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, 
         const radix_node *n = &t->nodes[id];
         const rad_token *tokens = radix_tokens(t, n);
         uint32_t count = n->pages * cache->page_size;
-        radix_expand(t, t->regions + n->at, n->pages, slots);
+        if (host ? !radix_on_host(t, id) : !radix_on_device(t, id)) continue;
+        radix_expand(t, (host ? t->host.regions : t->regions) + n->at, n->pages, slots);
         if (t->limits.bigram) {
             raw[0] = radix_lead(t, n);
             memcpy(raw + 1, tokens, count * sizeof *raw);
             tokens = raw;
         }
-        visit(user, radix_cache_ref(c, id), depth, tokens, slots, count, n->lock_ref, n->hit_count);
+        visit(user, radix_cache_ref(c, id), depth, tokens, slots, count,
+              host ? radix_host_locks(t, id) : n->lock_ref, n->hit_count);
     }
     rad_free(&cache->env, slots, bytes);
     return RAD_OK;
+}
+
+static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
+{
+    return visit_tier((const radix_cache *)cache, false, visit, user);
+}
+
+rad_status radix_cache_walk_host(const radix_cache *c, rad_cache_visit_fn visit, void *user)
+{
+    return visit_tier(c, true, visit, user);
 }
 
 typedef struct page_check {

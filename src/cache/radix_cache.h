@@ -2,6 +2,8 @@
 #ifndef CACHE_RADIX_CACHE_H
 #define CACHE_RADIX_CACHE_H
 
+#include <radish/explain.h>
+
 #include "base/bits.h"
 #include "cache/cache_impl.h"
 #include "cache/radix_key.h"
@@ -69,6 +71,32 @@ void radix_unite_windows(radix_cache *c, uint32_t node, uint32_t end, const rad_
                          uint32_t from);
 /* The same for a new leaf, whose pages came with what they have. */
 void radix_adopt_windows(radix_cache *c, uint32_t leaf);
+
+/* A host tier below the cache, of so many pages; its pages go to `drop`. */
+typedef struct radix_host_params {
+    uint32_t pages;
+    rad_eviction_options eviction; /* defaults not filled in; not the user's policy */
+    uint64_t max_pinned_tokens;
+    bool events; /* the host's too, where the cache has events */
+    radix_drop_fn drop;
+    void (*save)(void *user, uint32_t leaf, uint32_t pages); /* see radix_host; or NULL */
+    void *user;
+} radix_host_params;
+
+/* rad_cache_create of a RadixCache over two tiers. */
+rad_status radix_cache_create_tiered(const rad_env *env, const rad_cache_params *params,
+                                     const radix_host_params *host, rad_cache **out,
+                                     rad_error *err);
+
+/* As rad_cache_walk, of the host: its slots and locks. */
+rad_status radix_cache_walk_host(const radix_cache *c, rad_cache_visit_fn visit, void *user);
+
+/* rad_cache_explain of one tier. */
+rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool host,
+                               rad_explanation *explanation);
+
+/* All of the device's pages go back, locked or not; the host's stay. */
+rad_status radix_cache_clear_device(radix_cache *c);
 
 /* The cache if it is a tree, else NULL. */
 radix_cache *radix_cache_of(const rad_cache *cache);

@@ -1,6 +1,6 @@
 /* radix_check.c - walking all of the tree, and holding it against every counter. */
+#include "cache/radix_host.h"
 #include "cache/radix_key.h"
-#include "cache/radix_tree.h"
 
 /* The first child of the root of the first namespace behind `ns` that has one. */
 static uint32_t next_root(const radix_tree *t, uint32_t ns, uint32_t *depth)
@@ -41,7 +41,8 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
     if (!slab_is_live(&t->ids, id)) return "is reachable but free";
     if (!n->parent || !slab_is_live(&t->ids, n->parent)) return "has no parent";
     if (!n->pages) return "is empty";
-    if (!page_runs_check(t->regions + n->at, n->pages)) return "miscounts its runs of pages";
+    if (radix_on_device(t, id) && !page_runs_check(t->regions + n->at, n->pages))
+        return "miscounts its runs of pages";
     if (n->ns != p->ns) return "is in another namespace than its parent";
     if (!radix_is_filed(t, id)) return "is not found by its key, or not alone";
     if (n->lead && (!t->limits.bigram || p->parent)) return "has a lead where none belongs";
@@ -65,7 +66,7 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
             c = t->nodes[c].next;
         if (!c) return "is not at the end of its span, nor is a child";
     }
-    if (radix_is_evictable_leaf(n)) {
+    if (radix_is_evictable_leaf(t, id)) {
         if (!heap_contains(&t->leaves, id)) return "is evictable and not in the heap";
         heap_key cached = heap_key_of(&t->leaves, id), key = radix_leaf_key(t, id);
         bool asks = t->limits.eviction.policy == RAD_EVICT_USER; /* may have changed its mind */
@@ -94,12 +95,14 @@ static const char *root_fault(const radix_tree *t, uint32_t ns)
         children++;
     }
     if (!children || children != r->num_children) return "is empty or miscounts its children";
-    return locks == r->lock_ref ? NULL : "has a root with wrong locks";
+    if (locks != r->lock_ref) return "has a root with wrong locks";
+    return t->host.of ? radix_host_fault(t, id) : NULL;
 }
 
 rad_status radix_check(const radix_tree *t, rad_error *err)
 {
-    uint64_t evictable = 0, locked = 0, pinned = 0;
+    uint64_t evictable = 0, locked = 0, pinned = 0, pages = 0;
+    uint64_t host_pinned = 0;
     uint32_t nodes = 0, unlocked = 0, refs = 0, depth = 0, roots = t->names.ids.num_live;
     const char *fault;
     if (!span_arena_check(&t->spans))
@@ -115,9 +118,12 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
             return rad_fail(err, RAD_E_CORRUPT, "radix_check: node %u %s", id, fault);
         if (++nodes > t->num_nodes)
             return rad_fail(err, RAD_E_CORRUPT, "radix_check: the walk does not end");
-        *(n->lock_ref ? &locked : &evictable) += n->pages;
-        unlocked += n->lock_ref == 0;
-        pinned += t->keep.records && t->keep.records[id].pin_ttl ? n->pages : 0;
+        uint32_t pinned_on = t->keep.records ? t->keep.records[id].pinned_on : 0;
+        pages += n->pages;
+        if (radix_on_device(t, id)) *(n->lock_ref ? &locked : &evictable) += n->pages;
+        unlocked += radix_is_unlocked(t, id);
+        pinned += pinned_on & KEEP_ON_DEVICE ? n->pages : 0;
+        host_pinned += pinned_on & KEEP_ON_HOST ? n->pages : 0;
     }
     for (uint32_t id = 1; id <= t->spans.num_fresh; id++)
         refs += t->spans.spans[id].refs;
@@ -134,6 +140,12 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
                         (unsigned long long)evictable, (unsigned long long)locked, unlocked,
                         (unsigned long long)t->evictable, (unsigned long long)t->locked,
                         t->unlocked_nodes);
+    if (host_pinned != t->keep.host_pinned || host_pinned > t->keep.host_max_pinned)
+        return rad_fail(err, RAD_E_CORRUPT,
+                        "radix_check: %llu pages are pinned on the host; the counter says %llu of "
+                        "%llu",
+                        (unsigned long long)host_pinned, (unsigned long long)t->keep.host_pinned,
+                        (unsigned long long)t->keep.host_max_pinned);
     if (pinned != t->keep.pinned || pinned > t->keep.max_pinned)
         return rad_fail(err, RAD_E_CORRUPT,
                         "radix_check: %llu pages are pinned; the counter says %llu of %llu",
@@ -146,9 +158,8 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: a session refers to no node");
     if (t->keep.records && !heap_check(&t->keep.deadlines))
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of deadlines is inconsistent");
-    if (t->spans.capacity - t->spans.free_units != evictable + locked)
+    if (t->spans.capacity - t->spans.free_units != pages)
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: spans hold %u pages, nodes %llu",
-                        t->spans.capacity - t->spans.free_units,
-                        (unsigned long long)(evictable + locked));
+                        t->spans.capacity - t->spans.free_units, (unsigned long long)pages);
     return RAD_OK;
 }

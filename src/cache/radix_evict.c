@@ -8,8 +8,8 @@
  *
  * Victims lose exactly what is asked, from their tails: the front of a prompt is worth
  * more than its end, to its own next turn as to its siblings. */
+#include "cache/radix_host.h"
 #include "cache/radix_journal.h"
-#include "cache/radix_tree.h"
 
 /* The evictable leaf with the lowest key, 0 when there is none. */
 static uint32_t coldest_leaf(radix_tree *t)
@@ -17,7 +17,7 @@ static uint32_t coldest_leaf(radix_tree *t)
     while (t->leaves.count) {
         heap_entry top = t->leaves.entries[0];
         uint32_t id = heap_entry_id(&top);
-        if (!radix_is_evictable_leaf(&t->nodes[id])) {
+        if (!radix_is_evictable_leaf(t, id)) {
             heap_remove(&t->leaves, id);
             continue;
         }
@@ -46,25 +46,35 @@ static bool parts_can_merge(const radix_tree *t, uint32_t upper, uint32_t lower)
     return true;
 }
 
-/* A node that lost its last child may go next; one with a single child left that differs
- * from it in nothing is what a split made of one node, and becomes one again. */
-static void child_is_gone(radix_tree *t, uint32_t parent)
+/* Whether a node and its only child are what a split made of one node: they differ in nothing. */
+static bool is_one_node(const radix_tree *t, uint32_t parent, uint32_t child)
+{
+    const radix_node *p = &t->nodes[parent], *c = &t->nodes[child];
+    return c->span == p->span && c->lock_ref == p->lock_ref && c->hit_count == p->hit_count &&
+           c->last_access == p->last_access && c->priority == p->priority &&
+           (!t->worth || t->worth[child].heat == t->worth[parent].heat) &&
+           (!t->keep.records || keep_equal(t, child, parent)) &&
+           (!t->tags.refs || t->tags.refs[child] == t->tags.refs[parent]) &&
+           parts_equal(t, parent, child);
+}
+
+void radix_rejoin(radix_tree *t, uint32_t node)
+{
+    const radix_node *n = &t->nodes[node];
+    if (n->parent && n->num_children == 1 && is_one_node(t, node, n->first_child))
+        radix_merge(t, node, n->first_child);
+}
+
+void radix_child_is_gone(radix_tree *t, uint32_t parent)
 {
     radix_node *p = &t->nodes[parent];
     if (!p->parent) {
         radix_drop_root_if_empty(t, parent);
-    } else if (!p->num_children) {
-        radix_consider_leaf(t, parent);
-    } else if (p->num_children == 1) {
-        radix_node *c = &t->nodes[p->first_child];
-        if (c->span == p->span && c->lock_ref == p->lock_ref && c->hit_count == p->hit_count &&
-            c->last_access == p->last_access && c->priority == p->priority &&
-            (!t->worth || t->worth[p->first_child].heat == t->worth[parent].heat) &&
-            (!t->keep.records || keep_equal(t, p->first_child, parent)) &&
-            (!t->tags.refs || t->tags.refs[p->first_child] == t->tags.refs[parent]) &&
-            parts_equal(t, parent, p->first_child))
-            radix_merge(t, parent, p->first_child);
+        return;
     }
+    radix_consider_leaf(t, parent);
+    if (t->host.of) radix_host_consider_leaf(t, parent);
+    radix_rejoin(t, parent);
 }
 
 /* What dropping a leaf reads lies in places that were not touched for long: each is a miss,
@@ -98,42 +108,73 @@ static void prefetch_next(const radix_tree *t)
     if (heir < end) prefetch_leaf(t, &e[heir]);
 }
 
-/* Takes up to num_pages off the end of a leaf, and the leaf itself when none are left. */
+/* The last `count` pages of a node are on the host alone from now on: as a node of their own, where
+ * they are not all. */
+static void leave_to_host(radix_tree *t, uint32_t leaf, uint32_t kept)
+{
+    radix_node *n = &t->nodes[leaf];
+    if (kept) (void)radix_split(t, leaf, kept, n->last_access);
+    uint32_t parent = n->parent;
+    radix_leave_device(t, leaf);
+    radix_rejoin(t, leaf);
+    radix_consider_leaf(t, parent);
+}
+
+/* Takes up to num_pages off the end of a leaf, and the leaf itself when none are left: the pages
+ * that the host has too stay there. Where cutting off those would need a node and there is none,
+ * all of them go. */
 static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_drop_fn drop,
                      void *user)
 {
     radix_node *n = &t->nodes[leaf];
+    RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(t, leaf));
+    if (t->host.save && !radix_on_host(t, leaf)) /* it may be a longer one then */
+        t->host.save(t->host.user, leaf, (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages));
+    bool stays = radix_on_host(t, leaf);
     uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);
+    if (stays && !radix_nodes_available(t)) count = n->pages;
     uint32_t kept = n->pages - count;
-    RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(n));
     kv_run runs[PAGE_RUNS];
     rad_page *region = t->regions + n->at;
     uint32_t num_runs = page_runs_tail(region, kept, runs);
     drop(user, num_runs ? NULL : region + kept, runs, num_runs ? num_runs : count);
-    if (t->journal) radix_journal_removed(t->journal, t, leaf, kept);
+    if (t->journal) radix_journal_removed(t->journal, t, leaf, kept, false);
     t->evictable -= count;
-    if (t->keep.records) keep_cut(t, leaf, count);
+    if (t->keep.records) keep_cut(t, leaf, KEEP_ON_DEVICE, count);
+    if (stays)
+        leave_to_host(t, leaf, kept);
+    else
+        radix_cut_leaf(t, leaf, kept, region);
+    return count;
+}
+
+void radix_cut_leaf(radix_tree *t, uint32_t leaf, uint32_t kept, rad_page *region)
+{
+    radix_node *n = &t->nodes[leaf];
+    uint32_t count = n->pages - kept, parent = n->parent;
     for (uint32_t i = 0; i < t->num_parts; i++)
         if (t->parts[i].ops->on_trim) t->parts[i].ops->on_trim(t->parts[i].self, t, leaf, kept);
     n->pages = kept;
     if (kept) {
         page_runs_cut(region, kept);
+        if (t->host.of) t->host.of[leaf].promised = RAD_MIN(t->host.of[leaf].promised, kept);
         RAD_ASSERT_ENV(&t->env, n->at + kept + count ==
                                     t->spans.spans[n->span].at + t->spans.spans[n->span].len);
         span_cut_tail(&t->spans, n->span, count);
-        if (!t->policy->grows) radix_refile(t, leaf);
+        radix_refile_used(t, leaf);
     } else {
-        uint32_t parent = n->parent;
         radix_leave_span(t, n->span, n->at, count);
         radix_unhook(t, leaf);
-        child_is_gone(t, parent);
+        radix_child_is_gone(t, parent);
     }
-    return count;
 }
 
 void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *user)
 {
+    void (*save)(void *, uint32_t, uint32_t) = t->host.save;
+    t->host.save = NULL;
     trim(t, leaf, t->nodes[leaf].pages, drop, user);
+    t->host.save = save;
 }
 
 uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user)
@@ -185,7 +226,7 @@ static bool merge_cold_chain(radix_tree *t)
     uint32_t end = RAD_MIN(t->leaves.count, 64u);
     for (uint32_t i = 0; i < end; i++) {
         uint32_t id = heap_entry_id(&t->leaves.entries[i]);
-        if (!radix_is_evictable_leaf(&t->nodes[id]) || !can_join_parent(t, id)) continue;
+        if (!radix_is_evictable_leaf(t, id) || !can_join_parent(t, id)) continue;
         heap_key key = t->policy->grows ? radix_leaf_key(t, id) : heap_key_of(&t->leaves, id);
         if (!best || key < best_key) {
             best = id;
@@ -197,10 +238,10 @@ static bool merge_cold_chain(radix_tree *t)
 
 /* The least useful namespace that is not in use, 0 when all are. Those in use, which are no more
  * than there are locks, are set aside and put back. */
-static uint32_t take_least_namespace(namespaces *names, const radix_node *nodes)
+static uint32_t take_least_namespace(const radix_tree *t, namespaces *names)
 {
     uint32_t ns, in_use = 0;
-    while ((ns = namespaces_take_least(names)) && nodes[names->entries[ns].root].lock_ref) {
+    while ((ns = namespaces_take_least(names)) && !radix_is_unlocked(t, names->entries[ns].root)) {
         names->worth[ns].next = in_use;
         in_use = ns;
     }
@@ -211,10 +252,18 @@ static uint32_t take_least_namespace(namespaces *names, const radix_node *nodes)
     return ns;
 }
 
+/* A node without children and locks goes, from all tiers. Nothing of it is saved. */
+static void drop_node(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *user)
+{
+    bool has_host = radix_on_host(t, leaf);
+    if (radix_on_device(t, leaf)) radix_drop_leaf(t, leaf, drop, user);
+    if (has_host) radix_host_drop_leaf(t, leaf);
+}
+
 /* Gives up the least useful namespace with all that is in it. */
 static bool drop_least_namespace(radix_tree *t, radix_drop_fn drop, void *user)
 {
-    uint32_t ns = take_least_namespace(&t->names, t->nodes), before = t->names.ids.num_live;
+    uint32_t ns = take_least_namespace(t, &t->names), before = t->names.ids.num_live;
     if (!ns) return false;
     uint32_t root = t->names.entries[ns].root;
     namespaces_give_up(&t->names, ns);
@@ -222,9 +271,25 @@ static bool drop_least_namespace(radix_tree *t, radix_drop_fn drop, void *user)
         uint32_t leaf = t->nodes[root].first_child;
         while (t->nodes[leaf].num_children)
             leaf = t->nodes[leaf].first_child;
-        trim(t, leaf, t->nodes[leaf].pages, drop, user);
+        drop_node(t, leaf, drop, user);
     }
     return true;
+}
+
+/* A node goes to make room for another: the coldest leaf of the device, unless the host has more
+ * behind it; then any that has nothing behind it. False: there is none. */
+static bool drop_some_node(radix_tree *t, radix_drop_fn drop, void *user)
+{
+    uint32_t leaf = coldest_leaf(t);
+    if (leaf && (t->nodes[leaf].num_children || !radix_is_unlocked(t, leaf))) leaf = 0;
+    if (!leaf && t->host.of) {
+        for (uint32_t id = 1; id <= t->ids.num_fresh && !leaf; id++)
+            if (slab_is_live(&t->ids, id) && t->nodes[id].parent && !t->nodes[id].num_children &&
+                radix_is_unlocked(t, id))
+                leaf = id;
+    }
+    if (leaf) drop_node(t, leaf, drop, user);
+    return leaf != 0;
 }
 
 /* What is needed is compared with all that could be had before anything is evicted, so
@@ -239,11 +304,7 @@ bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, u
         ok = radix_nodes_available(t) + t->unlocked_nodes + count_joints(t, pin) >= nodes;
     if (ok && root && !slab_available(&t->names.ids)) ok = drop_least_namespace(t, drop, user);
     while (ok && radix_nodes_available(t) < nodes)
-        if (!merge_cold_chain(t)) {
-            uint32_t leaf = coldest_leaf(t);
-            if (!leaf) break;
-            trim(t, leaf, t->nodes[leaf].pages, drop, user);
-        }
+        if (!merge_cold_chain(t) && !drop_some_node(t, drop, user)) break;
     if (ok) merge_path(t, pin, nodes);
     ok = ok && radix_nodes_available(t) >= nodes;
     uint64_t used = t->evictable + t->locked;
@@ -251,4 +312,27 @@ bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, u
         radix_evict(t, used + pages - t->limits.max_pages, drop, user);
     if (pin) radix_unlock(t, pin);
     return ok;
+}
+
+void radix_clear_device(radix_tree *t, radix_drop_fn drop, void *user)
+{
+    radix_journal *journal = t->journal;
+    void (*save)(void *, uint32_t, uint32_t) = t->host.save;
+    uint32_t depth;
+    t->journal = NULL; /* nothing of it is told as an eviction, nor kept from it */
+    t->host.save = NULL;
+    for (uint32_t ns = 1; ns <= t->names.ids.num_fresh; ns++)
+        if (slab_is_live(&t->names.ids, ns)) t->nodes[t->names.entries[ns].root].lock_ref = 0;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        bool was_unlocked = radix_is_unlocked(t, id);
+        t->nodes[id].lock_ref = t->cold[id].own = 0;
+        t->unlocked_nodes += radix_is_unlocked(t, id) && !was_unlocked;
+        radix_consider_leaf(t, id);
+    }
+    t->evictable += t->locked;
+    t->locked = 0;
+    (void)radix_evict(t, UINT64_MAX, drop, user);
+    t->journal = journal;
+    t->host.save = save;
+    if (journal) radix_journal_cleared(journal, true, false);
 }

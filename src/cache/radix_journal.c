@@ -40,7 +40,6 @@ rad_status radix_journal_create(const rad_env *env, const rad_cache_params *p, c
     j->env = *env;
     j->arena_pages = t->spans.capacity;
     j->has_events = p->enable_kv_events != 0;
-    j->out = &j->events;
     j->explains_namespaces = p->explain_namespaces != 0;
     bool ok = true;
     if (p->enable_kv_events || p->enable_page_hashes) {
@@ -55,6 +54,7 @@ rad_status radix_journal_create(const rad_env *env, const rad_cache_params *p, c
     if (ok && p->explain_pages) {
         j->fingerprints = rad_alloc(env, rad_mul(j->arena_pages, sizeof *j->fingerprints));
         ok = eviction_log_init(&j->evictions, env, p->explain_pages) && j->fingerprints;
+        if (ok && t->host.of) ok = eviction_log_init(&j->host_evictions, env, p->explain_pages);
     }
     rad_status status = ok ? rad_page_hasher_create(env, &j->hasher, err) : RAD_E_NOMEM;
     if (!ok) rad_fail(err, status, "radix_cache: no memory for hashes, events or explanations");
@@ -74,6 +74,7 @@ void radix_journal_destroy(radix_journal *j)
     rad_free(&env, j->fingerprints, (size_t)j->arena_pages * sizeof *j->fingerprints);
     event_ring_fini(&j->events, &env);
     eviction_log_fini(&j->evictions);
+    eviction_log_fini(&j->host_evictions);
     rad_page_hasher_destroy(j->hasher);
     rad_free(&env, j, sizeof *j);
 }
@@ -84,10 +85,17 @@ size_t radix_journal_bytes(const radix_journal *j)
     if (!j) return 0;
     return sizeof *j + (j->hashes ? arena * sizeof *j->hashes : 0) +
            (j->fingerprints ? arena * sizeof *j->fingerprints : 0) + event_ring_bytes(&j->events) +
-           eviction_log_bytes(&j->evictions);
+           eviction_log_bytes(&j->evictions) + eviction_log_bytes(&j->host_evictions);
 }
 
 /* --- chains --- */
+
+static const rad_page_hash no_hash;
+
+static bool is_hashed(const rad_page_hash *hash)
+{
+    return memcmp(hash, &no_hash, sizeof no_hash) != 0;
+}
 
 journal_seed radix_journal_seed(const radix_journal *j, const char *extra_key,
                                 const char *cache_salt)
@@ -96,7 +104,8 @@ journal_seed radix_journal_seed(const radix_journal *j, const char *extra_key,
                                    (cache_salt ? EVENT_HAS_CACHE_SALT : 0u)};
     if (!seed.spaces) return seed;
     rad_status status = rad_page_hash_seed(j->hasher, extra_key, cache_salt, &seed.hash);
-    RAD_ASSERT_ENV(&j->env, status == RAD_OK);
+    RAD_ASSERT_ENV(&j->env, status == RAD_OK || !j->has_events);
+    if (status != RAD_OK) seed.hash = no_hash; /* never the default namespace's none */
     seed.seeded = true;
     seed.id = (uint64_t)rad_page_hash_event(&seed.hash);
     return seed;
@@ -139,16 +148,20 @@ static rad_token page_lead(const radix_tree *t, const radix_node *n, uint32_t at
     return at ? page_tokens(t, n, at)[-1] : radix_lead(t, n);
 }
 
+/* Behind a page without a hash there is none. */
 static void hash_page(const radix_journal *j, const radix_tree *t, const radix_node *n, uint32_t at,
                       const rad_page_hash *prior, rad_page_hash *hash)
 {
     const rad_token *page = page_tokens(t, n, at);
     uint32_t ps = t->limits.page_size;
+    *hash = no_hash;
+    if (prior && !is_hashed(prior)) return;
     rad_status status =
         t->limits.bigram
             ? rad_page_hash_bigrams(j->hasher, prior, page_lead(t, n, at), page, ps, hash)
             : rad_page_hash_tokens(j->hasher, prior, page, ps, hash);
-    RAD_ASSERT_ENV(&j->env, status == RAD_OK);
+    RAD_ASSERT_ENV(&j->env, status == RAD_OK || !j->has_events);
+    if (status != RAD_OK) *hash = no_hash;
 }
 
 static const rad_page_hash *first_prior(const radix_journal *j, const radix_tree *t,
@@ -177,7 +190,7 @@ event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint3
                        .lead = page_lead(t, n, at),
                        .entry = {.type = RAD_KV_STORED, .space = seed->id}};
     page.entry.spaces = (uint8_t)seed->spaces;
-    page.entry.medium = (uint8_t)j->medium;
+    page.entry.medium = EVENT_GPU;
     page.entry.has_parent = at || page_before(t, n, &before);
     if (page.entry.has_parent) page.entry.parent = rad_page_hash_event(&j->hashes[before]);
     return page;
@@ -185,49 +198,82 @@ event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint3
 
 /* --- what the tree tells --- */
 
+static void hash_node(radix_journal *j, const radix_tree *t, uint32_t node,
+                      const journal_seed *seed)
+{
+    const radix_node *n = &t->nodes[node];
+    const rad_page_hash *prior = first_prior(j, t, n, seed);
+    for (uint32_t i = 0; i < n->pages; i++, prior = &j->hashes[n->at + i - 1])
+        hash_page(j, t, n, i, prior, &j->hashes[n->at + i]);
+}
+
 void radix_journal_added(radix_journal *j, const radix_tree *t, uint32_t leaf)
 {
     const radix_node *n = &t->nodes[leaf];
     uint32_t ps = t->limits.page_size;
     journal_seed seed = radix_journal_seed_of(j, t, leaf);
-    if (j->hashes) {
-        const rad_page_hash *prior = first_prior(j, t, n, &seed);
-        for (uint32_t i = 0; i < n->pages; i++, prior = &j->hashes[n->at + i - 1])
-            hash_page(j, t, n, i, prior, &j->hashes[n->at + i]);
-    }
+    if (j->hashes) hash_node(j, t, leaf, &seed);
     if (j->fingerprints) {
         uint64_t chain = first_fingerprint(j, t, n, &seed);
         for (uint32_t i = 0; i < n->pages; i++)
             j->fingerprints[n->at + i] = chain =
                 radix_journal_fingerprint(chain, page_tokens(t, n, i), ps);
     }
-    for (uint32_t i = 0; j->has_events && i < n->pages; i++) {
-        event_page stored = radix_journal_page(j, t, leaf, i, &seed);
-        event_ring_push(j->out, &stored);
+}
+
+const rad_page_hash *radix_journal_hash(const radix_journal *j, uint32_t unit)
+{
+    return is_hashed(&j->hashes[unit]) ? &j->hashes[unit] : NULL;
+}
+
+bool radix_journal_rehash(radix_journal *j, radix_tree *t, uint32_t node)
+{
+    uint32_t below = 0, id = node;
+    for (; t->nodes[id].parent; below = id, id = t->nodes[id].parent) {
+        if (is_hashed(&j->hashes[t->nodes[id].at + t->nodes[id].pages - 1])) break;
+        t->host.of[id].below = below;
+    }
+    if (!below) return true;
+    journal_seed seed = radix_journal_seed_of(j, t, node);
+    for (id = below; id; id = t->host.of[id].below)
+        hash_node(j, t, id, &seed);
+    return is_hashed(&j->hashes[t->nodes[node].at + t->nodes[node].pages - 1]);
+}
+
+void radix_journal_stored(radix_journal *j, const radix_tree *t, uint32_t node, bool on_host)
+{
+    if (on_host ? !j->has_tier_events : !j->has_events) return;
+    journal_seed seed = radix_journal_seed_of(j, t, node);
+    for (uint32_t i = 0; i < t->nodes[node].pages; i++) {
+        event_page stored = radix_journal_page(j, t, node, i, &seed);
+        if (on_host) stored.entry.medium = EVENT_CPU_PINNED;
+        event_ring_push(&j->events, &stored);
     }
 }
 
-void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf, uint32_t kept)
+void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf, uint32_t kept,
+                           bool on_host)
 {
     const radix_node *n = &t->nodes[leaf];
-    if (j->has_events) {
+    if (on_host ? j->has_tier_events : j->has_events) {
         journal_seed seed = radix_journal_seed_of(j, t, leaf);
         event_page gone = {.entry = {.type = RAD_KV_REMOVED, .space = seed.id}};
         gone.entry.spaces = (uint8_t)seed.spaces;
-        gone.entry.medium = (uint8_t)j->medium;
+        gone.entry.medium = on_host ? EVENT_CPU_PINNED : EVENT_GPU;
         for (uint32_t i = n->pages; i-- > kept;) {
             gone.hash = rad_page_hash_event(&j->hashes[n->at + i]);
-            event_ring_push(j->out, &gone);
+            event_ring_push(&j->events, &gone);
         }
     }
     if (j->fingerprints) {
         eviction_record record = {.operation = t->clock,
                                   .time_ns = j->env.now_ns(j->env.user),
                                   .cause = j->asked ? RAD_EVICTION_ASKED : RAD_EVICTION_ROOM};
+        eviction_log *log = on_host ? &j->host_evictions : &j->evictions;
         /* Deepest first: the front of a prompt is what the ring remembers longest. */
         for (uint32_t i = n->pages; i-- > kept;) {
             record.fingerprint = j->fingerprints[n->at + i];
-            eviction_log_add(&j->evictions, &record);
+            eviction_log_add(log, &record);
         }
     }
 }
@@ -241,35 +287,29 @@ void radix_journal_moved(radix_journal *j, uint32_t to, uint32_t from, uint32_t 
 
 /* After AllBlocksCleared a consumer is in step again, whatever it missed; so when there is
  * no room for it, it takes the place of all that is queued. */
-void radix_journal_cleared(radix_journal *j)
+void radix_journal_cleared(radix_journal *j, bool device, bool host)
 {
-    eviction_log_forget(&j->evictions);
-    if (j->is_tier) return; /* the others may have theirs still */
+    if (device) eviction_log_forget(&j->evictions);
+    if (host) eviction_log_forget(&j->host_evictions);
+    if (j->has_tier_events || !device) return; /* the others may have theirs still */
     if (j->events.lost || j->events.count == j->events.capacity) event_ring_forget(&j->events);
     event_page cleared = {.entry = {.type = RAD_KV_CLEARED}};
     if (j->has_events) event_ring_push(&j->events, &cleared);
 }
 
-/* --- tiers --- */
-
-void radix_journal_join(radix_journal *tier, radix_journal *j, event_medium medium)
-{
-    tier->out = &j->events;
-    tier->medium = medium;
-    tier->has_events = true;
-    tier->is_tier = j->is_tier = 1;
-}
-
-void radix_journal_push_all(const radix_journal *j, const radix_tree *t, rad_kv_event_fn visit,
-                            void *user)
+void radix_journal_push_all(radix_journal *j, const radix_tree *t, bool on_host,
+                            rad_kv_event_fn visit, void *user)
 {
     uint32_t depth;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
         journal_seed seed = radix_journal_seed_of(j, t, id);
+        if (on_host ? !radix_on_host(t, id) : !radix_on_device(t, id)) continue;
         for (uint32_t i = 0; i < t->nodes[id].pages; i++) {
             event_page page = radix_journal_page(j, t, id, i, &seed);
-            if (visit && j->out->count == j->out->capacity) event_ring_take(j->out, visit, user);
-            event_ring_push(j->out, &page);
+            if (on_host) page.entry.medium = EVENT_CPU_PINNED;
+            if (visit && j->events.count == j->events.capacity)
+                event_ring_take(&j->events, visit, user);
+            event_ring_push(&j->events, &page);
         }
     }
 }
@@ -288,7 +328,9 @@ rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_
             if (j->hashes) {
                 hash_page(j, t, n, i, prior, &hash);
                 prior = &j->hashes[n->at + i];
-                ok = memcmp(prior, &hash, sizeof hash) == 0;
+                /* What cannot be hashed, then or now, is not compared. */
+                ok = !is_hashed(prior) || !is_hashed(&hash) ||
+                     memcmp(prior, &hash, sizeof hash) == 0;
             }
             if (j->fingerprints) {
                 chain = radix_journal_fingerprint(chain, page_tokens(t, n, i), ps);

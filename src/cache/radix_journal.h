@@ -23,14 +23,12 @@ typedef struct radix_journal {
     bool explains_namespaces;
     bool asked; /* an eviction now is what rad_cache_evict was asked for */
     bool has_events;
+    bool has_tier_events; /* of the host and of storage too: then whoever manages these tiers tells
+                           * of clears, and of everything: */
     event_ring events;
-    event_ring *out;  /* where events are pushed: its own ring, or that of a tree it joined */
-    uint32_t medium;  /* event_medium */
-    uint32_t is_tier; /* 1: other tiers push into the same ring; whoever made them one tells
-                       * of clears, and of everything: */
     void (*tell_all)(void *user, rad_kv_event_fn visit, void *visit_user);
     void *tell_user;
-    eviction_log evictions;
+    eviction_log evictions, host_evictions;
 } radix_journal;
 
 /* What a namespace's chains start from; all zero in the default one. */
@@ -47,12 +45,23 @@ rad_status radix_journal_create(const rad_env *env, const rad_cache_params *para
 void radix_journal_destroy(radix_journal *j); /* NULL is fine */
 size_t radix_journal_bytes(const radix_journal *j);
 
-/* The tree calls these. A leaf has been hung; the pages of a leaf behind its first `kept`
- * leave; pages slid in the arenas; all is forgotten. */
+/* The tree calls these. A leaf has been hung; a node has pages on a tier now; those of a leaf
+ * behind its first `kept` leave a tier; pages slid in the arenas; all of a tier is forgotten, or of
+ * both. */
 void radix_journal_added(radix_journal *j, const radix_tree *t, uint32_t leaf);
-void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf, uint32_t kept);
+void radix_journal_stored(radix_journal *j, const radix_tree *t, uint32_t node, bool on_host);
+void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf, uint32_t kept,
+                           bool on_host);
 void radix_journal_moved(radix_journal *j, uint32_t to, uint32_t from, uint32_t len);
-void radix_journal_cleared(radix_journal *j);
+void radix_journal_cleared(radix_journal *j, bool device, bool host);
+
+/* A page that could not be hashed (libcrypto failed) has the hash of all zeros, and so have those
+ * behind it: it has no name in a store. Tries those of the path to `node` again; false: some are
+ * left. O(pages of the nodes that have some). */
+bool radix_journal_rehash(radix_journal *j, radix_tree *t, uint32_t node);
+
+/* The hash of the page at this place in the arenas, NULL when it has none. */
+const rad_page_hash *radix_journal_hash(const radix_journal *j, uint32_t unit);
 
 journal_seed radix_journal_seed(const radix_journal *j, const char *extra_key,
                                 const char *cache_salt);
@@ -69,14 +78,10 @@ event_page radix_journal_page(const radix_journal *j, const radix_tree *t, uint3
                               uint32_t at, const journal_seed *seed);
 journal_seed radix_journal_seed_of(const radix_journal *j, const radix_tree *t, uint32_t node);
 
-/* The events of a tree that keeps page hashes go to the ring of `j` from here on, in order
- * with j's own, under another medium. For as long as `j` lives. */
-void radix_journal_join(radix_journal *tier, radix_journal *j, event_medium medium);
-
-/* Pushes a store for each page of the tree, parents first. With `visit` the ring is handed
+/* Pushes a store for each page of a tier, parents first. With `visit` the ring is handed
  * over whenever it is full, so that nothing is lost. */
-void radix_journal_push_all(const radix_journal *j, const radix_tree *t, rad_kv_event_fn visit,
-                            void *user);
+void radix_journal_push_all(radix_journal *j, const radix_tree *t, bool on_host,
+                            rad_kv_event_fn visit, void *user);
 
 /* Whether all chains are what the tokens give. RAD_E_CORRUPT names the node. */
 rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_error *err);

@@ -6,8 +6,9 @@
  *
  * Invariants, verified by radix_check(): a node's lock_ref is the sum of its children's and of its
  * own locks' number; `evictable` and `locked` are the pages of the nodes without and with locks;
- * every leaf without a lock is filed among the leaves. */
-#include "cache/radix_tree.h"
+ * every leaf without a lock is filed among the leaves. `unlocked_nodes` are without locks of any
+ * tier. */
+#include "cache/radix_host.h"
 
 rad_status radix_refuse_ref(const radix_tree *t, const char *who, rad_ref ref, rad_error *err)
 {
@@ -22,6 +23,10 @@ rad_status radix_refuse_ref(const radix_tree *t, const char *who, rad_ref ref, r
         return rad_fail(err, RAD_E_STATE,
                         "%s: node %u (generation %u) is stale: generation %u has its place", who,
                         ref.index, ref.generation, t->ids.generation[ref.index]);
+    if (!radix_on_device(t, ref.index))
+        return rad_fail(err, RAD_E_STATE,
+                        "%s: node %u (generation %u) has no pages on the device any more", who,
+                        ref.index, ref.generation);
     return rad_fail(err, RAD_E_STATE,
                     "%s: node %u (generation %u) is not locked by this receipt (given back "
                     "already?)",
@@ -37,7 +42,7 @@ void radix_lock(radix_tree *t, uint32_t node)
         radix_node *n = &nodes[id];
         uint32_t first = n->lock_ref++ == 0;
         pages += first ? n->pages : 0;
-        newly += first && n->parent;
+        newly += first && n->parent && !radix_host_locks(t, id);
     }
     t->evictable -= pages;
     t->locked += pages;
@@ -55,7 +60,7 @@ void radix_unlock(radix_tree *t, uint32_t node)
         held = RAD_MIN(held, n->lock_ref);
         uint32_t last = --n->lock_ref == 0;
         pages += last ? n->pages : 0;
-        newly += last && n->parent;
+        newly += last && n->parent && !radix_host_locks(t, id);
     }
     RAD_ASSERT_ENV(&t->env, held > 0);
     t->evictable += pages;
@@ -66,8 +71,7 @@ void radix_unlock(radix_tree *t, uint32_t node)
 
 void radix_consider_leaf(radix_tree *t, uint32_t node)
 {
-    const radix_node *n = &t->nodes[node];
-    if (!radix_is_evictable_leaf(n)) return;
+    if (!radix_is_evictable_leaf(t, node)) return;
     if (!heap_contains(&t->leaves, node))
         heap_push(&t->leaves, node, radix_leaf_key(t, node));
     else if (t->watches) /* filed before it was locked or got a child */

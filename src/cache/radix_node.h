@@ -36,6 +36,24 @@ typedef struct radix_cold {
     uint32_t reserved;
 } radix_cold;
 
+/* In a tree with a host tier: where the pages of a node are, beside its value there. A tree without
+ * has no such records, all its nodes are on the device.
+ *
+ *     root == [both] -+- [both] -- [device alone]        each tier's pages are closed towards the
+ *                     +- [host alone] -- [host alone]    root: a node has them if its parent has
+ *
+ * A node has on a tier the pages of its whole key, or none: where a tier ends within an edge, the
+ * edge is cut. Both tiers' pages lie at the node's offset, each in an arena of its own. */
+typedef struct radix_tiers {
+    uint32_t on_device;       /* 0 or 1 */
+    uint32_t device_children; /* children that are on the device */
+    uint32_t host_children;   /* children that are on the host */
+    uint32_t own;             /* locks on the host that were taken on this very node */
+    uint32_t promised;        /* pages of its front that the host has, or gets when the writes
+                               * that are under way are through */
+    uint32_t below;           /* of a walk in progress: its next node down */
+} radix_tiers;
+
 /* What only the policies cost and user need to know. */
 typedef struct radix_worth {
     uint64_t heat;  /* of the cost policy */

@@ -5,13 +5,15 @@
  *
  * Order: the fresh pages are claimed before room is made, and given back when there is none;
  * making room may merge nodes on the path, and then its end is looked for anew. Until all is
- * certain nothing of the key is in the tree, so RAD_FULL leaves nothing of it behind.
+ * certain nothing of the key is in the tree, so RAD_FULL leaves nothing of it behind. Pages that
+ * the host alone has are in the tree already: their nodes get the fresh pages on the device.
  *
  * Hits: a node's hit_count tells how often later requests came back to it. A new node
  * has 0 and a match counts nothing; an insert adds 1 to the nodes it passes, except to
  * those younger than the request it belongs to (its own chunks, and what its neighbours
  * of the same batch put there). */
 #include "cache/radix_cache.h"
+#include "cache/radix_host.h"
 
 /* The nodes from `node` up have been used by an insert. */
 static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
@@ -27,7 +29,8 @@ static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
     radix_used(t, node);
 }
 
-/* Where the key's whole pages end in the tree; from the cursor if there is one. */
+/* Where the key's whole pages end in the tree, whatever tiers they are on; from the cursor if there
+ * is one. */
 static radix_pos find_end(const radix_cache *c, uint32_t root, const rad_key *key,
                           const radix_insert *how)
 {
@@ -53,7 +56,9 @@ static uint32_t give_up_own_leaf(radix_cache *c, const rad_slot *slots, uint32_t
     radix_tree *t = &c->tree;
     uint32_t leaf = pos->child ? pos->child : pos->node, ps = c->base.page_size;
     uint32_t own = pos->child ? pos->part : t->nodes[leaf].pages, parent = t->nodes[leaf].parent;
-    if (!leaf || !radix_is_evictable_leaf(&t->nodes[leaf]) || pos->pages - own < floor) return 0;
+    if (!leaf || !radix_is_evictable_leaf(t, leaf) || t->nodes[leaf].num_children ||
+        radix_on_host(t, leaf) || pos->pages - own < floor)
+        return 0;
     kv_run runs[PAGE_RUNS];
     uint32_t num_runs;
     slots -= (size_t)own * ps;
@@ -87,25 +92,32 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     if (foreign || how->from_pages > num_pages)
         return rad_fail(err, RAD_E_STATE, "cache: node %u at %u tokens is not on the key's path",
                         how->from, how->from_pages * ps);
-    radix_pos pos = find_end(c, root, key, how);
-    if (pos.pages < before)
+    radix_pos pos = find_end(c, root, key, how), device = pos;
+    if (root) radix_to_device(t, &device);
+    if (device.pages < before)
         return rad_fail(err, RAD_E_STATE,
                         "cache: the tree has %u of the %u tokens before the first slot",
-                        pos.pages * ps, before * ps);
-    uint32_t fresh = num_pages - pos.pages;
-    slots += (size_t)(pos.pages - how->slots_from) * ps;
+                        device.pages * ps, before * ps);
+    uint32_t fresh = num_pages - device.pages;
+    slots += (size_t)(device.pages - how->slots_from) * ps;
     kv_run runs[PAGE_RUNS];
     uint32_t num_runs;
-    rad_status claimed = radix_claim(c, slots, fresh, pos.pages * ps, runs, &num_runs, err);
+    rad_status claimed = radix_claim(c, slots, fresh, device.pages * ps, runs, &num_runs, err);
     if (claimed) return claimed;
 
-    uint32_t nodes = (pos.child != 0) + (fresh != 0);
-    uint32_t pin = pos.child ? pos.child : pos.node;
-    uint64_t merges = t->merges;
+    uint32_t nodes = (pos.child != 0) + (pos.pages < num_pages);
+    uint32_t pin = device.child ? device.child : device.node;
+    uint32_t end = pos.child ? pos.child : pos.node; /* what the host alone has must stay too */
+    uint64_t changes = t->merges + t->splits;
     uint32_t from_generation = how->from ? t->ids.generation[how->from] : 0;
-    if (!radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c)) {
-        bool same = t->merges == merges; /* else `pos` may name a node that is gone */
-        uint32_t more = fresh && same ? give_up_own_leaf(c, slots, fresh, before, &pos) : 0;
+    bool on_host = pos.pages > device.pages;
+    if (on_host) radix_host_lock(t, end);
+    bool room = radix_make_room(t, nodes, fresh, root == 0, pin, radix_cache_drop, c);
+    if (on_host) radix_host_unlock(t, end);
+    if (!room) {
+        bool same = t->merges + t->splits == changes; /* else `pos` may name a node that is gone */
+        uint32_t more = fresh && same && !on_host ? give_up_own_leaf(c, slots, fresh, before, &pos)
+                                                  : 0;
         if (!more) {
             radix_unclaim(c, slots, fresh);
             if (root) radix_drop_root_if_empty(t, root);
@@ -114,32 +126,39 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         slots -= (size_t)more * ps;
         fresh += more;
         num_runs = page_runs_find(slots, fresh, ps, runs);
-    } else if (t->merges != merges) {
-        /* The path has fewer nodes, the cursor's perhaps among them. */
+        device = pos;
+    } else if (t->merges + t->splits != changes) {
+        /* The path has other nodes, the cursor's perhaps not among them. */
         radix_insert again = *how;
         if (again.from && t->ids.generation[again.from] != from_generation) again.from = 0;
-        pos = find_end(c, root, key, &again);
-        if (pos.pages != num_pages - fresh) { /* compared from the root it ends elsewhere */
+        device = pos = find_end(c, root, key, &again);
+        if (root) radix_to_device(t, &device);
+        if (device.pages != num_pages - fresh) { /* compared from the root it ends elsewhere */
             radix_unclaim(c, slots, fresh);
             return rad_fail(err, RAD_E_STATE, "cache: the tree has other tokens than the key");
         }
     }
 
     t->clock++;
-    if (!root) pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
+    if (!root) device.node = pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
     namespace_touch(&t->names, t->nodes[root].ns, false);
     if (pos.child) pos.node = radix_split(t, pos.child, pos.part, t->clock);
+    uint32_t adopted = pos.pages - device.pages;
+    if (adopted) radix_adopt(t, pos.node, adopted, slots); /* what the host alone had */
     touch_path(t, pos.node, how);
     result->end = pos.node;
-    result->matched_pages = pos.pages;
+    result->matched_pages = device.pages;
+    c->inserted += fresh;
     if (t->window && pos.pages > before)
         radix_unite_windows(c, pos.node, pos.pages, slots - (size_t)(pos.pages - before) * ps,
                             before);
-    if (fresh) {
+    if (fresh > adopted) {
         const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
+        slots += (size_t)adopted * ps;
+        fresh -= adopted;
+        if (adopted) num_runs = page_runs_find(slots, fresh, ps, runs);
         result->end =
             radix_add_leaf(t, pos.node, rest, slots, fresh, runs, num_runs, how->priority);
-        c->inserted += fresh;
         if (t->window) radix_adopt_windows(c, result->end);
     }
     radix_components_used(t, result->end, fresh);

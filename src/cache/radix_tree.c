@@ -15,11 +15,15 @@
  * and evicting suffixes first shrinks spans from their ends. */
 #include "cache/radix_tree.h"
 
+#include "cache/radix_host.h"
 #include "cache/radix_journal.h"
 
+/* A key is as long as the longer of its tiers' pages, so those of all keys are at most as many as
+ * the tiers' pages. */
 static uint32_t arena_pages(const radix_limits *l)
 {
-    return (uint32_t)RAD_MIN((uint64_t)l->max_pages + l->max_pages / 16 + 16, UINT32_MAX);
+    uint64_t pages = (uint64_t)l->max_pages + l->host_pages;
+    return (uint32_t)RAD_MIN(pages + pages / 16 + 16, UINT32_MAX);
 }
 
 /* A span for each node, and one more while two are joined. */
@@ -62,17 +66,26 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
         !span_arena_init(&t->spans, env, (uint32_t)arena, max_spans(limits)))
         return RAD_E_NOMEM;
     map_keep_small(&t->children);
-    if (evict_policy_of(limits->eviction.policy)->wants_worth) {
-        uint64_t part = (uint64_t)limits->max_pages * limits->eviction.cost_half_life_percent;
+    bool cost = t->policy->wants_worth;
+    bool host_cost = limits->host_pages &&
+                     evict_policy_of(limits->host_eviction.policy)->wants_worth;
+    if (cost || host_cost) { /* heat is the node's, so it has one half-life: the device's first */
+        uint64_t part = cost ? (uint64_t)limits->max_pages * limits->eviction.cost_half_life_percent
+                             : (uint64_t)limits->host_pages *
+                                   limits->host_eviction.cost_half_life_percent;
         t->heat_half_life = RAD_MAX(part / 100, (uint64_t)1);
         t->worth = rad_alloc_sparse(env, nodes * sizeof *t->worth);
         if (!t->worth) return RAD_E_NOMEM;
     }
-    if (limits->keeps && !keep_init(t, limits->max_pinned_pages)) return RAD_E_NOMEM;
+    if (limits->keeps && !keep_init(t, limits->max_pinned_pages, limits->host_max_pinned_pages))
+        return RAD_E_NOMEM;
     if (limits->max_sessions && !tags_init(t, limits->max_sessions)) return RAD_E_NOMEM;
     t->watches = t->keep.records || t->tags.refs || !t->policy->grows;
     t->metadata_bytes = metadata_bytes(t);
-    return RAD_OK;
+    if (!limits->host_pages) return RAD_OK;
+    rad_status status = radix_host_init(t, (uint32_t)arena);
+    t->watches = t->watches || !t->host.policy->grows;
+    return status;
 }
 
 void radix_tree_fini(radix_tree *t)
@@ -130,7 +143,7 @@ void radix_clear(radix_tree *t)
     for (uint32_t i = 0; i < t->num_parts; i++)
         if (t->parts[i].ops->clear) t->parts[i].ops->clear(t->parts[i].self, t);
     t->evictable = t->locked = t->unlocked_nodes = 0;
-    if (t->journal) radix_journal_cleared(t->journal);
+    if (t->journal) radix_journal_cleared(t->journal, true, true);
 }
 
 /* `node` takes the place of `old` among the children of old's parent. */
@@ -184,7 +197,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     take_place(t, upper, child);
     c->lead = 0;
     span_ref(&t->spans, c->span);
-    page_runs_split(t->regions + c->at, c->pages, at);
+    if (radix_on_device(t, child)) page_runs_split(t->regions + c->at, c->pages, at);
     c->at += at;
     c->pages -= at;
     hang(t, child, upper);
@@ -196,8 +209,8 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     if (t->tags.refs) tags_split(t, upper, child);
     for (uint32_t i = 0; i < t->num_parts; i++)
         if (t->parts[i].ops->on_split) t->parts[i].ops->on_split(t->parts[i].self, t, upper, child);
-    if (!t->policy->grows) radix_refile(t, child);
-    t->unlocked_nodes += u->lock_ref == 0;
+    radix_refile_used(t, child);
+    t->unlocked_nodes += radix_is_unlocked(t, upper);
     t->splits++;
     return upper;
 }
@@ -206,13 +219,14 @@ uint32_t radix_add_root(radix_tree *t, const char *extra_key, const char *cache_
 {
     uint32_t root = new_node(t);
     t->nodes[root].ns = namespace_add(&t->names, extra_key, cache_salt, root);
+    if (t->host.of) radix_host_add_root(t, root);
     return root;
 }
 
 void radix_drop_root_if_empty(radix_tree *t, uint32_t root)
 {
     radix_node *r = &t->nodes[root];
-    if (r->num_children || r->lock_ref) return;
+    if (r->num_children || !radix_is_unlocked(t, root)) return;
     namespace_remove(&t->names, r->ns);
     slab_free(&t->ids, root);
 }
@@ -223,6 +237,7 @@ static void move_pages(void *user, uint32_t to, uint32_t from, uint32_t len)
     size_t ps = t->limits.page_size;
     memmove(t->tokens + to * ps, t->tokens + from * ps, len * ps * sizeof *t->tokens);
     page_runs_move(&t->env, t->regions + to, t->regions + from, len);
+    if (t->host.of) page_runs_move(&t->env, t->host.regions + to, t->host.regions + from, len);
     if (t->journal) radix_journal_moved(t->journal, to, from, len);
     for (uint32_t i = 0; i < t->num_parts; i++)
         if (t->parts[i].ops->on_move) t->parts[i].ops->on_move(t->parts[i].self, t, to, from, len);
@@ -240,9 +255,8 @@ uint32_t radix_alloc_run(radix_tree *t, uint32_t pages)
     return span_alloc(&t->spans, pages);
 }
 
-uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
-                        const rad_slot *slots, uint32_t num_pages, const kv_run *runs,
-                        uint32_t num_runs, int32_t priority)
+uint32_t radix_new_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens, uint32_t num_pages,
+                        int32_t priority)
 {
     size_t ps = t->limits.page_size;
     uint32_t span = radix_alloc_run(t, num_pages), id = new_node(t);
@@ -262,21 +276,83 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
                                      .above = t->worth[parent].above + t->nodes[parent].pages};
     }
     memcpy(t->tokens + n->at * ps, tokens, num_pages * ps * sizeof *tokens);
-    if (num_runs)
-        page_runs_put(t->regions + n->at, num_pages, runs, num_runs);
-    else if (ps == 1)
-        memcpy(t->regions + n->at, slots, num_pages * sizeof *slots);
-    else
-        for (uint32_t i = 0; i < num_pages; i++)
-            t->regions[n->at + i] = radix_page_of(t, slots[i * ps]);
+    t->regions[n->at] = 0; /* a tier that the node is not on has a plain region: see radix_host.h */
     hang(t, id, parent);
-    t->evictable += num_pages;
     t->unlocked_nodes++;
-    radix_consider_leaf(t, id);
     for (uint32_t i = 0; i < t->num_parts; i++)
         if (t->parts[i].ops->on_add) t->parts[i].ops->on_add(t->parts[i].self, t, id);
     if (t->journal) radix_journal_added(t->journal, t, id);
     return id;
+}
+
+static void put_pages(radix_tree *t, uint32_t node, const rad_slot *slots, const kv_run *runs,
+                      uint32_t num_runs)
+{
+    const radix_node *n = &t->nodes[node];
+    size_t ps = t->limits.page_size;
+    if (num_runs)
+        page_runs_put(t->regions + n->at, n->pages, runs, num_runs);
+    else if (ps == 1)
+        memcpy(t->regions + n->at, slots, n->pages * sizeof *slots);
+    else
+        for (uint32_t i = 0; i < n->pages; i++)
+            t->regions[n->at + i] = radix_page_of(t, slots[i * ps]);
+}
+
+/* The node's device pages are there: counts them. Nobody on the device hangs below it. */
+static void enter_device(radix_tree *t, uint32_t node)
+{
+    t->evictable += t->nodes[node].pages;
+    if (t->host.of) {
+        t->host.of[node].on_device = 1;
+        t->host.of[t->nodes[node].parent].device_children++;
+        if (t->keep.records) keep_enter(t, node, KEEP_ON_DEVICE);
+    }
+    radix_consider_leaf(t, node);
+    if (t->journal) radix_journal_stored(t->journal, t, node, false);
+}
+
+uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
+                        const rad_slot *slots, uint32_t num_pages, const kv_run *runs,
+                        uint32_t num_runs, int32_t priority)
+{
+    uint32_t id = radix_new_leaf(t, parent, tokens, num_pages, priority);
+    put_pages(t, id, slots, runs, num_runs);
+    enter_device(t, id);
+    return id;
+}
+
+void radix_adopt(radix_tree *t, uint32_t node, uint32_t pages, const rad_slot *slots)
+{
+    uint32_t ps = t->limits.page_size, top = node, left = pages;
+    for (uint32_t id = node, below = 0; left; below = id, id = t->nodes[id].parent) {
+        RAD_ASSERT_ENV(&t->env, !radix_on_device(t, id) && t->nodes[id].pages <= left);
+        left -= t->nodes[id].pages;
+        t->host.of[id].below = below;
+        top = id;
+    }
+    for (uint32_t id = top; id; id = t->host.of[id].below) { /* a parent's event comes first */
+        kv_run runs[PAGE_RUNS];
+        uint32_t count = t->nodes[id].pages, num_runs = page_runs_find(slots, count, ps, runs);
+        if (t->worth) {
+            t->heat_clock += count;
+            t->heat_now = evict_heat_at(t->heat_clock, t->heat_half_life);
+        }
+        put_pages(t, id, slots, runs, num_runs);
+        enter_device(t, id);
+        slots += (size_t)count * ps;
+    }
+}
+
+void radix_leave_device(radix_tree *t, uint32_t node)
+{
+    radix_node *n = &t->nodes[node];
+    t->host.of[node].on_device = 0;
+    t->host.of[n->parent].device_children--;
+    t->regions[n->at] = 0;
+    heap_remove(&t->leaves, node);
+    if (t->keep.records) keep_leave(t, node, KEEP_ON_DEVICE);
+    if (t->tags.refs) tags_drop(t, node);
 }
 
 void radix_leave_span(radix_tree *t, uint32_t id, uint32_t at, uint32_t pages)
@@ -300,7 +376,7 @@ void radix_unhook(radix_tree *t, uint32_t node)
     *(n->prev ? &t->nodes[n->prev].next : &t->nodes[n->parent].first_child) = n->next;
     if (n->next) t->nodes[n->next].prev = n->prev;
     t->nodes[n->parent].num_children--;
-    t->unlocked_nodes -= n->lock_ref == 0;
+    t->unlocked_nodes -= radix_is_unlocked(t, node);
     heap_remove(&t->leaves, node);
     if (t->keep.records) keep_drop(t, node);
     if (t->tags.refs) tags_drop(t, node);
@@ -336,7 +412,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
         l->span = span;
         l->at = at;
     }
-    page_runs_join(t->regions + l->at, u->pages, lower_pages);
+    if (radix_on_device(t, lower)) page_runs_join(t->regions + l->at, u->pages, lower_pages);
     l->pages = pages;
     l->lead = u->lead;
     take_place(t, lower, upper);
@@ -345,7 +421,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
     l->priority = RAD_MAX(l->priority, u->priority);
     t->cold[lower].created = RAD_MIN(t->cold[lower].created, t->cold[upper].created);
 
-    t->unlocked_nodes -= u->lock_ref == 0;
+    t->unlocked_nodes -= radix_is_unlocked(t, upper);
     heap_remove(&t->leaves, upper);
     if (t->worth) {
         t->worth[lower].heat = RAD_MAX(t->worth[lower].heat, t->worth[upper].heat);

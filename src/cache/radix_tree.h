@@ -36,7 +36,36 @@ typedef struct radix_limits {
     uint64_t max_pinned_pages;
     bool keeps; /* pins or retention are on */
     uint32_t max_sessions;
+
+    uint32_t host_pages; /* of the host tier; 0: there is none */
+    rad_eviction_options host_eviction;
+    uint64_t host_max_pinned_pages;
 } radix_limits;
+
+/* Where the pages of evicted nodes go, before their memory is used again: `count` pages, or,
+ * where `pages` is NULL, `count` runs of them. */
+typedef void (*radix_drop_fn)(void *user, const rad_page *pages, const kv_run *runs,
+                              uint32_t count);
+
+/* The host tier's side of the tree; radix_host.h has what is done with it. */
+typedef struct radix_host {
+    radix_tiers *of;   /* [num_nodes + 1], or NULL: there is no host tier */
+    rad_page *regions; /* [arena pages] */
+    uint32_t arena;    /* pages */
+    heap leaves;       /* as the device's */
+    const evict_policy *policy;
+    uint64_t evictable;  /* pages */
+    uint64_t locked;     /* pages */
+    uint64_t evicted;    /* pages, since the start */
+    uint32_t namespaces; /* that have something there */
+    uint32_t reserved;
+    radix_drop_fn drop; /* where its pages go */
+    void *user;         /* of both functions */
+
+    /* The unlocked device leaf, which the host does not have, is about to lose its last
+     * `pages` pages: the last chance to copy it. NULL: nothing is done about it. */
+    void (*save)(void *user, uint32_t leaf, uint32_t pages);
+} radix_host;
 
 enum { RADIX_PARTS = 8 };
 
@@ -75,6 +104,7 @@ typedef struct radix_tree {
     uint64_t heat_now;       /* of what is used now */
     uint64_t heat_half_life; /* pages */
     radix_tags tags;         /* sessions */
+    radix_host host;
 
     /* What a node carries besides. Values: [num_nodes + 1], NULL where none are kept; those of
      * (full, device) are in the nodes themselves. */
@@ -97,6 +127,23 @@ void radix_tree_fini(radix_tree *t);
 void radix_add_part(radix_tree *t, const node_part_ops *ops, void *self);
 rad_status radix_add_component(radix_tree *t, const radix_component_ops *ops, void *self);
 
+/* Which tiers a node is on. A root is on all. */
+static inline bool radix_on_device(const radix_tree *t, uint32_t node)
+{
+    return !t->host.of || t->host.of[node].on_device;
+}
+static inline bool radix_on_host(const radix_tree *t, uint32_t node)
+{
+    return t->host.of && t->values[RADIX_FULL][RADIX_HOST][node].end;
+}
+
+/* Whether nothing locks the node, on no tier. */
+static inline bool radix_is_unlocked(const radix_tree *t, uint32_t node)
+{
+    return !t->nodes[node].lock_ref &&
+           !(t->host.of && t->values[RADIX_FULL][RADIX_HOST][node].lock_ref);
+}
+
 /* Where a walk ended: `pages` pages of the key matched. `node` was passed whole (a root
  * at least); the last `part` pages lie in its child `child`, 0 when there is none. */
 typedef struct radix_pos {
@@ -111,9 +158,9 @@ typedef struct radix_pos {
 radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens,
                      uint32_t num_pages);
 
-/* The same walk, as far as every component can go on; gives every node that it passed the time
- * `touched` (a node passed in part keeps its own until it is split), and writes the slots unless
- * NULL. */
+/* The same walk on the device, as far as every component can go on; gives every node that it passed
+ * the time `touched` (a node passed in part keeps its own until it is split), and writes the slots
+ * unless NULL. */
 radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                       uint64_t touched, rad_slot *slots);
 
@@ -124,6 +171,9 @@ static inline void radix_usable(const radix_tree *t, radix_pos *pos)
 {
     if (t->num_components) radix_usable_end(t, pos);
 }
+
+/* The part of a walk that is on the device: what lies behind it is on the host alone. */
+void radix_to_device(const radix_tree *t, radix_pos *pos);
 
 /* Whether the node is found under its key, and is filed under the right hash. */
 bool radix_is_filed(const radix_tree *t, uint32_t node);
@@ -171,6 +221,14 @@ uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
                         const rad_slot *slots, uint32_t num_pages, const kv_run *runs,
                         uint32_t num_runs, int32_t priority);
 
+/* The node and its front [to the root] that are on the host alone, `pages` pages in all, get device
+ * pages: those of slots[0..pages * page_size). */
+void radix_adopt(radix_tree *t, uint32_t node, uint32_t pages, const rad_slot *slots);
+
+/* A new node with this key below `parent`, on no tier yet. */
+uint32_t radix_new_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens, uint32_t num_pages,
+                        int32_t priority);
+
 uint32_t radix_add_root(radix_tree *t, const char *extra_key, const char *cache_salt);
 void radix_drop_root_if_empty(radix_tree *t, uint32_t root);
 
@@ -198,11 +256,6 @@ static inline uint32_t radix_depth(const radix_tree *t, uint32_t node)
 void radix_lock(radix_tree *t, uint32_t node);
 void radix_unlock(radix_tree *t, uint32_t node);
 
-/* Where the pages of evicted nodes go, before their memory is used again: `count` pages, or,
- * where `pages` is NULL, `count` runs of them. */
-typedef void (*radix_drop_fn)(void *user, const rad_page *pages, const kv_run *runs,
-                              uint32_t count);
-
 /* A merge of `upper` into its only child `lower`, which keeps its name. Lengths add up;
  * of times, hits and priorities the higher stay. False, and nothing changed, when the two
  * lie in different spans and there is no room for a common one. */
@@ -214,23 +267,43 @@ void radix_consider_leaf(radix_tree *t, uint32_t node);
 /* The present key of a node among the evictable leaves. */
 static inline heap_key radix_leaf_key(const radix_tree *t, uint32_t node)
 {
-    heap_key key = t->policy->key(t, node);
-    if (t->keep.records) key |= keep_rank(&t->keep.records[node]);
+    heap_key key = t->policy->key(t, node, &t->limits.eviction);
+    if (t->keep.records) key |= keep_rank(&t->keep.records[node], KEEP_ON_DEVICE);
     return t->tags.refs ? key | tags_rank(t->tags.refs[node]) : key;
 }
 
-/* Brings the node's key in the heap up to date, if it is there. */
+static inline heap_key radix_host_key(const radix_tree *t, uint32_t node)
+{
+    heap_key key = t->host.policy->key(t, node, &t->limits.host_eviction);
+    return t->keep.records ? key | keep_rank(&t->keep.records[node], KEEP_ON_HOST) : key;
+}
+
+/* Brings the node's key in the heaps up to date, where it is there. */
 static inline void radix_refile(radix_tree *t, uint32_t node)
 {
     if (heap_contains(&t->leaves, node)) heap_rekey(&t->leaves, node, radix_leaf_key(t, node));
+    if (t->host.of && heap_contains(&t->host.leaves, node))
+        heap_rekey(&t->host.leaves, node, radix_host_key(t, node));
 }
 
-/* A match or an insert ended at `node`. */
+/* The same where a policy wants it after each use or cut. */
+static inline void radix_refile_used(radix_tree *t, uint32_t node)
+{
+    if (!t->policy->grows || (t->host.of && !t->host.policy->grows)) radix_refile(t, node);
+}
+
+/* A match or an insert ended at `node`; the last node of each tier on its path may be a leaf
+ * there. */
 static inline void radix_used(radix_tree *t, uint32_t node)
 {
     if (!t->watches) return;
     if (t->keep.records) keep_used(t, node);
-    if (!t->policy->grows) radix_refile(t, node);
+    radix_refile_used(t, node);
+    if (!t->host.of) return;
+    uint32_t id = node;
+    while (!radix_on_device(t, id) || !radix_on_host(t, id))
+        id = t->nodes[id].parent;
+    radix_refile_used(t, id);
 }
 
 /* The same for the components; of an insert, the last `fresh` pages are new. */
@@ -257,10 +330,31 @@ uint32_t radix_alloc_run(radix_tree *t, uint32_t pages);
 /* Takes the node's pages [at, at + pages) out of its span, which it leaves. */
 void radix_leave_span(radix_tree *t, uint32_t span, uint32_t at, uint32_t pages);
 
-static inline bool radix_is_evictable_leaf(const radix_node *n)
+static inline bool radix_is_evictable_leaf(const radix_tree *t, uint32_t node)
 {
-    return n->parent && !n->num_children && !n->lock_ref;
+    const radix_node *n = &t->nodes[node];
+    if (!n->parent || n->lock_ref) return false;
+    if (!t->host.of) return !n->num_children;
+    return t->host.of[node].on_device && !t->host.of[node].device_children;
 }
+
+/* A child of `parent` has gone, or is not on one of the tiers any more: the parent may be a leaf
+ * now, or one with its last child. */
+void radix_child_is_gone(radix_tree *t, uint32_t parent);
+
+/* The node becomes one with its only child where nothing but the cut tells them apart. */
+void radix_rejoin(radix_tree *t, uint32_t node);
+
+/* A leaf that is on one tier alone keeps its first `kept` pages, whose region there this is: the
+ * rest of its key goes, or all of it. */
+void radix_cut_leaf(radix_tree *t, uint32_t leaf, uint32_t kept, rad_page *region);
+
+/* The node, without the device pages that it had, stays for its host pages. */
+void radix_leave_device(radix_tree *t, uint32_t node);
+
+/* Gives back all of the device's pages, also those of locked nodes: as radix_clear, but what the
+ * host has stays. */
+void radix_clear_device(radix_tree *t, radix_drop_fn drop, void *user);
 
 /* Takes a node without children out of the tree: its parent, the map, the heap, the slab. */
 void radix_unhook(radix_tree *t, uint32_t node);
@@ -269,7 +363,7 @@ void radix_unhook(radix_tree *t, uint32_t node);
  * many. */
 uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user);
 
-/* Evicts this evictable leaf, whatever its key. */
+/* Evicts this evictable leaf, whatever its key; nothing of it is saved. */
 void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *user);
 
 /* Nodes that may still be made; roots have places of their own. */

@@ -114,6 +114,16 @@ radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens
     return walk(t, root, false, tokens, num_pages);
 }
 
+void radix_to_device(const radix_tree *t, radix_pos *pos)
+{
+    if (pos->child && !radix_on_device(t, pos->child)) {
+        pos->pages -= pos->part;
+        pos->child = pos->part = 0;
+    }
+    for (; !radix_on_device(t, pos->node); pos->node = t->nodes[pos->node].parent)
+        pos->pages -= t->nodes[pos->node].pages;
+}
+
 ALWAYS_INLINE radix_pos match(radix_tree *t, uint32_t root, bool bigram, const rad_token *tokens,
                               uint32_t num_pages, uint64_t touched, rad_slot *slots)
 {
@@ -125,7 +135,7 @@ ALWAYS_INLINE radix_pos match(radix_tree *t, uint32_t root, bool bigram, const r
         size_t at = (size_t)pos.pages * ps;
         uint32_t left = num_pages - pos.pages, matched;
         uint32_t child = follow(t, pos.node, bigram, lead, tokens + at, left, &matched);
-        if (!child) break;
+        if (!child || !radix_on_device(t, child)) break;
         lead = 0;
         radix_node *n = &t->nodes[child];
         if (slots) radix_expand(t, t->regions + n->at, matched, slots + at);
@@ -167,6 +177,7 @@ NOINLINE static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_t
 {
     radix_pos pos = radix_walk(t, root, tokens, num_pages);
     size_t ps = t->limits.page_size;
+    radix_to_device(t, &pos);
     radix_usable(t, &pos);
     radix_path p = radix_path_to(t, &pos);
     for (; radix_path_is(t, &p); radix_path_up(t, &p)) {

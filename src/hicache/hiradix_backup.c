@@ -3,10 +3,14 @@
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
+#include "cache/radix_journal.h"
 
-static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_t digest,
+/* Pages [begin, begin + count) of what ends `depth` pages deep: their hashes go along, since the
+ * worker must not look into the tree. */
+static bool begin_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint64_t digest,
                          uint32_t begin, const rad_page *host, uint32_t count, bool checks)
 {
+    const radix_tree *t = c->tree;
     hi_op *op = c->store_held ? NULL : hi_op_take(c, TRANSFER_BACKUP, count);
     if (!op) return false;
     op->checks = checks;
@@ -16,10 +20,17 @@ static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_
     memcpy(op->k.host, host, count * sizeof *host);
     for (uint32_t i = 0; i < count; i++)
         op->k.device[i] = checks ? HI_AS_IT_WAS : HI_NOT_STORED;
-    if (rad_match_handle_lock(c->host, path, &op->on_host, NULL) != RAD_OK) {
-        tickets_give(&c->out, &op->k);
-        return false;
+    uint32_t end = depth, first = begin + count; /* from the back: pages [begin, first) */
+    for (uint32_t id = node; first > begin; id = t->nodes[id].parent) {
+        uint32_t start = end - t->nodes[id].pages, from = RAD_MAX(start, begin);
+        if (from < first)
+            memcpy(op->k.chain + (from - begin),
+                   t->journal->hashes + t->nodes[id].at + (from - start),
+                   (first - from) * sizeof *op->k.chain);
+        first = RAD_MIN(first, from);
+        end = start;
     }
+    op->on_host = hi_lock_host(c, node, depth);
     uint32_t time = hi_recheck_time(c);
     for (uint32_t i = 0; i < count; i++)
         hi_mark_out(c, host[i], time);
@@ -27,33 +38,39 @@ static bool begin_backup(hiradix_cache *c, const rad_match_handle *path, uint64_
     return true;
 }
 
-void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end)
+/* What stands for the namespace in a record; false: its pages have no name. */
+static bool find_digest(const hiradix_cache *c, uint32_t node, uint64_t *digest)
+{
+    const namespace_entry *e = &c->tree->names.entries[c->tree->nodes[node].ns];
+    rad_key key = {.extra_key = e->has_extra ? e->text : NULL,
+                   .cache_salt = e->has_salt ? e->text + e->salt_at : NULL};
+    return page_chain_digest(&c->chain, &key, digest) == RAD_OK &&
+           radix_journal_rehash(c->tree->journal, c->tree, node);
+}
+
+void hi_save(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin, uint32_t end)
 {
     rad_page pages[256];
-    rad_key front = hi_key_front(c, key, end);
-    rad_match match;
     uint32_t most =
         RAD_MIN(RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u), (uint32_t)RAD_COUNT(pages));
-    if (rad_cache_lookup(c->host, &front, &match) != RAD_OK) return;
-    end = RAD_MIN(end, match.prefix_tokens / c->page_size);
-    rad_match_handle path = {.node = match.last_node, .num_tokens = end * c->page_size};
     uint64_t digest = 0;
     bool has_digest = false;
     uint32_t time = hi_recheck_time(c);
     for (uint32_t at = begin, n; at < end; at += n) {
         n = RAD_MIN(most, end - at);
-        hi_pages_of(c, c->host, &path, at, n, pages);
+        radix_path_pages(c->tree, true, node, depth, at, n, pages);
         for (uint32_t i = 0, run; i < n; i += run) {
             hi_need need = hi_what_is_needed(c, pages[i], time);
             for (run = 1; i + run < n && hi_what_is_needed(c, pages[i + run], time) == need;)
                 run++;
             if (need == HI_NOTHING) continue;
-            if (!has_digest && page_chain_digest(&c->chain, key, &digest)) {
+            if (!has_digest && !find_digest(c, node, &digest)) {
                 c->stats.dropped_backup_tokens += (uint64_t)(end - at - i) * c->page_size;
                 return; /* it has no name to be stored under */
             }
             has_digest = true;
-            if (begin_backup(c, &path, digest, at + i, pages + i, run, need == HI_CHECK)) continue;
+            if (begin_backup(c, node, depth, digest, at + i, pages + i, run, need == HI_CHECK))
+                continue;
             if (need == HI_CHECK) return; /* another time */
             c->stats.dropped_backup_tokens += (uint64_t)(end - at - i) * c->page_size;
             return; /* the next request that comes this way tries again */
@@ -72,7 +89,7 @@ rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker)
         n = RAD_MIN(c->store.call_pages, k->count - at);
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
         for (uint32_t i = 0; i < n; i++)
-            hashes[i] = &c->hashes[k->host[at + i]];
+            hashes[i] = &k->chain[at + i];
         if (!store_lot_keys(&c->store, &l, hashes, n)) return RAD_E_UNSUPPORTED;
         uint32_t present = 0;
         if (checks) {
@@ -103,7 +120,7 @@ void hi_backup_done(void *cache, hi_ticket *k)
     hiradix_cache *c = cache;
     hi_op *op = (hi_op *)k;
     uint32_t time = hi_recheck_time(c);
-    hi_events_stored(c, op->on_host.node, k->begin, k->count, k->device);
+    hi_events_stored(c, op->on_host.node.index, op->on_host.depth, k->begin, k->count, k->device);
     for (uint32_t i = 0; i < k->count; i++) {
         hi_mark_stored(c, k->host[i], time);
         if (k->device[i] == HI_AS_IT_WAS) {

@@ -1,24 +1,19 @@
-/* hiradix_cache.c - two trees over the same keys, one for each tier's pages.
+/* hiradix_cache.c - one tree over the pages of two tiers, and what moves between them.
  *
- *     device   [system prompt] -+- [question 1]            evicting takes tails off
- *     host     [system prompt] -+- [question 1] -- [answer 1]
- *                               +- [question 2]
+ *     [system prompt] -+- [question 1] -- [answer 1]      both tiers, both, the host alone
+ *                      +- [question 2]                    the device alone
  *
- * SGLang keeps both tiers in one node and has to say for every operation what becomes of
- * the other half. Here each tier is a RadixCache of its own: closed towards the front by
- * construction, split, merged and evicted on its own, checked by its own check. A position
- * is "device", "host" or "both" according to which tree has it; demoting is evicting on the
- * device what the host has; a host copy of what is also on the device is a leaf like others
- * and goes when host space is short; and an insert on the device needs to know nothing
- * of the host. The price is a second walk in a match and a second copy of the keys.
+ * The tree is a RadixCache's, whose nodes have host pages besides (cache/radix_host.h). A match is
+ * one walk: it goes on on the host where the device ends. Demoting is evicting on the device what
+ * the host has; a host copy of what is also on the device is a leaf like others and goes when host
+ * space is short; what is loaded back becomes the node's device pages when its request publishes
+ * it.
  *
- * What is in flight is in neither tree. It belongs to a ticket (tickets.h) until its copy is
- * complete and acknowledged, and only then enters the tree of its tier: so nothing
- * half-copied can be found.
+ * What is in flight is in no tier. It belongs to a ticket (tickets.h) until its copy is
+ * complete and acknowledged, and only then becomes a node's: so nothing half-copied can be found.
  *
- * Invariant, verified by check: the host pool's pages are free, in the host tree or of one
- * ticket; the device's are free, in the device tree, of a request, or of a load whose
- * request went. */
+ * Invariant, verified by check: the host pool's pages are free, a node's or of one
+ * ticket; the device's are free, a node's, of a request, or of a load whose request went. */
 #include "hicache/hiradix_impl.h"
 
 hiradix_cache *hiradix_of(const rad_cache *cache)
@@ -36,42 +31,27 @@ static const hiradix_cache *of_const(const rad_cache *cache)
     return (const hiradix_cache *)cache;
 }
 
-static void add_host_hit(const hiradix_cache *c, const rad_key *key, rad_match *match)
-{
-    uint32_t pages = hi_key_pages(c, key);
-    if (match->prefix_tokens >= pages * c->page_size) return;
-    rad_key front = hi_key_front(c, key, pages);
-    rad_match host = {0};
-    if (rad_cache_lookup(c->host, &front, &host) == RAD_OK &&
-        host.prefix_tokens > match->prefix_tokens)
-        match->host_hit_tokens = host.prefix_tokens - match->prefix_tokens;
-}
-
 static rad_status hi_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                   rad_match *match)
 {
-    rad_status status = rad_cache_match_prefix(of(cache)->device, key, slots, match, NULL);
-    if (!status) add_host_hit(of(cache), key, match);
-    return status;
+    return rad_cache_match_prefix(of(cache)->device, key, slots, match, NULL);
 }
 
 static rad_status hi_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
-    rad_status status = rad_cache_lookup(of_const(cache)->device, key, match);
-    if (!status) add_host_hit(of_const(cache), key, match);
-    return status;
+    return rad_cache_lookup(of_const(cache)->device, key, match);
 }
 
-/* The first `tokens` of `key` are in the device tree: finds the node and backs them up. */
-static void back_up_key(hiradix_cache *c, const rad_key *key, uint64_t pin_ttl, bool force)
+/* The key's front is in the tree: finds the node where it ends on the device, and backs it up. */
+static void back_up_key(hiradix_cache *c, const rad_key *key, bool force)
 {
-    rad_match match;
-    uint32_t pages = hi_key_pages(c, key);
-    if (!pages || (c->params.write_policy == RAD_WRITE_BACK && !force)) return;
-    rad_key front = hi_key_front(c, key, pages);
-    if (rad_cache_lookup(c->device, &front, &match) == RAD_OK && match.prefix_tokens)
-        (void)hi_back_up(c, &front, match.last_node, match.prefix_tokens / c->page_size, force,
-                         pin_ttl);
+    if (c->params.write_policy == RAD_WRITE_BACK && !force) return;
+    radix_pos pos = hi_follow(c, key, 0, 0, 0);
+    if (!pos.node) return;
+    radix_to_device(c->tree, &pos);
+    uint32_t node = pos.child ? pos.child : pos.node;
+    uint32_t depth = pos.pages - pos.part + (pos.child ? c->tree->nodes[node].pages : 0);
+    if (pos.pages) (void)hi_back_up(c, node, depth, pos.pages, force);
 }
 
 static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
@@ -79,7 +59,7 @@ static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot
                             rad_error *err)
 {
     rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, prefix_tokens, err);
-    if (!status && !(params && params->chunked)) back_up_key(of(cache), key, 0, false);
+    if (!status && !(params && params->chunked)) back_up_key(of(cache), key, false);
     return status;
 }
 
@@ -152,8 +132,11 @@ static rad_status hi_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunk
     rad_status status = tickets_settle_load(&c->out, &req->load, req->row, err);
     if (status) return status;
     status = c->device->ops->unfinished_req(c->device, req, chunked, err);
-    if (!status && !chunked && req->lock.held && req->protected_len)
-        (void)hi_back_up(c, &req->key, req->lock.node, req->protected_len / c->page_size, false, 0);
+    uint32_t pages = req->protected_len / c->page_size, node = req->lock.node.index;
+    if (!status && !chunked && req->lock.held && pages) {
+        uint32_t depth = radix_cache_depth(c->nodes, node);
+        (void)hi_back_up(c, node, depth, pages, false);
+    }
     return status;
 }
 
@@ -165,7 +148,7 @@ static rad_status hi_finished_req(rad_cache *cache, rad_req_kv *req, int is_inse
     key.num_tokens = req->committed_len;
     bool had_row = req->row != 0;
     rad_status status = c->device->ops->finished_req(c->device, req, is_insert, err);
-    if (!status && is_insert && had_row && key.num_tokens) back_up_key(c, &key, 0, false);
+    if (!status && is_insert && had_row && key.num_tokens) back_up_key(c, &key, false);
     return status ? status : left;
 }
 
@@ -186,21 +169,17 @@ static cache_sizes hi_sizes(const rad_cache *cache)
 static void hi_get_stats(const rad_cache *cache, rad_cache_stats *stats)
 {
     const hiradix_cache *c = of_const(cache);
-    rad_cache_stats host;
     rad_cache_get_stats(c->device, stats);
-    rad_cache_get_stats(c->host, &host);
-    stats->metadata_bytes += host.metadata_bytes + hi_own_bytes(c);
+    stats->metadata_bytes += hi_own_bytes(c);
 }
 
 static void hi_namespace_stats(const rad_cache *cache, rad_namespace_stats *stats)
 {
     const hiradix_cache *c = of_const(cache);
-    rad_namespace_stats host = {.struct_size = sizeof host};
     c->device->ops->namespace_stats(c->device, stats);
-    c->host->ops->namespace_stats(c->host, &host);
-    stats->host_most = host.most;
-    stats->host_used = host.used;
-    stats->host_given_up = host.given_up;
+    stats->host_most = stats->most; /* one tree, one table */
+    stats->host_used = c->tree->host.namespaces;
+    stats->host_given_up = stats->given_up;
 }
 
 static rad_status hi_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
@@ -222,9 +201,7 @@ static rad_status hi_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t t
 {
     hiradix_cache *c = of(cache);
     rad_status status = rad_cache_pin_prefix(c->device, key, ttl_ns, pinned_tokens);
-    if (status < 0) return status;
-    (void)rad_cache_pin_prefix(c->host, key, ttl_ns, NULL);
-    back_up_key(c, key, ttl_ns, true);
+    if (status >= 0) back_up_key(c, key, true);
     return status;
 }
 
@@ -269,9 +246,9 @@ static rad_status hi_reset(rad_cache *cache)
     hiradix_cache *c = of(cache);
     tickets_abandon_all(&c->out);
     c->epoch++;
-    rad_status host = rad_cache_reset(c->host), status = rad_cache_reset(c->device);
+    rad_status status = rad_cache_reset(c->device);
     hi_events_cleared(c, RAD_TIER_DEVICE | RAD_TIER_HOST);
-    return status ? status : host;
+    return status;
 }
 
 const cache_ops hiradix_ops = {

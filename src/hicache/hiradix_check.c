@@ -7,15 +7,14 @@ rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stat
 {
     const hiradix_cache *c = hiradix_of(cache);
     if (!c) return RAD_E_UNSUPPORTED;
-    rad_cache_stats host;
-    rad_cache_get_stats(c->host, &host);
+    const radix_host *host = &c->tree->host;
     uint64_t ps = c->page_size;
     *stats = c->stats;
     stats->host_tokens = c->num_host_pages * ps;
     stats->host_used_tokens =
         ((uint64_t)c->num_host_pages - rad_kv_available_pages(c->host_pages)) * ps;
-    stats->host_cached_tokens = rad_cache_total_size(c->host);
-    stats->host_evicted_tokens = host.evicted_tokens;
+    stats->host_cached_tokens = (host->evictable + host->locked) * ps;
+    stats->host_evicted_tokens = host->evicted * ps;
     stats->bad_pages = atomic_load(&c->out.trouble.bad_records);
     stats->storage_errors = atomic_load(&c->out.trouble.failed_calls);
     stats->prefetch_reserved_tokens = c->out.reserved * ps;
@@ -23,9 +22,7 @@ rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stat
     stats->max_tickets = c->params.max_transfers;
     tickets_count_queues(&c->out, stats->queued, stats->running);
     stats->storage_attached = c->store.backend.ops != NULL;
-    stats->device_holds = c->out.orphans;
-    for (const hi_ticket *k = c->out.oldest_write; k; k = k->newer)
-        stats->device_holds++;
+    stats->device_holds = c->out.orphans + c->out.writes;
     return RAD_OK;
 }
 
@@ -52,13 +49,12 @@ rad_status hi_check(const rad_cache *cache, rad_error *err)
 {
     const hiradix_cache *c = hiradix_of(cache);
     rad_status status = rad_cache_check(c->device, err);
-    if (!status) status = rad_cache_check(c->host, err);
     if (!status) status = tickets_check(&c->out, err);
     if (status) return status;
     size_t bytes = bits_words((size_t)c->num_host_pages + 1) * sizeof(uint64_t);
     host_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
     if (!check.seen) return rad_fail(err, RAD_E_NOMEM, "hicache_check: no scratch memory");
-    c->host->ops->visit_pages(c->host, check_host_page, &check);
+    radix_host_visit(c->tree, check_host_page, &check);
     for (const hi_ticket *k = NULL; (k = tickets_next(&c->out, k));)
         for (uint32_t i = ((const hi_op *)k)->hung; i < ticket_host_pages(k); i++)
             check_host_page(&check, k->host[i]);

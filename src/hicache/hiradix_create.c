@@ -1,6 +1,7 @@
 /* hiradix_create.c - a cache with tiers is made of params and pools, and taken apart.
  *
- *     read_params -> two trees -> tickets and their workers -> what is its own -> wait_layer hooked
+ *     read_params -> the tree over two tiers -> tickets and their workers -> what is its own ->
+ * wait_layer hooked
  *
  * Invariant: free_own takes whatever of this there is, so that each step may fail; and the device
  * pool's wait_layer is ours from the last step of create to the first of destroy. */
@@ -21,12 +22,10 @@ static void hi_wait_layer(void *user, uint32_t layer)
 size_t hi_own_bytes(const hiradix_cache *c)
 {
     size_t host = (size_t)c->num_host_pages + 1;
-    size_t nodes = (size_t)c->device_tree->tree.num_nodes + 1;
-    return sizeof *c + tickets_bytes(&c->out) + c->num_tokens * sizeof *c->tokens +
-           c->num_slots * sizeof *c->slots + 2 * nodes * sizeof *c->looked_at + hi_events_bytes(c) +
-           page_store_bytes(&c->store) +
-           (c->has_identity ? host * (sizeof *c->hashes + sizeof *c->stored_at) +
-                                  bits_words(host) * sizeof *c->fetched
+    size_t nodes = (size_t)c->tree->num_nodes + 1;
+    return sizeof *c + tickets_bytes(&c->out) + 2 * nodes * sizeof *c->looked_at +
+           hi_events_bytes(c) + page_store_bytes(&c->store) +
+           (c->has_identity ? host * sizeof *c->stored_at + bits_words(host) * sizeof *c->fetched
                             : 0);
 }
 
@@ -34,21 +33,22 @@ static void free_own(hiradix_cache *c)
 {
     rad_env env = c->base.env;
     size_t host = (size_t)c->num_host_pages + 1, words = bits_words(host);
-    size_t nodes = c->device_tree ? (size_t)c->device_tree->tree.num_nodes + 1 : 0;
+    size_t nodes = c->tree ? (size_t)c->tree->num_nodes + 1 : 0;
     tickets_fini(&c->out);
-    rad_free(&env, c->tokens, c->num_tokens * sizeof *c->tokens);
-    rad_free(&env, c->slots, c->num_slots * sizeof *c->slots);
     rad_free(&env, c->looked_at, nodes * sizeof *c->looked_at);
     rad_free(&env, c->looked_gen, nodes * sizeof *c->looked_gen);
-    rad_free(&env, c->hashes, host * sizeof *c->hashes);
     rad_free(&env, c->fetched, words * sizeof *c->fetched);
     rad_free(&env, c->in_storage, hi_events_bytes(c));
     rad_free(&env, c->stored_at, host * sizeof *c->stored_at);
     page_store_fini(&c->store, &env);
     rad_page_hasher_destroy(c->chain.hasher);
     rad_cache_destroy(c->device);
-    rad_cache_destroy(c->host);
     rad_free(&env, c, sizeof *c);
+}
+
+static void give_back(void *cache, rad_page page)
+{
+    hi_drop_host(cache, &page, NULL, 1);
 }
 
 void hi_destroy(rad_cache *cache)
@@ -57,7 +57,7 @@ void hi_destroy(rad_cache *cache)
     tickets_abandon_all(&c->out);
     c->device_pool->params.wait_layer = c->next_wait_layer;
     c->device_pool->params.wait_user = c->next_wait_user;
-    rad_cache_reset(c->host); /* its pool lives on */
+    radix_host_visit(c->tree, give_back, c); /* the host pool lives on */
     free_own(c);
 }
 
@@ -93,8 +93,8 @@ static rad_status read_params(const rad_hicache_params *params, rad_hicache_para
     return RAD_OK;
 }
 
-/* The two trees. */
-static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, rad_error *err)
+/* The tree over both tiers. */
+static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad_error *err)
 {
     rad_cache_params tree;
     rad_status status = rad_params_read(&tree, sizeof tree, p->cache, "hicache", err);
@@ -104,55 +104,46 @@ static rad_status create_trees(hiradix_cache *c, const rad_hicache_params *p, ra
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "hicache: a window of %u tokens: tiers do not carry windows",
                         tree.window_tokens);
-    rad_cache_params host = {.struct_size = sizeof host};
-    hi_events_params(c, &tree, &host);
-    status = rad_cache_create(&c->base.env, &tree, &c->device, err);
+    if (c->has_identity) tree.enable_page_hashes = 1; /* storage knows pages by them */
+    hi_events_params(c, &tree);
+    uint64_t pinned = p->host_max_pinned_tokens;
+    radix_host_params host = {.pages = c->num_host_pages,
+                              .eviction = p->host_eviction,
+                              .max_pinned_tokens = pinned ? pinned : tree.max_pinned_tokens,
+                              .events = p->tier_events != 0,
+                              .drop = hi_drop_host,
+                              .user = c};
+    status = radix_cache_create_tiered(&c->base.env, &tree, &host, &c->device, err);
     if (status) return status;
-    c->device_tree = radix_cache_of(c->device);
-    host.page_size = c->device->page_size;
-    host.kv_allocator = c->host_pages;
-    host.max_namespaces = tree.max_namespaces; /* 0: from the host's own pages */
-    host.eviction = p->host_eviction;
-    host.max_pinned_tokens = p->host_max_pinned_tokens ? p->host_max_pinned_tokens
-                                                       : tree.max_pinned_tokens;
-    host.is_eagle = tree.is_eagle;
-    host.explain_pages = tree.explain_pages;
-    status = rad_cache_create(&c->base.env, &host, &c->host, err);
-    if (status) return status;
-    if (evict_policy_of(p->host_eviction.policy)->counts_use) c->counted = radix_cache_of(c->host);
+    c->nodes = radix_cache_of(c->device);
+    c->tree = &c->nodes->tree;
     rad_env env = c->base.env;
     c->base = *c->device;
     c->base.env = env;
     c->base.ops = &hiradix_ops;
     c->page_size = c->base.page_size;
-    c->bigram = c->device_tree->bigram;
-    return hi_events_join(c, err);
+    c->bigram = c->nodes->bigram;
+    return hi_events_begin(c, err);
 }
 
 static bool create_storage_side(hiradix_cache *c)
 {
     size_t host = (size_t)c->num_host_pages + 1;
     const rad_env *env = &c->base.env;
-    c->hashes = rad_alloc(env, host * sizeof *c->hashes);
     c->fetched = rad_alloc(env, bits_words(host) * sizeof *c->fetched);
     c->stored_at = rad_alloc(env, host * sizeof *c->stored_at);
     return page_store_init(&c->store, env, c->pool, &c->out.workers, STORE_LOT_PAGES,
                            &c->out.trouble) &&
-           c->hashes && c->fetched && c->stored_at;
+           c->fetched && c->stored_at;
 }
 
 static bool create_own(hiradix_cache *c)
 {
     const rad_env *env = &c->base.env;
-    size_t nodes = (size_t)c->device_tree->tree.num_nodes + 1;
-    c->num_tokens = (size_t)c->device_tree->tree.limits.max_pages * c->page_size + 1;
-    c->num_slots = RAD_MAX((uint32_t)HI_SLOTS / c->page_size, 1u) * c->page_size;
-    c->tokens = rad_alloc(env, c->num_tokens * sizeof *c->tokens);
-    c->slots = rad_alloc(env, c->num_slots * sizeof *c->slots);
+    size_t nodes = (size_t)c->tree->num_nodes + 1;
     c->looked_at = rad_alloc(env, nodes * sizeof *c->looked_at);
     c->looked_gen = rad_alloc(env, nodes * sizeof *c->looked_gen);
-    bool ok = c->tokens && c->slots && c->looked_at && c->looked_gen;
-    return ok && (!c->has_identity || create_storage_side(c));
+    return c->looked_at && c->looked_gen && (!c->has_identity || create_storage_side(c));
 }
 
 static rad_status create_tickets(hiradix_cache *c, rad_error *err)
@@ -160,13 +151,16 @@ static rad_status create_tickets(hiradix_cache *c, rad_error *err)
     const rad_hicache_params *p = &c->params;
     /* Loads have two entries for each device page, the rest two for each host page. */
     uint64_t units = 2 * ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages);
-    if (c->has_identity) units += p->prefetch_tokens / c->page_size * (2 + TICKET_HASH_UNITS);
+    if (c->has_identity) /* a page of the host's is in one backup at most */
+        units += p->prefetch_tokens / c->page_size * (2 + TICKET_HASH_UNITS) +
+                 (uint64_t)c->num_host_pages * TICKET_HASH_UNITS;
     ticket_params out = {.ops = &hi_ticket_ops,
                          .user = c,
                          .record_bytes = sizeof(hi_op),
                          .max = p->max_transfers,
                          .lists = 2,
                          .list_units = units,
+                         .hashed_backups = true,
                          .load_steps = c->num_layers,
                          .copy_threads = p->copy_threads,
                          .store_threads = c->has_identity ? p->store_threads : 0,
@@ -209,7 +203,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     c->start_layer = c->device_pool->params.start_layer;
     c->has_identity = p.identity != NULL;
     c->epoch = 1;
-    status = create_trees(c, &p, err);
+    status = create_tree(c, &p, err);
     if (!status) status = check_pools(c, err);
     if (!status && p.identity) {
         status = rad_storage_fingerprint_of(p.identity, &c->store.fingerprint, err);

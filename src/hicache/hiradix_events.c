@@ -1,11 +1,10 @@
 /* hiradix_events.c - KV events of all tiers, in one ring and in the order of what happened.
  *
- *     device tree --- its journal ------+
- *     host tree ----- its journal ------+--> the device journal's ring --> take, snapshot
- *     storage ------- acknowledgements -+
+ *     device, host -- the tree's journal --+--> its ring --> take, snapshot
+ *     storage ------- acknowledgements ----+
  *
- * The trees tell what enters and leaves them themselves, and a copy enters the host tree only
- * when it is complete: so the host's events are P3's moments. Storage has no tree here. What
+ * The tree tells what enters and leaves its tiers itself, and a copy becomes a node's only when
+ * it is complete: so the host's events are P3's moments. Storage is in no tree. What
  * it acknowledged is told when the owner takes the acknowledgement, while the page is still
  * locked on the host, and its hash and tokens are read there. A bit for each host page
  * says that storage has it, as far as is known: a snapshot tells so much of storage.
@@ -19,13 +18,11 @@
 
 enum { FEWEST_PAGES = 1 << 16, MOST_PAGES = 1 << 20 }; /* of a ring whose size was not said */
 
-void hi_events_params(const hiradix_cache *c, rad_cache_params *device, rad_cache_params *host)
+void hi_events_params(const hiradix_cache *c, rad_cache_params *params)
 {
-    if (!c->params.tier_events) return;
-    host->enable_page_hashes = 1;
-    if (device->kv_event_pages) return;
-    uint64_t pages = rad_kv_num_pages(device->kv_allocator) + 2 * (uint64_t)c->num_host_pages;
-    device->kv_event_pages =
+    if (!c->params.tier_events || params->kv_event_pages) return;
+    uint64_t pages = rad_kv_num_pages(params->kv_allocator) + 2 * (uint64_t)c->num_host_pages;
+    params->kv_event_pages =
         (uint32_t)RAD_MIN(RAD_MAX(pages, (uint64_t)FEWEST_PAGES), (uint64_t)MOST_PAGES);
 }
 
@@ -38,23 +35,24 @@ static event_medium storage_medium(const hiradix_cache *c)
 
 static void push_stored(hiradix_cache *c, uint32_t node, uint32_t at, const journal_seed *seed)
 {
-    const radix_tree *t = &radix_cache_of(c->host)->tree;
+    const radix_tree *t = c->tree;
     event_page page = radix_journal_page(t->journal, t, node, at, seed);
     page.entry.medium = (uint8_t)storage_medium(c);
-    event_ring_push(t->journal->out, &page);
+    event_ring_push(&t->journal->events, &page);
 }
 
 /* What storage has of what the host has. */
 static void push_storage(hiradix_cache *c, rad_kv_event_fn visit, void *user)
 {
-    const radix_tree *t = &radix_cache_of(c->host)->tree;
-    event_ring *ring = t->journal->out;
+    const radix_tree *t = c->tree;
+    event_ring *ring = &t->journal->events;
     uint32_t depth;
     for (uint32_t id = 0; c->in_storage && (id = radix_next(t, id, &depth));) {
         const radix_node *n = &t->nodes[id];
+        if (!radix_on_host(t, id)) continue;
         journal_seed seed = radix_journal_seed_of(t->journal, t, id);
         for (uint32_t i = 0; i < n->pages; i++) {
-            if (!bits_get(c->in_storage, (size_t)radix_page_at(t, n, i))) continue;
+            if (!bits_get(c->in_storage, (size_t)radix_host_page_at(t, n, i))) continue;
             if (visit && ring->count == ring->capacity) event_ring_take(ring, visit, user);
             push_stored(c, id, i, &seed);
         }
@@ -64,29 +62,26 @@ static void push_storage(hiradix_cache *c, rad_kv_event_fn visit, void *user)
 static void tell_all(void *user, rad_kv_event_fn visit, void *visit_user)
 {
     hiradix_cache *c = user;
-    const radix_tree *device = &c->device_tree->tree, *host = &radix_cache_of(c->host)->tree;
-    event_ring *ring = device->journal->out;
+    radix_journal *journal = c->tree->journal;
+    event_ring *ring = &journal->events;
     event_page cleared = {.entry = {.type = RAD_KV_CLEARED}};
     event_ring_forget(ring);
     event_ring_push(ring, &cleared);
-    radix_journal_push_all(device->journal, device, visit, visit_user);
-    radix_journal_push_all(host->journal, host, visit, visit_user);
+    radix_journal_push_all(journal, c->tree, false, visit, visit_user);
+    radix_journal_push_all(journal, c->tree, true, visit, visit_user);
     push_storage(c, visit, visit_user);
     if (visit) event_ring_take(ring, visit, visit_user);
 }
 
-rad_status hi_events_join(hiradix_cache *c, rad_error *err)
+rad_status hi_events_begin(hiradix_cache *c, rad_error *err)
 {
     if (!c->params.tier_events) return RAD_OK;
-    radix_journal *device = c->device_tree->tree.journal;
-    radix_journal *host = radix_cache_of(c->host)->tree.journal;
     if (c->has_identity) {
         c->in_storage = rad_alloc(&c->base.env, hi_events_bytes(c));
         if (!c->in_storage) return rad_fail(err, RAD_E_NOMEM, "hicache: no memory for events");
     }
-    radix_journal_join(host, device, EVENT_CPU_PINNED);
-    device->tell_all = tell_all;
-    device->tell_user = c;
+    c->tree->journal->tell_all = tell_all;
+    c->tree->journal->tell_user = c;
     return RAD_OK;
 }
 
@@ -119,22 +114,21 @@ static uint32_t node_of_page(const radix_tree *t, uint32_t end, uint32_t depth, 
     return id;
 }
 
-void hi_events_stored(hiradix_cache *c, rad_ref node, uint32_t begin, uint32_t count,
-                      const rad_page *done)
+void hi_events_stored(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin,
+                      uint32_t count, const rad_page *done)
 {
     if (!c->in_storage || !count) return;
-    const radix_cache *host = radix_cache_of(c->host);
-    const radix_tree *t = &host->tree;
-    uint32_t depth = radix_cache_depth(host, node.index), from = 0, end = 0, id = 0;
-    RAD_ASSERT_ENV(&c->base.env, radix_is_ref(t, node) && begin + count <= depth);
-    journal_seed seed = radix_journal_seed_of(t->journal, t, node.index);
+    const radix_tree *t = c->tree;
+    uint32_t from = 0, end = 0, id = 0;
+    RAD_ASSERT_ENV(&c->base.env, begin + count <= depth);
+    journal_seed seed = radix_journal_seed_of(t->journal, t, node);
     for (uint32_t at = begin; at < begin + count; at++) {
         if (at >= end) {
-            id = node_of_page(t, node.index, depth, at, &from);
+            id = node_of_page(t, node, depth, at, &from);
             end = from + t->nodes[id].pages;
         }
         if (done && done[at - begin] != HI_STORED) continue; /* a check tells nothing new */
-        bits_set(c->in_storage, (size_t)radix_page_at(t, &t->nodes[id], at - from));
+        bits_set(c->in_storage, (size_t)radix_host_page_at(t, &t->nodes[id], at - from));
         push_stored(c, id, at - from, &seed);
     }
 }
@@ -142,8 +136,7 @@ void hi_events_stored(hiradix_cache *c, rad_ref node, uint32_t begin, uint32_t c
 void hi_events_note_space(hiradix_cache *c, hi_op *op, const rad_key *key)
 {
     if (!c->in_storage) return;
-    journal_seed seed =
-        radix_journal_seed(c->device_tree->tree.journal, key->extra_key, key->cache_salt);
+    journal_seed seed = radix_journal_seed(c->tree->journal, key->extra_key, key->cache_salt);
     op->k.namespace_digest = seed.id;
     op->event_spaces = seed.spaces;
 }
@@ -155,5 +148,5 @@ void hi_events_lost(hiradix_cache *c, const hi_op *op)
                        .entry = {.type = RAD_KV_REMOVED, .space = op->k.namespace_digest}};
     gone.entry.spaces = (uint8_t)op->event_spaces;
     gone.entry.medium = (uint8_t)storage_medium(c);
-    event_ring_push(c->device_tree->tree.journal->out, &gone);
+    event_ring_push(&c->tree->journal->events, &gone);
 }

@@ -1,6 +1,6 @@
 /* hiradix_explain.c - where a match over the tiers ends, and what became of a prefetch.
  *
- * Each tree explains itself (explain.c); here the two answers are laid side by side. What
+ * Each tier is explained by itself (explain.c); here the two answers are laid side by side. What
  * became of a prefetch is written down when it is refused or ends, on the owner's thread; one
  * report is kept, the last. */
 #include <radish/hicache_explain.h>
@@ -26,20 +26,21 @@ static rad_status give(void *to, const void *from, size_t known)
 static uint32_t fetched_pages(const hiradix_cache *c, const rad_key *key, uint32_t from,
                               uint32_t end)
 {
-    rad_key front = hi_key_front(c, key, end);
-    rad_match match;
     uint32_t count = 0;
-    if (!c->has_identity || from >= end || rad_cache_lookup(c->host, &front, &match) != RAD_OK)
-        return 0;
-    const radix_cache *host = radix_cache_of(c->host);
-    const radix_tree *t = &host->tree;
-    uint32_t id = match.last_node.index, at = radix_cache_depth(host, id);
-    for (; t->nodes[id].parent && at > from; id = t->nodes[id].parent) {
+    if (!c->has_identity || from >= end) return 0;
+    const radix_tree *t = c->tree;
+    radix_pos pos = hi_follow(c, key, 0, 0, 0);
+    if (!pos.node) return 0;
+    radix_to_host(t, &pos);
+    uint32_t id = pos.child ? pos.child : pos.node, at = pos.pages;
+    uint32_t pages = pos.child ? pos.part : t->nodes[id].pages;
+    for (; t->nodes[id].parent && at > from; pages = t->nodes[id].pages) {
         const radix_node *n = &t->nodes[id];
-        at -= n->pages;
-        for (uint32_t i = 0; i < n->pages; i++)
+        at -= pages;
+        for (uint32_t i = 0; i < pages; i++)
             if (at + i >= from && at + i < end)
-                count += bits_get(c->fetched, (size_t)radix_page_at(t, n, i));
+                count += bits_get(c->fetched, (size_t)radix_host_page_at(t, n, i));
+        id = n->parent;
     }
     return count;
 }
@@ -51,8 +52,9 @@ rad_status rad_hicache_explain(const rad_cache *cache, const rad_key *key,
     rad_explanation device, host;
     if (!explanation) return RAD_E_INVAL;
     if (!c) return RAD_E_UNSUPPORTED;
-    rad_status status = rad_cache_explain(c->device, key, &device);
-    if (!status) status = rad_cache_explain(c->host, key, &host);
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    rad_status status = radix_cache_explain(c->nodes, key, false, &device);
+    if (!status) status = radix_cache_explain(c->nodes, key, true, &host);
     if (status) return status;
     uint32_t ps = c->page_size;
     rad_tier_explanation e = {.device_tokens = device.prefix_tokens,

@@ -5,7 +5,7 @@
  *                                                       | before them is what there is
  *
  * What a fetch gets is its own until somebody asks for it at admission; then the pages that
- * have come and verified enter the host tree, in which the front before them is locked. If
+ * have come and verified enter the tree, in which the front before them is locked. If
  * the worker is still at it, the rest is given back when it has let go.
  *
  * Waiting has a price. A request that has waited t, for n tokens of which f have come, has
@@ -17,6 +17,7 @@
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
+#include "cache/radix_journal.h"
 
 static rad_status ask(hiradix_cache *c, hi_op *op)
 {
@@ -74,7 +75,7 @@ static bool go_on(hiradix_cache *c, hi_op *op)
     c->stats.present_tokens += (uint64_t)present * ps;
     if (op->k.t.status != RAD_OK || op->k.orphan || !present) return false;
     if ((uint64_t)present * ps < c->params.prefetch_threshold) return false;
-    uint64_t room = rad_kv_available_pages(c->host_pages) + rad_cache_evictable_size(c->host) / ps;
+    uint64_t room = rad_kv_available_pages(c->host_pages) + c->tree->host.evictable;
     uint32_t count = (uint32_t)RAD_MIN(room, (uint64_t)present);
     if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
     if (!hi_take_host_pages(c, op->k.host, count)) return false;
@@ -95,6 +96,16 @@ void hi_fetch_done(void *cache, hi_ticket *k)
     if (k->orphan) tickets_drop(&c->out, k);
 }
 
+/* The hash of the page before a fetch's first one. NULL: there is no such page, or it could not be
+ * hashed. */
+static const rad_page_hash *hash_before(hiradix_cache *c, const hi_op *op, uint32_t begin)
+{
+    if (!begin) return NULL;
+    (void)radix_journal_rehash(c->tree->journal, c->tree, op->on_host.node.index);
+    uint32_t unit = radix_path_unit(c->tree, op->on_host.node.index, op->on_host.depth, begin - 1);
+    return radix_journal_hash(c->tree->journal, unit);
+}
+
 rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
                                       uint64_t recompute_ns_per_token, rad_prefetch *ticket)
 {
@@ -104,17 +115,16 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     if (!c) return RAD_E_UNSUPPORTED;
     if (!cache_key_is_sound(key)) return RAD_E_INVAL;
     uint32_t ps = c->page_size, pages = hi_key_pages(c, key);
-    rad_key front = hi_key_front(c, key, pages);
-    rad_match here, host;
     if (!c->store.backend.ops || c->store_held)
         return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
-    if (!pages || rad_cache_lookup(cache, &front, &here) != RAD_OK ||
-        rad_cache_lookup(c->host, &front, &host) != RAD_OK)
-        return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
-    uint32_t have = here.prefix_tokens + here.host_hit_tokens, begin = host.prefix_tokens / ps;
+    if (!pages) return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
+    radix_pos pos = hi_follow(c, key, 0, 0, 0);
+    uint32_t have = pos.pages * ps;
     if (pages * ps < have + c->params.prefetch_threshold)
         return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
-    /* What only the device has in front is fetched as well: the host's tree has no gaps. */
+    /* What only the device has in front is fetched as well: there are no gaps on the host. */
+    if (pos.node) radix_to_host(c->tree, &pos);
+    uint32_t begin = pos.pages;
     uint64_t budget = c->params.prefetch_tokens / ps;
     uint64_t left = budget > c->out.reserved ? budget - c->out.reserved : 0;
     uint32_t count = (uint32_t)RAD_MIN(left, (uint64_t)(pages - begin));
@@ -123,12 +133,15 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     hi_op *op = hi_op_take(c, TRANSFER_FETCH, count);
     if (!op) return hi_prefetch_note(c, RAD_PREFETCH_NO_TICKET, RAD_FULL);
     op->k.begin = begin;
-    rad_match_handle path = {.node = host.last_node, .num_tokens = begin * ps};
-    rad_page before = 0;
-    if (begin) hi_pages_of(c, c->host, &path, begin - 1, 1, &before);
-    rad_status status =
-        page_chain_hash(&c->chain, key, begin, count, &c->hashes[before], op->k.chain);
-    if (!status && begin) status = rad_match_handle_lock(c->host, &path, &op->on_host, NULL);
+    if (begin) {
+        uint32_t node = pos.child ? pos.child : pos.node;
+        uint32_t behind = pos.child ? c->tree->nodes[node].pages - pos.part : 0;
+        op->on_host = hi_lock_host(c, node, begin + behind);
+    }
+    const rad_page_hash *prior = hash_before(c, op, begin);
+    rad_status status = begin && !prior
+                            ? RAD_E_UNSUPPORTED
+                            : page_chain_hash(&c->chain, key, begin, count, prior, op->k.chain);
     if (status) {
         tickets_give(&c->out, &op->k);
         return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, status);
@@ -169,22 +182,49 @@ static bool is_worth_waiting(const hiradix_cache *c, const hi_op *op)
 static bool is_the_same_key(hiradix_cache *c, const hi_op *op, const rad_key *key, uint32_t count)
 {
     const hi_ticket *k = &op->k;
-    rad_page before = 0;
-    if (hi_key_pages(c, key) < k->begin + count) return false;
-    rad_match_handle path = {.node = op->on_host.node, .num_tokens = k->begin * c->page_size};
-    if (k->begin) hi_pages_of(c, c->host, &path, k->begin - 1, 1, &before); /* it is locked */
-    return page_chain_is_of(&c->chain, key, k->begin, count, &c->hashes[before], k->chain);
+    const rad_page_hash *prior = hash_before(c, op, k->begin);
+    if (hi_key_pages(c, key) < k->begin + count || (k->begin && !prior)) return false;
+    return page_chain_is_of(&c->chain, key, k->begin, count, prior, k->chain);
 }
 
-/* Where it is, storage has it. */
-static void tell_fetched(hiradix_cache *c, const hi_op *op, const rad_key *key)
+/* The first `count` pages of the fetch, which is of this key, become the host's: what of them the
+ * tree has already gets them as its host pages, the rest a new node. Returns how many did, or
+ * were there already and are freed; *end is the node that has the last, and *depth its end. */
+static uint32_t hang(hiradix_cache *c, hi_op *op, const rad_key *key, uint32_t count, uint32_t *end,
+                     uint32_t *depth)
 {
-    rad_key front = hi_key_front(c, key, op->k.begin + op->hung);
-    rad_match match;
-    if (!c->in_storage || rad_cache_lookup(c->host, &front, &match) != RAD_OK) return;
-    uint32_t there = match.prefix_tokens / c->page_size;
-    if (there <= op->k.begin) return;
-    hi_events_stored(c, match.last_node, op->k.begin, RAD_MIN(there - op->k.begin, op->hung), NULL);
+    radix_tree *t = c->tree;
+    uint32_t begin = op->k.begin, all = begin + count, ps = c->page_size, done = 0;
+    rad_key front = hi_key_front(c, key, all);
+    *end = *depth = 0;
+    if (!namespace_fits(key->extra_key, key->cache_salt)) return 0;
+    uint32_t root = radix_cache_root(c->nodes, key);
+    if (!radix_make_room(t, 2, 0, !root, root, radix_cache_drop, c->nodes)) {
+        if (root) radix_drop_root_if_empty(t, root);
+        return 0;
+    }
+    if (!root) (void)radix_add_root(t, key->extra_key, key->cache_salt);
+    radix_pos pos = hi_follow(c, &front, op->on_host.node.index, op->on_host.depth, begin);
+    if (pos.pages > begin) { /* somebody has computed them meanwhile, or fetched them */
+        uint32_t node = pos.child ? pos.child : pos.node;
+        uint32_t node_depth = pos.pages - pos.part + (pos.child ? t->nodes[node].pages : 0);
+        done =
+            radix_host_fill(t, node, node_depth, begin, op->k.host, pos.pages - begin, end, depth);
+        if (begin + done < pos.pages) return done;
+        pos = hi_follow(c, &front, *end, *depth, begin + done); /* it may have been cut */
+    }
+    if (pos.pages == all) return done;
+    t->clock++;
+    if (pos.child) {
+        if (!radix_nodes_available(t)) return done;
+        pos.node = radix_split(t, pos.child, pos.part, t->nodes[pos.child].last_access);
+    }
+    if (!radix_nodes_available(t)) return done;
+    const rad_token *tokens = radix_cache_tokens(c->nodes, key) + (size_t)pos.pages * ps;
+    *end = radix_new_leaf(t, pos.node, tokens, all - pos.pages, 0);
+    *depth = all;
+    radix_host_put(t, *end, op->k.host + done);
+    return count;
 }
 
 rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket, const rad_key *key,
@@ -210,7 +250,8 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
         status = RAD_E_STATE;
     }
     if (came) {
-        op->hung = hi_hang(c, key, op->k.begin, op->k.host, came, op->k.chain);
+        uint32_t end, depth;
+        op->hung = hang(c, op, key, came, &end, &depth);
         /* Pages that were there already are freed, and may be somebody else's by now; but
          * nobody else took one in between, so the bits of those are of no account. */
         uint32_t time = hi_recheck_time(c);
@@ -218,7 +259,7 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
             hi_mark_stored(c, op->k.host[i], time);
             bits_set(c->fetched, (size_t)op->k.host[i]);
         }
-        tell_fetched(c, op, key);
+        hi_events_stored(c, end, depth, op->k.begin, op->hung, NULL); /* where it is */
         c->stats.fetched_tokens += (uint64_t)op->hung * c->page_size;
         if (tokens) *tokens = op->hung * c->page_size;
     }

@@ -23,26 +23,31 @@
 #include <radish/match_handle.h>
 #include <radish/retention.h>
 
-#include "cache/cache_impl.h"
+#include "cache/radix_cache.h"
+#include "cache/radix_host.h"
 #include "hicache/page_chain.h"
 #include "hicache/page_store.h"
 #include "hicache/tickets.h"
-#include "hicache/tree_path.h"
 
 enum {
-    HI_WRITE_TOKENS = 1024, /* of one write: short, so that a load does not wait long */
-    HI_SLOTS = 4096         /* tokens whose slots are looked up at a time */
+    HI_WRITE_TOKENS = 1024 /* of one write: short, so that a load does not wait long */
 };
+
+/* A place in the tree that a transfer holds: the node is locked on a tier, so its name stays good
+ * and its end stays where it is, whatever is cut or joined above it. */
+typedef struct hi_hold {
+    rad_ref node;   /* {0, 0}: nothing is held */
+    uint32_t depth; /* pages from the root to its end */
+} hi_hold;
 
 /* One transfer and all that it holds. Of a backup k.device[] are the hi_backup_end of each. */
 typedef struct hi_op {
-    hi_ticket k;           /* first */
-    rad_receipt on_device; /* what is locked meanwhile */
-    rad_receipt on_host;
-    uint64_t pin_ttl; /* a write: the copy is to be pinned so long; 0: not */
-    bool checks;      /* a backup that asks first */
+    hi_ticket k;       /* first */
+    hi_hold on_device; /* what is locked meanwhile */
+    hi_hold on_host;
+    bool checks; /* a backup that asks first */
     bool reserved[3];
-    uint32_t hung;         /* of a fetch's pages, already the host tree's */
+    uint32_t hung;         /* of a fetch's pages, already the tree's */
     uint32_t asked;        /* of a fetch: pages that the store was asked for */
     uint32_t event_spaces; /* of a fetch whose events are told: EVENT_HAS_... */
     uint32_t lost_page;    /* of a fetch: 1 + the page that storage had and that was bad, or gone
@@ -55,10 +60,9 @@ typedef struct hi_op {
 
 typedef struct hiradix_cache {
     rad_cache base;
-    rad_cache *device; /* a RadixCache */
-    rad_cache *host;   /* a RadixCache over the host pool's pages */
-    radix_cache *device_tree;
-    radix_cache *counted; /* the host's tree, where its policy asks for hits or priority; or NULL */
+    rad_cache *device;  /* a RadixCache over both tiers */
+    radix_cache *nodes; /* the same */
+    radix_tree *tree;   /* its tree */
     rad_host_kv_pool *pool;
     rad_token_to_kv_pool *device_pool;
     rad_kv_allocator *host_pages;
@@ -70,18 +74,13 @@ typedef struct hiradix_cache {
 
     tickets out; /* transfers */
 
-    rad_token *tokens; /* scratch: the longest path */
-    size_t num_tokens;
-    rad_slot *slots; /* scratch [num_slots] */
-    uint32_t num_slots;
-
     uint64_t demote_pages;
-    uint64_t demoted_at;  /* pages in and out of the device tree when demotion last looked */
+    uint64_t demoted_at;  /* pages in and out on the device when demotion last looked */
     bool sweeping;        /* and beyond the coldest: */
     uint32_t sweep_place; /* where it is in the heap of leaves */
     uint64_t sweep_pages; /* what it has seen */
     uint64_t swept_at;    /* as demoted_at, when it began */
-    uint32_t *looked_at;  /* [device nodes + 1]: when a leaf was last found to have its copy */
+    uint32_t *looked_at;  /* [nodes + 1]: when a leaf was last found to have its copy */
     uint32_t *looked_gen;
     uint32_t epoch; /* grows when copies may have gone */
 
@@ -89,7 +88,6 @@ typedef struct hiradix_cache {
     page_store store;
     bool store_held; /* no transfer with it begins */
     page_chain chain;
-    rad_page_hash *hashes; /* [num_host_pages + 1] of what is cached */
     uint64_t *fetched;     /* a bit: came from storage and was not loaded yet */
     uint64_t *in_storage;  /* a bit: storage acknowledged it; with events of tiers only */
     uint32_t *stored_at;   /* [num_host_pages + 1], see hiradix_recheck.c */
@@ -111,7 +109,7 @@ hiradix_cache *hiradix_of(const rad_cache *cache);
 /* ---- hiradix_create.c ---- */
 
 void hi_destroy(rad_cache *cache);
-size_t hi_own_bytes(const hiradix_cache *c); /* of memory, the two trees not counted */
+size_t hi_own_bytes(const hiradix_cache *c); /* of memory, the tree not counted */
 
 /* ---- hiradix_tickets.c ---- */
 
@@ -126,13 +124,23 @@ static inline hi_op *hi_op_take(hiradix_cache *c, transfer_kind kind, uint32_t c
 rad_key hi_key_front(const hiradix_cache *c, const rad_key *key, uint32_t pages);
 uint32_t hi_key_pages(const hiradix_cache *c, const rad_key *key);
 
-/* Pages [first, first + count) on the path of a handle of one of the two trees. */
-void hi_pages_of(hiradix_cache *c, rad_cache *tree, const rad_match_handle *handle, uint32_t first,
-                 uint32_t count, rad_page *pages);
+/* Follows the key from a node on its path, whose end or any place behind it is `from` pages deep,
+ * as far as it goes on any tier; *from is where it began. `node` 0: from its namespace's root. The
+ * result is all zero when there is none. */
+radix_pos hi_follow(const hiradix_cache *c, const rad_key *key, uint32_t node, uint32_t depth,
+                    uint32_t from);
+
+/* Locks the node, which ends `depth` pages deep, on a tier, and the hold that goes with it. */
+hi_hold hi_lock_device(hiradix_cache *c, uint32_t node, uint32_t depth);
+hi_hold hi_lock_host(hiradix_cache *c, uint32_t node, uint32_t depth);
+void hi_unlock_host(hiradix_cache *c, hi_hold *hold);
 
 /* Host pages, evicting if need be; all or nothing. */
 bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count);
+bool hi_make_host_room(hiradix_cache *c, uint32_t count);
+void hi_note_taken(hiradix_cache *c, const rad_page *pages, uint32_t count);
 void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count);
+void hi_drop_host(void *cache, const rad_page *pages, const kv_run *runs, uint32_t count);
 
 /* ---- hiradix_check.c ---- */
 
@@ -140,19 +148,12 @@ rad_status hi_check(const rad_cache *cache, rad_error *err);
 
 /* ---- hiradix_write.c ---- */
 
-/* The first `end` pages of `key`, whose last node on the device is `node`, have been published:
+/* The first `end` pages of the path to `node`, which ends `depth` pages deep, have been published:
  * begins to copy what the policy wants copied and the host lacks. False: there is no ticket or
  * no room for all of it. */
-bool hi_back_up(hiradix_cache *c, const rad_key *key, rad_ref node, uint32_t end, bool force,
-                uint64_t pin_ttl);
+bool hi_back_up(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, bool force);
 rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker);
 void hi_write_done(void *cache, hi_ticket *k);
-
-/* Pages host[0..count) hold the K/V of pages [begin, begin + count) of a key: they enter the
- * host tree, which has what is before. Returns how many did, or were there already and are
- * freed; the rest stays the caller's. `chain`: their hashes, or NULL to compute them. */
-uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad_page *host,
-                 uint32_t count, const rad_page_hash *chain);
 void hi_demote(void *cache);
 
 /* ---- hiradix_load.c ---- */
@@ -187,9 +188,9 @@ void hi_mark_stored_anew(hiradix_cache *c, rad_page page);
 
 /* ---- hiradix_events.c; all of it does nothing without params.tier_events ---- */
 
-/* What the trees' params need for it, and that the trees are made. */
-void hi_events_params(const hiradix_cache *c, rad_cache_params *device, rad_cache_params *host);
-rad_status hi_events_join(hiradix_cache *c, rad_error *err);
+/* What the cache's params need for it, and that it is made. */
+void hi_events_params(const hiradix_cache *c, rad_cache_params *params);
+rad_status hi_events_begin(hiradix_cache *c, rad_error *err);
 size_t hi_events_bytes(const hiradix_cache *c); /* of in_storage */
 
 /* Tiers (RAD_TIER_...) have been cleared: tells so, and what is left. */
@@ -198,10 +199,10 @@ void hi_events_cleared(hiradix_cache *c, uint32_t tiers);
 /* These host pages are somebody else's from now on. */
 void hi_events_taken(hiradix_cache *c, const rad_page *pages, uint32_t count);
 
-/* Storage has pages [begin, begin + count) on the path to a node of the host tree; where `done`
- * is not NULL, those for which it is HI_STORED. */
-void hi_events_stored(hiradix_cache *c, rad_ref node, uint32_t begin, uint32_t count,
-                      const rad_page *done);
+/* Storage has pages [begin, begin + count) on the path to a node that ends `depth` pages deep and
+ * is on the host; where `done` is not NULL, those for which it is HI_STORED. */
+void hi_events_stored(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin,
+                      uint32_t count, const rad_page *done);
 
 /* A fetch begins for this key; and it has ended: its lost page is told. */
 void hi_events_note_space(hiradix_cache *c, hi_op *op, const rad_key *key);
@@ -210,14 +211,15 @@ void hi_events_lost(hiradix_cache *c, const hi_op *op);
 /* ---- hiradix_explain.c ---- */
 
 /* A prefetch was refused or has just begun: returns `status`. It has ended or was revoked, and
- * what came of it is in the host tree. */
+ * what came of it is in the tree. */
 rad_status hi_prefetch_note(hiradix_cache *c, rad_prefetch_end why, rad_status status);
 void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked);
 
 /* ---- hiradix_backup.c ---- */
 
-/* Pages [begin, end) of the key are on the host: what storage lacks of them goes there. */
-void hi_save(hiradix_cache *c, const rad_key *key, uint32_t begin, uint32_t end);
+/* Pages [begin, end) of the path to `node`, which ends `depth` pages deep, are on the host, as the
+ * node is: what storage lacks of them goes there. */
+void hi_save(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin, uint32_t end);
 rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker);
 void hi_backup_done(void *cache, hi_ticket *k);
 

@@ -54,6 +54,39 @@ static rad_status refuse(hiradix_cache *c, rad_load_result *result, rad_load_ref
     return RAD_NONE;
 }
 
+/* As far as the host has the key; from the node that the request holds on the device, behind which
+ * the host goes on, or from the root where that node ends elsewhere. */
+static radix_pos follow_on_host(const hiradix_cache *c, const rad_req_kv *req, const rad_key *key)
+{
+    const radix_tree *t = c->tree;
+    size_t ps = c->page_size, pages = req->protected_len / ps;
+    uint32_t node = req->lock.held ? req->lock.node.index : 0;
+    uint32_t root = radix_cache_root(c->nodes, key);
+    if (!root) return (radix_pos){0};
+    if (node && pages && pages <= hi_key_pages(c, key) && t->nodes[node].ns == t->nodes[root].ns &&
+        radix_cache_depth(c->nodes, node) == pages) {
+        size_t last = (pages - 1) * ps; /* of the key, and it must be the node's too */
+        const radix_node *n = &t->nodes[node];
+        const rad_token *ours = radix_tokens(t, n) + (n->pages - 1) * ps;
+        if (memcmp(ours, radix_cache_tokens(c->nodes, key) + last, ps * sizeof *ours) != 0)
+            node = 0;
+    } else {
+        node = 0;
+    }
+    radix_pos pos = hi_follow(c, key, node, node ? (uint32_t)pages : 0, (uint32_t)pages);
+    radix_to_host(t, &pos);
+    return pos;
+}
+
+/* The path was used: what of it is on the host stays there longer. */
+static void touch(radix_tree *t, uint32_t node)
+{
+    t->clock++;
+    for (uint32_t id = node; id; id = t->nodes[id].parent)
+        t->nodes[id].last_access = t->clock;
+    radix_used(t, node);
+}
+
 rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_key *key,
                                  uint64_t max_tokens, rad_load_result *result)
 {
@@ -67,32 +100,30 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     uint32_t ps = c->page_size, from = req->protected_len;
     if (!req->row || req->load || req->allocated_len != from) return RAD_E_STATE;
 
-    rad_match_handle host;
-    rad_key front = hi_key_front(c, key, hi_key_pages(c, key));
-    uint32_t row_tokens = rad_req_to_token_row_tokens(c->base.rows);
-    if (!front.num_tokens || rad_cache_match_handle(c->host, &front, &host) != RAD_OK)
-        return refuse(c, result, RAD_LOAD_NOTHING);
-    uint32_t most = RAD_MIN(row_tokens, req->key.num_tokens);
-    host.num_tokens = RAD_MIN(host.num_tokens, most / ps * ps);
-    if (host.num_tokens <= from) return refuse(c, result, RAD_LOAD_NOTHING);
-    uint32_t tokens = host.num_tokens - from, count = tokens / ps;
+    uint32_t most = RAD_MIN(rad_req_to_token_row_tokens(c->base.rows), req->key.num_tokens);
+    radix_pos pos = follow_on_host(c, req, key);
+    uint32_t end = RAD_MIN(pos.pages, most / ps);
+    if (end * ps <= from) return refuse(c, result, RAD_LOAD_NOTHING);
+    uint32_t tokens = end * ps - from, count = tokens / ps;
     if (tokens < c->params.load_back_threshold) return refuse(c, result, RAD_LOAD_BELOW_THRESHOLD);
     if (tokens > max_tokens) return refuse(c, result, RAD_LOAD_OVER_QUOTA);
 
     hi_op *op = hi_op_take(c, TRANSFER_LOAD, count);
     if (!op) return refuse(c, result, RAD_LOAD_NO_TICKET);
-    if (rad_match_handle_lock(c->host, &host, &op->on_host, NULL) != RAD_OK ||
-        !take_device_pages(c, op->k.device, count)) {
+    uint32_t node = pos.child ? pos.child : pos.node;
+    uint32_t depth = pos.pages - pos.part + (pos.child ? c->tree->nodes[node].pages : 0);
+    op->on_host = hi_lock_host(c, node, depth);
+    if (!take_device_pages(c, op->k.device, count)) {
         tickets_give(&c->out, &op->k);
         return refuse(c, result, RAD_LOAD_NO_DEVICE_PAGES);
     }
-    if (c->counted) tree_path_hits(c->counted, host.node, req->priority);
+    touch(c->tree, node);
     op->k.begin = from / ps;
-    hi_pages_of(c, c->host, &host, op->k.begin, count, op->k.host);
+    radix_path_pages(c->tree, true, node, depth, op->k.begin, count, op->k.host);
     rad_slot *row = rad_req_to_token_row(c->base.rows, req->row);
     for (uint32_t i = 0; i < tokens; i++)
         row[from + i] = op->k.device[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
-    req->committed_len = req->allocated_len = host.num_tokens;
+    req->committed_len = req->allocated_len = end * ps;
     req->load = tickets_number(&c->out, &op->k);
     result->tokens = tokens;
     c->stats.refused_loads[RAD_LOAD_TAKEN]++;
@@ -117,7 +148,7 @@ void hi_load_done(void *cache, hi_ticket *k)
     else
         c->stats.failed_loads += k->t.status != RAD_NONE;
     if (!k->orphan) { /* what it read may go; its request still asks for it */
-        if (op->on_host.held) (void)rad_cache_dec_lock_ref(c->host, &op->on_host, NULL);
+        hi_unlock_host(c, &op->on_host);
         return;
     }
     c->stats.device_releases += k->submitted;

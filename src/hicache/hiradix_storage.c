@@ -19,8 +19,12 @@ rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
         (!c->store.backend.ops || !STORE_HAS(c->store.backend.ops, clear)))
         return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: no storage, or none that can be cleared");
     rad_status status = RAD_OK;
-    if (tiers & RAD_TIER_DEVICE) status = rad_cache_reset(c->device);
-    if (!status && (tiers & RAD_TIER_HOST)) status = rad_cache_reset(c->host);
+    if ((tiers & RAD_TIER_DEVICE) && (tiers & RAD_TIER_HOST))
+        status = rad_cache_reset(c->device);
+    else if (tiers & RAD_TIER_DEVICE)
+        status = radix_cache_clear_device(c->nodes);
+    else if (tiers & RAD_TIER_HOST)
+        radix_host_clear(c->tree);
     if (!status && (tiers & RAD_TIER_STORAGE)) {
         status = c->store.backend.ops->clear(c->store.backend.self, err);
         page_store_forget(&c->store);

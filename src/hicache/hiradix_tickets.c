@@ -3,12 +3,13 @@
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
+#include "mem/kv_runs.h"
 
 /* ---- keys and pages ---- */
 
 uint32_t hi_key_pages(const hiradix_cache *c, const rad_key *key)
 {
-    return radix_cache_pages(c->device_tree, key);
+    return radix_cache_pages(c->nodes, key);
 }
 
 rad_key hi_key_front(const hiradix_cache *c, const rad_key *key, uint32_t pages)
@@ -19,36 +20,77 @@ rad_key hi_key_front(const hiradix_cache *c, const rad_key *key, uint32_t pages)
     return front;
 }
 
-void hi_pages_of(hiradix_cache *c, rad_cache *tree, const rad_match_handle *handle, uint32_t first,
-                 uint32_t count, rad_page *pages)
+radix_pos hi_follow(const hiradix_cache *c, const rad_key *key, uint32_t node, uint32_t depth,
+                    uint32_t from)
 {
-    uint32_t ps = c->page_size, lot = c->num_slots / ps;
-    for (uint32_t at = 0; at < count; at += lot) {
-        uint32_t n = RAD_MIN(lot, count - at);
-        rad_status status =
-            rad_match_handle_slots(tree, handle, (first + at) * ps, n * ps, c->slots);
-        RAD_ASSERT_ENV(&c->base.env, status == RAD_OK);
-        for (uint32_t i = 0; i < n; i++)
-            pages[at + i] = c->slots[(size_t)i * ps] / (rad_slot)ps;
-    }
+    const radix_tree *t = c->tree;
+    uint32_t pages = hi_key_pages(c, key);
+    if (!node) node = radix_cache_root(c->nodes, key);
+    if (!node) return (radix_pos){0};
+    for (; t->nodes[node].parent && depth > from; node = t->nodes[node].parent)
+        depth -= t->nodes[node].pages;
+    const rad_token *tokens = radix_cache_tokens(c->nodes, key) + (size_t)depth * c->page_size;
+    radix_pos pos = radix_walk(t, node, tokens, pages - RAD_MIN(depth, pages));
+    pos.pages += depth;
+    return pos;
 }
 
-bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
+static hi_hold hold_of(const hiradix_cache *c, uint32_t node, uint32_t depth)
+{
+    return (hi_hold){.node = radix_cache_ref(c->nodes, node), .depth = depth};
+}
+
+hi_hold hi_lock_device(hiradix_cache *c, uint32_t node, uint32_t depth)
+{
+    radix_lock(c->tree, node);
+    return hold_of(c, node, depth);
+}
+
+hi_hold hi_lock_host(hiradix_cache *c, uint32_t node, uint32_t depth)
+{
+    if (!c->tree->nodes[node].parent) return (hi_hold){0};
+    radix_host_lock(c->tree, node);
+    return hold_of(c, node, depth);
+}
+
+/* The node that is held; 0: none. A hold outlives whatever happens to its node's neighbours. */
+static uint32_t held(const hiradix_cache *c, const hi_hold *hold)
+{
+    RAD_ASSERT_ENV(&c->base.env, !hold->node.index || radix_is_ref(c->tree, hold->node));
+    return hold->node.index;
+}
+
+void hi_unlock_host(hiradix_cache *c, hi_hold *hold)
+{
+    if (held(c, hold)) radix_host_unlock(c->tree, hold->node.index);
+    *hold = (hi_hold){0};
+}
+
+bool hi_make_host_room(hiradix_cache *c, uint32_t count)
 {
     uint32_t have = rad_kv_available_pages(c->host_pages);
-    if (have < count) {
-        uint64_t most = have + rad_cache_evictable_size(c->host) / c->page_size;
-        if (most < count) return false; /* nothing is evicted in vain */
-        (void)rad_cache_evict(c->host, (uint64_t)(count - have) * c->page_size, NULL, NULL);
-        c->epoch++;
-    }
-    if (rad_kv_alloc(c->host_pages, pages, count) != RAD_OK) return false;
+    if (have >= count) return true;
+    if (have + c->tree->host.evictable < count) return false; /* nothing is evicted in vain */
+    (void)radix_host_evict(c->tree, count - have);
+    c->epoch++;
+    return rad_kv_available_pages(c->host_pages) >= count;
+}
+
+void hi_note_taken(hiradix_cache *c, const rad_page *pages, uint32_t count)
+{
     for (uint32_t i = 0; c->has_identity && i < count; i++) {
         bits_clear(c->store.saved, (size_t)pages[i]);
         bits_clear(c->fetched, (size_t)pages[i]);
         c->stored_at[pages[i]] = 0;
     }
     hi_events_taken(c, pages, count);
+}
+
+bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
+{
+    if (!hi_make_host_room(c, count)) return false;
+    if (rad_kv_alloc(c->host_pages, pages, count) != RAD_OK) return false;
+    hi_note_taken(c, pages, count);
     return true;
 }
 
@@ -58,14 +100,23 @@ void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count)
     RAD_ASSERT_ENV(&c->base.env, status == RAD_OK);
 }
 
+void hi_drop_host(void *cache, const rad_page *pages, const kv_run *runs, uint32_t count)
+{
+    hiradix_cache *c = cache;
+    rad_status status = pages ? rad_kv_free(c->host_pages, pages, count, NULL)
+                              : kv_free_runs(c->host_pages, runs, count, NULL);
+    RAD_ASSERT_ENV(&c->base.env, status == RAD_OK);
+}
+
 /* ---- tickets ---- */
 
 static void unlock(void *cache, hi_ticket *k)
 {
     hiradix_cache *c = cache;
     hi_op *op = (hi_op *)k;
-    if (op->on_device.held) (void)rad_cache_dec_lock_ref(c->device, &op->on_device, NULL);
-    if (op->on_host.held) (void)rad_cache_dec_lock_ref(c->host, &op->on_host, NULL);
+    if (held(c, &op->on_device)) radix_unlock(c->tree, op->on_device.node.index);
+    op->on_device = (hi_hold){0};
+    hi_unlock_host(c, &op->on_host);
     c->checks -= op->checks;
 }
 

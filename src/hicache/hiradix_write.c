@@ -4,20 +4,22 @@
  *                0             H               covered                end
  *     writes                   | op 3  | op 4  | op 5 | op 6 | ...        HI_WRITE_TOKENS each
  *
- * A write locks its end on the device, so that nobody evicts what is copied, and H on the
- * host, so that its place there stays. When it is acknowledged its pages enter the host
- * tree; in the order in which writes began, since each hangs below the one before. What
- * cannot be hung any more is dropped.
+ * A write locks the node at the path's end on the device, so that nobody evicts what is copied, and
+ * the one at H on the host, so that its place there stays. Both are names of nodes with their
+ * depths: from there everything is found by going up, and no key is looked at. `covered` is written
+ * down in the nodes (promised). When a write is acknowledged its pages are the nodes' host pages;
+ * in the order in which writes began, since each goes on behind the one before. What would leave a
+ * gap is dropped.
  *
- * Demotion. An eviction never waits for a copy, so a page must have its copy before its
- * turn comes: while few device pages are free, poll looks at the leaves that go next, and at
- * some beyond them, and begins to copy those that the host lacks. This is all that write_back does,
- * and it catches what the other policies could not copy, or what the host has dropped since. */
+ * Demotion. A copy made ahead costs an eviction nothing: while few device pages are free, poll
+ * looks at the leaves that go next, and at some beyond them, and begins to copy those that the host
+ * lacks. It catches what write_through could not copy, or what the host has dropped since. */
 #include "hicache/hiradix_impl.h"
 
 #include "mem/host_kv_pool.h"
 
 enum {
+    MOST_LOOKED_AT = 64,
     DEMOTE_LEAVES = 16, /* looked at in one poll: the coldest, */
     SWEEP_PLACES = 64,  /* and beyond them; */
     SWEEP_LEAVES = 8    /* of those so many that may lack a copy */
@@ -42,123 +44,73 @@ static void drop_write(hiradix_cache *c, uint64_t pages)
     c->stats.dropped_write_tokens += pages * c->page_size;
 }
 
-/* How far the path is on the host, or will be when the writes under way are through. */
-static uint32_t covered_by_writes(hiradix_cache *c, const rad_match_handle *path, uint32_t on_host)
+static bool begin_write(hiradix_cache *c, uint32_t node, uint32_t depth, const radix_covered *path,
+                        uint32_t begin, uint32_t count)
 {
-    uint32_t covered = on_host, ps = c->page_size;
-    for (const hi_ticket *k = c->out.oldest_write; k; k = k->newer) {
-        uint32_t common = 0;
-        rad_match_handle end = {.node = ((const hi_op *)k)->on_device.node,
-                                .num_tokens = (k->begin + k->count) * ps};
-        if (k->begin > covered || end.num_tokens <= covered * ps) continue;
-        if (rad_match_handle_common(c->device, path, &end, &common) == RAD_OK)
-            covered = RAD_MAX(covered, common / ps);
-    }
-    return covered;
-}
-
-static bool begin_write(hiradix_cache *c, const rad_match_handle *path, const rad_key *key,
-                        uint32_t on_host, uint32_t begin, uint32_t count, uint64_t pin_ttl)
-{
-    uint32_t ps = c->page_size;
     hi_op *op = hi_op_take(c, TRANSFER_WRITE, count);
     if (!op) return false;
     op->k.begin = begin;
-    op->pin_ttl = pin_ttl;
-    rad_match_handle end = {.node = path->node, .num_tokens = (begin + count) * ps}, host;
-    rad_key front = hi_key_front(c, key, on_host);
-    bool ok = rad_match_handle_lock(c->device, &end, &op->on_device, NULL) == RAD_OK;
-    if (ok && on_host)
-        ok = rad_cache_match_handle(c->host, &front, &host) == RAD_OK &&
-             host.num_tokens == on_host * ps &&
-             rad_match_handle_lock(c->host, &host, &op->on_host, NULL) == RAD_OK;
-    if (!ok || !hi_take_host_pages(c, op->k.host, count)) {
+    op->on_device = hi_lock_device(c, node, depth);
+    op->on_host = hi_lock_host(c, path->node, path->on_host);
+    if (!hi_take_host_pages(c, op->k.host, count)) {
         tickets_give(&c->out, &op->k);
         return false;
     }
-    hi_pages_of(c, c->device, &end, begin, count, op->k.device);
+    radix_path_pages(c->tree, false, node, depth, begin, count, op->k.device);
     tickets_submit(&c->out, &op->k);
     return true;
 }
 
-bool hi_back_up(hiradix_cache *c, const rad_key *key, rad_ref node, uint32_t end, bool force,
-                uint64_t pin_ttl)
+/* How many of the first `end` pages of the path have been hit since they came. */
+static uint32_t hit_pages(const radix_tree *t, uint32_t node, uint32_t depth, uint32_t end)
 {
-    rad_match match;
-    if (!force && c->params.write_policy == RAD_WRITE_BACK) return true;
-    if (!force && c->params.write_policy == RAD_WRITE_THROUGH_SELECTIVE)
-        end = tree_path_hit(c->device_tree, node, end);
-    rad_key front = hi_key_front(c, key, end);
-    if (!end || rad_cache_lookup(c->host, &front, &match) != RAD_OK) return true;
-    uint32_t on_host = match.prefix_tokens / c->page_size;
-    if (on_host && c->counted) tree_path_carry(c->device_tree, node, c->counted, match.last_node);
-    if (on_host && c->store.backend.ops) hi_save(c, &front, 0, on_host);
-    if (on_host == end) return true;
-    rad_match_handle path = {.node = node, .num_tokens = end * c->page_size};
-    uint32_t at = covered_by_writes(c, &path, on_host);
-    uint32_t most = RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u);
-    for (uint32_t count; at < end; at += count) {
-        count = RAD_MIN(most, end - at);
-        if (!begin_write(c, &path, key, on_host, at, count, pin_ttl)) {
-            drop_write(c, end - at);
-            return false;
-        }
+    for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
+        if (t->nodes[id].hit_count) return RAD_MIN(depth, end);
+        depth -= t->nodes[id].pages;
     }
-    return true;
+    return 0;
 }
 
-uint32_t hi_hang(hiradix_cache *c, const rad_key *key, uint32_t begin, const rad_page *host,
-                 uint32_t count, const rad_page_hash *chain)
+bool hi_back_up(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, bool force)
 {
-    uint32_t ps = c->page_size, had = 0, lot = c->num_slots / ps;
-    rad_key front = hi_key_front(c, key, begin);
-    rad_match_handle at = {0};
-    rad_page before = 0;
-    if (begin &&
-        (rad_cache_match_handle(c->host, &front, &at) != RAD_OK || at.num_tokens != begin * ps))
-        return 0;
-    if (begin && c->has_identity) hi_pages_of(c, c->host, &at, begin - 1, 1, &before);
-    rad_page_hash prior = c->has_identity ? c->hashes[before] : (rad_page_hash){{0}};
-    for (uint32_t i = 0, n; i < count; i += n) {
-        n = RAD_MIN(lot, count - i);
-        for (uint32_t k = 0; k < n * ps; k++)
-            c->slots[k] = host[i + k / ps] * (rad_slot)ps + (rad_slot)(k % ps);
-        if (c->has_identity && page_chain_keep(&c->chain, key, begin + i, host + i, n,
-                                               chain ? chain + i : NULL, &prior, c->hashes))
-            return i;
-        front = hi_key_front(c, key, begin + i + n);
-        rad_insert_params how = {.chunked = 1};
-        if (rad_cache_insert_from(c->host, &at, &front, c->slots, &how, &had, NULL) != RAD_OK)
-            return i;
-        /* Somebody else's copy came first: ours of the front are not needed. */
-        uint32_t fresh = begin + i + n - had / ps;
-        if (n > fresh) hi_free_host_pages(c, host + i, n - fresh);
+    if (!force && c->params.write_policy == RAD_WRITE_BACK) return true;
+    if (!force && c->params.write_policy == RAD_WRITE_THROUGH_SELECTIVE)
+        end = hit_pages(c->tree, node, depth, end);
+    if (!end) return true;
+    radix_covered path = radix_host_covered(c->tree, node, depth);
+    if (path.on_host && c->store.backend.ops)
+        hi_save(c, path.node, path.on_host, 0, RAD_MIN(path.on_host, end));
+    uint32_t at = path.promised;
+    uint32_t most = RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u);
+    bool ok = true;
+    for (uint32_t count; ok && at < end; at += ok ? count : 0) {
+        count = RAD_MIN(most, end - at);
+        ok = begin_write(c, node, depth, &path, at, count);
     }
-    return count;
+    if (at > path.promised) radix_host_promise(c->tree, node, depth, at);
+    if (!ok) drop_write(c, end - at);
+    return ok;
 }
 
 void hi_write_done(void *cache, hi_ticket *k)
 {
     hiradix_cache *c = cache;
     hi_op *op = (hi_op *)k;
-    uint32_t hung = 0, end = k->begin + k->count;
+    uint32_t node = op->on_device.node.index, depth = op->on_device.depth;
+    uint32_t done = 0, last, last_depth;
     if (k->t.status == RAD_OK) {
-        rad_key key;
-        tree_path_key(c->device_tree, op->on_device.node, end, c->tokens, &key);
-        hung = hi_hang(c, &key, k->begin, k->host, k->count, NULL);
-        c->stats.written_tokens += (uint64_t)hung * c->page_size;
-        rad_match match;
-        if (hung && c->counted && rad_cache_lookup(c->host, &key, &match) == RAD_OK)
-            tree_path_carry(c->device_tree, op->on_device.node, c->counted, match.last_node);
-        if (hung && op->pin_ttl) (void)rad_cache_pin_prefix(c->host, &key, op->pin_ttl, NULL);
-        if (hung && c->store.backend.ops) hi_save(c, &key, k->begin, k->begin + hung);
+        done =
+            radix_host_fill(c->tree, node, depth, k->begin, k->host, k->count, &last, &last_depth);
+        c->stats.written_tokens += (uint64_t)done * c->page_size;
+        if (done && c->store.backend.ops) hi_save(c, last, last_depth, k->begin, k->begin + done);
     } else {
         c->stats.failed_writes += k->t.status != RAD_NONE;
         c->epoch += k->t.status == RAD_NONE; /* what failed would fail again */
     }
-    if (hung < k->count) {
-        hi_free_host_pages(c, k->host + hung, k->count - hung);
-        drop_write(c, k->count - hung);
+    if (done < k->count) {
+        radix_host_unpromise(c->tree, node, depth, k->begin + done);
+        hi_free_host_pages(c, k->host + done, k->count - done);
+        drop_write(c, k->count - done);
     }
     c->stats.device_releases++;
     tickets_give(&c->out, k);
@@ -173,12 +125,10 @@ static bool was_covered(const hiradix_cache *c, rad_ref leaf)
 /* The leaf gets its copy, unless it has one or is not worth it. False: no room for now. */
 static bool demote_leaf(hiradix_cache *c, rad_ref leaf)
 {
-    uint32_t hits = c->device_tree->tree.nodes[leaf.index].hit_count;
+    uint32_t hits = c->tree->nodes[leaf.index].hit_count;
     if (c->params.write_policy != RAD_WRITE_THROUGH_SELECTIVE || hits) {
-        rad_key key;
-        uint32_t end = radix_cache_depth(c->device_tree, leaf.index);
-        tree_path_key(c->device_tree, leaf, end, c->tokens, &key);
-        if (!hi_back_up(c, &key, leaf, end, true, 0)) return false;
+        uint32_t end = radix_cache_depth(c->nodes, leaf.index);
+        if (!hi_back_up(c, leaf.index, end, end, true)) return false;
     }
     c->looked_at[leaf.index] = c->epoch;
     c->looked_gen[leaf.index] = leaf.generation;
@@ -187,14 +137,38 @@ static bool demote_leaf(hiradix_cache *c, rad_ref leaf)
 
 static uint32_t pages_of(const hiradix_cache *c, rad_ref leaf)
 {
-    return c->device_tree->tree.nodes[leaf.index].pages;
+    return c->tree->nodes[leaf.index].pages;
+}
+
+/* Names of unlocked device leaves that will be evicted soon, the coldest first. Looks at the top of
+ * the heap only, so the order is approximate. */
+static uint32_t coldest_leaves(const hiradix_cache *c, rad_ref leaves[DEMOTE_LEAVES])
+{
+    const radix_tree *t = c->tree;
+    heap_key keys[DEMOTE_LEAVES];
+    uint32_t count = 0, end = RAD_MIN(t->leaves.count, (uint32_t)MOST_LOOKED_AT);
+    for (uint32_t i = 0; i < end; i++) {
+        uint32_t id = heap_entry_id(&t->leaves.entries[i]);
+        if (!radix_is_evictable_leaf(t, id)) continue;
+        heap_key key = t->policy->grows ? radix_leaf_key(t, id) : heap_key_of(&t->leaves, id);
+        if (count == DEMOTE_LEAVES && key >= keys[count - 1]) continue;
+        uint32_t at = count < DEMOTE_LEAVES ? count++ : count - 1;
+        for (; at && keys[at - 1] > key; at--) {
+            keys[at] = keys[at - 1];
+            leaves[at] = leaves[at - 1];
+        }
+        keys[at] = key;
+        leaves[at] = radix_cache_ref(c->nodes, id);
+    }
+    return count;
 }
 
 static bool demote_coldest(hiradix_cache *c, uint64_t room)
 {
     rad_ref leaves[DEMOTE_LEAVES];
-    uint32_t count = tree_coldest_leaves(c->device_tree, leaves, DEMOTE_LEAVES);
+    uint32_t count = coldest_leaves(c, leaves);
     for (uint32_t i = 0; i < count && room < c->demote_pages; i++) {
+        if (!radix_is_ref(c->tree, leaves[i])) continue; /* joined with another meanwhile */
         room += pages_of(c, leaves[i]);
         if (!was_covered(c, leaves[i]) && !demote_leaf(c, leaves[i])) return false;
     }
@@ -214,14 +188,15 @@ static void sweep(hiradix_cache *c, uint64_t room, uint64_t moved)
         c->sweep_pages = 0;
         c->sweeping = true;
     }
-    uint32_t places = tree_num_leaf_places(c->device_tree), begun = 0;
+    uint32_t places = c->tree->leaves.count, begun = 0;
     uint64_t dropped_writes, dropped_backups;
     for (uint32_t i = 0; i < SWEEP_PLACES && begun < SWEEP_LEAVES && c->sweeping; i++) {
         c->sweeping = c->sweep_place < places && room + c->sweep_pages / 2 < c->demote_pages &&
                       c->sweep_pages < c->num_host_pages / 8;
         if (!c->sweeping) return;
-        bool evictable;
-        rad_ref leaf = tree_leaf_at(c->device_tree, c->sweep_place, &evictable);
+        uint32_t id = heap_entry_id(&c->tree->leaves.entries[c->sweep_place]);
+        rad_ref leaf = radix_cache_ref(c->nodes, id);
+        bool evictable = radix_is_evictable_leaf(c->tree, id);
         bool covered = was_covered(c, leaf); /* also one that is locked for being copied */
         if (evictable && !covered) {
             dropped_writes = c->stats.dropped_write_tokens;
@@ -242,7 +217,7 @@ void hi_demote(void *cache)
 {
     hiradix_cache *c = cache;
     uint64_t room = rad_kv_available_pages(c->base.kv);
-    uint64_t moved = c->device_tree->inserted + c->device_tree->evicted;
+    uint64_t moved = c->nodes->inserted + c->nodes->evicted;
     if (room >= c->demote_pages) {
         c->sweeping = false;
         return;

@@ -70,7 +70,8 @@ hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count)
     if (slab_available(&ts->ids) <= controller_kept_tickets(kind, ts->params.max) || !count ||
         count > INT32_MAX / 16)
         return NULL;
-    uint32_t lists = ts->params.lists, hashes = kind == TRANSFER_FETCH ? TICKET_HASH_UNITS : 0;
+    bool hashed = kind == TRANSFER_FETCH || (kind == TRANSFER_BACKUP && ts->params.hashed_backups);
+    uint32_t lists = ts->params.lists, hashes = hashed ? TICKET_HASH_UNITS : 0;
     uint32_t span = span_alloc(&ts->runs, (lists + hashes) * count);
     if (!span) return NULL;
     uint32_t id = slab_alloc(&ts->ids);
@@ -95,6 +96,7 @@ void tickets_submit(tickets *ts, hi_ticket *k)
         k->older = ts->newest_write;
         *(k->older ? &k->older->newer : &ts->oldest_write) = k;
         ts->newest_write = k;
+        ts->writes++;
     }
     ts->pending_loads -= k->t.kind == TRANSFER_LOAD;
     k->submitted = true;
@@ -253,6 +255,7 @@ static void settle_writes(tickets *ts)
         if (!k->acked || (!in_turn && k->t.status == RAD_OK)) continue;
         *(k->older ? &k->older->newer : &ts->oldest_write) = k->newer;
         *(k->newer ? &k->newer->older : &ts->newest_write) = k->older;
+        ts->writes--;
         ts->params.ops->done[TRANSFER_WRITE](ts->params.user, k);
     }
 }
@@ -322,6 +325,7 @@ void tickets_abandon_all(tickets *ts)
     for (hi_ticket *k = NULL; (k = tickets_next(ts, k));)
         tickets_drop(ts, k);
     ts->oldest_write = ts->newest_write = NULL;
+    ts->writes = 0;
 }
 
 rad_status tickets_wait(tickets *ts, uint64_t timeout_ns)
@@ -388,6 +392,7 @@ void tickets_count_queues(const tickets *ts, uint32_t queued[TRANSFER_KINDS],
 rad_status tickets_check(const tickets *ts, rad_error *err)
 {
     uint64_t reserved = 0, orphans = 0, orphan_pages = 0, pending = 0, storage = 0, writes = 0;
+    uint32_t listed = ts->writes;
     for (const hi_ticket *k = NULL; (k = tickets_next(ts, k));) {
         bool orphan = k->t.kind == TRANSFER_LOAD && k->orphan;
         reserved += k->reserve;
@@ -398,9 +403,9 @@ rad_status tickets_check(const tickets *ts, rad_error *err)
         orphan_pages += orphan ? k->count : 0;
     }
     for (const hi_ticket *k = ts->oldest_write; k; k = k->newer)
-        writes--;
+        writes--, listed--;
     if (reserved != ts->reserved || orphans != ts->orphans || pending != ts->pending_loads ||
-        orphan_pages != ts->orphan_pages || storage != ts->storage_ops || writes != 0)
+        orphan_pages != ts->orphan_pages || storage != ts->storage_ops || writes != 0 || listed)
         return rad_fail(err, RAD_E_CORRUPT, "%s_check: the counters of tickets are wrong",
                         ts->params.ops->who);
     if (!span_arena_check(&ts->runs))

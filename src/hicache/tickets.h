@@ -36,7 +36,7 @@ typedef struct hi_ticket {
     uint32_t begin;       /* the first page's number on its path */
     rad_page *host;       /* [count], in the arena, like the next ones */
     rad_page *device;     /* [count] */
-    rad_page_hash *chain; /* [count]: fetches */
+    rad_page_hash *chain; /* [count]: of fetches, and of backups where these are hashed */
     bool submitted;
     bool acked;       /* taken from the controller */
     bool orphan;      /* a load or fetch whose request has gone */
@@ -85,6 +85,7 @@ typedef struct ticket_params {
     uint32_t max;
     uint32_t lists;      /* entries of a list for each of its pages */
     uint64_t list_units; /* room for all lists */
+    bool hashed_backups; /* backups have a chain, as fetches always do */
     uint32_t load_steps; /* layers of a load */
     uint32_t copy_threads, store_threads;
     bool deterministic;
@@ -100,6 +101,7 @@ typedef struct tickets {
     span_arena runs;
     rad_page *units; /* the arena: the lists of pages */
     hi_ticket *oldest_write, *newest_write;
+    uint32_t writes;        /* in that list */
     uint32_t pending_loads; /* not submitted yet */
     uint32_t orphans;       /* loads that own device pages for nobody */
     uint64_t orphan_pages;

@@ -3,7 +3,6 @@
  * A request that fetches is not in the queue, so it neither holds others up nor is passed
  * over; how long that may last is the cache's to say (is it still worth it?), so whatever
  * the store does, the request reaches the queue. */
-#include "hicache/hicache_counts.h"
 #include "sched/scheduler_impl.h"
 
 enum { WAIT_NS = 2000000, DRAIN_S = 10 };
@@ -154,7 +153,9 @@ bool tiers_lost(scheduler *s, req *r)
 
 void tiers_note_releases(scheduler *s)
 {
-    s->tiers.releases = hicache_device_releases(s->pools.tree_cache);
+    rad_hicache_stats stats = {0};
+    if (s->tiers.host_pool) (void)rad_hicache_get_stats(s->pools.tree_cache, &stats);
+    s->tiers.releases = stats.device_releases;
 }
 
 bool tiers_wait_for_pages(scheduler *s)

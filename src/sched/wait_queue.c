@@ -9,7 +9,6 @@
 #include "sched/wait_queue.h"
 
 #include "base/mix64.h"
-#include "hicache/hicache_counts.h"
 
 enum { WAIT_LOOKUPS = 8, OLDEST_TRIES = 4 };
 
@@ -150,12 +149,20 @@ static uint32_t known(const wait_queue *q, uint32_t leaf)
     return tokens;
 }
 
+/* Tokens that have left any tier since the start. O(1). */
+static uint64_t evicted(const wait_queue *q)
+{
+    rad_cache_stats stats;
+    rad_cache_get_stats(q->cache, &stats);
+    return stats.evicted_tokens + stats.host_evicted_tokens;
+}
+
 static uint32_t look_up(wait_queue *q, uint32_t leaf)
 {
     wait_node *n = &q->tree.nodes[leaf];
     rad_key key = req_key(n->r, n->depth);
     rad_match match = {0};
-    n->seen = hicache_evicted_tokens(q->cache);
+    n->seen = evicted(q);
     if (n->depth) rad_cache_lookup(q->cache, &key, &match);
     uint32_t cached = match.prefix_tokens + match.host_hit_tokens;
     q->tokens_compared += cached + 1;
@@ -317,9 +324,7 @@ req *wait_queue_next(wait_queue *q)
         while (at && !n[at].r)
             at = n[at].heap;
         if (!at) return NULL;
-        if (i == WAIT_LOOKUPS || !looks_at_cache(q) ||
-            n[at].seen == hicache_evicted_tokens(q->cache))
-            return n[at].r;
+        if (i == WAIT_LOOKUPS || !looks_at_cache(q) || n[at].seen == evicted(q)) return n[at].r;
         uint32_t before = whole_pages(q, known(q, at)), now = look_up(q, at);
         if (now == before) return n[at].r;
         set_cached(q, at, now);
