@@ -151,6 +151,97 @@ TEST(write_back_copies_the_coldest_before_they_go)
     hrig_end(&r);
 }
 
+/* All prompts once, then all again: how many of their tokens the second round finds. */
+static uint64_t found_again(uint32_t device_tokens, uint64_t demote_tokens, uint32_t policy,
+                            rad_hicache_stats *stats)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    o.device_pages = device_tokens / 16;
+    o.host_pages = 4 * o.device_pages;
+    o.demote_tokens = demote_tokens;
+    o.tiers.write_policy = policy;
+    hrig_start(&r, &o, NULL);
+    uint32_t prompts = 3 * device_tokens / 112;
+    uint64_t found = 0;
+    for (uint32_t round = 0; round < 2; round++)
+        for (uint32_t i = 0; i < prompts; i++) {
+            uint32_t cached = serve(&r, 113, (rad_token)(1000 * (1 + i)));
+            found += round ? cached : 0;
+            if (policy == RAD_WRITE_THROUGH) hrig_settle(&r); /* so that it loses nothing either */
+            (void)rad_hicache_pump(r.cache, 0); /* what demotion has begun is under way */
+            CHECK_OK(rad_cache_poll(r.cache));
+        }
+    CHECK(found <= (uint64_t)prompts * 112);
+    *stats = hrig_stats(&r);
+    hrig_end(&r);
+    return found;
+}
+
+/* An eviction gave away what demotion had not come to: with a small pool nearly everything. */
+TEST(write_back_loses_nothing)
+{
+    for (uint32_t tokens = 256; tokens <= 4096; tokens *= 4)
+        for (int ahead = 0; ahead < 2; ahead++) {
+            rad_hicache_stats s;
+            uint64_t demote = ahead ? 0 : UINT64_MAX;
+            uint64_t through = found_again(tokens, demote, RAD_WRITE_THROUGH, &s);
+            uint64_t back = found_again(tokens, demote, RAD_WRITE_BACK, &s);
+            CHECKF(through == 3 * tokens / 112 * 112, "%u: %llu\n", tokens,
+                   (unsigned long long)through);
+            CHECKF(back == through, "%u tokens, demoted ahead %d: %llu of %llu\n", tokens, ahead,
+                   (unsigned long long)back, (unsigned long long)through);
+            CHECK(s.dropped_write_tokens == 0 && s.failed_writes == 0);
+        }
+}
+
+static sim_fate always_torn(void *user, uint64_t copy)
+{
+    (void)user, (void)copy;
+    return SIM_TORN;
+}
+
+/* What write_back cannot copy when it is evicted is counted, and nothing of it is found. */
+TEST(what_write_back_cannot_copy_is_counted)
+{
+    for (int how = 0; how < 3; how++) {
+        hrig r;
+        hrig_options o = plain(16);
+        o.tiers.write_policy = RAD_WRITE_BACK;
+        if (how == 0) o.host_pages = 6; /* too few for the prompt */
+        hrig_start(&r, &o, NULL);
+        serve(&r, 112, 1000);
+        hi_hold hold = {0};
+        if (how == 1) r.sim.script = always_torn;
+        if (how == 2) { /* all of the host is in use */
+            CHECK_OK(rad_cache_evict(r.cache, 112, NULL, NULL));
+            hreq q = {0};
+            hreq_ask(&q, 0, 112, 1000);
+            rad_key key = hreq_key(&q, 112);
+            uint32_t node;
+            CHECK(hrig_on_host(&r, &key, &node) == 112);
+            hold = hi_lock_host(hiradix_of(r.cache), node, 7);
+            rad_page all[1024 / 16];
+            uint32_t left = 1024 / 16 - 7;
+            CHECK_OK(rad_kv_alloc(rad_host_kv_pool_allocator(r.host), all, left));
+            serve(&r, 112, 3000);
+            CHECK_OK(rad_cache_evict(r.cache, 48, NULL, NULL));
+            CHECK_OK(rad_kv_free(rad_host_kv_pool_allocator(r.host), all, left, NULL));
+            CHECK(look(&r, 112, 3000).prefix_tokens == 64);
+            CHECK(look(&r, 112, 3000).host_hit_tokens == 0);
+        } else {
+            CHECK_OK(rad_cache_evict(r.cache, 48, NULL, NULL));
+            CHECK(look(&r, 112, 1000).prefix_tokens == 64);
+            CHECK(look(&r, 112, 1000).host_hit_tokens == 0);
+        }
+        CHECK(hrig_stats(&r).dropped_write_tokens == 48);
+        CHECK(hrig_stats(&r).failed_writes == (how == 1 ? 1u : 0u));
+        if (how == 2) hi_unlock_host(hiradix_of(r.cache), &hold);
+        r.sim.script = NULL;
+        hrig_end(&r);
+    }
+}
+
 /* Many small leaves: those at the top of the heap have their copies soon, and the pages behind
  * them will be wanted as well. */
 TEST(demotion_reaches_as_far_as_it_is_asked_to)

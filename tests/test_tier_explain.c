@@ -82,7 +82,7 @@ TEST(what_never_got_a_copy_was_never_on_the_host)
 {
     hrig r;
     hrig_options o = plain();
-    o.tiers.write_policy = RAD_WRITE_BACK;
+    o.tiers.write_policy = RAD_WRITE_THROUGH_SELECTIVE;
     hrig_start(&r, &o, NULL);
     serve(&r, 40, 100);
     CHECK_OK(rad_cache_evict(r.cache, 40, NULL, NULL));

@@ -16,8 +16,11 @@
  *
  *   - A page is found on a tier only once it is there completely (P3). Whatever fails,
  *     tears, is cancelled or comes late leaves a miss and nothing else.
- *   - No call waits for a write. Evicting never does: what has no copy when its page is
- *     needed is lost, and so copies are begun early, see demote_tokens.
+ *   - No call waits for a write, with one exception. Under RAD_WRITE_BACK a page that is evicted
+ *     without a copy is copied first, with what the host lacks in front of it, by the call that
+ *     evicts; what the host has no room for, or what cannot be copied, is lost and counted
+ *     (dropped_write_tokens). Under the other policies what has no copy yet is lost. So copies are
+ *     begun early, see demote_tokens.
  *   - Whatever a transfer holds is one of its ticket's: pages, locks, list space. Tickets
  *     end on every path; how many are out is in the stats.
  *
@@ -70,7 +73,8 @@ extern "C" {
 typedef enum rad_write_policy {
     RAD_WRITE_THROUGH = 0,           /* to the host when a request publishes it */
     RAD_WRITE_THROUGH_SELECTIVE = 1, /* when a later request comes back to it */
-    RAD_WRITE_BACK = 2               /* when it is about to be evicted, see demote_tokens */
+    RAD_WRITE_BACK = 2               /* before it is evicted: ahead of that, see demote_tokens, or
+                                      * at the last moment */
 } rad_write_policy;
 
 typedef enum rad_prefetch_policy {

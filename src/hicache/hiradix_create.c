@@ -112,6 +112,7 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
                               .max_pinned_tokens = pinned ? pinned : tree.max_pinned_tokens,
                               .events = p->tier_events != 0,
                               .drop = hi_drop_host,
+                              .save = p->write_policy == RAD_WRITE_BACK ? hi_save_leaf : NULL,
                               .user = c};
     status = radix_cache_create_tiered(&c->base.env, &tree, &host, &c->device, err);
     if (status) return status;

@@ -154,6 +154,9 @@ rad_status hi_check(const rad_cache *cache, rad_error *err);
 bool hi_back_up(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, bool force);
 rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker);
 void hi_write_done(void *cache, hi_ticket *k);
+
+/* radix_host.save: copies the leaf and what the host lacks of its path, here and now. */
+void hi_save_leaf(void *cache, uint32_t leaf, uint32_t pages);
 void hi_demote(void *cache);
 
 /* ---- hiradix_load.c ---- */

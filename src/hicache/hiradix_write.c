@@ -13,7 +13,11 @@
  *
  * Demotion. A copy made ahead costs an eviction nothing: while few device pages are free, poll
  * looks at the leaves that go next, and at some beyond them, and begins to copy those that the host
- * lacks. It catches what write_through could not copy, or what the host has dropped since. */
+ * lacks. It catches what write_through could not copy, or what the host has dropped since.
+ *
+ * write_back loses nothing that the host has room for: a leaf that demotion has not come to is
+ * copied when it is evicted, by the one who evicts, before its pages are given away. That is the
+ * one place where a call waits for a copy. */
 #include "hicache/hiradix_impl.h"
 
 #include "mem/host_kv_pool.h"
@@ -114,6 +118,54 @@ void hi_write_done(void *cache, hi_ticket *k)
     }
     c->stats.device_releases++;
     tickets_give(&c->out, k);
+}
+
+/* ---- at the last moment ---- */
+
+/* Copies the node's pages into host pages that are already its region's; there is room for them. */
+static rad_status copy_node(hiradix_cache *c, uint32_t node)
+{
+    enum { LOT = 128 };
+    radix_tree *t = c->tree;
+    const radix_node *n = &t->nodes[node];
+    rad_page *host = t->host.regions + n->at, from[LOT];
+    if (rad_kv_alloc(c->host_pages, host, n->pages) != RAD_OK) return RAD_FULL;
+    hi_note_taken(c, host, n->pages);
+    rad_status status = RAD_OK;
+    for (uint32_t at = 0, lot; !status && at < n->pages; at += lot) {
+        lot = RAD_MIN((uint32_t)LOT, n->pages - at);
+        page_runs_expand(t->regions + n->at, at, lot, 1, from);
+        status = rad_host_kv_pool_backup(c->pool, from, host + at, lot);
+    }
+    if (!status) {
+        radix_host_put(t, node, NULL);
+        c->stats.written_tokens += (uint64_t)n->pages * c->page_size;
+        return RAD_OK;
+    }
+    c->stats.failed_writes++;
+    hi_free_host_pages(c, host, n->pages);
+    host[0] = 0;
+    return status;
+}
+
+void hi_save_leaf(void *cache, uint32_t leaf, uint32_t pages)
+{
+    hiradix_cache *c = cache;
+    radix_tree *t = c->tree;
+    uint32_t depth = radix_cache_depth(c->nodes, leaf);
+    radix_covered path = radix_host_covered(t, leaf, depth);
+    hi_hold front = hi_lock_host(c, path.node, path.on_host);
+    bool ok = hi_make_host_room(c, depth - path.on_host);
+    for (uint32_t id = leaf, below = 0; !radix_on_host(t, id); id = t->nodes[id].parent) {
+        t->host.of[id].below = below; /* evicting on the host may have joined some of them */
+        below = id;
+        path.node = id;
+    }
+    for (uint32_t id = path.node; ok && id; id = t->host.of[id].below)
+        ok = copy_node(c, id) == RAD_OK;
+    hi_unlock_host(c, &front);
+    if (!ok) drop_write(c, pages);
+    if (ok && c->store.backend.ops) hi_save(c, leaf, depth, path.on_host, depth);
 }
 
 /* Whether the leaf was found to have its copy, and nothing was dropped since. */
