@@ -7,8 +7,6 @@
 #include "engine/engine_tiers.h"
 
 #include <radish/radish.h>
-#include <radish/storage_file.h>
-#include <radish/storage_redis.h>
 
 #include <jansson.h>
 #include <stdio.h>
@@ -17,6 +15,7 @@
 
 #include "base/word_list.h"
 #include "engine/engine_secret.h"
+#include "storage/backends.h"
 
 static const char *const write_policies[] = {"write_through", "write_through_selective",
                                              "write_back"};
@@ -35,14 +34,26 @@ static int find_word(const char *const *words, int count, const char *word)
 
 typedef struct extra_option {
     const char *name;
-    enum { EXTRA_U32, EXTRA_U64, EXTRA_SECONDS, EXTRA_TEXT } type;
+    enum { EXTRA_U32, EXTRA_U64, EXTRA_TEXT, EXTRA_WORD, EXTRA_SECONDS } type;
     void *target;
+    const char *const *words; /* EXTRA_WORD: a uint32_t, the place of one of these; then NULL */
 } extra_option;
+
+static bool read_word(const char *word, const extra_option *o)
+{
+    for (uint32_t i = 0; o->words[i]; i++)
+        if (strcmp(o->words[i], word) == 0) {
+            *(uint32_t *)o->target = i;
+            return true;
+        }
+    return false;
+}
 
 static bool read_value(const json_t *value, const extra_option *o)
 {
-    if (o->type == EXTRA_TEXT) {
+    if (o->type == EXTRA_TEXT || o->type == EXTRA_WORD) {
         if (!json_is_string(value)) return false;
+        if (o->type == EXTRA_WORD) return read_word(json_string_value(value), o);
         *(const char **)o->target = json_string_value(value);
         return true;
     }
@@ -62,15 +73,26 @@ static bool read_value(const json_t *value, const extra_option *o)
     return true;
 }
 
+static rad_status refuse_value(const extra_option *o, rad_error *err)
+{
+    char words[128];
+    uint32_t count = 0;
+    if (o->type != EXTRA_WORD)
+        return rad_fail(err, RAD_E_INVAL, "hicache: the extra config's '%s' has a wrong value",
+                        o->name);
+    while (o->words[count])
+        count++;
+    return rad_fail(err, RAD_E_INVAL, "hicache: the extra config's '%s' is %s", o->name,
+                    word_list(words, sizeof words, o->words, count, "or"));
+}
+
 /* Takes what `options` name out of the object; what is left is nobody's. */
 static rad_status take_options(json_t *object, const extra_option *options, size_t count,
                                rad_error *err)
 {
     for (size_t i = 0; i < count; i++) {
         const json_t *value = json_object_get(object, options[i].name);
-        if (value && !read_value(value, &options[i]))
-            return rad_fail(err, RAD_E_INVAL, "hicache: the extra config's '%s' has a wrong value",
-                            options[i].name);
+        if (value && !read_value(value, &options[i])) return refuse_value(&options[i], err);
     }
     return RAD_OK;
 }
@@ -98,92 +120,89 @@ enum { PREFETCH_OPTIONS = 4 };
 
 static void prefetch_options(rad_hicache_params *p, extra_option out[PREFETCH_OPTIONS])
 {
-    out[0] = (extra_option){"prefetch_threshold", EXTRA_U32, &p->prefetch_threshold};
-    out[1] = (extra_option){"prefetch_timeout_base", EXTRA_SECONDS, &p->timeout_base_ns};
-    out[2] = (extra_option){"prefetch_timeout_per_ki_token", EXTRA_SECONDS, &p->timeout_per_ki_ns};
-    out[3] = (extra_option){"prefetch_timeout_max", EXTRA_SECONDS, &p->timeout_max_ns};
+    out[0] = (extra_option){"prefetch_threshold", EXTRA_U32, &p->prefetch_threshold, NULL};
+    out[1] = (extra_option){"prefetch_timeout_base", EXTRA_SECONDS, &p->timeout_base_ns, NULL};
+    out[2] =
+        (extra_option){"prefetch_timeout_per_ki_token", EXTRA_SECONDS, &p->timeout_per_ki_ns, NULL};
+    out[3] = (extra_option){"prefetch_timeout_max", EXTRA_SECONDS, &p->timeout_max_ns, NULL};
 }
 
 /* ---- stores ---- */
 
-/* The password from the config, a file, or the environment. One that clients' words name a store
- * for is theirs to give: ours would go to any host they like. */
+/* The password from the config, a file, or the environment; *password is NULL without one. One that
+ * clients' words name a store for is theirs to give: ours would go to any host they like. */
 static rad_status find_password(const engine_store_words *words, const char *file,
-                                rad_storage_redis_params *redis, char buffer[ENGINE_SECRET_BYTES],
+                                char buffer[ENGINE_SECRET_BYTES], const char **password,
                                 rad_error *err)
 {
     if (file && words->from_client)
         return rad_fail(err, RAD_E_INVAL,
                         "hicache: password_file is for who starts the server, not for clients");
-    if (file && redis->password)
+    if (file && *password)
         return rad_fail(err, RAD_E_INVAL, "hicache: password or password_file, not both");
     if (file) {
         rad_status status = engine_secret_read(file, buffer, err);
         if (status) return status;
-        redis->password = buffer;
+        *password = buffer;
     }
-    if (!redis->password && !words->from_client) redis->password = getenv(ENGINE_SECRET_ENV);
-    if (redis->password && !*redis->password) redis->password = NULL;
+    if (!*password && !words->from_client) *password = getenv(ENGINE_SECRET_ENV);
+    if (*password && !**password) *password = NULL;
     return RAD_OK;
 }
 
-static rad_status open_redis(const rad_env *env, const engine_store_words *words, const char *file,
-                             rad_storage_redis_params *redis, rad_storage *out, rad_error *err)
+enum { MOST_STORE_OPTIONS = 16, PASSWORD_OPTIONS = 2 };
+
+/* The backend's own options, and those of a password where it takes one. Returns how many. */
+static size_t store_options(const storage_backend *b, storage_params *params, const char **password,
+                            const char **password_file, extra_option out[MOST_STORE_OPTIONS])
 {
-    char buffer[ENGINE_SECRET_BYTES];
-    rad_status status = find_password(words, file, redis, buffer, err);
-    if (!status) status = rad_storage_redis_open(env, redis, out, err);
-    explicit_bzero(buffer, sizeof buffer);
-    return status;
+    size_t count = RAD_MIN(b->num_options, (size_t)MOST_STORE_OPTIONS - PASSWORD_OPTIONS);
+    for (size_t i = 0; i < count; i++) {
+        const storage_option *o = &b->options[i];
+        out[i] = (extra_option){.name = o->name,
+                                .type = o->type == STORAGE_U32    ? EXTRA_U32
+                                        : o->type == STORAGE_U64  ? EXTRA_U64
+                                        : o->type == STORAGE_TEXT ? EXTRA_TEXT
+                                                                  : EXTRA_WORD,
+                                .target = (char *)params + o->offset,
+                                .words = o->words};
+    }
+    if (!b->takes_password) return count;
+    out[count++] = (extra_option){"password", EXTRA_TEXT, password, NULL};
+    out[count++] = (extra_option){"password_file", EXTRA_TEXT, password_file, NULL};
+    return count;
 }
 
 static rad_status open_with(const rad_env *env, const engine_store_words *words, json_t *extra,
                             rad_storage *out, rad_error *err)
 {
-    static const char *const fsyncs[] = {"default", "never", "always"};
-    const char *spec = words->spec;
-    bool is_file = strncmp(spec, "file:", 5) == 0, is_redis = strncmp(spec, "redis:", 6) == 0;
-    rad_storage_file_params file = {
-        .struct_size = sizeof file, .dir = spec + 5, .mode = words->mode};
-    rad_storage_redis_params redis = {.struct_size = sizeof redis, .nodes = spec + 6};
-    const char *fsync = NULL, *password_file = NULL;
+    char forms[256], secret[ENGINE_SECRET_BYTES];
+    const char *password_file = NULL, *key;
+    storage_place place = {.mode = words->mode};
+    const storage_backend *b = storage_backend_find(words->spec, &place.where);
+    if (!b)
+        return rad_fail(err, RAD_E_INVAL, "hicache: a storage backend is %s, not %.200s",
+                        storage_backend_forms(forms, sizeof forms), words->spec);
+    storage_params params = {0};
     rad_hicache_params unused = {0};
-    extra_option prefetch[PREFETCH_OPTIONS];
+    extra_option own[MOST_STORE_OPTIONS], prefetch[PREFETCH_OPTIONS];
+    size_t count = store_options(b, &params, &place.password, &password_file, own);
     prefetch_options(&unused, prefetch);
-    const extra_option of_file[] = {{"max_size", EXTRA_U64, &file.max_bytes},
-                                    {"fsync", EXTRA_TEXT, &fsync},
-                                    {"threads", EXTRA_U32, &file.threads},
-                                    {"lock_timeout_ms", EXTRA_U32, &file.lock_timeout_ms}};
-    const extra_option of_redis[] = {{"user", EXTRA_TEXT, &redis.user},
-                                     {"password", EXTRA_TEXT, &redis.password},
-                                     {"password_file", EXTRA_TEXT, &password_file},
-                                     {"allowed_hosts", EXTRA_TEXT, &redis.allowed_hosts},
-                                     {"prefix", EXTRA_TEXT, &redis.prefix},
-                                     {"ttl_seconds", EXTRA_U32, &redis.ttl_seconds},
-                                     {"connect_timeout_ms", EXTRA_U32, &redis.connect_timeout_ms},
-                                     {"timeout_ms", EXTRA_U32, &redis.timeout_ms},
-                                     {"threads", EXTRA_U32, &redis.threads}};
-    const extra_option *own = is_file ? of_file : of_redis;
-    size_t count = is_file ? RAD_COUNT(of_file) : RAD_COUNT(of_redis);
-    if (!is_file && !is_redis)
-        return rad_fail(err, RAD_E_INVAL,
-                        "hicache: a storage backend is file:DIR or redis:HOST:PORT,..., not %.200s",
-                        spec);
-    const char *key;
     json_t *value;
-    json_object_foreach(extra, key, value) if (
-        !is_named(own, count, key) &&
-        !is_named(prefetch, PREFETCH_OPTIONS,
-                  key)) return rad_fail(err, RAD_E_INVAL,
-                                        "hicache: the extra config has an unknown option '%.60s'",
-                                        key);
+    /* clang-format off: it takes the loop for a call */
+    json_object_foreach(extra, key, value)
+    {
+        if (!is_named(own, count, key) && !is_named(prefetch, PREFETCH_OPTIONS, key))
+            return rad_fail(err, RAD_E_INVAL,
+                            "hicache: the extra config has an unknown option '%.60s'", key);
+    }
+    /* clang-format on */
     rad_status status = take_options(extra, own, count, err);
-    if (status != RAD_OK) return status;
-    int sync = find_word(fsyncs, RAD_COUNT(fsyncs), fsync);
-    if (sync < 0) return rad_fail(err, RAD_E_INVAL, "hicache: fsync is default, never or always");
-    file.fsync = (uint32_t)sync;
-    return is_file ? rad_storage_file_open(env, &file, out, err)
-                   : open_redis(env, words, password_file, &redis, out, err);
+    if (!status && b->takes_password)
+        status = find_password(words, password_file, secret, &place.password, err);
+    if (!status) status = b->open(env, &place, &params, out, err);
+    explicit_bzero(secret, sizeof secret);
+    return status;
 }
 
 rad_status engine_store_open(const rad_env *env, const engine_store_words *words, rad_storage *out,

@@ -40,7 +40,7 @@ void engine_tiers_fini(engine_tiers *t); /* closes the store; after the schedule
 
 /* A store in words. */
 typedef struct engine_store_words {
-    const char *spec;         /* "file:DIR" or "redis:HOST:PORT,..." */
+    const char *spec;         /* "SCHEME:WHERE", see storage/backends.h */
     const char *extra_config; /* options in a JSON object; NULL: none */
     uint32_t mode;            /* of files in a directory */
     bool from_client;         /* not from who started the server: no secret of ours goes with it */

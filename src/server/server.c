@@ -45,17 +45,17 @@ uint16_t server_port(const server *s)
 
 /* ---- routes ---- */
 
-static void handle_completions(server *s, struct evhttp_request *http)
+void handle_completions(server *s, struct evhttp_request *http)
 {
     call_start(s, &completions_ops, http);
 }
 
-static void handle_chat(server *s, struct evhttp_request *http)
+void handle_chat(server *s, struct evhttp_request *http)
 {
     call_start(s, &chat_ops, http);
 }
 
-static void handle_generate(server *s, struct evhttp_request *http)
+void handle_generate(server *s, struct evhttp_request *http)
 {
     call_start(s, &generate_ops, http);
 }
@@ -66,22 +66,27 @@ struct route {
     void (*handle)(server *s, struct evhttp_request *http);
 };
 
-enum { GET = EVHTTP_REQ_GET | EVHTTP_REQ_HEAD, POST = EVHTTP_REQ_POST };
+#define ROUTE(path, methods, handle) {path, methods, handle},
+static const struct route routes[] = {SERVER_ROUTES(ROUTE)};
+#undef ROUTE
 
-static const struct route routes[] = {
-    {"/v1/completions", POST, handle_completions},
-    {"/v1/chat/completions", POST, handle_chat},
-    {"/generate", POST, handle_generate},
-    {"/v1/models", GET, handle_models},
-    {"/health", GET, handle_health},
-    {"/model_info", GET, handle_model_info},
-    {"/get_model_info", GET, handle_model_info},
-    {"/server_info", GET, handle_server_info},
-    {"/get_server_info", GET, handle_server_info},
-    {"/metrics", GET, handle_metrics},
-    {"/flush_cache", POST, handle_flush_cache},
-    {"/hicache/storage-backend", GET | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE, handle_storage_backend},
-};
+/* "GET, HEAD, PUT", as the header Allow has it. */
+static void allowed_methods(const struct route *route, char *text, size_t size)
+{
+    static const struct {
+        unsigned bit;
+        const char *name;
+    } methods[] = {{EVHTTP_REQ_GET, "GET"},
+                   {EVHTTP_REQ_HEAD, "HEAD"},
+                   {EVHTTP_REQ_POST, "POST"},
+                   {EVHTTP_REQ_PUT, "PUT"},
+                   {EVHTTP_REQ_DELETE, "DELETE"}};
+    size_t used = 0;
+    for (size_t i = 0; i < RAD_COUNT(methods); i++)
+        if (route->methods & methods[i].bit)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                     methods[i].name);
+}
 
 static const struct route *find_route(const char *path)
 {
@@ -119,9 +124,8 @@ static void on_request(struct evhttp_request *http, void *arg)
                  "there is nothing at this path; see /v1/models, "
                  "/v1/completions, /v1/chat/completions, /generate");
     } else if (!(route->methods & evhttp_request_get_command(http))) {
-        const char *allow = route->methods & EVHTTP_REQ_POST  ? "POST"
-                            : route->methods & EVHTTP_REQ_PUT ? "GET, HEAD, PUT, DELETE"
-                                                              : "GET, HEAD";
+        char allow[64];
+        allowed_methods(route, allow, sizeof allow);
         evhttp_add_header(evhttp_request_get_output_headers(http), "Allow", allow);
         api_fail(&err, 405, NULL, "%s takes %s", route->path, allow);
     } else if (s->stopping) {

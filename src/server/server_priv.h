@@ -7,6 +7,7 @@
 #include "server/call.h"
 #include "server/connection.h"
 #include "server/figures.h"
+#include "server/routes.h"
 
 #include <event2/event.h>
 #include <pthread.h>
@@ -172,13 +173,6 @@ bool browser_admit(server *s, struct evhttp_request *http, api_error *err);
 bool browser_preflight(server *s, struct evhttp_request *http);
 
 /* ---- admin ---- */
-void handle_health(server *s, struct evhttp_request *http);
-void handle_models(server *s, struct evhttp_request *http);
-void handle_model_info(server *s, struct evhttp_request *http);
-void handle_server_info(server *s, struct evhttp_request *http);
-void handle_metrics(server *s, struct evhttp_request *http);
-void handle_flush_cache(server *s, struct evhttp_request *http);
-void handle_storage_backend(server *s, struct evhttp_request *http);
 /* POST /flush_cache where storage is among the tiers. */
 void flush_storage(server *s, struct evhttp_request *http, uint32_t tiers, uint64_t wait_ms);
 void prometheus_write(struct evbuffer *out, const engine_info *info, const server_figures *f,

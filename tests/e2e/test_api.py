@@ -302,6 +302,11 @@ def test_admin():
         s.ask("/flush_cache?timeout=5", b"")
         check(s.wait_idle()["evictable_tokens"] == 0)
         check(cached(s.ask("/v1/completions", body)) == 0)
+        for path, allowed in [("/generate", "POST"), ("/health", "GET, HEAD"),
+                              ("/hicache/storage-backend", "GET, HEAD, PUT, DELETE")]:
+            response = s.raw("DELETE" if path != "/hicache/storage-backend" else "POST", path, b"")[0]
+            check(response.status == 405 and response.getheader("Allow") == allowed,
+                  path, response.getheader("Allow"))
 
 
 def test_memory_is_made_ready_ahead_of_requests():

@@ -1,0 +1,37 @@
+/* routes.h - what is at which path: the one list of the server's endpoints.
+ *
+ * A new endpoint is a line here and its handler, in any file of this room that includes this
+ * one (server_priv.h does). A path is compared whole; "/v1/models/NAME" is "/v1/models". */
+#ifndef SERVER_ROUTES_H
+#define SERVER_ROUTES_H
+
+#include <event2/http.h>
+
+#include "server/server.h"
+
+#define ROUTE_GET    (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)
+#define ROUTE_POST   EVHTTP_REQ_POST
+#define ROUTE_CHANGE (ROUTE_GET | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE)
+
+/* clang-format off */
+#define SERVER_ROUTES(ROUTE)                                                                       \
+    ROUTE("/v1/completions",          ROUTE_POST,   handle_completions)                            \
+    ROUTE("/v1/chat/completions",     ROUTE_POST,   handle_chat)                                   \
+    ROUTE("/generate",                ROUTE_POST,   handle_generate)                               \
+    ROUTE("/v1/models",               ROUTE_GET,    handle_models)                                 \
+    ROUTE("/health",                  ROUTE_GET,    handle_health)                                 \
+    ROUTE("/model_info",              ROUTE_GET,    handle_model_info)                             \
+    ROUTE("/get_model_info",          ROUTE_GET,    handle_model_info)                             \
+    ROUTE("/server_info",             ROUTE_GET,    handle_server_info)                            \
+    ROUTE("/get_server_info",         ROUTE_GET,    handle_server_info)                            \
+    ROUTE("/metrics",                 ROUTE_GET,    handle_metrics)                                \
+    ROUTE("/flush_cache",             ROUTE_POST,   handle_flush_cache)                            \
+    ROUTE("/hicache/storage-backend", ROUTE_CHANGE, handle_storage_backend)
+/* clang-format on */
+
+/* On the loop's thread; answers now or later (reply.c, call.h). */
+#define DECLARE_HANDLER(path, methods, handle) void handle(server *s, struct evhttp_request *http);
+SERVER_ROUTES(DECLARE_HANDLER)
+#undef DECLARE_HANDLER
+
+#endif
