@@ -9,6 +9,8 @@
    among those of several commands, and no other.
  - The commands that they name are there with their options, and nothing in the repository but the
    tests' RADISH_TESTDATA names a file beside the clone (docs_commands.py).
+ - Every file that docs/architecture.md names is there, every room has its line, and what a newcomer
+   wants to do touches two files at most (a file of one's own is one).
  - docs/embedding.md's table of sizes is what `bench_cache --sizing` prints, within 5%.
 """
 import pathlib
@@ -74,6 +76,23 @@ def policies(manual, option):
     return set(re.findall(r"[a-z][a-z-]+", choices.split(".")[0])) - {"or"}
 
 
+def check_architecture(root, wrong):
+    text = (root / "docs/architecture.md").read_text()
+    files = {name for name in re.findall(r"`((?:src|include|tests|examples)/[\w/.]+\.\w+)`", text)}
+    wrong += [f"docs/architecture.md names {name}, which is not there" for name in sorted(files)
+              if not (root / name).is_file()]
+    rooms = text[text.index("## Rooms"):text.index("## One request")]
+    for room in re.findall(r"^(\w+):", (root / "src/LAYERS").read_text(), re.M):
+        if not re.search(rf"^\|[^|]*`{room}`[^|]*\|", rooms, re.M):
+            wrong.append(f"docs/architecture.md has no line for the room {room}")
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", text[text.index("## A newcomer"):], re.M)
+    for what, touched in rows[2:]:
+        if len(touched.split(", ")) > 2:
+            wrong.append(f"docs/architecture.md: to {what} touches {touched}")
+    if not files or len(rows) < 10:
+        wrong.append("docs/architecture.md: nothing was looked at")
+
+
 def check_manual(root, build, wrong):
     page = root / "docs/radish.1"
     text = page.read_text()
@@ -128,6 +147,7 @@ def main():
     wrong = []
     run_program(root, build, compiler, wrong)
     check_manual(root, build, wrong)
+    check_architecture(root, wrong)
     headers = "\n".join(path.read_text() for path in root.glob("include/radish/*.h"))
     known = set(NAME.findall(headers))
     documents = [root / "README.md", *sorted(root.glob("docs/*.md"))]
