@@ -75,7 +75,7 @@ TEST(a_figure_is_read_where_it_lies)
                                              .evictable_tokens = 200,
                                              .window_total_tokens = 80,
                                              .window_available_tokens = 50,
-                                             .window_evictable_tokens = 20,
+                                             .window_evictable_tokens = 6,
                                              .kv_errors = 5,
                                              .forward_ns = 1500000000,
                                              .self_check = {.num_checks = 7, .num_violations = 2},
@@ -94,13 +94,14 @@ TEST(a_figure_is_read_where_it_lies)
                   {"fetched_tokens", 40},
                   {"sglang:num_used_tokens", 100},
                   {"sglang:kv_used_tokens", 300},
-                  {"sglang:token_usage", 0.25},
+                  {"sglang:token_usage", 0.3}, /* of both pools the fuller one's */
+                  {"sglang:full_token_usage", 0.25},
                   {"swa_max_total_num_tokens", 80},
                   {"swa_available_tokens", 50},
-                  {"sglang:swa_evictable_tokens", 20},
+                  {"sglang:swa_evictable_tokens", 6},
                   {"sglang:swa_used_tokens", 30},
-                  {"sglang:swa_num_used_tokens", 10},
-                  {"sglang:swa_token_usage", 0.125},
+                  {"sglang:swa_num_used_tokens", 24},
+                  {"sglang:swa_token_usage", 0.3},
                   {"sglang:cache_hit_rate", 0.25}};
     for (size_t i = 0; i < RAD_COUNT(wanted); i++) {
         double value = figure_value(find(wanted[i].name), &f);

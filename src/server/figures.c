@@ -80,10 +80,12 @@ static const figure table[] = {
     {"held_tokens", GAUGE("radish:kv_held_tokens", "KV slots of requests alone."),
      SCHED(held_tokens), TELLS},
     {NULL, GAUGE("sglang:kv_used_tokens", "KV slots not free."), AT(used_tokens), TELLS},
-    {NULL, GAUGE("sglang:token_usage", "Part of the pool in use by requests."), AT_F64(token_usage),
-     TELLS},
-    {NULL, GAUGE("sglang:full_token_usage", "The same, where window layers have their own pool."),
-     AT_F64(token_usage), TELLS, .window = true},
+    {NULL,
+     GAUGE("sglang:token_usage", "Part of the pool in use by requests, of two the fuller one's."),
+     AT_F64(token_usage), TELLS},
+    {NULL,
+     GAUGE("sglang:full_token_usage", "Of the pool of layers without a window: the part in use."),
+     AT_F64(full_usage), TELLS, .window = true},
     {"swa_max_total_num_tokens",
      GAUGE("sglang:swa_max_total_num_tokens", "Size of the pool of layers with a window."),
      SCHED(window_total_tokens), .window = true},
@@ -257,12 +259,13 @@ void figures_derive(server_figures *f)
     f->host_hits = s->loaded_tokens - s->fetched_tokens;
     f->used_tokens = s->max_total_tokens - RAD_MIN(s->max_total_tokens, s->available_tokens);
     f->busy_tokens = f->used_tokens - RAD_MIN(f->used_tokens, s->evictable_tokens);
-    f->token_usage = ratio(f->busy_tokens, s->max_total_tokens);
+    f->full_usage = ratio(f->busy_tokens, s->max_total_tokens);
     f->used_window_tokens = s->window_total_tokens -
                             RAD_MIN(s->window_total_tokens, s->window_available_tokens);
     f->busy_window_tokens = f->used_window_tokens -
                             RAD_MIN(f->used_window_tokens, s->window_evictable_tokens);
     f->window_usage = ratio(f->busy_window_tokens, s->window_total_tokens);
+    f->token_usage = RAD_MAX(f->full_usage, f->window_usage);
     f->hit_rate = ratio(s->cached_tokens, s->prompt_tokens);
 }
 
