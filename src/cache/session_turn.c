@@ -328,7 +328,8 @@ rad_status session_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert
     }
     uint32_t id = session_find(&c->ids, req->key.session);
     session_slot *s = &c->slots[id];
-    bool kept = is_insert && req->row && req->committed_len && !s->closing &&
+    /* A load that has not been seen through ends in the cache that has its ticket. */
+    bool kept = is_insert && req->row && req->committed_len && !s->closing && !req->load &&
                 namespace_fits(req->key.extra_key, req->key.cache_salt);
     rad_status status = kept ? keep(c, id, req, err) : drop(c, id, req, is_insert, err);
     s->active = false;

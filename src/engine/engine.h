@@ -85,6 +85,11 @@ typedef struct engine_params {
     memory_budget *request_memory; /* what all requests together may hold outside of the KV pool:
                                     * prompts, ids, stop strings; outlives the engine. NULL: no
                                     * limit but the queue's */
+    uint32_t max_sessions;         /* open at one time (engine_session_open); 0: none */
+    bool streaming_sessions;       /* each keeps all its K/V and a row between turns; else its turns
+                                    * order eviction (radish/session.h) */
+    bool retention;                /* requests may ask to be retained (radish/retention.h) */
+    uint64_t max_pinned_tokens;    /* that requests may pin; 0: none */
     bool disable_partial_reuse;    /* with pages of several tokens, use of them whole ones only */
     double self_check_interval_s;  /* an idle engine checks all slots and structures so often, see
                                     * sched/self_check.h; 0 = never */
@@ -210,6 +215,11 @@ typedef struct engine_request {
     int32_t priority;
     const char *extra_key;  /* NULL = none */
     const char *cache_salt; /* NULL = none */
+    uint32_t session;       /* of engine_session_open; 0 = none */
+    /* What it leaves in the cache is kept longer: pinned for pin_ns, as far as the budget goes, or
+     * retained with a priority, 1..99, until it was idle for retention_idle_ns (0: for good). */
+    int32_t retention_priority;
+    uint64_t retention_idle_ns, pin_ns;
     engine_share *share;    /* NULL: copies of its own */
 
     /* Called from the detokenizer thread: one or more times, the last one with finish
@@ -228,6 +238,13 @@ typedef struct engine_request {
  * later (a text that is too long, a conversation that does not render) arrives as an
  * event with ENGINE_FINISH_ERROR. */
 rad_status engine_submit(engine *e, const engine_request *request, uint64_t *id, rad_error *err);
+
+/* A conversation that comes back turn by turn. RAD_FULL: as many are open as may be;
+ * RAD_E_UNSUPPORTED: engine_params.max_sessions is 0; RAD_E_STATE: it is not open. A request whose
+ * session is closed when its turn comes, or under streaming_sessions has another turn running,
+ * ends with an error in words. Waits for the scheduler, as those below. */
+rad_status engine_session_open(engine *e, uint32_t *session, rad_error *err);
+rad_status engine_session_close(engine *e, uint32_t session, rad_error *err);
 
 /* Asks for an end; the last event (ABORT, or what overtook it) still comes. Unknown
  * ids are fine: the request may have just ended. */

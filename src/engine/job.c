@@ -58,11 +58,27 @@ static rad_status check_sampling(const engine *e, const sampling_params *p, rad_
     return sampling_params_check(p, err);
 }
 
+/* What the engine was not made for would be ignored in silence. */
+static rad_status check_keeping(const engine *e, const engine_request *q, rad_error *err)
+{
+    if (q->session && !e->params.max_sessions)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "this engine has no sessions (max_sessions)");
+    if (q->pin_ns && !e->params.max_pinned_tokens)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "this engine pins nothing (max_pinned_tokens)");
+    if (q->retention_priority && !e->params.retention)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "this engine retains nothing (retention)");
+    if (q->retention_priority < 0 || q->retention_priority > 99)
+        return rad_fail(err, RAD_E_INVAL, "retention_priority %d is not from 1 to 99",
+                        q->retention_priority);
+    return RAD_OK;
+}
+
 static rad_status check_request(const engine *e, const engine_request *q, rad_error *err)
 {
     if (!q->on_event) return rad_fail(err, RAD_E_INVAL, "on_event is needed");
     rad_status status = check_prompt(e, q, err);
     if (status == RAD_OK) status = check_sampling(e, &q->sampling, err);
+    if (status == RAD_OK) status = check_keeping(e, q, err);
     if (status != RAD_OK) return status;
     if (q->max_new_tokens < -1)
         return rad_fail(err, RAD_E_INVAL, "max_new_tokens %lld is negative",
@@ -123,6 +139,10 @@ static bool copy_rest(const rad_env *env, engine_job *job, const engine_request 
         .priority = q->priority,
         .extra_key = job->extra_key,
         .cache_salt = job->cache_salt,
+        .session = q->session,
+        .retention_priority = q->retention_priority,
+        .retention_idle_ns = q->retention_idle_ns,
+        .pin_ns = q->pin_ns,
         .user = job,
     };
     return (!q->num_stop_token_ids || job->stop_token_ids) && (!q->extra_key || job->extra_key) &&

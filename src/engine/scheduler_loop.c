@@ -16,6 +16,7 @@ typedef struct engine_call {
     rad_status status;
     rad_error *err;
     scheduler_stats *stats;
+    uint32_t *session;
     void (*run)(engine *e, void *user);
     void *user;
     bool no_cache, no_tree;
@@ -147,6 +148,28 @@ static void do_check(engine *e, engine_call *c)
 rad_status engine_check(engine *e, rad_error *err)
 {
     engine_call c = {.fn = do_check, .err = err};
+    return call(e, &c);
+}
+
+static void do_session_open(engine *e, engine_call *c)
+{
+    c->status = scheduler_session_open(e->scheduler, c->session, c->err);
+}
+
+rad_status engine_session_open(engine *e, uint32_t *session, rad_error *err)
+{
+    engine_call c = {.fn = do_session_open, .session = session, .err = err};
+    return call(e, &c);
+}
+
+static void do_session_close(engine *e, engine_call *c)
+{
+    c->status = scheduler_session_close(e->scheduler, *c->session, c->err);
+}
+
+rad_status engine_session_close(engine *e, uint32_t session, rad_error *err)
+{
+    engine_call c = {.fn = do_session_close, .session = &session, .err = err};
     return call(e, &c);
 }
 

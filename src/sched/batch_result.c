@@ -10,6 +10,20 @@
  * end can send the next turn and will find this one in the tree. */
 #include "sched/scheduler_impl.h"
 
+#include <radish/retention.h>
+
+/* What the request asked for of what it leaves in the tree. A budget that is used up keeps less,
+ * and who asked can see how much is pinned (scheduler_stats). */
+static void keep_longer(scheduler *s, const req *r, uint32_t num_tokens)
+{
+    rad_key key = req_key(r, num_tokens);
+    if (!num_tokens) return;
+    if (r->pin_ns) (void)rad_cache_pin_prefix(s->pools.tree_cache, &key, r->pin_ns, NULL);
+    if (r->retention_priority)
+        (void)rad_cache_retain_prefix(s->pools.tree_cache, &key, r->retention_priority,
+                                      r->retention_idle_ns, NULL);
+}
+
 /* ---- the one exit ---- */
 
 void req_release_kv(scheduler *s, req *r, bool is_insert)
@@ -23,7 +37,9 @@ void req_release_kv(scheduler *s, req *r, bool is_insert)
         rad_log(&s->env, RAD_LOG_ERROR, "scheduler: releasing a request: %s", err.text);
     }
     memset(&r->kv, 0, sizeof r->kv);
-    if (is_insert && status >= 0) wait_queue_published(&s->waiting, r, computed);
+    if (!is_insert || status < 0) return;
+    wait_queue_published(&s->waiting, r, computed);
+    keep_longer(s, r, computed);
 }
 
 void release_window(scheduler *s, rad_req_kv *kv)
@@ -90,6 +106,7 @@ static bool publish(scheduler *s, req *r, bool chunked)
     if (rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error) >= 0) {
         window_row_changed(&s->pools.window, r->kv.row, from);
         wait_queue_published(&s->waiting, r, r->kv.protected_len);
+        if (!chunked) keep_longer(s, r, r->kv.protected_len);
         return true;
     }
     s->stats.kv_errors++;

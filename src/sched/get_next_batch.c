@@ -14,6 +14,7 @@
 #include "sched/verify_run.h"
 
 #include <radish/partial_page.h>
+#include <radish/session.h>
 
 /* SGLang's constants: the part of what requests may still generate that admission
  * reserves starts high, and falls while no retraction says that it was too low. */
@@ -151,7 +152,8 @@ static uint32_t reuse_partial(scheduler *s, const prefill_adder *adder, req *r, 
     if (!match->partial_tokens || r->kv.allocated_len != at ||
         prefill_adder_room(adder, r) < s->pools.page_size || !evict_until_free(&s->pools, 1, NULL))
         return 0;
-    rad_status status = rad_cache_reuse_partial(s->pools.tree_cache, key, match, row + at, &copied);
+    rad_status status =
+        rad_cache_reuse_partial(s->pools.inner_cache, key, match, row + at, &copied);
     if (status < 0)
         rad_log(&s->env, RAD_LOG_WARN, "scheduler: the front of a page could not be copied: %s",
                 rad_status_name(status));
@@ -160,22 +162,58 @@ static uint32_t reuse_partial(scheduler *s, const prefill_adder *adder, req *r, 
     return copied;
 }
 
-/* Matches, locks, and adds to the step; or leaves everything as it was. */
+/* Finds what the request can go on from, locks it and begins the session's turn: r->kv then has a
+ * row, and the prefix in it. RAD_FULL: no row is free, nothing happened. RAD_E_STATE in r->error:
+ * its session is closed or busy, and r holds nothing.
+ *
+ * A streaming session brings its own row along. Whether it will is known only after the match, and
+ * the match wants a row for its slots: so one is taken, and given back then. */
+static rad_status find_prefix(scheduler *s, req *r, const rad_key *key, rad_match *match)
+{
+    rad_cache *cache = s->pools.tree_cache;
+    rad_row row;
+    if (rad_req_to_token_alloc(s->pools.req_to_token_pool, &row) != RAD_OK) return RAD_FULL;
+    rad_slot *slots = rad_req_to_token_row(s->pools.req_to_token_pool, row);
+    rad_status status = RAD_OK;
+    uint32_t prefix;
+    do {
+        r->kv = (rad_req_kv){.key = req_session_key(r, req_num_fill(r)), .priority = r->priority};
+        *match = (rad_match){0};
+        prefix = 0;
+        if (rad_cache_match_prefix(cache, key, slots, match, NULL) == RAD_OK &&
+            rad_cache_inc_lock_ref(cache, match->last_node, &r->kv.lock, NULL) == RAD_OK)
+            prefix = match->prefix_tokens;
+        if (r->session) status = rad_session_begin(cache, &r->kv, &r->error);
+    } while (status == RAD_AGAIN);
+    if (status < 0 && !r->kv.turn) {
+        (void)rad_cache_dec_lock_ref(cache, &r->kv.lock, NULL);
+        (void)rad_req_to_token_free(s->pools.req_to_token_pool, row);
+        r->kv = (rad_req_kv){0};
+        return RAD_E_STATE;
+    }
+    if (status < 0) s->stats.kv_errors++; /* begun all the same */
+    if (r->kv.row) {
+        (void)rad_req_to_token_free(s->pools.req_to_token_pool, row);
+    } else {
+        r->kv.row = row;
+        r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = prefix;
+    }
+    window_row_changed(&s->pools.window, r->kv.row, 0);
+    return RAD_OK;
+}
+
+/* Matches, locks, and adds to the step; or leaves everything as it was. True also when the request
+ * was ended: then there is a next one. */
 static bool admit(scheduler *s, prefill_adder *adder, req *r)
 {
-    rad_row row;
-    if (rad_req_to_token_alloc(s->pools.req_to_token_pool, &row) != RAD_OK) return false;
     uint32_t num_fill = req_num_fill(r);
-    r->kv = (rad_req_kv){.row = row, .key = req_key(r, num_fill), .priority = r->priority};
-    window_row_changed(&s->pools.window, row, 0);
-
-    rad_key key = req_key(r, num_fill - 1); /* the last token is always computed */
+    rad_key key = req_session_key(r, num_fill - 1); /* the last token is always computed */
+    rad_match match;
+    if (!rad_req_to_token_available(s->pools.req_to_token_pool)) return false;
     tiers_end_prefetch(s, r, &key);
-    rad_slot *slots = rad_req_to_token_row(s->pools.req_to_token_pool, row);
-    rad_match match = {0};
-    if (rad_cache_match_prefix(s->pools.tree_cache, &key, slots, &match, NULL) == RAD_OK &&
-        rad_cache_inc_lock_ref(s->pools.tree_cache, match.last_node, &r->kv.lock, NULL) == RAD_OK)
-        r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = match.prefix_tokens;
+    rad_status status = find_prefix(s, r, &key, &match);
+    if (status == RAD_E_STATE) finish_req(s, r, REQ_FINISH_ERROR, -1, false);
+    if (status != RAD_OK) return status == RAD_E_STATE;
     rad_load_result loaded = {.why = match.host_hit_tokens ? RAD_LOAD_OVER_QUOTA
                                                            : RAD_LOAD_NOTHING};
     bool alone = s->num_running == 0;
@@ -189,7 +227,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
         prefill_adder_has_room(adder, r, alone) ? reuse_partial(s, adder, r, &key, &match) : 0;
     uint32_t cached = r->kv.committed_len;
     if (!prefill_adder_admit(adder, r, alone)) {
-        req_release_kv(s, r, false);
+        req_release_kv(s, r, r->kv.turn != 0); /* a session keeps what it has */
         return false;
     }
     r->state = REQ_PREFILL;
@@ -228,6 +266,7 @@ static bool unstick(scheduler *s)
 {
     if (!s->num_running && !s->waiting.count) return false; /* some may still be fetching */
     if (verify_yield(s) || tiers_wait_for_pages(s)) return true;
+    if (rad_session_release_idle(s->pools.tree_cache, 1)) return true; /* its prefix was locked */
     if (s->num_running > 1) {
         scheduler_retract_one(s);
     } else if (s->num_running) {

@@ -53,6 +53,10 @@ rad_status req_init(req *r, const rad_env *env, const req_params *p, rad_error *
     r->sampling = p->sampling;
     r->ignore_eos = p->ignore_eos;
     r->priority = p->priority;
+    r->session = p->session;
+    r->retention_priority = p->retention_priority;
+    r->retention_idle_ns = p->retention_idle_ns;
+    r->pin_ns = p->pin_ns;
     r->matched_token = -1;
     r->user = p->user;
     return RAD_OK;
@@ -90,7 +94,7 @@ rad_status req_append(req *r, rad_token token)
     }
     r->fill_ids[num_fill] = token;
     r->num_output++;
-    r->kv.key = req_key(r, req_num_fill(r));
+    r->kv.key = req_session_key(r, req_num_fill(r));
     return RAD_OK;
 }
 
@@ -100,6 +104,13 @@ rad_key req_key(const req *r, uint32_t num_tokens)
                      .num_tokens = num_tokens,
                      .extra_key = r->extra_key,
                      .cache_salt = r->cache_salt};
+}
+
+rad_key req_session_key(const req *r, uint32_t num_tokens)
+{
+    rad_key key = req_key(r, num_tokens);
+    key.session = r->session;
+    return key;
 }
 
 static bool same_string(const char *a, const char *b)

@@ -45,6 +45,10 @@ typedef struct req_params {
     int32_t priority;      /* its own under --schedule-policy priority; of what it leaves cached */
     const char *extra_key; /* copied; NULL = none */
     const char *cache_salt;
+    uint32_t session;           /* scheduler_session_open; 0 = none */
+    int32_t retention_priority; /* 1..99: what it leaves cached is retained, see retention.h */
+    uint64_t retention_idle_ns; /* until it was idle for so long; 0 = for good */
+    uint64_t pin_ns;            /* what it leaves cached is pinned for so long; 0 = not */
     void *user;
 } req_params;
 
@@ -64,6 +68,9 @@ typedef struct req {
     bool ignore_eos;
     char *extra_key;
     char *cache_salt;
+    uint32_t session;
+    int32_t retention_priority;
+    uint64_t retention_idle_ns, pin_ns;
 
     /* The scheduler's. */
     req_state state;
@@ -107,8 +114,10 @@ static inline uint32_t req_num_fill(const req *r)
 /* Bytes of an output's logprobs: one token_logprob and num_top_logprobs of them. */
 size_t req_logprobs_bytes(const sampling_params *p);
 
-/* fill_ids[0..num_tokens) under the request's namespace. */
+/* fill_ids[0..num_tokens) under the request's namespace, and the same as its session's: the
+ * latter for what the session itself finds and keeps. */
 rad_key req_key(const req *r, uint32_t num_tokens);
+rad_key req_session_key(const req *r, uint32_t num_tokens);
 
 bool req_same_namespace(const req *a, const req *b);
 

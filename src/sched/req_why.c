@@ -16,7 +16,7 @@ static req_tier_end end_of(const scheduler *s, uint32_t why, uint32_t evicted_to
 void req_why_prefetched(scheduler *s, req *r)
 {
     rad_prefetch_report report = {.struct_size = sizeof report};
-    if (r->admitted || rad_hicache_last_prefetch(s->pools.tree_cache, &report) != RAD_OK) return;
+    if (r->admitted || rad_hicache_last_prefetch(s->pools.inner_cache, &report) != RAD_OK) return;
     r->why.prefetch = report.why;
     r->why.asked_tokens = report.asked_tokens;
     r->why.present_tokens = report.present_tokens;
@@ -27,7 +27,7 @@ void req_why_admitted(scheduler *s, req *r, const rad_key *key, const rad_load_r
     req_why *w = &r->why;
     if (s->tiers.host_pool) {
         rad_tier_explanation e = {.struct_size = sizeof e};
-        if (rad_hicache_explain(s->pools.tree_cache, key, &e) != RAD_OK) return;
+        if (rad_hicache_explain(s->pools.inner_cache, key, &e) != RAD_OK) return;
         w->has_tiers = true;
         w->device = end_of(s, e.device_why, e.device_evicted_tokens, &e.device_eviction);
         w->host = end_of(s, e.host_why, e.host_evicted_tokens, &e.host_eviction);
@@ -35,7 +35,7 @@ void req_why_admitted(scheduler *s, req *r, const rad_key *key, const rad_load_r
         w->load = load->why;
     } else {
         rad_explanation e;
-        if (rad_cache_explain(s->pools.tree_cache, key, &e) != RAD_OK) return;
+        if (rad_cache_explain(s->pools.inner_cache, key, &e) != RAD_OK) return;
         w->device = end_of(s, e.why, e.evicted_tokens, &e.eviction);
     }
     w->known = true;

@@ -14,6 +14,7 @@
 /* What a batch is made of; not owned. */
 typedef struct schedule_pools {
     rad_cache *tree_cache;
+    rad_cache *inner_cache; /* behind the wrapper of streaming sessions; else tree_cache */
     rad_kv_allocator *kv_allocator;
     rad_req_to_token_pool *req_to_token_pool;
     rad_token_to_kv_pool *token_to_kv_pool; /* NULL: every layer has a window, and its K/V there */

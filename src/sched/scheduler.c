@@ -198,7 +198,7 @@ bool scheduler_has_background(const scheduler *s)
 {
     rad_hicache_stats stats;
     return s->verify.first ||
-           (rad_hicache_get_stats(s->pools.tree_cache, &stats) == RAD_OK && stats.tickets);
+           (rad_hicache_get_stats(s->pools.inner_cache, &stats) == RAD_OK && stats.tickets);
 }
 
 bool scheduler_has_cancels(const scheduler *s)
@@ -268,6 +268,13 @@ static rad_status check_params(const scheduler_params *p, rad_error *err)
     if (p->max_running_requests > 1u << 20 || p->max_queued_requests > 1u << 24)
         return rad_fail(err, RAD_E_INVAL, "too many requests at one time: %u running, %u queued",
                         p->max_running_requests, p->max_queued_requests);
+    if (p->cache_kind == RAD_CACHE_CHUNK &&
+        (p->max_sessions || p->max_pinned_tokens || p->retention))
+        return rad_fail(
+            err, RAD_E_INVAL,
+            "scheduler: sessions, pins and retention need a cache that keeps something");
+    if (p->streaming_sessions && !p->max_sessions)
+        return rad_fail(err, RAD_E_INVAL, "scheduler: streaming_sessions without max_sessions");
     if (!(p->verify_rate >= 0 && p->verify_rate <= 1))
         return rad_fail(err, RAD_E_INVAL, "verify rate %g is not a share, 0 to 1", p->verify_rate);
     if ((unsigned)p->policy >= SCHEDULE_NUM_POLICIES)
@@ -306,17 +313,21 @@ static rad_status copy_slots(void *user, rad_slot from, rad_slot to, uint32_t co
 
 static rad_cache_params tree_params(scheduler *s)
 {
-    return (rad_cache_params){.struct_size = sizeof(rad_cache_params),
-                              .kind = s->params.cache_kind,
-                              .page_size = s->pools.page_size,
-                              .kv_allocator = s->pools.kv_allocator,
-                              .req_to_token_pool = s->pools.req_to_token_pool,
-                              .window_tokens = s->pools.window.tokens,
-                              .max_namespaces = s->params.max_namespaces,
-                              .eviction = s->params.eviction,
-                              .explain_pages = explain_pages(s),
-                              .copy_slots = s->params.disable_partial_reuse ? NULL : copy_slots,
-                              .copy_user = s};
+    return (rad_cache_params){
+        .struct_size = sizeof(rad_cache_params),
+        .kind = s->params.cache_kind,
+        .page_size = s->pools.page_size,
+        .kv_allocator = s->pools.kv_allocator,
+        .req_to_token_pool = s->pools.req_to_token_pool,
+        .window_tokens = s->pools.window.tokens,
+        .max_namespaces = s->params.max_namespaces,
+        .eviction = s->params.eviction,
+        .explain_pages = explain_pages(s),
+        .copy_slots = s->params.disable_partial_reuse ? NULL : copy_slots,
+        .copy_user = s,
+        .max_pinned_tokens = s->params.max_pinned_tokens,
+        .retention = s->params.retention,
+        .max_sessions = s->params.streaming_sessions ? 0 : s->params.max_sessions};
 }
 
 /* Where no context is longer than the window, every layer keeps every key in any case; and where
@@ -340,7 +351,9 @@ static rad_status create_pools(scheduler *s, rad_error *err)
     uint32_t page_size = s->pools.page_size, num_window = window_pages(s);
 
     rad_req_to_token_pool_params rows = {.struct_size = sizeof rows,
-                                         .num_rows = p->max_running_requests + (p->verify_rate > 0),
+                                         .num_rows = p->max_running_requests +
+                                                     (p->verify_rate > 0) +
+                                                     (p->streaming_sessions ? p->max_sessions : 0),
                                          .row_tokens = s->context_length};
     /* Ascending pages: what a step reads of a prompt then lies in runs, which memory likes. When
      * they run short all bits are looked at: 2 us per million pages, in each step of a full pool.
@@ -394,7 +407,7 @@ static rad_status create_queues(scheduler *s, rad_error *err)
 {
     const scheduler_params *p = &s->params;
     uint32_t max_tokens = scheduler_max_batch_tokens(p, s->context_length);
-    rad_status queued = init_waiting(s, s->pools.tree_cache, &s->waiting);
+    rad_status queued = init_waiting(s, s->pools.inner_cache, &s->waiting);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
     rad_status grouped = batch_groups_init(&s->groups, &s->env, p->max_running_requests);
     s->sample_scratch = rad_alloc(&s->env, sample_bytes(s));
@@ -462,7 +475,7 @@ static rad_status change_cache(scheduler *s, uint32_t cache_kind, rad_error *err
     wait_queue_fini(&s->waiting, &s->env);
     rad_cache_destroy(s->pools.tree_cache);
     s->waiting = waiting;
-    s->pools.tree_cache = cache;
+    s->pools.tree_cache = s->pools.inner_cache = cache;
     return RAD_OK;
 }
 
@@ -471,8 +484,9 @@ rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_atte
 {
     if (!scheduler_is_idle(s) || scheduler_has_background(s))
         return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
-    if (s->tiers.host_pool)
-        return rad_fail(err, RAD_E_UNSUPPORTED, "scheduler: a cache with tiers stays as it is");
+    if (s->tiers.host_pool || s->params.max_sessions)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "scheduler: a cache with tiers or sessions stays as it is");
     if (cache_kind != RAD_CACHE_RADIX && cache_kind != RAD_CACHE_CHUNK)
         return rad_fail(err, RAD_E_INVAL, "scheduler: there is no cache kind %u", cache_kind);
     rad_status status = RAD_OK;

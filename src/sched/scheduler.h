@@ -69,6 +69,12 @@ typedef struct scheduler_params {
     void (*on_admit)(void *user, req *r); /* left the queue for the first time; may be NULL */
     void *user;
 
+    /* Of the cache (radish/session.h, retention.h); RAD_E_INVAL for a ChunkCache. */
+    uint32_t max_sessions;      /* open at one time; 0: none */
+    bool streaming_sessions;    /* each keeps its K/V and row between turns; else tags */
+    bool retention;             /* requests may ask to be retained */
+    uint64_t max_pinned_tokens; /* budget of pins; 0: none */
+
     rad_eviction_options eviction; /* of the cache; all 0: lru */
     uint32_t max_namespaces;       /* of the cache and of its host tier; 0 = by their pages */
 
@@ -104,6 +110,12 @@ rad_status scheduler_add(scheduler *s, req *r, rad_error *err);
  * as long as the request's last output has not been taken. The first ask counts. The
  * output follows at the next step unless the request ends by itself in the running one. */
 void scheduler_cancel(scheduler *s, req *r, req_finish why);
+
+/* Sessions, which requests name (req_params.session): RAD_FULL when as many are open as may be,
+ * RAD_E_UNSUPPORTED where there are none, RAD_E_STATE for one that is not open. What a closed one
+ * has running goes on. */
+rad_status scheduler_session_open(scheduler *s, uint32_t *session, rad_error *err);
+rad_status scheduler_session_close(scheduler *s, uint32_t session, rad_error *err);
 
 /* One step. False: there was nothing to do. */
 bool scheduler_step(scheduler *s);

@@ -2,16 +2,20 @@
  * damages the cache so that tests can see that damage shows. Promise P2: self_check.c. */
 #include "sched/scheduler_impl.h"
 
+#include <radish/retention.h>
+
 void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
 {
     rad_cache_stats cache = {0};
     rad_cache_get_stats(s->pools.tree_cache, &cache);
     *stats = s->stats;
     stats->tiers = (rad_hicache_stats){0};
-    (void)rad_hicache_get_stats(s->pools.tree_cache, &stats->tiers); /* or there are none */
+    (void)rad_hicache_get_stats(s->pools.inner_cache, &stats->tiers); /* or there are none */
     stats->evicted_tokens = cache.evicted_tokens;
     stats->namespaces = (rad_namespace_stats){.struct_size = sizeof stats->namespaces};
     (void)rad_cache_get_namespace_stats(s->pools.tree_cache, &stats->namespaces);
+    rad_session_get_stats(s->pools.tree_cache, &stats->sessions);
+    stats->pinned_tokens = rad_cache_pinned_size(s->pools.tree_cache);
     stats->num_running = s->num_running;
     stats->num_waiting = s->waiting.count + s->tiers.num_fetching;
     stats->verify = s->verify.stats;
@@ -35,6 +39,24 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
                                 stats->window_evictable_tokens - stats->window_protected_tokens;
 }
 
+rad_status scheduler_session_open(scheduler *s, uint32_t *session, rad_error *err)
+{
+    if (!s->params.max_sessions)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "scheduler: there are no sessions (max_sessions)");
+    rad_status status = rad_session_open(s->pools.tree_cache, session);
+    if (status == RAD_FULL)
+        rad_fail(err, RAD_FULL, "%u sessions are open, as many as may be", s->params.max_sessions);
+    return status;
+}
+
+rad_status scheduler_session_close(scheduler *s, uint32_t session, rad_error *err)
+{
+    rad_status status = RAD_E_UNSUPPORTED;
+    if (s->params.max_sessions) status = rad_session_close(s->pools.tree_cache, session);
+    if (status != RAD_OK) rad_fail(err, status, "session %u is not open", session);
+    return status;
+}
+
 rad_status scheduler_flush_cache(scheduler *s)
 {
     if (!scheduler_is_idle(s)) return RAD_AGAIN;
@@ -45,7 +67,7 @@ rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err)
 {
     if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
     if (s->tiers.host_pool) {
-        rad_status status = rad_hicache_clear(s->pools.tree_cache, tiers, err);
+        rad_status status = rad_hicache_clear(s->pools.inner_cache, tiers, err);
         begin_anew(s);
         return status;
     }
@@ -57,27 +79,27 @@ rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err)
 rad_status scheduler_attach_storage(scheduler *s, const rad_storage *storage, rad_error *err)
 {
     if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
-    return rad_hicache_attach_storage(s->pools.tree_cache, storage, err);
+    return rad_hicache_attach_storage(s->pools.inner_cache, storage, err);
 }
 
 rad_status scheduler_detach_storage(scheduler *s, rad_storage *was, rad_error *err)
 {
     if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
-    return rad_hicache_detach_storage(s->pools.tree_cache, was, err);
+    return rad_hicache_detach_storage(s->pools.inner_cache, was, err);
 }
 
 rad_status scheduler_identify_storage(scheduler *s, const rad_storage_identity *identity,
                                       rad_error *err)
 {
-    return rad_hicache_identify(s->pools.tree_cache, identity, err);
+    return rad_hicache_identify(s->pools.inner_cache, identity, err);
 }
 
 rad_status scheduler_hold_storage(scheduler *s, rad_storage *store, rad_error *err)
 {
-    return rad_hicache_hold_storage(s->pools.tree_cache, store, err);
+    return rad_hicache_hold_storage(s->pools.inner_cache, store, err);
 }
 
 void scheduler_release_storage(scheduler *s, bool cleared)
 {
-    (void)rad_hicache_release_storage(s->pools.tree_cache, cleared);
+    (void)rad_hicache_release_storage(s->pools.inner_cache, cleared);
 }

@@ -7,6 +7,7 @@
 #define SCHED_SCHEDULER_STATS_H
 
 #include <radish/hicache.h>
+#include <radish/session.h>
 
 /* verify.h */
 typedef struct verify_stats {
@@ -70,6 +71,8 @@ typedef struct scheduler_stats {
     uint64_t window_protected_tokens;
     uint64_t window_held_tokens;
     rad_namespace_stats namespaces;
+    rad_session_stats sessions;
+    uint64_t pinned_tokens;
     rad_hicache_stats tiers; /* all 0 without tiers */
 } scheduler_stats;
 

@@ -28,7 +28,9 @@ static rad_status check_rows(const scheduler *s, fault_log *log, rad_error *err)
     rad_status status = rad_req_to_token_check(pool, err);
     if (status != RAD_OK) return status;
     uint32_t rows = rad_req_to_token_num_rows(pool) - rad_req_to_token_available(pool);
-    if (rows != s->num_running + (s->verify.kv.row != 0))
+    rad_session_stats sessions = {0}; /* idle streaming ones keep a row each */
+    if (s->params.streaming_sessions) rad_session_get_stats(s->pools.tree_cache, &sessions);
+    if (rows != s->num_running + (s->verify.kv.row != 0) + sessions.held)
         return rad_fail(err, RAD_E_CORRUPT, "%u rows are taken by %u running requests", rows,
                         s->num_running);
     return RAD_OK;

@@ -5,13 +5,16 @@
  * the store does, the request reaches the queue. */
 #include "sched/scheduler_impl.h"
 
+#include <radish/session.h>
+
 enum { WAIT_NS = 2000000, DRAIN_S = 10 };
 
-rad_status tiers_create_cache(scheduler *s, const rad_cache_params *tree, rad_error *err)
+/* The cache itself, over the tiers if there are some. */
+static rad_status create_inner(scheduler *s, const rad_cache_params *tree, rad_error *err)
 {
     const scheduler_params *p = &s->params;
     if (!p->hicache || p->cache_kind != RAD_CACHE_RADIX)
-        return rad_cache_create(&s->env, tree, &s->pools.tree_cache, err);
+        return rad_cache_create(&s->env, tree, &s->pools.inner_cache, err);
     rad_host_kv_pool_params host = {.struct_size = sizeof host};
     if (p->host_pool) host = *p->host_pool;
     host.device_pool = s->pools.token_to_kv_pool;
@@ -24,13 +27,27 @@ rad_status tiers_create_cache(scheduler *s, const rad_cache_params *tree, rad_er
     s->tiers.waits = tiers.prefetch_policy != RAD_PREFETCH_BEST_EFFORT;
     tiers.cache = tree;
     tiers.host_pool = s->tiers.host_pool;
-    return rad_hicache_create(&s->env, &tiers, &s->pools.tree_cache, err);
+    return rad_hicache_create(&s->env, &tiers, &s->pools.inner_cache, err);
+}
+
+rad_status tiers_create_cache(scheduler *s, const rad_cache_params *tree, rad_error *err)
+{
+    rad_status status = create_inner(s, tree, err);
+    s->pools.tree_cache = s->pools.inner_cache;
+    if (status != RAD_OK || !s->params.streaming_sessions) return status;
+    rad_streaming_cache_params wrapper = {.struct_size = sizeof wrapper,
+                                          .inner = s->pools.inner_cache,
+                                          .max_sessions = s->params.max_sessions};
+    rad_cache *cache;
+    status = rad_streaming_cache_create(&s->env, &wrapper, &cache, err);
+    if (status == RAD_OK) s->pools.tree_cache = cache; /* which owns the inner one now */
+    return status;
 }
 
 void tiers_fini(scheduler *s)
 {
     if (s->pools.tree_cache && s->tiers.host_pool) {
-        rad_status status = rad_hicache_drain(s->pools.tree_cache, (uint64_t)DRAIN_S * 1000000000);
+        rad_status status = rad_hicache_drain(s->pools.inner_cache, (uint64_t)DRAIN_S * 1000000000);
         if (status)
             rad_log(&s->env, RAD_LOG_WARN,
                     "scheduler: copies to the host or to storage were not through in %d s",
@@ -57,7 +74,7 @@ bool tiers_arrive(scheduler *s, req *r)
     uint32_t most = req_num_fill(r) - 1; /* the last token is always computed */
     rad_key key = req_key(r, most);
     rad_status status =
-        rad_hicache_prefetch_start(s->pools.tree_cache, &key, recompute_ns(s, most), &r->prefetch);
+        rad_hicache_prefetch_start(s->pools.inner_cache, &key, recompute_ns(s, most), &r->prefetch);
     req_why_prefetched(s, r);
     if (status != RAD_OK) return false;
     if (s->tiers.waits && s->tiers.num_fetching < s->tiers.max_fetching) {
@@ -70,8 +87,8 @@ bool tiers_arrive(scheduler *s, req *r)
 void tiers_end_prefetch(scheduler *s, req *r, const rad_key *key)
 {
     if (!r->prefetch) return;
-    (void)rad_hicache_prefetch_progress(s->pools.tree_cache, &r->prefetch, key, NULL);
-    if (r->prefetch) (void)rad_hicache_prefetch_revoke(s->pools.tree_cache, &r->prefetch);
+    (void)rad_hicache_prefetch_progress(s->pools.inner_cache, &r->prefetch, key, NULL);
+    if (r->prefetch) (void)rad_hicache_prefetch_revoke(s->pools.inner_cache, &r->prefetch);
     req_why_prefetched(s, r);
 }
 
@@ -86,7 +103,7 @@ void tiers_admit_fetched(scheduler *s)
     for (uint32_t i = 0; i < s->tiers.num_fetching;) {
         req *r = s->tiers.fetching[i];
         rad_key key = req_key(r, req_num_fill(r) - 1);
-        if (rad_hicache_prefetch_progress(s->pools.tree_cache, &r->prefetch, &key, NULL) ==
+        if (rad_hicache_prefetch_progress(s->pools.inner_cache, &r->prefetch, &key, NULL) ==
             RAD_AGAIN) {
             i++;
             continue;
@@ -100,7 +117,7 @@ void tiers_admit_fetched(scheduler *s)
 void tiers_leave(scheduler *s, req *r)
 {
     if (!s->tiers.host_pool) return;
-    if (r->prefetch) (void)rad_hicache_prefetch_revoke(s->pools.tree_cache, &r->prefetch);
+    if (r->prefetch) (void)rad_hicache_prefetch_revoke(s->pools.inner_cache, &r->prefetch);
     for (uint32_t i = 0; i < s->tiers.num_fetching; i++)
         if (s->tiers.fetching[i] == r) {
             take_out(s, i);
@@ -120,17 +137,18 @@ void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad
     if (room <= page)
         loaded->why = RAD_LOAD_OVER_QUOTA;
     else
-        (void)rad_hicache_load_back(s->pools.tree_cache, &r->kv, key, room - page, loaded);
+        (void)rad_hicache_load_back(s->pools.inner_cache, &r->kv, key, room - page, loaded);
 }
 
 void tiers_ready_to_load(scheduler *s)
 {
-    if (s->tiers.host_pool) (void)rad_hicache_ready_to_load(s->pools.tree_cache);
+    if (s->tiers.host_pool) (void)rad_hicache_ready_to_load(s->pools.inner_cache);
 }
 
 bool tiers_lost(scheduler *s, req *r)
 {
-    if (!r->kv.load || rad_hicache_load_status(s->pools.tree_cache, &r->kv) == RAD_OK) return false;
+    if (!r->kv.load || rad_hicache_load_status(s->pools.inner_cache, &r->kv) == RAD_OK)
+        return false;
     rad_log(&s->env, RAD_LOG_WARN,
             "scheduler: a load from the host failed, its tokens are computed");
     s->stats.lost_loads++;
@@ -154,7 +172,7 @@ bool tiers_lost(scheduler *s, req *r)
 void tiers_note_releases(scheduler *s)
 {
     rad_hicache_stats stats = {0};
-    if (s->tiers.host_pool) (void)rad_hicache_get_stats(s->pools.tree_cache, &stats);
+    if (s->tiers.host_pool) (void)rad_hicache_get_stats(s->pools.inner_cache, &stats);
     s->tiers.releases = stats.device_releases;
 }
 
@@ -166,14 +184,14 @@ bool tiers_wait_for_pages(scheduler *s)
     rad_cache_poll(s->pools.tree_cache);
     tiers_note_releases(s);
     if (s->tiers.releases != before) return true; /* they came free meanwhile */
-    (void)rad_hicache_get_stats(s->pools.tree_cache, &stats);
+    (void)rad_hicache_get_stats(s->pools.inner_cache, &stats);
     if (!stats.device_holds) return false;
-    (void)rad_hicache_wait(s->pools.tree_cache, WAIT_NS);
+    (void)rad_hicache_wait(s->pools.inner_cache, WAIT_NS);
     tiers_note_releases(s);
     return true;
 }
 
 bool tiers_wait(scheduler *s)
 {
-    return s->tiers.host_pool && rad_hicache_wait(s->pools.tree_cache, WAIT_NS) != RAD_NONE;
+    return s->tiers.host_pool && rad_hicache_wait(s->pools.inner_cache, WAIT_NS) != RAD_NONE;
 }

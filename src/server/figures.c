@@ -140,6 +140,14 @@ static const figure table[] = {
     {"host_namespaces_given_up", "radish:namespaces_given_up_total", ",tier=\"host\"", NULL, NULL,
      SCHED(namespaces.host_given_up), TELLS},
 
+    /* what is kept longer */
+    {"sessions_open", GAUGE("radish:sessions_open", "Sessions open."), SCHED(sessions.open), TELLS},
+    {"sessions_held",
+     GAUGE("radish:sessions_held", "Of these, idle ones that have something in the cache."),
+     SCHED(sessions.held), TELLS},
+    {"pinned_tokens", GAUGE("radish:pinned_tokens", "KV slots that requests have pinned."),
+     SCHED(pinned_tokens), TELLS},
+
     /* steps */
     {"forward_steps", COUNTER("radish:forward_steps_total", "Forward passes."),
      SCHED(forward_steps), TELLS},
