@@ -257,8 +257,9 @@ RAD_API rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int
  * while the request runs, the window side of its own pages before it goes back to the allocator
  * (window_len grows), and of what the tree has for it only the window side from there on stays
  * locked (lock.window_from grows). Rounded down to a page; never goes back. `upto` is mostly
- * committed_len + 1 less the window. RAD_E_UNSUPPORTED: a cache without windows; RAD_E_STATE,
- * RAD_E_INVAL as in rad_cache_unfinished_req. O(pages given back), plus the nodes of a window. */
+ * committed_len less the window and a page: then what is published can be matched to its last whole
+ * page. RAD_E_UNSUPPORTED: a cache without windows; RAD_E_STATE, RAD_E_INVAL as in
+ * rad_cache_unfinished_req. O(pages given back), plus the nodes of a window. */
 RAD_API rad_status rad_cache_release_window(rad_cache *cache, rad_req_kv *req, uint32_t upto,
                                             rad_error *err);
 
