@@ -125,7 +125,7 @@ static uint64_t state_evict(void *self, radix_tree *t, uint64_t count)
     return done;
 }
 
-static const char *state_node_fault(void *self, const radix_tree *t, uint32_t node)
+static const char *state_fault(void *self, const radix_tree *t, uint32_t node)
 {
     const radix_value *v = state_of(t, node);
     (void)self;
@@ -136,13 +136,13 @@ static const char *state_node_fault(void *self, const radix_tree *t, uint32_t no
                : "has a state that is not at its end";
 }
 
-static const char *state_fault(void *self, const radix_tree *t)
+static rad_status state_check(void *self, const radix_tree *t, rad_error *err)
 {
     const state_component *s = self;
     uint32_t depth, there = 0;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
         there += state_is_there(t, id);
-    return there == s->there ? NULL : "states are miscounted";
+    return there == s->there ? RAD_OK : rad_fail(err, RAD_E_CORRUPT, "states are miscounted");
 }
 
 static void state_clear(void *self, radix_tree *t)
@@ -160,8 +160,8 @@ static const radix_component_ops state_ops = {
              .on_trim = state_on_trim,
              .equal = state_may_go,
              .can_merge = state_may_go,
-             .node_fault = state_node_fault,
-             .fault = state_fault},
+             .fault = state_fault,
+             .check = state_check},
     .kind = RADIX_STATE,
     .usable = state_usable,
     .lock = state_lock,

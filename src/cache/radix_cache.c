@@ -84,7 +84,6 @@ static void radix_destroy(rad_cache *cache)
 {
     radix_cache *c = (radix_cache *)cache;
     rad_env env = c->base.env;
-    radix_journal_destroy(c->tree.journal);
     radix_tree_fini(&c->tree);
     if (c->own_bits)
         rad_free(&env, c->own_bits, bits_words(c->cached_pages) * sizeof *c->own_bits);
@@ -142,7 +141,7 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
         return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory for %u pages and %u nodes",
                         limits.max_pages, limits.max_nodes);
     }
-    status = radix_journal_create(env, params, &c->tree, &c->tree.journal, err);
+    status = radix_journal_create(env, params, &c->tree, err);
     if (status) {
         radix_destroy(&c->base);
         return status;
@@ -527,7 +526,6 @@ static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
 {
     const radix_cache *c = (const radix_cache *)cache;
     rad_status status = radix_check(&c->tree, err);
-    if (!status && c->tree.journal) status = radix_journal_check(c->tree.journal, &c->tree, err);
     if (!status) status = check_windows(c, err);
     if (status || !cache->kv) return status;
     size_t bytes = bits_words((size_t)rad_kv_num_pages(cache->kv) + 1) * sizeof(uint64_t);

@@ -73,13 +73,9 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
         if (t->policy->grows ? cached > key : cached != key && !asks)
             return "has a wrong key in the heap";
     }
-    if (t->worth && t->worth[id].above != t->worth[n->parent].above + p->pages)
-        return "miscounts the pages above it";
-    const char *fault = t->keep.records ? keep_fault(t, id) : NULL;
-    if (!fault && t->tags.refs) fault = tags_fault(t, id);
+    const char *fault = NULL;
     for (uint32_t i = 0; i < t->num_parts && !fault; i++)
-        if (t->parts[i].ops->node_fault)
-            fault = t->parts[i].ops->node_fault(t->parts[i].self, t, id);
+        if (t->parts[i].ops->fault) fault = t->parts[i].ops->fault(t->parts[i].self, t, id);
     return fault;
 }
 
@@ -101,8 +97,7 @@ static const char *root_fault(const radix_tree *t, uint32_t ns)
 
 rad_status radix_check(const radix_tree *t, rad_error *err)
 {
-    uint64_t evictable = 0, locked = 0, pinned = 0, pages = 0;
-    uint64_t host_pinned = 0;
+    uint64_t evictable = 0, locked = 0, pages = 0;
     uint32_t nodes = 0, unlocked = 0, refs = 0, depth = 0, roots = t->names.ids.num_live;
     const char *fault;
     if (!span_arena_check(&t->spans))
@@ -118,12 +113,9 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
             return rad_fail(err, RAD_E_CORRUPT, "radix_check: node %u %s", id, fault);
         if (++nodes > t->num_nodes)
             return rad_fail(err, RAD_E_CORRUPT, "radix_check: the walk does not end");
-        uint32_t pinned_on = t->keep.records ? t->keep.records[id].pinned_on : 0;
         pages += n->pages;
         if (radix_on_device(t, id)) *(n->lock_ref ? &locked : &evictable) += n->pages;
         unlocked += radix_is_unlocked(t, id);
-        pinned += pinned_on & KEEP_ON_DEVICE ? n->pages : 0;
-        host_pinned += pinned_on & KEEP_ON_HOST ? n->pages : 0;
     }
     for (uint32_t id = 1; id <= t->spans.num_fresh; id++)
         refs += t->spans.spans[id].refs;
@@ -140,26 +132,13 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
                         (unsigned long long)evictable, (unsigned long long)locked, unlocked,
                         (unsigned long long)t->evictable, (unsigned long long)t->locked,
                         t->unlocked_nodes);
-    if (host_pinned != t->keep.host_pinned || host_pinned > t->keep.host_max_pinned)
-        return rad_fail(err, RAD_E_CORRUPT,
-                        "radix_check: %llu pages are pinned on the host; the counter says %llu of "
-                        "%llu",
-                        (unsigned long long)host_pinned, (unsigned long long)t->keep.host_pinned,
-                        (unsigned long long)t->keep.host_max_pinned);
-    if (pinned != t->keep.pinned || pinned > t->keep.max_pinned)
-        return rad_fail(err, RAD_E_CORRUPT,
-                        "radix_check: %llu pages are pinned; the counter says %llu of %llu",
-                        (unsigned long long)pinned, (unsigned long long)t->keep.pinned,
-                        (unsigned long long)t->keep.max_pinned);
-    for (uint32_t i = 0; i < t->num_parts; i++)
-        if (t->parts[i].ops->fault && (fault = t->parts[i].ops->fault(t->parts[i].self, t)))
-            return rad_fail(err, RAD_E_CORRUPT, "radix_check: %s", fault);
-    if (t->tags.refs && !tags_check(t))
-        return rad_fail(err, RAD_E_CORRUPT, "radix_check: a session refers to no node");
-    if (t->keep.records && !heap_check(&t->keep.deadlines))
-        return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of deadlines is inconsistent");
     if (t->spans.capacity - t->spans.free_units != pages)
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: spans hold %u pages, nodes %llu",
                         t->spans.capacity - t->spans.free_units, (unsigned long long)pages);
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->check) {
+            rad_status status = t->parts[i].ops->check(t->parts[i].self, t, err);
+            if (status) return status;
+        }
     return RAD_OK;
 }

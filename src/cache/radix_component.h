@@ -17,7 +17,6 @@
 #include "cache/radix_part.h"
 
 typedef enum radix_kind { RADIX_FULL, RADIX_WINDOW, RADIX_STATE, RADIX_KINDS } radix_kind;
-typedef enum radix_tier { RADIX_DEVICE, RADIX_HOST, RADIX_TIERS } radix_tier;
 
 /* Pages [first, end) of the node's key are there; first == end: nothing is. */
 typedef struct radix_value {

@@ -52,9 +52,6 @@ static bool is_one_node(const radix_tree *t, uint32_t parent, uint32_t child)
     const radix_node *p = &t->nodes[parent], *c = &t->nodes[child];
     return c->span == p->span && c->lock_ref == p->lock_ref && c->hit_count == p->hit_count &&
            c->last_access == p->last_access && c->priority == p->priority &&
-           (!t->worth || t->worth[child].heat == t->worth[parent].heat) &&
-           (!t->keep.records || keep_equal(t, child, parent)) &&
-           (!t->tags.refs || t->tags.refs[child] == t->tags.refs[parent]) &&
            parts_equal(t, parent, child);
 }
 
@@ -138,9 +135,8 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
     rad_page *region = t->regions + n->at;
     uint32_t num_runs = page_runs_tail(region, kept, runs);
     drop(user, num_runs ? NULL : region + kept, runs, num_runs ? num_runs : count);
-    if (t->journal) radix_journal_removed(t->journal, t, leaf, kept, false);
+    RADIX_TELL(t, on_cut, leaf, RADIX_DEVICE, kept);
     t->evictable -= count;
-    if (t->keep.records) keep_cut(t, leaf, KEEP_ON_DEVICE, count);
     if (stays)
         leave_to_host(t, leaf, kept);
     else
@@ -152,8 +148,7 @@ void radix_cut_leaf(radix_tree *t, uint32_t leaf, uint32_t kept, rad_page *regio
 {
     radix_node *n = &t->nodes[leaf];
     uint32_t count = n->pages - kept, parent = n->parent;
-    for (uint32_t i = 0; i < t->num_parts; i++)
-        if (t->parts[i].ops->on_trim) t->parts[i].ops->on_trim(t->parts[i].self, t, leaf, kept);
+    RADIX_TELL(t, on_trim, leaf, kept);
     n->pages = kept;
     if (kept) {
         page_runs_cut(region, kept);
@@ -177,10 +172,16 @@ void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *use
     t->host.save = save;
 }
 
+void radix_before_eviction(radix_tree *t)
+{
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->on_evict) t->parts[i].ops->on_evict(t->parts[i].self, t);
+}
+
 uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void *user)
 {
     uint64_t done = 0;
-    if (t->keep.records) keep_expire(t);
+    radix_before_eviction(t);
     for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));) {
         prefetch_heirs(t);
         done += trim(t, leaf, num_pages - done, drop, user);
@@ -297,7 +298,7 @@ static bool drop_some_node(radix_tree *t, radix_drop_fn drop, void *user)
 bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, uint32_t pin,
                      radix_drop_fn drop, void *user)
 {
-    if (t->keep.records) keep_expire(t);
+    radix_before_eviction(t);
     if (pin) radix_lock(t, pin);
     bool ok = t->locked + pages <= t->limits.max_pages;
     if (ok && radix_nodes_available(t) + t->unlocked_nodes < nodes)
@@ -316,11 +317,10 @@ bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, u
 
 void radix_clear_device(radix_tree *t, radix_drop_fn drop, void *user)
 {
-    radix_journal *journal = t->journal;
     void (*save)(void *, uint32_t, uint32_t) = t->host.save;
     uint32_t depth;
-    t->journal = NULL; /* nothing of it is told as an eviction, nor kept from it */
-    t->host.save = NULL;
+    if (t->journal) t->journal->muted = true; /* nothing of it is told as an eviction, */
+    t->host.save = NULL;                      /* nor kept from it */
     for (uint32_t ns = 1; ns <= t->names.ids.num_fresh; ns++)
         if (slab_is_live(&t->names.ids, ns)) t->nodes[t->names.entries[ns].root].lock_ref = 0;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
@@ -332,7 +332,8 @@ void radix_clear_device(radix_tree *t, radix_drop_fn drop, void *user)
     t->evictable += t->locked;
     t->locked = 0;
     (void)radix_evict(t, UINT64_MAX, drop, user);
-    t->journal = journal;
     t->host.save = save;
-    if (journal) radix_journal_cleared(journal, true, false);
+    if (!t->journal) return;
+    t->journal->muted = false;
+    radix_journal_cleared(t->journal, true, false);
 }

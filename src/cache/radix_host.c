@@ -102,24 +102,31 @@ static bool host_equal(void *self, const radix_tree *t, uint32_t upper, uint32_t
            u->lock_ref == l->lock_ref;
 }
 
-static const char *host_node_fault(void *self, const radix_tree *t, uint32_t node)
+static const char *host_fault(void *self, const radix_tree *t, uint32_t node)
 {
     (void)self;
     return radix_host_fault(t, node);
 }
 
-static const char *host_fault(void *self, const radix_tree *t)
+static rad_status host_check(void *self, const radix_tree *t, rad_error *err)
 {
     const radix_host *h = self;
     uint64_t evictable = 0, locked = 0;
     uint32_t depth, spaces = 0;
     for (uint32_t ns = t->names.newest; ns; ns = t->names.entries[ns].older)
         spaces += t->host.of[t->names.entries[ns].root].host_children != 0;
-    if (spaces != h->namespaces) return "miscounts its namespaces on the host";
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
         *(radix_host_value(t, id)->lock_ref ? &locked : &evictable) += radix_host_value(t, id)->end;
-    if (evictable != h->evictable || locked != h->locked) return "miscounts its pages on the host";
-    return heap_check(&h->leaves) ? NULL : "has an inconsistent heap of host leaves";
+    if (spaces != h->namespaces || evictable != h->evictable || locked != h->locked)
+        return rad_fail(err, RAD_E_CORRUPT,
+                        "radix_check: on the host %u namespaces, %llu evictable and %llu locked "
+                        "pages; the counters say %u, %llu, %llu",
+                        spaces, (unsigned long long)evictable, (unsigned long long)locked,
+                        h->namespaces, (unsigned long long)h->evictable,
+                        (unsigned long long)h->locked);
+    if (!heap_check(&h->leaves))
+        return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of host leaves is inconsistent");
+    return RAD_OK;
 }
 
 static const node_part_ops host_part = {
@@ -133,8 +140,8 @@ static const node_part_ops host_part = {
     .on_drop = host_drop,
     .equal = host_equal,
     .can_merge = host_equal,
-    .node_fault = host_node_fault,
     .fault = host_fault,
+    .check = host_check,
 };
 
 rad_status radix_host_init(radix_tree *t, uint32_t arena)
@@ -217,9 +224,8 @@ void radix_host_put(radix_tree *t, uint32_t node, const rad_page *pages)
     t->host.of[node].promised = n->pages;
     count_child(t, n->parent, true);
     *(v->lock_ref ? &t->host.locked : &t->host.evictable) += n->pages;
-    if (t->keep.records) keep_enter(t, node, KEEP_ON_HOST);
     radix_host_consider_leaf(t, node);
-    if (t->journal) radix_journal_stored(t->journal, t, node, true);
+    RADIX_TELL(t, on_enter, node, RADIX_HOST);
 }
 
 static void leave_host(radix_tree *t, uint32_t node)
@@ -229,7 +235,7 @@ static void leave_host(radix_tree *t, uint32_t node)
     count_child(t, t->nodes[node].parent, false);
     t->host.regions[t->nodes[node].at] = 0;
     heap_remove(&t->host.leaves, node);
-    if (t->keep.records) keep_leave(t, node, KEEP_ON_HOST);
+    RADIX_TELL(t, on_leave, node, RADIX_HOST);
 }
 
 /* Takes up to num_pages off the end of a leaf. Where the device has them too and there is no node
@@ -246,10 +252,9 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages)
     rad_page *region = t->host.regions + n->at;
     uint32_t num_runs = page_runs_tail(region, kept, runs);
     t->host.drop(t->host.user, num_runs ? NULL : region + kept, runs, num_runs ? num_runs : count);
-    if (t->journal) radix_journal_removed(t->journal, t, leaf, kept, true);
+    RADIX_TELL(t, on_cut, leaf, RADIX_HOST, kept);
     t->host.evictable -= count;
     t->host.evicted += count;
-    if (t->keep.records) keep_cut(t, leaf, KEEP_ON_HOST, count);
     if (!stays) {
         radix_cut_leaf(t, leaf, kept, region);
         return count;
@@ -266,7 +271,7 @@ uint64_t radix_host_evict(radix_tree *t, uint64_t num_pages)
 {
     uint64_t done = 0;
     bool asked = t->journal && t->journal->asked;
-    if (t->keep.records) keep_expire(t);
+    radix_before_eviction(t);
     if (t->journal) t->journal->asked = true;
     for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));)
         done += trim(t, leaf, num_pages - done);
@@ -281,14 +286,14 @@ void radix_host_drop_leaf(radix_tree *t, uint32_t leaf)
 
 void radix_host_clear(radix_tree *t)
 {
-    radix_journal *journal = t->journal;
     uint64_t evicted = t->host.evicted;
-    t->journal = NULL; /* nothing of it is told as an eviction */
+    if (t->journal) t->journal->muted = true; /* nothing of it is told as an eviction */
     RAD_ASSERT_ENV(&t->env, !t->host.locked);
     (void)radix_host_evict(t, UINT64_MAX);
-    t->journal = journal;
     t->host.evicted = evicted;
-    if (journal) radix_journal_cleared(journal, false, true);
+    if (!t->journal) return;
+    t->journal->muted = false;
+    radix_journal_cleared(t->journal, false, true);
 }
 
 /* ---- locks ---- */

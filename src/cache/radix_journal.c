@@ -16,7 +16,7 @@
  * cost; a tenant who finds two keys that collide fools himself. Namespaces are told
  * apart by the seed, and that is SHA-256.
  *
- * Invariant, verified by radix_journal_check(): the chains of all nodes are what their tokens
+ * Invariant, verified by journal_check(): the chains of all nodes are what their tokens
  * give. */
 #include "cache/radix_journal.h"
 
@@ -25,10 +25,23 @@
 
 enum { FEWEST_EVENTS = 1 << 16, MOST_EVENTS = 1 << 20 }; /* pages, when 0 was asked for */
 
-rad_status radix_journal_create(const rad_env *env, const rad_cache_params *p, const radix_tree *t,
-                                radix_journal **out, rad_error *err)
+static const node_part_ops journal_ops;
+
+static void journal_destroy(radix_journal *j)
 {
-    *out = NULL;
+    rad_env env = j->env;
+    rad_free(&env, j->hashes, (size_t)j->arena_pages * sizeof *j->hashes);
+    rad_free(&env, j->fingerprints, (size_t)j->arena_pages * sizeof *j->fingerprints);
+    event_ring_fini(&j->events, &env);
+    eviction_log_fini(&j->evictions);
+    eviction_log_fini(&j->host_evictions);
+    rad_page_hasher_destroy(j->hasher);
+    rad_free(&env, j, sizeof *j);
+}
+
+rad_status radix_journal_create(const rad_env *env, const rad_cache_params *p, radix_tree *t,
+                                rad_error *err)
+{
     if (!p->enable_kv_events && !p->enable_page_hashes && !p->explain_pages &&
         !p->explain_namespaces)
         return RAD_OK;
@@ -59,24 +72,12 @@ rad_status radix_journal_create(const rad_env *env, const rad_cache_params *p, c
     rad_status status = ok ? rad_page_hasher_create(env, &j->hasher, err) : RAD_E_NOMEM;
     if (!ok) rad_fail(err, status, "radix_cache: no memory for hashes, events or explanations");
     if (status) {
-        radix_journal_destroy(j);
+        journal_destroy(j);
         return status;
     }
-    *out = j;
+    t->journal = j;
+    radix_add_part(t, &journal_ops, j);
     return RAD_OK;
-}
-
-void radix_journal_destroy(radix_journal *j)
-{
-    if (!j) return;
-    rad_env env = j->env;
-    rad_free(&env, j->hashes, (size_t)j->arena_pages * sizeof *j->hashes);
-    rad_free(&env, j->fingerprints, (size_t)j->arena_pages * sizeof *j->fingerprints);
-    event_ring_fini(&j->events, &env);
-    eviction_log_fini(&j->evictions);
-    eviction_log_fini(&j->host_evictions);
-    rad_page_hasher_destroy(j->hasher);
-    rad_free(&env, j, sizeof *j);
 }
 
 size_t radix_journal_bytes(const radix_journal *j)
@@ -207,8 +208,9 @@ static void hash_node(radix_journal *j, const radix_tree *t, uint32_t node,
         hash_page(j, t, n, i, prior, &j->hashes[n->at + i]);
 }
 
-void radix_journal_added(radix_journal *j, const radix_tree *t, uint32_t leaf)
+static void journal_on_add(void *self, radix_tree *t, uint32_t leaf)
 {
+    radix_journal *j = self;
     const radix_node *n = &t->nodes[leaf];
     uint32_t ps = t->limits.page_size;
     journal_seed seed = radix_journal_seed_of(j, t, leaf);
@@ -240,8 +242,10 @@ bool radix_journal_rehash(radix_journal *j, radix_tree *t, uint32_t node)
     return is_hashed(&j->hashes[t->nodes[node].at + t->nodes[node].pages - 1]);
 }
 
-void radix_journal_stored(radix_journal *j, const radix_tree *t, uint32_t node, bool on_host)
+static void journal_on_enter(void *self, radix_tree *t, uint32_t node, radix_tier tier)
 {
+    radix_journal *j = self;
+    bool on_host = tier == RADIX_HOST;
     if (on_host ? !j->has_tier_events : !j->has_events) return;
     journal_seed seed = radix_journal_seed_of(j, t, node);
     for (uint32_t i = 0; i < t->nodes[node].pages; i++) {
@@ -251,9 +255,11 @@ void radix_journal_stored(radix_journal *j, const radix_tree *t, uint32_t node, 
     }
 }
 
-void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf, uint32_t kept,
-                           bool on_host)
+static void journal_on_cut(void *self, radix_tree *t, uint32_t leaf, radix_tier tier, uint32_t kept)
 {
+    radix_journal *j = self;
+    bool on_host = tier == RADIX_HOST;
+    if (j->muted) return;
     const radix_node *n = &t->nodes[leaf];
     if (on_host ? j->has_tier_events : j->has_events) {
         journal_seed seed = radix_journal_seed_of(j, t, leaf);
@@ -278,8 +284,10 @@ void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf,
     }
 }
 
-void radix_journal_moved(radix_journal *j, uint32_t to, uint32_t from, uint32_t len)
+static void journal_on_move(void *self, radix_tree *t, uint32_t to, uint32_t from, uint32_t len)
 {
+    radix_journal *j = self;
+    (void)t;
     if (j->hashes) memmove(j->hashes + to, j->hashes + from, len * sizeof *j->hashes);
     if (j->fingerprints)
         memmove(j->fingerprints + to, j->fingerprints + from, len * sizeof *j->fingerprints);
@@ -314,8 +322,9 @@ void radix_journal_push_all(radix_journal *j, const radix_tree *t, bool on_host,
     }
 }
 
-rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_error *err)
+static rad_status journal_check(void *self, const radix_tree *t, rad_error *err)
 {
+    const radix_journal *j = self;
     uint32_t depth, ps = t->limits.page_size;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
         const radix_node *n = &t->nodes[id];
@@ -343,3 +352,26 @@ rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_
     }
     return RAD_OK;
 }
+
+static void journal_clear(void *self, radix_tree *t)
+{
+    (void)t;
+    radix_journal_cleared(self, true, true);
+}
+
+static void journal_fini(void *self, radix_tree *t)
+{
+    t->journal = NULL;
+    journal_destroy(self);
+}
+
+static const node_part_ops journal_ops = {
+    .name = "journal",
+    .fini = journal_fini,
+    .clear = journal_clear,
+    .on_add = journal_on_add,
+    .on_move = journal_on_move,
+    .on_enter = journal_on_enter,
+    .on_cut = journal_on_cut,
+    .check = journal_check,
+};

@@ -22,6 +22,7 @@ typedef struct radix_journal {
     uint32_t arena_pages;
     bool explains_namespaces;
     bool asked; /* an eviction now is what rad_cache_evict was asked for */
+    bool muted; /* what leaves a tier now is cleared, and not evicted: it is told as a whole */
     bool has_events;
     bool has_tier_events; /* of the host and of storage too: then whoever manages these tiers tells
                            * of clears, and of everything: */
@@ -39,20 +40,13 @@ typedef struct journal_seed {
     rad_page_hash hash;
 } journal_seed;
 
-/* Makes what the params ask for; *out is NULL when that is nothing. */
-rad_status radix_journal_create(const rad_env *env, const rad_cache_params *params,
-                                const radix_tree *t, radix_journal **out, rad_error *err);
-void radix_journal_destroy(radix_journal *j); /* NULL is fine */
+/* Makes what the params ask for a part of the tree, which has no nodes yet: t->journal, NULL when
+ * that is nothing. It goes with the tree. */
+rad_status radix_journal_create(const rad_env *env, const rad_cache_params *params, radix_tree *t,
+                                rad_error *err);
 size_t radix_journal_bytes(const radix_journal *j);
 
-/* The tree calls these. A leaf has been hung; a node has pages on a tier now; those of a leaf
- * behind its first `kept` leave a tier; pages slid in the arenas; all of a tier is forgotten, or of
- * both. */
-void radix_journal_added(radix_journal *j, const radix_tree *t, uint32_t leaf);
-void radix_journal_stored(radix_journal *j, const radix_tree *t, uint32_t node, bool on_host);
-void radix_journal_removed(radix_journal *j, const radix_tree *t, uint32_t leaf, uint32_t kept,
-                           bool on_host);
-void radix_journal_moved(radix_journal *j, uint32_t to, uint32_t from, uint32_t len);
+/* All of a tier is forgotten, or of both. */
 void radix_journal_cleared(radix_journal *j, bool device, bool host);
 
 /* A page that could not be hashed (libcrypto failed) has the hash of all zeros, and so have those
@@ -82,8 +76,5 @@ journal_seed radix_journal_seed_of(const radix_journal *j, const radix_tree *t, 
  * over whenever it is full, so that nothing is lost. */
 void radix_journal_push_all(radix_journal *j, const radix_tree *t, bool on_host,
                             rad_kv_event_fn visit, void *user);
-
-/* Whether all chains are what the tokens give. RAD_E_CORRUPT names the node. */
-rad_status radix_journal_check(const radix_journal *j, const radix_tree *t, rad_error *err);
 
 #endif

@@ -7,64 +7,55 @@
  * has come are ended. Hits move deadlines into the future without touching their heap: the
  * cached deadline is early then, and put right when it is reached.
  *
- * Invariant, verified by keep_fault() and radix_check(): the deadline of each record that
+ * Invariant, verified by keep_fault() and keep_check(): the deadline of each record that
  * ends is filed, not later than it is; on each tier the pages of the nodes that are pinned there
  * add up to what its counter says, which is never above its budget. */
 #include "cache/radix_keep.h"
 
 #include "cache/radix_tree.h"
 
-size_t keep_bytes(uint32_t num_nodes)
+static void keep_fini(void *self, radix_tree *t)
 {
-    return ((size_t)num_nodes + 1) * sizeof(keep_record) + heap_bytes(num_nodes);
-}
-
-bool keep_init(radix_tree *t, uint64_t max_pinned_pages, uint64_t host_max_pinned_pages)
-{
-    radix_keep *k = &t->keep;
-    k->max_pinned = max_pinned_pages;
-    k->host_max_pinned = host_max_pinned_pages;
-    k->records = rad_alloc(&t->env, ((size_t)t->num_nodes + 1) * sizeof *k->records);
-    return k->records && heap_init(&k->deadlines, &t->env, t->num_nodes);
-}
-
-void keep_fini(radix_tree *t)
-{
-    radix_keep *k = &t->keep;
+    radix_keep *k = self;
     rad_free(&t->env, k->records, ((size_t)t->num_nodes + 1) * sizeof *k->records);
     heap_fini(&k->deadlines);
     *k = (radix_keep){0};
 }
 
-void keep_clear(radix_tree *t)
+static void keep_clear(void *self, radix_tree *t)
 {
-    radix_keep *k = &t->keep;
-    if (!k->records) return;
+    radix_keep *k = self;
     memset(k->records, 0, ((size_t)t->num_nodes + 1) * sizeof *k->records);
     heap_clear(&k->deadlines);
     k->pinned = k->host_pinned = 0;
 }
 
-heap_key keep_rank(const keep_record *r, keep_tier tier)
+static bool is_pinned_on(const keep_record *r, radix_tier tier)
 {
-    return (heap_key)((r->pinned_on & tier) != 0) << 95 | (heap_key)r->retention
-                                                              << EVICT_POLICY_BITS;
+    return r->pinned_on >> tier & 1;
 }
 
-static uint64_t *pinned_of(radix_keep *k, keep_tier tier)
+static heap_key keep_rank(void *self, const radix_tree *t, uint32_t node, radix_tier tier)
 {
-    return tier == KEEP_ON_DEVICE ? &k->pinned : &k->host_pinned;
+    const keep_record *r = &((const radix_keep *)self)->records[node];
+    (void)t;
+    return (heap_key)is_pinned_on(r, tier) << 95 | (heap_key)r->retention << EVICT_POLICY_BITS;
+}
+
+static uint64_t *pinned_of(radix_keep *k, radix_tier tier)
+{
+    return tier == RADIX_DEVICE ? &k->pinned : &k->host_pinned;
 }
 
 /* How many more pages may be pinned on the tier. */
-static uint64_t room(const radix_keep *k, keep_tier tier)
+static uint64_t room(const radix_keep *k, radix_tier tier)
 {
-    return tier == KEEP_ON_DEVICE ? k->max_pinned - k->pinned : k->host_max_pinned - k->host_pinned;
+    return tier == RADIX_DEVICE ? k->max_pinned - k->pinned : k->host_max_pinned - k->host_pinned;
 }
 
-static bool is_on(const radix_tree *t, uint32_t node, keep_tier tier)
+static bool is_on(const radix_tree *t, uint32_t node, radix_tier tier)
 {
-    return tier == KEEP_ON_DEVICE ? radix_on_device(t, node) : radix_on_host(t, node);
+    return tier == RADIX_DEVICE ? radix_on_device(t, node) : radix_on_host(t, node);
 }
 
 static uint64_t plus(uint64_t a, uint64_t b)
@@ -102,20 +93,20 @@ static void refile(radix_tree *t, uint32_t node)
 static void unpin(radix_tree *t, uint32_t node)
 {
     keep_record *r = &t->keep.records[node];
-    if (r->pinned_on & KEEP_ON_DEVICE) t->keep.pinned -= t->nodes[node].pages;
-    if (r->pinned_on & KEEP_ON_HOST) t->keep.host_pinned -= t->nodes[node].pages;
+    if (is_pinned_on(r, RADIX_DEVICE)) t->keep.pinned -= t->nodes[node].pages;
+    if (is_pinned_on(r, RADIX_HOST)) t->keep.host_pinned -= t->nodes[node].pages;
     r->pin_ttl = r->pin_until = 0;
     r->pinned_on = 0;
 }
 
 /* The node's pin counts on this tier as well, if its pages there are within the budget. */
-static void pin_on(radix_tree *t, uint32_t node, keep_tier tier)
+static void pin_on(radix_tree *t, uint32_t node, radix_tier tier)
 {
     keep_record *r = &t->keep.records[node];
     uint32_t pages = t->nodes[node].pages;
-    if ((r->pinned_on & tier) || !is_on(t, node, tier) || room(&t->keep, tier) < pages) return;
+    if (is_pinned_on(r, tier) || !is_on(t, node, tier) || room(&t->keep, tier) < pages) return;
     *pinned_of(&t->keep, tier) += pages;
-    r->pinned_on |= tier;
+    r->pinned_on |= 1u << tier;
 }
 
 static void end_retention(keep_record *r)
@@ -132,9 +123,9 @@ static void expire(radix_tree *t, uint32_t node, uint64_t now)
     if (r->retention && r->idle_ns && plus(r->used, r->idle_ns) <= now) end_retention(r);
 }
 
-void keep_expire(radix_tree *t)
+static void keep_on_evict(void *self, radix_tree *t)
 {
-    heap *h = &t->keep.deadlines;
+    heap *h = &((radix_keep *)self)->deadlines;
     if (!h->count) return;
     uint64_t now = time_now(t);
     while (h->count && heap_entry_key(&h->entries[0]) <= now) {
@@ -144,8 +135,9 @@ void keep_expire(radix_tree *t)
     }
 }
 
-void keep_used(radix_tree *t, uint32_t node)
+static void keep_on_use(void *self, radix_tree *t, uint32_t node)
 {
+    (void)self;
     if (!t->keep.deadlines.count) return; /* nothing kept, or for good */
     uint64_t now = time_now(t);
     for (uint32_t id = node; id; id = t->nodes[id].parent) {
@@ -160,8 +152,9 @@ void keep_used(radix_tree *t, uint32_t node)
     }
 }
 
-void keep_split(radix_tree *t, uint32_t upper, uint32_t child)
+static void keep_on_split(void *self, radix_tree *t, uint32_t upper, uint32_t child)
 {
+    (void)self;
     t->keep.records[upper] = t->keep.records[child];
     refile(t, upper);
 }
@@ -173,28 +166,35 @@ bool keep_is_stronger(uint32_t priority, uint64_t idle_ns, const keep_record *th
 }
 
 /* Where only one of the two is pinned both are, or none where the budget has no room for that. */
-static void merge_pins(radix_keep *k, keep_tier tier, keep_record *u, uint32_t upper_pages,
+static void merge_pins(radix_keep *k, radix_tier tier, keep_record *u, uint32_t upper_pages,
                        keep_record *l, uint32_t lower_pages)
 {
-    if (!(u->pinned_on & tier) == !(l->pinned_on & tier)) return;
-    bool is_upper = u->pinned_on & tier;
+    if (is_pinned_on(u, tier) == is_pinned_on(l, tier)) return;
+    bool is_upper = is_pinned_on(u, tier);
     uint32_t more = is_upper ? lower_pages : upper_pages;
     if (more <= room(k, tier)) {
         *pinned_of(k, tier) += more;
-        l->pinned_on |= tier;
+        l->pinned_on |= 1u << tier;
     } else {
         *pinned_of(k, tier) -= is_upper ? upper_pages : lower_pages;
-        l->pinned_on &= ~(uint32_t)tier;
+        l->pinned_on &= ~(1u << tier);
     }
 }
 
-void keep_merge(radix_tree *t, uint32_t upper, uint32_t upper_pages, uint32_t lower,
-                uint32_t lower_pages)
+static void keep_on_drop(void *self, radix_tree *t, uint32_t node)
 {
-    radix_keep *k = &t->keep;
+    (void)self;
+    t->keep.records[node] = (keep_record){0};
+    heap_remove(&t->keep.deadlines, node);
+}
+
+static void keep_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    radix_keep *k = self;
+    uint32_t upper_pages = t->nodes[upper].pages, lower_pages = t->nodes[lower].pages - upper_pages;
     keep_record *u = &k->records[upper], *l = &k->records[lower];
-    merge_pins(k, KEEP_ON_DEVICE, u, upper_pages, l, lower_pages);
-    merge_pins(k, KEEP_ON_HOST, u, upper_pages, l, lower_pages);
+    merge_pins(k, RADIX_DEVICE, u, upper_pages, l, lower_pages);
+    merge_pins(k, RADIX_HOST, u, upper_pages, l, lower_pages);
     l->pin_ttl = l->pinned_on ? RAD_MAX(l->pin_ttl, u->pin_ttl) : 0;
     l->pin_until = l->pinned_on ? RAD_MAX(l->pin_until, u->pin_until) : 0;
     if (u->retention && keep_is_stronger(u->retention, u->idle_ns, l)) {
@@ -202,40 +202,38 @@ void keep_merge(radix_tree *t, uint32_t upper, uint32_t upper_pages, uint32_t lo
         l->idle_ns = u->idle_ns;
     }
     l->used = RAD_MAX(l->used, u->used);
-    keep_drop(t, upper);
+    keep_on_drop(k, t, upper);
     refile(t, lower);
 }
 
-void keep_cut(radix_tree *t, uint32_t node, keep_tier tier, uint32_t pages)
+static void keep_on_cut(void *self, radix_tree *t, uint32_t leaf, radix_tier tier, uint32_t kept)
 {
-    if (t->keep.records[node].pinned_on & tier) *pinned_of(&t->keep, tier) -= pages;
+    radix_keep *k = self;
+    if (is_pinned_on(&k->records[leaf], tier)) *pinned_of(k, tier) -= t->nodes[leaf].pages - kept;
 }
 
-void keep_enter(radix_tree *t, uint32_t node, keep_tier tier)
+static void keep_on_enter(void *self, radix_tree *t, uint32_t node, radix_tier tier)
 {
-    if (!t->keep.records[node].pin_ttl) return;
+    radix_keep *k = self;
+    if (!k->records[node].pin_ttl) return;
     pin_on(t, node, tier);
     radix_refile(t, node);
 }
 
-void keep_leave(radix_tree *t, uint32_t node, keep_tier tier)
+static void keep_on_leave(void *self, radix_tree *t, uint32_t node, radix_tier tier)
 {
-    keep_record *r = &t->keep.records[node];
-    if (!(r->pinned_on & tier)) return;
-    r->pinned_on &= ~(uint32_t)tier;
+    keep_record *r = &((radix_keep *)self)->records[node];
+    if (!is_pinned_on(r, tier)) return;
+    r->pinned_on &= ~(1u << tier);
     if (!r->pinned_on) r->pin_ttl = r->pin_until = 0;
     refile(t, node);
 }
 
-void keep_drop(radix_tree *t, uint32_t node)
+static bool keep_equal(void *self, const radix_tree *t, uint32_t upper, uint32_t lower)
 {
-    t->keep.records[node] = (keep_record){0};
-    heap_remove(&t->keep.deadlines, node);
-}
-
-bool keep_equal(const radix_tree *t, uint32_t a, uint32_t b)
-{
-    return memcmp(&t->keep.records[a], &t->keep.records[b], sizeof(keep_record)) == 0;
+    const radix_keep *k = self;
+    (void)t;
+    return memcmp(&k->records[upper], &k->records[lower], sizeof(keep_record)) == 0;
 }
 
 /* The node at which the first num_pages pages of the key end on the device: split off where they
@@ -255,7 +253,7 @@ static uint32_t node_at(radix_tree *t, uint32_t root, const rad_token *tokens, u
 
 static bool is_pinned(const radix_keep *k, uint32_t node)
 {
-    return k->records[node].pinned_on & KEEP_ON_DEVICE;
+    return is_pinned_on(&k->records[node], RADIX_DEVICE);
 }
 
 /* How many of the key's cached pages may be pinned: all, or what the budget leaves. */
@@ -281,16 +279,16 @@ static uint32_t pages_within_budget(const radix_tree *t, const radix_pos *pos)
 
 /* The path to `node` is pinned on a tier, whole nodes, as far from the root as the budget has room
  * for. */
-static void pin_path(radix_tree *t, uint32_t node, keep_tier tier, uint64_t ttl_ns)
+static void pin_path(radix_tree *t, uint32_t node, radix_tier tier, uint64_t ttl_ns)
 {
     uint64_t now = time_now(t), missing = 0;
     for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent)
-        if (is_on(t, id, tier) && !(t->keep.records[id].pinned_on & tier))
+        if (is_on(t, id, tier) && !is_pinned_on(&t->keep.records[id], tier))
             missing += t->nodes[id].pages;
     for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
         keep_record *r = &t->keep.records[id];
         if (!is_on(t, id, tier)) continue;
-        if (!(r->pinned_on & tier)) {
+        if (!is_pinned_on(r, tier)) {
             bool fits = missing <= room(&t->keep, tier); /* this one and all above it */
             missing -= t->nodes[id].pages;
             if (!fits) continue;
@@ -323,9 +321,9 @@ uint32_t keep_pin(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_
     if (!ttl_ns) unpin_path(t, node);
     if (!ttl_ns) unpin_path(t, host);
     if (!ttl_ns) return num_pages;
-    pin_path(t, node, KEEP_ON_DEVICE, ttl_ns);
-    if (t->host.of) pin_path(t, node, KEEP_ON_HOST, ttl_ns);
-    if (t->host.of) pin_path(t, host, KEEP_ON_HOST, ttl_ns); /* what the host alone has */
+    pin_path(t, node, RADIX_DEVICE, ttl_ns);
+    if (t->host.of) pin_path(t, node, RADIX_HOST, ttl_ns);
+    if (t->host.of) pin_path(t, host, RADIX_HOST, ttl_ns); /* what the host alone has */
     return num_pages;
 }
 
@@ -350,18 +348,77 @@ uint32_t keep_retain(radix_tree *t, uint32_t root, const rad_token *tokens, uint
     return num_pages;
 }
 
-const char *keep_fault(const radix_tree *t, uint32_t node)
+static const char *keep_fault(void *self, const radix_tree *t, uint32_t node)
 {
+    (void)self;
     const keep_record *r = &t->keep.records[node];
     const heap *h = &t->keep.deadlines;
     uint64_t end = deadline(r);
     if (r->retention > 99) return "is retained with an impossible priority";
     if (!r->pin_ttl != !r->pinned_on) return "is pinned on no tier, or without a time";
-    if ((r->pinned_on & KEEP_ON_DEVICE && !radix_on_device(t, node)) ||
-        (r->pinned_on & KEEP_ON_HOST && !radix_on_host(t, node)))
+    if ((is_pinned_on(r, RADIX_DEVICE) && !radix_on_device(t, node)) ||
+        (is_pinned_on(r, RADIX_HOST) && !radix_on_host(t, node)))
         return "is pinned where it has no pages";
     if (!r->retention && (r->idle_ns || r->used)) return "has a retention without a priority";
     if (end == UINT64_MAX) return NULL;
     if (!heap_contains(h, node)) return "has a pin or retention without a deadline";
     return heap_key_of(h, node) > end ? "has a deadline that is filed too late" : NULL;
+}
+
+static rad_status keep_check(void *self, const radix_tree *t, rad_error *err)
+{
+    const radix_keep *k = self;
+    uint64_t pinned = 0, host_pinned = 0;
+    uint32_t depth;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        pinned += is_pinned_on(&k->records[id], RADIX_DEVICE) ? t->nodes[id].pages : 0;
+        host_pinned += is_pinned_on(&k->records[id], RADIX_HOST) ? t->nodes[id].pages : 0;
+    }
+    if (pinned != k->pinned || pinned > k->max_pinned || host_pinned != k->host_pinned ||
+        host_pinned > k->host_max_pinned)
+        return rad_fail(
+            err, RAD_E_CORRUPT,
+            "radix_check: %llu pages are pinned, and %llu on the host; the counters say "
+            "%llu of %llu, and %llu of %llu",
+            (unsigned long long)pinned, (unsigned long long)host_pinned,
+            (unsigned long long)k->pinned, (unsigned long long)k->max_pinned,
+            (unsigned long long)k->host_pinned, (unsigned long long)k->host_max_pinned);
+    if (!heap_check(&k->deadlines))
+        return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of deadlines is inconsistent");
+    return RAD_OK;
+}
+
+static const node_part_ops keep_ops = {
+    .name = "keep",
+    .fini = keep_fini,
+    .clear = keep_clear,
+    .on_split = keep_on_split,
+    .on_merge = keep_on_merge,
+    .on_drop = keep_on_drop,
+    .on_enter = keep_on_enter,
+    .on_cut = keep_on_cut,
+    .on_leave = keep_on_leave,
+    .on_use = keep_on_use,
+    .on_evict = keep_on_evict,
+    .rank = keep_rank,
+    .equal = keep_equal,
+    .fault = keep_fault,
+    .check = keep_check,
+};
+
+void keep_expire(radix_tree *t)
+{
+    keep_on_evict(&t->keep, t);
+}
+
+bool keep_init(radix_tree *t, uint64_t max_pinned_pages, uint64_t host_max_pinned_pages)
+{
+    radix_keep *k = &t->keep;
+    size_t bytes = ((size_t)t->num_nodes + 1) * sizeof *k->records;
+    radix_add_part(t, &keep_ops, k);
+    k->max_pinned = max_pinned_pages;
+    k->host_max_pinned = host_max_pinned_pages;
+    k->records = rad_alloc(&t->env, bytes);
+    t->metadata_bytes += bytes + heap_bytes(t->num_nodes);
+    return k->records && heap_init(&k->deadlines, &t->env, t->num_nodes);
 }

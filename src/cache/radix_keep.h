@@ -11,8 +11,6 @@
 
 struct radix_tree;
 
-typedef enum keep_tier { KEEP_ON_DEVICE = 1, KEEP_ON_HOST = 2 } keep_tier;
-
 /* A pin is the node's; it counts on the tiers where the node has pages and the budget has room
  * for them, and orders eviction there. Retention orders it on all. */
 typedef struct keep_record {
@@ -21,7 +19,7 @@ typedef struct keep_record {
     uint64_t idle_ns;   /* of the retention; 0 = for good */
     uint64_t used;      /* ns; when the retained node was used last */
     uint32_t retention; /* priority 1..99; 0 = not retained */
-    uint32_t pinned_on; /* keep_tier bits; none exactly when it is not pinned */
+    uint32_t pinned_on; /* a bit for each tier; none exactly when it is not pinned */
 } keep_record;
 
 typedef struct radix_keep {
@@ -33,33 +31,11 @@ typedef struct radix_keep {
     uint64_t host_max_pinned;
 } radix_keep;
 
+/* Adds the part to a tree without nodes. False: no memory. */
 bool keep_init(struct radix_tree *t, uint64_t max_pinned_pages, uint64_t host_max_pinned_pages);
-void keep_fini(struct radix_tree *t);
-size_t keep_bytes(uint32_t num_nodes);
-void keep_clear(struct radix_tree *t);
-
-/* The bits above the policy's in the key of a node. */
-heap_key keep_rank(const keep_record *r, keep_tier tier);
 
 /* Ends what is over by now. O(log n) for each. */
 void keep_expire(struct radix_tree *t);
-
-/* The nodes from `node` up were used: times of pins and retentions begin anew, except
- * where they are over. */
-void keep_used(struct radix_tree *t, uint32_t node);
-
-/* A split made `upper`; a merge makes `lower` out of both (their lengths before it): the
- * stronger of both, but no pin that breaks a budget; a leaf loses its last `pages` pages of a
- * tier; a node has pages on a tier now, or none any more; a node goes. */
-void keep_split(struct radix_tree *t, uint32_t upper, uint32_t child);
-void keep_merge(struct radix_tree *t, uint32_t upper, uint32_t upper_pages, uint32_t lower,
-                uint32_t lower_pages);
-void keep_cut(struct radix_tree *t, uint32_t node, keep_tier tier, uint32_t pages);
-void keep_enter(struct radix_tree *t, uint32_t node, keep_tier tier);
-void keep_leave(struct radix_tree *t, uint32_t node, keep_tier tier);
-void keep_drop(struct radix_tree *t, uint32_t node);
-
-bool keep_equal(const struct radix_tree *t, uint32_t a, uint32_t b);
 
 /* Pin or retain the cached prefix of a key below `root`; how many pages they did, of those on the
  * device. What is over has been ended before. */
@@ -70,8 +46,5 @@ uint32_t keep_retain(struct radix_tree *t, uint32_t root, const rad_token *token
 
 /* The stronger of two retentions: the higher priority, else the longer time. */
 bool keep_is_stronger(uint32_t priority, uint64_t idle_ns, const keep_record *than);
-
-/* NULL when the node's record is sound. */
-const char *keep_fault(const struct radix_tree *t, uint32_t node);
 
 #endif

@@ -4,26 +4,9 @@
 #include "cache/radix_tree.h"
 #include "cache/session_names.h"
 
-size_t tags_bytes(uint32_t num_nodes, uint32_t max_sessions)
+static void tags_fini(void *self, radix_tree *t)
 {
-    return slab_bytes(max_sessions) + ((size_t)max_sessions + 1) * sizeof(session_tag) +
-           ((size_t)num_nodes + 1) * 2 * sizeof(uint32_t);
-}
-
-bool tags_init(radix_tree *t, uint32_t max_sessions)
-{
-    radix_tags *g = &t->tags;
-    size_t nodes = (size_t)t->num_nodes + 1;
-    bool ok = slab_init(&g->ids, &t->env, max_sessions);
-    g->sessions = rad_alloc(&t->env, ((size_t)max_sessions + 1) * sizeof *g->sessions);
-    g->refs = rad_alloc(&t->env, nodes * sizeof *g->refs);
-    g->first = rad_alloc(&t->env, nodes * sizeof *g->first);
-    return ok && g->sessions && g->refs && g->first;
-}
-
-void tags_fini(radix_tree *t)
-{
-    radix_tags *g = &t->tags;
+    radix_tags *g = self;
     size_t nodes = (size_t)t->num_nodes + 1;
     rad_free(&t->env, g->sessions, ((size_t)g->ids.capacity + 1) * sizeof *g->sessions);
     rad_free(&t->env, g->refs, nodes * sizeof *g->refs);
@@ -31,10 +14,9 @@ void tags_fini(radix_tree *t)
     slab_fini(&g->ids);
 }
 
-void tags_clear(radix_tree *t)
+static void tags_clear(void *self, radix_tree *t)
 {
-    radix_tags *g = &t->tags;
-    if (!g->refs) return;
+    radix_tags *g = self;
     size_t nodes = (size_t)t->num_nodes + 1;
     memset(g->refs, 0, nodes * sizeof *g->refs);
     memset(g->first, 0, nodes * sizeof *g->first);
@@ -103,27 +85,53 @@ static void move_ends(radix_tree *t, uint32_t from, uint32_t to)
     }
 }
 
-void tags_split(radix_tree *t, uint32_t upper, uint32_t child)
+static void tags_on_split(void *self, radix_tree *t, uint32_t upper, uint32_t child)
 {
-    t->tags.refs[upper] = t->tags.refs[child];
+    radix_tags *g = self;
+    (void)t;
+    g->refs[upper] = g->refs[child];
 }
 
-void tags_merge(radix_tree *t, uint32_t upper, uint32_t lower)
+static void tags_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t lower)
 {
+    radix_tags *g = self;
     move_ends(t, upper, lower);
-    t->tags.refs[lower] = t->tags.refs[upper];
-    t->tags.refs[upper] = 0;
+    g->refs[lower] = g->refs[upper];
+    g->refs[upper] = 0;
 }
 
-void tags_drop(radix_tree *t, uint32_t node)
+static void tags_on_drop(void *self, radix_tree *t, uint32_t node)
 {
+    radix_tags *g = self;
     move_ends(t, node, t->nodes[node].parent);
-    t->tags.refs[node] = 0;
+    g->refs[node] = 0;
 }
 
-const char *tags_fault(const radix_tree *t, uint32_t node)
+/* Tags order eviction on the device: what has left it is nobody's any more. */
+static void tags_on_leave(void *self, radix_tree *t, uint32_t node, radix_tier tier)
 {
-    const radix_tags *g = &t->tags;
+    if (tier == RADIX_DEVICE) tags_on_drop(self, t, node);
+}
+
+/* The two places of a leaf's key between pins and retention: more than two sessions count as
+ * three. */
+static heap_key tags_rank(void *self, const radix_tree *t, uint32_t node, radix_tier tier)
+{
+    const radix_tags *g = self;
+    (void)t;
+    return tier == RADIX_DEVICE ? (heap_key)RAD_MIN(g->refs[node], 3u) << 93 : 0;
+}
+
+static bool tags_equal(void *self, const radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    const radix_tags *g = self;
+    (void)t;
+    return g->refs[upper] == g->refs[lower];
+}
+
+static const char *tags_fault(void *self, const radix_tree *t, uint32_t node)
+{
+    const radix_tags *g = self;
     uint64_t refs = 0;
     for (uint32_t c = t->nodes[node].first_child; c; c = t->nodes[c].next)
         refs += g->refs[c];
@@ -136,14 +144,42 @@ const char *tags_fault(const radix_tree *t, uint32_t node)
     return refs == g->refs[node] ? NULL : "miscounts its sessions";
 }
 
-bool tags_check(const radix_tree *t)
+static rad_status tags_check(void *self, const radix_tree *t, rad_error *err)
 {
-    const radix_tags *g = &t->tags;
+    const radix_tags *g = self;
     for (uint32_t id = 1; id <= g->ids.num_fresh; id++) {
         uint32_t node = g->sessions[id].node;
         if (!node) continue;
         if (!slab_is_live(&g->ids, id) || !slab_is_live(&t->ids, node) || !t->nodes[node].parent)
-            return false;
+            return rad_fail(err, RAD_E_CORRUPT, "radix_check: session %u refers to no node", id);
     }
-    return true;
+    return RAD_OK;
+}
+
+static const node_part_ops tags_ops = {
+    .name = "tags",
+    .fini = tags_fini,
+    .clear = tags_clear,
+    .on_split = tags_on_split,
+    .on_merge = tags_on_merge,
+    .on_drop = tags_on_drop,
+    .on_leave = tags_on_leave,
+    .rank = tags_rank,
+    .equal = tags_equal,
+    .fault = tags_fault,
+    .check = tags_check,
+};
+
+bool tags_init(radix_tree *t, uint32_t max_sessions)
+{
+    radix_tags *g = &t->tags;
+    size_t nodes = (size_t)t->num_nodes + 1, places = (size_t)max_sessions + 1;
+    radix_add_part(t, &tags_ops, g);
+    bool ok = slab_init(&g->ids, &t->env, max_sessions);
+    g->sessions = rad_alloc(&t->env, places * sizeof *g->sessions);
+    g->refs = rad_alloc(&t->env, nodes * sizeof *g->refs);
+    g->first = rad_alloc(&t->env, nodes * sizeof *g->first);
+    t->metadata_bytes += slab_bytes(max_sessions) + places * sizeof *g->sessions +
+                         nodes * (sizeof *g->refs + sizeof *g->first);
+    return ok && g->sessions && g->refs && g->first;
 }

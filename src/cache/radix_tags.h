@@ -34,29 +34,12 @@ typedef struct radix_tags {
     uint32_t *first;       /* [num_nodes + 1]: the sessions that end at a node */
 } radix_tags;
 
+/* Adds the part to a tree without nodes. False: no memory. When all nodes go, sessions stay open
+ * and refer to nothing. */
 bool tags_init(struct radix_tree *t, uint32_t max_sessions);
-void tags_fini(struct radix_tree *t);
-size_t tags_bytes(uint32_t num_nodes, uint32_t max_sessions);
-void tags_clear(struct radix_tree *t); /* sessions stay open and refer to nothing */
 
 /* A session's turn ended at `node`; not open: nothing. O(depth). */
 void tags_move(struct radix_tree *t, rad_session session, uint32_t node);
 bool tags_close(struct radix_tree *t, rad_session session); /* false: not open */
-
-/* A split made `upper`; `lower` is going to take in `upper`; a leaf goes. */
-void tags_split(struct radix_tree *t, uint32_t upper, uint32_t child);
-void tags_merge(struct radix_tree *t, uint32_t upper, uint32_t lower);
-void tags_drop(struct radix_tree *t, uint32_t node);
-
-/* The two places of a leaf's key between pins and retention: more than two sessions count
- * as three. */
-static inline heap_key tags_rank(uint32_t refs)
-{
-    return (heap_key)RAD_MIN(refs, 3u) << 93;
-}
-
-/* NULL when the node's count is sound; tags_check for the sessions. */
-const char *tags_fault(const struct radix_tree *t, uint32_t node);
-bool tags_check(const struct radix_tree *t);
 
 #endif

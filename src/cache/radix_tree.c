@@ -16,7 +16,7 @@
 #include "cache/radix_tree.h"
 
 #include "cache/radix_host.h"
-#include "cache/radix_journal.h"
+#include "cache/radix_worth.h"
 
 /* A key is as long as the longer of its tiers' pages, so those of all keys are at most as many as
  * the tiers' pages. */
@@ -38,9 +38,6 @@ static uint64_t metadata_bytes(const radix_tree *t)
     return ((uint64_t)t->num_nodes + 1) * (sizeof(radix_node) + sizeof(radix_cold)) +
            slab_bytes(t->num_nodes) + map_bytes(t->limits.max_nodes) + heap_bytes(t->num_nodes) +
            namespaces_bytes(t->limits.max_namespaces) + span_arena_bytes(max_spans(&t->limits)) +
-           (t->worth ? ((uint64_t)t->num_nodes + 1) * sizeof *t->worth : 0) +
-           (t->keep.records ? keep_bytes(t->num_nodes) : 0) +
-           (t->tags.refs ? tags_bytes(t->num_nodes, t->limits.max_sessions) : 0) +
            arena * (t->limits.page_size * sizeof(rad_token) + sizeof(rad_page));
 }
 
@@ -66,6 +63,8 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
         !span_arena_init(&t->spans, env, (uint32_t)arena, max_spans(limits)))
         return RAD_E_NOMEM;
     map_keep_small(&t->children);
+    t->watches = !t->policy->grows;
+    t->metadata_bytes = metadata_bytes(t);
     bool cost = t->policy->wants_worth;
     bool host_cost = limits->host_pages &&
                      evict_policy_of(limits->host_eviction.policy)->wants_worth;
@@ -73,15 +72,11 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
         uint64_t part = cost ? (uint64_t)limits->max_pages * limits->eviction.cost_half_life_percent
                              : (uint64_t)limits->host_pages *
                                    limits->host_eviction.cost_half_life_percent;
-        t->heat_half_life = RAD_MAX(part / 100, (uint64_t)1);
-        t->worth = rad_alloc_sparse(env, nodes * sizeof *t->worth);
-        if (!t->worth) return RAD_E_NOMEM;
+        if (!worth_init(t, part / 100)) return RAD_E_NOMEM;
     }
     if (limits->keeps && !keep_init(t, limits->max_pinned_pages, limits->host_max_pinned_pages))
         return RAD_E_NOMEM;
     if (limits->max_sessions && !tags_init(t, limits->max_sessions)) return RAD_E_NOMEM;
-    t->watches = t->keep.records || t->tags.refs || !t->policy->grows;
-    t->metadata_bytes = metadata_bytes(t);
     if (!limits->host_pages) return RAD_OK;
     rad_status status = radix_host_init(t, (uint32_t)arena);
     t->watches = t->watches || !t->host.policy->grows;
@@ -105,15 +100,13 @@ void radix_tree_fini(radix_tree *t)
     heap_fini(&t->leaves);
     namespaces_fini(&t->names);
     span_arena_fini(&t->spans);
-    rad_free_sparse(&t->env, t->worth, nodes * sizeof *t->worth);
-    keep_fini(t);
-    tags_fini(t);
 }
 
 void radix_add_part(radix_tree *t, const node_part_ops *ops, void *self)
 {
     RAD_ASSERT_ENV(&t->env, t->num_parts < RADIX_PARTS && !t->ids.num_live);
     t->parts[t->num_parts++] = (node_part){ops, self};
+    t->watches = t->watches || ops->on_use || ops->rank;
 }
 
 rad_status radix_add_component(radix_tree *t, const radix_component_ops *ops, void *self)
@@ -138,12 +131,9 @@ void radix_clear(radix_tree *t)
     map_keep_small(&t->children);
     heap_clear(&t->leaves);
     span_arena_clear(&t->spans);
-    keep_clear(t);
-    tags_clear(t);
     for (uint32_t i = 0; i < t->num_parts; i++)
         if (t->parts[i].ops->clear) t->parts[i].ops->clear(t->parts[i].self, t);
     t->evictable = t->locked = t->unlocked_nodes = 0;
-    if (t->journal) radix_journal_cleared(t->journal, true, true);
 }
 
 /* `node` takes the place of `old` among the children of old's parent. */
@@ -179,7 +169,6 @@ static uint32_t new_node(radix_tree *t)
     RAD_ASSERT_ENV(&t->env, id != 0);
     t->nodes[id] = (radix_node){0};
     t->cold[id] = (radix_cold){.created = t->clock};
-    if (t->worth) t->worth[id] = (radix_worth){0};
     return id;
 }
 
@@ -201,14 +190,7 @@ uint32_t radix_split(radix_tree *t, uint32_t child, uint32_t at, uint64_t touche
     c->at += at;
     c->pages -= at;
     hang(t, child, upper);
-    if (t->worth) {
-        t->worth[upper] = t->worth[child];
-        t->worth[child].above += at;
-    }
-    if (t->keep.records) keep_split(t, upper, child);
-    if (t->tags.refs) tags_split(t, upper, child);
-    for (uint32_t i = 0; i < t->num_parts; i++)
-        if (t->parts[i].ops->on_split) t->parts[i].ops->on_split(t->parts[i].self, t, upper, child);
+    RADIX_TELL(t, on_split, upper, child);
     radix_refile_used(t, child);
     t->unlocked_nodes += radix_is_unlocked(t, upper);
     t->splits++;
@@ -238,9 +220,7 @@ static void move_pages(void *user, uint32_t to, uint32_t from, uint32_t len)
     memmove(t->tokens + to * ps, t->tokens + from * ps, len * ps * sizeof *t->tokens);
     page_runs_move(&t->env, t->regions + to, t->regions + from, len);
     if (t->host.of) page_runs_move(&t->env, t->host.regions + to, t->host.regions + from, len);
-    if (t->journal) radix_journal_moved(t->journal, to, from, len);
-    for (uint32_t i = 0; i < t->num_parts; i++)
-        if (t->parts[i].ops->on_move) t->parts[i].ops->on_move(t->parts[i].self, t, to, from, len);
+    RADIX_TELL(t, on_move, to, from, len);
 }
 
 uint32_t radix_alloc_run(radix_tree *t, uint32_t pages)
@@ -269,19 +249,11 @@ uint32_t radix_new_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     n->ns = t->nodes[parent].ns;
     n->lead = radix_first_lead(t, parent, tokens);
     n->last_access = t->clock;
-    if (t->worth) {
-        t->heat_clock += num_pages;
-        t->heat_now = evict_heat_at(t->heat_clock, t->heat_half_life);
-        t->worth[id] = (radix_worth){.heat = t->heat_now,
-                                     .above = t->worth[parent].above + t->nodes[parent].pages};
-    }
     memcpy(t->tokens + n->at * ps, tokens, num_pages * ps * sizeof *tokens);
     t->regions[n->at] = 0; /* a tier that the node is not on has a plain region: see radix_host.h */
     hang(t, id, parent);
     t->unlocked_nodes++;
-    for (uint32_t i = 0; i < t->num_parts; i++)
-        if (t->parts[i].ops->on_add) t->parts[i].ops->on_add(t->parts[i].self, t, id);
-    if (t->journal) radix_journal_added(t->journal, t, id);
+    RADIX_TELL(t, on_add, id);
     return id;
 }
 
@@ -306,10 +278,9 @@ static void enter_device(radix_tree *t, uint32_t node)
     if (t->host.of) {
         t->host.of[node].on_device = 1;
         t->host.of[t->nodes[node].parent].device_children++;
-        if (t->keep.records) keep_enter(t, node, KEEP_ON_DEVICE);
     }
     radix_consider_leaf(t, node);
-    if (t->journal) radix_journal_stored(t->journal, t, node, false);
+    RADIX_TELL(t, on_enter, node, RADIX_DEVICE);
 }
 
 uint32_t radix_add_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
@@ -334,10 +305,7 @@ void radix_adopt(radix_tree *t, uint32_t node, uint32_t pages, const rad_slot *s
     for (uint32_t id = top; id; id = t->host.of[id].below) { /* a parent's event comes first */
         kv_run runs[PAGE_RUNS];
         uint32_t count = t->nodes[id].pages, num_runs = page_runs_find(slots, count, ps, runs);
-        if (t->worth) {
-            t->heat_clock += count;
-            t->heat_now = evict_heat_at(t->heat_clock, t->heat_half_life);
-        }
+        if (t->worth) worth_pages_came(t, count);
         put_pages(t, id, slots, runs, num_runs);
         enter_device(t, id);
         slots += (size_t)count * ps;
@@ -351,8 +319,7 @@ void radix_leave_device(radix_tree *t, uint32_t node)
     t->host.of[n->parent].device_children--;
     t->regions[n->at] = 0;
     heap_remove(&t->leaves, node);
-    if (t->keep.records) keep_leave(t, node, KEEP_ON_DEVICE);
-    if (t->tags.refs) tags_drop(t, node);
+    RADIX_TELL(t, on_leave, node, RADIX_DEVICE);
 }
 
 void radix_leave_span(radix_tree *t, uint32_t id, uint32_t at, uint32_t pages)
@@ -378,10 +345,7 @@ void radix_unhook(radix_tree *t, uint32_t node)
     t->nodes[n->parent].num_children--;
     t->unlocked_nodes -= radix_is_unlocked(t, node);
     heap_remove(&t->leaves, node);
-    if (t->keep.records) keep_drop(t, node);
-    if (t->tags.refs) tags_drop(t, node);
-    for (uint32_t i = 0; i < t->num_parts; i++)
-        if (t->parts[i].ops->on_drop) t->parts[i].ops->on_drop(t->parts[i].self, t, node);
+    RADIX_TELL(t, on_drop, node);
     slab_free(&t->ids, node);
 }
 
@@ -423,14 +387,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
 
     t->unlocked_nodes -= radix_is_unlocked(t, upper);
     heap_remove(&t->leaves, upper);
-    if (t->worth) {
-        t->worth[lower].heat = RAD_MAX(t->worth[lower].heat, t->worth[upper].heat);
-        t->worth[lower].above = t->worth[upper].above;
-    }
-    if (t->keep.records) keep_merge(t, upper, u->pages, lower, lower_pages);
-    if (t->tags.refs) tags_merge(t, upper, lower);
-    for (uint32_t i = 0; i < t->num_parts; i++)
-        if (t->parts[i].ops->on_merge) t->parts[i].ops->on_merge(t->parts[i].self, t, upper, lower);
+    RADIX_TELL(t, on_merge, upper, lower);
     radix_refile(t, lower);
     slab_free(&t->ids, upper);
     t->merges++;

@@ -97,7 +97,7 @@ typedef struct radix_tree {
     uint64_t merges;
     uint64_t metadata_bytes;
 
-    bool watches;            /* uses of leaves have to be told to the heap or to `keep` */
+    bool watches;            /* uses of leaves have to be told to a heap or to a part */
     radix_keep keep;         /* pins and retention */
     radix_worth *worth;      /* [num_nodes + 1] under the policies cost and user, else NULL */
     uint64_t heat_clock;     /* pages added since the start */
@@ -264,18 +264,26 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower);
 /* Files `node` as an evictable leaf if it is one. */
 void radix_consider_leaf(radix_tree *t, uint32_t node);
 
+/* What parts put above the policy's key. */
+static inline heap_key radix_rank(const radix_tree *t, uint32_t node, radix_tier tier)
+{
+    heap_key rank = 0;
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops->rank) rank |= t->parts[i].ops->rank(t->parts[i].self, t, node, tier);
+    return rank;
+}
+
 /* The present key of a node among the evictable leaves. */
 static inline heap_key radix_leaf_key(const radix_tree *t, uint32_t node)
 {
     heap_key key = t->policy->key(t, node, &t->limits.eviction);
-    if (t->keep.records) key |= keep_rank(&t->keep.records[node], KEEP_ON_DEVICE);
-    return t->tags.refs ? key | tags_rank(t->tags.refs[node]) : key;
+    return key | radix_rank(t, node, RADIX_DEVICE);
 }
 
 static inline heap_key radix_host_key(const radix_tree *t, uint32_t node)
 {
     heap_key key = t->host.policy->key(t, node, &t->limits.host_eviction);
-    return t->keep.records ? key | keep_rank(&t->keep.records[node], KEEP_ON_HOST) : key;
+    return key | radix_rank(t, node, RADIX_HOST);
 }
 
 /* Brings the node's key in the heaps up to date, where it is there. */
@@ -297,7 +305,7 @@ static inline void radix_refile_used(radix_tree *t, uint32_t node)
 static inline void radix_used(radix_tree *t, uint32_t node)
 {
     if (!t->watches) return;
-    if (t->keep.records) keep_used(t, node);
+    RADIX_TELL(t, on_use, node);
     radix_refile_used(t, node);
     if (!t->host.of) return;
     uint32_t id = node;
@@ -358,6 +366,9 @@ void radix_clear_device(radix_tree *t, radix_drop_fn drop, void *user);
 
 /* Takes a node without children out of the tree: its parent, the map, the heap, the slab. */
 void radix_unhook(radix_tree *t, uint32_t node);
+
+/* Parts bring the order of eviction up to date. */
+void radix_before_eviction(radix_tree *t);
 
 /* Evicts up to num_pages from the tails of the leaves with the lowest keys; returns how
  * many. */

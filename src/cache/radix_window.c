@@ -25,7 +25,7 @@
  * before others; then the windows before ends (w), by when a match or an insert ended there. An
  * end at which a chat was continued is one no more, until another match ends there.
  *
- * Invariants, verified by node_fault and fault: end is the node's length; lock_ref is the number of
+ * Invariants, verified by fault and check: end is the node's length; lock_ref is the number of
  * locks that end here plus those of the children that began above them; held_from is where the
  * first of them begins; a node with an unlocked window side is in `order` under a key that is
  * not above its own; `there` and `held` are the sums. */
@@ -372,7 +372,7 @@ static void window_clear(void *self, radix_tree *t)
 
 /* --- the checker --- */
 
-static const char *window_node_fault(void *self, const radix_tree *t, uint32_t node)
+static const char *window_fault(void *self, const radix_tree *t, uint32_t node)
 {
     const radix_window *w = self;
     const radix_node *n = &t->nodes[node];
@@ -401,18 +401,24 @@ static const char *window_node_fault(void *self, const radix_tree *t, uint32_t n
                : NULL;
 }
 
-static const char *window_fault(void *self, const radix_tree *t)
+static rad_status window_check(void *self, const radix_tree *t, rad_error *err)
 {
     const radix_window *w = self;
     uint64_t there = 0, held = 0;
     uint32_t depth;
-    if (!heap_check(&w->order)) return "the heap of windows is inconsistent";
+    if (!heap_check(&w->order))
+        return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of windows is inconsistent");
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
         const radix_value *v = radix_window_of(t, id);
         there += v->end - v->first;
         held += held_pages(w, v, id);
     }
-    return there == w->there && held == w->held ? NULL : "the window side is miscounted";
+    if (there == w->there && held == w->held) return RAD_OK;
+    return rad_fail(err, RAD_E_CORRUPT,
+                    "radix_check: %llu pages have a window side, %llu are locked; the counters say "
+                    "%llu, %llu",
+                    (unsigned long long)there, (unsigned long long)held,
+                    (unsigned long long)w->there, (unsigned long long)w->held);
 }
 
 /* --- create --- */
@@ -440,8 +446,8 @@ static const radix_component_ops window_ops = {
              .on_move = window_on_move,
              .equal = window_equal,
              .can_merge = window_can_merge,
-             .node_fault = window_node_fault,
-             .fault = window_fault},
+             .fault = window_fault,
+             .check = window_check},
     .kind = RADIX_WINDOW,
     .usable = window_usable,
     .can_copy = window_can_copy,
