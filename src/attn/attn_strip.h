@@ -4,11 +4,12 @@
  *     strip   a few tokens after the other: the keys of all heads, as they lie; the softmax of
  *             all heads; then the values, likewise
  *
- * What is read is read once, in the order in which it lies, and used in registers: bf16 16 tokens
- * at a time, codes (attn_codes.h) 32. It is asked for before, and more than once: a core keeps some
- * 48 lines under way, and what it is asked for beyond these it forgets (docs/kernels.md). A line
- * forgotten would be missed just when it is computed with. So asking goes on evenly, also where
- * nothing is read, and it goes round again (attn_strip_body.h).
+ * Each line is loaded once, in memory order, and used from registers: bf16 16 tokens at a time,
+ * codes (attn_codes.h) 32. Prefetches run ahead of the loads. A core keeps some 48 line fills in
+ * flight and silently drops a prefetch beyond these (docs/kernels.md); a dropped line is a cache
+ * miss in the middle of the products. Two measures against that: prefetches are issued at a
+ * constant rate, also in the softmax, which loads nothing; and each line is prefetched a second
+ * time (attn_strip_body.h).
  *
  * A row's operations and their order are those of the narrow layout: which one is taken never
  * shows in a bit (P1). */

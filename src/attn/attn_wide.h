@@ -17,12 +17,13 @@ enum {
     ATTN_WIDE_LEAST = 13 /* rows from which it is faster than `narrow` */
 };
 
-/* The next block. On the way a token's rows of K and V are fetched, and some steps later, if
- * `keys` is not NULL, loaded to where that block's tiles want them: so that few lines wait in
- * the cache, where rows a power of two apart share few places.
+/* The next block, fetched while this one is computed. Each step of a tile prefetches the K and V
+ * rows of `step` tokens. `lag` tokens later, if `keys` is not NULL, the tile packs them into keys
+ * and values. Few prefetched lines wait in L1 that way: rows a power of two apart map to the same
+ * few cache sets and would evict each other.
  *
- * A step of a tile does so many tokens, always as many: a loop whose length changes is a jump
- * that the core takes wrong, and it drops the products that it had begun. */
+ * `step` is constant over a block: a variable trip count mispredicts the branch at the end of the
+ * loop, and the core discards the products that it had started. */
 typedef struct attn_wide_ahead {
     attn_rows_at rows[2]; /* K, V; [ATTN_BLOCK] slots */
     uint32_t lines[2];    /* of a row, to be fetched */

@@ -139,8 +139,8 @@ static bool claim(range *r, bool first, uint32_t *tile)
     return false;
 }
 
-/* `near`: the kind of the round that the thread knows of. Those of the other kind have nothing
- * where it looks. */
+/* `near`: the kind of the region that this thread last saw published. If a region of the other
+ * kind runs by now, the thread finds empty ranges, claims nothing and reads `round` again. */
 static bool claim_any(compute_pool *pool, uint32_t thread, bool near, uint32_t *tile)
 {
     if (!near) return claim(&pool->common, true, tile);

@@ -27,8 +27,12 @@ typedef struct engine_populate {
     pthread_mutex_t lock;
     pthread_cond_t wake;   /* there may be something to do, or the thread is to stop */
     pthread_cond_t asleep; /* there is nothing more to do */
-    bool ended, refused;   /* guarded by lock, as the next three: there is no more, or not now */
-    size_t used, wanted, ready;  /* `used` is written by the scheduler's thread alone */
+
+    /* Guarded by `lock`: */
+    bool ended;   /* the kernel cannot populate memory: the thread is done for good */
+    bool refused; /* the machine is short of memory: tried again after the next requests */
+    size_t used, wanted, ready; /* `used` is written by the scheduler's thread alone */
+
     atomic_bool idle, stop;      /* no request runs or waits, as the scheduler last said */
     bool told_why;               /* the thread's: one line of the log is enough */
     size_t ahead, num_slots;     /* constant, as the next three */

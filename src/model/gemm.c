@@ -123,17 +123,19 @@ static uint32_t num_sides(const gemm_weight *w)
     return quantised(w->type) && w->isa->quant->two_sides ? 2 : 1;
 }
 
-/* Steps of k per chunk: as many for each, since a tile fetches as much of what comes next
- * as it reads. One tile that takes the sides in turn wants both in the L1 cache, and those
- * of the next chunk beside them. Two tiles alone are done with a chunk before memory is; half
- * as large, it and the next one are in the L1 cache together. A kernel that takes the sides in
- * turn gets as much of each as there is of a panel else: many rows then load and store their
- * sums half as often. */
+/* Steps of k per chunk. All chunks of a panel are about equally deep: while a tile reads one
+ * chunk it prefetches an equal share of the next. */
 static uint32_t chunk_depth(const gemm_weight *w, uint32_t rows)
 {
     uint32_t bytes = rows <= GEMM_TILE_ROWS ? ONE_TILE_BYTES : CHUNK_BYTES;
+    /* One tile that alternates between the two sides of a panel: both sides of this chunk and both
+     * of the next have to fit into L1. */
     if (rows > GEMM_LOW_ROWS && rows <= GEMM_TILE_ROWS && num_sides(w) == 2) bytes = IN_TURN_BYTES;
+    /* Many rows: each side gets the bytes that a whole panel has otherwise. The tiles then load and
+     * store their partial sums half as often. */
     if (rows > 4 * GEMM_TILE_ROWS && num_sides(w) == 2) bytes = 2 * SIDE_BYTES;
+    /* Two tiles finish a chunk sooner than memory delivers the next one. With half the bytes, this
+     * chunk and the next are in L1 together. */
     bool two_tiles = rows > GEMM_TILE_ROWS && rows <= 2 * GEMM_TILE_ROWS;
     if (two_tiles && !quantised(w->type)) bytes /= 2;
     uint32_t most = bytes / (uint32_t)step_bytes(w), chunks = (w->depth + most - 1) / most;

@@ -120,14 +120,16 @@ static void add_group(batch_groups *g, const schedule_batch *b, const schedule_p
     g->spans[g->num_spans++] = group;
 }
 
-/* Divides order[first, first + count), which share all before `begin`, in groups up to
- * `from`. */
+/* Splits order[first, first + count) by what they share next. All of them share the positions
+ * before `begin`; those before `from` are read by a group that has been found already. */
 static void divide(batch_groups *g, const schedule_batch *b, const schedule_pools *pools,
                    uint32_t from, uint32_t begin, uint32_t first, uint32_t count)
 {
     group_entry *e = g->entries;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t r = g->order[first + i];
+        /* One slot per request stands for the whole block: two requests have the same page at a
+         * position only if they share everything before it. -1: too short, shares nothing more. */
         bool more = shareable(b, r) > begin;
         e[i] = (group_entry){more ? row_of(b, pools, r)[begin + BLOCK - 1] : -1, r};
     }

@@ -104,10 +104,11 @@ static uint32_t chunk_tokens(const prefill_adder *a, const req *r, kv_pages more
     bool chunked = a->chunked || exceeds_window_memory(a, left);
     if (a->chunked) most = RAD_MIN(most, a->rem_tokens);
     if (a->cost) most = RAD_MIN(most, tokens_in_time(a, r, left));
-    if (!chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits)
-        return 0; /* whole prompts: an oversized one waits for a step of its own */
+    /* Whole prompts: one that exceeds the budget runs in a step of its own, behind nothing but
+     * decoding requests, which have one token and one row of logits each. */
+    if (!chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits) return 0;
     if (left <= most) return left;
-    if (!chunked) return 0;
+    if (!chunked) return 0; /* all of it or nothing */
 
     uint32_t end = done + (uint32_t)most;
     end -= end % a->pools->page_size;

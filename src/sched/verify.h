@@ -9,12 +9,14 @@
  *
  *     recorded with the request:   ids | digest after num_input, num_input + 1, ... tokens
  *
- * It yields: after a chunk whoever has come runs first; and nobody ever waits for its pages:
- * as soon as they are what a request lacks, they are given back (counted), and the request
- * they were for goes to the end of the queue, where it begins anew later; so one that is too
- * large beside others does not keep small ones from their turn. It evicts what it needs, as
- * any request does. Bounded: VERIFY_QUEUE requests wait to be verified; more are not recorded
- * (skipped and counted: what a busy server has no time for). */
+ * Verification has the lowest priority:
+ *   - Between two of its chunks the scheduler runs whatever requests have arrived.
+ *   - When a request lacks pages, the verifier frees its own at once (counted). The record that it
+ *     was verifying moves to the end of the queue and starts over later, so a long record cannot
+ *     block the short ones behind it.
+ *   - Its own pages it gets as any request does: by evicting.
+ * VERIFY_QUEUE records wait at most; what finishes beyond that is not recorded (counted as
+ * skipped). */
 #ifndef SCHED_VERIFY_H
 #define SCHED_VERIFY_H
 

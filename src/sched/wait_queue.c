@@ -1,11 +1,11 @@
-/* wait_queue.c - keys, closed nodes, and what is known of the cache.
+/* wait_queue.c - keys, closed nodes, and an estimate of what is cached.
  *
- * What is known of the cache (on the device, and behind that on the host: a copy is nearly
- * as good) is kept on the nodes and changes with the requests' own publications. Eviction is not
- * followed: it makes what is known too high, never too low, so the request that would go next is
- * looked up once more when anything was evicted since the last time; if it has less than was
- * thought, its path is corrected and somebody else may be next. WAIT_LOOKUPS of these a step bound
- * what a step compares. */
+ * Each node estimates how many of its leading tokens the cache has, on the device or on the host (a
+ * copy there is nearly as good). A publication raises the estimate at once; an eviction does not
+ * lower it. So an estimate can be too high and never too low. Before a request is admitted on one,
+ * the cache is looked up again if it has evicted anything since the last lookup. If the request has
+ * less than estimated, the estimates on its path are lowered, and another request may be first
+ * then. At most WAIT_LOOKUPS lookups a step bound the cost. */
 #include "sched/wait_queue.h"
 
 #include "base/mix64.h"
@@ -126,11 +126,12 @@ static void add_weight(wait_queue *q, uint32_t node, int32_t change)
 
 /* ---- what is cached ---- */
 
-/* A look at the cache found num_tokens for this leaf, in whole pages: it agrees with the
- * leaf's prompt for less than a page more, and how much of that stays what it was. */
+/* A lookup found num_tokens of this leaf's prompt: sets the estimates on its path. */
 static void set_cached(wait_queue *q, uint32_t leaf, uint32_t num_tokens)
 {
     wait_tree *t = &q->tree;
+    /* A lookup answers in whole pages. The cache may have up to page_size - 1 tokens more of the
+     * prompt, which it did not tell, so an old estimate in that range is kept. */
     uint32_t most = num_tokens + q->params.page_size - 1;
     for (uint32_t id = leaf; id != WAIT_TOP; id = t->nodes[id].parent) {
         uint32_t start = wait_start(t, id), end = t->nodes[id].depth;
@@ -139,7 +140,7 @@ static void set_cached(wait_queue *q, uint32_t leaf, uint32_t num_tokens)
     }
 }
 
-/* What a leaf would find as far as is known. */
+/* The estimate for a leaf: where the first node on its path is not cached to its end. */
 static uint32_t known(const wait_queue *q, uint32_t leaf)
 {
     const wait_tree *t = &q->tree;

@@ -12,15 +12,16 @@
 /* The engine's on_event; `user` is the item. Any thread. */
 void inbox_on_event(void *user, const engine_event *event);
 
-/* All items that have news, linked by `next`; then each in turn: what came for it is in the item,
- * and the next one comes back. The server's thread. */
+/* inbox_take unlinks the whole ready list and returns its first item. inbox_merge moves the events
+ * that were queued for an item into the item and returns the next item of the list. The server's
+ * thread. */
 call_item *inbox_take(server *s);
 call_item *inbox_merge(call_item *item);
 
-/* Of what was taken, the rest from `first` on: for the next turn, before what came meanwhile. */
+/* Puts the items from `first` on back at the head of the ready list, for the next turn. */
 void inbox_put_back(server *s, call_item *first);
 
-/* Without merging: it may be put into the ready list again. */
+/* Like inbox_merge without merging; the item may be put into the ready list again. */
 call_item *inbox_unlink(call_item *item);
 
 void inbox_item_fini(call_item *item);
@@ -30,7 +31,7 @@ void inbox_item_fini(call_item *item);
 /* evhttp's request becomes the call's: a client that leaves is noticed. */
 void call_watch(call *c);
 
-/* What we have to say should wait until the client has read what we said. */
+/* Back-pressure: true while too many bytes of this stream wait in the socket's buffer. */
 bool call_lags(const call *c);
 
 /* Events of a stream as they go out, drained; the first ones bring the headers. */
