@@ -14,6 +14,7 @@
 #include <radish/retention.h>
 
 #include "base/mix64.h"
+#include "gear/device_guarded.h"
 #include "gear/device_sim.h"
 #include "gear/storage_mem.h"
 #include "hicache/hiradix_impl.h"
@@ -57,6 +58,7 @@ typedef struct hrig {
     rad_host_kv_pool *host;
     rad_cache *cache;
     device_sim sim;
+    device_guarded guarded; /* with HRIG_GUARDED: where K/V lie, and what only it may touch */
     storage_mem store;
     bool has_store;
     uint32_t ps;
@@ -76,7 +78,8 @@ static inline void hrig_make_pool(hrig *r, const hrig_options *o)
                                     .start_layer = 5,
                                     .kv_lora_rank = 6,
                                     .rope_dim = 2,
-                                    .dtype = o->dtype};
+                                    .dtype = o->dtype,
+                                    .device = r->sim.inner};
         CHECK_OK(rad_mla_kv_pool_create(NULL, &p, &r->pool, NULL));
         return;
     }
@@ -88,7 +91,8 @@ static inline void hrig_make_pool(hrig *r, const hrig_options *o)
                                      .head_dim = 4,
                                      .v_head_dim = 2,
                                      .dtype = o->dtype,
-                                     .start_layer = 5};
+                                     .start_layer = 5,
+                                     .device = r->sim.inner};
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &r->pool, NULL));
 }
 
@@ -99,6 +103,11 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
     storage_mem kept;
     if (keep) kept = keep->store;
     *r = (hrig){.o = *o, .ps = o->page_size};
+    device_sim_init(&r->sim, NULL);
+#if defined(HRIG_GUARDED)
+    device_guarded_init(&r->guarded);
+    r->sim.inner = &r->guarded.base;
+#endif
     hrig_make_pool(r, o);
     const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(r->pool);
     r->token_bytes = rad_kv_pool_bytes_per_token(pool);
@@ -112,11 +121,10 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
     rad_host_kv_pool_params host = {.struct_size = sizeof host,
                                     .device_pool = r->pool,
                                     .ratio = (double)o->host_pages / o->device_pages + 1e-9,
-                                    .layout = o->layout};
+                                    .layout = o->layout,
+                                    .device = &r->sim.base};
     CHECK_OK(rad_host_kv_pool_create(NULL, &host, &r->host, NULL));
     CHECK(rad_host_kv_pool_num_pages(r->host) == o->host_pages);
-    device_sim_init(&r->sim, NULL);
-    host_kv_pool_set_device(r->host, &r->sim.base);
 
     rad_cache_params tree = {.struct_size = sizeof tree,
                              .page_size = o->page_size,

@@ -204,15 +204,21 @@ TEST(a_copy_that_fails_says_so_wherever_it_is)
 {
     rad_token_to_kv_pool *pool = make_device(false, RAD_I8, 2);
     for (uint32_t layout = 0; layout < 2; layout++) {
-        rad_host_kv_pool *host = make_host(pool, layout, 1);
+        device_sim sim;
+        device_sim_init(&sim, NULL);
+        rad_host_kv_pool_params p = {.struct_size = sizeof p,
+                                     .device_pool = pool,
+                                     .ratio = 1,
+                                     .layout = layout,
+                                     .device = &sim.base};
+        rad_host_kv_pool *host = NULL;
+        CHECK_OK(rad_host_kv_pool_create(NULL, &p, &host, NULL));
         rad_page pages[2] = {2, 5};
         uint64_t at = 0, copies = 0;
+        sim.script = third_fails;
+        sim.user = &at;
         for (rad_status status = RAD_E_IO; status; at++) {
-            device_sim sim;
-            device_sim_init(&sim, NULL);
-            sim.script = third_fails;
-            sim.user = &at;
-            host_kv_pool_set_device(host, &sim.base);
+            atomic_store(&sim.copies, 0);
             status = rad_host_kv_pool_backup(host, pages, pages, 2);
             copies = atomic_load(&sim.copies);
             CHECK(status == (copies > at ? RAD_E_IO : RAD_OK));

@@ -58,11 +58,11 @@ static void start(tiers_rig *t, scheduler_params params, bool stored)
     }
     params.hicache = &t->tiers;
     params.host_pool = &t->host;
-    rig_start(&t->g, params);
     device_sim_init(&t->sim, NULL);
     t->sim.script = fate;
     t->sim.user = t;
-    host_kv_pool_set_device(t->g.s->tiers.host_pool, &t->sim.base);
+    t->host.device = &t->sim.base;
+    rig_start(&t->g, params);
 }
 
 static rad_hicache_stats stop(tiers_rig *t)

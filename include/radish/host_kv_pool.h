@@ -33,7 +33,9 @@ typedef struct rad_host_kv_pool_params {
     double ratio;                      /* pages, as a multiple of the device pool's; 0 means 2 */
     uint64_t bytes;                    /* not 0: so much memory instead, rounded down to pages */
     uint32_t layout;                   /* rad_host_layout */
-    uint32_t pinned;                   /* 1: locked into memory (mlock), never swapped out */
+    uint32_t pinned;    /* 1: locked into memory (mlock), never swapped out; where the
+                         * device has pinned memory of its own, that */
+    rad_device *device; /* copies by this one; not owned; NULL: the device pool's */
 } rad_host_kv_pool_params;
 
 /* Takes and touches all its memory now. RAD_E_INVAL (no device pool, a ratio that is no

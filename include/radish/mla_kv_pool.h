@@ -37,6 +37,7 @@ typedef struct rad_mla_kv_pool_params {
     const rad_kv_buffers *buffers; /* the caller's memory or NULL: k (and k_scale) only */
     void (*wait_layer)(void *user, uint32_t layer);
     void *wait_user;
+    rad_device *device; /* where the memory lives, NULL: the host; not owned */
 } rad_mla_kv_pool_params;
 
 /* As rad_token_to_kv_pool_create; destroy with rad_token_to_kv_pool_destroy. */
@@ -46,10 +47,10 @@ RAD_API rad_status rad_mla_kv_pool_create(const rad_env *env, const rad_mla_kv_p
 /* Stores the rows of `count` tokens at loc[i]: latent is [count][kv_lora_rank], rope is
  * [count][rope_dim]; NULL leaves that part as it is. The same numbers as one row through
  * rad_kv_pool_set_kv_buffer give the same bytes. Not an MLA pool, a layer or a slot that is
- * not the pool's: the caller's bug, panic. O(numbers). */
-RAD_API void rad_mla_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer,
-                                           const rad_slot *loc, uint32_t count, const float *latent,
-                                           const float *rope);
+ * not the pool's: the caller's bug, panic. RAD_E_IO: the device failed. O(numbers). */
+RAD_API rad_status rad_mla_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer,
+                                                 const rad_slot *loc, uint32_t count,
+                                                 const float *latent, const float *rope);
 
 #ifdef __cplusplus
 }

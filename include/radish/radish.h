@@ -6,6 +6,7 @@
  *     kv_allocator.h        who has which page, and what of it sliding-window layers still need
  *     req_to_token_pool.h   a row per running request: position -> slot
  *     token_to_kv_pool.h    the memory behind the slots (mla_kv_pool.h for MLA)
+ *     device.h              where that memory lives, a GPU of yours included
  *     host_kv_pool.h        and behind the pages of the second tier
  *     cache.h               which pages a prompt can reuse
  *     evict_policy.h        in which order they are given up, yours included
@@ -31,6 +32,7 @@
 
 #include <radish/cache.h>
 #include <radish/cache_dump.h>
+#include <radish/device.h>
 #include <radish/env.h>
 #include <radish/evict_policy.h>
 #include <radish/explain.h>

@@ -32,6 +32,7 @@
 #ifndef RADISH_TOKEN_TO_KV_POOL_H
 #define RADISH_TOKEN_TO_KV_POOL_H
 
+#include <radish/device.h>
 #include <radish/env.h>
 #include <radish/types.h>
 
@@ -98,6 +99,11 @@ typedef struct rad_token_to_kv_pool_params {
      * between tokens, so K and V may be interleaved. Create does not touch the memory and
      * destroy does not free it. The array itself is copied. */
     const rad_kv_buffers *buffers;
+
+    /* Where the memory lives (device.h), also that of `buffers`; not owned. NULL: the host's own.
+     * Of another device's memory nothing is touched: set_kv_buffer and get_kv convert on the
+     * host and copy. */
+    rad_device *device;
 } rad_token_to_kv_pool_params;
 
 /* RAD_E_INVAL, RAD_E_UNSUPPORTED, RAD_E_LIMIT or RAD_E_NOMEM in words; *out is NULL then.
@@ -150,10 +156,10 @@ RAD_API rad_status rad_kv_pool_get_buffers(rad_token_to_kv_pool *pool, uint32_t 
  * described at the top. k is [count][num_kv_heads][head_dim], v is
  * [count][num_kv_heads][v_head_dim]; NULL leaves that side as it is. MLA: k is
  * [count][head_dim], v is not looked at. A layer or slot that is not the pool's is the
- * caller's bug: panic. O(numbers). */
-RAD_API void rad_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer,
-                                       const rad_slot *loc, uint32_t count, const float *k,
-                                       const float *v);
+ * caller's bug: panic. RAD_E_IO: the device failed, and the rows are undefined. O(numbers). */
+RAD_API rad_status rad_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer,
+                                             const rad_slot *loc, uint32_t count, const float *k,
+                                             const float *v);
 
 /* Reads K and V of `count` tokens back as f32, after waiting for the layer: exactly the
  * number that the stored code stands for, rounded to f32 once where there is a scale.
@@ -167,7 +173,7 @@ RAD_API rad_status rad_kv_pool_get_kv(rad_token_to_kv_pool *pool, uint32_t layer
  * a request that gives up its slots and comes back at others, or for a tier that moves
  * pages. Stored bytes are moved, nothing is converted. `bytes` must be
  * count * bytes_per_token. Order: layer by layer K, scales of K, V, scales of V; each
- * [count] tokens in the order of `slots`. Neighbouring slots are moved as one block.
+ * [count] tokens in the order of `slots`. One call of the device's table for each.
  *
  * RAD_E_INVAL, and nothing copied, for a slot that is not the pool's or other bytes.
  * RAD_E_IO when the device failed: what was written by then is undefined. */

@@ -116,8 +116,11 @@ rad_status radix_attention_forward(const radix_attention *layer, const attn_back
                         layer->layer_id);
     if (batch->num_tokens == 0) return RAD_OK;
     if (save_kv_cache && k)
-        rad_kv_pool_set_kv_buffer(kv, layer->layer_id, batch->out_cache_loc, batch->num_tokens, k,
-                                  v);
+        status = rad_kv_pool_set_kv_buffer(kv, layer->layer_id, batch->out_cache_loc,
+                                           batch->num_tokens, k, v);
+    if (status != RAD_OK)
+        return rad_fail(err, status, "attention: layer %u: K and V could not be stored",
+                        layer->layer_id);
     backend->forward(backend, layer, batch, q, out, pool);
     return RAD_OK;
 }

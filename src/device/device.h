@@ -1,65 +1,61 @@
-/* device.h - a place where KV memory lives.
+/* device.h - calls of a device's table (<radish/device.h>), and the host as a device.
  *
- * The pools say what they want from memory and not how it is done: today the host's
- * own memory, in tests a device with delays and faults, later CUDA. A device is placed
- * by its owner, begins with its table, and outlives every pool that uses it.
- *
- * The table is small on purpose: streams and events join it with the first device
- * that copies behind the caller's back. */
+ * What a caller gave may be of an older size and lack what is optional: these know. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
+#include <radish/device.h>
+
 #include "base/base.h"
 
-typedef struct device device;
+/* RAD_E_INVAL in words: what no pool can do without is not there. NULL is fine. */
+rad_status device_check(const rad_device *d, rad_error *err);
 
-typedef struct device_ops {
-    const char *name; /* "cpu" */
-
-    /* Zeroed memory aligned to 64 bytes; NULL when there is none or bytes is 0. */
-    void *(*alloc)(device *self, size_t bytes);
-    void (*free)(device *self, void *memory, size_t bytes); /* NULL is fine */
-
-    /* Copies between any two of: this device's memory, host memory. Done on return.
-     * RAD_E_IO when the device failed; dst is then undefined. */
-    rad_status (*copy)(device *self, void *dst, const void *src, size_t bytes);
-
-    /* Sees to it that writing `memory` need not wait for the system to provide it; what is in it
-     * stays, and others may read and write it meanwhile. RAD_E_UNSUPPORTED: it comes when it is
-     * written. RAD_E_NOMEM: the system gave none. NULL: never supported. */
-    rad_status (*populate)(device *self, void *memory, size_t bytes);
-} device_ops;
-
-struct device {
-    const device_ops *ops;
-};
-
-static inline void *device_alloc(device *d, size_t bytes)
+static inline void *device_alloc(rad_device *d, size_t bytes)
 {
     return d->ops->alloc(d, bytes);
 }
 
-static inline void device_free(device *d, void *memory, size_t bytes)
+static inline void device_free(rad_device *d, void *memory, size_t bytes)
 {
     d->ops->free(d, memory, bytes);
 }
 
-static inline rad_status device_copy(device *d, void *dst, const void *src, size_t bytes)
+/* Whether the table has both of the pair that makes host memory. */
+static inline bool device_pins(const rad_device *d)
 {
-    return d->ops->copy(d, dst, src, bytes);
+    return d->ops->alloc_pinned && d->ops->free_pinned;
 }
 
-static inline rad_status device_populate(device *d, void *memory, size_t bytes)
+/* The rows are there on return, unless a fence follows (device_fence). */
+static inline rad_status device_copy_rows(rad_device *d, rad_device_rows dst, rad_device_rows src,
+                                          size_t row_bytes, uint32_t count)
 {
-    return d->ops->populate ? d->ops->populate(d, memory, bytes) : RAD_E_UNSUPPORTED;
+    return count ? d->ops->copy_rows(d, &dst, &src, row_bytes, count) : RAD_OK;
+}
+
+/* Ends what device_copy_rows began. `status` is what that answered; it waits in any case, since
+ * the caller's memory must not be written later. */
+static inline rad_status device_fence(rad_device *d, rad_status status)
+{
+    bool has = d->ops->struct_size > offsetof(rad_device_ops, fence) && d->ops->fence;
+    rad_status done = has ? d->ops->fence(d) : RAD_OK;
+    return status ? status : done;
+}
+
+static inline rad_status device_populate(rad_device *d, void *memory, size_t bytes)
+{
+    bool has = d->ops->struct_size > offsetof(rad_device_ops, populate) && d->ops->populate;
+    return has ? d->ops->populate(d, memory, bytes) : RAD_E_UNSUPPORTED;
 }
 
 /* The host itself: memory of the env. Nothing to tear down. */
 typedef struct device_cpu {
-    device base;
+    rad_device base;
     rad_env env;
 } device_cpu;
 
 void device_cpu_init(device_cpu *d, const rad_env *env);
+bool device_is_cpu(const rad_device *d);
 
 #endif

@@ -42,7 +42,7 @@ static bool zero_by_forgetting(char *memory, size_t bytes)
     return true;
 }
 
-static void *cpu_alloc(device *self, size_t bytes)
+static void *cpu_alloc(rad_device *self, size_t bytes)
 {
     device_cpu *d = (device_cpu *)self;
     if (!bytes) return NULL;
@@ -55,20 +55,36 @@ static void *cpu_alloc(device *self, size_t bytes)
     return memory;
 }
 
-static void cpu_free(device *self, void *memory, size_t bytes)
+static void cpu_free(rad_device *self, void *memory, size_t bytes)
 {
     rad_free(&((device_cpu *)self)->env, memory, bytes);
 }
 
-static rad_status cpu_copy(device *self, void *dst, const void *src, size_t bytes)
+static char *row_at(const rad_device_rows *r, uint32_t i)
+{
+    return (char *)r->base + (size_t)(r->indices ? (uint32_t)r->indices[i] : i) * r->stride;
+}
+
+/* Neighbouring rows without gaps on both sides go as one block. */
+static rad_status cpu_copy_rows(rad_device *self, const rad_device_rows *dst,
+                                const rad_device_rows *src, size_t row_bytes, uint32_t count)
 {
     (void)self;
-    memcpy(dst, src, bytes);
+    bool packed = dst->stride == row_bytes && src->stride == row_bytes;
+    for (uint32_t i = 0, run; i < count; i += run) {
+        char *to = row_at(dst, i);
+        const char *from = row_at(src, i);
+        for (run = 1; packed && i + run < count; run++)
+            if (row_at(dst, i + run) != to + run * row_bytes ||
+                row_at(src, i + run) != from + run * row_bytes)
+                break;
+        memcpy(to, from, run * row_bytes);
+    }
     return RAD_OK;
 }
 
 /* By the pages that the bytes lie in: those exist, for the bytes do. */
-static rad_status cpu_populate(device *self, void *memory, size_t bytes)
+static rad_status cpu_populate(rad_device *self, void *memory, size_t bytes)
 {
     (void)self;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)memory;
@@ -80,13 +96,30 @@ static rad_status cpu_populate(device *self, void *memory, size_t bytes)
     return RAD_OK;
 }
 
-static const device_ops cpu_ops = {.name = "cpu",
-                                   .alloc = cpu_alloc,
-                                   .free = cpu_free,
-                                   .copy = cpu_copy,
-                                   .populate = cpu_populate};
+static const rad_device_ops cpu_ops = {.struct_size = sizeof cpu_ops,
+                                       .name = "cpu",
+                                       .alloc = cpu_alloc,
+                                       .free = cpu_free,
+                                       .copy_rows = cpu_copy_rows,
+                                       .populate = cpu_populate};
 
 void device_cpu_init(device_cpu *d, const rad_env *env)
 {
     *d = (device_cpu){.base.ops = &cpu_ops, .env = rad_env_or_default(env)};
+}
+
+bool device_is_cpu(const rad_device *d)
+{
+    return d->ops == &cpu_ops;
+}
+
+rad_status device_check(const rad_device *d, rad_error *err)
+{
+    if (!d) return RAD_OK;
+    if (!d->ops || d->ops->struct_size < offsetof(rad_device_ops, fence) || !d->ops->alloc ||
+        !d->ops->free || !d->ops->copy_rows)
+        return rad_fail(err, RAD_E_INVAL,
+                        "device: a table without alloc, free or copy_rows, or of a size that has "
+                        "none");
+    return RAD_OK;
 }

@@ -6,7 +6,7 @@
  *     plane.at + h * plane.step        layer_first: step = block, planes one behind another
  *                                      page_first:  step = record, at = place in the record
  *
- * so one loop copies both. Where neither side has a gap, neighbouring pages go as one block.
+ * so one call of the device's table copies a plane of all pages, by their numbers.
  *
  * Invariant: blocks of different host pages never share a byte, so different pages may be
  * copied in different threads. */
@@ -32,7 +32,7 @@ typedef struct host_plane {
 struct rad_host_kv_pool {
     rad_env env;
     device_cpu own;
-    device *copier;
+    rad_device *copier;
     rad_token_to_kv_pool *device_pool;
     rad_kv_allocator *pages;
     char *memory;
@@ -42,7 +42,8 @@ struct rad_host_kv_pool {
     uint32_t num_pages;
     uint32_t page_size;
     uint32_t layout;
-    bool locked;
+    bool locked; /* by us */
+    bool pinned; /* memory of the copier's */
     uint32_t planes_per_layer;
     uint32_t num_planes;
     host_plane *planes; /* [num_layers][planes_per_layer] */
@@ -87,6 +88,7 @@ rad_status rad_host_kv_pool_create(const rad_env *env, const rad_host_kv_pool_pa
     if (!out) return rad_fail(err, RAD_E_INVAL, "host_kv_pool: no place for the result");
     *out = NULL;
     rad_status status = rad_params_read(&p, sizeof p, params, "host_kv_pool", err);
+    if (!status) status = device_check(p.device, err);
     if (status) return status;
     if (!p.device_pool || p.layout > RAD_HOST_PAGE_FIRST || !(p.ratio >= 0))
         return rad_fail(err, RAD_E_INVAL,
@@ -100,7 +102,8 @@ rad_status rad_host_kv_pool_create(const rad_env *env, const rad_host_kv_pool_pa
     h->env = full;
     device_cpu_init(&h->own, &full);
     h->device_pool = p.device_pool;
-    h->copier = &p.device_pool->device.base;
+    h->copier = p.device ? p.device : p.device_pool->device;
+    h->pinned = device_pins(h->copier);
     h->page_size = p.device_pool->params.page_size;
     h->layout = p.layout;
     h->page_bytes = rad_mul(p.device_pool->token_bytes, h->page_size);
@@ -120,7 +123,8 @@ rad_status rad_host_kv_pool_create(const rad_env *env, const rad_host_kv_pool_pa
     h->num_planes = h->planes_per_layer * p.device_pool->params.num_layers;
     h->planes = rad_alloc(&full, rad_mul(h->num_planes, sizeof *h->planes));
     h->bytes = h->planes ? lay_out(h) : 0;
-    h->memory = device_alloc(&h->own.base, h->bytes);
+    h->memory = h->pinned ? h->copier->ops->alloc_pinned(h->copier, h->bytes)
+                          : device_alloc(&h->own.base, h->bytes);
     rad_kv_allocator_params ids = {
         .struct_size = sizeof ids, .num_pages = h->num_pages, .page_size = h->page_size};
     if (!h->memory || rad_kv_allocator_create(&full, &ids, &h->pages, NULL)) {
@@ -130,7 +134,7 @@ rad_status rad_host_kv_pool_create(const rad_env *env, const rad_host_kv_pool_pa
                         "host_kv_pool: no memory for %llu pages, %zu bytes in all",
                         (unsigned long long)pages, bytes);
     }
-    if (p.pinned && mlock(h->memory, h->bytes) != 0) {
+    if (p.pinned && !h->pinned && mlock(h->memory, h->bytes) != 0) {
         int why = errno;
         size_t bytes = h->bytes;
         rad_host_kv_pool_destroy(h);
@@ -139,7 +143,7 @@ rad_status rad_host_kv_pool_create(const rad_env *env, const rad_host_kv_pool_pa
                         "RLIMIT_MEMLOCK or use plain memory",
                         bytes, strerror(why));
     }
-    h->locked = p.pinned != 0;
+    h->locked = p.pinned && !h->pinned;
     *out = h;
     return RAD_OK;
 }
@@ -150,7 +154,10 @@ void rad_host_kv_pool_destroy(rad_host_kv_pool *h)
     rad_env env = h->env;
     if (h->locked) (void)munlock(h->memory, h->bytes);
     rad_kv_allocator_destroy(h->pages);
-    device_free(&h->own.base, h->memory, h->bytes);
+    if (h->pinned)
+        h->copier->ops->free_pinned(h->copier, h->memory, h->bytes);
+    else
+        device_free(&h->own.base, h->memory, h->bytes);
     rad_free(&env, h->planes, (size_t)h->num_planes * sizeof *h->planes);
     rad_free(&env, h, sizeof *h);
 }
@@ -173,11 +180,6 @@ size_t rad_host_kv_pool_page_bytes(const rad_host_kv_pool *h)
 size_t rad_host_kv_pool_size_bytes(const rad_host_kv_pool *h)
 {
     return h->bytes;
-}
-
-void host_kv_pool_set_device(rad_host_kv_pool *h, device *d)
-{
-    h->copier = d;
 }
 
 rad_token_to_kv_pool *host_kv_pool_device_pool(const rad_host_kv_pool *h)
@@ -218,37 +220,31 @@ typedef struct page_pairs {
     bool to_device;
 } page_pairs;
 
-static rad_status move(const rad_host_kv_pool *h, char *on_device, char *on_host, size_t bytes,
-                       bool to_device)
+static rad_status copy_rows(const rad_host_kv_pool *h, rad_device_rows on_device,
+                            rad_device_rows on_host, size_t row_bytes, const page_pairs *pairs)
 {
-    return to_device ? device_copy(h->copier, on_device, on_host, bytes)
-                     : device_copy(h->copier, on_host, on_device, bytes);
+    return pairs->to_device
+               ? device_copy_rows(h->copier, on_device, on_host, row_bytes, pairs->count)
+               : device_copy_rows(h->copier, on_host, on_device, row_bytes, pairs->count);
 }
 
+/* Packed, a page is one row; with gaps between tokens, each of its tokens is: then those of all
+ * pages that stand at one place go together. */
 static rad_status copy_plane(const rad_host_kv_pool *h, uint32_t layer, uint32_t plane,
                              const page_pairs *pairs)
 {
     const host_plane *p = &h->planes[layer * h->planes_per_layer + plane];
     device_rows rows = rows_of(h, layer, plane);
-    size_t block = p->row_bytes * h->page_size;
-    bool packed = rows.stride == p->row_bytes, joins = packed && p->step == block;
+    bool packed = rows.stride == p->row_bytes;
+    size_t row_bytes = packed ? p->row_bytes * h->page_size : p->row_bytes;
     rad_status status = RAD_OK;
-    for (uint32_t i = 0, run; i < pairs->count && !status; i += run) {
-        rad_page from = pairs->device[i], to = pairs->host[i];
-        for (run = 1; joins && i + run < pairs->count; run++)
-            if (pairs->device[i + run] != from + (rad_page)run ||
-                pairs->host[i + run] != to + (rad_page)run)
-                break;
-        char *on_device = rows.base + (size_t)from * h->page_size * rows.stride;
-        char *on_host = h->memory + p->at + (size_t)to * p->step;
-        if (packed) {
-            status = move(h, on_device, on_host, run * block, pairs->to_device);
-            continue;
-        }
-        for (uint32_t t = 0; t < h->page_size && !status; t++)
-            status = move(h, on_device + t * rows.stride, on_host + t * p->row_bytes, p->row_bytes,
-                          pairs->to_device);
-    }
+    for (uint32_t t = 0; t < (packed ? 1 : h->page_size) && !status; t++)
+        status =
+            copy_rows(h,
+                      (rad_device_rows){rows.base + t * rows.stride, rows.stride * h->page_size,
+                                        pairs->device},
+                      (rad_device_rows){h->memory + p->at + t * p->row_bytes, p->step, pairs->host},
+                      row_bytes, pairs);
     return status;
 }
 
@@ -266,19 +262,20 @@ rad_status rad_host_kv_pool_backup(rad_host_kv_pool *h, const rad_page *device_p
 {
     page_pairs all = {.device = device_pages, .host = host_pages, .count = count};
     if (!pairs_are_sound(h, &all)) return RAD_E_INVAL;
+    rad_status status = RAD_OK;
     /* A record is written from front to back; layers of one kind are written side by side. */
     uint32_t lot = h->layout == RAD_HOST_PAGE_FIRST ? 1 : RAD_MAX(count, 1u);
-    for (uint32_t at = 0; at < count; at += lot) {
+    if (!device_is_cpu(h->copier))
+        lot = RAD_MAX(count, 1u); /* there a call costs more than a line */
+    for (uint32_t at = 0; at < count && !status; at += lot) {
         page_pairs some = {.device = device_pages + at,
                            .host = host_pages + at,
                            .count = RAD_MIN(lot, count - at)};
-        for (uint32_t i = 0; i < h->device_pool->params.num_layers; i++)
-            for (uint32_t k = 0; k < h->planes_per_layer; k++) {
-                rad_status status = copy_plane(h, i, k, &some);
-                if (status) return status;
-            }
+        for (uint32_t i = 0; i < h->device_pool->params.num_layers && !status; i++)
+            for (uint32_t k = 0; k < h->planes_per_layer && !status; k++)
+                status = copy_plane(h, i, k, &some);
     }
-    return RAD_OK;
+    return device_fence(h->copier, status);
 }
 
 rad_status rad_host_kv_pool_load_layer(rad_host_kv_pool *h, uint32_t layer,
@@ -292,7 +289,7 @@ rad_status rad_host_kv_pool_load_layer(rad_host_kv_pool *h, uint32_t layer,
     rad_status status = RAD_OK;
     for (uint32_t k = 0; k < h->planes_per_layer && !status; k++)
         status = copy_plane(h, index, k, &all);
-    return status;
+    return device_fence(h->copier, status);
 }
 
 rad_status rad_host_kv_pool_get_page(const rad_host_kv_pool *h, rad_page page, void *dst,

@@ -4,11 +4,6 @@
 
 #include <radish/host_kv_pool.h>
 
-#include "device/device.h"
-
-/* Copies go through `d` from now on instead of the device pool's device: for tests. */
-void host_kv_pool_set_device(rad_host_kv_pool *pool, device *d);
-
 rad_token_to_kv_pool *host_kv_pool_device_pool(const rad_host_kv_pool *pool);
 
 #endif

@@ -26,7 +26,8 @@ typedef struct kv_side {
 
 struct rad_token_to_kv_pool {
     rad_env env;
-    device_cpu device;
+    device_cpu own;
+    rad_device *device; /* `own`, or the caller's */
     const kv_codec *codec;
     rad_token_to_kv_pool_params params;
     size_t num_slots;   /* with the dummy page */
@@ -83,12 +84,15 @@ static inline bool kv_is_slot(const rad_token_to_kv_pool *pool, rad_slot slot)
 
 void kv_wait_layer(const rad_token_to_kv_pool *pool, uint32_t layer);
 
-/* Encodes groups [first, first + count) of a slot's row from src, their numbers. */
-void kv_plane_store(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
-                    uint32_t first, uint32_t count, const float *src);
+enum { KV_STAGE_NUMBERS = 2048 }; /* of a group, at most, in memory of a caller's device */
 
-/* Decodes the first `count` groups of a slot's row. */
-void kv_plane_load(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
-                   uint32_t count, float *dst);
+/* Encodes groups [first, first + count) of a slot's row from src, their numbers. RAD_E_IO: the
+ * device failed, and what is there is undefined. */
+rad_status kv_plane_store(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
+                          uint32_t first, uint32_t count, const float *src);
+
+/* Decodes a slot's row. RAD_E_IO: the device failed. */
+rad_status kv_plane_load(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
+                         float *dst);
 
 #endif

@@ -16,52 +16,129 @@ static uint32_t group_numbers(const kv_side *s, uint32_t group)
     return group + 1 == s->groups ? s->last_dim : s->dim;
 }
 
-void kv_plane_store(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
-                    uint32_t first, uint32_t count, const float *src)
+/* Groups [first, first + count) of a row into codes and, for int8, scales. */
+static void encode_groups(const rad_token_to_kv_pool *pool, const kv_plane *plane, uint32_t first,
+                          uint32_t count, const float *src, void *codes, float *scales)
 {
     uint32_t dtype = pool->params.dtype;
     const kv_side *s = plane->side;
-    char *row = plane->codes + (size_t)slot * plane->stride;
     if (dtype != RAD_I8) {
         size_t numbers = first + count == s->groups ? s->numbers - (size_t)first * s->dim
                                                     : (size_t)count * s->dim;
-        size_t at = (size_t)first * s->dim * kv_dtype_bytes(dtype);
-        pool->codec->encode(dtype, row + at, src, numbers, plane->scale);
+        pool->codec->encode(dtype, codes, src, numbers, plane->scale);
         return;
     }
-    float *scales = (float *)(void *)(plane->scales + (size_t)slot * plane->scale_stride);
-    int8_t *codes = (int8_t *)row + (size_t)first * s->dim;
-    for (uint32_t group = first; group < first + count; group++) {
-        uint32_t numbers = group_numbers(s, group);
-        scales[group] = pool->codec->encode_i8(codes, src, numbers);
-        codes += numbers;
+    int8_t *to = codes;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t numbers = group_numbers(s, first + i);
+        scales[i] = pool->codec->encode_i8(to, src, numbers);
+        to += numbers;
         src += numbers;
     }
 }
 
-void kv_plane_load(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
-                   uint32_t count, float *dst)
+static void decode_groups(const rad_token_to_kv_pool *pool, const kv_plane *plane, uint32_t first,
+                          uint32_t count, const void *codes, const float *scales, float *dst)
 {
     uint32_t dtype = pool->params.dtype;
     const kv_side *s = plane->side;
-    const char *row = plane->codes + (size_t)slot * plane->stride;
     if (dtype != RAD_I8) {
-        pool->codec->decode(dtype, dst, row,
-                            count == s->groups ? s->numbers : (size_t)count * s->dim, plane->scale);
+        size_t numbers = first + count == s->groups ? s->numbers - (size_t)first * s->dim
+                                                    : (size_t)count * s->dim;
+        pool->codec->decode(dtype, dst, codes, numbers, plane->scale);
         return;
     }
-    const float *scales =
-        (const float *)(void *)(plane->scales + (size_t)slot * plane->scale_stride);
-    for (uint32_t group = 0; group < count; group++) {
-        uint32_t numbers = group_numbers(s, group);
-        pool->codec->decode(dtype, dst, row, numbers, scales[group]);
-        row += numbers;
+    const char *from = codes;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t numbers = group_numbers(s, first + i);
+        pool->codec->decode(dtype, dst, from, numbers, scales[i]);
+        from += numbers;
         dst += numbers;
     }
 }
 
-void rad_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer, const rad_slot *loc,
-                               uint32_t count, const float *k, const float *v)
+/* ---- memory that only its device may touch: converted on the stack, some groups at a time ---- */
+
+typedef struct stage {
+    _Alignas(64) char codes[KV_STAGE_NUMBERS * 4];
+    float scales[KV_STAGE_NUMBERS];
+} stage;
+
+/* Groups [first, first + count) of a slot's row, between the device and the stage. */
+static rad_status move_groups(const rad_token_to_kv_pool *pool, const kv_plane *plane,
+                              rad_slot slot, uint32_t first, uint32_t count, stage *s,
+                              bool to_device)
+{
+    size_t group = (size_t)plane->side->dim * kv_dtype_bytes(pool->params.dtype);
+    size_t begin = first * group, end = begin + count * group;
+    if (first + count == plane->side->groups) end = plane->side->code_bytes;
+    rad_device_rows there = {plane->codes + begin, plane->stride, &slot};
+    rad_device_rows here = {s->codes, 0, NULL};
+    rad_status status = device_copy_rows(pool->device, to_device ? there : here,
+                                         to_device ? here : there, end - begin, 1);
+    if (!status && plane->side->scale_bytes) {
+        there =
+            (rad_device_rows){plane->scales + first * sizeof(float), plane->scale_stride, &slot};
+        here.base = s->scales;
+        status = device_copy_rows(pool->device, to_device ? there : here, to_device ? here : there,
+                                  count * sizeof(float), 1);
+    }
+    return device_fence(pool->device, status);
+}
+
+/* Of `left` groups, how many fit the stage; create refuses a pool of which none would. */
+static uint32_t groups_that_fit(const kv_side *side, uint32_t left)
+{
+    return RAD_MIN(KV_STAGE_NUMBERS / RAD_MAX(side->dim, side->last_dim), left);
+}
+
+rad_status kv_plane_store(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
+                          uint32_t first, uint32_t count, const float *src)
+{
+    const kv_side *side = plane->side;
+    if (pool->device == &pool->own.base) {
+        size_t at = (size_t)first * side->dim * kv_dtype_bytes(pool->params.dtype);
+        char *scales = plane->scales ? plane->scales + (size_t)slot * plane->scale_stride : NULL;
+        encode_groups(pool, plane, first, count, src,
+                      plane->codes + (size_t)slot * plane->stride + at,
+                      scales ? (float *)(void *)scales + first : NULL);
+        return RAD_OK;
+    }
+    stage s;
+    for (uint32_t end = first + count, n; first < end; first += n) {
+        n = groups_that_fit(side, end - first);
+        encode_groups(pool, plane, first, n, src, s.codes, s.scales);
+        rad_status status = move_groups(pool, plane, slot, first, n, &s, true);
+        if (status) return status;
+        src += (size_t)n * side->dim;
+    }
+    return RAD_OK;
+}
+
+rad_status kv_plane_load(const rad_token_to_kv_pool *pool, const kv_plane *plane, rad_slot slot,
+                         float *dst)
+{
+    const kv_side *side = plane->side;
+    if (pool->device == &pool->own.base) {
+        char *scales = plane->scales ? plane->scales + (size_t)slot * plane->scale_stride : NULL;
+        decode_groups(pool, plane, 0, side->groups, plane->codes + (size_t)slot * plane->stride,
+                      (const float *)(void *)scales, dst);
+        return RAD_OK;
+    }
+    stage s;
+    for (uint32_t first = 0, n; first < side->groups; first += n) {
+        n = groups_that_fit(side, side->groups - first);
+        rad_status status = move_groups(pool, plane, slot, first, n, &s, false);
+        if (status) return status;
+        decode_groups(pool, plane, first, n, s.codes, s.scales, dst);
+        dst += (size_t)n * side->dim;
+    }
+    return RAD_OK;
+}
+
+rad_status rad_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer,
+                                     const rad_slot *loc, uint32_t count, const float *k,
+                                     const float *v)
 {
     uint32_t index = kv_layer_index(pool, layer);
     RAD_ASSERT_ENV(&pool->env, index < pool->params.num_layers);
@@ -71,10 +148,12 @@ void rad_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer, const
         kv_plane plane = kv_plane_of(pool, index, side);
         for (uint32_t i = 0; i < count; i++) {
             RAD_ASSERT_ENV(&pool->env, kv_is_slot(pool, loc[i]));
-            kv_plane_store(pool, &plane, loc[i], 0, plane.side->groups, src);
+            rad_status status = kv_plane_store(pool, &plane, loc[i], 0, plane.side->groups, src);
+            if (status) return status;
             src += plane.side->numbers;
         }
     }
+    return RAD_OK;
 }
 
 static bool are_slots(const rad_token_to_kv_pool *pool, const rad_slot *slots, uint32_t count)
@@ -94,7 +173,8 @@ rad_status rad_kv_pool_get_kv(rad_token_to_kv_pool *pool, uint32_t layer, const 
         float *dst = side ? v : k;
         kv_plane plane = kv_plane_of(pool, index, side);
         for (uint32_t i = 0; dst && i < count; i++) {
-            kv_plane_load(pool, &plane, loc[i], plane.side->groups, dst);
+            rad_status status = kv_plane_load(pool, &plane, loc[i], dst);
+            if (status) return status;
             dst += plane.side->numbers;
         }
     }
@@ -102,7 +182,7 @@ rad_status rad_kv_pool_get_kv(rad_token_to_kv_pool *pool, uint32_t layer, const 
 }
 
 typedef struct copy_job { /* some slots, to or from flat bytes */
-    device *device;
+    rad_device *device;
     const rad_slot *slots; /* NULL: first, first + 1, ... */
     rad_slot first;
     uint32_t count;
@@ -110,47 +190,31 @@ typedef struct copy_job { /* some slots, to or from flat bytes */
     char *flat; /* moves on */
 } copy_job;
 
-/* How many slots from the i-th on follow each other. */
-static uint32_t run_at(const copy_job *job, uint32_t i)
-{
-    uint32_t run = 1;
-    if (!job->slots) return job->count - i;
-    while (i + run < job->count && job->slots[i + run] == job->slots[i] + (rad_slot)run)
-        run++;
-    return run;
-}
-
-/* One buffer's rows of all slots; neighbours without a gap go as one block. */
+/* One buffer's rows of all slots. */
 static rad_status copy_rows(copy_job *job, char *base, size_t stride, size_t row_bytes)
 {
-    for (uint32_t i = 0, run; i < job->count; i += run) {
-        rad_slot slot = job->slots ? job->slots[i] : job->first + (rad_slot)i;
-        run = stride == row_bytes ? run_at(job, i) : 1;
-        char *here = base + (size_t)slot * stride;
-        size_t bytes = run * row_bytes;
-        rad_status status = job->into_pool ? device_copy(job->device, here, job->flat, bytes)
-                                           : device_copy(job->device, job->flat, here, bytes);
-        if (status) return status;
-        job->flat += bytes;
-    }
-    return RAD_OK;
+    rad_device_rows there = {base, stride, job->slots}, here = {job->flat, row_bytes, NULL};
+    if (!job->slots) there.base = base + (size_t)job->first * stride;
+    job->flat += job->count * row_bytes;
+    return device_copy_rows(job->device, job->into_pool ? there : here,
+                            job->into_pool ? here : there, row_bytes, job->count);
 }
 
 /* Copies slots that have been checked, all layers. */
 static rad_status copy_slots(rad_token_to_kv_pool *pool, copy_job job)
 {
-    job.device = &pool->device.base;
-    for (uint32_t i = 0; i < pool->params.num_layers; i++) {
+    rad_status status = RAD_OK;
+    job.device = pool->device;
+    for (uint32_t i = 0; i < pool->params.num_layers && !status; i++) {
         if (!job.into_pool) kv_wait_layer(pool, pool->params.start_layer + i);
-        for (uint32_t side = 0; side < pool->num_sides; side++) {
+        for (uint32_t side = 0; side < pool->num_sides && !status; side++) {
             kv_plane p = kv_plane_of(pool, i, side);
-            rad_status status = copy_rows(&job, p.codes, p.stride, p.side->code_bytes);
+            status = copy_rows(&job, p.codes, p.stride, p.side->code_bytes);
             if (!status && p.side->scale_bytes)
                 status = copy_rows(&job, p.scales, p.scale_stride, p.side->scale_bytes);
-            if (status) return status;
         }
     }
-    return RAD_OK;
+    return device_fence(pool->device, status);
 }
 
 static rad_status copy_listed(rad_token_to_kv_pool *pool, const rad_slot *slots, uint32_t count,
@@ -204,15 +268,9 @@ rad_status rad_kv_pool_set_page(rad_token_to_kv_pool *pool, rad_page page, const
 static rad_status move_rows(rad_token_to_kv_pool *pool, char *base, size_t stride, size_t row_bytes,
                             rad_slot from, rad_slot to, uint32_t count)
 {
-    bool dense = stride == row_bytes;
-    uint32_t blocks = dense ? 1 : count;
-    size_t bytes = dense ? count * row_bytes : row_bytes;
-    for (uint32_t i = 0; i < blocks; i++) {
-        rad_status status = device_copy(&pool->device.base, base + ((size_t)to + i) * stride,
-                                        base + ((size_t)from + i) * stride, bytes);
-        if (status) return status;
-    }
-    return RAD_OK;
+    return device_copy_rows(
+        pool->device, (rad_device_rows){base + (size_t)to * stride, stride, NULL},
+        (rad_device_rows){base + (size_t)from * stride, stride, NULL}, row_bytes, count);
 }
 
 rad_status rad_kv_pool_copy_slots(rad_token_to_kv_pool *pool, rad_slot from, rad_slot to,
@@ -222,15 +280,14 @@ rad_status rad_kv_pool_copy_slots(rad_token_to_kv_pool *pool, rad_slot from, rad
     rad_slot first = RAD_MIN(from, to), second = RAD_MAX(from, to);
     if (first < 0 || (uint32_t)(second - first) < count || (size_t)second + count > pool->num_slots)
         return RAD_E_INVAL;
-    for (uint32_t i = 0; i < pool->params.num_layers; i++)
-        for (uint32_t side = 0; side < pool->num_sides; side++) {
+    rad_status status = RAD_OK;
+    for (uint32_t i = 0; i < pool->params.num_layers && !status; i++)
+        for (uint32_t side = 0; side < pool->num_sides && !status; side++) {
             kv_plane p = kv_plane_of(pool, i, side);
-            rad_status status =
-                move_rows(pool, p.codes, p.stride, p.side->code_bytes, from, to, count);
+            status = move_rows(pool, p.codes, p.stride, p.side->code_bytes, from, to, count);
             if (!status && p.side->scale_bytes)
                 status =
                     move_rows(pool, p.scales, p.scale_stride, p.side->scale_bytes, from, to, count);
-            if (status) return status;
         }
-    return RAD_OK;
+    return device_fence(pool->device, status);
 }

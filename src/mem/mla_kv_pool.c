@@ -31,22 +31,28 @@ rad_status rad_mla_kv_pool_create(const rad_env *env, const rad_mla_kv_pool_para
                                                  .kind = RAD_KV_MLA,
                                                  .start_layer = p.start_layer,
                                                  .k_scales = p.scales,
-                                                 .buffers = p.buffers};
+                                                 .buffers = p.buffers,
+                                                 .device = p.device};
     return rad_token_to_kv_pool_create(env, &general, out, err);
 }
 
-void rad_mla_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer, const rad_slot *loc,
-                                   uint32_t count, const float *latent, const float *rope)
+rad_status rad_mla_kv_pool_set_kv_buffer(rad_token_to_kv_pool *pool, uint32_t layer,
+                                         const rad_slot *loc, uint32_t count, const float *latent,
+                                         const float *rope)
 {
     uint32_t index = kv_layer_index(pool, layer);
     RAD_ASSERT_ENV(&pool->env, pool->params.kind == RAD_KV_MLA);
     RAD_ASSERT_ENV(&pool->env, index < pool->params.num_layers);
     kv_plane plane = kv_plane_of(pool, index, 0);
-    for (uint32_t i = 0; i < count; i++) {
+    rad_status status = RAD_OK;
+    for (uint32_t i = 0; i < count && !status; i++) {
         RAD_ASSERT_ENV(&pool->env, kv_is_slot(pool, loc[i]));
         if (latent)
-            kv_plane_store(pool, &plane, loc[i], 0, 1, latent + (size_t)i * plane.side->dim);
-        if (rope && plane.side->groups == 2)
-            kv_plane_store(pool, &plane, loc[i], 1, 1, rope + (size_t)i * plane.side->last_dim);
+            status =
+                kv_plane_store(pool, &plane, loc[i], 0, 1, latent + (size_t)i * plane.side->dim);
+        if (!status && rope && plane.side->groups == 2)
+            status =
+                kv_plane_store(pool, &plane, loc[i], 1, 1, rope + (size_t)i * plane.side->last_dim);
     }
+    return status;
 }

@@ -142,7 +142,7 @@ static rad_status adopt_layer(rad_token_to_kv_pool *pool, uint32_t i, rad_error 
 static bool own_layer(rad_token_to_kv_pool *pool, uint32_t i)
 {
     rad_kv_buffers *b = &pool->layers[i];
-    device *d = &pool->device.base;
+    rad_device *d = pool->device;
     const kv_side *s = pool->side;
     b->k_stride = s[0].code_bytes;
     b->k_scale_stride = s[0].scale_bytes;
@@ -206,6 +206,7 @@ rad_status rad_token_to_kv_pool_create(const rad_env *env,
     *out = NULL;
     rad_status status = read_params(params, &p, err);
     if (!status) status = check_scales(&p, err);
+    if (!status) status = device_check(p.device, err);
     if (status) return status;
     if (!p.num_pages) return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: num_pages is 0");
     if (((uint64_t)p.num_pages + 1) * p.page_size > INT32_MAX)
@@ -222,7 +223,8 @@ rad_status rad_token_to_kv_pool_create(const rad_env *env,
     pool = rad_alloc(&full, sizeof *pool);
     if (!pool) goto nomem;
     pool->env = full;
-    device_cpu_init(&pool->device, &full);
+    device_cpu_init(&pool->own, &full);
+    pool->device = p.device ? p.device : &pool->own.base;
     pool->codec = kv_codec_for(NULL);
     pool->params = p;
     pool->params.buffers = NULL;
@@ -240,6 +242,13 @@ rad_status rad_token_to_kv_pool_create(const rad_env *env,
         pool->params.k_scales = pool->scales;
         pool->params.v_scales = p.kind == RAD_KV_MLA ? NULL : pool->scales + p.num_layers;
     }
+    for (uint32_t i = 0; p.device && i < pool->num_sides; i++)
+        if (RAD_MAX(pool->side[i].dim, pool->side[i].last_dim) > KV_STAGE_NUMBERS) {
+            rad_token_to_kv_pool_destroy(pool);
+            return rad_fail(err, RAD_E_UNSUPPORTED,
+                            "token_to_kv_pool: heads of more than %d numbers on a device",
+                            KV_STAGE_NUMBERS);
+        }
     status = fill_layers(pool, &p, err);
     if (status == RAD_E_NOMEM) goto nomem;
     if (status) {
@@ -259,7 +268,7 @@ void rad_token_to_kv_pool_destroy(rad_token_to_kv_pool *pool)
 {
     if (!pool) return;
     rad_env env = pool->env;
-    device *d = &pool->device.base;
+    rad_device *d = pool->device;
     uint32_t num_layers = pool->params.num_layers;
     for (uint32_t i = 0; pool->layers && pool->owns_memory && i < num_layers; i++) {
         const rad_kv_buffers *b = &pool->layers[i];
@@ -275,7 +284,7 @@ void rad_token_to_kv_pool_destroy(rad_token_to_kv_pool *pool)
 }
 
 /* One buffer's rows of the slots; NULL: there is no such buffer. */
-static rad_status populate_rows(device *d, void *rows, size_t stride, size_t row_bytes,
+static rad_status populate_rows(rad_device *d, void *rows, size_t stride, size_t row_bytes,
                                 size_t first, size_t count)
 {
     if (!rows || !count) return RAD_OK;
@@ -289,7 +298,7 @@ rad_status rad_kv_pool_populate(rad_token_to_kv_pool *pool, uint32_t layer, size
     if (index == pool->params.num_layers || first > pool->num_slots ||
         count > pool->num_slots - first)
         return RAD_E_INVAL;
-    device *d = &pool->device.base;
+    rad_device *d = pool->device;
     const rad_kv_buffers *b = &pool->layers[index];
     const kv_side *s = pool->side;
     rad_status status = populate_rows(d, b->k, b->k_stride, s[0].code_bytes, first, count);

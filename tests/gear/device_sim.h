@@ -1,6 +1,6 @@
 /* device_sim.h - the host as a device whose copies go wrong on request, for tests.
  *
- * Every copy asks `script` what is to become of it. Late and reordered copies are made by
+ * Every row asks `script` what is to become of it. Late and reordered copies are made by
  * whoever runs the transfers (cache_controller.h); what one copy can do wrong is here. */
 #ifndef GEAR_DEVICE_SIM_H
 #define GEAR_DEVICE_SIM_H
@@ -16,11 +16,12 @@ typedef enum sim_fate {
 } sim_fate;
 
 typedef struct device_sim {
-    device base;
+    rad_device base;
     rad_env env;
     sim_fate (*script)(void *user, uint64_t copy); /* `copy` counts from 0; any thread */
     void *user;
     uint32_t delay_us; /* of each copy */
+    rad_device *inner; /* copies what is copied; NULL: the host */
     atomic_uint_fast64_t copies;
 } device_sim;
 
