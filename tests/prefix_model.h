@@ -171,9 +171,9 @@ static bool model_evict_page(model *m)
     entry *victim = NULL;
     for (uint32_t i = 0; i < m->count; i++) {
         entry *e = &m->entries[i];
-        if (e->locks || has_continuation(m, e)) continue;
-        if (ties && rad_kv_is_taken(m->kv, e->page)) continue;
-        if (!victim || compare_keys(m, e, victim) < 0) victim = e;
+        if (e->locks || (victim && compare_keys(m, e, victim) >= 0)) continue;
+        if ((ties && rad_kv_is_taken(m->kv, e->page)) || has_continuation(m, e)) continue;
+        victim = e;
     }
     if (!victim) return false;
     if (ties) {

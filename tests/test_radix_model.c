@@ -29,6 +29,7 @@ typedef struct walked {
     model *m;
     bool *seen;
     const char *wrong;
+    entry *of_page[MOST_PAGES + 1];
     rad_token path[64][MOST_TOKENS]; /* tokens up to the end of the node at a depth */
     uint32_t path_len[64];
 } walked;
@@ -48,14 +49,11 @@ static void compare_node(void *user, rad_ref node, uint32_t depth, const rad_tok
     memcpy(w->path[depth], w->path[depth - 1], before * sizeof(rad_token));
     memcpy(w->path[depth] + before, tokens, num_tokens * sizeof(rad_token));
     w->path_len[depth] = before + num_tokens;
-    rad_key key = {.tokens = w->path[depth], .num_tokens = w->path_len[depth]};
     for (uint32_t i = 0; i < num_tokens; i += ps) {
-        entry *e = NULL;
-        for (uint32_t space = 0; space < SPACES && !e; space++) {
-            e = find(w->m, &key, space, before + i + ps);
-            if (e && e->page != slots[i] / (rad_slot)ps) e = NULL; /* another space's */
-        }
-        if (!e || w->seen[e - w->m->entries]) {
+        rad_page page = slots[i] / (rad_slot)ps;
+        entry *e = page >= 0 && page <= MOST_PAGES ? w->of_page[page] : NULL;
+        if (!e || e->num_tokens != before + i + ps || w->seen[e - w->m->entries] ||
+            memcmp(e->tokens, w->path[depth], e->num_tokens * sizeof *e->tokens) != 0) {
             w->wrong = "a page that nobody put there";
             return;
         }
@@ -409,7 +407,14 @@ static void compare(world *w)
     holds(w, rad_cache_check(w->cache, &err) == RAD_OK, err.text);
     bool seen[MOST_PAGES] = {false};
     static walked walk;
-    walk = (walked){.m = m, .seen = seen};
+    walk.m = m;
+    walk.seen = seen;
+    walk.wrong = NULL;
+    memset(walk.of_page, 0, sizeof walk.of_page);
+    for (uint32_t i = 0; i < m->count; i++) {
+        CHECK(m->entries[i].page <= MOST_PAGES && !walk.of_page[m->entries[i].page]);
+        walk.of_page[m->entries[i].page] = &m->entries[i];
+    }
     CHECK_OK(rad_cache_walk(w->cache, compare_node, &walk));
     holds(w, !walk.wrong, walk.wrong);
     holds(w, w->cfg.max_nodes || !untouched_fault(m), "a lower key was left");
@@ -455,18 +460,18 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
 
 TEST(page_size_1)
 {
-    run(&(config){1, 100, 0, 2}, test_seed(), test_scale(4000, 1000000));
+    run(&(config){1, 100, 0, 2}, test_seed(), test_scale(20000, 1000000));
     run(&(config){1, 200, 0, 3}, test_seed(), test_scale(2000, 500000));
 }
 
 TEST(page_size_2)
 {
-    run(&(config){2, 60, 0, 2}, test_seed(), test_scale(4000, 1000000));
+    run(&(config){2, 60, 0, 2}, test_seed(), test_scale(20000, 1000000));
 }
 
 TEST(page_size_16)
 {
-    run(&(config){16, 40, 0, 2}, test_seed(), test_scale(4000, 1000000));
+    run(&(config){16, 40, 0, 2}, test_seed(), test_scale(20000, 1000000));
 }
 
 TEST(few_nodes_and_few_namespaces)
@@ -518,17 +523,17 @@ static void run_components(const config *cfg, uint64_t steps)
 
 TEST(components_at_page_size_1)
 {
-    run_components(&(config){1, 100, 0, 2}, test_scale(2000, 1000000));
+    run_components(&(config){1, 100, 0, 2}, test_scale(20000, 1000000));
 }
 
 TEST(components_at_page_size_2)
 {
-    run_components(&(config){2, 60, 0, 2}, test_scale(2000, 1000000));
+    run_components(&(config){2, 60, 0, 2}, test_scale(20000, 1000000));
 }
 
 TEST(components_at_page_size_16)
 {
-    run_components(&(config){16, 40, 0, 2}, test_scale(2000, 1000000));
+    run_components(&(config){16, 40, 0, 2}, test_scale(20000, 1000000));
 }
 
 TEST(components_and_few_nodes)
