@@ -5,21 +5,20 @@
 #include "cache/radix_host.h"
 #include "cache/radix_journal.h"
 #include "cache/radix_key.h"
+#include "cache/radix_path.h"
 
 enum { MOST_SIBLINGS = 64, MOST_NAMESPACES = 256 };
 
 static void explain_path(const radix_cache *c, const radix_pos *pos, rad_explanation *e)
 {
     const radix_tree *t = &c->tree;
-    for (uint32_t id = pos->child ? pos->child : pos->node; t->nodes[id].parent;
-         id = t->nodes[id].parent)
+    radix_path p = radix_path_to(t, pos);
+    for (; radix_path_is(t, &p); radix_path_up(t, &p))
         e->num_nodes++;
     uint32_t at = RAD_MIN(e->num_nodes, (uint32_t)RAD_EXPLAIN_NODES);
-    for (uint32_t id = pos->child ? pos->child : pos->node; at; id = t->nodes[id].parent) {
-        uint32_t pages = id == pos->child ? pos->part : t->nodes[id].pages;
-        e->nodes[--at] = (rad_explained_node){.node = {id, t->ids.generation[id]},
-                                              .tokens = pages * t->limits.page_size};
-    }
+    for (p = radix_path_to(t, pos); at; radix_path_up(t, &p))
+        e->nodes[--at] = (rad_explained_node){.node = radix_cache_ref(c, p.node),
+                                              .tokens = (p.end - p.begin) * t->limits.page_size};
 }
 
 static bool is_on(const radix_tree *t, uint32_t node, bool host)

@@ -3,6 +3,7 @@
 
 #include "cache/radix_cache.h"
 #include "cache/radix_journal.h"
+#include "cache/radix_path.h"
 
 static radix_journal *journal_of(const rad_cache *cache)
 {
@@ -51,12 +52,12 @@ rad_status rad_cache_get_page_hashes(const rad_cache *cache, const rad_key *key,
     const radix_cache *c = radix_cache_of(cache);
     uint32_t pages = match.prefix_tokens / cache->page_size, id = match.last_node.index;
     *count = RAD_MIN(pages, room);
-    for (uint32_t end = radix_cache_depth(c, id); c->tree.nodes[id].parent;
-         id = c->tree.nodes[id].parent) {
-        const radix_node *n = &c->tree.nodes[id];
-        uint32_t from = end - n->pages, to = RAD_MIN(end, *count);
-        if (from < to) memcpy(hashes + from, j->hashes + n->at, (to - from) * sizeof *hashes);
-        end = from;
+    const radix_tree *t = &c->tree;
+    for (radix_path p = radix_path_of(t, id, radix_depth(t, id)); radix_path_is(t, &p);
+         radix_path_up(t, &p)) {
+        uint32_t to = RAD_MIN(p.end, *count);
+        if (p.begin >= to) continue;
+        memcpy(hashes + p.begin, j->hashes + t->nodes[p.node].at, (to - p.begin) * sizeof *hashes);
     }
     return RAD_OK;
 }

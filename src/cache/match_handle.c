@@ -17,17 +17,15 @@ rad_status radix_cache_seek(const radix_cache *c, rad_ref name, uint32_t pages, 
     if (!slab_is_live(&t->ids, name.index) || t->ids.generation[name.index] != name.generation ||
         !t->nodes[name.index].parent || !radix_on_device(t, name.index))
         return RAD_E_STATE;
-    uint32_t node = name.index, end = radix_cache_depth(c, node);
-    if (end < pages) return RAD_E_STATE;
-    while (t->nodes[node].parent && end - t->nodes[node].pages >= pages) {
-        end -= t->nodes[node].pages;
-        node = t->nodes[node].parent;
-    }
-    pos->node = node;
-    if (end == pages) return RAD_OK;
-    pos->child = node;
-    pos->node = t->nodes[node].parent;
-    pos->part = t->nodes[node].pages - (end - pages);
+    radix_path p = radix_path_of(t, name.index, radix_cache_depth(c, name.index));
+    if (p.end < pages) return RAD_E_STATE;
+    while (radix_path_is(t, &p) && p.begin >= pages)
+        radix_path_up(t, &p);
+    pos->node = p.node;
+    if (p.end == pages) return RAD_OK;
+    pos->child = p.node;
+    pos->node = t->nodes[p.node].parent;
+    pos->part = pages - p.begin;
     return RAD_OK;
 }
 

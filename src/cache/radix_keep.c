@@ -12,7 +12,7 @@
  * add up to what its counter says, which is never above its budget. */
 #include "cache/radix_keep.h"
 
-#include "cache/radix_tree.h"
+#include "cache/radix_path.h"
 
 static void keep_fini(void *self, radix_tree *t)
 {
@@ -260,19 +260,16 @@ static bool is_pinned(const radix_keep *k, uint32_t node)
 static uint32_t pages_within_budget(const radix_tree *t, const radix_pos *pos)
 {
     const radix_keep *k = &t->keep;
-    uint32_t end = pos->child ? pos->child : pos->node;
-    uint32_t end_len = pos->child ? pos->part : t->nodes[end].pages;
     uint64_t total = k->pinned;
-    uint32_t len = end_len;
-    for (uint32_t id = end; id; id = t->nodes[id].parent, len = t->nodes[id].pages)
-        total += is_pinned(k, id) ? 0 : len;
+    radix_path p = radix_path_to(t, pos);
+    for (; radix_path_is(t, &p); radix_path_up(t, &p))
+        total += is_pinned(k, p.node) ? 0 : p.end - p.begin;
     uint64_t over = total > k->max_pinned ? total - k->max_pinned : 0;
     uint32_t pages = pos->pages;
-    len = end_len;
-    for (uint32_t id = end; over; id = t->nodes[id].parent, len = t->nodes[id].pages) {
-        uint32_t cut = is_pinned(k, id) ? len : (uint32_t)RAD_MIN(over, (uint64_t)len);
-        pages -= cut;
-        over -= is_pinned(k, id) ? 0 : cut;
+    for (p = radix_path_to(t, pos); over; radix_path_up(t, &p)) {
+        uint64_t len = p.end - p.begin, cut = is_pinned(k, p.node) ? len : RAD_MIN(over, len);
+        pages -= (uint32_t)cut;
+        over -= is_pinned(k, p.node) ? 0 : cut;
     }
     return pages;
 }
