@@ -198,7 +198,11 @@ void span_cut_head(span_arena *a, uint32_t id, uint32_t len)
 }
 
 /* The neighbours whose holes add up to `len` at the price of the fewest units moved.
- * Also forgets how far spans went in an earlier compaction. O(descriptors). */
+ * Also forgets how far spans went in an earlier compaction. O(descriptors).
+ *
+ * Two ends go through the list: `hi` takes descriptors in until the holes suffice, `lo` leaves
+ * them behind as long as they still do. `used` is what would move. The best window begins and
+ * ends with a hole, since a span at either end only adds to `used`. */
 static void find_window(span_arena *a, uint32_t len, uint32_t *first, uint32_t *last)
 {
     uint32_t lo = a->first, used = 0, best = UINT32_MAX, free_units = 0;
@@ -216,7 +220,7 @@ static void find_window(span_arena *a, uint32_t len, uint32_t *first, uint32_t *
                 *first = lo;
                 *last = hi;
             }
-            *(a->spans[lo].refs ? &used : &free_units) -= a->spans[lo].len;
+            *(a->spans[lo].refs ? &used : &free_units) -= a->spans[lo].len; /* lo leaves */
         }
     }
 }
@@ -236,13 +240,15 @@ void span_compact(span_arena *a, uint32_t len, span_move_fn move, void *user)
             unlink_descriptor(a, id);
             continue;
         }
-        s->bin_next = s->at - to;
+        s->bin_next = s->at - to; /* what span_moved() says: a used span is in no bin */
         if (s->at != to) move(user, to, s->at, s->len);
         s->at = to;
         to += s->len;
         before = id;
     }
-    bin_add(a, link_behind(a, before, to, end - to)); /* the first of its bin: found next */
+    /* The window ended with a hole, so a span follows: the new hole touches no other one. It is the
+     * first of its bin, where the next span_alloc looks. */
+    bin_add(a, link_behind(a, before, to, end - to));
     a->compactions++;
 }
 

@@ -103,16 +103,19 @@ void page_runs_make_plain(rad_page *region, uint32_t count)
 
 void page_runs_join(rad_page *region, uint32_t upper, uint32_t lower)
 {
+    /* The lower region stands at region + upper, whichever form either has. Making one plain stays
+     * inside its own numbers, so neither overwrites the other. */
     kv_run runs[2 * PAGE_RUNS];
     uint32_t n = page_runs_count(region), m = page_runs_count(region + upper);
-    if (!n || !m || n + m > PAGE_RUNS) {
+    if (!n || !m || n + m > PAGE_RUNS) { /* a region is runs or plain as a whole */
         page_runs_make_plain(region + upper, lower);
         page_runs_make_plain(region, upper);
         return;
     }
-    head(region, upper, runs);
+    head(region, upper, runs); /* copied out: page_runs_put writes over both regions */
     head(region + upper, lower, runs + n);
-    if (runs[n - 1].first + (rad_page)runs[n - 1].count == runs[n].first) { /* cut there once */
+    if (runs[n - 1].first + (rad_page)runs[n - 1].count == runs[n].first) {
+        /* A split cut a run here: one again, or each split and merge would leave one run more. */
         runs[n - 1].count += runs[n].count;
         memmove(runs + n, runs + n + 1, --m * sizeof *runs);
     }

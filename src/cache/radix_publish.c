@@ -63,7 +63,9 @@ static uint32_t give_up_own_leaf(radix_cache *c, const rad_slot *slots, uint32_t
     uint32_t num_runs;
     slots -= (size_t)own * ps;
     if (radix_claim(c, slots, own, 0, runs, &num_runs, NULL)) return 0;
-    radix_lock(t, parent);
+    radix_lock(t, parent); /* it is where the key goes on, and a leaf once `leaf` has gone */
+    /* Asked before the leaf goes, since nothing brings it back: with every unlocked page evicted,
+     * is there room? Then radix_make_room cannot say no. */
     bool ok = t->locked + own + fresh <= t->limits.max_pages;
     if (ok) {
         radix_drop_leaf(t, leaf, radix_cache_drop, c);
@@ -88,10 +90,13 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         return rad_fail(err, RAD_E_LIMIT, "cache: extra_key and cache_salt are too long");
 
     uint32_t root = radix_cache_root(c, key), before = RAD_MAX(how->from_pages, how->slots_from);
+    /* Without a root (0) the namespace is new, and no cursor can be in it: nodes[0].ns is none. */
     bool foreign = how->from && t->nodes[how->from].ns != t->nodes[root].ns;
     if (foreign || how->from_pages > num_pages)
         return rad_fail(err, RAD_E_STATE, "cache: node %u at %u tokens is not on the key's path",
                         how->from, how->from_pages * ps);
+    /* Two ends: `pos` on any tier, `device` on the device. The pages from `device` on are fresh. Up
+     * to `pos` they fill nodes that only the host has, behind it they make a new leaf. */
     radix_pos pos = find_end(c, root, key, how), device = pos;
     if (root) radix_to_device(t, &device);
     if (device.pages < before)
@@ -99,15 +104,18 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
                         "cache: the tree has %u of the %u tokens before the first slot",
                         device.pages * ps, before * ps);
     uint32_t fresh = num_pages - device.pages;
-    slots += (size_t)(device.pages - how->slots_from) * ps;
+    slots += (size_t)(device.pages - how->slots_from) * ps; /* slots[0] is the first fresh page's */
     kv_run runs[PAGE_RUNS];
     uint32_t num_runs;
+    /* Before anything is evicted: slots that are refused leave the tree as it was. */
     rad_status claimed = radix_claim(c, slots, fresh, device.pages * ps, runs, &num_runs, err);
     if (claimed) return claimed;
 
-    uint32_t nodes = (pos.child != 0) + (pos.pages < num_pages);
+    uint32_t nodes = (pos.child != 0) + (pos.pages < num_pages); /* a split's, a leaf's */
     uint32_t pin = device.child ? device.child : device.node;
     uint32_t end = pos.child ? pos.child : pos.node; /* what the host alone has must stay too */
+    /* Making room merges chains and cuts leaves, also on this path. Nodes then have other ids or
+     * lengths, and `pos` is stale; counters and the cursor's generation tell. */
     uint64_t changes = t->merges + t->splits;
     uint32_t from_generation = how->from ? t->ids.generation[how->from] : 0;
     bool on_host = pos.pages > device.pages;
@@ -123,7 +131,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
             if (root) radix_drop_root_if_empty(t, root);
             return RAD_FULL;
         }
-        slots -= (size_t)more * ps;
+        slots -= (size_t)more * ps; /* the pages of the leaf that went are fresh again */
         fresh += more;
         num_runs = page_runs_find(slots, fresh, ps, runs);
         device = pos;
@@ -139,9 +147,11 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         }
     }
 
+    /* Memory, nodes and pages are there: nothing fails from here on. */
     t->clock++;
     if (!root) device.node = pos.node = root = radix_add_root(t, key->extra_key, key->cache_salt);
     namespace_touch(&t->names, t->nodes[root].ns, false);
+    /* The key ends inside a node: cut there, so that its end has a name. */
     if (pos.child) pos.node = radix_split(t, pos.child, pos.part, t->clock);
     uint32_t adopted = pos.pages - device.pages;
     if (adopted) radix_adopt(t, pos.node, adopted, slots); /* what the host alone had */
@@ -149,6 +159,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     result->end = pos.node;
     result->matched_pages = device.pages;
     c->inserted += fresh;
+    /* A cache with tiers has no windows: `adopted` is 0 here, and slots[0] is page pos.pages's. */
     if (t->window && pos.pages > before)
         radix_unite_windows(c, pos.node, pos.pages, slots - (size_t)(pos.pages - before) * ps,
                             before);
@@ -156,7 +167,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
         slots += (size_t)adopted * ps;
         fresh -= adopted;
-        if (adopted) num_runs = page_runs_find(slots, fresh, ps, runs);
+        if (adopted) num_runs = page_runs_find(slots, fresh, ps, runs); /* of the rest alone */
         result->end =
             radix_add_leaf(t, pos.node, rest, slots, fresh, runs, num_runs, how->priority);
         if (t->window) radix_adopt_windows(c, result->end);

@@ -239,6 +239,7 @@ uint32_t radix_new_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
                         int32_t priority)
 {
     size_t ps = t->limits.page_size;
+    /* The span first: finding it may compact the arena, which moves every node that has a span. */
     uint32_t span = radix_alloc_run(t, num_pages), id = new_node(t);
     RAD_ASSERT_ENV(&t->env, span != 0);
     radix_node *n = &t->nodes[id];
@@ -251,7 +252,7 @@ uint32_t radix_new_leaf(radix_tree *t, uint32_t parent, const rad_token *tokens,
     n->last_access = t->clock;
     memcpy(t->tokens + n->at * ps, tokens, num_pages * ps * sizeof *tokens);
     t->regions[n->at] = 0; /* a tier that the node is not on has a plain region: see radix_host.h */
-    hang(t, id, parent);
+    hang(t, id, parent);   /* hashes the tokens, so they and the lead are in place */
     t->unlocked_nodes++;
     RADIX_TELL(t, on_add, id);
     return id;
@@ -279,7 +280,7 @@ static void enter_device(radix_tree *t, uint32_t node)
         t->host.of[node].on_device = 1;
         t->host.of[t->nodes[node].parent].device_children++;
     }
-    radix_consider_leaf(t, node);
+    radix_consider_leaf(t, node); /* behind the counts: they say whether it is a leaf */
     RADIX_TELL(t, on_enter, node, RADIX_DEVICE);
 }
 
@@ -354,11 +355,13 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
     radix_node *u = &t->nodes[upper], *l = &t->nodes[lower];
     uint32_t lower_pages = l->pages, pages = u->pages + lower_pages;
     RAD_ASSERT_ENV(&t->env, u->num_children == 1 && l->parent == upper);
+    /* Equal counts: nobody locks `upper` itself, so no receipt names it and its id may go. */
     RAD_ASSERT_ENV(&t->env, u->lock_ref == l->lock_ref && u->parent);
 
+    /* `lower` was found below `upper`; take_place files it under the hash that `upper` had. */
     bool filed = map_remove(&t->children, l->hash, lower);
     RAD_ASSERT_ENV(&t->env, filed);
-    if (u->span == l->span) {
+    if (u->span == l->span) { /* cut by a split, and still side by side: nothing is copied */
         RAD_ASSERT_ENV(&t->env, u->at + u->pages == l->at);
         span_unref(&t->spans, l->span);
         l->at = u->at;
@@ -368,6 +371,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
             map_insert(&t->children, l->hash, lower);
             return false;
         }
+        /* u->at and l->at are read only now: radix_alloc_run may have compacted the arena. */
         uint32_t at = t->spans.spans[span].at;
         move_pages(t, at, u->at, u->pages);
         move_pages(t, at + u->pages, l->at, l->pages);
@@ -376,6 +380,8 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
         l->span = span;
         l->at = at;
     }
+    /* The two regions lie side by side, each in a form of its own (page_runs.h): made one before
+     * anybody reads them with the new length. The host's are joined in its on_merge. */
     if (radix_on_device(t, lower)) page_runs_join(t->regions + l->at, u->pages, lower_pages);
     l->pages = pages;
     l->lead = u->lead;
@@ -387,7 +393,7 @@ bool radix_merge(radix_tree *t, uint32_t upper, uint32_t lower)
 
     t->unlocked_nodes -= radix_is_unlocked(t, upper);
     heap_remove(&t->leaves, upper);
-    RADIX_TELL(t, on_merge, upper, lower);
+    RADIX_TELL(t, on_merge, upper, lower); /* parts read `upper`, so its id goes last */
     radix_refile(t, lower);
     slab_free(&t->ids, upper);
     t->merges++;

@@ -100,14 +100,16 @@ static void sort_free(rad_kv_allocator *a)
     uint32_t at = a->num_free + a->num_staged;
     a->num_free = at;
     a->num_staged = 0;
-    flip_grouped(a);
+    flip_grouped(a); /* they are free by their bits, but the group's until it ends */
     size_t words = bits_words((size_t)a->num_pages + 1);
+    /* Pages in ascending order fill the stack from its top down. `at` reaches 0 with the last free
+     * page, so the bits behind it are not read. */
     for (size_t w = 0; at; w++) {
-        while (w < words && a->bits[w * KV_LANES] == ~(uint64_t)0)
+        while (w < words && a->bits[w * KV_LANES] == ~(uint64_t)0) /* all 64 are taken */
             w++;
         RAD_ASSERT_ENV(&a->env, w < words);
         for (uint64_t open = ~a->bits[w * KV_LANES]; open; open &= open - 1) {
-            RAD_ASSERT_ENV(&a->env, at);
+            RAD_ASSERT_ENV(&a->env, at); /* as many bits are 0 as the counts say */
             a->free[--at] = (rad_page)(w * 64 + (size_t)__builtin_ctzll(open));
         }
     }
