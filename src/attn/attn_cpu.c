@@ -104,18 +104,21 @@ static uint32_t private_range(const attn_pass *pass, uint32_t index, attn_unit *
     uint32_t i = owner_of(pass->first_unit, pass->num_reqs, index), request = pass->first_req + i;
     uint32_t fresh = batch->extend_seq_lens[request], sides = sides_of(pass, fresh);
     uint32_t strips = attn_div_up(call->num_sides, sides), tokens = pass->tokens;
+    /* Units of a request: chunk by chunk, and within a chunk strip by strip of KV heads. So units
+     * that follow each other read the same slots. */
     uint32_t at = index - pass->first_unit[i];
     /* Long contexts (the last chunks) come first, so that short ones fill the end. */
     uint32_t begin = (attn_div_up(fresh, tokens) - 1 - at / strips) * tokens;
     uint32_t position = batch->extend_prefix_lens[request] + begin;
     u->num_tokens = RAD_MIN(fresh - begin, tokens);
     u->slots = rad_req_to_token_row(batch->req_to_token_pool, batch->req_pool_indices[request]);
-    u->num_slots = position + u->num_tokens;
+    u->num_slots = position + u->num_tokens; /* what the chunk's last token sees, itself included */
+    /* Groups have done the blocks before `from`; the window of the first token begins the rest. */
     u->first_block = RAD_MAX(pass->from[i], attn_first_key(call->layer, position) / ATTN_BLOCK);
     u->end_block = RAD_MIN(pass->to[i], attn_end_block(u->num_slots));
     u->side_begin = at % strips * sides;
     u->side_end = RAD_MIN(u->side_begin + sides, call->num_sides);
-    u->first = !pass->started[i];
+    u->first = !pass->started[i]; /* else it goes on from the states of the pass before */
     u->last = pass->final;
     u->partials = NULL;
     u->position[0] = position;

@@ -134,6 +134,8 @@ static void divide(batch_groups *g, const schedule_batch *b, const schedule_pool
         e[i] = (group_entry){more ? row_of(b, pools, r)[begin + BLOCK - 1] : -1, r};
     }
     sort_entries(e, count);
+    /* Members of a bucket now lie side by side, so a group is a range of `order`. Later divisions
+     * permute within the range only, and its groups stay right. `entries` is free again. */
     for (uint32_t i = 0; i < count; i++)
         g->order[first + i] = e[i].req;
     for (uint32_t i = 0, run; i < count; i += run) {
@@ -171,7 +173,7 @@ void batch_groups_update(batch_groups *g, const schedule_batch *b, const schedul
             g->order[i] = i;
         }
         divide(g, b, pools, 0, 0, 0, b->num_reqs);
-        while (g->num_spans) {
+        while (g->num_spans) { /* a stack instead of a recursion: parents before their children */
             forward_group s = g->spans[--g->num_spans];
             divide(g, b, pools, s.begin, s.end, s.first, s.count);
         }

@@ -101,6 +101,7 @@ static uint32_t chunk_tokens(const prefill_adder *a, const req *r, kv_pages more
     uint32_t done = r->kv.committed_len;
     uint32_t left = req_num_fill(r) - done;
     uint64_t most = tokens_in_room(a, r, more);
+    /* Cut even with --chunked-prefill-size -1: what cannot run whole would wait for ever. */
     bool chunked = a->chunked || exceeds_window_memory(a, left);
     if (a->chunked) most = RAD_MIN(most, a->rem_tokens);
     if (a->cost) most = RAD_MIN(most, tokens_in_time(a, r, left));
@@ -110,6 +111,8 @@ static uint32_t chunk_tokens(const prefill_adder *a, const req *r, kv_pages more
     if (left <= most) return left;
     if (!chunked) return 0; /* all of it or nothing */
 
+    /* Back to a page border: the tree takes whole pages, and this chunk's partial last page could
+     * be nobody else's hit until the next chunk. Less than a page of room is used as it is. */
     uint32_t end = done + (uint32_t)most;
     end -= end % a->pools->page_size;
     return end > done ? end - done : (uint32_t)most;

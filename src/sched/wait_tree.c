@@ -78,12 +78,15 @@ void wait_tree_file(wait_tree *t, uint32_t node, wait_key key)
 void wait_tree_unfile(wait_tree *t, uint32_t node)
 {
     wait_node *n = t->nodes, *x = &n[node], *parent = &n[x->parent];
-    if (x->heap_prev) { /* cut out of its place */
+    /* A pairing heap: heap_child is the first child, heap_next the next sibling, and heap_prev
+     * either the previous sibling or, for a first child, the parent. The root alone has no
+     * heap_prev. */
+    if (x->heap_prev) { /* not the root: cut out, and its children become a heap beside the rest */
         wait_node *before = &n[x->heap_prev];
         *(before->heap_child == node ? &before->heap_child : &before->heap_next) = x->heap_next;
         if (x->heap_next) n[x->heap_next].heap_prev = x->heap_prev;
         parent->heap = meld(n, parent->heap, meld_all(n, x->heap_child));
-    } else {
+    } else { /* the root: its children are all that is left */
         parent->heap = meld_all(n, x->heap_child);
     }
     x->heap_child = x->heap_next = x->heap_prev = 0;
@@ -233,17 +236,20 @@ static uint32_t join(wait_tree *t, uint32_t node)
     uint32_t child = n->first_child, parent = n->parent, hash = n->hash;
     wait_node *c = &t->nodes[child];
     bool filed = c->filed;
-    wait_key key = n->key;
+    wait_key key = n->key; /* what the heap above knows; the caller brings it up to date */
+    /* Both leave their heaps before either is unhung: unfiling needs the parents as they were. */
     if (filed) wait_tree_unfile(t, child);
     if (n->filed) {
         wait_tree_unfile(t, node);
     } else if (filed) {
-        filed = false; /* it was closed; the caller opens it again if need be */
+        filed = false; /* the fork was held back; the caller opens the child if need be */
     }
+    /* Where the cache ended inside the fork's edge, it ends there: the child's own number was meant
+     * only behind a fork that is cached whole. */
     if (n->cached < n->depth) c->cached = n->cached;
     unhang(t, child);
     unhang(t, node);
-    hang(t, child, parent, hash);
+    hang(t, child, parent, hash); /* the fork's hash: the edge now begins where the fork's began */
     if (filed) wait_tree_file(t, child, key);
     free_node(t, node);
     return child;

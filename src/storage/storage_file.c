@@ -66,7 +66,11 @@ static void put_away(file_store *s, const rad_storage_key *key, uint64_t seq, co
     file_store_end(s);
 }
 
-/* One chunk of a get. *failed gets the errno of a read that the disk refused. */
+/* One chunk of a get. *failed gets the errno of a read that the disk refused.
+ *
+ * The locks of file_store.h, in turn: world and state to look slots up; world alone while the disk
+ * reads; none while records are verified; state again to count. Between the two times of `state`
+ * writers may change everything, so nothing that was looked up is believed the second time. */
 static rad_status get_chunk(file_store *s, const rad_storage_batch *b, uint32_t from,
                             uint32_t count, uint32_t *came, int *failed, rad_error *err)
 {
@@ -76,7 +80,7 @@ static rad_status get_chunk(file_store *s, const rad_storage_batch *b, uint32_t 
     bool bad[FILE_CHUNK] = {0}, good[FILE_CHUNK] = {0};
     rad_status status = file_enter(s, b->deadline_ns, err);
     if (status) return status;
-    for (uint32_t i = from; i < from + count; i++) {
+    for (uint32_t i = from; i < from + count; i++) { /* a miss leaves no gap in reads[] */
         uint32_t page = file_table_find(&s->table, &b->keys[i]);
         if (page == FILE_NONE) continue;
         const file_page *p = &s->table.pages[page];
@@ -85,16 +89,16 @@ static rad_status get_chunk(file_store *s, const rad_storage_batch *b, uint32_t 
         if (fd < 0) continue; /* of another size: not what is asked for, whatever it is */
         reads[n] = (file_read){
             .to = b->records[i], .bytes = b->record_bytes, .offset = p->slot * c->stride, .fd = fd};
-        seqs[n] = p->seq;
+        seqs[n] = p->seq; /* tells put_away whether it is still this page's record */
         which[n++] = i;
     }
     s->stats.gets += count;
     pthread_mutex_unlock(&s->state);
-    file_read_batch(s->rings, s->io, reads, n);
+    file_read_batch(s->rings, s->io, reads, n); /* under `world`, so that no descriptor is closed */
     pthread_rwlock_unlock(&s->world);
 
     for (uint32_t i = 0; i < n; i++) {
-        if (reads[i].error)
+        if (reads[i].error) /* the disk failed; the record may be good, so it is not put away */
             *failed = reads[i].error;
         else
             good[i] = reads[i].got == (ssize_t)b->record_bytes &&
@@ -108,6 +112,8 @@ static rad_status get_chunk(file_store *s, const rad_storage_batch *b, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         if (reads[i].error) s->stats.errors++;
         if (!good[i]) continue;
+        /* Looked up anew: it may have been evicted meanwhile. What was read is good all the same.
+         */
         uint32_t page = file_table_find(&s->table, &b->keys[which[i]]);
         if (page != FILE_NONE) file_touch_page(s, page, seconds);
         if (b->done) b->done[which[i]] = 1;
@@ -120,6 +126,8 @@ static rad_status get_chunk(file_store *s, const rad_storage_batch *b, uint32_t 
         if (bad[i])
             put_away(s, &b->keys[which[i]], seqs[i], reads[i].to, (size_t)reads[i].got,
                      b->deadline_ns);
+    /* The list of touches is full. A get waits 1 ms at most for the writer lock to append them:
+     * when somebody else has it, only the order of use is a little older. */
     if (tell && !file_store_begin(s, file_now(s) + 1000000, NULL)) {
         pthread_mutex_lock(&s->state);
         (void)file_write_touches(s, NULL);
