@@ -57,6 +57,39 @@ TEST(what_the_device_evicts_comes_back_from_the_host)
         }
 }
 
+/* Where a tier ends within a prompt a node is cut; the cut moves, and there is one at most. */
+TEST(an_eviction_token_by_token_makes_no_nodes)
+{
+    hrig r;
+    hrig_options o = plain(1);
+    o.host_pages = 120;
+    hrig_start(&r, &o, NULL);
+    serve(&r, 100, 1000);
+    hrig_settle(&r);
+    for (uint32_t gone = 1; gone < 100; gone++) {
+        CHECK_OK(rad_cache_evict(r.cache, 1, NULL, NULL));
+        rad_match match = look(&r, 100, 1000);
+        CHECK(match.prefix_tokens == 100 - gone && match.host_hit_tokens == gone);
+        rad_cache_stats stats;
+        rad_cache_get_stats(r.cache, &stats);
+        CHECK(stats.num_nodes == 2 && stats.merges == 0);
+        if (gone % 9 == 0) hrig_check(&r, NULL, 0);
+    }
+    CHECK(serve(&r, 101, 1000) == 100);
+    for (uint32_t tokens = 1; tokens < 60; tokens++) { /* the same on the host */
+        serve(&r, tokens, 5000);
+        hrig_settle(&r);
+        rad_match match = look(&r, 100, 1000);
+        CHECK(match.prefix_tokens == 100 && hrig_stats(&r).host_cached_tokens <= 120);
+        rad_cache_stats stats;
+        rad_cache_get_stats(r.cache, &stats);
+        CHECK(stats.num_nodes <= 2 + tokens + 2);
+        hrig_check(&r, NULL, 0);
+    }
+    CHECK(hrig_stats(&r).host_evicted_tokens > 30);
+    hrig_end(&r);
+}
+
 TEST(a_copy_is_found_only_when_it_is_complete)
 {
     hrig r;

@@ -110,6 +110,7 @@ static void prefetch_next(const radix_tree *t)
 static void leave_to_host(radix_tree *t, uint32_t leaf, uint32_t kept)
 {
     radix_node *n = &t->nodes[leaf];
+    if (kept && radix_host_shift(t, leaf, kept, false)) return;
     if (kept) (void)radix_split(t, leaf, kept, n->last_access);
     uint32_t parent = n->parent;
     radix_leave_device(t, leaf);

@@ -169,6 +169,52 @@ void radix_host_add_root(radix_tree *t, uint32_t root)
     *radix_host_value(t, root) = (radix_value){.end = 1}; /* of no page, but there */
 }
 
+static bool can_shift(const radix_tree *t, uint32_t upper, uint32_t lower, bool host_goes)
+{
+    const radix_node *u = &t->nodes[upper], *l = &t->nodes[lower];
+    for (uint32_t i = 0; i < t->num_parts; i++) {
+        const node_part_ops *ops = t->parts[i].ops;
+        if (ops != &host_part && ops->equal && !ops->equal(t->parts[i].self, t, upper, lower))
+            return false;
+    }
+    return u->num_children == 1 && u->span == l->span && u->lock_ref == l->lock_ref &&
+           u->hit_count == l->hit_count && u->priority == l->priority && !t->cold[upper].own &&
+           !t->host.of[upper].own && !t->num_components &&
+           radix_host_locks(t, upper) == radix_host_locks(t, lower) &&
+           (host_goes ? !radix_on_host(t, lower) : !radix_on_device(t, lower));
+}
+
+bool radix_host_shift(radix_tree *t, uint32_t node, uint32_t kept, bool host_goes)
+{
+    radix_node *u = &t->nodes[node];
+    uint32_t lower = u->first_child, front = u->pages;
+    radix_node *l = &t->nodes[lower];
+    if (!lower || !can_shift(t, node, lower, host_goes)) return false;
+    rad_page *gone = (host_goes ? t->host.regions : t->regions) + u->at;
+    rad_page *stays = (host_goes ? t->regions : t->host.regions) + u->at;
+    page_runs_cut(gone, kept);
+    gone[kept] = 0;
+    page_runs_join(stays, front, l->pages);
+    page_runs_split(stays, front + l->pages, kept);
+
+    bool filed = map_remove(&t->children, l->hash, lower);
+    RAD_ASSERT_ENV(&t->env, filed);
+    l->at = u->at + kept;
+    l->pages += front - kept;
+    u->pages = kept;
+    l->hash = radix_child_hash(t, node, radix_tokens(t, l), l->lead);
+    map_insert(&t->children, l->hash, lower);
+    l->last_access = RAD_MAX(l->last_access, u->last_access);
+    radix_tiers *tu = &t->host.of[node], *tl = &t->host.of[lower];
+    radix_host_value(t, node)->end = tu->promised = kept;
+    if (!host_goes) radix_host_value(t, lower)->end = tl->promised = l->pages;
+    if (host_goes) tl->promised = 0;
+    RADIX_TELL(t, on_shift, node, lower);
+    radix_refile_used(t, node);
+    radix_refile_used(t, lower);
+    return true;
+}
+
 /* ---- leaves ---- */
 
 static bool is_evictable_leaf(const radix_tree *t, uint32_t node)
@@ -259,6 +305,7 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages)
         radix_cut_leaf(t, leaf, kept, region);
         return count;
     }
+    if (kept && radix_host_shift(t, leaf, kept, true)) return count;
     if (kept) (void)radix_split(t, leaf, kept, n->last_access);
     uint32_t parent = n->parent;
     leave_host(t, leaf);

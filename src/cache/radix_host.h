@@ -41,9 +41,15 @@ rad_status radix_host_init(radix_tree *t, uint32_t arena);
 /* A root is on all tiers. */
 void radix_host_add_root(radix_tree *t, uint32_t root);
 
-/* A node that has no device children any more, or no host children, may be a leaf of that tier. */
-
+/* A node that has no host children any more, or no locks, may be a leaf of the host. */
 void radix_host_consider_leaf(radix_tree *t, uint32_t node);
+
+/* The node, of which a tier is about to lose all pages behind the first `kept`, gives these pages
+ * to its only child, which that tier does not have: as cutting it and making one node of the two
+ * lower ones would, but without a node in between. The tier that stays has both nodes' pages;
+ * false, and nothing changed, where the three differ in more than the time of their last use, or
+ * where somebody knows the node by its end. */
+bool radix_host_shift(radix_tree *t, uint32_t node, uint32_t kept, bool host_goes);
 
 /* ---- pages come and go ---- */
 

@@ -9,6 +9,7 @@
  *     on_add      a new leaf hangs in its place, on no tier yet
  *     on_split    | upper | child |     the first pages of `child` are a node of their own now
  *     on_merge    | lower         |     `lower` took in `upper`, which is about to go
+ *     on_shift    | upper | lower |     the last pages of `upper` are the first of its only child now
  *     on_trim     | node  |  .  . |     a leaf is about to lose the pages behind `kept`
  *     on_drop                           a node without children is about to go
  *     on_move                           pages of the arenas went to other places, in one run
@@ -38,6 +39,7 @@ typedef struct node_part_ops {
     void (*on_add)(void *self, struct radix_tree *t, uint32_t leaf);
     void (*on_split)(void *self, struct radix_tree *t, uint32_t upper, uint32_t child);
     void (*on_merge)(void *self, struct radix_tree *t, uint32_t upper, uint32_t lower);
+    void (*on_shift)(void *self, struct radix_tree *t, uint32_t upper, uint32_t lower);
     void (*on_trim)(void *self, struct radix_tree *t, uint32_t leaf, uint32_t kept);
     void (*on_drop)(void *self, struct radix_tree *t, uint32_t node);
     void (*on_move)(void *self, struct radix_tree *t, uint32_t to, uint32_t from, uint32_t len);

@@ -37,6 +37,12 @@ static void worth_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t l
     t->worth[upper] = (radix_worth){0};
 }
 
+static void worth_on_shift(void *self, radix_tree *t, uint32_t upper, uint32_t lower)
+{
+    (void)self;
+    t->worth[lower].above = t->worth[upper].above + t->nodes[upper].pages;
+}
+
 static void worth_on_drop(void *self, radix_tree *t, uint32_t node)
 {
     (void)self;
@@ -77,6 +83,7 @@ static const node_part_ops worth_ops = {
     .on_add = worth_on_add,
     .on_split = worth_on_split,
     .on_merge = worth_on_merge,
+    .on_shift = worth_on_shift,
     .on_drop = worth_on_drop,
     .equal = worth_equal,
     .fault = worth_fault,
