@@ -2,6 +2,7 @@
 #include "cache/radix_host.h"
 
 #include "cache/radix_journal.h"
+#include "cache/radix_path.h"
 
 /* ---- a part of the tree ---- */
 
@@ -377,34 +378,33 @@ void radix_host_unlock(radix_tree *t, uint32_t node)
 
 radix_covered radix_host_covered(const radix_tree *t, uint32_t node, uint32_t depth)
 {
-    uint32_t id = node, end = depth, promised = 0;
+    radix_path p = radix_path_of(t, node, depth);
+    uint32_t promised = 0;
     bool all = false; /* the nodes below the one it is at are promised up to `promised` */
-    for (; !radix_on_host(t, id); id = t->nodes[id].parent) {
-        uint32_t start = end - t->nodes[id].pages;
-        if (t->host.of[id].promised < t->nodes[id].pages || !all)
-            promised = start + t->host.of[id].promised;
+    for (; !radix_on_host(t, p.node); radix_path_up(t, &p)) {
+        if (t->host.of[p.node].promised < t->nodes[p.node].pages || !all)
+            promised = p.begin + t->host.of[p.node].promised;
         all = true;
-        end = start;
     }
-    return (radix_covered){.on_host = end, .promised = all ? promised : end, .node = id};
+    return (radix_covered){.on_host = p.end, .promised = all ? promised : p.end, .node = p.node};
 }
 
 void radix_host_promise(radix_tree *t, uint32_t node, uint32_t depth, uint32_t end)
 {
-    for (uint32_t id = node; !radix_on_host(t, id); id = t->nodes[id].parent) {
-        depth -= t->nodes[id].pages;
-        if (depth >= end) continue;
-        uint32_t pages = RAD_MIN(end - depth, t->nodes[id].pages);
-        t->host.of[id].promised = RAD_MAX(t->host.of[id].promised, pages);
+    for (radix_path p = radix_path_of(t, node, depth); !radix_on_host(t, p.node);
+         radix_path_up(t, &p)) {
+        if (p.begin >= end) continue;
+        uint32_t pages = RAD_MIN(end - p.begin, t->nodes[p.node].pages);
+        t->host.of[p.node].promised = RAD_MAX(t->host.of[p.node].promised, pages);
     }
 }
 
 void radix_host_unpromise(radix_tree *t, uint32_t node, uint32_t depth, uint32_t begin)
 {
-    for (uint32_t id = node; !radix_on_host(t, id) && depth > begin; id = t->nodes[id].parent) {
-        depth -= t->nodes[id].pages;
-        uint32_t pages = begin > depth ? begin - depth : 0;
-        t->host.of[id].promised = RAD_MIN(t->host.of[id].promised, pages);
+    for (radix_path p = radix_path_of(t, node, depth); !radix_on_host(t, p.node) && p.end > begin;
+         radix_path_up(t, &p)) {
+        uint32_t pages = begin > p.begin ? begin - p.begin : 0;
+        t->host.of[p.node].promised = RAD_MIN(t->host.of[p.node].promised, pages);
     }
 }
 
@@ -452,24 +452,22 @@ void radix_path_pages(const radix_tree *t, bool host, uint32_t node, uint32_t de
     const rad_page *regions = host ? t->host.regions : t->regions;
     uint32_t left = first + count; /* from the back: pages [first, left) */
     RAD_ASSERT_ENV(&t->env, left <= depth);
-    for (uint32_t id = node; left > first; id = t->nodes[id].parent) {
-        const radix_node *n = &t->nodes[id];
-        uint32_t start = depth - n->pages, from = RAD_MAX(start, first);
-        if (from < left) {
-            page_runs_expand(regions + n->at, from - start, left - from, 1, pages + (from - first));
-            left = from;
-        }
-        depth = start;
+    for (radix_path p = radix_path_of(t, node, depth); left > first; radix_path_up(t, &p)) {
+        uint32_t from = RAD_MAX(p.begin, first);
+        if (from >= left) continue;
+        page_runs_expand(regions + t->nodes[p.node].at, from - p.begin, left - from, 1,
+                         pages + (from - first));
+        left = from;
     }
 }
 
 uint32_t radix_path_unit(const radix_tree *t, uint32_t node, uint32_t depth, uint32_t at)
 {
-    uint32_t id = node;
+    radix_path p = radix_path_of(t, node, depth);
     RAD_ASSERT_ENV(&t->env, at < depth);
-    for (depth -= t->nodes[id].pages; depth > at; depth -= t->nodes[id].pages)
-        id = t->nodes[id].parent;
-    return t->nodes[id].at + at - depth;
+    while (p.begin > at)
+        radix_path_up(t, &p);
+    return t->nodes[p.node].at + at - p.begin;
 }
 
 void radix_to_host(const radix_tree *t, radix_pos *pos)

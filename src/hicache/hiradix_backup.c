@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "cache/radix_journal.h"
+#include "cache/radix_path.h"
 
 /* Pages [begin, begin + count) of what ends `depth` pages deep: their hashes go along, since the
  * worker must not look into the tree. */
@@ -20,15 +21,14 @@ static bool begin_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint64
     memcpy(op->k.host, host, count * sizeof *host);
     for (uint32_t i = 0; i < count; i++)
         op->k.device[i] = checks ? HI_AS_IT_WAS : HI_NOT_STORED;
-    uint32_t end = depth, first = begin + count; /* from the back: pages [begin, first) */
-    for (uint32_t id = node; first > begin; id = t->nodes[id].parent) {
-        uint32_t start = end - t->nodes[id].pages, from = RAD_MAX(start, begin);
-        if (from < first)
-            memcpy(op->k.chain + (from - begin),
-                   t->journal->hashes + t->nodes[id].at + (from - start),
-                   (first - from) * sizeof *op->k.chain);
-        first = RAD_MIN(first, from);
-        end = start;
+    uint32_t left = begin + count; /* from the back: pages [begin, left) */
+    for (radix_path p = radix_path_of(t, node, depth); left > begin; radix_path_up(t, &p)) {
+        uint32_t from = RAD_MAX(p.begin, begin);
+        if (from >= left) continue;
+        memcpy(op->k.chain + (from - begin),
+               t->journal->hashes + t->nodes[p.node].at + (from - p.begin),
+               (left - from) * sizeof *op->k.chain);
+        left = from;
     }
     op->on_host = hi_lock_host(c, node, depth);
     uint32_t time = hi_recheck_time(c);

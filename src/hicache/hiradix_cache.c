@@ -49,8 +49,7 @@ static void back_up_key(hiradix_cache *c, const rad_key *key, bool force)
     radix_pos pos = hi_follow(c, key, 0, 0, 0);
     if (!pos.node) return;
     radix_to_device(c->tree, &pos);
-    uint32_t node = pos.child ? pos.child : pos.node;
-    uint32_t depth = pos.pages - pos.part + (pos.child ? c->tree->nodes[node].pages : 0);
+    uint32_t depth, node = hi_end_of(c, &pos, &depth);
     if (pos.pages) (void)hi_back_up(c, node, depth, pos.pages, force);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/bits.h"
 #include "cache/radix_journal.h"
+#include "cache/radix_path.h"
 
 enum { FEWEST_PAGES = 1 << 16, MOST_PAGES = 1 << 20 }; /* of a ring whose size was not said */
 
@@ -103,33 +104,22 @@ void hi_events_taken(hiradix_cache *c, const rad_page *pages, uint32_t count)
         bits_clear(c->in_storage, (size_t)pages[i]);
 }
 
-/* The node of page `at` on the path to `end`, which has `depth` pages; *from is its first one's
- * number. */
-static uint32_t node_of_page(const radix_tree *t, uint32_t end, uint32_t depth, uint32_t at,
-                             uint32_t *from)
-{
-    uint32_t id = end;
-    for (*from = depth - t->nodes[id].pages; at < *from; *from -= t->nodes[id].pages)
-        id = t->nodes[id].parent;
-    return id;
-}
-
 void hi_events_stored(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin,
                       uint32_t count, const rad_page *done)
 {
     if (!c->in_storage || !count) return;
     const radix_tree *t = c->tree;
-    uint32_t from = 0, end = 0, id = 0;
     RAD_ASSERT_ENV(&c->base.env, begin + count <= depth);
     journal_seed seed = radix_journal_seed_of(t->journal, t, node);
+    radix_path p = {0};
     for (uint32_t at = begin; at < begin + count; at++) {
-        if (at >= end) {
-            id = node_of_page(t, node, depth, at, &from);
-            end = from + t->nodes[id].pages;
-        }
+        if (at == begin || at == p.end) /* the next node down */
+            for (p = radix_path_of(t, node, depth); p.begin > at;)
+                radix_path_up(t, &p);
         if (done && done[at - begin] != HI_STORED) continue; /* a check tells nothing new */
-        bits_set(c->in_storage, (size_t)radix_host_page_at(t, &t->nodes[id], at - from));
-        push_stored(c, id, at - from, &seed);
+        rad_page page = radix_host_page_at(t, &t->nodes[p.node], at - p.begin);
+        bits_set(c->in_storage, (size_t)page);
+        push_stored(c, p.node, at - p.begin, &seed);
     }
 }
 

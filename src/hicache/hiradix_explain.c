@@ -8,7 +8,7 @@
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
-#include "cache/radix_journal.h"
+#include "cache/radix_path.h"
 
 /* Writes as much of a struct that begins with its size as the caller knows. */
 static rad_status give(void *to, const void *from, size_t known)
@@ -32,16 +32,12 @@ static uint32_t fetched_pages(const hiradix_cache *c, const rad_key *key, uint32
     radix_pos pos = hi_follow(c, key, 0, 0, 0);
     if (!pos.node) return 0;
     radix_to_host(t, &pos);
-    uint32_t id = pos.child ? pos.child : pos.node, at = pos.pages;
-    uint32_t pages = pos.child ? pos.part : t->nodes[id].pages;
-    for (; t->nodes[id].parent && at > from; pages = t->nodes[id].pages) {
-        const radix_node *n = &t->nodes[id];
-        at -= pages;
-        for (uint32_t i = 0; i < pages; i++)
-            if (at + i >= from && at + i < end)
-                count += bits_get(c->fetched, (size_t)radix_host_page_at(t, n, i));
-        id = n->parent;
-    }
+    for (radix_path p = radix_path_to(t, &pos); radix_path_is(t, &p) && p.end > from;
+         radix_path_up(t, &p))
+        for (uint32_t at = RAD_MAX(p.begin, from); at < RAD_MIN(p.end, end); at++) {
+            rad_page page = radix_host_page_at(t, &t->nodes[p.node], at - p.begin);
+            count += bits_get(c->fetched, (size_t)page);
+        }
     return count;
 }
 

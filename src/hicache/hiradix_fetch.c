@@ -134,9 +134,8 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     if (!op) return hi_prefetch_note(c, RAD_PREFETCH_NO_TICKET, RAD_FULL);
     op->k.begin = begin;
     if (begin) {
-        uint32_t node = pos.child ? pos.child : pos.node;
-        uint32_t behind = pos.child ? c->tree->nodes[node].pages - pos.part : 0;
-        op->on_host = hi_lock_host(c, node, begin + behind);
+        uint32_t depth, node = hi_end_of(c, &pos, &depth);
+        op->on_host = hi_lock_host(c, node, depth);
     }
     const rad_page_hash *prior = hash_before(c, op, begin);
     rad_status status = begin && !prior
@@ -206,8 +205,7 @@ static uint32_t hang(hiradix_cache *c, hi_op *op, const rad_key *key, uint32_t c
     if (!root) (void)radix_add_root(t, key->extra_key, key->cache_salt);
     radix_pos pos = hi_follow(c, &front, op->on_host.node.index, op->on_host.depth, begin);
     if (pos.pages > begin) { /* somebody has computed them meanwhile, or fetched them */
-        uint32_t node = pos.child ? pos.child : pos.node;
-        uint32_t node_depth = pos.pages - pos.part + (pos.child ? t->nodes[node].pages : 0);
+        uint32_t node_depth, node = hi_end_of(c, &pos, &node_depth);
         done =
             radix_host_fill(t, node, node_depth, begin, op->k.host, pos.pages - begin, end, depth);
         if (begin + done < pos.pages) return done;

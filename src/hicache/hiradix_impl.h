@@ -130,6 +130,15 @@ uint32_t hi_key_pages(const hiradix_cache *c, const rad_key *key);
 radix_pos hi_follow(const hiradix_cache *c, const rad_key *key, uint32_t node, uint32_t depth,
                     uint32_t from);
 
+/* The node in which a walk ended, and how deep that one ends. */
+static inline uint32_t hi_end_of(const hiradix_cache *c, const radix_pos *pos, uint32_t *depth)
+{
+    *depth = pos->pages;
+    if (!pos->child) return pos->node;
+    *depth += c->tree->nodes[pos->child].pages - pos->part;
+    return pos->child;
+}
+
 /* Locks the node, which ends `depth` pages deep, on a tier, and the hold that goes with it. */
 hi_hold hi_lock_device(hiradix_cache *c, uint32_t node, uint32_t depth);
 hi_hold hi_lock_host(hiradix_cache *c, uint32_t node, uint32_t depth);

@@ -110,8 +110,7 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
 
     hi_op *op = hi_op_take(c, TRANSFER_LOAD, count);
     if (!op) return refuse(c, result, RAD_LOAD_NO_TICKET);
-    uint32_t node = pos.child ? pos.child : pos.node;
-    uint32_t depth = pos.pages - pos.part + (pos.child ? c->tree->nodes[node].pages : 0);
+    uint32_t depth, node = hi_end_of(c, &pos, &depth);
     op->on_host = hi_lock_host(c, node, depth);
     if (!take_device_pages(c, op->k.device, count)) {
         tickets_give(&c->out, &op->k);

@@ -20,6 +20,7 @@
  * one place where a call waits for a copy. */
 #include "hicache/hiradix_impl.h"
 
+#include "cache/radix_path.h"
 #include "mem/host_kv_pool.h"
 
 enum {
@@ -68,10 +69,8 @@ static bool begin_write(hiradix_cache *c, uint32_t node, uint32_t depth, const r
 /* How many of the first `end` pages of the path have been hit since they came. */
 static uint32_t hit_pages(const radix_tree *t, uint32_t node, uint32_t depth, uint32_t end)
 {
-    for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
-        if (t->nodes[id].hit_count) return RAD_MIN(depth, end);
-        depth -= t->nodes[id].pages;
-    }
+    for (radix_path p = radix_path_of(t, node, depth); radix_path_is(t, &p); radix_path_up(t, &p))
+        if (t->nodes[p.node].hit_count) return RAD_MIN(p.end, end);
     return 0;
 }
 
