@@ -29,6 +29,7 @@ typedef struct hrig_options {
     uint64_t demote_tokens;
     uint64_t pinned_tokens;
     uint32_t max_nodes, eviction; /* of the tree, and on the device; 0: the defaults */
+    uint32_t cached_pages;        /* that the tree may have; 0: as many as there are */
     const char *model;
     bool events; /* of all tiers where tiers.tier_events is set */
     uint32_t event_pages, explain_pages;
@@ -132,6 +133,7 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
                              .req_to_token_pool = r->rows,
                              .max_pinned_tokens = o->pinned_tokens,
                              .max_nodes = o->max_nodes,
+                             .max_tokens = (uint64_t)o->cached_pages * o->page_size,
                              .eviction = {.policy = o->eviction},
                              .enable_kv_events = o->events,
                              .kv_event_pages = o->event_pages,

@@ -801,4 +801,49 @@ TEST(misuse_is_refused_in_words)
     hrig_stop(&r, false);
 }
 
+/* A key of `count` tokens from `first` on enters the tree. */
+static rad_status put(hrig *r, uint32_t count, rad_token first)
+{
+    hreq q = {0};
+    rad_slot slots[16];
+    uint32_t had;
+    hreq_ask(&q, 0, count, first);
+    rad_key key = hreq_key(&q, count);
+    CHECK_OK(rad_kv_alloc(r->kv, slots, count));
+    for (uint32_t i = 0; i < count; i++)
+        hrig_write(r, slots[i], hreq_digest(&q, i));
+    rad_status status = rad_cache_insert(r->cache, &key, slots, NULL, &had, NULL);
+    if (status) had = 0;
+    CHECK_OK(rad_kv_free(r->kv, slots, status ? count : had, NULL));
+    return status;
+}
+
+/* There is a node for the new key, and its page is had by evicting a part of what the host has: the
+ * cut must not take that node, for there would be more nodes than the limit then. */
+TEST(a_cut_between_tiers_takes_nobodys_node)
+{
+    hrig r;
+    hrig_options o = plain(1);
+    o.device_pages = 16;
+    o.cached_pages = 8;
+    o.host_pages = 4;
+    o.max_nodes = 1; /* and one for each page of the host */
+    o.tiers.write_policy = RAD_WRITE_THROUGH_SELECTIVE;
+    hrig_start(&r, &o, NULL);
+    CHECK_OK(put(&r, 4, 1000));
+    CHECK_OK(put(&r, 4, 1000)); /* a hit: it gets its copy */
+    hrig_settle(&r);
+    CHECK(hrig_host_size(&r) == 4);
+    CHECK_OK(put(&r, 1, 2000));
+    CHECK_OK(put(&r, 1, 3000));
+    CHECK_OK(put(&r, 2, 4000));
+    CHECK_OK(put(&r, 1, 5000));
+    rad_cache_stats stats;
+    rad_cache_get_stats(r.cache, &stats);
+    CHECK(stats.num_nodes <= 5);
+    CHECK_OK(rad_cache_check(r.cache, NULL));
+    CHECK(look(&r, 1, 5000).prefix_tokens == 1);
+    hrig_end(&r);
+}
+
 TEST_MAIN()

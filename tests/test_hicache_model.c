@@ -227,6 +227,7 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
         if (bits >> 48 & 1) { /* nodes are short: cuts between tiers may not be made */
             o.max_nodes = 2 + (uint32_t)(bits >> 50) % 6;
             o.host_pages = RAD_MIN(o.host_pages, 24u);
+            if (bits >> 53 & 1) o.cached_pages = 1 + o.device_pages / 2;
         }
         o.tiers = (rad_hicache_params){.write_policy = (bits >> 28) % 3,
                                        .prefetch_policy = (bits >> 30) % 3,

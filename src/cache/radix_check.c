@@ -117,6 +117,9 @@ rad_status radix_check(const radix_tree *t, rad_error *err)
         if (radix_on_device(t, id)) *(n->lock_ref ? &locked : &evictable) += n->pages;
         unlocked += radix_is_unlocked(t, id);
     }
+    if (nodes > t->limits.max_nodes)
+        return rad_fail(err, RAD_E_CORRUPT, "radix_check: %u nodes, %u at most", nodes,
+                        t->limits.max_nodes);
     for (uint32_t id = 1; id <= t->spans.num_fresh; id++)
         refs += t->spans.spans[id].refs;
     if (refs != nodes)

@@ -130,7 +130,7 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
         t->host.save(t->host.user, leaf, (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages));
     bool stays = radix_on_host(t, leaf);
     uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);
-    if (stays && !radix_nodes_available(t)) count = n->pages;
+    if (stays && !radix_can_cut(t)) count = n->pages;
     uint32_t kept = n->pages - count;
     kv_run runs[PAGE_RUNS];
     rad_page *region = t->regions + n->at;
@@ -310,8 +310,10 @@ bool radix_make_room(radix_tree *t, uint32_t nodes, uint32_t pages, bool root, u
     if (ok) merge_path(t, pin, nodes);
     ok = ok && radix_nodes_available(t) >= nodes;
     uint64_t used = t->evictable + t->locked;
+    t->kept_nodes = nodes;
     if (ok && used + pages > t->limits.max_pages)
         radix_evict(t, used + pages - t->limits.max_pages, drop, user);
+    t->kept_nodes = 0;
     if (pin) radix_unlock(t, pin);
     return ok;
 }

@@ -293,7 +293,7 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages)
     bool stays = radix_on_device(t, leaf);
     uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);
     RAD_ASSERT_ENV(&t->env, is_evictable_leaf(t, leaf));
-    if (stays && !radix_nodes_available(t)) count = n->pages;
+    if (stays && !radix_can_cut(t)) count = n->pages;
     uint32_t kept = n->pages - count;
     kv_run runs[PAGE_RUNS];
     rad_page *region = t->host.regions + n->at;

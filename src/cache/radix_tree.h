@@ -93,6 +93,7 @@ typedef struct radix_tree {
     uint64_t evictable;      /* pages */
     uint64_t locked;         /* pages */
     uint32_t unlocked_nodes; /* roots not counted: what eviction could free */
+    uint32_t kept_nodes;     /* promised to whoever makes room now: a cut must not take them */
     uint64_t splits;
     uint64_t merges;
     uint64_t metadata_bytes;
@@ -381,6 +382,12 @@ void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *use
 static inline uint32_t radix_nodes_available(const radix_tree *t)
 {
     return t->limits.max_nodes + t->names.ids.num_live - t->ids.num_live;
+}
+
+/* Whether an eviction may cut a node in two. */
+static inline bool radix_can_cut(const radix_tree *t)
+{
+    return radix_nodes_available(t) > t->kept_nodes;
 }
 
 /* Makes sure of `nodes` free nodes, of `pages` free pages in one run, and, when
