@@ -7,6 +7,7 @@
 #include "test.h"
 
 #include <limits.h>
+#include <openssl/crypto.h>
 #include <radish/radish.h>
 
 #include "hicache_rig.h"
@@ -63,6 +64,25 @@ void __wrap_free(void *memory)
 {
     heap_calls += watching;
     __real_free(memory);
+}
+
+/* libcrypto is a library of its own, and not linked with --wrap: it is given these. */
+static void *crypto_malloc(size_t bytes, const char *file, int line)
+{
+    (void)file, (void)line;
+    return malloc(bytes);
+}
+
+static void *crypto_realloc(void *memory, size_t bytes, const char *file, int line)
+{
+    (void)file, (void)line;
+    return realloc(memory, bytes);
+}
+
+static void crypto_free(void *memory, const char *file, int line)
+{
+    (void)file, (void)line;
+    free(memory);
 }
 
 /* The env counts in test_env.allocs, which only counts when it may fail: never, here. */
@@ -137,6 +157,9 @@ static void start(world *w, req *r)
     look.num_tokens--;
     CHECK_OK(rad_req_to_token_alloc(w->rows, &r->kv.row));
     rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
+    rad_explanation why;
+    rad_status told = rad_cache_explain(w->cache, &look, &why);
+    CHECK(told == (w->kind == RAD_CACHE_CHUNK ? RAD_E_UNSUPPORTED : RAD_OK));
     CHECK_OK(rad_cache_lookup(w->cache, &look, &looked));
     CHECK_OK(rad_cache_match_prefix(w->cache, &look, row, &match, NULL));
     CHECK(looked.prefix_tokens == match.prefix_tokens);
@@ -345,6 +368,34 @@ TEST(every_policy_with_pins_and_retention)
             0);
 }
 
+/* Names are hashed where pages of a namespace come and go; prompts have them. */
+TEST(hashes_events_and_explanations)
+{
+    CHECK(CRYPTO_set_mem_functions(crypto_malloc, crypto_realloc, crypto_free) == 1);
+    for (uint32_t ps = 1; ps <= 16; ps *= 4)
+        run((rad_cache_params){.page_size = ps,
+                               .enable_page_hashes = 1,
+                               .enable_kv_events = ps > 1,
+                               .explain_pages = 100,
+                               .explain_namespaces = 1},
+            0);
+    run((rad_cache_params){.page_size = 1, .explain_pages = 100}, 0);
+
+    /* It is counted: this takes memory in libcrypto. */
+    rad_storage_identity id = {.struct_size = sizeof id, .model = "m"};
+    rad_storage_fingerprint print;
+    rad_storage_key key;
+    rad_page_hash page = {{7}};
+    long calls = heap_calls;
+    watching = true;
+    rad_status status = rad_storage_fingerprint_of(&id, &print, NULL);
+    long taken = heap_calls - calls;
+    calls = heap_calls;
+    if (!status) status = rad_storage_key_of(&print, &page, &key);
+    watching = false;
+    CHECK(!status && taken > 0 && heap_calls == calls);
+}
+
 TEST(requests_through_a_radix_cache_with_windows)
 {
     for (uint32_t ps = 1; ps <= 16; ps *= 4)
@@ -412,8 +463,7 @@ TEST(a_window_allocator_and_its_pool)
     CHECK(t.bytes == 0);
 }
 
-/* Over two tiers: written, evicted, loaded, cancelled, whatever the order. Storage hashes
- * pages in libcrypto, which uses the heap. */
+/* Over two tiers: written, evicted, loaded, cancelled, whatever the order. */
 TEST(pages_that_go_to_the_host_and_come_back)
 {
     uint64_t rng = 4;

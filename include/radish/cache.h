@@ -101,7 +101,7 @@ typedef struct rad_cache_params {
     uint32_t kv_event_pages;     /* the queue, 32 bytes and the tokens of each; 0: as many as
                                   * the tree can hold, but 64 Ki at least and 1 Mi at most */
     uint32_t enable_page_hashes; /* 1: page_hash.h, 32 bytes a page, and some 0.1 us to insert
-                                  * one, in libcrypto, which uses the heap */
+                                  * one */
     uint32_t explain_pages;      /* evicted pages that explain.h remembers, some 56 bytes each,
                                   * and 8 for each cached page; 0: none */
     uint32_t explain_namespaces; /* 1: explanations look into other namespaces too */

@@ -58,7 +58,7 @@
  * Tiers do not carry windows: a cache with window_tokens is refused (RAD_E_UNSUPPORTED).
  *
  * One thread owns the cache together with all it was given. Nothing here touches the heap
- * after create (libcrypto's small blocks apart, when there is storage). */
+ * after create, but for what attaching a store takes. */
 #ifndef RADISH_HICACHE_H
 #define RADISH_HICACHE_H
 

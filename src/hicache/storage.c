@@ -8,10 +8,12 @@
  * Numbers are little-endian, so that a store can move between machines. Checksums are
  * XXH3's 64 bits: they find accidents. Nobody who can write to the store is kept from
  * forging a page; a key is only as good as the store is private. */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include <radish/storage.h>
 
 #define XXH_INLINE_ALL
 #include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <xxhash.h>
 
@@ -82,8 +84,12 @@ rad_status rad_storage_key_of(const rad_storage_fingerprint *fingerprint, const 
     uint8_t both[64];
     memcpy(both, fingerprint->bytes, 32);
     memcpy(both + 32, page->bytes, 32);
-    return EVP_Digest(both, sizeof both, key->bytes, NULL, EVP_sha256(), NULL) ? RAD_OK
-                                                                               : RAD_E_UNSUPPORTED;
+    /* Not by EVP, which takes memory for every digest: see page_hash.c. */
+    SHA256_CTX state;
+    return SHA256_Init(&state) && SHA256_Update(&state, both, sizeof both) &&
+                   SHA256_Final(key->bytes, &state)
+               ? RAD_OK
+               : RAD_E_UNSUPPORTED;
 }
 
 void rad_storage_seal(void *record, const rad_storage_record *about)
