@@ -13,6 +13,7 @@
 #include "gear/runner_fake.h"
 #include "gear/storage_mem.h"
 #include "hicache/hiradix_impl.h"
+#include "mem/host_kv_pool.h"
 
 enum { TOKENS = 200, ROW_TOKENS = 256, VOCAB = 100, PROMPTS = 3, PAGE_BYTES = 4096 };
 

@@ -11,8 +11,8 @@
  * gives, in both layouts.
  *
  * Pages are handed out by a rad_kv_allocator of the pool's own, so a page freed twice is
- * refused. One thread owns the pool and its allocator; copies of different pages may run in
- * any threads. After create nothing here touches the heap. */
+ * refused. One thread owns the pool; the tiers that it is given to (hicache.h) copy in others.
+ * After create nothing here touches the heap. */
 #ifndef RADISH_HOST_KV_POOL_H
 #define RADISH_HOST_KV_POOL_H
 
@@ -45,34 +45,6 @@ RAD_API rad_status rad_host_kv_pool_create(const rad_env *env,
                                            const rad_host_kv_pool_params *params,
                                            rad_host_kv_pool **out, rad_error *err);
 RAD_API void rad_host_kv_pool_destroy(rad_host_kv_pool *pool); /* NULL is fine */
-
-/* Who has which host page: 1..num_pages; the pool's own, and its owner thread's. */
-RAD_API rad_kv_allocator *rad_host_kv_pool_allocator(rad_host_kv_pool *pool);
-
-/* O(1). */
-RAD_API uint32_t rad_host_kv_pool_num_pages(const rad_host_kv_pool *pool);
-RAD_API size_t rad_host_kv_pool_page_bytes(const rad_host_kv_pool *pool); /* the payload */
-RAD_API size_t rad_host_kv_pool_size_bytes(const rad_host_kv_pool *pool); /* all memory */
-
-/* The page's record, header room included, or NULL in layer_first. */
-RAD_API void *rad_host_kv_pool_record(rad_host_kv_pool *pool, rad_page host_page);
-
-/* Copies device_pages[i] to host_pages[i], all layers, or the layer back. The caller sees to
- * it that nobody writes the source meanwhile. RAD_E_INVAL, and nothing copied, for a page or
- * layer that is not the pool's; RAD_E_IO when the device failed: the target is then
- * undefined. O(bytes). */
-RAD_API rad_status rad_host_kv_pool_backup(rad_host_kv_pool *pool, const rad_page *device_pages,
-                                           const rad_page *host_pages, uint32_t count);
-RAD_API rad_status rad_host_kv_pool_load_layer(rad_host_kv_pool *pool, uint32_t layer,
-                                               const rad_page *host_pages,
-                                               const rad_page *device_pages, uint32_t count);
-
-/* The payload of one page out of the pool, or into it; `bytes` must be page_bytes. For
- * storage in layer_first, and for comparisons. RAD_E_INVAL otherwise. */
-RAD_API rad_status rad_host_kv_pool_get_page(const rad_host_kv_pool *pool, rad_page host_page,
-                                             void *dst, size_t bytes);
-RAD_API rad_status rad_host_kv_pool_set_page(rad_host_kv_pool *pool, rad_page host_page,
-                                             const void *src, size_t bytes);
 
 #ifdef __cplusplus
 }

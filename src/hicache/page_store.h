@@ -12,12 +12,12 @@
 #ifndef HICACHE_PAGE_STORE_H
 #define HICACHE_PAGE_STORE_H
 
-#include <radish/host_kv_pool.h>
 #include <radish/page_hash.h>
 #include <radish/storage.h>
 
 #include "hicache/cache_controller.h"
 #include "hicache/store_trouble.h"
+#include "mem/host_kv_pool.h"
 
 enum { STORE_LOT_PAGES = 128 };
 

@@ -177,11 +177,6 @@ size_t rad_host_kv_pool_page_bytes(const rad_host_kv_pool *h)
     return h->page_bytes;
 }
 
-size_t rad_host_kv_pool_size_bytes(const rad_host_kv_pool *h)
-{
-    return h->bytes;
-}
-
 rad_token_to_kv_pool *host_kv_pool_device_pool(const rad_host_kv_pool *h)
 {
     return h->device_pool;
