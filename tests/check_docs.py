@@ -115,6 +115,16 @@ def check_manual(root, build, wrong):
         count += len(options)
         for option in sorted(options - shared - options_named(entries.get(command, ""))):
             wrong.append(f"{page}: --{option} of radish {command} is not there")
+    said = {}
+    for entry in re.split(r"^ +--", help_of("serve"), flags=re.M)[1:]:
+        default = re.search(r"Default (\d+)(?:;|\.\s| \()", entry)
+        if default:
+            said[entry.split()[0]] = default[1]
+    for option, number in re.findall(r"^\.Fl -([\w-]+)(?: Ar \w+)?\n\((\d+)", text, re.M):
+        if said.get(option, number) != number:
+            wrong.append(f"{page}: --{option} is {number} by default there, {said[option]} in --help")
+    if len(said) < 10:
+        wrong.append(f"only {said} have defaults in serve --help")
     for option in ("radix-eviction-policy", "schedule-policy"):
         names = policies(help_of("serve"), option)
         for page_or_readme in (page, root / "README.md"):

@@ -75,6 +75,10 @@ typedef struct rad_evict_facts {
  * the key of the last occasion. Must not call the cache. Any value is safe. */
 typedef uint64_t (*rad_evict_key_fn)(void *user, const rad_evict_facts *facts);
 
+#define RAD_EVICT_PROTECTED_THRESHOLD    2  /* the defaults of the options below */
+#define RAD_EVICT_COST_HALF_LIFE_PERCENT 25 /* numbers alone: manuals put them into words */
+#define RAD_EVICT_COST_ATTENTION_TOKENS  16384
+
 /* Options of policies; 0 = the default. It stands inside rad_cache_params and does not grow. */
 typedef struct rad_eviction_options {
     uint32_t policy;                 /* rad_eviction_policy */

@@ -29,9 +29,9 @@ static rad_status read_eviction(rad_eviction_options *e, bool has_key, rad_error
         return rad_fail(err, RAD_E_INVAL, "radix_cache: there is no eviction policy %u", e->policy);
     if (e->policy == RAD_EVICT_USER && !has_key)
         return rad_fail(err, RAD_E_INVAL, "radix_cache: a user's eviction policy needs evict_key");
-    if (!e->protected_threshold) e->protected_threshold = 2;
-    if (!e->cost_half_life_percent) e->cost_half_life_percent = 25;
-    if (!e->cost_attention_tokens) e->cost_attention_tokens = 16384;
+    if (!e->protected_threshold) e->protected_threshold = RAD_EVICT_PROTECTED_THRESHOLD;
+    if (!e->cost_half_life_percent) e->cost_half_life_percent = RAD_EVICT_COST_HALF_LIFE_PERCENT;
+    if (!e->cost_attention_tokens) e->cost_attention_tokens = RAD_EVICT_COST_ATTENTION_TOKENS;
     return RAD_OK;
 }
 

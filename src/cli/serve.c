@@ -13,7 +13,12 @@
 
 /* A server has somebody waiting for the next token: on a slow machine a whole chunk of somebody
  * else's prompt would take seconds. The engine's own default is no limit. */
-enum { DEFAULT_MAX_ITL_MS = 500, DEFAULT_SELF_CHECK_S = 60 };
+#define DEFAULT_MAX_ITL_MS   500
+#define DEFAULT_SELF_CHECK_S 60
+
+/* A default as --help says it. */
+#define NUMBER_(x) #x
+#define NUMBER(x)  NUMBER_(x)
 
 /* Names that no browser sends would silently allow nothing. CLI_GO_ON, or 2. */
 static int check_names(const server_params *s)
@@ -305,7 +310,8 @@ int cmd_serve(int argc, char **argv)
          .name = "max-queued-requests",
          .arg = "N",
          .target = &engine_p.max_queued_requests,
-         .help = "How many may wait; past it the answer is 429. Default 4096; 0 = default."},
+         .help = "How many may wait; past it the answer is 429. Default "
+                 NUMBER(ENGINE_MAX_QUEUED_REQUESTS) "; 0 = default."},
         {.kind = CLI_I32,
          .name = "chunked-prefill-size",
          .arg = "N",
@@ -313,7 +319,8 @@ int cmd_serve(int argc, char **argv)
          .min = -1,
          .max = INT32_MAX,
          .help =
-             "Most prompt tokens computed in one step. Default 2048; 0 = default, -1 = no limit."},
+             "Most prompt tokens computed in one step. Default "
+             NUMBER(ENGINE_CHUNKED_PREFILL_SIZE) "; 0 = default, -1 = no limit."},
         {.kind = CLI_TEXT,
          .name = "kv-cache-dtype",
          .arg = "TYPE",
@@ -360,7 +367,8 @@ int cmd_serve(int argc, char **argv)
          .help =
              "Cut the prompts of a step so that answers in progress get their next token within\n"
              "N ms, as far as can be told from the steps before; 16 prompt tokens a step are\n"
-             "always computed. Default 500 (none with --chunked-prefill-size -1); 0 = no limit:\n"
+             "always computed. Default " NUMBER(DEFAULT_MAX_ITL_MS)
+             " (none with --chunked-prefill-size -1); 0 = no limit:\n"
              "larger chunks compute more tokens a second."},
         {.kind = CLI_FLAG,
          .name = "disable-tree-attention",
@@ -377,8 +385,11 @@ int cmd_serve(int argc, char **argv)
          .name = "radix-eviction-policy-config",
          .arg = "JSON",
          .target = &policy_config,
-         .help = "Its options: '{\"protected_threshold\":4}' for slru (default 2);\n"
-                 "cost_half_life_percent (25) and cost_attention_tokens (16384) for cost."},
+         .help = "Its options: '{\"protected_threshold\":4}' for slru (default "
+                 NUMBER(RAD_EVICT_PROTECTED_THRESHOLD) ");\n"
+                 "cost_half_life_percent (" NUMBER(RAD_EVICT_COST_HALF_LIFE_PERCENT)
+                 ") and cost_attention_tokens (" NUMBER(RAD_EVICT_COST_ATTENTION_TOKENS)
+                 ") for cost."},
         {.kind = CLI_FLAG,
          .name = "disable-radix-cache",
          .target = &engine_p.disable_radix_cache,
@@ -409,7 +420,8 @@ int cmd_serve(int argc, char **argv)
          .help =
              "How often an idle server checks that each KV slot has exactly one owner, and all\n"
              "its structures: in pieces, between which requests are served. What is wrong is\n"
-             "logged and counted (/metrics), and serving goes on. Default 60; 0 = never."},
+             "logged and counted (/metrics), and serving goes on. Default "
+             NUMBER(DEFAULT_SELF_CHECK_S) "; 0 = never."},
         {.kind = CLI_HEADING, .help = "Host memory and storage below the KV cache:"},
         {.kind = CLI_FLAG,
          .name = "enable-hierarchical-cache",
@@ -422,7 +434,8 @@ int cmd_serve(int argc, char **argv)
          .arg = "F",
          .target = &engine_p.hicache_ratio,
          .max = 1e6,
-         .help = "Host tokens for each token of the KV cache. Default 2; 0 = default."},
+         .help = "Host tokens for each token of the KV cache. Default "
+                 NUMBER(ENGINE_HICACHE_RATIO) "; 0 = default."},
         {.kind = CLI_F64,
          .name = "hicache-size",
          .arg = "GB",
@@ -481,31 +494,36 @@ int cmd_serve(int argc, char **argv)
          .name = "hicache-load-back-threshold",
          .arg = "N",
          .target = &engine_p.hicache_load_back_threshold,
-         .help = "Tokens: what the host has less of is computed. Default 10; 0 = default."},
+         .help = "Tokens: what the host has less of is computed. Default "
+                 NUMBER(ENGINE_HICACHE_LOAD_BACK_THRESHOLD) "; 0 = default."},
         {.kind = CLI_U32,
          .name = "hicache-prefetch-threshold",
          .arg = "N",
          .target = &engine_p.hicache_prefetch_threshold,
          .help = "Tokens: what a store has less of is not fetched; the extra config's\n"
-                 "prefetch_threshold by another name. Default 256; 0 = default."},
+                 "prefetch_threshold by another name. Default "
+                 NUMBER(ENGINE_HICACHE_PREFETCH_THRESHOLD) "; 0 = default."},
         {.kind = CLI_U32,
          .name = "hicache-max-transfers",
          .arg = "N",
          .target = &engine_p.hicache_max_transfers,
          .max = 65535,
-         .help = "Most copies under way at one time. Default 256; 0 = default."},
+         .help = "Most copies under way at one time. Default "
+                 NUMBER(ENGINE_HICACHE_MAX_TRANSFERS) "; 0 = default."},
         {.kind = CLI_U32,
          .name = "hicache-copy-threads",
          .arg = "N",
          .target = &engine_p.hicache_copy_threads,
          .max = 64,
-         .help = "Threads that copy to the host and back. Default 1; 0 = default."},
+         .help = "Threads that copy to the host and back. Default "
+                 NUMBER(ENGINE_HICACHE_COPY_THREADS) "; 0 = default."},
         {.kind = CLI_U32,
          .name = "hicache-store-threads",
          .arg = "N",
          .target = &engine_p.hicache_store_threads,
          .max = 64,
-         .help = "Threads that read and write the store. Default 2; 0 = default."},
+         .help = "Threads that read and write the store. Default "
+                 NUMBER(ENGINE_HICACHE_STORE_THREADS) "; 0 = default."},
         {.kind = CLI_FLAG,
          .name = "hicache-pin-memory",
          .target = &engine_p.hicache_pin_memory,

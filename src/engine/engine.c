@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { DETOK_RING = 4096, DEFAULT_QUEUE = 4096, DEFAULT_CHUNK = 2048 };
+enum { DETOK_RING = 4096 };
 
 /* ---- create ---- */
 
@@ -57,14 +57,14 @@ static rad_status complete_params(engine_params *p, const runner_info *model, ra
     if (p->context_length > model->context_length)
         return rad_fail(err, RAD_E_INVAL, "context_length %u is more than the model's %u",
                         p->context_length, model->context_length);
-    if (!p->chunked_prefill_size) p->chunked_prefill_size = DEFAULT_CHUNK;
+    if (!p->chunked_prefill_size) p->chunked_prefill_size = ENGINE_CHUNKED_PREFILL_SIZE;
     if (p->chunked_prefill_size < -1)
         return rad_fail(err, RAD_E_INVAL, "chunked_prefill_size %d is not a size (-1 = never)",
                         p->chunked_prefill_size);
     if (!p->max_total_tokens) return rad_fail(err, RAD_E_INVAL, "max_total_tokens is needed");
     if (!p->max_running_requests)
         p->max_running_requests = default_max_running(p->max_total_tokens);
-    if (!p->max_queued_requests) p->max_queued_requests = DEFAULT_QUEUE;
+    if (!p->max_queued_requests) p->max_queued_requests = ENGINE_MAX_QUEUED_REQUESTS;
     return check_scheduling(p, err);
 }
 

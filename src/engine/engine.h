@@ -21,6 +21,16 @@
 
 typedef struct engine engine;
 
+/* What 0 stands for in engine_params. Numbers alone: --help puts them into words. */
+#define ENGINE_MAX_QUEUED_REQUESTS         4096
+#define ENGINE_CHUNKED_PREFILL_SIZE        2048
+#define ENGINE_HICACHE_RATIO               2
+#define ENGINE_HICACHE_LOAD_BACK_THRESHOLD 10
+#define ENGINE_HICACHE_PREFETCH_THRESHOLD  256
+#define ENGINE_HICACHE_MAX_TRANSFERS       256
+#define ENGINE_HICACHE_COPY_THREADS        1
+#define ENGINE_HICACHE_STORE_THREADS       2
+
 typedef struct engine_params {
     const char *model_path;
     const char *served_model_name; /* NULL = general.name of the file, else its file name */
@@ -35,10 +45,10 @@ typedef struct engine_params {
     uint64_t max_total_tokens;     /* KV pool size in tokens; 0 = from mem_fraction_static, and
                                     * where that is 0 too at most 64 contexts */
     uint32_t max_running_requests; /* 0 = derived from pool and memory, 64..4096 */
-    int32_t chunked_prefill_size;  /* tokens; 0 = 2048; -1 = never chunk */
+    int32_t chunked_prefill_size;  /* tokens; 0 = the default; -1 = never chunk */
     uint32_t page_size;            /* 0 = 1 */
     uint32_t context_length;       /* 0 = the model's */
-    uint32_t max_queued_requests;  /* 0 = 4096; past it submit answers RAD_FULL */
+    uint32_t max_queued_requests;  /* 0 = the default; past it submit answers RAD_FULL */
     bool disable_radix_cache;
     bool use_attn_ref;    /* the slow judge instead of attn_cpu */
     uint64_t random_seed; /* seeds of requests without one; 0 = from the clock */
@@ -66,7 +76,7 @@ typedef struct engine_params {
 
     /* Tiers below the KV pool (radish/hicache.h). Words as SGLang's; NULL or 0 = default. */
     bool enable_hierarchical_cache;
-    double hicache_ratio;                        /* host tokens per KV pool token; 2 */
+    double hicache_ratio;                        /* host tokens per KV pool token */
     double hicache_size;                         /* GB of host memory instead of the ratio */
     const char *hicache_write_policy;            /* write_through, _selective, write_back */
     const char *hicache_mem_layout;              /* page_first, layer_first */
@@ -75,11 +85,11 @@ typedef struct engine_params {
     const char *hicache_storage_prefetch_policy; /* timeout, wait_complete, best_effort */
     const char *hicache_storage_backend_extra_config; /* a JSON object */
     const char *hicache_storage_mode; /* of a directory's files: 0600, 0640, 0660 */
-    uint32_t hicache_load_back_threshold; /* tokens: fewer on the host are computed; 10 */
-    uint32_t hicache_prefetch_threshold;  /* tokens: fewer in storage are not fetched; 256 */
-    uint32_t hicache_max_transfers;       /* at one time; 256 */
-    uint32_t hicache_copy_threads;        /* between device and host; 1 */
-    uint32_t hicache_store_threads;       /* between host and storage; 2 */
+    uint32_t hicache_load_back_threshold; /* tokens: fewer on the host are computed */
+    uint32_t hicache_prefetch_threshold;  /* tokens: fewer in storage are not fetched */
+    uint32_t hicache_max_transfers;       /* at one time */
+    uint32_t hicache_copy_threads;        /* between device and host */
+    uint32_t hicache_store_threads;       /* between host and storage */
     bool hicache_pin_memory;              /* the host tier is locked into memory */
 
     memory_budget *request_memory; /* what all requests together may hold outside of the KV pool:

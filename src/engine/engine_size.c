@@ -40,8 +40,7 @@ enum {
     MIN_POOL_TOKENS = 64,
     INDEX_BYTES = 32,        /* of keys, rows and allocator a token, roughly; KV is far more */
     WINDOW_INDEX_BYTES = 16, /* of the allocator's window side and its rows, likewise */
-    DEFAULT_CHUNK = 2048,
-    NODE_BYTES = 188 /* of the tree, which may have a node for each page (cache.h) */
+    NODE_BYTES = 188         /* of the tree, which may have a node for each page (cache.h) */
 };
 
 static const double LEAST_RATIO = 1.0 / 8;
@@ -96,7 +95,7 @@ static token_cost cost_of_token(const engine_params *p, const runner_info *model
     if (!apart) return cost;
     uint32_t chunk = p->chunked_prefill_size > 0 ? (uint32_t)p->chunked_prefill_size
                      : p->chunked_prefill_size   ? context
-                                                 : DEFAULT_CHUNK;
+                                                 : ENGINE_CHUNKED_PREFILL_SIZE;
     cost.window = rad_kv_pool_bytes_per_token(&near) + WINDOW_INDEX_BYTES;
     cost.exact = p->swa_full_tokens_ratio > 0;
     cost.ratio = cost.exact ? p->swa_full_tokens_ratio
