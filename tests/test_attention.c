@@ -179,8 +179,8 @@ static void run_batch(world *w, const attn_backend *backend, const uint32_t *don
     size_t q_line = (size_t)w->s.num_heads * w->s.head_dim;
     size_t k_line = (size_t)w->s.num_kv_heads * w->s.head_dim;
     size_t v_line = (size_t)w->s.num_kv_heads * v_dim_of(w);
-    float *q = malloc(num_tokens * q_line * 4), *k = malloc(num_tokens * k_line * 4);
-    float *v = malloc(num_tokens * v_line * 4), *o = malloc(num_tokens * out_line(w) * 4);
+    float *q = calloc(num_tokens, q_line * 4), *k = calloc(num_tokens, k_line * 4);
+    float *v = calloc(num_tokens, v_line * 4), *o = malloc(num_tokens * out_line(w) * 4);
     rad_slot *loc = malloc(num_tokens * sizeof *loc);
     for (uint32_t r = 0; r < num_reqs; r++) {
         uint32_t i = which[r];

@@ -563,7 +563,7 @@ TEST(ids_tell_nothing_about_each_other)
         json_t *json =
             ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}", 200);
         const char *id = text_of(json, "id");
-        unsigned long long a, b;
+        unsigned long long a = 0, b = 0;
         CHECKF(strlen(id) == 37 && sscanf(id, "cmpl-%16llx%16llx", &a, &b) == 2, "%s", id);
         high[i] = a, low[i] = b;
         json_decref(json);
