@@ -879,4 +879,33 @@ TEST(random_requests_never_miss_a_window)
     CHECKF(found > 10000, "found only %llu tokens\n", (unsigned long long)found);
 }
 
+/* A handle is kept while others cut its node where it ends, or while windows are evicted: what its
+ * lock holds is the window before its own end, and where that is gone there is no lock. */
+TEST(a_handle_locks_the_window_before_its_own_end)
+{
+    world w;
+    world_init(&w, 1, 64, 64, 4, 0);
+    CHECK(whole(&w, &w.reqs[0], "0123456789abcdefghij") == 0);
+    rad_key ten = {.tokens = w.reqs[0].tokens, .num_tokens = 10};
+    rad_match_handle h;
+    rad_match m;
+    rad_receipt lock;
+    CHECK_OK(rad_cache_match_handle(w.cache, &ten, &h));
+    CHECK(h.num_tokens == 10);
+    CHECK_OK(rad_cache_match_prefix(w.cache, &ten, NULL, &m, NULL)); /* cuts it */
+    CHECK_OK(rad_match_handle_lock(w.cache, &h, &lock, NULL));
+    CHECK(lock.window_from == 6);
+    (void)evict(w.cache, 0, 100);
+    CHECK(rad_cache_window_protected_size(w.cache) == 4);
+    CHECK_OK(rad_cache_lookup(w.cache, &ten, &m));
+    CHECK(m.prefix_tokens == 10);
+    CHECK_OK(rad_cache_dec_lock_ref(w.cache, &lock, NULL));
+
+    (void)evict(w.cache, 0, 100);
+    rad_error err;
+    CHECK(rad_match_handle_lock(w.cache, &h, &lock, &err) == RAD_E_STATE);
+    CHECK(strstr(err.text, "was given back"));
+    world_fini(&w);
+}
+
 TEST_MAIN()

@@ -28,9 +28,10 @@ typedef struct rad_match_handle {
 RAD_API rad_status rad_cache_match_handle(rad_cache *cache, const rad_key *key,
                                           rad_match_handle *handle);
 
-/* Locks the handle's node (a little more than the prefix when that ends inside a node).
- * The receipt goes back through rad_cache_dec_lock_ref. RAD_E_STATE, in words that name the
- * node: the handle is stale. O(depth). */
+/* Locks the handle's node (a little more than the prefix when that ends inside a node; with windows
+ * the node is cut there, RAD_FULL when there is none left for that). The receipt goes back through
+ * rad_cache_dec_lock_ref. RAD_E_STATE, in words that name the node: the handle is stale, or the
+ * window before its end was given back since. O(depth). */
 RAD_API rad_status rad_match_handle_lock(rad_cache *cache, const rad_match_handle *handle,
                                          rad_receipt *receipt, rad_error *err);
 

@@ -75,13 +75,21 @@ rad_status rad_match_handle_lock(rad_cache *cache, const rad_match_handle *handl
     if (status) return refuse_handle(handle, status, err);
     radix_cache *c = radix_cache_of(cache);
     rad_ref node = handle->node;
-    if (c && c->tree.num_components && pos.child) { /* they need what is before the prefix's end */
-        if (!radix_nodes_available(&c->tree))
+    if (c && c->tree.num_components && pos.pages) { /* they need what is before the prefix's end */
+        radix_tree *t = &c->tree;
+        radix_pos usable = pos;
+        if (pos.child && !radix_nodes_available(t))
             return rad_fail(err, RAD_FULL, "match_handle: no node left to lock %u tokens apart",
                             handle->num_tokens);
-        uint32_t upper =
-            radix_split(&c->tree, pos.child, pos.part, c->tree.nodes[pos.child].last_access);
-        node = radix_cache_ref(c, upper);
+        radix_usable(t, &usable);
+        if (usable.pages != pos.pages)
+            return rad_fail(err, RAD_E_STATE,
+                            "match_handle: node %u (generation %u): the window before its %u "
+                            "tokens' end was given back",
+                            handle->node.index, handle->node.generation, handle->num_tokens);
+        if (pos.child)
+            pos.node = radix_split(t, pos.child, pos.part, t->nodes[pos.child].last_access);
+        node = radix_cache_ref(c, pos.node); /* the handle's own may end behind a later cut */
     }
     return rad_cache_inc_lock_ref(cache, node, receipt, err);
 }
