@@ -155,10 +155,10 @@ TEST(nobody_asks_about_a_page_that_is_on_its_way)
     hrig_serve(&r, &q);
     CHECK_OK(rad_hicache_pump(r.cache, 0)); /* on the host, and a backup waits */
     CHECK_OK(rad_cache_poll(r.cache));
-    CHECK(hrig_stats(&r).queued[TRANSFER_BACKUP] == 1);
+    CHECK(hrig_stats(&r).queued[TRANSFER_BACKUP_STORAGE] == 1);
     now_of_test += 100 * PERIOD;
     hrig_serve(&r, &q);
-    CHECK(hrig_stats(&r).queued[TRANSFER_BACKUP] == 1);
+    CHECK(hrig_stats(&r).queued[TRANSFER_BACKUP_STORAGE] == 1);
     r.store.script = nothing_is_taken;
     hrig_settle(&r);
     r.store.script = NULL;

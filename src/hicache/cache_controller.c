@@ -90,8 +90,9 @@ static transfer *next_for(const cache_controller *c, const worker *w)
                                              : c->queue[TRANSFER_WRITE].first;
     if (c->queue[TRANSFER_FETCH].first) return c->queue[TRANSFER_FETCH].first;
     uint32_t most = RAD_MAX(c->params.store_threads - 1, 1u);
-    return atomic_load(&c->running[TRANSFER_BACKUP]) < most ? c->queue[TRANSFER_BACKUP].first
-                                                            : NULL;
+    return atomic_load(&c->running[TRANSFER_BACKUP_STORAGE]) < most
+               ? c->queue[TRANSFER_BACKUP_STORAGE].first
+               : NULL;
 }
 
 static void *work(void *arg)
@@ -106,7 +107,8 @@ static void *work(void *arg)
             continue;
         }
         run_here(c, t, w->index);
-        if (t->kind == TRANSFER_BACKUP) pthread_cond_signal(&c->store_work); /* its turn is free */
+        if (t->kind == TRANSFER_BACKUP_STORAGE)
+            pthread_cond_signal(&c->store_work); /* its turn is free */
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;

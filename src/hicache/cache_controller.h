@@ -1,12 +1,19 @@
 /* cache_controller.h - who moves pages between the tiers while the scheduler goes on.
  *
+ * Four kinds. A backup is a copy one tier down; to storage is always said:
+ *
+ *     load             host -> device      SGLang's load_back
+ *     write            device -> host      SGLang's write_backup
+ *     fetch            storage -> host     SGLang's prefetch
+ *     storage backup   host -> storage     SGLang's write_backup_storage
+ *
  * A transfer is placed by its owner, submitted, run once by a worker, and comes back to
  * the owner in controller_take: the acknowledgement. Two lanes, so that a store that
  * hangs cannot hold up a copy:
  *
- *     copy lane    loads (host -> device) before writes (device -> host)
- *     store lane   fetches (storage -> host) before backups (host -> storage); one worker
- *                  is always left for fetches where there are two
+ *     copy lane    loads before writes
+ *     store lane   fetches before storage backups; one worker is always left for fetches where
+ *                  there are two
  *
  * Queues are lists through the transfers themselves, so submitting cannot fail, and they
  * are as bounded as the transfers that the owner has.
@@ -27,7 +34,7 @@ typedef enum transfer_kind {
     TRANSFER_LOAD = 0,
     TRANSFER_WRITE,
     TRANSFER_FETCH,
-    TRANSFER_BACKUP,
+    TRANSFER_BACKUP_STORAGE,
     TRANSFER_KINDS
 } transfer_kind;
 
@@ -106,7 +113,7 @@ uint32_t controller_running(const cache_controller *c, transfer_kind kind); /* a
  * and some more not for what can be done later. */
 uint32_t controller_kept_tickets(transfer_kind kind, uint32_t most);
 
-/* "load", "write", "fetch", "backup". */
+/* "load", "write", "fetch", "backup" (a storage backup). */
 const char *transfer_name(transfer_kind kind);
 
 /* A line for each kind: how many are queued and running. Returns the length of all of them,

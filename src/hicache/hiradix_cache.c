@@ -42,15 +42,16 @@ static rad_status hi_lookup(const rad_cache *cache, const rad_key *key, rad_matc
     return rad_cache_lookup(of_const(cache)->device, key, match);
 }
 
-/* The key's front is in the tree: finds the node where it ends on the device, and backs it up. */
-static void back_up_key(hiradix_cache *c, const rad_key *key, bool force)
+/* The key's front is in the tree: finds the node where it ends on the device, and begins to copy
+ * it. */
+static void write_backup_key(hiradix_cache *c, const rad_key *key, bool force)
 {
     if (c->params.write_policy == RAD_WRITE_BACK && !force) return;
     radix_pos pos = hi_follow(c, key, 0, 0, 0);
     if (!pos.node) return;
     radix_to_device(c->tree, &pos);
     uint32_t depth, node = hi_end_of(c, &pos, &depth);
-    if (pos.pages) (void)hi_back_up(c, node, depth, pos.pages, force);
+    if (pos.pages) (void)hi_write_backup(c, node, depth, pos.pages, force);
 }
 
 static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
@@ -58,7 +59,7 @@ static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot
                             rad_error *err)
 {
     rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, prefix_tokens, err);
-    if (!status && !(params && params->chunked)) back_up_key(of(cache), key, false);
+    if (!status && !(params && params->chunked)) write_backup_key(of(cache), key, false);
     return status;
 }
 
@@ -134,7 +135,7 @@ static rad_status hi_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunk
     uint32_t pages = req->protected_len / c->page_size, node = req->lock.node.index;
     if (!status && !chunked && req->lock.held && pages) {
         uint32_t depth = radix_cache_depth(c->nodes, node);
-        (void)hi_back_up(c, node, depth, pages, false);
+        (void)hi_write_backup(c, node, depth, pages, false);
     }
     return status;
 }
@@ -147,7 +148,7 @@ static rad_status hi_finished_req(rad_cache *cache, rad_req_kv *req, int is_inse
     key.num_tokens = req->committed_len;
     bool had_row = req->row != 0;
     rad_status status = c->device->ops->finished_req(c->device, req, is_insert, err);
-    if (!status && is_insert && had_row && key.num_tokens) back_up_key(c, &key, false);
+    if (!status && is_insert && had_row && key.num_tokens) write_backup_key(c, &key, false);
     return status ? status : left;
 }
 
@@ -200,7 +201,7 @@ static rad_status hi_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t t
 {
     hiradix_cache *c = of(cache);
     rad_status status = rad_cache_pin_prefix(c->device, key, ttl_ns, pinned_tokens);
-    if (status >= 0) back_up_key(c, key, true);
+    if (status >= 0) write_backup_key(c, key, true);
     return status;
 }
 

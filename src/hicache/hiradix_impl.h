@@ -1,15 +1,16 @@
 /* hiradix_impl.h - the struct behind HiRadixCache, and what its files share.
  *
- *     hiradix_cache.c     the cache's table
+ *     hiradix_cache.c     the cache's table: begin here
  *     hiradix_create.c    create and destroy
  *     tickets.c           what transfers hold; poll, drain
  *     hiradix_tickets.c   what of it is this cache's own, and pages
  *     hiradix_check.c     stats and check
  *     hiradix_write.c     device -> host: what gets a copy, and when it is found
- *     hiradix_load.c      host -> device
- *     hiradix_storage.c   stores come and go
- *     hiradix_backup.c    host -> storage
+ *     hiradix_backup_storage.c
+ *                         host -> storage
  *     hiradix_fetch.c     storage -> host
+ *     hiradix_load.c      host -> device
+ *     hiradix_storage.c   stores are attached and detached
  *     hiradix_recheck.c   whether storage still has what it had
  *     hiradix_events.c    KV events of all tiers
  *     hiradix_explain.c   where a match ends, what became of a prefetch
@@ -40,12 +41,13 @@ typedef struct hi_hold {
     uint32_t depth; /* pages from the root to its end */
 } hi_hold;
 
-/* One transfer and all that it holds. Of a backup k.device[] are the hi_backup_end of each. */
+/* One transfer and all that it holds. A storage backup has no device pages: its k.device[] say what
+ * became of each page (hi_backup_storage_end). */
 typedef struct hi_op {
     hi_ticket k;       /* first */
     hi_hold on_device; /* what is locked meanwhile */
     hi_hold on_host;
-    bool checks; /* a backup that asks first */
+    bool checks; /* a storage backup that asks first */
     bool reserved[3];
     uint32_t hung;         /* of a fetch's pages, already the tree's */
     uint32_t asked;        /* of a fetch: pages that the store was asked for */
@@ -88,10 +90,10 @@ typedef struct hiradix_cache {
     page_store store;
     bool store_held; /* no transfer with it begins */
     page_chain chain;
-    uint64_t *fetched;     /* a bit: came from storage and was not loaded yet */
-    uint64_t *in_storage;  /* a bit: storage acknowledged it; with events of tiers only */
-    uint32_t *stored_at;   /* [num_host_pages + 1], see hiradix_recheck.c */
-    uint32_t checks;       /* out now */
+    uint64_t *fetched;    /* a bit: came from storage and was not loaded yet */
+    uint64_t *in_storage; /* a bit: storage acknowledged it; with events of tiers only */
+    uint32_t *stored_at;  /* [num_host_pages + 1], see hiradix_recheck.c */
+    uint32_t checks;      /* out now */
     rad_prefetch_report last_prefetch;
 
     void (*next_wait_layer)(void *user, uint32_t layer);
@@ -160,7 +162,7 @@ rad_status hi_check(const rad_cache *cache, rad_error *err);
 /* The first `end` pages of the path to `node`, which ends `depth` pages deep, have been published:
  * begins to copy what the policy wants copied and the host lacks. False: there is no ticket or
  * no room for all of it. */
-bool hi_back_up(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, bool force);
+bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, bool force);
 rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker);
 void hi_write_done(void *cache, hi_ticket *k);
 
@@ -176,21 +178,27 @@ void hi_load_done(void *cache, hi_ticket *k);
 /* Before a request ends: takes what has not arrived out of its record. */
 rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err);
 
-/* What became of a page of a backup. The last two are a check's: where it got no answer all is
- * as it was. */
-typedef enum hi_backup_end { HI_NOT_STORED, HI_STORED, HI_FOUND, HI_AS_IT_WAS } hi_backup_end;
+/* What became of a page of a storage backup. The last two are a check's: where it got no answer all
+ * is as it was. */
+typedef enum hi_backup_storage_end {
+    HI_NOT_STORED,
+    HI_STORED,
+    HI_FOUND,
+    HI_AS_IT_WAS
+} hi_backup_storage_end;
 
 /* ---- hiradix_recheck.c ---- */
 
-typedef enum hi_need { HI_NOTHING, HI_BACKUP, HI_CHECK } hi_need;
+typedef enum hi_need { HI_NOTHING, HI_BACKUP_STORAGE, HI_CHECK } hi_need;
 
 /* Now, as marks have it. */
 uint32_t hi_recheck_time(const hiradix_cache *c);
 
-/* What a host page that somebody comes by needs. O(1). */
+/* What a host page needs that a request has matched. O(1). */
 hi_need hi_what_is_needed(const hiradix_cache *c, rad_page page, uint32_t time);
 
-/* The page is in storage; or a backup of it begins, and until that has ended it needs nothing. */
+/* The page is in storage; or a storage backup of it begins, and needs nothing until that has ended.
+ */
 void hi_mark_stored(hiradix_cache *c, rad_page page, uint32_t time);
 void hi_mark_out(hiradix_cache *c, rad_page page, uint32_t time);
 
@@ -227,13 +235,14 @@ void hi_events_lost(hiradix_cache *c, const hi_op *op);
 rad_status hi_prefetch_note(hiradix_cache *c, rad_prefetch_end why, rad_status status);
 void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked);
 
-/* ---- hiradix_backup.c ---- */
+/* ---- hiradix_backup_storage.c ---- */
 
 /* Pages [begin, end) of the path to `node`, which ends `depth` pages deep, are on the host, as the
  * node is: what storage lacks of them goes there. */
-void hi_save(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin, uint32_t end);
-rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker);
-void hi_backup_done(void *cache, hi_ticket *k);
+void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin,
+                             uint32_t end);
+rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker);
+void hi_backup_storage_done(void *cache, hi_ticket *k);
 
 /* ---- hiradix_fetch.c ---- */
 

@@ -1,5 +1,5 @@
-/* hiradix_storage.c - stores come and go. Backups are in hiradix_backup.c, fetches in
- * hiradix_fetch.c. */
+/* hiradix_storage.c - clears tiers; attaches and detaches a store. What moves to and from it is in
+ * hiradix_backup_storage.c and hiradix_fetch.c. */
 #include "hicache/hiradix_impl.h"
 
 #include "hicache/store_call.h"

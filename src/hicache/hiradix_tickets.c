@@ -133,8 +133,8 @@ static void free_pages(void *cache, hi_ticket *k)
 
 const ticket_ops hi_ticket_ops = {
     .who = "hicache",
-    .run = {hi_run_load, hi_run_write, hi_run_fetch, hi_run_backup},
-    .done = {hi_load_done, hi_write_done, hi_fetch_done, hi_backup_done},
+    .run = {hi_run_load, hi_run_write, hi_run_fetch, hi_run_backup_storage},
+    .done = {hi_load_done, hi_write_done, hi_fetch_done, hi_backup_storage_done},
     .unlock = unlock,
     .free_pages = free_pages,
     .demote = hi_demote,

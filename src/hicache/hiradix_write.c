@@ -1,5 +1,9 @@
 /* hiradix_write.c - device -> host: what gets a copy, and when the copy can be found.
  *
+ *     hi_write_backup   owner: what of a path the host lacks; tickets and host pages for it
+ *     hi_run_write      worker: copies
+ *     hi_write_done     owner: the copies become the nodes' host pages; storage is next
+ *
  *     path       | on the host | being written | to be written ...... |
  *                0             H               covered                end
  *     writes                   | op 3  | op 4  | op 5 | op 6 | ...        HI_WRITE_TOKENS each
@@ -74,7 +78,7 @@ static uint32_t hit_pages(const radix_tree *t, uint32_t node, uint32_t depth, ui
     return 0;
 }
 
-bool hi_back_up(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, bool force)
+bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, bool force)
 {
     if (!force && c->params.write_policy == RAD_WRITE_BACK) return true;
     if (!force && c->params.write_policy == RAD_WRITE_THROUGH_SELECTIVE)
@@ -82,7 +86,7 @@ bool hi_back_up(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, b
     if (!end) return true;
     radix_covered path = radix_host_covered(c->tree, node, depth);
     if (path.on_host && c->store.backend.ops)
-        hi_save(c, path.node, path.on_host, 0, RAD_MIN(path.on_host, end));
+        hi_write_backup_storage(c, path.node, path.on_host, 0, RAD_MIN(path.on_host, end));
     uint32_t at = path.promised;
     uint32_t most = RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u);
     bool ok = true;
@@ -105,7 +109,8 @@ void hi_write_done(void *cache, hi_ticket *k)
         done =
             radix_host_fill(c->tree, node, depth, k->begin, k->host, k->count, &last, &last_depth);
         c->stats.written_tokens += (uint64_t)done * c->page_size;
-        if (done && c->store.backend.ops) hi_save(c, last, last_depth, k->begin, k->begin + done);
+        if (done && c->store.backend.ops)
+            hi_write_backup_storage(c, last, last_depth, k->begin, k->begin + done);
     } else {
         c->stats.failed_writes += k->t.status != RAD_NONE;
         c->epoch += k->t.status == RAD_NONE; /* what failed would fail again */
@@ -164,7 +169,7 @@ void hi_save_leaf(void *cache, uint32_t leaf, uint32_t pages)
         ok = copy_node(c, id) == RAD_OK;
     hi_unlock_host(c, &front);
     if (!ok) drop_write(c, pages);
-    if (ok && c->store.backend.ops) hi_save(c, leaf, depth, path.on_host, depth);
+    if (ok && c->store.backend.ops) hi_write_backup_storage(c, leaf, depth, path.on_host, depth);
 }
 
 /* Whether the leaf was found to have its copy, and nothing was dropped since. */
@@ -179,7 +184,7 @@ static bool demote_leaf(hiradix_cache *c, rad_ref leaf)
     uint32_t hits = c->tree->nodes[leaf.index].hit_count;
     if (c->params.write_policy != RAD_WRITE_THROUGH_SELECTIVE || hits) {
         uint32_t end = radix_cache_depth(c->nodes, leaf.index);
-        if (!hi_back_up(c, leaf.index, end, end, true)) return false;
+        if (!hi_write_backup(c, leaf.index, end, end, true)) return false;
     }
     c->looked_at[leaf.index] = c->epoch;
     c->looked_gen[leaf.index] = leaf.generation;

@@ -70,7 +70,8 @@ hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count)
     if (slab_available(&ts->ids) <= controller_kept_tickets(kind, ts->params.max) || !count ||
         count > INT32_MAX / 16)
         return NULL;
-    bool hashed = kind == TRANSFER_FETCH || (kind == TRANSFER_BACKUP && ts->params.hashed_backups);
+    bool hashed = kind == TRANSFER_FETCH ||
+                  (kind == TRANSFER_BACKUP_STORAGE && ts->params.hashed_backups);
     uint32_t lists = ts->params.lists, hashes = hashed ? TICKET_HASH_UNITS : 0;
     uint32_t span = span_alloc(&ts->runs, (lists + hashes) * count);
     if (!span) return NULL;
@@ -341,7 +342,7 @@ rad_status tickets_wait(tickets *ts, uint64_t timeout_ns)
 static bool writes_under_way(const tickets *ts)
 {
     for (const hi_ticket *k = NULL; (k = tickets_next(ts, k));)
-        if (k->t.kind == TRANSFER_WRITE || k->t.kind == TRANSFER_BACKUP) return true;
+        if (k->t.kind == TRANSFER_WRITE || k->t.kind == TRANSFER_BACKUP_STORAGE) return true;
     return false;
 }
 

@@ -6,7 +6,7 @@
  * A ticket is taken before anything else and given back last; between the two it owns its pages,
  * locks and a run in the arena of lists. Some tickets are kept for what cannot wait
  * (controller_kept_tickets): a prompt that waits for its load must not find all of them out for
- * backups.
+ * storage backups.
  *
  * A cache with tiers begins its own record with a ticket, and says in a ticket_ops what is its
  * own: what to do in a worker, what follows, which locks and pages there are. The counters here
@@ -36,7 +36,7 @@ typedef struct hi_ticket {
     uint32_t begin;       /* the first page's number on its path */
     rad_page *host;       /* [count], in the arena, like the next ones */
     rad_page *device;     /* [count] */
-    rad_page_hash *chain; /* [count]: of fetches, and of backups where these are hashed */
+    rad_page_hash *chain; /* [count]: of fetches, and of storage backups where these are hashed */
     bool submitted;
     bool acked;       /* taken from the controller */
     bool orphan;      /* a load or fetch whose request has gone */
@@ -85,7 +85,7 @@ typedef struct ticket_params {
     uint32_t max;
     uint32_t lists;      /* entries of a list for each of its pages */
     uint64_t list_units; /* room for all lists */
-    bool hashed_backups; /* backups have a chain, as fetches always do */
+    bool hashed_backups; /* storage backups have a chain, as fetches always do */
     uint32_t load_steps; /* layers of a load */
     uint32_t copy_threads, store_threads;
     bool deterministic;

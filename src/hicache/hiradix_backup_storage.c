@@ -1,5 +1,9 @@
-/* hiradix_backup.c - host -> storage, behind a write: what storage lacks of a path, and what of
- * it the store may have lost since (hiradix_recheck.c). */
+/* hiradix_backup_storage.c - host -> storage, behind a write: what storage lacks of a path, and
+ * what of it the store may have lost since (hiradix_recheck.c).
+ *
+ *     hi_write_backup_storage   owner: which runs of pages need it; a ticket for each
+ *     hi_run_backup_storage     worker: records into the store, in lots
+ *     hi_backup_storage_done    owner: marks what storage has, counts what it has not taken */
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
@@ -8,11 +12,11 @@
 
 /* Pages [begin, begin + count) of what ends `depth` pages deep: their hashes go along, since the
  * worker must not look into the tree. */
-static bool begin_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint64_t digest,
-                         uint32_t begin, const rad_page *host, uint32_t count, bool checks)
+static bool begin_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, uint64_t digest,
+                                 uint32_t begin, const rad_page *host, uint32_t count, bool checks)
 {
     const radix_tree *t = c->tree;
-    hi_op *op = c->store_held ? NULL : hi_op_take(c, TRANSFER_BACKUP, count);
+    hi_op *op = c->store_held ? NULL : hi_op_take(c, TRANSFER_BACKUP_STORAGE, count);
     if (!op) return false;
     op->checks = checks;
     c->checks += checks;
@@ -48,7 +52,8 @@ static bool find_digest(const hiradix_cache *c, uint32_t node, uint64_t *digest)
            radix_journal_rehash(c->tree->journal, c->tree, node);
 }
 
-void hi_save(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin, uint32_t end)
+void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin,
+                             uint32_t end)
 {
     rad_page pages[256];
     uint32_t most =
@@ -69,7 +74,8 @@ void hi_save(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin, ui
                 return; /* it has no name to be stored under */
             }
             has_digest = true;
-            if (begin_backup(c, node, depth, digest, at + i, pages + i, run, need == HI_CHECK))
+            if (begin_backup_storage(c, node, depth, digest, at + i, pages + i, run,
+                                     need == HI_CHECK))
                 continue;
             if (need == HI_CHECK) return; /* another time */
             c->stats.dropped_backup_tokens += (uint64_t)(end - at - i) * c->page_size;
@@ -78,7 +84,7 @@ void hi_save(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin, ui
     }
 }
 
-rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker)
+rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker)
 {
     hiradix_cache *c = cache;
     bool checks = ((const hi_op *)k)->checks;
@@ -115,7 +121,7 @@ rad_status hi_run_backup(void *cache, hi_ticket *k, uint32_t worker)
     return RAD_OK;
 }
 
-void hi_backup_done(void *cache, hi_ticket *k)
+void hi_backup_storage_done(void *cache, hi_ticket *k)
 {
     hiradix_cache *c = cache;
     hi_op *op = (hi_op *)k;
