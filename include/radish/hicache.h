@@ -227,8 +227,8 @@ RAD_API rad_status rad_hicache_identify(rad_cache *cache, const rad_storage_iden
 
 /* ---- all of it ---- */
 
-/* Waits until no write and no backup is under way, at most timeout_ns: RAD_AGAIN then. Polls.
- * For an orderly end and for tests; prefetches and loads belong to requests and stay. */
+/* Waits until nothing is written to the host or to storage any more, at most timeout_ns: RAD_AGAIN
+ * then. Polls. For an orderly end and for tests; prefetches and loads are requests' and stay. */
 RAD_API rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns);
 
 /* For a scheduler that can do nothing else: returns when a transfer is done, after timeout_ns at

@@ -1,7 +1,20 @@
-/* cache_impl.h - the table behind rad_cache, and what all caches share.
+/* cache_impl.h - the table behind rad_cache, what all caches share, and the index of this room.
  *
- * cache.c checks arguments and dispatches; radix_cache.c, chunk_cache.c, session_cache.c and
- * hicache/hiradix_cache.c implement. */
+ *     the door         cache.c checks arguments and hands on. Likewise for the other headers of the
+ *                      ABI: session.c, retention.c, explain.c, kv_events.c, match_handle.c,
+ *                      partial_page.c, cache_dump.c, page_hash.c
+ *     the caches       radix_cache.c, chunk_cache.c, session_cache.c with session_turn.c, and
+ *                      hicache/hiradix_cache.c; each fills in a cache_ops
+ *     a request        radix_req.c: publishes, leaves. ownership.c: is its record sound, and P2
+ *     a key enters     radix_publish.c, with radix_claim.c (pages) and radix_unite.c (windows)
+ *     the tree         radix_tree.h; radix_tree.c makes and changes nodes, radix_walk.c finds them,
+ *                      radix_lock.c, radix_evict.c, radix_check.c
+ *     a node           radix_node.h; its pages: page_runs.h; its key: radix_key.h; from a node up:
+ *                      radix_path.h
+ *     with a node      radix_part.h is the table. On the host: radix_host.h. Windows:
+ *                      radix_window.h. Pins: radix_keep.h. Sessions: radix_tags.h and
+ *                      radix_session.c. Heat: radix_worth.h. Hashes, events: radix_journal.h
+ *     tools            namespace.h, evict_policy.h, event_ring.h, eviction_log.h */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H
 

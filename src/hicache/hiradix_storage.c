@@ -2,8 +2,6 @@
  * hiradix_backup_storage.c and hiradix_fetch.c. */
 #include "hicache/hiradix_impl.h"
 
-#include "hicache/store_call.h"
-
 rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
 {
     hiradix_cache *c = hiradix_of(cache);

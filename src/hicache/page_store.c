@@ -2,7 +2,6 @@
 #include "hicache/page_store.h"
 
 #include "base/bits.h"
-#include "hicache/store_call.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 

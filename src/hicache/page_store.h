@@ -19,6 +19,10 @@
 #include "hicache/store_trouble.h"
 #include "mem/host_kv_pool.h"
 
+/* Whether a store has an optional call: a table compiled against an older header is shorter. */
+#define STORE_HAS(ops, call)                                                                       \
+    ((ops)->struct_size >= offsetof(rad_storage_ops, call) + sizeof(ops)->call && (ops)->call)
+
 enum { STORE_LOT_PAGES = 128 };
 
 typedef struct page_store {

@@ -1,5 +1,11 @@
 /* kv_pool.h - the inside of a KV pool, for the files of this room.
  *
+ *     who has which page     kv_allocator_impl.h (its files are listed there); rows of requests:
+ *                            req_to_token_pool.c
+ *     the device's memory    token_to_kv_pool.c: where numbers lie; mla_kv_pool.c: for MLA;
+ *                            kv_pool_access.c: in, out, copies; kv_codec.c: dtypes
+ *     the host's memory      host_kv_pool.c, and copies between the two
+ *
  * A pool has one side (MLA) or two (K and V). A side's row, one token in one layer, is
  * `groups` runs of numbers, each with a scale of its own when the dtype is int8: the heads
  * of MHA, the latent and the rope part of MLA.

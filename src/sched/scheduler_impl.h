@@ -1,4 +1,19 @@
-/* scheduler_impl.h - the scheduler's struct and what its files share. */
+/* scheduler_impl.h - the scheduler's struct, what its files share, and the index of this room.
+ *
+ *     scheduler.c            a step, and the scheduler's life: requests come, are cancelled
+ *     get_next_batch.c       plans a step: decoding requests, prefills in flight, admissions
+ *         wait_queue.c           who waits, in which order (schedule_policy.h), who is held back
+ *         wait_tree.c            the tree of their prompts
+ *         prefill_adder.c        may one more start, and how many tokens of it
+ *         step_cost.c            what a step will take, for --max-itl-ms
+ *     schedule_batch.c       makes the plan real: pages, slots, rows, arrays for the runner
+ *         window_memory.c        the second table of slots, for layers with a window
+ *         batch_groups.c         which requests read the same slots
+ *     batch_result.c         what was computed: published, the next token (next_token.c), released
+ *     tiers.c                fetches before the queue, loads before the forward pass
+ *     req.c, req_why.c       a request; where its cached tokens came from
+ *     verify.c, verify_run.c promise P1 while the server runs; self_check.c: P2
+ *     scheduler_inspect.c    figures (scheduler_stats.h), flush */
 #ifndef SCHED_SCHEDULER_IMPL_H
 #define SCHED_SCHEDULER_IMPL_H
 

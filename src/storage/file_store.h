@@ -1,6 +1,15 @@
 /* file_store.h - the inside of the file backend, shared by its files and by
  * `radish inspect store`.
  *
+ *     storage_file.c   the backend's table; get, exists, remove, clear
+ *     file_set.c       set
+ *     file_call.c      what every call begins and ends with
+ *     file_world.c     descriptors, and who may change the store (file_lock.c)
+ *     file_table.c     key -> slot in memory: the sum of the index (file_log.c)
+ *     file_rebuild.c   an index that is lost, a page that is bad
+ *     file_place.c     opens directories and files; file_io.c: the system calls
+ *     file_inspect.c   `radish inspect store`
+ *
  * Locks, in the order they are taken:
  *
  *     writer   one thread of this process at a time may hold the lock of the store's `lock`

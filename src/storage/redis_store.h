@@ -1,4 +1,10 @@
-/* redis_store.h - the inside of the Redis backend, shared by its files. */
+/* redis_store.h - the inside of the Redis backend, shared by its files.
+ *
+ *     storage_redis.c   the backend's table, and a lane for each caller
+ *     redis_ask.c       a question per page, to all nodes at once, in rounds
+ *     redis_link.c      a connection to one node
+ *     redis_map.c       which node has which slot; redis_refresh.c asks the cluster for it
+ *     redis_clear.c     forgets all pages under our prefix */
 #ifndef STORAGE_REDIS_STORE_H
 #define STORAGE_REDIS_STORE_H
 
