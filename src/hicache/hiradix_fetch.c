@@ -69,7 +69,7 @@ rad_status hi_run_fetch(void *cache, hi_ticket *k, uint32_t worker)
 }
 
 /* What is there is known: takes host pages for it and gets it, unless it is too little. */
-static bool go_on(hiradix_cache *c, hi_op *op)
+static bool begin_get(hiradix_cache *c, hi_op *op)
 {
     uint32_t present = atomic_load(&op->present), ps = c->page_size;
     c->stats.present_tokens += (uint64_t)present * ps;
@@ -90,7 +90,7 @@ void hi_fetch_done(void *cache, hi_ticket *k)
 {
     hiradix_cache *c = cache;
     hi_op *op = (hi_op *)k;
-    if (!k->gets && go_on(c, op)) return;
+    if (!k->gets && begin_get(c, op)) return;
     k->ended = true;
     hi_events_lost(c, op);
     if (k->orphan) tickets_drop(&c->out, k);
@@ -189,8 +189,8 @@ static bool is_the_same_key(hiradix_cache *c, const hi_op *op, const rad_key *ke
 /* The first `count` pages of the fetch, which is of this key, become the host's: what of them the
  * tree has already gets them as its host pages, the rest a new node. Returns how many did, or
  * were there already and are freed; *end is the node that has the last, and *depth its end. */
-static uint32_t hang(hiradix_cache *c, hi_op *op, const rad_key *key, uint32_t count, uint32_t *end,
-                     uint32_t *depth)
+static uint32_t enter_tree(hiradix_cache *c, hi_op *op, const rad_key *key, uint32_t count,
+                           uint32_t *end, uint32_t *depth)
 {
     radix_tree *t = c->tree;
     uint32_t begin = op->k.begin, all = begin + count, ps = c->page_size, done = 0;
@@ -249,7 +249,7 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
     }
     if (came) {
         uint32_t end, depth;
-        op->hung = hang(c, op, key, came, &end, &depth);
+        op->hung = enter_tree(c, op, key, came, &end, &depth);
         /* Pages that were there already are freed, and may be somebody else's by now; but
          * nobody else took one in between, so the bits of those are of no account. */
         uint32_t time = hi_recheck_time(c);
