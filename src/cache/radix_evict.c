@@ -105,13 +105,14 @@ static void prefetch_next(const radix_tree *t)
     if (heir < end) prefetch_leaf(t, &e[heir]);
 }
 
-/* The last `count` pages of a node are on the host alone from now on: as a node of their own, where
- * they are not all. */
+/* The leaf's pages behind the first `kept` are on the host alone from now on: the leaf's child
+ * there takes them over, or they become a node of their own. `kept` 0: the node itself stays for
+ * the host. */
 static void leave_to_host(radix_tree *t, uint32_t leaf, uint32_t kept)
 {
     radix_node *n = &t->nodes[leaf];
     if (kept && radix_host_shift(t, leaf, kept, false)) return;
-    if (kept) (void)radix_split(t, leaf, kept, n->last_access);
+    if (kept) (void)radix_split(t, leaf, kept, n->last_access); /* `leaf` names the deep half now */
     uint32_t parent = n->parent;
     radix_leave_device(t, leaf);
     radix_rejoin(t, leaf);
@@ -126,15 +127,18 @@ static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_dro
 {
     radix_node *n = &t->nodes[leaf];
     RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(t, leaf));
-    if (t->host.save && !radix_on_host(t, leaf)) /* it may be a longer one then */
+    /* write_back: the last chance to copy it. Saving evicts on the host, which may heal a cut
+     * above: the leaf may be longer afterwards, so its length is read only then. */
+    if (t->host.save && !radix_on_host(t, leaf))
         t->host.save(t->host.user, leaf, (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages));
     bool stays = radix_on_host(t, leaf);
     uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);
-    if (stays && !radix_can_cut(t)) count = n->pages;
+    if (stays && !radix_can_cut(t)) count = n->pages; /* no node for a cut: all of it */
     uint32_t kept = n->pages - count;
     kv_run runs[PAGE_RUNS];
     rad_page *region = t->regions + n->at;
     uint32_t num_runs = page_runs_tail(region, kept, runs);
+    /* Before the node changes: the allocator and the parts read these pages in its region. */
     drop(user, num_runs ? NULL : region + kept, runs, num_runs ? num_runs : count);
     RADIX_TELL(t, on_cut, leaf, RADIX_DEVICE, kept);
     t->evictable -= count;

@@ -112,8 +112,7 @@ static rad_status get_chunk(file_store *s, const rad_storage_batch *b, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         if (reads[i].error) s->stats.errors++;
         if (!good[i]) continue;
-        /* Looked up anew: it may have been evicted meanwhile. What was read is good all the same.
-         */
+        /* Looked up anew, since it may have been evicted; what was read is good all the same. */
         uint32_t page = file_table_find(&s->table, &b->keys[which[i]]);
         if (page != FILE_NONE) file_touch_page(s, page, seconds);
         if (b->done) b->done[which[i]] = 1;
