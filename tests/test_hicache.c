@@ -846,4 +846,33 @@ TEST(a_cut_between_tiers_takes_nobodys_node)
     hrig_end(&r);
 }
 
+/* The coldest leaf of the device has more behind it on the host: that goes, and not some node that
+ * was used since. */
+TEST(for_a_node_the_coldest_of_the_host_goes)
+{
+    hrig r;
+    hrig_options o = plain(1);
+    o.device_pages = 16;
+    o.host_pages = 4;
+    o.max_nodes = 1; /* and one for each page of the host */
+    o.tiers.write_policy = RAD_WRITE_THROUGH_SELECTIVE;
+    hrig_start(&r, &o, NULL);
+    CHECK_OK(put(&r, 1, 2000));
+    CHECK_OK(put(&r, 4, 1000));
+    CHECK_OK(put(&r, 4, 1000)); /* a hit: it gets its copy */
+    hrig_settle(&r);
+    hreq q = {0};
+    hreq_ask(&q, 0, 1, 2000);
+    rad_key key = hreq_key(&q, 1);
+    rad_match match;
+    CHECK_OK(rad_cache_match_prefix(r.cache, &key, NULL, &match, NULL));
+    CHECK_OK(rad_cache_evict(r.cache, 2, NULL, NULL));
+    CHECK(look(&r, 4, 1000).prefix_tokens == 2 && look(&r, 4, 1000).host_hit_tokens == 2);
+    for (rad_token first = 3000; first <= 5000; first += 1000)
+        CHECK_OK(put(&r, 1, first)); /* the last one's node is had */
+    CHECK(look(&r, 1, 2000).prefix_tokens == 1);
+    CHECK(look(&r, 4, 1000).host_hit_tokens == 0);
+    hrig_end(&r);
+}
+
 TEST_MAIN()

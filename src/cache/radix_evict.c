@@ -282,18 +282,20 @@ static bool drop_least_namespace(radix_tree *t, radix_drop_fn drop, void *user)
     return true;
 }
 
-/* A node goes to make room for another: the coldest leaf of the device, unless the host has more
- * behind it; then any that has nothing behind it. False: there is none. */
+static bool can_drop(const radix_tree *t, uint32_t leaf)
+{
+    return leaf && !t->nodes[leaf].num_children && radix_is_unlocked(t, leaf);
+}
+
+/* A node goes to make room for another: the coldest leaf of the device, or, where the host has more
+ * behind that, the host's; then any that has nothing behind it. False: there is none. */
 static bool drop_some_node(radix_tree *t, radix_drop_fn drop, void *user)
 {
     uint32_t leaf = coldest_leaf(t);
-    if (leaf && (t->nodes[leaf].num_children || !radix_is_unlocked(t, leaf))) leaf = 0;
-    if (!leaf && t->host.of) {
-        for (uint32_t id = 1; id <= t->ids.num_fresh && !leaf; id++)
-            if (slab_is_live(&t->ids, id) && t->nodes[id].parent && !t->nodes[id].num_children &&
-                radix_is_unlocked(t, id))
-                leaf = id;
-    }
+    if (t->host.of && !can_drop(t, leaf)) leaf = radix_host_coldest_leaf(t);
+    for (uint32_t id = 1; t->host.of && !can_drop(t, leaf) && id <= t->ids.num_fresh; id++)
+        leaf = slab_is_live(&t->ids, id) && t->nodes[id].parent ? id : 0;
+    if (!can_drop(t, leaf)) leaf = 0;
     if (leaf) drop_node(t, leaf, drop, user);
     return leaf != 0;
 }

@@ -233,8 +233,8 @@ void radix_host_consider_leaf(radix_tree *t, uint32_t node)
         radix_refile(t, node);
 }
 
-/* The evictable host leaf with the lowest key; lazy, as on the device (radix_evict.c). */
-static uint32_t coldest_leaf(radix_tree *t)
+/* Lazy, as on the device (radix_evict.c). */
+uint32_t radix_host_coldest_leaf(radix_tree *t)
 {
     heap *leaves = &t->host.leaves;
     while (leaves->count) {
@@ -321,7 +321,7 @@ uint64_t radix_host_evict(radix_tree *t, uint64_t num_pages)
     bool asked = t->journal && t->journal->asked;
     radix_before_eviction(t);
     if (t->journal) t->journal->asked = true;
-    for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));)
+    for (uint32_t leaf; done < num_pages && (leaf = radix_host_coldest_leaf(t));)
         done += trim(t, leaf, num_pages - done);
     if (t->journal) t->journal->asked = asked;
     return done;

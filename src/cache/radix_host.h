@@ -60,6 +60,9 @@ void radix_host_put(radix_tree *t, uint32_t node, const rad_page *pages);
 /* Evicts up to num_pages from the tails of the host's leaves; returns how many. */
 uint64_t radix_host_evict(radix_tree *t, uint64_t num_pages);
 
+/* The evictable leaf of the host with the lowest key; 0: there is none. */
+uint32_t radix_host_coldest_leaf(radix_tree *t);
+
 /* Evicts this unlocked host leaf. */
 void radix_host_drop_leaf(radix_tree *t, uint32_t leaf);
 
