@@ -875,4 +875,20 @@ TEST(for_a_node_the_coldest_of_the_host_goes)
     hrig_end(&r);
 }
 
+/* A threshold that no prompt reaches is a way to say no, and is added to what is there already. */
+TEST(the_highest_prefetch_threshold_asks_for_nothing)
+{
+    hrig r;
+    hrig_options o = hrig_stored(1, 64, 64);
+    o.tiers.prefetch_threshold = UINT32_MAX;
+    hrig_start(&r, &o, NULL);
+    CHECK_OK(put(&r, 4, 1000));
+    hreq q = {0};
+    hreq_ask(&q, 0, 8, 1000);
+    rad_key key = hreq_key(&q, 8);
+    rad_prefetch ticket;
+    CHECK(rad_hicache_prefetch_start(r.cache, &key, 0, &ticket) == RAD_NONE);
+    hrig_end(&r);
+}
+
 TEST_MAIN()

@@ -120,7 +120,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     if (!pages) return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
     radix_pos pos = hi_follow(c, key, 0, 0, 0);
     uint32_t have = pos.pages * ps;
-    if (pages * ps < have + c->params.prefetch_threshold)
+    if ((uint64_t)pages * ps < (uint64_t)have + c->params.prefetch_threshold)
         return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
     /* What only the device has in front is fetched as well: there are no gaps on the host. */
     if (pos.node) radix_to_host(c->tree, &pos);
