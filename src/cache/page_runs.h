@@ -42,8 +42,8 @@ static inline rad_page page_runs_at(const rad_env *env, const rad_page *region, 
     uint32_t n = page_runs_count(region);
     if (!n) return region[i];
     for (uint32_t k = 0;; k++) {
-        kv_run run = page_runs_get(region, k);
         RAD_ASSERT_ENV(env, k < n);
+        kv_run run = page_runs_get(region, k);
         if (i < run.count) return run.first + (rad_page)i;
         i -= run.count;
     }
