@@ -48,7 +48,7 @@ REQUESTS = {
     "info": ("GET", "/server_info", None),
     "models": ("GET", "/v1/models", None),
     "health": ("GET", "/health", None),
-    "flush": ("POST", "/flush_cache", None),
+    "flush": ("POST", "/flush_cache?timeout=60", None),  # what lost its memory may be being aborted
     "wrong": ("POST", "/v1/completions", {"prompt": 7}),
     "nowhere": ("GET", "/nowhere", None),
 }
