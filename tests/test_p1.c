@@ -127,7 +127,7 @@ static void run_model(const gguf_file *file, const char *name, rad_dtype dtype, 
 static uint32_t num_histories(void)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    return 12;
+    return (uint32_t)test_scale(8, 12);
 #else
     return getenv("RADISH_TEST_LONG") ? 5000 : 300;
 #endif
