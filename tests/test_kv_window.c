@@ -3,6 +3,7 @@
  * Where radish differs from SGLang on purpose: freeing the window side twice is nothing
  * (there it frees another's slot); whole pages only; a double free is refused. */
 #include "test.h"
+#include "window_slots.h"
 
 #include "mem/kv_window.h"
 
@@ -16,22 +17,6 @@ static rad_kv_allocator *make(uint32_t full, uint32_t window, uint32_t page_size
     rad_kv_allocator *a = NULL;
     CHECK_OK(rad_kv_allocator_create(NULL, &params, &a, NULL));
     return a;
-}
-
-static uint64_t window_size(const rad_kv_allocator *a)
-{
-    return (uint64_t)rad_kv_window_available_pages(a) * rad_kv_page_size(a);
-}
-
-/* The window layers' slots of these, 0 for those without a window side. */
-static void translate(const rad_kv_allocator *a, const rad_slot *slots, uint32_t count,
-                      rad_slot *there)
-{
-    rad_slot ps = (rad_slot)rad_kv_page_size(a);
-    for (uint32_t i = 0; i < count; i++) {
-        rad_page page = rad_kv_window_page_map(a)[slots[i] / ps];
-        there[i] = page ? page * ps + slots[i] % ps : 0;
-    }
 }
 
 TEST(pages_come_with_a_window_side_or_not_at_all)
@@ -198,7 +183,7 @@ TEST(extend_and_decode_take_both_or_neither)
     CHECK_OK(rad_kv_alloc_extend(a, 1, (uint32_t[]){0}, (uint32_t[]){6}, &last, slots, NULL));
     for (int i = 0; i < 6; i++)
         CHECK(slots[i] == 4 + i);
-    translate(a, slots, 6, there);
+    window_slots(a, slots, 6, there);
     for (int i = 0; i < 6; i++)
         CHECK(there[i] == 4 + i);
 
@@ -231,7 +216,7 @@ TEST(extend_and_decode_take_both_or_neither)
     CHECK_OK(rad_kv_check(a, NULL));
 
     CHECK_OK(rad_kv_alloc_decode(a, 1, (uint32_t[]){1}, (rad_slot[]){-1}, out, NULL));
-    translate(a, out, 1, there);
+    window_slots(a, out, 1, there);
     CHECK(there[0] >= 4 && there[0] % 4 == 0);
     rad_kv_allocator_destroy(a);
 }
@@ -330,7 +315,7 @@ TEST(random_requests_agree_with_two_flags_per_page)
                 CHECKF(rad_kv_is_taken(a, p) == (owner[p] != 0) &&
                            rad_kv_has_window(a, p) == window[p],
                        "page %d seed %llu", p, (unsigned long long)seed);
-            translate(a, rows[r], lens[r], there);
+            window_slots(a, rows[r], lens[r], there);
             for (uint32_t i = 0; i < lens[r]; i++)
                 CHECK(window[rows[r][i] / (int)ps] ? there[i] % (int)ps == (int)(i % ps) && there[i]
                                                    : there[i] == 0);

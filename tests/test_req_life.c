@@ -1,104 +1,21 @@
-/* test_req_life.c - a request publishes what it computed, and leaves nothing behind.
- *
- * The little engine below "computes" K/V as a hash of all tokens up to a position and
- * keeps it by slot, as a pool would. After every step each committed position of every
- * request must read back its own hash, so any slot that is shared too early, freed too
- * early or owned twice shows as a wrong number. */
-#include "slot_content.h"
-#include "test.h"
+/* test_req_life.c - a request publishes what it computed, and leaves nothing behind. (req_rig.h: any
+ * slot that is shared too early, freed too early or owned twice shows as a wrong number.) */
+#include "req_rig.h"
 
 #include "cache/cache_impl.h"
 
-enum { MOST_SLOTS = 4096, MOST_REQS = 8, MOST_LEN = 200 };
 enum { EAGLE = 16, WINDOWS = 32 }; /* with a kind: bigram keys, and layers that see a window */
 enum { WINDOW = 11 };
 
-typedef struct req {
-    rad_req_kv kv;
-    rad_token tokens[MOST_LEN];
-    uint32_t len; /* tokens known; the last one has no K/V yet */
-    uint32_t prompt_len;
-    bool live;
-} req;
-
-typedef struct world {
-    uint32_t ps;
-    uint32_t window; /* tokens; 0: none */
-    rad_kv_allocator *kv;
-    rad_req_to_token_pool *rows;
-    rad_cache *cache;
-    uint64_t content[MOST_SLOTS];
-    req reqs[MOST_REQS];
-    uint64_t seed;
-} world;
-
-static uint64_t namespace_seed(const rad_key *key)
-{
-    return key->cache_salt ? 1000 + (uint64_t)key->cache_salt[0] : 7;
-}
-
 static void world_init(world *w, uint32_t kind, uint32_t ps, uint32_t pages, uint32_t max_nodes)
 {
-    *w = (world){.ps = ps, .window = kind / WINDOWS ? WINDOW : 0};
-    CHECK((pages + 1) * ps <= MOST_SLOTS);
-    rad_kv_allocator_params kv = {.struct_size = sizeof kv,
-                                  .num_pages = pages,
-                                  .page_size = ps,
-                                  .swa_num_pages = kind / WINDOWS ? pages * 2 / 3 : 0};
-    rad_req_to_token_pool_params rows = {sizeof rows, MOST_REQS, MOST_LEN};
-    CHECK_OK(rad_kv_allocator_create(NULL, &kv, &w->kv, NULL));
-    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->rows, NULL));
-    rad_cache_params params = {.struct_size = sizeof params,
-                               .kind = kind % EAGLE,
+    bool windows = kind / WINDOWS;
+    rad_cache_params params = {.kind = kind % EAGLE,
                                .is_eagle = kind / EAGLE % 2,
-                               .window_tokens = w->window,
+                               .window_tokens = windows ? WINDOW : 0,
                                .page_size = ps,
-                               .kv_allocator = w->kv,
-                               .req_to_token_pool = w->rows,
                                .max_nodes = max_nodes};
-    CHECK_OK(rad_cache_create(NULL, &params, &w->cache, NULL));
-}
-
-static void world_check(world *w)
-{
-    const rad_req_kv *held[MOST_REQS];
-    uint32_t num = 0;
-    rad_error err = {0};
-    for (int i = 0; i < MOST_REQS; i++) {
-        req *r = &w->reqs[i];
-        if (!r->live) continue;
-        held[num++] = &r->kv;
-        if (!r->kv.row) continue;
-        const rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
-        uint32_t end = r->kv.committed_len;
-        uint32_t at = first_foreign(w->content, row, r->tokens, 0, end, namespace_seed(&r->kv.key));
-        CHECKF(at == end, "request %d reads foreign K/V at %u, seed %llu\n", i, at,
-               (unsigned long long)w->seed);
-        for (at = end > w->window ? end - w->window : 0; w->window && at < end; at++)
-            CHECKF(rad_kv_has_window(w->kv, row[at] / (rad_slot)w->ps),
-                   "request %d has no window at %u of %u, seed %llu\n", i, at, end,
-                   (unsigned long long)w->seed);
-    }
-    CHECKF(rad_cache_check(w->cache, &err) == RAD_OK, "%s, seed %llu\n", err.text,
-           (unsigned long long)w->seed);
-    CHECKF(rad_cache_check_ownership(w->cache, held, num, &err) == RAD_OK, "%s, seed %llu\n",
-           err.text, (unsigned long long)w->seed);
-}
-
-/* Everybody has left: free + cached == all, and nothing is locked. */
-static void world_fini(world *w)
-{
-    world_check(w);
-    CHECK(rad_cache_protected_size(w->cache) == 0);
-    CHECK(rad_kv_available_size(w->kv) + rad_cache_total_size(w->cache) ==
-          (uint64_t)rad_kv_num_pages(w->kv) * w->ps);
-    CHECK(rad_req_to_token_available(w->rows) == MOST_REQS);
-    CHECK_OK(rad_req_to_token_check(w->rows, NULL));
-    CHECK_OK(rad_cache_reset(w->cache));
-    CHECK(rad_kv_available_pages(w->kv) == rad_kv_num_pages(w->kv));
-    rad_cache_destroy(w->cache);
-    rad_req_to_token_pool_destroy(w->rows);
-    rad_kv_allocator_destroy(w->kv);
+    world_make(w, params, pages, windows ? pages * 2 / 3 : 0);
 }
 
 static void prompt(req *r, const char *text, const char *salt)
@@ -121,13 +38,6 @@ static uint32_t admit(world *w, req *r, rad_slot *slots)
     return m.prefix_tokens;
 }
 
-static void take_row(world *w, req *r, const rad_slot *slots, uint32_t prefix)
-{
-    CHECK_OK(rad_req_to_token_alloc(w->rows, &r->kv.row));
-    memcpy(rad_req_to_token_row(w->rows, r->kv.row), slots, prefix * sizeof *slots);
-    r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = prefix;
-}
-
 static void start(world *w, req *r)
 {
     rad_slot slots[MOST_LEN];
@@ -138,31 +48,20 @@ static void start(world *w, req *r)
 /* Slots for positions up to `len`; evicts when short. */
 static bool reserve(world *w, req *r, uint32_t len)
 {
-    rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
-    uint32_t from = r->kv.allocated_len;
-    rad_slot last = from ? row[from - 1] : -1;
-    rad_status status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
+    rad_status status = extend(w, r, len);
     if (status == RAD_FULL) {
-        CHECK_OK(rad_cache_evict(w->cache, len - from + w->ps, NULL, NULL));
-        if (w->window) CHECK_OK(rad_cache_evict_window(w->cache, len - from + w->ps, NULL));
-        status = rad_kv_alloc_extend(w->kv, 1, &from, &len, &last, row + from, NULL);
+        uint32_t need = len - r->kv.allocated_len + w->ps;
+        CHECK_OK(rad_cache_evict(w->cache, need, NULL, NULL));
+        if (w->window) CHECK_OK(rad_cache_evict_window(w->cache, need, NULL));
+        status = extend(w, r, len);
     }
-    CHECK(status == RAD_OK || status == RAD_FULL);
-    if (!status) r->kv.allocated_len = len;
     return !status;
-}
-
-static void compute(world *w, req *r, uint32_t len)
-{
-    const rad_slot *row = rad_req_to_token_row(w->rows, r->kv.row);
-    write_content(w->content, row, r->tokens, r->kv.committed_len, len, namespace_seed(&r->kv.key));
-    r->kv.committed_len = len;
 }
 
 static void prefill(world *w, req *r, uint32_t len)
 {
     CHECK(reserve(w, r, len));
-    compute(w, r, len);
+    commit(w, r, len);
     world_check(w);
 }
 
@@ -341,7 +240,7 @@ TEST(an_abort_at_every_point_leaves_nothing_behind)
                     world_check(&w);
                     if (point >= ROW) take_row(&w, r, slots, prefix);
                     if (point >= RESERVED) CHECK(reserve(&w, r, 25));
-                    if (point >= CHUNK) compute(&w, r, 25);
+                    if (point >= CHUNK) commit(&w, r, 25);
                     if (point >= CHUNK_PUBLISHED) publish(&w, r, 1);
                     if (point >= CHUNK_2) prefill(&w, r, r->len);
                     if (point >= PROMPT) publish(&w, r, 0);
@@ -806,7 +705,7 @@ static void random_life(uint32_t kind, uint32_t ps, uint32_t pages, uint32_t max
                 start(&w, r);
                 continue;
             }
-            compute(&w, r, to);
+            commit(&w, r, to);
             if (r->len == r->prompt_len || pick == 3) {
                 rad_status status = rad_cache_unfinished_req(w.cache, &r->kv, to < r->len, NULL);
                 CHECKF(status == RAD_OK || (max_nodes && status == RAD_FULL), "%s, seed %llu\n",
