@@ -157,7 +157,6 @@ void radix_cut_leaf(radix_tree *t, uint32_t leaf, uint32_t kept, rad_page *regio
     n->pages = kept;
     if (kept) {
         page_runs_cut(region, kept);
-        if (t->host.of) t->host.of[leaf].promised = RAD_MIN(t->host.of[leaf].promised, kept);
         RAD_ASSERT_ENV(&t->env, n->at + kept + count ==
                                     t->spans.spans[n->span].at + t->spans.spans[n->span].len);
         span_cut_tail(&t->spans, n->span, count);
