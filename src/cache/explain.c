@@ -93,7 +93,7 @@ static void explain_namespaces(const radix_cache *c, const rad_key *key, uint32_
         uint32_t root = t->names.entries[ns].root;
         if (root == own) continue;
         radix_pos other = radix_walk(t, root, radix_cache_tokens(c, key), num_pages);
-        radix_to_device(t, &other);
+        radix_to_tier(t, &other, RADIX_DEVICE);
         longest = RAD_MAX(longest, other.pages);
     }
     if (longest == pos->pages) return;
@@ -129,10 +129,7 @@ rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool ho
     if (ns) {
         root = t->names.entries[ns].root;
         pos = radix_walk(t, root, tokens, num_pages);
-        if (host)
-            radix_to_host(t, &pos);
-        else
-            radix_to_device(t, &pos);
+        radix_to_tier(t, &pos, host ? RADIX_HOST : RADIX_DEVICE);
         walked = pos.pages;
         if (!host) radix_usable(t, &pos);
         explain_path(c, &pos, e);

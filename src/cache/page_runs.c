@@ -136,6 +136,19 @@ void page_runs_move(const rad_env *env, rad_page *to, const rad_page *from, uint
     memmove(to, from, count * sizeof *to); /* plain, and as far as we know all of the rest */
 }
 
+void page_runs_visit(const rad_page *region, uint32_t count,
+                     void (*visit)(void *user, rad_page page), void *user)
+{
+    uint32_t num_runs = page_runs_count(region);
+    for (uint32_t i = 0; !num_runs && i < count; i++)
+        visit(user, region[i]);
+    for (uint32_t r = 0; r < num_runs; r++) {
+        kv_run run = page_runs_get(region, r);
+        for (uint32_t i = 0; i < run.count; i++)
+            visit(user, run.first + (rad_page)i);
+    }
+}
+
 bool page_runs_check(const rad_page *region, uint32_t count)
 {
     uint32_t n = page_runs_count(region);

@@ -76,6 +76,10 @@ void page_runs_make_plain(rad_page *region, uint32_t count);
  * overlap. Of a region with runs only these are touched. */
 void page_runs_move(const rad_env *env, rad_page *to, const rad_page *from, uint32_t count);
 
+/* Calls visit for each of the region's `count` pages. */
+void page_runs_visit(const rad_page *region, uint32_t count,
+                     void (*visit)(void *user, rad_page page), void *user);
+
 /* Whether the region says of itself `count` pages, none negative. O(count). */
 bool page_runs_check(const rad_page *region, uint32_t count);
 

@@ -244,7 +244,7 @@ static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_m
     if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
     radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
     uint32_t unused, all = pos.pages;
-    radix_to_device(&c->tree, &pos);
+    radix_to_tier(&c->tree, &pos, RADIX_DEVICE);
     match->host_hit_tokens = (all - pos.pages) * cache->page_size;
     rad_page page;
     radix_usable(&c->tree, &pos);
@@ -356,22 +356,9 @@ static rad_status radix_evict_window(rad_cache *cache, uint64_t window_tokens,
     return radix_cache_take_drop_status(c);
 }
 
-static void radix_visit_pages(const rad_cache *cache, cache_page_fn visit, void *user)
+static void visit_device(const rad_cache *cache, cache_page_fn visit, void *user)
 {
-    const radix_tree *t = &((const radix_cache *)cache)->tree;
-    uint32_t depth;
-    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
-        const rad_page *region = t->regions + t->nodes[id].at;
-        if (!radix_on_device(t, id)) continue;
-        uint32_t num_runs = page_runs_count(region);
-        for (uint32_t i = 0; !num_runs && i < t->nodes[id].pages; i++)
-            visit(user, region[i]);
-        for (uint32_t r = 0; r < num_runs; r++) {
-            kv_run run = page_runs_get(region, r);
-            for (uint32_t i = 0; i < run.count; i++)
-                visit(user, run.first + (rad_page)i);
-        }
-    }
+    radix_visit_pages(&((const radix_cache *)cache)->tree, RADIX_DEVICE, visit, user);
 }
 
 static void give_back(void *user, rad_page page)
@@ -398,8 +385,8 @@ rad_status radix_cache_clear_device(radix_cache *c)
 static rad_status radix_reset(rad_cache *cache)
 {
     radix_cache *c = (radix_cache *)cache;
-    if (cache->kv) radix_visit_pages(cache, give_back, c);
-    radix_host_visit(&c->tree, give_back_host, &c->tree);
+    if (cache->kv) radix_visit_pages(&c->tree, RADIX_DEVICE, give_back, c);
+    radix_visit_pages(&c->tree, RADIX_HOST, give_back_host, &c->tree);
     for (size_t w = 0; c->cached.words && w < bits_words(c->cached_pages); w++)
         c->cached.words[w * c->cached.step] = 0;
     radix_clear(&c->tree);
@@ -442,7 +429,8 @@ static void radix_namespace_stats(const rad_cache *cache, rad_namespace_stats *s
     stats->given_up = n->given_up;
 }
 
-static rad_status visit_tier(const radix_cache *c, bool host, rad_cache_visit_fn visit, void *user)
+static rad_status visit_tier(const radix_cache *c, radix_tier tier, rad_cache_visit_fn visit,
+                             void *user)
 {
     const rad_cache *cache = &c->base;
     const radix_tree *t = &c->tree;
@@ -458,15 +446,15 @@ static rad_status visit_tier(const radix_cache *c, bool host, rad_cache_visit_fn
         const radix_node *n = &t->nodes[id];
         const rad_token *tokens = radix_tokens(t, n);
         uint32_t count = n->pages * cache->page_size;
-        if (host ? !radix_on_host(t, id) : !radix_on_device(t, id)) continue;
-        radix_expand(t, (host ? t->host.regions : t->regions) + n->at, n->pages, slots);
+        if (!radix_is_on(t, id, tier)) continue;
+        radix_expand(t, radix_regions(t, tier) + n->at, n->pages, slots);
         if (t->limits.bigram) {
             raw[0] = radix_lead(t, n);
             memcpy(raw + 1, tokens, count * sizeof *raw);
             tokens = raw;
         }
         visit(user, radix_cache_ref(c, id), depth, tokens, slots, count,
-              host ? radix_host_locks(t, id) : n->lock_ref, n->hit_count);
+              tier == RADIX_HOST ? radix_host_locks(t, id) : n->lock_ref, n->hit_count);
     }
     rad_free(&cache->env, slots, bytes);
     return RAD_OK;
@@ -474,12 +462,12 @@ static rad_status visit_tier(const radix_cache *c, bool host, rad_cache_visit_fn
 
 static rad_status radix_visit(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
-    return visit_tier((const radix_cache *)cache, false, visit, user);
+    return visit_tier((const radix_cache *)cache, RADIX_DEVICE, visit, user);
 }
 
 rad_status radix_cache_walk_host(const radix_cache *c, rad_cache_visit_fn visit, void *user)
 {
-    return visit_tier(c, true, visit, user);
+    return visit_tier(c, RADIX_HOST, visit, user);
 }
 
 typedef struct page_check {
@@ -531,7 +519,7 @@ static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
     size_t bytes = bits_words((size_t)rad_kv_num_pages(cache->kv) + 1) * sizeof(uint64_t);
     page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
     if (!check.seen) return rad_fail(err, RAD_E_NOMEM, "radix_check: no scratch memory");
-    radix_visit_pages(cache, check_page, &check);
+    radix_visit_pages(&c->tree, RADIX_DEVICE, check_page, &check);
     bool same = true;
     for (size_t w = 0; w < bytes / sizeof *check.seen; w++)
         same = same && check.seen[w] == c->cached.words[w * c->cached.step];
@@ -586,7 +574,7 @@ static const cache_ops radix_ops = {
     .get_stats = radix_get_stats,
     .namespace_stats = radix_namespace_stats,
     .walk = radix_visit,
-    .visit_pages = radix_visit_pages,
+    .visit_pages = visit_device,
     .check = radix_check_all,
     .owns_prefix = radix_owns_prefix,
     .pin_prefix = radix_pin_prefix,

@@ -32,6 +32,17 @@ uint32_t radix_next(const radix_tree *t, uint32_t node, uint32_t *depth)
     return n->next;
 }
 
+void radix_visit_pages(const radix_tree *t, radix_tier tier,
+                       void (*visit)(void *user, rad_page page), void *user)
+{
+    uint32_t depth;
+    if (tier == RADIX_HOST && !t->host.of) return;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
+        if (radix_is_on(t, id, tier))
+            page_runs_visit(radix_regions(t, tier) + t->nodes[id].at, t->nodes[id].pages, visit,
+                            user);
+}
+
 /* Facts about one node and its neighbours; NULL when all hold. */
 static const char *node_fault(const radix_tree *t, uint32_t id)
 {

@@ -449,7 +449,7 @@ uint32_t radix_host_fill(radix_tree *t, uint32_t node, uint32_t depth, uint32_t 
 void radix_path_pages(const radix_tree *t, bool host, uint32_t node, uint32_t depth, uint32_t first,
                       uint32_t count, rad_page *pages)
 {
-    const rad_page *regions = host ? t->host.regions : t->regions;
+    const rad_page *regions = radix_regions(t, host ? RADIX_HOST : RADIX_DEVICE);
     uint32_t left = first + count; /* from the back: pages [first, left) */
     RAD_ASSERT_ENV(&t->env, left <= depth);
     for (radix_path p = radix_path_of(t, node, depth); left > first; radix_path_up(t, &p)) {
@@ -468,33 +468,6 @@ uint32_t radix_path_unit(const radix_tree *t, uint32_t node, uint32_t depth, uin
     while (p.begin > at)
         radix_path_up(t, &p);
     return t->nodes[p.node].at + at - p.begin;
-}
-
-void radix_to_host(const radix_tree *t, radix_pos *pos)
-{
-    if (pos->child && !radix_on_host(t, pos->child)) {
-        pos->pages -= pos->part;
-        pos->child = pos->part = 0;
-    }
-    for (; !radix_on_host(t, pos->node); pos->node = t->nodes[pos->node].parent)
-        pos->pages -= t->nodes[pos->node].pages;
-}
-
-void radix_host_visit(const radix_tree *t, void (*visit)(void *user, rad_page page), void *user)
-{
-    uint32_t depth;
-    for (uint32_t id = 0; t->host.of && (id = radix_next(t, id, &depth));) {
-        const rad_page *region = t->host.regions + t->nodes[id].at;
-        if (!radix_on_host(t, id)) continue;
-        uint32_t num_runs = page_runs_count(region);
-        for (uint32_t i = 0; !num_runs && i < t->nodes[id].pages; i++)
-            visit(user, region[i]);
-        for (uint32_t r = 0; r < num_runs; r++) {
-            kv_run run = page_runs_get(region, r);
-            for (uint32_t i = 0; i < run.count; i++)
-                visit(user, run.first + (rad_page)i);
-        }
-    }
 }
 
 const char *radix_host_fault(const radix_tree *t, uint32_t node)

@@ -110,12 +110,6 @@ static inline rad_page radix_host_page_at(const radix_tree *t, const radix_node 
     return page_runs_at(&t->env, t->host.regions + n->at, i);
 }
 
-/* The part of a walk that is on the host. */
-void radix_to_host(const radix_tree *t, radix_pos *pos);
-
-/* Calls visit for each of the host's pages. */
-void radix_host_visit(const radix_tree *t, void (*visit)(void *user, rad_page page), void *user);
-
 /* What is wrong with the node's tiers, NULL when nothing is; roots too. */
 const char *radix_host_fault(const radix_tree *t, uint32_t node);
 

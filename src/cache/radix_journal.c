@@ -311,7 +311,7 @@ void radix_journal_push_all(radix_journal *j, const radix_tree *t, bool on_host,
     uint32_t depth;
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
         journal_seed seed = radix_journal_seed_of(j, t, id);
-        if (on_host ? !radix_on_host(t, id) : !radix_on_device(t, id)) continue;
+        if (!radix_is_on(t, id, on_host ? RADIX_HOST : RADIX_DEVICE)) continue;
         for (uint32_t i = 0; i < t->nodes[id].pages; i++) {
             event_page page = radix_journal_page(j, t, id, i, &seed);
             if (on_host) page.entry.medium = EVENT_CPU_PINNED;

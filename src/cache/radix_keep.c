@@ -53,11 +53,6 @@ static uint64_t room(const radix_keep *k, radix_tier tier)
     return tier == RADIX_DEVICE ? k->max_pinned - k->pinned : k->host_max_pinned - k->host_pinned;
 }
 
-static bool is_on(const radix_tree *t, uint32_t node, radix_tier tier)
-{
-    return tier == RADIX_DEVICE ? radix_on_device(t, node) : radix_on_host(t, node);
-}
-
 static uint64_t plus(uint64_t a, uint64_t b)
 {
     return a + b < a ? UINT64_MAX : a + b;
@@ -104,7 +99,8 @@ static void pin_on(radix_tree *t, uint32_t node, radix_tier tier)
 {
     keep_record *r = &t->keep.records[node];
     uint32_t pages = t->nodes[node].pages;
-    if (is_pinned_on(r, tier) || !is_on(t, node, tier) || room(&t->keep, tier) < pages) return;
+    if (is_pinned_on(r, tier) || !radix_is_on(t, node, tier) || room(&t->keep, tier) < pages)
+        return;
     *pinned_of(&t->keep, tier) += pages;
     r->pinned_on |= 1u << tier;
 }
@@ -242,7 +238,7 @@ static bool keep_equal(void *self, const radix_tree *t, uint32_t upper, uint32_t
 static uint32_t node_at(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t *num_pages)
 {
     radix_pos pos = radix_walk(t, root, tokens, *num_pages);
-    radix_to_device(t, &pos);
+    radix_to_tier(t, &pos, RADIX_DEVICE);
     *num_pages = pos.pages;
     if (!pos.child) return pos.node;
     if (radix_nodes_available(t))
@@ -280,11 +276,11 @@ static void pin_path(radix_tree *t, uint32_t node, radix_tier tier, uint64_t ttl
 {
     uint64_t now = time_now(t), missing = 0;
     for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent)
-        if (is_on(t, id, tier) && !is_pinned_on(&t->keep.records[id], tier))
+        if (radix_is_on(t, id, tier) && !is_pinned_on(&t->keep.records[id], tier))
             missing += t->nodes[id].pages;
     for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
         keep_record *r = &t->keep.records[id];
-        if (!is_on(t, id, tier)) continue;
+        if (!radix_is_on(t, id, tier)) continue;
         if (!is_pinned_on(r, tier)) {
             bool fits = missing <= room(&t->keep, tier); /* this one and all above it */
             missing -= t->nodes[id].pages;
@@ -311,7 +307,7 @@ uint32_t keep_pin(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_
     radix_pos pos = radix_walk(t, root, tokens, num_pages);
     uint32_t host = pos.node; /* whole nodes only, what the host has of them */
     if (ttl_ns) {
-        radix_to_device(t, &pos);
+        radix_to_tier(t, &pos, RADIX_DEVICE);
         num_pages = pages_within_budget(t, &pos);
     }
     uint32_t node = node_at(t, root, tokens, &num_pages);

@@ -98,7 +98,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     /* Two ends: `pos` on any tier, `device` on the device. The pages from `device` on are fresh. Up
      * to `pos` they fill nodes that only the host has, behind it they make a new leaf. */
     radix_pos pos = find_end(c, root, key, how), device = pos;
-    if (root) radix_to_device(t, &device);
+    if (root) radix_to_tier(t, &device, RADIX_DEVICE);
     if (device.pages < before)
         return rad_fail(err, RAD_E_STATE,
                         "cache: the tree has %u of the %u tokens before the first slot",
@@ -140,7 +140,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         radix_insert again = *how;
         if (again.from && t->ids.generation[again.from] != from_generation) again.from = 0;
         device = pos = find_end(c, root, key, &again);
-        if (root) radix_to_device(t, &device);
+        if (root) radix_to_tier(t, &device, RADIX_DEVICE);
         if (device.pages != num_pages - fresh) { /* compared from the root it ends elsewhere */
             radix_unclaim(c, slots, fresh);
             return rad_fail(err, RAD_E_STATE, "cache: the tree has other tokens than the key");

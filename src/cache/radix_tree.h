@@ -137,6 +137,16 @@ static inline bool radix_on_host(const radix_tree *t, uint32_t node)
 {
     return t->host.of && t->values[RADIX_FULL][RADIX_HOST][node].end;
 }
+static inline bool radix_is_on(const radix_tree *t, uint32_t node, radix_tier tier)
+{
+    return tier == RADIX_DEVICE ? radix_on_device(t, node) : radix_on_host(t, node);
+}
+
+/* The arena of a tier's regions. */
+static inline rad_page *radix_regions(const radix_tree *t, radix_tier tier)
+{
+    return tier == RADIX_DEVICE ? t->regions : t->host.regions;
+}
 
 /* Whether nothing locks the node, on no tier. */
 static inline bool radix_is_unlocked(const radix_tree *t, uint32_t node)
@@ -173,8 +183,8 @@ static inline void radix_usable(const radix_tree *t, radix_pos *pos)
     if (t->num_components) radix_usable_end(t, pos);
 }
 
-/* The part of a walk that is on the device: what lies behind it is on the host alone. */
-void radix_to_device(const radix_tree *t, radix_pos *pos);
+/* The part of a walk that is on the tier: what lies behind it is on the other one alone. */
+void radix_to_tier(const radix_tree *t, radix_pos *pos, radix_tier tier);
 
 /* Whether the node is found under its key, and is filed under the right hash. */
 bool radix_is_filed(const radix_tree *t, uint32_t node);
@@ -402,6 +412,10 @@ void radix_clear(radix_tree *t);
 /* The next node of a walk over everything below the roots, parents first: start with
  * 0, ends with 0. *depth is 1 for the children of a root. */
 uint32_t radix_next(const radix_tree *t, uint32_t node, uint32_t *depth);
+
+/* Calls visit for each page of the tier. */
+void radix_visit_pages(const radix_tree *t, radix_tier tier,
+                       void (*visit)(void *user, rad_page page), void *user);
 
 /* Walks all of it against all counters. RAD_E_CORRUPT names the node. */
 rad_status radix_check(const radix_tree *t, rad_error *err);

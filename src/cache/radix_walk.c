@@ -114,13 +114,13 @@ radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens
     return walk(t, root, false, tokens, num_pages);
 }
 
-void radix_to_device(const radix_tree *t, radix_pos *pos)
+void radix_to_tier(const radix_tree *t, radix_pos *pos, radix_tier tier)
 {
-    if (pos->child && !radix_on_device(t, pos->child)) {
+    if (pos->child && !radix_is_on(t, pos->child, tier)) {
         pos->pages -= pos->part;
         pos->child = pos->part = 0;
     }
-    for (; !radix_on_device(t, pos->node); pos->node = t->nodes[pos->node].parent)
+    for (; !radix_is_on(t, pos->node, tier); pos->node = t->nodes[pos->node].parent)
         pos->pages -= t->nodes[pos->node].pages;
 }
 
@@ -177,7 +177,7 @@ NOINLINE static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_t
 {
     radix_pos pos = radix_walk(t, root, tokens, num_pages);
     size_t ps = t->limits.page_size;
-    radix_to_device(t, &pos);
+    radix_to_tier(t, &pos, RADIX_DEVICE);
     radix_usable(t, &pos);
     radix_path p = radix_path_to(t, &pos);
     for (; radix_path_is(t, &p); radix_path_up(t, &p)) {

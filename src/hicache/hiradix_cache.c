@@ -49,7 +49,7 @@ static void write_backup_key(hiradix_cache *c, const rad_key *key, bool force)
     if (c->params.write_policy == RAD_WRITE_BACK && !force) return;
     radix_pos pos = hi_follow(c, key, 0, 0, 0);
     if (!pos.node) return;
-    radix_to_device(c->tree, &pos);
+    radix_to_tier(c->tree, &pos, RADIX_DEVICE);
     uint32_t depth, node = hi_end_of(c, &pos, &depth);
     if (pos.pages) (void)hi_write_backup(c, node, depth, pos.pages, force);
 }

@@ -54,7 +54,7 @@ rad_status hi_check(const rad_cache *cache, rad_error *err)
     size_t bytes = bits_words((size_t)c->num_host_pages + 1) * sizeof(uint64_t);
     host_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
     if (!check.seen) return rad_fail(err, RAD_E_NOMEM, "hicache_check: no scratch memory");
-    radix_host_visit(c->tree, check_host_page, &check);
+    radix_visit_pages(c->tree, RADIX_HOST, check_host_page, &check);
     for (const hi_ticket *k = NULL; (k = tickets_next(&c->out, k));)
         for (uint32_t i = ((const hi_op *)k)->hung; i < ticket_host_pages(k); i++)
             check_host_page(&check, k->host[i]);

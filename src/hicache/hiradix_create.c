@@ -57,7 +57,7 @@ void hi_destroy(rad_cache *cache)
     tickets_abandon_all(&c->out);
     c->device_pool->params.wait_layer = c->next_wait_layer;
     c->device_pool->params.wait_user = c->next_wait_user;
-    radix_host_visit(c->tree, give_back, c); /* the host pool lives on */
+    radix_visit_pages(c->tree, RADIX_HOST, give_back, c); /* the host pool lives on */
     free_own(c);
 }
 

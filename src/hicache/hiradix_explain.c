@@ -31,7 +31,7 @@ static uint32_t fetched_pages(const hiradix_cache *c, const rad_key *key, uint32
     const radix_tree *t = c->tree;
     radix_pos pos = hi_follow(c, key, 0, 0, 0);
     if (!pos.node) return 0;
-    radix_to_host(t, &pos);
+    radix_to_tier(t, &pos, RADIX_HOST);
     for (radix_path p = radix_path_to(t, &pos); radix_path_is(t, &p) && p.end > from;
          radix_path_up(t, &p))
         for (uint32_t at = RAD_MAX(p.begin, from); at < RAD_MIN(p.end, end); at++) {

@@ -123,7 +123,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     if ((uint64_t)pages * ps < (uint64_t)have + c->params.prefetch_threshold)
         return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
     /* What only the device has in front is fetched as well: there are no gaps on the host. */
-    if (pos.node) radix_to_host(c->tree, &pos);
+    if (pos.node) radix_to_tier(c->tree, &pos, RADIX_HOST);
     uint32_t begin = pos.pages;
     uint64_t budget = c->params.prefetch_tokens / ps;
     uint64_t left = budget > c->out.reserved ? budget - c->out.reserved : 0;

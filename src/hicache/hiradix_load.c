@@ -74,7 +74,7 @@ static radix_pos follow_on_host(const hiradix_cache *c, const rad_req_kv *req, c
         node = 0;
     }
     radix_pos pos = hi_follow(c, key, node, node ? (uint32_t)pages : 0, (uint32_t)pages);
-    radix_to_host(t, &pos);
+    radix_to_tier(t, &pos, RADIX_HOST);
     return pos;
 }
 
