@@ -475,7 +475,7 @@ static inline void hrig_settle(hrig *r)
 {
     for (int i = 0; i < 10000 && hrig_stats(r).tickets; i++) {
         if (r->params.deterministic)
-            (void)rad_hicache_pump(r->cache, 0);
+            (void)hi_pump(r->cache, 0);
         else
             (void)rad_hicache_wait(r->cache, 1000000000); /* a fetch of nobody's too */
         CHECK_OK(rad_cache_poll(r->cache));
@@ -489,7 +489,7 @@ static inline void hrig_check_idle(hrig *r)
     hrig_check(r, NULL, 0);
     rad_hicache_stats s = hrig_stats(r);
     char text[2048];
-    CHECK_OK(rad_hicache_describe(r->cache, text, sizeof text));
+    CHECK_OK(hi_describe(r->cache, text, sizeof text));
     CHECKF(s.tickets == 0 && s.prefetch_reserved_tokens == 0, "%u tickets\n%s", s.tickets, text);
     CHECK(s.host_used_tokens == s.host_cached_tokens);
     CHECK(rad_cache_protected_size(r->cache) == 0);

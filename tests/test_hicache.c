@@ -97,7 +97,7 @@ TEST(a_copy_is_found_only_when_it_is_complete)
     hrig_start(&r, &o, NULL);
     serve(&r, 160, 1000);
     CHECK(hrig_stats(&r).tickets == 1 && hrig_stats(&r).queued[TRANSFER_WRITE] == 1);
-    CHECK_OK(rad_hicache_pump(r.cache, 0)); /* copied, not acknowledged */
+    CHECK_OK(hi_pump(r.cache, 0)); /* copied, not acknowledged */
     rad_key key = {0};
     hreq q = {0};
     hreq_ask(&q, 0, 160, 1000);
@@ -118,7 +118,7 @@ TEST(a_streaming_wrapper_polls_the_tiers_behind_it)
     hrig_options o = plain(16);
     hrig_start(&r, &o, NULL);
     serve(&r, 160, 1000);
-    CHECK_OK(rad_hicache_pump(r.cache, 0));
+    CHECK_OK(hi_pump(r.cache, 0));
     rad_streaming_cache_params p = {.struct_size = sizeof p, .inner = r.cache};
     rad_cache *wrapper = NULL;
     CHECK_OK(rad_streaming_cache_create(NULL, &p, &wrapper, NULL));
@@ -202,7 +202,7 @@ static uint64_t found_again(uint32_t device_tokens, uint64_t demote_tokens, uint
             uint32_t cached = serve(&r, 113, (rad_token)(1000 * (1 + i)));
             found += round ? cached : 0;
             if (policy == RAD_WRITE_THROUGH) hrig_settle(&r); /* so that it loses nothing either */
-            (void)rad_hicache_pump(r.cache, 0); /* what demotion has begun is under way */
+            (void)hi_pump(r.cache, 0); /* what demotion has begun is under way */
             CHECK_OK(rad_cache_poll(r.cache));
         }
     CHECK(found <= (uint64_t)prompts * 112);
@@ -538,7 +538,7 @@ TEST(a_request_may_go_at_any_moment_of_its_load)
         CHECK_OK(hreq_extend(&r, &q));
         hrig_check(&r, reqs, 1);
         if (moment > 0) CHECK_OK(rad_hicache_ready_to_load(r.cache));
-        if (moment > 1) CHECK_OK(rad_hicache_pump(r.cache, 0));
+        if (moment > 1) CHECK_OK(hi_pump(r.cache, 0));
         if (moment > 2) CHECK_OK(rad_cache_poll(r.cache));
         rad_error err;
         if (moment == 1) CHECK(rad_cache_unfinished_req(r.cache, &q.kv, 0, &err) == RAD_AGAIN);
@@ -633,11 +633,11 @@ TEST(writes_that_end_in_any_order_hang_in_theirs)
         CHECK_OK(rad_cache_unfinished_req(r.cache, &q.kv, 0, NULL));
     }
     CHECK(hrig_stats(&r).tickets == 4);
-    CHECK_OK(rad_hicache_pump(r.cache, 3));
-    CHECK_OK(rad_hicache_pump(r.cache, 1));
+    CHECK_OK(hi_pump(r.cache, 3));
+    CHECK_OK(hi_pump(r.cache, 1));
     CHECK_OK(rad_cache_poll(r.cache));
     CHECK(hrig_stats(&r).written_tokens == 0);
-    CHECK_OK(rad_hicache_pump(r.cache, 0));
+    CHECK_OK(hi_pump(r.cache, 0));
     CHECK_OK(rad_cache_poll(r.cache));
     CHECK(hrig_stats(&r).written_tokens == 150);
     hrig_check(&r, reqs, 1);
@@ -656,7 +656,7 @@ TEST(a_reset_ends_whatever_is_under_way)
         hrig_start(&r, &o, NULL);
         serve(&r, 112, 1000);
         for (int i = 0; i < pumps; i++) {
-            (void)rad_hicache_pump(r.cache, 0);
+            (void)hi_pump(r.cache, 0);
             CHECK_OK(rad_cache_poll(r.cache));
         }
         rad_error err = {0};
@@ -744,7 +744,7 @@ TEST(a_streaming_cache_in_front_passes_polls_on)
     rad_streaming_cache_params p = {.struct_size = sizeof p, .inner = behind};
     CHECK_OK(rad_streaming_cache_create(NULL, &p, &front, NULL));
     serve(&r, 112, 1000);
-    CHECK_OK(rad_hicache_pump(behind, 0));
+    CHECK_OK(hi_pump(behind, 0));
     CHECK(hrig_stats(&r).written_tokens == 0);
     CHECK_OK(rad_cache_poll(front));
     CHECK(hrig_stats(&r).written_tokens == 112);
@@ -796,7 +796,7 @@ TEST(misuse_is_refused_in_words)
     CHECK(rad_hicache_drain(one_tier, 0) == RAD_E_UNSUPPORTED);
     rad_cache_destroy(one_tier);
     char text[512];
-    CHECK_OK(rad_hicache_describe(r.cache, text, sizeof text));
+    CHECK_OK(hi_describe(r.cache, text, sizeof text));
     CHECK(strstr(text, "load: 0 queued, 0 running") != NULL);
     hrig_stop(&r, false);
 }

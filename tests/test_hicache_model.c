@@ -151,7 +151,7 @@ static void one_thing(history *h)
     } else if (what < 65) {
         uint64_t pick = test_random(&h->dice.rng);
         if (h->o.no_threads)
-            (void)rad_hicache_pump(cache, pick);
+            (void)hi_pump(cache, pick);
         else /* a busy machine lets the workers run too */
             (void)rad_hicache_wait(cache, 1000000);
     } else if (what < 80) {

@@ -178,7 +178,7 @@ static void settle(world *w)
     rad_hicache_stats s;
     do {
         CHECK_OK(rad_cache_poll(w->cache));
-        (void)rad_hicache_pump(w->cache, 0);
+        (void)hi_pump(w->cache, 0);
         CHECK_OK(rad_hicache_get_stats(w->cache, &s));
     } while (s.tickets);
     CHECK_OK(rad_cache_check(w->cache, NULL));
@@ -196,7 +196,7 @@ static void serve(world *w, int prompt, uint32_t *device, uint32_t *host)
     rad_key key = {.tokens = tokens, .num_tokens = TOKENS};
     if (rad_hicache_prefetch_start(w->cache, &key, 0, &ticket) == RAD_OK)
         while (rad_hicache_prefetch_progress(w->cache, &ticket, &key, NULL) == RAD_AGAIN)
-            CHECK_OK(rad_hicache_pump(w->cache, 0));
+            CHECK_OK(hi_pump(w->cache, 0));
     rad_req_kv req = {.key = {.tokens = tokens, .num_tokens = n}};
     CHECK_OK(rad_req_to_token_alloc(w->rows, &req.row));
     rad_slot *row = rad_req_to_token_row(w->rows, req.row);

@@ -37,7 +37,7 @@ static uint32_t serve(hrig *r, rad_token first)
     rad_status status = rad_hicache_prefetch_start(r->cache, &key, 0, &q.prefetch);
     CHECK(status == RAD_OK || status == RAD_NONE);
     while (rad_hicache_prefetch_progress(r->cache, &q.prefetch, &key, NULL) == RAD_AGAIN)
-        (void)rad_hicache_pump(r->cache, 0);
+        (void)hi_pump(r->cache, 0);
     uint32_t cached = hrig_serve(r, &q);
     hrig_settle(r);
     return cached;
@@ -153,7 +153,7 @@ TEST(nobody_asks_about_a_page_that_is_on_its_way)
     start(&r, &o, NULL);
     hreq_ask(&q, 0, 200, 1000);
     hrig_serve(&r, &q);
-    CHECK_OK(rad_hicache_pump(r.cache, 0)); /* on the host, and a backup waits */
+    CHECK_OK(hi_pump(r.cache, 0)); /* on the host, and a backup waits */
     CHECK_OK(rad_cache_poll(r.cache));
     CHECK(hrig_stats(&r).queued[TRANSFER_BACKUP_STORAGE] == 1);
     now_of_test += 100 * PERIOD;

@@ -19,7 +19,7 @@ static uint32_t serve(hrig *r, hreq *q)
         status = rad_hicache_prefetch_progress(r->cache, &q->prefetch, &key, &q->prefetched);
         if (status != RAD_AGAIN) break;
         if (r->params.deterministic)
-            (void)rad_hicache_pump(r->cache, 0);
+            (void)hi_pump(r->cache, 0);
         else
             (void)nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
@@ -227,7 +227,7 @@ static uint64_t admitted_after(rad_prefetch_policy policy, uint64_t recompute_ns
         CHECK(now_of_test < 1000000000);
         for (; calls > 0 && now_of_test >= next; calls--, next += each_ns) {
             if (!op->k.gets) {
-                CHECK_OK(rad_hicache_pump(r.cache, 0)); /* it says what there is */
+                CHECK_OK(hi_pump(r.cache, 0)); /* it says what there is */
                 CHECK_OK(rad_cache_poll(r.cache));
                 continue;
             }
@@ -329,7 +329,7 @@ TEST(a_request_may_go_at_any_moment_of_its_prefetch)
             rad_key key = hreq_key(&q, 199);
             CHECK_OK(rad_hicache_prefetch_start(r.cache, &key, 0, &q.prefetch));
             for (int i = 0; i < pumps; i++) {
-                (void)rad_hicache_pump(r.cache, 0);
+                (void)hi_pump(r.cache, 0);
                 if (i % 2 == 0) CHECK_OK(rad_cache_poll(r.cache));
             }
             rad_prefetch copy = q.prefetch;
@@ -357,9 +357,9 @@ TEST(another_key_cannot_take_what_was_fetched)
     other.tokens[0]++;
     rad_key key = hreq_key(&q, 199), wrong = hreq_key(&other, 199);
     CHECK_OK(rad_hicache_prefetch_start(r.cache, &key, 0, &q.prefetch));
-    CHECK_OK(rad_hicache_pump(r.cache, 0));
+    CHECK_OK(hi_pump(r.cache, 0));
     CHECK_OK(rad_cache_poll(r.cache));
-    CHECK_OK(rad_hicache_pump(r.cache, 0));
+    CHECK_OK(hi_pump(r.cache, 0));
     CHECK(rad_hicache_prefetch_progress(r.cache, &q.prefetch, &wrong, NULL) == RAD_E_STATE);
     hrig_end(&r);
 }
@@ -454,7 +454,7 @@ TEST(a_held_store_is_left_alone)
     rad_storage held;
     start(&r, 16);
     serve_new(&r, 200, 1000, &q);
-    CHECK_OK(rad_hicache_pump(r.cache, 0)); /* it is on the host, and on its way to the store */
+    CHECK_OK(hi_pump(r.cache, 0)); /* it is on the host, and on its way to the store */
     CHECK(rad_hicache_hold_storage(r.cache, &held, &err) == RAD_AGAIN);
     hrig_settle(&r);
     CHECK(r.store.count == 12);
@@ -511,7 +511,7 @@ TEST(bigram_keys_find_theirs)
     CHECK_OK(rad_hicache_clear(r.cache, RAD_TIER_DEVICE | RAD_TIER_HOST, NULL));
     CHECK_OK(rad_hicache_prefetch_start(r.cache, &key, 0, &q.prefetch));
     while (rad_hicache_prefetch_progress(r.cache, &q.prefetch, &key, &q.prefetched) == RAD_AGAIN)
-        CHECK_OK(rad_hicache_pump(r.cache, 0));
+        CHECK_OK(hi_pump(r.cache, 0));
     CHECK(q.prefetched == 192 && hrig_host_size(&r) == 192);
     q.tokens[0]++; /* the first half of the first pair */
     CHECK(hrig_on_host(&r, &key, NULL) == 0);

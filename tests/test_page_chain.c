@@ -15,7 +15,7 @@ static uint32_t serve(hrig *r, const char *salt, uint32_t tokens, uint32_t *fetc
     CHECK((status == RAD_OK) == (q.prefetch != 0));
     for (int i = 0; i < 1000 && q.prefetch; i++) {
         status = rad_hicache_prefetch_progress(r->cache, &q.prefetch, &key, &q.prefetched);
-        if (status == RAD_AGAIN) (void)rad_hicache_pump(r->cache, 0);
+        if (status == RAD_AGAIN) (void)hi_pump(r->cache, 0);
     }
     CHECK(!q.prefetch);
     *fetched = q.prefetched;

@@ -492,7 +492,7 @@ TEST(pages_that_go_to_the_host_and_come_back)
             } else if (!leaves) {
                 hrig_serve(&r, &q);
             }
-            (void)rad_hicache_pump(r.cache, test_random(&rng));
+            (void)hi_pump(r.cache, test_random(&rng));
             CHECK_OK(rad_cache_poll(r.cache));
             watching = false;
             CHECK(heap_calls == calls);

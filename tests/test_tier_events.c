@@ -364,7 +364,7 @@ static void serve_ten_pages(hrig *r, hreq *q)
 static void run_prefetch(hrig *r)
 {
     for (int i = 0; i < 9; i++)
-        (void)rad_hicache_pump(r->cache, 0), (void)rad_cache_poll(r->cache);
+        (void)hi_pump(r->cache, 0), (void)rad_cache_poll(r->cache);
 }
 
 TEST(a_page_goes_through_all_tiers)
@@ -377,7 +377,7 @@ TEST(a_page_goes_through_all_tiers)
     hreq_ask(&q, 0, 20, 100);
     hrig_serve(&r, &q);
     CHECK(told(&r, 10, 0, 0));
-    CHECK_OK(rad_hicache_pump(r.cache, 0)); /* copied, but nobody has taken that */
+    CHECK_OK(hi_pump(r.cache, 0)); /* copied, but nobody has taken that */
     take(&r);
     CHECK(c.count[HOST] == 0);
     CHECK_OK(rad_cache_poll(r.cache));
@@ -586,7 +586,7 @@ static void draw(history *h, hreq *q)
 static void run_some(history *h)
 {
     if (h->r.params.deterministic)
-        (void)rad_hicache_pump(h->r.cache, test_random(&h->rng));
+        (void)hi_pump(h->r.cache, test_random(&h->rng));
     else
         (void)rad_hicache_wait(h->r.cache, 100000);
 }

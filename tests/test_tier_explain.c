@@ -149,7 +149,7 @@ static rad_prefetch_report fetch(hrig *r, uint32_t tokens, rad_token first, int 
     CHECK_OK(ask(r, tokens, first));
     CHECK(report(r).why == RAD_PREFETCH_UNDER_WAY);
     for (int i = 0; i < calls; i++) {
-        (void)rad_hicache_pump(r->cache, 0);
+        (void)hi_pump(r->cache, 0);
         CHECK_OK(rad_cache_poll(r->cache));
     }
     rad_key key = hreq_key(&q, tokens);

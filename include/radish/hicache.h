@@ -97,7 +97,7 @@ typedef struct rad_hicache_params {
     uint32_t max_transfers;          /* tickets at one time; 0 means 256, at most 65535 */
     uint32_t copy_threads;           /* 0 means 1 */
     uint32_t store_threads;          /* 0 means 2; used when there is an identity */
-    uint32_t deterministic;          /* 1: no threads, transfers run in rad_hicache_pump */
+    uint32_t deterministic;          /* 1: no threads, transfers run in rad_hicache_wait */
     uint64_t demote_tokens;          /* while fewer are free on the device, the coldest pages that
                                       * have no copy get one. 0: a quarter; UINT64_MAX: never */
     uint64_t prefetch_tokens;        /* that prefetches may reserve at a time; 0: half the host */
@@ -227,6 +227,9 @@ RAD_API rad_status rad_hicache_identify(rad_cache *cache, const rad_storage_iden
 
 /* ---- all of it ---- */
 
+/* A poll (rad_cache_poll) logs queues and tickets, RAD_LOG_WARN, when something is under way and
+ * nothing has ended for a minute. */
+
 /* Waits until nothing is written to the host or to storage any more, at most timeout_ns: RAD_AGAIN
  * then. Polls. For an orderly end and for tests; prefetches and loads are requests' and stay. */
 RAD_API rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns);
@@ -240,9 +243,6 @@ RAD_API rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns);
  * is under way. RAD_E_UNSUPPORTED: the store cannot be cleared. The store is cleared here and
  * now; who cannot wait for that holds it instead. */
 RAD_API rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err);
-
-/* Deterministic only: runs the (pick % queued)-th of the queued transfers. RAD_NONE: none is. */
-RAD_API rad_status rad_hicache_pump(rad_cache *cache, uint64_t pick);
 
 /* This struct grows with MINOR versions only. Tokens and counts since create where no other
  * moment is named. */
@@ -282,11 +282,6 @@ typedef struct rad_hicache_stats {
 
 /* RAD_E_UNSUPPORTED: not a cache with tiers. O(1). */
 RAD_API rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stats);
-
-/* Queues and tickets in words, one line each. Logged (RAD_LOG_WARN) by poll when something is
- * under way and nothing has ended for a minute. Cut to `bytes`, its end included. RAD_E_INVAL
- * without room for it, RAD_E_UNSUPPORTED as above. */
-RAD_API rad_status rad_hicache_describe(const rad_cache *cache, char *text, size_t bytes);
 
 #ifdef __cplusplus
 }

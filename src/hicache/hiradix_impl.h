@@ -153,6 +153,13 @@ void hi_note_taken(hiradix_cache *c, const rad_page *pages, uint32_t count);
 void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count);
 void hi_drop_host(void *cache, const rad_page *pages, const kv_run *runs, uint32_t count);
 
+/* Deterministic only: runs the (pick % queued)-th of the queued transfers. RAD_NONE: none is. */
+rad_status hi_pump(rad_cache *cache, uint64_t pick);
+
+/* Queues and tickets in words, one line each, cut to `bytes`, its end included. RAD_E_INVAL without
+ * room for it. */
+rad_status hi_describe(const rad_cache *cache, char *text, size_t bytes);
+
 /* ---- hiradix_check.c ---- */
 
 rad_status hi_check(const rad_cache *cache, rad_error *err);

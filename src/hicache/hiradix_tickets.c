@@ -152,13 +152,13 @@ rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns)
     return c ? tickets_drain(&c->out, timeout_ns) : RAD_E_UNSUPPORTED;
 }
 
-rad_status rad_hicache_pump(rad_cache *cache, uint64_t pick)
+rad_status hi_pump(rad_cache *cache, uint64_t pick)
 {
     hiradix_cache *c = hiradix_of(cache);
     return c ? tickets_pump(&c->out, pick) : RAD_E_UNSUPPORTED;
 }
 
-rad_status rad_hicache_describe(const rad_cache *cache, char *text, size_t bytes)
+rad_status hi_describe(const rad_cache *cache, char *text, size_t bytes)
 {
     const hiradix_cache *c = hiradix_of(cache);
     if (!text || !bytes) return RAD_E_INVAL;

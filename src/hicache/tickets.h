@@ -171,7 +171,7 @@ void tickets_poll(tickets *ts);
  * requests are there still are those requests'. */
 void tickets_abandon_all(tickets *ts);
 
-/* As in <radish/hicache.h>. */
+/* As rad_hicache_wait and rad_hicache_drain, hi_pump and hi_describe. */
 rad_status tickets_wait(tickets *ts, uint64_t timeout_ns);
 rad_status tickets_drain(tickets *ts, uint64_t timeout_ns);
 rad_status tickets_pump(tickets *ts, uint64_t pick);
