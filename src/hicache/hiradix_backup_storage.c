@@ -89,14 +89,11 @@ rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker)
     hiradix_cache *c = cache;
     bool checks = ((const hi_op *)k)->checks;
     store_lot l;
-    const rad_page_hash *hashes[STORE_LOT_PAGES];
     uint32_t most = checks ? 1 : c->store.call_pages;
     for (uint32_t at = 0, n; at < k->count; at += n) {
         n = RAD_MIN(c->store.call_pages, k->count - at);
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
-        for (uint32_t i = 0; i < n; i++)
-            hashes[i] = &k->chain[at + i];
-        if (!store_lot_keys(&c->store, &l, hashes, n)) return RAD_E_UNSUPPORTED;
+        if (!store_lot_chain(&c->store, &l, k->chain + at, n)) return RAD_E_UNSUPPORTED;
         uint32_t present = 0;
         if (checks) {
             rad_status status = store_lot_exists(&c->store, &l, 0, &present);

@@ -133,8 +133,7 @@ static bool create_storage_side(hiradix_cache *c)
     const rad_env *env = &c->base.env;
     c->fetched = rad_alloc(env, bits_words(host) * sizeof *c->fetched);
     c->stored_at = rad_alloc(env, host * sizeof *c->stored_at);
-    return page_store_init(&c->store, env, c->pool, &c->out.workers, STORE_LOT_PAGES,
-                           &c->out.trouble) &&
+    return page_store_init(&c->store, env, c->pool, &c->out.workers, &c->out.trouble) &&
            c->fetched && c->stored_at;
 }
 
@@ -189,7 +188,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     if (!out) return rad_fail(err, RAD_E_INVAL, "hicache: no place for the result");
     *out = NULL;
     rad_status status = read_params(params, &p, err);
-    if (!status && p.storage) status = page_store_check_backend(p.storage, "hicache", err);
+    if (!status && p.storage) status = page_store_check_backend(p.storage, err);
     if (status) return status;
     rad_env full = rad_env_or_default(env);
     hiradix_cache *c = rad_alloc(&full, sizeof *c);

@@ -37,7 +37,7 @@ rad_status rad_hicache_attach_storage(rad_cache *cache, const rad_storage *stora
     hiradix_cache *c = hiradix_of(cache);
     if (!c || !c->has_identity)
         return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache was made without an identity");
-    rad_status status = storage ? page_store_check_backend(storage, "hicache", err) : RAD_E_INVAL;
+    rad_status status = storage ? page_store_check_backend(storage, err) : RAD_E_INVAL;
     if (status) return status;
     if (c->store.backend.ops || c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "hicache: a store is attached, or is being let go");

@@ -25,22 +25,6 @@ rad_status page_chain_hash(const page_chain *c, const rad_key *key, uint32_t beg
     return status;
 }
 
-rad_status page_chain_keep(const page_chain *c, const rad_key *key, uint32_t begin,
-                           const rad_page *pages, uint32_t count, const rad_page_hash *made,
-                           rad_page_hash *prior, rad_page_hash *table)
-{
-    rad_page_hash hashes[64];
-    for (uint32_t at = 0, n; at < count; at += n) {
-        n = RAD_MIN((uint32_t)RAD_COUNT(hashes), count - at);
-        rad_status status = made ? RAD_OK : page_chain_hash(c, key, begin + at, n, prior, hashes);
-        if (status) return status;
-        for (uint32_t i = 0; i < n; i++)
-            table[pages[at + i]] = made ? made[at + i] : hashes[i];
-        *prior = table[pages[at + n - 1]];
-    }
-    return RAD_OK;
-}
-
 bool page_chain_is_of(const page_chain *c, const rad_key *key, uint32_t begin, uint32_t count,
                       const rad_page_hash *prior, const rad_page_hash *hashes)
 {

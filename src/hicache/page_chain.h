@@ -24,13 +24,6 @@ typedef struct page_chain {
 rad_status page_chain_hash(const page_chain *c, const rad_key *key, uint32_t begin, uint32_t count,
                            const rad_page_hash *prior, rad_page_hash *hashes);
 
-/* The same to where those of the host's pages are, table[pages[i]]; `made`, where not NULL, has
- * them already. *prior is then that of the last one. To be done before the pages are hung into a
- * tree: a page without its hash must not be found, since it would be stored under another's. */
-rad_status page_chain_keep(const page_chain *c, const rad_key *key, uint32_t begin,
-                           const rad_page *pages, uint32_t count, const rad_page_hash *made,
-                           rad_page_hash *prior, rad_page_hash *table);
-
 /* Whether hashes[0..count), which hang together, are those of these pages: the first and the last
  * are hashed. False also where they cannot be hashed. The key is long enough, count is not 0. */
 bool page_chain_is_of(const page_chain *c, const rad_key *key, uint32_t begin, uint32_t count,

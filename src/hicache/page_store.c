@@ -5,21 +5,21 @@
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 
-rad_status page_store_check_backend(const rad_storage *backend, const char *who, rad_error *err)
+rad_status page_store_check_backend(const rad_storage *backend, rad_error *err)
 {
     const rad_storage_ops *ops = backend->ops;
     if (!ops || ops->struct_size < offsetof(rad_storage_ops, remove) || !ops->batch_get ||
         !ops->batch_set || !ops->batch_exists)
-        return rad_fail(err, RAD_E_INVAL, "%s: a storage backend lacks its functions", who);
+        return rad_fail(err, RAD_E_INVAL, "hicache: a storage backend lacks its functions");
     return RAD_OK;
 }
 
 /* As many records as pay for the call; of those that pass through staging, which is read again
  * at once, so few that a core's cache still has them. */
-static uint32_t pages_of_call(size_t record_bytes, bool staged, uint32_t most)
+static uint32_t pages_of_call(size_t record_bytes, bool staged)
 {
     size_t fit = ((size_t)(staged ? 1 : 8) << 20) / record_bytes;
-    return (uint32_t)RAD_MIN(RAD_MAX(fit, (size_t)1), (size_t)most);
+    return (uint32_t)RAD_MIN(RAD_MAX(fit, (size_t)1), (size_t)STORE_LOT_PAGES);
 }
 
 static size_t saved_bytes(const page_store *s)
@@ -29,14 +29,14 @@ static size_t saved_bytes(const page_store *s)
 }
 
 bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool,
-                     const controller_params *workers, uint32_t most, store_trouble *trouble)
+                     const controller_params *workers, store_trouble *trouble)
 {
     bool staged = !rad_host_kv_pool_record(pool, 1), one = workers->deterministic;
     s->pool = pool;
     s->trouble = trouble;
     s->page_size = host_kv_pool_device_pool(pool)->params.page_size;
     s->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(pool);
-    s->call_pages = pages_of_call(s->record_bytes, staged, RAD_MIN(most, STORE_LOT_PAGES));
+    s->call_pages = pages_of_call(s->record_bytes, staged);
     s->first_worker = one ? 0 : workers->copy_threads;
     s->num_workers = one ? 1 : workers->store_threads;
     s->saved = rad_alloc(env, saved_bytes(s));
@@ -65,29 +65,15 @@ void page_store_forget(page_store *s)
 
 /* ---- lots ---- */
 
-static void begin(const page_store *s, store_lot *l, uint32_t count)
+bool store_lot_chain(const page_store *s, store_lot *l, const rad_page_hash *chain, uint32_t count)
 {
+    for (uint32_t i = 0; i < count; i++)
+        if (rad_storage_key_of(&s->fingerprint, &chain[i], &l->keys[i]) != RAD_OK) return false;
     l->batch = (rad_storage_batch){.keys = l->keys,
                                    .records = l->records,
                                    .record_bytes = s->record_bytes,
                                    .count = count,
                                    .done = l->done};
-}
-
-bool store_lot_keys(const page_store *s, store_lot *l, const rad_page_hash *const *hashes,
-                    uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (rad_storage_key_of(&s->fingerprint, hashes[i], &l->keys[i]) != RAD_OK) return false;
-    begin(s, l, count);
-    return true;
-}
-
-bool store_lot_chain(const page_store *s, store_lot *l, const rad_page_hash *chain, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (rad_storage_key_of(&s->fingerprint, &chain[i], &l->keys[i]) != RAD_OK) return false;
-    begin(s, l, count);
     return true;
 }
 

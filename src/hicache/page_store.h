@@ -1,4 +1,4 @@
-/* page_store.h - the pages of a host pool as records of a store; for tiers of either kind.
+/* page_store.h - the pages of a host pool as records of a store.
  *
  *     host page | K/V |  <->  record | header, K/V |  <->  the store, under H(fingerprint || hash)
  *
@@ -39,13 +39,12 @@ typedef struct page_store {
     size_t staging_bytes;
 } page_store;
 
-/* Whether a store has the functions that are needed; RAD_E_INVAL says that `who` was given it. */
-rad_status page_store_check_backend(const rad_storage *backend, const char *who, rad_error *err);
+/* Whether a store has the functions that are needed; else RAD_E_INVAL. */
+rad_status page_store_check_backend(const rad_storage *backend, rad_error *err);
 
-/* `most` pages at the most in one call. False: no memory; page_store_fini has to run all the
- * same, and takes a zeroed one. */
+/* False: no memory; page_store_fini has to run all the same, and takes a zeroed one. */
 bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool,
-                     const controller_params *workers, uint32_t most, store_trouble *trouble);
+                     const controller_params *workers, store_trouble *trouble);
 void page_store_fini(page_store *s, const rad_env *env);
 size_t page_store_bytes(const page_store *s);
 
@@ -59,10 +58,7 @@ typedef struct store_lot {
     rad_storage_batch batch;
 } store_lot;
 
-/* Begins a lot of `count` pages by their hashes, or by a run of a chain of them. False: this build
- * cannot hash. */
-bool store_lot_keys(const page_store *s, store_lot *l, const rad_page_hash *const *hashes,
-                    uint32_t count);
+/* Begins a lot of `count` pages by their hashes. False: this build cannot hash. */
 bool store_lot_chain(const page_store *s, store_lot *l, const rad_page_hash *chain, uint32_t count);
 
 /* How many the store has, from the first on. */
