@@ -149,19 +149,17 @@ static bool create_own(hiradix_cache *c)
 static rad_status create_tickets(hiradix_cache *c, rad_error *err)
 {
     const rad_hicache_params *p = &c->params;
-    /* Loads have two entries for each device page, the rest two for each host page. */
-    uint64_t units = 2 * ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages);
+    /* Room for loads by the device's pages, for the rest by the host's. */
+    uint64_t units = TICKET_LISTS * ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages);
     if (c->has_identity) /* a page of the host's is in one backup at most */
-        units += p->prefetch_tokens / c->page_size * (2 + TICKET_HASH_UNITS) +
+        units += p->prefetch_tokens / c->page_size * (TICKET_LISTS + TICKET_HASH_UNITS) +
                  (uint64_t)c->num_host_pages * TICKET_HASH_UNITS;
     ticket_params out = {.ops = &hi_ticket_ops,
                          .user = c,
                          .record_bytes = sizeof(hi_op),
                          .max = p->max_transfers,
-                         .lists = 2,
-                         .list_units = units,
-                         .hashed_backups = true,
                          .load_steps = c->num_layers,
+                         .list_units = units,
                          .copy_threads = p->copy_threads,
                          .store_threads = c->has_identity ? p->store_threads : 0,
                          .deterministic = p->deterministic != 0};

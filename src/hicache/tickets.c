@@ -1,6 +1,6 @@
 /* tickets.c - see the header.
  *
- * Records lie in one array by their ids; what kind of tiers they belong to is not known here.
+ * Records lie in one array by their ids.
  *
  *     records   | . | 1 | 2 | 3 | ...        id of a slab, and a generation in its number
  *     units     | host, device of 2 | host, device, chain of 1 | ...
@@ -70,10 +70,9 @@ hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count)
     if (slab_available(&ts->ids) <= controller_kept_tickets(kind, ts->params.max) || !count ||
         count > INT32_MAX / 16)
         return NULL;
-    bool hashed = kind == TRANSFER_FETCH ||
-                  (kind == TRANSFER_BACKUP_STORAGE && ts->params.hashed_backups);
-    uint32_t lists = ts->params.lists, hashes = hashed ? TICKET_HASH_UNITS : 0;
-    uint32_t span = span_alloc(&ts->runs, (lists + hashes) * count);
+    bool with_store = kind >= TRANSFER_FETCH;
+    uint32_t hashes = with_store ? TICKET_HASH_UNITS : 0;
+    uint32_t span = span_alloc(&ts->runs, (TICKET_LISTS + hashes) * count);
     if (!span) return NULL;
     uint32_t id = slab_alloc(&ts->ids);
     hi_ticket *k = record(ts, id);
@@ -84,10 +83,10 @@ hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count)
     k->count = count;
     k->host = ts->units + ts->runs.spans[span].at;
     k->device = k->host + count;
-    if (hashes) k->chain = (rad_page_hash *)(void *)(k->host + (size_t)lists * count);
+    if (hashes) k->chain = (rad_page_hash *)(void *)(k->device + count);
     k->start_ns = now(ts);
     ts->pending_loads += kind == TRANSFER_LOAD;
-    ts->storage_ops += kind >= TRANSFER_FETCH;
+    ts->storage_ops += with_store;
     return k;
 }
 
@@ -369,11 +368,9 @@ void tickets_describe(const tickets *ts, char *text, size_t bytes)
     size_t at = controller_describe(ts->controller, text, bytes);
     uint64_t moment = now(ts);
     for (const hi_ticket *k = NULL; at < bytes && (k = tickets_next(ts, k));) {
-        char more[64] = "";
-        if (ts->params.ops->describe) ts->params.ops->describe(k, more, sizeof more);
         at += (size_t)snprintf(
-            text + at, bytes - at, "ticket %u: %s of %u pages%s from page %u, %s%s, %.3f s old\n",
-            k->id, transfer_name(k->t.kind), k->count, more, k->begin,
+            text + at, bytes - at, "ticket %u: %s of %u pages from page %u, %s%s, %.3f s old\n",
+            k->id, transfer_name(k->t.kind), k->count, k->begin,
             k->acked       ? "done"
             : k->submitted ? "submitted"
                            : "not submitted",

@@ -1,4 +1,4 @@
-/* tickets.h - what transfers hold, and what is done when they are; for tiers of either kind.
+/* tickets.h - what transfers hold, and what is done when they are.
  *
  *     take -> ... -> submit -> a worker runs it -> acked: the owner's, who gives it back
  *                                                  or submits it again
@@ -25,6 +25,7 @@
 
 enum {
     TICKETS_MOST = 65535, /* an id is half a ticket's number */
+    TICKET_LISTS = 2,     /* host and device */
     TICKET_HASH_UNITS = sizeof(rad_page_hash) / sizeof(rad_page)
 };
 
@@ -36,7 +37,7 @@ typedef struct hi_ticket {
     uint32_t begin;       /* the first page's number on its path */
     rad_page *host;       /* [count], in the arena, like the next ones */
     rad_page *device;     /* [count] */
-    rad_page_hash *chain; /* [count]: of fetches, and of storage backups where these are hashed */
+    rad_page_hash *chain; /* [count]: of fetches and storage backups */
     bool submitted;
     bool acked;       /* taken from the controller */
     bool orphan;      /* a load or fetch whose request has gone */
@@ -73,9 +74,6 @@ typedef struct ticket_ops {
 
     /* After what is done, in a poll: more copies begin. */
     void (*demote)(void *user);
-
-    /* What describe says of its pages beyond their number; NULL: nothing. */
-    void (*describe)(const hi_ticket *k, char *text, size_t bytes);
 } ticket_ops;
 
 typedef struct ticket_params {
@@ -83,10 +81,8 @@ typedef struct ticket_params {
     void *user;
     size_t record_bytes; /* of the owner's record, which begins with an hi_ticket */
     uint32_t max;
-    uint32_t lists;      /* entries of a list for each of its pages */
-    uint64_t list_units; /* room for all lists */
-    bool hashed_backups; /* storage backups have a chain, as fetches always do */
     uint32_t load_steps; /* layers of a load */
+    uint64_t list_units; /* room for all lists */
     uint32_t copy_threads, store_threads;
     bool deterministic;
 } ticket_params;
@@ -120,7 +116,7 @@ void tickets_fini(tickets *ts);
 size_t tickets_bytes(const tickets *ts);
 
 /* A ticket with room for `count` pages in each of its lists; NULL when there is none, or no list
- * space. host and device are the first two lists, the owner's own ones lie behind them. */
+ * space. */
 hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count);
 void tickets_submit(tickets *ts, hi_ticket *k);
 void tickets_give(tickets *ts, hi_ticket *k); /* unlocks, too; frees no page */
