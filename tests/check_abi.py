@@ -19,8 +19,9 @@ import re
 import subprocess
 import sys
 
+from sources import bare_code, declared, symbols
+
 WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
-DECLARED = re.compile(r"\bRAD_API\b[^;{]*?\b(\w+)\s*\(")
 PARAMS = re.compile(r"(/\*(?:(?!\*/).)*\*/\s*)?typedef struct (\w+_params)\s*\{(.*?)\}\s*(\w+);", re.S)
 ALLOWED = {"libradish": re.compile(r"lib(c|pthread|crypto)\.so|ld-linux|ld64"),
            "libradish-storage": re.compile(
@@ -52,29 +53,16 @@ def run(*command, text=None):
     return done.returncode, done.stdout, done.stderr
 
 
-def symbols(*command):
-    code, out, err = run(*command)
-    if code:
-        sys.exit(f"{' '.join(command)}: {err}")
-    return {line.split()[-1].split("@")[0] for line in out.splitlines()
-            if len(line.split()) == 3}
-
-
-def without_comments(text):
-    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
-    return re.sub(r"^\s*#(?:.*\\\n)*.*$", "", text, flags=re.M)
-
-
-def check_symbols(library, declared, build, wrong):
+def check_symbols(library, public, build, wrong):
     shared = str(build / f"{library}.so.0")
-    exported = {f"{library}.so.0": symbols("nm", "-D", "--defined-only", shared),
-                f"{library}.a": symbols("nm", "-g", "--defined-only", str(build / f"{library}.a"))}
+    exported = {f"{library}.so.0": symbols(shared, "-D", "--defined-only"),
+                f"{library}.a": symbols(build / f"{library}.a", "-g", "--defined-only")}
     for name, have in exported.items():
-        for symbol in sorted(have - declared):
+        for symbol in sorted(have - public):
             wrong.append(f"{name} exports {symbol}, which no public header declares")
-        for symbol in sorted(declared - have):
+        for symbol in sorted(public - have):
             wrong.append(f"{name} lacks {symbol}, which a public header declares")
-    for symbol in sorted(declared):
+    for symbol in sorted(public):
         if not symbol.startswith("rad_"):
             wrong.append(f"{symbol} does not begin with rad_")
     for line in run("readelf", "-dW", shared)[1].splitlines():
@@ -96,7 +84,7 @@ def check_alone(header, include, compiler, language, wrong):
 def main():
     root, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     include = root / "include"
-    wrong, declared, compiles = [], {library: set() for library in ALLOWED}, 0
+    wrong, public, compiles = [], {library: set() for library in ALLOWED}, 0
     headers = {path.name: path.read_text() for path in sorted(include.glob("radish/*.h"))}
     languages = [([sys.argv[3]], ["-x", "c", "-std=c99", "-Wpadded"])]
     if len(sys.argv) > 4 and sys.argv[4]:
@@ -106,7 +94,7 @@ def main():
 
     for name, text in headers.items():
         library = library_of(name)
-        declared[library] |= set(DECLARED.findall(without_comments(text)))
+        public[library] |= set(declared(text))
         for compiler, language in languages:
             check_alone(name, include, compiler, language, wrong)
             compiles += 1
@@ -116,20 +104,20 @@ def main():
             if len(line) > 100:
                 wrong.append(f"{name}:{n}: {len(line)} columns")
         for comment, struct, body, alias in PARAMS.findall(text):
-            begins = without_comments(body).split(";")[0].split() == ["size_t", "struct_size"]
+            begins = bare_code(body).split(";")[0].split() == ["size_t", "struct_size"]
             if not begins and "does not grow" not in re.sub(r"[\s*]+", " ", comment or ""):
                 wrong.append(f"{name}: {struct} does not begin with size_t struct_size")
             if struct != alias:
                 wrong.append(f"{name}: struct {struct} is typedef {alias}")
-    if not all(declared.values()) or compiles != len(headers) * len(languages):
+    if not all(public.values()) or compiles != len(headers) * len(languages):
         wrong.append("nothing was looked at")
-    for library, names in declared.items():
+    for library, names in public.items():
         check_symbols(library, names, build, wrong)
     check_variables(build, wrong)
 
     for line in wrong:
         print(line)
-    print(f"{sum(map(len, declared.values()))} functions in {len(headers)} headers: " +
+    print(f"{sum(map(len, public.values()))} functions in {len(headers)} headers: " +
           (f"{len(wrong)} things are wrong" if wrong else "as promised"))
     return 1 if wrong else 0
 

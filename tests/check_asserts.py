@@ -11,16 +11,13 @@ import pathlib
 import re
 import sys
 
-ROOMS = re.compile(r"^set\(CACHE_ROOMS ([\w ]+)\)", re.M)
+from sources import library_rooms, without_comments
+
 ASSERT = re.compile(r"^(?!#).*?\b(RAD_ASSERT(?:_ENV)?)\(", re.M)
 CHANGES = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
 CALL = re.compile(r"\b([a-z]\w*)\s*\(")
 FUNCTION = re.compile(r"^(?:[A-Z_]+ )?[a-z][\w ]*[ *]+(\w+)\(([^()]*(?:\([^()]*\)[^()]*)*)\)\s*[;{]", re.M)
 WORDS = {"sizeof", "defined"}
-
-
-def without_comments(text):
-    return re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
 
 
 def arguments(text, at):
@@ -45,7 +42,7 @@ def takes_only_const(parameters):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    library = set(ROOMS.search((root / "CMakeLists.txt").read_text())[1].split())
+    library = library_rooms(root)
     texts = {path: without_comments(path.read_text())
              for path in [*root.glob("src/*/*.[ch]"), *root.glob("include/radish/*.h")]}
     pure = {}

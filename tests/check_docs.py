@@ -20,8 +20,8 @@ import sys
 import tempfile
 
 from docs_commands import check_beside, check_commands
+from sources import C_BLOCK
 
-BLOCK = re.compile(r"^```c\n(.*?)^```$", re.M | re.S)
 NAME = re.compile(r"\b(?:rad|RAD)_\w+\b(?!\*)")  # rad_kv_alloc_* stands for many
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -30,7 +30,7 @@ def program(path):
     """The blocks as one file, with line numbers of the document for the compiler."""
     text = path.read_text()
     parts = []
-    for block in BLOCK.finditer(text):
+    for block in C_BLOCK.finditer(text):
         line = text.count("\n", 0, block.start(1)) + 1
         parts.append(f'#line {line} "{path}"\n{block[1]}')
     return "\n".join(parts)

@@ -9,19 +9,13 @@
 """
 import pathlib
 import re
-import subprocess
 import sys
+
+from sources import symbols, without_comments
 
 PRODUCT = ["radish", "libradish.so.0", "libradish.a", "libradish-core.a", "libradish-engine.a",
            "libradish-storage.so.0", "libradish-storage.a"]
 HOOK = re.compile(r"\btest_\w+|\b[a-z]\w*_test_\w+")
-
-
-def symbols(path, *options):
-    done = subprocess.run(["nm", *options, str(path)], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"nm {path}: {done.stderr}")
-    return {line.split()[-1] for line in done.stdout.splitlines() if len(line.split()) == 3}
 
 
 def main():
@@ -37,9 +31,8 @@ def main():
     for path in sorted(paths):
         if path.name.startswith("jinja"):
             continue
-        code = re.sub(r"/\*.*?\*/|//[^\n]*", " ", path.read_text(), flags=re.S)
         wrong += [f"{path.relative_to(root)}: {name} is a hook for tests"
-                  for name in sorted(set(HOOK.findall(code)))]
+                  for name in sorted(set(HOOK.findall(without_comments(path.read_text()))))]
     print("\n".join(wrong) or f"{len(gear)} names of the tests' gear are in none of {', '.join(PRODUCT)}")
     return 1 if wrong or not gear or not paths else 0
 

@@ -10,16 +10,7 @@ import pathlib
 import re
 import sys
 
-DECLARED = re.compile(r"\bRAD_API\b[^;{]*?\b(rad_\w+)\s*\(")
-ROOMS = re.compile(r"^set\(CACHE_ROOMS ([\w ]+)\)", re.M)
-BLOCK = re.compile(r"^```c\n(.*?)^```$", re.M | re.S)
-
-
-def code(text):
-    """Without comments, strings and preprocessor lines."""
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
-    text = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', text)
-    return re.sub(r"^\s*#(?:.*\\\n)*.*$", "", text, flags=re.M)
+from sources import C_BLOCK, bare_code, declared, library_rooms
 
 
 def read_list(path):
@@ -37,36 +28,34 @@ def read_list(path):
 
 
 def called_names(root):
-    inside = set(ROOMS.search((root / "CMakeLists.txt").read_text())[1].split())
+    inside = library_rooms(root)
     paths = [p for p in root.glob("src/*/*.[ch]") if p.parent.name not in inside]
     paths += [*root.glob("bench/*.[ch]"), *root.glob("examples/*.[ch]")]
     texts = [path.read_text() for path in paths]
-    texts += BLOCK.findall((root / "docs/embedding.md").read_text())
-    return {name for text in texts for name in re.findall(r"\brad_\w+", code(text))}
+    texts += C_BLOCK.findall((root / "docs/embedding.md").read_text())
+    return {name for text in texts for name in re.findall(r"\brad_\w+", bare_code(text))}
 
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    declared = {}
-    for header in sorted(root.glob("include/radish/*.h")):
-        for name in DECLARED.findall(code(header.read_text())):
-            declared[name] = header.name
+    public = {name: header.name for header in sorted(root.glob("include/radish/*.h"))
+              for name in declared(header.read_text())}
     called, path = called_names(root), root / "tests/uncalled.txt"
     listed, wrong = read_list(path), []
-    for name, header in declared.items():
+    for name, header in public.items():
         if name not in called and name not in listed:
             wrong.append(f"{header}: nothing that ships calls {name}: use it, remove it, or say in "
                          f"tests/uncalled.txt what will call it")
     for name, (line, reason) in listed.items():
-        if name not in declared:
+        if name not in public:
             wrong.append(f"{path}:{line}: {name} is not a public function (any more)")
         elif name in called:
             wrong.append(f"{path}:{line}: {name} has a caller now")
         if not reason:
             wrong.append(f"{path}:{line}: {name} stands there without a reason")
-    print("\n".join(wrong) or f"{len(declared)} public functions, {len(listed)} of them listed as "
+    print("\n".join(wrong) or f"{len(public)} public functions, {len(listed)} of them listed as "
           "not called yet")
-    return 1 if wrong or not declared or not called else 0
+    return 1 if wrong or not public or not called else 0
 
 
 if __name__ == "__main__":
