@@ -206,6 +206,23 @@ TEST(an_idle_engine_finds_what_is_wrong_and_goes_on)
     pthread_mutex_destroy(&h.lock);
 }
 
+/* ---- a scheduler with a clock by hand ---- */
+
+static void start_by_hand(rig *g, heard *h, uint64_t self_check_ns)
+{
+    rad_env env = hear(h);
+    env.now_ns = clock_by_hand;
+    scheduler_params params = rig_params(256, 4, 0);
+    params.self_check_ns = self_check_ns;
+    rig_start_on(g, &env, params, 0);
+}
+
+static void stop_by_hand(rig *g, heard *h)
+{
+    rig_stop(g);
+    pthread_mutex_destroy(&h->lock);
+}
+
 /* A piece at a time, each only after a while without requests; between two the request that
  * came is served, and the round goes on behind it. */
 TEST(requests_go_before_the_pieces_of_a_check)
@@ -213,12 +230,8 @@ TEST(requests_go_before_the_pieces_of_a_check)
     enum { PIECES = 4 };
     const uint64_t second = 1000000000;
     heard h;
-    rad_env env = hear(&h);
-    env.now_ns = clock_by_hand;
-    scheduler_params params = rig_params(256, 4, 0);
-    params.self_check_ns = 60 * second;
     rig g;
-    rig_start_on(&g, &env, params, 0);
+    start_by_hand(&g, &h, 60 * second);
 
     CHECK(scheduler_self_check_due_ns(g.s) == 60 * second);
     scheduler_self_check(g.s); /* not due: nothing happens */
@@ -252,20 +265,15 @@ TEST(requests_go_before_the_pieces_of_a_check)
     g.s->params.self_check_ns = 0;
     h.now += 1000 * second;
     CHECK(scheduler_self_check_due_ns(g.s) == UINT64_MAX);
-    rig_stop(&g);
-    pthread_mutex_destroy(&h.lock);
+    stop_by_hand(&g, &h);
 }
 
 /* Each page that is lost is told, up to a screenful, and all of them are counted. */
 TEST(every_lost_slot_is_told_with_its_place)
 {
     heard h;
-    rad_env env = hear(&h);
-    env.now_ns = clock_by_hand;
-    scheduler_params params = rig_params(256, 4, 0);
-    params.self_check_ns = 1;
     rig g;
-    rig_start_on(&g, &env, params, 0);
+    start_by_hand(&g, &h, 1);
     rad_kv_allocator *kv = g.s->pools.kv_allocator;
     rad_page lost[20];
     CHECK_OK(rad_kv_alloc(kv, lost, 20));
@@ -280,20 +288,15 @@ TEST(every_lost_slot_is_told_with_its_place)
     CHECK(heard_says(&h, "self-check: page 16 (slots 64..67) is lost"));
     CHECK(!heard_says(&h, "page 17 ") && heard_says(&h, "and 4 more"));
     CHECK_OK(rad_kv_free(kv, lost, 20, NULL));
-    rig_stop(&g);
-    pthread_mutex_destroy(&h.lock);
+    stop_by_hand(&g, &h);
 }
 
 /* Memory that is short is no violation: the round does not count, the next one may. */
 TEST(a_check_without_memory_is_tried_again)
 {
     heard h;
-    rad_env env = hear(&h);
-    env.now_ns = clock_by_hand;
-    scheduler_params params = rig_params(256, 4, 0);
-    params.self_check_ns = 1;
     rig g;
-    rig_start_on(&g, &env, params, 0);
+    start_by_hand(&g, &h, 1);
     for (int round = 0; round < 2; round++) {
         h.no_memory = round == 0;
         for (int i = 0; i < 4; i++) {
@@ -305,8 +308,7 @@ TEST(a_check_without_memory_is_tried_again)
         CHECK(st.self_check.num_checks == (uint64_t)round && st.self_check.num_violations == 0);
     }
     CHECK(heard_says(&h, "tried again later"));
-    rig_stop(&g);
-    pthread_mutex_destroy(&h.lock);
+    stop_by_hand(&g, &h);
 }
 
 TEST_MAIN()
