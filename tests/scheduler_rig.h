@@ -102,6 +102,27 @@ static inline void rig_start(rig *g, scheduler_params params)
     rig_start_failing(g, params, 0);
 }
 
+/* Fails the 1st allocation of create, then the 2nd, ... until it succeeds. */
+static inline void rig_create_failing(scheduler_params params)
+{
+    runner *fake = NULL;
+    CHECK_OK(runner_fake_create(NULL, &rig_fake, &fake, NULL));
+    params.runner = fake;
+    params.on_output = rig_on_output;
+    scheduler *s = NULL;
+    for (long n = 0; !s; n++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, n);
+        rad_error err = {0};
+        rad_status status = scheduler_create(&env, &params, &s, &err);
+        CHECKF(status == (s ? RAD_OK : RAD_E_NOMEM), "allocation %ld: %s\n", n, err.text);
+        scheduler_destroy(s);
+        CHECK(t.bytes == 0);
+        CHECK(n < 1000);
+    }
+    runner_destroy(fake);
+}
+
 static inline void rig_check(rig *g)
 {
     rad_error err = {0};

@@ -212,27 +212,10 @@ TEST(window_memory_that_cannot_work_is_refused_in_words)
     rig_fake.window = 0;
 }
 
-/* Every allocation of create fails once. */
 TEST(create_survives_every_allocation_failing)
 {
     rig_fake.window = WINDOW;
-    runner *fake;
-    CHECK_OK(runner_fake_create(NULL, &rig_fake, &fake, NULL));
-    scheduler_params p = window_params(256, 128, 16, 16);
-    p.runner = fake;
-    p.on_output = rig_on_output;
-    scheduler *s = NULL;
-    for (long n = 0; !s; n++) {
-        test_env t;
-        rad_env env = test_env_failing_at(&t, n);
-        rad_error err = {0};
-        rad_status status = scheduler_create(&env, &p, &s, &err);
-        CHECKF(status == (s ? RAD_OK : RAD_E_NOMEM), "%ld: %s\n", n, err.text);
-        scheduler_destroy(s);
-        CHECK(t.bytes == 0);
-        CHECK(n < 1000);
-    }
-    runner_destroy(fake);
+    rig_create_failing(window_params(256, 128, 16, 16));
     rig_fake.window = 0;
 }
 

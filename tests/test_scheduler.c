@@ -711,22 +711,7 @@ TEST(destroy_lets_go_of_what_still_runs)
 
 TEST(create_survives_every_allocation_failing)
 {
-    runner *fake;
-    CHECK_OK(runner_fake_create(NULL, &(runner_fake_params){0}, &fake, NULL));
-    scheduler_params params = rig_params(256, 16, 32);
-    params.runner = fake;
-    params.on_output = rig_on_output;
-    scheduler *s = NULL;
-    for (long n = 0; !s; n++) {
-        test_env t;
-        rad_env env = test_env_failing_at(&t, n);
-        rad_status status = scheduler_create(&env, &params, &s, NULL);
-        CHECKF(status == (s ? RAD_OK : RAD_E_NOMEM), "allocation %ld: %s\n", n,
-               rad_status_name(status));
-        scheduler_destroy(s);
-        CHECK(t.bytes == 0);
-    }
-    runner_destroy(fake);
+    rig_create_failing(rig_params(256, 16, 32));
 }
 
 TEST(a_request_that_cannot_grow_fails_alone)
