@@ -79,44 +79,44 @@ void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t
     }
 }
 
-kv_pages kv_room(const schedule_pools *pools)
+/* Without a window side that one has no end. */
+static kv_pages free_pages(const schedule_pools *pools)
 {
     const rad_kv_allocator *kv = pools->kv_allocator;
-    const rad_cache *cache = pools->tree_cache;
-    kv_pages room = {.full = rad_kv_available_pages(kv) +
-                             rad_cache_evictable_size(cache) / pools->page_size,
-                     .window = UINT64_MAX / 2};
-    if (pools->window.tokens)
-        room.window = rad_kv_window_available_pages(kv) +
-                      rad_cache_window_evictable_size(cache) / pools->page_size;
-    return room;
+    kv_pages pages = {.full = rad_kv_available_pages(kv), .window = UINT64_MAX / 2};
+    if (pools->window.tokens) pages.window = rad_kv_window_available_pages(kv);
+    return pages;
 }
 
-/* Pages of the window side go with those that are evicted, so what is short is told after that. */
-static rad_status evict(const schedule_pools *pools, uint64_t pages, rad_error *err)
+kv_pages kv_room(const schedule_pools *pools)
 {
-    const rad_kv_allocator *kv = pools->kv_allocator;
-    uint64_t available = rad_kv_available_pages(kv), page_size = pools->page_size;
-    rad_status status = RAD_OK, window = RAD_OK;
-    if (available < pages)
-        status = rad_cache_evict(pools->tree_cache, (pages - available) * page_size, NULL, err);
-    available = pools->window.tokens ? rad_kv_window_available_pages(kv) : pages;
-    if (available < pages)
-        window = rad_cache_evict_window(pools->tree_cache, (pages - available) * page_size, NULL);
-    return status < 0 ? status : window;
+    const rad_cache *cache = pools->tree_cache;
+    kv_pages room = free_pages(pools);
+    room.full += rad_cache_evictable_size(cache) / pools->page_size;
+    if (pools->window.tokens)
+        room.window += rad_cache_window_evictable_size(cache) / pools->page_size;
+    return room;
 }
 
 bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *err)
 {
-    const rad_kv_allocator *kv = pools->kv_allocator;
-    rad_status status = evict(pools, pages, err);
-    uint64_t available = rad_kv_available_pages(kv), window = pages;
-    if (pools->window.tokens) window = rad_kv_window_available_pages(kv);
-    if (available >= pages && window >= pages) return true;
+    rad_cache *cache = pools->tree_cache;
+    uint64_t page_size = pools->page_size;
+    kv_pages have = free_pages(pools);
+    rad_status status = RAD_OK;
+    if (have.full < pages) {
+        status = rad_cache_evict(cache, (pages - have.full) * page_size, NULL, err);
+        have = free_pages(pools); /* pages of the window side went with those */
+    }
+    if (have.window < pages) {
+        (void)rad_cache_evict_window(cache, (pages - have.window) * page_size, NULL);
+        have = free_pages(pools);
+    }
+    if (have.full >= pages && have.window >= pages) return true;
     if (status >= 0)
         rad_fail(err, RAD_FULL, "%llu pages are wanted, %llu%s are free after evicting",
-                 (unsigned long long)pages, (unsigned long long)RAD_MIN(available, window),
-                 window < available ? " of the window side" : "");
+                 (unsigned long long)pages, (unsigned long long)RAD_MIN(have.full, have.window),
+                 have.window < have.full ? " of the window side" : "");
     return false;
 }
 
