@@ -303,12 +303,8 @@ static rad_status copy_slots(void *user, rad_slot from, rad_slot to, uint32_t co
     rad_status status = RAD_OK;
     if (pools->token_to_kv_pool)
         status = rad_kv_pool_copy_slots(pools->token_to_kv_pool, from, to, count);
-    if (status != RAD_OK || !pools->window.tokens) return status;
-    const rad_page *pages = rad_kv_window_page_map(pools->kv_allocator);
-    rad_slot page_size = (rad_slot)pools->page_size;
-    return rad_kv_pool_copy_slots(pools->window.kv_pool,
-                                  pages[from / page_size] * page_size + from % page_size,
-                                  pages[to / page_size] * page_size + to % page_size, count);
+    if (status != RAD_OK) return status;
+    return window_copy_slots(&pools->window, pools->kv_allocator, from, to, count);
 }
 
 static rad_cache_params tree_params(scheduler *s)

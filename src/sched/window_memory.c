@@ -73,6 +73,16 @@ void window_row_extend(window_memory *w, const rad_kv_allocator *kv, rad_row row
     memcpy(out, to + prefix, (seq_len - prefix) * sizeof *out);
 }
 
+rad_status window_copy_slots(const window_memory *w, const rad_kv_allocator *kv, rad_slot from,
+                             rad_slot to, uint32_t count)
+{
+    if (!w->tokens) return RAD_OK;
+    const rad_page *map = rad_kv_window_page_map(kv);
+    const rad_slot page_size = (rad_slot)w->page_size;
+    return rad_kv_pool_copy_slots(w->kv_pool, window_slot(map, from, page_size),
+                                  window_slot(map, to, page_size), count);
+}
+
 /* Where the window side of a request begins. */
 static uint32_t held_from(const rad_req_kv *kv)
 {

@@ -56,6 +56,10 @@ static inline void window_row_changed(window_memory *w, rad_row row, uint32_t fr
 void window_row_extend(window_memory *w, const rad_kv_allocator *kv, rad_row row,
                        const rad_slot *slots, uint32_t prefix, uint32_t seq_len, rad_slot *out);
 
+/* Copies what stands under `count` full slots of a page to under those of another. */
+rad_status window_copy_slots(const window_memory *w, const rad_kv_allocator *kv, rad_slot from,
+                             rad_slot to, uint32_t count);
+
 /* Gives back what no token to come sees, when it is enough to be worth the call. A page more than
  * the window stays, so that a sibling which computes this request's last token again finds all
  * that it needs. */
