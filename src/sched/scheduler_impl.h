@@ -13,7 +13,7 @@
  *     tiers.c                fetches before the queue, loads before the forward pass
  *     req.c, req_why.c       a request; where its cached tokens came from
  *     verify.c, verify_run.c promise P1 while the server runs; self_check.c: P2
- *     scheduler_inspect.c    figures (scheduler_stats.h), flush */
+ *     scheduler_inspect.c    figures (scheduler_stats.h), sessions, flush, the store */
 #ifndef SCHED_SCHEDULER_IMPL_H
 #define SCHED_SCHEDULER_IMPL_H
 

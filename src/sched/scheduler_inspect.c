@@ -1,5 +1,5 @@
-/* scheduler_inspect.c - looking inside between two steps: figures, flush, and the hook that
- * damages the cache so that tests can see that damage shows. Promise P2: self_check.c. */
+/* scheduler_inspect.c - what the owner asks for between two steps: figures, sessions, flush, and
+ * what becomes of the store. Promise P2: self_check.c. */
 #include "sched/scheduler_impl.h"
 
 #include <radish/retention.h>
