@@ -149,8 +149,8 @@ static uint32_t reuse_partial(scheduler *s, const prefill_adder *adder, req *r, 
 {
     rad_slot *row = rad_req_to_token_row(s->pools.req_to_token_pool, r->kv.row);
     uint32_t copied = 0, at = match->prefix_tokens;
-    if (!match->partial_tokens || r->kv.allocated_len != at ||
-        prefill_adder_room(adder, r) < s->pools.page_size || !evict_until_free(&s->pools, 1, NULL))
+    if (r->kv.allocated_len != at || prefill_adder_room(adder, r) < s->pools.page_size ||
+        !evict_until_free(&s->pools, 1, NULL))
         return 0;
     rad_status status =
         rad_cache_reuse_partial(s->pools.inner_cache, key, match, row + at, &copied);
@@ -223,8 +223,9 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     if (match.host_hit_tokens && prefill_adder_has_room(adder, r, alone))
         tiers_load_back(s, adder, r, &key, &loaded);
 
-    uint32_t copied =
-        prefill_adder_has_room(adder, r, alone) ? reuse_partial(s, adder, r, &key, &match) : 0;
+    uint32_t copied = 0;
+    if (match.partial_tokens && prefill_adder_has_room(adder, r, alone))
+        copied = reuse_partial(s, adder, r, &key, &match);
     uint32_t cached = r->kv.committed_len;
     if (!prefill_adder_admit(adder, r, alone)) {
         req_release_kv(s, r, r->kv.turn != 0); /* a session keeps what it has */
