@@ -416,7 +416,7 @@ TEST(a_pinned_prefix_is_demoted_whatever_the_policy)
     CHECK(pinned == 96);
     hrig_settle(&r);
     CHECK(hrig_stats(&r).written_tokens == 96);
-    CHECK(hrig_tree(&r)->keep.host_pinned * r.ps == 96);
+    CHECK(hrig_tree(&r)->keep.pinned[RADIX_HOST] * r.ps == 96);
     CHECK_OK(rad_cache_evict(r.cache, 1000, NULL, NULL));
     CHECK(hrig_serve(&r, &q) == 80); /* the last token is computed */
     hrig_end(&r);

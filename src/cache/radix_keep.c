@@ -27,7 +27,7 @@ static void keep_clear(void *self, radix_tree *t)
     radix_keep *k = self;
     memset(k->records, 0, ((size_t)t->num_nodes + 1) * sizeof *k->records);
     heap_clear(&k->deadlines);
-    k->pinned = k->host_pinned = 0;
+    k->pinned[RADIX_DEVICE] = k->pinned[RADIX_HOST] = 0;
 }
 
 static bool is_pinned_on(const keep_record *r, radix_tier tier)
@@ -42,15 +42,10 @@ static heap_key keep_rank(void *self, const radix_tree *t, uint32_t node, radix_
     return (heap_key)is_pinned_on(r, tier) << 95 | (heap_key)r->retention << EVICT_POLICY_BITS;
 }
 
-static uint64_t *pinned_of(radix_keep *k, radix_tier tier)
-{
-    return tier == RADIX_DEVICE ? &k->pinned : &k->host_pinned;
-}
-
 /* How many more pages may be pinned on the tier. */
 static uint64_t room(const radix_keep *k, radix_tier tier)
 {
-    return tier == RADIX_DEVICE ? k->max_pinned - k->pinned : k->host_max_pinned - k->host_pinned;
+    return k->max_pinned[tier] - k->pinned[tier];
 }
 
 static uint64_t plus(uint64_t a, uint64_t b)
@@ -88,8 +83,8 @@ static void refile(radix_tree *t, uint32_t node)
 static void unpin(radix_tree *t, uint32_t node)
 {
     keep_record *r = &t->keep.records[node];
-    if (is_pinned_on(r, RADIX_DEVICE)) t->keep.pinned -= t->nodes[node].pages;
-    if (is_pinned_on(r, RADIX_HOST)) t->keep.host_pinned -= t->nodes[node].pages;
+    for (radix_tier tier = RADIX_DEVICE; tier < RADIX_TIERS; tier++)
+        if (is_pinned_on(r, tier)) t->keep.pinned[tier] -= t->nodes[node].pages;
     r->pin_ttl = r->pin_until = 0;
     r->pinned_on = 0;
 }
@@ -101,7 +96,7 @@ static void pin_on(radix_tree *t, uint32_t node, radix_tier tier)
     uint32_t pages = t->nodes[node].pages;
     if (is_pinned_on(r, tier) || !radix_is_on(t, node, tier) || room(&t->keep, tier) < pages)
         return;
-    *pinned_of(&t->keep, tier) += pages;
+    t->keep.pinned[tier] += pages;
     r->pinned_on |= 1u << tier;
 }
 
@@ -169,10 +164,10 @@ static void merge_pins(radix_keep *k, radix_tier tier, keep_record *u, uint32_t 
     bool is_upper = is_pinned_on(u, tier);
     uint32_t more = is_upper ? lower_pages : upper_pages;
     if (more <= room(k, tier)) {
-        *pinned_of(k, tier) += more;
+        k->pinned[tier] += more;
         l->pinned_on |= 1u << tier;
     } else {
-        *pinned_of(k, tier) -= is_upper ? upper_pages : lower_pages;
+        k->pinned[tier] -= is_upper ? upper_pages : lower_pages;
         l->pinned_on &= ~(1u << tier);
     }
 }
@@ -205,7 +200,7 @@ static void keep_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t lo
 static void keep_on_cut(void *self, radix_tree *t, uint32_t leaf, radix_tier tier, uint32_t kept)
 {
     radix_keep *k = self;
-    if (is_pinned_on(&k->records[leaf], tier)) *pinned_of(k, tier) -= t->nodes[leaf].pages - kept;
+    if (is_pinned_on(&k->records[leaf], tier)) k->pinned[tier] -= t->nodes[leaf].pages - kept;
 }
 
 static void keep_on_enter(void *self, radix_tree *t, uint32_t node, radix_tier tier)
@@ -256,11 +251,11 @@ static bool is_pinned(const radix_keep *k, uint32_t node)
 static uint32_t pages_within_budget(const radix_tree *t, const radix_pos *pos)
 {
     const radix_keep *k = &t->keep;
-    uint64_t total = k->pinned;
+    uint64_t total = k->pinned[RADIX_DEVICE], most = k->max_pinned[RADIX_DEVICE];
     radix_path p = radix_path_to(t, pos);
     for (; radix_path_is(t, &p); radix_path_up(t, &p))
         total += is_pinned(k, p.node) ? 0 : p.end - p.begin;
-    uint64_t over = total > k->max_pinned ? total - k->max_pinned : 0;
+    uint64_t over = total > most ? total - most : 0;
     uint32_t pages = pos->pages;
     for (p = radix_path_to(t, pos); over; radix_path_up(t, &p)) {
         uint64_t len = p.end - p.begin, cut = is_pinned(k, p.node) ? len : RAD_MIN(over, len);
@@ -311,12 +306,15 @@ uint32_t keep_pin(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_
         num_pages = pages_within_budget(t, &pos);
     }
     uint32_t node = node_at(t, root, tokens, &num_pages);
-    if (!ttl_ns) unpin_path(t, node);
-    if (!ttl_ns) unpin_path(t, host);
-    if (!ttl_ns) return num_pages;
+    if (!ttl_ns) {
+        unpin_path(t, node);
+        unpin_path(t, host);
+        return num_pages;
+    }
     pin_path(t, node, RADIX_DEVICE, ttl_ns);
-    if (t->host.of) pin_path(t, node, RADIX_HOST, ttl_ns);
-    if (t->host.of) pin_path(t, host, RADIX_HOST, ttl_ns); /* what the host alone has */
+    if (!t->host.of) return num_pages;
+    pin_path(t, node, RADIX_HOST, ttl_ns);
+    pin_path(t, host, RADIX_HOST, ttl_ns); /* what the host alone has */
     return num_pages;
 }
 
@@ -367,15 +365,17 @@ static rad_status keep_check(void *self, const radix_tree *t, rad_error *err)
         pinned += is_pinned_on(&k->records[id], RADIX_DEVICE) ? t->nodes[id].pages : 0;
         host_pinned += is_pinned_on(&k->records[id], RADIX_HOST) ? t->nodes[id].pages : 0;
     }
-    if (pinned != k->pinned || pinned > k->max_pinned || host_pinned != k->host_pinned ||
-        host_pinned > k->host_max_pinned)
+    if (pinned != k->pinned[RADIX_DEVICE] || pinned > k->max_pinned[RADIX_DEVICE] ||
+        host_pinned != k->pinned[RADIX_HOST] || host_pinned > k->max_pinned[RADIX_HOST])
         return rad_fail(
             err, RAD_E_CORRUPT,
             "radix_check: %llu pages are pinned, and %llu on the host; the counters say "
             "%llu of %llu, and %llu of %llu",
             (unsigned long long)pinned, (unsigned long long)host_pinned,
-            (unsigned long long)k->pinned, (unsigned long long)k->max_pinned,
-            (unsigned long long)k->host_pinned, (unsigned long long)k->host_max_pinned);
+            (unsigned long long)k->pinned[RADIX_DEVICE],
+            (unsigned long long)k->max_pinned[RADIX_DEVICE],
+            (unsigned long long)k->pinned[RADIX_HOST],
+            (unsigned long long)k->max_pinned[RADIX_HOST]);
     if (!heap_check(&k->deadlines))
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of deadlines is inconsistent");
     return RAD_OK;
@@ -409,8 +409,8 @@ bool keep_init(radix_tree *t, uint64_t max_pinned_pages, uint64_t host_max_pinne
     radix_keep *k = &t->keep;
     size_t bytes = ((size_t)t->num_nodes + 1) * sizeof *k->records;
     radix_add_part(t, &keep_ops, k);
-    k->max_pinned = max_pinned_pages;
-    k->host_max_pinned = host_max_pinned_pages;
+    k->max_pinned[RADIX_DEVICE] = max_pinned_pages;
+    k->max_pinned[RADIX_HOST] = host_max_pinned_pages;
     k->records = rad_alloc(&t->env, bytes);
     t->metadata_bytes += bytes + heap_bytes(t->num_nodes);
     return k->records && heap_init(&k->deadlines, &t->env, t->num_nodes);

@@ -8,6 +8,7 @@
 #include <radish/types.h>
 
 #include "base/heap.h"
+#include "cache/radix_part.h"
 
 struct radix_tree;
 
@@ -23,12 +24,10 @@ typedef struct keep_record {
 } keep_record;
 
 typedef struct radix_keep {
-    keep_record *records; /* [num_nodes + 1], or NULL: nothing can be kept */
-    heap deadlines;       /* of records that end; a cached one may be early, never late */
-    uint64_t pinned;      /* pages, on the device */
-    uint64_t max_pinned;
-    uint64_t host_pinned; /* the same of the host */
-    uint64_t host_max_pinned;
+    keep_record *records;         /* [num_nodes + 1], or NULL: nothing can be kept */
+    heap deadlines;               /* of records that end; a cached one may be early, never late */
+    uint64_t pinned[RADIX_TIERS]; /* pages */
+    uint64_t max_pinned[RADIX_TIERS];
 } radix_keep;
 
 /* Adds the part to a tree without nodes. False: no memory. */

@@ -38,7 +38,7 @@ rad_status radix_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_n
                             uint32_t *pinned_tokens)
 {
     radix_cache *c = (radix_cache *)cache;
-    if (!c->tree.keep.max_pinned) return RAD_E_UNSUPPORTED;
+    if (!c->tree.keep.max_pinned[RADIX_DEVICE]) return RAD_E_UNSUPPORTED;
     keep_expire(&c->tree);
     uint32_t root = radix_cache_root(c, key), pages = radix_cache_pages(c, key);
     if (!root || !pages) return RAD_OK;
@@ -64,5 +64,5 @@ rad_status radix_retain_prefix(rad_cache *cache, const rad_key *key, int32_t pri
 
 uint64_t radix_pinned_size(const rad_cache *cache)
 {
-    return ((const radix_cache *)cache)->tree.keep.pinned * cache->page_size;
+    return ((const radix_cache *)cache)->tree.keep.pinned[RADIX_DEVICE] * cache->page_size;
 }
