@@ -91,13 +91,13 @@ static heap_key user_key(const radix_tree *t, uint32_t node, const rad_eviction_
  * is no name that anybody can choose. */
 static const evict_policy policies[] = {
     [RAD_EVICT_LRU] = {"lru", lru_key, .grows = true},
-    [RAD_EVICT_LFU] = {"lfu", lfu_key, .grows = true, .counts_use = true},
+    [RAD_EVICT_LFU] = {"lfu", lfu_key, .grows = true},
     [RAD_EVICT_FIFO] = {"fifo", fifo_key, .grows = true},
     [RAD_EVICT_MRU] = {"mru", mru_key},
     [RAD_EVICT_FILO] = {"filo", filo_key, .grows = true},
-    [RAD_EVICT_PRIORITY] = {"priority", priority_key, .grows = true, .counts_use = true},
-    [RAD_EVICT_SLRU] = {"slru", slru_key, .grows = true, .counts_use = true},
-    [RAD_EVICT_COST] = {"cost", cost_key, .counts_use = true, .wants_worth = true},
+    [RAD_EVICT_PRIORITY] = {"priority", priority_key, .grows = true},
+    [RAD_EVICT_SLRU] = {"slru", slru_key, .grows = true},
+    [RAD_EVICT_COST] = {"cost", cost_key, .wants_worth = true},
     [RAD_EVICT_USER] = {"user", user_key, .wants_worth = true},
 };
 

@@ -42,7 +42,6 @@ typedef struct evict_policy {
     const char *name; /* SGLang's: "lru" */
     heap_key (*key)(const struct radix_tree *t, uint32_t node, const rad_eviction_options *options);
     bool grows;
-    bool counts_use;  /* by how often, or for whom: a copy of a page needs its hits and priority */
     bool wants_worth; /* asks what stands before a node, and how hot it is */
 } evict_policy;
 
