@@ -20,7 +20,7 @@ static void host_fini(void *self, radix_tree *t)
 {
     radix_host *h = self;
     rad_free_sparse(&t->env, h->of, ((size_t)t->num_nodes + 1) * sizeof *h->of);
-    rad_free(&t->env, h->regions, h->arena * sizeof *h->regions);
+    rad_free(&t->env, h->regions, t->arena_pages * sizeof *h->regions);
     heap_fini(&h->leaves);
 }
 
@@ -145,13 +145,12 @@ static const node_part_ops host_part = {
     .check = host_check,
 };
 
-rad_status radix_host_init(radix_tree *t, uint32_t arena)
+rad_status radix_host_init(radix_tree *t)
 {
     radix_host *h = &t->host;
-    size_t nodes = (size_t)t->num_nodes + 1;
+    size_t nodes = (size_t)t->num_nodes + 1, arena = t->arena_pages;
     size_t value_bytes = nodes * sizeof(radix_value);
     h->policy = evict_policy_of(t->limits.host_eviction.policy);
-    h->arena = arena;
     radix_add_part(t, &host_part, h);
     h->of = rad_alloc_sparse(&t->env, rad_mul(nodes, sizeof *h->of));
     h->regions = rad_alloc(&t->env, rad_mul(arena, sizeof *h->regions));

@@ -36,7 +36,7 @@ static inline uint32_t radix_host_locks(const radix_tree *t, uint32_t node)
 
 /* Adds the tier, by the limits, to a tree without nodes. RAD_E_NOMEM: what there is goes with the
  * tree. */
-rad_status radix_host_init(radix_tree *t, uint32_t arena);
+rad_status radix_host_init(radix_tree *t);
 
 /* A root is on all tiers. */
 void radix_host_add_root(radix_tree *t, uint32_t root);

@@ -78,7 +78,7 @@ rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits
         return RAD_E_NOMEM;
     if (limits->max_sessions && !tags_init(t, limits->max_sessions)) return RAD_E_NOMEM;
     if (!limits->host_pages) return RAD_OK;
-    rad_status status = radix_host_init(t, (uint32_t)arena);
+    rad_status status = radix_host_init(t);
     t->watches = t->watches || !t->host.policy->grows;
     return status;
 }

@@ -51,7 +51,6 @@ typedef void (*radix_drop_fn)(void *user, const rad_page *pages, const kv_run *r
 typedef struct radix_host {
     radix_tiers *of;   /* [num_nodes + 1], or NULL: there is no host tier */
     rad_page *regions; /* [arena pages] */
-    uint32_t arena;    /* pages */
     heap leaves;       /* as the device's */
     const evict_policy *policy;
     uint64_t evictable;  /* pages */
