@@ -14,10 +14,8 @@ rad_status radix_cache_seek(const radix_cache *c, rad_ref name, uint32_t pages, 
     const radix_tree *t = &c->tree;
     *pos = (radix_pos){.pages = pages};
     if (!name.index && !name.generation) return pages ? RAD_E_STATE : RAD_OK;
-    if (!slab_is_live(&t->ids, name.index) || t->ids.generation[name.index] != name.generation ||
-        !t->nodes[name.index].parent || !radix_on_device(t, name.index))
-        return RAD_E_STATE;
-    radix_path p = radix_path_of(t, name.index, radix_cache_depth(c, name.index));
+    if (!radix_is_ref(t, name) || !radix_on_device(t, name.index)) return RAD_E_STATE;
+    radix_path p = radix_path_of(t, name.index, radix_depth(t, name.index));
     if (p.end < pages) return RAD_E_STATE;
     while (radix_path_is(t, &p) && p.begin >= pages)
         radix_path_up(t, &p);
@@ -130,7 +128,7 @@ rad_status rad_match_handle_common(const rad_cache *cache, const rad_match_handl
     if (!a->num_tokens || !b->num_tokens) return RAD_OK;
     const radix_tree *t = &c->tree;
     uint32_t x = a->node.index, y = b->node.index;
-    uint32_t x_end = radix_cache_depth(c, x), y_end = radix_cache_depth(c, y);
+    uint32_t x_end = radix_depth(t, x), y_end = radix_depth(t, y);
     while (x != y) { /* the deeper one climbs; of two equally deep ones both do */
         bool climb_x = x_end >= y_end, climb_y = y_end >= x_end;
         if (!x_end && !y_end) return RAD_OK; /* two roots */
@@ -208,7 +206,7 @@ rad_status rad_cache_match_spans(rad_cache *cache, const rad_key *key, rad_page_
     if (status || !c || !match->prefix_tokens) return status;
     const radix_tree *t = &c->tree;
     uint32_t ps = cache->page_size, end = match->prefix_tokens / ps, runs = 0;
-    uint32_t over = radix_cache_depth(c, match->last_node.index) - end;
+    uint32_t over = radix_depth(t, match->last_node.index) - end;
     for (int writing = 0; writing < 2; writing++) {
         uint32_t first = end, run = runs; /* of the run that the walk up is in */
         for (uint32_t id = match->last_node.index; t->nodes[id].parent;) {

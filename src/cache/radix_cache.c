@@ -538,7 +538,7 @@ static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, c
     uint32_t ps = cache->page_size, pages = protected_len / ps;
     if (!pages) return true;
     if (!radix_receipt_holds(cache, lock) || !lock->node.index) return false;
-    uint32_t end = radix_cache_depth(c, lock->node.index);
+    uint32_t end = radix_depth(t, lock->node.index);
     if (end < pages) return false;
     for (radix_path p = radix_path_of(t, lock->node.index, end); radix_path_is(t, &p);
          radix_path_up(t, &p))

@@ -145,12 +145,6 @@ static inline rad_status radix_cache_take_drop_status(radix_cache *c)
     return status;
 }
 
-/* Pages from the root to the node's end. O(depth). */
-static inline uint32_t radix_cache_depth(const radix_cache *c, uint32_t node)
-{
-    return radix_depth(&c->tree, node);
-}
-
 /* <radish/cache.h>: insert, in radix_publish.c. */
 rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
                             const rad_insert_params *params, uint32_t *prefix_tokens,

@@ -39,7 +39,7 @@ static radix_pos find_end(const radix_cache *c, uint32_t root, const rad_key *ke
     uint32_t from = how->from_pages;
     if (!root) return (radix_pos){0};
     const rad_token *tokens = radix_cache_tokens(c, key);
-    if (!how->from || radix_cache_depth(c, how->from) != from)
+    if (!how->from || radix_depth(t, how->from) != from)
         return radix_walk(t, root, tokens, num_pages);
     radix_pos pos = radix_walk(t, how->from, tokens + (size_t)from * ps, num_pages - from);
     pos.pages += from;

@@ -134,7 +134,7 @@ static rad_status hi_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunk
     status = c->device->ops->unfinished_req(c->device, req, chunked, err);
     uint32_t pages = req->protected_len / c->page_size, node = req->lock.node.index;
     if (!status && !chunked && req->lock.held && pages) {
-        uint32_t depth = radix_cache_depth(c->nodes, node);
+        uint32_t depth = radix_depth(c->tree, node);
         (void)hi_write_backup(c, node, depth, pages, false);
     }
     return status;

@@ -64,7 +64,7 @@ static radix_pos follow_on_host(const hiradix_cache *c, const rad_req_kv *req, c
     uint32_t root = radix_cache_root(c->nodes, key);
     if (!root) return (radix_pos){0};
     if (node && pages && pages <= hi_key_pages(c, key) && t->nodes[node].ns == t->nodes[root].ns &&
-        radix_cache_depth(c->nodes, node) == pages) {
+        radix_depth(c->tree, node) == pages) {
         size_t last = (pages - 1) * ps; /* of the key, and it must be the node's too */
         const radix_node *n = &t->nodes[node];
         const rad_token *ours = radix_tokens(t, n) + (n->pages - 1) * ps;

@@ -156,7 +156,7 @@ void hi_save_leaf(void *cache, uint32_t leaf, uint32_t pages)
 {
     hiradix_cache *c = cache;
     radix_tree *t = c->tree;
-    uint32_t depth = radix_cache_depth(c->nodes, leaf);
+    uint32_t depth = radix_depth(c->tree, leaf);
     radix_covered path = radix_host_covered(t, leaf, depth);
     hi_hold front = hi_lock_host(c, path.node, path.on_host);
     bool ok = hi_make_host_room(c, depth - path.on_host);
@@ -183,7 +183,7 @@ static bool demote_leaf(hiradix_cache *c, rad_ref leaf)
 {
     uint32_t hits = c->tree->nodes[leaf.index].hit_count;
     if (c->params.write_policy != RAD_WRITE_THROUGH_SELECTIVE || hits) {
-        uint32_t end = radix_cache_depth(c->nodes, leaf.index);
+        uint32_t end = radix_depth(c->tree, leaf.index);
         if (!hi_write_backup(c, leaf.index, end, end, true)) return false;
     }
     c->looked_at[leaf.index] = c->epoch;
