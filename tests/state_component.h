@@ -152,8 +152,7 @@ static void state_clear(void *self, radix_tree *t)
 }
 
 static const radix_component_ops state_ops = {
-    .part = {.name = "state",
-             .clear = state_clear,
+    .part = {.clear = state_clear,
              .on_add = state_on_add,
              .on_split = state_on_split,
              .on_merge = state_on_merge,

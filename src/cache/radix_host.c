@@ -131,7 +131,6 @@ static rad_status host_check(void *self, const radix_tree *t, rad_error *err)
 }
 
 static const node_part_ops host_part = {
-    .name = "host",
     .fini = host_fini,
     .clear = host_clear,
     .on_add = host_add,

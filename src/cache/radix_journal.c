@@ -366,7 +366,6 @@ static void journal_fini(void *self, radix_tree *t)
 }
 
 static const node_part_ops journal_ops = {
-    .name = "journal",
     .fini = journal_fini,
     .clear = journal_clear,
     .on_add = journal_on_add,

@@ -382,7 +382,6 @@ static rad_status keep_check(void *self, const radix_tree *t, rad_error *err)
 }
 
 static const node_part_ops keep_ops = {
-    .name = "keep",
     .fini = keep_fini,
     .clear = keep_clear,
     .on_split = keep_on_split,

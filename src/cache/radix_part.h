@@ -32,7 +32,6 @@ struct radix_tree;
 typedef enum radix_tier { RADIX_DEVICE, RADIX_HOST, RADIX_TIERS } radix_tier;
 
 typedef struct node_part_ops {
-    const char *name;
     void (*fini)(void *self, struct radix_tree *t);
     void (*clear)(void *self, struct radix_tree *t); /* all nodes have gone */
 

@@ -157,7 +157,6 @@ static rad_status tags_check(void *self, const radix_tree *t, rad_error *err)
 }
 
 static const node_part_ops tags_ops = {
-    .name = "tags",
     .fini = tags_fini,
     .clear = tags_clear,
     .on_split = tags_on_split,

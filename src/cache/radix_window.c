@@ -435,8 +435,7 @@ static void window_fini(void *self, radix_tree *t)
 }
 
 static const radix_component_ops window_ops = {
-    .part = {.name = "window",
-             .fini = window_fini,
+    .part = {.fini = window_fini,
              .clear = window_clear,
              .on_add = window_on_add,
              .on_split = window_on_split,

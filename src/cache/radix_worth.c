@@ -77,7 +77,6 @@ static void worth_fini(void *self, radix_tree *t)
 }
 
 static const node_part_ops worth_ops = {
-    .name = "worth",
     .fini = worth_fini,
     .clear = worth_clear,
     .on_add = worth_on_add,
