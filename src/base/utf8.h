@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { UTF8_MOST = 4 }; /* bytes of a character */
-
 /* What utf8_next found. */
 typedef struct utf8_char {
     uint32_t code;
