@@ -143,15 +143,17 @@ static inline char *read_reply(int fd, int *status)
 {
     size_t most = 64 << 20, room = 0, len = 0;
     char *raw = NULL;
-    for (ssize_t n = 1; n > 0 && len<most; len += n> 0 ? (size_t)n : 0) {
-        if (len ==
-            room) { /* most answers are short, and AddressSanitizer goes over all of a block */
+    ssize_t got;
+    do {
+        /* Most answers are short, and AddressSanitizer goes over all of a block. */
+        if (len == room) {
             room = RAD_MIN(most, RAD_MAX(2 * room, (size_t)16 << 10));
             raw = realloc(raw, room + 1);
             CHECK(raw != NULL);
         }
-        n = recv_some(fd, raw + len, room - len);
-    }
+        got = recv_some(fd, raw + len, room - len);
+        if (got > 0) len += (size_t)got;
+    } while (got > 0 && len < most);
     raw[len] = 0;
     close(fd);
     *status = 0;
