@@ -10,9 +10,8 @@ TEST(a_tombstone_moves_the_end_of_a_match_back)
         req *r = &w.reqs[0];
         CHECK(whole(&w, r, "0123456789abcdefghij") == 0);
         CHECK(whole(&w, r, "0123456789abcdefghij!") == 20);
-        evicted e;
         /* Ten tokens of window go, from the front: the end is as good as before. */
-        e = evict(w.cache, 0, 10);
+        evicted e = evict(w.cache, 0, 10);
         CHECK(e.window == 10 && e.full == 0);
         world_check(&w);
         CHECK(whole(&w, r, "0123456789abcdefghij?") == 20);
@@ -163,8 +162,7 @@ static void turn(world *w, req *r, const char *text, uint32_t want)
 
 static void evict_windows_of(world *w, uint64_t tokens)
 {
-    evicted e;
-    e = evict(w->cache, 0, tokens);
+    evicted e = evict(w->cache, 0, tokens);
     CHECK(e.window == tokens && e.full == 0);
     world_check(w);
 }
@@ -225,9 +223,9 @@ TEST(create_survives_every_allocation_failing)
     rad_cache *c = NULL;
     rad_cache_params params = {.struct_size = sizeof params,
                                .page_size = 2,
+                               .window_tokens = 8,
                                .kv_allocator = w.kv,
                                .req_to_token_pool = w.rows};
-    params.window_tokens = 8;
     rad_kv_allocator *plain;
     rad_error err = {0};
     CHECK_OK(rad_kv_allocator_create(

@@ -7,9 +7,7 @@ TEST(the_window_slides_and_the_lock_keeps_the_last_one)
     static world w;
     world_init(&w, 2, 100, 40, 8, 0);
     req *r = &w.reqs[0];
-    *r = (req){0};
-    for (int i = 0; i < 10; i++)
-        say(r, "ten tokens");
+    say_times(r, "ten tokens", 10);
     CHECK(start(&w, r) == 0);
     for (uint32_t len = 10; len <= 100; len += 10) {
         CHECK(compute(&w, r, len));
@@ -19,8 +17,7 @@ TEST(the_window_slides_and_the_lock_keeps_the_last_one)
     publish(&w, r);
     sizes s = sizes_of(w.cache);
     CHECK(s.full_protected == 100 && s.window_protected == 8);
-    evicted e;
-    e = evict(w.cache, 1000, 1000);
+    evicted e = evict(w.cache, 1000, 1000);
     CHECK(e.full == 0 && e.window == 0);
     rad_receipt stale = r->kv.lock;
     rad_error err = {0};
@@ -41,9 +38,7 @@ TEST(a_receipt_with_another_boundary_is_refused)
     static world w;
     world_init(&w, 2, 100, 40, 8, 0);
     req *r = &w.reqs[0];
-    *r = (req){0};
-    for (int i = 0; i < 4; i++)
-        say(r, "ten tokens");
+    say_times(r, "ten tokens", 4);
     for (uint32_t len = 10; len <= 40; len += 10) { /* a node for each ten */
         CHECK(len > 10 || start(&w, r) == 0);
         CHECK(compute(&w, r, len));
@@ -95,7 +90,6 @@ TEST(wrong_records_are_refused_in_words)
     world_init(&w, 2, 100, 60, 6, 0);
     req *r = &w.reqs[0];
     rad_error err = {0};
-    *r = (req){0};
     say(r, "something to be cached");
     start(&w, r);
     CHECK(compute(&w, r, 20));
@@ -125,8 +119,7 @@ TEST(a_lock_holds_the_last_window_of_a_long_node)
     static world w;
     world_init(&w, 1, 200, 100, 4, 0);
     req *r = &w.reqs[0];
-    for (int i = 0; i < 8; i++)
-        say(r, "8 tokens");
+    say_times(r, "8 tokens", 8);
     CHECK(start(&w, r) == 0);
     CHECK(compute(&w, r, 64));
     publish(&w, r);
@@ -139,8 +132,7 @@ TEST(a_lock_holds_the_last_window_of_a_long_node)
 
     /* A node of one token behind it: its lock reaches up into the long one. */
     req *more = &w.reqs[1];
-    for (int i = 0; i < 8; i++)
-        say(more, "8 tokens");
+    say_times(more, "8 tokens", 8);
     say(more, "!?");
     CHECK(start(&w, more) == 64);
     CHECK(compute(&w, more, 65));
@@ -161,8 +153,7 @@ TEST(a_running_request_gives_back_what_it_has_passed)
     world_init(&w, 2, 100, 40, 8, 0);
     req *r = &w.reqs[0];
     rad_error err = {0};
-    for (int i = 0; i < 6; i++)
-        say(r, "ten tokens");
+    say_times(r, "ten tokens", 6);
     start(&w, r);
     CHECK(compute(&w, r, 20));
     publish(&w, r);
@@ -256,8 +247,7 @@ TEST(a_cache_without_reuse_has_windows_too)
                                .req_to_token_pool = w.rows};
     CHECK_OK(rad_cache_create(NULL, &params, &w.cache, NULL));
     req *r = &w.reqs[0];
-    for (int i = 0; i < 6; i++)
-        say(r, "ten tokens");
+    say_times(r, "ten tokens", 6);
     start(&w, r);
     for (uint32_t len = 10; len <= 60; len += 10) {
         CHECK(compute(&w, r, len));
@@ -297,8 +287,7 @@ TEST(a_streaming_session_goes_on_where_its_window_is)
         rad_session session;
         CHECK_OK(rad_session_open(w.cache, &session));
         req *r = &w.reqs[0];
-        for (int i = 0; i < 4; i++)
-            say(r, "ten tokens");
+        say_times(r, "ten tokens", 4);
         CHECK(begin_turn(&w, r, session) == 0);
         CHECK(compute(&w, r, 20));
         publish(&w, r);

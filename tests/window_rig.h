@@ -43,6 +43,12 @@ static inline void say(req *r, const char *text)
         r->tokens[r->len++] = *text;
 }
 
+static inline void say_times(req *r, const char *text, int times)
+{
+    for (int i = 0; i < times; i++)
+        say(r, text);
+}
+
 static inline uint32_t start(world *w, req *r)
 {
     rad_slot slots[MOST_LEN];
