@@ -1,7 +1,5 @@
 /* test_hicache.c - one by one: what goes to the host and to storage, what comes back, and what
  * happens when it does not. */
-#include <radish/session.h>
-
 #include "hicache_rig.h"
 
 #include <radish/session.h>
@@ -818,17 +816,24 @@ static rad_status put(hrig *r, uint32_t count, rad_token first)
     return status;
 }
 
+/* One node, and one for each page of the host; a second insert of a key is a hit, which copies. */
+static hrig_options few_nodes(void)
+{
+    hrig_options o = plain(1);
+    o.device_pages = 16;
+    o.host_pages = 4;
+    o.max_nodes = 1;
+    o.tiers.write_policy = RAD_WRITE_THROUGH_SELECTIVE;
+    return o;
+}
+
 /* There is a node for the new key, and its page is had by evicting a part of what the host has: the
  * cut must not take that node, for there would be more nodes than the limit then. */
 TEST(a_cut_between_tiers_takes_nobodys_node)
 {
     hrig r;
-    hrig_options o = plain(1);
-    o.device_pages = 16;
+    hrig_options o = few_nodes();
     o.cached_pages = 8;
-    o.host_pages = 4;
-    o.max_nodes = 1; /* and one for each page of the host */
-    o.tiers.write_policy = RAD_WRITE_THROUGH_SELECTIVE;
     hrig_start(&r, &o, NULL);
     CHECK_OK(put(&r, 4, 1000));
     CHECK_OK(put(&r, 4, 1000)); /* a hit: it gets its copy */
@@ -851,11 +856,7 @@ TEST(a_cut_between_tiers_takes_nobodys_node)
 TEST(for_a_node_the_coldest_of_the_host_goes)
 {
     hrig r;
-    hrig_options o = plain(1);
-    o.device_pages = 16;
-    o.host_pages = 4;
-    o.max_nodes = 1; /* and one for each page of the host */
-    o.tiers.write_policy = RAD_WRITE_THROUGH_SELECTIVE;
+    hrig_options o = few_nodes();
     hrig_start(&r, &o, NULL);
     CHECK_OK(put(&r, 1, 2000));
     CHECK_OK(put(&r, 4, 1000));
