@@ -17,10 +17,14 @@ static inline void word_list_add(char *text, size_t size, uint32_t index, uint32
     snprintf(text + len, size - len, "%s%s%s%s", before, ends ? last : "", ends ? " " : "", word);
 }
 
+/* All of them; NULL ends them. Returns `text`. */
 static inline const char *word_list(char *text, size_t size, const char *const *words,
-                                    uint32_t count, const char *last)
+                                    const char *last)
 {
+    uint32_t count = 0;
     *text = 0;
+    while (words[count])
+        count++;
     for (uint32_t i = 0; i < count; i++)
         word_list_add(text, size, i, count, last, words[i]);
     return text;

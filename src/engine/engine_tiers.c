@@ -18,14 +18,14 @@
 #include "storage/backends.h"
 
 static const char *const write_policies[] = {"write_through", "write_through_selective",
-                                             "write_back"};
-static const char *const prefetch_policies[] = {"best_effort", "wait_complete", "timeout"};
-static const char *const layouts[] = {"layer_first", "page_first"};
+                                             "write_back", NULL};
+static const char *const prefetch_policies[] = {"best_effort", "wait_complete", "timeout", NULL};
+static const char *const layouts[] = {"layer_first", "page_first", NULL};
 
-/* The place of a word in a list; NULL is the first. -1: it is not there. */
-static int find_word(const char *const *words, int count, const char *word)
+/* The place of a word in a list, which NULL ends; no word is the first. -1: it is not there. */
+static int find_word(const char *const *words, const char *word)
 {
-    for (int i = 0; word && i < count; i++)
+    for (int i = 0; word && words[i]; i++)
         if (strcmp(words[i], word) == 0) return i;
     return word ? -1 : 0;
 }
@@ -39,23 +39,18 @@ typedef struct extra_option {
     const char *const *words; /* EXTRA_WORD: a uint32_t, the place of one of these; then NULL */
 } extra_option;
 
-static bool read_word(const char *word, const extra_option *o)
-{
-    for (uint32_t i = 0; o->words[i]; i++)
-        if (strcmp(o->words[i], word) == 0) {
-            *(uint32_t *)o->target = i;
-            return true;
-        }
-    return false;
-}
-
 static bool read_value(const json_t *value, const extra_option *o)
 {
     if (o->type == EXTRA_TEXT || o->type == EXTRA_WORD) {
         if (!json_is_string(value)) return false;
-        if (o->type == EXTRA_WORD) return read_word(json_string_value(value), o);
-        *(const char **)o->target = json_string_value(value);
-        return true;
+        const char *word = json_string_value(value);
+        if (o->type == EXTRA_TEXT) {
+            *(const char **)o->target = word;
+            return true;
+        }
+        int place = find_word(o->words, word);
+        if (place >= 0) *(uint32_t *)o->target = (uint32_t)place;
+        return place >= 0;
     }
     if (!json_is_number(value) || json_is_true(value)) return false;
     double number = json_number_value(value);
@@ -76,14 +71,11 @@ static bool read_value(const json_t *value, const extra_option *o)
 static rad_status refuse_value(const extra_option *o, rad_error *err)
 {
     char words[128];
-    uint32_t count = 0;
     if (o->type != EXTRA_WORD)
         return rad_fail(err, RAD_E_INVAL, "hicache: the extra config's '%s' has a wrong value",
                         o->name);
-    while (o->words[count])
-        count++;
     return rad_fail(err, RAD_E_INVAL, "hicache: the extra config's '%s' is %s", o->name,
-                    word_list(words, sizeof words, o->words, count, "or"));
+                    word_list(words, sizeof words, o->words, "or"));
 }
 
 /* Takes what `options` name out of the object; what is left is nobody's. */
@@ -268,9 +260,9 @@ static rad_status host_eviction(const engine_params *p, rad_eviction_options *ou
 /* In octal, with or without a zero in front; UINT32_MAX: it is none that a store takes. */
 static uint32_t storage_mode(const engine_params *p)
 {
-    static const char *const modes[] = {"0600", "0640", "0660", "600", "640", "660"};
+    static const char *const modes[] = {"0600", "0640", "0660", "600", "640", "660", NULL};
     static const uint32_t bits[] = {0600, 0640, 0660};
-    int at = find_word(modes, RAD_COUNT(modes), p->hicache_storage_mode);
+    int at = find_word(modes, p->hicache_storage_mode);
     return at < 0 ? UINT32_MAX : bits[at % 3];
 }
 
@@ -283,18 +275,15 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
     const struct {
         const char *name, *word;
         const char *const *words;
-        uint32_t count;
-    } choices[] = {{"hicache_write_policy", p->hicache_write_policy, write_policies,
-                    RAD_COUNT(write_policies)},
-                   {"hicache_storage_prefetch_policy", p->hicache_storage_prefetch_policy,
-                    prefetch_policies, RAD_COUNT(prefetch_policies)},
-                   {"hicache_mem_layout", p->hicache_mem_layout, layouts, RAD_COUNT(layouts)}};
+    } choices[] = {
+        {"hicache_write_policy", p->hicache_write_policy, write_policies},
+        {"hicache_storage_prefetch_policy", p->hicache_storage_prefetch_policy, prefetch_policies},
+        {"hicache_mem_layout", p->hicache_mem_layout, layouts}};
     for (size_t i = 0; i < RAD_COUNT(choices); i++) {
         char names[128];
-        if (find_word(choices[i].words, (int)choices[i].count, choices[i].word) >= 0) continue;
+        if (find_word(choices[i].words, choices[i].word) >= 0) continue;
         return rad_fail(err, RAD_E_INVAL, "%s '%.40s': there are %s", choices[i].name,
-                        choices[i].word,
-                        word_list(names, sizeof names, choices[i].words, choices[i].count, "and"));
+                        choices[i].word, word_list(names, sizeof names, choices[i].words, "and"));
     }
     rad_eviction_options unused;
     rad_status status = host_eviction(p, &unused, err);
@@ -386,7 +375,7 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
     if (status != RAD_OK || !p->enable_hierarchical_cache) return status;
     t->enabled = true;
     t->mode = storage_mode(p);
-    int layout = find_word(layouts, RAD_COUNT(layouts), p->hicache_mem_layout);
+    int layout = find_word(layouts, p->hicache_mem_layout);
     if (!p->hicache_mem_layout) layout = RAD_HOST_PAGE_FIRST; /* a store may come later */
     t->host_pool = (rad_host_kv_pool_params){.struct_size = sizeof t->host_pool,
                                              .ratio = p->hicache_ratio > 0 ? p->hicache_ratio
@@ -394,9 +383,8 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
                                              .bytes = (uint64_t)(p->hicache_size * 1e9),
                                              .layout = (uint32_t)layout,
                                              .pinned = p->hicache_pin_memory};
-    int writes = find_word(write_policies, RAD_COUNT(write_policies), p->hicache_write_policy);
-    int waits = find_word(prefetch_policies, RAD_COUNT(prefetch_policies),
-                          p->hicache_storage_prefetch_policy);
+    int writes = find_word(write_policies, p->hicache_write_policy);
+    int waits = find_word(prefetch_policies, p->hicache_storage_prefetch_policy);
     if (!p->hicache_storage_prefetch_policy) waits = RAD_PREFETCH_TIMEOUT;
     t->hicache = (rad_hicache_params){
         .struct_size = sizeof t->hicache,
