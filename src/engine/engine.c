@@ -57,7 +57,6 @@ static rad_status complete_params(engine_params *p, const runner_info *model, ra
     if (p->context_length > model->context_length)
         return rad_fail(err, RAD_E_INVAL, "context_length %u is more than the model's %u",
                         p->context_length, model->context_length);
-    if (!p->chunked_prefill_size) p->chunked_prefill_size = ENGINE_CHUNKED_PREFILL_SIZE;
     if (p->chunked_prefill_size < -1)
         return rad_fail(err, RAD_E_INVAL, "chunked_prefill_size %d is not a size (-1 = never)",
                         p->chunked_prefill_size);
@@ -111,7 +110,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .window_total_tokens = e->window_total_tokens,
         .max_running_requests = p->max_running_requests,
         .max_queued_requests = e->max_jobs, /* submit holds the real limit */
-        .chunked_prefill_size = (uint32_t)RAD_MAX(p->chunked_prefill_size, 0),
+        .chunked_prefill_size = prefill_chunk(p),
         .context_length = p->context_length,
         .policy = policy,
         .enable_priority_scheduling = p->enable_priority_scheduling,
@@ -207,7 +206,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .context_length = scheduler_context_length(e->scheduler),
         .page_size = e->params.page_size,
         .max_running_requests = e->params.max_running_requests,
-        .chunked_prefill_size = (uint32_t)RAD_MAX(e->params.chunked_prefill_size, 0),
+        .chunked_prefill_size = prefill_chunk(&e->params),
         .num_threads = e->pool ? compute_pool_num_threads(e->pool) : 1,
         .max_total_tokens = pool.max_total_tokens,
         .kv_bytes_per_token = kv.num_layers ? rad_kv_pool_bytes_per_token(&kv) : 0,

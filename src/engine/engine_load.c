@@ -40,9 +40,7 @@ static uint64_t row_bytes(const model_config *c, uint32_t context)
 /* How large a batch the runner must be made for. */
 static uint32_t max_batch_tokens(const engine_params *p, uint32_t context, uint32_t rows)
 {
-    int32_t chunk = p->chunked_prefill_size ? p->chunked_prefill_size : 2048;
-    scheduler_params s = {.chunked_prefill_size = (uint32_t)RAD_MAX(chunk, 0),
-                          .max_running_requests = rows};
+    scheduler_params s = {.chunked_prefill_size = prefill_chunk(p), .max_running_requests = rows};
     return scheduler_max_batch_tokens(&s, context);
 }
 

@@ -57,6 +57,12 @@ static double fraction_of(const engine_params *p)
     return p->mem_fraction_static ? p->mem_fraction_static : 0.8;
 }
 
+uint32_t prefill_chunk(const engine_params *p)
+{
+    int32_t size = p->chunked_prefill_size;
+    return size ? (uint32_t)RAD_MAX(size, 0) : ENGINE_CHUNKED_PREFILL_SIZE;
+}
+
 /* What the pool is not made larger than, as far as the params say; UINT64_MAX: as memory has it. */
 static uint64_t asked_tokens(const engine_params *p, uint32_t model_context, bool memory_known)
 {
@@ -93,15 +99,13 @@ static token_cost cost_of_token(const engine_params *p, const runner_info *model
     token_cost cost = {.full = INDEX_BYTES + NODE_BYTES / page_size};
     if (kv.num_layers) cost.full += rad_kv_pool_bytes_per_token(&kv);
     if (!apart) return cost;
-    uint32_t chunk = p->chunked_prefill_size > 0 ? (uint32_t)p->chunked_prefill_size
-                     : p->chunked_prefill_size   ? context
-                                                 : ENGINE_CHUNKED_PREFILL_SIZE;
+    uint32_t chunk = prefill_chunk(p);
     cost.window = rad_kv_pool_bytes_per_token(&near) + WINDOW_INDEX_BYTES;
     cost.exact = p->swa_full_tokens_ratio > 0;
     cost.ratio = cost.exact ? p->swa_full_tokens_ratio
                             : RAD_MAX((double)(window + page_size) / context, LEAST_RATIO);
     cost.ratio = RAD_MIN(cost.ratio, 1.0);
-    cost.beside = RAD_MIN(chunk, context);
+    cost.beside = chunk ? RAD_MIN(chunk, context) : context;
     cost.least = (uint64_t)window_memory_least_pages(window, page_size) * page_size + cost.beside;
     return cost;
 }
@@ -163,7 +167,7 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
     uint64_t available = RAD_MIN(memory_available(), available_before);
     /* The host tier is memory of the same machine. */
     uint64_t host_bytes = p->enable_hierarchical_cache ? (uint64_t)(p->hicache_size * 1e9) : 0;
-    double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : 2;
+    double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
     if (p->enable_hierarchical_cache && !host_bytes)
         cost.full += (uint64_t)(ratio * (double)cost.full);
     if (available && available <= host_bytes)
