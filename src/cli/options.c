@@ -143,13 +143,14 @@ const char *cli_wrap(char *text, size_t size, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, size, format, args);
     va_end(args);
-    char *line = text, *space = NULL;
+    char *line = text;
     for (char *at = text; *at; at++) {
         if (*at != ' ') continue;
         char *next = strchr(at + 1, ' ');
         if (!next) next = at + strlen(at);
-        space = next - line > COLUMNS ? at : NULL;
-        if (space) *space = '\n', line = space + 1;
+        if (next - line <= COLUMNS) continue;
+        *at = '\n';
+        line = at + 1;
     }
     return text;
 }
