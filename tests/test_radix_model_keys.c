@@ -177,9 +177,11 @@ static void step_insert(world *w, kept *from)
         return;
     }
     if (!w->max_nodes) same(w, "insert", prefix, w->have);
-    for (uint32_t end = start + w->ps; end <= prefix; end += w->ps)
-        for (uint32_t i = 0; i < w->m.count; i++) /* they came with a window side, which stays */
-            if (&w->m.entries[i] == find(&w->m, w->e, end)) w->m.entries[i].window = true;
+    for (uint32_t end = start + ps; end <= prefix; end += ps) {
+        const entry *x = find(&w->m, w->e, end);
+        CHECK(x);
+        w->m.entries[x - w->m.entries].window = true; /* the one it came with stays */
+    }
     CHECK_OK(rad_kv_free(w->kv, page, (prefix - start) / ps, NULL));
     w->went_on += from && start > 0;
     if (w->max_nodes) forget_what_is_free(w); /* it may give up more */
