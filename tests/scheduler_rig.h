@@ -123,6 +123,13 @@ static inline void rig_create_failing(scheduler_params params)
     runner_destroy(fake);
 }
 
+static inline scheduler_stats rig_stats(const rig *g)
+{
+    scheduler_stats st;
+    scheduler_get_stats(g->s, &st);
+    return st;
+}
+
 static inline void rig_check(rig *g)
 {
     rad_error err = {0};

@@ -6,13 +6,6 @@
 
 enum { PAGE = 16, OUT = 8 };
 
-static scheduler_stats stats_of(const rig *g)
-{
-    scheduler_stats st;
-    scheduler_get_stats(g->s, &st);
-    return st;
-}
-
 /* A fork within a page: what is shared is all that is not computed. */
 TEST(the_front_of_a_page_is_copied)
 {
@@ -26,12 +19,12 @@ TEST(the_front_of_a_page_is_copied)
         rig_start(&g, rig_params(512, PAGE, 64));
         rig_req *first = rig_add(&g, a, 80, OUT);
         rig_run(&g);
-        uint64_t computed = stats_of(&g).prefill_tokens;
+        uint64_t computed = rig_stats(&g).prefill_tokens;
         rig_req *fork = rig_add(&g, b, 80, OUT);
         rig_run(&g);
         CHECKF(fork->cached_tokens == shared, "%u of %u\n", fork->cached_tokens, shared);
         CHECK(fork->r.hits.copied == shared % PAGE);
-        scheduler_stats st = stats_of(&g);
+        scheduler_stats st = rig_stats(&g);
         CHECK(st.prefill_tokens - computed == 80 - shared);
         CHECK(st.copied_tokens == shared % PAGE && st.cached_tokens == shared);
         rig_expect(first, OUT);
@@ -60,7 +53,7 @@ TEST(it_can_be_switched_off_and_single_tokens_have_no_front)
         rig_req *fork = rig_add(&g, b, 80, OUT);
         rig_run(&g);
         CHECK(fork->cached_tokens == 40 / page * page && fork->r.hits.copied == 0);
-        CHECK(stats_of(&g).copied_tokens == 0);
+        CHECK(rig_stats(&g).copied_tokens == 0);
         rig_expect(first, OUT);
         rig_expect(fork, OUT);
         rig_stop(&g);
@@ -96,7 +89,7 @@ TEST(copies_in_a_small_pool_lose_nothing)
             rig_step(&g);
         for (uint32_t i = 0; i < 24; i++)
             rig_expect(q[i], q[i]->r.max_new_tokens);
-        scheduler_stats st = stats_of(&g);
+        scheduler_stats st = rig_stats(&g);
         CHECK(st.verify.num_mismatches == 0);
         copied += st.copied_tokens;
         retracted += st.num_retractions;

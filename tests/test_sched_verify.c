@@ -9,9 +9,7 @@
 
 static verify_stats stats_of(const rig *g)
 {
-    scheduler_stats st;
-    scheduler_get_stats(g->s, &st);
-    return st.verify;
+    return rig_stats(g).verify;
 }
 
 /* Steps of the idle scheduler, each checked. */

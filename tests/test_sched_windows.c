@@ -20,13 +20,6 @@ static rig_req *rig_run_one(rig *g, const rad_token *ids, uint32_t n, uint32_t m
     return q;
 }
 
-static scheduler_stats stats_of(const rig *g)
-{
-    scheduler_stats st;
-    scheduler_get_stats(g->s, &st);
-    return st;
-}
-
 /* Every step is checked: rows, ownership on both sides, and the oracle at the end. */
 TEST(a_context_far_longer_than_window_memory_is_served)
 {
@@ -43,7 +36,7 @@ TEST(a_context_far_longer_than_window_memory_is_served)
                 uint64_t most = 0;
                 while (!scheduler_is_idle(g.s)) {
                     CHECK(rig_step(&g));
-                    scheduler_stats st = stats_of(&g);
+                    scheduler_stats st = rig_stats(&g);
                     if (q->num_out)
                         most = RAD_MAX(most, st.window_held_tokens + st.window_protected_tokens);
                 }
@@ -52,7 +45,7 @@ TEST(a_context_far_longer_than_window_memory_is_served)
                 CHECKF(most >= WINDOW && most <= WINDOW + WINDOW / 16 + 3 * page, "%llu tokens\n",
                        (unsigned long long)most);
                 rig_expect(q, 60);
-                CHECK(stats_of(&g).window_total_tokens == (6 * 16 + WINDOW) / page * page);
+                CHECK(rig_stats(&g).window_total_tokens == (6 * 16 + WINDOW) / page * page);
                 rig_stop(&g);
             }
         }
@@ -81,10 +74,10 @@ TEST(as_many_contexts_run_as_their_windows_fit)
     uint32_t most = 0;
     while (!scheduler_is_idle(g.s)) {
         CHECK(rig_step(&g));
-        most = RAD_MAX(most, stats_of(&g).num_running);
+        most = RAD_MAX(most, rig_stats(&g).num_running);
     }
     CHECKF(most >= CONTEXTS - 1, "%u ran at one time\n", most);
-    CHECK(stats_of(&g).num_retractions == 0);
+    CHECK(rig_stats(&g).num_retractions == 0);
     for (int i = 0; i < CONTEXTS; i++)
         rig_expect(q[i], OUT);
     rig_stop(&g);
@@ -145,7 +138,7 @@ TEST(a_prompt_whose_windows_went_is_computed_again)
         rig_run(&g);
         rig_expect(q, 10);
     }
-    CHECK(stats_of(&g).evicted_tokens == 0); /* all keys of the other layers are there */
+    CHECK(rig_stats(&g).evicted_tokens == 0); /* all keys of the other layers are there */
     rig_req *q = rig_add(&g, ids[3], 300, 10);
     rig_run(&g);
     CHECK(q->cached_tokens == 299);
@@ -167,7 +160,7 @@ TEST(a_pool_hardly_larger_than_the_window_masks)
         rad_token ids[WINDOW];
         rig_prompt(ids, WINDOW, more);
         rig_start(&g, window_params(WINDOW + more, WINDOW + more, 1, 8));
-        CHECK(stats_of(&g).window_total_tokens == (more < WINDOW / 16 + 3 ? 0 : WINDOW + more));
+        CHECK(rig_stats(&g).window_total_tokens == (more < WINDOW / 16 + 3 ? 0 : WINDOW + more));
         rig_expect(rig_run_one(&g, ids, WINDOW, more), more);
         rig_stop(&g);
     }
@@ -207,7 +200,7 @@ TEST(window_memory_that_cannot_work_is_refused_in_words)
     p.context_length = WINDOW;
     rig g;
     rig_start(&g, p);
-    CHECK(stats_of(&g).window_total_tokens == 0);
+    CHECK(rig_stats(&g).window_total_tokens == 0);
     rig_stop(&g);
     rig_fake.window = 0;
 }

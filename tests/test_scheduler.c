@@ -10,13 +10,6 @@
 
 static const uint32_t page_sizes[] = {1, 16};
 
-static scheduler_stats stats_of(const rig *g)
-{
-    scheduler_stats st;
-    scheduler_get_stats(g->s, &st);
-    return st;
-}
-
 TEST(one_request_answers_like_the_oracle)
 {
     for (size_t p = 0; p < 2; p++) {
@@ -164,7 +157,7 @@ TEST(siblings_compute_their_shared_prefix_once)
             q[i] = rig_add(&g, ids[i], 208, 4);
         }
         rig_run(&g);
-        scheduler_stats st = stats_of(&g);
+        scheduler_stats st = rig_stats(&g);
         CHECKF(st.prefill_tokens == 192 + 8 * 16, "%llu computed\n",
                (unsigned long long)st.prefill_tokens);
         /* With small chunks the leader fills its steps alone: nobody had to be held. */
@@ -201,7 +194,7 @@ TEST(namespaces_neither_share_nor_wait_for_each_other)
     for (int i = 0; i < 3; i++)
         CHECK(q[i]->num_out == 1 && q[i]->cached_tokens == 0);
     rig_run(&g);
-    CHECK(stats_of(&g).prefill_tokens == 300 && stats_of(&g).num_held_back == 0);
+    CHECK(rig_stats(&g).prefill_tokens == 300 && rig_stats(&g).num_held_back == 0);
     for (int i = 0; i < 3; i++)
         rig_expect(q[i], 5);
     rig_stop(&g);
@@ -242,8 +235,8 @@ TEST(short_memory_retracts_and_the_answers_stay)
             q[i] = rig_add(&g, ids[i], 20, 90);
         }
         rig_run(&g);
-        CHECK(stats_of(&g).num_retractions > 0);
-        CHECK(stats_of(&g).prompt_tokens == 120); /* retractions do not count twice */
+        CHECK(rig_stats(&g).num_retractions > 0);
+        CHECK(rig_stats(&g).prompt_tokens == 120); /* retractions do not count twice */
         for (int i = 0; i < 6; i++)
             rig_expect(q[i], 90);
         rig_stop(&g);
@@ -293,7 +286,7 @@ TEST(a_retracted_request_finds_what_it_had_computed)
         rig_start(&g, params);
         rig_req *q = rig_add(&g, ids, 200, 40);
         rig_run(&g);
-        scheduler_stats st = stats_of(&g);
+        scheduler_stats st = rig_stats(&g);
         CHECK(st.num_retractions >= 8 && q->r.num_retractions == st.num_retractions);
         CHECK(st.prefill_tokens <= 200 + st.num_retractions * page);
         rig_expect(q, 40);
@@ -316,7 +309,7 @@ TEST(retracting_all_the_time_changes_nothing_but_the_work)
             q[i] = rig_add(&g, ids[i], 50, 12);
         }
         rig_run(&g);
-        CHECK(stats_of(&g).num_retractions > 3);
+        CHECK(rig_stats(&g).num_retractions > 3);
         for (int i = 0; i < 4; i++)
             rig_expect(q[i], 12);
         rig_stop(&g);
@@ -583,7 +576,7 @@ TEST(a_failed_forward_fails_its_batch_and_poisons_nothing)
                 }
                 rig_drop(q[i]);
             }
-            CHECK(failed > 0 && failed == stats_of(&g).num_failed);
+            CHECK(failed > 0 && failed == rig_stats(&g).num_failed);
             rig_stop(&g);
         }
 }
@@ -601,7 +594,7 @@ TEST(without_a_tree_everything_is_computed_and_right)
         for (int i = 0; i < 5; i++)
             q[i] = rig_add(&g, ids, 100, 10);
         rig_run(&g);
-        scheduler_stats st = stats_of(&g);
+        scheduler_stats st = rig_stats(&g);
         CHECK(st.cached_tokens == 0 && st.prefill_tokens >= 500 && st.num_held_back == 0);
         CHECK(st.available_tokens == st.max_total_tokens);
         for (int i = 0; i < 5; i++)
@@ -681,9 +674,9 @@ TEST(flushing_wants_an_idle_scheduler)
     rig_step(&g);
     CHECK(scheduler_flush_cache(g.s) == RAD_AGAIN);
     rig_run(&g);
-    CHECK(stats_of(&g).evictable_tokens > 0);
+    CHECK(rig_stats(&g).evictable_tokens > 0);
     CHECK_OK(scheduler_flush_cache(g.s));
-    CHECK(stats_of(&g).evictable_tokens == 0);
+    CHECK(rig_stats(&g).evictable_tokens == 0);
     rig_req *again = rig_add(&g, ids, 30, 3);
     rig_run(&g);
     CHECK(again->cached_tokens == 0);

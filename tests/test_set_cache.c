@@ -5,19 +5,12 @@
 
 enum { PROMPT = 100, OUT = 12, SIBLINGS = 4 };
 
-static scheduler_stats stats_of(const rig *g)
-{
-    scheduler_stats st;
-    scheduler_get_stats(g->s, &st);
-    return st;
-}
-
 static void set_cache(rig *g, uint32_t kind, bool tree_attention)
 {
     rad_error err = {0};
     rad_status status = scheduler_set_cache(g->s, kind, tree_attention, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
-    scheduler_stats st = stats_of(g);
+    scheduler_stats st = rig_stats(g);
     CHECK(st.available_tokens == st.max_total_tokens); /* empty, whatever was there */
     rig_check(g);
 }
@@ -45,7 +38,7 @@ static void run_siblings(rig *g, uint64_t of, uint32_t cached_of_first, uint32_t
 /* Positions that tree attention has spared so far. */
 static uint64_t spared(const rig *g)
 {
-    scheduler_stats st = stats_of(g);
+    scheduler_stats st = rig_stats(g);
     return st.context_tokens - st.distinct_context_tokens;
 }
 
@@ -67,7 +60,7 @@ static void go_and_come_back(uint64_t window_tokens)
             set_cache(&g, RAD_CACHE_CHUNK, true);
             run_siblings(&g, 1, 0, 0);
             run_siblings(&g, 1, 0, 0);
-            CHECK(spared(&g) == before && stats_of(&g).evictable_tokens == 0);
+            CHECK(spared(&g) == before && rig_stats(&g).evictable_tokens == 0);
             set_cache(&g, RAD_CACHE_RADIX, false);
             run_siblings(&g, 1, 0, whole);
             CHECK(spared(&g) == before);
