@@ -173,6 +173,9 @@ class Server:
     def figures(self):
         return self.get("/server_info")["internal_states"][0]
 
+    def metrics(self):
+        return self.raw("GET", "/metrics")[1].decode()
+
     def await_populated(self, wanted):
         """Returns how much of the KV pool is ready once it is that many bytes, or a token less."""
         wanted -= self.get("/server_info")["kv_bytes_per_token"]

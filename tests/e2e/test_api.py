@@ -296,7 +296,7 @@ def test_admin():
         body = {"prompt": prompt, "max_tokens": 1, "temperature": 0}
         s.ask("/v1/completions", body)
         check(cached(s.ask("/v1/completions", body)) == 96)
-        metrics = s.raw("GET", "/metrics")[1].decode()
+        metrics = s.metrics()
         check('sglang:cached_tokens_total{model_name="mine",cache_source="device"} 96' in metrics,
               metrics)
         s.ask("/flush_cache?timeout=5", b"")
@@ -323,8 +323,7 @@ def test_memory_is_made_ready_ahead_of_requests():
             s.ask("/v1/completions", {"prompt": prompt, "max_tokens": 1})
             if ahead:  # 101 tokens behind the first slot, which nobody is given
                 check(s.await_populated(wanted + 80 * token) < wanted + 120 * token)
-            check('radish:kv_populated_bytes{model_name="story"}' in
-                  s.raw("GET", "/metrics")[1].decode())
+            check('radish:kv_populated_bytes{model_name="story"}' in s.metrics())
 
 
 def test_the_wait_for_a_next_token_is_limited_unless_told_otherwise():

@@ -49,7 +49,7 @@ def test_a_limit_gives_up_the_least_useful_and_counts_it():
         check(found >= 15, found)  # by last use it would be none of 40
         figures = s.figures()
         check(figures["namespaces"] == 8 == figures["max_namespaces"], figures)
-        metrics = s.raw("GET", "/metrics")[1].decode()
+        metrics = s.metrics()
         check('radish:namespaces{model_name="radish-tiny",tier="device"} 8' in metrics, metrics)
         given_up = f'tier="device"}} {figures["namespaces_given_up"]}\n'
         check("radish:namespaces_given_up_total" in metrics and given_up in metrics, metrics)

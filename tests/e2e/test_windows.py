@@ -38,7 +38,7 @@ def info(server):
 
 
 def metrics(server):
-    lines = server.raw("GET", "/metrics")[1].decode().splitlines()
+    lines = server.metrics().splitlines()
     return {line.split("{")[0]: float(line.split()[-1]) for line in lines
             if line and line[0] != "#"}
 
