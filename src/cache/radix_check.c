@@ -79,7 +79,7 @@ static const char *node_fault(const radix_tree *t, uint32_t id)
     }
     if (radix_is_evictable_leaf(t, id)) {
         if (!heap_contains(&t->leaves, id)) return "is evictable and not in the heap";
-        heap_key cached = heap_key_of(&t->leaves, id), key = radix_leaf_key(t, id);
+        heap_key cached = heap_key_of(&t->leaves, id), key = radix_leaf_key(t, id, RADIX_DEVICE);
         bool asks = t->limits.eviction.policy == RAD_EVICT_USER; /* may have changed its mind */
         if (t->policy->grows ? cached > key : cached != key && !asks)
             return "has a wrong key in the heap";

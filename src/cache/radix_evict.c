@@ -11,20 +11,27 @@
 #include "cache/radix_host.h"
 #include "cache/radix_journal.h"
 
-/* The evictable leaf with the lowest key, 0 when there is none. */
-static uint32_t coldest_leaf(radix_tree *t)
+static bool is_evictable_leaf(const radix_tree *t, uint32_t node, radix_tier tier)
 {
-    while (t->leaves.count) {
-        heap_entry top = t->leaves.entries[0];
+    return tier == RADIX_DEVICE ? radix_is_evictable_leaf(t, node)
+                                : radix_is_evictable_host_leaf(t, node);
+}
+
+uint32_t radix_coldest_leaf(radix_tree *t, radix_tier tier)
+{
+    heap *leaves = tier == RADIX_DEVICE ? &t->leaves : &t->host.leaves;
+    bool grows = (tier == RADIX_DEVICE ? t->policy : t->host.policy)->grows;
+    while (leaves->count) {
+        heap_entry top = leaves->entries[0];
         uint32_t id = heap_entry_id(&top);
-        if (!radix_is_evictable_leaf(t, id)) {
-            heap_remove(&t->leaves, id);
+        if (!is_evictable_leaf(t, id, tier)) {
+            heap_remove(leaves, id);
             continue;
         }
-        if (!t->policy->grows) return id; /* refiled whenever it changed */
-        heap_key key = radix_leaf_key(t, id);
+        if (!grows) return id; /* refiled whenever it changed */
+        heap_key key = radix_leaf_key(t, id, tier);
         if (key == heap_entry_key(&top)) return id;
-        heap_rekey(&t->leaves, id, key);
+        heap_rekey(leaves, id, key);
     }
     return 0;
 }
@@ -105,45 +112,48 @@ static void prefetch_next(const radix_tree *t)
     if (heir < end) prefetch_leaf(t, &e[heir]);
 }
 
-/* The leaf's pages behind the first `kept` are on the host alone from now on: the leaf's child
- * there takes them over, or they become a node of their own. `kept` 0: the node itself stays for
- * the host. */
-static void leave_to_host(radix_tree *t, uint32_t leaf, uint32_t kept)
+/* The leaf's pages behind the first `kept` are on the other tier alone from now on: the leaf's
+ * child there takes them over, or they become a node of their own. `kept` 0: the node itself stays
+ * for the other tier. */
+static void leave_tier(radix_tree *t, uint32_t leaf, radix_tier tier, uint32_t kept)
 {
     radix_node *n = &t->nodes[leaf];
-    if (kept && radix_host_shift(t, leaf, kept, false)) return;
+    if (kept && radix_host_shift(t, leaf, kept, tier == RADIX_HOST)) return;
     if (kept) (void)radix_split(t, leaf, kept, n->last_access); /* `leaf` names the deep half now */
     uint32_t parent = n->parent;
-    radix_leave_device(t, leaf);
-    radix_rejoin(t, leaf);
-    radix_consider_leaf(t, parent);
+    if (tier == RADIX_HOST) {
+        radix_leave_host(t, leaf);
+        radix_rejoin(t, leaf);
+        radix_host_consider_leaf(t, parent);
+    } else {
+        radix_leave_device(t, leaf);
+        radix_rejoin(t, leaf);
+        radix_consider_leaf(t, parent);
+    }
 }
 
-/* Takes up to num_pages off the end of a leaf, and the leaf itself when none are left: the pages
- * that the host has too stay there. Where cutting off those would need a node and there is none,
- * all of them go. */
-static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages, radix_drop_fn drop,
-                     void *user)
+uint32_t radix_trim(radix_tree *t, uint32_t leaf, radix_tier tier, uint64_t num_pages,
+                    radix_drop_fn drop, void *user)
 {
     radix_node *n = &t->nodes[leaf];
-    RAD_ASSERT_ENV(&t->env, radix_is_evictable_leaf(t, leaf));
+    RAD_ASSERT_ENV(&t->env, is_evictable_leaf(t, leaf, tier));
     /* write_back: the last chance to copy it. Saving evicts on the host, which may heal a cut
      * above: the leaf may be longer afterwards, so its length is read only then. */
-    if (t->host.save && !radix_on_host(t, leaf))
+    if (tier == RADIX_DEVICE && t->host.save && !radix_on_host(t, leaf))
         t->host.save(t->host.user, leaf, (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages));
-    bool stays = radix_on_host(t, leaf);
+    bool stays = radix_is_on(t, leaf, tier == RADIX_DEVICE ? RADIX_HOST : RADIX_DEVICE);
     uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);
     if (stays && !radix_can_cut(t)) count = n->pages; /* no node for a cut: all of it */
     uint32_t kept = n->pages - count;
     kv_run runs[PAGE_RUNS];
-    rad_page *region = t->regions + n->at;
+    rad_page *region = radix_regions(t, tier) + n->at;
     uint32_t num_runs = page_runs_tail(region, kept, runs);
     /* Before the node changes: the allocator and the parts read these pages in its region. */
     drop(user, num_runs ? NULL : region + kept, runs, num_runs ? num_runs : count);
-    RADIX_TELL(t, on_cut, leaf, RADIX_DEVICE, kept);
-    t->evictable -= count;
+    RADIX_TELL(t, on_cut, leaf, tier, kept);
+    *(tier == RADIX_DEVICE ? &t->evictable : &t->host.evictable) -= count;
     if (stays)
-        leave_to_host(t, leaf, kept);
+        leave_tier(t, leaf, tier, kept);
     else
         radix_cut_leaf(t, leaf, kept, region);
     return count;
@@ -172,7 +182,7 @@ void radix_drop_leaf(radix_tree *t, uint32_t leaf, radix_drop_fn drop, void *use
 {
     void (*save)(void *, uint32_t, uint32_t) = t->host.save;
     t->host.save = NULL;
-    trim(t, leaf, t->nodes[leaf].pages, drop, user);
+    radix_trim(t, leaf, RADIX_DEVICE, t->nodes[leaf].pages, drop, user);
     t->host.save = save;
 }
 
@@ -186,9 +196,9 @@ uint64_t radix_evict(radix_tree *t, uint64_t num_pages, radix_drop_fn drop, void
 {
     uint64_t done = 0;
     radix_before_eviction(t);
-    for (uint32_t leaf; done < num_pages && (leaf = coldest_leaf(t));) {
+    for (uint32_t leaf; done < num_pages && (leaf = radix_coldest_leaf(t, RADIX_DEVICE));) {
         prefetch_heirs(t);
-        done += trim(t, leaf, num_pages - done, drop, user);
+        done += radix_trim(t, leaf, RADIX_DEVICE, num_pages - done, drop, user);
     }
     prefetch_next(t);
     return done;
@@ -232,7 +242,8 @@ static bool merge_cold_chain(radix_tree *t)
     for (uint32_t i = 0; i < end; i++) {
         uint32_t id = heap_entry_id(&t->leaves.entries[i]);
         if (!radix_is_evictable_leaf(t, id) || !can_join_parent(t, id)) continue;
-        heap_key key = t->policy->grows ? radix_leaf_key(t, id) : heap_key_of(&t->leaves, id);
+        heap_key key = t->policy->grows ? radix_leaf_key(t, id, RADIX_DEVICE)
+                                        : heap_key_of(&t->leaves, id);
         if (!best || key < best_key) {
             best = id;
             best_key = key;
@@ -290,8 +301,8 @@ static bool can_drop(const radix_tree *t, uint32_t leaf)
  * behind that, the host's; then any that has nothing behind it. False: there is none. */
 static bool drop_some_node(radix_tree *t, radix_drop_fn drop, void *user)
 {
-    uint32_t leaf = coldest_leaf(t);
-    if (t->host.of && !can_drop(t, leaf)) leaf = radix_host_coldest_leaf(t);
+    uint32_t leaf = radix_coldest_leaf(t, RADIX_DEVICE);
+    if (t->host.of && !can_drop(t, leaf)) leaf = radix_coldest_leaf(t, RADIX_HOST);
     for (uint32_t id = 1; t->host.of && !can_drop(t, leaf) && id <= t->ids.num_fresh; id++)
         leaf = slab_is_live(&t->ids, id) && t->nodes[id].parent ? id : 0;
     if (!can_drop(t, leaf)) leaf = 0;

@@ -216,39 +216,13 @@ bool radix_host_shift(radix_tree *t, uint32_t node, uint32_t kept, bool host_goe
 
 /* ---- leaves ---- */
 
-static bool is_evictable_leaf(const radix_tree *t, uint32_t node)
-{
-    const radix_value *v = radix_host_value(t, node);
-    return t->nodes[node].parent && v->end && !t->host.of[node].host_children && !v->lock_ref;
-}
-
 void radix_host_consider_leaf(radix_tree *t, uint32_t node)
 {
-    if (!is_evictable_leaf(t, node)) return;
+    if (!radix_is_evictable_host_leaf(t, node)) return;
     if (!heap_contains(&t->host.leaves, node))
-        heap_push(&t->host.leaves, node, radix_host_key(t, node));
+        heap_push(&t->host.leaves, node, radix_leaf_key(t, node, RADIX_HOST));
     else
         radix_refile(t, node);
-}
-
-/* Lazy, as on the device (radix_evict.c). */
-uint32_t radix_host_coldest_leaf(radix_tree *t)
-{
-    heap *leaves = &t->host.leaves;
-    while (leaves->count) {
-        uint32_t id = heap_entry_id(&leaves->entries[0]);
-        if (!is_evictable_leaf(t, id)) {
-            heap_remove(leaves, id);
-            continue;
-        }
-        heap_key key = radix_host_key(t, id);
-        if (t->host.policy->grows && key != heap_key_of(leaves, id)) {
-            heap_rekey(leaves, id, key);
-            continue;
-        }
-        return id;
-    }
-    return 0;
 }
 
 /* ---- pages come and go ---- */
@@ -273,7 +247,7 @@ void radix_host_put(radix_tree *t, uint32_t node, const rad_page *pages)
     RADIX_TELL(t, on_enter, node, RADIX_HOST);
 }
 
-static void leave_host(radix_tree *t, uint32_t node)
+void radix_leave_host(radix_tree *t, uint32_t node)
 {
     radix_host_value(t, node)->end = 0;
     t->host.of[node].promised = 0;
@@ -283,33 +257,10 @@ static void leave_host(radix_tree *t, uint32_t node)
     RADIX_TELL(t, on_leave, node, RADIX_HOST);
 }
 
-/* Takes up to num_pages off the end of a leaf. Where the device has them too and there is no node
- * to tell the two parts apart, all of them go. */
 static uint32_t trim(radix_tree *t, uint32_t leaf, uint64_t num_pages)
 {
-    radix_node *n = &t->nodes[leaf];
-    bool stays = radix_on_device(t, leaf);
-    uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);
-    RAD_ASSERT_ENV(&t->env, is_evictable_leaf(t, leaf));
-    if (stays && !radix_can_cut(t)) count = n->pages;
-    uint32_t kept = n->pages - count;
-    kv_run runs[PAGE_RUNS];
-    rad_page *region = t->host.regions + n->at;
-    uint32_t num_runs = page_runs_tail(region, kept, runs);
-    t->host.drop(t->host.user, num_runs ? NULL : region + kept, runs, num_runs ? num_runs : count);
-    RADIX_TELL(t, on_cut, leaf, RADIX_HOST, kept);
-    t->host.evictable -= count;
+    uint32_t count = radix_trim(t, leaf, RADIX_HOST, num_pages, t->host.drop, t->host.user);
     t->host.evicted += count;
-    if (!stays) {
-        radix_cut_leaf(t, leaf, kept, region);
-        return count;
-    }
-    if (kept && radix_host_shift(t, leaf, kept, true)) return count;
-    if (kept) (void)radix_split(t, leaf, kept, n->last_access);
-    uint32_t parent = n->parent;
-    leave_host(t, leaf);
-    radix_rejoin(t, leaf);
-    radix_host_consider_leaf(t, parent);
     return count;
 }
 
@@ -319,7 +270,7 @@ uint64_t radix_host_evict(radix_tree *t, uint64_t num_pages)
     bool asked = t->journal && t->journal->asked;
     radix_before_eviction(t);
     if (t->journal) t->journal->asked = true;
-    for (uint32_t leaf; done < num_pages && (leaf = radix_host_coldest_leaf(t));)
+    for (uint32_t leaf; done < num_pages && (leaf = radix_coldest_leaf(t, RADIX_HOST));)
         done += trim(t, leaf, num_pages - done);
     if (t->journal) t->journal->asked = asked;
     return done;
@@ -494,10 +445,10 @@ const char *radix_host_fault(const radix_tree *t, uint32_t node)
     if (v->end ? !page_runs_check(region, n->pages) : region[0] != 0)
         return "miscounts its runs of host pages";
     if (!tiers->on_device && t->regions[n->at] != 0) return "has a region of pages that it has not";
-    if (!is_evictable_leaf(t, node)) return NULL;
+    if (!radix_is_evictable_host_leaf(t, node)) return NULL;
     if (!heap_contains(&t->host.leaves, node))
         return "is evictable on the host and not in the heap";
-    heap_key cached = heap_key_of(&t->host.leaves, node), key = radix_host_key(t, node);
+    heap_key cached = heap_key_of(&t->host.leaves, node), key = radix_leaf_key(t, node, RADIX_HOST);
     if (t->host.policy->grows ? cached > key : cached != key)
         return "has a wrong key in the host's heap";
     return NULL;

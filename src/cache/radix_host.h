@@ -57,11 +57,11 @@ bool radix_host_shift(radix_tree *t, uint32_t node, uint32_t kept, bool host_goe
  * NULL, those that stand in its host region one by one. */
 void radix_host_put(radix_tree *t, uint32_t node, const rad_page *pages);
 
+/* The node, without the host pages that it had, stays for its device pages. */
+void radix_leave_host(radix_tree *t, uint32_t node);
+
 /* Evicts up to num_pages from the tails of the host's leaves; returns how many. */
 uint64_t radix_host_evict(radix_tree *t, uint64_t num_pages);
-
-/* The evictable leaf of the host with the lowest key; 0: there is none. */
-uint32_t radix_host_coldest_leaf(radix_tree *t);
 
 /* Evicts this unlocked host leaf. */
 void radix_host_drop_leaf(radix_tree *t, uint32_t leaf);

@@ -73,7 +73,7 @@ void radix_consider_leaf(radix_tree *t, uint32_t node)
 {
     if (!radix_is_evictable_leaf(t, node)) return;
     if (!heap_contains(&t->leaves, node))
-        heap_push(&t->leaves, node, radix_leaf_key(t, node));
+        heap_push(&t->leaves, node, radix_leaf_key(t, node, RADIX_DEVICE));
     else if (t->watches) /* filed before it was locked or got a child */
         radix_refile(t, node);
 }

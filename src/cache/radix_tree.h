@@ -283,25 +283,21 @@ static inline heap_key radix_rank(const radix_tree *t, uint32_t node, radix_tier
     return rank;
 }
 
-/* The present key of a node among the evictable leaves. */
-static inline heap_key radix_leaf_key(const radix_tree *t, uint32_t node)
+/* The present key of a node among the evictable leaves of a tier. */
+static inline heap_key radix_leaf_key(const radix_tree *t, uint32_t node, radix_tier tier)
 {
-    heap_key key = t->policy->key(t, node, &t->limits.eviction);
-    return key | radix_rank(t, node, RADIX_DEVICE);
-}
-
-static inline heap_key radix_host_key(const radix_tree *t, uint32_t node)
-{
-    heap_key key = t->host.policy->key(t, node, &t->limits.host_eviction);
-    return key | radix_rank(t, node, RADIX_HOST);
+    heap_key key = tier == RADIX_DEVICE ? t->policy->key(t, node, &t->limits.eviction)
+                                        : t->host.policy->key(t, node, &t->limits.host_eviction);
+    return key | radix_rank(t, node, tier);
 }
 
 /* Brings the node's key in the heaps up to date, where it is there. */
 static inline void radix_refile(radix_tree *t, uint32_t node)
 {
-    if (heap_contains(&t->leaves, node)) heap_rekey(&t->leaves, node, radix_leaf_key(t, node));
+    if (heap_contains(&t->leaves, node))
+        heap_rekey(&t->leaves, node, radix_leaf_key(t, node, RADIX_DEVICE));
     if (t->host.of && heap_contains(&t->host.leaves, node))
-        heap_rekey(&t->host.leaves, node, radix_host_key(t, node));
+        heap_rekey(&t->host.leaves, node, radix_leaf_key(t, node, RADIX_HOST));
 }
 
 /* The same where a policy wants it after each use or cut. */
@@ -355,6 +351,22 @@ static inline bool radix_is_evictable_leaf(const radix_tree *t, uint32_t node)
     if (!t->host.of) return !n->num_children;
     return t->host.of[node].on_device && !t->host.of[node].device_children;
 }
+
+/* The same of the host. */
+static inline bool radix_is_evictable_host_leaf(const radix_tree *t, uint32_t node)
+{
+    const radix_value *v = &t->values[RADIX_FULL][RADIX_HOST][node];
+    return t->nodes[node].parent && v->end && !t->host.of[node].host_children && !v->lock_ref;
+}
+
+/* The evictable leaf of a tier with the lowest key; 0: there is none. */
+uint32_t radix_coldest_leaf(radix_tree *t, radix_tier tier);
+
+/* Takes up to num_pages off the end of an evictable leaf of a tier, and the leaf itself when none
+ * are left, and gives them to `drop`; returns how many. What the other tier has too stays there.
+ * Where cutting off those would need a node and there is none, all of them go. */
+uint32_t radix_trim(radix_tree *t, uint32_t leaf, radix_tier tier, uint64_t num_pages,
+                    radix_drop_fn drop, void *user);
 
 /* A child of `parent` has gone, or is not on one of the tiers any more: the parent may be a leaf
  * now, or one with its last child. */

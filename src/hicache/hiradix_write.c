@@ -206,7 +206,8 @@ static uint32_t coldest_leaves(const hiradix_cache *c, rad_ref leaves[DEMOTE_LEA
     for (uint32_t i = 0; i < end; i++) {
         uint32_t id = heap_entry_id(&t->leaves.entries[i]);
         if (!radix_is_evictable_leaf(t, id)) continue;
-        heap_key key = t->policy->grows ? radix_leaf_key(t, id) : heap_key_of(&t->leaves, id);
+        heap_key key = t->policy->grows ? radix_leaf_key(t, id, RADIX_DEVICE)
+                                        : heap_key_of(&t->leaves, id);
         if (count == DEMOTE_LEAVES && key >= keys[count - 1]) continue;
         uint32_t at = count < DEMOTE_LEAVES ? count++ : count - 1;
         for (; at && keys[at - 1] > key; at--) {
