@@ -8,7 +8,7 @@
  * Invariant: count <= capacity, head < capacity. */
 #include "engine/message_ring.h"
 
-#include <time.h>
+#include "base/timed_wait.h"
 
 rad_status message_ring_init(message_ring *ring, const rad_env *env, uint32_t capacity,
                              size_t item_bytes)
@@ -21,11 +21,7 @@ rad_status message_ring_init(message_ring *ring, const rad_env *env, uint32_t ca
     ring->capacity = capacity;
     ring->item_bytes = item_bytes;
     pthread_mutex_init(&ring->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&ring->not_empty, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init_monotonic(&ring->not_empty);
     pthread_cond_init(&ring->not_full, NULL);
     return RAD_OK;
 }
@@ -66,28 +62,17 @@ bool message_ring_push(message_ring *ring, const void *items, uint32_t count)
     return true;
 }
 
-static struct timespec time_in(uint64_t ns)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    ns = RAD_MIN(ns, (uint64_t)INT32_MAX * 1000000000) + (uint64_t)t.tv_nsec;
-    t.tv_sec += (time_t)(ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
-    return t;
-}
-
 uint32_t message_ring_pop(message_ring *ring, void *items, uint32_t most, uint64_t wait_ns)
 {
     char *to = items;
     bool late = wait_ns == 0;
-    struct timespec end = {0};
-    if (!late && wait_ns != RING_FOR_EVER) end = time_in(wait_ns);
+    const uint64_t end = late || wait_ns == RING_FOR_EVER ? 0 : monotonic_in(wait_ns);
     pthread_mutex_lock(&ring->lock);
     while (!late && !ring->count && !ring->closed)
         if (wait_ns == RING_FOR_EVER)
             pthread_cond_wait(&ring->not_empty, &ring->lock);
         else
-            late = pthread_cond_timedwait(&ring->not_empty, &ring->lock, &end) != 0;
+            late = !wait_until(&ring->not_empty, &ring->lock, end);
     uint32_t n = RAD_MIN(most, ring->count);
     for (uint32_t i = 0; i < n; i++)
         memcpy(to + i * ring->item_bytes, item_at(ring, i), ring->item_bytes);

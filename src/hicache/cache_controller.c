@@ -11,10 +11,9 @@
 #include "hicache/cache_controller.h"
 
 #include "base/list.h"
+#include "base/timed_wait.h"
 
-#include <pthread.h>
 #include <stdio.h>
-#include <time.h>
 
 typedef struct list {
     transfer *first, *last;
@@ -123,13 +122,9 @@ rad_status controller_create(const rad_env *env, const controller_params *params
     c->env = *env;
     c->params = *params;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&c->copy_work, NULL);
     pthread_cond_init(&c->store_work, NULL);
-    pthread_cond_init(&c->progress, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init_monotonic(&c->progress);
     c->num_workers = params->deterministic ? 0 : params->copy_threads + params->store_threads;
     if (c->num_workers) {
         c->workers = rad_alloc(env, c->num_workers * sizeof *c->workers);
@@ -239,15 +234,11 @@ void controller_wait(cache_controller *c, transfer *t)
 bool controller_wait_any(cache_controller *c, uint64_t timeout_ns)
 {
     if (c->params.deterministic) return controller_pump(c, 0) || atomic_load(&c->num_done);
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    uint64_t ns = (uint64_t)end.tv_nsec + timeout_ns % 1000000000;
-    end.tv_sec += (time_t)(timeout_ns / 1000000000 + ns / 1000000000);
-    end.tv_nsec = (long)(ns % 1000000000);
+    const uint64_t end = monotonic_in(timeout_ns);
     pthread_mutex_lock(&c->lock);
     c->waiters++;
-    while (!c->done.first)
-        if (pthread_cond_timedwait(&c->progress, &c->lock, &end) != 0) break;
+    while (!c->done.first && wait_until(&c->progress, &c->lock, end)) {
+    }
     c->waiters--;
     bool any = c->done.first != NULL;
     pthread_mutex_unlock(&c->lock);

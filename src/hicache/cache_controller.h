@@ -92,8 +92,8 @@ transfer *controller_take(cache_controller *c);
 /* Returns once the transfer is done (not taken). Without threads it is run here. */
 void controller_wait(cache_controller *c, transfer *t);
 
-/* Waits until something is done or deadline_ns (CLOCK_MONOTONIC) has passed. Without
- * threads: runs one transfer. False: nothing was or became done. */
+/* Waits until something is done or timeout_ns have passed. Without threads: runs one transfer.
+ * False: nothing was or became done. */
 bool controller_wait_any(cache_controller *c, uint64_t timeout_ns);
 
 /* Deterministic only: runs the (pick % queued)-th of all queued transfers. False: none. */

@@ -12,17 +12,11 @@
  * nothing is tried any more: what was tried answers likewise, the rest that we are stopping. */
 #include "server/server_priv.h"
 
+#include "base/timed_wait.h"
+
 #include <malloc.h>
-#include <time.h>
 
 enum { RETRY_MS = 5 };
-
-static uint64_t clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 static call_item *pop(item_list *list)
 {
@@ -34,7 +28,7 @@ static call_item *pop(item_list *list)
 /* One that waits may be tried now. */
 static bool attempt_is_due(const worker *w)
 {
-    return w->waiting.first && (w->server->hurry || clock_ns() >= w->attempt_at_ns);
+    return w->waiting.first && (w->server->hurry || monotonic_ns() >= w->attempt_at_ns);
 }
 
 /* The first one whose time is up, else the first. O(waiting). */
@@ -57,10 +51,8 @@ static call_item *pop_waiting(worker *w)
 /* Until there is new work, or an attempt is due, or a stop. With the lock. */
 static void rest(worker *w)
 {
-    const struct timespec until = {.tv_sec = (time_t)(w->attempt_at_ns / 1000000000),
-                                   .tv_nsec = (long)(w->attempt_at_ns % 1000000000)};
     if (w->waiting.first)
-        pthread_cond_timedwait(&w->wake, &w->server->lock, &until);
+        (void)wait_until(&w->wake, &w->server->lock, w->attempt_at_ns);
     else
         pthread_cond_wait(&w->wake, &w->server->lock);
 }
@@ -111,7 +103,7 @@ static void *worker_main(void *arg)
         if (progress == CALL_GO_ON) item_list_push(&w->list, item);
         if (progress != CALL_WAIT) continue;
         /* One that is new puts off nobody's attempt. */
-        if (waited || !w->waiting.first) w->attempt_at_ns = clock_ns() + RETRY_MS * 1000000;
+        if (waited || !w->waiting.first) w->attempt_at_ns = monotonic_in(RETRY_MS * 1000000);
         item_list_push(&w->waiting, item);
     }
     pthread_mutex_unlock(&s->lock);
@@ -120,12 +112,8 @@ static void *worker_main(void *arg)
 
 rad_status worker_start(server *s, worker *w, rad_error *err)
 {
-    pthread_condattr_t attr;
     w->server = s;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init_monotonic(&w->wake);
     if (pthread_create(&w->thread, NULL, worker_main, w) == 0) {
         w->started = true;
         return RAD_OK;
