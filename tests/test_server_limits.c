@@ -381,7 +381,7 @@ TEST(a_silent_stream_whose_client_reads_goes_on)
                   "{\"prompt\":\"silent\",\"stream\":true}"));
     size_t pings = 0;
     while (pings < 12) { /* one a tick of 100 ms */
-        ssize_t n = recv(fd, some, sizeof some - 1, 0);
+        ssize_t n = recv_some(fd, some, sizeof some - 1);
         CHECKF(n > 0, "the end after %zu pings", pings);
         some[n] = 0;
         for (const char *at = some; (at = strstr(at, ": ping")); at++)
