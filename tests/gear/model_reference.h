@@ -1,8 +1,8 @@
 /* model_reference.h - the judge: a whole sequence through the model, in doubles.
  *
  * No cache, no batch, no blocks, no threads and nothing shared with the fast path
- * but the reading of the file; every line is the textbook's. For tests and for
- * `radish logits --reference`: about a second per billion weights and token. */
+ * but the reading of the file; every line is the textbook's: about a second per billion
+ * weights and token. */
 #ifndef GEAR_MODEL_REFERENCE_H
 #define GEAR_MODEL_REFERENCE_H
 
