@@ -19,7 +19,8 @@ typedef struct node {
     char page[96];       /* to what is asked about pages */
     char scan[64];       /* to SCAN; empty: silence */
     char heard[4096];    /* what came first */
-    atomic_uint connections, maps, scans;
+    atomic_bool scan_ends; /* SCAN is answered: nothing more */
+    atomic_uint connections, scans;
     redis_double d;
 } node;
 
@@ -38,14 +39,13 @@ static void talk(node *n, int fd)
         snprintf(n->heard + had, sizeof n->heard - had, "%s", asked);
         if (strstr(asked, "AUTH"))
             say(fd, "+OK\r\n");
-        else if (strstr(asked, "CLUSTER")) {
-            atomic_fetch_add(&n->maps, 1);
+        else if (strstr(asked, "CLUSTER"))
             say(fd, n->map);
-        } else if (strstr(asked, "CONFIG"))
+        else if (strstr(asked, "CONFIG"))
             say(fd, "-ERR no\r\n");
         else if (strstr(asked, "SCAN")) {
-            say(fd, n->scan);
             atomic_fetch_add(&n->scans, 1);
+            say(fd, atomic_load(&n->scan_ends) ? "*2\r\n$1\r\n0\r\n*0\r\n" : n->scan);
         } else
             say(fd, n->page);
     }
@@ -308,10 +308,11 @@ TEST(a_scan_without_end_is_ended)
         c.store.ops->end_clear(c.store.self);
         pthread_join(thread, NULL);
         CHECK(c.status == RAD_E_IO && c.err.text[0]);
-        unsigned scanned = atomic_load(&n.scans), mapped = atomic_load(&n.maps);
+        /* Nor does another begin: it would succeed now. What the node counts is no measure: it may
+         * not have read the last question of the ended clear yet. */
+        atomic_store(&n.scan_ends, true);
         atomic_fetch_add(&still_ns, 1000000000);
-        CHECK(c.store.ops->clear(c.store.self, &c.err) == RAD_E_IO); /* nor does another begin */
-        CHECK(atomic_load(&n.scans) == scanned && atomic_load(&n.maps) == mapped);
+        CHECK(c.store.ops->clear(c.store.self, &c.err) == RAD_E_IO);
         c.store.ops->close(c.store.self);
         double_stop(&n.d);
     }
