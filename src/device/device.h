@@ -34,6 +34,15 @@ static inline rad_status device_copy_rows(rad_device *d, rad_device_rows dst, ra
     return count ? d->ops->copy_rows(d, &dst, &src, row_bytes, count) : RAD_OK;
 }
 
+/* The same between rows of a device, `there`, and rows in host memory, either way. */
+static inline rad_status device_move_rows(rad_device *d, rad_device_rows there,
+                                          rad_device_rows here, size_t row_bytes, uint32_t count,
+                                          bool to_device)
+{
+    return to_device ? device_copy_rows(d, there, here, row_bytes, count)
+                     : device_copy_rows(d, here, there, row_bytes, count);
+}
+
 /* Ends what device_copy_rows began. `status` is what that answered; it waits in any case, since
  * the caller's memory must not be written later. */
 static inline rad_status device_fence(rad_device *d, rad_status status)

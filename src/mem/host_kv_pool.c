@@ -193,19 +193,14 @@ void *rad_host_kv_pool_record(rad_host_kv_pool *h, rad_page page)
     return h->memory + (size_t)page * h->record_step;
 }
 
-/* Where a plane lies on the device. */
-typedef struct device_rows {
-    char *base;
-    size_t stride; /* from token to token */
-} device_rows;
-
-static device_rows rows_of(const rad_host_kv_pool *h, uint32_t layer, uint32_t plane)
+/* Where a plane lies on the device; `stride` is from token to token. */
+static rad_device_rows rows_of(const rad_host_kv_pool *h, uint32_t layer, uint32_t plane)
 {
     const rad_token_to_kv_pool *d = h->device_pool;
     bool has_scales = d->side[0].scale_bytes != 0;
     kv_plane p = kv_plane_of(d, layer, has_scales ? plane / 2 : plane);
-    if (has_scales && plane % 2) return (device_rows){p.scales, p.scale_stride};
-    return (device_rows){p.codes, p.stride};
+    if (has_scales && plane % 2) return (rad_device_rows){p.scales, p.scale_stride, NULL};
+    return (rad_device_rows){p.codes, p.stride, NULL};
 }
 
 typedef struct page_pairs {
@@ -215,31 +210,23 @@ typedef struct page_pairs {
     bool to_device;
 } page_pairs;
 
-static rad_status copy_rows(const rad_host_kv_pool *h, rad_device_rows on_device,
-                            rad_device_rows on_host, size_t row_bytes, const page_pairs *pairs)
-{
-    return pairs->to_device
-               ? device_copy_rows(h->copier, on_device, on_host, row_bytes, pairs->count)
-               : device_copy_rows(h->copier, on_host, on_device, row_bytes, pairs->count);
-}
-
 /* Packed, a page is one row; with gaps between tokens, each of its tokens is: then those of all
  * pages that stand at one place go together. */
 static rad_status copy_plane(const rad_host_kv_pool *h, uint32_t layer, uint32_t plane,
                              const page_pairs *pairs)
 {
     const host_plane *p = &h->planes[layer * h->planes_per_layer + plane];
-    device_rows rows = rows_of(h, layer, plane);
+    rad_device_rows rows = rows_of(h, layer, plane);
     bool packed = rows.stride == p->row_bytes;
     size_t row_bytes = packed ? p->row_bytes * h->page_size : p->row_bytes;
     rad_status status = RAD_OK;
-    for (uint32_t t = 0; t < (packed ? 1 : h->page_size) && !status; t++)
+    for (uint32_t t = 0; t < (packed ? 1 : h->page_size) && !status; t++) {
+        rad_device_rows there = {(char *)rows.base + t * rows.stride, rows.stride * h->page_size,
+                                 pairs->device};
+        rad_device_rows here = {h->memory + p->at + t * p->row_bytes, p->step, pairs->host};
         status =
-            copy_rows(h,
-                      (rad_device_rows){rows.base + t * rows.stride, rows.stride * h->page_size,
-                                        pairs->device},
-                      (rad_device_rows){h->memory + p->at + t * p->row_bytes, p->step, pairs->host},
-                      row_bytes, pairs);
+            device_move_rows(h->copier, there, here, row_bytes, pairs->count, pairs->to_device);
+    }
     return status;
 }
 

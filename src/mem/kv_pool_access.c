@@ -74,14 +74,12 @@ static rad_status move_groups(const rad_token_to_kv_pool *pool, const kv_plane *
     if (first + count == plane->side->groups) end = plane->side->code_bytes;
     rad_device_rows there = {plane->codes + begin, plane->stride, &slot};
     rad_device_rows here = {s->codes, 0, NULL};
-    rad_status status = device_copy_rows(pool->device, to_device ? there : here,
-                                         to_device ? here : there, end - begin, 1);
+    rad_status status = device_move_rows(pool->device, there, here, end - begin, 1, to_device);
     if (!status && plane->side->scale_bytes) {
         there =
             (rad_device_rows){plane->scales + first * sizeof(float), plane->scale_stride, &slot};
         here.base = s->scales;
-        status = device_copy_rows(pool->device, to_device ? there : here, to_device ? here : there,
-                                  count * sizeof(float), 1);
+        status = device_move_rows(pool->device, there, here, count * sizeof(float), 1, to_device);
     }
     return device_fence(pool->device, status);
 }
@@ -196,8 +194,7 @@ static rad_status copy_rows(copy_job *job, char *base, size_t stride, size_t row
     rad_device_rows there = {base, stride, job->slots}, here = {job->flat, row_bytes, NULL};
     if (!job->slots) there.base = base + (size_t)job->first * stride;
     job->flat += job->count * row_bytes;
-    return device_copy_rows(job->device, job->into_pool ? there : here,
-                            job->into_pool ? here : there, row_bytes, job->count);
+    return device_move_rows(job->device, there, here, row_bytes, job->count, job->into_pool);
 }
 
 /* Copies slots that have been checked, all layers. */
