@@ -11,9 +11,11 @@
  * from different threads. */
 #include "mem/kv_pool.h"
 
-static uint32_t group_numbers(const kv_side *s, uint32_t group)
+/* How many numbers groups [first, first + count) of a row are. */
+static size_t numbers_of(const kv_side *s, uint32_t first, uint32_t count)
 {
-    return group + 1 == s->groups ? s->last_dim : s->dim;
+    size_t before = (size_t)first * s->dim;
+    return first + count == s->groups ? s->numbers - before : (size_t)count * s->dim;
 }
 
 /* Groups [first, first + count) of a row into codes and, for int8, scales. */
@@ -23,14 +25,12 @@ static void encode_groups(const rad_token_to_kv_pool *pool, const kv_plane *plan
     uint32_t dtype = pool->params.dtype;
     const kv_side *s = plane->side;
     if (dtype != RAD_I8) {
-        size_t numbers = first + count == s->groups ? s->numbers - (size_t)first * s->dim
-                                                    : (size_t)count * s->dim;
-        pool->codec->encode(dtype, codes, src, numbers, plane->scale);
+        pool->codec->encode(dtype, codes, src, numbers_of(s, first, count), plane->scale);
         return;
     }
     int8_t *to = codes;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t numbers = group_numbers(s, first + i);
+        uint32_t numbers = (uint32_t)numbers_of(s, first + i, 1);
         scales[i] = pool->codec->encode_i8(to, src, numbers);
         to += numbers;
         src += numbers;
@@ -43,14 +43,12 @@ static void decode_groups(const rad_token_to_kv_pool *pool, const kv_plane *plan
     uint32_t dtype = pool->params.dtype;
     const kv_side *s = plane->side;
     if (dtype != RAD_I8) {
-        size_t numbers = first + count == s->groups ? s->numbers - (size_t)first * s->dim
-                                                    : (size_t)count * s->dim;
-        pool->codec->decode(dtype, dst, codes, numbers, plane->scale);
+        pool->codec->decode(dtype, dst, codes, numbers_of(s, first, count), plane->scale);
         return;
     }
     const char *from = codes;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t numbers = group_numbers(s, first + i);
+        uint32_t numbers = (uint32_t)numbers_of(s, first + i, 1);
         pool->codec->decode(dtype, dst, from, numbers, scales[i]);
         from += numbers;
         dst += numbers;
@@ -69,12 +67,12 @@ static rad_status move_groups(const rad_token_to_kv_pool *pool, const kv_plane *
                               rad_slot slot, uint32_t first, uint32_t count, stage *s,
                               bool to_device)
 {
-    size_t group = (size_t)plane->side->dim * kv_dtype_bytes(pool->params.dtype);
-    size_t begin = first * group, end = begin + count * group;
-    if (first + count == plane->side->groups) end = plane->side->code_bytes;
+    size_t number_bytes = kv_dtype_bytes(pool->params.dtype);
+    size_t begin = (size_t)first * plane->side->dim * number_bytes;
+    size_t bytes = numbers_of(plane->side, first, count) * number_bytes;
     rad_device_rows there = {plane->codes + begin, plane->stride, &slot};
     rad_device_rows here = {s->codes, 0, NULL};
-    rad_status status = device_move_rows(pool->device, there, here, end - begin, 1, to_device);
+    rad_status status = device_move_rows(pool->device, there, here, bytes, 1, to_device);
     if (!status && plane->side->scale_bytes) {
         there =
             (rad_device_rows){plane->scales + first * sizeof(float), plane->scale_stride, &slot};
