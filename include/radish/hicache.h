@@ -85,6 +85,12 @@ typedef enum rad_prefetch_policy {
 
 enum { RAD_TIER_DEVICE = 1, RAD_TIER_HOST = 2, RAD_TIER_STORAGE = 4 };
 
+#define RAD_HICACHE_LOAD_BACK_THRESHOLD 10 /* what 0 means in the params below */
+#define RAD_HICACHE_PREFETCH_THRESHOLD  256
+#define RAD_HICACHE_MAX_TRANSFERS       256
+#define RAD_HICACHE_COPY_THREADS        1
+#define RAD_HICACHE_STORE_THREADS       2
+
 typedef struct rad_hicache_params {
     size_t struct_size;            /* sizeof(rad_hicache_params) */
     const rad_cache_params *cache; /* the device tier: a RadixCache with allocator and rows */

@@ -21,15 +21,11 @@
 
 typedef struct engine engine;
 
-/* What 0 stands for in engine_params. Numbers alone: --help puts them into words. */
-#define ENGINE_MAX_QUEUED_REQUESTS         4096
-#define ENGINE_CHUNKED_PREFILL_SIZE        2048
-#define ENGINE_HICACHE_RATIO               2
-#define ENGINE_HICACHE_LOAD_BACK_THRESHOLD 10
-#define ENGINE_HICACHE_PREFETCH_THRESHOLD  256
-#define ENGINE_HICACHE_MAX_TRANSFERS       256
-#define ENGINE_HICACHE_COPY_THREADS        1
-#define ENGINE_HICACHE_STORE_THREADS       2
+/* What 0 stands for in engine_params; of the tiers, see RAD_HICACHE_... as well. Numbers alone:
+ * --help puts them into words. */
+#define ENGINE_MAX_QUEUED_REQUESTS  4096
+#define ENGINE_CHUNKED_PREFILL_SIZE 2048
+#define ENGINE_HICACHE_RATIO        2
 
 typedef struct engine_params {
     const char *model_path;

@@ -228,17 +228,16 @@ static const char *idle_option(const engine_params *p)
     const struct {
         const char *name;
         double value, usual;
-    } numbers[] = {
-        {"hicache_ratio", p->hicache_ratio, ENGINE_HICACHE_RATIO},
-        {"hicache_size", p->hicache_size, 0},
-        {"hicache_load_back_threshold", p->hicache_load_back_threshold,
-         ENGINE_HICACHE_LOAD_BACK_THRESHOLD},
-        {"hicache_prefetch_threshold", p->hicache_prefetch_threshold,
-         ENGINE_HICACHE_PREFETCH_THRESHOLD},
-        {"hicache_max_transfers", p->hicache_max_transfers, ENGINE_HICACHE_MAX_TRANSFERS},
-        {"hicache_copy_threads", p->hicache_copy_threads, ENGINE_HICACHE_COPY_THREADS},
-        {"hicache_store_threads", p->hicache_store_threads, ENGINE_HICACHE_STORE_THREADS},
-        {"hicache_pin_memory", p->hicache_pin_memory, 0}};
+    } numbers[] = {{"hicache_ratio", p->hicache_ratio, ENGINE_HICACHE_RATIO},
+                   {"hicache_size", p->hicache_size, 0},
+                   {"hicache_load_back_threshold", p->hicache_load_back_threshold,
+                    RAD_HICACHE_LOAD_BACK_THRESHOLD},
+                   {"hicache_prefetch_threshold", p->hicache_prefetch_threshold,
+                    RAD_HICACHE_PREFETCH_THRESHOLD},
+                   {"hicache_max_transfers", p->hicache_max_transfers, RAD_HICACHE_MAX_TRANSFERS},
+                   {"hicache_copy_threads", p->hicache_copy_threads, RAD_HICACHE_COPY_THREADS},
+                   {"hicache_store_threads", p->hicache_store_threads, RAD_HICACHE_STORE_THREADS},
+                   {"hicache_pin_memory", p->hicache_pin_memory, 0}};
     for (size_t i = 0; i < RAD_COUNT(numbers); i++)
         if (numbers[i].value != 0 && numbers[i].value != numbers[i].usual) return numbers[i].name;
     for (size_t i = 0; i < RAD_COUNT(words); i++)
@@ -361,11 +360,6 @@ static void name_model(engine_tiers *t, const char *name, const char *guarantee)
     t->hicache.identity = &t->identity;
 }
 
-static uint32_t or_default(uint32_t value, uint32_t usual)
-{
-    return value ? value : usual;
-}
-
 rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_params *p,
                              gguf_source *source, const char *name, const char *guarantee,
                              rad_error *err)
@@ -386,17 +380,14 @@ rad_status engine_tiers_init(engine_tiers *t, const rad_env *env, const engine_p
     int writes = find_word(write_policies, p->hicache_write_policy);
     int waits = find_word(prefetch_policies, p->hicache_storage_prefetch_policy);
     if (!p->hicache_storage_prefetch_policy) waits = RAD_PREFETCH_TIMEOUT;
-    t->hicache = (rad_hicache_params){
-        .struct_size = sizeof t->hicache,
-        .write_policy = (uint32_t)writes,
-        .prefetch_policy = (uint32_t)waits,
-        .load_back_threshold =
-            or_default(p->hicache_load_back_threshold, ENGINE_HICACHE_LOAD_BACK_THRESHOLD),
-        .prefetch_threshold =
-            or_default(p->hicache_prefetch_threshold, ENGINE_HICACHE_PREFETCH_THRESHOLD),
-        .max_transfers = or_default(p->hicache_max_transfers, ENGINE_HICACHE_MAX_TRANSFERS),
-        .copy_threads = or_default(p->hicache_copy_threads, ENGINE_HICACHE_COPY_THREADS),
-        .store_threads = or_default(p->hicache_store_threads, ENGINE_HICACHE_STORE_THREADS)};
+    t->hicache = (rad_hicache_params){.struct_size = sizeof t->hicache,
+                                      .write_policy = (uint32_t)writes,
+                                      .prefetch_policy = (uint32_t)waits,
+                                      .load_back_threshold = p->hicache_load_back_threshold,
+                                      .prefetch_threshold = p->hicache_prefetch_threshold,
+                                      .max_transfers = p->hicache_max_transfers,
+                                      .copy_threads = p->hicache_copy_threads,
+                                      .store_threads = p->hicache_store_threads};
     status = host_eviction(p, &t->hicache.host_eviction, err);
     if (status == RAD_OK) status = read_extra_config(t, p, err);
     name_model(t, name, guarantee);

@@ -73,11 +73,11 @@ static rad_status read_params(const rad_hicache_params *params, rad_hicache_para
     if (p->write_policy > RAD_WRITE_BACK || p->prefetch_policy > RAD_PREFETCH_TIMEOUT)
         return rad_fail(err, RAD_E_INVAL, "hicache: write policy %u, prefetch policy %u",
                         p->write_policy, p->prefetch_policy);
-    if (!p->load_back_threshold) p->load_back_threshold = 10;
-    if (!p->prefetch_threshold) p->prefetch_threshold = 256;
-    if (!p->max_transfers) p->max_transfers = 256;
-    if (!p->copy_threads) p->copy_threads = 1;
-    if (!p->store_threads) p->store_threads = 2;
+    if (!p->load_back_threshold) p->load_back_threshold = RAD_HICACHE_LOAD_BACK_THRESHOLD;
+    if (!p->prefetch_threshold) p->prefetch_threshold = RAD_HICACHE_PREFETCH_THRESHOLD;
+    if (!p->max_transfers) p->max_transfers = RAD_HICACHE_MAX_TRANSFERS;
+    if (!p->copy_threads) p->copy_threads = RAD_HICACHE_COPY_THREADS;
+    if (!p->store_threads) p->store_threads = RAD_HICACHE_STORE_THREADS;
     if (!p->timeout_base_ns) p->timeout_base_ns = 2000000000;
     if (!p->timeout_per_ki_ns) p->timeout_per_ki_ns = 100000000;
     if (!p->timeout_max_ns) p->timeout_max_ns = 30000000000;
