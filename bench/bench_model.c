@@ -119,13 +119,13 @@ static void measure(job *j, const char *what, uint32_t num_reqs, uint32_t extend
 
 static void make_pools(job *j)
 {
-    const runner_info *info = &j->model->info;
     rad_error err;
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = MOST_REQS, .row_tokens = j->prompt};
     must(rad_req_to_token_pool_create(NULL, &rows, &j->rows, &err), &err);
-    rad_token_to_kv_pool_params kv = runner_kv_params(info, MOST_REQS * j->prompt, 1);
-    must(rad_token_to_kv_pool_create(NULL, &kv, &j->kv, &err), &err);
+    must(runner_create_pool(j->model, NULL, RUNNER_ALL_LAYERS, MOST_REQS * j->prompt, 1, &j->kv,
+                            &err),
+         &err);
     for (rad_row row = 1; row <= MOST_REQS; row++)
         for (uint32_t p = 0; p < j->prompt; p++)
             rad_req_to_token_row(j->rows, row)[p] = (rad_slot)((row - 1) * j->prompt + p + 1);
@@ -171,7 +171,9 @@ static peak_kind kind_of(gemm_type type)
     return type == GEMM_F32 ? PEAK_F32 : type == GEMM_BF16 ? PEAK_BF16 : PEAK_INT8;
 }
 
-static void bench_file(const char *path, model_runner_params params, uint32_t prompt, double budget)
+/* `pool` measures what the machine can do. */
+static void bench_file(const char *path, model_runner_params params, compute_pool *pool,
+                       uint32_t prompt, double budget)
 {
     rad_error err;
     gguf_file *file;
@@ -185,10 +187,10 @@ static void bench_file(const char *path, model_runner_params params, uint32_t pr
     gguf_close(file);
     printf("%s, %s, attention %s: loaded in %.2f s\n", path, gemm_type_name(type),
            params.attn ? params.attn->name : "default", bench_now() - t);
-    j.read_rate = bench_read_rate((size_t)j.weight_bytes >> 16 << 16, params.pool) * 1e9;
-    j.flop_rate = instruction_peak_gflops(kind_of(type), params.pool) * 1e9;
+    j.read_rate = bench_read_rate((size_t)j.weight_bytes >> 16 << 16, pool) * 1e9;
+    j.flop_rate = instruction_peak_gflops(kind_of(type), pool) * 1e9;
     bool pairs = j.model->info.kv_dtype == RAD_BF16 && kind_of(type) != PEAK_F32;
-    j.attn_rate = instruction_peak_gflops(pairs ? PEAK_BF16 : PEAK_F32, params.pool) * 1e9;
+    j.attn_rate = instruction_peak_gflops(pairs ? PEAK_BF16 : PEAK_F32, pool) * 1e9;
     printf("  a step reads %.1f MB of weights; %.1f GB/s, %.0f GFLOP/s\n", j.weight_bytes * 1e-6,
            j.read_rate * 1e-9, j.flop_rate * 1e-9);
 
@@ -258,10 +260,12 @@ int main(int argc, char **argv)
                                "[--f32] [--weights file|dtype|q8_0] [--attn NAME] FILE...\n"),
                2;
     rad_error err;
-    must(compute_pool_create(NULL, threads, &params.pool, &err), &err);
-    bench_print_machine(params.pool);
+    compute_pool *pool;
+    must(compute_pool_create(NULL, threads, &pool, &err), &err);
+    params.num_threads = threads;
+    bench_print_machine(pool);
     for (; i < argc; i++)
-        bench_file(argv[i], params, prompt, budget);
-    compute_pool_destroy(params.pool);
+        bench_file(argv[i], params, pool, prompt, budget);
+    compute_pool_destroy(pool);
     return 0;
 }

@@ -33,7 +33,14 @@ static void nothing_destroy(runner *self)
     (void)self;
 }
 
-static const runner_ops nothing_ops = {nothing_forward, nothing_destroy};
+static rad_status nothing_pool(runner *self, const rad_env *env, const runner_pool_params *params,
+                               rad_token_to_kv_pool **out, rad_error *err)
+{
+    return runner_make_pool(&self->info, NULL, env, params, out, err);
+}
+
+static const runner_ops nothing_ops = {
+    .forward = nothing_forward, .create_pool = nothing_pool, .destroy = nothing_destroy};
 
 typedef struct bench {
     scheduler *s;

@@ -23,14 +23,15 @@ enum { SHORT = 1024 };
 
 static runner_info info_of(const model *m, uint32_t context)
 {
-    return (runner_info){.context_length = context,
-                         .num_layers = m->layers,
-                         .num_kv_heads = m->kv_heads,
-                         .head_dim = m->head_dim,
-                         .v_head_dim = m->head_dim,
-                         .kv_dtype = RAD_BF16,
-                         .window_layers = m->window_layers,
-                         .sliding_window = m->window};
+    runner_info info = {.context_length = context,
+                        .num_layers = m->layers,
+                        .num_kv_heads = m->kv_heads,
+                        .head_dim = m->head_dim,
+                        .v_head_dim = m->head_dim,
+                        .kv_dtype = RAD_BF16,
+                        .window_layers = m->window_layers,
+                        .sliding_window = m->window};
+    return runner_with_token_bytes(info);
 }
 
 /* Contexts that both sides have room for, and the tokens in them. */

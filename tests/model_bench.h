@@ -24,7 +24,7 @@ typedef struct piece {
 
 static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
                                       weights_policy weights, uint32_t page_size,
-                                      const attn_backend *attn, compute_pool *pool)
+                                      const attn_backend *attn, uint32_t num_threads)
 {
     bench b = {0};
     rad_error err = {0};
@@ -33,22 +33,21 @@ static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
                                         .max_batch_tokens = BENCH_ROWS * BENCH_ROW_TOKENS,
                                         .max_batch_logits = BENCH_ROWS * BENCH_ROW_TOKENS,
                                         .attn = attn,
-                                        .pool = pool};
+                                        .num_threads = num_threads};
     rad_status status = model_runner_create(NULL, file, &params, &b.model, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
-    const runner_info *info = &b.model->info;
+    const uint32_t num_pages = BENCH_ROWS * BENCH_ROW_TOKENS / page_size;
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = BENCH_ROWS, .row_tokens = BENCH_ROW_TOKENS};
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &b.rows, NULL));
-    rad_token_to_kv_pool_params kv =
-        runner_kv_params(info, BENCH_ROWS * BENCH_ROW_TOKENS / page_size, page_size);
-    CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &b.kv, NULL));
+    CHECK_OK(
+        runner_create_pool(b.model, NULL, RUNNER_ALL_LAYERS, num_pages, page_size, &b.kv, NULL));
 
     /* Pages in a scattered order: 37 has no factor in common with 2^n * 5. */
     uint32_t page = 0;
     for (rad_row row = 1; row <= BENCH_ROWS; row++)
         for (uint32_t p = 0; p < BENCH_ROW_TOKENS; p++) {
-            if (p % page_size == 0) page = (page + 37) % kv.num_pages;
+            if (p % page_size == 0) page = (page + 37) % num_pages;
             rad_req_to_token_row(b.rows, row)[p] =
                 (rad_slot)((page + 1) * page_size + p % page_size);
         }
@@ -56,15 +55,15 @@ static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
 }
 
 static inline bench bench_create(const gguf_file *file, rad_dtype dtype, uint32_t page_size,
-                                 const attn_backend *attn, compute_pool *pool)
+                                 const attn_backend *attn, uint32_t num_threads)
 {
-    return bench_create_with(file, dtype, WEIGHTS_AS_DTYPE, page_size, attn, pool);
+    return bench_create_with(file, dtype, WEIGHTS_AS_DTYPE, page_size, attn, num_threads);
 }
 
 static inline void bench_destroy(bench *b)
 {
-    runner_destroy(b->model);
     rad_token_to_kv_pool_destroy(b->kv);
+    runner_destroy(b->model);
     rad_req_to_token_pool_destroy(b->rows);
 }
 
@@ -127,7 +126,7 @@ static inline void bench_prefill(bench *b, rad_row row, const rad_token *tokens,
  * breaks, create must say so in words and give every byte back. */
 static inline void bench_fail_every_allocation(const gguf_file *file, rad_dtype dtype)
 {
-    const model_runner_params params = {.dtype = dtype, .max_batch_tokens = 4};
+    const model_runner_params params = {.dtype = dtype, .max_batch_tokens = 4, .num_threads = 1};
     runner *r = NULL;
     long n = 0;
     for (; !r; n++) {

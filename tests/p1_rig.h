@@ -31,7 +31,7 @@ typedef struct history {
 typedef struct witness {
     runner *model;
     const runner_ops *real;
-    compute_pool *pool;
+    runner_ops ops;
     scheduler *s;
     history slots[IN_FLIGHT];
     rad_token kept[KEPT][CONTEXT]; /* what earlier histories were */
@@ -73,24 +73,21 @@ static inline rad_status witness_forward(runner *self, const forward_batch *b, c
     forward_batch batch = *b;
     w.grouped_steps += b->num_groups > 0;
     if (w.before) w.before(&batch);
-    rad_status status = w.real->forward(self, &batch, logits, err);
+    const float *all; /* also where the scheduler wants none */
+    rad_status status = w.real->forward(self, &batch, &all, err);
     if (w.after) w.after();
     if (status != RAD_OK) return status;
+    if (logits) *logits = all;
     w.now += 100000 + 5000 * (uint64_t)b->num_tokens;
     for (uint32_t i = 0, next = 0; i < b->num_reqs && next < b->num_logits; i++) {
         if (b->logits_indices[next] != b->extend_start_loc[i] + b->extend_seq_lens[i] - 1) continue;
         history *h = w.s->batch.reqs[i]->user;
-        uint64_t d = digest_of(*logits + (size_t)next++ * w.model->info.vocab_size);
+        uint64_t d = digest_of(all + (size_t)next++ * w.model->info.vocab_size);
         uint64_t *seen = &h->digest[b->seq_lens[i]];
         if (*seen && *seen != d) w.wrong++; /* computed twice: retracted in between */
         *seen = d;
     }
     return RAD_OK;
-}
-
-static inline void witness_destroy(runner *self)
-{
-    w.real->destroy(self);
 }
 
 /* ---- alone and cold ---- */
@@ -206,14 +203,12 @@ static inline void run_histories(uint32_t count)
 static inline void witness_start_on(const char *kernels, const gguf_file *file, const char *name,
                                     rad_dtype dtype, rad_dtype kv_dtype)
 {
-    static const runner_ops ops = {witness_forward, witness_destroy};
     rad_error err = {0};
     memset(&w, 0, sizeof w);
     w.seed = w.state = test_seed();
     w.abort_every = 12;
     snprintf(w.what, sizeof w.what, "%s %s, %s KV%s%s", name, kv_dtype_name(dtype),
              kv_dtype_name(kv_dtype), kernels ? " by " : "", kernels ? kernels : "");
-    CHECK_OK(compute_pool_create(NULL, 2, &w.pool, NULL));
     model_runner_params params = {.dtype = dtype,
                                   .kv_dtype = kv_dtype,
                                   .set_kv_dtype = true,
@@ -222,17 +217,18 @@ static inline void witness_start_on(const char *kernels, const gguf_file *file, 
                                   .context_length = CONTEXT,
                                   .attn = gear_attn_cpu(kernels),
                                   .gemm = gear_gemm_isa(kernels),
-                                  .pool = w.pool};
+                                  .num_threads = 2};
     CHECK(params.attn && params.gemm);
     rad_status status = model_runner_create(NULL, file, &params, &w.model, &err);
     CHECKF(status == RAD_OK, "%s: %s\n", name, err.text);
     w.real = w.model->ops;
-    w.model->ops = &ops;
+    w.ops = *w.real;
+    w.ops.forward = witness_forward;
+    w.model->ops = &w.ops;
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = 1, .row_tokens = CONTEXT};
-    rad_token_to_kv_pool_params kv = runner_kv_params(&w.model->info, CONTEXT, 1);
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
-    CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &w.kv, NULL));
+    CHECK_OK(runner_create_pool(w.model, NULL, RUNNER_ALL_LAYERS, CONTEXT, 1, &w.kv, NULL));
 }
 
 static inline void witness_start(const gguf_file *file, const char *name, rad_dtype dtype,
@@ -243,10 +239,9 @@ static inline void witness_start(const gguf_file *file, const char *name, rad_dt
 
 static inline void witness_end(void)
 {
-    runner_destroy(w.model);
     rad_req_to_token_pool_destroy(w.rows);
     rad_token_to_kv_pool_destroy(w.kv);
-    compute_pool_destroy(w.pool);
+    runner_destroy(w.model);
 }
 
 /* What every run wants of its scheduler; chunks, policy, --max-itl-ms and retractions are drawn. */

@@ -582,12 +582,7 @@ static rad_status size_pool(const rad_env *env, const engine_params *params,
 TEST(memory_that_others_gave_back_is_not_the_pools)
 {
     SKIP_UNLESS(memory_available() > 1000000, "nothing says how much memory there is");
-    const runner_info model = {.context_length = 1024,
-                               .num_layers = 2,
-                               .num_kv_heads = 2,
-                               .head_dim = 64,
-                               .v_head_dim = 64,
-                               .kv_dtype = RAD_F32};
+    const runner_info model = {.context_length = 1024, .full_token_bytes = 2048};
     const engine_params params = {.page_size = 1, .mem_fraction_static = 0.5};
     const rad_env env = rad_env_or_default(NULL);
     rad_error err = {0};
@@ -606,13 +601,8 @@ static void keep_warning(void *user, rad_log_level level, const char *message)
     if (level == RAD_LOG_WARN) snprintf(last_warning, sizeof last_warning, "%s", message);
 }
 
-/* 1 KiB of K/V a token, as in memory_that_others_gave_back_is_not_the_pools. */
-static const runner_info small_model = {.context_length = 16,
-                                        .num_layers = 2,
-                                        .num_kv_heads = 2,
-                                        .head_dim = 64,
-                                        .v_head_dim = 64,
-                                        .kv_dtype = RAD_F32};
+/* 2 KiB of K/V a token, as in memory_that_others_gave_back_is_not_the_pools. */
+static const runner_info small_model = {.context_length = 16, .full_token_bytes = 2048};
 
 TEST(a_pool_larger_than_what_fits_is_a_warning_and_the_smaller)
 {
@@ -670,14 +660,15 @@ TEST(only_where_nothing_is_said_of_memory_64_contexts_are_enough)
 /* K/V of a token: 8 KiB in 8 layers. Every other one has a window of 4096, or all of them have. */
 static runner_info window_model(uint32_t context, uint32_t window_layers)
 {
-    return (runner_info){.context_length = context,
-                         .num_layers = 8,
-                         .num_kv_heads = 2,
-                         .head_dim = 64,
-                         .v_head_dim = 64,
-                         .kv_dtype = RAD_F32,
-                         .window_layers = window_layers,
-                         .sliding_window = 4096};
+    runner_info info = {.context_length = context,
+                        .num_layers = 8,
+                        .num_kv_heads = 2,
+                        .head_dim = 64,
+                        .v_head_dim = 64,
+                        .kv_dtype = RAD_F32,
+                        .window_layers = window_layers,
+                        .sliding_window = 4096};
+    return runner_with_token_bytes(info);
 }
 
 enum { WINDOW_MEMORY = 1 << 29, WINDOW_PAGE = 16, INDEX = 32 + 188 / 16, WINDOW_INDEX = 16 };
@@ -750,10 +741,9 @@ TEST(the_window_side_is_as_large_as_was_asked_and_never_too_small_for_a_request)
     CHECK(s.tokens == 5000 && s.window_tokens == 5000);
     /* Nothing is said of memory, and there is more than 64 contexts need: no ratio is needed. */
     const runner_info small = {.context_length = 256,
+                               .full_token_bytes = 128,
+                               .window_token_bytes = 128,
                                .num_layers = 2,
-                               .num_kv_heads = 1,
-                               .head_dim = 16,
-                               .v_head_dim = 16,
                                .window_layers = 1,
                                .sliding_window = 64};
     p = (engine_params){.page_size = 1};

@@ -7,7 +7,6 @@
 #include "test.h"
 
 #include <radish/hicache.h>
-#include <radish/mla_kv_pool.h>
 
 #include "cache/radix_cache.h"
 #include "gear/runner_fake.h"
@@ -31,23 +30,10 @@ typedef struct world {
     uint64_t compared;
 } world;
 
-static rad_token_to_kv_pool *make_pool(const world *w, bool mla, rad_dtype dtype, uint32_t pages)
+static rad_token_to_kv_pool *make_pool(const world *w, uint32_t pages)
 {
     rad_token_to_kv_pool *pool;
-    rad_token_to_kv_pool_params p = runner_kv_params(&w->fake->info, pages, w->ps);
-    p.dtype = dtype;
-    if (!mla) {
-        CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &pool, NULL));
-        return pool;
-    }
-    rad_mla_kv_pool_params m = {.struct_size = sizeof m,
-                                .num_pages = pages,
-                                .page_size = w->ps,
-                                .num_layers = p.num_layers,
-                                .kv_lora_rank = p.v_head_dim,
-                                .rope_dim = p.head_dim - p.v_head_dim,
-                                .dtype = dtype};
-    CHECK_OK(rad_mla_kv_pool_create(NULL, &m, &pool, NULL));
+    CHECK_OK(runner_create_pool(w->fake, NULL, RUNNER_ALL_LAYERS, pages, w->ps, &pool, NULL));
     return pool;
 }
 
@@ -56,10 +42,10 @@ static void world_init(world *w, bool mla, rad_dtype dtype, uint32_t ps, uint32_
 {
     *w = (world){.ps = ps};
     uint32_t device_pages = 800 / ps;
-    runner_fake_params fake = {.vocab_size = VOCAB, .mla = mla};
+    runner_fake_params fake = {.vocab_size = VOCAB, .mla = mla, .kv_dtype = dtype};
     CHECK_OK(runner_fake_create(NULL, &fake, &w->fake, NULL));
-    w->pool = make_pool(w, mla, dtype, device_pages);
-    w->want = make_pool(w, mla, dtype, 1);
+    w->pool = make_pool(w, device_pages);
+    w->want = make_pool(w, 1);
     rad_kv_allocator_params kv = {
         .struct_size = sizeof kv, .num_pages = device_pages, .page_size = ps};
     CHECK_OK(rad_kv_allocator_create(NULL, &kv, &w->kv, NULL));

@@ -37,7 +37,7 @@ static void check_golden_case(gguf_file *file, const json_t *c)
     for (size_t i = 0; i < n; i++)
         tokens[i] = (rad_token)json_integer_value(json_array_get(prompt, i));
 
-    bench b = bench_create(file, RAD_F32, 1, NULL, NULL);
+    bench b = bench_create(file, RAD_F32, 1, NULL, 1);
     uint32_t vocab = b.model->info.vocab_size;
     CHECK(json_array_size(want) == vocab);
     float *logits = malloc(n * vocab * sizeof *logits), *last = logits + (n - 1) * vocab;
@@ -153,8 +153,8 @@ enum { SEQ = 70 }; /* past one attention block of 64 */
 static void against_reference(const char *preset, const char *type)
 {
     gguf_file *file = open_made(preset, type);
-    bench f32 = bench_create(file, RAD_F32, 16, NULL, NULL);
-    bench bf16 = bench_create(file, RAD_BF16, 16, NULL, NULL);
+    bench f32 = bench_create(file, RAD_F32, 16, NULL, 1);
+    bench bf16 = bench_create(file, RAD_BF16, 16, NULL, 1);
     uint32_t vocab = f32.model->info.vocab_size;
     size_t n = (size_t)SEQ * vocab;
     rad_token tokens[SEQ];
@@ -303,10 +303,8 @@ static void p1_dtype(gguf_file *file, const char *name, rad_dtype dtype)
     char what[128];
     snprintf(what, sizeof what, "%s %s", name, dtype == RAD_F32 ? "f32" : "bf16");
     p1 t = {.what = what, .seed = seed};
-    compute_pool *pool;
-    CHECK_OK(compute_pool_create(NULL, 3, &pool, NULL));
 
-    bench b = bench_create(file, dtype, 1, NULL, NULL);
+    bench b = bench_create(file, dtype, 1, NULL, 1);
     t.vocab = b.model->info.vocab_size;
     t.bytes = (size_t)LONG * t.vocab * sizeof *t.want;
     t.want = malloc(t.bytes), t.got = malloc(t.bytes);
@@ -320,13 +318,12 @@ static void p1_dtype(gguf_file *file, const char *name, rad_dtype dtype)
     p1_chunked(&t, &b, 30, true, "in chunks among others");
     bench_destroy(&b);
 
-    b = bench_create(file, dtype, 16, NULL, pool);
+    b = bench_create(file, dtype, 16, NULL, 3);
     bench_prefill(&b, 1, t.tokens, LONG, t.got);
     p1_compare(&t, "whole, pages of 16, three threads");
     p1_chunked(&t, &b, 1, true, "decoding among others, pages of 16, three threads");
     p1_chunked(&t, &b, 50, true, "in chunks among others, pages of 16, three threads");
     bench_destroy(&b);
-    compute_pool_destroy(pool);
     free(t.want), free(t.got);
 }
 

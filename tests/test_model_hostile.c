@@ -147,7 +147,8 @@ static void check_change(const char *arch, const change *c)
     for (int d = 0; d < 2; d++) {
         test_env t;
         rad_env env = test_env_init(&t);
-        const model_runner_params params = {.dtype = d ? RAD_BF16 : RAD_F32, .max_batch_tokens = 8};
+        const model_runner_params params = {
+            .dtype = d ? RAD_BF16 : RAD_F32, .max_batch_tokens = 8, .num_threads = 1};
         runner *r = NULL;
         err = (rad_error){0};
         status = model_runner_create(&env, file, &params, &r, &err);
@@ -351,7 +352,8 @@ TEST(params_that_cannot_be_served_are_refused)
     model_runner_params params = {.dtype = RAD_F16};
     CHECK(model_runner_create(&env, file, &params, &r, &err) == RAD_E_UNSUPPORTED);
     CHECK(strstr(err.text, "dtype") && !r);
-    params = (model_runner_params){.dtype = RAD_F32, .max_batch_tokens = UINT32_MAX};
+    params =
+        (model_runner_params){.dtype = RAD_F32, .max_batch_tokens = UINT32_MAX, .num_threads = 1};
     CHECK(model_runner_create(&env, file, &params, &r, &err) == RAD_E_NOMEM);
     CHECK(strstr(err.text, "4294967295 tokens") && !r);
     CHECK(asked > (size_t)UINT32_MAX * (2 * DIM + 2 * FFN) * sizeof(float));
@@ -389,8 +391,11 @@ TEST(loading_reports_its_progress_to_the_end)
     gguf_file *file;
     CHECK_OK(gguf_open_memory(NULL, m.b.bytes, m.b.len, &file, NULL));
     seen_progress seen = {0};
-    const model_runner_params params = {
-        .dtype = RAD_F32, .max_batch_tokens = 4, .progress = see_progress, .progress_user = &seen};
+    const model_runner_params params = {.dtype = RAD_F32,
+                                        .max_batch_tokens = 4,
+                                        .num_threads = 1,
+                                        .progress = see_progress,
+                                        .progress_user = &seen};
     runner *r;
     CHECK_OK(model_runner_create(NULL, file, &params, &r, NULL));
     CHECK(seen.calls > 10 && seen.total > 0 && seen.done == seen.total);

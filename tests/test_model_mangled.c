@@ -69,7 +69,7 @@ static bool check_bytes(const uint8_t *bytes, size_t len, uint64_t seed)
     if (model_config_read(file, 0, &config, &err) == RAD_OK)
         model_config_describe(&config, words, sizeof words);
     runner *r = NULL;
-    const model_runner_params params = {.dtype = RAD_F32, .max_batch_tokens = 4};
+    const model_runner_params params = {.dtype = RAD_F32, .max_batch_tokens = 4, .num_threads = 1};
     rad_status status = model_runner_create(&env, file, &params, &r, &err);
     CHECKF((status == RAD_OK) == (r != NULL) && (r || strlen(err.text) > 5), "%s, seed %llu\n",
            err.text, (unsigned long long)seed);
@@ -84,7 +84,7 @@ static void run_it(const uint8_t *bytes, size_t len)
 {
     gguf_file *file = NULL;
     CHECK_OK(gguf_open_memory(NULL, bytes, len, &file, NULL));
-    bench b = bench_create(file, RAD_F32, 1, NULL, NULL);
+    bench b = bench_create(file, RAD_F32, 1, NULL, 1);
     uint32_t vocab = b.model->info.vocab_size;
     if (b.model->info.context_length >= TOKENS && vocab < 1000) {
         rad_token tokens[TOKENS] = {0, 0, 0};

@@ -49,9 +49,7 @@ static gguf_file *open_mixture(tiny_writer *w, uint64_t *seed, bool tied)
  * request's. */
 static void check_batches(const gguf_file *file, weights_policy policy, uint64_t *seed)
 {
-    compute_pool *pool;
-    CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
-    bench b = bench_create_with(file, RAD_F32, policy, 1, NULL, pool);
+    bench b = bench_create_with(file, RAD_F32, policy, 1, NULL, 2);
     uint32_t vocab = b.model->info.vocab_size;
     rad_token ids[2][TOKENS];
     for (int s = 0; s < 2; s++)
@@ -73,7 +71,6 @@ static void check_batches(const gguf_file *file, weights_policy policy, uint64_t
     free(alone);
     free(got);
     bench_destroy(&b);
-    compute_pool_destroy(pool);
 }
 
 TEST(logits_do_not_depend_on_the_batch)
@@ -99,7 +96,7 @@ TEST(logits_of_mixed_types_do_not_depend_on_the_batch)
 /* How far 40 tokens' logits are from the reference, of the reference's norm. */
 static double off_reference(const gguf_file *file, weights_policy policy)
 {
-    bench b = bench_create_with(file, RAD_F32, policy, 1, NULL, NULL);
+    bench b = bench_create_with(file, RAD_F32, policy, 1, NULL, 1);
     uint32_t vocab = b.model->info.vocab_size;
     rad_token ids[40];
     for (int i = 0; i < 40; i++)
@@ -192,8 +189,11 @@ TEST(mixed_types_take_no_more_memory_than_in_the_file)
 static void check_failing(const gguf_file *file, weights_policy policy)
 {
     runner *model = NULL;
-    const model_runner_params params = {
-        .dtype = RAD_F32, .weights = policy, .max_batch_tokens = 8, .max_batch_logits = 8};
+    const model_runner_params params = {.dtype = RAD_F32,
+                                        .weights = policy,
+                                        .max_batch_tokens = 8,
+                                        .max_batch_logits = 8,
+                                        .num_threads = 1};
     for (long n = 0; !model; n++) {
         test_env t;
         rad_env env = test_env_failing_at(&t, n);

@@ -115,7 +115,7 @@ static void check_shape(const tiny_model *s, uint64_t *state, uint64_t seed,
     CHECK_OK(model_reference_logits(NULL, file, tokens, n, want, NULL));
 
     for (int d = 0; d < 2; d++) {
-        bench b = bench_create(file, d ? RAD_BF16 : RAD_F32, 16, attn, NULL);
+        bench b = bench_create(file, d ? RAD_BF16 : RAD_F32, 16, attn, 1);
         bench_prefill(&b, 2, tokens, n, got);
         double off = difference(got, want, count, d), most = d ? 0.25 : 1e-3;
         num_far += !d && off >= 1e-4;

@@ -172,10 +172,10 @@ static void windows_start(windows *w, uint32_t window_only)
         .struct_size = sizeof rows, .num_rows = 2, .row_tokens = 16};
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->b.rows, NULL));
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->rows, NULL));
-    rad_token_to_kv_pool_params kv = runner_full_params(info, 20, 1);
-    rad_token_to_kv_pool_params near = runner_window_params(info, 10, 1);
-    if (!window_only) CHECK_OK(rad_token_to_kv_pool_create(NULL, &kv, &w->b.kv, NULL));
-    CHECK_OK(rad_token_to_kv_pool_create(NULL, &near, &w->near, NULL));
+    runner *fake_runner = w->b.fake;
+    CHECK_OK(runner_create_pool(fake_runner, NULL, RUNNER_FULL_LAYERS, 20, 1, &w->b.kv, NULL));
+    CHECK_OK(runner_create_pool(fake_runner, NULL, RUNNER_WINDOW_LAYERS, 10, 1, &w->near, NULL));
+    CHECK((w->b.kv == NULL) == window_only);
     rad_slot *row = rad_req_to_token_row(w->b.rows, 1), *wrow = rad_req_to_token_row(w->rows, 1);
     for (uint32_t i = 0; i < ALL; i++) {
         w->ids[i] = (rad_token)(i * i % 100);

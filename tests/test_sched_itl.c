@@ -11,6 +11,7 @@ typedef struct script { /* ns */
     uint64_t told; /* when the last tokens were handed out */
     uint64_t rng;
     const runner_ops *real;
+    runner_ops ops;
 } script;
 
 static script script_now;
@@ -40,21 +41,17 @@ static void note_output(void *user, const req_output *outputs, uint32_t count)
     rig_on_output(user, outputs, count);
 }
 
-static void scripted_destroy(runner *self)
-{
-    script_now.real->destroy(self);
-}
-
 static void start(rig *g, scheduler_params params, script s)
 {
-    static const runner_ops ops = {scripted_forward, scripted_destroy};
     *g = (rig){.end_token = -1};
     runner_fake_params fake = {.vocab_size = RIG_VOCAB, .context_length = 16384};
     CHECK_OK(runner_fake_create(NULL, &fake, &g->runner, NULL));
     s.real = g->runner->ops;
     script_now = s;
     rad_env env = test_env_init(&script_now.clock);
-    g->runner->ops = &ops;
+    script_now.ops = *s.real;
+    script_now.ops.forward = scripted_forward;
+    g->runner->ops = &script_now.ops;
     params.runner = g->runner;
     params.on_output = note_output;
     params.verify_rate = s.verify_rate;

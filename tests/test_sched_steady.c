@@ -8,13 +8,12 @@
 
 enum { REQS = 40 };
 
-static scheduler *start_counting(test_env *t, runner *run, compute_pool *pool, rig *g,
-                                 schedule_policy policy, uint32_t retract_every)
+static scheduler *start_counting(test_env *t, runner *run, rig *g, schedule_policy policy,
+                                 uint32_t retract_every)
 {
     rad_env env = test_env_init(t);
     scheduler_params params = rig_params(1500, 16, 64);
     params.runner = run;
-    params.pool = pool;
     params.policy = policy;
     params.window_total_tokens = rig_fake.window ? 400 : 0;
     params.max_itl_ns = 50;
@@ -31,13 +30,11 @@ static scheduler *start_counting(test_env *t, runner *run, compute_pool *pool, r
 
 static void run_policies(void)
 {
-    compute_pool *pool;
-    CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     for (uint32_t policy = 0; policy < SCHEDULE_NUM_POLICIES; policy++) {
         rig g = {.end_token = -1};
         test_env t;
         CHECK_OK(runner_fake_create(NULL, &rig_fake, &g.runner, NULL));
-        g.s = start_counting(&t, g.runner, pool, &g, policy, policy % 2 ? 9 : 0);
+        g.s = start_counting(&t, g.runner, &g, policy, policy % 2 ? 9 : 0);
         size_t bytes = t.bytes;
         static rig_req q[REQS];
         for (int i = 0; i < REQS; i++) { /* their own memory is not the scheduler's */
@@ -65,45 +62,14 @@ static void run_policies(void)
         runner_destroy(g.runner);
     }
     gear_retract_every(0);
-    compute_pool_destroy(pool);
 }
 
 TEST(no_step_takes_memory_whatever_the_policy)
 {
-    run_policies();
-    rig_fake.window = 48;
-    run_policies();
-    rig_fake.window = 0;
-}
-
-/* Who samples a row does not matter: one thread, four, or none of the pool. */
-TEST(samples_do_not_depend_on_the_threads)
-{
-    static rig_req q[4][8];
-    for (uint32_t threads = 0; threads < 4; threads++) {
-        compute_pool *pool = NULL;
-        if (threads) CHECK_OK(compute_pool_create(NULL, threads, &pool, NULL));
-        rig g;
-        scheduler_params params = rig_params(2048, 1, 256);
-        params.pool = pool;
-        rig_start(&g, params);
-        for (int i = 0; i < 8; i++) {
-            rad_token ids[30];
-            rig_prompt(ids, 30, 970 + i);
-            rig_req_init(&q[threads][i], ids, 30, 40);
-            q[threads][i].r.sampling = (sampling_params){
-                .temperature = 1 + 0.1f * i, .top_p = i % 3 ? 0.95f : 1, .seed = 7 + i};
-            CHECK_OK(scheduler_add(g.s, &q[threads][i].r, NULL));
-        }
-        rig_run(&g);
-        for (int i = 0; i < 8; i++) {
-            CHECK(q[threads][i].num_out == 40);
-            CHECK(!memcmp(q[threads][i].out, q[0][i].out, 40 * sizeof(rad_token)));
-            req_fini(&q[threads][i].r);
-        }
-        rig_stop(&g);
-        compute_pool_destroy(pool);
-    }
+    for (rig_fake.chooses = 0; rig_fake.chooses < 2; rig_fake.chooses++)
+        for (rig_fake.window = 0; rig_fake.window < 96; rig_fake.window += 48)
+            run_policies();
+    rig_fake.chooses = rig_fake.window = 0;
 }
 
 /* What was computed for a request that is retracted stays in the tree: not the request

@@ -533,7 +533,8 @@ TEST(logits_that_are_no_numbers_fail_their_request_alone)
     rig_req *q[4];
     rig_start(&g, rig_params(512, 1, 64));
     real_ops = *g.runner->ops;
-    runner_ops ops = {.forward = forward_with_nans, .destroy = real_ops.destroy};
+    runner_ops ops = real_ops;
+    ops.forward = forward_with_nans;
     g.runner->ops = &ops;
     for (int i = 0; i < 4; i++) {
         rig_prompt(ids[i], 20, 300 + i);

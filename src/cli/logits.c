@@ -11,7 +11,6 @@
 struct one_batch { /* what one batch of one request needs */
     rad_req_to_token_pool *rows;
     rad_token_to_kv_pool *kv;
-    compute_pool *threads;
     runner *model;
     uint32_t *positions; /* also the logits' indices */
     rad_slot *slots;
@@ -22,24 +21,21 @@ static void fini(struct one_batch *p)
     free(p->positions);
     free(p->slots);
     rad_req_to_token_pool_destroy(p->rows);
-    rad_token_to_kv_pool_destroy(p->kv);
+    rad_token_to_kv_pool_destroy(p->kv); /* the runner's memory */
     runner_destroy(p->model);
-    compute_pool_destroy(p->threads);
 }
 
 static rad_status init(struct one_batch *p, const rad_env *env, const model_options *o,
                        const gguf_file *file, uint32_t n, rad_error *err)
 {
-    rad_status status = compute_pool_create(env, o->threads, &p->threads, err);
-    if (status != RAD_OK) return status;
     model_runner_params params = {.dtype = o->parsed_dtype,
                                   .weights = o->parsed_weights,
                                   .max_batch_tokens = n,
                                   .max_batch_logits = n,
-                                  .pool = p->threads,
+                                  .num_threads = o->threads,
                                   .progress = cli_progress,
                                   .progress_user = (void *)(uintptr_t)o->model};
-    status = model_runner_create(env, file, &params, &p->model, err);
+    rad_status status = model_runner_create(env, file, &params, &p->model, err);
     if (status != RAD_OK) return status;
     const runner_info *info = &p->model->info;
     if (n > info->context_length)
@@ -47,9 +43,9 @@ static rad_status init(struct one_batch *p, const rad_env *env, const model_opti
                         n, info->context_length);
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = 1, .row_tokens = n};
-    rad_token_to_kv_pool_params kv = runner_kv_params(info, n, 1);
     status = rad_req_to_token_pool_create(env, &rows, &p->rows, err);
-    if (status == RAD_OK) status = rad_token_to_kv_pool_create(env, &kv, &p->kv, err);
+    if (status == RAD_OK)
+        status = runner_create_pool(p->model, env, RUNNER_ALL_LAYERS, n, 1, &p->kv, err);
     if (status != RAD_OK) return status;
     p->positions = calloc(n, sizeof *p->positions);
     p->slots = calloc(n, sizeof *p->slots);

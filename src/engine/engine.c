@@ -99,7 +99,6 @@ static rad_status create_scheduler(engine *e, rad_error *err)
     if (p->schedule_policy) (void)schedule_policy_parse(p->schedule_policy, &policy, NULL);
     scheduler_params s = {
         .runner = e->runner,
-        .pool = e->pool,
         .cache_kind = p->disable_radix_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
         .page_size = p->page_size,
         .eviction = p->eviction,
@@ -191,9 +190,6 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
     const bool apart = pool.window_total_tokens;
-    rad_token_to_kv_pool_params kv = runner_kv_params(model, 0, e->params.page_size);
-    rad_token_to_kv_pool_params window = runner_window_params(model, 0, e->params.page_size);
-    if (apart) kv = runner_full_params(model, 0, e->params.page_size);
     e->info = (engine_info){
         .model_name = e->model_name,
         .model_path = e->model_path,
@@ -207,11 +203,12 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .page_size = e->params.page_size,
         .max_running_requests = e->params.max_running_requests,
         .chunked_prefill_size = prefill_chunk(&e->params),
-        .num_threads = e->pool ? compute_pool_num_threads(e->pool) : 1,
+        .num_threads = model->num_threads,
         .max_total_tokens = pool.max_total_tokens,
-        .kv_bytes_per_token = kv.num_layers ? rad_kv_pool_bytes_per_token(&kv) : 0,
+        .kv_bytes_per_token =
+            runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS),
         .window_total_tokens = pool.window_total_tokens,
-        .window_kv_bytes_per_token = apart ? rad_kv_pool_bytes_per_token(&window) : 0,
+        .window_kv_bytes_per_token = apart ? runner_token_bytes(model, RUNNER_WINDOW_LAYERS) : 0,
         .sliding_window = model->sliding_window,
         .created_unix = (uint64_t)time(NULL),
         .radix_cache = !e->params.disable_radix_cache,
@@ -334,7 +331,6 @@ void engine_parts_destroy(const engine_parts *parts)
     chat_template_destroy(parts->chat);
     tokenizer_destroy(parts->tok);
     runner_destroy(parts->runner);
-    compute_pool_destroy(parts->pool);
     gguf_source_destroy(parts->source);
 }
 
@@ -353,7 +349,6 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     e->runner = parts->runner;
     e->tok = parts->tok;
     e->chat = parts->chat;
-    e->pool = parts->pool;
     e->tiers.source = parts->source;
     e->window_total_tokens = parts->window_total_tokens;
     const char *why = parts->chat_error;
@@ -424,8 +419,7 @@ void engine_destroy(engine *e)
     rad_free(&e->env, e->jobs, e->max_jobs * sizeof *e->jobs);
     rad_free(&e->env, e->free_places, e->max_jobs * sizeof *e->free_places);
     rad_free(&e->env, e->end_ids, e->num_end_ids * sizeof *e->end_ids);
-    engine_parts_destroy(
-        &(engine_parts){.runner = e->runner, .tok = e->tok, .chat = e->chat, .pool = e->pool});
+    engine_parts_destroy(&(engine_parts){.runner = e->runner, .tok = e->tok, .chat = e->chat});
     engine_strfree(&e->env, e->model_name);
     engine_strfree(&e->env, e->model_path);
     engine_strfree(&e->env, e->architecture);

@@ -87,8 +87,7 @@ struct engine {
     char *model_name, *model_path, *architecture, *backend_name;
     char guarantee[192];
 
-    compute_pool *pool; /* owned, as the next five */
-    runner *runner;
+    runner *runner; /* owned, as the next four */
     tokenizer *tok;
     chat_template *chat;
     rad_token *end_ids; /* all that end a generation */
@@ -124,7 +123,6 @@ typedef struct engine_parts {
     tokenizer *tok;
     chat_template *chat;    /* NULL: messages are refused with chat_error */
     const char *chat_error; /* copied, as all strings */
-    compute_pool *pool;
     const char *model_name;
     const char *model_path;
     gguf_source *source; /* of the model's bytes; NULL: there is no file, or no tiers */

@@ -61,8 +61,6 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
         snprintf(chat_error, NAME_BYTES, "%.255s", why.text);
     }
 
-    status = compute_pool_create(env, p->num_threads, &parts->pool, err);
-    if (status != RAD_OK) return status;
     const attn_backend *attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL);
     rad_dtype kv_dtype = p->dtype;
     bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
@@ -82,7 +80,7 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
                                  .max_batch_logits = parts->max_rows,
                                  .context_length = p->context_length,
                                  .attn = attn,
-                                 .pool = parts->pool,
+                                 .num_threads = p->num_threads,
                                  .progress = p->progress,
                                  .progress_user = p->progress_user};
     return model_runner_create(env, file, &model, &parts->runner, err);

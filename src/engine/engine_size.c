@@ -93,14 +93,11 @@ static token_cost cost_of_token(const engine_params *p, const runner_info *model
     uint32_t page_size = RAD_MAX(p->page_size, 1u), window = model->sliding_window;
     uint32_t context = p->context_length ? p->context_length : model->context_length;
     const bool apart = has_window_memory(p, model, context);
-    rad_token_to_kv_pool_params kv = apart ? runner_full_params(model, 0, page_size)
-                                           : runner_kv_params(model, 0, page_size);
-    rad_token_to_kv_pool_params near = runner_window_params(model, 0, page_size);
     token_cost cost = {.full = INDEX_BYTES + NODE_BYTES / page_size};
-    if (kv.num_layers) cost.full += rad_kv_pool_bytes_per_token(&kv);
+    cost.full += runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS);
     if (!apart) return cost;
     uint32_t chunk = prefill_chunk(p);
-    cost.window = rad_kv_pool_bytes_per_token(&near) + WINDOW_INDEX_BYTES;
+    cost.window = runner_token_bytes(model, RUNNER_WINDOW_LAYERS) + WINDOW_INDEX_BYTES;
     cost.exact = p->swa_full_tokens_ratio > 0;
     cost.ratio = cost.exact ? p->swa_full_tokens_ratio
                             : RAD_MAX((double)(window + page_size) / context, LEAST_RATIO);

@@ -1,7 +1,8 @@
-/* model_runner.c - config, weights and buffers put together behind runner.h.
+/* model_runner.c - config, weights, buffers and threads put together behind runner.h.
  *
  * Everything is allocated in create; forward allocates nothing and looks over the
- * batch before it computes. One thread calls it. */
+ * batch before it computes. A draw from 152,000 logits takes most of a millisecond, so the rows
+ * of a step are spread over the threads that have just computed them. */
 #include "model/model_runner.h"
 #include "model/batch_check.h"
 #include "model/llama.h"
@@ -11,8 +12,10 @@
 typedef struct model_runner {
     runner base;
     rad_env env;
+    compute_pool *pool;
     model_weights weights;
     llama_buffers buffers;
+    char *sample_scratch; /* sampler_scratch_bytes for each thread */
     llama llama;
 } model_runner;
 
@@ -24,32 +27,77 @@ static rad_status model_forward(runner *self, const forward_batch *batch, const 
         batch_check(&self->info, batch, r->buffers.max_tokens, r->buffers.max_logits, err);
     if (status != RAD_OK) return status;
     status = llama_forward(&r->llama, batch, err);
-    if (status == RAD_OK) *logits = r->buffers.logits;
+    if (status == RAD_OK && logits) *logits = r->buffers.logits;
     return status;
+}
+
+typedef struct sample_rows {
+    model_runner *r;
+    const runner_sample *rows;
+    rad_token *tokens;
+} sample_rows;
+
+static void sample_row(void *arg, uint32_t i, uint32_t thread)
+{
+    const sample_rows *a = arg;
+    const runner_sample *row = &a->rows[i];
+    uint32_t vocab_size = a->r->base.info.vocab_size;
+    a->tokens[i] = sampler_next(a->r->buffers.logits + (size_t)i * vocab_size, vocab_size,
+                                row->params, row->output, row->num_output, row->position,
+                                a->r->sample_scratch + thread * sampler_scratch_bytes(vocab_size));
+}
+
+static rad_status model_sample(runner *self, const runner_sample *rows, uint32_t num_rows,
+                               rad_token *tokens, rad_error *err)
+{
+    model_runner *r = (model_runner *)self;
+    sample_rows arg = {r, rows, tokens};
+    (void)err;
+    compute_pool_run(num_rows > 1 ? r->pool : NULL, num_rows, sample_row, &arg);
+    return RAD_OK;
+}
+
+static rad_status model_create_pool(runner *self, const rad_env *env,
+                                    const runner_pool_params *params, rad_token_to_kv_pool **out,
+                                    rad_error *err)
+{
+    return runner_make_pool(&self->info, NULL, env, params, out, err);
+}
+
+static size_t sample_bytes(const model_runner *r)
+{
+    return rad_mul(sampler_scratch_bytes(r->weights.config.vocab_size),
+                   compute_pool_num_threads(r->pool));
 }
 
 static void model_destroy(runner *self)
 {
     model_runner *r = (model_runner *)self;
     rad_env env = r->env;
+    rad_free(&env, r->sample_scratch, sample_bytes(r));
     llama_buffers_fini(&env, &r->buffers);
     model_weights_fini(&env, &r->weights);
+    compute_pool_destroy(r->pool);
     rad_free(&env, r, sizeof *r);
 }
 
-static const runner_ops model_ops_table = {.forward = model_forward, .destroy = model_destroy};
+static const runner_ops model_ops_table = {.forward = model_forward,
+                                           .create_pool = model_create_pool,
+                                           .destroy = model_destroy,
+                                           .sample = model_sample};
 
 runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
 {
-    return (runner_info){.vocab_size = c->vocab_size,
-                         .context_length = c->context_length,
-                         .num_layers = c->num_layers,
-                         .num_kv_heads = c->num_kv_heads,
-                         .head_dim = c->head_dim,
-                         .v_head_dim = c->v_head_dim,
-                         .kv_dtype = kv_dtype,
-                         .window_layers = config_window_layers(c),
-                         .sliding_window = c->sliding_window};
+    runner_info info = {.vocab_size = c->vocab_size,
+                        .context_length = c->context_length,
+                        .num_layers = c->num_layers,
+                        .num_kv_heads = c->num_kv_heads,
+                        .head_dim = c->head_dim,
+                        .v_head_dim = c->v_head_dim,
+                        .kv_dtype = kv_dtype,
+                        .window_layers = config_window_layers(c),
+                        .sliding_window = c->sliding_window};
+    return runner_with_token_bytes(info);
 }
 
 static rad_status load(model_runner *r, const gguf_file *file, const model_runner_params *p,
@@ -57,8 +105,9 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
 {
     model_config config;
     rad_status status = model_config_read(file, p->context_length, &config, err);
+    if (status == RAD_OK) status = compute_pool_create(&r->env, p->num_threads, &r->pool, err);
     if (status != RAD_OK) return status;
-    const weights_loader loader = {p->pool, p->progress, p->progress_user, p->weights, p->gemm};
+    const weights_loader loader = {r->pool, p->progress, p->progress_user, p->weights, p->gemm};
     status = model_weights_load(&r->env, file, &config, p->dtype, &loader, &r->weights, err);
     if (status != RAD_OK) return status;
 
@@ -67,12 +116,17 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     status = llama_buffers_init(&r->env, &r->weights, max_tokens, RAD_MIN(max_logits, max_tokens),
                                 &r->buffers, err);
     if (status != RAD_OK) return status;
+    r->sample_scratch = rad_alloc(&r->env, sample_bytes(r));
+    if (!r->sample_scratch)
+        return rad_fail(err, RAD_E_NOMEM, "model: no memory to sample from %u logits",
+                        config.vocab_size);
     r->base.info = model_runner_info(&config, p->set_kv_dtype ? p->kv_dtype : p->dtype);
     r->llama = (llama){.weights = &r->weights,
                        .buffers = &r->buffers,
                        .ops = model_ops_find(NULL),
                        .attn = p->attn ? p->attn : attn_cpu(NULL),
-                       .pool = p->pool};
+                       .pool = r->pool};
+    r->base.info.num_threads = compute_pool_num_threads(r->pool);
     return RAD_OK;
 }
 

@@ -20,20 +20,24 @@ typedef struct model_runner_params {
     bool set_kv_dtype;        /* else KV is stored as `dtype` */
     const attn_backend *attn; /* NULL = attn_cpu(NULL) */
     const gemm_isa *gemm;     /* of its products; NULL = gemm_isa_find(NULL) */
-    compute_pool *pool;       /* NULL = this thread alone; not owned */
+    uint32_t
+        num_threads; /* that load, compute and sample, the caller's included; 0 = one per CPU */
+    uint32_t reserved;
     /* Loading reports here when not NULL: done of total bytes. */
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *progress_user;
 } model_runner_params;
 
-/* Loads the weights out of `file` (they are converted and packed; the file may be
- * closed afterwards). Errors name the key or tensor: RAD_E_UNSUPPORTED for an
- * architecture or tensor type that we do not have, RAD_E_FORMAT for a missing or
- * misshapen tensor or key, RAD_E_NOMEM with the bytes that were wanted. */
+/* Starts its threads, and loads the weights out of `file` (they are converted and packed; the file
+ * may be closed afterwards). Errors name the key or tensor: RAD_E_UNSUPPORTED for an architecture
+ * or tensor type that we do not have, RAD_E_FORMAT for a missing or misshapen tensor or key,
+ * RAD_E_NOMEM with the bytes that were wanted, RAD_E_LIMIT when the system gives no more threads.
+ */
 rad_status model_runner_create(const rad_env *env, const gguf_file *file,
                                const model_runner_params *params, runner **out, rad_error *err);
 
-/* What the runner of a model like this will say of itself, before it is loaded. */
+/* What the runner of a model like this will say of itself, before it is loaded: all but threads and
+ * names. */
 runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype);
 
 #endif

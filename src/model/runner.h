@@ -1,10 +1,17 @@
-/* runner.h - what the scheduler knows of a model: a batch goes in, logits come out.
+/* runner.h - what the scheduler knows of a model: a batch goes in, logits or tokens come out.
  *
- * model_runner is a GGUF model on this CPU. */
+ * model_runner is a GGUF model on this CPU. A runner has its own threads and its own memory, K and
+ * V included: the scheduler says how many pages there are, the runner makes the pools. So whoever
+ * computes elsewhere (a GPU) keeps weights, K/V and logits there, and everything above it stays as
+ * it is: pools are handles, tiers copy by the pool's device (radish/device.h), and tokens are
+ * chosen where the logits are.
+ *
+ * One thread calls a runner. */
 #ifndef MODEL_RUNNER_H
 #define MODEL_RUNNER_H
 
 #include "attn/forward_batch.h"
+#include "model/sampler.h"
 
 typedef struct runner_info {
     uint32_t vocab_size;
@@ -16,20 +23,67 @@ typedef struct runner_info {
     rad_dtype kv_dtype;      /* store dtype the runner wants */
     uint32_t window_layers;  /* of num_layers: those that see sliding_window tokens and no more */
     uint32_t sliding_window; /* the newest token included; 0 when window_layers is */
-    uint32_t reserved;
+    uint32_t num_threads;    /* of this CPU that compute; 0: none, it computes elsewhere */
+
+    /* K and V of a token: in layers without a window, and in those with one. */
+    size_t full_token_bytes;
+    size_t window_token_bytes;
+
     char weights[40]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
     char gemm[16];    /* the instructions of its products: "amx", "avx512bf16"; "" for none */
 } runner_info;
 
+/* Which layers' K and V a pool holds. */
+typedef enum runner_layers {
+    RUNNER_ALL_LAYERS,   /* there is one pool: layers with a window mask what lies before it */
+    RUNNER_FULL_LAYERS,  /* of two: layers without a window, */
+    RUNNER_WINDOW_LAYERS /* and those with one */
+} runner_layers;
+
+static inline size_t runner_token_bytes(const runner_info *info, runner_layers layers)
+{
+    return (layers == RUNNER_WINDOW_LAYERS ? 0 : info->full_token_bytes) +
+           (layers == RUNNER_FULL_LAYERS ? 0 : info->window_token_bytes);
+}
+
+typedef struct runner_pool_params {
+    runner_layers layers;
+    uint32_t num_pages; /* page 0 not counted */
+    uint32_t page_size;
+    uint32_t reserved;
+} runner_pool_params;
+
+/* How the token behind one row of logits is to be chosen: by sampler_next, or as it does. */
+typedef struct runner_sample {
+    const sampling_params *params;
+    const rad_token *output; /* [num_output] what the request has said so far */
+    uint32_t num_output;
+    uint32_t position; /* of the token that is chosen; the draw depends on it */
+} runner_sample;
+
 typedef struct runner runner;
 typedef struct runner_ops {
-    /* Computes the batch, writes its K/V into the pool, and returns the logits of
-     * batch->logits_indices as [num_logits][vocab_size], in memory of the runner that
-     * stays valid until the next call. On an error nothing may be read from the pages
-     * of out_cache_loc. */
+    /* Computes the batch and writes its K/V into the pool, which create_pool made. The logits of
+     * batch->logits_indices are [num_logits][vocab_size] in memory of the runner that stays valid
+     * until the next call of forward; `logits` is NULL when nobody wants to look at them. On an
+     * error nothing may be read from the pages of out_cache_loc. */
     rad_status (*forward)(runner *self, const forward_batch *batch, const float **logits,
                           rad_error *err);
+
+    /* Makes a pool for these layers, whose memory is the runner's: it is destroyed before the
+     * runner. What of it is on the heap is env's. No such layer: RAD_OK, and *out is NULL.
+     * Errors as rad_token_to_kv_pool_create's. */
+    rad_status (*create_pool)(runner *self, const rad_env *env, const runner_pool_params *params,
+                              rad_token_to_kv_pool **out, rad_error *err);
+
     void (*destroy)(runner *self);
+
+    /* Optional: chooses the token behind each row of logits that the last forward computed.
+     * tokens[num_rows]; -1 where no logit is a number. A row's token depends on its logits and
+     * its runner_sample alone (P1). NULL: the scheduler chooses from the logits itself. On an error
+     * nothing was chosen. */
+    rad_status (*sample)(runner *self, const runner_sample *rows, uint32_t num_rows,
+                         rad_token *tokens, rad_error *err);
 } runner_ops;
 
 /* First member of every implementation. */
@@ -38,47 +92,31 @@ struct runner {
     runner_info info;
 };
 
-/* Params of a KV pool that fits the runner and has all of its layers; whoever makes one only adds
- * to them. */
-static inline rad_token_to_kv_pool_params runner_kv_params(const runner_info *info,
-                                                           uint32_t num_pages, uint32_t page_size)
-{
-    return (rad_token_to_kv_pool_params){.struct_size = sizeof(rad_token_to_kv_pool_params),
-                                         .num_pages = num_pages,
-                                         .page_size = page_size,
-                                         .num_layers = info->num_layers,
-                                         .num_kv_heads = info->num_kv_heads,
-                                         .head_dim = info->head_dim,
-                                         .v_head_dim = info->v_head_dim,
-                                         .dtype = info->kv_dtype};
-}
-
-/* With window memory there are two pools, either of which may have no layer at all: then there is
- * none. */
-static inline rad_token_to_kv_pool_params runner_full_params(const runner_info *info,
-                                                             uint32_t num_pages, uint32_t page_size)
-{
-    rad_token_to_kv_pool_params p = runner_kv_params(info, num_pages, page_size);
-    p.num_layers -= info->window_layers;
-    return p;
-}
-static inline rad_token_to_kv_pool_params
-runner_window_params(const runner_info *info, uint32_t num_pages, uint32_t page_size)
-{
-    rad_token_to_kv_pool_params p = runner_kv_params(info, num_pages, page_size);
-    p.num_layers = info->window_layers;
-    return p;
-}
-
 static inline rad_status runner_forward(runner *r, const forward_batch *batch, const float **logits,
                                         rad_error *err)
 {
     return r->ops->forward(r, batch, logits, err);
 }
 
+static inline rad_status runner_create_pool(runner *r, const rad_env *env, runner_layers layers,
+                                            uint32_t num_pages, uint32_t page_size,
+                                            rad_token_to_kv_pool **out, rad_error *err)
+{
+    const runner_pool_params params = {layers, num_pages, page_size, 0};
+    return r->ops->create_pool(r, env, &params, out, err);
+}
+
 static inline void runner_destroy(runner *r)
 {
     if (r) r->ops->destroy(r);
 }
+
+/* For runners all of whose layers have the K and V that their info says, a head like another. What
+ * full_token_bytes and window_token_bytes are then; and create_pool, on a device of the runner's,
+ * NULL: the host. */
+runner_info runner_with_token_bytes(runner_info info);
+rad_status runner_make_pool(const runner_info *info, rad_device *device, const rad_env *env,
+                            const runner_pool_params *params, rad_token_to_kv_pool **out,
+                            rad_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* batch_result.c - what a forward pass means for its requests.
  *
  *     forward ok -> committed_len = seq_len -> more of the prompt?  publish the chunk
- *                                           -> sample, append      finished? release,
+ *                                           -> append              finished? release,
  *                                                                  then output
  *                                                                  else output
  *
@@ -120,14 +120,17 @@ static bool is_end_token(const scheduler *s, rad_token token)
     return s->params.is_end_token && s->params.is_end_token(s->params.user, token);
 }
 
-/* All of fill_ids is computed: the next token, if one is wanted (then there are logits). */
-static void process_complete(scheduler *s, req *r, const float *logits, rad_token token)
+/* All of fill_ids is computed: the next token, if one is wanted. `logits` as accept_token has
+ * them. */
+static void process_complete(scheduler *s, req *r, bool wanted, const float *logits,
+                             rad_token token)
 {
-    if (!logits) {
+    if (!wanted) {
         finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
         return;
     }
-    verify_note(&s->verify, r, logits, s->params.runner->info.vocab_size);
+    if (verify_notes(&s->verify, r))
+        verify_note(&s->verify, r, logits, s->params.runner->info.vocab_size);
     token = accept_token(s, r, logits, token);
     if (token < 0) {
         finish_req(s, r, REQ_FINISH_ERROR, -1, false);
@@ -155,9 +158,6 @@ void process_batch_result(scheduler *s, const float *logits)
     const schedule_batch *b = &s->batch;
     uint32_t vocab_size = s->params.runner->info.vocab_size;
     uint32_t next_logits = 0;
-    uint64_t start = s->env.now_ns(s->env.user);
-    sample_batch(s, logits);
-    s->stats.sample_ns += s->env.now_ns(s->env.user) - start;
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         req *r = b->reqs[i];
         r->kv.committed_len = b->seq_lens[i];
@@ -166,15 +166,16 @@ void process_batch_result(scheduler *s, const float *logits)
         uint32_t last = b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
         const float *row = NULL;
         rad_token token = -1;
-        if (next_logits < b->num_logits && b->logits_indices[next_logits] == last) {
-            token = s->next_tokens[next_logits];
-            row = logits + (size_t)vocab_size * next_logits++;
+        bool wanted = next_logits < b->num_logits && b->logits_indices[next_logits] == last;
+        if (wanted) {
+            if (logits) row = logits + (size_t)vocab_size * next_logits;
+            token = s->next_tokens[next_logits++];
         }
         if (tiers_lost(s, r)) continue;
         if (r->kv.committed_len < req_num_fill(r))
             publish(s, r, true);
         else
-            process_complete(s, r, row, token);
+            process_complete(s, r, wanted, row, token);
         if (r->kv.row) release_window(s, &r->kv); /* after publishing, so that all is cached */
     }
 }

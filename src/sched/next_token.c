@@ -1,36 +1,49 @@
 /* next_token.c - from a request's logits to its next token, and how likely it was.
  *
- * A draw from 152,000 logits takes most of a millisecond, so the rows of a step are spread
- * over the threads that have just computed them. A token is a function of its own row, so
- * nothing depends on who draws it.
+ * A runner that samples has done so where its logits are, with whatever threads it has; for one
+ * that does not, it is done here. Then the logits are only asked of it where somebody looks at
+ * them: on a GPU that is a copy of 0.6 MB a row.
  *
  * Logprobs are few requests' wish and of unknown length, so they are the one thing in a
  * step that takes memory: as much as one output needs, given back by who receives it. */
 #include "sched/scheduler_impl.h"
 
-typedef struct sample_rows {
-    scheduler *s;
-    const float *logits;
-} sample_rows;
-
-static void sample_row(void *arg, uint32_t row, uint32_t thread)
+static const req *req_of_row(const scheduler *s, uint32_t row)
 {
-    const sample_rows *a = arg;
-    scheduler *s = a->s;
-    const req *r = s->batch.reqs[s->batch.logits_reqs[row]];
-    uint32_t vocab_size = s->params.runner->info.vocab_size;
-    /* The position makes the draw the same however the request was batched. */
-    s->next_tokens[row] =
-        sampler_next(a->logits + (size_t)row * vocab_size, vocab_size, &r->sampling,
-                     r->fill_ids + r->num_input, r->num_output, req_num_fill(r),
-                     s->sample_scratch + thread * sampler_scratch_bytes(vocab_size));
+    return s->batch.reqs[s->batch.logits_reqs[row]];
 }
 
-void sample_batch(scheduler *s, const float *logits)
+bool wants_logits(const scheduler *s)
 {
-    sample_rows arg = {s, logits};
-    compute_pool *pool = s->batch.num_logits > 1 ? s->params.pool : NULL;
-    compute_pool_run(pool, s->batch.num_logits, sample_row, &arg);
+    if (!s->params.runner->ops->sample) return true;
+    for (uint32_t row = 0; row < s->batch.num_logits; row++) {
+        const req *r = req_of_row(s, row);
+        if (r->sampling.logprobs || verify_notes(&s->verify, r)) return true;
+    }
+    return false;
+}
+
+rad_status sample_batch(scheduler *s, const float *logits, rad_error *err)
+{
+    runner *run = s->params.runner;
+    uint32_t vocab_size = run->info.vocab_size, num_rows = s->batch.num_logits;
+    for (uint32_t row = 0; row < num_rows; row++) {
+        const req *r = req_of_row(s, row);
+        /* The position makes the draw the same however the request was batched. */
+        s->samples[row] = (runner_sample){.params = &r->sampling,
+                                          .output = r->fill_ids + r->num_input,
+                                          .num_output = r->num_output,
+                                          .position = req_num_fill(r)};
+    }
+    if (run->ops->sample) /* 0 rows: a chunk that no token follows */
+        return num_rows ? run->ops->sample(run, s->samples, num_rows, s->next_tokens, err) : RAD_OK;
+    for (uint32_t row = 0; row < num_rows; row++) {
+        const runner_sample *a = &s->samples[row];
+        s->next_tokens[row] = sampler_next(logits + (size_t)row * vocab_size, vocab_size, a->params,
+                                           a->output, a->num_output, a->position,
+                                           s->sample_scratch);
+    }
+    return RAD_OK;
 }
 
 rad_token accept_token(scheduler *s, req *r, const float *logits, rad_token token)
@@ -39,6 +52,11 @@ rad_token accept_token(scheduler *s, req *r, const float *logits, rad_token toke
     if (token < 0) { /* appended, it would fail the next step for everybody in it */
         rad_fail(&r->error, RAD_E_CORRUPT, "the model's logits after %u tokens are not numbers",
                  position);
+        return -1;
+    }
+    if ((uint32_t)token >= vocab_size) { /* a runner that samples is not believed */
+        rad_fail(&r->error, RAD_E_CORRUPT, "token %d was chosen, the vocabulary has %u", token,
+                 vocab_size);
         return -1;
     }
     if (!r->sampling.logprobs) return token;

@@ -3,12 +3,12 @@
  * Everything that a step needs is allocated in create; the steady state touches the
  * heap only where a request's own ids grow.
  *
- * Nothing here overlaps the forward pass, since there is nothing to win: beside choosing
- * tokens a decode step of 32 requests costs 2 us here, of 256 14 us, one that admits two of
- * 10,000 waiting requests some 50 us (bench_sched). Reading llama-110m's bf16 weights once takes
- * 5 ms, so a decode step of 32 is less than 0.1% ours. Choosing tokens is spread over the
- * compute pool (next_token.c). Not in these figures: what on_output does, which in a server
- * wakes other threads; on busy cores schedule_ns then counts their turn as well.
+ * Nothing here overlaps the forward pass, since there is nothing to win: a decode step of 32
+ * requests costs 2 us here, of 256 14 us, one that admits two of 10,000 waiting requests some 50 us
+ * (bench_sched). Reading llama-110m's bf16 weights once takes 5 ms, so a decode step of 32 is less
+ * than 0.1% ours. Choosing tokens is the runner's where it can (next_token.c). Not in these
+ * figures: what on_output does, which in a server wakes other threads; on busy cores schedule_ns
+ * then counts their turn as well.
  *
  * Invariant between two steps: every request is in `waiting` and holds nothing, or in
  * `running` with a row, a lock and allocated_len == committed_len. */
@@ -92,12 +92,14 @@ static void run_batch(scheduler *s)
     attn_kv_reads reads = {0};
     s->forward.kv_reads = &reads;
     uint64_t start = s->env.now_ns(s->env.user);
-    status = runner_forward(s->params.runner, &s->forward, &logits, &err);
-    uint64_t forward_ns = s->env.now_ns(s->env.user) - start;
+    status = runner_forward(s->params.runner, &s->forward, wants_logits(s) ? &logits : NULL, &err);
+    uint64_t sampling = s->env.now_ns(s->env.user), forward_ns = sampling - start;
     s->stats.forward_ns += forward_ns;
     s->stats.forward_steps++;
     s->stats.kv_read_bytes += reads.bytes;
     s->stats.kv_unshared_bytes += reads.unshared_bytes;
+    if (status == RAD_OK) status = sample_batch(s, logits, &err);
+    s->stats.sample_ns += s->env.now_ns(s->env.user) - sampling;
     if (status != RAD_OK) {
         err.status = status;
         rad_log(&s->env, RAD_LOG_ERROR, "scheduler: a step of %u requests failed: %s",
@@ -343,7 +345,6 @@ static uint32_t window_pages(const scheduler *s)
 static rad_status create_pools(scheduler *s, rad_error *err)
 {
     const scheduler_params *p = &s->params;
-    const runner_info *model = &p->runner->info;
     uint32_t page_size = s->pools.page_size, num_window = window_pages(s);
 
     rad_req_to_token_pool_params rows = {.struct_size = sizeof rows,
@@ -359,29 +360,26 @@ static rad_status create_pools(scheduler *s, rad_error *err)
                                      .page_size = page_size,
                                      .need_sort = s->max_total_pages <= MOST_SORTED_PAGES,
                                      .swa_num_pages = num_window};
-    rad_token_to_kv_pool_params numbers =
-        num_window ? runner_full_params(model, s->max_total_pages, page_size)
-                   : runner_kv_params(model, s->max_total_pages, page_size);
     rad_status status =
         rad_req_to_token_pool_create(&s->env, &rows, &s->pools.req_to_token_pool, err);
     if (status == RAD_OK)
         status = rad_kv_allocator_create(&s->env, &pages, &s->pools.kv_allocator, err);
-    if (status == RAD_OK && numbers.num_layers)
-        status = rad_token_to_kv_pool_create(&s->env, &numbers, &s->pools.token_to_kv_pool, err);
+    if (status == RAD_OK)
+        status = runner_create_pool(p->runner, &s->env,
+                                    num_window ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS,
+                                    s->max_total_pages, page_size, &s->pools.token_to_kv_pool, err);
     if (status == RAD_OK && num_window)
-        status =
-            window_memory_init(&s->pools.window, &s->env, model, num_window, page_size, &rows, err);
+        status = window_memory_init(&s->pools.window, &s->env, p->runner, num_window, page_size,
+                                    &rows, err);
     if (status != RAD_OK) return status;
 
     rad_cache_params tree = tree_params(s);
     return tiers_create_cache(s, &tree, err);
 }
 
-/* Bytes of scratch of all threads that sample. */
 static size_t sample_bytes(const scheduler *s)
 {
-    uint32_t threads = s->params.pool ? compute_pool_num_threads(s->params.pool) : 1;
-    return rad_mul(sampler_scratch_bytes(s->params.runner->info.vocab_size), threads);
+    return sampler_scratch_bytes(s->params.runner->info.vocab_size);
 }
 
 static rad_status init_waiting(const scheduler *s, const rad_cache *cache, wait_queue *out)
@@ -406,12 +404,13 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     rad_status queued = init_waiting(s, s->pools.inner_cache, &s->waiting);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
     rad_status grouped = batch_groups_init(&s->groups, &s->env, p->max_running_requests);
-    s->sample_scratch = rad_alloc(&s->env, sample_bytes(s));
+    if (!p->runner->ops->sample) s->sample_scratch = rad_alloc(&s->env, sample_bytes(s));
+    s->samples = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->samples));
     s->next_tokens = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->next_tokens));
     rad_status status =
         schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens);
-    if (status != RAD_OK || queued != RAD_OK || grouped != RAD_OK || !s->running ||
-        !s->sample_scratch || !s->next_tokens)
+    if (status != RAD_OK || queued != RAD_OK || grouped != RAD_OK || !s->running || !s->samples ||
+        !s->next_tokens || (!p->runner->ops->sample && !s->sample_scratch))
         return rad_fail(err, RAD_E_NOMEM,
                         "scheduler: no memory for %u running and %u waiting requests",
                         p->max_running_requests, p->max_queued_requests);
@@ -517,6 +516,7 @@ void scheduler_destroy(scheduler *s)
     batch_groups_fini(&s->groups, &s->env);
     rad_free(&s->env, s->running, s->params.max_running_requests * sizeof *s->running);
     rad_free(&s->env, s->sample_scratch, sample_bytes(s));
+    rad_free(&s->env, s->samples, s->params.max_running_requests * sizeof *s->samples);
     rad_free(&s->env, s->next_tokens, s->params.max_running_requests * sizeof *s->next_tokens);
     rad_env env = s->env;
     rad_free(&env, s, sizeof *s);

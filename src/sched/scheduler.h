@@ -19,7 +19,6 @@
 #include <radish/evict_policy.h>
 #include <radish/hicache.h>
 
-#include "base/compute_pool.h"
 #include "model/runner.h"
 #include "sched/req.h"
 #include "sched/schedule_policy.h"
@@ -41,7 +40,6 @@ typedef struct req_output {
 
 typedef struct scheduler_params {
     runner *runner;                /* not owned */
-    compute_pool *pool;            /* that samples; not owned; NULL = this thread alone */
     uint32_t cache_kind;           /* rad_cache_kind */
     uint32_t page_size;            /* 0 means 1 */
     uint64_t max_total_tokens;     /* of the KV pool; rounded down to whole pages */

@@ -48,8 +48,9 @@ struct scheduler {
     step_cost cost;
     verifier verify;
     self_check check;
-    char *sample_scratch;   /* sampler_scratch_bytes for each thread */
-    rad_token *next_tokens; /* [max_running_requests] of the rows of logits */
+    runner_sample *samples; /* [max_running_requests] how each row of logits is sampled, */
+    rad_token *next_tokens; /* and what came of it */
+    char *sample_scratch;   /* NULL: the runner samples */
 
     double new_token_ratio;
 
@@ -81,16 +82,20 @@ double itl_left_ns(const scheduler *s, const step_work *decodes);
 
 /* ---- next_token.c ---- */
 
-/* Samples from all rows of logits of a step into s->next_tokens. */
-void sample_batch(scheduler *s, const float *logits);
+/* Whether anybody looks at the logits of this step. */
+bool wants_logits(const scheduler *s);
 
-/* The token that was sampled for r, with the logprobs it asked for in r->logprobs. -1: there
- * is none, see r->error. */
+/* Samples from all rows of logits of a step into s->next_tokens. */
+rad_status sample_batch(scheduler *s, const float *logits, rad_error *err);
+
+/* The token that was sampled for r, with the logprobs it asked for in r->logprobs: then, and where
+ * the scheduler samples, there are logits. -1: there is none, see r->error. */
 rad_token accept_token(scheduler *s, req *r, const float *logits, rad_token token);
 
 /* ---- batch_result.c ---- */
 
-/* The forward pass succeeded: commit, sample, publish, finish. */
+/* The forward pass succeeded and tokens are chosen: commit, publish, finish. `logits` is NULL when
+ * nobody wanted them. */
 void process_batch_result(scheduler *s, const float *logits);
 
 /* It failed: every request of the batch ends with the error. */

@@ -65,11 +65,16 @@ static void skip(verifier *v, req *r)
     v->stats.num_skipped++;
 }
 
+bool verify_notes(const verifier *v, const req *r)
+{
+    if (!v->threshold || r->verify_skipped) return false;
+    if (r->num_output) return r->verify;
+    return (uint32_t)mix64(v->seed ^ mix64(r->arrival)) <= v->threshold;
+}
+
 void verify_note(verifier *v, req *r, const float *logits, uint32_t vocab_size)
 {
-    if (!v->threshold || r->verify_skipped) return;
     if (!r->num_output) {
-        if ((uint32_t)mix64(v->seed ^ mix64(r->arrival)) > v->threshold) return;
         if (v->num_records == VERIFY_QUEUE ||
             !(r->verify = rad_alloc(&v->env, sizeof *r->verify))) {
             r->verify_skipped = true;
@@ -80,7 +85,6 @@ void verify_note(verifier *v, req *r, const float *logits, uint32_t vocab_size)
         r->verify->arrival = r->arrival;
         r->verify->num_input = r->num_input;
     }
-    if (!r->verify) return;
     if (grow(v, r->verify))
         r->verify->digests[r->verify->num_digests++] = verify_digest(logits, vocab_size);
     else

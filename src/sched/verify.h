@@ -51,7 +51,10 @@ typedef struct verifier {
 void verify_init(verifier *v, const rad_env *env, double rate, uint64_t seed);
 void verify_fini(verifier *v);
 
-/* The logits that r's next token is drawn from. */
+/* Whether r is one of those that are verified, so that the logits of its next token are noted. */
+bool verify_notes(const verifier *v, const req *r);
+
+/* The logits that its next token is drawn from. */
 void verify_note(verifier *v, req *r, const float *logits, uint32_t vocab_size);
 
 /* The request has ended: its record waits to be verified, or is dropped (keep false). */

@@ -20,11 +20,11 @@ uint32_t window_memory_least_pages(uint32_t window, uint32_t page_size)
     return (uint32_t)window_most_pages(&w, UINT32_MAX) + 1;
 }
 
-rad_status window_memory_init(window_memory *w, const rad_env *env, const runner_info *model,
+rad_status window_memory_init(window_memory *w, const rad_env *env, runner *model,
                               uint32_t num_pages, uint32_t page_size,
                               const rad_req_to_token_pool_params *rows, rad_error *err)
 {
-    *w = (window_memory){.tokens = model->sliding_window,
+    *w = (window_memory){.tokens = model->info.sliding_window,
                          .page_size = page_size,
                          .num_pages = num_pages,
                          .num_rows = rows->num_rows};
@@ -35,9 +35,10 @@ rad_status window_memory_init(window_memory *w, const rad_env *env, const runner
                         "%llu at least",
                         (unsigned long long)num_pages * page_size, w->tokens,
                         (unsigned long long)least * page_size);
-    rad_token_to_kv_pool_params kv = runner_window_params(model, num_pages, page_size);
     rad_status status = rad_req_to_token_pool_create(env, rows, &w->rows, err);
-    if (status == RAD_OK) status = rad_token_to_kv_pool_create(env, &kv, &w->kv_pool, err);
+    if (status == RAD_OK)
+        status = runner_create_pool(model, env, RUNNER_WINDOW_LAYERS, num_pages, page_size,
+                                    &w->kv_pool, err);
     if (status != RAD_OK) return status;
     w->mapped = rad_alloc(env, ((size_t)w->num_rows + 1) * sizeof *w->mapped);
     return w->mapped ? RAD_OK : rad_fail(err, RAD_E_NOMEM, "scheduler: no memory");

@@ -31,7 +31,7 @@ typedef struct window_memory {
 } window_memory;
 
 /* Takes all its memory. RAD_E_NOMEM and the like in words; fini in any case. */
-rad_status window_memory_init(window_memory *w, const rad_env *env, const runner_info *model,
+rad_status window_memory_init(window_memory *w, const rad_env *env, runner *model,
                               uint32_t num_pages, uint32_t page_size,
                               const rad_req_to_token_pool_params *rows, rad_error *err);
 void window_memory_fini(window_memory *w, const rad_env *env);

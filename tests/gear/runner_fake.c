@@ -17,14 +17,22 @@
  * last `window` positions. So a slot of window memory that was given back too early, or was never
  * translated, shows just the same.
  *
+ * One that chooses itself keeps the digests, as a GPU its logits, and makes logits of them where
+ * somebody asks.
+ *
+ * K/V on a device are read and written by the pool's calls.
+ *
  * Invariant, which the tests hold against runner_fake_next(): the answer depends on
  * the tokens alone, however they were batched, chunked or cached. */
 #include "gear/runner_fake.h"
 #include "base/base.h"
 #include "base/mix64.h"
 #include "gear/kv_buffers.h"
+#include "mem/kv_pool.h"
 #include "model/batch_check.h"
 
+#include <math.h>
+#include <radish/mla_kv_pool.h>
 #include <stdlib.h>
 
 enum { VALUE_BYTES = 8 };
@@ -35,9 +43,15 @@ typedef struct runner_fake {
     uint32_t max_batch_logits;
     uint32_t fail_every;
     bool full; /* a layer sees everything */
-    uint64_t num_forwards;
+    bool mla;
+    rad_device *device;
+    runner_fake_counts asked;
     float *logits; /* [max_batch_logits][vocab_size] */
     size_t logits_bytes;
+    uint64_t *digests; /* [max_batch_logits] what each row of logits of the last forward is of; */
+    uint32_t num_digests;
+    char *scratch; /* sampler_scratch_bytes, and a row of logits; NULL as digests: the scheduler
+                    * chooses */
 } runner_fake;
 
 static uint64_t value_of(rad_token token, uint32_t position, uint64_t digest)
@@ -110,8 +124,9 @@ void runner_fake_store(rad_token_to_kv_pool *pool, uint32_t layer, rad_slot slot
     rad_kv_pool_set_kv_buffer(pool, layer, &slot, 1, row, row + VALUE_BYTES);
 }
 
-typedef struct view {          /* a layer of a pool */
-    rad_token_to_kv_pool *mla; /* NULL: k and v are read */
+typedef struct view { /* a layer of a pool */
+    bool by_calls;    /* k and v are not looked at */
+    bool mla;
     const void *k, *v;
     rad_dtype dtype;
     rad_token_to_kv_pool *kv;
@@ -121,7 +136,8 @@ typedef struct view {          /* a layer of a pool */
 static view view_of(rad_token_to_kv_pool *kv, uint32_t layer)
 {
     const rad_token_to_kv_pool_params *params = rad_kv_pool_params(kv);
-    return (view){.mla = params->kind == RAD_KV_MLA ? kv : NULL,
+    return (view){.mla = params->kind == RAD_KV_MLA,
+                  .by_calls = params->kind == RAD_KV_MLA || !device_is_cpu(kv->device),
                   .k = kv_key_buffer(kv, layer),
                   .v = kv_value_buffer(kv, layer),
                   .dtype = (rad_dtype)params->dtype,
@@ -136,9 +152,9 @@ static uint64_t value_in(const float *numbers)
 
 static uint64_t look_at(const view *pool, uint32_t position, rad_slot slot)
 {
-    if (pool->mla) {
-        float row[2 * VALUE_BYTES];
-        rad_status status = rad_kv_pool_get_kv(pool->mla, 0, &slot, 1, row, NULL);
+    if (pool->by_calls) {
+        float row[2 * VALUE_BYTES], *v = pool->mla ? NULL : row + VALUE_BYTES;
+        rad_status status = rad_kv_pool_get_kv(pool->kv, pool->layer, &slot, 1, row, v);
         RAD_ASSERT(status == RAD_OK);
         return seen(position, value_in(row), value_in(row + VALUE_BYTES));
     }
@@ -146,11 +162,20 @@ static uint64_t look_at(const view *pool, uint32_t position, rad_slot slot)
                 load_value(pool->v, pool->dtype, slot));
 }
 
-static void write_logits(runner_fake *f, uint32_t row, uint64_t digest)
+static void write_logits(const runner_fake *f, uint64_t digest, float *out)
 {
-    float *out = f->logits + (size_t)row * f->base.info.vocab_size;
     for (uint32_t id = 0; id < f->base.info.vocab_size; id++)
         out[id] = logit_of(digest, id);
+}
+
+static void end_row(runner_fake *f, uint32_t row, uint64_t digest, bool wanted)
+{
+    float *out = f->logits + (size_t)row * f->base.info.vocab_size;
+    if (f->digests) f->digests[row] = digest;
+    if (wanted)
+        write_logits(f, digest, out);
+    else /* a row that nobody asked for is not looked at */
+        *out = NAN;
 }
 
 /* One request's rows, of both kinds of layers. */
@@ -169,7 +194,7 @@ static uint64_t near_digest(const fake_rows *rows, uint32_t begin, uint32_t end)
 }
 
 static void run_request(runner_fake *f, const forward_batch *batch, uint32_t r,
-                        const fake_rows *rows, bool fail, uint32_t *next_logits)
+                        const fake_rows *rows, bool fail, bool wanted, uint32_t *next_logits)
 {
     uint32_t prefix = batch->extend_prefix_lens[r], start = batch->extend_start_loc[r];
     uint64_t far = 0;
@@ -191,7 +216,7 @@ static void run_request(runner_fake *f, const forward_batch *batch, uint32_t r,
             near = near_digest(rows, first, p + 1);
         }
         if (*next_logits < batch->num_logits && batch->logits_indices[*next_logits] == t)
-            write_logits(f, (*next_logits)++, joined(far, near));
+            end_row(f, (*next_logits)++, joined(far, near), wanted);
     }
 }
 
@@ -202,7 +227,9 @@ static rad_status fake_forward(runner *self, const forward_batch *batch, const f
     rad_status status = batch_check(&self->info, batch, UINT32_MAX, f->max_batch_logits, err);
     if (status != RAD_OK) return status;
 
-    bool fail = f->fail_every && ++f->num_forwards % f->fail_every == 0;
+    f->asked.forwards++;
+    f->asked.with_logits += logits != NULL;
+    bool fail = f->fail_every && f->asked.forwards % f->fail_every == 0;
     const bool apart = batch->window_kv_pool, slides = self->info.window_layers;
     view far = {0}, near = {0};
     if (f->full) far = view_of(batch->token_to_kv_pool, slides && !apart);
@@ -218,13 +245,61 @@ static rad_status fake_forward(runner *self, const forward_batch *batch, const f
                                 .far_row = rad_req_to_token_row(batch->req_to_token_pool, row),
                                 .near_row = rad_req_to_token_row(near_rows, row),
                                 .window = self->info.sliding_window};
-        run_request(f, batch, r, &rows, fail, &next_logits);
+        run_request(f, batch, r, &rows, fail, logits || !f->digests, &next_logits);
     }
+    f->num_digests = next_logits;
     if (fail)
         return rad_fail(err, RAD_E_IO, "runner_fake: forward %llu fails, as was asked for",
-                        (unsigned long long)f->num_forwards);
-    *logits = f->logits;
+                        (unsigned long long)f->asked.forwards);
+    if (logits) *logits = f->logits;
     return RAD_OK;
+}
+
+static rad_status fake_sample(runner *self, const runner_sample *rows, uint32_t num_rows,
+                              rad_token *tokens, rad_error *err)
+{
+    runner_fake *f = (runner_fake *)self;
+    uint32_t vocab_size = self->info.vocab_size;
+    float *row = (float *)(void *)(f->scratch + sampler_scratch_bytes(vocab_size));
+    if (num_rows != f->num_digests)
+        return rad_fail(err, RAD_E_INVAL, "runner_fake: %u rows, the last forward had %u", num_rows,
+                        f->num_digests);
+    for (uint32_t i = 0; i < num_rows; i++) {
+        const runner_sample *a = &rows[i];
+        write_logits(f, f->digests[i], row);
+        tokens[i] = sampler_next(row, vocab_size, a->params, a->output, a->num_output, a->position,
+                                 f->scratch);
+    }
+    f->asked.sampled += num_rows;
+    return RAD_OK;
+}
+
+static rad_status fake_create_pool(runner *self, const rad_env *env,
+                                   const runner_pool_params *params, rad_token_to_kv_pool **out,
+                                   rad_error *err)
+{
+    const runner_fake *f = (const runner_fake *)self;
+    const runner_info *info = &self->info;
+    if (!f->mla) return runner_make_pool(info, f->device, env, params, out, err);
+    const rad_mla_kv_pool_params p = {.struct_size = sizeof p,
+                                      .num_pages = params->num_pages,
+                                      .page_size = params->page_size,
+                                      .num_layers = info->num_layers,
+                                      .kv_lora_rank = info->v_head_dim,
+                                      .rope_dim = info->head_dim - info->v_head_dim,
+                                      .dtype = info->kv_dtype,
+                                      .device = f->device};
+    return rad_mla_kv_pool_create(env, &p, out, err);
+}
+
+runner_fake_counts runner_fake_asked(const runner *fake)
+{
+    return ((const runner_fake *)fake)->asked;
+}
+
+static size_t scratch_bytes(const runner_fake *f)
+{
+    return sampler_scratch_bytes(f->base.info.vocab_size) + f->base.info.vocab_size * sizeof(float);
 }
 
 static void fake_destroy(runner *self)
@@ -232,10 +307,17 @@ static void fake_destroy(runner *self)
     runner_fake *f = (runner_fake *)self;
     rad_env env = f->env;
     rad_free(&env, f->logits, f->logits_bytes);
+    rad_free(&env, f->digests, f->max_batch_logits * sizeof *f->digests);
+    rad_free(&env, f->scratch, scratch_bytes(f));
     rad_free(&env, f, sizeof *f);
 }
 
-static const runner_ops fake_ops = {.forward = fake_forward, .destroy = fake_destroy};
+static const runner_ops fake_ops = {
+    .forward = fake_forward, .create_pool = fake_create_pool, .destroy = fake_destroy};
+static const runner_ops choosing_ops = {.forward = fake_forward,
+                                        .create_pool = fake_create_pool,
+                                        .destroy = fake_destroy,
+                                        .sample = fake_sample};
 
 rad_status runner_fake_create(const rad_env *env, const runner_fake_params *params, runner **out,
                               rad_error *err)
@@ -250,7 +332,7 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
     runner_fake *f = rad_alloc(&full, sizeof *f);
     if (!f) return rad_fail(err, RAD_E_NOMEM, "runner_fake: no memory");
     f->env = full;
-    f->base.ops = &fake_ops;
+    f->base.ops = p.chooses ? &choosing_ops : &fake_ops;
     f->base.info = (runner_info){.vocab_size = p.vocab_size,
                                  .context_length = p.context_length,
                                  .num_layers = p.window && !p.window_only ? 2 : 1,
@@ -259,13 +341,21 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
                                  .num_kv_heads = 1,
                                  .head_dim = p.mla ? 2 * VALUE_BYTES : VALUE_BYTES,
                                  .v_head_dim = VALUE_BYTES,
-                                 .kv_dtype = RAD_F32};
+                                 .kv_dtype = p.kv_dtype,
+                                 .num_threads = 1};
+    f->base.info = runner_with_token_bytes(f->base.info);
+    f->mla = p.mla;
+    f->device = p.device;
     f->max_batch_logits = p.max_batch_logits;
     f->fail_every = p.fail_every;
     f->full = !p.window || !p.window_only;
     f->logits_bytes = rad_mul(rad_mul(p.max_batch_logits, p.vocab_size), sizeof(float));
     f->logits = rad_alloc(&full, f->logits_bytes);
-    if (!f->logits) {
+    if (p.chooses) {
+        f->digests = rad_alloc(&full, p.max_batch_logits * sizeof *f->digests);
+        f->scratch = rad_alloc(&full, scratch_bytes(f));
+    }
+    if (!f->logits || (p.chooses && (!f->digests || !f->scratch))) {
         fake_destroy(&f->base);
         return rad_fail(err, RAD_E_NOMEM, "runner_fake: no memory for %u rows of %u logits",
                         p.max_batch_logits, p.vocab_size);

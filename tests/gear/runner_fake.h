@@ -18,10 +18,21 @@ typedef struct runner_fake_params {
     uint32_t window;           /* tokens of a sliding window, the newest included; 0: none. Layer 0
                                 * has it then, and layer 1 sees everything, */
     uint32_t window_only;      /* 1: but there is no layer 1 */
+    uint32_t chooses;          /* 1: it samples itself, and has no logits that nobody asks for */
+    rad_dtype kv_dtype;        /* 0 = f32; bf16 */
+    uint32_t reserved;
+    rad_device *device; /* where its K/V are; NULL: the host */
 } runner_fake_params;
+
+/* What was asked of it so far. */
+typedef struct runner_fake_counts {
+    uint64_t forwards, with_logits, sampled;
+} runner_fake_counts;
 
 rad_status runner_fake_create(const rad_env *env, const runner_fake_params *params, runner **out,
                               rad_error *err);
+
+runner_fake_counts runner_fake_asked(const runner *fake);
 
 /* The token greedy decoding gives after `tokens`, computed without any cache: the
  * oracle of the tests. */

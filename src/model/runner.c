@@ -1,0 +1,41 @@
+/* runner.c - KV pools of runners whose layers are all alike. */
+#include "model/runner.h"
+
+static rad_token_to_kv_pool_params kv_params(const runner_info *info, uint32_t num_layers)
+{
+    return (rad_token_to_kv_pool_params){.struct_size = sizeof(rad_token_to_kv_pool_params),
+                                         .num_layers = num_layers,
+                                         .num_kv_heads = info->num_kv_heads,
+                                         .head_dim = info->head_dim,
+                                         .v_head_dim = info->v_head_dim,
+                                         .dtype = info->kv_dtype};
+}
+
+static size_t token_bytes(const runner_info *info, uint32_t num_layers)
+{
+    const rad_token_to_kv_pool_params p = kv_params(info, num_layers);
+    return num_layers ? rad_kv_pool_bytes_per_token(&p) : 0;
+}
+
+runner_info runner_with_token_bytes(runner_info info)
+{
+    info.full_token_bytes = token_bytes(&info, info.num_layers - info.window_layers);
+    info.window_token_bytes = token_bytes(&info, info.window_layers);
+    return info;
+}
+
+rad_status runner_make_pool(const runner_info *info, rad_device *device, const rad_env *env,
+                            const runner_pool_params *params, rad_token_to_kv_pool **out,
+                            rad_error *err)
+{
+    uint32_t num_layers = info->num_layers;
+    if (params->layers == RUNNER_FULL_LAYERS) num_layers -= info->window_layers;
+    if (params->layers == RUNNER_WINDOW_LAYERS) num_layers = info->window_layers;
+    *out = NULL;
+    if (!num_layers) return RAD_OK;
+    rad_token_to_kv_pool_params p = kv_params(info, num_layers);
+    p.num_pages = params->num_pages;
+    p.page_size = params->page_size;
+    p.device = device;
+    return rad_token_to_kv_pool_create(env, &p, out, err);
+}
