@@ -112,12 +112,12 @@ static void micro_init(micro *m, const char *arch, const change *c)
     put_kv(m, "rope.dimension_count", HEAD_DIM, 0);
     static const char *const extra[] = {
         "rope.scaling.type", "expert_count", "attention.causal", "attention.sliding_window",
-        "residual_scale",
+        "residual_scale", "nextn_predict_layers",
         /* floats */
         "rope.scale_linear", "rope.scaling.factor", "rope.scaling.attn_factor",
         "rope.scaling.yarn_log_multiplier", "attention.clamp_kqv", "attn_logit_softcapping"};
     for (size_t i = 0; i < sizeof extra / sizeof extra[0]; i++)
-        if (c->key && !strcmp(c->key, extra[i])) put_kv(m, extra[i], 0, i >= 5);
+        if (c->key && !strcmp(c->key, extra[i])) put_kv(m, extra[i], 0, i >= 6);
     if (c->tokens) {
         gguf_put_kv_arr(&m->b, "tokenizer.ggml.tokens", GGUF_STR, c->tokens);
         for (uint32_t i = 0; i < c->tokens; i++)
@@ -184,6 +184,35 @@ TEST(the_micro_models_are_fine)
     check_change("llama", &(change){.key = "attention.sliding_window", .value = 5});
     check_change("llama", &(change){.key = "attention.sliding_window", .value = UINT32_MAX - 1});
     check_change("qwen3", &(change){.key = "attention.sliding_window", .value = 64});
+}
+
+static void note_left_out(void *user, rad_log_level level, const char *text)
+{
+    (void)level;
+    if (strstr(text, "left out")) snprintf(user, 256, "%s", text);
+}
+
+/* Those of a head that predicts further tokens: here the second of two layers. */
+TEST(layers_of_next_token_prediction_are_left_out)
+{
+    check_change("llama", &(change){.key = "nextn_predict_layers", .value = 1});
+    check_change("llama", &(change){.key = "nextn_predict_layers",
+                                    .value = 2,
+                                    .want = RAD_E_FORMAT,
+                                    .words = {"llama.nextn_predict_layers is 2", "0 to 1"}});
+    micro m;
+    micro_init(&m, "qwen3", &(change){.key = "nextn_predict_layers", .value = 1});
+    gguf_file *file;
+    CHECK_OK(gguf_open_memory(NULL, m.b.bytes, m.b.len, &file, NULL));
+    char said[256] = "";
+    const rad_env env = {.struct_size = sizeof env, .user = said, .log = note_left_out};
+    runner *r;
+    const model_runner_params params = {.dtype = RAD_F32, .max_batch_tokens = 4};
+    CHECK_OK(model_runner_create(&env, file, &params, &r, NULL));
+    CHECK(r->info.num_layers == 1 && strstr(said, "11 tensors"));
+    runner_destroy(r);
+    gguf_close(file);
+    gguf_builder_fini(&m.b);
 }
 
 TEST(every_missing_tensor_is_named)

@@ -28,12 +28,12 @@ static void find_name(const gguf_file *file, const char *path, char *name)
 enum { MOST_CHUNK = 1 << 20, MOST_RUNNING = 1 << 16 };
 
 /* What one more row costs the runner's buffers: its line in the table of slots, and one in each
- * buffer, nearly a batch's tokens and logits; see llama_buffers_init. */
+ * buffer, nearly a batch's tokens and logits; see forward_buffers_init. */
 static uint64_t row_bytes(const model_config *c, uint32_t context)
 {
     uint64_t lines = c->sliding_window ? 2ull * context : context; /* window rows, too */
-    uint64_t numbers = lines + c->vocab_size + 3ull * c->dim + 3ull * c->ffn_dim +
-                       2ull * config_qkv_dim(c);
+    const config_widths most = config_widest(c);
+    uint64_t numbers = lines + c->vocab_size + 3ull * c->dim + 3ull * most.ffn + 2ull * most.qkv;
     return numbers * sizeof(float);
 }
 

@@ -1,7 +1,9 @@
 /* config.h - the hyper-parameters of a model, read from GGUF keys and checked.
  *
- * All architectures are one forward pass with a few differences; those stand in one table
- * here (model_arch), and the rest of the code asks the table. */
+ * All architectures are one forward pass over layers. What sets an architecture apart stands in
+ * one table (model_arch, config_arch.c); what sets a layer apart is the layer's own
+ * (layer_config): its kind, heads, RoPE table, window, whether it is a mixture of experts, and
+ * where its K/V lie. The rest of the code asks the layer. */
 #ifndef MODEL_CONFIG_H
 #define MODEL_CONFIG_H
 
@@ -24,8 +26,38 @@ typedef enum ffn_kind {
 typedef enum window_layers {
     WINDOW_NONE, /* none may: such a file is refused */
     WINDOW_ALL,
-    WINDOW_EVEN /* 0, 2, 4, ... */
+    WINDOW_BUT_LAST /* all but the last of every window_period layers, unless a key says other */
 } window_layers;
+
+/* How layers with a window rotate. */
+typedef enum window_rope {
+    WINDOW_ROPE_SAME,     /* as the others */
+    WINDOW_ROPE_PLAIN,    /* with the others' base, not stretched */
+    WINDOW_ROPE_OWN_BASE, /* with a base of their own, not stretched */
+} window_rope;
+
+typedef enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEAD, /* RMS norm of each head of q and k before RoPE */
+    QK_NORM_ROW   /* of all heads of q together, and of k */
+} qk_norm;
+
+/* Whether feed-forward layers are mixtures of experts. */
+typedef enum experts_where {
+    EXPERTS_NEVER,
+    EXPERTS_MAYBE, /* where the key expert_count is > 0 */
+    EXPERTS_ALWAYS
+} experts_where;
+
+/* What a router makes of its scores. */
+typedef enum router_kind {
+    ROUTER_SOFTMAX = 1, /* GGUF's numbers: softmax over all experts, the largest are chosen */
+    ROUTER_SIGMOID = 2,
+    ROUTER_SOFTMAX_OF_CHOSEN = 3 /* the largest scores are chosen, softmax over those */
+} router_kind;
+
+struct config_reader;
+struct model_config;
 
 /* What one family does unlike the first: RMS norms before attention and feed-forward,
  * which are added to the residual stream. */
@@ -34,13 +66,26 @@ typedef struct model_arch {
     rope_kind rope;
     ffn_kind ffn;
     window_layers window;
+    uint32_t window_period;
     uint32_t window_absent; /* the window of files that do not name one; 0 = none */
-    bool qk_norm;           /* RMS norm of each head of q and k before RoPE */
-    bool qkv_bias;          /* added to q, k and v */
-    bool fused;             /* q, k, v are one tensor (attn_qkv); gate and up too (ffn_up) */
-    bool post_norms;        /* RMS norm of what attention and feed-forward add */
-    bool scale_embedding;   /* by sqrt(dim) */
-    bool logit_caps;        /* cap * tanh(x / cap), of attention's scores and of the logits */
+    window_rope window_rope;
+    uint32_t no_rope_period; /* the last of so many layers does not rotate; 0 = all do */
+    qk_norm qk_norm;
+    bool qkv_bias;        /* added to q, k and v */
+    bool fused;           /* q, k, v are one tensor (attn_qkv); gate and up too (ffn_up) */
+    bool no_pre_norms;    /* attention and feed-forward read the residual stream as it is */
+    bool post_norms;      /* RMS norm of what attention and feed-forward add */
+    bool scale_embedding; /* by sqrt(dim) */
+    bool logit_caps;      /* cap * tanh(x / cap), of attention's scores and of the logits */
+    bool scales;          /* embedding_scale, residual_scale, logit_scale; whether RoPE is at all */
+    bool rope_sections;   /* multi-axis RoPE: of text all axes are one */
+    bool q_temperature;   /* q grows with the position's logarithm */
+    uint32_t layers_of_dim; /* the model of so many layers scales q . k by dim / heads, which its
+                             * files do not say */
+    experts_where experts;
+    router_kind router;
+    bool raw_weights; /* the chosen weights are not divided by their sum */
+    bool shared_gate; /* the shared expert has a sigmoid gate */
 } model_arch;
 
 /* How RoPE was stretched past the context it was trained on. Rotation i of a head turns by
@@ -57,26 +102,65 @@ typedef struct rope_scaling {
     const char *divisors; /* tensor [rope_dim / 2], or NULL: all 1 */
 } rope_scaling;
 
+/* One table of angles. */
+typedef struct rope_config {
+    float base;
+    rope_scaling scaling;
+} rope_config;
+
+enum { MODEL_MOST_LAYERS = 512, MODEL_ROPES = 2, ROPE_NONE = MODEL_ROPES };
+
+/* What a layer does with a token's past. Kinds that keep a state instead of K/V (delta rule,
+ * Mamba, short convolution) are further values here, with sizes of their own. */
+typedef enum mixer_kind { MIXER_ATTENTION } mixer_kind;
+
+typedef struct layer_config {
+    mixer_kind mixer;
+    bool experts; /* a mixture; else one feed-forward block of ffn_dim */
+    uint8_t rope; /* of config.ropes; ROPE_NONE: it does not rotate */
+    uint32_t num_heads;
+    uint32_t num_kv_heads; /* divides num_heads */
+    uint32_t head_dim;
+    uint32_t v_head_dim;
+    uint32_t ffn_dim;
+    uint32_t window;   /* tokens, the newest included; 0 = all */
+    uint32_t kv_layer; /* its number among those that slide, or among those that do not: which
+                        * layer of that kind's KV pool it is */
+} layer_config;
+
+typedef struct experts_config {
+    uint32_t count;      /* 0 = the model has none */
+    uint32_t used;       /* of them, by each token */
+    uint32_t dim;        /* ffn_dim of one */
+    uint32_t shared_dim; /* of the expert that every token uses; 0 = there is none */
+    router_kind router;
+    bool normed; /* the chosen weights are divided by their sum */
+    float scale; /* and multiplied by this */
+} experts_config;
+
 typedef struct model_config {
     const model_arch *arch;
     uint32_t vocab_size; /* rows of token_embd.weight */
     uint32_t context_length;
     uint32_t num_layers;
-    uint32_t dim; /* embedding_length */
-    uint32_t ffn_dim;
-    uint32_t num_heads;
-    uint32_t num_kv_heads; /* divides num_heads */
-    uint32_t head_dim;
-    uint32_t v_head_dim;
-    uint32_t rope_dim; /* even, <= head_dim; what lies behind is not rotated */
-    float rope_base;
-    rope_scaling scaling;
+    uint32_t num_skipped; /* layers behind them: heads that predict further tokens */
+    uint32_t dim;         /* embedding_length */
+    uint32_t rope_dim;    /* even, <= head_dim; what lies behind is not rotated */
+    rope_config ropes[MODEL_ROPES];
+    uint32_t num_ropes;
     float rms_eps;
-    float attn_scale;        /* q . k times this */
-    float attn_logit_cap;    /* 0 = none */
-    float final_logit_cap;   /* 0 = none */
-    uint32_t sliding_window; /* tokens, the newest included; 0 = none, or past the context */
+    float embedding_scale; /* what a token's row is multiplied by */
+    float residual_scale;  /* what attention and feed-forward add is multiplied by */
+    float logit_scale;     /* logits are divided by it */
+    float attn_scale;      /* q . k times this */
+    float attn_logit_cap;  /* 0 = none */
+    float final_logit_cap; /* 0 = none */
+    float q_temperature;   /* q at position p times 1 + this * ln(1 + floor(p / q_period)); 0 */
+    uint32_t q_period;
+    uint32_t sliding_window; /* of the layers that slide; 0 = none, or past the context */
     bool tied;               /* no output.weight: token_embd.weight serves */
+    experts_config experts;
+    layer_config layers[MODEL_MOST_LAYERS];
 } model_config;
 
 /* `context` is the context that will be in force (0: the model's): some models have other
@@ -90,52 +174,41 @@ rad_status model_config_read(const gguf_file *file, uint32_t context, model_conf
  * where the room ends. */
 void model_config_describe(const model_config *config, char *text, size_t room);
 
-/* Whether a layer looks no further back than the window. */
-static inline bool config_slides(const model_config *c, uint32_t layer)
-{
-    return c->sliding_window && (c->arch->window == WINDOW_ALL || layer % 2 == 0);
-}
-
 /* Of one layer, as radix_attention wants it: -1 = none. */
-static inline int32_t config_window(const model_config *c, uint32_t layer)
+static inline int32_t layer_window(const layer_config *l)
 {
-    return config_slides(c, layer) ? (int32_t)c->sliding_window : -1;
+    return l->window ? (int32_t)l->window : -1;
 }
 
 /* How many layers slide. */
-static inline uint32_t config_window_layers(const model_config *c)
-{
-    if (!c->sliding_window) return 0;
-    return c->arch->window == WINDOW_ALL ? c->num_layers : (c->num_layers + 1) / 2;
-}
-
-/* A layer's number among those of its kind (all that slide, or all that do not): which layer of
- * that kind's KV pool it is. */
-static inline uint32_t config_kv_layer(const model_config *c, uint32_t layer)
-{
-    return c->sliding_window && c->arch->window == WINDOW_EVEN ? layer / 2 : layer;
-}
+uint32_t config_window_layers(const model_config *c);
 
 /* Widths in elements, for matrices and buffers. No overflow: model_config_read limits them. */
-static inline uint32_t config_q_dim(const model_config *c)
+static inline uint32_t layer_q_dim(const layer_config *l)
 {
-    return c->num_heads * c->head_dim;
+    return l->num_heads * l->head_dim;
 }
-static inline uint32_t config_k_dim(const model_config *c)
+static inline uint32_t layer_k_dim(const layer_config *l)
 {
-    return c->num_kv_heads * c->head_dim;
+    return l->num_kv_heads * l->head_dim;
 }
-static inline uint32_t config_v_dim(const model_config *c)
+static inline uint32_t layer_v_dim(const layer_config *l)
 {
-    return c->num_kv_heads * c->v_head_dim;
+    return l->num_kv_heads * l->v_head_dim;
 }
-static inline uint32_t config_attn_dim(const model_config *c)
+static inline uint32_t layer_attn_dim(const layer_config *l)
 {
-    return c->num_heads * c->v_head_dim;
+    return l->num_heads * l->v_head_dim;
 }
-static inline uint32_t config_qkv_dim(const model_config *c)
+static inline uint32_t layer_qkv_dim(const layer_config *l)
 {
-    return config_q_dim(c) + config_k_dim(c) + config_v_dim(c);
+    return layer_q_dim(l) + layer_k_dim(l) + layer_v_dim(l);
 }
+
+/* The largest of any layer, for buffers that all of them use. */
+typedef struct config_widths {
+    uint32_t q, k, v, attn, qkv, ffn;
+} config_widths;
+config_widths config_widest(const model_config *c);
 
 #endif

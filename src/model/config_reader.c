@@ -68,6 +68,50 @@ float config_f32_or_0(config_reader *r, const char *name, float absent)
     return read_f32(r, name, absent, false, true);
 }
 
+bool config_bool(config_reader *r, const char *name, bool absent)
+{
+    bool value = absent;
+    if (r->status != RAD_OK) return absent;
+    config_key(r, name);
+    rad_status status = gguf_get_bool(r->file, r->key, &value, r->err);
+    if (status != RAD_OK && status != RAD_NONE) r->status = status;
+    return value;
+}
+
+rad_status config_misfit(config_reader *r, const char *expected)
+{
+    return rad_fail(r->err, RAD_E_FORMAT, "model: key %s: expected %s", r->key, expected);
+}
+
+void config_u32s(config_reader *r, const char *name, uint32_t absent, uint32_t least, uint32_t most,
+                 uint32_t *out, uint32_t count)
+{
+    if (r->status != RAD_OK) return;
+    config_key(r, name);
+    const gguf_kv *kv = gguf_find_kv(r->file, r->key);
+    if (!kv || kv->type != GGUF_ARR) {
+        uint32_t value = read_u32(r, name, absent, absent < least, least, most);
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = value;
+        return;
+    }
+    const gguf_array *a = &kv->arr;
+    if (a->count != count || (a->type != GGUF_I32 && a->type != GGUF_U32)) {
+        r->status = rad_fail(r->err, RAD_E_FORMAT,
+                             "model: key %s has %llu values, expected %u integers, one for each "
+                             "layer",
+                             r->key, (unsigned long long)a->count, count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        out[i] = (uint32_t)gguf_arr_i32(a, i); /* one below 0 becomes too large */
+        if (out[i] >= least && out[i] <= most) continue;
+        r->status = rad_fail(r->err, RAD_E_FORMAT, "model: key %s[%u] is %d, expected %u to %u",
+                             r->key, i, gguf_arr_i32(a, i), least, most);
+        return;
+    }
+}
+
 void config_refuse(config_reader *r, const char *name, double neutral)
 {
     if (r->status != RAD_OK) return;

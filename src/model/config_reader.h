@@ -30,13 +30,30 @@ float config_f32(config_reader *r, const char *name, float absent);
 /* A finite number >= 0, with a default that may be 0. */
 float config_f32_or_0(config_reader *r, const char *name, float absent);
 
+/* A bool, with a default. */
+bool config_bool(config_reader *r, const char *name, bool absent);
+
+/* One integer for all of `count` layers, or an array with one for each; all in [least, most].
+ * `absent`: what all get without the key; below `least`: the key must be there. */
+void config_u32s(config_reader *r, const char *name, uint32_t absent, uint32_t least, uint32_t most,
+                 uint32_t *out, uint32_t count);
+
 /* A key that must be absent, or a number (or bool) that changes nothing. */
 void config_refuse(config_reader *r, const char *name, double neutral);
 
 bool config_str_is(gguf_str s, const char *text);
 
-/* config_rope.c: rope.* into c->rope_base and c->scaling; c->rope_dim, head_dim and
- * context_length are set. */
+/* Fails with what r->key is and "expected ...". */
+rad_status config_misfit(config_reader *r, const char *expected);
+
+/* config_arch.c: the architecture that the file names. */
+rad_status config_find_arch(const gguf_file *file, const model_arch **out, rad_error *err);
+
+/* config_layers.c: heads, feed-forward widths, windows and RoPE tables of all layers; what is
+ * the model's alone is set, but for the tables. */
+rad_status config_read_layers(config_reader *r, model_config *c);
+
+/* config_rope.c: rope.* into c->ropes; c->rope_dim and context_length are set. */
 rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c);
 
 #endif

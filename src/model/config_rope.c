@@ -19,7 +19,8 @@ static bool has_tensor(const config_reader *r, const char *name)
     return gguf_find_tensor(r->file, name) != NULL;
 }
 
-static rad_status choose_divisors(config_reader *r, uint32_t context, model_config *c)
+static rad_status choose_divisors(config_reader *r, uint32_t context, const model_config *c,
+                                  rope_scaling *s)
 {
     static const char long_name[] = "rope_factors_long.weight",
                       short_name[] = "rope_factors_short.weight";
@@ -28,14 +29,14 @@ static rad_status choose_divisors(config_reader *r, uint32_t context, model_conf
         if (has_long || has_short)
             return rad_fail(r->err, RAD_E_FORMAT,
                             "model: rope_freqs.weight and rope_factors_*.weight in one file");
-        c->scaling.divisors = "rope_freqs.weight";
+        s->divisors = "rope_freqs.weight";
     }
     if (!has_long && !has_short) return RAD_OK;
     if (!has_long || !has_short)
         return rad_fail(r->err, RAD_E_FORMAT, "model: tensor %s is missing",
                         has_long ? short_name : long_name);
     if (!context) context = c->context_length;
-    c->scaling.divisors = context > c->scaling.original_context ? long_name : short_name;
+    s->divisors = context > s->original_context ? long_name : short_name;
     return RAD_OK;
 }
 
@@ -64,7 +65,14 @@ static float read_factor(config_reader *r)
     return factor ? factor : 1;
 }
 
-static void read_yarn(config_reader *r, const model_config *c, rope_scaling *s)
+/* The paper's temperature: sqrt(1/t) = 0.1 ln(s) + 1, for q and for k. DeepSeek's variant of it
+ * multiplies the logarithm. */
+static float temperature(float factor, float log_multiplier)
+{
+    return factor > 1 ? 1 + 0.1f * log_multiplier * logf(factor) : 1;
+}
+
+static void read_yarn(config_reader *r, float base, rope_scaling *s)
 {
     s->ext_factor = config_f32_or_0(r, "rope.scaling.yarn_ext_factor", 1);
     s->beta_fast = config_f32(r, "rope.scaling.yarn_beta_fast", 32);
@@ -72,24 +80,62 @@ static void read_yarn(config_reader *r, const model_config *c, rope_scaling *s)
     if (s->factor < 1 && r->status == RAD_OK)
         r->status = rad_fail(r->err, RAD_E_FORMAT, "model: YaRN shrinks the context by %g (%s)",
                              (double)s->factor, r->arch);
-    if (!(c->rope_base > 1) && r->status == RAD_OK) /* all rotations turn alike: none is slow */
+    if (!(base > 1) && r->status == RAD_OK) /* all rotations turn alike: none is slow */
         r->status = rad_fail(r->err, RAD_E_FORMAT, "model: YaRN with a base of %g (%s)",
-                             (double)c->rope_base, r->arch);
-    /* The paper's temperature: sqrt(1/t) = 0.1 ln(s) + 1, for q and for k. */
-    if (s->ext_factor > 0) s->magnitude *= 1 + 0.1f * logf(s->factor);
+                             (double)base, r->arch);
+    /* With a multiplier the temperature is in the scale of attention instead. */
+    float multiplier = config_f32_or_0(r, "rope.scaling.yarn_log_multiplier", 0);
+    if (s->ext_factor > 0) s->magnitude *= temperature(s->factor, 1);
+    if (s->ext_factor > 0 && multiplier > 0) s->magnitude /= temperature(s->factor, multiplier);
+}
+
+/* Multi-axis RoPE turns some rotations by a picture's row or column instead of the position. A
+ * text's three numbers are one, so it is plain RoPE, if every rotation belongs to an axis. */
+static rad_status check_sections(config_reader *r, const model_config *c)
+{
+    if (!c->arch->rope_sections) {
+        config_refuse(r, "rope.dimension_sections", NAN);
+        return r->status;
+    }
+    config_key(r, "rope.dimension_sections");
+    const gguf_kv *kv = gguf_find_kv(r->file, r->key);
+    if (!kv) return r->status;
+    if (kv->type != GGUF_ARR || (kv->arr.type != GGUF_I32 && kv->arr.type != GGUF_U32))
+        return config_misfit(r, "an array of integers");
+    int64_t covered = 0;
+    for (uint64_t i = 0; i < RAD_MIN(kv->arr.count, (uint64_t)4); i++)
+        covered += gguf_arr_i32(&kv->arr, i);
+    if (covered < (int64_t)c->rope_dim / 2)
+        return rad_fail(r->err, RAD_E_UNSUPPORTED,
+                        "model: key %s covers %lld of %u rotations, which is not supported", r->key,
+                        (long long)covered, c->rope_dim / 2);
+    return r->status;
+}
+
+static void read_window_rope(config_reader *r, model_config *c)
+{
+    c->num_ropes = 1;
+    if (c->arch->window_rope == WINDOW_ROPE_SAME) return;
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        if (c->layers[i].rope == 1) c->num_ropes = 2;
+    if (c->num_ropes == 1) return;
+    const float absent = c->arch->window_rope == WINDOW_ROPE_OWN_BASE ? 10000 : c->ropes[0].base;
+    c->ropes[1].base = config_f32(r, "rope.freq_base_swa", absent);
+    c->ropes[1].scaling = (rope_scaling){.factor = 1, .magnitude = 1};
 }
 
 rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)
 {
-    rope_scaling *s = &c->scaling;
+    rope_scaling *s = &c->ropes[0].scaling;
     bool none = false, longrope = false, yarn = false;
     rad_status status = read_type(r, &none, &longrope, &yarn);
     if (status != RAD_OK) return status;
-    config_refuse(r, "rope.scaling.yarn_log_multiplier", 0);
+    if (!c->arch->q_temperature) config_refuse(r, "rope.scaling.yarn_log_multiplier", 0);
     config_refuse(r, "rope.scaling.alpha", 0);
-    config_refuse(r, "rope.dimension_sections", NAN);
+    status = check_sections(r, c);
+    if (status != RAD_OK) return status;
 
-    c->rope_base = config_f32(r, "rope.freq_base", 10000.0f);
+    c->ropes[0].base = config_f32(r, "rope.freq_base", 10000.0f);
     s->original_context =
         config_u32(r, "rope.scaling.original_context_length", c->context_length, INT32_MAX);
     s->factor = read_factor(r);
@@ -97,7 +143,7 @@ rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)
                    config_f32(r, "rope.scaling.yarn_attn_factor", 1);
     if (none) s->factor = 1;
     s->yarn = yarn;
-    if (yarn) read_yarn(r, c, s);
+    if (yarn) read_yarn(r, c->ropes[0].base, s);
     if (r->status != RAD_OK) return r->status;
 
     if (longrope && s->factor != 1)
@@ -105,9 +151,10 @@ rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)
                         "model: longrope with a factor of %g (%s.rope.scaling.factor) is not "
                         "supported",
                         (double)s->factor, r->arch);
-    status = choose_divisors(r, context, c);
+    status = choose_divisors(r, context, c, s);
     if (status == RAD_OK && longrope && !s->divisors)
         return rad_fail(r->err, RAD_E_FORMAT,
                         "model: longrope, but tensor rope_factors_long.weight is missing");
-    return status;
+    read_window_rope(r, c);
+    return status == RAD_OK ? r->status : status;
 }

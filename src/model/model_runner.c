@@ -5,7 +5,7 @@
  * of a step are spread over the threads that have just computed them. */
 #include "model/model_runner.h"
 #include "model/batch_check.h"
-#include "model/llama.h"
+#include "model/forward.h"
 
 #include <stdio.h>
 
@@ -14,9 +14,9 @@ typedef struct model_runner {
     rad_env env;
     compute_pool *pool;
     model_weights weights;
-    llama_buffers buffers;
+    forward_buffers buffers;
     char *sample_scratch; /* sampler_scratch_bytes for each thread */
-    llama llama;
+    forward_pass pass;
 } model_runner;
 
 static rad_status model_forward(runner *self, const forward_batch *batch, const float **logits,
@@ -26,7 +26,7 @@ static rad_status model_forward(runner *self, const forward_batch *batch, const 
     rad_status status =
         batch_check(&self->info, batch, r->buffers.max_tokens, r->buffers.max_logits, err);
     if (status != RAD_OK) return status;
-    status = llama_forward(&r->llama, batch, err);
+    status = forward_run(&r->pass, batch, err);
     if (status == RAD_OK && logits) *logits = r->buffers.logits;
     return status;
 }
@@ -75,7 +75,7 @@ static void model_destroy(runner *self)
     model_runner *r = (model_runner *)self;
     rad_env env = r->env;
     rad_free(&env, r->sample_scratch, sample_bytes(r));
-    llama_buffers_fini(&env, &r->buffers);
+    forward_buffers_fini(&env, &r->buffers);
     model_weights_fini(&env, &r->weights);
     compute_pool_destroy(r->pool);
     rad_free(&env, r, sizeof *r);
@@ -91,9 +91,9 @@ runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
     runner_info info = {.vocab_size = c->vocab_size,
                         .context_length = c->context_length,
                         .num_layers = c->num_layers,
-                        .num_kv_heads = c->num_kv_heads,
-                        .head_dim = c->head_dim,
-                        .v_head_dim = c->v_head_dim,
+                        .num_kv_heads = c->layers[0].num_kv_heads,
+                        .head_dim = c->layers[0].head_dim,
+                        .v_head_dim = c->layers[0].v_head_dim,
                         .kv_dtype = kv_dtype,
                         .window_layers = config_window_layers(c),
                         .sliding_window = c->sliding_window};
@@ -113,19 +113,19 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
 
     uint32_t max_tokens = p->max_batch_tokens ? p->max_batch_tokens : 2048;
     uint32_t max_logits = p->max_batch_logits ? p->max_batch_logits : 256;
-    status = llama_buffers_init(&r->env, &r->weights, max_tokens, RAD_MIN(max_logits, max_tokens),
-                                &r->buffers, err);
+    status = forward_buffers_init(&r->env, &r->weights, max_tokens, RAD_MIN(max_logits, max_tokens),
+                                  &r->buffers, err);
     if (status != RAD_OK) return status;
     r->sample_scratch = rad_alloc(&r->env, sample_bytes(r));
     if (!r->sample_scratch)
         return rad_fail(err, RAD_E_NOMEM, "model: no memory to sample from %u logits",
                         config.vocab_size);
     r->base.info = model_runner_info(&config, p->set_kv_dtype ? p->kv_dtype : p->dtype);
-    r->llama = (llama){.weights = &r->weights,
-                       .buffers = &r->buffers,
-                       .ops = model_ops_find(NULL),
-                       .attn = p->attn ? p->attn : attn_cpu(NULL),
-                       .pool = r->pool};
+    r->pass = (forward_pass){.weights = &r->weights,
+                             .buffers = &r->buffers,
+                             .ops = model_ops_find(NULL),
+                             .attn = p->attn ? p->attn : attn_cpu(NULL),
+                             .pool = r->pool};
     r->base.info.num_threads = compute_pool_num_threads(r->pool);
     return RAD_OK;
 }
@@ -171,7 +171,7 @@ static void log_loaded(const model_runner *r, double seconds)
                 gemm_amx_int8_refusal());
     if (attn_amx_refusal())
         rad_log(&r->env, RAD_LOG_WARN, "model: this CPU has AMX, but %s; attention by %s instead",
-                attn_amx_refusal(), r->llama.attn->name);
+                attn_amx_refusal(), r->pass.attn->name);
 }
 
 rad_status model_runner_create(const rad_env *env, const gguf_file *file,

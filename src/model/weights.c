@@ -13,6 +13,7 @@
 #include "base/bf16.h"
 #include "gguf/quant.h"
 #include "model/tensor_rows.h"
+#include "model/tensors.h"
 #include "model/weights_pack.h"
 
 #include <math.h>
@@ -40,25 +41,6 @@ static void report(load *l, const gguf_tensor *t)
     if (l->loader->progress) l->loader->progress(l->loader->progress_user, l->done, l->total);
 }
 
-/* A name within a layer: "blk.3.attn_q.weight". */
-typedef struct tensor_name {
-    char text[64];
-} tensor_name;
-
-static tensor_name blk(uint32_t layer, const char *name)
-{
-    tensor_name n;
-    snprintf(n.text, sizeof n.text, "blk.%u.%s.weight", layer, name);
-    return n;
-}
-
-static tensor_name blk_bias(uint32_t layer, const char *name)
-{
-    tensor_name n;
-    snprintf(n.text, sizeof n.text, "blk.%u.%s.bias", layer, name);
-    return n;
-}
-
 /* The vectors of several tensors (parts' rows are their lengths), one behind the other. */
 static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_parts, float **out)
 {
@@ -83,14 +65,14 @@ static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_
 
 static rad_status load_vector(load *l, const char *name, uint32_t n, float **out)
 {
-    return load_vectors(l, &(weights_part){name, n, NULL}, 1, out);
+    return load_vectors(l, &(weights_part){.name = name, .rows = n}, 1, out);
 }
 
 /* Divisors of RoPE's angles: any other number would turn all that follows into NaN. */
 static rad_status load_rope_divisors(load *l)
 {
     const model_config *c = &l->w->config;
-    const char *name = c->scaling.divisors;
+    const char *name = c->ropes[0].scaling.divisors;
     if (!name) return RAD_OK;
     rad_status status = load_vector(l, name, c->rope_dim / 2, &l->w->rope_divisors);
     if (l->counts) return status;
@@ -184,10 +166,10 @@ static rad_status load_embedding(load *l)
     model_weights *w = l->w;
     const model_config *c = &w->config;
     if (c->tied) {
-        weights_part both = {"token_embd.weight", c->vocab_size, NULL};
+        weights_part both = {.name = "token_embd.weight", .rows = c->vocab_size};
         return load_matrix(l, &both, 1, c->dim, &w->output);
     }
-    weights_part output = {"output.weight", c->vocab_size, NULL};
+    weights_part output = {.name = "output.weight", .rows = c->vocab_size};
     rad_status status = load_matrix(l, &output, 1, c->dim, &w->output);
     if (status != RAD_OK) return status;
 
@@ -210,130 +192,49 @@ static rad_status load_embedding(load *l)
     return RAD_OK;
 }
 
-/* q, k and v, or gate and up: the parts that `fused` has in one tensor already. */
-static rad_status load_stack(load *l, uint32_t i, const char *fused, const char *const *names,
-                             const uint32_t *rows, uint32_t num_parts, gemm_weight **out)
+/* What a layer has of the field whose rows of the table are [first, end). */
+static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t first, uint32_t end)
 {
-    tensor_name texts[WEIGHTS_MOST_PARTS];
+    const model_config *c = &l->w->config;
+    const layer_config *lc = &c->layers[layer];
+    void *field = (char *)&l->w->layers[layer] + tensor_defs[first].field;
+    tensor_name names[WEIGHTS_MOST_PARTS];
     weights_part parts[WEIGHTS_MOST_PARTS];
-    uint32_t all = 0;
-    for (uint32_t p = 0; p < num_parts; p++) {
-        texts[p] = blk(i, names[p]);
-        parts[p] = (weights_part){texts[p].text, rows[p], NULL};
-        all += rows[p];
+    const tensor_def *def = NULL; /* of the last part: what it has in common with the others */
+    uint32_t num_parts = 0;
+    for (uint32_t r = first; r < end; r++) {
+        if (!(set & tensor_defs[r].when)) continue;
+        def = &tensor_defs[r];
+        RAD_ASSERT_ENV(l->env, num_parts < WEIGHTS_MOST_PARTS);
+        names[num_parts] = tensor_name_of(layer, def);
+        parts[num_parts] = (weights_part){
+            .name = names[num_parts].text,
+            .rows = tensor_size_of(c, lc, def->form == TENSOR_VECTOR ? def->cols : def->rows)};
+        num_parts++;
     }
-    if (fused) {
-        texts[0] = blk(i, fused);
-        parts[0] = (weights_part){texts[0].text, all, NULL};
-        num_parts = 1;
-    }
-    return load_matrix(l, parts, num_parts, l->w->config.dim, out);
+    if (!num_parts) return RAD_OK;
+    if (def->form == TENSOR_VECTOR) return load_vectors(l, parts, num_parts, field);
+    return load_matrix(l, parts, num_parts, tensor_size_of(c, lc, def->cols), field);
 }
 
-static rad_status load_bias(load *l, uint32_t i)
+static rad_status load_layer(load *l, uint32_t layer)
 {
     const model_config *c = &l->w->config;
-    tensor_name q = blk_bias(i, "attn_q"), k = blk_bias(i, "attn_k"), v = blk_bias(i, "attn_v");
-    const weights_part parts[] = {{q.text, config_q_dim(c), NULL},
-                                  {k.text, config_k_dim(c), NULL},
-                                  {v.text, config_v_dim(c), NULL}};
-    return load_vectors(l, parts, 3, &l->w->layers[i].qkv_bias);
-}
-
-static rad_status load_layer(load *l, uint32_t i)
-{
-    static const char *const qkv[] = {"attn_q", "attn_k", "attn_v"}, *const gate_up[] = {"ffn_gate",
-                                                                                         "ffn_up"};
-    const model_config *c = &l->w->config;
-    const model_arch *a = c->arch;
-    layer_weights *w = &l->w->layers[i];
-    const uint32_t qkv_rows[] = {config_q_dim(c), config_k_dim(c), config_v_dim(c)},
-                   gate_up_rows[] = {c->ffn_dim, c->ffn_dim};
-    tensor_name output = blk(i, "attn_output"), down = blk(i, "ffn_down");
-    weights_part attn_output = {output.text, c->dim, NULL}, ffn_down = {down.text, c->dim, NULL};
-    const struct {
-        bool there;
-        const char *name;
-        uint32_t n;
-        float **out;
-    } vectors[] = {
-        {true, "attn_norm", c->dim, &w->attn_norm},
-        {true, "ffn_norm", c->dim, &w->ffn_norm},
-        {a->qk_norm, "attn_q_norm", c->head_dim, &w->q_norm},
-        {a->qk_norm, "attn_k_norm", c->head_dim, &w->k_norm},
-        {a->post_norms, "post_attention_norm", c->dim, &w->post_attn_norm},
-        {a->post_norms, "post_ffw_norm", c->dim, &w->post_ffn_norm},
-    };
-
-    rad_status s = RAD_OK;
-    for (size_t v = 0; v < RAD_COUNT(vectors) && s == RAD_OK; v++)
-        if (vectors[v].there)
-            s = load_vector(l, blk(i, vectors[v].name).text, vectors[v].n, vectors[v].out);
-    if (s == RAD_OK && a->qkv_bias) s = load_bias(l, i);
-    if (s == RAD_OK) s = load_stack(l, i, a->fused ? "attn_qkv" : NULL, qkv, qkv_rows, 3, &w->qkv);
-    if (s == RAD_OK) s = load_matrix(l, &attn_output, 1, config_attn_dim(c), &w->attn_output);
-    if (s == RAD_OK)
-        s = load_stack(l, i, a->fused ? "ffn_up" : NULL, gate_up, gate_up_rows, 2, &w->gate_up);
-    if (s == RAD_OK) s = load_matrix(l, &ffn_down, 1, c->ffn_dim, &w->ffn_down);
-    return s;
-}
-
-static bool name_is(gguf_str name, const char *text)
-{
-    return name.len == strlen(text) && !memcmp(name.data, text, name.len);
-}
-
-static bool known_tensor(const model_config *c, gguf_str name)
-{
-    static const char *const whole[] = {
-        "token_embd.weight", "output_norm.weight",       "output.weight",
-        "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
-    const model_arch *a = c->arch;
-    const struct {
-        bool there;
-        bool bias;
-        const char *name;
-    } in_layer[] = {
-        {true, false, "attn_norm"},
-        {true, false, "attn_output"},
-        {true, false, "ffn_norm"},
-        {true, false, "ffn_up"},
-        {true, false, "ffn_down"},
-        {!a->fused, false, "attn_q"},
-        {!a->fused, false, "attn_k"},
-        {!a->fused, false, "attn_v"},
-        {!a->fused, false, "ffn_gate"},
-        {a->fused, false, "attn_qkv"},
-        {a->qk_norm, false, "attn_q_norm"},
-        {a->qk_norm, false, "attn_k_norm"},
-        {a->qkv_bias, true, "attn_q"},
-        {a->qkv_bias, true, "attn_k"},
-        {a->qkv_bias, true, "attn_v"},
-        {a->post_norms, false, "post_attention_norm"},
-        {a->post_norms, false, "post_ffw_norm"},
-    };
-    for (size_t i = 0; i < RAD_COUNT(whole); i++)
-        if (name_is(name, whole[i])) return true;
-
-    char text[sizeof(tensor_name)];
-    if (name.len >= sizeof text) return false;
-    memcpy(text, name.data, name.len);
-    text[name.len] = 0;
-    uint32_t layer;
-    if (sscanf(text, "blk.%9u.", &layer) != 1 || layer >= c->num_layers) return false;
-    for (size_t i = 0; i < RAD_COUNT(in_layer); i++) {
-        tensor_name n = in_layer[i].bias ? blk_bias(layer, in_layer[i].name)
-                                         : blk(layer, in_layer[i].name);
-        if (in_layer[i].there && !strcmp(text, n.text)) return true;
+    const uint32_t set = tensors_of_layer(c, &c->layers[layer]);
+    rad_status status = RAD_OK;
+    for (uint32_t first = 0, end; first < num_tensor_defs && status == RAD_OK; first = end) {
+        end = tensor_field_end(first);
+        status = load_field(l, layer, set, first, end);
     }
-    return false;
+    return status;
 }
 
 rad_status model_tensors_check(const gguf_file *file, const model_config *config, rad_error *err)
 {
+    bool skipped;
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
-        if (known_tensor(config, t->name)) continue;
+        if (tensor_known(config, t->name, &skipped)) continue;
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "model: tensor %s is not part of the %s architecture as we know it",
                         gguf_show(t->name).text, config->arch->name);
@@ -345,14 +246,14 @@ rad_status model_tensors_check(const gguf_file *file, const model_config *config
 static void link_weights(model_weights *w)
 {
     gemm_weight *last = w->output;
-    for (uint32_t i = 0; i < w->config.num_layers; i++) {
-        layer_weights *l = &w->layers[i];
-        gemm_weight *in_order[] = {l->qkv, l->attn_output, l->gate_up, l->ffn_down};
-        for (size_t k = 0; k < RAD_COUNT(in_order); k++) {
-            gemm_weight_set_next(last, in_order[k]);
-            last = in_order[k];
+    for (uint32_t i = 0; i < w->config.num_layers; i++)
+        for (uint32_t first = 0; first < num_tensor_defs; first = tensor_field_end(first)) {
+            if (tensor_defs[first].form != TENSOR_MATRIX) continue;
+            gemm_weight *next = *(gemm_weight **)((char *)&w->layers[i] + tensor_defs[first].field);
+            if (!next) continue;
+            gemm_weight_set_next(last, next);
+            last = next;
         }
-    }
     gemm_weight_set_next(last, w->output);
 }
 
@@ -383,16 +284,34 @@ static rad_status make_room(load *l)
                     w->matrices_bytes);
 }
 
+/* The bytes to come; what is left out is said once. */
+static void count_tensors(load *l)
+{
+    uint64_t left_out = 0, left_out_bytes = 0;
+    for (uint64_t i = 0; i < gguf_num_tensors(l->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(l->file, i);
+        bool skipped;
+        tensor_known(&l->w->config, t->name, &skipped);
+        *(skipped ? &left_out_bytes : &l->total) += t->bytes;
+        left_out += skipped;
+    }
+    if (left_out)
+        rad_log(l->env, RAD_LOG_INFO,
+                "model: %llu tensors (%.1f MB) of %u layers that predict further tokens are left "
+                "out",
+                (unsigned long long)left_out, (double)left_out_bytes * 1e-6,
+                l->w->config.num_skipped);
+}
+
 static rad_status load_all(load *l)
 {
     model_weights *w = l->w;
     const model_config *c = &w->config;
     rad_status status = model_tensors_check(l->file, c, l->err);
     if (status != RAD_OK) return status;
-    for (uint64_t i = 0; i < gguf_num_tensors(l->file); i++)
-        l->total += gguf_tensor_at(l->file, i)->bytes;
+    count_tensors(l);
 
-    uint32_t widest = RAD_MAX(RAD_MAX(c->dim, c->ffn_dim), config_attn_dim(c));
+    const uint32_t widest = tensors_widest(c);
     uint32_t threads = l->loader->pool ? compute_pool_num_threads(l->loader->pool) : 1;
     l->panel_floats = (size_t)GEMM_PANEL * widest;
     l->panels_bytes = rad_mul(rad_mul(threads, l->panel_floats), sizeof *l->panels);
@@ -420,23 +339,28 @@ rad_status model_weights_load(const rad_env *env, const gguf_file *file, const m
     return status;
 }
 
+static void free_field(const rad_env *env, model_weights *w, uint32_t layer, uint32_t first)
+{
+    const model_config *c = &w->config;
+    const layer_config *lc = &c->layers[layer];
+    void **field = (void **)((char *)&w->layers[layer] + tensor_defs[first].field);
+    if (tensor_defs[first].form == TENSOR_MATRIX) {
+        gemm_weight_destroy(*field);
+        return;
+    }
+    const uint32_t set = tensors_of_layer(c, lc), end = tensor_field_end(first);
+    size_t n = 0;
+    for (uint32_t r = first; r < end; r++)
+        if (set & tensor_defs[r].when) n += tensor_size_of(c, lc, tensor_defs[r].cols);
+    rad_free(env, *field, n * sizeof(float));
+}
+
 void model_weights_fini(const rad_env *env, model_weights *w)
 {
     const model_config *c = &w->config;
-    for (uint32_t i = 0; w->layers && i < c->num_layers; i++) {
-        layer_weights *l = &w->layers[i];
-        rad_free(env, l->attn_norm, c->dim * sizeof(float));
-        rad_free(env, l->ffn_norm, c->dim * sizeof(float));
-        rad_free(env, l->q_norm, c->head_dim * sizeof(float));
-        rad_free(env, l->k_norm, c->head_dim * sizeof(float));
-        rad_free(env, l->qkv_bias, config_qkv_dim(c) * sizeof(float));
-        rad_free(env, l->post_attn_norm, c->dim * sizeof(float));
-        rad_free(env, l->post_ffn_norm, c->dim * sizeof(float));
-        gemm_weight_destroy(l->qkv);
-        gemm_weight_destroy(l->attn_output);
-        gemm_weight_destroy(l->gate_up);
-        gemm_weight_destroy(l->ffn_down);
-    }
+    for (uint32_t i = 0; w->layers && i < c->num_layers; i++)
+        for (uint32_t first = 0; first < num_tensor_defs; first = tensor_field_end(first))
+            free_field(env, w, i, first);
     rad_free(env, w->layers, c->num_layers * sizeof *w->layers);
     rad_free(env, w->output_norm, c->dim * sizeof(float));
     rad_free(env, w->rope_divisors, c->rope_dim / 2 * sizeof(float));

@@ -22,13 +22,15 @@
 
 #include <radish/token_to_kv_pool.h>
 
+/* Which tensors go into which field is said in tensors.c; a field that a layer has none for is
+ * NULL. */
 typedef struct layer_weights {
     float *attn_norm; /* [dim] */
     float *ffn_norm;  /* [dim] */
-    float *q_norm;    /* [head_dim], NULL unless arch->qk_norm */
+    float *q_norm;    /* [head_dim], or of all heads */
     float *k_norm;
-    float *qkv_bias;       /* [q_dim + k_dim + v_dim], NULL unless arch->qkv_bias */
-    float *post_attn_norm; /* [dim], NULL unless arch->post_norms */
+    float *qkv_bias;       /* [q_dim + k_dim + v_dim] */
+    float *post_attn_norm; /* [dim] */
     float *post_ffn_norm;
     gemm_weight *qkv;         /* [q_dim + k_dim + v_dim][dim] */
     gemm_weight *attn_output; /* [dim][attn_dim] */
@@ -41,7 +43,7 @@ typedef struct model_weights {
     rad_dtype dtype;
     layer_weights *layers; /* [num_layers] */
     float *output_norm;    /* [dim] */
-    float *rope_divisors;  /* [rope_dim / 2], NULL unless config.scaling.divisors */
+    float *rope_divisors;  /* [rope_dim / 2], NULL unless ropes[0].scaling.divisors */
     gemm_weight *output;   /* [vocab_size][dim] */
     void *matrices;        /* where all packed ones lie, see weights.c */
     size_t matrices_bytes;

@@ -91,11 +91,10 @@ static rad_status rms_norm(const judge *j, const char *name, uint32_t layer, uin
 
 /* How far rotation i turns per position: base^(-2i/d), slower where the context was
  * stretched. */
-static double frequency(const judge *j, uint32_t i, double divisor)
+static double frequency(const model_config *c, const rope_config *r, uint32_t i, double divisor)
 {
-    const model_config *c = &j->c;
-    const rope_scaling *s = &c->scaling;
-    double d = c->rope_dim, base = (double)c->rope_base, factor = (double)s->factor;
+    const rope_scaling *s = &r->scaling;
+    double d = c->rope_dim, base = (double)r->base, factor = (double)s->factor;
     double freq = pow(base, -2.0 * i / d) / divisor;
     if (!s->yarn) return freq / factor;
     /* The rotations that make beta_fast and beta_slow turns in the original context. */
@@ -109,28 +108,30 @@ static double frequency(const judge *j, uint32_t i, double divisor)
 }
 
 /* x is [token][heads][head_dim]; token t is at position t */
-static rad_status rope(const judge *j, double *x, uint32_t heads)
+static rad_status rope(const judge *j, uint32_t l, double *x, uint32_t heads)
 {
     const model_config *c = &j->c;
+    if (c->layers[l].rope == ROPE_NONE) return RAD_OK;
+    const rope_config *r = &c->ropes[c->layers[l].rope];
     uint32_t half = c->rope_dim / 2;
     const gguf_tensor *divisors = NULL;
-    if (c->scaling.divisors) {
-        rad_status status = find(j, c->scaling.divisors, 0, 0, half, &divisors);
+    if (r->scaling.divisors) {
+        rad_status status = find(j, r->scaling.divisors, 0, 0, half, &divisors);
         if (status != RAD_OK) return status;
         tensor_row(divisors, 0, j->row);
         for (uint32_t i = 0; i < half; i++)
             if (!(j->row[i] > 0) || isinf(j->row[i]))
                 return rad_fail(j->err, RAD_E_FORMAT, "reference: %s[%u] is %g",
-                                c->scaling.divisors, i, (double)j->row[i]);
+                                r->scaling.divisors, i, (double)j->row[i]);
     }
     for (uint32_t i = 0; i < half; i++) {
-        double freq = frequency(j, i, divisors ? (double)j->row[i] : 1);
+        double freq = frequency(c, r, i, divisors ? (double)j->row[i] : 1);
         uint32_t first = c->arch->rope == ROPE_NEOX ? i : 2 * i;
         uint32_t second = c->arch->rope == ROPE_NEOX ? i + half : 2 * i + 1;
         for (uint32_t t = 0; t < j->num_tokens; t++)
             for (uint32_t h = 0; h < heads; h++) {
-                double *head = x + ((size_t)t * heads + h) * c->head_dim;
-                double a = head[first], b = head[second], size = (double)c->scaling.magnitude;
+                double *head = x + ((size_t)t * heads + h) * c->layers[l].head_dim;
+                double a = head[first], b = head[second], size = (double)r->scaling.magnitude;
                 head[first] = size * (a * cos(t * freq) - b * sin(t * freq));
                 head[second] = size * (a * sin(t * freq) + b * cos(t * freq));
             }
@@ -144,9 +145,8 @@ static double capped(double x, double cap)
 }
 
 /* softmax(scale q . k) v over positions 0..t, or the window's last ones of them */
-static void attend(const judge *j, uint32_t t, uint32_t head, uint32_t first)
+static void attend(const judge *j, const layer_config *c, uint32_t t, uint32_t head, uint32_t first)
 {
-    const model_config *c = &j->c;
     uint32_t kv_head = head / (c->num_heads / c->num_kv_heads);
     const double *q = j->q + ((size_t)t * c->num_heads + head) * c->head_dim;
     double *out = j->attended + ((size_t)t * c->num_heads + head) * c->v_head_dim;
@@ -156,7 +156,7 @@ static void attend(const judge *j, uint32_t t, uint32_t head, uint32_t first)
         double dot = 0;
         for (uint32_t i = 0; i < c->head_dim; i++)
             dot += q[i] * k[i];
-        j->scores[p] = capped(dot * (double)c->attn_scale, (double)c->attn_logit_cap);
+        j->scores[p] = capped(dot * (double)j->c.attn_scale, (double)j->c.attn_logit_cap);
         max = fmax(max, j->scores[p]);
     }
     for (uint32_t i = 0; i < c->v_head_dim; i++)
@@ -172,7 +172,7 @@ static void attend(const judge *j, uint32_t t, uint32_t head, uint32_t first)
         out[i] /= total;
 }
 
-/* x += what a block has left in `added`, normed first where the family does so */
+/* x += scale * what a block has left in `added`, normed first where the family does so */
 static rad_status add_to_residual(const judge *j, const char *post_norm, uint32_t l)
 {
     const model_config *c = &j->c;
@@ -181,7 +181,7 @@ static rad_status add_to_residual(const judge *j, const char *post_norm, uint32_
         if (s != RAD_OK) return s;
     }
     for (size_t i = 0; i < (size_t)j->num_tokens * c->dim; i++)
-        j->x[i] += j->added[i];
+        j->x[i] += (double)c->residual_scale * j->added[i];
     return RAD_OK;
 }
 
@@ -189,17 +189,18 @@ static rad_status add_to_residual(const judge *j, const char *post_norm, uint32_
 static rad_status project_qkv(const judge *j, uint32_t l)
 {
     const model_config *c = &j->c;
+    const layer_config *lc = &c->layers[l];
     const struct {
         const char *weight, *bias;
         uint32_t rows;
         double *out;
-    } parts[] = {{"blk.%u.attn_q.weight", "blk.%u.attn_q.bias", config_q_dim(c), j->q},
-                 {"blk.%u.attn_k.weight", "blk.%u.attn_k.bias", config_k_dim(c), j->k},
-                 {"blk.%u.attn_v.weight", "blk.%u.attn_v.bias", config_v_dim(c), j->v}};
+    } parts[] = {{"blk.%u.attn_q.weight", "blk.%u.attn_q.bias", layer_q_dim(lc), j->q},
+                 {"blk.%u.attn_k.weight", "blk.%u.attn_k.bias", layer_k_dim(lc), j->k},
+                 {"blk.%u.attn_v.weight", "blk.%u.attn_v.bias", layer_v_dim(lc), j->v}};
     rad_status s = RAD_OK;
     for (uint32_t i = 0, row = 0; i < 3 && s == RAD_OK; row += parts[i++].rows) {
         if (c->arch->fused)
-            s = matmul_part(j, "blk.%u.attn_qkv.weight", l, config_qkv_dim(c), row, parts[i].rows,
+            s = matmul_part(j, "blk.%u.attn_qkv.weight", l, layer_qkv_dim(lc), row, parts[i].rows,
                             c->dim, j->normed, parts[i].out);
         else
             s = matmul(j, parts[i].weight, l, parts[i].rows, c->dim, j->normed, parts[i].out);
@@ -209,25 +210,54 @@ static rad_status project_qkv(const judge *j, uint32_t l)
     return s;
 }
 
+/* What is normed before a block, or the residual stream itself. */
+static rad_status read_residual(const judge *j, const char *norm, uint32_t l)
+{
+    const model_config *c = &j->c;
+    if (!c->arch->no_pre_norms) return rms_norm(j, norm, l, c->dim, j->num_tokens, j->x, j->normed);
+    memcpy(j->normed, j->x, (size_t)j->num_tokens * c->dim * sizeof *j->x);
+    return RAD_OK;
+}
+
+/* Of each head, or of all heads of q and of k together. */
+static rad_status norm_qk(const judge *j, uint32_t l)
+{
+    const layer_config *lc = &j->c.layers[l];
+    const bool row = j->c.arch->qk_norm == QK_NORM_ROW;
+    const size_t n = j->num_tokens;
+    if (j->c.arch->qk_norm == QK_NORM_NONE) return RAD_OK;
+    rad_status s = rms_norm(j, "blk.%u.attn_q_norm.weight", l, row ? layer_q_dim(lc) : lc->head_dim,
+                            row ? n : n * lc->num_heads, j->q, j->q);
+    if (s != RAD_OK) return s;
+    return rms_norm(j, "blk.%u.attn_k_norm.weight", l, row ? layer_k_dim(lc) : lc->head_dim,
+                    row ? n : n * lc->num_kv_heads, j->k, j->k);
+}
+
+/* 1 + t ln(1 + floor(position / period)), where a model has that */
+static void warm_q(const judge *j, uint32_t l)
+{
+    const size_t width = layer_q_dim(&j->c.layers[l]);
+    for (uint32_t t = 0; j->c.q_temperature > 0 && t < j->num_tokens; t++)
+        for (size_t i = 0; i < width; i++)
+            j->q[t * width + i] *= 1 +
+                                   (double)j->c.q_temperature * log(1.0 + floor(t / j->c.q_period));
+}
+
 static rad_status attention_block(const judge *j, uint32_t l)
 {
     const model_config *c = &j->c;
-    size_t n = j->num_tokens;
-    rad_status s = rms_norm(j, "blk.%u.attn_norm.weight", l, c->dim, n, j->x, j->normed);
+    const layer_config *lc = &c->layers[l];
+    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
     if (s == RAD_OK) s = project_qkv(j, l);
-    if (s == RAD_OK && c->arch->qk_norm)
-        s = rms_norm(j, "blk.%u.attn_q_norm.weight", l, c->head_dim, n * c->num_heads, j->q, j->q);
-    if (s == RAD_OK && c->arch->qk_norm)
-        s = rms_norm(j, "blk.%u.attn_k_norm.weight", l, c->head_dim, n * c->num_kv_heads, j->k,
-                     j->k);
-    if (s == RAD_OK) s = rope(j, j->q, c->num_heads);
-    if (s == RAD_OK) s = rope(j, j->k, c->num_kv_heads);
+    if (s == RAD_OK) s = norm_qk(j, l);
+    if (s == RAD_OK) s = rope(j, l, j->q, lc->num_heads);
+    if (s == RAD_OK) s = rope(j, l, j->k, lc->num_kv_heads);
     if (s != RAD_OK) return s;
-    bool slides = c->sliding_window && !(c->arch->window == WINDOW_EVEN && l % 2);
+    warm_q(j, l);
     for (uint32_t t = 0; t < j->num_tokens; t++)
-        for (uint32_t h = 0; h < c->num_heads; h++)
-            attend(j, t, h, slides && t >= c->sliding_window ? t - c->sliding_window + 1 : 0);
-    s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, config_attn_dim(c), j->attended,
+        for (uint32_t h = 0; h < lc->num_heads; h++)
+            attend(j, lc, t, h, lc->window && t >= lc->window ? t - lc->window + 1 : 0);
+    s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, layer_attn_dim(lc), j->attended,
                j->added);
     return s == RAD_OK ? add_to_residual(j, "blk.%u.post_attention_norm.weight", l) : s;
 }
@@ -242,8 +272,8 @@ static rad_status feed_forward_block(const judge *j, uint32_t l)
 {
     const model_config *c = &j->c;
     bool fused = c->arch->fused;
-    uint32_t f = c->ffn_dim;
-    rad_status s = rms_norm(j, "blk.%u.ffn_norm.weight", l, c->dim, j->num_tokens, j->x, j->normed);
+    uint32_t f = c->layers[l].ffn_dim;
+    rad_status s = read_residual(j, "blk.%u.ffn_norm.weight", l);
     if (s == RAD_OK && !fused)
         s = matmul(j, "blk.%u.ffn_gate.weight", l, f, c->dim, j->normed, j->gate);
     if (s == RAD_OK && fused)
@@ -267,8 +297,9 @@ static rad_status embed(const judge *j, const rad_token *tokens)
     for (uint32_t t = 0; t < j->num_tokens; t++) {
         tensor_row(table, (uint64_t)tokens[t], j->row);
         for (uint32_t i = 0; i < c->dim; i++)
-            j->x[(size_t)t * c->dim + i] = (double)j->row[i] *
-                                           (c->arch->scale_embedding ? sqrt(c->dim) : 1);
+            j->x[(size_t)t * c->dim + i] = (double)j->row[i] * (c->arch->scale_embedding
+                                                                    ? sqrt(c->dim)
+                                                                    : (double)c->embedding_scale);
     }
     return RAD_OK;
 }
@@ -287,7 +318,7 @@ static rad_status forward(const judge *j, const rad_token *tokens, double *logit
     s = matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, c->dim,
                j->normed, logits);
     for (size_t i = 0; s == RAD_OK && i < (size_t)j->num_tokens * c->vocab_size; i++)
-        logits[i] = capped(logits[i], (double)c->final_logit_cap);
+        logits[i] = capped(logits[i] / (double)c->logit_scale, (double)c->final_logit_cap);
     return s;
 }
 
@@ -309,11 +340,9 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
                             tokens[t], c->vocab_size);
 
     /* One block of memory: the arrays of a token, a row of scores, a row of weights. */
-    size_t per_token = 3 * (size_t)c->dim + config_qkv_dim(c) + config_attn_dim(c) +
-                       2 * (size_t)c->ffn_dim + 1;
-    size_t widest = RAD_MAX(RAD_MAX(c->dim, c->ffn_dim), config_attn_dim(c));
-    widest = RAD_MAX(widest, c->head_dim); /* q_norm, where heads are wider than the rest */
-    if (c->arch->qkv_bias) widest = RAD_MAX(widest, config_qkv_dim(c));
+    const config_widths most = config_widest(c);
+    size_t per_token = 3 * (size_t)c->dim + most.qkv + most.attn + 2 * (size_t)most.ffn + 1;
+    size_t widest = RAD_MAX(RAD_MAX(c->dim, most.ffn), RAD_MAX(most.attn, most.qkv));
     size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + widest, sizeof(double));
     rad_env full = rad_env_or_default(env);
     double *memory = rad_alloc(&full, bytes), *at = memory;
@@ -322,16 +351,10 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
     const struct {
         double **array;
         size_t width;
-    } arrays[] = {{&j.x, c->dim},
-                  {&j.normed, c->dim},
-                  {&j.added, c->dim},
-                  {&j.q, config_q_dim(c)},
-                  {&j.k, config_k_dim(c)},
-                  {&j.v, config_v_dim(c)},
-                  {&j.attended, config_attn_dim(c)},
-                  {&j.gate, c->ffn_dim},
-                  {&j.up, c->ffn_dim},
-                  {&j.scores, 1}};
+    } arrays[] = {
+        {&j.x, c->dim},    {&j.normed, c->dim}, {&j.added, c->dim},       {&j.q, most.q},
+        {&j.k, most.k},    {&j.v, most.v},      {&j.attended, most.attn}, {&j.gate, most.ffn},
+        {&j.up, most.ffn}, {&j.scores, 1}};
     for (size_t i = 0; i < RAD_COUNT(arrays); i++) {
         *arrays[i].array = at;
         at += num_tokens * arrays[i].width;

@@ -1,9 +1,9 @@
-/* llama.h - one forward pass for Llama and all that descends from it.
+/* forward.h - one forward pass for all architectures: the embedding, layers of two blocks each,
+ * the logits.
  *
- * Where architectures differ (which pairs RoPE rotates, biases, norms, caps, windows) the
- * table in config.c says so. */
-#ifndef MODEL_LLAMA_H
-#define MODEL_LLAMA_H
+ * What a layer is its layer_config says; each kind of block has a file of its own (block.h). */
+#ifndef MODEL_FORWARD_H
+#define MODEL_FORWARD_H
 
 #include "attn/attn_backend.h"
 #include "model/ops.h"
@@ -12,7 +12,7 @@
 /* Memory of a step, allocated once for max_tokens. Per token, in floats:
  *
  *     x    | norm | wide: qkv, then attention's output, then gate|up | q | k | v | rope */
-typedef struct llama_buffers {
+typedef struct forward_buffers {
     uint32_t max_tokens;
     uint32_t max_logits; /* <= max_tokens */
     uint32_t wide_dim;
@@ -22,31 +22,32 @@ typedef struct llama_buffers {
     float *q;           /* [max_tokens][q_dim] */
     float *k;           /* [max_tokens][k_dim] */
     float *v;           /* [max_tokens][v_dim] */
-    float *rope;        /* [max_tokens][2 * rope_dim] */
+    float *rope;        /* [max_tokens][num_ropes][2 * rope_dim] */
     float *logits;      /* [max_logits][vocab_size] */
     void *gemm_scratch; /* rounded rows of what the next product reads, */
     void *ffn_scratch;  /* and of what ffn_down reads */
-    double *freqs;      /* [rope_dim / 2] */
+    double *freqs;      /* [num_ropes][rope_dim / 2] */
     void *memory;       /* all of the above */
     size_t bytes;
-} llama_buffers;
+} forward_buffers;
 
 /* One allocation; RAD_E_NOMEM with the bytes that were wanted. */
-rad_status llama_buffers_init(const rad_env *env, const model_weights *weights, uint32_t max_tokens,
-                              uint32_t max_logits, llama_buffers *out, rad_error *err);
-void llama_buffers_fini(const rad_env *env, llama_buffers *buffers);
+rad_status forward_buffers_init(const rad_env *env, const model_weights *weights,
+                                uint32_t max_tokens, uint32_t max_logits, forward_buffers *out,
+                                rad_error *err);
+void forward_buffers_fini(const rad_env *env, forward_buffers *buffers);
 
-typedef struct llama {
+typedef struct forward_pass {
     const model_weights *weights;
-    llama_buffers *buffers;
+    forward_buffers *buffers;
     const model_ops *ops;
     const attn_backend *attn;
     compute_pool *pool; /* may be NULL */
-} llama;
+} forward_pass;
 
 /* Runs a batch that batch_check has let through; the logits of its logits_indices are
  * in buffers->logits afterwards. Fails only when the attention layer refuses the pool.
  * A row's numbers do not depend on the other rows (P1). */
-rad_status llama_forward(const llama *model, const forward_batch *batch, rad_error *err);
+rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad_error *err);
 
 #endif

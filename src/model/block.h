@@ -1,0 +1,58 @@
+/* block.h - what the blocks of a forward pass share: the step, its rows, norms, and how a block
+ * adds to the residual stream.
+ *
+ *     block_attention.c   grouped-query attention
+ *     block_ffn.c         a gated feed-forward block
+ *
+ * A block reads rms(x) and adds to x. Matrix products and attention parallelise themselves; what
+ * lies between works on rows, a few per tile. Rows are rounded for the product that reads them
+ * where they are made: a norm or a glu leaves them in scratch memory, and the product begins at
+ * once.
+ *
+ * Invariant (P1): each region maps a row to a row by operations that depend on that row
+ * alone, so batching, chunking and threads do not change a bit. */
+#ifndef MODEL_BLOCK_H
+#define MODEL_BLOCK_H
+
+#include "model/forward.h"
+
+typedef struct step {
+    const forward_pass *m;
+    const model_config *c;
+    const forward_buffers *b;
+    const forward_batch *batch;
+    forward_batch window; /* of layers with a window, where they have memory of their own */
+    uint32_t rows;
+
+    const layer_config *l;
+    const layer_weights *w;
+
+    /* Of the region that runs: */
+    const float *norm_weight;
+    const gemm_weight *reader; /* of the norm's rows */
+    void (*row)(const struct step *s, uint32_t row);
+} step;
+
+/* Calls `row` for each of the step's rows. */
+void block_for_rows(step *s, void (*row)(const step *, uint32_t));
+
+/* b->norm = rms(x), and rounded for `reader`; without a weight x as it is. */
+void block_norm(step *s, const float *weight, const gemm_weight *reader);
+
+/* out = the reader . what block_norm left */
+void block_gemm_of_norm(const step *s, float *out);
+
+/* What a block adds goes to x at once, or, where more is to be done to it, into b->norm: then
+ * block_add does that (a post-norm, unless NULL; the residual scale) and adds it. */
+bool block_adds_at_once(const step *s, const float *post_norm);
+void block_add(step *s, const float *post_norm);
+
+/* x += w . in, by these two; `in` is rounded where `rounded` is NULL. */
+void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, void *rounded,
+                   const float *post_norm);
+
+rad_status block_attention(step *s, rad_error *err);
+void block_attention_project(step *s);
+void block_ffn(step *s);
+
+#endif

@@ -1,0 +1,76 @@
+/* block_attention.c - x += [rms] attn_output . attention(rope([rms] qkv . rms(x) [+ bias])); what
+ * stands in brackets only some architectures do.
+ *
+ * Two halves: behind attention itself, the last layer goes on with fewer rows. */
+#include "model/block.h"
+
+#include <math.h>
+
+/* q grows with the logarithm of the position, in steps. */
+static void warm_q(const step *s, uint32_t i, float *q)
+{
+    const model_config *c = s->c;
+    const double far = floor((double)s->batch->positions[i] / c->q_period);
+    const float by = (float)(1 + (double)c->q_temperature * log(1 + far));
+    for (uint32_t d = 0; d < layer_q_dim(s->l); d++)
+        q[d] *= by;
+}
+
+/* Heads of q or k: out of the stack, normed if the family says so, rotated. */
+static void place_heads(const step *s, uint32_t i, const float *from, float *to, uint32_t heads,
+                        const float *weight)
+{
+    const model_config *c = s->c;
+    const uint32_t head_dim = s->l->head_dim;
+    const float *table = s->b->rope + ((size_t)i * c->num_ropes + s->l->rope) * 2 * c->rope_dim;
+    const bool by_head = weight && c->arch->qk_norm == QK_NORM_HEAD;
+    if (weight && !by_head) s->m->ops->rms_norm(to, from, weight, heads * head_dim, c->rms_eps);
+    for (uint32_t h = 0; h < heads; h++, from += head_dim, to += head_dim) {
+        if (by_head)
+            s->m->ops->rms_norm(to, from, weight, head_dim, c->rms_eps);
+        else if (!weight)
+            memcpy(to, from, head_dim * sizeof *to);
+        if (s->l->rope != ROPE_NONE) s->m->ops->rope(c->arch->rope, to, table, c->rope_dim);
+    }
+}
+
+static void qkv_row(const step *s, uint32_t i)
+{
+    const layer_config *l = s->l;
+    const forward_buffers *b = s->b;
+    uint32_t q_dim = layer_q_dim(l), k_dim = layer_k_dim(l), v_dim = layer_v_dim(l);
+    float *qkv = b->wide + (size_t)i * layer_qkv_dim(l), *q = b->q + (size_t)i * q_dim;
+    if (s->w->qkv_bias) s->m->ops->add(qkv, s->w->qkv_bias, layer_qkv_dim(l));
+    place_heads(s, i, qkv, q, l->num_heads, s->w->q_norm);
+    place_heads(s, i, qkv + q_dim, b->k + (size_t)i * k_dim, l->num_kv_heads, s->w->k_norm);
+    memcpy(b->v + (size_t)i * v_dim, qkv + q_dim + k_dim, v_dim * sizeof *qkv);
+    if (s->c->q_temperature > 0) warm_q(s, i, q);
+}
+
+rad_status block_attention(step *s, rad_error *err)
+{
+    const model_config *c = s->c;
+    const layer_config *l = s->l;
+    const forward_buffers *b = s->b;
+    const bool apart = s->batch->window_kv_pool, slides = apart && l->window;
+    const uint32_t layer = (uint32_t)(l - c->layers);
+    const radix_attention attention = {.layer_id = apart ? l->kv_layer : layer,
+                                       .num_heads = l->num_heads,
+                                       .num_kv_heads = l->num_kv_heads,
+                                       .head_dim = l->head_dim,
+                                       .v_head_dim = l->v_head_dim,
+                                       .scaling = c->attn_scale,
+                                       .logit_cap = c->attn_logit_cap,
+                                       .sliding_window = layer_window(l)};
+    block_norm(s, s->w->attn_norm, s->w->qkv);
+    block_gemm_of_norm(s, b->wide);
+    block_for_rows(s, qkv_row);
+    return radix_attention_forward(&attention, s->m->attn, slides ? &s->window : s->batch, b->q,
+                                   b->k, b->v, 1, b->wide, s->m->pool, err);
+}
+
+void block_attention_project(step *s)
+{
+    block_project(s, s->w->attn_output, s->b->wide, layer_attn_dim(s->l), NULL,
+                  s->w->post_attn_norm);
+}

@@ -1,0 +1,43 @@
+/* config_arch.c - the architectures: a row each, in which what it does unlike the first. */
+#include "base/base.h"
+#include "model/config_reader.h"
+
+#include <stdio.h>
+
+static const model_arch archs[] = {
+    {.name = "llama", .rope = ROPE_INTERLEAVED, .window = WINDOW_ALL}, /* Mistral has a window */
+    {.name = "qwen2", .rope = ROPE_NEOX, .qkv_bias = true},
+    {.name = "qwen3", .rope = ROPE_NEOX, .qk_norm = QK_NORM_HEAD},
+    {.name = "phi3", .rope = ROPE_NEOX, .window = WINDOW_ALL, .fused = true},
+    {.name = "gemma2",
+     .rope = ROPE_NEOX,
+     .ffn = FFN_GEGLU,
+     .window = WINDOW_BUT_LAST,
+     .window_period = 2,
+     .window_absent = 4096,
+     .post_norms = true,
+     .scale_embedding = true,
+     .logit_caps = true,
+     .layers_of_dim = 46},
+};
+
+rad_status config_find_arch(const gguf_file *file, const model_arch **out, rad_error *err)
+{
+    gguf_str name = {0};
+    rad_status status = gguf_get_str(file, "general.architecture", &name, err);
+    if (status == RAD_NONE)
+        return rad_fail(err, RAD_E_FORMAT, "model: key general.architecture is missing");
+    if (status != RAD_OK) return status;
+    char known[256] = "";
+    for (size_t i = 0; i < RAD_COUNT(archs); i++) {
+        if (config_str_is(name, archs[i].name)) {
+            *out = &archs[i];
+            return RAD_OK;
+        }
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", archs[i].name);
+    }
+    return rad_fail(err, RAD_E_UNSUPPORTED,
+                    "model: architecture \"%s\" is not supported (these are: %s)",
+                    gguf_show(name).text, known);
+}

@@ -1,0 +1,154 @@
+/* config_layers.c - what each layer is: heads, widths, window, RoPE table, place in its KV pool.
+ *
+ * GGUF's keys of a layer are one number for all of them or an array with one for each. */
+#include "base/base.h"
+#include "model/config_reader.h"
+
+#include <stdio.h>
+
+enum { MOST_HEADS = 4096, MOST_HEAD_DIM = 4096, MOST_FFN = 1 << 24 };
+
+/* The KV pools have one shape of head for all layers. */
+static rad_status check_one_shape(const config_reader *r, const model_config *c)
+{
+    const layer_config *first = &c->layers[0];
+    for (uint32_t i = 1; i < c->num_layers; i++)
+        if (c->layers[i].num_kv_heads != first->num_kv_heads)
+            return rad_fail(r->err, RAD_E_UNSUPPORTED,
+                            "model: key %s.attention.head_count_kv has %u in layer 0 and %u in "
+                            "layer %u, which is not supported",
+                            r->arch, first->num_kv_heads, c->layers[i].num_kv_heads, i);
+    return RAD_OK;
+}
+
+static rad_status read_heads(config_reader *r, model_config *c)
+{
+    uint32_t heads[MODEL_MOST_LAYERS], kv[MODEL_MOST_LAYERS], n = c->num_layers;
+    config_u32s(r, "attention.head_count", 0, 1, MOST_HEADS, heads, n);
+    if (r->status != RAD_OK) return r->status;
+    config_key(r, "attention.head_count_kv");
+    if (gguf_find_kv(r->file, r->key))
+        config_u32s(r, "attention.head_count_kv", 0, 1, MOST_HEADS, kv, n);
+    else
+        memcpy(kv, heads, n * sizeof *kv);
+    if (r->status != RAD_OK) return r->status;
+    for (uint32_t i = 0; i < n; i++)
+        if (heads[i] % kv[i])
+            return rad_fail(r->err, RAD_E_FORMAT,
+                            "model: %u heads do not divide by %u KV heads (%s)", heads[i], kv[i],
+                            r->key);
+
+    uint32_t share = c->dim % heads[0] ? 0 : c->dim / heads[0];
+    uint32_t head_dim = config_u32(r, "attention.key_length", share, MOST_HEAD_DIM);
+    uint32_t v_head_dim =
+        config_u32(r, "attention.value_length", share ? share : head_dim, MOST_HEAD_DIM);
+    c->rope_dim = config_u32(r, "rope.dimension_count", head_dim, MOST_HEAD_DIM);
+    if (r->status != RAD_OK) return r->status;
+    if (c->rope_dim % 2 || c->rope_dim > head_dim)
+        return rad_fail(r->err, RAD_E_FORMAT,
+                        "model: key %s is %u, expected an even number up to %u", r->key,
+                        c->rope_dim, head_dim);
+    for (uint32_t i = 0; i < n; i++) {
+        layer_config *l = &c->layers[i];
+        l->mixer = MIXER_ATTENTION;
+        l->num_heads = heads[i];
+        l->num_kv_heads = kv[i];
+        l->head_dim = head_dim;
+        l->v_head_dim = v_head_dim;
+    }
+    return check_one_shape(r, c);
+}
+
+/* Which layers slide where the file has a window: the architecture's rule, or the file's own, a
+ * period or a bool for each layer. */
+static rad_status read_pattern(config_reader *r, const model_config *c, bool *slides)
+{
+    const model_arch *a = c->arch;
+    uint32_t period = a->window == WINDOW_ALL ? 0 : a->window_period;
+    config_key(r, "attention.sliding_window_pattern");
+    const gguf_kv *kv = gguf_find_kv(r->file, r->key);
+    if (kv && a->window != WINDOW_BUT_LAST) {
+        config_refuse(r, "attention.sliding_window_pattern", 0);
+        return r->status;
+    }
+    if (kv && kv->type == GGUF_ARR) {
+        if (kv->arr.type != GGUF_BOOL || kv->arr.count != c->num_layers)
+            return config_misfit(r, "a period, or a bool for each layer");
+        for (uint32_t i = 0; i < c->num_layers; i++)
+            slides[i] = kv->arr.data[i] != 0;
+        return RAD_OK;
+    }
+    if (kv) period = config_u32(r, "attention.sliding_window_pattern", 0, MODEL_MOST_LAYERS);
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        slides[i] = !period || i % period != period - 1;
+    return r->status;
+}
+
+/* A window that no context reaches masks nothing. */
+static rad_status read_windows(config_reader *r, model_config *c)
+{
+    bool slides[MODEL_MOST_LAYERS] = {false};
+    uint32_t window = config_u32_or_0(r, "attention.sliding_window", UINT32_MAX);
+    if (r->status != RAD_OK) return r->status;
+    if (!gguf_find_kv(r->file, r->key)) window = c->arch->window_absent;
+    if (window && window < c->context_length && c->arch->window == WINDOW_NONE)
+        config_refuse(r, "attention.sliding_window", 0);
+    rad_status status = r->status == RAD_OK ? read_pattern(r, c, slides) : r->status;
+    if (status != RAD_OK) return status;
+
+    uint32_t sliding = 0, others = 0;
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        layer_config *l = &c->layers[i];
+        /* How a layer rotates is as it was trained, whether or not the window masks anything. */
+        l->rope = window && slides[i] && c->arch->window_rope ? 1 : 0;
+        if (slides[i] && window < c->context_length) l->window = window;
+        l->kv_layer = l->window ? sliding++ : others++;
+    }
+    if (sliding) c->sliding_window = window;
+    return RAD_OK;
+}
+
+static void read_no_rope(config_reader *r, model_config *c)
+{
+    const uint32_t period = c->arch->no_rope_period;
+    const bool none = c->arch->scales && !config_bool(r, "rope.scaling.finetuned", true);
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        if (none || (period && i % period == period - 1)) c->layers[i].rope = ROPE_NONE;
+}
+
+rad_status config_read_layers(config_reader *r, model_config *c)
+{
+    uint32_t ffn[MODEL_MOST_LAYERS];
+    rad_status status = read_heads(r, c);
+    if (status == RAD_OK) status = read_windows(r, c);
+    if (status != RAD_OK) return status;
+    read_no_rope(r, c);
+    config_u32s(r, "feed_forward_length", 0, 1, MOST_FFN, ffn, c->num_layers);
+    if (r->status != RAD_OK) return r->status;
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        c->layers[i].ffn_dim = ffn[i];
+    return RAD_OK;
+}
+
+uint32_t config_window_layers(const model_config *c)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        count += c->layers[i].window > 0;
+    return count;
+}
+
+config_widths config_widest(const model_config *c)
+{
+    config_widths w = {0};
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        const layer_config *l = &c->layers[i];
+        w.q = RAD_MAX(w.q, layer_q_dim(l));
+        w.k = RAD_MAX(w.k, layer_k_dim(l));
+        w.v = RAD_MAX(w.v, layer_v_dim(l));
+        w.attn = RAD_MAX(w.attn, layer_attn_dim(l));
+        w.qkv = RAD_MAX(w.qkv, layer_qkv_dim(l));
+        w.ffn = RAD_MAX(w.ffn, l->ffn_dim);
+    }
+    return w;
+}

@@ -1,0 +1,132 @@
+/* tensors.c - the table; see tensors.h. */
+#include "model/tensors.h"
+#include "base/base.h"
+#include "model/weights.h"
+
+#include <stdio.h>
+
+#define VECTOR(when, tensor, n, to)                                                                \
+    {                                                                                              \
+        tensor, when, TENSOR_VECTOR, 0, n, offsetof(layer_weights, to)                             \
+    }
+#define MATRIX(when, tensor, rows, cols, to)                                                       \
+    {                                                                                              \
+        tensor ".weight", when, TENSOR_MATRIX, rows, cols, offsetof(layer_weights, to)             \
+    }
+
+/* In the order in which a forward pass reads them: each matrix knows the one behind it. */
+const tensor_def tensor_defs[] = {
+    VECTOR(WHEN_PRE_NORMS, "attn_norm.weight", SIZE_DIM, attn_norm),
+    MATRIX(WHEN_SPLIT_QKV, "attn_q", SIZE_Q, SIZE_DIM, qkv),
+    MATRIX(WHEN_SPLIT_QKV, "attn_k", SIZE_K, SIZE_DIM, qkv),
+    MATRIX(WHEN_SPLIT_QKV, "attn_v", SIZE_V, SIZE_DIM, qkv),
+    MATRIX(WHEN_FUSED_QKV, "attn_qkv", SIZE_QKV, SIZE_DIM, qkv),
+    VECTOR(WHEN_QKV_BIAS, "attn_q.bias", SIZE_Q, qkv_bias),
+    VECTOR(WHEN_QKV_BIAS, "attn_k.bias", SIZE_K, qkv_bias),
+    VECTOR(WHEN_QKV_BIAS, "attn_v.bias", SIZE_V, qkv_bias),
+    VECTOR(WHEN_HEAD_NORMS, "attn_q_norm.weight", SIZE_HEAD, q_norm),
+    VECTOR(WHEN_ROW_NORMS, "attn_q_norm.weight", SIZE_Q, q_norm),
+    VECTOR(WHEN_HEAD_NORMS, "attn_k_norm.weight", SIZE_HEAD, k_norm),
+    VECTOR(WHEN_ROW_NORMS, "attn_k_norm.weight", SIZE_K, k_norm),
+    MATRIX(WHEN_ATTENTION, "attn_output", SIZE_DIM, SIZE_ATTN, attn_output),
+    VECTOR(WHEN_POST_NORMS, "post_attention_norm.weight", SIZE_DIM, post_attn_norm),
+    VECTOR(WHEN_PRE_NORMS, "ffn_norm.weight", SIZE_DIM, ffn_norm),
+    MATRIX(WHEN_SPLIT_FFN, "ffn_gate", SIZE_FFN, SIZE_DIM, gate_up),
+    MATRIX(WHEN_SPLIT_FFN, "ffn_up", SIZE_FFN, SIZE_DIM, gate_up),
+    MATRIX(WHEN_FUSED_FFN, "ffn_up", SIZE_2_FFN, SIZE_DIM, gate_up),
+    MATRIX(WHEN_DENSE, "ffn_down", SIZE_DIM, SIZE_FFN, ffn_down),
+    VECTOR(WHEN_POST_NORMS, "post_ffw_norm.weight", SIZE_DIM, post_ffn_norm),
+};
+const uint32_t num_tensor_defs = RAD_COUNT(tensor_defs);
+
+/* Those that no layer has. */
+static const char *const whole[] = {
+    "token_embd.weight", "output_norm.weight",       "output.weight",
+    "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+
+uint32_t tensors_of_layer(const model_config *c, const layer_config *l)
+{
+    (void)l;
+    const model_arch *a = c->arch;
+    uint32_t set = WHEN_ATTENTION | WHEN_DENSE;
+    set |= a->fused ? WHEN_FUSED_QKV | WHEN_FUSED_FFN : WHEN_SPLIT_QKV | WHEN_SPLIT_FFN;
+    if (a->qkv_bias) set |= WHEN_QKV_BIAS;
+    if (a->qk_norm == QK_NORM_HEAD) set |= WHEN_HEAD_NORMS;
+    if (a->qk_norm == QK_NORM_ROW) set |= WHEN_ROW_NORMS;
+    if (!a->no_pre_norms) set |= WHEN_PRE_NORMS;
+    if (a->post_norms) set |= WHEN_POST_NORMS;
+    return set;
+}
+
+uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_size size)
+{
+    switch (size) {
+    case SIZE_DIM: return c->dim;
+    case SIZE_HEAD: return l->head_dim;
+    case SIZE_Q: return layer_q_dim(l);
+    case SIZE_K: return layer_k_dim(l);
+    case SIZE_V: return layer_v_dim(l);
+    case SIZE_QKV: return layer_qkv_dim(l);
+    case SIZE_ATTN: return layer_attn_dim(l);
+    case SIZE_FFN: return l->ffn_dim;
+    case SIZE_2_FFN: return 2 * l->ffn_dim;
+    }
+    return 0;
+}
+
+uint32_t tensor_field_end(uint32_t first)
+{
+    uint32_t end = first;
+    while (end < num_tensor_defs && tensor_defs[end].field == tensor_defs[first].field)
+        end++;
+    return end;
+}
+
+uint32_t tensors_widest(const model_config *c)
+{
+    uint32_t widest = c->dim;
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        const layer_config *l = &c->layers[i];
+        const uint32_t set = tensors_of_layer(c, l);
+        for (uint32_t r = 0; r < num_tensor_defs; r++)
+            if (tensor_defs[r].form != TENSOR_VECTOR && (set & tensor_defs[r].when))
+                widest = RAD_MAX(widest, tensor_size_of(c, l, tensor_defs[r].cols));
+    }
+    return widest;
+}
+
+tensor_name tensor_name_of(uint32_t layer, const tensor_def *row)
+{
+    tensor_name n;
+    snprintf(n.text, sizeof n.text, "blk.%u.%s", layer, row->name);
+    return n;
+}
+
+static bool name_is(gguf_str name, const char *text)
+{
+    return name.len == strlen(text) && !memcmp(name.data, text, name.len);
+}
+
+bool tensor_known(const model_config *c, gguf_str name, bool *skipped)
+{
+    *skipped = false;
+    for (size_t i = 0; i < RAD_COUNT(whole); i++)
+        if (name_is(name, whole[i])) return true;
+
+    char text[sizeof(tensor_name)];
+    uint32_t layer;
+    int dots = 0;
+    size_t len = RAD_MIN(name.len, sizeof text - 1);
+    memcpy(text, name.data, len);
+    text[len] = 0;
+    if (sscanf(text, "blk.%9u.%n", &layer, &dots) != 1 || !dots) return false;
+    *skipped = layer >= c->num_layers && layer < c->num_layers + c->num_skipped;
+    if (*skipped) return true;
+    if (layer >= c->num_layers || len < name.len) return false;
+    const uint32_t set = tensors_of_layer(c, &c->layers[layer]);
+    for (uint32_t r = 0; r < num_tensor_defs; r++) /* the whole name: "blk.03." is another */
+        if ((set & tensor_defs[r].when) &&
+            !strcmp(text, tensor_name_of(layer, &tensor_defs[r]).text))
+            return true;
+    return false;
+}

@@ -1,0 +1,79 @@
+/* tensors.h - which tensors a model has: one table, a row each, for all who check, load, link or
+ * free them.
+ *
+ * A row says how the tensor is called, when a layer has it, what shape it then has, and which
+ * field of layer_weights it goes into. Rows of one field stand together and are stacked in their
+ * order: q, k and v become one matrix, because they read the same row. */
+#ifndef MODEL_TENSORS_H
+#define MODEL_TENSORS_H
+
+#include "model/config.h"
+
+#include <stddef.h>
+
+/* What a layer is, as a set: a layer has the tensors whose `when` is in it. */
+typedef enum tensor_when {
+    WHEN_ATTENTION = 1 << 0,
+    WHEN_SPLIT_QKV = 1 << 1,
+    WHEN_FUSED_QKV = 1 << 2,
+    WHEN_QKV_BIAS = 1 << 3,
+    WHEN_HEAD_NORMS = 1 << 4,
+    WHEN_ROW_NORMS = 1 << 5,
+    WHEN_PRE_NORMS = 1 << 6,
+    WHEN_POST_NORMS = 1 << 7,
+    WHEN_SPLIT_FFN = 1 << 8,
+    WHEN_FUSED_FFN = 1 << 9,
+    WHEN_DENSE = 1 << 10,
+} tensor_when;
+
+typedef enum tensor_form {
+    TENSOR_VECTOR, /* floats; `cols` of them */
+    TENSOR_MATRIX, /* a gemm_weight */
+} tensor_form;
+
+/* Sizes that a configuration gives. */
+typedef enum tensor_size {
+    SIZE_DIM,
+    SIZE_HEAD,
+    SIZE_Q,
+    SIZE_K,
+    SIZE_V,
+    SIZE_QKV,
+    SIZE_ATTN, /* what attention leaves, all heads */
+    SIZE_FFN,
+    SIZE_2_FFN,
+} tensor_size;
+
+typedef struct tensor_def {
+    const char *name; /* behind "blk.N." */
+    tensor_when when;
+    tensor_form form;
+    tensor_size rows, cols; /* of a vector: cols alone */
+    size_t field;           /* where in layer_weights */
+} tensor_def;
+
+extern const tensor_def tensor_defs[];
+extern const uint32_t num_tensor_defs;
+
+/* Which rows a layer has: a set of tensor_when. */
+uint32_t tensors_of_layer(const model_config *c, const layer_config *l);
+
+uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_size size);
+
+/* One behind the last row of the field that begins with row `first`. */
+uint32_t tensor_field_end(uint32_t first);
+
+/* The most columns of any matrix. */
+uint32_t tensors_widest(const model_config *c);
+
+/* "blk.3.attn_q.weight" */
+typedef struct tensor_name {
+    char text[64];
+} tensor_name;
+tensor_name tensor_name_of(uint32_t layer, const tensor_def *row);
+
+/* Whether the tensor is part of the model; one that is not would change the numbers, so such a
+ * model is refused. *skipped: it is, but of a layer that is left out. */
+bool tensor_known(const model_config *c, gguf_str name, bool *skipped);
+
+#endif
