@@ -52,14 +52,16 @@ static uint64_t came_at(const radix_cache *c, const rad_req_kv *req)
 }
 
 /* Publishes [0, committed_len), rounded down to pages, and leaves in the row the slots
- * of the tree. *end is the node that ends them, *published their number of positions. */
+ * of the tree. *end is the node that ends them, *pages their number; 0: there was nothing to
+ * publish, or no room for it. */
 static rad_status publish(radix_cache *c, rad_req_kv *req, bool count_hits, uint32_t *end,
-                          uint32_t *published, rad_error *err)
+                          uint32_t *pages, rad_error *err)
 {
     uint32_t ps = c->base.page_size, protected_pages = req->protected_len / ps;
     rad_slot *row = rad_req_to_token_row(c->base.rows, req->row);
     rad_key key = req->key;
     uint32_t whole = key_length(req->committed_len, c->bigram) / ps * ps;
+    *end = *pages = 0;
     if (whole < req->protected_len) return RAD_OK; /* the last pair's second half is not there */
     key.num_tokens = whole + (whole ? c->bigram : 0);
     radix_insert how = {.priority = req->priority,
@@ -75,47 +77,52 @@ static rad_status publish(radix_cache *c, rad_req_kv *req, bool count_hits, uint
         return rad_fail(err, status, "row %u cannot be published: %.400s", req->row, words.text);
     if (status) return status;
     *end = in.end;
-    *published = whole;
     if (!in.end) return RAD_OK;
+    *pages = whole / ps;
     return adopt_tree_pages(c, in.end, whole / ps, row, protected_pages, in.matched_pages, err);
 }
 
 rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
 {
     radix_cache *c = (radix_cache *)cache;
-    uint32_t end = 0, published = 0;
+    uint32_t end, pages;
     if (!req->lock.held) req->lock.stamp = (uint32_t)c->tree.clock;
-    rad_status status = publish(c, req, !chunked && !req->published, &end, &published, err);
+    rad_status status = publish(c, req, !chunked && !req->published, &end, &pages, err);
     if (status == RAD_FULL || (status && !end)) return status;
     if (end) {
         rad_receipt old = req->lock;
         req->lock = (rad_receipt){.node = radix_cache_ref(c, end), .held = 1, .stamp = old.stamp};
         radix_cache_hold(c, &req->lock);
         if (old.held && old.node.index) radix_cache_let_go(c, &old);
-        req->protected_len = published;
+        req->protected_len = pages * cache->page_size;
     }
     if (!chunked) req->published = 1;
     rad_status dropped = radix_cache_take_drop_status(c);
     return status ? status : dropped;
 }
 
-rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err)
+rad_status radix_cache_finish(radix_cache *c, rad_req_kv *req, bool is_insert, uint32_t *end,
+                              uint32_t *pages, rad_error *err)
 {
-    radix_cache *c = (radix_cache *)cache;
-    uint32_t end = 0, kept = req->protected_len;
+    uint32_t ps = c->base.page_size, kept = req->protected_len;
     rad_status status = RAD_OK;
-    uint32_t whole = key_length(req->committed_len, c->bigram);
+    *end = *pages = 0;
     bool has_news = !req->published ||
-                    whole / cache->page_size * cache->page_size > req->protected_len;
+                    key_length(req->committed_len, c->bigram) / ps > req->protected_len / ps;
     if (is_insert && req->row && has_news) {
-        uint32_t published = 0;
-        status = publish(c, req, !req->published, &end, &published, err);
-        if (end) kept = published; /* else no room to publish: all of it goes back */
+        status = publish(c, req, !req->published, end, pages, err);
+        if (*end) kept = *pages * ps; /* else no room to publish: all of it goes back */
     }
     if (status == RAD_FULL) status = RAD_OK;
-    rad_status freed = req_kv_free(cache, req, kept, req->allocated_len, err);
+    rad_status freed = req_kv_free(&c->base, req, kept, req->allocated_len, err);
     if (!status) status = freed;
     if (req->lock.held && req->lock.node.index) radix_cache_let_go(c, &req->lock);
     rad_status dropped = radix_cache_take_drop_status(c);
     return status ? status : dropped;
+}
+
+rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err)
+{
+    uint32_t end, pages;
+    return radix_cache_finish((radix_cache *)cache, req, is_insert, &end, &pages, err);
 }

@@ -144,11 +144,13 @@ static rad_status hi_finished_req(rad_cache *cache, rad_req_kv *req, int is_inse
 {
     hiradix_cache *c = of(cache);
     rad_status left = hi_load_leave(c, req, err);
-    rad_key key = req->key;
-    key.num_tokens = req->committed_len;
-    bool had_row = req->row != 0;
-    rad_status status = c->device->ops->finished_req(c->device, req, is_insert, err);
-    if (!status && is_insert && had_row && key.num_tokens) write_backup_key(c, &key, false);
+    uint32_t before = req->lock.held && req->row ? req->lock.node.index : 0, end, pages;
+    uint32_t protected_pages = req->protected_len / c->page_size;
+    rad_status status = radix_cache_finish(c->nodes, req, is_insert, &end, &pages, err);
+    if (!status && end)
+        (void)hi_write_backup(c, end, pages, pages, false);
+    else if (!status && is_insert && before) /* nothing new: what it had published in time */
+        (void)hi_write_backup(c, before, radix_depth(c->tree, before), protected_pages, false);
     return status ? status : left;
 }
 
