@@ -14,6 +14,7 @@
 #   prefix     32 requests behind one prefix, tree attention on and off
 #   scaling    contexts of 1k to 128k and 1 to 512 running requests, tiny-llama
 #   blog       what a host tier gives conversations that come back
+#   owner      what a prompt of 32,768 tokens costs the scheduler's thread with a host tier
 #   tiers      what the tiers copy, and how long a prompt of 8,192 tokens then waits
 #   serving    the workloads W1 to W4, 16 clients over HTTP, alone and beside a busy process
 #   stall      how long /health waits while others send and ask much
@@ -28,7 +29,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention trace replay windows model start prefix scaling blog tiers serving stall"
+sections="cache sched storage gemm attention trace replay windows model start prefix scaling blog owner tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -149,6 +150,11 @@ bench_blog() {
     # chats is a list of words.
     # shellcheck disable=SC2086
     RADISH=$PWD/$bin/radish /usr/bin/python3 bench/hicache_blog.py $chats "$(model llama-110m llama-110m)"
+}
+
+bench_owner() {
+    echo "== bench_owner"
+    $bin/bench/bench_owner
 }
 
 bench_tiers() {

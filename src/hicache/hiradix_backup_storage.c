@@ -60,14 +60,18 @@ void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, ui
         RAD_MIN(RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u), (uint32_t)RAD_COUNT(pages));
     uint64_t digest = 0;
     bool has_digest = false;
-    uint32_t time = hi_recheck_time(c);
-    for (uint32_t at = begin, n; at < end; at += n) {
+    uint32_t time = hi_recheck_time(c), lasts, more;
+    uint32_t settled = hi_settled_pages(c, node, depth, time, &lasts);
+    for (uint32_t at = RAD_MAX(begin, settled), n; at < end; at += n) {
         n = RAD_MIN(most, end - at);
         radix_path_pages(c->tree, true, node, depth, at, n, pages);
         for (uint32_t i = 0, run; i < n; i += run) {
-            hi_need need = hi_what_is_needed(c, pages[i], time);
-            for (run = 1; i + run < n && hi_what_is_needed(c, pages[i + run], time) == need;)
-                run++;
+            hi_need need = hi_what_is_needed(c, pages[i], time, &more);
+            lasts = RAD_MIN(lasts, more);
+            for (run = 1; i + run < n; run++) {
+                if (hi_what_is_needed(c, pages[i + run], time, &more) != need) break;
+                lasts = RAD_MIN(lasts, more);
+            }
             if (need == HI_NOTHING) continue;
             if (!has_digest && !find_digest(c, node, &digest)) {
                 c->stats.dropped_backup_tokens += (uint64_t)(end - at - i) * c->page_size;
@@ -82,6 +86,7 @@ void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, ui
             return; /* the next request that comes this way tries again */
         }
     }
+    if (settled >= begin && settled < end) hi_settle(c, node, depth, end, time, lasts);
 }
 
 rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker)
@@ -123,6 +128,7 @@ void hi_backup_storage_done(void *cache, hi_ticket *k)
     hiradix_cache *c = cache;
     hi_op *op = (hi_op *)k;
     uint32_t time = hi_recheck_time(c);
+    bool unsettled = false;
     hi_events_stored(c, op->on_host.node.index, op->on_host.depth, k->begin, k->count, k->device);
     for (uint32_t i = 0; i < k->count; i++) {
         hi_mark_stored(c, k->host[i], time);
@@ -136,7 +142,9 @@ void hi_backup_storage_done(void *cache, hi_ticket *k)
         } else {
             c->stats.dropped_backup_tokens += c->page_size;
             bits_flip(c->store.saved, (size_t)k->host[i]);
+            unsettled = true;
         }
     }
+    c->store_epoch += unsettled;
     tickets_give(&c->out, k);
 }

@@ -59,6 +59,10 @@ rad_status hi_check(const rad_cache *cache, rad_error *err)
         for (uint32_t i = ((const hi_op *)k)->hung; i < ticket_host_pages(k); i++)
             check_host_page(&check, k->host[i]);
     status = check.status;
+    uint32_t depth;
+    for (uint32_t id = 0; c->has_identity && !status && (id = radix_next(c->tree, id, &depth));)
+        if (radix_on_host(c->tree, id) && !hi_settled_is_sound(c, id))
+            status = rad_fail(err, RAD_E_CORRUPT, "hicache_check: node %u is not settled", id);
     uint64_t taken = (uint64_t)c->num_host_pages - rad_kv_available_pages(c->host_pages);
     if (!status && check.pages != taken)
         status = rad_fail(err, RAD_E_CORRUPT,

@@ -25,7 +25,8 @@ size_t hi_own_bytes(const hiradix_cache *c)
     size_t nodes = (size_t)c->tree->num_nodes + 1;
     return sizeof *c + tickets_bytes(&c->out) + 2 * nodes * sizeof *c->looked_at +
            hi_events_bytes(c) + page_store_bytes(&c->store) +
-           (c->has_identity ? host * sizeof *c->stored_at + bits_words(host) * sizeof *c->fetched
+           (c->has_identity ? host * sizeof *c->stored_at + bits_words(host) * sizeof *c->fetched +
+                                  nodes * sizeof *c->settled
                             : 0);
 }
 
@@ -40,6 +41,7 @@ static void free_own(hiradix_cache *c)
     rad_free(&env, c->fetched, words * sizeof *c->fetched);
     rad_free(&env, c->in_storage, hi_events_bytes(c));
     rad_free(&env, c->stored_at, host * sizeof *c->stored_at);
+    rad_free(&env, c->settled, nodes * sizeof *c->settled);
     page_store_fini(&c->store, &env);
     rad_page_hasher_destroy(c->chain.hasher);
     rad_cache_destroy(c->device);
@@ -133,8 +135,10 @@ static bool create_storage_side(hiradix_cache *c)
     const rad_env *env = &c->base.env;
     c->fetched = rad_alloc(env, bits_words(host) * sizeof *c->fetched);
     c->stored_at = rad_alloc(env, host * sizeof *c->stored_at);
+    c->settled = rad_alloc(env, ((size_t)c->tree->num_nodes + 1) * sizeof *c->settled);
+    radix_add_part(c->tree, &hi_settled_part, c);
     return page_store_init(&c->store, env, c->pool, &c->out.workers, &c->out.trouble) &&
-           c->fetched && c->stored_at;
+           c->fetched && c->stored_at && c->settled;
 }
 
 static bool create_own(hiradix_cache *c)

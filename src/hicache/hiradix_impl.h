@@ -60,6 +60,14 @@ typedef struct hi_op {
     uint64_t recompute_ns; /* a token */
 } hi_op;
 
+/* Of a path on the host that ends in this node: the node's first `pages` pages, and all before
+ * them, need nothing of the store before `until`. */
+typedef struct hi_settled {
+    uint32_t pages; /* 0: nothing is known */
+    uint32_t until; /* as marks have it */
+    uint32_t epoch; /* holds while this is store_epoch */
+} hi_settled;
+
 typedef struct hiradix_cache {
     rad_cache base;
     rad_cache *device;  /* a RadixCache over both tiers */
@@ -93,6 +101,8 @@ typedef struct hiradix_cache {
     uint64_t *fetched;    /* a bit: came from storage and was not loaded yet */
     uint64_t *in_storage; /* a bit: storage acknowledged it; with events of tiers only */
     uint32_t *stored_at;  /* [num_host_pages + 1], see hiradix_recheck.c */
+    hi_settled *settled;  /* [nodes + 1], the same */
+    uint32_t store_epoch; /* grows when marks of stored pages were taken back */
     uint32_t checks;      /* out now */
     rad_prefetch_report last_prefetch;
 
@@ -201,8 +211,25 @@ typedef enum hi_need { HI_NOTHING, HI_BACKUP_STORAGE, HI_CHECK } hi_need;
 /* Now, as marks have it. */
 uint32_t hi_recheck_time(const hiradix_cache *c);
 
-/* What a host page needs that a request has matched. O(1). */
-hi_need hi_what_is_needed(const hiradix_cache *c, rad_page page, uint32_t time);
+/* What a host page needs that a request has matched; and for how long nothing more, once it has
+ * that: 0, it cannot have it now. O(1). */
+hi_need hi_what_is_needed(const hiradix_cache *c, rad_page page, uint32_t time, uint32_t *lasts);
+
+/* How many pages of the path to `node`, which ends `depth` pages deep, are settled, and for how
+ * long still. O(nodes that are not). And: its first `end` pages are, for so long. */
+uint32_t hi_settled_pages(const hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t time,
+                          uint32_t *lasts);
+void hi_settle(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, uint32_t time,
+               uint32_t lasts);
+
+/* Whether that is so of the node on the host, and of its parent. */
+bool hi_settled_is_sound(const hiradix_cache *c, uint32_t node);
+
+/* Settled paths, as a part of the tree. */
+extern const node_part_ops hi_settled_part;
+
+/* Nothing is known to be stored. */
+void hi_forget_stored(hiradix_cache *c);
 
 /* The page is in storage; or a storage backup of it begins, and needs nothing until that has ended.
  */
@@ -245,7 +272,7 @@ void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked);
 /* ---- hiradix_backup_storage.c ---- */
 
 /* Pages [begin, end) of the path to `node`, which ends `depth` pages deep, are on the host, as the
- * node is: what storage lacks of them goes there. */
+ * node is: what storage lacks of them goes there. O(pages that are not settled). */
 void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin,
                              uint32_t end);
 rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker);

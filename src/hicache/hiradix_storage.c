@@ -25,7 +25,7 @@ rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
         radix_host_clear(c->tree);
     if (!status && (tiers & RAD_TIER_STORAGE)) {
         status = c->store.backend.ops->clear(c->store.backend.self, err);
-        page_store_forget(&c->store);
+        hi_forget_stored(c);
     }
     c->epoch++;
     hi_events_cleared(c, tiers);
@@ -42,7 +42,7 @@ rad_status rad_hicache_attach_storage(rad_cache *cache, const rad_storage *stora
     if (c->store.backend.ops || c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "hicache: a store is attached, or is being let go");
     c->store.backend = *storage;
-    page_store_forget(&c->store);
+    hi_forget_stored(c);
     return RAD_OK;
 }
 
@@ -80,7 +80,7 @@ rad_status rad_hicache_release_storage(rad_cache *cache, int cleared)
     if (!c) return RAD_E_UNSUPPORTED;
     c->store_held = false;
     if (cleared && c->has_identity) {
-        page_store_forget(&c->store);
+        hi_forget_stored(c);
         hi_events_cleared(c, RAD_TIER_STORAGE);
     }
     return RAD_OK;
