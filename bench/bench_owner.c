@@ -6,7 +6,7 @@
  *     once      published in one piece, written through to the host
  *     chunks    in chunks of 2,048 tokens, as a scheduler computes it
  *     turns     in eight turns of a chat, each a request of its own
- *     store     as turns, with a store that takes everything
+ *     store     as turns, with a store that takes everything: hashes of pages, too
  *     evict     the device loses it, 64 tokens at a time; the host has it
  *     load      it comes back from the host
  *
