@@ -233,9 +233,9 @@ static void bench_insert(void)
         for (int r = 0; r < ROUNDS; r++) {
             fill(tokens + SHARED, slots + SHARED, NEW, r * NEW);
             rad_key key = {.tokens = tokens, .num_tokens = SHARED + NEW};
-            uint32_t prefix;
+            rad_inserted in;
             uint64_t t0 = now_ns();
-            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &prefix, NULL);
+            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &in, NULL);
             uint64_t t1 = now_ns();
             int differ = memcmp(tokens, shared, SHARED * sizeof *tokens);
             memcpy(to, tokens + SHARED, NEW * sizeof *to);
@@ -243,7 +243,7 @@ static void bench_insert(void)
             __asm__ volatile("" ::"r"(to), "r"(slots_to) : "memory");
             uint64_t t2 = now_ns();
             ok(status, "insert");
-            if (differ || (r && prefix < SHARED)) die("the shared part was lost");
+            if (differ || (r && in.prefix_tokens < SHARED)) die("the shared part was lost");
             if (r) add(&cost, (double)(t1 - t0));
             if (r) add(&limit, (double)(t2 - t1));
         }

@@ -52,16 +52,17 @@ static uint32_t play(rig *r, const trace_request *q)
     rad_receipt lock = {0};
     rad_cache_match_prefix(r->cache, &key, r->row, &match, NULL);
     rad_cache_inc_lock_ref(r->cache, match.last_node, &lock, NULL);
-    uint32_t hit = match.prefix_tokens, had = hit;
+    rad_inserted in;
+    uint32_t hit = match.prefix_tokens;
     uint32_t need = (all + ps - 1) / ps - hit / ps, have = rad_kv_available_pages(r->alloc);
     if (need > have) rad_cache_evict(r->cache, (uint64_t)(need - have) * ps, NULL, NULL);
     rad_slot last = hit ? r->row[hit - 1] : -1;
     if (rad_kv_alloc_extend(r->alloc, 1, &hit, &all, &last, r->row + hit, NULL) != RAD_OK) abort();
     key.num_tokens = all;
     rad_match_handle at = {.node = match.last_node, .num_tokens = hit};
-    if (rad_cache_insert_from(r->cache, &at, &key, r->row + hit, NULL, &had, NULL) != RAD_OK)
+    if (rad_cache_insert_from(r->cache, &at, &key, r->row + hit, NULL, &in, NULL) != RAD_OK)
         abort();
-    uint32_t whole = all / ps * ps;
+    uint32_t whole = all / ps * ps, had = in.prefix_tokens;
     if (had > hit) rad_kv_free_slots(r->alloc, r->row + hit, had - hit, NULL);
     if (all > whole) rad_kv_free_slots(r->alloc, r->row + whole, all - whole, NULL);
     rad_cache_dec_lock_ref(r->cache, &lock, NULL);

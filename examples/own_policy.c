@@ -41,11 +41,11 @@ static uint32_t use(rad_cache *cache, rad_token first)
         slots[i] = i + 1;
     }
     rad_key key = {.tokens = tokens, .num_tokens = PROMPT};
-    uint32_t had;
-    if (rad_cache_insert(cache, &key, slots, NULL, &had, NULL)) exit(1);
+    rad_inserted in;
+    if (rad_cache_insert(cache, &key, slots, NULL, &in, NULL)) exit(1);
     uint64_t total = rad_cache_total_size(cache);
     if (total > CAPACITY && rad_cache_evict(cache, total - CAPACITY, NULL, NULL)) exit(1);
-    return had;
+    return in.prefix_tokens;
 }
 
 /* Tokens of popular prompts found: on the day of the job, and much later. */

@@ -46,7 +46,8 @@ typedef struct model {
     bool keeps;
     uint64_t max_pinned; /* pages */
     uint64_t half_life, added;
-    const rad_kv_allocator *kv;
+    bool (*is_taken)(void *user, rad_page page); /* by whoever hands out pages */
+    void *user;
     uint32_t window; /* pages; 0: there are none */
     bool states;
     uint64_t states_dropped; /* with the pages they stood behind */
@@ -172,7 +173,7 @@ static bool model_evict_page(model *m)
     for (uint32_t i = 0; i < m->count; i++) {
         entry *e = &m->entries[i];
         if (e->locks || (victim && compare_keys(m, e, victim) >= 0)) continue;
-        if ((ties && rad_kv_is_taken(m->kv, e->page)) || has_continuation(m, e)) continue;
+        if ((ties && m->is_taken(m->user, e->page)) || has_continuation(m, e)) continue;
         victim = e;
     }
     if (!victim) return false;

@@ -23,10 +23,10 @@ static inline void check(const rad_cache *cache)
 /* Returns how many of the key's tokens were there already. */
 static inline uint32_t insert(rad_cache *cache, const rad_key *key, const rad_slot *slots)
 {
-    uint32_t prefix = 12345;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
+    rad_inserted in;
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &in, NULL));
     check(cache);
-    return prefix;
+    return in.prefix_tokens;
 }
 
 /* A lookup before it must have said the same. */

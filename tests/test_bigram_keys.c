@@ -23,12 +23,12 @@ static uint32_t insert(rad_cache *cache, const rad_key *key, rad_slot first)
 {
     rad_slot slots[64];
     rad_error err = {0};
-    uint32_t prefix = 99;
+    rad_inserted in;
     for (uint32_t i = 0; i < key->num_tokens; i++)
         slots[i] = first + (rad_slot)i;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &in, NULL));
     CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
-    return prefix;
+    return in.prefix_tokens;
 }
 
 static uint32_t matched(rad_cache *cache, const rad_key *key, rad_slot *slots)

@@ -136,15 +136,16 @@ static void free_pages(world *w, const rad_slot *slots, uint32_t count)
 static void insert(world *w, const rad_key *key, rad_match_handle *at)
 {
     rad_slot slots[MOST];
-    uint32_t start = at ? at->num_tokens : 0, end = length_of(w, key) / w->ps * w->ps, prefix = 0;
+    uint32_t start = at ? at->num_tokens : 0, end = length_of(w, key) / w->ps * w->ps;
     if (end < start || !take(w, slots + start, end - start)) return;
     compute(w, key, slots, start, end);
     rad_insert_params how = {.priority = (int32_t)below(w, 3), .chunked = (uint32_t)below(w, 2)};
+    rad_inserted in;
     rad_status status =
-        at ? rad_cache_insert_from(w->cache, at, key, slots + start, &how, &prefix, NULL)
-           : rad_cache_insert(w->cache, key, slots, &how, &prefix, NULL);
+        at ? rad_cache_insert_from(w->cache, at, key, slots + start, &how, &in, NULL)
+           : rad_cache_insert(w->cache, key, slots, &how, &in, NULL);
     CHECK(status == RAD_OK || status == RAD_FULL || (at && status == RAD_E_STATE));
-    uint32_t mine = status ? end : prefix; /* what is still ours */
+    uint32_t mine = status ? end : in.prefix_tokens; /* what is still ours */
     if (mine > start) free_pages(w, slots + start, mine - start);
 }
 

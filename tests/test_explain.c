@@ -30,11 +30,10 @@ static rad_cache *make(test_env *t, uint32_t page_size, uint32_t explain_pages, 
 static void insert(rad_cache *cache, const rad_key *key)
 {
     rad_slot slots[256];
-    uint32_t prefix;
     CHECK(key->num_tokens <= 256);
     for (uint32_t i = 0; i < key->num_tokens; i++)
         slots[i] = (rad_slot)i;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, NULL, NULL));
     rad_error err = {0};
     CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
 }

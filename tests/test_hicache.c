@@ -804,15 +804,14 @@ static rad_status put(hrig *r, uint32_t count, rad_token first)
 {
     hreq q = {0};
     rad_slot slots[16];
-    uint32_t had;
+    rad_inserted in;
     hreq_ask(&q, 0, count, first);
     rad_key key = hreq_key(&q, count);
     CHECK_OK(rad_kv_alloc(r->kv, slots, count));
     for (uint32_t i = 0; i < count; i++)
         hrig_write(r, slots[i], hreq_digest(&q, i));
-    rad_status status = rad_cache_insert(r->cache, &key, slots, NULL, &had, NULL);
-    if (status) had = 0;
-    CHECK_OK(rad_kv_free(r->kv, slots, status ? count : had, NULL));
+    rad_status status = rad_cache_insert(r->cache, &key, slots, NULL, &in, NULL);
+    CHECK_OK(rad_kv_free(r->kv, slots, status ? count : in.prefix_tokens, NULL));
     return status;
 }
 

@@ -132,11 +132,10 @@ static rad_cache *make(uint32_t page_size, uint32_t ring)
 static void insert(rad_cache *cache, const rad_key *key, rad_page first)
 {
     rad_slot slots[1024];
-    uint32_t prefix;
     CHECK(key->num_tokens <= 1024);
     for (uint32_t i = 0; i < key->num_tokens; i++)
         slots[i] = first + (rad_slot)i;
-    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, &prefix, NULL));
+    CHECK_OK(rad_cache_insert(cache, key, slots, NULL, NULL, NULL));
     rad_error err = {0};
     CHECKF(rad_cache_check(cache, &err) == RAD_OK, "%s", err.text);
 }
@@ -437,16 +436,17 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
         uint64_t what = test_random(&state) % 100;
         if (what < 60) {
             rad_page pages[MOST_TOKENS];
-            uint32_t prefix = 0, num_pages = (len ? len - cfg->eagle : 0) / ps;
+            rad_inserted in;
+            uint32_t num_pages = (len ? len - cfg->eagle : 0) / ps;
             if (rad_kv_alloc(kv, pages, num_pages)) {
                 CHECK_OK(rad_cache_evict(cache, (uint64_t)num_pages * ps, NULL, NULL));
                 if (rad_kv_alloc(kv, pages, num_pages)) continue;
             }
             for (uint32_t i = 0; i < num_pages * ps; i++)
                 slots[i] = pages[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
-            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &prefix, NULL);
+            rad_status status = rad_cache_insert(cache, &key, slots, NULL, &in, NULL);
             CHECK(status == RAD_OK || status == RAD_FULL);
-            if (status == RAD_FULL) prefix = num_pages * ps;
+            uint32_t prefix = status == RAD_FULL ? num_pages * ps : in.prefix_tokens;
             CHECK_OK(rad_kv_free(kv, pages, prefix / ps, NULL));
         } else if (what < 75) {
             rad_match match;

@@ -88,7 +88,7 @@ TEST(an_insert_goes_on_where_the_last_one_ended)
     rad_cache *cache = make(2);
     rad_token tokens[40];
     rad_slot slots[40];
-    uint32_t prefix;
+    rad_inserted in;
     for (int i = 0; i < 40; i++) {
         tokens[i] = i;
         slots[i] = 100 + i;
@@ -97,8 +97,11 @@ TEST(an_insert_goes_on_where_the_last_one_ended)
     for (uint32_t n = 1; n <= 40; n += 3) {
         rad_key key = {.tokens = tokens, .num_tokens = n};
         uint32_t from = at.num_tokens;
-        CHECK_OK(rad_cache_insert_from(cache, &at, &key, slots + from, NULL, &prefix, NULL));
-        CHECK(prefix == from && at.num_tokens == n / 2 * 2);
+        uint64_t before = rad_cache_evictable_size(cache);
+        CHECK_OK(rad_cache_insert_from(cache, &at, &key, slots + from, NULL, &in, NULL));
+        CHECK(in.prefix_tokens == from && at.num_tokens == n / 2 * 2);
+        CHECK(memcmp(&in.node, &at.node, sizeof at.node) == 0);
+        CHECK((uint64_t)in.evictable_change == rad_cache_evictable_size(cache) - before);
         check(cache);
     }
     rad_match m;
@@ -111,8 +114,8 @@ TEST(an_insert_goes_on_where_the_last_one_ended)
     at = handle_of(cache, KEY(0, 1));
     at.num_tokens = 2;
     CHECK_OK(rad_cache_insert_from(cache, &at, KEY(0, 1, 2, 3, 7, 7), SLOTS(8, 9, 10, 11), NULL,
-                                   &prefix, NULL));
-    CHECK(prefix == 4 && at.num_tokens == 6);
+                                   &in, NULL));
+    CHECK(in.prefix_tokens == 4 && at.num_tokens == 6 && in.evictable_change == 2);
     check(cache);
     CHECK_OK(rad_match_handle_slots(cache, &at, 0, 6, got));
     CHECK(got[0] == 100 && got[3] == 103 && got[4] == 10 && got[5] == 11);
@@ -243,14 +246,14 @@ static void compute(rig *r, const rad_key *key, uint32_t ps)
 {
     rad_page page;
     rad_slot slots[64];
-    uint32_t prefix;
+    rad_inserted in;
     for (uint32_t i = 0; i < key->num_tokens; i++) {
         if (i % ps == 0) CHECK_OK(rad_kv_alloc(r->kv, &page, 1));
         slots[i] = page * (rad_slot)ps + (rad_slot)(i % ps);
         r->pool.content[slots[i]] = key->tokens[i];
     }
-    CHECK_OK(rad_cache_insert(r->cache, key, slots, NULL, &prefix, NULL));
-    for (uint32_t i = 0; i < prefix; i += ps)
+    CHECK_OK(rad_cache_insert(r->cache, key, slots, NULL, &in, NULL));
+    for (uint32_t i = 0; i < in.prefix_tokens; i += ps)
         CHECK_OK(rad_kv_free_slots(r->kv, slots + i, ps, NULL));
     check(r->cache);
 }

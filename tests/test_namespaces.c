@@ -38,7 +38,8 @@ static uint32_t serve(pool *p, const rad_key *key)
     enum { MOST = 64 };
     rad_slot slots[MOST], fresh[MOST];
     rad_match m;
-    uint32_t prefix, had;
+    rad_inserted in;
+    uint32_t prefix;
     CHECK(key->num_tokens <= MOST && key->num_tokens % p->ps == 0);
     CHECK_OK(rad_cache_match_prefix(p->cache, key, slots, &m, NULL));
     prefix = m.prefix_tokens;
@@ -47,8 +48,8 @@ static uint32_t serve(pool *p, const rad_key *key)
     rad_slot last = prefix ? slots[prefix - 1] : -1;
     CHECK_OK(rad_kv_alloc_extend(p->kv, 1, &prefix, &key->num_tokens, &last, fresh, NULL));
     memcpy(slots + prefix, fresh, want * sizeof *slots);
-    CHECK_OK(rad_cache_insert(p->cache, key, slots, NULL, &had, NULL));
-    CHECK(had == prefix);
+    CHECK_OK(rad_cache_insert(p->cache, key, slots, NULL, &in, NULL));
+    CHECK(in.prefix_tokens == prefix);
     return prefix;
 }
 

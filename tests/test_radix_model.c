@@ -1,8 +1,11 @@
-/* test_radix_model.c - the tree against a list of prefixes (prefix_model.h), in random steps.
+/* test_radix_model.c - the tree against a list of prefixes (prefix_model.h), in random steps. Pages
+ * are an allocator's, or an engine's own (own_pages.h): then free + held + cached == all holds page
+ * by page by what the tree has told.
  *
  * Tokens come from an alphabet of two or three, so that keys share, diverge and repeat all the
  * time. With a tight limit on nodes the tree may give up more than the model; then only what
  * it still has must be right, and the model forgets the rest. */
+#include "own_pages.h"
 #include "prefix_model.h"
 #include "state_component.h"
 #include "test.h"
@@ -23,6 +26,7 @@ typedef struct config {
     uint32_t window; /* tokens; 0: there are no window layers */
     uint32_t window_pages;
     bool states;
+    bool own; /* pages are the engine's */
 } config;
 
 typedef struct walked {
@@ -68,7 +72,8 @@ static const char *salts[SPACES] = {NULL, "", "a", "b"};
 typedef struct world {
     config cfg;
     model m;
-    rad_kv_allocator *kv;
+    rad_kv_allocator *kv; /* or */
+    own_pages own;
     rad_req_to_token_pool *rows;
     rad_cache *cache;
     struct {
@@ -107,6 +112,48 @@ static radix_tree *tree_of(world *w)
     return &radix_cache_of(w->cache)->tree;
 }
 
+static bool is_taken(void *user, rad_page page)
+{
+    const world *w = user;
+    return w->cfg.own ? w->own.of[page] != OWN_FREE : rad_kv_is_taken(w->kv, page) != 0;
+}
+
+static rad_status alloc_pages(world *w, rad_page *pages, uint32_t count)
+{
+    if (w->cfg.own) return own_alloc(&w->own, pages, count, w->cfg.window != 0);
+    return rad_kv_alloc(w->kv, pages, count);
+}
+
+static void free_pages(world *w, const rad_page *pages, uint32_t count)
+{
+    if (w->cfg.own)
+        own_pass(&w->own, pages, count, OWN_HELD, OWN_FREE);
+    else
+        CHECK_OK(rad_kv_free(w->kv, pages, count, NULL));
+}
+
+static void free_windows(world *w, const rad_page *pages, uint32_t count)
+{
+    for (uint32_t i = 0; w->cfg.own && i < count; i++)
+        own_drop_window(&w->own, pages[i]);
+    if (!w->cfg.own) CHECK_OK(rad_kv_free_window(w->kv, pages, count, NULL));
+}
+
+static bool has_window(const world *w, rad_page page)
+{
+    return w->cfg.own ? w->own.has_window[page] : rad_kv_has_window(w->kv, page) != 0;
+}
+
+static uint32_t available(const world *w)
+{
+    return w->cfg.own ? w->own.num_free : rad_kv_available_pages(w->kv);
+}
+
+static uint32_t window_available(const world *w)
+{
+    return w->cfg.own ? w->own.window_free : rad_kv_window_available_pages(w->kv);
+}
+
 static void world_init(world *w, const config *cfg, uint64_t seed)
 {
     uint32_t ps = cfg->page_size;
@@ -119,16 +166,19 @@ static void world_init(world *w, const config *cfg, uint64_t seed)
                    .window = (cfg->window + ps - 1) / ps,
                    .states = cfg->states};
     rad_env env = {.struct_size = sizeof env, .user = &w->m, .now_ns = model_time};
-    CHECK_OK(rad_kv_allocator_create(
-        NULL,
-        &(rad_kv_allocator_params){.struct_size = sizeof(rad_kv_allocator_params),
-                                   .num_pages = cfg->num_pages,
-                                   .page_size = ps,
-                                   .swa_num_pages = cfg->window_pages},
-        &w->kv, NULL));
-    CHECK_OK(rad_req_to_token_pool_create(
-        NULL, &(rad_req_to_token_pool_params){sizeof(rad_req_to_token_pool_params), 1, 1}, &w->rows,
-        NULL));
+    rad_free_list list = own_init(&w->own, cfg->own ? cfg->num_pages : 0, cfg->window_pages);
+    if (!cfg->own)
+        CHECK_OK(rad_kv_allocator_create(
+            NULL,
+            &(rad_kv_allocator_params){.struct_size = sizeof(rad_kv_allocator_params),
+                                       .num_pages = cfg->num_pages,
+                                       .page_size = ps,
+                                       .swa_num_pages = cfg->window_pages},
+            &w->kv, NULL));
+    if (!cfg->own)
+        CHECK_OK(rad_req_to_token_pool_create(
+            NULL, &(rad_req_to_token_pool_params){sizeof(rad_req_to_token_pool_params), 1, 1},
+            &w->rows, NULL));
     rad_cache_params params = {.struct_size = sizeof params,
                                .page_size = ps,
                                .kv_allocator = w->kv,
@@ -142,10 +192,12 @@ static void world_init(world *w, const config *cfg, uint64_t seed)
                                .evict_key = evict_key,
                                .max_pinned_tokens = w->m.max_pinned * ps,
                                .retention = cfg->keeps,
-                               .window_tokens = cfg->window};
+                               .window_tokens = cfg->window,
+                               .free_list = cfg->own ? &list : NULL};
     CHECK_OK(rad_cache_create(&env, &params, &w->cache, NULL));
     if (cfg->states) CHECK_OK(radix_add_component(tree_of(w), &state_ops, &w->states));
-    w->m.kv = w->kv;
+    w->m.is_taken = is_taken;
+    w->m.user = w;
 }
 
 /* Everything comes back. */
@@ -157,8 +209,7 @@ static void world_fini(world *w)
     CHECK(rad_cache_protected_size(w->cache) == 0);
     CHECK(rad_cache_window_protected_size(w->cache) == 0);
     CHECK_OK(rad_cache_reset(w->cache));
-    CHECK(rad_kv_available_pages(w->kv) == w->cfg.num_pages);
-    CHECK(rad_kv_window_available_pages(w->kv) == w->cfg.window_pages);
+    CHECK(available(w) == w->cfg.num_pages && window_available(w) == w->cfg.window_pages);
     rad_cache_destroy(w->cache);
     rad_req_to_token_pool_destroy(w->rows);
     rad_kv_allocator_destroy(w->kv);
@@ -208,7 +259,7 @@ static void model_insert(world *w, const rad_insert_params *how, uint32_t prefix
         e->heat = evict_heat_add(e->heat, evict_heat_at(m->added, m->half_life));
     }
     m->added += (n / ps * ps - prefix) / ps;
-    CHECK_OK(rad_kv_free(w->kv, page, prefix / ps, NULL));
+    free_pages(w, page, prefix / ps);
     for (uint32_t end = prefix + ps; end <= n; end += ps) {
         forget_page(m, page[end / ps - 1]);
         entry *e = find(m, &w->key, w->space, end);
@@ -235,7 +286,7 @@ static void evict_windows(world *w, uint64_t tokens)
     CHECK_OK(rad_cache_evict_window(w->cache, tokens, &done));
     for (uint32_t i = 0; i < m->count; i++) {
         had += m->entries[i].window;
-        m->entries[i].window = m->entries[i].window && rad_kv_has_window(w->kv, m->entries[i].page);
+        m->entries[i].window = m->entries[i].window && has_window(w, m->entries[i].page);
         have += m->entries[i].window;
     }
     uint64_t want = (tokens + m->page_size - 1) / m->page_size * m->page_size;
@@ -245,33 +296,40 @@ static void evict_windows(world *w, uint64_t tokens)
 
 static void step_insert(world *w)
 {
-    uint32_t ps = w->cfg.page_size, n = w->key.num_tokens, pages = n / ps, prefix = 0;
+    uint32_t ps = w->cfg.page_size, n = w->key.num_tokens, pages = n / ps;
     rad_insert_params how = {.priority = (int32_t)draw(w, 5) - 2, .chunked = draw(w, 4) == 0};
     rad_page page[MOST_TOKENS];
     rad_slot slots[MOST_TOKENS];
-    if (rad_kv_alloc(w->kv, page, pages)) {
-        uint32_t there = rad_kv_available_pages(w->kv);
+    if (alloc_pages(w, page, pages)) {
+        uint32_t there = available(w);
         uint64_t need = pages > there ? (uint64_t)(pages - there) * ps : 0;
         CHECK_OK(rad_cache_evict(w->cache, need, NULL, NULL));
         while (!w->cfg.max_nodes && need > 0 && model_evict_page(&w->m))
             need -= ps;
-        if (w->cfg.window && rad_kv_window_available_pages(w->kv) < pages)
-            evict_windows(w, (uint64_t)(pages - rad_kv_window_available_pages(w->kv)) * ps);
-        if (rad_kv_alloc(w->kv, page, pages)) return; /* all locked */
+        if (w->cfg.window && window_available(w) < pages)
+            evict_windows(w, (uint64_t)(pages - window_available(w)) * ps);
+        if (alloc_pages(w, page, pages)) return; /* all locked */
     }
     uint32_t want = model_match(&w->m, &w->key, w->space, false);
     uint32_t slid = w->cfg.window && draw(w, 2) ? draw(w, pages + 1) : 0; /* as a request slides */
-    if (slid) CHECK_OK(rad_kv_free_window(w->kv, page, slid, NULL));
+    if (slid) free_windows(w, page, slid);
+    if (w->cfg.own) how.window_from = slid * ps;
     for (uint32_t i = 0; i < n; i++)
         slots[i] = i / ps < pages ? page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps) : -5;
-    rad_status status = rad_cache_insert(w->cache, &w->key, slots, &how, &prefix, NULL);
+    rad_inserted in;
+    uint64_t before = rad_cache_evictable_size(w->cache);
+    rad_status status = rad_cache_insert(w->cache, &w->key, slots, &how, &in, NULL);
+    CHECK((uint64_t)in.evictable_change == rad_cache_evictable_size(w->cache) - before);
     if (status == RAD_FULL && w->cfg.max_nodes) {
-        CHECK_OK(rad_kv_free(w->kv, page, pages, NULL));
+        free_pages(w, page, pages);
         return;
     }
     holds(w, status == RAD_OK, rad_status_name(status));
-    same(w, "insert", prefix, want);
-    model_insert(w, &how, prefix, page, slid * ps);
+    if (w->cfg.own)
+        own_pass(&w->own, page + in.prefix_tokens / ps, pages - in.prefix_tokens / ps, OWN_HELD,
+                 OWN_CACHED);
+    same(w, "insert", in.prefix_tokens, want);
+    model_insert(w, &how, in.prefix_tokens, page, slid * ps);
     if (!w->cfg.states || !pages || draw(w, 3) == 0) return;
     uint32_t root = radix_cache_root(radix_cache_of(w->cache), &w->key);
     radix_pos end = radix_walk(tree_of(w), root, w->tokens, pages);
@@ -301,7 +359,11 @@ static void step_match(world *w, bool lock)
         CHECK(got[i] == find(&w->m, &w->key, w->space, (i / ps + 1) * ps)->page * (rad_slot)ps +
                             (rad_slot)(i % ps));
     if (!lock || w->locks[l].receipt.held) return;
-    CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, &w->locks[l].receipt, NULL));
+    rad_receipt *receipt = &w->locks[l].receipt;
+    uint64_t before = rad_cache_evictable_size(w->cache);
+    CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, receipt, NULL));
+    CHECK((uint64_t)receipt->evictable_change == rad_cache_evictable_size(w->cache) - before);
+    CHECK(!receipt->window_missing); /* a match ends only where the window is whole */
     memcpy(w->locks[l].tokens, w->tokens, want * sizeof *w->tokens);
     w->locks[l].len = want;
     w->locks[l].space = w->space;
@@ -314,8 +376,11 @@ static void step_unlock(world *w)
     uint32_t ps = w->cfg.page_size, l = draw(w, MOST_LOCKS);
     bool held = w->locks[l].receipt.held;
     rad_key key = {.tokens = w->locks[l].tokens};
+    uint64_t before = rad_cache_evictable_size(w->cache);
     CHECK(rad_cache_dec_lock_ref(w->cache, &w->locks[l].receipt, NULL) ==
           (held ? RAD_OK : RAD_E_STATE));
+    uint64_t change = held ? (uint64_t)w->locks[l].receipt.evictable_change : 0;
+    CHECK(change == rad_cache_evictable_size(w->cache) - before);
     for (uint32_t end = ps; held && end <= w->locks[l].len; end += ps)
         find(&w->m, &key, w->locks[l].space, end)->locks--;
 }
@@ -383,7 +448,7 @@ static void compare_components(world *w)
     uint64_t there = 0, states = 0;
     for (uint32_t i = 0; i < m->count; i++) {
         entry *e = &m->entries[i];
-        bool has = rad_kv_has_window(w->kv, e->page);
+        bool has = has_window(w, e->page);
         holds(w, e->window || !has, "a page has a window side that nobody gave it");
         holds(w, e->window == has || w->cfg.max_nodes, "a page lost its window side");
         e->window = has;
@@ -427,7 +492,9 @@ static void compare(world *w)
     }
     CHECK(rad_cache_total_size(w->cache) == m->count * ps);
     same(w, "protected", rad_cache_protected_size(w->cache), locked * ps);
-    CHECK(rad_kv_available_pages(w->kv) + m->count == w->cfg.num_pages);
+    CHECK(available(w) + m->count == w->cfg.num_pages);
+    for (uint32_t i = 0; i < m->count && w->cfg.own; i++)
+        holds(w, w->own.of[m->entries[i].page] == OWN_CACHED, "a cached page was told of");
     compare_components(w);
 }
 
@@ -540,6 +607,29 @@ TEST(components_and_few_nodes)
 {
     run_components(&(config){1, 100, 12, 2, .keeps = true}, test_scale(2000, 1000000));
     run_components(&(config){3, 60, 30, 3}, test_scale(2000, 1000000));
+}
+
+/* The pages are the engine's own; where nodes are few, inserts tell of what goes for them. */
+TEST(an_engines_own_free_list)
+{
+    run(&(config){1, 100, 0, 2, .own = true}, test_told_seed(), test_scale(5000, 1000000));
+    run(&(config){2, 60, 0, 2, .own = true}, test_seed(), test_scale(5000, 1000000));
+    run(&(config){16, 40, 0, 2, .own = true}, test_seed(), test_scale(5000, 1000000));
+    run(&(config){1, 100, 12, 2, .own = true, .keeps = true}, test_seed(),
+        test_scale(2000, 1000000));
+    run(&(config){3, 60, 30, 3, .own = true}, test_seed(), test_scale(2000, 1000000));
+    for (uint32_t policy = 0; policy <= RAD_EVICT_USER; policy++)
+        run(&(config){2, 60, 0, 2, policy, true, .own = true}, test_seed(),
+            test_scale(300, 200000));
+}
+
+TEST(an_engines_own_free_list_with_windows)
+{
+    run_components(&(config){1, 100, 0, 2, .own = true}, test_scale(4000, 1000000));
+    run_components(&(config){2, 60, 0, 2, .own = true}, test_scale(4000, 1000000));
+    run_components(&(config){16, 40, 0, 2, .own = true}, test_scale(4000, 1000000));
+    run_components(&(config){1, 100, 12, 2, .own = true, .keeps = true}, test_scale(1000, 1000000));
+    run_components(&(config){3, 60, 30, 3, .own = true}, test_scale(1000, 1000000));
 }
 
 TEST(components_and_policies)

@@ -153,10 +153,11 @@ static void forget_what_is_free(world *w)
 /* From the root, or from a handle. */
 static void step_insert(world *w, kept *from)
 {
-    uint32_t ps = w->ps, n = w->n, prefix = 0, start = from ? from->handle.num_tokens : 0;
+    uint32_t ps = w->ps, n = w->n, start = from ? from->handle.num_tokens : 0;
     uint32_t pages = n / ps > start / ps ? n / ps - start / ps : 0;
     rad_page page[MOST_TOKENS];
     rad_slot slots[MOST_TOKENS];
+    rad_inserted in;
     if (rad_kv_alloc(w->kv, page, pages)) {
         CHECK_OK(rad_cache_evict(w->cache, (uint64_t)pages * ps, NULL, NULL));
         forget_what_is_free(w);
@@ -166,8 +167,9 @@ static void step_insert(world *w, kept *from)
     for (uint32_t i = 0; i < pages * ps; i++)
         slots[i] = page[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
     rad_status status =
-        from ? rad_cache_insert_from(w->cache, &from->handle, &w->key, slots, NULL, &prefix, NULL)
-             : rad_cache_insert(w->cache, &w->key, slots, NULL, &prefix, NULL);
+        from ? rad_cache_insert_from(w->cache, &from->handle, &w->key, slots, NULL, &in, NULL)
+             : rad_cache_insert(w->cache, &w->key, slots, NULL, &in, NULL);
+    uint32_t prefix = in.prefix_tokens;
     if (status) {
         CHECKF(status == RAD_FULL ? w->max_nodes != 0 : from != NULL, "%s, seed %llu step %llu\n",
                rad_status_name(status), (unsigned long long)w->seed, (unsigned long long)w->step);

@@ -113,9 +113,9 @@ TEST(case_25_memory)
             slots[SHARED + k] = (rad_slot)(SHARED + i * OWN + k);
         }
         rad_key key = {.tokens = tokens, .num_tokens = SHARED + OWN};
-        uint32_t prefix;
-        CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, &prefix, NULL));
-        CHECK(prefix == (i ? SHARED : 0));
+        rad_inserted in;
+        CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, &in, NULL));
+        CHECK(in.prefix_tokens == (i ? SHARED : 0));
     }
     CHECK(rad_cache_total_size(cache) == SHARED + (uint64_t)num * OWN);
     CHECK(t.bytes == bytes);

@@ -196,16 +196,17 @@ static void insert(world *w)
     rad_slot slots[LONGEST];
     rad_page pages[LONGEST];
     rad_key key;
-    uint32_t len = random_prompt(w, tokens, &key) / w->ps * w->ps, had = 0;
+    uint32_t len = random_prompt(w, tokens, &key) / w->ps * w->ps;
     key.num_tokens = len;
     if (!len || rad_kv_alloc(w->kv, pages, len / w->ps)) return;
     for (uint32_t i = 0; i < len; i++)
         slots[i] = pages[i / w->ps] * (rad_slot)w->ps + (rad_slot)(i % w->ps);
     rad_insert_params params = {.priority = (int32_t)random_below(w, 3)};
-    rad_status status = rad_cache_insert(w->cache, &key, slots, &params, &had, NULL);
+    rad_inserted in;
+    rad_status status = rad_cache_insert(w->cache, &key, slots, &params, &in, NULL);
     CHECK(status == RAD_OK || status == RAD_FULL ||
           (status == RAD_E_UNSUPPORTED && w->kind == RAD_CACHE_CHUNK));
-    if (status) had = len;
+    uint32_t had = status ? len : in.prefix_tokens;
     CHECK_OK(rad_kv_free_group_begin(w->kv));
     CHECK_OK(rad_kv_free_slots(w->kv, slots, had, NULL));
     CHECK_OK(rad_kv_free_group_end(w->kv));

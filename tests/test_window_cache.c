@@ -216,6 +216,41 @@ TEST(the_window_at_a_fork_stays_while_it_is_used)
     world_fini(&w);
 }
 
+/* A lock says how much of the last window had gone before it came: here of a node's own window,
+ * and of one that reaches into the node above. */
+TEST(a_lock_tells_what_its_window_has_lost)
+{
+    static world w;
+    rad_receipt lock;
+    rad_match m[2];
+    rad_slot slots[14];
+    world_init(&w, 2, 40, 40, 6, 0);
+    whole(&w, &w.reqs[0], "aabbccddee");
+    whole(&w, &w.reqs[1], "aabbccddeeffgg");
+    for (int i = 0; i < 2; i++) {
+        rad_key key = {.tokens = w.reqs[i].tokens, .num_tokens = i ? 14 : 10};
+        CHECK_OK(rad_cache_match_prefix(w.cache, &key, slots, &m[i], NULL));
+        CHECK(m[i].prefix_tokens == key.num_tokens);
+    }
+    uint64_t gone = 1, most = 0;
+    while (gone) {
+        for (int i = 0; i < 2; i++) {
+            uint32_t end = m[i].prefix_tokens, from = end - 6, missing = 0;
+            for (uint32_t at = from; at < end; at += 2)
+                if (!rad_kv_has_window(w.kv, slots[at] / 2)) missing = at + 2 - from;
+            CHECK_OK(rad_cache_inc_lock_ref(w.cache, m[i].last_node, &lock, NULL));
+            CHECK(lock.window_from == from && lock.window_missing == missing);
+            CHECK((found(&w, &w.reqs[i]) == end) == !missing);
+            CHECK_OK(rad_cache_dec_lock_ref(w.cache, &lock, NULL));
+            most += missing == 2;
+        }
+        CHECK_OK(rad_cache_evict_window(w.cache, 2, &gone));
+        world_check(&w);
+    }
+    CHECK(most > 0);
+    world_fini(&w);
+}
+
 TEST(create_survives_every_allocation_failing)
 {
     static world w;

@@ -10,6 +10,13 @@
  *        -> unfinished_req (prompt, or a chunk of it, is computed: publish)
  *        -> ... decode ... -> finished_req (publish, give back, unlock)
  *
+ * An engine that keeps the slots of its requests itself, and its free pages too (free_list.h), has
+ * the same life by raw calls:
+ *
+ *     match_prefix -> inc_lock_ref -> pages of its own for the rest, run the model
+ *        -> insert -> inc_lock_ref of the node that it names, dec_lock_ref of the old one
+ *        -> evict, when pages are short: what goes is told to the free list
+ *
  * Models in which some layers see only a window (rad_cache_params.window_tokens) need the K/V of
  * these layers for the last few hundred tokens only. Then a cached page has a window side or has
  * lost it (kv_allocator.h):
@@ -31,6 +38,7 @@
 
 #include <radish/env.h>
 #include <radish/evict_policy.h>
+#include <radish/free_list.h>
 #include <radish/kv_allocator.h>
 #include <radish/req_to_token_pool.h>
 #include <radish/types.h>
@@ -52,7 +60,8 @@ typedef struct rad_cache_params {
     uint32_t page_size; /* tokens; must equal the allocator's when there is one; 0 means 1 */
 
     /* Not owned. Without a req_to_token_pool the *_req functions are refused; without a
-     * kv_allocator too, the cache is index-only: it never frees slots anywhere. */
+     * kv_allocator too, the cache is index-only: what it evicts goes to the free_list below, and
+     * without that it never frees slots anywhere. */
     rad_kv_allocator *kv_allocator;
     rad_req_to_token_pool *req_to_token_pool;
 
@@ -107,20 +116,25 @@ typedef struct rad_cache_params {
     uint32_t explain_namespaces; /* 1: explanations look into other namespaces too */
     uint32_t journal_reserved;   /* 0 */
 
-    /* Some layers see only the last so many tokens: their K/V are the allocator's window side,
-     * which it must have. 0: no such layers. At least 1; rounded up to whole pages. */
+    /* Some layers see only the last so many tokens: their K/V are the window side of the allocator
+     * or of the free list, which it must have. 0: no such layers. At least 1; rounded up to whole
+     * pages. */
     uint32_t window_tokens;
     uint32_t window_reserved; /* 0 */
+
+    /* The engine's own free pages, in the place of a kv_allocator; copied. NULL: it has none. */
+    const rad_free_list *free_list;
 } rad_cache_params;
 
 /* Takes all its memory now (rad_cache_stats.metadata_bytes). RAD_E_INVAL (page sizes differ,
- * a row pool without an allocator, no such kind), RAD_E_LIMIT or RAD_E_NOMEM in words;
- * *out is NULL then. */
+ * a row pool without an allocator, an allocator and a free list, no such kind), RAD_E_LIMIT or
+ * RAD_E_NOMEM in words; *out is NULL then. */
 RAD_API rad_status rad_cache_create(const rad_env *env, const rad_cache_params *params,
                                     rad_cache **out, rad_error *err);
 
 /* NULL is fine. Before the allocator and the row pool are; the tree's pages stay handed out
- * in the allocator: where that lives on, reset the cache first. */
+ * in the allocator, and a free list is not told of them: where these live on, reset the cache
+ * first. */
 RAD_API void rad_cache_destroy(rad_cache *cache);
 
 /* What is looked up. Equal tokens under different (extra_key, cache_salt) never
@@ -158,37 +172,59 @@ RAD_API rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, 
 
 /* This struct does not grow. */
 typedef struct rad_insert_params {
-    int32_t priority; /* a node keeps the maximum over its inserts */
-    uint32_t chunked; /* 1: a chunk of a prompt in flight; does not count hits */
+    int32_t priority;     /* a node keeps the maximum over its inserts */
+    uint32_t chunked;     /* 1: a chunk of a prompt in flight; does not count hits */
+    uint32_t window_from; /* with windows and a free list: the slots of positions before it have no
+                           * window side (any more); of a page that it divides, none has. An
+                           * allocator knows it itself: 0 there */
+    uint32_t reserved;    /* 0 */
 } rad_insert_params;
 
+/* This struct does not grow. */
+typedef struct rad_inserted {
+    uint32_t prefix_tokens;   /* leading tokens that the tree had already */
+    uint32_t reserved;        /* 0 */
+    rad_ref node;             /* ends the key's last whole page: lock it before the next call, and
+                               * all of the key stays. {0, 0}: there is no whole page */
+    int64_t evictable_change; /* of rad_cache_evictable_size: what came, less what went for it */
+} rad_inserted;
+
 /* Gives the slots of key to the tree. slots[i] belongs to tokens[i]; only whole
- * pages are taken. *prefix_tokens says how many leading tokens the tree already
- * had: their slots stay the caller's (duplicates, to be freed); the rest, up to
- * the last whole page, now belong to the tree. `params` may be NULL.
+ * pages are taken. The slots of the first prefix_tokens stay whose they are: the tree's where the
+ * caller has them from a match, else the caller's, duplicates to be freed. The rest, up to
+ * the last whole page, now belong to the tree. `params` and `inserted` may be NULL; *inserted is
+ * all 0 when nothing changed.
  *
  * RAD_FULL: the metadata limits are reached and nothing can be merged or
  * evicted; nothing changed. Refused in words that name the first slot and its position, and
- * nothing changed: RAD_E_INVAL, the slots are not whole pages of the allocator's;
+ * nothing changed: RAD_E_INVAL, the slots are not whole pages of the allocator's or the list's;
  * RAD_E_STATE, a new page is not handed out, stands there twice, or the tree has it already
  * under another key. RAD_E_UNSUPPORTED: a ChunkCache keeps nothing. RAD_E_LIMIT: names that
  * are too long. `err` may be NULL. O(num_tokens). */
 RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                                    const rad_insert_params *params, uint32_t *prefix_tokens,
+                                    const rad_insert_params *params, rad_inserted *inserted,
                                     rad_error *err);
 
 /* Keeps a node and its path to the root from being evicted. The receipt names
- * what was locked; hand the same receipt back to dec_lock_ref, which clears it.
+ * what was locked; hand the same receipt back to dec_lock_ref, which clears it but for
+ * evictable_change.
  * Locking the root ({0,0}) is fine and does nothing. RAD_E_STATE, in words that name the
  * node by index and generation, and nothing changed: stale ref, or a receipt that was
  * already returned; a copy of one is told from the original as long as no other receipt
- * ends at the same node. RAD_E_LIMIT: 2^32 - 1 locks. `err` may be NULL. O(depth). */
+ * ends at the same node. RAD_E_LIMIT: 2^32 - 1 locks. `err` may be NULL. O(depth).
+ *
+ * With windows the lock holds what is there of the last window. Windows may have been given back
+ * since the match: then window_missing is not 0, and a request cannot go on behind the node: give
+ * the receipt back and match again, which ends where the window is whole. */
 typedef struct rad_receipt {
     rad_ref node;
-    uint32_t held;        /* 1 between inc and dec */
-    uint32_t stamp;       /* when it was taken, on the cache's own clock */
-    uint32_t window_from; /* tokens: from here to the node's end the window side is held */
-    uint32_t reserved;
+    uint32_t held;            /* 1 between inc and dec */
+    uint32_t stamp;           /* when it was taken, on the cache's own clock */
+    uint32_t window_from;     /* tokens: from here to the node's end the window side is held */
+    uint32_t window_missing;  /* tokens: from window_from + window_missing to the node's end the
+                               * window side was there when inc_lock_ref locked it; 0: all of it */
+    int64_t evictable_change; /* what the inc_lock_ref or dec_lock_ref added to
+                               * rad_cache_evictable_size: it is 0 or less, or 0 or more */
 } rad_receipt;
 
 RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
@@ -197,7 +233,8 @@ RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt
 
 /* Frees unlocked cached tokens, least valuable first, from the tails of leaves:
  * num_tokens rounded up to whole pages, or less when no more is evictable. The
- * pages go back to the allocator. `evicted_tokens` and `err` may be NULL. O(log n) a leaf.
+ * pages go back to the allocator, or to the free list. `evicted_tokens` and `err` may be NULL.
+ * O(log n) a leaf.
  * RAD_E_STATE: the allocator did not know a page as handed out (it was cleared under the
  * cache); all else was done. */
 RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens,
@@ -267,7 +304,7 @@ RAD_API rad_status rad_cache_release_window(rad_cache *cache, rad_req_kv *req, u
  * are none. */
 RAD_API rad_status rad_cache_poll(rad_cache *cache);
 
-/* Forgets everything. The pages of the tree go back to the allocator, locked or
+/* Forgets everything. The pages of the tree go back to the allocator or to the free list, locked or
  * not; outstanding refs and receipts become stale. Only while no request holds a
  * prefix: its record could not be finished afterwards. O(everything). */
 RAD_API rad_status rad_cache_reset(rad_cache *cache);

@@ -50,15 +50,15 @@ RAD_API rad_status rad_match_handle_common(const rad_cache *cache, const rad_mat
  *
  * `key` is the whole key; its first at->num_tokens must be what the handle was made for.
  * That is the caller's word: only the namespace and the last page before *at are compared.
- * slots[i] belongs to position at->num_tokens + i. *prefix_tokens (may be NULL) counts
- * from the key's beginning. On RAD_OK *at becomes the end of the key's whole pages, from
- * where the next insert may go on.
+ * slots[i] belongs to position at->num_tokens + i. inserted->prefix_tokens counts
+ * from the key's beginning; `inserted` may be NULL. On RAD_OK *at becomes the end of the key's
+ * whole pages, from where the next insert may go on.
  *
  * RAD_E_STATE, in words that name the node, and nothing changed: the handle is stale or not
  * this key's. Others as rad_cache_insert. */
 RAD_API rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const rad_key *key,
                                          const rad_slot *slots, const rad_insert_params *params,
-                                         uint32_t *prefix_tokens, rad_error *err);
+                                         rad_inserted *inserted, rad_error *err);
 
 /* A run of consecutive cached pages. `pages` points into the tree and is good until the
  * next call that may change the cache (anything whose cache is not const). */

@@ -4,6 +4,7 @@
  *     env.h                 memory, time, log and panic, all replaceable
  *     types.h               page, slot, row, ref
  *     kv_allocator.h        who has which page, and what of it sliding-window layers still need
+ *     free_list.h           or an engine's own free pages in its place
  *     req_to_token_pool.h   a row per running request: position -> slot
  *     token_to_kv_pool.h    the memory behind the slots (mla_kv_pool.h for MLA)
  *     device.h              where that memory lives, a GPU of yours included
@@ -36,6 +37,7 @@
 #include <radish/env.h>
 #include <radish/evict_policy.h>
 #include <radish/explain.h>
+#include <radish/free_list.h>
 #include <radish/hicache.h>
 #include <radish/hicache_explain.h>
 #include <radish/host_kv_pool.h>

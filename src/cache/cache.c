@@ -3,6 +3,24 @@
 #include "cache/radix_cache.h"
 #include "mem/kv_window.h"
 
+/* RAD_E_INVAL in words: the list is none, or does not go with the other params. */
+static rad_status read_free_list(const rad_cache_params *p, rad_free_list *list, rad_error *err)
+{
+    rad_status status = rad_params_read(list, sizeof *list, p->free_list, "free_list", err);
+    if (status) return status;
+    if (p->kv_allocator)
+        return rad_fail(err, RAD_E_INVAL, "cache: a kv_allocator and a free list: one of the two");
+    if (!list->num_pages || list->num_pages > (uint32_t)INT32_MAX / p->page_size)
+        return rad_fail(err, RAD_E_INVAL, "cache: a free list of %u pages of %u tokens",
+                        list->num_pages, p->page_size);
+    if (!list->free_pages || (p->window_tokens != 0) != (list->free_windows && list->move_window) ||
+        (list->free_windows != NULL) != (list->move_window != NULL))
+        return rad_fail(err, RAD_E_INVAL,
+                        "cache: a free list has free_pages, and with windows, only then, "
+                        "free_windows and move_window");
+    return RAD_OK;
+}
+
 static rad_status create(const rad_env *env, const rad_cache_params *params,
                          const struct radix_host_params *host, rad_cache **out, rad_error *err)
 {
@@ -19,9 +37,15 @@ static rad_status create(const rad_env *env, const rad_cache_params *params,
                         p.page_size, rad_kv_page_size(p.kv_allocator));
     if (p.req_to_token_pool && !p.kv_allocator)
         return rad_fail(err, RAD_E_INVAL, "cache: a req_to_token_pool without a kv_allocator");
-    if (p.window_tokens && (!p.kv_allocator || !rad_kv_window_num_pages(p.kv_allocator)))
+    rad_free_list list = {0};
+    if (p.free_list) status = read_free_list(&p, &list, err);
+    if (status) return status;
+    p.free_list = p.free_list ? &list : NULL;
+    if (p.window_tokens && !p.free_list &&
+        (!p.kv_allocator || !rad_kv_window_num_pages(p.kv_allocator)))
         return rad_fail(err, RAD_E_INVAL,
-                        "cache: a window of %u tokens, but no allocator with a window side",
+                        "cache: a window of %u tokens, but no allocator with a window side, and "
+                        "no free list",
                         p.window_tokens);
 
     rad_env full = rad_env_or_default(env);
@@ -92,14 +116,17 @@ rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_matc
 }
 
 rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                            const rad_insert_params *params, uint32_t *prefix_tokens,
-                            rad_error *err)
+                            const rad_insert_params *params, rad_inserted *inserted, rad_error *err)
 {
-    uint32_t unused;
+    rad_inserted in = {0};
+    if (inserted) *inserted = in;
     if (!cache_key_is_sound(key) || (!slots && key->num_tokens))
         return rad_fail(err, RAD_E_INVAL, "cache: a key without tokens, or without slots");
-    return cache->ops->insert(cache, key, slots, params, prefix_tokens ? prefix_tokens : &unused,
-                              err);
+    uint64_t before = cache->ops->sizes(cache).evictable;
+    rad_status status = cache->ops->insert(cache, key, slots, params, &in, err);
+    in.evictable_change = (int64_t)(cache->ops->sizes(cache).evictable - before);
+    if (inserted) *inserted = in;
+    return status;
 }
 
 rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,

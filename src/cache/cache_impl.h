@@ -40,7 +40,7 @@ typedef struct cache_ops {
                                rad_match *match);
     rad_status (*lookup)(const rad_cache *cache, const rad_key *key, rad_match *match);
     rad_status (*insert)(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                         const rad_insert_params *params, uint32_t *prefix_tokens, rad_error *err);
+                         const rad_insert_params *params, rad_inserted *inserted, rad_error *err);
     rad_status (*inc_lock_ref)(rad_cache *cache, rad_ref node, rad_receipt *receipt,
                                rad_error *err);
     rad_status (*dec_lock_ref)(rad_cache *cache, rad_receipt *receipt, rad_error *err);

@@ -29,10 +29,10 @@ static rad_status chunk_lookup(const rad_cache *cache, const rad_key *key, rad_m
 }
 
 static rad_status chunk_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                               const rad_insert_params *params, uint32_t *prefix_tokens,
+                               const rad_insert_params *params, rad_inserted *inserted,
                                rad_error *err)
 {
-    (void)cache, (void)key, (void)slots, (void)params, (void)prefix_tokens;
+    (void)cache, (void)key, (void)slots, (void)params, (void)inserted;
     return rad_fail(err, RAD_E_UNSUPPORTED, "chunk_cache: it keeps nothing");
 }
 

@@ -161,9 +161,12 @@ static bool last_page_agrees(const radix_cache *c, const rad_key *key, radix_pos
 
 rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const rad_key *key,
                                  const rad_slot *slots, const rad_insert_params *params,
-                                 uint32_t *prefix_tokens, rad_error *err)
+                                 rad_inserted *inserted, rad_error *err)
 {
     radix_cache *c = radix_cache_of(cache);
+    rad_inserted unused;
+    inserted = inserted ? inserted : &unused;
+    *inserted = (rad_inserted){0};
     if (!at || !cache_key_is_sound(key) || (!slots && key->num_tokens > at->num_tokens))
         return rad_fail(err, RAD_E_INVAL,
                         "match_handle: no handle, or a key without tokens, or without slots");
@@ -181,18 +184,14 @@ rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const r
                             at->node.index, at->node.generation, at->num_tokens);
     }
     bool below_root = pos.pages && c->tree.nodes[pos.node].parent;
-    radix_insert how = {.before = UINT64_MAX,
-                        .count_hits = !(params && params->chunked),
-                        .priority = params ? params->priority : 0,
-                        .from = below_root ? pos.node : 0,
-                        .from_pages = below_root ? pos.pages - pos.part : 0,
-                        .slots_from = pos.pages};
-    radix_inserted result;
-    status = radix_cache_publish(c, key, slots, &how, &result, err);
+    radix_insert cursor = {.from = below_root ? pos.node : 0,
+                           .from_pages = below_root ? pos.pages - pos.part : 0,
+                           .slots_from = pos.pages};
+    uint64_t before = c->tree.evictable;
+    status = radix_cache_insert(c, key, slots, params, &cursor, inserted, err);
     if (status) return status;
-    *at = (rad_match_handle){.node = radix_cache_ref(c, result.end),
-                             .num_tokens = num_pages * cache->page_size};
-    if (prefix_tokens) *prefix_tokens = result.matched_pages * cache->page_size;
+    inserted->evictable_change = (int64_t)(c->tree.evictable - before) * cache->page_size;
+    *at = (rad_match_handle){.node = inserted->node, .num_tokens = num_pages * cache->page_size};
     return radix_cache_take_drop_status(c);
 }
 

@@ -43,9 +43,10 @@ static rad_status limits_from(const rad_cache_params *p, const radix_host_params
     uint64_t max_tokens = p->max_tokens;
     if (!max_tokens)
         max_tokens = p->kv_allocator ? (uint64_t)rad_kv_num_pages(p->kv_allocator) * p->page_size
+                     : p->free_list  ? (uint64_t)p->free_list->num_pages * p->page_size
                                      : 1u << 20;
     uint64_t pages = max_tokens / p->page_size + (max_tokens % p->page_size != 0);
-    bool unknown = !p->max_tokens && !p->kv_allocator;
+    bool unknown = !p->max_tokens && !p->kv_allocator && !p->free_list;
     uint64_t below = host ? host->pages : 0; /* a node may be on the host alone */
     uint64_t nodes = RAD_MIN(pages, unknown ? UNKNOWN_NODES : (uint64_t)INT32_MAX / 4);
     uint64_t spaces = RAD_MIN(pages + below, unknown ? UNKNOWN_NAMESPACES : NAMESPACE_MOST);
@@ -97,6 +98,10 @@ static void drop_windows(void *user, const rad_page *pages, const kv_run *runs, 
 {
     radix_cache *c = user;
     (void)runs;
+    if (c->list.num_pages) {
+        c->list.free_windows(c->list.user, pages, count);
+        return;
+    }
     rad_status status = rad_kv_free_window(c->base.kv, pages, count, NULL);
     if (status && !c->drop_status) c->drop_status = status;
 }
@@ -135,6 +140,12 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
             c->cached = (bits_lane){c->own_bits, 1};
         }
         ok = ok && c->cached.words;
+    } else if (params->free_list) {
+        c->list = *params->free_list;
+        c->cached_pages = c->list.num_pages;
+        c->own_bits = rad_alloc(env, bits_words(c->cached_pages) * sizeof *c->own_bits);
+        c->cached = (bits_lane){c->own_bits, 1};
+        ok = ok && c->own_bits;
     }
     if (!ok) {
         radix_destroy(&c->base);
@@ -156,6 +167,40 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     return RAD_OK;
 }
 
+/* Pages on their way back to whoever gave them. */
+typedef struct page_lot {
+    radix_cache *c;
+    uint32_t count;
+    rad_page pages[128];
+} page_lot;
+
+static void give_back_lot(page_lot *lot)
+{
+    radix_cache *c = lot->c;
+    rad_status status = RAD_OK;
+    if (c->list.num_pages && lot->count) c->list.free_pages(c->list.user, lot->pages, lot->count);
+    if (c->base.kv) status = rad_kv_free(c->base.kv, lot->pages, lot->count, NULL);
+    if (status && !c->drop_status) c->drop_status = status;
+    lot->count = 0;
+}
+
+static void give_back(void *user, rad_page page)
+{
+    page_lot *lot = user;
+    lot->pages[lot->count++] = page;
+    if (lot->count == RAD_COUNT(lot->pages)) give_back_lot(lot);
+}
+
+static void tell_list(radix_cache *c, const rad_page *pages, const kv_run *runs, uint32_t count)
+{
+    page_lot lot = {.c = c};
+    if (pages) c->list.free_pages(c->list.user, pages, count);
+    for (uint32_t i = 0; !pages && i < count; i++)
+        for (uint32_t k = 0; k < runs[i].count; k++)
+            give_back(&lot, runs[i].first + (rad_page)k);
+    give_back_lot(&lot);
+}
+
 /* Pages that left the tree. A page the allocator does not know as taken means that
  * somebody cleared it under us; the first such answer is kept for the caller. */
 void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count)
@@ -169,13 +214,14 @@ void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uin
     }
     for (uint32_t i = 0; c->cached.words && !pages && i < count; i++) {
         lane_prefetch_range(c->cached, (size_t)runs[i].first, runs[i].count);
-        lane_prefetch_range(kv_taken_lane(kv), (size_t)runs[i].first, runs[i].count);
+        if (kv) lane_prefetch_range(kv_taken_lane(kv), (size_t)runs[i].first, runs[i].count);
     }
     for (uint32_t i = 0; !pages && i < count; i++) {
         dropped += runs[i].count;
         if (c->cached.words) lane_flip_range(c->cached, (size_t)runs[i].first, runs[i].count);
     }
     c->evicted += dropped;
+    if (c->list.num_pages) tell_list(c, pages, runs, count);
     if (!kv) return;
     rad_status status = pages ? rad_kv_free(kv, pages, count, NULL)
                               : kv_free_runs(kv, runs, count, NULL);
@@ -268,7 +314,14 @@ static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt
                             node.generation);
     }
     *receipt = (rad_receipt){.node = node, .held = 1, .stamp = (uint32_t)t->clock};
-    if (!is_root) radix_cache_hold((radix_cache *)cache, receipt);
+    if (is_root) return RAD_OK;
+    uint64_t before = t->evictable;
+    radix_cache_hold((radix_cache *)cache, receipt);
+    receipt->evictable_change = (int64_t)(t->evictable - before) * cache->page_size;
+    if (t->window)
+        receipt->window_missing =
+            radix_window_missing(t, node.index, receipt->window_from / cache->page_size) *
+            cache->page_size;
     return RAD_OK;
 }
 
@@ -324,8 +377,10 @@ static rad_status radix_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad
                             r.index, r.generation, receipt->window_from);
         return radix_refuse_ref(&c->tree, "dec_lock_ref", r, err);
     }
+    uint64_t before = c->tree.evictable;
     if (receipt->node.index) radix_cache_let_go(c, receipt);
-    *receipt = (rad_receipt){0};
+    *receipt =
+        (rad_receipt){.evictable_change = (int64_t)(c->tree.evictable - before) * cache->page_size};
     return RAD_OK;
 }
 
@@ -361,13 +416,6 @@ static void visit_device(const rad_cache *cache, cache_page_fn visit, void *user
     radix_visit_pages(&((const radix_cache *)cache)->tree, RADIX_DEVICE, visit, user);
 }
 
-static void give_back(void *user, rad_page page)
-{
-    radix_cache *c = user;
-    rad_status status = rad_kv_free(c->base.kv, &page, 1, NULL);
-    if (status && !c->drop_status) c->drop_status = status;
-}
-
 static void give_back_host(void *user, rad_page page)
 {
     const radix_tree *t = user;
@@ -385,7 +433,9 @@ rad_status radix_cache_clear_device(radix_cache *c)
 static rad_status radix_reset(rad_cache *cache)
 {
     radix_cache *c = (radix_cache *)cache;
-    if (cache->kv) radix_visit_pages(&c->tree, RADIX_DEVICE, give_back, c);
+    page_lot lot = {.c = c};
+    radix_visit_pages(&c->tree, RADIX_DEVICE, give_back, &lot);
+    give_back_lot(&lot);
     radix_visit_pages(&c->tree, RADIX_HOST, give_back_host, &c->tree);
     for (size_t w = 0; c->cached.words && w < bits_words(c->cached_pages); w++)
         c->cached.words[w * c->cached.step] = 0;
@@ -482,7 +532,7 @@ static void check_page(void *user, rad_page page)
     page_check *check = user;
     const rad_kv_allocator *kv = check->c->base.kv;
     if (check->status) return;
-    if (!rad_kv_is_taken(kv, page))
+    if (kv ? !rad_kv_is_taken(kv, page) : (uint32_t)page >= check->c->cached_pages)
         check->status = rad_fail(check->err, RAD_E_CORRUPT,
                                  "radix_check: page %d is cached but not handed out", page);
     else if (bits_get(check->seen, (size_t)page))
@@ -497,7 +547,7 @@ static rad_status check_windows(const radix_cache *c, rad_error *err)
 {
     const radix_tree *t = &c->tree;
     uint32_t depth;
-    for (uint32_t id = 0; t->window && (id = radix_next(t, id, &depth));)
+    for (uint32_t id = 0; t->window && c->base.kv && (id = radix_next(t, id, &depth));)
         for (uint32_t i = 0; i < t->nodes[id].pages; i++) {
             rad_page page = radix_page_at(t, &t->nodes[id], i);
             bool there = i >= radix_window_of(t, id)->first;
@@ -515,8 +565,8 @@ static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
     const radix_cache *c = (const radix_cache *)cache;
     rad_status status = radix_check(&c->tree, err);
     if (!status) status = check_windows(c, err);
-    if (status || !cache->kv) return status;
-    size_t bytes = bits_words((size_t)rad_kv_num_pages(cache->kv) + 1) * sizeof(uint64_t);
+    if (status || !c->cached.words) return status;
+    size_t bytes = bits_words(c->cached_pages) * sizeof(uint64_t);
     page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
     if (!check.seen) return rad_fail(err, RAD_E_NOMEM, "radix_check: no scratch memory");
     radix_visit_pages(&c->tree, RADIX_DEVICE, check_page, &check);
@@ -527,7 +577,8 @@ static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
         check.status = rad_fail(err, RAD_E_CORRUPT,
                                 "radix_check: the bits of cached pages are not the tree's pages");
     rad_free(&cache->env, check.seen, bytes);
-    return check.status ? check.status : rad_kv_check(cache->kv, err);
+    if (check.status || !cache->kv) return check.status;
+    return rad_kv_check(cache->kv, err);
 }
 
 static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, const rad_slot *row,

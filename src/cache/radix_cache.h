@@ -18,10 +18,11 @@ typedef struct radix_cache {
     rad_copy_slots_fn copy_slots; /* NULL: no partial pages */
     void *copy_user;
     uint32_t bigram;       /* 0 or 1 */
-    uint32_t cached_pages; /* bits in `cached`, with the dummy page; 0: index-only */
-    bits_lane cached;      /* which of the allocator's pages the tree owns */
+    uint32_t cached_pages; /* bits in `cached`, page 0's too; 0: anybody's slots come in */
+    bits_lane cached;      /* which of the allocator's or the list's pages the tree owns */
     uint64_t *own_bits;    /* the same when the allocator's lane was lent; else NULL */
     bool retains;          /* rad_cache_params.retention */
+    rad_free_list list; /* the engine's, in the place of an allocator; num_pages 0: there is none */
 } radix_cache;
 
 typedef struct radix_insert {
@@ -34,6 +35,8 @@ typedef struct radix_insert {
     uint32_t from;
     uint32_t from_pages;
     uint32_t slots_from; /* slots[0] belongs to the first token of this page of the key */
+
+    uint32_t window_from; /* of a free list's pages, those before this one have no window side */
 } radix_insert;
 
 typedef struct radix_inserted {
@@ -59,6 +62,11 @@ static inline const rad_token *radix_cache_tokens(const radix_cache *c, const ra
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
                                const radix_insert *how, radix_inserted *result, rad_error *err);
 
+/* The raw inserts, by their params and a cursor; fills in `inserted` but for the change. */
+rad_status radix_cache_insert(radix_cache *c, const rad_key *key, const rad_slot *slots,
+                              const rad_insert_params *params, const radix_insert *cursor,
+                              rad_inserted *inserted, rad_error *err);
+
 /* radix_claim.c: makes slots[0..num_pages * page_size), which stand at `position` of a key, the
  * tree's, all or nothing; finds their runs, or 0 when they have to be kept one by one. */
 rad_status radix_claim(radix_cache *c, const rad_slot *slots, uint32_t num_pages, uint32_t position,
@@ -66,11 +74,13 @@ rad_status radix_claim(radix_cache *c, const rad_slot *slots, uint32_t num_pages
 void radix_unclaim(radix_cache *c, const rad_slot *slots, uint32_t num_pages);
 
 /* radix_unite.c: of the pages [from, end) of a key the tree's, which end with `node`, get the
- * window side of those at `slots` (slots[0] belongs to page `from`) where they have lost theirs. */
+ * window side of those at `slots` (slots[0] belongs to page `from`) where they have lost theirs.
+ * What a free list's pages have begins at page `window_from` of the key. */
 void radix_unite_windows(radix_cache *c, uint32_t node, uint32_t end, const rad_slot *slots,
-                         uint32_t from);
-/* The same for a new leaf, whose pages came with what they have. */
-void radix_adopt_windows(radix_cache *c, uint32_t leaf);
+                         uint32_t from, uint32_t window_from);
+/* The same for a new leaf, which begins at page `begin`, and whose pages came with what they
+ * have. */
+void radix_adopt_windows(radix_cache *c, uint32_t leaf, uint32_t begin, uint32_t window_from);
 
 /* A host tier below the cache, of so many pages; its pages go to `drop`. */
 typedef struct radix_host_params {
@@ -134,7 +144,7 @@ static inline void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt
     radix_unlock(&c->tree, receipt->node.index);
 }
 
-/* Gives pages that left the tree back to the allocator. */
+/* Gives pages that left the tree back to the allocator or to the free list. */
 void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);
 
 /* What went wrong since the last call when pages were given back; RAD_OK mostly. */
@@ -147,7 +157,7 @@ static inline rad_status radix_cache_take_drop_status(radix_cache *c)
 
 /* <radish/cache.h>: insert, in radix_publish.c. */
 rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                            const rad_insert_params *params, uint32_t *prefix_tokens,
+                            const rad_insert_params *params, rad_inserted *inserted,
                             rad_error *err);
 
 /* <radish/retention.h> */

@@ -1,6 +1,7 @@
 /* radix_claim.c - pages become the tree's: they must be whole, handed out, and nobody's yet.
  *
- * A bit for each page of the allocator says whether the tree has it. Whole runs of pages are
+ * A bit for each page of the allocator, or of the engine's free list, says whether the tree has
+ * it; which pages a free list has handed out only the engine knows. Whole runs of pages are
  * looked at and marked 64 at a time; only when something is wrong are they walked one by one,
  * to name the slot. */
 #include "base/bits.h"
@@ -11,7 +12,20 @@
 static uint32_t slots_end(const radix_cache *c)
 {
     uint32_t ps = c->base.page_size;
-    return c->base.kv ? (rad_kv_num_pages(c->base.kv) + 1) * ps : INT32_MAX / ps * ps;
+    return c->cached_pages ? c->cached_pages * ps : INT32_MAX / ps * ps;
+}
+
+/* The allocator's bits of pages that are handed out; of none where nobody knows them. */
+static bits_lane taken_lane(const radix_cache *c)
+{
+    return c->base.kv ? kv_taken_lane(c->base.kv) : (bits_lane){0};
+}
+
+/* Whether the pages of a run are handed out, as far as that is known, and not the tree's. */
+static inline bool may_claim(const radix_cache *c, bits_lane taken, size_t first, size_t count)
+{
+    return (!taken.words || lane_range_is(taken, first, count, true)) &&
+           lane_range_is(c->cached, first, count, false);
 }
 
 /* Whether slots[0..count) are whole pages that this cache may own. Without branches, so
@@ -42,17 +56,16 @@ RAD_VECTORIZE static bool slots_are_pages(const radix_cache *c, const rad_slot *
 static uint32_t claim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
 {
     uint32_t ps = c->base.page_size, i = 0;
+    bits_lane taken = taken_lane(c);
     if (!c->cached.words) return count;
     for (uint32_t run; ps == 1 && i < count; i += run) { /* a slot is a page: 64 at a time */
         run = bits_run(slots + i, count - i);
-        if (!lane_range_is(kv_taken_lane(c->base.kv), (size_t)slots[i], run, true) ||
-            !lane_range_is(c->cached, (size_t)slots[i], run, false))
-            break; /* page by page, to find which */
+        if (!may_claim(c, taken, (size_t)slots[i], run)) break; /* page by page, to find which */
         lane_flip_range(c->cached, (size_t)slots[i], run);
     }
     for (; i < count; i += ps) {
         rad_page page = radix_page_of(&c->tree, slots[i]);
-        if (!rad_kv_is_taken(c->base.kv, page) || lane_get(c->cached, (size_t)page)) return i;
+        if (!may_claim(c, taken, (size_t)page, 1)) return i;
         lane_flip(c->cached, (size_t)page);
     }
     return count;
@@ -68,18 +81,15 @@ static void unclaim_pages(radix_cache *c, const rad_slot *slots, uint32_t count)
  * RAD_E_STATE for one that is not handed out or is marked already. */
 static rad_status claim_runs(radix_cache *c, const kv_run *runs, uint32_t num_runs)
 {
-    bits_lane taken = c->cached.words ? kv_taken_lane(c->base.kv) : (bits_lane){0};
-    uint32_t low = c->base.kv ? 1 : 0, done = 0;
-    uint32_t high = c->base.kv ? rad_kv_num_pages(c->base.kv) : INT32_MAX / c->base.page_size - 1;
+    bits_lane taken = taken_lane(c);
+    uint32_t low = c->base.kv ? 1 : 0, done = 0, high = slots_end(c) / c->base.page_size - 1;
     for (uint32_t i = 0; i < num_runs; i++)
         if ((uint32_t)runs[i].first < low || (uint32_t)runs[i].first > high ||
             runs[i].count - 1 > high - (uint32_t)runs[i].first)
             return RAD_E_INVAL;
     for (; c->cached.words && done < num_runs; done++) {
         size_t first = (size_t)runs[done].first, count = runs[done].count;
-        if (!lane_range_is(taken, first, count, true) ||
-            !lane_range_is(c->cached, first, count, false))
-            break;
+        if (!may_claim(c, taken, first, count)) break;
         lane_flip_range(c->cached, first, count);
     }
     if (!c->cached.words || done == num_runs) return RAD_OK;
@@ -113,8 +123,9 @@ static rad_status refuse_pages(radix_cache *c, const rad_slot *slots, uint32_t c
     unclaim_pages(c, slots, at);
     RAD_ASSERT_ENV(&c->base.env, at < count);
     size_t page = (size_t)radix_page_of(&c->tree, slots[at]);
-    const char *why = !rad_kv_is_taken(c->base.kv, (rad_page)page) ? "not handed out"
-                      : lane_get(c->cached, page)                  ? "the cache's already"
+    bool free = c->base.kv && !rad_kv_is_taken(c->base.kv, (rad_page)page);
+    const char *why = free                        ? "not handed out"
+                      : lane_get(c->cached, page) ? "the cache's already"
                                                   : "of a page that stands there twice";
     return rad_fail(err, RAD_E_STATE, "cache: slot %d at position %u is %s", slots[at],
                     position + at, why);

@@ -162,7 +162,7 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     /* A cache with tiers has no windows: `adopted` is 0 here, and slots[0] is page pos.pages's. */
     if (t->window && pos.pages > before)
         radix_unite_windows(c, pos.node, pos.pages, slots - (size_t)(pos.pages - before) * ps,
-                            before);
+                            before, how->window_from);
     if (fresh > adopted) {
         const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
         slots += (size_t)adopted * ps;
@@ -170,24 +170,42 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         if (adopted) num_runs = page_runs_find(slots, fresh, ps, runs); /* of the rest alone */
         result->end =
             radix_add_leaf(t, pos.node, rest, slots, fresh, runs, num_runs, how->priority);
-        if (t->window) radix_adopt_windows(c, result->end);
+        if (t->window) radix_adopt_windows(c, result->end, pos.pages, how->window_from);
     }
     radix_components_used(t, result->end, fresh);
     if (t->tags.refs && key->session) tags_move(t, key->session, result->end);
     return RAD_OK;
 }
 
-rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                            const rad_insert_params *params, uint32_t *prefix_tokens,
-                            rad_error *err)
+rad_status radix_cache_insert(radix_cache *c, const rad_key *key, const rad_slot *slots,
+                              const rad_insert_params *params, const radix_insert *cursor,
+                              rad_inserted *inserted, rad_error *err)
 {
-    radix_cache *c = (radix_cache *)cache;
-    radix_insert how = {.before = UINT64_MAX,
-                        .count_hits = !(params && params->chunked),
-                        .priority = params ? params->priority : 0};
+    static const rad_insert_params defaults;
+    const rad_insert_params *p = params ? params : &defaults;
+    uint32_t ps = c->base.page_size;
+    radix_insert how = *cursor;
     radix_inserted result;
+    if (p->window_from && !(c->list.num_pages && c->tree.window))
+        return rad_fail(err, RAD_E_INVAL,
+                        "cache: window_from %u is for caches with windows and a free list",
+                        p->window_from);
+    how.before = UINT64_MAX;
+    how.count_hits = !p->chunked;
+    how.priority = p->priority;
+    how.window_from = p->window_from / ps + (p->window_from % ps != 0);
     rad_status status = radix_cache_publish(c, key, slots, &how, &result, err);
     if (status) return status;
-    *prefix_tokens = result.matched_pages * cache->page_size;
-    return radix_cache_take_drop_status(c);
+    inserted->prefix_tokens = result.matched_pages * ps;
+    inserted->node = radix_cache_ref(c, result.end);
+    return RAD_OK;
+}
+
+rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
+                            const rad_insert_params *params, rad_inserted *inserted, rad_error *err)
+{
+    radix_cache *c = (radix_cache *)cache;
+    radix_insert from_root = {0};
+    rad_status status = radix_cache_insert(c, key, slots, params, &from_root, inserted, err);
+    return status ? status : radix_cache_take_drop_status(c);
 }

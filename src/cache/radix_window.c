@@ -262,6 +262,16 @@ uint32_t radix_window_advance(radix_tree *t, uint32_t node, uint32_t from, uint3
     return to;
 }
 
+uint32_t radix_window_missing(const radix_tree *t, uint32_t node, uint32_t from)
+{
+    radix_path p = radix_path_of(t, node, radix_depth(t, node));
+    for (; p.end > from && radix_path_is(t, &p); radix_path_up(t, &p)) {
+        uint32_t first = radix_window_of(t, p.node)->first;
+        if (first) return RAD_MAX(p.begin + first, from) - from;
+    }
+    return 0;
+}
+
 /* --- what the tree does --- */
 
 void radix_window_grow(radix_tree *t, uint32_t node, uint32_t first)

@@ -33,6 +33,10 @@ void radix_window_grow(radix_tree *t, uint32_t node, uint32_t first);
  * on; at the node's end it holds nothing. Returns where it begins: it does not go back. */
 uint32_t radix_window_advance(radix_tree *t, uint32_t node, uint32_t from, uint32_t to);
 
+/* Of pages [from, end of `node`), how many stand before those that have a window side without a gap
+ * up to the node's end. O(nodes of a window) where `from` is a lock's. */
+uint32_t radix_window_missing(const radix_tree *t, uint32_t node, uint32_t from);
+
 static inline const radix_value *radix_window_of(const radix_tree *t, uint32_t node)
 {
     return &t->values[RADIX_WINDOW][RADIX_DEVICE][node];

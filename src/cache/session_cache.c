@@ -31,7 +31,7 @@
 /* --- what goes to the cache behind --- */
 
 static rad_status session_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                                 const rad_insert_params *params, uint32_t *prefix_tokens,
+                                 const rad_insert_params *params, rad_inserted *inserted,
                                  rad_error *err)
 {
     session_cache *c = session_of(cache);
@@ -43,7 +43,7 @@ static rad_status session_insert(rad_cache *cache, const rad_key *key, const rad
                             "session_cache: slot %d at position %u is an idle session's", slots[i],
                             i);
     }
-    return rad_cache_insert(c->inner, key, slots, params, prefix_tokens, err);
+    return rad_cache_insert(c->inner, key, slots, params, inserted, err);
 }
 
 static rad_status session_poll(rad_cache *cache)

@@ -55,10 +55,9 @@ static void write_backup_key(hiradix_cache *c, const rad_key *key, bool force)
 }
 
 static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                            const rad_insert_params *params, uint32_t *prefix_tokens,
-                            rad_error *err)
+                            const rad_insert_params *params, rad_inserted *inserted, rad_error *err)
 {
-    rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, prefix_tokens, err);
+    rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, inserted, err);
     if (!status && !(params && params->chunked)) write_backup_key(of(cache), key, false);
     return status;
 }

@@ -100,11 +100,12 @@ static rad_status play(sim *s, const trace_request *r, simulate_result *sum, rad
 
     rad_cache_inc_lock_ref(s->cache, match.last_node, &lock, NULL);
     if (take_slots(s, hit, all)) {
-        uint32_t had = hit;
+        rad_inserted in;
         key.num_tokens = all;
         rad_match_handle at = {.node = match.last_node, .num_tokens = hit};
-        status = rad_cache_insert_from(s->cache, &at, &key, s->slots + hit, NULL, &had, NULL);
-        if (status) had = all; /* the tree took nothing: all that is new goes back */
+        status = rad_cache_insert_from(s->cache, &at, &key, s->slots + hit, NULL, &in, NULL);
+        /* Where the tree took nothing, all that is new goes back. */
+        uint32_t had = status ? all : in.prefix_tokens;
         uint32_t whole = all / s->page_size * s->page_size;
         uint32_t back = RAD_MIN(had, whole);
         if (back > hit) rad_kv_free_slots(s->alloc, s->slots + hit, back - hit, NULL);

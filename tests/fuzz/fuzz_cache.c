@@ -92,7 +92,7 @@ static void insert(world *w, rad_match_handle *from)
     rad_slot slots[MOST_TOKENS];
     rad_page pages[MOST_TOKENS];
     rad_key k = key(w, tokens);
-    uint32_t ps = w->ps, start = from ? from->num_tokens : 0, prefix = 0, misuse = byte(w);
+    uint32_t ps = w->ps, start = from ? from->num_tokens : 0, misuse = byte(w);
     uint32_t length = k.num_tokens > w->eagle ? k.num_tokens - w->eagle : 0;
     if (start > length || start % ps) start = length;
     uint32_t num = (length - start) / ps;
@@ -109,9 +109,10 @@ static void insert(world *w, rad_match_handle *from)
     if (foreign) slots[(num - 1) * ps] = other;
     rad_insert_params params = {.priority = (int32_t)misuse - 100, .chunked = misuse & 1};
     uint64_t before = rad_cache_total_size(w->cache);
-    rad_status status =
-        from ? rad_cache_insert_from(w->cache, from, &k, slots, &params, &prefix, NULL)
-             : rad_cache_insert(w->cache, &k, slots, &params, &prefix, NULL);
+    rad_inserted in;
+    rad_status status = from ? rad_cache_insert_from(w->cache, from, &k, slots, &params, &in, NULL)
+                             : rad_cache_insert(w->cache, &k, slots, &params, &in, NULL);
+    uint32_t prefix = in.prefix_tokens;
     if (status) {
         MUST(status == RAD_FULL ? w->few_nodes : from || foreign);
         MUST(status != RAD_FULL || rad_cache_total_size(w->cache) <= before);
