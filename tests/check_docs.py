@@ -11,6 +11,7 @@
    tests' RADISH_TESTDATA names a file beside the clone (docs_commands.py).
  - Every file that docs/architecture.md names is there, every room has its line, and what a newcomer
    wants to do touches two files at most (a file of one's own is one).
+ - README.md and the man page name every architecture that src/model/config_arch.c has.
  - docs/embedding.md's table of sizes is what `bench_cache --sizing` prints, within 5%.
 """
 import pathlib
@@ -93,6 +94,18 @@ def check_architecture(root, wrong):
         wrong.append("docs/architecture.md: nothing was looked at")
 
 
+def check_models(root, wrong):
+    """What radish can run is named where people look."""
+    archs = re.findall(r'\{\.name = "([\w-]+)"', (root / "src/model/config_arch.c").read_text())
+    readme, page = (root / "README.md").read_text(), (root / "docs/radish.1").read_text()
+    listed = re.search(r"of the architectures ([^.]*?) on the CPU\.", page)
+    named = set(re.findall(r"[\w-]+", listed[1])) if listed else set()
+    wrong += [f"README.md does not name the architecture {a}" for a in archs if f"`{a}`" not in readme]
+    wrong += [f"docs/radish.1 does not name the architecture {a}" for a in archs if a not in named]
+    if len(archs) < 5:
+        wrong.append("src/model/config_arch.c: no architectures were found")
+
+
 def check_manual(root, build, wrong):
     page = root / "docs/radish.1"
     text = page.read_text()
@@ -158,6 +171,7 @@ def main():
     run_program(root, build, compiler, wrong)
     check_manual(root, build, wrong)
     check_architecture(root, wrong)
+    check_models(root, wrong)
     headers = "\n".join(path.read_text() for path in root.glob("include/radish/*.h"))
     known = set(NAME.findall(headers))
     documents = [root / "README.md", *sorted(root.glob("docs/*.md"))]

@@ -10,7 +10,8 @@
 
 enum { MOST_TOKENS = 200 };
 
-static const char *const archs[] = {"llama", "qwen2", "qwen3", "phi3", "gemma2"};
+static const char *const archs[] = {"llama",   "qwen2",    "qwen3", "phi3",    "gemma2", "gemma3",
+                                    "granite", "mistral3", "olmo2", "qwen3vl", "smollm3"};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
 static double worst[ARCHS][2]; /* by dtype */
 static uint32_t num_far;       /* in f32: large terms that cancel, in one of a million shapes */
@@ -63,12 +64,30 @@ static tiny_model random_shape(uint64_t *state)
     s.heads = s.kv_heads * between(state, 1, 4);
     s.rope_dim = 2 * between(state, 1, s.head_dim / 2);
     if (maybe(state)) stretch_rope(&s, state);
-    if (s.arch[0] != 'q' && maybe(state)) s.window = between(state, 1, MOST_TOKENS + 20);
+    if (tiny_is(&s, "llama phi3 gemma2 gemma3 olmo2") && maybe(state))
+        s.window = between(state, 1, MOST_TOKENS + 20);
+    if (tiny_is(&s, "gemma3 olmo2 smollm3")) s.layers = between(state, 1, 7);
+    if (tiny_is(&s, "gemma2 gemma3 olmo2")) s.pattern = between(state, 0, 2);
+    if (s.window && tiny_is(&s, "gemma3 olmo2") && maybe(state)) s.window_base = 3000;
+    s.arrays = maybe(state);
     if (between(state, 0, 3) == 0) s.attn_scale = 0.3f;
-    if (!strcmp(s.arch, "gemma2")) {
+    if (tiny_is(&s, "granite")) {
+        s.logit_scale = (float)between(state, 1, 32) / 4;
+        s.no_rope = between(state, 0, 3) == 0;
+        if (maybe(state)) s.embedding_scale = (float)between(state, 1, 32) / 4;
+        if (maybe(state)) s.residual_scale = (float)between(state, 1, 6) / 4;
+    }
+    if (tiny_is(&s, "mistral3") && maybe(state)) {
+        s.temperature = 0.1f * (float)between(state, 1, 8);
+        s.original_context = between(state, 5, 60);
+        if (s.rope_type && !strcmp(s.rope_type, "yarn")) s.log_multiplier = 0.8f;
+    }
+    if (tiny_is(&s, "gemma2 gemma3 olmo2")) {
         /* A post-norm of a vector that is nearly nothing makes much of its rounding: the sums
          * behind it need some terms. */
         s.dim += 14, s.ffn += 20, s.v_head_dim += 8;
+    }
+    if (tiny_is(&s, "gemma2")) {
         if (maybe(state)) s.attn_cap = (float)between(state, 1, 40) / 8;
         if (maybe(state)) s.final_cap = (float)between(state, 1, 40) / 4;
     }
@@ -148,7 +167,7 @@ static void check_shape(const tiny_model *s, uint64_t *state, uint64_t seed,
 TEST(odd_shapes_agree_with_the_reference)
 {
     uint64_t seed = test_seed(), state = seed;
-    for (uint64_t i = 0; i < test_scale(60, 2000); i++) {
+    for (uint64_t i = 0; i < test_scale(110, 2000); i++) {
         tiny_model s = random_shape(&state);
         check_shape(&s, &state, seed, i % 4 == 3 ? attn_ref() : NULL);
     }
@@ -174,6 +193,7 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
                         .v_head_dim = 4,
                         .rope_dim = 6,
                         .context = 16,
+                        .logit_scale = tiny_is(&(tiny_model){.arch = archs[a]}, "granite"),
                         .longrope = true};
         tiny_writer w;
         tiny_model_write(&w, &m, &state);

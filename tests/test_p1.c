@@ -154,7 +154,7 @@ TEST(a_tiny_qwen3_gives_the_same_bits_warm_and_cold)
     run_tiny(&p1_qwen3, FAULT_NONE, num_histories());
 }
 
-/* Whose layers, all or every other one, see 40 or 70 tokens: Mistral, phi3, gemma2. */
+/* Whose layers, all or some, see 40 or 70 tokens: Mistral, phi3, gemma2, gemma3, OLMo 3. */
 static const tiny_model windowed[] = {{.arch = "llama",
                                        .vocab = 300,
                                        .layers = 2,
@@ -193,7 +193,32 @@ static const tiny_model windowed[] = {{.arch = "llama",
                                        .context = CONTEXT,
                                        .attn_cap = 5,
                                        .final_cap = 10,
-                                       .tied = true}};
+                                       .tied = true},
+                                      {.arch = "gemma3",
+                                       .vocab = 200,
+                                       .layers = 7,
+                                       .dim = 64,
+                                       .ffn = 64,
+                                       .heads = 2,
+                                       .kv_heads = 1,
+                                       .head_dim = 16,
+                                       .v_head_dim = 16,
+                                       .rope_dim = 16,
+                                       .window = 40,
+                                       .context = CONTEXT,
+                                       .tied = true},
+                                      {.arch = "olmo2",
+                                       .vocab = 200,
+                                       .layers = 5,
+                                       .dim = 64,
+                                       .ffn = 64,
+                                       .heads = 4,
+                                       .kv_heads = 4,
+                                       .head_dim = 16,
+                                       .v_head_dim = 16,
+                                       .rope_dim = 16,
+                                       .window = 70,
+                                       .context = CONTEXT}};
 
 /* Histories in window memory, which is too small for all that run; the cold runs have one pool for
  * all layers and a mask. */

@@ -31,10 +31,17 @@ typedef struct tiny_model {
     uint32_t original_context;
     float attn_scale;
     float attn_cap, final_cap;
-    bool rope_freqs; /* a tensor of divisors */
-    bool longrope;   /* two of them */
-    bool quantised;  /* matrices in quantised types that differ within a layer */
-    bool with_vocab; /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
+    float embedding_scale, residual_scale, logit_scale; /* granite; logit_scale must be there */
+    bool no_rope;         /* granite: rope.scaling.finetuned = false */
+    float window_base;    /* rope.freq_base_swa */
+    uint32_t pattern;     /* sliding_window_pattern: 1 a period of 3, 2 a bool for each layer */
+    float temperature;    /* mistral3: attention.temperature_scale */
+    float log_multiplier; /* mistral3: rope.scaling.yarn_log_multiplier */
+    bool arrays;          /* heads and widths as arrays, widths that differ */
+    bool rope_freqs;      /* a tensor of divisors */
+    bool longrope;        /* two of them */
+    bool quantised;       /* matrices in quantised types that differ within a layer */
+    bool with_vocab;      /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
 } tiny_model;
 
 enum { TINY_BPE_TOKENS = 256 + TINY_MERGES - 1 + TINY_SPECIALS };
@@ -65,6 +72,38 @@ static inline void tiny_f32(tiny_writer *w, const char *name, float value)
     if (value == 0) return;
     gguf_put_key(&w->b, tiny_key(w, name), GGUF_F32);
     gguf_put(&w->b, &value, sizeof value);
+}
+
+static inline bool tiny_is(const tiny_model *m, const char *archs)
+{
+    size_t n = strlen(m->arch);
+    for (const char *at = archs; (at = strstr(at, m->arch)); at += n)
+        if ((at == archs || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
+    return false;
+}
+
+/* Of one layer. */
+static inline uint32_t tiny_ffn(const tiny_model *m, uint32_t layer)
+{
+    return m->arrays ? m->ffn + 32 * (layer % 2) : m->ffn;
+}
+
+static inline void tiny_bool(tiny_writer *w, const char *name, bool value)
+{
+    gguf_put_key(&w->b, tiny_key(w, name), GGUF_BOOL);
+    gguf_put(&w->b, &(uint8_t){value}, 1);
+}
+
+/* A number for each layer, in an array where the model has arrays. */
+static inline void tiny_layers_u32(tiny_writer *w, const char *name, uint32_t value, uint32_t more)
+{
+    if (!w->m->arrays) {
+        tiny_u32(w, name, value);
+        return;
+    }
+    gguf_put_kv_arr(&w->b, tiny_key(w, name), GGUF_I32, w->m->layers);
+    for (uint32_t l = 0; l < w->m->layers; l++)
+        gguf_put(&w->b, &(int32_t){(int32_t)(value + more * (l % 2))}, 4);
 }
 
 static inline float tiny_number(uint64_t *state) /* [-1, 1) */
@@ -151,9 +190,9 @@ static inline void tiny_keys(tiny_writer *w)
     tiny_u32(w, "context_length", m->context);
     tiny_u32(w, "embedding_length", m->dim);
     tiny_u32(w, "block_count", m->layers);
-    tiny_u32(w, "feed_forward_length", m->ffn);
-    tiny_u32(w, "attention.head_count", m->heads);
-    tiny_u32(w, "attention.head_count_kv", m->kv_heads);
+    tiny_layers_u32(w, "feed_forward_length", m->ffn, 32);
+    tiny_layers_u32(w, "attention.head_count", m->heads, 0);
+    tiny_layers_u32(w, "attention.head_count_kv", m->kv_heads, 0);
     tiny_u32(w, "attention.key_length", m->head_dim);
     tiny_u32(w, "attention.value_length", m->v_head_dim);
     tiny_u32(w, "rope.dimension_count", m->rope_dim);
@@ -170,6 +209,25 @@ static inline void tiny_keys(tiny_writer *w)
     tiny_f32(w, "attention.scale", m->attn_scale);
     tiny_f32(w, "attn_logit_softcapping", m->attn_cap);
     tiny_f32(w, "final_logit_softcapping", m->final_cap);
+    tiny_f32(w, "embedding_scale", m->embedding_scale);
+    tiny_f32(w, "residual_scale", m->residual_scale);
+    tiny_f32(w, "logit_scale", m->logit_scale);
+    tiny_f32(w, "rope.freq_base_swa", m->window_base);
+    tiny_f32(w, "attention.temperature_scale", m->temperature);
+    tiny_f32(w, "rope.scaling.yarn_log_multiplier", m->log_multiplier);
+    if (m->no_rope) tiny_bool(w, "rope.scaling.finetuned", false);
+    if (m->pattern == 1) tiny_u32(w, "attention.sliding_window_pattern", 3);
+    if (m->pattern == 2) {
+        gguf_put_kv_arr(&w->b, tiny_key(w, "attention.sliding_window_pattern"), GGUF_BOOL,
+                        m->layers);
+        for (uint32_t l = 0; l < m->layers; l++)
+            gguf_put(&w->b, &(uint8_t){l % 3 == 1}, 1);
+    }
+    if (tiny_is(m, "qwen3vl")) {
+        const int32_t sections[4] = {(int32_t)m->rope_dim / 2 - 1, 1, 0, 0};
+        gguf_put_kv_arr(&w->b, tiny_key(w, "rope.dimension_sections"), GGUF_I32, 4);
+        gguf_put(&w->b, sections, sizeof sections);
+    }
 }
 
 static inline void tiny_layer(tiny_writer *w, uint32_t l)
@@ -177,9 +235,10 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     const tiny_model *m = w->m;
     uint32_t q = m->heads * m->head_dim, k = m->kv_heads * m->head_dim,
              v = m->kv_heads * m->v_head_dim;
-    bool phi3 = !strcmp(m->arch, "phi3"), qwen2 = !strcmp(m->arch, "qwen2"),
-         qwen3 = !strcmp(m->arch, "qwen3"), gemma2 = !strcmp(m->arch, "gemma2");
-    tiny_tensor(w, "blk.%u.attn_norm.weight", l, m->dim, 0, 1);
+    const uint32_t ffn = tiny_ffn(m, l);
+    const bool phi3 = tiny_is(m, "phi3"), pre_norms = !tiny_is(m, "olmo2"),
+               post_norms = tiny_is(m, "gemma2 gemma3 olmo2");
+    if (pre_norms) tiny_tensor(w, "blk.%u.attn_norm.weight", l, m->dim, 0, 1);
     if (phi3) {
         tiny_tensor(w, "blk.%u.attn_qkv.weight", l, m->dim, q + k + v, 0);
     } else {
@@ -187,22 +246,23 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.attn_k.weight", l, m->dim, k, 0);
         tiny_tensor(w, "blk.%u.attn_v.weight", l, m->dim, v, 0);
     }
-    if (qwen2) {
+    if (tiny_is(m, "qwen2")) {
         tiny_tensor(w, "blk.%u.attn_q.bias", l, q, 0, 0);
         tiny_tensor(w, "blk.%u.attn_k.bias", l, k, 0, 0);
         tiny_tensor(w, "blk.%u.attn_v.bias", l, v, 0, 0);
     }
-    if (qwen3) {
-        tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, m->head_dim, 0, 1);
-        tiny_tensor(w, "blk.%u.attn_k_norm.weight", l, m->head_dim, 0, 1);
+    const bool of_heads = tiny_is(m, "qwen3 qwen3vl gemma3"), of_rows = tiny_is(m, "olmo2");
+    if (of_heads || of_rows) {
+        tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, of_rows ? q : m->head_dim, 0, 1);
+        tiny_tensor(w, "blk.%u.attn_k_norm.weight", l, of_rows ? k : m->head_dim, 0, 1);
     }
     tiny_tensor(w, "blk.%u.attn_output.weight", l, m->heads * m->v_head_dim, m->dim, 0);
-    if (gemma2) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1);
-    tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
-    if (!phi3) tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, m->ffn, 0);
-    tiny_tensor(w, "blk.%u.ffn_up.weight", l, m->dim, m->ffn * (phi3 ? 2 : 1), 0);
-    tiny_tensor(w, "blk.%u.ffn_down.weight", l, m->ffn, m->dim, 0);
-    if (gemma2) tiny_tensor(w, "blk.%u.post_ffw_norm.weight", l, m->dim, 0, 1);
+    if (post_norms) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1);
+    if (pre_norms) tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
+    if (!phi3) tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, ffn, 0);
+    tiny_tensor(w, "blk.%u.ffn_up.weight", l, m->dim, ffn * (phi3 ? 2 : 1), 0);
+    tiny_tensor(w, "blk.%u.ffn_down.weight", l, ffn, m->dim, 0);
+    if (post_norms) tiny_tensor(w, "blk.%u.post_ffw_norm.weight", l, m->dim, 0, 1);
 }
 
 static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_t *state)

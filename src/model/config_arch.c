@@ -19,6 +19,28 @@ static const model_arch archs[] = {
      .scale_embedding = true,
      .logit_caps = true,
      .layers_of_dim = 46},
+    {.name = "gemma3",
+     .rope = ROPE_NEOX,
+     .ffn = FFN_GEGLU,
+     .window = WINDOW_BUT_LAST,
+     .window_period = 6,
+     .window_rope = WINDOW_ROPE_OWN_BASE,
+     .qk_norm = QK_NORM_HEAD,
+     .post_norms = true,
+     .scale_embedding = true,
+     .layers_of_dim = 62},
+    {.name = "granite", .rope = ROPE_INTERLEAVED, .scales = true},
+    {.name = "mistral3", .rope = ROPE_INTERLEAVED, .q_temperature = true},
+    {.name = "olmo2", /* with a window it is OLMo 3 */
+     .rope = ROPE_NEOX,
+     .window = WINDOW_BUT_LAST,
+     .window_period = 4,
+     .window_rope = WINDOW_ROPE_PLAIN,
+     .qk_norm = QK_NORM_ROW,
+     .no_pre_norms = true,
+     .post_norms = true},
+    {.name = "qwen3vl", .rope = ROPE_NEOX, .qk_norm = QK_NORM_HEAD, .rope_sections = true},
+    {.name = "smollm3", .rope = ROPE_INTERLEAVED, .no_rope_period = 4},
 };
 
 rad_status config_find_arch(const gguf_file *file, const model_arch **out, rad_error *err)

@@ -3,18 +3,27 @@ each token of a sequence. No cache, no batch, no blocks; attention is one matrix
 
 Llama 2 and 3 (RMS norm, SwiGLU, grouped queries, RoPE), Qwen 2 (biases) and 3 (q/k norms),
 Phi-3 (fused matrices, longrope), Gemma 2 (caps, post-norms, every other layer local,
-GELU), Mistral (sliding window), YaRN. GGUF stores llama's q and k permuted, so that RoPE
-turns neighbours; of all others it turns halves. Gemma's norms are stored as 1 + w.
+GELU), Gemma 3 (five local layers in six, with a RoPE of their own), Mistral (sliding window),
+Ministral 3 (queries that grow with the position; YaRN's temperature divided out), Granite (four
+scales), OLMo 2 (norms behind the blocks alone, over all heads of q and of k) and 3 (three local
+layers in four, whose RoPE is not stretched), SmolLM3 (no RoPE in every fourth layer), YaRN. GGUF
+stores the q and k of those whose RoPE was permuted so that it turns neighbours; of all others it
+turns halves. Gemma's norms are stored as 1 + w.
 """
 import numpy as np
 
-from tiny_gguf import read
+from tiny_gguf import of_layer, read
+
+NEIGHBOURS = ("llama", "granite", "mistral3", "smollm3")
 
 
 def rope_angles(meta, arch, tensors, rope_dim, context):
     """(radians per position of each rotation, what the rotated is multiplied by)."""
     def key(name, default):
         return meta.get(f"{arch}.rope.{name}", default)
+
+    def temperature(multiplier):
+        return 0.1 * multiplier * np.log(scale) + 1
 
     i = np.arange(rope_dim // 2)
     base, train = key("freq_base", 10000.0), meta[f"{arch}.context_length"]
@@ -43,7 +52,25 @@ def rope_angles(meta, arch, tensors, rope_dim, context):
     high = min(np.ceil(rotation(key("scaling.yarn_beta_slow", 1.0))), rope_dim - 1)
     gamma = 1 - np.clip((i - low) / max(high - low, 0.001), 0, 1)
     gamma = gamma * key("scaling.yarn_ext_factor", 1.0)
-    return (1 - gamma) * freq / scale + gamma * freq, size * (0.1 * np.log(scale) + 1)
+    return ((1 - gamma) * freq / scale + gamma * freq,
+            size * temperature(1) / temperature(key("scaling.yarn_log_multiplier", 0.0)))
+
+
+def local_layers(meta, arch, layers):
+    """Which layers see the window alone, if there is one."""
+    period = {"gemma2": 2, "gemma3": 6, "olmo2": 4}.get(arch)
+    pattern = meta.get(f"{arch}.attention.sliding_window_pattern", period)
+    if isinstance(pattern, list):
+        return pattern
+    return [not pattern or layer % pattern != pattern - 1 for layer in range(layers)]
+
+
+def local_angles(meta, arch, rope_dim, base, angles):
+    """Those of local layers."""
+    if arch not in ("gemma3", "olmo2"):
+        return angles
+    base = meta.get(f"{arch}.rope.freq_base_swa", 10000.0 if arch == "gemma3" else base)
+    return base ** (-2.0 * np.arange(rope_dim // 2) / rope_dim), 1.0
 
 
 def rotate(x, freq, size, neighbours):
@@ -69,57 +96,77 @@ def logits(path, ids, context=None):
 def forward(meta, w, ids, context=None):
     """The same of a model that was read."""
     arch = meta["general.architecture"]
-    gemma, phi = arch == "gemma2", arch == "phi3"
+    gemma2, phi, granite = arch == "gemma2", arch == "phi3", arch == "granite"
+    gemma = arch in ("gemma2", "gemma3")
+    behind = gemma or arch == "olmo2"
 
     def key(name, *default):
         return meta.get(f"{arch}.{name}", *default)
 
-    dim, heads, kv = key("embedding_length"), key("attention.head_count"), key(
-        "attention.head_count_kv")
-    hd, layers, ffn = key("attention.key_length"), key("block_count"), key("feed_forward_length")
+    dim, kv = key("embedding_length"), key("attention.head_count_kv")
+    hd, layers = key("attention.key_length"), key("block_count")
     eps = key("attention.layer_norm_rms_epsilon")
-    freq, size = rope_angles(meta, arch, w, key("rope.dimension_count"),
-                             context or key("context_length"))
-    window = key("attention.sliding_window", 4096 if gemma else 0)
-    cap = key("attn_logit_softcapping", 50.0) if gemma else 0
-    final_cap = key("final_logit_softcapping", 30.0) if gemma else 0
+    angles = rope_angles(meta, arch, w, key("rope.dimension_count"),
+                         context or key("context_length"))
+    local_turns = local_angles(meta, arch, key("rope.dimension_count"), key("rope.freq_base"),
+                               angles)
+    window = key("attention.sliding_window", 4096 if gemma2 else 0)
+    locals_ = local_layers(meta, arch, layers)
+    cap = key("attn_logit_softcapping", 50.0) if gemma2 else 0
+    final_cap = key("final_logit_softcapping", 30.0) if gemma2 else 0
+    scale = key("attention.scale", 0) or 1 / np.sqrt(hd)
+    residual = (key("residual_scale", 0) or 1) if granite else 1
+    warmth = key("attention.temperature_scale", 0.0)
+    period = key("rope.scaling.original_context_length", key("context_length"))
 
     def norm(x, g):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * g
 
     n = len(ids)
     back = np.arange(n)[:, None] - np.arange(n)[None, :]  # query's position minus key's
-    x = w["token_embd.weight"][ids] * (np.sqrt(dim) if gemma else 1)
+    x = w["token_embd.weight"][ids] * (np.sqrt(dim) if gemma else
+                                       (key("embedding_scale", 0) or 1) if granite else 1)
     for layer in range(layers):
+        heads = of_layer(key("attention.head_count"), layer)
+        ffn = of_layer(key("feed_forward_length"), layer)
+        local = window and locals_[layer]
+
         def t(name, kind="weight"):
             return w[f"blk.{layer}.{name}.{kind}"]
-        h = norm(x, t("attn_norm"))
+
+        h = x if arch == "olmo2" else norm(x, t("attn_norm"))
         if phi:
             q, k, v = np.split(h @ t("attn_qkv").T, [heads * hd, (heads + kv) * hd], -1)
         else:
             q, k, v = (h @ t(f"attn_{p}").T + (t(f"attn_{p}", "bias") if arch == "qwen2" else 0)
                        for p in "qkv")
-        q, k, v = q.reshape(n, heads, hd), k.reshape(n, kv, hd), v.reshape(n, kv, hd)
-        if arch == "qwen3":
+        if arch == "olmo2":
             q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
-        q, k = (rotate(y, freq, size, arch == "llama") for y in (q, k))
-        local = window and not (gemma and layer % 2)
+        q, k, v = q.reshape(n, heads, hd), k.reshape(n, kv, hd), v.reshape(n, kv, hd)
+        if arch in ("qwen3", "qwen3vl", "gemma3"):
+            q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
+        if not (arch == "smollm3" and layer % 4 == 3) and key("rope.scaling.finetuned", True):
+            turns = local_turns if local else angles
+            q, k = (rotate(y, *turns, arch in NEIGHBOURS) for y in (q, k))
+        if warmth:
+            q = q * (1 + warmth * np.log(1 + np.arange(n) // period))[:, None, None]
         hidden = (back < 0) | (back >= window if local else False)
         out = np.empty((n, heads, hd))
         for head in range(heads):
             group = head // (heads // kv)
-            s = q[:, head] @ k[:, group].T / np.sqrt(hd)
+            s = q[:, head] @ k[:, group].T * scale
             s = cap * np.tanh(s / cap) if cap else s
             p = np.exp(np.where(hidden, -np.inf, s))
             out[:, head] = p / p.sum(-1, keepdims=True) @ v[:, group]
         a = out.reshape(n, -1) @ t("attn_output").T
-        x = x + (norm(a, t("post_attention_norm")) if gemma else a)
-        h = norm(x, t("ffn_norm"))
+        x = x + residual * (norm(a, t("post_attention_norm")) if behind else a)
+        h = x if arch == "olmo2" else norm(x, t("ffn_norm"))
         up = h @ t("ffn_up").T
         gate, up = (up[:, :ffn], up[:, ffn:]) if phi else (h @ t("ffn_gate").T, up)
         act = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate ** 3))) \
             if gemma else gate / (1 + np.exp(-gate))
         f = (act * up) @ t("ffn_down").T
-        x = x + (norm(f, t("post_ffw_norm")) if gemma else f)
+        x = x + residual * (norm(f, t("post_ffw_norm")) if behind else f)
     out = norm(x, w["output_norm.weight"]) @ w.get("output.weight", w["token_embd.weight"]).T
+    out = out / key("logit_scale", 1.0)
     return final_cap * np.tanh(out / final_cap) if final_cap else out

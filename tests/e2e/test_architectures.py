@@ -57,6 +57,8 @@ def test_options_matter():
                 a, b = oracle.logits(path, IDS), oracle.logits(plain, IDS)
                 if key == "rope.scaling.type" and spec["keys"][key] == "linear":
                     check(np.array_equal(a, b), "linear is what a factor alone means")
+                elif key == "rope.dimension_sections":
+                    check(np.array_equal(a, b), "of text all axes are one")
                 elif name == "phi3-short" and key == "rope.scaling.original_context_length":
                     check(np.array_equal(a, b), "the context is the default")
                 else:
@@ -86,6 +88,13 @@ def test_info_says_what_sets_a_model_apart():
         "phi3-short": ["rope_factors_short.weight"],
         "gemma2": ["GEGLU", "post-norms", "embedding x sqrt(dim)", "scores capped at 2",
                    "logits capped at 3", "sliding window of 40 in even layers"],
+        "gemma3": ["base 1e+06, linear x8 (sliding layers, base 10000)",
+                   "sliding window of 40 in 6 of 7 layers"],
+        "granite": ["embedding x 12, residual x 0.22, logits / 0.5"],
+        "granite-no-rope": ["no RoPE"],
+        "mistral3": ["queries grow by 0.3 ln of every 40 positions"],
+        "olmo3": ["q/k norms over all heads; only post-norms", "in 3 of 5 layers"],
+        "smollm3": ["no RoPE in 1 of 5 layers"],
     }
     with tempfile.TemporaryDirectory() as tmp:
         for name, phrases in wanted.items():
@@ -125,7 +134,8 @@ def follow(path, ids, answer, context=None):
 
 def test_servers_answers_are_the_oracles():
     with tempfile.TemporaryDirectory() as tmp:
-        for name in ("llama-yarn", "mistral", "qwen2", "phi3", "phi3-long", "gemma2"):
+        for name in ("llama-yarn", "mistral", "qwen2", "phi3", "phi3-long", "gemma2", "gemma3", "olmo3",
+                     "mistral3"):
             path = f"{tmp}/{name}.gguf"
             tiny_gguf.write(path, tiny_gguf.SPECS[name])
             _, answer = greedy(path, IDS[:100], 60)

@@ -54,6 +54,28 @@ SPECS = {
         "attention.sliding_window": 40, "attn_logit_softcapping": 2.0,
         "final_logit_softcapping": 3.0}),
     "gemma2-defaults": dict(arch="gemma2", tied=True, layers=2, hd=16, rope_dim=16),
+    "gemma3": dict(arch="gemma3", tied=True, layers=7, hd=32, rope_dim=32, base=1e6, keys={
+        "attention.sliding_window": 40, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}),
+    "gemma3-keys": dict(arch="gemma3", tied=True, layers=5, base=1e6, keys={
+        "attention.sliding_window": 40, "attention.sliding_window_pattern": 3,
+        "rope.freq_base_swa": 500.0}),
+    "granite": dict(arch="granite", tied=True, keys={
+        "embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.1, "logit_scale": 0.5}),
+    "granite-no-rope": dict(arch="granite", tied=True, keys={
+        "logit_scale": 4.0, "rope.scaling.finetuned": False}),
+    "mistral3": dict(arch="mistral3", base=1e6, keys={
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0,
+        "rope.scaling.original_context_length": 40, "rope.scaling.yarn_log_multiplier": 0.7,
+        "attention.temperature_scale": 0.3}),
+    "olmo2": dict(arch="olmo2"),
+    "olmo3": dict(arch="olmo2", layers=5, keys={
+        "attention.sliding_window": 40, "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0,
+        "rope.scaling.original_context_length": 64,
+        "attention.sliding_window_pattern": [True, False, True, True, False]}),
+    "qwen3vl": dict(arch="qwen3vl", hd=32, rope_dim=32, base=1e6, keys={
+        "rope.dimension_sections": [8, 4, 4, 0]}),
+    "smollm3": dict(arch="smollm3", layers=5, base=5e6),
+    "llama-layers-differ": dict(arch="llama", layers=4, heads=[4, 2, 8, 4], ffn=[80, 48, 96, 80]),
 }
 
 
@@ -80,29 +102,45 @@ def _kind(value):
         F32 if isinstance(value, float) else STR
 
 
+def _plain(key, value):
+    """A key whose kind the value tells; a list is an array of bools or of I32."""
+    if isinstance(value, list):
+        return _kv(key, ARR, (BOOL if isinstance(value[0], bool) else I32, value))
+    return _kv(key, _kind(value), value)
+
+
+def of_layer(value, layer):
+    """A key's number for one layer: all have one, or each has its own."""
+    return value[layer] if isinstance(value, list) else value
+
+
 def _shapes(s):
     """(name, shape, middle): vectors lie around `middle`, matrices around 0."""
-    a, d, f = s["arch"], s["dim"], s["ffn"]
-    q, k = s["heads"] * s["hd"], s["kv"] * s["hd"]
+    a, d = s["arch"], s["dim"]
     yield "token_embd.weight", (s["vocab"], d), 0
     for layer in range(s["layers"]):
-        b = f"blk.{layer}."
-        yield b + "attn_norm.weight", (d,), 1
+        b, f = f"blk.{layer}.", of_layer(s["ffn"], layer)
+        q, k = of_layer(s["heads"], layer) * s["hd"], s["kv"] * s["hd"]
+        if a != "olmo2":
+            yield b + "attn_norm.weight", (d,), 1
         if a == "phi3":
             yield b + "attn_qkv.weight", (q + 2 * k, d), 0
         else:
             yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip("qkv", (q, k, k)))
         if a == "qwen2":
             yield from ((b + f"attn_{p}.bias", (n,), 0) for p, n in zip("qkv", (q, k, k)))
-        if a == "qwen3":
+        if a in ("qwen3", "qwen3vl", "gemma3"):
             yield from ((b + f"attn_{p}_norm.weight", (s["hd"],), 1) for p in "qk")
+        if a == "olmo2":
+            yield from ((b + f"attn_{p}_norm.weight", (n,), 1) for p, n in zip("qk", (q, k)))
         yield b + "attn_output.weight", (d, q), 0
-        yield b + "ffn_norm.weight", (d,), 1
+        if a != "olmo2":
+            yield b + "ffn_norm.weight", (d,), 1
         if a != "phi3":
             yield b + "ffn_gate.weight", (f, d), 0
         yield b + "ffn_up.weight", (2 * f if a == "phi3" else f, d), 0
         yield b + "ffn_down.weight", (d, f), 0
-        if a == "gemma2":
+        if a in ("gemma2", "gemma3", "olmo2"):
             yield b + "post_attention_norm.weight", (d,), 1
             yield b + "post_ffw_norm.weight", (d,), 1
     yield "output_norm.weight", (d,), 1
@@ -129,7 +167,7 @@ def write(path, spec, seed=1):
     tokens = byte_letters() + [f"<c{i}>" for i in range(s["vocab"] - 256)]
     kinds = [1] * 256 + [3] * (s["vocab"] - 256)
     kvs = [_kv("general.architecture", STR, a)]
-    kvs += [_kv(f"{a}.{key}", _kind(value), value) for key, value in keys.items()]
+    kvs += [_plain(f"{a}.{key}", value) for key, value in keys.items()]
     kvs += [_kv(*key) for key in s.get("vocabulary") or [
         ("tokenizer.ggml.model", STR, "gpt2"), ("tokenizer.ggml.pre", STR, "gpt-2"),
         ("tokenizer.ggml.tokens", ARR, (STR, tokens)),
