@@ -74,7 +74,7 @@ void bpe_fini(bpe *b)
     if (b->env.alloc) rad_free(&b->env, b->pairs, b->num_pairs * sizeof *b->pairs);
 }
 
-/* One line of the merges, "left right" in printable characters. */
+/* One line of the merges, "left right", written as the tokens are. */
 static rad_status read_merge(bpe *b, vocab *v, gguf_str line, uint32_t rank, char *bytes,
                              rad_error *err)
 {
@@ -82,10 +82,16 @@ static rad_status read_merge(bpe *b, vocab *v, gguf_str line, uint32_t rank, cha
     size_t left_text = space ? (size_t)(space - line.data) : 0;
     if (!space || left_text + 1 == line.len)
         return rad_fail(err, RAD_E_FORMAT, "tokenizer: merge %u is not two strings", rank);
-    size_t left_len, right_len;
-    if (!vocab_unmap_bytes(line.data, left_text, bytes, &left_len) ||
-        !vocab_unmap_bytes(space + 1, line.len - left_text - 1, bytes + left_len, &right_len))
+    size_t left_len, right_len, right_text = line.len - left_text - 1;
+    if (v->is_text) {
+        memcpy(bytes, line.data, left_text);
+        left_len = vocab_unmap_spaces(bytes, left_text);
+        memcpy(bytes + left_len, space + 1, right_text);
+        right_len = vocab_unmap_spaces(bytes + left_len, right_text);
+    } else if (!vocab_unmap_bytes(line.data, left_text, bytes, &left_len) ||
+               !vocab_unmap_bytes(space + 1, right_text, bytes + left_len, &right_len)) {
         return RAD_OK; /* not bytes: no text ever gets there */
+    }
 
     uint32_t left, right, merged;
     rad_status status = vocab_intern(v, bytes, left_len, &left);

@@ -31,7 +31,7 @@ typedef struct bpe_scratch {
 bool bpe_add(bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t merged);
 void bpe_fini(bpe *b);
 
-/* Reads the ranked merges of byte-level BPE into `b`, adding symbols to `v`. */
+/* Reads the ranked merges (tokenizer.ggml.merges) into `b`, adding symbols to `v`. */
 rad_status bpe_read_merges(bpe *b, vocab *v, const gguf_file *file, rad_error *err);
 
 /* Merges symbols[0..*count) in place until no pair of neighbours has an entry: always

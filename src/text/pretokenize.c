@@ -37,18 +37,42 @@
 #define LINE_END SPACE "*[\\r\\n]"
 
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define OTHERS      " ?[^" WS "\\p{L}\\p{N}]++[\\r\\n]*+"
-#define LETTERS     "[^\\r\\n\\p{L}\\p{N}]?\\p{L}++"
+#define SIGNS       " ?[^" WS "\\p{L}\\p{N}]++"
+#define OTHERS      SIGNS "[\\r\\n]*+"
+#define PATHS       SIGNS "[\\r\\n/]*+"
+#define BEFORE      "[^\\r\\n\\p{L}\\p{N}]?"
+#define LETTERS     BEFORE "\\p{L}++"
+
+/* GPT-2's expression, and those of cl100k by how many digits make a piece. */
+#define GPT_2          "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}++| ?\\p{N}++|" SIGNS "|" TRAILING
+#define CL100K(digits) CONTRACTION "|" LETTERS "|" digits "|" OTHERS "|" LINE_END "|" TRAILING
 
 /* Words as o200k and tekken see them: capitals, then small letters; letters without case and
  * marks may be either. One of the two parts may be missing. Of a run of both kinds the first
  * form takes all up to the last character that may be small, and the second form the rest, so
  * a run is looked at twice at most. */
-#define BEFORE     "[^\\r\\n\\p{L}\\p{N}]?"
-#define CAPITAL    "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define SMALL      "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define WORDS(end) BEFORE CAPITAL "*" SMALL "++" end "|" BEFORE CAPITAL "++" SMALL "*+" end
-#define PATHS      " ?[^" WS "\\p{L}\\p{N}]++[\\r\\n/]*+"
+#define CAPITAL "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SMALL   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define WORDS(capital, small, end)                                                                 \
+    BEFORE capital "*" small "++" end "|" BEFORE capital "++" small "*+" end
+#define O200K(end, digits, others)                                                                 \
+    WORDS(CAPITAL, SMALL, end) "|" digits "|" others "|" LINE_END "|" TRAILING
+
+/* Script Han, spelled out: what \p{Han} is depends on PCRE2's version (script, or script
+ * extensions). Kimi's classes are intersections with "not Han", which PCRE2 has not; so they are
+ * written as what is none of the others: every category but the wanted ones, and Han. */
+#define HAN                                                                                        \
+    "\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}"                  \
+    "\\x{3021}-\\x{3029}\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}"                 \
+    "\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}\\x{16fe2}\\x{16fe3}\\x{16ff0}\\x{16ff1}"               \
+    "\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b739}\\x{2b740}-\\x{2b81d}\\x{2b820}-\\x{2cea1}"         \
+    "\\x{2ceb0}-\\x{2ebe0}\\x{2ebf0}-\\x{2ee5d}\\x{2f800}-\\x{2fa1d}\\x{30000}-\\x{3134a}"         \
+    "\\x{31350}-\\x{323af}"
+#define NO_WORD        "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}"
+#define CAPITAL_NO_HAN "[^" NO_WORD "\\p{Ll}" HAN "]"
+#define SMALL_NO_HAN   "[^" NO_WORD "\\p{Lu}\\p{Lt}" HAN "]"
+
+#define CJK "[\\x{800}-\\x{9fa5}\\x{ac00}-\\x{d7ff}]++"
 
 /* Letters with case, as deepseek-llm lists them. */
 #define CASED                                                                                      \
@@ -73,34 +97,66 @@
 
 enum { MOST_STEPS = 6 };
 
+/* The names that files give, by what they do. What a model's own tokenizer normalizes is
+ * normalized here, too (Qwen, GPT-NeoX and its heirs, Command R, Hunyuan), also where other
+ * programs do not. */
 static const struct family {
     const char *names; /* each followed by a comma */
-    bool ignores_merges, wants_bos, nfc;
+    bool ignores_merges, wants_bos, needs_bos, nfc;
+    bool raw; /* tokens are UTF-8 with U+2581 for spaces, not bytes written as letters */
     const char *steps[MOST_STEPS + 1];
 } families[] = {
-    {.names = "gpt-2,gpt2,default,",
-     .steps = {"'(?:s|t|re|ve|m|ll|d)| ?\\p{L}++| ?\\p{N}++| ?[^" WS "\\p{L}\\p{N}]++|" TRAILING}},
-    {.names = "llama-bpe,llama3,llama-v3,",
+    {.names = "gpt-2,gpt2,phi-2,jais,mellum,exaone4,trillion,gigachat,a.x-4.0,granite-docling,"
+              "jina-es,jina-de,jina-v1-en,jina-v2-es,jina-v2-de,jina-v2-code,roberta-bpe,",
+     .steps = {GPT_2}},
+    {.names = "mpt,olmo,modern-bert,", .nfc = true, .steps = {GPT_2}},
+    /* What llama.cpp does with a file that names none. */
+    {.names = "default,", .steps = {"[\\p{P}$+<=>^~|]++", GPT_2, "\\p{N}++", "[0-9]{3}"}},
+    {.names = "falcon,", .steps = {"[\\p{P}$+<=>^~|`]++", GPT_2, "[0-9]{3}"}},
+    {.names = "starcoder,refact,smollm,codeshell,exaone,minerva-7b,mellum2,",
+     .steps = {"\\p{N}", GPT_2}},
+    {.names = "command-r,", .nfc = true, .steps = {"\\p{N}", GPT_2}},
+    {.names = "llama-bpe,llama3,llama-v3,falcon3,falcon-h1,pixtral,midm-2.0,lfm2,jina-v5-nano,",
      .ignores_merges = true,
      .wants_bos = true,
-     .steps = {CONTRACTION "|" LETTERS "|\\p{N}{1,3}+|" OTHERS "|" LINE_END "|" TRAILING}},
-    {.names = "qwen2,",
+     .steps = {CL100K("\\p{N}{1,3}+")}},
+    /* cuts like llama-bpe, merges as usual; phi-4 says dbrx */
+    {.names = "dbrx,smaug-bpe,glm4,chatglm-bpe,", .steps = {CL100K("\\p{N}{1,3}+")}},
+    {.names = "qwen2,deepseek-r1-qwen,f2llmv2,hunyuan,stablelm2,",
      .nfc = true,
-     .steps = {CONTRACTION "|" LETTERS "|\\p{N}|" OTHERS "|" LINE_END "|" TRAILING}},
-    {.names = "smaug-bpe,dbrx,", /* cuts like llama-bpe, merges as usual; phi-4 says dbrx */
-     .steps = {CONTRACTION "|" LETTERS "|\\p{N}{1,3}+|" OTHERS "|" LINE_END "|" TRAILING}},
-    {.names = "gpt-4o,",
-     .steps = {WORDS(CONTRACTION "?+") "|\\p{N}{1,3}+|" PATHS "|" LINE_END "|" TRAILING}},
+     .steps = {CL100K("\\p{N}")}},
+    {.names = "megrez,grok-2,solar-open,kormo,bailingmoe,bailingmoe2,llada-moe,",
+     .steps = {CL100K("\\p{N}")}},
+    {.names = "qwen35,", /* as qwen2, but marks belong to words */
+     .nfc = true,
+     .steps = {CONTRACTION "|" BEFORE "[\\p{L}\\p{M}]++|\\p{N}| ?[^" WS
+                           "\\p{L}\\p{M}\\p{N}]++[\\r\\n]*+|" LINE_END "|" TRAILING}},
+    {.names = "seed-coder,",
+     .steps = {CONTRACTION "|" LETTERS "|\\p{N}|" SIGNS "|" LINE_END "|" TRAILING}},
+    {.names = "gpt-4o,llama4,kanana2,minimax-m2,talkie,",
+     .steps = {O200K(CONTRACTION "?+", "\\p{N}{1,3}+", PATHS)}},
     {.names = "tekken,",
      .ignores_merges = true,
      .wants_bos = true,
-     .steps = {WORDS("") "|\\p{N}|" PATHS "|" LINE_END "|" TRAILING}},
+     .steps = {O200K("", "\\p{N}", PATHS)}},
+    {.names = "kimi-k2,",
+     .steps = {"[" HAN "]++|" WORDS(CAPITAL_NO_HAN, SMALL_NO_HAN,
+                                    CONTRACTION "?+") "|\\p{N}{1,3}+|" OTHERS "|" LINE_END
+                                                      "|" TRAILING}},
     {.names = "deepseek-llm,",
      .steps = {"[\\r\\n]", SPACE "?[" CASED "]++",
                SPACE "?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}"
                      "\\x{3000}-\\x{3002}]++",
-               "(?<!" SPACE ")" SPACE "++$", "[\\x{800}-\\x{9fa5}\\x{ac00}-\\x{d7ff}]++",
-               "\\p{N}"}},
+               "(?<!" SPACE ")" SPACE "++$", CJK, "\\p{N}"}},
+    {.names = "deepseek-coder,",
+     .steps = {"[\\r\\n]", SPACE "?\\p{L}++", SPACE "?\\p{P}++", CJK, "\\p{N}"}},
+    {.names = "deepseek-v3,hunyuan-dense,joyai-llm,hy_v4,",
+     .steps = {"\\p{N}{1,3}+", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]++",
+               "[!-/:-@[-`{-~][A-Za-z]++|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]++|"
+               " ?[\\p{P}\\p{S}]++[\\r\\n]*+|" LINE_END "|" TRAILING}},
+    /* Gemma 4 makes no sense without BOS, and early files of it say add_bos_token: false. */
+    {.names = "gemma4,", .raw = true, .needs_bos = true, .steps = {"\\n++"}},
+    {.names = "sarvam-moe,", .raw = true, .steps = {"\\n++"}},
 };
 
 struct pretokenizer {
@@ -180,8 +236,8 @@ rad_status pretokenizer_create(const rad_env *env, gguf_str name, pretokenizer *
     const struct family *family = find_family(name);
     if (!family)
         return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "tokenizer: pre-tokenizer '%.*s' is not one we know (gpt-2, llama-bpe, "
-                        "qwen2, gpt-4o, tekken, smaug-bpe, dbrx, deepseek-llm)",
+                        "tokenizer: pre-tokenizer '%.*s' is not one we know (radish(1) lists "
+                        "them under tokenizer.ggml.pre)",
                         (int)RAD_MIN(name.len, 40), name.data);
     rad_env full = rad_env_or_default(env);
     pretokenizer *p = rad_alloc(&full, sizeof *p);
@@ -224,9 +280,17 @@ bool pretokenizer_wants_bos(const pretokenizer *p)
 {
     return p->family->wants_bos;
 }
+bool pretokenizer_needs_bos(const pretokenizer *p)
+{
+    return p->family->needs_bos;
+}
 bool pretokenizer_normalizes(const pretokenizer *p)
 {
     return p->family->nfc;
+}
+bool pretokenizer_is_raw(const pretokenizer *p)
+{
+    return p->family->raw;
 }
 
 rad_status pretokenizer_match_create(const pretokenizer *p, pretokenizer_match **out)

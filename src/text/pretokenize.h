@@ -10,9 +10,8 @@
 
 typedef struct pretokenizer pretokenizer;
 
-/* `name` as in tokenizer.ggml.pre: gpt-2 (also: default), llama-bpe (llama3, llama-v3),
- * qwen2, gpt-4o (o200k), tekken, smaug-bpe, dbrx, deepseek-llm. RAD_E_UNSUPPORTED names any
- * other. */
+/* `name` as in tokenizer.ggml.pre; the table in pretokenize.c and radish(1) have the list.
+ * "default" cuts as llama.cpp does where a file names none. RAD_E_UNSUPPORTED names any other. */
 rad_status pretokenizer_create(const rad_env *env, gguf_str name, pretokenizer **out,
                                rad_error *err);
 void pretokenizer_destroy(pretokenizer *p); /* NULL is fine */
@@ -23,7 +22,12 @@ void pretokenizer_interpret(pretokenizer *p);
 /* A piece that is a token is taken whole, whatever the merges say. */
 bool pretokenizer_ignores_merges(const pretokenizer *p);
 bool pretokenizer_wants_bos(const pretokenizer *p);  /* where the file does not say */
+bool pretokenizer_needs_bos(const pretokenizer *p);  /* also where the file says no */
 bool pretokenizer_normalizes(const pretokenizer *p); /* text becomes NFC first */
+
+/* The tokens are text as it is, spaces as U+2581, and <0xNN> for single bytes (Gemma 4), not
+ * bytes written as letters. */
+bool pretokenizer_is_raw(const pretokenizer *p);
 
 typedef rad_status (*pretokenize_fn)(void *user, const char *piece, size_t len);
 

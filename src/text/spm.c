@@ -125,6 +125,15 @@ static rad_status derive_merges(spm *s, bpe *b, vocab *v, scored *list, rad_erro
     return status ? rad_fail(err, status, "tokenizer: no room for the merges") : RAD_OK;
 }
 
+void spm_init_symbols(spm *s, const vocab *v)
+{
+    for (int c = 0; c < 128; c++)
+        s->chars[c] = vocab_find(v, &(char){(char)c}, 1);
+    s->has_byte_fallback = true;
+    for (int c = 0; c < 256; c++)
+        s->has_byte_fallback &= v->byte_ids[c] >= 0;
+}
+
 rad_status spm_init(spm *s, bpe *b, vocab *v, const gguf_file *file, rad_error *err)
 {
     s->add_space_prefix = true;
@@ -146,14 +155,8 @@ rad_status spm_init(spm *s, bpe *b, vocab *v, const gguf_file *file, rad_error *
         list[id] = (scored){gguf_arr_f32(&scores, id), id};
     status = derive_merges(s, b, v, list, err);
     rad_free(&v->env, list, list_bytes);
-    if (status) return status;
-
-    for (int c = 0; c < 128; c++)
-        s->chars[c] = vocab_find(v, &(char){(char)c}, 1);
-    s->has_byte_fallback = true;
-    for (int c = 0; c < 256; c++)
-        s->has_byte_fallback &= v->byte_ids[c] >= 0;
-    return RAD_OK;
+    if (!status) spm_init_symbols(s, v);
+    return status;
 }
 
 size_t spm_symbols(const spm *s, const vocab *v, const char *text, size_t len, uint32_t *symbols)

@@ -1,4 +1,5 @@
-/* spm.h - SentencePiece's BPE: merges that follow from the tokens' scores.
+/* spm.h - SentencePiece's BPE: merges that follow from the tokens' scores; and the symbols of
+ * text, for all vocabularies whose tokens are text (vocab.h).
  * Private to this room. */
 #ifndef TEXT_SPM_H
 #define TEXT_SPM_H
@@ -12,7 +13,10 @@ typedef struct spm {
     bool has_byte_fallback; /* all 256 byte tokens are there */
 } spm;
 
-/* Derives all merges from the tokens and tokenizer.ggml.scores. */
+/* After the merges were read: what spm_symbols needs to know. */
+void spm_init_symbols(spm *s, const vocab *v);
+
+/* Derives all merges from the tokens and tokenizer.ggml.scores; spm_init_symbols included. */
 rad_status spm_init(spm *s, bpe *b, vocab *v, const gguf_file *file, rad_error *err);
 
 /* Writes the symbols of one chunk's characters to `symbols` (room for `len`). What no

@@ -27,8 +27,8 @@ struct tokenizer {
     rad_env env;
     vocab vocab;
     bpe bpe;
-    spm spm;           /* when vocab.is_spm */
-    pretokenizer *pre; /* otherwise */
+    spm spm;           /* when vocab.is_text */
+    pretokenizer *pre; /* unless vocab.is_spm */
     uint8_t *whole;    /* per token: merging its bytes gives itself */
     uint8_t *eog;      /* per token: ends a generation */
     uint32_t num_tokens;
@@ -86,21 +86,48 @@ static rad_status read_ids(tokenizer *t, const gguf_file *file, rad_error *err)
     t->add_bos = t->vocab.is_spm || pretokenizer_wants_bos(t->pre);
     status = gguf_get_bool(file, "tokenizer.ggml.add_bos_token", &t->add_bos, err);
     if (status < 0) return status;
+    if (t->pre && pretokenizer_needs_bos(t->pre)) t->add_bos = true;
     t->add_bos = t->add_bos && t->bos >= 0;
     return RAD_OK;
 }
 
-static rad_status create_bpe(tokenizer *t, const gguf_file *file, rad_error *err)
+static bool is_named(gguf_str text, const char *name)
 {
-    gguf_str pre = {"default", 7};
-    rad_status status = gguf_get_str(file, "tokenizer.ggml.pre", &pre, err);
-    if (status < 0) return status;
-    status = pretokenizer_create(&t->env, pre, &t->pre, err);
-    return status ? status : bpe_read_merges(&t->bpe, &t->vocab, file, err);
+    return text.len == strlen(name) && memcmp(text.data, name, text.len) == 0;
 }
 
-/* Up to three symbols a byte: one that has no token (and is in no valid UTF-8) becomes
- * U+FFFD, as in any decoder. */
+/* Which kind it is: the pre-tokenizer, if it has one, and what the vocabulary must know. */
+static rad_status read_kind(tokenizer *t, const gguf_file *file, rad_error *err)
+{
+    gguf_str model, pre = {"", 0};
+    rad_status status = gguf_get_str(file, "tokenizer.ggml.model", &model, err);
+    if (status == RAD_NONE)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "tokenizer: the file holds no vocabulary (no tokenizer.ggml.model)");
+    if (status) return status;
+    t->vocab.is_spm = t->vocab.is_text = is_named(model, "llama");
+    if (t->vocab.is_spm) return RAD_OK;
+    if (!is_named(model, "gpt2") && !is_named(model, "gemma4"))
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "tokenizer: model '%.*s' is not one we know (gpt2, llama, gemma4)",
+                        (int)RAD_MIN(model.len, 40), model.data);
+    status = gguf_get_str(file, "tokenizer.ggml.pre", &pre, err);
+    if (status < 0) return status;
+    if (!pre.len) pre = (gguf_str){"default", 7};
+    if (is_named(model, "gemma4")) pre = model; /* whatever else the file says */
+    status = pretokenizer_create(&t->env, pre, &t->pre, err);
+    if (!status) t->vocab.is_text = pretokenizer_is_raw(t->pre);
+    return status;
+}
+
+static rad_status create_bpe(tokenizer *t, const gguf_file *file, rad_error *err)
+{
+    rad_status status = bpe_read_merges(&t->bpe, &t->vocab, file, err);
+    if (!status && t->vocab.is_text) spm_init_symbols(&t->spm, &t->vocab);
+    return status;
+}
+
+/* Up to three symbols a byte: one that has no token becomes U+FFFD. */
 static size_t byte_symbols(const vocab *v, const char *bytes, size_t len, uint32_t *symbols)
 {
     static const unsigned char replacement[3] = {0xef, 0xbf, 0xbd};
@@ -117,6 +144,22 @@ static size_t byte_symbols(const vocab *v, const char *bytes, size_t len, uint32
     return n;
 }
 
+/* Symbols of text[0..len), room for 3 * len of them. */
+static size_t first_symbols(const tokenizer *t, const char *text, size_t len, uint32_t *symbols)
+{
+    return t->vocab.is_text ? spm_symbols(&t->spm, &t->vocab, text, len, symbols)
+                            : byte_symbols(&t->vocab, text, len, symbols);
+}
+
+/* No merges lead to Gemma's runs of newlines; they are looked up whole. */
+static bool is_newlines(const char *bytes, size_t len)
+{
+    size_t n = 0;
+    while (n < len && bytes[n] == '\n')
+        n++;
+    return n == len;
+}
+
 static rad_status find_whole(tokenizer *t, rad_error *err)
 {
     const vocab *v = &t->vocab;
@@ -127,11 +170,11 @@ static rad_status find_whole(tokenizer *t, rad_error *err)
         const char *bytes = vocab_bytes(v, id);
         size_t len = v->symbols[id].len, n;
         if (!len || vocab_find(v, bytes, len) != id) continue;
-        n = v->is_spm ? spm_symbols(&t->spm, v, bytes, len, symbols)
-                      : byte_symbols(v, bytes, len, symbols);
+        n = first_symbols(t, bytes, len, symbols);
         status = bpe_merge(&t->bpe, &scratch, symbols, &n);
         t->whole[id] = !status && n == 1 && symbols[0] == id;
         if (t->pre && pretokenizer_ignores_merges(t->pre)) t->whole[id] = 1;
+        if (t->pre && v->is_text && is_newlines(bytes, len)) t->whole[id] = 1;
     }
     bpe_scratch_fini(&scratch);
     return status ? rad_fail(err, status, "tokenizer: no memory") : RAD_OK;
@@ -145,7 +188,8 @@ rad_status tokenizer_create(const rad_env *env, const gguf_file *file, tokenizer
     tokenizer *t = rad_alloc(&full, sizeof *t);
     if (!t) return rad_fail(err, RAD_E_NOMEM, "tokenizer: no memory");
     t->env = t->bpe.env = full;
-    rad_status status = vocab_init(&t->vocab, &full, file, err);
+    rad_status status = read_kind(t, file, err);
+    if (!status) status = vocab_init(&t->vocab, &full, file, err);
     t->num_tokens = t->vocab.num_tokens;
     if (!status) {
         t->whole = rad_alloc(&full, t->num_tokens);
@@ -317,8 +361,7 @@ static rad_status encode_piece(void *user, const char *piece, size_t len)
         if (symbol < v->num_tokens && e->t->whole[symbol]) return push(e, (rad_token)symbol);
     }
     if (!reserve_symbols(e, v->lacks_bytes ? 3 * len : len)) return RAD_E_NOMEM;
-    size_t n = v->is_spm ? spm_symbols(&e->t->spm, v, piece, len, e->symbols)
-                         : byte_symbols(v, piece, len, e->symbols);
+    size_t n = first_symbols(e->t, piece, len, e->symbols);
     rad_status status = bpe_merge(&e->t->bpe, &e->scratch, e->symbols, &n);
     for (size_t i = 0; i < n && !status; i++)
         status = push_symbol(e, e->symbols[i]);
@@ -396,7 +439,7 @@ rad_status tokenizer_encode(const tokenizer *t, const char *text, size_t len, un
     rad_status status = RAD_OK;
     /* A text that must be too long is refused before work is spent on it. Composing (NFC)
      * and SPM's U+2581 make text at most three times shorter. */
-    size_t shrink = t->vocab.is_spm || pretokenizer_normalizes(t->pre) ? 3 : 1;
+    size_t shrink = t->vocab.is_text || pretokenizer_normalizes(t->pre) ? 3 : 1;
     if (limit != UINT32_MAX && len / shrink / RAD_MAX(t->vocab.longest, 1) > max_tokens)
         status = RAD_E_LIMIT;
     if (!status && len > INT32_MAX) status = RAD_E_LIMIT;

@@ -1,13 +1,13 @@
 /* tokenizer.h - text to token ids and back, from the vocabulary in a GGUF file.
  *
- * Two models: byte-level BPE ("gpt2", with the pre-tokenizers that pretokenize.h lists;
- * "default" or none is taken for gpt-2) and SentencePiece-style
- * BPE with scores and byte fallback ("llama"). Immutable after create; encode may be
+ * Three models: byte-level BPE ("gpt2", with the pre-tokenizers of pretokenize.c),
+ * SentencePiece-style BPE with scores and byte fallback ("llama"), and BPE with listed merges
+ * over text as it is, with byte fallback ("gemma4"). Immutable after create; encode may be
  * called from several threads, each with its own buffers, if the env's alloc may.
  *
- * Encoding loses nothing, with three exceptions that the models' own tokenizers have
- * too: qwen2 normalizes to NFC, SPM reads U+2581 as a space, and a byte that is in no
- * UTF-8 and not in the vocabulary either (deepseek-llm) becomes U+FFFD.
+ * Encoding loses nothing, with three exceptions: some families normalize to NFC (qwen2), the
+ * last two models read U+2581 as a space, and a byte that byte-level BPE has no token for
+ * becomes U+FFFD (Falcon's control characters; in many vocabularies what is in no UTF-8).
  *
  * Known turn markers (<|im_start|>, <|eot_id|>, ...) are control tokens whatever type the
  * file gives them. */

@@ -246,8 +246,7 @@ bool vocab_unmap_bytes(const char *text, size_t len, char *out, size_t *out_len)
     return true;
 }
 
-/* U+2581 back to spaces. */
-static size_t unmap_spaces(char *bytes, size_t len)
+size_t vocab_unmap_spaces(char *bytes, size_t len)
 {
     size_t n = 0;
     for (size_t i = 0; i < len;) {
@@ -290,7 +289,7 @@ static rad_status read_token(vocab *v, uint32_t id, gguf_str text, rad_error *er
     if (text.len) memcpy(bytes, text.data, text.len);
     size_t len = text.len;
     uint8_t *type = &v->types[id];
-    int byte = v->is_spm && (*type == TOKEN_BYTE || !v->has_types) ? parse_byte_token(text) : -1;
+    int byte = v->is_text && (*type == TOKEN_BYTE || !v->has_types) ? parse_byte_token(text) : -1;
     bool mergeable = false;
 
     if (is_marker(text)) *type = TOKEN_CONTROL;
@@ -299,8 +298,8 @@ static rad_status read_token(vocab *v, uint32_t id, gguf_str text, rad_error *er
         bytes[0] = (char)byte;
         len = 1;
         v->byte_ids[byte] = (rad_token)id;
-    } else if (v->is_spm) {
-        if (*type != TOKEN_CONTROL) len = unmap_spaces(bytes, len);
+    } else if (v->is_text) {
+        if (*type != TOKEN_CONTROL) len = vocab_unmap_spaces(bytes, len);
         mergeable = *type == TOKEN_NORMAL;
     } else if (*type != TOKEN_CONTROL && *type != TOKEN_USER_DEFINED && *type != TOKEN_UNKNOWN) {
         mergeable = vocab_unmap_bytes(text.data, text.len, bytes, &len);
@@ -354,7 +353,27 @@ static rad_status read_special_ids(vocab *v, const gguf_file *file, rad_error *e
     uint32_t id;
     rad_status status = gguf_get_u32(file, "tokenizer.ggml.unknown_token_id", &id, err);
     if (status < 0) return status;
-    v->unknown = status == RAD_OK && id < v->num_tokens ? (rad_token)id : -1;
+    /* Many files name their end token here. It must not stand for what a user wrote. */
+    bool usable = status == RAD_OK && id < v->num_tokens && v->types[id] != TOKEN_CONTROL;
+    v->unknown = usable ? (rad_token)id : -1;
+    return RAD_OK;
+}
+
+/* Byte-level vocabularies may lack bytes: the 13 that are in no UTF-8 (DeepSeek's), and others
+ * that their training text did not have (Falcon's control characters). Those are encoded as
+ * U+FFFD, whose three bytes must be there then. */
+static rad_status check_bytes(vocab *v, rad_error *err)
+{
+    bool replaces = !v->is_text && v->byte_ids[0xef] >= 0 && v->byte_ids[0xbf] >= 0 &&
+                    v->byte_ids[0xbd] >= 0;
+    for (int byte = 0; byte < 256; byte++) {
+        if (v->byte_ids[byte] >= 0 || v->unknown >= 0) continue;
+        v->lacks_bytes = true;
+        if (!replaces)
+            return rad_fail(err, RAD_E_UNSUPPORTED,
+                            "tokenizer: no token for byte 0x%02x, no unknown_token_id%s", byte,
+                            v->is_text ? "" : " and no bytes of U+FFFD");
+    }
     return RAD_OK;
 }
 
@@ -364,20 +383,8 @@ rad_status vocab_init(vocab *v, const rad_env *env, const gguf_file *file, rad_e
     memset(v->byte_ids, 0xff, sizeof v->byte_ids);
     v->unknown = -1;
 
-    gguf_str model;
-    rad_status status = gguf_get_str(file, "tokenizer.ggml.model", &model, err);
-    if (status == RAD_NONE)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "tokenizer: the file holds no vocabulary (no tokenizer.ggml.model)");
-    if (status) return status;
-    v->is_spm = model.len == 5 && memcmp(model.data, "llama", 5) == 0;
-    if (!v->is_spm && !(model.len == 4 && memcmp(model.data, "gpt2", 4) == 0))
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "tokenizer: model '%.*s' is not one we know (gpt2, llama)",
-                        (int)RAD_MIN(model.len, 40), model.data);
-
     gguf_array tokens;
-    status = gguf_get_arr(file, "tokenizer.ggml.tokens", GGUF_STR, &tokens, err);
+    rad_status status = gguf_get_arr(file, "tokenizer.ggml.tokens", GGUF_STR, &tokens, err);
     if (status < 0) return status;
     if (status == RAD_NONE || !tokens.count)
         return rad_fail(err, RAD_E_FORMAT, "tokenizer: no tokens (tokenizer.ggml.tokens)");
@@ -392,15 +399,7 @@ rad_status vocab_init(vocab *v, const rad_env *env, const gguf_file *file, rad_e
     for (uint32_t id = 0; id < v->num_tokens && !status; id++)
         status = read_token(v, id, tokens.strs[id], err);
     if (!status && !sort_special(v)) status = rad_fail(err, RAD_E_NOMEM, "tokenizer: no memory");
-    if (status) return status;
-    for (int byte = 0; byte < 256; byte++) {
-        if (v->byte_ids[byte] >= 0 || v->unknown >= 0) continue;
-        v->lacks_bytes = true;
-        if (v->is_spm || vocab_byte_in_utf8(byte))
-            return rad_fail(err, RAD_E_UNSUPPORTED,
-                            "tokenizer: no token for byte 0x%02x and no unknown_token_id", byte);
-    }
-    return RAD_OK;
+    return status ? status : check_bytes(v, err);
 }
 
 void vocab_fini(vocab *v)

@@ -1,5 +1,9 @@
 /* vocab.h - the tokens of a vocabulary as bytes, and the symbols that merges work on.
  *
+ * Tokens are written in one of two ways. Byte-level BPE has a letter for each byte. The others
+ * ("text") have the text itself, U+2581 for a space, and <0xNN> for single bytes: SentencePiece,
+ * and the BPE of Gemma 4.
+ *
  * A symbol is a string of bytes with a number. The symbols 0..num_tokens) are the
  * tokens; behind them come strings that only merges know (halves of tokens that are no
  * tokens themselves), which are spelled out in byte tokens if one survives to the end.
@@ -35,7 +39,8 @@ typedef struct vocab_slot {
 
 typedef struct vocab {
     rad_env env;
-    bool is_spm; /* else byte-level BPE */
+    bool is_spm;  /* merges follow from scores; else they are listed */
+    bool is_text; /* tokens are text (above), not bytes as letters; an SPM's always are */
     uint32_t num_tokens;
     uint32_t num_symbols, cap_symbols;
     vocab_symbol *symbols;
@@ -47,7 +52,7 @@ typedef struct vocab {
     size_t num_used;
     hash_key key;            /* of the slots */
     rad_token byte_ids[256]; /* the token of a single byte, or -1 */
-    rad_token unknown;       /* or -1 */
+    rad_token unknown;       /* or -1; never a control token */
     bool lacks_bytes;        /* some byte has neither a token nor an unknown token */
     uint32_t longest;        /* bytes of the longest token */
     bool has_types;          /* the file said which tokens are what */
@@ -58,20 +63,14 @@ typedef struct vocab {
     uint32_t special_first[257];
 } vocab;
 
-/* Reads tokens and types. `v` must be zeroed; vocab_fini is due also after a failure. */
+/* Reads tokens and types; is_spm and is_text are set already, all else of `v` is zeroed.
+ * vocab_fini is due also after a failure. */
 rad_status vocab_init(vocab *v, const rad_env *env, const gguf_file *file, rad_error *err);
 void vocab_fini(vocab *v);
 
 static inline const char *vocab_bytes(const vocab *v, uint32_t symbol)
 {
     return v->bytes + v->symbols[symbol].start;
-}
-
-/* false for the 13 bytes that no valid UTF-8 has. A byte-level vocabulary may lack those
- * (deepseek-llm's does); every other byte has a token, or there is an unknown token. */
-static inline bool vocab_byte_in_utf8(int byte)
-{
-    return byte != 0xc0 && byte != 0xc1 && byte < 0xf5;
 }
 
 /* The symbol with these bytes, or NO_SYMBOL. */
@@ -90,6 +89,9 @@ rad_token vocab_special_find(const vocab *v, const char *text, size_t len);
 /* Byte-level BPE writes each byte as a printable character. Undoes this into out (room
  * for `len`), which may be `text` itself. false when the text is not written so. */
 bool vocab_unmap_bytes(const char *text, size_t len, char *out, size_t *out_len);
+
+/* U+2581 in bytes[0..len) back to spaces; the new length. */
+size_t vocab_unmap_spaces(char *bytes, size_t len);
 
 /* An array grown through an env: *cap to at least `wanted` elements. */
 bool vocab_grow(const rad_env *env, void **array, size_t *cap, size_t used, size_t wanted,

@@ -5,15 +5,15 @@
 #include "text/chat_template.h"
 #include "text/detokenize.h"
 
-enum { BPE = 6, MODELS = BPE + 2, NFC = 2 };
+enum { BPE = 10, MODELS = BPE + 2, NFC = 2 };
 static tokenizer *models[MODELS];
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    static const char *const pre[] = {"gpt-2",        "llama-bpe", "qwen2",
-                                      "deepseek-llm", "gpt-4o",    "tekken"};
+    static const char *const pre[] = {"gpt-2",  "llama-bpe", "qwen2",   "deepseek-llm", "gpt-4o",
+                                      "tekken", "default",   "kimi-k2", "deepseek-v3",  "falcon"};
     rad_error err = {0};
     gguf_builder b;
     for (int i = 0; i < MODELS; i++) {

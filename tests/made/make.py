@@ -24,7 +24,7 @@ import oracle  # noqa: E402
 import texts  # noqa: E402
 import tiny_gguf  # noqa: E402
 from requantize import requantize  # noqa: E402
-from vocabulary import NO_BYTES, Bpe, Spm  # noqa: E402
+from vocabulary import NO_BYTES, Bpe, RawBpe, Spm  # noqa: E402
 
 SOURCES = [*HERE.glob("*.py"), HERE.parent / "e2e/oracle.py", HERE.parent / "e2e/tiny_gguf.py",
            HERE.parent / "requantize.py", HERE.parent / "ggml_blocks.py"]
@@ -90,7 +90,21 @@ def vocabularies(out):
             ("qwen2", Bpe.train(world, 1200, "qwen2")),
             ("deepseek-llm", Bpe.train(world, 1200, "deepseek-llm", lacks=NO_BYTES,
                                        users=["ü", "==", "===", "  ", "<|x|>", "안녕"])),
-            ("spm", Spm.train(world, 3000))):
+            ("spm", Spm.train(world, 3000)),
+            ("default", Bpe.train(world, 600, "default")),  # the file names none
+            # As Falcon's: characters that its training text did not have have no tokens.
+            ("falcon", Bpe.train(world, 600, "falcon", lacks=(*NO_BYTES, 0x0b, 0xf2))),
+            # As StarCoder's: what has no token has the end token, says the file.
+            ("starcoder", Bpe.train(world, 600, "starcoder", lacks=NO_BYTES, unknown="<|end|>")),
+            ("qwen35", Bpe.train(world, 600, "qwen35")),
+            ("bailingmoe", Bpe.train(world, 600, "bailingmoe")),
+            ("seed-coder", Bpe.train(world, 600, "seed-coder")),
+            ("kimi-k2", Bpe.train(world, 600, "kimi-k2")),
+            # õ and ÿ are tokens of their own, written as the bytes 0xf5 and 0xff would be.
+            ("deepseek-coder", Bpe.train(world, 600, "deepseek-coder", lacks=NO_BYTES,
+                                         users=["õ", "ÿ"])),
+            ("deepseek-v3", Bpe.train(world, 600, "deepseek-v3")),
+            ("gemma4", RawBpe.train(world, 600))):
         tiny_gguf.write_vocabulary(out / f"vocab-{pre}.gguf", vocabulary.keys())
         strings = texts.strings()
         if pre == "deepseek-llm":  # of its letters those up to U+052F are known here
