@@ -333,6 +333,79 @@ TEST(questions_about_tokens_are_answered)
     tokenizer_destroy(t);
 }
 
+/* What ends an answer of each family, and what looks like it and does not: of a file that names
+ * the first one, and calls the rest control tokens (3), user-defined (4) or normal (1). */
+TEST(each_familys_answers_end)
+{
+    static const struct {
+        tiny_special specials[8];
+        const char *ends, *goes_on;
+    } families[] = {
+        {{{"<|endoftext|>", 3},
+          {"<|start|>", 3},
+          {"<|end|>", 3},
+          {"<|return|>", 3},
+          {"<|call|>", 3},
+          {"<|channel|>", 3}},
+         "<|endoftext|> <|return|> <|call|>",
+         "<|start|> <|end|> <|channel|>"}, /* harmony */
+        {{{"<|endoftext|>", 3}, {"<|end|>", 3}, {"<|user|>", 3}},
+         "<|endoftext|> <|end|>",
+         "<|user|>"}, /* Phi */
+        {{{"<s>", 3}, {"<|end|>", 3}, {"<|flush|>", 3}, {"<|calls|>", 3}},
+         "<s> <|flush|> <|calls|>",
+         "<|end|>"}, /* Solar Open */
+        {{{"<bos>", 3},
+          {"<eos>", 3},
+          {"<|turn>", 3},
+          {"<turn|>", 4},
+          {"<|tool_response>", 4},
+          {"</s>", 3},
+          {"<|tool_call>", 4}},
+         "<eos> <turn|> <|tool_response>",
+         "<|turn> </s> <|tool_call>"}, /* Gemma 4 */
+        {{{"<bos>", 3}, {"<eos>", 3}, {"<end_of_turn>", 1}, {"</s>", 4}},
+         "<eos> <end_of_turn>",
+         "</s>"},                                                     /* Gemma 3: HTML */
+        {{{"<s>", 3}, {"</s>", 3}, {"[INST]", 3}}, "</s>", "[INST]"}, /* Mistral */
+        {{{"<|begin_of_text|>", 3}, {"<|end_of_text|>", 3}, {"<|eot_id|>", 3}, {"<|eom_id|>", 3}},
+         "<|end_of_text|> <|eot_id|> <|eom_id|>",
+         ""}, /* Llama 3 */
+        {{{"<|endoftext|>", 3}, {"<|im_start|>", 3}, {"<|im_end|>", 3}, {"<think>", 4}},
+         "<|im_end|>",
+         "<|im_start|> <think>"}, /* Qwen */
+        {{{"<\uff5cbegin\u2581of\u2581sentence\uff5c>", 3},
+          {"<\uff5cend\u2581of\u2581sentence\uff5c>", 3},
+          {"<|EOT|>", 4}},
+         "<\uff5cend\u2581of\u2581sentence\uff5c> <|EOT|>",
+         ""}, /* DeepSeek */
+        {{{"[BOS]", 3}, {"[EOS]", 3}, {"[EOT]", 3}, {"<|im_end|>", 3}, {"<|im_middle|>", 3}},
+         "[EOS] [EOT] <|im_end|>",
+         "<|im_middle|>"},                                               /* Kimi */
+        {{{"]!p~[", 3}, {"[e~[", 3}, {"]~b]", 3}}, "[e~[", "]~b]"},      /* MiniMax */
+        {{{"[BOS]", 3}, {"[EOS]", 1}, {"<EOT>", 1}}, "", "[EOS] <EOT>"}, /* text */
+    };
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        gguf_builder b;
+        rad_error err = {0};
+        size_t count = 0;
+        while (count < 8 && families[f].specials[count].text)
+            count++;
+        tiny_bpe_with(&b, "gpt-2", families[f].specials, count);
+        tokenizer *t = tiny_open(NULL, &b, &err);
+        CHECKF(t, "%s\n", err.text);
+        for (int ends = 0; ends < 2; ends++) {
+            const char *at = ends ? families[f].ends : families[f].goes_on;
+            for (size_t len; (len = strcspn(at, " ")) > 0; at += len + (at[len] == ' ')) {
+                rad_token id = tokenizer_find(t, at, len);
+                CHECKF(id >= 0 && tokenizer_is_eog(t, id) == ends, "%.*s\n", (int)len, at);
+                CHECKF(!ends || tokenizer_is_control(t, id), "%.*s\n", (int)len, at);
+            }
+        }
+        tokenizer_destroy(t);
+    }
+}
+
 TEST(a_marker_that_the_file_calls_normal_is_a_control_token_all_the_same)
 {
     gguf_builder b;

@@ -75,11 +75,14 @@ static inline void tiny_put_i32s(gguf_builder *b, const char *key, const int32_t
     gguf_put(b, v, n * sizeof *v);
 }
 
-/* The keys of the BPE vocabulary; the caller may add more and ends the builder. */
-static inline void tiny_bpe(gguf_builder *b, const char *pre)
+/* The keys of the BPE vocabulary, with these specials (the first is BOS and EOS); the caller may
+ * add more and ends the builder. */
+static inline void tiny_bpe_with(gguf_builder *b, const char *pre, const tiny_special *specials,
+                                 size_t num_specials)
 {
-    int32_t types[256 + TINY_MERGES + TINY_SPECIALS];
-    size_t n = 256 + TINY_SPECIALS;
+    enum { MOST_SPECIALS = 64 };
+    int32_t types[256 + TINY_MERGES + MOST_SPECIALS];
+    size_t n = 256 + num_specials;
     for (size_t i = 0; i < TINY_MERGES; i++)
         n += tiny_is_token(i);
     gguf_builder_init(b, 3);
@@ -100,16 +103,21 @@ static inline void tiny_bpe(gguf_builder *b, const char *pre)
         gguf_put(b, space + 1, strlen(space + 1));
         types[at++] = 1;
     }
-    for (size_t i = 0; i < TINY_SPECIALS; i++) {
-        gguf_put_str(b, tiny_specials[i].text);
-        types[at++] = tiny_specials[i].type;
+    for (size_t i = 0; i < num_specials; i++) {
+        gguf_put_str(b, specials[i].text);
+        types[at++] = specials[i].type;
     }
     tiny_put_i32s(b, "tokenizer.ggml.token_type", types, n);
     gguf_put_kv_arr(b, "tokenizer.ggml.merges", GGUF_STR, TINY_MERGES);
     for (size_t i = 0; i < TINY_MERGES; i++)
         gguf_put_str(b, tiny_merges[i]);
-    gguf_put_kv_u32(b, "tokenizer.ggml.bos_token_id", (uint32_t)(n - TINY_SPECIALS));
-    gguf_put_kv_u32(b, "tokenizer.ggml.eos_token_id", (uint32_t)(n - TINY_SPECIALS));
+    gguf_put_kv_u32(b, "tokenizer.ggml.bos_token_id", (uint32_t)(n - num_specials));
+    gguf_put_kv_u32(b, "tokenizer.ggml.eos_token_id", (uint32_t)(n - num_specials));
+}
+
+static inline void tiny_bpe(gguf_builder *b, const char *pre)
+{
+    tiny_bpe_with(b, pre, tiny_specials, TINY_SPECIALS);
 }
 
 /* Pieces of the SPM vocabulary, best score first where scores differ. */

@@ -17,6 +17,7 @@
  * stack and in the env, so threads do not meet (the env's alloc must allow that). */
 #include "text/tokenizer.h"
 #include "text/bpe.h"
+#include "text/markers.h"
 #include "text/pretokenize.h"
 #include "text/spm.h"
 #include "text/vocab.h"
@@ -52,25 +53,30 @@ static rad_status read_id(const tokenizer *t, const gguf_file *file, const char 
     return RAD_OK;
 }
 
+static rad_token find_control(const tokenizer *t, const char *name)
+{
+    rad_token id = vocab_special_find(&t->vocab, name, strlen(name));
+    return id >= 0 && t->vocab.types[id] == TOKEN_CONTROL ? id : -1;
+}
+
+/* The tokens that are known by name to end an answer. */
+static void mark_ends(tokenizer *t)
+{
+    size_t count;
+    const marker *table = marker_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        rad_token id = table[i].ends ? find_control(t, table[i].name) : -1;
+        for (size_t k = 0; k < RAD_COUNT(table[i].not_if) && table[i].not_if[k]; k++)
+            if (find_control(t, table[i].not_if[k]) >= 0) id = -1;
+        if (id >= 0) t->eog[id] = 1;
+    }
+}
+
 static rad_status read_ids(tokenizer *t, const gguf_file *file, rad_error *err)
 {
     static const char *const eog_keys[] = {"tokenizer.ggml.eos_token_id",
                                            "tokenizer.ggml.eot_token_id",
                                            "tokenizer.ggml.eom_token_id"};
-    static const char *const eog_names[] = {"<|im_end|>",
-                                            "<|eot_id|>",
-                                            "<|eom_id|>",
-                                            "<|end|>",
-                                            "<|eos|>",
-                                            "<|end_of_text|>",
-                                            "<|endoftext|>",
-                                            "<end_of_turn>",
-                                            "<EOT>",
-                                            "<|return|>",
-                                            "<|call|>",
-                                            "<end_of_utterance>",
-                                            ("<\xef\xbd\x9c" /* an e would go on with \x9c */
-                                             "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>")};
     rad_status status = read_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, err);
     if (!status) status = read_id(t, file, eog_keys[0], &t->eos, err);
     for (size_t i = 0; i < RAD_COUNT(eog_keys) && !status; i++) {
@@ -79,10 +85,7 @@ static rad_status read_ids(tokenizer *t, const gguf_file *file, rad_error *err)
         if (!status && id >= 0) t->eog[id] = 1;
     }
     if (status) return status;
-    for (size_t i = 0; i < RAD_COUNT(eog_names); i++) {
-        rad_token id = vocab_special_find(&t->vocab, eog_names[i], strlen(eog_names[i]));
-        if (id >= 0 && t->vocab.types[id] == TOKEN_CONTROL) t->eog[id] = 1;
-    }
+    mark_ends(t);
     t->add_bos = t->vocab.is_spm || pretokenizer_wants_bos(t->pre);
     status = gguf_get_bool(file, "tokenizer.ggml.add_bos_token", &t->add_bos, err);
     if (status < 0) return status;

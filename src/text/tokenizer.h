@@ -9,8 +9,8 @@
  * last two models read U+2581 as a space, and a byte that byte-level BPE has no token for
  * becomes U+FFFD (Falcon's control characters; in many vocabularies what is in no UTF-8).
  *
- * Known turn markers (<|im_start|>, <|eot_id|>, ...) are control tokens whatever type the
- * file gives them. */
+ * Known turn markers (<|im_start|>, <|eot_id|>, ...; markers.c) are control tokens whatever type
+ * the file gives them. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -30,8 +30,8 @@ rad_token tokenizer_eos(const tokenizer *t); /* -1: none */
 bool tokenizer_add_bos(const tokenizer *t);
 bool tokenizer_adds_space(const tokenizer *t); /* SPM: a dummy space in front of a text */
 
-/* Ends a generation: eos, eot and the chat markers (<|im_end|>, <|eot_id|>, <end_of_turn>,
- * ...) that this vocabulary has as control tokens. */
+/* Ends a generation: eos, eot and eom of the file, and the markers that are known by name
+ * (<|im_end|>, <turn|>, <|return|>, ...; markers.c) that it has as control tokens. */
 bool tokenizer_is_eog(const tokenizer *t, rad_token id);
 bool tokenizer_is_control(const tokenizer *t, rad_token id);
 

@@ -13,18 +13,9 @@
 #include "text/vocab.h"
 
 #include "base/utf8.h"
+#include "text/markers.h"
 
 #define SPM_SPACE "\xe2\x96\x81" /* U+2581 */
-
-/* Known names of turn markers. Some files call them user-defined or normal, and then
- * a user could write one; they are control tokens whatever the file says. */
-static const char *const markers[] = {
-    "<|im_start|>",      "<|im_end|>",        "<|eot_id|>",      "<|start_header_id|>",
-    "<|end_header_id|>", "<|begin_of_text|>", "<|endoftext|>",   "<|end|>",
-    "<|bos|>",           "<|eos|>",           "<|system|>",      "<|user|>",
-    "<|assistant|>",     "<|pad|>",           "<|end_of_text|>", "<|eom_id|>",
-    "<start_of_turn>",   "<end_of_turn>",
-};
 
 bool vocab_grow(const rad_env *env, void **array, size_t *cap, size_t used, size_t wanted,
                 size_t element)
@@ -273,14 +264,6 @@ static int parse_byte_token(gguf_str text)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-static bool is_marker(gguf_str text)
-{
-    for (size_t i = 0; i < RAD_COUNT(markers); i++)
-        if (text.len == strlen(markers[i]) && memcmp(text.data, markers[i], text.len) == 0)
-            return true;
-    return false;
-}
-
 /* One token: its type settled, its bytes in place, entered if merges may use it. */
 static rad_status read_token(vocab *v, uint32_t id, gguf_str text, rad_error *err)
 {
@@ -292,7 +275,8 @@ static rad_status read_token(vocab *v, uint32_t id, gguf_str text, rad_error *er
     int byte = v->is_text && (*type == TOKEN_BYTE || !v->has_types) ? parse_byte_token(text) : -1;
     bool mergeable = false;
 
-    if (is_marker(text)) *type = TOKEN_CONTROL;
+    const marker *known = marker_find(text.data, text.len);
+    if (known && known->control) *type = TOKEN_CONTROL;
     if (byte >= 0) {
         *type = TOKEN_BYTE;
         bytes[0] = (char)byte;
