@@ -33,6 +33,7 @@ typedef struct hrig_options {
     const char *model;
     bool events; /* of all tiers where tiers.tier_events is set */
     uint32_t event_pages, explain_pages;
+    rad_token_to_kv_pool *pool; /* to be used, and another's; NULL: one of its own */
     rad_hicache_params tiers; /* policies and thresholds */
 } hrig_options;
 
@@ -59,7 +60,7 @@ typedef struct hrig {
     rad_host_kv_pool *host;
     rad_cache *cache;
     device_sim sim;
-    device_guarded guarded; /* with HRIG_GUARDED: where K/V lie, and what only it may touch */
+    device_guarded guarded; /* if device_guarded_asked: where K/V lie, and what only it may touch */
     storage_mem store;
     bool has_store;
     uint32_t ps;
@@ -105,11 +106,15 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
     if (keep) kept = keep->store;
     *r = (hrig){.o = *o, .ps = o->page_size};
     device_sim_init(&r->sim, NULL);
-#if defined(HRIG_GUARDED)
-    device_guarded_init(&r->guarded);
-    r->sim.inner = &r->guarded.base;
-#endif
-    hrig_make_pool(r, o);
+    if (device_guarded_asked()) {
+        device_guarded_init(&r->guarded);
+        r->sim.inner = &r->guarded.base;
+    }
+    r->pool = o->pool;
+    if (r->pool)
+        r->sim.inner = r->pool->device;
+    else
+        hrig_make_pool(r, o);
     const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(r->pool);
     r->token_bytes = rad_kv_pool_bytes_per_token(pool);
     CHECK(r->token_bytes <= HRIG_TOKEN_BYTES);
@@ -186,7 +191,8 @@ static inline void hrig_stop(hrig *r, bool keep_store)
     rad_host_kv_pool_destroy(r->host);
     rad_kv_allocator_destroy(r->kv);
     rad_req_to_token_pool_destroy(r->rows);
-    rad_token_to_kv_pool_destroy(r->pool);
+    if (!r->o.pool) rad_token_to_kv_pool_destroy(r->pool);
+    CHECK(r->guarded.bytes == 0 || r->o.pool);
     if (r->has_store && !keep_store) storage_mem_fini(&r->store);
 }
 

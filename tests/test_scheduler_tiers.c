@@ -5,6 +5,7 @@
 #include "scheduler_rig.h"
 
 #include "base/mix64.h"
+#include "gear/device_guarded.h"
 #include "gear/device_sim.h"
 #include "gear/storage_mem.h"
 #include "mem/host_kv_pool.h"
@@ -20,6 +21,7 @@ typedef struct tiers_rig {
     storage_mem store;
     rad_storage opened;
     device_sim sim;
+    device_guarded guarded; /* if device_guarded_asked: where the fake's K/V are */
     uint64_t fault_every;
 } tiers_rig;
 
@@ -62,6 +64,10 @@ static void start(tiers_rig *t, scheduler_params params, bool stored)
     t->sim.script = fate;
     t->sim.user = t;
     t->host.device = &t->sim.base;
+    if (device_guarded_asked()) {
+        device_guarded_init(&t->guarded);
+        t->sim.inner = rig_fake.device = &t->guarded.base;
+    }
     rig_start(&t->g, params);
 }
 
@@ -74,6 +80,8 @@ static rad_hicache_stats stop(tiers_rig *t)
     CHECK(stats.tickets == 0 && stats.prefetch_reserved_tokens == 0);
     CHECK(stats.host_used_tokens == stats.host_cached_tokens);
     rig_stop(&t->g);
+    if (rig_fake.device) CHECK(t->guarded.bytes == 0 && t->guarded.rows > 0);
+    rig_fake.device = NULL;
     return stats;
 }
 

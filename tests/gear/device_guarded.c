@@ -34,6 +34,7 @@ static void *guarded_alloc(rad_device *self, size_t bytes)
     d->blocks[i].seen = seen;
     d->blocks[i].real = real;
     d->blocks[i].bytes = bytes;
+    d->num_blocks = RAD_MAX(d->num_blocks, i + 1);
     pthread_mutex_unlock(&d->lock);
     atomic_fetch_add(&d->bytes, bytes);
     return seen;
@@ -75,7 +76,7 @@ static char *real_of(device_guarded *d, char *place, size_t bytes)
 {
     char *real = place;
     pthread_mutex_lock(&d->lock);
-    for (uint32_t i = 0; i < GUARDED_BLOCKS; i++) {
+    for (uint32_t i = 0; i < d->num_blocks; i++) {
         char *seen = d->blocks[i].seen;
         if (!seen || place < seen || place >= seen + d->blocks[i].bytes) continue;
         if (bytes > (size_t)(seen + d->blocks[i].bytes - place)) abort();
@@ -131,4 +132,10 @@ void device_guarded_init(device_guarded *d)
 {
     *d = (device_guarded){.base.ops = &guarded_ops};
     pthread_mutex_init(&d->lock, NULL);
+}
+
+bool device_guarded_asked(void)
+{
+    const char *asked = getenv("RADISH_TEST_GUARDED");
+    return asked && *asked;
 }

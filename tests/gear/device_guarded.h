@@ -21,10 +21,15 @@ typedef struct device_guarded {
         char *seen, *real; /* the same memory; NULL: free */
         size_t bytes;
     } blocks[GUARDED_BLOCKS];
+    uint32_t num_blocks; /* none from this one on was ever used */
     atomic_uint_fast64_t rows, calls, fences;
     atomic_size_t bytes, pinned_bytes; /* out now */
 } device_guarded;
 
 void device_guarded_init(device_guarded *d);
+
+/* Whether the test is to run over such a device: RADISH_TEST_GUARDED is set, as for the tests whose
+ * names end in _guarded. */
+bool device_guarded_asked(void);
 
 #endif

@@ -27,6 +27,7 @@
 #include "gear/runner_fake.h"
 #include "base/base.h"
 #include "base/mix64.h"
+#include "gear/device_guarded.h"
 #include "gear/kv_buffers.h"
 #include "mem/kv_pool.h"
 #include "model/batch_check.h"
@@ -45,6 +46,7 @@ typedef struct runner_fake {
     bool full; /* a layer sees everything */
     bool mla;
     rad_device *device;
+    device_guarded guarded;
     runner_fake_counts asked;
     float *logits; /* [max_batch_logits][vocab_size] */
     size_t logits_bytes;
@@ -346,6 +348,10 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
     f->base.info = runner_with_token_bytes(f->base.info);
     f->mla = p.mla;
     f->device = p.device;
+    if (!p.device && device_guarded_asked()) {
+        device_guarded_init(&f->guarded);
+        f->device = &f->guarded.base;
+    }
     f->max_batch_logits = p.max_batch_logits;
     f->fail_every = p.fail_every;
     f->full = !p.window || !p.window_only;

@@ -21,7 +21,8 @@ typedef struct runner_fake_params {
     uint32_t chooses;          /* 1: it samples itself, and has no logits that nobody asks for */
     rad_dtype kv_dtype;        /* 0 = f32; bf16 */
     uint32_t reserved;
-    rad_device *device; /* where its K/V are; NULL: the host */
+    rad_device *device; /* where its K/V are; NULL: the host, or a guarded device if tests are asked
+                         * to run over one (device_guarded.h) */
 } runner_fake_params;
 
 /* What was asked of it so far. */
