@@ -95,6 +95,7 @@ TEST(a_batch_that_makes_no_sense_is_refused)
     b.count = 0;
     b.record_bytes = R;
     CHECK(store.ops->batch_get(store.self, &b, NULL) == RAD_OK);
+    CHECK(store.ops->medium == RAD_STORAGE_DISK);
     store.ops->close(store.self);
     rig_remove_dir(dir);
 

@@ -42,8 +42,8 @@
  *     "GPU"         device   as without
  *     "CPU_PINNED"  host     stored when a copy is complete and can be found, or a prefetch was
  *                            taken at admission; removed when the host evicts it
- *     "DISK"        storage  of a store whose name is "file", of others "EXTERNAL": stored when
- *                            the store acknowledged it, or a prefetch got it there; removed
+ *     "DISK" or     storage  as the store's table says (rad_storage_medium): stored when the
+ *     "EXTERNAL"             store acknowledged it, or a prefetch got it there; removed
  *                            when a page that the store had turns out bad or gone
  *
  * On the device and on the host alike a block's parent is stored before it and removed after

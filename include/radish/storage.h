@@ -34,6 +34,13 @@ typedef struct rad_storage_key {
 
 enum { RAD_STORAGE_HEADER_BYTES = 128 };
 
+/* What KV events say of where a store's pages are (hicache.h): who routes by them prefers a page on
+ * this machine's disk to one across the network. */
+typedef enum rad_storage_medium {
+    RAD_STORAGE_EXTERNAL = 0, /* "EXTERNAL" */
+    RAD_STORAGE_DISK = 1      /* "DISK" */
+} rad_storage_medium;
+
 /* One call's worth of records. This struct does not grow. */
 typedef struct rad_storage_batch {
     const rad_storage_key *keys; /* [count] */
@@ -97,6 +104,9 @@ typedef struct rad_storage_ops {
     /* Optional; any thread: a clear that is under way ends soon, in an error, and so does a later
      * one. Called before close, by a process that is to end. */
     void (*end_clear)(void *self);
+
+    uint32_t medium;   /* rad_storage_medium */
+    uint32_t reserved; /* 0 */
 } rad_storage_ops;
 
 /* A backend that is open. Plain values; who opened it closes it, through ops->close. */

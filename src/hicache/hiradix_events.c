@@ -29,9 +29,9 @@ void hi_events_params(const hiradix_cache *c, rad_cache_params *params)
 
 static event_medium storage_medium(const hiradix_cache *c)
 {
-    bool is_file = c->store.backend.ops && c->store.backend.ops->name &&
-                   !strcmp(c->store.backend.ops->name, "file");
-    return is_file ? EVENT_DISK : EVENT_EXTERNAL;
+    const rad_storage_ops *ops = c->store.backend.ops;
+    bool on_disk = ops && STORE_HAS(ops, medium) && ops->medium == RAD_STORAGE_DISK;
+    return on_disk ? EVENT_DISK : EVENT_EXTERNAL;
 }
 
 static void push_stored(hiradix_cache *c, uint32_t node, uint32_t at, const journal_seed *seed)

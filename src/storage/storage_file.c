@@ -271,6 +271,7 @@ const rad_storage_ops file_store_ops = {
     .flush = file_flush,
     .get_stats = file_get_stats,
     .close = file_close,
+    .medium = RAD_STORAGE_DISK,
 };
 
 static rad_status read_params(rad_storage_file_params *p, const rad_storage_file_params *given,
