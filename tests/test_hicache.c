@@ -55,6 +55,60 @@ TEST(what_the_device_evicts_comes_back_from_the_host)
         }
 }
 
+/* The first of two over one pool may go first: loads of the other one are still waited for. */
+TEST(caches_over_one_pool_come_and_go_in_any_order)
+{
+    for (int first = 0; first < 2; first++) {
+        hrig r[2];
+        hrig_options o = plain(16);
+        hrig_start(&r[0], &o, NULL);
+        o.pool = r[0].pool;
+        hrig_start(&r[1], &o, NULL);
+        CHECK(r[0].pool->num_waiters == 2);
+        hrig *stays = &r[!first];
+        rad_cache_destroy(r[first].cache);
+        r[first].cache = NULL;
+        CHECK(r[0].pool->num_waiters == 1);
+        CHECK(serve(stays, 160, 1000) == 0);
+        hrig_settle(stays);
+        CHECK_OK(rad_cache_evict(stays->cache, 1000, NULL, NULL));
+        CHECK(serve(stays, 161, 1000) == 160);
+        CHECK(hrig_stats(stays).loaded_tokens == 160);
+        hrig_check_idle(stays);
+        hrig_stop(&r[1], false); /* takes what there is */
+        CHECK(r[0].pool->num_waiters == (first ? 1 : 0));
+        hrig_stop(&r[0], false);
+    }
+}
+
+static void wait_for_nothing(void *user, uint32_t layer)
+{
+    (void)user, (void)layer;
+}
+
+/* Nobody else's are given up for one more that cannot be waited for. */
+TEST(a_pool_that_too_many_wait_for_takes_no_tiers)
+{
+    hrig r;
+    hrig_options o = plain(16);
+    test_env t;
+    rad_error err = {0};
+    char waiters[RAD_KV_WAITERS];
+    hrig_start(&r, &o, NULL);
+    rad_cache_params tree = {.struct_size = sizeof tree,
+                             .page_size = 16,
+                             .kv_allocator = r.kv,
+                             .req_to_token_pool = r.rows};
+    r.params.cache = &tree;
+    rad_cache_destroy(r.cache);
+    for (uint32_t i = 0; i < RAD_KV_WAITERS; i++)
+        CHECK_OK(rad_kv_pool_add_wait(r.pool, wait_for_nothing, &waiters[i], NULL));
+    rad_env env = test_env_init(&t);
+    CHECK(rad_hicache_create(&env, &r.params, &r.cache, &err) == RAD_E_LIMIT);
+    CHECKF(!r.cache && t.bytes == 0 && strstr(err.text, "wait for its layers"), "%s\n", err.text);
+    hrig_stop(&r, false);
+}
+
 /* Where a tier ends within a prompt a node is cut; the cut moves, and there is one at most. */
 TEST(an_eviction_token_by_token_makes_no_nodes)
 {

@@ -283,10 +283,9 @@ TEST(a_stage_names_layers_by_their_number_in_the_model)
     env.panic = NULL;
     rad_token_to_kv_pool_params p = params_for(RAD_BF16);
     p.start_layer = 30;
-    p.wait_layer = note_wait;
-    p.wait_user = waited;
     rad_token_to_kv_pool *pool = NULL;
     CHECK_OK(rad_token_to_kv_pool_create(&env, &p, &pool, NULL));
+    CHECK_OK(rad_kv_pool_add_wait(pool, note_wait, waited, NULL));
     num_waited = 0;
     uint64_t state = 5;
     fill(pool, 30, 9, &state);

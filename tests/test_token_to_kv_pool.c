@@ -142,14 +142,42 @@ TEST(reading_a_layer_waits_for_it_first)
 {
     int waits[LAYERS] = {0};
     rad_token_to_kv_pool_params p = params_for(RAD_BF16);
-    p.wait_layer = count_wait;
-    p.wait_user = waits;
     rad_token_to_kv_pool *pool = NULL;
     CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &pool, NULL));
+    CHECK_OK(rad_kv_pool_add_wait(pool, count_wait, waits, NULL));
     kv_key_buffer(pool, 1);
     kv_value_buffer(pool, 1);
     kv_key_buffer(pool, 2);
     CHECK(waits[0] == 0 && waits[1] == 2 && waits[2] == 1);
+    rad_token_to_kv_pool_destroy(pool);
+}
+
+/* Who waits comes and goes in any order, and nobody else is forgotten. */
+TEST(those_who_wait_are_registered_one_by_one)
+{
+    int waits[RAD_KV_WAITERS + 1][LAYERS] = {0};
+    rad_token_to_kv_pool_params p = params_for(RAD_BF16);
+    rad_token_to_kv_pool *pool = NULL;
+    rad_error err = {0};
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &pool, NULL));
+    for (int i = 0; i < RAD_KV_WAITERS; i++)
+        CHECK_OK(rad_kv_pool_add_wait(pool, count_wait, waits[i], &err));
+    CHECK(rad_kv_pool_add_wait(pool, count_wait, waits[RAD_KV_WAITERS], &err) == RAD_E_LIMIT);
+    CHECKF(strstr(err.text, "4 wait"), "%s\n", err.text);
+    CHECK(rad_kv_pool_add_wait(pool, count_wait, waits[1], &err) == RAD_E_STATE && err.text[0]);
+    CHECK(rad_kv_pool_add_wait(pool, NULL, waits[1], &err) == RAD_E_INVAL);
+    kv_key_buffer(pool, 0);
+    CHECK_OK(rad_kv_pool_remove_wait(pool, count_wait, waits[1])); /* from the middle */
+    CHECK(rad_kv_pool_remove_wait(pool, count_wait, waits[1]) == RAD_E_STATE);
+    kv_key_buffer(pool, 1);
+    CHECK_OK(rad_kv_pool_remove_wait(pool, count_wait, waits[0])); /* the first */
+    CHECK_OK(rad_kv_pool_add_wait(pool, count_wait, waits[RAD_KV_WAITERS], &err));
+    kv_key_buffer(pool, 2);
+    static const int want[RAD_KV_WAITERS + 1][3] = {
+        {1, 1, 0}, {1, 0, 0}, {1, 1, 1}, {1, 1, 1}, {0, 0, 1}};
+    for (int i = 0; i <= RAD_KV_WAITERS; i++)
+        for (int layer = 0; layer < 3; layer++)
+            CHECK(waits[i][layer] == want[i][layer]);
     rad_token_to_kv_pool_destroy(pool);
 }
 

@@ -130,10 +130,10 @@ typedef struct rad_hicache_params {
     uint64_t recheck_ns;
 } rad_hicache_params;
 
-/* Takes all its memory and starts its threads now; from here on the device pool's wait_layer
- * waits for loads (and then calls the one it had). RAD_E_INVAL, RAD_E_LIMIT, RAD_E_NOMEM,
- * RAD_E_UNSUPPORTED in words; *out is NULL then. rad_cache_destroy waits for the transfer that
- * each worker is at, then ends; the storage stays open. */
+/* Takes all its memory and starts its threads now; from here on, until it is destroyed, who reads a
+ * layer of the device pool waits for loads (rad_kv_pool_add_wait). RAD_E_INVAL, RAD_E_LIMIT,
+ * RAD_E_NOMEM, RAD_E_UNSUPPORTED in words; *out is NULL then. rad_cache_destroy waits for the
+ * transfer that each worker is at, then ends; the storage stays open. */
 RAD_API rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *params,
                                       rad_cache **out, rad_error *err);
 

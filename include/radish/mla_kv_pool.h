@@ -35,8 +35,6 @@ typedef struct rad_mla_kv_pool_params {
     uint32_t reserved;
     const float *scales;           /* fp8: [num_layers] or NULL for all 1; copied */
     const rad_kv_buffers *buffers; /* the caller's memory or NULL: k (and k_scale) only */
-    void (*wait_layer)(void *user, uint32_t layer);
-    void *wait_user;
     rad_device *device; /* where the memory lives, NULL: the host; not owned */
 } rad_mla_kv_pool_params;
 

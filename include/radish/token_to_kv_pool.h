@@ -80,11 +80,6 @@ typedef struct rad_token_to_kv_pool_params {
     uint32_t v_head_dim; /* of V; 0 means head_dim */
     uint32_t dtype;      /* rad_dtype */
     uint32_t reserved;
-    /* Called before a layer is read, when not NULL: returns once the layer's
-     * pages that are still being loaded have arrived. */
-    void (*wait_layer)(void *user, uint32_t layer);
-    void *wait_user;
-
     uint32_t kind;        /* rad_kv_kind; for MLA use mla_kv_pool.h, which fills this */
     uint32_t start_layer; /* the first layer's number in the model */
 
@@ -146,7 +141,23 @@ RAD_API const rad_token_to_kv_pool_params *rad_kv_pool_params(const rad_token_to
  * for every MHA pool with memory of its own, never for MLA. O(1). */
 RAD_API int rad_kv_pool_is_packed(const rad_token_to_kv_pool *pool);
 
-/* Waits for the layer (wait_layer) and says where it lies, for any pool. When
+/* Who brings K and V into the pool while it is in use (tiers do, hicache.h; an engine may, beside
+ * them) registers a function that is called before a layer is read: it returns once what its owner
+ * still brings of the layer is there. It is called by whoever reads, with the layer's number in
+ * the model, in the order of registration; who registers first does not matter. `user` tells two
+ * of one kind apart.
+ *
+ * Registered and unregistered while nobody reads the pool. RAD_E_LIMIT in words: RAD_KV_WAITERS
+ * are there already. RAD_E_STATE: this one is there already; or, unregistering, it is not.
+ * O(RAD_KV_WAITERS). */
+enum { RAD_KV_WAITERS = 4 };
+typedef void (*rad_kv_wait_fn)(void *user, uint32_t layer);
+RAD_API rad_status rad_kv_pool_add_wait(rad_token_to_kv_pool *pool, rad_kv_wait_fn wait, void *user,
+                                        rad_error *err);
+RAD_API rad_status rad_kv_pool_remove_wait(rad_token_to_kv_pool *pool, rad_kv_wait_fn wait,
+                                           void *user);
+
+/* Waits for the layer and says where it lies, for any pool. When
  * rad_kv_pool_is_packed, slot s starts at element s * num_kv_heads * head_dim (V: v_head_dim).
  * RAD_E_INVAL for a layer that is not the pool's. The memory stays its owner's. */
 RAD_API rad_status rad_kv_pool_get_buffers(rad_token_to_kv_pool *pool, uint32_t layer,

@@ -1,10 +1,10 @@
 /* hiradix_create.c - a cache with tiers is made of params and pools, and taken apart.
  *
  *     read_params -> the tree over two tiers -> tickets and their workers -> what is its own ->
- * wait_layer hooked
+ *     registered with the device pool as one that layers wait for
  *
- * Invariant: free_own takes whatever of this there is, so that each step may fail; and the device
- * pool's wait_layer is ours from the last step of create to the first of destroy. */
+ * Invariant: free_own takes whatever of this there is, so that each step may fail; readers of the
+ * device pool wait for our loads from the last step of create to the first of destroy. */
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
@@ -16,7 +16,6 @@ static void hi_wait_layer(void *user, uint32_t layer)
 {
     hiradix_cache *c = user;
     controller_gate(c->out.controller, layer - c->start_layer);
-    if (c->next_wait_layer) c->next_wait_layer(c->next_wait_user, layer);
 }
 
 size_t hi_own_bytes(const hiradix_cache *c)
@@ -56,9 +55,8 @@ static void give_back(void *cache, rad_page page)
 void hi_destroy(rad_cache *cache)
 {
     hiradix_cache *c = hiradix_of(cache);
+    (void)rad_kv_pool_remove_wait(c->device_pool, hi_wait_layer, c); /* it is there */
     tickets_abandon_all(&c->out);
-    c->device_pool->params.wait_layer = c->next_wait_layer;
-    c->device_pool->params.wait_user = c->next_wait_user;
     radix_visit_pages(c->tree, RADIX_HOST, give_back, c); /* the host pool lives on */
     free_own(c);
 }
@@ -220,6 +218,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     if (!status && !create_own(c))
         status =
             rad_fail(err, RAD_E_NOMEM, "hicache: no memory for %u host pages", c->num_host_pages);
+    if (!status) status = rad_kv_pool_add_wait(c->device_pool, hi_wait_layer, c, err);
     if (status) {
         free_own(c);
         return status;
@@ -231,10 +230,6 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     c->params.cache = NULL;
     c->params.identity = NULL;
     c->params.storage = NULL;
-    c->next_wait_layer = c->device_pool->params.wait_layer;
-    c->next_wait_user = c->device_pool->params.wait_user;
-    c->device_pool->params.wait_layer = hi_wait_layer;
-    c->device_pool->params.wait_user = c;
     *out = &c->base;
     return RAD_OK;
 }

@@ -106,8 +106,6 @@ typedef struct hiradix_cache {
     uint32_t checks;      /* out now */
     rad_prefetch_report last_prefetch;
 
-    void (*next_wait_layer)(void *user, uint32_t layer);
-    void *next_wait_user;
     rad_hicache_stats stats;
 } hiradix_cache;
 

@@ -30,6 +30,11 @@ typedef struct kv_side {
     size_t scale_bytes; /* of a row; 0 without scales */
 } kv_side;
 
+typedef struct kv_waiter {
+    rad_kv_wait_fn wait;
+    void *user;
+} kv_waiter;
+
 struct rad_token_to_kv_pool {
     rad_env env;
     device_cpu own;
@@ -44,6 +49,8 @@ struct rad_token_to_kv_pool {
     kv_side side[2];
     rad_kv_buffers *layers; /* [num_layers], every stride filled in */
     float *scales;          /* fp8: [2][num_layers], K then V; else NULL */
+    kv_waiter waiters[RAD_KV_WAITERS];
+    uint32_t num_waiters;
 };
 
 /* One side of one layer. */
@@ -88,7 +95,11 @@ static inline bool kv_is_slot(const rad_token_to_kv_pool *pool, rad_slot slot)
     return slot >= 0 && (size_t)slot < pool->num_slots;
 }
 
-void kv_wait_layer(const rad_token_to_kv_pool *pool, uint32_t layer);
+static inline void kv_wait_layer(const rad_token_to_kv_pool *pool, uint32_t layer)
+{
+    for (uint32_t i = 0; i < pool->num_waiters; i++)
+        pool->waiters[i].wait(pool->waiters[i].user, layer);
+}
 
 enum { KV_STAGE_NUMBERS = 2048 }; /* of a group, at most, in memory of a caller's device */
 

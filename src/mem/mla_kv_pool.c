@@ -26,8 +26,6 @@ rad_status rad_mla_kv_pool_create(const rad_env *env, const rad_mla_kv_pool_para
                                                  .head_dim = p.kv_lora_rank + p.rope_dim,
                                                  .v_head_dim = p.kv_lora_rank,
                                                  .dtype = p.dtype,
-                                                 .wait_layer = p.wait_layer,
-                                                 .wait_user = p.wait_user,
                                                  .kind = RAD_KV_MLA,
                                                  .start_layer = p.start_layer,
                                                  .k_scales = p.scales,

@@ -326,9 +326,36 @@ int rad_kv_pool_is_packed(const rad_token_to_kv_pool *pool)
     return pool->packed;
 }
 
-void kv_wait_layer(const rad_token_to_kv_pool *pool, uint32_t layer)
+/* Its place among the waiters, or num_waiters. */
+static uint32_t find_waiter(const rad_token_to_kv_pool *pool, rad_kv_wait_fn wait, void *user)
 {
-    if (pool->params.wait_layer) pool->params.wait_layer(pool->params.wait_user, layer);
+    uint32_t i = 0;
+    while (i < pool->num_waiters &&
+           (pool->waiters[i].wait != wait || pool->waiters[i].user != user))
+        i++;
+    return i;
+}
+
+rad_status rad_kv_pool_add_wait(rad_token_to_kv_pool *pool, rad_kv_wait_fn wait, void *user,
+                                rad_error *err)
+{
+    if (!wait) return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: which function waits?");
+    if (find_waiter(pool, wait, user) < pool->num_waiters)
+        return rad_fail(err, RAD_E_STATE, "token_to_kv_pool: it waits for layers already");
+    if (pool->num_waiters == RAD_KV_WAITERS)
+        return rad_fail(err, RAD_E_LIMIT, "token_to_kv_pool: %d wait for its layers already",
+                        RAD_KV_WAITERS);
+    pool->waiters[pool->num_waiters++] = (kv_waiter){wait, user};
+    return RAD_OK;
+}
+
+rad_status rad_kv_pool_remove_wait(rad_token_to_kv_pool *pool, rad_kv_wait_fn wait, void *user)
+{
+    uint32_t i = find_waiter(pool, wait, user);
+    if (i == pool->num_waiters) return RAD_E_STATE;
+    memmove(&pool->waiters[i], &pool->waiters[i + 1],
+            (--pool->num_waiters - i) * sizeof *pool->waiters);
+    return RAD_OK;
 }
 
 rad_status rad_kv_pool_get_buffers(rad_token_to_kv_pool *pool, uint32_t layer, rad_kv_buffers *out)
