@@ -9,6 +9,8 @@
 
 #include <radish/session.h>
 
+#include "cache/session_names.h"
+
 enum { MOST_SLOTS = 4096, MOST_TURNS = 6, MOST_LEN = 160, MOST_SESSIONS = 4 };
 
 typedef struct turn {
@@ -135,12 +137,12 @@ static rad_status start(world *w, turn *r, uint32_t *from, rad_error *err)
     rad_status status = rad_session_begin(w->cache, &r->kv, err);
     if (status) return status;
     if (!r->kv.row) {
-        CHECK(!rad_session_is_kept(m.last_node));
+        CHECK(!session_is_kept(m.last_node));
         CHECK_OK(rad_req_to_token_alloc(w->rows, &r->kv.row));
         memcpy(rad_req_to_token_row(w->rows, r->kv.row), slots, m.prefix_tokens * sizeof *slots);
         r->kv.protected_len = r->kv.committed_len = r->kv.allocated_len = m.prefix_tokens;
     } else {
-        CHECK(rad_session_is_kept(m.last_node) && r->kv.committed_len == m.prefix_tokens);
+        CHECK(session_is_kept(m.last_node) && r->kv.committed_len == m.prefix_tokens);
         CHECK(!memcmp(rad_req_to_token_row(w->rows, r->kv.row), slots,
                       m.prefix_tokens * sizeof *slots));
     }
@@ -413,7 +415,7 @@ TEST(idle_sessions_give_way_under_pressure)
         rad_token odd[16] = {-5};
         rad_error err = {0};
         CHECK_OK(rad_cache_match_prefix(w.cache, &r->kv.key, slots, &m, NULL));
-        CHECK(rad_session_is_kept(m.last_node));
+        CHECK(session_is_kept(m.last_node));
         for (uint32_t i = 0; i < ps; i++)
             its[i] = slots[m.prefix_tokens - 1] / (rad_slot)ps * (rad_slot)ps + (rad_slot)i;
         rad_key other = {.tokens = odd, .num_tokens = ps};
@@ -564,7 +566,7 @@ static void random_step(world *w)
             random_end(w, r, (int)below(w, 2)); /* retracted */
         else if (below(w, 4))
             publish(w, r, r->kv.committed_len < r->len);
-        if (r->live && r->talk >= 0 && r->kv.lock.held && !rad_session_is_kept(r->kv.lock.node))
+        if (r->live && r->talk >= 0 && r->kv.lock.held && !session_is_kept(r->kv.lock.node))
             w->talks[r->talk].prompt_end = r->kv.protected_len;
     } else if (r->len < MOST_LEN - 30 && below(w, 3)) {
         r->tokens[r->len++] = (rad_token)below(w, 3);
@@ -598,7 +600,7 @@ static void random_step(world *w)
         if (!k->id || k->active || !k->kept) continue;
         rad_key key = {.tokens = k->tokens, .num_tokens = k->len, .session = k->id};
         CHECK_OK(rad_cache_lookup(w->cache, &key, &m));
-        if (!rad_session_is_kept(m.last_node)) k->kept = 0;
+        if (!session_is_kept(m.last_node)) k->kept = 0;
     }
 }
 

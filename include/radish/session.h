@@ -69,19 +69,15 @@ RAD_API rad_status rad_session_open(rad_cache *cache, rad_session *session);
 RAD_API rad_status rad_session_close(rad_cache *cache, rad_session session);
 
 /* Claims a streaming session for the request's turn. Call it behind match_prefix and
- * inc_lock_ref, when the request has no row yet. When the match came from the session
- * (rad_session_is_kept), the record gets the row and the lengths: what does not agree with
- * the tokens is freed, at least the last token is left to compute, and committed_len is
+ * inc_lock_ref, when the request has no row yet. When the match came from the session (then its
+ * prefix_tokens may end within a page), the record gets the row and the lengths: what does not
+ * agree with the tokens is freed, at least the last token is left to compute, and committed_len is
  * where to go on; it need not be whole pages. Else the record stays as it is, and the
  * caller goes on as without a session. A request without a session: RAD_OK.
  *
  * RAD_AGAIN: what was matched has gone meanwhile; the lock is cleared, match again.
  * RAD_E_STATE: the session is closed, or another turn of it is running. O(tokens). */
 RAD_API rad_status rad_session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err);
-
-/* Whether a match's last_node is a session's and not a node of the tree. Then
- * prefix_tokens may end within a page. */
-RAD_API int rad_session_is_kept(rad_ref last_node);
 
 /* Gives up to `count` idle sessions' K/V and rows back, the one used least recently first,
  * publishing them in the cache behind; the sessions stay open. rad_cache_evict does the

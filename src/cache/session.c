@@ -1,6 +1,5 @@
 /* session.c - the door to sessions: hands each call to the cache that has them. */
 #include "cache/cache_impl.h"
-#include "cache/session_names.h"
 
 rad_status rad_session_open(rad_cache *cache, rad_session *session)
 {
@@ -22,11 +21,6 @@ rad_status rad_session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err)
     if (!cache->ops->session_begin)
         return rad_fail(err, RAD_E_UNSUPPORTED, "session: this cache has no sessions");
     return cache->ops->session_begin(cache, req, err);
-}
-
-int rad_session_is_kept(rad_ref last_node)
-{
-    return (last_node.index & SESSION_NODE) != 0;
 }
 
 uint32_t rad_session_release_idle(rad_cache *cache, uint32_t count)

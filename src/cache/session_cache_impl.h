@@ -64,7 +64,7 @@ static inline rad_ref session_node(const session_cache *c, uint32_t id)
 
 static inline bool session_is_virtual(const rad_receipt *r)
 {
-    return rad_session_is_kept(r->node);
+    return session_is_kept(r->node);
 }
 
 /* session_turn.c, for the table of operations. */

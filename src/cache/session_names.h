@@ -10,6 +10,12 @@
 enum { SESSION_MOST = 0xffff };
 #define SESSION_NODE 0x80000000u /* trees have at most INT32_MAX / 2 nodes */
 
+/* Whether a match's last_node is a session's and not a node of the tree. */
+static inline bool session_is_kept(rad_ref last_node)
+{
+    return (last_node.index & SESSION_NODE) != 0;
+}
+
 static inline rad_session session_name(const slab *ids, uint32_t id)
 {
     return id | ids->generation[id] << 16;

@@ -161,7 +161,7 @@ rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *rec
                                 rad_error *err)
 {
     session_cache *c = session_of(cache);
-    if (!rad_session_is_kept(node)) return rad_cache_inc_lock_ref(c->inner, node, receipt, err);
+    if (!session_is_kept(node)) return rad_cache_inc_lock_ref(c->inner, node, receipt, err);
     uint32_t id = node.index & ~SESSION_NODE;
     if (!slab_is_live(&c->ids, id) || node.generation != c->slots[id].kept)
         return rad_fail(err, RAD_E_STATE,
