@@ -864,7 +864,9 @@ static rad_status put(hrig *r, uint32_t count, rad_token first)
     CHECK_OK(rad_kv_alloc(r->kv, slots, count));
     for (uint32_t i = 0; i < count; i++)
         hrig_write(r, slots[i], hreq_digest(&q, i));
+    uint64_t before = rad_cache_evictable_size(r->cache);
     rad_status status = rad_cache_insert(r->cache, &key, slots, NULL, &in, NULL);
+    CHECK((uint64_t)in.evictable_change == rad_cache_evictable_size(r->cache) - before);
     CHECK_OK(rad_kv_free(r->kv, slots, status ? count : in.prefix_tokens, NULL));
     return status;
 }

@@ -449,6 +449,71 @@ TEST(dumps_show_everything)
     rad_cache_destroy(cache);
 }
 
+TEST(a_node_says_what_it_is)
+{
+    rad_cache *cache = make(2);
+    rad_node_info info = {.struct_size = sizeof info}, up = info;
+    rad_insert_params how = {.priority = 7};
+    rad_inserted in, fork;
+    rad_receipt lock;
+    rad_error err = {0};
+    CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 3, 4, 5, 6, 7), SLOTS(2, 3, 4, 5, 6, 7, 8), &how,
+                              &in, NULL));
+    CHECK_OK(rad_cache_insert(cache, KEY(1, 2, 9, 9), SLOTS(2, 3, 8, 9), NULL, &fork, NULL));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, in.node, &lock, NULL));
+    CHECK_OK(rad_cache_get_node_info(cache, in.node, &info, NULL));
+    CHECK(info.num_tokens == 4 && info.depth_tokens == 6 && info.num_children == 0);
+    CHECK(info.on_device && !info.on_host && !info.is_evictable && info.lock_ref == 1);
+    CHECK(info.priority == 7 && info.hit_count == 0 && info.created && !info.window_tokens);
+    CHECK_OK(rad_cache_get_node_info(cache, info.parent, &up, NULL));
+    CHECK(up.num_tokens == 2 && up.depth_tokens == 2 && up.num_children == 2 && up.lock_ref == 1);
+    CHECK(up.hit_count == 1 && up.last_access > info.last_access && up.created == info.created);
+    CHECK(!up.parent.index && !up.parent.generation && !up.is_evictable);
+    CHECK_OK(rad_cache_get_node_info(cache, fork.node, &up, NULL));
+    CHECK(up.is_evictable && memcmp(&up.parent, &info.parent, sizeof up.parent) == 0);
+    CHECK_OK(rad_cache_get_node_info(cache, (rad_ref){0, 0}, &up, NULL)); /* the root */
+    CHECK(!up.depth_tokens && !up.parent.index && !up.lock_ref && up.struct_size == sizeof up);
+
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &lock, NULL));
+    CHECK_OK(rad_cache_evict(cache, 100, NULL, NULL));
+    CHECK(rad_cache_get_node_info(cache, in.node, &info, &err) == RAD_E_STATE);
+    CHECK(strstr(err.text, "node_info: node ") && strstr(err.text, "stale"));
+    CHECK(info.num_tokens == 4); /* untouched */
+    CHECK(rad_cache_get_node_info(cache, (rad_ref){1u << 31, 1}, &info, NULL) == RAD_E_STATE);
+    info.struct_size = 8;
+    CHECK(rad_cache_get_node_info(cache, (rad_ref){0, 0}, &info, NULL) == RAD_E_INVAL);
+    CHECK(rad_cache_get_node_info(cache, (rad_ref){0, 0}, NULL, NULL) == RAD_E_INVAL);
+    rad_cache_destroy(cache);
+}
+
+/* The second key splits what the first one found: as single matches in this order. */
+TEST(a_batch_answers_as_single_matches_do)
+{
+    rad_cache *cache = make(1);
+    rad_match m[3];
+    rad_slot a[4] = {0}, c[4] = {0}, *slots[] = {a, NULL, c};
+    rad_error err = {0};
+    insert(cache, KEY(1, 2, 3, 4), SLOTS(10, 20, 30, 40));
+    rad_key keys[] = {*KEY(1, 2, 3, 4), *KEY(1, 2, 9), *KEY(7)};
+    CHECK_OK(rad_cache_match_batch(cache, keys, 3, slots, m, NULL));
+    check(cache);
+    CHECK(m[0].prefix_tokens == 4 && m[1].prefix_tokens == 2 && m[2].prefix_tokens == 0);
+    CHECK(a[3] == 40 && c[0] == 0 && m[0].last_node.index && m[1].last_node.index);
+    CHECK(m[0].last_node.index != m[1].last_node.index && !m[2].last_node.index);
+    CHECK_OK(rad_cache_match_batch(cache, keys, 3, NULL, m, NULL));
+    CHECK_OK(rad_cache_match_batch(cache, NULL, 0, NULL, NULL, NULL));
+
+    rad_node_info before = {.struct_size = sizeof before}, after = before;
+    CHECK_OK(rad_cache_get_node_info(cache, m[0].last_node, &before, NULL));
+    keys[2].tokens = NULL; /* found wrong before anything is touched */
+    CHECK(rad_cache_match_batch(cache, keys, 3, NULL, m, &err) == RAD_E_INVAL);
+    CHECK(strstr(err.text, "key 2 of 3"));
+    CHECK(rad_cache_match_batch(cache, keys, 3, NULL, NULL, NULL) == RAD_E_INVAL);
+    CHECK_OK(rad_cache_get_node_info(cache, m[0].last_node, &after, NULL));
+    CHECK(after.last_access == before.last_access);
+    rad_cache_destroy(cache);
+}
+
 TEST(a_disabled_cache_never_caches)
 {
     rad_cache_params params = {.struct_size = sizeof params, .disable = 1};
@@ -474,6 +539,9 @@ TEST(a_disabled_cache_never_caches)
           RAD_E_UNSUPPORTED);
     CHECK_OK(rad_cache_all_values_flatten(cache, NULL, 0, &all));
     CHECK(all == 0);
+    CHECK(rad_cache_get_node_info(cache, (rad_ref){0, 0},
+                                  &(rad_node_info){.struct_size = sizeof(rad_node_info)},
+                                  NULL) == RAD_E_UNSUPPORTED);
     static sink s;
     s = (sink){0};
     CHECK_OK(rad_cache_dump(cache, RAD_CACHE_DUMP_JSON, gather, &s));

@@ -36,6 +36,11 @@ typedef struct walked {
     entry *of_page[MOST_PAGES + 1];
     rad_token path[64][MOST_TOKENS]; /* tokens up to the end of the node at a depth */
     uint32_t path_len[64];
+    rad_ref node[64];
+    const rad_cache *cache;
+    bool (*has_window)(const void *user, rad_page page);
+    const void *user;
+    uint64_t evictable, window_tokens; /* by what each node says of itself */
 } walked;
 
 /* Each page that the tree has must be an entry, with the same page and locks. */
@@ -44,12 +49,21 @@ static void compare_node(void *user, rad_ref node, uint32_t depth, const rad_tok
                          uint32_t hit_count)
 {
     walked *w = user;
-    (void)node, (void)hit_count;
     uint32_t ps = w->m->page_size, before = depth > 1 ? w->path_len[depth - 1] : 0;
     if (depth >= 64 || before + num_tokens > MOST_TOKENS) {
         w->wrong = "too deep";
         return;
     }
+    rad_node_info info = {.struct_size = sizeof info};
+    CHECK_OK(rad_cache_get_node_info(w->cache, node, &info, NULL));
+    w->node[depth] = node;
+    if (memcmp(&info.parent, &w->node[depth - 1], sizeof node) != 0 ||
+        info.num_tokens != num_tokens || info.depth_tokens != before + num_tokens ||
+        info.lock_ref != lock_ref || info.hit_count != hit_count || !info.on_device ||
+        info.on_host || info.is_evictable != (!lock_ref && !info.num_children))
+        w->wrong = "a node is not what it says";
+    w->evictable += lock_ref ? 0 : num_tokens;
+    w->window_tokens += info.window_tokens;
     memcpy(w->path[depth], w->path[depth - 1], before * sizeof(rad_token));
     memcpy(w->path[depth] + before, tokens, num_tokens * sizeof(rad_token));
     w->path_len[depth] = before + num_tokens;
@@ -63,6 +77,9 @@ static void compare_node(void *user, rad_ref node, uint32_t depth, const rad_tok
         }
         w->seen[e - w->m->entries] = true;
         if (e->locks > lock_ref) w->wrong = "a page with too few locks";
+        if (e->priority > info.priority) w->wrong = "a page with too low a priority";
+        if (w->has_window(w->user, page) != (i + info.window_tokens >= num_tokens))
+            w->wrong = "a page whose window side is not where the node says";
     }
 }
 
@@ -139,8 +156,9 @@ static void free_windows(world *w, const rad_page *pages, uint32_t count)
     if (!w->cfg.own) CHECK_OK(rad_kv_free_window(w->kv, pages, count, NULL));
 }
 
-static bool has_window(const world *w, rad_page page)
+static bool has_window(const void *user, rad_page page)
 {
+    const world *w = user;
     return w->cfg.own ? w->own.has_window[page] : rad_kv_has_window(w->kv, page) != 0;
 }
 
@@ -325,6 +343,9 @@ static void step_insert(world *w)
         return;
     }
     holds(w, status == RAD_OK, rad_status_name(status));
+    rad_node_info info = {.struct_size = sizeof info};
+    CHECK_OK(rad_cache_get_node_info(w->cache, in.node, &info, NULL));
+    holds(w, info.depth_tokens == pages * ps, "an insert names another node than its end");
     if (w->cfg.own)
         own_pass(&w->own, page + in.prefix_tokens / ps, pages - in.prefix_tokens / ps, OWN_HELD,
                  OWN_CACHED);
@@ -338,26 +359,55 @@ static void step_insert(world *w)
     find(&w->m, &w->key, w->space, pages * ps)->state = true;
 }
 
+/* What a match of this key answered, which touched what it found; returns its length. */
+static uint32_t holds_match(world *w, const rad_key *key, uint32_t space, const rad_match *match,
+                            const rad_slot *got)
+{
+    uint32_t ps = w->cfg.page_size, want = model_usable(&w->m, key, space);
+    if (w->cfg.max_nodes && (w->cfg.window || w->cfg.states) && match->prefix_tokens < want &&
+        model_can_end(&w->m, key, space, match->prefix_tokens))
+        want = match->prefix_tokens; /* there was no node to split with */
+    rad_key used = {.tokens = key->tokens, .num_tokens = want};
+    model_match(&w->m, &used, space, true);
+    CHECKF(match->prefix_tokens == want, "match: %u, want %u, seed %llu step %llu\n",
+           match->prefix_tokens, want, (unsigned long long)w->seed, (unsigned long long)w->step);
+    for (uint32_t i = 0; i < want; i++)
+        CHECK(got[i] ==
+              find(&w->m, key, space, (i / ps + 1) * ps)->page * (rad_slot)ps + (rad_slot)(i % ps));
+    return want;
+}
+
+static void step_match_batch(world *w)
+{
+    enum { MOST_KEYS = 4 };
+    rad_token tokens[MOST_KEYS][MOST_TOKENS];
+    rad_slot got[MOST_KEYS][MOST_TOKENS], *slots[MOST_KEYS];
+    rad_match matches[MOST_KEYS];
+    rad_key keys[MOST_KEYS];
+    uint32_t spaces[MOST_KEYS], count = 1 + draw(w, MOST_KEYS);
+    for (uint32_t i = 0; i < count; i++) {
+        draw_key(w);
+        memcpy(tokens[i], w->tokens, sizeof tokens[i]);
+        keys[i] = w->key;
+        keys[i].tokens = tokens[i];
+        spaces[i] = w->space;
+        slots[i] = got[i];
+    }
+    CHECK_OK(rad_cache_match_batch(w->cache, keys, count, slots, matches, NULL));
+    for (uint32_t i = 0; i < count; i++, w->m.now++)
+        holds_match(w, &keys[i], spaces[i], &matches[i], got[i]);
+}
+
 /* Matches, and perhaps locks. */
 static void step_match(world *w, bool lock)
 {
-    uint32_t ps = w->cfg.page_size, want = model_usable(&w->m, &w->key, w->space);
-    uint32_t l = draw(w, MOST_LOCKS);
+    uint32_t ps = w->cfg.page_size, l = draw(w, MOST_LOCKS);
     rad_match match, peek;
     rad_slot got[MOST_TOKENS];
     CHECK_OK(rad_cache_lookup(w->cache, &w->key, &peek));
     CHECK_OK(rad_cache_match_prefix(w->cache, &w->key, got, &match, NULL));
-    if (w->cfg.max_nodes && (w->cfg.window || w->cfg.states) && match.prefix_tokens < want &&
-        model_can_end(&w->m, &w->key, w->space, match.prefix_tokens))
-        want = match.prefix_tokens; /* there was no node to split with */
-    rad_key used = {.tokens = w->tokens, .num_tokens = want};
-    model_match(&w->m, &used, w->space, true);
-    CHECKF(match.prefix_tokens == want && peek.prefix_tokens == want,
-           "match: %u, lookup: %u, want %u, seed %llu step %llu\n", match.prefix_tokens,
-           peek.prefix_tokens, want, (unsigned long long)w->seed, (unsigned long long)w->step);
-    for (uint32_t i = 0; i < want; i++)
-        CHECK(got[i] == find(&w->m, &w->key, w->space, (i / ps + 1) * ps)->page * (rad_slot)ps +
-                            (rad_slot)(i % ps));
+    uint32_t want = holds_match(w, &w->key, w->space, &match, got);
+    CHECK(peek.prefix_tokens == want);
     if (!lock || w->locks[l].receipt.held) return;
     rad_receipt *receipt = &w->locks[l].receipt;
     uint64_t before = rad_cache_evictable_size(w->cache);
@@ -475,6 +525,10 @@ static void compare(world *w)
     walk.m = m;
     walk.seen = seen;
     walk.wrong = NULL;
+    walk.cache = w->cache;
+    walk.has_window = has_window;
+    walk.user = w;
+    walk.evictable = walk.window_tokens = 0;
     memset(walk.of_page, 0, sizeof walk.of_page);
     for (uint32_t i = 0; i < m->count; i++) {
         CHECK(m->entries[i].page <= MOST_PAGES && !walk.of_page[m->entries[i].page]);
@@ -482,6 +536,9 @@ static void compare(world *w)
     }
     CHECK_OK(rad_cache_walk(w->cache, compare_node, &walk));
     holds(w, !walk.wrong, walk.wrong);
+    CHECK(walk.evictable == rad_cache_evictable_size(w->cache));
+    CHECK(walk.window_tokens ==
+          rad_cache_window_evictable_size(w->cache) + rad_cache_window_protected_size(w->cache));
     holds(w, w->cfg.max_nodes || !untouched_fault(m), "a lower key was left");
     for (uint32_t i = m->count; i-- > 0;) {
         locked += seen[i] && m->entries[i].locks > 0;
@@ -512,8 +569,10 @@ static void run(const config *cfg, uint64_t seed, uint64_t steps)
             step_keep(&w);
         else if ((cfg->window || cfg->states) && draw(&w, 16) == 0)
             step_evict_component(&w);
-        else if (op < 35)
+        else if (op < 33)
             step_insert(&w);
+        else if (op < 36)
+            step_match_batch(&w);
         else if (op < 70)
             step_match(&w, op >= 50);
         else if (op < 85)

@@ -165,6 +165,14 @@ typedef struct rad_match {
 RAD_API rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
                                           rad_match *match, rad_error *err);
 
+/* The matches of `count` keys, as so many calls of match_prefix in this order would answer them;
+ * `slots` may be NULL, and so may slots[i]. What it saves is the calls, which counts where each
+ * crosses into another language: the tree is walked for each key. RAD_E_INVAL names the first key
+ * that is wrong, and nothing was matched. */
+RAD_API rad_status rad_cache_match_batch(rad_cache *cache, const rad_key *keys, uint32_t count,
+                                         rad_slot *const *slots, rad_match *matches,
+                                         rad_error *err);
+
 /* Like match_prefix, but neither touches nor splits: for schedulers that order
  * a queue, for routers and for explanations. last_node is the deepest node that
  * shares at least a page. O(num_tokens). */
@@ -230,6 +238,34 @@ typedef struct rad_receipt {
 RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
                                           rad_error *err);
 RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err);
+
+/* What a node is now. Lengths are tokens (pairs under is_eagle). */
+typedef struct rad_node_info {
+    size_t struct_size;       /* sizeof(rad_node_info), set by the caller */
+    rad_ref parent;           /* {0, 0}: the root */
+    uint32_t num_tokens;      /* of its own edge: [depth_tokens - num_tokens, depth_tokens) */
+    uint32_t depth_tokens;    /* from the root to its end */
+    uint32_t num_children;    /* on whatever tier */
+    uint32_t on_device;       /* 1: with its slots */
+    uint32_t on_host;         /* 1: in the host tier (hicache.h) */
+    uint32_t is_evictable;    /* 1: an eviction may take of it now: on the device, not locked, and
+                               * none of its children is on the device */
+    uint32_t lock_ref;        /* on the device, with those of the nodes behind it */
+    uint32_t host_lock_ref;   /* the same in the host tier */
+    uint32_t window_tokens;   /* with windows: its last so many tokens have a window side */
+    uint32_t window_lock_ref; /* locks that hold any of these */
+    uint32_t hit_count;       /* requests that came back to it */
+    int32_t priority;         /* the highest of its inserts */
+    uint64_t last_access;     /* in operations of the cache, as evict_policy.h counts */
+    uint64_t created;         /* likewise */
+} rad_node_info;
+
+/* Asks about the node that `node` names; {0, 0} names the root, of which all is 0. So a walk from a
+ * match's last_node up to the root follows `parent` until its index is 0. RAD_E_STATE in words: a
+ * stale ref; RAD_E_UNSUPPORTED: a cache without nodes; RAD_E_INVAL: no struct, or one that is older
+ * than any. `err` may be NULL. O(depth), and nothing is touched. */
+RAD_API rad_status rad_cache_get_node_info(const rad_cache *cache, rad_ref node,
+                                           rad_node_info *info, rad_error *err);
 
 /* Frees unlocked cached tokens, least valuable first, from the tails of leaves:
  * num_tokens rounded up to whole pages, or less when no more is evictable. The

@@ -108,6 +108,28 @@ rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot
     return status;
 }
 
+rad_status rad_cache_match_batch(rad_cache *cache, const rad_key *keys, uint32_t count,
+                                 rad_slot *const *slots, rad_match *matches, rad_error *err)
+{
+    if (count && (!keys || !matches))
+        return rad_fail(err, RAD_E_INVAL, "match_batch: no keys, or no place for the answers");
+    for (uint32_t i = 0; i < count; i++)
+        if (!cache_key_is_sound(&keys[i]))
+            return rad_fail(err, RAD_E_INVAL,
+                            "match_batch: key %u of %u: %u tokens that are not there, or more than "
+                            "%d",
+                            i, count, keys[i].num_tokens, INT32_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        matches[i] = (rad_match){0};
+        rad_status status =
+            cache->ops->match_prefix(cache, &keys[i], slots ? slots[i] : NULL, &matches[i]);
+        if (status < 0)
+            return rad_fail(err, status, "match_batch: key %u of %u: the cache answers %s", i,
+                            count, rad_status_name(status));
+    }
+    return RAD_OK;
+}
+
 rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
     if (!match || !cache_key_is_sound(key)) return RAD_E_INVAL;
@@ -118,15 +140,12 @@ rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_matc
 rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
                             const rad_insert_params *params, rad_inserted *inserted, rad_error *err)
 {
-    rad_inserted in = {0};
-    if (inserted) *inserted = in;
+    rad_inserted unused;
+    if (!inserted) inserted = &unused;
+    *inserted = (rad_inserted){0};
     if (!cache_key_is_sound(key) || (!slots && key->num_tokens))
         return rad_fail(err, RAD_E_INVAL, "cache: a key without tokens, or without slots");
-    uint64_t before = cache->ops->sizes(cache).evictable;
-    rad_status status = cache->ops->insert(cache, key, slots, params, &in, err);
-    in.evictable_change = (int64_t)(cache->ops->sizes(cache).evictable - before);
-    if (inserted) *inserted = in;
-    return status;
+    return cache->ops->insert(cache, key, slots, params, inserted, err);
 }
 
 rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,

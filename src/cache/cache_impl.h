@@ -2,7 +2,7 @@
  *
  *     the door         cache.c checks arguments and hands on. Likewise for the other headers of the
  *                      ABI: session.c, retention.c, explain.c, kv_events.c, match_handle.c,
- *                      partial_page.c, cache_dump.c, page_hash.c
+ *                      partial_page.c, cache_dump.c, node_info.c, page_hash.c
  *     the caches       radix_cache.c, chunk_cache.c, session_cache.c with session_turn.c, and
  *                      hicache/hiradix_cache.c; each fills in a cache_ops
  *     a request        radix_req.c: publishes, leaves. ownership.c: is its record sound, and P2

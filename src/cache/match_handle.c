@@ -165,7 +165,7 @@ rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const r
 {
     radix_cache *c = radix_cache_of(cache);
     rad_inserted unused;
-    inserted = inserted ? inserted : &unused;
+    if (!inserted) inserted = &unused;
     *inserted = (rad_inserted){0};
     if (!at || !cache_key_is_sound(key) || (!slots && key->num_tokens > at->num_tokens))
         return rad_fail(err, RAD_E_INVAL,
@@ -187,10 +187,8 @@ rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const r
     radix_insert cursor = {.from = below_root ? pos.node : 0,
                            .from_pages = below_root ? pos.pages - pos.part : 0,
                            .slots_from = pos.pages};
-    uint64_t before = c->tree.evictable;
     status = radix_cache_insert(c, key, slots, params, &cursor, inserted, err);
     if (status) return status;
-    inserted->evictable_change = (int64_t)(c->tree.evictable - before) * cache->page_size;
     *at = (rad_match_handle){.node = inserted->node, .num_tokens = num_pages * cache->page_size};
     return radix_cache_take_drop_status(c);
 }

@@ -62,7 +62,7 @@ static inline const rad_token *radix_cache_tokens(const radix_cache *c, const ra
 rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slot *slots,
                                const radix_insert *how, radix_inserted *result, rad_error *err);
 
-/* The raw inserts, by their params and a cursor; fills in `inserted` but for the change. */
+/* The raw inserts, by their params and a cursor. `inserted` is all 0. */
 rad_status radix_cache_insert(radix_cache *c, const rad_key *key, const rad_slot *slots,
                               const rad_insert_params *params, const radix_insert *cursor,
                               rad_inserted *inserted, rad_error *err);

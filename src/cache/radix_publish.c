@@ -194,7 +194,9 @@ rad_status radix_cache_insert(radix_cache *c, const rad_key *key, const rad_slot
     how.count_hits = !p->chunked;
     how.priority = p->priority;
     how.window_from = p->window_from / ps + (p->window_from % ps != 0);
+    uint64_t before = c->tree.evictable;
     rad_status status = radix_cache_publish(c, key, slots, &how, &result, err);
+    inserted->evictable_change = (int64_t)(c->tree.evictable - before) * ps;
     if (status) return status;
     inserted->prefix_tokens = result.matched_pages * ps;
     inserted->node = radix_cache_ref(c, result.end);

@@ -58,7 +58,10 @@ static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot
                             const rad_insert_params *params, rad_inserted *inserted, rad_error *err)
 {
     rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, inserted, err);
-    if (!status && !(params && params->chunked)) write_backup_key(of(cache), key, false);
+    if (status || (params && params->chunked)) return status;
+    uint64_t before = rad_cache_evictable_size(cache);
+    write_backup_key(of(cache), key, false); /* locks what it copies */
+    inserted->evictable_change += (int64_t)(rad_cache_evictable_size(cache) - before);
     return status;
 }
 
