@@ -195,11 +195,14 @@ class Server:
             self.await_populated(min(pool, 1e9))
 
     def wait_idle(self):
-        """Returns the figures once nothing runs or waits; every slot must then be free or cached."""
+        """Returns the figures once nothing runs or waits; every slot must then be free or cached, but for
+        those that a transfer between the tiers holds until it ends."""
         until = time.monotonic() + HANG
         while True:
             figures = self.figures()
-            if not figures["num_running_reqs"] and not figures["num_queue_reqs"]:
+            free = figures["available_tokens"] + figures["evictable_tokens"]
+            copies = figures.get("transfers_under_way") and free != figures["max_total_num_tokens"]
+            if not figures["num_running_reqs"] and not figures["num_queue_reqs"] and not copies:
                 break
             check(time.monotonic() < until, "still busy", figures)
             time.sleep(0.01)
