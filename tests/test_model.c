@@ -347,4 +347,52 @@ TEST(p1_holds_for_tiny_qwen3)
     p1_model(open_made("tiny-qwen3", "bf16"), "tiny-qwen3");
 }
 
+/* All layers are looked at before the first one writes. */
+TEST(a_pool_that_is_not_the_models_is_refused_before_anything_is_written)
+{
+    gguf_file *file = open_made("tiny-llama", "f32");
+    bench b = bench_create(file, RAD_F32, 1, NULL, 1);
+    rad_token_to_kv_pool_params odd = *rad_kv_pool_params(b.kv);
+    rad_token_to_kv_pool *later;
+    odd.start_layer = 1; /* so it has the second layer, and not the first */
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &odd, &later, NULL));
+    const uint32_t zero = 0, one = 1;
+    const rad_row row = 1;
+    const rad_token token = 1;
+    const rad_slot slot = rad_req_to_token_row(b.rows, 1)[0];
+    forward_batch batch = {.num_reqs = 1,
+                           .num_tokens = 1,
+                           .input_ids = &token,
+                           .positions = &zero,
+                           .out_cache_loc = &slot,
+                           .req_pool_indices = &row,
+                           .seq_lens = &one,
+                           .extend_prefix_lens = &zero,
+                           .extend_seq_lens = &one,
+                           .extend_start_loc = &zero,
+                           .req_to_token_pool = b.rows,
+                           .token_to_kv_pool = later};
+    rad_error err = {0};
+    const float *logits;
+    CHECK(runner_forward(b.model, &batch, &logits, &err) == RAD_E_INVAL);
+    CHECKF(strstr(err.text, "layer 0"), "%s\n", err.text);
+    batch.token_to_kv_pool = b.kv;
+    batch.num_groups = 1; /* which are not there */
+    CHECK(runner_forward(b.model, &batch, &logits, &err) == RAD_E_INVAL);
+    CHECKF(strstr(err.text, "not given"), "%s\n", err.text);
+    const size_t numbers = (size_t)odd.num_kv_heads * odd.head_dim;
+    float *k = malloc(numbers * sizeof *k);
+    for (uint32_t layer = 0; layer < odd.num_layers; layer++)
+        for (int pool = 0; pool < 2; pool++) {
+            CHECK_OK(
+                rad_kv_pool_get_kv(pool ? later : b.kv, layer + (pool ? 1 : 0), &slot, 1, k, NULL));
+            for (size_t i = 0; i < numbers; i++)
+                CHECK(k[i] == 0);
+        }
+    free(k);
+    rad_token_to_kv_pool_destroy(later);
+    bench_destroy(&b);
+    gguf_close(file);
+}
+
 TEST_MAIN()

@@ -340,6 +340,10 @@ TEST(batches_that_do_not_fit_are_refused_in_words)
     REFUSED(RAD_E_INVAL, bad.logits_indices = ((uint32_t[]){0, 3}));
     REFUSED(RAD_E_INVAL, bad.logits_indices = ((uint32_t[]){1, 1}));
     REFUSED(RAD_E_INVAL, bad.token_to_kv_pool = NULL);
+    REFUSED(RAD_E_INVAL, bad.num_groups = 1);
+    REFUSED(RAD_E_INVAL, bad.num_groups = 1;
+            bad.groups = (&(forward_group){.begin = 0, .end = 64, .first = 0, .count = 2});
+            bad.group_reqs = (&(uint32_t){0}));
     REFUSED(RAD_E_LIMIT, bad.num_logits = 257);
     REFUSED(RAD_E_LIMIT, bad.extend_prefix_lens = ((uint32_t[]){9998});
             bad.seq_lens = ((uint32_t[]){10001}));

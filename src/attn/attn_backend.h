@@ -81,4 +81,16 @@ rad_status radix_attention_forward(const radix_attention *layer, const attn_back
                                    const float *v, int save_kv_cache, float *out,
                                    compute_pool *pool, rad_error *err);
 
+/* The layer alone, for a model that has looked at all of this once for the step, before the first
+ * layer wrote anything: each layer and its pool by radix_attention_check, the batch's groups by
+ * forward_batch_check_groups, its rows and lengths by batch_check (model/batch_check.h). What was
+ * not looked at is not noticed here. RAD_E_IO in words: the pool's device failed. */
+rad_status radix_attention_run(const radix_attention *layer, const attn_backend *backend,
+                               const forward_batch *batch, const float *q, const float *k,
+                               const float *v, int save_kv_cache, float *out, compute_pool *pool,
+                               rad_error *err);
+rad_status radix_attention_check(const radix_attention *layer, const rad_token_to_kv_pool *pool,
+                                 rad_error *err);
+rad_status forward_batch_check_groups(const forward_batch *batch, rad_error *err);
+
 #endif

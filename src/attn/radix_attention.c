@@ -2,14 +2,16 @@
  *
  * The checks live here, once, so that backends may rely on them: a layer that does not
  * fit the pool, or a batch whose rows cannot hold its requests, is refused in words
- * before anything is written. */
+ * before anything is written. A model has many layers and one batch, so it asks for the checks once
+ * a step and runs its layers without. */
 #include "attn/attn_common.h"
 
 #include <math.h>
 
-static rad_status check_layer(const radix_attention *layer, const rad_token_to_kv_pool_params *pool,
-                              rad_error *err)
+rad_status radix_attention_check(const radix_attention *layer, const rad_token_to_kv_pool *kv,
+                                 rad_error *err)
 {
+    const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(kv);
     uint32_t id = layer->layer_id;
     if (id < pool->start_layer || id - pool->start_layer >= pool->num_layers)
         return rad_fail(err, RAD_E_INVAL, "attention: layer %u, the pool has %u from %u on", id,
@@ -63,7 +65,7 @@ static rad_status check_batch(const forward_batch *batch, rad_error *err)
 
 /* A request's groups must follow each other. More requests than the table holds: backends
  * do without groups, and so does this. */
-static rad_status check_groups(const forward_batch *batch, rad_error *err)
+rad_status forward_batch_check_groups(const forward_batch *batch, rad_error *err)
 {
     enum { MOST_REQS = ATTN_MOST_GROUP_REQS };
     if (batch->num_groups == 0 || batch->num_reqs > MOST_REQS) return RAD_OK;
@@ -105,15 +107,25 @@ rad_status radix_attention_forward(const radix_attention *layer, const attn_back
                                    const float *v, int save_kv_cache, float *out,
                                    compute_pool *pool, rad_error *err)
 {
-    rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
+    const rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
     bool mla = rad_kv_pool_params(kv)->kind == RAD_KV_MLA;
-    rad_status status = check_layer(layer, rad_kv_pool_params(kv), err);
+    rad_status status = radix_attention_check(layer, kv, err);
     if (status == RAD_OK) status = check_batch(batch, err);
-    if (status == RAD_OK) status = check_groups(batch, err);
+    if (status == RAD_OK) status = forward_batch_check_groups(batch, err);
     if (status != RAD_OK) return status;
     if (!k != !v && !(mla && k))
         return rad_fail(err, RAD_E_INVAL, "attention: layer %u got one of K and V",
                         layer->layer_id);
+    return radix_attention_run(layer, backend, batch, q, k, v, save_kv_cache, out, pool, err);
+}
+
+rad_status radix_attention_run(const radix_attention *layer, const attn_backend *backend,
+                               const forward_batch *batch, const float *q, const float *k,
+                               const float *v, int save_kv_cache, float *out, compute_pool *pool,
+                               rad_error *err)
+{
+    rad_token_to_kv_pool *kv = batch->token_to_kv_pool;
+    rad_status status = RAD_OK;
     if (batch->num_tokens == 0) return RAD_OK;
     if (save_kv_cache && k)
         status = rad_kv_pool_set_kv_buffer(kv, layer->layer_id, batch->out_cache_loc,

@@ -2,6 +2,8 @@
  * taken in 64 bits and compared before an index is formed from it. */
 #include "model/batch_check.h"
 
+#include "attn/attn_backend.h"
+
 #include <stdbool.h>
 
 /* `layers`: that the runner wants of this pool. None: there need not be one. */
@@ -138,5 +140,5 @@ rad_status batch_check(const runner_info *info, const forward_batch *batch,
             (i && batch->logits_indices[i] <= batch->logits_indices[i - 1]))
             return rad_fail(err, RAD_E_INVAL, "batch: logits_indices[%u] is %u", i,
                             batch->logits_indices[i]);
-    return RAD_OK;
+    return forward_batch_check_groups(batch, err);
 }

@@ -51,6 +51,9 @@ void block_add(step *s, const float *post_norm);
 void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, void *rounded,
                    const float *post_norm);
 
+/* Before anything of a step is computed, for each layer that attends (s->l): RAD_E_INVAL in words
+ * when it does not fit the batch's pool. */
+rad_status block_attention_check(const step *s, rad_error *err);
 rad_status block_attention(step *s, rad_error *err);
 void block_attention_project(step *s);
 void block_ffn(step *s);

@@ -47,26 +47,41 @@ static void qkv_row(const step *s, uint32_t i)
     if (s->c->q_temperature > 0) warm_q(s, i, q);
 }
 
+static radix_attention attention_of(const step *s)
+{
+    const layer_config *l = s->l;
+    const uint32_t layer = (uint32_t)(l - s->c->layers);
+    return (radix_attention){.layer_id = s->batch->window_kv_pool ? l->kv_layer : layer,
+                             .num_heads = l->num_heads,
+                             .num_kv_heads = l->num_kv_heads,
+                             .head_dim = l->head_dim,
+                             .v_head_dim = l->v_head_dim,
+                             .scaling = s->c->attn_scale,
+                             .logit_cap = s->c->attn_logit_cap,
+                             .sliding_window = layer_window(l)};
+}
+
+/* The batch as this layer sees it. */
+static const forward_batch *batch_of(const step *s)
+{
+    return s->batch->window_kv_pool && s->l->window ? &s->window : s->batch;
+}
+
+rad_status block_attention_check(const step *s, rad_error *err)
+{
+    const radix_attention attention = attention_of(s);
+    return radix_attention_check(&attention, batch_of(s)->token_to_kv_pool, err);
+}
+
 rad_status block_attention(step *s, rad_error *err)
 {
-    const model_config *c = s->c;
-    const layer_config *l = s->l;
     const forward_buffers *b = s->b;
-    const bool apart = s->batch->window_kv_pool, slides = apart && l->window;
-    const uint32_t layer = (uint32_t)(l - c->layers);
-    const radix_attention attention = {.layer_id = apart ? l->kv_layer : layer,
-                                       .num_heads = l->num_heads,
-                                       .num_kv_heads = l->num_kv_heads,
-                                       .head_dim = l->head_dim,
-                                       .v_head_dim = l->v_head_dim,
-                                       .scaling = c->attn_scale,
-                                       .logit_cap = c->attn_logit_cap,
-                                       .sliding_window = layer_window(l)};
+    const radix_attention attention = attention_of(s);
     block_norm(s, s->w->attn_norm, s->w->qkv);
     block_gemm_of_norm(s, b->wide);
     block_for_rows(s, qkv_row);
-    return radix_attention_forward(&attention, s->m->attn, slides ? &s->window : s->batch, b->q,
-                                   b->k, b->v, 1, b->wide, s->m->pool, err);
+    return radix_attention_run(&attention, s->m->attn, batch_of(s), b->q, b->k, b->v, 1, b->wide,
+                               s->m->pool, err);
 }
 
 void block_attention_project(step *s)

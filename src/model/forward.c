@@ -155,6 +155,11 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
     step s = {.m = pass, .c = c, .b = pass->buffers, .batch = batch, .rows = batch->num_tokens};
     if (!s.rows) return RAD_OK;
     if (batch->window_kv_pool) s.window = forward_batch_of_window(batch);
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        s.l = &c->layers[i];
+        rad_status status = block_attention_check(&s, err);
+        if (status != RAD_OK) return status;
+    }
 
     block_for_rows(&s, embed_row);
     for (uint32_t i = 0; i < c->num_layers; i++) {
