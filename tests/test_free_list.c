@@ -210,6 +210,15 @@ TEST(window_sides_go_come_back_and_are_told)
     CHECK(lock.window_from == 4 && lock.window_missing == 4);
     CHECK_OK(rad_cache_dec_lock_ref(e.cache, &lock, NULL));
 
+    /* Slots of what the tree has already are nobody's business: these are no pages. */
+    rad_error err = {0};
+    CHECKF(rad_cache_insert(e.cache, key, SLOTS(-8, -7, -1, 2, 40, 41, INT32_MAX - 1, INT32_MAX),
+                            NULL, &in, &err) == RAD_OK,
+           "%s\n", err.text);
+    CHECK(in.prefix_tokens == 8 && e.own.moved == 0);
+    check(&e, 0);
+    CHECK(found(&e, key) == 0);
+
     serve(&e, key, 3); /* computed again: one page with a window side comes */
     CHECK(e.own.moved == 1 && rad_cache_window_evictable_size(e.cache) == 2);
     CHECK(found(&e, key) == 0);

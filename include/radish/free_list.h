@@ -18,6 +18,9 @@
  * layers that see a window, until it is told by free_windows that it has lost it. A page that is
  * told of by free_pages takes its window side with it, if it has one.
  *
+ * What takes pages by itself needs an allocator: the calls for requests (rad_cache_unfinished_req
+ * and its kin), tiers (hicache.h) and partial pages (partial_page.h).
+ *
  * The functions are called by the thread that owns the cache, within rad_cache_insert and
  * rad_cache_insert_from (when the limits of the metadata make room for it), rad_cache_evict,
  * rad_cache_evict_window and rad_cache_reset, and by nothing else; not by destroy. They cannot

@@ -107,7 +107,7 @@ struct rad_cache {
     uint32_t never_insert_finished;
     uint32_t window_pages; /* 0: no windows */
     uint32_t reserved;
-    rad_kv_allocator *kv;        /* NULL: index-only */
+    rad_kv_allocator *kv;        /* NULL: index-only, or with the engine's own free list */
     rad_req_to_token_pool *rows; /* NULL: index-only */
 };
 

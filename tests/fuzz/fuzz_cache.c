@@ -1,6 +1,7 @@
 /* fuzz_cache.c - a byte stream as a life of the cache, misuse included.
  *
- * The first bytes choose page size, limits, bigrams, partial pages and what is written down
+ * The first bytes choose page size, limits, bigrams, partial pages, whether the cache has the
+ * allocator or only tells of pages (free_list.h), and what is written down
  * beside them (events, hashes, evicted pages); then each byte is an operation and the next ones
  * its arguments. After each operation the cache checks itself, and each slot must be free,
  * cached or ours; who counts the events must arrive at what is cached. What is misuse (a stale
@@ -15,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "mem/kv_window.h"
 
 enum { PAGES = 48, MOST_TOKENS = 128, LOCKS = 4, REQS = 3, HANDLES = 4 };
 
@@ -33,7 +36,8 @@ typedef struct world {
     uint32_t ps;
     uint32_t eagle;
     uint32_t few_nodes;
-    rad_kv_allocator *kv;
+    rad_kv_allocator *kv; /* with `tells` it is ours alone, and there are no requests */
+    bool tells;
     rad_req_to_token_pool *rows;
     rad_cache *cache;
     rad_receipt locks[LOCKS];
@@ -58,6 +62,28 @@ static rad_status copy_slots(void *user, rad_slot from, rad_slot to, uint32_t co
     MUST(rad_kv_is_taken(w->kv, from / (rad_slot)w->ps));
     MUST(rad_kv_is_taken(w->kv, to / (rad_slot)w->ps) && from != to);
     return count % 7 == 6 ? RAD_E_IO : RAD_OK;
+}
+
+static void free_pages(void *user, const rad_page *pages, uint32_t count)
+{
+    world *w = user;
+    MUST(count && !rad_kv_free(w->kv, pages, count, NULL));
+}
+
+static void free_windows(void *user, const rad_page *pages, uint32_t count)
+{
+    world *w = user;
+    for (uint32_t i = 0; i < count; i++)
+        MUST(rad_kv_has_window(w->kv, pages[i]));
+    MUST(count && !rad_kv_free_window(w->kv, pages, count, NULL));
+}
+
+static void move_window(void *user, rad_page from, rad_page to)
+{
+    world *w = user;
+    MUST(rad_kv_is_taken(w->kv, from) && rad_kv_has_window(w->kv, from));
+    MUST(rad_kv_is_taken(w->kv, to) && !rad_kv_has_window(w->kv, to));
+    kv_window_move(w->kv, from, to);
 }
 
 /* Tokens that share, diverge and repeat: one byte says how many, one how they go. */
@@ -106,6 +132,10 @@ static void insert(world *w, rad_match_handle *from)
     foreign = foreign && !is_a_requests(w, other);
     for (uint32_t i = 0; i < num; i++)
         foreign = foreign && pages[i] != other / (rad_slot)ps;
+    if (w->tells) /* which pages are free it is not told */
+        foreign = foreign &&
+                  (other < 0 || other / (rad_slot)ps > PAGES ||
+                   (other >= (rad_slot)ps && rad_kv_is_taken(w->kv, other / (rad_slot)ps)));
     if (foreign) slots[(num - 1) * ps] = other;
     rad_insert_params params = {.priority = (int32_t)misuse - 100, .chunked = misuse & 1};
     uint64_t before = rad_cache_total_size(w->cache);
@@ -120,6 +150,9 @@ static void insert(world *w, rad_match_handle *from)
         return;
     }
     MUST(prefix % ps == 0 && prefix >= start && prefix <= length);
+    rad_node_info info = {.struct_size = sizeof info};
+    MUST(!rad_cache_get_node_info(w->cache, in.node, &info, NULL));
+    MUST(info.depth_tokens == length / ps * ps && info.on_device == (length >= ps));
     uint32_t dup = (prefix - start) / ps;
     MUST(!rad_kv_free(w->kv, pages, dup < num ? dup : num, NULL));
     MUST(!foreign || dup >= num);
@@ -148,6 +181,7 @@ static void match(world *w)
     for (uint32_t i = 0; i < count && i < 8; i++)
         for (uint32_t p = 0; p < spans[i].num_pages; p++)
             MUST(spans[i].pages[p] * (rad_slot)w->ps == slots[spans[i].first_token + p * w->ps]);
+    MUST(!rad_cache_match_batch(w->cache, (rad_key[]){k, k}, 2, NULL, (rad_match[2]){0}, NULL));
     w->handles[how % HANDLES] = h;
     if (how & 8 && !w->locks[l].held)
         MUST(!rad_cache_inc_lock_ref(w->cache, m2.last_node, &w->locks[l], NULL));
@@ -184,6 +218,7 @@ static void request(world *w)
     uint32_t pick = byte(w), i = pick % REQS;
     rad_req_kv *r = &w->reqs[i];
     rad_error err;
+    if (w->tells) return;
     if (!r->row) {
         rad_slot slots[MOST_TOKENS];
         rad_match m;
@@ -255,6 +290,9 @@ static void misuse(world *w)
          (!receipt.node.index && receipt.held));
     forged.node.index += byte(w) % 3;
     forged.num_tokens += byte(w) % 3 * w->ps;
+    rad_node_info info = {.struct_size = sizeof info};
+    rad_status told = rad_cache_get_node_info(w->cache, forged.node, &info, NULL);
+    MUST(told == RAD_OK || told == RAD_E_STATE);
     rad_status status =
         rad_match_handle_slots(w->cache, &forged, 0, forged.num_tokens ? 1 : 0, &slot);
     MUST(status == RAD_OK || status == RAD_E_STATE);
@@ -330,6 +368,13 @@ static void check(world *w)
         fprintf(stderr, "%s\n", err.text);
         abort();
     }
+    if (!w->tells) return;
+    uint64_t cached = rad_cache_total_size(w->cache) / w->ps, windows = 0;
+    MUST(rad_kv_available_pages(w->kv) + cached == PAGES);
+    for (rad_page page = 1; page <= PAGES; page++)
+        windows += rad_kv_has_window(w->kv, page) != 0;
+    MUST(windows * w->ps ==
+         rad_cache_window_evictable_size(w->cache) + rad_cache_window_protected_size(w->cache));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -341,6 +386,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     w.eagle = shape >> 3 & 1;
     w.few_nodes = limits & 3 ? limits % 20 + 1 : 0;
     w.window = limits & 32 ? 1 + limits % 7 : 0;
+    w.tells = shape >> 4 == 10 || shape >> 4 == 6;
     rad_kv_allocator_params kv = {.struct_size = sizeof kv,
                                   .num_pages = PAGES,
                                   .page_size = w.ps,
@@ -349,10 +395,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rad_req_to_token_pool_params rows = {sizeof rows, REQS, MOST_TOKENS};
     MUST(!rad_kv_allocator_create(NULL, &kv, &w.kv, NULL));
     MUST(!rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
+    rad_free_list list = {.struct_size = sizeof list,
+                          .num_pages = PAGES + 1,
+                          .user = &w,
+                          .free_pages = free_pages,
+                          .free_windows = w.window ? free_windows : NULL,
+                          .move_window = w.window ? move_window : NULL};
     rad_cache_params params = {.struct_size = sizeof params,
                                .page_size = w.ps,
-                               .kv_allocator = w.kv,
-                               .req_to_token_pool = w.rows,
+                               .kv_allocator = w.tells ? NULL : w.kv,
+                               .req_to_token_pool = w.tells ? NULL : w.rows,
+                               .free_list = w.tells ? &list : NULL,
                                .max_nodes = w.few_nodes,
                                .max_namespaces = limits & 64 ? 3 : 0,
                                .is_eagle = w.eagle,
