@@ -217,7 +217,7 @@ TEST(a_broken_template_is_refused_with_line_and_construct)
 {
     chat_template *c = NULL;
     rad_error err = {0};
-    model m = open_model("gpt-2", "a\n{{ x|frobnicate }}");
+    model m = open_model("gpt-2", "a\n{% frobnicate x %}");
     CHECK(chat_template_create(NULL, m.file, m.tok, NULL, &c, &err) == RAD_E_FORMAT && !c);
     CHECK(strstr(err.text, "line 2") && strstr(err.text, "'frobnicate'") &&
           strstr(err.text, "--chat-template"));

@@ -139,6 +139,83 @@ TEST(sets_loops_and_macros_have_jinjas_scopes)
            "{}", "<in1>");
 }
 
+/* DeepSeek V3.2's has a filter of its own in a branch for tools. */
+TEST(an_unknown_filter_or_test_fails_where_it_is_reached)
+{
+    static const char source[] = "{% if x %}a\n{{ x|frob(1)|trim }}{% else %}fine{% endif %}"
+                                 "{{ 1 if true else 2 is prime }}{% for i in [] %}{{ i|nix }}"
+                                 "{% endfor %}";
+    expect(source, "{}", "fine1");
+    expect_error("{% set x = 1 %}{% if x %}a\n{{ x|frob(1)|trim }}{% endif %}", RAD_E_UNSUPPORTED,
+                 2, "filter 'frob'");
+    expect_error("{{ [1]|map('frob')|list }}", RAD_E_UNSUPPORTED, 1, "filter 'frob'");
+    expect_error("\n{% filter frob %}x{% endfilter %}", RAD_E_UNSUPPORTED, 2, "filter 'frob'");
+    jinja_template *t = NULL;
+    CHECK_OK(jinja_parse(NULL, source, strlen(source), &t, NULL, NULL));
+    CHECKF(strcmp(jinja_unknown(t), "filter 'frob' (line 2)") == 0, "%s\n", jinja_unknown(t));
+    jinja_destroy(t);
+    CHECK_OK(jinja_parse(NULL, "{{ 1|abs is odd }}", 18, &t, NULL, NULL));
+    CHECK(!*jinja_unknown(t));
+    jinja_destroy(t);
+}
+
+TEST(from_json_reads_what_json_loads_reads)
+{
+    expect("{{ s|from_json }}",
+           "{\"s\": \" {\\\"a\\\": [1, -2.5, 1e3, true, null], \\\"b\\\": {}, \\\"a\\\": "
+           "\\\"x\\\"} \"}",
+           "{'a': 'x', 'b': {}}");
+    expect("{{ '[NaN, -Infinity, 9223372036854775807, -9223372036854775808]'|from_json }}", "{}",
+           "[nan, -inf, 9223372036854775807, -9223372036854775808]");
+    expect("{{ s|from_json }}", "{\"s\": \"\\\"\\\\ud83d\\\\ude00\\\\u00e9\\\\n\\\\/\\\"\"}",
+           "\xf0\x9f\x98\x80\xc3\xa9\n/");
+    static const char *const wrong[] = {
+        "",       "{",          "[1,]",    "{'a': 1}",    "01",  "1 2",
+        "-",      "nul",        "[1 2]",   "{\"a\"}",     "\"a", "+1",
+        "\"\n\"", "{\"a\":1,}", "\"\\x\"", "\"\\ud800\"", "[",   ".5"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char vars[64], *at = vars;
+        at += sprintf(at, "{\"s\": \"");
+        for (const char *p = wrong[i]; *p; p++)
+            at += sprintf(at, *p == '\n' ? "\\n" : *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
+        sprintf(at, "\"}");
+        jinja_text text;
+        rad_error err = {0};
+        CHECKF(render("{{ s|from_json }}", vars, (jinja_limits){0}, &text, NULL, &err) ==
+                       RAD_E_INVAL &&
+                   strstr(err.text, "from_json"),
+               "%s: %s\n", vars, err.text);
+    }
+    expect_error("{{ '9223372036854775808'|from_json }}", RAD_E_LIMIT, 1, "64 bits");
+    expect_error("{{ ('[' * 1000)|from_json }}", RAD_E_LIMIT, 1, "deep");
+    expect_error("{{ {}|from_json }}", RAD_E_INVAL, 1, "wants a str");
+}
+
+TEST(filters_over_what_is_false_give_nothing)
+{
+    expect("{{ none|map('upper')|list }}{{ none|selectattr('a')|list }}{{ nix|reject('x')|list }}"
+           "{{ 0|select|list }}{{ ''|rejectattr('a')|list }}{{ false|map|list }}",
+           "{}", "[][][][][][]");
+    expect_error("{{ 1|map('upper')|list }}", RAD_E_INVAL, 1, "cannot be iterated");
+}
+
+TEST(markup_escapes_what_joins_it)
+{
+    const char *vars = "{\"s\": \"<&\"}";
+    expect("{{ '<b>'|safe + s }} {{ s + '<b>'|safe }} {{ '<b>'|safe ~ s }} {{ s|safe + s|safe }}",
+           vars, "<b>&lt;&amp; &lt;&amp;<b> <b><& <&<&");
+    expect("{{ s|e + s }} {{ s|e|e }} {{ s|e|forceescape }} {{ s|safe|e }}", vars,
+           "&lt;&amp;&lt;&amp; &lt;&amp; &amp;lt;&amp;amp; <&");
+    expect(
+        "{{ (s|safe).upper() + '<' }} {{ (s|safe)[1:] + '<' }} {{ (s|safe).split('&')[0] + '<' }} "
+        "{{ s|safe|list|join + '<' }}",
+        vars, "<&&lt; &&lt; <&lt; <&<");
+    expect("{{ (s|safe).replace('<', '>') }} {{ s|safe|replace('<', '>') }} {{ '%s'|safe % s }}",
+           vars, "<& >& &lt;&amp;");
+    expect("{{ [s|safe] }} {{ s|safe is escaped }} {{ s is escaped }} {{ s|safe == s }}", vars,
+           "[Markup('<&')] True False True");
+}
+
 TEST(what_is_not_known_is_named_with_its_line)
 {
     expect_error("a\nb{{ x|frobnicate }}", RAD_E_UNSUPPORTED, 2, "filter 'frobnicate'");
@@ -442,6 +519,12 @@ TEST(every_byte_knows_where_it_came_from)
                  "00111100000000000010000100");
     expect_marks("{% set t %}a{{ s[1] }}{% endset %}{{ t * 2 }}{{ t.split('a')[1] }}", vars, "aaaa",
                  "0101");
+    expect_marks("{{ '{\"a\": \"b'|safe ~ s ~ '\"}' }}", vars, "{\"a\": \"b ab \"}",
+                 "0000000011110"
+                 "0");
+    expect_marks("{{ ('[\"b' ~ s ~ '\\\\n\", \"c\"]')|from_json|join('<') }}", vars, "b ab \n<c",
+                 "01111000");
+    expect_marks("{{ s|e ~ '&'|e }}", vars, " ab &amp;", "111100000");
     expect_marks("{% macro q(x) %}[{{ x }}]{% endmacro %}{{ q(s|first) }}{{ s|list|join('-') }}",
                  vars, "[ ] -a-b- ", "0101010101");
 }
@@ -498,7 +581,8 @@ TEST(every_allocation_may_fail)
 {
     static const char source[] =
         "{% macro m(a) %}{{ a|upper }}{% endmacro %}{% for x in messages %}{{ m(x.content) }}"
-        "{{ x|tojson(indent=2) }}{{ [x] * 2000 }}{% endfor %}";
+        "{{ x|tojson(indent=2) }}{{ [x] * 2000 }}{{ (x|tojson)|from_json }}{{ x.content|e + '<' }}"
+        "{% endfor %}{{ 1|nix if false }}";
     json_t *messages = parse_json("[{\"role\": \"user\", \"content\": \"abc\"}]");
     bool done = false;
     for (long n = 0; !done; n++) {

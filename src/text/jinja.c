@@ -10,6 +10,8 @@
 #include "base/utf8.h"
 #include "text/jinja_ast.h"
 
+#include <stdio.h>
+
 static void report(const jctx *c, jinja_fault *fault)
 {
     if (fault) *fault = (jinja_fault){.line = c->line, .raised = c->raised};
@@ -47,6 +49,10 @@ static void parse(jinja_template *t, const char *source, size_t len)
     jtoken *tokens = jinja_lex(&t->c, text, n);
     t->tokens = tokens;
     t->root = jparse_template(&t->c, tokens, &t->names);
+    const jnode *unknown = t->names.unknown;
+    if (unknown)
+        snprintf(t->unknown, sizeof t->unknown, "%s '%.*s' (line %u)", t->names.unknown_is,
+                 (int)RAD_MIN(unknown->name->len, 60u), unknown->name->p, unknown->line);
 }
 
 rad_status jinja_parse(const rad_env *env, const char *source, size_t len, jinja_template **out,
@@ -85,6 +91,11 @@ bool jinja_names(const jinja_template *t, const char *word)
             memcmp(at->s->p, word, len) == 0)
             return true;
     return false;
+}
+
+const char *jinja_unknown(const jinja_template *t)
+{
+    return t->unknown;
 }
 
 /* ---- rendering ---- */

@@ -3,8 +3,10 @@
  * Model files carry their chat format as a Jinja2 template. This is a small, strict
  * interpreter of the language as Hugging Face runs it (sandboxed and immutable, trim_blocks
  * and lstrip_blocks on, break and continue, raise_exception, strftime_now, tojson without
- * HTML escaping). What it renders is what Python renders; a construct that it does not know
- * is an error that names it and its line, and never something similar.
+ * HTML escaping; and from_json, which some models' templates bring along). What it renders is
+ * what Python renders; a construct that it does not know is an error that names it and its line,
+ * and never something similar. Filters and tests fail where they are reached, all else when the
+ * template is parsed.
  *
  * Templates and what they are rendered with come from strangers: steps, nesting, memory and
  * output are bounded, and every string remembers which of its bytes a conversation brought,
@@ -26,8 +28,8 @@ typedef struct jinja_fault {
     bool raised;   /* by the template's own raise_exception: the text is its message */
 } jinja_fault;
 
-/* Parses source[0..len), UTF-8. RAD_E_FORMAT: a syntax error; RAD_E_UNSUPPORTED: a tag,
- * filter or test that does not exist here; RAD_E_LIMIT: nested too deep or too large;
+/* Parses source[0..len), UTF-8. RAD_E_FORMAT: a syntax error; RAD_E_UNSUPPORTED: a tag
+ * that does not exist here; RAD_E_LIMIT: nested too deep or too large;
  * RAD_E_NOMEM. err names line and construct; fault may be NULL. Linear in len. The source is
  * copied. */
 rad_status jinja_parse(const rad_env *env, const char *source, size_t len, jinja_template **out,
@@ -37,6 +39,10 @@ void jinja_destroy(jinja_template *t); /* NULL is fine */
 /* Whether `word` stands in the code of the template (not in its text), as a name or as a whole
  * string: one that does not name a variable or key cannot render it. O(template). */
 bool jinja_names(const jinja_template *t, const char *word);
+
+/* The first filter or test in it that does not exist here, "filter 'x' (line 3)"; "": there is
+ * none. What reaches it fails. The text lives as long as the template. */
+const char *jinja_unknown(const jinja_template *t);
 
 /* A variable of the template. */
 typedef struct jinja_var {
@@ -72,9 +78,9 @@ typedef struct jinja_text {
 
 /* RAD_E_INVAL: raise_exception, or something that Python would have raised for (a missing
  * attribute's attribute, a sum of text and number): fault->raised tells. RAD_E_UNSUPPORTED: a
- * function or method that does not exist here. RAD_E_LIMIT, RAD_E_NOMEM. On success *out is
- * given back with jinja_text_fini. `user` variables: the role of a message (a dict's "role")
- * counts as the template's where it is one of the usual words. */
+ * filter, test, function or method that does not exist here. RAD_E_LIMIT, RAD_E_NOMEM. On success
+ * *out is given back with jinja_text_fini. `user` variables: the role of a message (a dict's
+ * "role") counts as the template's where it is one of the usual words. */
 rad_status jinja_render(const jinja_template *t, const jinja_input *input, jinja_text *out,
                         jinja_fault *fault, rad_error *err);
 void jinja_text_fini(jinja_text *text);

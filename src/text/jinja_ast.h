@@ -91,6 +91,8 @@ typedef struct jnode {
 typedef struct jnames {
     const jstr **names;
     uint32_t len, cap;
+    const jnode *unknown; /* the first filter or test that is not there; NULL: none */
+    const char *unknown_is;
 } jnames;
 
 enum { ID_LOOP, ID_CALLER, ID_VARARGS, ID_KWARGS, NUM_OWN_IDS };
@@ -143,6 +145,7 @@ struct jinja_template {
     jnode *root;
     const jtoken *tokens; /* up to T_END */
     jnames names;
+    char unknown[100]; /* jinja_unknown */
 };
 
 typedef struct jmacro {

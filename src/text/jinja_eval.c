@@ -131,7 +131,7 @@ jval jslice(jctx *c, jval v, jval start, jval stop, jval step)
             __builtin_add_overflow(v.u.l->start, r->stop, &r->stop))
             jinja_fail(c, RAD_E_LIMIT, "an integer does not fit 64 bits");
     }
-    return v.type == J_STR ? jbuf_value(&text) : list;
+    return v.type == J_STR ? jlike(c, v.u.s, jbuf_value(&text)) : list;
 }
 
 /* ---- calls ---- */
@@ -262,10 +262,19 @@ jval jcall_node(jctx *c, const jnode *call, const jval *caller)
     return jcall(c, callee, &args);
 }
 
+/* As in Jinja, where a branch that is not taken may name what is not there. */
+static _Noreturn void fail_unknown(jctx *c, const char *what, const jnode *n)
+{
+    c->line = n->line;
+    jinja_fail(c, RAD_E_UNSUPPORTED, "there is no %s '%.*s'", what, (int)RAD_MIN(n->name->len, 60u),
+               n->name->p);
+}
+
 jval jfilter_node(jctx *c, const jnode *n, jval body)
 {
     jval self;
     jargs args = {0};
+    if (!n->function) fail_unknown(c, "filter", n);
     jenter(c);
     if (n->a->kind == N_BODY)
         self = body;
@@ -364,6 +373,7 @@ static jval eval_concat(jctx *c, const jnode *n)
 static jval eval_test(jctx *c, const jnode *n)
 {
     jargs args = {0};
+    if (!n->function) fail_unknown(c, "test", n);
     jval self = jeval(c, n->a);
     if (n->list) jeval_args(c, n->list, &args);
     c->line = n->line;

@@ -55,39 +55,14 @@ jval jfilter_trim(jctx *c, jval self, const jval *args, const jargs *all)
 {
     (void)all;
     bool chars = given(args[0]) && args[0].type != J_NONE;
-    return jstrip(c, jshow(c, self), chars ? jwant_str(c, args[0], "trim") : NULL, true, true);
+    const jstr *s = jshow(c, self);
+    return jstrip(c, s, chars ? jargument(c, s, args[0], "trim") : NULL, true, true);
 }
 
 jval jfilter_string(jctx *c, jval self, const jval *args, const jargs *all)
 {
     (void)args, (void)all;
     return (jval){.type = J_STR, .u.s = jshow(c, self)};
-}
-
-jval jfilter_safe(jctx *c, jval self, const jval *args, const jargs *all)
-{
-    return jfilter_string(c, self, args, all);
-}
-
-jval jfilter_escape(jctx *c, jval self, const jval *args, const jargs *all)
-{
-    (void)args, (void)all;
-    const jstr *s = jshow(c, self);
-    jbuf b = {.c = c};
-    for (size_t at = 0; at < s->len; at++) {
-        char ch = s->p[at];
-        const char *to = ch == '&'    ? "&amp;"
-                         : ch == '<'  ? "&lt;"
-                         : ch == '>'  ? "&gt;"
-                         : ch == '"'  ? "&#34;"
-                         : ch == '\'' ? "&#39;"
-                                      : NULL;
-        if (to)
-            jbuf_text(&b, to);
-        else
-            jbuf_sub(&b, s, at, 1);
-    }
-    return jbuf_value(&b);
 }
 
 jval jfilter_replace(jctx *c, jval self, const jval *args, const jargs *all)
@@ -137,7 +112,7 @@ jval jfilter_indent(jctx *c, jval self, const jval *args, const jargs *all)
         if (i ? blank || line->len : first) jbuf_str(&b, by);
         jbuf_str(&b, line);
     }
-    return jbuf_value(&b);
+    return jlike(c, s, jbuf_value(&b));
 }
 
 jval jfilter_truncate(jctx *c, jval self, const jval *args, const jargs *all)
@@ -161,10 +136,8 @@ jval jfilter_truncate(jctx *c, jval self, const jval *args, const jargs *all)
                 head = jsub(c, head, 0, at - 1).u.s;
                 break;
             }
-    jbuf b = {.c = c};
-    jbuf_str(&b, head);
-    jbuf_str(&b, end);
-    return jbuf_value(&b);
+    return jbinary(c, OP_ADD, (jval){.type = J_STR, .u.s = head},
+                   (jval){.type = J_STR, .u.s = end});
 }
 
 jval jfilter_center(jctx *c, jval self, const jval *args, const jargs *all)
@@ -180,7 +153,7 @@ jval jfilter_center(jctx *c, jval self, const jval *args, const jargs *all)
     jbuf_str(&b, s);
     for (int64_t i = left; i < pad; i++)
         jbuf_text(&b, " ");
-    return jbuf_value(&b);
+    return jlike(c, s, jbuf_value(&b));
 }
 
 static bool is_word(uint32_t code)

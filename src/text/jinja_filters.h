@@ -15,7 +15,9 @@
     X(escape, "")                                                                                  \
     X(first, "")                                                                                   \
     X(float, "default?")                                                                           \
+    X(forceescape, "")                                                                             \
     X(format, NULL)                                                                                \
+    X(from_json, "")                                                                               \
     X(indent, "width?,first?,blank?")                                                              \
     X(int, "default?,base?")                                                                       \
     X(items, "")                                                                                   \

@@ -48,7 +48,7 @@ jval jfilter_first(jctx *c, jval self, const jval *args, const jargs *all)
         jlist *l = self.u.l;
         return l->taken < l->len ? l->items[l->taken++] : jundefined("the first of nothing");
     }
-    if (self.type == J_STR && self.u.s->len) return jitem(c, self, jint(0));
+    if (self.type == J_STR && self.u.s->len) return jitem(c, jplain(c, self.u.s), jint(0));
     const jlist *l = jiterate(c, self);
     return l->len ? l->items[0] : jundefined("the first of nothing");
 }
@@ -120,7 +120,7 @@ jval jfilter_reverse(jctx *c, jval self, const jval *args, const jargs *all)
         jlist_push(c, list.u.l, from->items[i - 1]);
         if (self.type == J_STR) jbuf_show(&b, from->items[i - 1]);
     }
-    return self.type == J_STR ? jbuf_value(&b) : list;
+    return self.type == J_STR ? jlike(c, self.u.s, jbuf_value(&b)) : list;
 }
 
 jval jfilter_items(jctx *c, jval self, const jval *args, const jargs *all)
@@ -173,6 +173,7 @@ jval jfilter_map(jctx *c, jval self, const jval *args, const jargs *all)
     const jval *attribute = named(all, "attribute"), *fallback = named(all, "default");
     const jfunction *filter = NULL;
     jargs rest = {0};
+    if (!jtrue(self)) return list; /* whatever it is, and whatever the arguments are */
     if (!all->num_pos && attribute) {
         if (all->num_named > 1u + (fallback != NULL))
             jinja_fail(c, RAD_E_INVAL, "map has no such argument");
@@ -202,6 +203,7 @@ static jval choose(jctx *c, jval self, const jargs *all, bool by_attribute, bool
     jval list = iterator(c), none = {.type = J_UNSET};
     uint32_t skip = by_attribute;
     const jfunction *test = NULL;
+    if (!jtrue(self)) return list;
     if (by_attribute && !all->num_pos) jinja_fail(c, RAD_E_INVAL, "selectattr wants an attribute");
     if (all->num_pos > skip) {
         const jstr *name = jwant_str(c, all->pos[skip], "select");

@@ -96,7 +96,7 @@ static jval repeat(jctx *c, jval v, int64_t count)
         jbuf b = {.c = c};
         for (; count > 0 && v.u.s->len; count--)
             jbuf_str(&b, v.u.s);
-        return jbuf_value(&b);
+        return jlike(c, v.u.s, jbuf_value(&b));
     }
     jval list = jlist_new(c, (jlist_kind)v.u.l->kind, 0);
     for (; count > 0 && v.u.l->len; count--)
@@ -119,9 +119,10 @@ jval jbinary(jctx *c, joperator op, jval a, jval b)
         jinja_fail(c, RAD_E_INVAL, "%s is undefined", a.type == J_UNDEFINED ? a.u.hint : b.u.hint);
     if (op == OP_ADD && a.type == J_STR && b.type == J_STR) {
         jbuf buf = {.c = c};
-        jbuf_str(&buf, a.u.s);
-        jbuf_str(&buf, b.u.s);
-        return jbuf_value(&buf);
+        const bool markup = a.u.s->markup || b.u.s->markup;
+        jbuf_str(&buf, markup ? jescaped(c, a) : a.u.s);
+        jbuf_str(&buf, markup ? jescaped(c, b) : b.u.s);
+        return markup ? jmarkup(c, jbuf_value(&buf).u.s) : jbuf_value(&buf);
     }
     if (op == OP_ADD && is_sequence(a) && is_sequence(b) && a.type == b.type &&
         a.u.l->kind == b.u.l->kind) {
@@ -150,6 +151,7 @@ typedef struct percent {
     jctx *c;
     jval args;
     uint32_t used;
+    bool markup; /* what is put in is escaped */
 } percent;
 
 static jval next_arg(percent *p)
@@ -166,10 +168,12 @@ static void convert(percent *p, jbuf *out, const char *spec, size_t len, jval v)
     char format[24], text[512] = "", letter = spec[len - 1];
     if (letter == 's' || letter == 'r') {
         if (len > 2) jinja_fail(p->c, RAD_E_UNSUPPORTED, "'%.*s' is not supported", (int)len, spec);
-        if (letter == 's')
-            jbuf_show(out, v);
-        else
-            jbuf_repr(out, v);
+        jbuf repr = {.c = p->c};
+        if (letter == 'r') {
+            jbuf_repr(&repr, v);
+            v = jbuf_value(&repr);
+        }
+        jbuf_str(out, p->markup ? jescaped(p->c, v) : jshow(p->c, v));
         return;
     }
     jwork(p->c, JINJA_PRINT);
@@ -207,7 +211,7 @@ static size_t skip(const jstr *s, size_t at, const char *set, size_t most)
 jval jpercent(jctx *c, const jstr *format, jval args)
 {
     jbuf out = {.c = c};
-    percent p = {.c = c, .args = args};
+    percent p = {.c = c, .args = args, .markup = format->markup};
     size_t at = 0;
     while (at < format->len) {
         const char *found = memchr(format->p + at, '%', format->len - at);
@@ -231,7 +235,7 @@ jval jpercent(jctx *c, const jstr *format, jval args)
     bool all = p.used == (args.type == J_LIST && args.u.l->kind == TUPLE ? args.u.l->len : 1);
     if (!all && args.type != J_DICT && !(args.type == J_LIST && args.u.l->kind == LIST))
         jinja_fail(c, RAD_E_INVAL, "'%%': not all arguments are used");
-    return jbuf_value(&out);
+    return jlike(c, format, jbuf_value(&out));
 }
 
 /* ---- numbers from text ---- */

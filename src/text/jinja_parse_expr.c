@@ -3,7 +3,8 @@
  *     if-else < or < and < not < comparisons < + - < ~ < * / // % < ** < unary < postfix
  *
  * Filters and tests bind to the operand before them, also to a negative number: -1|abs is 1.
- * Filters and tests are looked up here, so that an unknown one is an error at start. */
+ * Filters and tests are looked up here; an unknown one fails where it is reached, and the first
+ * is noted, for a warning at start. */
 #include "text/jinja_ast.h"
 
 /* ---- primaries ---- */
@@ -189,11 +190,11 @@ static jnode *parse_postfix(jparser *p, jnode *n)
     }
 }
 
-static _Noreturn void unknown(jparser *p, const char *what, const jstr *name, uint32_t line)
+static void note_unknown(jparser *p, const char *what, const jnode *n)
 {
-    p->c->line = line;
-    jinja_fail(p->c, RAD_E_UNSUPPORTED, "there is no %s '%.*s'", what, (int)RAD_MIN(name->len, 60u),
-               name->p);
+    if (n->function || p->names->unknown) return;
+    p->names->unknown = n;
+    p->names->unknown_is = what;
 }
 
 static jnode *parse_filter(jparser *p, jnode *input)
@@ -201,7 +202,7 @@ static jnode *parse_filter(jparser *p, jnode *input)
     jnode *n = jnode_with(p, N_FILTER, 0, input);
     n->name = jexpect_name(p);
     n->function = jinja_find_filter(n->name);
-    if (!n->function) unknown(p, "filter", n->name, n->line);
+    note_unknown(p, "filter", n);
     if (jtoken_op(p, JOP('(', 0))) n->list = parse_arguments(p);
     return n;
 }
@@ -230,7 +231,7 @@ static jnode *parse_test(jparser *p, jnode *input)
     jnode *n = jnode_with(p, N_TEST, 0, input);
     n->name = jexpect_name(p);
     n->function = jinja_find_test(n->name);
-    if (!n->function) unknown(p, "test", n->name, n->line);
+    note_unknown(p, "test", n);
     if (jtoken_op(p, JOP('(', 0))) {
         n->list = parse_arguments(p);
     } else if (begins_operand(p)) {

@@ -143,7 +143,11 @@ void jbuf_repr(jbuf *b, jval v)
     case J_BOOL: jbuf_text(b, v.u.b ? "True" : "False"); break;
     case J_INT:
     case J_FLOAT: put_number(b, v); break;
-    case J_STR: repr_string(b, v.u.s); break;
+    case J_STR:
+        if (v.u.s->markup) jbuf_text(b, "Markup(");
+        repr_string(b, v.u.s);
+        if (v.u.s->markup) jbuf_text(b, ")");
+        break;
     case J_LIST: repr_list(b, v.u.l); break;
     case J_DICT: repr_dict(b, v.u.d); break;
     case J_NAMESPACE:

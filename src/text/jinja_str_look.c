@@ -45,7 +45,7 @@ STR_METHOD(islower)
 
 static jval strip(jctx *c, jval self, const jval *args, bool left, bool right)
 {
-    const jstr *chars = some(args[0]) ? jwant_str(c, args[0], "strip") : NULL;
+    const jstr *chars = some(args[0]) ? jargument(c, self.u.s, args[0], "strip") : NULL;
     return jstrip(c, self.u.s, chars, left, right);
 }
 
@@ -69,8 +69,8 @@ STR_METHOD(replace)
 {
     UNUSED;
     int64_t count = args[2].type != J_UNSET ? jwant_int(c, args[2], "replace") : -1;
-    return jreplace(c, self.u.s, jwant_str(c, args[0], "replace"), jwant_str(c, args[1], "replace"),
-                    count);
+    const jstr *s = self.u.s, *old = jargument(c, s, args[0], "replace");
+    return jlike(c, s, jreplace(c, s, old, jargument(c, s, args[1], "replace"), count));
 }
 
 STR_METHOD(join)
@@ -81,9 +81,10 @@ STR_METHOD(join)
     for (uint32_t i = 0; i < from->len; i++) {
         jwork(c, JINJA_LOOK);
         if (i) jbuf_str(&b, self.u.s);
-        jbuf_str(&b, jwant_str(c, from->items[i], "join"));
+        jval item = from->items[i]; /* Markup shows what is no str */
+        jbuf_str(&b, self.u.s->markup ? jescaped(c, item) : jwant_str(c, item, "join"));
     }
-    return jbuf_value(&b);
+    return jlike(c, self.u.s, jbuf_value(&b));
 }
 
 static jval justify(jctx *c, jval self, const jval *args, int side)
@@ -91,7 +92,7 @@ static jval justify(jctx *c, jval self, const jval *args, int side)
     int64_t width = jwant_int(c, args[0], "a width"), n = jlength(c, self);
     int64_t pad = RAD_MAX(width - n, 0);
     int64_t left = side < 0 ? 0 : side > 0 ? pad : pad / 2 + (pad & width & 1);
-    const jstr *fill = args[1].type != J_UNSET ? jwant_str(c, args[1], "a fill")
+    const jstr *fill = args[1].type != J_UNSET ? jargument(c, self.u.s, args[1], "a fill")
                                                : jtext(c, " ").u.s;
     if (fill->len > 4 || jchars(fill) != 1)
         jinja_fail(c, RAD_E_INVAL, "the fill must be one character");
@@ -101,7 +102,7 @@ static jval justify(jctx *c, jval self, const jval *args, int side)
     jbuf_str(&b, self.u.s);
     for (int64_t i = left; i < pad; i++)
         jbuf_str(&b, fill);
-    return jbuf_value(&b);
+    return jlike(c, self.u.s, jbuf_value(&b));
 }
 
 STR_METHOD(ljust)
@@ -131,7 +132,7 @@ STR_METHOD(zfill)
     for (; pad > 0; pad--)
         jbuf_text(&b, "0");
     jbuf_sub(&b, s, sign, s->len - sign);
-    return jbuf_value(&b);
+    return jlike(c, s, jbuf_value(&b));
 }
 
 /* {} {0} {name} {{ }}; no conversions and no formats. */
@@ -174,10 +175,10 @@ STR_METHOD(format)
         if (v.type == J_UNSET)
             jinja_fail(c, RAD_E_INVAL, "format: there is no '{%.*s}'",
                        (int)RAD_MIN(len, (size_t)60), name.u.s->p);
-        jbuf_show(&b, v);
+        jbuf_str(&b, s->markup ? jescaped(c, v) : jshow(c, v));
         at += len + 2;
     }
-    return jbuf_value(&b);
+    return jlike(c, s, jbuf_value(&b));
 }
 
 typedef bool (*char_test)(uint32_t code, utf8proc_category_t category);

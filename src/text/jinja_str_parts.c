@@ -87,10 +87,10 @@ STR_METHOD(splitlines)
 
 static jval partition(jctx *c, jval self, const jval *args, bool right)
 {
-    const jstr *s = self.u.s, *by = jwant_str(c, args[0], "partition");
+    const jstr *s = self.u.s, *by = jargument(c, s, args[0], "partition");
     if (!by->len) jinja_fail(c, RAD_E_INVAL, "partition: the separator is empty");
     const char *at = right ? jfind_last(c, s->p, s->len, by) : jfind_text(c, s->p, s->len, by);
-    jval three = jlist_new(c, TUPLE, 3), none = jtext(c, "");
+    jval three = jlist_new(c, TUPLE, 3), none = jlike(c, s, jtext(c, ""));
     size_t place = at ? (size_t)(at - s->p) : 0;
     if (!at && right) jlist_push(c, three.u.l, none);
     if (!at && right) jlist_push(c, three.u.l, none);
@@ -228,13 +228,14 @@ STR_METHOD(endswith)
 STR_METHOD(removeprefix)
 {
     UNUSED;
-    const jstr *s = self.u.s, *part = jwant_str(c, args[0], "removeprefix");
-    return begins(c, s, args[0], false) ? jsub(c, s, part->len, s->len - part->len) : self;
+    const jstr *s = jplain(c, self.u.s).u.s, *part = jwant_str(c, args[0], "removeprefix");
+    size_t from = begins(c, s, args[0], false) ? part->len : 0;
+    return jsub(c, s, from, s->len - from);
 }
 
 STR_METHOD(removesuffix)
 {
     UNUSED;
-    const jstr *s = self.u.s, *part = jwant_str(c, args[0], "removesuffix");
-    return begins(c, s, args[0], true) ? jsub(c, s, 0, s->len - part->len) : self;
+    const jstr *s = jplain(c, self.u.s).u.s, *part = jwant_str(c, args[0], "removesuffix");
+    return jsub(c, s, 0, s->len - (begins(c, s, args[0], true) ? part->len : 0));
 }

@@ -23,7 +23,6 @@ const jfunction *jinja_find_filter(const jstr *name)
         JFILTERS(ROW){"d", jfilter_default, "default_value?,boolean?"},
         {"count", jfilter_length, ""},
         {"e", jfilter_escape, ""},
-        {"forceescape", jfilter_escape, ""},
     };
 #undef ROW
     return jfind(filters, RAD_COUNT(filters), name->p, name->len);
@@ -83,6 +82,11 @@ TEST(string)
 {
     UNUSED;
     return jbool(self.type == J_STR);
+}
+TEST(escaped)
+{
+    UNUSED;
+    return jbool(self.type == J_STR && self.u.s->markup);
 }
 TEST(mapping)
 {
@@ -224,6 +228,7 @@ const jfunction *jinja_find_test(const jstr *name)
         {"divisibleby", test_divisibleby, "num"},
         {"eq", test_eq, "other"},
         {"equalto", test_eq, "other"},
+        {"escaped", test_escaped, ""},
         {"even", test_even, ""},
         {"false", test_false, ""},
         {"filter", test_filter, ""},

@@ -97,7 +97,7 @@ jval jstring(jctx *c, const char *p, size_t len, const jstr *like, size_t at)
 jval jsub(jctx *c, const jstr *s, size_t at, size_t len)
 {
     jstr *sub = jalloc(c, 1, sizeof *sub);
-    *sub = (jstr){.p = s->p + at, .len = (uint32_t)len, .taint = s->taint};
+    *sub = (jstr){.p = s->p + at, .len = (uint32_t)len, .taint = s->taint, .markup = s->markup};
     if (s->mark) sub->mark = s->mark + at;
     return (jval){.type = J_STR, .u.s = sub};
 }
@@ -312,7 +312,7 @@ jval jchange_case(jctx *c, const jstr *s, jcase how)
         start = how == TITLE ? !is_cased(ch.code) : false;
         at += ch.len;
     }
-    return jbuf_value(&b);
+    return jlike(c, s, jbuf_value(&b));
 }
 
 bool jall_case(jctx *c, const jstr *s, jcase how)

@@ -183,7 +183,7 @@ const char *jtype_name(jval v)
     case J_BOOL: return "bool";
     case J_INT: return "int";
     case J_FLOAT: return "float";
-    case J_STR: return "str";
+    case J_STR: return v.u.s->markup ? "Markup" : "str";
     case J_LIST: return lists[v.u.l->kind];
     case J_DICT: return "dict";
     case J_NAMESPACE: return "Namespace";
@@ -371,10 +371,11 @@ jlist *jiterate(jctx *c, jval v)
         for (uint32_t i = 0; i < v.u.d->len; i++)
             jlist_push(c, l, v.u.d->keys[i]);
     } else if (v.type == J_STR) {
-        jsteps(c, v.u.s->len);
-        for (size_t at = 0, n; at < v.u.s->len; at += n) {
-            n = utf8_next((const unsigned char *)v.u.s->p + at, v.u.s->len - at).len;
-            jlist_push(c, l, jsub(c, v.u.s, at, n));
+        const jstr *s = jplain(c, v.u.s).u.s; /* the characters of Markup are none */
+        jsteps(c, s->len);
+        for (size_t at = 0, n; at < s->len; at += n) {
+            n = utf8_next((const unsigned char *)s->p + at, s->len - at).len;
+            jlist_push(c, l, jsub(c, s, at, n));
         }
     } else if (v.type != J_UNDEFINED) {
         jinja_fail(c, RAD_E_INVAL, "a %s cannot be iterated over", jtype_name(v));

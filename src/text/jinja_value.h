@@ -22,6 +22,7 @@ typedef struct jstr {
     const uint8_t *mark; /* MIXED only */
     uint32_t len;
     uint8_t taint;
+    bool markup; /* Python's Markup, see jinja_markup.c */
 } jstr;
 
 typedef enum jtype {
@@ -163,7 +164,7 @@ static inline jval jfloat(double f)
 }
 jval jstring(jctx *c, const char *p, size_t len, const jstr *like, size_t at);
 jval jtext(jctx *c, const char *text);                    /* CLEAN, must live as long as c */
-jval jsub(jctx *c, const jstr *s, size_t at, size_t len); /* bytes of s */
+jval jsub(jctx *c, const jstr *s, size_t at, size_t len); /* bytes of s, Markup if it is */
 jval jlist_new(jctx *c, jlist_kind kind, uint32_t cap);
 void jlist_push(jctx *c, jlist *l, jval v);
 jval jpair(jctx *c, jval a, jval b);
@@ -173,6 +174,15 @@ void jdict_append(jctx *c, jdict *d, jval key, jval value); /* the key is new: n
 const jval *jdict_find(jctx *c, const jdict *d, jval key);  /* NULL: no such key */
 const jval *jdict_get(jctx *c, const jdict *d, const char *p, size_t len);
 jval jfrom_json(jctx *c, const json_t *json, bool user);
+
+/* ---- Markup ---- */
+
+jval jmarkup(jctx *c, const jstr *s); /* s as Markup; as a str: */
+jval jplain(jctx *c, const jstr *s);
+jval jlike(jctx *c, const jstr *self, jval v); /* the str v as what `self` is */
+const jstr *jescaped(jctx *c, jval v);         /* str(v), escaped unless it is Markup */
+/* An argument of a method of `self`: a str, escaped if self is Markup. */
+const jstr *jargument(jctx *c, const jstr *self, jval v, const char *who);
 
 /* ---- strings in the making ---- */
 

@@ -52,6 +52,7 @@ def environment():
     env = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, Generation])
     env.filters["tojson"] = tojson
+    env.filters["from_json"] = json.loads
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda f: datetime(2025, 1, 15).strftime(f)
     return env
@@ -173,7 +174,7 @@ class Grammar:
         return self.pick(
             lambda: f"{self.string(d)} + {self.string(d)}",
             lambda: f"({self.string(d)} ~ {self.any(d)})",
-            lambda: f"({self.string(d)})|{rng.choice(['trim', 'upper', 'lower', 'title', 'capitalize', 'string', 'reverse', 'trim', 'escape|string|length|string'])}",
+            lambda: f"({self.string(d)})|{rng.choice(['trim', 'upper', 'lower', 'title', 'capitalize', 'string', 'reverse', 'trim', 'safe', 'safe', 'escape', 'e', 'forceescape'])}",
             lambda: f"({self.string(d)}).{rng.choice(['strip', 'lstrip', 'rstrip', 'upper', 'lower', 'title', 'capitalize', 'swapcase'])}()",
             lambda: f"({self.string(d)}).strip({self.quoted()})",
             lambda: f"({self.string(d)}).replace({self.quoted()}, {self.quoted()})",
@@ -185,6 +186,11 @@ class Grammar:
             lambda: f"({self.string(d)} if {self.boolean(d)} else {self.string(d)})",
             lambda: f"({self.string(d)})|indent({rng.choice(['', '2', '3, true', 'first=true', 'width=1, blank=true', chr(39) + '> ' + chr(39)])})",
             lambda: f"({self.string(d)}) * {rng.randrange(0, 3)}",
+            lambda: f"({self.string(d)}|{rng.choice(['safe', 'e'])} + {self.string(d)})",
+            lambda: f"({self.string(d)}|safe){self.markup_method(d)}",
+            lambda: f"('<%s>&%r'|safe) % ({self.any(d)}, {self.string(d)})",
+            lambda: f"({self.string(d)}|safe).join({self.list(d)})",
+            lambda: f"[{self.string(d)}|safe]|string",
             lambda: f"({self.any(d)})|string",
             lambda: f"({rng.choice(['undefined_name', 'messages[0].nothing', self.string(d)])})|default({self.quoted()}{rng.choice(['', ', true'])})",
             lambda: f"({self.string(d)}).split({self.quoted()})[{rng.choice(['0', '-1'])}]",
@@ -196,6 +202,32 @@ class Grammar:
             lambda: f"({self.string(d)}).{rng.choice(['ljust', 'rjust', 'center', 'zfill'])}({rng.randrange(0, 12)})",
             lambda: f"({self.string(d)})|first|default('')",
         )
+
+    def markup_method(self, d):
+        return self.pick(
+            lambda: f".replace({self.quoted()}, {self.quoted()})",
+            lambda: f".split({self.quoted()})[{rng.choice(['0', '-1'])}] + {self.string(d)}",
+            lambda: f".strip({self.quoted()}) + '<'",
+            lambda: f".{rng.choice(['partition', 'rpartition'])}({self.quoted()})[{rng.randrange(3)}] + '<'",
+            lambda: f".{rng.choice(['upper', 'title', 'splitlines', 'lstrip', 'swapcase'])}()|string + '&'",
+            lambda: f".{rng.choice(['ljust', 'rjust', 'center'])}({rng.randrange(9)}, '*') + '<'",
+            lambda: f".{rng.choice(['removeprefix', 'removesuffix'])}({self.quoted()}) + '<'",
+            lambda: f"|{rng.choice(['upper', 'title', 'trim', 'reverse', 'first', 'last', 'indent', 'center(9)', 'truncate(4)', 'truncate(4, true)', 'capitalize', 'string', 'replace(`a`, `<`)', 'e', 'forceescape', 'list|join(`<`)', 'default(`x`)'])} + '<'".replace("`", "'"),
+            lambda: f"[{self.slice()}] + '<'",
+            lambda: f"[0] + '<'",
+            lambda: ".format(1) + '<'",
+            lambda: f" * 2 + {self.string(d)}",
+        )
+
+    def parsed(self, d):
+        s = json.dumps(value(), ensure_ascii=rng.random() < .5)
+        if rng.random() < .3:
+            s = rng.choice([s + " ", " " + s, s[:-1], s + "x", "1e5", "01", "1.",
+                            '{"a": 1, "b": 2, "a": 3}', '"\\ud83d\\ude00\\u0041\\/"', "[1,]", "-", ""])
+        q = rng.choice("'\"")
+        quoted = q + "".join({"\\": "\\\\", "\n": "\\n", q: "\\" + q}.get(c, c) for c in s) + q
+        return rng.choice([f"{quoted}|from_json", f"({self.any(d)}|tojson)|from_json",
+                           f"({self.string(d)})|from_json"])
 
     def integer(self, depth=0):
         if depth > 3 or rng.random() < .3:
@@ -238,6 +270,7 @@ class Grammar:
             lambda: f"{self.integer(d)} {rng.choice(['==', '!=', '<', '<=', '>', '>='])} {self.number(d)}",
             lambda: f"1 < {self.integer(d)} <= {self.integer(d)}",
             lambda: f"{self.any(d)} {rng.choice(['==', '!='])} {self.any(d)}",
+            lambda: f"({self.string(d)}) is {rng.choice(['', 'not '])}escaped",
             lambda: f"({self.any(d)}) is {rng.choice(['', 'not '])}{rng.choice(['defined', 'undefined', 'none', 'string', 'mapping', 'iterable', 'sequence', 'number', 'integer', 'float', 'boolean', 'true', 'false', 'callable'])}",
             lambda: f"{rng.choice(['undefined_name', 'messages[0].x', 'tools', 's'])} is {rng.choice(['defined', 'undefined', 'not defined'])}",
             lambda: f"({self.integer(d)}) is {rng.choice(['odd', 'even', 'divisibleby 3', 'divisibleby(2)', 'eq 4', 'in [1, 2, 3]', 'gt 3', 'sameas 1'])}",
@@ -277,6 +310,8 @@ class Grammar:
             lambda: f"({self.any(d)}, {self.any(d)})", lambda: "d.items()", lambda: "d|dictsort",
             lambda: "d|items|list", lambda: "d.values()|list", lambda: "nums|sort(reverse=true)",
             lambda: f"{self.list(d)} + {self.list(d)}" if rng.random() < .2 else "xs + nums",
+            lambda: f"({rng.choice(['none', 'undefined_name', '0', 'false', 's', self.any(d)])})|{rng.choice(['select', 'reject', 'map', 'selectattr(`a`)', 'rejectattr(`a`)', 'map(`upper`)', 'map(attribute=`a`)', 'select(`string`)'])}|list".replace("`", "'"),
+            lambda: f"[{self.parsed(d)}]",
             lambda: "messages|rejectattr('tool_calls')|list", lambda: "messages|selectattr('content')|list",
             lambda: "xs|batch(2)|list", lambda: "messages[1:]", lambda: "messages[::-1]",
         )
