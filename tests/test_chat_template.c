@@ -310,6 +310,91 @@ TEST(a_template_may_come_from_a_file_and_sees_tools)
     unlink(path);
 }
 
+/* The file's templates by name; a conversation with tools takes tool_use by itself. */
+TEST(a_file_may_have_several_templates)
+{
+    model m = {0};
+    rad_error err = {0};
+    tiny_bpe(&m.b, "gpt-2");
+    gguf_put_kv_str(&m.b, "tokenizer.chat_template",
+                    "plain:{% for m in messages %}{{ m.content }}{% endfor %}");
+    gguf_put_kv_arr(&m.b, "tokenizer.chat_templates", GGUF_STR, 2);
+    gguf_put_str(&m.b, "rag");
+    gguf_put_str(&m.b, "tool_use");
+    gguf_put_kv_str(&m.b, "tokenizer.chat_template.rag",
+                    "rag:{{ messages[0].content }}{{ 1|nix }}");
+    gguf_put_kv_str(&m.b, "tokenizer.chat_template.tool_use",
+                    "tools:{{ tools[0].name if tools }}:{{ messages[0].content }}");
+    gguf_builder_end(&m.b, NULL, 0);
+    CHECK_OK(gguf_open_memory(NULL, m.b.bytes, m.b.len, &m.file, &err));
+    CHECK_OK(tokenizer_create(NULL, m.file, &m.tok, &err));
+
+    gguf_str names[3], text;
+    CHECK(chat_template_list(m.file, names, 3) == 3 && chat_template_list(m.file, names, 1) == 3);
+    CHECK(names[0].len == 7 && memcmp(names[0].data, "default", 7) == 0);
+    CHECK_OK(chat_template_text(m.file, (gguf_str){"rag", 3}, &text, &err));
+    CHECK(text.len > 4 && memcmp(text.data, "rag:", 4) == 0);
+    CHECK(chat_template_text(m.file, (gguf_str){"nix", 3}, &text, &err) == RAD_NONE);
+
+#define HELLO "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]"
+    static const char *const cases[][4] = {
+        /* --chat-template, without tools, with tools (NULL: an error), what is unknown */
+        {NULL, "plain:hello", "tools:get:hello", ""},
+        {"auto", "plain:hello", "tools:get:hello", ""},
+        {"default", "plain:hello", NULL, ""},
+        {"tool_use", "tools::hello", "tools:get:hello", ""},
+        {"rag", NULL, NULL, "filter 'nix' (line 1)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        chat_template *c = NULL;
+        CHECKF(chat_template_create(NULL, m.file, m.tok, cases[i][0], &c, &err) == RAD_OK, "%s\n",
+               err.text);
+        CHECK(strcmp(chat_template_name(c), i < 2 ? "model" : cases[i][0]) == 0);
+        CHECK(strcmp(chat_template_unknown(c), cases[i][3]) == 0);
+        for (int tools = 0; tools < 2; tools++) {
+            const char *json = tools ? HELLO ",\"tools\":[{\"name\":\"get\"}]}" : HELLO "}";
+            const char *wanted = cases[i][1 + tools];
+            token_buf ids = {0};
+            rad_status status =
+                chat_template_encode_json(c, json, strlen(json), true, 0, &ids, &err);
+            CHECKF((status == RAD_OK) == (wanted != NULL), "%zu, %d: %s\n", i, tools, err.text);
+            char spelt[4096];
+            int controls;
+            spell(m.tok, &ids, spelt, sizeof spelt, &controls);
+            CHECKF(!wanted || strcmp(spelt, wanted) == 0, "%zu: %s\n", i, spelt);
+            token_buf_fini(&ids);
+        }
+        chat_template_destroy(c);
+    }
+    close_model(&m);
+
+    /* No default one: which there are is said. */
+    m = (model){0};
+    tiny_bpe(&m.b, "gpt-2");
+    gguf_put_kv_str(&m.b, "tokenizer.chat_template.rag", "{{ messages[0].content }}");
+    gguf_builder_end(&m.b, NULL, 0);
+    CHECK_OK(gguf_open_memory(NULL, m.b.bytes, m.b.len, &m.file, &err));
+    CHECK_OK(tokenizer_create(NULL, m.file, &m.tok, &err));
+    chat_template *c = NULL;
+    CHECK(chat_template_create(NULL, m.file, m.tok, NULL, &c, &err) == RAD_E_UNSUPPORTED);
+    CHECKF(strstr(err.text, "by name only") && strstr(err.text, "rag"), "%s\n", err.text);
+    close_model(&m);
+
+    /* A broken tool_use is an error at start, as a broken default is. */
+    m = (model){0};
+    tiny_bpe(&m.b, "gpt-2");
+    gguf_put_kv_str(&m.b, "tokenizer.chat_template", "{{ messages[0].content }}");
+    gguf_put_kv_str(&m.b, "tokenizer.chat_template.tool_use", "{% if %}");
+    gguf_builder_end(&m.b, NULL, 0);
+    CHECK_OK(gguf_open_memory(NULL, m.b.bytes, m.b.len, &m.file, &err));
+    CHECK_OK(tokenizer_create(NULL, m.file, &m.tok, &err));
+    CHECK(chat_template_create(NULL, m.file, m.tok, NULL, &c, &err) == RAD_E_FORMAT);
+    CHECKF(strstr(err.text, "tool_use") && strstr(err.text, "line 1"), "%s\n", err.text);
+    CHECK_OK(chat_template_create(NULL, m.file, m.tok, "default", &c, &err));
+    chat_template_destroy(c);
+    close_model(&m);
+}
+
 TEST(unknown_formats_roles_and_vocabularies_are_refused_in_words)
 {
     chat_template *c = NULL;

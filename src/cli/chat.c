@@ -213,7 +213,8 @@ int cmd_chat(int argc, char **argv)
          .name = "chat-template",
          .arg = "NAME",
          .target = &template,
-         .help = "chatml, llama-3, radish, or a Jinja file; default: the model file's own."},
+         .help = "chatml, llama-3, radish, the name of one of the model file's templates (radish\n"
+                 "info lists them), or a Jinja file; default: the model file's own."},
         SAMPLING_OPTIONS(&sampling, "-1"),
         MODEL_OPTIONS(&model),
         {.kind = CLI_U32,

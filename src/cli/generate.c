@@ -112,7 +112,8 @@ int cmd_generate(int argc, char **argv)
          .name = "chat-template",
          .arg = "NAME",
          .target = &o.template,
-         .help = "chatml, llama-3, radish, or a Jinja file; default: the model file's own."},
+         .help = "chatml, llama-3, radish, the name of one of the model file's templates (radish\n"
+                 "info lists them), or a Jinja file; default: the model file's own."},
         SAMPLING_OPTIONS(&sampling, "128"),
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_FLAG,

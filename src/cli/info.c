@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "gguf/quant.h"
 #include "model/weights.h"
+#include "text/chat_template.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -45,6 +46,22 @@ static void summarize(const gguf_file *file, struct summary *s)
         status = model_tensors_check(file, &config, &err);
     }
     if (status != RAD_OK && n) snprintf(s->support, sizeof s->support, "%.199s", err.text);
+    tokenizer *tok = NULL;
+    if (n && !s->support[0] && tokenizer_create(NULL, file, &tok, &err) != RAD_OK)
+        snprintf(s->support, sizeof s->support, "%.199s", err.text);
+    tokenizer_destroy(tok);
+}
+
+enum { MOST_TEMPLATES = 16 }; /* that are listed */
+
+static void print_templates(const gguf_file *file)
+{
+    gguf_str names[MOST_TEMPLATES];
+    uint32_t count =
+        RAD_MIN(chat_template_list(file, names, MOST_TEMPLATES), (uint32_t)MOST_TEMPLATES);
+    for (uint32_t i = 0; i < count; i++)
+        printf("%s%.*s", i ? ", " : "chat templates: ", (int)names[i].len, names[i].data);
+    if (count) putchar('\n');
 }
 
 static void print_text(gguf_str text, size_t most)
@@ -99,6 +116,7 @@ static void print_friendly(const char *path, const gguf_file *file, const struct
            gguf_num_tensors(file), (double)s->tensor_bytes / (1 << 20));
     printf("radish can serve it: %s%s\n", s->support[0] ? "no, " : "yes", s->support);
     if (s->traits[0]) printf("%s\n", s->traits);
+    print_templates(file);
     printf("\nmetadata:\n");
     for (uint64_t i = 0; i < gguf_num_kvs(file); i++) {
         const gguf_kv *kv = gguf_kv_at(file, i);
@@ -145,6 +163,17 @@ static json_t *json_name(gguf_str name)
     return json ? json : json_string("(not UTF-8)");
 }
 
+static json_t *json_templates(const gguf_file *file)
+{
+    gguf_str names[MOST_TEMPLATES];
+    uint32_t count =
+        RAD_MIN(chat_template_list(file, names, MOST_TEMPLATES), (uint32_t)MOST_TEMPLATES);
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < count; i++)
+        json_array_append_new(list, json_name(names[i]));
+    return list;
+}
+
 static int print_json(const char *path, const gguf_file *file, const struct summary *s)
 {
     json_t *metadata = json_object(), *tensors = json_array();
@@ -165,13 +194,13 @@ static int print_json(const char *path, const gguf_file *file, const struct summ
     }
     json_t *path_json = json_string(path);
     json_t *json = json_pack(
-        "{s:o, s:I, s:I, s:o, s:b, s:s?, s:s, s:I, s:I, s:I, s:o, s:o}", "path",
+        "{s:o, s:I, s:I, s:o, s:b, s:s?, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "path",
         path_json ? path_json : json_null(), "file_bytes", (json_int_t)gguf_file_bytes(file),
         "version", (json_int_t)gguf_version(file), "architecture", json_name(s->architecture),
         "supported", !s->support[0], "reason", s->support[0] ? s->support : NULL, "traits",
         s->traits, "num_parameters", (json_int_t)s->parameters, "tensor_bytes",
         (json_int_t)s->tensor_bytes, "num_tensors", (json_int_t)gguf_num_tensors(file), "metadata",
-        metadata, "tensors", tensors);
+        metadata, "tensors", tensors, "chat_templates", json_templates(file));
     if (!json) return cli_fail("no memory");
     json_dumpf(json, stdout, JSON_COMPACT);
     putchar('\n');
@@ -202,10 +231,21 @@ static int print_tensor(const gguf_file *file, const char *name)
     return 0;
 }
 
+static int print_template(const gguf_file *file, const char *name)
+{
+    gguf_str text;
+    rad_error err = {0};
+    rad_status status = chat_template_text(file, (gguf_str){name, strlen(name)}, &text, &err);
+    if (status == RAD_NONE) return cli_fail("there is no chat template '%s'", name);
+    if (status != RAD_OK) return cli_fail("%s", err.text);
+    fwrite(text.data, 1, text.len, stdout);
+    return 0;
+}
+
 int cmd_info(int argc, char **argv)
 {
     model_options model = {0};
-    const char *positional = NULL, *tensor = NULL;
+    const char *positional = NULL, *tensor = NULL, *template = NULL;
     bool json = false, tensors = false;
     const cli_manual manual = {
         .command = "info",
@@ -227,6 +267,11 @@ int cmd_info(int argc, char **argv)
          .arg = "NAME",
          .target = &tensor,
          .help = "Print this tensor's values instead, a row a line."},
+        {.kind = CLI_TEXT,
+         .name = "chat-template",
+         .arg = "NAME",
+         .target = &template,
+         .help = "Print this chat template instead: default, or another of those listed."},
         {.kind = CLI_FLAG,
          .name = "json",
          .target = &json,
@@ -245,6 +290,8 @@ int cmd_info(int argc, char **argv)
     code = 0;
     if (tensor)
         code = print_tensor(file, tensor);
+    else if (template)
+        code = print_template(file, template);
     else if (json)
         code = print_json(model.model, file, &s);
     else

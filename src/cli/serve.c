@@ -244,8 +244,10 @@ int cmd_serve(int argc, char **argv)
          .name = "chat-template",
          .arg = "NAME",
          .target = &engine_p.chat_template,
-         .help = "chatml, llama-3, radish, a Jinja file, or none. Default: the model file's own;\n"
-                 "one that cannot be read is an error at start. See radish render."},
+         .help = "chatml, llama-3, radish, the name of one of the model file's templates (radish\n"
+                 "info lists them), a Jinja file, or none. Default: the model file's own, and\n"
+                 "its tool_use for requests with tools; one that cannot be read is an error at\n"
+                 "start. See radish render."},
         MODEL_OPTIONS(&model),
         {.kind = CLI_HEADING, .help = "Memory and scheduling:"},
         {.kind = CLI_F64,

@@ -60,6 +60,11 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
         parts->chat = NULL; /* only an error when somebody sends messages */
         snprintf(chat_error, NAME_BYTES, "%.255s", why.text);
     }
+    const char *unknown = parts->chat ? chat_template_unknown(parts->chat) : "";
+    if (*unknown)
+        rad_log(env, RAD_LOG_WARN,
+                "chat: the template has a %s that radish has not; conversations that reach it fail",
+                unknown);
 
     const attn_backend *attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL);
     rad_dtype kv_dtype = p->dtype;

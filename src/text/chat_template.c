@@ -58,6 +58,7 @@ struct chat_template {
     rad_env env;
     const tokenizer *tok;
     jinja_template *jinja;
+    jinja_template *tools; /* for conversations with tools; NULL: the same */
     char name[256];
     char bos[MOST_PIECE + 1], eos[MOST_PIECE + 1]; /* "": the vocabulary has none */
 };
@@ -83,28 +84,84 @@ static rad_status check_markers(const tokenizer *tok, const struct format *f, ra
     return RAD_OK;
 }
 
-static rad_status parse(chat_template *t, const char *source, size_t len, const char *hint,
-                        rad_error *err)
+static rad_status parse(chat_template *t, const char *source, size_t len, jinja_template **out,
+                        const char *hint, rad_error *err)
 {
     rad_error why = {0};
-    rad_status status = jinja_parse(&t->env, source, len, &t->jinja, NULL, &why);
+    rad_status status = jinja_parse(&t->env, source, len, out, NULL, &why);
     if (!status) return RAD_OK;
     /* what the template is made of is its format; a model without any is RAD_E_UNSUPPORTED */
     if (status == RAD_E_UNSUPPORTED) status = RAD_E_FORMAT;
     return rad_fail(err, status, "%s%s", why.text, hint);
 }
 
-static rad_status from_model(chat_template *t, const gguf_file *file, rad_error *err)
+#define OWN "tokenizer.chat_template"
+
+uint32_t chat_template_list(const gguf_file *file, gguf_str *names, uint32_t room)
+{
+    const size_t len = strlen(OWN);
+    uint32_t count = 0;
+    for (uint64_t i = 0; i < gguf_num_kvs(file); i++) {
+        const gguf_kv *kv = gguf_kv_at(file, i);
+        if (kv->type != GGUF_STR || kv->key.len < len || memcmp(kv->key.data, OWN, len) != 0)
+            continue;
+        gguf_str name = {"default", 7};
+        if (kv->key.len > len) name = (gguf_str){kv->key.data + len + 1, kv->key.len - len - 1};
+        if (kv->key.len > len && (kv->key.data[len] != '.' || !name.len)) continue;
+        if (count < room) names[count] = name;
+        count++;
+    }
+    return count;
+}
+
+rad_status chat_template_text(const gguf_file *file, gguf_str name, gguf_str *text, rad_error *err)
+{
+    char key[200];
+    bool plain = name.len == 7 && memcmp(name.data, "default", 7) == 0;
+    if (name.len > 100) return RAD_NONE;
+    snprintf(key, sizeof key, OWN "%s%.*s", plain ? "" : ".", plain ? 0 : (int)name.len, name.data);
+    return gguf_get_str(file, key, text, err);
+}
+
+static rad_status no_template(const gguf_file *file, rad_error *err)
+{
+    gguf_str names[4];
+    char list[300] = "";
+    uint32_t count = chat_template_list(file, names, RAD_COUNT(names)), len = 0;
+    for (uint32_t i = 0; i < RAD_MIN(count, RAD_COUNT(names)); i++)
+        len += (uint32_t)snprintf(list + len, sizeof list - len, "%s%.*s", i ? ", " : "",
+                                  (int)RAD_MIN(names[i].len, 60u), names[i].data);
+    if (!count)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "chat: the model has no chat template (" OWN ")");
+    return rad_fail(err, RAD_E_UNSUPPORTED,
+                    "chat: the model has chat templates by name only; --chat-template picks one: "
+                    "%s",
+                    list);
+}
+
+/* One of the file's. RAD_NONE: it has none of this name. */
+static rad_status from_model(chat_template *t, const gguf_file *file, const char *name,
+                             jinja_template **out, rad_error *err)
 {
     gguf_str text;
-    rad_status status = gguf_get_str(file, "tokenizer.chat_template", &text, err);
-    if (status < 0) return status;
-    if (status == RAD_NONE)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "chat: the model has no chat template (tokenizer.chat_template)");
+    char hint[200];
+    rad_status status = chat_template_text(file, (gguf_str){name, strlen(name)}, &text, err);
+    if (status != RAD_OK) return status;
+    snprintf(hint, sizeof hint,
+             " (the model's %.60s template; --chat-template names another: one of the model's, "
+             "chatml, llama-3, radish or a file)",
+             name);
+    return parse(t, text.data, text.len, out, hint, err);
+}
+
+/* The file's default, and what it has for tools. */
+static rad_status from_model_by_itself(chat_template *t, const gguf_file *file, rad_error *err)
+{
     snprintf(t->name, sizeof t->name, "model");
-    return parse(t, text.data, text.len,
-                 " (--chat-template names another: chatml, llama-3, radish or a file)", err);
+    rad_status status = from_model(t, file, "default", &t->jinja, err);
+    if (status == RAD_NONE) return no_template(file, err);
+    if (!status) status = from_model(t, file, "tool_use", &t->tools, err);
+    return status == RAD_NONE ? RAD_OK : status;
 }
 
 static rad_status from_file(chat_template *t, const char *path, rad_error *err)
@@ -112,7 +169,8 @@ static rad_status from_file(chat_template *t, const char *path, rad_error *err)
     FILE *f = fopen(path, "rb");
     if (!f && errno == ENOENT)
         return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "chat: '%.200s' is none of auto, chatml, llama-3, radish, and no file",
+                        "chat: '%.200s' is none of auto, chatml, llama-3, radish, none of the "
+                        "model's templates, and no file",
                         path);
     if (!f) return rad_fail(err, RAD_E_IO, "chat: cannot open '%.200s': %s", path, strerror(errno));
     char *source = rad_alloc(&t->env, MOST_TEMPLATE);
@@ -128,21 +186,24 @@ static rad_status from_file(chat_template *t, const char *path, rad_error *err)
     else if (len == MOST_TEMPLATE)
         status = rad_fail(err, RAD_E_LIMIT, "chat: '%.200s' is longer than 4 MiB", path);
     else
-        status = parse(t, source, len, "", err);
+        status = parse(t, source, len, &t->jinja, "", err);
     rad_free(&t->env, source, MOST_TEMPLATE);
     return status;
 }
 
 static rad_status load(chat_template *t, const gguf_file *file, const char *name, rad_error *err)
 {
-    if (!name || strcmp(name, "auto") == 0) return from_model(t, file, err);
+    if (!name || strcmp(name, "auto") == 0) return from_model_by_itself(t, file, err);
     for (size_t i = 0; i < RAD_COUNT(formats); i++) {
         if (strcmp(name, formats[i].name) != 0) continue;
         snprintf(t->name, sizeof t->name, "%s", name);
         rad_status status = check_markers(t->tok, &formats[i], err);
-        return status ? status : parse(t, formats[i].source, strlen(formats[i].source), "", err);
+        return status ? status
+                      : parse(t, formats[i].source, strlen(formats[i].source), &t->jinja, "", err);
     }
-    return from_file(t, name, err);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    rad_status status = file ? from_model(t, file, name, &t->jinja, err) : RAD_NONE;
+    return status == RAD_NONE ? from_file(t, name, err) : status;
 }
 
 rad_status chat_template_create(const rad_env *env, const gguf_file *file, const tokenizer *tok,
@@ -170,6 +231,7 @@ void chat_template_destroy(chat_template *t)
     if (!t) return;
     rad_env env = t->env;
     jinja_destroy(t->jinja);
+    jinja_destroy(t->tools);
     rad_free(&env, t, sizeof *t);
 }
 
@@ -178,14 +240,27 @@ const char *chat_template_name(const chat_template *t)
     return t->name;
 }
 
+const char *chat_template_unknown(const chat_template *t)
+{
+    const char *unknown = jinja_unknown(t->jinja);
+    return *unknown || !t->tools ? unknown : jinja_unknown(t->tools);
+}
+
 /* ---- render ---- */
 
-static rad_status render(const chat_template *t, chat_input *in, jinja_text *out, rad_error *err)
+/* The one for this conversation. */
+static const jinja_template *pick(const chat_template *t, const chat_input *in)
+{
+    return t->tools && json_array_size(in->tools) ? t->tools : t->jinja;
+}
+
+static rad_status render(const chat_template *t, const jinja_template *jinja, chat_input *in,
+                         jinja_text *out, rad_error *err)
 {
     in->bos_token = t->bos;
     in->eos_token = t->eos;
     in->now_unix = chat_render_now();
-    return chat_render(t->jinja, in, out, NULL, err);
+    return chat_render(jinja, in, out, NULL, err);
 }
 
 /* Bytes that are not UTF-8 are let through: they are encoded as bytes. */
@@ -219,7 +294,7 @@ rad_status chat_template_render(const chat_template *t, const chat_message *mess
     *out = (jinja_text){0};
     if (!list) return rad_fail(err, RAD_E_NOMEM, "chat: no memory");
     chat_input in = {.messages = list, .add_generation_prompt = add_generation_prompt};
-    rad_status status = render(t, &in, out, err);
+    rad_status status = render(t, t->jinja, &in, out, err);
     json_decref(list);
     return status;
 }
@@ -314,12 +389,12 @@ static rad_status check_reads(const chat_template *t, const chat_input *in, rad_
         const json_t *message = json_array_get(in->messages, i);
         calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
     }
-    if (json_array_size(in->tools) && !jinja_names(t->jinja, "tools"))
+    if (json_array_size(in->tools) && !jinja_names(pick(t, in), "tools"))
         return rad_fail(err, RAD_E_INVAL,
                         "'tools': the chat template (%.100s) does not read them: the model would "
                         "not hear of them",
                         t->name);
-    if (calls && !jinja_names(t->jinja, "tool_calls"))
+    if (calls && !jinja_names(pick(t, in), "tool_calls"))
         return rad_fail(err, RAD_E_INVAL,
                         "'tool_calls': the chat template (%.100s) does not read them: the model "
                         "would not hear of them",
@@ -351,7 +426,7 @@ static rad_status check_told(const chat_template *t, const chat_input *in, const
     jinja_text other;
     without.tools = NULL;
     rad_error ignored = {0};
-    rad_status status = render(t, &without, &other, &ignored);
+    rad_status status = render(t, pick(t, in), &without, &other, &ignored);
     if (status == RAD_E_NOMEM) return rad_fail(err, status, "chat: no memory");
     bool same = !status && other.len == text->len && !memcmp(other.data, text->data, text->len);
     jinja_text_fini(&other);
@@ -376,7 +451,7 @@ rad_status chat_template_encode_json(const chat_template *t, const char *json, s
                      .add_generation_prompt = add_generation_prompt};
     jinja_text text = {0};
     rad_status status = check_reads(t, &in, err);
-    if (!status) status = render(t, &in, &text, err);
+    if (!status) status = render(t, pick(t, &in), &in, &text, err);
     if (!status) status = check_told(t, &in, &text, err);
     json_decref(root);
     if (status == RAD_E_LIMIT) status = RAD_E_INVAL;

@@ -7,11 +7,16 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
+import tiny_gguf
 from radish_e2e import (DATA, HANG, MADE, RADISH, ROOT, STORIES, TINY, check, radish, run,
                         story_golden)
+
+sys.path.append(str(ROOT / "tests/made"))
+from vocabulary import Bpe  # noqa: E402
 
 GOLDEN = story_golden()
 
@@ -59,7 +64,7 @@ def test_logits_are_golden():
 
 def test_tokenize_is_golden():
     for vocabulary in sorted(MADE.glob("vocab-*.gguf")):  # all texts are in a unit test
-        for case in json.loads(vocabulary.with_suffix(".json").read_text())[::40]:
+        for case in json.loads(vocabulary.with_suffix(".json").read_text())[::100]:
             out, _ = radish("tokenize", "-m", vocabulary, "--json", "--file", "-",
                             stdin=case["text"].encode())
             check(json.loads(out)["ids"] == case["ids"], vocabulary.name, case)
@@ -86,6 +91,27 @@ def test_info():
     out, _ = radish("info", STORIES, "--tensors")
     check("token_embd.weight" in out and "can serve it: yes" in out, out)
     check(not json.loads(radish("info", MADE / "vocab-gpt-2.gguf", "--json")[0])["supported"])
+
+
+def test_info_knows_templates_and_pre_tokenizers():
+    tiny = dict(arch="llama", layers=1, dim=32, ffn=32, heads=2, kv=2, hd=16, rope_dim=16,
+                context=64, vocab=257)
+    keys, text = Bpe([], "gpt-2").keys(), tiny_gguf.STR
+    with tempfile.TemporaryDirectory(prefix="radish-info-") as tmp:
+        path = Path(tmp) / "m.gguf"
+        tiny_gguf.write(path, {**tiny, "vocabulary": keys + [
+            ("tokenizer.chat_template", text, "{{ messages[0].content }}"),
+            ("tokenizer.chat_templates", tiny_gguf.ARR, (text, ["tool_use"])),
+            ("tokenizer.chat_template.tool_use", text, "{{ tools }}\n")]})
+        info = json.loads(radish("info", path, "--json")[0])
+        check(info["supported"] and info["chat_templates"] == ["default", "tool_use"], info)
+        check("chat templates: default, tool_use\n" in radish("info", path)[0])
+        check(radish("info", path, "--chat-template", "tool_use")[0] == "{{ tools }}\n")
+        check("no chat template 'rag'" in radish("info", path, "--chat-template", "rag", want=1)[1])
+        tiny_gguf.write(path, {**tiny, "vocabulary": [
+            (k, t, "klingon" if k == "tokenizer.ggml.pre" else v) for k, t, v in keys]})
+        info = json.loads(radish("info", path, "--json")[0])
+        check(not info["supported"] and "'klingon'" in info["reason"], info["reason"])
 
 
 def test_chat():
