@@ -306,6 +306,21 @@ static const tiny_model p1_qwen3 = {.arch = "qwen3",
                                     .context = CONTEXT,
                                     .tied = true};
 
+static const tiny_model p1_moe = {.arch = "qwen3moe",
+                                  .vocab = 200,
+                                  .layers = 3,
+                                  .dim = 64,
+                                  .ffn = 96,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = 16,
+                                  .v_head_dim = 16,
+                                  .rope_dim = 16,
+                                  .context = CONTEXT,
+                                  .experts = 9,
+                                  .used = 3,
+                                  .expert_ffn = 64};
+
 /* The writer is the caller's to end after the file. */
 static inline gguf_file *p1_open(const tiny_model *m, tiny_writer *writer)
 {

@@ -192,6 +192,25 @@ static void note_left_out(void *user, rad_log_level level, const char *text)
     if (strstr(text, "left out")) snprintf(user, 256, "%s", text);
 }
 
+/* Experts that a file names and does not have, or not in this number. */
+TEST(mixtures_that_make_no_sense_are_refused)
+{
+    static const change changes[] = {
+        {.key = "expert_count", .value = 8, .words = {"llama.expert_used_count", "missing"}},
+        {.key = "expert_count", .value = 1u << 20, .words = {"llama.expert_count", "1 to"}},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        change c = changes[i];
+        c.want = RAD_E_FORMAT;
+        if (i) c.words[1] = "expected";
+        check_change("llama", &c);
+    }
+    check_change("qwen3", &(change){.key = "expert_count",
+                                    .value = 8,
+                                    .want = RAD_E_UNSUPPORTED,
+                                    .words = {"qwen3.expert_count = 8"}});
+}
+
 /* Those of a head that predicts further tokens: here the second of two layers. */
 TEST(layers_of_next_token_prediction_are_left_out)
 {
@@ -260,7 +279,6 @@ TEST(what_we_do_not_have_is_refused_by_name)
         {.key = "general.architecture", .text = "a\nb\x80", .words = {"a?b?"}},
         {.key = "rope.scaling.type", .text = "ntk", .words = {"ntk", "llama.rope.scaling.type"}},
         {.key = "rope.scaling.yarn_log_multiplier", .value = 2, .words = {"yarn_log_multiplier"}},
-        {.key = "expert_count", .value = 8, .words = {"llama.expert_count = 8"}},
         {.key = "attention.causal", .value = 0, .words = {"llama.attention.causal = 0"}},
         {.key = "attention.clamp_kqv", .value = 3, .words = {"clamp_kqv = 3"}},
         {.key = "attn_logit_softcapping", .value = 3, .words = {"softcapping = 3"}},

@@ -154,6 +154,11 @@ TEST(a_tiny_qwen3_gives_the_same_bits_warm_and_cold)
     run_tiny(&p1_qwen3, FAULT_NONE, num_histories());
 }
 
+TEST(a_tiny_mixture_of_experts_gives_the_same_bits_warm_and_cold)
+{
+    run_tiny(&p1_moe, FAULT_NONE, num_histories());
+}
+
 /* Whose layers, all or some, see 40 or 70 tokens: Mistral, phi3, gemma2, gemma3, OLMo 3. */
 static const tiny_model windowed[] = {{.arch = "llama",
                                        .vocab = 300,
@@ -281,7 +286,7 @@ TEST(amx_gives_the_same_bits_warm_and_cold)
 {
     static const char emulated[] = "amx-emulated";
     SKIP_UNLESS(gear_attn_cpu(emulated), "there is no AVX512_BF16, which emulated attention needs");
-    const tiny_model *models[] = {&p1_llama, &p1_qwen3};
+    const tiny_model *models[] = {&p1_llama, &p1_qwen3, &p1_moe};
     uint32_t n = RAD_MIN(num_histories(), (uint32_t)test_scale(10, 1000));
     for (size_t i = 0; i < RAD_COUNT(models); i++) {
         tiny_writer writer;

@@ -37,11 +37,17 @@ typedef struct tiny_model {
     uint32_t pattern;     /* sliding_window_pattern: 1 a period of 3, 2 a bool for each layer */
     float temperature;    /* mistral3: attention.temperature_scale */
     float log_multiplier; /* mistral3: rope.scaling.yarn_log_multiplier */
-    bool arrays;          /* heads and widths as arrays, widths that differ */
-    bool rope_freqs;      /* a tensor of divisors */
-    bool longrope;        /* two of them */
-    bool quantised;       /* matrices in quantised types that differ within a layer */
-    bool with_vocab;      /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
+    uint32_t experts, used, expert_ffn, shared_ffn; /* expert_count ...; 0 = no such key */
+    uint32_t dense;                                 /* leading_dense_block_count */
+    uint32_t gating;                                /* expert_gating_func */
+    float expert_scale;                             /* expert_weights_scale */
+    int normed;       /* expert_weights_norm: 1 yes, -1 no, 0 no such key */
+    bool flat_router; /* all its weights are 0: every choice is a tie */
+    bool arrays;      /* heads and widths as arrays, widths that differ */
+    bool rope_freqs;  /* a tensor of divisors */
+    bool longrope;    /* two of them */
+    bool quantised;   /* matrices in quantised types that differ within a layer */
+    bool with_vocab;  /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
 } tiny_model;
 
 enum { TINY_BPE_TOKENS = 256 + TINY_MERGES - 1 + TINY_SPECIALS };
@@ -52,6 +58,9 @@ typedef struct tiny_writer {
     uint64_t *state;
     uint8_t *data;
     size_t len, cap;
+    uint32_t many; /* matrices in the next tensors, which then have three dimensions; 0: one */
+    float gain;    /* of their numbers */
+    bool plain;    /* they are of f32 */
 } tiny_writer;
 
 static inline const char *tiny_key(const tiny_writer *w, const char *name)
@@ -134,8 +143,10 @@ static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t col
                {GGML_Q5_K, 256, 176, 0, 63 * 15, 15},  {GGML_Q6_K, 256, 210, 208, 128 * 32, 0},
                {GGML_Q6_K, 256, 210, 208, 128 * 32, 0}};
     size_t i = test_random(w->state) % (cols % 256 ? 3 : RAD_COUNT(all));
-    gguf_put_tensor(&w->b, name, all[i].type, 2, (uint64_t[]){cols, rows}, w->len);
-    for (size_t b = 0; b < (size_t)cols * rows / all[i].values; b++) {
+    const size_t many = w->many ? w->many : 1;
+    gguf_put_tensor(&w->b, name, all[i].type, w->many ? 3 : 2, (uint64_t[]){cols, rows, many},
+                    w->len);
+    for (size_t b = 0; b < (size_t)cols * rows * many / all[i].values; b++) {
         uint8_t block[256];
         uint16_t d = f16_from_f32(scale / all[i].most);
         uint16_t min = f16_from_f32(scale / all[i].most * all[i].min);
@@ -160,16 +171,22 @@ static inline void tiny_tensor(tiny_writer *w, const char *name, uint32_t layer,
         snprintf(full, sizeof full, "blk.%u%s", layer, rest + 2);
     else
         snprintf(full, sizeof full, "%s", name);
-    if (rows && w->m->quantised && cols % 32 == 0) {
+    if (rows && w->m->quantised && cols % 32 == 0 && !w->plain) {
         tiny_quantised(w, full, cols, rows, 3 / sqrtf((float)cols));
         return;
     }
     uint32_t type = GGML_F32;
     if (rows && test_random(w->state) % 2) type = GGML_BF16;
     if (rows && cols % 32 == 0 && test_random(w->state) % 2) type = GGML_Q8_0;
-    gguf_put_tensor(&w->b, full, type, rows ? 2 : 1, (uint64_t[]){cols, rows}, w->len);
-    size_t count = (size_t)cols * (rows ? rows : 1);
-    float scale = 1.7f / sqrtf((float)cols);
+    if (w->plain) type = GGML_F32;
+    const size_t many = w->many ? w->many : 1;
+    gguf_put_tensor(&w->b, full, type,
+                    w->many ? 3
+                    : rows  ? 2
+                            : 1,
+                    (uint64_t[]){cols, rows, many}, w->len);
+    size_t count = (size_t)cols * (rows ? rows : 1) * many;
+    float scale = w->gain * 1.7f / sqrtf((float)cols);
     for (size_t i = 0; i < count; i++) {
         float value = rows ? tiny_number(w->state) * scale : middle + tiny_number(w->state) / 4;
         uint32_t bits;
@@ -209,6 +226,19 @@ static inline void tiny_keys(tiny_writer *w)
     tiny_f32(w, "attention.scale", m->attn_scale);
     tiny_f32(w, "attn_logit_softcapping", m->attn_cap);
     tiny_f32(w, "final_logit_softcapping", m->final_cap);
+    tiny_f32(w, "expert_weights_scale", m->expert_scale);
+    const struct {
+        const char *name;
+        uint32_t value;
+    } experts[] = {{"expert_count", m->experts},
+                   {"expert_used_count", m->used},
+                   {"expert_feed_forward_length", m->expert_ffn},
+                   {"expert_shared_feed_forward_length", m->shared_ffn},
+                   {"leading_dense_block_count", m->dense},
+                   {"expert_gating_func", m->gating}};
+    for (size_t i = 0; i < RAD_COUNT(experts); i++)
+        if (experts[i].value) tiny_u32(w, experts[i].name, experts[i].value);
+    if (m->normed) tiny_bool(w, "expert_weights_norm", m->normed > 0);
     tiny_f32(w, "embedding_scale", m->embedding_scale);
     tiny_f32(w, "residual_scale", m->residual_scale);
     tiny_f32(w, "logit_scale", m->logit_scale);
@@ -230,6 +260,34 @@ static inline void tiny_keys(tiny_writer *w)
     }
 }
 
+/* Of one expert. */
+static inline uint32_t tiny_expert_ffn(const tiny_model *m)
+{
+    if (m->expert_ffn) return m->expert_ffn;
+    return tiny_is(m, "qwen2moe qwen3moe") ? m->ffn / m->used : m->ffn;
+}
+
+static inline void tiny_experts(tiny_writer *w, uint32_t l)
+{
+    const tiny_model *m = w->m;
+    const uint32_t ffn = tiny_expert_ffn(m), shared = m->shared_ffn;
+    w->gain = m->flat_router ? 0 : 3; /* so that choices are clear */
+    w->plain = true;
+    tiny_tensor(w, "blk.%u.ffn_gate_inp.weight", l, m->dim, m->experts, 0);
+    w->gain = 1;
+    w->plain = false;
+    w->many = m->experts;
+    tiny_tensor(w, "blk.%u.ffn_gate_exps.weight", l, m->dim, ffn, 0);
+    tiny_tensor(w, "blk.%u.ffn_up_exps.weight", l, m->dim, ffn, 0);
+    tiny_tensor(w, "blk.%u.ffn_down_exps.weight", l, ffn, m->dim, 0);
+    w->many = 0;
+    if (tiny_is(m, "qwen2moe")) tiny_tensor(w, "blk.%u.ffn_gate_inp_shexp.weight", l, m->dim, 0, 0);
+    if (!shared) return;
+    tiny_tensor(w, "blk.%u.ffn_gate_shexp.weight", l, m->dim, shared, 0);
+    tiny_tensor(w, "blk.%u.ffn_up_shexp.weight", l, m->dim, shared, 0);
+    tiny_tensor(w, "blk.%u.ffn_down_shexp.weight", l, shared, m->dim, 0);
+}
+
 static inline void tiny_layer(tiny_writer *w, uint32_t l)
 {
     const tiny_model *m = w->m;
@@ -246,12 +304,13 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.attn_k.weight", l, m->dim, k, 0);
         tiny_tensor(w, "blk.%u.attn_v.weight", l, m->dim, v, 0);
     }
-    if (tiny_is(m, "qwen2")) {
+    if (tiny_is(m, "qwen2 qwen2moe")) {
         tiny_tensor(w, "blk.%u.attn_q.bias", l, q, 0, 0);
         tiny_tensor(w, "blk.%u.attn_k.bias", l, k, 0, 0);
         tiny_tensor(w, "blk.%u.attn_v.bias", l, v, 0, 0);
     }
-    const bool of_heads = tiny_is(m, "qwen3 qwen3vl gemma3"), of_rows = tiny_is(m, "olmo2");
+    const bool of_heads = tiny_is(m, "qwen3 qwen3vl qwen3moe gemma3"),
+               of_rows = tiny_is(m, "olmo2 olmoe");
     if (of_heads || of_rows) {
         tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, of_rows ? q : m->head_dim, 0, 1);
         tiny_tensor(w, "blk.%u.attn_k_norm.weight", l, of_rows ? k : m->head_dim, 0, 1);
@@ -259,15 +318,19 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     tiny_tensor(w, "blk.%u.attn_output.weight", l, m->heads * m->v_head_dim, m->dim, 0);
     if (post_norms) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1);
     if (pre_norms) tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
-    if (!phi3) tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, ffn, 0);
-    tiny_tensor(w, "blk.%u.ffn_up.weight", l, m->dim, ffn * (phi3 ? 2 : 1), 0);
-    tiny_tensor(w, "blk.%u.ffn_down.weight", l, ffn, m->dim, 0);
+    if (m->experts && l >= m->dense) {
+        tiny_experts(w, l);
+    } else {
+        if (!phi3) tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, ffn, 0);
+        tiny_tensor(w, "blk.%u.ffn_up.weight", l, m->dim, ffn * (phi3 ? 2 : 1), 0);
+        tiny_tensor(w, "blk.%u.ffn_down.weight", l, ffn, m->dim, 0);
+    }
     if (post_norms) tiny_tensor(w, "blk.%u.post_ffw_norm.weight", l, m->dim, 0, 1);
 }
 
 static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_t *state)
 {
-    *w = (tiny_writer){.m = m, .state = state};
+    *w = (tiny_writer){.m = m, .state = state, .gain = 1};
     if (m->with_vocab)
         tiny_bpe(&w->b, NULL);
     else

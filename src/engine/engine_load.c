@@ -33,7 +33,9 @@ static uint64_t row_bytes(const model_config *c, uint32_t context)
 {
     uint64_t lines = c->sliding_window ? 2ull * context : context; /* window rows, too */
     const config_widths most = config_widest(c);
+    const experts_config *x = &c->experts;
     uint64_t numbers = lines + c->vocab_size + 3ull * c->dim + 3ull * most.ffn + 2ull * most.qkv;
+    if (x->count) numbers += x->used * (2ull * c->dim + 3ull * x->dim) + 2ull * x->count + c->dim;
     return numbers * sizeof(float);
 }
 

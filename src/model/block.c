@@ -26,7 +26,7 @@ static void norm_row(const step *s, uint32_t i)
         s->m->ops->rms_norm(norm, x, s->norm_weight, dim, s->c->rms_eps);
     else
         memcpy(norm, x, dim * sizeof *x);
-    gemm_round_row(s->reader, norm, i, s->b->gemm_scratch);
+    if (s->reader) gemm_round_row(s->reader, norm, i, s->b->gemm_scratch);
 }
 
 void block_norm(step *s, const float *weight, const gemm_weight *reader)
@@ -49,7 +49,7 @@ bool block_adds_at_once(const step *s, const float *post_norm)
 }
 
 /* x += scale * rms(norm) */
-static void add_row(const step *s, uint32_t i)
+void block_add_row(const step *s, uint32_t i)
 {
     const uint32_t dim = s->c->dim;
     const float scale = s->c->residual_scale;
@@ -63,7 +63,7 @@ static void add_row(const step *s, uint32_t i)
 void block_add(step *s, const float *post_norm)
 {
     s->norm_weight = post_norm;
-    block_for_rows(s, add_row);
+    block_for_rows(s, block_add_row);
 }
 
 void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, void *rounded,

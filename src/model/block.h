@@ -3,6 +3,7 @@
  *
  *     block_attention.c   grouped-query attention
  *     block_ffn.c         a gated feed-forward block
+ *     block_moe.c         a mixture of such blocks
  *
  * A block reads rms(x) and adds to x. Matrix products and attention parallelise themselves; what
  * lies between works on rows, a few per tile. Rows are rounded for the product that reads them
@@ -36,7 +37,7 @@ typedef struct step {
 /* Calls `row` for each of the step's rows. */
 void block_for_rows(step *s, void (*row)(const step *, uint32_t));
 
-/* b->norm = rms(x), and rounded for `reader`; without a weight x as it is. */
+/* b->norm = rms(x), and rounded for `reader` unless NULL; without a weight x as it is. */
 void block_norm(step *s, const float *weight, const gemm_weight *reader);
 
 /* out = the reader . what block_norm left */
@@ -46,6 +47,7 @@ void block_gemm_of_norm(const step *s, float *out);
  * block_add does that (a post-norm, unless NULL; the residual scale) and adds it. */
 bool block_adds_at_once(const step *s, const float *post_norm);
 void block_add(step *s, const float *post_norm);
+void block_add_row(const step *s, uint32_t row); /* one row of it; the norm is s->norm_weight */
 
 /* x += w . in, by these two; `in` is rounded where `rounded` is NULL. */
 void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, void *rounded,
@@ -56,6 +58,8 @@ void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, vo
 rad_status block_attention_check(const step *s, rad_error *err);
 rad_status block_attention(step *s, rad_error *err);
 void block_attention_project(step *s);
+gemm_glu *block_glu(const step *s);
 void block_ffn(step *s);
+void block_moe(step *s);
 
 #endif

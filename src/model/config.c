@@ -118,6 +118,7 @@ rad_status model_config_read(const gguf_file *file, uint32_t context, model_conf
     status = config_read_layers(&r, &c);
     if (status == RAD_OK) status = config_read_rope(&r, context, &c);
     if (status != RAD_OK) return status;
+    config_read_experts(&r, &c);
     read_scales(&r, &c);
     if (r.status != RAD_OK) return r.status;
     status = read_vocab(&r, &c);

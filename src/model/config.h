@@ -18,8 +18,9 @@ typedef enum rope_kind {
 } rope_kind;
 
 typedef enum ffn_kind {
-    FFN_SWIGLU, /* silu(gate) * up */
-    FFN_GEGLU   /* gelu(gate) * up, the form with tanh */
+    FFN_SWIGLU,        /* silu(gate) * up */
+    FFN_GEGLU,         /* gelu(gate) * up, the form with tanh */
+    FFN_SWIGLU_CLAMPED /* g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up within -7..7 */
 } ffn_kind;
 
 /* Which layers look no further back than the sliding window, if the file sets one. */
@@ -49,15 +50,18 @@ typedef enum experts_where {
     EXPERTS_ALWAYS
 } experts_where;
 
+typedef enum shared_expert {
+    SHARED_NEVER,
+    SHARED_MAYBE, /* where the key expert_shared_feed_forward_length is > 0 */
+    SHARED_GATED  /* always, times the sigmoid of a product of its own */
+} shared_expert;
+
 /* What a router makes of its scores. */
 typedef enum router_kind {
     ROUTER_SOFTMAX = 1, /* GGUF's numbers: softmax over all experts, the largest are chosen */
     ROUTER_SIGMOID = 2,
     ROUTER_SOFTMAX_OF_CHOSEN = 3 /* the largest scores are chosen, softmax over those */
 } router_kind;
-
-struct config_reader;
-struct model_config;
 
 /* What one family does unlike the first: RMS norms before attention and feed-forward,
  * which are added to the residual stream. */
@@ -72,6 +76,9 @@ typedef struct model_arch {
     uint32_t no_rope_period; /* the last of so many layers does not rotate; 0 = all do */
     qk_norm qk_norm;
     bool qkv_bias;        /* added to q, k and v */
+    bool biases;          /* the same, and to what attention adds, to routers and in experts */
+    bool sinks;           /* each head has one more score, which takes weight and has no value */
+    bool late_ffn_norm;   /* the feed-forward's norm is called post_attention_norm */
     bool fused;           /* q, k, v are one tensor (attn_qkv); gate and up too (ffn_up) */
     bool no_pre_norms;    /* attention and feed-forward read the residual stream as it is */
     bool post_norms;      /* RMS norm of what attention and feed-forward add */
@@ -83,9 +90,10 @@ typedef struct model_arch {
     uint32_t layers_of_dim; /* the model of so many layers scales q . k by dim / heads, which its
                              * files do not say */
     experts_where experts;
+    bool ffn_of_all; /* feed_forward_length is that of all used experts together */
     router_kind router;
-    bool raw_weights; /* the chosen weights are not divided by their sum */
-    bool shared_gate; /* the shared expert has a sigmoid gate */
+    bool raw_weights;     /* the chosen weights are not divided by their sum */
+    shared_expert shared; /* an expert that every token uses */
 } model_arch;
 
 /* How RoPE was stretched past the context it was trained on. Rotation i of a head turns by
@@ -134,8 +142,9 @@ typedef struct experts_config {
     uint32_t dim;        /* ffn_dim of one */
     uint32_t shared_dim; /* of the expert that every token uses; 0 = there is none */
     router_kind router;
-    bool normed; /* the chosen weights are divided by their sum */
-    float scale; /* and multiplied by this */
+    bool select_bias; /* scores plus a bias are what is chosen by */
+    bool normed;      /* the chosen weights are divided by their sum */
+    float scale;      /* and multiplied by this */
 } experts_config;
 
 typedef struct model_config {

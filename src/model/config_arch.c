@@ -5,7 +5,10 @@
 #include <stdio.h>
 
 static const model_arch archs[] = {
-    {.name = "llama", .rope = ROPE_INTERLEAVED, .window = WINDOW_ALL}, /* Mistral has a window */
+    {.name = "llama", /* Mistral has a window, Mixtral experts */
+     .rope = ROPE_INTERLEAVED,
+     .window = WINDOW_ALL,
+     .experts = EXPERTS_MAYBE},
     {.name = "qwen2", .rope = ROPE_NEOX, .qkv_bias = true},
     {.name = "qwen3", .rope = ROPE_NEOX, .qk_norm = QK_NORM_HEAD},
     {.name = "phi3", .rope = ROPE_NEOX, .window = WINDOW_ALL, .fused = true},
@@ -30,6 +33,11 @@ static const model_arch archs[] = {
      .scale_embedding = true,
      .layers_of_dim = 62},
     {.name = "granite", .rope = ROPE_INTERLEAVED, .scales = true},
+    {.name = "granitemoe",
+     .rope = ROPE_INTERLEAVED,
+     .scales = true,
+     .experts = EXPERTS_ALWAYS,
+     .shared = SHARED_MAYBE},
     {.name = "mistral3", .rope = ROPE_INTERLEAVED, .q_temperature = true},
     {.name = "olmo2", /* with a window it is OLMo 3 */
      .rope = ROPE_NEOX,
@@ -39,6 +47,23 @@ static const model_arch archs[] = {
      .qk_norm = QK_NORM_ROW,
      .no_pre_norms = true,
      .post_norms = true},
+    {.name = "olmoe",
+     .rope = ROPE_NEOX,
+     .qk_norm = QK_NORM_ROW,
+     .experts = EXPERTS_ALWAYS,
+     .raw_weights = true},
+    {.name = "qwen2moe",
+     .rope = ROPE_NEOX,
+     .qkv_bias = true,
+     .experts = EXPERTS_ALWAYS,
+     .ffn_of_all = true,
+     .raw_weights = true,
+     .shared = SHARED_GATED},
+    {.name = "qwen3moe",
+     .rope = ROPE_NEOX,
+     .qk_norm = QK_NORM_HEAD,
+     .experts = EXPERTS_ALWAYS,
+     .ffn_of_all = true},
     {.name = "qwen3vl", .rope = ROPE_NEOX, .qk_norm = QK_NORM_HEAD, .rope_sections = true},
     {.name = "smollm3", .rope = ROPE_INTERLEAVED, .no_rope_period = 4},
 };

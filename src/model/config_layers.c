@@ -148,7 +148,7 @@ config_widths config_widest(const model_config *c)
         w.v = RAD_MAX(w.v, layer_v_dim(l));
         w.attn = RAD_MAX(w.attn, layer_attn_dim(l));
         w.qkv = RAD_MAX(w.qkv, layer_qkv_dim(l));
-        w.ffn = RAD_MAX(w.ffn, l->ffn_dim);
+        w.ffn = RAD_MAX(w.ffn, l->experts ? c->experts.shared_dim : l->ffn_dim);
     }
     return w;
 }

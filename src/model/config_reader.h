@@ -53,6 +53,9 @@ rad_status config_find_arch(const gguf_file *file, const model_arch **out, rad_e
  * the model's alone is set, but for the tables. */
 rad_status config_read_layers(config_reader *r, model_config *c);
 
+/* config_experts.c: how many there are, how they are chosen; the layers that are mixtures. */
+void config_read_experts(config_reader *r, model_config *c);
+
 /* config_rope.c: rope.* into c->ropes; c->rope_dim and context_length are set. */
 rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c);
 

@@ -37,7 +37,7 @@ static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_
     size_t most = gemm_scratch_bytes(w->output, max_logits);
     for (uint32_t i = 0; i < w->config.num_layers; i++) {
         const layer_weights *l = &w->layers[i];
-        const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up};
+        const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up, l->shared_gate_up};
         for (size_t k = 0; k < RAD_COUNT(all); k++)
             if (all[k]) most = RAD_MAX(most, gemm_scratch_bytes(all[k], max_tokens));
     }
@@ -48,10 +48,58 @@ static size_t ffn_scratch_bytes(const model_weights *w, uint32_t max_tokens)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < w->config.num_layers; i++) {
-        const gemm_weight *down = w->layers[i].ffn_down;
+        const layer_weights *l = &w->layers[i];
+        const gemm_weight *down = l->ffn_down ? l->ffn_down : l->shared_down;
         if (down) most = RAD_MAX(most, gemm_scratch_bytes(down, max_tokens));
     }
     return most;
+}
+
+/* Where a mixture's buffers begin, from the arena's start; 0 for those that the model lacks. */
+typedef struct moe_places {
+    size_t scores, choices, rows, chosen, items, x, wide, out, shared, shared_weight, scratch, then;
+} moe_places;
+
+static moe_places take_moe(const model_weights *w, uint32_t max_tokens, size_t *used)
+{
+    const experts_config *x = &w->config.experts;
+    const size_t f = sizeof(float), row = w->config.dim * f;
+    const layer_weights *l = w->layers;
+    moe_places at = {0};
+    for (uint32_t i = 0; i < w->config.num_layers && !l->router; i++)
+        l++;
+    if (!x->count || l == w->layers + w->config.num_layers) return at;
+    at.scores = take(used, max_tokens, 2 * x->count * f);
+    at.choices = take(used, max_tokens, x->used * sizeof(block_choice));
+    at.rows = take(used, x->count, sizeof(uint32_t));
+    at.chosen = take(used, x->count, sizeof(uint32_t));
+    at.items = take(used, x->count, sizeof(gemm_item));
+    if (gemm_weight_type(l->expert_gate_up[0]) == GEMM_F32)
+        at.x = take(used, max_tokens, x->used * row);
+    at.wide = take(used, max_tokens, (size_t)x->used * 2 * x->dim * f);
+    at.out = take(used, max_tokens, x->used * row);
+    if (x->shared_dim) at.shared = take(used, max_tokens, row);
+    at.shared_weight = take(used, max_tokens, f);
+    at.scratch = take(used, max_tokens, gemm_scratch_bytes(l->expert_gate_up[0], x->used));
+    at.then = take(used, max_tokens, gemm_scratch_bytes(l->expert_down[0], x->used));
+    return at;
+}
+
+static forward_moe moe_at(char *base, const moe_places *at)
+{
+    if (!at->choices) return (forward_moe){0};
+    return (forward_moe){.scores = (float *)(base + at->scores),
+                         .choices = (block_choice *)(base + at->choices),
+                         .rows = (uint32_t *)(base + at->rows),
+                         .chosen = (uint32_t *)(base + at->chosen),
+                         .items = (gemm_item *)(base + at->items),
+                         .x = at->x ? (float *)(base + at->x) : NULL,
+                         .wide = (float *)(base + at->wide),
+                         .out = (float *)(base + at->out),
+                         .shared = (float *)(base + at->shared),
+                         .shared_weight = (float *)(base + at->shared_weight),
+                         .scratch = base + at->scratch,
+                         .then_scratch = base + at->then};
 }
 
 rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint32_t max_tokens,
@@ -75,6 +123,8 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     size_t ffn_scratch = take(&used, 1, ffn_scratch_bytes(w, max_tokens));
     size_t freqs = take(&used, c->num_ropes * (c->rope_dim / 2), sizeof(double));
 
+    const moe_places moe = take_moe(w, max_tokens, &used);
+
     /* Not rad_alloc: everything is written before it is read, and pages that no batch
      * is large enough for are never touched. */
     b.bytes = used;
@@ -95,6 +145,7 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     b.gemm_scratch = base + scratch;
     b.ffn_scratch = base + ffn_scratch;
     b.freqs = (double *)(base + freqs);
+    b.moe = moe_at(base, &moe);
     for (uint32_t r = 0; r < c->num_ropes; r++)
         rope_freqs(b.freqs + r * (c->rope_dim / 2), c->ropes[r].base, c->rope_dim,
                    &c->ropes[r].scaling, c->ropes[r].scaling.divisors ? w->rope_divisors : NULL);
@@ -170,7 +221,7 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
         if (i + 1 == c->num_layers) keep_logits_rows(&s);
         if (!s.rows) return RAD_OK;
         block_attention_project(&s);
-        block_ffn(&s);
+        (s.l->experts ? block_moe : block_ffn)(&s);
     }
     block_norm(&s, w->output_norm, w->output);
     block_gemm_of_norm(&s, s.b->logits);

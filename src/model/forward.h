@@ -12,6 +12,29 @@
 /* Memory of a step, allocated once for max_tokens. Per token, in floats:
  *
  *     x    | norm | wide: qkv, then attention's output, then gate|up | q | k | v | rope */
+/* A token's choice of an expert. */
+typedef struct block_choice {
+    uint32_t expert;
+    uint32_t place; /* of its row among all choices, by expert */
+    float weight;
+} block_choice;
+
+/* Of a mixture of experts; `pairs` is max_tokens * used. */
+typedef struct forward_moe {
+    float *scores;         /* [max_tokens][2][count] */
+    block_choice *choices; /* [max_tokens][used], by rank */
+    uint32_t *rows;        /* [count] */
+    uint32_t *chosen;      /* [count] the expert of each item */
+    gemm_item *items;      /* [count] */
+    float *x;              /* [pairs][dim], or NULL: products read rounded rows */
+    float *wide;           /* [pairs][2 * experts.dim] */
+    float *out;            /* [pairs][dim] */
+    float *shared;         /* [max_tokens][dim], and its weight: */
+    float *shared_weight;  /* [max_tokens] */
+    void *scratch;         /* rounded rows of all pairs, for gates and ups, */
+    void *then_scratch;    /* and for downs */
+} forward_moe;
+
 typedef struct forward_buffers {
     uint32_t max_tokens;
     uint32_t max_logits; /* <= max_tokens */
@@ -27,7 +50,8 @@ typedef struct forward_buffers {
     void *gemm_scratch; /* rounded rows of what the next product reads, */
     void *ffn_scratch;  /* and of what ffn_down reads */
     double *freqs;      /* [num_ropes][rope_dim / 2] */
-    void *memory;       /* all of the above */
+    forward_moe moe;
+    void *memory; /* all of the above */
     size_t bytes;
 } forward_buffers;
 

@@ -11,6 +11,9 @@
  * A stack of parts of different types is one product: its panels are counted through, and a
  * unit begins with finding the part that has its panel.
  *
+ * Several products that run together (gemm_run_items: the experts of a mixture) are one region,
+ * their units counted through; which weight and rows a unit has is looked up when it begins.
+ *
  * Few rows are a matter of reading W. Each thread goes over a range of panels of its own,
  * in order, and fetches ahead of what it works on, a few KB or a chunk: at the end of its range
  * the first of its range in the weight that runs next. So the next product begins with what
@@ -72,7 +75,9 @@ typedef struct gemm_job {
     bool accumulate;
     gemm_glu *glu;           /* gated units only, as are: */
     const gemm_weight *then; /* what reads glu(gate, up), */
-    char *then_rounded;      /* and where */
+    char *then_rounded;      /* and where, */
+    const float *bias;       /* and what is added before, or NULL */
+    const char *after;       /* of one among several: what comes next */
 } gemm_job;
 
 /* `count` values of a row from column `first` on, for rows of scratch memory that begin at
@@ -208,6 +213,7 @@ static const char *after_unit(const gemm_job *job, uint32_t unit, uint32_t threa
 {
     const gemm_weight *w = job->w, *next = w->next;
     uint32_t units = num_units(w, job->glu), threads = job->num_threads;
+    if (job->after) return job->after;
     if (job->num_blocks > 1) return unit_start(w, RAD_MIN(unit + threads, units - 1));
     uint32_t begin = compute_pool_near(units, threads, thread);
     uint32_t end = compute_pool_near(units, threads, thread + 1);
@@ -277,9 +283,13 @@ static void gemm_unit(void *arg, uint32_t unit, uint32_t thread)
 /* One row of gates beside their ups, `count` of each from column `first` on, becomes what
  * `then` reads. */
 static void glu_part(const gemm_job *job, uint32_t row, uint32_t first, uint32_t count, float *gate,
-                     const float *up)
+                     float *up)
 {
     const gemm_weight *then = job->then;
+    for (uint32_t i = 0; job->bias && i < count; i++) {
+        gate[i] += job->bias[first + i];
+        up[i] += job->bias[then->k + first + i];
+    }
     job->glu(gate, up, count);
     if (then->type != GEMM_F32)
         round_part(then, gate, first, count,
@@ -450,4 +460,109 @@ void gemm_run_glu(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, 
         job.glu = glu;
         compute_pool_run(pool, (m + ROUND_ROWS - 1) / ROUND_ROWS, glu_rows, &job);
     }
+}
+
+/* ---- several products at once ---- */
+
+typedef struct items_job {
+    gemm_item *items;
+    uint32_t num_items, num_units;
+    size_t ldx, ldo;
+    gemm_glu *glu; /* NULL: not gated */
+    bool by_panel; /* gates beside their ups */
+    char *scratch, *then_scratch;
+    compute_pool *pool;
+} items_job;
+
+static gemm_job job_of_item(const items_job *all, const gemm_item *item)
+{
+    const gemm_weight *w = item->w, *then = item->then;
+    gemm_job job = make_job(w, item->x, all->ldx, item->rows, item->out, all->ldo, all->pool,
+                            all->scratch + item->first * rounded_pitch(w, w->type));
+    if (!all->glu) return job;
+    job.then = then;
+    job.then_rounded = all->then_scratch + item->first * rounded_pitch(then, then->type);
+    job.bias = item->bias;
+    if (all->by_panel) job.glu = all->glu;
+    return job;
+}
+
+/* The item that has the unit: the last one that begins at it or before. */
+static const gemm_item *item_of_unit(const items_job *all, uint32_t unit)
+{
+    uint32_t low = 0, high = all->num_items;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (all->items[middle].unit <= unit)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &all->items[low];
+}
+
+static void item_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    const items_job *all = arg;
+    const gemm_item *item = item_of_unit(all, unit), *next = item;
+    gemm_job job = job_of_item(all, item);
+    uint32_t panel = unit + 1 - item->unit;
+    if (next + 1 < all->items + all->num_items && (next + 1)->unit == unit + 1) {
+        next++;
+        panel = 0;
+    }
+    panel = RAD_MIN(panel / job.num_blocks, num_units(next->w, job.glu) - 1);
+    job.after = unit_start(next->w, panel);
+    (job.glu ? glu_unit : gemm_unit)(&job, unit - item->unit, thread);
+}
+
+/* Of gates that do not fill whole panels; see glu_rows. */
+static void item_glu_rows(void *arg, uint32_t index, uint32_t thread)
+{
+    const items_job *all = arg;
+    gemm_job job = job_of_item(all, &all->items[index]);
+    job.glu = all->glu;
+    for (uint32_t tile = 0; tile * ROUND_ROWS < job.m; tile++)
+        glu_rows(&job, tile, thread);
+}
+
+/* Neighbouring units are one thread's: an expert of few rows is read in order. */
+static void run_items(items_job *all)
+{
+    for (uint32_t i = 0; i < all->num_items; i++) {
+        gemm_item *item = &all->items[i];
+        gemm_job job = job_of_item(all, item);
+        item->unit = all->num_units;
+        all->num_units += num_units(item->w, job.glu) * job.num_blocks;
+    }
+    compute_pool_run_near(all->pool, all->num_units, item_unit, all);
+}
+
+void gemm_run_items(gemm_item *items, uint32_t num_items, size_t ldx, size_t ldo,
+                    compute_pool *pool, void *scratch)
+{
+    items_job all = {.items = items,
+                     .num_items = num_items,
+                     .ldx = ldx,
+                     .ldo = ldo,
+                     .scratch = scratch,
+                     .pool = pool};
+    run_items(&all);
+}
+
+void gemm_run_items_glu(gemm_item *items, uint32_t num_items, size_t ldx, size_t ldo, gemm_glu *glu,
+                        void *then_scratch, compute_pool *pool, void *scratch)
+{
+    items_job all = {.items = items,
+                     .num_items = num_items,
+                     .ldx = ldx,
+                     .ldo = ldo,
+                     .glu = glu,
+                     .scratch = scratch,
+                     .then_scratch = then_scratch,
+                     .pool = pool};
+    if (!num_items) return;
+    all.by_panel = gates_by_panel(items[0].w, items[0].then);
+    run_items(&all);
+    if (!all.by_panel) compute_pool_run(pool, num_items, item_glu_rows, &all);
 }

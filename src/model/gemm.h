@@ -142,6 +142,28 @@ void gemm_run_rounded(const gemm_weight *w, const float *x, size_t ldx, uint32_t
 /* gate[i] = some function of gate[i] and up[i], i < n, the same for every i. */
 typedef void gemm_glu(float *gate, const float *up, uint32_t n);
 
+/* One of several products that run together, each by a weight of its own over rows of its own. */
+typedef struct gemm_item {
+    const gemm_weight *w;
+    const float *x; /* read by f32 weights only, as `out` of a gated item is written */
+    float *out;
+    uint32_t rows;
+    uint32_t first; /* where its rounded rows begin in the scratch memory that all items share */
+    const gemm_weight *then; /* gated items only: what reads glu(gate, up), */
+    const float *bias;       /* and what is added to its gates, then ups, before; or NULL */
+    uint32_t unit;           /* the run's: its first unit of work */
+} gemm_item;
+
+/* gemm_run_rounded for all items in one parallel region. Their weights have one depth and are
+ * rounded for alike (f32, bf16, or any quantised types). Rows lie ldx and ldo floats apart, in
+ * scratch as if they were one product's. */
+void gemm_run_items(gemm_item *items, uint32_t num_items, size_t ldx, size_t ldo,
+                    compute_pool *pool, void *scratch);
+
+/* gemm_run_glu likewise; the shapes of all items are one. */
+void gemm_run_items_glu(gemm_item *items, uint32_t num_items, size_t ldx, size_t ldo, gemm_glu *glu,
+                        void *then_scratch, compute_pool *pool, void *scratch);
+
 /* The first half of a gated feed-forward layer: w's outputs are N/2 gates, then N/2 ups,
  * and glu(gate, up) is what gemm_run_rounded(then, out, ...) reads: it is left in
  * `then_scratch` (gemm_scratch_bytes of `then`; not `scratch`), or, where `then` is of f32,

@@ -27,6 +27,9 @@ typedef struct model_ops {
     /* x += y */
     void (*add)(float *x, const float *y, uint32_t n);
 
+    /* x += a * y */
+    void (*add_scaled)(float *x, const float *y, float a, uint32_t n);
+
     /* out = e^x, within 2 units in the last place for |x| < 87; clamped outside. */
     void (*exps)(float *out, const float *x, uint32_t n);
 

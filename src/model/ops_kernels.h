@@ -171,6 +171,16 @@ static void ops_add(float *x, const float *y, uint32_t n)
         x[i] += y[i];
 }
 
+static void ops_add_scaled(float *x, const float *y, float a, uint32_t n)
+{
+    const vec by = (vec){0} + a;
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(x + i, load(x + i) + load(y + i) * by);
+    for (; i < n; i++)
+        x[i] += y[i] * a;
+}
+
 static void ops_exps(float *out, const float *x, uint32_t n)
 {
     uint32_t i = 0;
@@ -256,6 +266,6 @@ static void ops_rope(rope_kind kind, float *head, const float *table, uint32_t r
 #define OPS_TABLE(isa_name)                                                                        \
     {                                                                                              \
         .name = isa_name, .rms_norm = ops_rms_norm, .swiglu = ops_swiglu, .geglu = ops_geglu,      \
-        .cap = ops_cap, .add = ops_add, .exps = ops_exps, .max = ops_max,                          \
-        .scale_logits = ops_scale_logits, .rope = ops_rope                                         \
+        .cap = ops_cap, .add = ops_add, .add_scaled = ops_add_scaled, .exps = ops_exps,            \
+        .max = ops_max, .scale_logits = ops_scale_logits, .rope = ops_rope                         \
     }

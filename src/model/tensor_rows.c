@@ -4,6 +4,8 @@
 #include "base/base.h"
 #include "gguf/quant.h"
 
+#include <stdio.h>
+
 /* Bytes of a row; 0 for a type we do not have or a width its blocks do not divide. */
 static uint64_t row_bytes(uint32_t type, uint64_t cols)
 {
@@ -15,20 +17,29 @@ static uint64_t row_bytes(uint32_t type, uint64_t cols)
 rad_status tensor_find(const gguf_file *file, const char *name, uint64_t rows, uint64_t cols,
                        const gguf_tensor **out, rad_error *err)
 {
+    return tensor_find_many(file, name, 1, rows, cols, out, err);
+}
+
+rad_status tensor_find_many(const gguf_file *file, const char *name, uint64_t count, uint64_t rows,
+                            uint64_t cols, const gguf_tensor **out, rad_error *err)
+{
     const gguf_tensor *t = gguf_find_tensor(file, name);
     if (!t) return rad_fail(err, RAD_E_FORMAT, "model: tensor %s is missing", name);
-    if (t->dims[0] != cols || t->dims[1] != (rows ? rows : 1) || t->dims[2] != 1 || t->dims[3] != 1)
+    char of_many[32] = "";
+    if (count > 1) snprintf(of_many, sizeof of_many, " x %llu", (unsigned long long)count);
+    if (t->dims[0] != cols || t->dims[1] != (rows ? rows : 1) || t->dims[2] != count ||
+        t->dims[3] != 1)
         return rad_fail(err, RAD_E_FORMAT,
-                        "model: tensor %s is %llu x %llu x %llu x %llu, expected %llu x %llu", name,
-                        (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                        "model: tensor %s is %llu x %llu x %llu x %llu, expected %llu x %llu%s",
+                        name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
                         (unsigned long long)t->dims[2], (unsigned long long)t->dims[3],
-                        (unsigned long long)cols, (unsigned long long)(rows ? rows : 1));
+                        (unsigned long long)cols, (unsigned long long)(rows ? rows : 1), of_many);
     if (!ggml_type_decodes(t->type))
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "model: tensor %s has type %s, which is not supported (these are: %s)",
                         name, ggml_type_name(t->type), ggml_decodable_types());
     uint64_t want = row_bytes(t->type, cols);
-    if (!want || t->bytes / want < t->dims[1])
+    if (!want || t->bytes / want / t->dims[1] < count)
         return rad_fail(err, RAD_E_FORMAT, "model: tensor %s holds %llu bytes, too few for %s",
                         name, (unsigned long long)t->bytes, ggml_type_name(t->type));
     *out = t;

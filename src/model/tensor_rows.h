@@ -13,6 +13,11 @@
 rad_status tensor_find(const gguf_file *file, const char *name, uint64_t rows, uint64_t cols,
                        const gguf_tensor **out, rad_error *err);
 
+/* The same of `count` matrices of this shape, one behind the other; row r of matrix m is its row
+ * m * rows + r. */
+rad_status tensor_find_many(const gguf_file *file, const char *name, uint64_t count, uint64_t rows,
+                            uint64_t cols, const gguf_tensor **out, rad_error *err);
+
 /* Converts row `row` to dims[0] floats, as ggml_decode does. The tensor must come
  * from tensor_find. Data need not be aligned. */
 void tensor_row(const gguf_tensor *tensor, uint64_t row, float *out);

@@ -14,6 +14,16 @@
         tensor ".weight", when, TENSOR_MATRIX, rows, cols, offsetof(layer_weights, to)             \
     }
 
+#define EXPERTS(tensor, rows, cols, to)                                                            \
+    {                                                                                              \
+        tensor ".weight", WHEN_EXPERTS, TENSOR_EXPERTS, rows, cols, offsetof(layer_weights, to)    \
+    }
+
+#define EXPERT_VECTORS(tensor, n, to)                                                              \
+    {                                                                                              \
+        tensor ".bias", WHEN_EXPERT_BIAS, TENSOR_EXPERT_VECTORS, 0, n, offsetof(layer_weights, to) \
+    }
+
 /* In the order in which a forward pass reads them: each matrix knows the one behind it. */
 const tensor_def tensor_defs[] = {
     VECTOR(WHEN_PRE_NORMS, "attn_norm.weight", SIZE_DIM, attn_norm),
@@ -29,12 +39,29 @@ const tensor_def tensor_defs[] = {
     VECTOR(WHEN_HEAD_NORMS, "attn_k_norm.weight", SIZE_HEAD, k_norm),
     VECTOR(WHEN_ROW_NORMS, "attn_k_norm.weight", SIZE_K, k_norm),
     MATRIX(WHEN_ATTENTION, "attn_output", SIZE_DIM, SIZE_ATTN, attn_output),
+    VECTOR(WHEN_SINKS, "attn_sinks.weight", SIZE_HEADS, sinks),
+    VECTOR(WHEN_OUTPUT_BIAS, "attn_output.bias", SIZE_DIM, output_bias),
     VECTOR(WHEN_POST_NORMS, "post_attention_norm.weight", SIZE_DIM, post_attn_norm),
-    VECTOR(WHEN_PRE_NORMS, "ffn_norm.weight", SIZE_DIM, ffn_norm),
+    VECTOR(WHEN_FFN_NORM, "ffn_norm.weight", SIZE_DIM, ffn_norm),
+    VECTOR(WHEN_LATE_FFN_NORM, "post_attention_norm.weight", SIZE_DIM, ffn_norm),
     MATRIX(WHEN_SPLIT_FFN, "ffn_gate", SIZE_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_SPLIT_FFN, "ffn_up", SIZE_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_FUSED_FFN, "ffn_up", SIZE_2_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_DENSE, "ffn_down", SIZE_DIM, SIZE_FFN, ffn_down),
+    {"ffn_gate_inp.weight", WHEN_EXPERTS, TENSOR_F32_MATRIX, SIZE_EXPERTS, SIZE_DIM,
+     offsetof(layer_weights, router)},
+    VECTOR(WHEN_EXPERT_BIAS, "ffn_gate_inp.bias", SIZE_EXPERTS, router_bias),
+    VECTOR(WHEN_SELECT_BIAS, "exp_probs_b.bias", SIZE_EXPERTS, select_bias),
+    EXPERTS("ffn_gate_exps", SIZE_EXPERT, SIZE_DIM, expert_gate_up),
+    EXPERTS("ffn_up_exps", SIZE_EXPERT, SIZE_DIM, expert_gate_up),
+    EXPERT_VECTORS("ffn_gate_exps", SIZE_EXPERT, expert_gate_up_bias),
+    EXPERT_VECTORS("ffn_up_exps", SIZE_EXPERT, expert_gate_up_bias),
+    EXPERTS("ffn_down_exps", SIZE_DIM, SIZE_EXPERT, expert_down),
+    EXPERT_VECTORS("ffn_down_exps", SIZE_DIM, expert_down_bias),
+    VECTOR(WHEN_SHARED_GATE, "ffn_gate_inp_shexp.weight", SIZE_DIM, shared_gate),
+    MATRIX(WHEN_SHARED, "ffn_gate_shexp", SIZE_SHARED, SIZE_DIM, shared_gate_up),
+    MATRIX(WHEN_SHARED, "ffn_up_shexp", SIZE_SHARED, SIZE_DIM, shared_gate_up),
+    MATRIX(WHEN_SHARED, "ffn_down_shexp", SIZE_DIM, SIZE_SHARED, shared_down),
     VECTOR(WHEN_POST_NORMS, "post_ffw_norm.weight", SIZE_DIM, post_ffn_norm),
 };
 const uint32_t num_tensor_defs = RAD_COUNT(tensor_defs);
@@ -46,14 +73,23 @@ static const char *const whole[] = {
 
 uint32_t tensors_of_layer(const model_config *c, const layer_config *l)
 {
-    (void)l;
     const model_arch *a = c->arch;
-    uint32_t set = WHEN_ATTENTION | WHEN_DENSE;
-    set |= a->fused ? WHEN_FUSED_QKV | WHEN_FUSED_FFN : WHEN_SPLIT_QKV | WHEN_SPLIT_FFN;
-    if (a->qkv_bias) set |= WHEN_QKV_BIAS;
+    uint32_t set = WHEN_ATTENTION | (a->fused ? WHEN_FUSED_QKV : WHEN_SPLIT_QKV);
+    if (l->experts)
+        set |= WHEN_EXPERTS;
+    else
+        set |= WHEN_DENSE | (a->fused ? WHEN_FUSED_FFN : WHEN_SPLIT_FFN);
+    if (l->experts && c->experts.shared_dim) set |= WHEN_SHARED;
+    if (l->experts && a->shared == SHARED_GATED) set |= WHEN_SHARED_GATE;
+    if (a->qkv_bias || a->biases) set |= WHEN_QKV_BIAS;
     if (a->qk_norm == QK_NORM_HEAD) set |= WHEN_HEAD_NORMS;
     if (a->qk_norm == QK_NORM_ROW) set |= WHEN_ROW_NORMS;
-    if (!a->no_pre_norms) set |= WHEN_PRE_NORMS;
+    if (l->experts && a->biases) set |= WHEN_EXPERT_BIAS;
+    if (l->experts && c->experts.select_bias) set |= WHEN_SELECT_BIAS;
+    if (a->biases) set |= WHEN_OUTPUT_BIAS;
+    if (a->sinks) set |= WHEN_SINKS;
+    if (!a->no_pre_norms)
+        set |= WHEN_PRE_NORMS | (a->late_ffn_norm ? WHEN_LATE_FFN_NORM : WHEN_FFN_NORM);
     if (a->post_norms) set |= WHEN_POST_NORMS;
     return set;
 }
@@ -67,9 +103,13 @@ uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_siz
     case SIZE_K: return layer_k_dim(l);
     case SIZE_V: return layer_v_dim(l);
     case SIZE_QKV: return layer_qkv_dim(l);
+    case SIZE_HEADS: return l->num_heads;
     case SIZE_ATTN: return layer_attn_dim(l);
     case SIZE_FFN: return l->ffn_dim;
     case SIZE_2_FFN: return 2 * l->ffn_dim;
+    case SIZE_EXPERTS: return c->experts.count;
+    case SIZE_EXPERT: return c->experts.dim;
+    case SIZE_SHARED: return c->experts.shared_dim;
     }
     return 0;
 }
@@ -89,7 +129,8 @@ uint32_t tensors_widest(const model_config *c)
         const layer_config *l = &c->layers[i];
         const uint32_t set = tensors_of_layer(c, l);
         for (uint32_t r = 0; r < num_tensor_defs; r++)
-            if (tensor_defs[r].form != TENSOR_VECTOR && (set & tensor_defs[r].when))
+            if (tensor_defs[r].form != TENSOR_VECTOR &&
+                tensor_defs[r].form != TENSOR_EXPERT_VECTORS && (set & tensor_defs[r].when))
                 widest = RAD_MAX(widest, tensor_size_of(c, l, tensor_defs[r].cols));
     }
     return widest;

@@ -24,11 +24,23 @@ typedef enum tensor_when {
     WHEN_SPLIT_FFN = 1 << 8,
     WHEN_FUSED_FFN = 1 << 9,
     WHEN_DENSE = 1 << 10,
+    WHEN_EXPERTS = 1 << 11,
+    WHEN_SHARED = 1 << 12,
+    WHEN_SHARED_GATE = 1 << 13,
+    WHEN_EXPERT_BIAS = 1 << 14,
+    WHEN_SELECT_BIAS = 1 << 15,
+    WHEN_OUTPUT_BIAS = 1 << 16,
+    WHEN_SINKS = 1 << 17,
+    WHEN_FFN_NORM = 1 << 18,
+    WHEN_LATE_FFN_NORM = 1 << 19, /* which files call by the name of another norm */
 } tensor_when;
 
 typedef enum tensor_form {
-    TENSOR_VECTOR, /* floats; `cols` of them */
-    TENSOR_MATRIX, /* a gemm_weight */
+    TENSOR_VECTOR,         /* floats; `cols` of them */
+    TENSOR_MATRIX,         /* a gemm_weight */
+    TENSOR_F32_MATRIX,     /* one of f32, whatever the others are */
+    TENSOR_EXPERTS,        /* an array of gemm_weights, one for each expert, from one tensor */
+    TENSOR_EXPERT_VECTORS, /* floats; `cols` of each expert */
 } tensor_form;
 
 /* Sizes that a configuration gives. */
@@ -39,9 +51,13 @@ typedef enum tensor_size {
     SIZE_K,
     SIZE_V,
     SIZE_QKV,
-    SIZE_ATTN, /* what attention leaves, all heads */
+    SIZE_HEADS, /* how many there are */
+    SIZE_ATTN,  /* what attention leaves, all heads */
     SIZE_FFN,
     SIZE_2_FFN,
+    SIZE_EXPERTS, /* how many there are */
+    SIZE_EXPERT,  /* ffn_dim of one */
+    SIZE_SHARED,
 } tensor_size;
 
 typedef struct tensor_def {

@@ -41,31 +41,36 @@ static void report(load *l, const gguf_tensor *t)
     if (l->loader->progress) l->loader->progress(l->loader->progress_user, l->done, l->total);
 }
 
-/* The vectors of several tensors (parts' rows are their lengths), one behind the other. */
-static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_parts, float **out)
+/* The vectors of several tensors (parts' rows are their lengths), one behind the other; of tensors
+ * with `count` rows the first of each, then the second of each ... */
+static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_parts,
+                               uint32_t count, float **out)
 {
     const gguf_tensor *t[WEIGHTS_MOST_PARTS];
     size_t n = 0, at = 0;
     for (uint32_t i = 0; i < num_parts; n += parts[i++].rows) {
-        rad_status status = tensor_find(l->file, parts[i].name, 0, parts[i].rows, &t[i], l->err);
+        rad_status status =
+            tensor_find(l->file, parts[i].name, count, parts[i].rows, &t[i], l->err);
         if (status != RAD_OK) return status;
     }
     if (l->counts) return RAD_OK;
-    *out = rad_alloc(l->env, n * sizeof **out);
+    n = rad_mul(n, count);
+    *out = rad_alloc(l->env, rad_mul(n, sizeof **out));
     if (!*out)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %s (%zu bytes)", parts[0].name,
                         n * sizeof **out);
     l->w->bytes += n * sizeof **out;
-    for (uint32_t i = 0; i < num_parts; at += parts[i++].rows) {
-        tensor_row(t[i], 0, *out + at);
+    for (uint32_t e = 0; e < count; e++)
+        for (uint32_t i = 0; i < num_parts; at += parts[i++].rows)
+            tensor_row(t[i], e, *out + at);
+    for (uint32_t i = 0; i < num_parts; i++)
         report(l, t[i]);
-    }
     return RAD_OK;
 }
 
 static rad_status load_vector(load *l, const char *name, uint32_t n, float **out)
 {
-    return load_vectors(l, &(weights_part){.name = name, .rows = n}, 1, out);
+    return load_vectors(l, &(weights_part){.name = name, .rows = n}, 1, 1, out);
 }
 
 /* Divisors of RoPE's angles: any other number would turn all that follows into NaN. */
@@ -94,26 +99,18 @@ static size_t with_parts(size_t packed, const gemm_part *parts, uint32_t num_par
     return packed;
 }
 
-/* Stacks the parts, each with `cols` columns, into one packed weight, in their own types where
- * the policy keeps these. */
-static rad_status load_matrix(load *l, weights_part *parts, uint32_t num_parts, uint32_t cols,
-                              gemm_weight **out)
+/* Stacks the parts, which were found, into one packed weight, in their own types where the policy
+ * keeps these. */
+static rad_status pack_matrix(load *l, weights_policy policy, gemm_type dtype, weights_part *parts,
+                              uint32_t num_parts, uint32_t cols, gemm_weight **out)
 {
-    for (uint32_t i = 0; i < num_parts; i++) {
-        rad_status status =
-            tensor_find(l->file, parts[i].name, parts[i].rows, cols, &parts[i].tensor, l->err);
-        if (status != RAD_OK) return status;
-    }
     gemm_part types[WEIGHTS_MOST_PARTS] = {0};
-    uint32_t num_types = weights_choose_types(
-        l->loader->policy, l->w->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16, parts, num_parts, types);
+    uint32_t num_types = weights_choose_types(policy, dtype, parts, num_parts, types);
     const size_t at = l->packed;
     l->packed = with_parts(at, types, num_types, cols);
     if (l->counts) return RAD_OK;
 
     RAD_ASSERT_ENV(l->env, l->packed <= l->w->matrices_bytes);
-    for (uint32_t i = 0; i < num_parts; i++)
-        gguf_will_need(l->file, parts[i].tensor);
     rad_status status = gemm_weight_create_stack(l->env, (char *)l->w->matrices + at, types,
                                                  num_types, cols, l->loader->gemm, out, l->err);
     if (status != RAD_OK) return status;
@@ -121,9 +118,70 @@ static rad_status load_matrix(load *l, weights_part *parts, uint32_t num_parts, 
     for (uint32_t i = 0; i < num_types; i++)
         l->w->matrix_bytes[types[i].type] += gemm_weight_bytes(types[i].type, types[i].n, cols);
     weights_pack(*out, parts, l->panels, l->panel_floats, l->loader->pool);
-    for (uint32_t i = 0; i < num_parts; i++)
-        report(l, parts[i].tensor);
     return RAD_OK;
+}
+
+static rad_status find_parts(load *l, weights_part *parts, uint32_t num_parts, uint32_t count,
+                             uint32_t cols)
+{
+    for (uint32_t i = 0; i < num_parts; i++) {
+        rad_status status = tensor_find_many(l->file, parts[i].name, count, parts[i].rows, cols,
+                                             &parts[i].tensor, l->err);
+        if (status != RAD_OK) return status;
+        if (!l->counts) gguf_will_need(l->file, parts[i].tensor);
+    }
+    return RAD_OK;
+}
+
+static void report_parts(load *l, const weights_part *parts, uint32_t num_parts)
+{
+    for (uint32_t i = 0; i < num_parts && !l->counts; i++)
+        report(l, parts[i].tensor);
+}
+
+static gemm_type dense_type(const load *l)
+{
+    return l->w->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
+}
+
+/* Of tensors with `cols` columns. */
+static rad_status load_matrix(load *l, weights_part *parts, uint32_t num_parts, uint32_t cols,
+                              gemm_weight **out)
+{
+    rad_status status = find_parts(l, parts, num_parts, 1, cols);
+    if (status == RAD_OK)
+        status = pack_matrix(l, l->loader->policy, dense_type(l), parts, num_parts, cols, out);
+    if (status == RAD_OK) report_parts(l, parts, num_parts);
+    return status;
+}
+
+/* One whose numbers decide what else is computed. */
+static rad_status load_f32_matrix(load *l, weights_part *part, uint32_t cols, gemm_weight **out)
+{
+    rad_status status = find_parts(l, part, 1, 1, cols);
+    if (status == RAD_OK) status = pack_matrix(l, WEIGHTS_AS_DTYPE, GEMM_F32, part, 1, cols, out);
+    if (status == RAD_OK) report_parts(l, part, 1);
+    return status;
+}
+
+/* Of tensors with `count` matrices each: expert by expert. */
+static rad_status load_experts(load *l, weights_part *parts, uint32_t num_parts, uint32_t count,
+                               uint32_t cols, gemm_weight ***out)
+{
+    rad_status status = find_parts(l, parts, num_parts, count, cols);
+    if (status != RAD_OK) return status;
+    if (!l->counts) {
+        *out = rad_alloc(l->env, count * sizeof **out);
+        if (!*out) return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %u experts", count);
+    }
+    for (uint32_t e = 0; e < count && status == RAD_OK; e++) {
+        for (uint32_t i = 0; i < num_parts; i++)
+            parts[i].first = (uint64_t)e * parts[i].rows;
+        status = pack_matrix(l, l->loader->policy, dense_type(l), parts, num_parts, cols,
+                             l->counts ? NULL : &(*out)[e]);
+    }
+    if (status == RAD_OK) report_parts(l, parts, num_parts);
+    return status;
 }
 
 typedef struct embd_job {
@@ -192,6 +250,11 @@ static rad_status load_embedding(load *l)
     return RAD_OK;
 }
 
+static bool is_vector(tensor_form form)
+{
+    return form == TENSOR_VECTOR || form == TENSOR_EXPERT_VECTORS;
+}
+
 /* What a layer has of the field whose rows of the table are [first, end). */
 static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t first, uint32_t end)
 {
@@ -209,12 +272,19 @@ static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t fir
         names[num_parts] = tensor_name_of(layer, def);
         parts[num_parts] = (weights_part){
             .name = names[num_parts].text,
-            .rows = tensor_size_of(c, lc, def->form == TENSOR_VECTOR ? def->cols : def->rows)};
+            .rows = tensor_size_of(c, lc, is_vector(def->form) ? def->cols : def->rows)};
         num_parts++;
     }
     if (!num_parts) return RAD_OK;
-    if (def->form == TENSOR_VECTOR) return load_vectors(l, parts, num_parts, field);
-    return load_matrix(l, parts, num_parts, tensor_size_of(c, lc, def->cols), field);
+    const uint32_t cols = tensor_size_of(c, lc, def->cols);
+    switch (def->form) {
+    case TENSOR_VECTOR: return load_vectors(l, parts, num_parts, 1, field);
+    case TENSOR_EXPERT_VECTORS: return load_vectors(l, parts, num_parts, c->experts.count, field);
+    case TENSOR_F32_MATRIX: return load_f32_matrix(l, parts, cols, field);
+    case TENSOR_EXPERTS: return load_experts(l, parts, num_parts, c->experts.count, cols, field);
+    case TENSOR_MATRIX: break;
+    }
+    return load_matrix(l, parts, num_parts, cols, field);
 }
 
 static rad_status load_layer(load *l, uint32_t layer)
@@ -248,7 +318,9 @@ static void link_weights(model_weights *w)
     gemm_weight *last = w->output;
     for (uint32_t i = 0; i < w->config.num_layers; i++)
         for (uint32_t first = 0; first < num_tensor_defs; first = tensor_field_end(first)) {
-            if (tensor_defs[first].form != TENSOR_MATRIX) continue;
+            if (tensor_defs[first].form != TENSOR_MATRIX &&
+                tensor_defs[first].form != TENSOR_F32_MATRIX)
+                continue;
             gemm_weight *next = *(gemm_weight **)((char *)&w->layers[i] + tensor_defs[first].field);
             if (!next) continue;
             gemm_weight_set_next(last, next);
@@ -344,14 +416,23 @@ static void free_field(const rad_env *env, model_weights *w, uint32_t layer, uin
     const model_config *c = &w->config;
     const layer_config *lc = &c->layers[layer];
     void **field = (void **)((char *)&w->layers[layer] + tensor_defs[first].field);
-    if (tensor_defs[first].form == TENSOR_MATRIX) {
+    const tensor_form form = tensor_defs[first].form;
+    if (form == TENSOR_MATRIX || form == TENSOR_F32_MATRIX) {
         gemm_weight_destroy(*field);
+        return;
+    }
+    if (form == TENSOR_EXPERTS) {
+        gemm_weight **each = *field;
+        for (uint32_t e = 0; each && e < c->experts.count; e++)
+            gemm_weight_destroy(each[e]);
+        rad_free(env, each, c->experts.count * sizeof *each);
         return;
     }
     const uint32_t set = tensors_of_layer(c, lc), end = tensor_field_end(first);
     size_t n = 0;
     for (uint32_t r = first; r < end; r++)
         if (set & tensor_defs[r].when) n += tensor_size_of(c, lc, tensor_defs[r].cols);
+    if (form == TENSOR_EXPERT_VECTORS) n *= c->experts.count;
     rad_free(env, *field, n * sizeof(float));
 }
 

@@ -30,12 +30,25 @@ typedef struct layer_weights {
     float *q_norm;    /* [head_dim], or of all heads */
     float *k_norm;
     float *qkv_bias;       /* [q_dim + k_dim + v_dim] */
+    float *sinks;          /* [num_heads] */
+    float *output_bias;    /* [dim] of attention */
     float *post_attn_norm; /* [dim] */
     float *post_ffn_norm;
     gemm_weight *qkv;         /* [q_dim + k_dim + v_dim][dim] */
     gemm_weight *attn_output; /* [dim][attn_dim] */
     gemm_weight *gate_up;     /* [2 * ffn_dim][dim] */
     gemm_weight *ffn_down;    /* [dim][ffn_dim] */
+
+    gemm_weight *router;          /* [experts.count][dim] of f32 */
+    float *router_bias;           /* [experts.count] */
+    float *select_bias;           /* [experts.count], counts in the choice only */
+    gemm_weight **expert_gate_up; /* [experts.count], each [2 * experts.dim][dim] */
+    gemm_weight **expert_down;    /* [experts.count], each [dim][experts.dim] */
+    float *expert_gate_up_bias;   /* [experts.count][2 * experts.dim] */
+    float *expert_down_bias;      /* [experts.count][dim] */
+    float *shared_gate;           /* [dim] */
+    gemm_weight *shared_gate_up;  /* [2 * experts.shared_dim][dim] */
+    gemm_weight *shared_down;     /* [dim][experts.shared_dim] */
 } layer_weights;
 
 typedef struct model_weights {

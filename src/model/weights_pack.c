@@ -60,7 +60,7 @@ static size_t q8_0_row(uint32_t k)
 }
 
 /* `count` rows of one tensor from its row `from` on become rows `to` ... of the weight. */
-static void pack_rows(gemm_weight *w, uint32_t to, const gguf_tensor *t, uint32_t from,
+static void pack_rows(gemm_weight *w, uint32_t to, const gguf_tensor *t, uint64_t from,
                       uint32_t count, float *scratch)
 {
     uint32_t k = gemm_weight_k(w);
@@ -100,7 +100,7 @@ static void pack_tile(void *arg, uint32_t tile, uint32_t thread)
         row -= p++->rows;
     while (first < end) {
         uint32_t count = RAD_MIN(end - first, p->rows - row);
-        pack_rows(job->weight, first, p->tensor, row, count, scratch);
+        pack_rows(job->weight, first, p->tensor, p->first + row, count, scratch);
         first += count;
         p++, row = 0;
     }

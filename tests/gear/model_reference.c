@@ -15,8 +15,9 @@ typedef struct judge {
     model_config c;
     uint32_t num_tokens;
     rad_error *err;
-    double *x, *normed, *added, *q, *k, *v, *attended, *gate, *up, *scores;
-    float *row; /* of a weight */
+    double *x, *normed, *added, *q, *k, *v, *attended, *gate, *up, *scores, *router;
+    float *row;    /* of a weight */
+    double *clear; /* see model_reference_routed */
 } judge;
 
 /* Where the tensor is; the layer's number goes into the name. */
@@ -56,6 +57,17 @@ static rad_status matmul(const judge *j, const char *name, uint32_t layer, uint3
                          uint32_t cols, const double *in, double *out)
 {
     return matmul_part(j, name, layer, rows, 0, rows, cols, in, out);
+}
+
+static rad_status add_bias_to(const judge *j, const char *name, uint32_t layer, uint32_t n,
+                              double *out)
+{
+    const gguf_tensor *bias;
+    rad_status status = find(j, name, layer, 0, n, &bias);
+    if (status == RAD_OK) tensor_row(bias, 0, j->row);
+    for (uint32_t i = 0; status == RAD_OK && i < n; i++)
+        out[i] += (double)j->row[i];
+    return status;
 }
 
 static rad_status add_bias(const judge *j, const char *name, uint32_t layer, uint32_t n,
@@ -262,10 +274,128 @@ static rad_status attention_block(const judge *j, uint32_t l)
     return s == RAD_OK ? add_to_residual(j, "blk.%u.post_attention_norm.weight", l) : s;
 }
 
-static double activated(const judge *j, double g)
+static double sigmoid(double x)
 {
-    if (j->c.arch->ffn == FFN_SWIGLU) return g / (1 + exp(-g));
-    return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+    return 1 / (1 + exp(-x));
+}
+
+/* The gated unit: SwiGLU, GEGLU, or gpt-oss's own with limits (its model card's swiglu). */
+static double activated(const judge *j, double g, double up)
+{
+    if (j->c.arch->ffn == FFN_SWIGLU) return g * sigmoid(g) * up;
+    if (j->c.arch->ffn == FFN_GEGLU)
+        return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * up;
+    g = fmin(g, 7);
+    return g * sigmoid(1.702 * g) * (fmax(fmin(up, 7), -7) + 1);
+}
+
+/* out[n] = [bias +] sum over k of W[first + n][k] * in[k], W having `all` matrices of `rows` */
+static rad_status expert_matvec(const judge *j, const char *name, uint32_t l, uint32_t expert,
+                                uint32_t all, uint32_t rows, uint32_t cols, const double *in,
+                                double *out)
+{
+    const gguf_tensor *w;
+    char full[64];
+    snprintf(full, sizeof full, "blk.%u.%s.weight", l, name);
+    rad_status s = tensor_find_many(j->file, full, all, rows, cols, &w, j->err);
+    for (uint32_t n = 0; s == RAD_OK && n < rows; n++) {
+        tensor_row(w, (uint64_t)expert * rows + n, j->row);
+        out[n] = 0;
+        for (uint32_t k = 0; k < cols; k++)
+            out[n] += (double)j->row[k] * in[k];
+    }
+    snprintf(full, sizeof full, "blk.%u.%s.bias", l, name);
+    if (s != RAD_OK || !gguf_find_tensor(j->file, full)) return s;
+    s = tensor_find(j->file, full, all, rows, &w, j->err);
+    if (s == RAD_OK) tensor_row(w, expert, j->row);
+    for (uint32_t n = 0; s == RAD_OK && n < rows; n++)
+        out[n] += (double)j->row[n];
+    return s;
+}
+
+/* added += weight * down . (act(gate . in) * up . in) */
+static rad_status add_expert(const judge *j, uint32_t l, const char *const names[3],
+                             uint32_t expert, uint32_t all, uint32_t width, double weight,
+                             const double *in, double *added)
+{
+    const uint32_t dim = j->c.dim;
+    double *said = j->attended; /* free by now; attention's heads may be narrower than dim */
+    rad_status s = expert_matvec(j, names[0], l, expert, all, width, dim, in, j->gate);
+    if (s == RAD_OK) s = expert_matvec(j, names[1], l, expert, all, width, dim, in, j->up);
+    for (uint32_t i = 0; s == RAD_OK && i < width; i++)
+        j->gate[i] = activated(j, j->gate[i], j->up[i]);
+    if (s == RAD_OK) s = expert_matvec(j, names[2], l, expert, all, dim, width, j->gate, said);
+    for (uint32_t i = 0; s == RAD_OK && i < dim; i++)
+        added[i] += weight * said[i];
+    return s;
+}
+
+/* What a router makes of its scores, Mixtral's and DeepSeek's papers: probabilities of all, or
+ * sigmoids; gpt-oss: of the chosen. `by` is what is chosen by. */
+static void weigh_experts(const judge *j, const double *by, double *score, double *weight)
+{
+    const experts_config *x = &j->c.experts;
+    double sum = 0, all = 0, first_left = -INFINITY, last_taken = INFINITY;
+    for (uint32_t e = 0; e < x->count; e++) {
+        if (x->router == ROUTER_SIGMOID)
+            score[e] = sigmoid(score[e]);
+        else
+            score[e] = exp(score[e]);
+        all += score[e];
+    }
+    for (uint32_t e = 0; e < x->count; e++) {
+        uint32_t before = 0; /* experts that come first: larger, or as large with a lower id */
+        for (uint32_t o = 0; o < x->count; o++)
+            before += by[o] > by[e] || (by[o] == by[e] && o < e);
+        weight[e] = before < x->used ? score[e] : 0;
+        if (before < x->used)
+            last_taken = fmin(last_taken, by[e]);
+        else
+            first_left = fmax(first_left, by[e]);
+        sum += weight[e];
+    }
+    if (x->router == ROUTER_SOFTMAX && !x->normed) sum = all;
+    if (x->router == ROUTER_SIGMOID && !x->normed) sum = 1;
+    for (uint32_t e = 0; e < x->count; e++)
+        weight[e] *= (double)x->scale / sum;
+    if (j->clear) *j->clear = fmin(*j->clear, last_taken - first_left);
+}
+
+static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t)
+{
+    static const char *const each[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"},
+                             *const shared[] = {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
+    const model_config *c = &j->c;
+    const experts_config *x = &c->experts;
+    const double *in = j->normed + (size_t)t * c->dim;
+    double *added = j->added + (size_t)t * c->dim;
+    double *score = j->router, *by = score + x->count, *weight = by + x->count;
+    memset(added, 0, c->dim * sizeof *added);
+    rad_status s = expert_matvec(j, "ffn_gate_inp", l, 0, 1, x->count, c->dim, in, score);
+    if (s != RAD_OK) return s;
+    for (uint32_t e = 0; e < x->count; e++)
+        by[e] = x->router == ROUTER_SIGMOID ? sigmoid(score[e]) : score[e];
+    if (x->select_bias) s = add_bias_to(j, "blk.%u.exp_probs_b.bias", l, x->count, by);
+    weigh_experts(j, by, score, weight);
+    for (uint32_t e = 0; s == RAD_OK && e < x->count; e++)
+        if (weight[e] > 0) s = add_expert(j, l, each, e, x->count, x->dim, weight[e], in, added);
+    if (s != RAD_OK || !x->shared_dim) return s;
+    double gate = 1;
+    if (c->arch->shared == SHARED_GATED) {
+        double dot;
+        s = expert_matvec(j, "ffn_gate_inp_shexp", l, 0, 1, 1, c->dim, in, &dot);
+        gate = sigmoid(dot);
+    }
+    if (s == RAD_OK) s = add_expert(j, l, shared, 0, 1, x->shared_dim, gate, in, added);
+    return s;
+}
+
+static rad_status experts_block(const judge *j, uint32_t l)
+{
+    rad_status s = read_residual(j, "blk.%u.ffn_norm.weight", l);
+    for (uint32_t t = 0; t < j->num_tokens && s == RAD_OK; t++)
+        s = experts_of_token(j, l, t);
+    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
 }
 
 static rad_status feed_forward_block(const judge *j, uint32_t l)
@@ -283,7 +413,7 @@ static rad_status feed_forward_block(const judge *j, uint32_t l)
                         j->normed, j->up);
     if (s != RAD_OK) return s;
     for (size_t i = 0; i < (size_t)j->num_tokens * f; i++)
-        j->gate[i] = activated(j, j->gate[i]) * j->up[i];
+        j->gate[i] = activated(j, j->gate[i], j->up[i]);
     s = matmul(j, "blk.%u.ffn_down.weight", l, c->dim, f, j->gate, j->added);
     return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
 }
@@ -310,7 +440,7 @@ static rad_status forward(const judge *j, const rad_token *tokens, double *logit
     rad_status s = embed(j, tokens);
     for (uint32_t l = 0; l < c->num_layers && s == RAD_OK; l++) {
         s = attention_block(j, l);
-        if (s == RAD_OK) s = feed_forward_block(j, l);
+        if (s == RAD_OK) s = c->layers[l].experts ? experts_block(j, l) : feed_forward_block(j, l);
     }
     if (s == RAD_OK)
         s = rms_norm(j, "output_norm.weight", 0, c->dim, j->num_tokens, j->x, j->normed);
@@ -326,7 +456,15 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
                                   const rad_token *tokens, uint32_t num_tokens, double *logits,
                                   rad_error *err)
 {
-    judge j = {.file = file, .num_tokens = num_tokens, .err = err};
+    return model_reference_routed(env, file, tokens, num_tokens, logits, NULL, err);
+}
+
+rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
+                                  const rad_token *tokens, uint32_t num_tokens, double *logits,
+                                  double *clear, rad_error *err)
+{
+    judge j = {.file = file, .num_tokens = num_tokens, .err = err, .clear = clear};
+    if (clear) *clear = INFINITY;
     model_config *c = &j.c;
     rad_status status = model_config_read(file, 0, c, err);
     if (status == RAD_OK) status = model_tensors_check(file, c, err);
@@ -340,10 +478,14 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
                             tokens[t], c->vocab_size);
 
     /* One block of memory: the arrays of a token, a row of scores, a row of weights. */
-    const config_widths most = config_widest(c);
+    config_widths most = config_widest(c);
+    most.ffn = RAD_MAX(most.ffn, c->experts.dim);
+    most.attn = RAD_MAX(most.attn, c->dim); /* an expert's answer goes there, too */
     size_t per_token = 3 * (size_t)c->dim + most.qkv + most.attn + 2 * (size_t)most.ffn + 1;
     size_t widest = RAD_MAX(RAD_MAX(c->dim, most.ffn), RAD_MAX(most.attn, most.qkv));
-    size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + widest, sizeof(double));
+    const size_t routed = 3 * (size_t)c->experts.count;
+    widest = RAD_MAX(widest, c->experts.count);
+    size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + routed + widest, sizeof(double));
     rad_env full = rad_env_or_default(env);
     double *memory = rad_alloc(&full, bytes), *at = memory;
     if (!memory) return rad_fail(err, RAD_E_NOMEM, "reference: no memory (%zu bytes)", bytes);
@@ -359,7 +501,8 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
         *arrays[i].array = at;
         at += num_tokens * arrays[i].width;
     }
-    j.row = (float *)at;
+    j.router = at;
+    j.row = (float *)(at + routed);
 
     status = forward(&j, tokens, logits);
     rad_free(&full, memory, bytes);

@@ -1,0 +1,54 @@
+/* config_experts.c - mixtures of experts: how many there are, how a router chooses and weighs. */
+#include "base/base.h"
+#include "model/config_reader.h"
+
+enum { MOST_EXPERTS = 4096, MOST_FFN = 1 << 24 };
+
+static void read_router(config_reader *r, model_config *c)
+{
+    const model_arch *a = c->arch;
+    experts_config *x = &c->experts;
+    x->router = a->router ? a->router : ROUTER_SOFTMAX;
+    const uint32_t kind = config_u32_or_0(r, "expert_gating_func", UINT32_MAX);
+    if (kind > ROUTER_SOFTMAX_OF_CHOSEN) config_refuse(r, "expert_gating_func", 0);
+    if (kind) x->router = (router_kind)kind;
+    x->normed = config_bool(r, "expert_weights_norm", !a->raw_weights);
+    if (x->router == ROUTER_SOFTMAX_OF_CHOSEN) x->normed = true;
+    x->scale = config_f32_or_0(r, "expert_weights_scale", 1);
+    if (x->scale == 0) x->scale = 1; /* 0 is how files say none */
+    config_refuse(r, "expert_group_count", 1);
+}
+
+static void read_shared(config_reader *r, model_config *c)
+{
+    static const char key[] = "expert_shared_feed_forward_length";
+    if (c->arch->shared == SHARED_NEVER) {
+        config_refuse(r, key, 0);
+        config_refuse(r, "expert_shared_count", 0);
+    } else if (c->arch->shared == SHARED_MAYBE) {
+        c->experts.shared_dim = config_u32_or_0(r, key, MOST_FFN);
+    } else {
+        c->experts.shared_dim = config_u32(r, key, c->layers[0].ffn_dim, MOST_FFN);
+    }
+}
+
+void config_read_experts(config_reader *r, model_config *c)
+{
+    experts_config *x = &c->experts;
+    const model_arch *a = c->arch;
+    if (a->experts == EXPERTS_ALWAYS)
+        x->count = config_u32(r, "expert_count", 0, MOST_EXPERTS);
+    else if (a->experts == EXPERTS_MAYBE)
+        x->count = config_u32_or_0(r, "expert_count", MOST_EXPERTS);
+    if (!x->count || r->status != RAD_OK) return;
+    x->used = config_u32(r, "expert_used_count", 0, x->count);
+    if (r->status != RAD_OK) return;
+    const uint32_t ffn = c->layers[0].ffn_dim;
+    const uint32_t absent = a->ffn_of_all ? RAD_MAX(ffn / x->used, 1u) : ffn;
+    x->dim = config_u32(r, "expert_feed_forward_length", absent, MOST_FFN);
+    read_router(r, c);
+    read_shared(r, c);
+    const uint32_t dense = config_u32_or_0(r, "leading_dense_block_count", c->num_layers);
+    for (uint32_t i = dense; i < c->num_layers; i++)
+        c->layers[i].experts = true;
+}
