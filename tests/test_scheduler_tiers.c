@@ -67,6 +67,7 @@ static void start(tiers_rig *t, scheduler_params params, bool stored)
     if (device_guarded_asked()) {
         device_guarded_init(&t->guarded);
         t->sim.inner = rig_fake.device = &t->guarded.base;
+        rig_fake.chooses = 1; /* the rest of what a runner on a GPU does */
     }
     rig_start(&t->g, params);
 }
@@ -82,6 +83,7 @@ static rad_hicache_stats stop(tiers_rig *t)
     rig_stop(&t->g);
     if (rig_fake.device) CHECK(t->guarded.bytes == 0 && t->guarded.rows > 0);
     rig_fake.device = NULL;
+    rig_fake.chooses = 0;
     return stats;
 }
 
