@@ -1,7 +1,7 @@
 /* host_kv_pool.c - host memory for pages, and copies between it and the device pool.
  *
- * A plane is one of K, scales of K, V, scales of V of one layer. In both layouts a plane's
- * block of host page h lies at
+ * Each buffer of the device pool (kv_buffer) has a plane here. In both layouts a plane's block of
+ * host page h lies at
  *
  *     plane.at + h * plane.step        layer_first: step = block, planes one behind another
  *                                      page_first:  step = record, at = place in the record
@@ -26,7 +26,7 @@ enum { RECORD_ALIGN = 64, DISK_ALIGN = 4096, LARGE_RECORD = 16 * DISK_ALIGN };
 typedef struct host_plane {
     size_t at;
     size_t step;
-    size_t row_bytes; /* of one token */
+    size_t block; /* bytes of a page; 0: the pool has no such buffer */
 } host_plane;
 
 struct rad_host_kv_pool {
@@ -44,28 +44,22 @@ struct rad_host_kv_pool {
     uint32_t layout;
     bool locked; /* by us */
     bool pinned; /* memory of the copier's */
-    uint32_t planes_per_layer;
     uint32_t num_planes;
-    host_plane *planes; /* [num_layers][planes_per_layer] */
+    host_plane *planes; /* [num_layers][KV_BUFFERS] */
 };
 
 /* Fills in places; returns the bytes of everything, 0 when that does not fit. */
 static size_t lay_out(rad_host_kv_pool *h)
 {
-    const rad_token_to_kv_pool *d = h->device_pool;
     size_t at = 0, slots = (size_t)h->num_pages + 1;
     bool page_first = h->layout == RAD_HOST_PAGE_FIRST;
-    for (uint32_t i = 0, n = 0; i < d->params.num_layers; i++)
-        for (uint32_t k = 0; k < h->planes_per_layer; k++, n++) {
-            const kv_side *side = &d->side[d->num_sides == 2 && k >= h->planes_per_layer / 2];
-            bool scales = side->scale_bytes && k % 2;
-            host_plane *p = &h->planes[n];
-            p->row_bytes = scales ? side->scale_bytes : side->code_bytes;
-            size_t block = p->row_bytes * h->page_size;
-            p->at = page_first ? RAD_STORAGE_HEADER_BYTES + at : at;
-            p->step = page_first ? h->record_step : block;
-            at += page_first ? block : rad_mul(block, slots);
-        }
+    for (uint32_t i = 0; i < h->num_planes; i++) {
+        host_plane *p = &h->planes[i];
+        p->block = h->device_pool->buffers[i].row_bytes * h->page_size;
+        p->at = page_first ? RAD_STORAGE_HEADER_BYTES + at : at;
+        p->step = page_first ? h->record_step : p->block;
+        at += page_first || !p->block ? p->block : rad_mul(p->block, slots);
+    }
     return page_first ? rad_mul(h->record_step, slots) : rad_mul(h->page_bytes, slots);
 }
 
@@ -119,8 +113,7 @@ rad_status rad_host_kv_pool_create(const rad_env *env, const rad_host_kv_pool_pa
                         (unsigned long long)pages);
     }
     h->num_pages = (uint32_t)pages;
-    h->planes_per_layer = p.device_pool->num_sides * (p.device_pool->side[0].scale_bytes ? 2 : 1);
-    h->num_planes = h->planes_per_layer * p.device_pool->params.num_layers;
+    h->num_planes = KV_BUFFERS * p.device_pool->params.num_layers;
     h->planes = rad_alloc(&full, rad_mul(h->num_planes, sizeof *h->planes));
     h->bytes = h->planes ? lay_out(h) : 0;
     h->memory = h->pinned ? h->copier->ops->alloc_pinned(h->copier, h->bytes)
@@ -193,16 +186,6 @@ void *rad_host_kv_pool_record(rad_host_kv_pool *h, rad_page page)
     return h->memory + (size_t)page * h->record_step;
 }
 
-/* Where a plane lies on the device; `stride` is from token to token. */
-static rad_device_rows rows_of(const rad_host_kv_pool *h, uint32_t layer, uint32_t plane)
-{
-    const rad_token_to_kv_pool *d = h->device_pool;
-    bool has_scales = d->side[0].scale_bytes != 0;
-    kv_plane p = kv_plane_of(d, layer, has_scales ? plane / 2 : plane);
-    if (has_scales && plane % 2) return (rad_device_rows){p.scales, p.scale_stride, NULL};
-    return (rad_device_rows){p.codes, p.stride, NULL};
-}
-
 typedef struct page_pairs {
     const rad_page *device;
     const rad_page *host;
@@ -212,18 +195,16 @@ typedef struct page_pairs {
 
 /* Packed, a page is one row; with gaps between tokens, each of its tokens is: then those of all
  * pages that stand at one place go together. */
-static rad_status copy_plane(const rad_host_kv_pool *h, uint32_t layer, uint32_t plane,
-                             const page_pairs *pairs)
+static rad_status copy_plane(const rad_host_kv_pool *h, uint32_t plane, const page_pairs *pairs)
 {
-    const host_plane *p = &h->planes[layer * h->planes_per_layer + plane];
-    rad_device_rows rows = rows_of(h, layer, plane);
-    bool packed = rows.stride == p->row_bytes;
-    size_t row_bytes = packed ? p->row_bytes * h->page_size : p->row_bytes;
+    const host_plane *p = &h->planes[plane];
+    const kv_buffer *b = &h->device_pool->buffers[plane];
+    bool packed = b->stride == b->row_bytes;
+    size_t row_bytes = packed ? p->block : b->row_bytes;
     rad_status status = RAD_OK;
-    for (uint32_t t = 0; t < (packed ? 1 : h->page_size) && !status; t++) {
-        rad_device_rows there = {(char *)rows.base + t * rows.stride, rows.stride * h->page_size,
-                                 pairs->device};
-        rad_device_rows here = {h->memory + p->at + t * p->row_bytes, p->step, pairs->host};
+    for (uint32_t t = 0; p->block && t < (packed ? 1 : h->page_size) && !status; t++) {
+        rad_device_rows there = {b->base + t * b->stride, b->stride * h->page_size, pairs->device};
+        rad_device_rows here = {h->memory + p->at + t * b->row_bytes, p->step, pairs->host};
         status =
             device_move_rows(h->copier, there, here, row_bytes, pairs->count, pairs->to_device);
     }
@@ -253,9 +234,8 @@ rad_status rad_host_kv_pool_backup(rad_host_kv_pool *h, const rad_page *device_p
         page_pairs some = {.device = device_pages + at,
                            .host = host_pages + at,
                            .count = RAD_MIN(lot, count - at)};
-        for (uint32_t i = 0; i < h->device_pool->params.num_layers && !status; i++)
-            for (uint32_t k = 0; k < h->planes_per_layer && !status; k++)
-                status = copy_plane(h, i, k, &some);
+        for (uint32_t i = 0; i < h->num_planes && !status; i++)
+            status = copy_plane(h, i, &some);
     }
     return device_fence(h->copier, status);
 }
@@ -269,35 +249,31 @@ rad_status rad_host_kv_pool_load_layer(rad_host_kv_pool *h, uint32_t layer,
     uint32_t index = kv_layer_index(h->device_pool, layer);
     if (index == h->device_pool->params.num_layers || !pairs_are_sound(h, &all)) return RAD_E_INVAL;
     rad_status status = RAD_OK;
-    for (uint32_t k = 0; k < h->planes_per_layer && !status; k++)
-        status = copy_plane(h, index, k, &all);
+    for (uint32_t k = 0; k < KV_BUFFERS && !status; k++)
+        status = copy_plane(h, index * KV_BUFFERS + k, &all);
     return device_fence(h->copier, status);
+}
+
+/* The blocks of a page, one behind another, from or to `flat`. */
+static rad_status copy_page(const rad_host_kv_pool *h, rad_page page, char *flat, size_t bytes,
+                            bool into_pool)
+{
+    if (!is_page(page, h->num_pages) || bytes != h->page_bytes) return RAD_E_INVAL;
+    for (uint32_t i = 0; i < h->num_planes; flat += h->planes[i++].block) {
+        char *block = h->memory + h->planes[i].at + (size_t)page * h->planes[i].step;
+        memcpy(into_pool ? block : flat, into_pool ? flat : block, h->planes[i].block);
+    }
+    return RAD_OK;
 }
 
 rad_status rad_host_kv_pool_get_page(const rad_host_kv_pool *h, rad_page page, void *dst,
                                      size_t bytes)
 {
-    if (!is_page(page, h->num_pages) || bytes != h->page_bytes) return RAD_E_INVAL;
-    char *to = dst;
-    for (uint32_t i = 0; i < h->num_planes; i++) {
-        const host_plane *p = &h->planes[i];
-        size_t block = p->row_bytes * h->page_size;
-        memcpy(to, h->memory + p->at + (size_t)page * p->step, block);
-        to += block;
-    }
-    return RAD_OK;
+    return copy_page(h, page, dst, bytes, false);
 }
 
 rad_status rad_host_kv_pool_set_page(rad_host_kv_pool *h, rad_page page, const void *src,
                                      size_t bytes)
 {
-    if (!is_page(page, h->num_pages) || bytes != h->page_bytes) return RAD_E_INVAL;
-    const char *from = src;
-    for (uint32_t i = 0; i < h->num_planes; i++) {
-        const host_plane *p = &h->planes[i];
-        size_t block = p->row_bytes * h->page_size;
-        memcpy(h->memory + p->at + (size_t)page * p->step, from, block);
-        from += block;
-    }
-    return RAD_OK;
+    return copy_page(h, page, (char *)(uintptr_t)src, bytes, true); /* only read */
 }

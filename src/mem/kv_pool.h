@@ -11,7 +11,9 @@
  * of MHA, the latent and the rope part of MLA.
  *
  *     row     | dim numbers | dim numbers | ... | last_dim numbers |
- *     scales  | s0          | s1          | ... | s(groups - 1)    |    int8 only */
+ *     scales  | s0          | s1          | ... | s(groups - 1)    |    int8 only
+ *
+ * So a layer is up to four buffers, and whoever moves bytes moves those (kv_buffer). */
 #ifndef MEM_KV_POOL_H
 #define MEM_KV_POOL_H
 
@@ -35,6 +37,15 @@ typedef struct kv_waiter {
     void *user;
 } kv_waiter;
 
+/* The codes of a side of a layer, or its scales. */
+typedef struct kv_buffer {
+    char *base;
+    size_t stride;
+    size_t row_bytes; /* of one token; 0: the pool has no such buffer */
+} kv_buffer;
+
+enum { KV_BUFFERS = 4 }; /* of a layer: K, scales of K, V, scales of V */
+
 struct rad_token_to_kv_pool {
     rad_env env;
     device_cpu own;
@@ -47,40 +58,31 @@ struct rad_token_to_kv_pool {
     bool packed;
     bool owns_memory;
     kv_side side[2];
-    rad_kv_buffers *layers; /* [num_layers], every stride filled in */
-    float *scales;          /* fp8: [2][num_layers], K then V; else NULL */
+    kv_buffer *buffers; /* [num_layers][KV_BUFFERS] */
+    float *scales;      /* fp8: [2][num_layers], K then V; else NULL */
     kv_waiter waiters[RAD_KV_WAITERS];
     uint32_t num_waiters;
 };
 
-/* One side of one layer. */
+/* The buffers of a layer; `index` counts from 0 within the pool. */
+static inline kv_buffer *kv_buffers_of(const rad_token_to_kv_pool *pool, uint32_t index)
+{
+    return pool->buffers + (size_t)index * KV_BUFFERS;
+}
+
+/* One side of one layer; of MLA, V's numbers are the first of K's. */
 typedef struct kv_plane {
     const kv_side *side;
-    char *codes;
-    char *scales; /* int8 */
-    size_t stride;
-    size_t scale_stride;
-    float scale; /* fp8; else 1 */
+    kv_buffer codes;
+    kv_buffer scales; /* int8 */
+    float scale;      /* fp8; else 1 */
 } kv_plane;
 
-/* `index` counts from 0 within the pool. */
 static inline kv_plane kv_plane_of(const rad_token_to_kv_pool *pool, uint32_t index, uint32_t side)
 {
-    const rad_kv_buffers *b = &pool->layers[index];
+    const kv_buffer *b = kv_buffers_of(pool, index) + (pool->num_sides == 2 ? 2 * side : 0);
     float scale = pool->scales ? pool->scales[(size_t)side * pool->params.num_layers + index] : 1;
-    if (side == 0)
-        return (kv_plane){.side = &pool->side[0],
-                          .codes = b->k,
-                          .scales = (char *)b->k_scale,
-                          .stride = b->k_stride,
-                          .scale_stride = b->k_scale_stride,
-                          .scale = scale};
-    return (kv_plane){.side = &pool->side[1],
-                      .codes = b->v,
-                      .scales = (char *)b->v_scale,
-                      .stride = b->v_stride,
-                      .scale_stride = b->v_scale_stride,
-                      .scale = scale};
+    return (kv_plane){.side = &pool->side[side], .codes = b[0], .scales = b[1], .scale = scale};
 }
 
 /* The layer's number within the pool, or num_layers when it is not the pool's. */

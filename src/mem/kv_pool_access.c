@@ -70,16 +70,26 @@ static rad_status move_groups(const rad_token_to_kv_pool *pool, const kv_plane *
     size_t number_bytes = kv_dtype_bytes(pool->params.dtype);
     size_t begin = (size_t)first * plane->side->dim * number_bytes;
     size_t bytes = numbers_of(plane->side, first, count) * number_bytes;
-    rad_device_rows there = {plane->codes + begin, plane->stride, &slot};
+    rad_device_rows there = {plane->codes.base + begin, plane->codes.stride, &slot};
     rad_device_rows here = {s->codes, 0, NULL};
     rad_status status = device_move_rows(pool->device, there, here, bytes, 1, to_device);
-    if (!status && plane->side->scale_bytes) {
-        there =
-            (rad_device_rows){plane->scales + first * sizeof(float), plane->scale_stride, &slot};
+    if (!status && plane->scales.base) {
+        there = (rad_device_rows){plane->scales.base + first * sizeof(float), plane->scales.stride,
+                                  &slot};
         here.base = s->scales;
         status = device_move_rows(pool->device, there, here, count * sizeof(float), 1, to_device);
     }
     return device_fence(pool->device, status);
+}
+
+static bool is_host_memory(const rad_token_to_kv_pool *pool)
+{
+    return pool->device == &pool->own.base;
+}
+
+static char *row_of(const kv_buffer *b, rad_slot slot)
+{
+    return b->base ? b->base + (size_t)slot * b->stride : NULL;
 }
 
 /* Of `left` groups, how many fit the stage; create refuses a pool of which none would. */
@@ -92,12 +102,11 @@ rad_status kv_plane_store(const rad_token_to_kv_pool *pool, const kv_plane *plan
                           uint32_t first, uint32_t count, const float *src)
 {
     const kv_side *side = plane->side;
-    if (pool->device == &pool->own.base) {
+    if (is_host_memory(pool)) {
         size_t at = (size_t)first * side->dim * kv_dtype_bytes(pool->params.dtype);
-        char *scales = plane->scales ? plane->scales + (size_t)slot * plane->scale_stride : NULL;
-        encode_groups(pool, plane, first, count, src,
-                      plane->codes + (size_t)slot * plane->stride + at,
-                      scales ? (float *)(void *)scales + first : NULL);
+        float *scales = (float *)(void *)row_of(&plane->scales, slot);
+        encode_groups(pool, plane, first, count, src, row_of(&plane->codes, slot) + at,
+                      scales ? scales + first : NULL);
         return RAD_OK;
     }
     stage s;
@@ -115,10 +124,9 @@ rad_status kv_plane_load(const rad_token_to_kv_pool *pool, const kv_plane *plane
                          float *dst)
 {
     const kv_side *side = plane->side;
-    if (pool->device == &pool->own.base) {
-        char *scales = plane->scales ? plane->scales + (size_t)slot * plane->scale_stride : NULL;
-        decode_groups(pool, plane, 0, side->groups, plane->codes + (size_t)slot * plane->stride,
-                      (const float *)(void *)scales, dst);
+    if (is_host_memory(pool)) {
+        decode_groups(pool, plane, 0, side->groups, row_of(&plane->codes, slot),
+                      (const float *)(void *)row_of(&plane->scales, slot), dst);
         return RAD_OK;
     }
     stage s;
@@ -177,8 +185,7 @@ rad_status rad_kv_pool_get_kv(rad_token_to_kv_pool *pool, uint32_t layer, const 
     return RAD_OK;
 }
 
-typedef struct copy_job { /* some slots, to or from flat bytes */
-    rad_device *device;
+typedef struct copy_job {  /* some slots, to or from flat bytes */
     const rad_slot *slots; /* NULL: first, first + 1, ... */
     rad_slot first;
     uint32_t count;
@@ -186,28 +193,20 @@ typedef struct copy_job { /* some slots, to or from flat bytes */
     char *flat; /* moves on */
 } copy_job;
 
-/* One buffer's rows of all slots. */
-static rad_status copy_rows(copy_job *job, char *base, size_t stride, size_t row_bytes)
-{
-    rad_device_rows there = {base, stride, job->slots}, here = {job->flat, row_bytes, NULL};
-    if (!job->slots) there.base = base + (size_t)job->first * stride;
-    job->flat += job->count * row_bytes;
-    return device_move_rows(job->device, there, here, row_bytes, job->count, job->into_pool);
-}
-
 /* Copies slots that have been checked, all layers. */
 static rad_status copy_slots(rad_token_to_kv_pool *pool, copy_job job)
 {
     rad_status status = RAD_OK;
-    job.device = pool->device;
-    for (uint32_t i = 0; i < pool->params.num_layers && !status; i++) {
-        if (!job.into_pool) kv_wait_layer(pool, pool->params.start_layer + i);
-        for (uint32_t side = 0; side < pool->num_sides && !status; side++) {
-            kv_plane p = kv_plane_of(pool, i, side);
-            status = copy_rows(&job, p.codes, p.stride, p.side->code_bytes);
-            if (!status && p.side->scale_bytes)
-                status = copy_rows(&job, p.scales, p.scale_stride, p.side->scale_bytes);
-        }
+    for (uint32_t i = 0; i < pool->params.num_layers * KV_BUFFERS && !status; i++) {
+        const kv_buffer *b = &pool->buffers[i];
+        uint32_t layer = pool->params.start_layer + i / KV_BUFFERS;
+        if (!job.into_pool && i % KV_BUFFERS == 0) kv_wait_layer(pool, layer);
+        rad_device_rows there = {row_of(b, job.slots ? 0 : job.first), b->stride, job.slots};
+        rad_device_rows here = {job.flat, b->row_bytes, NULL};
+        if (b->row_bytes)
+            status =
+                device_move_rows(pool->device, there, here, b->row_bytes, job.count, job.into_pool);
+        job.flat += job.count * b->row_bytes;
     }
     return device_fence(pool->device, status);
 }
@@ -259,15 +258,6 @@ rad_status rad_kv_pool_set_page(rad_token_to_kv_pool *pool, rad_page page, const
     return copy_page(pool, page, (char *)(uintptr_t)src, bytes, true); /* only read */
 }
 
-/* One buffer's rows. */
-static rad_status move_rows(rad_token_to_kv_pool *pool, char *base, size_t stride, size_t row_bytes,
-                            rad_slot from, rad_slot to, uint32_t count)
-{
-    return device_copy_rows(
-        pool->device, (rad_device_rows){base + (size_t)to * stride, stride, NULL},
-        (rad_device_rows){base + (size_t)from * stride, stride, NULL}, row_bytes, count);
-}
-
 rad_status rad_kv_pool_copy_slots(rad_token_to_kv_pool *pool, rad_slot from, rad_slot to,
                                   uint32_t count)
 {
@@ -276,13 +266,11 @@ rad_status rad_kv_pool_copy_slots(rad_token_to_kv_pool *pool, rad_slot from, rad
     if (first < 0 || (uint32_t)(second - first) < count || (size_t)second + count > pool->num_slots)
         return RAD_E_INVAL;
     rad_status status = RAD_OK;
-    for (uint32_t i = 0; i < pool->params.num_layers && !status; i++)
-        for (uint32_t side = 0; side < pool->num_sides && !status; side++) {
-            kv_plane p = kv_plane_of(pool, i, side);
-            status = move_rows(pool, p.codes, p.stride, p.side->code_bytes, from, to, count);
-            if (!status && p.side->scale_bytes)
-                status =
-                    move_rows(pool, p.scales, p.scale_stride, p.side->scale_bytes, from, to, count);
-        }
+    for (uint32_t i = 0; i < pool->params.num_layers * KV_BUFFERS && !status; i++) {
+        const kv_buffer *b = &pool->buffers[i];
+        rad_device_rows there = {row_of(b, to), b->stride, NULL};
+        rad_device_rows here = {row_of(b, from), b->stride, NULL};
+        if (b->row_bytes) status = device_copy_rows(pool->device, there, here, b->row_bytes, count);
+    }
     return device_fence(pool->device, status);
 }

@@ -92,74 +92,53 @@ size_t rad_kv_pool_bytes_per_token(const rad_token_to_kv_pool_params *params)
     return read_params(params, &p, NULL) ? 0 : bytes_per_token(&p);
 }
 
-/* Completes one side of a caller's layer, or says what is wrong with it. NULL is fine. */
-static const char *adopt(void *memory, size_t *stride, size_t row_bytes, size_t align,
-                         size_t num_slots)
+/* What is wrong with a caller's buffer, NULL when nothing is; fills in its stride. */
+static const char *adopt(kv_buffer *b, size_t align, size_t num_slots)
 {
-    if (!*stride) *stride = row_bytes;
-    if (!memory) return "is missing";
-    if ((uintptr_t)memory % align || *stride % align) return "is not aligned";
-    if (*stride < row_bytes) return "has a stride shorter than a token";
-    if (!rad_mul(num_slots, *stride)) return "is larger than an address space";
+    if (!b->stride) b->stride = b->row_bytes;
+    if (!b->base) return "is missing";
+    if ((uintptr_t)b->base % align || b->stride % align) return "is not aligned";
+    if (b->stride < b->row_bytes) return "has a stride shorter than a token";
+    if (!rad_mul(num_slots, b->stride)) return "is larger than an address space";
     return NULL;
 }
 
-static rad_status adopt_layer(rad_token_to_kv_pool *pool, uint32_t i, rad_error *err)
+static rad_status adopt_layer(rad_token_to_kv_pool *pool, uint32_t i, const rad_kv_buffers *given,
+                              rad_error *err)
 {
-    rad_kv_buffers *b = &pool->layers[i];
-    const kv_side *s = pool->side;
-    size_t size = kv_dtype_bytes(pool->params.dtype);
-    bool scales = s[0].scale_bytes;
-    const char *side = "K",
-               *why = adopt(b->k, &b->k_stride, s[0].code_bytes, size, pool->num_slots);
-    if (!why && scales) {
-        side = "K's scales";
-        why =
-            adopt(b->k_scale, &b->k_scale_stride, s[0].scale_bytes, sizeof(float), pool->num_slots);
-    }
-    if (!why && pool->num_sides == 2) {
-        side = "V";
-        why = adopt(b->v, &b->v_stride, s[1].code_bytes, size, pool->num_slots);
-    }
-    if (!why && scales && pool->num_sides == 2) {
-        side = "V's scales";
-        why =
-            adopt(b->v_scale, &b->v_scale_stride, s[1].scale_bytes, sizeof(float), pool->num_slots);
-    }
-    if (!why && !scales && (b->k_scale || b->v_scale)) {
-        side = "a buffer of scales";
-        why = "is given, but only int8 has such";
-    }
-    if (!why && pool->num_sides == 1 && (b->v || b->v_scale)) {
-        side = "V";
-        why = "is given, but an MLA pool has one buffer a layer";
+    static const char *const names[KV_BUFFERS] = {"K", "K's scales", "V", "V's scales"};
+    const kv_buffer all[KV_BUFFERS] = {{given->k, given->k_stride, 0},
+                                       {(char *)given->k_scale, given->k_scale_stride, 0},
+                                       {given->v, given->v_stride, 0},
+                                       {(char *)given->v_scale, given->v_scale_stride, 0}};
+    kv_buffer *b = kv_buffers_of(pool, i);
+    const char *why = NULL;
+    uint32_t n = 0;
+    for (; n < KV_BUFFERS; n++) {
+        size_t row_bytes = b[n].row_bytes;
+        size_t align = n % 2 ? sizeof(float) : kv_dtype_bytes(pool->params.dtype);
+        b[n] = all[n];
+        b[n].row_bytes = row_bytes;
+        if (row_bytes)
+            why = adopt(&b[n], align, pool->num_slots);
+        else if (b[n].base)
+            why = n / 2 >= pool->num_sides ? "is given, but an MLA pool has one buffer a layer"
+                                           : "is given, but only int8 has such";
+        if (why) break;
     }
     if (!why) return RAD_OK;
-    return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: %s of layer %u %s", side,
+    return rad_fail(err, RAD_E_INVAL, "token_to_kv_pool: %s of layer %u %s", names[n],
                     pool->params.start_layer + i, why);
 }
 
 static bool own_layer(rad_token_to_kv_pool *pool, uint32_t i)
 {
-    rad_kv_buffers *b = &pool->layers[i];
-    rad_device *d = pool->device;
-    const kv_side *s = pool->side;
-    b->k_stride = s[0].code_bytes;
-    b->k_scale_stride = s[0].scale_bytes;
-    b->k = device_alloc(d, rad_mul(pool->num_slots, s[0].code_bytes));
-    if (!b->k) return false;
-    if (s[0].scale_bytes) {
-        b->k_scale = device_alloc(d, rad_mul(pool->num_slots, s[0].scale_bytes));
-        if (!b->k_scale) return false;
-    }
-    if (pool->num_sides == 1) return true;
-    b->v_stride = s[1].code_bytes;
-    b->v_scale_stride = s[1].scale_bytes;
-    b->v = device_alloc(d, rad_mul(pool->num_slots, s[1].code_bytes));
-    if (!b->v) return false;
-    if (s[1].scale_bytes) {
-        b->v_scale = device_alloc(d, rad_mul(pool->num_slots, s[1].scale_bytes));
-        if (!b->v_scale) return false;
+    kv_buffer *b = kv_buffers_of(pool, i);
+    for (uint32_t n = 0; n < KV_BUFFERS; n++) {
+        if (!b[n].row_bytes) continue;
+        b[n].stride = b[n].row_bytes;
+        b[n].base = device_alloc(pool->device, rad_mul(pool->num_slots, b[n].row_bytes));
+        if (!b[n].base) return false;
     }
     return true;
 }
@@ -170,24 +149,15 @@ static rad_status fill_layers(rad_token_to_kv_pool *pool, const rad_token_to_kv_
 {
     pool->packed = pool->num_sides == 2;
     for (uint32_t i = 0; i < p->num_layers; i++) {
-        rad_kv_buffers *b = &pool->layers[i];
-        if (p->buffers) {
-            *b = p->buffers[i];
-            rad_status status = adopt_layer(pool, i, err);
-            if (status) return status;
-        } else if (!own_layer(pool, i)) {
-            return RAD_E_NOMEM;
-        }
-        if (pool->num_sides == 1) { /* V is the head of K's row */
-            b->v = b->k;
-            b->v_stride = b->k_stride;
-            b->v_scale = b->k_scale;
-            b->v_scale_stride = b->k_scale_stride;
-        }
-        pool->packed &= b->k_stride == pool->side[0].code_bytes &&
-                        b->v_stride == pool->side[1].code_bytes &&
-                        (!b->k_scale || (b->k_scale_stride == pool->side[0].scale_bytes &&
-                                         b->v_scale_stride == pool->side[1].scale_bytes));
+        kv_buffer *b = kv_buffers_of(pool, i);
+        for (uint32_t n = 0; n < 2 * pool->num_sides; n++)
+            b[n].row_bytes = n % 2 ? pool->side[n / 2].scale_bytes : pool->side[n / 2].code_bytes;
+        rad_status status = p->buffers           ? adopt_layer(pool, i, &p->buffers[i], err)
+                            : own_layer(pool, i) ? RAD_OK
+                                                 : RAD_E_NOMEM;
+        if (status) return status;
+        for (uint32_t n = 0; n < KV_BUFFERS; n++)
+            pool->packed &= b[n].stride == b[n].row_bytes;
     }
     for (uint32_t i = 0; pool->scales && i < p->num_layers; i++) {
         pool->scales[i] = p->k_scales ? p->k_scales[i] : 1;
@@ -234,8 +204,8 @@ rad_status rad_token_to_kv_pool_create(const rad_env *env,
     pool->num_sides = p.kind == RAD_KV_MLA ? 1 : 2;
     pool->side[0] = make_side(&p, false);
     pool->side[1] = make_side(&p, true);
-    pool->layers = rad_alloc(&full, (size_t)p.num_layers * sizeof *pool->layers);
-    if (!pool->layers) goto nomem;
+    pool->buffers = rad_alloc(&full, (size_t)p.num_layers * KV_BUFFERS * sizeof *pool->buffers);
+    if (!pool->buffers) goto nomem;
     if (kv_dtype_is_fp8(p.dtype)) {
         pool->scales = rad_alloc(&full, (size_t)p.num_layers * 2 * sizeof *pool->scales);
         if (!pool->scales) goto nomem;
@@ -268,27 +238,13 @@ void rad_token_to_kv_pool_destroy(rad_token_to_kv_pool *pool)
 {
     if (!pool) return;
     rad_env env = pool->env;
-    rad_device *d = pool->device;
-    uint32_t num_layers = pool->params.num_layers;
-    for (uint32_t i = 0; pool->layers && pool->owns_memory && i < num_layers; i++) {
-        const rad_kv_buffers *b = &pool->layers[i];
-        device_free(d, b->k, pool->num_slots * pool->side[0].code_bytes);
-        device_free(d, b->k_scale, pool->num_slots * pool->side[0].scale_bytes);
-        if (pool->num_sides == 1) continue;
-        device_free(d, b->v, pool->num_slots * pool->side[1].code_bytes);
-        device_free(d, b->v_scale, pool->num_slots * pool->side[1].scale_bytes);
-    }
-    rad_free(&env, pool->layers, (size_t)num_layers * sizeof *pool->layers);
-    rad_free(&env, pool->scales, (size_t)num_layers * 2 * sizeof *pool->scales);
+    size_t num_layers = pool->params.num_layers, num_buffers = num_layers * KV_BUFFERS;
+    for (size_t i = 0; pool->buffers && pool->owns_memory && i < num_buffers; i++)
+        device_free(pool->device, pool->buffers[i].base,
+                    pool->num_slots * pool->buffers[i].row_bytes);
+    rad_free(&env, pool->buffers, num_buffers * sizeof *pool->buffers);
+    rad_free(&env, pool->scales, num_layers * 2 * sizeof *pool->scales);
     rad_free(&env, pool, sizeof *pool);
-}
-
-/* One buffer's rows of the slots; NULL: there is no such buffer. */
-static rad_status populate_rows(rad_device *d, void *rows, size_t stride, size_t row_bytes,
-                                size_t first, size_t count)
-{
-    if (!rows || !count) return RAD_OK;
-    return device_populate(d, (char *)rows + first * stride, (count - 1) * stride + row_bytes);
 }
 
 rad_status rad_kv_pool_populate(rad_token_to_kv_pool *pool, uint32_t layer, size_t first,
@@ -298,16 +254,12 @@ rad_status rad_kv_pool_populate(rad_token_to_kv_pool *pool, uint32_t layer, size
     if (index == pool->params.num_layers || first > pool->num_slots ||
         count > pool->num_slots - first)
         return RAD_E_INVAL;
-    rad_device *d = pool->device;
-    const rad_kv_buffers *b = &pool->layers[index];
-    const kv_side *s = pool->side;
-    rad_status status = populate_rows(d, b->k, b->k_stride, s[0].code_bytes, first, count);
-    if (!status)
-        status = populate_rows(d, b->k_scale, b->k_scale_stride, s[0].scale_bytes, first, count);
-    if (status || pool->num_sides == 1) return status;
-    status = populate_rows(d, b->v, b->v_stride, s[1].code_bytes, first, count);
-    if (!status)
-        status = populate_rows(d, b->v_scale, b->v_scale_stride, s[1].scale_bytes, first, count);
+    const kv_buffer *b = kv_buffers_of(pool, index);
+    rad_status status = RAD_OK;
+    for (uint32_t n = 0; n < KV_BUFFERS && count && !status; n++)
+        if (b[n].row_bytes)
+            status = device_populate(pool->device, b[n].base + first * b[n].stride,
+                                     (count - 1) * b[n].stride + b[n].row_bytes);
     return status;
 }
 
@@ -363,6 +315,14 @@ rad_status rad_kv_pool_get_buffers(rad_token_to_kv_pool *pool, uint32_t layer, r
     uint32_t index = kv_layer_index(pool, layer);
     if (index == pool->params.num_layers) return RAD_E_INVAL;
     kv_wait_layer(pool, layer);
-    *out = pool->layers[index];
+    kv_plane k = kv_plane_of(pool, index, 0), v = kv_plane_of(pool, index, 1);
+    *out = (rad_kv_buffers){.k = k.codes.base,
+                            .v = v.codes.base,
+                            .k_scale = (float *)(void *)k.scales.base,
+                            .v_scale = (float *)(void *)v.scales.base,
+                            .k_stride = k.codes.stride,
+                            .v_stride = v.codes.stride,
+                            .k_scale_stride = k.scales.stride,
+                            .v_scale_stride = v.scales.stride};
     return RAD_OK;
 }
