@@ -9,7 +9,7 @@
 
 #include <radish/session.h>
 
-#include "cache/session_names.h"
+#include "cache/session_cache_impl.h"
 
 enum { MOST_SLOTS = 4096, MOST_TURNS = 6, MOST_LEN = 160, MOST_SESSIONS = 4 };
 

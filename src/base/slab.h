@@ -64,6 +64,18 @@ static inline bool slab_is_live(const slab *s, uint32_t id)
     return id >= 1 && id <= s->num_fresh && (s->generation[id] & 1);
 }
 
+/* A name of 32 bits for a live id of at most 16: stale once its place was used 32768 times more.
+ * slab_find: what it names, 0 when that is not live any more. */
+static inline uint32_t slab_name(const slab *s, uint32_t id)
+{
+    return s->generation[id] << 16 | id;
+}
+static inline uint32_t slab_find(const slab *s, uint32_t name)
+{
+    uint32_t id = name & 0xffff;
+    return slab_is_live(s, id) && slab_name(s, id) == name ? id : 0;
+}
+
 static inline void slab_free(slab *s, uint32_t id)
 {
     RAD_ASSERT_ENV(&s->env, slab_is_live(s, id));

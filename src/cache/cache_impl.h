@@ -1,7 +1,7 @@
 /* cache_impl.h - the table behind rad_cache, what all caches share, and the index of this room.
  *
  *     the door         cache.c checks arguments and hands on. Likewise for the other headers of the
- *                      ABI: session.c, retention.c, explain.c, kv_events.c, match_handle.c,
+ *                      ABI: session_cache.c, retention.c, explain.c, kv_events.c, match_handle.c,
  *                      partial_page.c, cache_dump.c, node_info.c, page_hash.c
  *     the caches       radix_cache.c, chunk_cache.c, session_cache.c with session_turn.c, and
  *                      hicache/hiradix_cache.c; each fills in a cache_ops
@@ -12,8 +12,8 @@
  *     a node           radix_node.h; its pages: page_runs.h; its key: radix_key.h; from a node up:
  *                      radix_path.h
  *     with a node      radix_part.h is the table. On the host: radix_host.h. Windows:
- *                      radix_window.h. Pins: radix_keep.h. Sessions: radix_tags.h and
- *                      radix_session.c. Heat: radix_worth.h. Hashes, events: radix_journal.h
+ *                      radix_window.h. Pins: radix_keep.h. Sessions: radix_tags.h. Heat:
+ *                      radix_worth.h. Hashes, events: radix_journal.h
  *     tools            namespace.h, evict_policy.h, event_ring.h, eviction_log.h */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H
@@ -23,6 +23,10 @@
 
 #include "base/base.h"
 #include "mem/kv_runs.h"
+
+enum { SESSION_MOST = 0xffff }; /* open at a time: names of slab_name */
+#define SESSION_NODE                                                                               \
+    0x80000000u /* set in nodes that are sessions: trees have INT32_MAX / 2 at most */
 
 /* Calls visit for each page that the cache owns. */
 typedef void (*cache_page_fn)(void *user, rad_page page);

@@ -14,7 +14,6 @@
 #include "cache/radix_journal.h"
 #include "cache/radix_path.h"
 #include "cache/radix_window.h"
-#include "cache/session_names.h"
 #include "mem/kv_bits.h"
 
 static const cache_ops radix_ops;

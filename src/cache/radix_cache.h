@@ -174,7 +174,7 @@ rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, 
 rad_status radix_cache_finish(radix_cache *c, rad_req_kv *req, bool is_insert, uint32_t *end,
                               uint32_t *pages, rad_error *err);
 
-/* <radish/session.h>, in radix_session.c. */
+/* <radish/session.h>, in radix_tags.c. */
 rad_status radix_session_open(rad_cache *cache, rad_session *session);
 rad_status radix_session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err);
 rad_status radix_session_close(rad_cache *cache, rad_session session);

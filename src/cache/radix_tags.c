@@ -1,8 +1,5 @@
-/* radix_tags.c - sessions as soft references on paths; see the header. */
-#include "cache/radix_tags.h"
-
-#include "cache/radix_tree.h"
-#include "cache/session_names.h"
+/* radix_tags.c - sessions of the RadixCache, as soft references on paths; see the header. */
+#include "cache/radix_cache.h"
 
 static void tags_fini(void *self, radix_tree *t)
 {
@@ -58,20 +55,47 @@ static void leave(radix_tree *t, uint32_t session)
 
 void tags_move(radix_tree *t, rad_session session, uint32_t node)
 {
-    uint32_t id = session_find(&t->tags.ids, session);
+    uint32_t id = slab_find(&t->tags.ids, session);
     if (!id || !node || !t->nodes[node].parent || t->tags.sessions[id].node == node) return;
     leave(t, id);
     link_end(&t->tags, id, node);
     count_path(t, node, 1);
 }
 
-bool tags_close(radix_tree *t, rad_session session)
+rad_status radix_session_open(rad_cache *cache, rad_session *session)
 {
-    uint32_t id = session_find(&t->tags.ids, session);
-    if (!id) return false;
+    radix_tags *g = &((radix_cache *)cache)->tree.tags;
+    if (!g->refs) return RAD_E_UNSUPPORTED;
+    uint32_t id = slab_alloc(&g->ids);
+    if (!id) return RAD_FULL;
+    *session = slab_name(&g->ids, id);
+    return RAD_OK;
+}
+
+rad_status radix_session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err)
+{
+    const radix_tags *g = &((radix_cache *)cache)->tree.tags;
+    if (g->refs && slab_find(&g->ids, req->key.session)) return RAD_OK;
+    return rad_fail(err, RAD_E_STATE, "session %u is not open", req->key.session);
+}
+
+rad_status radix_session_close(rad_cache *cache, rad_session session)
+{
+    radix_tree *t = &((radix_cache *)cache)->tree;
+    if (!t->tags.refs) return RAD_E_UNSUPPORTED;
+    uint32_t id = slab_find(&t->tags.ids, session);
+    if (!id) return RAD_E_STATE;
     leave(t, id);
     slab_free(&t->tags.ids, id);
-    return true;
+    return RAD_OK;
+}
+
+void radix_session_stats(const rad_cache *cache, rad_session_stats *stats)
+{
+    const radix_tags *g = &((const radix_cache *)cache)->tree.tags;
+    stats->open = g->ids.num_live;
+    for (uint32_t id = 1; id <= g->ids.num_fresh; id++)
+        stats->held += g->sessions[id].node != 0;
 }
 
 /* All sessions that end at `from` end at `to` now; to a root: nowhere. */

@@ -40,6 +40,5 @@ bool tags_init(struct radix_tree *t, uint32_t max_sessions);
 
 /* A session's turn ended at `node`; not open: nothing. O(depth). */
 void tags_move(struct radix_tree *t, rad_session session, uint32_t node);
-bool tags_close(struct radix_tree *t, rad_session session); /* false: not open */
 
 #endif

@@ -7,7 +7,6 @@
 #include "base/slab.h"
 #include "cache/cache_impl.h"
 #include "cache/namespace.h"
-#include "cache/session_names.h"
 
 typedef struct session_slot {
     rad_row row;            /* 0: nothing is kept */
@@ -60,6 +59,12 @@ static inline rad_token *session_tokens(const session_cache *c, uint32_t id)
 static inline rad_ref session_node(const session_cache *c, uint32_t id)
 {
     return (rad_ref){SESSION_NODE | id, c->slots[id].kept};
+}
+
+/* Whether a match's last_node is a session's and not a node of the tree. */
+static inline bool session_is_kept(rad_ref last_node)
+{
+    return (last_node.index & SESSION_NODE) != 0;
 }
 
 static inline bool session_is_virtual(const rad_receipt *r)

@@ -129,7 +129,7 @@ static uint32_t agreeing(const session_cache *c, uint32_t id, const rad_key *key
 
 static uint32_t find_kept(const session_cache *c, const rad_key *key, uint32_t *len)
 {
-    uint32_t id = key->session ? session_find(&c->ids, key->session) : 0;
+    uint32_t id = key->session ? slab_find(&c->ids, key->session) : 0;
     *len = id ? agreeing(c, id, key, key->num_tokens) : 0;
     return *len ? id : 0;
 }
@@ -217,7 +217,7 @@ static rad_status restore(session_cache *c, uint32_t id, uint32_t len, rad_req_k
 rad_status session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err)
 {
     session_cache *c = session_of(cache);
-    uint32_t id = session_find(&c->ids, req->key.session);
+    uint32_t id = slab_find(&c->ids, req->key.session);
     session_slot *s = &c->slots[id];
     if (!id || s->closing)
         return rad_fail(err, RAD_E_STATE, "session %u is not open", req->key.session);
@@ -258,7 +258,7 @@ rad_status session_check_req(const rad_cache *cache, const rad_req_kv *req, rad_
         return rad_fail(err, RAD_E_STATE, "session %u: row %u has not begun its turn",
                         req->key.session, req->row);
     }
-    uint32_t id = session_find(&c->ids, req->key.session);
+    uint32_t id = slab_find(&c->ids, req->key.session);
     const session_slot *s = &c->slots[id];
     if (!id || !s->active || s->turn != req->turn || (s->row && s->row != req->row) ||
         session_is_virtual(&req->lock) != (s->row != 0))
@@ -326,7 +326,7 @@ rad_status session_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert
         if (session_is_virtual(&req->lock)) return RAD_OK; /* matched, never begun */
         return c->inner->ops->finished_req(c->inner, req, is_insert, err);
     }
-    uint32_t id = session_find(&c->ids, req->key.session);
+    uint32_t id = slab_find(&c->ids, req->key.session);
     session_slot *s = &c->slots[id];
     /* A load that has not been seen through ends in the cache that has its ticket. */
     bool kept = is_insert && req->row && req->committed_len && !s->closing && !req->load &&
@@ -346,14 +346,14 @@ rad_status session_open(rad_cache *cache, rad_session *session)
     uint32_t id = slab_alloc(&c->ids);
     if (!id) return RAD_FULL;
     c->stats.open++;
-    *session = session_name(&c->ids, id);
+    *session = slab_name(&c->ids, id);
     return RAD_OK;
 }
 
 rad_status session_close(rad_cache *cache, rad_session session)
 {
     session_cache *c = session_of(cache);
-    uint32_t id = session_find(&c->ids, session);
+    uint32_t id = slab_find(&c->ids, session);
     if (!id || c->slots[id].closing) return RAD_E_STATE;
     if (c->slots[id].active) {
         c->slots[id].closing = true;

@@ -150,15 +150,13 @@ void tickets_orphan(tickets *ts, hi_ticket *k)
 
 uint32_t tickets_number(const tickets *ts, const hi_ticket *k)
 {
-    return ts->ids.generation[k->id] << 16 | k->id;
+    return slab_name(&ts->ids, k->id);
 }
 
 hi_ticket *tickets_find(const tickets *ts, uint32_t number)
 {
-    uint32_t id = number & 0xffff;
-    if (!slab_is_live(&ts->ids, id) || (uint16_t)ts->ids.generation[id] != number >> 16)
-        return NULL;
-    return record(ts, id);
+    uint32_t id = slab_find(&ts->ids, number);
+    return id ? record(ts, id) : NULL;
 }
 
 hi_ticket *tickets_next(const tickets *ts, const hi_ticket *k)
