@@ -102,6 +102,7 @@ rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot
     if (!match) return rad_fail(err, RAD_E_INVAL, "match_prefix: no place for the answer");
     if (!cache_key_is_sound(key)) return refuse_key("match_prefix", key, err);
     *match = (rad_match){0};
+    CACHE_WITH(cache, match_prefix);
     rad_status status = cache->ops->match_prefix(cache, key, slots, match);
     if (status < 0)
         return rad_fail(err, status, "match_prefix: the cache answers %s", rad_status_name(status));
@@ -134,6 +135,7 @@ rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_matc
 {
     if (!match || !cache_key_is_sound(key)) return RAD_E_INVAL;
     *match = (rad_match){0};
+    CACHE_WITH(cache, lookup);
     return cache->ops->lookup(cache, key, match);
 }
 
@@ -152,12 +154,14 @@ rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *r
                                   rad_error *err)
 {
     if (!receipt) return rad_fail(err, RAD_E_INVAL, "cache: no place for the receipt");
+    CACHE_WITH(cache, inc_lock_ref);
     return cache->ops->inc_lock_ref(cache, node, receipt, err);
 }
 
 rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
 {
     if (!receipt) return rad_fail(err, RAD_E_INVAL, "cache: no receipt");
+    CACHE_WITH(cache, dec_lock_ref);
     return cache->ops->dec_lock_ref(cache, receipt, err);
 }
 
@@ -242,6 +246,7 @@ rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_inse
 
 rad_status rad_cache_poll(rad_cache *cache)
 {
+    CACHE_WITH(cache, poll);
     return cache->ops->poll ? cache->ops->poll(cache) : RAD_OK;
 }
 
@@ -285,6 +290,7 @@ rad_status rad_cache_get_namespace_stats(const rad_cache *cache, rad_namespace_s
 {
     rad_namespace_stats s = {.struct_size = sizeof s};
     if (!cache || !stats || stats->struct_size < sizeof s) return RAD_E_INVAL;
+    CACHE_WITH(cache, namespace_stats);
     if (cache->ops->namespace_stats) cache->ops->namespace_stats(cache, &s);
     s.struct_size = stats->struct_size;
     memcpy(stats, &s, sizeof s);
@@ -293,6 +299,7 @@ rad_status rad_cache_get_namespace_stats(const rad_cache *cache, rad_namespace_s
 
 rad_status rad_cache_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
+    CACHE_WITH(cache, walk);
     return visit ? cache->ops->walk(cache, visit, user) : RAD_E_INVAL;
 }
 

@@ -106,6 +106,8 @@ typedef struct cache_ops {
 /* First member of every implementation. */
 struct rad_cache {
     const cache_ops *ops;
+    rad_cache *inner; /* the cache that this one stands before: what it has no operation for is that
+                       * one's to answer; or NULL */
     rad_env env;
     uint32_t page_size;
     uint32_t never_insert_finished;
@@ -114,6 +116,24 @@ struct rad_cache {
     rad_kv_allocator *kv;        /* NULL: index-only, or with the engine's own free list */
     rad_req_to_token_pool *rows; /* NULL: index-only */
 };
+
+/* From a cache to the first of those behind it that has the operation; else to the last. */
+#define CACHE_WITH(cache, op)                                                                      \
+    while (!(cache)->ops->op && (cache)->inner)                                                    \
+    (cache) = (cache)->inner
+
+static inline bool cache_receipt_holds(const rad_cache *cache, const rad_receipt *receipt)
+{
+    CACHE_WITH(cache, receipt_holds);
+    return cache->ops->receipt_holds(cache, receipt);
+}
+
+static inline bool cache_owns_prefix(const rad_cache *cache, const rad_receipt *lock,
+                                     const rad_slot *row, uint32_t protected_len)
+{
+    CACHE_WITH(cache, owns_prefix);
+    return cache->ops->owns_prefix(cache, lock, row, protected_len);
+}
 
 struct radix_host_params;
 

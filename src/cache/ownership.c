@@ -63,7 +63,7 @@ rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error
     if (!cache->rows)
         return rad_fail(err, RAD_E_UNSUPPORTED, "cache: an index-only cache has no requests");
     uint32_t ps = cache->page_size;
-    if (req->lock.held ? !cache->ops->receipt_holds(cache, &req->lock) : req->protected_len != 0)
+    if (req->lock.held ? !cache_receipt_holds(cache, &req->lock) : req->protected_len != 0)
         return rad_fail(err, RAD_E_STATE,
                         "cache: row %u: its lock (node %u, generation %u) is stale or missing, "
                         "with %u protected positions",
@@ -155,7 +155,7 @@ static void enter_req(ledger *l, const rad_cache *cache, const rad_req_kv *req, 
         tell(l, "request %u: %s", index, why.text);
         return; /* its row cannot be read; what it held is told as lost */
     }
-    if (!cache->ops->owns_prefix(cache, &req->lock, row, req->protected_len))
+    if (!cache_owns_prefix(cache, &req->lock, row, req->protected_len))
         tell(l,
              "request %u: the %u protected positions of row %u are not the slots of the node it "
              "holds",

@@ -4,17 +4,13 @@
 
 #include "cache/radix_cache.h"
 
-static bool key_is_sound(const rad_key *key)
-{
-    return key && (key->tokens || !key->num_tokens) && key->num_tokens <= INT32_MAX;
-}
-
 rad_status rad_cache_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
                                 uint32_t *pinned_tokens)
 {
     uint32_t unused, *result = pinned_tokens ? pinned_tokens : &unused;
     *result = 0;
-    if (!key_is_sound(key)) return RAD_E_INVAL;
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    CACHE_WITH(cache, pin_prefix);
     if (!cache->ops->pin_prefix) return RAD_E_UNSUPPORTED;
     return cache->ops->pin_prefix(cache, key, ttl_ns, result);
 }
@@ -24,13 +20,15 @@ rad_status rad_cache_retain_prefix(rad_cache *cache, const rad_key *key, int32_t
 {
     uint32_t unused, *result = retained_tokens ? retained_tokens : &unused;
     *result = 0;
-    if (!key_is_sound(key)) return RAD_E_INVAL;
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    CACHE_WITH(cache, retain_prefix);
     if (!cache->ops->retain_prefix) return RAD_E_UNSUPPORTED;
     return cache->ops->retain_prefix(cache, key, priority, idle_ns, result);
 }
 
 uint64_t rad_cache_pinned_size(const rad_cache *cache)
 {
+    CACHE_WITH(cache, pinned_size);
     return cache->ops->pinned_size ? cache->ops->pinned_size(cache) : 0;
 }
 

@@ -22,8 +22,6 @@
  * Invariant, verified by check: `held` has a bit for exactly the pages of idle slots
  * behind their protected length, each handed out and not the inner cache's; the list from
  * oldest to newest holds exactly the idle slots with a row. */
-#include <radish/retention.h>
-
 #include "base/params.h"
 #include "cache/radix_cache.h"
 #include "cache/session_cache_impl.h"
@@ -43,12 +41,7 @@ static rad_status session_insert(rad_cache *cache, const rad_key *key, const rad
                             "session_cache: slot %d at position %u is an idle session's", slots[i],
                             i);
     }
-    return rad_cache_insert(c->inner, key, slots, params, inserted, err);
-}
-
-static rad_status session_poll(rad_cache *cache)
-{
-    return rad_cache_poll(session_of(cache)->inner);
+    return rad_cache_insert(c->base.inner, key, slots, params, inserted, err);
 }
 
 static rad_status session_reset(rad_cache *cache)
@@ -56,13 +49,13 @@ static rad_status session_reset(rad_cache *cache)
     session_cache *c = session_of(cache);
     while (c->oldest)
         session_empty(c, c->oldest, 0);
-    return rad_cache_reset(c->inner);
+    return rad_cache_reset(c->base.inner);
 }
 
 static cache_sizes session_sizes(const rad_cache *cache)
 {
     const session_cache *c = session_of_const(cache);
-    cache_sizes sizes = c->inner->ops->sizes(c->inner);
+    cache_sizes sizes = c->base.inner->ops->sizes(c->base.inner);
     sizes.evictable += c->stats.held_tokens;
     sizes.window_evictable += c->held_window;
     return sizes;
@@ -83,25 +76,14 @@ static size_t own_bytes(const session_cache *c)
 
 static void session_cache_stats(const rad_cache *cache, rad_cache_stats *stats)
 {
-    rad_cache_get_stats(session_of_const(cache)->inner, stats);
+    rad_cache_get_stats(cache->inner, stats);
     stats->metadata_bytes += own_bytes(session_of_const(cache));
-}
-
-static void session_namespace_stats(const rad_cache *cache, rad_namespace_stats *stats)
-{
-    const rad_cache *inner = session_of_const(cache)->inner;
-    if (inner->ops->namespace_stats) inner->ops->namespace_stats(inner, stats);
-}
-
-static rad_status session_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
-{
-    return rad_cache_walk(session_of_const(cache)->inner, visit, user);
 }
 
 static void session_visit_pages(const rad_cache *cache, cache_page_fn visit, void *user)
 {
     const session_cache *c = session_of_const(cache);
-    c->inner->ops->visit_pages(c->inner, visit, user);
+    c->base.inner->ops->visit_pages(c->base.inner, visit, user);
     for (uint32_t id = c->oldest; id; id = c->slots[id].newer) {
         const session_slot *s = &c->slots[id];
         const rad_slot *row = rad_req_to_token_row(cache->rows, s->row);
@@ -115,7 +97,7 @@ static bool session_owns_any(const rad_cache *cache, kv_run pages)
     const session_cache *c = session_of_const(cache);
     bits_lane held = {c->held, 1};
     return !lane_range_is(held, (size_t)pages.first, pages.count, false) ||
-           c->inner->ops->owns_any(c->inner, pages);
+           c->base.inner->ops->owns_any(c->base.inner, pages);
 }
 
 static bool session_owns_prefix(const rad_cache *cache, const rad_receipt *lock,
@@ -128,7 +110,7 @@ static bool session_owns_prefix(const rad_cache *cache, const rad_receipt *lock,
         if (!s->row || row != rad_req_to_token_row(cache->rows, s->row)) return !protected_len;
         lock = &s->lock;
     }
-    return c->inner->ops->owns_prefix(c->inner, lock, row, protected_len);
+    return cache_owns_prefix(c->base.inner, lock, row, protected_len);
 }
 
 static rad_status check_slot(const session_cache *c, uint32_t id, uint64_t *pages, rad_error *err)
@@ -143,12 +125,12 @@ static rad_status check_slot(const session_cache *c, uint32_t id, uint64_t *page
                         "protected, %u committed",
                         id, s->row, s->protected_len, s->committed_len);
     const rad_slot *row = rad_req_to_token_row(c->base.rows, s->row);
-    if (!c->inner->ops->owns_prefix(c->inner, &s->lock, row, s->protected_len))
+    if (!cache_owns_prefix(c->base.inner, &s->lock, row, s->protected_len))
         return rad_fail(err, RAD_E_CORRUPT, "session_check: slot %u does not hold its prefix", id);
     for (uint32_t at = s->protected_len; at < s->committed_len; at += ps, ++*pages) {
         rad_page page = row[at] / (rad_slot)ps;
         if (!rad_kv_is_taken(c->base.kv, page) || !bits_get(c->held, (size_t)page) ||
-            c->inner->ops->owns_any(c->inner, (kv_run){page, 1}) ||
+            c->base.inner->ops->owns_any(c->base.inner, (kv_run){page, 1}) ||
             (c->base.window_pages &&
              (rad_kv_has_window(c->base.kv, page) != 0) != (at >= s->window_len)))
             return rad_fail(err, RAD_E_CORRUPT, "session_check: page %d of slot %u is not its own",
@@ -161,7 +143,7 @@ static rad_status session_check(const rad_cache *cache, rad_error *err)
 {
     const session_cache *c = session_of_const(cache);
     uint64_t pages = 0, bits = 0, idle = 0, active = 0, rows = 0, window = 0;
-    rad_status status = rad_cache_check(c->inner, err);
+    rad_status status = rad_cache_check(c->base.inner, err);
     for (uint32_t id = c->oldest; !status && id; id = c->slots[id].newer, idle++)
         status = idle > c->max_sessions
                      ? rad_fail(err, RAD_E_CORRUPT, "session_check: a circle of idle slots")
@@ -202,26 +184,8 @@ static void free_own(session_cache *c)
 
 static void session_destroy(rad_cache *cache)
 {
-    rad_cache_destroy(session_of(cache)->inner);
+    rad_cache_destroy(cache->inner);
     free_own(session_of(cache));
-}
-
-static rad_status session_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
-                                     uint32_t *pinned_tokens)
-{
-    return rad_cache_pin_prefix(session_of(cache)->inner, key, ttl_ns, pinned_tokens);
-}
-
-static rad_status session_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,
-                                        uint64_t idle_ns, uint32_t *retained_tokens)
-{
-    return rad_cache_retain_prefix(session_of(cache)->inner, key, priority, idle_ns,
-                                   retained_tokens);
-}
-
-static uint64_t session_pinned_size(const rad_cache *cache)
-{
-    return rad_cache_pinned_size(session_of_const(cache)->inner);
 }
 
 static const cache_ops session_ops = {
@@ -239,17 +203,11 @@ static const cache_ops session_ops = {
     .unfinished_req = session_unfinished_req,
     .finished_req = session_finished_req,
     .reset = session_reset,
-    .poll = session_poll,
     .sizes = session_sizes,
     .get_stats = session_cache_stats,
-    .namespace_stats = session_namespace_stats,
-    .walk = session_walk,
     .visit_pages = session_visit_pages,
     .check = session_check,
     .owns_prefix = session_owns_prefix,
-    .pin_prefix = session_pin_prefix,
-    .retain_prefix = session_retain_prefix,
-    .pinned_size = session_pinned_size,
     .session_open = session_open,
     .session_begin = session_begin,
     .session_close = session_close,
@@ -290,12 +248,12 @@ rad_status rad_streaming_cache_create(const rad_env *env, const rad_streaming_ca
     session_cache *c = rad_alloc(&full, sizeof *c);
     if (!c) return rad_fail(err, RAD_E_NOMEM, "streaming_cache: no memory");
     c->base = (rad_cache){.ops = &session_ops,
+                          .inner = p.inner,
                           .env = full,
                           .page_size = p.inner->page_size,
                           .window_pages = p.inner->window_pages,
                           .kv = p.inner->kv,
                           .rows = p.inner->rows};
-    c->inner = p.inner;
     c->max_sessions = p.max_sessions;
     c->row_tokens = rad_req_to_token_row_tokens(c->base.rows);
     c->num_pages = rad_kv_num_pages(c->base.kv) + 1;
@@ -320,11 +278,13 @@ rad_status rad_session_open(rad_cache *cache, rad_session *session)
 {
     if (!session) return RAD_E_INVAL;
     *session = 0;
+    CACHE_WITH(cache, session_open);
     return cache->ops->session_open ? cache->ops->session_open(cache, session) : RAD_E_UNSUPPORTED;
 }
 
 rad_status rad_session_close(rad_cache *cache, rad_session session)
 {
+    CACHE_WITH(cache, session_close);
     if (!cache->ops->session_close) return RAD_E_UNSUPPORTED;
     return cache->ops->session_close(cache, session);
 }
@@ -333,6 +293,7 @@ rad_status rad_session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err)
 {
     if (!req) return rad_fail(err, RAD_E_INVAL, "session: no request");
     if (!req->key.session) return RAD_OK;
+    CACHE_WITH(cache, session_begin);
     if (!cache->ops->session_begin)
         return rad_fail(err, RAD_E_UNSUPPORTED, "session: this cache has no sessions");
     return cache->ops->session_begin(cache, req, err);
@@ -346,5 +307,6 @@ uint32_t rad_session_release_idle(rad_cache *cache, uint32_t count)
 void rad_session_get_stats(const rad_cache *cache, rad_session_stats *stats)
 {
     *stats = (rad_session_stats){0};
+    CACHE_WITH(cache, session_stats);
     if (cache->ops->session_stats) cache->ops->session_stats(cache, stats);
 }

@@ -27,8 +27,7 @@ typedef struct session_slot {
 } session_slot;
 
 typedef struct session_cache {
-    rad_cache base;
-    rad_cache *inner;
+    rad_cache base; /* before the inner cache */
     uint32_t max_sessions;
     uint32_t row_tokens;
     slab ids;

@@ -93,7 +93,7 @@ rad_status session_empty(session_cache *c, uint32_t id, int is_insert)
     s->committed_len = s->protected_len = s->window_len = 0;
     s->lock = (rad_receipt){0};
     s->kept++;
-    return rad_cache_finished_req(c->inner, &req, is_insert, NULL);
+    return rad_cache_finished_req(c->base.inner, &req, is_insert, NULL);
 }
 
 static void forget_slot(session_cache *c, uint32_t id)
@@ -139,7 +139,7 @@ rad_status session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *
 {
     session_cache *c = session_of(cache);
     uint32_t len, id = find_kept(c, key, &len);
-    if (!id) return rad_cache_match_prefix(c->inner, key, slots, match, NULL);
+    if (!id) return rad_cache_match_prefix(c->base.inner, key, slots, match, NULL);
     if (slots)
         memcpy(slots, rad_req_to_token_row(cache->rows, c->slots[id].row), len * sizeof *slots);
     match->prefix_tokens = len;
@@ -151,7 +151,7 @@ rad_status session_lookup(const rad_cache *cache, const rad_key *key, rad_match 
 {
     const session_cache *c = session_of_const(cache);
     uint32_t len, id = find_kept(c, key, &len);
-    if (!id) return rad_cache_lookup(c->inner, key, match);
+    if (!id) return rad_cache_lookup(c->base.inner, key, match);
     match->prefix_tokens = len;
     match->last_node = session_node(c, id);
     return RAD_OK;
@@ -161,7 +161,7 @@ rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *rec
                                 rad_error *err)
 {
     session_cache *c = session_of(cache);
-    if (!session_is_kept(node)) return rad_cache_inc_lock_ref(c->inner, node, receipt, err);
+    if (!session_is_kept(node)) return rad_cache_inc_lock_ref(c->base.inner, node, receipt, err);
     uint32_t id = node.index & ~SESSION_NODE;
     if (!slab_is_live(&c->ids, id) || node.generation != c->slots[id].kept)
         return rad_fail(err, RAD_E_STATE,
@@ -176,15 +176,14 @@ rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *rec
 bool session_receipt_holds(const rad_cache *cache, const rad_receipt *r)
 {
     const session_cache *c = session_of_const(cache);
-    if (!session_is_virtual(r)) return c->inner->ops->receipt_holds(c->inner, r);
+    if (!session_is_virtual(r)) return cache_receipt_holds(c->base.inner, r);
     uint32_t id = r->node.index & ~SESSION_NODE;
     return r->held && id >= 1 && id <= c->max_sessions;
 }
 
 rad_status session_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
 {
-    if (!session_is_virtual(receipt))
-        return rad_cache_dec_lock_ref(session_of(cache)->inner, receipt, err);
+    if (!session_is_virtual(receipt)) return rad_cache_dec_lock_ref(cache->inner, receipt, err);
     if (!session_receipt_holds(cache, receipt))
         return rad_fail(err, RAD_E_STATE,
                         "session_cache: the receipt of session slot %u (generation %u) is not held",
@@ -270,14 +269,14 @@ rad_status session_check_req(const rad_cache *cache, const rad_req_kv *req, rad_
 rad_status session_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
 {
     session_cache *c = session_of(cache);
-    if (!req->turn) return c->inner->ops->unfinished_req(c->inner, req, chunked, err);
+    if (!req->turn) return c->base.inner->ops->unfinished_req(c->base.inner, req, chunked, err);
     /* The prompt of a first turn goes into the tree once and as a whole; later turns are
      * the session's alone. */
     if (session_is_virtual(&req->lock) || chunked || req->published) {
         if (!chunked) req->published = 1;
         return RAD_OK;
     }
-    return c->inner->ops->unfinished_req(c->inner, req, chunked, err);
+    return c->base.inner->ops->unfinished_req(c->base.inner, req, chunked, err);
 }
 
 /* Moves the record into the slot. */
@@ -316,7 +315,7 @@ static rad_status drop(session_cache *c, uint32_t id, rad_req_kv *req, int is_in
     s->committed_len = s->protected_len = s->window_len = 0;
     s->lock = (rad_receipt){0};
     s->kept++;
-    return c->inner->ops->finished_req(c->inner, req, is_insert, err);
+    return c->base.inner->ops->finished_req(c->base.inner, req, is_insert, err);
 }
 
 rad_status session_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err)
@@ -324,7 +323,7 @@ rad_status session_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert
     session_cache *c = session_of(cache);
     if (!req->turn) {
         if (session_is_virtual(&req->lock)) return RAD_OK; /* matched, never begun */
-        return c->inner->ops->finished_req(c->inner, req, is_insert, err);
+        return c->base.inner->ops->finished_req(c->base.inner, req, is_insert, err);
     }
     uint32_t id = slab_find(&c->ids, req->key.session);
     session_slot *s = &c->slots[id];
@@ -380,7 +379,7 @@ rad_status session_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicte
     session_cache *c = session_of(cache);
     uint64_t done = 0, part = 0;
     rad_status status;
-    while (!(status = rad_cache_evict(c->inner, num_tokens - done, &part, NULL))) {
+    while (!(status = rad_cache_evict(c->base.inner, num_tokens - done, &part, NULL))) {
         done += part;
         if (done >= num_tokens || !c->oldest) break;
         uint64_t before = rad_kv_available_size(cache->kv);
@@ -399,7 +398,7 @@ rad_status session_evict_window(rad_cache *cache, uint64_t window_tokens, uint64
     uint32_t ps = cache->page_size;
     uint64_t done = 0, part = 0;
     rad_status status;
-    while (!(status = rad_cache_evict_window(c->inner, window_tokens - done, &part))) {
+    while (!(status = rad_cache_evict_window(c->base.inner, window_tokens - done, &part))) {
         done += part;
         if (done >= window_tokens || !c->oldest) break;
         uint32_t before = rad_kv_window_available_pages(cache->kv);
@@ -416,6 +415,6 @@ void session_hold_window(rad_cache *cache, rad_receipt *receipt, uint32_t from)
 {
     session_cache *c = session_of(cache);
     if (session_is_virtual(receipt)) receipt = &c->slots[receipt->node.index & ~SESSION_NODE].lock;
-    if (receipt->held && c->inner->ops->hold_window)
-        c->inner->ops->hold_window(c->inner, receipt, from);
+    if (receipt->held && c->base.inner->ops->hold_window)
+        c->base.inner->ops->hold_window(c->base.inner, receipt, from);
 }

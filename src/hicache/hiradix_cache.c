@@ -31,17 +31,6 @@ static const hiradix_cache *of_const(const rad_cache *cache)
     return (const hiradix_cache *)cache;
 }
 
-static rad_status hi_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                  rad_match *match)
-{
-    return rad_cache_match_prefix(of(cache)->device, key, slots, match, NULL);
-}
-
-static rad_status hi_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
-{
-    return rad_cache_lookup(of_const(cache)->device, key, match);
-}
-
 /* The key's front is in the tree: finds the node where it ends on the device, and begins to copy
  * it. */
 static void write_backup_key(hiradix_cache *c, const rad_key *key, bool force)
@@ -65,17 +54,6 @@ static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot
     return status;
 }
 
-static rad_status hi_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
-                                  rad_error *err)
-{
-    return rad_cache_inc_lock_ref(of(cache)->device, node, receipt, err);
-}
-
-static rad_status hi_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err)
-{
-    return rad_cache_dec_lock_ref(of(cache)->device, receipt, err);
-}
-
 static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
 {
     hiradix_cache *c = of(cache);
@@ -88,12 +66,6 @@ static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evic
     }
     if (evicted_tokens) *evicted_tokens = done;
     return status;
-}
-
-static bool hi_receipt_holds(const rad_cache *cache, const rad_receipt *receipt)
-{
-    const rad_cache *d = of_const(cache)->device;
-    return d->ops->receipt_holds(d, receipt);
 }
 
 /* Loads whose requests went still own their device pages. */
@@ -186,18 +158,6 @@ static void hi_namespace_stats(const rad_cache *cache, rad_namespace_stats *stat
     stats->host_given_up = stats->given_up;
 }
 
-static rad_status hi_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
-{
-    return rad_cache_walk(of_const(cache)->device, visit, user);
-}
-
-static bool hi_owns_prefix(const rad_cache *cache, const rad_receipt *lock, const rad_slot *row,
-                           uint32_t protected_len)
-{
-    const rad_cache *d = of_const(cache)->device;
-    return d->ops->owns_prefix(d, lock, row, protected_len);
-}
-
 /* A pin orders eviction on both tiers, and what is pinned gets a copy whatever the policy:
  * so pressure on the device demotes it. */
 static rad_status hi_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
@@ -207,37 +167,6 @@ static rad_status hi_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t t
     rad_status status = rad_cache_pin_prefix(c->device, key, ttl_ns, pinned_tokens);
     if (status >= 0) write_backup_key(c, key, true);
     return status;
-}
-
-static rad_status hi_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,
-                                   uint64_t idle_ns, uint32_t *retained_tokens)
-{
-    return rad_cache_retain_prefix(of(cache)->device, key, priority, idle_ns, retained_tokens);
-}
-
-static uint64_t hi_pinned_size(const rad_cache *cache)
-{
-    return rad_cache_pinned_size(of_const(cache)->device);
-}
-
-static rad_status hi_session_open(rad_cache *cache, rad_session *session)
-{
-    return rad_session_open(of(cache)->device, session);
-}
-
-static rad_status hi_session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err)
-{
-    return of(cache)->device->ops->session_begin(of(cache)->device, req, err);
-}
-
-static rad_status hi_session_close(rad_cache *cache, rad_session session)
-{
-    return rad_session_close(of(cache)->device, session);
-}
-
-static void hi_session_stats(const rad_cache *cache, rad_session_stats *stats)
-{
-    of_const(cache)->device->ops->session_stats(of_const(cache)->device, stats);
 }
 
 static rad_cache *hi_nodes_of(const rad_cache *cache)
@@ -255,15 +184,11 @@ static rad_status hi_reset(rad_cache *cache)
     return status;
 }
 
+/* The rest is the RadixCache's, which is base.inner. */
 const cache_ops hiradix_ops = {
     .destroy = hi_destroy,
-    .match_prefix = hi_match_prefix,
-    .lookup = hi_lookup,
     .insert = hi_insert,
-    .inc_lock_ref = hi_inc_lock_ref,
-    .dec_lock_ref = hi_dec_lock_ref,
     .evict = hi_evict,
-    .receipt_holds = hi_receipt_holds,
     .owns_any = hi_owns_any,
     .unfinished_req = hi_unfinished_req,
     .finished_req = hi_finished_req,
@@ -272,16 +197,8 @@ const cache_ops hiradix_ops = {
     .sizes = hi_sizes,
     .get_stats = hi_get_stats,
     .namespace_stats = hi_namespace_stats,
-    .walk = hi_walk,
     .visit_pages = hi_visit_pages,
     .check = hi_check,
-    .owns_prefix = hi_owns_prefix,
     .pin_prefix = hi_pin_prefix,
-    .retain_prefix = hi_retain_prefix,
-    .pinned_size = hi_pinned_size,
-    .session_open = hi_session_open,
-    .session_begin = hi_session_begin,
-    .session_close = hi_session_close,
-    .session_stats = hi_session_stats,
     .nodes_of = hi_nodes_of,
 };

@@ -122,6 +122,7 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
     c->base = *c->device;
     c->base.env = env;
     c->base.ops = &hiradix_ops;
+    c->base.inner = c->device;
     c->page_size = c->base.page_size;
     c->bigram = c->nodes->bigram;
     return hi_events_begin(c, err);
