@@ -1,7 +1,7 @@
 /* cache_impl.h - the table behind rad_cache, what all caches share, and the index of this room.
  *
  *     the door         cache.c checks arguments and hands on. Likewise for the other headers of the
- *                      ABI: session_cache.c, retention.c, explain.c, kv_events.c, match_handle.c,
+ *                      ABI: session_cache.c, radix_keep.c, explain.c, kv_events.c, match_handle.c,
  *                      partial_page.c, cache_dump.c, node_info.c, page_hash.c
  *     the caches       radix_cache.c, chunk_cache.c, session_cache.c with session_turn.c, and
  *                      hicache/hiradix_cache.c; each fills in a cache_ops

@@ -160,7 +160,7 @@ rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot
                             const rad_insert_params *params, rad_inserted *inserted,
                             rad_error *err);
 
-/* <radish/retention.h> */
+/* <radish/retention.h>, in radix_keep.c. */
 rad_status radix_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
                             uint32_t *pinned_tokens);
 rad_status radix_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,

@@ -10,8 +10,9 @@
  * Invariant, verified by keep_fault() and keep_check(): the deadline of each record that
  * ends is filed, not later than it is; on each tier the pages of the nodes that are pinned there
  * add up to what its counter says, which is never above its budget. */
-#include "cache/radix_keep.h"
+#include <radish/retention.h>
 
+#include "cache/radix_cache.h"
 #include "cache/radix_path.h"
 
 static void keep_fini(void *self, radix_tree *t)
@@ -296,49 +297,6 @@ static void unpin_path(radix_tree *t, uint32_t node)
     }
 }
 
-uint32_t keep_pin(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
-                  uint64_t ttl_ns)
-{
-    radix_pos pos = radix_walk(t, root, tokens, num_pages);
-    uint32_t host = pos.node; /* whole nodes only, what the host has of them */
-    if (ttl_ns) {
-        radix_to_tier(t, &pos, RADIX_DEVICE);
-        num_pages = pages_within_budget(t, &pos);
-    }
-    uint32_t node = node_at(t, root, tokens, &num_pages);
-    if (!ttl_ns) {
-        unpin_path(t, node);
-        unpin_path(t, host);
-        return num_pages;
-    }
-    pin_path(t, node, RADIX_DEVICE, ttl_ns);
-    if (!t->host.of) return num_pages;
-    pin_path(t, node, RADIX_HOST, ttl_ns);
-    pin_path(t, host, RADIX_HOST, ttl_ns); /* what the host alone has */
-    return num_pages;
-}
-
-uint32_t keep_retain(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
-                     uint32_t priority, uint64_t idle_ns)
-{
-    uint64_t now = time_now(t);
-    for (uint32_t id = node_at(t, root, tokens, &num_pages); t->nodes[id].parent;
-         id = t->nodes[id].parent) {
-        keep_record *r = &t->keep.records[id];
-        if (!priority) {
-            end_retention(r);
-        } else {
-            if (keep_is_stronger(priority, idle_ns, r)) {
-                r->retention = priority;
-                r->idle_ns = idle_ns;
-            }
-            r->used = now;
-        }
-        refile(t, id);
-    }
-    return num_pages;
-}
-
 static const char *keep_fault(void *self, const radix_tree *t, uint32_t node)
 {
     (void)self;
@@ -398,11 +356,6 @@ static const node_part_ops keep_ops = {
     .check = keep_check,
 };
 
-void keep_expire(radix_tree *t)
-{
-    keep_on_evict(&t->keep, t);
-}
-
 bool keep_init(radix_tree *t, uint64_t max_pinned_pages, uint64_t host_max_pinned_pages)
 {
     radix_keep *k = &t->keep;
@@ -413,4 +366,98 @@ bool keep_init(radix_tree *t, uint64_t max_pinned_pages, uint64_t host_max_pinne
     k->records = rad_alloc(&t->env, bytes);
     t->metadata_bytes += bytes + heap_bytes(t->num_nodes);
     return k->records && heap_init(&k->deadlines, &t->env, t->num_nodes);
+}
+
+/* ---- <radish/retention.h>: the door, and what a RadixCache does ---- */
+
+rad_status rad_cache_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
+                                uint32_t *pinned_tokens)
+{
+    uint32_t unused, *result = pinned_tokens ? pinned_tokens : &unused;
+    *result = 0;
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    CACHE_WITH(cache, pin_prefix);
+    if (!cache->ops->pin_prefix) return RAD_E_UNSUPPORTED;
+    return cache->ops->pin_prefix(cache, key, ttl_ns, result);
+}
+
+rad_status rad_cache_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,
+                                   uint64_t idle_ns, uint32_t *retained_tokens)
+{
+    uint32_t unused, *result = retained_tokens ? retained_tokens : &unused;
+    *result = 0;
+    if (!cache_key_is_sound(key)) return RAD_E_INVAL;
+    CACHE_WITH(cache, retain_prefix);
+    if (!cache->ops->retain_prefix) return RAD_E_UNSUPPORTED;
+    return cache->ops->retain_prefix(cache, key, priority, idle_ns, result);
+}
+
+uint64_t rad_cache_pinned_size(const rad_cache *cache)
+{
+    CACHE_WITH(cache, pinned_size);
+    return cache->ops->pinned_size ? cache->ops->pinned_size(cache) : 0;
+}
+
+rad_status radix_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t ttl_ns,
+                            uint32_t *pinned_tokens)
+{
+    radix_cache *c = (radix_cache *)cache;
+    radix_tree *t = &c->tree;
+    if (!t->keep.max_pinned[RADIX_DEVICE]) return RAD_E_UNSUPPORTED;
+    keep_on_evict(&t->keep, t);
+    uint32_t root = radix_cache_root(c, key), pages = radix_cache_pages(c, key);
+    const rad_token *tokens = radix_cache_tokens(c, key);
+    if (!root || !pages) return RAD_OK;
+    radix_pos pos = radix_walk(t, root, tokens, pages);
+    uint32_t host = pos.node; /* whole nodes only, what the host has of them */
+    if (ttl_ns) {
+        radix_to_tier(t, &pos, RADIX_DEVICE);
+        pages = pages_within_budget(t, &pos);
+    }
+    uint32_t node = node_at(t, root, tokens, &pages);
+    *pinned_tokens = pages * cache->page_size;
+    if (!ttl_ns) {
+        unpin_path(t, node);
+        unpin_path(t, host);
+        return RAD_OK;
+    }
+    pin_path(t, node, RADIX_DEVICE, ttl_ns);
+    if (!t->host.of) return RAD_OK;
+    pin_path(t, node, RADIX_HOST, ttl_ns);
+    pin_path(t, host, RADIX_HOST, ttl_ns); /* what the host alone has */
+    return RAD_OK;
+}
+
+rad_status radix_retain_prefix(rad_cache *cache, const rad_key *key, int32_t priority,
+                               uint64_t idle_ns, uint32_t *retained_tokens)
+{
+    radix_cache *c = (radix_cache *)cache;
+    radix_tree *t = &c->tree;
+    if (!c->retains) return RAD_E_UNSUPPORTED;
+    keep_on_evict(&t->keep, t);
+    uint32_t root = radix_cache_root(c, key), pages = radix_cache_pages(c, key);
+    uint32_t strength = (uint32_t)RAD_MAX(0, RAD_MIN(priority, 99));
+    if (!root || !pages) return RAD_OK;
+    uint64_t now = time_now(t);
+    uint32_t id = node_at(t, root, radix_cache_tokens(c, key), &pages);
+    for (; t->nodes[id].parent; id = t->nodes[id].parent) {
+        keep_record *r = &t->keep.records[id];
+        if (!strength) {
+            end_retention(r);
+        } else {
+            if (keep_is_stronger(strength, idle_ns, r)) {
+                r->retention = strength;
+                r->idle_ns = idle_ns;
+            }
+            r->used = now;
+        }
+        refile(t, id);
+    }
+    *retained_tokens = pages * cache->page_size;
+    return RAD_OK;
+}
+
+uint64_t radix_pinned_size(const rad_cache *cache)
+{
+    return ((const radix_cache *)cache)->tree.keep.pinned[RADIX_DEVICE] * cache->page_size;
 }

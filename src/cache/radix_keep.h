@@ -33,16 +33,6 @@ typedef struct radix_keep {
 /* Adds the part to a tree without nodes. False: no memory. */
 bool keep_init(struct radix_tree *t, uint64_t max_pinned_pages, uint64_t host_max_pinned_pages);
 
-/* Ends what is over by now. O(log n) for each. */
-void keep_expire(struct radix_tree *t);
-
-/* Pin or retain the cached prefix of a key below `root`; how many pages they did, of those on the
- * device. What is over has been ended before. */
-uint32_t keep_pin(struct radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
-                  uint64_t ttl_ns);
-uint32_t keep_retain(struct radix_tree *t, uint32_t root, const rad_token *tokens,
-                     uint32_t num_pages, uint32_t priority, uint64_t idle_ns);
-
 /* The stronger of two retentions: the higher priority, else the longer time. */
 bool keep_is_stronger(uint32_t priority, uint64_t idle_ns, const keep_record *than);
 
