@@ -120,6 +120,7 @@ rad_status rad_cache_match_batch(rad_cache *cache, const rad_key *keys, uint32_t
                             "match_batch: key %u of %u: %u tokens that are not there, or more than "
                             "%d",
                             i, count, keys[i].num_tokens, INT32_MAX);
+    CACHE_WITH(cache, match_prefix);
     for (uint32_t i = 0; i < count; i++) {
         matches[i] = (rad_match){0};
         rad_status status =

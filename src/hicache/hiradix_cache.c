@@ -31,25 +31,15 @@ static const hiradix_cache *of_const(const rad_cache *cache)
     return (const hiradix_cache *)cache;
 }
 
-/* The key's front is in the tree: finds the node where it ends on the device, and begins to copy
- * it. */
-static void write_backup_key(hiradix_cache *c, const rad_key *key, bool force)
-{
-    if (c->params.write_policy == RAD_WRITE_BACK && !force) return;
-    radix_pos pos = hi_follow(c, key, 0, 0, 0);
-    if (!pos.node) return;
-    radix_to_tier(c->tree, &pos, RADIX_DEVICE);
-    uint32_t depth, node = hi_end_of(c, &pos, &depth);
-    if (pos.pages) (void)hi_write_backup(c, node, depth, pos.pages, force);
-}
-
 static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
                             const rad_insert_params *params, rad_inserted *inserted, rad_error *err)
 {
-    rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, inserted, err);
-    if (status || (params && params->chunked)) return status;
+    hiradix_cache *c = of(cache);
+    rad_status status = rad_cache_insert(c->device, key, slots, params, inserted, err);
+    uint32_t end = inserted->node.index, pages = hi_key_pages(c, key);
+    if (status || !end || (params && params->chunked)) return status;
     uint64_t before = rad_cache_evictable_size(cache);
-    write_backup_key(of(cache), key, false); /* locks what it copies */
+    (void)hi_write_backup(c, end, pages, pages, false); /* locks what it copies */
     inserted->evictable_change += (int64_t)(rad_cache_evictable_size(cache) - before);
     return status;
 }
@@ -165,7 +155,11 @@ static rad_status hi_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t t
 {
     hiradix_cache *c = of(cache);
     rad_status status = rad_cache_pin_prefix(c->device, key, ttl_ns, pinned_tokens);
-    if (status >= 0) write_backup_key(c, key, true);
+    radix_pos pos = status < 0 ? (radix_pos){0} : hi_follow(c, key, 0, 0, 0);
+    if (!pos.node) return status;
+    radix_to_tier(c->tree, &pos, RADIX_DEVICE);
+    uint32_t depth, node = hi_end_of(c, &pos, &depth);
+    (void)hi_write_backup(c, node, depth, pos.pages, true);
     return status;
 }
 
