@@ -11,15 +11,15 @@ import json
 import os
 import pathlib
 import random
+import subprocess
+import sys
+import tempfile
 import time
-from datetime import datetime
 
-from radish_e2e import DATA, HANG, LONG, check, radish, run, skip_script
+from radish_e2e import DATA, HANG, LONG, RADISH, ROOT, check, radish, run, skip_script
 
 try:
-    import jinja2
-    import jinja2.ext
-    import jinja2.sandbox
+    import hugging_face
 except ImportError:
     skip_script("python3-jinja2 is not here")
 
@@ -28,37 +28,8 @@ SHOW = int(os.environ.get("RADISH_TEST_SHOW", "1"))
 rng = random.Random(SEED)
 
 
-class Generation(jinja2.ext.Extension):
-    """Hugging Face's {% generation %}: here its body only."""
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_show"), [], [], body).set_lineno(line)
-
-    def _show(self, caller):
-        return caller()
-
-
-def environment():
-    def raise_exception(message):
-        raise jinja2.exceptions.TemplateError(message)
-
-    def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
-                          sort_keys=sort_keys)
-
-    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, Generation])
-    env.filters["tojson"] = tojson
-    env.filters["from_json"] = json.loads
-    env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda f: datetime(2025, 1, 15).strftime(f)
-    return env
-
-
-ENV = environment()
+ENV = hugging_face.environment()
+TEMPLATES = pathlib.Path(__file__).parent / "templates"
 
 
 @functools.lru_cache(maxsize=8)
@@ -68,11 +39,7 @@ def compiled(source):  # what takes jinja2 longest
 
 def expected(case):
     try:
-        template = compiled(case["template"])
-        return template.render(
-            messages=case["messages"], tools=case.get("tools"), documents=None, bos_token="<s>",
-            eos_token="</s>", add_generation_prompt=case["add_generation_prompt"],
-            **case.get("kwargs", {})), None
+        return hugging_face.render(compiled(case["template"]), case)
     except Exception as e:  # whatever Python has to say
         return None, e
 
@@ -484,7 +451,7 @@ def schema(depth=0):
 def test_templates_of_models():
     """In templates/ is what models' templates are written with; the shared data has public ones."""
     files = sorted((DATA / "chat").glob("*.jinja"))
-    files += sorted((pathlib.Path(__file__).parent / "templates").glob("*.jinja"))
+    files += sorted(TEMPLATES.glob("*.jinja"))
     cases = []
     for source in [p.read_text() for p in files]:
         for _ in range(2000 if LONG else 50):
@@ -502,6 +469,29 @@ def test_templates_of_models():
     rendered, failed = compare(cases)
     print(f"seed {SEED}: {rendered} conversations rendered alike, {failed} refused alike")
     check(rendered >= len(cases) // 3, rendered, failed)
+
+
+def test_a_directory_of_templates_is_compared():
+    """tools/compare-templates.py, which is for public templates: over ours all is alike; a radish that
+    says something else is found out."""
+    def compare(directory, program):
+        out = subprocess.run([sys.executable, ROOT / "tools/compare-templates.py", directory, "--radish", program],
+                             capture_output=True, text=True, timeout=HANG)
+        return out.returncode, out.stdout
+    code, out = compare(TEMPLATES, RADISH)
+    count = len(list(TEMPLATES.glob("*.jinja")))
+    check(code == 0 and f"{count} of {count} templates alike in 6 conversations" in out, out)
+    with tempfile.TemporaryDirectory(prefix="radish-templates-") as tmp:
+        tmp = pathlib.Path(tmp)
+        (tmp / "t.jinja").write_text("{{ messages[0].content }}{{ tools|nowhere if tools }}")
+        (tmp / "broken.jinja").write_text("{% if %}")
+        wrong = tmp / "wrong"
+        wrong.write_text(f"#!/bin/sh\n{RADISH} \"$@\" | sed 's/Hello/Hallo/'\n")
+        wrong.chmod(0o755)
+        code, out = compare(tmp, RADISH)
+        check(code == 0 and "===--=  t.jinja" in out and "------  broken.jinja" in out, out)
+        code, out = compare(tmp, wrong)
+        check(code == 1 and "1 of 2 templates alike" in out and 'at 1: radish "allo' in out, out)
 
 
 run(globals())
