@@ -136,6 +136,36 @@ TEST(a_window_side_moves_to_another_page_of_the_same_tokens)
     rad_kv_allocator_destroy(a);
 }
 
+/* What is copied to a tier is a page's only once it is there: until then its window page is
+ * nobody's, and the check knows how many those are. */
+TEST(a_window_page_can_be_taken_before_its_page_is_there)
+{
+    rad_kv_allocator *a = make(8, 4, 2, 0);
+    rad_page pages[3], loose[4];
+    CHECK_OK(rad_kv_alloc_tail(a, pages, 3, 1));
+    CHECK(kv_window_take_loose(a, loose, 4) == RAD_FULL);
+    CHECK_OK(kv_window_take_loose(a, loose, 3));
+    CHECK(window_size(a) == 0);
+    CHECK_OK(rad_kv_check(a, NULL));
+    kv_window_bind_loose(a, pages[0], loose[0]);
+    CHECK(rad_kv_window_page_map(a)[pages[0]] == loose[0]);
+    CHECK_OK(rad_kv_check(a, NULL));
+    kv_window_free_loose(a, loose + 1, 1);
+    CHECK_OK(rad_kv_check(a, NULL));
+    CHECK_OK(rad_kv_free(a, pages, 3, NULL)); /* with the one that was loose */
+    CHECK(window_size(a) == 6);
+    CHECK_OK(rad_kv_check(a, NULL));
+    a->window->loose = 0;
+    CHECK(rad_kv_check(a, NULL) == RAD_E_CORRUPT);
+    a->window->loose = 2;
+    CHECK(rad_kv_check(a, NULL) == RAD_E_CORRUPT);
+    a->window->loose = 1;
+    rad_kv_clear(a);
+    CHECK(window_size(a) == 8);
+    CHECK_OK(rad_kv_check(a, NULL));
+    rad_kv_allocator_destroy(a);
+}
+
 TEST(runs_of_pages_go_with_their_window_sides)
 {
     rad_kv_allocator *a = make(16, 12, 1, 1);

@@ -18,6 +18,8 @@ typedef struct kv_window {
     rad_kv_allocator *side; /* hands out window pages */
     rad_page *map;          /* [num_pages + 1]: the page's window page, 0 for none */
     rad_page *scratch;      /* [window pages]: on their way in or out */
+    uint32_t loose;         /* window pages that are handed out and no page's yet */
+    uint32_t reserved;
 } kv_window;
 
 struct rad_kv_allocator {

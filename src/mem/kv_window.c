@@ -9,7 +9,7 @@
  *
  * Invariant, verified by rad_kv_check():
  *   map[page] != 0 only for a page that is handed out; the values that are not 0 are all
- *   different, and they are exactly the window pages that are handed out. */
+ *   different, and with the loose ones they are exactly the window pages that are handed out. */
 #include "mem/kv_window.h"
 
 #include "base/params.h"
@@ -173,8 +173,30 @@ void kv_window_move(rad_kv_allocator *a, rad_page from, rad_page to)
     w->map[from] = 0;
 }
 
+rad_status kv_window_take_loose(rad_kv_allocator *a, rad_page *window_pages, uint32_t count)
+{
+    rad_status status = rad_kv_alloc(a->window->side, window_pages, count);
+    if (!status) a->window->loose += count;
+    return status;
+}
+
+void kv_window_free_loose(rad_kv_allocator *a, const rad_page *window_pages, uint32_t count)
+{
+    rad_status status = rad_kv_free(a->window->side, window_pages, count, NULL);
+    RAD_ASSERT_ENV(&a->env, status == RAD_OK && count <= a->window->loose);
+    a->window->loose -= count;
+}
+
+void kv_window_bind_loose(rad_kv_allocator *a, rad_page page, rad_page window_page)
+{
+    RAD_ASSERT_ENV(&a->env, kv_is_taken(a, page) && a->window->loose);
+    bind(a, page, window_page);
+    a->window->loose--;
+}
+
 void kv_window_clear(rad_kv_allocator *a)
 {
+    a->window->loose = 0;
     rad_kv_clear(a->window->side);
     memset(a->window->map, 0, ((size_t)a->num_pages + 1) * sizeof *a->window->map);
 }
@@ -204,6 +226,7 @@ int rad_kv_has_window(const rad_kv_allocator *a, rad_page page)
 static rad_status check_map(const rad_kv_allocator *a, uint64_t *seen, rad_error *err)
 {
     const kv_window *w = a->window;
+    uint32_t loose = 0;
     for (uint32_t page = 0; page <= a->num_pages; page++) {
         rad_page window_page = w->map[page];
         if (!window_page) continue;
@@ -216,10 +239,15 @@ static rad_status check_map(const rad_kv_allocator *a, uint64_t *seen, rad_error
                             window_page, page);
         bits_set(seen, (size_t)window_page);
     }
-    for (uint32_t page = 1; page <= w->side->num_pages; page++)
-        if (kv_is_taken(w->side, (rad_page)page) && !bits_get(seen, page))
+    for (uint32_t page = 1; page <= w->side->num_pages; page++) {
+        if (!kv_is_taken(w->side, (rad_page)page) || bits_get(seen, page)) continue;
+        if (++loose > w->loose)
             return rad_fail(err, RAD_E_CORRUPT, "kv_check: window page %u belongs to no page",
                             page);
+    }
+    if (loose < w->loose)
+        return rad_fail(err, RAD_E_CORRUPT, "kv_check: %u window pages are loose, not %u", loose,
+                        w->loose);
     return RAD_OK;
 }
 

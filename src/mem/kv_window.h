@@ -44,6 +44,13 @@ rad_status kv_window_check(const rad_kv_allocator *a, rad_error *err);
  * K/V of the same tokens, so nothing is copied. */
 void kv_window_move(rad_kv_allocator *a, rad_page from, rad_page to);
 
+/* For a cache that fills window pages before they are a page's: takes `count` of them (RAD_FULL:
+ * all or nothing), gives such back, and makes one the window side of a handed-out page that has
+ * none. */
+rad_status kv_window_take_loose(rad_kv_allocator *a, rad_page *window_pages, uint32_t count);
+void kv_window_free_loose(rad_kv_allocator *a, const rad_page *window_pages, uint32_t count);
+void kv_window_bind_loose(rad_kv_allocator *a, rad_page page, rad_page window_page);
+
 /* For a cache: as rad_kv_free_window for the pages of slots[0..count), the slots of consecutive
  * positions of a row of which the first starts a page. */
 rad_status kv_free_window_slots(rad_kv_allocator *a, const rad_slot *slots, uint32_t count,
