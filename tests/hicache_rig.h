@@ -22,6 +22,7 @@
 #include "mem/kv_pool.h"
 
 enum { HRIG_LAYERS = 3, HRIG_ROWS = 8, HRIG_ROW_TOKENS = 512, HRIG_TOKEN_BYTES = 512 };
+enum { HRIG_WINDOW_LAYERS = 5 }; /* that see a window, where some do */
 
 typedef struct hrig_options {
     uint32_t page_size, device_pages, host_pages, layout, dtype;
@@ -32,6 +33,9 @@ typedef struct hrig_options {
     uint32_t cached_pages;        /* that the tree may have; 0: as many as there are */
     const char *model;
     bool events; /* of all tiers where tiers.tier_events is set */
+    uint32_t window; /* tokens that some layers see; 0: none do */
+    uint32_t window_pages, host_window_pages;
+    bool window_only; /* all layers do */
     uint32_t event_pages, explain_pages;
     rad_token_to_kv_pool *pool; /* to be used, and another's; NULL: one of its own */
     rad_hicache_params tiers; /* policies and thresholds */
@@ -64,11 +68,37 @@ typedef struct hrig {
     storage_mem store;
     bool has_store;
     uint32_t ps;
-    size_t token_bytes;
+    size_t token_bytes; /* 0: all layers see a window */
+    rad_token_to_kv_pool *window_pool;
+    rad_host_kv_pool *window_host;
+    size_t window_bytes; /* of a token */
     rad_hicache_params params;
     rad_storage_identity identity;
     rad_storage opened;
 } hrig;
+
+static inline void hrig_make_windows(hrig *r, const hrig_options *o)
+{
+    if (!o->window) return;
+    rad_token_to_kv_pool_params p = {.struct_size = sizeof p,
+                                     .num_pages = o->window_pages,
+                                     .page_size = o->page_size,
+                                     .num_layers = HRIG_WINDOW_LAYERS,
+                                     .num_kv_heads = 1,
+                                     .head_dim = 8,
+                                     .dtype = o->dtype,
+                                     .start_layer = 2,
+                                     .device = r->sim.inner};
+    CHECK_OK(rad_token_to_kv_pool_create(NULL, &p, &r->window_pool, NULL));
+    rad_host_kv_pool_params host = {.struct_size = sizeof host,
+                                    .device_pool = r->window_pool,
+                                    .ratio = (double)o->host_window_pages / o->window_pages + 1e-9,
+                                    .layout = o->layout,
+                                    .device = &r->sim.base};
+    CHECK_OK(rad_host_kv_pool_create(NULL, &host, &r->window_host, NULL));
+    r->window_bytes = rad_kv_pool_bytes_per_token(rad_kv_pool_params(r->window_pool));
+    CHECK(r->window_bytes <= HRIG_TOKEN_BYTES);
+}
 
 static inline void hrig_make_pool(hrig *r, const hrig_options *o)
 {
@@ -111,15 +141,18 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
         r->sim.inner = &r->guarded.base;
     }
     r->pool = o->pool;
-    if (r->pool)
-        r->sim.inner = r->pool->device;
-    else
-        hrig_make_pool(r, o);
-    const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(r->pool);
-    r->token_bytes = rad_kv_pool_bytes_per_token(pool);
-    CHECK(r->token_bytes <= HRIG_TOKEN_BYTES);
-    rad_kv_allocator_params pages = {
-        .struct_size = sizeof pages, .num_pages = o->device_pages, .page_size = o->page_size};
+    if (r->pool) r->sim.inner = r->pool->device;
+    hrig_make_windows(r, o);
+    if (!r->pool && !o->window_only) hrig_make_pool(r, o);
+    if (r->pool) {
+        const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(r->pool);
+        r->token_bytes = rad_kv_pool_bytes_per_token(pool);
+        CHECK(r->token_bytes <= HRIG_TOKEN_BYTES);
+    }
+    rad_kv_allocator_params pages = {.struct_size = sizeof pages,
+                                     .num_pages = o->device_pages,
+                                     .page_size = o->page_size,
+                                     .swa_num_pages = o->window_pages};
     CHECK_OK(rad_kv_allocator_create(NULL, &pages, &r->kv, NULL));
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = HRIG_ROWS, .row_tokens = HRIG_ROW_TOKENS};
@@ -129,13 +162,16 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
                                     .ratio = (double)o->host_pages / o->device_pages + 1e-9,
                                     .layout = o->layout,
                                     .device = &r->sim.base};
-    CHECK_OK(rad_host_kv_pool_create(NULL, &host, &r->host, NULL));
-    CHECK(rad_host_kv_pool_num_pages(r->host) == o->host_pages);
+    if (!o->window_only) {
+        CHECK_OK(rad_host_kv_pool_create(NULL, &host, &r->host, NULL));
+        CHECK(rad_host_kv_pool_num_pages(r->host) == o->host_pages);
+    }
 
     rad_cache_params tree = {.struct_size = sizeof tree,
                              .page_size = o->page_size,
                              .kv_allocator = r->kv,
                              .req_to_token_pool = r->rows,
+                             .window_tokens = o->window,
                              .max_pinned_tokens = o->pinned_tokens,
                              .max_nodes = o->max_nodes,
                              .max_tokens = (uint64_t)o->cached_pages * o->page_size,
@@ -148,6 +184,7 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
     r->params.struct_size = sizeof r->params;
     r->params.cache = &tree;
     r->params.host_pool = r->host;
+    r->params.window_host_pool = r->window_host;
     r->params.deterministic = o->no_threads;
     r->params.demote_tokens = o->demote_tokens;
     if (o->storage) {
@@ -189,6 +226,8 @@ static inline void hrig_stop(hrig *r, bool keep_store)
 {
     rad_cache_destroy(r->cache);
     rad_host_kv_pool_destroy(r->host);
+    rad_host_kv_pool_destroy(r->window_host);
+    rad_token_to_kv_pool_destroy(r->window_pool);
     rad_kv_allocator_destroy(r->kv);
     rad_req_to_token_pool_destroy(r->rows);
     if (!r->o.pool) rad_token_to_kv_pool_destroy(r->pool);
@@ -225,45 +264,88 @@ static inline uint64_t hrig_digest(uint64_t digest, rad_token token)
     return mix64(digest ^ mix64((uint32_t)token + 1));
 }
 
-static inline void hrig_bytes(const hrig *r, uint64_t digest, uint8_t *bytes)
+static inline void fill_bytes(uint64_t digest, uint8_t *bytes, size_t count)
 {
-    for (size_t i = 0; i < r->token_bytes; i += 8) {
+    for (size_t i = 0; i < count; i += 8) {
         uint64_t word = mix64(digest + i);
-        memcpy(bytes + i, &word, RAD_MIN((size_t)8, r->token_bytes - i));
+        memcpy(bytes + i, &word, RAD_MIN((size_t)8, count - i));
     }
+}
+
+/* Those of window layers are others. */
+static inline uint64_t window_digest(uint64_t digest)
+{
+    return mix64(digest ^ 0x77696e646f77);
+}
+
+static inline void pool_write(rad_token_to_kv_pool *pool, rad_slot slot, uint64_t digest,
+                              size_t count)
+{
+    uint8_t bytes[HRIG_TOKEN_BYTES];
+    fill_bytes(digest, bytes, count);
+    CHECK_OK(rad_kv_pool_load_cpu_copy(pool, &slot, 1, bytes, count));
+}
+
+static inline bool pool_has(rad_token_to_kv_pool *pool, rad_slot slot, uint64_t digest,
+                            size_t count)
+{
+    uint8_t want[HRIG_TOKEN_BYTES], got[HRIG_TOKEN_BYTES];
+    fill_bytes(digest, want, count);
+    const uint32_t waiters = pool->num_waiters;
+    pool->num_waiters = 0;
+    CHECK_OK(rad_kv_pool_get_cpu_copy(pool, &slot, 1, got, count));
+    pool->num_waiters = waiters;
+    return memcmp(want, got, count) == 0;
+}
+
+/* Where the window layers of a slot lie; 0: nowhere. */
+static inline rad_slot hrig_window_slot(const hrig *r, rad_slot slot)
+{
+    rad_page page = rad_kv_window_page_map(r->kv)[slot / (rad_slot)r->ps];
+    return page ? page * (rad_slot)r->ps + slot % (rad_slot)r->ps : 0;
 }
 
 static inline void hrig_write(const hrig *r, rad_slot slot, uint64_t digest)
 {
-    uint8_t bytes[HRIG_TOKEN_BYTES];
-    hrig_bytes(r, digest, bytes);
-    CHECK_OK(rad_kv_pool_load_cpu_copy(r->pool, &slot, 1, bytes, r->token_bytes));
+    if (r->pool) pool_write(r->pool, slot, digest, r->token_bytes);
+    if (!r->window_pool) return;
+    CHECK(hrig_window_slot(r, slot));
+    pool_write(r->window_pool, hrig_window_slot(r, slot), window_digest(digest), r->window_bytes);
 }
 
 /* Slot by slot out of pool memory, not past the gate. */
 static inline bool hrig_is_written(const hrig *r, rad_slot slot, uint64_t digest)
 {
-    uint8_t want[HRIG_TOKEN_BYTES], got[HRIG_TOKEN_BYTES];
-    hrig_bytes(r, digest, want);
-    const uint32_t waiters = r->pool->num_waiters;
-    r->pool->num_waiters = 0;
-    CHECK_OK(rad_kv_pool_get_cpu_copy(r->pool, &slot, 1, got, r->token_bytes));
-    r->pool->num_waiters = waiters;
-    return memcmp(want, got, r->token_bytes) == 0;
+    return !r->pool || pool_has(r->pool, slot, digest, r->token_bytes);
 }
 
-/* Bytes of a page lie layer by layer; those of its t-th token as one token's copy has them. */
-static inline void hrig_token_of_page(const hrig *r, const uint8_t *page, uint32_t t, uint8_t *out)
+static inline bool hrig_window_is_written(const hrig *r, rad_slot slot, uint64_t digest)
 {
-    const kv_side *side = r->pool->side;
-    for (uint32_t layer = 0; layer < HRIG_LAYERS; layer++)
-        for (uint32_t s = 0; s < r->pool->num_sides; s++)
+    rad_slot at = hrig_window_slot(r, slot);
+    return at && pool_has(r->window_pool, at, window_digest(digest), r->window_bytes);
+}
+
+/* Whether the t-th token of a host page has these bytes. A page's lie layer by layer. */
+static inline bool host_has(const rad_host_kv_pool *host, rad_page page, uint32_t t,
+                            uint64_t digest, size_t count)
+{
+    static uint8_t bytes[64 * HRIG_TOKEN_BYTES];
+    uint8_t want[HRIG_TOKEN_BYTES], got[HRIG_TOKEN_BYTES], *out = got;
+    const rad_token_to_kv_pool *pool = host_kv_pool_device_pool(host);
+    uint32_t ps = pool->params.page_size;
+    const kv_side *side = pool->side;
+    const uint8_t *from = bytes;
+    CHECK_OK(rad_host_kv_pool_get_page(host, page, bytes, ps * count));
+    for (uint32_t layer = 0; layer < pool->params.num_layers; layer++)
+        for (uint32_t s = 0; s < pool->num_sides; s++)
             for (int scales = 0; scales < 2; scales++) {
                 size_t row = scales ? side[s].scale_bytes : side[s].code_bytes;
-                memcpy(out, page + t * row, row);
-                page += r->ps * row;
+                memcpy(out, from + t * row, row);
+                from += ps * row;
                 out += row;
             }
+    fill_bytes(digest, want, count);
+    return memcmp(want, got, count) == 0;
 }
 
 /* ---- what the host alone is asked ---- */
@@ -293,6 +375,7 @@ typedef struct hrig_walk {
     uint64_t digests[64]; /* at the end of the node of each depth */
     const hiradix_cache *hi;
     uint64_t tokens;
+    uint64_t windows; /* tokens of the host's that have a window side */
 } hrig_walk;
 
 static inline void hrig_visit(void *user, rad_ref node, uint32_t depth, const rad_token *tokens,
@@ -309,20 +392,19 @@ static inline void hrig_visit(void *user, rad_ref node, uint32_t depth, const ra
     uint64_t digest = depth == 1 ? hrig_start_digest(e->has_extra ? e->text : NULL,
                                                      e->has_salt ? e->text + e->salt_at : NULL)
                                  : w->digests[depth - 1];
-    static uint8_t page[64 * HRIG_TOKEN_BYTES];
     for (uint32_t i = 0; i < num_tokens; i++) {
         digest = hrig_digest(digest, tokens[i]);
+        rad_page page = slots[i] / (rad_slot)r->ps;
         if (!w->on_host) {
             CHECK(hrig_is_written(r, slots[i], digest));
+            CHECK(!rad_kv_has_window(r->kv, page) || hrig_window_is_written(r, slots[i], digest));
             continue;
         }
-        uint8_t want[HRIG_TOKEN_BYTES], got[HRIG_TOKEN_BYTES];
-        if (i % r->ps == 0)
-            CHECK_OK(rad_host_kv_pool_get_page(r->host, slots[i] / (rad_slot)r->ps, page,
-                                               r->ps * r->token_bytes));
-        hrig_token_of_page(r, page, i % r->ps, got);
-        hrig_bytes(r, digest, want);
-        CHECK(memcmp(want, got, r->token_bytes) == 0);
+        CHECK(!r->host || host_has(r->host, page, i % r->ps, digest, r->token_bytes));
+        if (!rad_kv_has_window(w->hi->host_pages, page)) continue;
+        w->windows++;
+        CHECK(host_has(r->window_host, rad_kv_window_page_map(w->hi->host_pages)[page], i % r->ps,
+                       window_digest(digest), r->window_bytes));
     }
     w->digests[depth] = digest;
     w->tokens += num_tokens;
@@ -407,6 +489,9 @@ static inline rad_status hreq_extend(hrig *r, hreq *q)
     uint64_t pages = (want + r->ps - 1) / r->ps - (have + r->ps - 1) / r->ps;
     uint64_t room = rad_kv_available_pages(r->kv);
     if (room < pages) CHECK_OK(rad_cache_evict(r->cache, (pages - room) * r->ps, NULL, NULL));
+    room = rad_kv_window_available_pages(r->kv);
+    if (r->o.window && room < pages)
+        CHECK_OK(rad_cache_evict_window(r->cache, (pages - room) * r->ps, NULL));
     rad_status status = rad_kv_alloc_extend(r->kv, 1, &have, &want, &last, slots, NULL);
     if (status) return status;
     memcpy(row + have, slots, (want - have) * sizeof *slots);
@@ -419,8 +504,10 @@ static inline rad_status hreq_extend(hrig *r, hreq *q)
 static inline rad_status hreq_forward(hrig *r, hreq *q)
 {
     CHECK_OK(rad_hicache_ready_to_load(r->cache));
-    for (uint32_t layer = 0; layer < HRIG_LAYERS; layer++)
+    for (uint32_t layer = 0; r->pool && layer < HRIG_LAYERS; layer++)
         (void)kv_key_buffer(r->pool, 5 + layer);
+    for (uint32_t layer = 0; r->window_pool && layer < HRIG_WINDOW_LAYERS; layer++)
+        (void)kv_key_buffer(r->window_pool, 2 + layer);
     rad_status status = rad_hicache_load_status(r->cache, &q->kv);
     CHECK(status == RAD_OK || status == RAD_E_IO);
     if (status) return status;
@@ -428,10 +515,14 @@ static inline rad_status hreq_forward(hrig *r, hreq *q)
     uint64_t digest = hrig_start_digest(q->extra_key, q->cache_salt);
     for (uint32_t i = 0; i < q->kv.allocated_len; i++) {
         digest = hrig_digest(digest, q->tokens[i]);
-        if (i < q->kv.committed_len)
-            CHECKF(hrig_is_written(r, row[i], digest), "position %u of %u\n", i, q->num_tokens);
-        else
+        if (i >= q->kv.committed_len) {
             hrig_write(r, row[i], digest);
+            continue;
+        }
+        CHECKF(hrig_is_written(r, row[i], digest), "position %u of %u\n", i, q->num_tokens);
+        if (r->window_pool && i + r->o.window >= q->kv.committed_len)
+            CHECKF(hrig_window_is_written(r, row[i], digest), "window at %u of %u\n", i,
+                   q->num_tokens);
     }
     q->kv.committed_len = q->kv.allocated_len;
     return RAD_OK;
@@ -498,6 +589,11 @@ static inline void hrig_check_idle(hrig *r)
     CHECK_OK(hi_describe(r->cache, text, sizeof text));
     CHECKF(s.tickets == 0 && s.prefetch_reserved_tokens == 0, "%u tickets\n%s", s.tickets, text);
     CHECK(s.host_used_tokens == s.host_cached_tokens);
+    CHECK(s.host_window_used_tokens == s.host_window_cached_tokens);
+    CHECK(rad_cache_window_protected_size(r->cache) == 0);
+    CHECK(rad_kv_window_available_pages(r->kv) * (uint64_t)r->ps +
+              rad_cache_window_evictable_size(r->cache) ==
+          (uint64_t)rad_kv_window_num_pages(r->kv) * r->ps);
     CHECK(rad_cache_protected_size(r->cache) == 0);
     CHECK(rad_kv_available_size(r->kv) + rad_cache_total_size(r->cache) ==
           (uint64_t)rad_kv_num_pages(r->kv) * r->ps);

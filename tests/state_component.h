@@ -75,6 +75,11 @@ static void state_on_trim(void *self, radix_tree *t, uint32_t leaf, uint32_t kep
     state_forget(s, t, leaf);
 }
 
+static void state_on_leave(void *self, radix_tree *t, uint32_t node, radix_tier tier)
+{
+    if (tier == RADIX_DEVICE) state_forget(self, t, node);
+}
+
 static bool state_may_go(void *self, const radix_tree *t, uint32_t upper, uint32_t lower)
 {
     (void)self, (void)lower;
@@ -112,6 +117,14 @@ static bool state_holds(void *self, const radix_tree *t, uint32_t node, uint32_t
     return state_of(t, node)->lock_ref > 0;
 }
 
+static void state_forget_locks(void *self, radix_tree *t)
+{
+    uint32_t depth;
+    (void)self;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
+        state_of(t, id)->lock_ref = 0;
+}
+
 /* Those of nodes with low numbers first. */
 static uint64_t state_evict(void *self, radix_tree *t, uint64_t count)
 {
@@ -129,7 +142,10 @@ static const char *state_fault(void *self, const radix_tree *t, uint32_t node)
 {
     const radix_value *v = state_of(t, node);
     (void)self;
-    if (v->lock_ref != t->cold[node].own) return "has other state locks than receipts";
+    /* With tiers, transfers lock nodes too, which need no state. */
+    if (t->host.of ? v->lock_ref > t->cold[node].own : v->lock_ref != t->cold[node].own)
+        return "has other state locks than receipts";
+    if (state_is_there(t, node) && !radix_on_device(t, node)) return "has a state and no pages";
     if (!state_is_there(t, node)) return v->first || v->end ? "has half a state" : NULL;
     return v->end == t->nodes[node].pages && v->first + 1 == v->end
                ? NULL
@@ -157,6 +173,7 @@ static const radix_component_ops state_ops = {
              .on_split = state_on_split,
              .on_merge = state_on_merge,
              .on_trim = state_on_trim,
+             .on_leave = state_on_leave,
              .equal = state_may_go,
              .can_merge = state_may_go,
              .fault = state_fault,
@@ -166,6 +183,7 @@ static const radix_component_ops state_ops = {
     .lock = state_lock,
     .unlock = state_unlock,
     .holds = state_holds,
+    .forget_locks = state_forget_locks,
     .evict = state_evict,
 };
 

@@ -6,6 +6,7 @@
  * has one owner, and when nothing runs no ticket is out. */
 #include "hicache_rig.h"
 #include "history_rig.h"
+#include "state_component.h"
 
 typedef struct history {
     hrig r;
@@ -13,12 +14,17 @@ typedef struct history {
     dice dice;
     hreq reqs[REQS];
     req_stage state[REQS];
+    bool has_states; /* a component that the host has nothing of */
+    state_component states;
     tally sum;
 } history;
 
 static void start(history *h, hrig *keep)
 {
     hrig_start(&h->r, &h->o, keep);
+    h->states = (state_component){0};
+    if (h->has_states)
+        CHECK_OK(radix_add_component(hiradix_of(h->r.cache)->tree, &state_ops, &h->states));
     dice_rule(&h->dice, &h->r.sim, &h->r.store, 1);
 }
 
@@ -61,6 +67,17 @@ static void end(history *h, uint32_t i, bool is_insert)
     h->state[i] = IDLE;
 }
 
+/* Gives back what the window has passed, as a scheduler does now and then. */
+static void slide(history *h, hreq *q)
+{
+    rad_error err = {0};
+    uint32_t keep = h->o.window + h->o.page_size;
+    if (!h->o.window || q->kv.committed_len <= keep || below(&h->dice, 2)) return;
+    rad_status status =
+        rad_cache_release_window(h->r.cache, &q->kv, q->kv.committed_len - keep, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+}
+
 static void compute(history *h, uint32_t i)
 {
     hreq *q = &h->reqs[i];
@@ -75,6 +92,10 @@ static void compute(history *h, uint32_t i)
     rad_status status = rad_cache_unfinished_req(h->r.cache, &q->kv, below(&h->dice, 3) == 0, &err);
     CHECKF(status == RAD_OK || status == RAD_FULL, "%s\n", err.text);
     h->state[i] = COMPUTED;
+    slide(h, q);
+    uint32_t node = q->kv.lock.node.index;
+    if (h->has_states && node && below(&h->dice, 4))
+        state_put(&h->states, hiradix_of(h->r.cache)->tree, node, i);
 }
 
 /* Some output tokens. */
@@ -93,12 +114,14 @@ static void decode(history *h, uint32_t i)
         return;
     }
     CHECK_OK(hreq_forward(&h->r, q));
+    slide(h, q);
 }
 
 static void count(history *h)
 {
     rad_hicache_stats s = hrig_stats(&h->r);
     h->sum.loaded += s.loaded_tokens;
+    h->sum.windows += s.loaded_window_tokens;
     h->sum.written += s.written_tokens;
     h->sum.fetched += s.fetched_tokens;
     h->sum.bad += s.bad_pages;
@@ -157,7 +180,12 @@ static void one_thing(history *h)
     } else if (what < 80) {
         CHECK_OK(rad_cache_poll(cache));
     } else if (what < 88) {
-        CHECK_OK(rad_cache_evict(cache, below(&h->dice, 100), NULL, NULL));
+        if (h->has_states && below(&h->dice, 4) == 0)
+            (void)state_evict(&h->states, hiradix_of(cache)->tree, 2);
+        if (h->o.window && below(&h->dice, 2))
+            CHECK_OK(rad_cache_evict_window(cache, below(&h->dice, 100), NULL));
+        else
+            CHECK_OK(rad_cache_evict(cache, below(&h->dice, 100), NULL, NULL));
     } else if (what < 93) {
         if (h->state[i] != IDLE) end(h, i, below(&h->dice, 2));
     } else if (what < 95) {
@@ -185,10 +213,11 @@ static void one_thing(history *h)
     }
 }
 
-static void run(hrig_options o, uint64_t seed, uint64_t fault_every, uint32_t steps, tally *sum)
+static void run(hrig_options o, bool states, uint64_t seed, uint64_t fault_every, uint32_t steps,
+                tally *sum)
 {
     static history h;
-    h = (history){.o = o, .dice = {.rng = seed, .fault_every = fault_every}};
+    h = (history){.o = o, .has_states = states, .dice = {.rng = seed, .fault_every = fault_every}};
     dice_draw_docs(&h.dice);
     start(&h, NULL);
     hreq *reqs[REQS];
@@ -207,7 +236,24 @@ static void run(hrig_options o, uint64_t seed, uint64_t fault_every, uint32_t st
     tally_add(sum, &h.sum);
 }
 
-static void histories(bool threads, uint64_t rounds, uint32_t steps)
+/* Some or all layers see a window, and their memory is short on either tier. */
+static void draw_windows(hrig_options *o, uint64_t round, uint64_t bits)
+{
+    static const uint32_t page_sizes[] = {1, 2, 16};
+    uint32_t ps = o->page_size = page_sizes[round % 3];
+    o->window = 1 + bits % 40;
+    o->window_only = round % 4 == 3;
+    o->mla = o->mla && !o->window_only;
+    o->device_pages = (320 + (bits >> 10 & 255)) / ps;
+    o->window_pages = RAD_MIN((200 + (bits >> 18 & 127)) / ps, o->device_pages);
+    o->host_pages = (200 + (bits >> 26 & 511)) / ps;
+    o->host_window_pages = (40 + (bits >> 35 & 255)) / ps;
+    o->storage = false;
+    if (o->max_nodes) o->host_pages = RAD_MIN(o->host_pages, 24u);
+    if (o->cached_pages) o->cached_pages = 1 + o->device_pages / 2;
+}
+
+static void histories(bool threads, bool windows, uint64_t rounds, uint32_t steps)
 {
     uint64_t seed = test_told_seed(), rng = seed;
     tally sum = {0};
@@ -229,6 +275,7 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
             o.host_pages = RAD_MIN(o.host_pages, 24u);
             if (bits >> 53 & 1) o.cached_pages = 1 + o.device_pages / 2;
         }
+        if (windows) draw_windows(&o, round, test_random(&rng));
         o.tiers = (rad_hicache_params){.write_policy = (bits >> 28) % 3,
                                        .prefetch_policy = (bits >> 30) % 3,
                                        .prefetch_threshold = 16,
@@ -237,20 +284,32 @@ static void histories(bool threads, uint64_t rounds, uint32_t steps)
                                        .max_transfers = bits >> 32 & 1 ? 8 : 0,
                                        .timeout_base_ns = 1000000,
                                        .timeout_max_ns = 20000000};
-        run(o, test_random(&rng), round % 5 ? 20 << (bits >> 35 & 3) : 0, steps, &sum);
+        run(o, windows && round % 5 == 4, test_random(&rng), round % 5 ? 20 << (bits >> 35 & 3) : 0,
+            steps, &sum);
     }
     tally_print(&sum);
     CHECK(sum.written && sum.failed && (threads || sum.loaded));
+    CHECK(!windows || threads || sum.windows);
 }
 
 TEST(random_histories_in_any_order_of_transfers)
 {
-    histories(false, test_scale(30, 1000), 1500);
+    histories(false, false, test_scale(30, 1000), 1500);
 }
 
 TEST(random_histories_with_threads)
 {
-    histories(true, test_scale(12, 300), 1500);
+    histories(true, false, test_scale(12, 300), 1500);
+}
+
+TEST(random_histories_with_windows)
+{
+    histories(false, true, test_scale(14, 700), 1500);
+}
+
+TEST(random_histories_with_windows_and_threads)
+{
+    histories(true, true, test_scale(4, 60), 1500);
 }
 
 TEST_MAIN()

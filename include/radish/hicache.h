@@ -55,7 +55,12 @@
  * gives RAD_KV_CLEARED and then stores of what is left. A snapshot has of storage what the
  * host has too. A page is hashed once, whatever tiers it comes to.
  *
- * Tiers do not carry windows: a cache with window_tokens is refused (RAD_E_UNSUPPORTED).
+ * A cache with windows has them on the host as well: of what is published the window before its end
+ * is copied besides. A load reaches to the last place behind the device's match before which the
+ * host has a window, and brings no more of the window side than that. Its memory is a second host
+ * pool (window_host_pool); what of it goes first is what no match needs, as on the device. A window
+ * that is evicted on the device before it was copied is lost. Storage does not take windows:
+ * window_tokens together with an identity are refused (RAD_E_UNSUPPORTED).
  *
  * One thread owns the cache together with all it was given. Nothing here touches the heap
  * after create, but for what attaching a store takes. */
@@ -94,7 +99,8 @@ enum { RAD_TIER_DEVICE = 1, RAD_TIER_HOST = 2, RAD_TIER_STORAGE = 4 };
 typedef struct rad_hicache_params {
     size_t struct_size;            /* sizeof(rad_hicache_params) */
     const rad_cache_params *cache; /* the device tier: a RadixCache with allocator and rows */
-    rad_host_kv_pool *host_pool;   /* not owned, nobody else's; its device pool is the cache's */
+    rad_host_kv_pool *host_pool;   /* not owned, nobody else's; its device pool is the cache's.
+                                    * With windows see window_host_pool */
 
     uint32_t write_policy;           /* rad_write_policy */
     uint32_t prefetch_policy;        /* rad_prefetch_policy */
@@ -128,6 +134,11 @@ typedef struct rad_hicache_params {
      * that a store which keeps nothing is not written for ever. 0 means 60 s; UINT64_MAX: never.
      * With RAD_WRITE_BACK a page is looked up when it is about to be evicted. */
     uint64_t recheck_ns;
+
+    /* The host's memory for the layers that see a window, where the cache has window_tokens; not
+     * owned, nobody else's; its device pool is the one that the allocator's window pages name.
+     * host_pool then holds the other layers, and is NULL where there are none. */
+    rad_host_kv_pool *window_host_pool;
 } rad_hicache_params;
 
 /* Takes all its memory and starts its threads now; from here on, until it is destroyed, who reads a
@@ -284,6 +295,13 @@ typedef struct rad_hicache_stats {
 
     uint64_t rechecked_tokens;   /* looked up in the store, see recheck_ns, and found there */
     uint64_t stored_anew_tokens; /* and not found, but stored; also in backed_up_tokens */
+
+    uint64_t host_window_tokens;        /* capacity of the window side; 0: there is none */
+    uint64_t host_window_used_tokens;   /* now: cached, and on their way */
+    uint64_t host_window_cached_tokens; /* now */
+    uint64_t written_window_tokens;     /* of written_tokens' kind, of the window side */
+    uint64_t loaded_window_tokens;
+    uint64_t dropped_window_tokens; /* not copied, as in dropped_write_tokens */
 } rad_hicache_stats;
 
 /* RAD_E_UNSUPPORTED: not a cache with tiers. O(1). */

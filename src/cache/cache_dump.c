@@ -99,7 +99,8 @@ static void json_node(out *o, const radix_cache *c, uint32_t id)
     for (uint32_t i = 0; i < n->pages; i++)
         put(o, i ? ",%d" : "%d", radix_page_at(t, n, i));
     put(o, "],");
-    if (t->window) put(o, "\"window_pages\":%u,", n->pages - radix_window_of(t, id)->first);
+    if (t->windows[RADIX_DEVICE])
+        put(o, "\"window_pages\":%u,", n->pages - radix_window_of(t, RADIX_DEVICE, id)->first);
     put(o, "\"lock_ref\":%u,\"hit_count\":%u,", n->lock_ref, n->hit_count);
     put(o, "\"priority\":%d,\"last_access\":%" PRIu64 "}", n->priority, n->last_access);
 }

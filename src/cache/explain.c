@@ -112,6 +112,24 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
     return c ? radix_cache_explain(c, key, false, explanation) : RAD_E_UNSUPPORTED;
 }
 
+/* What the host has of a walk, as far as a request can load it that goes on behind page `from`. */
+static void explain_load(const radix_tree *t, radix_pos *pos, uint32_t from)
+{
+    radix_pos end = *pos;
+    radix_host_end(t, &end, from);
+    if (end.pages > from) {
+        *pos = end;
+        return;
+    }
+    while (pos->pages > from) { /* to the end of a node, since it is shown by its nodes */
+        pos->pages -= pos->child ? pos->part : t->nodes[pos->node].pages;
+        if (pos->child)
+            pos->child = pos->part = 0;
+        else
+            pos->node = t->nodes[pos->node].parent;
+    }
+}
+
 rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool host,
                                rad_explanation *e)
 {
@@ -129,9 +147,18 @@ rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool ho
     if (ns) {
         root = t->names.entries[ns].root;
         pos = radix_walk(t, root, tokens, num_pages);
-        radix_to_tier(t, &pos, host ? RADIX_HOST : RADIX_DEVICE);
-        walked = pos.pages;
-        if (!host) radix_usable(t, &pos);
+        radix_pos device = pos;
+        radix_to_tier(t, &device, RADIX_DEVICE);
+        uint32_t on_device = device.pages;
+        radix_usable(t, &device);
+        if (host) {
+            radix_to_tier(t, &pos, RADIX_HOST);
+            walked = pos.pages;
+            if (t->num_components && walked > device.pages) explain_load(t, &pos, device.pages);
+        } else {
+            pos = device;
+            walked = on_device;
+        }
         explain_path(c, &pos, e);
     }
     e->prefix_tokens = pos.pages * ps;

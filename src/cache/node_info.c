@@ -17,8 +17,8 @@ static void fill(const radix_cache *c, uint32_t node, rad_node_info *info)
     info->is_evictable = radix_is_evictable_leaf(t, node);
     info->lock_ref = n->lock_ref;
     info->host_lock_ref = radix_host_locks(t, node);
-    if (t->window) {
-        const radix_value *window = radix_window_of(t, node);
+    if (t->windows[RADIX_DEVICE]) {
+        const radix_value *window = radix_window_of(t, RADIX_DEVICE, node);
         info->window_tokens = (window->end - window->first) * ps;
         info->window_lock_ref = window->lock_ref;
     }

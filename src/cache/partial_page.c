@@ -46,7 +46,7 @@ static rad_status take_page(radix_cache *c, rad_page *page)
     rad_status status = rad_kv_alloc(c->base.kv, page, 1);
     if (status != RAD_FULL) return status;
     if (!rad_kv_available_pages(c->base.kv)) radix_evict(&c->tree, 1, radix_cache_drop, c);
-    if (c->tree.window && !rad_kv_window_available_pages(c->base.kv))
+    if (c->base.window_pages && !rad_kv_window_available_pages(c->base.kv))
         (void)rad_cache_evict_window(&c->base, 1, NULL);
     return rad_kv_alloc(c->base.kv, page, 1);
 }
@@ -74,7 +74,8 @@ rad_status rad_cache_reuse_partial(rad_cache *cache, const rad_key *key, const r
 
     radix_lock(&c->tree, owner);
     status = take_page(c, &to);
-    if (!status && c->tree.window && !rad_kv_has_window(cache->kv, from)) status = RAD_FULL;
+    if (!status && c->base.window_pages && !rad_kv_has_window(cache->kv, from))
+        status = RAD_FULL; /* taking a page took its window side */
     rad_slot first = to * (rad_slot)ps;
     if (!status) status = c->copy_slots(c->copy_user, from * (rad_slot)ps, first, count);
     if (status && to) (void)rad_kv_free(cache->kv, &to, 1, NULL);

@@ -128,7 +128,11 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
     if (ok && params->window_tokens) {
         uint32_t ps = params->page_size, w = params->window_tokens;
-        ok = radix_window_init(&c->tree, w / ps + (w % ps != 0), drop_windows, c) == RAD_OK;
+        uint32_t pages = w / ps + (w % ps != 0);
+        ok = radix_window_init(&c->tree, RADIX_DEVICE, pages, drop_windows, c) == RAD_OK;
+        if (ok && host)
+            ok = radix_window_init(&c->tree, RADIX_HOST, pages, host->drop_windows, host->user) ==
+                 RAD_OK;
     }
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
@@ -246,12 +250,16 @@ static uint32_t host_hit(const radix_cache *c, const rad_key *key, const radix_p
                          uint32_t num_pages)
 {
     const radix_tree *t = &c->tree;
-    size_t at = (size_t)device->pages * c->base.page_size;
-    if (!t->host.of || device->child || device->pages == num_pages ||
+    uint32_t from = device->pages;
+    size_t at = (size_t)from * c->base.page_size;
+    if (!t->host.of || device->child || from == num_pages ||
         t->host.of[device->node].host_children == 0)
         return 0;
-    return radix_walk(t, device->node, radix_cache_tokens(c, key) + at, num_pages - device->pages)
-        .pages;
+    radix_pos pos = radix_walk(t, device->node, radix_cache_tokens(c, key) + at, num_pages - from);
+    if (!t->num_components) return pos.pages;
+    pos.pages += from; /* the device may have a part of it, too, and no window there */
+    radix_host_end(t, &pos, from);
+    return pos.pages > from ? pos.pages - from : 0;
 }
 
 static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
@@ -290,9 +298,11 @@ static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_m
     radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
     uint32_t unused, all = pos.pages;
     radix_to_tier(&c->tree, &pos, RADIX_DEVICE);
-    match->host_hit_tokens = (all - pos.pages) * cache->page_size;
+    uint32_t host = all - pos.pages;
     rad_page page;
     radix_usable(&c->tree, &pos);
+    if (c->tree.num_components) host = host_hit(c, key, &pos, num_pages);
+    match->host_hit_tokens = host * cache->page_size;
     if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
     match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
@@ -317,7 +327,7 @@ static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt
     uint64_t before = t->evictable;
     radix_cache_hold((radix_cache *)cache, receipt);
     receipt->evictable_change = (int64_t)(t->evictable - before) * cache->page_size;
-    if (t->window)
+    if (t->windows[RADIX_DEVICE])
         receipt->window_missing =
             radix_window_missing(t, node.index, receipt->window_from / cache->page_size) *
             cache->page_size;
@@ -446,9 +456,10 @@ static cache_sizes radix_sizes(const rad_cache *cache)
 {
     const radix_tree *t = &((const radix_cache *)cache)->tree;
     cache_sizes sizes = {t->evictable * cache->page_size, t->locked * cache->page_size};
-    if (t->window) {
-        sizes.window_protected = t->window->held * cache->page_size;
-        sizes.window_evictable = (t->window->there - t->window->held) * cache->page_size;
+    const radix_window *w = t->windows[RADIX_DEVICE];
+    if (w) {
+        sizes.window_protected = w->held * cache->page_size;
+        sizes.window_evictable = (w->there - w->held) * cache->page_size;
     }
     return sizes;
 }
@@ -546,10 +557,11 @@ static rad_status check_windows(const radix_cache *c, rad_error *err)
 {
     const radix_tree *t = &c->tree;
     uint32_t depth;
-    for (uint32_t id = 0; t->window && c->base.kv && (id = radix_next(t, id, &depth));)
-        for (uint32_t i = 0; i < t->nodes[id].pages; i++) {
+    for (uint32_t id = 0;
+         t->windows[RADIX_DEVICE] && c->base.kv && (id = radix_next(t, id, &depth));)
+        for (uint32_t i = 0; radix_on_device(t, id) && i < t->nodes[id].pages; i++) {
             rad_page page = radix_page_at(t, &t->nodes[id], i);
-            bool there = i >= radix_window_of(t, id)->first;
+            bool there = i >= radix_window_of(t, RADIX_DEVICE, id)->first;
             if (there != (rad_kv_has_window(c->base.kv, page) != 0))
                 return rad_fail(err, RAD_E_CORRUPT,
                                 "radix_check: page %d of node %u %s a window side, the tree says "

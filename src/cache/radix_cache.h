@@ -78,9 +78,9 @@ void radix_unclaim(radix_cache *c, const rad_slot *slots, uint32_t num_pages);
  * What a free list's pages have begins at page `window_from` of the key. */
 void radix_unite_windows(radix_cache *c, uint32_t node, uint32_t end, const rad_slot *slots,
                          uint32_t from, uint32_t window_from);
-/* The same for a new leaf, which begins at page `begin`, and whose pages came with what they
- * have. */
-void radix_adopt_windows(radix_cache *c, uint32_t leaf, uint32_t begin, uint32_t window_from);
+/* The same for a node that begins at page `begin` and has got its device pages just now, with what
+ * these have. */
+void radix_adopt_windows(radix_cache *c, uint32_t node, uint32_t begin, uint32_t window_from);
 
 /* A host tier below the cache, of so many pages; its pages go to `drop`. */
 typedef struct radix_host_params {
@@ -89,6 +89,7 @@ typedef struct radix_host_params {
     uint64_t max_pinned_tokens;
     bool events; /* the host's too, where the cache has events */
     radix_drop_fn drop;
+    radix_drop_fn drop_windows; /* pages lose their window side; where the cache has windows */
     void (*save)(void *user, uint32_t leaf, uint32_t pages); /* see radix_host; or NULL */
     void *user;
 } radix_host_params;

@@ -10,7 +10,11 @@
  * A prefix can be used up to the last place where every component can go on. The values stand in
  * arrays beside the nodes, one for each configured (component, tier); a component is a part
  * (radix_part.h) that also finds where a match may end, locks, and evicts in an order of its own.
- * It moves values only: pages and snapshots go back through the drop callback that it was given. */
+ * It moves values only: pages and snapshots go back through the drop callback that it was given.
+ *
+ * All of this is asked of the device, where requests run. What a component has on the host is a
+ * part and no more, which its table answers for in `loadable`: it never says where a match ends. A
+ * node that is not on a tier has no value of a component there. */
 #ifndef CACHE_RADIX_COMPONENT_H
 #define CACHE_RADIX_COMPONENT_H
 
@@ -36,6 +40,11 @@ typedef struct radix_component_ops {
      */
     void (*usable)(void *self, const struct radix_tree *t, struct radix_pos *pos);
 
+    /* The same of a walk on the host, for one who has what he needs at page `from`: moves its end
+     * back to where he can go on with what the host has behind that, to `from` or before it where
+     * he cannot. NULL: he cannot, the host has nothing of this component. */
+    void (*loadable)(void *self, const struct radix_tree *t, struct radix_pos *pos, uint32_t from);
+
     /* Whether page i of the node may be copied for a request that shares only its front. NULL: no.
      */
     bool (*can_copy)(void *self, const struct radix_tree *t, uint32_t node, uint32_t i);
@@ -45,6 +54,10 @@ typedef struct radix_component_ops {
     uint32_t (*lock)(void *self, struct radix_tree *t, uint32_t node);
     void (*unlock)(void *self, struct radix_tree *t, uint32_t node, uint32_t from);
     bool (*holds)(void *self, const struct radix_tree *t, uint32_t node, uint32_t from);
+
+    /* Nothing is locked any more, whoever holds what receipts: the device is about to be cleared.
+     */
+    void (*forget_locks)(void *self, struct radix_tree *t);
 
     /* A match ended at `node`, or an insert, of which the last `fresh` pages are new. */
     void (*used)(void *self, struct radix_tree *t, uint32_t node, uint32_t fresh);

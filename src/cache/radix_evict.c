@@ -348,6 +348,9 @@ void radix_clear_device(radix_tree *t, radix_drop_fn drop, void *user)
         t->unlocked_nodes += radix_is_unlocked(t, id) && !was_unlocked;
         radix_consider_leaf(t, id);
     }
+    for (uint32_t i = 0; i < t->num_components; i++)
+        if (t->components[i].ops->forget_locks)
+            t->components[i].ops->forget_locks(t->components[i].self, t);
     t->evictable += t->locked;
     t->locked = 0;
     (void)radix_evict(t, UINT64_MAX, drop, user);

@@ -148,16 +148,14 @@ rad_status radix_host_init(radix_tree *t)
 {
     radix_host *h = &t->host;
     size_t nodes = (size_t)t->num_nodes + 1, arena = t->arena_pages;
-    size_t value_bytes = nodes * sizeof(radix_value);
     h->policy = evict_policy_of(t->limits.host_eviction.policy);
     radix_add_part(t, &host_part, h);
     h->of = rad_alloc_sparse(&t->env, rad_mul(nodes, sizeof *h->of));
     h->regions = rad_alloc(&t->env, rad_mul(arena, sizeof *h->regions));
-    t->values[RADIX_FULL][RADIX_HOST] = rad_alloc_sparse(&t->env, value_bytes);
-    if (!heap_init(&h->leaves, &t->env, t->num_nodes) || !h->of || !h->regions ||
-        !t->values[RADIX_FULL][RADIX_HOST])
+    rad_status status = radix_add_values(t, RADIX_FULL, RADIX_HOST);
+    if (!heap_init(&h->leaves, &t->env, t->num_nodes) || !h->of || !h->regions || status)
         return RAD_E_NOMEM;
-    t->metadata_bytes += value_bytes + nodes * sizeof *h->of + arena * sizeof *h->regions +
+    t->metadata_bytes += nodes * sizeof *h->of + arena * sizeof *h->regions +
                          heap_bytes(t->num_nodes);
     return RAD_OK;
 }

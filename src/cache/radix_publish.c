@@ -14,6 +14,7 @@
  * of the same batch put there). */
 #include "cache/radix_cache.h"
 #include "cache/radix_host.h"
+#include "cache/radix_path.h"
 
 /* The nodes from `node` up have been used by an insert. */
 static void touch_path(radix_tree *t, uint32_t node, const radix_insert *how)
@@ -159,10 +160,12 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
     result->end = pos.node;
     result->matched_pages = device.pages;
     c->inserted += fresh;
-    /* A cache with tiers has no windows: `adopted` is 0 here, and slots[0] is page pos.pages's. */
-    if (t->window && pos.pages > before)
-        radix_unite_windows(c, pos.node, pos.pages, slots - (size_t)(pos.pages - before) * ps,
-                            before, how->window_from);
+    if (t->windows[RADIX_DEVICE] && device.pages > before)
+        radix_unite_windows(c, adopted ? device.node : pos.node, device.pages,
+                            slots - (size_t)(device.pages - before) * ps, before, how->window_from);
+    for (radix_path p = radix_path_of(t, pos.node, pos.pages);
+         t->windows[RADIX_DEVICE] && p.end > device.pages; radix_path_up(t, &p))
+        radix_adopt_windows(c, p.node, p.begin, how->window_from);
     if (fresh > adopted) {
         const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
         slots += (size_t)adopted * ps;
@@ -170,7 +173,8 @@ rad_status radix_cache_publish(radix_cache *c, const rad_key *key, const rad_slo
         if (adopted) num_runs = page_runs_find(slots, fresh, ps, runs); /* of the rest alone */
         result->end =
             radix_add_leaf(t, pos.node, rest, slots, fresh, runs, num_runs, how->priority);
-        if (t->window) radix_adopt_windows(c, result->end, pos.pages, how->window_from);
+        if (t->windows[RADIX_DEVICE])
+            radix_adopt_windows(c, result->end, pos.pages, how->window_from);
     }
     radix_components_used(t, result->end, fresh);
     if (t->tags.refs && key->session) tags_move(t, key->session, result->end);
@@ -186,7 +190,7 @@ rad_status radix_cache_insert(radix_cache *c, const rad_key *key, const rad_slot
     uint32_t ps = c->base.page_size;
     radix_insert how = *cursor;
     radix_inserted result;
-    if (p->window_from && !(c->list.num_pages && c->tree.window))
+    if (p->window_from && !(c->list.num_pages && c->tree.windows[RADIX_DEVICE]))
         return rad_fail(err, RAD_E_INVAL,
                         "cache: window_from %u is for caches with windows and a free list",
                         p->window_from);

@@ -109,16 +109,21 @@ void radix_add_part(radix_tree *t, const node_part_ops *ops, void *self)
     t->watches = t->watches || ops->on_use || ops->rank;
 }
 
-rad_status radix_add_component(radix_tree *t, const radix_component_ops *ops, void *self)
+rad_status radix_add_values(radix_tree *t, radix_kind kind, radix_tier tier)
 {
     size_t bytes = ((size_t)t->num_nodes + 1) * sizeof(radix_value);
-    radix_add_part(t, &ops->part, self);
-    RAD_ASSERT_ENV(&t->env, !t->values[ops->kind][RADIX_DEVICE]);
-    t->components[t->num_components++] = (radix_component){ops, self};
-    t->values[ops->kind][RADIX_DEVICE] = rad_alloc_sparse(&t->env, bytes);
-    if (!t->values[ops->kind][RADIX_DEVICE]) return RAD_E_NOMEM;
+    RAD_ASSERT_ENV(&t->env, !t->values[kind][tier] && !t->ids.num_live);
+    t->values[kind][tier] = rad_alloc_sparse(&t->env, bytes);
+    if (!t->values[kind][tier]) return RAD_E_NOMEM;
     t->metadata_bytes += bytes;
     return RAD_OK;
+}
+
+rad_status radix_add_component(radix_tree *t, const radix_component_ops *ops, void *self)
+{
+    radix_add_part(t, &ops->part, self);
+    t->components[t->num_components++] = (radix_component){ops, self};
+    return radix_add_values(t, ops->kind, RADIX_DEVICE);
 }
 
 void radix_clear(radix_tree *t)

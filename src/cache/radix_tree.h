@@ -61,12 +61,13 @@ typedef struct radix_host {
     radix_drop_fn drop; /* where its pages go */
     void *user;         /* of both functions */
 
-    /* The unlocked device leaf, which the host does not have, is about to lose its last
-     * `pages` pages: the last chance to copy it. NULL: nothing is done about it. */
+    /* The unlocked device leaf, which the host does not have, is about to lose its last `pages`
+     * pages, or, with 0 pages, a node the window before its end: the last chance to copy it. NULL:
+     * nothing is done about it. */
     void (*save)(void *user, uint32_t leaf, uint32_t pages);
 } radix_host;
 
-enum { RADIX_PARTS = 8 };
+enum { RADIX_PARTS = 10 };
 
 typedef struct radix_tree {
     rad_env env;
@@ -113,7 +114,7 @@ typedef struct radix_tree {
     node_part parts[RADIX_PARTS];
     radix_component components[RADIX_KINDS];
     radix_value *values[RADIX_KINDS][RADIX_TIERS];
-    struct radix_window *window; /* radix_window.h; NULL: no windows */
+    struct radix_window *windows[RADIX_TIERS]; /* radix_window.h; NULL: no windows */
 
     struct radix_journal *journal; /* hashes, events, fingerprints; NULL: all off */
 } radix_tree;
@@ -122,9 +123,10 @@ typedef struct radix_tree {
 rad_status radix_tree_init(radix_tree *t, const rad_env *env, const radix_limits *limits);
 void radix_tree_fini(radix_tree *t);
 
-/* Adds a part, or a component with its values on the device, to a tree without nodes. RAD_E_NOMEM:
- * the part's fini is called with the tree all the same. */
+/* Adds a part, values of a component on a tier, or a component with those on the device, to a tree
+ * without nodes. RAD_E_NOMEM: the part's fini is called with the tree all the same. */
 void radix_add_part(radix_tree *t, const node_part_ops *ops, void *self);
+rad_status radix_add_values(radix_tree *t, radix_kind kind, radix_tier tier);
 rad_status radix_add_component(radix_tree *t, const radix_component_ops *ops, void *self);
 
 /* Which tiers a node is on. A root is on all. */
@@ -184,6 +186,11 @@ static inline void radix_usable(const radix_tree *t, radix_pos *pos)
 
 /* The part of a walk that is on the tier: what lies behind it is on the other one alone. */
 void radix_to_tier(const radix_tree *t, radix_pos *pos, radix_tier tier);
+
+/* How far one who has what every component needs at page `from` gets by what the host has behind
+ * it: the walk's end moves back to there. Where that is not behind `from` there is nothing for him,
+ * and pos->pages is `from` or less. */
+void radix_host_end(const radix_tree *t, radix_pos *pos, uint32_t from);
 
 /* Whether the node is found under its key, and is filed under the right hash. */
 bool radix_is_filed(const radix_tree *t, uint32_t node);
@@ -320,7 +327,7 @@ static inline void radix_used(radix_tree *t, uint32_t node)
     radix_refile_used(t, id);
 }
 
-/* The same for the components; of an insert, the last `fresh` pages are new. */
+/* The same for the components, on all tiers; of an insert, the last `fresh` pages are new. */
 static inline void radix_components_used(radix_tree *t, uint32_t node, uint32_t fresh)
 {
     for (uint32_t i = 0; i < t->num_components; i++)

@@ -55,18 +55,18 @@ void radix_unite_windows(radix_cache *c, uint32_t node, uint32_t end, const rad_
     uint32_t stop = RAD_MAX(from, window_from);
     for (radix_path p = radix_path_of(t, node, end); p.end > stop; radix_path_up(t, &p)) {
         uint32_t at = RAD_MAX(p.begin, stop), begin = at - p.begin;
-        uint32_t first = radix_window_of(t, p.node)->first;
+        uint32_t first = radix_window_of(t, RADIX_DEVICE, p.node)->first;
         const rad_slot *of_begin = slots + (size_t)(at - from) * c->base.page_size;
         if (first <= begin) continue;
         uint32_t more = take_before(c, &t->nodes[p.node], first, begin, of_begin);
-        if (more) radix_window_grow(t, p.node, first - more);
+        if (more) radix_window_grow(t, RADIX_DEVICE, p.node, first - more);
     }
 }
 
-void radix_adopt_windows(radix_cache *c, uint32_t leaf, uint32_t begin, uint32_t window_from)
+void radix_adopt_windows(radix_cache *c, uint32_t node, uint32_t begin, uint32_t window_from)
 {
     radix_tree *t = &c->tree;
-    const radix_node *n = &t->nodes[leaf];
+    const radix_node *n = &t->nodes[node];
     uint32_t first = c->list.num_pages ? RAD_MAX(begin, window_from) - begin : n->pages;
     bool gap = false;
     for (uint32_t end = c->list.num_pages ? 0 : n->pages, lot; end; end -= lot) {
@@ -80,5 +80,5 @@ void radix_adopt_windows(radix_cache *c, uint32_t leaf, uint32_t begin, uint32_t
             if (gap && has) (void)rad_kv_free_window(c->base.kv, &pages[i], 1, NULL);
         }
     }
-    if (first < n->pages) radix_window_grow(t, leaf, first);
+    if (first < n->pages) radix_window_grow(t, RADIX_DEVICE, node, first);
 }

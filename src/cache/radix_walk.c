@@ -170,6 +170,22 @@ void radix_usable_end(const radix_tree *t, radix_pos *pos)
     ask_components(t, pos);
 }
 
+void radix_host_end(const radix_tree *t, radix_pos *pos, uint32_t from)
+{
+    radix_to_tier(t, pos, RADIX_HOST);
+    for (uint32_t before = UINT32_MAX; pos->pages != before && pos->pages > from;) {
+        before = pos->pages;
+        for (uint32_t i = 0; i < t->num_components && pos->pages > from; i++) {
+            const radix_component *c = &t->components[i];
+            if (!c->ops->loadable) {
+                *pos = (radix_pos){.pages = from};
+                return;
+            }
+            c->ops->loadable(c->self, t, pos, from);
+        }
+    }
+}
+
 /* With components the end is known only behind the walk: what it used is touched on the way back.
  */
 NOINLINE static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_token *tokens,

@@ -1,5 +1,9 @@
 /* radix_window.c - windows of the tree: where a match may end, what a lock keeps, what goes first.
  *
+ * All of it is told of one tier and is there once for each: the device's says where a match ends,
+ * the host's what a request can load that goes on behind it. Where a node is not on the tier, its
+ * window side there is empty.
+ *
  * A node has the window side of its last pages, [first, end); what lies before was given back.
  *
  *     root -- [ . . o o ] -- [ o o ]           window = 3 pages
@@ -28,14 +32,16 @@
  * Invariants, verified by fault and check: end is the node's length; lock_ref is the number of
  * locks that end here plus those of the children that began above them; held_from is where the
  * first of them begins; a node with an unlocked window side is in `order` under a key that is
- * not above its own; `there` and `held` are the sums. */
+ * not above its own; what is promised begins no later than what is there; `there` and `held` are
+ * the sums. */
 #include "cache/radix_window.h"
 
+#include "cache/radix_host.h"
 #include "cache/radix_path.h"
 
-static radix_value *value_of(radix_tree *t, uint32_t node)
+static radix_value *value_of(const radix_window *w, radix_tree *t, uint32_t node)
 {
-    return &t->values[RADIX_WINDOW][RADIX_DEVICE][node];
+    return &t->values[RADIX_WINDOW][w->tier][node];
 }
 
 /* Pages with a window side among the held ones. */
@@ -49,24 +55,26 @@ static uint32_t held_pages(const radix_window *w, const radix_value *v, uint32_t
 /* Above the keys of windows that no match is known to end behind. */
 #define LIVE ((heap_key)1 << 64)
 
-/* How many pages at the front of the node stand before more than a window of its own. */
+/* How many pages at the front of the node stand before more than a window of its own; on the host a
+ * page more is of use, see hiradix_write.c. */
 static uint32_t dead_front(const radix_window *w, const radix_node *n)
 {
-    return n->pages > w->pages ? n->pages - w->pages : 0;
+    uint32_t live = w->pages + (w->tier == RADIX_HOST);
+    return n->pages > live ? n->pages - live : 0;
 }
 
 static heap_key order_key(const radix_window *w, const radix_tree *t, uint32_t node)
 {
     const radix_node *n = &t->nodes[node];
     uint64_t used = w->nodes[node].used;
-    if (!used || radix_window_of(t, node)->first < dead_front(w, n)) return n->last_access;
+    if (!used || radix_window_of(t, w->tier, node)->first < dead_front(w, n)) return n->last_access;
     return LIVE | used;
 }
 
 /* Files a node that may have something to give, or has something to give sooner. */
 static void file(radix_window *w, const radix_tree *t, uint32_t node)
 {
-    if (radix_window_of(t, node)->first >= w->nodes[node].held_from) return;
+    if (radix_window_of(t, w->tier, node)->first >= w->nodes[node].held_from) return;
     heap_key key = order_key(w, t, node);
     if (!heap_contains(&w->order, node))
         heap_push(&w->order, node, key);
@@ -74,9 +82,8 @@ static void file(radix_window *w, const radix_tree *t, uint32_t node)
         heap_rekey(&w->order, node, key);
 }
 
-static void window_used(void *self, radix_tree *t, uint32_t node, uint32_t fresh)
+static void used_on(radix_window *w, radix_tree *t, uint32_t node, uint32_t fresh)
 {
-    radix_window *w = self;
     uint64_t old_window = fresh ? (uint64_t)fresh + w->pages : 0, back = 0;
     for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
         if (back < w->pages) {
@@ -91,6 +98,12 @@ static void window_used(void *self, radix_tree *t, uint32_t node, uint32_t fresh
     }
 }
 
+static void window_used(void *self, radix_tree *t, uint32_t node, uint32_t fresh)
+{
+    used_on(self, t, node, fresh);
+    if (t->windows[RADIX_HOST]) used_on(t->windows[RADIX_HOST], t, node, fresh);
+}
+
 /* Gives back the window side of the node's pages [first, first + count). */
 static void give_back(radix_window *w, const radix_tree *t, uint32_t node, uint32_t first,
                       uint32_t count)
@@ -99,19 +112,28 @@ static void give_back(radix_window *w, const radix_tree *t, uint32_t node, uint3
     w->there -= count;
     for (uint32_t lot; count; first += lot, count -= lot) {
         lot = RAD_MIN(count, (uint32_t)RAD_COUNT(pages));
-        page_runs_expand(t->regions + t->nodes[node].at, first, lot, 1, pages); /* as pages */
+        page_runs_expand(radix_regions(t, w->tier) + t->nodes[node].at, first, lot, 1, pages);
         w->drop(w->user, pages, NULL, lot);
     }
 }
 
-static uint64_t window_evict(void *self, radix_tree *t, uint64_t pages)
+/* A window that a match may need is about to go from the device, and the host lacks it: the last
+ * chance to copy it, with what it belongs to. */
+static bool wants_saving(const radix_window *w, const radix_tree *t, uint32_t node, heap_key key)
 {
-    radix_window *w = self;
+    return w->tier == RADIX_DEVICE && t->host.save && (key & LIVE) &&
+           t->windows[RADIX_HOST]->nodes[node].promised > radix_window_of(t, w->tier, node)->first;
+}
+
+uint64_t radix_window_evict(radix_tree *t, radix_tier tier, uint64_t pages)
+{
+    radix_window *w = t->windows[tier];
     uint64_t done = 0;
+    uint32_t saved = 0;
     while (done < pages && w->order.count) {
         heap_entry top = w->order.entries[0];
         uint32_t id = heap_entry_id(&top);
-        radix_value *v = value_of(t, id);
+        radix_value *v = value_of(w, t, id);
         uint32_t dead = dead_front(w, &t->nodes[id]), held_from = w->nodes[id].held_from;
         if (v->first >= held_from) { /* filed again when a lock goes or a window side comes */
             heap_remove(&w->order, id);
@@ -122,27 +144,39 @@ static uint64_t window_evict(void *self, radix_tree *t, uint64_t pages)
             heap_rekey(&w->order, id, key);
             continue;
         }
-        uint32_t most = (v->first < dead ? dead : held_from) - v->first;
+        if (id != saved && wants_saving(w, t, id, key)) {
+            t->host.save(t->host.user, id, 0);
+            saved = id; /* or it could not be, which is not tried again at once */
+            continue;   /* evicting on the host may have made another node of it */
+        }
+        uint32_t most = (v->first < dead ? RAD_MIN(dead, held_from) : held_from) - v->first;
         uint32_t count = (uint32_t)RAD_MIN(pages - done, (uint64_t)most);
         give_back(w, t, id, v->first, count);
         v->first += count;
+        w->nodes[id].promised = v->first; /* what comes now would leave a gap */
         done += count;
     }
     return done;
 }
 
+static uint64_t window_evict(void *self, radix_tree *t, uint64_t pages)
+{
+    return radix_window_evict(t, ((const radix_window *)self)->tier, pages);
+}
+
 /* --- where a match may end --- */
 
 /* From the end of the match up: [low, end) is there. A page that is not moves the end to where its
- * node begins, because every end behind it inside of this node needs that page, too. */
-static void window_usable(void *self, const radix_tree *t, radix_pos *pos)
+ * node begins, because every end behind it inside of this node needs that page, too. What stands
+ * before page `from` is not asked about. */
+static void usable_from(const radix_window *w, const radix_tree *t, radix_pos *pos, uint32_t from)
 {
-    const radix_window *w = self;
     uint32_t end = pos->pages, end_node = 0;
-    for (radix_path p = radix_path_to(t, pos); radix_path_is(t, &p); radix_path_up(t, &p)) {
-        uint32_t first = radix_window_of(t, p.node)->first;
+    for (radix_path p = radix_path_to(t, pos); radix_path_is(t, &p) && end > from;
+         radix_path_up(t, &p)) {
+        uint32_t first = radix_window_of(t, w->tier, p.node)->first;
         uint32_t low = RAD_MIN(p.begin + first, p.end);
-        if (end - low >= w->pages) break;
+        if (end - low >= w->pages || low <= from) break;
         if (!first) continue;
         end = p.begin;
         end_node = t->nodes[p.node].parent;
@@ -151,10 +185,25 @@ static void window_usable(void *self, const radix_tree *t, radix_pos *pos)
     *pos = (radix_pos){.node = end_node, .pages = end};
 }
 
+static void window_usable(void *self, const radix_tree *t, radix_pos *pos)
+{
+    usable_from(self, t, pos, 0);
+}
+
+static void window_loadable(void *self, const radix_tree *t, radix_pos *pos, uint32_t from)
+{
+    const radix_window *host = t->windows[RADIX_HOST];
+    (void)self;
+    if (host)
+        usable_from(host, t, pos, from);
+    else
+        *pos = (radix_pos){.pages = from};
+}
+
 static bool window_can_copy(void *self, const radix_tree *t, uint32_t node, uint32_t i)
 {
-    (void)self;
-    return i >= radix_window_of(t, node)->first;
+    const radix_window *w = self;
+    return i >= radix_window_of(t, w->tier, node)->first;
 }
 
 /* --- locks --- */
@@ -163,7 +212,7 @@ static bool window_can_copy(void *self, const radix_tree *t, uint32_t node, uint
 static void hold(radix_window *w, radix_tree *t, uint32_t node, uint32_t end, uint32_t from)
 {
     for (radix_path p = radix_path_of(t, node, end); p.end > from; radix_path_up(t, &p)) {
-        radix_value *v = value_of(t, p.node);
+        radix_value *v = value_of(w, t, p.node);
         window_node *wn = &w->nodes[p.node];
         uint32_t first = RAD_MAX(from, p.begin) - p.begin;
         v->lock_ref++;
@@ -190,7 +239,7 @@ static uint32_t starts_from(const radix_window *w, const radix_tree *t, uint32_t
 static uint32_t first_start(const radix_window *w, const radix_tree *t, uint32_t node)
 {
     const radix_node *n = &t->nodes[node];
-    uint32_t lock_ref = radix_window_of(t, node)->lock_ref, i = w->nodes[node].held_from;
+    uint32_t lock_ref = radix_window_of(t, w->tier, node)->lock_ref, i = w->nodes[node].held_from;
     if (!lock_ref) return n->pages;
     if (!i && starts_from(w, t, node, 0) < lock_ref) return 0; /* some began above */
     while (i < n->pages && !w->starts[n->at + i])
@@ -201,7 +250,7 @@ static uint32_t first_start(const radix_window *w, const radix_tree *t, uint32_t
 static void let_go(radix_window *w, radix_tree *t, uint32_t node, uint32_t end, uint32_t from)
 {
     for (radix_path p = radix_path_of(t, node, end); p.end > from; radix_path_up(t, &p)) {
-        radix_value *v = value_of(t, p.node);
+        radix_value *v = value_of(w, t, p.node);
         window_node *wn = &w->nodes[p.node];
         uint32_t first = RAD_MAX(from, p.begin) - p.begin;
         RAD_ASSERT_ENV(&t->env, v->lock_ref > 0);
@@ -218,23 +267,48 @@ static void let_go(radix_window *w, radix_tree *t, uint32_t node, uint32_t end, 
     }
 }
 
-static uint32_t window_lock(void *self, radix_tree *t, uint32_t node)
+void radix_window_lock(radix_tree *t, radix_tier tier, uint32_t node, uint32_t end, uint32_t from)
 {
-    radix_window *w = self;
-    uint32_t end = radix_depth(t, node), from = end > w->pages ? end - w->pages : 0;
-    if (!end) return 0;
+    radix_window *w = t->windows[tier];
+    if (from >= end) return;
     hold(w, t, node, end, from);
     w->nodes[node].own++;
+}
+
+void radix_window_unlock(radix_tree *t, radix_tier tier, uint32_t node, uint32_t end, uint32_t from)
+{
+    radix_window *w = t->windows[tier];
+    if (from >= end) return; /* it holds nothing any more */
+    let_go(w, t, node, end, from);
+    w->nodes[node].own--;
+}
+
+static uint32_t window_lock(void *self, radix_tree *t, uint32_t node)
+{
+    const radix_window *w = self;
+    uint32_t end = radix_depth(t, node), from = end > w->pages ? end - w->pages : 0;
+    radix_window_lock(t, w->tier, node, end, from);
     return from;
 }
 
 static void window_unlock(void *self, radix_tree *t, uint32_t node, uint32_t from)
 {
+    radix_window_unlock(t, ((const radix_window *)self)->tier, node, radix_depth(t, node), from);
+}
+
+static void window_forget_locks(void *self, radix_tree *t)
+{
     radix_window *w = self;
-    uint32_t end = radix_depth(t, node);
-    if (from >= end) return; /* it holds nothing any more */
-    let_go(w, t, node, end, from);
-    w->nodes[node].own--;
+    uint32_t depth;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
+        const radix_node *n = &t->nodes[id];
+        value_of(w, t, id)->lock_ref = 0;
+        w->nodes[id].own = 0;
+        w->nodes[id].held_from = n->pages;
+        memset(w->starts + n->at, 0, n->pages * sizeof *w->starts);
+        file(w, t, id);
+    }
+    w->held = 0;
 }
 
 /* A receipt is the caller's memory: what it says is checked, so that no count goes below zero. */
@@ -246,13 +320,13 @@ static bool window_holds(void *self, const radix_tree *t, uint32_t node, uint32_
     if (from > end || !w->nodes[node].own || end - from > w->pages) return false;
     radix_path p = radix_path_of(t, node, end);
     for (; p.begin > from; radix_path_up(t, &p))
-        if (!radix_window_of(t, p.node)->lock_ref) return false;
+        if (!radix_window_of(t, w->tier, p.node)->lock_ref) return false;
     return w->starts[t->nodes[p.node].at + (from - p.begin)] > 0;
 }
 
 uint32_t radix_window_advance(radix_tree *t, uint32_t node, uint32_t from, uint32_t to)
 {
-    radix_window *w = t->window;
+    radix_window *w = t->windows[RADIX_DEVICE];
     uint32_t end = radix_depth(t, node);
     to = RAD_MIN(to, end);
     if (to <= from) return from;
@@ -266,7 +340,7 @@ uint32_t radix_window_missing(const radix_tree *t, uint32_t node, uint32_t from)
 {
     radix_path p = radix_path_of(t, node, radix_depth(t, node));
     for (; p.end > from && radix_path_is(t, &p); radix_path_up(t, &p)) {
-        uint32_t first = radix_window_of(t, p.node)->first;
+        uint32_t first = radix_window_of(t, RADIX_DEVICE, p.node)->first;
         if (first) return RAD_MAX(p.begin + first, from) - from;
     }
     return 0;
@@ -274,14 +348,15 @@ uint32_t radix_window_missing(const radix_tree *t, uint32_t node, uint32_t from)
 
 /* --- what the tree does --- */
 
-void radix_window_grow(radix_tree *t, uint32_t node, uint32_t first)
+void radix_window_grow(radix_tree *t, radix_tier tier, uint32_t node, uint32_t first)
 {
-    radix_window *w = t->window;
-    radix_value *v = value_of(t, node);
+    radix_window *w = t->windows[tier];
+    radix_value *v = value_of(w, t, node);
     RAD_ASSERT_ENV(&t->env, first < v->first);
     w->held -= held_pages(w, v, node);
     w->there += v->first - first;
     v->first = first;
+    w->nodes[node].promised = RAD_MIN(w->nodes[node].promised, first);
     w->held += held_pages(w, v, node);
     file(w, t, node);
 }
@@ -290,57 +365,61 @@ static void window_on_add(void *self, radix_tree *t, uint32_t leaf)
 {
     radix_window *w = self;
     const radix_node *n = &t->nodes[leaf];
-    *value_of(t, leaf) = (radix_value){.first = n->pages, .end = n->pages};
-    w->nodes[leaf] = (window_node){.used = t->clock, .held_from = n->pages};
+    *value_of(w, t, leaf) = (radix_value){.first = n->pages, .end = n->pages};
+    w->nodes[leaf] = (window_node){.used = t->clock, .held_from = n->pages, .promised = n->pages};
     memset(w->starts + n->at, 0, n->pages * sizeof *w->starts);
 }
 
 static void window_on_split(void *self, radix_tree *t, uint32_t upper, uint32_t child)
 {
     radix_window *w = self;
-    radix_value *u = value_of(t, upper), *c = value_of(t, child);
+    radix_value *u = value_of(w, t, upper), *c = value_of(w, t, child);
     uint32_t at = t->nodes[upper].pages, held_from = w->nodes[child].held_from;
+    uint32_t promised = w->nodes[child].promised;
     *u = (radix_value){.first = RAD_MIN(c->first, at), .end = at};
     c->first = RAD_MAX(c->first, at) - at;
     c->end -= at;
     /* Nobody ended at the upper one's end yet: whoever does says so. */
-    w->nodes[upper] = (window_node){.held_from = RAD_MIN(held_from, at)};
+    w->nodes[upper] =
+        (window_node){.held_from = RAD_MIN(held_from, at), .promised = RAD_MIN(promised, at)};
     w->nodes[child].held_from = RAD_MAX(held_from, at) - at;
+    w->nodes[child].promised = RAD_MAX(promised, at) - at;
     u->lock_ref = c->lock_ref - starts_from(w, t, child, 0);
     file(w, t, upper);
 }
 
 /* Whether the pages of both that have a window side are in one run. */
-static bool is_one_run(const radix_tree *t, uint32_t upper, uint32_t lower)
+static bool is_one_run(const radix_window *w, const radix_tree *t, uint32_t upper, uint32_t lower)
 {
-    const radix_value *u = radix_window_of(t, upper);
-    return radix_window_of(t, lower)->first == 0 || u->first == u->end;
+    const radix_value *u = radix_window_of(t, w->tier, upper);
+    return radix_window_of(t, w->tier, lower)->first == 0 || u->first == u->end;
 }
 
 static bool window_equal(void *self, const radix_tree *t, uint32_t upper, uint32_t lower)
 {
-    (void)self;
-    return is_one_run(t, upper, lower);
+    return is_one_run(self, t, upper, lower);
 }
 
 /* Else the upper one loses its window side, which nobody may have locked. */
 static bool window_can_merge(void *self, const radix_tree *t, uint32_t upper, uint32_t lower)
 {
     const radix_window *w = self;
-    const radix_value *u = radix_window_of(t, upper);
-    return is_one_run(t, upper, lower) || w->nodes[upper].held_from == u->end;
+    const radix_value *u = radix_window_of(t, w->tier, upper);
+    return is_one_run(w, t, upper, lower) || w->nodes[upper].held_from == u->end;
 }
 
 static void window_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t lower)
 {
     radix_window *w = self;
-    radix_value *u = value_of(t, upper), *l = value_of(t, lower);
+    radix_value *u = value_of(w, t, upper), *l = value_of(w, t, lower);
     window_node *un = &w->nodes[upper], *ln = &w->nodes[lower];
     uint32_t at = u->end;
-    if (!is_one_run(t, upper, lower)) { /* both lie in the lower one's region by now */
+    if (!is_one_run(w, t, upper, lower)) { /* both lie in the lower one's region by now */
         give_back(w, t, lower, u->first, at - u->first);
-        u->first = at;
+        u->first = un->promised = at;
     }
+    if (ln->promised || un->promised >= at) un->promised = at;
+    ln->promised = un->promised < at ? un->promised : at + ln->promised;
     RAD_ASSERT_ENV(&t->env, !un->own && (un->held_from == at || !ln->held_from));
     ln->held_from = un->held_from < at ? un->held_from : at + ln->held_from;
     l->first = u->first < at ? u->first : at + l->first;
@@ -352,11 +431,24 @@ static void window_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t 
 static void window_on_trim(void *self, radix_tree *t, uint32_t leaf, uint32_t kept)
 {
     radix_window *w = self;
-    radix_value *v = value_of(t, leaf);
+    radix_value *v = value_of(w, t, leaf);
     uint32_t first = RAD_MIN(v->first, kept);
     w->there -= (v->end - v->first) - (kept - first);
     *v = (radix_value){.first = first, .end = kept};
     w->nodes[leaf].held_from = kept;
+    w->nodes[leaf].promised = RAD_MIN(w->nodes[leaf].promised, kept);
+}
+
+/* Its pages have gone back, and their window sides with them. */
+static void window_on_leave(void *self, radix_tree *t, uint32_t node, radix_tier tier)
+{
+    radix_window *w = self;
+    radix_value *v = value_of(w, t, node);
+    if (tier != w->tier) return;
+    RAD_ASSERT_ENV(&t->env, !v->lock_ref);
+    w->there -= v->end - v->first;
+    v->first = w->nodes[node].promised = v->end;
+    heap_remove(&w->order, node);
 }
 
 static void window_on_drop(void *self, radix_tree *t, uint32_t node)
@@ -386,11 +478,16 @@ static const char *window_fault(void *self, const radix_tree *t, uint32_t node)
 {
     const radix_window *w = self;
     const radix_node *n = &t->nodes[node];
-    const radix_value *v = radix_window_of(t, node);
+    const radix_value *v = radix_window_of(t, w->tier, node);
     const window_node *wn = &w->nodes[node];
+    bool host = w->tier == RADIX_HOST;
     uint64_t locks = wn->own, starts = 0;
     if (v->first > v->end || v->end != n->pages) return "has a window side of another length";
-    if (v->lock_ref > n->lock_ref || wn->own > t->cold[node].own)
+    if (v->first < v->end && !radix_is_on(t, node, w->tier))
+        return "has a window side on a tier that it is not on";
+    if (wn->promised > v->first) return "has a window side that nobody promised";
+    if (v->lock_ref > (host ? radix_host_locks(t, node) : n->lock_ref) ||
+        wn->own > (host ? t->host.of[node].own : t->cold[node].own))
         return "has window locks without locks";
     for (uint32_t i = 0; i < n->pages; i++) {
         starts += w->starts[n->at + i];
@@ -400,9 +497,12 @@ static const char *window_fault(void *self, const radix_tree *t, uint32_t node)
     if (wn->held_from > n->pages || first_start(w, t, node) != wn->held_from ||
         (wn->held_from && starts < v->lock_ref))
         return "has window locks that begin elsewhere";
-    if (n->pages - wn->held_from > w->pages) return "has more than a window locked";
+    /* A write to the host holds a page more. A load from there may end inside of a node, and holds
+     * all from its window to the node's end. */
+    uint32_t most = w->pages + (t->host.of != NULL);
+    if (!host && n->pages - wn->held_from > most) return "has more than a window locked";
     for (uint32_t c = n->first_child; c; c = t->nodes[c].next)
-        locks += radix_window_of(t, c)->lock_ref - starts_from(w, t, c, 0);
+        locks += radix_window_of(t, w->tier, c)->lock_ref - starts_from(w, t, c, 0);
     if (locks != v->lock_ref) return "has other window locks than its children and receipts";
     if (v->first >= wn->held_from) return NULL;
     if (!heap_contains(&w->order, node)) return "has a window side that cannot be evicted";
@@ -419,7 +519,7 @@ static rad_status window_check(void *self, const radix_tree *t, rad_error *err)
     if (!heap_check(&w->order))
         return rad_fail(err, RAD_E_CORRUPT, "radix_check: the heap of windows is inconsistent");
     for (uint32_t id = 0; (id = radix_next(t, id, &depth));) {
-        const radix_value *v = radix_window_of(t, id);
+        const radix_value *v = radix_window_of(t, w->tier, id);
         there += v->end - v->first;
         held += held_pages(w, v, id);
     }
@@ -440,8 +540,8 @@ static void window_fini(void *self, radix_tree *t)
     rad_free_sparse(&t->env, w->nodes, nodes * sizeof *w->nodes);
     rad_free_sparse(&t->env, w->starts, arena * sizeof *w->starts);
     heap_fini(&w->order);
+    t->windows[w->tier] = NULL;
     rad_free(&t->env, w, sizeof *w);
-    t->window = NULL;
 }
 
 static const radix_component_ops window_ops = {
@@ -453,28 +553,38 @@ static const radix_component_ops window_ops = {
              .on_trim = window_on_trim,
              .on_drop = window_on_drop,
              .on_move = window_on_move,
+             .on_leave = window_on_leave,
              .equal = window_equal,
              .can_merge = window_can_merge,
              .fault = window_fault,
              .check = window_check},
     .kind = RADIX_WINDOW,
     .usable = window_usable,
+    .loadable = window_loadable,
     .can_copy = window_can_copy,
     .lock = window_lock,
     .unlock = window_unlock,
     .holds = window_holds,
+    .forget_locks = window_forget_locks,
     .used = window_used,
     .evict = window_evict,
 };
 
-rad_status radix_window_init(radix_tree *t, uint32_t pages, radix_drop_fn drop, void *user)
+rad_status radix_window_init(radix_tree *t, radix_tier tier, uint32_t pages, radix_drop_fn drop,
+                             void *user)
 {
     radix_window *w = rad_alloc(&t->env, sizeof *w);
     if (!w) return RAD_E_NOMEM;
-    *w = (radix_window){.pages = pages, .drop = drop, .user = user};
-    t->window = w;
+    *w = (radix_window){.pages = pages, .tier = tier, .drop = drop, .user = user};
+    t->windows[tier] = w;
     size_t nodes = (size_t)t->num_nodes + 1, arena = t->arena_pages;
-    rad_status status = radix_add_component(t, &window_ops, w);
+    rad_status status;
+    if (tier == RADIX_DEVICE) {
+        status = radix_add_component(t, &window_ops, w);
+    } else {
+        radix_add_part(t, &window_ops.part, w);
+        status = radix_add_values(t, RADIX_WINDOW, tier);
+    }
     w->nodes = rad_alloc_sparse(&t->env, nodes * sizeof *w->nodes);
     w->starts = rad_alloc_sparse(&t->env, arena * sizeof *w->starts);
     bool ok = heap_init(&w->order, &t->env, t->num_nodes);

@@ -58,6 +58,22 @@ static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evic
     return status;
 }
 
+/* The same of the window side. */
+static rad_status hi_evict_window(rad_cache *cache, uint64_t window_tokens,
+                                  uint64_t *evicted_tokens)
+{
+    hiradix_cache *c = of(cache);
+    uint64_t more = 0;
+    rad_status status = rad_cache_evict_window(c->device, window_tokens, evicted_tokens);
+    for (; *evicted_tokens < window_tokens && tickets_give_up_a_write(&c->out);
+         *evicted_tokens += more) {
+        rad_status again =
+            rad_cache_evict_window(c->device, window_tokens - *evicted_tokens, &more);
+        if (!status) status = again;
+    }
+    return status;
+}
+
 /* Loads whose requests went still own their device pages. */
 static const hi_ticket *next_orphan(const hiradix_cache *c, const hi_ticket *k)
 {
@@ -129,6 +145,7 @@ static cache_sizes hi_sizes(const rad_cache *cache)
     const hiradix_cache *c = of_const(cache);
     cache_sizes sizes = c->device->ops->sizes(c->device);
     sizes.protected_ += c->out.orphan_pages * c->page_size;
+    sizes.window_protected += c->out.orphan_windows * c->page_size;
     return sizes;
 }
 
@@ -183,6 +200,7 @@ const cache_ops hiradix_ops = {
     .destroy = hi_destroy,
     .insert = hi_insert,
     .evict = hi_evict,
+    .evict_window = hi_evict_window,
     .owns_any = hi_owns_any,
     .unfinished_req = hi_unfinished_req,
     .finished_req = hi_finished_req,

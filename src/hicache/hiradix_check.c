@@ -23,6 +23,12 @@ rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stat
     tickets_count_queues(&c->out, stats->queued, stats->running);
     stats->storage_attached = c->store.backend.ops != NULL;
     stats->device_holds = c->out.orphans + c->out.writes;
+    const radix_window *w = hi_windows(c);
+    if (!w) return RAD_OK;
+    uint64_t windows = rad_kv_window_num_pages(c->host_pages);
+    stats->host_window_tokens = windows * ps;
+    stats->host_window_used_tokens = (windows - rad_kv_window_available_pages(c->host_pages)) * ps;
+    stats->host_window_cached_tokens = w->there * ps;
     return RAD_OK;
 }
 
@@ -45,11 +51,42 @@ static void check_host_page(void *user, rad_page page)
     check->pages++;
 }
 
+/* What the tree says of its host pages' window sides, against the allocator; what writes have is
+ * loose there. */
+static rad_status check_host_windows(const hiradix_cache *c, rad_error *err)
+{
+    const radix_tree *t = c->tree;
+    uint32_t depth;
+    uint64_t there = 0;
+    if (!hi_windows(c)) return RAD_OK;
+    for (uint32_t id = 0; (id = radix_next(t, id, &depth));)
+        for (uint32_t i = 0; radix_on_host(t, id) && i < t->nodes[id].pages; i++) {
+            rad_page page = radix_host_page_at(t, &t->nodes[id], i);
+            bool has = i >= radix_window_of(t, RADIX_HOST, id)->first;
+            there += has;
+            if (has != (rad_kv_has_window(c->host_pages, page) != 0))
+                return rad_fail(err, RAD_E_CORRUPT,
+                                "hicache_check: host page %d of node %u %s a window side, the tree "
+                                "says otherwise",
+                                page, id, has ? "lacks" : "has");
+        }
+    for (const hi_ticket *k = NULL; (k = tickets_next(&c->out, k));)
+        if (k->t.kind == TRANSFER_WRITE) there += k->num_windows;
+    uint64_t taken = (uint64_t)rad_kv_window_num_pages(c->host_pages) -
+                     rad_kv_window_available_pages(c->host_pages);
+    if (there == taken) return RAD_OK;
+    return rad_fail(err, RAD_E_CORRUPT,
+                    "hicache_check: %llu window pages of the host are taken, %llu have an owner",
+                    (unsigned long long)taken, (unsigned long long)there);
+}
+
 rad_status hi_check(const rad_cache *cache, rad_error *err)
 {
     const hiradix_cache *c = hiradix_of(cache);
     rad_status status = rad_cache_check(c->device, err);
     if (!status) status = tickets_check(&c->out, err);
+    if (!status) status = rad_kv_check(c->host_pages, err);
+    if (!status) status = check_host_windows(c, err);
     if (status) return status;
     size_t bytes = bits_words((size_t)c->num_host_pages + 1) * sizeof(uint64_t);
     host_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};

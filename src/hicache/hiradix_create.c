@@ -3,8 +3,14 @@
  *     read_params -> the tree over two tiers -> tickets and their workers -> what is its own ->
  *     registered with the device pool as one that layers wait for
  *
+ * With windows there are two pools, each with its memory on both tiers, and an allocator of our own
+ * gives the host's pages a window side, as the device's allocator does:
+ *
+ *     host page     5  6  9  7        of the full pool, or, where all layers see a window, of none
+ *     window page         2  4        of the window pool
+ *
  * Invariant: free_own takes whatever of this there is, so that each step may fail; readers of the
- * device pool wait for our loads from the last step of create to the first of destroy. */
+ * device pools wait for our loads from the last step of create to the first of destroy. */
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
@@ -12,10 +18,33 @@
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
 
+/* A layer has come when the load's step is done with which it comes (hiradix_load.c). */
 static void hi_wait_layer(void *user, uint32_t layer)
 {
-    hiradix_cache *c = user;
-    controller_gate(c->out.controller, layer - c->start_layer);
+    const hi_pool *p = user;
+    uint64_t steps = (uint64_t)(layer - p->start_layer + 1) * p->of->load_steps;
+    controller_gate(p->of->out.controller, (uint32_t)((steps - 1) / p->num_layers));
+}
+
+static rad_status hook(hi_pool *p, rad_error *err)
+{
+    return p->host ? rad_kv_pool_add_wait(p->device, hi_wait_layer, p, err) : RAD_OK;
+}
+
+static void unhook(hi_pool *p)
+{
+    if (p->host) (void)rad_kv_pool_remove_wait(p->device, hi_wait_layer, p);
+}
+
+static void read_pool(hiradix_cache *c, hi_pool *p, rad_host_kv_pool *host)
+{
+    p->of = c;
+    p->host = host;
+    if (!host) return;
+    p->device = host_kv_pool_device_pool(host);
+    p->num_layers = p->device->params.num_layers;
+    p->start_layer = p->device->params.start_layer;
+    c->load_steps = RAD_MAX(c->load_steps, p->num_layers);
 }
 
 size_t hi_own_bytes(const hiradix_cache *c)
@@ -44,6 +73,7 @@ static void free_own(hiradix_cache *c)
     page_store_fini(&c->store, &env);
     rad_page_hasher_destroy(c->chain.hasher);
     rad_cache_destroy(c->device);
+    rad_kv_allocator_destroy(c->own_pages);
     rad_free(&env, c, sizeof *c);
 }
 
@@ -55,7 +85,8 @@ static void give_back(void *cache, rad_page page)
 void hi_destroy(rad_cache *cache)
 {
     hiradix_cache *c = hiradix_of(cache);
-    (void)rad_kv_pool_remove_wait(c->device_pool, hi_wait_layer, c); /* it is there */
+    unhook(&c->full);
+    unhook(&c->window);
     tickets_abandon_all(&c->out);
     radix_visit_pages(c->tree, RADIX_HOST, give_back, c); /* the host pool lives on */
     free_own(c);
@@ -66,8 +97,8 @@ static rad_status read_params(const rad_hicache_params *params, rad_hicache_para
 {
     rad_status status = rad_params_read(p, sizeof *p, params, "hicache", err);
     if (status) return status;
-    if (!p->cache || !p->host_pool || !p->cache->kv_allocator || !p->cache->req_to_token_pool ||
-        p->cache->kind != RAD_CACHE_RADIX || p->cache->disable)
+    if (!p->cache || !(p->host_pool || p->window_host_pool) || !p->cache->kv_allocator ||
+        !p->cache->req_to_token_pool || p->cache->kind != RAD_CACHE_RADIX || p->cache->disable)
         return rad_fail(err, RAD_E_INVAL,
                         "hicache: it needs a host pool, and a radix cache with allocator and rows");
     if (p->write_policy > RAD_WRITE_BACK || p->prefetch_policy > RAD_PREFETCH_TIMEOUT)
@@ -100,9 +131,13 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
     rad_status status = rad_params_read(&tree, sizeof tree, p->cache, "hicache", err);
     if (status) return status;
     tree.struct_size = sizeof tree;
-    if (tree.window_tokens)
+    if (!tree.window_tokens != !c->window.host)
+        return rad_fail(err, RAD_E_INVAL, "hicache: a window of %u tokens, and %s host pool for it",
+                        tree.window_tokens, c->window.host ? "a" : "no");
+    if (tree.window_tokens && c->has_identity)
         return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "hicache: a window of %u tokens: tiers do not carry windows",
+                        "hicache: a window of %u tokens, and an identity: storage does not take "
+                        "windows",
                         tree.window_tokens);
     if (c->has_identity) tree.enable_page_hashes = 1; /* storage knows pages by them */
     hi_events_params(c, &tree);
@@ -112,6 +147,7 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
                               .max_pinned_tokens = pinned ? pinned : tree.max_pinned_tokens,
                               .events = p->tier_events != 0,
                               .drop = hi_drop_host,
+                              .drop_windows = hi_drop_host_windows,
                               .save = p->write_policy == RAD_WRITE_BACK ? hi_save_leaf : NULL,
                               .user = c};
     status = radix_cache_create_tiered(&c->base.env, &tree, &host, &c->device, err);
@@ -136,7 +172,7 @@ static bool create_storage_side(hiradix_cache *c)
     c->stored_at = rad_alloc(env, host * sizeof *c->stored_at);
     c->settled = rad_alloc(env, ((size_t)c->tree->num_nodes + 1) * sizeof *c->settled);
     radix_add_part(c->tree, &hi_settled_part, c);
-    return page_store_init(&c->store, env, c->pool, &c->out.workers, &c->out.trouble) &&
+    return page_store_init(&c->store, env, c->full.host, &c->out.workers, &c->out.trouble) &&
            c->fetched && c->stored_at && c->settled;
 }
 
@@ -153,7 +189,9 @@ static rad_status create_tickets(hiradix_cache *c, rad_error *err)
 {
     const rad_hicache_params *p = &c->params;
     /* Room for loads by the device's pages, for the rest by the host's. */
-    uint64_t units = TICKET_LISTS * ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages);
+    uint64_t units = TICKET_LISTS *
+                     ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages +
+                      rad_kv_window_num_pages(c->base.kv) + rad_kv_window_num_pages(c->host_pages));
     if (c->has_identity) /* a page of the host's is in one backup at most */
         units += p->prefetch_tokens / c->page_size * (TICKET_LISTS + TICKET_HASH_UNITS) +
                  (uint64_t)c->num_host_pages * TICKET_HASH_UNITS;
@@ -161,7 +199,7 @@ static rad_status create_tickets(hiradix_cache *c, rad_error *err)
                          .user = c,
                          .record_bytes = sizeof(hi_op),
                          .max = p->max_transfers,
-                         .load_steps = c->num_layers,
+                         .load_steps = c->load_steps,
                          .list_units = units,
                          .copy_threads = p->copy_threads,
                          .store_threads = c->has_identity ? p->store_threads : 0,
@@ -169,17 +207,50 @@ static rad_status create_tickets(hiradix_cache *c, rad_error *err)
     return tickets_init(&c->out, &c->base.env, &out, err);
 }
 
-static rad_status check_pools(const hiradix_cache *c, rad_error *err)
+static rad_status check_pool(const hiradix_cache *c, const hi_pool *p, uint32_t num_pages,
+                             rad_error *err)
 {
-    const rad_token_to_kv_pool_params *d = &c->device_pool->params;
-    uint32_t num_pages = rad_kv_num_pages(c->base.kv);
+    if (!p->host) return RAD_OK;
+    const rad_token_to_kv_pool_params *d = &p->device->params;
+    const rad_kv_allocator *host = rad_host_kv_pool_allocator(p->host);
     if (d->page_size != c->page_size || d->num_pages < num_pages)
         return rad_fail(err, RAD_E_INVAL,
                         "hicache: the device pool has %u pages of %u tokens, the cache's %u of %u",
                         d->num_pages, d->page_size, num_pages, c->page_size);
-    if (rad_kv_available_pages(c->host_pages) != c->num_host_pages)
+    if (rad_kv_available_pages(host) != rad_kv_num_pages(host))
         return rad_fail(err, RAD_E_INVAL, "hicache: somebody else uses the host pool");
     return RAD_OK;
+}
+
+static rad_status check_pools(const hiradix_cache *c, rad_error *err)
+{
+    rad_status status = check_pool(c, &c->full, rad_kv_num_pages(c->base.kv), err);
+    return status ? status : check_pool(c, &c->window, rad_kv_window_num_pages(c->base.kv), err);
+}
+
+/* Host pages: the full pool's own; with windows ours. Without a full pool they are but numbers, and
+ * as many for each window page as on the device. */
+static rad_status create_host_pages(hiradix_cache *c, const rad_kv_allocator *device,
+                                    rad_error *err)
+{
+    if (c->full.host) {
+        c->host_pages = rad_host_kv_pool_allocator(c->full.host);
+        c->num_host_pages = rad_host_kv_pool_num_pages(c->full.host);
+    }
+    if (!c->window.host) return RAD_OK;
+    uint32_t windows = rad_host_kv_pool_num_pages(c->window.host);
+    uint32_t on_device = RAD_MAX(rad_kv_window_num_pages(device), 1u);
+    uint64_t numbers = (uint64_t)windows * rad_kv_num_pages(device) / on_device;
+    if (!c->full.host)
+        c->num_host_pages =
+            (uint32_t)RAD_MIN(RAD_MAX(numbers, (uint64_t)windows), (uint64_t)INT32_MAX / 4);
+    rad_kv_allocator_params pages = {.struct_size = sizeof pages,
+                                     .num_pages = c->num_host_pages,
+                                     .page_size = 1, /* of the host's no slots are made */
+                                     .swa_num_pages = windows};
+    rad_status status = rad_kv_allocator_create(&c->base.env, &pages, &c->own_pages, err);
+    c->host_pages = c->own_pages;
+    return status;
 }
 
 rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *params, rad_cache **out,
@@ -196,15 +267,12 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     if (!c) return rad_fail(err, RAD_E_NOMEM, "hicache: no memory");
     c->base.env = full;
     c->params = p;
-    c->pool = p.host_pool;
-    c->device_pool = host_kv_pool_device_pool(p.host_pool);
-    c->host_pages = rad_host_kv_pool_allocator(p.host_pool);
-    c->num_host_pages = rad_host_kv_pool_num_pages(p.host_pool);
-    c->num_layers = c->device_pool->params.num_layers;
-    c->start_layer = c->device_pool->params.start_layer;
+    read_pool(c, &c->full, p.host_pool);
+    read_pool(c, &c->window, p.window_host_pool);
     c->has_identity = p.identity != NULL;
     c->epoch = 1;
-    status = create_tree(c, &p, err);
+    status = create_host_pages(c, p.cache->kv_allocator, err);
+    if (!status) status = create_tree(c, &p, err);
     if (!status) status = check_pools(c, err);
     if (!status && p.identity) {
         status = rad_storage_fingerprint_of(p.identity, &c->store.fingerprint, err);
@@ -219,8 +287,10 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     if (!status && !create_own(c))
         status =
             rad_fail(err, RAD_E_NOMEM, "hicache: no memory for %u host pages", c->num_host_pages);
-    if (!status) status = rad_kv_pool_add_wait(c->device_pool, hi_wait_layer, c, err);
+    if (!status) status = hook(&c->full, err);
+    if (!status) status = hook(&c->window, err);
     if (status) {
+        unhook(&c->full);
         free_own(c);
         return status;
     }

@@ -26,6 +26,7 @@
 
 #include "cache/radix_cache.h"
 #include "cache/radix_host.h"
+#include "cache/radix_window.h"
 #include "hicache/page_chain.h"
 #include "hicache/page_store.h"
 #include "hicache/tickets.h"
@@ -37,8 +38,9 @@ enum {
 /* A place in the tree that a transfer holds: the node is locked on a tier, so its name stays good
  * and its end stays where it is, whatever is cut or joined above it. */
 typedef struct hi_hold {
-    rad_ref node;   /* {0, 0}: nothing is held */
-    uint32_t depth; /* pages from the root to its end */
+    rad_ref node;         /* {0, 0}: nothing is held */
+    uint32_t depth;       /* pages from the root to its end */
+    uint32_t window_from; /* the window side of pages [here, depth) is locked too */
 } hi_hold;
 
 /* One transfer and all that it holds. A storage backup has no device pages: its k.device[] say what
@@ -60,6 +62,15 @@ typedef struct hi_op {
     uint64_t recompute_ns; /* a token */
 } hi_op;
 
+/* Where the K/V of some layers lie: of those that see every position, or of those that see a window.
+ */
+typedef struct hi_pool {
+    struct hiradix_cache *of;
+    rad_host_kv_pool *host; /* NULL: the model has no such layers */
+    rad_token_to_kv_pool *device;
+    uint32_t num_layers, start_layer;
+} hi_pool;
+
 /* Of a path on the host that ends in this node: the node's first `pages` pages, and all before
  * them, need nothing of the store before `until`. */
 typedef struct hi_settled {
@@ -73,14 +84,14 @@ typedef struct hiradix_cache {
     rad_cache *device;  /* a RadixCache over both tiers */
     radix_cache *nodes; /* the same */
     radix_tree *tree;   /* its tree */
-    rad_host_kv_pool *pool;
-    rad_token_to_kv_pool *device_pool;
-    rad_kv_allocator *host_pages;
+    hi_pool full, window;
+    rad_kv_allocator *host_pages; /* the full pool's, or, */
+    rad_kv_allocator *own_pages;  /* where there are windows, one with a window side */
     rad_hicache_params params; /* defaults filled in; pointers are not kept */
     uint32_t page_size;
     uint32_t bigram;
     uint32_t num_host_pages;
-    uint32_t num_layers, start_layer;
+    uint32_t load_steps; /* of a load: in each, some layers of each pool */
 
     tickets out; /* transfers */
 
@@ -127,7 +138,13 @@ extern const ticket_ops hi_ticket_ops;
 
 static inline hi_op *hi_op_take(hiradix_cache *c, transfer_kind kind, uint32_t count)
 {
-    return (hi_op *)tickets_take(&c->out, kind, count);
+    return (hi_op *)tickets_take(&c->out, kind, count, 0);
+}
+
+/* Where there are windows on the host, NULL where not. */
+static inline const radix_window *hi_windows(const hiradix_cache *c)
+{
+    return c->tree->windows[RADIX_HOST];
 }
 
 /* The key's first `pages` pages. */
@@ -154,12 +171,19 @@ hi_hold hi_lock_device(hiradix_cache *c, uint32_t node, uint32_t depth);
 hi_hold hi_lock_host(hiradix_cache *c, uint32_t node, uint32_t depth);
 void hi_unlock_host(hiradix_cache *c, hi_hold *hold);
 
+/* And the window side of pages [from, its depth) with it, once. */
+void hi_lock_window(hiradix_cache *c, radix_tier tier, hi_hold *hold, uint32_t from);
+
 /* Host pages, evicting if need be; all or nothing. */
 bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count);
 bool hi_make_host_room(hiradix_cache *c, uint32_t count);
 void hi_note_taken(hiradix_cache *c, const rad_page *pages, uint32_t count);
 void hi_free_host_pages(hiradix_cache *c, const rad_page *pages, uint32_t count);
 void hi_drop_host(void *cache, const rad_page *pages, const kv_run *runs, uint32_t count);
+
+/* The same of window pages on the host, which are no page's yet. */
+bool hi_take_host_windows(hiradix_cache *c, rad_page *pages, uint32_t count);
+void hi_drop_host_windows(void *cache, const rad_page *pages, const kv_run *runs, uint32_t count);
 
 /* Deterministic only: runs the (pick % queued)-th of the queued transfers. RAD_NONE: none is. */
 rad_status hi_pump(rad_cache *cache, uint64_t pick);

@@ -1,5 +1,8 @@
 /* hiradix_load.c - host -> device, layer by layer, into pages that are the request's own.
  *
+ * Of the layers that see a window only the window before the load's end comes, into pages that have
+ * a window side for it; a window before the load's begin the request holds on the device.
+ *
  *     row      | the tree's | on their way ....... | to be computed
  *              0            protected_len          committed_len = allocated_len
  *
@@ -17,28 +20,63 @@
 
 #include "base/bits.h"
 
+/* The pool's layers that come with this step of the load. */
+static rad_status load_step(const hi_pool *p, uint32_t step, const rad_page *host,
+                            const rad_page *device, uint32_t count)
+{
+    uint64_t steps = p->of->load_steps, layers = p->num_layers;
+    rad_status status = RAD_OK;
+    for (uint64_t i = step * layers / steps; i < (step + 1) * layers / steps && !status; i++)
+        if (count)
+            status = rad_host_kv_pool_load_layer(p->host, p->start_layer + (uint32_t)i, host,
+                                                 device, count);
+    return status;
+}
+
 rad_status hi_run_load(void *cache, hi_ticket *k, uint32_t worker)
 {
     hiradix_cache *c = cache;
     (void)worker;
-    for (uint32_t layer = 0; layer < c->num_layers; layer++) {
+    for (uint32_t step = 0; step < c->load_steps; step++) {
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
-        rad_status status = rad_host_kv_pool_load_layer(c->pool, c->start_layer + layer, k->host,
-                                                        k->device, k->count);
+        rad_status status = load_step(&c->full, step, k->host, k->device, k->count);
+        if (!status)
+            status =
+                load_step(&c->window, step, k->host_windows, k->device_windows, k->num_windows);
         if (status) return status;
-        controller_layers_done(c->out.controller, &k->t, layer + 1);
+        controller_layers_done(c->out.controller, &k->t, step + 1);
     }
     return RAD_OK;
 }
 
-static bool take_device_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
+/* The last num_windows of them with a window side. */
+static bool take_device_pages(hiradix_cache *c, rad_page *pages, uint32_t count,
+                              uint32_t num_windows)
 {
     uint32_t have = rad_kv_available_pages(c->base.kv);
-    if (have + rad_cache_evictable_size(c->device) / c->page_size < count)
+    uint32_t windows = rad_kv_window_available_pages(c->base.kv);
+    uint64_t ps = c->page_size;
+    if (have + rad_cache_evictable_size(c->device) / ps < count ||
+        windows + rad_cache_window_evictable_size(c->device) / ps < num_windows)
         return false; /* nothing is evicted in vain */
-    if (have < count)
-        (void)rad_cache_evict(c->device, (uint64_t)(count - have) * c->page_size, NULL, NULL);
-    return rad_kv_alloc(c->base.kv, pages, count) == RAD_OK;
+    if (have < count) (void)rad_cache_evict(c->device, (count - have) * ps, NULL, NULL);
+    windows = rad_kv_window_available_pages(c->base.kv); /* some went with those pages */
+    if (windows < num_windows)
+        (void)rad_cache_evict_window(c->device, (num_windows - windows) * ps, NULL);
+    return rad_kv_alloc_tail(c->base.kv, pages, count, num_windows) == RAD_OK;
+}
+
+/* The window pages beside those of the last pages that are loaded, on both tiers. */
+static void list_windows(const hiradix_cache *c, hi_ticket *k)
+{
+    const rad_page *host = rad_kv_window_page_map(c->host_pages);
+    const rad_page *device = rad_kv_window_page_map(c->base.kv);
+    uint32_t first = k->count - k->num_windows;
+    for (uint32_t i = 0; i < k->num_windows; i++) {
+        k->host_windows[i] = host[k->host[first + i]];
+        k->device_windows[i] = device[k->device[first + i]];
+        RAD_ASSERT_ENV(&c->base.env, k->host_windows[i] && k->device_windows[i]);
+    }
 }
 
 /* How many of the host pages came from storage and are used for the first time. */
@@ -54,8 +92,9 @@ static rad_status refuse(hiradix_cache *c, rad_load_result *result, rad_load_ref
     return RAD_NONE;
 }
 
-/* As far as the host has the key; from the node that the request holds on the device, behind which
- * the host goes on, or from the root where that node ends elsewhere. */
+/* As far as the host has the key, and the request can go on with it; from the node that the request
+ * holds on the device, behind which the host goes on, or from the root where that node ends
+ * elsewhere. */
 static radix_pos follow_on_host(const hiradix_cache *c, const rad_req_kv *req, const rad_key *key)
 {
     const radix_tree *t = c->tree;
@@ -74,8 +113,17 @@ static radix_pos follow_on_host(const hiradix_cache *c, const rad_req_kv *req, c
         node = 0;
     }
     radix_pos pos = hi_follow(c, key, node, node ? (uint32_t)pages : 0, (uint32_t)pages);
-    radix_to_tier(t, &pos, RADIX_HOST);
+    radix_host_end(t, &pos, (uint32_t)pages);
     return pos;
+}
+
+/* Whether the window before what is to be loaded is held on the device, where there are windows. */
+static bool has_window(const hiradix_cache *c, const rad_req_kv *req)
+{
+    const radix_window *w = hi_windows(c);
+    uint64_t window = w ? (uint64_t)w->pages * c->page_size : 0;
+    return !w || req->protected_len == 0 || !req->lock.held ||
+           req->lock.window_from <= (req->protected_len > window ? req->protected_len - window : 0);
 }
 
 /* The path was used: what of it is on the host stays there longer. */
@@ -85,6 +133,7 @@ static void touch(radix_tree *t, uint32_t node)
     for (uint32_t id = node; id; id = t->nodes[id].parent)
         t->nodes[id].last_access = t->clock;
     radix_used(t, node);
+    radix_components_used(t, node, 0);
 }
 
 rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_key *key,
@@ -101,18 +150,21 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     if (!req->row || req->load || req->allocated_len != from) return RAD_E_STATE;
 
     uint32_t most = RAD_MIN(rad_req_to_token_row_tokens(c->base.rows), req->key.num_tokens);
-    radix_pos pos = follow_on_host(c, req, key);
-    uint32_t end = RAD_MIN(pos.pages, most / ps);
+    rad_key front = hi_key_front(c, key, RAD_MIN(hi_key_pages(c, key), most / ps));
+    radix_pos pos = follow_on_host(c, req, &front);
+    uint32_t end = has_window(c, req) ? pos.pages : 0;
     if (end * ps <= from) return refuse(c, result, RAD_LOAD_NOTHING);
     uint32_t tokens = end * ps - from, count = tokens / ps;
     if (tokens < c->params.load_back_threshold) return refuse(c, result, RAD_LOAD_BELOW_THRESHOLD);
     if (tokens > max_tokens) return refuse(c, result, RAD_LOAD_OVER_QUOTA);
 
-    hi_op *op = hi_op_take(c, TRANSFER_LOAD, count);
+    uint32_t windows = hi_windows(c) ? RAD_MIN(count, hi_windows(c)->pages) : 0;
+    hi_op *op = (hi_op *)tickets_take(&c->out, TRANSFER_LOAD, count, windows);
     if (!op) return refuse(c, result, RAD_LOAD_NO_TICKET);
     uint32_t depth, node = hi_end_of(c, &pos, &depth);
     op->on_host = hi_lock_host(c, node, depth);
-    if (!take_device_pages(c, op->k.device, count)) {
+    hi_lock_window(c, RADIX_HOST, &op->on_host, end - windows);
+    if (!take_device_pages(c, op->k.device, count, windows)) {
         tickets_give(&c->out, &op->k);
         return refuse(c, result, RAD_LOAD_NO_DEVICE_PAGES);
     }
@@ -123,6 +175,11 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     for (uint32_t i = 0; i < tokens; i++)
         row[from + i] = op->k.device[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
     req->committed_len = req->allocated_len = end * ps;
+    if (windows < count && hi_windows(c)) { /* the window in front of the load is passed */
+        req->window_len = (end - windows) * ps;
+        if (req->lock.held) c->device->ops->hold_window(c->device, &req->lock, req->window_len);
+    }
+    list_windows(c, &op->k);
     req->load = tickets_number(&c->out, &op->k);
     result->tokens = tokens;
     c->stats.refused_loads[RAD_LOAD_TAKEN]++;
@@ -142,10 +199,12 @@ void hi_load_done(void *cache, hi_ticket *k)
 {
     hiradix_cache *c = cache;
     hi_op *op = (hi_op *)k;
-    if (k->t.status == RAD_OK)
+    if (k->t.status == RAD_OK) {
         c->stats.loaded_tokens += (uint64_t)k->count * c->page_size;
-    else
+        c->stats.loaded_window_tokens += (uint64_t)k->num_windows * c->page_size;
+    } else {
         c->stats.failed_loads += k->t.status != RAD_NONE;
+    }
     if (!k->orphan) { /* what it read may go; its request still asks for it */
         hi_unlock_host(c, &op->on_host);
         return;
@@ -166,12 +225,14 @@ rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err)
     hi_ticket *k = tickets_leave_load(&c->out, &req->load, &status);
     if (!k) {
         if (status) req->committed_len = req->protected_len; /* nothing of it is worth keeping */
+        req->window_len = RAD_MIN(req->window_len, req->committed_len);
         return RAD_OK;
     }
     /* The worker may be writing: the pages stay the load's. */
     uint32_t end = (k->begin + k->count) * c->page_size;
     rad_status freed = req_kv_free(&c->base, req, end, req->allocated_len, err);
     req->committed_len = req->allocated_len = req->protected_len;
+    req->window_len = RAD_MIN(req->window_len, req->committed_len);
     tickets_orphan(&c->out, k);
     return freed;
 }

@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "mem/kv_runs.h"
+#include "mem/kv_window.h"
 
 /* ---- keys and pages ---- */
 
@@ -37,7 +38,7 @@ radix_pos hi_follow(const hiradix_cache *c, const rad_key *key, uint32_t node, u
 
 static hi_hold hold_of(const hiradix_cache *c, uint32_t node, uint32_t depth)
 {
-    return (hi_hold){.node = radix_cache_ref(c->nodes, node), .depth = depth};
+    return (hi_hold){.node = radix_cache_ref(c->nodes, node), .depth = depth, .window_from = depth};
 }
 
 hi_hold hi_lock_device(hiradix_cache *c, uint32_t node, uint32_t depth)
@@ -53,6 +54,20 @@ hi_hold hi_lock_host(hiradix_cache *c, uint32_t node, uint32_t depth)
     return hold_of(c, node, depth);
 }
 
+void hi_lock_window(hiradix_cache *c, radix_tier tier, hi_hold *hold, uint32_t from)
+{
+    RAD_ASSERT_ENV(&c->base.env, hold->node.index && hold->window_from == hold->depth);
+    if (!c->tree->windows[tier] || from >= hold->depth) return;
+    radix_window_lock(c->tree, tier, hold->node.index, hold->depth, from);
+    hold->window_from = from;
+}
+
+static void unlock_window(hiradix_cache *c, radix_tier tier, const hi_hold *hold)
+{
+    if (hold->window_from < hold->depth)
+        radix_window_unlock(c->tree, tier, hold->node.index, hold->depth, hold->window_from);
+}
+
 /* The node that is held; 0: none. A hold outlives whatever happens to its node's neighbours. */
 static uint32_t held(const hiradix_cache *c, const hi_hold *hold)
 {
@@ -62,7 +77,10 @@ static uint32_t held(const hiradix_cache *c, const hi_hold *hold)
 
 void hi_unlock_host(hiradix_cache *c, hi_hold *hold)
 {
-    if (held(c, hold)) radix_host_unlock(c->tree, hold->node.index);
+    if (held(c, hold)) {
+        unlock_window(c, RADIX_HOST, hold);
+        radix_host_unlock(c->tree, hold->node.index);
+    }
     *hold = (hi_hold){0};
 }
 
@@ -89,7 +107,7 @@ void hi_note_taken(hiradix_cache *c, const rad_page *pages, uint32_t count)
 bool hi_take_host_pages(hiradix_cache *c, rad_page *pages, uint32_t count)
 {
     if (!hi_make_host_room(c, count)) return false;
-    if (rad_kv_alloc(c->host_pages, pages, count) != RAD_OK) return false;
+    if (rad_kv_alloc_tail(c->host_pages, pages, count, 0) != RAD_OK) return false;
     hi_note_taken(c, pages, count);
     return true;
 }
@@ -108,13 +126,33 @@ void hi_drop_host(void *cache, const rad_page *pages, const kv_run *runs, uint32
     RAD_ASSERT_ENV(&c->base.env, status == RAD_OK);
 }
 
+bool hi_take_host_windows(hiradix_cache *c, rad_page *pages, uint32_t count)
+{
+    const radix_window *w = hi_windows(c);
+    uint32_t have = rad_kv_window_available_pages(c->host_pages);
+    if (have + (w->there - w->held) < count) return false; /* nothing is evicted in vain */
+    if (have < count) (void)radix_window_evict(c->tree, RADIX_HOST, count - have);
+    return kv_window_take_loose(c->host_pages, pages, count) == RAD_OK;
+}
+
+void hi_drop_host_windows(void *cache, const rad_page *pages, const kv_run *runs, uint32_t count)
+{
+    hiradix_cache *c = cache;
+    (void)runs;
+    rad_status status = rad_kv_free_window(c->host_pages, pages, count, NULL);
+    RAD_ASSERT_ENV(&c->base.env, status == RAD_OK);
+}
+
 /* ---- tickets ---- */
 
 static void unlock(void *cache, hi_ticket *k)
 {
     hiradix_cache *c = cache;
     hi_op *op = (hi_op *)k;
-    if (held(c, &op->on_device)) radix_unlock(c->tree, op->on_device.node.index);
+    if (held(c, &op->on_device)) {
+        unlock_window(c, RADIX_DEVICE, &op->on_device);
+        radix_unlock(c->tree, op->on_device.node.index);
+    }
     op->on_device = (hi_hold){0};
     hi_unlock_host(c, &op->on_host);
     c->checks -= op->checks;
@@ -125,6 +163,8 @@ static void free_pages(void *cache, hi_ticket *k)
     hiradix_cache *c = cache;
     uint32_t hung = ((hi_op *)k)->hung, host = ticket_host_pages(k);
     if (host > hung) hi_free_host_pages(c, k->host + hung, host - hung);
+    if (k->t.kind == TRANSFER_WRITE && k->num_windows)
+        kv_window_free_loose(c->host_pages, k->host_windows, k->num_windows);
     if (k->t.kind != TRANSFER_LOAD || !k->orphan) return;
     if (rad_kv_free(c->base.kv, k->device, k->count, NULL) != RAD_OK)
         rad_log(&c->base.env, RAD_LOG_ERROR, "hicache: %u pages of a load were not handed out",

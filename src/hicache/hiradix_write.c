@@ -15,6 +15,18 @@
  * in the order in which writes began, since each goes on behind the one before. What would leave a
  * gap is dropped.
  *
+ * Windows. Behind the pages go the window sides of those before the path's end, as far as the host
+ * has them neither nor gets them; only where the device has the whole window, since nobody can go
+ * on with less, and a page more if it has that: who comes with the same prompt computes its last
+ * token again, so his window ends a page before. A node's window side ends where the node does. So
+ * they go in lots from the back, and each of them, as it comes, makes the window side of a node
+ * longer towards its front:
+ *
+ *     path       ............. | w w w w w w w w w |       window = 9
+ *     writes                   | op 9  | op 8  | 7 |
+ *
+ * Their host pages are loose until then: the pages that they go with may not be there yet.
+ *
  * Demotion. A copy made ahead costs an eviction nothing: while few device pages are free, poll
  * looks at the leaves that go next, and at some beyond them, and begins to copy those that the host
  * lacks. It catches what write_through could not copy, or what the host has dropped since.
@@ -26,6 +38,7 @@
 
 #include "cache/radix_path.h"
 #include "mem/host_kv_pool.h"
+#include "mem/kv_window.h"
 
 enum {
     MOST_LOOKED_AT = 64,
@@ -39,10 +52,17 @@ rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker)
     hiradix_cache *c = cache;
     (void)worker;
     enum { LOT = 32 }; /* pages between two looks at `cancelled` */
-    for (uint32_t at = 0; at < k->count; at += LOT) {
+    for (uint32_t at = 0; c->full.host && at < k->count; at += LOT) {
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
-        rad_status status = rad_host_kv_pool_backup(c->pool, k->device + at, k->host + at,
+        rad_status status = rad_host_kv_pool_backup(c->full.host, k->device + at, k->host + at,
                                                     RAD_MIN(LOT, k->count - at));
+        if (status) return status;
+    }
+    for (uint32_t at = 0; at < k->num_windows; at += LOT) {
+        if (atomic_load(&k->t.cancelled)) return RAD_NONE;
+        rad_status status = rad_host_kv_pool_backup(c->window.host, k->device_windows + at,
+                                                    k->host_windows + at,
+                                                    RAD_MIN(LOT, k->num_windows - at));
         if (status) return status;
     }
     return RAD_OK;
@@ -68,6 +88,180 @@ static bool begin_write(hiradix_cache *c, uint32_t node, uint32_t depth, const r
     radix_path_pages(c->tree, false, node, depth, begin, count, op->k.device);
     tickets_submit(&c->out, &op->k);
     return true;
+}
+
+/* ---- window sides ---- */
+
+/* Pages [begin, end) of a path to a node. */
+typedef struct window_run {
+    uint32_t node, depth;
+    uint32_t begin, end;
+} window_run;
+
+/* Copies the window side of a run, or begins to. False: it comes to nothing. */
+typedef bool (*window_copy)(hiradix_cache *c, const window_run *run);
+
+/* The device pages' window pages, for those of the run. */
+static void device_windows(const hiradix_cache *c, const window_run *run, rad_page *pages)
+{
+    const rad_page *window_of = rad_kv_window_page_map(c->base.kv);
+    uint32_t count = run->end - run->begin;
+    radix_path_pages(c->tree, false, run->node, run->depth, run->begin, count, pages);
+    for (uint32_t i = 0; i < count; i++) {
+        pages[i] = window_of[pages[i]];
+        RAD_ASSERT_ENV(&c->base.env, pages[i]);
+    }
+}
+
+static void promise_windows(hiradix_cache *c, const window_run *run)
+{
+    const radix_tree *t = c->tree;
+    for (radix_path p = radix_path_of(t, run->node, run->depth); p.end > run->begin;
+         radix_path_up(t, &p)) {
+        window_node *wn = &t->windows[RADIX_HOST]->nodes[p.node];
+        uint32_t from = RAD_MAX(p.begin, run->begin) - p.begin;
+        if (p.begin < run->end) wn->promised = RAD_MIN(wn->promised, from);
+    }
+}
+
+static bool begin_windows(hiradix_cache *c, const window_run *run)
+{
+    uint32_t count = run->end - run->begin;
+    hi_op *op = (hi_op *)tickets_take(&c->out, TRANSFER_WRITE, 0, count);
+    if (!op) return false;
+    op->k.window_begin = run->begin;
+    op->on_device = hi_lock_device(c, run->node, run->depth);
+    hi_lock_window(c, RADIX_DEVICE, &op->on_device, run->begin);
+    if (!hi_take_host_windows(c, op->k.host_windows, count)) {
+        op->k.num_windows = 0;
+        tickets_give(&c->out, &op->k);
+        return false;
+    }
+    device_windows(c, run, op->k.device_windows);
+    promise_windows(c, run);
+    tickets_submit(&c->out, &op->k);
+    return true;
+}
+
+/* The loose window pages, with the K/V of the run, become those of its host pages. What would leave
+ * a gap within its node, or stands in a node that the host has not, is given back, as is what the
+ * host has already. */
+static void fill_windows(hiradix_cache *c, const window_run *run, const rad_page *windows)
+{
+    radix_tree *t = c->tree;
+    uint64_t filled = 0, lost = 0;
+    uint32_t end = run->end;
+    for (radix_path p = radix_path_of(t, run->node, run->depth); end > run->begin;
+         radix_path_up(t, &p)) {
+        if (p.begin >= end) continue;
+        uint32_t begin = RAD_MAX(p.begin, run->begin), from = begin - p.begin, to = end - p.begin;
+        uint32_t first = radix_window_of(t, RADIX_HOST, p.node)->first;
+        bool fits = radix_on_host(t, p.node) && to >= first;
+        const rad_page *of_run = windows + (begin - run->begin);
+        for (uint32_t i = from; i < to; i++) {
+            if (fits && i < first)
+                kv_window_bind_loose(c->host_pages, radix_host_page_at(t, &t->nodes[p.node], i),
+                                     of_run[i - from]);
+            else
+                kv_window_free_loose(c->host_pages, &of_run[i - from], 1);
+        }
+        if (fits && from < first) {
+            radix_window_grow(t, RADIX_HOST, p.node, from);
+            filled += RAD_MIN(first, to) - from;
+        } else if (!fits) {
+            t->windows[RADIX_HOST]->nodes[p.node].promised = first;
+            lost += to - from;
+        }
+        end = begin;
+    }
+    c->stats.written_window_tokens += filled * c->page_size;
+    c->stats.dropped_window_tokens += lost * c->page_size;
+}
+
+/* What was promised to the run's nodes does not come. */
+static void unpromise_windows(hiradix_cache *c, const window_run *run)
+{
+    const radix_tree *t = c->tree;
+    for (radix_path p = radix_path_of(t, run->node, run->depth); p.end > run->begin;
+         radix_path_up(t, &p)) {
+        uint32_t first = radix_window_of(t, RADIX_HOST, p.node)->first;
+        if (p.begin < run->end) t->windows[RADIX_HOST]->nodes[p.node].promised = first;
+    }
+}
+
+/* Here and now, for what is about to be evicted on the device. */
+static bool copy_windows(hiradix_cache *c, const window_run *run)
+{
+    rad_page to[HI_WRITE_TOKENS], from[HI_WRITE_TOKENS];
+    uint32_t count = run->end - run->begin;
+    if (!hi_take_host_windows(c, to, count)) return false;
+    device_windows(c, run, from);
+    if (rad_host_kv_pool_backup(c->window.host, from, to, count) == RAD_OK) {
+        fill_windows(c, run, to);
+        return true;
+    }
+    c->stats.failed_writes++;
+    kv_window_free_loose(c->host_pages, to, count);
+    return false;
+}
+
+/* In lots, from the back. */
+static bool copy_run(hiradix_cache *c, window_run run, window_copy copy)
+{
+    uint32_t most = RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u), begin = run.begin;
+    for (; run.end > begin; run.end = run.begin) {
+        run.begin = run.end - begin > most ? run.end - most : begin;
+        if (copy(c, &run)) continue;
+        c->stats.dropped_window_tokens += (uint64_t)(run.end - begin) * c->page_size;
+        return false;
+    }
+    return true;
+}
+
+/* Where the window before page `depth`, at which `node` ends, begins on the two tiers together;
+ * `depth` where that is not a whole one. */
+static uint32_t whole_window(const hiradix_cache *c, uint32_t node, uint32_t depth)
+{
+    const radix_tree *t = c->tree;
+    const radix_window *w = hi_windows(c);
+    uint32_t low = depth > w->pages ? depth - w->pages : 0, wanted = low ? low - 1 : 0;
+    for (radix_path p = radix_path_of(t, node, depth); p.end > wanted; radix_path_up(t, &p)) {
+        uint32_t first = radix_window_of(t, RADIX_DEVICE, p.node)->first;
+        uint32_t from = p.begin + RAD_MIN(first, w->nodes[p.node].promised);
+        if (from > RAD_MAX(wanted, p.begin)) return from <= low ? from : depth;
+    }
+    return wanted;
+}
+
+/* What of the window before the end of `node`, at page `depth`, the host neither has nor gets. */
+static bool write_windows(hiradix_cache *c, uint32_t node, uint32_t depth, window_copy copy)
+{
+    const radix_tree *t = c->tree;
+    uint32_t low = whole_window(c, node, depth);
+    window_run run = {.node = node, .depth = depth, .begin = depth, .end = depth};
+    for (radix_path p = radix_path_of(t, node, depth); p.end > low; radix_path_up(t, &p)) {
+        uint32_t from = RAD_MAX(p.begin, low);
+        uint32_t to = p.begin + hi_windows(c)->nodes[p.node].promised;
+        /* Copies of what is behind it have made room where the host had it and the device has not. */
+        if (to > from && radix_window_of(t, RADIX_DEVICE, p.node)->first > from - p.begin) break;
+        if (to == p.end && run.begin == p.end) { /* all of it, like what is behind it */
+            run.begin = from;
+            continue;
+        }
+        if (!copy_run(c, run, copy)) return false;
+        run.begin = from;
+        run.end = RAD_MAX(to, from);
+    }
+    return copy_run(c, run, copy);
+}
+
+/* The node that ends the path's first `end` pages; 0: they end within one. */
+static uint32_t node_ending_at(const radix_tree *t, uint32_t node, uint32_t depth, uint32_t end)
+{
+    radix_path p = radix_path_of(t, node, depth);
+    while (p.begin >= end && radix_path_is(t, &p))
+        radix_path_up(t, &p);
+    return p.end == end ? p.node : 0;
 }
 
 /* How many of the first `end` pages of the path have been hit since they came. */
@@ -96,7 +290,8 @@ bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t e
     }
     if (at > path.promised) radix_host_promise(c->tree, node, depth, at);
     if (!ok) drop_write(c, end - at);
-    return ok;
+    uint32_t last = ok && hi_windows(c) ? node_ending_at(c->tree, node, depth, end) : 0;
+    return last ? write_windows(c, last, end, begin_windows) : ok;
 }
 
 void hi_write_done(void *cache, hi_ticket *k)
@@ -105,7 +300,10 @@ void hi_write_done(void *cache, hi_ticket *k)
     hi_op *op = (hi_op *)k;
     uint32_t node = op->on_device.node.index, depth = op->on_device.depth;
     uint32_t done = 0, last, last_depth;
-    if (k->t.status == RAD_OK) {
+    window_run windows = {node, depth, k->window_begin, k->window_begin + k->num_windows};
+    if (k->t.status == RAD_OK && !k->count) {
+        fill_windows(c, &windows, k->host_windows);
+    } else if (k->t.status == RAD_OK) {
         done =
             radix_host_fill(c->tree, node, depth, k->begin, k->host, k->count, &last, &last_depth);
         c->stats.written_tokens += (uint64_t)done * c->page_size;
@@ -114,6 +312,11 @@ void hi_write_done(void *cache, hi_ticket *k)
     } else {
         c->stats.failed_writes += k->t.status != RAD_NONE;
         c->epoch += k->t.status == RAD_NONE; /* what failed would fail again */
+    }
+    if (k->t.status && k->num_windows) {
+        unpromise_windows(c, &windows);
+        kv_window_free_loose(c->host_pages, k->host_windows, k->num_windows);
+        c->stats.dropped_window_tokens += (uint64_t)k->num_windows * c->page_size;
     }
     if (done < k->count) {
         radix_host_unpromise(c->tree, node, depth, k->begin + done);
@@ -133,13 +336,13 @@ static rad_status copy_node(hiradix_cache *c, uint32_t node)
     radix_tree *t = c->tree;
     const radix_node *n = &t->nodes[node];
     rad_page *host = t->host.regions + n->at, from[LOT];
-    if (rad_kv_alloc(c->host_pages, host, n->pages) != RAD_OK) return RAD_FULL;
+    if (rad_kv_alloc_tail(c->host_pages, host, n->pages, 0) != RAD_OK) return RAD_FULL;
     hi_note_taken(c, host, n->pages);
     rad_status status = RAD_OK;
     for (uint32_t at = 0, lot; !status && at < n->pages; at += lot) {
         lot = RAD_MIN((uint32_t)LOT, n->pages - at);
         page_runs_expand(t->regions + n->at, at, lot, 1, from);
-        status = rad_host_kv_pool_backup(c->pool, from, host + at, lot);
+        if (c->full.host) status = rad_host_kv_pool_backup(c->full.host, from, host + at, lot);
     }
     if (!status) {
         radix_host_put(t, node, NULL);
@@ -159,17 +362,22 @@ void hi_save_leaf(void *cache, uint32_t leaf, uint32_t pages)
     uint32_t depth = radix_depth(c->tree, leaf);
     radix_covered path = radix_host_covered(t, leaf, depth);
     hi_hold front = hi_lock_host(c, path.node, path.on_host);
+    /* For its window it may be no leaf: then evicting on the host could join it with its child. */
+    if (!pages) radix_lock(t, leaf);
     bool ok = hi_make_host_room(c, depth - path.on_host);
+    uint32_t top = 0;
     for (uint32_t id = leaf, below = 0; !radix_on_host(t, id); id = t->nodes[id].parent) {
         t->host.of[id].below = below; /* evicting on the host may have joined some of them */
         below = id;
-        path.node = id;
+        top = id;
     }
-    for (uint32_t id = path.node; ok && id; id = t->host.of[id].below)
+    for (uint32_t id = top; ok && id; id = t->host.of[id].below)
         ok = copy_node(c, id) == RAD_OK;
     hi_unlock_host(c, &front);
     if (!ok) drop_write(c, pages);
+    if (ok && hi_windows(c)) (void)write_windows(c, leaf, depth, copy_windows);
     if (ok && c->store.backend.ops) hi_write_backup_storage(c, leaf, depth, path.on_host, depth);
+    if (!pages) radix_unlock(t, leaf);
 }
 
 /* Whether the leaf was found to have its copy, and nothing was dropped since. */

@@ -65,14 +65,15 @@ size_t tickets_bytes(const tickets *ts)
 
 /* ---- one ticket ---- */
 
-hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count)
+hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count, uint32_t num_windows)
 {
-    if (slab_available(&ts->ids) <= controller_kept_tickets(kind, ts->params.max) || !count ||
-        count > INT32_MAX / 16)
+    if (slab_available(&ts->ids) <= controller_kept_tickets(kind, ts->params.max) ||
+        !(count + num_windows) || count > INT32_MAX / 16 || num_windows > INT32_MAX / 16)
         return NULL;
     bool with_store = kind >= TRANSFER_FETCH;
     uint32_t hashes = with_store ? TICKET_HASH_UNITS : 0;
-    uint32_t span = span_alloc(&ts->runs, (TICKET_LISTS + hashes) * count);
+    uint32_t span =
+        span_alloc(&ts->runs, (TICKET_LISTS + hashes) * count + TICKET_LISTS * num_windows);
     if (!span) return NULL;
     uint32_t id = slab_alloc(&ts->ids);
     hi_ticket *k = record(ts, id);
@@ -81,9 +82,12 @@ hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count)
     k->id = id;
     k->run = span;
     k->count = count;
+    k->num_windows = num_windows;
     k->host = ts->units + ts->runs.spans[span].at;
     k->device = k->host + count;
-    if (hashes) k->chain = (rad_page_hash *)(void *)(k->device + count);
+    k->host_windows = k->device + count;
+    k->device_windows = k->host_windows + num_windows;
+    if (hashes) k->chain = (rad_page_hash *)(void *)(k->device_windows + num_windows);
     k->start_ns = now(ts);
     ts->pending_loads += kind == TRANSFER_LOAD;
     ts->storage_ops += with_store;
@@ -112,6 +116,7 @@ void tickets_give(tickets *ts, hi_ticket *k)
     if (load && k->orphan) {
         ts->orphans--;
         ts->orphan_pages -= k->count;
+        ts->orphan_windows -= k->num_windows;
     }
     ts->storage_ops -= k->t.kind >= TRANSFER_FETCH;
     tickets_reserve(ts, k, 0);
@@ -138,6 +143,7 @@ void tickets_orphan(tickets *ts, hi_ticket *k)
     if (k->t.kind == TRANSFER_LOAD) {
         ts->orphans++;
         ts->orphan_pages += k->count;
+        ts->orphan_windows += k->num_windows;
     }
     if (k->submitted) {
         controller_cancel(ts->controller, &k->t);
@@ -367,8 +373,9 @@ void tickets_describe(const tickets *ts, char *text, size_t bytes)
     uint64_t moment = now(ts);
     for (const hi_ticket *k = NULL; at < bytes && (k = tickets_next(ts, k));) {
         at += (size_t)snprintf(
-            text + at, bytes - at, "ticket %u: %s of %u pages from page %u, %s%s, %.3f s old\n",
-            k->id, transfer_name(k->t.kind), k->count, k->begin,
+            text + at, bytes - at,
+            "ticket %u: %s of %u pages from page %u, %u windows, %s%s, %.3f s old\n", k->id,
+            transfer_name(k->t.kind), k->count, k->begin, k->num_windows,
             k->acked       ? "done"
             : k->submitted ? "submitted"
                            : "not submitted",
@@ -388,6 +395,7 @@ void tickets_count_queues(const tickets *ts, uint32_t queued[TRANSFER_KINDS],
 rad_status tickets_check(const tickets *ts, rad_error *err)
 {
     uint64_t reserved = 0, orphans = 0, orphan_pages = 0, pending = 0, storage = 0, writes = 0;
+    uint64_t orphan_windows = 0;
     uint32_t listed = ts->writes;
     for (const hi_ticket *k = NULL; (k = tickets_next(ts, k));) {
         bool orphan = k->t.kind == TRANSFER_LOAD && k->orphan;
@@ -397,11 +405,13 @@ rad_status tickets_check(const tickets *ts, rad_error *err)
         pending += k->t.kind == TRANSFER_LOAD && !k->submitted;
         orphans += orphan;
         orphan_pages += orphan ? k->count : 0;
+        orphan_windows += orphan ? k->num_windows : 0;
     }
     for (const hi_ticket *k = ts->oldest_write; k; k = k->newer)
         writes--, listed--;
     if (reserved != ts->reserved || orphans != ts->orphans || pending != ts->pending_loads ||
-        orphan_pages != ts->orphan_pages || storage != ts->storage_ops || writes != 0 || listed)
+        orphan_pages != ts->orphan_pages || orphan_windows != ts->orphan_windows ||
+        storage != ts->storage_ops || writes != 0 || listed)
         return rad_fail(err, RAD_E_CORRUPT, "%s_check: the counters of tickets are wrong",
                         ts->params.ops->who);
     if (!span_arena_check(&ts->runs))

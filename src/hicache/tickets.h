@@ -25,7 +25,7 @@
 
 enum {
     TICKETS_MOST = 65535, /* an id is half a ticket's number */
-    TICKET_LISTS = 2,     /* host and device */
+    TICKET_LISTS = 2,     /* host and device, of pages and of window pages each */
     TICKET_HASH_UNITS = sizeof(rad_page_hash) / sizeof(rad_page)
 };
 
@@ -35,8 +35,12 @@ typedef struct hi_ticket {
     uint32_t run; /* in the arena of lists */
     uint32_t count;
     uint32_t begin;       /* the first page's number on its path */
+    uint32_t num_windows; /* pages of which it moves the window side, */
+    uint32_t window_begin; /* the first one's number */
     rad_page *host;       /* [count], in the arena, like the next ones */
     rad_page *device;     /* [count] */
+    rad_page *host_windows; /* [num_windows]: window pages; of a write they are no page's yet */
+    rad_page *device_windows;
     rad_page_hash *chain; /* [count]: of fetches and storage backups */
     bool submitted;
     bool acked;       /* taken from the controller */
@@ -100,7 +104,7 @@ typedef struct tickets {
     uint32_t writes;        /* in that list */
     uint32_t pending_loads; /* not submitted yet */
     uint32_t orphans;       /* loads that own device pages for nobody */
-    uint64_t orphan_pages;
+    uint64_t orphan_pages, orphan_windows;
     uint64_t reserved;     /* pages that fetches count for */
     uint32_t storage_ops;  /* out now */
     bool complained;       /* that no transfer ends */
@@ -115,9 +119,9 @@ rad_status tickets_init(tickets *ts, const rad_env *env, const ticket_params *pa
 void tickets_fini(tickets *ts);
 size_t tickets_bytes(const tickets *ts);
 
-/* A ticket with room for `count` pages in each of its lists; NULL when there is none, or no list
- * space. */
-hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count);
+/* A ticket with room for `count` pages and `num_windows` window pages in each of its lists; NULL
+ * when there is none, or no list space. */
+hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count, uint32_t num_windows);
 void tickets_submit(tickets *ts, hi_ticket *k);
 void tickets_give(tickets *ts, hi_ticket *k); /* unlocks, too; frees no page */
 void tickets_drop(tickets *ts, hi_ticket *k); /* frees its pages and gives it back */

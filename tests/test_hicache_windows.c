@@ -1,0 +1,281 @@
+/* test_hicache_windows.c - windows on the host: what is copied of them, how far a load reaches with
+ * them, what of them goes first. Random histories are test_hicache_model.c's. */
+#include "hicache_rig.h"
+
+#include <radish/hicache_explain.h>
+
+enum { WINDOW = 8 };
+
+static hrig_options windowed(uint32_t page_size, uint32_t pages)
+{
+    return (hrig_options){.page_size = page_size,
+                          .device_pages = pages,
+                          .host_pages = 2 * pages,
+                          .window = WINDOW,
+                          .window_pages = pages,
+                          .host_window_pages = pages,
+                          .no_threads = true,
+                          .demote_tokens = UINT64_MAX,
+                          .tiers = {.load_back_threshold = 1}};
+}
+
+/* A prompt of so many tokens is computed, and all transfers end. Returns how many were cached. */
+static uint32_t serve(hrig *r, hreq *q, uint32_t tokens, rad_token first)
+{
+    *q = (hreq){0};
+    hreq_ask(q, 0, tokens, first);
+    uint32_t cached = hrig_serve(r, q);
+    hrig_settle(r);
+    return cached;
+}
+
+static void leave_device(hrig *r)
+{
+    CHECK_OK(rad_cache_evict(r->cache, 100000, NULL, NULL));
+    CHECK(rad_cache_total_size(r->cache) == 0);
+}
+
+static rad_match look(hrig *r, const hreq *q, uint32_t tokens)
+{
+    rad_match m;
+    rad_key key = hreq_key(q, tokens);
+    CHECK_OK(rad_cache_lookup(r->cache, &key, &m));
+    return m;
+}
+
+static uint64_t evict_host_windows(hrig *r, uint32_t tokens)
+{
+    uint64_t done = radix_window_evict(hiradix_of(r->cache)->tree, RADIX_HOST, tokens / r->ps);
+    CHECK_OK(rad_cache_check(r->cache, NULL));
+    return done * r->ps;
+}
+
+/* All of a prompt comes back, and of the window side the window before its end. */
+TEST(a_load_brings_the_window_before_its_end)
+{
+    for (uint32_t ps = 1; ps <= 4; ps *= 2)
+        for (int only = 0; only < 2; only++) {
+            hrig r;
+            hreq q;
+            hrig_options o = windowed(ps, 200);
+            o.window_only = only;
+            hrig_start(&r, &o, NULL);
+            CHECK(serve(&r, &q, 101, 5) == 0);
+            /* A page more, since of the same prompt the last token is computed again. */
+            CHECK(hrig_stats(&r).written_window_tokens == WINDOW + ps);
+            leave_device(&r);
+            CHECK(look(&r, &q, 100).host_hit_tokens == 100);
+            CHECK(serve(&r, &q, 101, 5) == 100);
+            rad_hicache_stats s = hrig_stats(&r);
+            CHECK(s.loaded_tokens == 100 && s.loaded_window_tokens == WINDOW);
+            CHECK(s.dropped_window_tokens == 0 && s.dropped_write_tokens == 0);
+            CHECK(serve(&r, &q, 101, 5) == 100); /* from the device, where it is found now */
+            CHECK(hrig_stats(&r).loaded_tokens == 100);
+            hrig_end(&r);
+        }
+}
+
+/* The pages are there behind the last place before which there is a window; they are no use. */
+TEST(a_load_ends_where_the_host_has_a_window)
+{
+    hrig r;
+    hreq q, longer;
+    hrig_options o = windowed(2, 200);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 40, 5) == 0);
+    CHECK(serve(&r, &longer, 100, 5) == 40);
+    leave_device(&r);
+    CHECK(look(&r, &longer, 100).host_hit_tokens == 100);
+    /* The end of the shorter one was used less recently: its window goes first. */
+    CHECK(evict_host_windows(&r, WINDOW + 2) == WINDOW + 2);
+    CHECK(look(&r, &longer, 100).host_hit_tokens == 100 && look(&r, &q, 40).host_hit_tokens == 0);
+    rad_tier_explanation e = {.struct_size = sizeof e};
+    rad_key key = hreq_key(&q, 40);
+    CHECK_OK(rad_hicache_explain(r.cache, &key, &e));
+    CHECK(e.host_why == RAD_END_WINDOW && e.host_tokens == 0 && e.load == RAD_LOAD_NOTHING);
+    CHECK(serve(&r, &q, 40, 5) == 0);
+    CHECK(hrig_stats(&r).refused_loads[RAD_LOAD_NOTHING] == 0); /* the match told so */
+    /* Computed anew, and found again up to there; the longer one goes on behind. */
+    leave_device(&r);
+    CHECK(look(&r, &q, 40).host_hit_tokens == 40);
+    CHECK(evict_host_windows(&r, 4) == 4);
+    CHECK(look(&r, &longer, 100).host_hit_tokens == 40);
+    key = hreq_key(&longer, 100);
+    e = (rad_tier_explanation){.struct_size = sizeof e};
+    CHECK_OK(rad_hicache_explain(r.cache, &key, &e));
+    CHECK(e.host_why == RAD_END_WINDOW && e.host_end == 40 && e.host_tokens == 40);
+    CHECK(serve(&r, &longer, 100, 5) == 40);
+    CHECK(hrig_stats(&r).loaded_window_tokens == WINDOW);
+    hrig_end(&r);
+}
+
+/* The device has all pages still, and not the windows: these come back, with new pages, of which
+ * the tree takes the window sides. */
+TEST(windows_that_the_device_lost_come_from_the_host)
+{
+    hrig r;
+    hreq q;
+    hrig_options o = windowed(2, 200);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 61, 5) == 0);
+    CHECK_OK(rad_cache_evict_window(r.cache, 1000, NULL));
+    CHECK(rad_cache_total_size(r.cache) == 60 && look(&r, &q, 60).prefix_tokens == 0);
+    CHECK(look(&r, &q, 60).host_hit_tokens == 60);
+    CHECK(serve(&r, &q, 61, 5) == 60);
+    CHECK(rad_cache_total_size(r.cache) == 60 && look(&r, &q, 60).prefix_tokens == 60);
+    CHECK(rad_cache_window_evictable_size(r.cache) == WINDOW);
+    hrig_end(&r);
+}
+
+/* What the device has up to its match needs no window on the host. */
+TEST(a_load_goes_on_behind_a_window_of_the_device)
+{
+    hrig r;
+    hreq q, other;
+    hrig_options o = windowed(2, 200);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 41, 5) == 0);
+    CHECK(serve(&r, &other, 45, 5) == 40);
+    hreq_ask(&other, 44, 100, 1000);
+    CHECK(hrig_serve(&r, &other) == 44);
+    hrig_settle(&r);
+    /* Of the last one the device keeps the front, with the window at 40. */
+    CHECK_OK(rad_cache_evict(r.cache, 56, NULL, NULL));
+    CHECK(look(&r, &other, 100).prefix_tokens == 44);
+    CHECK_OK(rad_cache_evict(r.cache, 4, NULL, NULL));
+    rad_match m = look(&r, &other, 100);
+    CHECK(m.prefix_tokens == 40 && m.host_hit_tokens == 60);
+    CHECK(hrig_serve(&r, &other) == 98); /* the last token is computed */
+    hrig_end(&r);
+}
+
+/* As on the device: windows before which no match can end any more go first, then those that were
+ * of use least recently. */
+TEST(host_windows_go_by_what_they_are_good_for)
+{
+    hrig r;
+    hreq shorter, longer;
+    hrig_options o = windowed(1, 300);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &longer, 30, 5) == 0);
+    CHECK(serve(&r, &shorter, 20, 500) == 0);
+    CHECK(serve(&r, &longer, 60, 5) == 30);
+    CHECK(serve(&r, &longer, 90, 5) == 60);
+    leave_device(&r);
+    /* Two ends of the longer one that it has gone on from. */
+    CHECK(evict_host_windows(&r, 2 * WINDOW + 2) == 2 * WINDOW + 2);
+    CHECK(look(&r, &shorter, 20).host_hit_tokens == 20);
+    CHECK(look(&r, &longer, 90).host_hit_tokens == 90);
+    CHECK(look(&r, &longer, 60).host_hit_tokens == 0);
+    hrig_end(&r);
+}
+
+/* Host window memory that is full is no reason not to copy pages, and what does not fit is counted;
+ * what a load holds stays. */
+TEST(host_windows_that_are_held_are_not_evicted)
+{
+    hrig r;
+    hreq q, other;
+    hrig_options o = windowed(1, 300);
+    o.host_window_pages = WINDOW + 3;
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 50, 5) == 0);
+    leave_device(&r);
+    CHECK_OK(hreq_admit(&r, &q));
+    CHECK(q.kv.allocated_len == 49);
+    CHECK(serve(&r, &other, 50, 1000) == 0); /* its window finds no room beside */
+    rad_hicache_stats s = hrig_stats(&r);
+    CHECK(s.dropped_window_tokens > 0 && s.dropped_write_tokens == 0);
+    CHECK(s.host_cached_tokens == 100);
+    CHECK_OK(hreq_extend(&r, &q));
+    CHECK_OK(hreq_forward(&r, &q));
+    hreq_finish(&r, &q, true);
+    hrig_end(&r);
+}
+
+TEST(tiers_are_cleared_with_their_windows)
+{
+    for (uint32_t tiers = 1; tiers <= 3; tiers++) {
+        hrig r;
+        hreq q;
+        hrig_options o = windowed(2, 200);
+        hrig_start(&r, &o, NULL);
+        CHECK(serve(&r, &q, 61, 5) == 0);
+        CHECK_OK(rad_hicache_clear(r.cache, tiers, NULL));
+        hrig_check_idle(&r);
+        CHECK(!(tiers & RAD_TIER_DEVICE) == !!rad_cache_total_size(r.cache));
+        CHECK(!(tiers & RAD_TIER_HOST) == !!hrig_stats(&r).host_window_cached_tokens);
+        rad_match m = look(&r, &q, 60);
+        CHECK(m.prefix_tokens == (tiers & RAD_TIER_DEVICE ? 0 : 60));
+        CHECK(m.host_hit_tokens == (tiers == RAD_TIER_DEVICE ? 60 : 0));
+        hrig_end(&r);
+    }
+}
+
+static rad_status create(hrig *r, rad_hicache_params params, rad_error *err)
+{
+    rad_cache *cache = NULL;
+    rad_status status = rad_hicache_create(NULL, &params, &cache, err);
+    CHECK(!cache == (status != RAD_OK));
+    rad_cache_destroy(cache);
+    (void)r;
+    return status;
+}
+
+TEST(what_does_not_go_together_is_refused_in_words)
+{
+    hrig r;
+    rad_error err = {0};
+    hrig_options o = windowed(2, 200);
+    hrig_start(&r, &o, NULL);
+    rad_cache_destroy(r.cache);
+    rad_cache_params tree = {.struct_size = sizeof tree,
+                             .page_size = 2,
+                             .window_tokens = WINDOW,
+                             .kv_allocator = r.kv,
+                             .req_to_token_pool = r.rows};
+    rad_hicache_params p = {.struct_size = sizeof p,
+                            .cache = &tree,
+                            .host_pool = r.host,
+                            .window_host_pool = r.window_host,
+                            .deterministic = 1};
+    CHECK_OK(create(&r, p, &err));
+    p.window_host_pool = NULL;
+    CHECK(create(&r, p, &err) == RAD_E_INVAL && strstr(err.text, "no host pool for it"));
+    p.window_host_pool = r.window_host;
+    tree.window_tokens = 0;
+    CHECK(create(&r, p, &err) == RAD_E_INVAL && strstr(err.text, "a window of 0 tokens"));
+    tree.window_tokens = WINDOW;
+    rad_storage_identity identity = {.struct_size = sizeof identity, .model = "m", .page_size = 2};
+    p.identity = &identity;
+    CHECK(create(&r, p, &err) == RAD_E_UNSUPPORTED && strstr(err.text, "storage"));
+    p.identity = NULL;
+    p.host_pool = p.window_host_pool = NULL;
+    CHECK(create(&r, p, &err) == RAD_E_INVAL && strstr(err.text, "a host pool"));
+    p.host_pool = r.host;
+    p.window_host_pool = r.window_host;
+    CHECK_OK(rad_hicache_create(NULL, &p, &r.cache, &err));
+    hrig_end(&r);
+}
+
+TEST(create_survives_every_allocation_failing)
+{
+    for (int only = 0; only < 2; only++) {
+        test_env t;
+        hrig r;
+        hrig_options o = windowed(2, 40);
+        o.window_only = only;
+        hrig_start(&r, &o, NULL);
+        rad_cache_params tree = {.struct_size = sizeof tree,
+                                 .page_size = 2,
+                                 .window_tokens = WINDOW,
+                                 .kv_allocator = r.kv,
+                                 .req_to_token_pool = r.rows};
+        r.params.cache = &tree;
+        hrig_create_failing(&r, &t);
+        hrig_stop(&r, false);
+        CHECK(t.bytes == 0);
+    }
+}
+
+TEST_MAIN()
