@@ -159,86 +159,20 @@ TEST(a_tiny_mixture_of_experts_gives_the_same_bits_warm_and_cold)
     run_tiny(&p1_moe, FAULT_NONE, num_histories());
 }
 
-/* Whose layers, all or some, see 40 or 70 tokens: Mistral, phi3, gemma2, gemma3, OLMo 3. */
-static const tiny_model windowed[] = {{.arch = "llama",
-                                       .vocab = 300,
-                                       .layers = 2,
-                                       .dim = 64,
-                                       .ffn = 96,
-                                       .heads = 4,
-                                       .kv_heads = 2,
-                                       .head_dim = 32,
-                                       .v_head_dim = 32,
-                                       .rope_dim = 32,
-                                       .window = 40,
-                                       .context = CONTEXT},
-                                      {.arch = "phi3",
-                                       .vocab = 200,
-                                       .layers = 2,
-                                       .dim = 64,
-                                       .ffn = 64,
-                                       .heads = 4,
-                                       .kv_heads = 4,
-                                       .head_dim = 16,
-                                       .v_head_dim = 16,
-                                       .rope_dim = 16,
-                                       .window = 70,
-                                       .context = CONTEXT},
-                                      {.arch = "gemma2",
-                                       .vocab = 200,
-                                       .layers = 3,
-                                       .dim = 64,
-                                       .ffn = 64,
-                                       .heads = 4,
-                                       .kv_heads = 2,
-                                       .head_dim = 16,
-                                       .v_head_dim = 16,
-                                       .rope_dim = 16,
-                                       .window = 70,
-                                       .context = CONTEXT,
-                                       .attn_cap = 5,
-                                       .final_cap = 10,
-                                       .tied = true},
-                                      {.arch = "gemma3",
-                                       .vocab = 200,
-                                       .layers = 7,
-                                       .dim = 64,
-                                       .ffn = 64,
-                                       .heads = 2,
-                                       .kv_heads = 1,
-                                       .head_dim = 16,
-                                       .v_head_dim = 16,
-                                       .rope_dim = 16,
-                                       .window = 40,
-                                       .context = CONTEXT,
-                                       .tied = true},
-                                      {.arch = "olmo2",
-                                       .vocab = 200,
-                                       .layers = 5,
-                                       .dim = 64,
-                                       .ffn = 64,
-                                       .heads = 4,
-                                       .kv_heads = 4,
-                                       .head_dim = 16,
-                                       .v_head_dim = 16,
-                                       .rope_dim = 16,
-                                       .window = 70,
-                                       .context = CONTEXT}};
-
 /* Histories in window memory, which is too small for all that run; the cold runs have one pool for
  * all layers and a mask. */
 TEST(window_memory_gives_the_bits_of_a_mask)
 {
-    for (size_t i = 0; i < RAD_COUNT(windowed); i++) {
+    for (size_t i = 0; i < RAD_COUNT(p1_windowed); i++) {
         tiny_writer writer;
-        gguf_file *file = p1_open(&windowed[i], &writer);
-        window_tokens = 4 * windowed[i].window + 80;
+        gguf_file *file = p1_open(&p1_windowed[i], &writer);
+        window_tokens = 4 * p1_windowed[i].window + 80;
         uint32_t n = RAD_MIN(num_histories(), (uint32_t)test_scale(100, 1000));
-        run_model(file, windowed[i].arch, RAD_F32, RAD_F32, FAULT_NONE, n);
-        run_model(file, windowed[i].arch, RAD_BF16, RAD_BF16, FAULT_NONE, n);
-        if (i == 2) run_model(file, windowed[i].arch, RAD_BF16, RAD_I8, FAULT_NONE, n);
+        run_model(file, p1_windowed[i].arch, RAD_F32, RAD_F32, FAULT_NONE, n);
+        run_model(file, p1_windowed[i].arch, RAD_BF16, RAD_BF16, FAULT_NONE, n);
+        if (i == 2) run_model(file, p1_windowed[i].arch, RAD_BF16, RAD_I8, FAULT_NONE, n);
         if (i == 2 && gear_attn_cpu("amx-emulated")) /* slow */
-            run_model_on("amx-emulated", file, windowed[i].arch, RAD_BF16, RAD_BF16, FAULT_NONE,
+            run_model_on("amx-emulated", file, p1_windowed[i].arch, RAD_BF16, RAD_BF16, FAULT_NONE,
                          RAD_MIN(n, (uint32_t)test_scale(10, 1000)));
         gguf_close(file);
         tiny_model_fini(&writer);
@@ -249,8 +183,8 @@ TEST(window_memory_gives_the_bits_of_a_mask)
 TEST(a_window_slot_taken_for_another_is_noticed)
 {
     window_tokens = 400;
-    run_tiny(&windowed[0], FAULT_SLOT, 60);
-    run_tiny(&windowed[2], FAULT_SLOT, 60);
+    run_tiny(&p1_windowed[0], FAULT_SLOT, 60);
+    run_tiny(&p1_windowed[2], FAULT_SLOT, 60);
     window_tokens = 0;
 }
 

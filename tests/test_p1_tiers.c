@@ -34,6 +34,7 @@ typedef struct cell {
     uint32_t policy, page_size;
     rad_dtype dtype;
     store_kind store;
+    uint32_t window; /* tokens that some or all layers see; 0: none do */
 } cell;
 
 /* ---- the plan ---- */
@@ -202,6 +203,7 @@ typedef struct cell_run {
     rad_storage_identity identity;
 
     uint64_t loaded[2], fetched[2], bad_pages; /* in each life */
+    uint64_t windows;                          /* loaded of the window side */
 } cell_run;
 
 static void open_store(cell_run *c)
@@ -238,9 +240,13 @@ static void check_conservation(cell_run *c)
     scheduler_get_stats(w.s, &s);
     CHECK(s.kv_errors == 0 && s.held_tokens == 0 && s.protected_tokens == 0 && s.lost_loads == 0);
     CHECK(s.available_tokens + s.evictable_tokens == s.max_total_tokens);
+    CHECK(s.window_available_tokens + s.window_evictable_tokens == s.window_total_tokens);
+    CHECK(!s.window_total_tokens == !c->cell.window);
     t = s.tiers;
     CHECK(t.tickets == 0 && t.prefetch_reserved_tokens == 0 && t.device_holds == 0);
     CHECK(t.host_used_tokens == t.host_cached_tokens && t.host_cached_tokens <= t.host_tokens);
+    CHECK(t.host_window_used_tokens == t.host_window_cached_tokens);
+    c->windows += t.loaded_window_tokens;
     CHECK(t.storage_errors == 0 && t.failed_loads == 0 && t.failed_writes == 0);
     CHECK(c->fault == FAULT_SPOILT || t.bad_pages == 0);
     c->bad_pages += t.bad_pages;
@@ -308,6 +314,7 @@ static void run_cell(const gguf_file *file, const char *model, cell what, fault 
     c.params = witness_params(what.page_size, plan.tokens / FRACTION);
     c.params.hicache = &c.tiers;
     c.params.host_pool = &c.host;
+    if (what.window) c.params.window_total_tokens = 3 * what.window + 100 + below(200);
     for (int life = 0; life < 2; life++)
         live(&c, life);
 
@@ -322,6 +329,7 @@ static void run_cell(const gguf_file *file, const char *model, cell what, fault 
                   (unsigned long long)w.rows_checked, (unsigned long long)w.wrong,
                   (unsigned long long)c.loaded[0], (unsigned long long)c.loaded[1],
                   (unsigned long long)c.fetched[0], (unsigned long long)c.fetched[1]);
+    CHECK(!what.window || c.windows > 0);
     CHECKF(c.loaded[0] + c.loaded[1] > 0, "%s, seed %llu: nothing was loaded\n", w.what,
            (unsigned long long)w.seed);
     CHECKF(!what.store || f == FAULT_SPOILT || c.fetched[1] > 0,
@@ -390,6 +398,30 @@ static void run_cross(store_kind store)
 TEST(the_host_gives_back_the_bits_of_no_cache)
 {
     run_cross(STORE_NONE);
+}
+
+/* Half of the layers see a window, or all of them: of each model a policy, a page size and a dtype,
+ * or all of them. */
+TEST(the_host_gives_windows_back_as_they_were)
+{
+    static const rad_dtype dtypes[] = {RAD_F32, RAD_BF16};
+    uint64_t seed = fix_seed();
+    bool all = !SLOW && test_scale(0, 1) != 0;
+    for (uint32_t m = 0; m < RAD_COUNT(p1_windowed); m++) {
+        tiny_writer writer;
+        gguf_file *file = p1_open(&p1_windowed[m], &writer);
+        for (uint32_t i = 0; i < NUM_POLICIES * 4; i++) {
+            cell what = {.policy = i / 4,
+                         .page_size = i % 2 ? 16 : 1,
+                         .dtype = dtypes[i / 2 % 2],
+                         .window = p1_windowed[m].window};
+            if (all || i % 6 == (seed + m) % 6)
+                run_cell(file, p1_windowed[m].arch, what, FAULT_NONE,
+                         SLOW ? 4 : (uint32_t)test_scale(34, 300));
+        }
+        gguf_close(file);
+        tiny_model_fini(&writer);
+    }
 }
 
 TEST(files_give_back_the_bits_of_no_cache_after_a_restart)

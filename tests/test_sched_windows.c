@@ -191,10 +191,7 @@ TEST(window_memory_that_cannot_work_is_refused_in_words)
     CHECK_OK(create_refused(window_params(1024, least, 1, 16), &err));
     CHECK(create_refused(window_params(1024, least - 1, 1, 16), &err) == RAD_E_INVAL);
     CHECKF(strstr(err.text, "too small for a window of 32"), "%s\n", err.text);
-    scheduler_params p = window_params(1024, 512, 1, 16);
-    rad_hicache_params tiers = {.struct_size = sizeof tiers};
-    p.hicache = &tiers;
-    CHECK(create_refused(p, &err) == RAD_E_UNSUPPORTED && strstr(err.text, "tiers"));
+    scheduler_params p;
     /* No context reaches the window's end: one pool, and nothing is masked. */
     p = window_params(1024, 512, 1, 16);
     p.context_length = WINDOW;

@@ -80,6 +80,7 @@ static rad_hicache_stats stop(tiers_rig *t)
     CHECK_OK(rad_hicache_get_stats(t->g.s->pools.tree_cache, &stats));
     CHECK(stats.tickets == 0 && stats.prefetch_reserved_tokens == 0);
     CHECK(stats.host_used_tokens == stats.host_cached_tokens);
+    CHECK(stats.host_window_used_tokens == stats.host_window_cached_tokens);
     rig_stop(&t->g);
     if (rig_fake.device) CHECK(t->guarded.bytes == 0 && t->guarded.rows > 0);
     rig_fake.device = NULL;
@@ -125,16 +126,17 @@ static void make_docs(rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t seed)
         memcpy(docs[d], docs[0], 50 * sizeof docs[0][0]);
 }
 
-TEST(answers_are_the_same_whatever_tier_they_come_from)
+/* `windows`: some or all layers of the runner see one, and have window memory. */
+static void answers(bool windows, uint64_t rounds)
 {
-    uint64_t seed = test_told_seed(), rng = seed, loaded = 0, fetched = 0, lost = 0;
+    uint64_t seed = test_told_seed(), rng = seed, loaded = 0, fetched = 0, lost = 0, near = 0;
     static rad_token docs[NUM_DOCS][DOC_TOKENS];
-    for (uint64_t round = 0; round < test_scale(18, 300); round++) {
+    for (uint64_t round = 0; round < rounds; round++) {
         tiers_rig t = {0};
         scheduler_stats st;
         make_docs(docs, test_random(&rng));
         uint32_t page = round % 2 ? 16 : 1;
-        bool stored = round / 2 % 3 != 0;
+        bool stored = round / 2 % 3 != 0 && !windows;
         t.tiers.write_policy = round % 3;
         t.tiers.prefetch_policy = below(&rng, 3);
         if (round % 4) t.tiers.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE; /* despite the clock */
@@ -149,6 +151,11 @@ TEST(answers_are_the_same_whatever_tier_they_come_from)
         params.max_running_requests = 1 + below(&rng, 6);
         params.max_queued_requests = NUM_REQS;
         params.policy = below(&rng, SCHEDULE_NUM_POLICIES);
+        if (windows) {
+            rig_fake.window = 8 + below(&rng, 40);
+            rig_fake.window_only = below(&rng, 3) == 0;
+            params.window_total_tokens = 2 * rig_fake.window + 4 * page + 20 + below(&rng, 100);
+        }
         gear_retract_every(below(&rng, 2) ? 0 : 9);
         start(&t, params, stored);
         for (int restarts = 0; restarts < (stored ? 2 : 1); restarts++) {
@@ -158,15 +165,27 @@ TEST(answers_are_the_same_whatever_tier_they_come_from)
             loaded += st.loaded_tokens;
             fetched += st.fetched_tokens;
             lost += st.lost_loads;
-            stop(&t);
+            near += stop(&t).loaded_window_tokens;
         }
         if (stored) storage_mem_fini(&t.store);
     }
     gear_retract_every(0);
-    print_message(
-        "  %llu prompt tokens from the host, %llu of them from storage, %llu loads lost\n",
-        (unsigned long long)loaded, (unsigned long long)fetched, (unsigned long long)lost);
-    CHECK(loaded && fetched && lost);
+    rig_fake.window = rig_fake.window_only = 0;
+    print_message("  %llu prompt tokens from the host, %llu of them from storage, %llu of windows; "
+                  "%llu loads lost\n",
+                  (unsigned long long)loaded, (unsigned long long)fetched, (unsigned long long)near,
+                  (unsigned long long)lost);
+    CHECK(loaded && lost && (windows ? near : fetched));
+}
+
+TEST(answers_are_the_same_whatever_tier_they_come_from)
+{
+    answers(false, test_scale(18, 300));
+}
+
+TEST(answers_are_the_same_with_windows_on_all_tiers)
+{
+    answers(true, test_scale(18, 300));
 }
 
 /* What only the host has counts as cached for the order, too: the newer request, most of whose
@@ -233,6 +252,58 @@ TEST(the_host_makes_up_for_a_small_pool)
     }
     CHECK(cached[1] == 144 * 50 + 48 * 5); /* all that came before, and the shared 48 */
     CHECK(cached[0] < cached[1] / 2);
+}
+
+/* Where window memory is short, too: a prompt comes back from the host with the window before its
+ * end, and no more of the window side than that. */
+TEST(the_host_brings_windows_back)
+{
+    enum { OWN = 32, PAGE = 4 };
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 5);
+    for (uint32_t only = 0; only < 2; only++) {
+        rig_fake.window = OWN;
+        rig_fake.window_only = only;
+        tiers_rig t = {.tiers = {.deterministic = 1}, .host = {.ratio = 6}};
+        scheduler_params params = rig_params(400, PAGE, 48);
+        params.window_total_tokens = 120;
+        start(&t, params, false);
+        uint64_t loaded = 0, near = 0;
+        for (int i = 0; i < 40; i++) {
+            rig_req *q = rig_add(&t.g, docs[i % NUM_DOCS], DOC_TOKENS, 4);
+            rig_run(&t.g);
+            while (has_work(t.g.s))
+                rig_step(&t.g);
+            rad_hicache_stats st = rig_stats(&t.g).tiers;
+            uint64_t brought = st.loaded_tokens - loaded;
+            CHECKF(i < NUM_DOCS || (q->cached_tokens == 148 && brought >= 96),
+                   "%u cached, %llu loaded\n", q->cached_tokens, (unsigned long long)brought);
+            rig_expect(q, 4);
+            CHECK(st.loaded_window_tokens - near == RAD_MIN(brought, (uint64_t)OWN));
+            loaded = st.loaded_tokens;
+            near = st.loaded_window_tokens;
+        }
+        rad_hicache_stats st = stop(&t);
+        CHECK(st.host_window_tokens == 6 * 120 && st.host_window_cached_tokens);
+        CHECK(st.dropped_window_tokens == 0);
+    }
+    rig_fake.window = rig_fake.window_only = 0;
+}
+
+/* So many bytes on the host are shared out as those on the device are. */
+TEST(host_memory_is_shared_between_pages_and_windows)
+{
+    rig_fake.window = 32;
+    tiers_rig t = {.host = {.bytes = 1 << 20}};
+    scheduler_params params = rig_params(512, 16, 48);
+    params.window_total_tokens = 128;
+    start(&t, params, false);
+    rad_hicache_stats st = rig_stats(&t.g).tiers;
+    double parts = (double)st.host_tokens / (double)st.host_window_tokens;
+    CHECKF(parts > 3 && parts < 4.5, "%llu, %llu\n", (unsigned long long)st.host_tokens,
+           (unsigned long long)st.host_window_tokens);
+    stop(&t);
+    rig_fake.window = 0;
 }
 
 /* Served to its end, transfers and all; the caller drops it. */

@@ -59,16 +59,17 @@ static void print_banner(engine *e, const server *s, const server_params *where,
                (unsigned long long)i->window_total_tokens,
                (double)i->window_total_tokens * (double)i->window_kv_bytes_per_token / (1 << 20),
                i->sliding_window);
-    else if (i->sliding_window && i->hierarchical_cache)
-        printf("  the layers that see %u tokens mask, and keep every key: tiers do not carry "
-               "windows yet\n",
-               i->sliding_window);
     if (i->hierarchical_cache) {
         engine_storage_status store;
         engine_get_storage_status(e, &store);
+        if (i->sliding_window && !i->window_total_tokens && store.attached)
+            printf("  the layers that see %u tokens mask, and keep every key: storage does not "
+                   "carry windows yet\n",
+                   i->sliding_window);
+        double window_bytes = (double)i->host_window_tokens * (double)i->window_kv_bytes_per_token;
         printf("  host tier %llu tokens (%.1f MiB), storage %s%s\n",
                (unsigned long long)i->host_tokens,
-               (double)i->host_tokens * (double)i->kv_bytes_per_token / (1 << 20),
+               ((double)i->host_tokens * (double)i->kv_bytes_per_token + window_bytes) / (1 << 20),
                store.attached ? store.spec : "none",
                store.attached && store.store.down ? " (out of reach for now)" : "");
     }
@@ -280,7 +281,7 @@ int cmd_serve(int argc, char **argv)
          .name = "disable-hybrid-swa-memory",
          .target = &engine_p.disable_hybrid_swa_memory,
          .help = "Keep K and V of the whole context in layers with a sliding window, too; for\n"
-                 "comparison. So it is with --enable-hierarchical-cache for now."},
+                 "comparison. So it is with --hicache-storage-backend for now."},
         {.kind = CLI_F64,
          .name = "kv-populate-ahead",
          .arg = "GB",
@@ -312,17 +313,16 @@ int cmd_serve(int argc, char **argv)
          .name = "max-queued-requests",
          .arg = "N",
          .target = &engine_p.max_queued_requests,
-         .help = "How many may wait; past it the answer is 429. Default "
-                 NUMBER(ENGINE_MAX_QUEUED_REQUESTS) "; 0 = default."},
+         .help = "How many may wait; past it the answer is 429. Default " NUMBER(
+             ENGINE_MAX_QUEUED_REQUESTS) "; 0 = default."},
         {.kind = CLI_I32,
          .name = "chunked-prefill-size",
          .arg = "N",
          .target = &engine_p.chunked_prefill_size,
          .min = -1,
          .max = INT32_MAX,
-         .help =
-             "Most prompt tokens computed in one step. Default "
-             NUMBER(ENGINE_CHUNKED_PREFILL_SIZE) "; 0 = default, -1 = no limit."},
+         .help = "Most prompt tokens computed in one step. Default " NUMBER(
+             ENGINE_CHUNKED_PREFILL_SIZE) "; 0 = default, -1 = no limit."},
         {.kind = CLI_TEXT,
          .name = "kv-cache-dtype",
          .arg = "TYPE",
@@ -340,8 +340,9 @@ int cmd_serve(int argc, char **argv)
         {.kind = CLI_FLAG,
          .name = "disable-partial-reuse",
          .target = &engine_p.disable_partial_reuse,
-         .help = "With larger pages: share whole ones only. Else the front of one that begins like\n"
-                 "a prompt goes on is copied; the answers are the same. For comparison."},
+         .help =
+             "With larger pages: share whole ones only. Else the front of one that begins like\n"
+             "a prompt goes on is copied; the answers are the same. For comparison."},
         {.kind = CLI_U32,
          .name = "context-length",
          .arg = "N",
@@ -369,9 +370,9 @@ int cmd_serve(int argc, char **argv)
          .help =
              "Cut the prompts of a step so that answers in progress get their next token within\n"
              "N ms, as far as can be told from the steps before; 16 prompt tokens a step are\n"
-             "always computed. Default " NUMBER(DEFAULT_MAX_ITL_MS)
-             " (none with --chunked-prefill-size -1); 0 = no limit:\n"
-             "larger chunks compute more tokens a second."},
+             "always computed. Default " NUMBER(
+                 DEFAULT_MAX_ITL_MS) " (none with --chunked-prefill-size -1); 0 = no limit:\n"
+                                     "larger chunks compute more tokens a second."},
         {.kind = CLI_FLAG,
          .name = "disable-tree-attention",
          .target = &engine_p.disable_tree_attention,
@@ -387,11 +388,10 @@ int cmd_serve(int argc, char **argv)
          .name = "radix-eviction-policy-config",
          .arg = "JSON",
          .target = &policy_config,
-         .help = "Its options: '{\"protected_threshold\":4}' for slru (default "
-                 NUMBER(RAD_EVICT_PROTECTED_THRESHOLD) ");\n"
-                 "cost_half_life_percent (" NUMBER(RAD_EVICT_COST_HALF_LIFE_PERCENT)
-                 ") and cost_attention_tokens (" NUMBER(RAD_EVICT_COST_ATTENTION_TOKENS)
-                 ") for cost."},
+         .help = "Its options: '{\"protected_threshold\":4}' for slru (default " NUMBER(
+             RAD_EVICT_PROTECTED_THRESHOLD) ");\n"
+                                            "cost_half_life_percent (" NUMBER(RAD_EVICT_COST_HALF_LIFE_PERCENT) ") and cost_attention_tokens (" NUMBER(
+                                                RAD_EVICT_COST_ATTENTION_TOKENS) ") for cost."},
         {.kind = CLI_FLAG,
          .name = "disable-radix-cache",
          .target = &engine_p.disable_radix_cache,
@@ -422,8 +422,8 @@ int cmd_serve(int argc, char **argv)
          .help =
              "How often an idle server checks that each KV slot has exactly one owner, and all\n"
              "its structures: in pieces, between which requests are served. What is wrong is\n"
-             "logged and counted (/metrics), and serving goes on. Default "
-             NUMBER(DEFAULT_SELF_CHECK_S) "; 0 = never."},
+             "logged and counted (/metrics), and serving goes on. Default " NUMBER(
+                 DEFAULT_SELF_CHECK_S) "; 0 = never."},
         {.kind = CLI_HEADING, .help = "Host memory and storage below the KV cache:"},
         {.kind = CLI_FLAG,
          .name = "enable-hierarchical-cache",
@@ -436,8 +436,8 @@ int cmd_serve(int argc, char **argv)
          .arg = "F",
          .target = &engine_p.hicache_ratio,
          .max = 1e6,
-         .help = "Host tokens for each token of the KV cache. Default "
-                 NUMBER(ENGINE_HICACHE_RATIO) "; 0 = default."},
+         .help = "Host tokens for each token of the KV cache. Default " NUMBER(
+             ENGINE_HICACHE_RATIO) "; 0 = default."},
         {.kind = CLI_F64,
          .name = "hicache-size",
          .arg = "GB",
@@ -496,36 +496,36 @@ int cmd_serve(int argc, char **argv)
          .name = "hicache-load-back-threshold",
          .arg = "N",
          .target = &engine_p.hicache_load_back_threshold,
-         .help = "Tokens: what the host has less of is computed. Default "
-                 NUMBER(RAD_HICACHE_LOAD_BACK_THRESHOLD) "; 0 = default."},
+         .help = "Tokens: what the host has less of is computed. Default " NUMBER(
+             RAD_HICACHE_LOAD_BACK_THRESHOLD) "; 0 = default."},
         {.kind = CLI_U32,
          .name = "hicache-prefetch-threshold",
          .arg = "N",
          .target = &engine_p.hicache_prefetch_threshold,
          .help = "Tokens: what a store has less of is not fetched; the extra config's\n"
-                 "prefetch_threshold by another name. Default "
-                 NUMBER(RAD_HICACHE_PREFETCH_THRESHOLD) "; 0 = default."},
+                 "prefetch_threshold by another name. Default " NUMBER(
+                     RAD_HICACHE_PREFETCH_THRESHOLD) "; 0 = default."},
         {.kind = CLI_U32,
          .name = "hicache-max-transfers",
          .arg = "N",
          .target = &engine_p.hicache_max_transfers,
          .max = 65535,
-         .help = "Most copies under way at one time. Default "
-                 NUMBER(RAD_HICACHE_MAX_TRANSFERS) "; 0 = default."},
+         .help = "Most copies under way at one time. Default " NUMBER(
+             RAD_HICACHE_MAX_TRANSFERS) "; 0 = default."},
         {.kind = CLI_U32,
          .name = "hicache-copy-threads",
          .arg = "N",
          .target = &engine_p.hicache_copy_threads,
          .max = 64,
-         .help = "Threads that copy to the host and back. Default "
-                 NUMBER(RAD_HICACHE_COPY_THREADS) "; 0 = default."},
+         .help = "Threads that copy to the host and back. Default " NUMBER(
+             RAD_HICACHE_COPY_THREADS) "; 0 = default."},
         {.kind = CLI_U32,
          .name = "hicache-store-threads",
          .arg = "N",
          .target = &engine_p.hicache_store_threads,
          .max = 64,
-         .help = "Threads that read and write the store. Default "
-                 NUMBER(RAD_HICACHE_STORE_THREADS) "; 0 = default."},
+         .help = "Threads that read and write the store. Default " NUMBER(
+             RAD_HICACHE_STORE_THREADS) "; 0 = default."},
         {.kind = CLI_FLAG,
          .name = "hicache-pin-memory",
          .target = &engine_p.hicache_pin_memory,

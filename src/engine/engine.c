@@ -214,6 +214,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .radix_cache = !e->params.disable_radix_cache,
         .hierarchical_cache = e->tiers.enabled,
         .host_tokens = pool.tiers.host_tokens,
+        .host_window_tokens = pool.tiers.host_window_tokens,
         .eviction_policy = rad_eviction_policy_name(e->params.eviction.policy),
         .guarantee = e->guarantee,
         .schedule_policy = schedule_policy_name(scheduler_policy(e->scheduler)),
@@ -240,8 +241,8 @@ static void log_window(const engine *e)
     }
     if (e->params.disable_hybrid_swa_memory)
         why = "--disable-hybrid-swa-memory";
-    else if (i->hierarchical_cache)
-        why = "tiers do not carry windows yet";
+    else if (e->tiers.has_store)
+        why = "storage does not carry windows yet";
     else if (i->sliding_window >= i->context_length)
         why = "no context is longer";
     rad_log(&e->env, RAD_LOG_INFO,
@@ -264,8 +265,10 @@ static void log_info(const engine *e)
             i->max_running_requests, e->max_queued, i->chunked_prefill_size, i->context_length,
             i->radix_cache ? "on" : "off", i->num_threads);
     if (i->hierarchical_cache)
-        rad_log(&e->env, RAD_LOG_INFO, "engine: the host tier has %llu tokens, storage: %s",
-                (unsigned long long)i->host_tokens, e->tiers.has_store ? e->tiers.spec : "none");
+        rad_log(&e->env, RAD_LOG_INFO,
+                "engine: the host tier has %llu tokens, %llu of window memory, storage: %s",
+                (unsigned long long)i->host_tokens, (unsigned long long)i->host_window_tokens,
+                e->tiers.has_store ? e->tiers.spec : "none");
     rad_log(&e->env, RAD_LOG_INFO, "engine: %s", i->guarantee);
     if (i->context_length < e->params.context_length)
         rad_log(&e->env, RAD_LOG_WARN,

@@ -84,7 +84,8 @@ typedef struct token_cost {
 static bool has_window_memory(const engine_params *p, const runner_info *model, uint32_t context)
 {
     return model->window_layers && model->sliding_window < context &&
-           !p->disable_hybrid_swa_memory && !p->enable_hierarchical_cache;
+           !p->disable_hybrid_swa_memory &&
+           !(p->enable_hierarchical_cache && p->hicache_storage_backend); /* takes no windows */
 }
 
 /* With a node to each page: short branches may fill the pool with them. */
@@ -165,8 +166,10 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
     /* The host tier is memory of the same machine. */
     uint64_t host_bytes = p->enable_hierarchical_cache ? (uint64_t)(p->hicache_size * 1e9) : 0;
     double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
-    if (p->enable_hierarchical_cache && !host_bytes)
+    if (p->enable_hierarchical_cache && !host_bytes) {
         cost.full += (uint64_t)(ratio * (double)cost.full);
+        cost.window += (uint64_t)(ratio * (double)cost.window);
+    }
     if (available && available <= host_bytes)
         return rad_fail(err, RAD_E_NOMEM,
                         "hicache_size %g GB: only %.2f GB are available, for the KV pool as well",

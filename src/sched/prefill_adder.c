@@ -169,6 +169,16 @@ uint64_t prefill_adder_room(const prefill_adder *a, const req *r)
     return tokens_in_room(a, r, (kv_pages){0});
 }
 
+uint64_t prefill_adder_load_room(const prefill_adder *a, const req *r)
+{
+    const kv_pages none = {0};
+    const window_memory *w = &a->pools->window;
+    uint64_t planned = a->batch->num_pages, full = room_with(a, none).full;
+    uint64_t window = room_with(a, none).window, needs = w->tokens / a->pools->page_size + 2;
+    if (!w->tokens || window < planned + needs) return prefill_adder_room(a, r);
+    return (full > planned ? full - planned : 0) * a->pools->page_size;
+}
+
 bool prefill_adder_admit(prefill_adder *a, req *r, bool alone)
 {
     kv_pages need = future_pages(a, r);

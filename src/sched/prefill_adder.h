@@ -48,6 +48,10 @@ bool prefill_adder_continue(prefill_adder *a, req *r);
 bool prefill_adder_has_room(const prefill_adder *a, const req *r, bool alone);
 uint64_t prefill_adder_room(const prefill_adder *a, const req *r);
 
+/* The same of what is loaded from the host: of that only a window needs pages of the window side.
+ */
+uint64_t prefill_adder_load_room(const prefill_adder *a, const req *r);
+
 /* Whether this step would compute more of r (nothing at all included) if so many more pages were
  * free. `alone` as below; true also for one that runs already. */
 bool prefill_adder_gains(const prefill_adder *a, const req *r, bool alone, kv_pages more);

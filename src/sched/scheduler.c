@@ -281,8 +281,6 @@ static rad_status check_params(const scheduler_params *p, rad_error *err)
         return rad_fail(err, RAD_E_INVAL, "verify rate %g is not a share, 0 to 1", p->verify_rate);
     if ((unsigned)p->policy >= SCHEDULE_NUM_POLICIES)
         return rad_fail(err, RAD_E_INVAL, "there is no schedule policy %u", (unsigned)p->policy);
-    if (p->window_total_tokens && p->hicache)
-        return rad_fail(err, RAD_E_UNSUPPORTED, "scheduler: window memory has no tiers");
     if (p->chunked_prefill_size > 1u << 24)
         return rad_fail(err, RAD_E_INVAL, "chunked_prefill_size %u is too large",
                         p->chunked_prefill_size);
@@ -479,7 +477,7 @@ rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_atte
 {
     if (!scheduler_is_idle(s) || scheduler_has_background(s))
         return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
-    if (s->tiers.host_pool || s->params.max_sessions)
+    if (s->tiers.on || s->params.max_sessions)
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "scheduler: a cache with tiers or sessions stays as it is");
     if (cache_kind != RAD_CACHE_RADIX && cache_kind != RAD_CACHE_CHUNK)

@@ -76,8 +76,9 @@ typedef struct scheduler_params {
     rad_eviction_options eviction; /* of the cache; all 0: lru */
     uint32_t max_namespaces;       /* of the cache and of its host tier; 0 = by their pages */
 
-    /* Tiers below the device (hicache.h), not kept after create: `cache`, `host_pool` and
-     * `device_pool` are filled in. NULL: none, and the host pool's defaults. */
+    /* Tiers below the device (hicache.h), not kept after create: `cache`, the host pools and
+     * `device_pool` are filled in. NULL: none, and the host pool's defaults. Where there is window
+     * memory it has a host pool besides: of the same ratio, or of its share of the bytes. */
     const rad_hicache_params *hicache;
     const rad_host_kv_pool_params *host_pool;
 

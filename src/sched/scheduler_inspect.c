@@ -66,7 +66,7 @@ rad_status scheduler_flush_cache(scheduler *s)
 rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err)
 {
     if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
-    if (s->tiers.host_pool) {
+    if (s->tiers.on) {
         rad_status status = rad_hicache_clear(s->pools.inner_cache, tiers, err);
         begin_anew(s);
         return status;

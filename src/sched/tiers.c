@@ -9,17 +9,42 @@
 
 enum { WAIT_NS = 2000000, DRAIN_S = 10 };
 
+static rad_status create_host_pool(const scheduler *s, rad_token_to_kv_pool *device, uint64_t bytes,
+                                   rad_host_kv_pool **out, rad_error *err)
+{
+    const rad_host_kv_pool_params *asked = s->params.host_pool;
+    rad_host_kv_pool_params host = {.struct_size = sizeof host};
+    if (asked) host = *asked;
+    host.device_pool = device;
+    host.bytes = bytes;
+    return device ? rad_host_kv_pool_create(&s->env, &host, out, err) : RAD_OK;
+}
+
+/* A host pool below each device pool. So many bytes are shared out as the device's are; by a ratio
+ * either gets its own. */
+static rad_status create_host_pools(scheduler *s, rad_error *err)
+{
+    rad_token_to_kv_pool *full = s->pools.token_to_kv_pool, *window = s->pools.window.kv_pool;
+    double of_full = full ? (double)rad_kv_pool_size_bytes(full) : 0;
+    double of_window = window ? (double)rad_kv_pool_size_bytes(window) : 0;
+    uint64_t bytes = s->params.host_pool ? s->params.host_pool->bytes : 0;
+    uint64_t below_full = (uint64_t)((double)bytes * (of_full / (of_full + of_window)));
+    if (!window) below_full = bytes;
+    rad_status status = create_host_pool(s, full, below_full, &s->tiers.host_pool, err);
+    return status
+               ? status
+               : create_host_pool(s, window, bytes - below_full, &s->tiers.window_host_pool, err);
+}
+
 /* The cache itself, over the tiers if there are some. */
 static rad_status create_inner(scheduler *s, const rad_cache_params *tree, rad_error *err)
 {
     const scheduler_params *p = &s->params;
     if (!p->hicache || p->cache_kind != RAD_CACHE_RADIX)
         return rad_cache_create(&s->env, tree, &s->pools.inner_cache, err);
-    rad_host_kv_pool_params host = {.struct_size = sizeof host};
-    if (p->host_pool) host = *p->host_pool;
-    host.device_pool = s->pools.token_to_kv_pool;
-    rad_status status = rad_host_kv_pool_create(&s->env, &host, &s->tiers.host_pool, err);
+    rad_status status = create_host_pools(s, err);
     if (status != RAD_OK) return status;
+    s->tiers.on = true;
     s->tiers.max_fetching = p->max_queued_requests;
     s->tiers.fetching = rad_alloc(&s->env, p->max_queued_requests * sizeof *s->tiers.fetching);
     if (!s->tiers.fetching) return rad_fail(err, RAD_E_NOMEM, "scheduler: no memory");
@@ -27,6 +52,9 @@ static rad_status create_inner(scheduler *s, const rad_cache_params *tree, rad_e
     s->tiers.waits = tiers.prefetch_policy != RAD_PREFETCH_BEST_EFFORT;
     tiers.cache = tree;
     tiers.host_pool = s->tiers.host_pool;
+    tiers.window_host_pool = s->tiers.window_host_pool;
+    if (s->tiers.window_host_pool && !tiers.storage)
+        tiers.identity = NULL; /* storage does not take windows, so none can come later */
     return rad_hicache_create(&s->env, &tiers, &s->pools.inner_cache, err);
 }
 
@@ -46,7 +74,7 @@ rad_status tiers_create_cache(scheduler *s, const rad_cache_params *tree, rad_er
 
 void tiers_fini(scheduler *s)
 {
-    if (s->pools.tree_cache && s->tiers.host_pool) {
+    if (s->pools.tree_cache && s->tiers.on) {
         rad_status status = rad_hicache_drain(s->pools.inner_cache, (uint64_t)DRAIN_S * 1000000000);
         if (status)
             rad_log(&s->env, RAD_LOG_WARN,
@@ -55,6 +83,7 @@ void tiers_fini(scheduler *s)
     }
     rad_cache_destroy(s->pools.tree_cache);
     rad_host_kv_pool_destroy(s->tiers.host_pool);
+    rad_host_kv_pool_destroy(s->tiers.window_host_pool);
     rad_free(&s->env, s->tiers.fetching, s->tiers.max_fetching * sizeof *s->tiers.fetching);
 }
 
@@ -70,7 +99,7 @@ static uint64_t recompute_ns(const scheduler *s, uint32_t num_tokens)
 
 bool tiers_arrive(scheduler *s, req *r)
 {
-    if (!s->tiers.host_pool) return false;
+    if (!s->tiers.on) return false;
     uint32_t most = req_num_fill(r) - 1; /* the last token is always computed */
     rad_key key = req_key(r, most);
     rad_status status =
@@ -116,7 +145,7 @@ void tiers_admit_fetched(scheduler *s)
 
 void tiers_leave(scheduler *s, req *r)
 {
-    if (!s->tiers.host_pool) return;
+    if (!s->tiers.on) return;
     if (r->prefetch) (void)rad_hicache_prefetch_revoke(s->pools.inner_cache, &r->prefetch);
     for (uint32_t i = 0; i < s->tiers.num_fetching; i++)
         if (s->tiers.fetching[i] == r) {
@@ -131,9 +160,9 @@ void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad
                      rad_load_result *loaded)
 {
     *loaded = (rad_load_result){.why = RAD_LOAD_NOTHING};
-    if (!s->tiers.host_pool || r->no_load) return;
+    if (!s->tiers.on || r->no_load) return;
     /* A page is left, so that what is loaded is not in the way of the rest. */
-    uint64_t room = prefill_adder_room(adder, r), page = s->pools.page_size;
+    uint64_t room = prefill_adder_load_room(adder, r), page = s->pools.page_size;
     if (room <= page)
         loaded->why = RAD_LOAD_OVER_QUOTA;
     else
@@ -142,7 +171,7 @@ void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad
 
 void tiers_ready_to_load(scheduler *s)
 {
-    if (s->tiers.host_pool) (void)rad_hicache_ready_to_load(s->pools.inner_cache);
+    if (s->tiers.on) (void)rad_hicache_ready_to_load(s->pools.inner_cache);
 }
 
 bool tiers_lost(scheduler *s, req *r)
@@ -172,14 +201,14 @@ bool tiers_lost(scheduler *s, req *r)
 void tiers_note_releases(scheduler *s)
 {
     rad_hicache_stats stats = {0};
-    if (s->tiers.host_pool) (void)rad_hicache_get_stats(s->pools.inner_cache, &stats);
+    if (s->tiers.on) (void)rad_hicache_get_stats(s->pools.inner_cache, &stats);
     s->tiers.releases = stats.device_releases;
 }
 
 bool tiers_wait_for_pages(scheduler *s)
 {
     rad_hicache_stats stats;
-    if (!s->tiers.host_pool) return false;
+    if (!s->tiers.on) return false;
     uint64_t before = s->tiers.releases;
     rad_cache_poll(s->pools.tree_cache);
     tiers_note_releases(s);
@@ -193,5 +222,5 @@ bool tiers_wait_for_pages(scheduler *s)
 
 bool tiers_wait(scheduler *s)
 {
-    return s->tiers.host_pool && rad_hicache_wait(s->pools.inner_cache, WAIT_NS) != RAD_NONE;
+    return s->tiers.on && rad_hicache_wait(s->pools.inner_cache, WAIT_NS) != RAD_NONE;
 }

@@ -16,11 +16,13 @@
 struct scheduler;
 
 typedef struct sched_tiers {
-    rad_host_kv_pool *host_pool; /* NULL: there is only the device */
+    rad_host_kv_pool *host_pool;        /* NULL: every layer has a window, or there are no tiers */
+    rad_host_kv_pool *window_host_pool; /* of window memory; NULL: there is none */
     req **fetching;              /* by arrival */
     uint32_t num_fetching;
     uint32_t max_fetching;
     uint64_t releases; /* rad_hicache_stats.device_releases when the step was planned */
+    bool on;           /* else there is only the device */
     bool waits;        /* the policy is not best_effort */
 } sched_tiers;
 

@@ -96,12 +96,49 @@ def test_mistral_serves_more_context_in_the_same_memory():
         check_model(directory, "mistral")
 
 
-def test_with_tiers_the_window_masks_and_the_server_says_so():
+def check_host(directory, name):
+    """Prompts that have left the device come back from the host, windows and all."""
+    path = model(directory, name)
+    common = ["--chunked-prefill-size", CHUNK, "--threads", 2, "--dtype", "f32"]
+    prompts = [prompt(250, seed) for seed in range(3, 9)]
+    with Server(path, *common, "--max-total-tokens", 2 * TOKENS,
+                "--disable-hybrid-swa-memory") as s:
+        masked = [ask(s, ids)[0] for ids in prompts]
+    with Server(path, *common, "--max-total-tokens", TOKENS, "--swa-full-tokens-ratio", RATIO,
+                "--enable-hierarchical-cache", "--hicache-ratio", 6) as s:
+        i = info(s)
+        check("window memory" in s.banner and "mask" not in s.banner, s.banner)
+        check(i["swa_max_total_num_tokens"] == int(RATIO * TOKENS) + CHUNK, i)
+        for ids, answer in zip(prompts, masked):
+            check(ask(s, ids) == (answer, 0))
+        for ids, answer in zip(prompts, masked):
+            check(ask(s, ids) == (answer, 249))
+        figures, m = s.wait_idle(), metrics(s)
+        check(figures["host_window_total_tokens"] == 6 * i["swa_max_total_num_tokens"], figures)
+        check(m["sglang:load_back_tokens_total"] > 900, m)
+        check(WINDOW * 4 <= m["radish:load_back_window_tokens_total"] <= WINDOW * 12, m)
+        check(m["radish:hicache_host_window_used_tokens"] > 0, m)
+        check(figures["kv_errors"] == 0, figures)
+        check(figures["swa_available_tokens"] + figures["swa_evictable_tokens"] ==
+              i["swa_max_total_num_tokens"], figures)
+
+
+def test_gemma2_comes_back_from_the_host_with_its_windows():
+    with tempfile.TemporaryDirectory() as directory:
+        check_host(directory, "gemma2")
+
+
+def test_mistral_comes_back_from_the_host_with_its_windows():
+    with tempfile.TemporaryDirectory() as directory:
+        check_host(directory, "mistral")
+
+
+def test_with_a_store_the_window_masks_and_the_server_says_so():
     with tempfile.TemporaryDirectory() as directory:
         path = model(directory, "gemma2")
         with Server(path, "--max-total-tokens", TOKENS, "--enable-hierarchical-cache",
-                    "--threads", 1) as s:
-            check("tiers do not carry windows yet" in s.banner, s.banner)
+                    "--hicache-storage-backend", f"file:{directory}/store", "--threads", 1) as s:
+            check("storage does not carry windows yet" in s.banner, s.banner)
             check("swa_max_total_num_tokens" not in info(s))
             ids = prompt(100, 1)
             check(ask(s, ids)[1] == 0 and ask(s, ids)[1] == 99)
