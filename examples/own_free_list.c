@@ -119,8 +119,8 @@ static void publish(engine *e, request *r)
  * page is evicted for any. */
 static void serve(engine *e, request *r, uint32_t count, uint32_t new_tokens)
 {
-    rad_key keys[BATCH];
-    rad_slot *slots[BATCH];
+    rad_key keys[BATCH] = {0};
+    rad_slot *slots[BATCH] = {0};
     rad_match matches[BATCH];
     rad_error err = {0};
     for (uint32_t i = 0; i < count; i++) { /* the last token is always computed */
