@@ -384,8 +384,14 @@ static inline void hrig_visit(void *user, rad_ref node, uint32_t depth, const ra
 {
     hrig_walk *w = user;
     const hrig *r = w->r;
-    (void)lock_ref;
-    (void)hit_count;
+    rad_node_info info = {.struct_size = sizeof info};
+    uint32_t windows = 0;
+    CHECK_OK(rad_cache_get_node_info(r->cache, node, &info, NULL));
+    CHECK(info.num_tokens == num_tokens && info.hit_count == hit_count);
+    CHECK(w->on_host ? info.on_host : info.on_device);
+    CHECK((w->on_host ? info.host_lock_ref : info.lock_ref) == lock_ref);
+    CHECK(info.on_host || !(info.host_lock_ref | info.host_window_tokens));
+    CHECK(info.on_device || !(info.lock_ref | info.window_tokens | info.is_evictable));
     CHECK(depth < 64);
     const radix_tree *tree = w->hi->tree;
     const namespace_entry *e = &tree->names.entries[tree->nodes[node.index].ns];
@@ -397,15 +403,19 @@ static inline void hrig_visit(void *user, rad_ref node, uint32_t depth, const ra
         rad_page page = slots[i] / (rad_slot)r->ps;
         if (!w->on_host) {
             CHECK(hrig_is_written(r, slots[i], digest));
-            CHECK(!rad_kv_has_window(r->kv, page) || hrig_window_is_written(r, slots[i], digest));
+            if (!rad_kv_has_window(r->kv, page)) continue;
+            windows++;
+            CHECK(hrig_window_is_written(r, slots[i], digest));
             continue;
         }
         CHECK(!r->host || host_has(r->host, page, i % r->ps, digest, r->token_bytes));
         if (!rad_kv_has_window(w->hi->host_pages, page)) continue;
-        w->windows++;
+        windows++;
         CHECK(host_has(r->window_host, rad_kv_window_page_map(w->hi->host_pages)[page], i % r->ps,
                        window_digest(digest), r->window_bytes));
     }
+    CHECK((w->on_host ? info.host_window_tokens : info.window_tokens) == windows);
+    w->windows += w->on_host ? windows : 0;
     w->digests[depth] = digest;
     w->tokens += num_tokens;
 }

@@ -241,23 +241,28 @@ RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt
 
 /* What a node is now. Lengths are tokens (pairs under is_eagle). */
 typedef struct rad_node_info {
-    size_t struct_size;       /* sizeof(rad_node_info), set by the caller */
-    rad_ref parent;           /* {0, 0}: the root */
-    uint32_t num_tokens;      /* of its own edge: [depth_tokens - num_tokens, depth_tokens) */
-    uint32_t depth_tokens;    /* from the root to its end */
-    uint32_t num_children;    /* on whatever tier */
+    size_t struct_size;    /* sizeof(rad_node_info), set by the caller */
+    rad_ref parent;        /* {0, 0}: the root */
+    uint32_t num_tokens;   /* of its own edge: [depth_tokens - num_tokens, depth_tokens) */
+    uint32_t depth_tokens; /* from the root to its end */
+    uint32_t num_children; /* on whatever tier */
+    uint32_t is_evictable; /* 1: an eviction may take of it now: on the device, not locked, and
+                            * none of its children is on the device */
+    uint32_t hit_count;    /* requests that came back to it */
+    int32_t priority;      /* the highest of its inserts */
+
     uint32_t on_device;       /* 1: with its slots */
-    uint32_t on_host;         /* 1: in the host tier (hicache.h) */
-    uint32_t is_evictable;    /* 1: an eviction may take of it now: on the device, not locked, and
-                               * none of its children is on the device */
-    uint32_t lock_ref;        /* on the device, with those of the nodes behind it */
-    uint32_t host_lock_ref;   /* the same in the host tier */
+    uint32_t lock_ref;        /* there, with the locks of the nodes behind it */
     uint32_t window_tokens;   /* with windows: its last so many tokens have a window side */
     uint32_t window_lock_ref; /* locks that hold any of these */
-    uint32_t hit_count;       /* requests that came back to it */
-    int32_t priority;         /* the highest of its inserts */
-    uint64_t last_access;     /* in operations of the cache, as evict_policy.h counts */
-    uint64_t created;         /* likewise */
+
+    uint32_t on_host; /* the same of the host tier (hicache.h); all 0 without one */
+    uint32_t host_lock_ref;
+    uint32_t host_window_tokens;
+    uint32_t host_window_lock_ref;
+
+    uint64_t last_access; /* in operations of the cache, as evict_policy.h counts */
+    uint64_t created;     /* likewise */
 } rad_node_info;
 
 /* Asks about the node that `node` names; {0, 0} names the root, of which all is 0. So a walk from a

@@ -3,6 +3,15 @@
 #include "cache/radix_host.h"
 #include "cache/radix_window.h"
 
+static void fill_window(const radix_tree *t, radix_tier tier, uint32_t node, uint32_t *tokens,
+                        uint32_t *lock_ref)
+{
+    if (!t->windows[tier]) return;
+    const radix_value *window = radix_window_of(t, tier, node);
+    *tokens = (window->end - window->first) * t->limits.page_size;
+    *lock_ref = window->lock_ref;
+}
+
 static void fill(const radix_cache *c, uint32_t node, rad_node_info *info)
 {
     const radix_tree *t = &c->tree;
@@ -17,11 +26,8 @@ static void fill(const radix_cache *c, uint32_t node, rad_node_info *info)
     info->is_evictable = radix_is_evictable_leaf(t, node);
     info->lock_ref = n->lock_ref;
     info->host_lock_ref = radix_host_locks(t, node);
-    if (t->windows[RADIX_DEVICE]) {
-        const radix_value *window = radix_window_of(t, RADIX_DEVICE, node);
-        info->window_tokens = (window->end - window->first) * ps;
-        info->window_lock_ref = window->lock_ref;
-    }
+    fill_window(t, RADIX_DEVICE, node, &info->window_tokens, &info->window_lock_ref);
+    fill_window(t, RADIX_HOST, node, &info->host_window_tokens, &info->host_window_lock_ref);
     info->hit_count = n->hit_count;
     info->priority = n->priority;
     info->last_access = n->last_access;
