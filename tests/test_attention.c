@@ -21,6 +21,7 @@ typedef struct shape {
     rad_dtype dtype;
     float logit_cap;
     int32_t window;
+    bool sinks;
 } shape;
 
 enum { MOST_REQS = 6, LAYERS = 2, LAYER = 1 };
@@ -37,6 +38,7 @@ typedef struct world {
     rad_token_to_kv_pool *kv;
     rad_req_to_token_pool *rows;
     uint32_t num_reqs;
+    float sinks[32]; /* of the heads */
     uint32_t len[MOST_REQS];
     rad_row row[MOST_REQS];
     float *q[MOST_REQS], *k[MOST_REQS], *v[MOST_REQS]; /* per position */
@@ -87,6 +89,11 @@ static void world_init(world *w, const shape *s, const uint32_t *len, uint32_t n
                                  .scaling = 1 / sqrtf((float)s->head_dim),
                                  .logit_cap = s->logit_cap,
                                  .sliding_window = s->window};
+    for (uint32_t h = 0; s->sinks; h++) { /* about as large as scores, some far above or below */
+        if (h == s->num_heads) break;
+        w->sinks[h] = random_float(seed) * (random_below(4, seed) ? 1 : 60);
+        w->layer.sinks = w->sinks;
+    }
     uint32_t num_pages = 0, longest = 0, v_dim = s->v_head_dim ? s->v_head_dim : s->head_dim;
     for (uint32_t i = 0; i < num_reqs; i++) {
         num_pages += (len[i] + s->page_size - 1) / s->page_size;
@@ -314,6 +321,7 @@ static double naive(const world *w, const char *name, uint32_t req, uint32_t pos
             v_max = fmax(v_max, fabs(stored(w, v[d])));
         }
     }
+    if (s->sinks) sum += exp(w->sinks[head] - max);
     for (uint32_t d = 0; d < v_dim; d++)
         out[d] /= sum;
     free(score);
@@ -365,6 +373,7 @@ static shape random_shape(uint64_t *seed)
                .window = random_below(3, seed) ? -1 : 1 + (int32_t)random_below(200, seed)};
     s.num_heads = s.num_kv_heads * (1 + random_below(8, seed));
     if (!random_below(4, seed)) s.v_head_dim = dims[random_below(5, seed)];
+    s.sinks = !random_below(3, seed);
     return s;
 }
 

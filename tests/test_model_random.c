@@ -10,9 +10,10 @@
 
 enum { MOST_TOKENS = 200 };
 
-static const char *const archs[] = {
-    "llama",    "qwen2", "qwen3",   "phi3",    "gemma2",    "gemma3", "granite",  "granitemoe",
-    "mistral3", "olmo2", "qwen3vl", "smollm3", "llama-moe", "olmoe",  "qwen2moe", "qwen3moe"};
+static const char *const archs[] = {"llama",    "qwen2",   "qwen3",      "phi3",     "gemma2",
+                                    "gemma3",   "granite", "granitemoe", "mistral3", "olmo2",
+                                    "qwen3vl",  "smollm3", "llama-moe",  "olmoe",    "qwen2moe",
+                                    "qwen3moe", "gpt-oss"};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
 static double worst[ARCHS][2]; /* by dtype */
 static uint32_t num_compared;  /* of those with experts */
@@ -82,16 +83,17 @@ static tiny_model random_shape(uint64_t *state)
     s.heads = s.kv_heads * between(state, 1, 4);
     s.rope_dim = 2 * between(state, 1, s.head_dim / 2);
     if (maybe(state)) stretch_rope(&s, state);
-    if (tiny_is(&s, "llama phi3 gemma2 gemma3 olmo2") && maybe(state))
+    if (tiny_is(&s, "llama phi3 gemma2 gemma3 olmo2 gpt-oss") && maybe(state))
         s.window = between(state, 1, MOST_TOKENS + 20);
     if (tiny_is(&s, "gemma3 olmo2 smollm3")) s.layers = between(state, 1, 7);
-    if (tiny_is(&s, "gemma2 gemma3 olmo2")) s.pattern = between(state, 0, 2);
+    if (tiny_is(&s, "gemma2 gemma3 olmo2 gpt-oss")) s.pattern = between(state, 0, 2);
     if (s.window && tiny_is(&s, "gemma3 olmo2") && maybe(state)) s.window_base = 3000;
     s.arrays = maybe(state);
     if (between(state, 0, 3) == 0) s.attn_scale = 0.3f;
     const bool mixtral = tiny_is(&s, "llama-moe");
     if (mixtral) s.arch = "llama";
-    if (mixtral || tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe")) add_experts(&s, state);
+    if (mixtral || tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss"))
+        add_experts(&s, state);
     if (tiny_is(&s, "granite granitemoe")) {
         s.logit_scale = (float)between(state, 1, 32) / 4;
         s.no_rope = between(state, 0, 3) == 0;
@@ -221,7 +223,7 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
                         .context = 16,
                         .logit_scale = 1,
                         .longrope = true};
-        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe")) {
+        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss")) {
             m.experts = 3, m.used = 2;
             if (tiny_is(&m, "granitemoe qwen2moe")) m.shared_ffn = 5;
             if (tiny_is(&m, "llama-moe")) m.arch = "llama";

@@ -94,7 +94,7 @@ TEST(max_and_scale_logits_cope_with_strange_numbers)
     CHECK(y[0] == 0 && y[1] == -INFINITY && y[2] == -INFINITY);
 }
 
-TEST(geglu_and_cap_are_what_doubles_say)
+TEST(geglu_cap_and_limits_are_what_doubles_say)
 {
     const model_ops *ops = model_ops_find(NULL);
     for (int i = -4000; i <= 4000; i++) {
@@ -109,6 +109,14 @@ TEST(geglu_and_cap_are_what_doubles_say)
         want = 30 * tanh((double)(float)(g * 10) / 30);
         CHECKF(fabs((double)x - want) <= 1e-6 * fabs(want), "cap(%g): %g, expected %g\n", g * 10,
                (double)x, want);
+    }
+    for (int i = -2000; i <= 2000; i++) {
+        float gate = (float)i / 100, up = (float)(i * 7 % 2000) / 100;
+        double g = fmin((double)gate, 7), u = fmax(fmin((double)up, 7), -7);
+        double want = g / (1 + exp(-1.702 * g)) * (u + 1);
+        ops->swiglu_clamped(&gate, &up, 1);
+        CHECKF(fabs((double)gate - want) <= 1e-6 * (fabs(want) + fabs(g)), "%g, expected %g\n",
+               (double)gate, want);
     }
     float x[] = {0, NAN, INFINITY, -INFINITY, 1e30f};
     ops->cap(x, 5, 30);
@@ -196,6 +204,8 @@ TEST(every_instruction_set_gives_the_same_bits)
             base->geglu(a, w, n), ops->geglu(b, w, n);
             base->cap(a, n, 0.7f), ops->cap(b, n, 0.7f);
             base->add(a, w, n), ops->add(b, w, n);
+            base->swiglu_clamped(a, x, n), ops->swiglu_clamped(b, x, n);
+            base->add_scaled(a, w, 0.3f, n), ops->add_scaled(b, w, 0.3f, n);
             CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
                    (unsigned long long)seed);
             base->exps(a, x, n), ops->exps(b, x, n);

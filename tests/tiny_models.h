@@ -275,6 +275,12 @@ static inline void tiny_experts(tiny_writer *w, uint32_t l)
     w->plain = true;
     tiny_tensor(w, "blk.%u.ffn_gate_inp.weight", l, m->dim, m->experts, 0);
     w->gain = 1;
+    if (tiny_is(m, "gpt-oss")) {
+        tiny_tensor(w, "blk.%u.ffn_gate_inp.bias", l, m->experts, 0, 0);
+        tiny_tensor(w, "blk.%u.ffn_gate_exps.bias", l, ffn, m->experts, 0);
+        tiny_tensor(w, "blk.%u.ffn_up_exps.bias", l, ffn, m->experts, 0);
+        tiny_tensor(w, "blk.%u.ffn_down_exps.bias", l, m->dim, m->experts, 0);
+    }
     w->plain = false;
     w->many = m->experts;
     tiny_tensor(w, "blk.%u.ffn_gate_exps.weight", l, m->dim, ffn, 0);
@@ -304,7 +310,7 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.attn_k.weight", l, m->dim, k, 0);
         tiny_tensor(w, "blk.%u.attn_v.weight", l, m->dim, v, 0);
     }
-    if (tiny_is(m, "qwen2 qwen2moe")) {
+    if (tiny_is(m, "qwen2 qwen2moe gpt-oss")) {
         tiny_tensor(w, "blk.%u.attn_q.bias", l, q, 0, 0);
         tiny_tensor(w, "blk.%u.attn_k.bias", l, k, 0, 0);
         tiny_tensor(w, "blk.%u.attn_v.bias", l, v, 0, 0);
@@ -316,8 +322,14 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.attn_k_norm.weight", l, of_rows ? k : m->head_dim, 0, 1);
     }
     tiny_tensor(w, "blk.%u.attn_output.weight", l, m->heads * m->v_head_dim, m->dim, 0);
+    if (tiny_is(m, "gpt-oss")) {
+        tiny_tensor(w, "blk.%u.attn_output.bias", l, m->dim, 0, 0);
+        tiny_tensor(w, "blk.%u.attn_sinks.weight", l, m->heads, 0, 0.5f);
+        tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1); /* ffn_norm */
+    }
     if (post_norms) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1);
-    if (pre_norms) tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
+    if (pre_norms && !tiny_is(m, "gpt-oss"))
+        tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
     if (m->experts && l >= m->dense) {
         tiny_experts(w, l);
     } else {

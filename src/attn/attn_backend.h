@@ -37,6 +37,8 @@ typedef struct radix_attention {
     float scaling;          /* usually 1/sqrt(head_dim) */
     float logit_cap;        /* 0 = none; else cap * tanh(score / cap) */
     int32_t sliding_window; /* -1 = none; else a query at p sees keys in (p - window, p] */
+    const float *sinks;     /* [num_heads], or NULL: one score more for each head, which takes its
+                             * weight in the softmax and has no value */
 } radix_attention;
 
 typedef struct attn_backend attn_backend;

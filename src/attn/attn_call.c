@@ -179,9 +179,21 @@ void attn_open_row(const attn_call *call, const attn_unit *u, size_t line, void 
     if (u->first) memset(call->out + line * call->v_dim, 0, call->v_dim * sizeof(float));
 }
 
+/* The weights' sum with the sink's, which is a weight behind all others: in units of e^max, as they
+ * are. A sink that dwarfs all scores makes it infinite, and the row 0. */
+float attn_sum_with_sink(const attn_call *call, size_t line, float max, float sum)
+{
+    static const float log2_e = 1.44269504f;
+    if (!call->layer->sinks) return sum;
+    const float sink = call->layer->sinks[line % call->layer->num_heads];
+    const float above = (call->kernels->pairs ? sink * log2_e : sink) - max;
+    return sum + (above > 0 ? 1 / call->kernels->exp(-above) : call->kernels->exp(above));
+}
+
 void attn_close_row(const attn_call *call, const attn_unit *u, size_t line, float max, float sum)
 {
     if (u->last) {
+        sum = attn_sum_with_sink(call, line, max, sum);
         call->kernels->divide(call->v_dim, call->out + line * call->v_dim, sum / call->v_scale);
     } else {
         call->states[2 * line] = max;

@@ -71,6 +71,7 @@ void attn_open_row(const attn_call *call, const attn_unit *u, size_t line, void 
 
 /* Makes `out` the row's result, or leaves what it has so far to the units that come; nothing
  * to be called for where blocks are stored one by one. */
+float attn_sum_with_sink(const attn_call *call, size_t line, float max, float sum);
 void attn_close_row(const attn_call *call, const attn_unit *u, size_t line, float max, float sum);
 
 /* A block's result for a row, v_dim numbers at `part`: merged later. */

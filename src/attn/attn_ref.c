@@ -6,7 +6,8 @@
  *     m = max s,  l = sum exp(s[j] - m),  a = sum exp(s[j] - m) * v[j]
  *
  * and blocks are merged in ascending order: whichever of the two maxima is smaller,
- * its l and a are scaled down by exp(difference). out = a / l. Numbers of the pool are read
+ * its l and a are scaled down by exp(difference). out = a / l, where a sink has added
+ * exp(sink - m) to l. Numbers of the pool are read
  * as f32; groups are not looked at. */
 #include "attn/attn_kv.h"
 
@@ -63,6 +64,7 @@ static void attend(const ref_job *job, const rad_slot *slots, uint32_t position,
         for (uint32_t d = 0; d < v_dim; d++)
             total[d] = total[d] * scale + weighted[d] * block_scale;
     }
+    if (layer->sinks) sum += expf(layer->sinks[head] - max);
     for (uint32_t d = 0; d < v_dim; d++)
         out[d] = total[d] / sum;
 }

@@ -138,7 +138,8 @@ bool attn_forward_waves(attn_call *call, compute_pool *pool)
     memset(call->out, 0, lines * call->v_dim * sizeof *call->out);
     run_waves(&wave, first_block, end_block, (uint32_t)room, pool);
     for (size_t line = 0; line < lines; line++)
-        call->kernels->divide(call->v_dim, call->out + line * call->v_dim,
-                              states[2 * line + 1] / call->v_scale);
+        call->kernels->divide(
+            call->v_dim, call->out + line * call->v_dim,
+            attn_sum_with_sink(call, line, states[2 * line], states[2 * line + 1]) / call->v_scale);
     return true;
 }

@@ -157,8 +157,13 @@ static void close_group(const attn_call *call, const attn_unit *u, wide_space *w
     float *rows[ATTN_LANES];
     fetch_group(call, u, ws, group + 1, true);
     rows_of(call, u, ws, group, rows);
-    for (uint32_t i = 0; i < ATTN_LANES && u->last; i++)
-        ws->sum[group * ATTN_LANES + i] /= call->v_scale;
+    for (uint32_t i = 0; i < ATTN_LANES && u->last; i++) {
+        const uint32_t row = group * ATTN_LANES + i;
+        if (row < ws->rows)
+            ws->sum[row] =
+                attn_sum_with_sink(call, line_of(call, u, ws, row), ws->max[row], ws->sum[row]);
+        ws->sum[row] /= call->v_scale;
+    }
     call->kernels->wide->store_rows(call->v_dim, ws->total + group * ws->total_floats,
                                     u->last ? ws->sum + group * ATTN_LANES : NULL, rows);
     for (uint32_t i = 0; i < ATTN_LANES && !u->last; i++) {

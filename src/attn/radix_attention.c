@@ -31,6 +31,10 @@ rad_status radix_attention_check(const radix_attention *layer, const rad_token_t
     if (!isfinite(layer->scaling) || !isfinite(layer->logit_cap) || layer->logit_cap < 0)
         return rad_fail(err, RAD_E_INVAL, "attention: layer %u with scaling %g and logit cap %g",
                         id, (double)layer->scaling, (double)layer->logit_cap);
+    for (uint32_t h = 0; layer->sinks && h < layer->num_heads; h++)
+        if (isnan(layer->sinks[h]))
+            return rad_fail(err, RAD_E_INVAL, "attention: layer %u: the sink of head %u is %g", id,
+                            h, (double)layer->sinks[h]);
     if (layer->sliding_window == 0 || layer->sliding_window < -1)
         return rad_fail(err, RAD_E_INVAL, "attention: layer %u with a window of %d tokens", id,
                         layer->sliding_window);

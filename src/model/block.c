@@ -43,38 +43,30 @@ void block_gemm_of_norm(const step *s, float *out)
                      s->b->gemm_scratch);
 }
 
-bool block_adds_at_once(const step *s, const float *post_norm)
-{
-    return !post_norm && s->c->residual_scale == 1;
-}
-
-/* x += scale * rms(norm) */
 void block_add_row(const step *s, uint32_t i)
 {
     const uint32_t dim = s->c->dim;
     const float scale = s->c->residual_scale;
     float *added = s->b->norm + (size_t)i * dim;
+    if (s->bias) s->m->ops->add(added, s->bias, dim);
     if (s->norm_weight) s->m->ops->rms_norm(added, added, s->norm_weight, dim, s->c->rms_eps);
     for (uint32_t d = 0; d < dim && scale != 1; d++)
         added[d] *= scale;
     s->m->ops->add(s->b->x + (size_t)i * dim, added, dim);
 }
 
-void block_add(step *s, const float *post_norm)
-{
-    s->norm_weight = post_norm;
-    block_for_rows(s, block_add_row);
-}
-
 void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, void *rounded,
-                   const float *post_norm)
+                   const float *bias, const float *post_norm)
 {
     const forward_buffers *b = s->b;
-    const bool at_once = block_adds_at_once(s, post_norm);
+    const bool at_once = !bias && !post_norm && s->c->residual_scale == 1;
     float *out = at_once ? b->x : b->norm;
     if (rounded)
         gemm_run_rounded(w, in, ld, s->rows, out, s->c->dim, at_once, s->m->pool, rounded);
     else
         gemm_run(w, in, ld, s->rows, out, s->c->dim, at_once, s->m->pool, b->gemm_scratch);
-    if (!at_once) block_add(s, post_norm);
+    if (at_once) return;
+    s->bias = bias;
+    s->norm_weight = post_norm;
+    block_for_rows(s, block_add_row);
 }

@@ -30,6 +30,7 @@ typedef struct step {
 
     /* Of the region that runs: */
     const float *norm_weight;
+    const float *bias;         /* of what a block adds; NULL: none */
     const gemm_weight *reader; /* of the norm's rows */
     void (*row)(const struct step *s, uint32_t row);
 } step;
@@ -43,15 +44,14 @@ void block_norm(step *s, const float *weight, const gemm_weight *reader);
 /* out = the reader . what block_norm left */
 void block_gemm_of_norm(const step *s, float *out);
 
-/* What a block adds goes to x at once, or, where more is to be done to it, into b->norm: then
- * block_add does that (a post-norm, unless NULL; the residual scale) and adds it. */
-bool block_adds_at_once(const step *s, const float *post_norm);
-void block_add(step *s, const float *post_norm);
-void block_add_row(const step *s, uint32_t row); /* one row of it; the norm is s->norm_weight */
+/* x += what a block has left in b->norm, with a bias and a norm of its own, unless these are
+ * NULL, and the residual scale. For block_for_rows, with s->bias and s->norm_weight set. */
+void block_add_row(const step *s, uint32_t row);
 
-/* x += w . in, by these two; `in` is rounded where `rounded` is NULL. */
+/* x += w . in: at once, or, where more is to be done to what is added, by block_add_row. `in` is
+ * rounded where `rounded` is NULL. */
 void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, void *rounded,
-                   const float *post_norm);
+                   const float *bias, const float *post_norm);
 
 /* Before anything of a step is computed, for each layer that attends (s->l): RAD_E_INVAL in words
  * when it does not fit the batch's pool. */

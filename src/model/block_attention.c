@@ -58,7 +58,8 @@ static radix_attention attention_of(const step *s)
                              .v_head_dim = l->v_head_dim,
                              .scaling = s->c->attn_scale,
                              .logit_cap = s->c->attn_logit_cap,
-                             .sliding_window = layer_window(l)};
+                             .sliding_window = layer_window(l),
+                             .sinks = s->w->sinks};
 }
 
 /* The batch as this layer sees it. */
@@ -86,6 +87,6 @@ rad_status block_attention(step *s, rad_error *err)
 
 void block_attention_project(step *s)
 {
-    block_project(s, s->w->attn_output, s->b->wide, layer_attn_dim(s->l), NULL,
+    block_project(s, s->w->attn_output, s->b->wide, layer_attn_dim(s->l), NULL, s->w->output_bias,
                   s->w->post_attn_norm);
 }

@@ -3,7 +3,12 @@
 
 gemm_glu *block_glu(const step *s)
 {
-    return s->c->arch->ffn == FFN_GEGLU ? s->m->ops->geglu : s->m->ops->swiglu;
+    switch (s->c->arch->ffn) {
+    case FFN_GEGLU: return s->m->ops->geglu;
+    case FFN_SWIGLU_CLAMPED: return s->m->ops->swiglu_clamped;
+    case FFN_SWIGLU: break;
+    }
+    return s->m->ops->swiglu;
 }
 
 void block_ffn(step *s)
@@ -15,5 +20,5 @@ void block_ffn(step *s)
     block_norm(s, w->ffn_norm, w->gate_up);
     gemm_run_glu(w->gate_up, b->norm, c->dim, s->rows, block_glu(s), b->wide, ld, w->ffn_down,
                  b->ffn_scratch, s->m->pool, b->gemm_scratch);
-    block_project(s, w->ffn_down, b->wide, ld, b->ffn_scratch, w->post_ffn_norm);
+    block_project(s, w->ffn_down, b->wide, ld, b->ffn_scratch, NULL, w->post_ffn_norm);
 }

@@ -221,6 +221,7 @@ void block_moe(step *s)
     block_for_rows(s, gather_row);
     run_experts(s, num_items, glu);
     if (s->w->shared_gate_up) run_shared(s, glu);
+    s->bias = NULL;
     s->norm_weight = s->w->post_ffn_norm;
     block_for_rows(s, sum_row);
 }

@@ -80,9 +80,14 @@ void model_config_describe(const model_config *c, char *text, size_t room)
     const model_arch *a = c->arch;
     text[0] = 0;
     describe_rope(&w, c);
-    say(&w, "; %s", a->ffn == FFN_GEGLU ? "GEGLU" : "SwiGLU");
+    say(&w, "; %s",
+        a->ffn == FFN_GEGLU            ? "GEGLU"
+        : a->ffn == FFN_SWIGLU_CLAMPED ? "SwiGLU with limits"
+                                       : "SwiGLU");
     if (c->experts.count) describe_experts(&w, &c->experts);
     if (a->qkv_bias) say(&w, "; q/k/v biases");
+    if (a->biases) say(&w, "; biases");
+    if (a->sinks) say(&w, "; attention sinks");
     if (a->qk_norm) say(&w, "; q/k norms%s", a->qk_norm == QK_NORM_ROW ? " over all heads" : "");
     if (a->fused) say(&w, "; fused q/k/v and gate/up");
     if (a->post_norms) say(&w, "; %spost-norms", a->no_pre_norms ? "only " : "");

@@ -208,6 +208,7 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
     if (batch->window_kv_pool) s.window = forward_batch_of_window(batch);
     for (uint32_t i = 0; i < c->num_layers; i++) {
         s.l = &c->layers[i];
+        s.w = &w->layers[i];
         rad_status status = block_attention_check(&s, err);
         if (status != RAD_OK) return status;
     }

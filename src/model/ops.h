@@ -21,6 +21,9 @@ typedef struct model_ops {
     /* gate = gelu(gate) * up, with gelu(g) = g / 2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))). */
     void (*geglu)(float *gate, const float *up, uint32_t n);
 
+    /* gate = g sigmoid(1.702 g) (u + 1), g = min(gate, 7) and u = up, cut to -7..7. */
+    void (*swiglu_clamped)(float *gate, const float *up, uint32_t n);
+
     /* x = cap * tanh(x / cap), cap > 0; within 1e-6 of cap. */
     void (*cap)(float *x, uint32_t n, float cap);
 

@@ -137,6 +137,25 @@ static void ops_geglu(float *gate, const float *up, uint32_t n)
                    n - i);
 }
 
+static inline vec swiglu_clamped_vec(vec gate, vec up)
+{
+    const vec most = (vec){0} + 7.0f;
+    gate = select(gate > most, most, gate); /* NaN stays */
+    up = select(up > most, most, up);
+    up = select(up < -most, -most, up);
+    return gate / (exp_vec(gate * -1.702f) + 1.0f) * (up + 1.0f);
+}
+
+static void ops_swiglu_clamped(float *gate, const float *up, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(gate + i, swiglu_clamped_vec(load(gate + i), load(up + i)));
+    if (i < n)
+        store_part(gate + i,
+                   swiglu_clamped_vec(load_part(gate + i, n - i), load_part(up + i, n - i)), n - i);
+}
+
 /* tanh(y) = (1 - e) / (1 + e) with e = e^-2|y|, and y's sign. Where |y| is small 1 - e has
  * few bits left; there it is the series, whose next term is below 1e-12 of y. */
 static inline vec cap_vec(vec x, vec cap)
@@ -266,6 +285,7 @@ static void ops_rope(rope_kind kind, float *head, const float *table, uint32_t r
 #define OPS_TABLE(isa_name)                                                                        \
     {                                                                                              \
         .name = isa_name, .rms_norm = ops_rms_norm, .swiglu = ops_swiglu, .geglu = ops_geglu,      \
-        .cap = ops_cap, .add = ops_add, .add_scaled = ops_add_scaled, .exps = ops_exps,            \
-        .max = ops_max, .scale_logits = ops_scale_logits, .rope = ops_rope                         \
+        .swiglu_clamped = ops_swiglu_clamped, .cap = ops_cap, .add = ops_add,                      \
+        .add_scaled = ops_add_scaled, .exps = ops_exps, .max = ops_max,                            \
+        .scale_logits = ops_scale_logits, .rope = ops_rope                                         \
     }

@@ -8,7 +8,8 @@ Ministral 3 (queries that grow with the position; YaRN's temperature divided out
 scales), OLMo 2 (norms behind the blocks alone, over all heads of q and of k) and 3 (three local
 layers in four, whose RoPE is not stretched), SmolLM3 (no RoPE in every fourth layer), YaRN;
 mixtures of experts: Mixtral, Granite (with a shared expert), OLMoE and Qwen2-MoE (probabilities
-as they are; Qwen2's shared expert has a gate), Qwen3-MoE. GGUF
+as they are; Qwen2's shared expert has a gate), Qwen3-MoE, gpt-oss (its model card and reference
+code: sinks, biases, limits in its SwiGLU). GGUF
 stores the q and k of those whose RoPE was permuted so that it turns neighbours; of all others it
 turns halves. Gemma's norms are stored as 1 + w.
 """
@@ -60,7 +61,7 @@ def rope_angles(meta, arch, tensors, rope_dim, context):
 
 def local_layers(meta, arch, layers):
     """Which layers see the window alone, if there is one."""
-    period = {"gemma2": 2, "gemma3": 6, "olmo2": 4}.get(arch)
+    period = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "olmo2": 4}.get(arch)
     pattern = meta.get(f"{arch}.attention.sliding_window_pattern", period)
     if isinstance(pattern, list):
         return pattern
@@ -96,22 +97,30 @@ def silu(x):
 
 def mixture(t, h, arch, key):
     """What the experts say that each row's router chose, weighted."""
-    def expert(row, gate, up, down):
-        return down @ (silu(gate @ row) * (up @ row))
+    def expert(row, gate, up, down, biases=(0, 0, 0)):
+        g, u = gate @ row + biases[0], up @ row + biases[1]
+        if arch == "gpt-oss":
+            g, u = np.minimum(g, 7), np.clip(u, -7, 7)
+            return down @ (g / (1 + np.exp(-1.702 * g)) * (u + 1)) + biases[2]
+        return down @ (silu(g) * u)
 
     used = key("expert_used_count")
     scores = h @ t("ffn_gate_inp").T
+    if arch == "gpt-oss":
+        scores = scores + t("ffn_gate_inp", "bias")
     p = np.exp(scores - scores.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     out = np.zeros_like(h)
     exps = [t(f"ffn_{part}_exps") for part in ("gate", "up", "down")]
+    biases = [t(f"ffn_{part}_exps", "bias") if arch == "gpt-oss" else np.zeros(len(exps[0]))
+              for part in ("gate", "up", "down")]
     for i, row in enumerate(h):
         best = np.argsort(-p[i], kind="stable")[:used]
         weights = p[i, best]
         if arch not in ("olmoe", "qwen2moe"):
             weights = weights / weights.sum()
         for e, weight in zip(best, weights * key("expert_weights_scale", 1.0)):
-            out[i] += weight * expert(row, *(w[e] for w in exps))
+            out[i] += weight * expert(row, *(w[e] for w in exps), [b[e] for b in biases])
         if key("expert_shared_feed_forward_length", 0):
             gate = 1.0
             if arch == "qwen2moe":
@@ -130,6 +139,7 @@ def forward(meta, w, ids, context=None):
     """The same of a model that was read."""
     arch = meta["general.architecture"]
     gemma2, phi, granite = arch == "gemma2", arch == "phi3", arch.startswith("granite")
+    oss = arch == "gpt-oss"
     gemma = arch in ("gemma2", "gemma3")
     behind = gemma or arch == "olmo2"
 
@@ -171,7 +181,7 @@ def forward(meta, w, ids, context=None):
         if phi:
             q, k, v = np.split(h @ t("attn_qkv").T, [heads * hd, (heads + kv) * hd], -1)
         else:
-            q, k, v = (h @ t(f"attn_{p}").T + (t(f"attn_{p}", "bias") if arch in ("qwen2", "qwen2moe") else 0)
+            q, k, v = (h @ t(f"attn_{p}").T + (t(f"attn_{p}", "bias") if arch in ("qwen2", "qwen2moe", "gpt-oss") else 0)
                        for p in "qkv")
         if arch in ("olmo2", "olmoe"):
             q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
@@ -190,10 +200,11 @@ def forward(meta, w, ids, context=None):
             s = q[:, head] @ k[:, group].T * scale
             s = cap * np.tanh(s / cap) if cap else s
             p = np.exp(np.where(hidden, -np.inf, s))
-            out[:, head] = p / p.sum(-1, keepdims=True) @ v[:, group]
-        a = out.reshape(n, -1) @ t("attn_output").T
+            sink = np.exp(t("attn_sinks")[head]) if oss else 0
+            out[:, head] = p / (p.sum(-1, keepdims=True) + sink) @ v[:, group]
+        a = out.reshape(n, -1) @ t("attn_output").T + (t("attn_output", "bias") if oss else 0)
         x = x + residual * (norm(a, t("post_attention_norm")) if behind else a)
-        h = x if arch == "olmo2" else norm(x, t("ffn_norm"))
+        h = x if arch == "olmo2" else norm(x, t("post_attention_norm" if oss else "ffn_norm"))
         if f"blk.{layer}.ffn_gate_inp.weight" in w:
             x = x + residual * mixture(t, h, arch, key)
             continue

@@ -97,6 +97,8 @@ def test_info_says_what_sets_a_model_apart():
         "granite-no-rope": ["no RoPE"],
         "mistral3": ["queries grow by 0.3 ln of every 40 positions"],
         "olmo3": ["q/k norms over all heads; only post-norms", "in 3 of 5 layers"],
+        "gpt-oss": ["SwiGLU with limits; 3 of 6 experts of 48 a token; biases; attention sinks",
+                    "YaRN x32 from 128", "sliding window of 40 in even layers"],
         "qwen2moe": ["2 of 6 experts of 32 a token, a shared one of 72"],
         "smollm3": ["no RoPE in 1 of 5 layers"],
     }
@@ -139,7 +141,7 @@ def follow(path, ids, answer, context=None):
 def test_servers_answers_are_the_oracles():
     with tempfile.TemporaryDirectory() as tmp:
         for name in ("llama-yarn", "mistral", "qwen2", "phi3", "phi3-long", "gemma2", "gemma3", "olmo3",
-                     "mistral3", "qwen3moe"):
+                     "mistral3", "qwen3moe", "gpt-oss"):
             path = f"{tmp}/{name}.gguf"
             tiny_gguf.write(path, tiny_gguf.SPECS[name])
             _, answer = greedy(path, IDS[:100], 60)

@@ -86,6 +86,10 @@ SPECS = {
     "qwen3moe": dict(arch="qwen3moe", hd=32, rope_dim=32, base=1e6, experts=8, expert=64, dense=1,
                      keys={"expert_used_count": 3, "expert_feed_forward_length": 64,
                            "leading_dense_block_count": 1, "expert_weights_scale": 1.5}),
+    "gpt-oss": dict(arch="gpt-oss", layers=4, base=150000.0, experts=6, expert=48, keys={
+        "expert_used_count": 3, "expert_feed_forward_length": 48, "attention.sliding_window": 40,
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
+        "rope.scaling.original_context_length": 128}),
     "llama-layers-differ": dict(arch="llama", layers=4, heads=[4, 2, 8, 4], ffn=[80, 48, 96, 80]),
 }
 
@@ -138,14 +142,18 @@ def _shapes(s):
             yield b + "attn_qkv.weight", (q + 2 * k, d), 0
         else:
             yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip("qkv", (q, k, k)))
-        if a in ("qwen2", "qwen2moe"):
+        if a in ("qwen2", "qwen2moe", "gpt-oss"):
             yield from ((b + f"attn_{p}.bias", (n,), 0) for p, n in zip("qkv", (q, k, k)))
         if a in ("qwen3", "qwen3vl", "qwen3moe", "gemma3"):
             yield from ((b + f"attn_{p}_norm.weight", (s["hd"],), 1) for p in "qk")
         if a in ("olmo2", "olmoe"):
             yield from ((b + f"attn_{p}_norm.weight", (n,), 1) for p, n in zip("qk", (q, k)))
         yield b + "attn_output.weight", (d, q), 0
-        if a != "olmo2":
+        if a == "gpt-oss":
+            yield b + "attn_output.bias", (d,), 0
+            yield b + "attn_sinks.weight", (s["heads"],), 0.5
+            yield b + "post_attention_norm.weight", (d,), 1
+        elif a != "olmo2":
             yield b + "ffn_norm.weight", (d,), 1
         experts = s.get("experts", 0) if layer >= s.get("dense", 0) else 0
         if not experts and a != "phi3":
@@ -158,6 +166,10 @@ def _shapes(s):
             yield b + "ffn_gate_inp.weight", (experts, d), 0
             yield from ((b + f"ffn_{p}_exps.weight", (experts, *shape), 0)
                         for p, shape in (("gate", (e, d)), ("up", (e, d)), ("down", (d, e))))
+            if a == "gpt-oss":
+                yield b + "ffn_gate_inp.bias", (experts,), 0
+                yield from ((b + f"ffn_{p}_exps.bias", (experts, n), 0)
+                            for p, n in (("gate", e), ("up", e), ("down", d)))
             if a == "qwen2moe":
                 yield b + "ffn_gate_inp_shexp.weight", (d,), 0
             if shared:

@@ -156,9 +156,21 @@ static double capped(double x, double cap)
     return cap > 0 ? cap * tanh(x / cap) : x;
 }
 
-/* softmax(scale q . k) v over positions 0..t, or the window's last ones of them */
-static void attend(const judge *j, const layer_config *c, uint32_t t, uint32_t head, uint32_t first)
+/* One score more, without a value; -INFINITY where there is none. */
+static double sink_of_head(const judge *j, uint32_t l, uint32_t head)
 {
+    const gguf_tensor *sinks;
+    if (!j->c.arch->sinks ||
+        find(j, "blk.%u.attn_sinks.weight", l, 0, j->c.layers[l].num_heads, &sinks) != RAD_OK)
+        return -INFINITY;
+    tensor_row(sinks, 0, j->row);
+    return (double)j->row[head];
+}
+
+/* softmax(scale q . k) v over positions 0..t, or the window's last ones of them */
+static void attend(const judge *j, uint32_t l, uint32_t t, uint32_t head, uint32_t first)
+{
+    const layer_config *c = &j->c.layers[l];
     uint32_t kv_head = head / (c->num_heads / c->num_kv_heads);
     const double *q = j->q + ((size_t)t * c->num_heads + head) * c->head_dim;
     double *out = j->attended + ((size_t)t * c->num_heads + head) * c->v_head_dim;
@@ -171,6 +183,9 @@ static void attend(const judge *j, const layer_config *c, uint32_t t, uint32_t h
         j->scores[p] = capped(dot * (double)j->c.attn_scale, (double)j->c.attn_logit_cap);
         max = fmax(max, j->scores[p]);
     }
+    const double sink = sink_of_head(j, l, head);
+    max = fmax(max, sink);
+    total = exp(sink - max);
     for (uint32_t i = 0; i < c->v_head_dim; i++)
         out[i] = 0;
     for (uint32_t p = first; p <= t; p++) {
@@ -216,7 +231,7 @@ static rad_status project_qkv(const judge *j, uint32_t l)
                             c->dim, j->normed, parts[i].out);
         else
             s = matmul(j, parts[i].weight, l, parts[i].rows, c->dim, j->normed, parts[i].out);
-        if (s == RAD_OK && c->arch->qkv_bias)
+        if (s == RAD_OK && (c->arch->qkv_bias || c->arch->biases))
             s = add_bias(j, parts[i].bias, l, parts[i].rows, parts[i].out);
     }
     return s;
@@ -229,6 +244,12 @@ static rad_status read_residual(const judge *j, const char *norm, uint32_t l)
     if (!c->arch->no_pre_norms) return rms_norm(j, norm, l, c->dim, j->num_tokens, j->x, j->normed);
     memcpy(j->normed, j->x, (size_t)j->num_tokens * c->dim * sizeof *j->x);
     return RAD_OK;
+}
+
+static const char *ffn_norm_name(const judge *j)
+{
+    return j->c.arch->late_ffn_norm ? "blk.%u.post_attention_norm.weight"
+                                    : "blk.%u.ffn_norm.weight";
 }
 
 /* Of each head, or of all heads of q and of k together. */
@@ -268,9 +289,11 @@ static rad_status attention_block(const judge *j, uint32_t l)
     warm_q(j, l);
     for (uint32_t t = 0; t < j->num_tokens; t++)
         for (uint32_t h = 0; h < lc->num_heads; h++)
-            attend(j, lc, t, h, lc->window && t >= lc->window ? t - lc->window + 1 : 0);
+            attend(j, l, t, h, lc->window && t >= lc->window ? t - lc->window + 1 : 0);
     s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, layer_attn_dim(lc), j->attended,
                j->added);
+    if (s == RAD_OK && c->arch->biases)
+        s = add_bias(j, "blk.%u.attn_output.bias", l, c->dim, j->added);
     return s == RAD_OK ? add_to_residual(j, "blk.%u.post_attention_norm.weight", l) : s;
 }
 
@@ -392,7 +415,7 @@ static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t)
 
 static rad_status experts_block(const judge *j, uint32_t l)
 {
-    rad_status s = read_residual(j, "blk.%u.ffn_norm.weight", l);
+    rad_status s = read_residual(j, ffn_norm_name(j), l);
     for (uint32_t t = 0; t < j->num_tokens && s == RAD_OK; t++)
         s = experts_of_token(j, l, t);
     return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
@@ -403,7 +426,7 @@ static rad_status feed_forward_block(const judge *j, uint32_t l)
     const model_config *c = &j->c;
     bool fused = c->arch->fused;
     uint32_t f = c->layers[l].ffn_dim;
-    rad_status s = read_residual(j, "blk.%u.ffn_norm.weight", l);
+    rad_status s = read_residual(j, ffn_norm_name(j), l);
     if (s == RAD_OK && !fused)
         s = matmul(j, "blk.%u.ffn_gate.weight", l, f, c->dim, j->normed, j->gate);
     if (s == RAD_OK && fused)
