@@ -116,7 +116,11 @@ static rad_status read_kind(tokenizer *t, const gguf_file *file, rad_error *err)
                         (int)RAD_MIN(model.len, 40), model.data);
     status = gguf_get_str(file, "tokenizer.ggml.pre", &pre, err);
     if (status < 0) return status;
-    if (!pre.len) pre = (gguf_str){"default", 7};
+    if (!pre.len) {
+        pre = (gguf_str){"default", 7};
+        rad_log(&t->env, RAD_LOG_INFO,
+                "tokenizer: the file names no pre-tokenizer; text is cut as llama.cpp cuts it then");
+    }
     if (is_named(model, "gemma4")) pre = model; /* whatever else the file says */
     status = pretokenizer_create(&t->env, pre, &t->pre, err);
     if (!status) t->vocab.is_text = pretokenizer_is_raw(t->pre);

@@ -3,11 +3,15 @@
 tools in the request; where the shared data is there, public templates and their golden renderings.
 What templates mean is held in test_render_oracle.py."""
 import json
+import sys
 import tempfile
 from pathlib import Path
 
-from radish_e2e import DATA, TINY, Server, check, radish, run
+import tiny_gguf
+from radish_e2e import DATA, ROOT, TINY, Server, check, radish, run
 
+sys.path.append(str(ROOT / "tests/made"))
+from vocabulary import Bpe  # noqa: E402
 
 
 def render(tmp, template, case, **more):
@@ -83,6 +87,34 @@ def test_the_server_renders_a_file_with_tools():
         template.write_text("{% include 'x' %}")
         _, err = radish("serve", TINY, "--port", "0", "--chat-template", template, want=1)
         check("'include'" in err and "line 1" in err, err)
+
+
+def test_the_servers_requests_with_tools_take_the_files_tool_use():
+    text = tiny_gguf.STR
+    with tempfile.TemporaryDirectory(prefix="radish-render-") as tmp:
+        model = Path(tmp) / "m.gguf"  # a token is a byte
+        tiny_gguf.write(model, dict(
+            arch="llama", layers=1, dim=32, ffn=32, heads=2, kv=2, hd=16, rope_dim=16, context=64, vocab=257,
+            vocabulary=Bpe([], "gpt-2").keys() + [
+                ("tokenizer.chat_template", text, "d:{{ messages[0].content }}{{ 1|nix if odd is defined }}"),
+                ("tokenizer.chat_template.tool_use", text, "t:{{ tools[0].function.name }}:{{ messages[0].content }}")]))
+        plain = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        tools = {**plain, "tools": [{"type": "function", "function": {"name": "get"}}]}
+
+        def prompt_tokens(s, body):
+            return s.ask("/v1/chat/completions", body)["usage"]["prompt_tokens"]
+        with Server(model) as s:
+            check(prompt_tokens(s, plain) == len("d:Hi") and prompt_tokens(s, tools) == len("t:get:Hi"))
+            odd = s.ask("/v1/chat/completions", {**plain, "chat_template_kwargs": {"odd": 1}}, want=400)
+            check("line 1: there is no filter 'nix'" in odd["error"]["message"], odd)
+        check("filter 'nix' (line 1) that radish has not" in s.log, s.log)
+        with Server(model, "--chat-template", "default") as s:
+            check(prompt_tokens(s, plain) == len("d:Hi"))
+            refused = s.ask("/v1/chat/completions", tools, want=400)
+            check("(default) does not read them" in refused["error"]["message"], refused)
+        with Server(model, "--chat-template", "tool_use") as s:
+            check(prompt_tokens(s, tools) == len("t:get:Hi"))
+        check("filter" not in s.log, s.log)
 
 
 run(globals())
