@@ -159,6 +159,15 @@ TEST(an_unknown_filter_or_test_fails_where_it_is_reached)
     jinja_destroy(t);
 }
 
+/* strncmp stops at a NUL that both have, and a name's end was looked for behind it. */
+TEST(a_name_with_a_nul_in_it_is_no_other_name)
+{
+    expect_error("{{ [1]|select('eq\\0zzzzzzzzzzzzzzzzzzzz', 1)|list }}", RAD_E_UNSUPPORTED, 1,
+                 "there is no test");
+    expect_error("{{ ['a']|map('upper\\0')|list }}", RAD_E_UNSUPPORTED, 1, "there is no filter");
+    expect("{{ ''['upper\\0'] is defined }}", "{}", "False");
+}
+
 TEST(from_json_reads_what_json_loads_reads)
 {
     expect("{{ s|from_json }}",

@@ -11,7 +11,7 @@ const jfunction *jfind(const jfunction *table, size_t count, const char *name, s
 {
     for (size_t i = 0; len && i < count; i++) {
         const char *is = table[i].name;
-        if (is[0] == name[0] && strncmp(is, name, len) == 0 && !is[len]) return &table[i];
+        if (is[0] == name[0] && strlen(is) == len && memcmp(is, name, len) == 0) return &table[i];
     }
     return NULL;
 }
