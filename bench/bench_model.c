@@ -140,6 +140,7 @@ static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
     if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q4_K) return GEMM_Q4_K;
     if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q5_K) return GEMM_Q5_K;
     if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q6_K) return GEMM_Q6_K;
+    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_MXFP4) return GEMM_MXFP4;
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
 }
 

@@ -9,7 +9,9 @@ import numpy as np
 # name: (number in the file, values per block, bytes per block)
 TYPES = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20),
          "Q5_0": (6, 32, 22), "Q5_1": (7, 32, 24), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144),
-         "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210), "BF16": (30, 1, 2)}
+         "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210), "BF16": (30, 1, 2),
+         "MXFP4": (39, 32, 17)}
+FP4 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6])  # codes 0 to 7; with 8 more they are negative
 
 
 def half(raw):
@@ -51,6 +53,10 @@ def decode(name, raw):
         if name == "BF16":
             return (raw.view("<u2").astype("<u4") << 16).view("<f4").astype(np.float64)
         b = raw.reshape(-1, size)
+        if name == "MXFP4":  # a power of two, 127 more than its exponent; no NaN among the bytes
+            codes = nibbles(b[:, 1:])
+            y = np.where(codes & 8, -FP4[codes & 7], FP4[codes & 7]) + 0.0  # its zero has no sign
+            return np.ldexp(y, b[:, :1].astype(np.int64) - 127).reshape(-1)
         d = half(b[:, 0:2])
         if name == "Q4_0":
             y = d * (nibbles(b[:, 2:]) - 8)
@@ -129,6 +135,11 @@ def encode(name, x):
         else:
             q = np.clip(q + top, 0, 2 * top - 1)
             parts = [put_half(d)] + ([pack_bits(q >> 4)] if top == 16 else []) + [pack_nibbles(q & 15)]
+    elif name == "MXFP4":
+        e = np.frexp(np.abs(b).max(axis=1))[1] - 3  # the largest becomes 4 to 8
+        size = np.abs(np.ldexp(b, -e[:, None]))
+        q = np.abs(size[:, :, None] - FP4).argmin(axis=2) | (b < 0) << 3
+        parts = [(np.clip(e, -127, 127) + 127).astype(np.uint8)[:, None], pack_nibbles(q)]
     elif name in ("Q4_1", "Q5_1"):
         top = 15 if name == "Q4_1" else 31
         d, low = affine(b, top)

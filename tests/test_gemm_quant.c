@@ -12,11 +12,9 @@ static const char *const isa_names[] = {"scalar", "amx",  "avx512bf16",  "avx512
 static const struct quant {
     gemm_type type;
     uint32_t ggml, values, bytes;
-} quants[] = {{GEMM_Q8_0, GGML_Q8_0, 32, 34},
-              {GEMM_Q4_0, GGML_Q4_0, 32, 18},
-              {GEMM_Q4_K, GGML_Q4_K, 256, 144},
-              {GEMM_Q5_K, GGML_Q5_K, 256, 176},
-              {GEMM_Q6_K, GGML_Q6_K, 256, 210}};
+} quants[] = {{GEMM_Q8_0, GGML_Q8_0, 32, 34},   {GEMM_Q4_0, GGML_Q4_0, 32, 18},
+              {GEMM_Q4_K, GGML_Q4_K, 256, 144}, {GEMM_Q5_K, GGML_Q5_K, 256, 176},
+              {GEMM_Q6_K, GGML_Q6_K, 256, 210}, {GEMM_MXFP4, GGML_MXFP4, 32, 17}};
 
 static bool has_min(const struct quant *q)
 {
@@ -33,6 +31,10 @@ static uint8_t *random_blocks(const struct quant *q, uint32_t n, uint32_t k, boo
         bytes[i] = (uint8_t)(test_random(seed) >> 13);
     for (size_t b = 0; b < blocks; b++)
         for (uint32_t s = 0; s < (has_min(q) ? 2u : 1u); s++) {
+            if (q->type == GEMM_MXFP4) { /* a power of two, 2^-4 at most */
+                if (!odd || test_random(seed) % 4) bytes[b * q->bytes] %= 124;
+                continue;
+            }
             uint16_t d = (uint16_t)(test_random(seed) % 0x2c00);
             if (odd && test_random(seed) % 4 == 0) d = (uint16_t)test_random(seed);
             memcpy(bytes + b * q->bytes + (q->type == GEMM_Q6_K ? 208 : 2 * s), &d, 2);

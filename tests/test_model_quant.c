@@ -198,8 +198,9 @@ TEST(mixed_types_take_no_more_memory_than_in_the_file)
         for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
             const gguf_tensor *t = gguf_tensor_at(file, i);
             static const gemm_type types[] = {
-                [GGML_Q8_0] = GEMM_Q8_0, [GGML_Q4_0] = GEMM_Q4_0, [GGML_Q5_0] = GEMM_Q8_0,
-                [GGML_Q4_K] = GEMM_Q4_K, [GGML_Q5_K] = GEMM_Q5_K, [GGML_Q6_K] = GEMM_Q6_K};
+                [GGML_Q8_0] = GEMM_Q8_0,  [GGML_Q4_0] = GEMM_Q4_0, [GGML_Q5_0] = GEMM_Q8_0,
+                [GGML_Q4_K] = GEMM_Q4_K,  [GGML_Q5_K] = GEMM_Q5_K, [GGML_Q6_K] = GEMM_Q6_K,
+                [GGML_MXFP4] = GEMM_MXFP4};
             if (t->num_dims != 2 || t == gguf_find_tensor(file, "token_embd.weight")) continue;
             gemm_type type = types[t->type];
             uint32_t rows = (uint32_t)(t->dims[1] + GEMM_PANEL - 1) / GEMM_PANEL * GEMM_PANEL;

@@ -138,21 +138,28 @@ static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t col
     static const struct {
         uint32_t type, values, bytes, at; /* `at`: where d lies; dmin, if any, is behind it */
         float most, min;                  /* in units of d; dmin in units of d */
-    } all[] = {{GGML_Q8_0, 32, 34, 0, 128, 0},         {GGML_Q4_0, 32, 18, 0, 8, 0},
-               {GGML_Q5_0, 32, 22, 0, 16, 0},          {GGML_Q4_K, 256, 144, 0, 63 * 7.5f, 7.5f},
-               {GGML_Q5_K, 256, 176, 0, 63 * 15, 15},  {GGML_Q6_K, 256, 210, 208, 128 * 32, 0},
+    } all[] = {{GGML_Q8_0, 32, 34, 0, 128, 0},
+               {GGML_Q4_0, 32, 18, 0, 8, 0},
+               {GGML_Q5_0, 32, 22, 0, 16, 0},
+               {GGML_MXFP4, 32, 17, 0, 0, 0},
+               {GGML_Q4_K, 256, 144, 0, 63 * 7.5f, 7.5f},
+               {GGML_Q5_K, 256, 176, 0, 63 * 15, 15},
+               {GGML_Q6_K, 256, 210, 208, 128 * 32, 0},
                {GGML_Q6_K, 256, 210, 208, 128 * 32, 0}};
-    size_t i = test_random(w->state) % (cols % 256 ? 3 : RAD_COUNT(all));
+    size_t i = test_random(w->state) % (cols % 256 ? 4 : RAD_COUNT(all));
     const size_t many = w->many ? w->many : 1;
     gguf_put_tensor(&w->b, name, all[i].type, w->many ? 3 : 2, (uint64_t[]){cols, rows, many},
                     w->len);
     for (size_t b = 0; b < (size_t)cols * rows * many / all[i].values; b++) {
         uint8_t block[256];
-        uint16_t d = f16_from_f32(scale / all[i].most);
-        uint16_t min = f16_from_f32(scale / all[i].most * all[i].min);
+        const float unit = all[i].most > 0 ? scale / all[i].most : 0;
+        uint16_t d = f16_from_f32(unit), min = f16_from_f32(unit * all[i].min);
         for (uint32_t at = 0; at < all[i].bytes; at++)
             block[at] = (uint8_t)(test_random(w->state) >> 20);
-        memcpy(block + all[i].at, &d, sizeof d);
+        if (all[i].most > 0)
+            memcpy(block + all[i].at, &d, sizeof d);
+        else /* a power of two, and 6 at most */
+            block[0] = (uint8_t)(127 + (int)floorf(log2f(scale / 6)));
         if (all[i].min > 0) memcpy(block + all[i].at + 2, &min, sizeof min);
         tiny_bytes(w, block, all[i].bytes);
     }

@@ -14,7 +14,7 @@ static const struct type_info {
     [GGML_Q8_0] = {"Q8_0", 32, 34},   [GGML_Q2_K] = {"Q2_K", 256, 84},
     [GGML_Q3_K] = {"Q3_K", 256, 110}, [GGML_Q4_K] = {"Q4_K", 256, 144},
     [GGML_Q5_K] = {"Q5_K", 256, 176}, [GGML_Q6_K] = {"Q6_K", 256, 210},
-    [GGML_BF16] = {"BF16", 1, 2},
+    [GGML_BF16] = {"BF16", 1, 2},     [GGML_MXFP4] = {"MXFP4", 32, 17},
 };
 
 static const struct type_info *find_type(uint32_t type)

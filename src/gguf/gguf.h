@@ -52,7 +52,8 @@ typedef enum ggml_type {
     GGML_Q4_K = 12,
     GGML_Q5_K = 13,
     GGML_Q6_K = 14,
-    GGML_BF16 = 30
+    GGML_BF16 = 30,
+    GGML_MXFP4 = 39
 } ggml_type;
 
 typedef struct gguf_array {

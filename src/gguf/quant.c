@@ -9,6 +9,8 @@
  *     Q5_0   d qh[4] qs[16]      d * (q - 16)       bit i of qh is the fifth bit of value i
  *     Q5_1   d m qh[4] qs[16]    d * q + m
  *     Q8_0   d q[32]             d * q              signed
+ *     MXFP4  e qs[16]            2^(e - 127) * v    v of 4 bits: 0 .5 1 1.5 2 3 4 6, then these
+ *                                                   negative (OCP's E2M1)
  *   256 values
  *     Q4_K   d dmin s[12] qs[128]         d * s * q - dmin * m      groups of 32: 64 values
  *     Q5_K   d dmin s[12] qh[32] qs[128]  the same, q of 5 bits     take 32 bytes, lo then hi
@@ -111,6 +113,17 @@ static void block_q8_0(const uint8_t *p, float *out)
         out[i] = d * (float)(int8_t)p[2 + i];
 }
 
+const int8_t ggml_mxfp4_codes[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+static void block_mxfp4(const uint8_t *p, float *out)
+{
+    const float half = ggml_mxfp4_scale(p[0]);
+    for (int i = 0; i < BLOCK / 2; i++) {
+        out[i] = half * (float)ggml_mxfp4_codes[p[1 + i] & 15];
+        out[i + BLOCK / 2] = half * (float)ggml_mxfp4_codes[p[1 + i] >> 4];
+    }
+}
+
 /* Groups 0..3 lie in the low six bits of s[0..4) and s[4..8). Of groups 4..7 the low four
  * bits are halves of s[8..12), the upper two the spare bits of the first eight bytes. */
 void ggml_k_scales(const uint8_t s[12], uint8_t scales[8], uint8_t mins[8])
@@ -168,7 +181,7 @@ static void (*const decoders[])(const uint8_t *, float *) = {
     [GGML_F32] = block_f32,   [GGML_F16] = block_f16,   [GGML_BF16] = block_bf16,
     [GGML_Q4_0] = block_q4_0, [GGML_Q4_1] = block_q4_1, [GGML_Q5_0] = block_q5_0,
     [GGML_Q5_1] = block_q5_1, [GGML_Q8_0] = block_q8_0, [GGML_Q4_K] = block_q4_k,
-    [GGML_Q5_K] = block_q5_k, [GGML_Q6_K] = block_q6_k,
+    [GGML_Q5_K] = block_q5_k, [GGML_Q6_K] = block_q6_k, [GGML_MXFP4] = block_mxfp4,
 };
 
 bool ggml_type_decodes(uint32_t type)
@@ -178,7 +191,7 @@ bool ggml_type_decodes(uint32_t type)
 
 const char *ggml_decodable_types(void)
 {
-    return "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K";
+    return "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, MXFP4";
 }
 
 void ggml_decode(uint32_t type, const void *bytes, uint64_t count, float *out)

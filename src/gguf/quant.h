@@ -2,6 +2,7 @@
  *
  *     F32 F16 BF16                 one value after the other
  *     Q4_0 Q4_1 Q5_0 Q5_1 Q8_0     blocks of 32 with a scale, some with a minimum
+ *     MXFP4                        blocks of 32 with a power of two
  *     Q4_K Q5_K Q6_K               blocks of 256 = 8 or 16 groups with small integer scales
  *
  * Decoding is exact: what comes out is the real number that the format defines, rounded
@@ -10,6 +11,8 @@
 #define GGUF_QUANT_H
 
 #include "gguf/gguf.h"
+
+#include <string.h>
 
 /* Whether ggml_decode knows `type` (a subset of what ggml_type_layout knows). */
 bool ggml_type_decodes(uint32_t type);
@@ -20,6 +23,17 @@ const char *ggml_decodable_types(void);
 /* `count` values, whole blocks, from `bytes` (any alignment) to out. The type must decode.
  * O(count). */
 void ggml_decode(uint32_t type, const void *bytes, uint64_t count, float *out);
+
+/* What MXFP4's codes stand for, times 2, and half of the power of two of a block's first byte: a
+ * number is the product of these. */
+extern const int8_t ggml_mxfp4_codes[16];
+static inline float ggml_mxfp4_scale(uint8_t e)
+{
+    uint32_t bits = e < 2 ? (uint32_t)0x00200000 << e : (uint32_t)(e - 1) << 23;
+    float scale; /* 2^(e - 128) */
+    memcpy(&scale, &bits, sizeof scale);
+    return scale;
+}
 
 /* Q5_0 as Q8_0, `count` values, whole blocks: the very same numbers, 34 bytes a block. */
 void ggml_q5_0_to_q8_0(const void *bytes, uint64_t count, void *out);

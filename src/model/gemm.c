@@ -350,6 +350,7 @@ static gemm_kernel *find_kernel(const gemm_weight *w, uint32_t m)
     case GEMM_Q4_0: return w->isa->quant->q4_0;
     case GEMM_Q4_K: return w->isa->quant->q4_k;
     case GEMM_Q5_K: return w->isa->quant->q5_k;
+    case GEMM_MXFP4: return w->isa->quant->mxfp4;
     default: return w->isa->quant->q6_k;
     }
 }

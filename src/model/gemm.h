@@ -14,7 +14,7 @@
  *            32 k; with AVX512_BF16 one VDPBF16PS per pair of k; else both sides are
  *            widened to f32 and the chain is the one above. The three differ in the
  *            last bits.
- *     q8_0, q4_0, q4_K, q5_K, q6_K
+ *     q8_0, q4_0, q4_K, q5_K, q6_K, mxfp4
  *            x is rounded to int8 in blocks of 32 with an f32 scale each (gemm_quant.h).
  *            The sum of 32 products (q6_K: 16) is an integer and exact; one fma a block
  *            adds it, scaled (q4_K, q5_K: a second one takes the minimum away). Equal bits
@@ -35,13 +35,14 @@ enum { GEMM_PANEL = 64 };
 /* How a weight is held; bytes per value. The quantised ones are the GGUF types of
  * that name, and their bits are the file's. */
 typedef enum gemm_type {
-    GEMM_F32,  /* 4 */
-    GEMM_BF16, /* 2 */
-    GEMM_Q8_0, /* 1.06: 34 per 32 */
-    GEMM_Q4_0, /* 0.56: 18 per 32 */
-    GEMM_Q4_K, /* 0.58: 148 per 256 */
-    GEMM_Q5_K, /* 0.70: 180 per 256 */
-    GEMM_Q6_K, /* 0.82: 210 per 256 */
+    GEMM_F32,   /* 4 */
+    GEMM_BF16,  /* 2 */
+    GEMM_Q8_0,  /* 1.06: 34 per 32 */
+    GEMM_Q4_0,  /* 0.56: 18 per 32 */
+    GEMM_Q4_K,  /* 0.58: 148 per 256 */
+    GEMM_Q5_K,  /* 0.70: 180 per 256 */
+    GEMM_Q6_K,  /* 0.82: 210 per 256 */
+    GEMM_MXFP4, /* 0.53: 17 per 32 */
     GEMM_NUM_TYPES
 } gemm_type;
 

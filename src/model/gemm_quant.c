@@ -8,11 +8,19 @@
 
 #include <assert.h>
 
-enum { Q8_0_BYTES = 34, Q4_0_BYTES = 18, Q4_K_BYTES = 144, Q5_K_BYTES = 176, Q6_K_BYTES = 210 };
+enum {
+    Q8_0_BYTES = 34,
+    Q4_0_BYTES = 18,
+    MXFP4_BYTES = 17,
+    Q4_K_BYTES = 144,
+    Q5_K_BYTES = 176,
+    Q6_K_BYTES = 210
+};
 
 static_assert(sizeof(gemm_xblock) == 48, "");
 static_assert(sizeof(gemm_q8_0_step) == 34 * GEMM_PANEL, "");
 static_assert(sizeof(gemm_q4_0_step) == 18 * GEMM_PANEL, "");
+static_assert(sizeof(gemm_mxfp4_step) == 17 * GEMM_PANEL, "");
 static_assert(sizeof(gemm_q4_k_step) == 148 * GEMM_PANEL, "");
 static_assert(sizeof(gemm_q5_k_step) == 180 * GEMM_PANEL, "");
 static_assert(sizeof(gemm_q6_k_step) == 210 * GEMM_PANEL, "");
@@ -41,6 +49,13 @@ static void pack_q4_0(gemm_q4_0_step *step, uint32_t row, const uint8_t *block)
     step->d[row] = load_u16(block);
     for (int g = 0; g < 4; g++)
         step->q[g][row] = load_word(block + 2 + 4 * g);
+}
+
+static void pack_mxfp4(gemm_mxfp4_step *step, uint32_t row, const uint8_t *block)
+{
+    step->e[row] = block[0];
+    for (int g = 0; g < 4; g++)
+        step->q[g][row] = load_word(block + 1 + 4 * g);
 }
 
 /* In the file a group is one half of 32 bytes, k = i; here it has 16 bytes of its own, k = i
@@ -118,6 +133,9 @@ void gemm_quant_pack(gemm_type type, void *panel, uint32_t row, uint32_t count, 
             case GEMM_Q4_0:
                 pack_q4_0((gemm_q4_0_step *)panel + s, row + r, blocks + (size_t)s * Q4_0_BYTES);
                 break;
+            case GEMM_MXFP4:
+                pack_mxfp4((gemm_mxfp4_step *)panel + s, row + r, blocks + (size_t)s * MXFP4_BYTES);
+                break;
             case GEMM_Q4_K:
                 pack_q4_k((gemm_q4_k_step *)panel + s, row + r, blocks + (size_t)s * Q4_K_BYTES);
                 break;
@@ -174,6 +192,11 @@ static float q4_0_at(const gemm_q4_0_step *s, uint32_t row, uint32_t i)
 }
 
 /* Value i of group j. */
+static float mxfp4_at(const gemm_mxfp4_step *s, uint32_t row, uint32_t i)
+{
+    return ggml_mxfp4_scale(s->e[row]) * (float)ggml_mxfp4_codes[q4_at(s->q, row, i)];
+}
+
 static float q4_k_at(const gemm_q4_k_step *s, uint32_t row, uint32_t j, uint32_t i)
 {
     float d = f16_to_f32(s->d[row]) * (float)s->group[j].scale[row];
@@ -209,6 +232,7 @@ void gemm_quant_get_row(gemm_type type, const void *panel, uint32_t row, uint32_
         switch (type) {
         case GEMM_Q8_0: out[i] = q8_0_at((const gemm_q8_0_step *)panel + step, row, at); break;
         case GEMM_Q4_0: out[i] = q4_0_at((const gemm_q4_0_step *)panel + step, row, at); break;
+        case GEMM_MXFP4: out[i] = mxfp4_at((const gemm_mxfp4_step *)panel + step, row, at); break;
         case GEMM_Q4_K:
             out[i] = q4_k_at((const gemm_q4_k_step *)panel + super, row, group, at);
             break;

@@ -12,6 +12,7 @@
  *     q6_K  three words for each half of a group: k = b, 4 + b and 8 + b of the half in the low six
  *           bits of their bytes b, and two bits of k = 12 + b in the upper two of each. q + 32, as
  *           in the file; a scale each half
+ *     mxfp4 as q4_0, but codes; a scale is its exponent's byte
  *
  * That the weights' integers are moved up costs little: x's block brings along what must be
  * taken off the sum. An output's chain is, over blocks b in ascending order,
@@ -35,7 +36,12 @@
 enum { GEMM_XBLOCK = 32, GEMM_K_GROUPS = 8 };
 
 /* What the stored integers are larger than the numbers they stand for; q4_K, q5_K: not at all. */
-enum { GEMM_Q8_0_OFFSET = 128, GEMM_Q4_0_OFFSET = 8, GEMM_Q6_K_OFFSET = 32 };
+enum {
+    GEMM_Q8_0_OFFSET = 128,
+    GEMM_Q4_0_OFFSET = 8,
+    GEMM_Q6_K_OFFSET = 32,
+    GEMM_MXFP4_OFFSET = 12
+};
 
 /* 32 values of x: x = d * q, |q| <= 127. */
 typedef struct gemm_xblock {
@@ -51,6 +57,10 @@ static inline int32_t gemm_start_q4_0(const gemm_xblock *x)
 {
     return x->start / (GEMM_Q8_0_OFFSET / GEMM_Q4_0_OFFSET);
 }
+static inline int32_t gemm_start_mxfp4(const gemm_xblock *x)
+{
+    return x->start / (GEMM_Q8_0_OFFSET / 4) * (GEMM_MXFP4_OFFSET / 4);
+}
 static inline int32_t gemm_start_q6_k(const gemm_xblock *x, int half)
 {
     return -GEMM_Q6_K_OFFSET * x->half[half];
@@ -65,6 +75,11 @@ typedef struct gemm_q4_0_step {
     uint16_t d[GEMM_PANEL];
     uint32_t q[4][GEMM_PANEL];
 } gemm_q4_0_step;
+
+typedef struct gemm_mxfp4_step {
+    uint8_t e[GEMM_PANEL];
+    uint32_t q[4][GEMM_PANEL];
+} gemm_mxfp4_step;
 
 typedef struct gemm_q4_k_step {
     uint16_t d[GEMM_PANEL], dmin[GEMM_PANEL];

@@ -72,6 +72,31 @@ TILE void dot_q4(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_
     }
 }
 
+/* What the codes stand for, times 2 and moved up by GEMM_MXFP4_OFFSET. */
+TILE void dot_mxfp4(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
+                    const uint32_t *q)
+{
+    const __m256i nibble = _mm256_set1_epi8(15);
+    const __m256i codes = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    for (uint32_t g = 0; g < 4; g++) {
+        __m256i both = load_words(q + g * GEMM_PANEL), low = _mm256_and_si256(both, nibble);
+        __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+        add_halves(rows, sum, x, ldx, g, _mm256_shuffle_epi8(codes, low),
+                   _mm256_shuffle_epi8(codes, high));
+    }
+}
+
+/* 2^(e - 128), also where that is no normal number. */
+TILE __m256 scale_e8(const uint8_t *e)
+{
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)e));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(wide, _mm256_set1_epi32(1)), 23);
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), wide);
+    __m256i is_normal = _mm256_cmpgt_epi32(wide, _mm256_set1_epi32(1));
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(small, normal, is_normal));
+}
+
 /* The nibbles of q with the fifth bits above them; as dot_q4. */
 TILE void dot_q5(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
                  const uint32_t *q, const uint32_t *fifth)
@@ -203,6 +228,24 @@ TILE void column_q4_0(const uint32_t rows, const gemm_tile *t, uint32_t j)
     store_sums(rows, acc, t, j);
 }
 
+TILE void column_mxfp4(const uint32_t rows, const gemm_tile *t, uint32_t j)
+{
+    const gemm_xblock *x = t->x;
+    const gemm_mxfp4_step *step = t->w;
+    __m256 acc[GEMM_TILE_ROWS];
+    load_sums(rows, acc, t, j);
+    for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
+        __m256i sum[GEMM_TILE_ROWS];
+        prefetch(t, s, j);
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++)
+            sum[r] = _mm256_set1_epi32(gemm_start_mxfp4(x + r * t->ldx));
+        dot_mxfp4(rows, sum, x, t->ldx, step->q[0] + j);
+        finish(rows, acc, sum, x, t->ldx, scale_e8(step->e + j));
+    }
+    store_sums(rows, acc, t, j);
+}
+
 TILE void column_q4_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
 {
     const gemm_xblock *x = t->x;
@@ -277,6 +320,7 @@ TILE void column_q6_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
 
 KERNEL(q8_0)
 KERNEL(q4_0)
+KERNEL(mxfp4)
 KERNEL(q4_k)
 KERNEL(q5_k)
 KERNEL(q6_k)
@@ -288,6 +332,7 @@ RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst
 
 const gemm_quant_isa gemm_quant_avx2 = {.q8_0 = avx2_q8_0,
                                         .q4_0 = avx2_q4_0,
+                                        .mxfp4 = avx2_mxfp4,
                                         .q4_k = avx2_q4_k,
                                         .q5_k = avx2_q5_k,
                                         .q6_k = avx2_q6_k,

@@ -99,6 +99,7 @@ static inline int32_t start_of(const gemm_xblock *x, const gemm_type type, const
     case GEMM_Q8_0: return x->start;
     case GEMM_Q4_0: return gemm_start_q4_0(x);
     case GEMM_Q6_K: return gemm_start_q6_k(x, half);
+    case GEMM_MXFP4: return gemm_start_mxfp4(x);
     default: return 0;
     }
 }
@@ -149,6 +150,42 @@ TILE void dot_q4(const uint32_t rows, const int V, __m512i sum[][WIDE], const ge
         for (int v = 0; v < V; v++)
             half[v] = _mm512_and_si512(_mm512_srli_epi16(w[v], 4), nibble);
         dot(rows, V, sum, x, ldx, 16 + 4 * g, half);
+    }
+}
+
+/* The same of codes: what they stand for, times 2 and moved up by GEMM_MXFP4_OFFSET. */
+TILE void dot_mxfp4(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
+                    size_t ldx, const uint32_t *q)
+{
+    const __m512i nibble = _mm512_set1_epi8(15);
+    const __m512i codes = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+#pragma GCC unroll 4
+    for (uint32_t g = 0; g < 4; g++) {
+        __m512i w[WIDE], half[WIDE];
+        load_words(V, w, q + g * GEMM_PANEL);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            half[v] = _mm512_shuffle_epi8(codes, _mm512_and_si512(w[v], nibble));
+        dot(rows, V, sum, x, ldx, 4 * g, half);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            half[v] =
+                _mm512_shuffle_epi8(codes, _mm512_and_si512(_mm512_srli_epi16(w[v], 4), nibble));
+        dot(rows, V, sum, x, ldx, 16 + 4 * g, half);
+    }
+}
+
+/* 2^(e - 128), also where that is no normal number. */
+TILE void scale_e8(const int V, __m512 out[WIDE], const uint8_t *e)
+{
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) {
+        __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(e + 16 * v)));
+        __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(wide, _mm512_set1_epi32(1)), 23);
+        __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), wide);
+        __mmask16 is_small = _mm512_cmplt_epi32_mask(wide, _mm512_set1_epi32(2));
+        out[v] = _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_small, normal, small));
     }
 }
 
@@ -295,6 +332,24 @@ TILE void tile_q4_0(const uint32_t rows, const int V, const gemm_tile *t, int v0
     store_sums(rows, V, acc, t, v0);
 }
 
+TILE void tile_mxfp4(const uint32_t rows, const int V, const gemm_tile *t, int v0)
+{
+    const gemm_xblock *x = t->x;
+    const gemm_mxfp4_step *step = t->w;
+    __m512 acc[GEMM_TILE_ROWS][WIDE];
+    load_sums(rows, V, acc, t, v0);
+    for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
+        __m512i sum[GEMM_TILE_ROWS][WIDE];
+        __m512 d[WIDE];
+        prefetch(t, s, 0, 1, sizeof *step, V, v0);
+        start(rows, V, sum, x, t->ldx, GEMM_MXFP4, 0);
+        dot_mxfp4(rows, V, sum, x, t->ldx, step->q[0] + 16 * v0);
+        scale_e8(V, d, step->e + 16 * v0);
+        finish(rows, V, acc, sum, x, t->ldx, d);
+    }
+    store_sums(rows, V, acc, t, v0);
+}
+
 TILE void tile_q4_k(const uint32_t rows, const int V, const gemm_tile *t, int v0)
 {
     const gemm_xblock *x = t->x;
@@ -379,6 +434,7 @@ TILE void tile_q6_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
 
 KERNEL(q8_0)
 KERNEL(q4_0)
+KERNEL(mxfp4)
 KERNEL(q4_k)
 KERNEL(q5_k)
 KERNEL(q6_k)
@@ -413,6 +469,7 @@ static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 
 const gemm_quant_isa gemm_quant_avx512vnni = {.q8_0 = avx512_q8_0,
                                               .q4_0 = avx512_q4_0,
+                                              .mxfp4 = avx512_mxfp4,
                                               .q4_k = avx512_q4_k,
                                               .q5_k = avx512_q5_k,
                                               .q6_k = avx512_q6_k,

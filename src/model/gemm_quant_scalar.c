@@ -1,5 +1,6 @@
 /* gemm_quant_scalar.c - the quantised kernels in plain C: any CPU, and the judge of the
  * others. gemm_quant.h draws the layouts and the chain. */
+#include "gguf/quant.h"
 #include "model/gemm_kernels.h"
 
 #include <math.h>
@@ -38,6 +39,16 @@ static int32_t dot_q4(const uint32_t q[4][GEMM_PANEL], uint32_t j, const gemm_xb
     return sum;
 }
 
+static int32_t dot_mxfp4(const uint32_t q[4][GEMM_PANEL], uint32_t j, const gemm_xblock *x)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < GEMM_XBLOCK; i++) {
+        const uint32_t word = i < 16 ? low(q[i / 4][j]) : high(q[i / 4 - 4][j]);
+        sum += ggml_mxfp4_codes[word >> i % 4 * 8 & 15] * x->q[i];
+    }
+    return sum;
+}
+
 /* Bit g of each byte of `fifth` is the fifth bit of k = 4g..4g+3: the sum of these alone. */
 static int32_t dot_fifth(uint32_t fifth, const gemm_xblock *x)
 {
@@ -65,6 +76,14 @@ static float chain_q8_0(const gemm_tile *t, const gemm_xblock *x, uint32_t j, fl
     const gemm_q8_0_step *w = t->w;
     for (uint32_t s = 0; s < t->depth; s++)
         acc = fmaf((float)dot_q8(w[s].q, j, x + s), f16_to_f32(w[s].d[j]) * x[s].d, acc);
+    return acc;
+}
+
+static float chain_mxfp4(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_mxfp4_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        acc = fmaf((float)dot_mxfp4(w[s].q, j, x + s), ggml_mxfp4_scale(w[s].e[j]) * x[s].d, acc);
     return acc;
 }
 
@@ -132,6 +151,11 @@ static void scalar_q8_0(const gemm_tile *t)
 {
     tile(t, chain_q8_0);
 }
+static void scalar_mxfp4(const gemm_tile *t)
+{
+    tile(t, chain_mxfp4);
+}
+
 static void scalar_q4_0(const gemm_tile *t)
 {
     tile(t, chain_q4_0);
@@ -156,6 +180,7 @@ RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst
 
 const gemm_quant_isa gemm_quant_scalar = {.q8_0 = scalar_q8_0,
                                           .q4_0 = scalar_q4_0,
+                                          .mxfp4 = scalar_mxfp4,
                                           .q4_k = scalar_q4_k,
                                           .q5_k = scalar_q5_k,
                                           .q6_k = scalar_q6_k,

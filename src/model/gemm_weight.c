@@ -13,6 +13,7 @@ const gemm_step_shape gemm_steps[GEMM_NUM_TYPES] = {
     [GEMM_Q4_K] = {"q4_K", 256, sizeof(gemm_q4_k_step)},
     [GEMM_Q5_K] = {"q5_K", 256, sizeof(gemm_q5_k_step)},
     [GEMM_Q6_K] = {"q6_K", 256, sizeof(gemm_q6_k_step)},
+    [GEMM_MXFP4] = {"mxfp4", 32, sizeof(gemm_mxfp4_step)},
 };
 
 const char *gemm_type_name(gemm_type type)

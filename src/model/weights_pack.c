@@ -20,6 +20,7 @@ static gemm_type native_type(uint32_t type)
     case GGML_Q4_K: return GEMM_Q4_K;
     case GGML_Q5_K: return GEMM_Q5_K;
     case GGML_Q6_K: return GEMM_Q6_K;
+    case GGML_MXFP4: return GEMM_MXFP4;
     default: return GEMM_NUM_TYPES;
     }
 }
