@@ -159,18 +159,25 @@ static void pop(rad_kv_allocator *a, rad_page *pages, uint32_t count)
     }
 }
 
-static rad_page pop_one(rad_kv_allocator *a)
+/* The same of both sides. */
+static void pop_both(rad_kv_allocator *a, rad_page *pages, uint32_t count)
+{
+    pop(a, pages, count);
+    if (a->window) kv_window_bind(a, pages, count);
+}
+
+/* The first slot of a page. */
+static rad_slot pop_slot(rad_kv_allocator *a)
 {
     rad_page page;
-    pop(a, &page, 1);
-    return page;
+    pop_both(a, &page, 1);
+    return page * (rad_slot)a->page_size;
 }
 
 rad_status rad_kv_alloc(rad_kv_allocator *a, rad_page *pages, uint32_t count)
 {
     if (!both_ready(a, count)) return RAD_FULL;
-    pop(a, pages, count);
-    if (a->window) kv_window_bind(a, pages, count);
+    pop_both(a, pages, count);
     return RAD_OK;
 }
 
@@ -392,17 +399,16 @@ rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uin
     }
     if (!both_ready(a, need)) return refuse_full(a, need, err);
 
-    rad_slot *first_slot = slots;
     for (uint32_t i = 0; i < num_reqs; i++) {
         rad_slot slot = last_loc[i];
         uint32_t count = seq_lens[i] - prefix_lens[i];
         if (ps == 1) { /* a page is a slot */
-            pop(a, slots, count);
+            pop_both(a, slots, count);
             slots += count;
             continue;
         }
         for (uint32_t at = prefix_lens[i]; at < seq_lens[i];) {
-            slot = at % ps ? slot + 1 : pop_one(a) * (rad_slot)ps;
+            slot = at % ps ? slot + 1 : pop_slot(a);
             uint32_t run = RAD_MIN(ps - at % ps, seq_lens[i] - at);
             for (uint32_t k = 0; k < run; k++)
                 *slots++ = slot + (rad_slot)k;
@@ -410,8 +416,6 @@ rad_status rad_kv_alloc_extend(rad_kv_allocator *a, uint32_t num_reqs, const uin
             at += run;
         }
     }
-    if (a->window)
-        kv_window_bind_extend(a, (uint32_t)need, num_reqs, prefix_lens, seq_lens, first_slot);
     return RAD_OK;
 }
 
@@ -431,9 +435,7 @@ rad_status rad_kv_alloc_decode(rad_kv_allocator *a, uint32_t num_reqs, const uin
     }
     if (!both_ready(a, need)) return refuse_full(a, need, err);
     for (uint32_t i = 0; i < num_reqs; i++)
-        slots[i] = (seq_lens[i] - 1) % a->page_size ? last_loc[i] + 1
-                                                    : pop_one(a) * (rad_slot)a->page_size;
-    if (a->window) kv_window_bind_decode(a, need, num_reqs, seq_lens, slots);
+        slots[i] = (seq_lens[i] - 1) % a->page_size ? last_loc[i] + 1 : pop_slot(a);
     return RAD_OK;
 }
 

@@ -47,13 +47,6 @@ void kv_window_fini(rad_kv_allocator *a)
 
 /* --- taking --- */
 
-/* Takes `count` window pages into scratch; the caller has asked for room. */
-static void take(rad_kv_allocator *a, uint32_t count)
-{
-    rad_status status = rad_kv_alloc(a->window->side, a->window->scratch, count);
-    RAD_ASSERT_ENV(&a->env, status == RAD_OK);
-}
-
 static void bind(rad_kv_allocator *a, rad_page page, rad_page window_page)
 {
     RAD_ASSERT_ENV(&a->env, a->window->map[page] == 0 && window_page > 0);
@@ -62,37 +55,10 @@ static void bind(rad_kv_allocator *a, rad_page page, rad_page window_page)
 
 void kv_window_bind(rad_kv_allocator *a, const rad_page *pages, uint32_t count)
 {
-    take(a, count);
+    rad_status status = rad_kv_alloc(a->window->side, a->window->scratch, count);
+    RAD_ASSERT_ENV(&a->env, status == RAD_OK);
     for (uint32_t i = 0; i < count; i++)
         bind(a, pages[i], a->window->scratch[i]);
-}
-
-static uint64_t round_up(const rad_kv_allocator *a, uint32_t tokens)
-{
-    return ((uint64_t)tokens + a->page_size - 1) / a->page_size * a->page_size;
-}
-
-void kv_window_bind_extend(rad_kv_allocator *a, uint32_t need, uint32_t num_reqs,
-                           const uint32_t *prefix_lens, const uint32_t *seq_lens,
-                           const rad_slot *slots)
-{
-    take(a, need);
-    const rad_page *next = a->window->scratch;
-    for (uint32_t i = 0; i < num_reqs; i++) {
-        for (uint64_t at = round_up(a, prefix_lens[i]); at < seq_lens[i]; at += a->page_size)
-            bind(a, slots[at - prefix_lens[i]] / (rad_slot)a->page_size, *next++);
-        slots += seq_lens[i] - prefix_lens[i];
-    }
-}
-
-void kv_window_bind_decode(rad_kv_allocator *a, uint32_t need, uint32_t num_reqs,
-                           const uint32_t *seq_lens, const rad_slot *slots)
-{
-    take(a, need);
-    const rad_page *next = a->window->scratch;
-    for (uint32_t i = 0; i < num_reqs; i++)
-        if ((seq_lens[i] - 1) % a->page_size == 0)
-            bind(a, slots[i] / (rad_slot)a->page_size, *next++);
 }
 
 bool kv_window_is_lost(const rad_kv_allocator *a, uint32_t len, rad_slot last_loc)

@@ -20,13 +20,6 @@ static inline bool kv_window_has_room(const rad_kv_allocator *a, uint64_t pages)
 /* Gives these pages, which were just handed out, a window side; the caller has asked for room. */
 void kv_window_bind(rad_kv_allocator *a, const rad_page *pages, uint32_t count);
 
-/* The same for what an alloc_extend or alloc_decode of `need` pages has written. */
-void kv_window_bind_extend(rad_kv_allocator *a, uint32_t need, uint32_t num_reqs,
-                           const uint32_t *prefix_lens, const uint32_t *seq_lens,
-                           const rad_slot *slots);
-void kv_window_bind_decode(rad_kv_allocator *a, uint32_t need, uint32_t num_reqs,
-                           const uint32_t *seq_lens, const rad_slot *slots);
-
 /* Whether position `len` of a request, in the page of `last_loc`, may not be filled: the page has
  * lost its window side. What is no page of the allocator's has lost nothing. */
 bool kv_window_is_lost(const rad_kv_allocator *a, uint32_t len, rad_slot last_loc);
