@@ -38,7 +38,7 @@ typedef struct hrig_options {
     bool window_only; /* all layers do */
     uint32_t event_pages, explain_pages;
     rad_token_to_kv_pool *pool; /* to be used, and another's; NULL: one of its own */
-    rad_hicache_params tiers; /* policies and thresholds */
+    rad_hicache_params tiers;   /* policies and thresholds */
 } hrig_options;
 
 /* A store below the host; a transfer runs when a test says so. */
@@ -395,8 +395,8 @@ static inline void hrig_visit(void *user, rad_ref node, uint32_t depth, const ra
     CHECK(depth < 64);
     const radix_tree *tree = w->hi->tree;
     const namespace_entry *e = &tree->names.entries[tree->nodes[node.index].ns];
-    uint64_t digest = depth == 1 ? hrig_start_digest(e->has_extra ? e->text : NULL,
-                                                     e->has_salt ? e->text + e->salt_at : NULL)
+    uint64_t digest = depth == 1 ? hrig_start_digest(namespace_extra_key(&e->name),
+                                                     namespace_cache_salt(&e->name))
                                  : w->digests[depth - 1];
     for (uint32_t i = 0; i < num_tokens; i++) {
         digest = hrig_digest(digest, tokens[i]);

@@ -3,7 +3,7 @@
 #include "hicache_rig.h"
 #include "page_hash_failing.h"
 
-#include "hicache/page_chain.h"
+#include "cache/radix_journal.h"
 
 /* Arrives, fetches what there is and is served; returns what was found. */
 static uint32_t serve(hrig *r, const char *salt, uint32_t tokens, uint32_t *fetched)
@@ -65,34 +65,44 @@ TEST(a_page_without_a_hash_is_nobodys)
 
 TEST(what_cannot_be_hashed_is_an_error)
 {
-    page_chain c = {.page_size = 4};
-    rad_token tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    hrig r;
+    hrig_options o = hrig_stored(16, 32, 64);
+    hrig_start(&r, &o, NULL);
+    const radix_tree *t = hiradix_of(r.cache)->tree;
+    const radix_journal *j = t->journal;
+    rad_token tokens[64] = {1, 2, 3, 4, 5, 6, 7, 8};
     rad_page_hash hashes[2], plain[2];
+    uint32_t fetched;
     uint64_t digest = 7;
     static char name[65536 + 2];
     memset(name, 'x', sizeof name - 1);
-    CHECK_OK(rad_page_hasher_create(NULL, &c.hasher, NULL));
-    rad_key key = {.tokens = tokens, .num_tokens = 8}, named = key, longest = key;
+    rad_key key = {.tokens = tokens, .num_tokens = 2 * t->limits.page_size};
+    rad_key named = key, longest = key;
+    CHECK(key.num_tokens <= RAD_COUNT(tokens));
     named.cache_salt = "a";
     longest.extra_key = name;
     hashes_fail(0, 0, false);
-    CHECK_OK(page_chain_hash(&c, &key, 0, 2, NULL, plain));
-    CHECK(page_chain_digest(&c, &key, &digest) == RAD_OK && digest == 0);
-    CHECK_OK(page_chain_hash(&c, &named, 0, 2, NULL, hashes));
-    CHECK(memcmp(hashes, plain, sizeof hashes) != 0 &&
-          page_chain_is_of(&c, &named, 0, 2, NULL, hashes));
-    CHECK(page_chain_digest(&c, &named, &digest) == RAD_OK && digest != 0);
-    CHECK(page_chain_hash(&c, &longest, 0, 2, NULL, hashes) == RAD_E_LIMIT);
-    CHECK(page_chain_digest(&c, &longest, &digest) == RAD_E_LIMIT && digest == 0);
-    CHECK(!page_chain_is_of(&c, &longest, 0, 2, NULL, plain));
+    (void)serve(&r, NULL, 200, &fetched);
+    (void)serve(&r, "a", 200, &fetched);
+    uint32_t root = radix_cache_root(hiradix_of(r.cache)->nodes, &key);
+    uint32_t named_root = radix_cache_root(hiradix_of(r.cache)->nodes, &named);
+    CHECK(root && named_root);
+    CHECK_OK(radix_journal_hash_key(j, t, &key, 0, 2, NULL, plain));
+    CHECK(radix_journal_digest(j, t, root, &digest) && digest == 0);
+    CHECK_OK(radix_journal_hash_key(j, t, &named, 0, 2, NULL, hashes));
+    CHECK(memcmp(hashes, plain, sizeof hashes) != 0);
+    CHECK_OK(radix_journal_hash_key(j, t, &named, 1, 1, &hashes[0], &plain[0]));
+    CHECK(memcmp(&hashes[1], &plain[0], sizeof hashes[0]) == 0);
+    CHECK(radix_journal_digest(j, t, named_root, &digest) && digest != 0);
+    CHECK(radix_journal_hash_key(j, t, &longest, 0, 2, NULL, hashes) == RAD_E_LIMIT);
     hashes_fail(1, 0, true);
-    CHECK(page_chain_hash(&c, &named, 0, 2, NULL, hashes) == RAD_E_UNSUPPORTED);
-    CHECK(page_chain_digest(&c, &named, &digest) == RAD_E_UNSUPPORTED);
-    CHECK(!page_chain_is_of(&c, &named, 0, 2, NULL, plain)); /* not the default's pages */
+    CHECK(radix_journal_hash_key(j, t, &named, 0, 2, NULL, hashes) == RAD_E_UNSUPPORTED);
+    CHECK(!radix_journal_digest(j, t, named_root, &digest));
+    CHECK(radix_journal_digest(j, t, root, &digest) && digest == 0);
     hashes_fail(0, 2, true);
-    CHECK(page_chain_hash(&c, &key, 0, 2, NULL, hashes) == RAD_E_UNSUPPORTED);
+    CHECK(radix_journal_hash_key(j, t, &key, 0, 2, NULL, hashes) == RAD_E_UNSUPPORTED);
     hashes_fail(0, 0, false);
-    rad_page_hasher_destroy(c.hasher);
+    hrig_end(&r);
 }
 
 TEST_MAIN()

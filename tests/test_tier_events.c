@@ -185,8 +185,8 @@ static void compare(void *user, rad_ref node, uint32_t depth, const rad_token *t
     const radix_tree *t = hrig_tree(w->r);
     const namespace_entry *e = &t->names.entries[t->nodes[node.index].ns];
     rad_page_hash seed, prior;
-    bool named = rad_page_hash_seed(c.hasher, e->has_extra ? e->text : NULL,
-                                    e->has_salt ? e->text + e->salt_at : NULL, &seed) == RAD_OK;
+    bool named = rad_page_hash_seed(c.hasher, namespace_extra_key(&e->name),
+                                    namespace_cache_salt(&e->name), &seed) == RAD_OK;
     bool has_prior = depth > 1 || named;
     prior = depth > 1 ? w->last[depth - 1] : seed;
     for (uint32_t i = 0; i < num_tokens; i += w->r->ps, has_prior = true) {

@@ -89,8 +89,8 @@ static void json_node(out *o, const radix_cache *c, uint32_t id)
     } else {
         const namespace_entry *ns = &t->names.entries[n->ns];
         put(o, "\"parent\":null,\"namespace\":%u", n->ns);
-        json_name(o, "extra_key", ns->has_extra ? ns->text : NULL);
-        json_name(o, "cache_salt", ns->has_salt ? ns->text + ns->salt_at : NULL);
+        json_name(o, "extra_key", namespace_extra_key(&ns->name));
+        json_name(o, "cache_salt", namespace_cache_salt(&ns->name));
     }
     put(o, ",\"num_tokens\":%u,\"tokens\":[", count);
     for (uint32_t i = 0; i < count + c->bigram; i++)

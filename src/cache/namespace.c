@@ -45,9 +45,23 @@ bool namespace_fits(const char *extra_key, const char *cache_salt)
     return extra + salt <= NAMESPACE_TEXT;
 }
 
-static bool same(const char *given, const char *kept, bool has)
+void namespace_name_set(namespace_name *n, const char *extra_key, const char *cache_salt)
 {
-    return given ? has && strcmp(given, kept) == 0 : !has;
+    n->has_extra = extra_key != NULL;
+    n->has_salt = cache_salt != NULL;
+    n->salt_at = extra_key ? (uint32_t)strlen(extra_key) + 1 : 0;
+    if (extra_key) memcpy(n->text, extra_key, n->salt_at);
+    if (cache_salt) memcpy(n->text + n->salt_at, cache_salt, strlen(cache_salt) + 1);
+}
+
+static bool same(const char *given, const char *kept)
+{
+    return given && kept ? strcmp(given, kept) == 0 : given == kept;
+}
+
+bool namespace_name_is(const namespace_name *n, const char *extra_key, const char *cache_salt)
+{
+    return same(extra_key, namespace_extra_key(n)) && same(cache_salt, namespace_cache_salt(n));
 }
 
 uint32_t namespace_find(const namespaces *n, const char *extra_key, const char *cache_salt)
@@ -55,12 +69,8 @@ uint32_t namespace_find(const namespaces *n, const char *extra_key, const char *
     if (!extra_key && !cache_salt) return n->nameless;
     uint32_t hash = key_namespace_hash(&n->key, extra_key, cache_salt);
     uint32_t at = map_start(&n->by_name, hash);
-    for (uint32_t id; (id = map_next(&n->by_name, hash, &at));) {
-        const namespace_entry *e = &n->entries[id];
-        if (same(extra_key, e->text, e->has_extra) &&
-            same(cache_salt, e->text + e->salt_at, e->has_salt))
-            return id;
-    }
+    for (uint32_t id; (id = map_next(&n->by_name, hash, &at));)
+        if (namespace_name_is(&n->entries[id].name, extra_key, cache_salt)) return id;
     return 0;
 }
 
@@ -95,15 +105,7 @@ uint32_t namespace_add(namespaces *n, const char *extra_key, const char *cache_s
     namespace_entry *e = &n->entries[id];
     *e =
         (namespace_entry){.root = root, .hash = key_namespace_hash(&n->key, extra_key, cache_salt)};
-    if (extra_key) {
-        e->has_extra = 1;
-        e->salt_at = (uint32_t)strlen(extra_key) + 1;
-        memcpy(e->text, extra_key, e->salt_at);
-    }
-    if (cache_salt) {
-        e->has_salt = 1;
-        memcpy(e->text + e->salt_at, cache_salt, strlen(cache_salt) + 1);
-    }
+    namespace_name_set(&e->name, extra_key, cache_salt);
     map_insert(&n->by_name, e->hash, id);
     list_append(n, id);
     if (!extra_key && !cache_salt) n->nameless = id;

@@ -27,15 +27,20 @@ enum { NAMESPACE_TEXT = 512 - 24 };
 /* Places where nobody says how many: one for each page, up to this. */
 enum { NAMESPACE_MOST = 1 << 16 };
 
+/* An (extra_key, cache_salt), either of which may be NULL. */
+typedef struct namespace_name {
+    uint32_t salt_at; /* of cache_salt in text */
+    uint16_t has_extra;
+    uint16_t has_salt;
+    char text[NAMESPACE_TEXT];
+} namespace_name;
+
 typedef struct namespace_entry {
     uint32_t root; /* tree node */
     uint32_t hash;
     uint32_t older; /* by last use; 0 = none */
     uint32_t newer;
-    uint32_t salt_at; /* of cache_salt in text */
-    uint16_t has_extra;
-    uint16_t has_salt;
-    char text[NAMESPACE_TEXT];
+    namespace_name name;
 } namespace_entry;
 
 typedef struct namespace_worth {
@@ -67,6 +72,18 @@ size_t namespaces_bytes(uint32_t capacity);
 
 /* Whether names of this length can be interned. */
 bool namespace_fits(const char *extra_key, const char *cache_salt);
+
+/* Keeps names that fit, reads them back, compares. */
+void namespace_name_set(namespace_name *n, const char *extra_key, const char *cache_salt);
+bool namespace_name_is(const namespace_name *n, const char *extra_key, const char *cache_salt);
+static inline const char *namespace_extra_key(const namespace_name *n)
+{
+    return n->has_extra ? n->text : NULL;
+}
+static inline const char *namespace_cache_salt(const namespace_name *n)
+{
+    return n->has_salt ? n->text + n->salt_at : NULL;
+}
 
 uint32_t namespace_find(const namespaces *n, const char *extra_key, const char *cache_salt);
 

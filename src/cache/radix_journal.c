@@ -114,9 +114,8 @@ journal_seed radix_journal_seed(const radix_journal *j, const char *extra_key,
 
 journal_seed radix_journal_seed_of(const radix_journal *j, const radix_tree *t, uint32_t node)
 {
-    const namespace_entry *e = &t->names.entries[t->nodes[node].ns];
-    return radix_journal_seed(j, e->has_extra ? e->text : NULL,
-                              e->has_salt ? e->text + e->salt_at : NULL);
+    const namespace_name *name = &t->names.entries[t->nodes[node].ns].name;
+    return radix_journal_seed(j, namespace_extra_key(name), namespace_cache_salt(name));
 }
 
 uint64_t radix_journal_start(const radix_tree *t, const journal_seed *seed, rad_token lead)
@@ -149,20 +148,42 @@ static rad_token page_lead(const radix_tree *t, const radix_node *n, uint32_t at
     return at ? page_tokens(t, n, at)[-1] : radix_lead(t, n);
 }
 
+/* `lead`: under bigram keys the token before the page. */
+static rad_status hash_tokens(const radix_journal *j, const radix_tree *t,
+                              const rad_page_hash *prior, rad_token lead, const rad_token *page,
+                              rad_page_hash *hash)
+{
+    uint32_t ps = t->limits.page_size;
+    return t->limits.bigram ? rad_page_hash_bigrams(j->hasher, prior, lead, page, ps, hash)
+                            : rad_page_hash_tokens(j->hasher, prior, page, ps, hash);
+}
+
 /* Behind a page without a hash there is none. */
 static void hash_page(const radix_journal *j, const radix_tree *t, const radix_node *n, uint32_t at,
                       const rad_page_hash *prior, rad_page_hash *hash)
 {
-    const rad_token *page = page_tokens(t, n, at);
-    uint32_t ps = t->limits.page_size;
     *hash = no_hash;
     if (prior && !is_hashed(prior)) return;
-    rad_status status =
-        t->limits.bigram
-            ? rad_page_hash_bigrams(j->hasher, prior, page_lead(t, n, at), page, ps, hash)
-            : rad_page_hash_tokens(j->hasher, prior, page, ps, hash);
+    rad_status status = hash_tokens(j, t, prior, page_lead(t, n, at), page_tokens(t, n, at), hash);
     RAD_ASSERT_ENV(&j->env, status == RAD_OK || !j->has_events);
     if (status != RAD_OK) *hash = no_hash;
+}
+
+rad_status radix_journal_hash_key(const radix_journal *j, const radix_tree *t, const rad_key *key,
+                                  uint32_t begin, uint32_t count, const rad_page_hash *prior,
+                                  rad_page_hash *hashes)
+{
+    rad_page_hash seed;
+    rad_status status = RAD_OK;
+    if (!begin) {
+        status = rad_page_hash_seed(j->hasher, key->extra_key, key->cache_salt, &seed);
+        prior = status == RAD_NONE ? NULL : &seed; /* none: the default namespace's */
+        if (status == RAD_NONE) status = RAD_OK;
+    }
+    const rad_token *page = key->tokens + (size_t)begin * t->limits.page_size;
+    for (uint32_t i = 0; !status && i < count; prior = &hashes[i++], page += t->limits.page_size)
+        status = hash_tokens(j, t, prior, page[0], page + t->limits.bigram, &hashes[i]);
+    return status;
 }
 
 static const rad_page_hash *first_prior(const radix_journal *j, const radix_tree *t,
@@ -221,6 +242,14 @@ static void journal_on_add(void *self, radix_tree *t, uint32_t leaf)
             j->fingerprints[n->at + i] = chain =
                 radix_journal_fingerprint(chain, page_tokens(t, n, i), ps);
     }
+}
+
+bool radix_journal_digest(const radix_journal *j, const radix_tree *t, uint32_t node,
+                          uint64_t *digest)
+{
+    journal_seed seed = radix_journal_seed_of(j, t, node);
+    *digest = seed.id;
+    return !seed.seeded || is_hashed(&seed.hash);
 }
 
 const rad_page_hash *radix_journal_hash(const radix_journal *j, uint32_t unit)

@@ -54,6 +54,18 @@ void radix_journal_cleared(radix_journal *j, bool device, bool host);
  * left. O(pages of the nodes that have some). */
 bool radix_journal_rehash(radix_journal *j, radix_tree *t, uint32_t node);
 
+/* Hashes of pages [begin, begin + count) of a key that need not be in the tree. `prior` is the hash
+ * of page begin - 1; where begin is 0 it is not looked at, the namespace's seed stands there.
+ * Negative (RAD_E_LIMIT: a name of the namespace is too long): `hashes` is not to be used. */
+rad_status radix_journal_hash_key(const radix_journal *j, const radix_tree *t, const rad_key *key,
+                                  uint32_t begin, uint32_t count, const rad_page_hash *prior,
+                                  rad_page_hash *hashes);
+
+/* What stands for a node's namespace in a record, 0 for the default one. False: it cannot be made,
+ * and nothing may be stored. */
+bool radix_journal_digest(const radix_journal *j, const radix_tree *t, uint32_t node,
+                          uint64_t *digest);
+
 /* The hash of the page at this place in the arenas, NULL when it has none. */
 const rad_page_hash *radix_journal_hash(const radix_journal *j, uint32_t unit);
 

@@ -21,9 +21,7 @@ typedef struct session_slot {
     uint32_t newer;
     bool active;
     bool closing; /* when the turn ends */
-    bool has_extra, has_salt;
-    uint32_t salt_at;
-    char text[NAMESPACE_TEXT];
+    namespace_name name;
 } session_slot;
 
 typedef struct session_cache {

@@ -5,29 +5,6 @@
 #include "cache/radix_key.h"
 #include "cache/session_cache_impl.h"
 
-/* --- names --- */
-
-static void keep_names(session_slot *s, const rad_key *key)
-{
-    s->has_extra = key->extra_key != NULL;
-    s->has_salt = key->cache_salt != NULL;
-    size_t extra = s->has_extra ? strlen(key->extra_key) + 1 : 0;
-    s->salt_at = (uint32_t)extra;
-    if (s->has_extra) memcpy(s->text, key->extra_key, extra);
-    if (s->has_salt) memcpy(s->text + extra, key->cache_salt, strlen(key->cache_salt) + 1);
-}
-
-static bool same_name(bool has, const char *mine, const char *theirs)
-{
-    return has ? theirs && strcmp(mine, theirs) == 0 : !theirs;
-}
-
-static bool same_names(const session_slot *s, const rad_key *key)
-{
-    return same_name(s->has_extra, s->text, key->extra_key) &&
-           same_name(s->has_salt, s->text + s->salt_at, key->cache_salt);
-}
-
 /* --- the list of idle slots, and whose their pages are --- */
 
 static void flip_pages(session_cache *c, const session_slot *s)
@@ -83,8 +60,8 @@ rad_status session_empty(session_cache *c, uint32_t id, int is_insert)
                       .allocated_len = s->committed_len,
                       .key = {.tokens = session_tokens(c, id),
                               .num_tokens = s->committed_len,
-                              .extra_key = s->has_extra ? s->text : NULL,
-                              .cache_salt = s->has_salt ? s->text + s->salt_at : NULL},
+                              .extra_key = namespace_extra_key(&s->name),
+                              .cache_salt = namespace_cache_salt(&s->name)},
                       .lock = s->lock,
                       .priority = s->priority,
                       .published = 1,
@@ -121,7 +98,9 @@ static uint32_t agreeing(const session_cache *c, uint32_t id, const rad_key *key
                          uint32_t num_tokens)
 {
     const session_slot *s = &c->slots[id];
-    if (!s->row || s->active || s->closing || !same_names(s, key)) return 0;
+    if (!s->row || s->active || s->closing ||
+        !namespace_name_is(&s->name, key->extra_key, key->cache_salt))
+        return 0;
     uint32_t most = RAD_MIN(s->committed_len, num_tokens);
     uint32_t len = key_match_len(session_tokens(c, id), key->tokens, most);
     return len >= s->protected_len && has_window(c, s, len) ? len : 0;
@@ -289,7 +268,7 @@ static rad_status keep(session_cache *c, uint32_t id, rad_req_kv *req, rad_error
     rad_status status = req_kv_free(&c->base, req, end, req->allocated_len, err);
     if (!s->row) {
         s->lock = req->lock;
-        keep_names(s, &req->key);
+        namespace_name_set(&s->name, req->key.extra_key, req->key.cache_salt);
     }
     s->row = req->row;
     s->protected_len = req->protected_len;

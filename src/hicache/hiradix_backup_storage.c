@@ -45,10 +45,7 @@ static bool begin_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth
 /* What stands for the namespace in a record; false: its pages have no name. */
 static bool find_digest(const hiradix_cache *c, uint32_t node, uint64_t *digest)
 {
-    const namespace_entry *e = &c->tree->names.entries[c->tree->nodes[node].ns];
-    rad_key key = {.extra_key = e->has_extra ? e->text : NULL,
-                   .cache_salt = e->has_salt ? e->text + e->salt_at : NULL};
-    return page_chain_digest(&c->chain, &key, digest) == RAD_OK &&
+    return radix_journal_digest(c->tree->journal, c->tree, node, digest) &&
            radix_journal_rehash(c->tree->journal, c->tree, node);
 }
 

@@ -71,7 +71,6 @@ static void free_own(hiradix_cache *c)
     rad_free(&env, c->stored_at, host * sizeof *c->stored_at);
     rad_free(&env, c->settled, nodes * sizeof *c->settled);
     page_store_fini(&c->store, &env);
-    rad_page_hasher_destroy(c->chain.hasher);
     rad_cache_destroy(c->device);
     rad_kv_allocator_destroy(c->own_pages);
     rad_free(&env, c, sizeof *c);
@@ -274,12 +273,8 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     status = create_host_pages(c, p.cache->kv_allocator, err);
     if (!status) status = create_tree(c, &p, err);
     if (!status) status = check_pools(c, err);
-    if (!status && p.identity) {
+    if (!status && p.identity)
         status = rad_storage_fingerprint_of(p.identity, &c->store.fingerprint, err);
-        if (!status) status = rad_page_hasher_create(&full, &c->chain.hasher, err);
-        c->chain.page_size = c->page_size;
-        c->chain.bigram = c->bigram;
-    }
     uint64_t host_tokens = (uint64_t)c->num_host_pages * c->page_size;
     if (!p.prefetch_tokens) c->params.prefetch_tokens = host_tokens / 2;
     c->params.prefetch_tokens = RAD_MIN(c->params.prefetch_tokens, host_tokens);

@@ -138,9 +138,9 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
         op->on_host = hi_lock_host(c, node, depth);
     }
     const rad_page_hash *prior = hash_before(c, op, begin);
-    rad_status status = begin && !prior
-                            ? RAD_E_UNSUPPORTED
-                            : page_chain_hash(&c->chain, key, begin, count, prior, op->k.chain);
+    rad_status status = begin && !prior ? RAD_E_UNSUPPORTED
+                                        : radix_journal_hash_key(c->tree->journal, c->tree, key,
+                                                                 begin, count, prior, op->k.chain);
     if (status) {
         tickets_give(&c->out, &op->k);
         return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, status);
@@ -177,13 +177,23 @@ static bool is_worth_waiting(const hiradix_cache *c, const hi_op *op)
     return passed <= tokens * op->recompute_ns / 8 + won;
 }
 
-/* Whether the pages that came are pages of this key. */
+static bool is_hash_of(const hiradix_cache *c, const rad_key *key, uint32_t page,
+                       const rad_page_hash *prior, const rad_page_hash *hash)
+{
+    rad_page_hash own;
+    return !radix_journal_hash_key(c->tree->journal, c->tree, key, page, 1, prior, &own) &&
+           memcmp(&own, hash, sizeof own) == 0;
+}
+
+/* Whether the pages that came are pages of this key: they hang together, so the first and the last
+ * say it. */
 static bool is_the_same_key(hiradix_cache *c, const hi_op *op, const rad_key *key, uint32_t count)
 {
     const hi_ticket *k = &op->k;
-    const rad_page_hash *prior = hash_before(c, op, k->begin);
+    const rad_page_hash *prior = hash_before(c, op, k->begin), *last = &k->chain[count - 1];
     if (hi_key_pages(c, key) < k->begin + count || (k->begin && !prior)) return false;
-    return page_chain_is_of(&c->chain, key, k->begin, count, prior, k->chain);
+    return is_hash_of(c, key, k->begin, prior, k->chain) &&
+           (count == 1 || is_hash_of(c, key, k->begin + count - 1, last - 1, last));
 }
 
 /* The first `count` pages of the fetch, which is of this key, become the host's: what of them the

@@ -27,7 +27,6 @@
 #include "cache/radix_cache.h"
 #include "cache/radix_host.h"
 #include "cache/radix_window.h"
-#include "hicache/page_chain.h"
 #include "hicache/page_store.h"
 #include "hicache/tickets.h"
 
@@ -108,7 +107,6 @@ typedef struct hiradix_cache {
     bool has_identity;
     page_store store;
     bool store_held; /* no transfer with it begins */
-    page_chain chain;
     uint64_t *fetched;    /* a bit: came from storage and was not loaded yet */
     uint64_t *in_storage; /* a bit: storage acknowledged it; with events of tiers only */
     uint32_t *stored_at;  /* [num_host_pages + 1], see hiradix_recheck.c */
