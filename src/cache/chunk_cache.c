@@ -1,8 +1,8 @@
 /* chunk_cache.c - no reuse: what stands behind --disable-radix-cache.
  *
- * Every match is a miss, locks and evictions do nothing, and a request takes all its
- * pages with it when it leaves. Chunks of a prompt need no tree: their slots stay in
- * the request's own row. */
+ * Every match is a miss, locks and evictions do nothing (what its table lacks the door answers),
+ * and a request takes all its pages with it when it leaves. Chunks of a prompt need no tree: their
+ * slots stay in the request's own row. */
 #include "cache/cache_impl.h"
 
 typedef struct chunk_cache {
@@ -13,19 +13,6 @@ static void chunk_destroy(rad_cache *cache)
 {
     rad_env env = cache->env;
     rad_free(&env, cache, sizeof(chunk_cache));
-}
-
-static rad_status chunk_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                     rad_match *match)
-{
-    (void)cache, (void)key, (void)slots, (void)match;
-    return RAD_OK; /* the caller has cleared *match: a miss */
-}
-
-static rad_status chunk_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
-{
-    (void)cache, (void)key, (void)match;
-    return RAD_OK;
 }
 
 static rad_status chunk_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
@@ -65,13 +52,6 @@ static rad_status chunk_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad
     return RAD_OK;
 }
 
-static rad_status chunk_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
-{
-    (void)cache, (void)num_tokens;
-    if (evicted_tokens) *evicted_tokens = 0;
-    return RAD_OK;
-}
-
 static rad_status chunk_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked,
                                        rad_error *err)
 {
@@ -87,12 +67,6 @@ static rad_status chunk_finished_req(rad_cache *cache, rad_req_kv *req, int is_i
     return req_kv_free(cache, req, 0, req->allocated_len, err);
 }
 
-static rad_status chunk_reset(rad_cache *cache)
-{
-    (void)cache;
-    return RAD_OK;
-}
-
 static cache_sizes chunk_sizes(const rad_cache *cache)
 {
     (void)cache;
@@ -103,12 +77,6 @@ static void chunk_get_stats(const rad_cache *cache, rad_cache_stats *stats)
 {
     (void)cache;
     *stats = (rad_cache_stats){.metadata_bytes = sizeof(chunk_cache)};
-}
-
-static rad_status chunk_walk(const rad_cache *cache, rad_cache_visit_fn visit, void *user)
-{
-    (void)cache, (void)visit, (void)user;
-    return RAD_OK;
 }
 
 static void chunk_visit_pages(const rad_cache *cache, cache_page_fn visit, void *user)
@@ -136,20 +104,15 @@ static bool chunk_owns_any(const rad_cache *cache, kv_run pages)
 
 static const cache_ops chunk_ops = {
     .destroy = chunk_destroy,
-    .match_prefix = chunk_match_prefix,
-    .lookup = chunk_lookup,
     .insert = chunk_insert,
     .inc_lock_ref = chunk_inc_lock_ref,
     .dec_lock_ref = chunk_dec_lock_ref,
-    .evict = chunk_evict,
     .receipt_holds = chunk_receipt_holds,
     .owns_any = chunk_owns_any,
     .unfinished_req = chunk_unfinished_req,
     .finished_req = chunk_finished_req,
-    .reset = chunk_reset,
     .sizes = chunk_sizes,
     .get_stats = chunk_get_stats,
-    .walk = chunk_walk,
     .visit_pages = chunk_visit_pages,
     .check = chunk_check,
     .owns_prefix = chunk_owns_prefix,

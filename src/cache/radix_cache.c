@@ -262,13 +262,13 @@ static uint32_t host_hit(const radix_cache *c, const rad_key *key, const radix_p
     return pos.pages > from ? pos.pages - from : 0;
 }
 
-static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                     rad_match *match)
+static void radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
+                               rad_match *match)
 {
     radix_cache *c = (radix_cache *)cache;
     radix_tree *t = &c->tree;
     uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
-    if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
+    if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return;
     uint64_t now = ++t->clock;
     radix_pos pos = radix_match(t, root, radix_cache_tokens(c, key), num_pages, now, slots);
     namespace_touch(&t->names, t->nodes[root].ns, pos.pages > 0);
@@ -287,14 +287,13 @@ static rad_status radix_match_prefix(rad_cache *cache, const rad_key *key, rad_s
     radix_components_used(t, node, 0);
     match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = radix_cache_ref(c, node);
-    return RAD_OK;
 }
 
-static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
+static void radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
     const radix_cache *c = (const radix_cache *)cache;
     uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
-    if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return RAD_OK;
+    if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return;
     radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
     uint32_t unused, all = pos.pages;
     radix_to_tier(&c->tree, &pos, RADIX_DEVICE);
@@ -306,7 +305,6 @@ static rad_status radix_lookup(const rad_cache *cache, const rad_key *key, rad_m
     if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
     match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
-    return RAD_OK;
 }
 
 static rad_status radix_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,

@@ -71,9 +71,8 @@ static inline bool session_is_virtual(const rad_receipt *r)
 
 /* session_turn.c, for the table of operations. */
 rad_status session_empty(session_cache *c, uint32_t id, int is_insert);
-rad_status session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                rad_match *match);
-rad_status session_lookup(const rad_cache *cache, const rad_key *key, rad_match *match);
+void session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots, rad_match *match);
+void session_lookup(const rad_cache *cache, const rad_key *key, rad_match *match);
 rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
                                 rad_error *err);
 bool session_receipt_holds(const rad_cache *cache, const rad_receipt *r);

@@ -113,27 +113,30 @@ static uint32_t find_kept(const session_cache *c, const rad_key *key, uint32_t *
     return *len ? id : 0;
 }
 
-rad_status session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
-                                rad_match *match)
+void session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots, rad_match *match)
 {
     session_cache *c = session_of(cache);
     uint32_t len, id = find_kept(c, key, &len);
-    if (!id) return rad_cache_match_prefix(c->base.inner, key, slots, match, NULL);
+    if (!id) {
+        (void)rad_cache_match_prefix(c->base.inner, key, slots, match, NULL);
+        return;
+    }
     if (slots)
         memcpy(slots, rad_req_to_token_row(cache->rows, c->slots[id].row), len * sizeof *slots);
     match->prefix_tokens = len;
     match->last_node = session_node(c, id);
-    return RAD_OK;
 }
 
-rad_status session_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
+void session_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
 {
     const session_cache *c = session_of_const(cache);
     uint32_t len, id = find_kept(c, key, &len);
-    if (!id) return rad_cache_lookup(c->base.inner, key, match);
+    if (!id) {
+        (void)rad_cache_lookup(c->base.inner, key, match);
+        return;
+    }
     match->prefix_tokens = len;
     match->last_node = session_node(c, id);
-    return RAD_OK;
 }
 
 rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
