@@ -57,6 +57,19 @@ static const struct {
     {"qwen35",
      {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|"
       " ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {"minicpm5",
+     {"\\p{N}{1,3}", "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}+|"
+                     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {"youtu",
+     {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]"
+      "+",
+      "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+      "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+      "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
+      "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+      "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {"poro-chat", {" ?[^(\\s|.,!?…。，、।۔،)]+"}},
+    {"viking", {" ?[^(\\s|.,!?…。，、।۔،)]+", "\\p{N}"}},
     {"bailingmoe",
      {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|"
       " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
@@ -151,6 +164,9 @@ static size_t random_text(uint64_t *state, char *text, size_t most, bool marks)
         "12",   "`",
         "$",    "々",
         "〇",   "あ",
+        "(",    "…",
+        "।",    "|",
+        "ㄅ",   "ㄱ",
         "dє",   "\xcc\x81",
     };
     size_t num_bits = sizeof bits / sizeof bits[0] - !marks;
@@ -225,6 +241,8 @@ TEST(the_names_that_files_give_are_known)
         {"megrez grok-2 solar-open kormo bailingmoe bailingmoe2 llada-moe", false, false, false},
         {"qwen35", false, false, true},
         {"seed-coder", false, false, false},
+        {"minicpm5 youtu", true, false, false},
+        {"poro-chat bloom gpt3-finnish viking", false, false, false},
         {"gpt-4o llama4 kanana2 minimax-m2 talkie", false, false, false},
         {"tekken", true, true, false},
         {"kimi-k2", false, false, false},

@@ -47,6 +47,9 @@
 #define GPT_2          "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}++| ?\\p{N}++|" SIGNS "|" TRAILING
 #define CL100K(digits) CONTRACTION "|" LETTERS "|" digits "|" OTHERS "|" LINE_END "|" TRAILING
 
+/* Whatever is neither white space nor one of the signs that BLOOM's authors thought of. */
+#define BLOOM " ?[^(|)" WS ".,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c}]++"
+
 /* Words as o200k and tekken see them: capitals, then small letters; letters without case and
  * marks may be either. One of the two parts may be missing. Of a run of both kinds the first
  * form takes all up to the last character that may be small, and the second form the rest, so
@@ -116,6 +119,8 @@ static const struct family {
     {.names = "starcoder,refact,smollm,codeshell,exaone,minerva-7b,mellum2,",
      .steps = {"\\p{N}", GPT_2}},
     {.names = "command-r,", .nfc = true, .steps = {"\\p{N}", GPT_2}},
+    {.names = "poro-chat,bloom,gpt3-finnish,", .steps = {BLOOM}},
+    {.names = "viking,", .steps = {BLOOM, "\\p{N}"}},
     {.names = "llama-bpe,llama3,llama-v3,falcon3,falcon-h1,pixtral,midm-2.0,lfm2,jina-v5-nano,",
      .ignores_merges = true,
      .wants_bos = true,
@@ -127,6 +132,7 @@ static const struct family {
      .steps = {CL100K("\\p{N}")}},
     {.names = "megrez,grok-2,solar-open,kormo,bailingmoe,bailingmoe2,llada-moe,",
      .steps = {CL100K("\\p{N}")}},
+    {.names = "minicpm5,", .ignores_merges = true, .steps = {"\\p{N}{1,3}+", CL100K("\\p{N}++")}},
     {.names = "qwen35,", /* as qwen2, but marks belong to words */
      .nfc = true,
      .steps = {CONTRACTION "|" BEFORE "[\\p{L}\\p{M}]++|\\p{N}| ?[^" WS
@@ -139,6 +145,13 @@ static const struct family {
      .ignores_merges = true,
      .wants_bos = true,
      .steps = {O200K("", "\\p{N}", PATHS)}},
+    {.names = "youtu,", /* Hangul, signs of CJK, Bopomofo and CJK first */
+     .ignores_merges = true,
+     .steps = {"[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]++|"
+               "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}"
+               "\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]++|"
+               "[\\x{3105}-\\x{312f}]++|[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]++",
+               O200K(CONTRACTION "?+", "\\p{N}", PATHS)}},
     {.names = "kimi-k2,",
      .steps = {"[" HAN "]++|" WORDS(CAPITAL_NO_HAN, SMALL_NO_HAN,
                                     CONTRACTION "?+") "|\\p{N}{1,3}+|" OTHERS "|" LINE_END

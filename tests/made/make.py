@@ -104,6 +104,7 @@ def vocabularies(out):
             ("deepseek-coder", Bpe.train(world, 600, "deepseek-coder", lacks=NO_BYTES,
                                          users=["õ", "ÿ"])),
             ("deepseek-v3", Bpe.train(world, 600, "deepseek-v3")),
+            *((pre, Bpe.train(world, 600, pre)) for pre in ("minicpm5", "youtu", "poro-chat", "viking")),
             ("gemma4", RawBpe.train(world, 600))):
         tiny_gguf.write_vocabulary(out / f"vocab-{pre}.gguf", vocabulary.keys())
         strings = texts.strings()

@@ -63,6 +63,8 @@ SIGNS = f" ?[^{WS}{L}{N}]+[\\r\\n]*"
 BREAKS = f"[{WS}]*[\\r\\n]+"
 GPT_2 = f"'(?:s|t|re|ve|m|ll|d)| ?[{L}]+| ?[{N}]+| ?[^{WS}{L}{N}]+|{SPACES}"
 CJK = "[\u0800-\u9fa5\uac00-\ud7ff]+"
+BLOOM = f" ?[^(|){WS}.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c]+"
+UPPER, LOWER = (_category(*kinds, "Lm", "Lo", "M") for kinds in (("Lu", "Lt"), ("Ll",)))
 CAPITAL, SMALL = (f"[{_category(one, 'Lt' if one == 'Lu' else one, 'Lm', 'Lo', 'M', but=HAN)}]"
                   for one in ("Lu", "Ll"))
 
@@ -78,6 +80,13 @@ PATTERNS = {
     "bailingmoe": [f"{ENDINGS}|{WORDS}|[{N}]|{SIGNS}|{BREAKS}|{SPACES}"],
     "qwen35": [f"{ENDINGS}|[^\\r\\n{L}{N}]?[{L}{M}]+|[{N}]| ?[^{WS}{L}{M}{N}]+[\\r\\n]*|{BREAKS}|"
                f"{SPACES}"],
+    "minicpm5": [f"[{N}]{{1,3}}", f"{ENDINGS}|{WORDS}|[{N}]+|{SIGNS}|{BREAKS}|{SPACES}"],
+    "youtu": ["[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a"
+              "\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u30ff]+",
+              f"[^\\r\\n{L}{N}]?[{UPPER}]*[{LOWER}]+{ENDINGS}?|[^\\r\\n{L}{N}]?[{UPPER}]+[{LOWER}]*{ENDINGS}?|"
+              f"[{N}]| ?[^{WS}{L}{N}]+[\\r\\n/]*|{BREAKS}|{SPACES}"],
+    "poro-chat": [BLOOM],
+    "viking": [BLOOM, f"[{N}]"],
     "seed-coder": [f"{ENDINGS}|{WORDS}|[{N}]| ?[^{WS}{L}{N}]+|{BREAKS}|{SPACES}"],
     "kimi-k2": [f"[{_ranges(sorted(HAN))}]+|"
                 f"[^\\r\\n{L}{N}]?{CAPITAL}*{SMALL}+{ENDINGS}?|"
@@ -95,6 +104,7 @@ PATTERNS = {
         f"[{WS}]+$", CJK, f"[{N}]"],
 }
 COMPILED = {}
+WHOLE = ("llama-bpe", "minicpm5", "youtu")  # a word that is a token is that token
 
 
 def cut(text, pre):
@@ -210,7 +220,7 @@ class Bpe:
     def word(self, word):
         # A byte without a token is read as U+FFFD.
         parts = [y for x in letters(word) for y in ([x] if x in self.id else letters("\ufffd"))]
-        if self.pre == "llama-bpe" and "".join(parts) in self.id:  # merges do not matter then
+        if self.pre in WHOLE and "".join(parts) in self.id:  # merges do not matter then
             return [self.id["".join(parts)]]
         while len(parts) > 1:
             pair = min(zip(parts, parts[1:]), key=lambda p: self.rank.get(p, len(self.rank)))
