@@ -406,6 +406,31 @@ static const tiny_model p1_windowed[] = {{.arch = "llama",
                                           .window = 70,
                                           .context = CONTEXT}};
 
+/* One latent row a token (MLA), experts in groups and one that all use. */
+static const tiny_model p1_latent = {.arch = "deepseek2",
+                                     .vocab = 200,
+                                     .layers = 3,
+                                     .dim = 64,
+                                     .ffn = 96,
+                                     .heads = 4,
+                                     .kv_heads = 1,
+                                     .head_dim = 48,
+                                     .v_head_dim = 32,
+                                     .rope_dim = 16,
+                                     .context = CONTEXT,
+                                     .q_rank = 40,
+                                     .kv_rank = 32,
+                                     .key = 40,
+                                     .value = 24,
+                                     .experts = 8,
+                                     .used = 2,
+                                     .expert_ffn = 64,
+                                     .shared_experts = 1,
+                                     .dense = 1,
+                                     .groups = 4,
+                                     .groups_used = 2,
+                                     .gating = 2};
+
 /* The writer is the caller's to end after the file. */
 static inline gguf_file *p1_open(const tiny_model *m, tiny_writer *writer)
 {

@@ -13,7 +13,7 @@ enum { MOST_TOKENS = 200 };
 static const char *const archs[] = {"llama",    "qwen2",   "qwen3",      "phi3",     "gemma2",
                                     "gemma3",   "granite", "granitemoe", "mistral3", "olmo2",
                                     "qwen3vl",  "smollm3", "llama-moe",  "olmoe",    "qwen2moe",
-                                    "qwen3moe", "gpt-oss"};
+                                    "qwen3moe", "gpt-oss", "deepseek2"};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
 static double worst[ARCHS][2]; /* by dtype */
 static uint32_t num_compared;  /* of those with experts */
@@ -68,6 +68,27 @@ static void add_experts(tiny_model *s, uint64_t *state)
     s->flat_router = between(state, 0, 7) == 0;
 }
 
+static void make_latent(tiny_model *s, uint64_t *state)
+{
+    s->q_rank = maybe(state) ? between(state, 1, 3) * (maybe(state) ? 32 : 7) : 0;
+    s->kv_rank = between(state, 1, 3) * (maybe(state) ? 32 : 7);
+    s->rope_dim = 2 * between(state, 1, 10);
+    s->key = s->rope_dim + between(state, 1, 40);
+    s->value = between(state, 1, 40);
+    s->head_dim = s->kv_rank + s->rope_dim, s->v_head_dim = s->kv_rank;
+    s->kv_heads = 1, s->heads = between(state, 1, 8);
+    s->attn_scale = 0;
+    s->shared_experts = between(state, 0, 2);
+    if (s->gating == 2 && maybe(state)) {
+        s->groups = between(state, 2, 3), s->groups_used = between(state, 1, s->groups);
+        s->experts = s->groups * between(state, 2, 4);
+        s->used = between(state, 1, s->experts / s->groups * s->groups_used);
+        if (maybe(state)) s->groups_used = s->groups, s->used = s->experts;
+        s->ffn = RAD_MAX(s->ffn, s->used);
+    }
+    if (s->rope_type && !strcmp(s->rope_type, "yarn") && maybe(state)) s->log_multiplier = 0.0707f;
+}
+
 static tiny_model random_shape(uint64_t *state)
 {
     tiny_model s = {.arch = archs[test_random(state) % ARCHS],
@@ -92,7 +113,7 @@ static tiny_model random_shape(uint64_t *state)
     if (between(state, 0, 3) == 0) s.attn_scale = 0.3f;
     const bool mixtral = tiny_is(&s, "llama-moe");
     if (mixtral) s.arch = "llama";
-    if (mixtral || tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss"))
+    if (mixtral || tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss deepseek2"))
         add_experts(&s, state);
     if (tiny_is(&s, "granite granitemoe")) {
         s.logit_scale = (float)between(state, 1, 32) / 4;
@@ -105,6 +126,7 @@ static tiny_model random_shape(uint64_t *state)
         s.original_context = between(state, 5, 60);
         if (s.rope_type && !strcmp(s.rope_type, "yarn")) s.log_multiplier = 0.8f;
     }
+    if (tiny_is(&s, "deepseek2")) make_latent(&s, state);
     if (tiny_is(&s, "gemma2 gemma3 olmo2")) {
         /* A post-norm of a vector that is nearly nothing makes much of its rounding: the sums
          * behind it need some terms. */
@@ -223,9 +245,13 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
                         .context = 16,
                         .logit_scale = 1,
                         .longrope = true};
-        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss")) {
+        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2")) {
             m.experts = 3, m.used = 2;
             if (tiny_is(&m, "granitemoe qwen2moe")) m.shared_ffn = 5;
+            if (tiny_is(&m, "deepseek2")) {
+                m.q_rank = 5, m.kv_rank = 4, m.key = 9, m.value = 3;
+                m.head_dim = 10, m.v_head_dim = 4, m.shared_experts = 1, m.gating = 2;
+            }
             if (tiny_is(&m, "llama-moe")) m.arch = "llama";
         }
         tiny_writer w;

@@ -159,6 +159,17 @@ TEST(a_tiny_mixture_of_experts_gives_the_same_bits_warm_and_cold)
     run_tiny(&p1_moe, FAULT_NONE, num_histories());
 }
 
+TEST(tiny_latent_attention_gives_the_same_bits_warm_and_cold)
+{
+    run_tiny(&p1_latent, FAULT_NONE, num_histories());
+    gguf_file *file;
+    tiny_writer writer;
+    file = p1_open(&p1_latent, &writer);
+    run_model(file, p1_latent.arch, RAD_BF16, RAD_I8, FAULT_NONE, num_histories() / 4);
+    gguf_close(file);
+    tiny_model_fini(&writer);
+}
+
 /* Histories in window memory, which is too small for all that run; the cold runs have one pool for
  * all layers and a mask. */
 TEST(window_memory_gives_the_bits_of_a_mask)

@@ -41,13 +41,16 @@ typedef struct tiny_model {
     uint32_t dense;                                 /* leading_dense_block_count */
     uint32_t gating;                                /* expert_gating_func */
     float expert_scale;                             /* expert_weights_scale */
-    int normed;       /* expert_weights_norm: 1 yes, -1 no, 0 no such key */
-    bool flat_router; /* all its weights are 0: every choice is a tie */
-    bool arrays;      /* heads and widths as arrays, widths that differ */
-    bool rope_freqs;  /* a tensor of divisors */
-    bool longrope;    /* two of them */
-    bool quantised;   /* matrices in quantised types that differ within a layer */
-    bool with_vocab;  /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
+    int normed;                           /* expert_weights_norm: 1 yes, -1 no, 0 no such key */
+    uint32_t groups, groups_used;         /* expert_group_count ... */
+    uint32_t shared_experts;              /* expert_shared_count */
+    uint32_t q_rank, kv_rank, key, value; /* deepseek2: head_dim is kv_rank + rope_dim */
+    bool flat_router;                     /* all its weights are 0: every choice is a tie */
+    bool arrays;                          /* heads and widths as arrays, widths that differ */
+    bool rope_freqs;                      /* a tensor of divisors */
+    bool longrope;                        /* two of them */
+    bool quantised;  /* matrices in quantised types that differ within a layer */
+    bool with_vocab; /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
 } tiny_model;
 
 enum { TINY_BPE_TOKENS = 256 + TINY_MERGES - 1 + TINY_SPECIALS };
@@ -242,7 +245,14 @@ static inline void tiny_keys(tiny_writer *w)
                    {"expert_feed_forward_length", m->expert_ffn},
                    {"expert_shared_feed_forward_length", m->shared_ffn},
                    {"leading_dense_block_count", m->dense},
-                   {"expert_gating_func", m->gating}};
+                   {"expert_gating_func", m->gating},
+                   {"expert_group_count", m->groups},
+                   {"expert_group_used_count", m->groups_used},
+                   {"expert_shared_count", m->shared_experts},
+                   {"attention.q_lora_rank", m->q_rank},
+                   {"attention.kv_lora_rank", m->kv_rank},
+                   {"attention.key_length_mla", m->kv_rank ? m->key : 0},
+                   {"attention.value_length_mla", m->kv_rank ? m->value : 0}};
     for (size_t i = 0; i < RAD_COUNT(experts); i++)
         if (experts[i].value) tiny_u32(w, experts[i].name, experts[i].value);
     if (m->normed) tiny_bool(w, "expert_weights_norm", m->normed > 0);
@@ -274,10 +284,30 @@ static inline uint32_t tiny_expert_ffn(const tiny_model *m)
     return tiny_is(m, "qwen2moe qwen3moe") ? m->ffn / m->used : m->ffn;
 }
 
+/* Multi-head latent attention, but for its output. */
+static inline void tiny_latent(tiny_writer *w, uint32_t l)
+{
+    const tiny_model *m = w->m;
+    const uint32_t all = m->heads * m->key;
+    if (m->q_rank) {
+        tiny_tensor(w, "blk.%u.attn_q_a.weight", l, m->dim, m->q_rank, 0);
+        tiny_tensor(w, "blk.%u.attn_q_a_norm.weight", l, m->q_rank, 0, 1);
+        tiny_tensor(w, "blk.%u.attn_q_b.weight", l, m->q_rank, all, 0);
+    } else {
+        tiny_tensor(w, "blk.%u.attn_q.weight", l, m->dim, all, 0);
+    }
+    tiny_tensor(w, "blk.%u.attn_kv_a_mqa.weight", l, m->dim, m->kv_rank + m->rope_dim, 0);
+    tiny_tensor(w, "blk.%u.attn_kv_a_norm.weight", l, m->kv_rank, 0, 1);
+    w->many = m->heads;
+    tiny_tensor(w, "blk.%u.attn_k_b.weight", l, m->key - m->rope_dim, m->kv_rank, 0);
+    tiny_tensor(w, "blk.%u.attn_v_b.weight", l, m->kv_rank, m->value, 0);
+    w->many = 0;
+}
+
 static inline void tiny_experts(tiny_writer *w, uint32_t l)
 {
     const tiny_model *m = w->m;
-    const uint32_t ffn = tiny_expert_ffn(m), shared = m->shared_ffn;
+    const uint32_t ffn = tiny_expert_ffn(m), shared = m->shared_ffn + m->shared_experts * ffn;
     w->gain = m->flat_router ? 0 : 3; /* so that choices are clear */
     w->plain = true;
     tiny_tensor(w, "blk.%u.ffn_gate_inp.weight", l, m->dim, m->experts, 0);
@@ -288,6 +318,8 @@ static inline void tiny_experts(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.ffn_up_exps.bias", l, ffn, m->experts, 0);
         tiny_tensor(w, "blk.%u.ffn_down_exps.bias", l, m->dim, m->experts, 0);
     }
+    if (m->gating == 2 && tiny_is(m, "deepseek2")) /* DeepSeek-V3 */
+        tiny_tensor(w, "blk.%u.exp_probs_b.bias", l, m->experts, 0, 0);
     w->plain = false;
     w->many = m->experts;
     tiny_tensor(w, "blk.%u.ffn_gate_exps.weight", l, m->dim, ffn, 0);
@@ -310,7 +342,9 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     const bool phi3 = tiny_is(m, "phi3"), pre_norms = !tiny_is(m, "olmo2"),
                post_norms = tiny_is(m, "gemma2 gemma3 olmo2");
     if (pre_norms) tiny_tensor(w, "blk.%u.attn_norm.weight", l, m->dim, 0, 1);
-    if (phi3) {
+    if (m->kv_rank) {
+        tiny_latent(w, l);
+    } else if (phi3) {
         tiny_tensor(w, "blk.%u.attn_qkv.weight", l, m->dim, q + k + v, 0);
     } else {
         tiny_tensor(w, "blk.%u.attn_q.weight", l, m->dim, q, 0);
@@ -328,7 +362,8 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, of_rows ? q : m->head_dim, 0, 1);
         tiny_tensor(w, "blk.%u.attn_k_norm.weight", l, of_rows ? k : m->head_dim, 0, 1);
     }
-    tiny_tensor(w, "blk.%u.attn_output.weight", l, m->heads * m->v_head_dim, m->dim, 0);
+    tiny_tensor(w, "blk.%u.attn_output.weight", l,
+                m->heads * (m->kv_rank ? m->value : m->v_head_dim), m->dim, 0);
     if (tiny_is(m, "gpt-oss")) {
         tiny_tensor(w, "blk.%u.attn_output.bias", l, m->dim, 0, 0);
         tiny_tensor(w, "blk.%u.attn_sinks.weight", l, m->heads, 0, 0.5f);

@@ -2,6 +2,7 @@
  * adds to the residual stream.
  *
  *     block_attention.c   grouped-query attention
+ *     block_latent.c      multi-head latent attention
  *     block_ffn.c         a gated feed-forward block
  *     block_moe.c         a mixture of such blocks
  *
@@ -58,6 +59,13 @@ void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, vo
 rad_status block_attention_check(const step *s, rad_error *err);
 rad_status block_attention(step *s, rad_error *err);
 void block_attention_project(step *s);
+/* The layer's attention, and the batch as the layer sees it. */
+radix_attention block_attention_of(const step *s);
+const forward_batch *block_batch_of(const step *s);
+
+rad_status block_latent(step *s, rad_error *err);
+void block_latent_project(step *s);
+
 gemm_glu *block_glu(const step *s);
 void block_ffn(step *s);
 void block_moe(step *s);

@@ -47,7 +47,7 @@ static void qkv_row(const step *s, uint32_t i)
     if (s->c->q_temperature > 0) warm_q(s, i, q);
 }
 
-static radix_attention attention_of(const step *s)
+radix_attention block_attention_of(const step *s)
 {
     const layer_config *l = s->l;
     const uint32_t layer = (uint32_t)(l - s->c->layers);
@@ -62,27 +62,26 @@ static radix_attention attention_of(const step *s)
                              .sinks = s->w->sinks};
 }
 
-/* The batch as this layer sees it. */
-static const forward_batch *batch_of(const step *s)
+const forward_batch *block_batch_of(const step *s)
 {
     return s->batch->window_kv_pool && s->l->window ? &s->window : s->batch;
 }
 
 rad_status block_attention_check(const step *s, rad_error *err)
 {
-    const radix_attention attention = attention_of(s);
-    return radix_attention_check(&attention, batch_of(s)->token_to_kv_pool, err);
+    const radix_attention attention = block_attention_of(s);
+    return radix_attention_check(&attention, block_batch_of(s)->token_to_kv_pool, err);
 }
 
 rad_status block_attention(step *s, rad_error *err)
 {
     const forward_buffers *b = s->b;
-    const radix_attention attention = attention_of(s);
+    const radix_attention attention = block_attention_of(s);
     block_norm(s, s->w->attn_norm, s->w->qkv);
     block_gemm_of_norm(s, b->wide);
     block_for_rows(s, qkv_row);
-    return radix_attention_run(&attention, s->m->attn, batch_of(s), b->q, b->k, b->v, 1, b->wide,
-                               s->m->pool, err);
+    return radix_attention_run(&attention, s->m->attn, block_batch_of(s), b->q, b->k, b->v, 1,
+                               b->wide, s->m->pool, err);
 }
 
 void block_attention_project(step *s)

@@ -59,8 +59,33 @@ static uint32_t best_of(const float *by, uint32_t n, const block_choice *chosen,
     return best;
 }
 
+/* DeepSeek-V3: a group is worth what its two best experts are; those of other groups than the best
+ * are out. */
+static void keep_best_groups(const experts_config *x, float *by)
+{
+    const uint32_t size = x->count / x->groups;
+    for (uint32_t left = x->groups - x->groups_used; left > 0; left--) {
+        uint32_t worst = NOBODY;
+        float least = INFINITY;
+        for (uint32_t g = 0; g < x->groups; g++) {
+            float first = -INFINITY, second = -INFINITY;
+            for (uint32_t e = g * size; e < (g + 1) * size; e++) {
+                if (by[e] > first)
+                    second = first, first = by[e];
+                else if (by[e] > second)
+                    second = by[e];
+            }
+            if (first == -INFINITY) continue;                               /* out already */
+            if (first + second <= least) least = first + second, worst = g; /* ties: the last */
+        }
+        for (uint32_t e = 0; worst != NOBODY && e < size; e++)
+            by[worst * size + e] = -INFINITY;
+    }
+}
+
 static void choose(const step *s, float *by, block_choice *chosen)
 {
+    if (s->c->experts.groups > s->c->experts.groups_used) keep_best_groups(&s->c->experts, by);
     for (uint32_t r = 0; r < s->c->experts.used; r++) {
         chosen[r].expert = best_of(by, s->c->experts.count, chosen, r);
         by[chosen[r].expert] = -INFINITY;

@@ -23,7 +23,7 @@ static void refuse_features(config_reader *r, const model_arch *a)
         {"attention.max_alibi_bias", 0, false},
         {"attention.temperature_length", 0, false},
         {"attention.temperature_scale", 0, a->q_temperature},
-        {"attention.key_length_mla", 0, false},
+        {"attention.key_length_mla", 0, a->latent},
         {"embedding_scale", 1, a->scales},
         {"residual_scale", 1, a->scales},
         {"logit_scale", 1, a->scales},
@@ -90,7 +90,10 @@ static void read_scales(config_reader *r, model_config *c)
         if (c->residual_scale == 0) c->residual_scale = 1;
     }
     c->attn_scale = config_f32_or_0(r, "attention.scale", 0);
-    if (c->attn_scale == 0) c->attn_scale = scale_absent(c);
+    if (a->latent)
+        c->attn_scale = config_latent_scale(r, c);
+    else if (c->attn_scale == 0)
+        c->attn_scale = scale_absent(c);
     if (a->logit_caps) {
         c->attn_logit_cap = config_f32_or_0(r, "attn_logit_softcapping", 50);
         c->final_logit_cap = config_f32_or_0(r, "final_logit_softcapping", 30);
@@ -116,6 +119,7 @@ rad_status model_config_read(const gguf_file *file, uint32_t context, model_conf
     c.rms_eps = config_f32(&r, "attention.layer_norm_rms_epsilon", 0);
     if (r.status != RAD_OK) return r.status;
     status = config_read_layers(&r, &c);
+    if (status == RAD_OK && c.arch->latent) status = config_read_latent(&r, &c);
     if (status == RAD_OK) status = config_read_rope(&r, context, &c);
     if (status != RAD_OK) return status;
     config_read_experts(&r, &c);

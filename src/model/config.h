@@ -53,7 +53,8 @@ typedef enum experts_where {
 typedef enum shared_expert {
     SHARED_NEVER,
     SHARED_MAYBE, /* where the key expert_shared_feed_forward_length is > 0 */
-    SHARED_GATED  /* always, times the sigmoid of a product of its own */
+    SHARED_GATED, /* always, times the sigmoid of a product of its own */
+    SHARED_COUNT  /* as wide as expert_shared_count experts */
 } shared_expert;
 
 /* What a router makes of its scores. */
@@ -87,6 +88,7 @@ typedef struct model_arch {
     bool scales;          /* embedding_scale, residual_scale, logit_scale; whether RoPE is at all */
     bool rope_sections;   /* multi-axis RoPE: of text all axes are one */
     bool q_temperature;   /* q grows with the position's logarithm */
+    bool latent;          /* attention is MLA */
     uint32_t layers_of_dim; /* the model of so many layers scales q . k by dim / heads, which its
                              * files do not say */
     experts_where experts;
@@ -94,6 +96,7 @@ typedef struct model_arch {
     router_kind router;
     bool raw_weights;     /* the chosen weights are not divided by their sum */
     shared_expert shared; /* an expert that every token uses */
+    bool select_bias;     /* tensors exp_probs_b may be there: scores plus these are chosen by */
 } model_arch;
 
 /* How RoPE was stretched past the context it was trained on. Rotation i of a head turns by
@@ -120,7 +123,10 @@ enum { MODEL_MOST_LAYERS = 512, MODEL_ROPES = 2, ROPE_NONE = MODEL_ROPES };
 
 /* What a layer does with a token's past. Kinds that keep a state instead of K/V (delta rule,
  * Mamba, short convolution) are further values here, with sizes of their own. */
-typedef enum mixer_kind { MIXER_ATTENTION } mixer_kind;
+typedef enum mixer_kind {
+    MIXER_ATTENTION,
+    MIXER_LATENT /* MLA: one latent row a token, of which K and V are made */
+} mixer_kind;
 
 typedef struct layer_config {
     mixer_kind mixer;
@@ -142,10 +148,18 @@ typedef struct experts_config {
     uint32_t dim;        /* ffn_dim of one */
     uint32_t shared_dim; /* of the expert that every token uses; 0 = there is none */
     router_kind router;
-    bool select_bias; /* scores plus a bias are what is chosen by */
-    bool normed;      /* the chosen weights are divided by their sum */
-    float scale;      /* and multiplied by this */
+    bool select_bias;             /* scores plus a bias are what is chosen by */
+    bool normed;                  /* the chosen weights are divided by their sum */
+    uint32_t groups, groups_used; /* experts of the best groups alone are chosen; 1 and 1: all */
+    float scale;                  /* and multiplied by this */
 } experts_config;
+
+typedef struct latent_config {
+    uint32_t q_rank;  /* q is made of so many numbers; 0: of the residual stream itself */
+    uint32_t kv_rank; /* of the latent */
+    uint32_t plain;   /* numbers of a head's key that are not rotated; rope_dim more are */
+    uint32_t value;   /* numbers of a head's value */
+} latent_config;
 
 typedef struct model_config {
     const model_arch *arch;
@@ -155,6 +169,8 @@ typedef struct model_config {
     uint32_t num_skipped; /* layers behind them: heads that predict further tokens */
     uint32_t dim;         /* embedding_length */
     uint32_t rope_dim;    /* even, <= head_dim; what lies behind is not rotated */
+    latent_config latent; /* of layers that are MIXER_LATENT; their heads are as attention sees
+                           * them: one KV head of latent and rotated part, V its latent */
     rope_config ropes[MODEL_ROPES];
     uint32_t num_ropes;
     float rms_eps;
@@ -217,6 +233,7 @@ static inline uint32_t layer_qkv_dim(const layer_config *l)
 /* The largest of any layer, for buffers that all of them use. */
 typedef struct config_widths {
     uint32_t q, k, v, attn, qkv, ffn;
+    uint32_t unpacked; /* q or what was attended to, as a MIXER_LATENT's heads have it */
 } config_widths;
 config_widths config_widest(const model_config *c);
 

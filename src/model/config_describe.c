@@ -84,6 +84,9 @@ void model_config_describe(const model_config *c, char *text, size_t room)
         a->ffn == FFN_GEGLU            ? "GEGLU"
         : a->ffn == FFN_SWIGLU_CLAMPED ? "SwiGLU with limits"
                                        : "SwiGLU");
+    if (c->latent.kv_rank)
+        say(&w, "; latent attention of %u + %u for heads of %u and %u", c->latent.kv_rank,
+            c->rope_dim, c->latent.plain + c->rope_dim, c->latent.value);
     if (c->experts.count) describe_experts(&w, &c->experts);
     if (a->qkv_bias) say(&w, "; q/k/v biases");
     if (a->biases) say(&w, "; biases");

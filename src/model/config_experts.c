@@ -2,7 +2,19 @@
 #include "base/base.h"
 #include "model/config_reader.h"
 
+#include <stdio.h>
+
 enum { MOST_EXPERTS = 4096, MOST_FFN = 1 << 24 };
+
+static bool has_select_bias(const config_reader *r, const model_config *c)
+{
+    char name[64];
+    for (uint32_t i = 0; c->arch->select_bias && i < c->num_layers; i++) {
+        snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", i);
+        if (gguf_find_tensor(r->file, name)) return true;
+    }
+    return false;
+}
 
 static void read_router(config_reader *r, model_config *c)
 {
@@ -12,11 +24,21 @@ static void read_router(config_reader *r, model_config *c)
     const uint32_t kind = config_u32_or_0(r, "expert_gating_func", UINT32_MAX);
     if (kind > ROUTER_SOFTMAX_OF_CHOSEN) config_refuse(r, "expert_gating_func", 0);
     if (kind) x->router = (router_kind)kind;
+    x->select_bias = has_select_bias(r, c);
+    /* Files of DeepSeek-V3's kind that do not say how: a bias to choose by goes with sigmoids. */
+    if (!kind && x->select_bias) x->router = ROUTER_SIGMOID;
     x->normed = config_bool(r, "expert_weights_norm", !a->raw_weights);
     if (x->router == ROUTER_SOFTMAX_OF_CHOSEN) x->normed = true;
     x->scale = config_f32_or_0(r, "expert_weights_scale", 1);
     if (x->scale == 0) x->scale = 1; /* 0 is how files say none */
-    config_refuse(r, "expert_group_count", 1);
+    x->groups = config_u32(r, "expert_group_count", 1, x->count);
+    x->groups_used = config_u32(r, "expert_group_used_count", x->groups, x->groups);
+    if (r->status == RAD_OK &&
+        (x->count % x->groups || (x->groups > 1 && x->count / x->groups < 2) ||
+         x->count / x->groups * x->groups_used < x->used))
+        r->status = rad_fail(r->err, RAD_E_FORMAT,
+                             "model: %u of %u experts out of %u of %u groups (%s)", x->used,
+                             x->count, x->groups_used, x->groups, r->arch);
 }
 
 static void read_shared(config_reader *r, model_config *c)
@@ -25,6 +47,11 @@ static void read_shared(config_reader *r, model_config *c)
     if (c->arch->shared == SHARED_NEVER) {
         config_refuse(r, key, 0);
         config_refuse(r, "expert_shared_count", 0);
+    } else if (c->arch->shared == SHARED_COUNT) {
+        const uint32_t count = config_u32_or_0(r, "expert_shared_count", MOST_EXPERTS);
+        if (r->status == RAD_OK && (uint64_t)count * c->experts.dim > MOST_FFN)
+            r->status = config_misfit(r, "fewer");
+        c->experts.shared_dim = count * c->experts.dim;
     } else if (c->arch->shared == SHARED_MAYBE) {
         c->experts.shared_dim = config_u32_or_0(r, key, MOST_FFN);
     } else {

@@ -148,6 +148,13 @@ config_widths config_widest(const model_config *c)
         w.v = RAD_MAX(w.v, layer_v_dim(l));
         w.attn = RAD_MAX(w.attn, layer_attn_dim(l));
         w.qkv = RAD_MAX(w.qkv, layer_qkv_dim(l));
+        if (l->mixer == MIXER_LATENT) {
+            const latent_config *x = &c->latent;
+            const uint32_t key = x->plain + c->rope_dim;
+            const uint32_t first = x->q_rank ? x->q_rank : l->num_heads * key;
+            w.qkv = RAD_MAX(w.qkv, first + l->head_dim);
+            w.unpacked = RAD_MAX(w.unpacked, l->num_heads * RAD_MAX(key, x->value));
+        }
         w.ffn = RAD_MAX(w.ffn, l->experts ? c->experts.shared_dim : l->ffn_dim);
     }
     return w;

@@ -56,6 +56,10 @@ rad_status config_read_layers(config_reader *r, model_config *c);
 /* config_experts.c: how many there are, how they are chosen; the layers that are mixtures. */
 void config_read_experts(config_reader *r, model_config *c);
 
+/* config_latent.c: MLA's sizes, and the scale of its scores, which YaRN changes. */
+rad_status config_read_latent(config_reader *r, model_config *c);
+float config_latent_scale(config_reader *r, const model_config *c);
+
 /* config_rope.c: rope.* into c->ropes; c->rope_dim and context_length are set. */
 rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c);
 

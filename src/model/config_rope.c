@@ -72,7 +72,7 @@ static float temperature(float factor, float log_multiplier)
     return factor > 1 ? 1 + 0.1f * log_multiplier * logf(factor) : 1;
 }
 
-static void read_yarn(config_reader *r, float base, rope_scaling *s)
+static void read_yarn(config_reader *r, const model_arch *arch, float base, rope_scaling *s)
 {
     s->ext_factor = config_f32_or_0(r, "rope.scaling.yarn_ext_factor", 1);
     s->beta_fast = config_f32(r, "rope.scaling.yarn_beta_fast", 32);
@@ -86,7 +86,8 @@ static void read_yarn(config_reader *r, float base, rope_scaling *s)
     /* With a multiplier the temperature is in the scale of attention instead. */
     float multiplier = config_f32_or_0(r, "rope.scaling.yarn_log_multiplier", 0);
     if (s->ext_factor > 0) s->magnitude *= temperature(s->factor, 1);
-    if (s->ext_factor > 0 && multiplier > 0) s->magnitude /= temperature(s->factor, multiplier);
+    if (s->ext_factor > 0 && multiplier > 0)
+        s->magnitude /= temperature(s->factor, arch->latent ? 1 : multiplier);
 }
 
 /* Multi-axis RoPE turns some rotations by a picture's row or column instead of the position. A
@@ -130,7 +131,8 @@ rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)
     bool none = false, longrope = false, yarn = false;
     rad_status status = read_type(r, &none, &longrope, &yarn);
     if (status != RAD_OK) return status;
-    if (!c->arch->q_temperature) config_refuse(r, "rope.scaling.yarn_log_multiplier", 0);
+    if (!c->arch->q_temperature && !c->arch->latent)
+        config_refuse(r, "rope.scaling.yarn_log_multiplier", 0);
     config_refuse(r, "rope.scaling.alpha", 0);
     status = check_sections(r, c);
     if (status != RAD_OK) return status;
@@ -143,7 +145,7 @@ rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)
                    config_f32(r, "rope.scaling.yarn_attn_factor", 1);
     if (none) s->factor = 1;
     s->yarn = yarn;
-    if (yarn) read_yarn(r, c->ropes[0].base, s);
+    if (yarn) read_yarn(r, c->arch, c->ropes[0].base, s);
     if (r->status != RAD_OK) return r->status;
 
     if (longrope && s->factor != 1)

@@ -37,9 +37,32 @@ static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_
     size_t most = gemm_scratch_bytes(w->output, max_logits);
     for (uint32_t i = 0; i < w->config.num_layers; i++) {
         const layer_weights *l = &w->layers[i];
-        const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up, l->shared_gate_up};
+        const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up, l->shared_gate_up,
+                                    l->latent_q};
         for (size_t k = 0; k < RAD_COUNT(all); k++)
             if (all[k]) most = RAD_MAX(most, gemm_scratch_bytes(all[k], max_tokens));
+    }
+    return most;
+}
+
+static uint32_t most_heads(const model_config *c)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        if (c->layers[i].mixer == MIXER_LATENT) most = RAD_MAX(most, c->layers[i].num_heads);
+    return most;
+}
+
+/* Of one token: a row for each head. */
+static size_t head_scratch_bytes(const model_weights *w)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < w->config.num_layers; i++) {
+        const layer_weights *l = &w->layers[i];
+        const uint32_t heads = w->config.layers[i].num_heads;
+        if (!l->latent_k) continue;
+        most = RAD_MAX(most, gemm_scratch_bytes(l->latent_k[0], heads));
+        most = RAD_MAX(most, gemm_scratch_bytes(l->latent_v[0], heads));
     }
     return most;
 }
@@ -117,10 +140,13 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     size_t q = take(&used, max_tokens, most.q * f);
     size_t k = take(&used, max_tokens, most.k * f);
     size_t v = take(&used, max_tokens, most.v * f);
+    size_t unpacked = take(&used, max_tokens, most.unpacked * f);
     size_t rope = take(&used, max_tokens, c->num_ropes * 2 * c->rope_dim * f);
     size_t logits = take(&used, max_logits, c->vocab_size * f);
     size_t scratch = take(&used, 1, scratch_bytes(w, max_tokens, max_logits));
     size_t ffn_scratch = take(&used, 1, ffn_scratch_bytes(w, max_tokens));
+    size_t heads = take(&used, most_heads(c), sizeof(gemm_item));
+    size_t head_scratch = take(&used, max_tokens, head_scratch_bytes(w));
     size_t freqs = take(&used, c->num_ropes * (c->rope_dim / 2), sizeof(double));
 
     const moe_places moe = take_moe(w, max_tokens, &used);
@@ -140,10 +166,13 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     b.q = (float *)(base + q);
     b.k = (float *)(base + k);
     b.v = (float *)(base + v);
+    b.unpacked = (float *)(base + unpacked);
     b.rope = (float *)(base + rope);
     b.logits = (float *)(base + logits);
     b.gemm_scratch = base + scratch;
     b.ffn_scratch = base + ffn_scratch;
+    b.head_scratch = base + head_scratch;
+    b.heads = (gemm_item *)(base + heads);
     b.freqs = (double *)(base + freqs);
     b.moe = moe_at(base, &moe);
     for (uint32_t r = 0; r < c->num_ropes; r++)
@@ -217,11 +246,12 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
     for (uint32_t i = 0; i < c->num_layers; i++) {
         s.l = &c->layers[i];
         s.w = &w->layers[i];
-        rad_status status = block_attention(&s, err);
+        const bool latent = s.l->mixer == MIXER_LATENT;
+        rad_status status = (latent ? block_latent : block_attention)(&s, err);
         if (status != RAD_OK) return status;
         if (i + 1 == c->num_layers) keep_logits_rows(&s);
         if (!s.rows) return RAD_OK;
-        block_attention_project(&s);
+        (latent ? block_latent_project : block_attention_project)(&s);
         (s.l->experts ? block_moe : block_ffn)(&s);
     }
     block_norm(&s, w->output_norm, w->output);

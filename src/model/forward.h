@@ -45,10 +45,13 @@ typedef struct forward_buffers {
     float *q;           /* [max_tokens][q_dim] */
     float *k;           /* [max_tokens][k_dim] */
     float *v;           /* [max_tokens][v_dim] */
+    float *unpacked;    /* [max_tokens][unpacked_dim] of latent attention; see block_latent.c */
     float *rope;        /* [max_tokens][num_ropes][2 * rope_dim] */
     float *logits;      /* [max_logits][vocab_size] */
     void *gemm_scratch; /* rounded rows of what the next product reads, */
-    void *ffn_scratch;  /* and of what ffn_down reads */
+    void *ffn_scratch;  /* and of what ffn_down reads, */
+    void *head_scratch; /* and of what each head's products read */
+    gemm_item *heads;   /* [num_heads], of latent attention */
     double *freqs;      /* [num_ropes][rope_dim / 2] */
     forward_moe moe;
     void *memory; /* all of the above */

@@ -95,6 +95,7 @@ runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
                         .head_dim = c->layers[0].head_dim,
                         .v_head_dim = c->layers[0].v_head_dim,
                         .kv_dtype = kv_dtype,
+                        .kv_lora_rank = c->latent.kv_rank,
                         .window_layers = config_window_layers(c),
                         .sliding_window = c->sliding_window};
     return runner_with_token_bytes(info);

@@ -1,6 +1,8 @@
 /* runner.c - KV pools of runners whose layers are all alike. */
 #include "model/runner.h"
 
+#include <radish/mla_kv_pool.h>
+
 static rad_token_to_kv_pool_params kv_params(const runner_info *info, uint32_t num_layers)
 {
     return (rad_token_to_kv_pool_params){.struct_size = sizeof(rad_token_to_kv_pool_params),
@@ -8,6 +10,7 @@ static rad_token_to_kv_pool_params kv_params(const runner_info *info, uint32_t n
                                          .num_kv_heads = info->num_kv_heads,
                                          .head_dim = info->head_dim,
                                          .v_head_dim = info->v_head_dim,
+                                         .kind = info->kv_lora_rank ? RAD_KV_MLA : RAD_KV_MHA,
                                          .dtype = info->kv_dtype};
 }
 
@@ -33,6 +36,17 @@ rad_status runner_make_pool(const runner_info *info, rad_device *device, const r
     if (params->layers == RUNNER_WINDOW_LAYERS) num_layers = info->window_layers;
     *out = NULL;
     if (!num_layers) return RAD_OK;
+    if (info->kv_lora_rank) {
+        const rad_mla_kv_pool_params latent = {.struct_size = sizeof latent,
+                                               .num_pages = params->num_pages,
+                                               .page_size = params->page_size,
+                                               .num_layers = num_layers,
+                                               .kv_lora_rank = info->kv_lora_rank,
+                                               .rope_dim = info->head_dim - info->kv_lora_rank,
+                                               .dtype = info->kv_dtype,
+                                               .device = device};
+        return rad_mla_kv_pool_create(env, &latent, out, err);
+    }
     rad_token_to_kv_pool_params p = kv_params(info, num_layers);
     p.num_pages = params->num_pages;
     p.page_size = params->page_size;

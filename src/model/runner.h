@@ -23,6 +23,7 @@ typedef struct runner_info {
     rad_dtype kv_dtype;      /* store dtype the runner wants */
     uint32_t window_layers;  /* of num_layers: those that see sliding_window tokens and no more */
     uint32_t sliding_window; /* the newest token included; 0 when window_layers is */
+    uint32_t kv_lora_rank;   /* > 0: K/V are MLA's latent rows, of which so many numbers are V */
     uint32_t num_threads;    /* of this CPU that compute; 0: none, it computes elsewhere */
 
     /* K and V of a token: in layers without a window, and in those with one. */

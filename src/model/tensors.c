@@ -7,37 +7,47 @@
 
 #define VECTOR(when, tensor, n, to)                                                                \
     {                                                                                              \
-        tensor, when, TENSOR_VECTOR, 0, n, offsetof(layer_weights, to)                             \
+        tensor, when, TENSOR_VECTOR, 0, n, offsetof(layer_weights, to), 0                          \
     }
 #define MATRIX(when, tensor, rows, cols, to)                                                       \
     {                                                                                              \
-        tensor ".weight", when, TENSOR_MATRIX, rows, cols, offsetof(layer_weights, to)             \
+        tensor ".weight", when, TENSOR_MATRIX, rows, cols, offsetof(layer_weights, to), 0          \
     }
-
-#define EXPERTS(tensor, rows, cols, to)                                                            \
+#define MATRICES(when, count, tensor, rows, cols, to)                                              \
     {                                                                                              \
-        tensor ".weight", WHEN_EXPERTS, TENSOR_EXPERTS, rows, cols, offsetof(layer_weights, to)    \
+        tensor ".weight", when, TENSOR_MATRICES, rows, cols, offsetof(layer_weights, to), count    \
     }
-
+#define EXPERTS(tensor, rows, cols, to) MATRICES(WHEN_EXPERTS, SIZE_EXPERTS, tensor, rows, cols, to)
 #define EXPERT_VECTORS(tensor, n, to)                                                              \
     {                                                                                              \
-        tensor ".bias", WHEN_EXPERT_BIAS, TENSOR_EXPERT_VECTORS, 0, n, offsetof(layer_weights, to) \
+        tensor ".bias", WHEN_EXPERT_BIAS, TENSOR_VECTORS, 0, n, offsetof(layer_weights, to),       \
+            SIZE_EXPERTS                                                                           \
     }
 
-/* In the order in which a forward pass reads them: each matrix knows the one behind it. */
+/* In the order in which a forward pass reads them: each matrix knows the one behind it. Rows of one
+ * field stand together. */
 const tensor_def tensor_defs[] = {
     VECTOR(WHEN_PRE_NORMS, "attn_norm.weight", SIZE_DIM, attn_norm),
     MATRIX(WHEN_SPLIT_QKV, "attn_q", SIZE_Q, SIZE_DIM, qkv),
     MATRIX(WHEN_SPLIT_QKV, "attn_k", SIZE_K, SIZE_DIM, qkv),
     MATRIX(WHEN_SPLIT_QKV, "attn_v", SIZE_V, SIZE_DIM, qkv),
     MATRIX(WHEN_FUSED_QKV, "attn_qkv", SIZE_QKV, SIZE_DIM, qkv),
+    MATRIX(WHEN_LATENT_Q, "attn_q_a", SIZE_LATENT_Q, SIZE_DIM, qkv),
+    MATRIX(WHEN_LATENT_PLAIN_Q, "attn_q", SIZE_LATENT_HEADS, SIZE_DIM, qkv),
+    MATRIX(WHEN_LATENT, "attn_kv_a_mqa", SIZE_LATENT_ROW, SIZE_DIM, qkv),
     VECTOR(WHEN_QKV_BIAS, "attn_q.bias", SIZE_Q, qkv_bias),
     VECTOR(WHEN_QKV_BIAS, "attn_k.bias", SIZE_K, qkv_bias),
     VECTOR(WHEN_QKV_BIAS, "attn_v.bias", SIZE_V, qkv_bias),
     VECTOR(WHEN_HEAD_NORMS, "attn_q_norm.weight", SIZE_HEAD, q_norm),
     VECTOR(WHEN_ROW_NORMS, "attn_q_norm.weight", SIZE_Q, q_norm),
+    VECTOR(WHEN_LATENT_Q, "attn_q_a_norm.weight", SIZE_LATENT_Q, q_norm),
     VECTOR(WHEN_HEAD_NORMS, "attn_k_norm.weight", SIZE_HEAD, k_norm),
     VECTOR(WHEN_ROW_NORMS, "attn_k_norm.weight", SIZE_K, k_norm),
+    VECTOR(WHEN_LATENT, "attn_kv_a_norm.weight", SIZE_LATENT, k_norm),
+    MATRIX(WHEN_LATENT_Q, "attn_q_b", SIZE_LATENT_HEADS, SIZE_LATENT_Q, latent_q),
+    MATRICES(WHEN_LATENT, SIZE_HEADS, "attn_k_b", SIZE_LATENT, SIZE_LATENT_PLAIN, latent_k),
+    MATRICES(WHEN_LATENT, SIZE_HEADS, "attn_v_b", SIZE_LATENT_VALUE, SIZE_LATENT, latent_v),
+    MATRIX(WHEN_LATENT, "attn_output", SIZE_DIM, SIZE_LATENT_OUT, attn_output),
     MATRIX(WHEN_ATTENTION, "attn_output", SIZE_DIM, SIZE_ATTN, attn_output),
     VECTOR(WHEN_SINKS, "attn_sinks.weight", SIZE_HEADS, sinks),
     VECTOR(WHEN_OUTPUT_BIAS, "attn_output.bias", SIZE_DIM, output_bias),
@@ -49,7 +59,7 @@ const tensor_def tensor_defs[] = {
     MATRIX(WHEN_FUSED_FFN, "ffn_up", SIZE_2_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_DENSE, "ffn_down", SIZE_DIM, SIZE_FFN, ffn_down),
     {"ffn_gate_inp.weight", WHEN_EXPERTS, TENSOR_F32_MATRIX, SIZE_EXPERTS, SIZE_DIM,
-     offsetof(layer_weights, router)},
+     offsetof(layer_weights, router), 0},
     VECTOR(WHEN_EXPERT_BIAS, "ffn_gate_inp.bias", SIZE_EXPERTS, router_bias),
     VECTOR(WHEN_SELECT_BIAS, "exp_probs_b.bias", SIZE_EXPERTS, select_bias),
     EXPERTS("ffn_gate_exps", SIZE_EXPERT, SIZE_DIM, expert_gate_up),
@@ -74,7 +84,11 @@ static const char *const whole[] = {
 uint32_t tensors_of_layer(const model_config *c, const layer_config *l)
 {
     const model_arch *a = c->arch;
-    uint32_t set = WHEN_ATTENTION | (a->fused ? WHEN_FUSED_QKV : WHEN_SPLIT_QKV);
+    uint32_t set = 0;
+    if (l->mixer == MIXER_LATENT)
+        set |= WHEN_LATENT | (c->latent.q_rank ? WHEN_LATENT_Q : WHEN_LATENT_PLAIN_Q);
+    else
+        set |= WHEN_ATTENTION | (a->fused ? WHEN_FUSED_QKV : WHEN_SPLIT_QKV);
     if (l->experts)
         set |= WHEN_EXPERTS;
     else
@@ -103,6 +117,13 @@ uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_siz
     case SIZE_K: return layer_k_dim(l);
     case SIZE_V: return layer_v_dim(l);
     case SIZE_QKV: return layer_qkv_dim(l);
+    case SIZE_LATENT_Q: return c->latent.q_rank;
+    case SIZE_LATENT: return c->latent.kv_rank;
+    case SIZE_LATENT_ROW: return c->latent.kv_rank + c->rope_dim;
+    case SIZE_LATENT_HEADS: return l->num_heads * (c->latent.plain + c->rope_dim);
+    case SIZE_LATENT_PLAIN: return c->latent.plain;
+    case SIZE_LATENT_VALUE: return c->latent.value;
+    case SIZE_LATENT_OUT: return l->num_heads * c->latent.value;
     case SIZE_HEADS: return l->num_heads;
     case SIZE_ATTN: return layer_attn_dim(l);
     case SIZE_FFN: return l->ffn_dim;
@@ -129,8 +150,8 @@ uint32_t tensors_widest(const model_config *c)
         const layer_config *l = &c->layers[i];
         const uint32_t set = tensors_of_layer(c, l);
         for (uint32_t r = 0; r < num_tensor_defs; r++)
-            if (tensor_defs[r].form != TENSOR_VECTOR &&
-                tensor_defs[r].form != TENSOR_EXPERT_VECTORS && (set & tensor_defs[r].when))
+            if (tensor_defs[r].form != TENSOR_VECTOR && tensor_defs[r].form != TENSOR_VECTORS &&
+                (set & tensor_defs[r].when))
                 widest = RAD_MAX(widest, tensor_size_of(c, l, tensor_defs[r].cols));
     }
     return widest;

@@ -32,15 +32,18 @@ typedef enum tensor_when {
     WHEN_OUTPUT_BIAS = 1 << 16,
     WHEN_SINKS = 1 << 17,
     WHEN_FFN_NORM = 1 << 18,
-    WHEN_LATE_FFN_NORM = 1 << 19, /* which files call by the name of another norm */
+    WHEN_LATENT = 1 << 20,
+    WHEN_LATENT_Q = 1 << 21,       /* whose q is made of a few numbers, */
+    WHEN_LATENT_PLAIN_Q = 1 << 22, /* or of the residual stream itself */
+    WHEN_LATE_FFN_NORM = 1 << 19,  /* which files call by the name of another norm */
 } tensor_when;
 
 typedef enum tensor_form {
-    TENSOR_VECTOR,         /* floats; `cols` of them */
-    TENSOR_MATRIX,         /* a gemm_weight */
-    TENSOR_F32_MATRIX,     /* one of f32, whatever the others are */
-    TENSOR_EXPERTS,        /* an array of gemm_weights, one for each expert, from one tensor */
-    TENSOR_EXPERT_VECTORS, /* floats; `cols` of each expert */
+    TENSOR_VECTOR,     /* floats; `cols` of them */
+    TENSOR_MATRIX,     /* a gemm_weight */
+    TENSOR_F32_MATRIX, /* one of f32, whatever the others are */
+    TENSOR_MATRICES,   /* an array of gemm_weights, `count` out of one tensor */
+    TENSOR_VECTORS,    /* floats; `count` times `cols` */
 } tensor_form;
 
 /* Sizes that a configuration gives. */
@@ -51,8 +54,15 @@ typedef enum tensor_size {
     SIZE_K,
     SIZE_V,
     SIZE_QKV,
-    SIZE_HEADS, /* how many there are */
-    SIZE_ATTN,  /* what attention leaves, all heads */
+    SIZE_LATENT_Q,     /* q's few numbers */
+    SIZE_LATENT,       /* K's, the rotated part not counted */
+    SIZE_LATENT_ROW,   /* the rotated part counted */
+    SIZE_LATENT_HEADS, /* q as heads have it, all of them */
+    SIZE_LATENT_PLAIN, /* numbers of a head's key that are not rotated */
+    SIZE_LATENT_VALUE, /* and of its value */
+    SIZE_LATENT_OUT,   /* of all heads' */
+    SIZE_HEADS,        /* how many there are */
+    SIZE_ATTN,         /* what attention leaves, all heads */
     SIZE_FFN,
     SIZE_2_FFN,
     SIZE_EXPERTS, /* how many there are */
@@ -66,6 +76,7 @@ typedef struct tensor_def {
     tensor_form form;
     tensor_size rows, cols; /* of a vector: cols alone */
     size_t field;           /* where in layer_weights */
+    tensor_size count;      /* of those that one tensor has several of */
 } tensor_def;
 
 extern const tensor_def tensor_defs[];

@@ -164,15 +164,15 @@ static rad_status load_f32_matrix(load *l, weights_part *part, uint32_t cols, ge
     return status;
 }
 
-/* Of tensors with `count` matrices each: expert by expert. */
-static rad_status load_experts(load *l, weights_part *parts, uint32_t num_parts, uint32_t count,
-                               uint32_t cols, gemm_weight ***out)
+/* Of tensors with `count` matrices each: the first of each, the second of each ... */
+static rad_status load_matrices(load *l, weights_part *parts, uint32_t num_parts, uint32_t count,
+                                uint32_t cols, gemm_weight ***out)
 {
     rad_status status = find_parts(l, parts, num_parts, count, cols);
     if (status != RAD_OK) return status;
     if (!l->counts) {
         *out = rad_alloc(l->env, count * sizeof **out);
-        if (!*out) return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %u experts", count);
+        if (!*out) return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %u matrices", count);
     }
     for (uint32_t e = 0; e < count && status == RAD_OK; e++) {
         for (uint32_t i = 0; i < num_parts; i++)
@@ -252,7 +252,7 @@ static rad_status load_embedding(load *l)
 
 static bool is_vector(tensor_form form)
 {
-    return form == TENSOR_VECTOR || form == TENSOR_EXPERT_VECTORS;
+    return form == TENSOR_VECTOR || form == TENSOR_VECTORS;
 }
 
 /* What a layer has of the field whose rows of the table are [first, end). */
@@ -277,11 +277,12 @@ static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t fir
     }
     if (!num_parts) return RAD_OK;
     const uint32_t cols = tensor_size_of(c, lc, def->cols);
+    const uint32_t count = tensor_size_of(c, lc, def->count);
     switch (def->form) {
     case TENSOR_VECTOR: return load_vectors(l, parts, num_parts, 1, field);
-    case TENSOR_EXPERT_VECTORS: return load_vectors(l, parts, num_parts, c->experts.count, field);
+    case TENSOR_VECTORS: return load_vectors(l, parts, num_parts, count, field);
     case TENSOR_F32_MATRIX: return load_f32_matrix(l, parts, cols, field);
-    case TENSOR_EXPERTS: return load_experts(l, parts, num_parts, c->experts.count, cols, field);
+    case TENSOR_MATRICES: return load_matrices(l, parts, num_parts, count, cols, field);
     case TENSOR_MATRIX: break;
     }
     return load_matrix(l, parts, num_parts, cols, field);
@@ -417,22 +418,23 @@ static void free_field(const rad_env *env, model_weights *w, uint32_t layer, uin
     const layer_config *lc = &c->layers[layer];
     void **field = (void **)((char *)&w->layers[layer] + tensor_defs[first].field);
     const tensor_form form = tensor_defs[first].form;
+    const uint32_t count = tensor_size_of(c, lc, tensor_defs[first].count);
     if (form == TENSOR_MATRIX || form == TENSOR_F32_MATRIX) {
         gemm_weight_destroy(*field);
         return;
     }
-    if (form == TENSOR_EXPERTS) {
+    if (form == TENSOR_MATRICES) {
         gemm_weight **each = *field;
-        for (uint32_t e = 0; each && e < c->experts.count; e++)
+        for (uint32_t e = 0; each && e < count; e++)
             gemm_weight_destroy(each[e]);
-        rad_free(env, each, c->experts.count * sizeof *each);
+        rad_free(env, each, count * sizeof *each);
         return;
     }
     const uint32_t set = tensors_of_layer(c, lc), end = tensor_field_end(first);
     size_t n = 0;
     for (uint32_t r = first; r < end; r++)
         if (set & tensor_defs[r].when) n += tensor_size_of(c, lc, tensor_defs[r].cols);
-    if (form == TENSOR_EXPERT_VECTORS) n *= c->experts.count;
+    if (form == TENSOR_VECTORS) n *= count;
     rad_free(env, *field, n * sizeof(float));
 }
 

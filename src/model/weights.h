@@ -36,6 +36,10 @@ typedef struct layer_weights {
     float *post_ffn_norm;
     gemm_weight *qkv;         /* [q_dim + k_dim + v_dim][dim] */
     gemm_weight *attn_output; /* [dim][attn_dim] */
+    gemm_weight *latent_q;    /* MIXER_LATENT: [heads' q][latent.q_rank], */
+    gemm_weight **latent_k;   /* of each head [latent.kv_rank][latent.plain], */
+    gemm_weight **latent_v;   /* of each head [latent.value][latent.kv_rank]; qkv is q's numbers (or
+                               * heads), then K's row; q_norm and k_norm are of these */
     gemm_weight *gate_up;     /* [2 * ffn_dim][dim] */
     gemm_weight *ffn_down;    /* [dim][ffn_dim] */
 

@@ -9,7 +9,8 @@ scales), OLMo 2 (norms behind the blocks alone, over all heads of q and of k) an
 layers in four, whose RoPE is not stretched), SmolLM3 (no RoPE in every fourth layer), YaRN;
 mixtures of experts: Mixtral, Granite (with a shared expert), OLMoE and Qwen2-MoE (probabilities
 as they are; Qwen2's shared expert has a gate), Qwen3-MoE, gpt-oss (its model card and reference
-code: sinks, biases, limits in its SwiGLU). GGUF
+code: sinks, biases, limits in its SwiGLU), DeepSeek 2 and 3 (latent attention as the paper writes
+it, K and V of every head made; sigmoids, a bias to choose by, groups of experts). GGUF
 stores the q and k of those whose RoPE was permuted so that it turns neighbours; of all others it
 turns halves. Gemma's norms are stored as 1 + w.
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 from tiny_gguf import of_layer, read
 
-NEIGHBOURS = ("llama", "granite", "granitemoe", "mistral3", "smollm3")
+NEIGHBOURS = ("llama", "granite", "granitemoe", "mistral3", "smollm3", "deepseek2")
 
 
 def rope_angles(meta, arch, tensors, rope_dim, context):
@@ -110,24 +111,51 @@ def mixture(t, h, arch, key):
         scores = scores + t("ffn_gate_inp", "bias")
     p = np.exp(scores - scores.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
+    if key("expert_gating_func", 0) == 2:
+        p = 1 / (1 + np.exp(-scores))
+    by, groups = p.copy(), key("expert_group_count", 1)
+    if arch == "deepseek2" and key("expert_gating_func", 0) == 2:
+        by += t("exp_probs_b", "bias")
+    if groups > 1:
+        worth = np.sort(by.reshape(len(h), groups, -1), -1)[..., -2:].sum(-1)
+        order = np.argsort(-worth, -1, kind="stable")[:, key("expert_group_used_count"):]
+        for row, out_groups in zip(by.reshape(len(h), groups, -1), order):
+            row[out_groups] = -np.inf
     out = np.zeros_like(h)
     exps = [t(f"ffn_{part}_exps") for part in ("gate", "up", "down")]
     biases = [t(f"ffn_{part}_exps", "bias") if arch == "gpt-oss" else np.zeros(len(exps[0]))
               for part in ("gate", "up", "down")]
     for i, row in enumerate(h):
-        best = np.argsort(-p[i], kind="stable")[:used]
+        best = np.argsort(-by[i], kind="stable")[:used]
         weights = p[i, best]
-        if arch not in ("olmoe", "qwen2moe"):
+        if key("expert_weights_norm", arch not in ("olmoe", "qwen2moe", "deepseek2")):
             weights = weights / weights.sum()
         for e, weight in zip(best, weights * key("expert_weights_scale", 1.0)):
             out[i] += weight * expert(row, *(w[e] for w in exps), [b[e] for b in biases])
-        if key("expert_shared_feed_forward_length", 0):
+        if key("expert_shared_feed_forward_length", 0) or key("expert_shared_count", 0):
             gate = 1.0
             if arch == "qwen2moe":
                 gate = 1 / (1 + np.exp(-t("ffn_gate_inp_shexp") @ row))
             out[i] += gate * expert(row, *(t(f"ffn_{part}_shexp")
                                            for part in ("gate", "up", "down")))
     return out
+
+
+def latent_heads(t, h, key, turns, norm):
+    """q, K and V of all heads, [tokens][heads][width]; what is not K's latent is rotated."""
+    heads, rope = key("attention.head_count"), key("rope.dimension_count")
+    rank = key("attention.kv_lora_rank")
+    if key("attention.q_lora_rank", 0):
+        q = norm(h @ t("attn_q_a").T, t("attn_q_a_norm")) @ t("attn_q_b").T
+    else:
+        q = h @ t("attn_q").T
+    row = h @ t("attn_kv_a_mqa").T
+    latent, turned = norm(row[:, :rank], t("attn_kv_a_norm")), rotate(row[:, None, rank:], *turns, True)
+    q = q.reshape(len(h), heads, -1)
+    q = np.concatenate([q[..., :-rope], rotate(q[..., -rope:], *turns, True)], -1)
+    k = np.einsum("tl,hlp->thp", latent, t("attn_k_b"))
+    k = np.concatenate([k, np.repeat(turned, heads, 1)], -1)
+    return q, k, np.einsum("tl,hvl->thv", latent, t("attn_v_b"))
 
 
 def logits(path, ids, context=None):
@@ -159,6 +187,12 @@ def forward(meta, w, ids, context=None):
     final_cap = key("final_logit_softcapping", 30.0) if gemma2 else 0
     scale = key("attention.scale", 0) or 1 / np.sqrt(hd)
     residual = (key("residual_scale", 0) or 1) if granite else 1
+    latent = key("attention.kv_lora_rank", 0)
+    if latent:  # YaRN's temperature is in the scale instead
+        log_mul = key("rope.scaling.yarn_log_multiplier", 0.0)
+        scale = (1 + log_mul * np.log(key("rope.scaling.factor", 1.0))) ** 2
+        scale /= np.sqrt(key("attention.key_length_mla"))
+        angles = (angles[0], 1.0)
     warmth = key("attention.temperature_scale", 0.0)
     period = key("rope.scaling.original_context_length", key("context_length"))
 
@@ -178,17 +212,22 @@ def forward(meta, w, ids, context=None):
             return w[f"blk.{layer}.{name}.{kind}"]
 
         h = x if arch == "olmo2" else norm(x, t("attn_norm"))
-        if phi:
+        if latent:
+            q, k, v = latent_heads(t, h, key, angles, norm)
+        elif phi:
             q, k, v = np.split(h @ t("attn_qkv").T, [heads * hd, (heads + kv) * hd], -1)
         else:
             q, k, v = (h @ t(f"attn_{p}").T + (t(f"attn_{p}", "bias") if arch in ("qwen2", "qwen2moe", "gpt-oss") else 0)
                        for p in "qkv")
+        if latent:
+            kv, hd = heads, v.shape[-1]
         if arch in ("olmo2", "olmoe"):
             q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
-        q, k, v = q.reshape(n, heads, hd), k.reshape(n, kv, hd), v.reshape(n, kv, hd)
+        if not latent:
+            q, k, v = q.reshape(n, heads, hd), k.reshape(n, kv, hd), v.reshape(n, kv, hd)
         if arch in ("qwen3", "qwen3vl", "qwen3moe", "gemma3"):
             q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
-        if not (arch == "smollm3" and layer % 4 == 3) and key("rope.scaling.finetuned", True):
+        if not (arch == "smollm3" and layer % 4 == 3) and not latent and key("rope.scaling.finetuned", True):
             turns = local_turns if local else angles
             q, k = (rotate(y, *turns, arch in NEIGHBOURS) for y in (q, k))
         if warmth:

@@ -53,7 +53,8 @@ def test_options_matter():
                     continue  # the tensors say it all
                 if name == "phi3-long" and key == "attention.sliding_window":
                     continue  # past the context: masks nothing
-                if key in ("expert_feed_forward_length", "leading_dense_block_count"):
+                if key in ("expert_feed_forward_length", "leading_dense_block_count") or (
+                        "latent" in spec and key.startswith(("attention.", "expert_"))):
                     continue  # the tensors' shapes say it, too
                 tiny_gguf.write(path, spec)
                 tiny_gguf.write(plain, less)
@@ -97,6 +98,8 @@ def test_info_says_what_sets_a_model_apart():
         "granite-no-rope": ["no RoPE"],
         "mistral3": ["queries grow by 0.3 ln of every 40 positions"],
         "olmo3": ["q/k norms over all heads; only post-norms", "in 3 of 5 layers"],
+        "deepseek2": ["latent attention of 40 + 16 for heads of 36 and 20",
+                      "2 of 8 experts of 32 a token, sigmoid router, a shared one of 64"],
         "gpt-oss": ["SwiGLU with limits; 3 of 6 experts of 48 a token; biases; attention sinks",
                     "YaRN x32 from 128", "sliding window of 40 in even layers"],
         "qwen2moe": ["2 of 6 experts of 32 a token, a shared one of 72"],
@@ -141,7 +144,7 @@ def follow(path, ids, answer, context=None):
 def test_servers_answers_are_the_oracles():
     with tempfile.TemporaryDirectory() as tmp:
         for name in ("llama-yarn", "mistral", "qwen2", "phi3", "phi3-long", "gemma2", "gemma3", "olmo3",
-                     "mistral3", "qwen3moe", "gpt-oss"):
+                     "mistral3", "qwen3moe", "gpt-oss", "deepseek2"):
             path = f"{tmp}/{name}.gguf"
             tiny_gguf.write(path, tiny_gguf.SPECS[name])
             _, answer = greedy(path, IDS[:100], 60)

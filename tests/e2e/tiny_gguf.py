@@ -90,6 +90,20 @@ SPECS = {
         "expert_used_count": 3, "expert_feed_forward_length": 48, "attention.sliding_window": 40,
         "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
         "rope.scaling.original_context_length": 128}),
+    "deepseek2": dict(arch="deepseek2", kv=1, hd=56, rope_dim=16, experts=8, expert=32, dense=1,
+                      shared=64, latent=dict(q=44, kv=40, key=36, value=20), keys={
+        "attention.value_length": 40, "attention.q_lora_rank": 44, "attention.kv_lora_rank": 40,
+        "attention.key_length_mla": 36, "attention.value_length_mla": 20, "expert_used_count": 2,
+        "expert_feed_forward_length": 32, "leading_dense_block_count": 1, "expert_shared_count": 2,
+        "expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5,
+        "expert_group_count": 4, "expert_group_used_count": 2}),
+    "deepseek2-lite": dict(arch="deepseek2", kv=1, hd=56, rope_dim=16, experts=6, expert=32,
+                           shared=32, latent=dict(q=0, kv=40, key=36, value=20), keys={
+        "attention.value_length": 40, "attention.kv_lora_rank": 40,
+        "attention.key_length_mla": 36, "attention.value_length_mla": 20, "expert_used_count": 3,
+        "expert_feed_forward_length": 32, "expert_shared_count": 1,
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0,
+        "rope.scaling.original_context_length": 64, "rope.scaling.yarn_log_multiplier": 0.0707}),
     "llama-layers-differ": dict(arch="llama", layers=4, heads=[4, 2, 8, 4], ffn=[80, 48, 96, 80]),
 }
 
@@ -138,7 +152,21 @@ def _shapes(s):
         q, k = of_layer(s["heads"], layer) * s["hd"], s["kv"] * s["hd"]
         if a != "olmo2":
             yield b + "attn_norm.weight", (d,), 1
-        if a == "phi3":
+        mla = s.get("latent")
+        if mla:
+            heads, rope = s["heads"], s["rope_dim"]
+            if mla["q"]:
+                yield b + "attn_q_a.weight", (mla["q"], d), 0
+                yield b + "attn_q_a_norm.weight", (mla["q"],), 1
+                yield b + "attn_q_b.weight", (heads * mla["key"], mla["q"]), 0
+            else:
+                yield b + "attn_q.weight", (heads * mla["key"], d), 0
+            yield b + "attn_kv_a_mqa.weight", (mla["kv"] + rope, d), 0
+            yield b + "attn_kv_a_norm.weight", (mla["kv"],), 1
+            yield b + "attn_k_b.weight", (heads, mla["kv"], mla["key"] - rope), 0
+            yield b + "attn_v_b.weight", (heads, mla["value"], mla["kv"]), 0
+            q = heads * mla["value"]
+        elif a == "phi3":
             yield b + "attn_qkv.weight", (q + 2 * k, d), 0
         else:
             yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip("qkv", (q, k, k)))
@@ -166,6 +194,8 @@ def _shapes(s):
             yield b + "ffn_gate_inp.weight", (experts, d), 0
             yield from ((b + f"ffn_{p}_exps.weight", (experts, *shape), 0)
                         for p, shape in (("gate", (e, d)), ("up", (e, d)), ("down", (d, e))))
+            if a == "deepseek2" and s["keys"].get("expert_gating_func") == 2:
+                yield b + "exp_probs_b.bias", (experts,), 0
             if a == "gpt-oss":
                 yield b + "ffn_gate_inp.bias", (experts,), 0
                 yield from ((b + f"ffn_{p}_exps.bias", (experts, n), 0)

@@ -119,8 +119,10 @@ static double frequency(const model_config *c, const rope_config *r, uint32_t i,
     return own * freq + (1 - own) * freq / factor;
 }
 
-/* x is [token][heads][head_dim]; token t is at position t */
-static rad_status rope(const judge *j, uint32_t l, double *x, uint32_t heads)
+/* x is [token][heads][width], of which the numbers from `at` on are rotated; token t is at position
+ * t */
+static rad_status rope_at(const judge *j, uint32_t l, double *x, uint32_t heads, uint32_t width,
+                          uint32_t at)
 {
     const model_config *c = &j->c;
     if (c->layers[l].rope == ROPE_NONE) return RAD_OK;
@@ -142,13 +144,18 @@ static rad_status rope(const judge *j, uint32_t l, double *x, uint32_t heads)
         uint32_t second = c->arch->rope == ROPE_NEOX ? i + half : 2 * i + 1;
         for (uint32_t t = 0; t < j->num_tokens; t++)
             for (uint32_t h = 0; h < heads; h++) {
-                double *head = x + ((size_t)t * heads + h) * c->layers[l].head_dim;
+                double *head = x + ((size_t)t * heads + h) * width + at;
                 double a = head[first], b = head[second], size = (double)r->scaling.magnitude;
                 head[first] = size * (a * cos(t * freq) - b * sin(t * freq));
                 head[second] = size * (a * sin(t * freq) + b * cos(t * freq));
             }
     }
     return RAD_OK;
+}
+
+static rad_status rope(const judge *j, uint32_t l, double *x, uint32_t heads)
+{
+    return rope_at(j, l, x, heads, j->c.layers[l].head_dim, 0);
 }
 
 static double capped(double x, double cap)
@@ -168,9 +175,9 @@ static double sink_of_head(const judge *j, uint32_t l, uint32_t head)
 }
 
 /* softmax(scale q . k) v over positions 0..t, or the window's last ones of them */
-static void attend(const judge *j, uint32_t l, uint32_t t, uint32_t head, uint32_t first)
+static void attend(const judge *j, const layer_config *c, double sink, uint32_t t, uint32_t head,
+                   uint32_t first)
 {
-    const layer_config *c = &j->c.layers[l];
     uint32_t kv_head = head / (c->num_heads / c->num_kv_heads);
     const double *q = j->q + ((size_t)t * c->num_heads + head) * c->head_dim;
     double *out = j->attended + ((size_t)t * c->num_heads + head) * c->v_head_dim;
@@ -183,7 +190,6 @@ static void attend(const judge *j, uint32_t l, uint32_t t, uint32_t head, uint32
         j->scores[p] = capped(dot * (double)j->c.attn_scale, (double)j->c.attn_logit_cap);
         max = fmax(max, j->scores[p]);
     }
-    const double sink = sink_of_head(j, l, head);
     max = fmax(max, sink);
     total = exp(sink - max);
     for (uint32_t i = 0; i < c->v_head_dim; i++)
@@ -289,12 +295,86 @@ static rad_status attention_block(const judge *j, uint32_t l)
     warm_q(j, l);
     for (uint32_t t = 0; t < j->num_tokens; t++)
         for (uint32_t h = 0; h < lc->num_heads; h++)
-            attend(j, l, t, h, lc->window && t >= lc->window ? t - lc->window + 1 : 0);
+            attend(j, lc, sink_of_head(j, l, h), t, h,
+                   lc->window && t >= lc->window ? t - lc->window + 1 : 0);
     s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, layer_attn_dim(lc), j->attended,
                j->added);
     if (s == RAD_OK && c->arch->biases)
         s = add_bias(j, "blk.%u.attn_output.bias", l, c->dim, j->added);
     return s == RAD_OK ? add_to_residual(j, "blk.%u.post_attention_norm.weight", l) : s;
+}
+
+/* Out of one tensor's `heads` matrices: out[t][h] = W[h] . in[t], or with `down` W[h]^T . in[t], of
+ * [rows][cols] each; rows of out are out_ld apart. */
+static rad_status per_head(const judge *j, const char *name, uint32_t l, uint32_t heads,
+                           uint32_t rows, uint32_t cols, bool down, const double *in, double *out,
+                           uint32_t out_ld)
+{
+    const gguf_tensor *w;
+    char full[64];
+    snprintf(full, sizeof full, "blk.%u.%s.weight", l, name);
+    rad_status s = tensor_find_many(j->file, full, heads, rows, cols, &w, j->err);
+    const uint32_t n_in = down ? rows : cols, n_out = down ? cols : rows;
+    for (uint32_t h = 0; s == RAD_OK && h < heads; h++)
+        for (uint32_t t = 0; t < j->num_tokens; t++)
+            for (uint32_t i = 0; i < n_out; i++)
+                out[((size_t)t * heads + h) * out_ld + i] = 0;
+    for (uint32_t h = 0; s == RAD_OK && h < heads; h++)
+        for (uint32_t r = 0; r < rows; r++) {
+            tensor_row(w, (uint64_t)h * rows + r, j->row);
+            for (uint32_t t = 0; t < j->num_tokens; t++) {
+                const double *x = in + (size_t)t * n_in;
+                double *y = out + ((size_t)t * heads + h) * out_ld;
+                for (uint32_t k = 0; k < cols; k++)
+                    y[down ? k : r] += (double)j->row[k] * x[down ? r : k];
+            }
+        }
+    return s;
+}
+
+/* DeepSeek-V2's paper as it is written, not absorbed: K and V of every head are made. */
+static rad_status latent_attention_block(const judge *j, uint32_t l)
+{
+    const model_config *c = &j->c;
+    const latent_config *x = &c->latent;
+    const uint32_t heads = c->layers[l].num_heads, key = x->plain + c->rope_dim,
+                   row = x->kv_rank + c->rope_dim;
+    const layer_config plain = {
+        .num_heads = heads, .num_kv_heads = heads, .head_dim = key, .v_head_dim = x->value};
+    double *few = j->attended; /* q's few numbers, then K's latent */
+    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
+    if (s == RAD_OK && x->q_rank) {
+        s = matmul(j, "blk.%u.attn_q_a.weight", l, x->q_rank, c->dim, j->normed, few);
+        if (s == RAD_OK)
+            s = rms_norm(j, "blk.%u.attn_q_a_norm.weight", l, x->q_rank, j->num_tokens, few, few);
+        if (s == RAD_OK)
+            s = matmul(j, "blk.%u.attn_q_b.weight", l, heads * key, x->q_rank, few, j->q);
+    } else if (s == RAD_OK) {
+        s = matmul(j, "blk.%u.attn_q.weight", l, heads * key, c->dim, j->normed, j->q);
+    }
+    if (s == RAD_OK)
+        s = matmul(j, "blk.%u.attn_kv_a_mqa.weight", l, row, c->dim, j->normed, j->added);
+    if (s != RAD_OK) return s;
+    for (uint32_t t = 0; t < j->num_tokens; t++)
+        memcpy(few + (size_t)t * x->kv_rank, j->added + (size_t)t * row, x->kv_rank * sizeof *few);
+    s = rms_norm(j, "blk.%u.attn_kv_a_norm.weight", l, x->kv_rank, j->num_tokens, few, few);
+    if (s == RAD_OK)
+        s = per_head(j, "attn_k_b", l, heads, x->kv_rank, x->plain, true, few, j->k, key);
+    if (s == RAD_OK)
+        s = per_head(j, "attn_v_b", l, heads, x->value, x->kv_rank, false, few, j->v, x->value);
+    for (uint32_t t = 0; s == RAD_OK && t < j->num_tokens; t++)
+        for (uint32_t h = 0; h < heads; h++)
+            memcpy(j->k + ((size_t)t * heads + h) * key + x->plain,
+                   j->added + (size_t)t * row + x->kv_rank, c->rope_dim * sizeof *few);
+    if (s == RAD_OK) s = rope_at(j, l, j->q, heads, key, x->plain);
+    if (s == RAD_OK) s = rope_at(j, l, j->k, heads, key, x->plain);
+    for (uint32_t t = 0; s == RAD_OK && t < j->num_tokens; t++)
+        for (uint32_t h = 0; h < heads; h++)
+            attend(j, &plain, -INFINITY, t, h, 0);
+    if (s == RAD_OK)
+        s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, heads * x->value, j->attended,
+                   j->added);
+    return s == RAD_OK ? add_to_residual(j, "", l) : s;
 }
 
 static double sigmoid(double x)
@@ -384,6 +464,38 @@ static void weigh_experts(const judge *j, const double *by, double *score, doubl
     if (j->clear) *j->clear = fmin(*j->clear, last_taken - first_left);
 }
 
+/* DeepSeek-V3's paper: experts of the groups whose two best are best together; others are out. */
+static void mask_groups(const judge *j, double *by)
+{
+    const experts_config *x = &j->c.experts;
+    const uint32_t size = x->count / x->groups;
+    double worth[4096];
+    for (uint32_t g = 0; g < x->groups; g++) {
+        double best[2] = {-INFINITY, -INFINITY};
+        for (uint32_t e = 0; e < size; e++) {
+            const double v = by[g * size + e];
+            if (v > best[0])
+                best[1] = best[0], best[0] = v;
+            else
+                best[1] = fmax(best[1], v);
+        }
+        worth[g] = best[0] + best[1];
+    }
+    double least_in = INFINITY, most_out = -INFINITY;
+    for (uint32_t g = 0; x->groups > x->groups_used && g < x->groups; g++) {
+        uint32_t before = 0;
+        for (uint32_t o = 0; o < x->groups; o++)
+            before += worth[o] > worth[g] || (worth[o] == worth[g] && o < g);
+        if (before < x->groups_used)
+            least_in = fmin(least_in, worth[g]);
+        else
+            most_out = fmax(most_out, worth[g]);
+        for (uint32_t e = 0; before >= x->groups_used && e < size; e++)
+            by[g * size + e] = -INFINITY;
+    }
+    if (j->clear) *j->clear = fmin(*j->clear, least_in - most_out);
+}
+
 static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t)
 {
     static const char *const each[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"},
@@ -399,6 +511,7 @@ static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t)
     for (uint32_t e = 0; e < x->count; e++)
         by[e] = x->router == ROUTER_SIGMOID ? sigmoid(score[e]) : score[e];
     if (x->select_bias) s = add_bias_to(j, "blk.%u.exp_probs_b.bias", l, x->count, by);
+    mask_groups(j, by);
     weigh_experts(j, by, score, weight);
     for (uint32_t e = 0; s == RAD_OK && e < x->count; e++)
         if (weight[e] > 0) s = add_expert(j, l, each, e, x->count, x->dim, weight[e], in, added);
@@ -462,7 +575,8 @@ static rad_status forward(const judge *j, const rad_token *tokens, double *logit
     const model_config *c = &j->c;
     rad_status s = embed(j, tokens);
     for (uint32_t l = 0; l < c->num_layers && s == RAD_OK; l++) {
-        s = attention_block(j, l);
+        s = c->layers[l].mixer == MIXER_LATENT ? latent_attention_block(j, l)
+                                               : attention_block(j, l);
         if (s == RAD_OK) s = c->layers[l].experts ? experts_block(j, l) : feed_forward_block(j, l);
     }
     if (s == RAD_OK)
@@ -502,9 +616,19 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
 
     /* One block of memory: the arrays of a token, a row of scores, a row of weights. */
     config_widths most = config_widest(c);
+    uint32_t added = c->dim;
     most.ffn = RAD_MAX(most.ffn, c->experts.dim);
     most.attn = RAD_MAX(most.attn, c->dim); /* an expert's answer goes there, too */
-    size_t per_token = 3 * (size_t)c->dim + most.qkv + most.attn + 2 * (size_t)most.ffn + 1;
+    if (c->latent.kv_rank) { /* K and V of all heads, and few numbers in the place of `attended` */
+        const uint32_t key = c->latent.plain + c->rope_dim, heads = c->layers[0].num_heads;
+        most.q = most.k = heads * key;
+        most.v = heads * c->latent.value;
+        most.qkv = most.q + most.k + most.v;
+        most.attn =
+            RAD_MAX(RAD_MAX(most.attn, most.v), RAD_MAX(c->latent.q_rank, c->latent.kv_rank));
+        added = RAD_MAX(added, c->latent.kv_rank + c->rope_dim);
+    }
+    size_t per_token = 2 * (size_t)c->dim + added + most.qkv + most.attn + 2 * (size_t)most.ffn + 1;
     size_t widest = RAD_MAX(RAD_MAX(c->dim, most.ffn), RAD_MAX(most.attn, most.qkv));
     const size_t routed = 3 * (size_t)c->experts.count;
     widest = RAD_MAX(widest, c->experts.count);
@@ -517,7 +641,7 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
         double **array;
         size_t width;
     } arrays[] = {
-        {&j.x, c->dim},    {&j.normed, c->dim}, {&j.added, c->dim},       {&j.q, most.q},
+        {&j.x, c->dim},    {&j.normed, c->dim}, {&j.added, added},        {&j.q, most.q},
         {&j.k, most.k},    {&j.v, most.v},      {&j.attended, most.attn}, {&j.gate, most.ffn},
         {&j.up, most.ffn}, {&j.scores, 1}};
     for (size_t i = 0; i < RAD_COUNT(arrays); i++) {
