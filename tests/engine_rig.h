@@ -141,14 +141,15 @@ static inline engine *erig_start(engine_params params, uint32_t fail_every)
     return erig_start_with(params, erig_parts(fail_every));
 }
 
-/* Nothing is lost: everything is free or cached, and owned once. */
+/* Nothing is lost: everything is free or cached, and owned once; copies to the host, which hold
+ * pages until they end, have ended. */
 static inline void erig_check_idle(engine *e)
 {
     rad_error err = {0};
     engine_stats st;
     rad_status status = engine_check(e, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
-    engine_get_stats(e, &st);
+    AWAIT((engine_get_stats(e, &st), !st.sched.tiers.device_holds));
     CHECK(st.sched.num_running == 0 && st.sched.num_waiting == 0 && st.sched.held_tokens == 0);
     CHECK(st.sched.available_tokens + st.sched.evictable_tokens == st.sched.max_total_tokens);
     CHECK(st.sched.window_held_tokens == 0 && st.sched.window_protected_tokens == 0);
