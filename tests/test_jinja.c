@@ -516,7 +516,7 @@ static void expect_marks(const char *source, const char *vars, const char *wante
 
 TEST(every_byte_knows_where_it_came_from)
 {
-    const char *vars = "{\"s\": \" ab \", \"m\": {\"role\": \"user\", \"x\": \"k\"}, "
+    const char *vars = "{\"s\": \" ab \", \"l\": \"<\", \"m\": {\"role\": \"user\", \"x\": \"k\"}, "
                        "\"e\": {\"role\": \"im_end\"}}";
     expect_marks("<{{ s }}>", vars, "< ab >", "011110");
     expect_marks("<{{ s|trim|upper ~ '!' }}>", vars, "<AB!>", "01100");
@@ -529,11 +529,11 @@ TEST(every_byte_knows_where_it_came_from)
     expect_marks("{% set t %}a{{ s[1] }}{% endset %}{{ t * 2 }}{{ t.split('a')[1] }}", vars, "aaaa",
                  "0101");
     expect_marks("{{ '{\"a\": \"b'|safe ~ s ~ '\"}' }}", vars, "{\"a\": \"b ab \"}",
-                 "0000000011110"
-                 "0");
+                 "00000000111100");
     expect_marks("{{ ('[\"b' ~ s ~ '\\\\n\", \"c\"]')|from_json|join('<') }}", vars, "b ab \n<c",
                  "01111000");
     expect_marks("{{ s|e ~ '&'|e }}", vars, " ab &amp;", "111100000");
+    expect_marks("{{ '<'|e ~ ('<b>'|safe + l) }}", vars, "&lt;<b>&lt;", "00000001111");
     expect_marks("{% macro q(x) %}[{{ x }}]{% endmacro %}{{ q(s|first) }}{{ s|list|join('-') }}",
                  vars, "[ ] -a-b- ", "0101010101");
 }

@@ -56,7 +56,7 @@ static jval escape(jctx *c, const jstr *s)
         const char *to = entity(s->p[at]);
         if (!to) continue;
         jbuf_sub(&b, s, start, at - start);
-        jbuf_text(&b, to);
+        jbuf_add(&b, to, strlen(to), s->mark ? (jtaint)s->mark[at] : (jtaint)s->taint, NULL);
         start = at + 1;
     }
     jbuf_sub(&b, s, start, s->len - start);
