@@ -199,7 +199,8 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
             r->store = kept;
         else
             CHECK_OK(storage_mem_init(&r->store, NULL, 4096,
-                                      RAD_STORAGE_HEADER_BYTES + r->ps * r->token_bytes));
+                                      RAD_STORAGE_HEADER_BYTES +
+                                          r->ps * RAD_MAX(r->token_bytes, r->window_bytes)));
         r->opened = storage_mem_open(&r->store);
         r->params.storage = &r->opened;
     }

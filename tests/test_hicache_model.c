@@ -248,7 +248,6 @@ static void draw_windows(hrig_options *o, uint64_t round, uint64_t bits)
     o->window_pages = RAD_MIN((200 + (bits >> 18 & 127)) / ps, o->device_pages);
     o->host_pages = (200 + (bits >> 26 & 511)) / ps;
     o->host_window_pages = (40 + (bits >> 35 & 255)) / ps;
-    o->storage = false;
     if (o->max_nodes) o->host_pages = RAD_MIN(o->host_pages, 24u);
     if (o->cached_pages) o->cached_pages = 1 + o->device_pages / 2;
 }

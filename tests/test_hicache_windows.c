@@ -4,6 +4,8 @@
 
 #include <radish/hicache_explain.h>
 
+#include "cache/radix_journal.h"
+
 enum { WINDOW = 8 };
 
 static hrig_options windowed(uint32_t page_size, uint32_t pages)
@@ -193,6 +195,181 @@ TEST(host_windows_that_are_held_are_not_evicted)
     hrig_end(&r);
 }
 
+/* ---- storage ---- */
+
+static hrig_options stored(uint32_t page_size, bool only)
+{
+    hrig_options o = windowed(page_size, 200);
+    o.storage = true;
+    o.window_only = only;
+    o.layout = page_size % 2;
+    o.tiers.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE;
+    o.tiers.prefetch_threshold = 1;
+    return o;
+}
+
+/* What storage brings to the host of a key of so many tokens. */
+static uint32_t fetch(hrig *r, const hreq *q, uint32_t tokens)
+{
+    rad_key key = hreq_key(q, tokens);
+    rad_prefetch ticket;
+    uint32_t came = 0;
+    rad_status status = rad_hicache_prefetch_start(r->cache, &key, 0, &ticket);
+    CHECK(status == RAD_OK || status == RAD_NONE);
+    while ((status = rad_hicache_prefetch_progress(r->cache, &ticket, &key, &came)) == RAD_AGAIN)
+        (void)hi_pump(r->cache, 0);
+    CHECK_OK(status);
+    CHECK_OK(rad_cache_check(r->cache, NULL));
+    return came;
+}
+
+/* The window record of a page of the key goes; or, `full`, the other one. */
+static void lose(hrig *r, const hreq *q, uint32_t page, bool full)
+{
+    hiradix_cache *hi = hiradix_of(r->cache);
+    rad_page_hash hashes[HRIG_ROW_TOKENS];
+    rad_storage_key name;
+    rad_key key = hreq_key(q, (page + 1) * r->ps);
+    CHECK_OK(radix_journal_hash_key(hi->tree->journal, hi->tree, &key, 0, page + 1, NULL, hashes));
+    const page_store *s = full ? &hi->store : &hi->window_store;
+    CHECK_OK(rad_storage_key_of(&s->fingerprint, &hashes[page], &name));
+    uint32_t before = r->store.count;
+    CHECK_OK(r->opened.ops->remove(r->opened.self, &name, NULL));
+    CHECK(r->store.count == before - 1);
+}
+
+TEST(a_prompt_comes_back_from_storage_with_its_window)
+{
+    for (uint32_t ps = 1; ps <= 4; ps *= 2)
+        for (int only = 0; only < 2; only++) {
+            hrig r;
+            hreq q;
+            hrig_options o = stored(ps, only);
+            hrig_start(&r, &o, NULL);
+            CHECK(serve(&r, &q, 101, 5) == 0);
+            rad_hicache_stats s = hrig_stats(&r);
+            CHECK(s.backed_up_window_tokens == WINDOW + ps);
+            CHECK(s.backed_up_tokens == (only ? 0 : 101 / ps * ps));
+            hrig_restart(&r);
+            CHECK(fetch(&r, &q, 100) == 100);
+            s = hrig_stats(&r);
+            CHECK(s.fetched_tokens == 100 && s.fetched_window_tokens == WINDOW);
+            CHECK(look(&r, &q, 100).host_hit_tokens == 100);
+            CHECK(serve(&r, &q, 101, 5) == 100);
+            CHECK(hrig_stats(&r).backed_up_window_tokens <= ps); /* it knows what is stored */
+            hrig_end(&r);
+        }
+}
+
+/* Missing, or torn: the last window that is whole is where it goes on. */
+TEST(a_window_record_that_is_gone_makes_the_end_earlier)
+{
+    for (int only = 0; only < 2; only++)
+        for (uint32_t gone = 0; gone < WINDOW / 2; gone++) {
+            hrig r;
+            hreq q, longer;
+            hrig_options o = stored(2, only);
+            hrig_start(&r, &o, NULL);
+            CHECK(serve(&r, &q, 40, 5) == 0);
+            CHECK(serve(&r, &longer, 200, 5) == 40);
+            hrig_restart(&r);
+            lose(&r, &longer, 99 - gone, false);
+            uint32_t left = gone ? 40 : 198; /* a page more than the window was stored */
+            CHECK(fetch(&r, &longer, 200) == left);
+            CHECK(look(&r, &longer, 200).host_hit_tokens == left);
+            CHECK(serve(&r, &longer, 200, 5) == left);
+            hrig_settle(&r);
+            hrig_restart(&r); /* computed and stored anew */
+            CHECK(fetch(&r, &longer, 200) == 200);
+            hrig_end(&r);
+        }
+}
+
+/* A full page that is gone: all that is behind it is, windows or not. */
+TEST(a_page_that_is_gone_makes_the_end_earlier)
+{
+    hrig r;
+    hreq q, longer;
+    hrig_options o = stored(2, false);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 40, 5) == 0);
+    CHECK(serve(&r, &longer, 200, 5) == 40);
+    hrig_restart(&r);
+    lose(&r, &longer, 60, true);
+    CHECK(fetch(&r, &longer, 200) == 40);
+    lose(&r, &longer, 10, true);
+    hrig_restart(&r);
+    CHECK(fetch(&r, &longer, 200) == 0);
+    CHECK(hrig_stats(&r).host_used_tokens == 0 && hrig_stats(&r).host_window_used_tokens == 0);
+    hrig_end(&r);
+}
+
+static storage_fate spoil_windows(void *user, storage_call call, uint64_t number)
+{
+    (void)user, (void)number;
+    return call == STORAGE_GET ? STORAGE_TORN : STORAGE_WELL;
+}
+
+TEST(torn_window_records_are_misses)
+{
+    for (int only = 0; only < 2; only++) {
+        hrig r;
+        hreq q;
+        hrig_options o = stored(2, only);
+        hrig_start(&r, &o, NULL);
+        CHECK(serve(&r, &q, 101, 5) == 0);
+        hrig_restart(&r);
+        r.store.script = spoil_windows;
+        CHECK(fetch(&r, &q, 100) == 0);
+        CHECK(hrig_stats(&r).bad_pages == 1 && hrig_stats(&r).host_window_used_tokens == 0);
+        r.store.script = NULL;
+        CHECK(serve(&r, &q, 101, 5) == 0);
+        hrig_end(&r);
+    }
+}
+
+/* The host has lost the window and has the pages: the window comes back, the pages stay. */
+TEST(storage_brings_back_a_window_that_the_host_has_lost)
+{
+    hrig r;
+    hreq q;
+    hrig_options o = stored(2, false);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 101, 5) == 0);
+    leave_device(&r);
+    CHECK(evict_host_windows(&r, 1000) == WINDOW + 2);
+    CHECK(look(&r, &q, 100).host_hit_tokens == 0);
+    CHECK(fetch(&r, &q, 100) == 100);
+    CHECK(look(&r, &q, 100).host_hit_tokens == 100);
+    rad_hicache_stats s = hrig_stats(&r);
+    CHECK(s.fetched_window_tokens == WINDOW && s.host_cached_tokens == 100);
+    CHECK(serve(&r, &q, 101, 5) == 100);
+    hrig_end(&r);
+}
+
+/* What a cache keeps in one pool and another in two are different records, whatever their
+ * identities say. */
+TEST(records_with_windows_and_without_are_not_taken_for_each_other)
+{
+    hrig r;
+    hreq q;
+    hrig_options o = stored(2, false);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 101, 5) == 0);
+    hrig_check_idle(&r);
+    hrig_stop(&r, true);
+    hrig old = r;
+    o.window = o.window_pages = o.host_window_pages = 0;
+    size_t room = old.store.record_bytes;
+    hrig_start(&r, &o, &old);
+    CHECK(fetch(&r, &q, 100) == 0 && r.store.record_bytes == room);
+    CHECK(serve(&r, &q, 101, 5) == 0);
+    hrig_restart(&r);
+    CHECK(fetch(&r, &q, 100) == 100);
+    CHECK(hrig_stats(&r).bad_pages == 0);
+    hrig_end(&r);
+}
+
 TEST(tiers_are_cleared_with_their_windows)
 {
     for (uint32_t tiers = 1; tiers <= 3; tiers++) {
@@ -248,7 +425,7 @@ TEST(what_does_not_go_together_is_refused_in_words)
     tree.window_tokens = WINDOW;
     rad_storage_identity identity = {.struct_size = sizeof identity, .model = "m", .page_size = 2};
     p.identity = &identity;
-    CHECK(create(&r, p, &err) == RAD_E_UNSUPPORTED && strstr(err.text, "storage"));
+    CHECK_OK(create(&r, p, &err));
     p.identity = NULL;
     p.host_pool = p.window_host_pool = NULL;
     CHECK(create(&r, p, &err) == RAD_E_INVAL && strstr(err.text, "a host pool"));
@@ -265,6 +442,7 @@ TEST(create_survives_every_allocation_failing)
         hrig r;
         hrig_options o = windowed(2, 40);
         o.window_only = only;
+        o.storage = true;
         hrig_start(&r, &o, NULL);
         rad_cache_params tree = {.struct_size = sizeof tree,
                                  .page_size = 2,

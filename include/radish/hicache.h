@@ -59,8 +59,11 @@
  * is copied besides. A load reaches to the last place behind the device's match before which the
  * host has a window, and brings no more of the window side than that. Its memory is a second host
  * pool (window_host_pool); what of it goes first is what no match needs, as on the device. A window
- * that is evicted on the device before it was copied is lost. Storage does not take windows:
- * window_tokens together with an identity are refused (RAD_E_UNSUPPORTED).
+ * that is evicted on the device before it was copied is lost, except under RAD_WRITE_BACK. Storage
+ * has a record of a page's window side beside the page's own; a fetch reaches to the last place
+ * before which the store, with what is there already, has a window. A window record that the store
+ * loses while the host has the window is not stored anew (recheck_ns is about pages). Where all
+ * layers see a window there are no other records.
  *
  * One thread owns the cache together with all it was given. Nothing here touches the heap
  * after create, but for what attaching a store takes. */
@@ -301,7 +304,9 @@ typedef struct rad_hicache_stats {
     uint64_t host_window_cached_tokens; /* now */
     uint64_t written_window_tokens;     /* of written_tokens' kind, of the window side */
     uint64_t loaded_window_tokens;
-    uint64_t dropped_window_tokens; /* not copied, as in dropped_write_tokens */
+    uint64_t dropped_window_tokens; /* not copied, to the host or to storage */
+    uint64_t backed_up_window_tokens;
+    uint64_t fetched_window_tokens;
 } rad_hicache_stats;
 
 /* RAD_E_UNSUPPORTED: not a cache with tiers. O(1). */

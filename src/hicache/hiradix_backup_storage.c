@@ -3,19 +3,37 @@
  *
  *     hi_write_backup_storage   owner: which runs of pages need it; a ticket for each
  *     hi_run_backup_storage     worker: records into the store, in lots
- *     hi_backup_storage_done    owner: marks what storage has, counts what it has not taken */
+ *     hi_backup_storage_done    owner: marks what storage has, counts what it has not taken
+ *
+ * A page's window side is a record of its own beside that, under the same hash: most pages have
+ * none.
+ */
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
 #include "cache/radix_journal.h"
 #include "cache/radix_path.h"
 
+/* The hashes of a ticket's pages, which are on the path to `node`. */
+static void list_hashes(const hiradix_cache *c, hi_ticket *k, uint32_t node, uint32_t depth)
+{
+    const radix_tree *t = c->tree;
+    uint32_t left = k->begin + k->count; /* from the back: pages [begin, left) */
+    for (radix_path p = radix_path_of(t, node, depth); left > k->begin; radix_path_up(t, &p)) {
+        uint32_t from = RAD_MAX(p.begin, k->begin);
+        if (from >= left) continue;
+        memcpy(k->chain + (from - k->begin),
+               t->journal->hashes + t->nodes[p.node].at + (from - p.begin),
+               (left - from) * sizeof *k->chain);
+        left = from;
+    }
+}
+
 /* Pages [begin, begin + count) of what ends `depth` pages deep: their hashes go along, since the
  * worker must not look into the tree. */
 static bool begin_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, uint64_t digest,
                                  uint32_t begin, const rad_page *host, uint32_t count, bool checks)
 {
-    const radix_tree *t = c->tree;
     hi_op *op = c->store_held ? NULL : hi_op_take(c, TRANSFER_BACKUP_STORAGE, count);
     if (!op) return false;
     op->checks = checks;
@@ -25,15 +43,7 @@ static bool begin_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth
     memcpy(op->k.host, host, count * sizeof *host);
     for (uint32_t i = 0; i < count; i++)
         op->k.device[i] = checks ? HI_AS_IT_WAS : HI_NOT_STORED;
-    uint32_t left = begin + count; /* from the back: pages [begin, left) */
-    for (radix_path p = radix_path_of(t, node, depth); left > begin; radix_path_up(t, &p)) {
-        uint32_t from = RAD_MAX(p.begin, begin);
-        if (from >= left) continue;
-        memcpy(op->k.chain + (from - begin),
-               t->journal->hashes + t->nodes[p.node].at + (from - p.begin),
-               (left - from) * sizeof *op->k.chain);
-        left = from;
-    }
+    list_hashes(c, &op->k, node, depth);
     op->on_host = hi_lock_host(c, node, depth);
     uint32_t time = hi_recheck_time(c);
     for (uint32_t i = 0; i < count; i++)
@@ -53,6 +63,7 @@ void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, ui
                              uint32_t end)
 {
     rad_page pages[256];
+    if (!c->store.pool) return; /* all layers see a window: there is nothing of this kind */
     uint32_t most =
         RAD_MIN(RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u), (uint32_t)RAD_COUNT(pages));
     uint64_t digest = 0;
@@ -86,9 +97,89 @@ void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, ui
     if (settled >= begin && settled < end) hi_settle(c, node, depth, end, time, lasts);
 }
 
+static bool begin_backup_windows(hiradix_cache *c, const hi_run *run, uint64_t digest,
+                                 const rad_page *host)
+{
+    const rad_page *window_of = rad_kv_window_page_map(c->host_pages);
+    uint32_t count = run->end - run->begin;
+    hi_op *op = NULL;
+    if (!c->store_held) op = (hi_op *)tickets_take(&c->out, TRANSFER_BACKUP_STORAGE, count, count);
+    if (!op) return false;
+    op->k.begin = op->k.window_begin = run->begin;
+    op->k.namespace_digest = digest;
+    list_hashes(c, &op->k, run->node, run->depth);
+    for (uint32_t i = 0; i < count; i++) {
+        op->k.host[i] = host[i];
+        op->k.host_windows[i] = window_of[host[i]];
+        op->k.device[i] = HI_NOT_STORED;
+        bits_set(c->window_store.saved, (size_t)host[i]);
+    }
+    op->on_host = hi_lock_host(c, run->node, run->depth);
+    hi_lock_window(c, RADIX_HOST, &op->on_host, run->begin);
+    tickets_submit(&c->out, &op->k);
+    return true;
+}
+
+static bool lacks_window(const hiradix_cache *c, rad_page page)
+{
+    return rad_kv_has_window(c->host_pages, page) && !bits_get(c->window_store.saved, (size_t)page);
+}
+
+void hi_write_backup_windows(hiradix_cache *c, uint32_t node, uint32_t depth)
+{
+    if (!c->window_store.pool || !c->window_store.backend.ops) return;
+    rad_page pages[256];
+    uint32_t window = hi_windows(c)->pages + 1, n; /* and a page more: see hiradix_write.c */
+    uint64_t digest = 0;
+    bool has_digest = false;
+    for (uint32_t at = depth > window ? depth - window : 0; at < depth; at += n) {
+        n = RAD_MIN((uint32_t)RAD_COUNT(pages), depth - at);
+        radix_path_pages(c->tree, true, node, depth, at, n, pages);
+        for (uint32_t i = 0, count; i < n; i += count) {
+            bool lacks = lacks_window(c, pages[i]);
+            for (count = 1; i + count < n && lacks_window(c, pages[i + count]) == lacks;)
+                count++;
+            if (!lacks) continue;
+            hi_run run = {node, depth, at + i, at + i + count};
+            if (!has_digest) has_digest = find_digest(c, node, &digest);
+            if (has_digest && begin_backup_windows(c, &run, digest, pages + i)) continue;
+            c->stats.dropped_window_tokens += (uint64_t)(depth - run.begin) * c->page_size;
+            return; /* the next request that comes this way tries again */
+        }
+    }
+}
+
+static rad_status run_backup_windows(hiradix_cache *c, hi_ticket *k, uint32_t worker)
+{
+    store_lot l;
+    for (uint32_t at = 0, n; at < k->count; at += n) {
+        n = RAD_MIN(c->window_store.call_pages, k->count - at);
+        if (atomic_load(&k->t.cancelled)) return RAD_NONE;
+        if (!store_lot_chain(&c->window_store, &l, k->chain + at, n)) return RAD_E_UNSUPPORTED;
+        rad_status status =
+            store_lot_set(&c->window_store, &l, k->host_windows + at, worker, k->namespace_digest);
+        for (uint32_t i = 0; i < n; i++)
+            k->device[at + i] = l.done[i] ? HI_STORED : HI_NOT_STORED;
+        if (status) return status;
+    }
+    return RAD_OK;
+}
+
+static void backup_windows_done(hiradix_cache *c, hi_ticket *k)
+{
+    for (uint32_t i = 0; i < k->count; i++) {
+        bool stored = k->device[i] == HI_STORED;
+        if (!stored) bits_clear(c->window_store.saved, (size_t)k->host[i]);
+        *(stored ? &c->stats.backed_up_window_tokens : &c->stats.dropped_window_tokens) +=
+            c->page_size;
+    }
+    tickets_give(&c->out, k);
+}
+
 rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker)
 {
     hiradix_cache *c = cache;
+    if (k->num_windows) return run_backup_windows(c, k, worker);
     bool checks = ((const hi_op *)k)->checks;
     store_lot l;
     uint32_t most = checks ? 1 : c->store.call_pages;
@@ -126,6 +217,10 @@ void hi_backup_storage_done(void *cache, hi_ticket *k)
     hi_op *op = (hi_op *)k;
     uint32_t time = hi_recheck_time(c);
     bool unsettled = false;
+    if (k->num_windows) {
+        backup_windows_done(c, k);
+        return;
+    }
     hi_events_stored(c, op->on_host.node.index, op->on_host.depth, k->begin, k->count, k->device);
     for (uint32_t i = 0; i < k->count; i++) {
         hi_mark_stored(c, k->host[i], time);

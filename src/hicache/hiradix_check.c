@@ -71,7 +71,7 @@ static rad_status check_host_windows(const hiradix_cache *c, rad_error *err)
                                 page, id, has ? "lacks" : "has");
         }
     for (const hi_ticket *k = NULL; (k = tickets_next(&c->out, k));)
-        if (k->t.kind == TRANSFER_WRITE) there += k->num_windows;
+        there += ticket_loose_windows(k);
     uint64_t taken = (uint64_t)rad_kv_window_num_pages(c->host_pages) -
                      rad_kv_window_available_pages(c->host_pages);
     if (there == taken) return RAD_OK;

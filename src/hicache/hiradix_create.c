@@ -52,7 +52,7 @@ size_t hi_own_bytes(const hiradix_cache *c)
     size_t host = (size_t)c->num_host_pages + 1;
     size_t nodes = (size_t)c->tree->num_nodes + 1;
     return sizeof *c + tickets_bytes(&c->out) + 2 * nodes * sizeof *c->looked_at +
-           hi_events_bytes(c) + page_store_bytes(&c->store) +
+           hi_events_bytes(c) + page_store_bytes(&c->store) + page_store_bytes(&c->window_store) +
            (c->has_identity ? host * sizeof *c->stored_at + bits_words(host) * sizeof *c->fetched +
                                   nodes * sizeof *c->settled
                             : 0);
@@ -71,6 +71,7 @@ static void free_own(hiradix_cache *c)
     rad_free(&env, c->stored_at, host * sizeof *c->stored_at);
     rad_free(&env, c->settled, nodes * sizeof *c->settled);
     page_store_fini(&c->store, &env);
+    page_store_fini(&c->window_store, &env);
     rad_cache_destroy(c->device);
     rad_kv_allocator_destroy(c->own_pages);
     rad_free(&env, c, sizeof *c);
@@ -133,11 +134,6 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
     if (!tree.window_tokens != !c->window.host)
         return rad_fail(err, RAD_E_INVAL, "hicache: a window of %u tokens, and %s host pool for it",
                         tree.window_tokens, c->window.host ? "a" : "no");
-    if (tree.window_tokens && c->has_identity)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "hicache: a window of %u tokens, and an identity: storage does not take "
-                        "windows",
-                        tree.window_tokens);
     if (c->has_identity) tree.enable_page_hashes = 1; /* storage knows pages by them */
     hi_events_params(c, &tree);
     uint64_t pinned = p->host_max_pinned_tokens;
@@ -163,6 +159,23 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
     return hi_events_begin(c, err);
 }
 
+/* Where there are windows a page has two records, of its full layers and of the others; neither may
+ * be taken for the other, nor for that of one who keeps all layers in one pool. */
+rad_status hi_set_fingerprint(hiradix_cache *c, const rad_storage_fingerprint *fingerprint,
+                              rad_error *err)
+{
+    static const rad_page_hash sides[2] = {{"full layers beside windows"}, {"window layers"}};
+    rad_storage_fingerprint *to[2] = {&c->store.fingerprint, &c->window_store.fingerprint};
+    c->store.fingerprint = *fingerprint;
+    for (int i = 0; i < 2 && c->window.host; i++) {
+        rad_storage_key key;
+        rad_status status = rad_storage_key_of(fingerprint, &sides[i], &key);
+        if (status) return rad_fail(err, status, "hicache: libcrypto failed");
+        memcpy(to[i]->bytes, key.bytes, sizeof to[i]->bytes);
+    }
+    return RAD_OK;
+}
+
 static bool create_storage_side(hiradix_cache *c)
 {
     size_t host = (size_t)c->num_host_pages + 1;
@@ -171,7 +184,10 @@ static bool create_storage_side(hiradix_cache *c)
     c->stored_at = rad_alloc(env, host * sizeof *c->stored_at);
     c->settled = rad_alloc(env, ((size_t)c->tree->num_nodes + 1) * sizeof *c->settled);
     radix_add_part(c->tree, &hi_settled_part, c);
-    return page_store_init(&c->store, env, c->full.host, &c->out.workers, &c->out.trouble) &&
+    return page_store_init(&c->store, env, c->full.host, c->num_host_pages, &c->out.workers,
+                           &c->out.trouble) &&
+           page_store_init(&c->window_store, env, c->window.host, c->num_host_pages,
+                           &c->out.workers, &c->out.trouble) &&
            c->fetched && c->stored_at && c->settled;
 }
 
@@ -273,8 +289,11 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     status = create_host_pages(c, p.cache->kv_allocator, err);
     if (!status) status = create_tree(c, &p, err);
     if (!status) status = check_pools(c, err);
-    if (!status && p.identity)
-        status = rad_storage_fingerprint_of(p.identity, &c->store.fingerprint, err);
+    if (!status && p.identity) {
+        rad_storage_fingerprint fingerprint;
+        status = rad_storage_fingerprint_of(p.identity, &fingerprint, err);
+        if (!status) status = hi_set_fingerprint(c, &fingerprint, err);
+    }
     uint64_t host_tokens = (uint64_t)c->num_host_pages * c->page_size;
     if (!p.prefetch_tokens) c->params.prefetch_tokens = host_tokens / 2;
     c->params.prefetch_tokens = RAD_MIN(c->params.prefetch_tokens, host_tokens);
@@ -292,7 +311,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     uint64_t device_tokens = (uint64_t)rad_kv_num_pages(c->base.kv) * c->page_size;
     uint64_t demote = p.demote_tokens ? p.demote_tokens : device_tokens / 4;
     c->demote_pages = p.demote_tokens == UINT64_MAX ? 0 : demote / c->page_size;
-    if (p.storage) c->store.backend = *p.storage;
+    if (p.storage) c->store.backend = c->window_store.backend = *p.storage;
     c->params.cache = NULL;
     c->params.identity = NULL;
     c->params.storage = NULL;

@@ -8,6 +8,10 @@
  * have come and verified enter the tree, in which the front before them is locked. If
  * the worker is still at it, the rest is given back when it has let go.
  *
+ * Where some layers see a window, what is there is worth something up to the last place before
+ * which the window is there as well (ask_windows); the window is got first, and then all or
+ * nothing: a window record that is missing or bad then is a miss.
+ *
  * Waiting has a price. A request that has waited t, for n tokens of which f have come, has
  * so far lost t and won f * r, where r is what a token costs to compute. So it waits while
  *
@@ -18,8 +22,9 @@
 
 #include "base/bits.h"
 #include "cache/radix_journal.h"
+#include "cache/radix_path.h"
 
-static rad_status ask(hiradix_cache *c, hi_op *op)
+static rad_status ask_pages(hiradix_cache *c, hi_op *op)
 {
     store_lot l;
     for (uint32_t at = 0, n; at < op->k.count; at += n) {
@@ -35,15 +40,114 @@ static rad_status ask(hiradix_cache *c, hi_op *op)
     return RAD_OK;
 }
 
+/* Of the fetch's pages [from, to), how many have a window record without a gap: from the front on,
+ * or, `back`, from the end. */
+static rad_status count_windows(hiradix_cache *c, const hi_op *op, uint32_t from, uint32_t to,
+                                bool back, uint32_t *count)
+{
+    store_lot l;
+    *count = 0;
+    for (uint32_t left = to - from, n; left; left -= n) {
+        rad_page_hash hashes[STORE_LOT_PAGES];
+        uint32_t present = 0;
+        n = RAD_MIN((uint32_t)STORE_LOT_PAGES, left);
+        for (uint32_t i = 0; i < n; i++)
+            hashes[i] = op->k.chain[back ? from + left - 1 - i : to - left + i];
+        if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
+        if (!store_lot_chain(&c->window_store, &l, hashes, n)) return RAD_E_UNSUPPORTED;
+        rad_status status = store_lot_exists(&c->window_store, &l, op->k.deadline_ns, &present);
+        if (status) return status;
+        *count += present;
+        if (present < n) break;
+    }
+    return RAD_OK;
+}
+
+/* The last of the first `most` pages behind which one can go on: the window before it is stored, or
+ * the part of it that the fetch begins with, and the rest is there already.
+ *
+ *     window records   . . . . . o . . . . o o o o . . o     window = 4
+ *     probes                     ^       ^       ^           every 4th page: a window has one of
+ * them found                                    --- -         from there to both sides
+ *
+ * So what is stored of a long prompt costs a call for each window's length of it. */
+static rad_status ask_windows(hiradix_cache *c, hi_op *op, uint32_t most, uint32_t *end)
+{
+    uint32_t window = hi_windows(c)->pages, up, down;
+    *end = 0;
+    for (uint32_t last = most; last;) {
+        uint32_t probe = (last - 1) / window * window;
+        rad_status status = count_windows(c, op, probe, last, false, &up);
+        if (status) return status;
+        if (!up) {
+            last = probe;
+            continue;
+        }
+        status = count_windows(c, op, probe > window ? probe - window : 0, probe, true, &down);
+        if (status) return status;
+        uint32_t at = probe + up, before = op->k.begin + at;
+        bool joins = down == probe && op->window_from <= (before > window ? before - window : 0);
+        if (up + down >= window || joins) {
+            *end = at;
+            return RAD_OK;
+        }
+        if (down == probe) return RAD_OK; /* nothing before it either */
+        last = probe - down - 1;
+    }
+    return RAD_OK;
+}
+
+static rad_status ask(hiradix_cache *c, hi_op *op)
+{
+    if (!c->window_store.pool) return ask_pages(c, op);
+    uint32_t end;
+    rad_status status = RAD_OK;
+    if (c->store.pool)
+        status = ask_pages(c, op);
+    else
+        atomic_store(&op->present, op->k.count);
+    uint32_t most = atomic_load(&op->present);
+    atomic_store(&op->present, 0);
+    if (!status) status = ask_windows(c, op, most, &end);
+    if (!status) atomic_store(&op->present, end);
+    return status;
+}
+
 /* What is missing then has perhaps not come, but is there. */
 static bool is_late(const hiradix_cache *c, const hi_op *op)
 {
     return c->base.env.now_ns(c->base.env.user) >= op->k.deadline_ns;
 }
 
+/* All of the window before the end, or nothing of the fetch is of use. */
+static rad_status get_windows(hiradix_cache *c, const hi_op *op, uint32_t worker)
+{
+    const hi_ticket *k = &op->k;
+    store_lot l;
+    for (uint32_t at = 0, n; at < k->num_windows; at += n) {
+        n = RAD_MIN(c->window_store.call_pages, k->num_windows - at);
+        if (atomic_load(&k->t.cancelled)) return RAD_NONE;
+        const rad_page_hash *hashes = k->chain + (k->window_begin - k->begin) + at;
+        if (!store_lot_chain(&c->window_store, &l, hashes, n)) return RAD_E_UNSUPPORTED;
+        rad_status status =
+            store_lot_get(&c->window_store, &l, k->host_windows + at, worker, k->deadline_ns);
+        for (uint32_t i = 0; i < n && !status; i++)
+            if (!l.done[i] || !store_lot_accept(&c->window_store, &l, i, k->host_windows[at + i]))
+                return RAD_NONE;
+        if (status) return status;
+    }
+    return RAD_OK;
+}
+
 static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
 {
     store_lot l;
+    rad_status windows = get_windows(c, op, worker);
+    if (windows) return windows;
+    if (!c->store.pool) { /* all layers see a window: that was it */
+        atomic_store(&op->fetched, op->k.count);
+        return RAD_OK;
+    }
     for (uint32_t at = 0, n; at < op->k.count; at += n) {
         n = RAD_MIN(c->store.call_pages, op->k.count - at);
         if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
@@ -77,8 +181,16 @@ static bool begin_get(hiradix_cache *c, hi_op *op)
     if ((uint64_t)present * ps < c->params.prefetch_threshold) return false;
     uint64_t room = rad_kv_available_pages(c->host_pages) + c->tree->host.evictable;
     uint32_t count = (uint32_t)RAD_MIN(room, (uint64_t)present);
+    uint32_t windows = hi_windows(c) ? RAD_MIN(present, hi_windows(c)->pages) : 0;
     if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
+    if (windows && count < present) return false; /* the window is before the end */
     if (!hi_take_host_pages(c, op->k.host, count)) return false;
+    if (windows && !hi_take_host_windows(c, op->k.host_windows, windows)) {
+        hi_free_host_pages(c, op->k.host, count);
+        return false;
+    }
+    op->k.num_windows = windows;
+    op->k.window_begin = op->k.begin + count - windows;
     op->k.count = count;
     op->k.gets = true;
     tickets_reserve(&c->out, &op->k, count);
@@ -106,6 +218,40 @@ static const rad_page_hash *hash_before(hiradix_cache *c, const hi_op *op, uint3
     return radix_journal_hash(c->tree->journal, unit);
 }
 
+/* Where a fetch begins: behind what the host has, since there are no gaps there. Where it has no
+ * window for its end, and so nobody can go on there, already behind what can be loaded of it: the
+ * pages come again with the window, and those that are there stay. *have: of the key, on what tier
+ * ever, as far as one can go on. */
+static void find_begin(const hiradix_cache *c, radix_pos *pos, uint32_t *have)
+{
+    const radix_tree *t = c->tree;
+    radix_pos device = *pos, end;
+    *have = pos->pages;
+    radix_to_tier(t, pos, RADIX_HOST);
+    if (!hi_windows(c)) return;
+    radix_to_tier(t, &device, RADIX_DEVICE);
+    radix_usable(t, &device);
+    end = *pos;
+    radix_host_end(t, &end, device.pages);
+    if (end.pages <= device.pages) end = device;
+    *have = end.pages;
+    if (end.pages < pos->pages) *pos = end;
+}
+
+/* The window before the walk's end is there from this page on, on one tier or the other. */
+static uint32_t window_before(const radix_tree *t, const radix_pos *pos)
+{
+    uint32_t window = t->windows[RADIX_HOST]->pages, from = pos->pages;
+    for (radix_path p = radix_path_to(t, pos);
+         radix_path_is(t, &p) && from == p.end && pos->pages - from < window;
+         radix_path_up(t, &p)) {
+        uint32_t first = RAD_MIN(radix_window_of(t, RADIX_DEVICE, p.node)->first,
+                                 radix_window_of(t, RADIX_HOST, p.node)->first);
+        from = RAD_MIN(p.begin + first, p.end);
+    }
+    return from;
+}
+
 rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
                                       uint64_t recompute_ns_per_token, rad_prefetch *ticket)
 {
@@ -119,20 +265,23 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
         return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
     if (!pages) return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
     radix_pos pos = hi_follow(c, key, 0, 0, 0);
-    uint32_t have = pos.pages * ps;
+    uint32_t have = 0;
+    /* What only the device has in front is fetched as well: there are no gaps on the host. */
+    if (pos.node) find_begin(c, &pos, &have);
+    have *= ps;
     if ((uint64_t)pages * ps < (uint64_t)have + c->params.prefetch_threshold)
         return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
-    /* What only the device has in front is fetched as well: there are no gaps on the host. */
-    if (pos.node) radix_to_tier(c->tree, &pos, RADIX_HOST);
     uint32_t begin = pos.pages;
     uint64_t budget = c->params.prefetch_tokens / ps;
     uint64_t left = budget > c->out.reserved ? budget - c->out.reserved : 0;
     uint32_t count = (uint32_t)RAD_MIN(left, (uint64_t)(pages - begin));
     if ((uint64_t)(begin + count) * ps < (uint64_t)have + c->params.prefetch_threshold)
         return hi_prefetch_note(c, RAD_PREFETCH_OVER_BUDGET, RAD_FULL);
-    hi_op *op = hi_op_take(c, TRANSFER_FETCH, count);
+    uint32_t windows = hi_windows(c) ? RAD_MIN(count, hi_windows(c)->pages) : 0;
+    hi_op *op = (hi_op *)tickets_take(&c->out, TRANSFER_FETCH, count, windows);
     if (!op) return hi_prefetch_note(c, RAD_PREFETCH_NO_TICKET, RAD_FULL);
     op->k.begin = begin;
+    if (windows && begin) op->window_from = window_before(c->tree, &pos);
     if (begin) {
         uint32_t depth, node = hi_end_of(c, &pos, &depth);
         op->on_host = hi_lock_host(c, node, depth);
@@ -235,6 +384,28 @@ static uint32_t enter_tree(hiradix_cache *c, hi_op *op, const rad_key *key, uint
     return count;
 }
 
+/* All of it is the tree's, and ends with this node: so is the window before its end. */
+static void enter_windows(hiradix_cache *c, hi_op *op, uint32_t node, uint32_t depth)
+{
+    uint32_t begin = op->k.window_begin, count = op->k.num_windows, more = depth - begin - count;
+    if (more && radix_nodes_available(c->tree)) { /* a node's window side is before its end */
+        uint32_t kept = c->tree->nodes[node].pages - more;
+        node = radix_split(c->tree, node, kept, c->tree->nodes[node].last_access);
+        depth -= more;
+    }
+    hi_run run = {node, depth, begin, begin + count};
+    uint64_t filled = hi_fill_windows(c, &run, op->k.host_windows);
+    op->k.num_windows = 0; /* they are nobody's, or the pages' */
+    c->stats.fetched_window_tokens += filled * c->page_size;
+    rad_page pages[64];
+    for (uint32_t at = 0, n; at < count; at += n) {
+        n = RAD_MIN((uint32_t)RAD_COUNT(pages), count - at);
+        radix_path_pages(c->tree, true, node, depth, begin + at, n, pages);
+        for (uint32_t i = 0; i < n; i++)
+            bits_set(c->window_store.saved, (size_t)pages[i]);
+    }
+}
+
 rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket, const rad_key *key,
                                          uint32_t *tokens)
 {
@@ -268,6 +439,7 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
             bits_set(c->fetched, (size_t)op->k.host[i]);
         }
         hi_events_stored(c, end, depth, op->k.begin, op->hung, NULL); /* where it is */
+        if (op->k.num_windows && op->hung == op->k.count) enter_windows(c, op, end, depth);
         c->stats.fetched_tokens += (uint64_t)op->hung * c->page_size;
         if (tokens) *tokens = op->hung * c->page_size;
     }

@@ -53,6 +53,7 @@ typedef struct hi_op {
     uint32_t hung;         /* of a fetch's pages, already the tree's */
     uint32_t asked;        /* of a fetch: pages that the store was asked for */
     uint32_t event_spaces; /* of a fetch whose events are told: EVENT_HAS_... */
+    uint32_t window_from;  /* of a fetch: the window before its begin is there from this page on */
     uint32_t lost_page;    /* of a fetch: 1 + the page that storage had and that was bad, or gone
                             * when it was asked for; 0: none. The worker's until it is acked */
 
@@ -105,7 +106,8 @@ typedef struct hiradix_cache {
     uint32_t epoch; /* grows when copies may have gone */
 
     bool has_identity;
-    page_store store;
+    page_store store;        /* records of the full pool's pages, */
+    page_store window_store; /* and of window pages, under the same hashes of tokens */
     bool store_held; /* no transfer with it begins */
     uint64_t *fetched;    /* a bit: came from storage and was not loaded yet */
     uint64_t *in_storage; /* a bit: storage acknowledged it; with events of tiers only */
@@ -129,6 +131,10 @@ hiradix_cache *hiradix_of(const rad_cache *cache);
 
 void hi_destroy(rad_cache *cache);
 size_t hi_own_bytes(const hiradix_cache *c); /* of memory, the tree not counted */
+
+/* What records are filed under from now on. */
+rad_status hi_set_fingerprint(hiradix_cache *c, const rad_storage_fingerprint *fingerprint,
+                              rad_error *err);
 
 /* ---- hiradix_tickets.c ---- */
 
@@ -181,6 +187,17 @@ void hi_drop_host(void *cache, const rad_page *pages, const kv_run *runs, uint32
 
 /* The same of window pages on the host, which are no page's yet. */
 bool hi_take_host_windows(hiradix_cache *c, rad_page *pages, uint32_t count);
+
+/* Pages [begin, end) of a path to a node, which ends `depth` pages deep. */
+typedef struct hi_run {
+    uint32_t node, depth;
+    uint32_t begin, end;
+} hi_run;
+
+/* These window pages, which are loose and hold the K/V of the run, become those of its host pages.
+ * What would leave a gap within its node, or stands in a node that the host has not, is given back,
+ * as is what the host has already. Returns how many it has got by it. */
+uint32_t hi_fill_windows(hiradix_cache *c, const hi_run *run, const rad_page *windows);
 void hi_drop_host_windows(void *cache, const rad_page *pages, const kv_run *runs, uint32_t count);
 
 /* Deterministic only: runs the (pick % queued)-th of the queued transfers. RAD_NONE: none is. */
@@ -295,6 +312,9 @@ void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked);
  * node is: what storage lacks of them goes there. O(pages that are not settled). */
 void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin,
                              uint32_t end);
+/* The same of the window sides before the end of `node`, which is on the host and ends `depth`
+ * pages deep. (A window that storage loses is not looked for again while the host has it.) */
+void hi_write_backup_windows(hiradix_cache *c, uint32_t node, uint32_t depth);
 rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker);
 void hi_backup_storage_done(void *cache, hi_ticket *k);
 

@@ -136,6 +136,15 @@ static void touch(radix_tree *t, uint32_t node)
     radix_components_used(t, node, 0);
 }
 
+/* What stands before the window at the load's end is not looked at any more: neither is it held on
+ * the device, nor do the new pages have it. Else a request would hold two windows. */
+static void pass_window(hiradix_cache *c, rad_req_kv *req, uint32_t end)
+{
+    uint32_t window = hi_windows(c)->pages, from = end > window ? (end - window) * c->page_size : 0;
+    if (from > req->protected_len) req->window_len = from;
+    if (from && req->lock.held) c->device->ops->hold_window(c->device, &req->lock, from);
+}
+
 rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_key *key,
                                  uint64_t max_tokens, rad_load_result *result)
 {
@@ -175,10 +184,7 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     for (uint32_t i = 0; i < tokens; i++)
         row[from + i] = op->k.device[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
     req->committed_len = req->allocated_len = end * ps;
-    if (windows < count && hi_windows(c)) { /* the window in front of the load is passed */
-        req->window_len = (end - windows) * ps;
-        if (req->lock.held) c->device->ops->hold_window(c->device, &req->lock, req->window_len);
-    }
+    if (hi_windows(c)) pass_window(c, req, end);
     list_windows(c, &op->k);
     req->load = tickets_number(&c->out, &op->k);
     result->tokens = tokens;

@@ -102,6 +102,7 @@ bool hi_settled_is_sound(const hiradix_cache *c, uint32_t node)
 void hi_forget_stored(hiradix_cache *c)
 {
     page_store_forget(&c->store);
+    page_store_forget(&c->window_store);
     c->store_epoch++;
 }
 
@@ -158,6 +159,7 @@ const node_part_ops hi_settled_part = {
 
 void hi_mark_stored(hiradix_cache *c, rad_page page, uint32_t time)
 {
+    if (!c->store.pool) return; /* all layers see a window */
     bits_set(c->store.saved, (size_t)page);
     c->stored_at[page] = (c->stored_at[page] & ~WHEN) | time;
 }

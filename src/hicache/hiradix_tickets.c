@@ -97,7 +97,8 @@ bool hi_make_host_room(hiradix_cache *c, uint32_t count)
 void hi_note_taken(hiradix_cache *c, const rad_page *pages, uint32_t count)
 {
     for (uint32_t i = 0; c->has_identity && i < count; i++) {
-        bits_clear(c->store.saved, (size_t)pages[i]);
+        if (c->store.pool) bits_clear(c->store.saved, (size_t)pages[i]);
+        if (c->window_store.pool) bits_clear(c->window_store.saved, (size_t)pages[i]);
         bits_clear(c->fetched, (size_t)pages[i]);
         c->stored_at[pages[i]] = 0;
     }
@@ -163,7 +164,7 @@ static void free_pages(void *cache, hi_ticket *k)
     hiradix_cache *c = cache;
     uint32_t hung = ((hi_op *)k)->hung, host = ticket_host_pages(k);
     if (host > hung) hi_free_host_pages(c, k->host + hung, host - hung);
-    if (k->t.kind == TRANSFER_WRITE && k->num_windows)
+    if (ticket_loose_windows(k))
         kv_window_free_loose(c->host_pages, k->host_windows, k->num_windows);
     if (k->t.kind != TRANSFER_LOAD || !k->orphan) return;
     if (rad_kv_free(c->base.kv, k->device, k->count, NULL) != RAD_OK)

@@ -92,17 +92,11 @@ static bool begin_write(hiradix_cache *c, uint32_t node, uint32_t depth, const r
 
 /* ---- window sides ---- */
 
-/* Pages [begin, end) of a path to a node. */
-typedef struct window_run {
-    uint32_t node, depth;
-    uint32_t begin, end;
-} window_run;
-
 /* Copies the window side of a run, or begins to. False: it comes to nothing. */
-typedef bool (*window_copy)(hiradix_cache *c, const window_run *run);
+typedef bool (*window_copy)(hiradix_cache *c, const hi_run *run);
 
 /* The device pages' window pages, for those of the run. */
-static void device_windows(const hiradix_cache *c, const window_run *run, rad_page *pages)
+static void device_windows(const hiradix_cache *c, const hi_run *run, rad_page *pages)
 {
     const rad_page *window_of = rad_kv_window_page_map(c->base.kv);
     uint32_t count = run->end - run->begin;
@@ -113,7 +107,7 @@ static void device_windows(const hiradix_cache *c, const window_run *run, rad_pa
     }
 }
 
-static void promise_windows(hiradix_cache *c, const window_run *run)
+static void promise_windows(hiradix_cache *c, const hi_run *run)
 {
     const radix_tree *t = c->tree;
     for (radix_path p = radix_path_of(t, run->node, run->depth); p.end > run->begin;
@@ -124,7 +118,7 @@ static void promise_windows(hiradix_cache *c, const window_run *run)
     }
 }
 
-static bool begin_windows(hiradix_cache *c, const window_run *run)
+static bool begin_windows(hiradix_cache *c, const hi_run *run)
 {
     uint32_t count = run->end - run->begin;
     hi_op *op = (hi_op *)tickets_take(&c->out, TRANSFER_WRITE, 0, count);
@@ -143,10 +137,7 @@ static bool begin_windows(hiradix_cache *c, const window_run *run)
     return true;
 }
 
-/* The loose window pages, with the K/V of the run, become those of its host pages. What would leave
- * a gap within its node, or stands in a node that the host has not, is given back, as is what the
- * host has already. */
-static void fill_windows(hiradix_cache *c, const window_run *run, const rad_page *windows)
+uint32_t hi_fill_windows(hiradix_cache *c, const hi_run *run, const rad_page *windows)
 {
     radix_tree *t = c->tree;
     uint64_t filled = 0, lost = 0;
@@ -174,12 +165,12 @@ static void fill_windows(hiradix_cache *c, const window_run *run, const rad_page
         }
         end = begin;
     }
-    c->stats.written_window_tokens += filled * c->page_size;
     c->stats.dropped_window_tokens += lost * c->page_size;
+    return (uint32_t)filled;
 }
 
 /* What was promised to the run's nodes does not come. */
-static void unpromise_windows(hiradix_cache *c, const window_run *run)
+static void unpromise_windows(hiradix_cache *c, const hi_run *run)
 {
     const radix_tree *t = c->tree;
     for (radix_path p = radix_path_of(t, run->node, run->depth); p.end > run->begin;
@@ -190,14 +181,14 @@ static void unpromise_windows(hiradix_cache *c, const window_run *run)
 }
 
 /* Here and now, for what is about to be evicted on the device. */
-static bool copy_windows(hiradix_cache *c, const window_run *run)
+static bool copy_windows(hiradix_cache *c, const hi_run *run)
 {
     rad_page to[HI_WRITE_TOKENS], from[HI_WRITE_TOKENS];
     uint32_t count = run->end - run->begin;
     if (!hi_take_host_windows(c, to, count)) return false;
     device_windows(c, run, from);
     if (rad_host_kv_pool_backup(c->window.host, from, to, count) == RAD_OK) {
-        fill_windows(c, run, to);
+        c->stats.written_window_tokens += (uint64_t)hi_fill_windows(c, run, to) * c->page_size;
         return true;
     }
     c->stats.failed_writes++;
@@ -206,7 +197,7 @@ static bool copy_windows(hiradix_cache *c, const window_run *run)
 }
 
 /* In lots, from the back. */
-static bool copy_run(hiradix_cache *c, window_run run, window_copy copy)
+static bool copy_run(hiradix_cache *c, hi_run run, window_copy copy)
 {
     uint32_t most = RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u), begin = run.begin;
     for (; run.end > begin; run.end = run.begin) {
@@ -238,7 +229,7 @@ static bool write_windows(hiradix_cache *c, uint32_t node, uint32_t depth, windo
 {
     const radix_tree *t = c->tree;
     uint32_t low = whole_window(c, node, depth);
-    window_run run = {.node = node, .depth = depth, .begin = depth, .end = depth};
+    hi_run run = {.node = node, .depth = depth, .begin = depth, .end = depth};
     for (radix_path p = radix_path_of(t, node, depth); p.end > low; radix_path_up(t, &p)) {
         uint32_t from = RAD_MAX(p.begin, low);
         uint32_t to = p.begin + hi_windows(c)->nodes[p.node].promised;
@@ -291,6 +282,7 @@ bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t e
     if (at > path.promised) radix_host_promise(c->tree, node, depth, at);
     if (!ok) drop_write(c, end - at);
     uint32_t last = ok && hi_windows(c) ? node_ending_at(c->tree, node, depth, end) : 0;
+    if (last && radix_on_host(c->tree, last)) hi_write_backup_windows(c, last, end);
     return last ? write_windows(c, last, end, begin_windows) : ok;
 }
 
@@ -300,9 +292,11 @@ void hi_write_done(void *cache, hi_ticket *k)
     hi_op *op = (hi_op *)k;
     uint32_t node = op->on_device.node.index, depth = op->on_device.depth;
     uint32_t done = 0, last, last_depth;
-    window_run windows = {node, depth, k->window_begin, k->window_begin + k->num_windows};
+    hi_run windows = {node, depth, k->window_begin, k->window_begin + k->num_windows};
     if (k->t.status == RAD_OK && !k->count) {
-        fill_windows(c, &windows, k->host_windows);
+        uint64_t filled = hi_fill_windows(c, &windows, k->host_windows);
+        c->stats.written_window_tokens += filled * c->page_size;
+        if (radix_on_host(c->tree, node)) hi_write_backup_windows(c, node, depth);
     } else if (k->t.status == RAD_OK) {
         done =
             radix_host_fill(c->tree, node, depth, k->begin, k->host, k->count, &last, &last_depth);
@@ -375,7 +369,10 @@ void hi_save_leaf(void *cache, uint32_t leaf, uint32_t pages)
         ok = copy_node(c, id) == RAD_OK;
     hi_unlock_host(c, &front);
     if (!ok) drop_write(c, pages);
-    if (ok && hi_windows(c)) (void)write_windows(c, leaf, depth, copy_windows);
+    if (ok && hi_windows(c)) {
+        (void)write_windows(c, leaf, depth, copy_windows);
+        hi_write_backup_windows(c, leaf, depth);
+    }
     if (ok && c->store.backend.ops) hi_write_backup_storage(c, leaf, depth, path.on_host, depth);
     if (!pages) radix_unlock(t, leaf);
 }

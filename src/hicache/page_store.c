@@ -24,15 +24,16 @@ static uint32_t pages_of_call(size_t record_bytes, bool staged)
 
 static size_t saved_bytes(const page_store *s)
 {
-    size_t pages = (size_t)rad_host_kv_pool_num_pages(s->pool) + 1;
-    return bits_words(pages) * sizeof *s->saved;
+    return bits_words((size_t)s->num_pages + 1) * sizeof *s->saved;
 }
 
-bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool,
+bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool, uint32_t num_pages,
                      const controller_params *workers, store_trouble *trouble)
 {
+    if (!pool) return true;
     bool staged = !rad_host_kv_pool_record(pool, 1), one = workers->deterministic;
     s->pool = pool;
+    s->num_pages = num_pages;
     s->trouble = trouble;
     s->page_size = host_kv_pool_device_pool(pool)->params.page_size;
     s->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(pool);
@@ -60,6 +61,7 @@ size_t page_store_bytes(const page_store *s)
 
 void page_store_forget(page_store *s)
 {
+    if (!s->pool) return;
     memset(s->saved, 0, saved_bytes(s));
 }
 

@@ -28,10 +28,11 @@ enum { STORE_LOT_PAGES = 128 };
 typedef struct page_store {
     rad_storage backend; /* ops NULL: none */
     rad_storage_fingerprint fingerprint;
-    rad_host_kv_pool *pool;
+    rad_host_kv_pool *pool; /* NULL: there are no such records */
     store_trouble *trouble;
     uint64_t *saved; /* a bit per host page: in storage, or on its way there */
     size_t record_bytes;
+    uint32_t num_pages;  /* on the host, whatever the pool has */
     uint32_t page_size;  /* tokens */
     uint32_t call_pages; /* most in one call */
     uint32_t first_worker, num_workers;
@@ -43,7 +44,7 @@ typedef struct page_store {
 rad_status page_store_check_backend(const rad_storage *backend, rad_error *err);
 
 /* False: no memory; page_store_fini has to run all the same, and takes a zeroed one. */
-bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool,
+bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool, uint32_t num_pages,
                      const controller_params *workers, store_trouble *trouble);
 void page_store_fini(page_store *s, const rad_env *env);
 size_t page_store_bytes(const page_store *s);

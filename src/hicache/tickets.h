@@ -39,7 +39,7 @@ typedef struct hi_ticket {
     uint32_t window_begin; /* the first one's number */
     rad_page *host;       /* [count], in the arena, like the next ones */
     rad_page *device;     /* [count] */
-    rad_page *host_windows; /* [num_windows]: window pages; of a write they are no page's yet */
+    rad_page *host_windows; /* [num_windows]: window pages */
     rad_page *device_windows;
     rad_page_hash *chain; /* [count]: of fetches and storage backups */
     bool submitted;
@@ -58,6 +58,12 @@ typedef struct hi_ticket {
 static inline uint32_t ticket_host_pages(const hi_ticket *k)
 {
     return k->t.kind == TRANSFER_WRITE || k->gets ? k->count : 0;
+}
+
+/* The same of host_windows[], which are no page's until it has ended well. */
+static inline uint32_t ticket_loose_windows(const hi_ticket *k)
+{
+    return k->t.kind == TRANSFER_WRITE || k->gets ? k->num_windows : 0;
 }
 
 typedef struct ticket_ops {

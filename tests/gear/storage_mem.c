@@ -47,10 +47,10 @@ static storage_fate fate_of(storage_mem *s, storage_call call)
     return s->script ? s->script(s->user, call, s->calls++) : STORAGE_WELL;
 }
 
-static void damage(const storage_mem *s, char *record, storage_fate fate)
+static void damage(char *record, size_t bytes, storage_fate fate)
 {
-    if (fate == STORAGE_TORN) record[s->record_bytes - 1 - s->record_bytes / 3] ^= 0x10;
-    if (fate == STORAGE_CUT) memset(record + s->record_bytes / 2, 0, s->record_bytes / 2);
+    if (fate == STORAGE_TORN) record[bytes - 1 - bytes / 3] ^= 0x10;
+    if (fate == STORAGE_CUT) memset(record + bytes / 2, 0, bytes / 2);
 }
 
 static storage_mem *enter(void *self)
@@ -97,7 +97,7 @@ static rad_status mem_get(void *self, const rad_storage_batch *b, rad_error *err
         s->stats.gets++;
         if (status || fate == STORAGE_MISSING || !id) continue;
         memcpy(b->records[i], s->records[id - 1], b->record_bytes);
-        damage(s, b->records[i], fate);
+        damage(b->records[i], b->record_bytes, fate);
         b->done[i] = 1;
         s->stats.hits++;
     }
@@ -114,7 +114,8 @@ static rad_status mem_set(void *self, const rad_storage_batch *b, rad_error *err
         if (status || fate == STORAGE_MISSING) continue;
         uint32_t id = find(s, &b->keys[i]);
         if (!id) {
-            char *record = s->count < s->capacity ? rad_alloc(&s->env, s->record_bytes) : NULL;
+            bool fits = s->count < s->capacity && b->record_bytes <= s->record_bytes;
+            char *record = fits ? rad_alloc(&s->env, s->record_bytes) : NULL;
             if (!record) {
                 status = RAD_FULL;
                 break;
@@ -123,8 +124,8 @@ static rad_status mem_set(void *self, const rad_storage_batch *b, rad_error *err
             s->records[s->count] = record;
             id = ++s->count;
             map_insert(&s->by_key, hash_of(&b->keys[i]), id);
-            memcpy(record, b->records[i], s->record_bytes);
-            damage(s, record, fate);
+            memcpy(record, b->records[i], b->record_bytes);
+            damage(record, b->record_bytes, fate);
             s->stats.sets++;
         }
         b->done[i] = 1;
