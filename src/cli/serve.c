@@ -62,10 +62,6 @@ static void print_banner(engine *e, const server *s, const server_params *where,
     if (i->hierarchical_cache) {
         engine_storage_status store;
         engine_get_storage_status(e, &store);
-        if (i->sliding_window && !i->window_total_tokens && store.attached)
-            printf("  the layers that see %u tokens mask, and keep every key: storage does not "
-                   "carry windows yet\n",
-                   i->sliding_window);
         double window_bytes = (double)i->host_window_tokens * (double)i->window_kv_bytes_per_token;
         printf("  host tier %llu tokens (%.1f MiB), storage %s%s\n",
                (unsigned long long)i->host_tokens,
@@ -281,7 +277,7 @@ int cmd_serve(int argc, char **argv)
          .name = "disable-hybrid-swa-memory",
          .target = &engine_p.disable_hybrid_swa_memory,
          .help = "Keep K and V of the whole context in layers with a sliding window, too; for\n"
-                 "comparison. So it is with --hicache-storage-backend for now."},
+                 "comparison."},
         {.kind = CLI_F64,
          .name = "kv-populate-ahead",
          .arg = "GB",

@@ -241,8 +241,6 @@ static void log_window(const engine *e)
     }
     if (e->params.disable_hybrid_swa_memory)
         why = "--disable-hybrid-swa-memory";
-    else if (e->tiers.has_store)
-        why = "storage does not carry windows yet";
     else if (i->sliding_window >= i->context_length)
         why = "no context is longer";
     rad_log(&e->env, RAD_LOG_INFO,

@@ -83,9 +83,7 @@ typedef struct token_cost {
 
 static bool has_window_memory(const engine_params *p, const runner_info *model, uint32_t context)
 {
-    return model->window_layers && model->sliding_window < context &&
-           !p->disable_hybrid_swa_memory &&
-           !(p->enable_hierarchical_cache && p->hicache_storage_backend); /* takes no windows */
+    return model->window_layers && model->sliding_window < context && !p->disable_hybrid_swa_memory;
 }
 
 /* With a node to each page: short branches may fill the pool with them. */

@@ -53,8 +53,6 @@ static rad_status create_inner(scheduler *s, const rad_cache_params *tree, rad_e
     tiers.cache = tree;
     tiers.host_pool = s->tiers.host_pool;
     tiers.window_host_pool = s->tiers.window_host_pool;
-    if (s->tiers.window_host_pool && !tiers.storage)
-        tiers.identity = NULL; /* storage does not take windows, so none can come later */
     return rad_hicache_create(&s->env, &tiers, &s->pools.inner_cache, err);
 }
 

@@ -133,15 +133,25 @@ def test_mistral_comes_back_from_the_host_with_its_windows():
         check_host(directory, "mistral")
 
 
-def test_with_a_store_the_window_masks_and_the_server_says_so():
-    with tempfile.TemporaryDirectory() as directory:
-        path = model(directory, "gemma2")
-        with Server(path, "--max-total-tokens", TOKENS, "--enable-hierarchical-cache",
-                    "--hicache-storage-backend", f"file:{directory}/store", "--threads", 1) as s:
-            check("storage does not carry windows yet" in s.banner, s.banner)
-            check("swa_max_total_num_tokens" not in info(s))
-            ids = prompt(100, 1)
-            check(ask(s, ids)[1] == 0 and ask(s, ids)[1] == 99)
+def test_windows_come_back_from_a_store_after_a_restart():
+    for name in SPECS:
+        with tempfile.TemporaryDirectory() as directory:
+            path = model(directory, name)
+            args = [path, "--chunked-prefill-size", CHUNK, "--threads", 2, "--dtype", "f32",
+                    "--max-total-tokens", TOKENS, "--swa-full-tokens-ratio", RATIO,
+                    "--enable-hierarchical-cache", "--hicache-storage-backend",
+                    f"file:{directory}/store", "--hicache-prefetch-threshold", 16]
+            ids = prompt(250, 3)
+            with Server(*args) as s:
+                check("mask" not in s.banner, s.banner)
+                first = ask(s, ids)
+                check(first[1] == 0 and ask(s, ids) == (first[0], 249))
+                s.wait_idle()
+            with Server(*args) as s:
+                check(ask(s, ids) == (first[0], 249))
+                m = metrics(s)
+                check(m["sglang:prefetched_tokens_total"] == 249, m)
+                check(m["radish:prefetched_window_tokens_total"] == WINDOW, m)
 
 
 def test_a_ratio_that_is_none_is_refused():
