@@ -10,7 +10,7 @@
 
 enum { NAME_BYTES = 256 };
 
-/* general.name, or the file's own name without directory and extension. */
+/* general.name, or the file's own name without directory, extension and number of a part. */
 static void find_name(const gguf_file *file, const char *path, char *name)
 {
     gguf_str str;
@@ -21,7 +21,9 @@ static void find_name(const gguf_file *file, const char *path, char *name)
     const char *slash = strrchr(path, '/');
     snprintf(name, NAME_BYTES, "%s", slash ? slash + 1 : path);
     size_t len = strlen(name);
-    if (len > 5 && strcmp(name + len - 5, ".gguf") == 0) name[len - 5] = 0;
+    if (len > 5 && strcmp(name + len - 5, ".gguf") == 0) name[len -= 5] = 0;
+    enum { PART = 15 }; /* "-00001-of-00003" */
+    if (gguf_num_parts(file) > 1 && len > PART) name[len - PART] = 0;
 }
 
 /* Buffers are made for the largest batch; past these it is a slip of the keyboard. */

@@ -19,7 +19,6 @@
 
 enum {
     MOST_KVS = 1 << 20,
-    MOST_TENSORS = 1 << 20,
     DEFAULT_ALIGNMENT = 32,
     LEAST_ALIGNMENT = 8, /* the format's; keeps every element type aligned */
     MOST_ALIGNMENT = 1 << 16,
@@ -48,7 +47,7 @@ static rad_status read_header(gguf_file *f, gguf_cursor *c)
     status = gguf_read_u64(c, "the tensor count", &num_tensors);
     if (!status) status = gguf_read_u64(c, "the key count", &num_kvs);
     if (status) return status;
-    if (num_tensors > MOST_TENSORS || num_tensors > gguf_remaining(c) / LEAST_TENSOR_BYTES)
+    if (num_tensors > GGUF_MOST_TENSORS || num_tensors > gguf_remaining(c) / LEAST_TENSOR_BYTES)
         return rad_fail(c->err, RAD_E_FORMAT,
                         "gguf: the header (byte 8) claims %llu tensors in a file of %zu bytes",
                         (unsigned long long)num_tensors, f->num_bytes);
@@ -206,10 +205,30 @@ static rad_status open_bytes(const rad_env *env, const gguf_file *from, gguf_fil
 rad_status gguf_open_memory(const rad_env *env, const void *bytes, size_t num_bytes,
                             gguf_file **out, rad_error *err)
 {
-    return open_bytes(env, &(gguf_file){.bytes = bytes, .num_bytes = num_bytes}, out, err);
+    rad_status status =
+        open_bytes(env, &(gguf_file){.bytes = bytes, .num_bytes = num_bytes}, out, err);
+    uint32_t count = 0;
+    if (!status) status = gguf_split_count(*out, &count, err);
+    if (!status && count)
+        status = rad_fail(err, RAD_E_UNSUPPORTED,
+                          "gguf: one of %u parts of a model: bytes in memory must be all of it",
+                          count);
+    if (status) {
+        gguf_close(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_error *err)
+{
+    gguf_file *one;
+    rad_status status = gguf_open_one(env, path, &one, err);
+    *out = NULL;
+    return status ? status : gguf_join(one, path, out, err);
+}
+
+rad_status gguf_open_one(const rad_env *env, const char *path, gguf_file **out, rad_error *err)
 {
     *out = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -270,6 +289,9 @@ void gguf_close(gguf_file *f)
     rad_free(&env, f->tensors, tensors * sizeof *f->tensors);
     gguf_names_fini(&f->keys, &env);
     gguf_names_fini(&f->tensor_names, &env);
+    for (uint32_t i = 0; i < f->num_others; i++)
+        gguf_close(f->others[i]);
+    rad_free(&env, f->others, f->num_others * sizeof *f->others);
     if (f->mapped) munmap((void *)f->bytes, f->num_bytes);
     if (f->mapped) close(f->fd);
     rad_free(&env, f, sizeof *f);

@@ -94,17 +94,26 @@ gguf_shown gguf_show(gguf_str str);
  * at which byte), RAD_E_UNSUPPORTED (version other than 2 or 3, big endian, arrays
  * of arrays), RAD_E_NOMEM. Memory is bounded by a small multiple of the metadata's
  * size in the file; time is O(metadata * log(keys)), tensor data is not touched.
- * A file that somebody truncates while it is open faults on access, as any mapping. */
+ * A file that somebody truncates while it is open faults on access, as any mapping.
+ *
+ * A model may lie in several files, NAME-00001-of-00003.gguf and so on: any of them opens all (512
+ * at most), which then are one gguf_file with the first one's keys and the tensors of all. RAD_E_IO
+ * names a part that is missing, RAD_E_FORMAT one that does not belong to the others: its number or
+ * count differs (split.no, split.count, split.tensors.count), or the value of another key, or a
+ * tensor is there twice. Where parts of two files of one model have the same tensors in the same
+ * places, nothing tells them apart. */
 rad_status gguf_open(const rad_env *env, const char *path, gguf_file **out, rad_error *err);
 
 /* The same over bytes in memory, which must outlive the file (tests, fuzzing).
- * They need not be aligned beyond 1; tensor data then is not either. */
+ * They need not be aligned beyond 1; tensor data then is not either. RAD_E_UNSUPPORTED for one of
+ * several parts. */
 rad_status gguf_open_memory(const rad_env *env, const void *bytes, size_t num_bytes,
                             gguf_file **out, rad_error *err);
 void gguf_close(gguf_file *file); /* NULL is fine */
 
 uint32_t gguf_version(const gguf_file *file);
-uint64_t gguf_file_bytes(const gguf_file *file);
+uint64_t gguf_file_bytes(const gguf_file *file); /* of all parts */
+uint32_t gguf_num_parts(const gguf_file *file);
 uint64_t gguf_num_kvs(const gguf_file *file);
 const gguf_kv *gguf_kv_at(const gguf_file *file, uint64_t i);
 const gguf_kv *gguf_find_kv(const gguf_file *file, const char *key); /* NULL: absent */

@@ -54,7 +54,7 @@ rad_status gguf_read_str(gguf_cursor *c, const char *what, gguf_str *out)
     return RAD_OK;
 }
 
-static size_t scalar_bytes(uint32_t type)
+size_t gguf_scalar_bytes(uint32_t type)
 {
     switch (type) {
     case GGUF_U8:
@@ -114,7 +114,7 @@ static rad_status read_array(gguf_cursor *c, const rad_env *env, gguf_kv *kv)
         return rad_fail(c->err, RAD_E_UNSUPPORTED, "gguf: key '%s' at byte %zu: array of arrays",
                         gguf_show(kv->key).text, start);
 
-    size_t least = type == GGUF_STR ? 8 : scalar_bytes(type);
+    size_t least = type == GGUF_STR ? 8 : gguf_scalar_bytes(type);
     if (!least)
         return rad_fail(c->err, RAD_E_FORMAT, "gguf: key '%s' at byte %zu: unknown array type %u",
                         gguf_show(kv->key).text, start, type);
@@ -153,7 +153,7 @@ rad_status gguf_read_kv(gguf_cursor *c, const rad_env *env, gguf_kv *kv)
     kv->type = (gguf_type)type;
     if (type == GGUF_STR) return gguf_read_str(c, "a string value", &kv->str);
     if (type == GGUF_ARR) return read_array(c, env, kv);
-    size_t size = scalar_bytes(type);
+    size_t size = gguf_scalar_bytes(type);
     if (size) return read_scalar(c, kv, size);
     kv->type = GGUF_U8;
     return rad_fail(c->err, RAD_E_FORMAT, "gguf: key '%s': unknown value type %u at byte %zu",

@@ -28,6 +28,9 @@ rad_status gguf_read_u32(gguf_cursor *c, const char *what, uint32_t *out);
 rad_status gguf_read_u64(gguf_cursor *c, const char *what, uint64_t *out);
 rad_status gguf_read_str(gguf_cursor *c, const char *what, gguf_str *out);
 
+/* Of a value that is neither string nor array; 0 for all others. */
+size_t gguf_scalar_bytes(uint32_t type);
+
 /* A key, its type and its value. An array of strings is allocated from `env`: gguf_kv_fini frees
  * it, also after a failure. RAD_E_NOMEM, and RAD_E_UNSUPPORTED for arrays of arrays. */
 rad_status gguf_read_kv(gguf_cursor *c, const rad_env *env, gguf_kv *kv);

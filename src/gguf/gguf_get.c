@@ -13,7 +13,14 @@ uint32_t gguf_version(const gguf_file *f)
 }
 uint64_t gguf_file_bytes(const gguf_file *f)
 {
-    return f->num_bytes;
+    uint64_t bytes = f->num_bytes;
+    for (uint32_t i = 0; i < f->num_others; i++)
+        bytes += f->others[i]->num_bytes;
+    return bytes;
+}
+uint32_t gguf_num_parts(const gguf_file *f)
+{
+    return 1 + f->num_others;
 }
 uint64_t gguf_num_kvs(const gguf_file *f)
 {
@@ -34,13 +41,13 @@ const gguf_tensor *gguf_tensor_at(const gguf_file *f, uint64_t i)
 
 const gguf_kv *gguf_find_kv(const gguf_file *f, const char *key)
 {
-    int64_t i = gguf_names_find(&f->keys, key);
+    int64_t i = gguf_names_find(&f->keys, (gguf_str){key, strlen(key)});
     return i < 0 ? NULL : &f->kvs[i];
 }
 
 const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name)
 {
-    int64_t i = gguf_names_find(&f->tensor_names, name);
+    int64_t i = gguf_names_find(&f->tensor_names, (gguf_str){name, strlen(name)});
     return i < 0 ? NULL : &f->tensors[i];
 }
 

@@ -57,10 +57,12 @@ rad_status gguf_names_init(gguf_names *n, const rad_env *env, const gguf_str *fi
     }
     for (size_t i = 1; i < count; i++) {
         gguf_str name = name_at(n, order[i]);
-        if (compare(name_at(n, order[i - 1]), name) == 0)
-            return rad_fail(err, RAD_E_FORMAT, "gguf: %s '%s' is there twice (once at byte %zu)",
-                            what, gguf_show(name).text,
-                            (size_t)((const uint8_t *)name.data - file));
+        if (compare(name_at(n, order[i - 1]), name) != 0) continue;
+        if (!file)
+            return rad_fail(err, RAD_E_FORMAT, "gguf: %s '%s' is there twice", what,
+                            gguf_show(name).text);
+        return rad_fail(err, RAD_E_FORMAT, "gguf: %s '%s' is there twice (once at byte %zu)", what,
+                        gguf_show(name).text, (size_t)((const uint8_t *)name.data - file));
     }
     return RAD_OK;
 }
@@ -70,9 +72,8 @@ void gguf_names_fini(gguf_names *n, const rad_env *env)
     rad_free(env, n->order, n->count * sizeof *n->order);
 }
 
-int64_t gguf_names_find(const gguf_names *n, const char *name)
+int64_t gguf_names_find(const gguf_names *n, gguf_str wanted)
 {
-    gguf_str wanted = {name, strlen(name)};
     size_t low = 0, high = n->count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;

@@ -13,14 +13,14 @@ typedef struct gguf_names {
 } gguf_names;
 
 /* `first` is the first entry's name; the table stays where it is. RAD_E_FORMAT: a name is there
- * twice, `what` and the byte of `file` say which. RAD_E_NOMEM. Either way gguf_names_fini.
- * O(count log count). */
+ * twice, `what` and the byte of `file` (NULL: they are of several) say which. RAD_E_NOMEM. Either
+ * way gguf_names_fini. O(count log count). */
 rad_status gguf_names_init(gguf_names *names, const rad_env *env, const gguf_str *first,
                            size_t stride, size_t count, const char *what, const uint8_t *file,
                            rad_error *err);
 void gguf_names_fini(gguf_names *names, const rad_env *env);
 
 /* The index of the entry, or -1. O(log count). */
-int64_t gguf_names_find(const gguf_names *names, const char *name);
+int64_t gguf_names_find(const gguf_names *names, gguf_str name);
 
 #endif

@@ -8,7 +8,9 @@
  * Somebody else may still write into the open file. That changes its times, which are compared with
  * those that it had when it was opened; where times cannot tell (they changed for another reason,
  * or the file was written so shortly before that a clock's tick does not separate the two), the
- * bytes are read again and decide. */
+ * bytes are read again and decide.
+ *
+ * Of a model in several files the source keeps each, and one that changed is enough. */
 #ifndef GGUF_GGUF_SOURCE_H
 #define GGUF_GGUF_SOURCE_H
 
@@ -29,8 +31,8 @@ void gguf_source_destroy(gguf_source *s); /* NULL is fine */
  * Reads the file only where its times do not tell. */
 rad_status gguf_source_check(gguf_source *s, rad_error *err);
 
-/* "xxh3-128:" and 32 digits: of all bytes of the file, which are those that were loaded; valid as
- * long as the source. The first call reads the whole file. RAD_E_IO in words: it cannot be read,
+/* "xxh3-128:" and 32 digits: of all bytes of all its files, which are those that were loaded; valid
+ * as long as the source. The first call reads the whole file. RAD_E_IO in words: it cannot be read,
  * or was changed meanwhile. One thread at a time, as the others. */
 rad_status gguf_source_digest(gguf_source *s, const char **digest, rad_error *err);
 

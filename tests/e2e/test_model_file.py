@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """After the start a server needs nothing of its model file, and takes only the memory that it
-has used and what it makes ready: a pool sized for most of the machine is not touched whole."""
+has used and what it makes ready: a pool sized for most of the machine is not touched whole. A
+model in several files is the same model."""
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 
-from radish_e2e import TINY, Server, can_populate, check, run
+from radish_e2e import ROOT, TINY, Server, can_populate, check, radish, run
 
 SMALL = ("--max-total-tokens", "4096")
 
@@ -47,6 +50,38 @@ def test_an_untouched_pool_takes_no_memory_but_what_is_made_ready():
                 check(resident(server.process) > least, resident(server.process))
             check(resident(server.process) < pool / 2, resident(server.process), pool)
             check(answer(server, "Once upon a time"))
+
+
+def split(model, name, *args):
+    tool = [sys.executable, ROOT / "tools/split-gguf.py", model, name, *args]
+    done = subprocess.run([str(word) for word in tool], check=True, stdout=subprocess.PIPE)
+    return [pathlib.Path(line) for line in done.stdout.decode().split("\n")[:-1]]
+
+
+def logits(model):
+    return radish("logits", "-m", model, "--ids", "5,9,20", "--json", "--dtype", "f32")[0]
+
+
+def test_a_model_in_several_files_is_the_same_model():
+    whole = logits(TINY)
+    with tempfile.TemporaryDirectory(prefix="radish-split-") as tmp:
+        for i, args in enumerate((("--parts", "2"), ("--max-mb", "1"), ("--parts", "3", "--keys-first"))):
+            parts = split(TINY, f"{tmp}/{i}", *args)
+            check(len(parts) > 1 and all(part.exists() for part in parts), parts)
+            for part in parts[:3]:
+                check(logits(part) == whole, part)
+        with Server(parts[1], *SMALL) as server:
+            check(answer(server, "Once upon a time"))
+            maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+            check(tmp not in maps, "a part is still mapped")
+        for part in parts:
+            kept = part.rename(tmp + "/kept")
+            _, why = radish("serve", [p for p in parts if p != part][0], want=1)
+            check(f"cannot open {part}" in why, why)
+            kept.rename(part)
+        shutil.copy(parts[1], parts[2])
+        _, why = radish("generate", "-m", parts[0], "-p", "x", want=1)
+        check(parts[2].name in why and "part 2 of 3" in why, why)
 
 
 run(globals())
