@@ -93,6 +93,14 @@ TEST(regions_are_cut_split_and_joined_like_lists)
             page_runs_move(NULL, moved, moved + down, at + kept);
             holds(moved, list, at, ps);
             holds(moved + at, list + at, kept, ps);
+            if (at > 1) {
+                uint32_t front = 1 + dice(at - 1);
+                page_runs_shift(region, at, kept, front);
+                holds(region, list, front, ps);
+                holds(region + front, list + front, at - front + kept, ps);
+                kept += at - front;
+                at = front;
+            }
             page_runs_join(region, at, kept);
             count = at + kept;
             holds(region, list, count, ps);

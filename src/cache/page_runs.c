@@ -122,6 +122,20 @@ void page_runs_join(rad_page *region, uint32_t upper, uint32_t lower)
     page_runs_put(region, upper + lower, runs, n + m);
 }
 
+void page_runs_shift(rad_page *region, uint32_t upper, uint32_t lower, uint32_t kept)
+{
+    bool runs = page_runs_count(region) == 1 && page_runs_count(region + upper) == 1;
+    rad_page first = runs ? page_runs_get(region, 0).first : 0;
+    if (runs && page_runs_get(region + upper, 0).first == first + (rad_page)upper) {
+        kv_run front = {first, kept}, back = {first + (rad_page)kept, upper - kept + lower};
+        page_runs_put(region + kept, back.count, &back, 1);
+        page_runs_put(region, kept, &front, 1);
+        return; /* what stood between is inside one of the two */
+    }
+    page_runs_join(region, upper, lower);
+    page_runs_split(region, upper + lower, kept);
+}
+
 void page_runs_move(const rad_env *env, rad_page *to, const rad_page *from, uint32_t count)
 {
     for (uint32_t n, pages; count && (n = page_runs_count(from)); count -= pages) {

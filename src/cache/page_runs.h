@@ -69,6 +69,10 @@ void page_runs_split(rad_page *region, uint32_t count, uint32_t at);
 /* Makes one region of two that lie side by side. */
 void page_runs_join(rad_page *region, uint32_t upper, uint32_t lower);
 
+/* Moves the border between two regions that lie side by side: the first keeps its first `kept`
+ * pages, the second gets the others in front of its own. */
+void page_runs_shift(rad_page *region, uint32_t upper, uint32_t lower, uint32_t kept);
+
 /* Page i is region[i] from now on, until the region is changed. O(count). */
 void page_runs_make_plain(rad_page *region, uint32_t count);
 

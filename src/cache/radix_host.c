@@ -191,8 +191,7 @@ bool radix_host_shift(radix_tree *t, uint32_t node, uint32_t kept, bool host_goe
     rad_page *stays = (host_goes ? t->regions : t->host.regions) + u->at;
     page_runs_cut(gone, kept);
     gone[kept] = 0;
-    page_runs_join(stays, front, l->pages);
-    page_runs_split(stays, front + l->pages, kept);
+    page_runs_shift(stays, front, l->pages, kept);
 
     bool filed = map_remove(&t->children, l->hash, lower);
     RAD_ASSERT_ENV(&t->env, filed);

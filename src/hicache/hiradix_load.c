@@ -181,8 +181,7 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     op->k.begin = from / ps;
     radix_path_pages(c->tree, true, node, depth, op->k.begin, count, op->k.host);
     rad_slot *row = rad_req_to_token_row(c->base.rows, req->row);
-    for (uint32_t i = 0; i < tokens; i++)
-        row[from + i] = op->k.device[i / ps] * (rad_slot)ps + (rad_slot)(i % ps);
+    radix_expand(c->tree, op->k.device, count, row + from);
     req->committed_len = req->allocated_len = end * ps;
     if (hi_windows(c)) pass_window(c, req, end);
     list_windows(c, &op->k);
