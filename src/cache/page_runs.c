@@ -78,8 +78,18 @@ uint32_t page_runs_tail(const rad_page *region, uint32_t kept, kv_run runs[PAGE_
 
 void page_runs_cut(rad_page *region, uint32_t kept)
 {
+    uint32_t n = page_runs_count(region), i = 0, left = kept;
+    if (!n) return;
+    while (left > page_runs_get(region, i).count)
+        left -= page_runs_get(region, i++).count;
+    if (3 + 2 * (uint64_t)i <= kept) { /* the runs up to this one still fit where they are */
+        kv_run last = {page_runs_get(region, i).first, left};
+        memcpy(region + 1 + 2 * (size_t)i, &last, sizeof last);
+        region[0] = -(rad_page)(i + 1);
+        return;
+    }
     kv_run runs[PAGE_RUNS];
-    if (page_runs_count(region)) page_runs_put(region, kept, runs, head(region, kept, runs));
+    page_runs_put(region, kept, runs, head(region, kept, runs));
 }
 
 void page_runs_split(rad_page *region, uint32_t count, uint32_t at)
