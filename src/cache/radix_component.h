@@ -20,7 +20,8 @@
 
 #include "cache/radix_part.h"
 
-typedef enum radix_kind { RADIX_FULL, RADIX_WINDOW, RADIX_STATE, RADIX_KINDS } radix_kind;
+/* A component of another kind takes a number behind these, in its own file. */
+typedef enum radix_kind { RADIX_FULL, RADIX_WINDOW, RADIX_STATE, RADIX_KINDS = 8 } radix_kind;
 
 /* Pages [first, end) of the node's key are there; first == end: nothing is. */
 typedef struct radix_value {

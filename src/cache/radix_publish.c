@@ -14,6 +14,7 @@
  * of the same batch put there). */
 #include "cache/radix_cache.h"
 #include "cache/radix_host.h"
+#include "cache/radix_tags.h"
 #include "cache/radix_path.h"
 
 /* A key on its way in. */
@@ -184,7 +185,7 @@ static void enter(radix_cache *c, publication *p, radix_inserted *result)
         if (windows) radix_adopt_windows(c, end, pos->pages, window_from);
     }
     radix_components_used(t, end, rest ? rest : p->fresh);
-    if (t->tags.refs && key->session) tags_move(t, key->session, end);
+    if (key->session) tags_move(t, key->session, end);
     *result = (radix_inserted){.matched_pages = device->pages, .end = end};
 }
 

@@ -1,5 +1,27 @@
 /* radix_tags.c - sessions of the RadixCache, as soft references on paths; see the header. */
+#include "cache/radix_tags.h"
+
 #include "cache/radix_cache.h"
+
+typedef struct session_tag {
+    uint32_t node; /* where the session ends, 0: nowhere */
+    uint32_t next; /* sessions that end there */
+    uint32_t prev;
+} session_tag;
+
+typedef struct radix_tags {
+    slab ids;
+    session_tag *sessions; /* [max_sessions + 1] */
+    uint32_t *refs;        /* [num_nodes + 1] */
+    uint32_t *first;       /* [num_nodes + 1]: the sessions that end at a node */
+} radix_tags;
+
+static const node_part_ops tags_ops;
+
+static radix_tags *tags_of(const rad_cache *cache)
+{
+    return radix_part_of(&((const radix_cache *)cache)->tree, &tags_ops);
+}
 
 static void tags_fini(void *self, radix_tree *t)
 {
@@ -9,6 +31,7 @@ static void tags_fini(void *self, radix_tree *t)
     rad_free(&t->env, g->refs, nodes * sizeof *g->refs);
     rad_free(&t->env, g->first, nodes * sizeof *g->first);
     slab_fini(&g->ids);
+    rad_free(&t->env, g, sizeof *g);
 }
 
 static void tags_clear(void *self, radix_tree *t)
@@ -21,10 +44,10 @@ static void tags_clear(void *self, radix_tree *t)
 }
 
 /* Adds `by` to the counts from `node` up; the leaf at its end, if it is one, is refiled. */
-static void count_path(radix_tree *t, uint32_t node, uint32_t by)
+static void count_path(radix_tags *g, radix_tree *t, uint32_t node, uint32_t by)
 {
     for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent)
-        t->tags.refs[id] += by;
+        g->refs[id] += by;
     radix_refile(t, node);
 }
 
@@ -45,27 +68,28 @@ static void unlink_end(radix_tags *g, uint32_t session)
     *s = (session_tag){0};
 }
 
-static void leave(radix_tree *t, uint32_t session)
+static void leave(radix_tags *g, radix_tree *t, uint32_t session)
 {
-    uint32_t node = t->tags.sessions[session].node;
+    uint32_t node = g->sessions[session].node;
     if (!node) return;
-    unlink_end(&t->tags, session);
-    count_path(t, node, UINT32_MAX); /* less one */
+    unlink_end(g, session);
+    count_path(g, t, node, UINT32_MAX); /* less one */
 }
 
 void tags_move(radix_tree *t, rad_session session, uint32_t node)
 {
-    uint32_t id = slab_find(&t->tags.ids, session);
-    if (!id || !node || !t->nodes[node].parent || t->tags.sessions[id].node == node) return;
-    leave(t, id);
-    link_end(&t->tags, id, node);
-    count_path(t, node, 1);
+    radix_tags *g = radix_part_of(t, &tags_ops);
+    uint32_t id = g ? slab_find(&g->ids, session) : 0;
+    if (!id || !node || !t->nodes[node].parent || g->sessions[id].node == node) return;
+    leave(g, t, id);
+    link_end(g, id, node);
+    count_path(g, t, node, 1);
 }
 
 rad_status radix_session_open(rad_cache *cache, rad_session *session)
 {
-    radix_tags *g = &((radix_cache *)cache)->tree.tags;
-    if (!g->refs) return RAD_E_UNSUPPORTED;
+    radix_tags *g = tags_of(cache);
+    if (!g) return RAD_E_UNSUPPORTED;
     uint32_t id = slab_alloc(&g->ids);
     if (!id) return RAD_FULL;
     *session = slab_name(&g->ids, id);
@@ -74,34 +98,34 @@ rad_status radix_session_open(rad_cache *cache, rad_session *session)
 
 rad_status radix_session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err)
 {
-    const radix_tags *g = &((radix_cache *)cache)->tree.tags;
-    if (g->refs && slab_find(&g->ids, req->key.session)) return RAD_OK;
+    const radix_tags *g = tags_of(cache);
+    if (g && slab_find(&g->ids, req->key.session)) return RAD_OK;
     return rad_fail(err, RAD_E_STATE, "session %u is not open", req->key.session);
 }
 
 rad_status radix_session_close(rad_cache *cache, rad_session session)
 {
-    radix_tree *t = &((radix_cache *)cache)->tree;
-    if (!t->tags.refs) return RAD_E_UNSUPPORTED;
-    uint32_t id = slab_find(&t->tags.ids, session);
+    radix_tags *g = tags_of(cache);
+    if (!g) return RAD_E_UNSUPPORTED;
+    uint32_t id = slab_find(&g->ids, session);
     if (!id) return RAD_E_STATE;
-    leave(t, id);
-    slab_free(&t->tags.ids, id);
+    leave(g, &((radix_cache *)cache)->tree, id);
+    slab_free(&g->ids, id);
     return RAD_OK;
 }
 
 void radix_session_stats(const rad_cache *cache, rad_session_stats *stats)
 {
-    const radix_tags *g = &((const radix_cache *)cache)->tree.tags;
+    const radix_tags *g = tags_of(cache);
+    if (!g) return;
     stats->open = g->ids.num_live;
     for (uint32_t id = 1; id <= g->ids.num_fresh; id++)
         stats->held += g->sessions[id].node != 0;
 }
 
 /* All sessions that end at `from` end at `to` now; to a root: nowhere. */
-static void move_ends(radix_tree *t, uint32_t from, uint32_t to)
+static void move_ends(radix_tags *g, const radix_tree *t, uint32_t from, uint32_t to)
 {
-    radix_tags *g = &t->tags;
     bool to_root = !t->nodes[to].parent;
     for (uint32_t id; (id = g->first[from]);) {
         unlink_end(g, id);
@@ -119,7 +143,7 @@ static void tags_on_split(void *self, radix_tree *t, uint32_t upper, uint32_t ch
 static void tags_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t lower)
 {
     radix_tags *g = self;
-    move_ends(t, upper, lower);
+    move_ends(g, t, upper, lower);
     g->refs[lower] = g->refs[upper];
     g->refs[upper] = 0;
 }
@@ -127,7 +151,7 @@ static void tags_on_merge(void *self, radix_tree *t, uint32_t upper, uint32_t lo
 static void tags_on_drop(void *self, radix_tree *t, uint32_t node)
 {
     radix_tags *g = self;
-    move_ends(t, node, t->nodes[node].parent);
+    move_ends(g, t, node, t->nodes[node].parent);
     g->refs[node] = 0;
 }
 
@@ -195,14 +219,15 @@ static const node_part_ops tags_ops = {
 
 bool tags_init(radix_tree *t, uint32_t max_sessions)
 {
-    radix_tags *g = &t->tags;
+    radix_tags *g = rad_alloc(&t->env, sizeof *g);
+    if (!g) return false;
     size_t nodes = (size_t)t->num_nodes + 1, places = (size_t)max_sessions + 1;
     radix_add_part(t, &tags_ops, g);
     bool ok = slab_init(&g->ids, &t->env, max_sessions);
     g->sessions = rad_alloc(&t->env, places * sizeof *g->sessions);
     g->refs = rad_alloc(&t->env, nodes * sizeof *g->refs);
     g->first = rad_alloc(&t->env, nodes * sizeof *g->first);
-    t->metadata_bytes += slab_bytes(max_sessions) + places * sizeof *g->sessions +
+    t->metadata_bytes += sizeof *g + slab_bytes(max_sessions) + places * sizeof *g->sessions +
                          nodes * (sizeof *g->refs + sizeof *g->first);
     return ok && g->sessions && g->refs && g->first;
 }

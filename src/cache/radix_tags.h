@@ -16,29 +16,15 @@
 
 #include <radish/session.h>
 
-#include "base/heap.h"
-#include "base/slab.h"
+#include <stdbool.h>
 
 struct radix_tree;
-
-typedef struct session_tag {
-    uint32_t node; /* where the session ends, 0: nowhere */
-    uint32_t next; /* sessions that end there */
-    uint32_t prev;
-} session_tag;
-
-typedef struct radix_tags {
-    slab ids;
-    session_tag *sessions; /* [max_sessions + 1] */
-    uint32_t *refs;        /* [num_nodes + 1], or NULL: there are no sessions */
-    uint32_t *first;       /* [num_nodes + 1]: the sessions that end at a node */
-} radix_tags;
 
 /* Adds the part to a tree without nodes. False: no memory. When all nodes go, sessions stay open
  * and refer to nothing. */
 bool tags_init(struct radix_tree *t, uint32_t max_sessions);
 
-/* A session's turn ended at `node`; not open: nothing. O(depth). */
+/* A session's turn ended at `node`; not open, or no such part: nothing. O(depth). */
 void tags_move(struct radix_tree *t, rad_session session, uint32_t node);
 
 #endif

@@ -16,6 +16,7 @@
 #include "cache/radix_tree.h"
 
 #include "cache/radix_host.h"
+#include "cache/radix_tags.h"
 #include "cache/radix_worth.h"
 
 /* A key is as long as the longer of its tiers' pages, so those of all keys are at most as many as

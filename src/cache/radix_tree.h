@@ -22,7 +22,6 @@
 #include "cache/radix_keep.h"
 #include "cache/radix_key.h"
 #include "cache/radix_node.h"
-#include "cache/radix_tags.h"
 
 typedef struct radix_limits {
     uint32_t page_size;
@@ -104,7 +103,6 @@ typedef struct radix_tree {
     uint64_t heat_clock;     /* pages added since the start */
     uint64_t heat_now;       /* of what is used now */
     uint64_t heat_half_life; /* pages */
-    radix_tags tags;         /* sessions */
     radix_host host;
 
     /* What a node carries besides. Values: [num_nodes + 1], NULL where none are kept; those of
@@ -128,6 +126,14 @@ void radix_tree_fini(radix_tree *t);
 void radix_add_part(radix_tree *t, const node_part_ops *ops, void *self);
 rad_status radix_add_values(radix_tree *t, radix_kind kind, radix_tier tier);
 rad_status radix_add_component(radix_tree *t, const radix_component_ops *ops, void *self);
+
+/* What the part with these ops was added with, for its own calls; NULL: this tree has none. */
+static inline void *radix_part_of(const radix_tree *t, const node_part_ops *ops)
+{
+    for (uint32_t i = 0; i < t->num_parts; i++)
+        if (t->parts[i].ops == ops) return t->parts[i].self;
+    return NULL;
+}
 
 /* Which tiers a node is on. A root is on all. */
 static inline bool radix_on_device(const radix_tree *t, uint32_t node)

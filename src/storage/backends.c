@@ -1,6 +1,10 @@
 /* backends.c - the table of the stores that come with radish; see the header. */
 #include "storage/backends.h"
 
+#include <radish/storage_file.h>
+#include <radish/storage_redis.h>
+
+#include <assert.h>
 #include <string.h>
 
 #include "base/word_list.h"
@@ -13,13 +17,15 @@ static const storage_option file_options[] = {
     {"threads", STORAGE_U32, offsetof(rad_storage_file_params, threads), NULL},
     {"lock_timeout_ms", STORAGE_U32, offsetof(rad_storage_file_params, lock_timeout_ms), NULL}};
 
-static rad_status open_file(const rad_env *env, const storage_place *place, storage_params *params,
+static rad_status open_file(const rad_env *env, const storage_place *place, void *params,
                             rad_storage *out, rad_error *err)
 {
-    params->file.struct_size = sizeof params->file;
-    params->file.dir = place->where;
-    params->file.mode = place->mode;
-    return rad_storage_file_open(env, &params->file, out, err);
+    static_assert(sizeof(rad_storage_file_params) <= sizeof(storage_params), "");
+    rad_storage_file_params *p = params;
+    p->struct_size = sizeof *p;
+    p->dir = place->where;
+    p->mode = place->mode;
+    return rad_storage_file_open(env, p, out, err);
 }
 
 static const storage_option redis_options[] = {
@@ -32,13 +38,15 @@ static const storage_option redis_options[] = {
     {"timeout_ms", STORAGE_U32, offsetof(rad_storage_redis_params, timeout_ms), NULL},
     {"threads", STORAGE_U32, offsetof(rad_storage_redis_params, threads), NULL}};
 
-static rad_status open_redis(const rad_env *env, const storage_place *place, storage_params *params,
+static rad_status open_redis(const rad_env *env, const storage_place *place, void *params,
                              rad_storage *out, rad_error *err)
 {
-    params->redis.struct_size = sizeof params->redis;
-    params->redis.nodes = place->where;
-    params->redis.password = place->password;
-    return rad_storage_redis_open(env, &params->redis, out, err);
+    static_assert(sizeof(rad_storage_redis_params) <= sizeof(storage_params), "");
+    rad_storage_redis_params *p = params;
+    p->struct_size = sizeof *p;
+    p->nodes = place->where;
+    p->password = place->password;
+    return rad_storage_redis_open(env, p, out, err);
 }
 
 static const storage_backend backends[] = {

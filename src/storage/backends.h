@@ -5,8 +5,9 @@
 #ifndef STORAGE_BACKENDS_H
 #define STORAGE_BACKENDS_H
 
-#include <radish/storage_file.h>
-#include <radish/storage_redis.h>
+#include <radish/storage.h>
+
+#include <stddef.h>
 
 #include "base/base.h"
 
@@ -14,14 +15,14 @@
 typedef struct storage_option {
     const char *name;
     enum { STORAGE_U32, STORAGE_U64, STORAGE_TEXT, STORAGE_WORD } type;
-    size_t offset;            /* in storage_params */
+    size_t offset;            /* in the backend's params */
     const char *const *words; /* STORAGE_WORD: a uint32_t, the place of one of these; then NULL */
 } storage_option;
 
-/* What an option left out is: 0. */
+/* Room for the params of any backend. What an option left out is: 0. */
 typedef union storage_params {
-    rad_storage_file_params file;
-    rad_storage_redis_params redis;
+    char bytes[256]; /* first: {0} clears it all */
+    max_align_t align;
 } storage_params;
 
 typedef struct storage_place {
@@ -36,7 +37,7 @@ typedef struct storage_backend {
     const storage_option *options;
     size_t num_options;
     bool takes_password;
-    rad_status (*open)(const rad_env *env, const storage_place *place, storage_params *params,
+    rad_status (*open)(const rad_env *env, const storage_place *place, void *params,
                        rad_storage *out, rad_error *err);
 } storage_backend;
 
