@@ -435,6 +435,24 @@ TEST(files_give_windows_back_after_a_restart)
     run_windows(STORE_FILE);
 }
 
+/* One row for all heads, which has no V of its own: to the host, to files, and back. */
+TEST(latent_rows_come_back_as_they_were)
+{
+    static const store_kind stores[] = {STORE_NONE, STORE_FILE};
+    uint64_t seed = fix_seed();
+    tiny_writer writer;
+    gguf_file *file = p1_open(&p1_latent, &writer);
+    for (uint32_t i = 0; i < NUM_POLICIES * 2; i++) {
+        cell what = {.policy = i / 2,
+                     .page_size = (i + seed) % 2 ? 16 : 1,
+                     .dtype = i % 2 ? RAD_BF16 : RAD_F32,
+                     .store = stores[(i + seed / 2) % 2]};
+        run_cell(file, p1_latent.arch, what, FAULT_NONE, SLOW ? 4 : (uint32_t)test_scale(34, 300));
+    }
+    gguf_close(file);
+    tiny_model_fini(&writer);
+}
+
 TEST(files_give_back_the_bits_of_no_cache_after_a_restart)
 {
     run_cross(STORE_FILE);
