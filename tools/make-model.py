@@ -48,6 +48,7 @@ CHAT_TEMPLATE = (
 # length), which keeps a small model's activations and logits of a size where a wrong one is seen.
 LLAMA = dict(arch="llama", tied=False, rope_base=10000.0, eps=1e-5)
 QWEN3 = dict(arch="qwen3", tied=True, rope_base=1000000.0, eps=1e-6)
+QWEN3MOE = dict(arch="qwen3moe", tied=False, rope_base=1000000.0, eps=1e-6)
 SHAPES = {
     "nano-llama": dict(LLAMA, layers=4, width=128, heads=8, kv_heads=4, head_width=16, ffn=320, vocab=512,
                        context=2048, weights="fan_in"),
@@ -61,6 +62,12 @@ SHAPES = {
                        vocab=32000, context=32768, weights="std"),
     "qwen3-0.6b": dict(QWEN3, layers=28, width=1024, heads=16, kv_heads=8, head_width=128, ffn=3072,
                        vocab=151936, context=40960, weights="std"),
+    "nano-moe": dict(QWEN3MOE, layers=3, width=128, heads=8, kv_heads=4, head_width=32, ffn=256, vocab=512,
+                     context=2048, experts=16, used=4, expert_ffn=64, weights="fan_in"),
+    # Qwen3-30B-A3B's widths in six layers of 48.
+    "qwen3-30b-a3b-6l": dict(QWEN3MOE, layers=6, width=2048, heads=32, kv_heads=4, head_width=128, ffn=6144,
+                             vocab=151936, context=40960, experts=128, used=8, expert_ffn=768,
+                             weights="std"),
     # A large model's widths in two layers.
     "llama-8b-2l": dict(LLAMA, rope_base=500000.0, layers=2, width=4096, heads=32, kv_heads=8,
                         head_width=128, ffn=14336, vocab=32000, context=32768, weights="std"),
@@ -68,6 +75,8 @@ SHAPES = {
 SIZES = {"layers": "blocks", "width": "of the residual stream", "heads": "of queries",
          "kv_heads": "of keys and values", "head_width": "numbers in a head", "ffn": "width of the MLP",
          "vocab": "tokens", "context": "longest sequence"}
+# Of mixtures of experts, besides.
+EXPERTS = {"experts": "in each layer", "used": "by a token", "expert_ffn": "width of one"}
 
 # name: (number in a tensor's entry, number of general.file_type, numbers in a block, its bytes)
 TYPES = {"f32": (0, 0, 1, 4), "f16": (1, 1, 1, 2), "bf16": (30, 32, 1, 2), "q8_0": (8, 7, 32, 34)}
@@ -116,6 +125,9 @@ def tensors(c):
     def matrix(name, rows, columns, small_scale=None):
         return name, (rows, columns), (small_scale or columns ** -0.5) if fan_in else 0.02
 
+    def experts(name, rows, columns):
+        return name, (c["experts"], rows, columns), columns ** -0.5 if fan_in else 0.02
+
     def norm(name, length):
         return name, (length,), 0.1 if fan_in else 0.0
 
@@ -128,10 +140,16 @@ def tensors(c):
         yield matrix(block + "attn_k.weight", keys, wide)
         yield matrix(block + "attn_v.weight", keys, wide)
         yield matrix(block + "attn_output.weight", wide, queries)
-        if c["arch"] == "qwen3":
+        if c["arch"].startswith("qwen3"):
             yield norm(block + "attn_q_norm.weight", c["head_width"])
             yield norm(block + "attn_k_norm.weight", c["head_width"])
         yield norm(block + "ffn_norm.weight", wide)
+        if "experts" in c:
+            yield matrix(block + "ffn_gate_inp.weight", c["experts"], wide, 2 * wide ** -0.5)
+            for part, rows, columns in (("gate", c["expert_ffn"], wide), ("up", c["expert_ffn"], wide),
+                                        ("down", wide, c["expert_ffn"])):
+                yield experts(block + f"ffn_{part}_exps.weight", rows, columns)
+            continue
         yield matrix(block + "ffn_gate.weight", c["ffn"], wide)
         yield matrix(block + "ffn_up.weight", c["ffn"], wide)
         yield matrix(block + "ffn_down.weight", wide, c["ffn"])
@@ -218,6 +236,9 @@ def metadata(name, c, kind):
                "attention.head_count_kv": c["kv_heads"], "attention.key_length": c["head_width"],
                "attention.value_length": c["head_width"], "rope.dimension_count": c["head_width"],
                "vocab_size": size}
+    if "experts" in c:
+        numbers.update({"expert_count": c["experts"], "expert_used_count": c["used"],
+                        "expert_feed_forward_length": c["expert_ffn"]})
     return [
         entry("general.architecture", STRING, arch),
         entry("general.name", STRING, f"{name}-synthetic"),
@@ -241,12 +262,13 @@ def metadata(name, c, kind):
     ]
 
 
-def kind_of(shape, kind):
-    return "f32" if len(shape) == 1 else kind
+def kind_of(tensor, shape, kind):
+    """Vectors and what routes tokens are f32 in every file."""
+    return "f32" if len(shape) == 1 or ".ffn_gate_inp." in tensor else kind
 
 
-def num_bytes(shape, kind):
-    _, _, block, block_bytes = TYPES[kind_of(shape, kind)]
+def num_bytes(tensor, shape, kind):
+    _, _, block, block_bytes = TYPES[kind_of(tensor, shape, kind)]
     return int(np.prod(shape)) // block * block_bytes
 
 
@@ -257,8 +279,8 @@ def write_model(path, name, c, kind, seed):
     for tensor, shape, _ in plan:
         infos.append(string(tensor) + struct.pack("<I", len(shape)) +
                      struct.pack(f"<{len(shape)}Q", *reversed(shape)) +  # the row length comes first
-                     struct.pack("<IQ", TYPES[kind_of(shape, kind)][0], offset))
-        offset += -(-num_bytes(shape, kind) // ALIGNMENT) * ALIGNMENT
+                     struct.pack("<IQ", TYPES[kind_of(tensor, shape, kind)][0], offset))
+        offset += -(-num_bytes(tensor, shape, kind) // ALIGNMENT) * ALIGNMENT
     pairs = metadata(name, c, kind)
     part = f"{path}.part"
     try:
@@ -267,7 +289,7 @@ def write_model(path, name, c, kind, seed):
             out.writelines(pairs + infos)
             out.write(b"\0" * (-out.tell() % ALIGNMENT))
             for tensor, shape, scale in plan:
-                write_tensor(out, tensor, shape, scale, kind_of(shape, kind), seed)
+                write_tensor(out, tensor, shape, scale, kind_of(tensor, shape, kind), seed)
             size = out.tell()
         os.replace(part, path)
     except BaseException:
@@ -284,27 +306,29 @@ def check_shape(name, c, kind):
     def need(condition, words):
         if not condition:
             sys.exit(f"make-model: {name}: {words}")
-    for key in SIZES:
+    for key in (key for key in {**SIZES, **EXPERTS} if key in c):
         need(c[key] >= 1, f"--{key.replace('_', '-')} is at least 1")
     need(c["vocab"] >= 256 + len(CONTROL), f"--vocab is at least {256 + len(CONTROL)}: the bytes and "
          "the control tokens")
     need(c["vocab"] <= MOST_TOKENS, f"--vocab is at most {MOST_TOKENS}: no more words are made")
     need(c["heads"] % c["kv_heads"] == 0, "--heads must be a multiple of --kv-heads")
     need(c["head_width"] % 2 == 0, "--head-width must be even: RoPE turns pairs")
+    need(c.get("used", 0) <= c.get("experts", 0), "--used is at most --experts")
     if kind == "q8_0":
         for tensor, shape, _ in tensors(c):
-            need(len(shape) == 1 or shape[1] % 32 == 0,
+            need(kind_of(tensor, shape, kind) == "f32" or shape[-1] % 32 == 0,
                  f"q8_0 has blocks of 32, and rows of {tensor} have {shape[-1]} numbers")
 
 
 def list_shapes():
-    print(f"{'shape':12} {'arch':6} " + " ".join(f"{key:>10}" for key in SIZES) +
-          f" {'weights':>9} {'bf16':>8}")
+    print(f"{'shape':16} {'arch':8} " + " ".join(f"{key:>10}" for key in SIZES) +
+          f" {'experts':>14} {'weights':>9} {'bf16':>8}")
     for name, c in SHAPES.items():
-        plan = [(shape, num_bytes(shape, "bf16")) for _, shape, _ in tensors(c)]
+        plan = [(shape, num_bytes(tensor, shape, "bf16")) for tensor, shape, _ in tensors(c)]
         count, size = sum(int(np.prod(s)) for s, _ in plan), sum(b for _, b in plan)
-        print(f"{name:12} {c['arch']:6} " + " ".join(f"{c[key]:10}" for key in SIZES) +
-              f" {count / 1e6:8.1f}M {size / 1e6:5.0f} MB")
+        mixture = f"{c['used']} of {c['experts']} x {c['expert_ffn']}" if "experts" in c else ""
+        print(f"{name:16} {c['arch']:8} " + " ".join(f"{c[key]:10}" for key in SIZES) +
+              f" {mixture:>14} {count / 1e6:8.1f}M {size / 1e6:5.0f} MB")
 
 
 def main():
@@ -318,6 +342,9 @@ def main():
     for key, words in SIZES.items():
         parser.add_argument(f"--{key.replace('_', '-')}", type=int, metavar="N",
                             help=f"{words}, in place of the shape's")
+    for key, words in EXPERTS.items():
+        parser.add_argument(f"--{key.replace('_', '-')}", type=int, metavar="N",
+                            help=f"{words}, of a shape with experts")
     a = parser.parse_args()
     if a.list:
         return list_shapes()
@@ -326,7 +353,12 @@ def main():
     if a.seed < 0:
         parser.error("--seed is 0 or more")
     c = dict(SHAPES[a.shape])
-    c.update({key: getattr(a, key) for key in SIZES if getattr(a, key) is not None})
+    for key in {**SIZES, **EXPERTS}:
+        if getattr(a, key) is None:
+            continue
+        if key not in c:
+            sys.exit(f"make-model: {a.shape}: --{key.replace('_', '-')}: it has no experts")
+        c[key] = getattr(a, key)
     check_shape(a.shape, c, a.type)
     try:
         count, size = write_model(a.out, a.shape, c, a.type, a.seed)

@@ -30,7 +30,9 @@ TYPES = ["f32", "f16", "bf16", "q8_0"]
 SMALL = ["--layers", 1, "--width", 64, "--heads", 4, "--kv-heads", 2, "--head-width", 16, "--ffn", 96,
          "--vocab", 700, "--context", 512]
 SHAPES = {"nano-llama": "llama", "nano-qwen3": "qwen3", "tiny-llama": "llama", "tiny-qwen3": "qwen3",
-          "llama-110m": "llama", "qwen3-0.6b": "qwen3", "llama-8b-2l": "llama"}
+          "llama-110m": "llama", "qwen3-0.6b": "qwen3", "llama-8b-2l": "llama", "nano-moe": "qwen3moe",
+          "qwen3-30b-a3b-6l": "qwen3moe"}
+FEW_EXPERTS = ["--experts", 4, "--used", 2, "--expert-ffn", 32]
 
 
 def program(name, *args, want=0):
@@ -78,7 +80,8 @@ def test_every_shape_and_type_is_a_model():
             # one type each; all of all in make test-long
             for kind in TYPES if LONG else TYPES[n % 4:n % 4 + 1]:
                 path = f"{tmp}/{shape}-{kind}.gguf"
-                tool("make-model.py", "--shape", shape, "--type", kind, *SMALL, path)
+                few = FEW_EXPERTS if arch == "qwen3moe" else []
+                tool("make-model.py", "--shape", shape, "--type", kind, *SMALL, *few, path)
                 says = json.loads(radish("info", "-m", path, "--json")[0])
                 check(says["architecture"] == arch, says)
                 rows = np.array(json.loads(radish("logits", "-m", path, "--ids", "1,300,699", "--json")[0])["logits"])
@@ -275,6 +278,8 @@ def test_what_cannot_be_made_is_said():
     cases = [
         (("make-model.py", "--shape", "nano-llama", "--vocab", 100), "--vocab is at least 260"),
         (("make-model.py", "--shape", "nano-llama", "--vocab", 10 ** 8), "--vocab is at most 2337770"),
+        (("make-model.py", "--shape", "nano-llama", "--experts", 3), "it has no experts"),
+        (("make-model.py", "--shape", "nano-moe", "--used", 17), "--used is at most --experts"),
         (("make-model.py", "--shape", "nano-llama", "--heads", 3), "multiple of --kv-heads"),
         (("make-model.py", "--shape", "nano-llama", "--ffn", 40, "--type", "q8_0"), "blk.0.ffn_down.weight"),
         (("make-trace.py", "--form", "rxtrace", "--requests", 0), "--requests is out of range"),
