@@ -172,10 +172,12 @@ static void gather_row(const step *s, uint32_t i)
     const uint32_t dim = s->c->dim, used = s->c->experts.used;
     const float *norm = s->b->norm + (size_t)i * dim;
     const gemm_weight *reader = s->w->expert_gate_up[0];
+    const block_choice *chosen = m->choices + (size_t)i * used;
+    gemm_round_row(reader, norm, chosen[0].place, m->scratch);
     for (uint32_t r = 0; r < used; r++) {
-        const uint32_t place = m->choices[(size_t)i * used + r].place;
+        const uint32_t place = chosen[r].place;
         if (m->x) memcpy(m->x + (size_t)place * dim, norm, dim * sizeof *norm);
-        gemm_round_row(reader, norm, place, m->scratch);
+        if (r) gemm_copy_rounded(reader, chosen[0].place, place, m->scratch);
     }
     if (!s->w->shared_gate_up) return;
     gemm_round_row(s->w->shared_gate_up, norm, i, s->b->gemm_scratch);

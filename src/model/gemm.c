@@ -98,6 +98,12 @@ void gemm_round_row(const gemm_weight *w, const float *x, uint32_t row, void *sc
     round_part(w, x, 0, w->k, (char *)scratch + row * rounded_pitch(w, w->type));
 }
 
+void gemm_copy_rounded(const gemm_weight *w, uint32_t from, uint32_t to, void *scratch)
+{
+    const size_t pitch = rounded_pitch(w, w->type);
+    if (pitch) memcpy((char *)scratch + to * pitch, (char *)scratch + from * pitch, pitch);
+}
+
 static void round_unit(void *arg, uint32_t tile, uint32_t thread)
 {
     const gemm_job *job = arg;

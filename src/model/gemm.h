@@ -136,6 +136,9 @@ void gemm_run(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, floa
  * rounded, and nothing happens. Different rows may be rounded by different threads. */
 void gemm_round_row(const gemm_weight *w, const float *x, uint32_t row, void *scratch);
 
+/* A rounded row once more: what row `from` is becomes row `to`. Of f32 weights nothing happens. */
+void gemm_copy_rounded(const gemm_weight *w, uint32_t from, uint32_t to, void *scratch);
+
 /* gemm_run for m rows that are in `scratch` already. x is read by f32 weights only. */
 void gemm_run_rounded(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out,
                       size_t ldo, bool accumulate, compute_pool *pool, void *scratch);
