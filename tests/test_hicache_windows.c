@@ -347,6 +347,29 @@ TEST(storage_brings_back_a_window_that_the_host_has_lost)
     hrig_end(&r);
 }
 
+/* A store that loses a page loses its window as well: when that is noticed of the page, both go
+ * there again, while requests come by. */
+TEST(a_window_that_storage_has_lost_is_stored_anew_with_its_page)
+{
+    hrig r;
+    hreq q;
+    hrig_options o = stored(2, false);
+    o.tiers.recheck_ns = 4;
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 101, 5) == 0);
+    for (uint32_t page = 46; page < 50; page++) {
+        lose(&r, &q, page, true);
+        lose(&r, &q, page, false);
+    }
+    for (int i = 0; i < 4; i++)
+        CHECK(serve(&r, &q, 101, 5) == 100);
+    rad_hicache_stats s = hrig_stats(&r);
+    CHECK(s.stored_anew_tokens == 8 && s.backed_up_window_tokens == WINDOW + 2 + 8);
+    hrig_restart(&r);
+    CHECK(fetch(&r, &q, 100) == 100);
+    hrig_end(&r);
+}
+
 /* What a cache keeps in one pool and another in two are different records, whatever their
  * identities say. */
 TEST(records_with_windows_and_without_are_not_taken_for_each_other)
@@ -368,6 +391,31 @@ TEST(records_with_windows_and_without_are_not_taken_for_each_other)
     CHECK(fetch(&r, &q, 100) == 100);
     CHECK(hrig_stats(&r).bad_pages == 0);
     hrig_end(&r);
+}
+
+/* write_back copies nothing ahead here: what the device gives up is copied by the one who asks, the
+ * window first, with the pages that it needs. */
+TEST(write_back_copies_a_window_before_the_device_loses_it)
+{
+    for (int only = 0; only < 2; only++) {
+        hrig r;
+        hreq q, other;
+        hrig_options o = windowed(2, 200);
+        o.window_only = only;
+        o.tiers.write_policy = RAD_WRITE_BACK;
+        hrig_start(&r, &o, NULL);
+        CHECK(serve(&r, &q, 101, 5) == 0);
+        CHECK(serve(&r, &other, 61, 1000) == 0);
+        CHECK(hrig_stats(&r).host_cached_tokens == 0);
+        CHECK_OK(rad_cache_evict_window(r.cache, 100000, NULL));
+        CHECK(rad_cache_window_evictable_size(r.cache) == 0);
+        rad_hicache_stats s = hrig_stats(&r);
+        CHECK(s.host_cached_tokens == 160 && s.host_window_cached_tokens == 2 * (WINDOW + 2));
+        leave_device(&r);
+        CHECK(serve(&r, &q, 101, 5) == 100 && serve(&r, &other, 61, 1000) == 60);
+        CHECK(hrig_stats(&r).dropped_window_tokens == 0);
+        hrig_end(&r);
+    }
 }
 
 TEST(tiers_are_cleared_with_their_windows)

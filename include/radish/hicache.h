@@ -62,8 +62,8 @@
  * that is evicted on the device before it was copied is lost, except under RAD_WRITE_BACK. Storage
  * has a record of a page's window side beside the page's own; a fetch reaches to the last place
  * before which the store, with what is there already, has a window. A window record that the store
- * loses while the host has the window is not stored anew (recheck_ns is about pages). Where all
- * layers see a window there are no other records.
+ * loses while the host has the window is stored anew when that turns out of the page's own record
+ * (recheck_ns), so not where all layers see a window: there are no other records then.
  *
  * One thread owns the cache together with all it was given. Nothing here touches the heap
  * after create, but for what attaching a store takes. */
@@ -155,7 +155,7 @@ RAD_API rad_status rad_hicache_create(const rad_env *env, const rad_hicache_para
 
 typedef enum rad_load_refusal {
     RAD_LOAD_TAKEN = 0,           /* not refused */
-    RAD_LOAD_NOTHING = 1,         /* the host has no more than the device */
+    RAD_LOAD_NOTHING = 1,         /* the host has no more than the device, or no window for it */
     RAD_LOAD_BELOW_THRESHOLD = 2, /* so few are computed faster */
     RAD_LOAD_OVER_QUOTA = 3,      /* more than max_tokens */
     RAD_LOAD_NO_DEVICE_PAGES = 4, /* not even after evicting */

@@ -55,19 +55,20 @@ static uint32_t held_pages(const radix_window *w, const radix_value *v, uint32_t
 /* Above the keys of windows that no match is known to end behind. */
 #define LIVE ((heap_key)1 << 64)
 
-/* How many pages at the front of the node stand before more than a window of its own; on the host a
+/* How many pages at the front of the node stand before more than a window of its own; with a host a
  * page more is of use, see hiradix_write.c. */
-static uint32_t dead_front(const radix_window *w, const radix_node *n)
+static uint32_t dead_front(const radix_window *w, const radix_tree *t, uint32_t node)
 {
-    uint32_t live = w->pages + (w->tier == RADIX_HOST);
-    return n->pages > live ? n->pages - live : 0;
+    uint32_t live = w->pages + (t->host.of != NULL), pages = t->nodes[node].pages;
+    return pages > live ? pages - live : 0;
 }
 
 static heap_key order_key(const radix_window *w, const radix_tree *t, uint32_t node)
 {
     const radix_node *n = &t->nodes[node];
     uint64_t used = w->nodes[node].used;
-    if (!used || radix_window_of(t, w->tier, node)->first < dead_front(w, n)) return n->last_access;
+    if (!used || radix_window_of(t, w->tier, node)->first < dead_front(w, t, node))
+        return n->last_access;
     return LIVE | used;
 }
 
@@ -134,7 +135,7 @@ uint64_t radix_window_evict(radix_tree *t, radix_tier tier, uint64_t pages)
         heap_entry top = w->order.entries[0];
         uint32_t id = heap_entry_id(&top);
         radix_value *v = value_of(w, t, id);
-        uint32_t dead = dead_front(w, &t->nodes[id]), held_from = w->nodes[id].held_from;
+        uint32_t dead = dead_front(w, t, id), held_from = w->nodes[id].held_from;
         if (v->first >= held_from) { /* filed again when a lock goes or a window side comes */
             heap_remove(&w->order, id);
             continue;

@@ -231,6 +231,9 @@ void hi_backup_storage_done(void *cache, hi_ticket *k)
         } else if (k->device[i] == HI_STORED) {
             c->stats.backed_up_tokens += c->page_size;
             if (op->checks) hi_mark_stored_anew(c, k->host[i]);
+            /* What the store lost of a page it may have lost of its window side, too. */
+            if (op->checks && c->window_store.pool)
+                bits_clear(c->window_store.saved, (size_t)k->host[i]);
         } else {
             c->stats.dropped_backup_tokens += c->page_size;
             bits_flip(c->store.saved, (size_t)k->host[i]);

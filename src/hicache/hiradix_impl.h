@@ -313,7 +313,7 @@ void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked);
 void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t begin,
                              uint32_t end);
 /* The same of the window sides before the end of `node`, which is on the host and ends `depth`
- * pages deep. (A window that storage loses is not looked for again while the host has it.) */
+ * pages deep. (Whether it still has them is not asked: see hi_backup_storage_done.) */
 void hi_write_backup_windows(hiradix_cache *c, uint32_t node, uint32_t depth);
 rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker);
 void hi_backup_storage_done(void *cache, hi_ticket *k);
