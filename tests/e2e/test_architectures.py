@@ -58,7 +58,7 @@ def test_options_matter():
                     continue  # the tensors' shapes say it, too
                 tiny_gguf.write(path, spec)
                 tiny_gguf.write(plain, less)
-                a, b = oracle.logits(path, IDS), oracle.logits(plain, IDS)
+                a, b = (oracle.logits(p, IDS[:90]) for p in (path, plain))
                 if key == "rope.scaling.type" and spec["keys"][key] == "linear":
                     check(np.array_equal(a, b), "linear is what a factor alone means")
                 elif key == "rope.dimension_sections":
