@@ -1,6 +1,6 @@
 /* serve.c - `radish serve`: load, say what is served, and serve. */
-#include "cli/cli.h"
 #include "base/utf8.h"
+#include "cli/cli.h"
 #include "server/browsers.h"
 #include "server/server.h"
 
@@ -252,8 +252,11 @@ int cmd_serve(int argc, char **argv)
          .arg = "F",
          .target = &engine_p.mem_fraction_static,
          .max = 1,
-         .help = "Weights and KV cache may take this part of the available memory. Default 0.8;\n"
-                 "0 = default."},
+         .help =
+             "Weights and KV cache may take this part of the available memory. Default 0.8, or\n"
+             "as much more as a large model needs for one context while 1 GB stays free (a\n"
+             "warning says how much); 0 = default. A model that does not fit is refused before\n"
+             "it is read."},
         {.kind = CLI_U64,
          .name = "max-total-tokens",
          .arg = "N",

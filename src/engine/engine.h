@@ -116,6 +116,43 @@ const char *engine_schedule_policies(char *text, size_t size);
 rad_status engine_create(const rad_env *env, const engine_params *params, engine **out,
                          rad_error *err);
 
+enum { ENGINE_MOST_WEIGHT_TYPES = 16 };
+
+/* What a model takes, in bytes: foretold from its metadata, nothing is loaded. */
+typedef struct engine_memory {
+    uint32_t context_length; /* for which it is told */
+    uint32_t full_layers, window_layers, sliding_window;
+    uint64_t full_token_bytes, window_token_bytes; /* K/V of a token, in layers of each kind */
+    const char *kv_cache_dtype;
+
+    uint64_t weights_bytes;
+    struct {
+        const char *name;
+        uint64_t bytes;
+    } types[ENGINE_MOST_WEIGHT_TYPES]; /* of its matrices; the rest are embeddings and vectors */
+    uint32_t num_types;
+    uint32_t memory_reserved;
+    uint64_t batch_bytes;   /* buffers of a step of that context's prompt */
+    uint64_t kv_bytes;      /* of a whole context, in both kinds of layers */
+    uint64_t text_bytes;    /* tokenizer and chat template */
+    uint64_t program_bytes; /* code, threads, tables */
+    uint64_t index_bytes;   /* of the pool */
+    uint64_t total_bytes;   /* of one context: all of these */
+
+    /* Here and now, with these params. */
+    uint64_t available_bytes; /* 0: unknown */
+    double mem_fraction_static;
+    uint64_t max_total_tokens; /* 0: it does not fit, as `why` says */
+    uint64_t window_total_tokens;
+    uint64_t resident_bytes; /* of a server that has had one such context, and made K/V ready ahead
+                              * (kv_populate_ahead) */
+    char why[400];
+} engine_memory;
+
+/* Errors are those that loading would meet but for want of memory. Of tensors nothing is read. */
+rad_status engine_foretell(const rad_env *env, const gguf_file *file, const engine_params *params,
+                           engine_memory *out, rad_error *err);
+
 /* Aborts what is left, waits for the threads, frees everything. NULL is fine. */
 void engine_destroy(engine *e);
 

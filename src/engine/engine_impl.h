@@ -159,10 +159,31 @@ typedef struct kv_sizes {
     uint64_t tokens;        /* max_total_tokens */
     uint64_t window_tokens; /* of the pool of layers with a window; 0: there is none */
 } kv_sizes;
+/* What a model and one context take beside the pool's other tokens. */
+typedef struct memory_need {
+    uint64_t weights, buffers; /* of model_sizes */
+    uint64_t least_weights;    /* in a smaller type; 0: there is none */
+    const char *least_type;    /* which */
+} memory_need;
+/* Before anything is read: RAD_E_NOMEM in words where the weights and the smallest pool do not fit,
+ * with what is needed, what there is and what would fit. *fraction: mem_fraction_static that is in
+ * force. One that is asked for is kept; the default grows as far as a whole context needs it and 1
+ * GB stays free, with a warning. `available` of 0 is unknown: all fits. */
+rad_status fit_memory(const rad_env *env, const engine_params *params, const runner_info *model,
+                      const memory_need *need, uint64_t available, double *fraction,
+                      rad_error *err);
+
 /* RAD_E_NOMEM only where not even a small pool fits; a larger max_total_tokens than what fits is a
- * warning and the smaller. */
+ * warning and the smaller. `fraction`: fit_memory's; 0: what the params say. */
 rad_status size_kv_pool(const rad_env *env, const engine_params *params, const runner_info *model,
-                        uint64_t available_before, kv_sizes *sizes, rad_error *err);
+                        uint64_t available_before, double fraction, kv_sizes *sizes,
+                        rad_error *err);
+/* The same for what will be available: `taken` is the weights'. */
+kv_sizes kv_sizes_foretold(const engine_params *params, const runner_info *model, uint64_t taken,
+                           uint64_t available, double fraction);
+/* Of window memory, what one context holds at most; 0: there is none. */
+uint64_t kv_window_tokens_for_context(const engine_params *params, const runner_info *model,
+                                      uint32_t context);
 /* What fits into so many bytes, whatever this machine has. */
 kv_sizes kv_sizes_in(const engine_params *params, const runner_info *model, uint64_t bytes);
 

@@ -1,9 +1,9 @@
-/* engine_load.c - from a path to an engine: opens the file, loads what is in it, sizes
- * the pool by what memory is left, and hands the parts to engine_create_with. */
+/* engine_load.c - from a path to an engine: opens the file, asks engine_plan.c whether there is
+ * room for what it holds, loads it, sizes the pool by what memory is left, and hands the parts to
+ * engine_create_with. */
 #include "base/available.h"
-#include "engine/engine_impl.h"
+#include "engine/engine_plan.h"
 #include "mem/kv_codec.h"
-#include "model/config.h"
 #include "model/model_runner.h"
 
 #include <stdio.h>
@@ -29,27 +29,29 @@ static void find_name(const gguf_file *file, const char *path, char *name)
 /* Buffers are made for the largest batch; past these it is a slip of the keyboard. */
 enum { MOST_CHUNK = 1 << 20, MOST_RUNNING = 1 << 16 };
 
-/* What one more row costs the runner's buffers: its line in the table of slots, and one in each
- * buffer, nearly a batch's tokens and logits; see forward_buffers_init. */
-static uint64_t row_bytes(const model_config *c, uint32_t context)
-{
-    uint64_t lines = c->sliding_window ? 2ull * context : context; /* window rows, too */
-    const config_widths most = config_widest(c);
-    const experts_config *x = &c->experts;
-    uint64_t numbers = lines + c->vocab_size + 3ull * c->dim + 3ull * most.ffn + 2ull * most.qkv;
-    if (x->count) numbers += x->used * (2ull * c->dim + 3ull * x->dim) + 2ull * x->count + c->dim;
-    return numbers * sizeof(float);
-}
+/* Says in the log how far it is, where somebody waits for long. */
+typedef struct load_progress {
+    const rad_env *env;
+    const engine_params *params;
+    uint64_t started_ns, next_ns;
+} load_progress;
 
-/* How large a batch the runner must be made for. */
-static uint32_t max_batch_tokens(const engine_params *p, uint32_t context, uint32_t rows)
+static const uint64_t PROGRESS_NS = 5000000000;
+
+static void on_progress(void *user, uint64_t done, uint64_t total)
 {
-    scheduler_params s = {.chunked_prefill_size = prefill_chunk(p), .max_running_requests = rows};
-    return scheduler_max_batch_tokens(&s, context);
+    load_progress *l = user;
+    if (l->params->progress) l->params->progress(l->params->progress_user, done, total);
+    const uint64_t now = l->env->now_ns(l->env->user);
+    if (now < l->next_ns || done >= total) return;
+    l->next_ns = now + PROGRESS_NS;
+    rad_log(l->env, RAD_LOG_INFO, "model: %.0f%% loaded, %.2f of %.2f GB, %.2f GB/s",
+            (double)done / (double)total * 100, (double)done / 1e9, (double)total / 1e9,
+            (double)done / (double)(now - l->started_ns));
 }
 
 static rad_status load(const rad_env *env, const gguf_file *file, const engine_params *p,
-                       engine_parts *parts, char *chat_error, rad_error *err)
+                       load_plan *plan, engine_parts *parts, char *chat_error, rad_error *err)
 {
     rad_status status = tokenizer_create(env, file, &parts->tok, err);
     if (status != RAD_OK) return status;
@@ -70,40 +72,25 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
                 "chat: the template has a %s that radish has not; conversations that reach it fail",
                 unknown);
 
-    const attn_backend *attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL);
-    rad_dtype kv_dtype = p->dtype;
-    bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
-    if (set) kv_dtype_find(p->kv_cache_dtype, &kv_dtype); /* checked */
-    parts->attn_backend = attn_name(attn, kv_dtype);
-    model_config config;
-    status = model_config_read(file, p->context_length, &config, err);
-    if (status != RAD_OK) return status;
-    uint32_t context = p->context_length ? p->context_length : config.context_length;
-    const runner_info info = model_runner_info(&config, kv_dtype);
-    parts->max_rows = rows_to_load_for(p, &info, row_bytes(&config, context), parts->available);
-    model_runner_params model = {.dtype = p->dtype,
-                                 .weights = p->weights,
-                                 .kv_dtype = kv_dtype,
-                                 .set_kv_dtype = set,
-                                 .max_batch_tokens = max_batch_tokens(p, context, parts->max_rows),
-                                 .max_batch_logits = parts->max_rows,
-                                 .context_length = p->context_length,
-                                 .attn = attn,
-                                 .num_threads = p->num_threads,
-                                 .progress = p->progress,
-                                 .progress_user = p->progress_user};
-    return model_runner_create(env, file, &model, &parts->runner, err);
+    parts->attn_backend = attn_name(plan->model.attn, plan->info.kv_dtype);
+    parts->max_rows = plan->rows;
+    const uint64_t now = env->now_ns(env->user);
+    load_progress progress = {env, p, now, now + PROGRESS_NS};
+    plan->model.progress = on_progress;
+    plan->model.progress_user = &progress;
+    return model_runner_create(env, file, &plan->model, &parts->runner, err);
 }
 
-/* Loads, and makes sure that it was one file's bytes where pages are to be filed under them. */
+/* Loads what there is room for, and makes sure that it was one file's bytes where pages are to be
+ * filed under them. */
 static rad_status load_from(const rad_env *env, const gguf_file *file, const engine_params *p,
-                            engine_parts *parts, char *chat_error, rad_error *err)
+                            load_plan *plan, engine_parts *parts, char *chat_error, rad_error *err)
 {
-    rad_status status = RAD_OK;
-    if (p->enable_hierarchical_cache)
+    rad_status status = plan_load(env, file, p, parts->available, plan, err);
+    if (status == RAD_OK && p->enable_hierarchical_cache)
         status =
             gguf_source_create(env, file, p->hicache_storage_backend != NULL, &parts->source, err);
-    if (status == RAD_OK) status = load(env, file, p, parts, chat_error, err);
+    if (status == RAD_OK) status = load(env, file, p, plan, parts, chat_error, err);
     if (status == RAD_OK && parts->source) status = gguf_source_check(parts->source, err);
     return status;
 }
@@ -138,17 +125,19 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
     if (gguf_get_str(file, "general.architecture", &arch, NULL) == RAD_OK)
         snprintf(architecture, sizeof architecture, "%.*s", (int)RAD_MIN(arch.len, 64u), arch.data);
 
+    load_plan plan;
     engine_params p = *params;
     engine_parts parts = {.model_name = name,
                           .model_path = p.model_path,
                           .architecture = architecture,
                           .available = available_before};
-    status = load_from(&full, file, &p, &parts, chat_error, err);
+    status = load_from(&full, file, &p, &plan, &parts, chat_error, err);
     parts.chat_error = chat_error[0] ? chat_error : NULL;
     gguf_close(file);
     kv_sizes sizes = {0};
     if (status == RAD_OK)
-        status = size_kv_pool(&full, &p, &parts.runner->info, available_before, &sizes, err);
+        status = size_kv_pool(&full, &p, &parts.runner->info, available_before, plan.fraction,
+                              &sizes, err);
     p.max_total_tokens = sizes.tokens;
     parts.window_total_tokens = sizes.window_tokens;
     if (status == RAD_OK && !p.max_running_requests)

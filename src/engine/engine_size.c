@@ -30,6 +30,8 @@
 #include "engine/engine_impl.h"
 #include "sched/window_memory.h"
 
+#include <math.h>
+
 enum {
     LEAST_ROWS = 64,
     MOST_ROWS = 4096,
@@ -42,6 +44,10 @@ enum {
     WINDOW_INDEX_BYTES = 16, /* of the allocator's window side and its rows, likewise */
     NODE_BYTES = 188         /* of the tree, which may have a node for each page (cache.h) */
 };
+
+/* That a fraction nobody asked for leaves free, beside buffers; and what is neither weights nor KV:
+ * the vocabulary, threads, tables. */
+static const uint64_t SPARE_BYTES = 1000000000, BESIDE_BYTES = 100000000;
 
 static const double LEAST_RATIO = 1.0 / 8;
 
@@ -148,10 +154,20 @@ uint32_t rows_to_load_for(const engine_params *p, const runner_info *model, uint
     return (uint32_t)RAD_MIN(rows, RAD_MAX(paid, (uint64_t)CHEAP_ROWS));
 }
 
-rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner_info *model,
-                        uint64_t available_before, kv_sizes *sizes, rad_error *err)
+/* The host tier is memory of the same machine: bytes of their own, or so much more of each token.
+ */
+static uint64_t host_tier(const engine_params *p, token_cost *cost)
 {
-    token_cost cost = cost_of_token(p, model);
+    if (!p->enable_hierarchical_cache) return 0;
+    if (p->hicache_size > 0) return (uint64_t)(p->hicache_size * 1e9);
+    double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
+    cost->full += (uint64_t)(ratio * (double)cost->full);
+    cost->window += (uint64_t)(ratio * (double)cost->window);
+    return 0;
+}
+
+static rad_status check_fractions(const engine_params *p, rad_error *err)
+{
     double fraction = fraction_of(p);
     if (!(fraction > 0 && fraction < 1))
         return rad_fail(err, RAD_E_INVAL, "mem_fraction_static %g is not between 0 and 1",
@@ -159,33 +175,146 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
     if (!(p->swa_full_tokens_ratio >= 0 && p->swa_full_tokens_ratio <= 1))
         return rad_fail(err, RAD_E_INVAL, "swa_full_tokens_ratio %g is not from 0 to 1",
                         p->swa_full_tokens_ratio);
+    return RAD_OK;
+}
+
+static uint64_t bytes_of(const token_cost *cost, uint64_t tokens)
+{
+    return tokens * cost->full + window_tokens_for(cost, tokens) * cost->window;
+}
+
+/* The fraction with which so many bytes beside the weights are the pool's. */
+static double fraction_for(uint64_t weights, uint64_t pool, uint64_t available)
+{
+    return ((double)weights + (double)pool) / (double)available;
+}
+
+static rad_status no_room_beside_host(double gb, uint64_t available, rad_error *err)
+{
+    return rad_fail(err, RAD_E_NOMEM,
+                    "hicache_size %g GB: only %.2f GB are available, for the KV pool as well", gb,
+                    (double)available / 1e9);
+}
+
+/* "...; --dtype q8_0 would: its weights take 11.20 GB" */
+static void say_what_fits(char *text, size_t size, const memory_need *need, uint64_t least,
+                          double fraction, uint64_t available, bool asked)
+{
+    const double most = 1 - (double)(SPARE_BYTES + need->buffers) / (double)available;
+    const double wanted = fraction_for(need->weights + BESIDE_BYTES, least, available);
+    size_t used = 0;
+    if (asked && wanted <= most)
+        used = (size_t)snprintf(text, size, "; --mem-fraction-static %.3f would do",
+                                ceil(wanted * 1000) / 1000);
+    if (need->least_weights && fraction_for(need->least_weights, least, available) <= fraction)
+        snprintf(text + used, size - used, "; --dtype %s would do, with %.2f GB of weights",
+                 need->least_type, (double)need->least_weights / 1e9);
+    else if (!used)
+        snprintf(text, size, "; a model of %.2f GB would do, no smaller context would",
+                 RAD_MAX(0.0, fraction * (double)available - (double)least) / 1e9);
+}
+
+rad_status fit_memory(const rad_env *env, const engine_params *p, const runner_info *model,
+                      const memory_need *need, uint64_t available, double *fraction, rad_error *err)
+{
+    token_cost cost = cost_of_token(p, model);
+    *fraction = fraction_of(p);
+    rad_status status = check_fractions(p, err);
+    if (status != RAD_OK || !available) return status;
+    const uint64_t host = host_tier(p, &cost);
+    if (available <= host) return no_room_beside_host(p->hicache_size, available, err);
+    uint64_t context = p->context_length ? p->context_length : model->context_length;
+    uint64_t fewest = MIN_POOL_TOKENS;
+    if (p->max_total_tokens) {
+        context = RAD_MIN(context, p->max_total_tokens);
+        fewest = RAD_MIN(fewest, p->max_total_tokens);
+    }
+    const uint32_t page = RAD_MAX(p->page_size, 1u);
+    const uint64_t whole = bytes_of(&cost, context + page);
+    const uint64_t least = bytes_of(&cost, fewest);
+    const double wanted = fraction_for(need->weights + BESIDE_BYTES, whole + host, available);
+    const double most = 1 - (double)(SPARE_BYTES + need->buffers) / (double)available;
+    const double before = *fraction;
+    if (!p->mem_fraction_static && wanted > before && most > before)
+        *fraction = RAD_MIN(wanted, most);
+    if (fraction_for(need->weights, least + host, available) > *fraction) {
+        char would[160] = "";
+        say_what_fits(would, sizeof would, need, least + host, *fraction, available,
+                      p->mem_fraction_static > 0);
+        return rad_fail(err, RAD_E_NOMEM,
+                        "engine: the model does not fit: %.2f GB of weights, %.2f GB for batches "
+                        "and %.2f GB for a context of %llu tokens (%llu bytes a token); %.2f GB "
+                        "are available, of which mem_fraction_static %.3g leaves %.2f GB for "
+                        "weights and for the KV pool%s%s",
+                        (double)need->weights / 1e9, (double)need->buffers / 1e9,
+                        (double)whole / 1e9, (unsigned long long)context,
+                        (unsigned long long)(cost.full + cost.window), (double)available / 1e9,
+                        *fraction, *fraction * (double)available / 1e9,
+                        p->enable_hierarchical_cache ? " and the host tier" : "", would);
+    }
+    if (*fraction > before)
+        rad_log(env, RAD_LOG_WARN,
+                "engine: mem_fraction_static is %.3f in place of %.2f: %.2f GB of weights and %.2f "
+                "GB for a context of %llu tokens of %.2f GB that are available; %.2f GB stay free",
+                *fraction, before, (double)need->weights / 1e9, (double)whole / 1e9,
+                (unsigned long long)context, (double)available / 1e9,
+                (1 - *fraction) * (double)available / 1e9 - (double)need->buffers / 1e9);
+    return RAD_OK;
+}
+
+/* What the pools get of so much memory; `known`: that is all there is for them. */
+static kv_sizes divide(const engine_params *p, const runner_info *model, const token_cost *cost,
+                       uint64_t memory, bool known)
+{
+    uint64_t tokens = asked_tokens(p, model->context_length, known), fits = tokens_in(cost, memory);
+    const bool short_of = known && tokens > fits;
+    kv_sizes sizes = {.tokens = tokens, .window_tokens = window_tokens_for(cost, tokens)};
+    if (p->max_total_tokens && !short_of) return sizes;
+    if (known) tokens = RAD_MIN(tokens, fits);
+    tokens = RAD_MIN(tokens, (uint64_t)INT32_MAX / 2);
+    tokens -= tokens % RAD_MAX(p->page_size, 1u);
+    sizes = (kv_sizes){.tokens = tokens, .window_tokens = window_tokens_for(cost, tokens)};
+    if (cost->window && !cost->exact && !short_of && known) { /* there is memory left */
+        uint64_t left = (memory - RAD_MIN(memory, tokens * cost->full)) / cost->window;
+        sizes.window_tokens = RAD_MAX(sizes.window_tokens, RAD_MIN(left, tokens));
+    }
+    return sizes;
+}
+
+kv_sizes kv_sizes_foretold(const engine_params *p, const runner_info *model, uint64_t taken,
+                           uint64_t available, double fraction)
+{
+    token_cost cost = cost_of_token(p, model);
+    const double memory = fraction * (double)available - (double)taken;
+    return divide(p, model, &cost, memory > 0 ? (uint64_t)memory : 0, available != 0);
+}
+
+uint64_t kv_window_tokens_for_context(const engine_params *p, const runner_info *model,
+                                      uint32_t context)
+{
+    const token_cost cost = cost_of_token(p, model);
+    return cost.window ? RAD_MIN((uint64_t)context, model->sliding_window + cost.beside) : 0;
+}
+
+rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner_info *model,
+                        uint64_t available_before, double fraction, kv_sizes *sizes, rad_error *err)
+{
+    token_cost cost = cost_of_token(p, model);
+    rad_status status = check_fractions(p, err);
+    if (status != RAD_OK) return status;
+    if (fraction == 0) fraction = fraction_of(p);
     /* What others gave back meanwhile is no part of the fraction. */
     uint64_t available = RAD_MIN(memory_available(), available_before);
-    /* The host tier is memory of the same machine. */
-    uint64_t host_bytes = p->enable_hierarchical_cache ? (uint64_t)(p->hicache_size * 1e9) : 0;
-    double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
-    if (p->enable_hierarchical_cache && !host_bytes) {
-        cost.full += (uint64_t)(ratio * (double)cost.full);
-        cost.window += (uint64_t)(ratio * (double)cost.window);
-    }
+    uint64_t host_bytes = host_tier(p, &cost);
     if (available && available <= host_bytes)
-        return rad_fail(err, RAD_E_NOMEM,
-                        "hicache_size %g GB: only %.2f GB are available, for the KV pool as well",
-                        p->hicache_size, (double)available / 1e9);
+        return no_room_beside_host(p->hicache_size, available, err);
     available -= host_bytes * (available != 0);
     double rest = (double)available - (double)available_before * (1 - fraction);
     uint64_t memory = rest > 0 ? (uint64_t)rest : 0, fits = tokens_in(&cost, memory);
-
-    uint64_t tokens = asked_tokens(p, model->context_length, available != 0);
     const char *and_host = p->enable_hierarchical_cache && !host_bytes ? " and the host tier" : "";
-    bool short_of = available && tokens > fits;
-    sizes->window_tokens = window_tokens_for(&cost, tokens);
-    sizes->tokens = tokens;
-    if (p->max_total_tokens && !short_of) return RAD_OK;
-    if (available) tokens = RAD_MIN(tokens, fits);
-    tokens = RAD_MIN(tokens, (uint64_t)INT32_MAX / 2);
-    tokens -= tokens % RAD_MAX(p->page_size, 1u);
-    if (tokens < MIN_POOL_TOKENS)
+    *sizes = divide(p, model, &cost, memory, available != 0);
+    if (p->max_total_tokens && sizes->tokens == p->max_total_tokens) return RAD_OK;
+    if (sizes->tokens < MIN_POOL_TOKENS)
         return rad_fail(err, RAD_E_NOMEM,
                         "mem_fraction_static %.2f of %.2f GB leaves no room for the KV pool%s "
                         "beside the model (%llu bytes a token); %.2f GB are available now",
@@ -201,12 +330,6 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
                 "engine: max_total_tokens %llu is more than what mem_fraction_static %.2f has room "
                 "for in the KV pool%s: it has %llu tokens",
                 (unsigned long long)p->max_total_tokens, fraction, and_host,
-                (unsigned long long)tokens);
-    sizes->tokens = tokens;
-    sizes->window_tokens = window_tokens_for(&cost, tokens);
-    if (cost.window && !cost.exact && !short_of && available) { /* there is memory left */
-        uint64_t left = (memory - RAD_MIN(memory, tokens * cost.full)) / cost.window;
-        sizes->window_tokens = RAD_MAX(sizes->window_tokens, RAD_MIN(left, tokens));
-    }
+                (unsigned long long)sizes->tokens);
     return RAD_OK;
 }

@@ -83,6 +83,11 @@ typedef struct gemm_part {
 rad_status gemm_weight_create_stack(const rad_env *env, void *memory, const gemm_part *parts,
                                     uint32_t num_parts, uint32_t k, const gemm_isa *isa,
                                     gemm_weight **out, rad_error *err);
+
+/* A weight of which there is the shape alone, for what asks how large something must be. Errors as
+ * gemm_weight_create's. */
+rad_status gemm_weight_create_shape(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
+                                    const gemm_isa *isa, gemm_weight **out, rad_error *err);
 void gemm_weight_destroy(gemm_weight *w); /* NULL is fine */
 
 /* Memory for weights: untouched, and in huge pages where the system grants them. rad_free gives

@@ -65,8 +65,15 @@ static void zero_padding(gemm_weight *w)
     memset((char *)w->data + from, 0, w->bytes - from);
 }
 
-static rad_status create_in(const rad_env *env, void *memory, gemm_type type, uint32_t n,
-                            uint32_t k, const gemm_isa *isa, gemm_weight **out, rad_error *err)
+static rad_status no_memory(gemm_weight *w, uint32_t n, uint32_t k, size_t bytes, rad_error *err)
+{
+    gemm_weight_destroy(w);
+    return rad_fail(err, RAD_E_NOMEM, "gemm: no memory for a weight of %u x %u, %zu bytes", n, k,
+                    bytes);
+}
+
+rad_status gemm_weight_create_shape(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
+                                    const gemm_isa *isa, gemm_weight **out, rad_error *err)
 {
     *out = NULL;
     if (n == 0 || k == 0) return rad_fail(err, RAD_E_INVAL, "gemm: a weight of %u x %u", n, k);
@@ -77,7 +84,7 @@ static rad_status create_in(const rad_env *env, void *memory, gemm_type type, ui
     rad_env full = rad_env_or_default(env);
     size_t bytes = gemm_weight_bytes(type, n, k);
     gemm_weight *w = bytes ? rad_alloc(&full, sizeof *w) : NULL;
-    if (!w) goto nomem;
+    if (!w) return no_memory(w, n, k, bytes, err);
     *w = (gemm_weight){.env = full,
                        .isa = isa ? isa : gemm_isa_find(NULL),
                        .type = type,
@@ -86,17 +93,24 @@ static rad_status create_in(const rad_env *env, void *memory, gemm_type type, ui
                        .num_panels = num_panels_of(n),
                        .depth = depth_of(type, k),
                        .bytes = bytes,
-                       .borrowed = memory != NULL};
-    w->data = memory ? memory : gemm_alloc(&full, bytes);
-    if (!w->data) goto nomem;
+                       .borrowed = true};
+    *out = w;
+    return RAD_OK;
+}
+
+static rad_status create_in(const rad_env *env, void *memory, gemm_type type, uint32_t n,
+                            uint32_t k, const gemm_isa *isa, gemm_weight **out, rad_error *err)
+{
+    gemm_weight *w;
+    *out = NULL;
+    rad_status status = gemm_weight_create_shape(env, type, n, k, isa, &w, err);
+    if (status != RAD_OK) return status;
+    w->borrowed = memory != NULL;
+    w->data = memory ? memory : gemm_alloc(&w->env, w->bytes);
+    if (!w->data) return no_memory(w, n, k, w->bytes, err);
     zero_padding(w);
     *out = w;
     return RAD_OK;
-
-nomem:
-    gemm_weight_destroy(w);
-    return rad_fail(err, RAD_E_NOMEM, "gemm: no memory for a weight of %u x %u, %zu bytes", n, k,
-                    bytes);
 }
 
 rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,

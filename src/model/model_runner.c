@@ -101,6 +101,39 @@ runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
     return runner_with_token_bytes(info);
 }
 
+static rad_status make_buffers(const rad_env *env, const model_weights *weights,
+                               const model_runner_params *p, forward_buffers *out, rad_error *err)
+{
+    uint32_t max_tokens = p->max_batch_tokens ? p->max_batch_tokens : 2048;
+    uint32_t max_logits = p->max_batch_logits ? p->max_batch_logits : 256;
+    return forward_buffers_init(env, weights, max_tokens, RAD_MIN(max_logits, max_tokens), out,
+                                err);
+}
+
+rad_status model_runner_measure(const rad_env *env, const gguf_file *file,
+                                const model_runner_params *p, model_sizes *out, rad_error *err)
+{
+    rad_env full = rad_env_or_default(env);
+    const weights_loader loader = {.policy = p->weights, .gemm = p->gemm, .sizes_only = true};
+    model_config config;
+    model_weights weights;
+    forward_buffers buffers;
+    *out = (model_sizes){0};
+    rad_status status = model_config_read(file, p->context_length, &config, err);
+    if (status == RAD_OK)
+        status = model_weights_load(&full, file, &config, p->dtype, &loader, &weights, err);
+    if (status != RAD_OK) return status;
+    status = make_buffers(&full, &weights, p, &buffers, err);
+    if (status == RAD_OK) {
+        out->weights_bytes = weights.bytes;
+        memcpy(out->matrix_bytes, weights.matrix_bytes, sizeof out->matrix_bytes);
+        out->buffers_bytes = buffers.bytes;
+        forward_buffers_fini(&full, &buffers);
+    }
+    model_weights_fini(&full, &weights);
+    return status;
+}
+
 static rad_status load(model_runner *r, const gguf_file *file, const model_runner_params *p,
                        rad_error *err)
 {
@@ -112,10 +145,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     status = model_weights_load(&r->env, file, &config, p->dtype, &loader, &r->weights, err);
     if (status != RAD_OK) return status;
 
-    uint32_t max_tokens = p->max_batch_tokens ? p->max_batch_tokens : 2048;
-    uint32_t max_logits = p->max_batch_logits ? p->max_batch_logits : 256;
-    status = forward_buffers_init(&r->env, &r->weights, max_tokens, RAD_MIN(max_logits, max_tokens),
-                                  &r->buffers, err);
+    status = make_buffers(&r->env, &r->weights, p, &r->buffers, err);
     if (status != RAD_OK) return status;
     r->sample_scratch = rad_alloc(&r->env, sample_bytes(r));
     if (!r->sample_scratch)

@@ -36,6 +36,19 @@ typedef struct model_runner_params {
 rad_status model_runner_create(const rad_env *env, const gguf_file *file,
                                const model_runner_params *params, runner **out, rad_error *err);
 
+/* What a model takes in memory once it is loaded. */
+typedef struct model_sizes {
+    uint64_t weights_bytes;                /* of all tensors, as they are held */
+    uint64_t matrix_bytes[GEMM_NUM_TYPES]; /* of packed matrices among them, by type */
+    uint64_t buffers_bytes;                /* for the largest batch; touched as batches come */
+} model_sizes;
+
+/* The same as model_runner_create with these params would take. Of the file nothing but its
+ * metadata is read. Errors as model_runner_create's. */
+rad_status model_runner_measure(const rad_env *env, const gguf_file *file,
+                                const model_runner_params *params, model_sizes *out,
+                                rad_error *err);
+
 /* What the runner of a model like this will say of itself, before it is loaded: all but threads and
  * names. */
 runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype);

@@ -36,6 +36,7 @@ typedef struct load {
 /* A tensor is done: its pages of the file need not stay mapped. */
 static void report(load *l, const gguf_tensor *t)
 {
+    if (l->loader->sizes_only) return;
     gguf_forget(l->file, t);
     l->done += t->bytes;
     if (l->loader->progress) l->loader->progress(l->loader->progress_user, l->done, l->total);
@@ -55,11 +56,12 @@ static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_
     }
     if (l->counts) return RAD_OK;
     n = rad_mul(n, count);
+    l->w->bytes += rad_mul(n, sizeof **out);
+    if (l->loader->sizes_only) return RAD_OK;
     *out = rad_alloc(l->env, rad_mul(n, sizeof **out));
     if (!*out)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %s (%zu bytes)", parts[0].name,
                         n * sizeof **out);
-    l->w->bytes += n * sizeof **out;
     for (uint32_t e = 0; e < count; e++)
         for (uint32_t i = 0; i < num_parts; at += parts[i++].rows)
             tensor_row(t[i], e, *out + at);
@@ -80,7 +82,7 @@ static rad_status load_rope_divisors(load *l)
     const char *name = c->ropes[0].scaling.divisors;
     if (!name) return RAD_OK;
     rad_status status = load_vector(l, name, c->rope_dim / 2, &l->w->rope_divisors);
-    if (l->counts) return status;
+    if (l->counts || l->loader->sizes_only) return status;
     for (uint32_t i = 0; status == RAD_OK && i < c->rope_dim / 2; i++)
         if (!(l->w->rope_divisors[i] > 0) || isinf(l->w->rope_divisors[i]))
             return rad_fail(l->err, RAD_E_FORMAT, "model: %s[%u] is %g, expected a number > 0",
@@ -99,6 +101,17 @@ static size_t with_parts(size_t packed, const gemm_part *parts, uint32_t num_par
     return packed;
 }
 
+/* As the stack, without its rows. */
+static rad_status make_shape(const load *l, const gemm_part *types, uint32_t num_types,
+                             uint32_t cols, gemm_weight **out)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < num_types; i++)
+        rows += types[i].n;
+    return gemm_weight_create_shape(l->env, types[0].type, rows, cols, l->loader->gemm, out,
+                                    l->err);
+}
+
 /* Stacks the parts, which were found, into one packed weight, in their own types where the policy
  * keeps these. */
 static rad_status pack_matrix(load *l, weights_policy policy, gemm_type dtype, weights_part *parts,
@@ -111,12 +124,16 @@ static rad_status pack_matrix(load *l, weights_policy policy, gemm_type dtype, w
     if (l->counts) return RAD_OK;
 
     RAD_ASSERT_ENV(l->env, l->packed <= l->w->matrices_bytes);
-    rad_status status = gemm_weight_create_stack(l->env, (char *)l->w->matrices + at, types,
-                                                 num_types, cols, l->loader->gemm, out, l->err);
+    rad_status status = l->loader->sizes_only
+                            ? make_shape(l, types, num_types, cols, out)
+                            : gemm_weight_create_stack(l->env, (char *)l->w->matrices + at, types,
+                                                       num_types, cols, l->loader->gemm, out,
+                                                       l->err);
     if (status != RAD_OK) return status;
     l->w->bytes += l->packed - at;
     for (uint32_t i = 0; i < num_types; i++)
         l->w->matrix_bytes[types[i].type] += gemm_weight_bytes(types[i].type, types[i].n, cols);
+    if (l->loader->sizes_only) return RAD_OK;
     weights_pack(*out, parts, l->panels, l->panel_floats, l->loader->pool);
     return RAD_OK;
 }
@@ -128,7 +145,7 @@ static rad_status find_parts(load *l, weights_part *parts, uint32_t num_parts, u
         rad_status status = tensor_find_many(l->file, parts[i].name, count, parts[i].rows, cols,
                                              &parts[i].tensor, l->err);
         if (status != RAD_OK) return status;
-        if (!l->counts) gguf_will_need(l->file, parts[i].tensor);
+        if (!l->counts && !l->loader->sizes_only) gguf_will_need(l->file, parts[i].tensor);
     }
     return RAD_OK;
 }
@@ -239,11 +256,12 @@ static rad_status load_embedding(load *l)
     ggml_type_layout(w->token_embd_type, &values, &bytes);
     w->token_embd_row = c->dim / values * bytes;
     w->token_embd_bytes = rad_mul(c->vocab_size, w->token_embd_row);
+    w->bytes += w->token_embd_bytes;
+    if (l->loader->sizes_only) return RAD_OK;
     w->token_embd = rad_alloc(l->env, w->token_embd_bytes);
     if (!w->token_embd)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for token_embd.weight (%zu bytes)",
                         w->token_embd_bytes);
-    w->bytes += w->token_embd_bytes;
     compute_pool_run(l->loader->pool, (c->vocab_size + GEMM_PANEL - 1) / GEMM_PANEL, embd_tile,
                      &job);
     report(l, job.tensor);
@@ -350,9 +368,9 @@ static rad_status make_room(load *l)
     l->counts = false;
     if (status != RAD_OK) return status;
     w->matrices_bytes = l->packed;
-    w->matrices = gemm_alloc(l->env, l->packed);
+    w->matrices = l->loader->sizes_only ? NULL : gemm_alloc(l->env, l->packed);
     l->packed = 0;
-    if (w->matrices) return RAD_OK;
+    if (w->matrices || l->loader->sizes_only) return RAD_OK;
     return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %zu bytes of matrices",
                     w->matrices_bytes);
 }
@@ -368,7 +386,7 @@ static void count_tensors(load *l)
         *(skipped ? &left_out_bytes : &l->total) += t->bytes;
         left_out += skipped;
     }
-    if (left_out)
+    if (left_out && !l->loader->sizes_only)
         rad_log(l->env, RAD_LOG_INFO,
                 "model: %llu tensors (%.1f MB) of %u layers that predict further tokens are left "
                 "out",
@@ -388,9 +406,10 @@ static rad_status load_all(load *l)
     uint32_t threads = l->loader->pool ? compute_pool_num_threads(l->loader->pool) : 1;
     l->panel_floats = (size_t)GEMM_PANEL * widest;
     l->panels_bytes = rad_mul(rad_mul(threads, l->panel_floats), sizeof *l->panels);
-    l->panels = rad_alloc(l->env, l->panels_bytes);
+    if (l->loader->sizes_only) l->panels_bytes = 0;
+    l->panels = l->panels_bytes ? rad_alloc(l->env, l->panels_bytes) : NULL;
     w->layers = rad_alloc(l->env, c->num_layers * sizeof *w->layers);
-    if (!l->panels || !w->layers)
+    if ((!l->panels && !l->loader->sizes_only) || !w->layers)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory to convert weights (%zu bytes)",
                         l->panels_bytes);
 

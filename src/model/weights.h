@@ -78,6 +78,7 @@ typedef struct weights_loader {
     void *progress_user;
     weights_policy policy;
     const gemm_isa *gemm; /* what products run on; NULL: the best that this CPU has */
+    bool sizes_only;      /* nothing is read: `out` has sizes, and weights that are shapes */
 } weights_loader;
 
 /* RAD_E_UNSUPPORTED names a tensor that this architecture does not have (a bias,

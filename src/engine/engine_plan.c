@@ -1,0 +1,205 @@
+/* engine_plan.c - what a model will take, said before anything of it but metadata is read.
+ *
+ *     weights   as the policy holds them: exactly what loading allocates
+ *     batches   buffers for the largest batch; a step touches as much of them as it has rows
+ *     K/V       of the layers with and without a window, and what finds it
+ *     text      the tokenizer and the chat template
+ *
+ * model_runner_measure goes the way of the load, without its bytes. So the two cannot disagree. */
+#include "engine/engine_plan.h"
+#include "base/available.h"
+#include "mem/kv_codec.h"
+
+#include <stdio.h>
+
+/* What one more row costs the runner's buffers: its line in the table of slots, and one in each
+ * buffer, nearly a batch's tokens and logits; see forward_buffers_init. */
+static uint64_t row_bytes(const model_config *c, uint32_t context)
+{
+    uint64_t lines = c->sliding_window ? 2ull * context : context; /* window rows, too */
+    const config_widths most = config_widest(c);
+    const experts_config *x = &c->experts;
+    uint64_t numbers = lines + c->vocab_size + 3ull * c->dim + 3ull * most.ffn + 2ull * most.qkv;
+    if (x->count) numbers += x->used * (2ull * c->dim + 3ull * x->dim) + 2ull * x->count + c->dim;
+    return numbers * sizeof(float);
+}
+
+/* How large a batch the runner must be made for. */
+static uint32_t max_batch_tokens(const engine_params *p, uint32_t context, uint32_t rows)
+{
+    scheduler_params s = {.chunked_prefill_size = prefill_chunk(p), .max_running_requests = rows};
+    return scheduler_max_batch_tokens(&s, context);
+}
+
+/* Weights in Q8_0, where these would be smaller. */
+static void find_smaller(const rad_env *env, const gguf_file *file, load_plan *plan)
+{
+    model_runner_params smaller = plan->model;
+    model_sizes sizes;
+    smaller.weights = WEIGHTS_AS_Q8_0;
+    if (model_runner_measure(env, file, &smaller, &sizes, NULL) != RAD_OK ||
+        sizes.weights_bytes >= plan->sizes.weights_bytes)
+        return;
+    plan->need.least_weights = sizes.weights_bytes;
+    plan->need.least_type = "q8_0";
+}
+
+rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_params *p,
+                     uint64_t available, load_plan *plan, rad_error *err)
+{
+    model_config config;
+    *plan = (load_plan){0};
+    rad_dtype kv_dtype = p->dtype;
+    bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
+    if (set) kv_dtype_find(p->kv_cache_dtype, &kv_dtype); /* checked */
+    rad_status status = model_config_read(file, p->context_length, &config, err);
+    if (status != RAD_OK) return status;
+    plan->context = p->context_length ? p->context_length : config.context_length;
+    plan->info = model_runner_info(&config, kv_dtype);
+    plan->rows = rows_to_load_for(p, &plan->info, row_bytes(&config, plan->context), available);
+    plan->model =
+        (model_runner_params){.dtype = p->dtype,
+                              .weights = p->weights,
+                              .kv_dtype = kv_dtype,
+                              .set_kv_dtype = set,
+                              .max_batch_tokens = max_batch_tokens(p, plan->context, plan->rows),
+                              .max_batch_logits = plan->rows,
+                              .context_length = p->context_length,
+                              .attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL),
+                              .num_threads = p->num_threads};
+    status = model_runner_measure(env, file, &plan->model, &plan->sizes, err);
+    if (status != RAD_OK) return status;
+    plan->need =
+        (memory_need){.weights = plan->sizes.weights_bytes, .buffers = plan->sizes.buffers_bytes};
+    find_smaller(env, file, plan);
+    return fit_memory(env, p, &plan->info, &plan->need, available, &plan->fraction, err);
+}
+
+/* ---- for people ---- */
+
+/* What a server of a small model holds beside all that is told apart here, and for each token of
+ * its pool: measured, x86-64 Linux; test_info.py holds it. */
+enum { PROGRAM_BYTES = 18200000, POOL_TOKEN_BYTES = 47 };
+
+/* An env that counts what is held through it. */
+typedef struct counting_env {
+    rad_env below;
+    uint64_t bytes;
+} counting_env;
+
+static void *count_alloc(void *user, size_t bytes)
+{
+    counting_env *c = user;
+    void *memory = c->below.alloc(c->below.user, bytes);
+    if (memory) c->bytes += bytes;
+    return memory;
+}
+
+static void count_free(void *user, void *memory, size_t bytes)
+{
+    counting_env *c = user;
+    c->below.free(c->below.user, memory, bytes);
+    if (memory) c->bytes -= bytes;
+}
+
+static rad_status measure_text(const rad_env *below, const gguf_file *file, const engine_params *p,
+                               uint64_t *bytes, rad_error *err)
+{
+    counting_env count = {.below = *below};
+    rad_env env = rad_env_or_default(&(rad_env){
+        .struct_size = sizeof(rad_env), .user = &count, .alloc = count_alloc, .free = count_free});
+    tokenizer *tok = NULL;
+    chat_template *chat = NULL;
+    rad_status status = tokenizer_create(&env, file, &tok, err);
+    if (status != RAD_OK) return status;
+    if (chat_template_create(&env, file, tok, p->chat_template, &chat, NULL) != RAD_OK) chat = NULL;
+    *bytes = count.bytes;
+    chat_template_destroy(chat);
+    tokenizer_destroy(tok);
+    return RAD_OK;
+}
+
+static void tell_weights(const load_plan *plan, engine_memory *m)
+{
+    m->weights_bytes = plan->sizes.weights_bytes;
+    for (int t = 0; t < GEMM_NUM_TYPES && m->num_types < ENGINE_MOST_WEIGHT_TYPES; t++) {
+        if (!plan->sizes.matrix_bytes[t]) continue;
+        m->types[m->num_types].name = gemm_type_name((gemm_type)t);
+        m->types[m->num_types++].bytes = plan->sizes.matrix_bytes[t];
+    }
+}
+
+/* Of one request with the whole context: chunk by chunk, one row of logits. */
+static rad_status measure_batch(const rad_env *env, const gguf_file *file, const engine_params *p,
+                                const load_plan *plan, uint64_t *bytes, rad_error *err)
+{
+    model_sizes sizes;
+    model_runner_params one = plan->model;
+    const uint32_t chunk = prefill_chunk(p);
+    one.max_batch_tokens = chunk ? RAD_MIN(chunk, plan->context) : plan->context;
+    one.max_batch_logits = 1;
+    rad_status status = model_runner_measure(env, file, &one, &sizes, err);
+    *bytes = sizes.buffers_bytes;
+    return status;
+}
+
+static void tell_cache(const engine_params *p, const load_plan *plan, engine_memory *m)
+{
+    const runner_info *model = &plan->info;
+    const uint64_t window = kv_window_tokens_for_context(p, model, plan->context);
+    const uint64_t of_window = model->window_layers && !window ? plan->context : window;
+    m->window_layers = model->window_layers;
+    m->full_layers = model->num_layers - model->window_layers;
+    m->sliding_window = model->sliding_window;
+    m->full_token_bytes = model->full_token_bytes;
+    m->window_token_bytes = model->window_token_bytes;
+    m->kv_cache_dtype = kv_dtype_name(model->kv_dtype);
+    m->kv_bytes = plan->context * m->full_token_bytes + of_window * m->window_token_bytes;
+}
+
+/* What a server would make of the machine as it is. */
+static void tell_server(const engine_params *p, const load_plan *plan, engine_memory *m)
+{
+    const runner_info *model = &plan->info;
+    const kv_sizes sizes = kv_sizes_foretold(p, model, m->weights_bytes + m->text_bytes,
+                                             m->available_bytes, plan->fraction);
+    const bool apart = sizes.window_tokens > 0;
+    m->mem_fraction_static = plan->fraction;
+    m->max_total_tokens = sizes.tokens;
+    m->window_total_tokens = sizes.window_tokens;
+    const uint64_t pool =
+        sizes.tokens * runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS) +
+        sizes.window_tokens * m->window_token_bytes;
+    m->index_bytes = (sizes.tokens + sizes.window_tokens) * POOL_TOKEN_BYTES;
+    const uint64_t kv = RAD_MIN(m->kv_bytes + p->kv_populate_ahead, pool);
+    m->resident_bytes = m->weights_bytes + m->batch_bytes + m->text_bytes + m->program_bytes +
+                        m->index_bytes + kv;
+}
+
+rad_status engine_foretell(const rad_env *env, const gguf_file *file, const engine_params *p,
+                           engine_memory *m, rad_error *err)
+{
+    rad_env full = rad_env_or_default(env);
+    load_plan plan;
+    rad_error why = {0};
+    *m = (engine_memory){.program_bytes = PROGRAM_BYTES, .available_bytes = memory_available()};
+    rad_status status = plan_load(&full, file, p, m->available_bytes, &plan, &why);
+    const bool fits = status != RAD_E_NOMEM || !plan.sizes.weights_bytes;
+    if (status != RAD_OK && fits) return rad_fail(err, status, "%s", why.text);
+    if (plan.context > plan.info.context_length)
+        return rad_fail(err, RAD_E_INVAL, "context_length %u is more than the model's %u",
+                        plan.context, plan.info.context_length);
+    m->context_length = plan.context;
+    tell_weights(&plan, m);
+    tell_cache(p, &plan, m);
+    status = measure_text(&full, file, p, &m->text_bytes, err);
+    if (status == RAD_OK) status = measure_batch(&full, file, p, &plan, &m->batch_bytes, err);
+    if (status != RAD_OK) return status;
+    if (fits)
+        tell_server(p, &plan, m);
+    else
+        snprintf(m->why, sizeof m->why, "%.399s", why.text);
+    m->total_bytes = m->weights_bytes + m->batch_bytes + m->kv_bytes + m->text_bytes +
+                     m->program_bytes + plan.context * (uint64_t)POOL_TOKEN_BYTES;
+    return RAD_OK;
+}
