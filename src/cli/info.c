@@ -1,6 +1,8 @@
-/* info.c - `radish info`: what a GGUF file holds, and whether radish can serve it. */
+/* info.c - `radish info`: what a GGUF file holds, whether radish can serve it, and what that takes.
+ */
 #include "cli/cli.h"
 #include "gguf/quant.h"
+#include "mem/kv_codec.h"
 #include "model/weights.h"
 #include "text/chat_template.h"
 
@@ -22,7 +24,23 @@ struct summary {
     uint64_t tensor_bytes;
     char support[200]; /* "" = supported, else why not */
     char traits[400];  /* how the model differs from others; "" when it cannot be read */
+    bool foretold;     /* memory is what a server would take */
+    engine_memory memory;
 };
+
+/* What a server makes ready ahead of its K/V cache, by default. */
+static const uint64_t POPULATE_AHEAD = 1000000000;
+
+/* Only for a file that can be served. */
+static rad_status foretell(const rad_env *env, const gguf_file *file, engine_params *p,
+                           struct summary *s, rad_error *err)
+{
+    if (s->support[0]) return RAD_OK;
+    p->kv_populate_ahead = POPULATE_AHEAD;
+    rad_status status = engine_foretell(env, file, p, &s->memory, err);
+    s->foretold = status == RAD_OK;
+    return status;
+}
 
 static void summarize(const gguf_file *file, struct summary *s)
 {
@@ -62,6 +80,83 @@ static void print_templates(const gguf_file *file)
     for (uint32_t i = 0; i < count; i++)
         printf("%s%.*s", i ? ", " : "chat templates: ", (int)names[i].len, names[i].data);
     if (count) putchar('\n');
+}
+
+static void print_tokenizer(const gguf_file *file)
+{
+    gguf_str model, pre = {0};
+    gguf_array tokens = {0};
+    if (gguf_get_str(file, "tokenizer.ggml.model", &model, NULL) != RAD_OK) return;
+    gguf_get_arr(file, "tokenizer.ggml.tokens", GGUF_STR, &tokens, NULL);
+    bool has_pre = gguf_get_str(file, "tokenizer.ggml.pre", &pre, NULL) == RAD_OK;
+    printf("tokenizer: %.*s, %s%.*s, %" PRIu64 " tokens\n", (int)model.len, model.data,
+           has_pre ? "pre " : "no pre", (int)pre.len, has_pre ? pre.data : "", tokens.count);
+}
+
+/* Tensors of one type. */
+typedef struct type_sum {
+    uint32_t type;
+    uint64_t count, bytes;
+} type_sum;
+
+enum { MOST_TYPES = 64 };
+
+static uint32_t sum_types(const gguf_file *file, type_sum sums[MOST_TYPES])
+{
+    uint32_t n = 0;
+    for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        uint32_t k = 0;
+        while (k < n && sums[k].type != t->type)
+            k++;
+        if (k == MOST_TYPES) continue;
+        if (k == n) sums[n++] = (type_sum){.type = t->type};
+        sums[k].count++;
+        sums[k].bytes += t->bytes;
+    }
+    return n;
+}
+
+static void print_types(const gguf_file *file)
+{
+    type_sum sums[MOST_TYPES];
+    const uint32_t n = sum_types(file, sums);
+    for (uint32_t i = 0; i < n; i++)
+        printf("%s%" PRIu64 " in %s (%.1f MB)", i ? ", " : "tensors: ", sums[i].count,
+               ggml_type_name(sums[i].type), (double)sums[i].bytes / 1e6);
+    if (n) putchar('\n');
+}
+
+static void print_memory(const engine_memory *m)
+{
+    printf("\nmemory for a context of %u tokens: %.1f MB\n", m->context_length,
+           (double)m->total_bytes / 1e6);
+    printf("  weights %.1f MB (", (double)m->weights_bytes / 1e6);
+    for (uint32_t i = 0; i < m->num_types; i++)
+        printf("%s%s %.1f", i ? ", " : "", m->types[i].name, (double)m->types[i].bytes / 1e6);
+    printf("), K/V %.1f MB in %s, batches %.1f MB, tokenizer and template %.1f MB,\n"
+           "  the program itself %.1f MB\n",
+           (double)m->kv_bytes / 1e6, m->kv_cache_dtype, (double)m->batch_bytes / 1e6,
+           (double)m->text_bytes / 1e6, (double)m->program_bytes / 1e6);
+    printf("cache: ");
+    if (m->full_layers)
+        printf("full: %u layers, %" PRIu64 " bytes a token", m->full_layers, m->full_token_bytes);
+    if (m->window_layers)
+        printf("%swindow: %u layers, %" PRIu64 " bytes a token, of the last %u",
+               m->full_layers ? "; " : "", m->window_layers, m->window_token_bytes,
+               m->sliding_window);
+    putchar('\n');
+    if (m->why[0]) {
+        printf("radish serve here: no: %s\n", m->why);
+        return;
+    }
+    printf("radish serve here: a pool of %" PRIu64 " tokens", m->max_total_tokens);
+    if (m->window_total_tokens) printf(" and %" PRIu64 " of windows", m->window_total_tokens);
+    if (m->available_bytes)
+        printf(" (mem_fraction_static %.2f of %.1f GB available)", m->mem_fraction_static,
+               (double)m->available_bytes / 1e9);
+    printf(",\n  %.1f MB resident once it has had one such context\n",
+           (double)m->resident_bytes / 1e6);
 }
 
 static void print_text(gguf_str text, size_t most)
@@ -109,14 +204,19 @@ static void print_value(const gguf_kv *kv, size_t most)
 static void print_friendly(const char *path, const gguf_file *file, const struct summary *s,
                            bool tensors)
 {
-    printf("%s: GGUF v%u, %.1f MiB\n", path, gguf_version(file),
+    printf("%s: GGUF v%u, %.1f MiB", path, gguf_version(file),
            (double)gguf_file_bytes(file) / (1 << 20));
+    if (gguf_num_parts(file) > 1) printf(" in %u files", gguf_num_parts(file));
+    putchar('\n');
     printf("architecture %.*s, %.2f M parameters in %" PRIu64 " tensors (%.1f MiB)\n",
            (int)s->architecture.len, s->architecture.data, (double)s->parameters / 1e6,
            gguf_num_tensors(file), (double)s->tensor_bytes / (1 << 20));
     printf("radish can serve it: %s%s\n", s->support[0] ? "no, " : "yes", s->support);
     if (s->traits[0]) printf("%s\n", s->traits);
+    print_types(file);
+    print_tokenizer(file);
     print_templates(file);
+    if (s->foretold) print_memory(&s->memory);
     printf("\nmetadata:\n");
     for (uint64_t i = 0; i < gguf_num_kvs(file); i++) {
         const gguf_kv *kv = gguf_kv_at(file, i);
@@ -174,6 +274,65 @@ static json_t *json_templates(const gguf_file *file)
     return list;
 }
 
+static json_t *json_types(const gguf_file *file)
+{
+    type_sum sums[MOST_TYPES];
+    const uint32_t n = sum_types(file, sums);
+    json_t *types = json_object();
+    for (uint32_t i = 0; i < n; i++)
+        json_object_set_new(types, ggml_type_name(sums[i].type),
+                            json_pack("{s:I, s:I}", "tensors", (json_int_t)sums[i].count, "bytes",
+                                      (json_int_t)sums[i].bytes));
+    return types;
+}
+
+static json_t *json_tokenizer(const gguf_file *file)
+{
+    gguf_str model, pre;
+    gguf_array tokens = {0};
+    if (gguf_get_str(file, "tokenizer.ggml.model", &model, NULL) != RAD_OK) return json_null();
+    gguf_get_arr(file, "tokenizer.ggml.tokens", GGUF_STR, &tokens, NULL);
+    bool has_pre = gguf_get_str(file, "tokenizer.ggml.pre", &pre, NULL) == RAD_OK;
+    return json_pack("{s:o, s:o, s:I}", "model", json_name(model), "pre",
+                     has_pre ? json_name(pre) : json_null(), "tokens", (json_int_t)tokens.count);
+}
+
+static json_t *json_cache(const engine_memory *m)
+{
+    json_t *cache = json_object();
+    if (m->full_layers)
+        json_object_set_new(cache, "full",
+                            json_pack("{s:i, s:I}", "layers", (int)m->full_layers,
+                                      "bytes_per_token", (json_int_t)m->full_token_bytes));
+    if (m->window_layers)
+        json_object_set_new(cache, "window",
+                            json_pack("{s:i, s:I, s:I}", "layers", (int)m->window_layers,
+                                      "bytes_per_token", (json_int_t)m->window_token_bytes,
+                                      "window", (json_int_t)m->sliding_window));
+    return cache;
+}
+
+static json_t *json_memory(const struct summary *s)
+{
+    const engine_memory *m = &s->memory;
+    if (!s->foretold) return json_null();
+    json_t *weights = json_object();
+    for (uint32_t i = 0; i < m->num_types; i++)
+        json_object_set_new(weights, m->types[i].name, json_integer((json_int_t)m->types[i].bytes));
+    return json_pack(
+        "{s:I, s:I, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:o, s:{s:b, s:s?, s:I, s:f, s:I, s:I, "
+        "s:I}}",
+        "context_length", (json_int_t)m->context_length, "total_bytes", (json_int_t)m->total_bytes,
+        "weights_bytes", (json_int_t)m->weights_bytes, "matrices", weights, "kv_bytes",
+        (json_int_t)m->kv_bytes, "kv_cache_dtype", m->kv_cache_dtype, "batch_bytes",
+        (json_int_t)m->batch_bytes, "text_bytes", (json_int_t)m->text_bytes, "program_bytes",
+        (json_int_t)m->program_bytes, "cache", json_cache(m), "server", "fits", !m->why[0], "why",
+        m->why[0] ? m->why : NULL, "available_bytes", (json_int_t)m->available_bytes,
+        "mem_fraction_static", m->mem_fraction_static, "max_total_tokens",
+        (json_int_t)m->max_total_tokens, "window_total_tokens", (json_int_t)m->window_total_tokens,
+        "resident_bytes", (json_int_t)m->resident_bytes);
+}
+
 static int print_json(const char *path, const gguf_file *file, const struct summary *s)
 {
     json_t *metadata = json_object(), *tensors = json_array();
@@ -194,13 +353,16 @@ static int print_json(const char *path, const gguf_file *file, const struct summ
     }
     json_t *path_json = json_string(path);
     json_t *json = json_pack(
-        "{s:o, s:I, s:I, s:o, s:b, s:s?, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "path",
-        path_json ? path_json : json_null(), "file_bytes", (json_int_t)gguf_file_bytes(file),
-        "version", (json_int_t)gguf_version(file), "architecture", json_name(s->architecture),
-        "supported", !s->support[0], "reason", s->support[0] ? s->support : NULL, "traits",
-        s->traits, "num_parameters", (json_int_t)s->parameters, "tensor_bytes",
-        (json_int_t)s->tensor_bytes, "num_tensors", (json_int_t)gguf_num_tensors(file), "metadata",
-        metadata, "tensors", tensors, "chat_templates", json_templates(file));
+        "{s:o, s:I, s:I, s:o, s:b, s:s?, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o}",
+        "path", path_json ? path_json : json_null(), "file_bytes",
+        (json_int_t)gguf_file_bytes(file), "version", (json_int_t)gguf_version(file),
+        "architecture", json_name(s->architecture), "supported", !s->support[0], "reason",
+        s->support[0] ? s->support : NULL, "traits", s->traits, "num_parameters",
+        (json_int_t)s->parameters, "tensor_bytes", (json_int_t)s->tensor_bytes, "num_tensors",
+        (json_int_t)gguf_num_tensors(file), "metadata", metadata, "tensors", tensors,
+        "chat_templates", json_templates(file), "num_files", (json_int_t)gguf_num_parts(file),
+        "tensor_types", json_types(file), "tokenizer", json_tokenizer(file), "memory",
+        json_memory(s));
     if (!json) return cli_fail("no memory");
     json_dumpf(json, stdout, JSON_COMPACT);
     putchar('\n');
@@ -247,12 +409,15 @@ int cmd_info(int argc, char **argv)
     model_options model = {0};
     const char *positional = NULL, *tensor = NULL, *template = NULL;
     bool json = false, tensors = false;
+    engine_params params = {0};
     const cli_manual manual = {
         .command = "info",
         .usage = "info MODEL [options]",
         .about =
-            "Prints what a GGUF file holds: architecture, size, metadata, tensors, and whether\n"
-            "radish can serve it.",
+            "Prints what a GGUF file holds: architecture, size, metadata, tensors; whether radish\n"
+            "can serve it, else the key or tensor that it cannot; the memory that takes for a\n"
+            "context; which parts of the cache it uses and what a token costs there. Of tensors\n"
+            "nothing is read.",
     };
     const cli_option options[] = {
         {.kind = CLI_TEXT,
@@ -261,6 +426,22 @@ int cmd_info(int argc, char **argv)
          .arg = "FILE",
          .target = &model.model,
          .help = "The file. May also stand without -m."},
+        {.kind = CLI_U32,
+         .name = "context-length",
+         .arg = "N",
+         .target = &params.context_length,
+         .max = INT32_MAX,
+         .help = "Tell the memory for contexts of N tokens. Default: the model's."},
+        {.kind = CLI_TEXT,
+         .name = "dtype",
+         .arg = "TYPE",
+         .target = &model.dtype,
+         .help = "And for weights and KV cache of this type, as serve has it."},
+        {.kind = CLI_TEXT,
+         .name = "kv-cache-dtype",
+         .arg = "TYPE",
+         .target = &params.kv_cache_dtype,
+         .help = "And for a KV cache of this one."},
         {.kind = CLI_FLAG, .name = "tensors", .target = &tensors, .help = "List the tensors too."},
         {.kind = CLI_TEXT,
          .name = "tensor",
@@ -280,6 +461,13 @@ int cmd_info(int argc, char **argv)
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("info", &model, positional);
     if (code != CLI_GO_ON) return code;
+    rad_dtype kv_dtype;
+    if (params.kv_cache_dtype && strcmp(params.kv_cache_dtype, "auto") != 0 &&
+        !kv_dtype_find(params.kv_cache_dtype, &kv_dtype))
+        return cli_usage("info", "no --kv-cache-dtype is '%s'", params.kv_cache_dtype);
+    params.model_path = model.model;
+    params.dtype = model.parsed_dtype;
+    params.weights = model.parsed_weights;
 
     rad_env env = cli_env(&model);
     rad_error err = {0};
@@ -288,7 +476,9 @@ int cmd_info(int argc, char **argv)
     if (gguf_open(&env, model.model, &file, &err) != RAD_OK) return cli_fail("%s", err.text);
     summarize(file, &s);
     code = 0;
-    if (tensor)
+    if (foretell(&env, file, &params, &s, &err) != RAD_OK)
+        code = cli_fail("%s", err.text);
+    else if (tensor)
         code = print_tensor(file, tensor);
     else if (template)
         code = print_template(file, template);

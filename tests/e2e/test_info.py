@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""radish info tells what serving takes, and a server then holds that."""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import tiny_gguf
+from radish_e2e import (MADE, ROOT, STORIES, TINY, Server, can_populate, check, long_run, radish, run,
+                        skip)
+
+SLACK = 0.05
+SMALL = 9e6  # what a small pool finds in the heap that loading left
+UNTOUCHED = 0.4  # of a batch's buffers: there is room for every way to compute it, and one is gone
+
+
+def info(model, *args):
+    return json.loads(radish("info", model, "--json", *args)[0])
+
+
+def resident(process):
+    text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) * 1024
+
+
+def hold_one_context(server, context):
+    ids = [5 + i % 200 for i in range(context - 8)]
+    server.ask("/generate", {"input_ids": ids, "sampling_params": {"max_new_tokens": 4,
+                                                                   "ignore_eos": True}})
+
+
+def check_resident(model, *args):
+    memory = info(model, *args)["memory"]
+    with Server(model, *args) as server:
+        hold_one_context(server, memory["context_length"])
+        server.await_memory()
+        held, said = resident(server.process), server.get("/server_info")
+    wanted = memory["server"]["resident_bytes"]
+    print(f"        {pathlib.Path(model).name} {args}: {held / 1e6:.1f} MB held, "
+          f"{wanted / 1e6:.1f} foretold ({held / wanted - 1:+.1%})")
+    check(abs(held / wanted - 1) < SLACK, model, args, held, memory)
+    pool = memory["server"]["max_total_tokens"]
+    check(abs(said["max_total_num_tokens"] / pool - 1) < SLACK, said["max_total_num_tokens"], pool)
+    cache = memory["cache"]
+    check(said["kv_bytes_per_token"] in (cache["full"]["bytes_per_token"], sum(
+        part["bytes_per_token"] for part in cache.values())), said["kv_bytes_per_token"], cache)
+
+
+def test_a_server_holds_what_was_foretold():
+    if not can_populate():
+        skip("this kernel cannot make memory ready")
+    check_resident(TINY)
+    check_resident(TINY, "--dtype", "f32", "--context-length", "512")
+    check_resident(STORIES)
+    check_resident(MADE / "tiny-llama-q8_0.gguf")
+    check_resident(MADE / "tiny-qwen3-f32.gguf")
+
+
+def test_a_pool_of_one_context_holds_what_was_foretold():
+    for model in (TINY, STORIES):
+        check_context(model)
+
+
+def check_context(model, *args):
+    memory = info(model, *args)["memory"]
+    context = memory["context_length"]
+    with Server(model, *args, "--kv-populate-ahead", "0", "--max-total-tokens", context) as server:
+        hold_one_context(server, context)
+        held = resident(server.process)
+    wanted = memory["total_bytes"]
+    print(f"        {pathlib.Path(model).name}, one context: {held / 1e6:.1f} MB held, "
+          f"{wanted / 1e6:.1f} foretold ({held / wanted - 1:+.1%})")
+    check(held < (1 + SLACK) * wanted, model, held, memory)
+    least = (1 - SLACK) * wanted - SMALL - UNTOUCHED * memory["batch_bytes"]
+    check(held > least, model, held, memory)
+
+
+@long_run
+def test_a_larger_model_holds_what_was_foretold():
+    with tempfile.TemporaryDirectory(prefix="radish-info-") as tmp:
+        for kind in ("bf16", "q8_0"):
+            model = f"{tmp}/{kind}.gguf"
+            subprocess.run([sys.executable, ROOT / "tools/make-model.py", "--shape", "llama-110m",
+                            "--layers", "6", "--type", kind, model], check=True)
+            check_context(model, "--context-length", "4096")
+            check_resident(model, "--context-length", "4096")
+
+
+def test_what_is_told_of_a_context():
+    whole, half = info(TINY)["memory"], info(TINY, "--context-length", "1024")["memory"]
+    check(half["context_length"] == 1024 and whole["context_length"] == 2048, half, whole)
+    check(whole["kv_bytes"] == 2 * half["kv_bytes"], whole, half)
+    check(whole["weights_bytes"] == half["weights_bytes"])
+    check(half["batch_bytes"] < whole["batch_bytes"])
+    check(half["total_bytes"] < whole["total_bytes"])
+    small = info(TINY, "--dtype", "f32", "--kv-cache-dtype", "int8")["memory"]
+    large = info(TINY, "--dtype", "f32")["memory"]
+    check(small["kv_bytes"] < large["kv_bytes"] / 2 and large["matrices"].keys() == {"f32"})
+    _, why = radish("info", TINY, "--context-length", "1000000", want=1)
+    check("context_length 1000000 is more than the model's 2048" in why, why)
+    _, why = radish("info", TINY, "--kv-cache-dtype", "int3", want=2)
+    check("int3" in why, why)
+    words = radish("info", TINY, "--context-length", "1024")[0]
+    for wanted in ("memory for a context of 1024 tokens", "cache: full: 5 layers, ",
+                   "radish serve here: a pool of ", "tokenizer: gpt2, pre ", "tensors: "):
+        check(wanted in words, wanted, words[:2000])
+
+
+def test_parts_of_the_cache_are_told_apart():
+    with tempfile.TemporaryDirectory(prefix="radish-info-") as tmp:
+        path = pathlib.Path(tmp) / "m.gguf"
+        tiny_gguf.write(path, tiny_gguf.SPECS["gemma3"])
+        told = info(path)
+        cache = told["memory"]["cache"]
+        check(cache["full"]["layers"] + cache["window"]["layers"] == 7, cache)
+        check(cache["window"]["window"] == 40, cache)
+        each = {kind: part["bytes_per_token"] / part["layers"] for kind, part in cache.items()}
+        check(each["full"] == each["window"], cache)
+        check(told["tensor_types"]["F32"]["tensors"] == told["num_tensors"], told["tensor_types"])
+        check(sum(t["bytes"] for t in told["tensor_types"].values()) == told["tensor_bytes"])
+        words = radish("info", path)[0]
+        check("; window: " in words and "of the last 40" in words, words[:1500])
+
+
+def test_what_cannot_be_served_is_told_with_key_and_value():
+    with tempfile.TemporaryDirectory(prefix="radish-info-") as tmp:
+        path = pathlib.Path(tmp) / "m.gguf"
+        tiny_gguf.write(path, dict(arch="llama", keys={"attention.max_alibi_bias": 8.0}))
+        told = info(path)
+        check(not told["supported"] and told["memory"] is None, told)
+        check("attention.max_alibi_bias" in told["reason"] and "8" in told["reason"], told["reason"])
+
+
+run(globals())
