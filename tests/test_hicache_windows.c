@@ -151,6 +151,31 @@ TEST(a_load_goes_on_behind_a_window_of_the_device)
     hrig_end(&r);
 }
 
+/* A request that has gone on by more than a window holds nothing of the tree's window side any
+ * more. */
+TEST(a_window_that_is_passed_is_let_go_over_tiers)
+{
+    hrig r;
+    hreq q;
+    rad_error err = {0};
+    hrig_options o = windowed(2, 200);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 41, 5) == 0);
+    hreq_ask(&q, 41, 80, 1000);
+    CHECK_OK(hreq_admit(&r, &q));
+    CHECK(q.kv.protected_len == 40 && rad_cache_window_protected_size(r.cache) == WINDOW);
+    CHECK_OK(hreq_extend(&r, &q));
+    CHECK_OK(hreq_forward(&r, &q));
+    CHECK_OK(rad_cache_release_window(r.cache, &q.kv, 36, &err));
+    CHECK(rad_cache_window_protected_size(r.cache) == 4 && q.kv.lock.window_from == 36);
+    CHECK_OK(rad_cache_release_window(r.cache, &q.kv, 70, &err));
+    CHECK(rad_cache_window_protected_size(r.cache) == 0);
+    hreq *all[] = {&q};
+    hrig_check(&r, all, 1);
+    hreq_finish(&r, &q, true);
+    hrig_end(&r);
+}
+
 /* As on the device: windows before which no match can end any more go first, then those that were
  * of use least recently. */
 TEST(host_windows_go_by_what_they_are_good_for)

@@ -202,7 +202,7 @@ rad_status rad_cache_release_window(rad_cache *cache, rad_req_kv *req, uint32_t 
     if (req->load)
         return rad_fail(err, RAD_E_STATE, "release_window: row %u is being loaded", req->row);
     uint32_t to = upto / cache->page_size * cache->page_size;
-    if (req->lock.held && cache->ops->hold_window) cache->ops->hold_window(cache, &req->lock, to);
+    cache_hold_window(cache, &req->lock, to);
     uint32_t from = RAD_MAX(req->protected_len, req->window_len);
     if (from < to) {
         const rad_slot *row = rad_req_to_token_row(cache->rows, req->row);

@@ -137,6 +137,13 @@ static inline bool cache_owns_prefix(const rad_cache *cache, const rad_receipt *
     return cache->ops->owns_prefix(cache, lock, row, protected_len);
 }
 
+/* Without windows nothing. */
+static inline void cache_hold_window(rad_cache *cache, rad_receipt *receipt, uint32_t from)
+{
+    CACHE_WITH(cache, hold_window);
+    if (receipt->held && cache->ops->hold_window) cache->ops->hold_window(cache, receipt, from);
+}
+
 struct radix_host_params;
 
 /* `host`: the tier below it, NULL for none. */

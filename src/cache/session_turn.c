@@ -397,6 +397,5 @@ void session_hold_window(rad_cache *cache, rad_receipt *receipt, uint32_t from)
 {
     session_cache *c = session_of(cache);
     if (session_is_virtual(receipt)) receipt = &c->slots[receipt->node.index & ~SESSION_NODE].lock;
-    if (receipt->held && c->base.inner->ops->hold_window)
-        c->base.inner->ops->hold_window(c->base.inner, receipt, from);
+    cache_hold_window(c->base.inner, receipt, from);
 }

@@ -142,7 +142,7 @@ static void pass_window(hiradix_cache *c, rad_req_kv *req, uint32_t end)
 {
     uint32_t window = hi_windows(c)->pages, from = end > window ? (end - window) * c->page_size : 0;
     if (from > req->protected_len) req->window_len = from;
-    if (from && req->lock.held) c->device->ops->hold_window(c->device, &req->lock, from);
+    if (from) cache_hold_window(c->device, &req->lock, from);
 }
 
 rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_key *key,
