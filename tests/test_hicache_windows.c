@@ -3,6 +3,7 @@
 #include "hicache_rig.h"
 
 #include <radish/hicache_explain.h>
+#include <radish/session.h>
 
 #include "cache/radix_journal.h"
 
@@ -174,6 +175,50 @@ TEST(a_window_that_is_passed_is_let_go_over_tiers)
     hrig_check(&r, all, 1);
     hreq_finish(&r, &q, true);
     hrig_end(&r);
+}
+
+/* The first turn of a streaming session enters the tree as a whole; its chunks are not published,
+ * yet what it has loaded is its own as soon as it is there, to be given back behind the window. */
+TEST(a_session_settles_its_load_with_the_first_chunk)
+{
+    hrig r;
+    hreq q;
+    rad_cache *front;
+    rad_session session;
+    rad_row row;
+    rad_error err = {0};
+    hrig_options o = windowed(2, 200);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 61, 5) == 0);
+    leave_device(&r);
+    rad_streaming_cache_params p = {.struct_size = sizeof p, .inner = r.cache, .max_sessions = 1};
+    CHECK_OK(rad_streaming_cache_create(NULL, &p, &front, NULL));
+    CHECK_OK(rad_session_open(front, &session));
+
+    hreq_ask(&q, 61, 100, 1000);
+    q.kv = (rad_req_kv){.key = hreq_key(&q, 100)};
+    q.kv.key.session = session;
+    rad_key key = hreq_key(&q, 99);
+    CHECK_OK(rad_cache_match_prefix(front, &key, NULL, &q.match, NULL));
+    CHECK_OK(rad_cache_inc_lock_ref(front, q.match.last_node, &q.kv.lock, NULL));
+    CHECK_OK(rad_session_begin(front, &q.kv, &err));
+    CHECK_OK(rad_req_to_token_alloc(r.rows, &row));
+    q.kv.row = row;
+    CHECK_OK(rad_hicache_load_back(r.cache, &q.kv, &key, UINT64_MAX, &q.loaded));
+    CHECK(q.loaded.tokens == 60 && q.kv.load);
+    q.num_tokens = 80;
+    CHECK_OK(hreq_extend(&r, &q));
+    CHECK_OK(hreq_forward(&r, &q));
+    CHECK_OK(rad_cache_unfinished_req(front, &q.kv, 1, &err));
+    CHECK(q.kv.load == 0 && q.kv.protected_len == 0);
+    rad_status status = rad_cache_release_window(front, &q.kv, 70, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    CHECK(q.kv.window_len == 70);
+    CHECK_OK(rad_cache_finished_req(front, &q.kv, 1, &err));
+    CHECK_OK(rad_session_close(front, session));
+    r.cache = front; /* which owns the other */
+    CHECK_OK(rad_cache_check(front, &err));
+    hrig_stop(&r, false);
 }
 
 /* As on the device: windows before which no match can end any more go first, then those that were

@@ -70,6 +70,10 @@ typedef struct cache_ops {
     rad_status (*unfinished_req)(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err);
     rad_status (*finished_req)(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);
 
+    /* What unfinished_req begins with: the request's load has arrived and is one no more, or it
+     * has not, or is lost. NULL: nothing is loaded. */
+    rad_status (*settle_load)(rad_cache *cache, rad_req_kv *req, rad_error *err);
+
     rad_status (*reset)(rad_cache *cache);
     rad_status (*poll)(rad_cache *cache); /* NULL: nothing comes from elsewhere */
     cache_sizes (*sizes)(const rad_cache *cache);
@@ -142,6 +146,13 @@ static inline void cache_hold_window(rad_cache *cache, rad_receipt *receipt, uin
 {
     CACHE_WITH(cache, hold_window);
     if (receipt->held && cache->ops->hold_window) cache->ops->hold_window(cache, receipt, from);
+}
+
+/* Where nothing is loaded, RAD_OK. */
+static inline rad_status cache_settle_load(rad_cache *cache, rad_req_kv *req, rad_error *err)
+{
+    CACHE_WITH(cache, settle_load);
+    return cache->ops->settle_load ? cache->ops->settle_load(cache, req, err) : RAD_OK;
 }
 
 struct radix_host_params;

@@ -253,10 +253,11 @@ rad_status session_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked
     session_cache *c = session_of(cache);
     if (!req->turn) return c->base.inner->ops->unfinished_req(c->base.inner, req, chunked, err);
     /* The prompt of a first turn goes into the tree once and as a whole; later turns are
-     * the session's alone. */
+     * the session's alone. What was loaded for it is the request's own as soon as it is there. */
     if (session_is_virtual(&req->lock) || chunked || req->published) {
-        if (!chunked) req->published = 1;
-        return RAD_OK;
+        rad_status status = cache_settle_load(c->base.inner, req, err);
+        if (!status && !chunked) req->published = 1;
+        return status;
     }
     return c->base.inner->ops->unfinished_req(c->base.inner, req, chunked, err);
 }

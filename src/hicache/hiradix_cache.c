@@ -106,10 +106,15 @@ static void hi_visit_pages(const rad_cache *cache, cache_page_fn visit, void *us
             visit(user, k->device[i]);
 }
 
+static rad_status hi_settle_load(rad_cache *cache, rad_req_kv *req, rad_error *err)
+{
+    return tickets_settle_load(&of(cache)->out, &req->load, req->row, err);
+}
+
 static rad_status hi_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
 {
     hiradix_cache *c = of(cache);
-    rad_status status = tickets_settle_load(&c->out, &req->load, req->row, err);
+    rad_status status = hi_settle_load(cache, req, err);
     if (status) return status;
     status = c->device->ops->unfinished_req(c->device, req, chunked, err);
     uint32_t pages = req->protected_len / c->page_size, node = req->lock.node.index;
@@ -204,6 +209,7 @@ const cache_ops hiradix_ops = {
     .owns_any = hi_owns_any,
     .unfinished_req = hi_unfinished_req,
     .finished_req = hi_finished_req,
+    .settle_load = hi_settle_load,
     .reset = hi_reset,
     .poll = hi_poll_op,
     .sizes = hi_sizes,
