@@ -77,7 +77,7 @@ static rad_hicache_stats stop(tiers_rig *t)
     rad_hicache_stats stats;
     for (int i = 0; i < 10000 && has_work(t->g.s); i++)
         rig_step(&t->g);
-    CHECK_OK(rad_hicache_get_stats(t->g.s->pools.tree_cache, &stats));
+    CHECK_OK(rad_hicache_get_stats(t->g.s->pools.inner_cache, &stats));
     CHECK(stats.tickets == 0 && stats.prefetch_reserved_tokens == 0);
     CHECK(stats.host_used_tokens == stats.host_cached_tokens);
     CHECK(stats.host_window_used_tokens == stats.host_window_cached_tokens);
@@ -186,6 +186,126 @@ TEST(answers_are_the_same_whatever_tier_they_come_from)
 TEST(answers_are_the_same_with_windows_on_all_tiers)
 {
     answers(true, test_scale(18, 300));
+}
+
+/* ---- conversations ---- */
+
+enum { SESSIONS = 3, TURNS = 40 };
+
+/* A conversation, streaming or not: each turn goes on from what was said, at times from less. */
+typedef struct talk {
+    uint32_t session; /* 0: it has none */
+    rad_token said[MOST_PROMPT + 64];
+    uint32_t len;
+    rig_req *q; /* its turn; NULL: none runs */
+} talk;
+
+static void begin_turn(tiers_rig *t, talk *k, const rad_token *doc, uint64_t *rng)
+{
+    if (!k->len || k->len > MOST_PROMPT - 20) { /* another begins */
+        k->len = 1 + below(rng, DOC_TOKENS);
+        memcpy(k->said, doc, k->len * sizeof *doc);
+    } else if (below(rng, 4) == 0) {
+        k->len -= below(rng, k->len);
+    }
+    uint32_t own = 1 + below(rng, 20);
+    rig_prompt(k->said + k->len, own, test_random(rng));
+    k->len += own;
+    k->q = malloc(sizeof *k->q);
+    memset(k->q, 0, sizeof *k->q);
+    req_params p = {.ids = k->said,
+                    .num_ids = k->len,
+                    .max_new_tokens = 1 + below(rng, MOST_NEW),
+                    .session = k->session,
+                    .pin_ns = below(rng, 4) ? 0 : 1000000 * below(rng, 100),
+                    .retention_priority = below(rng, 4) ? 0 : 1 + (int32_t)below(rng, 99),
+                    .retention_idle_ns = 1000000,
+                    .user = k->q,
+                    .sampling = {.top_p = 1}};
+    rad_error err = {0};
+    CHECK_OK(req_init(&k->q->r, NULL, &p, &err));
+    rad_status status = scheduler_add(t->g.s, &k->q->r, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+}
+
+static void end_turn(talk *k)
+{
+    rig_req *q = k->q;
+    CHECKF(q->finish == REQ_FINISH_LENGTH || q->finish == REQ_FINISH_ABORT, "%s\n",
+           q->r.error.text);
+    rig_check_answer(q);
+    memcpy(k->said + k->len, q->out, q->num_out * sizeof *q->out);
+    k->len += q->num_out;
+    rig_drop(q);
+    k->q = NULL;
+}
+
+static void converse(tiers_rig *t, rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t *rng)
+{
+    talk talks[2 * SESSIONS] = {0};
+    rad_error err = {0};
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        CHECK_OK(scheduler_session_open(t->g.s, &talks[i].session, &err));
+    for (uint32_t turns = 0; turns < TURNS || !scheduler_is_idle(t->g.s);) {
+        talk *k = &talks[below(rng, RAD_COUNT(talks))];
+        if (!k->q && turns < TURNS && below(rng, 3) == 0) {
+            begin_turn(t, k, docs[below(rng, NUM_DOCS)], rng);
+            turns++;
+        }
+        if (k->q && !k->q->finish && below(rng, 40) == 0)
+            scheduler_cancel(t->g.s, &k->q->r, REQ_FINISH_ABORT);
+        rig_step(&t->g);
+        if (k->q && k->q->finish) end_turn(k);
+        if (!k->q && k->session && below(rng, 30) == 0) {
+            CHECK_OK(scheduler_session_close(t->g.s, k->session, &err));
+            CHECK_OK(scheduler_session_open(t->g.s, &k->session, &err));
+        }
+        CHECK(t->g.steps < 200000);
+    }
+    for (uint32_t i = 0; i < RAD_COUNT(talks); i++) {
+        if (talks[i].q) end_turn(&talks[i]);
+        if (talks[i].session) CHECK_OK(scheduler_session_close(t->g.s, talks[i].session, &err));
+    }
+}
+
+/* Slots of sessions, pins and retention over both tiers, with little memory of windows. */
+TEST(conversations_go_on_with_windows_on_all_tiers)
+{
+    uint64_t seed = test_told_seed(), rng = seed, loaded = 0, restored = 0;
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    for (uint64_t round = 0; round < test_scale(18, 400); round++) {
+        tiers_rig t = {0};
+        make_docs(docs, test_random(&rng));
+        uint32_t page = round % 2 ? 16 : 1;
+        t.tiers.write_policy = round % 3;
+        t.tiers.deterministic = below(&rng, 2);
+        t.tiers.load_back_threshold = 1 + below(&rng, 32);
+        t.host.ratio = 1 + below(&rng, 6);
+        t.fault_every = round % 3 ? 10 + below(&rng, 60) : 0;
+        scheduler_params params = rig_params(256 + below(&rng, 100), page, below(&rng, 4) ? 48 : 0);
+        params.max_running_requests = 1 + below(&rng, 6);
+        params.max_sessions = SESSIONS;
+        params.streaming_sessions = round % 4 != 3;
+        params.retention = true;
+        params.max_pinned_tokens = below(&rng, 2) ? 64 : 0;
+        rig_fake.window = below(&rng, 5) ? 1 + below(&rng, 40) : 0;
+        rig_fake.window_only = rig_fake.window && below(&rng, 3) == 0;
+        if (rig_fake.window)
+            params.window_total_tokens = 2 * rig_fake.window + 4 * page + 20 + below(&rng, 100);
+        gear_retract_every(below(&rng, 2) ? 0 : 9);
+        start(&t, params, false);
+        converse(&t, docs, &rng);
+        scheduler_stats st = rig_stats(&t.g);
+        CHECK(st.kv_errors == 0);
+        restored += st.sessions.restored;
+        loaded += st.loaded_tokens;
+        stop(&t);
+    }
+    gear_retract_every(0);
+    rig_fake.window = rig_fake.window_only = 0;
+    print_message("  %llu tokens from the host, %llu turns went on\n", (unsigned long long)loaded,
+                  (unsigned long long)restored);
+    CHECK(loaded && restored);
 }
 
 /* What only the host has counts as cached for the order, too: the newer request, most of whose

@@ -64,6 +64,9 @@ static uint64_t tokens_in_room(const prefill_adder *a, const req *r, kv_pages mo
     uint32_t page_size = a->pools->page_size;
     kv_pages both = room_with(a, more);
     uint64_t room = RAD_MIN(both.full, both.window);
+    /* What it locks, or a session brought along, was room when the step was planned so far: not
+     * even the rest of its last page is to be had at the cost of those. */
+    if (room < a->batch->num_pages) return 0;
     uint64_t pages = room > a->batch->num_pages ? room - a->batch->num_pages : 0;
     uint32_t partial = r->kv.allocated_len % page_size;
     return pages * page_size + (partial ? page_size - partial : 0);
