@@ -35,7 +35,12 @@ def check_resident(model, *args):
     memory = info(model, *args)["memory"]
     with Server(model, *args) as server:
         hold_one_context(server, memory["context_length"])
-        server.await_memory()
+        cache, pool = memory["cache"], memory["server"]
+        apart = pool["window_total_tokens"] > 0
+        server.await_populated(min(1e9, sum(
+            part["bytes_per_token"] * pool["window_total_tokens" if apart and kind == "window"
+                                           else "max_total_tokens"]
+            for kind, part in cache.items())))
         held, said = resident(server.process), server.get("/server_info")
     wanted = memory["server"]["resident_bytes"]
     print(f"        {pathlib.Path(model).name} {args}: {held / 1e6:.1f} MB held, "
@@ -43,7 +48,6 @@ def check_resident(model, *args):
     check(abs(held / wanted - 1) < SLACK, model, args, held, memory)
     pool = memory["server"]["max_total_tokens"]
     check(abs(said["max_total_num_tokens"] / pool - 1) < SLACK, said["max_total_num_tokens"], pool)
-    cache = memory["cache"]
     check(said["kv_bytes_per_token"] in (cache["full"]["bytes_per_token"], sum(
         part["bytes_per_token"] for part in cache.values())), said["kv_bytes_per_token"], cache)
 
@@ -111,11 +115,12 @@ def test_what_is_told_of_a_context():
 def test_parts_of_the_cache_are_told_apart():
     with tempfile.TemporaryDirectory(prefix="radish-info-") as tmp:
         path = pathlib.Path(tmp) / "m.gguf"
-        tiny_gguf.write(path, tiny_gguf.SPECS["gemma3"])
+        tiny_gguf.write(path, dict(tiny_gguf.SPECS["gemma3"], context=4096))
         told = info(path)
         cache = told["memory"]["cache"]
         check(cache["full"]["layers"] + cache["window"]["layers"] == 7, cache)
         check(cache["window"]["window"] == 40, cache)
+        check_resident(path)
         each = {kind: part["bytes_per_token"] / part["layers"] for kind, part in cache.items()}
         check(each["full"] == each["window"], cache)
         check(told["tensor_types"]["F32"]["tensors"] == told["num_tensors"], told["tensor_types"])
