@@ -221,6 +221,30 @@ TEST(a_session_settles_its_load_with_the_first_chunk)
     hrig_stop(&r, false);
 }
 
+/* write_back: a prompt that others began with is copied with the first of them that leaves the
+ * device; its own window goes with its last pages, and is copied before that. */
+TEST(a_window_of_pages_that_the_host_has_already_is_saved)
+{
+    hrig r;
+    hreq shared, q;
+    hrig_options o = windowed(2, 200);
+    o.tiers.write_policy = RAD_WRITE_BACK;
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &shared, 40, 5) == 0);
+    for (int i = 0; i < 3; i++) {
+        q = shared;
+        hreq_ask(&q, 40, 80, 1000 * (i + 1));
+        CHECK(hrig_serve(&r, &q) == 40);
+    }
+    leave_device(&r);
+    CHECK(look(&r, &q, 80).host_hit_tokens == 80);
+    CHECK(look(&r, &shared, 40).host_hit_tokens == 40);
+    hreq_ask(&q, 40, 80, 9000);
+    CHECK(hrig_serve(&r, &q) == 40);
+    CHECK(hrig_stats(&r).loaded_window_tokens == WINDOW);
+    hrig_end(&r);
+}
+
 /* As on the device: windows before which no match can end any more go first, then those that were
  * of use least recently. */
 TEST(host_windows_go_by_what_they_are_good_for)

@@ -10,6 +10,7 @@
  * more than its end, to its own next turn as to its siblings. */
 #include "cache/radix_host.h"
 #include "cache/radix_journal.h"
+#include "cache/radix_window.h"
 
 static bool is_evictable_leaf(const radix_tree *t, uint32_t node, radix_tier tier)
 {
@@ -137,9 +138,11 @@ uint32_t radix_trim(radix_tree *t, uint32_t leaf, radix_tier tier, uint64_t num_
 {
     radix_node *n = &t->nodes[leaf];
     RAD_ASSERT_ENV(&t->env, is_evictable_leaf(t, leaf, tier));
-    /* write_back: the last chance to copy it. Saving evicts on the host, which may heal a cut
-     * above: the leaf may be longer afterwards, so its length is read only then. */
-    if (tier == RADIX_DEVICE && t->host.save && !radix_on_host(t, leaf))
+    /* write_back: the last chance to copy it, or its window, where the host has the pages alone.
+     * Saving evicts on the host, which may heal a cut above: the leaf may be longer afterwards, so
+     * its length is read only then. */
+    if (tier == RADIX_DEVICE && t->host.save &&
+        (!radix_on_host(t, leaf) || radix_window_is_unsaved(t, leaf)))
         t->host.save(t->host.user, leaf, (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages));
     bool stays = radix_is_on(t, leaf, tier == RADIX_DEVICE ? RADIX_HOST : RADIX_DEVICE);
     uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);

@@ -126,6 +126,15 @@ static bool wants_saving(const radix_window *w, const radix_tree *t, uint32_t no
            t->windows[RADIX_HOST]->nodes[node].promised > radix_window_of(t, w->tier, node)->first;
 }
 
+bool radix_window_is_unsaved(const radix_tree *t, uint32_t node)
+{
+    const radix_window *w = t->windows[RADIX_DEVICE];
+    if (!w || !t->windows[RADIX_HOST] || !w->nodes[node].used) return false;
+    uint32_t first = radix_window_of(t, RADIX_DEVICE, node)->first;
+    first = RAD_MAX(first, dead_front(w, t, node));
+    return t->windows[RADIX_HOST]->nodes[node].promised > first;
+}
+
 uint64_t radix_window_evict(radix_tree *t, radix_tier tier, uint64_t pages)
 {
     radix_window *w = t->windows[tier];

@@ -33,6 +33,10 @@ rad_status radix_window_init(radix_tree *t, radix_tier tier, uint32_t pages, rad
 /* The window side of pages [first, what was there) of the node has come. */
 void radix_window_grow(radix_tree *t, radix_tier tier, uint32_t node, uint32_t first);
 
+/* Whether a match may need the window before the node's end, of which the device has pages that the
+ * host neither has nor gets. */
+bool radix_window_is_unsaved(const radix_tree *t, uint32_t node);
+
 /* Gives up to `pages` of the tier back, least useful first; returns how many. */
 uint64_t radix_window_evict(radix_tree *t, radix_tier tier, uint64_t pages);
 
