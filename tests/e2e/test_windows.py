@@ -111,6 +111,7 @@ def check_host(directory, name):
         check(i["swa_max_total_num_tokens"] == int(RATIO * TOKENS) + CHUNK, i)
         for ids, answer in zip(prompts, masked):
             check(ask(s, ids) == (answer, 0))
+            s.wait_idle()  # else the next prompt may take its pages before they are copied
         for ids, answer in zip(prompts, masked):
             check(ask(s, ids) == (answer, 249))
         figures, m = s.wait_idle(), metrics(s)
