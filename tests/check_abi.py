@@ -29,7 +29,7 @@ ALLOWED = {"libradish": re.compile(r"lib(c|pthread|crypto)\.so|ld-linux|ld64"),
 
 
 # Writable for the whole process: asked once, the same for everybody.
-CPU_FACTS = {"has_int8", "has_bf16", "once", "permitted", "refusal"}
+CPU_FACTS = {"cap", "has_int8", "has_bf16", "highest", "once", "permitted", "refusal"}
 
 
 def check_variables(build, wrong):

@@ -2,12 +2,13 @@
  * instruction of its own. */
 #include "attn/attn_codes.h"
 
+#include "base/cpu.h"
+
 const attn_codes *attn_codes_of_cpu(void)
 {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (attn_codes_avx512vbmi.load_keys && __builtin_cpu_supports("avx512vbmi") &&
-        __builtin_cpu_supports("avx512bf16"))
+    if (attn_codes_avx512vbmi.load_keys && cpu_has(CPU_AVX512BF16) &&
+        __builtin_cpu_supports("avx512vbmi"))
         return &attn_codes_avx512vbmi;
 #endif
     return NULL;

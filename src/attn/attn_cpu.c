@@ -24,6 +24,7 @@
 #include "attn/attn_amx.h"
 #include "attn/attn_plan.h"
 #include "base/amx.h"
+#include "base/cpu.h"
 
 #include <math.h>
 
@@ -403,23 +404,15 @@ static bool amx_usable(const char **why)
     return attn_tiles_amx.attend && amx_permitted(why);
 }
 
-static bool cpu_has(const attn_cpu_backend *b)
+static bool usable(const attn_cpu_backend *b)
 {
+    const char *why;
     if (!b->isa->f32.attend) return false; /* compiled for another architecture */
     if (b->isa == &attn_isa_scalar) return true;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (b->isa == &attn_isa_avx2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
-        return false;
-    const char *why;
-    if (!b->bf16) return true;
-    return b->bf16->attend && __builtin_cpu_supports("avx512bf16") &&
+    if (b->isa == &attn_isa_avx2) return cpu_has(CPU_AVX2);
+    if (!b->bf16) return cpu_has(CPU_AVX512);
+    return b->bf16->attend && cpu_has(CPU_AVX512BF16) &&
            (b->bf16 != &attn_tiles_amx || amx_usable(&why));
-#endif
-    return false;
 }
 
 const attn_backend *attn_cpu(const char *isa)
@@ -436,8 +429,7 @@ const attn_backend *attn_cpu(const char *isa)
     };
     for (size_t i = 0; i < RAD_COUNT(best_first); i++) {
         const attn_cpu_backend *b = &best_first[i];
-        if ((!isa || strcmp(isa, b->base.name + strlen("cpu-")) == 0) && cpu_has(b))
-            return &b->base;
+        if ((!isa || strcmp(isa, b->base.name + strlen("cpu-")) == 0) && usable(b)) return &b->base;
     }
     return NULL;
 }
@@ -452,12 +444,7 @@ const char *attn_name(const attn_backend *backend, uint32_t kv_dtype)
 
 const char *attn_amx_refusal(void)
 {
-#if defined(__x86_64__)
     const char *why = NULL;
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx512bf16")) return NULL; /* the rest of the kernel needs it */
+    if (!cpu_has(CPU_AVX512BF16)) return NULL; /* the rest of the kernel needs it */
     return amx_usable(&why) ? NULL : why;
-#else
-    return NULL;
-#endif
 }

@@ -6,6 +6,7 @@
 #include "base/amx.h"
 
 #include "base/base.h"
+#include "base/cpu.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
@@ -66,8 +67,9 @@ static bool may_use(const bool *has, const char **why)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, ask);
-    if (why) *why = *has ? refusal : NULL;
-    return *has && permitted;
+    const bool wanted = *has && cpu_has(CPU_AMX);
+    if (why) *why = wanted ? refusal : NULL;
+    return wanted && permitted;
 }
 
 bool amx_permitted(const char **why)

@@ -1,6 +1,7 @@
 /* common.c - what the commands share. */
 #include "cli/cli.h"
 
+#include "base/cpu.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -34,11 +35,7 @@ int cli_usage(const char *command, const char *fmt, ...)
 /* bf16 products in hardware; without them bf16 would only be slower and less exact. */
 static bool cpu_has_bf16(void)
 {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512bf16");
-#else
-    return false;
-#endif
+    return cpu_has(CPU_AVX512BF16);
 }
 
 int model_options_check(const char *command, model_options *o, const char *positional)

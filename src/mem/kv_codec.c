@@ -1,4 +1,5 @@
 /* kv_codec.c - picks the loops for this CPU, and holds those for any. */
+#include "base/cpu.h"
 #include "mem/kv_codec_loops.h"
 
 uint32_t kv_dtype_bytes(uint32_t dtype)
@@ -41,23 +42,10 @@ bool kv_dtype_is_fp8(uint32_t dtype)
 static const kv_codec plain = KV_CODEC("plain");
 
 #if defined(__x86_64__)
-/* The files are compiled for F16C as well: it came before AVX2, in every line of CPUs, and
- * not every clang can ask for it. */
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
 const kv_codec *kv_codec_for(const char *isa)
 {
-    if (has_avx512() && (!isa || !strcmp(isa, "avx512"))) return &kv_codec_avx512;
-    if (has_avx2() && (!isa || !strcmp(isa, "avx2"))) return &kv_codec_avx2;
+    if (cpu_has(CPU_AVX512) && (!isa || !strcmp(isa, "avx512"))) return &kv_codec_avx512;
+    if (cpu_has(CPU_AVX2) && (!isa || !strcmp(isa, "avx2"))) return &kv_codec_avx2;
     return !isa || !strcmp(isa, "plain") ? &plain : NULL;
 }
 #else

@@ -1,5 +1,6 @@
-/* gemm_isa.c - the best of what this CPU can do. */
+/* gemm_isa.c - the best of what this CPU can do, up to the cap of base/cpu.h. */
 #include "base/amx.h"
+#include "base/cpu.h"
 #include "model/gemm_kernels.h"
 
 #include <string.h>
@@ -17,24 +18,18 @@ static bool amx_int8_usable(const char **why)
     return gemm_amx.quant_block && amx_int8_permitted(why);
 }
 
-static bool cpu_has(const gemm_isa *isa)
+static bool usable(const gemm_isa *isa)
 {
+    const char *why;
     if (!isa->f32) return false; /* compiled for another architecture */
     if (isa == &gemm_scalar) return true;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (isa == &gemm_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const char *why;
-    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (isa == &gemm_avx512) return avx512;
-    bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-    if (isa == &gemm_avx512vnni) return vnni;
-    if (isa == &gemm_avx512bf16) return vnni && __builtin_cpu_supports("avx512bf16");
-    if (isa == &gemm_amx_vnni) return vnni && amx_usable(&why);
-    if (isa == &gemm_amx) return vnni && amx_usable(&why) && amx_int8_usable(&why);
-#endif
-    return false;
+    if (isa == &gemm_avx2) return cpu_has(CPU_AVX2);
+    if (isa == &gemm_avx512) return cpu_has(CPU_AVX512);
+    if (!cpu_has(CPU_AVX512VNNI)) return false;
+    if (isa == &gemm_avx512bf16) return cpu_has(CPU_AVX512BF16);
+    if (isa == &gemm_amx_vnni) return amx_usable(&why);
+    if (isa == &gemm_amx) return amx_usable(&why) && amx_int8_usable(&why);
+    return true;
 }
 
 const gemm_isa *gemm_isa_find(const char *name)
@@ -43,7 +38,7 @@ const gemm_isa *gemm_isa_find(const char *name)
                                                  &gemm_avx512vnni, &gemm_avx512,   &gemm_avx2,
                                                  &gemm_scalar};
     for (size_t i = 0; i < RAD_COUNT(best_first); i++)
-        if ((!name || strcmp(name, best_first[i]->name) == 0) && cpu_has(best_first[i]))
+        if ((!name || strcmp(name, best_first[i]->name) == 0) && usable(best_first[i]))
             return best_first[i];
     return NULL;
 }

@@ -4,6 +4,8 @@
  * batch before it computes. A draw from 152,000 logits takes most of a millisecond, so the rows
  * of a step are spread over the threads that have just computed them. */
 #include "model/model_runner.h"
+
+#include "base/cpu.h"
 #include "model/batch_check.h"
 #include "model/forward.h"
 
@@ -193,6 +195,9 @@ static void log_loaded(const model_runner *r, double seconds)
             r->weights.config.arch->name, r->weights.config.num_layers,
             (double)r->weights.bytes * 1e-6, types, seconds, (double)r->buffers.bytes * 1e-6,
             r->buffers.max_tokens);
+    if (cpu_cap())
+        rad_log(&r->env, RAD_LOG_INFO, "model: instructions up to %s, as RADISH_ISA says: %s",
+                cpu_cap(), r->base.info.gemm);
     if (gemm_amx_refusal())
         rad_log(&r->env, RAD_LOG_WARN, "model: this CPU has AMX, but %s; products by %s instead",
                 gemm_amx_refusal(), r->base.info.gemm);
@@ -212,6 +217,7 @@ rad_status model_runner_create(const rad_env *env, const gguf_file *file,
     if (params->dtype != RAD_F32 && params->dtype != RAD_BF16)
         return rad_fail(err, RAD_E_UNSUPPORTED, "model: dtype %d, supported are f32 and bf16",
                         (int)params->dtype);
+    if (cpu_cap_check(err) != RAD_OK) return RAD_E_INVAL;
     rad_env full = rad_env_or_default(env);
     model_runner *r = rad_alloc(&full, sizeof *r);
     if (!r) return rad_fail(err, RAD_E_NOMEM, "model: no memory");

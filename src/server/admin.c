@@ -2,6 +2,7 @@
  *
  * Figures come from the scheduler thread between two steps, and a step can take a second;
  * the event loop must not wait for that. So a worker asks. */
+#include "base/cpu.h"
 #include "server/api_fields.h"
 #include "server/cached_tokens.h"
 #include "server/server_priv.h"
@@ -110,6 +111,7 @@ static void answer_server_info(call *c)
     }
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
+    if (json && cpu_cap()) json_object_set_new(json, "isa_cap", json_string(cpu_cap()));
     if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));
     call_reply_json(c, 200, json);
 }

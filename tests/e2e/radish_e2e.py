@@ -103,15 +103,16 @@ def can_populate():
 class Server:
     """`with Server(model, "--page-size", "16") as s:`; a stop must end it with exit code 0.
 
-    Without huge pages, unless it is there to be timed."""
+    Without huge pages, unless it is there to be timed. `env`: variables besides our own."""
 
-    def __init__(self, model, *args, huge_pages=False):
+    def __init__(self, model, *args, huge_pages=False, env=None):
+        self.env = {**os.environ, **(env or {})}
         self.before = None if huge_pages else without_huge_pages
         self.args = [RADISH, "serve", str(model), "--port", "0", *map(str, args)]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        preexec_fn=self.before)
+                                        preexec_fn=self.before, env=self.env)
         self.banner = ""
         while "curl" not in self.banner:
             line = self.process.stdout.readline().decode()

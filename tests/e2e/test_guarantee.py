@@ -2,12 +2,13 @@
 """What a server promises of its answers at start: one line, the same on its banner, in its log
 and in /server_info, and true of what runs: the types of weights and KV that were asked for,
 and the kernels that docs/kernels.md says this CPU gets. There is no case without a promise."""
+import os
 import re
 import subprocess
 import sys
 import tempfile
 
-from radish_e2e import ROOT, TINY, Server, check, run, skip_script
+from radish_e2e import RADISH, ROOT, TINY, Server, check, run, skip_script
 
 try:
     import numpy  # noqa: F401: what makes the models wants it
@@ -104,6 +105,22 @@ def test_the_line_says_what_runs():
             check(weights in types and set(types) <= {weights, auto}, args, found.group())
             check(weights == "q8_0" or types == [weights], args, found.group())
             check_kernels(found, log)
+
+
+def test_a_cap_holds_and_is_told():
+    """RADISH_ISA: what stands above it is not used; the log and /server_info say so."""
+    wanted = {"avx2": {"cpu-avx2", "cpu-scalar", "avx2", "scalar"}, "scalar": {"cpu-scalar", "scalar"}}
+    for cap, names in wanted.items():
+        with Server(TINY, "--log-level", "info", "--max-total-tokens", "512",
+                    env={"RADISH_ISA": cap}) as s:
+            told = s.get("/server_info")
+            found = LINE.match(told["guarantee"])
+            check(told["isa_cap"] == cap, told)
+            check({found["attention"], found["products"]} <= names, cap, found.group())
+        check(f"instructions up to {cap}, " in s.log, s.log)
+    refused = subprocess.run([RADISH, "generate", "-m", str(TINY), "-p", "x"], text=True,
+                             capture_output=True, env={**os.environ, "RADISH_ISA": "avx3"})
+    check(refused.returncode == 1 and "not 'avx3'" in refused.stderr, refused.stderr)
 
 
 def test_the_manual_shows_this_line():

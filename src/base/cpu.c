@@ -1,0 +1,66 @@
+/* cpu.c - see cpu.h. */
+#include "base/cpu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static const char *const names[CPU_NUM_ISAS] = {"scalar",     "avx2",       "avx512",
+                                                "avx512vnni", "avx512bf16", "amx"};
+
+static const char *cap;
+static cpu_isa highest = CPU_NUM_ISAS; /* that the cap allows; CPU_NUM_ISAS: all */
+
+static void look(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#endif
+    const char *value = getenv("RADISH_ISA");
+    if (!value || !*value) return;
+    cap = value;
+    for (int isa = 0; isa < CPU_NUM_ISAS; isa++)
+        if (!strcmp(value, names[isa])) highest = (cpu_isa)isa;
+}
+
+static void look_once(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look);
+}
+
+const char *cpu_cap(void)
+{
+    look_once();
+    return cap;
+}
+
+rad_status cpu_cap_check(rad_error *err)
+{
+    look_once();
+    if (!cap || highest != CPU_NUM_ISAS) return RAD_OK;
+    return rad_fail(err, RAD_E_INVAL,
+                    "RADISH_ISA is scalar, avx2, avx512, avx512vnni, avx512bf16 or amx, not '%s'",
+                    cap);
+}
+
+bool cpu_has(cpu_isa isa)
+{
+    look_once();
+    if (isa > highest) return false;
+    if (isa == CPU_SCALAR) return true;
+#if defined(__x86_64__)
+    /* f16c is not asked for: every CPU with AVX2 has it, and clang knows no name for it. */
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (isa == CPU_AVX2) return avx2;
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (isa == CPU_AVX512) return avx512;
+    bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    if (isa == CPU_AVX512VNNI) return vnni;
+    /* Attention's bf16 kernels do not ask for VNNI; the products of that name do. */
+    if (isa == CPU_AVX512BF16) return avx512 && __builtin_cpu_supports("avx512bf16");
+    return true;
+#else
+    return false;
+#endif
+}
