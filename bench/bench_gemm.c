@@ -68,7 +68,9 @@ static gemm_weight *make_weight(gemm_type type, uint32_t n, uint32_t k, const ge
 
 static peak_kind kind_of(gemm_type type)
 {
-    return type == GEMM_F32 ? PEAK_F32 : type == GEMM_BF16 ? PEAK_BF16 : PEAK_INT8;
+    return type == GEMM_F32 || type == GEMM_BF16W ? PEAK_F32
+           : type == GEMM_BF16                    ? PEAK_BF16
+                                                  : PEAK_INT8;
 }
 
 static void bench_shape(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *isa,

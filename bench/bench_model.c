@@ -141,6 +141,8 @@ static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
     if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q5_K) return GEMM_Q5_K;
     if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q6_K) return GEMM_Q6_K;
     if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_MXFP4) return GEMM_MXFP4;
+    if (p->weights == WEIGHTS_AS_FILE && p->dtype == RAD_F32 && t->type == GGML_BF16)
+        return GEMM_BF16W; /* but for odd columns */
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
 }
 
@@ -188,7 +190,9 @@ static gemm_type count_weights(const gguf_file *file, const model_runner_params 
 
 static peak_kind kind_of(gemm_type type)
 {
-    return type == GEMM_F32 ? PEAK_F32 : type == GEMM_BF16 ? PEAK_BF16 : PEAK_INT8;
+    return type == GEMM_F32 || type == GEMM_BF16W ? PEAK_F32
+           : type == GEMM_BF16                    ? PEAK_BF16
+                                                  : PEAK_INT8;
 }
 
 /* `pool` measures what the machine can do. */

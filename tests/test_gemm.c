@@ -8,6 +8,7 @@
 static const char *const isa_names[] = {"amx",    "amx-emulated", "avx512bf16", "avx512vnni",
                                         "avx512", "avx2",         "scalar"};
 enum { NUM_ISAS = 7, NUM_PAIRS = 3 }; /* the first have bf16 arithmetic of their own */
+static const gemm_type floats[] = {GEMM_F32, GEMM_BF16, GEMM_BF16W}; /* the last: even k alone */
 
 /* Sets the rows in pieces of odd sizes. */
 static void set_rows_in_pieces(gemm_weight *w, const float *rows, uint32_t n, uint32_t k,
@@ -72,18 +73,15 @@ static void check_against_double(gemm_type dtype, const gemm_isa *isa, uint32_t 
             double sum = accumulate ? o.before[i * o.ldo + j] : 0, size = fabs(sum);
             for (uint32_t l = 0; l < k; l++) {
                 float a = o.x[i * o.ldx + l], b = rows[(size_t)j * k + l];
-                if (dtype == GEMM_BF16) {
-                    a = bf16_to_f32(bf16_from_f32(a));
-                    b = bf16_to_f32(bf16_from_f32(b));
-                }
+                if (dtype == GEMM_BF16) a = bf16_to_f32(bf16_from_f32(a));
+                if (dtype != GEMM_F32) b = bf16_to_f32(bf16_from_f32(b));
                 sum += (double)a * b;
                 size += fabs((double)a * b);
             }
             double bound = (k + 2) * 0x1p-24 * size * (dtype == GEMM_BF16 ? 2 : 1) + 1e-30;
             double error = fabs(o.out[i * o.ldo + j] - sum);
             CHECKF(error <= bound, "%s %s n %u k %u m %u: [%u][%u] off by %g, bound %g\n",
-                   gemm_isa_name(isa), dtype == GEMM_F32 ? "f32" : "bf16", n, k, m, i, j, error,
-                   bound);
+                   gemm_isa_name(isa), gemm_type_name(dtype), n, k, m, i, j, error, bound);
         }
     operands_check_between(&o);
     gemm_weight_destroy(w);
@@ -110,9 +108,10 @@ TEST(every_isa_agrees_with_double_precision)
         }
         CHECK(strcmp(gemm_isa_name(isa), isa_names[i]) == 0);
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
-            for (int bf16 = 0; bf16 < 2; bf16++)
-                check_against_double(bf16 ? GEMM_BF16 : GEMM_F32, isa, shapes[s][0], shapes[s][1],
-                                     shapes[s][2], s % 2, s % 3 ? pool : NULL, &seed);
+            for (size_t t = 0; t < RAD_COUNT(floats); t++)
+                if (floats[t] != GEMM_BF16W || shapes[s][1] % 2 == 0)
+                    check_against_double(floats[t], isa, shapes[s][0], shapes[s][1], shapes[s][2],
+                                         s % 2, s % 3 ? pool : NULL, &seed);
     }
     CHECK(gear_gemm_isa("mmx") == NULL && gear_gemm_isa(NULL) != NULL);
     compute_pool_destroy(pool);
@@ -147,6 +146,39 @@ TEST(instruction_sets_agree_bit_by_bit)
     free(out);
 }
 
+/* bf16 that is widened has the bits of f32 with the same numbers: everywhere, at every height. */
+TEST(widened_bf16_is_f32)
+{
+    uint64_t seed = test_told_seed();
+    enum { N = 150, K = 334, M = 19 };
+    float *rows = malloc(N * K * sizeof *rows), *x = malloc(M * K * sizeof *x);
+    float *judge = malloc(M * N * sizeof *judge), *out = malloc(M * N * sizeof *out);
+    fill(rows, N * K, &seed);
+    fill(x, M * K, &seed);
+    for (int i = 0; i < N * K; i++)
+        rows[i] = bf16_to_f32(bf16_from_f32(rows[i]));
+    gemm_weight *f32 = make_weight(GEMM_F32, N, K, gemm_isa_find("scalar"), rows, &seed);
+    gemm_run(f32, x, K, M, judge, N, false, NULL, NULL);
+    for (int i = 0; i < NUM_ISAS; i++) {
+        if (!gear_gemm_isa(isa_names[i])) continue;
+        gemm_weight *w = make_weight(GEMM_BF16W, N, K, gear_gemm_isa(isa_names[i]), rows, &seed);
+        CHECK(gemm_weight_reads_x(w) &&
+              gemm_weight_bytes(GEMM_BF16W, N, K) * 2 == gemm_weight_bytes(GEMM_F32, N, K));
+        for (uint32_t m = 1; m <= M; m++) {
+            memset(out, 0xff, M * N * sizeof *out);
+            gemm_run(w, x, K, m, out, N, false, NULL, NULL);
+            CHECKF(memcmp(out, judge, (size_t)m * N * sizeof *out) == 0, "%s, %u rows\n",
+                   isa_names[i], m);
+        }
+        gemm_weight_destroy(w);
+    }
+    gemm_weight_destroy(f32);
+    free(rows);
+    free(x);
+    free(judge);
+    free(out);
+}
+
 /* What is said to run next, much smaller than what it follows, is only fetched. */
 static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint32_t k,
                           compute_pool *const pools[3], uint64_t *seed)
@@ -156,7 +188,7 @@ static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint
     fill(rows, (size_t)n * k, seed);
     fill(known, (size_t)KNOWN_ROWS * k, seed);
     gemm_weight *w = make_weight(dtype, n, k, isa, rows, seed);
-    gemm_weight *next = make_weight(dtype, 5, 3, isa, rows, seed);
+    gemm_weight *next = make_weight(dtype, 5, 4, isa, rows, seed);
     check_batches_of(w, next, gemm_isa_name(isa), known,
                      (batches){.rounds = test_scale(12, 100), .few = 70}, pools, seed);
     gemm_weight_destroy(w);
@@ -174,9 +206,9 @@ TEST(a_row_has_the_same_bits_in_every_batch)
     for (int i = 0; i < NUM_ISAS; i++) {
         const gemm_isa *isa = gear_gemm_isa(isa_names[i]);
         for (size_t s = 0; isa && s < RAD_COUNT(shapes); s++)
-            for (int bf16 = 0; bf16 < 2; bf16++)
-                check_batches(bf16 ? GEMM_BF16 : GEMM_F32, isa, shapes[s][0], shapes[s][1], pools,
-                              &seed);
+            for (size_t t = 0; t < RAD_COUNT(floats); t++)
+                if (floats[t] != GEMM_BF16W || shapes[s][1] % 2 == 0)
+                    check_batches(floats[t], isa, shapes[s][0], shapes[s][1], pools, &seed);
     }
     stop_pools(pools);
 }
@@ -230,19 +262,20 @@ TEST(a_gated_layer_in_one_step_has_the_bits_of_three)
         /* k, ffn, n: whole panels of gates, and others */
         {64, 64, 64}, {100, 192, 65}, {33, 128, 5}, {96, 100, 70}, {31, 33, 3}, {5, 1, 1},
     };
-    static const gemm_type dtypes[] = {GEMM_F32, GEMM_BF16, GEMM_Q8_0};
+    static const gemm_type dtypes[] = {GEMM_F32, GEMM_BF16, GEMM_Q8_0, GEMM_BF16W};
     static float rows[400 * 200];
     for (int isa = 0; isa < NUM_ISAS; isa++) {
         if (!gear_gemm_isa(isa_names[isa])) continue;
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
-            for (int types = 0; types < 9; types++) {
+            for (int types = 0; types < 16; types++) {
                 const uint32_t *at = shapes[s];
+                if ((types / 4 == 3 && at[0] % 2) || (types % 4 == 3 && at[1] % 2)) continue;
                 fill(rows, RAD_COUNT(rows), &seed);
-                gemm_weight *gate_up = make_weight(dtypes[types / 3], 2 * at[1], at[0],
+                gemm_weight *gate_up = make_weight(dtypes[types / 4], 2 * at[1], at[0],
                                                    gear_gemm_isa(isa_names[isa]), rows, &seed);
-                gemm_weight *down = make_weight(dtypes[types % 3], at[2], at[1],
+                gemm_weight *down = make_weight(dtypes[types % 4], at[2], at[1],
                                                 gear_gemm_isa(isa_names[isa]), rows, &seed);
-                uint32_t m = 1 + (uint32_t)(test_random(&seed) % (types == 4 ? 210 : 20));
+                uint32_t m = 1 + (uint32_t)(test_random(&seed) % (types == 5 ? 210 : 20));
                 check_gated(gate_up, down, m, (isa + types) % 2 ? pool : NULL, &seed);
                 gemm_weight_destroy(gate_up);
                 gemm_weight_destroy(down);
@@ -257,12 +290,14 @@ TEST(get_row_gives_back_what_was_set)
     enum { N = 70, K = 31 };
     float rows[N * K], row[K];
     fill(rows, N * K, &seed);
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        gemm_weight *w = make_weight(bf16 ? GEMM_BF16 : GEMM_F32, N, K, NULL, rows, &seed);
+    for (int t = 0; t < 3; t++) {
+        const bool bf16 = floats[t] != GEMM_F32;
+        const uint32_t k_of = floats[t] == GEMM_BF16W ? K - 1 : K;
+        gemm_weight *w = make_weight(floats[t], N, k_of, NULL, rows, &seed);
         for (uint32_t n = 0; n < N; n++) {
             gemm_weight_get_row(w, n, row);
-            for (uint32_t k = 0; k < K; k++) {
-                float want = rows[n * K + k];
+            for (uint32_t k = 0; k < k_of; k++) {
+                float want = rows[n * k_of + k];
                 CHECK(row[k] == (bf16 ? bf16_to_f32(bf16_from_f32(want)) : want));
             }
         }
@@ -276,6 +311,7 @@ TEST(no_rows_and_bad_shapes)
     rad_error err = {0};
     CHECK(gemm_weight_create(NULL, GEMM_F32, 0, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
     CHECK(gemm_weight_create(NULL, GEMM_F32, 5, 0, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create(NULL, GEMM_BF16W, 5, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
     CHECK(gemm_weight_create(NULL, GEMM_NUM_TYPES, 5, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
     CHECK(gemm_weight_create(NULL, GEMM_F32, UINT32_MAX, UINT32_MAX, NULL, &w, &err) ==
               RAD_E_NOMEM &&

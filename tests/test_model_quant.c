@@ -93,6 +93,56 @@ TEST(logits_of_mixed_types_do_not_depend_on_the_batch)
     }
 }
 
+/* A file's bf16 stays 16 bits wide beside f32 activations: the logits of f32 copies, bit by bit,
+ * and P1. Every other model has experts, some layers' in f32. */
+TEST(bf16_that_stays_has_the_logits_of_f32)
+{
+    uint64_t seed = test_told_seed();
+    uint64_t stayed = 0;
+    for (uint64_t round = 0; round < test_scale(6, 60); round++) {
+        const tiny_model m = {.arch = round % 2 ? "qwen3moe" : "llama",
+                              .vocab = 300,
+                              .layers = 3,
+                              .dim = 72, /* no blocks of 32: f32 and bf16 alone */
+                              .ffn = 100,
+                              .heads = 3,
+                              .kv_heads = 1,
+                              .head_dim = 24,
+                              .v_head_dim = 24,
+                              .rope_dim = 24,
+                              .context = 512,
+                              .experts = round % 2 ? 5 : 0,
+                              .used = round % 2 ? 2 : 0,
+                              .expert_ffn = round % 2 ? 50 : 0,
+                              .tied = round % 3 == 0};
+        tiny_writer w;
+        gguf_file *file = NULL;
+        tiny_model_write(&w, &m, &seed);
+        CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+        rad_token ids[TOKENS];
+        for (int i = 0; i < TOKENS; i++)
+            ids[i] = (rad_token)(test_random(&seed) % m.vocab);
+        const size_t bytes = sizeof(float) * TOKENS * m.vocab;
+        float *logits[2];
+        for (int wide = 0; wide < 2; wide++) {
+            bench b = bench_create_with(file, RAD_F32, wide ? WEIGHTS_AS_DTYPE : WEIGHTS_AS_FILE, 1,
+                                        NULL, 2);
+            logits[wide] = malloc(bytes);
+            bench_prefill(&b, 1, ids, TOKENS, logits[wide]);
+            if (!wide) stayed += strstr(b.model->info.weights, "bf16w") != NULL;
+            CHECK(!wide || !strcmp(b.model->info.weights, "f32"));
+            bench_destroy(&b);
+        }
+        CHECKF(memcmp(logits[0], logits[1], bytes) == 0, "round %d\n", (int)round);
+        check_batches(file, WEIGHTS_AS_FILE, &seed);
+        free(logits[0]);
+        free(logits[1]);
+        gguf_close(file);
+        tiny_model_fini(&w);
+    }
+    CHECK(stayed);
+}
+
 /* Experts of several types, whose rows lie by expert while they are computed: P1 as for any. */
 TEST(logits_of_quantised_experts_do_not_depend_on_the_batch)
 {

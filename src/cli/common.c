@@ -32,7 +32,7 @@ int cli_usage(const char *command, const char *fmt, ...)
     return 2;
 }
 
-/* bf16 products in hardware; without them bf16 would only be slower and less exact. */
+/* bf16 products in hardware. Without them x stays f32, and a file's bf16 is widened. */
 static bool cpu_has_bf16(void)
 {
     return cpu_has(CPU_AVX512BF16);

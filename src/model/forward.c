@@ -97,8 +97,9 @@ static moe_places take_moe(const model_weights *w, uint32_t max_tokens, size_t *
     at.rows = take(used, x->count, sizeof(uint32_t));
     at.chosen = take(used, x->count, sizeof(uint32_t));
     at.items = take(used, x->count, sizeof(gemm_item));
-    if (gemm_weight_type(l->expert_gate_up[0]) == GEMM_F32)
-        at.x = take(used, max_tokens, x->used * row);
+    for (const layer_weights *any = l; any < w->layers + w->config.num_layers && !at.x; any++)
+        if (any->router && gemm_weight_reads_x(any->expert_gate_up[0]))
+            at.x = take(used, max_tokens, x->used * row);
     at.wide = take(used, max_tokens, (size_t)x->used * 2 * x->dim * f);
     at.out = take(used, max_tokens, x->used * row);
     if (x->shared_dim) at.shared = take(used, max_tokens, row);

@@ -40,7 +40,7 @@ enum {
  * a tile compete for the same few places of the cache. */
 static size_t rounded_pitch(const gemm_weight *w, gemm_type type)
 {
-    if (type == GEMM_F32) return 0;
+    if (reads_x(type)) return 0;
     if (quantised(type)) {
         size_t blocks = ((size_t)w->k + GEMM_XBLOCK - 1) / GEMM_XBLOCK;
         size_t pitch = blocks * sizeof(gemm_xblock);
@@ -94,7 +94,7 @@ static void round_part(const gemm_weight *w, const float *x, uint32_t first, uin
 
 void gemm_round_row(const gemm_weight *w, const float *x, uint32_t row, void *scratch)
 {
-    if (w->type == GEMM_F32) return; /* read as it is */
+    if (reads_x(w->type)) return; /* read as it is */
     round_part(w, x, 0, w->k, (char *)scratch + row * rounded_pitch(w, w->type));
 }
 
@@ -297,7 +297,7 @@ static void glu_part(const gemm_job *job, uint32_t row, uint32_t first, uint32_t
         up[i] += job->bias[then->k + first + i];
     }
     job->glu(gate, up, count);
-    if (then->type != GEMM_F32)
+    if (!reads_x(then->type))
         round_part(then, gate, first, count,
                    job->then_rounded + row * rounded_pitch(then, then->type));
     else if (gate != job->out + row * job->ldo + first)
@@ -352,6 +352,7 @@ static gemm_kernel *find_kernel(const gemm_weight *w, uint32_t m)
     switch (w->type) {
     case GEMM_F32: return w->isa->f32;
     case GEMM_BF16: return w->isa->bf16;
+    case GEMM_BF16W: return w->isa->bf16w;
     case GEMM_Q8_0: return w->isa->quant->q8_0;
     case GEMM_Q4_0: return w->isa->quant->q4_0;
     case GEMM_Q4_K: return w->isa->quant->q4_k;
@@ -365,10 +366,10 @@ static gemm_kernel *find_kernel(const gemm_weight *w, uint32_t m)
 static void find_input(gemm_job *job, void *scratch)
 {
     const gemm_weight *w = job->w;
-    if (w->type == GEMM_F32) {
+    if (reads_x(w->type)) {
         job->in = (const char *)job->x;
         job->in_pitch = job->ldx * sizeof *job->x;
-        job->in_step = sizeof *job->x;
+        job->in_step = gemm_steps[w->type].values * sizeof *job->x;
         job->in_ld = job->ldx;
         return;
     }

@@ -108,6 +108,7 @@ static void avx2_bf16(const gemm_tile *t)
 const gemm_isa gemm_avx2 = {.name = "avx2",
                             .f32 = avx2_f32,
                             .bf16 = avx2_bf16,
+                            .bf16w = avx2_bf16,
                             .quant = &gemm_quant_avx2,
                             .widens = true,
                             .round_row = gemm_round_to_f32};

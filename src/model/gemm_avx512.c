@@ -27,7 +27,7 @@ TILE void tile_widened(const uint32_t rows, const gemm_tile *t)
     store_sums(rows, sum, t);
 }
 
-static void avx512_widened(const gemm_tile *t)
+void gemm_avx512_widened(const gemm_tile *t)
 {
     switch (t->rows) {
     case 1: tile_widened(1, t); break;
@@ -41,7 +41,8 @@ static void avx512_widened(const gemm_tile *t)
 
 const gemm_isa gemm_avx512 = {.name = "avx512",
                               .f32 = avx512_f32,
-                              .bf16 = avx512_widened,
+                              .bf16 = gemm_avx512_widened,
+                              .bf16w = gemm_avx512_widened,
                               .quant = &gemm_quant_avx2,
                               .widens = true,
                               .round_row = gemm_round_to_f32};
@@ -49,7 +50,8 @@ const gemm_isa gemm_avx512 = {.name = "avx512",
 /* The same with integer dot products. */
 const gemm_isa gemm_avx512vnni = {.name = "avx512vnni",
                                   .f32 = avx512_f32,
-                                  .bf16 = avx512_widened,
+                                  .bf16 = gemm_avx512_widened,
+                                  .bf16w = gemm_avx512_widened,
                                   .quant = &gemm_quant_avx512vnni,
                                   .widens = true,
                                   .round_row = gemm_round_to_f32};

@@ -28,7 +28,7 @@ void gemm_scalar_f32(const gemm_tile *t)
     }
 }
 
-static void scalar_bf16(const gemm_tile *t)
+void gemm_scalar_bf16(const gemm_tile *t)
 {
     for (uint32_t r = 0; r < t->rows; r++) {
         const float *row = (const float *)t->x + r * t->ldx;
@@ -46,7 +46,8 @@ static void scalar_bf16(const gemm_tile *t)
 
 const gemm_isa gemm_scalar = {.name = "scalar",
                               .f32 = gemm_scalar_f32,
-                              .bf16 = scalar_bf16,
+                              .bf16 = gemm_scalar_bf16,
+                              .bf16w = gemm_scalar_bf16,
                               .quant = &gemm_quant_scalar,
                               .widens = true,
                               .round_row = gemm_round_to_f32};

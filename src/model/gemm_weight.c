@@ -8,6 +8,7 @@ enum { PACK_ROWS = 16 }; /* rows packed together: one line of output each step *
 const gemm_step_shape gemm_steps[GEMM_NUM_TYPES] = {
     [GEMM_F32] = {"f32", 1, GEMM_PANEL * 4},
     [GEMM_BF16] = {"bf16", 2, GEMM_PANEL * 4},
+    [GEMM_BF16W] = {"bf16w", 2, GEMM_PANEL * 4},
     [GEMM_Q8_0] = {"q8_0", 32, sizeof(gemm_q8_0_step)},
     [GEMM_Q4_0] = {"q4_0", 32, sizeof(gemm_q4_0_step)},
     [GEMM_Q4_K] = {"q4_K", 256, sizeof(gemm_q4_k_step)},
@@ -79,7 +80,7 @@ rad_status gemm_weight_create_shape(const rad_env *env, gemm_type type, uint32_t
     if (n == 0 || k == 0) return rad_fail(err, RAD_E_INVAL, "gemm: a weight of %u x %u", n, k);
     if ((unsigned)type >= GEMM_NUM_TYPES)
         return rad_fail(err, RAD_E_INVAL, "gemm: weights of type %d are unknown", (int)type);
-    if (gemm_steps[type].values == 256 && k % 256)
+    if ((gemm_steps[type].values == 256 && k % 256) || (type == GEMM_BF16W && k % 2))
         return rad_fail(err, RAD_E_INVAL, "gemm: rows of %u in %s", k, gemm_steps[type].name);
     rad_env full = rad_env_or_default(env);
     size_t bytes = gemm_weight_bytes(type, n, k);
@@ -185,6 +186,11 @@ gemm_type gemm_weight_type(const gemm_weight *w)
     return w->type;
 }
 
+bool gemm_weight_reads_x(const gemm_weight *w)
+{
+    return reads_x(w->type);
+}
+
 gemm_type gemm_weight_type_of_row(const gemm_weight *w, uint32_t row)
 {
     return part_of_row(w, &row)->type;
@@ -261,7 +267,7 @@ void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, cons
     const char *from = rows;
     while (count) {
         uint32_t some = RAD_MIN(count, PACK_ROWS - first % PACK_ROWS);
-        if (w->type == GEMM_BF16)
+        if (!quantised(w->type))
             pack_bf16(w, first, some, from, pitch);
         else
             gemm_quant_pack(w->type, panel_start(w, first / GEMM_PANEL), first % GEMM_PANEL, some,

@@ -43,6 +43,12 @@ static inline bool quantised(gemm_type type)
     return type >= GEMM_Q8_0;
 }
 
+/* The kernels read x as the caller has it. */
+static inline bool reads_x(gemm_type type)
+{
+    return type == GEMM_F32 || type == GEMM_BF16W;
+}
+
 static inline size_t step_bytes(const gemm_weight *w)
 {
     return gemm_steps[w->type].bytes;

@@ -25,12 +25,22 @@ static gemm_type native_type(uint32_t type)
     }
 }
 
+/* Where x stays f32, pairs of BF16 can stay what they are: the bits are those of f32. */
+static bool all_stay_bf16(const weights_part *parts, uint32_t num_parts)
+{
+    for (uint32_t i = 0; i < num_parts; i++)
+        if (parts[i].tensor->type != GGML_BF16 || parts[i].tensor->dims[0] % 2) return false;
+    return true;
+}
+
 uint32_t weights_choose_types(weights_policy policy, gemm_type dtype, const weights_part *parts,
                               uint32_t num_parts, gemm_part out[WEIGHTS_MOST_PARTS])
 {
     gemm_type all = GEMM_NUM_TYPES;
     if (policy == WEIGHTS_AS_DTYPE) all = dtype;
     if (policy == WEIGHTS_AS_Q8_0) all = GEMM_Q8_0;
+    if (policy == WEIGHTS_AS_FILE && dtype == GEMM_F32 && all_stay_bf16(parts, num_parts))
+        all = GEMM_BF16W;
     for (uint32_t i = 0; i < num_parts && all == GEMM_NUM_TYPES; i++)
         if (native_type(parts[i].tensor->type) == GEMM_NUM_TYPES) all = dtype;
     uint32_t count = 0;
@@ -51,7 +61,8 @@ static bool widens_to_q8_0(const gguf_tensor *t, const gemm_weight *w, uint32_t 
 static bool same_type(const gguf_tensor *t, const gemm_weight *w, uint32_t to)
 {
     gemm_type type = gemm_weight_type_of_row(w, to);
-    if (t->type == GGML_BF16) return type == GEMM_BF16 && gemm_weight_k(w) % 2 == 0;
+    if (t->type == GGML_BF16)
+        return type == GEMM_BF16W || (type == GEMM_BF16 && gemm_weight_k(w) % 2 == 0);
     return native_type(t->type) == type;
 }
 

@@ -7,6 +7,7 @@
 const gemm_isa gemm_amx_emulated = {.name = "amx-emulated",
                                     .f32 = gemm_scalar_f32,
                                     .bf16_block = amx_block,
+                                    .bf16w = gemm_scalar_bf16,
                                     .quant = &gemm_quant_scalar,
                                     .quant_block = gemm_amx_emulated_int8_block,
                                     .widens = false,
