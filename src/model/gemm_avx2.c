@@ -1,109 +1,143 @@
-/* gemm_avx2.c - tiles of 6 rows x 16 outputs: 12 sums in flight and no spills in 16
- * registers. A panel is four such columns, one after the other; each fetches a quarter
- * of what comes next. */
+/* gemm_avx2.c - up to 6 rows x a column of the panel: 8 to 12 sums in flight and no spills in 16
+ * registers.
+ *
+ *     rows   column   sums
+ *        1      64      8    the whole panel: every line is read once, in order
+ *        2      32      8
+ *     3..6      16   6..12
+ *
+ * A tile that no other shares the panel with takes its columns in turn every few KB (a burst), and
+ * asks for what lies 8 KB further on: so memory sees one stream, and what comes stays in the L1
+ * cache until the last column has read it. Else the columns follow one another over the whole
+ * chunk, and each fetches its share of what comes next. */
 #include "model/gemm_kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 
-enum { COLUMN = 16 };
+enum { LANES = 8, MOST_VECTORS = GEMM_PANEL / LANES };
+enum { STEP_BYTES = GEMM_PANEL * 4, BURST_STEPS = 32 };
 #define TILE static inline __attribute__((always_inline))
 
-/* The line of `ahead` that belongs to this column. */
-TILE void prefetch(const gemm_tile *t, uint32_t k, uint32_t column)
+/* The lines that belong to column `at`, of the step that is to be asked for at step k. */
+TILE void prefetch(const gemm_tile *t, uint32_t k, const int V, uint32_t at)
 {
-    _mm_prefetch(t->ahead + k * t->ahead_stride + column * 4, _MM_HINT_T1);
+    enum { NEAR = (8 << 10) / STEP_BYTES };
+    if (t->ahead_stride == STEP_BYTES) {
+        const char *ahead = k + NEAR < t->depth
+                                ? (const char *)t->w + (size_t)(k + NEAR) * STEP_BYTES
+                                : t->ahead + (size_t)(k + NEAR - t->depth) * STEP_BYTES;
+#pragma GCC unroll 4
+        for (int line = 0; line < V / 2; line++)
+            _mm_prefetch(ahead + at * 4 + 64 * line, _MM_HINT_T0);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int line = 0; line < V / 2; line++)
+        _mm_prefetch(t->ahead + k * t->ahead_stride + at * 4 + 64 * line, _MM_HINT_T1);
 }
 
-TILE void load_sums(const uint32_t rows, __m256 sum[][2], const float *c, size_t ldc, bool fresh)
+TILE void load_sums(const uint32_t rows, const int V, __m256 sum[][MOST_VECTORS], const float *c,
+                    size_t ldc, bool fresh)
 {
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++) {
-        sum[r][0] = fresh ? _mm256_setzero_ps() : _mm256_loadu_ps(c + r * ldc);
-        sum[r][1] = fresh ? _mm256_setzero_ps() : _mm256_loadu_ps(c + r * ldc + 8);
-    }
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++)
+            sum[r][v] = fresh ? _mm256_setzero_ps() : _mm256_loadu_ps(c + r * ldc + LANES * v);
 }
 
-TILE void store_sums(const uint32_t rows, __m256 sum[][2], float *c, size_t ldc)
+TILE void store_sums(const uint32_t rows, const int V, __m256 sum[][MOST_VECTORS], float *c,
+                     size_t ldc)
 {
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++) {
-        _mm256_storeu_ps(c + r * ldc, sum[r][0]);
-        _mm256_storeu_ps(c + r * ldc + 8, sum[r][1]);
-    }
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++)
+            _mm256_storeu_ps(c + r * ldc + LANES * v, sum[r][v]);
 }
 
-TILE void step(const uint32_t rows, __m256 sum[][2], const float *x, size_t ldx, __m256 w0,
-               __m256 w1)
+TILE void step(const uint32_t rows, const int V, __m256 sum[][MOST_VECTORS], const float *x,
+               size_t ldx, const __m256 w[MOST_VECTORS])
 {
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++) {
         __m256 one = _mm256_broadcast_ss(x + r * ldx);
-        sum[r][0] = _mm256_fmadd_ps(one, w0, sum[r][0]);
-        sum[r][1] = _mm256_fmadd_ps(one, w1, sum[r][1]);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++)
+            sum[r][v] = _mm256_fmadd_ps(one, w[v], sum[r][v]);
     }
 }
 
-TILE void column_f32(const uint32_t rows, const gemm_tile *t, uint32_t column)
+/* Steps [from, to) of the column at `at`. */
+TILE void column_f32(const uint32_t rows, const int V, const gemm_tile *t, uint32_t at,
+                     uint32_t from, uint32_t to)
 {
-    const float *x = t->x, *w = (const float *)t->w + column;
-    float *c = t->c + column;
-    __m256 sum[GEMM_TILE_ROWS][2];
-    load_sums(rows, sum, c, t->ldc, t->fresh);
-    for (uint32_t k = 0; k < t->depth; k++, w += GEMM_PANEL) {
-        prefetch(t, k, column);
-        step(rows, sum, x + k, t->ldx, _mm256_loadu_ps(w), _mm256_loadu_ps(w + 8));
+    const float *x = t->x, *w = (const float *)t->w + (size_t)from * GEMM_PANEL + at;
+    __m256 sum[GEMM_TILE_ROWS][MOST_VECTORS];
+    load_sums(rows, V, sum, t->c + at, t->ldc, t->fresh && !from);
+    for (uint32_t k = from; k < to; k++, w += GEMM_PANEL) {
+        __m256 full[MOST_VECTORS];
+        prefetch(t, k, V, at);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++)
+            full[v] = _mm256_loadu_ps(w + LANES * v);
+        step(rows, V, sum, x + k, t->ldx, full);
     }
-    store_sums(rows, sum, c, t->ldc);
+    store_sums(rows, V, sum, t->c + at, t->ldc);
 }
 
-TILE void column_bf16(const uint32_t rows, const gemm_tile *t, uint32_t column)
+TILE void column_bf16(const uint32_t rows, const int V, const gemm_tile *t, uint32_t at,
+                      uint32_t from, uint32_t to)
 {
     const float *x = t->x;
-    const uint32_t *w = (const uint32_t *)t->w + column;
-    float *c = t->c + column;
+    const uint32_t *w = (const uint32_t *)t->w + (size_t)from * GEMM_PANEL + at;
     const __m256i high = _mm256_set1_epi32((int)0xffff0000);
-    __m256 sum[GEMM_TILE_ROWS][2];
-    load_sums(rows, sum, c, t->ldc, t->fresh);
-    for (uint32_t k = 0; k < t->depth; k++, w += GEMM_PANEL) {
-        prefetch(t, k, column);
-        __m256i pair0 = _mm256_loadu_si256((const __m256i *)w);
-        __m256i pair1 = _mm256_loadu_si256((const __m256i *)(w + 8));
-        step(rows, sum, x + 2 * k, t->ldx, _mm256_castsi256_ps(_mm256_slli_epi32(pair0, 16)),
-             _mm256_castsi256_ps(_mm256_slli_epi32(pair1, 16)));
-        step(rows, sum, x + 2 * k + 1, t->ldx, _mm256_castsi256_ps(_mm256_and_si256(pair0, high)),
-             _mm256_castsi256_ps(_mm256_and_si256(pair1, high)));
+    __m256 sum[GEMM_TILE_ROWS][MOST_VECTORS];
+    load_sums(rows, V, sum, t->c + at, t->ldc, t->fresh && !from);
+    for (uint32_t k = from; k < to; k++, w += GEMM_PANEL) {
+        __m256 full[MOST_VECTORS];
+        prefetch(t, k, V, at);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) {
+            __m256i pair = _mm256_loadu_si256((const __m256i *)(w + LANES * v));
+            full[v] = _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
+        }
+        step(rows, V, sum, x + 2 * k, t->ldx, full);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) {
+            __m256i pair = _mm256_loadu_si256((const __m256i *)(w + LANES * v));
+            full[v] = _mm256_castsi256_ps(_mm256_and_si256(pair, high));
+        }
+        step(rows, V, sum, x + 2 * k + 1, t->ldx, full);
     }
-    store_sums(rows, sum, c, t->ldc);
+    store_sums(rows, V, sum, t->c + at, t->ldc);
 }
 
-static void avx2_f32(const gemm_tile *t)
-{
-    for (uint32_t j = 0; j < GEMM_PANEL; j += COLUMN) {
-        switch (t->rows) {
-        case 1: column_f32(1, t, j); break;
-        case 2: column_f32(2, t, j); break;
-        case 3: column_f32(3, t, j); break;
-        case 4: column_f32(4, t, j); break;
-        case 5: column_f32(5, t, j); break;
-        default: column_f32(6, t, j); break;
-        }
+/* One kernel: its columns at every height. */
+#define COLUMNS(name, rows, V)                                                                     \
+    for (uint32_t at = 0; at < GEMM_PANEL; at += LANES * V)                                        \
+        column_##name(rows, V, t, at, from, to);                                                   \
+    break
+#define KERNEL(name)                                                                               \
+    static void avx2_##name(const gemm_tile *t)                                                    \
+    {                                                                                              \
+        const uint32_t burst = t->ahead_stride == STEP_BYTES ? BURST_STEPS : t->depth;             \
+        for (uint32_t from = 0, to; from < t->depth; from = to) {                                  \
+            to = RAD_MIN(t->depth, from + (t->rows == 1 ? t->depth : burst));                      \
+            switch (t->rows) {                                                                     \
+            case 1: COLUMNS(name, 1, 8);                                                           \
+            case 2: COLUMNS(name, 2, 4);                                                           \
+            case 3: COLUMNS(name, 3, 2);                                                           \
+            case 4: COLUMNS(name, 4, 2);                                                           \
+            case 5: COLUMNS(name, 5, 2);                                                           \
+            default: COLUMNS(name, 6, 2);                                                          \
+            }                                                                                      \
+        }                                                                                          \
     }
-}
 
-static void avx2_bf16(const gemm_tile *t)
-{
-    for (uint32_t j = 0; j < GEMM_PANEL; j += COLUMN) {
-        switch (t->rows) {
-        case 1: column_bf16(1, t, j); break;
-        case 2: column_bf16(2, t, j); break;
-        case 3: column_bf16(3, t, j); break;
-        case 4: column_bf16(4, t, j); break;
-        case 5: column_bf16(5, t, j); break;
-        default: column_bf16(6, t, j); break;
-        }
-    }
-}
+KERNEL(f32)
+KERNEL(bf16)
 
 const gemm_isa gemm_avx2 = {.name = "avx2",
                             .f32 = avx2_f32,
