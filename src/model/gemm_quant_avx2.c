@@ -1,12 +1,15 @@
 /* gemm_quant_avx2.c - quantised kernels without integer dot products: VPMADDUBSW makes two
  * products of bytes a 16-bit lane, and VPMADDWD adds the pairs.
  *
- * Two products must fit into 16 bits with a sign. Those of q4 do: 2 * 15 * 127; those of q5_K
- * and q6_K: 2 * 63 * 127. Those of q8_0, moved up by 128, would not: so the sign goes from w
- * over to x, 2 * 128 * 127 fits, and the sum starts at 0. Either way the integers are the ones
- * of gemm_quant.h.
+ * Two products must fit into 16 bits with a sign, and where more of them do, they are added there:
+ * eight pairs of q4 (8 * 2 * 15 * 127 = 30,480), four of q5_K (31,496) and mxfp4 (24,384), two
+ * of q6_K (32,004). Of q8_0, moved up by 128, not even one would: so the sign goes from w over to
+ * x, 2 * 128 * 127 fits, and the sum starts at 0. Either way the integers are the ones of
+ * gemm_quant.h.
  *
- * A tile is up to 6 rows x 8 outputs; the panel is eight such columns. */
+ * A tile is one row x 32 outputs, 2 to 4 rows x 16 (q8_0: 4 x 8) or 5 and 6 rows x 8 (a column).
+ * One that no other shares the panel with takes its columns in turn every few KB (a burst) and asks
+ * for what lies 8 KB further on, as in gemm_avx2.c; else columns go over the whole chunk. */
 #include "model/gemm_kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -14,7 +17,32 @@
 
 #define TILE static inline __attribute__((always_inline))
 
-enum { COLUMN = 8 };
+enum { LANES = 8, MOST_VECTORS = 4, BURST_BYTES = 4 << 10 };
+
+/* What step `s` asks for: of a tile alone, part `part` of `parts` of a step further on (one
+ * instruction that walks); else with the column's first part its share of the next chunk. */
+TILE void prefetch(const gemm_tile *t, uint32_t s, uint32_t j, const int V, uint32_t g,
+                   const uint32_t groups, const size_t step_bytes)
+{
+    if (t->ahead_stride == step_bytes) {
+        const uint32_t parts = groups * GEMM_PANEL / (LANES * (uint32_t)V);
+        const size_t some = (step_bytes / 64 + parts - 1) / parts * 64;
+        const uint32_t at = s + gemm_near_steps(step_bytes);
+        const char *ahead = at < t->depth ? (const char *)t->w + at * step_bytes
+                                          : t->ahead + (at - t->depth) * step_bytes;
+        const size_t from = (j / (LANES * (uint32_t)V) * groups + g) * some;
+        const size_t to = RAD_MIN(from + some, step_bytes);
+#pragma GCC unroll 1
+        for (size_t i = from; i < to; i += 64)
+            _mm_prefetch(ahead + i, _MM_HINT_T0);
+    } else if (!g) {
+        const char *ahead = t->ahead + s * t->ahead_stride;
+        const size_t columns = GEMM_PANEL / (LANES * (size_t)V);
+#pragma GCC unroll 1
+        for (size_t i = j / (LANES * (uint32_t)V) * 64; i < t->ahead_stride; i += columns * 64)
+            _mm_prefetch(ahead + i, _MM_HINT_T1);
+    }
+}
 
 TILE __m256i load_words(const uint32_t *words)
 {
@@ -28,89 +56,116 @@ TILE __m256i four_of(const gemm_xblock *x, uint32_t at)
     return _mm256_set1_epi32(word);
 }
 
-TILE __m256i add_products(__m256i sum, __m256i w, __m256i x)
-{
-    __m256i pairs = _mm256_maddubs_epi16(w, x);
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-
-TILE void dot_q8(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
-                 const uint32_t *q)
-{
-#pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++)
-        sum[r] = _mm256_setzero_si256();
-    for (uint32_t g = 0; g < 8; g++) {
-        __m256i w = _mm256_xor_si256(load_words(q + g * GEMM_PANEL), _mm256_set1_epi8(-128));
-        __m256i size = _mm256_abs_epi8(w);
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++)
-            sum[r] = add_products(sum[r], size, _mm256_sign_epi8(four_of(x + r * ldx, 4 * g), w));
+/* Every sum of a tile starts at `value`, which may name the row's block, `row`. */
+#define START(value)                                                                               \
+    _Pragma("GCC unroll 6") for (uint32_t r = 0; r < rows; r++)                                    \
+    {                                                                                              \
+        const gemm_xblock *row = x + r * ldx;                                                      \
+        (void)row;                                                                                 \
+        _Pragma("GCC unroll 4") for (int v = 0; v < V; v++) sum[r][v] = _mm256_set1_epi32(value);  \
     }
-}
 
-/* Word g of the low halves of x's blocks, and of the high ones. */
-TILE void add_halves(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
-                     uint32_t g, __m256i low, __m256i high)
+/* pairs[r][v] += products of word `at` of each row's block with w[v]: bytes without a sign that
+ * are small enough. */
+TILE void add_pairs(const uint32_t rows, const int V, __m256i pairs[][MOST_VECTORS],
+                    const gemm_xblock *x, size_t ldx, uint32_t at, const __m256i w[MOST_VECTORS])
 {
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++) {
-        sum[r] = add_products(sum[r], low, four_of(x + r * ldx, 4 * g));
-        sum[r] = add_products(sum[r], high, four_of(x + r * ldx, 16 + 4 * g));
+        const __m256i four = four_of(x + r * ldx, at);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            pairs[r][v] = _mm256_add_epi16(pairs[r][v], _mm256_maddubs_epi16(w[v], four));
     }
 }
 
-/* Adds to the sums; they start at 0 but for q4_0. */
-TILE void dot_q4(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
-                 const uint32_t *q)
+TILE void no_pairs(const uint32_t rows, const int V, __m256i pairs[][MOST_VECTORS])
 {
-    const __m256i nibble = _mm256_set1_epi8(15);
-    for (uint32_t g = 0; g < 4; g++) {
-        __m256i both = load_words(q + g * GEMM_PANEL), low = _mm256_and_si256(both, nibble);
-        __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-        add_halves(rows, sum, x, ldx, g, low, high);
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            pairs[r][v] = _mm256_setzero_si256();
+}
+
+/* The pairs so far go to the sums, before they get too large. */
+TILE void flush(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+                __m256i pairs[][MOST_VECTORS])
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            sum[r][v] =
+                _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(pairs[r][v], _mm256_set1_epi16(1)));
+        }
+    no_pairs(rows, V, pairs);
+}
+
+TILE void dot_q8_0(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+                   const gemm_xblock *x, size_t ldx, const uint32_t *q)
+{
+    START(0)
+#pragma GCC unroll 1
+    for (uint32_t g = 0; g < 8; g++) {
+        __m256i w[MOST_VECTORS], size[MOST_VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            w[v] = _mm256_xor_si256(load_words(q + g * GEMM_PANEL + LANES * v),
+                                    _mm256_set1_epi8(-128));
+            size[v] = _mm256_abs_epi8(w[v]);
+        }
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++) {
+            const __m256i four = four_of(x + r * ldx, 4 * g);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) {
+                __m256i pairs = _mm256_maddubs_epi16(size[v], _mm256_sign_epi8(four, w[v]));
+                sum[r][v] =
+                    _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            }
+        }
     }
 }
 
-/* What the codes stand for, times 2 and moved up by GEMM_MXFP4_OFFSET. */
-TILE void dot_mxfp4(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
-                    const uint32_t *q)
-{
-    const __m256i nibble = _mm256_set1_epi8(15);
-    const __m256i codes = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-    for (uint32_t g = 0; g < 4; g++) {
-        __m256i both = load_words(q + g * GEMM_PANEL), low = _mm256_and_si256(both, nibble);
-        __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-        add_halves(rows, sum, x, ldx, g, _mm256_shuffle_epi8(codes, low),
-                   _mm256_shuffle_epi8(codes, high));
-    }
-}
+/* A block of 32 nibbles, of the type's kind. How many words of x's block are added up as pairs
+ * before they are flushed: all eight of q4, half of them where numbers are larger. */
+typedef enum nibbles { Q4, Q5, MXFP4 } nibbles;
 
-/* 2^(e - 128), also where that is no normal number. */
-TILE __m256 scale_e8(const uint8_t *e)
-{
-    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)e));
-    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(wide, _mm256_set1_epi32(1)), 23);
-    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), wide);
-    __m256i is_normal = _mm256_cmpgt_epi32(wide, _mm256_set1_epi32(1));
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(small, normal, is_normal));
-}
-
-/* The nibbles of q with the fifth bits above them; as dot_q4. */
-TILE void dot_q5(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
-                 const uint32_t *q, const uint32_t *fifth)
+TILE void dot_nibbles(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+                      const gemm_xblock *x, size_t ldx, const uint32_t *q, const uint32_t *fifth,
+                      const nibbles kind)
 {
     const __m256i nibble = _mm256_set1_epi8(15), bit = _mm256_set1_epi8(16);
-    __m256i bits = load_words(fifth);
-    for (uint32_t g = 0; g < 4; g++) {
-        __m256i both = load_words(q + g * GEMM_PANEL), low = _mm256_and_si256(both, nibble);
-        __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-        __m128i to_bit_4 = _mm_cvtsi32_si128((int)(4 - g)), from_above = _mm_cvtsi32_si128((int)g);
-        low = _mm256_or_si256(low, _mm256_and_si256(_mm256_sll_epi32(bits, to_bit_4), bit));
-        high = _mm256_or_si256(high, _mm256_and_si256(_mm256_srl_epi32(bits, from_above), bit));
-        add_halves(rows, sum, x, ldx, g, low, high);
+    const __m256i codes = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    __m256i pairs[GEMM_TILE_ROWS][MOST_VECTORS];
+    no_pairs(rows, V, pairs);
+#pragma GCC unroll 1
+    for (uint32_t g = 0; g < 4; g++) { /* unrolled, sums of five and six rows leave the registers */
+        __m256i low[MOST_VECTORS], high[MOST_VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            __m256i both = load_words(q + g * GEMM_PANEL + LANES * v);
+            low[v] = _mm256_and_si256(both, nibble);
+            high[v] = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+            if (kind == MXFP4) {
+                low[v] = _mm256_shuffle_epi8(codes, low[v]);
+                high[v] = _mm256_shuffle_epi8(codes, high[v]);
+            }
+            if (kind == Q5) {
+                __m256i bits = load_words(fifth + LANES * v);
+                __m256i first = _mm256_sll_epi32(bits, _mm_cvtsi32_si128((int)(4 - g)));
+                __m256i second = _mm256_srl_epi32(bits, _mm_cvtsi32_si128((int)g));
+                low[v] = _mm256_or_si256(low[v], _mm256_and_si256(first, bit));
+                high[v] = _mm256_or_si256(high[v], _mm256_and_si256(second, bit));
+            }
+        }
+        add_pairs(rows, V, pairs, x, ldx, 4 * g, low);
+        add_pairs(rows, V, pairs, x, ldx, 16 + 4 * g, high);
+        if (kind != Q4 && g == 1) flush(rows, V, sum, pairs);
     }
+    flush(rows, V, sum, pairs);
 }
 
 /* The fourth word of half a group of q6_K, out of the upper bits of the three. */
@@ -124,20 +179,24 @@ TILE __m256i last_of_q6(const uint32_t *q)
                                            _mm256_and_si256(c, _mm256_set1_epi8(48))));
 }
 
-TILE void dot_q6(const uint32_t rows, __m256i sum[], const gemm_xblock *x, size_t ldx,
-                 const uint32_t *q, int half)
+TILE void dot_q6_k(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+                   const gemm_xblock *x, size_t ldx, const uint32_t *q, const int half)
 {
-#pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++)
-        sum[r] = _mm256_set1_epi32(gemm_start_q6_k(x + r * ldx, half));
+    __m256i pairs[GEMM_TILE_ROWS][MOST_VECTORS];
+    START(gemm_start_q6_k(row, half))
+    no_pairs(rows, V, pairs);
 #pragma GCC unroll 4
     for (uint32_t g = 0; g < 4; g++) {
-        __m256i w = g == 3 ? last_of_q6(q)
-                           : _mm256_and_si256(load_words(q + g * GEMM_PANEL), _mm256_set1_epi8(63));
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++)
-            sum[r] = add_products(sum[r], w, four_of(x + r * ldx, 16 * (uint32_t)half + 4 * g));
+        __m256i w[MOST_VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            w[v] = g == 3 ? last_of_q6(q + LANES * v)
+                          : _mm256_and_si256(load_words(q + g * GEMM_PANEL + LANES * v),
+                                             _mm256_set1_epi8(63));
+        add_pairs(rows, V, pairs, x, ldx, 16 * (uint32_t)half + 4 * g, w);
+        if (g == 1) flush(rows, V, sum, pairs);
     }
+    flush(rows, V, sum, pairs);
 }
 
 TILE __m256 load_f16(const uint16_t *from)
@@ -157,185 +216,182 @@ TILE __m256 scale_signed(const uint16_t *from, const int8_t *by)
     return _mm256_mul_ps(load_f16(from), _mm256_cvtepi32_ps(wide));
 }
 
-TILE void finish(const uint32_t rows, __m256 acc[], __m256i sum[], const gemm_xblock *x, size_t ldx,
-                 __m256 d)
+/* 2^(e - 128), also where that is no normal number. */
+TILE __m256 scale_e8(const uint8_t *e)
+{
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)e));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(wide, _mm256_set1_epi32(1)), 23);
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), wide);
+    __m256i is_normal = _mm256_cmpgt_epi32(wide, _mm256_set1_epi32(1));
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(small, normal, is_normal));
+}
+
+/* One fma a block adds its sum; d: of w, of each vector. */
+TILE void finish(const uint32_t rows, const int V, __m256 acc[][MOST_VECTORS],
+                 __m256i sum[][MOST_VECTORS], const gemm_xblock *x, size_t ldx,
+                 const __m256 d[MOST_VECTORS])
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        const __m256 dx = _mm256_set1_ps(x[r * ldx].d);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            acc[r][v] =
+                _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][v]), _mm256_mul_ps(d[v], dx), acc[r][v]);
+    }
+}
+
+TILE void take_min(const uint32_t rows, const int V, __m256 acc[][MOST_VECTORS],
+                   const gemm_xblock *x, size_t ldx, const __m256 min[MOST_VECTORS])
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        const __m256 total = _mm256_set1_ps(x[r * ldx].sum);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            acc[r][v] = _mm256_fnmadd_ps(min[v], total, acc[r][v]);
+    }
+}
+
+TILE void load_sums(const uint32_t rows, const int V, __m256 acc[][MOST_VECTORS],
+                    const gemm_tile *t, uint32_t j, bool fresh)
 {
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
-        acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r]),
-                                 _mm256_mul_ps(d, _mm256_set1_ps(x[r * ldx].d)), acc[r]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            acc[r][v] = fresh ? _mm256_setzero_ps()
+                              : _mm256_loadu_ps(t->c + r * t->ldc + j + LANES * v);
 }
 
-TILE void take_min(const uint32_t rows, __m256 acc[], const gemm_xblock *x, size_t ldx, __m256 min)
+TILE void store_sums(const uint32_t rows, const int V, __m256 acc[][MOST_VECTORS],
+                     const gemm_tile *t, uint32_t j)
 {
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
-        acc[r] = _mm256_fnmadd_ps(min, _mm256_set1_ps(x[r * ldx].sum), acc[r]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            _mm256_storeu_ps(t->c + r * t->ldc + j + LANES * v, acc[r][v]);
 }
 
-TILE void load_sums(const uint32_t rows, __m256 acc[], const gemm_tile *t, uint32_t j)
-{
-#pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++)
-        acc[r] = t->fresh ? _mm256_setzero_ps() : _mm256_loadu_ps(t->c + r * t->ldc + j);
-}
+#define EACH_SCALE(value) _Pragma("GCC unroll 4") for (int v = 0; v < V; v++) d[v] = value
 
-TILE void store_sums(const uint32_t rows, __m256 acc[], const gemm_tile *t, uint32_t j)
-{
-#pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++)
-        _mm256_storeu_ps(t->c + r * t->ldc + j, acc[r]);
-}
-
-/* An eighth of what this step fetches for the next chunk. */
-TILE void prefetch(const gemm_tile *t, uint32_t step, uint32_t j)
-{
-    const char *ahead = t->ahead + step * t->ahead_stride;
-    for (size_t i = (size_t)j * (64 / COLUMN); i < t->ahead_stride; i += 64 * GEMM_PANEL / COLUMN)
-        _mm_prefetch(ahead + i, _MM_HINT_T1);
-}
-
-TILE void column_q8_0(const uint32_t rows, const gemm_tile *t, uint32_t j)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_q8_0_step *step = t->w;
-    __m256 acc[GEMM_TILE_ROWS];
-    load_sums(rows, acc, t, j);
-    for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
-        __m256i sum[GEMM_TILE_ROWS];
-        prefetch(t, s, j);
-        dot_q8(rows, sum, x, t->ldx, step->q[0] + j);
-        finish(rows, acc, sum, x, t->ldx, load_f16(step->d + j));
-    }
-    store_sums(rows, acc, t, j);
-}
-
-TILE void column_q4_0(const uint32_t rows, const gemm_tile *t, uint32_t j)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_q4_0_step *step = t->w;
-    __m256 acc[GEMM_TILE_ROWS];
-    load_sums(rows, acc, t, j);
-    for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
-        __m256i sum[GEMM_TILE_ROWS];
-        prefetch(t, s, j);
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++)
-            sum[r] = _mm256_set1_epi32(gemm_start_q4_0(x + r * t->ldx));
-        dot_q4(rows, sum, x, t->ldx, step->q[0] + j);
-        finish(rows, acc, sum, x, t->ldx, load_f16(step->d + j));
-    }
-    store_sums(rows, acc, t, j);
-}
-
-TILE void column_mxfp4(const uint32_t rows, const gemm_tile *t, uint32_t j)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_mxfp4_step *step = t->w;
-    __m256 acc[GEMM_TILE_ROWS];
-    load_sums(rows, acc, t, j);
-    for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
-        __m256i sum[GEMM_TILE_ROWS];
-        prefetch(t, s, j);
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++)
-            sum[r] = _mm256_set1_epi32(gemm_start_mxfp4(x + r * t->ldx));
-        dot_mxfp4(rows, sum, x, t->ldx, step->q[0] + j);
-        finish(rows, acc, sum, x, t->ldx, scale_e8(step->e + j));
-    }
-    store_sums(rows, acc, t, j);
-}
-
-TILE void column_q4_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_q4_k_step *step = t->w;
-    __m256 acc[GEMM_TILE_ROWS];
-    load_sums(rows, acc, t, j);
-    for (uint32_t s = 0; s < t->depth; s++, step++) {
-        prefetch(t, s, j);
-        for (uint32_t g = 0; g < GEMM_K_GROUPS; g++, x++) {
-            __m256i sum[GEMM_TILE_ROWS] = {0};
-            dot_q4(rows, sum, x, t->ldx, step->group[g].q[0] + j);
-            finish(rows, acc, sum, x, t->ldx, scale_f16(step->d + j, step->group[g].scale + j));
-            take_min(rows, acc, x, t->ldx, scale_f16(step->dmin + j, step->group[g].min + j));
-        }
-    }
-    store_sums(rows, acc, t, j);
-}
-
-TILE void column_q5_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_q5_k_step *step = t->w;
-    __m256 acc[GEMM_TILE_ROWS];
-    load_sums(rows, acc, t, j);
-    for (uint32_t s = 0; s < t->depth; s++, step++) {
-        prefetch(t, s, j);
-        for (uint32_t g = 0; g < GEMM_K_GROUPS; g++, x++) {
-            __m256i sum[GEMM_TILE_ROWS] = {0};
-            dot_q5(rows, sum, x, t->ldx, step->group[g].q[0] + j, step->group[g].fifth + j);
-            finish(rows, acc, sum, x, t->ldx, scale_f16(step->d + j, step->group[g].scale + j));
-            take_min(rows, acc, x, t->ldx, scale_f16(step->dmin + j, step->group[g].min + j));
-        }
-    }
-    store_sums(rows, acc, t, j);
-}
-
-TILE void column_q6_k(const uint32_t rows, const gemm_tile *t, uint32_t j)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_q6_k_step *step = t->w;
-    __m256 acc[GEMM_TILE_ROWS];
-    load_sums(rows, acc, t, j);
-    for (uint32_t s = 0; s < t->depth; s++, step++) {
-        prefetch(t, s, j);
-        for (uint32_t g = 0; g < GEMM_K_GROUPS; g++, x++)
-#pragma GCC unroll 2
-            for (int half = 0; half < 2; half++) {
-                __m256i sum[GEMM_TILE_ROWS];
-                dot_q6(rows, sum, x, t->ldx, step->group[g].q[half][0] + j, half);
-                finish(rows, acc, sum, x, t->ldx,
-                       scale_signed(step->d + j, step->group[g].scale[half] + j));
-            }
-    }
-    store_sums(rows, acc, t, j);
-}
-
-/* One kernel: the column of `name` at every height, eight times. */
-#define KERNEL(name)                                                                               \
-    static void avx2_##name(const gemm_tile *t)                                                    \
+/* Steps [from, to) of the column that begins at output j, of types with one block a step. */
+#define COLUMN_OF_BLOCKS(name, dot, scale)                                                         \
+    TILE void column_##name(const uint32_t rows, const int V, const gemm_tile *t, uint32_t j,      \
+                            uint32_t from, uint32_t to)                                            \
     {                                                                                              \
-        for (uint32_t j = 0; j < GEMM_PANEL; j += COLUMN) {                                        \
+        const gemm_##name##_step *step = (const gemm_##name##_step *)t->w + from;                  \
+        const gemm_xblock *x = (const gemm_xblock *)t->x + from;                                   \
+        const size_t ldx = t->ldx;                                                                 \
+        __m256 acc[GEMM_TILE_ROWS][MOST_VECTORS];                                                  \
+        load_sums(rows, V, acc, t, j, t->fresh && !from);                                          \
+        for (uint32_t s = from; s < to; s++, step++, x++) {                                        \
+            __m256i sum[GEMM_TILE_ROWS][MOST_VECTORS];                                             \
+            __m256 d[MOST_VECTORS];                                                                \
+            prefetch(t, s, j, V, 0, 1, sizeof *step);                                              \
+            dot;                                                                                   \
+            EACH_SCALE(scale);                                                                     \
+            finish(rows, V, acc, sum, x, ldx, d);                                                  \
+        }                                                                                          \
+        store_sums(rows, V, acc, t, j);                                                            \
+    }
+
+/* The same of the K types, where GROUP computes group g of a step. */
+#define COLUMN_OF_GROUPS(name, GROUP)                                                              \
+    TILE void column_##name(const uint32_t rows, const int V, const gemm_tile *t, uint32_t j,      \
+                            uint32_t from, uint32_t to)                                            \
+    {                                                                                              \
+        const gemm_##name##_step *step = (const gemm_##name##_step *)t->w + from;                  \
+        const gemm_xblock *x = (const gemm_xblock *)t->x + (size_t)from * GEMM_K_GROUPS;           \
+        const size_t ldx = t->ldx;                                                                 \
+        __m256 acc[GEMM_TILE_ROWS][MOST_VECTORS];                                                  \
+        load_sums(rows, V, acc, t, j, t->fresh && !from);                                          \
+        for (uint32_t s = from; s < to; s++, step++)                                               \
+            for (uint32_t g = 0; g < GEMM_K_GROUPS; g++, x++) {                                    \
+                __m256i sum[GEMM_TILE_ROWS][MOST_VECTORS];                                         \
+                __m256 d[MOST_VECTORS];                                                            \
+                prefetch(t, s, j, V, g, GEMM_K_GROUPS, sizeof *step);                              \
+                GROUP                                                                              \
+            }                                                                                      \
+        store_sums(rows, V, acc, t, j);                                                            \
+    }
+
+COLUMN_OF_BLOCKS(q8_0, dot_q8_0(rows, V, sum, x, ldx, step->q[0] + j),
+                 load_f16(step->d + j + LANES * v))
+COLUMN_OF_BLOCKS(q4_0, START(gemm_start_q4_0(row));
+                 dot_nibbles(rows, V, sum, x, ldx, step->q[0] + j, NULL, Q4),
+                 load_f16(step->d + j + LANES * v))
+COLUMN_OF_BLOCKS(mxfp4, START(gemm_start_mxfp4(row));
+                 dot_nibbles(rows, V, sum, x, ldx, step->q[0] + j, NULL, MXFP4),
+                 scale_e8(step->e + j + LANES * v))
+
+/* q4_K and q5_K: the products, scaled, and the minimum taken away. */
+#define GROUP_WITH_MIN(fifth, kind)                                                                \
+    START(0)                                                                                       \
+    dot_nibbles(rows, V, sum, x, ldx, step->group[g].q[0] + j, fifth, kind);                       \
+    EACH_SCALE(scale_f16(step->d + j + LANES * v, step->group[g].scale + j + LANES * v));          \
+    finish(rows, V, acc, sum, x, ldx, d);                                                          \
+    EACH_SCALE(scale_f16(step->dmin + j + LANES * v, step->group[g].min + j + LANES * v));         \
+    take_min(rows, V, acc, x, ldx, d);
+
+/* q6_K: each half by its own scale. */
+#define GROUP_OF_HALVES                                                                            \
+    _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++)                                   \
+    {                                                                                              \
+        dot_q6_k(rows, V, sum, x, ldx, step->group[g].q[half][0] + j, half);                       \
+        EACH_SCALE(                                                                                \
+            scale_signed(step->d + j + LANES * v, step->group[g].scale[half] + j + LANES * v));    \
+        finish(rows, V, acc, sum, x, ldx, d);                                                      \
+    }
+
+COLUMN_OF_GROUPS(q4_k, GROUP_WITH_MIN(NULL, Q4))
+COLUMN_OF_GROUPS(q5_k, GROUP_WITH_MIN(step->group[g].fifth + j, Q5))
+COLUMN_OF_GROUPS(q6_k, GROUP_OF_HALVES)
+
+/* One kernel: its columns at every height; V4: how wide they are for four rows. */
+#define COLUMNS(name, rows, V)                                                                     \
+    for (uint32_t j = 0; j < GEMM_PANEL; j += LANES * V)                                           \
+        column_##name(rows, V, t, j, from, to);                                                    \
+    break
+#define KERNEL(name, V4)                                                                           \
+    static void tile_##name(const gemm_tile *t)                                                    \
+    {                                                                                              \
+        const size_t bytes = sizeof(gemm_##name##_step);                                           \
+        const uint32_t burst = t->ahead_stride == bytes                                            \
+                                   ? (uint32_t)RAD_MAX(BURST_BYTES / bytes, (size_t)1)             \
+                                   : t->depth;                                                     \
+        for (uint32_t from = 0, to; from < t->depth; from = to) {                                  \
+            to = RAD_MIN(t->depth, from + burst);                                                  \
             switch (t->rows) {                                                                     \
-            case 1: column_##name(1, t, j); break;                                                 \
-            case 2: column_##name(2, t, j); break;                                                 \
-            case 3: column_##name(3, t, j); break;                                                 \
-            case 4: column_##name(4, t, j); break;                                                 \
-            case 5: column_##name(5, t, j); break;                                                 \
-            default: column_##name(6, t, j); break;                                                \
+            case 1: COLUMNS(name, 1, 4);                                                           \
+            case 2: COLUMNS(name, 2, 2);                                                           \
+            case 3: COLUMNS(name, 3, 2);                                                           \
+            case 4: COLUMNS(name, 4, V4);                                                          \
+            case 5: COLUMNS(name, 5, 1);                                                           \
+            default: COLUMNS(name, 6, 1);                                                          \
             }                                                                                      \
         }                                                                                          \
     }
 
-KERNEL(q8_0)
-KERNEL(q4_0)
-KERNEL(mxfp4)
-KERNEL(q4_k)
-KERNEL(q5_k)
-KERNEL(q6_k)
+KERNEL(q8_0, 1)
+KERNEL(q4_0, 2)
+KERNEL(mxfp4, 2)
+KERNEL(q4_k, 2)
+KERNEL(q5_k, 2)
+KERNEL(q6_k, 2)
 
 RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 {
     gemm_round_to_blocks(x, k, dst);
 }
 
-const gemm_quant_isa gemm_quant_avx2 = {.q8_0 = avx2_q8_0,
-                                        .q4_0 = avx2_q4_0,
-                                        .mxfp4 = avx2_mxfp4,
-                                        .q4_k = avx2_q4_k,
-                                        .q5_k = avx2_q5_k,
-                                        .q6_k = avx2_q6_k,
+const gemm_quant_isa gemm_quant_avx2 = {.q8_0 = tile_q8_0,
+                                        .q4_0 = tile_q4_0,
+                                        .mxfp4 = tile_mxfp4,
+                                        .q4_k = tile_q4_k,
+                                        .q5_k = tile_q5_k,
+                                        .q6_k = tile_q6_k,
                                         .round_row = round_row};
 #else
 const gemm_quant_isa gemm_quant_avx2 = {0}; /* not this architecture */
