@@ -225,6 +225,50 @@ TEST(instruction_sets_agree_bit_by_bit)
     free(start);
 }
 
+/* The largest products there are, all of one sign or of both: where a kernel adds some of them up
+ * in 16 bits, they just fit. */
+TEST(the_largest_products_fit)
+{
+    uint64_t seed = test_told_seed();
+    enum { N = 64, K = 512, M = 8 };
+    static const uint8_t bytes[] = {0xff, 0x00, 0x80, 0x7f, 0x77, 0xf0, 0x0f, 0x81};
+    float *x = malloc(sizeof(float[M * K]));
+    float *judge = malloc(sizeof(float[M * N])), *out = malloc(sizeof(float[M * N]));
+    for (size_t i = 0; i < M * K; i++) /* 127, -127, in turn, in pairs, by fours ... */
+        x[i] = i / K < 2 ? 1 : i % K >> (i / K - 2) & 1 ? 1 : -1;
+    for (size_t i = 0; i < K; i++)
+        x[K + i] = -1;
+    for (size_t t = 0; t < RAD_COUNT(quants); t++) {
+        const struct quant *q = &quants[t];
+        /* Where a block's integers lie; its scales are random. */
+        const size_t from = q->type == GEMM_Q6_K    ? 0
+                            : q->type == GEMM_MXFP4 ? 1
+                            : q->values == 256      ? 16
+                                                    : 2;
+        const size_t to = q->type == GEMM_Q6_K ? 192 : q->bytes;
+        uint8_t *blocks = random_blocks(q, N, K, false, &seed);
+        for (size_t b = 0; b < N * K / q->values; b++)
+            memset(blocks + b * q->bytes + from, bytes[b % RAD_COUNT(bytes)], to - from);
+        for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
+            if (!gear_gemm_isa(isa_names[i])) continue;
+            gemm_weight *w = make(q, N, K, isa_names[i], blocks, &seed);
+            guarded scratch = guarded_alloc(gemm_scratch_bytes(w, M));
+            for (uint32_t m = 1; m <= M; m++) { /* all heights of a tile */
+                float *result = i ? out : judge;
+                gemm_run(w, x, K, m, result, N, false, NULL, scratch.data);
+                CHECKF(same(result, judge, (size_t)m * N), "%s %s, %u rows\n", isa_names[i],
+                       gemm_type_name(q->type), m);
+            }
+            guarded_free(&scratch);
+            gemm_weight_destroy(w);
+        }
+        free(blocks);
+    }
+    free(x);
+    free(judge);
+    free(out);
+}
+
 static void check_batches(const struct quant *q, const char *isa, uint32_t n, uint32_t k,
                           compute_pool *const pools[3], uint64_t *seed)
 {
