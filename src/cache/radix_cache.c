@@ -170,33 +170,42 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     return RAD_OK;
 }
 
-/* Pages on their way back to whoever gave them. */
+/* Pages on their way back to whoever gave them, a lot at a time. It is filled from its end: a stack
+ * of free pages hands out last what it was given first, so a reset pool hands them out in runs. */
 typedef struct page_lot {
-    radix_cache *c;
+    radix_drop_fn drop;
+    void *user;
     uint32_t count;
     rad_page pages[128];
 } page_lot;
 
 static void give_back_lot(page_lot *lot)
 {
-    radix_cache *c = lot->c;
-    rad_status status = RAD_OK;
-    if (c->list.num_pages && lot->count) c->list.free_pages(c->list.user, lot->pages, lot->count);
-    if (c->base.kv) status = rad_kv_free(c->base.kv, lot->pages, lot->count, NULL);
-    if (status && !c->drop_status) c->drop_status = status;
+    rad_page *end = lot->pages + RAD_COUNT(lot->pages);
+    if (lot->count) lot->drop(lot->user, end - lot->count, NULL, lot->count);
     lot->count = 0;
 }
 
 static void give_back(void *user, rad_page page)
 {
     page_lot *lot = user;
-    lot->pages[lot->count++] = page;
+    lot->pages[RAD_COUNT(lot->pages) - ++lot->count] = page;
     if (lot->count == RAD_COUNT(lot->pages)) give_back_lot(lot);
+}
+
+static void free_lot(void *user, const rad_page *pages, const kv_run *runs, uint32_t count)
+{
+    radix_cache *c = user;
+    rad_status status = RAD_OK;
+    (void)runs;
+    if (c->list.num_pages) c->list.free_pages(c->list.user, pages, count);
+    if (c->base.kv) status = rad_kv_free(c->base.kv, pages, count, NULL);
+    if (status && !c->drop_status) c->drop_status = status;
 }
 
 static void tell_list(radix_cache *c, const rad_page *pages, const kv_run *runs, uint32_t count)
 {
-    page_lot lot = {.c = c};
+    page_lot lot = {.drop = free_lot, .user = c};
     if (pages) c->list.free_pages(c->list.user, pages, count);
     for (uint32_t i = 0; !pages && i < count; i++)
         for (uint32_t k = 0; k < runs[i].count; k++)
@@ -423,12 +432,6 @@ static void visit_device(const rad_cache *cache, cache_page_fn visit, void *user
     radix_visit_pages(&((const radix_cache *)cache)->tree, RADIX_DEVICE, visit, user);
 }
 
-static void give_back_host(void *user, rad_page page)
-{
-    const radix_tree *t = user;
-    t->host.drop(t->host.user, &page, NULL, 1);
-}
-
 rad_status radix_cache_clear_device(radix_cache *c)
 {
     uint64_t evicted = c->evicted;
@@ -440,10 +443,12 @@ rad_status radix_cache_clear_device(radix_cache *c)
 static rad_status radix_reset(rad_cache *cache)
 {
     radix_cache *c = (radix_cache *)cache;
-    page_lot lot = {.c = c};
-    radix_visit_pages(&c->tree, RADIX_DEVICE, give_back, &lot);
-    give_back_lot(&lot);
-    radix_visit_pages(&c->tree, RADIX_HOST, give_back_host, &c->tree);
+    page_lot lots[] = {[RADIX_DEVICE] = {.drop = free_lot, .user = c},
+                       [RADIX_HOST] = {.drop = c->tree.host.drop, .user = c->tree.host.user}};
+    for (radix_tier tier = RADIX_DEVICE; tier < RADIX_TIERS; tier++) {
+        radix_visit_pages(&c->tree, tier, give_back, &lots[tier]);
+        give_back_lot(&lots[tier]);
+    }
     for (size_t w = 0; c->cached.words && w < bits_words(c->cached_pages); w++)
         c->cached.words[w * c->cached.step] = 0;
     radix_clear(&c->tree);
