@@ -170,8 +170,7 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     return RAD_OK;
 }
 
-/* Pages on their way back to whoever gave them, a lot at a time. It is filled from its end: a stack
- * of free pages hands out last what it was given first, so a reset pool hands them out in runs. */
+/* Pages on their way back to whoever gave them, a lot at a time. */
 typedef struct page_lot {
     radix_drop_fn drop;
     void *user;
@@ -181,15 +180,14 @@ typedef struct page_lot {
 
 static void give_back_lot(page_lot *lot)
 {
-    rad_page *end = lot->pages + RAD_COUNT(lot->pages);
-    if (lot->count) lot->drop(lot->user, end - lot->count, NULL, lot->count);
+    if (lot->count) lot->drop(lot->user, lot->pages, NULL, lot->count);
     lot->count = 0;
 }
 
 static void give_back(void *user, rad_page page)
 {
     page_lot *lot = user;
-    lot->pages[RAD_COUNT(lot->pages) - ++lot->count] = page;
+    lot->pages[lot->count++] = page;
     if (lot->count == RAD_COUNT(lot->pages)) give_back_lot(lot);
 }
 
@@ -445,10 +443,13 @@ static rad_status radix_reset(rad_cache *cache)
     radix_cache *c = (radix_cache *)cache;
     page_lot lots[] = {[RADIX_DEVICE] = {.drop = free_lot, .user = c},
                        [RADIX_HOST] = {.drop = c->tree.host.drop, .user = c->tree.host.user}};
+    /* A group of frees is handed out again in its order: a prompt's pages in runs, as they were. */
+    bool grouped = cache->kv && rad_kv_free_group_begin(cache->kv) == RAD_OK;
     for (radix_tier tier = RADIX_DEVICE; tier < RADIX_TIERS; tier++) {
         radix_visit_pages(&c->tree, tier, give_back, &lots[tier]);
         give_back_lot(&lots[tier]);
     }
+    if (grouped) (void)rad_kv_free_group_end(cache->kv);
     for (size_t w = 0; c->cached.words && w < bits_words(c->cached_pages); w++)
         c->cached.words[w * c->cached.step] = 0;
     radix_clear(&c->tree);

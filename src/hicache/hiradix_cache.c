@@ -195,7 +195,9 @@ static rad_status hi_reset(rad_cache *cache)
     hiradix_cache *c = of(cache);
     tickets_abandon_all(&c->out);
     c->epoch++;
+    (void)rad_kv_free_group_begin(c->host_pages); /* as the device's */
     rad_status status = rad_cache_reset(c->device);
+    (void)rad_kv_free_group_end(c->host_pages);
     hi_events_cleared(c, RAD_TIER_DEVICE | RAD_TIER_HOST);
     return status;
 }
