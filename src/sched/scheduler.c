@@ -77,7 +77,12 @@ static void run_batch(scheduler *s)
 {
     rad_error err = {0}, why = {0};
     const float *logits = NULL;
-    rad_status status = schedule_batch_prepare_for_extend(&s->batch, &s->pools, &s->forward, &why);
+    rad_status status;
+    /* A session that was emptied for these pages publishes them first, and the host may be getting
+     * its copy: they are free when that has ended. */
+    do
+        status = schedule_batch_prepare_for_extend(&s->batch, &s->pools, &s->forward, &why);
+    while (status == RAD_FULL && tiers_wait_for_pages(s));
     if (status != RAD_OK) {
         s->stats.kv_errors++;
         rad_fail(&err, RAD_E_STATE, "scheduler: %llu pages were promised and could not be had: %s",
