@@ -20,10 +20,10 @@ enum { STEP_BYTES = GEMM_PANEL * 4, BURST_STEPS = 32 };
 #define TILE static inline __attribute__((always_inline))
 
 /* The lines that belong to column `at`, of the step that is to be asked for at step k. */
-TILE void prefetch(const gemm_tile *t, uint32_t k, const int V, uint32_t at)
+TILE void prefetch(const gemm_tile *t, const bool alone, uint32_t k, const int V, uint32_t at)
 {
     enum { NEAR = (8 << 10) / STEP_BYTES };
-    if (t->ahead_stride == STEP_BYTES) {
+    if (alone) {
         const char *ahead = k + NEAR < t->depth
                                 ? (const char *)t->w + (size_t)(k + NEAR) * STEP_BYTES
                                 : t->ahead + (size_t)(k + NEAR - t->depth) * STEP_BYTES;
@@ -70,15 +70,15 @@ TILE void step(const uint32_t rows, const int V, __m256 sum[][MOST_VECTORS], con
 }
 
 /* Steps [from, to) of the column at `at`. */
-TILE void column_f32(const uint32_t rows, const int V, const gemm_tile *t, uint32_t at,
-                     uint32_t from, uint32_t to)
+TILE void column_f32(const uint32_t rows, const int V, const bool alone, const gemm_tile *t,
+                     uint32_t at, uint32_t from, uint32_t to)
 {
     const float *x = t->x, *w = (const float *)t->w + (size_t)from * GEMM_PANEL + at;
     __m256 sum[GEMM_TILE_ROWS][MOST_VECTORS];
     load_sums(rows, V, sum, t->c + at, t->ldc, t->fresh && !from);
     for (uint32_t k = from; k < to; k++, w += GEMM_PANEL) {
         __m256 full[MOST_VECTORS];
-        prefetch(t, k, V, at);
+        prefetch(t, alone, k, V, at);
 #pragma GCC unroll 8
         for (int v = 0; v < V; v++)
             full[v] = _mm256_loadu_ps(w + LANES * v);
@@ -87,8 +87,8 @@ TILE void column_f32(const uint32_t rows, const int V, const gemm_tile *t, uint3
     store_sums(rows, V, sum, t->c + at, t->ldc);
 }
 
-TILE void column_bf16(const uint32_t rows, const int V, const gemm_tile *t, uint32_t at,
-                      uint32_t from, uint32_t to)
+TILE void column_bf16(const uint32_t rows, const int V, const bool alone, const gemm_tile *t,
+                      uint32_t at, uint32_t from, uint32_t to)
 {
     const float *x = t->x;
     const uint32_t *w = (const uint32_t *)t->w + (size_t)from * GEMM_PANEL + at;
@@ -97,7 +97,7 @@ TILE void column_bf16(const uint32_t rows, const int V, const gemm_tile *t, uint
     load_sums(rows, V, sum, t->c + at, t->ldc, t->fresh && !from);
     for (uint32_t k = from; k < to; k++, w += GEMM_PANEL) {
         __m256 full[MOST_VECTORS];
-        prefetch(t, k, V, at);
+        prefetch(t, alone, k, V, at);
 #pragma GCC unroll 8
         for (int v = 0; v < V; v++) {
             __m256i pair = _mm256_loadu_si256((const __m256i *)(w + LANES * v));
@@ -114,25 +114,42 @@ TILE void column_bf16(const uint32_t rows, const int V, const gemm_tile *t, uint
     store_sums(rows, V, sum, t->c + at, t->ldc);
 }
 
-/* One kernel: its columns at every height. */
-#define COLUMNS(name, rows, V)                                                                     \
+/* One kernel: its columns at every height. `alone` is a constant in each: asked step by step, tiles
+ * of six rows take a third longer. */
+#define COLUMNS(name, rows, V, alone)                                                              \
     for (uint32_t at = 0; at < GEMM_PANEL; at += LANES * V)                                        \
-        column_##name(rows, V, t, at, from, to);                                                   \
+        column_##name(rows, V, alone, t, at, from, to);                                            \
     break
 #define KERNEL(name)                                                                               \
+    static void name##_alone(const gemm_tile *t)                                                   \
+    {                                                                                              \
+        const uint32_t burst = t->rows == 1 ? t->depth : BURST_STEPS;                              \
+        for (uint32_t from = 0, to; from < t->depth; from = to) {                                  \
+            to = RAD_MIN(t->depth, from + burst);                                                  \
+            switch (t->rows) {                                                                     \
+            case 1: COLUMNS(name, 1, 8, true);                                                     \
+            case 2: COLUMNS(name, 2, 4, true);                                                     \
+            case 3: COLUMNS(name, 3, 2, true);                                                     \
+            case 4: COLUMNS(name, 4, 2, true);                                                     \
+            case 5: COLUMNS(name, 5, 2, true);                                                     \
+            default: COLUMNS(name, 6, 2, true);                                                    \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
     static void avx2_##name(const gemm_tile *t)                                                    \
     {                                                                                              \
-        const uint32_t burst = t->ahead_stride == STEP_BYTES ? BURST_STEPS : t->depth;             \
-        for (uint32_t from = 0, to; from < t->depth; from = to) {                                  \
-            to = RAD_MIN(t->depth, from + (t->rows == 1 ? t->depth : burst));                      \
-            switch (t->rows) {                                                                     \
-            case 1: COLUMNS(name, 1, 8);                                                           \
-            case 2: COLUMNS(name, 2, 4);                                                           \
-            case 3: COLUMNS(name, 3, 2);                                                           \
-            case 4: COLUMNS(name, 4, 2);                                                           \
-            case 5: COLUMNS(name, 5, 2);                                                           \
-            default: COLUMNS(name, 6, 2);                                                          \
-            }                                                                                      \
+        const uint32_t from = 0, to = t->depth;                                                    \
+        if (t->ahead_stride == STEP_BYTES) {                                                       \
+            name##_alone(t);                                                                       \
+            return;                                                                                \
+        }                                                                                          \
+        switch (t->rows) {                                                                         \
+        case 1: COLUMNS(name, 1, 8, false);                                                        \
+        case 2: COLUMNS(name, 2, 4, false);                                                        \
+        case 3: COLUMNS(name, 3, 2, false);                                                        \
+        case 4: COLUMNS(name, 4, 2, false);                                                        \
+        case 5: COLUMNS(name, 5, 2, false);                                                        \
+        default: COLUMNS(name, 6, 2, false);                                                       \
         }                                                                                          \
     }
 
