@@ -130,6 +130,29 @@ TEST(windows_that_the_device_lost_come_from_the_host)
     hrig_end(&r);
 }
 
+/* Nobody's prompt ends with the shared prefix. Its window goes to the host when a second one goes on
+ * behind it, for a third that comes when the device has lost all. */
+TEST(a_shared_prefix_is_found_on_the_host)
+{
+    for (uint32_t policy = RAD_WRITE_THROUGH; policy <= RAD_WRITE_THROUGH_SELECTIVE; policy++) {
+        hrig r;
+        hreq q[3];
+        hrig_options o = windowed(2, 300);
+        o.tiers.write_policy = policy;
+        hrig_start(&r, &o, NULL);
+        for (rad_token i = 0; i < 3; i++) {
+            q[i] = (hreq){0};
+            hreq_ask(&q[i], 0, 40, 5);
+            hreq_ask(&q[i], 40, 80, 1000 + 100 * i);
+            if (i == 2) leave_device(&r);
+            CHECK(hrig_serve(&r, &q[i]) == (i ? 40 : 0));
+            hrig_settle(&r);
+        }
+        CHECK(hrig_stats(&r).loaded_window_tokens == WINDOW);
+        hrig_end(&r);
+    }
+}
+
 /* What the device has up to its match needs no window on the host. */
 TEST(a_load_goes_on_behind_a_window_of_the_device)
 {

@@ -116,6 +116,7 @@ static rad_status hi_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunk
     hiradix_cache *c = of(cache);
     rad_status status = hi_settle_load(cache, req, err);
     if (status) return status;
+    hi_write_shared_window(c, req);
     status = c->device->ops->unfinished_req(c->device, req, chunked, err);
     uint32_t pages = req->protected_len / c->page_size, node = req->lock.node.index;
     if (!status && !chunked && req->lock.held && pages) {

@@ -217,6 +217,10 @@ rad_status hi_check(const rad_cache *cache, rad_error *err);
  * begins to copy what the policy wants copied and the host lacks. False: there is no ticket or
  * no room for all of it. */
 bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end, bool force);
+
+/* A request goes on behind the prefix that it has locked, as others did in other ways: the window
+ * before its end goes to the host, although no prompt ended there. */
+void hi_write_shared_window(hiradix_cache *c, const rad_req_kv *req);
 rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker);
 void hi_write_done(void *cache, hi_ticket *k);
 

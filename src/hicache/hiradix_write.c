@@ -286,6 +286,20 @@ bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t e
     return last ? write_windows(c, last, end, begin_windows) : ok;
 }
 
+void hi_write_shared_window(hiradix_cache *c, const rad_req_kv *req)
+{
+    const radix_tree *t = c->tree;
+    uint32_t node = req->lock.node.index, depth = req->protected_len / c->page_size;
+    if (!hi_windows(c) || !req->lock.held || !depth || c->params.write_policy == RAD_WRITE_BACK)
+        return;
+    if (!radix_is_ref(t, req->lock.node) || radix_depth(t, node) != depth) return;
+    /* The end of this request's own last chunk has nothing behind it yet; and what is still on its
+     * way to the host is there when the next one comes. */
+    if (!t->nodes[node].num_children || !radix_on_host(t, node)) return;
+    if (c->params.write_policy == RAD_WRITE_THROUGH_SELECTIVE && !t->nodes[node].hit_count) return;
+    (void)write_windows(c, node, depth, begin_windows);
+}
+
 void hi_write_done(void *cache, hi_ticket *k)
 {
     hiradix_cache *c = cache;
