@@ -130,8 +130,8 @@ TEST(windows_that_the_device_lost_come_from_the_host)
     hrig_end(&r);
 }
 
-/* Nobody's prompt ends with the shared prefix. Its window goes to the host when a second one goes on
- * behind it, for a third that comes when the device has lost all. */
+/* Nobody's prompt ends with the shared prefix. Its window goes to the host when a second one goes
+ * on behind it, for a third that comes when the device has lost all. */
 TEST(a_shared_prefix_is_found_on_the_host)
 {
     for (uint32_t policy = RAD_WRITE_THROUGH; policy <= RAD_WRITE_THROUGH_SELECTIVE; policy++) {
