@@ -130,6 +130,28 @@ TEST(windows_that_the_device_lost_come_from_the_host)
     hrig_end(&r);
 }
 
+/* The window before the last end lies in three nodes, of which the first goes first; the window
+ * before its own end is gone by then. */
+TEST(write_back_copies_a_window_of_several_nodes_as_a_whole)
+{
+    for (uint32_t step = 1; step <= 12; step += 5) {
+        hrig r;
+        hreq q;
+        hrig_options o = windowed(1, 300);
+        o.tiers.write_policy = RAD_WRITE_BACK;
+        hrig_start(&r, &o, NULL);
+        CHECK(serve(&r, &q, 38, 5) == 0 && serve(&r, &q, 41, 5) == 38);
+        CHECK(serve(&r, &q, 44, 5) == 41 && serve(&r, &q, 46, 5) == 44);
+        for (uint64_t done = 1; done;)
+            CHECK_OK(rad_cache_evict_window(r.cache, step, &done));
+        CHECK(hrig_stats(&r).written_window_tokens >= WINDOW);
+        leave_device(&r);
+        CHECK(look(&r, &q, 46).host_hit_tokens == 46);
+        CHECK(serve(&r, &q, 47, 5) == 46);
+        hrig_end(&r);
+    }
+}
+
 /* Nobody's prompt ends with the shared prefix. Its window goes to the host when a second one goes
  * on behind it, for a third that comes when the device has lost all. */
 TEST(a_shared_prefix_is_found_on_the_host)

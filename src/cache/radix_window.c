@@ -89,6 +89,7 @@ static void used_on(radix_window *w, radix_tree *t, uint32_t node, uint32_t fres
     for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent) {
         if (back < w->pages) {
             w->nodes[id].used = t->clock;
+            w->nodes[id].end = node;
         } else {
             /* Behind a fork others may end. */
             if (back >= old_window || t->nodes[id].num_children != 1) return;
@@ -118,12 +119,33 @@ static void give_back(radix_window *w, const radix_tree *t, uint32_t node, uint3
     }
 }
 
-/* A window that a match may need is about to go from the device, and the host lacks it: the last
- * chance to copy it, with what it belongs to. */
-static bool wants_saving(const radix_window *w, const radix_tree *t, uint32_t node, heap_key key)
+/* The end of the window for which the node was last of use, and in *behind the pages between the
+ * two. Times are unique to a use, so that a node which has the same one is that end still. */
+static uint32_t end_of_use(const radix_window *w, const radix_tree *t, uint32_t node,
+                           uint32_t *behind)
 {
-    return w->tier == RADIX_DEVICE && t->host.save && (key & LIVE) &&
-           t->windows[RADIX_HOST]->nodes[node].promised > radix_window_of(t, w->tier, node)->first;
+    uint32_t end = w->nodes[node].end, id = end;
+    *behind = 0;
+    if (!end || !slab_is_live(&t->ids, end) || w->nodes[end].used != w->nodes[node].used)
+        return node;
+    for (; id && id != node; id = t->nodes[id].parent)
+        *behind += t->nodes[id].pages;
+    if (!id) *behind = 0;
+    return id ? end : node;
+}
+
+/* A window that a match may need is about to go from the device, and the host lacks it: the last
+ * chance to copy it, with the path to *end, where it ends. The nodes of a window go one after
+ * another, the first one first, and then it is whole no more. */
+static bool wants_saving(const radix_window *w, const radix_tree *t, uint32_t node, heap_key key,
+                         uint32_t *end)
+{
+    if (w->tier != RADIX_DEVICE || !t->host.save || !(key & LIVE)) return false;
+    uint32_t behind, pages = t->nodes[node].pages;
+    *end = end_of_use(w, t, node, &behind);
+    uint32_t needed = w->pages > behind ? RAD_MIN(w->pages - behind, pages) : 0;
+    uint32_t first = RAD_MAX(radix_window_of(t, w->tier, node)->first, pages - needed);
+    return t->windows[RADIX_HOST]->nodes[node].promised > first;
 }
 
 bool radix_window_is_unsaved(const radix_tree *t, uint32_t node)
@@ -139,7 +161,7 @@ uint64_t radix_window_evict(radix_tree *t, radix_tier tier, uint64_t pages)
 {
     radix_window *w = t->windows[tier];
     uint64_t done = 0;
-    uint32_t saved = 0;
+    uint32_t saved = 0, end;
     while (done < pages && w->order.count) {
         heap_entry top = w->order.entries[0];
         uint32_t id = heap_entry_id(&top);
@@ -154,8 +176,8 @@ uint64_t radix_window_evict(radix_tree *t, radix_tier tier, uint64_t pages)
             heap_rekey(&w->order, id, key);
             continue;
         }
-        if (id != saved && wants_saving(w, t, id, key)) {
-            t->host.save(t->host.user, id, 0);
+        if (id != saved && wants_saving(w, t, id, key, &end)) {
+            t->host.save(t->host.user, end, 0);
             saved = id; /* or it could not be, which is not tried again at once */
             continue;   /* evicting on the host may have made another node of it */
         }

@@ -10,7 +10,8 @@ typedef struct window_node {
     uint32_t own;       /* locks that end with this node */
     uint32_t promised;  /* pages from here on have a window side, or get one when the writes that
                          * are under way are through; of the host */
-    uint32_t reserved;
+    uint32_t
+        end; /* where that use ended: this node or one below, if it is still there; 0: unknown */
 } window_node;
 
 typedef struct radix_window {
