@@ -191,6 +191,11 @@ TEST(answers_are_the_same_with_windows_on_all_tiers)
 /* ---- conversations ---- */
 
 enum { SESSIONS = 3, TURNS = 40 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { TALKS = 9 }; /* in the short run: tenfold as slow */
+#else
+enum { TALKS = 18 };
+#endif
 
 /* A conversation, streaming or not: each turn goes on from what was said, at times from less. */
 typedef struct talk {
@@ -273,7 +278,7 @@ TEST(conversations_go_on_with_windows_on_all_tiers)
 {
     uint64_t seed = test_told_seed(), rng = seed, loaded = 0, restored = 0;
     static rad_token docs[NUM_DOCS][DOC_TOKENS];
-    for (uint64_t round = 0; round < test_scale(18, 400); round++) {
+    for (uint64_t round = 0; round < test_scale(TALKS, 400); round++) {
         tiers_rig t = {0};
         make_docs(docs, test_random(&rng));
         uint32_t page = round % 2 ? 16 : 1;
