@@ -120,20 +120,22 @@ TILE void column_bf16(const uint32_t rows, const int V, const bool alone, const 
     for (uint32_t at = 0; at < GEMM_PANEL; at += LANES * V)                                        \
         column_##name(rows, V, alone, t, at, from, to);                                            \
     break
+#define HEIGHTS(name, alone)                                                                       \
+    switch (t->rows) {                                                                             \
+    case 1: COLUMNS(name, 1, 8, alone);                                                            \
+    case 2: COLUMNS(name, 2, 4, alone);                                                            \
+    case 3: COLUMNS(name, 3, 2, alone);                                                            \
+    case 4: COLUMNS(name, 4, 2, alone);                                                            \
+    case 5: COLUMNS(name, 5, 2, alone);                                                            \
+    default: COLUMNS(name, 6, 2, alone);                                                           \
+    }
 #define KERNEL(name)                                                                               \
     static void name##_alone(const gemm_tile *t)                                                   \
     {                                                                                              \
         const uint32_t burst = t->rows == 1 ? t->depth : BURST_STEPS;                              \
         for (uint32_t from = 0, to; from < t->depth; from = to) {                                  \
             to = RAD_MIN(t->depth, from + burst);                                                  \
-            switch (t->rows) {                                                                     \
-            case 1: COLUMNS(name, 1, 8, true);                                                     \
-            case 2: COLUMNS(name, 2, 4, true);                                                     \
-            case 3: COLUMNS(name, 3, 2, true);                                                     \
-            case 4: COLUMNS(name, 4, 2, true);                                                     \
-            case 5: COLUMNS(name, 5, 2, true);                                                     \
-            default: COLUMNS(name, 6, 2, true);                                                    \
-            }                                                                                      \
+            HEIGHTS(name, true)                                                                    \
         }                                                                                          \
     }                                                                                              \
     static void avx2_##name(const gemm_tile *t)                                                    \
@@ -143,14 +145,7 @@ TILE void column_bf16(const uint32_t rows, const int V, const bool alone, const 
             name##_alone(t);                                                                       \
             return;                                                                                \
         }                                                                                          \
-        switch (t->rows) {                                                                         \
-        case 1: COLUMNS(name, 1, 8, false);                                                        \
-        case 2: COLUMNS(name, 2, 4, false);                                                        \
-        case 3: COLUMNS(name, 3, 2, false);                                                        \
-        case 4: COLUMNS(name, 4, 2, false);                                                        \
-        case 5: COLUMNS(name, 5, 2, false);                                                        \
-        default: COLUMNS(name, 6, 2, false);                                                       \
-        }                                                                                          \
+        HEIGHTS(name, false)                                                                       \
     }
 
 KERNEL(f32)
