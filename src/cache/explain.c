@@ -21,14 +21,9 @@ static void explain_path(const radix_cache *c, const radix_pos *pos, rad_explana
                                               .tokens = (p.end - p.begin) * t->limits.page_size};
 }
 
-static bool is_on(const radix_tree *t, uint32_t node, bool host)
-{
-    return host ? radix_on_host(t, node) : radix_on_device(t, node);
-}
-
 /* How many tokens the rest of the key shares with the page that follows on the tier. Right
  * below a root no pair is shared with a page that has another lead. */
-static uint32_t shared_in_page(const radix_tree *t, bool host, const radix_pos *pos,
+static uint32_t shared_in_page(const radix_tree *t, radix_tier tier, const radix_pos *pos,
                                const rad_token *rest, uint32_t num_rest)
 {
     uint32_t best = 0, seen = 0, most = RAD_MIN(num_rest, t->limits.page_size);
@@ -40,7 +35,7 @@ static uint32_t shared_in_page(const radix_tree *t, bool host, const radix_pos *
     bool led = t->limits.bigram && !t->nodes[pos->node].parent;
     for (uint32_t id = t->nodes[pos->node].first_child; id && seen < MOST_SIBLINGS; seen++) {
         const radix_node *n = &t->nodes[id];
-        bool other = (led && n->lead != rest[-1]) || !is_on(t, id, host);
+        bool other = (led && n->lead != rest[-1]) || !radix_is_on(t, id, tier);
         uint32_t len = other ? 0 : key_match_len(radix_tokens(t, n), rest, most);
         best = RAD_MAX(best, len);
         id = n->next;
@@ -173,7 +168,8 @@ rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool ho
         return RAD_OK;
     }
     e->why = RAD_END_NEVER_SEEN;
-    if (root) e->rounded_tokens = shared_in_page(t, host, &pos, tokens + e->prefix_tokens, rest);
+    radix_tier tier = host ? RADIX_HOST : RADIX_DEVICE;
+    if (root) e->rounded_tokens = shared_in_page(t, tier, &pos, tokens + e->prefix_tokens, rest);
     explain_eviction(c, key, host, root, &pos, e);
     if (!host) explain_namespaces(c, key, root, &pos, e);
     return RAD_OK;
