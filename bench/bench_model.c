@@ -17,6 +17,7 @@
 
 #include "model/gemm.h"
 #include "model/model_runner.h"
+#include "model/tensor_rows.h"
 
 enum { MOST_REQS = 32 };
 
@@ -146,24 +147,6 @@ static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
 }
 
-/* Of experts, those that one token uses. */
-static double share_of(const gguf_file *file, const gguf_tensor *t)
-{
-    static const char experts[] = "_exps.weight";
-    const size_t tail = sizeof experts - 1;
-    gguf_str arch = {0};
-    char key[96];
-    uint32_t used = 0;
-    if (t->num_dims != 3 || t->name.len < tail ||
-        memcmp(t->name.data + t->name.len - tail, experts, tail) ||
-        gguf_get_str(file, "general.architecture", &arch, NULL) != RAD_OK)
-        return 1;
-    snprintf(key, sizeof key, "%.*s.expert_used_count", (int)RAD_MIN(arch.len, (size_t)64),
-             arch.data);
-    if (gguf_get_u32(file, key, &used, NULL) != RAD_OK || used > t->dims[2]) return 1;
-    return (double)used / (double)t->dims[2];
-}
-
 /* Counts the matrices that a step reads: all but an embedding table of its own, of which it
  * reads one row a token. Returns what the largest one is held as. */
 static gemm_type count_weights(const gguf_file *file, const model_runner_params *p, job *j)
@@ -179,7 +162,7 @@ static gemm_type count_weights(const gguf_file *file, const model_runner_params 
         const gguf_tensor *t = gguf_tensor_at(file, i);
         if (t->num_dims < 2 || (own_table && t == table)) continue;
         uint64_t count = t->dims[0] * t->dims[1];
-        const double matrices = (double)t->dims[2] * share_of(file, t);
+        const double matrices = (double)t->dims[2] * tensor_share(file, t);
         j->weight_bytes += matrices * (double)gemm_weight_bytes(type_of(t, p), (uint32_t)t->dims[1],
                                                                 (uint32_t)t->dims[0]);
         *(t == output ? &j->output_weights : &j->layer_weights) += matrices * (double)count;

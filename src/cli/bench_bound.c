@@ -10,6 +10,7 @@
 
 #include "base/read_words.h"
 #include "gguf/gguf.h"
+#include "model/tensor_rows.h"
 #include "workload/run.h"
 
 enum {
@@ -48,25 +49,6 @@ static gemm_type held_as(const gguf_tensor *t, const char *dtypes)
     return GEMM_F32;
 }
 
-/* Of a tensor with an expert's matrix behind another's: the share of a token. More tokens read more
- * of them, at most all, so this is a bound for any batch. */
-static double share_of(const gguf_file *file, const gguf_tensor *t)
-{
-    static const char experts[] = "_exps.weight";
-    const size_t tail = sizeof experts - 1;
-    gguf_str arch = {0};
-    char key[96];
-    uint32_t used = 0;
-    if (t->num_dims != 3 || t->name.len < tail ||
-        memcmp(t->name.data + t->name.len - tail, experts, tail))
-        return 1;
-    if (gguf_get_str(file, "general.architecture", &arch, NULL) != RAD_OK) return 1;
-    snprintf(key, sizeof key, "%.*s.expert_used_count", (int)RAD_MIN(arch.len, (size_t)64),
-             arch.data);
-    if (gguf_get_u32(file, key, &used, NULL) != RAD_OK || used > t->dims[2]) return 1;
-    return (double)used / (double)t->dims[2];
-}
-
 /* All matrices but an embedding table of its own, of which a token reads one row. */
 static void count_weights(bench_bound *b, const gguf_file *file, const engine_info *info)
 {
@@ -84,7 +66,7 @@ static void count_weights(bench_bound *b, const gguf_file *file, const engine_in
         if (t->num_dims < 2 || (output && t == table)) continue;
         gemm_type type = held_as(t, info->dtype);
         uint64_t count = t->dims[0] * t->dims[1];
-        const double matrices = (double)t->dims[2] * share_of(file, t);
+        const double matrices = (double)t->dims[2] * tensor_share(file, t);
         b->weight_bytes +=
             matrices * (double)gemm_weight_bytes(type, (uint32_t)t->dims[1], (uint32_t)t->dims[0]);
         *(t == (output ? output : table) ? &b->output_weights : &b->layer_weights) += matrices *

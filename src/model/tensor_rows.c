@@ -55,3 +55,20 @@ void tensor_row(const gguf_tensor *tensor, uint64_t row, float *out)
 {
     ggml_decode(tensor->type, tensor_row_bytes(tensor, row), tensor->dims[0], out);
 }
+
+double tensor_share(const gguf_file *file, const gguf_tensor *tensor)
+{
+    static const char experts[] = "_exps.weight";
+    const size_t tail = sizeof experts - 1;
+    gguf_str arch = {0};
+    char key[96];
+    uint32_t used = 0;
+    if (tensor->num_dims != 3 || tensor->name.len < tail ||
+        memcmp(tensor->name.data + tensor->name.len - tail, experts, tail) ||
+        gguf_get_str(file, "general.architecture", &arch, NULL) != RAD_OK)
+        return 1;
+    snprintf(key, sizeof key, "%.*s.expert_used_count", (int)RAD_MIN(arch.len, (size_t)64),
+             arch.data);
+    if (gguf_get_u32(file, key, &used, NULL) != RAD_OK || used > tensor->dims[2]) return 1;
+    return (double)used / (double)tensor->dims[2];
+}

@@ -22,6 +22,11 @@ rad_status tensor_find_many(const gguf_file *file, const char *name, uint64_t co
  * from tensor_find. Data need not be aligned. */
 void tensor_row(const gguf_tensor *tensor, uint64_t row, float *out);
 
+/* The share of a tensor that computing one token reads: 1, and where it has an expert's matrix
+ * behind another's, that of the experts that a token uses. More tokens read more of it, at most
+ * all, so for any batch this is a bound. Compares names; not for a step. */
+double tensor_share(const gguf_file *file, const gguf_tensor *tensor);
+
 /* Where row `row` lies in the file, in the tensor's own type. */
 const void *tensor_row_bytes(const gguf_tensor *tensor, uint64_t row);
 
