@@ -14,6 +14,17 @@
  * Layers with a sliding window may have memory of their own, in which a request has K/V of its last
  * tokens alone (window_kv_pool below); for attention that is a batch with other rows.
  *
+ * Recurrent layers keep no K/V but a state, one slot of a state pool for all of a request's
+ * recurrent layers. A step reads what state_in has behind the request's prefix and writes what
+ * stands behind its last new token to state_out. Copies of what stands behind tokens in between
+ * are saves, so that a prefill need not be cut where somebody wants a snapshot:
+ *
+ *     prefix           | a b c d e f g |
+ *        state_in ----'      |         '---- state_out
+ *                            '-- save {req, tokens 3, state}
+ *
+ * States are computed token by token in one order: how a prompt is cut changes no bit of them.
+ *
  * Tree-driven attention: requests whose rows begin with the same slots (they hold the same
  * tree nodes) may be handed over as groups, so that a backend reads those K/V once for all
  * of them. Groups never change a result, only how often memory is read; none is fine.
@@ -27,6 +38,9 @@
 
 #include <radish/req_to_token_pool.h>
 #include <radish/token_to_kv_pool.h>
+
+typedef int32_t rad_state; /* a slot of a state pool, from 1; 0: what is before the first token */
+typedef struct rad_state_pool rad_state_pool;
 
 /* The requests group_reqs[first .. first + count) have the same slots at the positions
  * [begin, end); in window_rows where both see. Both are multiples of 64 (ATTN_BLOCK), and no
@@ -47,6 +61,13 @@ typedef struct attn_kv_reads {
     uint64_t bytes;
     uint64_t unshared_bytes;
 } attn_kv_reads;
+
+/* What stands behind the first `tokens` new tokens of request `req` is left in `state`, too. */
+typedef struct forward_state_save {
+    uint32_t req;
+    uint32_t tokens; /* 1 to extend_seq_lens[req] */
+    rad_state state;
+} forward_state_save;
 
 typedef struct forward_batch {
     uint32_t num_reqs;
@@ -81,6 +102,16 @@ typedef struct forward_batch {
     const rad_req_to_token_pool *window_rows;
     rad_token_to_kv_pool *window_kv_pool;
     const rad_slot *window_out_cache_loc; /* [num_tokens] */
+
+    /* States; NULL and 0 for a model without recurrent layers. Every slot that is written
+     * (state_out and saves) is named once and is no state_in, but a request's state_out may be
+     * its own state_in. Requests may share a state_in. */
+    rad_state_pool *state_pool;
+    const rad_state *state_in;  /* [num_reqs] 0 where the prefix is empty, and only there */
+    const rad_state *state_out; /* [num_reqs] */
+    uint32_t num_state_saves;
+    uint32_t state_reserved;
+    const forward_state_save *state_saves; /* ascending by req, then tokens */
 
     attn_kv_reads *kv_reads; /* every layer adds to it; NULL: nobody asks */
 } forward_batch;

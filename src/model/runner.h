@@ -16,7 +16,7 @@
 typedef struct runner_info {
     uint32_t vocab_size;
     uint32_t context_length; /* what the model was made for, in tokens */
-    uint32_t num_layers;
+    uint32_t num_layers;     /* that have K and V */
     uint32_t num_kv_heads;
     uint32_t head_dim;
     uint32_t v_head_dim;
@@ -25,10 +25,13 @@ typedef struct runner_info {
     uint32_t sliding_window; /* the newest token included; 0 when window_layers is */
     uint32_t kv_lora_rank;   /* > 0: K/V are MLA's latent rows, of which so many numbers are V */
     uint32_t num_threads;    /* of this CPU that compute; 0: none, it computes elsewhere */
+    uint32_t state_layers;   /* beside num_layers: recurrent ones, which have a state instead */
 
     /* K and V of a token: in layers without a window, and in those with one. */
     size_t full_token_bytes;
     size_t window_token_bytes;
+
+    size_t state_bytes; /* of one state, all recurrent layers; 0: there are none */
 
     char weights[40]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
     char gemm[16];    /* the instructions of its products: "amx", "avx512bf16"; "" for none */
@@ -64,10 +67,11 @@ typedef struct runner_sample {
 
 typedef struct runner runner;
 typedef struct runner_ops {
-    /* Computes the batch and writes its K/V into the pool, which create_pool made. The logits of
-     * batch->logits_indices are [num_logits][vocab_size] in memory of the runner that stays valid
-     * until the next call of forward; `logits` is NULL when nobody wants to look at them. On an
-     * error nothing may be read from the pages of out_cache_loc. */
+    /* Computes the batch and writes its K/V into the pool, which create_pool made, its states into
+     * that of create_state_pool. The logits of batch->logits_indices are [num_logits][vocab_size]
+     * in memory of the runner that stays valid until the next call of forward; `logits` is NULL
+     * when nobody wants to look at them. On an error nothing may be read from the pages of
+     * out_cache_loc, nor from the states that were to be written. */
     rad_status (*forward)(runner *self, const forward_batch *batch, const float **logits,
                           rad_error *err);
 
@@ -76,6 +80,11 @@ typedef struct runner_ops {
      * Errors as rad_token_to_kv_pool_create's. */
     rad_status (*create_pool)(runner *self, const rad_env *env, const runner_pool_params *params,
                               rad_token_to_kv_pool **out, rad_error *err);
+
+    /* Makes the pool of `num_states` states, each info.state_bytes, as create_pool does. NULL: the
+     * model has no recurrent layers. */
+    rad_status (*create_state_pool)(runner *self, const rad_env *env, uint32_t num_states,
+                                    rad_state_pool **out, rad_error *err);
 
     void (*destroy)(runner *self);
 
@@ -105,6 +114,16 @@ static inline rad_status runner_create_pool(runner *r, const rad_env *env, runne
 {
     const runner_pool_params params = {layers, num_pages, page_size, 0};
     return r->ops->create_pool(r, env, &params, out, err);
+}
+
+/* No recurrent layers: RAD_OK, and *out is NULL. */
+static inline rad_status runner_create_state_pool(runner *r, const rad_env *env,
+                                                  uint32_t num_states, rad_state_pool **out,
+                                                  rad_error *err)
+{
+    *out = NULL;
+    if (!r->info.state_bytes) return RAD_OK;
+    return r->ops->create_state_pool(r, env, num_states, out, err);
 }
 
 static inline void runner_destroy(runner *r)
