@@ -7,6 +7,7 @@
  *     free_list.h           or an engine's own free pages in its place
  *     req_to_token_pool.h   a row per running request: position -> slot
  *     token_to_kv_pool.h    the memory behind the slots (mla_kv_pool.h for MLA)
+ *     state_pool.h          what layers without K/V carry from token to token
  *     device.h              where that memory lives, a GPU of yours included
  *     host_kv_pool.h        and behind the pages of the second tier
  *     cache.h               which pages a prompt can reuse
@@ -50,6 +51,7 @@
 #include <radish/req_to_token_pool.h>
 #include <radish/retention.h>
 #include <radish/session.h>
+#include <radish/state_pool.h>
 #include <radish/status.h>
 #include <radish/storage.h>
 #include <radish/token_to_kv_pool.h>

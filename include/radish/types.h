@@ -6,7 +6,9 @@
  *     row   a request's line in req_to_token: position -> slot
  *     slot  one token's place in the KV pool; slot = page * page_size + offset
  *     page  page_size consecutive slots; page 0 is the dummy page, where padded
- *           rows of a batch write and nobody reads */
+ *           rows of a batch write and nobody reads
+ *
+ * A state is none of them: one place in a state pool (state_pool.h). */
 #ifndef RADISH_TYPES_H
 #define RADISH_TYPES_H
 
@@ -20,6 +22,7 @@ typedef int32_t rad_token; /* token id, >= 0 */
 typedef int32_t rad_slot;  /* >= 0; 0 is in the dummy page */
 typedef int32_t rad_page;  /* >= 1 when handed out */
 typedef uint32_t rad_row;  /* >= 1 when handed out; row 0 is the dummy row */
+typedef int32_t rad_state; /* >= 1 when handed out; 0 is the beginning, all zeros */
 
 /* Names a tree node from outside. The generation changes when the node's place
  * is used again, so a stale ref is refused (RAD_E_STATE) instead of followed.

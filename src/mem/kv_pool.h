@@ -5,6 +5,7 @@
  *     the device's memory    token_to_kv_pool.c: where numbers lie; mla_kv_pool.c: for MLA;
  *                            kv_pool_access.c: in, out, copies; kv_codec.c: dtypes
  *     the host's memory      host_kv_pool.c, and copies between the two
+ *     recurrent states       state_pool.c, of either
  *
  * A pool has one side (MLA) or two (K and V). A side's row, one token in one layer, is
  * `groups` runs of numbers, each with a scale of its own when the dtype is int8: the heads
