@@ -10,8 +10,8 @@
  * A step reads every matrix once and does two operations per token and weight, and attention two
  * per value of q and of the output and position seen, so its bound is the larger of the matrices'
  * bytes at the rate at which this machine reads a buffer of that size and of those operations at
- * the instructions' rates, and the K/V bytes of all contexts at the former rate; all rates are
- * measured in the same run. */
+ * the instructions' rates (those that the process chooses, so up to RADISH_ISA), and the K/V bytes
+ * of all contexts at the former rate; all rates are measured in the same run. */
 #include "bench.h"
 #include "instruction_peak.h"
 
@@ -171,13 +171,6 @@ static gemm_type count_weights(const gguf_file *file, const model_runner_params 
     return main_type;
 }
 
-static peak_kind kind_of(gemm_type type)
-{
-    return type == GEMM_F32 || type == GEMM_BF16W ? PEAK_F32
-           : type == GEMM_BF16                    ? PEAK_BF16
-                                                  : PEAK_INT8;
-}
-
 /* `pool` measures what the machine can do. */
 static void bench_file(const char *path, model_runner_params params, compute_pool *pool,
                        uint32_t prompt, double budget)
@@ -195,8 +188,8 @@ static void bench_file(const char *path, model_runner_params params, compute_poo
     printf("%s, %s, attention %s: loaded in %.2f s\n", path, gemm_type_name(type),
            params.attn ? params.attn->name : "default", bench_now() - t);
     j.read_rate = bench_read_rate((size_t)j.weight_bytes >> 16 << 16, pool) * 1e9;
-    j.flop_rate = instruction_peak_gflops(kind_of(type), pool) * 1e9;
-    bool pairs = j.model->info.kv_dtype == RAD_BF16 && kind_of(type) != PEAK_F32;
+    j.flop_rate = instruction_peak_gflops(peak_kind_of(type), pool) * 1e9;
+    bool pairs = j.model->info.kv_dtype == RAD_BF16 && peak_kind_of(type) != PEAK_F32;
     j.attn_rate = instruction_peak_gflops(pairs ? PEAK_BF16 : PEAK_F32, pool) * 1e9;
     printf("  a step reads %.1f MB of weights; %.1f GB/s, %.0f GFLOP/s\n", j.weight_bytes * 1e-6,
            j.read_rate * 1e-9, j.flop_rate * 1e-9);
