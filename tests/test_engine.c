@@ -355,7 +355,7 @@ TEST(bad_requests_are_refused_in_words)
     REFUSED(q.ids = NULL, RAD_E_INVAL, "one of them");
     REFUSED(q.text = "x"; q.text_len = 1, RAD_E_INVAL, "one of them");
     REFUSED(q.ids = NULL; q.text = "", RAD_E_INVAL, "empty");
-    REFUSED(q.num_ids = 4097, RAD_E_INVAL, "4097");
+    REFUSED(q.num_ids = 4097, RAD_E_LIMIT, "4097");
     REFUSED(q.ids = outside; q.num_ids = 2, RAD_E_INVAL, "512");
     REFUSED(q.ids = negative; q.num_ids = 2, RAD_E_INVAL, "-1");
     REFUSED(q.max_new_tokens = -2, RAD_E_INVAL, "max_new_tokens");
@@ -374,7 +374,7 @@ TEST(bad_requests_are_refused_in_words)
     q.text = text;
     q.text_len = 100000;
     erig_serve(e, &q);
-    CHECK(a.finish == ENGINE_FINISH_ERROR && a.status == RAD_E_INVAL);
+    CHECK(a.finish == ENGINE_FINISH_ERROR && a.status == RAD_E_LIMIT);
     CHECKF(strstr(a.message, "4096") != NULL, "%s\n", a.message);
     free(text);
     answer_fini(&a);

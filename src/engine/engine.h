@@ -80,13 +80,13 @@ typedef struct engine_params {
     const char *hicache_storage_backend;         /* file:DIR or redis:HOST:PORT,...; NULL: none */
     const char *hicache_storage_prefetch_policy; /* timeout, wait_complete, best_effort */
     const char *hicache_storage_backend_extra_config; /* a JSON object */
-    const char *hicache_storage_mode; /* of a directory's files: 0600, 0640, 0660 */
-    uint32_t hicache_load_back_threshold; /* tokens: fewer on the host are computed */
-    uint32_t hicache_prefetch_threshold;  /* tokens: fewer in storage are not fetched */
-    uint32_t hicache_max_transfers;       /* at one time */
-    uint32_t hicache_copy_threads;        /* between device and host */
-    uint32_t hicache_store_threads;       /* between host and storage */
-    bool hicache_pin_memory;              /* the host tier is locked into memory */
+    const char *hicache_storage_mode;                 /* of a directory's files: 0600, 0640, 0660 */
+    uint32_t hicache_load_back_threshold;             /* tokens: fewer on the host are computed */
+    uint32_t hicache_prefetch_threshold;              /* tokens: fewer in storage are not fetched */
+    uint32_t hicache_max_transfers;                   /* at one time */
+    uint32_t hicache_copy_threads;                    /* between device and host */
+    uint32_t hicache_store_threads;                   /* between host and storage */
+    bool hicache_pin_memory;                          /* the host tier is locked into memory */
 
     memory_budget *request_memory; /* what all requests together may hold outside of the KV pool:
                                     * prompts, ids, stop strings; outlives the engine. NULL: no
@@ -209,10 +209,10 @@ typedef struct engine_event {
     uint32_t num_ids;
     const token_logprob *logprobs; /* [num_ids][1 + num_top_logprobs], when asked for, else NULL:
                                     * the id's own, then the likeliest */
-    uint32_t prompt_tokens;
-    uint32_t completion_tokens; /* so far */
-    prompt_hits hits;           /* of the prompt */
-    const req_why *why;         /* why there were no more, or NULL; during the call */
+    uint32_t prompt_tokens;        /* also of one that is too long, where that is known; else 0 */
+    uint32_t completion_tokens;    /* so far */
+    prompt_hits hits;              /* of the prompt */
+    const req_why *why;            /* why there were no more, or NULL; during the call */
     engine_finish finish;
     rad_status status;        /* for ENGINE_FINISH_ERROR */
     const char *message;      /* words for it, else NULL */
@@ -264,7 +264,7 @@ typedef struct engine_request {
      * retained with a priority, 1..99, until it was idle for retention_idle_ns (0: for good). */
     int32_t retention_priority;
     uint64_t retention_idle_ns, pin_ns;
-    engine_share *share;    /* NULL: copies of its own */
+    engine_share *share; /* NULL: copies of its own */
 
     /* Called from the detokenizer thread: one or more times, the last one with finish
      * other than NONE; after that never again. Must not block; must not call engine_submit,
@@ -278,10 +278,15 @@ typedef struct engine_request {
  * engine_abort. RAD_FULL: the queue or the request memory is full (HTTP 429), on_event will not
  * be called.
  * RAD_E_INVAL in words: parameters out of range, ids outside the vocabulary, an empty
- * prompt, a prompt longer than the context (where it is known already). What turns out
- * later (a text that is too long, a conversation that does not render) arrives as an
- * event with ENGINE_FINISH_ERROR. */
+ * prompt. RAD_E_LIMIT: a prompt longer than the context (where it is known already). What turns
+ * out later (a text that is too long, a conversation that does not render) arrives as an
+ * event with ENGINE_FINISH_ERROR and the same status. */
 rad_status engine_submit(engine *e, const engine_request *request, uint64_t *id, rad_error *err);
+
+/* The ids of a request's text or conversation, appended to *out as submit would make them; nothing
+ * is queued, and a prompt may be longer than the context. Errors as those of submit and its events.
+ * Any thread; takes as long as encoding takes. */
+rad_status engine_encode(engine *e, const engine_request *request, token_buf *out, rad_error *err);
 
 /* A conversation that comes back turn by turn. RAD_FULL: as many are open as may be;
  * RAD_E_UNSUPPORTED: engine_params.max_sessions is 0; RAD_E_STATE: it is not open. A request whose

@@ -194,6 +194,11 @@ rad_status engine_alloc_charged(engine *e, size_t bytes, uint64_t charge, void *
                                 rad_error *err);
 
 /* job.c */
+/* engine_encode.c: the ids of a text or a conversation, up to several contexts' length: RAD_E_LIMIT
+ * past that. */
+rad_status engine_encode_prompt(const engine *e, const job_prompt *p, token_buf *out,
+                                rad_error *err);
+
 rad_status job_create(engine *e, const engine_request *request, engine_job **out, rad_error *err);
 void job_free_prompt(engine *e, engine_job *job);
 void job_destroy(engine *e, engine_job *job);

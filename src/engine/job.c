@@ -30,7 +30,7 @@ static rad_status check_prompt(const engine *e, const engine_request *q, rad_err
     if ((q->messages || q->chat_json) && !e->chat)
         return rad_fail(err, RAD_E_UNSUPPORTED, "%s", e->chat_error);
     if (q->ids && q->num_ids > e->info.context_length)
-        return rad_fail(err, RAD_E_INVAL, "the prompt has %u tokens, the context is %u tokens long",
+        return rad_fail(err, RAD_E_LIMIT, "the prompt has %u tokens, the context is %u tokens long",
                         q->num_ids, e->info.context_length);
     for (uint32_t i = 0; q->ids && i < q->num_ids; i++)
         if (q->ids[i] < 0 || (uint32_t)q->ids[i] >= e->info.vocab_size)

@@ -3,61 +3,15 @@
  * It owns a job from submit until it hands it on: to the scheduler with its req made, or
  * straight to the detokenizer when there is nothing to schedule (an error, an abort that
  * came first). */
-#include "base/json_look.h"
 #include "engine/engine_impl.h"
 
-#include <time.h>
-
-enum { TREE_WAIT_MS = 1000 };
-
-/* Who holds the memory is likely a parser that is about to let go, of this very request at times:
- * that is worth waiting a second for, others' prompts or not. */
-static bool take_soon(memory_budget *budget, uint64_t bytes)
+/* The event that refuses it says how long it is. */
+static rad_status check_length(const engine *e, engine_job *job, uint32_t len, rad_error *err)
 {
-    for (int ms = 0; ms < TREE_WAIT_MS; ms++) {
-        if (memory_budget_take(budget, bytes)) return true;
-        if (bytes > budget->limit) return false;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    return false;
-}
-
-/* Its tree is built for the template and gone when that has run. */
-static rad_status encode_json(const engine *e, const job_prompt *p, uint32_t most, token_buf *out,
-                              rad_error *err)
-{
-    json_look look;
-    json_look_at(&look, p->text, p->text_bytes);
-    uint64_t tree = json_look_bytes(&look);
-    if (!take_soon(e->params.request_memory, tree))
-        return rad_fail(err, RAD_FULL, "no memory for this conversation now; try again soon");
-    rad_status status =
-        chat_template_encode_json(e->chat, p->text, p->text_bytes, true, most, out, err);
-    memory_budget_give(e->params.request_memory, tree);
-    return status;
-}
-
-/* The ids of a text or a conversation. Tokens written out in a raw text count as such,
- * so that a prompt may spell its model's format; inside messages they do not. */
-static rad_status encode(const engine *e, const job_prompt *p, token_buf *out, rad_error *err)
-{
-    uint32_t most = e->info.context_length;
-    rad_status status;
-    if (p->is_text)
-        status = tokenizer_encode(e->tok, p->text, p->text_bytes,
-                                  TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS, most, out, err);
-    else if (p->is_chat_json)
-        status = encode_json(e, p, most, out, err);
-    else
-        status = chat_template_encode(e->chat, p->messages, p->num_messages, true, most, out, err);
-    if (status == RAD_E_LIMIT)
-        return rad_fail(err, RAD_E_INVAL, "the prompt is longer than the context of %u tokens",
-                        most);
-    if (status == RAD_OK && !out->len) return rad_fail(err, RAD_E_INVAL, "the prompt is empty");
-    if (status == RAD_OK && out->len > most)
-        return rad_fail(err, RAD_E_INVAL, "the prompt has %u tokens, the context is %u tokens long",
-                        out->len, most);
-    return status;
+    if (len <= e->info.context_length) return RAD_OK;
+    job->prompt_tokens = len;
+    return rad_fail(err, RAD_E_LIMIT, "the prompt has %u tokens, the context is %u tokens long",
+                    len, e->info.context_length);
 }
 
 static rad_status make_req(engine *e, engine_job *job, rad_error *err)
@@ -66,7 +20,8 @@ static rad_status make_req(engine *e, engine_job *job, rad_error *err)
     token_buf ids = {0};
     rad_status status = RAD_OK;
     if (!p->ids) {
-        status = encode(e, p, &ids, err);
+        status = engine_encode_prompt(e, p, &ids, err);
+        if (status == RAD_OK) status = check_length(e, job, ids.len, err);
         if (status == RAD_OK) job_prompt_keep_ids(p, ids.ids, ids.len);
     }
     job->params.ids = p->ids ? p->ids : ids.ids;
