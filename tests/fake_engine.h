@@ -269,6 +269,18 @@ rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_e
     return RAD_OK;
 }
 
+/* A byte is a token, and a conversation of messages has 20. */
+rad_status engine_encode(engine *e, const engine_request *q, token_buf *out, rad_error *err)
+{
+    (void)e;
+    size_t len = q->text ? q->text_len : q->chat_json ? q->chat_json_len : 20;
+    if (q->text && strncmp(q->text, "invalid", q->text_len) == 0)
+        return rad_fail(err, RAD_E_INVAL, "the fake cannot encode this");
+    for (size_t i = 0; i < len; i++)
+        if (token_buf_push(out, q->text ? (unsigned char)q->text[i] : (rad_token)i)) abort();
+    return RAD_OK;
+}
+
 void engine_share_end(engine_share *share)
 {
     *share = (engine_share){0};

@@ -23,7 +23,9 @@ static char *body_with(unsigned place, const char *member)
         "{\"prompt\":\"a\",\"response_format\":{\"type\":\"text\"%s%s}}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"%s%s}]}",
         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"%s%s}]}]}",
-        "{\"hicache_storage_backend\":\"file:x\"%s%s}"};
+        "{\"hicache_storage_backend\":\"file:x\"%s%s}",
+        "{\"prompt\":\"a\"%s%s}",
+        "{\"tokens\":[1]%s%s}"};
     char *body = malloc(strlen(member) + 200);
     if (!body) abort();
     snprintf(body, strlen(member) + 200, forms[__builtin_ctz(place)], *member ? "," : "", member);
@@ -34,8 +36,8 @@ static char *body_with(unsigned place, const char *member)
 static int ask(unsigned place, const char *name, const char *value, api_error *err)
 {
     static const api_kind kinds[API_NUM_PLACES] = {
-        API_COMPLETIONS, API_CHAT, API_GENERATE, API_GENERATE,   API_COMPLETIONS,
-        API_COMPLETIONS, API_CHAT, API_CHAT,     API_COMPLETIONS};
+        API_COMPLETIONS, API_CHAT, API_GENERATE,    API_GENERATE, API_COMPLETIONS, API_COMPLETIONS,
+        API_CHAT,        API_CHAT, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE};
     char member[256];
     api_request r;
     *err = (api_error){.http_status = 200};

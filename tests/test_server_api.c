@@ -157,6 +157,68 @@ TEST(only_the_served_names_are_answered)
     stop(&f);
 }
 
+TEST(any_name_is_served_where_a_star_is_among_them)
+{
+    static const char *const names[] = {"*", "one"};
+    struct fixture f;
+    start_with(&f, (server_params){.served_model_names = names, .num_served_model_names = 2});
+    json_t *json =
+        ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\",\"model\":\"small-\u00fc\"}", 200);
+    CHECK(says(json, "model", "small-\xc3\xbc")); /* as it was asked, though its JSON is gone */
+    json_decref(json);
+    json = ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\"}", 200);
+    CHECK(says(json, "model", "one"));
+    json_decref(json);
+    json = ask(&f, "GET", "/v1/models", "", 200);
+    CHECK(json_array_size(json_object_get(json, "data")) == 1);
+    json_decref(json);
+    stop(&f);
+}
+
+TEST(a_prompt_that_does_not_fit_has_a_code_of_its_own)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/v1/completions", "{\"prompt\":\"error\"}", 400);
+    json_t *error = json_object_get(json, "error");
+    CHECK(says(error, "code", "context_length_exceeded"));
+    CHECK(says(error, "type", "invalid_request_error") && says(error, "param", "prompt"));
+    json_decref(json);
+    stop(&f);
+}
+
+/* ---- /tokenize ---- */
+
+TEST(texts_and_conversations_are_told_in_ids)
+{
+    struct fixture f;
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/tokenize", "{\"prompt\":\"AB\"}", 200);
+    json_t *tokens = json_object_get(json, "tokens");
+    CHECK(json_array_size(tokens) == 2 && json_integer_value(json_array_get(tokens, 1)) == 'B');
+    CHECK(number(json, "count") == 2 && number(json, "max_model_len") == 4096);
+    json_decref(json);
+    json = ask(&f, "POST", "/tokenize", "{\"prompt\":[\"AB\",\"C\"]}", 200);
+    tokens = json_object_get(json, "tokens");
+    CHECK(json_array_size(tokens) == 2 && json_array_size(json_array_get(tokens, 1)) == 1);
+    CHECK(json_integer_value(json_array_get(json_object_get(json, "count"), 0)) == 2);
+    json_decref(json);
+    json =
+        ask(&f, "POST", "/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 200);
+    CHECK(number(json, "count") == 20);
+    json_decref(json);
+    static const char *const refused[] = {
+        "{}", "{\"prompt\":[1]}", "{\"prompt\":\"a\",\"messages\":[]}", "{\"prompt\":\"invalid\"}",
+        "{\"prompt\":\"a\",\"model\":\"other\"}"};
+    for (size_t i = 0; i < RAD_COUNT(refused); i++) {
+        json = ask(&f, "POST", "/tokenize", refused[i], i < 4 ? 400 : 404);
+        CHECK(error_message(json)[0]);
+        json_decref(json);
+    }
+    CHECK(f.engine->stats.requests.num_requests == 0);
+    stop(&f);
+}
+
 TEST(a_query_with_unknown_words_flushes_nothing)
 {
     struct fixture f;

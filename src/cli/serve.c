@@ -203,6 +203,7 @@ int cmd_serve(int argc, char **argv)
             "\n"
             "  POST /v1/completions, /v1/chat/completions    OpenAI's; plain and streaming\n"
             "  POST /generate                                SGLang's native form\n"
+            "  POST /tokenize, /detokenize                   text or messages to ids, and back\n"
             "  GET  /v1/models, /health, /model_info, /server_info, /metrics\n"
             "  POST /flush_cache[?tiers=device,host,storage]\n"
             "  GET, PUT, DELETE /hicache/storage-backend\n"
@@ -235,8 +236,8 @@ int cmd_serve(int argc, char **argv)
          .arg = "NAME",
          .target = &names,
          .help = "What clients call the model; may be given several times. A request that names\n"
-                 "another model gets 404, one that names none is answered. Default: the name in\n"
-                 "the file."},
+                 "another model gets 404, one that names none is answered; with * any name is\n"
+                 "served (agents ask for a second, small model). Default: the name in the file."},
         {.kind = CLI_TEXT,
          .name = "chat-template",
          .arg = "NAME",
@@ -636,7 +637,8 @@ int cmd_serve(int argc, char **argv)
     if (code == CLI_GO_ON) code = read_report(report, &server_p);
     server_p.served_model_names = names.texts;
     server_p.num_served_model_names = names.count;
-    if (names.count) engine_p.served_model_name = names.texts[0];
+    for (uint32_t i = names.count; i-- > 0;)
+        if (strcmp(names.texts[i], "*") != 0) engine_p.served_model_name = names.texts[i];
     if (code == CLI_GO_ON) code = check(&engine_p, &server_p);
     if (code != CLI_GO_ON) return code;
     if (max_request_memory && max_request_memory < MIN_REQUEST_MEMORY)

@@ -13,15 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPENAI (IN_COMPLETIONS | IN_CHAT)
-#define USED FIELD_USED
+#define OPENAI   (IN_COMPLETIONS | IN_CHAT)
+#define USED     FIELD_USED
 #define HARMLESS FIELD_HARMLESS
-#define REFUSED FIELD_REFUSED
+#define REFUSED  FIELD_REFUSED
 
 /* clang-format off */
 const api_field api_fields[] = {
-    {"add_generation_prompt", IN_CHAT, REFUSED, "true", "/v1/completions goes on behind any text"},
-    {"add_special_tokens", IN_COMPLETIONS, REFUSED, "true", "give token ids"},
+    {"add_generation_prompt", IN_CHAT | IN_TOKENIZE, REFUSED, "true", "/v1/completions goes on behind any text"},
+    {"add_special_tokens", IN_COMPLETIONS | IN_TOKENIZE, REFUSED, "true", "give token ids"},
     {"add_special_tokens", IN_CHAT, REFUSED, "false", "the template says them"},
     {"allowed_token_ids", OPENAI | IN_SAMPLING, REFUSED, NULL, "'logit_bias' of -100 bars tokens"},
     {"annotations", IN_MESSAGE, HARMLESS, NULL, "of an earlier answer; reaches the chat template"},
@@ -41,7 +41,7 @@ const api_field api_fields[] = {
     {"cache_salt", OPENAI | IN_GENERATE, USED, NULL,
      "a namespace of the cache: only requests with the same salt share"},
     {"chat_template", IN_CHAT, REFUSED, NULL, "--chat-template of the server names it"},
-    {"chat_template_kwargs", IN_CHAT, USED, NULL, "variables of the chat template"},
+    {"chat_template_kwargs", IN_CHAT | IN_TOKENIZE, USED, NULL, "variables of the chat template"},
     {"content", IN_MESSAGE, USED, NULL, "a string, or a list of text parts"},
     {"continue_final_message", IN_CHAT, REFUSED, "false", "/v1/completions goes on behind any text"},
     {"continuous_usage_stats", IN_STREAM_OPTIONS, REFUSED, "false", "usage comes in the last chunk"},
@@ -113,7 +113,7 @@ const api_field api_fields[] = {
     {"max_tokens", IN_CHAT, USED, NULL, "most tokens of the answer; as many as the context has room for"},
     {"max_tokens", IN_SAMPLING, REFUSED, NULL, "its name here is 'max_new_tokens'"},
     {"media_io_kwargs", OPENAI, REFUSED, "{}", "this server reads text"},
-    {"messages", IN_CHAT, USED, NULL, "the conversation"},
+    {"messages", IN_CHAT | IN_TOKENIZE, USED, NULL, "the conversation"},
     {"metadata", OPENAI, HARMLESS, NULL, "kept with stored answers, which there are none of"},
     {"min_new_tokens", OPENAI | IN_SAMPLING, USED, NULL, "before so many no end token is chosen"},
     {"min_p", OPENAI | IN_SAMPLING, USED, NULL, "[0, 1]"},
@@ -123,7 +123,7 @@ const api_field api_fields[] = {
     {"mirostat_tau", OPENAI, HARMLESS, NULL, "only with 'mirostat'"},
     {"mm_processor_kwargs", OPENAI, REFUSED, "{}", "this server reads text"},
     {"modalities", IN_CHAT | IN_GENERATE, REFUSED, "[\"text\"] []", "this server reads text"},
-    {"model", OPENAI | IN_GENERATE, USED, NULL, "one of the served names; may be left out"},
+    {"model", OPENAI | IN_GENERATE | IN_TOKENIZE | IN_DETOKENIZE, USED, NULL, "one of the served names; may be left out"},
     {"n", OPENAI | IN_SAMPLING, USED, NULL, "answers to each prompt"},
     {"n_predict", OPENAI, REFUSED, NULL, "its name here is 'max_tokens'"},
     {"n_probs", OPENAI, REFUSED, "0", "its name here is 'logprobs'"},
@@ -140,6 +140,7 @@ const api_field api_fields[] = {
     {"presence_penalty", OPENAI | IN_SAMPLING, USED, NULL, "[-2, 2]"},
     {"priority", OPENAI | IN_GENERATE, USED, NULL, "order of waiting and of eviction"},
     {"prompt", IN_COMPLETIONS, USED, NULL, "a text, token ids, or a list of either"},
+    {"prompt", IN_TOKENIZE, USED, NULL, "a text, or a list of them"},
     {"prompt_cache_key", OPENAI, HARMLESS, NULL, "requests that begin alike share without it"},
     {"prompt_cache_retention", OPENAI, HARMLESS, NULL, "the cache evicts by its own policy"},
     {"prompt_embeds", OPENAI, REFUSED, "[]", "give text or token ids"},
@@ -162,6 +163,7 @@ const api_field api_fields[] = {
     {"return_routed_experts", OPENAI | IN_GENERATE, REFUSED, "false", NULL},
     {"return_text_in_logprobs", IN_GENERATE, USED, NULL, "the tokens' texts beside their ids"},
     {"return_token_ids", OPENAI, USED, NULL, "choices[].token_ids"},
+    {"return_token_strs", IN_TOKENIZE, USED, NULL, "the tokens' texts beside their ids"},
     {"return_tokens_as_token_ids", OPENAI, REFUSED, "false", "use 'return_token_ids'"},
     {"rid", OPENAI, HARMLESS, NULL, "there is nothing that could be asked for by it"},
     {"rid", IN_GENERATE, USED, NULL, "the answer's meta_info.id; one for all prompts"},
@@ -178,6 +180,7 @@ const api_field api_fields[] = {
     {"session_params", OPENAI | IN_GENERATE, REFUSED, "{}",
      "send the whole conversation: what was computed of it is found in the cache"},
     {"skip_special_tokens", OPENAI | IN_SAMPLING, USED, NULL, "false: control tokens stay in the text"},
+    {"skip_special_tokens", IN_DETOKENIZE, USED, NULL, "false: control tokens stay in the text; true"},
     {"spaces_between_special_tokens", OPENAI | IN_SAMPLING, HARMLESS, NULL,
      "control tokens are written without spaces, as fast tokenizers do"},
     {"stop", OPENAI | IN_SAMPLING, USED, NULL, "strings that end the answer"},
@@ -197,12 +200,13 @@ const api_field api_fields[] = {
     {"thinking", OPENAI, REFUSED, NULL, "give it in 'chat_template_kwargs', to a template that reads it"},
     {"thinking_budget", OPENAI, REFUSED, NULL, "give it in 'chat_template_kwargs', to a template that reads it"},
     {"token_ids_logprob", IN_GENERATE, REFUSED, "[] false", NULL},
+    {"tokens", IN_DETOKENIZE, USED, NULL, "ids, or a list of lists of them"},
     {"tool_call_id", IN_MESSAGE, USED, NULL, "reaches the chat template"},
     {"tool_calls", IN_MESSAGE, USED, NULL, "go to the chat template, which must read them"},
     {"tool_choice", IN_COMPLETIONS, REFUSED, "\"auto\" \"none\"", "tools are for /v1/chat/completions"},
     {"tool_choice", IN_CHAT, USED, NULL, "auto, or none: the template does not hear of the tools"},
     {"tools", IN_COMPLETIONS, REFUSED, "[]", "tools are for /v1/chat/completions"},
-    {"tools", IN_CHAT, USED, NULL, "go to the chat template, which must read them"},
+    {"tools", IN_CHAT | IN_TOKENIZE, USED, NULL, "go to the chat template, which must read them"},
     {"top_a", OPENAI, REFUSED, "0", NULL},
     {"top_k", OPENAI | IN_SAMPLING, USED, NULL, "-1 or 0: all"},
     {"top_logprobs", IN_COMPLETIONS, REFUSED, "0", "give the number as 'logprobs'"},
@@ -233,7 +237,8 @@ const char *api_place_name(unsigned place)
     static const char *const names[API_NUM_PLACES] = {
         "/v1/completions", "/v1/chat/completions", "/generate",
         "sampling_params", "stream_options",       "response_format",
-        "messages[]",      "messages[].content[]", "/hicache/storage-backend"};
+        "messages[]",      "messages[].content[]", "/hicache/storage-backend",
+        "/tokenize",       "/detokenize"};
     return names[__builtin_ctz(place)];
 }
 

@@ -21,7 +21,9 @@ enum {
     IN_MESSAGE = 1 << 6, /* messages[] of chat; what is not listed reaches the template */
     IN_PART = 1 << 7,    /* messages[].content[] */
     IN_STORE = 1 << 8,   /* PUT /hicache/storage-backend */
-    API_NUM_PLACES = 9
+    IN_TOKENIZE = 1 << 9,
+    IN_DETOKENIZE = 1 << 10,
+    API_NUM_PLACES = 11
 };
 
 typedef enum api_field_use { FIELD_USED, FIELD_HARMLESS, FIELD_REFUSED } api_field_use;

@@ -1,4 +1,4 @@
-/* api_request.c - what the three dialects share. */
+/* api_request.c - what the dialects share. */
 #include "server/api_fields.h"
 #include "server/api_sampling.h"
 
@@ -65,6 +65,8 @@ bool api_request_parse(api_kind kind, const char *body, size_t len, memory_budge
         [API_COMPLETIONS] = {completions_parse, IN_COMPLETIONS},
         [API_CHAT] = {chat_parse, IN_CHAT},
         [API_GENERATE] = {generate_parse, IN_GENERATE},
+        [API_TOKENIZE] = {tokenize_parse, IN_TOKENIZE},
+        [API_DETOKENIZE] = {detokenize_parse, IN_DETOKENIZE},
     };
     memset(out, 0, sizeof *out);
     out->kind = kind;

@@ -1,6 +1,6 @@
 /* api_request.h - a request body becomes engine requests.
  *
- * Three dialects (OpenAI's completions and chat, SGLang's /generate) end in the same
+ * All dialects (OpenAI's completions and chat, SGLang's /generate, ...) end in the same
  * thing: one engine_request per prompt and a few words on how to answer. Nothing in here
  * knows HTTP, so a fuzzer can call it. */
 #ifndef SERVER_API_REQUEST_H
@@ -19,7 +19,14 @@ enum {
     API_MAX_KEY_BYTES = 1024 /* extra_key, cache_salt, rid */
 };
 
-typedef enum api_kind { API_COMPLETIONS, API_CHAT, API_GENERATE } api_kind;
+typedef enum api_kind {
+    API_COMPLETIONS,
+    API_CHAT,
+    API_GENERATE,
+    API_TOKENIZE,
+    API_DETOKENIZE,
+    API_NUM_KINDS
+} api_kind;
 
 typedef struct api_request {
     api_kind kind;
@@ -29,7 +36,7 @@ typedef struct api_request {
     bool batch;            /* prompts came as a list, or n > 1: /generate answers with one */
     bool logprobs;         /* of every item, with so many alternatives: */
     uint32_t num_top_logprobs;
-    bool text_in_logprobs; /* /generate: token texts beside the ids */
+    bool text_in_logprobs; /* /generate, /tokenize: token texts beside the ids */
     uint32_t n;            /* choices per prompt; they lie side by side in items */
     uint32_t num_items;    /* prompts * n */
     engine_request *items; /* on_event and user are the caller's to set */
@@ -38,7 +45,7 @@ typedef struct api_request {
 
     json_room room; /* what the next two take of the budget */
     json_t *root;   /* strings of the items live here */
-    void *blocks; /* and arrays here */
+    void *blocks;   /* and arrays here */
 } api_request;
 
 /* True and *out to be given back with api_request_fini; false and an error (400, 413 or 503
@@ -58,6 +65,8 @@ void api_request_forget(api_request *r);
 bool completions_parse(api_request *r, api_error *err);
 bool chat_parse(api_request *r, api_error *err);
 bool generate_parse(api_request *r, api_error *err);
+bool tokenize_parse(api_request *r, api_error *err);
+bool detokenize_parse(api_request *r, api_error *err);
 
 /* Zeroed memory that lives as long as r; NULL and a 503 in err when there is none. */
 void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *err);

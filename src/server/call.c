@@ -68,6 +68,7 @@ static void release(call *c)
     if (c->body) evbuffer_free(c->body);
     if (c->out) evbuffer_free(c->out);
     free(c->work_arg);
+    free(c->model_name);
     free(c->items);
     free(c);
 }
@@ -93,16 +94,12 @@ static const char *refused_param(const call_item *item)
     return item->refused_param;
 }
 
-static void error_of(const call_item *item, api_error *err)
+bool fail_by_status(api_error *err, rad_status status, const char *param, const char *words)
 {
-    const char *param = NULL;
     int http_status = 500;
-    switch (item->status) {
+    switch (status) {
     case RAD_E_INVAL:
     case RAD_E_LIMIT:
-        http_status = 400;
-        param = refused_param(item);
-        break;
     case RAD_E_UNSUPPORTED:
     case RAD_E_FORMAT: http_status = 400; break;
     case RAD_FULL: http_status = 429; break;
@@ -110,12 +107,32 @@ static void error_of(const call_item *item, api_error *err)
     case RAD_E_NOMEM: http_status = 503; break;
     default: break;
     }
+    if (status != RAD_E_INVAL && status != RAD_E_LIMIT) param = NULL;
+    api_fail(err, http_status, param, "%s", words);
+    if (status == RAD_E_LIMIT) err->code = "context_length_exceeded"; /* agents shorten on it */
+    return false;
+}
+
+bool call_encode(call *c, const engine_request *q, const char *param, token_buf *out)
+{
+    rad_error why = {0};
+    rad_status status = engine_encode(c->server->engine, q, out, &why);
+    if (status == RAD_OK) return true;
+    return fail_by_status(&c->error, status, param,
+                          why.text[0] ? why.text : rad_status_name(status));
+}
+
+static void error_of(const call_item *item, api_error *err)
+{
     const char *words = item->message[0] ? item->message : rad_status_name(item->status);
     uint32_t n = RAD_MAX(item->call->request.n, 1u);
-    if (item->call->num_items > n)
-        api_fail(err, http_status, param, "prompt %u: %s", item->index / n, words);
-    else
-        api_fail(err, http_status, param, "%s", words);
+    char numbered[sizeof item->message + 32];
+    snprintf(numbered, sizeof numbered, "prompt %u: %s", item->index / n, words);
+    fail_by_status(err, item->status, refused_param(item),
+                   item->call->num_items > n ? numbered : words);
+    if (item->status != RAD_E_LIMIT) return;
+    err->prompt_tokens = item->prompt_tokens;
+    err->context_tokens = engine_get_info(item->call->server->engine)->context_length;
 }
 
 /* One prompt failed: the whole call does, in words, and its other prompts stop. */
@@ -165,9 +182,9 @@ static void write_event(call *c, call_item *item, json_writer *w)
 {
     if (item->said_finish || !item->submitted) return;
     if (c->ops->has_news(c, item)) {
-        jw_raw(w, "data: ", 6);
+        if (!c->ops->frames) jw_raw(w, "data: ", 6);
         c->ops->write_chunk(c, item, w);
-        jw_raw(w, "\n\n", 2);
+        if (!c->ops->frames) jw_raw(w, "\n\n", 2);
     }
     item->text_sent = item->text.len;
     item->ids_sent = item->ids.len;
@@ -457,6 +474,7 @@ static bool submit_item(call *c, call_item *item, engine_share *share)
     item->submitted = status == RAD_OK;
     if (item->submitted) return true; /* from now on the rest is the events' */
     item->status = status;
+    item->prompt_tokens = r->num_ids;
     snprintf(item->message, sizeof item->message, "%s",
              err.text[0] ? err.text : "the queue is full; try again soon");
     return false;
@@ -467,6 +485,7 @@ static void submit(call *c)
 {
     engine_share share = {0};
     const char *model = c->request.model ? models_find(c->server, c->request.model) : NULL;
+    if (c->request.model && !model) model = c->model_name = strdup(c->request.model);
     if (c->request.rid) snprintf(c->id, sizeof c->id, "%s", c->request.rid);
     if (!create_items(c)) {
         api_fail(&c->error, 503, NULL, "no memory for this request");
@@ -488,7 +507,10 @@ static call_progress work_parse(call *c)
         evbuffer_free(c->body);
         c->body = NULL;
     }
-    if (c->parsed) submit(c);
+    if (c->parsed && c->ops->compute)
+        c->parsed = c->ops->compute(c);
+    else if (c->parsed)
+        submit(c);
     return CALL_DONE;
 }
 
@@ -504,6 +526,8 @@ static void on_submitted(call *c)
         call_reply_error(c, &c->error);
     else if (c->failed)
         fail_call(c, c->failed);
+    else if (c->ops->compute)
+        c->ops->answer(c);
 }
 
 /* A body that this turn has no place for: a worker parses it, and one for large ones, so that
@@ -547,7 +571,7 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http)
     random_id(name);
     snprintf(c->id, sizeof c->id, "%s%s", ops->id_prefix, name);
     c->bytes = len;
-    if (turn_has(s, units)) {
+    if (turn_has(s, units) && !ops->compute) {
         start_here(c, body, len);
         turn_spend(s, units);
     } else {

@@ -15,6 +15,7 @@
 
 #include "server/access.h"
 #include "server/api_request.h"
+#include "server/dialect.h"
 #include "server/json_write.h"
 #include "server/server.h"
 
@@ -53,8 +54,8 @@ typedef struct call_item {
     /* The server's thread, or the worker's while the call is busy: */
     bool keep_special;         /* as the request has them */
     const char *refused_param; /* what the engine says no to, as a client calls it */
-    bool submitted; /* the engine has it: a last event will come */
-    bool finished;  /* and has come */
+    bool submitted;            /* the engine has it: a last event will come */
+    bool finished;             /* and has come */
     bool said_role, said_finish;
     byte_buf text;       /* all so far */
     byte_buf ids;        /* rad_tokens */
@@ -78,6 +79,8 @@ typedef enum call_progress {
  * itself. */
 typedef struct call_ops {
     api_kind kind;
+    const dialect *dialect; /* NULL: OpenAI's */
+    bool frames;            /* write_chunk writes whole events of the stream, one or several */
     const char *id_prefix;
     bool chunk_says_all; /* every chunk has all so far, not what is new */
     /* Whether `item` has something to say since the last chunk; and that. */
@@ -90,6 +93,14 @@ typedef struct call_ops {
     void (*write_item)(const call *c, call_item *item, json_writer *w);
     void (*write_tail)(const call *c, json_writer *w);
 
+    /* What is said in a silent stream, where the dialect's `ping` would not do; and an error in a
+     * stream, where its error_json would not. NULL: they do. */
+    void (*write_ping)(const call *c, json_writer *w);
+    json_t *(*stream_error)(call *c, const api_error *err);
+
+    /* For calls whose prompts nobody computes: runs on a worker when the body is parsed; false: a
+     * reason is in c->error. Then `answer`. */
+    bool (*compute)(call *c);
     /* For calls without a prompt: runs on a worker, then here, which must answer. */
     call_progress (*work)(call *c);
     void (*answer)(call *c);
@@ -139,6 +150,7 @@ struct call {
 
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
+    char *model_name;    /* a name that is none of ours, where any is served; malloc'ed */
     uint64_t timeout_ms; /* of work that waits, from created_ns on */
     void *work_arg;      /* malloc'ed, the call's */
 };
@@ -165,6 +177,9 @@ void calls_abort_all(server *s);
 /* Answers and lets go of the HTTP request; with `json` NULL (no memory) a 503. Takes json. */
 void call_reply_json(call *c, int http_status, json_t *json);
 void call_reply_text(call *c, const char *content_type, struct evbuffer *body); /* drained */
+
+/* The ids of one prompt, for ops->compute; false: the reason is in c->error. */
+bool call_encode(call *c, const engine_request *q, const char *param, token_buf *out);
 
 /* Helpers of the dialects. */
 json_t *json_text(const char *bytes, size_t len); /* never NULL but for memory */

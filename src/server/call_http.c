@@ -75,6 +75,11 @@ static struct evhttp_request *let_go(call *c)
     return http;
 }
 
+static const dialect *dialect_of(const call *c)
+{
+    return c->ops->dialect ? c->ops->dialect : &openai_dialect;
+}
+
 void call_reply_json(call *c, int http_status, json_t *json)
 {
     c->access.status = send_json(let_go(c), http_status, json);
@@ -108,7 +113,7 @@ static void start_stream(call *c)
     c->started = true;
     c->access.status = 200;
     struct evkeyvalq *headers = evhttp_request_get_output_headers(c->http);
-    evhttp_add_header(headers, "Content-Type", "text/event-stream; charset=utf-8");
+    evhttp_add_header(headers, "Content-Type", dialect_of(c)->stream_type);
     evhttp_add_header(headers, "Cache-Control", "no-cache");
     evhttp_add_header(headers, "X-Accel-Buffering", "no");
     evhttp_send_reply_start(c->http, 200, "OK");
@@ -128,35 +133,59 @@ void call_send(call *c, struct evbuffer *bytes)
     c->last_sent_ns = server_now_ns(c->server);
 }
 
-static void send_event(call *c, json_t *json)
+static void send_error(call *c, json_t *json)
 {
+    const dialect *d = dialect_of(c);
     if (!json) return;
     struct evbuffer *bytes = evbuffer_new();
-    if (bytes && evbuffer_add(bytes, "data: ", 6) == 0 && json_to_buffer(json, bytes) &&
-        evbuffer_add(bytes, "\n\n", 2) == 0)
+    if (bytes && evbuffer_add(bytes, d->error_before, strlen(d->error_before)) == 0 &&
+        json_to_buffer(json, bytes) &&
+        evbuffer_add(bytes, d->error_after, strlen(d->error_after)) == 0)
         call_send(c, bytes);
     if (bytes) evbuffer_free(bytes);
     json_decref(json);
 }
 
+static void send_words(call *c, const char *words)
+{
+    struct evbuffer *bytes = *words ? evbuffer_new() : NULL;
+    if (bytes && evbuffer_add(bytes, words, strlen(words)) == 0) call_send(c, bytes);
+    if (bytes) evbuffer_free(bytes);
+}
+
 void call_end_stream(call *c)
 {
-    struct evbuffer *bytes = evbuffer_new();
-    if (bytes && evbuffer_add(bytes, "data: [DONE]\n\n", 14) == 0) call_send(c, bytes);
-    if (bytes) evbuffer_free(bytes);
+    send_words(c, dialect_of(c)->stream_end);
     start_stream(c); /* without memory for a single chunk there are no headers yet */
     evhttp_send_reply_end(let_go(c));
 }
 
 void call_reply_error(call *c, const api_error *err)
 {
+    const dialect *d = dialect_of(c);
     if (!c->started) {
-        call_reply_json(c, err->http_status, error_json(err));
+        call_reply_json(c, dialect_http_status(d, err->http_status),
+                        dialect_error_json(d, err, c->access.id));
         return;
     }
     c->access.failed = true;
-    send_event(c, error_json(err));
+    send_error(c, c->ops->stream_error ? c->ops->stream_error(c, err)
+                                       : dialect_error_json(d, err, c->access.id));
     evhttp_send_reply_end(let_go(c));
+}
+
+static void ping(call *c)
+{
+    if (!c->ops->write_ping) {
+        send_words(c, dialect_of(c)->ping);
+        return;
+    }
+    json_writer w;
+    struct evbuffer *bytes = evbuffer_new();
+    json_writer_begin(&w, bytes);
+    c->ops->write_ping(c, &w);
+    if (json_writer_end(&w)) call_send(c, bytes);
+    if (bytes) evbuffer_free(bytes);
 }
 
 void calls_ping(server *s, uint64_t now_ns)
@@ -165,9 +194,6 @@ void calls_ping(server *s, uint64_t now_ns)
     for (call *c = s->calls.first; c; c = c->next) {
         if (!c->http || c->busy || !c->request.stream || now_ns - c->last_sent_ns < silence_ns)
             continue;
-        if (unsent(c)) continue; /* it does not even take what we said */
-        struct evbuffer *bytes = evbuffer_new();
-        if (bytes && evbuffer_add(bytes, ": ping\n\n", 8) == 0) call_send(c, bytes);
-        if (bytes) evbuffer_free(bytes);
+        if (!unsent(c)) ping(c); /* else it does not even take what we said */
     }
 }

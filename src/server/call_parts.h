@@ -39,6 +39,10 @@ void call_send(call *c, struct evbuffer *events);
 void call_end_stream(call *c);
 void call_reply_error(call *c, const api_error *err); /* as an event once a stream has begun */
 
+/* ---- call.c ---- */
+/* What the engine says no with, in HTTP's terms. False. */
+bool fail_by_status(api_error *err, rad_status status, const char *param, const char *words);
+
 /* ---- call.c: what evhttp tells ---- */
 void call_client_left(call *c); /* c->http is NULL; may free c */
 void call_client_read(call *c); /* everything; may free c */

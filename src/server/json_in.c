@@ -12,7 +12,9 @@ bool api_fail(api_error *err, int http_status, const char *param, const char *fm
 {
     err->http_status = http_status;
     err->code = NULL;
+    err->prompt_tokens = err->context_tokens = 0;
     switch (http_status) {
+    case 401: err->type = "authentication_error", err->code = "invalid_api_key"; break;
     case 404: err->type = "not_found_error"; break;
     case 429: err->type = "rate_limit_error", err->code = "queue_full"; break;
     case 503: err->type = "service_unavailable_error"; break;

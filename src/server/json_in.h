@@ -15,13 +15,14 @@
 
 enum { JSON_IN_MAX_DEPTH = 64, JSON_IN_MAX_VALUES = 4 << 20 };
 
-/* An answer other than 200, in OpenAI's words. */
+/* An answer other than 200, in OpenAI's words; other protocols' are made of it (dialect.h). */
 typedef struct api_error {
     int http_status;
     const char *type; /* "invalid_request_error", ... */
     const char *code; /* NULL = null */
     char param[64];   /* "" = null */
     char message[600];
+    uint32_t prompt_tokens, context_tokens; /* of a prompt that does not fit; 0: not that */
 } api_error;
 
 /* Fills err (type and code by http_status; `param` may be NULL) and returns false. */

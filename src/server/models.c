@@ -2,20 +2,42 @@
  *
  * One model under one or several names (--served-model-name): a request that asks for another
  * is refused, lest somebody takes this model's answers for that one's. A request that names
- * none is taken: it can only mean the one there is. */
+ * none is taken: it can only mean the one there is. Agents ask for a second, small model by a name
+ * of their own: the name "*" stands for all of them. */
 #include "server/api_fields.h"
 #include "server/memory_reserve.h"
 #include "server/server_priv.h"
 
+static bool is_any(const char *name)
+{
+    return strcmp(name, "*") == 0;
+}
+
+/* Of the list, but for "*", which is no name. */
+static uint32_t num_given(const server *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->params.num_served_model_names; i++)
+        n += !is_any(s->params.served_model_names[i]);
+    return n;
+}
+
 const char *models_name(const server *s, uint32_t i)
 {
-    if (!s->params.num_served_model_names) return engine_get_info(s->engine)->model_name;
-    return s->params.served_model_names[i];
+    for (uint32_t k = 0; k < s->params.num_served_model_names; k++)
+        if (!is_any(s->params.served_model_names[k]) && !i--)
+            return s->params.served_model_names[k];
+    return engine_get_info(s->engine)->model_name;
 }
 
 static uint32_t num_names(const server *s)
 {
-    return RAD_MAX(s->params.num_served_model_names, 1u);
+    return RAD_MAX(num_given(s), 1u);
+}
+
+bool models_any(const server *s)
+{
+    return num_given(s) < s->params.num_served_model_names;
 }
 
 const char *models_find(const server *s, const char *name)
@@ -27,7 +49,7 @@ const char *models_find(const server *s, const char *name)
 
 bool models_check(const server *s, const char *name, api_error *err)
 {
-    if (!name || models_find(s, name)) return true;
+    if (!name || models_find(s, name) || models_any(s)) return true;
     char word[128];
     api_fail(err, 404, "model", "the model '%s' is not here; see /v1/models: '%.200s'%s",
              api_shown(name, word, sizeof word), models_name(s, 0),

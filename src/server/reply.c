@@ -1,4 +1,5 @@
 /* reply.c - JSON and errors onto the wire. */
+#include "server/dialect.h"
 #include "server/server_priv.h"
 
 #include <event2/http_struct.h>
@@ -11,6 +12,7 @@ const char *http_reason(int http_status)
     case 200: return "OK";
     case 204: return "No Content";
     case 400: return "Bad Request";
+    case 401: return "Unauthorized";
     case 403: return "Forbidden";
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
@@ -25,6 +27,7 @@ const char *http_reason(int http_status)
     case 501: return "Not Implemented";
     case 503: return "Service Unavailable";
     case 504: return "Gateway Timeout";
+    case 529: return "Overloaded";
     case 505: return "HTTP Version Not Supported";
     default: return "Error";
     }
@@ -80,5 +83,9 @@ void reply_json(struct evhttp_request *http, int http_status, json_t *json)
 
 void reply_error(struct evhttp_request *http, const api_error *err)
 {
-    reply_json(http, err->http_status, error_json(err));
+    const server *s = http->on_complete_cb_arg;
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(http);
+    const dialect *d = dialect_of_path(uri ? evhttp_uri_get_path(uri) : NULL);
+    reply_json(http, dialect_http_status(d, err->http_status),
+               dialect_error_json(d, err, s->access.id));
 }

@@ -18,6 +18,8 @@
     ROUTE("/v1/completions",          ROUTE_POST,   handle_completions)                            \
     ROUTE("/v1/chat/completions",     ROUTE_POST,   handle_chat)                                   \
     ROUTE("/generate",                ROUTE_POST,   handle_generate)                               \
+    ROUTE("/tokenize",                ROUTE_POST,   handle_tokenize)                               \
+    ROUTE("/detokenize",              ROUTE_POST,   handle_detokenize)                             \
     ROUTE("/v1/models",               ROUTE_GET,    handle_models)                                 \
     ROUTE("/health",                  ROUTE_GET,    handle_health)                                 \
     ROUTE("/model_info",              ROUTE_GET,    handle_model_info)                             \

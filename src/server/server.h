@@ -1,6 +1,7 @@
 /* server.h - an engine behind HTTP: OpenAI's and SGLang's interfaces.
  *
  *     POST /v1/completions  /v1/chat/completions  /generate      (plain and SSE)
+ *     POST /tokenize  /detokenize
  *     GET  /v1/models  /health  /model_info  /server_info  /metrics
  *     POST /flush_cache
  *     GET, PUT, DELETE /hicache/storage-backend
@@ -44,13 +45,14 @@ typedef struct server_params {
     const char *const *allow_origins; /* pages that may use the server; see browsers.h for all */
     const char *const *allow_hosts;   /* names in Host beside those of loopback. Both valid as
                                          long as the server */
-    memory_budget *request_memory; /* what is parsed of requests, and gathered of their answers;
-                                      the engine's as well. NULL: no limit; outlives the server */
-    bool storage_admin;          /* clients may attach and detach a store */
+    memory_budget *request_memory;    /* what is parsed of requests, and gathered of their answers;
+                                         the engine's as well. NULL: no limit; outlives the server */
+    bool storage_admin;               /* clients may attach and detach a store */
     uint32_t storage_timeout_ms; /* for an answer about a change of the store, which goes on after
                                     it; 0 = 30000; past it 504 */
     const char *const *served_model_names; /* what requests may call the model, valid as long as
-                                    the server; the first is in answers to those that name none */
+                                    the server; the first is in answers to those that name none;
+                                    "*": any */
     uint32_t num_served_model_names;       /* 0: the engine's model_name alone */
     report_cached_tokens report_cached_tokens;
     uint32_t cached_tokens_grain; /* with ROUNDED; 0 = REPORT_CACHED_GRAIN */

@@ -161,8 +161,9 @@ void worker_wake(worker *w); /* it looks at `hurry`; with the server's lock */
 /* ---- models.c: the names that are served ---- */
 const char *models_name(const server *s,
                         uint32_t i); /* the first is answers' where none was said */
-/* NULL is fine: it names none; false: a 404 in err. */
 const char *models_find(const server *s, const char *name); /* ours of that name, or NULL */
+bool models_any(const server *s);                           /* any other is one, too */
+/* NULL is fine: it names none; false: a 404 in err. */
 bool models_check(const server *s, const char *name, api_error *err);
 
 /* ---- browsers_http.c ---- */

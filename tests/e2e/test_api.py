@@ -309,6 +309,25 @@ def test_admin():
                   path, response.getheader("Allow"))
 
 
+def test_tokens_are_told_and_read():
+    with Server(STORIES, *F32) as s:
+        text = "Once upon a time"
+        told = s.ask("/tokenize", {"prompt": text, "return_token_strs": True})
+        check(told["count"] == len(told["tokens"]) == len(told["token_strs"]), told)
+        check(told["max_model_len"] == 512 and "".join(told["token_strs"][1:]).strip() == text, told)
+        back = s.ask("/detokenize", {"tokens": told["tokens"][1:]})
+        check(back["prompt"] == back["text"] and back["text"].strip() == text, back)
+        both = s.ask("/detokenize", {"tokens": [told["tokens"][1:], told["tokens"][1:]]})
+        check(both["text"] == [back["text"]] * 2, both)
+        s.ask("/detokenize", {"tokens": [512]}, 400)
+        answer = s.ask("/v1/completions", {"prompt": text, "max_tokens": 1})
+        check(answer["usage"]["prompt_tokens"] == told["count"])
+        for prompt, told in (("a " * 600, "the prompt has "), ("a " * 6000, "more than 4096 tokens")):
+            error = s.ask("/v1/completions", {"prompt": prompt}, 400)["error"]
+            check(error["code"] == "context_length_exceeded", error)
+            check(told in error["message"] and "the context is 512 tokens" in error["message"], error)
+
+
 def test_memory_is_made_ready_ahead_of_requests():
     prompt = [1] + GOLDEN[0]["greedy_ids"][:100]
     for ahead in (None, 0.0001, 0):

@@ -49,7 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *body = malloc(size);
     if (!body) return 0;
     memcpy(body, data + 1, size - 1);
-    if (api_request_parse((api_kind)(data[0] % 3), body, size - 1, NULL, &request, &err)) {
+    if (api_request_parse((api_kind)(data[0] % API_NUM_KINDS), body, size - 1, NULL, &request,
+                          &err)) {
         free(body); /* nothing may point into it */
         body = NULL;
         if (!request.num_items) abort();
