@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "gear/runner_fake.h"
+#include "model/batch_check.h"
 
 enum { MOST = 200, PAGES = 300 };
 
@@ -350,6 +351,95 @@ TEST(batches_that_do_not_fit_are_refused_in_words)
 #undef REFUSED
     slots[1] = PAGES + 1; /* outside of the pool */
     CHECK(runner_forward(b.fake, &good, &logits, &err) == RAD_E_INVAL);
+    bench_destroy(&b);
+}
+
+/* Two requests: three tokens behind two, and one behind none. */
+TEST(states_that_do_not_fit_the_batch_are_refused_in_words)
+{
+    enum { STATES = 40000 }; /* more than are looked at in one round */
+    bench b = bench_create(RAD_F32, 0);
+    for (rad_row row = 1; row <= 2; row++)
+        for (rad_slot i = 0; i < 5; i++)
+            rad_req_to_token_row(b.rows, row)[i] = 10 * row + i;
+    rad_state_pool *pool, *narrow;
+    rad_state_pool_params params = {
+        .struct_size = sizeof params, .state_bytes = 100, .num_states = STATES};
+    CHECK_OK(rad_state_pool_create(NULL, &params, &pool, NULL));
+    params.state_bytes = 64;
+    CHECK_OK(rad_state_pool_create(NULL, &params, &narrow, NULL));
+    rad_state last = 0;
+    for (int i = 0; i < STATES; i++)
+        CHECK_OK(rad_state_alloc(pool, &last));
+    CHECK_OK(rad_state_free(pool, 9));
+    const forward_state_save saves[] = {{0, 1, 4}, {0, 3, 5}, {1, 1, STATES}};
+    const forward_batch good = {.num_reqs = 2,
+                                .num_tokens = 4,
+                                .input_ids = (rad_token[]){5, 6, 7, 8},
+                                .positions = (uint32_t[]){2, 3, 4, 0},
+                                .out_cache_loc = (rad_slot[]){12, 13, 14, 20},
+                                .req_pool_indices = (rad_row[]){1, 2},
+                                .seq_lens = (uint32_t[]){5, 1},
+                                .extend_prefix_lens = (uint32_t[]){2, 0},
+                                .extend_seq_lens = (uint32_t[]){3, 1},
+                                .extend_start_loc = (uint32_t[]){0, 3},
+                                .req_to_token_pool = b.rows,
+                                .token_to_kv_pool = b.kv,
+                                .state_pool = pool,
+                                .state_in = (rad_state[]){1, 0},
+                                .state_out = (rad_state[]){1, 2},
+                                .num_state_saves = 3,
+                                .state_saves = saves};
+    runner_info info = b.fake->info;
+    rad_error err = {0};
+    CHECK(batch_check(&info, &good, 9, 9, &err) == RAD_E_INVAL);
+    CHECKF(strstr(err.text, "the model has none"), "%s\n", err.text);
+    info.state_bytes = 100;
+    CHECK_OK(batch_check(&info, &good, 9, 9, &err));
+
+#define REFUSED(words, ...)                                                                        \
+    do {                                                                                           \
+        forward_batch bad = good;                                                                  \
+        __VA_ARGS__;                                                                               \
+        CHECK(batch_check(&info, &bad, 9, 9, &err) == RAD_E_INVAL);                                \
+        CHECKF(strstr(err.text, words), "%s\n", err.text);                                         \
+    } while (0)
+#define SAVES(...) bad.state_saves = (forward_state_save[]){__VA_ARGS__}, bad.num_state_saves = 2
+    REFUSED("states are missing", bad.state_pool = NULL);
+    REFUSED("states are missing", bad.state_in = NULL);
+    REFUSED("states are missing", bad.state_out = NULL);
+    REFUSED("saves are missing", bad.state_saves = NULL);
+    REFUSED("of 64 bytes", bad.state_pool = narrow);
+    REFUSED("state 0 behind 2", bad.state_in = ((rad_state[]){0, 0}));
+    REFUSED("state 3 behind 0", bad.state_in = ((rad_state[]){1, 3}));
+    REFUSED("not taken", bad.state_in = ((rad_state[]){9, 0}));
+    REFUSED("not taken", bad.state_out = ((rad_state[]){0, 2}));
+    REFUSED("not taken", bad.state_out = ((rad_state[]){1, STATES + 1}));
+    REFUSED("not taken", SAVES({0, 1, 4}, {0, 2, -1}));
+    REFUSED("which is read", bad.state_out = ((rad_state[]){3, 1}));
+    REFUSED("which is read", SAVES({0, 1, 1}, {0, 2, 3})); /* its own, too */
+    REFUSED("which is read", SAVES({0, 1, 3}, {1, 1, 1}));
+    REFUSED("once more", bad.state_out = ((rad_state[]){2, 2}));
+    REFUSED("once more", SAVES({0, 1, STATES}, {1, 1, STATES}));
+    REFUSED("once more", SAVES({0, 1, 2}, {1, 1, 3}));
+    REFUSED("save 1", SAVES({1, 1, 4}, {0, 1, 5}));
+    REFUSED("save 1", SAVES({0, 2, 4}, {0, 2, 5}));
+    REFUSED("save 0", SAVES({0, 0, 4}, {0, 2, 5}));
+    REFUSED("save 1", SAVES({0, 2, 4}, {0, 4, 5}));
+    REFUSED("save 1", SAVES({0, 2, 4}, {2, 1, 5}));
+#undef SAVES
+#undef REFUSED
+    /* A snapshot that both go on from is nobody's to write. */
+    forward_batch two = good;
+    two.extend_prefix_lens = (uint32_t[]){2, 1}, two.seq_lens = (uint32_t[]){5, 2};
+    two.positions = (uint32_t[]){2, 3, 4, 1};
+    two.out_cache_loc = (rad_slot[]){12, 13, 14, 21};
+    two.state_in = (rad_state[]){1, 1}, two.state_out = (rad_state[]){3, 2};
+    CHECK_OK(batch_check(&info, &two, 9, 9, &err));
+    two.state_out = (rad_state[]){1, 2};
+    CHECK(batch_check(&info, &two, 9, 9, &err) == RAD_E_INVAL);
+    rad_state_pool_destroy(pool);
+    rad_state_pool_destroy(narrow);
     bench_destroy(&b);
 }
 

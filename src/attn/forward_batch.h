@@ -37,10 +37,8 @@
 #define ATTN_FORWARD_BATCH_H
 
 #include <radish/req_to_token_pool.h>
+#include <radish/state_pool.h>
 #include <radish/token_to_kv_pool.h>
-
-typedef int32_t rad_state; /* a slot of a state pool, from 1; 0: what is before the first token */
-typedef struct rad_state_pool rad_state_pool;
 
 /* The requests group_reqs[first .. first + count) have the same slots at the positions
  * [begin, end); in window_rows where both see. Both are multiples of 64 (ATTN_BLOCK), and no
@@ -103,9 +101,10 @@ typedef struct forward_batch {
     rad_token_to_kv_pool *window_kv_pool;
     const rad_slot *window_out_cache_loc; /* [num_tokens] */
 
-    /* States; NULL and 0 for a model without recurrent layers. Every slot that is written
-     * (state_out and saves) is named once and is no state_in, but a request's state_out may be
-     * its own state_in. Requests may share a state_in. */
+    /* States; NULL and 0 for a model without recurrent layers. All are taken from the pool. One
+     * that is written (state_out and saves) is named once and is no state_in, but a request's
+     * state_out may be its own state_in, if that is nobody else's. Requests may share a
+     * state_in that is not written. */
     rad_state_pool *state_pool;
     const rad_state *state_in;  /* [num_reqs] 0 where the prefix is empty, and only there */
     const rad_state *state_out; /* [num_reqs] */

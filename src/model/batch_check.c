@@ -113,6 +113,117 @@ static rad_status check_req(const runner_info *info, const forward_batch *batch,
     return batch->window_kv_pool ? check_window(info, batch, r, start, err) : RAD_OK;
 }
 
+/* The states of [first, first + STATES_AT_A_TIME) that requests read, once or more than once, and
+ * that are written. */
+enum { STATES_AT_A_TIME = 32768 };
+typedef struct state_marks {
+    uint32_t first;
+    uint64_t read[STATES_AT_A_TIME / 64], shared[STATES_AT_A_TIME / 64];
+    uint64_t written[STATES_AT_A_TIME / 64];
+} state_marks;
+
+/* Sets the state's bit and says whether it was set. */
+static bool mark(uint64_t *bits, uint32_t at)
+{
+    const uint64_t bit = 1ull << (at % 64);
+    const bool was = bits[at / 64] & bit;
+    bits[at / 64] |= bit;
+    return was;
+}
+
+static bool is_marked(const uint64_t *bits, uint32_t at)
+{
+    return bits[at / 64] >> (at % 64) & 1;
+}
+
+/* `own`: of the request, which may write to it. */
+static rad_status check_written(state_marks *m, uint32_t req, rad_state state, rad_state own,
+                                rad_error *err)
+{
+    const uint32_t at = (uint32_t)state - m->first;
+    if (at >= STATES_AT_A_TIME) return RAD_OK; /* in another round */
+    if (is_marked(state == own ? m->shared : m->read, at))
+        return rad_fail(err, RAD_E_INVAL, "batch: request %u writes to state %d, which is read",
+                        req, state);
+    if (mark(m->written, at))
+        return rad_fail(err, RAD_E_INVAL, "batch: request %u writes to state %d once more", req,
+                        state);
+    return RAD_OK;
+}
+
+/* What is written is named once and read by nobody but its own request. */
+static rad_status check_sharing(const forward_batch *batch, state_marks *m, rad_error *err)
+{
+    rad_status status = RAD_OK;
+    for (uint32_t r = 0; r < batch->num_reqs; r++) {
+        const uint32_t at = (uint32_t)batch->state_in[r] - m->first;
+        if (!batch->state_in[r] || at >= STATES_AT_A_TIME) continue;
+        if (mark(m->read, at)) mark(m->shared, at);
+    }
+    for (uint32_t r = 0; r < batch->num_reqs && status == RAD_OK; r++)
+        status = check_written(m, r, batch->state_out[r], batch->state_in[r], err);
+    for (uint32_t i = 0; i < batch->num_state_saves && status == RAD_OK; i++)
+        status = check_written(m, batch->state_saves[i].req, batch->state_saves[i].state, 0, err);
+    return status;
+}
+
+static rad_status check_state(const forward_batch *batch, uint32_t req, rad_state state,
+                              rad_error *err)
+{
+    if (rad_state_is_taken(batch->state_pool, state)) return RAD_OK;
+    return rad_fail(err, RAD_E_INVAL, "batch: request %u has state %d, which is not taken", req,
+                    state);
+}
+
+static rad_status check_saves(const forward_batch *batch, rad_error *err)
+{
+    const forward_state_save *s = batch->state_saves;
+    if (batch->num_state_saves && !s)
+        return rad_fail(err, RAD_E_INVAL, "batch: the saves are missing");
+    for (uint32_t i = 0; i < batch->num_state_saves; i++) {
+        if (s[i].req >= batch->num_reqs || !s[i].tokens ||
+            s[i].tokens > batch->extend_seq_lens[s[i].req] ||
+            (i && (s[i].req < s[i - 1].req ||
+                   (s[i].req == s[i - 1].req && s[i].tokens <= s[i - 1].tokens))))
+            return rad_fail(err, RAD_E_INVAL,
+                            "batch: save %u is of request %u behind %u of its new tokens", i,
+                            s[i].req, s[i].tokens);
+        rad_status status = check_state(batch, s[i].req, s[i].state, err);
+        if (status != RAD_OK) return status;
+    }
+    return RAD_OK;
+}
+
+/* extend_seq_lens was looked at. */
+static rad_status check_states(const runner_info *info, const forward_batch *batch, rad_error *err)
+{
+    if (!info->state_bytes && (batch->state_pool || batch->num_state_saves))
+        return rad_fail(err, RAD_E_INVAL, "batch: states, but the model has none");
+    if (!info->state_bytes || !batch->num_reqs) return RAD_OK;
+    if (!batch->state_pool || !batch->state_in || !batch->state_out)
+        return rad_fail(err, RAD_E_INVAL, "batch: the states are missing");
+    if (rad_state_bytes(batch->state_pool) < info->state_bytes)
+        return rad_fail(err, RAD_E_INVAL,
+                        "batch: the pool has states of %zu bytes, but the model wants %zu",
+                        rad_state_bytes(batch->state_pool), info->state_bytes);
+    rad_status status = RAD_OK;
+    for (uint32_t r = 0; r < batch->num_reqs && status == RAD_OK; r++) {
+        const rad_state in = batch->state_in[r];
+        if (!in != !batch->extend_prefix_lens[r])
+            return rad_fail(err, RAD_E_INVAL, "batch: request %u has state %d behind %u tokens", r,
+                            in, batch->extend_prefix_lens[r]);
+        if (in) status = check_state(batch, r, in, err);
+        if (status == RAD_OK) status = check_state(batch, r, batch->state_out[r], err);
+    }
+    if (status == RAD_OK) status = check_saves(batch, err);
+    const uint32_t last = rad_state_pool_num_states(batch->state_pool);
+    for (uint32_t first = 0; first <= last && status == RAD_OK; first += STATES_AT_A_TIME) {
+        state_marks marks = {.first = first};
+        status = check_sharing(batch, &marks, err);
+    }
+    return status;
+}
+
 rad_status batch_check(const runner_info *info, const forward_batch *batch,
                        uint32_t max_batch_tokens, uint32_t max_batch_logits, rad_error *err)
 {
@@ -135,6 +246,8 @@ rad_status batch_check(const runner_info *info, const forward_batch *batch,
     if (start != batch->num_tokens)
         return rad_fail(err, RAD_E_INVAL, "batch: the requests have %u tokens, the batch %u", start,
                         batch->num_tokens);
+    status = check_states(info, batch, err);
+    if (status != RAD_OK) return status;
     for (uint32_t i = 0; i < batch->num_logits; i++)
         if (batch->logits_indices[i] >= batch->num_tokens ||
             (i && batch->logits_indices[i] <= batch->logits_indices[i - 1]))
