@@ -237,7 +237,9 @@ int main(int argc, char **argv)
 {
     uint32_t threads = 0, prompt = 512;
     double budget = 1;
-    model_runner_params params = {.dtype = RAD_BF16, .weights = WEIGHTS_AS_FILE};
+    model_runner_params params = {.weights = WEIGHTS_AS_FILE};
+    params.dtype = cpu_has(CPU_AVX512BF16) ? RAD_BF16
+                                           : RAD_F32; /* as --dtype auto of the program */
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (!strcmp(argv[i], "-t") && i + 1 < argc)
