@@ -381,8 +381,45 @@ KERNEL(q4_k, 2)
 KERNEL(q5_k, 2)
 KERNEL(q6_k, 2)
 
-RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
+/* gemm_round_to_blocks for whole blocks, the same operations 8 at a time. */
+static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 {
+    const __m256i no_sign = _mm256_set1_epi32(0x7fffffff);
+    for (; k >= GEMM_XBLOCK; k -= GEMM_XBLOCK, x += GEMM_XBLOCK, dst++) {
+        __m256 part[4];
+        __m256i size[4], q[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            part[i] = _mm256_loadu_ps(x + LANES * i);
+            size[i] = _mm256_and_si256(_mm256_castps_si256(part[i]), no_sign);
+        }
+        size[0] = _mm256_max_epu32(_mm256_max_epu32(size[0], size[1]),
+                                   _mm256_max_epu32(size[2], size[3]));
+        __m128i four =
+            _mm_max_epu32(_mm256_castsi256_si128(size[0]), _mm256_extracti128_si256(size[0], 1));
+        four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+        four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
+        const uint32_t most = (uint32_t)_mm_cvtsi128_si32(four);
+        if (most >= 0x7f800000 || most < 0x0d800000) { /* not finite, or next to nothing */
+            gemm_round_to_blocks(x, GEMM_XBLOCK, dst);
+            continue;
+        }
+        const __m256 up = _mm256_set1_ps(127.0f / f32_of_bits(most));
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(part[i], up));
+        __m256i bytes =
+            _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+        bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm256_storeu_si256((__m256i *)dst->q, bytes);
+        /* Sums of four, of eight, of the sixteen of each half. */
+        __m256i sum = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes),
+                                        _mm256_set1_epi16(1));
+        sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
+        sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
+        dst->d = f32_of_bits(most) / 127.0f;
+        gemm_finish_block(dst, _mm256_extract_epi32(sum, 0), _mm256_extract_epi32(sum, 4));
+    }
     gemm_round_to_blocks(x, k, dst);
 }
 
