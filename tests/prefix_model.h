@@ -33,7 +33,7 @@ typedef struct entry {
     uint64_t pin_ttl, pin_until, idle, used_ns;
     uint64_t uncovered_at; /* the step in which the page behind it was evicted */
     bool window;           /* has a window side */
-    bool state;            /* a snapshot at its end */
+    rad_state state;       /* the snapshot at its end; 0: none */
 } entry;
 
 typedef struct model {
@@ -184,7 +184,7 @@ static bool model_evict_page(model *m)
         entry *above = find(m, &path, victim->space, victim->num_tokens - m->page_size);
         if (above) above->uncovered_at = m->now;
     }
-    m->states_dropped += victim->state;
+    m->states_dropped += victim->state != 0;
     *victim = m->entries[--m->count];
     return true;
 }

@@ -7,14 +7,13 @@
  * it still has must be right, and the model forgets the rest. */
 #include "own_pages.h"
 #include "prefix_model.h"
-#include "state_component.h"
 #include "test.h"
 
 #include <radish/retention.h>
 
 #include "cache/radix_cache.h"
 
-enum { MOST_LOCKS = 8, SPACES = 4 };
+enum { MOST_LOCKS = 8, SPACES = 4, STATES = 12 };
 
 typedef struct config {
     uint32_t page_size;
@@ -39,8 +38,10 @@ typedef struct walked {
     rad_ref node[64];
     const rad_cache *cache;
     bool (*has_window)(const void *user, rad_page page);
+    void (*lost)(const void *user, entry *e); /* its snapshot has gone */
     const void *user;
     uint64_t evictable, window_tokens; /* by what each node says of itself */
+    uint32_t states;
 } walked;
 
 /* Each page that the tree has must be an entry, with the same page and locks. */
@@ -80,6 +81,10 @@ static void compare_node(void *user, rad_ref node, uint32_t depth, const rad_tok
         if (e->priority > info.priority) w->wrong = "a page with too low a priority";
         if (w->has_window(w->user, page) != (i + info.window_tokens >= num_tokens))
             w->wrong = "a page whose window side is not where the node says";
+        rad_state state = i + ps == num_tokens ? info.state : 0;
+        if (state && state != e->state) w->wrong = "a snapshot that is somewhere else";
+        if (e->state && !state) w->lost(w->user, e);
+        w->states += state != 0;
     }
 }
 
@@ -98,7 +103,7 @@ typedef struct world {
         rad_token tokens[MOST_TOKENS];
         uint32_t len, space;
     } locks[MOST_LOCKS];
-    state_component states;
+    rad_state_pool *states;
     uint64_t seed, dice, step;
     rad_token tokens[MOST_TOKENS]; /* the step's key: */
     rad_key key;
@@ -122,11 +127,6 @@ static void same(const world *w, const char *what, uint64_t got, uint64_t want)
     CHECKF(got == want || w->cfg.max_nodes, "%s: %llu, want %llu, seed %llu step %llu\n", what,
            (unsigned long long)got, (unsigned long long)want, (unsigned long long)w->seed,
            (unsigned long long)w->step);
-}
-
-static radix_tree *tree_of(world *w)
-{
-    return &radix_cache_of(w->cache)->tree;
 }
 
 static bool is_taken(void *user, rad_page page)
@@ -172,6 +172,12 @@ static uint32_t window_available(const world *w)
     return w->cfg.own ? w->own.window_free : rad_kv_window_available_pages(w->kv);
 }
 
+static void lost(const void *user, entry *e)
+{
+    holds(user, ((const world *)user)->cfg.max_nodes, "a snapshot is lost");
+    e->state = 0;
+}
+
 static void world_init(world *w, const config *cfg, uint64_t seed)
 {
     uint32_t ps = cfg->page_size;
@@ -197,6 +203,9 @@ static void world_init(world *w, const config *cfg, uint64_t seed)
         CHECK_OK(rad_req_to_token_pool_create(
             NULL, &(rad_req_to_token_pool_params){sizeof(rad_req_to_token_pool_params), 1, 1},
             &w->rows, NULL));
+    rad_state_pool_params states = {
+        .struct_size = sizeof states, .state_bytes = 64, .num_states = STATES};
+    if (cfg->states) CHECK_OK(rad_state_pool_create(NULL, &states, &w->states, NULL));
     rad_cache_params params = {.struct_size = sizeof params,
                                .page_size = ps,
                                .kv_allocator = w->kv,
@@ -211,9 +220,9 @@ static void world_init(world *w, const config *cfg, uint64_t seed)
                                .max_pinned_tokens = w->m.max_pinned * ps,
                                .retention = cfg->keeps,
                                .window_tokens = cfg->window,
-                               .free_list = cfg->own ? &list : NULL};
+                               .free_list = cfg->own ? &list : NULL,
+                               .state_pool = w->states};
     CHECK_OK(rad_cache_create(&env, &params, &w->cache, NULL));
-    if (cfg->states) CHECK_OK(radix_add_component(tree_of(w), &state_ops, &w->states));
     w->m.is_taken = is_taken;
     w->m.user = w;
 }
@@ -226,11 +235,14 @@ static void world_fini(world *w)
             CHECK_OK(rad_cache_dec_lock_ref(w->cache, &w->locks[l].receipt, NULL));
     CHECK(rad_cache_protected_size(w->cache) == 0);
     CHECK(rad_cache_window_protected_size(w->cache) == 0);
+    CHECK(rad_cache_state_protected_size(w->cache) == 0);
     CHECK_OK(rad_cache_reset(w->cache));
+    CHECK(!w->states || rad_state_available(w->states) == STATES);
     CHECK(available(w) == w->cfg.num_pages && window_available(w) == w->cfg.window_pages);
     rad_cache_destroy(w->cache);
     rad_req_to_token_pool_destroy(w->rows);
     rad_kv_allocator_destroy(w->kv);
+    rad_state_pool_destroy(w->states);
 }
 
 static void draw_key(world *w)
@@ -312,6 +324,41 @@ static void evict_windows(world *w, uint64_t tokens)
     same(w, "windows", done, (had - have) * m->page_size);
 }
 
+/* Likewise of snapshots (test_state_cache.c has the order). */
+static void evict_states(world *w, uint32_t count)
+{
+    model *m = &w->m;
+    uint64_t done, evictable = rad_cache_state_evictable_size(w->cache);
+    uint32_t before = rad_state_available(w->states);
+    CHECK_OK(rad_cache_evict_state(w->cache, count, &done));
+    CHECK(done == (count < evictable ? count : evictable));
+    CHECK(rad_state_available(w->states) == before + done);
+    for (uint32_t i = 0; i < m->count; i++)
+        if (!rad_state_is_taken(w->states, m->entries[i].state)) m->entries[i].state = 0;
+}
+
+/* Hangs a snapshot in somewhere on the path of the step's key, which `node` ends. */
+static void put_state(world *w, rad_ref node)
+{
+    uint32_t ps = w->cfg.page_size, pages = w->key.num_tokens / ps;
+    uint32_t depth = (draw(w, 2) ? pages : 1 + draw(w, pages)) * ps;
+    rad_state state;
+    if (rad_state_alloc(w->states, &state) == RAD_FULL) {
+        evict_states(w, 1);
+        if (rad_state_alloc(w->states, &state) == RAD_FULL) return;
+    }
+    CHECK(rad_cache_put_state(w->cache, node, depth + ps * MOST_TOKENS, 0, NULL) == RAD_E_STATE);
+    CHECK_OK(rad_cache_put_state(w->cache, node, depth, state, NULL));
+    entry *e = find(&w->m, &w->key, w->space, depth);
+    if (!rad_state_is_taken(w->states, state)) {
+        holds(w, e->state || w->cfg.max_nodes, "a snapshot was not taken");
+        return;
+    }
+    holds(w, !e->state || w->cfg.max_nodes, "a place has two snapshots");
+    CHECK(rad_cache_put_state(w->cache, node, depth, state, NULL) == RAD_E_STATE);
+    e->state = state;
+}
+
 static void step_insert(world *w)
 {
     uint32_t ps = w->cfg.page_size, n = w->key.num_tokens, pages = n / ps;
@@ -351,12 +398,7 @@ static void step_insert(world *w)
                  OWN_CACHED);
     same(w, "insert", in.prefix_tokens, want);
     model_insert(w, &how, in.prefix_tokens, page, slid * ps);
-    if (!w->cfg.states || !pages || draw(w, 3) == 0) return;
-    uint32_t root = radix_cache_root(radix_cache_of(w->cache), &w->key);
-    radix_pos end = radix_walk(tree_of(w), root, w->tokens, pages);
-    holds(w, end.pages == pages && !end.child, "a key does not end with a node");
-    state_put(&w->states, tree_of(w), end.node, (uint32_t)w->step);
-    find(&w->m, &w->key, w->space, pages * ps)->state = true;
+    if (w->cfg.states && pages && draw(w, 3)) put_state(w, in.node);
 }
 
 /* What a match of this key answered, which touched what it found; returns its length. */
@@ -364,6 +406,7 @@ static uint32_t holds_match(world *w, const rad_key *key, uint32_t space, const 
                             const rad_slot *got)
 {
     uint32_t ps = w->cfg.page_size, want = model_usable(&w->m, key, space);
+    same(w, "seen", match->seen_tokens, model_match(&w->m, key, space, false));
     if (w->cfg.max_nodes && (w->cfg.window || w->cfg.states) && match->prefix_tokens < want &&
         model_can_end(&w->m, key, space, match->prefix_tokens))
         want = match->prefix_tokens; /* there was no node to split with */
@@ -371,6 +414,8 @@ static uint32_t holds_match(world *w, const rad_key *key, uint32_t space, const 
     model_match(&w->m, &used, space, true);
     CHECKF(match->prefix_tokens == want, "match: %u, want %u, seed %llu step %llu\n",
            match->prefix_tokens, want, (unsigned long long)w->seed, (unsigned long long)w->step);
+    holds(w, match->state == (want ? find(&w->m, key, space, want)->state : 0),
+          "a match names another snapshot than the one it ends at");
     for (uint32_t i = 0; i < want; i++)
         CHECK(got[i] ==
               find(&w->m, key, space, (i / ps + 1) * ps)->page * (rad_slot)ps + (rad_slot)(i % ps));
@@ -407,13 +452,15 @@ static void step_match(world *w, bool lock)
     CHECK_OK(rad_cache_lookup(w->cache, &w->key, &peek));
     CHECK_OK(rad_cache_match_prefix(w->cache, &w->key, got, &match, NULL));
     uint32_t want = holds_match(w, &w->key, w->space, &match, got);
-    CHECK(peek.prefix_tokens == want);
+    CHECK(peek.prefix_tokens == want && peek.state == match.state &&
+          peek.seen_tokens == match.seen_tokens);
     if (!lock || w->locks[l].receipt.held) return;
     rad_receipt *receipt = &w->locks[l].receipt;
     uint64_t before = rad_cache_evictable_size(w->cache);
     CHECK_OK(rad_cache_inc_lock_ref(w->cache, match.last_node, receipt, NULL));
     CHECK((uint64_t)receipt->evictable_change == rad_cache_evictable_size(w->cache) - before);
     CHECK(!receipt->window_missing); /* a match ends only where the window is whole */
+    CHECK(receipt->state_held == (match.state != 0));
     memcpy(w->locks[l].tokens, w->tokens, want * sizeof *w->tokens);
     w->locks[l].len = want;
     w->locks[l].space = w->space;
@@ -435,22 +482,6 @@ static void step_unlock(world *w)
         find(&w->m, &key, w->locks[l].space, end)->locks--;
 }
 
-static void mark_state(void *user, rad_ref node, uint32_t depth, const rad_token *tokens,
-                       const rad_slot *slots, uint32_t num_tokens, uint32_t lock_ref,
-                       uint32_t hit_count)
-{
-    world *w = user;
-    rad_page last = slots[num_tokens - 1] / (rad_slot)w->cfg.page_size;
-    (void)depth, (void)tokens, (void)lock_ref, (void)hit_count;
-    for (uint32_t i = 0; i < w->m.count && state_is_there(tree_of(w), node.index); i++)
-        if (w->m.entries[i].page == last) w->m.entries[i].state = true;
-}
-
-static void mark_states(world *w)
-{
-    CHECK_OK(rad_cache_walk(w->cache, mark_state, w));
-}
-
 static void step_evict(world *w, bool all)
 {
     uint64_t ask = draw(w, 8 * w->cfg.page_size), done = 0, want = 0;
@@ -467,10 +498,7 @@ static void step_evict_component(world *w)
     if (w->cfg.window && draw(w, 3)) {
         evict_windows(w, draw(w, 12 * w->cfg.page_size));
     } else if (w->cfg.states) {
-        state_ops.evict(&w->states, tree_of(w), draw(w, 3));
-        for (uint32_t i = 0; i < w->m.count; i++)
-            w->m.entries[i].state = false;
-        mark_states(w);
+        evict_states(w, draw(w, 3));
     }
 }
 
@@ -491,6 +519,22 @@ static uint64_t model_held_windows(world *w)
     return count * ps;
 }
 
+/* A lock keeps the snapshot at its end. */
+static uint64_t model_held_states(world *w)
+{
+    bool held[STATES + 1] = {false};
+    uint64_t count = 0;
+    for (int l = 0; l < MOST_LOCKS; l++) {
+        rad_key key = {.tokens = w->locks[l].tokens};
+        if (!w->locks[l].receipt.held || !w->locks[l].receipt.state_held) continue;
+        rad_state state = find(&w->m, &key, w->locks[l].space, w->locks[l].len)->state;
+        holds(w, state != 0, "a locked snapshot has gone");
+        count += !held[state];
+        held[state] = true;
+    }
+    return count;
+}
+
 /* Window sides and snapshots, which the tree may have lost where nodes are short. */
 static void compare_components(world *w)
 {
@@ -503,14 +547,21 @@ static void compare_components(world *w)
         holds(w, e->window == has || w->cfg.max_nodes, "a page lost its window side");
         e->window = has;
         there += has;
-        states += e->state;
+        states += e->state != 0;
     }
     uint64_t size = rad_cache_window_evictable_size(w->cache),
              held = rad_cache_window_protected_size(w->cache);
     CHECK(size + held == there * m->page_size);
     same(w, "held windows", held, model_held_windows(w));
-    same(w, "states", w->states.there, states);
-    same(w, "dropped states", w->states.dropped, m->states_dropped);
+    rad_cache_stats stats;
+    rad_cache_get_stats(w->cache, &stats);
+    if (!w->states) return;
+    CHECK(states + rad_state_available(w->states) == STATES);
+    CHECK(stats.states_put == states + stats.states_evicted + stats.states_dropped);
+    held = rad_cache_state_protected_size(w->cache);
+    CHECK(rad_cache_state_evictable_size(w->cache) + held == states);
+    CHECK(held == model_held_states(w));
+    same(w, "dropped states", stats.states_dropped, m->states_dropped);
 }
 
 /* The tree has exactly the model's pages (or fewer, where it may: the model forgets the rest). */
@@ -527,6 +578,8 @@ static void compare(world *w)
     walk.wrong = NULL;
     walk.cache = w->cache;
     walk.has_window = has_window;
+    walk.lost = lost;
+    walk.states = 0;
     walk.user = w;
     walk.evictable = walk.window_tokens = 0;
     memset(walk.of_page, 0, sizeof walk.of_page);

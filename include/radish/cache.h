@@ -31,7 +31,20 @@
  * end behind, those walked through least recently before others; then the windows before ends, by
  * when a match or an insert ended there.
  *
- * One thread owns a cache together with the allocator and the row pool that it
+ * Models with recurrent layers (rad_cache_params.state_pool) cannot go on from K/V alone: they need
+ * the state that these layers had at just that place. The tree keeps snapshots of it, each behind
+ * a whole page that somebody chose (rad_cache_put_state):
+ *
+ *     page      o o o o o o o o o o
+ *     state         ^         ^            a match ends at one of these, or is empty
+ *
+ * A match names the snapshot that it ends at, and how far the tree knew the key beyond it: where
+ * requests part that share a prefix, the second one to come leaves a snapshot for the third.
+ * Evicting states takes first those behind which a later one of the same text was hung in with
+ * nothing between them that others share; then those that no match ended at, and no put hung in,
+ * for the longest time.
+ *
+ * One thread owns a cache together with the allocator, the row pool and the state pool that it
  * was given. Nothing here blocks or touches the heap after create. */
 #ifndef RADISH_CACHE_H
 #define RADISH_CACHE_H
@@ -41,6 +54,7 @@
 #include <radish/free_list.h>
 #include <radish/kv_allocator.h>
 #include <radish/req_to_token_pool.h>
+#include <radish/state_pool.h>
 #include <radish/types.h>
 
 #ifdef __cplusplus
@@ -124,6 +138,11 @@ typedef struct rad_cache_params {
 
     /* The engine's own free pages, in the place of a kv_allocator; copied. NULL: it has none. */
     const rad_free_list *free_list;
+
+    /* Some layers carry a state from token to token: snapshots and what requests work with are
+     * this pool's. Not owned. Not together with is_eagle; partial pages are not looked for then.
+     * NULL: no such layers. */
+    rad_state_pool *state_pool;
 } rad_cache_params;
 
 /* Takes all its memory now (rad_cache_stats.metadata_bytes). RAD_E_INVAL (page sizes differ,
@@ -154,6 +173,9 @@ typedef struct rad_match {
     uint32_t host_hit_tokens; /* behind them, in the host tier */
     rad_ref last_node;        /* lock this one to keep the prefix */
     uint32_t partial_tokens;  /* of the next page, to be had by copying; see partial_page.h */
+    uint32_t seen_tokens; /* how far the tree knows the key, on any tier: more than the two above
+                           * where it lacks a window or a snapshot to go on from there */
+    rad_state state;      /* with states: the snapshot behind prefix_tokens; 0: the beginning */
     uint32_t reserved;
 } rad_match;
 
@@ -223,7 +245,9 @@ RAD_API rad_status rad_cache_insert(rad_cache *cache, const rad_key *key, const 
  *
  * With windows the lock holds what is there of the last window. Windows may have been given back
  * since the match: then window_missing is not 0, and a request cannot go on behind the node: give
- * the receipt back and match again, which ends where the window is whole. */
+ * the receipt back and match again, which ends where the window is whole. With states it holds the
+ * snapshot behind the node, where there is one still (state_held); the lock that unfinished_req
+ * moves on holds none, since its request has what it works with. */
 typedef struct rad_receipt {
     rad_ref node;
     uint32_t held;            /* 1 between inc and dec */
@@ -233,6 +257,8 @@ typedef struct rad_receipt {
                                * window side was there when inc_lock_ref locked it; 0: all of it */
     int64_t evictable_change; /* what the inc_lock_ref or dec_lock_ref added to
                                * rad_cache_evictable_size: it is 0 or less, or 0 or more */
+    uint32_t state_held;      /* 1: the snapshot behind the node is held too */
+    uint32_t reserved;
 } rad_receipt;
 
 RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
@@ -263,6 +289,11 @@ typedef struct rad_node_info {
 
     uint64_t last_access; /* in operations of the cache, as evict_policy.h counts */
     uint64_t created;     /* likewise */
+
+    rad_state state;         /* with states: the snapshot behind its end, 0: none */
+    uint32_t state_lock_ref; /* locks that hold it */
+    rad_state host_state;    /* the same of the host tier, in that tier's pool */
+    uint32_t host_state_lock_ref;
 } rad_node_info;
 
 /* Asks about the node that `node` names; {0, 0} names the root, of which all is 0. So a walk from a
@@ -288,6 +319,23 @@ RAD_API rad_status rad_cache_evict(rad_cache *cache, uint64_t num_tokens, uint64
 RAD_API rad_status rad_cache_evict_window(rad_cache *cache, uint64_t window_tokens,
                                           uint64_t *evicted);
 
+/* Hangs a snapshot in behind the first depth_tokens (whole pages, at least one) of the path to
+ * `node`, which the caller has locked or was told of by the call before this: what the recurrent
+ * layers carry behind just that token. A node is cut there if need be. `state` is the cache's from
+ * now on; it goes back to the pool at once if there is a snapshot already, or no node left to cut
+ * with, or the path does not reach so far on the device any more.
+ *
+ * RAD_E_UNSUPPORTED: a cache without states; RAD_E_INVAL: depth_tokens; RAD_E_STATE: a stale ref,
+ * or `state` is not handed out, or the cache's already. Then it stays the caller's, with words in
+ * `err`, which may be NULL. O(depth). */
+RAD_API rad_status rad_cache_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens,
+                                       rad_state state, rad_error *err);
+
+/* Gives back up to `count` snapshots that no lock holds, in the order told above. Their pages stay
+ * cached. `evicted` may be NULL. O(log n) each. RAD_E_UNSUPPORTED: a cache without states;
+ * RAD_E_STATE: the pool did not know one as handed out; all else was done. */
+RAD_API rad_status rad_cache_evict_state(rad_cache *cache, uint64_t count, uint64_t *evicted);
+
 /* The KV record of one request: filled by the scheduler, advanced by the cache.
  *
  *     tokens 0 ...... protected_len ...... committed_len ... allocated_len
@@ -305,6 +353,14 @@ typedef struct rad_req_kv {
     uint32_t load;       /* the ticket of a load (hicache.h), 0: none; set by the cache */
     uint32_t window_len; /* positions before it have no window side of the request's own; a
                           * multiple of page_size; set by the cache, 0 at first */
+
+    /* With states: what the request works with, and a second one (the last whole page's, while the
+     * first goes on), each handed out by the pool, or 0; and how many of the tokens each has
+     * seen, at most committed_len; 0: nothing of use is in it. */
+    rad_state state;
+    uint32_t state_len;
+    rad_state spare_state;
+    uint32_t spare_len;
     uint32_t reserved;
 } rad_req_kv;
 
@@ -325,7 +381,9 @@ RAD_API rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, i
 /* The one exit of a request: finished, cancelled, retracted, failed. Publishes
  * [0, committed_len) when is_insert, else drops everything unprotected; frees
  * duplicates, the partial page and what was only allocated; unlocks; gives the
- * row back. The record is empty afterwards. A request without a row (never admitted)
+ * row back. Of its states the one that has seen more, if it ends with a whole page of what is
+ * published, becomes the snapshot there, else the other one under the same condition; the rest
+ * go back to the pool. The record is empty afterwards. A request without a row (never admitted)
  * only unlocks. A wrong record is refused like above, and nothing changes; a record
  * that was accepted is always ended. Cost as above. */
 RAD_API rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert,
@@ -359,6 +417,10 @@ RAD_API uint64_t rad_cache_total_size(const rad_cache *cache);
 RAD_API uint64_t rad_cache_window_evictable_size(const rad_cache *cache);
 RAD_API uint64_t rad_cache_window_protected_size(const rad_cache *cache);
 
+/* Snapshots in the tree, and what idle sessions keep (session.h). 0 without states. O(1). */
+RAD_API uint64_t rad_cache_state_evictable_size(const rad_cache *cache);
+RAD_API uint64_t rad_cache_state_protected_size(const rad_cache *cache);
+
 typedef struct rad_cache_stats {
     uint64_t num_nodes;
     uint64_t num_namespaces;
@@ -368,6 +430,11 @@ typedef struct rad_cache_stats {
     uint64_t splits;
     uint64_t merges;
     uint64_t host_evicted_tokens; /* since create, from the host tier */
+
+    /* Snapshots since create; what is there is those hung in less the other two. */
+    uint64_t states_put;     /* hung in */
+    uint64_t states_evicted; /* by rad_cache_evict_state */
+    uint64_t states_dropped; /* with the pages before them */
 } rad_cache_stats;
 
 /* O(1). */
@@ -406,8 +473,8 @@ RAD_API rad_status rad_cache_walk(const rad_cache *cache, rad_cache_visit_fn vis
 RAD_API rad_status rad_cache_check(const rad_cache *cache, rad_error *err);
 
 /* P2, slot by slot: each slot of the allocator is free, or cached, or held by
- * exactly one of the given requests. RAD_E_CORRUPT names the first slot that is
- * lost or owned twice, with its owners. O(all slots); uses scratch memory. */
+ * exactly one of the given requests; and so is each state of the state pool. RAD_E_CORRUPT names
+ * the first that is lost or owned twice, with its owners. O(all slots); uses scratch memory. */
 RAD_API rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
                                              uint32_t num_reqs, rad_error *err);
 

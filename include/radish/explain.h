@@ -30,7 +30,8 @@ typedef enum rad_match_end {
     RAD_END_EVICTED = 3,         /* the next page was cached once; see `eviction` */
     RAD_END_OTHER_NAMESPACE = 4, /* it is cached, but not for this namespace */
     RAD_END_TOO_LONG_NAME = 5,   /* such namespaces are never cached */
-    RAD_END_WINDOW = 6           /* more is cached, but the window before its end was given back */
+    RAD_END_WINDOW = 6,          /* more is cached, but the window before its end was given back */
+    RAD_END_STATE = 7            /* more is cached, but behind its end there is no state snapshot */
 } rad_match_end;
 
 typedef enum rad_eviction_cause {

@@ -72,7 +72,8 @@ RAD_API rad_status rad_session_close(rad_cache *cache, rad_session session);
  * inc_lock_ref, when the request has no row yet. When the match came from the session (then its
  * prefix_tokens may end within a page), the record gets the row and the lengths: what does not
  * agree with the tokens is freed, at least the last token is left to compute, and committed_len is
- * where to go on; it need not be whole pages. Else the record stays as it is, and the
+ * where to go on; it need not be whole pages. With states it gets those too, and committed_len is
+ * where `state` stands; it must have had none. Else the record stays as it is, and the
  * caller goes on as without a session. A request without a session: RAD_OK.
  *
  * RAD_AGAIN: what was matched has gone meanwhile; the lock is cleared, match again.

@@ -35,6 +35,9 @@ static rad_status create(const rad_env *env, const rad_cache_params *params,
     if (p.kv_allocator && rad_kv_page_size(p.kv_allocator) != p.page_size)
         return rad_fail(err, RAD_E_INVAL, "cache: page_size %u, but the allocator's is %u",
                         p.page_size, rad_kv_page_size(p.kv_allocator));
+    if (p.state_pool && p.is_eagle)
+        return rad_fail(err, RAD_E_INVAL,
+                        "cache: a state pool and is_eagle: bigram keys have no snapshots");
     if (p.req_to_token_pool && !p.kv_allocator)
         return rad_fail(err, RAD_E_INVAL, "cache: a req_to_token_pool without a kv_allocator");
     rad_free_list list = {0};
@@ -59,6 +62,7 @@ static rad_status create(const rad_env *env, const rad_cache_params *params,
     (*out)->page_size = p.page_size;
     (*out)->never_insert_finished = p.disable_finished_insert != 0;
     (*out)->window_pages = p.window_tokens / p.page_size + (p.window_tokens % p.page_size != 0);
+    (*out)->states = p.state_pool;
     (*out)->kv = p.kv_allocator;
     (*out)->rows = p.req_to_token_pool;
     return RAD_OK;
@@ -189,6 +193,35 @@ rad_status rad_cache_evict_window(rad_cache *cache, uint64_t window_tokens, uint
     return status;
 }
 
+rad_status rad_cache_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens,
+                               rad_state state, rad_error *err)
+{
+    if (!cache->states)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "put_state: the cache has no state pool");
+    if (!depth_tokens || depth_tokens % cache->page_size)
+        return rad_fail(err, RAD_E_INVAL, "put_state: %u tokens are no whole pages of %u",
+                        depth_tokens, cache->page_size);
+    if (!rad_state_is_taken(cache->states, state) || cache_owns_state(cache, state))
+        return rad_fail(err, RAD_E_STATE, "put_state: state %d is %s", state,
+                        rad_state_is_taken(cache->states, state) ? "the cache's already"
+                                                                 : "not handed out");
+    CACHE_WITH(cache, put_state);
+    if (cache->ops->put_state) return cache->ops->put_state(cache, node, depth_tokens, state, err);
+    return rad_state_free(cache->states, state);
+}
+
+rad_status rad_cache_evict_state(rad_cache *cache, uint64_t count, uint64_t *evicted)
+{
+    uint64_t done = 0;
+    if (evicted) *evicted = 0;
+    if (!cache->states) return RAD_E_UNSUPPORTED;
+    CACHE_WITH(cache, evict_state);
+    rad_status status = cache->ops->evict_state ? cache->ops->evict_state(cache, count, &done)
+                                                : RAD_OK;
+    if (evicted) *evicted = done;
+    return status;
+}
+
 rad_status rad_cache_release_window(rad_cache *cache, rad_req_kv *req, uint32_t upto,
                                     rad_error *err)
 {
@@ -229,6 +262,8 @@ rad_status rad_cache_finished_req(rad_cache *cache, rad_req_kv *req, int is_inse
     if (status) return status;
     if (cache->never_insert_finished) is_insert = 0;
     status = cache->ops->finished_req(cache, req, is_insert, err);
+    if (req->state) (void)rad_state_free(cache->states, req->state); /* handed out: was checked */
+    if (req->spare_state) (void)rad_state_free(cache->states, req->spare_state);
     if (req->row) { /* else the cache keeps it */
         rad_status freed = rad_req_to_token_free(cache->rows, req->row);
         if (!status) status = freed;
@@ -272,6 +307,16 @@ uint64_t rad_cache_window_evictable_size(const rad_cache *cache)
 uint64_t rad_cache_window_protected_size(const rad_cache *cache)
 {
     return cache->ops->sizes(cache).window_protected;
+}
+
+uint64_t rad_cache_state_evictable_size(const rad_cache *cache)
+{
+    return cache->ops->sizes(cache).state_evictable;
+}
+
+uint64_t rad_cache_state_protected_size(const rad_cache *cache)
+{
+    return cache->ops->sizes(cache).state_protected;
 }
 
 void rad_cache_get_stats(const rad_cache *cache, rad_cache_stats *stats)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "cache/radix_cache.h"
+#include "cache/radix_state.h"
 #include "cache/radix_window.h"
 
 enum { BUFFER = 1024, LONGEST = 64, SHOWN = 10 };
@@ -58,7 +59,10 @@ static void text_node(out *o, const radix_cache *c, uint32_t id, uint32_t depth)
             put(o, "%s(%d, %d)", i ? ", " : "", raw_token(c, n, i), raw_token(c, n, i + 1));
         else
             put(o, "%s%d", i ? ", " : "", raw_token(c, n, i));
-    put(o, "%s] r=%u\n", count > SHOWN ? ", ..." : "", n->lock_ref);
+    put(o, "%s] r=%u", count > SHOWN ? ", ..." : "", n->lock_ref);
+    if (c->tree.states[RADIX_DEVICE] && radix_state_of(&c->tree, RADIX_DEVICE, id))
+        put(o, " s=%d", radix_state_of(&c->tree, RADIX_DEVICE, id));
+    put(o, "\n");
 }
 
 static void json_name(out *o, const char *field, const char *name)
@@ -101,6 +105,7 @@ static void json_node(out *o, const radix_cache *c, uint32_t id)
     put(o, "],");
     if (t->windows[RADIX_DEVICE])
         put(o, "\"window_pages\":%u,", n->pages - radix_window_of(t, RADIX_DEVICE, id)->first);
+    if (t->states[RADIX_DEVICE]) put(o, "\"state\":%d,", radix_state_of(t, RADIX_DEVICE, id));
     put(o, "\"lock_ref\":%u,\"hit_count\":%u,", n->lock_ref, n->hit_count);
     put(o, "\"priority\":%d,\"last_access\":%" PRIu64 "}", n->priority, n->last_access);
 }

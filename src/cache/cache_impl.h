@@ -12,8 +12,8 @@
  *     a node           radix_node.h; its pages: page_runs.h; its key: radix_key.h; from a node up:
  *                      radix_path.h
  *     with a node      radix_part.h is the table. On the host: radix_host.h. Windows:
- *                      radix_window.h. Pins: radix_keep.h. Sessions: radix_tags.h. Heat:
- *                      radix_worth.h. Hashes, events: radix_journal.h
+ *                      radix_window.h. Snapshots: radix_state.h. Pins: radix_keep.h. Sessions:
+ *                      radix_tags.h. Heat: radix_worth.h. Hashes, events: radix_journal.h
  *     tools            namespace.h, evict_policy.h, event_ring.h, eviction_log.h */
 #ifndef CACHE_CACHE_IMPL_H
 #define CACHE_CACHE_IMPL_H
@@ -31,11 +31,15 @@ enum { SESSION_MOST = 0xffff }; /* open at a time: names of slab_name */
 /* Calls visit for each page that the cache owns. */
 typedef void (*cache_page_fn)(void *user, rad_page page);
 
+typedef void (*cache_state_fn)(void *user, rad_state state);
+
 typedef struct cache_sizes {
     uint64_t evictable; /* tokens */
     uint64_t protected_;
     uint64_t window_evictable;
     uint64_t window_protected;
+    uint64_t state_evictable; /* states */
+    uint64_t state_protected;
 } cache_sizes;
 
 typedef struct cache_ops {
@@ -58,6 +62,14 @@ typedef struct cache_ops {
     rad_status (*evict_window)(rad_cache *cache, uint64_t window_tokens, uint64_t *evicted_tokens);
     void (*hold_window)(rad_cache *cache, rad_receipt *receipt, uint32_t from);
 
+    /* The same of states; NULL: a cache that keeps none. Of put_state the arguments have been
+     * checked. visit_states calls visit for each state that the cache owns. */
+    rad_status (*put_state)(rad_cache *cache, rad_ref node, uint32_t depth_tokens, rad_state state,
+                            rad_error *err);
+    rad_status (*evict_state)(rad_cache *cache, uint64_t count, uint64_t *evicted);
+    bool (*owns_state)(const rad_cache *cache, rad_state state);
+    void (*visit_states)(const rad_cache *cache, cache_state_fn visit, void *user);
+
     /* Whether a receipt was issued here and can be returned. */
     bool (*receipt_holds)(const rad_cache *cache, const rad_receipt *receipt);
 
@@ -65,8 +77,8 @@ typedef struct cache_ops {
     bool (*owns_any)(const rad_cache *cache, kv_run pages);
 
     /* The record has been checked by req_kv_check. finished always ends the request, a
-     * negative status only reports what went wrong on the way; the row and the record
-     * are then the caller's to clear. */
+     * negative status only reports what went wrong on the way; the row, the states that are still
+     * in the record, and the record are then the caller's to clear. */
     rad_status (*unfinished_req)(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err);
     rad_status (*finished_req)(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);
 
@@ -119,6 +131,7 @@ struct rad_cache {
     uint32_t never_insert_finished;
     uint32_t window_pages; /* 0: no windows */
     uint32_t reserved;
+    rad_state_pool *states;      /* NULL: no recurrent layers */
     rad_kv_allocator *kv;        /* NULL: index-only, or with the engine's own free list */
     rad_req_to_token_pool *rows; /* NULL: index-only */
 };
@@ -139,6 +152,12 @@ static inline bool cache_owns_prefix(const rad_cache *cache, const rad_receipt *
 {
     CACHE_WITH(cache, owns_prefix);
     return cache->ops->owns_prefix(cache, lock, row, protected_len);
+}
+
+static inline bool cache_owns_state(const rad_cache *cache, rad_state state)
+{
+    CACHE_WITH(cache, owns_state);
+    return cache->ops->owns_state && cache->ops->owns_state(cache, state);
 }
 
 /* Without windows nothing. */

@@ -6,6 +6,7 @@
 #include "cache/radix_journal.h"
 #include "cache/radix_key.h"
 #include "cache/radix_path.h"
+#include "cache/radix_state.h"
 
 enum { MOST_SIBLINGS = 64, MOST_NAMESPACES = 256 };
 
@@ -107,6 +108,13 @@ rad_status rad_cache_explain(const rad_cache *cache, const rad_key *key,
     return c ? radix_cache_explain(c, key, false, explanation) : RAD_E_UNSUPPORTED;
 }
 
+/* Whether a walk that is on the tier ends where there is no snapshot, although there should be. */
+static bool lacks_state(const radix_tree *t, radix_tier tier, const radix_pos *pos)
+{
+    if (!t->states[RADIX_DEVICE]) return false;
+    return pos->child || !t->states[tier] || !radix_state_of(t, tier, pos->node);
+}
+
 /* What the host has of a walk, as far as a request can load it that goes on behind page `from`. */
 static void explain_load(const radix_tree *t, radix_pos *pos, uint32_t from)
 {
@@ -139,16 +147,19 @@ rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool ho
     uint32_t ns = namespace_find(&t->names, key->extra_key, key->cache_salt);
     radix_pos pos = {0};
     uint32_t walked = 0;
+    bool no_state = false;
     if (ns) {
         root = t->names.entries[ns].root;
         pos = radix_walk(t, root, tokens, num_pages);
         radix_pos device = pos;
         radix_to_tier(t, &device, RADIX_DEVICE);
         uint32_t on_device = device.pages;
+        if (!host) no_state = lacks_state(t, RADIX_DEVICE, &device);
         radix_usable(t, &device);
         if (host) {
             radix_to_tier(t, &pos, RADIX_HOST);
             walked = pos.pages;
+            no_state = lacks_state(t, RADIX_HOST, &pos);
             if (t->num_components && walked > device.pages) explain_load(t, &pos, device.pages);
         } else {
             pos = device;
@@ -164,7 +175,7 @@ rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool ho
         return RAD_OK;
     }
     if (pos.pages < walked) {
-        e->why = RAD_END_WINDOW;
+        e->why = no_state ? RAD_END_STATE : RAD_END_WINDOW;
         return RAD_OK;
     }
     e->why = RAD_END_NEVER_SEEN;

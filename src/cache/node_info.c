@@ -1,6 +1,7 @@
 /* node_info.c - what a node is, for whoever has its name. */
 #include "cache/radix_cache.h"
 #include "cache/radix_host.h"
+#include "cache/radix_state.h"
 #include "cache/radix_window.h"
 
 static void fill_window(const radix_tree *t, radix_tier tier, uint32_t node, uint32_t *tokens,
@@ -10,6 +11,14 @@ static void fill_window(const radix_tree *t, radix_tier tier, uint32_t node, uin
     const radix_value *window = radix_window_of(t, tier, node);
     *tokens = (window->end - window->first) * t->limits.page_size;
     *lock_ref = window->lock_ref;
+}
+
+static void fill_state(const radix_tree *t, radix_tier tier, uint32_t node, rad_state *state,
+                       uint32_t *lock_ref)
+{
+    if (!t->states[tier]) return;
+    *state = radix_state_of(t, tier, node);
+    *lock_ref = t->values[RADIX_STATE][tier][node].lock_ref;
 }
 
 static void fill(const radix_cache *c, uint32_t node, rad_node_info *info)
@@ -28,6 +37,8 @@ static void fill(const radix_cache *c, uint32_t node, rad_node_info *info)
     info->host_lock_ref = radix_host_locks(t, node);
     fill_window(t, RADIX_DEVICE, node, &info->window_tokens, &info->window_lock_ref);
     fill_window(t, RADIX_HOST, node, &info->host_window_tokens, &info->host_window_lock_ref);
+    fill_state(t, RADIX_DEVICE, node, &info->state, &info->state_lock_ref);
+    fill_state(t, RADIX_HOST, node, &info->host_state, &info->host_state_lock_ref);
     info->hit_count = n->hit_count;
     info->priority = n->priority;
     info->last_access = n->last_access;

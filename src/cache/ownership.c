@@ -57,6 +57,27 @@ static rad_status refuse_slots(const rad_cache *cache, const rad_req_kv *req, ra
                     req->row);
 }
 
+/* The same of what recurrent layers carry. */
+static rad_status states_check(const rad_cache *cache, const rad_req_kv *req, rad_error *err)
+{
+    const rad_state states[] = {req->state, req->spare_state};
+    const uint32_t lens[] = {req->state_len, req->spare_len};
+    for (int i = 0; i < 2; i++) {
+        bool taken = cache->states && rad_state_is_taken(cache->states, states[i]);
+        if (lens[i] > req->committed_len || (lens[i] && !states[i]))
+            return rad_fail(err, RAD_E_INVAL,
+                            "cache: row %u: state %d has seen %u of %u committed positions",
+                            req->row, states[i], lens[i], req->committed_len);
+        if (states[i] && (!taken || cache_owns_state(cache, states[i]) || states[0] == states[1]))
+            return rad_fail(err, RAD_E_STATE, "cache: row %u: state %d is %s", req->row, states[i],
+                            !cache->states           ? "none: the cache has no state pool"
+                            : !taken                 ? "not handed out"
+                            : states[0] == states[1] ? "both of the request's"
+                                                     : "the cache's");
+    }
+    return RAD_OK;
+}
+
 rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error *err)
 {
     if (!req) return rad_fail(err, RAD_E_INVAL, "cache: no request");
@@ -69,6 +90,8 @@ rad_status req_kv_check(const rad_cache *cache, const rad_req_kv *req, rad_error
                         "with %u protected positions",
                         req->row, req->lock.node.index, req->lock.node.generation,
                         req->protected_len);
+    rad_status status = states_check(cache, req, err);
+    if (status) return status;
     if (!req->row) {
         if (!req->allocated_len && !req->committed_len) return RAD_OK;
         return rad_fail(err, RAD_E_INVAL, "cache: %u positions without a row", req->allocated_len);
@@ -98,9 +121,11 @@ rad_status req_kv_free(rad_cache *cache, const rad_req_kv *req, uint32_t from, u
 
 enum { NOBODY = 0, THE_CACHE = 1, FIRST_REQ = 2 };
 
+/* Of pages, or of states. */
 typedef struct ledger {
-    uint32_t *owner; /* [num_pages + 1] */
-    uint32_t num_pages;
+    const char *what; /* "page" */
+    uint32_t *owner;  /* [most + 1] */
+    uint32_t most;
     rad_status status;
     rad_error *err; /* the first fault */
     rad_ownership_fault_fn fault;
@@ -128,21 +153,21 @@ static const char *owner_name(uint32_t owner, char text[32])
     return text;
 }
 
-static void enter(ledger *l, int64_t page, uint32_t owner)
+static void enter(ledger *l, int64_t id, uint32_t owner)
 {
     char a[32], b[32];
-    if (page < 1 || page > l->num_pages)
-        tell(l, "%s holds page %lld of 1..%u", owner_name(owner, a), (long long)page, l->num_pages);
-    else if (l->owner[page])
-        tell(l, "page %lld is held by %s and by %s", (long long)page, owner_name(l->owner[page], a),
-             owner_name(owner, b));
+    if (id < 1 || id > l->most)
+        tell(l, "%s holds %s %lld of 1..%u", owner_name(owner, a), l->what, (long long)id, l->most);
+    else if (l->owner[id])
+        tell(l, "%s %lld is held by %s and by %s", l->what, (long long)id,
+             owner_name(l->owner[id], a), owner_name(owner, b));
     else
-        l->owner[page] = owner;
+        l->owner[id] = owner;
 }
 
-static void enter_cached(void *user, rad_page page)
+static void enter_cached(void *user, int32_t id)
 {
-    enter(user, page, THE_CACHE);
+    enter(user, id, THE_CACHE);
 }
 
 static void enter_req(ledger *l, const rad_cache *cache, const rad_req_kv *req, uint32_t index)
@@ -177,29 +202,66 @@ rad_status rad_cache_check_ownership(const rad_cache *cache, const rad_req_kv *c
     return rad_cache_report_ownership(cache, reqs, num_reqs, NULL, NULL, err);
 }
 
+/* free + cached + held == all, of states: likewise, state by state. */
+static void report_states(const rad_cache *cache, const rad_req_kv *const *reqs, uint32_t num_reqs,
+                          ledger *l)
+{
+    char text[32];
+    const rad_cache *owner = cache;
+    CACHE_WITH(owner, visit_states);
+    if (owner->ops->visit_states) owner->ops->visit_states(owner, enter_cached, l);
+    for (uint32_t i = 0; i < num_reqs; i++) {
+        if (reqs[i]->state) enter(l, reqs[i]->state, FIRST_REQ + i);
+        if (reqs[i]->spare_state) enter(l, reqs[i]->spare_state, FIRST_REQ + i);
+    }
+    for (uint32_t state = 1; state <= l->most; state++) {
+        bool taken = rad_state_is_taken(cache->states, (rad_state)state);
+        if (taken && !l->owner[state])
+            tell(l, "state %u is lost: taken, and neither cached nor held by a request", state);
+        else if (!taken && l->owner[state])
+            tell(l, "state %u is free, and held by %s", state, owner_name(l->owner[state], text));
+    }
+}
+
+static void report_pages(const rad_cache *cache, const rad_req_kv *const *reqs, uint32_t num_reqs,
+                         ledger *l)
+{
+    char text[32];
+    cache->ops->visit_pages(cache, enter_cached, l);
+    for (uint32_t i = 0; i < num_reqs; i++)
+        enter_req(l, cache, reqs[i], i);
+    for (uint32_t page = 1; page <= l->most; page++) {
+        bool taken = rad_kv_is_taken(cache->kv, (rad_page)page);
+        uint32_t first_slot = page * cache->page_size;
+        if (taken && !l->owner[page])
+            tell(l,
+                 "page %u (slots %u..%u) is lost: taken, and neither cached nor held by a request",
+                 page, first_slot, first_slot + cache->page_size - 1);
+        else if (!taken && l->owner[page])
+            tell(l, "page %u is free, and held by %s", page, owner_name(l->owner[page], text));
+    }
+}
+
 rad_status rad_cache_report_ownership(const rad_cache *cache, const rad_req_kv *const *reqs,
                                       uint32_t num_reqs, rad_ownership_fault_fn fault, void *user,
                                       rad_error *err)
 {
-    char text[32];
     if (!cache->rows) return cache->ops->check(cache, err);
-    ledger l = {.num_pages = rad_kv_num_pages(cache->kv), .err = err, .fault = fault, .user = user};
-    size_t bytes = ((size_t)l.num_pages + 1) * sizeof *l.owner;
+    ledger l = {.what = "page",
+                .most = rad_kv_num_pages(cache->kv),
+                .err = err,
+                .fault = fault,
+                .user = user};
+    uint32_t states = cache->states ? rad_state_pool_num_states(cache->states) : 0;
+    size_t bytes = ((size_t)RAD_MAX(l.most, states) + 1) * sizeof *l.owner;
     l.owner = rad_alloc(&cache->env, bytes);
     if (!l.owner) return rad_fail(err, RAD_E_NOMEM, "ownership: no scratch memory");
-
-    cache->ops->visit_pages(cache, enter_cached, &l);
-    for (uint32_t i = 0; i < num_reqs; i++)
-        enter_req(&l, cache, reqs[i], i);
-    for (uint32_t page = 1; page <= l.num_pages; page++) {
-        bool taken = rad_kv_is_taken(cache->kv, (rad_page)page);
-        uint32_t first_slot = page * cache->page_size;
-        if (taken && !l.owner[page])
-            tell(&l,
-                 "page %u (slots %u..%u) is lost: taken, and neither cached nor held by a request",
-                 page, first_slot, first_slot + cache->page_size - 1);
-        else if (!taken && l.owner[page])
-            tell(&l, "page %u is free, and held by %s", page, owner_name(l.owner[page], text));
+    report_pages(cache, reqs, num_reqs, &l);
+    if (states) {
+        memset(l.owner, 0, bytes);
+        l.what = "state";
+        l.most = states;
+        report_states(cache, reqs, num_reqs, &l);
     }
     rad_free(&cache->env, l.owner, bytes);
     return l.status;

@@ -13,6 +13,7 @@
 #include "cache/radix_host.h"
 #include "cache/radix_journal.h"
 #include "cache/radix_path.h"
+#include "cache/radix_state.h"
 #include "cache/radix_window.h"
 #include "mem/kv_bits.h"
 
@@ -105,6 +106,13 @@ static void drop_windows(void *user, const rad_page *pages, const kv_run *runs, 
     if (status && !c->drop_status) c->drop_status = status;
 }
 
+static void drop_state(void *user, rad_state state)
+{
+    radix_cache *c = user;
+    rad_status status = rad_state_free(c->base.states, state);
+    if (status && !c->drop_status) c->drop_status = status;
+}
+
 radix_cache *radix_cache_of(const rad_cache *cache)
 {
     if (cache->ops->nodes_of) cache = cache->ops->nodes_of(cache);
@@ -122,7 +130,7 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
     c->base.ops = &radix_ops;
     c->base.env = *env;
     c->bigram = limits.bigram;
-    c->copy_slots = params->page_size > 1 ? params->copy_slots : NULL;
+    c->copy_slots = params->page_size > 1 && !params->state_pool ? params->copy_slots : NULL;
     c->copy_user = params->copy_user;
     c->retains = params->retention != 0;
     bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
@@ -133,6 +141,11 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
         if (ok && host)
             ok = radix_window_init(&c->tree, RADIX_HOST, pages, host->drop_windows, host->user) ==
                  RAD_OK;
+    }
+    if (params->state_pool) {
+        c->base.states = params->state_pool;
+        uint32_t states = rad_state_pool_num_states(params->state_pool);
+        ok = ok && radix_state_init(&c->tree, RADIX_DEVICE, states, drop_state, c) == RAD_OK;
     }
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
@@ -262,11 +275,33 @@ static uint32_t host_hit(const radix_cache *c, const rad_key *key, const radix_p
     if (!t->host.of || device->child || from == num_pages ||
         t->host.of[device->node].host_children == 0)
         return 0;
-    radix_pos pos = radix_walk(t, device->node, radix_cache_tokens(c, key) + at, num_pages - from);
-    if (!t->num_components) return pos.pages;
-    pos.pages += from; /* the device may have a part of it, too, and no window there */
-    radix_host_end(t, &pos, from);
-    return pos.pages > from ? pos.pages - from : 0;
+    return radix_walk(t, device->node, radix_cache_tokens(c, key) + at, num_pages - from).pages;
+}
+
+/* The same with components, for a key of which all tiers together know what was walked: the device
+ * may have a part of what is behind its end, too, and no window there. */
+static uint32_t walked_host_hit(const radix_tree *t, const radix_pos *device, radix_pos walked)
+{
+    uint32_t from = device->pages;
+    if (!t->host.of || device->child || walked.pages == from) return 0;
+    radix_host_end(t, &walked, from);
+    return walked.pages > from ? walked.pages - from : 0;
+}
+
+/* What a match that ended here says of its end; `walked`: of what all tiers together know. */
+static void fill_match(const radix_cache *c, const rad_key *key, const radix_pos *pos,
+                       const radix_pos *walked, uint32_t num_pages, rad_match *match)
+{
+    const radix_tree *t = &c->tree;
+    uint32_t unused, ps = c->base.page_size, host;
+    rad_page page;
+    host = t->num_components ? walked_host_hit(t, pos, *walked) : host_hit(c, key, pos, num_pages);
+    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, *pos, &page, &unused);
+    match->prefix_tokens = pos->pages * ps;
+    match->host_hit_tokens = host * ps;
+    match->seen_tokens = t->num_components ? walked->pages * ps : (pos->pages + host) * ps;
+    if (t->states[RADIX_DEVICE] && pos->pages)
+        match->state = radix_state_of(t, RADIX_DEVICE, pos->node);
 }
 
 static void radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
@@ -276,13 +311,18 @@ static void radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *s
     radix_tree *t = &c->tree;
     uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
     if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return;
+    const rad_token *tokens = radix_cache_tokens(c, key);
     uint64_t now = ++t->clock;
-    radix_pos pos = radix_match(t, root, radix_cache_tokens(c, key), num_pages, now, slots);
+    radix_pos walked = {0}, pos;
+    if (t->num_components) {
+        pos = walked = radix_walk(t, root, tokens, num_pages);
+        radix_match_walked(t, &pos, now, slots);
+    } else {
+        pos = radix_match(t, root, tokens, num_pages, now, slots);
+    }
     namespace_touch(&t->names, t->nodes[root].ns, pos.pages > 0);
-    uint32_t node = pos.node, unused;
-    rad_page page;
-    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
-    match->host_hit_tokens = host_hit(c, key, &pos, num_pages) * cache->page_size;
+    fill_match(c, key, &pos, &walked, num_pages, match);
+    uint32_t node = pos.node;
     if (pos.child) {
         /* With no node left to split with, the whole child stands for its front part:
          * locking it keeps more than was asked, which is safe. */
@@ -292,7 +332,6 @@ static void radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *s
     }
     radix_used(t, node);
     radix_components_used(t, node, 0);
-    match->prefix_tokens = pos.pages * cache->page_size;
     match->last_node = radix_cache_ref(c, node);
 }
 
@@ -301,16 +340,11 @@ static void radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *
     const radix_cache *c = (const radix_cache *)cache;
     uint32_t root = radix_cache_root(c, key), num_pages = radix_cache_pages(c, key);
     if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return;
-    radix_pos pos = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
-    uint32_t unused, all = pos.pages;
+    const radix_pos walked = radix_walk(&c->tree, root, radix_cache_tokens(c, key), num_pages);
+    radix_pos pos = walked;
     radix_to_tier(&c->tree, &pos, RADIX_DEVICE);
-    uint32_t host = all - pos.pages;
-    rad_page page;
     radix_usable(&c->tree, &pos);
-    if (c->tree.num_components) host = host_hit(c, key, &pos, num_pages);
-    match->host_hit_tokens = host * cache->page_size;
-    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
-    match->prefix_tokens = pos.pages * cache->page_size;
+    fill_match(c, key, &pos, &walked, num_pages, match);
     match->last_node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
 }
 
@@ -344,9 +378,16 @@ void radix_cache_hold_components(radix_cache *c, rad_receipt *receipt)
     radix_tree *t = &c->tree;
     for (uint32_t i = 0; i < t->num_components; i++) {
         const radix_component *comp = &t->components[i];
-        uint32_t from = comp->ops->lock(comp->self, t, receipt->node.index);
-        if (comp->ops->kind == RADIX_WINDOW) receipt->window_from = from * c->base.page_size;
+        uint32_t what = comp->ops->lock(comp->self, t, receipt->node.index);
+        if (comp->ops->kind == RADIX_WINDOW) receipt->window_from = what * c->base.page_size;
+        if (comp->ops->kind == RADIX_STATE) receipt->state_held = what;
     }
+}
+
+/* What the component's `lock` answered. */
+static uint32_t locked_by(const radix_component *comp, const rad_receipt *r, uint32_t page_size)
+{
+    return comp->ops->kind == RADIX_STATE ? r->state_held : r->window_from / page_size;
 }
 
 void radix_cache_let_go_components(radix_cache *c, const rad_receipt *receipt)
@@ -354,7 +395,14 @@ void radix_cache_let_go_components(radix_cache *c, const rad_receipt *receipt)
     radix_tree *t = &c->tree;
     for (uint32_t i = 0; i < t->num_components; i++)
         t->components[i].ops->unlock(t->components[i].self, t, receipt->node.index,
-                                     receipt->window_from / c->base.page_size);
+                                     locked_by(&t->components[i], receipt, c->base.page_size));
+}
+
+void radix_cache_let_go_state(radix_cache *c, rad_receipt *receipt)
+{
+    if (!receipt->state_held) return;
+    radix_state_unlock(&c->tree, RADIX_DEVICE, receipt->node.index, 1);
+    receipt->state_held = 0;
 }
 
 static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
@@ -366,7 +414,7 @@ static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
     for (uint32_t i = 0; i < t->num_components; i++)
         if (r->window_from % cache->page_size ||
             !t->components[i].ops->holds(t->components[i].self, t, r->node.index,
-                                         r->window_from / cache->page_size))
+                                         locked_by(&t->components[i], r, cache->page_size)))
             return false;
     return true;
 }
@@ -387,8 +435,8 @@ static rad_status radix_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad
         if (receipt->held && radix_is_ref(&c->tree, r) && c->tree.cold[r.index].own)
             return rad_fail(err, RAD_E_STATE,
                             "dec_lock_ref: node %u (generation %u) has no window locked from "
-                            "position %u on",
-                            r.index, r.generation, receipt->window_from);
+                            "position %u on, or no snapshot %u times",
+                            r.index, r.generation, receipt->window_from, receipt->state_held);
         return radix_refuse_ref(&c->tree, "dec_lock_ref", r, err);
     }
     uint64_t before = c->tree.evictable;
@@ -423,6 +471,61 @@ static rad_status radix_evict_window(rad_cache *cache, uint64_t window_tokens,
             *evicted_tokens = comp->ops->evict(comp->self, &c->tree, pages) * ps;
     }
     return radix_cache_take_drop_status(c);
+}
+
+static rad_status radix_evict_states(rad_cache *cache, uint64_t count, uint64_t *evicted)
+{
+    radix_cache *c = (radix_cache *)cache;
+    *evicted = radix_state_evict(&c->tree, RADIX_DEVICE, count);
+    return radix_cache_take_drop_status(c);
+}
+
+/* The node whose end is at page `depth` of the path to `node`, which is cut for it if need be; 0:
+ * the path does not reach so far on the device, or there is no node to cut with. */
+static uint32_t node_at(radix_cache *c, uint32_t node, uint32_t depth)
+{
+    radix_tree *t = &c->tree;
+    for (bool made_room = false;; made_room = true) {
+        radix_path p = radix_path_of(t, node, radix_depth(t, node));
+        if (p.end < depth) return 0;
+        while (p.begin >= depth)
+            radix_path_up(t, &p);
+        if (!radix_on_device(t, p.node)) return 0;
+        if (p.end == depth) return p.node;
+        if (radix_nodes_available(t))
+            return radix_split(t, p.node, depth - p.begin, t->nodes[p.node].last_access);
+        /* Merges chains and evicts; the path may have other nodes then. */
+        if (made_room || !radix_make_room(t, 1, 0, false, node, radix_cache_drop, c)) return 0;
+    }
+}
+
+void radix_cache_put_state(radix_cache *c, uint32_t node, uint32_t depth, rad_state state)
+{
+    radix_tree *t = &c->tree;
+    uint32_t at = node_at(c, node, depth);
+    if (at && !radix_state_of(t, RADIX_DEVICE, at))
+        radix_state_put(t, RADIX_DEVICE, at, state);
+    else
+        drop_state(c, state);
+}
+
+static rad_status radix_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens,
+                                  rad_state state, rad_error *err)
+{
+    radix_cache *c = (radix_cache *)cache;
+    if (!radix_is_ref(&c->tree, node)) return radix_refuse_ref(&c->tree, "put_state", node, err);
+    radix_cache_put_state(c, node.index, depth_tokens / cache->page_size, state);
+    return radix_cache_take_drop_status(c);
+}
+
+static bool radix_owns_state(const rad_cache *cache, rad_state state)
+{
+    return radix_state_owns(&((const radix_cache *)cache)->tree, RADIX_DEVICE, state);
+}
+
+static void radix_visit_states(const rad_cache *cache, cache_state_fn visit, void *user)
+{
+    radix_state_visit(&((const radix_cache *)cache)->tree, RADIX_DEVICE, visit, user);
 }
 
 static void visit_device(const rad_cache *cache, cache_page_fn visit, void *user)
@@ -465,6 +568,11 @@ static cache_sizes radix_sizes(const rad_cache *cache)
         sizes.window_protected = w->held * cache->page_size;
         sizes.window_evictable = (w->there - w->held) * cache->page_size;
     }
+    const radix_state *s = t->states[RADIX_DEVICE];
+    if (s) {
+        sizes.state_protected = s->held;
+        sizes.state_evictable = s->there - s->held;
+    }
     return sizes;
 }
 
@@ -483,6 +591,11 @@ static void radix_get_stats(const rad_cache *cache, rad_cache_stats *stats)
         .merges = c->tree.merges,
         .host_evicted_tokens = c->tree.host.evicted * cache->page_size,
     };
+    const radix_state *s = c->tree.states[RADIX_DEVICE];
+    if (!s) return;
+    stats->states_put = s->put;
+    stats->states_evicted = s->evicted;
+    stats->states_dropped = s->dropped;
 }
 
 static void radix_namespace_stats(const rad_cache *cache, rad_namespace_stats *stats)
@@ -575,11 +688,34 @@ static rad_status check_windows(const radix_cache *c, rad_error *err)
     return RAD_OK;
 }
 
+typedef struct state_check {
+    const rad_state_pool *pool;
+    rad_status status;
+    rad_error *err;
+} state_check;
+
+static void check_state(void *user, rad_state state)
+{
+    state_check *check = user;
+    if (!check->status && !rad_state_is_taken(check->pool, state))
+        check->status = rad_fail(check->err, RAD_E_CORRUPT,
+                                 "radix_check: state %d is cached but not handed out", state);
+}
+
+static rad_status check_states(const radix_cache *c, rad_error *err)
+{
+    state_check check = {.pool = c->base.states, .err = err};
+    if (!check.pool) return RAD_OK;
+    radix_state_visit(&c->tree, RADIX_DEVICE, check_state, &check);
+    return check.status ? check.status : rad_state_pool_check(check.pool, err);
+}
+
 static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
 {
     const radix_cache *c = (const radix_cache *)cache;
     rad_status status = radix_check(&c->tree, err);
     if (!status) status = check_windows(c, err);
+    if (!status) status = check_states(c, err);
     if (status || !c->cached.words) return status;
     size_t bytes = bits_words(c->cached_pages) * sizeof(uint64_t);
     page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
@@ -631,6 +767,10 @@ static const cache_ops radix_ops = {
     .evict = radix_evict_tokens,
     .evict_window = radix_evict_window,
     .hold_window = radix_hold_window,
+    .put_state = radix_put_state,
+    .evict_state = radix_evict_states,
+    .owns_state = radix_owns_state,
+    .visit_states = radix_visit_states,
     .receipt_holds = radix_receipt_holds,
     .owns_any = radix_owns_any,
     .unfinished_req = radix_unfinished_req,

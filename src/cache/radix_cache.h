@@ -133,6 +133,9 @@ uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos
 void radix_cache_hold_components(radix_cache *c, rad_receipt *receipt);
 void radix_cache_let_go_components(radix_cache *c, const rad_receipt *receipt);
 
+/* The receipt's snapshot is held no more. */
+void radix_cache_let_go_state(radix_cache *c, rad_receipt *receipt);
+
 static inline void radix_cache_hold(radix_cache *c, rad_receipt *receipt)
 {
     radix_lock(&c->tree, receipt->node.index);
@@ -144,6 +147,10 @@ static inline void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt
     if (c->tree.num_components) radix_cache_let_go_components(c, receipt);
     radix_unlock(&c->tree, receipt->node.index);
 }
+
+/* rad_cache_put_state at page `depth` of the path to a live node; the state is the tree's, or goes
+ * back to the pool. */
+void radix_cache_put_state(radix_cache *c, uint32_t node, uint32_t depth, rad_state state);
 
 /* Gives pages that left the tree back to the allocator or to the free list. */
 void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);

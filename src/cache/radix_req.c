@@ -93,12 +93,30 @@ rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, 
         rad_receipt old = req->lock;
         req->lock = (rad_receipt){.node = radix_cache_ref(c, end), .held = 1, .stamp = old.stamp};
         radix_cache_hold(c, &req->lock);
+        radix_cache_let_go_state(c, &req->lock); /* it has gone on from there already */
         if (old.held && old.node.index) radix_cache_let_go(c, &old);
         req->protected_len = pages * cache->page_size;
     }
     if (!chunked) req->published = 1;
     rad_status dropped = radix_cache_take_drop_status(c);
     return status ? status : dropped;
+}
+
+/* Of what the request worked with, what has seen most becomes the snapshot where it stands, if that
+ * is the end of a page of the path to `node` and not behind page `pages`. */
+static void leave_state(radix_cache *c, rad_req_kv *req, uint32_t node, uint32_t pages)
+{
+    uint32_t ps = c->base.page_size;
+    bool spare_first = req->spare_len > req->state_len;
+    for (int i = 0; i < 2 && node; i++) {
+        bool spare = spare_first == (i == 0);
+        rad_state *state = spare ? &req->spare_state : &req->state;
+        uint32_t len = spare ? req->spare_len : req->state_len;
+        if (!*state || !len || len % ps || len / ps > pages) continue;
+        radix_cache_put_state(c, node, len / ps, *state);
+        *state = 0;
+        return;
+    }
 }
 
 rad_status radix_cache_finish(radix_cache *c, rad_req_kv *req, bool is_insert, uint32_t *end,
@@ -114,6 +132,8 @@ rad_status radix_cache_finish(radix_cache *c, rad_req_kv *req, bool is_insert, u
         if (*end) kept = *pages * ps; /* else no room to publish: all of it goes back */
     }
     if (status == RAD_FULL) status = RAD_OK;
+    if (is_insert && req->row)
+        leave_state(c, req, *end ? *end : req->lock.held ? req->lock.node.index : 0, kept / ps);
     rad_status freed = req_kv_free(&c->base, req, kept, req->allocated_len, err);
     if (!status) status = freed;
     if (req->lock.held && req->lock.node.index) radix_cache_let_go(c, &req->lock);

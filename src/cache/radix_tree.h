@@ -113,6 +113,7 @@ typedef struct radix_tree {
     radix_component components[RADIX_KINDS];
     radix_value *values[RADIX_KINDS][RADIX_TIERS];
     struct radix_window *windows[RADIX_TIERS]; /* radix_window.h; NULL: no windows */
+    struct radix_state *states[RADIX_TIERS];   /* radix_state.h; NULL: no snapshots */
 
     struct radix_journal *journal; /* hashes, events, fingerprints; NULL: all off */
 } radix_tree;
@@ -181,6 +182,9 @@ radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens
  * unless NULL. */
 radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                       uint64_t touched, rad_slot *slots);
+
+/* The same of a walk that has been made. */
+void radix_match_walked(radix_tree *t, radix_pos *pos, uint64_t touched, rad_slot *slots);
 
 /* Moves the end of a walk back to where every component can go on, which is at a node's end where
  * no node is left to split with. O(nodes of a window) mostly. */

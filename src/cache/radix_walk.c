@@ -188,27 +188,28 @@ void radix_host_end(const radix_tree *t, radix_pos *pos, uint32_t from)
 
 /* With components the end is known only behind the walk: what it used is touched on the way back.
  */
-NOINLINE static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_token *tokens,
-                                       uint32_t num_pages, uint64_t touched, rad_slot *slots)
+NOINLINE void radix_match_walked(radix_tree *t, radix_pos *pos, uint64_t touched, rad_slot *slots)
 {
-    radix_pos pos = radix_walk(t, root, tokens, num_pages);
     size_t ps = t->limits.page_size;
-    radix_to_tier(t, &pos, RADIX_DEVICE);
-    radix_usable(t, &pos);
-    radix_path p = radix_path_to(t, &pos);
+    radix_to_tier(t, pos, RADIX_DEVICE);
+    radix_usable(t, pos);
+    radix_path p = radix_path_to(t, pos);
     for (; radix_path_is(t, &p); radix_path_up(t, &p)) {
         radix_node *n = &t->nodes[p.node];
-        if (p.node != pos.child) n->last_access = touched;
+        if (p.node != pos->child) n->last_access = touched;
         if (slots) radix_expand(t, t->regions + n->at, p.end - p.begin, slots + p.begin * ps);
     }
     t->nodes[p.node].last_access = touched;
-    return pos;
 }
 
 radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                       uint64_t touched, rad_slot *slots)
 {
-    if (t->num_components) return match_usable(t, root, tokens, num_pages, touched, slots);
+    if (t->num_components) {
+        radix_pos pos = radix_walk(t, root, tokens, num_pages);
+        radix_match_walked(t, &pos, touched, slots);
+        return pos;
+    }
     if (t->limits.bigram) return match(t, root, true, tokens, num_pages, touched, slots);
     return match(t, root, false, tokens, num_pages, touched, slots);
 }

@@ -58,6 +58,7 @@ static cache_sizes session_sizes(const rad_cache *cache)
     cache_sizes sizes = c->base.inner->ops->sizes(c->base.inner);
     sizes.evictable += c->stats.held_tokens;
     sizes.window_evictable += c->held_window;
+    sizes.state_evictable += c->kept_states;
     return sizes;
 }
 
@@ -71,7 +72,8 @@ static size_t own_bytes(const session_cache *c)
     size_t places = (size_t)c->max_sessions + 1;
     return sizeof *c + slab_bytes(c->max_sessions) + places * sizeof *c->slots +
            rad_mul(rad_mul(places, c->row_tokens), sizeof *c->tokens) +
-           bits_words(c->num_pages) * sizeof *c->held;
+           bits_words(c->num_pages) * sizeof *c->held +
+           bits_words(c->num_states) * sizeof *c->held_states;
 }
 
 static void session_cache_stats(const rad_cache *cache, rad_cache_stats *stats)
@@ -89,6 +91,26 @@ static void session_visit_pages(const rad_cache *cache, cache_page_fn visit, voi
         const rad_slot *row = rad_req_to_token_row(cache->rows, s->row);
         for (uint32_t at = s->protected_len; at < s->committed_len; at += cache->page_size)
             visit(user, row[at] / (rad_slot)cache->page_size);
+    }
+}
+
+static bool session_owns_state(const rad_cache *cache, rad_state state)
+{
+    const session_cache *c = session_of_const(cache);
+    bool is_one = state > 0 && (uint32_t)state < c->num_states;
+    return (is_one && bits_get(c->held_states, (size_t)state)) ||
+           cache_owns_state(c->base.inner, state);
+}
+
+static void session_visit_states(const rad_cache *cache, cache_state_fn visit, void *user)
+{
+    const session_cache *c = session_of_const(cache);
+    const rad_cache *inner = c->base.inner;
+    CACHE_WITH(inner, visit_states);
+    if (inner->ops->visit_states) inner->ops->visit_states(inner, visit, user);
+    for (uint32_t id = c->oldest; id; id = c->slots[id].newer) {
+        if (c->slots[id].state) visit(user, c->slots[id].state);
+        if (c->slots[id].spare_state) visit(user, c->slots[id].spare_state);
     }
 }
 
@@ -139,6 +161,31 @@ static rad_status check_slot(const session_cache *c, uint32_t id, uint64_t *page
     return RAD_OK;
 }
 
+/* The states of idle slots are handed out, marked, and nobody else's. */
+static rad_status check_states(const session_cache *c, rad_error *err)
+{
+    uint64_t kept = 0, bits = 0;
+    for (uint32_t id = c->oldest; id; id = c->slots[id].newer) {
+        const session_slot *s = &c->slots[id];
+        const rad_state states[] = {s->state, s->spare_state};
+        for (int i = 0; i < 2; i++) {
+            if (!states[i]) continue;
+            kept++;
+            if (!c->base.states || !rad_state_is_taken(c->base.states, states[i]) ||
+                !bits_get(c->held_states, (size_t)states[i]) ||
+                cache_owns_state(c->base.inner, states[i]))
+                return rad_fail(err, RAD_E_CORRUPT,
+                                "session_check: state %d of slot %u is not its own", states[i], id);
+        }
+    }
+    for (size_t i = 0; i < bits_words(c->num_states); i++)
+        bits += (uint64_t)__builtin_popcountll(c->held_states[i]);
+    if (kept == bits && kept == c->kept_states) return RAD_OK;
+    return rad_fail(
+        err, RAD_E_CORRUPT, "session_check: %llu states in idle slots, %llu marked, %llu counted",
+        (unsigned long long)kept, (unsigned long long)bits, (unsigned long long)c->kept_states);
+}
+
 static rad_status session_check(const rad_cache *cache, rad_error *err)
 {
     const session_cache *c = session_of_const(cache);
@@ -148,6 +195,7 @@ static rad_status session_check(const rad_cache *cache, rad_error *err)
         status = idle > c->max_sessions
                      ? rad_fail(err, RAD_E_CORRUPT, "session_check: a circle of idle slots")
                      : check_slot(c, id, &pages, err);
+    if (!status) status = check_states(c, err);
     if (status) return status;
     for (uint32_t id = 1; id <= c->ids.num_fresh; id++) {
         active += c->slots[id].active;
@@ -179,6 +227,7 @@ static void free_own(session_cache *c)
     rad_free(&env, c->slots, places * sizeof *c->slots);
     rad_free(&env, c->tokens, rad_mul(rad_mul(places, c->row_tokens), sizeof *c->tokens));
     rad_free(&env, c->held, bits_words(c->num_pages) * sizeof *c->held);
+    rad_free(&env, c->held_states, bits_words(c->num_states) * sizeof *c->held_states);
     rad_free(&env, c, sizeof *c);
 }
 
@@ -198,6 +247,10 @@ static const cache_ops session_ops = {
     .evict = session_evict,
     .evict_window = session_evict_window,
     .hold_window = session_hold_window,
+    .put_state = session_put_state,
+    .evict_state = session_evict_state,
+    .owns_state = session_owns_state,
+    .visit_states = session_visit_states,
     .receipt_holds = session_receipt_holds,
     .owns_any = session_owns_any,
     .unfinished_req = session_unfinished_req,
@@ -252,17 +305,20 @@ rad_status rad_streaming_cache_create(const rad_env *env, const rad_streaming_ca
                           .env = full,
                           .page_size = p.inner->page_size,
                           .window_pages = p.inner->window_pages,
+                          .states = p.inner->states,
                           .kv = p.inner->kv,
                           .rows = p.inner->rows};
     c->max_sessions = p.max_sessions;
     c->row_tokens = rad_req_to_token_row_tokens(c->base.rows);
     c->num_pages = rad_kv_num_pages(c->base.kv) + 1;
+    c->num_states = c->base.states ? rad_state_pool_num_states(c->base.states) + 1 : 0;
     size_t places = (size_t)p.max_sessions + 1;
     bool ok = slab_init(&c->ids, &full, p.max_sessions);
     c->slots = rad_alloc(&full, places * sizeof *c->slots);
     c->tokens = rad_alloc(&full, rad_mul(rad_mul(places, c->row_tokens), sizeof *c->tokens));
     c->held = rad_alloc(&full, bits_words(c->num_pages) * sizeof *c->held);
-    if (!ok || !c->slots || !c->tokens || !c->held) {
+    c->held_states = rad_alloc(&full, bits_words(c->num_states) * sizeof *c->held_states);
+    if (!ok || !c->slots || !c->tokens || !c->held || (c->num_states && !c->held_states)) {
         uint32_t row_tokens = c->row_tokens;
         free_own(c);
         return rad_fail(err, RAD_E_NOMEM, "streaming_cache: no memory for %u sessions of %u tokens",

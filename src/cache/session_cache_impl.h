@@ -13,6 +13,10 @@ typedef struct session_slot {
     uint32_t protected_len; /* as in rad_req_kv; allocated_len is committed_len */
     uint32_t committed_len;
     uint32_t window_len;
+    rad_state state; /* likewise */
+    uint32_t state_len;
+    rad_state spare_state;
+    uint32_t spare_len;
     int32_t priority;
     rad_receipt lock; /* the inner cache's */
     uint32_t turn;    /* grows with each begin */
@@ -33,6 +37,9 @@ typedef struct session_cache {
     rad_token *tokens;   /* [max_sessions + 1][row_tokens]: of the committed positions */
     uint64_t *held;      /* a bit for each page */
     uint32_t num_pages;  /* bits in `held` */
+    uint32_t num_states; /* bits in held_states, state 0's too */
+    uint64_t *held_states; /* a bit for each state; NULL: there are none */
+    uint64_t kept_states;  /* in idle slots */
     uint32_t oldest, newest;
     uint64_t held_window; /* tokens in idle slots that have a window side */
     rad_session_stats stats;
@@ -87,6 +94,9 @@ uint32_t session_release_idle(rad_cache *cache, uint32_t count);
 rad_status session_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens);
 rad_status session_evict_window(rad_cache *cache, uint64_t window_tokens, uint64_t *evicted_tokens);
 void session_hold_window(rad_cache *cache, rad_receipt *receipt, uint32_t from);
+rad_status session_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens, rad_state state,
+                             rad_error *err);
+rad_status session_evict_state(rad_cache *cache, uint64_t count, uint64_t *evicted);
 
 /* Tokens of the slot's own pages that have a window side. */
 uint64_t session_window_tokens(const session_cache *c, const session_slot *s);

@@ -24,6 +24,17 @@ uint64_t session_window_tokens(const session_cache *c, const session_slot *s)
     return c->base.window_pages && s->row && end > from ? end - from : 0;
 }
 
+/* Marks the slot's states as the session cache's, or takes that away. */
+static void flip_states(session_cache *c, const session_slot *s)
+{
+    const rad_state states[] = {s->state, s->spare_state};
+    for (int i = 0; i < 2; i++) {
+        if (!states[i]) continue;
+        bits_flip(c->held_states, (size_t)states[i]);
+        c->kept_states += bits_get(c->held_states, (size_t)states[i]) ? 1 : UINT64_MAX;
+    }
+}
+
 static void become_idle(session_cache *c, uint32_t id)
 {
     session_slot *s = &c->slots[id];
@@ -34,6 +45,7 @@ static void become_idle(session_cache *c, uint32_t id)
     c->stats.held++;
     c->held_window += session_window_tokens(c, s);
     flip_pages(c, s);
+    flip_states(c, s);
 }
 
 static void leave_idle(session_cache *c, uint32_t id)
@@ -45,6 +57,18 @@ static void leave_idle(session_cache *c, uint32_t id)
     c->stats.held--;
     c->held_window -= session_window_tokens(c, s);
     flip_pages(c, s);
+    flip_states(c, s);
+}
+
+/* What recurrent layers carry goes from the slot to the request. */
+static void take_states(session_slot *s, rad_req_kv *req)
+{
+    req->state = s->state;
+    req->state_len = s->state_len;
+    req->spare_state = s->spare_state;
+    req->spare_len = s->spare_len;
+    s->state = s->spare_state = 0;
+    s->state_len = s->spare_len = 0;
 }
 
 /* The end of what an idle slot keeps: a request with its record is finished in the cache
@@ -66,6 +90,7 @@ rad_status session_empty(session_cache *c, uint32_t id, int is_insert)
                       .priority = s->priority,
                       .published = 1,
                       .window_len = s->window_len};
+    take_states(s, &req);
     s->row = 0;
     s->committed_len = s->protected_len = s->window_len = 0;
     s->lock = (rad_receipt){0};
@@ -93,6 +118,16 @@ static bool has_window(const session_cache *c, const session_slot *s, uint32_t l
     return !window || from <= (len > window ? (len - window) / ps * ps : 0);
 }
 
+/* The last place at or before position `len` behind which the slot has what recurrent layers
+ * carry; `len` itself without such layers, 0: there is none. */
+static uint32_t state_end(const session_cache *c, const session_slot *s, uint32_t len)
+{
+    if (!c->base.states) return len;
+    uint32_t state = s->state_len <= len ? s->state_len : 0;
+    uint32_t spare = s->spare_len <= len ? s->spare_len : 0;
+    return RAD_MAX(state, spare);
+}
+
 /* How many positions of the slot the key can go on from; 0: nothing, ask the cache behind. */
 static uint32_t agreeing(const session_cache *c, uint32_t id, const rad_key *key,
                          uint32_t num_tokens)
@@ -102,7 +137,7 @@ static uint32_t agreeing(const session_cache *c, uint32_t id, const rad_key *key
         !namespace_name_is(&s->name, key->extra_key, key->cache_salt))
         return 0;
     uint32_t most = RAD_MIN(s->committed_len, num_tokens);
-    uint32_t len = key_match_len(session_tokens(c, id), key->tokens, most);
+    uint32_t len = state_end(c, s, key_match_len(session_tokens(c, id), key->tokens, most));
     return len >= s->protected_len && has_window(c, s, len) ? len : 0;
 }
 
@@ -111,6 +146,14 @@ static uint32_t find_kept(const session_cache *c, const rad_key *key, uint32_t *
     uint32_t id = key->session ? slab_find(&c->ids, key->session) : 0;
     *len = id ? agreeing(c, id, key, key->num_tokens) : 0;
     return *len ? id : 0;
+}
+
+static void fill_kept(const session_cache *c, uint32_t id, uint32_t len, rad_match *match)
+{
+    const session_slot *s = &c->slots[id];
+    match->prefix_tokens = match->seen_tokens = len;
+    match->last_node = session_node(c, id);
+    if (c->base.states) match->state = s->state_len == len ? s->state : s->spare_state;
 }
 
 void session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots, rad_match *match)
@@ -123,8 +166,7 @@ void session_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *slots,
     }
     if (slots)
         memcpy(slots, rad_req_to_token_row(cache->rows, c->slots[id].row), len * sizeof *slots);
-    match->prefix_tokens = len;
-    match->last_node = session_node(c, id);
+    fill_kept(c, id, len, match);
 }
 
 void session_lookup(const rad_cache *cache, const rad_key *key, rad_match *match)
@@ -135,8 +177,7 @@ void session_lookup(const rad_cache *cache, const rad_key *key, rad_match *match
         (void)rad_cache_lookup(c->base.inner, key, match);
         return;
     }
-    match->prefix_tokens = len;
-    match->last_node = session_node(c, id);
+    fill_kept(c, id, len, match);
 }
 
 rad_status session_inc_lock_ref(rad_cache *cache, rad_ref node, rad_receipt *receipt,
@@ -189,6 +230,16 @@ static rad_status restore(session_cache *c, uint32_t id, uint32_t len, rad_req_k
     req->committed_len = req->allocated_len = len;
     req->published = 1;
     req->window_len = s->window_len;
+    take_states(s, req);
+    if (req->state_len != len) { /* it went back to the other one */
+        rad_state stale = req->state;
+        req->state = req->spare_state;
+        req->spare_state = stale;
+        req->state_len = c->base.states ? len : 0;
+        req->spare_len = 0;
+    } else if (req->spare_len > len) {
+        req->spare_len = 0;
+    }
     uint32_t stale_to = s->committed_len;
     s->committed_len = len;
     c->stats.restored++;
@@ -212,6 +263,11 @@ rad_status session_begin(rad_cache *cache, rad_req_kv *req, rad_error *err)
     if (status) return status;
     rad_status dropped = RAD_OK;
     if (session_is_virtual(&req->lock)) {
+        if (req->state || req->spare_state)
+            return rad_fail(err, RAD_E_INVAL,
+                            "session %u: the request brings states %d and %d, the session keeps "
+                            "its own",
+                            req->key.session, req->state, req->spare_state);
         uint32_t most = req->key.num_tokens ? req->key.num_tokens - 1 : 0;
         uint32_t len = agreeing(c, id, &req->key, most);
         rad_ref node = session_node(c, id);
@@ -278,12 +334,17 @@ static rad_status keep(session_cache *c, uint32_t id, rad_req_kv *req, rad_error
     s->protected_len = req->protected_len;
     s->committed_len = req->committed_len;
     s->window_len = req->window_len;
+    s->state = req->state;
+    s->state_len = req->state_len;
+    s->spare_state = req->spare_state;
+    s->spare_len = req->spare_len;
+    req->state = req->spare_state = 0; /* they are ours now, and */
     s->priority = req->priority;
     known = RAD_MIN(known, req->committed_len);
     memcpy(session_tokens(c, id) + known, req->key.tokens + known,
            (req->committed_len - known) * sizeof(rad_token));
     s->kept++;
-    req->row = 0; /* it is ours now */
+    req->row = 0; /* so is the row */
     become_idle(c, id);
     return status;
 }
@@ -391,6 +452,32 @@ rad_status session_evict_window(rad_cache *cache, uint64_t window_tokens, uint64
         if (status || done >= window_tokens) break;
     }
     *evicted_tokens = done;
+    return status;
+}
+
+/* What a later turn of a session computes is not in the tree, and neither is a place for it. */
+rad_status session_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens, rad_state state,
+                             rad_error *err)
+{
+    if (session_is_kept(node)) return rad_state_free(cache->states, state);
+    return rad_cache_put_state(cache->inner, node, depth_tokens, state, err);
+}
+
+rad_status session_evict_state(rad_cache *cache, uint64_t count, uint64_t *evicted)
+{
+    session_cache *c = session_of(cache);
+    uint64_t done = 0, part = 0;
+    rad_status status;
+    while (!(status = rad_cache_evict_state(c->base.inner, count - done, &part))) {
+        done += part;
+        if (done >= count || !c->oldest) break;
+        uint32_t before = rad_state_available(cache->states);
+        status = session_empty(c, c->oldest, 1); /* the tree has one of them now, or none */
+        c->stats.dropped++;
+        done += rad_state_available(cache->states) - before;
+        if (status || done >= count) break;
+    }
+    *evicted = done;
     return status;
 }
 

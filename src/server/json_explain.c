@@ -12,9 +12,9 @@
 
 #define WORD(words, i) ((i) < RAD_COUNT(words) ? (words)[i] : "unknown")
 
-static const char *const match_ends[] = {"complete", "page_rounding",   "never_seen",
-                                         "evicted",  "other_namespace", "too_long_name",
-                                         "window"};
+static const char *const match_ends[] = {"complete", "page_rounding",    "never_seen",
+                                         "evicted",  "other_namespace",  "too_long_name",
+                                         "window",   "no_state_snapshot"};
 static const char *const causes[] = {"asked", "room"};
 static const char *const loads[] = {"taken",      "nothing",         "below_threshold",
                                     "over_quota", "no_device_pages", "no_ticket"};
