@@ -31,6 +31,8 @@ typedef enum rad_cache_dump_format {
  *       1 [3] r=0
  *     #tokens: 3
  *
+ * With states, " s=7" behind a node with the snapshot 7, and in JSON state, 0 for none.
+ *
  * JSON: one object: page_size, is_eagle, total_tokens, evictable_tokens, protected_tokens
  * and nodes[] of node, parent (null below a root), namespace (a number), extra_key, cache_salt
  * (below a root only; null when absent), num_tokens, tokens[], pages[], lock_ref, hit_count,

@@ -23,8 +23,8 @@
  * sessions, retention and priorities say of the node stands above that, as for its pages.
  *
  * Invariants, verified by fault and check: a node with a snapshot is on the tier and the snapshot
- * at its end; it is locked at most as often as its node; without a lock it is in `order`;
- * `owned` has the bits of just these; `there` and `held` are the sums. */
+ * at its end; it is locked at most as often as its node; without a lock it is in `order`, under a
+ * key that is not above its own; `owned` has the bits of just these; `there` and `held` are the sums. */
 #include "cache/radix_state.h"
 
 #include "base/bits.h"
@@ -68,6 +68,12 @@ static void file(radix_state *s, radix_tree *t, uint32_t node)
         heap_push(&s->order, node, key);
     else if (key != heap_key_of(&s->order, node))
         heap_rekey(&s->order, node, key);
+}
+
+void radix_state_refile(radix_tree *t, uint32_t node)
+{
+    for (radix_tier tier = RADIX_DEVICE; tier < RADIX_TIERS; tier++)
+        if (t->states[tier] && radix_state_of(t, tier, node)) file(t->states[tier], t, node);
 }
 
 /* The snapshot leaves the node, and goes back. */
@@ -130,7 +136,7 @@ uint64_t radix_state_evict(radix_tree *t, radix_tier tier, uint64_t count)
             continue;
         }
         heap_key key = order_key(s, t, id);
-        if (key != heap_entry_key(&top)) { /* its pins or sessions changed */
+        if (key != heap_entry_key(&top)) { /* its priority has grown */
             heap_rekey(&s->order, id, key);
             continue;
         }
@@ -352,9 +358,11 @@ static const char *state_fault(void *self, const radix_tree *t, uint32_t node)
     if (v->at > s->num_states || !bits_get(s->owned, v->at)) return "has a snapshot of nobody's";
     if (v->lock_ref > (host ? t->host.of[node].own : t->cold[node].own))
         return "has a snapshot that is locked without a lock";
-    if (!v->lock_ref && !heap_contains(&s->order, node))
-        return "has a snapshot that cannot be evicted";
-    return NULL;
+    if (v->lock_ref) return NULL;
+    if (!heap_contains(&s->order, node)) return "has a snapshot that cannot be evicted";
+    return heap_key_of(&s->order, node) > order_key(s, t, node)
+               ? "stands too late in the order of snapshots"
+               : NULL;
 }
 
 static rad_status state_check(void *self, const radix_tree *t, rad_error *err)

@@ -43,11 +43,15 @@ static void tags_clear(void *self, radix_tree *t)
     memset(g->sessions, 0, ((size_t)g->ids.capacity + 1) * sizeof *g->sessions);
 }
 
-/* Adds `by` to the counts from `node` up; the leaf at its end, if it is one, is refiled. */
+/* Adds `by` to the counts from `node` up; the leaf at its end, if it is one, is refiled, and so are
+ * the snapshots on the way. */
 static void count_path(radix_tags *g, radix_tree *t, uint32_t node, uint32_t by)
 {
     for (uint32_t id = node; t->nodes[id].parent; id = t->nodes[id].parent)
         g->refs[id] += by;
+    for (uint32_t id = node; t->states[RADIX_DEVICE] && t->nodes[id].parent;
+         id = t->nodes[id].parent)
+        radix_state_refile(t, id);
     radix_refile(t, node);
 }
 

@@ -308,9 +308,13 @@ static inline heap_key radix_leaf_key(const radix_tree *t, uint32_t node, radix_
     return key | radix_rank(t, node, tier);
 }
 
-/* Brings the node's key in the heaps up to date, where it is there. */
+/* The same for its snapshot (radix_state.c). */
+void radix_state_refile(radix_tree *t, uint32_t node);
+
+/* Brings the node's keys in the heaps up to date, where it is there. */
 static inline void radix_refile(radix_tree *t, uint32_t node)
 {
+    if (t->states[RADIX_DEVICE]) radix_state_refile(t, node);
     if (heap_contains(&t->leaves, node))
         heap_rekey(&t->leaves, node, radix_leaf_key(t, node, RADIX_DEVICE));
     if (t->host.of && heap_contains(&t->host.leaves, node))
