@@ -7,12 +7,18 @@
 
 #include "model/model_runner.h"
 
-enum { BENCH_ROWS = 4, BENCH_ROW_TOKENS = 320 };
+enum { BENCH_ROWS = 4, BENCH_ROW_TOKENS = 320, BENCH_STATES = 2 * BENCH_ROWS + 8 };
 
 typedef struct bench {
     runner *model;
     rad_req_to_token_pool *rows;
     rad_token_to_kv_pool *kv;
+    /* Of a model with recurrent layers: the state behind what each row holds, a second one that it
+     * may go to, and what the next run is to save. */
+    rad_state_pool *states;
+    rad_state now[BENCH_ROWS + 1], spare[BENCH_ROWS + 1];
+    const forward_state_save *saves;
+    uint32_t num_saves;
 } bench;
 
 /* One request's share of a batch: tokens[from, to) behind what the row holds. */
@@ -43,6 +49,12 @@ static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
     CHECK_OK(
         runner_create_pool(b.model, NULL, RUNNER_ALL_LAYERS, num_pages, page_size, &b.kv, NULL));
 
+    CHECK_OK(runner_create_state_pool(b.model, NULL, BENCH_STATES, &b.states, NULL));
+    for (rad_row row = 1; b.states && row <= BENCH_ROWS; row++) {
+        CHECK_OK(rad_state_alloc(b.states, &b.now[row]));
+        CHECK_OK(rad_state_alloc(b.states, &b.spare[row]));
+    }
+
     /* Pages in a scattered order: 37 has no factor in common with 2^n * 5. */
     uint32_t page = 0;
     for (rad_row row = 1; row <= BENCH_ROWS; row++)
@@ -63,8 +75,22 @@ static inline bench bench_create(const gguf_file *file, rad_dtype dtype, uint32_
 static inline void bench_destroy(bench *b)
 {
     rad_token_to_kv_pool_destroy(b->kv);
+    rad_state_pool_destroy(b->states);
     runner_destroy(b->model);
     rad_req_to_token_pool_destroy(b->rows);
+}
+
+/* Where the row's state comes from and goes to: in place behind an odd number of tokens. */
+static inline void bench_next_state(bench *b, const piece *p, rad_state *in, rad_state *out)
+{
+    *in = p->from ? b->now[p->row] : 0;
+    if (!b->states || (*in && p->from % 2)) {
+        *out = *in;
+        return;
+    }
+    *out = b->spare[p->row];
+    b->spare[p->row] = b->now[p->row];
+    b->now[p->row] = *out;
 }
 
 /* Runs the pieces as one batch. logits[i] (NULL: not asked for) gets those of piece i, one
@@ -77,9 +103,11 @@ static inline void bench_run(bench *b, const piece *pieces, uint32_t num_pieces,
     static rad_slot loc[MOST];
     rad_row rows[BENCH_ROWS];
     uint32_t lens[BENCH_ROWS], prefix[BENCH_ROWS], extend[BENCH_ROWS], start[BENCH_ROWS];
+    rad_state state_in[BENCH_ROWS], state_out[BENCH_ROWS];
     uint32_t n = 0, num_logits = 0;
     for (uint32_t i = 0; i < num_pieces; i++) {
         const piece *p = &pieces[i];
+        bench_next_state(b, p, &state_in[i], &state_out[i]);
         rows[i] = p->row, lens[i] = p->to, prefix[i] = p->from;
         extend[i] = p->to - p->from, start[i] = n;
         for (uint32_t pos = p->from; pos < p->to; pos++, n++) {
@@ -102,11 +130,17 @@ static inline void bench_run(bench *b, const piece *pieces, uint32_t num_pieces,
                                  .num_logits = num_logits,
                                  .logits_indices = at,
                                  .req_to_token_pool = b->rows,
-                                 .token_to_kv_pool = b->kv};
+                                 .token_to_kv_pool = b->kv,
+                                 .state_pool = b->states,
+                                 .state_in = state_in,
+                                 .state_out = state_out,
+                                 .num_state_saves = b->num_saves,
+                                 .state_saves = b->saves};
     const float *out = NULL;
     rad_error err = {0};
     rad_status status = runner_forward(b->model, &batch, &out, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
+    b->num_saves = 0;
     for (uint32_t i = 0; i < num_pieces; i++) {
         if (!logits[i]) continue;
         size_t count = (size_t)extend[i] * b->model->info.vocab_size;

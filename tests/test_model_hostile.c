@@ -110,6 +110,15 @@ static void micro_init(micro *m, const char *arch, const change *c)
     put_kv(m, "attention.layer_norm_rms_epsilon", 0, 1e-5f);
     put_kv(m, "rope.freq_base", 0, 10000.0f);
     put_kv(m, "rope.dimension_count", HEAD_DIM, 0);
+    if (!strcmp(arch, "qwen35")) {
+        put_kv(m, "full_attention_interval", LAYERS, 0);
+        put_kv(m, "ssm.conv_kernel", 4, 0);
+        put_kv(m, "ssm.state_size", 8, 0);
+        put_kv(m, "ssm.group_count", 2, 0);
+        put_kv(m, "ssm.time_step_rank", 4, 0);
+        put_kv(m, "ssm.inner_size", 32, 0);
+    }
+    if (!strcmp(arch, "lfm2")) put_kv(m, "shortconv.l_cache", 3, 0);
     static const char *const extra[] = {
         "rope.scaling.type", "expert_count", "attention.causal", "attention.sliding_window",
         "residual_scale", "nextn_predict_layers",
@@ -209,6 +218,40 @@ TEST(mixtures_that_make_no_sense_are_refused)
                                     .value = 8,
                                     .want = RAD_E_UNSUPPORTED,
                                     .words = {"qwen3.expert_count = 8"}});
+}
+
+TEST(recurrent_layers_that_make_no_sense_are_refused)
+{
+    static const char interval[] = "full_attention_interval", tokens[] = "32 values";
+    static const change changes[] = {
+        {.key = "ssm.conv_kernel", .value = 0, .words = {"qwen35.ssm.conv_kernel", "1 to 16"}},
+        {.key = "ssm.conv_kernel", .value = 17, .words = {"qwen35.ssm.conv_kernel", "1 to 16"}},
+        {.key = "ssm.conv_kernel", .value = LEFT_OUT, .words = {"ssm.conv_kernel", "missing"}},
+        {.key = "ssm.state_size", .value = 0, .words = {"qwen35.ssm.state_size", "expected"}},
+        {.key = "ssm.state_size", .value = 5000, .words = {"qwen35.ssm.state_size", "expected"}},
+        {.key = "ssm.group_count", .value = 3, .words = {tokens, "3 groups"}},
+        {.key = "ssm.group_count", .value = 8, .words = {tokens, "8 groups"}},
+        {.key = "ssm.time_step_rank", .value = 5, .words = {tokens, "5 heads"}},
+        {.key = "ssm.inner_size",
+         .value = 1u << 30,
+         .words = {"qwen35.ssm.inner_size", "expected"}},
+        {.key = interval, .value = 0, .words = {"qwen35.full_attention_interval", "expected"}},
+        {.key = "attention.value_length", .value = 4, .words = {"heads of 8 and 4", "gates"}},
+        {.key = "attention.head_count_kv", .value = 0, .words = {"head_count_kv", "expected"}},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        change c = changes[i];
+        c.want = RAD_E_FORMAT;
+        check_change("qwen35", &c);
+    }
+    check_change("qwen35", &(change){.key = interval,
+                                     .value = LAYERS + 1,
+                                     .want = RAD_E_UNSUPPORTED,
+                                     .words = {"no layer of 2 has attention", "qwen35"}});
+    check_change("lfm2", &(change){.key = "attention.head_count_kv",
+                                   .value = 0,
+                                   .want = RAD_E_UNSUPPORTED,
+                                   .words = {"no layer of 2 has attention", "lfm2"}});
 }
 
 /* Those of a head that predicts further tokens: here the second of two layers. */

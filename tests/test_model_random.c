@@ -10,10 +10,11 @@
 
 enum { MOST_TOKENS = 200 };
 
-static const char *const archs[] = {"llama",    "qwen2",   "qwen3",      "phi3",     "gemma2",
-                                    "gemma3",   "granite", "granitemoe", "mistral3", "olmo2",
-                                    "qwen3vl",  "smollm3", "llama-moe",  "olmoe",    "qwen2moe",
-                                    "qwen3moe", "gpt-oss", "deepseek2"};
+static const char *const archs[] = {
+    "llama",         "qwen2",      "qwen3",    "phi3",     "gemma2",   "gemma3",
+    "granite",       "granitemoe", "mistral3", "olmo2",    "qwen3vl",  "smollm3",
+    "llama-moe",     "olmoe",      "qwen2moe", "qwen3moe", "gpt-oss",  "deepseek2",
+    "granitehybrid", "lfm2",       "lfm2moe",  "qwen35",   "qwen35moe"};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
 static double worst[ARCHS][2]; /* by dtype */
 static uint32_t num_compared;  /* of those with experts */
@@ -57,7 +58,8 @@ static void add_experts(tiny_model *s, uint64_t *state)
     s->experts = between(state, 1, 12);
     s->used = maybe(state) ? s->experts : between(state, 1, s->experts);
     if (maybe(state)) s->expert_ffn = between(state, 1, 3) * (maybe(state) ? 32 : 5);
-    if (tiny_is(s, "qwen2moe") || (tiny_is(s, "granitemoe") && maybe(state)))
+    if (tiny_is(s, "qwen2moe qwen35moe") ||
+        (tiny_is(s, "granitemoe granitehybrid") && maybe(state)))
         s->shared_ffn = between(state, 1, 3) * (maybe(state) ? 32 : 5);
     s->ffn = RAD_MAX(s->ffn, s->used);
     s->dense = between(state, 0, 3) ? 0 : between(state, 1, s->layers);
@@ -89,6 +91,22 @@ static void make_latent(tiny_model *s, uint64_t *state)
     if (s->rope_type && !strcmp(s->rope_type, "yarn") && maybe(state)) s->log_multiplier = 0.0707f;
 }
 
+/* Layers of both kinds, two of attention at most. */
+static void make_recurrent(tiny_model *s, uint64_t *state)
+{
+    const bool conv = tiny_is(s, "lfm2 lfm2moe"), gated = tiny_is(s, "qwen35 qwen35moe");
+    s->taps = between(state, conv ? 2 : 1, 5);
+    s->attention = between(state, 2, 4);
+    s->layers = between(state, s->attention, s->attention + 3);
+    if (gated) s->v_head_dim = s->head_dim;
+    if (gated) s->rope_dim = RAD_MIN(s->rope_dim + 2, s->head_dim / 2 * 2); /* sections */
+    if (conv) return;
+    s->state_groups = between(state, 1, 3);
+    s->state_heads = s->state_groups * between(state, 1, 3);
+    s->state_key = between(state, 1, 3) * (maybe(state) ? 16 : 5);
+    s->state_value = between(state, 1, 3) * (maybe(state) ? 32 : 11);
+}
+
 static tiny_model random_shape(uint64_t *state)
 {
     tiny_model s = {.arch = archs[test_random(state) % ARCHS],
@@ -113,9 +131,13 @@ static tiny_model random_shape(uint64_t *state)
     if (between(state, 0, 3) == 0) s.attn_scale = 0.3f;
     const bool mixtral = tiny_is(&s, "llama-moe");
     if (mixtral) s.arch = "llama";
-    if (mixtral || tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss deepseek2"))
+    if (tiny_is(&s, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe")) make_recurrent(&s, state);
+    if (mixtral ||
+        tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss deepseek2 lfm2moe qwen35moe") ||
+        (tiny_is(&s, "granitehybrid") && maybe(state)))
         add_experts(&s, state);
-    if (tiny_is(&s, "granite granitemoe")) {
+    if (tiny_is(&s, "qwen35moe") && s.expert_ffn && !s.dense) s.no_ffn = maybe(state);
+    if (tiny_is(&s, "granite granitemoe granitehybrid")) {
         s.logit_scale = (float)between(state, 1, 32) / 4;
         s.no_rope = between(state, 0, 3) == 0;
         if (maybe(state)) s.embedding_scale = (float)between(state, 1, 32) / 4;
@@ -152,6 +174,42 @@ static double difference(const float *got, const double *want, size_t n, bool bf
         squares += off * off, scale += want[i] * want[i];
     }
     return bf16 ? sqrt(squares / scale) : most / largest;
+}
+
+static bool same_state(const bench *b, rad_state x, rad_state y)
+{
+    return !memcmp(rad_state_address(b->states, x), rad_state_address(b->states, y),
+                   b->model->info.state_bytes);
+}
+
+/* Saves behind `first` and `second` tokens are what runs leave that end there, and what goes on
+ * from one says what it would have said. want: the logits of all tokens. */
+static void check_saves(bench *b, const rad_token *tokens, uint32_t n, uint32_t first,
+                        uint32_t second, const float *want, const char *words)
+{
+    const size_t vocab = b->model->info.vocab_size;
+    float *got = malloc(n * vocab * sizeof *got);
+    forward_state_save saves[] = {{0, first, 0}, {0, second, 0}}, third = {0, second - first, 0};
+    CHECK_OK(rad_state_alloc(b->states, &saves[0].state));
+    CHECK_OK(rad_state_alloc(b->states, &saves[1].state));
+    CHECK_OK(rad_state_alloc(b->states, &third.state));
+    b->saves = saves, b->num_saves = 2;
+    bench_run(b, &(piece){1, tokens, 0, n}, 1, &(float *){NULL});
+    bench_run(b, &(piece){4, tokens, 0, first}, 1, &(float *){NULL});
+    CHECKF(same_state(b, saves[0].state, b->now[4]), "%s: save at %u of %u\n", words, first, n);
+
+    const rad_state old = b->now[4];
+    b->now[4] = saves[0].state;
+    b->saves = &third, b->num_saves = 1;
+    bench_run(b, &(piece){4, tokens, first, n}, 1, &(float *){got});
+    CHECKF(!memcmp(got, want + first * vocab, (n - first) * vocab * sizeof *got),
+           "%s: from the save at %u of %u other logits\n", words, first, n);
+    CHECKF(same_state(b, third.state, saves[1].state), "%s: saves at %u of %u\n", words, second, n);
+    CHECKF(same_state(b, b->now[4], b->now[1]), "%s: states behind %u\n", words, n);
+    CHECK_OK(rad_state_free(b->states, old));
+    CHECK_OK(rad_state_free(b->states, saves[1].state));
+    CHECK_OK(rad_state_free(b->states, third.state));
+    free(got);
 }
 
 static void check_shape(const tiny_model *s, uint64_t *state, uint64_t seed,
@@ -207,6 +265,7 @@ static void check_shape(const tiny_model *s, uint64_t *state, uint64_t seed,
         CHECKF(!memcmp(got, chunked, count * sizeof *got),
                "%s: cut at %u of %u tokens the logits differ; %s, seed %llu\n", s->arch, split, n,
                words, (unsigned long long)seed);
+        if (b.states) check_saves(&b, tokens, n, split, between(state, split + 1, n), got, words);
         bench_destroy(&b);
     }
     free(want), free(got), free(chunked);
@@ -245,9 +304,14 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
                         .context = 16,
                         .logit_scale = 1,
                         .longrope = true};
-        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2")) {
+        if (tiny_is(&m, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe")) m.taps = 3, m.attention = 2;
+        if (tiny_is(&m, "qwen35 qwen35moe")) m.v_head_dim = m.head_dim;
+        if (tiny_is(&m, "granitehybrid qwen35 qwen35moe"))
+            m.state_heads = 2, m.state_groups = 1, m.state_key = 5, m.state_value = 3;
+        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2 "
+                        "granitehybrid lfm2moe qwen35moe")) {
             m.experts = 3, m.used = 2;
-            if (tiny_is(&m, "granitemoe qwen2moe")) m.shared_ffn = 5;
+            if (tiny_is(&m, "granitemoe qwen2moe granitehybrid qwen35moe")) m.shared_ffn = 5;
             if (tiny_is(&m, "deepseek2")) {
                 m.q_rank = 5, m.kv_rank = 4, m.key = 9, m.value = 3;
                 m.head_dim = 10, m.v_head_dim = 4, m.shared_experts = 1, m.gating = 2;

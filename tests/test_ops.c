@@ -4,6 +4,7 @@
 #include "base/minifloat.h"
 #include "model/ops.h"
 #include "model/rope.h"
+#include "model/scan.h"
 #include "model/tensor_rows.h"
 
 #include <math.h>
@@ -74,6 +75,154 @@ TEST(exps_are_what_doubles_say)
     float x[] = {0, NAN, -1000}, y[3];
     model_ops_find(NULL)->exps(y, x, 3);
     CHECK(y[0] == 1 && isnan(y[1]) && y[2] > 0 && y[2] < 1e-37f);
+}
+
+TEST(softplus_and_sigmoids_are_what_doubles_say)
+{
+    const model_ops *ops = model_ops_find(NULL);
+    for (int i = -8600; i <= 8600; i++) {
+        const float x = (float)i / 100;
+        float plus = x, sigmoid;
+        ops->softplus(&plus, 1), ops->sigmoids(&sigmoid, &x, 1);
+        double want = log1p(exp((double)x));
+        CHECKF(fabs((double)plus - want) <= 4.8e-7 * want, "softplus(%g): %g, expected %g\n",
+               (double)x, (double)plus, want);
+        want = 1 / (1 + exp(-(double)x));
+        CHECKF(fabs((double)sigmoid - want) <= 4e-7 * want, "sigmoid(%g): %g, expected %g\n",
+               (double)x, (double)sigmoid, want);
+    }
+    float x[] = {NAN, INFINITY, -INFINITY, 1e30f};
+    ops->softplus(x, 4);
+    CHECK(isnan(x[0]) && isinf(x[1]) && x[2] >= 0 && x[2] < 1e-30f && x[3] == 1e30f);
+}
+
+TEST(convolutions_and_dots_are_what_doubles_say)
+{
+    uint64_t state = 1;
+    for (uint32_t n = 1; n < MOST; n += 9) {
+        float rows[4][MOST], weight[4 * MOST], bias[MOST], out[MOST];
+        for (int t = 0; t < 4; t++)
+            fill(rows[t], n, &state);
+        fill(weight, 4 * n, &state), fill(bias, n, &state);
+        model_ops_find(NULL)->convolve(out, (const float *[]){rows[0], rows[1], rows[2], rows[3]},
+                                       weight, n % 2 ? bias : NULL, 4, n);
+        double dot = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            double want = n % 2 ? (double)bias[i] : 0;
+            for (uint32_t t = 0; t < 4; t++)
+                want += (double)rows[t][i] * (double)weight[t * n + i];
+            CHECK(fabs((double)out[i] - want) < 2e-5);
+            dot += (double)rows[0][i] * (double)rows[1][i];
+        }
+        CHECK(fabs((double)model_ops_find(NULL)->dot(rows[0], rows[1], n) - dot) < 1e-3);
+    }
+}
+
+/* ---- scan.h ---- */
+
+enum { SCAN_TOKENS = 9, SCAN_ROWS = 21 };
+
+typedef struct scan_case {
+    float key[SCAN_TOKENS][64], query[SCAN_TOKENS][64], value[SCAN_TOKENS][64];
+    float gates[SCAN_TOKENS][8];
+    _Alignas(64) float from[SCAN_ROWS * STATE_STRIP];
+} scan_case;
+
+static void scan_run_cut(const scan_case *c, scan_run *run, uint32_t columns, uint32_t cut,
+                         float *state, float (*out)[64])
+{
+    for (uint32_t t = 0; t < SCAN_TOKENS; t += cut) {
+        const scan_job job = {.tokens = SCAN_TOKENS - t < cut ? SCAN_TOKENS - t : cut,
+                              .rows = SCAN_ROWS,
+                              .columns = columns,
+                              .key = c->key[t],
+                              .query = c->query[t],
+                              .key_ld = 64,
+                              .value = c->value[t],
+                              .value_ld = 64,
+                              .decay = &c->gates[t][0],
+                              .weight = &c->gates[t][1],
+                              .product = &c->gates[t][2],
+                              .gate_ld = 8,
+                              .out = out[t],
+                              .out_ld = 64,
+                              .from = t ? state : c->from,
+                              .to = state};
+        run(&job);
+    }
+}
+
+/* As the papers have it, a column at a time. */
+static void scan_in_doubles(const scan_case *c, bool delta, uint32_t column, double *state,
+                            double *out)
+{
+    for (uint32_t i = 0; i < SCAN_ROWS; i++)
+        state[i] = (double)c->from[i * STATE_STRIP + column];
+    for (uint32_t t = 0; t < SCAN_TOKENS; t++) {
+        double seen = 0;
+        out[t] = 0;
+        for (uint32_t i = 0; i < SCAN_ROWS; i++) {
+            state[i] *= (double)c->gates[t][0];
+            seen += (double)c->key[t][i] * state[i];
+        }
+        const double u = (double)c->gates[t][1] *
+                         ((double)c->value[t][column] - (delta ? seen : 0));
+        for (uint32_t i = 0; i < SCAN_ROWS; i++) {
+            state[i] += (double)c->key[t][i] * u;
+            out[t] += (double)c->query[t][i] * state[i];
+        }
+    }
+}
+
+static void scan_check(const scan_case *c, bool delta, const float *state, float (*out)[64],
+                       uint32_t columns)
+{
+    for (uint32_t column = 0; column < columns; column++) {
+        double sums[SCAN_ROWS], said[SCAN_TOKENS];
+        scan_in_doubles(c, delta, column, sums, said);
+        for (uint32_t i = 0; i < SCAN_ROWS; i++)
+            CHECK(fabs((double)state[i * STATE_STRIP + column] - sums[i]) < 2e-5);
+        for (uint32_t t = 0; t < SCAN_TOKENS; t++)
+            CHECK(fabs((double)out[t][column] - said[t]) < 1e-4);
+    }
+}
+
+TEST(scans_say_what_doubles_say_wherever_they_are_cut_on_every_instruction_set)
+{
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    uint64_t seed = test_seed(), state = seed;
+    for (uint32_t columns = 1; columns <= STATE_STRIP; columns += columns % 8 == 0 ? 1 : 7) {
+        static scan_case c;
+        _Alignas(64) float want[SCAN_ROWS * STATE_STRIP], got[SCAN_ROWS * STATE_STRIP];
+        float said[SCAN_TOKENS][64] = {0}, again[SCAN_TOKENS][64] = {0};
+        fill(c.from, SCAN_ROWS * STATE_STRIP, &state);
+        for (uint32_t t = 0; t < SCAN_TOKENS; t++) {
+            fill(c.key[t], 64, &state), fill(c.query[t], 64, &state), fill(c.value[t], 64, &state);
+            double product = 0;
+            for (uint32_t i = 0; i < SCAN_ROWS; i++) {
+                c.key[t][i] /= 16;
+                product += (double)c.key[t][i] * (double)c.query[t][i];
+            }
+            c.gates[t][0] = 0.9f, c.gates[t][1] = 0.5f, c.gates[t][2] = (float)product;
+        }
+        for (int delta = 0; delta < 2; delta++)
+            for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+                const scan_isa *isa = scan_find(names[k]);
+                if (!isa) continue;
+                scan_run *run = delta ? isa->delta : isa->mamba;
+                if (k == 0) {
+                    scan_run_cut(&c, run, columns, SCAN_TOKENS, want, said);
+                    scan_check(&c, delta, want, said, columns);
+                }
+                for (uint32_t cut = 1; cut <= SCAN_TOKENS; cut++) {
+                    scan_run_cut(&c, run, columns, cut, got, again);
+                    CHECKF(!memcmp(got, want, sizeof got) && !memcmp(again, said, sizeof said),
+                           "%s, delta %d, %u columns, cut at %u, seed %llu\n", names[k], delta,
+                           columns, cut, (unsigned long long)seed);
+                }
+            }
+    }
+    CHECK(scan_find(NULL) && !scan_find("abacus"));
 }
 
 TEST(max_and_scale_logits_cope_with_strange_numbers)
@@ -208,6 +357,20 @@ TEST(every_instruction_set_gives_the_same_bits)
             base->add_scaled(a, w, 0.3f, n), ops->add_scaled(b, w, 0.3f, n);
             CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
                    (unsigned long long)seed);
+            base->mul(a, w, n), ops->mul(b, w, n);
+            base->silu(a, n), ops->silu(b, n);
+            base->softplus(a, n), ops->softplus(b, n);
+            CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
+                   (unsigned long long)seed);
+            base->sigmoids(a, x, n), ops->sigmoids(b, x, n);
+            CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
+                   (unsigned long long)seed);
+            base->convolve(a, (const float *[]){x, w}, x, w, 2, n / 2);
+            ops->convolve(b, (const float *[]){x, w}, x, w, 2, n / 2);
+            CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
+                   (unsigned long long)seed);
+            const float dot = base->dot(x, w, n), same = ops->dot(x, w, n);
+            CHECK(!memcmp(&dot, &same, sizeof dot));
             base->exps(a, x, n), ops->exps(b, x, n);
             CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
                    (unsigned long long)seed);

@@ -45,12 +45,17 @@ typedef struct tiny_model {
     uint32_t groups, groups_used;         /* expert_group_count ... */
     uint32_t shared_experts;              /* expert_shared_count */
     uint32_t q_rank, kv_rank, key, value; /* deepseek2: head_dim is kv_rank + rope_dim */
-    bool flat_router;                     /* all its weights are 0: every choice is a tie */
-    bool arrays;                          /* heads and widths as arrays, widths that differ */
-    bool rope_freqs;                      /* a tensor of divisors */
-    bool longrope;                        /* two of them */
-    bool quantised;  /* matrices in quantised types that differ within a layer */
-    bool with_vocab; /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
+    uint32_t taps;                        /* recurrent layers: ssm.conv_kernel, shortconv.l_cache */
+    uint32_t state_heads, state_groups, state_key,
+        state_value;    /* of them: ssm.time_step_rank ... */
+    uint32_t attention; /* which are not: every so many-th, and at least one */
+    bool no_ffn;        /* no feed_forward_length: all layers are mixtures */
+    bool flat_router;   /* all its weights are 0: every choice is a tie */
+    bool arrays;        /* heads and widths as arrays, widths that differ */
+    bool rope_freqs;    /* a tensor of divisors */
+    bool longrope;      /* two of them */
+    bool quantised;     /* matrices in quantised types that differ within a layer */
+    bool with_vocab;    /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
 } tiny_model;
 
 enum { TINY_BPE_TOKENS = 256 + TINY_MERGES - 1 + TINY_SPECIALS };
@@ -104,6 +109,11 @@ static inline void tiny_bool(tiny_writer *w, const char *name, bool value)
 {
     gguf_put_key(&w->b, tiny_key(w, name), GGUF_BOOL);
     gguf_put(&w->b, &(uint8_t){value}, 1);
+}
+
+static inline bool tiny_recurrent(const tiny_model *m, uint32_t layer)
+{
+    return m->taps && layer % m->attention != m->attention - 1;
 }
 
 /* A number for each layer, in an array where the model has arrays. */
@@ -217,13 +227,21 @@ static inline void tiny_keys(tiny_writer *w)
     tiny_u32(w, "context_length", m->context);
     tiny_u32(w, "embedding_length", m->dim);
     tiny_u32(w, "block_count", m->layers);
-    tiny_layers_u32(w, "feed_forward_length", m->ffn, 32);
+    if (!m->no_ffn) tiny_layers_u32(w, "feed_forward_length", m->ffn, 32);
     tiny_layers_u32(w, "attention.head_count", m->heads, 0);
-    tiny_layers_u32(w, "attention.head_count_kv", m->kv_heads, 0);
+    if (m->taps && !tiny_is(m, "qwen35 qwen35moe")) {
+        gguf_put_kv_arr(&w->b, tiny_key(w, "attention.head_count_kv"), GGUF_I32, m->layers);
+        for (uint32_t l = 0; l < m->layers; l++)
+            gguf_put(&w->b, &(int32_t){tiny_recurrent(m, l) ? 0 : (int32_t)m->kv_heads}, 4);
+    } else {
+        tiny_layers_u32(w, "attention.head_count_kv", m->kv_heads, 0);
+    }
     tiny_u32(w, "attention.key_length", m->head_dim);
     tiny_u32(w, "attention.value_length", m->v_head_dim);
     tiny_u32(w, "rope.dimension_count", m->rope_dim);
-    tiny_f32(w, "attention.layer_norm_rms_epsilon", 1e-5f);
+    /* The delta rule norms what may be next to nothing: a small number makes much of rounding. */
+    tiny_f32(w, "attention.layer_norm_rms_epsilon",
+             tiny_is(m, "qwen35 qwen35moe") ? 1e-3f : 1e-5f);
     if (m->window) tiny_u32(w, "attention.sliding_window", m->window);
     if (m->rope_type) gguf_put_kv_str(&w->b, tiny_key(w, "rope.scaling.type"), m->rope_type);
     tiny_f32(w, "rope.scaling.factor", m->rope_factor);
@@ -252,7 +270,15 @@ static inline void tiny_keys(tiny_writer *w)
                    {"attention.q_lora_rank", m->q_rank},
                    {"attention.kv_lora_rank", m->kv_rank},
                    {"attention.key_length_mla", m->kv_rank ? m->key : 0},
-                   {"attention.value_length_mla", m->kv_rank ? m->value : 0}};
+                   {"attention.value_length_mla", m->kv_rank ? m->value : 0},
+                   {"shortconv.l_cache", tiny_is(m, "lfm2 lfm2moe") ? m->taps : 0},
+                   {"ssm.conv_kernel", m->state_heads ? m->taps : 0},
+                   {"ssm.time_step_rank", m->state_heads},
+                   {"ssm.group_count", m->state_groups},
+                   {"ssm.state_size", m->state_key},
+                   {"ssm.inner_size", m->state_heads * m->state_value},
+                   {"full_attention_interval",
+                    tiny_is(m, "qwen35 qwen35moe") && m->attention != 4 ? m->attention : 0}};
     for (size_t i = 0; i < RAD_COUNT(experts); i++)
         if (experts[i].value) tiny_u32(w, experts[i].name, experts[i].value);
     if (m->normed) tiny_bool(w, "expert_weights_norm", m->normed > 0);
@@ -270,7 +296,7 @@ static inline void tiny_keys(tiny_writer *w)
         for (uint32_t l = 0; l < m->layers; l++)
             gguf_put(&w->b, &(uint8_t){l % 3 == 1}, 1);
     }
-    if (tiny_is(m, "qwen3vl")) {
+    if (tiny_is(m, "qwen3vl qwen35 qwen35moe")) {
         const int32_t sections[4] = {(int32_t)m->rope_dim / 2 - 1, 1, 0, 0};
         gguf_put_kv_arr(&w->b, tiny_key(w, "rope.dimension_sections"), GGUF_I32, 4);
         gguf_put(&w->b, sections, sizeof sections);
@@ -318,7 +344,7 @@ static inline void tiny_experts(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.ffn_up_exps.bias", l, ffn, m->experts, 0);
         tiny_tensor(w, "blk.%u.ffn_down_exps.bias", l, m->dim, m->experts, 0);
     }
-    if (m->gating == 2 && tiny_is(m, "deepseek2")) /* DeepSeek-V3 */
+    if (m->gating == 2 && tiny_is(m, "deepseek2 lfm2moe")) /* DeepSeek-V3 */
         tiny_tensor(w, "blk.%u.exp_probs_b.bias", l, m->experts, 0, 0);
     w->plain = false;
     w->many = m->experts;
@@ -326,28 +352,73 @@ static inline void tiny_experts(tiny_writer *w, uint32_t l)
     tiny_tensor(w, "blk.%u.ffn_up_exps.weight", l, m->dim, ffn, 0);
     tiny_tensor(w, "blk.%u.ffn_down_exps.weight", l, ffn, m->dim, 0);
     w->many = 0;
-    if (tiny_is(m, "qwen2moe")) tiny_tensor(w, "blk.%u.ffn_gate_inp_shexp.weight", l, m->dim, 0, 0);
+    if (tiny_is(m, "qwen2moe qwen35moe"))
+        tiny_tensor(w, "blk.%u.ffn_gate_inp_shexp.weight", l, m->dim, 0, 0);
     if (!shared) return;
     tiny_tensor(w, "blk.%u.ffn_gate_shexp.weight", l, m->dim, shared, 0);
     tiny_tensor(w, "blk.%u.ffn_up_shexp.weight", l, m->dim, shared, 0);
     tiny_tensor(w, "blk.%u.ffn_down_shexp.weight", l, shared, m->dim, 0);
 }
 
-static inline void tiny_layer(tiny_writer *w, uint32_t l)
+/* A vector of numbers about `middle` in a tensor of `count` rows. */
+static inline void tiny_f32_rows(tiny_writer *w, const char *name, uint32_t l, uint32_t cols,
+                                 uint32_t count, float middle, float spread)
+{
+    char full[64];
+    snprintf(full, sizeof full, "blk.%u.%s", l, name);
+    gguf_put_tensor(&w->b, full, GGML_F32, count ? 2 : 1, (uint64_t[]){cols, count}, w->len);
+    for (size_t i = 0; i < (size_t)cols * (count ? count : 1); i++) {
+        const float value = middle + spread * tiny_number(w->state);
+        tiny_bytes(w, &value, sizeof value);
+    }
+    while (w->len % 32)
+        tiny_bytes(w, "", 1);
+}
+
+/* All of a recurrent layer but its norms and feed-forward. */
+static inline void tiny_state_layer(tiny_writer *w, uint32_t l)
+{
+    const tiny_model *m = w->m;
+    const uint32_t inner = m->state_heads * m->state_value,
+                   conv = inner + 2 * m->state_groups * m->state_key;
+    if (!m->state_heads) {
+        tiny_f32_rows(w, "shortconv.conv.weight", l, m->taps, m->dim, 0, 1);
+        tiny_tensor(w, "blk.%u.shortconv.in_proj.weight", l, m->dim, 3 * m->dim, 0);
+        tiny_tensor(w, "blk.%u.shortconv.out_proj.weight", l, m->dim, m->dim, 0);
+        return;
+    }
+    const bool delta = tiny_is(m, "qwen35 qwen35moe");
+    tiny_f32_rows(w, "ssm_conv1d.weight", l, m->taps, conv, 0, 1);
+    tiny_f32_rows(w, "ssm_dt.bias", l, m->state_heads, 0, 0, 1);
+    tiny_f32_rows(w, "ssm_a", l, delta ? m->state_heads : 1, delta ? 0 : m->state_heads, -1, 0.95f);
+    if (delta) {
+        tiny_tensor(w, "blk.%u.attn_qkv.weight", l, m->dim, conv, 0);
+        tiny_tensor(w, "blk.%u.attn_gate.weight", l, m->dim, inner, 0);
+        tiny_tensor(w, "blk.%u.ssm_beta.weight", l, m->dim, m->state_heads, 0);
+        tiny_tensor(w, "blk.%u.ssm_alpha.weight", l, m->dim, m->state_heads, 0);
+        tiny_tensor(w, "blk.%u.ssm_norm.weight", l, m->state_value, 0, 1);
+    } else {
+        tiny_tensor(w, "blk.%u.ssm_in.weight", l, m->dim, inner + conv + m->state_heads, 0);
+        tiny_f32_rows(w, "ssm_conv1d.bias", l, conv, 0, 0, 0.3f);
+        tiny_f32_rows(w, "ssm_d", l, 1, m->state_heads, 1, 0.5f);
+        tiny_f32_rows(w, "ssm_norm.weight", l, inner / m->state_groups, m->state_groups, 1, 0.2f);
+    }
+    tiny_tensor(w, "blk.%u.ssm_out.weight", l, inner, m->dim, 0);
+}
+
+/* Attention, but for its norm; `q` rows of queries, and of gates, where there are such. */
+static inline void tiny_attention(tiny_writer *w, uint32_t l)
 {
     const tiny_model *m = w->m;
     uint32_t q = m->heads * m->head_dim, k = m->kv_heads * m->head_dim,
              v = m->kv_heads * m->v_head_dim;
-    const uint32_t ffn = tiny_ffn(m, l);
-    const bool phi3 = tiny_is(m, "phi3"), pre_norms = !tiny_is(m, "olmo2"),
-               post_norms = tiny_is(m, "gemma2 gemma3 olmo2");
-    if (pre_norms) tiny_tensor(w, "blk.%u.attn_norm.weight", l, m->dim, 0, 1);
     if (m->kv_rank) {
         tiny_latent(w, l);
-    } else if (phi3) {
+    } else if (tiny_is(m, "phi3")) {
         tiny_tensor(w, "blk.%u.attn_qkv.weight", l, m->dim, q + k + v, 0);
     } else {
-        tiny_tensor(w, "blk.%u.attn_q.weight", l, m->dim, q, 0);
+        tiny_tensor(w, "blk.%u.attn_q.weight", l, m->dim,
+                    tiny_is(m, "qwen35 qwen35moe") ? 2 * q : q, 0);
         tiny_tensor(w, "blk.%u.attn_k.weight", l, m->dim, k, 0);
         tiny_tensor(w, "blk.%u.attn_v.weight", l, m->dim, v, 0);
     }
@@ -356,7 +427,7 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.attn_k.bias", l, k, 0, 0);
         tiny_tensor(w, "blk.%u.attn_v.bias", l, v, 0, 0);
     }
-    const bool of_heads = tiny_is(m, "qwen3 qwen3vl qwen3moe gemma3"),
+    const bool of_heads = tiny_is(m, "qwen3 qwen3vl qwen3moe gemma3 qwen35 qwen35moe lfm2 lfm2moe"),
                of_rows = tiny_is(m, "olmo2 olmoe");
     if (of_heads || of_rows) {
         tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, of_rows ? q : m->head_dim, 0, 1);
@@ -364,14 +435,27 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     }
     tiny_tensor(w, "blk.%u.attn_output.weight", l,
                 m->heads * (m->kv_rank ? m->value : m->v_head_dim), m->dim, 0);
+}
+
+static inline void tiny_layer(tiny_writer *w, uint32_t l)
+{
+    const tiny_model *m = w->m;
+    const uint32_t ffn = tiny_ffn(m, l);
+    const bool phi3 = tiny_is(m, "phi3"), pre_norms = !tiny_is(m, "olmo2"),
+               post_norms = tiny_is(m, "gemma2 gemma3 olmo2");
+    if (pre_norms) tiny_tensor(w, "blk.%u.attn_norm.weight", l, m->dim, 0, 1);
+    if (tiny_recurrent(m, l))
+        tiny_state_layer(w, l);
+    else
+        tiny_attention(w, l);
     if (tiny_is(m, "gpt-oss")) {
         tiny_tensor(w, "blk.%u.attn_output.bias", l, m->dim, 0, 0);
         tiny_tensor(w, "blk.%u.attn_sinks.weight", l, m->heads, 0, 0.5f);
-        tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1); /* ffn_norm */
     }
     if (post_norms) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1);
-    if (pre_norms && !tiny_is(m, "gpt-oss"))
-        tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
+    const bool late = tiny_is(m, "gpt-oss qwen35 qwen35moe");
+    if (late) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1); /* ffn_norm */
+    if (pre_norms && !late) tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
     if (m->experts && l >= m->dense) {
         tiny_experts(w, l);
     } else {
@@ -393,7 +477,8 @@ static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_
     tiny_tensor(w, "token_embd.weight", 0, m->dim, m->vocab, 0);
     for (uint32_t l = 0; l < m->layers; l++)
         tiny_layer(w, l);
-    tiny_tensor(w, "output_norm.weight", 0, m->dim, 0, 1);
+    tiny_tensor(w, tiny_is(m, "lfm2 lfm2moe") ? "token_embd_norm.weight" : "output_norm.weight", 0,
+                m->dim, 0, 1);
     if (!m->tied) tiny_tensor(w, "output.weight", 0, m->dim, m->vocab, 0);
     if (m->rope_freqs) tiny_tensor(w, "rope_freqs.weight", 0, m->rope_dim / 2, 0, 3);
     if (m->longrope) {

@@ -11,6 +11,7 @@
 struct one_batch { /* what one batch of one request needs */
     rad_req_to_token_pool *rows;
     rad_token_to_kv_pool *kv;
+    rad_state_pool *states; /* NULL: the model has none */
     runner *model;
     uint32_t *positions; /* also the logits' indices */
     rad_slot *slots;
@@ -22,6 +23,7 @@ static void fini(struct one_batch *p)
     free(p->slots);
     rad_req_to_token_pool_destroy(p->rows);
     rad_token_to_kv_pool_destroy(p->kv); /* the runner's memory */
+    rad_state_pool_destroy(p->states);
     runner_destroy(p->model);
 }
 
@@ -46,6 +48,7 @@ static rad_status init(struct one_batch *p, const rad_env *env, const model_opti
     status = rad_req_to_token_pool_create(env, &rows, &p->rows, err);
     if (status == RAD_OK)
         status = runner_create_pool(p->model, env, RUNNER_ALL_LAYERS, n, 1, &p->kv, err);
+    if (status == RAD_OK) status = runner_create_state_pool(p->model, env, 1, &p->states, err);
     if (status != RAD_OK) return status;
     p->positions = calloc(n, sizeof *p->positions);
     p->slots = calloc(n, sizeof *p->slots);
@@ -63,6 +66,10 @@ static rad_status forward(struct one_batch *p, const rad_token *ids, uint32_t n,
             return rad_fail(err, RAD_E_INVAL, "token %d is outside the vocabulary of %u", ids[i],
                             p->model->info.vocab_size);
     rad_status status = rad_req_to_token_alloc(p->rows, &row);
+    if (status != RAD_OK) return status;
+    const rad_state beginning = 0;
+    rad_state state = 0;
+    if (p->states) status = rad_state_alloc(p->states, &state);
     if (status != RAD_OK) return status;
     rad_slot *line = rad_req_to_token_row(p->rows, row);
     for (uint32_t i = 0; i < n; i++) {
@@ -84,6 +91,9 @@ static rad_status forward(struct one_batch *p, const rad_token *ids, uint32_t n,
         .logits_indices = p->positions,
         .req_to_token_pool = p->rows,
         .token_to_kv_pool = p->kv,
+        .state_pool = p->states,
+        .state_in = &beginning,
+        .state_out = &state,
     };
     return runner_forward(p->model, &batch, logits, err);
 }

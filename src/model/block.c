@@ -70,3 +70,9 @@ void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, vo
     s->norm_weight = post_norm;
     block_for_rows(s, block_add_row);
 }
+
+void block_mixer_project(step *s)
+{
+    block_project(s, s->w->attn_output, s->said, s->said_ld, NULL, s->w->output_bias,
+                  s->w->post_attn_norm);
+}

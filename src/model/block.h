@@ -3,6 +3,9 @@
  *
  *     block_attention.c   grouped-query attention
  *     block_latent.c      multi-head latent attention
+ *     block_delta.c       the gated delta rule,
+ *     block_mamba.c       Mamba 2,
+ *     block_conv.c        short convolutions: what these share is block_state.h
  *     block_ffn.c         a gated feed-forward block
  *     block_moe.c         a mixture of such blocks
  *
@@ -28,6 +31,11 @@ typedef struct step {
 
     const layer_config *l;
     const layer_weights *w;
+
+    /* What the mixer has left of each row for the product that adds to x: */
+    float *said;
+    size_t said_ld;
+    uint32_t said_dim;
 
     /* Of the region that runs: */
     const float *norm_weight;
@@ -58,10 +66,15 @@ void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, vo
  * when it does not fit the batch's pool. */
 rad_status block_attention_check(const step *s, rad_error *err);
 rad_status block_attention(step *s, rad_error *err);
-void block_attention_project(step *s);
 /* The layer's attention, and the batch as the layer sees it. */
 radix_attention block_attention_of(const step *s);
 const forward_batch *block_batch_of(const step *s);
+
+rad_status block_delta(step *s, rad_error *err);
+rad_status block_mamba(step *s, rad_error *err);
+rad_status block_conv(step *s, rad_error *err);
+/* x += attn_output . said */
+void block_mixer_project(step *s);
 
 rad_status block_latent(step *s, rad_error *err);
 void block_latent_project(step *s);

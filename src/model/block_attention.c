@@ -16,16 +16,17 @@ static void warm_q(const step *s, uint32_t i, float *q)
         q[d] *= by;
 }
 
-/* Heads of q or k: out of the stack, normed if the family says so, rotated. */
-static void place_heads(const step *s, uint32_t i, const float *from, float *to, uint32_t heads,
-                        const float *weight)
+/* Heads of q or k: out of the stack, in which they are `step` floats apart, normed if the family
+ * says so, rotated. */
+static void place_heads(const step *s, uint32_t i, const float *from, uint32_t step_from, float *to,
+                        uint32_t heads, const float *weight)
 {
     const model_config *c = s->c;
     const uint32_t head_dim = s->l->head_dim;
     const float *table = s->b->rope + ((size_t)i * c->num_ropes + s->l->rope) * 2 * c->rope_dim;
     const bool by_head = weight && c->arch->qk_norm == QK_NORM_HEAD;
     if (weight && !by_head) s->m->ops->rms_norm(to, from, weight, heads * head_dim, c->rms_eps);
-    for (uint32_t h = 0; h < heads; h++, from += head_dim, to += head_dim) {
+    for (uint32_t h = 0; h < heads; h++, from += step_from, to += head_dim) {
         if (by_head)
             s->m->ops->rms_norm(to, from, weight, head_dim, c->rms_eps);
         else if (!weight)
@@ -38,20 +39,30 @@ static void qkv_row(const step *s, uint32_t i)
 {
     const layer_config *l = s->l;
     const forward_buffers *b = s->b;
-    uint32_t q_dim = layer_q_dim(l), k_dim = layer_k_dim(l), v_dim = layer_v_dim(l);
-    float *qkv = b->wide + (size_t)i * layer_qkv_dim(l), *q = b->q + (size_t)i * q_dim;
+    uint32_t q_rows = layer_q_rows(l), k_dim = layer_k_dim(l), v_dim = layer_v_dim(l);
+    float *qkv = b->wide + (size_t)i * layer_qkv_dim(l), *q = b->q + (size_t)i * layer_q_dim(l);
     if (s->w->qkv_bias) s->m->ops->add(qkv, s->w->qkv_bias, layer_qkv_dim(l));
-    place_heads(s, i, qkv, q, l->num_heads, s->w->q_norm);
-    place_heads(s, i, qkv + q_dim, b->k + (size_t)i * k_dim, l->num_kv_heads, s->w->k_norm);
-    memcpy(b->v + (size_t)i * v_dim, qkv + q_dim + k_dim, v_dim * sizeof *qkv);
+    place_heads(s, i, qkv, q_rows / l->num_heads, q, l->num_heads, s->w->q_norm);
+    place_heads(s, i, qkv + q_rows, l->head_dim, b->k + (size_t)i * k_dim, l->num_kv_heads,
+                s->w->k_norm);
+    memcpy(b->v + (size_t)i * v_dim, qkv + q_rows + k_dim, v_dim * sizeof *qkv);
+    for (uint32_t h = 0; l->gated && h < l->num_heads; h++)
+        s->m->ops->sigmoids(b->unpacked + (size_t)i * layer_q_dim(l) + (size_t)h * l->head_dim,
+                            qkv + (2 * (size_t)h + 1) * l->head_dim, l->head_dim);
     if (s->c->q_temperature > 0) warm_q(s, i, q);
+}
+
+/* Of heads as wide as their gates. */
+static void gate_row(const step *s, uint32_t i)
+{
+    const size_t n = s->said_dim;
+    s->m->ops->mul(s->said + i * n, s->b->unpacked + i * n, s->said_dim);
 }
 
 radix_attention block_attention_of(const step *s)
 {
     const layer_config *l = s->l;
-    const uint32_t layer = (uint32_t)(l - s->c->layers);
-    return (radix_attention){.layer_id = s->batch->window_kv_pool ? l->kv_layer : layer,
+    return (radix_attention){.layer_id = s->batch->window_kv_pool ? l->kv_layer : l->attn_layer,
                              .num_heads = l->num_heads,
                              .num_kv_heads = l->num_kv_heads,
                              .head_dim = l->head_dim,
@@ -80,12 +91,9 @@ rad_status block_attention(step *s, rad_error *err)
     block_norm(s, s->w->attn_norm, s->w->qkv);
     block_gemm_of_norm(s, b->wide);
     block_for_rows(s, qkv_row);
-    return radix_attention_run(&attention, s->m->attn, block_batch_of(s), b->q, b->k, b->v, 1,
-                               b->wide, s->m->pool, err);
-}
-
-void block_attention_project(step *s)
-{
-    block_project(s, s->w->attn_output, s->b->wide, layer_attn_dim(s->l), NULL, s->w->output_bias,
-                  s->w->post_attn_norm);
+    rad_status status = radix_attention_run(&attention, s->m->attn, block_batch_of(s), b->q, b->k,
+                                            b->v, 1, b->wide, s->m->pool, err);
+    s->said = b->wide, s->said_ld = s->said_dim = layer_attn_dim(s->l);
+    if (status == RAD_OK && s->l->gated) block_for_rows(s, gate_row);
+    return status;
 }

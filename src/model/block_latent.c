@@ -84,6 +84,7 @@ rad_status block_latent(step *s, rad_error *err)
     size_t ld;
     const float *q = heads_of_q(s, &ld);
     run_heads(s, w->latent_k, q, key, ld, b->q, row, (size_t)s->l->num_heads * row);
+    s->said = b->wide, s->said_ld = s->said_dim = layer_attn_dim(s->l);
     return radix_attention_run(&attention, s->m->attn, block_batch_of(s), b->q, b->k, NULL, 1,
                                b->wide, s->m->pool, err);
 }

@@ -71,7 +71,7 @@ static void read_num_layers(config_reader *r, model_config *c)
  * head, but dim / heads in one model of each generation. */
 static float scale_absent(const model_config *c)
 {
-    const layer_config *l = &c->layers[0];
+    const layer_config *l = config_attention(c);
     bool by_dim = c->arch->layers_of_dim && c->num_layers == c->arch->layers_of_dim;
     return 1.0f / sqrtf(by_dim ? (float)c->dim / (float)l->num_heads : (float)l->head_dim);
 }
@@ -119,6 +119,7 @@ rad_status model_config_read(const gguf_file *file, uint32_t context, model_conf
     c.rms_eps = config_f32(&r, "attention.layer_norm_rms_epsilon", 0);
     if (r.status != RAD_OK) return r.status;
     status = config_read_layers(&r, &c);
+    if (status == RAD_OK) status = config_read_recurrent(&r, &c);
     if (status == RAD_OK && c.arch->latent) status = config_read_latent(&r, &c);
     if (status == RAD_OK) status = config_read_rope(&r, context, &c);
     if (status != RAD_OK) return status;

@@ -57,6 +57,15 @@ typedef enum shared_expert {
     SHARED_COUNT  /* as wide as expert_shared_count experts */
 } shared_expert;
 
+/* What a layer does with a token's past: it keeps K/V of every token, or a state of one size. */
+typedef enum mixer_kind {
+    MIXER_ATTENTION,
+    MIXER_LATENT, /* MLA: one latent row a token, of which K and V are made */
+    MIXER_DELTA,  /* state: the gated delta rule behind a short convolution, */
+    MIXER_MAMBA,  /* Mamba 2, likewise, */
+    MIXER_CONV    /* or a gated short convolution and nothing else */
+} mixer_kind;
+
 /* What a router makes of its scores. */
 typedef enum router_kind {
     ROUTER_SOFTMAX = 1, /* GGUF's numbers: softmax over all experts, the largest are chosen */
@@ -89,8 +98,14 @@ typedef struct model_arch {
     bool rope_sections;   /* multi-axis RoPE: of text all axes are one */
     bool q_temperature;   /* q grows with the position's logarithm */
     bool latent;          /* attention is MLA */
-    uint32_t layers_of_dim; /* the model of so many layers scales q . k by dim / heads, which its
-                             * files do not say */
+    mixer_kind recurrent; /* what other layers are; MIXER_ATTENTION: there are none. They are */
+    uint32_t attention_period; /* all but the last of every so many, unless a key says other; 0:
+                                * those without KV heads */
+    bool gated_attention;      /* each head's q has as many gates behind it, whose sigmoids multiply
+                                * what the head attended to */
+    const char *last_norm;     /* the tensor before the logits; NULL: output_norm.weight */
+    uint32_t layers_of_dim;    /* the model of so many layers scales q . k by dim / heads, which its
+                                * files do not say */
     experts_where experts;
     bool ffn_of_all; /* feed_forward_length is that of all used experts together */
     router_kind router;
@@ -121,26 +136,40 @@ typedef struct rope_config {
 
 enum { MODEL_MOST_LAYERS = 512, MODEL_ROPES = 2, ROPE_NONE = MODEL_ROPES };
 
-/* What a layer does with a token's past. Kinds that keep a state instead of K/V (delta rule,
- * Mamba, short convolution) are further values here, with sizes of their own. */
-typedef enum mixer_kind {
-    MIXER_ATTENTION,
-    MIXER_LATENT /* MLA: one latent row a token, of which K and V are made */
-} mixer_kind;
-
 typedef struct layer_config {
     mixer_kind mixer;
-    bool experts; /* a mixture; else one feed-forward block of ffn_dim */
-    uint8_t rope; /* of config.ropes; ROPE_NONE: it does not rotate */
-    uint32_t num_heads;
+    bool experts;          /* a mixture; else one feed-forward block of ffn_dim */
+    uint8_t rope;          /* of config.ropes; ROPE_NONE: it does not rotate */
+    bool gated;            /* attention: see model_arch */
+    uint32_t num_heads;    /* 0, and so are the next three: the layer is recurrent */
     uint32_t num_kv_heads; /* divides num_heads */
     uint32_t head_dim;
     uint32_t v_head_dim;
     uint32_t ffn_dim;
-    uint32_t window;   /* tokens, the newest included; 0 = all */
-    uint32_t kv_layer; /* its number among those that slide, or among those that do not: which
-                        * layer of that kind's KV pool it is */
+    uint32_t window;     /* tokens, the newest included; 0 = all */
+    uint32_t kv_layer;   /* its number among those that slide, or among those that do not: which
+                          * layer of that kind's KV pool it is */
+    uint32_t attn_layer; /* its number among all with K/V: its layer of a pool of both */
+    size_t state_at;     /* recurrent: where in a state its part begins, in floats */
 } layer_config;
+
+/* Of all recurrent layers. A state's part of one is
+ *
+ *     [taps - 1][conv_dim]                 what the convolution still reads, the oldest first
+ *     [heads][strips][key][STATE_STRIP]    sums, the columns of a head's values in strips;
+ *                                          those past `value` are zeros
+ *
+ * each beginning at a multiple of 64 bytes. Delta rule and Mamba convolve q, k and v together
+ * (Mamba calls them C, B and x). */
+enum { STATE_STRIP = 32, MOST_TAPS = 16 };
+typedef struct recurrent_config {
+    uint32_t taps;     /* tokens that the convolution reads, the newest included */
+    uint32_t conv_dim; /* channels that it convolves */
+    uint32_t heads;    /* 0: it is all there is */
+    uint32_t groups;   /* of heads with one q and k; divides heads */
+    uint32_t key;      /* numbers of a head's key */
+    uint32_t value;    /* and of its value */
+} recurrent_config;
 
 typedef struct experts_config {
     uint32_t count;      /* 0 = the model has none */
@@ -171,6 +200,9 @@ typedef struct model_config {
     uint32_t rope_dim;    /* even, <= head_dim; what lies behind is not rotated */
     latent_config latent; /* of layers that are MIXER_LATENT; their heads are as attention sees
                            * them: one KV head of latent and rotated part, V its latent */
+    recurrent_config recurrent;
+    uint32_t num_attention; /* layers with K/V; the others are recurrent */
+    size_t state_floats;    /* of one state; 0: none are */
     rope_config ropes[MODEL_ROPES];
     uint32_t num_ropes;
     float rms_eps;
@@ -205,6 +237,9 @@ static inline int32_t layer_window(const layer_config *l)
     return l->window ? (int32_t)l->window : -1;
 }
 
+/* The first with K/V; all of them have heads of one shape. */
+const layer_config *config_attention(const model_config *c);
+
 /* How many layers slide. */
 uint32_t config_window_layers(const model_config *c);
 
@@ -225,15 +260,38 @@ static inline uint32_t layer_attn_dim(const layer_config *l)
 {
     return l->num_heads * l->v_head_dim;
 }
+static inline uint32_t layer_q_rows(const layer_config *l) /* gates counted */
+{
+    return layer_q_dim(l) * (l->gated ? 2 : 1);
+}
 static inline uint32_t layer_qkv_dim(const layer_config *l)
 {
-    return layer_q_dim(l) + layer_k_dim(l) + layer_v_dim(l);
+    return layer_q_rows(l) + layer_k_dim(l) + layer_v_dim(l);
+}
+
+/* Of recurrent layers. */
+static inline uint32_t state_inner(const recurrent_config *r) /* values of all heads */
+{
+    return r->heads * r->value;
+}
+static inline uint32_t state_strips(const recurrent_config *r)
+{
+    return (r->value + STATE_STRIP - 1) / STATE_STRIP;
+}
+static inline size_t state_head_floats(const recurrent_config *r)
+{
+    return (size_t)state_strips(r) * r->key * STATE_STRIP;
+}
+static inline size_t state_conv_floats(const recurrent_config *r)
+{
+    return ((size_t)(r->taps - 1) * r->conv_dim + 15) / 16 * 16;
 }
 
 /* The largest of any layer, for buffers that all of them use. */
 typedef struct config_widths {
     uint32_t q, k, v, attn, qkv, ffn;
-    uint32_t unpacked; /* q or what was attended to, as a MIXER_LATENT's heads have it */
+    uint32_t unpacked; /* q or what was attended to, as a MIXER_LATENT's heads have it; gates; a
+                        * recurrent layer's values */
 } config_widths;
 config_widths config_widest(const model_config *c);
 

@@ -35,20 +35,20 @@ static void describe_rope(words *w, const model_config *c)
 {
     uint32_t without = 0;
     for (uint32_t i = 0; i < c->num_layers; i++)
-        without += c->layers[i].rope == ROPE_NONE;
-    if (without == c->num_layers) {
+        without += c->layers[i].num_kv_heads && c->layers[i].rope == ROPE_NONE;
+    if (without == c->num_attention) {
         say(w, "no RoPE");
         return;
     }
     say(w, "%s RoPE over %u of %u", c->arch->rope == ROPE_NEOX ? "NEOX" : "interleaved",
-        c->rope_dim, c->layers[0].head_dim);
+        c->rope_dim, config_attention(c)->head_dim);
     describe_scaling(w, &c->ropes[0]);
     if (c->num_ropes > 1) {
         say(w, " (sliding layers");
         describe_scaling(w, &c->ropes[1]);
         say(w, ")");
     }
-    if (without) say(w, "; no RoPE in %u of %u layers", without, c->num_layers);
+    if (without) say(w, "; no RoPE in %u of %u layers", without, c->num_attention);
 }
 
 static void describe_window(words *w, const model_config *c)
@@ -64,6 +64,18 @@ static void describe_window(words *w, const model_config *c)
         say(w, "even layers");
     else
         say(w, "%u of %u layers", sliding, c->num_layers);
+}
+
+static void describe_recurrent(words *w, const model_config *c)
+{
+    const recurrent_config *x = &c->recurrent;
+    say(w, "; %s in %u of %u layers",
+        c->arch->recurrent == MIXER_DELTA   ? "gated delta rule"
+        : c->arch->recurrent == MIXER_MAMBA ? "Mamba 2"
+                                            : "short convolution",
+        c->num_layers - c->num_attention, c->num_layers);
+    if (x->heads) say(w, ", %u heads of %u x %u", x->heads, x->key, x->value);
+    say(w, ", %u taps", x->taps);
 }
 
 static void describe_experts(words *w, const experts_config *e)
@@ -84,12 +96,14 @@ void model_config_describe(const model_config *c, char *text, size_t room)
         a->ffn == FFN_GEGLU            ? "GEGLU"
         : a->ffn == FFN_SWIGLU_CLAMPED ? "SwiGLU with limits"
                                        : "SwiGLU");
+    if (c->state_floats) describe_recurrent(&w, c);
     if (c->latent.kv_rank)
         say(&w, "; latent attention of %u + %u for heads of %u and %u", c->latent.kv_rank,
             c->rope_dim, c->latent.plain + c->rope_dim, c->latent.value);
     if (c->experts.count) describe_experts(&w, &c->experts);
     if (a->qkv_bias) say(&w, "; q/k/v biases");
     if (a->biases) say(&w, "; biases");
+    if (a->gated_attention) say(&w, "; gated attention");
     if (a->sinks) say(&w, "; attention sinks");
     if (a->qk_norm) say(&w, "; q/k norms%s", a->qk_norm == QK_NORM_ROW ? " over all heads" : "");
     if (a->fused) say(&w, "; fused q/k/v and gate/up");

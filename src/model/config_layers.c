@@ -11,29 +11,43 @@ enum { MOST_HEADS = 4096, MOST_HEAD_DIM = 4096, MOST_FFN = 1 << 24 };
 /* The KV pools have one shape of head for all layers. */
 static rad_status check_one_shape(const config_reader *r, const model_config *c)
 {
-    const layer_config *first = &c->layers[0];
-    for (uint32_t i = 1; i < c->num_layers; i++)
-        if (c->layers[i].num_kv_heads != first->num_kv_heads)
+    const layer_config *first = config_attention(c);
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        if (c->layers[i].num_kv_heads && c->layers[i].num_kv_heads != first->num_kv_heads)
             return rad_fail(r->err, RAD_E_UNSUPPORTED,
-                            "model: key %s.attention.head_count_kv has %u in layer 0 and %u in "
+                            "model: key %s.attention.head_count_kv has %u in layer %u and %u in "
                             "layer %u, which is not supported",
-                            r->arch, first->num_kv_heads, c->layers[i].num_kv_heads, i);
+                            r->arch, first->num_kv_heads, (uint32_t)(first - c->layers),
+                            c->layers[i].num_kv_heads, i);
     return RAD_OK;
+}
+
+/* Which layers are recurrent: those without KV heads, or by their number. */
+static void read_kinds(config_reader *r, const model_config *c, uint32_t *kv)
+{
+    const model_arch *a = c->arch;
+    if (!a->attention_period) return;
+    const uint32_t period =
+        config_u32(r, "full_attention_interval", a->attention_period, MODEL_MOST_LAYERS);
+    for (uint32_t i = 0; r->status == RAD_OK && i < c->num_layers; i++)
+        if (i % period != period - 1) kv[i] = 0;
 }
 
 static rad_status read_heads(config_reader *r, model_config *c)
 {
+    const bool by_kv = c->arch->recurrent && !c->arch->attention_period;
     uint32_t heads[MODEL_MOST_LAYERS], kv[MODEL_MOST_LAYERS], n = c->num_layers;
     config_u32s(r, "attention.head_count", 0, 1, MOST_HEADS, heads, n);
     if (r->status != RAD_OK) return r->status;
     config_key(r, "attention.head_count_kv");
     if (gguf_find_kv(r->file, r->key))
-        config_u32s(r, "attention.head_count_kv", 0, 1, MOST_HEADS, kv, n);
+        config_u32s(r, "attention.head_count_kv", 0, !by_kv, MOST_HEADS, kv, n);
     else
         memcpy(kv, heads, n * sizeof *kv);
+    read_kinds(r, c, kv);
     if (r->status != RAD_OK) return r->status;
     for (uint32_t i = 0; i < n; i++)
-        if (heads[i] % kv[i])
+        if (kv[i] && heads[i] % kv[i])
             return rad_fail(r->err, RAD_E_FORMAT,
                             "model: %u heads do not divide by %u KV heads (%s)", heads[i], kv[i],
                             r->key);
@@ -50,12 +64,24 @@ static rad_status read_heads(config_reader *r, model_config *c)
                         c->rope_dim, head_dim);
     for (uint32_t i = 0; i < n; i++) {
         layer_config *l = &c->layers[i];
-        l->mixer = MIXER_ATTENTION;
+        l->mixer = kv[i] ? MIXER_ATTENTION : c->arch->recurrent;
+        if (!kv[i]) continue;
+        l->gated = c->arch->gated_attention;
         l->num_heads = heads[i];
         l->num_kv_heads = kv[i];
         l->head_dim = head_dim;
         l->v_head_dim = v_head_dim;
+        l->attn_layer = c->num_attention++;
     }
+    if (!c->num_attention)
+        return rad_fail(r->err, RAD_E_UNSUPPORTED,
+                        "model: no layer of %u has attention (%s), which is not supported", n,
+                        r->arch);
+    if (c->arch->gated_attention && head_dim != v_head_dim)
+        return rad_fail(r->err, RAD_E_FORMAT,
+                        "model: heads of %u and %u (%s.attention.key_length, value_length), and "
+                        "gates as wide as both",
+                        head_dim, v_head_dim, r->arch);
     return check_one_shape(r, c);
 }
 
@@ -101,7 +127,8 @@ static rad_status read_windows(config_reader *r, model_config *c)
         layer_config *l = &c->layers[i];
         /* How a layer rotates is as it was trained, whether or not the window masks anything. */
         l->rope = window && slides[i] && c->arch->window_rope ? 1 : 0;
-        if (slides[i] && window < c->context_length) l->window = window;
+        if (l->num_kv_heads && slides[i] && window < c->context_length) l->window = window;
+        if (!l->num_kv_heads) continue;
         l->kv_layer = l->window ? sliding++ : others++;
     }
     if (sliding) c->sliding_window = window;
@@ -123,11 +150,23 @@ rad_status config_read_layers(config_reader *r, model_config *c)
     if (status == RAD_OK) status = read_windows(r, c);
     if (status != RAD_OK) return status;
     read_no_rope(r, c);
-    config_u32s(r, "feed_forward_length", 0, 1, MOST_FFN, ffn, c->num_layers);
+    /* Files of mixtures need not have it. */
+    uint32_t absent = 0;
+    if (c->arch->experts == EXPERTS_ALWAYS)
+        absent = config_u32_or_0(r, "expert_feed_forward_length", MOST_FFN);
+    config_u32s(r, "feed_forward_length", absent, 1, MOST_FFN, ffn, c->num_layers);
     if (r->status != RAD_OK) return r->status;
     for (uint32_t i = 0; i < c->num_layers; i++)
         c->layers[i].ffn_dim = ffn[i];
     return RAD_OK;
+}
+
+const layer_config *config_attention(const model_config *c)
+{
+    const layer_config *l = c->layers;
+    while (!l->num_kv_heads)
+        l++;
+    return l;
 }
 
 uint32_t config_window_layers(const model_config *c)
@@ -136,6 +175,20 @@ uint32_t config_window_layers(const model_config *c)
     for (uint32_t i = 0; i < c->num_layers; i++)
         count += c->layers[i].window > 0;
     return count;
+}
+
+/* What is convolved, and what the convolution leaves in the place of q; decays and the like in that
+ * of k. */
+static void widen_by_recurrent(const model_config *c, const layer_config *l, config_widths *w)
+{
+    const recurrent_config *x = &c->recurrent;
+    const uint32_t inner = l->mixer == MIXER_CONV ? c->dim : state_inner(x);
+    const uint32_t in = l->mixer == MIXER_CONV ? 3 * c->dim : x->conv_dim + inner + x->heads;
+    w->qkv = RAD_MAX(w->qkv, in);
+    w->q = RAD_MAX(w->q, x->conv_dim);
+    w->k = RAD_MAX(w->k, 2 * x->heads + x->groups);
+    w->v = RAD_MAX(w->v, 2 * x->heads);
+    w->unpacked = RAD_MAX(w->unpacked, inner);
 }
 
 config_widths config_widest(const model_config *c)
@@ -155,6 +208,8 @@ config_widths config_widest(const model_config *c)
             w.qkv = RAD_MAX(w.qkv, first + l->head_dim);
             w.unpacked = RAD_MAX(w.unpacked, l->num_heads * RAD_MAX(key, x->value));
         }
+        if (l->gated) w.unpacked = RAD_MAX(w.unpacked, layer_q_dim(l));
+        if (!l->num_kv_heads) widen_by_recurrent(c, l, &w);
         w.ffn = RAD_MAX(w.ffn, l->experts ? c->experts.shared_dim : l->ffn_dim);
     }
     return w;

@@ -60,6 +60,9 @@ void config_read_experts(config_reader *r, model_config *c);
 rad_status config_read_latent(config_reader *r, model_config *c);
 float config_latent_scale(config_reader *r, const model_config *c);
 
+/* config_recurrent.c: which layers are recurrent, and their sizes; the others' number. */
+rad_status config_read_recurrent(config_reader *r, model_config *c);
+
 /* config_rope.c: rope.* into c->ropes; c->rope_dim and context_length are set. */
 rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c);
 

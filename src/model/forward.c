@@ -1,7 +1,7 @@
 /* forward.c - embedding, layers, logits; see forward.h.
  *
  *     x = embed(ids)   [* scale]
- *     per layer:   x += its mixer's block     (attention)
+ *     per layer:   x += its mixer's block     (attention, or a recurrence)
  *                  x += its feed-forward block
  *     logits = [cap] output . rms(x) [/ scale]   (only rows that were asked for)
  *
@@ -37,8 +37,8 @@ static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_
     size_t most = gemm_scratch_bytes(w->output, max_logits);
     for (uint32_t i = 0; i < w->config.num_layers; i++) {
         const layer_weights *l = &w->layers[i];
-        const gemm_weight *all[] = {l->qkv, l->attn_output, l->gate_up, l->shared_gate_up,
-                                    l->latent_q};
+        const gemm_weight *all[] = {l->qkv,      l->attn_output, l->gate_up, l->shared_gate_up,
+                                    l->latent_q, l->ssm_gates};
         for (size_t k = 0; k < RAD_COUNT(all); k++)
             if (all[k]) most = RAD_MAX(most, gemm_scratch_bytes(all[k], max_tokens));
     }
@@ -219,14 +219,26 @@ static void finish_row(const step *s, uint32_t i)
  * overwritten before it has moved. */
 static void keep_logits_rows(step *s)
 {
-    size_t dim = s->c->dim, attn_dim = layer_attn_dim(s->l);
+    size_t dim = s->c->dim;
     for (uint32_t i = 0; i < s->batch->num_logits; i++) {
         size_t from = s->batch->logits_indices[i];
         if (from == i) continue;
         memcpy(s->b->x + i * dim, s->b->x + from * dim, dim * sizeof(float));
-        memcpy(s->b->wide + i * attn_dim, s->b->wide + from * attn_dim, attn_dim * sizeof(float));
+        memcpy(s->said + i * s->said_ld, s->said + from * s->said_ld, s->said_dim * sizeof(float));
     }
     s->rows = s->batch->num_logits;
+}
+
+static rad_status run_mixer(step *s, rad_error *err)
+{
+    switch (s->l->mixer) {
+    case MIXER_LATENT: return block_latent(s, err);
+    case MIXER_DELTA: return block_delta(s, err);
+    case MIXER_MAMBA: return block_mamba(s, err);
+    case MIXER_CONV: return block_conv(s, err);
+    case MIXER_ATTENTION: break;
+    }
+    return block_attention(s, err);
 }
 
 rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad_error *err)
@@ -239,7 +251,7 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
     for (uint32_t i = 0; i < c->num_layers; i++) {
         s.l = &c->layers[i];
         s.w = &w->layers[i];
-        rad_status status = block_attention_check(&s, err);
+        rad_status status = s.l->num_kv_heads ? block_attention_check(&s, err) : RAD_OK;
         if (status != RAD_OK) return status;
     }
 
@@ -247,12 +259,11 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
     for (uint32_t i = 0; i < c->num_layers; i++) {
         s.l = &c->layers[i];
         s.w = &w->layers[i];
-        const bool latent = s.l->mixer == MIXER_LATENT;
-        rad_status status = (latent ? block_latent : block_attention)(&s, err);
+        rad_status status = run_mixer(&s, err);
         if (status != RAD_OK) return status;
         if (i + 1 == c->num_layers) keep_logits_rows(&s);
         if (!s.rows) return RAD_OK;
-        (latent ? block_latent_project : block_attention_project)(&s);
+        (s.l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(&s);
         (s.l->experts ? block_moe : block_ffn)(&s);
     }
     block_norm(&s, w->output_norm, w->output);

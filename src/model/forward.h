@@ -7,6 +7,7 @@
 
 #include "attn/attn_backend.h"
 #include "model/ops.h"
+#include "model/scan.h"
 #include "model/weights.h"
 
 /* Memory of a step, allocated once for max_tokens. Per token, in floats:
@@ -42,10 +43,11 @@ typedef struct forward_buffers {
     float *x;           /* [max_tokens][dim] the residual stream */
     float *norm;        /* [max_tokens][dim]; also what a block adds, until it is normed */
     float *wide;        /* [max_tokens][wide_dim] */
-    float *q;           /* [max_tokens][q_dim] */
-    float *k;           /* [max_tokens][k_dim] */
-    float *v;           /* [max_tokens][v_dim] */
-    float *unpacked;    /* [max_tokens][unpacked_dim] of latent attention; see block_latent.c */
+    float *q;           /* [max_tokens][q_dim]; or what a recurrent layer's convolution leaves, */
+    float *k;           /* [max_tokens][k_dim]; decays and weights of its heads, */
+    float *v;           /* [max_tokens][v_dim]; what these are made of, */
+    float *unpacked;    /* [max_tokens][unpacked_dim]; its values; gates of attention; of latent
+                         * attention see block_latent.c */
     float *rope;        /* [max_tokens][num_ropes][2 * rope_dim] */
     float *logits;      /* [max_logits][vocab_size] */
     void *gemm_scratch; /* rounded rows of what the next product reads, */
@@ -68,6 +70,7 @@ typedef struct forward_pass {
     const model_weights *weights;
     forward_buffers *buffers;
     const model_ops *ops;
+    const scan_isa *scan;
     const attn_backend *attn;
     compute_pool *pool; /* may be NULL */
 } forward_pass;

@@ -66,6 +66,12 @@ static rad_status model_create_pool(runner *self, const rad_env *env,
     return runner_make_pool(&self->info, NULL, env, params, out, err);
 }
 
+static rad_status model_create_state_pool(runner *self, const rad_env *env, uint32_t num_states,
+                                          rad_state_pool **out, rad_error *err)
+{
+    return runner_make_state_pool(&self->info, NULL, env, num_states, out, err);
+}
+
 static size_t sample_bytes(const model_runner *r)
 {
     return rad_mul(sampler_scratch_bytes(r->weights.config.vocab_size),
@@ -85,21 +91,25 @@ static void model_destroy(runner *self)
 
 static const runner_ops model_ops_table = {.forward = model_forward,
                                            .create_pool = model_create_pool,
+                                           .create_state_pool = model_create_state_pool,
                                            .destroy = model_destroy,
                                            .sample = model_sample};
 
 runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
 {
+    const layer_config *attention = config_attention(c);
     runner_info info = {.vocab_size = c->vocab_size,
                         .context_length = c->context_length,
-                        .num_layers = c->num_layers,
-                        .num_kv_heads = c->layers[0].num_kv_heads,
-                        .head_dim = c->layers[0].head_dim,
-                        .v_head_dim = c->layers[0].v_head_dim,
+                        .num_layers = c->num_attention,
+                        .num_kv_heads = attention->num_kv_heads,
+                        .head_dim = attention->head_dim,
+                        .v_head_dim = attention->v_head_dim,
                         .kv_dtype = kv_dtype,
                         .kv_lora_rank = c->latent.kv_rank,
                         .window_layers = config_window_layers(c),
-                        .sliding_window = c->sliding_window};
+                        .sliding_window = c->sliding_window,
+                        .state_layers = c->num_layers - c->num_attention,
+                        .state_bytes = c->state_floats * sizeof(float)};
     return runner_with_token_bytes(info);
 }
 
@@ -157,6 +167,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     r->pass = (forward_pass){.weights = &r->weights,
                              .buffers = &r->buffers,
                              .ops = model_ops_find(NULL),
+                             .scan = scan_find(NULL),
                              .attn = p->attn ? p->attn : attn_cpu(NULL),
                              .pool = r->pool};
     r->base.info.num_threads = compute_pool_num_threads(r->pool);

@@ -36,6 +36,25 @@ typedef struct model_ops {
     /* out = e^x, within 2 units in the last place for |x| < 87; clamped outside. */
     void (*exps)(float *out, const float *x, uint32_t n);
 
+    /* x *= y */
+    void (*mul)(float *x, const float *y, uint32_t n);
+
+    float (*dot)(const float *x, const float *y, uint32_t n);
+
+    /* x = x / (1 + e^-x) */
+    void (*silu)(float *x, uint32_t n);
+
+    /* out = 1 / (1 + e^-x) */
+    void (*sigmoids)(float *out, const float *x, uint32_t n);
+
+    /* x = ln(1 + e^x), within 4 units in the last place. */
+    void (*softplus)(float *x, uint32_t n);
+
+    /* out[i] = bias[i] + sum over taps of rows[tap][i] * weight[tap * n + i], in their order;
+     * bias NULL: 0. */
+    void (*convolve)(float *out, const float *const *rows, const float *weight, const float *bias,
+                     uint32_t taps, uint32_t n);
+
     /* The largest x that is not NaN; -INFINITY when there is none. */
     float (*max)(const float *x, uint32_t n);
 

@@ -208,6 +208,91 @@ static void ops_exps(float *out, const float *x, uint32_t n)
     if (i < n) store_part(out + i, exp_vec(load_part(x + i, n - i)), n - i);
 }
 
+static void ops_mul(float *x, const float *y, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(x + i, load(x + i) * load(y + i));
+    for (; i < n; i++)
+        x[i] *= y[i];
+}
+
+static float ops_dot(const float *x, const float *y, uint32_t n)
+{
+    vec sum = {0};
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        sum += load(x + i) * load(y + i);
+    if (i < n) sum += load_part(x + i, n - i) * load_part(y + i, n - i);
+    return add_lanes(sum);
+}
+
+static void ops_silu(float *x, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(x + i, swiglu_vec(load(x + i), (vec){0} + 1.0f));
+    if (i < n) store_part(x + i, swiglu_vec(load_part(x + i, n - i), (vec){0} + 1.0f), n - i);
+}
+
+static inline vec sigmoid_vec(vec x)
+{
+    return 1.0f / (exp_vec(-x) + 1.0f);
+}
+
+static void ops_sigmoids(float *out, const float *x, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(out + i, sigmoid_vec(load(x + i)));
+    if (i < n) store_part(out + i, sigmoid_vec(load_part(x + i, n - i)), n - i);
+}
+
+/* max(x, 0) + ln(1 + y) with y = e^-|x|, and ln(1 + y) = 2 atanh(z) with z = y / (2 + y), which is
+ * 1/3 at most: the first term left out of the series is below 3e-9 of it. */
+static inline vec softplus_vec(vec x)
+{
+    const vec zero = {0};
+    const ivec sign = (ivec)((zero + 1.0f) * -0.0f);
+    vec y = exp_vec((vec)((ivec)x | sign));
+    vec z = y / (y + 2.0f), z2 = z * z;
+    vec p = zero + 1.0f / 15;
+    p = p * z2 + 1.0f / 13;
+    p = p * z2 + 1.0f / 11;
+    p = p * z2 + 1.0f / 9;
+    p = p * z2 + 1.0f / 7;
+    p = p * z2 + 1.0f / 5;
+    p = p * z2 + 1.0f / 3;
+    p = (p * z2 + 1.0f) * z;
+    return select(x > 0.0f, x, zero) + (p + p);
+}
+
+static void ops_softplus(float *x, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(x + i, softplus_vec(load(x + i)));
+    if (i < n) store_part(x + i, softplus_vec(load_part(x + i, n - i)), n - i);
+}
+
+static void ops_convolve(float *out, const float *const *rows, const float *weight,
+                         const float *bias, uint32_t taps, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vec sum = bias ? load(bias + i) : (vec){0};
+        for (uint32_t t = 0; t < taps; t++)
+            sum += load(rows[t] + i) * load(weight + (size_t)t * n + i);
+        store(out + i, sum);
+    }
+    for (; i < n; i++) {
+        float sum = bias ? bias[i] : 0;
+        for (uint32_t t = 0; t < taps; t++)
+            sum += rows[t][i] * weight[(size_t)t * n + i];
+        out[i] = sum;
+    }
+}
+
 static float ops_max(const float *x, uint32_t n)
 {
     vec most = (vec){0} - INFINITY;
@@ -287,5 +372,7 @@ static void ops_rope(rope_kind kind, float *head, const float *table, uint32_t r
         .name = isa_name, .rms_norm = ops_rms_norm, .swiglu = ops_swiglu, .geglu = ops_geglu,      \
         .swiglu_clamped = ops_swiglu_clamped, .cap = ops_cap, .add = ops_add,                      \
         .add_scaled = ops_add_scaled, .exps = ops_exps, .max = ops_max,                            \
-        .scale_logits = ops_scale_logits, .rope = ops_rope                                         \
+        .scale_logits = ops_scale_logits, .rope = ops_rope, .mul = ops_mul, .dot = ops_dot,        \
+        .silu = ops_silu, .sigmoids = ops_sigmoids, .softplus = ops_softplus,                      \
+        .convolve = ops_convolve                                                                   \
     }

@@ -53,3 +53,13 @@ rad_status runner_make_pool(const runner_info *info, rad_device *device, const r
     p.device = device;
     return rad_token_to_kv_pool_create(env, &p, out, err);
 }
+
+rad_status runner_make_state_pool(const runner_info *info, rad_device *device, const rad_env *env,
+                                  uint32_t num_states, rad_state_pool **out, rad_error *err)
+{
+    const rad_state_pool_params params = {.struct_size = sizeof params,
+                                          .state_bytes = info->state_bytes,
+                                          .num_states = num_states,
+                                          .device = device};
+    return rad_state_pool_create(env, &params, out, err);
+}

@@ -132,11 +132,13 @@ static inline void runner_destroy(runner *r)
 }
 
 /* For runners all of whose layers have the K and V that their info says, a head like another. What
- * full_token_bytes and window_token_bytes are then; and create_pool, on a device of the runner's,
- * NULL: the host. */
+ * full_token_bytes and window_token_bytes are then; and create_pool and create_state_pool, on a
+ * device of the runner's, NULL: the host. */
 runner_info runner_with_token_bytes(runner_info info);
 rad_status runner_make_pool(const runner_info *info, rad_device *device, const rad_env *env,
                             const runner_pool_params *params, rad_token_to_kv_pool **out,
                             rad_error *err);
+rad_status runner_make_state_pool(const runner_info *info, rad_device *device, const rad_env *env,
+                                  uint32_t num_states, rad_state_pool **out, rad_error *err);
 
 #endif

@@ -24,6 +24,15 @@
             SIZE_EXPERTS                                                                           \
     }
 
+#define COLUMNS(when, count, tensor, n, to)                                                        \
+    {                                                                                              \
+        tensor ".weight", when, TENSOR_COLUMNS, 0, n, offsetof(layer_weights, to), count           \
+    }
+#define VECTORS(when, count, tensor, n, to)                                                        \
+    {                                                                                              \
+        tensor, when, TENSOR_VECTORS, 0, n, offsetof(layer_weights, to), count                     \
+    }
+
 /* In the order in which a forward pass reads them: each matrix knows the one behind it. Rows of one
  * field stand together. */
 const tensor_def tensor_defs[] = {
@@ -32,9 +41,27 @@ const tensor_def tensor_defs[] = {
     MATRIX(WHEN_SPLIT_QKV, "attn_k", SIZE_K, SIZE_DIM, qkv),
     MATRIX(WHEN_SPLIT_QKV, "attn_v", SIZE_V, SIZE_DIM, qkv),
     MATRIX(WHEN_FUSED_QKV, "attn_qkv", SIZE_QKV, SIZE_DIM, qkv),
+    MATRIX(WHEN_GATED_QKV, "attn_q", SIZE_GATED_Q, SIZE_DIM, qkv),
+    MATRIX(WHEN_GATED_QKV, "attn_k", SIZE_K, SIZE_DIM, qkv),
+    MATRIX(WHEN_GATED_QKV, "attn_v", SIZE_V, SIZE_DIM, qkv),
+    MATRIX(WHEN_DELTA, "attn_qkv", SIZE_CONV, SIZE_DIM, qkv),
+    MATRIX(WHEN_DELTA, "attn_gate", SIZE_STATE_INNER, SIZE_DIM, qkv),
+    MATRIX(WHEN_MAMBA, "ssm_in", SIZE_MAMBA_IN, SIZE_DIM, qkv),
+    MATRIX(WHEN_CONV, "shortconv.in_proj", SIZE_CONV_IN, SIZE_DIM, qkv),
     MATRIX(WHEN_LATENT_Q, "attn_q_a", SIZE_LATENT_Q, SIZE_DIM, qkv),
     MATRIX(WHEN_LATENT_PLAIN_Q, "attn_q", SIZE_LATENT_HEADS, SIZE_DIM, qkv),
     MATRIX(WHEN_LATENT, "attn_kv_a_mqa", SIZE_LATENT_ROW, SIZE_DIM, qkv),
+    MATRIX(WHEN_DELTA, "ssm_alpha", SIZE_STATE_HEADS, SIZE_DIM, ssm_gates),
+    MATRIX(WHEN_DELTA, "ssm_beta", SIZE_STATE_HEADS, SIZE_DIM, ssm_gates),
+    COLUMNS(WHEN_DELTA | WHEN_MAMBA, SIZE_CONV, "ssm_conv1d", SIZE_TAPS, conv),
+    COLUMNS(WHEN_CONV, SIZE_CONV, "shortconv.conv", SIZE_TAPS, conv),
+    VECTOR(WHEN_MAMBA, "ssm_conv1d.bias", SIZE_CONV, conv_bias),
+    VECTOR(WHEN_DELTA | WHEN_MAMBA, "ssm_dt.bias", SIZE_STATE_HEADS, ssm_dt),
+    VECTOR(WHEN_DELTA, "ssm_a", SIZE_STATE_HEADS, ssm_a),
+    VECTORS(WHEN_MAMBA, SIZE_STATE_HEADS, "ssm_a", SIZE_ONE, ssm_a),
+    VECTORS(WHEN_MAMBA, SIZE_STATE_HEADS, "ssm_d", SIZE_ONE, ssm_d),
+    VECTOR(WHEN_DELTA, "ssm_norm.weight", SIZE_STATE_VALUE, ssm_norm),
+    VECTORS(WHEN_MAMBA, SIZE_STATE_GROUPS, "ssm_norm.weight", SIZE_STATE_GROUP, ssm_norm),
     VECTOR(WHEN_QKV_BIAS, "attn_q.bias", SIZE_Q, qkv_bias),
     VECTOR(WHEN_QKV_BIAS, "attn_k.bias", SIZE_K, qkv_bias),
     VECTOR(WHEN_QKV_BIAS, "attn_v.bias", SIZE_V, qkv_bias),
@@ -48,6 +75,8 @@ const tensor_def tensor_defs[] = {
     MATRICES(WHEN_LATENT, SIZE_HEADS, "attn_k_b", SIZE_LATENT, SIZE_LATENT_PLAIN, latent_k),
     MATRICES(WHEN_LATENT, SIZE_HEADS, "attn_v_b", SIZE_LATENT_VALUE, SIZE_LATENT, latent_v),
     MATRIX(WHEN_LATENT, "attn_output", SIZE_DIM, SIZE_LATENT_OUT, attn_output),
+    MATRIX(WHEN_DELTA | WHEN_MAMBA, "ssm_out", SIZE_DIM, SIZE_STATE_INNER, attn_output),
+    MATRIX(WHEN_CONV, "shortconv.out_proj", SIZE_DIM, SIZE_DIM, attn_output),
     MATRIX(WHEN_ATTENTION, "attn_output", SIZE_DIM, SIZE_ATTN, attn_output),
     VECTOR(WHEN_SINKS, "attn_sinks.weight", SIZE_HEADS, sinks),
     VECTOR(WHEN_OUTPUT_BIAS, "attn_output.bias", SIZE_DIM, output_bias),
@@ -76,32 +105,44 @@ const tensor_def tensor_defs[] = {
 };
 const uint32_t num_tensor_defs = RAD_COUNT(tensor_defs);
 
-/* Those that no layer has. */
-static const char *const whole[] = {
-    "token_embd.weight", "output_norm.weight",       "output.weight",
-    "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+/* Those that no layer has; and the last norm's, whatever it is called. */
+static const char *const whole[] = {"token_embd.weight", "output.weight", "rope_freqs.weight",
+                                    "rope_factors_long.weight", "rope_factors_short.weight"};
+
+/* What it does with a token's past. */
+static uint32_t tensors_of_mixer(const model_config *c, const layer_config *l)
+{
+    const model_arch *a = c->arch;
+    switch (l->mixer) {
+    case MIXER_DELTA: return WHEN_DELTA;
+    case MIXER_MAMBA: return WHEN_MAMBA;
+    case MIXER_CONV: return WHEN_CONV;
+    case MIXER_LATENT:
+        return WHEN_LATENT | (c->latent.q_rank ? WHEN_LATENT_Q : WHEN_LATENT_PLAIN_Q);
+    case MIXER_ATTENTION: break;
+    }
+    uint32_t set = WHEN_ATTENTION;
+    set |= a->fused ? WHEN_FUSED_QKV : l->gated ? WHEN_GATED_QKV : WHEN_SPLIT_QKV;
+    if (a->qkv_bias || a->biases) set |= WHEN_QKV_BIAS;
+    if (a->qk_norm == QK_NORM_HEAD) set |= WHEN_HEAD_NORMS;
+    if (a->qk_norm == QK_NORM_ROW) set |= WHEN_ROW_NORMS;
+    if (a->biases) set |= WHEN_OUTPUT_BIAS;
+    if (a->sinks) set |= WHEN_SINKS;
+    return set;
+}
 
 uint32_t tensors_of_layer(const model_config *c, const layer_config *l)
 {
     const model_arch *a = c->arch;
-    uint32_t set = 0;
-    if (l->mixer == MIXER_LATENT)
-        set |= WHEN_LATENT | (c->latent.q_rank ? WHEN_LATENT_Q : WHEN_LATENT_PLAIN_Q);
-    else
-        set |= WHEN_ATTENTION | (a->fused ? WHEN_FUSED_QKV : WHEN_SPLIT_QKV);
+    uint32_t set = tensors_of_mixer(c, l);
     if (l->experts)
         set |= WHEN_EXPERTS;
     else
         set |= WHEN_DENSE | (a->fused ? WHEN_FUSED_FFN : WHEN_SPLIT_FFN);
     if (l->experts && c->experts.shared_dim) set |= WHEN_SHARED;
     if (l->experts && a->shared == SHARED_GATED) set |= WHEN_SHARED_GATE;
-    if (a->qkv_bias || a->biases) set |= WHEN_QKV_BIAS;
-    if (a->qk_norm == QK_NORM_HEAD) set |= WHEN_HEAD_NORMS;
-    if (a->qk_norm == QK_NORM_ROW) set |= WHEN_ROW_NORMS;
     if (l->experts && a->biases) set |= WHEN_EXPERT_BIAS;
     if (l->experts && c->experts.select_bias) set |= WHEN_SELECT_BIAS;
-    if (a->biases) set |= WHEN_OUTPUT_BIAS;
-    if (a->sinks) set |= WHEN_SINKS;
     if (!a->no_pre_norms)
         set |= WHEN_PRE_NORMS | (a->late_ffn_norm ? WHEN_LATE_FFN_NORM : WHEN_FFN_NORM);
     if (a->post_norms) set |= WHEN_POST_NORMS;
@@ -131,6 +172,18 @@ uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_siz
     case SIZE_EXPERTS: return c->experts.count;
     case SIZE_EXPERT: return c->experts.dim;
     case SIZE_SHARED: return c->experts.shared_dim;
+    case SIZE_GATED_Q: return layer_q_rows(l);
+    case SIZE_TAPS: return c->recurrent.taps;
+    case SIZE_CONV: return c->recurrent.conv_dim;
+    case SIZE_CONV_IN: return 3 * c->dim;
+    case SIZE_STATE_HEADS: return c->recurrent.heads;
+    case SIZE_STATE_VALUE: return c->recurrent.value;
+    case SIZE_STATE_INNER: return state_inner(&c->recurrent);
+    case SIZE_STATE_GROUPS: return c->recurrent.groups;
+    case SIZE_STATE_GROUP: return state_inner(&c->recurrent) / c->recurrent.groups;
+    case SIZE_MAMBA_IN:
+        return state_inner(&c->recurrent) + c->recurrent.conv_dim + c->recurrent.heads;
+    case SIZE_ONE: return 1;
     }
     return 0;
 }
@@ -150,8 +203,7 @@ uint32_t tensors_widest(const model_config *c)
         const layer_config *l = &c->layers[i];
         const uint32_t set = tensors_of_layer(c, l);
         for (uint32_t r = 0; r < num_tensor_defs; r++)
-            if (tensor_defs[r].form != TENSOR_VECTOR && tensor_defs[r].form != TENSOR_VECTORS &&
-                (set & tensor_defs[r].when))
+            if (!tensor_is_vector(tensor_defs[r].form) && (set & tensor_defs[r].when))
                 widest = RAD_MAX(widest, tensor_size_of(c, l, tensor_defs[r].cols));
     }
     return widest;
@@ -174,6 +226,7 @@ bool tensor_known(const model_config *c, gguf_str name, bool *skipped)
     *skipped = false;
     for (size_t i = 0; i < RAD_COUNT(whole); i++)
         if (name_is(name, whole[i])) return true;
+    if (name_is(name, tensor_last_norm(c))) return true;
 
     char text[sizeof(tensor_name)];
     uint32_t layer;

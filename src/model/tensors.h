@@ -36,6 +36,10 @@ typedef enum tensor_when {
     WHEN_LATENT_Q = 1 << 21,       /* whose q is made of a few numbers, */
     WHEN_LATENT_PLAIN_Q = 1 << 22, /* or of the residual stream itself */
     WHEN_LATE_FFN_NORM = 1 << 19,  /* which files call by the name of another norm */
+    WHEN_GATED_QKV = 1 << 23,      /* instead of WHEN_SPLIT_QKV: q's rows are twice as many */
+    WHEN_DELTA = 1 << 24,
+    WHEN_MAMBA = 1 << 25,
+    WHEN_CONV = 1 << 26,
 } tensor_when;
 
 typedef enum tensor_form {
@@ -44,6 +48,7 @@ typedef enum tensor_form {
     TENSOR_F32_MATRIX, /* one of f32, whatever the others are */
     TENSOR_MATRICES,   /* an array of gemm_weights, `count` out of one tensor */
     TENSOR_VECTORS,    /* floats; `count` times `cols` */
+    TENSOR_COLUMNS,    /* the same, turned: `cols` times `count` */
 } tensor_form;
 
 /* Sizes that a configuration gives. */
@@ -68,6 +73,17 @@ typedef enum tensor_size {
     SIZE_EXPERTS, /* how many there are */
     SIZE_EXPERT,  /* ffn_dim of one */
     SIZE_SHARED,
+    SIZE_GATED_Q, /* with the gates behind each head */
+    SIZE_TAPS,
+    SIZE_CONV, /* channels that are convolved */
+    SIZE_CONV_IN,
+    SIZE_STATE_HEADS,
+    SIZE_STATE_VALUE, /* numbers of a head's value, */
+    SIZE_STATE_INNER, /* of all heads' */
+    SIZE_STATE_GROUPS,
+    SIZE_STATE_GROUP, /* and of those of a group */
+    SIZE_MAMBA_IN,
+    SIZE_ONE,
 } tensor_size;
 
 typedef struct tensor_def {
@@ -89,6 +105,17 @@ uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_siz
 
 /* One behind the last row of the field that begins with row `first`. */
 uint32_t tensor_field_end(uint32_t first);
+
+static inline bool tensor_is_vector(tensor_form form)
+{
+    return form == TENSOR_VECTOR || form == TENSOR_VECTORS || form == TENSOR_COLUMNS;
+}
+
+/* The norm's before the logits. */
+static inline const char *tensor_last_norm(const model_config *c)
+{
+    return c->arch->last_norm ? c->arch->last_norm : "output_norm.weight";
+}
 
 /* The most columns of any matrix. */
 uint32_t tensors_widest(const model_config *c);

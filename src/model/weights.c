@@ -70,6 +70,29 @@ static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_
     return RAD_OK;
 }
 
+/* A tensor of `count` rows, turned: the first of each row, the second of each ... */
+static rad_status load_columns(load *l, const char *name, uint32_t count, uint32_t cols,
+                               float **out)
+{
+    const gguf_tensor *t;
+    rad_status status = tensor_find(l->file, name, count, cols, &t, l->err);
+    if (status != RAD_OK || l->counts) return status;
+    const size_t bytes = rad_mul(rad_mul(count, cols), sizeof **out);
+    l->w->bytes += bytes;
+    if (l->loader->sizes_only) return RAD_OK;
+    *out = rad_alloc(l->env, bytes);
+    if (!*out)
+        return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %s (%zu bytes)", name, bytes);
+    for (uint32_t r = 0; r < count; r++) {
+        float row[MOST_TAPS];
+        tensor_row(t, r, row);
+        for (uint32_t i = 0; i < cols; i++)
+            (*out)[(size_t)i * count + r] = row[i];
+    }
+    report(l, t);
+    return RAD_OK;
+}
+
 static rad_status load_vector(load *l, const char *name, uint32_t n, float **out)
 {
     return load_vectors(l, &(weights_part){.name = name, .rows = n}, 1, 1, out);
@@ -269,11 +292,6 @@ static rad_status load_embedding(load *l)
     return RAD_OK;
 }
 
-static bool is_vector(tensor_form form)
-{
-    return form == TENSOR_VECTOR || form == TENSOR_VECTORS;
-}
-
 /* What a layer has of the field whose rows of the table are [first, end). */
 static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t first, uint32_t end)
 {
@@ -291,7 +309,7 @@ static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t fir
         names[num_parts] = tensor_name_of(layer, def);
         parts[num_parts] = (weights_part){
             .name = names[num_parts].text,
-            .rows = tensor_size_of(c, lc, is_vector(def->form) ? def->cols : def->rows)};
+            .rows = tensor_size_of(c, lc, tensor_is_vector(def->form) ? def->cols : def->rows)};
         num_parts++;
     }
     if (!num_parts) return RAD_OK;
@@ -300,6 +318,7 @@ static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t fir
     switch (def->form) {
     case TENSOR_VECTOR: return load_vectors(l, parts, num_parts, 1, field);
     case TENSOR_VECTORS: return load_vectors(l, parts, num_parts, count, field);
+    case TENSOR_COLUMNS: return load_columns(l, parts[0].name, count, cols, field);
     case TENSOR_F32_MATRIX: return load_f32_matrix(l, parts, cols, field);
     case TENSOR_MATRICES: return load_matrices(l, parts, num_parts, count, cols, field);
     case TENSOR_MATRIX: break;
@@ -356,7 +375,7 @@ static rad_status load_tensors(load *l)
     rad_status status = load_embedding(l);
     for (uint32_t i = 0; i < c->num_layers && status == RAD_OK; i++)
         status = load_layer(l, i);
-    if (status == RAD_OK) status = load_vector(l, "output_norm.weight", c->dim, &w->output_norm);
+    if (status == RAD_OK) status = load_vector(l, tensor_last_norm(c), c->dim, &w->output_norm);
     return status == RAD_OK ? load_rope_divisors(l) : status;
 }
 
@@ -452,9 +471,12 @@ static void free_field(const rad_env *env, model_weights *w, uint32_t layer, uin
     }
     const uint32_t set = tensors_of_layer(c, lc), end = tensor_field_end(first);
     size_t n = 0;
-    for (uint32_t r = first; r < end; r++)
-        if (set & tensor_defs[r].when) n += tensor_size_of(c, lc, tensor_defs[r].cols);
-    if (form == TENSOR_VECTORS) n *= count;
+    for (uint32_t r = first; r < end; r++) {
+        if (!(set & tensor_defs[r].when)) continue;
+        const bool many = tensor_defs[r].form != TENSOR_VECTOR;
+        n += (size_t)tensor_size_of(c, lc, tensor_defs[r].cols) *
+             (many ? tensor_size_of(c, lc, tensor_defs[r].count) : 1);
+    }
     rad_free(env, *field, n * sizeof(float));
 }
 

@@ -40,8 +40,16 @@ typedef struct layer_weights {
     gemm_weight **latent_k;   /* of each head [latent.kv_rank][latent.plain], */
     gemm_weight **latent_v;   /* of each head [latent.value][latent.kv_rank]; qkv is q's numbers (or
                                * heads), then K's row; q_norm and k_norm are of these */
-    gemm_weight *gate_up;     /* [2 * ffn_dim][dim] */
-    gemm_weight *ffn_down;    /* [dim][ffn_dim] */
+    gemm_weight *ssm_gates; /* MIXER_DELTA: [2 heads][dim], decays and weights; qkv is q, k, v and z
+                             * there, all of MIXER_MAMBA's or MIXER_CONV's input, and attn_output
+                             * what takes their values back to [dim] */
+    float *conv;            /* [taps][conv_dim] of recurrent layers */
+    float *conv_bias;       /* [conv_dim] */
+    float *ssm_a, *ssm_dt;  /* [heads] */
+    float *ssm_d;
+    float *ssm_norm;       /* [value], or of all groups */
+    gemm_weight *gate_up;  /* [2 * ffn_dim][dim] */
+    gemm_weight *ffn_down; /* [dim][ffn_dim] */
 
     gemm_weight *router;          /* [experts.count][dim] of f32 */
     float *router_bias;           /* [experts.count] */

@@ -16,6 +16,8 @@ typedef struct judge {
     uint32_t num_tokens;
     rad_error *err;
     double *x, *normed, *added, *q, *k, *v, *attended, *gate, *up, *scores, *router;
+    double *wide;  /* what a recurrent layer makes of a token; q with its gates */
+    double *sums;  /* of one of its heads */
     float *row;    /* of a weight */
     double *clear; /* see model_reference_routed */
 } judge;
@@ -218,6 +220,32 @@ static rad_status add_to_residual(const judge *j, const char *post_norm, uint32_
     return RAD_OK;
 }
 
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* Of each head the query, then its gate; the gates stay in `wide`. */
+static rad_status project_gated_q(const judge *j, uint32_t l)
+{
+    const layer_config *lc = &j->c.layers[l];
+    const uint32_t width = lc->head_dim, heads = lc->num_heads;
+    rad_status s =
+        matmul(j, "blk.%u.attn_q.weight", l, 2 * heads * width, j->c.dim, j->normed, j->wide);
+    for (size_t h = 0; s == RAD_OK && h < (size_t)j->num_tokens * heads; h++)
+        memcpy(j->q + h * width, j->wide + 2 * h * width, width * sizeof *j->q);
+    return s;
+}
+
+static void gate_attended(const judge *j, uint32_t l)
+{
+    const layer_config *lc = &j->c.layers[l];
+    const size_t width = lc->head_dim;
+    for (size_t h = 0; h < (size_t)j->num_tokens * lc->num_heads; h++)
+        for (size_t i = 0; i < width; i++)
+            j->attended[h * width + i] *= sigmoid(j->wide[(2 * h + 1) * width + i]);
+}
+
 /* q, k, v of normed: three matrices, or three parts of one */
 static rad_status project_qkv(const judge *j, uint32_t l)
 {
@@ -232,7 +260,9 @@ static rad_status project_qkv(const judge *j, uint32_t l)
                  {"blk.%u.attn_v.weight", "blk.%u.attn_v.bias", layer_v_dim(lc), j->v}};
     rad_status s = RAD_OK;
     for (uint32_t i = 0, row = 0; i < 3 && s == RAD_OK; row += parts[i++].rows) {
-        if (c->arch->fused)
+        if (i == 0 && lc->gated)
+            s = project_gated_q(j, l);
+        else if (c->arch->fused)
             s = matmul_part(j, "blk.%u.attn_qkv.weight", l, layer_qkv_dim(lc), row, parts[i].rows,
                             c->dim, j->normed, parts[i].out);
         else
@@ -297,6 +327,7 @@ static rad_status attention_block(const judge *j, uint32_t l)
         for (uint32_t h = 0; h < lc->num_heads; h++)
             attend(j, lc, sink_of_head(j, l, h), t, h,
                    lc->window && t >= lc->window ? t - lc->window + 1 : 0);
+    if (lc->gated) gate_attended(j, l);
     s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, layer_attn_dim(lc), j->attended,
                j->added);
     if (s == RAD_OK && c->arch->biases)
@@ -377,9 +408,205 @@ static rad_status latent_attention_block(const judge *j, uint32_t l)
     return s == RAD_OK ? add_to_residual(j, "", l) : s;
 }
 
-static double sigmoid(double x)
+/* ---- recurrent layers, as their papers write them ---- */
+
+static double silu(double x)
 {
-    return 1 / (1 + exp(-x));
+    return x * sigmoid(x);
+}
+
+static double softplus(double x)
+{
+    return x > 30 ? x : log1p(exp(x));
+}
+
+/* One number of a tensor whose rows are `cols` wide. */
+static rad_status numbers(const judge *j, const char *name, uint32_t l, uint32_t rows,
+                          uint32_t cols, double *out)
+{
+    const gguf_tensor *t;
+    rad_status s = find(j, name, l, rows, cols, &t);
+    for (uint32_t r = 0; s == RAD_OK && r < (rows ? rows : 1); r++) {
+        tensor_row(t, r, j->row);
+        for (uint32_t i = 0; i < cols; i++)
+            out[(size_t)r * cols + i] = (double)j->row[i];
+    }
+    return s;
+}
+
+/* out[t] = [bias +] sum over taps of w[channel][tap] in[t - taps + 1 + tap]; in[t] begins at `at`
+ * in rows of `ld`, and there is nothing before the first. */
+static rad_status convolve(const judge *j, const char *name, const char *bias, uint32_t l,
+                           const double *in, size_t ld, double *out)
+{
+    const recurrent_config *x = &j->c.recurrent;
+    double *w = j->gate; /* free meanwhile */
+    rad_status s = RAD_OK;
+    for (uint32_t c = 0; c < x->conv_dim && s == RAD_OK; c++) {
+        const gguf_tensor *t;
+        s = find(j, name, l, x->conv_dim, x->taps, &t);
+        if (s != RAD_OK) return s;
+        tensor_row(t, c, j->row);
+        for (uint32_t i = 0; i < x->taps; i++)
+            w[i] = (double)j->row[i];
+        for (uint32_t n = 0; n < j->num_tokens; n++) {
+            double sum = 0;
+            for (uint32_t i = 0; i < x->taps; i++)
+                if (n + i + 1 >= x->taps) sum += w[i] * in[(n + i + 1 - x->taps) * ld + c];
+            out[(size_t)n * x->conv_dim + c] = sum;
+        }
+    }
+    if (s == RAD_OK && bias) s = add_bias(j, bias, l, x->conv_dim, out);
+    return s;
+}
+
+static double dot(const double *a, const double *b, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* S = d S + k (x) u, where u = w v, or by the delta rule w (v - k . d S); out = q . S */
+static void recur(const judge *j, bool delta, double d, double w, const double *k, const double *q,
+                  const double *v, double *out)
+{
+    const uint32_t keys = j->c.recurrent.key, values = j->c.recurrent.value;
+    for (uint32_t c = 0; c < values; c++) {
+        double seen = 0;
+        out[c] = 0;
+        for (uint32_t i = 0; i < keys; i++) {
+            j->sums[i * values + c] *= d;
+            seen += k[i] * j->sums[i * values + c];
+        }
+        const double u = w * (v[c] - (delta ? seen : 0));
+        for (uint32_t i = 0; i < keys; i++) {
+            j->sums[i * values + c] += k[i] * u;
+            out[c] += q[i] * j->sums[i * values + c];
+        }
+    }
+}
+
+static void normalise(double *x, uint32_t n, double eps)
+{
+    const double by = 1 / sqrt(dot(x, x, n) + eps);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= by;
+}
+
+/* Gated DeltaNet's paper; value heads take turns with key heads. */
+static rad_status delta_block(const judge *j, uint32_t l)
+{
+    const model_config *c = &j->c;
+    const recurrent_config *x = &c->recurrent;
+    const uint32_t keys = x->groups * x->key, inner = x->heads * x->value, n = j->num_tokens;
+    double *z = j->wide + (size_t)n * x->conv_dim, *alpha = j->k, *beta = j->v, a[4096];
+    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
+    if (s == RAD_OK)
+        s = matmul(j, "blk.%u.attn_qkv.weight", l, x->conv_dim, c->dim, j->normed, j->wide);
+    if (s == RAD_OK) s = matmul(j, "blk.%u.attn_gate.weight", l, inner, c->dim, j->normed, z);
+    if (s == RAD_OK)
+        s = matmul(j, "blk.%u.ssm_alpha.weight", l, x->heads, c->dim, j->normed, alpha);
+    if (s == RAD_OK) s = matmul(j, "blk.%u.ssm_beta.weight", l, x->heads, c->dim, j->normed, beta);
+    if (s == RAD_OK) s = add_bias(j, "blk.%u.ssm_dt.bias", l, x->heads, alpha);
+    if (s == RAD_OK) s = numbers(j, "blk.%u.ssm_a", l, 0, x->heads, a);
+    if (s == RAD_OK)
+        s = convolve(j, "blk.%u.ssm_conv1d.weight", NULL, l, j->wide, x->conv_dim, j->q);
+    if (s != RAD_OK) return s;
+    for (size_t i = 0; i < (size_t)n * x->conv_dim; i++)
+        j->q[i] = silu(j->q[i]);
+    for (size_t t = 0; t < n; t++)
+        for (uint32_t g = 0; g < 2 * x->groups; g++)
+            normalise(j->q + t * x->conv_dim + g * x->key, x->key, (double)c->rms_eps);
+    for (uint32_t h = 0; h < x->heads; h++) {
+        memset(j->sums, 0, (size_t)x->key * x->value * sizeof *j->sums);
+        for (size_t t = 0; t < n; t++) {
+            const double *q = j->q + t * x->conv_dim + (h % x->groups) * x->key, *k = q + keys;
+            double *out = j->attended + t * inner + h * x->value;
+            recur(j, true, exp(a[h] * softplus(alpha[t * x->heads + h])),
+                  sigmoid(beta[t * x->heads + h]), k, q,
+                  j->q + t * x->conv_dim + 2 * keys + h * x->value, out);
+            for (uint32_t i = 0; i < x->value; i++)
+                out[i] /= sqrt(x->key);
+        }
+    }
+    s = rms_norm(j, "blk.%u.ssm_norm.weight", l, x->value, (size_t)n * x->heads, j->attended,
+                 j->attended);
+    for (size_t i = 0; i < (size_t)n * inner; i++)
+        j->attended[i] *= silu(z[i]);
+    if (s == RAD_OK)
+        s = matmul(j, "blk.%u.ssm_out.weight", l, c->dim, inner, j->attended, j->added);
+    return s == RAD_OK ? add_to_residual(j, "", l) : s;
+}
+
+/* The Mamba-2 paper, a state for each head; B and C are shared by the heads of a group. */
+static rad_status mamba_block(const judge *j, uint32_t l)
+{
+    const model_config *c = &j->c;
+    const recurrent_config *x = &c->recurrent;
+    const uint32_t keys = x->groups * x->key, inner = x->heads * x->value, n = j->num_tokens;
+    const size_t ld = inner + x->conv_dim + x->heads;
+    double a[4096], dt[4096], skip[4096];
+    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
+    if (s == RAD_OK)
+        s = matmul(j, "blk.%u.ssm_in.weight", l, (uint32_t)ld, c->dim, j->normed, j->wide);
+    if (s == RAD_OK) s = numbers(j, "blk.%u.ssm_a", l, x->heads, 1, a);
+    if (s == RAD_OK) s = numbers(j, "blk.%u.ssm_d", l, x->heads, 1, skip);
+    if (s == RAD_OK) s = numbers(j, "blk.%u.ssm_dt.bias", l, 0, x->heads, dt);
+    if (s == RAD_OK)
+        s = convolve(j, "blk.%u.ssm_conv1d.weight", "blk.%u.ssm_conv1d.bias", l, j->wide + inner,
+                     ld, j->q);
+    if (s != RAD_OK) return s;
+    for (size_t i = 0; i < (size_t)n * x->conv_dim; i++)
+        j->q[i] = silu(j->q[i]);
+    for (uint32_t h = 0; h < x->heads; h++) {
+        memset(j->sums, 0, (size_t)x->key * x->value * sizeof *j->sums);
+        for (size_t t = 0; t < n; t++) {
+            const double *v = j->q + t * x->conv_dim + h * x->value,
+                         *b = j->q + t * x->conv_dim + inner + h / (x->heads / x->groups) * x->key;
+            double *out = j->attended + t * inner + h * x->value;
+            const double step = softplus(j->wide[t * ld + inner + x->conv_dim + h] + dt[h]);
+            recur(j, false, exp(step * a[h]), step, b, b + keys, v, out);
+            for (uint32_t i = 0; i < x->value; i++)
+                out[i] = (out[i] + skip[h] * v[i]) * silu(j->wide[t * ld + h * x->value + i]);
+        }
+    }
+    /* A norm for each group, with weights of its own. */
+    const uint32_t group = inner / x->groups;
+    const gguf_tensor *weights;
+    s = find(j, "blk.%u.ssm_norm.weight", l, x->groups, group, &weights);
+    if (s != RAD_OK) return s;
+    for (uint32_t g = 0; g < x->groups; g++) {
+        tensor_row(weights, g, j->row);
+        for (size_t t = 0; t < n; t++) {
+            double *out = j->attended + t * inner + g * group;
+            const double by = 1 / sqrt(dot(out, out, group) / group + (double)c->rms_eps);
+            for (uint32_t i = 0; i < group; i++)
+                out[i] *= by * (double)j->row[i];
+        }
+    }
+    s = matmul(j, "blk.%u.ssm_out.weight", l, c->dim, inner, j->attended, j->added);
+    return s == RAD_OK ? add_to_residual(j, "", l) : s;
+}
+
+/* LFM2's double-gated convolution. */
+static rad_status conv_block(const judge *j, uint32_t l)
+{
+    const uint32_t dim = j->c.dim, n = j->num_tokens;
+    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
+    if (s == RAD_OK)
+        s = matmul(j, "blk.%u.shortconv.in_proj.weight", l, 3 * dim, dim, j->normed, j->wide);
+    for (size_t t = 0; s == RAD_OK && t < n; t++)
+        for (uint32_t i = 0; i < dim; i++)
+            j->wide[t * 3 * dim + i] *= j->wide[(t * 3 + 2) * dim + i];
+    if (s == RAD_OK)
+        s = convolve(j, "blk.%u.shortconv.conv.weight", NULL, l, j->wide, 3 * (size_t)dim, j->q);
+    for (size_t t = 0; s == RAD_OK && t < n; t++)
+        for (uint32_t i = 0; i < dim; i++)
+            j->q[t * dim + i] *= j->wide[(t * 3 + 1) * dim + i];
+    if (s == RAD_OK) s = matmul(j, "blk.%u.shortconv.out_proj.weight", l, dim, dim, j->q, j->added);
+    return s == RAD_OK ? add_to_residual(j, "", l) : s;
 }
 
 /* The gated unit: SwiGLU, GEGLU, or gpt-oss's own with limits (its model card's swiglu). */
@@ -458,7 +685,8 @@ static void weigh_experts(const judge *j, const double *by, double *score, doubl
         sum += weight[e];
     }
     if (x->router == ROUTER_SOFTMAX && !x->normed) sum = all;
-    if (x->router == ROUTER_SIGMOID && !x->normed) sum = 1;
+    if (x->router == ROUTER_SIGMOID)
+        sum = x->normed ? fmax(sum, 0x1p-14) : 1; /* llama.cpp's least */
     for (uint32_t e = 0; e < x->count; e++)
         weight[e] *= (double)x->scale / sum;
     if (j->clear) *j->clear = fmin(*j->clear, last_taken - first_left);
@@ -570,17 +798,29 @@ static rad_status embed(const judge *j, const rad_token *tokens)
     return RAD_OK;
 }
 
+static rad_status mixer_block(const judge *j, uint32_t l)
+{
+    switch (j->c.layers[l].mixer) {
+    case MIXER_LATENT: return latent_attention_block(j, l);
+    case MIXER_DELTA: return delta_block(j, l);
+    case MIXER_MAMBA: return mamba_block(j, l);
+    case MIXER_CONV: return conv_block(j, l);
+    case MIXER_ATTENTION: break;
+    }
+    return attention_block(j, l);
+}
+
 static rad_status forward(const judge *j, const rad_token *tokens, double *logits)
 {
     const model_config *c = &j->c;
     rad_status s = embed(j, tokens);
     for (uint32_t l = 0; l < c->num_layers && s == RAD_OK; l++) {
-        s = c->layers[l].mixer == MIXER_LATENT ? latent_attention_block(j, l)
-                                               : attention_block(j, l);
+        s = mixer_block(j, l);
         if (s == RAD_OK) s = c->layers[l].experts ? experts_block(j, l) : feed_forward_block(j, l);
     }
     if (s == RAD_OK)
-        s = rms_norm(j, "output_norm.weight", 0, c->dim, j->num_tokens, j->x, j->normed);
+        s = rms_norm(j, c->arch->last_norm ? c->arch->last_norm : "output_norm.weight", 0, c->dim,
+                     j->num_tokens, j->x, j->normed);
     if (s != RAD_OK) return s;
     s = matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, c->dim,
                j->normed, logits);
@@ -628,11 +868,16 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
             RAD_MAX(RAD_MAX(most.attn, most.v), RAD_MAX(c->latent.q_rank, c->latent.kv_rank));
         added = RAD_MAX(added, c->latent.kv_rank + c->rope_dim);
     }
-    size_t per_token = 2 * (size_t)c->dim + added + most.qkv + most.attn + 2 * (size_t)most.ffn + 1;
+    most.attn = RAD_MAX(most.attn, c->recurrent.heads * c->recurrent.value);
+    most.ffn = RAD_MAX(most.ffn, c->recurrent.taps);
+    const size_t sums = (size_t)c->recurrent.key * c->recurrent.value;
+    size_t per_token = 2 * (size_t)c->dim + added + most.q + most.k + most.v + most.attn +
+                       2 * (size_t)most.ffn + 1 + most.qkv;
     size_t widest = RAD_MAX(RAD_MAX(c->dim, most.ffn), RAD_MAX(most.attn, most.qkv));
     const size_t routed = 3 * (size_t)c->experts.count;
     widest = RAD_MAX(widest, c->experts.count);
-    size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + routed + widest, sizeof(double));
+    widest = RAD_MAX(widest, most.q);
+    size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + routed + sums + widest, sizeof(double));
     rad_env full = rad_env_or_default(env);
     double *memory = rad_alloc(&full, bytes), *at = memory;
     if (!memory) return rad_fail(err, RAD_E_NOMEM, "reference: no memory (%zu bytes)", bytes);
@@ -640,16 +885,17 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
     const struct {
         double **array;
         size_t width;
-    } arrays[] = {
-        {&j.x, c->dim},    {&j.normed, c->dim}, {&j.added, added},        {&j.q, most.q},
-        {&j.k, most.k},    {&j.v, most.v},      {&j.attended, most.attn}, {&j.gate, most.ffn},
-        {&j.up, most.ffn}, {&j.scores, 1}};
+    } arrays[] = {{&j.x, c->dim},           {&j.normed, c->dim}, {&j.added, added},
+                  {&j.q, most.q},           {&j.k, most.k},      {&j.v, most.v},
+                  {&j.attended, most.attn}, {&j.gate, most.ffn}, {&j.up, most.ffn},
+                  {&j.scores, 1},           {&j.wide, most.qkv}};
     for (size_t i = 0; i < RAD_COUNT(arrays); i++) {
         *arrays[i].array = at;
         at += num_tokens * arrays[i].width;
     }
     j.router = at;
-    j.row = (float *)(at + routed);
+    j.sums = at + routed;
+    j.row = (float *)(at + routed + sums);
 
     status = forward(&j, tokens, logits);
     rad_free(&full, memory, bytes);
