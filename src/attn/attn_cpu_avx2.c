@@ -6,7 +6,10 @@
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 
-enum { W = 8, TILE_VECTORS = 2 }; /* 6 x 2 sums in 16 registers */
+/* 6 x 2 sums in 16 registers; of few rows wider tiles, as an fma takes four cycles and two begin in
+ * each: 1 x 8, 2 x 4, 3 x 4. */
+enum { W = 8, TILE_VECTORS = 2, MOST_VECTORS = 8 };
+#define VECTORS_OF(rows) ((rows) == 1 ? 8 : (rows) <= 3 ? 4 : TILE_VECTORS)
 typedef __m256 vf;
 
 #define HELPER static inline __attribute__((always_inline, unused))
@@ -129,47 +132,71 @@ HELPER vf vf_keep(vf v, vf other, uint32_t from, uint32_t begin, uint32_t end)
 FOLD_VECTOR(vf_add, _mm_add_ps, _mm_add_ss)
 FOLD_VECTOR(vf_max, _mm_max_ps, _mm_max_ss)
 
-/* 8 rows of 8 to 8 columns of 8: pairs, then fours, then halves. */
-HELPER void transpose(__m256 r[8])
+/* Eight words of each of eight rows, from byte `at` on, become eight vectors of one word of every
+ * row. Rows i and i + 4 share a register from the load on, so no word has to cross its middle. */
+HELPER void transpose(const char *const row[W], size_t at, __m256 to[W])
 {
-    __m256 a[8], b[8];
-    for (int i = 0; i < 8; i += 2) {
-        a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        a[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4)
-        for (int k = 0; k < 2; k++) {
-            b[i + 2 * k] = _mm256_shuffle_ps(a[i + k], a[i + k + 2], 0x44);
-            b[i + 2 * k + 1] = _mm256_shuffle_ps(a[i + k], a[i + k + 2], 0xee);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        __m256 r[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const float *low = (const float *)(row[i] + at) + 4 * half;
+            const float *high = (const float *)(row[i + 4] + at) + 4 * half;
+            r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)),
+                                        _mm_loadu_ps(high), 1);
         }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
+        __m256 a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpacklo_ps(r[2], r[3]);
+        __m256 c = _mm256_unpackhi_ps(r[0], r[1]), d = _mm256_unpackhi_ps(r[2], r[3]);
+        to[4 * half] = _mm256_shuffle_ps(a, b, 0x44);
+        to[4 * half + 1] = _mm256_shuffle_ps(a, b, 0xee);
+        to[4 * half + 2] = _mm256_shuffle_ps(c, d, 0x44);
+        to[4 * half + 3] = _mm256_shuffle_ps(c, d, 0xee);
+    }
+}
+
+/* Eight keys from byte `at` on: `some` dimensions of them, a vector of words at most, to kt. */
+HELPER void load_words_of_keys(const bool bf16, const char *const key[W], size_t at, uint32_t some,
+                               float *kt)
+{
+    const __m256 high = _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000));
+    __m256 word[W];
+    transpose(key, at, word);
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < W; i++) {
+        if (!bf16 && i < some) vf_store(kt + i * ATTN_BLOCK, word[i]);
+        if (bf16 && 2 * i < some) {
+            __m256i even = _mm256_slli_epi32(_mm256_castps_si256(word[i]), 16);
+            vf_store(kt + 2 * i * ATTN_BLOCK, _mm256_castsi256_ps(even));
+        }
+        if (bf16 && 2 * i + 1 < some)
+            vf_store(kt + (2 * i + 1) * ATTN_BLOCK, _mm256_and_ps(word[i], high));
     }
 }
 
 HELPER void load_keys(const bool bf16, const attn_rows_at *keys, uint32_t dim, float *kt,
                       attn_ahead *ahead)
 {
-    for (uint32_t j = 0; j < ATTN_BLOCK; j += W)
-        for (uint32_t d = 0; d < dim; d += W) {
-            uint32_t some = RAD_MIN(dim - d, W);
-            __m256 tile[W];
-            if (d % (bf16 ? 32 : 16) == 0) attn_ahead_fetch(ahead, W);
+    const uint32_t step = bf16 ? 2 * W : W;
+    const size_t size = bf16 ? 2 : 4;
+    for (uint32_t j = 0; j < ATTN_BLOCK; j += W) {
+        const char *key[W];
 #pragma GCC unroll 8
-            for (int i = 0; i < W; i++) {
-                const char *key = attn_row_at(keys, j + i);
-                const float *full = (const float *)key + d;
-                const uint16_t *half = (const uint16_t *)key + d;
-                if (some == W)
-                    tile[i] = bf16 ? vf_load_bf16(half) : vf_load(full);
-                else
-                    tile[i] = bf16 ? vf_load_bf16_n(half, some) : vf_load_n(full, some);
-            }
-            transpose(tile);
-            for (uint32_t i = 0; i < some; i++)
-                vf_store(kt + (size_t)(d + i) * ATTN_BLOCK + j, tile[i]);
+        for (uint32_t i = 0; i < W; i++)
+            key[i] = attn_row_at(keys, j + i);
+        uint32_t d = 0;
+        for (; d + step <= dim; d += step) {
+            if (d % (2 * step) == 0) attn_ahead_fetch(ahead, W); /* a line of each */
+            load_words_of_keys(bf16, key, d * size, step, kt + (size_t)d * ATTN_BLOCK + j);
         }
+        if (d == dim) continue;
+        char rest[W][W * sizeof(float)] = {{0}}; /* nothing behind a row is read */
+        for (uint32_t i = 0; i < W; i++) {
+            memcpy(rest[i], key[i] + d * size, (dim - d) * size);
+            key[i] = rest[i];
+        }
+        load_words_of_keys(bf16, key, 0, dim - d, kt + (size_t)d * ATTN_BLOCK + j);
+    }
 }
 
 static void load_keys_f32(const attn_rows_at *keys, uint32_t dim, void *to, attn_ahead *ahead)

@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-enum { W = 1, TILE_VECTORS = 4 };
+enum { W = 1, TILE_VECTORS = 4, MOST_VECTORS = TILE_VECTORS };
+#define VECTORS_OF(rows) TILE_VECTORS
 typedef float vf;
 
 #define HELPER static inline __attribute__((always_inline, unused))

@@ -1,6 +1,7 @@
 /* attn_kernels_body.h - the kernels of `chain`, written once over a vector of W lanes.
  *
- * A file that includes this has defined W, TILE_VECTORS, the type vf and:
+ * A file that includes this has defined W, TILE_VECTORS, VECTORS_OF(rows) (how wide a tile of so
+ * many rows is, MOST_VECTORS at most), the type vf and:
  *
  *     vf_load, vf_store           W floats, any alignment
  *     vf_load_n, vf_store_n       the first n of them, 0 < n < W; no other is touched
@@ -81,31 +82,49 @@ static float softmax(float *s, uint32_t begin, uint32_t end, float scaling, floa
     return fold_sum(w);
 }
 
+/* sum[r][v] += FACTOR of row r times VECTOR v. Of the two sides the shorter one is kept in
+ * registers, the other comes one at a time. */
+#define TILE_STEP(rows, count, FACTOR, VECTOR, sum)                                                \
+    if ((int)(rows) < (count)) {                                                                   \
+        vf factor_[ATTN_TILE_ROWS];                                                                \
+        _Pragma("GCC unroll 6") for (uint32_t r = 0; r < (rows); r++) factor_[r] = (FACTOR);       \
+        _Pragma("GCC unroll 8") for (int v = 0; v < (count); v++)                                  \
+        {                                                                                          \
+            const vf vector_ = (VECTOR);                                                           \
+            _Pragma("GCC unroll 6") for (uint32_t r = 0; r < (rows); r++)                          \
+                sum[r][v] = vf_fma(factor_[r], vector_, sum[r][v]);                                \
+        }                                                                                          \
+    } else {                                                                                       \
+        vf vector_[MOST_VECTORS];                                                                  \
+        _Pragma("GCC unroll 8") for (int v = 0; v < (count); v++) vector_[v] = (VECTOR);           \
+        _Pragma("GCC unroll 6") for (uint32_t r = 0; r < (rows); r++)                              \
+        {                                                                                          \
+            const vf factor_ = (FACTOR);                                                           \
+            _Pragma("GCC unroll 8") for (int v = 0; v < (count); v++)                              \
+                sum[r][v] = vf_fma(factor_, vector_[v], sum[r][v]);                                \
+        }                                                                                          \
+    }
+
 TILE void scores_tile(const uint32_t rows, uint32_t dim, const float *const *q, const float *kt,
                       float *s, attn_ahead *ahead)
 {
-    for (uint32_t key = 0; key < BLOCK; key += TILE_VECTORS * W) {
-        vf sum[ATTN_TILE_ROWS][TILE_VECTORS], k[TILE_VECTORS];
+    const int count = VECTORS_OF(rows);
+    for (uint32_t key = 0; key < BLOCK; key += (uint32_t)count * W) {
+        vf sum[ATTN_TILE_ROWS][MOST_VECTORS];
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 4
-            for (int v = 0; v < TILE_VECTORS; v++)
+#pragma GCC unroll 8
+            for (int v = 0; v < count; v++)
                 sum[r][v] = vf_set1(0);
         for (uint32_t d = 0; d < dim; d++) {
-            if (ahead) attn_ahead_fetch(ahead, 1);
-#pragma GCC unroll 4
-            for (int v = 0; v < TILE_VECTORS; v++)
-                k[v] = vf_load(kt + (size_t)d * BLOCK + key + v * W);
-#pragma GCC unroll 6
-            for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 4
-                for (int v = 0; v < TILE_VECTORS; v++)
-                    sum[r][v] = vf_fma(vf_set1(q[r][d]), k[v], sum[r][v]);
+            const float *k = kt + (size_t)d * BLOCK + key;
+            if (ahead) attn_ahead_fetch(ahead, (uint32_t)(count / TILE_VECTORS));
+            TILE_STEP(rows, count, vf_set1(q[r][d]), vf_load(k + v * W), sum)
         }
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 4
-            for (int v = 0; v < TILE_VECTORS; v++)
+#pragma GCC unroll 8
+            for (int v = 0; v < count; v++)
                 vf_store(s + r * BLOCK + key + v * W, sum[r][v]);
     }
 }
@@ -144,15 +163,15 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
     /* Widening bf16 in order costs a shuffle, taking pairs apart does not: so the sums
      * are kept as even and odd dimensions, and put in order at the end. */
     const bool pairs = bf16 && count % 2 == 0;
-    vf sum[ATTN_TILE_ROWS][TILE_VECTORS], x[TILE_VECTORS];
+    vf sum[ATTN_TILE_ROWS][MOST_VECTORS], x[MOST_VECTORS];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < count; v++) {
             const float *from = a->acc + r * a->ld + at + v * W;
             sum[r][v] = a->fresh ? vf_set1(0) : whole ? vf_load(from) : vf_load_n(from, lanes);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < count && pairs; v += 2)
             vf_split(&sum[r][v], &sum[r][v + 1]);
     }
@@ -162,7 +181,7 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
     for (uint32_t j = a->begin; j < a->end; j++) {
         const char *row = base + (size_t)slots[j] * stride;
         if (a->ahead) attn_ahead_fetch(a->ahead, attn_lines_of((size_t)count * W * a->ahead_bytes));
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < count; v++) {
             const char *from = row + v * W * size;
             if (pairs && v % 2 == 0)
@@ -173,20 +192,14 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
                 x[v] = bf16 ? vf_load_bf16_n((const uint16_t *)from, lanes)
                             : vf_load_n((const float *)from, lanes);
         }
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++) {
-            vf weight = vf_set1(a->p[r * BLOCK + j]);
-#pragma GCC unroll 4
-            for (int v = 0; v < count; v++)
-                sum[r][v] = vf_fma(weight, x[v], sum[r][v]);
-        }
+        TILE_STEP(rows, count, vf_set1(a->p[r * BLOCK + j]), x[v], sum)
     }
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < count && pairs; v += 2)
             vf_join(&sum[r][v], &sum[r][v + 1]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < count; v++) {
             float *to = a->acc + r * a->ld + at + v * W;
             if (whole)
@@ -200,6 +213,8 @@ TILE void values_tile(const uint32_t rows, const int count, const bool bf16, con
 TILE void values_rows(const uint32_t rows, const bool bf16, uint32_t dim, const values_args *a)
 {
     uint32_t at = 0;
+    for (; at + VECTORS_OF(rows) * W <= dim; at += VECTORS_OF(rows) * W)
+        values_tile(rows, VECTORS_OF(rows), bf16, a, at, W);
     for (; at + TILE_VECTORS * W <= dim; at += TILE_VECTORS * W)
         values_tile(rows, TILE_VECTORS, bf16, a, at, W);
     for (; at + W <= dim; at += W)

@@ -6,7 +6,8 @@
 
 #include <immintrin.h>
 
-enum { W = 16, TILE_VECTORS = 4 }; /* 6 x 4 sums in 32 registers */
+enum { W = 16, TILE_VECTORS = 4, MOST_VECTORS = TILE_VECTORS }; /* 6 x 4 sums in 32 registers */
+#define VECTORS_OF(rows) TILE_VECTORS
 typedef __m512 vf;
 
 #define HELPER static inline __attribute__((always_inline, unused))
