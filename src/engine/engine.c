@@ -76,7 +76,7 @@ static bool is_end_token(void *user, rad_token token)
 static rad_status init_tiers(engine *e, const engine_parts *parts, rad_error *err)
 {
     const runner_info *model = &e->runner->info;
-    char build[128];
+    char build[256];
     snprintf(build, sizeof build, "%s weights, attention %s, products %s",
              model->weights[0] ? model->weights : "plain",
              parts->attn_backend ? parts->attn_backend : "", model->gemm);

@@ -116,7 +116,7 @@ const char *engine_schedule_policies(char *text, size_t size);
 rad_status engine_create(const rad_env *env, const engine_params *params, engine **out,
                          rad_error *err);
 
-enum { ENGINE_MOST_WEIGHT_TYPES = 16 };
+enum { ENGINE_MOST_WEIGHT_TYPES = 20 };
 
 /* What a model takes, in bytes: foretold from its metadata, nothing is loaded. */
 typedef struct engine_memory {

@@ -85,7 +85,7 @@ struct engine {
     engine_params params;
     engine_info info;
     char *model_name, *model_path, *architecture, *backend_name;
-    char guarantee[192];
+    char guarantee[320];
 
     runner *runner; /* owned, as the next four */
     tokenizer *tok;

@@ -10,6 +10,7 @@
 #include "base/available.h"
 #include "mem/kv_codec.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 /* What one more row costs the runner's buffers: its line in the table of slots, and one in each
@@ -123,7 +124,8 @@ static rad_status measure_text(const rad_env *below, const gguf_file *file, cons
 static void tell_weights(const load_plan *plan, engine_memory *m)
 {
     m->weights_bytes = plan->sizes.weights_bytes;
-    for (int t = 0; t < GEMM_NUM_TYPES && m->num_types < ENGINE_MOST_WEIGHT_TYPES; t++) {
+    static_assert((int)GEMM_NUM_TYPES <= (int)ENGINE_MOST_WEIGHT_TYPES, "each has its place");
+    for (int t = 0; t < GEMM_NUM_TYPES; t++) {
         if (!plan->sizes.matrix_bytes[t]) continue;
         m->types[m->num_types].name = gemm_type_name((gemm_type)t);
         m->types[m->num_types++].bytes = plan->sizes.matrix_bytes[t];

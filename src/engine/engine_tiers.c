@@ -354,7 +354,7 @@ static void name_model(engine_tiers *t, const char *name, const char *guarantee)
 {
     snprintf(t->model, sizeof t->model, "%.79s", name ? name : "");
     t->identified = !t->source;
-    snprintf(t->build, sizeof t->build, "%s, %.120s", rad_version_string(), guarantee);
+    snprintf(t->build, sizeof t->build, "%s, %.255s", rad_version_string(), guarantee);
     t->identity = (rad_storage_identity){
         .struct_size = sizeof t->identity, .model = t->model, .build = t->build};
     t->hicache.identity = &t->identity;

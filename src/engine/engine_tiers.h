@@ -18,7 +18,7 @@ typedef struct engine_tiers {
     gguf_source *source; /* what the model was loaded from; NULL: it was made in memory */
     bool identified;     /* `model` is what pages are filed under; else it is a name for now */
     char model[80];      /* a digest of the file, or a name */
-    char build[160];     /* whose arithmetic */
+    char build[320];     /* whose arithmetic */
     char spec[1024];     /* "file:DIR", as it was given; "" without a store */
     uint32_t mode;       /* of the files of any store in a directory; 0: the store's default */
 } engine_tiers;

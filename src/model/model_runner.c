@@ -191,14 +191,13 @@ static void name_weights(model_runner *r, const gemm_isa *gemm)
 /* "model: llama, 12 layers, 133 MB of weights (q8_0 106), ..." */
 static void log_loaded(const model_runner *r, double seconds)
 {
-    char types[128] = "";
-    size_t used = 0;
+    char types[GEMM_NUM_TYPES * 20] = "";
     for (int t = 0; t < GEMM_NUM_TYPES; t++) {
+        const size_t used = strlen(types);
         uint64_t bytes = r->weights.matrix_bytes[t];
         if (bytes)
-            used += (size_t)snprintf(types + used, sizeof types - used, "%s%s %.1f",
-                                     used ? ", " : "", gemm_type_name((gemm_type)t),
-                                     (double)bytes * 1e-6);
+            snprintf(types + used, sizeof types - used, "%s%s %.1f", used ? ", " : "",
+                     gemm_type_name((gemm_type)t), (double)bytes * 1e-6);
     }
     rad_log(&r->env, RAD_LOG_INFO,
             "model: %s, %u layers, %.1f MB of weights (%s) in %.2f s, %.1f MB for batches of %u "

@@ -33,8 +33,8 @@ typedef struct runner_info {
 
     size_t state_bytes; /* of one state, all recurrent layers; 0: there are none */
 
-    char weights[40]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
-    char gemm[16];    /* the instructions of its products: "amx", "avx512bf16"; "" for none */
+    char weights[128]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
+    char gemm[16];     /* the instructions of its products: "amx", "avx512bf16"; "" for none */
 } runner_info;
 
 /* Which layers' K and V a pool holds. */
