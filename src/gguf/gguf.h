@@ -52,7 +52,18 @@ typedef enum ggml_type {
     GGML_Q4_K = 12,
     GGML_Q5_K = 13,
     GGML_Q6_K = 14,
+    GGML_IQ2_XXS = 16,
+    GGML_IQ2_XS = 17,
+    GGML_IQ3_XXS = 18,
+    GGML_IQ1_S = 19,
+    GGML_IQ4_NL = 20,
+    GGML_IQ3_S = 21,
+    GGML_IQ2_S = 22,
+    GGML_IQ4_XS = 23,
+    GGML_IQ1_M = 29,
     GGML_BF16 = 30,
+    GGML_TQ1_0 = 34,
+    GGML_TQ2_0 = 35,
     GGML_MXFP4 = 39
 } ggml_type;
 

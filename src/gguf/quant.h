@@ -2,8 +2,9 @@
  *
  *     F32 F16 BF16                 one value after the other
  *     Q4_0 Q4_1 Q5_0 Q5_1 Q8_0     blocks of 32 with a scale, some with a minimum
- *     MXFP4                        blocks of 32 with a power of two
- *     Q4_K Q5_K Q6_K               blocks of 256 = 8 or 16 groups with small integer scales
+ *     MXFP4 IQ4_NL                 blocks of 32 with a scale, codes for numbers of a table
+ *     Q2_K Q3_K Q4_K Q5_K Q6_K     blocks of 256 = 8 or 16 groups with small integer scales
+ *     IQ4_XS                       the same with IQ4_NL's codes
  *
  * Decoding is exact: what comes out is the real number that the format defines, rounded
  * once to f32 where it has more than 24 bits. */
@@ -38,8 +39,16 @@ static inline float ggml_mxfp4_scale(uint8_t e)
 /* Q5_0 as Q8_0, `count` values, whole blocks: the very same numbers, 34 bytes a block. */
 void ggml_q5_0_to_q8_0(const void *bytes, uint64_t count, void *out);
 
+/* What the codes of IQ4_NL and IQ4_XS stand for. */
+extern const int8_t ggml_iq4_codes[16];
+
 /* The eight groups' scales and minima of a Q4_K or Q5_K block: 6 bits each, packed into the
  * 12 bytes behind d and dmin. For code that computes on the blocks. */
 void ggml_k_scales(const uint8_t packed[12], uint8_t scales[8], uint8_t mins[8]);
+
+/* The scales of a Q3_K block's 16 groups, packed into the 12 bytes before d, and of an IQ4_XS
+ * block's eight, packed into the 6 bytes behind d: -32 to 31. */
+void ggml_q3_k_scales(const uint8_t packed[12], int8_t scales[16]);
+void ggml_iq4_xs_scales(const uint8_t packed[6], int8_t scales[8]);
 
 #endif
