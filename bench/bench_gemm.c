@@ -49,11 +49,12 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
-/* Rows do not matter to the time: the same one n times, or zero blocks. */
+/* Rows do not matter to the time: the same one n times, or blocks of one byte, which makes scales
+ * that are normal numbers. */
 static gemm_weight *make_weight(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *isa,
                                 const float *row)
 {
-    static const char zeros[1 << 16];
+    static char blocks[1 << 16];
     rad_error err;
     gemm_weight *w;
     if (gemm_weight_create(NULL, type, n, k, isa, &w, &err) != RAD_OK) {
@@ -61,7 +62,7 @@ static gemm_weight *make_weight(gemm_type type, uint32_t n, uint32_t k, const ge
         exit(1);
     }
     if (type >= GEMM_Q4_0)
-        gemm_weight_set_blocks(w, 0, n, zeros, 0);
+        gemm_weight_set_blocks(w, 0, n, memset(blocks, 0x2c, sizeof blocks), 0);
     else
         gemm_weight_set_rows(w, 0, n, row, 0);
     return w;

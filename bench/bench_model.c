@@ -18,6 +18,7 @@
 #include "model/gemm.h"
 #include "model/model_runner.h"
 #include "model/tensor_rows.h"
+#include "model/weights_pack.h"
 
 enum { MOST_REQS = 32 };
 
@@ -135,13 +136,8 @@ static void make_pools(job *j)
 static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
 {
     if (p->weights == WEIGHTS_AS_Q8_0) return GEMM_Q8_0;
-    if (p->weights == WEIGHTS_AS_FILE && (t->type == GGML_Q8_0 || t->type == GGML_Q5_0))
-        return GEMM_Q8_0;
-    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q4_0) return GEMM_Q4_0;
-    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q4_K) return GEMM_Q4_K;
-    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q5_K) return GEMM_Q5_K;
-    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_Q6_K) return GEMM_Q6_K;
-    if (p->weights == WEIGHTS_AS_FILE && t->type == GGML_MXFP4) return GEMM_MXFP4;
+    const gemm_type native = weights_native_type(t->type);
+    if (p->weights == WEIGHTS_AS_FILE && native < GEMM_NUM_TYPES) return native;
     if (p->weights == WEIGHTS_AS_FILE && p->dtype == RAD_F32 && t->type == GGML_BF16)
         return GEMM_BF16W; /* but for odd columns */
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;

@@ -6,19 +6,33 @@
 #include "base/minifloat.h"
 #include "gguf/quant.h"
 
+#include <assert.h>
+
 static const char *const isa_names[] = {"scalar", "amx",  "avx512bf16",  "avx512vnni",
                                         "avx512", "avx2", "amx-emulated"};
 
+/* Where f16 scales (and minima) and integers lie in a block; MXFP4's scale is its first byte. */
 static const struct quant {
     gemm_type type;
-    uint32_t ggml, values, bytes;
-} quants[] = {{GEMM_Q8_0, GGML_Q8_0, 32, 34},   {GEMM_Q4_0, GGML_Q4_0, 32, 18},
-              {GEMM_Q4_K, GGML_Q4_K, 256, 144}, {GEMM_Q5_K, GGML_Q5_K, 256, 176},
-              {GEMM_Q6_K, GGML_Q6_K, 256, 210}, {GEMM_MXFP4, GGML_MXFP4, 32, 17}};
+    uint32_t ggml, values, bytes, num_halves, halves, integers, end;
+} quants[] = {{GEMM_Q8_0, GGML_Q8_0, 32, 34, 1, 0, 2, 34},
+              {GEMM_Q4_0, GGML_Q4_0, 32, 18, 1, 0, 2, 18},
+              {GEMM_Q4_1, GGML_Q4_1, 32, 20, 2, 0, 4, 20},
+              {GEMM_Q5_0, GGML_Q5_0, 32, 22, 1, 0, 2, 22},
+              {GEMM_Q5_1, GGML_Q5_1, 32, 24, 2, 0, 4, 24},
+              {GEMM_IQ4_NL, GGML_IQ4_NL, 32, 18, 1, 0, 2, 18},
+              {GEMM_MXFP4, GGML_MXFP4, 32, 17, 0, 0, 1, 17},
+              {GEMM_Q2_K, GGML_Q2_K, 256, 84, 2, 80, 16, 80},
+              {GEMM_Q3_K, GGML_Q3_K, 256, 110, 1, 108, 0, 96},
+              {GEMM_Q4_K, GGML_Q4_K, 256, 144, 2, 0, 16, 144},
+              {GEMM_Q5_K, GGML_Q5_K, 256, 176, 2, 0, 16, 176},
+              {GEMM_Q6_K, GGML_Q6_K, 256, 210, 1, 208, 0, 192},
+              {GEMM_IQ4_XS, GGML_IQ4_XS, 256, 136, 1, 0, 8, 136}};
+static_assert(RAD_COUNT(quants) == GEMM_NUM_TYPES - GEMM_Q8_0, "all of them");
 
 static bool has_min(const struct quant *q)
 {
-    return q->type == GEMM_Q4_K || q->type == GEMM_Q5_K;
+    return q->num_halves == 2;
 }
 
 /* Random blocks; scales up to 2^-4 lest sums run away. `odd`: any bits as scales at times. */
@@ -29,16 +43,16 @@ static uint8_t *random_blocks(const struct quant *q, uint32_t n, uint32_t k, boo
     uint8_t *bytes = malloc(blocks * q->bytes);
     for (size_t i = 0; i < blocks * q->bytes; i++)
         bytes[i] = (uint8_t)(test_random(seed) >> 13);
-    for (size_t b = 0; b < blocks; b++)
-        for (uint32_t s = 0; s < (has_min(q) ? 2u : 1u); s++) {
-            if (q->type == GEMM_MXFP4) { /* a power of two, 2^-4 at most */
-                if (!odd || test_random(seed) % 4) bytes[b * q->bytes] %= 124;
-                continue;
-            }
+    for (size_t b = 0; b < blocks; b++) {
+        uint8_t *block = bytes + b * q->bytes;
+        if (q->type == GEMM_MXFP4 && (!odd || test_random(seed) % 4))
+            block[0] %= 124; /* a power of two, 2^-4 at most */
+        for (uint32_t s = 0; s < q->num_halves; s++) {
             uint16_t d = (uint16_t)(test_random(seed) % 0x2c00);
             if (odd && test_random(seed) % 4 == 0) d = (uint16_t)test_random(seed);
-            memcpy(bytes + b * q->bytes + (q->type == GEMM_Q6_K ? 208 : 2 * s), &d, 2);
+            memcpy(block + q->halves + 2 * s, &d, 2);
         }
+    }
     return bytes;
 }
 
@@ -169,9 +183,12 @@ TEST(products_are_near_double_precision)
     static const uint32_t shapes[][3] = {{1, 256, 1}, {65, 256, 13}, {64, 768, 6}, {200, 512, 98}};
     for (size_t i = 0; i < RAD_COUNT(isa_names); i++)
         for (size_t t = 0; gear_gemm_isa(isa_names[i]) && t < RAD_COUNT(quants); t++)
-            for (size_t s = 0; s < RAD_COUNT(shapes); s++)
+            for (size_t s = 0; s < RAD_COUNT(shapes); s++) {
+                /* The widest by turns; all agree bit by bit, as is tested below. */
+                if (s == 3 && (i + t) % test_scale(RAD_COUNT(isa_names), 1)) continue;
                 check_against_double(&quants[t], isa_names[i], shapes[s][0], shapes[s][1],
                                      shapes[s][2], s % 2, s % 3 ? pool : NULL, &seed);
+            }
     compute_pool_destroy(pool);
 }
 
@@ -240,15 +257,10 @@ TEST(the_largest_products_fit)
         x[K + i] = -1;
     for (size_t t = 0; t < RAD_COUNT(quants); t++) {
         const struct quant *q = &quants[t];
-        /* Where a block's integers lie; its scales are random. */
-        const size_t from = q->type == GEMM_Q6_K    ? 0
-                            : q->type == GEMM_MXFP4 ? 1
-                            : q->values == 256      ? 16
-                                                    : 2;
-        const size_t to = q->type == GEMM_Q6_K ? 192 : q->bytes;
         uint8_t *blocks = random_blocks(q, N, K, false, &seed);
         for (size_t b = 0; b < N * K / q->values; b++)
-            memset(blocks + b * q->bytes + from, bytes[b % RAD_COUNT(bytes)], to - from);
+            memset(blocks + b * q->bytes + q->integers, bytes[b % RAD_COUNT(bytes)],
+                   q->end - q->integers);
         for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
             if (!gear_gemm_isa(isa_names[i])) continue;
             gemm_weight *w = make(q, N, K, isa_names[i], blocks, &seed);
@@ -273,7 +285,7 @@ static void check_batches(const struct quant *q, const char *isa, uint32_t n, ui
                           compute_pool *const pools[3], uint64_t *seed)
 {
     /* Seven is the one number that makes a tile of four and one of three. */
-    const batches b = {.rounds = test_scale(8, 100), .few = 40, .first = 7};
+    const batches b = {.rounds = test_scale(4, 100), .few = 40, .first = 7};
     float *known = malloc((size_t)KNOWN_ROWS * k * sizeof *known);
     uint8_t *blocks = random_blocks(q, n, k, false, seed);
     fill(known, (size_t)KNOWN_ROWS * k, seed);
@@ -297,25 +309,10 @@ TEST(a_row_has_the_same_bits_in_every_batch)
     stop_pools(pools);
 }
 
-/* Q5_0 has no kernel; its numbers are Q8_0's too, bit by bit, whatever the scale. */
-TEST(q5_0_is_q8_0_in_fewer_bytes)
-{
-    uint64_t seed = test_told_seed();
-    enum { BLOCKS = 500 };
-    static uint8_t five[BLOCKS * 22], eight[BLOCKS * 34];
-    static float want[BLOCKS * 32], got[BLOCKS * 32];
-    for (size_t i = 0; i < sizeof five; i++)
-        five[i] = (uint8_t)(test_random(&seed) >> 13);
-    ggml_q5_0_to_q8_0(five, BLOCKS * 32, eight);
-    ggml_decode(GGML_Q5_0, five, BLOCKS * 32, want);
-    ggml_decode(GGML_Q8_0, eight, BLOCKS * 32, got);
-    CHECK(same(got, want, BLOCKS * 32));
-}
-
 TEST(shapes_that_do_not_fit_blocks)
 {
     gemm_weight *w = NULL;
-    for (gemm_type type = GEMM_Q4_K; type <= GEMM_Q6_K; type++)
+    for (gemm_type type = GEMM_Q2_K; type < GEMM_NUM_TYPES; type++)
         CHECK(gemm_weight_create(NULL, type, 5, 128, NULL, &w, NULL) == RAD_E_INVAL && !w);
     CHECK_OK(gemm_weight_create(NULL, GEMM_Q8_0, 5, 33, NULL, &w, NULL));
     CHECK(gemm_weight_bytes(GEMM_Q8_0, 5, 33) == 2 * 34 * 64);

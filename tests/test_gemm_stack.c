@@ -13,11 +13,11 @@ static const char *const isa_names[] = {"scalar", "avx512bf16", "avx512vnni",  "
 static const struct quant {
     gemm_type type;
     uint32_t values, bytes, d;
-} quants[] = {{GEMM_Q8_0, 32, 34, 0},
-              {GEMM_Q4_0, 32, 18, 0},
-              {GEMM_Q4_K, 256, 144, 0},
-              {GEMM_Q5_K, 256, 176, 0},
-              {GEMM_Q6_K, 256, 210, 208}};
+} quants[] = {{GEMM_Q8_0, 32, 34, 0},    {GEMM_Q4_0, 32, 18, 0},   {GEMM_Q5_1, 32, 24, 0},
+              {GEMM_IQ4_NL, 32, 18, 0},  {GEMM_Q2_K, 256, 84, 80}, {GEMM_Q3_K, 256, 110, 108},
+              {GEMM_Q4_K, 256, 144, 0},  {GEMM_Q5_K, 256, 176, 0}, {GEMM_Q6_K, 256, 210, 208},
+              {GEMM_IQ4_XS, 256, 136, 0}};
+enum { BLOCKS_OF_32 = 4 };
 
 /* A stack, and each of its parts as a weight of its own. */
 typedef struct stacked {
@@ -38,7 +38,9 @@ static void set_random_rows(const struct quant *q, const stacked *s, uint32_t pa
     for (size_t b = 0; b < n * pitch; b += q->bytes) {
         uint16_t d = (uint16_t)(test_random(seed) % 0x2000);
         memcpy(blocks + b + q->d, &d, sizeof d);
-        if (q->values == 256 && q->d == 0) memcpy(blocks + b + 2, &d, sizeof d); /* dmin */
+        if (q->type == GEMM_Q5_1 || q->type == GEMM_Q2_K || q->type == GEMM_Q4_K ||
+            q->type == GEMM_Q5_K)
+            memcpy(blocks + b + q->d + 2, &d, sizeof d); /* a minimum */
     }
     gemm_weight_set_blocks(s->alone[part], 0, n, blocks, pitch);
     uint32_t half = n / 2; /* a stack's part in two pieces */
@@ -54,7 +56,7 @@ static stacked make_stack(const uint32_t *rows, uint32_t num_parts, uint32_t k, 
     const struct quant *q[MOST_PARTS];
     size_t bytes = 0;
     for (uint32_t p = 0; p < num_parts; p++) {
-        q[p] = &quants[test_random(seed) % (k % 256 ? 2 : RAD_COUNT(quants))];
+        q[p] = &quants[test_random(seed) % (k % 256 ? BLOCKS_OF_32 : RAD_COUNT(quants))];
         s.parts[p] = (gemm_part){q[p]->type, rows[p]};
         CHECK_OK(gemm_weight_create(NULL, q[p]->type, rows[p], k, isa, &s.alone[p], NULL));
         bytes += gemm_weight_bytes(q[p]->type, rows[p], k);

@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "gear/model_reference.h"
 #include "model/weights.h"
+#include "model/weights_pack.h"
 
 #include <math.h>
 
@@ -247,12 +248,8 @@ TEST(mixed_types_take_no_more_memory_than_in_the_file)
             held += weights.matrix_bytes[t];
         for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
             const gguf_tensor *t = gguf_tensor_at(file, i);
-            static const gemm_type types[] = {
-                [GGML_Q8_0] = GEMM_Q8_0,  [GGML_Q4_0] = GEMM_Q4_0, [GGML_Q5_0] = GEMM_Q8_0,
-                [GGML_Q4_K] = GEMM_Q4_K,  [GGML_Q5_K] = GEMM_Q5_K, [GGML_Q6_K] = GEMM_Q6_K,
-                [GGML_MXFP4] = GEMM_MXFP4};
             if (t->num_dims != 2 || t == gguf_find_tensor(file, "token_embd.weight")) continue;
-            gemm_type type = types[t->type];
+            const gemm_type type = weights_native_type(t->type);
             uint32_t rows = (uint32_t)(t->dims[1] + GEMM_PANEL - 1) / GEMM_PANEL * GEMM_PANEL;
             wanted += gemm_weight_bytes(type, rows, (uint32_t)t->dims[0]);
             have[type] = 1;

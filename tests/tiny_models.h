@@ -153,13 +153,19 @@ static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t col
         float most, min;                  /* in units of d; dmin in units of d */
     } all[] = {{GGML_Q8_0, 32, 34, 0, 128, 0},
                {GGML_Q4_0, 32, 18, 0, 8, 0},
+               {GGML_Q4_1, 32, 20, 0, 7.5f, -7.5f},
                {GGML_Q5_0, 32, 22, 0, 16, 0},
+               {GGML_Q5_1, 32, 24, 0, 15.5f, -15.5f},
+               {GGML_IQ4_NL, 32, 18, 0, 127, 0},
                {GGML_MXFP4, 32, 17, 0, 0, 0},
+               {GGML_Q2_K, 256, 84, 80, 15 * 1.5f, 1.5f},
+               {GGML_Q3_K, 256, 110, 108, 32 * 4, 0},
                {GGML_Q4_K, 256, 144, 0, 63 * 7.5f, 7.5f},
                {GGML_Q5_K, 256, 176, 0, 63 * 15, 15},
                {GGML_Q6_K, 256, 210, 208, 128 * 32, 0},
-               {GGML_Q6_K, 256, 210, 208, 128 * 32, 0}};
-    size_t i = test_random(w->state) % (cols % 256 ? 4 : RAD_COUNT(all));
+               {GGML_IQ4_XS, 256, 136, 0, 32 * 127, 0}};
+    enum { BLOCKS_OF_32 = 7 };
+    size_t i = test_random(w->state) % (cols % 256 ? BLOCKS_OF_32 : RAD_COUNT(all));
     const size_t many = w->many ? w->many : 1;
     gguf_put_tensor(&w->b, name, all[i].type, w->many ? 3 : 2, (uint64_t[]){cols, rows, many},
                     w->len);
@@ -173,7 +179,7 @@ static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t col
             memcpy(block + all[i].at, &d, sizeof d);
         else /* a power of two, and 6 at most */
             block[0] = (uint8_t)(127 + (int)floorf(log2f(scale / 6)));
-        if (all[i].min > 0) memcpy(block + all[i].at + 2, &min, sizeof min);
+        if (all[i].min != 0) memcpy(block + all[i].at + 2, &min, sizeof min);
         tiny_bytes(w, block, all[i].bytes);
     }
     while (w->len % 32)

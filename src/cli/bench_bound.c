@@ -11,6 +11,7 @@
 #include "base/read_words.h"
 #include "gguf/gguf.h"
 #include "model/tensor_rows.h"
+#include "model/weights_pack.h"
 #include "workload/run.h"
 
 enum {
@@ -36,14 +37,8 @@ static double now_s(const bench_bound *b)
 /* What a matrix is held as: its file's type where the engine keeps that, else the dtype. */
 static gemm_type held_as(const gguf_tensor *t, const char *dtypes)
 {
-    static const struct {
-        uint32_t file;
-        gemm_type held;
-    } kept[] = {{GGML_Q8_0, GEMM_Q8_0}, {GGML_Q4_0, GEMM_Q4_0}, {GGML_Q4_K, GEMM_Q4_K},
-                {GGML_Q5_K, GEMM_Q5_K}, {GGML_Q6_K, GEMM_Q6_K}, {GGML_MXFP4, GEMM_MXFP4}};
-    for (size_t i = 0; i < RAD_COUNT(kept); i++)
-        if (t->type == kept[i].file && strstr(dtypes, gemm_type_name(kept[i].held)))
-            return kept[i].held;
+    const gemm_type native = weights_native_type(t->type);
+    if (native < GEMM_NUM_TYPES && strstr(dtypes, gemm_type_name(native))) return native;
     for (int type = 0; type < GEMM_NUM_TYPES; type++)
         if (strstr(dtypes, gemm_type_name((gemm_type)type))) return (gemm_type)type;
     return GEMM_F32;

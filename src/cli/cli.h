@@ -49,9 +49,8 @@ typedef struct model_options {
          .name = "dtype",                                                                          \
          .arg = "auto|f32|bf16|q8_0",                                                              \
          .target = &(o)->dtype,                                                                    \
-         .help = "Type of weights and KV cache. auto, the default: Q8_0, Q4_0, Q4_K, Q5_K,\n"      \
-                 "Q6_K and MXFP4 stay as in the file, Q5_0 becomes Q8_0 with the same numbers;\n"  \
-                 "other weights, and the KV cache, are bf16 where the CPU computes\n"              \
+         .help = "Type of weights and KV cache. auto, the default: quantised weights stay as in\n" \
+                 "the file, others, and the KV cache, are bf16 where the CPU computes\n"           \
                  "with it (AVX512_BF16), else f32. f32, bf16: all of it. q8_0: all matrices,\n"    \
                  "rounded from what the file has; the KV cache as with auto."},                    \
         {.kind = CLI_U32,                                                                          \

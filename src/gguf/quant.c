@@ -89,18 +89,6 @@ static void block_q5_0(const uint8_t *p, float *out)
         out[i] = d * (float)(q[i] - 16);
 }
 
-void ggml_q5_0_to_q8_0(const void *bytes, uint64_t count, void *out)
-{
-    const uint8_t *p = bytes;
-    uint8_t *to = out, q[BLOCK];
-    for (uint64_t i = 0; i < count; i += BLOCK, p += 22, to += 34) {
-        memcpy(to, p, 2);
-        five_bits(p + 2, p + 6, q);
-        for (int v = 0; v < BLOCK; v++)
-            to[2 + v] = (uint8_t)(q[v] - 16);
-    }
-}
-
 static void block_q5_1(const uint8_t *p, float *out)
 {
     float d = load_f16(p), m = load_f16(p + 2);

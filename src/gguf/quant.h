@@ -36,9 +36,6 @@ static inline float ggml_mxfp4_scale(uint8_t e)
     return scale;
 }
 
-/* Q5_0 as Q8_0, `count` values, whole blocks: the very same numbers, 34 bytes a block. */
-void ggml_q5_0_to_q8_0(const void *bytes, uint64_t count, void *out);
-
 /* What the codes of IQ4_NL and IQ4_XS stand for. */
 extern const int8_t ggml_iq4_codes[16];
 

@@ -355,9 +355,16 @@ static gemm_kernel *find_kernel(const gemm_weight *w, uint32_t m)
     case GEMM_BF16W: return w->isa->bf16w;
     case GEMM_Q8_0: return w->isa->quant->q8_0;
     case GEMM_Q4_0: return w->isa->quant->q4_0;
+    case GEMM_Q4_1: return w->isa->quant->q4_1;
+    case GEMM_Q5_0: return w->isa->quant->q5_0;
+    case GEMM_Q5_1: return w->isa->quant->q5_1;
+    case GEMM_IQ4_NL: return w->isa->quant->iq4_nl;
+    case GEMM_MXFP4: return w->isa->quant->mxfp4;
+    case GEMM_Q2_K: return w->isa->quant->q2_k;
+    case GEMM_Q3_K: return w->isa->quant->q3_k;
     case GEMM_Q4_K: return w->isa->quant->q4_k;
     case GEMM_Q5_K: return w->isa->quant->q5_k;
-    case GEMM_MXFP4: return w->isa->quant->mxfp4;
+    case GEMM_IQ4_XS: return w->isa->quant->iq4_xs;
     default: return w->isa->quant->q6_k;
     }
 }

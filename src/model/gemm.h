@@ -16,10 +16,10 @@
  *            last bits.
  *     bf16w  x stays as it is, and w is widened: the chain of f32 over the same numbers, so
  *            the bits of an f32 weight that holds them, at half the bytes
- *     q8_0, q4_0, q4_K, q5_K, q6_K, mxfp4
+ *     the quantised ones
  *            x is rounded to int8 in blocks of 32 with an f32 scale each (gemm_quant.h).
- *            The sum of 32 products (q6_K: 16) is an integer and exact; one fma a block
- *            adds it, scaled (q4_K, q5_K: a second one takes the minimum away). Equal bits
+ *            The sum of 32 products (q2_K, q3_K, q6_K: 16) is an integer and exact; one
+ *            fma a block adds it, scaled (of types with a minimum: a second one that). Equal bits
  *            on every instruction set. The rounding of x moves an output by about
  *            0.5% of |x| |w|, 1% at most for x that is not made to hurt.
  *
@@ -37,15 +37,22 @@ enum { GEMM_PANEL = 64 };
 /* How a weight is held; bytes per value. The quantised ones are the GGUF types of
  * that name, and their bits are the file's. */
 typedef enum gemm_type {
-    GEMM_F32,   /* 4 */
-    GEMM_BF16,  /* 2 */
-    GEMM_BF16W, /* 2 */
-    GEMM_Q8_0,  /* 1.06: 34 per 32 */
-    GEMM_Q4_0,  /* 0.56: 18 per 32 */
-    GEMM_Q4_K,  /* 0.58: 148 per 256 */
-    GEMM_Q5_K,  /* 0.70: 180 per 256 */
-    GEMM_Q6_K,  /* 0.82: 210 per 256 */
-    GEMM_MXFP4, /* 0.53: 17 per 32 */
+    GEMM_F32,    /* 4 */
+    GEMM_BF16,   /* 2 */
+    GEMM_BF16W,  /* 2 */
+    GEMM_Q8_0,   /* 1.06: 34 per 32 */
+    GEMM_Q4_0,   /* 0.56: 18 per 32 */
+    GEMM_Q4_1,   /* 0.63: 20 per 32 */
+    GEMM_Q5_0,   /* 0.69: 22 per 32 */
+    GEMM_Q5_1,   /* 0.75: 24 per 32 */
+    GEMM_IQ4_NL, /* 0.56: 18 per 32 */
+    GEMM_MXFP4,  /* 0.53: 17 per 32 */
+    GEMM_Q2_K,   /* 0.33: 84 per 256 */
+    GEMM_Q3_K,   /* 0.45: 114 per 256 */
+    GEMM_Q4_K,   /* 0.58: 148 per 256 */
+    GEMM_Q5_K,   /* 0.70: 180 per 256 */
+    GEMM_Q6_K,   /* 0.82: 210 per 256 */
+    GEMM_IQ4_XS, /* 0.54: 138 per 256 */
     GEMM_NUM_TYPES
 } gemm_type;
 

@@ -78,7 +78,8 @@ struct gemm_isa {
 
 /* The kernels of quantised weights, of one instruction set. */
 struct gemm_quant_isa {
-    gemm_kernel *q8_0, *q4_0, *q4_k, *q5_k, *q6_k, *mxfp4;
+    gemm_kernel *q8_0, *q4_0, *q4_1, *q5_0, *q5_1, *iq4_nl, *mxfp4;
+    gemm_kernel *q2_k, *q3_k, *q4_k, *q5_k, *q6_k, *iq4_xs;
     /* Of a tile of more than GEMM_LOW_ROWS rows a call computes half of the panel's outputs, as
      * `side` says; all rows of x go over one side before the other's turn, so that only it
      * has to stay in the L1 cache. Lower tiles are done with side 0. */

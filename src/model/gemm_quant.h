@@ -13,15 +13,22 @@
  *           bits of their bytes b, and two bits of k = 12 + b in the upper two of each. q + 32, as
  *           in the file; a scale each half
  *     mxfp4 as q4_0, but codes; a scale is its exponent's byte
+ *     q4_1  as q4_0, but q as it is, with a minimum m beside each scale
+ *     q5_0, q5_1  as q4_0 and q4_1 with the fifth bits of q5_K
+ *     iq4_nl, iq4_xs  as q4_0 and (with signed scales alone) q4_K, but codes
+ *     q3_K  two words of two bits: k = b, 4 + b, 8 + b and 12 + b of a half of the group in byte b;
+ *           one of third bits, as q5_K's. q + 4, as in the file; a scale each half
+ *     q2_K  the two words; a byte of scale and minimum each half, as in the file
  *
  * That the weights' integers are moved up costs little: x's block brings along what must be
  * taken off the sum. An output's chain is, over blocks b in ascending order,
  *
  *     sum = integers: the q of x times the q of w             exact
  *     acc = fma(sum, d of w * d of x, acc)                    K types: d of w is d * scale
- *     acc = fma(-(dmin * min), d of x * sum of x's q, acc)    q4_K, q5_K
+ *     acc = fma(-(dmin * min), d of x * sum of x's q, acc)    q2_K, q4_K, q5_K
+ *     acc = fma(m, d of x * sum of x's q, acc)                q4_1, q5_1
  *
- * where a block is 32 k, of q6_K 16, as its scales are. One sum of 32 with both scales in it
+ * where a block is 32 k, of q2_K, q3_K and q6_K 16, as their scales are. One sum of 32 with both scales in it
  * would be exact too, but has twice as many integers under way, and no tile has room for them.
  * The same on every instruction set, so the bits are too.
  *
@@ -35,10 +42,14 @@
 
 enum { GEMM_XBLOCK = 32, GEMM_K_GROUPS = 8 };
 
-/* What the stored integers are larger than the numbers they stand for; q4_K, q5_K: not at all. */
+/* What the integers that are multiplied are larger than the numbers they stand for; of types with a
+ * minimum: not at all. */
 enum {
     GEMM_Q8_0_OFFSET = 128,
+    GEMM_IQ4_OFFSET = 128,
     GEMM_Q4_0_OFFSET = 8,
+    GEMM_Q5_0_OFFSET = 16,
+    GEMM_Q3_K_OFFSET = 4,
     GEMM_Q6_K_OFFSET = 32,
     GEMM_MXFP4_OFFSET = 12
 };
@@ -47,15 +58,19 @@ enum {
 typedef struct gemm_xblock {
     int8_t q[GEMM_XBLOCK];
     float d;
-    int32_t start;   /* -GEMM_Q8_0_OFFSET * the sum of q: where q8_0's sum of products starts */
+    int32_t start;   /* -128 * the sum of q: where the sum of products of q8_0 and iq4 starts */
     float sum;       /* d * the sum of q */
     int16_t half[2]; /* the sums of q[0..16) and q[16..32) */
 } gemm_xblock;       /* 48 bytes: three quarters of a line */
 
-/* Where q4_0's sum starts, and those of the halves of a group of q6_K. */
+/* Where the others' sums start, and those of the halves of a group of q6_K and q3_K. */
 static inline int32_t gemm_start_q4_0(const gemm_xblock *x)
 {
     return x->start / (GEMM_Q8_0_OFFSET / GEMM_Q4_0_OFFSET);
+}
+static inline int32_t gemm_start_q5_0(const gemm_xblock *x)
+{
+    return x->start / (GEMM_Q8_0_OFFSET / GEMM_Q5_0_OFFSET);
 }
 static inline int32_t gemm_start_mxfp4(const gemm_xblock *x)
 {
@@ -64,6 +79,16 @@ static inline int32_t gemm_start_mxfp4(const gemm_xblock *x)
 static inline int32_t gemm_start_q6_k(const gemm_xblock *x, int half)
 {
     return -GEMM_Q6_K_OFFSET * x->half[half];
+}
+static inline int32_t gemm_start_q3_k(const gemm_xblock *x, int half)
+{
+    return -GEMM_Q3_K_OFFSET * x->half[half];
+}
+
+/* `sum` of one half. */
+static inline float gemm_half_sum(const gemm_xblock *x, int half)
+{
+    return x->d * (float)x->half[half];
 }
 
 typedef struct gemm_q8_0_step {
@@ -81,6 +106,42 @@ typedef struct gemm_mxfp4_step {
     uint32_t q[4][GEMM_PANEL];
 } gemm_mxfp4_step;
 
+typedef struct gemm_q4_1_step {
+    uint16_t d[GEMM_PANEL], m[GEMM_PANEL];
+    uint32_t q[4][GEMM_PANEL];
+} gemm_q4_1_step;
+
+typedef struct gemm_q5_0_step {
+    uint16_t d[GEMM_PANEL];
+    uint32_t fifth[GEMM_PANEL]; /* bit g of a byte: k = 4g..4g+3 */
+    uint32_t q[4][GEMM_PANEL];
+} gemm_q5_0_step;
+
+typedef struct gemm_q5_1_step {
+    uint16_t d[GEMM_PANEL], m[GEMM_PANEL];
+    uint32_t fifth[GEMM_PANEL];
+    uint32_t q[4][GEMM_PANEL];
+} gemm_q5_1_step;
+
+typedef gemm_q4_0_step gemm_iq4_nl_step;
+
+typedef struct gemm_q2_k_step {
+    uint16_t d[GEMM_PANEL], dmin[GEMM_PANEL];
+    struct {
+        uint8_t scale[2][GEMM_PANEL]; /* in the low halves; minima in the high ones */
+        uint32_t low[2][GEMM_PANEL];
+    } group[GEMM_K_GROUPS];
+} gemm_q2_k_step;
+
+typedef struct gemm_q3_k_step {
+    uint16_t d[GEMM_PANEL];
+    struct {
+        int8_t scale[2][GEMM_PANEL];
+        uint32_t low[2][GEMM_PANEL];
+        uint32_t third[GEMM_PANEL]; /* bit g of a byte: k = 4g..4g+3 */
+    } group[GEMM_K_GROUPS];
+} gemm_q3_k_step;
+
 typedef struct gemm_q4_k_step {
     uint16_t d[GEMM_PANEL], dmin[GEMM_PANEL];
     struct {
@@ -93,10 +154,18 @@ typedef struct gemm_q5_k_step {
     uint16_t d[GEMM_PANEL], dmin[GEMM_PANEL];
     struct {
         uint8_t scale[GEMM_PANEL], min[GEMM_PANEL];
-        uint32_t fifth[GEMM_PANEL]; /* bit g of a byte: k = 4g..4g+3 */
+        uint32_t fifth[GEMM_PANEL];
         uint32_t q[4][GEMM_PANEL];
     } group[GEMM_K_GROUPS];
 } gemm_q5_k_step;
+
+typedef struct gemm_iq4_xs_step {
+    uint16_t d[GEMM_PANEL];
+    struct {
+        int8_t scale[GEMM_PANEL];
+        uint32_t q[4][GEMM_PANEL];
+    } group[GEMM_K_GROUPS];
+} gemm_iq4_xs_step;
 
 typedef struct gemm_q6_k_step {
     uint16_t d[GEMM_PANEL];

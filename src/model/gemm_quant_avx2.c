@@ -2,14 +2,15 @@
  * products of bytes a 16-bit lane, and VPMADDWD adds the pairs.
  *
  * Two products must fit into 16 bits with a sign, and where more of them do, they are added there:
- * eight pairs of q4 (8 * 2 * 15 * 127 = 30,480), four of q5_K (31,496) and mxfp4 (24,384), two
- * of q6_K (32,004). Of q8_0, moved up by 128, not even one would: so the sign goes from w over to
- * x, 2 * 128 * 127 fits, and the sum starts at 0. Either way the integers are the ones of
- * gemm_quant.h.
+ * eight pairs of q4 (8 * 2 * 15 * 127 = 30,480), four of q5 (31,496), mxfp4 (24,384), q3_K (7,112)
+ * and q2_K, two of q6_K (32,004). Of q8_0 and iq4, moved up by 128, not even one would: so the sign
+ * goes from w over to x, 2 * 128 * 127 fits, and the sum starts at 0. Either way the integers are
+ * the ones of gemm_quant.h.
  *
  * A tile is one row x 32 outputs, 2 to 4 rows x 16 (q8_0: 4 x 8) or 5 and 6 rows x 8 (a column).
  * One that no other shares the panel with takes its columns in turn every few KB (a burst) and asks
  * for what lies 8 KB further on, as in gemm_avx2.c; else columns go over the whole chunk. */
+#include "gguf/quant.h"
 #include "model/gemm_kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -102,29 +103,64 @@ TILE void flush(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
     no_pairs(rows, V, pairs);
 }
 
+/* The same of bytes with a sign, one word at a time. */
+TILE void add_signed(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+                     const gemm_xblock *x, size_t ldx, uint32_t at, const __m256i w[MOST_VECTORS])
+{
+    __m256i size[MOST_VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++)
+        size[v] = _mm256_abs_epi8(w[v]);
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        const __m256i four = four_of(x + r * ldx, at);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            __m256i pairs = _mm256_maddubs_epi16(size[v], _mm256_sign_epi8(four, w[v]));
+            sum[r][v] = _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+    }
+}
+
 TILE void dot_q8_0(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
                    const gemm_xblock *x, size_t ldx, const uint32_t *q)
 {
     START(0)
 #pragma GCC unroll 1
     for (uint32_t g = 0; g < 8; g++) {
-        __m256i w[MOST_VECTORS], size[MOST_VECTORS];
+        __m256i w[MOST_VECTORS];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++) {
+        for (int v = 0; v < V; v++)
             w[v] = _mm256_xor_si256(load_words(q + g * GEMM_PANEL + LANES * v),
                                     _mm256_set1_epi8(-128));
-            size[v] = _mm256_abs_epi8(w[v]);
-        }
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++) {
-            const __m256i four = four_of(x + r * ldx, 4 * g);
+        add_signed(rows, V, sum, x, ldx, 4 * g, w);
+    }
+}
+
+TILE __m256i table_of(const int8_t codes[16])
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)codes));
+}
+
+TILE void dot_iq4(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+                  const gemm_xblock *x, size_t ldx, const uint32_t *q)
+{
+    const __m256i nibble = _mm256_set1_epi8(15), codes = table_of(ggml_iq4_codes);
+    START(0)
+#pragma GCC unroll 1
+    for (uint32_t g = 0; g < 4; g++) {
+        __m256i w[MOST_VECTORS];
 #pragma GCC unroll 4
-            for (int v = 0; v < V; v++) {
-                __m256i pairs = _mm256_maddubs_epi16(size[v], _mm256_sign_epi8(four, w[v]));
-                sum[r][v] =
-                    _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-            }
+        for (int v = 0; v < V; v++)
+            w[v] = _mm256_shuffle_epi8(
+                codes, _mm256_and_si256(load_words(q + g * GEMM_PANEL + LANES * v), nibble));
+        add_signed(rows, V, sum, x, ldx, 4 * g, w);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            __m256i high = _mm256_srli_epi16(load_words(q + g * GEMM_PANEL + LANES * v), 4);
+            w[v] = _mm256_shuffle_epi8(codes, _mm256_and_si256(high, nibble));
         }
+        add_signed(rows, V, sum, x, ldx, 16 + 4 * g, w);
     }
 }
 
@@ -137,8 +173,8 @@ TILE void dot_nibbles(const uint32_t rows, const int V, __m256i sum[][MOST_VECTO
                       const nibbles kind)
 {
     const __m256i nibble = _mm256_set1_epi8(15), bit = _mm256_set1_epi8(16);
-    const __m256i codes = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    const __m256i codes =
+        _mm256_add_epi8(table_of(ggml_mxfp4_codes), _mm256_set1_epi8(GEMM_MXFP4_OFFSET));
     __m256i pairs[GEMM_TILE_ROWS][MOST_VECTORS];
     no_pairs(rows, V, pairs);
 #pragma GCC unroll 1
@@ -199,6 +235,31 @@ TILE void dot_q6_k(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS]
     flush(rows, V, sum, pairs);
 }
 
+/* Half a group of two bits, with third bits above them where `third` is not NULL. */
+TILE void dot_q2(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+                 const gemm_xblock *x, size_t ldx, const uint32_t *low, const uint32_t *third,
+                 const int half)
+{
+    const __m256i two = _mm256_set1_epi8(3), bit = _mm256_set1_epi8(4);
+    __m256i pairs[GEMM_TILE_ROWS][MOST_VECTORS];
+    no_pairs(rows, V, pairs);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        const int up = 2 - 4 * half - g; /* where the third bit of g has to go */
+        __m256i w[MOST_VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            w[v] = _mm256_and_si256(_mm256_srli_epi32(load_words(low + LANES * v), 2 * g), two);
+            if (!third) continue;
+            __m256i above = load_words(third + LANES * v);
+            above = up > 0 ? _mm256_slli_epi32(above, up) : _mm256_srli_epi32(above, -up);
+            w[v] = _mm256_or_si256(w[v], _mm256_and_si256(above, bit));
+        }
+        add_pairs(rows, V, pairs, x, ldx, 16 * (uint32_t)half + 4 * (uint32_t)g, w);
+    }
+    flush(rows, V, sum, pairs);
+}
+
 TILE __m256 load_f16(const uint16_t *from)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
@@ -213,6 +274,14 @@ TILE __m256 scale_f16(const uint16_t *from, const uint8_t *by)
 TILE __m256 scale_signed(const uint16_t *from, const int8_t *by)
 {
     __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)by));
+    return _mm256_mul_ps(load_f16(from), _mm256_cvtepi32_ps(wide));
+}
+
+/* With the low halves of the bytes, or (`down` 4) the high ones. */
+TILE __m256 scale_nibble(const uint16_t *from, const uint8_t *by, const int down)
+{
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)by));
+    wide = _mm256_and_si256(_mm256_srli_epi32(wide, down), _mm256_set1_epi32(15));
     return _mm256_mul_ps(load_f16(from), _mm256_cvtepi32_ps(wide));
 }
 
@@ -276,78 +345,110 @@ TILE void store_sums(const uint32_t rows, const int V, __m256 acc[][MOST_VECTORS
 
 #define EACH_SCALE(value) _Pragma("GCC unroll 4") for (int v = 0; v < V; v++) d[v] = value
 
-/* Steps [from, to) of the column that begins at output j, of types with one block a step. */
-#define COLUMN_OF_BLOCKS(name, dot, scale)                                                         \
-    TILE void column_##name(const uint32_t rows, const int V, const gemm_tile *t, uint32_t j,      \
-                            uint32_t from, uint32_t to)                                            \
-    {                                                                                              \
-        const gemm_##name##_step *step = (const gemm_##name##_step *)t->w + from;                  \
-        const gemm_xblock *x = (const gemm_xblock *)t->x + from;                                   \
-        const size_t ldx = t->ldx;                                                                 \
-        __m256 acc[GEMM_TILE_ROWS][MOST_VECTORS];                                                  \
-        load_sums(rows, V, acc, t, j, t->fresh && !from);                                          \
-        for (uint32_t s = from; s < to; s++, step++, x++) {                                        \
-            __m256i sum[GEMM_TILE_ROWS][MOST_VECTORS];                                             \
-            __m256 d[MOST_VECTORS];                                                                \
-            prefetch(t, s, j, V, 0, 1, sizeof *step);                                              \
-            dot;                                                                                   \
-            EACH_SCALE(scale);                                                                     \
-            finish(rows, V, acc, sum, x, ldx, d);                                                  \
-        }                                                                                          \
-        store_sums(rows, V, acc, t, j);                                                            \
+/* min times the sum of one half. */
+TILE void take_half_min(const uint32_t rows, const int V, __m256 acc[][MOST_VECTORS],
+                        const gemm_xblock *x, size_t ldx, const __m256 min[MOST_VECTORS],
+                        const int half)
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        const __m256 total = _mm256_set1_ps(gemm_half_sum(x + r * ldx, half));
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            acc[r][v] = _mm256_fnmadd_ps(min[v], total, acc[r][v]);
     }
+}
 
-/* The same of the K types, where GROUP computes group g of a step. */
-#define COLUMN_OF_GROUPS(name, GROUP)                                                              \
+TILE void add_min(const uint32_t rows, const int V, __m256 acc[][MOST_VECTORS],
+                  const gemm_xblock *x, size_t ldx, const __m256 min[MOST_VECTORS])
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        const __m256 total = _mm256_set1_ps(x[r * ldx].sum);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            acc[r][v] = _mm256_fmadd_ps(min[v], total, acc[r][v]);
+    }
+}
+
+/* Steps [from, to) of the column that begins at output j, of `groups` blocks of 32 k each. BLOCK
+ * computes block g of *step and adds it to acc. */
+#define COLUMN_OF(name, groups, BLOCK)                                                             \
     TILE void column_##name(const uint32_t rows, const int V, const gemm_tile *t, uint32_t j,      \
                             uint32_t from, uint32_t to)                                            \
     {                                                                                              \
         const gemm_##name##_step *step = (const gemm_##name##_step *)t->w + from;                  \
-        const gemm_xblock *x = (const gemm_xblock *)t->x + (size_t)from * GEMM_K_GROUPS;           \
+        const gemm_xblock *x = (const gemm_xblock *)t->x + (size_t)from * (groups);                \
         const size_t ldx = t->ldx;                                                                 \
         __m256 acc[GEMM_TILE_ROWS][MOST_VECTORS];                                                  \
         load_sums(rows, V, acc, t, j, t->fresh && !from);                                          \
         for (uint32_t s = from; s < to; s++, step++)                                               \
-            for (uint32_t g = 0; g < GEMM_K_GROUPS; g++, x++) {                                    \
+            for (uint32_t g = 0; g < (groups); g++, x++) {                                         \
                 __m256i sum[GEMM_TILE_ROWS][MOST_VECTORS];                                         \
                 __m256 d[MOST_VECTORS];                                                            \
-                prefetch(t, s, j, V, g, GEMM_K_GROUPS, sizeof *step);                              \
-                GROUP                                                                              \
+                prefetch(t, s, j, V, g, groups, sizeof *step);                                     \
+                BLOCK                                                                              \
             }                                                                                      \
         store_sums(rows, V, acc, t, j);                                                            \
     }
 
-COLUMN_OF_BLOCKS(q8_0, dot_q8_0(rows, V, sum, x, ldx, step->q[0] + j),
-                 load_f16(step->d + j + LANES * v))
-COLUMN_OF_BLOCKS(q4_0, START(gemm_start_q4_0(row));
-                 dot_nibbles(rows, V, sum, x, ldx, step->q[0] + j, NULL, Q4),
-                 load_f16(step->d + j + LANES * v))
-COLUMN_OF_BLOCKS(mxfp4, START(gemm_start_mxfp4(row));
-                 dot_nibbles(rows, V, sum, x, ldx, step->q[0] + j, NULL, MXFP4),
-                 scale_e8(step->e + j + LANES * v))
+#define FINISH                                                                                     \
+    EACH_SCALE(load_f16(step->d + j + LANES * v));                                                 \
+    finish(rows, V, acc, sum, x, ldx, d);
+#define ADD_MIN                                                                                    \
+    EACH_SCALE(load_f16(step->m + j + LANES * v));                                                 \
+    add_min(rows, V, acc, x, ldx, d);
+#define DOT_NIBBLES(begin, of, fifth, kind)                                                        \
+    START(begin)                                                                                   \
+    dot_nibbles(rows, V, sum, x, ldx, (of)->q[0] + j, fifth, kind);
 
+COLUMN_OF(q8_0, 1, dot_q8_0(rows, V, sum, x, ldx, step->q[0] + j); FINISH)
+COLUMN_OF(q4_0, 1, DOT_NIBBLES(gemm_start_q4_0(row), step, NULL, Q4) FINISH)
+COLUMN_OF(q4_1, 1, DOT_NIBBLES(0, step, NULL, Q4) FINISH ADD_MIN)
+COLUMN_OF(q5_0, 1, DOT_NIBBLES(gemm_start_q5_0(row), step, step->fifth + j, Q5) FINISH)
+COLUMN_OF(q5_1, 1, DOT_NIBBLES(0, step, step->fifth + j, Q5) FINISH ADD_MIN)
+COLUMN_OF(iq4_nl, 1, dot_iq4(rows, V, sum, x, ldx, step->q[0] + j); FINISH)
+COLUMN_OF(mxfp4, 1,
+          DOT_NIBBLES(gemm_start_mxfp4(row), step, NULL, MXFP4)
+              EACH_SCALE(scale_e8(step->e + j + LANES * v));
+          finish(rows, V, acc, sum, x, ldx, d);)
+
+#define FINISH_SIGNED(of)                                                                          \
+    EACH_SCALE(scale_signed(step->d + j + LANES * v, (of) + j + LANES * v));                       \
+    finish(rows, V, acc, sum, x, ldx, d);
 /* q4_K and q5_K: the products, scaled, and the minimum taken away. */
-#define GROUP_WITH_MIN(fifth, kind)                                                                \
-    START(0)                                                                                       \
-    dot_nibbles(rows, V, sum, x, ldx, step->group[g].q[0] + j, fifth, kind);                       \
+#define FINISH_AND_TAKE_MIN                                                                        \
     EACH_SCALE(scale_f16(step->d + j + LANES * v, step->group[g].scale + j + LANES * v));          \
     finish(rows, V, acc, sum, x, ldx, d);                                                          \
     EACH_SCALE(scale_f16(step->dmin + j + LANES * v, step->group[g].min + j + LANES * v));         \
     take_min(rows, V, acc, x, ldx, d);
-
-/* q6_K: each half by its own scale. */
-#define GROUP_OF_HALVES                                                                            \
+/* q6_K, q3_K and q2_K: each half by its own scale. */
+#define EACH_HALF(...)                                                                             \
     _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++)                                   \
     {                                                                                              \
-        dot_q6_k(rows, V, sum, x, ldx, step->group[g].q[half][0] + j, half);                       \
-        EACH_SCALE(                                                                                \
-            scale_signed(step->d + j + LANES * v, step->group[g].scale[half] + j + LANES * v));    \
-        finish(rows, V, acc, sum, x, ldx, d);                                                      \
+        __VA_ARGS__                                                                                \
     }
+#define NIBBLE(of, down)                                                                           \
+    scale_nibble((of) + j + LANES * v, step->group[g].scale[half] + j + LANES * v, down)
 
-COLUMN_OF_GROUPS(q4_k, GROUP_WITH_MIN(NULL, Q4))
-COLUMN_OF_GROUPS(q5_k, GROUP_WITH_MIN(step->group[g].fifth + j, Q5))
-COLUMN_OF_GROUPS(q6_k, GROUP_OF_HALVES)
+COLUMN_OF(q4_k, GEMM_K_GROUPS, DOT_NIBBLES(0, &step->group[g], NULL, Q4) FINISH_AND_TAKE_MIN)
+COLUMN_OF(q5_k, GEMM_K_GROUPS,
+          DOT_NIBBLES(0, &step->group[g], step->group[g].fifth + j, Q5) FINISH_AND_TAKE_MIN)
+COLUMN_OF(iq4_xs, GEMM_K_GROUPS, dot_iq4(rows, V, sum, x, ldx, step->group[g].q[0] + j);
+          FINISH_SIGNED(step->group[g].scale))
+COLUMN_OF(q6_k, GEMM_K_GROUPS,
+          EACH_HALF(dot_q6_k(rows, V, sum, x, ldx, step->group[g].q[half][0] + j, half);
+                    FINISH_SIGNED(step->group[g].scale[half])))
+COLUMN_OF(q3_k, GEMM_K_GROUPS,
+          EACH_HALF(START(gemm_start_q3_k(row, half))
+                        dot_q2(rows, V, sum, x, ldx, step->group[g].low[half] + j,
+                               step->group[g].third + j, half);
+                    FINISH_SIGNED(step->group[g].scale[half])))
+COLUMN_OF(q2_k, GEMM_K_GROUPS,
+          EACH_HALF(START(0) dot_q2(rows, V, sum, x, ldx, step->group[g].low[half] + j, NULL, half);
+                    EACH_SCALE(NIBBLE(step->d, 0)); finish(rows, V, acc, sum, x, ldx, d);
+                    EACH_SCALE(NIBBLE(step->dmin, 4));
+                    take_half_min(rows, V, acc, x, ldx, d, half);))
 
 /* One kernel: its columns at every height; V4: how wide they are for four rows. */
 #define COLUMNS(name, rows, V)                                                                     \
@@ -376,10 +477,17 @@ COLUMN_OF_GROUPS(q6_k, GROUP_OF_HALVES)
 
 KERNEL(q8_0, 1)
 KERNEL(q4_0, 2)
+KERNEL(q4_1, 2)
+KERNEL(q5_0, 2)
+KERNEL(q5_1, 2)
+KERNEL(iq4_nl, 1)
 KERNEL(mxfp4, 2)
+KERNEL(q2_k, 2)
+KERNEL(q3_k, 2)
 KERNEL(q4_k, 2)
 KERNEL(q5_k, 2)
 KERNEL(q6_k, 2)
+KERNEL(iq4_xs, 1)
 
 /* gemm_round_to_blocks for whole blocks, the same operations 8 at a time. */
 static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
@@ -425,10 +533,17 @@ static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 
 const gemm_quant_isa gemm_quant_avx2 = {.q8_0 = tile_q8_0,
                                         .q4_0 = tile_q4_0,
+                                        .q4_1 = tile_q4_1,
+                                        .q5_0 = tile_q5_0,
+                                        .q5_1 = tile_q5_1,
+                                        .iq4_nl = tile_iq4_nl,
                                         .mxfp4 = tile_mxfp4,
+                                        .q2_k = tile_q2_k,
+                                        .q3_k = tile_q3_k,
                                         .q4_k = tile_q4_k,
                                         .q5_k = tile_q5_k,
                                         .q6_k = tile_q6_k,
+                                        .iq4_xs = tile_iq4_xs,
                                         .round_row = round_row};
 #else
 const gemm_quant_isa gemm_quant_avx2 = {0}; /* not this architecture */

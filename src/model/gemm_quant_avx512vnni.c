@@ -5,6 +5,7 @@
  * panel (decode reads every line once, in order), four to six over one half of it a
  * call. In a block of 32 an output costs 8 dot products, a conversion, a product of two
  * scales and an fma. */
+#include "gguf/quant.h"
 #include "model/gemm_kernels.h"
 
 #if defined(__AVX512VNNI__)
@@ -96,10 +97,14 @@ TILE void dot(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_
 static inline int32_t start_of(const gemm_xblock *x, const gemm_type type, const int half)
 {
     switch (type) {
-    case GEMM_Q8_0: return x->start;
+    case GEMM_Q8_0:
+    case GEMM_IQ4_NL:
+    case GEMM_IQ4_XS: return x->start;
     case GEMM_Q4_0: return gemm_start_q4_0(x);
-    case GEMM_Q6_K: return gemm_start_q6_k(x, half);
+    case GEMM_Q5_0: return gemm_start_q5_0(x);
     case GEMM_MXFP4: return gemm_start_mxfp4(x);
+    case GEMM_Q3_K: return gemm_start_q3_k(x, half);
+    case GEMM_Q6_K: return gemm_start_q6_k(x, half);
     default: return 0;
     }
 }
@@ -133,45 +138,48 @@ TILE void load_words(const int V, __m512i w[WIDE], const uint32_t *words)
         w[v] = _mm512_loadu_si512(words + 16 * v);
 }
 
-/* A block of 32 nibbles: q points at this half's first row. */
-TILE void dot_q4(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
+TILE void dot_q8(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
                  size_t ldx, const uint32_t *q)
 {
-    const __m512i nibble = _mm512_set1_epi8(15);
-#pragma GCC unroll 4
-    for (uint32_t g = 0; g < 4; g++) {
-        __m512i w[WIDE], half[WIDE];
+#pragma GCC unroll 8
+    for (uint32_t g = 0; g < 8; g++) {
+        __m512i w[WIDE];
         load_words(V, w, q + g * GEMM_PANEL);
-#pragma GCC unroll 4
-        for (int v = 0; v < V; v++)
-            half[v] = _mm512_and_si512(w[v], nibble);
-        dot(rows, V, sum, x, ldx, 4 * g, half);
-#pragma GCC unroll 4
-        for (int v = 0; v < V; v++)
-            half[v] = _mm512_and_si512(_mm512_srli_epi16(w[v], 4), nibble);
-        dot(rows, V, sum, x, ldx, 16 + 4 * g, half);
+        dot(rows, V, sum, x, ldx, 4 * g, w);
     }
 }
 
-/* The same of codes: what they stand for, times 2 and moved up by GEMM_MXFP4_OFFSET. */
-TILE void dot_mxfp4(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
-                    size_t ldx, const uint32_t *q)
+/* What the codes of a type stand for, moved up until none is negative. */
+TILE __m512i codes_of(const gemm_type type)
 {
-    const __m512i nibble = _mm512_set1_epi8(15);
-    const __m512i codes = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    const bool fp4 = type == GEMM_MXFP4;
+    const __m128i codes =
+        _mm_loadu_si128((const __m128i *)(fp4 ? ggml_mxfp4_codes : ggml_iq4_codes));
+    const char up = (char)(fp4 ? GEMM_MXFP4_OFFSET : GEMM_IQ4_OFFSET);
+    return _mm512_broadcast_i32x4(_mm_add_epi8(codes, _mm_set1_epi8(up)));
+}
+
+/* A block of 32 nibbles, numbers or codes: q points at this half's first row. */
+TILE void dot_nibbles(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
+                      size_t ldx, const uint32_t *q, const gemm_type type)
+{
+    const bool coded = type == GEMM_MXFP4 || type == GEMM_IQ4_NL || type == GEMM_IQ4_XS;
+    const __m512i nibble = _mm512_set1_epi8(15), codes = codes_of(type);
 #pragma GCC unroll 4
     for (uint32_t g = 0; g < 4; g++) {
         __m512i w[WIDE], half[WIDE];
         load_words(V, w, q + g * GEMM_PANEL);
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++)
-            half[v] = _mm512_shuffle_epi8(codes, _mm512_and_si512(w[v], nibble));
+        for (int v = 0; v < V; v++) {
+            half[v] = _mm512_and_si512(w[v], nibble);
+            if (coded) half[v] = _mm512_shuffle_epi8(codes, half[v]);
+        }
         dot(rows, V, sum, x, ldx, 4 * g, half);
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++)
-            half[v] =
-                _mm512_shuffle_epi8(codes, _mm512_and_si512(_mm512_srli_epi16(w[v], 4), nibble));
+        for (int v = 0; v < V; v++) {
+            half[v] = _mm512_and_si512(_mm512_srli_epi16(w[v], 4), nibble);
+            if (coded) half[v] = _mm512_shuffle_epi8(codes, half[v]);
+        }
         dot(rows, V, sum, x, ldx, 16 + 4 * g, half);
     }
 }
@@ -254,6 +262,28 @@ TILE void dot_q6(const uint32_t rows, const int V, __m512i sum[][WIDE], const ge
     }
 }
 
+/* Half a group of two bits, with third bits above them where `third` is not NULL. */
+TILE void dot_q2(const uint32_t rows, const int V, __m512i sum[][WIDE], const gemm_xblock *x,
+                 size_t ldx, const uint32_t *low, const uint32_t *third, const int half)
+{
+    const __m512i two = _mm512_set1_epi8(3), bit = _mm512_set1_epi8(4);
+    __m512i bits[WIDE], above[WIDE];
+    load_words(V, bits, low);
+    if (third) load_words(V, above, third);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        __m512i w[WIDE];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            w[v] = _mm512_and_si512(shift(bits[v], -2 * g), two);
+            if (third) /* (a & b) | c */
+                w[v] =
+                    _mm512_ternarylogic_epi32(shift(above[v], 2 - 4 * half - g), bit, w[v], 0xea);
+        }
+        dot(rows, V, sum, x, ldx, 16 * (uint32_t)half + 4 * (uint32_t)g, w);
+    }
+}
+
 TILE void load_f16(const int V, __m512 d[WIDE], const uint16_t *from)
 {
 #pragma GCC unroll 4
@@ -268,6 +298,19 @@ TILE void scale_f16(const int V, __m512 out[WIDE], const uint16_t *from, const u
 #pragma GCC unroll 4
     for (int v = 0; v < V; v++) {
         __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(by + 16 * v)));
+        out[v] = _mm512_mul_ps(out[v], _mm512_cvtepi32_ps(wide));
+    }
+}
+
+/* The same with the low halves of the bytes, or (`down` 4) the high ones. */
+TILE void scale_nibble(const int V, __m512 out[WIDE], const uint16_t *from, const uint8_t *by,
+                       const unsigned down)
+{
+    load_f16(V, out, from);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) {
+        __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(by + 16 * v)));
+        wide = _mm512_and_si512(_mm512_srli_epi32(wide, down), _mm512_set1_epi32(15));
         out[v] = _mm512_mul_ps(out[v], _mm512_cvtepi32_ps(wide));
     }
 }
@@ -292,131 +335,114 @@ TILE void take_min(const uint32_t rows, const int V, __m512 acc[][WIDE], const g
             acc[r][v] = _mm512_fnmadd_ps(min[v], _mm512_set1_ps(x[r * ldx].sum), acc[r][v]);
 }
 
-TILE void tile_q8_0(const uint32_t rows, const int V, const gemm_tile *t, int v0)
+/* min times the sum of one half. */
+TILE void take_half_min(const uint32_t rows, const int V, __m512 acc[][WIDE], const gemm_xblock *x,
+                        size_t ldx, const __m512 min[WIDE], const int half)
 {
-    const gemm_xblock *x = t->x;
-    const gemm_q8_0_step *step = t->w;
-    __m512 acc[GEMM_TILE_ROWS][WIDE];
-    load_sums(rows, V, acc, t, v0);
-    for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
-        __m512i sum[GEMM_TILE_ROWS][WIDE], w[WIDE];
-        __m512 d[WIDE];
-        prefetch(t, s, 0, 1, sizeof *step, V, v0);
-        start(rows, V, sum, x, t->ldx, GEMM_Q8_0, 0);
-#pragma GCC unroll 8
-        for (uint32_t g = 0; g < 8; g++) {
-            load_words(V, w, step->q[g] + 16 * v0);
-            dot(rows, V, sum, x, t->ldx, 4 * g, w);
-        }
-        load_f16(V, d, step->d + 16 * v0);
-        finish(rows, V, acc, sum, x, t->ldx, d);
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        const __m512 sum = _mm512_set1_ps(gemm_half_sum(x + r * ldx, half));
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            acc[r][v] = _mm512_fnmadd_ps(min[v], sum, acc[r][v]);
     }
-    store_sums(rows, V, acc, t, v0);
 }
 
-TILE void tile_q4_0(const uint32_t rows, const int V, const gemm_tile *t, int v0)
+TILE void add_min(const uint32_t rows, const int V, __m512 acc[][WIDE], const gemm_xblock *x,
+                  size_t ldx, const __m512 min[WIDE])
 {
-    const gemm_xblock *x = t->x;
-    const gemm_q4_0_step *step = t->w;
-    __m512 acc[GEMM_TILE_ROWS][WIDE];
-    load_sums(rows, V, acc, t, v0);
-    for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
-        __m512i sum[GEMM_TILE_ROWS][WIDE];
-        __m512 d[WIDE];
-        prefetch(t, s, 0, 1, sizeof *step, V, v0);
-        start(rows, V, sum, x, t->ldx, GEMM_Q4_0, 0);
-        dot_q4(rows, V, sum, x, t->ldx, step->q[0] + 16 * v0);
-        load_f16(V, d, step->d + 16 * v0);
-        finish(rows, V, acc, sum, x, t->ldx, d);
-    }
-    store_sums(rows, V, acc, t, v0);
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++)
+            acc[r][v] = _mm512_fmadd_ps(min[v], _mm512_set1_ps(x[r * ldx].sum), acc[r][v]);
 }
 
-TILE void tile_mxfp4(const uint32_t rows, const int V, const gemm_tile *t, int v0)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_mxfp4_step *step = t->w;
-    __m512 acc[GEMM_TILE_ROWS][WIDE];
-    load_sums(rows, V, acc, t, v0);
-    for (uint32_t s = 0; s < t->depth; s++, step++, x++) {
-        __m512i sum[GEMM_TILE_ROWS][WIDE];
-        __m512 d[WIDE];
-        prefetch(t, s, 0, 1, sizeof *step, V, v0);
-        start(rows, V, sum, x, t->ldx, GEMM_MXFP4, 0);
-        dot_mxfp4(rows, V, sum, x, t->ldx, step->q[0] + 16 * v0);
-        scale_e8(V, d, step->e + 16 * v0);
-        finish(rows, V, acc, sum, x, t->ldx, d);
+/* A tile over t->depth steps of `groups` blocks of 32 k each. BLOCK computes block g of *step from
+ * `at`, the first of the outputs, on, and adds it to acc. */
+#define TILE_OF(name, groups, BLOCK)                                                               \
+    TILE void tile_##name(const uint32_t rows, const int V, const gemm_tile *t, int v0)            \
+    {                                                                                              \
+        const gemm_xblock *x = t->x;                                                               \
+        const gemm_##name##_step *step = t->w;                                                     \
+        const size_t ldx = t->ldx;                                                                 \
+        const int at = 16 * v0;                                                                    \
+        __m512 acc[GEMM_TILE_ROWS][WIDE];                                                          \
+        load_sums(rows, V, acc, t, v0);                                                            \
+        for (uint32_t s = 0; s < t->depth; s++, step++)                                            \
+            for (uint32_t g = 0; g < (groups); g++, x++) {                                         \
+                __m512i sum[GEMM_TILE_ROWS][WIDE];                                                 \
+                __m512 d[WIDE];                                                                    \
+                prefetch(t, s, g, groups, sizeof *step, V, v0);                                    \
+                BLOCK                                                                              \
+            }                                                                                      \
+        store_sums(rows, V, acc, t, v0);                                                           \
     }
-    store_sums(rows, V, acc, t, v0);
-}
 
-TILE void tile_q4_k(const uint32_t rows, const int V, const gemm_tile *t, int v0)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_q4_k_step *step = t->w;
-    __m512 acc[GEMM_TILE_ROWS][WIDE];
-    load_sums(rows, V, acc, t, v0);
-    for (uint32_t s = 0; s < t->depth; s++, step++) {
-        for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
-            __m512i sum[GEMM_TILE_ROWS][WIDE];
-            __m512 d[WIDE];
-            prefetch(t, s, j, GEMM_K_GROUPS, sizeof *step, V, v0);
-            start(rows, V, sum, x, t->ldx, GEMM_Q4_K, 0);
-            dot_q4(rows, V, sum, x, t->ldx, step->group[j].q[0] + 16 * v0);
-            scale_f16(V, d, step->d + 16 * v0, step->group[j].scale + 16 * v0);
-            finish(rows, V, acc, sum, x, t->ldx, d);
-            scale_f16(V, d, step->dmin + 16 * v0, step->group[j].min + 16 * v0);
-            take_min(rows, V, acc, x, t->ldx, d);
-        }
-    }
-    store_sums(rows, V, acc, t, v0);
-}
+#define START(type) start(rows, V, sum, x, ldx, type, 0);
+#define FINISH      finish(rows, V, acc, sum, x, ldx, d);
+#define D_F16(from) load_f16(V, d, (from) + at);
 
-TILE void tile_q5_k(const uint32_t rows, const int V, const gemm_tile *t, int v0)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_q5_k_step *step = t->w;
-    __m512 acc[GEMM_TILE_ROWS][WIDE];
-    load_sums(rows, V, acc, t, v0);
-    for (uint32_t s = 0; s < t->depth; s++, step++) {
-        for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
-            __m512i sum[GEMM_TILE_ROWS][WIDE];
-            __m512 d[WIDE];
-            prefetch(t, s, j, GEMM_K_GROUPS, sizeof *step, V, v0);
-            start(rows, V, sum, x, t->ldx, GEMM_Q5_K, 0);
-            dot_q5(rows, V, sum, x, t->ldx, step->group[j].q[0] + 16 * v0,
-                   step->group[j].fifth + 16 * v0);
-            scale_f16(V, d, step->d + 16 * v0, step->group[j].scale + 16 * v0);
-            finish(rows, V, acc, sum, x, t->ldx, d);
-            scale_f16(V, d, step->dmin + 16 * v0, step->group[j].min + 16 * v0);
-            take_min(rows, V, acc, x, t->ldx, d);
-        }
-    }
-    store_sums(rows, V, acc, t, v0);
-}
+TILE_OF(q8_0, 1, START(GEMM_Q8_0) dot_q8(rows, V, sum, x, ldx, step->q[0] + at);
+        D_F16(step->d) FINISH)
 
-TILE void tile_q6_k(const uint32_t rows, const int V, const gemm_tile *t, int v0)
-{
-    const gemm_xblock *x = t->x;
-    const gemm_q6_k_step *step = t->w;
-    __m512 acc[GEMM_TILE_ROWS][WIDE];
-    load_sums(rows, V, acc, t, v0);
-    for (uint32_t s = 0; s < t->depth; s++, step++) {
-        for (uint32_t j = 0; j < GEMM_K_GROUPS; j++, x++) {
-            prefetch(t, s, j, GEMM_K_GROUPS, sizeof *step, V, v0);
-#pragma GCC unroll 2
-            for (int half = 0; half < 2; half++) {
-                __m512i sum[GEMM_TILE_ROWS][WIDE];
-                __m512 d[WIDE];
-                start(rows, V, sum, x, t->ldx, GEMM_Q6_K, half);
-                dot_q6(rows, V, sum, x, t->ldx, step->group[j].q[half][0] + 16 * v0, half);
-                scale_signed(V, d, step->d + 16 * v0, step->group[j].scale[half] + 16 * v0);
-                finish(rows, V, acc, sum, x, t->ldx, d);
-            }
-        }
+/* Nibbles or codes under one f16. */
+#define BLOCK_OF_NIBBLES(type)                                                                     \
+    START(type)                                                                                    \
+    dot_nibbles(rows, V, sum, x, ldx, step->q[0] + at, type);                                      \
+    D_F16(step->d)                                                                                 \
+    FINISH
+TILE_OF(q4_0, 1, BLOCK_OF_NIBBLES(GEMM_Q4_0))
+TILE_OF(iq4_nl, 1, BLOCK_OF_NIBBLES(GEMM_IQ4_NL))
+TILE_OF(q4_1, 1, BLOCK_OF_NIBBLES(GEMM_Q4_1) D_F16(step->m) add_min(rows, V, acc, x, ldx, d);)
+TILE_OF(mxfp4, 1, START(GEMM_MXFP4) dot_nibbles(rows, V, sum, x, ldx, step->q[0] + at, GEMM_MXFP4);
+        scale_e8(V, d, step->e + at); FINISH)
+
+#define BLOCK_OF_FIVE(type)                                                                        \
+    START(type)                                                                                    \
+    dot_q5(rows, V, sum, x, ldx, step->q[0] + at, step->fifth + at);                               \
+    D_F16(step->d)                                                                                 \
+    FINISH
+TILE_OF(q5_0, 1, BLOCK_OF_FIVE(GEMM_Q5_0))
+TILE_OF(q5_1, 1, BLOCK_OF_FIVE(GEMM_Q5_1) D_F16(step->m) add_min(rows, V, acc, x, ldx, d);)
+
+/* q4_K and q5_K: the products, scaled, and the minimum taken away. */
+#define SCALE_AND_TAKE_MIN                                                                         \
+    scale_f16(V, d, step->d + at, step->group[g].scale + at);                                      \
+    FINISH                                                                                         \
+    scale_f16(V, d, step->dmin + at, step->group[g].min + at);                                     \
+    take_min(rows, V, acc, x, ldx, d);
+TILE_OF(q4_k, GEMM_K_GROUPS,
+        START(GEMM_Q4_K) dot_nibbles(rows, V, sum, x, ldx, step->group[g].q[0] + at, GEMM_Q4_K);
+        SCALE_AND_TAKE_MIN)
+TILE_OF(q5_k, GEMM_K_GROUPS,
+        START(GEMM_Q5_K)
+            dot_q5(rows, V, sum, x, ldx, step->group[g].q[0] + at, step->group[g].fifth + at);
+        SCALE_AND_TAKE_MIN)
+TILE_OF(iq4_xs, GEMM_K_GROUPS,
+        START(GEMM_IQ4_XS) dot_nibbles(rows, V, sum, x, ldx, step->group[g].q[0] + at, GEMM_IQ4_XS);
+        scale_signed(V, d, step->d + at, step->group[g].scale + at); FINISH)
+
+/* Each half of a group by its own scale. */
+#define EACH_HALF(type, ...)                                                                       \
+    _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++)                                   \
+    {                                                                                              \
+        start(rows, V, sum, x, ldx, type, half);                                                   \
+        __VA_ARGS__                                                                                \
     }
-    store_sums(rows, V, acc, t, v0);
-}
+TILE_OF(q6_k, GEMM_K_GROUPS,
+        EACH_HALF(GEMM_Q6_K, dot_q6(rows, V, sum, x, ldx, step->group[g].q[half][0] + at, half);
+                  scale_signed(V, d, step->d + at, step->group[g].scale[half] + at); FINISH))
+TILE_OF(q3_k, GEMM_K_GROUPS,
+        EACH_HALF(GEMM_Q3_K, dot_q2(rows, V, sum, x, ldx, step->group[g].low[half] + at,
+                                    step->group[g].third + at, half);
+                  scale_signed(V, d, step->d + at, step->group[g].scale[half] + at); FINISH))
+TILE_OF(q2_k, GEMM_K_GROUPS,
+        EACH_HALF(GEMM_Q2_K,
+                  dot_q2(rows, V, sum, x, ldx, step->group[g].low[half] + at, NULL, half);
+                  scale_nibble(V, d, step->d + at, step->group[g].scale[half] + at, 0);
+                  FINISH scale_nibble(V, d, step->dmin + at, step->group[g].scale[half] + at, 4);
+                  take_half_min(rows, V, acc, x, ldx, d, half);))
 
 /* One kernel: the tile of `name` at every height. */
 #define KERNEL(name)                                                                               \
@@ -434,10 +460,17 @@ TILE void tile_q6_k(const uint32_t rows, const int V, const gemm_tile *t, int v0
 
 KERNEL(q8_0)
 KERNEL(q4_0)
+KERNEL(q4_1)
+KERNEL(q5_0)
+KERNEL(q5_1)
+KERNEL(iq4_nl)
 KERNEL(mxfp4)
+KERNEL(q2_k)
+KERNEL(q3_k)
 KERNEL(q4_k)
 KERNEL(q5_k)
 KERNEL(q6_k)
+KERNEL(iq4_xs)
 
 /* gemm_round_to_blocks for whole blocks, the same operations 16 at a time. */
 static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
@@ -469,10 +502,17 @@ static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 
 const gemm_quant_isa gemm_quant_avx512vnni = {.q8_0 = avx512_q8_0,
                                               .q4_0 = avx512_q4_0,
+                                              .q4_1 = avx512_q4_1,
+                                              .q5_0 = avx512_q5_0,
+                                              .q5_1 = avx512_q5_1,
+                                              .iq4_nl = avx512_iq4_nl,
                                               .mxfp4 = avx512_mxfp4,
+                                              .q2_k = avx512_q2_k,
+                                              .q3_k = avx512_q3_k,
                                               .q4_k = avx512_q4_k,
                                               .q5_k = avx512_q5_k,
                                               .q6_k = avx512_q6_k,
+                                              .iq4_xs = avx512_iq4_xs,
                                               .two_sides = true,
                                               .round_row = round_row};
 #else

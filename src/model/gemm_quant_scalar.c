@@ -39,12 +39,13 @@ static int32_t dot_q4(const uint32_t q[4][GEMM_PANEL], uint32_t j, const gemm_xb
     return sum;
 }
 
-static int32_t dot_mxfp4(const uint32_t q[4][GEMM_PANEL], uint32_t j, const gemm_xblock *x)
+static int32_t dot_codes(const uint32_t q[4][GEMM_PANEL], uint32_t j, const gemm_xblock *x,
+                         const int8_t codes[16])
 {
     int32_t sum = 0;
     for (int i = 0; i < GEMM_XBLOCK; i++) {
         const uint32_t word = i < 16 ? low(q[i / 4][j]) : high(q[i / 4 - 4][j]);
-        sum += ggml_mxfp4_codes[word >> i % 4 * 8 & 15] * x->q[i];
+        sum += codes[word >> i % 4 * 8 & 15] * x->q[i];
     }
     return sum;
 }
@@ -70,6 +71,23 @@ static int32_t dot_q6(const uint32_t q[3][GEMM_PANEL], uint32_t j, int half, con
     return sum + dot4(last, x->q + 16 * half + 12);
 }
 
+/* Half a group of q2_K, and of q3_K without its third bits. */
+static int32_t dot_q2(uint32_t word, int half, const gemm_xblock *x)
+{
+    int32_t sum = 0;
+    for (int g = 0; g < 4; g++)
+        sum += dot4(word >> 2 * g & 0x03030303, x->q + 16 * half + 4 * g);
+    return sum;
+}
+
+static int32_t dot_q3(uint32_t word, uint32_t third, int half, const gemm_xblock *x)
+{
+    int32_t sum = gemm_start_q3_k(x, half) + dot_q2(word, half, x);
+    for (int g = 0; g < 4; g++)
+        sum += dot4((third >> (4 * half + g) & 0x01010101) << 2, x->q + 16 * half + 4 * g);
+    return sum;
+}
+
 /* One output of a tile: `s` counts steps. */
 static float chain_q8_0(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
 {
@@ -79,20 +97,102 @@ static float chain_q8_0(const gemm_tile *t, const gemm_xblock *x, uint32_t j, fl
     return acc;
 }
 
-static float chain_mxfp4(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
-{
-    const gemm_mxfp4_step *w = t->w;
-    for (uint32_t s = 0; s < t->depth; s++)
-        acc = fmaf((float)dot_mxfp4(w[s].q, j, x + s), ggml_mxfp4_scale(w[s].e[j]) * x[s].d, acc);
-    return acc;
-}
-
 static float chain_q4_0(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
 {
     const gemm_q4_0_step *w = t->w;
     for (uint32_t s = 0; s < t->depth; s++)
         acc = fmaf((float)(gemm_start_q4_0(x + s) + dot_q4(w[s].q, j, x + s)),
                    f16_to_f32(w[s].d[j]) * x[s].d, acc);
+    return acc;
+}
+
+static float chain_q4_1(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q4_1_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++) {
+        acc = fmaf((float)dot_q4(w[s].q, j, x + s), f16_to_f32(w[s].d[j]) * x[s].d, acc);
+        acc = fmaf(f16_to_f32(w[s].m[j]), x[s].sum, acc);
+    }
+    return acc;
+}
+
+static float chain_q5_0(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q5_0_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++) {
+        int32_t sum = gemm_start_q5_0(x + s) + dot_q4(w[s].q, j, x + s);
+        sum += dot_fifth(w[s].fifth[j], x + s);
+        acc = fmaf((float)sum, f16_to_f32(w[s].d[j]) * x[s].d, acc);
+    }
+    return acc;
+}
+
+static float chain_q5_1(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q5_1_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++) {
+        int32_t sum = dot_q4(w[s].q, j, x + s) + dot_fifth(w[s].fifth[j], x + s);
+        acc = fmaf((float)sum, f16_to_f32(w[s].d[j]) * x[s].d, acc);
+        acc = fmaf(f16_to_f32(w[s].m[j]), x[s].sum, acc);
+    }
+    return acc;
+}
+
+static float chain_mxfp4(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_mxfp4_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        acc = fmaf((float)dot_codes(w[s].q, j, x + s, ggml_mxfp4_codes),
+                   ggml_mxfp4_scale(w[s].e[j]) * x[s].d, acc);
+    return acc;
+}
+
+static float chain_iq4_nl(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_iq4_nl_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        acc = fmaf((float)dot_codes(w[s].q, j, x + s, ggml_iq4_codes),
+                   f16_to_f32(w[s].d[j]) * x[s].d, acc);
+    return acc;
+}
+
+static float chain_iq4_xs(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_iq4_xs_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        for (int g = 0; g < GEMM_K_GROUPS; g++, x++) {
+            float d = f16_to_f32(w[s].d[j]) * (float)w[s].group[g].scale[j];
+            int32_t sum = dot_codes(w[s].group[g].q, j, x, ggml_iq4_codes);
+            acc = fmaf((float)sum, d * x->d, acc);
+        }
+    return acc;
+}
+
+static float chain_q2_k(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q2_k_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        for (int g = 0; g < GEMM_K_GROUPS; g++, x++)
+            for (int half = 0; half < 2; half++) {
+                uint8_t scale = w[s].group[g].scale[half][j];
+                float d = f16_to_f32(w[s].d[j]) * (float)(scale & 15);
+                float min = f16_to_f32(w[s].dmin[j]) * (float)(scale >> 4);
+                acc = fmaf((float)dot_q2(w[s].group[g].low[half][j], half, x), d * x->d, acc);
+                acc = fmaf(-min, gemm_half_sum(x, half), acc);
+            }
+    return acc;
+}
+
+static float chain_q3_k(const gemm_tile *t, const gemm_xblock *x, uint32_t j, float acc)
+{
+    const gemm_q3_k_step *w = t->w;
+    for (uint32_t s = 0; s < t->depth; s++)
+        for (int g = 0; g < GEMM_K_GROUPS; g++, x++)
+            for (int half = 0; half < 2; half++) {
+                float d = f16_to_f32(w[s].d[j]) * (float)w[s].group[g].scale[half][j];
+                int32_t sum = dot_q3(w[s].group[g].low[half][j], w[s].group[g].third[j], half, x);
+                acc = fmaf((float)sum, d * x->d, acc);
+            }
     return acc;
 }
 
@@ -147,31 +247,25 @@ static void tile(const gemm_tile *t,
     }
 }
 
-static void scalar_q8_0(const gemm_tile *t)
-{
-    tile(t, chain_q8_0);
-}
-static void scalar_mxfp4(const gemm_tile *t)
-{
-    tile(t, chain_mxfp4);
-}
+#define KERNEL(name)                                                                               \
+    static void scalar_##name(const gemm_tile *t)                                                  \
+    {                                                                                              \
+        tile(t, chain_##name);                                                                     \
+    }
 
-static void scalar_q4_0(const gemm_tile *t)
-{
-    tile(t, chain_q4_0);
-}
-static void scalar_q4_k(const gemm_tile *t)
-{
-    tile(t, chain_q4_k);
-}
-static void scalar_q5_k(const gemm_tile *t)
-{
-    tile(t, chain_q5_k);
-}
-static void scalar_q6_k(const gemm_tile *t)
-{
-    tile(t, chain_q6_k);
-}
+KERNEL(q8_0)
+KERNEL(q4_0)
+KERNEL(q4_1)
+KERNEL(q5_0)
+KERNEL(q5_1)
+KERNEL(iq4_nl)
+KERNEL(mxfp4)
+KERNEL(q2_k)
+KERNEL(q3_k)
+KERNEL(q4_k)
+KERNEL(q5_k)
+KERNEL(q6_k)
+KERNEL(iq4_xs)
 
 RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 {
@@ -180,8 +274,15 @@ RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst
 
 const gemm_quant_isa gemm_quant_scalar = {.q8_0 = scalar_q8_0,
                                           .q4_0 = scalar_q4_0,
+                                          .q4_1 = scalar_q4_1,
+                                          .q5_0 = scalar_q5_0,
+                                          .q5_1 = scalar_q5_1,
+                                          .iq4_nl = scalar_iq4_nl,
                                           .mxfp4 = scalar_mxfp4,
+                                          .q2_k = scalar_q2_k,
+                                          .q3_k = scalar_q3_k,
                                           .q4_k = scalar_q4_k,
                                           .q5_k = scalar_q5_k,
                                           .q6_k = scalar_q6_k,
+                                          .iq4_xs = scalar_iq4_xs,
                                           .round_row = round_row};

@@ -11,10 +11,17 @@ const gemm_step_shape gemm_steps[GEMM_NUM_TYPES] = {
     [GEMM_BF16W] = {"bf16w", 2, GEMM_PANEL * 4},
     [GEMM_Q8_0] = {"q8_0", 32, sizeof(gemm_q8_0_step)},
     [GEMM_Q4_0] = {"q4_0", 32, sizeof(gemm_q4_0_step)},
+    [GEMM_Q4_1] = {"q4_1", 32, sizeof(gemm_q4_1_step)},
+    [GEMM_Q5_0] = {"q5_0", 32, sizeof(gemm_q5_0_step)},
+    [GEMM_Q5_1] = {"q5_1", 32, sizeof(gemm_q5_1_step)},
+    [GEMM_IQ4_NL] = {"iq4_nl", 32, sizeof(gemm_iq4_nl_step)},
+    [GEMM_MXFP4] = {"mxfp4", 32, sizeof(gemm_mxfp4_step)},
+    [GEMM_Q2_K] = {"q2_K", 256, sizeof(gemm_q2_k_step)},
+    [GEMM_Q3_K] = {"q3_K", 256, sizeof(gemm_q3_k_step)},
     [GEMM_Q4_K] = {"q4_K", 256, sizeof(gemm_q4_k_step)},
     [GEMM_Q5_K] = {"q5_K", 256, sizeof(gemm_q5_k_step)},
     [GEMM_Q6_K] = {"q6_K", 256, sizeof(gemm_q6_k_step)},
-    [GEMM_MXFP4] = {"mxfp4", 32, sizeof(gemm_mxfp4_step)},
+    [GEMM_IQ4_XS] = {"iq4_xs", 256, sizeof(gemm_iq4_xs_step)},
 };
 
 const char *gemm_type_name(gemm_type type)

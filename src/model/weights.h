@@ -4,9 +4,8 @@
  * gate, up). Vectors stay f32. Nothing points into the file afterwards.
  *
  * What a matrix is held as is the policy's choice. The tensors of a stack may differ in type
- * (files mix Q4_K and Q6_K). Q5_0 becomes Q8_0, which has the same numbers. Where one is of a type
- * without a kernel of its own (Q4_1, Q5_1), all of its stack is converted to the runner's dtype
- * and takes 2 or 4 bytes a value.
+ * (files mix Q4_K and Q6_K). Where one is not quantised, all of its stack is converted to the
+ * runner's dtype and takes 2 or 4 bytes a value.
  *
  * The embedding table: a model without output.weight uses one packed matrix for both
  * ends and reads rows back from it; otherwise the table is kept unpacked: as the file has

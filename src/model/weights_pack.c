@@ -2,27 +2,22 @@
  *
  * Rows are packed in tiles of GEMM_PANEL. Those that keep their type go straight from the file,
  * others through a scratch buffer per thread:
- *     file (any type) -> f32 panel -> packed type
- * Q5_0 becomes blocks of Q8_0 there, which lose nothing. */
+ *     file (any type) -> f32 panel -> packed type */
 #include "model/weights_pack.h"
 
 #include "base/base.h"
 #include "gguf/quant.h"
 #include "model/tensor_rows.h"
 
-/* The quantised type that holds a tensor's very numbers; or GEMM_NUM_TYPES. */
-static gemm_type native_type(uint32_t type)
+gemm_type weights_native_type(uint32_t type)
 {
-    switch (type) {
-    case GGML_Q5_0:
-    case GGML_Q8_0: return GEMM_Q8_0;
-    case GGML_Q4_0: return GEMM_Q4_0;
-    case GGML_Q4_K: return GEMM_Q4_K;
-    case GGML_Q5_K: return GEMM_Q5_K;
-    case GGML_Q6_K: return GEMM_Q6_K;
-    case GGML_MXFP4: return GEMM_MXFP4;
-    default: return GEMM_NUM_TYPES;
-    }
+    static const uint8_t native[] = {
+        [GGML_Q8_0] = GEMM_Q8_0,    [GGML_Q4_0] = GEMM_Q4_0, [GGML_Q4_1] = GEMM_Q4_1,
+        [GGML_Q5_0] = GEMM_Q5_0,    [GGML_Q5_1] = GEMM_Q5_1, [GGML_IQ4_NL] = GEMM_IQ4_NL,
+        [GGML_MXFP4] = GEMM_MXFP4,  [GGML_Q2_K] = GEMM_Q2_K, [GGML_Q3_K] = GEMM_Q3_K,
+        [GGML_Q4_K] = GEMM_Q4_K,    [GGML_Q5_K] = GEMM_Q5_K, [GGML_Q6_K] = GEMM_Q6_K,
+        [GGML_IQ4_XS] = GEMM_IQ4_XS};
+    return type < RAD_COUNT(native) && native[type] ? (gemm_type)native[type] : GEMM_NUM_TYPES;
 }
 
 /* Where x stays f32, pairs of BF16 can stay what they are: the bits are those of f32. */
@@ -42,19 +37,14 @@ uint32_t weights_choose_types(weights_policy policy, gemm_type dtype, const weig
     if (policy == WEIGHTS_AS_FILE && dtype == GEMM_F32 && all_stay_bf16(parts, num_parts))
         all = GEMM_BF16W;
     for (uint32_t i = 0; i < num_parts && all == GEMM_NUM_TYPES; i++)
-        if (native_type(parts[i].tensor->type) == GEMM_NUM_TYPES) all = dtype;
+        if (weights_native_type(parts[i].tensor->type) == GEMM_NUM_TYPES) all = dtype;
     uint32_t count = 0;
     for (uint32_t i = 0; i < num_parts; i++) {
-        gemm_type type = all == GEMM_NUM_TYPES ? native_type(parts[i].tensor->type) : all;
+        gemm_type type = all == GEMM_NUM_TYPES ? weights_native_type(parts[i].tensor->type) : all;
         if (!count || out[count - 1].type != type) out[count++] = (gemm_part){type, 0};
         out[count - 1].n += parts[i].rows;
     }
     return count;
-}
-
-static bool widens_to_q8_0(const gguf_tensor *t, const gemm_weight *w, uint32_t to)
-{
-    return t->type == GGML_Q5_0 && gemm_weight_type_of_row(w, to) == GEMM_Q8_0;
 }
 
 /* Whether a tensor's bytes are those of the weight's rows from `to` on, in another order. */
@@ -63,12 +53,7 @@ static bool same_type(const gguf_tensor *t, const gemm_weight *w, uint32_t to)
     gemm_type type = gemm_weight_type_of_row(w, to);
     if (t->type == GGML_BF16)
         return type == GEMM_BF16W || (type == GEMM_BF16 && gemm_weight_k(w) % 2 == 0);
-    return native_type(t->type) == type;
-}
-
-static size_t q8_0_row(uint32_t k)
-{
-    return (size_t)k / 32 * 34;
+    return weights_native_type(t->type) == type;
 }
 
 /* `count` rows of one tensor from its row `from` on become rows `to` ... of the weight. */
@@ -76,12 +61,6 @@ static void pack_rows(gemm_weight *w, uint32_t to, const gguf_tensor *t, uint64_
                       uint32_t count, float *scratch)
 {
     uint32_t k = gemm_weight_k(w);
-    if (widens_to_q8_0(t, w, to)) {
-        for (uint32_t i = 0; i < count; i++)
-            ggml_q5_0_to_q8_0(tensor_row_bytes(t, from + i), k, (char *)scratch + i * q8_0_row(k));
-        gemm_weight_set_blocks(w, to, count, scratch, q8_0_row(k));
-        return;
-    }
     if (same_type(t, w, to)) {
         const char *first = tensor_row_bytes(t, from), *second = tensor_row_bytes(t, from + 1);
         gemm_weight_set_blocks(w, to, count, first, (size_t)(second - first));

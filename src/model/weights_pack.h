@@ -18,6 +18,10 @@ typedef struct weights_part {
     const gguf_tensor *tensor; /* tensor_find has looked at it */
 } weights_part;
 
+/* The quantised type that holds the very numbers of a tensor of GGUF's type `type`; or
+ * GEMM_NUM_TYPES. */
+gemm_type weights_native_type(uint32_t type);
+
 /* Each part's type (`dtype` is f32 or bf16), neighbours of one type as one. Where a part has to
  * be converted to `dtype`, so are the others: they read one x, and x is rounded for all of them
  * in one way. Returns how many there are in `out`, num_parts at most. */
