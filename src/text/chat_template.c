@@ -240,6 +240,18 @@ const char *chat_template_name(const chat_template *t)
     return t->name;
 }
 
+gguf_str chat_template_source(const chat_template *t, bool tools)
+{
+    gguf_str text = {"", 0};
+    if (t) text.data = jinja_source(tools && t->tools ? t->tools : t->jinja, &text.len);
+    return text;
+}
+
+bool chat_template_reads(const chat_template *t, const char *variable)
+{
+    return jinja_names(t->tools ? t->tools : t->jinja, variable);
+}
+
 const char *chat_template_unknown(const chat_template *t)
 {
     const char *unknown = jinja_unknown(t->jinja);

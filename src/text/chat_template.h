@@ -32,6 +32,11 @@ rad_status chat_template_create(const rad_env *env, const gguf_file *file, const
 void chat_template_destroy(chat_template *t);           /* NULL is fine */
 const char *chat_template_name(const chat_template *t); /* "model": the GGUF's own */
 
+/* Its text, or of the one for conversations with tools; empty for NULL. And whether that one names
+ * a variable. */
+gguf_str chat_template_source(const chat_template *t, bool tools);
+bool chat_template_reads(const chat_template *t, const char *variable);
+
 /* What of it no conversation may reach, as jinja_unknown has it; "": nothing. */
 const char *chat_template_unknown(const chat_template *t);
 

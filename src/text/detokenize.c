@@ -55,12 +55,26 @@ void detokenizer_init(detokenizer *d, const tokenizer *tok, bool at_start, bool 
     *d = (detokenizer){.tok = tok, .at_start = at_start, .skip_special = skip_special};
 }
 
+void detokenizer_keep(detokenizer *d, const rad_token *ids, uint32_t count)
+{
+    d->keep_ids = ids;
+    d->num_keep_ids = count;
+}
+
+static bool keeps(const detokenizer *d, rad_token id)
+{
+    bool kept = !d->skip_special;
+    for (uint32_t i = 0; i < d->num_keep_ids && !kept; i++)
+        kept = d->keep_ids[i] == id;
+    return kept;
+}
+
 rad_status detokenizer_push(detokenizer *d, rad_token id, text_buf *out)
 {
     char bytes[sizeof d->held + TOKENIZER_MAX_PIECE];
     memcpy(bytes, d->held, d->num_held);
     char *piece = bytes + d->num_held;
-    size_t len = tokenizer_piece(d->tok, id, !d->skip_special, piece, TOKENIZER_MAX_PIECE);
+    size_t len = tokenizer_piece(d->tok, id, keeps(d, id), piece, TOKENIZER_MAX_PIECE);
     if (!len) return RAD_OK;
     /* Reserved for the worst case, so that failing leaves everything as it was. */
     rad_status status = text_buf_reserve(out, 3 * (len + d->num_held));

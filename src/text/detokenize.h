@@ -15,9 +15,14 @@ typedef struct detokenizer {
     uint8_t num_held;
     bool at_start;
     bool skip_special; /* control tokens give no text */
+    const rad_token *keep_ids;
+    uint32_t num_keep_ids;
 } detokenizer;
 
 void detokenizer_init(detokenizer *d, const tokenizer *tok, bool at_start, bool skip_special);
+
+/* These control tokens give their text all the same; not copied. */
+void detokenizer_keep(detokenizer *d, const rad_token *ids, uint32_t count);
 
 /* A growable text, NUL-terminated when not NULL. */
 typedef struct text_buf {

@@ -48,6 +48,8 @@ static void parse(jinja_template *t, const char *source, size_t len)
     const char *text = normalize(&t->c, source, len, &n);
     jtoken *tokens = jinja_lex(&t->c, text, n);
     t->tokens = tokens;
+    t->source = text;
+    t->source_len = n;
     t->root = jparse_template(&t->c, tokens, &t->names);
     const jnode *unknown = t->names.unknown;
     if (unknown)
@@ -91,6 +93,12 @@ bool jinja_names(const jinja_template *t, const char *word)
             memcmp(at->s->p, word, len) == 0)
             return true;
     return false;
+}
+
+const char *jinja_source(const jinja_template *t, size_t *len)
+{
+    *len = t->source_len;
+    return t->source;
 }
 
 const char *jinja_unknown(const jinja_template *t)

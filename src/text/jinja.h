@@ -40,6 +40,9 @@ void jinja_destroy(jinja_template *t); /* NULL is fine */
  * string: one that does not name a variable or key cannot render it. O(template). */
 bool jinja_names(const jinja_template *t, const char *word);
 
+/* Its text, lines ended by \n; not NUL-terminated. */
+const char *jinja_source(const jinja_template *t, size_t *len);
+
 /* The first filter or test in it that does not exist here, "filter 'x' (line 3)"; "": there is
  * none. What reaches it fails. The text lives as long as the template. */
 const char *jinja_unknown(const jinja_template *t);

@@ -144,6 +144,8 @@ struct jinja_template {
     jctx c; /* owns the tree; not touched by rendering */
     jnode *root;
     const jtoken *tokens; /* up to T_END */
+    const char *source;
+    size_t source_len;
     jnames names;
     char unknown[100]; /* jinja_unknown */
 };

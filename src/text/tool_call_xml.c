@@ -1,0 +1,233 @@
+/* tool_call_xml.c - calls whose parameters stand between tags, their values as plain text.
+ *
+ *     <tool_call>                        <tool_call>f
+ *     <function=f>                       <arg_key>p</arg_key>
+ *     <parameter=p>                      <arg_value>value</arg_value>
+ *     value                              </tool_call>
+ *     </parameter>                                                   GLM
+ *     </function>
+ *     </tool_call>      Qwen3-Coder
+ *
+ * Nothing in a value is escaped, so that it is a string or something else the tool's schema alone
+ * can tell (tool_types_find). Strings go through as they come; the rest waits for its end. */
+#include "text/tool_call_impl.h"
+
+#include <stdio.h>
+
+typedef struct xml_style {
+    const char *function, *name_end; /* around the function's name */
+    const char *param, *param_end;   /* around a parameter's */
+    const char *value;               /* in front of its value; NULL: nothing */
+    const char *value_end;
+    const char *end; /* of the call */
+    bool trims;      /* a newline on each side of a value is not part of it */
+} xml_style;
+
+static const xml_style qwen = {.function = "<function=",
+                               .name_end = ">",
+                               .param = "<parameter=",
+                               .param_end = ">",
+                               .value_end = "</parameter>",
+                               .end = "</function>",
+                               .trims = true};
+static const xml_style glm = {.param = "<arg_key>",
+                              .param_end = "</arg_key>",
+                              .value = "<arg_value>",
+                              .value_end = "</arg_value>",
+                              .end = "</tool_call>"};
+
+enum { XML_HEADER, XML_PARAM, XML_VALUE, XML_STRING, XML_OTHER, XML_CLOSERS };
+
+static span trimmed(const char *text, size_t at, size_t len)
+{
+    while (len && is_space(text[at]))
+        at++, len--;
+    while (len && is_space(text[at + len - 1]))
+        len--;
+    return (span){at, len};
+}
+
+/* The function's name, and behind it a parameter or the end: else it is no call. */
+static step xml_header(tool_parser *p, const xml_style *x)
+{
+    const char *const name_ends[] = {x->name_end ? x->name_end : x->param, x->end, NULL};
+    const char *const next[] = {x->param, x->end, NULL};
+    int which;
+    size_t at = 0, len = left(p);
+    const char *text = here(p);
+    if (x->function && p->opened == 0) { /* <tool_call>, and the function in it */
+        while (at < len && is_space(text[at]))
+            at++;
+        match m = match_word(text + at, len - at, x->function);
+        if (m != MATCH_YES) return m == MATCH_PART ? STEP_MORE : STEP_TEXT;
+        at += strlen(x->function);
+    }
+    size_t end = at + find_words(text + at, len - at, name_ends, &which);
+    span name = trimmed(text, at, end - at);
+    if (name.len && !is_name(text + name.at, name.len)) return STEP_TEXT;
+    if (which < 0) return end - at > TOOL_CALL_MOST_NAME ? STEP_TEXT : STEP_MORE;
+    if (!name.len || (which == 1 && x->name_end)) return STEP_TEXT;
+    if (x->name_end) {
+        end += strlen(x->name_end);
+        while (end < len && is_space(text[end]))
+            end++;
+        bool part = false, found = false;
+        for (int i = 0; next[i]; i++) {
+            match m = match_word(text + end, len - end, next[i]);
+            part = part || m == MATCH_PART;
+            found = found || m == MATCH_YES;
+        }
+        if (!found) return part ? STEP_MORE : STEP_TEXT;
+    }
+    snprintf(p->value_of, sizeof p->value_of, "%.*s", (int)name.len, text + name.at);
+    call_begin(p, text + name.at, name.len, NULL, 0);
+    p->at += end;
+    settle(p);
+    p->first = true;
+    p->state = XML_PARAM;
+    return STEP_AGAIN;
+}
+
+static void say_key(tool_parser *p, const char *key, size_t len)
+{
+    p->scratch.len = 0;
+    keep(p, &p->scratch, p->first ? "{\"" : ", \"", p->first ? 2 : 3);
+    if (json_escape(&p->scratch, key, len) != RAD_OK) p->failed = true;
+    keep(p, &p->scratch, "\": ", 3);
+    call_args(p, p->scratch.data, p->scratch.len);
+    p->first = false;
+}
+
+static void say_escaped(tool_parser *p, const char *text, size_t len)
+{
+    p->scratch.len = 0;
+    if (json_escape(&p->scratch, text, len) != RAD_OK) p->failed = true;
+    call_args(p, p->scratch.data, p->scratch.len);
+}
+
+/* A parameter's name, or the call's end. */
+static step xml_param(tool_parser *p, const xml_style *x)
+{
+    if (!skip_space(p)) return STEP_MORE;
+    const char *text = here(p);
+    size_t len = left(p), at = strlen(x->param);
+    match m = match_word(text, len, x->end);
+    if (m == MATCH_YES) {
+        p->at += strlen(x->end);
+        call_args(p, p->first ? "{}" : "}", p->first ? 2 : 1);
+        call_end(p);
+        p->state = XML_CLOSERS;
+        return STEP_AGAIN;
+    }
+    if (m == MATCH_PART) return STEP_MORE;
+    m = match_word(text, len, x->param);
+    if (m != MATCH_YES) return m == MATCH_PART ? STEP_MORE : STEP_TEXT;
+    const char *const ends[] = {x->param_end, NULL};
+    int which;
+    size_t end = at + find_words(text + at, len - at, ends, &which);
+    if (end - at > TOOL_CALL_MOST_NAME) return STEP_TEXT;
+    if (which < 0) return STEP_MORE;
+    span name = trimmed(text, at, end - at);
+    end += strlen(x->param_end);
+    if (x->value) {
+        while (end < len && is_space(text[end]))
+            end++;
+        m = match_word(text + end, len - end, x->value);
+        if (m != MATCH_YES) return m == MATCH_PART ? STEP_MORE : STEP_TEXT;
+        end += strlen(x->value);
+    }
+    if (!name.len) return STEP_TEXT;
+    p->type = tool_types_find(p->params.types, p->value_of, text + name.at, name.len);
+    say_key(p, text + name.at, name.len);
+    p->at += end;
+    settle(p);
+    p->retry_at = 0;
+    p->state = XML_VALUE;
+    return STEP_AGAIN;
+}
+
+static void say_other(tool_parser *p, const char *text, size_t len)
+{
+    static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    span value = trimmed(text, 0, len);
+    const char *at = text + value.at;
+    bool null = value.len == 4 && (!memcmp(at, "null", 4) || !memcmp(at, "None", 4));
+    if (null) {
+        call_args(p, "null", 4);
+        return;
+    }
+    for (size_t i = 0; i < RAD_COUNT(words) && p->type == 'j'; i++)
+        if (value.len == strlen(words[i][0]) && !memcmp(at, words[i][0], value.len)) {
+            call_args(p, words[i][1], strlen(words[i][1]));
+            return;
+        }
+    if (p->type == 'j' && args_value(p, at, value.len)) return;
+    call_args(p, "\"", 1);
+    say_escaped(p, text, len);
+    call_args(p, "\"", 1);
+}
+
+/* How much of a value may be said while it goes on: not the newline at its end. */
+static size_t without_newline(const xml_style *x, const char *text, size_t len)
+{
+    return x->trims && len && text[len - 1] == '\n' ? len - 1 : len;
+}
+
+static step xml_value(tool_parser *p, const xml_style *x)
+{
+    const char *const ends[] = {x->value_end, NULL};
+    if (p->state == XML_VALUE) {
+        if (!left(p)) return STEP_MORE;
+        if (x->trims && *here(p) == '\n') p->at++;
+        p->state = p->type == 'j' || p->type == 'n' ? XML_OTHER : XML_STRING;
+        if (p->state == XML_STRING) call_args(p, "\"", 1);
+        settle(p);
+    }
+    if (p->state == XML_OTHER && p->in.buf.len < p->retry_at && !p->at_end) return STEP_MORE;
+    int which;
+    const char *text = here(p);
+    size_t len = left(p), end = find_words(text, len, ends, &which);
+    size_t value = without_newline(x, text, end);
+    if (p->state == XML_STRING) {
+        say_escaped(p, text, value);
+        p->at += value;
+        settle(p);
+        if (which < 0) return STEP_MORE;
+        call_args(p, "\"", 1);
+        p->at += end - value;
+    } else {
+        if (which < 0) {
+            p->retry_at = p->in.buf.len + len / 64;
+            return end > TOOL_CALL_MOST_HELD ? STEP_TEXT : STEP_MORE;
+        }
+        if (end > TOOL_CALL_MOST_HELD) return STEP_TEXT;
+        say_other(p, text, value);
+        p->at += end;
+    }
+    p->at += strlen(x->value_end);
+    settle(p);
+    p->state = XML_PARAM;
+    return STEP_AGAIN;
+}
+
+static step step_style(tool_parser *p, const xml_style *x)
+{
+    static const char *const closers[] = {"</tool_call>", NULL};
+    switch (p->state) {
+    case XML_HEADER: return xml_header(p, x);
+    case XML_PARAM: return xml_param(p, x);
+    case XML_CLOSERS:
+        return skip_words(p, closers) == MATCH_PART && !p->at_end ? STEP_MORE : STEP_DONE;
+    default: return xml_value(p, x);
+    }
+}
+
+step step_xml(tool_parser *p)
+{
+    return step_style(p, &qwen);
+}
+
+step step_glm(tool_parser *p)
+{
+    return step_style(p, &glm);
+}
