@@ -113,7 +113,9 @@ static void handle(engine *e, const detok_message *m)
                           .completion_tokens = job->completion_tokens,
                           .hits = m->hits,
                           .why = &job->r.why, /* final since before the first output */
-                          .matched_token = -1};
+                          .matched_token = -1,
+                          .prompt_tail = job->prompt_tail,
+                          .prompt_tail_len = job->prompt_tail_len};
     if (m->finish) {
         set_finish(&event, job, m);
         event.e2e_latency_s = (double)(e->env.now_ns(e->env.user) - job->submitted_ns) * 1e-9;

@@ -191,7 +191,7 @@ const chat_template *engine_chat_template(const engine *e); /* NULL: it has none
 
 /* ---- a request ---- */
 
-enum { ENGINE_MAX_LOGIT_BIAS = 1024, ENGINE_MAX_TOP_LOGPROBS = 256 };
+enum { ENGINE_MAX_LOGIT_BIAS = 1024, ENGINE_MAX_TOP_LOGPROBS = 256, ENGINE_PROMPT_TAIL = 128 };
 
 typedef enum engine_finish {
     ENGINE_FINISH_NONE = 0, /* more will come */
@@ -219,6 +219,8 @@ typedef struct engine_event {
     const char *matched_stop; /* the stop string that ended it, else NULL */
     rad_token matched_token;  /* the end token that ended it, else -1 */
     double e2e_latency_s;     /* since submit; set in the last event */
+    const char *prompt_tail;  /* the end of the prompt's text, control tokens included */
+    size_t prompt_tail_len;   /* at most ENGINE_PROMPT_TAIL */
 } engine_event;
 
 /* What requests of one batch have in common is copied once: those with the same `share` whose
@@ -250,6 +252,10 @@ typedef struct engine_request {
     bool has_seed;            /* else the engine draws sampling.seed */
     bool ignore_eos;
     bool keep_special;       /* skip_special_tokens: false */
+    bool wants_prompt_tail;  /* in the events; else it is empty */
+    const rad_token *keep_ids; /* control tokens that stay in the text all the same; not copied:
+                                * valid until the last event */
+    uint32_t num_keep_ids;
     bool no_stop_trim;       /* leave the stop string in the text */
     int64_t max_new_tokens;  /* -1 = as many as the context allows; 0 = none (score only) */
     const char *const *stop; /* NUL-terminated strings */

@@ -53,6 +53,11 @@ typedef struct engine_job {
     rad_error error; /* why it never reached the scheduler */
     detokenizer detok;
     bool keep_special;
+    const rad_token *keep_ids;
+    uint32_t num_keep_ids;
+    bool wants_prompt_tail;
+    uint8_t prompt_tail_len;
+    char prompt_tail[ENGINE_PROMPT_TAIL];
     bool no_stop_trim;
     bool stopped; /* a stop string was found: the answer is what was sent so far */
     bool failed;  /* out of memory here */

@@ -182,6 +182,9 @@ rad_status job_create(engine *e, const engine_request *q, engine_job **out, rad_
     job->on_event = q->on_event;
     job->user = q->user;
     job->keep_special = q->keep_special;
+    job->keep_ids = q->keep_ids;
+    job->num_keep_ids = q->num_keep_ids;
+    job->wants_prompt_tail = q->wants_prompt_tail;
     job->no_stop_trim = q->no_stop_trim;
     job->submitted_ns = e->env.now_ns(e->env.user);
     status = share(e, job, q, err);

@@ -14,6 +14,21 @@ static rad_status check_length(const engine *e, engine_job *job, uint32_t len, r
                     len, e->info.context_length);
 }
 
+/* The last tokens as text, as many as there is room for. */
+static void keep_tail(const engine *e, engine_job *job)
+{
+    char text[TOKENIZER_MAX_PIECE];
+    size_t at = sizeof job->prompt_tail;
+    for (uint32_t i = job->params.num_ids; i-- > 0;) {
+        size_t len = tokenizer_piece(e->tok, job->params.ids[i], true, text, sizeof text);
+        if (len > at) break;
+        at -= len;
+        memcpy(job->prompt_tail + at, text, len);
+    }
+    job->prompt_tail_len = (uint8_t)(sizeof job->prompt_tail - at);
+    memmove(job->prompt_tail, job->prompt_tail + at, job->prompt_tail_len);
+}
+
 static rad_status make_req(engine *e, engine_job *job, rad_error *err)
 {
     job_prompt *p = job->prompt;
@@ -35,6 +50,8 @@ static rad_status make_req(engine *e, engine_job *job, rad_error *err)
         /* A sentence that starts here drops SPM's dummy space; one that goes on keeps it. */
         bool at_start = job->prompt_tokens == 1 && tokenizer_is_control(e->tok, job->r.fill_ids[0]);
         detokenizer_init(&job->detok, e->tok, at_start, !job->keep_special);
+        detokenizer_keep(&job->detok, job->keep_ids, job->num_keep_ids);
+        if (job->wants_prompt_tail) keep_tail(e, job);
     }
     token_buf_fini(&ids);
     return status;
