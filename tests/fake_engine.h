@@ -232,6 +232,12 @@ const tokenizer *engine_tokenizer(const engine *e)
     return NULL;
 }
 
+const chat_template *engine_chat_template(const engine *e)
+{
+    (void)e;
+    return NULL;
+}
+
 rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_error *err)
 {
     char script[16] = "";

@@ -176,7 +176,14 @@ TEST(fields_of_the_peers_are_refused_or_used)
         {IN_CHAT, "response_format", "{\"type\":\"json_object\"}", 400},
         {IN_RESPONSE_FORMAT, "json_schema", "{}", 400},
         {IN_CHAT, "parallel_tool_calls", "false", 200}, /* there are no tools */
-        {IN_CHAT, "parallel_tool_calls", "false,\"tools\":[{\"type\":\"function\"}]", 400},
+        /* the server refuses it where calls are not read */
+        {IN_CHAT, "parallel_tool_calls", "false,\"tools\":[{\"type\":\"function\"}]", 200},
+        {IN_CHAT, "reasoning_effort", "\"low\"", 200},
+        {IN_CHAT, "reasoning_effort", "\"Low!\"", 400},
+        {IN_COMPLETIONS, "reasoning_effort", "\"low\"", 400},
+        {IN_CHAT, "include_reasoning", "false", 400},
+        {IN_CHAT, "tool_choice", "\"required\"", 400},
+        {IN_CHAT, "tool_choice", "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}", 400},
         {IN_CHAT, "parallel_tool_calls", "true,\"tools\":[{\"type\":\"function\"}]", 200},
         {IN_CHAT, "best_of", "1.0", 200},
         {IN_CHAT, "best_of", "true", 400},

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "server/browsers.h"
 #include "server/server.h"
+#include "text/tool_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,7 +187,17 @@ int cmd_serve(int argc, char **argv)
     double populate_gb = 1;
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
     cli_list origins = {0}, hosts = {0};
-    char names_of[400], order[600], gives_up[300];
+    char names_of[400], order[600], gives_up[300], call_parsers[700], reasoning_parsers[700];
+    cli_wrap(
+        call_parsers, sizeof call_parsers,
+        "How the model writes calls of tools: auto (default; by its chat template), none (calls "
+        "are text), or one of %s.",
+        tool_format_names(names_of, sizeof names_of));
+    cli_wrap(
+        reasoning_parsers, sizeof reasoning_parsers,
+        "How it writes reasoning, which answers have apart: auto (default), none (it is text), "
+        "or one of %s.",
+        reasoning_format_names(names_of, sizeof names_of));
     cli_wrap(order, sizeof order,
              "Who goes first: %s. Under each the oldest waiting request gets every 16th admission.",
              engine_schedule_policies(names_of, sizeof names_of));
@@ -246,6 +257,16 @@ int cmd_serve(int argc, char **argv)
                  "info lists them), a Jinja file, or none. Default: the model file's own, and\n"
                  "its tool_use for requests with tools; one that cannot be read is an error at\n"
                  "start. See radish render."},
+        {.kind = CLI_TEXT,
+         .name = "tool-call-parser",
+         .arg = "NAME",
+         .target = &server_p.tool_call_parser,
+         .help = call_parsers},
+        {.kind = CLI_TEXT,
+         .name = "reasoning-parser",
+         .arg = "NAME",
+         .target = &server_p.reasoning_parser,
+         .help = reasoning_parsers},
         MODEL_OPTIONS(&model),
         {.kind = CLI_HEADING, .help = "Memory and scheduling:"},
         {.kind = CLI_F64,

@@ -35,9 +35,10 @@ void api_request_forget(api_request *r)
         r->blocks = b->next;
         free(b);
     }
+    json_decref(r->messages);
     json_decref(r->root);
     json_room_give_back(&r->room);
-    r->root = NULL;
+    r->root = r->messages = NULL;
     r->items = NULL;
     r->rid = r->model = NULL;
 }
@@ -45,6 +46,8 @@ void api_request_forget(api_request *r)
 void api_request_fini(api_request *r)
 {
     api_request_forget(r);
+    memory_budget_give(r->room.budget, r->output.types_bytes);
+    tool_types_destroy(r->output.types);
     memset(r, 0, sizeof *r);
 }
 

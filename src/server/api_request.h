@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "server/json_in.h"
+#include "text/tool_call.h"
 
 enum {
     API_MAX_PROMPTS = 1024,    /* of one HTTP request */
@@ -28,6 +29,15 @@ typedef enum api_kind {
     API_NUM_KINDS
 } api_kind;
 
+/* How the answers to a conversation are read: see conversation.h. */
+typedef struct api_output {
+    bool parts; /* as reasoning, content and calls; else as text */
+    bool calls, reasoning;
+    bool whole_calls, one_call;
+    tool_types *types; /* of the tools, or NULL */
+    size_t types_bytes;
+} api_output;
+
 typedef struct api_request {
     api_kind kind;
     bool stream;
@@ -43,9 +53,12 @@ typedef struct api_request {
     const char *rid;       /* /generate: the client's name for it, or NULL */
     const char *model;     /* which it asked for, not checked here; NULL: it named none */
 
-    json_room room; /* what the next two take of the budget */
-    json_t *root;   /* strings of the items live here */
-    void *blocks;   /* and arrays here */
+    api_output output;
+
+    json_room room;   /* what the next three take of the budget */
+    json_t *root;     /* strings of the items live here, */
+    json_t *messages; /* here where a dialect made them, */
+    void *blocks;     /* and arrays here */
 } api_request;
 
 /* True and *out to be given back with api_request_fini; false and an error (400, 413 or 503

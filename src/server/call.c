@@ -166,7 +166,8 @@ static uint64_t cost_of(const call_item *item, size_t from_text, size_t from_ids
     const api_request *r = &item->call->request;
     uint64_t ids = (item->ids.len - from_ids) / sizeof(rad_token), units = UNITS_EVENT;
     if (r->logprobs) units += ids * (1 + (uint64_t)r->num_top_logprobs) * UNITS_LOGPROB;
-    return units + ids + (item->text.len - from_text) / 64;
+    size_t text = item->parser ? answer_parts_unsent(&item->parts) : item->text.len - from_text;
+    return units + ids + text / 64;
 }
 
 static uint64_t cost_of_news(const call_item *item)
@@ -427,6 +428,16 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http)
     return c;
 }
 
+/* What of the wishes for the answer this model's formats cannot do. */
+static bool check_output(call *c)
+{
+    const api_output *o = &c->request.output;
+    if (!o->calls || !o->one_call || c->server->output.calls) return true;
+    return api_fail(&c->error, 400, "parallel_tool_calls",
+                    "'parallel_tool_calls': false is not possible: how this model writes calls is "
+                    "not known (--tool-call-parser)");
+}
+
 static void parse_body(call *c, const char *bytes, size_t len)
 {
     memory_budget *budget = c->server->params.request_memory;
@@ -434,8 +445,24 @@ static void parse_body(call *c, const char *bytes, size_t len)
         api_fail(&c->error, 503, NULL, "no memory for this request");
     else
         c->parsed = api_request_parse(c->ops->kind, bytes, len, budget, &c->request, &c->error) &&
-                    models_check(c->server, c->request.model, &c->error);
+                    models_check(c->server, c->request.model, &c->error) && check_output(c);
     c->bytes += c->parsed ? c->request.room.taken : len;
+}
+
+/* Zero where the request wants its answer as text. False: no memory. */
+static bool create_parser(call *c, call_item *item)
+{
+    const api_output *o = &c->request.output;
+    const output_formats *f = &c->server->output;
+    if (!o->parts) return true;
+    const tool_parser_params p = {.calls = o->calls ? f->calls : NULL,
+                                  .reasoning = o->reasoning ? f->reasoning : NULL,
+                                  .types = o->types,
+                                  .whole_calls = o->whole_calls,
+                                  .one_call = o->one_call};
+    item->parts.budget = c->server->params.request_memory;
+    item->parts.short_ids = tool_format_wants_short_ids(f->calls);
+    return tool_parser_create(&p, &item->parser) == RAD_OK;
 }
 
 static bool create_items(call *c)
@@ -457,6 +484,7 @@ static bool create_items(call *c)
                                     : c->request.kind != API_GENERATE ? "prompt"
                                     : r->ids                          ? "input_ids"
                                                                       : "text";
+        if (!create_parser(c, &c->items[i])) return false;
     }
     return true;
 }
@@ -469,6 +497,13 @@ static bool submit_item(call *c, call_item *item, engine_share *share)
     r->share = share;
     r->on_event = inbox_on_event;
     r->user = item;
+    if (item->parser) {
+        const output_formats *f = &c->server->output;
+        bool calls = c->request.output.calls;
+        r->keep_ids = calls ? f->ids : f->reasoning_ids;
+        r->num_keep_ids = calls ? f->num_ids : f->num_reasoning_ids;
+        r->wants_prompt_tail = true;
+    }
     /* its first event may come before submit returns */
     rad_status status = engine_submit(c->server->engine, r, &item->id, &err);
     item->submitted = status == RAD_OK;

@@ -14,7 +14,9 @@
 #define SERVER_CALL_H
 
 #include "server/access.h"
+#include "server/answer_parts.h"
 #include "server/api_request.h"
+#include "server/byte_buf.h"
 #include "server/dialect.h"
 #include "server/json_write.h"
 #include "server/server.h"
@@ -24,12 +26,6 @@
 #include <stdatomic.h>
 
 typedef struct call call;
-
-typedef struct byte_buf {
-    char *data;
-    size_t len;
-    size_t cap;
-} byte_buf;
 
 typedef struct call_item {
     call *call;
@@ -41,6 +37,9 @@ typedef struct call_item {
     bool queued;
     bool lost; /* an event did not fit in memory */
     byte_buf new_text, new_ids, new_logprobs;
+    byte_buf new_cuts;                    /* with a parser: ids and bytes of text of each event */
+    char new_tail[TOOL_CALL_PROMPT_TAIL]; /* the prompt's end, from the first event */
+    uint32_t new_tail_len;
     uint32_t new_prompt_tokens, new_completion_tokens;
     prompt_hits new_hits;
     req_why new_why;
@@ -57,7 +56,13 @@ typedef struct call_item {
     bool submitted;            /* the engine has it: a last event will come */
     bool finished;             /* and has come */
     bool said_role, said_finish;
-    byte_buf text;       /* all so far */
+    tool_parser *parser;     /* NULL: the text is told as it is; else `parts` are: */
+    bool parser_begun, over; /* over: the answer was ended with its first call */
+    uint64_t parser_bytes;   /* that are taken of the request memory for it */
+    byte_buf cuts;
+    answer_parts parts;
+    uint32_t reasoning_tokens;
+    byte_buf text;       /* all so far; of a parser what it was not fed yet */
     byte_buf ids;        /* rad_tokens */
     byte_buf logprobs;   /* token_logprobs, 1 + num_top_logprobs for each id, when asked for */
     uint64_t chars_sent; /* of token texts, for text_offset */
@@ -211,7 +216,10 @@ void put_sglang_logprobs(json_writer *w, const call_item *item); /* members of m
 /* A stream's chunk is due for an id alone, though it has added no text yet. */
 bool call_tells_ids(const call *c);
 
-const char *openai_finish_reason(engine_finish finish);
+const char *openai_finish_reason(const call_item *item);
+
+/* It ended by itself and with calls that are whole: the client's turn to run them. */
+bool item_called(const call_item *item);
 
 extern const call_ops completions_ops, chat_ops, generate_ops;
 

@@ -11,35 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* False: no memory, or none left of what requests may have; nothing changed. */
-static bool byte_buf_append(memory_budget *budget, byte_buf *b, const void *bytes, size_t len)
-{
-    if (!len) return true;
-    if (len > b->cap - b->len) {
-        size_t cap = b->cap ? b->cap : 64;
-        while (cap - b->len < len)
-            cap *= 2;
-        if (!memory_budget_take(budget, cap - b->cap)) return false;
-        char *data = realloc(b->data, cap);
-        if (!data) {
-            memory_budget_give(budget, cap - b->cap);
-            return false;
-        }
-        b->data = data;
-        b->cap = cap;
-    }
-    memcpy(b->data + b->len, bytes, len);
-    b->len += len;
-    return true;
-}
-
-static void byte_buf_fini(memory_budget *budget, byte_buf *b)
-{
-    memory_budget_give(budget, b->cap);
-    free(b->data);
-    *b = (byte_buf){0};
-}
-
 static void ready_push(server *s, call_item *item)
 {
     if (item->queued) return;
@@ -56,6 +27,17 @@ static bool append_logprobs(call_item *item, const engine_event *event)
                            event->logprobs, event->num_ids * each * sizeof *event->logprobs);
 }
 
+/* What the parser needs to know beside the text. */
+static bool append_cut(call_item *item, const engine_event *event)
+{
+    const uint32_t cut[2] = {event->num_ids, (uint32_t)event->text_len};
+    if (!item->parser) return true;
+    item->new_tail_len = (uint32_t)RAD_MIN(event->prompt_tail_len, sizeof item->new_tail);
+    if (item->new_tail_len) memcpy(item->new_tail, event->prompt_tail, item->new_tail_len);
+    return byte_buf_append(item->call->server->params.request_memory, &item->new_cuts, cut,
+                           sizeof cut);
+}
+
 void inbox_on_event(void *user, const engine_event *event)
 {
     call_item *item = user;
@@ -64,7 +46,7 @@ void inbox_on_event(void *user, const engine_event *event)
     pthread_mutex_lock(&s->lock);
     if (!byte_buf_append(budget, &item->new_text, event->text, event->text_len) ||
         !byte_buf_append(budget, &item->new_ids, event->ids, event->num_ids * sizeof *event->ids) ||
-        !append_logprobs(item, event))
+        !append_cut(item, event) || !append_logprobs(item, event))
         item->lost = true;
     item->new_prompt_tokens = event->prompt_tokens;
     item->new_completion_tokens = event->completion_tokens;
@@ -115,6 +97,57 @@ call_item *inbox_unlink(call_item *item)
     return next;
 }
 
+static bool has_failed(call_item *item, rad_status status)
+{
+    item->lost = item->lost || status != RAD_OK;
+    return item->lost;
+}
+
+/* What the parser holds is taken of the request memory. */
+static rad_status charge_parser(call_item *item)
+{
+    memory_budget *budget = item->call->server->params.request_memory;
+    uint64_t now = tool_parser_bytes(item->parser), before = item->parser_bytes;
+    if (now > before && !memory_budget_take(budget, now - before)) return RAD_E_NOMEM;
+    if (now < before) memory_budget_give(budget, before - now);
+    item->parser_bytes = now;
+    return RAD_OK;
+}
+
+/* The text so far to the parser, event by event: so it is known which tokens are reasoning. */
+static void read_output(call_item *item)
+{
+    tool_parser *p = item->parser;
+    size_t at = 0;
+    rad_status status = RAD_OK;
+    if (!item->parser_begun) tool_parser_begin(p, item->new_tail, item->new_tail_len);
+    item->parser_begun = true;
+    for (size_t i = 0; i < item->cuts.len && !status; i += 2 * sizeof(uint32_t)) {
+        uint32_t cut[2];
+        memcpy(cut, item->cuts.data + i, sizeof cut);
+        bool thinks = tool_parser_thinks(p);
+        status = tool_parser_feed(p, cut[1] ? item->text.data + at : "", cut[1], answer_parts_take,
+                                  &item->parts);
+        if (thinks || tool_parser_thinks(p)) item->reasoning_tokens += cut[0];
+        at += cut[1];
+    }
+    item->text.len = item->cuts.len = 0;
+    if (item->finished && !status) status = tool_parser_finish(p, answer_parts_take, &item->parts);
+    if (item->finished) answer_parts_end(&item->parts);
+    if (!status) status = charge_parser(item);
+    if (has_failed(item, status)) {
+        item->status = RAD_E_NOMEM;
+        snprintf(item->message, sizeof item->message, "no memory for the answer");
+        if (item->finished) item->finish = ENGINE_FINISH_ERROR;
+    }
+    /* The answer is over, whatever the model would have said: we end it. */
+    if (item->over && item->finish == ENGINE_FINISH_ABORT) item->finish = ENGINE_FINISH_STOP;
+    if (!item->over && !item->finished && tool_parser_is_over(p)) {
+        item->over = true;
+        engine_abort(item->call->server->engine, item->id);
+    }
+}
+
 call_item *inbox_merge(call_item *item)
 {
     server *s = item->call->server;
@@ -124,9 +157,10 @@ call_item *inbox_merge(call_item *item)
     item->queued = false;
     if (!byte_buf_append(budget, &item->text, item->new_text.data, item->new_text.len) ||
         !byte_buf_append(budget, &item->ids, item->new_ids.data, item->new_ids.len) ||
+        !byte_buf_append(budget, &item->cuts, item->new_cuts.data, item->new_cuts.len) ||
         !byte_buf_append(budget, &item->logprobs, item->new_logprobs.data, item->new_logprobs.len))
         item->lost = true;
-    item->new_text.len = item->new_ids.len = item->new_logprobs.len = 0;
+    item->new_text.len = item->new_ids.len = item->new_logprobs.len = item->new_cuts.len = 0;
     item->prompt_tokens = item->new_prompt_tokens;
     item->completion_tokens = item->new_completion_tokens;
     item->hits = item->new_hits;
@@ -140,6 +174,7 @@ call_item *inbox_merge(call_item *item)
         item->finished = true;
     }
     pthread_mutex_unlock(&s->lock);
+    if (item->parser) read_output(item);
     return next;
 }
 
@@ -161,6 +196,11 @@ void inbox_item_fini(call_item *item)
     memory_budget *budget = item->call->server->params.request_memory;
     byte_buf_fini(budget, &item->new_text);
     byte_buf_fini(budget, &item->new_ids);
+    byte_buf_fini(budget, &item->new_cuts);
+    byte_buf_fini(budget, &item->cuts);
+    memory_budget_give(budget, item->parser_bytes);
+    tool_parser_destroy(item->parser);
+    answer_parts_fini(&item->parts);
     byte_buf_fini(budget, &item->new_logprobs);
     byte_buf_fini(budget, &item->logprobs);
     byte_buf_fini(budget, &item->text);

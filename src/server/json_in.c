@@ -149,3 +149,10 @@ bool json_in_string(const json_t *object, const char *key, const char **out, api
     *out = json_string_value(value);
     return true;
 }
+
+bool json_in_says(const json_t *value, const char *word)
+{
+    size_t len = strlen(word);
+    return json_is_string(value) && json_string_length(value) == len &&
+           !memcmp(json_string_value(value), word, len);
+}

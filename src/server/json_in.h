@@ -55,6 +55,9 @@ bool json_in_float(const json_t *object, const char *key, float *out, api_error 
 /* The string lives as long as the object; one with a NUL inside is refused. */
 bool json_in_string(const json_t *object, const char *key, const char **out, api_error *err);
 
+/* Whether it is this string, whole: not what has more behind a NUL character. */
+bool json_in_says(const json_t *value, const char *word);
+
 /* The member, or NULL when it is missing or null. */
 json_t *json_in_get(const json_t *object, const char *key);
 

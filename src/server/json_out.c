@@ -54,11 +54,13 @@ json_t *json_cached_details(const call *c, prompt_hits shown)
 json_t *json_usage(const call *c)
 {
     const server_params *p = &c->server->params;
-    json_int_t prompt = 0, completion = 0;
+    json_int_t prompt = 0, completion = 0, reasoning = 0;
+    bool reasons = c->request.output.reasoning && c->server->output.reasoning;
     prompt_hits sum = {0}; /* a body has fewer tokens than 2^32 */
     uint32_t n = c->request.n ? c->request.n : 1;
     for (uint32_t i = 0; i < c->num_items; i++) {
         completion += c->items[i].completion_tokens;
+        reasoning += c->items[i].reasoning_tokens;
         if (i % n) continue; /* a prompt counts once, however many choices it has */
         prompt += c->items[i].prompt_tokens;
         /* each for itself: the same prompt 256 times would tell the count of one */
@@ -74,15 +76,22 @@ json_t *json_usage(const call *c)
     if (details && by_tier) json_object_set_new(details, "cached_tokens_details", by_tier);
     json_t *why = by_tier && c->num_items == n ? json_cache_explanation(&c->items[0]) : NULL;
     if (why) json_object_set_new(details, "cache_explanation", why);
-    return json_pack("{s:I, s:I, s:I, s:o}", "prompt_tokens", prompt, "completion_tokens",
+    json_t *of_output = reasons ? json_pack("{s:I}", "reasoning_tokens", (json_int_t)reasoning)
+                                : NULL;
+    return json_pack("{s:I, s:I, s:I, s:o, s:o*}", "prompt_tokens", prompt, "completion_tokens",
                      completion, "total_tokens", prompt + completion, "prompt_tokens_details",
-                     details);
+                     details, "completion_tokens_details", of_output);
 }
 
-const char *openai_finish_reason(engine_finish finish)
+bool item_called(const call_item *item)
 {
-    switch (finish) {
-    case ENGINE_FINISH_STOP: return "stop";
+    return item->finish == ENGINE_FINISH_STOP && item->parts.num_calls > 0;
+}
+
+const char *openai_finish_reason(const call_item *item)
+{
+    switch (item->finish) {
+    case ENGINE_FINISH_STOP: return item_called(item) ? "tool_calls" : "stop";
     case ENGINE_FINISH_LENGTH: return "length";
     case ENGINE_FINISH_ABORT: return "abort";
     default: return NULL;
@@ -113,7 +122,7 @@ void write_openai_tail(const call *c, json_writer *w)
 
 void put_openai_extras(json_writer *w, const call_item *item, size_t from_ids)
 {
-    jw_name(w, "finish_reason"), jw_word(w, openai_finish_reason(item->finish));
+    jw_name(w, "finish_reason"), jw_word(w, openai_finish_reason(item));
     if (item->matched_stop) jw_name(w, "stop_reason"), jw_word(w, item->matched_stop);
     if (item->call->request.return_token_ids)
         jw_name(w, "token_ids"), put_ids(w, &item->ids, from_ids);

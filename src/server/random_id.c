@@ -2,8 +2,9 @@
  *
  * A client that could tell the next answer's name from its own could look for it, or abort it,
  * through whatever takes a name. */
-#include "server/server_priv.h"
+#include "server/random_id.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/random.h>
 

@@ -326,6 +326,11 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     if (!s->params.keep_alive_ms) s->params.keep_alive_ms = 120000;
     if (!s->params.send_timeout_ms) s->params.send_timeout_ms = 120000;
     if (!s->params.cached_tokens_grain) s->params.cached_tokens_grain = REPORT_CACHED_GRAIN;
+    rad_status formats = output_formats_choose(s, err);
+    if (formats) {
+        free(s);
+        return formats;
+    }
     s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_init(&s->lock, NULL);
     limit_connections(s);

@@ -57,6 +57,9 @@ typedef struct server_params {
     report_cached_tokens report_cached_tokens;
     uint32_t cached_tokens_grain; /* with ROUNDED; 0 = REPORT_CACHED_GRAIN */
     bool report_cache_figures;    /* in /metrics and /server_info all the same */
+    const char *tool_call_parser; /* how the model writes calls, see tool_call.h; "none": they are
+                                   * text. NULL or "auto": by its chat template */
+    const char *reasoning_parser; /* and reasoning, likewise */
 } server_params;
 
 /* Bounds what all connections of the process together hold in buffers: unread bodies and

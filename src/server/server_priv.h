@@ -7,6 +7,7 @@
 #include "server/call.h"
 #include "server/connection.h"
 #include "server/figures.h"
+#include "server/random_id.h"
 #include "server/routes.h"
 
 #include <event2/event.h>
@@ -67,10 +68,20 @@ typedef struct flush_result {
     char words[512];
 } flush_result;
 
+/* How this model's answers are read: output_formats.c. */
+typedef struct output_formats {
+    const tool_format *calls; /* NULL: none is known, and calls are text */
+    const reasoning_format *reasoning;
+    rad_token ids[TOOL_CALL_MOST_IDS];           /* that stay in the text where calls are read, */
+    rad_token reasoning_ids[TOOL_CALL_MOST_IDS]; /* and where they are not */
+    uint32_t num_ids, num_reasoning_ids;
+} output_formats;
+
 struct server {
     rad_env env;
     engine *engine;
     server_params params;
+    output_formats output;
     uint16_t port;
     struct event_base *base;
     struct evhttp *http;
@@ -147,9 +158,9 @@ void turn_fini(server *s);
 bool turn_has(const server *s, uint64_t units); /* as much is left of this turn */
 void turn_spend(server *s, uint64_t units);
 
-/* ---- random_id.c ---- */
-enum { RANDOM_ID_BYTES = 33 }; /* 32 hexadecimal digits */
-void random_id(char id[RANDOM_ID_BYTES]);
+/* ---- output_formats.c ---- */
+/* By the params' names, or the template. RAD_E_INVAL: no such name. */
+rad_status output_formats_choose(server *s, rad_error *err);
 
 /* ---- workers ---- */
 rad_status worker_start(server *s, worker *w, rad_error *err);

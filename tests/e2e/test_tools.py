@@ -1,6 +1,49 @@
-"""Chat over a model that is played back: what it says comes back, and no page of its context is another's."""
+"""Calls of tools and reasoning over a model that is played back: what comes back, plain and in streams."""
+import json
+
 from double import Double
 from radish_e2e import check, run
+
+TOOLS = [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {
+    "type": "object", "properties": {"x": {"type": "integer"}, "s": {"type": "string"}}}}}]
+TEMPLATE = ("{% if tools %}<|im_start|>system\n{{ tools|tojson }}<tool_call></tool_call><|im_end|>\n{% endif %}"
+            "{% for m in messages %}<|im_start|>{{ m.role }}{{ m.name and ':' + m.name }}\n{{ m.content }}"
+            "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.arguments.s }}</tool_call>{% endfor %}"
+            "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+            "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+            "{% if reasoning_effort == 'high' %}<think>\n{% endif %}{% endif %}")
+SAID = ("<think>\nhm \u00e9\n</think>\n\nLet me look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1, "
+        "\"s\": \"a\nb\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>")
+
+
+def joined(chunks):
+    """The message and the end that a stream's chunks add up to."""
+    message, finish = {}, None
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            check(finish is None, chunk)
+            finish = choice["finish_reason"]
+            for key, value in choice["delta"].items():
+                if key != "tool_calls":
+                    message[key] = message.get(key, "") + value
+                    continue
+                calls = message.setdefault(key, [])
+                for call in value:
+                    if call["index"] == len(calls):
+                        calls.append({**call, "function": {"name": call["function"]["name"], "arguments": ""}})
+                    else:
+                        check("id" not in call and "name" not in call["function"], call)
+                    check(call["index"] == len(calls) - 1, call, calls)
+                    calls[-1]["function"]["arguments"] += call["function"]["arguments"]
+    return message, finish
+
+
+def without_ids(message):
+    message = json.loads(json.dumps(message))
+    for call in message.get("tool_calls", []):
+        check(call["id"].startswith("call_") and len(call.pop("id")) == 29, call)
+        call.pop("index", None)
+    return {key: value for key, value in message.items() if value not in ("", None)}
 
 
 def test_the_double_says_what_its_script_says():
@@ -18,6 +61,88 @@ def test_the_double_says_what_its_script_says():
         again = d.chat("weather in Paris, now at night")
         check(again["usage"]["prompt_tokens_details"]["cached_tokens"] > 20, again)
         d.wait_idle()
+
+
+def test_calls_and_reasoning_come_apart_and_streams_add_up_to_them():
+    want = {"role": "assistant", "content": "Let me look.", "reasoning_content": "hm \u00e9", "tool_calls": [
+        {"type": "function", "function": {"name": "f", "arguments": '{"x": 1, "s": "a\\nb"}'}},
+        {"type": "function", "function": {"name": "g", "arguments": "{}"}}]}
+    with Double([{"when": "weather", "say": SAID}], template=TEMPLATE) as d:
+        whole = d.chat("weather", tools=TOOLS)
+        check(without_ids(whole["choices"][0]["message"]) == want, whole)
+        check(whole["choices"][0]["finish_reason"] == "tool_calls", whole)
+        thought = whole["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        check(thought == len("<think>") - 6 + len("\nhm \u00e9\n".encode()) + 1, thought)
+        body = {"messages": [{"role": "user", "content": "weather"}], "tools": TOOLS}
+        message, finish = joined(d.stream("/v1/chat/completions", body))
+        check(without_ids(message) == want and finish == "tool_calls", message, finish)
+        one = d.chat("weather", tools=TOOLS, parallel_tool_calls=False)["choices"][0]
+        check(without_ids(one["message"]) == {**want, "tool_calls": want["tool_calls"][:1]}, one)
+        check(one["finish_reason"] == "tool_calls", one)
+        message, finish = joined(d.stream("/v1/chat/completions", {**body, "parallel_tool_calls": False}))
+        check(without_ids(message)["tool_calls"] == want["tool_calls"][:1] and finish == "tool_calls", message)
+        plain = d.chat("weather")["choices"][0]  # nobody asked for calls
+        check(plain["message"]["content"].startswith("Let me look.\n<tool_call>"), plain)
+        check(plain["message"]["reasoning_content"] == "hm \u00e9" and plain["finish_reason"] == "stop", plain)
+        text = d.chat("weather", separate_reasoning=False)["choices"][0]["message"]
+        check(text["content"] == SAID and "reasoning_content" not in text, text)
+        none = d.chat("weather", tools=TOOLS, tool_choice="none")["choices"][0]
+        check("tool_calls" not in none["message"], none)
+        for choice in "required", {"type": "function", "function": {"name": "f"}}:
+            error = d.chat("weather", tools=TOOLS, tool_choice=choice, want=400)["error"]
+            check(error["param"] == "tool_choice" and "cannot be constrained" in error["message"], error)
+        d.wait_idle()
+
+
+def test_the_prompts_end_says_whether_an_answer_begins_in_reasoning():
+    script = [{"when": "assistant\n<think>\n\n</think>", "say": "plain"}, {"when": "<think>\n", "say": "so\n</think>\n\nyes"},
+              {"say": "<think>cut"}]
+    with Double(script, template=TEMPLATE) as d:
+        def message(**fields):
+            return without_ids(d.chat("say <think>\n</think> no more", **fields)["choices"][0]["message"])
+        check(message(reasoning_effort="high") == {"role": "assistant", "content": "yes", "reasoning_content": "so"})
+        for off in {"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}:
+            check(message(**off) == {"role": "assistant", "content": "plain"}, off)
+    with Double([{"say": "<think>cut"}], template=TEMPLATE) as d:
+        choice = d.chat("x", max_tokens=4)["choices"][0]
+        check(choice["message"] == {"role": "assistant", "content": None, "reasoning_content": "cut"[:3]}, choice)
+    with Double([{"say": "so</think>yes"}], "--reasoning-parser", "deepseek-r1") as d:
+        check(without_ids(d.chat("x")["choices"][0]["message"])["reasoning_content"] == "so")
+
+
+def test_results_come_in_every_shape_and_the_next_turn_finds_the_last_one():
+    script = [{"when": ["tool:f\nsunny", "tool:g\n[1,2]", "tool:h\n"], "say": "done"}, {"say": SAID}]
+    with Double(script, "--page-size", 4, template=TEMPLATE) as d:
+        talk = [{"role": "user", "content": "weather"}]
+        d.chat(talk, tools=TOOLS)
+        calls = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}}
+                 for i, n, a in (("1", "f", '{"s": "v"}'), ("2", "g", ""), ("3", "h", "not JSON"))]
+        talk += [{"role": "assistant", "content": None, "tool_calls": calls},
+                 {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "sun"}, {"type": "text", "text": "ny"}]},
+                 {"role": "tool", "tool_call_id": "2", "content": [1, 2]},
+                 {"role": "tool", "tool_call_id": "3"}]
+        answer = d.chat(talk, tools=TOOLS)
+        check(answer["choices"][0]["message"]["content"] == "done", answer)
+        check(answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 200, answer["usage"])
+        d.wait_idle()
+
+
+def test_a_template_that_drops_tools_is_an_error_and_so_is_a_parser_that_is_not_there():
+    with Double([{"say": "x"}]) as d:
+        error = d.chat("x", tools=TOOLS, want=400)["error"]
+        check(error["param"] == "tools" and "does not read them" in error["message"], error)
+    unread = TEMPLATE.replace("<tool_call></tool_call>", "").replace("<tool_call>", "(").replace("</tool_call>", ")")
+    with Double([{"say": SAID}], template=unread) as d:
+        message = d.chat("x", tools=TOOLS)["choices"][0]["message"]
+        check("tool_calls" not in message and message["content"].endswith("</tool_call>"), message)
+        error = d.chat("x", tools=TOOLS, parallel_tool_calls=False, want=400)["error"]
+        check(error["param"] == "parallel_tool_calls", error)
+    check("they come back as text" in d.log, d.log)
+    try:
+        with Double([{"say": "x"}], "--tool-call-parser", "nonsense"):
+            check(False)
+    except AssertionError as error:
+        check("tool-call-parser 'nonsense' is none of auto, none, deepseekv3" in str(error), error)
 
 
 if __name__ == "__main__":
