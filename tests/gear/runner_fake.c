@@ -17,6 +17,10 @@
  * last `window` positions. So a slot of window memory that was given back too early, or was never
  * translated, shows just the same.
  *
+ * With states, a recurrent layer comes before the others: its state is a hash of all tokens so far
+ * and their number. What a token stores depends on the state that it leaves, and so do the logits
+ * behind it: a snapshot of another text, or of this one at another position, shows from there on.
+ *
  * One that chooses itself keeps the digests, as a GPU its logits, and makes logits of them where
  * somebody asks.
  *
@@ -34,6 +38,7 @@
 
 #include <math.h>
 #include <radish/mla_kv_pool.h>
+#include <radish/state_pool.h>
 #include <stdlib.h>
 
 enum { VALUE_BYTES = 8 };
@@ -44,6 +49,7 @@ typedef struct runner_fake {
     uint32_t max_batch_logits;
     uint32_t fail_every;
     bool full; /* a layer sees everything */
+    bool states;
     bool mla;
     rad_device *device;
     device_guarded guarded;
@@ -76,6 +82,23 @@ static uint64_t joined(uint64_t far, uint64_t near)
 static uint64_t near_value(uint64_t value)
 {
     return mix64(value);
+}
+
+/* The state of the recurrent layer. Zeros are the beginning. */
+typedef struct fake_state {
+    uint64_t hash, tokens;
+} fake_state;
+
+static void advance(fake_state *state, rad_token token)
+{
+    state->tokens++;
+    state->hash = mix64(state->hash ^ mix64((state->tokens << 32) | (uint32_t)token));
+}
+
+/* What it adds to all that a token sees; nothing without a recurrent layer. */
+static uint64_t of_state(const fake_state *state)
+{
+    return state->tokens ? mix64(state->hash + state->tokens) : 0;
 }
 
 /* The first position that a token with `before` others before it sees. */
@@ -195,17 +218,62 @@ static uint64_t near_digest(const fake_rows *rows, uint32_t begin, uint32_t end)
     return digest;
 }
 
+/* States lie where the pool's device has them. */
+static void copy_state(rad_state_pool *pool, void *to, const void *from)
+{
+    rad_device *device = rad_state_pool_device(pool);
+    const rad_device_rows dst = {to, sizeof(fake_state), NULL};
+    const rad_device_rows src = {(void *)(uintptr_t)from, sizeof(fake_state), NULL};
+    rad_status status = device_copy_rows(device, dst, src, sizeof(fake_state), 1);
+    RAD_ASSERT(device_fence(device, status) == RAD_OK);
+}
+
+/* A forward that fails leaves nonsense here, too. */
+static void put_state(rad_state_pool *pool, rad_state to, fake_state state, bool fail)
+{
+    if (fail) state.hash = ~state.hash;
+    copy_state(pool, rad_state_address(pool, to), &state);
+}
+
+/* The state behind the request's prefix, and then its saves one by one. */
+typedef struct fake_states {
+    rad_state_pool *pool; /* NULL: there is no recurrent layer */
+    fake_state now;
+    uint32_t next_save; /* of the batch's */
+} fake_states;
+
+static void begin_states(fake_states *states, const forward_batch *batch, uint32_t r)
+{
+    if (!states->pool) return;
+    copy_state(states->pool, &states->now, rad_state_address(states->pool, batch->state_in[r]));
+}
+
+static void save_states(fake_states *states, const forward_batch *batch, uint32_t r,
+                        uint32_t tokens, bool fail)
+{
+    while (states->next_save < batch->num_state_saves) {
+        const forward_state_save *save = &batch->state_saves[states->next_save];
+        if (save->req != r || save->tokens != tokens) return;
+        put_state(states->pool, save->state, states->now, fail);
+        states->next_save++;
+    }
+}
+
 static void run_request(runner_fake *f, const forward_batch *batch, uint32_t r,
-                        const fake_rows *rows, bool fail, bool wanted, uint32_t *next_logits)
+                        const fake_rows *rows, fake_states *states, bool fail, bool wanted,
+                        uint32_t *next_logits)
 {
     uint32_t prefix = batch->extend_prefix_lens[r], start = batch->extend_start_loc[r];
     uint64_t far = 0;
+    begin_states(states, batch, r);
     for (uint32_t p = 0; f->full && p < prefix; p++)
         far += look_at(rows->far, p, rows->far_row[p]);
     for (uint32_t i = 0; i < batch->extend_seq_lens[r]; i++) {
         uint32_t p = prefix + i, t = start + i, first = first_near(rows->window, p);
         uint64_t near = near_digest(rows, first, p);
-        uint64_t value = value_of(batch->input_ids[t], p, joined(far, near));
+        if (states->pool) advance(&states->now, batch->input_ids[t]);
+        const uint64_t before = of_state(&states->now);
+        uint64_t value = value_of(batch->input_ids[t], p, joined(far, near) + before);
         /* A forward that fails leaves nonsense behind, as a real one may. */
         uint64_t stored = fail ? ~value : value;
         if (f->full) {
@@ -218,8 +286,10 @@ static void run_request(runner_fake *f, const forward_batch *batch, uint32_t r,
             near = near_digest(rows, first, p + 1);
         }
         if (*next_logits < batch->num_logits && batch->logits_indices[*next_logits] == t)
-            end_row(f, (*next_logits)++, joined(far, near), wanted);
+            end_row(f, (*next_logits)++, joined(far, near) + before, wanted);
+        save_states(states, batch, r, i + 1, fail);
     }
+    if (states->pool) put_state(states->pool, batch->state_out[r], states->now, fail);
 }
 
 static rad_status fake_forward(runner *self, const forward_batch *batch, const float **logits,
@@ -237,6 +307,7 @@ static rad_status fake_forward(runner *self, const forward_batch *batch, const f
     if (f->full) far = view_of(batch->token_to_kv_pool, slides && !apart);
     if (slides) near = view_of(apart ? batch->window_kv_pool : batch->token_to_kv_pool, 0);
     uint32_t next_logits = 0;
+    fake_states states = {.pool = f->states ? batch->state_pool : NULL};
 
     for (uint32_t r = 0; r < batch->num_reqs; r++) {
         rad_row row = batch->req_pool_indices[r];
@@ -247,7 +318,7 @@ static rad_status fake_forward(runner *self, const forward_batch *batch, const f
                                 .far_row = rad_req_to_token_row(batch->req_to_token_pool, row),
                                 .near_row = rad_req_to_token_row(near_rows, row),
                                 .window = self->info.sliding_window};
-        run_request(f, batch, r, &rows, fail, logits || !f->digests, &next_logits);
+        run_request(f, batch, r, &rows, &states, fail, logits || !f->digests, &next_logits);
     }
     f->num_digests = next_logits;
     if (fail)
@@ -294,6 +365,16 @@ static rad_status fake_create_pool(runner *self, const rad_env *env,
     return rad_mla_kv_pool_create(env, &p, out, err);
 }
 
+static rad_status fake_create_state_pool(runner *self, const rad_env *env, uint32_t num_states,
+                                         rad_state_pool **out, rad_error *err)
+{
+    const rad_state_pool_params p = {.struct_size = sizeof p,
+                                     .state_bytes = self->info.state_bytes,
+                                     .num_states = num_states,
+                                     .device = ((const runner_fake *)self)->device};
+    return rad_state_pool_create(env, &p, out, err);
+}
+
 runner_fake_counts runner_fake_asked(const runner *fake)
 {
     return ((const runner_fake *)fake)->asked;
@@ -314,10 +395,13 @@ static void fake_destroy(runner *self)
     rad_free(&env, f, sizeof *f);
 }
 
-static const runner_ops fake_ops = {
-    .forward = fake_forward, .create_pool = fake_create_pool, .destroy = fake_destroy};
+static const runner_ops fake_ops = {.forward = fake_forward,
+                                    .create_pool = fake_create_pool,
+                                    .create_state_pool = fake_create_state_pool,
+                                    .destroy = fake_destroy};
 static const runner_ops choosing_ops = {.forward = fake_forward,
                                         .create_pool = fake_create_pool,
+                                        .create_state_pool = fake_create_state_pool,
                                         .destroy = fake_destroy,
                                         .sample = fake_sample};
 
@@ -344,9 +428,12 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
                                  .head_dim = p.mla ? 2 * VALUE_BYTES : VALUE_BYTES,
                                  .v_head_dim = VALUE_BYTES,
                                  .kv_dtype = p.kv_dtype,
+                                 .state_layers = p.states ? 1 : 0,
+                                 .state_bytes = p.states ? sizeof(fake_state) : 0,
                                  .num_threads = 1};
     f->base.info = runner_with_token_bytes(f->base.info);
     f->mla = p.mla;
+    f->states = p.states;
     f->device = p.device;
     if (!p.device && device_guarded_asked()) {
         device_guarded_init(&f->guarded);
@@ -376,18 +463,20 @@ rad_token runner_fake_next_of(const runner_fake_params *params, const rad_token 
     const uint32_t window = params->window, vocab_size = params->vocab_size;
     const bool full = !window || !params->window_only;
     uint64_t far = 0, near = 0;
+    fake_state state = {0};
     uint64_t *seen_near = window ? calloc(num_tokens, sizeof *seen_near) : NULL;
     RAD_ASSERT(!window || seen_near);
     for (uint32_t p = 0; p < num_tokens; p++) {
         if (window && p >= window) near -= seen_near[p - window]; /* what p sees no more */
-        uint64_t value = value_of(tokens[p], p, joined(far, near));
+        if (params->states) advance(&state, tokens[p]);
+        uint64_t value = value_of(tokens[p], p, joined(far, near) + of_state(&state));
         if (full) far += seen(p, value, mix64(value));
         if (!window) continue;
         seen_near[p] = seen(p, near_value(value), mix64(near_value(value)));
         near += seen_near[p];
     }
     free(seen_near);
-    uint64_t digest = joined(far, near);
+    uint64_t digest = joined(far, near) + of_state(&state);
     uint32_t best = 0;
     for (uint32_t id = 1; id < vocab_size; id++)
         if (logit_of(digest, id) > logit_of(digest, best)) best = id;

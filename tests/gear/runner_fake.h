@@ -20,7 +20,8 @@ typedef struct runner_fake_params {
     uint32_t window_only;      /* 1: but there is no layer 1 */
     uint32_t chooses;          /* 1: it samples itself, and has no logits that nobody asks for */
     rad_dtype kv_dtype;        /* 0 = f32; bf16 */
-    uint32_t reserved;
+    uint32_t states;    /* 1: it has a recurrent layer besides, whose state is a rolling hash of
+                         * the tokens: what a token stores and its logits depend on it */
     rad_device *device; /* where its K/V are; NULL: the host, or a guarded device if tests are asked
                          * to run over one (device_guarded.h) */
 } runner_fake_params;
