@@ -164,10 +164,13 @@ static inline void rig_stop(rig *g)
     CHECK(st.protected_tokens == 0 && st.held_tokens == 0 && st.kv_errors == 0);
     CHECK(st.window_available_tokens + st.window_evictable_tokens == st.window_total_tokens);
     CHECK(st.window_protected_tokens == 0 && st.window_held_tokens == 0);
+    CHECK(st.states_available + st.states_evictable == st.states_total);
+    CHECK(st.states_protected == 0 && st.states_held == 0);
     CHECK_OK(scheduler_flush_cache(g->s));
     scheduler_get_stats(g->s, &st);
     CHECK(st.available_tokens == st.max_total_tokens);
     CHECK(st.window_available_tokens == st.window_total_tokens);
+    CHECK(st.states_available == st.states_total);
     scheduler_destroy(g->s);
     runner_destroy(g->runner);
 }

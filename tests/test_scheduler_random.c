@@ -134,6 +134,12 @@ static uint64_t run_shared(job *jobs, uint32_t n, scheduler_params params, uint6
     return st.num_retractions;
 }
 
+/* Of states there are enough for one request, or for some and their snapshots. */
+static uint32_t draw_states(uint64_t *rng)
+{
+    return below(rng, 3) ? 4 + below(rng, 60) : STATE_LEAST;
+}
+
 /* `window`: the runner has layers that see so many tokens, and they have memory of their own. */
 static void run_rounds(uint64_t rounds, uint32_t window)
 {
@@ -165,6 +171,11 @@ static void run_rounds(uint64_t rounds, uint32_t window)
         if (window)
             params.window_total_tokens = 2 * window + window / 16 + 5 * page_size +
                                          below(&rng, 100);
+        if (rig_fake.states) {
+            params.max_states = draw_states(&rng);
+            params.state_interval = 1 + below(&rng, 64);
+            params.turn_token = below(&rng, 2) ? (rad_token)below(&rng, RIG_VOCAB) : 0;
+        }
         run_shared(jobs, NUM_REQS, params, &rng);
         gear_retract_every(0);
     }
@@ -188,6 +199,17 @@ TEST(window_memory_gives_the_answers_of_a_mask)
         }
     }
     rig_fake.window = rig_fake.window_only = 0;
+}
+
+/* A recurrent layer besides: what a request goes on from is a snapshot of exactly that prefix, and
+ * there are few of them. */
+TEST(states_give_the_answers_of_a_text_computed_at_once)
+{
+    rig_fake.states = 1;
+    run_rounds(test_scale(4, 80), 0);
+    rig_fake.window = 33;
+    run_rounds(test_scale(1, 20), 33);
+    rig_fake.window = rig_fake.states = 0;
 }
 
 /* Conversations: each turn's prompt is the whole history, and every turn after the first

@@ -24,6 +24,11 @@ static void keep_longer(scheduler *s, const req *r, uint32_t num_tokens)
                                       r->retention_idle_ns, NULL);
 }
 
+/* Of a request: those of the batch's state_saves. */
+typedef struct step_saves {
+    uint32_t first, end;
+} step_saves;
+
 /* ---- the one exit ---- */
 
 void req_release_kv(scheduler *s, req *r, bool is_insert)
@@ -49,6 +54,20 @@ void release_window(scheduler *s, rad_req_kv *kv)
     s->stats.kv_errors++;
     rad_log(&s->env, RAD_LOG_ERROR, "scheduler: giving back what a window has passed: %s",
             err.text);
+}
+
+/* The snapshots that this step's saves [first, end) have go into the tree, where r's path is. */
+static void hang_saves(scheduler *s, const req *r, step_saves saves)
+{
+    schedule_batch *b = &s->batch;
+    for (uint32_t i = saves.first; i < saves.end; i++) {
+        forward_state_save *save = &b->state_saves[i];
+        uint32_t depth = b->extend_prefix_lens[save->req] + save->tokens;
+        if (!save->state || depth > r->kv.protected_len) continue;
+        rad_status status =
+            rad_cache_put_state(s->pools.tree_cache, r->kv.lock.node, depth, save->state, NULL);
+        if (status == RAD_OK) save->state = 0;
+    }
 }
 
 void remove_running(scheduler *s, req *r)
@@ -98,13 +117,14 @@ void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool i
 
 /* ---- results ---- */
 
-/* RAD_FULL (the tree's metadata is at its limit) is fine: the request keeps its pages for
- * itself. False: the request has been failed. */
-static bool publish(scheduler *s, req *r, bool chunked)
+/* With the snapshots that the step left of it. RAD_FULL (the tree's metadata is at its limit) is
+ * fine: the request keeps its pages for itself. False: the request has been failed. */
+static bool publish(scheduler *s, req *r, bool chunked, step_saves saves)
 {
     uint32_t from = r->kv.protected_len;
     if (rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error) >= 0) {
         window_row_changed(&s->pools.window, r->kv.row, from);
+        hang_saves(s, r, saves);
         wait_queue_published(&s->waiting, r, r->kv.protected_len);
         if (!chunked) keep_longer(s, r, r->kv.protected_len);
         return true;
@@ -115,6 +135,12 @@ static bool publish(scheduler *s, req *r, bool chunked)
     return false;
 }
 
+/* A prompt that ends with its request: the exit publishes it, and the snapshots need its path. */
+static bool publish_saves(scheduler *s, req *r, step_saves saves)
+{
+    return saves.first == saves.end || publish(s, r, true, saves);
+}
+
 static bool is_end_token(const scheduler *s, rad_token token)
 {
     return s->params.is_end_token && s->params.is_end_token(s->params.user, token);
@@ -123,10 +149,10 @@ static bool is_end_token(const scheduler *s, rad_token token)
 /* All of fill_ids is computed: the next token, if one is wanted. `logits` as accept_token has
  * them. */
 static void process_complete(scheduler *s, req *r, bool wanted, const float *logits,
-                             rad_token token)
+                             rad_token token, step_saves saves)
 {
     if (!wanted) {
-        finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
+        if (publish_saves(s, r, saves)) finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
         return;
     }
     if (verify_notes(&s->verify, r))
@@ -144,10 +170,10 @@ static void process_complete(scheduler *s, req *r, bool wanted, const float *log
     s->stats.generated_tokens++;
     req_check_finished(r, is_end_token(s, token));
     if (r->finish) {
-        finish_req(s, r, r->finish, token, true);
+        if (publish_saves(s, r, saves)) finish_req(s, r, r->finish, token, true);
         return;
     }
-    if (r->state == REQ_PREFILL && !publish(s, r, false)) return;
+    if (r->state == REQ_PREFILL && !publish(s, r, false, saves)) return;
     if (r->state == REQ_PREFILL) wait_queue_remove(&s->waiting, r); /* leads nobody any more */
     r->state = REQ_DECODE;
     emit_output(s, r, token);
@@ -158,9 +184,14 @@ void process_batch_result(scheduler *s, const float *logits)
     const schedule_batch *b = &s->batch;
     uint32_t vocab_size = s->params.runner->info.vocab_size;
     uint32_t next_logits = 0;
+    step_saves saves = {0};
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         req *r = b->reqs[i];
         r->kv.committed_len = b->seq_lens[i];
+        state_end_step(&s->pools.states, &r->kv, b->state_out[i], b->seq_lens[i]);
+        r->state_from = 0;
+        for (saves.first = saves.end; saves.end < b->num_saves; saves.end++)
+            if (b->state_saves[saves.end].req != i) break;
         if (r->state == REQ_PREFILL) s->stats.prefill_tokens += b->extend_seq_lens[i];
 
         uint32_t last = b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
@@ -171,17 +202,20 @@ void process_batch_result(scheduler *s, const float *logits)
             if (logits) row = logits + (size_t)vocab_size * next_logits;
             token = s->next_tokens[next_logits++];
         }
-        if (tiers_lost(s, r)) continue;
-        if (r->kv.committed_len < req_num_fill(r))
-            publish(s, r, true);
+        if (tiers_lost(s, r))
+            ; /* and what it computed with that */
+        else if (r->kv.committed_len < req_num_fill(r))
+            publish(s, r, true, saves);
         else
-            process_complete(s, r, wanted, row, token);
+            process_complete(s, r, wanted, row, token, saves);
+        schedule_batch_drop_saves(&s->batch, &s->pools, saves.first, saves.end);
         if (r->kv.row) release_window(s, &r->kv); /* after publishing, so that all is cached */
     }
 }
 
 void fail_batch(scheduler *s, const rad_error *error)
 {
+    schedule_batch_drop_saves(&s->batch, &s->pools, 0, s->batch.num_saves);
     for (uint32_t i = 0; i < s->batch.num_reqs; i++) {
         s->batch.reqs[i]->error = *error;
         finish_req(s, s->batch.reqs[i], REQ_FINISH_ERROR, -1, false);

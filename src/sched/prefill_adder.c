@@ -12,7 +12,7 @@ enum { FEW_TOKENS = 16 }; /* of prompts in a step, whatever it takes; an end cou
 static kv_pages room_with(const prefill_adder *a, kv_pages more)
 {
     kv_pages room = kv_room(a->pools);
-    return (kv_pages){room.full + more.full, room.window + more.window};
+    return (kv_pages){room.full + more.full, room.window + more.window, room.states + more.states};
 }
 
 /* What a request will still take: the rest of fill_ids and a guess at its outputs. */
@@ -22,7 +22,8 @@ static kv_pages future_pages(const prefill_adder *a, const req *r)
     uint32_t more = RAD_MIN(r->max_new_tokens - r->num_output, (uint32_t)CLIP_MAX_NEW_TOKENS);
     uint64_t tokens = req_num_fill(r) - r->kv.allocated_len;
     tokens += (uint64_t)(more * a->new_token_ratio + 0.999);
-    kv_pages pages = {.full = pages_for(r->kv.allocated_len, tokens, a->pools->page_size)};
+    kv_pages pages = {.full = pages_for(r->kv.allocated_len, tokens, a->pools->page_size),
+                      .states = state_to_come(&a->pools->states, &r->kv)};
     if (!w->tokens) return pages;
     uint64_t most = window_most_pages(w, r->kv.allocated_len + tokens);
     uint64_t held = window_held_pages(w, &r->kv);
@@ -34,6 +35,7 @@ static void speak_for(prefill_adder *a, kv_pages pages)
 {
     a->spoken_for.full += pages.full;
     a->spoken_for.window += pages.window;
+    a->spoken_for.states += pages.states;
 }
 
 void prefill_adder_init(prefill_adder *a, const schedule_pools *pools, schedule_batch *batch,
@@ -64,6 +66,7 @@ static uint64_t tokens_in_room(const prefill_adder *a, const req *r, kv_pages mo
     uint32_t page_size = a->pools->page_size;
     kv_pages both = room_with(a, more);
     uint64_t room = RAD_MIN(both.full, both.window);
+    if (!r->kv.state && both.states <= a->batch->num_states) return 0;
     /* What it locks, or a session brought along, was room when the step was planned so far: not
      * even the rest of its last page is to be had at the cost of those. */
     if (room < a->batch->num_pages) return 0;
@@ -146,6 +149,7 @@ static bool has_room(const prefill_adder *a, const req *r, bool alone, kv_pages 
     if (alone) return true;
     kv_pages need = future_pages(a, r), room = room_with(a, more);
     if (a->spoken_for.full + need.full > room.full) return false;
+    if (a->spoken_for.states + need.states > room.states) return false;
     if (!a->pools->window.tokens) return true;
     /* A chunk needs window pages for all of its tokens until the step has ended; with less than
      * that it would crawl. */

@@ -1,12 +1,12 @@
 /* prefill_adder.h - may one more request start now?
  *
- * All in pages, on both sides where there is window memory: a request takes a window page with each
- * page, but gives those back that its window has passed, so that between two steps it holds a
- * window's at most; beside what the running ones will hold so, room for a chunk stays. What can be
- * had is free + evictable; what is spoken for is what the
- * running requests will still take: the rest of their prompts for certain, and of the
- * tokens they may still generate a part (new_token_ratio), since most end before their
- * limit. Too high a ratio runs few requests at a time; too low a one ends in
+ * Each needs states of its own where there are recurrent layers. All else is in pages, on both
+ * sides where there is window memory: a request takes a window page with each page, but gives those
+ * back that its window has passed, so that between two steps it holds a window's at most; beside
+ * what the running ones will hold so, room for a chunk stays. What can be had is free + evictable;
+ * what is spoken for is what the running requests will still take: the rest of their prompts for
+ * certain, and of the tokens they may still generate a part (new_token_ratio), since most end
+ * before their limit. Too high a ratio runs few requests at a time; too low a one ends in
  * retractions, after which the ratio goes up. */
 #ifndef SCHED_PREFILL_ADDER_H
 #define SCHED_PREFILL_ADDER_H

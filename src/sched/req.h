@@ -17,6 +17,7 @@
 #include "model/sampler.h"
 #include "sched/req_why.h"
 #include <radish/cache.h>
+#include <radish/state_pool.h>
 #include <stdatomic.h>
 
 typedef enum req_state {
@@ -33,6 +34,8 @@ typedef enum req_finish {
     REQ_FINISH_ABORT,  /* cancelled */
     REQ_FINISH_ERROR   /* see req.error */
 } req_finish;
+
+enum { REQ_MOST_FORKS = 8 };
 
 typedef struct req_params {
     const rad_token *ids; /* copied */
@@ -76,6 +79,12 @@ typedef struct req {
     req_state state;
     uint64_t arrival;       /* place in the order of scheduler_add */
     rad_req_kv kv;          /* empty unless PREFILL or DECODE */
+    rad_state state_from;   /* what stood behind its match, until its first step is computed */
+    uint32_t seen_tokens;   /* how far its match found K/V, with a state there or not */
+    uint32_t message_start; /* where its last message begins, and the opening of the one to come; */
+    uint32_t turn_start;    /* 0: not known. state_memory.h */
+    uint32_t forks[REQ_MOST_FORKS]; /* where others that wait branch off; of this step */
+    uint32_t num_forks;
     prompt_hits hits;
     uint32_t counted_load; /* the ticket of the load that brought hits.loaded; 0: none did */
     req_why why;           /* why there were no more; final before the first output */

@@ -28,12 +28,16 @@
     X(input_ids, max_tokens)                                                                       \
     X(positions, max_tokens)                                                                       \
     X(out_cache_loc, max_tokens)                                                                   \
-    X(window_out_cache_loc, max_tokens)
+    X(window_out_cache_loc, max_tokens)                                                            \
+    X(state_in, max_reqs)                                                                          \
+    X(state_out, max_reqs)                                                                         \
+    X(state_saves, max_saves)
 
 rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
-                               uint32_t max_tokens)
+                               uint32_t max_tokens, uint32_t max_saves)
 {
-    *b = (schedule_batch){.max_reqs = max_reqs, .max_tokens = max_tokens};
+    *b = (schedule_batch){
+        .max_reqs = max_reqs, .max_tokens = max_tokens, .max_saves = RAD_MAX(max_saves, 1u)};
     bool ok = true;
 #define ALLOC(array, count)                                                                        \
     b->array = rad_alloc(env, rad_mul(b->count, sizeof *b->array));                                \
@@ -55,6 +59,7 @@ void schedule_batch_clear(schedule_batch *b)
 {
     b->num_reqs = b->num_tokens = b->num_logits = 0;
     b->num_pages = 0;
+    b->num_states = b->num_saves = 0;
 }
 
 void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size)
@@ -73,6 +78,7 @@ void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t
     b->req_pool_indices[i] = r->kv.row;
     b->num_tokens += num_tokens;
     b->num_pages += pages_for(r->kv.allocated_len, num_tokens, page_size);
+    b->num_states += !r->kv.state;
     if (b->seq_lens[i] == req_num_fill(r) && r->num_output < r->max_new_tokens) {
         b->logits_reqs[b->num_logits] = i;
         b->logits_indices[b->num_logits++] = b->num_tokens - 1;
@@ -95,6 +101,7 @@ kv_pages kv_room(const schedule_pools *pools)
     room.full += rad_cache_evictable_size(cache) / pools->page_size;
     if (pools->window.tokens)
         room.window += rad_cache_window_evictable_size(cache) / pools->page_size;
+    room.states = state_room(&pools->states, cache);
     return room;
 }
 
@@ -141,6 +148,11 @@ forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_poo
         .window_rows = pools->window.rows,
         .window_kv_pool = pools->window.kv_pool,
         .window_out_cache_loc = pools->window.tokens ? b->window_out_cache_loc : NULL,
+        .state_pool = pools->states.pool,
+        .state_in = pools->states.pool ? b->state_in : NULL,
+        .state_out = pools->states.pool ? b->state_out : NULL,
+        .num_state_saves = b->num_saves,
+        .state_saves = b->num_saves ? b->state_saves : NULL,
     };
 }
 
@@ -173,6 +185,68 @@ static void take_turns(schedule_batch *b)
     rotate(b->out_cache_loc, n, b->turn % n);
 }
 
+/* A working copy for each request that has none yet. */
+static rad_status take_working_copies(const schedule_batch *b, const schedule_pools *pools,
+                                      rad_error *err)
+{
+    for (uint32_t i = 0; pools->states.pool && i < b->num_reqs; i++) {
+        rad_req_kv *kv = &b->reqs[i]->kv;
+        if (!kv->state && !state_take(&pools->states, pools->tree_cache, &kv->state))
+            return rad_fail(err, RAD_FULL, "none of %u states is free after evicting",
+                            rad_state_pool_num_states(pools->states.pool));
+    }
+    return RAD_OK;
+}
+
+/* Those that can be had of the snapshots that a prompt's chunk should leave; the deepest first,
+ * since what follows this prompt goes on behind it. */
+static void take_saves(schedule_batch *b, schedule_pools *pools, uint32_t i)
+{
+    const req *r = b->reqs[i];
+    uint32_t points[STATE_MOST_POINTS], prefix = b->extend_prefix_lens[i];
+    uint32_t count =
+        state_points(&pools->states, r, r->forks, r->num_forks, prefix, b->seq_lens[i], points);
+    uint32_t skip = count - RAD_MIN(count, b->max_saves - b->num_saves), first = b->num_saves;
+    rad_state states[STATE_MOST_POINTS];
+    uint32_t at = count;
+    while (at > skip && state_take(&pools->states, pools->tree_cache, &states[at - 1]))
+        at--;
+    pools->states.unsaved += at;
+    for (; at < count; at++)
+        b->state_saves[b->num_saves++] =
+            (forward_state_save){.req = i, .tokens = points[at] - prefix, .state = states[at]};
+    RAD_ASSERT(b->num_saves - first <= count);
+}
+
+/* Whether what r leaves in the tree can be found by others: a streaming session's later turns keep
+ * all to themselves. */
+static bool leaves_snapshots(const req *r)
+{
+    return r->state == REQ_PREFILL && !(r->kv.turn && r->kv.published);
+}
+
+static void take_states(schedule_batch *b, schedule_pools *pools)
+{
+    const state_memory *m = &pools->states;
+    for (uint32_t i = 0; m->pool && i < b->num_reqs; i++) {
+        req *r = b->reqs[i];
+        state_begin_step(m, pools->tree_cache, &r->kv, r->state_from, r->state == REQ_DECODE,
+                         &b->state_in[i], &b->state_out[i]);
+    }
+    for (uint32_t i = 0; m->pool && i < b->num_reqs; i++)
+        if (leaves_snapshots(b->reqs[i])) take_saves(b, pools, i);
+}
+
+void schedule_batch_drop_saves(schedule_batch *b, const schedule_pools *pools, uint32_t first,
+                               uint32_t end)
+{
+    for (; first < end; first++) {
+        forward_state_save *save = &b->state_saves[first];
+        if (save->state) (void)rad_state_free(pools->states.pool, save->state);
+        save->state = 0;
+    }
+}
+
 rad_status schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *pools,
                                              forward_batch *out, rad_error *err)
 {
@@ -182,10 +256,13 @@ rad_status schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *
         b->last_loc[i] = prefix ? row[prefix - 1] : -1;
     }
     if (!evict_until_free(pools, b->num_pages, err)) return RAD_FULL;
-    rad_status status = rad_kv_alloc_extend(pools->kv_allocator, b->num_reqs, b->extend_prefix_lens,
-                                            b->seq_lens, b->last_loc, b->out_cache_loc, err);
+    rad_status status = take_working_copies(b, pools, err);
+    if (status != RAD_OK) return status;
+    status = rad_kv_alloc_extend(pools->kv_allocator, b->num_reqs, b->extend_prefix_lens,
+                                 b->seq_lens, b->last_loc, b->out_cache_loc, err);
     if (status != RAD_OK) return status;
     if (pools->page_size == 1) take_turns(b);
+    take_states(b, pools);
 
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         req *r = b->reqs[i];

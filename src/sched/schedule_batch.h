@@ -9,6 +9,7 @@
 
 #include "attn/forward_batch.h"
 #include "sched/req.h"
+#include "sched/state_memory.h"
 #include "sched/window_memory.h"
 
 /* What a batch is made of; not owned. */
@@ -20,12 +21,15 @@ typedef struct schedule_pools {
     rad_token_to_kv_pool *token_to_kv_pool; /* NULL: every layer has a window, and its K/V there */
     uint32_t page_size;
     window_memory window;
+    state_memory states;
 } schedule_pools;
 
-/* Pages of both kinds: each new page takes one of the window side, where there is one. */
+/* Pages of both kinds: each new page takes one of the window side, where there is one. And states:
+ * those that requests cannot do without. */
 typedef struct kv_pages {
     uint64_t full;
     uint64_t window;
+    uint64_t states;
 } kv_pages;
 
 typedef struct schedule_batch {
@@ -33,7 +37,10 @@ typedef struct schedule_batch {
     uint32_t max_tokens;
     uint32_t num_reqs;
     uint32_t num_tokens;
-    uint64_t num_pages; /* that the step will take */
+    uint64_t num_pages;  /* that the step will take */
+    uint32_t num_states; /* likewise */
+    uint32_t max_saves;
+    uint32_t num_saves;
     uint32_t num_logits;
     uint32_t turn; /* of the decoding requests: whose slot comes first, see schedule_batch.c */
 
@@ -50,10 +57,14 @@ typedef struct schedule_batch {
     uint32_t *positions;
     rad_slot *out_cache_loc;
     rad_slot *window_out_cache_loc;
+    rad_state *state_in; /* [max_reqs] */
+    rad_state *state_out;
+    forward_state_save *state_saves; /* [max_saves] ours until they are hung into the tree */
 } schedule_batch;
 
+/* max_saves: of snapshots that a step can leave; 0 is fine. */
 rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
-                               uint32_t max_tokens);
+                               uint32_t max_tokens, uint32_t max_saves);
 void schedule_batch_fini(schedule_batch *b, const rad_env *env);
 void schedule_batch_clear(schedule_batch *b);
 
@@ -68,7 +79,7 @@ static inline uint64_t pages_for(uint32_t allocated, uint64_t num_tokens, uint32
  * reaches the end of its fill_ids and still wants tokens gets a row of logits. */
 void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size);
 
-/* Pages that are free or can be evicted. Without a window side that one has no end. */
+/* Pages and states that are free or can be evicted. Of what there is not, there is no end. */
 kv_pages kv_room(const schedule_pools *pools);
 
 /* Frees cached tokens until `pages` pages are free, with their window side; false, in words, when
@@ -79,10 +90,15 @@ bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *er
 forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_pools *pools,
                                      uint32_t num_reqs, uint32_t num_tokens);
 
-/* Takes the slots and fills the arrays. RAD_FULL: not enough pages even after evicting
- * (the plan was made from free + evictable, so this is a broken promise of the cache). What is
- * not RAD_OK comes in words, and no slot changed hands. */
+/* Takes slots and states and fills the arrays. RAD_FULL: not enough pages or states even after
+ * evicting (the plan was made from free + evictable, so this is a broken promise of the cache).
+ * What is not RAD_OK comes in words, and no slot changed hands; working copies of states may have,
+ * which their requests hold then. */
 rad_status schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *pools,
                                              forward_batch *out, rad_error *err);
+
+/* Gives back what is left of the states that the step's saves [first, end) have. */
+void schedule_batch_drop_saves(schedule_batch *b, const schedule_pools *pools, uint32_t first,
+                               uint32_t end);
 
 #endif

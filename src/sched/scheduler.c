@@ -80,6 +80,10 @@ static void run_batch(scheduler *s)
     rad_status status;
     /* A session that was emptied for these pages publishes them first, and the host may be getting
      * its copy: they are free when that has ended. */
+    for (uint32_t i = 0; s->pools.states.pool && i < s->batch.num_reqs; i++) {
+        req *r = s->batch.reqs[i];
+        r->num_forks = r->state == REQ_PREFILL ? wait_queue_forks(&s->waiting, r, r->forks) : 0;
+    }
     do
         status = schedule_batch_prepare_for_extend(&s->batch, &s->pools, &s->forward, &why);
     while (status == RAD_FULL && tiers_wait_for_pages(s));
@@ -182,6 +186,7 @@ rad_status scheduler_add(scheduler *s, req *r, rad_error *err)
                         s->waiting.count + s->tiers.num_fetching);
 
     r->max_new_tokens = RAD_MIN(r->max_new_tokens, s->context_length - r->num_input);
+    state_find_turns(&s->pools.states, r);
     r->state = REQ_WAITING;
     r->arrival = ++s->num_arrivals;
     if (!tiers_arrive(s, r)) wait_queue_add(&s->waiting, r);
@@ -324,7 +329,9 @@ static rad_cache_params tree_params(scheduler *s)
         .max_namespaces = s->params.max_namespaces,
         .eviction = s->params.eviction,
         .explain_pages = explain_pages(s),
-        .copy_slots = s->params.disable_partial_reuse ? NULL : copy_slots,
+        .state_pool = s->pools.states.pool,
+        /* Behind the front of a page no state is kept. */
+        .copy_slots = s->params.disable_partial_reuse || s->pools.states.pool ? NULL : copy_slots,
         .copy_user = s,
         .max_pinned_tokens = s->params.max_pinned_tokens,
         .retention = s->params.retention,
@@ -343,6 +350,23 @@ static uint32_t window_pages(const scheduler *s)
     if (pages < s->max_total_pages) return (uint32_t)pages;
     bool fits = s->max_total_pages >= window_memory_least_pages(window, page_size);
     return fits ? s->max_total_pages : 0;
+}
+
+static rad_status create_states(scheduler *s, rad_error *err)
+{
+    const scheduler_params *p = &s->params;
+    state_memory *m = &s->pools.states;
+    const uint32_t interval = p->state_interval ? p->state_interval
+                                                : state_default_interval(&p->runner->info);
+    uint64_t count = p->max_states;
+    if (!count)
+        count = state_default_count(interval, p->max_running_requests, s->stats.max_total_tokens);
+    rad_status status = state_memory_init(m, &s->env, p->runner,
+                                          (uint32_t)RAD_MIN(count, (uint64_t)INT32_MAX - 1),
+                                          s->pools.page_size, err);
+    m->interval = interval;
+    m->turn_token = p->turn_token ? p->turn_token : -1;
+    return status;
 }
 
 static rad_status create_pools(scheduler *s, rad_error *err)
@@ -374,6 +398,7 @@ static rad_status create_pools(scheduler *s, rad_error *err)
     if (status == RAD_OK && num_window)
         status = window_memory_init(&s->pools.window, &s->env, p->runner, num_window, page_size,
                                     &rows, err);
+    if (status == RAD_OK) status = create_states(s, err);
     if (status != RAD_OK) return status;
 
     rad_cache_params tree = tree_params(s);
@@ -404,6 +429,8 @@ static rad_status create_queues(scheduler *s, rad_error *err)
 {
     const scheduler_params *p = &s->params;
     uint32_t max_tokens = scheduler_max_batch_tokens(p, s->context_length);
+    const rad_state_pool *states = s->pools.states.pool;
+    uint32_t max_saves = states ? rad_state_pool_num_states(states) : 0;
     rad_status queued = init_waiting(s, s->pools.inner_cache, &s->waiting);
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
     rad_status grouped = batch_groups_init(&s->groups, &s->env, p->max_running_requests);
@@ -411,7 +438,7 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     s->samples = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->samples));
     s->next_tokens = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->next_tokens));
     rad_status status =
-        schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens);
+        schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens, max_saves);
     if (status != RAD_OK || queued != RAD_OK || grouped != RAD_OK || !s->running || !s->samples ||
         !s->next_tokens || (!p->runner->ops->sample && !s->sample_scratch))
         return rad_fail(err, RAD_E_NOMEM,
@@ -512,6 +539,7 @@ void scheduler_destroy(scheduler *s)
         tiers_leave(s, s->tiers.fetching[i]);
     tiers_fini(s);
     window_memory_fini(&s->pools.window, &s->env);
+    state_memory_fini(&s->pools.states);
     rad_token_to_kv_pool_destroy(s->pools.token_to_kv_pool);
     rad_kv_allocator_destroy(s->pools.kv_allocator);
     rad_req_to_token_pool_destroy(s->pools.req_to_token_pool);

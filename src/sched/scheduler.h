@@ -46,6 +46,10 @@ typedef struct scheduler_params {
     uint64_t window_total_tokens;  /* of the pool that layers with a window have beside it, rounded
                                     * likewise; 0: none, they mask and keep every key. Not with
                                     * tiers. */
+    uint32_t max_states;           /* of a model with recurrent layers (state_memory.h); 0: as many
+                                    * as rows and tokens make use of */
+    uint32_t state_interval;       /* tokens between snapshots of a long prompt; 0: by their size */
+    rad_token turn_token; /* that each message of a conversation begins with; 0: not known */
     uint32_t max_running_requests; /* rows */
     uint32_t max_queued_requests;
     uint32_t chunked_prefill_size;           /* prompt tokens a step; 0 = never chunk */

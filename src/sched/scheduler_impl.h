@@ -8,6 +8,7 @@
  *         step_cost.c            what a step will take, for --max-itl-ms
  *     schedule_batch.c       makes the plan real: pages, slots, rows, arrays for the runner
  *         window_memory.c        the second table of slots, for layers with a window
+ *         state_memory.c         states of recurrent layers, and where to keep them
  *         batch_groups.c         which requests read the same slots
  *     batch_result.c         what was computed: published, the next token (next_token.c), released
  *     tiers.c                fetches before the queue, loads before the forward pass

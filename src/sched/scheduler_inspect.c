@@ -4,6 +4,23 @@
 
 #include <radish/retention.h>
 
+static void get_state_stats(const scheduler *s, const rad_cache_stats *cache,
+                            scheduler_stats *stats)
+{
+    const state_memory *m = &s->pools.states;
+    if (!m->pool) return;
+    stats->states_total = rad_state_pool_num_states(m->pool);
+    stats->states_available = rad_state_available(m->pool);
+    stats->states_evictable = rad_cache_state_evictable_size(s->pools.tree_cache);
+    stats->states_protected = rad_cache_state_protected_size(s->pools.tree_cache);
+    stats->states_held = stats->states_total - stats->states_available - stats->states_evictable -
+                         stats->states_protected;
+    stats->states_saved = cache->states_put;
+    stats->states_unsaved = m->unsaved;
+    stats->states_evicted = cache->states_evicted;
+    stats->states_dropped = cache->states_dropped;
+}
+
 void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
 {
     rad_cache_stats cache = {0};
@@ -28,6 +45,7 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
     stats->protected_tokens = rad_cache_protected_size(s->pools.tree_cache);
     stats->held_tokens = stats->max_total_tokens - stats->available_tokens -
                          stats->evictable_tokens - stats->protected_tokens;
+    get_state_stats(s, &cache, stats);
     if (!s->pools.window.tokens) return;
     uint64_t page_size = s->pools.page_size;
     stats->window_total_tokens = rad_kv_window_num_pages(s->pools.kv_allocator) * page_size;

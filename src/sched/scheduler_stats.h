@@ -70,6 +70,16 @@ typedef struct scheduler_stats {
     uint64_t window_evictable_tokens;
     uint64_t window_protected_tokens;
     uint64_t window_held_tokens;
+    uint64_t
+        states_total; /* of recurrent layers, as the five above, in states; 0: there are none */
+    uint64_t states_available;
+    uint64_t states_evictable;
+    uint64_t states_protected;
+    uint64_t states_held;
+    uint64_t states_saved;   /* snapshots that requests left in the cache */
+    uint64_t states_unsaved; /* that prompts were to leave, and no state was to be had */
+    uint64_t states_evicted; /* snapshots given up for others */
+    uint64_t states_dropped; /* and such that went with the tokens they stood behind */
     rad_namespace_stats namespaces;
     rad_session_stats sessions;
     uint64_t pinned_tokens;

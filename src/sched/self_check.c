@@ -61,6 +61,7 @@ static rad_status check_requests(const scheduler *s, fault_log *log, rad_error *
         const schedule_pools *pools = &s->pools;
         const rad_slot *slots = rad_req_to_token_row(pools->req_to_token_pool, kv->row);
         status = window_row_check(&pools->window, pools->kv_allocator, kv, slots, err);
+        if (status == RAD_OK) status = state_check(&pools->states, kv, err);
         if (status != RAD_OK) return status;
     }
     return RAD_OK;

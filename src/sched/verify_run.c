@@ -40,13 +40,14 @@ kv_pages verify_held_pages(const scheduler *s)
     const rad_req_kv *kv = &s->verify.kv;
     kv_pages held = {.full = pages_for(0, kv->allocated_len, s->pools.page_size)};
     if (s->pools.window.tokens) held.window = window_held_pages(&s->pools.window, kv);
+    held.states = state_held(kv);
     return held;
 }
 
 bool verify_yield(scheduler *s)
 {
     verifier *v = &s->verify;
-    if (!v->kv.allocated_len) return false; /* a row alone is in nobody's way */
+    if (!v->kv.allocated_len && !v->kv.state) return false; /* a row alone is in nobody's way */
     rad_log(&s->env, RAD_LOG_DEBUG,
             "verify: request %llu gives its %u tokens of K/V up to others and is verified later",
             (unsigned long long)v->first->arrival, v->kv.allocated_len);
@@ -76,16 +77,24 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
     rad_req_kv *kv = &s->verify.kv;
     rad_slot *row = rad_req_to_token_row(s->pools.req_to_token_pool, kv->row);
     uint32_t prefix = kv->allocated_len;
+    const state_memory *states = &s->pools.states;
     b->extend_prefix_lens[0] = prefix;
     b->extend_seq_lens[0] = num_tokens;
     b->extend_start_loc[0] = 0;
     b->seq_lens[0] = prefix + num_tokens;
     b->req_pool_indices[0] = kv->row;
     b->last_loc[0] = prefix ? row[prefix - 1] : -1;
+    if (states->pool && !kv->state && !state_take(states, s->pools.tree_cache, &kv->state)) {
+        rad_fail(err, RAD_FULL, "no state is free");
+        return false;
+    }
     if (!evict_until_free(&s->pools, pages_for(prefix, num_tokens, s->pools.page_size), err) ||
         rad_kv_alloc_extend(s->pools.kv_allocator, 1, b->extend_prefix_lens, b->seq_lens,
                             b->last_loc, b->out_cache_loc, err) != RAD_OK)
         return false;
+    if (states->pool)
+        state_begin_step(states, s->pools.tree_cache, kv, 0, false, b->state_in, b->state_out);
+    b->num_saves = 0;
     kv->allocated_len = prefix + num_tokens;
     memcpy(row + prefix, b->out_cache_loc, num_tokens * sizeof *row);
     window_row_extend(&s->pools.window, s->pools.kv_allocator, kv->row, row, prefix,
@@ -157,6 +166,7 @@ static void run_chunk(scheduler *s, uint32_t max_tokens)
         return;
     }
     v->kv.committed_len = v->kv.allocated_len;
+    state_end_step(&s->pools.states, &v->kv, v->kv.state, v->kv.committed_len);
     release_window(s, &v->kv);
     bool same = compare(s, record, logits);
     if (same && v->next < record->num_digests) return;

@@ -281,6 +281,17 @@ void wait_queue_published(wait_queue *q, req *r, uint32_t num_tokens)
     if (leaf && at != leaf) refresh(q, leaf);
 }
 
+uint32_t wait_queue_forks(const wait_queue *q, const req *r, uint32_t *forks)
+{
+    uint32_t count = 0, weight = 0; /* of those further down on this way */
+    for (uint32_t id = r->wait_node; id; id = q->tree.nodes[id].parent) {
+        const wait_node *n = &q->tree.nodes[id];
+        if (n->weight > weight && id != r->wait_node) forks[count++ % REQ_MOST_FORKS] = n->depth;
+        weight = n->weight;
+    }
+    return RAD_MIN(count, (uint32_t)REQ_MOST_FORKS);
+}
+
 /* ---- who is next ---- */
 
 /* The oldest, when it is its turn, and it is not held back (or has been often enough). */

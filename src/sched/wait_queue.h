@@ -71,6 +71,10 @@ void wait_queue_remove(wait_queue *q, req *r);
 /* The first num_tokens of r's fill_ids are in the cache from now on. */
 void wait_queue_published(wait_queue *q, req *r, uint32_t num_tokens);
 
+/* Positions of r's prompt where others that wait branch off: of many the outermost ones. `forks`
+ * has room for REQ_MOST_FORKS; returns how many. */
+uint32_t wait_queue_forks(const wait_queue *q, const req *r, uint32_t *forks);
+
 /* Everything against everything. RAD_E_CORRUPT in words. O(n log n). */
 rad_status wait_queue_check(const wait_queue *q, rad_error *err);
 

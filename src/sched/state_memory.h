@@ -1,0 +1,94 @@
+/* state_memory.h - states of recurrent layers: what requests work with, and which are kept.
+ *
+ * A model with recurrent layers (delta rule, Mamba, short convolution) carries a state of fixed
+ * size from token to token. A state cannot be cut: who goes on behind a prefix needs the one that
+ * stood exactly there. States are slots of one pool (radish/state_pool.h):
+ *
+ *     working copy   of a running request, behind its last computed token
+ *     spare          of a decoding one, behind its last whole page: when a token begins a page, the
+ *                    step reads the one and writes the other, and they change places
+ *     snapshot       the tree's; a match is read in place, and never written
+ *
+ * With pages of one token each position is a page's end, and there is no spare.
+ *
+ * A step leaves snapshots behind without being cut for them (forward_batch.h, saves). Where:
+ *
+ *     prompt | system, history ........ | last message ..... | "assistant:" |
+ *                 ^        ^      ^     ^                    ^            ^
+ *                 every    forks: others branch off there    |            n - 1, the most that a
+ *                 interval                                   |            match covers, where turns
+ *                                  message_start             turn_start   are not known
+ *
+ * and the request's own copy at the end of its answer. So an edited last message goes on from
+ * message_start, a regenerated answer from turn_start, as does one whose reasoning the template
+ * leaves out later, and the next turn from the answer's end.
+ *
+ * Working copies must be had: admission counts them. Spares and snapshots are taken from what is
+ * free, or from cached snapshots that are worth least, or not at all.
+ *
+ * Without recurrent layers (`pool` is NULL) the functions do nothing. */
+#ifndef SCHED_STATE_MEMORY_H
+#define SCHED_STATE_MEMORY_H
+
+#include "model/runner.h"
+#include "sched/req.h"
+#include <radish/state_pool.h>
+
+enum {
+    STATE_LEAST = 2,         /* states with which one request gets on: its own, and its snapshot */
+    STATE_MOST_POINTS = 128, /* in one step of one request */
+    STATE_NEAR = 16          /* tokens behind turn_start that are not worth a snapshot more */
+};
+
+typedef struct state_memory {
+    rad_state_pool *pool; /* NULL: the model has no recurrent layers */
+    uint32_t page_size;
+    uint32_t interval;    /* tokens between snapshots of a long prompt */
+    rad_token turn_token; /* the first of each message; -1: not known */
+    uint64_t unsaved;     /* snapshots that were wanted, and no state was to be had */
+} state_memory;
+
+/* Takes all its memory. RAD_E_INVAL, RAD_E_NOMEM and the like in words; fini in any case. */
+rad_status state_memory_init(state_memory *m, const rad_env *env, runner *model,
+                             uint32_t num_states, uint32_t page_size, rad_error *err);
+void state_memory_fini(state_memory *m);
+
+/* The tokens between snapshots that nobody asked for: as many as have K/V of a state's size, within
+ * reason. A power of two. */
+uint32_t state_default_interval(const runner_info *model);
+
+/* How many there are by default, for so many requests and tokens. */
+uint64_t state_default_count(uint32_t interval, uint64_t max_requests, uint64_t max_total_tokens);
+
+/* States that are free or can be evicted; without recurrent layers there is no end of them. */
+uint64_t state_room(const state_memory *m, const rad_cache *cache);
+
+/* Takes one, and evicts a snapshot for it where none is free. False: there is none. */
+bool state_take(const state_memory *m, rad_cache *cache, rad_state *out);
+
+/* States that a request holds of its own; and those that it will still take, but for snapshots. */
+uint32_t state_held(const rad_req_kv *kv);
+uint32_t state_to_come(const state_memory *m, const rad_req_kv *kv);
+
+/* Looks for the places in r's prompt that snapshots are wanted at. O(its last message). */
+void state_find_turns(const state_memory *m, req *r);
+
+/* A request's step from `prefix` on: it must have a working copy (state_take). Writes the state it
+ * begins with, `from` being its match's, and where it leaves the one behind the step. `decodes`:
+ * by one token, and the spare may be taken. */
+void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, rad_state from,
+                      bool decodes, rad_state *in, rad_state *out);
+
+/* It has been computed up to seq_len, and `out` is what state_begin_step said. */
+void state_end_step(const state_memory *m, rad_req_kv *kv, rad_state out, uint32_t seq_len);
+
+/* Positions in (prefix, seq_len] where r should leave snapshots, ascending, each a whole page's
+ * end; `forks` are positions where others branch off. Returns how many, STATE_MOST_POINTS at most.
+ */
+uint32_t state_points(const state_memory *m, const req *r, const uint32_t *forks,
+                      uint32_t num_forks, uint32_t prefix, uint32_t seq_len, uint32_t *points);
+
+/* What a request holds between two steps is sound. RAD_E_CORRUPT in words. */
+rad_status state_check(const state_memory *m, const rad_req_kv *kv, rad_error *err);
+
+#endif
