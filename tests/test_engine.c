@@ -763,6 +763,60 @@ TEST(the_window_side_is_as_large_as_was_asked_and_never_too_small_for_a_request)
     CHECK(strstr(err.text, "swa_full_tokens_ratio 1.5") != NULL);
 }
 
+/* 512 MiB, K/V of 4 KiB a token, and a state as large as so many tokens' of them. */
+static kv_sizes size_states(const engine_params *params, uint32_t state_tokens, rad_error *err)
+{
+    const runner_info model = {.context_length = 8192,
+                               .full_token_bytes = 4096,
+                               .num_layers = 4,
+                               .state_layers = 12,
+                               .state_bytes = (size_t)state_tokens * 4096};
+    const rad_env env = rad_env_or_default(NULL);
+    kv_sizes sizes = {0};
+    rad_status status =
+        size_kv_pool(&env, params, &model, 2 * (uint64_t)WINDOW_MEMORY, 0, &sizes, err);
+    CHECKF(status == RAD_OK || status == RAD_E_NOMEM, "%s\n", err->text);
+    return sizes;
+}
+
+TEST(states_get_their_part_of_the_memory_as_far_as_there_is_use_for_them)
+{
+    SKIP_UNLESS(memory_available() > 1 << 30, "there is not 1 GiB to divide");
+    rad_error err = {0};
+    const uint64_t token = 4096 + 32 + 188;
+    engine_params p = {.page_size = 1, .mem_fraction_static = 0.5};
+    kv_sizes s = size_states(&p, 1024, &err); /* large ones: by the ratio */
+    const double share = (double)WINDOW_MEMORY * 0.9 / 1.9;
+    CHECKF(s.states == (uint64_t)(share / (1024 * 4096.0)), "%llu\n", (unsigned long long)s.states);
+    CHECK(s.tokens == (WINDOW_MEMORY - s.states * 1024 * 4096) / token);
+    CHECK(rows_for(&s) == s.states / 3);
+
+    s = size_states(&p, 4, &err); /* small ones: as many as are of use */
+    CHECKF(s.states == 2 + 3 * 242 + 124391 / 256, "%llu states\n", (unsigned long long)s.states);
+    CHECK(rows_for(&s) == default_max_running(s.tokens));
+
+    p.mamba_full_memory_ratio = 0.25;
+    s = size_states(&p, 1024, &err);
+    CHECK(s.states == WINDOW_MEMORY / 5 / (1024 * 4096));
+    p.max_mamba_cache_size = 10;
+    s = size_states(&p, 1024, &err);
+    CHECK(s.states == 10 && s.tokens == (WINDOW_MEMORY - 10 * 1024 * 4096) / token);
+    CHECK(rows_for(&s) == 3);
+    p.max_mamba_cache_size = 1000;
+    size_states(&p, 1024, &err);
+    CHECKF(strstr(err.text, "max_mamba_cache_size 1000"), "%s\n", err.text);
+
+    p = (engine_params){.page_size = 1, .mem_fraction_static = 0.5, .max_total_tokens = 100000};
+    s = size_states(&p, 1024, &err); /* the tokens that were asked for come first */
+    CHECKF(s.tokens == 100000 && s.states == (WINDOW_MEMORY - 100000 * token) / (1024 * 4096),
+           "%llu tokens, %llu states\n", (unsigned long long)s.tokens,
+           (unsigned long long)s.states);
+    p.max_total_tokens = 0;
+    s = size_states(&p, 16384, &err); /* and one context does: 64 MiB a state */
+    CHECKF(s.states == 4, "%llu states\n", (unsigned long long)s.states);
+    CHECK(s.tokens == (WINDOW_MEMORY - 4ull * 16384 * 4096) / token);
+}
+
 TEST(rows_follow_the_pool_and_memory_up_to_4096)
 {
     const struct {

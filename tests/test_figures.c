@@ -38,7 +38,7 @@ TEST(the_values_of_a_metric_stand_together)
         bool same = before && strcmp(before->metric, row->metric) == 0;
         CHECKF(same == !row->type && !row->type == !row->help, "%s\n", row->metric);
         if (same) CHECK(row->tells == before->tells && row->tiers == before->tiers);
-        if (same) CHECK(row->window == before->window);
+        if (same) CHECK(row->window == before->window && row->states == before->states);
         bool counts = row->type && strcmp(row->type, "counter") == 0;
         if (row->type)
             CHECKF(counts ==

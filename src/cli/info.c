@@ -145,6 +145,10 @@ static void print_memory(const engine_memory *m)
         printf("%swindow: %u layers, %" PRIu64 " bytes a token, of the last %u",
                m->full_layers ? "; " : "", m->window_layers, m->window_token_bytes,
                m->sliding_window);
+    if (m->state_layers)
+        printf("%sstate: %u layers, %" PRIu64 " bytes, a snapshot every %u tokens",
+               m->full_layers || m->window_layers ? "; " : "", m->state_layers, m->state_bytes,
+               m->state_interval);
     putchar('\n');
     if (m->why[0]) {
         printf("radish serve here: no: %s\n", m->why);
@@ -152,6 +156,7 @@ static void print_memory(const engine_memory *m)
     }
     printf("radish serve here: a pool of %" PRIu64 " tokens", m->max_total_tokens);
     if (m->window_total_tokens) printf(" and %" PRIu64 " of windows", m->window_total_tokens);
+    if (m->max_states) printf(" and %" PRIu64 " states", m->max_states);
     if (m->available_bytes)
         printf(" (mem_fraction_static %.2f of %.1f GB available)", m->mem_fraction_static,
                (double)m->available_bytes / 1e9);
@@ -309,6 +314,11 @@ static json_t *json_cache(const engine_memory *m)
                             json_pack("{s:i, s:I, s:I}", "layers", (int)m->window_layers,
                                       "bytes_per_token", (json_int_t)m->window_token_bytes,
                                       "window", (json_int_t)m->sliding_window));
+    if (m->state_layers)
+        json_object_set_new(cache, "state",
+                            json_pack("{s:i, s:I, s:I}", "layers", (int)m->state_layers, "bytes",
+                                      (json_int_t)m->state_bytes, "interval",
+                                      (json_int_t)m->state_interval));
     return cache;
 }
 
@@ -321,7 +331,7 @@ static json_t *json_memory(const struct summary *s)
         json_object_set_new(weights, m->types[i].name, json_integer((json_int_t)m->types[i].bytes));
     return json_pack(
         "{s:I, s:I, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:o, s:{s:b, s:s?, s:I, s:f, s:I, s:I, "
-        "s:I}}",
+        "s:I, s:I}}",
         "context_length", (json_int_t)m->context_length, "total_bytes", (json_int_t)m->total_bytes,
         "weights_bytes", (json_int_t)m->weights_bytes, "matrices", weights, "kv_bytes",
         (json_int_t)m->kv_bytes, "kv_cache_dtype", m->kv_cache_dtype, "batch_bytes",
@@ -330,7 +340,8 @@ static json_t *json_memory(const struct summary *s)
         m->why[0] ? m->why : NULL, "available_bytes", (json_int_t)m->available_bytes,
         "mem_fraction_static", m->mem_fraction_static, "max_total_tokens",
         (json_int_t)m->max_total_tokens, "window_total_tokens", (json_int_t)m->window_total_tokens,
-        "resident_bytes", (json_int_t)m->resident_bytes);
+        "max_mamba_cache_size", (json_int_t)m->max_states, "resident_bytes",
+        (json_int_t)m->resident_bytes);
 }
 
 static int print_json(const char *path, const gguf_file *file, const struct summary *s)

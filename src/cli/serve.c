@@ -60,6 +60,11 @@ static void print_banner(engine *e, const server *s, const server_params *where,
                (unsigned long long)i->window_total_tokens,
                (double)i->window_total_tokens * (double)i->window_kv_bytes_per_token / (1 << 20),
                i->sliding_window);
+    if (i->max_states)
+        printf("  states        %llu of the %u recurrent layers (%.1f MiB), a snapshot every %u "
+               "tokens\n",
+               (unsigned long long)i->max_states, i->state_layers,
+               (double)i->max_states * (double)i->state_bytes / (1 << 20), i->state_interval);
     if (i->hierarchical_cache) {
         engine_storage_status store;
         engine_get_storage_status(e, &store);
@@ -303,6 +308,34 @@ int cmd_serve(int argc, char **argv)
          .target = &engine_p.disable_hybrid_swa_memory,
          .help = "Keep K and V of the whole context in layers with a sliding window, too; for\n"
                  "comparison."},
+        {.kind = CLI_U32,
+         .name = "max-mamba-cache-size",
+         .arg = "N",
+         .target = &engine_p.max_mamba_cache_size,
+         .max = 1 << 24,
+         .help =
+             "States of a model with recurrent layers (delta rule, Mamba, short convolutions): "
+             "one\n"
+             "or two for each running request, the rest are snapshots that later requests go on\n"
+             "from. Default: by the ratio below, as far as there is use for them; 0 = default."},
+        {.kind = CLI_F64,
+         .name = "mamba-full-memory-ratio",
+         .arg = "F",
+         .target = &engine_p.mamba_full_memory_ratio,
+         .max = 100,
+         .help = "Bytes of states for each byte of K and V. Default 0.9, less where fewer states\n"
+                 "are enough for all requests and for a snapshot every so many cached tokens, or\n"
+                 "where one context would not fit; 0 = default."},
+        {.kind = CLI_U32,
+         .name = "mamba-track-interval",
+         .arg = "N",
+         .target = &engine_p.mamba_track_interval,
+         .max = 1 << 24,
+         .help =
+             "Tokens between snapshots of a long prompt, besides those where messages begin, "
+             "where\n"
+             "requests branch off and where answers end. Default: as many as have K and V of a\n"
+             "state's size, from 256 to 4096; 0 = default."},
         {.kind = CLI_F64,
          .name = "kv-populate-ahead",
          .arg = "GB",

@@ -10,6 +10,7 @@
  * with `queued`. */
 #include "engine/engine_impl.h"
 #include "mem/kv_codec.h"
+#include "sched/state_memory.h"
 
 #include "base/mix64.h"
 #include "base/utf8.h"
@@ -72,6 +73,26 @@ static bool is_end_token(void *user, rad_token token)
     return tokenizer_is_eog(((engine *)user)->tok, token);
 }
 
+/* What each message of a conversation begins with, if that is one token that no text has: the first
+ * of what a template adds where the model is to speak. */
+static rad_token turn_token(const engine *e)
+{
+    enum { MOST = 4096 };
+    const chat_message hello = {.role = "user", .content = "a", .content_len = 1};
+    token_buf closed = {0}, open = {0};
+    rad_token token = 0;
+    if (e->chat && chat_template_encode(e->chat, &hello, 1, false, MOST, &closed, NULL) == RAD_OK &&
+        chat_template_encode(e->chat, &hello, 1, true, MOST, &open, NULL) == RAD_OK) {
+        uint32_t i = 0;
+        while (i < open.len && i < closed.len && open.ids[i] == closed.ids[i])
+            i++;
+        if (i < open.len && tokenizer_is_control(e->tok, open.ids[i])) token = open.ids[i];
+    }
+    token_buf_fini(&closed);
+    token_buf_fini(&open);
+    return token;
+}
+
 /* Pages are filed under what made them; the scheduler needs that before the names are there. */
 static rad_status init_tiers(engine *e, const engine_parts *parts, rad_error *err)
 {
@@ -95,8 +116,14 @@ static rad_status init_tiers(engine *e, const engine_parts *parts, rad_error *er
 static rad_status create_scheduler(engine *e, rad_error *err)
 {
     const engine_params *p = &e->params;
+    const runner_info *model = &e->runner->info;
     schedule_policy policy = SCHEDULE_LPM;
     if (p->schedule_policy) (void)schedule_policy_parse(p->schedule_policy, &policy, NULL);
+    if (model->state_bytes) {
+        e->turn_token = turn_token(e);
+        if (!e->params.mamba_track_interval)
+            e->params.mamba_track_interval = state_default_interval(model);
+    }
     scheduler_params s = {
         .runner = e->runner,
         .cache_kind = p->disable_radix_cache ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
@@ -107,6 +134,9 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .step_user = p->step_user,
         .max_total_tokens = p->max_total_tokens,
         .window_total_tokens = e->window_total_tokens,
+        .max_states = p->max_mamba_cache_size,
+        .state_interval = p->mamba_track_interval,
+        .turn_token = e->turn_token,
         .max_running_requests = p->max_running_requests,
         .max_queued_requests = e->max_jobs, /* submit holds the real limit */
         .chunked_prefill_size = prefill_chunk(p),
@@ -210,6 +240,11 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .window_total_tokens = pool.window_total_tokens,
         .window_kv_bytes_per_token = apart ? runner_token_bytes(model, RUNNER_WINDOW_LAYERS) : 0,
         .sliding_window = model->sliding_window,
+        .max_states = pool.states_total,
+        .state_bytes = model->state_bytes,
+        .state_layers = model->state_layers,
+        .state_interval = model->state_bytes ? e->params.mamba_track_interval : 0,
+        .knows_turns = e->turn_token != 0,
         .created_unix = (uint64_t)time(NULL),
         .radix_cache = !e->params.disable_radix_cache,
         .hierarchical_cache = e->tiers.enabled,
@@ -257,6 +292,14 @@ static void log_info(const engine *e)
             (double)i->max_total_tokens * (double)i->kv_bytes_per_token / 1e6,
             (unsigned long long)i->kv_bytes_per_token, i->page_size);
     log_window(e);
+    if (i->max_states)
+        rad_log(&e->env, RAD_LOG_INFO,
+                "engine: max_mamba_cache_size=%llu states (%.1f MB, %.3f MB each) of %u recurrent "
+                "layers; a snapshot every %u tokens of long prompts%s",
+                (unsigned long long)i->max_states,
+                (double)i->max_states * (double)i->state_bytes / 1e6, (double)i->state_bytes / 1e6,
+                i->state_layers, i->state_interval,
+                i->knows_turns ? ", and where messages begin" : "");
     rad_log(&e->env, RAD_LOG_INFO,
             "engine: max_running_requests=%u, max_queued_requests=%u, chunked_prefill_size=%u, "
             "context_length=%u, radix cache %s, %u threads",

@@ -102,6 +102,10 @@ typedef struct engine_params {
     double swa_full_tokens_ratio;  /* tokens of window layers' K/V for each token of the others'; 0:
                                     * by window and context, see engine_size.c */
     bool disable_hybrid_swa_memory; /* layers with a window mask, and every key is kept */
+    uint32_t max_mamba_cache_size;  /* states of recurrent layers (sched/state_memory.h); 0: by */
+    double mamba_full_memory_ratio; /* their bytes for each of K/V; 0: 0.9, but no more than there
+                                     * is use for */
+    uint32_t mamba_track_interval; /* tokens between snapshots of a long prompt; 0: by their size */
 
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes
@@ -124,6 +128,11 @@ typedef struct engine_memory {
     uint32_t full_layers, window_layers, sliding_window;
     uint64_t full_token_bytes, window_token_bytes; /* K/V of a token, in layers of each kind */
     const char *kv_cache_dtype;
+    uint32_t state_layers;   /* recurrent ones; 0: there are none */
+    uint32_t context_states; /* that such a context has: its own, and snapshots on the way */
+    uint32_t state_interval; /* tokens between these */
+    uint32_t state_reserved;
+    uint64_t state_bytes; /* one, of all these layers */
 
     uint64_t weights_bytes;
     struct {
@@ -133,7 +142,7 @@ typedef struct engine_memory {
     uint32_t num_types;
     uint32_t memory_reserved;
     uint64_t batch_bytes;   /* buffers of a step of that context's prompt */
-    uint64_t kv_bytes;      /* of a whole context, in both kinds of layers */
+    uint64_t kv_bytes;      /* of a whole context, in both kinds of layers, and its states */
     uint64_t text_bytes;    /* tokenizer and chat template */
     uint64_t program_bytes; /* code, threads, tables */
     uint64_t index_bytes;   /* of the pool */
@@ -144,6 +153,7 @@ typedef struct engine_memory {
     double mem_fraction_static;
     uint64_t max_total_tokens; /* 0: it does not fit, as `why` says */
     uint64_t window_total_tokens;
+    uint64_t max_states;
     uint64_t resident_bytes; /* of a server that has had one such context, and made K/V ready ahead
                               * (kv_populate_ahead) */
     char why[400];
@@ -175,7 +185,11 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint64_t window_total_tokens;       /* of it; 0: there is none */
     uint64_t window_kv_bytes_per_token; /* and what one takes there */
     uint32_t sliding_window;            /* of the model, 0: none */
-    uint32_t info_reserved;
+    uint32_t state_layers;              /* recurrent ones; 0: none, and so */
+    uint64_t max_states;                /* that their pool has, */
+    uint64_t state_bytes;               /* of each one, */
+    uint32_t state_interval;            /* and tokens between snapshots of a long prompt */
+    bool knows_turns;                   /* and where messages begin in a prompt */
     uint64_t created_unix; /* seconds */
     bool radix_cache;
     bool hierarchical_cache;     /* there is a host tier */

@@ -103,6 +103,7 @@ struct engine {
     engine_store store;
     engine_populate populate, populate_window;
     uint64_t window_total_tokens; /* asked of the scheduler */
+    rad_token turn_token;         /* that each message begins with; 0: not known, or not asked */
 
     message_ring to_tokenizer, to_scheduler, to_detokenizer; /* to_tokenizer: NULL ends a pause */
     bool paused;                                             /* S's */
@@ -160,9 +161,11 @@ uint32_t prefill_chunk(const engine_params *params); /* prompt tokens a step; 0:
  * costs of it. */
 uint32_t rows_to_load_for(const engine_params *params, const runner_info *model, uint64_t row_bytes,
                           uint64_t available);
+/* What all pools are made for. */
 typedef struct kv_sizes {
     uint64_t tokens;        /* max_total_tokens */
     uint64_t window_tokens; /* of the pool of layers with a window; 0: there is none */
+    uint64_t states;        /* of recurrent layers; 0: there are none */
 } kv_sizes;
 /* What a model and one context take beside the pool's other tokens. */
 typedef struct memory_need {
@@ -186,6 +189,8 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *params, const r
 /* The same for what will be available: `taken` is the weights'. */
 kv_sizes kv_sizes_foretold(const engine_params *params, const runner_info *model, uint64_t taken,
                            uint64_t available, double fraction);
+/* Rows by default: enough that the pools, not their number, are the limit for usual requests. */
+uint32_t rows_for(const kv_sizes *sizes);
 /* Of window memory, what one context holds at most; 0: there is none. */
 uint64_t kv_window_tokens_for_context(const engine_params *params, const runner_info *model,
                                       uint32_t context);

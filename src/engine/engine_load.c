@@ -144,8 +144,9 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
                               &sizes, err);
     p.max_total_tokens = sizes.tokens;
     parts.window_total_tokens = sizes.window_tokens;
+    p.max_mamba_cache_size = (uint32_t)RAD_MIN(sizes.states, (uint64_t)INT32_MAX - 1);
     if (status == RAD_OK && !p.max_running_requests)
-        p.max_running_requests = RAD_MIN(default_max_running(p.max_total_tokens), parts.max_rows);
+        p.max_running_requests = RAD_MIN(rows_for(&sizes), parts.max_rows);
     if (status != RAD_OK) {
         engine_parts_destroy(&parts);
         return status;

@@ -9,6 +9,7 @@
 #include "engine/engine_plan.h"
 #include "base/available.h"
 #include "mem/kv_codec.h"
+#include "sched/state_memory.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -158,6 +159,13 @@ static void tell_cache(const engine_params *p, const load_plan *plan, engine_mem
     m->window_token_bytes = model->window_token_bytes;
     m->kv_cache_dtype = kv_dtype_name(model->kv_dtype);
     m->kv_bytes = plan->context * m->full_token_bytes + of_window * m->window_token_bytes;
+    m->state_layers = model->state_layers;
+    m->state_bytes = model->state_bytes;
+    if (!m->state_bytes) return;
+    m->state_interval = p->mamba_track_interval ? p->mamba_track_interval
+                                                : state_default_interval(model);
+    m->context_states = STATE_LEAST + plan->context / m->state_interval;
+    m->kv_bytes += m->context_states * m->state_bytes;
 }
 
 /* What a server would make of the machine as it is. */
@@ -170,9 +178,10 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
     m->mem_fraction_static = plan->fraction;
     m->max_total_tokens = sizes.tokens;
     m->window_total_tokens = sizes.window_tokens;
+    m->max_states = sizes.states;
     const uint64_t pool =
         sizes.tokens * runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS) +
-        sizes.window_tokens * m->window_token_bytes;
+        sizes.window_tokens * m->window_token_bytes + sizes.states * m->state_bytes;
     m->index_bytes = (sizes.tokens + sizes.window_tokens) * POOL_TOKEN_BYTES;
     const uint64_t kv = RAD_MIN(m->kv_bytes + p->kv_populate_ahead, pool);
     m->resident_bytes = m->weights_bytes + m->batch_bytes + m->text_bytes + m->program_bytes +

@@ -24,15 +24,23 @@
  * much as the other has: nothing is lost then. A chunk of a prompt comes on top, which holds window
  * pages for all of its tokens until its step has ended.
  *
+ * A model with recurrent layers has a pool of states besides (sched/state_memory.h), each as large
+ * as K/V of thousands of tokens or of a few. By default their pool gets STATE_RATIO bytes for each
+ * of K/V, but no more states than there is use for: three for each request that may run, and one
+ * for each interval of the tokens cached. K/V of one context come first, and so does a
+ * max_total_tokens that was asked for.
+ *
  * Rows (requests that may run at one time) follow the pool, and a part of memory of their own: a
  * row is a line of the table of slots, and a line of every buffer of a batch. */
 #include "base/available.h"
 #include "engine/engine_impl.h"
+#include "sched/state_memory.h"
 #include "sched/window_memory.h"
 
 #include <math.h>
 
 enum {
+    STATE_ALIGN = 64, /* radish/state_pool.h */
     LEAST_ROWS = 64,
     MOST_ROWS = 4096,
     ROW_TOKENS = 512, /* of the pool for each row: usual requests hold no more */
@@ -42,7 +50,9 @@ enum {
     MIN_POOL_TOKENS = 64,
     INDEX_BYTES = 32,        /* of keys, rows and allocator a token, roughly; KV is far more */
     WINDOW_INDEX_BYTES = 16, /* of the allocator's window side and its rows, likewise */
-    NODE_BYTES = 188         /* of the tree, which may have a node for each page (cache.h) */
+    FEWEST_STATES = 4, /* of a pool by default: a request, what it goes on from, what it leaves */
+    STATES_A_ROW = 3,  /* that a request holds at most: its own two, and what it locks */
+    NODE_BYTES = 188   /* of the tree, which may have a node for each page (cache.h) */
 };
 
 /* That a fraction nobody asked for leaves free, beside buffers; and what is neither weights nor KV:
@@ -50,12 +60,20 @@ enum {
 static const uint64_t SPARE_BYTES = 1000000000, BESIDE_BYTES = 100000000;
 
 static const double LEAST_RATIO = 1.0 / 8;
+static const double STATE_RATIO = 0.9;
 
 /* Enough rows that the pool, not their number, is the limit for usual requests. */
 uint32_t default_max_running(uint64_t max_total_tokens)
 {
     uint64_t rows = max_total_tokens / ROW_TOKENS;
     return (uint32_t)RAD_MIN(RAD_MAX(rows, (uint64_t)LEAST_ROWS), (uint64_t)MOST_ROWS);
+}
+
+uint32_t rows_for(const kv_sizes *sizes)
+{
+    uint32_t rows = default_max_running(sizes->tokens);
+    if (!sizes->states) return rows;
+    return (uint32_t)RAD_MAX(RAD_MIN(sizes->states / STATES_A_ROW, (uint64_t)rows), 1ull);
 }
 
 static double fraction_of(const engine_params *p)
@@ -85,11 +103,31 @@ typedef struct token_cost {
     uint64_t beside; /* window tokens beside those */
     uint64_t least;  /* of the window side */
     bool exact;      /* the ratio was asked for */
+
+    uint64_t state;        /* one; 0: there are none */
+    uint64_t first_tokens; /* K/V that come before states */
+    uint64_t most_tokens;  /* that the pool is not made larger than */
+    double state_ratio;    /* of their bytes; 0: by use */
+    uint64_t asked_states; /* 0: as many as there is room and use for */
+    uint32_t interval, rows;
 } token_cost;
 
 static bool has_window_memory(const engine_params *p, const runner_info *model, uint32_t context)
 {
     return model->window_layers && model->sliding_window < context && !p->disable_hybrid_swa_memory;
+}
+
+static void add_states(const engine_params *p, const runner_info *model, token_cost *cost,
+                       uint32_t context)
+{
+    cost->state = (model->state_bytes + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN;
+    cost->first_tokens = p->max_total_tokens ? p->max_total_tokens : context;
+    cost->most_tokens = asked_tokens(p, context, true);
+    cost->state_ratio = p->mamba_full_memory_ratio;
+    cost->asked_states = p->max_mamba_cache_size;
+    cost->interval = p->mamba_track_interval ? p->mamba_track_interval
+                                             : state_default_interval(model);
+    cost->rows = p->max_running_requests;
 }
 
 /* With a node to each page: short branches may fill the pool with them. */
@@ -100,6 +138,7 @@ static token_cost cost_of_token(const engine_params *p, const runner_info *model
     const bool apart = has_window_memory(p, model, context);
     token_cost cost = {.full = INDEX_BYTES + NODE_BYTES / page_size};
     cost.full += runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS);
+    if (model->state_bytes) add_states(p, model, &cost, context);
     if (!apart) return cost;
     uint32_t chunk = prefill_chunk(p);
     cost.window = runner_token_bytes(model, RUNNER_WINDOW_LAYERS) + WINDOW_INDEX_BYTES;
@@ -120,9 +159,37 @@ static uint64_t window_tokens_for(const token_cost *cost, uint64_t tokens)
     return RAD_MIN(RAD_MAX(window, cost->least), tokens);
 }
 
-/* The most tokens for which there is memory on both sides. */
+static uint64_t bytes_of(const token_cost *cost, uint64_t tokens)
+{
+    return tokens * cost->full + window_tokens_for(cost, tokens) * cost->window;
+}
+
+/* How many states there is use for. */
+static uint64_t states_for(const token_cost *cost, uint64_t tokens)
+{
+    if (!cost->state || cost->asked_states) return cost->asked_states;
+    const uint32_t rows = cost->rows ? cost->rows : default_max_running(tokens);
+    return state_default_count(cost->interval, rows, tokens);
+}
+
+/* States that are paid out of so much memory. */
+static uint64_t states_in(const token_cost *cost, uint64_t bytes)
+{
+    if (!cost->state || cost->asked_states) return cost->asked_states;
+    const double ratio = cost->state_ratio > 0 ? cost->state_ratio : STATE_RATIO;
+    const uint64_t share = (uint64_t)((double)bytes * ratio / (1 + ratio) / (double)cost->state);
+    if (cost->state_ratio > 0) return RAD_MAX(share, (uint64_t)STATE_LEAST);
+    const uint64_t tokens = RAD_MIN(cost->most_tokens, bytes / (cost->full + cost->window));
+    const uint64_t first = bytes_of(cost, RAD_MIN(cost->first_tokens, tokens));
+    const uint64_t left = (bytes - RAD_MIN(bytes, first)) / cost->state;
+    const uint64_t paid = cost->first_tokens == cost->most_tokens ? left : RAD_MIN(left, share);
+    return RAD_MAX(RAD_MIN(paid, states_for(cost, tokens)), (uint64_t)FEWEST_STATES);
+}
+
+/* The most tokens for which there is memory on both sides, beside the states. */
 static uint64_t tokens_in(const token_cost *cost, uint64_t bytes)
 {
+    bytes -= RAD_MIN(bytes, states_in(cost, bytes) * cost->state);
     uint64_t both = bytes / (cost->full + cost->window); /* as many window tokens */
     if (!cost->window || both <= window_tokens_for(cost, both)) return both;
     double beside = (double)(cost->beside * cost->window);
@@ -137,7 +204,9 @@ kv_sizes kv_sizes_in(const engine_params *p, const runner_info *model, uint64_t 
     token_cost cost = cost_of_token(p, model);
     uint64_t tokens = tokens_in(&cost, bytes);
     tokens -= tokens % RAD_MAX(p->page_size, 1u);
-    return (kv_sizes){.tokens = tokens, .window_tokens = window_tokens_for(&cost, tokens)};
+    return (kv_sizes){.tokens = tokens,
+                      .window_tokens = window_tokens_for(&cost, tokens),
+                      .states = states_in(&cost, bytes)};
 }
 
 uint32_t rows_to_load_for(const engine_params *p, const runner_info *model, uint64_t row_bytes,
@@ -163,6 +232,7 @@ static uint64_t host_tier(const engine_params *p, token_cost *cost)
     double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
     cost->full += (uint64_t)(ratio * (double)cost->full);
     cost->window += (uint64_t)(ratio * (double)cost->window);
+    cost->state += (uint64_t)(ratio * (double)cost->state);
     return 0;
 }
 
@@ -175,12 +245,17 @@ static rad_status check_fractions(const engine_params *p, rad_error *err)
     if (!(p->swa_full_tokens_ratio >= 0 && p->swa_full_tokens_ratio <= 1))
         return rad_fail(err, RAD_E_INVAL, "swa_full_tokens_ratio %g is not from 0 to 1",
                         p->swa_full_tokens_ratio);
+    if (!(p->mamba_full_memory_ratio >= 0 && p->mamba_full_memory_ratio <= 100))
+        return rad_fail(err, RAD_E_INVAL, "mamba_full_memory_ratio %g is not from 0 to 100",
+                        p->mamba_full_memory_ratio);
     return RAD_OK;
 }
 
-static uint64_t bytes_of(const token_cost *cost, uint64_t tokens)
+/* The fewest that a server is started with. */
+static uint64_t least_states(const token_cost *cost)
 {
-    return tokens * cost->full + window_tokens_for(cost, tokens) * cost->window;
+    if (!cost->state) return 0;
+    return cost->asked_states ? cost->asked_states : FEWEST_STATES;
 }
 
 /* The fraction with which so many bytes beside the weights are the pool's. */
@@ -230,8 +305,9 @@ rad_status fit_memory(const rad_env *env, const engine_params *p, const runner_i
         fewest = RAD_MIN(fewest, p->max_total_tokens);
     }
     const uint32_t page = RAD_MAX(p->page_size, 1u);
-    const uint64_t whole = bytes_of(&cost, context + page);
-    const uint64_t least = bytes_of(&cost, fewest);
+    const uint64_t states = least_states(&cost) * cost.state;
+    const uint64_t whole = bytes_of(&cost, context + page) + states;
+    const uint64_t least = bytes_of(&cost, fewest) + states;
     const double wanted = fraction_for(need->weights + BESIDE_BYTES, whole + host, available);
     const double most = 1 - (double)(SPARE_BYTES + need->buffers) / (double)available;
     const double before = *fraction;
@@ -268,12 +344,16 @@ static kv_sizes divide(const engine_params *p, const runner_info *model, const t
 {
     uint64_t tokens = asked_tokens(p, model->context_length, known), fits = tokens_in(cost, memory);
     const bool short_of = known && tokens > fits;
-    kv_sizes sizes = {.tokens = tokens, .window_tokens = window_tokens_for(cost, tokens)};
+    const uint64_t states = known ? states_in(cost, memory) : states_for(cost, tokens);
+    kv_sizes sizes = {
+        .tokens = tokens, .window_tokens = window_tokens_for(cost, tokens), .states = states};
     if (p->max_total_tokens && !short_of) return sizes;
     if (known) tokens = RAD_MIN(tokens, fits);
     tokens = RAD_MIN(tokens, (uint64_t)INT32_MAX / 2);
     tokens -= tokens % RAD_MAX(p->page_size, 1u);
-    sizes = (kv_sizes){.tokens = tokens, .window_tokens = window_tokens_for(cost, tokens)};
+    sizes = (kv_sizes){
+        .tokens = tokens, .window_tokens = window_tokens_for(cost, tokens), .states = states};
+    memory -= RAD_MIN(memory, states * cost->state);
     if (cost->window && !cost->exact && !short_of && known) { /* there is memory left */
         uint64_t left = (memory - RAD_MIN(memory, tokens * cost->full)) / cost->window;
         sizes.window_tokens = RAD_MAX(sizes.window_tokens, RAD_MIN(left, tokens));
@@ -313,6 +393,12 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
     uint64_t memory = rest > 0 ? (uint64_t)rest : 0, fits = tokens_in(&cost, memory);
     const char *and_host = p->enable_hierarchical_cache && !host_bytes ? " and the host tier" : "";
     *sizes = divide(p, model, &cost, memory, available != 0);
+    if (available && cost.asked_states && cost.asked_states * cost.state > memory)
+        return rad_fail(err, RAD_E_NOMEM,
+                        "max_mamba_cache_size %llu: states of %.2f MB each; mem_fraction_static "
+                        "%.2f has %.2f GB for them and the KV pool",
+                        (unsigned long long)cost.asked_states, (double)cost.state / 1e6, fraction,
+                        (double)memory / 1e9);
     if (p->max_total_tokens && sizes->tokens == p->max_total_tokens) return RAD_OK;
     if (sizes->tokens < MIN_POOL_TOKENS)
         return rad_fail(err, RAD_E_NOMEM,

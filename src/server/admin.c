@@ -109,6 +109,11 @@ static void answer_server_info(call *c)
                             json_integer((json_int_t)i->window_kv_bytes_per_token));
         json_object_set_new(json, "sliding_window_size", json_integer(i->sliding_window));
     }
+    if (json && i->max_states) {
+        json_object_set_new(json, "max_mamba_cache_size", json_integer((json_int_t)i->max_states));
+        json_object_set_new(json, "mamba_state_bytes", json_integer((json_int_t)i->state_bytes));
+        json_object_set_new(json, "mamba_track_interval", json_integer(i->state_interval));
+    }
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json && cpu_cap()) json_object_set_new(json, "isa_cap", json_string(cpu_cap()));

@@ -19,6 +19,8 @@ enum { FIGURE_U32, FIGURE_U64, FIGURE_F64 };
 #define NS                    .seconds = true
 #define WINDOW(field)         SCHED(window_##field), TELLS, .window = true
 
+#define STATES(field) SCHED(states_##field), .states = true
+
 /* Values of one metric stand together, its help at the first, and tell alike. */
 static const figure table[] = {
     /* requests */
@@ -104,6 +106,31 @@ static const figure table[] = {
      .window = true},
     {NULL, GAUGE("sglang:swa_token_usage", "Part of the window slots in use by requests."),
      AT_F64(window_usage), TELLS, .window = true},
+    {"max_mamba_cache_size",
+     GAUGE("sglang:max_mamba_cache_size", "States of recurrent layers that their pool has."),
+     STATES(total)},
+    {"states_available", GAUGE("radish:states_available", "States free."), STATES(available),
+     TELLS},
+    {"states_evictable", GAUGE("radish:states_evictable", "Snapshots cached and evictable."),
+     STATES(evictable), TELLS},
+    {"states_protected", GAUGE("radish:states_protected", "Snapshots cached and held."),
+     STATES(protected), TELLS},
+    {"states_held", GAUGE("radish:states_held", "States that requests work with."), STATES(held),
+     TELLS},
+    {NULL, GAUGE("sglang:mamba_usage", "Part of the states in use by requests."),
+     AT_F64(state_usage), TELLS, .states = true},
+    {"states_saved", COUNTER("radish:states_saved_total", "Snapshots that requests left cached."),
+     STATES(saved), TELLS},
+    {"states_unsaved",
+     COUNTER("radish:states_unsaved_total",
+             "Snapshots that prompts were to leave, and no state was to be had."),
+     STATES(unsaved), TELLS},
+    {"states_evicted", COUNTER("radish:states_evicted_total", "Snapshots evicted for others."),
+     STATES(evicted), TELLS},
+    {"states_dropped",
+     COUNTER("radish:states_dropped_total",
+             "Snapshots that went with the tokens they stood behind."),
+     STATES(dropped), TELLS},
     {"kv_populated_bytes",
      GAUGE("radish:kv_populated_bytes",
            "KV pool that was written or made ready, 0 without --kv-populate-ahead."),
@@ -299,6 +326,8 @@ void figures_derive(server_figures *f)
     f->busy_window_tokens = f->used_window_tokens -
                             RAD_MIN(f->used_window_tokens, s->window_evictable_tokens);
     f->window_usage = ratio(f->busy_window_tokens, s->window_total_tokens);
+    const uint64_t busy_states = s->states_held + s->states_protected;
+    f->state_usage = ratio(busy_states, s->states_total);
     f->token_usage = RAD_MAX(f->full_usage, f->window_usage);
     f->hit_rate = ratio(s->cached_tokens, s->prompt_tokens);
 }

@@ -15,7 +15,7 @@ typedef struct server_figures {
     uint64_t device_hits, host_hits;   /* cached tokens by tier; storage: fetched_tokens */
     uint64_t used_tokens, busy_tokens; /* not free; and not even evictable */
     uint64_t used_window_tokens, busy_window_tokens;
-    double token_usage, full_usage, window_usage, hit_rate;
+    double token_usage, full_usage, window_usage, state_usage, hit_rate;
 } server_figures;
 
 void figures_derive(server_figures *f);
@@ -32,6 +32,7 @@ typedef struct figure {
     bool tells;   /* read before and after a request of one's own it tells what that found */
     bool tiers;   /* in /metrics only where there are tiers */
     bool window;  /* likewise, where layers with a window have memory of their own */
+    bool states;  /* likewise, where there are recurrent layers */
 } figure;
 
 const figure *figures_table(size_t *count);
