@@ -41,6 +41,7 @@ typedef struct witness {
 
     rad_req_to_token_pool *rows; /* of the cold runs */
     rad_token_to_kv_pool *kv;
+    rad_state_pool *states; /* NULL: the model has no recurrent layers */
 
     uint32_t (*make_prompt)(rad_token *ids); /* at most CONTEXT - MOST_NEW - 1 tokens */
     void (*before)(forward_batch *batch);    /* around each forward pass; NULL: nothing */
@@ -115,7 +116,10 @@ static inline void check_cold(history *h)
                                  .num_logits = num_rows,
                                  .logits_indices = indices,
                                  .req_to_token_pool = w.rows,
-                                 .token_to_kv_pool = w.kv};
+                                 .token_to_kv_pool = w.kv,
+                                 .state_pool = w.states,
+                                 .state_in = w.states ? &(rad_state){0} : NULL,
+                                 .state_out = w.states ? &(rad_state){1} : NULL};
     const float *logits;
     CHECK_OK(w.real->forward(w.model, &batch, &logits, NULL));
     for (uint32_t i = 0; i < num_rows; i++) {
@@ -229,6 +233,9 @@ static inline void witness_start_on(const char *kernels, const gguf_file *file, 
         .struct_size = sizeof rows, .num_rows = 1, .row_tokens = CONTEXT};
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
     CHECK_OK(runner_create_pool(w.model, NULL, RUNNER_ALL_LAYERS, CONTEXT, 1, &w.kv, NULL));
+    CHECK_OK(runner_create_state_pool(w.model, NULL, 1, &w.states, NULL));
+    rad_state state;
+    if (w.states) CHECK_OK(rad_state_alloc(w.states, &state));
 }
 
 static inline void witness_start(const gguf_file *file, const char *name, rad_dtype dtype,
@@ -241,6 +248,7 @@ static inline void witness_end(void)
 {
     rad_req_to_token_pool_destroy(w.rows);
     rad_token_to_kv_pool_destroy(w.kv);
+    rad_state_pool_destroy(w.states);
     runner_destroy(w.model);
 }
 
@@ -262,6 +270,9 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .enable_priority_scheduling = below(4) == 0,
                               .random_seed = w.seed,
                               .max_itl_ns = max_itl_ns[below(4)],
+                              .max_states = 4 + below(40),
+                              .state_interval = 1 + below(100),
+                              .turn_token = (rad_token)below(w.model->info.vocab_size),
                               .on_output = on_output,
                               .user = &w};
 }
@@ -305,6 +316,58 @@ static const tiny_model p1_qwen3 = {.arch = "qwen3",
                                     .rope_dim = 32,
                                     .context = CONTEXT,
                                     .tied = true};
+
+/* With layers that keep a state: delta rule, Mamba 2, short convolutions. */
+static const tiny_model p1_recurrent[] = {{.arch = "qwen35",
+                                           .vocab = 200,
+                                           .layers = 4,
+                                           .dim = 64,
+                                           .ffn = 64,
+                                           .heads = 4,
+                                           .kv_heads = 2,
+                                           .head_dim = 16,
+                                           .v_head_dim = 16,
+                                           .rope_dim = 16,
+                                           .context = CONTEXT,
+                                           .taps = 4,
+                                           .state_heads = 4,
+                                           .state_groups = 2,
+                                           .state_key = 16,
+                                           .state_value = 16,
+                                           .attention = 4},
+                                          {.arch = "granitehybrid",
+                                           .vocab = 200,
+                                           .layers = 3,
+                                           .dim = 64,
+                                           .ffn = 64,
+                                           .heads = 4,
+                                           .kv_heads = 2,
+                                           .head_dim = 16,
+                                           .v_head_dim = 16,
+                                           .rope_dim = 16,
+                                           .context = CONTEXT,
+                                           .taps = 4,
+                                           .state_heads = 4,
+                                           .state_groups = 2,
+                                           .state_key = 16,
+                                           .state_value = 16,
+                                           .attention = 3,
+                                           .embedding_scale = 2,
+                                           .residual_scale = 0.5f,
+                                           .logit_scale = 0.5f},
+                                          {.arch = "lfm2",
+                                           .vocab = 200,
+                                           .layers = 3,
+                                           .dim = 64,
+                                           .ffn = 64,
+                                           .heads = 4,
+                                           .kv_heads = 2,
+                                           .head_dim = 16,
+                                           .v_head_dim = 16,
+                                           .rope_dim = 16,
+                                           .context = CONTEXT,
+                                           .taps = 3,
+                                           .attention = 3}};
 
 static const tiny_model p1_moe = {.arch = "qwen3moe",
                                   .vocab = 200,

@@ -6,24 +6,45 @@
  * small: with chunks, evictions, retractions, aborts and shared blocks read once; p1_rig.h
  * compares. The tiers below the pool are test_p1_tiers.c's.
  *
- * Two faults are planted to see the test fail: one slot taken for another in one step, and the
- * first two blocks of 64 positions exchanged, which leaves the sum as it is on paper and
- * changes only the order in which the blocks are merged. */
+ * Three faults are planted to see the test fail: one slot taken for another in one step, the
+ * snapshots of recurrent layers a token early, and the first two blocks of 64 positions exchanged,
+ * which leaves the sum as it is on paper and changes only the order in which the blocks are merged.
+ */
 #include "p1_rig.h"
 
-typedef enum fault { FAULT_NONE, FAULT_SLOT, FAULT_BLOCK } fault;
+typedef enum fault { FAULT_NONE, FAULT_SLOT, FAULT_BLOCK, FAULT_STATE } fault;
 
 static struct {
     fault fault;
     rad_slot *row, saved[192];
+    forward_state_save saves[256];
 } tampered;
 
 static uint64_t window_tokens; /* of the pool that layers with a window have; 0: they mask */
+
+/* Each snapshot stands a token before the place that it is hung in at. */
+static void save_early(forward_batch *b)
+{
+    CHECK(b->num_state_saves <= RAD_COUNT(tampered.saves));
+    if (!b->num_state_saves) return;
+    memcpy(tampered.saves, b->state_saves, b->num_state_saves * sizeof *b->state_saves);
+    for (uint32_t i = 0; i < b->num_state_saves; i++) {
+        const forward_state_save *before = i ? &tampered.saves[i - 1] : NULL;
+        forward_state_save *save = &tampered.saves[i];
+        bool first = !before || before->req != save->req;
+        if (save->tokens - 1 > (first ? 0 : before->tokens)) save->tokens--, w.faults++;
+    }
+    b->state_saves = tampered.saves;
+}
 
 /* Alters the slots of the first request that is long enough, for one step. (Two exchanged would
  * only be added in another order, which bf16 mostly rounds away.) */
 static void tamper(forward_batch *b)
 {
+    if (tampered.fault == FAULT_STATE) {
+        save_early(b);
+        return;
+    }
     b->num_groups = 0; /* groups were made for the rows as they were */
     const rad_req_to_token_pool *rows = b->window_rows ? b->window_rows : b->req_to_token_pool;
     for (uint32_t i = 0; i < b->num_reqs; i++) {
@@ -168,6 +189,19 @@ TEST(tiny_latent_attention_gives_the_same_bits_warm_and_cold)
     run_model(file, p1_latent.arch, RAD_BF16, RAD_I8, FAULT_NONE, num_histories() / 4);
     gguf_close(file);
     tiny_model_fini(&writer);
+}
+
+TEST(recurrent_layers_give_the_same_bits_warm_and_cold)
+{
+    for (size_t i = 0; i < RAD_COUNT(p1_recurrent); i++)
+        run_tiny(&p1_recurrent[i], FAULT_NONE,
+                 RAD_MIN(num_histories(), (uint32_t)test_scale(100, 1000)));
+}
+
+TEST(a_snapshot_put_at_another_position_is_noticed)
+{
+    for (size_t i = 0; i < RAD_COUNT(p1_recurrent); i++)
+        run_tiny(&p1_recurrent[i], FAULT_STATE, 60);
 }
 
 /* Histories in window memory, which is too small for all that run; the cold runs have one pool for
