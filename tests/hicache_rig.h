@@ -23,6 +23,7 @@
 
 enum { HRIG_LAYERS = 3, HRIG_ROWS = 8, HRIG_ROW_TOKENS = 512, HRIG_TOKEN_BYTES = 512 };
 enum { HRIG_WINDOW_LAYERS = 5 }; /* that see a window, where some do */
+enum { HRIG_STATE_BYTES = 192 };
 
 typedef struct hrig_options {
     uint32_t page_size, device_pages, host_pages, layout, dtype;
@@ -36,6 +37,7 @@ typedef struct hrig_options {
     uint32_t window; /* tokens that some layers see; 0: none do */
     uint32_t window_pages, host_window_pages;
     bool window_only; /* all layers do */
+    uint32_t states, host_states; /* snapshots and working copies; 0: no recurrent layers */
     uint32_t event_pages, explain_pages;
     rad_token_to_kv_pool *pool; /* to be used, and another's; NULL: one of its own */
     rad_hicache_params tiers;   /* policies and thresholds */
@@ -72,6 +74,8 @@ typedef struct hrig {
     rad_token_to_kv_pool *window_pool;
     rad_host_kv_pool *window_host;
     size_t window_bytes; /* of a token */
+    rad_state_pool *states, *host_states;
+    char *state_memory; /* of state 0 on the device; asking the pool waits for loads */
     rad_hicache_params params;
     rad_storage_identity identity;
     rad_storage opened;
@@ -98,6 +102,21 @@ static inline void hrig_make_windows(hrig *r, const hrig_options *o)
     CHECK_OK(rad_host_kv_pool_create(NULL, &host, &r->window_host, NULL));
     r->window_bytes = rad_kv_pool_bytes_per_token(rad_kv_pool_params(r->window_pool));
     CHECK(r->window_bytes <= HRIG_TOKEN_BYTES);
+}
+
+static inline void hrig_make_states(hrig *r, const hrig_options *o)
+{
+    if (!o->states) return;
+    rad_state_pool_params p = {.struct_size = sizeof p,
+                               .state_bytes = HRIG_STATE_BYTES,
+                               .num_states = o->states,
+                               .device = r->sim.inner};
+    CHECK_OK(rad_state_pool_create(NULL, &p, &r->states, NULL));
+    r->state_memory = rad_state_address(r->states, 0);
+    p.num_states = o->host_states;
+    p.on_host = 1;
+    p.device = &r->sim.base;
+    if (o->host_states) CHECK_OK(rad_state_pool_create(NULL, &p, &r->host_states, NULL));
 }
 
 static inline void hrig_make_pool(hrig *r, const hrig_options *o)
@@ -143,6 +162,7 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
     r->pool = o->pool;
     if (r->pool) r->sim.inner = r->pool->device;
     hrig_make_windows(r, o);
+    hrig_make_states(r, o);
     if (!r->pool && !o->window_only) hrig_make_pool(r, o);
     if (r->pool) {
         const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(r->pool);
@@ -179,12 +199,14 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
                              .enable_kv_events = o->events,
                              .kv_event_pages = o->event_pages,
                              .explain_pages = o->explain_pages,
+                             .state_pool = r->states,
                              .is_eagle = o->eagle};
     r->params = o->tiers;
     r->params.struct_size = sizeof r->params;
     r->params.cache = &tree;
     r->params.host_pool = r->host;
     r->params.window_host_pool = r->window_host;
+    r->params.host_states = r->host_states;
     r->params.deterministic = o->no_threads;
     r->params.demote_tokens = o->demote_tokens;
     if (o->storage) {
@@ -200,7 +222,8 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
         else
             CHECK_OK(storage_mem_init(&r->store, NULL, 4096,
                                       RAD_STORAGE_HEADER_BYTES +
-                                          r->ps * RAD_MAX(r->token_bytes, r->window_bytes)));
+                                          RAD_MAX(r->ps * RAD_MAX(r->token_bytes, r->window_bytes),
+                                                  (size_t)HRIG_STATE_BYTES)));
         r->opened = storage_mem_open(&r->store);
         r->params.storage = &r->opened;
     }
@@ -229,6 +252,8 @@ static inline void hrig_stop(hrig *r, bool keep_store)
     rad_host_kv_pool_destroy(r->host);
     rad_host_kv_pool_destroy(r->window_host);
     rad_token_to_kv_pool_destroy(r->window_pool);
+    rad_state_pool_destroy(r->states);
+    rad_state_pool_destroy(r->host_states);
     rad_kv_allocator_destroy(r->kv);
     rad_req_to_token_pool_destroy(r->rows);
     if (!r->o.pool) rad_token_to_kv_pool_destroy(r->pool);
@@ -297,6 +322,48 @@ static inline bool pool_has(rad_token_to_kv_pool *pool, rad_slot slot, uint64_t 
     CHECK_OK(rad_kv_pool_get_cpu_copy(pool, &slot, 1, got, count));
     pool->num_waiters = waiters;
     return memcmp(want, got, count) == 0;
+}
+
+/* What recurrent layers carry behind a position, too. Digests are of all tokens up to it, so a
+ * snapshot of another place shows. */
+static inline uint64_t state_digest(uint64_t digest)
+{
+    return mix64(digest ^ 0x7374617465);
+}
+
+static inline void hrig_move_state(const hrig *r, rad_state state, void *bytes, bool write)
+{
+    char *there = r->state_memory + (size_t)state * HRIG_STATE_BYTES;
+    rad_device_rows dst = {write ? there : bytes, HRIG_STATE_BYTES, NULL};
+    rad_device_rows src = {write ? bytes : there, HRIG_STATE_BYTES, NULL};
+    if (!r->sim.inner) {
+        memcpy(dst.base, src.base, HRIG_STATE_BYTES);
+        return;
+    }
+    CHECK_OK(device_copy_rows(r->sim.inner, dst, src, HRIG_STATE_BYTES, 1));
+    CHECK_OK(device_fence(r->sim.inner, RAD_OK));
+}
+
+static inline void hrig_write_state(const hrig *r, rad_state state, uint64_t digest)
+{
+    uint8_t bytes[HRIG_STATE_BYTES];
+    fill_bytes(state_digest(digest), bytes, sizeof bytes);
+    hrig_move_state(r, state, bytes, true);
+}
+
+static inline bool hrig_state_is(const hrig *r, rad_state state, uint64_t digest)
+{
+    uint8_t want[HRIG_STATE_BYTES], got[HRIG_STATE_BYTES];
+    fill_bytes(state_digest(digest), want, sizeof want);
+    hrig_move_state(r, state, got, false);
+    return state && memcmp(want, got, sizeof want) == 0;
+}
+
+static inline bool hrig_host_state_is(const hrig *r, rad_state state, uint64_t digest)
+{
+    uint8_t want[HRIG_STATE_BYTES];
+    fill_bytes(state_digest(digest), want, sizeof want);
+    return memcmp(want, rad_state_address(r->host_states, state), sizeof want) == 0;
 }
 
 /* Where the window layers of a slot lie; 0: nowhere. */
@@ -416,6 +483,10 @@ static inline void hrig_visit(void *user, rad_ref node, uint32_t depth, const ra
                        window_digest(digest), r->window_bytes));
     }
     CHECK((w->on_host ? info.host_window_tokens : info.window_tokens) == windows);
+    CHECK(w->on_host || !info.state || hrig_state_is(r, info.state, digest));
+    CHECK(!w->on_host || !info.host_state || hrig_host_state_is(r, info.host_state, digest));
+    CHECK(info.on_device || !info.state);
+    CHECK(info.on_host || !info.host_state);
     w->windows += w->on_host ? windows : 0;
     w->digests[depth] = digest;
     w->tokens += num_tokens;
@@ -442,6 +513,8 @@ typedef struct hreq {
     rad_load_result loaded;
     rad_prefetch prefetch;
     uint32_t prefetched;
+    rad_state saved; /* behind saved_len tokens, to be hung in once it has published; 0: none */
+    uint32_t saved_len;
 } hreq;
 
 static inline rad_key hreq_key(const hreq *q, uint32_t num_tokens)
@@ -468,7 +541,60 @@ static inline void hreq_ask(hreq *q, uint32_t from, uint32_t to, rad_token first
     q->num_tokens = to;
 }
 
-/* Matches, locks and loads, as a scheduler does. RAD_FULL: no row. */
+/* A state, evicting if need be; 0: all are held. */
+static inline rad_state hrig_take_state(hrig *r)
+{
+    rad_state state = 0;
+    if (!rad_state_available(r->states)) CHECK_OK(rad_cache_evict_state(r->cache, 1, NULL));
+    (void)rad_state_alloc(r->states, &state);
+    return state;
+}
+
+/* The state that the request goes on from has seen just its committed tokens. */
+static inline bool hreq_state_is_right(const hrig *r, const hreq *q)
+{
+    const rad_req_kv *kv = &q->kv;
+    uint32_t len = kv->committed_len;
+    if (!len) return true;
+    rad_state state = kv->state_len == len   ? kv->state
+                      : kv->spare_len == len ? kv->spare_state
+                                             : q->match.state;
+    return hrig_state_is(r, state, hreq_digest(q, len - 1));
+}
+
+/* Goes on to allocated_len: what it works with, the last whole page that a later match can end at,
+ * and the last one of all. */
+static inline void hreq_run_state(hrig *r, hreq *q)
+{
+    rad_req_kv *kv = &q->kv;
+    uint32_t end = kv->allocated_len, save = (end - 1) / r->ps * r->ps, last = end / r->ps * r->ps;
+    CHECKF(hreq_state_is_right(r, q), "state at %u of %u\n", kv->committed_len, end);
+    if (save > kv->committed_len && !q->saved && rad_state_alloc(r->states, &q->saved) == RAD_OK) {
+        q->saved_len = save;
+        hrig_write_state(r, q->saved, hreq_digest(q, save - 1));
+    }
+    if (last > kv->committed_len && !kv->spare_len &&
+        (kv->spare_state || rad_state_alloc(r->states, &kv->spare_state) == RAD_OK)) {
+        kv->spare_len = last;
+        hrig_write_state(r, kv->spare_state, hreq_digest(q, last - 1));
+    }
+    kv->state_len = end;
+    hrig_write_state(r, kv->state, hreq_digest(q, end - 1));
+}
+
+/* Behind unfinished_req: what it saved is hung in, or goes back where it did not publish so much.
+ */
+static inline void hreq_put_state(hrig *r, hreq *q)
+{
+    if (!q->saved) return;
+    if (q->kv.lock.held && q->kv.protected_len >= q->saved_len)
+        CHECK_OK(rad_cache_put_state(r->cache, q->kv.lock.node, q->saved_len, q->saved, NULL));
+    else
+        CHECK_OK(rad_state_free(r->states, q->saved));
+    q->saved = 0;
+}
+
+/* Matches, locks and loads, as a scheduler does. RAD_FULL: no row, or no state. */
 static inline rad_status hreq_admit(hrig *r, hreq *q)
 {
     rad_row row;
@@ -481,6 +607,12 @@ static inline rad_status hreq_admit(hrig *r, hreq *q)
                                     NULL));
     CHECK_OK(rad_cache_inc_lock_ref(r->cache, q->match.last_node, &q->kv.lock, NULL));
     q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = q->match.prefix_tokens;
+    CHECK(q->kv.lock.state_held == (q->match.state != 0));
+    if (r->states && !(q->kv.state = hrig_take_state(r))) {
+        CHECK_OK(rad_cache_finished_req(r->cache, &q->kv, 0, NULL));
+        q->live = false;
+        return RAD_FULL;
+    }
     if (q->match.host_hit_tokens) {
         rad_status status = rad_hicache_load_back(r->cache, &q->kv, &key, UINT64_MAX, &q->loaded);
         CHECK(status == (q->loaded.tokens ? RAD_OK : RAD_NONE));
@@ -515,6 +647,7 @@ static inline rad_status hreq_extend(hrig *r, hreq *q)
 static inline rad_status hreq_forward(hrig *r, hreq *q)
 {
     CHECK_OK(rad_hicache_ready_to_load(r->cache));
+    if (r->states) (void)rad_state_address(r->states, 0); /* waits */
     for (uint32_t layer = 0; r->pool && layer < HRIG_LAYERS; layer++)
         (void)kv_key_buffer(r->pool, 5 + layer);
     for (uint32_t layer = 0; r->window_pool && layer < HRIG_WINDOW_LAYERS; layer++)
@@ -535,6 +668,7 @@ static inline rad_status hreq_forward(hrig *r, hreq *q)
             CHECKF(hrig_window_is_written(r, row[i], digest), "window at %u of %u\n", i,
                    q->num_tokens);
     }
+    if (r->states) hreq_run_state(r, q);
     q->kv.committed_len = q->kv.allocated_len;
     return RAD_OK;
 }
@@ -542,6 +676,8 @@ static inline rad_status hreq_forward(hrig *r, hreq *q)
 static inline void hreq_finish(hrig *r, hreq *q, bool is_insert)
 {
     rad_error err = {0};
+    if (q->saved) CHECK_OK(rad_state_free(r->states, q->saved));
+    q->saved = 0;
     rad_status status = rad_cache_finished_req(r->cache, &q->kv, is_insert, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     q->live = false;
@@ -561,6 +697,7 @@ static inline uint32_t hrig_serve(hrig *r, hreq *q)
     }
     status = rad_cache_unfinished_req(r->cache, &q->kv, 0, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
+    hreq_put_state(r, q);
     hreq_finish(r, q, true);
     return cached;
 }
@@ -570,8 +707,15 @@ static inline void hrig_check(const hrig *r, hreq *const *reqs, uint32_t count)
     rad_error err = {0};
     const rad_req_kv *records[64];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (reqs[i]->live) records[n++] = &reqs[i]->kv;
+    rad_req_kv saved[64]; /* what a request is about to hang in it holds, too */
+    for (uint32_t i = 0; i < count; i++) {
+        if (!reqs[i]->live) continue;
+        records[n++] = &reqs[i]->kv;
+        if (!reqs[i]->saved) continue;
+        saved[n] = (rad_req_kv){.state = reqs[i]->saved};
+        records[n] = &saved[n];
+        n++;
+    }
     rad_status status = rad_cache_check(r->cache, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     status = rad_cache_check_ownership(r->cache, records, n, &err);
@@ -601,6 +745,10 @@ static inline void hrig_check_idle(hrig *r)
     CHECKF(s.tickets == 0 && s.prefetch_reserved_tokens == 0, "%u tickets\n%s", s.tickets, text);
     CHECK(s.host_used_tokens == s.host_cached_tokens);
     CHECK(s.host_window_used_tokens == s.host_window_cached_tokens);
+    CHECK(s.host_used_states == s.host_cached_states);
+    CHECK(rad_cache_state_protected_size(r->cache) == 0);
+    CHECK(!r->states || rad_state_available(r->states) + rad_cache_state_evictable_size(r->cache) ==
+                            rad_state_pool_num_states(r->states));
     CHECK(rad_cache_window_protected_size(r->cache) == 0);
     CHECK(rad_kv_window_available_pages(r->kv) * (uint64_t)r->ps +
               rad_cache_window_evictable_size(r->cache) ==

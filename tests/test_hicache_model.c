@@ -6,7 +6,6 @@
  * has one owner, and when nothing runs no ticket is out. */
 #include "hicache_rig.h"
 #include "history_rig.h"
-#include "state_component.h"
 
 typedef struct history {
     hrig r;
@@ -14,17 +13,12 @@ typedef struct history {
     dice dice;
     hreq reqs[REQS];
     req_stage state[REQS];
-    bool has_states; /* a component that the host has nothing of */
-    state_component states;
     tally sum;
 } history;
 
 static void start(history *h, hrig *keep)
 {
     hrig_start(&h->r, &h->o, keep);
-    h->states = (state_component){0};
-    if (h->has_states)
-        CHECK_OK(radix_add_component(hiradix_of(h->r.cache)->tree, &state_ops, &h->states));
     dice_rule(&h->dice, &h->r.sim, &h->r.store, 1);
 }
 
@@ -93,9 +87,7 @@ static void compute(history *h, uint32_t i)
     CHECKF(status == RAD_OK || status == RAD_FULL, "%s\n", err.text);
     h->state[i] = COMPUTED;
     slide(h, q);
-    uint32_t node = q->kv.lock.node.index;
-    if (h->has_states && node && below(&h->dice, 4))
-        state_put(&h->states, hiradix_of(h->r.cache)->tree, node, i);
+    hreq_put_state(&h->r, q);
 }
 
 /* Some output tokens. */
@@ -122,6 +114,7 @@ static void count(history *h)
     rad_hicache_stats s = hrig_stats(&h->r);
     h->sum.loaded += s.loaded_tokens;
     h->sum.windows += s.loaded_window_tokens;
+    h->sum.states += s.loaded_states;
     h->sum.written += s.written_tokens;
     h->sum.fetched += s.fetched_tokens;
     h->sum.bad += s.bad_pages;
@@ -180,8 +173,8 @@ static void one_thing(history *h)
     } else if (what < 80) {
         CHECK_OK(rad_cache_poll(cache));
     } else if (what < 88) {
-        if (h->has_states && below(&h->dice, 4) == 0)
-            (void)state_evict(&h->states, hiradix_of(cache)->tree, 2);
+        if (h->o.states && below(&h->dice, 4) == 0)
+            CHECK_OK(rad_cache_evict_state(cache, below(&h->dice, 4), NULL));
         if (h->o.window && below(&h->dice, 2))
             CHECK_OK(rad_cache_evict_window(cache, below(&h->dice, 100), NULL));
         else
@@ -213,11 +206,10 @@ static void one_thing(history *h)
     }
 }
 
-static void run(hrig_options o, bool states, uint64_t seed, uint64_t fault_every, uint32_t steps,
-                tally *sum)
+static void run(hrig_options o, uint64_t seed, uint64_t fault_every, uint32_t steps, tally *sum)
 {
     static history h;
-    h = (history){.o = o, .has_states = states, .dice = {.rng = seed, .fault_every = fault_every}};
+    h = (history){.o = o, .dice = {.rng = seed, .fault_every = fault_every}};
     dice_draw_docs(&h.dice);
     start(&h, NULL);
     hreq *reqs[REQS];
@@ -252,8 +244,18 @@ static void draw_windows(hrig_options *o, uint64_t round, uint64_t bits)
     if (o->cached_pages) o->cached_pages = 1 + o->device_pages / 2;
 }
 
-static void histories(bool threads, bool windows, uint64_t rounds, uint32_t steps)
+/* Some layers carry a state; the host may have more places for them than the device, or none. */
+static void draw_states(hrig_options *o, uint64_t bits)
 {
+    o->states = 3 * REQS + (uint32_t)(bits & 15);
+    o->host_states = bits >> 4 & 7 ? 2 + (uint32_t)(bits >> 8 & 31) : 0;
+}
+
+enum { WINDOWS = 1, STATE = 2 };
+
+static void histories(bool threads, int kinds, uint64_t rounds, uint32_t steps)
+{
+    bool windows = kinds & WINDOWS;
     uint64_t seed = test_told_seed(), rng = seed;
     tally sum = {0};
     for (uint64_t round = 0; round < rounds; round++) {
@@ -275,6 +277,7 @@ static void histories(bool threads, bool windows, uint64_t rounds, uint32_t step
             if (bits >> 53 & 1) o.cached_pages = 1 + o.device_pages / 2;
         }
         if (windows) draw_windows(&o, round, test_random(&rng));
+        if (kinds & STATE || (windows && round % 5 == 4)) draw_states(&o, test_random(&rng));
         o.tiers = (rad_hicache_params){.write_policy = (bits >> 28) % 3,
                                        .prefetch_policy = (bits >> 30) % 3,
                                        .prefetch_threshold = 16,
@@ -283,32 +286,42 @@ static void histories(bool threads, bool windows, uint64_t rounds, uint32_t step
                                        .max_transfers = bits >> 32 & 1 ? 8 : 0,
                                        .timeout_base_ns = 1000000,
                                        .timeout_max_ns = 20000000};
-        run(o, windows && round % 5 == 4, test_random(&rng), round % 5 ? 20 << (bits >> 35 & 3) : 0,
-            steps, &sum);
+        run(o, test_random(&rng), round % 5 ? 20 << (bits >> 35 & 3) : 0, steps, &sum);
     }
     tally_print(&sum);
     CHECK(sum.written && sum.failed && (threads || sum.loaded));
     CHECK(!windows || threads || sum.windows);
+    CHECK(!(kinds & STATE) || threads || sum.states);
 }
 
 TEST(random_histories_in_any_order_of_transfers)
 {
-    histories(false, false, test_scale(30, 1000), 1500);
+    histories(false, 0, test_scale(30, 1000), 1500);
 }
 
 TEST(random_histories_with_threads)
 {
-    histories(true, false, test_scale(12, 300), 1500);
+    histories(true, 0, test_scale(12, 300), 1500);
 }
 
 TEST(random_histories_with_windows)
 {
-    histories(false, true, test_scale(14, 700), 1500);
+    histories(false, WINDOWS, test_scale(14, 700), 1500);
 }
 
 TEST(random_histories_with_windows_and_threads)
 {
-    histories(true, true, test_scale(4, 60), 1500);
+    histories(true, WINDOWS, test_scale(4, 60), 1500);
+}
+
+TEST(random_histories_with_states)
+{
+    histories(false, STATE, test_scale(14, 700), 1500);
+}
+
+TEST(random_histories_with_states_and_threads)
+{
+    histories(true, STATE, test_scale(3, 60), 1500);
 }
 
 TEST_MAIN()

@@ -164,7 +164,7 @@ TEST(states_of_a_device_are_copied_by_its_table)
     static device_guarded gpu;
     device_guarded_init(&gpu);
     rad_state_pool *pool = make_states(3, 0, &gpu.base), *host = make_states(2, 1, &gpu.base);
-    CHECK(rad_state_pool_device(pool) == &gpu.base && gpu.pinned_bytes == 3 * 128);
+    CHECK(rad_state_pool_device(pool) == &gpu.base && gpu.pinned_bytes == 3 * 256);
     CHECK_OK(rad_state_copy(pool, 0, 1));
     CHECK_OK(rad_state_copy(pool, 1, 3));
     CHECK(gpu.rows == 2 && gpu.fences == 2);

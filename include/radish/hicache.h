@@ -142,6 +142,11 @@ typedef struct rad_hicache_params {
      * owned, nobody else's; its device pool is the one that the allocator's window pages name.
      * host_pool then holds the other layers, and is NULL where there are none. */
     rad_host_kv_pool *window_host_pool;
+
+    /* The host's memory for snapshots of states, where the cache has a state_pool: on_host, of as
+     * many bytes each; not owned, nobody else's. NULL: snapshots are on the device alone, and a hit
+     * ends where one is there. */
+    rad_state_pool *host_states;
 } rad_hicache_params;
 
 /* Takes all its memory and starts its threads now; from here on, until it is destroyed, who reads a
@@ -174,8 +179,12 @@ typedef struct rad_load_result {
  * nothing. `req` has a row and nothing but its protected prefix (protected_len ==
  * allocated_len), `key` is what was matched. Device pages are taken, evicting if need be, and
  * written into the row; committed_len and allocated_len grow. The numbers follow after
- * rad_hicache_ready_to_load, layer by layer. The pages are the request's own, not shared,
- * until it publishes them.
+ * rad_hicache_ready_to_load, layer by layer. With states the snapshot at the end comes as well,
+ * into the record's spare_state, one that it brought (spare_len 0) or a new one, and spare_len is
+ * committed_len: go on from there. What the device has of the pages before it still is not loaded
+ * again: it is the request's prefix then (protected_len grows), and result->tokens counts it. When
+ * the request publishes, what is in spare_state still becomes the device's snapshot. The pages are
+ * the request's own, not shared, until it publishes them.
  *
  * RAD_OK: loaded, result->tokens > 0. RAD_NONE: refused, nothing changed, result->why says
  * why. RAD_E_INVAL, RAD_E_STATE for a record that is wrong, RAD_E_UNSUPPORTED for another
@@ -307,6 +316,15 @@ typedef struct rad_hicache_stats {
     uint64_t dropped_window_tokens; /* not copied, to the host or to storage */
     uint64_t backed_up_window_tokens;
     uint64_t fetched_window_tokens;
+
+    uint64_t host_states;        /* snapshots: capacity; 0: there are none on the host */
+    uint64_t host_used_states;   /* now: cached, and on their way */
+    uint64_t host_cached_states; /* now */
+    uint64_t written_states;     /* since create, as of tokens above */
+    uint64_t loaded_states;
+    uint64_t dropped_states;
+    uint64_t backed_up_states;
+    uint64_t fetched_states;
 } rad_hicache_stats;
 
 /* RAD_E_UNSUPPORTED: not a cache with tiers. O(1). */

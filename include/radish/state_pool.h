@@ -32,12 +32,12 @@ typedef struct rad_state_pool_params {
     size_t state_bytes;  /* of one state; rounded up to a multiple of 64 */
     uint32_t num_states; /* to hand out, state 0 not counted */
     uint32_t on_host;    /* 1: host memory, pinned where the device has such: a tier of states
-                          * (hicache.h), copied by the device */
+                          * (hicache.h), copied by the device; 128 bytes and more each beside */
     rad_device *device;  /* where the memory lives and what copies; not owned; NULL: the host */
 
     /* The caller's memory instead of the pool's own: num_states + 1 states, aligned to 64 bytes,
      * the first of them zeros, there as long as the pool. Create does not touch it and destroy
-     * does not free it. NULL: the device's, or the host's where on_host. */
+     * does not free it. Not with on_host. NULL: the device's, or the host's where on_host. */
     void *memory;
 } rad_state_pool_params;
 
@@ -60,7 +60,8 @@ RAD_API rad_status rad_state_free(rad_state_pool *pool, rad_state state);
 RAD_API rad_status rad_state_copy(rad_state_pool *pool, rad_state from, rad_state to);
 
 /* The memory of a state in the device's words, aligned to 64 bytes; of state 0, zeros. NULL: it is
- * not the pool's. It stays where it is as long as the pool. O(1). */
+ * not the pool's. It stays where it is as long as the pool; what a tier is bringing there
+ * (hicache.h) has come on return. O(1). */
 RAD_API void *rad_state_address(const rad_state_pool *pool, rad_state state);
 
 /* O(1) all of them. */

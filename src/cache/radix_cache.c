@@ -146,6 +146,9 @@ rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params
         c->base.states = params->state_pool;
         uint32_t states = rad_state_pool_num_states(params->state_pool);
         ok = ok && radix_state_init(&c->tree, RADIX_DEVICE, states, drop_state, c) == RAD_OK;
+        if (ok && host && host->states)
+            ok = radix_state_init(&c->tree, RADIX_HOST, host->states, host->drop_state,
+                                  host->user) == RAD_OK;
     }
     if (params->kv_allocator) {
         c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;

@@ -90,6 +90,8 @@ typedef struct radix_host_params {
     bool events; /* the host's too, where the cache has events */
     radix_drop_fn drop;
     radix_drop_fn drop_windows; /* pages lose their window side; where the cache has windows */
+    uint32_t states;            /* of its own pool, where the cache has states; 0: none */
+    void (*drop_state)(void *user, rad_state state);
     void (*save)(void *user, uint32_t leaf, uint32_t pages); /* see radix_host; or NULL */
     void *user;
 } radix_host_params;

@@ -10,6 +10,7 @@
  * more than its end, to its own next turn as to its siblings. */
 #include "cache/radix_host.h"
 #include "cache/radix_journal.h"
+#include "cache/radix_state.h"
 #include "cache/radix_window.h"
 
 static bool is_evictable_leaf(const radix_tree *t, uint32_t node, radix_tier tier)
@@ -142,7 +143,8 @@ uint32_t radix_trim(radix_tree *t, uint32_t leaf, radix_tier tier, uint64_t num_
      * Saving evicts on the host, which may heal a cut above: the leaf may be longer afterwards, so
      * its length is read only then. */
     if (tier == RADIX_DEVICE && t->host.save &&
-        (!radix_on_host(t, leaf) || radix_window_is_unsaved(t, leaf)))
+        (!radix_on_host(t, leaf) || radix_window_is_unsaved(t, leaf) ||
+         radix_state_is_unsaved(t, leaf)))
         t->host.save(t->host.user, leaf, (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages));
     bool stays = radix_is_on(t, leaf, tier == RADIX_DEVICE ? RADIX_HOST : RADIX_DEVICE);
     uint32_t count = (uint32_t)RAD_MIN(num_pages, (uint64_t)n->pages);

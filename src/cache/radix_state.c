@@ -113,8 +113,28 @@ void radix_state_put(radix_tree *t, radix_tier tier, uint32_t node, rad_state st
     bits_set(s->owned, (size_t)state);
     s->there++;
     s->put++;
+    if (tier == RADIX_HOST && radix_state_of(t, RADIX_DEVICE, node)) { /* a copy of that one */
+        s->nodes[node].used = t->states[RADIX_DEVICE]->nodes[node].used;
+        s->nodes[node].live = t->states[RADIX_DEVICE]->nodes[node].live;
+    }
     file(s, t, node);
     supersede_above(s, t, node);
+}
+
+bool radix_state_is_unsaved(const radix_tree *t, uint32_t node)
+{
+    const radix_state *host = t->states[RADIX_HOST];
+    return host && radix_state_of(t, RADIX_DEVICE, node) && !radix_state_of(t, RADIX_HOST, node) &&
+           !host->nodes[node].promised;
+}
+
+/* It is about to go from the device: the last chance to copy it. What is superseded is worth a free
+ * place on the host, but not that another one goes for it. */
+static bool wants_saving(const radix_state *s, const radix_tree *t, uint32_t node)
+{
+    if (s->tier != RADIX_DEVICE || !t->host.save || !radix_state_is_unsaved(t, node)) return false;
+    const radix_state *host = t->states[RADIX_HOST];
+    return s->nodes[node].live || host->there < host->num_states;
 }
 
 bool radix_state_owns(const radix_tree *t, radix_tier tier, rad_state state)
@@ -127,6 +147,7 @@ uint64_t radix_state_evict(radix_tree *t, radix_tier tier, uint64_t count)
 {
     radix_state *s = t->states[tier];
     uint64_t done = 0;
+    uint32_t saved = 0;
     radix_before_eviction(t);
     while (done < count && s->order.count) {
         heap_entry top = s->order.entries[0];
@@ -139,6 +160,11 @@ uint64_t radix_state_evict(radix_tree *t, radix_tier tier, uint64_t count)
         if (key != heap_entry_key(&top)) { /* its priority has grown */
             heap_rekey(&s->order, id, key);
             continue;
+        }
+        if (id != saved && wants_saving(s, t, id)) {
+            t->host.save(t->host.user, id, 0);
+            saved = id; /* or it could not be, which is not tried again at once */
+            continue;   /* evicting on the host may have made another node of it */
         }
         give_back(s, t, id);
         done++;
@@ -157,7 +183,8 @@ static void used_on(radix_tree *t, radix_tier tier, uint32_t node)
 {
     radix_state *s = t->states[tier];
     if (!s || !state_of(s, t, node)) return;
-    s->nodes[node] = (state_node){.used = t->clock, .live = 1};
+    s->nodes[node].used = t->clock;
+    s->nodes[node].live = 1;
     file(s, t, node);
 }
 
@@ -212,9 +239,9 @@ uint32_t radix_state_lock(radix_tree *t, radix_tier tier, uint32_t node)
 
 void radix_state_unlock(radix_tree *t, radix_tier tier, uint32_t node, uint32_t held)
 {
+    if (!held) return;
     radix_state *s = t->states[tier];
     radix_value *v = value_of(s, t, node);
-    if (!held) return;
     RAD_ASSERT_ENV(&t->env, v->lock_ref > 0);
     if (--v->lock_ref) return;
     s->held--;
@@ -314,8 +341,11 @@ static bool state_may_merge(void *self, const radix_tree *t, uint32_t upper, uin
     return !state_of(self, t, upper);
 }
 
-static void give_back_owned(radix_state *s)
+/* A root that takes such a node's place has none. */
+static void give_back_owned(radix_state *s, radix_tree *t)
 {
+    for (uint32_t id = 1; id <= t->ids.num_fresh; id++)
+        *value_of(s, t, id) = (radix_value){0};
     for (uint32_t state = 1; state <= s->num_states; state++) {
         if (!bits_get(s->owned, state)) continue;
         bits_clear(s->owned, state);
@@ -327,13 +357,12 @@ static void give_back_owned(radix_state *s)
 
 void radix_state_drop_all(radix_tree *t, radix_tier tier)
 {
-    if (t->states[tier]) give_back_owned(t->states[tier]);
+    if (t->states[tier]) give_back_owned(t->states[tier], t);
 }
 
 static void state_clear(void *self, radix_tree *t)
 {
-    (void)t;
-    give_back_owned(self);
+    give_back_owned(self, t);
 }
 
 void radix_state_visit(const radix_tree *t, radix_tier tier,

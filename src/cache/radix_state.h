@@ -9,7 +9,7 @@
 typedef struct state_node {
     uint64_t used; /* when the snapshot came, or a match last ended at it */
     uint32_t live; /* 0: one behind it has taken its place */
-    uint32_t reserved;
+    uint32_t promised; /* 1: a write that is under way brings it; of the host */
 } state_node;
 
 /* Takes a snapshot that leaves the tree. */
@@ -46,6 +46,10 @@ void radix_state_put(radix_tree *t, radix_tier tier, uint32_t node, rad_state st
 
 /* Whether it is the tree's. */
 bool radix_state_owns(const radix_tree *t, radix_tier tier, rad_state state);
+
+/* Whether the device has a snapshot at the node's end that a host with states neither has nor
+ * gets. */
+bool radix_state_is_unsaved(const radix_tree *t, uint32_t node);
 
 /* Gives up to `count` of the tier back, least useful first; returns how many. */
 uint64_t radix_state_evict(radix_tree *t, radix_tier tier, uint64_t count);

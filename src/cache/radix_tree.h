@@ -61,8 +61,8 @@ typedef struct radix_host {
     void *user;         /* of both functions */
 
     /* The unlocked device leaf, which the host does not have, is about to lose its last `pages`
-     * pages, or, with 0 pages, a node the window before its end: the last chance to copy it. NULL:
-     * nothing is done about it. */
+     * pages, or, with 0 pages, a node the window before its end or its snapshot: the last chance to
+     * copy it. NULL: nothing is done about it. */
     void (*save)(void *user, uint32_t leaf, uint32_t pages);
 } radix_host;
 

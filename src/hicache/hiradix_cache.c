@@ -114,11 +114,18 @@ static rad_status hi_settle_load(rad_cache *cache, rad_req_kv *req, rad_error *e
 static rad_status hi_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
 {
     hiradix_cache *c = of(cache);
+    uint32_t loaded = req->load && hi_states(c) ? req->spare_len : 0;
     rad_status status = hi_settle_load(cache, req, err);
     if (status) return status;
     hi_write_shared_window(c, req);
     status = c->device->ops->unfinished_req(c->device, req, chunked, err);
     uint32_t pages = req->protected_len / c->page_size, node = req->lock.node.index;
+    /* What came from the host stays on the device for the next one. */
+    if (!status && loaded && req->spare_len == loaded && loaded <= req->protected_len) {
+        radix_cache_put_state(c->nodes, node, loaded / c->page_size, req->spare_state);
+        req->spare_state = 0;
+        req->spare_len = 0;
+    }
     if (!status && !chunked && req->lock.held && pages) {
         uint32_t depth = radix_depth(c->tree, node);
         (void)hi_write_backup(c, node, depth, pages, false);
@@ -152,6 +159,7 @@ static cache_sizes hi_sizes(const rad_cache *cache)
     cache_sizes sizes = c->device->ops->sizes(c->device);
     sizes.protected_ += c->out.orphan_pages * c->page_size;
     sizes.window_protected += c->out.orphan_windows * c->page_size;
+    sizes.state_protected += hi_orphaned_states(c);
     return sizes;
 }
 
@@ -209,6 +217,10 @@ const cache_ops hiradix_ops = {
     .insert = hi_insert,
     .evict = hi_evict,
     .evict_window = hi_evict_window,
+    .put_state = hi_put_state,
+    .evict_state = hi_evict_state,
+    .owns_state = hi_owns_state,
+    .visit_states = hi_visit_states,
     .owns_any = hi_owns_any,
     .unfinished_req = hi_unfinished_req,
     .finished_req = hi_finished_req,

@@ -23,6 +23,12 @@ rad_status rad_hicache_get_stats(const rad_cache *cache, rad_hicache_stats *stat
     tickets_count_queues(&c->out, stats->queued, stats->running);
     stats->storage_attached = c->store.backend.ops != NULL;
     stats->device_holds = c->out.orphans + c->out.writes;
+    const radix_state *s = hi_states(c);
+    if (s) {
+        stats->host_states = s->num_states;
+        stats->host_used_states = s->num_states - rad_state_available(c->host_states);
+        stats->host_cached_states = s->there;
+    }
     const radix_window *w = hi_windows(c);
     if (!w) return RAD_OK;
     uint64_t windows = rad_kv_window_num_pages(c->host_pages);
@@ -87,6 +93,7 @@ rad_status hi_check(const rad_cache *cache, rad_error *err)
     if (!status) status = tickets_check(&c->out, err);
     if (!status) status = rad_kv_check(c->host_pages, err);
     if (!status) status = check_host_windows(c, err);
+    if (!status) status = hi_check_states(c, err);
     if (status) return status;
     size_t bytes = bits_words((size_t)c->num_host_pages + 1) * sizeof(uint64_t);
     host_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};

@@ -17,6 +17,7 @@
 #include "base/params.h"
 #include "mem/host_kv_pool.h"
 #include "mem/kv_pool.h"
+#include "mem/state_pool.h"
 
 /* A layer has come when the load's step is done with which it comes (hiradix_load.c). */
 static void hi_wait_layer(void *user, uint32_t layer)
@@ -24,6 +25,12 @@ static void hi_wait_layer(void *user, uint32_t layer)
     const hi_pool *p = user;
     uint64_t steps = (uint64_t)(layer - p->start_layer + 1) * p->of->load_steps;
     controller_gate(p->of->out.controller, (uint32_t)((steps - 1) / p->num_layers));
+}
+
+/* A load brings its state before its first layer. */
+static void hi_wait_states(void *user)
+{
+    controller_gate(((hiradix_cache *)user)->out.controller, 0);
 }
 
 static rad_status hook(hi_pool *p, rad_error *err)
@@ -87,8 +94,10 @@ void hi_destroy(rad_cache *cache)
     hiradix_cache *c = hiradix_of(cache);
     unhook(&c->full);
     unhook(&c->window);
+    state_pool_drop_wait(c->base.states, c);
     tickets_abandon_all(&c->out);
-    radix_visit_pages(c->tree, RADIX_HOST, give_back, c); /* the host pool lives on */
+    radix_visit_pages(c->tree, RADIX_HOST, give_back, c); /* the host pool lives on, */
+    radix_state_drop_all(c->tree, RADIX_HOST);            /* and that of states */
     free_own(c);
 }
 
@@ -134,6 +143,8 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
     if (!tree.window_tokens != !c->window.host)
         return rad_fail(err, RAD_E_INVAL, "hicache: a window of %u tokens, and %s host pool for it",
                         tree.window_tokens, c->window.host ? "a" : "no");
+    if (c->host_states && !tree.state_pool)
+        return rad_fail(err, RAD_E_INVAL, "hicache: states on the host, but the cache has none");
     if (c->has_identity) tree.enable_page_hashes = 1; /* storage knows pages by them */
     hi_events_params(c, &tree);
     uint64_t pinned = p->host_max_pinned_tokens;
@@ -143,8 +154,10 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
                               .events = p->tier_events != 0,
                               .drop = hi_drop_host,
                               .drop_windows = hi_drop_host_windows,
+                              .drop_state = hi_drop_host_state,
                               .save = p->write_policy == RAD_WRITE_BACK ? hi_save_leaf : NULL,
                               .user = c};
+    if (c->host_states) host.states = rad_state_pool_num_states(c->host_states);
     status = radix_cache_create_tiered(&c->base.env, &tree, &host, &c->device, err);
     if (status) return status;
     c->nodes = radix_cache_of(c->device);
@@ -204,9 +217,10 @@ static rad_status create_tickets(hiradix_cache *c, rad_error *err)
 {
     const rad_hicache_params *p = &c->params;
     /* Room for loads by the device's pages, for the rest by the host's. */
-    uint64_t units = TICKET_LISTS *
-                     ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages +
-                      rad_kv_window_num_pages(c->base.kv) + rad_kv_window_num_pages(c->host_pages));
+    uint64_t units = TICKET_LISTS * ((uint64_t)rad_kv_num_pages(c->base.kv) + c->num_host_pages +
+                                     rad_kv_window_num_pages(c->base.kv) +
+                                     rad_kv_window_num_pages(c->host_pages)) +
+                     p->max_transfers; /* of states */
     if (c->has_identity) /* a page of the host's is in one backup at most */
         units += p->prefetch_tokens / c->page_size * (TICKET_LISTS + TICKET_HASH_UNITS) +
                  (uint64_t)c->num_host_pages * TICKET_HASH_UNITS;
@@ -240,6 +254,13 @@ static rad_status check_pool(const hiradix_cache *c, const hi_pool *p, uint32_t 
 static rad_status check_pools(const hiradix_cache *c, rad_error *err)
 {
     rad_status status = check_pool(c, &c->full, rad_kv_num_pages(c->base.kv), err);
+    const rad_state_pool *host = c->host_states;
+    if (!status && host && rad_state_bytes(host) != rad_state_bytes(c->base.states))
+        return rad_fail(err, RAD_E_INVAL,
+                        "hicache: states of %zu bytes on the host, of %zu on the device",
+                        rad_state_bytes(host), rad_state_bytes(c->base.states));
+    if (!status && host && rad_state_available(host) != rad_state_pool_num_states(host))
+        return rad_fail(err, RAD_E_INVAL, "hicache: somebody else uses the host's states");
     return status ? status : check_pool(c, &c->window, rad_kv_window_num_pages(c->base.kv), err);
 }
 
@@ -284,6 +305,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     c->params = p;
     read_pool(c, &c->full, p.host_pool);
     read_pool(c, &c->window, p.window_host_pool);
+    c->host_states = p.host_states;
     c->has_identity = p.identity != NULL;
     c->epoch = 1;
     status = create_host_pages(c, p.cache->kv_allocator, err);
@@ -303,8 +325,11 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
             rad_fail(err, RAD_E_NOMEM, "hicache: no memory for %u host pages", c->num_host_pages);
     if (!status) status = hook(&c->full, err);
     if (!status) status = hook(&c->window, err);
+    if (!status && c->host_states)
+        status = state_pool_set_wait(c->base.states, hi_wait_states, c, err);
     if (status) {
         unhook(&c->full);
+        unhook(&c->window);
         free_own(c);
         return status;
     }

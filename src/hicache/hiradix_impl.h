@@ -10,6 +10,7 @@
  *                         host -> storage
  *     hiradix_fetch.c     storage -> host
  *     hiradix_load.c      host -> device
+ *     hiradix_states.c    snapshots of recurrent states, between all of them
  *     hiradix_storage.c   stores are attached and detached
  *     hiradix_recheck.c   whether storage still has what it had
  *     hiradix_events.c    KV events of all tiers
@@ -26,6 +27,7 @@
 
 #include "cache/radix_cache.h"
 #include "cache/radix_host.h"
+#include "cache/radix_state.h"
 #include "cache/radix_window.h"
 #include "hicache/page_store.h"
 #include "hicache/tickets.h"
@@ -40,6 +42,7 @@ typedef struct hi_hold {
     rad_ref node;         /* {0, 0}: nothing is held */
     uint32_t depth;       /* pages from the root to its end */
     uint32_t window_from; /* the window side of pages [here, depth) is locked too */
+    uint32_t state_held;  /* 1: and the snapshot behind it */
 } hi_hold;
 
 /* One transfer and all that it holds. A storage backup has no device pages: its k.device[] say what
@@ -48,6 +51,8 @@ typedef struct hi_op {
     hi_ticket k;       /* first */
     hi_hold on_device; /* what is locked meanwhile */
     hi_hold on_host;
+    rad_state host_state; /* of a write that moves a snapshot, of a storage backup of one, and of */
+    rad_state device_state; /* a load or fetch that ends with one; 0: of none. See hi_loose_state */
     bool checks; /* a storage backup that asks first */
     bool reserved[3];
     uint32_t hung;         /* of a fetch's pages, already the tree's */
@@ -85,6 +90,7 @@ typedef struct hiradix_cache {
     radix_cache *nodes; /* the same */
     radix_tree *tree;   /* its tree */
     hi_pool full, window;
+    rad_state_pool *host_states;  /* NULL: snapshots are the device's alone */
     rad_kv_allocator *host_pages; /* the full pool's, or, */
     rad_kv_allocator *own_pages;  /* where there are windows, one with a window side */
     rad_hicache_params params; /* defaults filled in; pointers are not kept */
@@ -107,7 +113,9 @@ typedef struct hiradix_cache {
 
     bool has_identity;
     page_store store;        /* records of the full pool's pages, */
-    page_store window_store; /* and of window pages, under the same hashes of tokens */
+    page_store window_store; /* and of window pages, under the same hashes of tokens; */
+    page_store state_store;  /* of snapshots, by the host's states, */
+    page_store marker_store; /* and where they are */
     bool store_held; /* no transfer with it begins */
     uint64_t *fetched;    /* a bit: came from storage and was not loaded yet */
     uint64_t *in_storage; /* a bit: storage acknowledged it; with events of tiers only */
@@ -149,6 +157,18 @@ static inline hi_op *hi_op_take(hiradix_cache *c, transfer_kind kind, uint32_t c
 static inline const radix_window *hi_windows(const hiradix_cache *c)
 {
     return c->tree->windows[RADIX_HOST];
+}
+
+/* The same of snapshots. */
+static inline const radix_state *hi_states(const hiradix_cache *c)
+{
+    return c->tree->states[RADIX_HOST];
+}
+
+/* The host's state that is a transfer's alone: nobody else's until it has ended well. */
+static inline rad_state hi_loose_state(const hi_ticket *k)
+{
+    return k->t.kind == TRANSFER_WRITE || k->gets ? ((const hi_op *)k)->host_state : 0;
 }
 
 /* The key's first `pages` pages. */
@@ -207,6 +227,48 @@ rad_status hi_pump(rad_cache *cache, uint64_t pick);
  * room for it. */
 rad_status hi_describe(const rad_cache *cache, char *text, size_t bytes);
 
+/* ---- hiradix_states.c; all of it does nothing where the host has no states ---- */
+
+/* A state of the host, evicting if need be; 0: there is none. */
+rad_state hi_take_host_state(hiradix_cache *c);
+void hi_drop_host_state(void *cache, rad_state state);
+
+/* Locks the snapshot behind the held node with it, once. */
+void hi_lock_state(hiradix_cache *c, radix_tier tier, hi_hold *hold);
+
+/* Begins to copy the live snapshots of the path to `node`, which ends `depth` pages deep, in its
+ * first `end` pages, where the host has the pages before them, or gets them. O(nodes up to one that
+ * the host has). */
+void hi_write_states(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end);
+rad_status hi_run_write_state(hiradix_cache *c, const hi_op *op);
+void hi_state_written(hiradix_cache *c, hi_op *op);
+
+/* The same here and now, of a path that is on the host. */
+void hi_save_states(hiradix_cache *c, uint32_t leaf, uint32_t depth);
+
+/* What of the walk's pages, which end where the request is going to go on by the host's snapshot,
+ * the device has still: locks them by the receipt, and returns how many it has, or those that the
+ * request has locked already, and an empty receipt. And: they are the request's prefix now. */
+uint32_t hi_extend_prefix(hiradix_cache *c, const rad_req_kv *req, radix_pos pos,
+                          rad_receipt *receipt);
+void hi_move_prefix(hiradix_cache *c, rad_req_kv *req, const rad_receipt *receipt, uint32_t pages);
+
+/* A device state for a load: the request's spare one, or, evicting if need be, another; 0: none. */
+rad_state hi_take_spare(hiradix_cache *c, const rad_req_kv *req);
+rad_status hi_run_load_state(hiradix_cache *c, const hi_op *op);
+
+/* The snapshot behind the node's end, which is on the host and ends `depth` pages deep, goes to
+ * storage if it is not there. */
+void hi_write_backup_state(hiradix_cache *c, uint32_t node, uint32_t depth);
+
+rad_status hi_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens, rad_state state,
+                        rad_error *err);
+rad_status hi_evict_state(rad_cache *cache, uint64_t count, uint64_t *evicted);
+bool hi_owns_state(const rad_cache *cache, rad_state state);
+void hi_visit_states(const rad_cache *cache, cache_state_fn visit, void *user);
+uint64_t hi_orphaned_states(const hiradix_cache *c);
+rad_status hi_check_states(const hiradix_cache *c, rad_error *err);
+
 /* ---- hiradix_check.c ---- */
 
 rad_status hi_check(const rad_cache *cache, rad_error *err);
@@ -221,6 +283,10 @@ bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t e
 /* A request goes on behind the prefix that it has locked, as others did in other ways: the window
  * before its end goes to the host, although no prompt ended there. */
 void hi_write_shared_window(hiradix_cache *c, const rad_req_kv *req);
+
+/* A snapshot has come behind the path's first `end` pages: begins to copy it if the policy wants
+ * that. */
+void hi_write_put_state(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end);
 rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker);
 void hi_write_done(void *cache, hi_ticket *k);
 

@@ -37,6 +37,11 @@ rad_status hi_run_load(void *cache, hi_ticket *k, uint32_t worker)
 {
     hiradix_cache *c = cache;
     (void)worker;
+    /* First: who reads it waits for the first layer (hi_wait_states). */
+    if (((const hi_op *)k)->host_state) {
+        rad_status status = hi_run_load_state(c, (const hi_op *)k);
+        if (status) return status;
+    }
     for (uint32_t step = 0; step < c->load_steps; step++) {
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
         rad_status status = load_step(&c->full, step, k->host, k->device, k->count);
@@ -145,6 +150,32 @@ static void pass_window(hiradix_cache *c, rad_req_kv *req, uint32_t end)
     if (from) cache_hold_window(c->device, &req->lock, from);
 }
 
+/* A ticket with all that the load of the walk's last `count` pages needs. */
+static rad_load_refusal begin_load(hiradix_cache *c, const rad_req_kv *req, const radix_pos *pos,
+                                   uint32_t count, uint64_t max_tokens, hi_op **begun)
+{
+    if ((uint64_t)count * c->page_size > max_tokens) return RAD_LOAD_OVER_QUOTA;
+    uint32_t windows = hi_windows(c) ? RAD_MIN(count, hi_windows(c)->pages) : 0;
+    hi_op *op = (hi_op *)tickets_take(&c->out, TRANSFER_LOAD, count, windows);
+    if (!op) return RAD_LOAD_NO_TICKET;
+    uint32_t depth, node = hi_end_of(c, pos, &depth);
+    op->on_host = hi_lock_host(c, node, depth);
+    hi_lock_window(c, RADIX_HOST, &op->on_host, pos->pages - windows);
+    if (hi_states(c)) {
+        hi_lock_state(c, RADIX_HOST, &op->on_host);
+        op->host_state = radix_state_of(c->tree, RADIX_HOST, node);
+        op->device_state = hi_take_spare(c, req);
+    }
+    if ((!hi_states(c) || op->device_state) && take_device_pages(c, op->k.device, count, windows)) {
+        *begun = op;
+        return RAD_LOAD_TAKEN;
+    }
+    if (op->device_state && op->device_state != req->spare_state)
+        (void)rad_state_free(c->base.states, op->device_state);
+    tickets_give(&c->out, &op->k);
+    return RAD_LOAD_NO_DEVICE_PAGES;
+}
+
 rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_key *key,
                                  uint64_t max_tokens, rad_load_result *result)
 {
@@ -156,33 +187,36 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     rad_status status = req_kv_check(cache, req, NULL);
     if (status) return status;
     uint32_t ps = c->page_size, from = req->protected_len;
-    if (!req->row || req->load || req->allocated_len != from) return RAD_E_STATE;
+    if (!req->row || req->load || req->allocated_len != from || req->spare_len) return RAD_E_STATE;
 
     uint32_t most = RAD_MIN(rad_req_to_token_row_tokens(c->base.rows), req->key.num_tokens);
     rad_key front = hi_key_front(c, key, RAD_MIN(hi_key_pages(c, key), most / ps));
     radix_pos pos = follow_on_host(c, req, &front);
     uint32_t end = has_window(c, req) ? pos.pages : 0;
     if (end * ps <= from) return refuse(c, result, RAD_LOAD_NOTHING);
-    uint32_t tokens = end * ps - from, count = tokens / ps;
+    uint32_t tokens = end * ps - from;
     if (tokens < c->params.load_back_threshold) return refuse(c, result, RAD_LOAD_BELOW_THRESHOLD);
-    if (tokens > max_tokens) return refuse(c, result, RAD_LOAD_OVER_QUOTA);
-
-    uint32_t windows = hi_windows(c) ? RAD_MIN(count, hi_windows(c)->pages) : 0;
-    hi_op *op = (hi_op *)tickets_take(&c->out, TRANSFER_LOAD, count, windows);
-    if (!op) return refuse(c, result, RAD_LOAD_NO_TICKET);
-    uint32_t depth, node = hi_end_of(c, &pos, &depth);
-    op->on_host = hi_lock_host(c, node, depth);
-    hi_lock_window(c, RADIX_HOST, &op->on_host, end - windows);
-    if (!take_device_pages(c, op->k.device, count, windows)) {
-        tickets_give(&c->out, &op->k);
-        return refuse(c, result, RAD_LOAD_NO_DEVICE_PAGES);
+    rad_receipt prefix; /* what the device has behind its last snapshot */
+    uint32_t begin = hi_extend_prefix(c, req, pos, &prefix), count = end - begin;
+    hi_op *op = NULL;
+    rad_load_refusal why = begin_load(c, req, &pos, count, max_tokens, &op);
+    if (why) {
+        if (prefix.held) radix_cache_let_go(c->nodes, &prefix);
+        return refuse(c, result, why);
     }
+    uint32_t node = op->on_host.node.index, depth = op->on_host.depth;
+    if (prefix.held) hi_move_prefix(c, req, &prefix, begin);
+    from = begin * ps;
     touch(c->tree, node);
-    op->k.begin = from / ps;
+    op->k.begin = begin;
     radix_path_pages(c->tree, true, node, depth, op->k.begin, count, op->k.host);
     rad_slot *row = rad_req_to_token_row(c->base.rows, req->row);
     radix_expand(c->tree, op->k.device, count, row + from);
     req->committed_len = req->allocated_len = end * ps;
+    if (op->device_state) {
+        req->spare_state = op->device_state;
+        req->spare_len = end * ps;
+    }
     if (hi_windows(c)) pass_window(c, req, end);
     list_windows(c, &op->k);
     req->load = tickets_number(&c->out, &op->k);
@@ -207,6 +241,7 @@ void hi_load_done(void *cache, hi_ticket *k)
     if (k->t.status == RAD_OK) {
         c->stats.loaded_tokens += (uint64_t)k->count * c->page_size;
         c->stats.loaded_window_tokens += (uint64_t)k->num_windows * c->page_size;
+        c->stats.loaded_states += op->device_state != 0;
     } else {
         c->stats.failed_loads += k->t.status != RAD_NONE;
     }
@@ -224,20 +259,29 @@ rad_status rad_hicache_load_status(rad_cache *cache, const rad_req_kv *req)
     return c && req->load ? tickets_load_status(&c->out, req->load) : RAD_OK;
 }
 
+static void forget_load(rad_req_kv *req)
+{
+    req->committed_len = req->protected_len;
+    req->state_len = RAD_MIN(req->state_len, req->committed_len);
+    req->spare_len = 0;
+}
+
 rad_status hi_load_leave(hiradix_cache *c, rad_req_kv *req, rad_error *err)
 {
     rad_status status;
     hi_ticket *k = tickets_leave_load(&c->out, &req->load, &status);
     if (!k) {
-        if (status) req->committed_len = req->protected_len; /* nothing of it is worth keeping */
+        if (status) forget_load(req); /* nothing of it is worth keeping */
         req->window_len = RAD_MIN(req->window_len, req->committed_len);
         return RAD_OK;
     }
     /* The worker may be writing: the pages stay the load's. */
     uint32_t end = (k->begin + k->count) * c->page_size;
     rad_status freed = req_kv_free(&c->base, req, end, req->allocated_len, err);
-    req->committed_len = req->allocated_len = req->protected_len;
+    forget_load(req);
+    req->allocated_len = req->protected_len;
     req->window_len = RAD_MIN(req->window_len, req->committed_len);
+    if (((const hi_op *)k)->device_state) req->spare_state = 0; /* and so does the state */
     tickets_orphan(&c->out, k);
     return freed;
 }

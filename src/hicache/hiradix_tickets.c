@@ -79,6 +79,7 @@ void hi_unlock_host(hiradix_cache *c, hi_hold *hold)
 {
     if (held(c, hold)) {
         unlock_window(c, RADIX_HOST, hold);
+        radix_state_unlock(c->tree, RADIX_HOST, hold->node.index, hold->state_held);
         radix_host_unlock(c->tree, hold->node.index);
     }
     *hold = (hi_hold){0};
@@ -152,6 +153,8 @@ static void unlock(void *cache, hi_ticket *k)
     hi_op *op = (hi_op *)k;
     if (held(c, &op->on_device)) {
         unlock_window(c, RADIX_DEVICE, &op->on_device);
+        radix_state_unlock(c->tree, RADIX_DEVICE, op->on_device.node.index,
+                           op->on_device.state_held);
         radix_unlock(c->tree, op->on_device.node.index);
     }
     op->on_device = (hi_hold){0};
@@ -166,7 +169,12 @@ static void free_pages(void *cache, hi_ticket *k)
     if (host > hung) hi_free_host_pages(c, k->host + hung, host - hung);
     if (ticket_loose_windows(k))
         kv_window_free_loose(c->host_pages, k->host_windows, k->num_windows);
+    if (hi_loose_state(k)) hi_drop_host_state(c, hi_loose_state(k));
     if (k->t.kind != TRANSFER_LOAD || !k->orphan) return;
+    rad_state state = ((hi_op *)k)->device_state;
+    if (state && rad_state_free(c->base.states, state) != RAD_OK)
+        rad_log(&c->base.env, RAD_LOG_ERROR, "hicache: state %d of a load was not handed out",
+                state);
     if (rad_kv_free(c->base.kv, k->device, k->count, NULL) != RAD_OK)
         rad_log(&c->base.env, RAD_LOG_ERROR, "hicache: %u pages of a load were not handed out",
                 k->count);

@@ -52,6 +52,7 @@ rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker)
     hiradix_cache *c = cache;
     (void)worker;
     enum { LOT = 32 }; /* pages between two looks at `cancelled` */
+    if (((const hi_op *)k)->host_state) return hi_run_write_state(c, (const hi_op *)k);
     for (uint32_t at = 0; c->full.host && at < k->count; at += LOT) {
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
         rad_status status = rad_host_kv_pool_backup(c->full.host, k->device + at, k->host + at,
@@ -281,9 +282,18 @@ bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t e
     }
     if (at > path.promised) radix_host_promise(c->tree, node, depth, at);
     if (!ok) drop_write(c, end - at);
+    hi_write_states(c, node, depth, end);
     uint32_t last = ok && hi_windows(c) ? node_ending_at(c->tree, node, depth, end) : 0;
     if (last && radix_on_host(c->tree, last)) hi_write_backup_windows(c, last, end);
     return last ? write_windows(c, last, end, begin_windows) : ok;
+}
+
+void hi_write_put_state(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t end)
+{
+    if (c->params.write_policy == RAD_WRITE_BACK) return;
+    if (c->params.write_policy == RAD_WRITE_THROUGH_SELECTIVE)
+        end = hit_pages(c->tree, node, depth, end);
+    hi_write_states(c, node, depth, end);
 }
 
 void hi_write_shared_window(hiradix_cache *c, const rad_req_kv *req)
@@ -306,6 +316,10 @@ void hi_write_done(void *cache, hi_ticket *k)
     hi_op *op = (hi_op *)k;
     uint32_t node = op->on_device.node.index, depth = op->on_device.depth;
     uint32_t done = 0, last, last_depth;
+    if (op->host_state) {
+        hi_state_written(c, op);
+        return;
+    }
     hi_run windows = {node, depth, k->window_begin, k->window_begin + k->num_windows};
     if (k->t.status == RAD_OK && !k->count) {
         uint64_t filled = hi_fill_windows(c, &windows, k->host_windows);
@@ -383,6 +397,7 @@ void hi_save_leaf(void *cache, uint32_t leaf, uint32_t pages)
         ok = copy_node(c, id) == RAD_OK;
     hi_unlock_host(c, &front);
     if (!ok) drop_write(c, pages);
+    if (ok) hi_save_states(c, leaf, depth);
     if (ok && hi_windows(c)) {
         (void)write_windows(c, leaf, depth, copy_windows);
         hi_write_backup_windows(c, leaf, depth);

@@ -18,6 +18,7 @@
 #include "hicache/cache_controller.h"
 #include "hicache/store_trouble.h"
 #include "mem/host_kv_pool.h"
+#include "mem/state_pool.h"
 
 /* Whether a store has an optional call: a table compiled against an older header is shorter. */
 #define STORE_HAS(ops, call)                                                                       \
@@ -29,6 +30,7 @@ typedef struct page_store {
     rad_storage backend; /* ops NULL: none */
     rad_storage_fingerprint fingerprint;
     rad_host_kv_pool *pool; /* NULL: there are no such records */
+    rad_state_pool *states; /* or these are the host's states */
     store_trouble *trouble;
     uint64_t *saved; /* a bit per host page: in storage, or on its way there */
     size_t record_bytes;

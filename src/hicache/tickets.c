@@ -68,12 +68,12 @@ size_t tickets_bytes(const tickets *ts)
 hi_ticket *tickets_take(tickets *ts, transfer_kind kind, uint32_t count, uint32_t num_windows)
 {
     if (slab_available(&ts->ids) <= controller_kept_tickets(kind, ts->params.max) ||
-        !(count + num_windows) || count > INT32_MAX / 16 || num_windows > INT32_MAX / 16)
+        count > INT32_MAX / 16 || num_windows > INT32_MAX / 16)
         return NULL;
     bool with_store = kind >= TRANSFER_FETCH;
     uint32_t hashes = with_store ? TICKET_HASH_UNITS : 0;
-    uint32_t span =
-        span_alloc(&ts->runs, (TICKET_LISTS + hashes) * count + TICKET_LISTS * num_windows);
+    uint32_t units = (TICKET_LISTS + hashes) * count + TICKET_LISTS * num_windows;
+    uint32_t span = span_alloc(&ts->runs, RAD_MAX(units, 1u)); /* one that moves a state has none */
     if (!span) return NULL;
     uint32_t id = slab_alloc(&ts->ids);
     hi_ticket *k = record(ts, id);

@@ -1,7 +1,8 @@
 /* state_pool.c - states in one block, a stack of free ones and a bit per state.
  *
- *     memory   | 0: zeros | 1 | 2 | 3 | ...        stride = state_bytes, whole cache lines
- *     free[]   | 3 | 1 |                           the state freed last leaves first
+ *     memory    | 0: zeros | 1 | 2 | 3 | ...       stride = state_bytes, whole cache lines
+ *     on_host   |h| zeros  |h| 1 |h| 2 | ...       records, with room for their headers
+ *     free[]    | 3 | 1 |                          the state freed last leaves first
  *
  * State 0 is there in memory, so that a runner reads the beginning of a text as any other state
  * and a copy from it is a copy. Memory of the pool's own is zeroed by whoever gives it, mostly
@@ -9,13 +10,15 @@
  *
  * Invariant, verified by rad_state_pool_check():
  *   each state 1..num_states is on the stack or taken, never both. */
-#include <radish/state_pool.h>
+#include "mem/state_pool.h"
+
+#include <radish/storage.h>
 
 #include "base/bits.h"
 #include "base/params.h"
 #include "device/device.h"
 
-enum { STATE_ALIGN = 64 };
+enum { STATE_ALIGN = 64, DISK_ALIGN = 4096, LARGE_RECORD = 16 * DISK_ALIGN };
 
 struct rad_state_pool {
     rad_env env;
@@ -23,6 +26,8 @@ struct rad_state_pool {
     rad_device *device; /* `own`, or the caller's */
     char *memory;
     size_t state_bytes;
+    size_t header; /* before each state; 0: none */
+    size_t stride;
     uint32_t num_states;
     uint32_t num_free;
     rad_state *free; /* [num_states] */
@@ -30,12 +35,14 @@ struct rad_state_pool {
     bool owns_memory;
     bool pinned; /* memory of the device's, but the host's */
     bool on_host;
+    state_wait_fn wait; /* NULL: nobody brings anything */
+    void *wait_user;
 };
 
 /* 0: that does not fit. */
 static size_t memory_bytes(const rad_state_pool *pool)
 {
-    return rad_mul((size_t)pool->num_states + 1, pool->state_bytes);
+    return rad_mul((size_t)pool->num_states + 1, pool->stride);
 }
 
 static size_t taken_bytes(const rad_state_pool *pool)
@@ -52,8 +59,10 @@ static rad_status read_params(const rad_state_pool_params *params, rad_state_poo
     if (!p->state_bytes || !p->num_states || p->on_host > 1)
         return rad_fail(err, RAD_E_INVAL, "state_pool: %u states of %zu bytes, on_host %u",
                         p->num_states, p->state_bytes, p->on_host);
-    if ((uintptr_t)p->memory % STATE_ALIGN)
-        return rad_fail(err, RAD_E_INVAL, "state_pool: memory that is not aligned to %d bytes",
+    if ((uintptr_t)p->memory % STATE_ALIGN || (p->memory && p->on_host))
+        return rad_fail(err, RAD_E_INVAL,
+                        "state_pool: memory that is not aligned to %d bytes, or on_host, where the "
+                        "pool has its own",
                         STATE_ALIGN);
     if (p->num_states >= INT32_MAX || p->state_bytes > SIZE_MAX / 2)
         return rad_fail(err, RAD_E_LIMIT, "state_pool: %u states of %zu bytes", p->num_states,
@@ -84,6 +93,10 @@ rad_status rad_state_pool_create(const rad_env *env, const rad_state_pool_params
     device_cpu_init(&pool->own, &full);
     pool->device = p.device ? p.device : &pool->own.base;
     pool->state_bytes = (p.state_bytes + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN;
+    pool->header = p.on_host ? RAD_STORAGE_HEADER_BYTES : 0;
+    pool->stride = pool->header + pool->state_bytes;
+    if (p.on_host && pool->stride >= LARGE_RECORD) /* a disk past the page cache wants blocks */
+        pool->stride = (pool->stride + DISK_ALIGN - 1) / DISK_ALIGN * DISK_ALIGN;
     pool->num_states = p.num_states;
     pool->owns_memory = !p.memory;
     pool->on_host = p.on_host;
@@ -145,19 +158,61 @@ rad_status rad_state_free(rad_state_pool *pool, rad_state state)
     return RAD_OK;
 }
 
+static rad_device_rows rows_of(const rad_state_pool *pool, const rad_state *state)
+{
+    return (rad_device_rows){pool->memory + pool->header, pool->stride, state};
+}
+
 rad_status rad_state_copy(rad_state_pool *pool, rad_state from, rad_state to)
 {
     if (!is_state(pool, from) || !is_state(pool, to) || !to) return RAD_E_INVAL;
     if (from == to) return RAD_OK;
-    rad_device_rows src = {pool->memory, pool->state_bytes, &from};
-    rad_device_rows dst = {pool->memory, pool->state_bytes, &to};
+    if (pool->wait) pool->wait(pool->wait_user);
+    rad_device_rows src = rows_of(pool, &from), dst = rows_of(pool, &to);
     rad_status status = device_copy_rows(pool->device, dst, src, pool->state_bytes, 1);
     return device_fence(pool->device, status);
 }
 
 void *rad_state_address(const rad_state_pool *pool, rad_state state)
 {
-    return is_state(pool, state) ? pool->memory + (size_t)state * pool->state_bytes : NULL;
+    if (!is_state(pool, state)) return NULL;
+    if (pool->wait) pool->wait(pool->wait_user);
+    return pool->memory + (size_t)state * pool->stride + pool->header;
+}
+
+rad_status state_pool_move(const rad_state_pool *host, rad_state host_state,
+                           const rad_state_pool *device, rad_state device_state, bool to_device)
+{
+    rad_device_rows here = rows_of(host, &host_state), there = rows_of(device, &device_state);
+    rad_status status =
+        device_move_rows(host->device, there, here, host->state_bytes, 1, to_device);
+    return device_fence(host->device, status);
+}
+
+void *state_pool_record(const rad_state_pool *host, rad_state state)
+{
+    return host->memory + (size_t)state * host->stride;
+}
+
+size_t state_pool_record_bytes(const rad_state_pool *host)
+{
+    return host->header + host->state_bytes;
+}
+
+rad_status state_pool_set_wait(rad_state_pool *pool, state_wait_fn wait, void *user, rad_error *err)
+{
+    if (pool->wait)
+        return rad_fail(err, RAD_E_LIMIT, "state_pool: somebody else brings states into it");
+    pool->wait = wait;
+    pool->wait_user = user;
+    return RAD_OK;
+}
+
+void state_pool_drop_wait(rad_state_pool *pool, void *user)
+{
+    if (!pool || pool->wait_user != user) return;
+    pool->wait = NULL;
+    pool->wait_user = NULL;
 }
 
 uint32_t rad_state_available(const rad_state_pool *pool)
