@@ -2,7 +2,10 @@
 """make-model.py - writes a GGUF model with random weights and a real model's shape.
 
     tools/make-model.py --shape llama-110m --type bf16 OUT.gguf
+    tools/make-model.py --shape gpt-oss-20b-6l --type mxfp4_moe OUT.gguf
     tools/make-model.py --list
+
+Types are f32, f16, bf16, q8_0 and all that tools/quantize.py has, its mixtures too.
 
 What computes with such a file takes the time that the real model takes, and its tokenizer and chat
 template work, so a server can serve it; what it answers is noise. --layers, --vocab, --context and the
@@ -32,6 +35,10 @@ try:
 except ImportError:
     sys.exit("make-model: numpy is not here (apt-get install python3-numpy, and run it with /usr/bin/python3)")
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import ggml_blocks  # noqa: E402
+import quantize  # noqa: E402
+
 ALIGNMENT = 32  # of the tensors in the file
 PIECE = 1 << 19  # numbers made at a time: they stay in the processor's cache
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
@@ -49,6 +56,7 @@ CHAT_TEMPLATE = (
 LLAMA = dict(arch="llama", tied=False, rope_base=10000.0, eps=1e-5)
 QWEN3 = dict(arch="qwen3", tied=True, rope_base=1000000.0, eps=1e-6)
 QWEN3MOE = dict(arch="qwen3moe", tied=False, rope_base=1000000.0, eps=1e-6)
+GPT_OSS = dict(arch="gpt-oss", tied=False, rope_base=150000.0, eps=1e-5)
 SHAPES = {
     "nano-llama": dict(LLAMA, layers=4, width=128, heads=8, kv_heads=4, head_width=16, ffn=320, vocab=512,
                        context=2048, weights="fan_in"),
@@ -68,6 +76,10 @@ SHAPES = {
     "qwen3-30b-a3b-6l": dict(QWEN3MOE, layers=6, width=2048, heads=32, kv_heads=4, head_width=128, ffn=6144,
                              vocab=151936, context=40960, experts=128, used=8, expert_ffn=768,
                              weights="std"),
+    # gpt-oss-20b's in six of 24.
+    "gpt-oss-20b-6l": dict(GPT_OSS, layers=6, width=2880, heads=64, kv_heads=8, head_width=64, ffn=2880,
+                           vocab=201088, context=131072, experts=32, used=4, expert_ffn=2880,
+                           window=128, weights="std"),
     # A large model's widths in two layers.
     "llama-8b-2l": dict(LLAMA, rope_base=500000.0, layers=2, width=4096, heads=32, kv_heads=8,
                         head_width=128, ffn=14336, vocab=32000, context=32768, weights="std"),
@@ -78,8 +90,9 @@ SIZES = {"layers": "blocks", "width": "of the residual stream", "heads": "of que
 # Of mixtures of experts, besides.
 EXPERTS = {"experts": "in each layer", "used": "by a token", "expert_ffn": "width of one"}
 
-# name: (number in a tensor's entry, number of general.file_type, numbers in a block, its bytes)
-TYPES = {"f32": (0, 0, 1, 4), "f16": (1, 1, 1, 2), "bf16": (30, 32, 1, 2), "q8_0": (8, 7, 32, 34)}
+# name: (number in a tensor's entry, numbers in a block, its bytes)
+TYPES = {name.lower(): sizes for name, sizes in ggml_blocks.TYPES.items()}
+MIXTURES = [name.lower() for name in quantize.MIXTURES]
 
 
 # ---- weights ----
@@ -140,15 +153,25 @@ def tensors(c):
         yield matrix(block + "attn_k.weight", keys, wide)
         yield matrix(block + "attn_v.weight", keys, wide)
         yield matrix(block + "attn_output.weight", wide, queries)
+        if c["arch"] == "gpt-oss":
+            for part, length in (("q", queries), ("k", keys), ("v", keys), ("output", wide)):
+                yield block + f"attn_{part}.bias", (length,), 0.1
+            yield block + "attn_sinks.weight", (c["heads"],), 1
+            yield norm(block + "post_attention_norm.weight", wide)
         if c["arch"].startswith("qwen3"):
             yield norm(block + "attn_q_norm.weight", c["head_width"])
             yield norm(block + "attn_k_norm.weight", c["head_width"])
-        yield norm(block + "ffn_norm.weight", wide)
+        if c["arch"] != "gpt-oss":
+            yield norm(block + "ffn_norm.weight", wide)
         if "experts" in c:
             yield matrix(block + "ffn_gate_inp.weight", c["experts"], wide, 2 * wide ** -0.5)
             for part, rows, columns in (("gate", c["expert_ffn"], wide), ("up", c["expert_ffn"], wide),
                                         ("down", wide, c["expert_ffn"])):
                 yield experts(block + f"ffn_{part}_exps.weight", rows, columns)
+                if c["arch"] == "gpt-oss":
+                    yield block + f"ffn_{part}_exps.bias", (c["experts"], rows), 0.1
+            if c["arch"] == "gpt-oss":
+                yield block + "ffn_gate_inp.bias", (c["experts"],), 0.1
             continue
         yield matrix(block + "ffn_gate.weight", c["ffn"], wide)
         yield matrix(block + "ffn_up.weight", c["ffn"], wide)
@@ -165,9 +188,9 @@ def write_tensor(out, name, shape, scale, kind, seed):
     for start in range(0, count, PIECE):
         x = random_numbers(stream, min(PIECE, count - start))
         x *= np.float32(scale)
-        if len(shape) == 1:
+        if len(shape) == 1 and not name.endswith(".bias"):
             x += np.float32(1)
-        out.write(ENCODE[kind](x))
+        out.write(ENCODE[kind](x) if kind in ENCODE else ggml_blocks.encode(kind.upper(), x))
     out.write(b"\0" * (-out.tell() % ALIGNMENT))
 
 
@@ -239,10 +262,12 @@ def metadata(name, c, kind):
     if "experts" in c:
         numbers.update({"expert_count": c["experts"], "expert_used_count": c["used"],
                         "expert_feed_forward_length": c["expert_ffn"]})
+    if "window" in c:
+        numbers["attention.sliding_window"] = c["window"]
     return [
         entry("general.architecture", STRING, arch),
         entry("general.name", STRING, f"{name}-synthetic"),
-        entry("general.file_type", UINT32, TYPES[kind][1]),
+        entry("general.file_type", UINT32, quantize.FILE_TYPES.get(kind.upper(), 0)),
         entry("general.quantization_version", UINT32, 2),
         entry("general.alignment", UINT32, ALIGNMENT),
         *(entry(f"{arch}.{key}", UINT32, value) for key, value in numbers.items()),
@@ -262,13 +287,17 @@ def metadata(name, c, kind):
     ]
 
 
-def kind_of(tensor, shape, kind):
+def kind_of(tensor, shape, kind, c):
     """Vectors and what routes tokens are f32 in every file."""
-    return "f32" if len(shape) == 1 or ".ffn_gate_inp." in tensor else kind
+    if len(shape) == 1 or ".ffn_gate_inp." in tensor or tensor.endswith(".bias"):
+        return "f32"
+    if kind in ENCODE:
+        return kind
+    return (quantize.chosen(kind.upper(), tensor, shape[::-1], c["layers"], c["tied"]) or "f16").lower()
 
 
-def num_bytes(tensor, shape, kind):
-    _, _, block, block_bytes = TYPES[kind_of(tensor, shape, kind)]
+def num_bytes(tensor, shape, kind, c):
+    _, block, block_bytes = TYPES[kind_of(tensor, shape, kind, c)]
     return int(np.prod(shape)) // block * block_bytes
 
 
@@ -279,8 +308,8 @@ def write_model(path, name, c, kind, seed):
     for tensor, shape, _ in plan:
         infos.append(string(tensor) + struct.pack("<I", len(shape)) +
                      struct.pack(f"<{len(shape)}Q", *reversed(shape)) +  # the row length comes first
-                     struct.pack("<IQ", TYPES[kind_of(tensor, shape, kind)][0], offset))
-        offset += -(-num_bytes(tensor, shape, kind) // ALIGNMENT) * ALIGNMENT
+                     struct.pack("<IQ", TYPES[kind_of(tensor, shape, kind, c)][0], offset))
+        offset += -(-num_bytes(tensor, shape, kind, c) // ALIGNMENT) * ALIGNMENT
     pairs = metadata(name, c, kind)
     part = f"{path}.part"
     try:
@@ -289,7 +318,7 @@ def write_model(path, name, c, kind, seed):
             out.writelines(pairs + infos)
             out.write(b"\0" * (-out.tell() % ALIGNMENT))
             for tensor, shape, scale in plan:
-                write_tensor(out, tensor, shape, scale, kind_of(tensor, shape, kind), seed)
+                write_tensor(out, tensor, shape, scale, kind_of(tensor, shape, kind, c), seed)
             size = out.tell()
         os.replace(part, path)
     except BaseException:
@@ -316,7 +345,7 @@ def check_shape(name, c, kind):
     need(c.get("used", 0) <= c.get("experts", 0), "--used is at most --experts")
     if kind == "q8_0":
         for tensor, shape, _ in tensors(c):
-            need(kind_of(tensor, shape, kind) == "f32" or shape[-1] % 32 == 0,
+            need(kind_of(tensor, shape, kind, c) == "f32" or shape[-1] % 32 == 0,
                  f"q8_0 has blocks of 32, and rows of {tensor} have {shape[-1]} numbers")
 
 
@@ -324,7 +353,7 @@ def list_shapes():
     print(f"{'shape':16} {'arch':8} " + " ".join(f"{key:>10}" for key in SIZES) +
           f" {'experts':>14} {'weights':>9} {'bf16':>8}")
     for name, c in SHAPES.items():
-        plan = [(shape, num_bytes(tensor, shape, "bf16")) for tensor, shape, _ in tensors(c)]
+        plan = [(shape, num_bytes(tensor, shape, "bf16", c)) for tensor, shape, _ in tensors(c)]
         count, size = sum(int(np.prod(s)) for s, _ in plan), sum(b for _, b in plan)
         mixture = f"{c['used']} of {c['experts']} x {c['expert_ffn']}" if "experts" in c else ""
         print(f"{name:16} {c['arch']:8} " + " ".join(f"{c[key]:10}" for key in SIZES) +
@@ -336,7 +365,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", metavar="OUT.gguf", nargs="?", help="the file to write")
     parser.add_argument("--shape", choices=list(SHAPES), help="a name that --list shows")
-    parser.add_argument("--type", choices=list(TYPES), default="bf16", help="of the matrices (bf16)")
+    parser.add_argument("--type", choices=[*TYPES, *MIXTURES], default="bf16", metavar="TYPE",
+                        help="of the matrices (bf16)")
     parser.add_argument("--seed", type=int, default=1, help="another seed, other weights (1)")
     parser.add_argument("--list", action="store_true", help="show the shapes and end")
     for key, words in SIZES.items():

@@ -15,7 +15,8 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "e2e")]
+TOOLS = HERE.parent.parent / "tools"
+sys.path[:0] = [str(HERE), str(TOOLS), str(HERE.parent / "e2e")]
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the matrices are small
 import numpy as np  # noqa: E402
@@ -23,11 +24,11 @@ import numpy as np  # noqa: E402
 import oracle  # noqa: E402
 import texts  # noqa: E402
 import tiny_gguf  # noqa: E402
-from requantize import requantize  # noqa: E402
+from quantize import quantize  # noqa: E402
 from vocabulary import NO_BYTES, Bpe, RawBpe, Spm  # noqa: E402
 
 SOURCES = [*HERE.glob("*.py"), HERE.parent / "e2e/oracle.py", HERE.parent / "e2e/tiny_gguf.py",
-           HERE.parent / "requantize.py", HERE.parent / "ggml_blocks.py"]
+           TOOLS / "quantize.py", TOOLS / "ggml_blocks.py"]
 
 STORY = dict(arch="llama", layers=5, dim=64, ffn=172, heads=8, kv=4, hd=8, rope_dim=8, context=512,
              vocab=512, gain=6.0, quiet=range(Spm.FIRST))
@@ -79,7 +80,7 @@ def tiny_models(out):
         plain = out / f"tiny-{name}-f32.gguf"
         tiny_gguf.write(plain, {**common, **spec}, seed=2)
         for kind in ("F16", "BF16", "Q8_0"):
-            requantize(plain, out / f"tiny-{name}-{kind.lower()}.gguf", [kind])
+            quantize(plain, out / f"tiny-{name}-{kind.lower()}.gguf", [kind])
 
 
 def vocabularies(out):

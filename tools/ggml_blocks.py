@@ -1,8 +1,10 @@
 """GGUF's tensor types in float64, written from the formats' definitions: the judge of
-src/gguf/quant.c and of the kernels, and the maker of quantised test models.
+src/gguf/quant.c and of the kernels in tests, and what quantize.py and make-model.py write.
 
 decode(type, bytes) is the exact real number of every value (float64 holds all of them).
-encode(type, values) is a plain quantiser: good enough to test with, not the best there is.
+encode(type, values) rounds to nearest: scales that reach a group's largest number (and smallest, of
+types with a minimum), as the format rounds them, and then the nearest code for every value. Nothing
+is searched for, nor weighted by what activations are like.
 Numbers of a block are named as in the format: d, m or dmin, s (scales), qs, qh."""
 import numpy as np
 
@@ -198,7 +200,7 @@ def encode(name, x):
     elif name == "MXFP4":
         e = np.frexp(np.abs(b).max(axis=1))[1] - 3  # the largest becomes 4 to 8
         size = np.abs(np.ldexp(b, -e[:, None]))
-        q = np.abs(size[:, :, None] - FP4).argmin(axis=2) | (b < 0) << 3
+        q = nearest(FP4, size) | (b < 0) << 3
         parts = [(np.clip(e, -127, 127) + 127).astype(np.uint8)[:, None], pack_nibbles(q)]
     elif name in ("Q4_1", "Q5_1"):
         top = 15 if name == "Q4_1" else 31
