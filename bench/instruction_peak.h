@@ -29,6 +29,7 @@ typedef enum peak_kind {
 } peak_kind;
 
 enum { PEAK_ROUNDS = 2000, PEAK_TILES = 16, PEAK_CHAINS_256 = 12, PEAK_CHAINS_512 = 20 };
+enum { PEAK_CHAINS_VNNI = 10 };
 enum { PEAK_SCALED = 24 }; /* VPDPBUSD of 512 bits in a round of the scaled kinds: three blocks */
 enum { PEAK_SCALED_256 = 32 }; /* of four blocks in 256 bits */
 
@@ -85,11 +86,14 @@ PEAK_TILE(peak_int8_scaled_512,
 #define PEAK_TURN(one) one("0") one("1") one("2") one("3")
 #define PEAK_EIGHT_TURNS(one)                                                                      \
     PEAK_TURN(one)                                                                                 \
-    PEAK_TURN(one) PEAK_TURN(one) PEAK_TURN(one) PEAK_TURN(one) PEAK_TURN(one) PEAK_TURN(one)      \
-        PEAK_TURN(one)
+    PEAK_TURN(one)                                                                                 \
+    PEAK_TURN(one) PEAK_TURN(one) PEAK_TURN(one) PEAK_TURN(one) PEAK_TURN(one) PEAK_TURN(one)
 #define PEAK_SCALE_256(sum, out)                                                                   \
     "vcvtdq2ps %%ymm" sum ", %%ymm8\nvmulps %%ymm12, %%ymm13, %%ymm9\n"                            \
     "vfmadd231ps %%ymm8, %%ymm9, %%ymm" out "\n"
+#define PEAK_SCALE_OF(sum, out)                                                                    \
+    "vcvtdq2ps %%ymm" sum ", %%ymm8\nvmulps %%ymm12, %%ymm13, %%ymm11\n"                           \
+    "vfmadd231ps %%ymm8, %%ymm11, %%ymm" out "\n"
 #define PEAK_FLUSH(sum) "vpmaddwd %%ymm" sum ", %%ymm14, %%ymm" sum "\n"
 PEAK_TILE(peak_int8_256, PEAK_ZEROS PEAK_EIGHT_TURNS(PEAK_BYTES))
 PEAK_TILE(peak_small_int_256, PEAK_ZEROS PEAK_EIGHT_TURNS(PEAK_PAIRS))
@@ -99,6 +103,18 @@ PEAK_TILE(peak_int8_scaled_256,
 PEAK_TILE(peak_small_int_scaled_256,
           PEAK_ZEROS PEAK_EIGHT_TURNS(PEAK_PAIRS) PEAK_TURN(PEAK_FLUSH) PEAK_SCALE_256("0", "4")
               PEAK_SCALE_256("1", "5") PEAK_SCALE_256("2", "6") PEAK_SCALE_256("3", "7"))
+
+/* AVX-VNNI: ten sums by turns; or eight, and the scales of a block for every eight products. */
+#define PEAK_DOT(sum) "%{vex%} vpdpbusd %%ymm12, %%ymm13, %%ymm" sum "\n"
+#define PEAK_DOTS                                                                                  \
+    PEAK_DOT("0")                                                                                  \
+    PEAK_DOT("1")                                                                                  \
+    PEAK_DOT("2") PEAK_DOT("3") PEAK_DOT("4") PEAK_DOT("5") PEAK_DOT("6") PEAK_DOT("7")
+PEAK_TILE(peak_vnni_256,
+          PEAK_ZEROS PEAK_DOTS PEAK_DOT("8") PEAK_DOT("9") PEAK_DOTS PEAK_DOT("8") PEAK_DOT("9"))
+PEAK_TILE(peak_vnni_scaled_256,
+          PEAK_ZEROS PEAK_DOTS PEAK_SCALE_OF("0", "9") PEAK_DOTS PEAK_SCALE_OF("1", "10")
+              PEAK_DOTS PEAK_SCALE_OF("2", "9") PEAK_DOTS PEAK_SCALE_OF("3", "10"))
 
 /* The loop of a kind and the operations of a round; no loop where the kernels are plain C. */
 typedef struct peak_loop {
@@ -119,6 +135,9 @@ static inline peak_loop peak_loop_of(peak_kind kind)
     if (cpu_has(CPU_AVX512VNNI))
         return scaled ? (peak_loop){peak_int8_scaled_512, 128 * PEAK_SCALED}
                       : (peak_loop){peak_int8_512, 128 * PEAK_CHAINS_512};
+    if (cpu_has(CPU_AVXVNNI))
+        return scaled ? (peak_loop){peak_vnni_scaled_256, 64 * PEAK_SCALED_256}
+                      : (peak_loop){peak_vnni_256, 64 * 2 * PEAK_CHAINS_VNNI};
     if (!cpu_has(CPU_AVX2)) return (peak_loop){NULL, 0};
     const compute_fn loops[] = {[PEAK_INT8] = peak_int8_256,
                                 [PEAK_SMALL_INT] = peak_small_int_256,

@@ -6,8 +6,8 @@
 #include "base/bf16.h"
 
 static const char *const isa_names[] = {"amx",    "amx-emulated", "avx512bf16", "avx512vnni",
-                                        "avx512", "avx2",         "scalar"};
-enum { NUM_ISAS = 7, NUM_PAIRS = 3 }; /* the first have bf16 arithmetic of their own */
+                                        "avx512", "avxvnni",      "avx2",       "scalar"};
+enum { NUM_ISAS = 8, NUM_PAIRS = 3 }; /* the first have bf16 arithmetic of their own */
 static const gemm_type floats[] = {GEMM_F32, GEMM_BF16, GEMM_BF16W}; /* the last: even k alone */
 
 /* Sets the rows in pieces of odd sizes. */

@@ -4,7 +4,18 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static const char *const names[CPU_NUM_ISAS] = {"scalar",     "avx2",       "avx512",
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Not every compiler knows a name for it. */
+static bool has_avxvnni(void)
+{
+    uint32_t a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
+static const char *const names[CPU_NUM_ISAS] = {"scalar",     "avx2",       "avxvnni", "avx512",
                                                 "avx512vnni", "avx512bf16", "amx"};
 
 static const char *cap;
@@ -38,9 +49,11 @@ rad_status cpu_cap_check(rad_error *err)
 {
     look_once();
     if (!cap || highest != CPU_NUM_ISAS) return RAD_OK;
-    return rad_fail(err, RAD_E_INVAL,
-                    "RADISH_ISA is scalar, avx2, avx512, avx512vnni, avx512bf16 or amx, not '%s'",
-                    cap);
+    return rad_fail(
+        err, RAD_E_INVAL,
+        "RADISH_ISA is scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16 or amx, not "
+        "'%s'",
+        cap);
 }
 
 bool cpu_has(cpu_isa isa)
@@ -52,6 +65,7 @@ bool cpu_has(cpu_isa isa)
     /* f16c is not asked for: every CPU with AVX2 has it, and clang knows no name for it. */
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (isa == CPU_AVX2) return avx2;
+    if (isa == CPU_AVXVNNI) return avx2 && has_avxvnni();
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if (isa == CPU_AVX512) return avx512;

@@ -1,8 +1,8 @@
 /* cpu.h - which instructions a process uses: what the CPU has, up to RADISH_ISA.
  *
  * The environment variable RADISH_ISA caps the kernels of products, attention, norms and the KV
- * cache's codecs: "scalar", "avx2", "avx512", "avx512vnni", "avx512bf16" or "amx", each of
- * which includes those before it. So a machine computes as an older one does, for a test or to
+ * cache's codecs: "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16" or "amx", each
+ * of which includes those before it. So a machine computes as an older one does, for a test or to
  * share pages with it. Unset or empty: no cap. It is read once. */
 #ifndef BASE_CPU_H
 #define BASE_CPU_H
@@ -15,7 +15,8 @@
 typedef enum cpu_isa {
     CPU_SCALAR,
     CPU_AVX2,       /* with FMA and F16C */
-    CPU_AVX512,     /* F, BW, VL, DQ */
+    CPU_AVXVNNI,    /* AVX2 and AVX-VNNI; not every CPU with AVX512 has it */
+    CPU_AVX512,     /* AVX2 and AVX-512's F, BW, VL, DQ */
     CPU_AVX512VNNI, /* these, and VNNI */
     CPU_AVX512BF16, /* AVX512 and BF16 */
     CPU_AMX,        /* true unless the cap forbids it; amx.h asks the CPU */

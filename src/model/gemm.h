@@ -59,8 +59,8 @@ typedef enum gemm_type {
 typedef struct gemm_weight gemm_weight;
 typedef struct gemm_isa gemm_isa;
 
-/* The kernels of one instruction set: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2",
- * "scalar", or NULL for the best that this CPU has. NULL when the CPU lacks it or it is
+/* The kernels of one instruction set: "amx", "avx512bf16", "avx512vnni", "avx512",
+ * "avxvnni", "avx2", "scalar", or NULL for the best that this CPU has. NULL when the CPU lacks it or it is
  * unknown. */
 const gemm_isa *gemm_isa_find(const char *name);
 const char *gemm_isa_name(const gemm_isa *isa);

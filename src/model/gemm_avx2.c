@@ -158,6 +158,16 @@ const gemm_isa gemm_avx2 = {.name = "avx2",
                             .quant = &gemm_quant_avx2,
                             .widens = true,
                             .round_row = gemm_round_to_f32};
+
+/* The same with integer dot products. */
+const gemm_isa gemm_avxvnni = {.name = "avxvnni",
+                               .f32 = avx2_f32,
+                               .bf16 = avx2_bf16,
+                               .bf16w = avx2_bf16,
+                               .quant = &gemm_quant_avxvnni,
+                               .widens = true,
+                               .round_row = gemm_round_to_f32};
 #else
+const gemm_isa gemm_avxvnni = {.name = "avxvnni"};
 const gemm_isa gemm_avx2 = {.name = "avx2"}; /* not this architecture */
 #endif

@@ -24,6 +24,7 @@ static bool usable(const gemm_isa *isa)
     if (!isa->f32) return false; /* compiled for another architecture */
     if (isa == &gemm_scalar) return true;
     if (isa == &gemm_avx2) return cpu_has(CPU_AVX2);
+    if (isa == &gemm_avxvnni) return cpu_has(CPU_AVXVNNI);
     if (isa == &gemm_avx512) return cpu_has(CPU_AVX512);
     if (!cpu_has(CPU_AVX512VNNI)) return false;
     if (isa == &gemm_avx512bf16) return cpu_has(CPU_AVX512BF16);
@@ -35,8 +36,8 @@ static bool usable(const gemm_isa *isa)
 const gemm_isa *gemm_isa_find(const char *name)
 {
     static const gemm_isa *const best_first[] = {&gemm_amx,        &gemm_amx_vnni, &gemm_avx512bf16,
-                                                 &gemm_avx512vnni, &gemm_avx512,   &gemm_avx2,
-                                                 &gemm_scalar};
+                                                 &gemm_avx512vnni, &gemm_avx512,   &gemm_avxvnni,
+                                                 &gemm_avx2,       &gemm_scalar};
     for (size_t i = 0; i < RAD_COUNT(best_first); i++)
         if ((!name || strcmp(name, best_first[i]->name) == 0) && usable(best_first[i]))
             return best_first[i];

@@ -88,10 +88,12 @@ struct gemm_quant_isa {
     void (*round_row)(const float *x, uint32_t k, gemm_xblock *dst);
 };
 
-extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avx512, gemm_avx512vnni, gemm_avx512bf16;
+extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avxvnni, gemm_avx512, gemm_avx512vnni,
+    gemm_avx512bf16;
 extern const gemm_isa gemm_amx;
 extern const gemm_isa gemm_amx_vnni; /* gemm_amx without quant_block */
-extern const gemm_quant_isa gemm_quant_scalar, gemm_quant_avx2, gemm_quant_avx512vnni;
+extern const gemm_quant_isa gemm_quant_scalar, gemm_quant_avx2, gemm_quant_avxvnni;
+extern const gemm_quant_isa gemm_quant_avx512vnni;
 
 gemm_quant_block gemm_amx_int8_block;
 

@@ -22,7 +22,7 @@ LINE = re.compile(r"answers are bit-identical whatever the cache or the batch do
                   r"products (?P<products>\w+)$")
 ATTENTION = {"cpu-amx", "cpu-amx-codes", "cpu-avx512bf16", "cpu-avx512bf16-codes",
              "cpu-avx512", "cpu-avx2", "cpu-scalar"}
-PRODUCTS = {"amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "scalar"}
+PRODUCTS = {"amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "scalar"}
 
 
 def cpu_flags():
@@ -43,7 +43,8 @@ def expected_kernels(flags, kv):
     avx2 = {"avx2", "fma"} <= flags
     attention = "avx512bf16" if bf16 else "avx512" if avx512 else "avx2" if avx2 else "scalar"
     products = ("avx512bf16" if vnni and bf16 else "avx512vnni" if vnni else
-                "avx512" if avx512 else "avx2" if avx2 else "scalar")
+                "avx512" if avx512 else "avxvnni" if avx2 and "avx_vnni" in flags else
+                "avx2" if avx2 else "scalar")
     return "cpu-" + attention + ("-codes" if codes_are_computed_with(flags, kv) else ""), products
 
 
@@ -110,6 +111,8 @@ def test_the_line_says_what_runs():
 def test_a_cap_holds_and_is_told():
     """RADISH_ISA: what stands above it is not used; the log and /server_info say so."""
     wanted = {"avx2": {"cpu-avx2", "cpu-scalar", "avx2", "scalar"}, "scalar": {"cpu-scalar", "scalar"}}
+    if {"avx2", "fma", "avx_vnni"} <= cpu_flags():
+        wanted["avxvnni"] = {"cpu-avx2", "avxvnni"}
     for cap, names in wanted.items():
         with Server(TINY, "--log-level", "info", "--max-total-tokens", "512",
                     env={"RADISH_ISA": cap}) as s:
