@@ -18,6 +18,11 @@ static const char *const isa_names[] = {"avx512bf16", "amx",  "amx-emulated",
                                         "avx512",     "avx2", "scalar"};
 
 enum { MOST_REQS = 12, MOST_GROUPS = 24, LAYER = 1 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { LONG = 20001, SLOWER = 3 }; /* they slow the arithmetic down twentyfold */
+#else
+enum { LONG = 100001, SLOWER = 1 };
+#endif
 
 typedef struct shape {
     uint32_t heads, kv_heads, head_dim, v_head_dim, dtype;
@@ -319,7 +324,7 @@ TEST(groups_change_no_bit_on_any_instruction_set_and_the_judge_agrees)
     compute_pool *pools[3] = {NULL};
     for (uint32_t t = 1; t < 3; t++)
         CHECK_OK(compute_pool_create(NULL, t + 1, &pools[t], NULL));
-    for (uint64_t round = 0; round < test_scale(12, 120); round++) {
+    for (uint64_t round = 0; round < test_scale(12 / SLOWER, 120); round++) {
         shape s = random_shape(&seed);
         world w;
         world_init(&w, &s, 2 + below(MOST_REQS - 1, &seed), round % 3 ? 6 : 90, &seed);
@@ -369,7 +374,7 @@ TEST(what_lies_before_a_window_is_never_read)
     uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
-    for (uint64_t round = 0; round < test_scale(12, 120); round++) {
+    for (uint64_t round = 0; round < test_scale(12 / SLOWER, 120); round++) {
         shape s = random_shape(&seed);
         s.window = 1 + (int32_t)below(round % 2 ? 600 : 130, &seed);
         world w;
@@ -406,7 +411,7 @@ TEST(decoding_goes_on_from_what_groups_left)
     uint64_t seed = test_told_seed();
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
-    for (uint32_t round = 0; round < test_scale(12, 120); round++) {
+    for (uint32_t round = 0; round < test_scale(12 / SLOWER, 120); round++) {
         shape s = {.kv_heads = 1 + below(7, &seed),
                    .head_dim = dims[below(RAD_COUNT(dims), &seed)],
                    .dtype = dtypes[round / 2 % RAD_COUNT(dtypes)],
@@ -560,12 +565,6 @@ TEST(a_row_reads_as_the_pool_says)
         free(w.memory);
     }
 }
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { LONG = 20001 }; /* they slow the arithmetic down twentyfold */
-#else
-enum { LONG = 100001 };
-#endif
 
 /* One long context and its last token, on one thread and spread over three (and two). */
 static void check_100k(uint32_t dtype, uint32_t head_dim, int32_t window)

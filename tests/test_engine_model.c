@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { MOST_REQS = 60, BRIEF = 40 }; /* they slow the arithmetic down twentyfold */
+enum { MOST_REQS = 60, BRIEF = 40, CELLS = 2 }; /* they slow the arithmetic down twentyfold */
 #else
-enum { MOST_REQS = 500, BRIEF = MOST_REQS };
+enum { MOST_REQS = 500, BRIEF = MOST_REQS, CELLS = 4 };
 #endif
 enum { FLIGHTS = 24, NUM_DOCS = 6, DOC_TOKENS = 110, MOST_NEW = 12 };
 
@@ -298,11 +298,12 @@ static void check_model(const char *path, int brief)
     uint64_t seed = test_seed(), rng = seed;
     print_message("%s RADISH_TEST_SEED=%llu\n", path, (unsigned long long)seed);
     job *jobs = calloc(num_reqs, sizeof *jobs);
-    for (int k = 0; k < 4; k++) {
-        rad_dtype dtype = k < 2 ? RAD_F32 : RAD_BF16;
+    for (uint64_t k = 0; k < test_scale(CELLS, 4); k++) { /* two have both types and both sizes */
+        rad_dtype dtype = k % 2 ? RAD_BF16 : RAD_F32;
+        uint32_t page_size = (k + k / 2 + seed) % 2 ? 16 : 1;
         run_plain(path, dtype, jobs, &rng);
-        run_shared(path, dtype, k % 2 ? 16 : 1, jobs, &rng);
-        run_tier_cells(path, dtype, k % 2 ? 16 : 1, jobs, &rng);
+        run_shared(path, dtype, page_size, jobs, &rng);
+        run_tier_cells(path, dtype, page_size, jobs, &rng);
     }
     free(jobs);
 }

@@ -12,6 +12,11 @@
 #include "sched/scheduler_impl.h"
 
 enum { NUM_REQS = 90, NUM_DOCS = 10, DOC_TOKENS = 150, MOST_PROMPT = 180, MOST_NEW = 12 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { ROUNDS = 9 }; /* in the short run: tenfold as slow */
+#else
+enum { ROUNDS = 18 };
+#endif
 
 typedef struct tiers_rig {
     rig g;
@@ -180,23 +185,17 @@ static void answers(bool windows, uint64_t rounds)
 
 TEST(answers_are_the_same_whatever_tier_they_come_from)
 {
-    answers(false, test_scale(18, 300));
+    answers(false, test_scale(ROUNDS, 300));
 }
 
 TEST(answers_are_the_same_with_windows_on_all_tiers)
 {
-    answers(true, test_scale(18, 300));
+    answers(true, test_scale(ROUNDS, 300));
 }
 
 /* ---- conversations ---- */
 
 enum { SESSIONS = 3, TURNS = 40 };
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { TALKS = 9 }; /* in the short run: tenfold as slow */
-#else
-enum { TALKS = 18 };
-#endif
-
 /* A conversation, streaming or not: each turn goes on from what was said, at times from less. */
 typedef struct talk {
     uint32_t session; /* 0: it has none */
@@ -278,7 +277,7 @@ TEST(conversations_go_on_with_windows_on_all_tiers)
 {
     uint64_t seed = test_told_seed(), rng = seed, loaded = 0, restored = 0;
     static rad_token docs[NUM_DOCS][DOC_TOKENS];
-    for (uint64_t round = 0; round < test_scale(TALKS, 400); round++) {
+    for (uint64_t round = 0; round < test_scale(ROUNDS, 400); round++) {
         tiers_rig t = {0};
         make_docs(docs, test_random(&rng));
         uint32_t page = round % 2 ? 16 : 1;
