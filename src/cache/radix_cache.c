@@ -268,17 +268,18 @@ rad_ref radix_cache_ref(const radix_cache *c, uint32_t node)
     return (rad_ref){node, t->ids.generation[node]};
 }
 
-/* How many pages of the key the host goes on with where the device ends. */
-static uint32_t host_hit(const radix_cache *c, const rad_key *key, const radix_pos *device,
-                         uint32_t num_pages)
+/* How many pages of the key the host goes on with where the device ends. Most matches know without
+ * a walk that there are none, and pay for no call. */
+static inline uint32_t host_hit(const radix_cache *c, const rad_key *key, const radix_pos *device,
+                                uint32_t num_pages)
 {
     const radix_tree *t = &c->tree;
     uint32_t from = device->pages;
-    size_t at = (size_t)from * c->base.page_size;
     if (!t->host.of || device->child || from == num_pages ||
-        t->host.of[device->node].host_children == 0)
+        !t->host.of[device->node].host_children)
         return 0;
-    return radix_walk(t, device->node, radix_cache_tokens(c, key) + at, num_pages - from).pages;
+    const rad_token *rest = radix_cache_tokens(c, key) + (size_t)from * c->base.page_size;
+    return radix_walk(t, device->node, rest, num_pages - from).pages;
 }
 
 /* The same with components, for a key of which all tiers together know what was walked: the device
@@ -291,18 +292,18 @@ static uint32_t walked_host_hit(const radix_tree *t, const radix_pos *device, ra
     return walked.pages > from ? walked.pages - from : 0;
 }
 
-/* What a match that ended here says of its end; `walked`: of what all tiers together know. */
-static void fill_match(const radix_cache *c, const rad_key *key, const radix_pos *pos,
-                       const radix_pos *walked, uint32_t num_pages, rad_match *match)
+/* What a match that ended here says of its end: behind it the host goes on with `host` pages, and
+ * all tiers together know `seen`. */
+static inline void fill_match(const radix_cache *c, const rad_key *key, const radix_pos *pos,
+                              uint32_t host, uint32_t seen, rad_match *match)
 {
     const radix_tree *t = &c->tree;
-    uint32_t unused, ps = c->base.page_size, host;
+    uint32_t unused, ps = c->base.page_size;
     rad_page page;
-    host = t->num_components ? walked_host_hit(t, pos, *walked) : host_hit(c, key, pos, num_pages);
     if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, *pos, &page, &unused);
     match->prefix_tokens = pos->pages * ps;
     match->host_hit_tokens = host * ps;
-    match->seen_tokens = t->num_components ? walked->pages * ps : (pos->pages + host) * ps;
+    match->seen_tokens = seen * ps;
     if (t->states[RADIX_DEVICE] && pos->pages)
         match->state = radix_state_of(t, RADIX_DEVICE, pos->node);
 }
@@ -316,15 +317,20 @@ static void radix_match_prefix(rad_cache *cache, const rad_key *key, rad_slot *s
     if (!root || (!num_pages && !(c->copy_slots && key->num_tokens))) return;
     const rad_token *tokens = radix_cache_tokens(c, key);
     uint64_t now = ++t->clock;
-    radix_pos walked = {0}, pos;
+    uint32_t host, seen;
+    radix_pos pos;
     if (t->num_components) {
-        pos = walked = radix_walk(t, root, tokens, num_pages);
+        const radix_pos walked = pos = radix_walk(t, root, tokens, num_pages);
         radix_match_walked(t, &pos, now, slots);
+        host = walked_host_hit(t, &pos, walked);
+        seen = walked.pages;
     } else {
         pos = radix_match(t, root, tokens, num_pages, now, slots);
+        host = host_hit(c, key, &pos, num_pages);
+        seen = pos.pages + host;
     }
     namespace_touch(&t->names, t->nodes[root].ns, pos.pages > 0);
-    fill_match(c, key, &pos, &walked, num_pages, match);
+    fill_match(c, key, &pos, host, seen, match);
     uint32_t node = pos.node;
     if (pos.child) {
         /* With no node left to split with, the whole child stands for its front part:
@@ -347,7 +353,9 @@ static void radix_lookup(const rad_cache *cache, const rad_key *key, rad_match *
     radix_pos pos = walked;
     radix_to_tier(&c->tree, &pos, RADIX_DEVICE);
     radix_usable(&c->tree, &pos);
-    fill_match(c, key, &pos, &walked, num_pages, match);
+    uint32_t host = c->tree.num_components ? walked_host_hit(&c->tree, &pos, walked)
+                                           : walked.pages - pos.pages;
+    fill_match(c, key, &pos, host, walked.pages, match);
     match->last_node = radix_cache_ref(c, pos.child ? pos.child : pos.node);
 }
 

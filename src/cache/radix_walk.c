@@ -202,14 +202,18 @@ NOINLINE void radix_match_walked(radix_tree *t, radix_pos *pos, uint64_t touched
     t->nodes[p.node].last_access = touched;
 }
 
+NOINLINE static radix_pos match_usable(radix_tree *t, uint32_t root, const rad_token *tokens,
+                                       uint32_t num_pages, uint64_t touched, rad_slot *slots)
+{
+    radix_pos pos = radix_walk(t, root, tokens, num_pages);
+    radix_match_walked(t, &pos, touched, slots);
+    return pos;
+}
+
 radix_pos radix_match(radix_tree *t, uint32_t root, const rad_token *tokens, uint32_t num_pages,
                       uint64_t touched, rad_slot *slots)
 {
-    if (t->num_components) {
-        radix_pos pos = radix_walk(t, root, tokens, num_pages);
-        radix_match_walked(t, &pos, touched, slots);
-        return pos;
-    }
+    if (t->num_components) return match_usable(t, root, tokens, num_pages, touched, slots);
     if (t->limits.bigram) return match(t, root, true, tokens, num_pages, touched, slots);
     return match(t, root, false, tokens, num_pages, touched, slots);
 }
