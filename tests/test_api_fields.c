@@ -25,10 +25,24 @@ static char *body_with(unsigned place, const char *member)
         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"%s%s}]}]}",
         "{\"hicache_storage_backend\":\"file:x\"%s%s}",
         "{\"prompt\":\"a\"%s%s}",
-        "{\"tokens\":[1]%s%s}"};
-    char *body = malloc(strlen(member) + 200);
+        "{\"tokens\":[1]%s%s}",
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]%s%s}",
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+        "\"text\":\"a\"%s%s}]}]}",
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+        "\"tools\":[{\"name\":\"f\"%s%s}]}",
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+        "\"output_config\":{\"effort\":\"low\"%s%s}}",
+        "{\"input\":\"a\"%s%s}",
+        "{\"input\":\"a\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"%s%s}]}",
+        "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"text\"}%s%s}}",
+        "{\"input\":\"a\",\"reasoning\":{\"effort\":\"low\"%s%s}}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]%s%s}",
+        "{\"prompt\":\"a\"%s%s}",
+        "{\"prompt\":\"a\",\"options\":{\"seed\":1%s%s}}"};
+    char *body = malloc(strlen(member) + 300);
     if (!body) abort();
-    snprintf(body, strlen(member) + 200, forms[__builtin_ctz(place)], *member ? "," : "", member);
+    snprintf(body, strlen(member) + 300, forms[__builtin_ctz(place)], *member ? "," : "", member);
     return body;
 }
 
@@ -37,7 +51,10 @@ static int ask(unsigned place, const char *name, const char *value, api_error *e
 {
     static const api_kind kinds[API_NUM_PLACES] = {
         API_COMPLETIONS, API_CHAT, API_GENERATE,    API_GENERATE, API_COMPLETIONS, API_COMPLETIONS,
-        API_CHAT,        API_CHAT, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE};
+        API_CHAT,        API_CHAT, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE,
+        API_MESSAGES,    API_MESSAGES, API_MESSAGES, API_MESSAGES,
+        API_RESPONSES,   API_RESPONSES, API_RESPONSES, API_RESPONSES,
+        API_OLLAMA_CHAT, API_OLLAMA_GENERATE, API_OLLAMA_GENERATE};
     char member[256];
     api_request r;
     *err = (api_error){.http_status = 200};

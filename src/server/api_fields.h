@@ -23,7 +23,18 @@ enum {
     IN_STORE = 1 << 8,   /* PUT /hicache/storage-backend */
     IN_TOKENIZE = 1 << 9,
     IN_DETOKENIZE = 1 << 10,
-    API_NUM_PLACES = 11
+    IN_MESSAGES = 1 << 11, /* /v1/messages and /v1/messages/count_tokens */
+    IN_BLOCK = 1 << 12,    /* a content block of theirs, wherever it stands */
+    IN_MESSAGES_TOOL = 1 << 13,
+    IN_OUTPUT_CONFIG = 1 << 14,
+    IN_RESPONSES = 1 << 15,
+    IN_RESPONSES_TOOL = 1 << 16,
+    IN_RESPONSES_TEXT = 1 << 17, /* text */
+    IN_REASONING = 1 << 18,      /* reasoning */
+    IN_OLLAMA_CHAT = 1 << 19,
+    IN_OLLAMA_GENERATE = 1 << 20,
+    IN_OLLAMA_OPTIONS = 1 << 21,
+    API_NUM_PLACES = 22
 };
 
 typedef enum api_field_use { FIELD_USED, FIELD_HARMLESS, FIELD_REFUSED } api_field_use;

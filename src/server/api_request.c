@@ -48,6 +48,10 @@ void api_request_fini(api_request *r)
     api_request_forget(r);
     memory_budget_give(r->room.budget, r->output.types_bytes);
     tool_types_destroy(r->output.types);
+    memory_budget_give(r->kept.budget, r->kept.bytes);
+    free(r->kept.echo);
+    free(r->kept.items);
+    free(r->kept.custom_names);
     memset(r, 0, sizeof *r);
 }
 
@@ -61,6 +65,13 @@ static bool parse_model(api_request *r, api_error *err)
 bool api_request_parse(api_kind kind, const char *body, size_t len, memory_budget *budget,
                        api_request *out, api_error *err)
 {
+    api_context at = {.budget = budget};
+    return api_request_parse_at(kind, body, len, &at, out, err);
+}
+
+bool api_request_parse_at(api_kind kind, const char *body, size_t len, const api_context *at,
+                          api_request *out, api_error *err)
+{
     static const struct {
         bool (*parse)(api_request *, api_error *);
         unsigned place;
@@ -70,16 +81,23 @@ bool api_request_parse(api_kind kind, const char *body, size_t len, memory_budge
         [API_GENERATE] = {generate_parse, IN_GENERATE},
         [API_TOKENIZE] = {tokenize_parse, IN_TOKENIZE},
         [API_DETOKENIZE] = {detokenize_parse, IN_DETOKENIZE},
+        [API_MESSAGES] = {messages_parse, IN_MESSAGES},
+        [API_COUNT_TOKENS] = {count_tokens_parse, IN_MESSAGES},
+        [API_RESPONSES] = {responses_parse, IN_RESPONSES},
+        [API_OLLAMA_CHAT] = {ollama_chat_parse, IN_OLLAMA_CHAT},
+        [API_OLLAMA_GENERATE] = {ollama_generate_parse, IN_OLLAMA_GENERATE},
     };
     memset(out, 0, sizeof *out);
     out->kind = kind;
-    out->room.budget = budget;
+    out->room.budget = at->budget;
+    out->context = at;
     out->root = json_in_object(body, len, &out->room, err);
-    if (out->root && api_check_fields(out->root, dialects[kind].place, err) &&
-        parse_model(out, err) && dialects[kind].parse(out, err) && api_expand_choices(out, err))
-        return true;
-    api_request_fini(out);
-    return false;
+    bool done = out->root && api_check_fields(out->root, dialects[kind].place, err) &&
+                parse_model(out, err) && dialects[kind].parse(out, err) &&
+                api_expand_choices(out, err);
+    out->context = NULL;
+    if (!done) api_request_fini(out);
+    return done;
 }
 
 bool api_parse_ids(api_request *r, const json_t *list, const char *key, rad_token **ids,

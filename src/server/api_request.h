@@ -26,6 +26,11 @@ typedef enum api_kind {
     API_GENERATE,
     API_TOKENIZE,
     API_DETOKENIZE,
+    API_MESSAGES,
+    API_COUNT_TOKENS,
+    API_RESPONSES,
+    API_OLLAMA_CHAT,
+    API_OLLAMA_GENERATE,
     API_NUM_KINDS
 } api_kind;
 
@@ -38,6 +43,25 @@ typedef struct api_output {
     size_t types_bytes;
 } api_output;
 
+/* What a body may refer to beside itself. */
+typedef struct api_context {
+    memory_budget *budget;        /* NULL: no limit */
+    struct response_store *store; /* of earlier answers; NULL: there are none */
+    const char *owner;            /* whose request it is; NULL: nobody's */
+    uint64_t now_ns;
+} api_context;
+
+/* Of a request of /v1/responses until its answer is out: malloc'ed. */
+typedef struct api_kept {
+    memory_budget *budget;
+    uint64_t bytes;     /* of it */
+    bool store;         /* the answer may be asked for, and gone on from */
+    char *echo;         /* an object: what the answer says again of the request */
+    char *items;        /* {"items": [...]}: the conversation so far */
+    char *custom_names; /* "\nname\nname\n": of tools that take free text */
+    size_t echo_len, items_len;
+} api_kept;
+
 typedef struct api_request {
     api_kind kind;
     bool stream;
@@ -47,18 +71,21 @@ typedef struct api_request {
     bool logprobs;         /* of every item, with so many alternatives: */
     uint32_t num_top_logprobs;
     bool text_in_logprobs; /* /generate, /tokenize: token texts beside the ids */
+    uint64_t pin_ns;       /* it asks that its prompt be kept for so long, as far as pins go */
     uint32_t n;            /* choices per prompt; they lie side by side in items */
-    uint32_t num_items;    /* prompts * n */
+    uint32_t num_items;    /* prompts * n; 0: there is nothing to ask the engine for (Ollama) */
     engine_request *items; /* on_event and user are the caller's to set */
     const char *rid;       /* /generate: the client's name for it, or NULL */
     const char *model;     /* which it asked for, not checked here; NULL: it named none */
 
     api_output output;
 
-    json_room room;   /* what the next three take of the budget */
-    json_t *root;     /* strings of the items live here, */
-    json_t *messages; /* here where a dialect made them, */
-    void *blocks;     /* and arrays here */
+    api_kept kept;
+    const api_context *context; /* while it is parsed */
+    json_room room;             /* what the next three take of the budget */
+    json_t *root;               /* strings of the items live here, */
+    json_t *messages;           /* here where a dialect made them, */
+    void *blocks;               /* and arrays here */
 } api_request;
 
 /* True and *out to be given back with api_request_fini; false and an error (400, 413 or 503
@@ -66,6 +93,9 @@ typedef struct api_request {
  * `budget` (NULL: no limit) is asked before anything is built, and must outlive *out. */
 bool api_request_parse(api_kind kind, const char *body, size_t len, memory_budget *budget,
                        api_request *out, api_error *err);
+/* The same where there is more than a budget; *at must outlive the call, its members *out. */
+bool api_request_parse_at(api_kind kind, const char *body, size_t len, const api_context *at,
+                          api_request *out, api_error *err);
 void api_request_fini(api_request *r);
 
 /* Frees the JSON and what points into it (items, rid, model). How to answer is not touched: other
@@ -80,6 +110,11 @@ bool chat_parse(api_request *r, api_error *err);
 bool generate_parse(api_request *r, api_error *err);
 bool tokenize_parse(api_request *r, api_error *err);
 bool detokenize_parse(api_request *r, api_error *err);
+bool messages_parse(api_request *r, api_error *err);
+bool count_tokens_parse(api_request *r, api_error *err);
+bool responses_parse(api_request *r, api_error *err);
+bool ollama_chat_parse(api_request *r, api_error *err);
+bool ollama_generate_parse(api_request *r, api_error *err);
 
 /* Zeroed memory that lives as long as r; NULL and a 503 in err when there is none. */
 void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *err);

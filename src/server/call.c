@@ -355,6 +355,7 @@ void call_client_read(call *c)
 static call_item *hear(call *c, call_item *item)
 {
     call_item *next = inbox_merge(item);
+    if (!item->first_ns) item->first_ns = server_now_ns(c->server);
     if (item->finished)
         c->num_open--;
     else if (item->lost)
@@ -440,11 +441,13 @@ static bool check_output(call *c)
 
 static void parse_body(call *c, const char *bytes, size_t len)
 {
-    memory_budget *budget = c->server->params.request_memory;
+    api_context at = {.budget = c->server->params.request_memory,
+                      .store = c->server->responses,
+                      .now_ns = server_now_ns(c->server)};
     if (!bytes)
         api_fail(&c->error, 503, NULL, "no memory for this request");
     else
-        c->parsed = api_request_parse(c->ops->kind, bytes, len, budget, &c->request, &c->error) &&
+        c->parsed = api_request_parse_at(c->ops->kind, bytes, len, &at, &c->request, &c->error) &&
                     models_check(c->server, c->request.model, &c->error) && check_output(c);
     c->bytes += c->parsed ? c->request.room.taken : len;
 }
@@ -469,6 +472,7 @@ static bool create_items(call *c)
 {
     memory_budget *budget = c->server->params.request_memory;
     uint32_t n = c->request.num_items;
+    if (!n) return true;
     if (!memory_budget_take(budget, n * sizeof *c->items)) return false;
     c->items = calloc(n, sizeof *c->items);
     if (!c->items) {
@@ -561,7 +565,7 @@ static void on_submitted(call *c)
         call_reply_error(c, &c->error);
     else if (c->failed)
         fail_call(c, c->failed);
-    else if (c->ops->compute)
+    else if (c->ops->compute || !c->request.num_items)
         c->ops->answer(c);
 }
 

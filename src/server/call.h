@@ -56,6 +56,7 @@ typedef struct call_item {
     bool submitted;            /* the engine has it: a last event will come */
     bool finished;             /* and has come */
     bool said_role, said_finish;
+    uint32_t sequence;       /* Responses: of the stream's next event */
     tool_parser *parser;     /* NULL: the text is told as it is; else `parts` are: */
     bool parser_begun, over; /* over: the answer was ended with its first call */
     uint64_t parser_bytes;   /* that are taken of the request memory for it */
@@ -69,6 +70,7 @@ typedef struct call_item {
     size_t text_sent;    /* of them, in chunks */
     size_t ids_sent;     /* bytes */
     uint32_t prompt_tokens, completion_tokens;
+    uint64_t first_ns; /* when its first news came */
     prompt_hits hits;
     req_why why;
     engine_finish finish;

@@ -51,6 +51,12 @@ static void begin_value(json_writer *w)
     w->values++;
 }
 
+void jw_spliced(json_writer *w, const char *json, size_t len)
+{
+    begin_value(w);
+    put(w, json, len);
+}
+
 void jw_open(json_writer *w, char bracket)
 {
     begin_value(w);

@@ -44,6 +44,9 @@ void jw_word(json_writer *w, const char *text);
 /* A small tree, taken; NULL (no memory) fails. */
 void jw_json(json_writer *w, json_t *json);
 
+/* A value that is JSON already, and known to be. */
+void jw_spliced(json_writer *w, const char *json, size_t len);
+
 /* As they are, between values: what frames the text. */
 void jw_raw(json_writer *w, const char *bytes, size_t len);
 

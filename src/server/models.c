@@ -8,6 +8,8 @@
 #include "server/memory_reserve.h"
 #include "server/server_priv.h"
 
+#include <stdio.h>
+
 static bool is_any(const char *name)
 {
     return strcmp(name, "*") == 0;
@@ -30,7 +32,7 @@ const char *models_name(const server *s, uint32_t i)
     return engine_get_info(s->engine)->model_name;
 }
 
-static uint32_t num_names(const server *s)
+uint32_t models_count(const server *s)
 {
     return RAD_MAX(num_given(s), 1u);
 }
@@ -42,7 +44,7 @@ bool models_any(const server *s)
 
 const char *models_find(const server *s, const char *name)
 {
-    for (uint32_t i = 0; i < num_names(s); i++)
+    for (uint32_t i = 0; i < models_count(s); i++)
         if (strcmp(name, models_name(s, i)) == 0) return models_name(s, i);
     return NULL;
 }
@@ -53,10 +55,22 @@ bool models_check(const server *s, const char *name, api_error *err)
     char word[128];
     api_fail(err, 404, "model", "the model '%s' is not here; see /v1/models: '%.200s'%s",
              api_shown(name, word, sizeof word), models_name(s, 0),
-             num_names(s) > 1 ? " and others" : "");
+             models_count(s) > 1 ? " and others" : "");
     err->type = "invalid_request_error"; /* as OpenAI has it */
     err->code = "model_not_found";
     return false;
+}
+
+/* "story:latest" is "story". */
+bool models_check_tagged(const server *s, const char *name, api_error *err)
+{
+    static const char tag[] = ":latest";
+    size_t len = name ? strlen(name) : 0, cut = strlen(tag);
+    if (len <= cut || len > 1024 || strcmp(name + len - cut, tag) != 0)
+        return models_check(s, name, err);
+    char plain[1024];
+    snprintf(plain, sizeof plain, "%.*s", (int)(len - cut), name);
+    return models_check(s, plain, err);
 }
 
 static json_t *model_json(const server *s, const char *name)
@@ -73,7 +87,7 @@ void handle_models(server *s, struct evhttp_request *http)
     size_t prefix = strlen("/v1/models");
     if (!path[prefix]) {
         json_t *list = json_array();
-        for (uint32_t i = 0; i < num_names(s); i++)
+        for (uint32_t i = 0; i < models_count(s); i++)
             json_array_append_new(list, model_json(s, models_name(s, i)));
         reply_json(http, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
         return;

@@ -81,6 +81,18 @@ void reply_json(struct evhttp_request *http, int http_status, json_t *json)
     access_end(s, &s->access, "");
 }
 
+void reply_text(struct evhttp_request *http, const char *json, size_t len)
+{
+    server *s = http->on_complete_cb_arg;
+    struct evbuffer *body = evbuffer_new();
+    bool whole = body && evbuffer_add(body, json, len) == 0;
+    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", "application/json");
+    s->access.status = whole ? 200 : 503;
+    send_bytes(http, s->access.status, body);
+    if (body) evbuffer_free(body);
+    access_end(s, &s->access, "");
+}
+
 void reply_error(struct evhttp_request *http, const api_error *err)
 {
     const server *s = http->on_complete_cb_arg;

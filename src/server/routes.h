@@ -1,7 +1,8 @@
 /* routes.h - what is at which path: the one list of the server's endpoints.
  *
  * A new endpoint is a line here and its handler, in any file of this room that includes this
- * one (server_priv.h does). A path is compared whole; "/v1/models/NAME" is "/v1/models". */
+ * one (server_priv.h does). A path is compared whole, but for those that a
+ * name stands behind. */
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
@@ -11,6 +12,7 @@
 
 #define ROUTE_GET    (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)
 #define ROUTE_POST   EVHTTP_REQ_POST
+#define ROUTE_NAMED  (ROUTE_GET | EVHTTP_REQ_POST | EVHTTP_REQ_DELETE)
 #define ROUTE_CHANGE (ROUTE_GET | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE)
 
 /* clang-format off */
@@ -18,6 +20,16 @@
     ROUTE("/v1/completions",          ROUTE_POST,   handle_completions)                            \
     ROUTE("/v1/chat/completions",     ROUTE_POST,   handle_chat)                                   \
     ROUTE("/generate",                ROUTE_POST,   handle_generate)                               \
+    ROUTE("/v1/messages",             ROUTE_POST,   handle_messages)                               \
+    ROUTE("/v1/messages/count_tokens", ROUTE_POST,  handle_count_tokens)                           \
+    ROUTE("/v1/responses",            ROUTE_POST,   handle_responses)                              \
+    ROUTE("/api/chat",                ROUTE_POST,   handle_ollama_chat)                            \
+    ROUTE("/api/generate",            ROUTE_POST,   handle_ollama_generate)                        \
+    ROUTE("/api/tags",                ROUTE_GET,    handle_ollama_tags)                            \
+    ROUTE("/api/ps",                  ROUTE_GET,    handle_ollama_ps)                              \
+    ROUTE("/api/show",                ROUTE_POST,   handle_ollama_show)                            \
+    ROUTE("/api/version",             ROUTE_GET,    handle_ollama_version)                         \
+    ROUTE("/",                        ROUTE_GET,    handle_root)                                   \
     ROUTE("/tokenize",                ROUTE_POST,   handle_tokenize)                               \
     ROUTE("/detokenize",              ROUTE_POST,   handle_detokenize)                             \
     ROUTE("/v1/models",               ROUTE_GET,    handle_models)                                 \
@@ -29,11 +41,17 @@
     ROUTE("/metrics",                 ROUTE_GET,    handle_metrics)                                \
     ROUTE("/flush_cache",             ROUTE_POST,   handle_flush_cache)                            \
     ROUTE("/hicache/storage-backend", ROUTE_CHANGE, handle_storage_backend)
+
+/* A name stands behind these: /v1/responses/resp_1234. */
+#define SERVER_NAMED_ROUTES(ROUTE)                                                                 \
+    ROUTE("/v1/models/",              ROUTE_GET,    handle_models)                                 \
+    ROUTE("/v1/responses/",           ROUTE_NAMED,  handle_stored_response)
 /* clang-format on */
 
 /* On the loop's thread; answers now or later (reply.c, call.h). */
 #define DECLARE_HANDLER(path, methods, handle) void handle(server *s, struct evhttp_request *http);
 SERVER_ROUTES(DECLARE_HANDLER)
+SERVER_NAMED_ROUTES(DECLARE_HANDLER)
 #undef DECLARE_HANDLER
 
 #endif

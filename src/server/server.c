@@ -68,6 +68,7 @@ struct route {
 
 #define ROUTE(path, methods, handle) {path, methods, handle},
 static const struct route routes[] = {SERVER_ROUTES(ROUTE)};
+static const struct route named_routes[] = {SERVER_NAMED_ROUTES(ROUTE)};
 #undef ROUTE
 
 /* "GET, HEAD, PUT", as the header Allow has it. */
@@ -92,7 +93,10 @@ static const struct route *find_route(const char *path)
 {
     for (size_t i = 0; i < RAD_COUNT(routes); i++)
         if (strcmp(routes[i].path, path) == 0) return &routes[i];
-    return strncmp(path, "/v1/models/", 11) == 0 ? find_route("/v1/models") : NULL;
+    for (size_t i = 0; i < RAD_COUNT(named_routes); i++)
+        if (strncmp(named_routes[i].path, path, strlen(named_routes[i].path)) == 0)
+            return &named_routes[i];
+    return NULL;
 }
 
 /* For answers that come at once; calls have their own. */
@@ -357,7 +361,13 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     /* What evhttp reads was written anew, a little longer at most. */
     evhttp_set_max_headers_size(s->http, 2 * (ev_ssize_t)s->params.max_header_bytes + 4096);
     evhttp_set_max_body_size(s->http, (ev_ssize_t)s->params.max_body_bytes);
-    rad_status status = connections_init(s, err);
+    if (!s->params.response_store_bytes) s->params.response_store_bytes = 64 << 20;
+    if (!s->params.response_store_s) s->params.response_store_s = 3600;
+    rad_status status = response_store_create(s->params.response_store_bytes,
+                                              s->params.response_store_s * UINT64_C(1000000000),
+                                              &s->responses);
+    if (status != RAD_OK) rad_fail(err, status, "server: no memory for answers");
+    if (status == RAD_OK) status = connections_init(s, err);
     if (status == RAD_OK) status = bind_listener(s, err);
     if (status == RAD_OK) status = turn_init(s, err);
     for (int i = 0; i < NUM_WORKERS && status == RAD_OK; i++)
@@ -406,6 +416,7 @@ void server_destroy(server *s)
     for (size_t i = 0; i < RAD_COUNT(events); i++)
         if (events[i]) event_free(events[i]);
     turn_fini(s);
+    response_store_destroy(s->responses);
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);
     pthread_mutex_destroy(&s->lock);

@@ -8,6 +8,7 @@
 #include "server/connection.h"
 #include "server/figures.h"
 #include "server/random_id.h"
+#include "server/response_store.h"
 #include "server/routes.h"
 
 #include <event2/event.h>
@@ -114,6 +115,7 @@ struct server {
 
     bool hurry; /* a stop: work that waits for something gives up */
 
+    response_store *responses; /* any thread */
     worker workers[NUM_WORKERS];
     flush_result flushed; /* the waiter's */
     turn turn;
@@ -131,6 +133,7 @@ void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_re
 /* ---- replies for requests that never become calls ---- */
 /* They leave a line in the log: of the request that on_request, or a worker, handed over last. */
 void reply_json(struct evhttp_request *http, int http_status, json_t *json); /* takes json */
+void reply_text(struct evhttp_request *http, const char *json, size_t len);  /* JSON already */
 void reply_error(struct evhttp_request *http, const api_error *err);
 
 /* ---- the same without a line, for calls, which leave theirs at their end ---- */
@@ -174,7 +177,9 @@ const char *models_name(const server *s,
                         uint32_t i); /* the first is answers' where none was said */
 const char *models_find(const server *s, const char *name); /* ours of that name, or NULL */
 bool models_any(const server *s);                           /* any other is one, too */
-/* NULL is fine: it names none; false: a 404 in err. */
+uint32_t models_count(const server *s);
+/* NULL is fine: it names none; false: a 404 in err. The second reads "NAME:latest" as NAME. */
+bool models_check_tagged(const server *s, const char *name, api_error *err);
 bool models_check(const server *s, const char *name, api_error *err);
 
 /* ---- browsers_http.c ---- */

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Anthropic's protocol: POST /v1/messages and /v1/messages/count_tokens, as its clients read it."""
+import json
+
+from double import Double
+from radish_e2e import check, run
+
+TEMPLATE = (
+    "{%- if tools %}<|im_start|>system\n"
+    "{%- for t in tools %}{{ t | tojson }}\n{% endfor %}<|im_end|>\n{%- endif %}"
+    "{%- for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+    "{%- for c in m.tool_calls or [] %}<tool_call>\n"
+    "{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n"
+    "</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+SCRIPT = [
+    {"when": "RESULT", "say": "It is sunny."},
+    {"when": "get_weather", "say": "Let me look.<tool_call>\n{\"name\": \"get_weather\", "
+                                   "\"arguments\": {\"city\": \"Paris\"}}\n</tool_call>"},
+    {"when": "long", "say": "abcdefghijklmnopqrstuvwxyz" * 4},
+    {"when": "slow", "say": "late", "delay_ms": 400},
+    {"say": "Hello there"},
+]
+TOOL = {"name": "get_weather", "description": "the weather",
+        "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+
+
+def body(text, **fields):
+    return {"model": "m", "max_tokens": 200, "messages": [{"role": "user", "content": text}], **fields}
+
+
+def events(text):
+    """[(name, data)] of a stream; both say the same type."""
+    out = []
+    for block in text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        check(name.startswith("event: ") and data.startswith("data: "), block)
+        out.append((name[7:], json.loads(data[6:])))
+        check(out[-1][0] == out[-1][1]["type"], block)
+    return out
+
+
+def stream(d, message):
+    text = json.dumps({**message, "stream": True})
+    return events(d.raw("POST", "/v1/messages", text)[1].decode())
+
+
+def test_answers():
+    with Double(SCRIPT, "--served-model-name", "*", template=TEMPLATE) as d:
+        told = d.ask("/v1/messages?beta=true", body("hi"))
+        check(told["id"].startswith("msg_") and told["type"] == "message", told)
+        check(told["role"] == "assistant" and told["model"] == "m", told)
+        check(told["content"] == [{"type": "text", "text": "Hello there"}], told)
+        check(told["stop_reason"] == "end_turn" and told["stop_sequence"] is None, told)
+        use = told["usage"]
+        check(use["cache_read_input_tokens"] == 0 and use["cache_creation_input_tokens"] == 0, use)
+        counted = d.ask("/v1/messages/count_tokens", {"messages": body("hi")["messages"]})
+        check(counted == {"input_tokens": use["input_tokens"]}, counted, use)
+        again = d.ask("/v1/messages", body("hi"))["usage"]
+        check(again["cache_read_input_tokens"] == use["input_tokens"] - 1, again)
+        check(again["input_tokens"] == 1 and again["output_tokens"] == use["output_tokens"], again)
+
+        told = d.ask("/v1/messages", body("long", stop_sequences=["kl", "cd"]))
+        check(told["stop_reason"] == "stop_sequence" and told["stop_sequence"] == "cd", told)
+        told = d.ask("/v1/messages", body("long", max_tokens=3))
+        check(told["stop_reason"] == "max_tokens" and told["content"][0]["text"] == "abc", told)
+
+
+def test_streams():
+    with Double(SCRIPT, "--served-model-name", "*", template=TEMPLATE) as d:
+        got = stream(d, body("hi"))
+        names = [name for name, _ in got]
+        check(names[:2] == ["message_start", "content_block_start"], names)
+        check(names[-3:] == ["content_block_stop", "message_delta", "message_stop"], names)
+        start = got[0][1]["message"]
+        check(start["content"] == [] and start["stop_reason"] is None, start)
+        check(start["usage"]["input_tokens"] > 10 and start["usage"]["output_tokens"] == 0, start)
+        check(got[1][1] == {"type": "content_block_start", "index": 0,
+                            "content_block": {"type": "text", "text": ""}}, got[1])
+        deltas = [data["delta"] for name, data in got if name == "content_block_delta"]
+        check(all(delta["type"] == "text_delta" for delta in deltas), deltas)
+        check("".join(delta["text"] for delta in deltas) == "Hello there", deltas)
+        end = got[-2][1]
+        check(end["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}, end)
+        check(end["usage"]["output_tokens"] == 12, end)  # a byte is a token, and the end one
+
+
+def test_errors():
+    with Double(SCRIPT, template=TEMPLATE, context=512) as d:
+        def error(message, status, path="/v1/messages"):
+            told = d.ask(path, message, status)
+            check(told["type"] == "error" and told["request_id"], told)
+            return told["error"]["type"], told["error"]["message"]
+        model = d.get("/v1/models")["data"][0]["id"]
+        good = body("hi", model=model)
+        check(error(body("hi", model="other"), 404)[0] == "not_found_error")
+        check(error({**good, "messages": []}, 400)[0] == "invalid_request_error")
+        kind, words = error({**good, "messages": [{"role": "user", "content": "a" * 600}]}, 400)
+        check(kind == "invalid_request_error", kind)
+        check(words.startswith("prompt is too long: 6") and words.endswith("> 512 maximum"), words)
+        for change, word in (
+                ({"max_tokens": None}, "max_tokens"), ({"temprature": 1}, "temprature"),
+                ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search"),
+                ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "images"),
+                ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "text"),
+                ({"messages": [{"role": "tool", "content": "a"}]}, "role"),
+                ({"system": 3}, "system"), ({"output_format": {}}, "output_format"),
+                ({"cache_control": {"type": "ephemeral", "ttl": "2h"}}, "ttl")):
+            kind, words = error({**good, **change}, 400)
+            check(kind == "invalid_request_error" and word in words, change, words)
+        check(error(b"{", 400, "/v1/messages/count_tokens")[0] == "invalid_request_error")
+        response, text = d.raw("GET", "/v1/messages", b"")
+        check(response.status == 405 and json.loads(text)["type"] == "error", text)
+
+
+def test_what_is_sent_reaches_the_template():
+    with Double(SCRIPT, "--served-model-name", "*", template=TEMPLATE) as d:
+        history = {"system": [{"type": "text", "text": "x-anthropic-billing-header: cch=1;"},
+                              {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+                   "tools": [TOOL], "messages": [
+                       {"role": "user", "content": "a"},
+                       {"role": "assistant", "content": [
+                           {"type": "thinking", "thinking": "hm", "signature": "s"},
+                           {"type": "redacted_thinking", "data": "x"},
+                           {"type": "text", "text": "b"},
+                           {"type": "tool_use", "id": "toolu_1", "name": "get_weather",
+                            "input": {"city": "Rome"}}]},
+                       {"role": "user", "content": [
+                           {"type": "tool_result", "tool_use_id": "toolu_1",
+                            "content": [{"type": "text", "text": "RESULT"}]},
+                           {"type": "text", "text": "c"}]}]}
+        chat = {"messages": [
+            {"role": "system", "content": "Be brief."}, {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b", "reasoning_content": "hm", "tool_calls": [
+                {"id": "toolu_1", "type": "function",
+                 "function": {"name": "get_weather", "arguments": {"city": "Rome"}}}]},
+            {"role": "tool", "tool_call_id": "toolu_1", "content": "RESULT"},
+            {"role": "user", "content": "c"}],
+            "tools": [{"type": "function", "function": {
+                "name": "get_weather", "description": "the weather",
+                "parameters": TOOL["input_schema"]}}]}
+        want = d.ask("/tokenize", chat)["count"]
+        check(d.ask("/v1/messages/count_tokens", history) == {"input_tokens": want})
+        d.ask("/v1/chat/completions", {**chat, "max_tokens": 1})
+        use = d.ask("/v1/messages", {**history, "max_tokens": 20})["usage"]
+        # the very same prompt; and what it computed it asked to be kept
+        check(use["cache_read_input_tokens"] == want - 1, use, want)
+        check(use["cache_creation_input_tokens"] == 1 and use["input_tokens"] == 0, use)
+
+
+def test_tools():
+    with Double(SCRIPT, "--served-model-name", "*", template=TEMPLATE) as d:
+        ask = body("How is the weather?", tools=[TOOL])
+        told = d.ask("/v1/messages", ask)
+        check(told["stop_reason"] == "tool_use", told)
+        text, use = told["content"]
+        check(text == {"type": "text", "text": "Let me look."}, text)
+        check(use["type"] == "tool_use" and use["name"] == "get_weather", use)
+        check(use["input"] == {"city": "Paris"} and use["id"], use)
+        got = stream(d, ask)
+        starts = [data for name, data in got if name == "content_block_start"]
+        check([s["index"] for s in starts] == [0, 1], starts)
+        check(starts[1]["content_block"] == {**use, "id": starts[1]["content_block"]["id"], "input": {}})
+        pieces = [data["delta"]["partial_json"] for name, data in got
+                  if name == "content_block_delta" and data["index"] == 1]
+        check(json.loads("".join(pieces)) == use["input"], pieces)
+        stops = [i for i, (name, _) in enumerate(got) if name == "content_block_stop"]
+        begun = [i for i, (name, _) in enumerate(got) if name == "content_block_start"]
+        check(len(stops) == 2 and stops[0] < begun[1], got)  # one ends before the next begins
+        check(got[-2][1]["delta"]["stop_reason"] == "tool_use", got[-2])
+        ask["messages"] += [{"role": "assistant", "content": told["content"]},
+                            {"role": "user", "content": [{"type": "tool_result", "content": "RESULT",
+                                                          "tool_use_id": use["id"]}]}]
+        before = told["usage"]
+        told = d.ask("/v1/messages", ask)
+        check(told["content"] == [{"type": "text", "text": "It is sunny."}], told)
+        check(told["usage"]["cache_read_input_tokens"] > before["input_tokens"], told, before)
+        for choice in ({"type": "any"}, {"type": "tool", "name": "get_weather"}):
+            error = d.ask("/v1/messages", {**ask, "tool_choice": choice}, 400)["error"]
+            check(error["type"] == "invalid_request_error" and "tool_choice" in error["message"], error)
+
+
+def test_thoughts():
+    with Double([{"say": "<think>Hm. Well.</think>Yes."}], "--served-model-name", "*",
+                "--reasoning-parser", "qwen3", template=TEMPLATE) as d:
+        told = d.ask("/v1/messages", body("?"))
+        check([block["type"] for block in told["content"]] == ["thinking", "text"], told)
+        check(told["content"][0]["thinking"] == "Hm. Well." and told["content"][0]["signature"], told)
+        got = stream(d, body("?"))
+        deltas = [data["delta"] for name, data in got if name == "content_block_delta"]
+        thoughts = [delta for delta in deltas if delta["type"] == "thinking_delta"]
+        check("".join(delta["thinking"] for delta in thoughts) == "Hm. Well.", deltas)
+        check([d["type"] for d in deltas[len(thoughts):]][:2] == ["signature_delta", "text_delta"], deltas)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""OpenAI's Responses: POST /v1/responses as its clients read it, and going on from stored answers."""
+import json
+
+from double import Double
+from radish_e2e import check, run
+from test_messages import SCRIPT, TEMPLATE
+
+TOOL = {"type": "function", "name": "get_weather", "description": "the weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+
+
+def double(*args, **more):
+    return Double(SCRIPT, "--served-model-name", "*", *args, template=TEMPLATE, **more)
+
+
+def stream(d, body):
+    """[data] of a stream, numbered from 0, each event's name beside it."""
+    out = []
+    text = d.raw("POST", "/v1/responses", json.dumps({**body, "stream": True}))[1].decode()
+    for block in text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        out.append(json.loads(data.removeprefix("data: ")))
+        check(name == "event: " + out[-1]["type"] and out[-1]["sequence_number"] == len(out) - 1, block)
+    return out
+
+
+def test_an_answer():
+    with double() as d:
+        told = d.ask("/v1/responses", {"model": "m", "input": "hi", "instructions": "Be kind.",
+                                       "metadata": {"a": "b"}, "temperature": 0.5})
+        check(told["id"].startswith("resp_") and told["object"] == "response", told)
+        check(told["status"] == "completed" and told["error"] is None, told)
+        check(told["metadata"] == {"a": "b"} and told["temperature"] == 0.5, told)
+        check(told["instructions"] == "Be kind." and told["tools"] == [], told)
+        message, = told["output"]
+        check(message["type"] == "message" and message["role"] == "assistant", message)
+        check(message["content"] == [{"type": "output_text", "text": "Hello there", "annotations": [],
+                                      "logprobs": []}], message)
+        use = told["usage"]
+        check(use["total_tokens"] == use["input_tokens"] + use["output_tokens"], use)
+        check(use["input_tokens_details"] == {"cached_tokens": 0}, use)
+        told = d.ask("/v1/responses", {"input": "long", "max_output_tokens": 3})
+        check(told["status"] == "incomplete", told)
+        check(told["incomplete_details"] == {"reason": "max_output_tokens"}, told)
+        check(told["output"][0]["content"][0]["text"] == "abc", told)
+
+
+def test_a_stream():
+    with double() as d:
+        got = stream(d, {"input": "hi"})
+        kinds = [event["type"].removeprefix("response.") for event in got]
+        check(kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"], kinds)
+        check(kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"],
+              kinds)
+        check(all(kind == "output_text.delta" for kind in kinds[4:-4]), kinds)
+        check("".join(event["delta"] for event in got[4:-4]) == "Hello there", got)
+        check(got[0]["response"]["status"] == "in_progress" and not got[0]["response"]["output"])
+        last = got[-1]["response"]
+        check(last["status"] == "completed" and last["output"] == [got[-2]["item"]], last)
+        ids = {event["item_id"] for event in got if "item_id" in event}
+        check(ids == {last["output"][0]["id"]} == {got[2]["item"]["id"]}, ids)
+        check(d.get("/v1/responses/" + last["id"]) == last)
+
+
+def test_going_on():
+    with double() as d:
+        first = d.ask("/v1/responses", {"input": "one", "instructions": "Be kind."})
+        second = d.ask("/v1/responses", {"input": "two", "previous_response_id": first["id"],
+                                         "instructions": "Be brief."})
+        check(second["previous_response_id"] == first["id"], second)
+        chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "one"},
+                {"role": "assistant", "content": "Hello there"}, {"role": "user", "content": "two"}]
+        want = d.ask("/tokenize", {"messages": chat})["count"]
+        check(second["usage"]["input_tokens"] == want, second["usage"], want)
+        third = d.ask("/v1/responses", {"previous_response_id": second["id"], "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "three"}]}], "store": False})
+        chat = chat[1:] + [{"role": "assistant", "content": "Hello there"},
+                           {"role": "user", "content": "three"}]
+        check(third["usage"]["input_tokens"] == d.ask("/tokenize", {"messages": chat})["count"])
+        d.get("/v1/responses/" + third["id"], 404)
+        check(json.loads(d.raw("DELETE", "/v1/responses/" + first["id"], b"")[1])["deleted"] is True)
+        d.get("/v1/responses/" + first["id"], 404)
+        error = d.ask("/v1/responses", {"input": "x", "previous_response_id": first["id"]}, 400)["error"]
+        check(error["code"] == "previous_response_not_found", error)
+
+
+def test_items_become_messages():
+    with double() as d:
+        items = [{"role": "developer", "content": "Be brief."},
+                 {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+                 {"type": "reasoning", "id": "rs_1", "summary": [],
+                  "content": [{"type": "reasoning_text", "text": "hm"}]},
+                 {"type": "function_call", "call_id": "call_1", "name": "get_weather",
+                  "arguments": "{\"city\": \"Rome\"}"},
+                 {"type": "function_call_output", "call_id": "call_1", "output": "RESULT"},
+                 {"role": "user", "content": "c"}]
+        chat = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "a"},
+                {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [
+                    {"id": "call_1", "type": "function", "function": {
+                        "name": "get_weather", "arguments": "{\"city\": \"Rome\"}"}}]},
+                {"role": "tool", "tool_call_id": "call_1", "content": "RESULT"},
+                {"role": "user", "content": "c"}]
+        tools = [{"type": "function", "function": {k: v for k, v in TOOL.items() if k != "type"}}]
+        want = d.ask("/tokenize", {"messages": chat, "tools": tools})["count"]
+        told = d.ask("/v1/responses", {"input": items, "tools": [TOOL]})
+        check(told["usage"]["input_tokens"] == want, told["usage"], want)
+
+
+def test_what_is_refused():
+    with double(context=512) as d:
+        for body, param, word in (
+                ({}, "input", "input"), ({"input": []}, "input", "nothing to answer"),
+                ({"input": "a", "background": True}, "background", "background"),
+                ({"input": "a", "tools": [{"type": "web_search"}]}, "tools", "web_search"),
+                ({"input": "a", "tools": [{"type": "function"}]}, "tools", "name"),
+                ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "item_reference"),
+                ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input", "images"),
+                ({"input": [{"role": "tool", "content": "a"}]}, "input", "role"),
+                ({"input": [{"type": "function_call", "name": "f"}]}, "input", "call_id"),
+                ({"input": "a", "text": {"format": {"type": "json_object"}}}, "text", "constrained"),
+                ({"input": "a", "temprature": 1}, "temprature", "temprature")):
+            error = d.ask("/v1/responses", body, 400)["error"]
+            check(error["param"] == param and word in error["message"], body, error)
+        error = d.ask("/v1/responses", {"input": "a" * 600}, 400)["error"]
+        check(error["code"] == "context_length_exceeded", error)
+        d.ask("/v1/responses/resp_1/cancel", b"", 400)
+
+
+def test_tools():
+    with double() as d:
+        ask = {"input": [{"role": "user", "content": "How is the weather?"}], "tools": [TOOL]}
+        got = stream(d, ask)
+        told = got[-1]["response"]
+        message, call = told["output"]
+        check(message["content"][0]["text"] == "Let me look.", message)
+        check(call["type"] == "function_call" and call["name"] == "get_weather", call)
+        check(json.loads(call["arguments"]) == {"city": "Paris"}, call)
+        mine = [event for event in got if event.get("output_index") == 1]
+        kinds = [event["type"].removeprefix("response.") for event in mine]
+        check(kinds[0] == "output_item.added" and mine[0]["item"]["arguments"] == "", mine[0])
+        check(kinds[-2:] == ["function_call_arguments.done", "output_item.done"], kinds)
+        check(all(event["item_id"] == call["id"] for event in mine[1:-1]), mine)
+        deltas = [event["delta"] for event in mine if event["type"].endswith(".delta")]
+        check("".join(deltas) == call["arguments"] == mine[-2]["arguments"], deltas)
+        check(mine[0]["item"]["call_id"] == mine[-1]["item"]["call_id"] == call["call_id"], mine)
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "RESULT"}
+        with_history = d.ask("/v1/responses", {**ask, "input": ask["input"] + told["output"] + [result]})
+        gone_on = d.ask("/v1/responses", {"input": [result], "tools": [TOOL],
+                                          "previous_response_id": told["id"]})
+        for answer in (with_history, gone_on):
+            check(answer["output"][0]["content"][0]["text"] == "It is sunny.", answer)
+        check(with_history["usage"]["input_tokens"] == gone_on["usage"]["input_tokens"], gone_on)
+        for choice in ("required", {"type": "function", "name": "get_weather"}):
+            error = d.ask("/v1/responses", {**ask, "tool_choice": choice}, 400)["error"]
+            check(error["param"] == "tool_choice", error)
+
+
+def test_free_text():
+    """A custom tool's call is what the model gave for its one argument."""
+    say = "<tool_call>\n{\"name\": \"patch\", \"arguments\": {\"input\": \"a\\n\\\"b\\\"\"}}\n</tool_call>"
+    with Double([{"say": say}], "--served-model-name", "*", template=TEMPLATE) as d:
+        ask = {"input": "x", "tools": [{"type": "custom", "name": "patch", "description": "edits"}]}
+        call, = d.ask("/v1/responses", ask)["output"]
+        check(call["type"] == "custom_tool_call" and call["input"] == 'a\n"b"', call)
+        got = stream(d, ask)
+        deltas = [e["delta"] for e in got if e["type"] == "response.custom_tool_call_input.delta"]
+        check(deltas == ['a\n"b"'], got)
+        again = {"input": [{"role": "user", "content": "x"}, call, {
+            "type": "custom_tool_call_output", "call_id": call["call_id"], "output": "done"}],
+            "tools": ask["tools"]}
+        d.ask("/v1/responses", again)
+
+
+def test_thoughts():
+    with Double([{"say": "<think>Hm.</think>Yes."}], "--reasoning-parser", "qwen3",
+                template=TEMPLATE) as d:
+        got = stream(d, {"input": "?"})
+        thought, message = got[-1]["response"]["output"]
+        check(thought["type"] == "reasoning" and thought["summary"] == [], thought)
+        check(thought["content"] == [{"type": "reasoning_text", "text": "Hm."}], thought)
+        check(message["content"][0]["text"] == "Yes.", message)
+        deltas = [e["delta"] for e in got if e["type"] == "response.reasoning_text.delta"]
+        check("".join(deltas) == "Hm.", got)
+        check(got[-1]["response"]["usage"]["output_tokens_details"]["reasoning_tokens"] > 0, got[-1])
+
+
+if __name__ == "__main__":
+    run(globals())
