@@ -1,6 +1,7 @@
 /* serve.c - `radish serve`: load, say what is served, and serve. */
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "server/api_keys.h"
 #include "server/browsers.h"
 #include "server/server.h"
 #include "text/tool_call.h"
@@ -111,6 +112,26 @@ static bool is_name(const char *text)
     return len > 0;
 }
 
+typedef struct key_options {
+    cli_list plain;
+    const char *file, *admin;
+} key_options;
+
+/* *out may be NULL: everybody may ask. CLI_GO_ON, or 2. */
+static int read_keys(const key_options *o, api_keys **out)
+{
+    rad_error err = {0};
+    if (!o->plain.count && !o->file && !o->admin) return CLI_GO_ON;
+    rad_status status = api_keys_create(out, &err);
+    for (uint32_t i = 0; i < o->plain.count && !status; i++)
+        status = api_keys_add(*out, o->plain.texts[i], false, &err);
+    if (o->file && !status) status = api_keys_read(*out, o->file, &err);
+    if (!status && o->file && !api_keys_wanted(*out))
+        return cli_usage("serve", "--api-key-file %s has no key in it", o->file);
+    if (o->admin && !status) status = api_keys_add(*out, o->admin, true, &err);
+    return status ? cli_usage("serve", "%s", err.text) : CLI_GO_ON;
+}
+
 /* Options that want another one. CLI_GO_ON, or 2. */
 static int check(const engine_params *e, const server_params *s)
 {
@@ -192,6 +213,7 @@ int cmd_serve(int argc, char **argv)
     double populate_gb = 1;
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
     cli_list origins = {0}, hosts = {0};
+    key_options keys = {0};
     char names_of[400], order[600], gives_up[300], call_parsers[700], reasoning_parsers[700];
     cli_wrap(
         call_parsers, sizeof call_parsers,
@@ -241,7 +263,7 @@ int cmd_serve(int argc, char **argv)
          .target = &server_p.host,
          .help =
              "Address to listen on: numeric, or localhost. Default 127.0.0.1: this machine only.\n"
-             "There is no authentication; think before you use 0.0.0.0."},
+             "Without --api-key everybody who reaches it may ask."},
         {.kind = CLI_U16,
          .name = "port",
          .arg = "N",
@@ -590,7 +612,7 @@ int cmd_serve(int argc, char **argv)
          .name = "hicache-storage-admin",
          .target = &server_p.storage_admin,
          .help = "Clients may attach a store of their choice, or detach it, while nothing runs:\n"
-                 "PUT and DELETE /hicache/storage-backend. There is no authentication."},
+                 "PUT and DELETE /hicache/storage-backend; give --admin-api-key with it."},
         {.kind = CLI_HEADING, .help = "Clients:"},
         {.kind = CLI_TEXT,
          .name = "report-cached-tokens",
@@ -663,6 +685,28 @@ int cmd_serve(int argc, char **argv)
              "16 KiB that were taken; past it the client is dropped, its request aborted. While\n"
              "all connections are taken at most 10. Default 120; 0 = default."},
         {.kind = CLI_LIST,
+         .name = "api-key",
+         .arg = "KEY",
+         .target = &keys.plain,
+         .help = "Only requests with this key are answered (Authorization: Bearer KEY, or\n"
+                 "x-api-key: KEY), but for /health. May be given more than once. A list of\n"
+                 "processes shows it: --api-key-file does not. Each key has a namespace of the\n"
+                 "cache of its own."},
+        {.kind = CLI_TEXT,
+         .name = "api-key-file",
+         .arg = "FILE",
+         .target = &keys.file,
+         .help = "Keys, one a line; lines that begin with # are none."},
+        {.kind = CLI_TEXT,
+         .name = "admin-api-key",
+         .arg = "KEY",
+         .target = &keys.admin,
+         .help = "/flush_cache and /hicache/storage-backend want this key."},
+        {.kind = CLI_FLAG,
+         .name = "shared-cache",
+         .target = &server_p.shared_cache,
+         .help = "All keys share what is cached: for keys of people who trust each other."},
+        {.kind = CLI_LIST,
          .name = "allow-origin",
          .arg = "ORIGIN",
          .target = &origins,
@@ -710,5 +754,10 @@ int cmd_serve(int argc, char **argv)
     server_p.allow_hosts = hosts.texts;
     server_p.num_allow_hosts = hosts.count;
     code = check_names(&server_p);
-    return code == CLI_GO_ON ? serve(&model, &engine_p, &server_p) : code;
+    api_keys *taken = NULL;
+    if (code == CLI_GO_ON) code = read_keys(&keys, &taken);
+    server_p.api_keys = taken;
+    if (code == CLI_GO_ON) code = serve(&model, &engine_p, &server_p);
+    api_keys_destroy(taken);
+    return code;
 }

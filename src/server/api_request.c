@@ -2,6 +2,7 @@
 #include "server/api_fields.h"
 #include "server/api_sampling.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,6 +173,19 @@ bool api_parse_key(const json_t *object, const char *key, const char **out, api_
     return true;
 }
 
+/* Inside the namespace of its owner's key a client still has his own. */
+static bool add_space(api_request *r, const char **cache_salt, api_error *err)
+{
+    const char *space = r->context ? r->context->space : NULL;
+    const char *own = *cache_salt ? *cache_salt : "";
+    if (!space) return true;
+    size_t len = strlen(space) + strlen(own) + 6;
+    char *both = api_request_alloc(r, len, 1, err);
+    if (both) snprintf(both, len, "key:%s:%s", space, own);
+    *cache_salt = both;
+    return both != NULL;
+}
+
 bool api_parse_routing(api_request *r, const json_t *object, api_error *err)
 {
     int64_t priority = 0;
@@ -183,6 +197,7 @@ bool api_parse_routing(api_request *r, const json_t *object, api_error *err)
     if (cache_salt && !*cache_salt)
         return api_fail(err, 400, "cache_salt",
                         "'cache_salt' must not be empty; leave it out to share with everybody");
+    if (!add_space(r, &cache_salt, err)) return false;
     for (uint32_t i = 0; i < r->num_items; i++) {
         r->items[i].priority = (int32_t)priority;
         r->items[i].extra_key = extra_key;

@@ -48,6 +48,7 @@ typedef struct api_context {
     memory_budget *budget;        /* NULL: no limit */
     struct response_store *store; /* of earlier answers; NULL: there are none */
     const char *owner;            /* whose request it is; NULL: nobody's */
+    const char *space;            /* what keeps its prompts apart from others'; NULL: nothing */
     uint64_t now_ns;
 } api_context;
 

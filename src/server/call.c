@@ -418,6 +418,7 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http)
     }
     c->server = s;
     c->access = s->access;
+    c->owner = s->owner;
     c->ops = ops;
     c->http = http;
     c->own.call = c;
@@ -443,6 +444,8 @@ static void parse_body(call *c, const char *bytes, size_t len)
 {
     api_context at = {.budget = c->server->params.request_memory,
                       .store = c->server->responses,
+                      .owner = c->owner,
+                      .space = c->server->params.shared_cache ? NULL : c->owner,
                       .now_ns = server_now_ns(c->server)};
     if (!bytes)
         api_fail(&c->error, 503, NULL, "no memory for this request");

@@ -157,6 +157,7 @@ struct call {
 
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
+    const char *owner;   /* of the key it came with; NULL: none */
     char *model_name;    /* a name that is none of ours, where any is served; malloc'ed */
     uint64_t timeout_ms; /* of work that waits, from created_ns on */
     void *work_arg;      /* malloc'ed, the call's */

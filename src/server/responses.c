@@ -202,7 +202,7 @@ static void store(const call *c, const call_item *item, struct evbuffer *object)
         stored_text of = {(const char *)evbuffer_pullup(object, -1), evbuffer_get_length(object)};
         stored_text with = {(const char *)evbuffer_pullup(items, -1), evbuffer_get_length(items)};
         if (of.data && with.data)
-            response_store_put(c->server->responses, NULL, c->id, of, with,
+            response_store_put(c->server->responses, c->owner, c->id, of, with,
                                server_now_ns(c->server));
     }
     if (items) evbuffer_free(items);
@@ -425,7 +425,8 @@ static void reply_stored(server *s, struct evhttp_request *http, const char *id)
 {
     char *object;
     size_t len;
-    if (!response_store_get(s->responses, NULL, id, server_now_ns(s), &object, &len, NULL, NULL)) {
+    if (!response_store_get(s->responses, s->owner, id, server_now_ns(s), &object, &len, NULL,
+                            NULL)) {
         reply_not_found(http, id);
         return;
     }
@@ -447,7 +448,7 @@ void handle_stored_response(server *s, struct evhttp_request *http)
         reply_error(http, &err);
     } else if (command != EVHTTP_REQ_DELETE) {
         reply_stored(s, http, id);
-    } else if (response_store_delete(s->responses, NULL, id, server_now_ns(s))) {
+    } else if (response_store_delete(s->responses, s->owner, id, server_now_ns(s))) {
         reply_json(http, 200,
                    json_pack("{s:s, s:s, s:b}", "id", id, "object", "response", "deleted", 1));
     } else {

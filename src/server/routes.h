@@ -15,6 +15,10 @@
 #define ROUTE_NAMED  (ROUTE_GET | EVHTTP_REQ_POST | EVHTTP_REQ_DELETE)
 #define ROUTE_CHANGE (ROUTE_GET | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE)
 
+/* Beside the methods: who may ask without a key, and what an administrator's key is for. */
+#define ROUTE_OPEN  (1u << 24)
+#define ROUTE_ADMIN (1u << 25)
+
 /* clang-format off */
 #define SERVER_ROUTES(ROUTE)                                                                       \
     ROUTE("/v1/completions",          ROUTE_POST,   handle_completions)                            \
@@ -29,18 +33,18 @@
     ROUTE("/api/ps",                  ROUTE_GET,    handle_ollama_ps)                              \
     ROUTE("/api/show",                ROUTE_POST,   handle_ollama_show)                            \
     ROUTE("/api/version",             ROUTE_GET,    handle_ollama_version)                         \
-    ROUTE("/",                        ROUTE_GET,    handle_root)                                   \
+    ROUTE("/",           ROUTE_OPEN | ROUTE_GET,    handle_root)                                   \
     ROUTE("/tokenize",                ROUTE_POST,   handle_tokenize)                               \
     ROUTE("/detokenize",              ROUTE_POST,   handle_detokenize)                             \
     ROUTE("/v1/models",               ROUTE_GET,    handle_models)                                 \
-    ROUTE("/health",                  ROUTE_GET,    handle_health)                                 \
+    ROUTE("/health",     ROUTE_OPEN | ROUTE_GET,    handle_health)                                 \
     ROUTE("/model_info",              ROUTE_GET,    handle_model_info)                             \
     ROUTE("/get_model_info",          ROUTE_GET,    handle_model_info)                             \
     ROUTE("/server_info",             ROUTE_GET,    handle_server_info)                            \
     ROUTE("/get_server_info",         ROUTE_GET,    handle_server_info)                            \
     ROUTE("/metrics",                 ROUTE_GET,    handle_metrics)                                \
-    ROUTE("/flush_cache",             ROUTE_POST,   handle_flush_cache)                            \
-    ROUTE("/hicache/storage-backend", ROUTE_CHANGE, handle_storage_backend)
+    ROUTE("/flush_cache", ROUTE_ADMIN | ROUTE_POST, handle_flush_cache)                            \
+    ROUTE("/hicache/storage-backend", ROUTE_ADMIN | ROUTE_CHANGE, handle_storage_backend)
 
 /* A name stands behind these: /v1/responses/resp_1234. */
 #define SERVER_NAMED_ROUTES(ROUTE)                                                                 \

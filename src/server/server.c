@@ -105,6 +105,29 @@ static void on_answered(struct evhttp_request *http, void *arg)
     connection_done(arg, evhttp_request_get_connection(http));
 }
 
+/* Whose request it is, in s->owner. False: he may not. */
+static bool key_admit(server *s, struct evhttp_request *http, const struct route *route,
+                      api_error *err)
+{
+    const struct evkeyvalq *in = evhttp_request_get_input_headers(http);
+    const api_keys *keys = s->params.api_keys;
+    unsigned marks = route ? route->methods : 0;
+    bool admin = false;
+    s->owner = keys ? api_keys_owner(keys, evhttp_find_header(in, "Authorization"),
+                                     evhttp_find_header(in, "x-api-key"), &admin)
+                    : NULL;
+    bool wanted = !(marks & ROUTE_OPEN) && api_keys_wanted(keys);
+    bool admin_wanted = marks & ROUTE_ADMIN && api_keys_has_admin(keys);
+    if ((wanted || admin_wanted) && !s->owner) {
+        evhttp_add_header(evhttp_request_get_output_headers(http), "WWW-Authenticate", "Bearer");
+        return api_fail(err, 401, NULL,
+                        "this server wants an API key: Authorization: Bearer KEY, or x-api-key");
+    }
+    if (admin_wanted && !admin)
+        return api_fail(err, 403, NULL, "%s wants an administrator's key", route->path);
+    return true;
+}
+
 static void on_request(struct evhttp_request *http, void *arg)
 {
     server *s = arg;
@@ -123,10 +146,12 @@ static void on_request(struct evhttp_request *http, void *arg)
         ; /* err has words */
     } else if (browser_preflight(s, http)) {
         return;
+    } else if (!key_admit(s, http, route, &err)) {
+        ; /* likewise */
     } else if (!route) {
         api_fail(&err, 404, NULL,
-                 "there is nothing at this path; see /v1/models, "
-                 "/v1/completions, /v1/chat/completions, /generate");
+                 "there is nothing at this path; see /v1/models, /v1/completions, "
+                 "/v1/chat/completions, /v1/responses, /v1/messages, /generate, /api/chat");
     } else if (!(route->methods & evhttp_request_get_command(http))) {
         char allow[64];
         allowed_methods(route, allow, sizeof allow);

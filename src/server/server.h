@@ -49,6 +49,8 @@ typedef struct server_params {
                                          long as the server */
     memory_budget *request_memory;    /* what is parsed of requests, and gathered of their answers;
                                          the engine's as well. NULL: no limit; outlives the server */
+    const struct api_keys *api_keys;  /* NULL: everybody may ask; outlives the server */
+    bool shared_cache;                /* keys share one namespace; else each has its own */
     bool storage_admin;               /* clients may attach and detach a store */
     uint32_t storage_timeout_ms; /* for an answer about a change of the store, which goes on after
                                     it; 0 = 30000; past it 504 */

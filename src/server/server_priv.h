@@ -3,6 +3,7 @@
 #define SERVER_SERVER_PRIV_H
 
 #include "base/base.h"
+#include "server/api_keys.h"
 #include "server/browsers.h"
 #include "server/call.h"
 #include "server/connection.h"
@@ -105,6 +106,7 @@ struct server {
     uint64_t num_http_requests;
     uint64_t num_failed_requests; /* of these, answered with an error */
     access_record access;         /* of the request that is being looked at */
+    const char *owner;            /* and whose key it has; NULL: nobody's */
     uint64_t passed_bytes;        /* of memory that requests took and gave back; see on_tick */
     bool trim_again;
 

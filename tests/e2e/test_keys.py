@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""API keys: who may ask what, and that what one's key has cached another's does not find."""
+import json
+import os
+import pathlib
+import tempfile
+
+from radish_e2e import STORIES, Server, check, radish, run
+
+PROMPT = {"prompt": [1] + list(range(3, 100)), "max_tokens": 1, "temperature": 0}
+
+
+def ask(s, key, path="/v1/completions", body=None, method="POST", header="Authorization"):
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers[header] = key if header != "Authorization" else "Bearer " + key
+    response, text = s.raw(method, path, json.dumps(body or PROMPT), headers)
+    return response, json.loads(text) if text else None
+
+
+def cached(s, key, **more):
+    response, told = ask(s, key, body={**PROMPT, **more})
+    check(response.status == 200, told)
+    return told["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def with_keys(*args):
+    file = tempfile.NamedTemporaryFile("w", suffix=".keys")
+    file.write("# people\nbob-key\n\ncarol-key\n")
+    file.flush()
+    return file, Server(STORIES, "--dtype", "f32", "--api-key", "ann-key", "--api-key-file", file.name,
+                        "--served-model-name", "m", *args)
+
+
+def test_who_may_ask():
+    file, server = with_keys("--admin-api-key", "root-key")
+    with file, server as s:
+        for key in (None, "ann-ke", "ann-key2", "x" * 600, "# people"):
+            response, told = ask(s, key)
+            check(response.status == 401 and told["error"]["code"] == "invalid_api_key", key, told)
+            check(response.getheader("WWW-Authenticate") == "Bearer")
+        for key in ("ann-key", "bob-key", "carol-key", "root-key"):
+            check(ask(s, key)[0].status == 200, key)
+            check(ask(s, key, header="x-api-key")[0].status == 200, key)
+        for path in ("/v1/models", "/metrics", "/server_info", "/nothing"):
+            check(s.raw("GET", path, None)[0].status == 401, path)
+        check(s.raw("GET", "/health", None)[0].status == 200)
+        told = ask(s, None, "/v1/messages")[1]  # in its own words
+        check(told["type"] == "error" and told["error"]["type"] == "authentication_error", told)
+        check(list(ask(s, None, "/api/chat")[1]) == ["error"])
+        check(ask(s, "ann-key", "/flush_cache")[0].status == 403)
+        check(ask(s, "root-key", "/flush_cache")[0].status == 200)
+        check(ask(s, None, "/flush_cache")[0].status == 401)
+
+
+def test_each_key_has_its_own_cache():
+    file, server = with_keys()
+    with file, server as s:
+        check(cached(s, "ann-key") == 0 and cached(s, "ann-key") == 97)
+        check(cached(s, "bob-key") == 0 and cached(s, "bob-key") == 97)
+        check(cached(s, "ann-key", cache_salt="s") == 0 and cached(s, "ann-key", cache_salt="s") == 97)
+        check(cached(s, "bob-key", cache_salt="s") == 0)
+        # another's answers are not there, whoever knows their names
+        body = {"input": "Once", "max_output_tokens": 1}
+        response, told = ask(s, "ann-key", "/v1/responses", body)
+        if response.status == 200:  # the model has a template
+            path = "/v1/responses/" + told["id"]
+            check(ask(s, "ann-key", path, method="GET")[0].status == 200)
+            check(ask(s, "bob-key", path, method="GET")[0].status == 404)
+            check(ask(s, "bob-key", path, method="DELETE")[0].status == 404)
+    file, server = with_keys("--shared-cache")
+    with file, server as s:
+        check(cached(s, "ann-key") == 0 and cached(s, "bob-key") == 97)
+
+
+def test_only_administration_is_kept():
+    with Server(STORIES, "--dtype", "f32", "--admin-api-key", "root-key") as s:
+        check(ask(s, None)[0].status == 200 and ask(s, "other")[0].status == 200)
+        check(ask(s, None, "/flush_cache")[0].status == 401)
+        check(ask(s, "root-key", "/flush_cache")[0].status == 200)
+
+
+def test_bad_keys():
+    with tempfile.TemporaryDirectory() as tmp:
+        path = pathlib.Path(tmp) / "keys"
+        for text, word in (("a b\n", "line 1: an API key is printable"), ("\n", "no key in it"),
+                           ("a\n" + "x" * 513 + "\n", "line 2: an API key has 1 to 512")):
+            path.write_text(text)
+            check(word in radish("serve", STORIES, "--api-key-file", path, want=2)[1], text)
+        os.unlink(path)
+        check("No such file" in radish("serve", STORIES, "--api-key-file", path, want=2)[1])
+        check("1 to 512" in radish("serve", STORIES, "--api-key", "", want=2)[1])
+
+
+if __name__ == "__main__":
+    run(globals())
