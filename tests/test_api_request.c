@@ -437,11 +437,26 @@ TEST(mangled_bodies_are_taken_or_refused)
         "\"stream_options\":{\"include_usage\":true}}",
         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"t\"}]}]}",
         "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{},{\"stop_token_ids\":[1]}],\"rid\":\"r\"}",
+        [API_TOKENIZE] = "{\"prompt\":[\"a\",\"b\"],\"return_token_strs\":true}",
+        [API_DETOKENIZE] = "{\"tokens\":[[1,2],[3]],\"skip_special_tokens\":false}",
+        [API_MESSAGES] =
+            "{\"max_tokens\":9,\"system\":[{\"type\":\"text\",\"text\":\"s\"}],\"messages\":[{"
+            "\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":[{\"type\":"
+            "\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{}}]}],\"tools\":[{\"name\":\"f\"}]}",
+        [API_COUNT_TOKENS] = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
+                             "\"tool_result\",\"tool_use_id\":\"i\",\"content\":\"r\"}]}]}",
+        [API_RESPONSES] =
+            "{\"input\":[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"function_call\","
+            "\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},{\"type\":"
+            "\"function_call_output\",\"call_id\":\"c\",\"output\":\"r\"}],\"instructions\":\"i\"}",
+        [API_OLLAMA_CHAT] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"options\":{"
+                            "\"num_predict\":3,\"stop\":[\"x\"]},\"think\":true}",
+        [API_OLLAMA_GENERATE] = "{\"prompt\":\"a\",\"system\":\"s\",\"model\":\"m:latest\"}",
     };
-    uint64_t seed = test_seed(), state = seed, taken = 0, rounds = test_scale(20000, 400000);
+    uint64_t seed = test_seed(), state = seed, taken = 0, rounds = test_scale(30000, 400000);
     for (uint64_t i = 0; i < rounds; i++) {
         char body[512];
-        api_kind kind = (api_kind)(test_random(&state) % 3);
+        api_kind kind = (api_kind)(test_random(&state) % API_NUM_KINDS);
         size_t len = strlen(bodies[kind]);
         memcpy(body, bodies[kind], len);
         for (uint64_t changes = test_random(&state) % 4; changes; changes--) {
@@ -454,7 +469,8 @@ TEST(mangled_bodies_are_taken_or_refused)
         api_request r;
         api_error err;
         if (api_request_parse(kind, body, len, NULL, &r, &err)) {
-            CHECKF(r.num_items >= 1, "seed %llu", (unsigned long long)seed);
+            bool ollama = kind == API_OLLAMA_CHAT || kind == API_OLLAMA_GENERATE;
+            CHECKF(r.num_items >= 1 || ollama, "seed %llu", (unsigned long long)seed);
             api_request_fini(&r);
             taken++;
         } else {

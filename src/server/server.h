@@ -1,6 +1,7 @@
-/* server.h - an engine behind HTTP: OpenAI's and SGLang's interfaces.
+/* server.h - an engine behind HTTP: OpenAI's, SGLang's, Anthropic's and Ollama's interfaces.
  *
  *     POST /v1/completions  /v1/chat/completions  /generate      (plain and SSE)
+ *     POST /v1/responses  /v1/messages  /v1/messages/count_tokens  /api/chat  /api/generate
  *     POST /tokenize  /detokenize
  *     GET  /v1/models  /health  /model_info  /server_info  /metrics
  *     POST /flush_cache
