@@ -96,8 +96,8 @@ TEST(chat_with_tools_goes_on_as_json)
     static const char wanted[] =
         "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},{\"role\":\"assistant\","
         "\"content\":\"\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":"
-        "{\"b\":1,\"a\":2.0}}}]},{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"c\"}],"
-        "\"tools\":[{\"type\":\"function\"}],\"chat_template_kwargs\":{\"enable_thinking\":false}}";
+        "{\"b\":1,\"a\":2.0}}}]},{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"c\","
+        "\"name\":\"f\"}],\"tools\":[{\"type\":\"function\"}],\"chat_template_kwargs\":{\"enable_thinking\":false}}";
     CHECK(!q->messages && q->chat_json);
     CHECKF(q->chat_json_len == strlen(wanted) && !memcmp(q->chat_json, wanted, strlen(wanted)),
            "%.*s\n", (int)q->chat_json_len, q->chat_json);
@@ -403,28 +403,50 @@ static void counting_free(void *memory)
 
 /* Fails jansson's 1st allocation, then its 2nd, ... until the parse succeeds: each
  * time a refusal in words, and not a byte left behind. */
-TEST(parsing_survives_every_allocation_failing)
+static void survive(api_kind kind, const char *body)
 {
-    const char *body =
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
-        "\"text\":\"hello\"}]}],\"stop\":[\"a\",\"b\"],\"seed\":5,\"temperature\":0.5,\"n\":2,"
-        "\"logit_bias\":{\"5\":1,\"6\":2},\"logprobs\":true}";
     bool done = false;
-    json_set_alloc_funcs(failing_malloc, counting_free);
     for (long n = 0; !done; n++) {
         api_request r;
         api_error err;
         fail_at = n;
         allocs = outstanding = 0;
-        done = parse(API_CHAT, body, &r, &err);
+        done = parse(kind, body, &r, &err);
         if (done)
             api_request_fini(&r);
         else
             CHECK(err.http_status >= 400 && err.message[0]);
         CHECKF(outstanding == 0, "%ld left after failing %ld", outstanding, n);
-        CHECK(n < 1000);
+        CHECK(n < 2000);
     }
     fail_at = -1;
+}
+
+TEST(parsing_survives_every_allocation_failing)
+{
+    json_set_alloc_funcs(failing_malloc, counting_free);
+    survive(API_CHAT,
+            "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+            "\"text\":\"hello\"}]}],\"stop\":[\"a\",\"b\"],\"seed\":5,\"temperature\":0.5,\"n\":2,"
+            "\"logit_bias\":{\"5\":1,\"6\":2},\"logprobs\":true}");
+    survive(
+        API_MESSAGES,
+        "{\"max_tokens\":9,\"system\":[{\"type\":\"text\",\"text\":\"s\"}],\"messages\":[{"
+        "\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":[{\"type\":"
+        "\"thinking\",\"thinking\":\"t\"},{\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\"}]},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"i\","
+        "\"content\":[{\"type\":\"text\",\"text\":\"r\"}]}]}],\"tools\":[{\"name\":\"f\"}],"
+        "\"stop_sequences\":[\"x\"]}");
+    survive(
+        API_RESPONSES,
+        "{\"input\":[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"custom_tool_call\","
+        "\"call_id\":\"c\",\"name\":\"p\",\"input\":\"x\"},{\"type\":"
+        "\"custom_tool_call_output\",\"call_id\":\"c\",\"output\":\"r\"}],\"instructions\":\"i\","
+        "\"tools\":[{\"type\":\"custom\",\"name\":\"p\"}]}");
+    survive(API_OLLAMA_CHAT,
+            "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+            "\"arguments\":{}}}]},{\"role\":\"tool\",\"tool_name\":\"f\",\"content\":\"r\"}],"
+            "\"options\":{\"stop\":[\"x\"]}}");
     json_set_alloc_funcs(malloc, free);
 }
 
@@ -442,7 +464,8 @@ TEST(mangled_bodies_are_taken_or_refused)
         [API_MESSAGES] =
             "{\"max_tokens\":9,\"system\":[{\"type\":\"text\",\"text\":\"s\"}],\"messages\":[{"
             "\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":[{\"type\":"
-            "\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{}}]}],\"tools\":[{\"name\":\"f\"}]}",
+            "\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{}}]}],\"tools\":[{\"name\":\"f\"}]"
+            "}",
         [API_COUNT_TOKENS] = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
                              "\"tool_result\",\"tool_use_id\":\"i\",\"content\":\"r\"}]}]}",
         [API_RESPONSES] =
