@@ -87,7 +87,7 @@ static inline void dice_rule(dice *d, device_sim *sim, storage_mem *stores, int 
 /* What a history, or many of them, came to. */
 typedef struct tally {
     uint64_t written, loaded, windows, fetched; /* tokens; windows: loaded of the window side */
-    uint64_t states;                            /* loaded */
+    uint64_t states, fetched_states;            /* loaded, and from storage */
     uint64_t failed, bad;                       /* calls, records */
     uint64_t io;                                /* requests hit by a failure */
     uint64_t restarts;
@@ -99,6 +99,7 @@ static inline void tally_add(tally *sum, const tally *h)
     sum->loaded += h->loaded;
     sum->windows += h->windows;
     sum->states += h->states;
+    sum->fetched_states += h->fetched_states;
     sum->fetched += h->fetched;
     sum->failed += h->failed;
     sum->bad += h->bad;
@@ -110,7 +111,9 @@ static inline void tally_print(const tally *t)
 {
     print_message("  %llu tokens written, %llu loaded", (unsigned long long)t->written,
                   (unsigned long long)t->loaded);
-    if (t->states) print_message(", %llu states", (unsigned long long)t->states);
+    if (t->states)
+        print_message(" (%llu states, %llu fetched)", (unsigned long long)t->states,
+                      (unsigned long long)t->fetched_states);
     if (t->windows) print_message(" (%llu of window)", (unsigned long long)t->windows);
     print_message(", %llu fetched; %llu calls failed, %llu bad pages, %llu requests hit by them, "
                   "%llu restarts\n",

@@ -115,6 +115,7 @@ static void count(history *h)
     h->sum.loaded += s.loaded_tokens;
     h->sum.windows += s.loaded_window_tokens;
     h->sum.states += s.loaded_states;
+    h->sum.fetched_states += s.fetched_states;
     h->sum.written += s.written_tokens;
     h->sum.fetched += s.fetched_tokens;
     h->sum.bad += s.bad_pages;

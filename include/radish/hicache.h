@@ -65,6 +65,12 @@
  * loses while the host has the window is stored anew when that turns out of the page's own record
  * (recheck_ns), so not where all layers see a window: there are no other records then.
  *
+ * States. Where the cache has a state_pool, a snapshot goes down with the pages before it, into a
+ * second state pool (host_states), and a hit on the host ends where one is there. The load brings
+ * it into the request's spare state; where the device has the pages still, it comes alone. Storage
+ * has a record of it and a small mark that says where it is; a fetch reaches to the last place
+ * behind which the store has one. Under RAD_WRITE_BACK a live one is copied before it is evicted.
+ *
  * One thread owns the cache together with all it was given. Nothing here touches the heap
  * after create, but for what attaching a store takes. */
 #ifndef RADISH_HICACHE_H

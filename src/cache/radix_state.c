@@ -119,6 +119,9 @@ void radix_state_put(radix_tree *t, radix_tier tier, uint32_t node, rad_state st
     }
     file(s, t, node);
     supersede_above(s, t, node);
+    /* The host is about to get a copy, for which one that this one supersedes should go first. */
+    if (tier == RADIX_DEVICE && t->states[RADIX_HOST])
+        supersede_above(t->states[RADIX_HOST], t, node);
 }
 
 bool radix_state_is_unsaved(const radix_tree *t, uint32_t node)

@@ -176,10 +176,74 @@ static void backup_windows_done(hiradix_cache *c, hi_ticket *k)
     tickets_give(&c->out, k);
 }
 
+/* ---- snapshots ---- */
+
+void hi_write_backup_state(hiradix_cache *c, uint32_t node, uint32_t depth)
+{
+    if (!c->state_store.states || !c->state_store.backend.ops) return;
+    rad_state state = radix_state_of(c->tree, RADIX_HOST, node);
+    uint64_t digest;
+    if (!state || bits_get(c->state_store.saved, (size_t)state)) return;
+    hi_op *op = NULL;
+    if (find_digest(c, node, &digest) && !c->store_held)
+        op = hi_op_take(c, TRANSFER_BACKUP_STORAGE, 1);
+    if (!op) {
+        c->stats.dropped_states++; /* the next request that comes this way tries again */
+        return;
+    }
+    op->k.begin = depth - 1;
+    op->k.namespace_digest = digest;
+    op->k.device[0] = HI_NOT_STORED;
+    op->host_state = state;
+    list_hashes(c, &op->k, node, depth);
+    op->on_host = hi_lock_host(c, node, depth);
+    hi_lock_state(c, RADIX_HOST, &op->on_host);
+    bits_set(c->state_store.saved, (size_t)state);
+    tickets_submit(&c->out, &op->k);
+}
+
+/* The mark behind the record: who finds it finds that, too. */
+static rad_status run_backup_state(hiradix_cache *c, hi_op *op, uint32_t worker)
+{
+    const page_store *stores[] = {&c->state_store, &c->mark_store};
+    store_lot l;
+    for (int i = 0; i < 2; i++) {
+        if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
+        if (!store_lot_chain(stores[i], &l, op->k.chain, 1)) return RAD_E_UNSUPPORTED;
+        rad_status status =
+            store_lot_set(stores[i], &l, &op->host_state, worker, op->k.namespace_digest);
+        if (status || !l.done[0]) return status;
+    }
+    op->k.device[0] = HI_STORED;
+    return RAD_OK;
+}
+
+static void backup_state_done(hiradix_cache *c, hi_op *op)
+{
+    bool stored = op->k.device[0] == HI_STORED;
+    if (!stored) bits_clear(c->state_store.saved, (size_t)op->host_state);
+    ++*(stored ? &c->stats.backed_up_states : &c->stats.dropped_states);
+    tickets_give(&c->out, &op->k);
+}
+
+/* What the store lost of page `at` of the held path it may have lost of the snapshot behind it,
+ * too. */
+static void forget_state(hiradix_cache *c, const hi_hold *hold, uint32_t at)
+{
+    const radix_tree *t = c->tree;
+    if (!c->state_store.states) return;
+    radix_path p = radix_path_of(t, hold->node.index, hold->depth);
+    while (p.begin > at)
+        radix_path_up(t, &p);
+    rad_state state = p.end == at + 1 ? radix_state_of(t, RADIX_HOST, p.node) : 0;
+    if (state) bits_clear(c->state_store.saved, (size_t)state);
+}
+
 rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker)
 {
     hiradix_cache *c = cache;
     if (k->num_windows) return run_backup_windows(c, k, worker);
+    if (((const hi_op *)k)->host_state) return run_backup_state(c, (hi_op *)k, worker);
     bool checks = ((const hi_op *)k)->checks;
     store_lot l;
     uint32_t most = checks ? 1 : c->store.call_pages;
@@ -221,6 +285,10 @@ void hi_backup_storage_done(void *cache, hi_ticket *k)
         backup_windows_done(c, k);
         return;
     }
+    if (op->host_state) {
+        backup_state_done(c, op);
+        return;
+    }
     hi_events_stored(c, op->on_host.node.index, op->on_host.depth, k->begin, k->count, k->device);
     for (uint32_t i = 0; i < k->count; i++) {
         hi_mark_stored(c, k->host[i], time);
@@ -231,6 +299,7 @@ void hi_backup_storage_done(void *cache, hi_ticket *k)
         } else if (k->device[i] == HI_STORED) {
             c->stats.backed_up_tokens += c->page_size;
             if (op->checks) hi_mark_stored_anew(c, k->host[i]);
+            if (op->checks) forget_state(c, &op->on_host, k->begin + i);
             /* What the store lost of a page it may have lost of its window side, too. */
             if (op->checks && c->window_store.pool)
                 bits_clear(c->window_store.saved, (size_t)k->host[i]);

@@ -60,6 +60,7 @@ size_t hi_own_bytes(const hiradix_cache *c)
     size_t nodes = (size_t)c->tree->num_nodes + 1;
     return sizeof *c + tickets_bytes(&c->out) + 2 * nodes * sizeof *c->looked_at +
            hi_events_bytes(c) + page_store_bytes(&c->store) + page_store_bytes(&c->window_store) +
+           page_store_bytes(&c->state_store) + page_store_bytes(&c->mark_store) +
            (c->has_identity ? host * sizeof *c->stored_at + bits_words(host) * sizeof *c->fetched +
                                   nodes * sizeof *c->settled
                             : 0);
@@ -79,6 +80,8 @@ static void free_own(hiradix_cache *c)
     rad_free(&env, c->settled, nodes * sizeof *c->settled);
     page_store_fini(&c->store, &env);
     page_store_fini(&c->window_store, &env);
+    page_store_fini(&c->state_store, &env);
+    page_store_fini(&c->mark_store, &env);
     rad_cache_destroy(c->device);
     rad_kv_allocator_destroy(c->own_pages);
     rad_free(&env, c, sizeof *c);
@@ -173,14 +176,20 @@ static rad_status create_tree(hiradix_cache *c, const rad_hicache_params *p, rad
 }
 
 /* Where there are windows a page has two records, of its full layers and of the others; neither may
- * be taken for the other, nor for that of one who keeps all layers in one pool. */
+ * be taken for the other, nor for that of one who keeps all layers in one pool. Snapshots and their
+ * marks are filed under the hash of the page before them. */
 rad_status hi_set_fingerprint(hiradix_cache *c, const rad_storage_fingerprint *fingerprint,
                               rad_error *err)
 {
-    static const rad_page_hash sides[2] = {{"full layers beside windows"}, {"window layers"}};
-    rad_storage_fingerprint *to[2] = {&c->store.fingerprint, &c->window_store.fingerprint};
+    static const rad_page_hash sides[4] = {{"full layers beside windows"},
+                                           {"window layers"},
+                                           {"snapshots of states"},
+                                           {"their marks"}};
+    rad_storage_fingerprint *to[4] = {&c->store.fingerprint, &c->window_store.fingerprint,
+                                      &c->state_store.fingerprint, &c->mark_store.fingerprint};
     c->store.fingerprint = *fingerprint;
-    for (int i = 0; i < 2 && c->window.host; i++) {
+    for (int i = 0; i < 4; i++) {
+        if (i < 2 ? !c->window.host : !c->host_states) continue;
         rad_storage_key key;
         rad_status status = rad_storage_key_of(fingerprint, &sides[i], &key);
         if (status) return rad_fail(err, status, "hicache: libcrypto failed");
@@ -201,6 +210,10 @@ static bool create_storage_side(hiradix_cache *c)
                            &c->out.trouble) &&
            page_store_init(&c->window_store, env, c->window.host, c->num_host_pages,
                            &c->out.workers, &c->out.trouble) &&
+           (!c->host_states || (page_store_init_states(&c->state_store, env, c->host_states,
+                                                       c->page_size, &c->out.trouble) &&
+                                page_store_init_marks(&c->mark_store, env, c->page_size,
+                                                      &c->out.workers, &c->out.trouble))) &&
            c->fetched && c->stored_at && c->settled;
 }
 
@@ -336,7 +349,7 @@ rad_status rad_hicache_create(const rad_env *env, const rad_hicache_params *para
     uint64_t device_tokens = (uint64_t)rad_kv_num_pages(c->base.kv) * c->page_size;
     uint64_t demote = p.demote_tokens ? p.demote_tokens : device_tokens / 4;
     c->demote_pages = p.demote_tokens == UINT64_MAX ? 0 : demote / c->page_size;
-    if (p.storage) c->store.backend = c->window_store.backend = *p.storage;
+    if (p.storage) hi_set_store(c, p.storage);
     c->params.cache = NULL;
     c->params.identity = NULL;
     c->params.storage = NULL;

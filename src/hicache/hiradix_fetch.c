@@ -12,6 +12,8 @@
  * which the window is there as well (ask_windows); the window is got first, and then all or
  * nothing: a window record that is missing or bad then is a miss.
  *
+ * Likewise with states: up to the last place behind which a snapshot is stored, which is got first.
+ *
  * Waiting has a price. A request that has waited t, for n tokens of which f have come, has
  * so far lost t and won f * r, where r is what a token costs to compute. So it waits while
  *
@@ -23,6 +25,7 @@
 #include "base/bits.h"
 #include "cache/radix_journal.h"
 #include "cache/radix_path.h"
+#include "mem/kv_window.h"
 
 static rad_status ask_pages(hiradix_cache *c, hi_op *op)
 {
@@ -97,18 +100,45 @@ static rad_status ask_windows(hiradix_cache *c, hi_op *op, uint32_t most, uint32
     return RAD_OK;
 }
 
-static rad_status ask(hiradix_cache *c, hi_op *op)
+/* The last of the first `most` pages behind which a snapshot is stored, by its mark. */
+static rad_status ask_states(hiradix_cache *c, hi_op *op, uint32_t most, uint32_t worker,
+                             uint32_t *end)
 {
-    if (!c->window_store.pool) return ask_pages(c, op);
-    uint32_t end;
+    store_lot l;
+    *end = 0;
+    for (uint32_t left = most, n; left; left -= n) {
+        n = RAD_MIN((uint32_t)STORE_LOT_PAGES, left);
+        if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
+        if (!store_lot_chain(&c->mark_store, &l, op->k.chain + left - n, n))
+            return RAD_E_UNSUPPORTED;
+        rad_status status = store_lot_get(&c->mark_store, &l, NULL, worker, op->k.deadline_ns);
+        for (uint32_t i = n; i-- > 0;)
+            if (l.done[i] && store_lot_accept(&c->mark_store, &l, i, 0)) {
+                *end = left - n + i + 1;
+                return RAD_OK;
+            }
+        if (status) return status;
+    }
+    return RAD_OK;
+}
+
+static rad_status ask(hiradix_cache *c, hi_op *op, uint32_t worker)
+{
+    bool windows = c->window_store.pool != NULL, states = c->state_store.states != NULL;
+    if (!windows && !states) return ask_pages(c, op);
     rad_status status = RAD_OK;
     if (c->store.pool)
         status = ask_pages(c, op);
     else
         atomic_store(&op->present, op->k.count);
-    uint32_t most = atomic_load(&op->present);
+    uint32_t end = atomic_load(&op->present), most = 0;
     atomic_store(&op->present, 0);
-    if (!status) status = ask_windows(c, op, most, &end);
+    while (!status && end && end != most) { /* until both say the same place */
+        most = end;
+        if (states) status = ask_states(c, op, most, worker, &end);
+        if (!status && windows) status = ask_windows(c, op, end, &end);
+        if (!states || !windows) break;
+    }
     if (!status) atomic_store(&op->present, end);
     return status;
 }
@@ -139,11 +169,29 @@ static rad_status get_windows(hiradix_cache *c, const hi_op *op, uint32_t worker
     return RAD_OK;
 }
 
+/* The same of the snapshot at its end. A mark without one goes. */
+static rad_status get_state(hiradix_cache *c, const hi_op *op, uint32_t worker)
+{
+    const rad_page_hash *hash = op->k.chain + op->k.count - 1;
+    store_lot l, mark;
+    if (!op->host_state) return RAD_OK;
+    if (!store_lot_chain(&c->state_store, &l, hash, 1) ||
+        !store_lot_chain(&c->mark_store, &mark, hash, 1))
+        return RAD_E_UNSUPPORTED;
+    rad_status status =
+        store_lot_get(&c->state_store, &l, &op->host_state, worker, op->k.deadline_ns);
+    if (status) return status;
+    if (l.done[0] && store_lot_accept(&c->state_store, &l, 0, op->host_state)) return RAD_OK;
+    if (l.done[0] || !is_late(c, op)) store_lot_remove(&c->mark_store, &mark, 0);
+    return RAD_NONE;
+}
+
 static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
 {
     store_lot l;
-    rad_status windows = get_windows(c, op, worker);
-    if (windows) return windows;
+    rad_status before = get_state(c, op, worker);
+    if (!before) before = get_windows(c, op, worker);
+    if (before) return before;
     if (!c->store.pool) { /* all layers see a window: that was it */
         atomic_store(&op->fetched, op->k.count);
         return RAD_OK;
@@ -169,7 +217,7 @@ static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
 rad_status hi_run_fetch(void *cache, hi_ticket *k, uint32_t worker)
 {
     hi_op *op = (hi_op *)k;
-    return k->gets ? get(cache, op, worker) : ask(cache, op);
+    return k->gets ? get(cache, op, worker) : ask(cache, op, worker);
 }
 
 /* What is there is known: takes host pages for it and gets it, unless it is too little. */
@@ -183,10 +231,16 @@ static bool begin_get(hiradix_cache *c, hi_op *op)
     uint32_t count = (uint32_t)RAD_MIN(room, (uint64_t)present);
     uint32_t windows = hi_windows(c) ? RAD_MIN(present, hi_windows(c)->pages) : 0;
     if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
-    if (windows && count < present) return false; /* the window is before the end */
+    /* The window is before the end, and the snapshot behind it. */
+    if ((windows || hi_states(c)) && count < present) return false;
     if (!hi_take_host_pages(c, op->k.host, count)) return false;
     if (windows && !hi_take_host_windows(c, op->k.host_windows, windows)) {
         hi_free_host_pages(c, op->k.host, count);
+        return false;
+    }
+    if (hi_states(c) && !(op->host_state = hi_take_host_state(c))) {
+        hi_free_host_pages(c, op->k.host, count);
+        if (windows) kv_window_free_loose(c->host_pages, op->k.host_windows, windows);
         return false;
     }
     op->k.num_windows = windows;
@@ -228,7 +282,7 @@ static void find_begin(const hiradix_cache *c, radix_pos *pos, uint32_t *have)
     radix_pos device = *pos, end;
     *have = pos->pages;
     radix_to_tier(t, pos, RADIX_HOST);
-    if (!hi_windows(c)) return;
+    if (!t->num_components) return;
     radix_to_tier(t, &device, RADIX_DEVICE);
     radix_usable(t, &device);
     end = *pos;
@@ -261,7 +315,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     if (!c) return RAD_E_UNSUPPORTED;
     if (!cache_key_is_sound(key)) return RAD_E_INVAL;
     uint32_t ps = c->page_size, pages = hi_key_pages(c, key);
-    if (!c->store.backend.ops || c->store_held)
+    if (!c->store.backend.ops || c->store_held || (c->base.states && !hi_states(c)))
         return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
     if (!pages) return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
     radix_pos pos = hi_follow(c, key, 0, 0, 0);
@@ -406,6 +460,23 @@ static void enter_windows(hiradix_cache *c, hi_op *op, uint32_t node, uint32_t d
     }
 }
 
+/* The same of the snapshot. */
+static void enter_state(hiradix_cache *c, hi_op *op, uint32_t node, uint32_t depth)
+{
+    radix_tree *t = c->tree;
+    uint32_t end = op->k.begin + op->k.count;
+    radix_path p = radix_path_of(t, node, depth);
+    while (p.begin >= end)
+        radix_path_up(t, &p);
+    if (p.end > end && !radix_nodes_available(t)) return; /* it goes back with the ticket */
+    if (p.end > end) p.node = radix_split(t, p.node, end - p.begin, t->nodes[p.node].last_access);
+    if (radix_state_of(t, RADIX_HOST, p.node)) return;
+    radix_state_put(t, RADIX_HOST, p.node, op->host_state);
+    bits_set(c->state_store.saved, (size_t)op->host_state);
+    c->stats.fetched_states++;
+    op->host_state = 0;
+}
+
 rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket, const rad_key *key,
                                          uint32_t *tokens)
 {
@@ -440,6 +511,7 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
         }
         hi_events_stored(c, end, depth, op->k.begin, op->hung, NULL); /* where it is */
         if (op->k.num_windows && op->hung == op->k.count) enter_windows(c, op, end, depth);
+        if (op->host_state && op->hung == op->k.count) enter_state(c, op, end, depth);
         c->stats.fetched_tokens += (uint64_t)op->hung * c->page_size;
         if (tokens) *tokens = op->hung * c->page_size;
     }

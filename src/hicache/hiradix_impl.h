@@ -115,7 +115,7 @@ typedef struct hiradix_cache {
     page_store store;        /* records of the full pool's pages, */
     page_store window_store; /* and of window pages, under the same hashes of tokens; */
     page_store state_store;  /* of snapshots, by the host's states, */
-    page_store marker_store; /* and where they are */
+    page_store mark_store;   /* and where they are */
     bool store_held; /* no transfer with it begins */
     uint64_t *fetched;    /* a bit: came from storage and was not loaded yet */
     uint64_t *in_storage; /* a bit: storage acknowledged it; with events of tiers only */
@@ -139,6 +139,13 @@ hiradix_cache *hiradix_of(const rad_cache *cache);
 
 void hi_destroy(rad_cache *cache);
 size_t hi_own_bytes(const hiradix_cache *c); /* of memory, the tree not counted */
+
+/* The store of all records. */
+static inline void hi_set_store(hiradix_cache *c, const rad_storage *storage)
+{
+    c->store.backend = c->window_store.backend = *storage;
+    c->state_store.backend = c->mark_store.backend = *storage;
+}
 
 /* What records are filed under from now on. */
 rad_status hi_set_fingerprint(hiradix_cache *c, const rad_storage_fingerprint *fingerprint,

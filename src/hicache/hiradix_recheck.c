@@ -103,6 +103,7 @@ void hi_forget_stored(hiradix_cache *c)
 {
     page_store_forget(&c->store);
     page_store_forget(&c->window_store);
+    page_store_forget(&c->state_store);
     c->store_epoch++;
 }
 

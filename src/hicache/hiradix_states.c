@@ -6,12 +6,12 @@
  *     write     device -> host     a ticket of its own, behind those of the pages before it
  *     load      host -> device     into the request's spare state, before the first layer; where
  *                                  the device has the pages still it comes alone
- *     backup    host -> storage    the record of the state, then a marker: a small record that says
+ *     backup    host -> storage    the record of the state, then a mark: a small record that says
  *                                  that there is one behind this page
- *     fetch     storage -> host    the last marker of the pages that are stored says where it ends
+ *     fetch     storage -> host    the last mark of the pages that are stored says where it ends
  *
  *     pages     o o o o o o o o o o          stored, a record each, under the hash of all before
- *     markers       m       m                under the same hashes and a fingerprint of their own:
+ *     marks         m       m                under the same hashes and a fingerprint of their own:
  *                           ^                a call finds the last of 128 pages
  *
  * What a load brought is hung in on the device when its request publishes the pages before it: the
@@ -272,11 +272,4 @@ rad_status hi_check_states(const hiradix_cache *c, rad_error *err)
                         "hicache_check: %llu states of the host are taken, %llu have an owner",
                         (unsigned long long)taken, (unsigned long long)check.there);
     return rad_state_pool_check(check.pool, err);
-}
-
-/* ---- host -> storage ---- */
-
-void hi_write_backup_state(hiradix_cache *c, uint32_t node, uint32_t depth)
-{
-    (void)c, (void)node, (void)depth;
 }

@@ -41,7 +41,7 @@ rad_status rad_hicache_attach_storage(rad_cache *cache, const rad_storage *stora
     if (status) return status;
     if (c->store.backend.ops || c->out.storage_ops)
         return rad_fail(err, RAD_AGAIN, "hicache: a store is attached, or is being let go");
-    c->store.backend = c->window_store.backend = *storage;
+    hi_set_store(c, storage);
     hi_forget_stored(c);
     return RAD_OK;
 }
@@ -55,7 +55,7 @@ rad_status rad_hicache_detach_storage(rad_cache *cache, rad_storage *was, rad_er
         return rad_fail(err, RAD_AGAIN, "hicache: %u transfers with the store are under way",
                         c->out.storage_ops);
     if (was) *was = c->store.backend;
-    c->store.backend = c->window_store.backend = (rad_storage){0};
+    hi_set_store(c, &(rad_storage){0});
     c->store_held = false;
     hi_events_cleared(c, RAD_TIER_STORAGE);
     return RAD_OK;

@@ -273,6 +273,7 @@ bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t e
     radix_covered path = radix_host_covered(c->tree, node, depth);
     if (path.on_host && c->store.backend.ops)
         hi_write_backup_storage(c, path.node, path.on_host, 0, RAD_MIN(path.on_host, end));
+    if (path.on_host) hi_write_backup_state(c, path.node, path.on_host);
     uint32_t at = path.promised;
     uint32_t most = RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u);
     bool ok = true;

@@ -47,21 +47,52 @@ bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool, 
     return s->saved && s->staging;
 }
 
+/* Handed to the store as they lie, one at a time: each is large. */
+bool page_store_init_states(page_store *s, const rad_env *env, rad_state_pool *states,
+                            uint32_t page_size, store_trouble *trouble)
+{
+    s->states = states;
+    s->num_pages = rad_state_pool_num_states(states);
+    s->trouble = trouble;
+    s->page_size = page_size;
+    s->record_bytes = state_pool_record_bytes(states);
+    s->call_pages = 1;
+    s->saved = rad_alloc(env, saved_bytes(s));
+    return s->saved != NULL;
+}
+
+enum { MARK_BYTES = 64 }; /* zeros */
+
+bool page_store_init_marks(page_store *s, const rad_env *env, uint32_t page_size,
+                           const controller_params *workers, store_trouble *trouble)
+{
+    bool one = workers->deterministic;
+    s->trouble = trouble;
+    s->page_size = page_size;
+    s->record_bytes = RAD_STORAGE_HEADER_BYTES + MARK_BYTES;
+    s->call_pages = STORE_LOT_PAGES;
+    s->first_worker = one ? 0 : workers->copy_threads;
+    s->num_workers = one ? 1 : workers->store_threads;
+    s->staging_bytes = (size_t)s->num_workers * s->call_pages * s->record_bytes;
+    s->staging = rad_alloc(env, s->staging_bytes);
+    return s->staging != NULL;
+}
+
 void page_store_fini(page_store *s, const rad_env *env)
 {
-    if (!s->pool) return;
+    if (!s->record_bytes) return;
     rad_free(env, s->saved, saved_bytes(s));
     rad_free(env, s->staging, s->staging_bytes);
 }
 
 size_t page_store_bytes(const page_store *s)
 {
-    return s->pool ? saved_bytes(s) + s->staging_bytes : 0;
+    return (s->saved ? saved_bytes(s) : 0) + s->staging_bytes;
 }
 
 void page_store_forget(page_store *s)
 {
-    if (!s->pool) return;
+    if (!s->saved) return;
     memset(s->saved, 0, saved_bytes(s));
 }
 
@@ -79,12 +110,18 @@ bool store_lot_chain(const page_store *s, store_lot *l, const rad_page_hash *cha
     return true;
 }
 
-/* The records of these host pages, or the worker's staging for them. */
+static void *record_of(const page_store *s, int32_t host)
+{
+    if (s->states) return state_pool_record(s->states, host);
+    return s->pool ? rad_host_kv_pool_record(s->pool, host) : NULL;
+}
+
+/* The records of these host pages or states, or the worker's staging for them. */
 static void place(const page_store *s, store_lot *l, const rad_page *host, uint32_t worker)
 {
     size_t first = (size_t)(worker - s->first_worker) * s->call_pages;
     for (uint32_t i = 0; i < l->batch.count; i++) {
-        void *record = rad_host_kv_pool_record(s->pool, host[i]);
+        void *record = host ? record_of(s, host[i]) : NULL;
         l->records[i] = record ? record : s->staging + (first + i) * s->record_bytes;
         l->done[i] = 0;
     }
@@ -115,6 +152,12 @@ rad_status store_lot_get(const page_store *s, store_lot *l, const rad_page *host
     return status;
 }
 
+void store_lot_remove(const page_store *s, const store_lot *l, uint32_t i)
+{
+    const rad_storage_ops *ops = s->backend.ops;
+    if (STORE_HAS(ops, remove)) (void)ops->remove(s->backend.self, &l->keys[i], NULL);
+}
+
 bool store_lot_accept(const page_store *s, const store_lot *l, uint32_t i, rad_page host)
 {
     rad_storage_record about;
@@ -122,11 +165,10 @@ bool store_lot_accept(const page_store *s, const store_lot *l, uint32_t i, rad_p
                            NULL) != RAD_OK ||
         about.num_tokens != s->page_size) {
         atomic_fetch_add(&s->trouble->bad_records, 1);
-        const rad_storage_ops *ops = s->backend.ops;
-        if (STORE_HAS(ops, remove)) (void)ops->remove(s->backend.self, &l->keys[i], NULL);
+        store_lot_remove(s, l, i);
         return false;
     }
-    if (!s->staging) return true;
+    if (!s->staging || !s->pool) return true;
     const char *payload = (const char *)l->records[i] + RAD_STORAGE_HEADER_BYTES;
     return rad_host_kv_pool_set_page(s->pool, host, payload,
                                      s->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
@@ -144,7 +186,9 @@ rad_status store_lot_set(const page_store *s, store_lot *l, const rad_page *host
                                     .namespace_digest = namespace_digest,
                                     .num_tokens = s->page_size,
                                     .payload_bytes = payload};
-        if (s->staging)
+        if (s->staging && !s->pool)
+            memset(record + RAD_STORAGE_HEADER_BYTES, 0, payload);
+        else if (s->staging)
             (void)rad_host_kv_pool_get_page(s->pool, host[i], record + RAD_STORAGE_HEADER_BYTES,
                                             payload);
         rad_storage_seal(record, &about);

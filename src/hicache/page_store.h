@@ -1,4 +1,4 @@
-/* page_store.h - the pages of a host pool as records of a store.
+/* page_store.h - the pages of a host pool, or its states, as records of a store.
  *
  *     host page | K/V |  <->  record | header, K/V |  <->  the store, under H(fingerprint || hash)
  *
@@ -32,7 +32,7 @@ typedef struct page_store {
     rad_host_kv_pool *pool; /* NULL: there are no such records */
     rad_state_pool *states; /* or these are the host's states */
     store_trouble *trouble;
-    uint64_t *saved; /* a bit per host page: in storage, or on its way there */
+    uint64_t *saved; /* a bit per host page or state: in storage, or on its way there */
     size_t record_bytes;
     uint32_t num_pages;  /* on the host, whatever the pool has */
     uint32_t page_size;  /* tokens */
@@ -48,6 +48,11 @@ rad_status page_store_check_backend(const rad_storage *backend, rad_error *err);
 /* False: no memory; page_store_fini has to run all the same, and takes a zeroed one. */
 bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool, uint32_t num_pages,
                      const controller_params *workers, store_trouble *trouble);
+/* The same of states; and of marks, records of nothing but their key. */
+bool page_store_init_states(page_store *s, const rad_env *env, rad_state_pool *states,
+                            uint32_t page_size, store_trouble *trouble);
+bool page_store_init_marks(page_store *s, const rad_env *env, uint32_t page_size,
+                           const controller_params *workers, store_trouble *trouble);
 void page_store_fini(page_store *s, const rad_env *env);
 size_t page_store_bytes(const page_store *s);
 
@@ -71,6 +76,9 @@ rad_status store_lot_exists(const page_store *s, store_lot *l, uint64_t deadline
 /* Gets the records of host[0..batch.count); l->done says which came. */
 rad_status store_lot_get(const page_store *s, store_lot *l, const rad_page *host, uint32_t worker,
                          uint64_t deadline_ns);
+
+/* Record i is of no use: it leaves the store, where that can be said. */
+void store_lot_remove(const page_store *s, const store_lot *l, uint32_t i);
 
 /* Whether record i is what was asked for; then it is in its host page. Else it is bad, is counted
  * and leaves the store. */
