@@ -125,7 +125,7 @@ TEST(any_part_opens_all)
         }
         CHECK(gguf_file_bytes(f) == bytes);
         for (uint64_t i = 0; i < 5; i++) { /* advice reaches each part's mapping */
-            gguf_will_need(f, gguf_tensor_at(f, i));
+            gguf_will_need(f, gguf_tensor_at(f, i), i, 1000);
             gguf_forget(f, gguf_tensor_at(f, i));
         }
         CHECK(value_of(f, "e") == 22);

@@ -7,9 +7,11 @@
 #include "base/base.h"
 #include "gear/model_reference.h"
 #include "model/weights.h"
+#include "model/weights_ahead.h"
 #include "model/weights_pack.h"
 
 #include <math.h>
+#include <sched.h>
 
 enum { TOKENS = 150 };
 
@@ -264,6 +266,41 @@ TEST(mixed_types_take_no_more_memory_than_in_the_file)
         gguf_close(file);
         tiny_model_fini(&w);
     }
+}
+
+/* A thread asks for bytes no further ahead than its window, goes on as they are packed, and ends
+ * when told to wherever it is. */
+TEST(bytes_are_asked_for_within_the_window)
+{
+    gguf_file *file = open_shipped();
+    const rad_env env = rad_env_or_default(NULL);
+    const uint64_t fields = gguf_num_tensors(file) / 2;
+    for (uint64_t round = 0; round < 3; round++) {
+        weights_ahead a;
+        uint64_t total = 0;
+        CHECK_OK(weights_ahead_init(&a, &env, file, fields, NULL));
+        a.window = round ? 1 << 20 : 1;
+        for (uint64_t i = 0; i <= fields; i++) { /* one too many is left out */
+            const gguf_tensor *t[2] = {gguf_tensor_at(file, 2 * i),
+                                       gguf_tensor_at(file, 2 * i + 1)};
+            const ahead_field field = {{t[0], t[1]}, 2, 2};
+            if (i < fields) total += t[0]->bytes + t[1]->bytes;
+            weights_ahead_note(&a, i < fields ? &field : &(ahead_field){{t[0]}, 1, 1});
+        }
+        weights_ahead_start(&a);
+        CHECK(a.started);
+        const uint64_t until = round == 2 ? total / 2 : total;
+        while (a.packed < until) {
+            const uint64_t asked = a.asked, packed = a.packed;
+            CHECK(asked <= total && asked < packed + a.window + WEIGHTS_AHEAD_PIECE);
+            if (asked > packed) weights_ahead_advance(&a, asked - packed);
+            sched_yield();
+        }
+        CHECK(a.asked >= until);
+        weights_ahead_fini(&a);
+    }
+    weights_ahead_fini(&(weights_ahead){0});
+    gguf_close(file);
 }
 
 /* Loading says no and gives everything back, whichever allocation fails. */

@@ -257,25 +257,28 @@ rad_status gguf_open_one(const rad_env *env, const char *path, gguf_file **out, 
     return open_bytes(env, &from, out, err);
 }
 
-/* Of the pages that the tensor's bytes touch, or lie in alone. */
-static void advise(const gguf_file *f, const gguf_tensor *t, bool whole_pages, int advice)
+/* Of the pages that these bytes touch, or lie in alone. */
+static void advise(const gguf_file *f, const void *bytes, uint64_t count, bool whole_pages,
+                   int advice)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)t->data;
-    uintptr_t end = start + t->bytes;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)bytes;
+    uintptr_t end = start + count;
     if (!f->mapped) return;
     start = whole_pages ? (start + page - 1) & -page : start & -page;
     end = whole_pages ? end & -page : end;
     if (start < end) (void)madvise((void *)start, end - start, advice);
 }
 
-void gguf_will_need(const gguf_file *f, const gguf_tensor *t)
+void gguf_will_need(const gguf_file *f, const gguf_tensor *t, uint64_t first, uint64_t count)
 {
-    advise(f, t, false, MADV_WILLNEED);
+    first = RAD_MIN(first, t->bytes);
+    advise(f, (const char *)t->data + first, RAD_MIN(count, t->bytes - first), false,
+           MADV_WILLNEED);
 }
 
 void gguf_forget(const gguf_file *f, const gguf_tensor *t)
 {
-    advise(f, t, true, MADV_DONTNEED); /* read-only: it can always be read again */
+    advise(f, t->data, t->bytes, true, MADV_DONTNEED); /* read-only: it can always be read again */
 }
 
 void gguf_close(gguf_file *f)

@@ -148,10 +148,11 @@ uint64_t gguf_num_tensors(const gguf_file *file);
 const gguf_tensor *gguf_tensor_at(const gguf_file *file, uint64_t i);
 const gguf_tensor *gguf_find_tensor(const gguf_file *file, const char *name); /* NULL: absent */
 
-/* Advice to the kernel about a tensor's bytes, without effect on what they are: they will
- * be read soon (starts reading ahead), or not again (gives the mapping's memory back; the
+/* Advice to the kernel about a tensor's bytes, without effect on what they are: `count` of them
+ * from `first` on will be read soon (starts reading ahead), or all will not be read again (gives the mapping's memory back; the
  * page cache keeps what it likes). Nothing for gguf_open_memory. */
-void gguf_will_need(const gguf_file *file, const gguf_tensor *tensor);
+void gguf_will_need(const gguf_file *file, const gguf_tensor *tensor, uint64_t first,
+                    uint64_t count);
 void gguf_forget(const gguf_file *file, const gguf_tensor *tensor);
 
 /* "Q8_0", or "type 99" for one we do not know (static or per-thread storage). */

@@ -46,6 +46,11 @@ rad_status tensor_find_many(const gguf_file *file, const char *name, uint64_t co
     return RAD_OK;
 }
 
+uint64_t tensor_row_size(const gguf_tensor *tensor)
+{
+    return row_bytes(tensor->type, tensor->dims[0]);
+}
+
 const void *tensor_row_bytes(const gguf_tensor *tensor, uint64_t row)
 {
     return (const uint8_t *)tensor->data + row * row_bytes(tensor->type, tensor->dims[0]);

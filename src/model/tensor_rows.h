@@ -27,7 +27,8 @@ void tensor_row(const gguf_tensor *tensor, uint64_t row, float *out);
  * all, so for any batch this is a bound. Compares names; not for a step. */
 double tensor_share(const gguf_file *file, const gguf_tensor *tensor);
 
-/* Where row `row` lies in the file, in the tensor's own type. */
+/* Where row `row` lies in the file, in the tensor's own type, and how many bytes it has there. */
 const void *tensor_row_bytes(const gguf_tensor *tensor, uint64_t row);
+uint64_t tensor_row_size(const gguf_tensor *tensor);
 
 #endif

@@ -5,6 +5,9 @@
  * them, and the second time they are packed into it. One block, since a huge page is larger than
  * most matrices of a small model, which in small pages are read slower.
  *
+ * The first pass also notes the order, in which a thread asks for the bytes while others pack
+ * (weights_ahead.h).
+ *
  * A tensor that was found lies in the file with all its bytes, so what is allocated is bounded
  * by the file's size (times 8 at most: Q4_0 to f32), whatever the metadata claims.
  * weights_pack.c fills it. */
@@ -31,6 +34,7 @@ typedef struct load {
     float *panels;        /* [num_threads][GEMM_PANEL][widest] */
     size_t panels_bytes;
     size_t panel_floats;
+    weights_ahead ahead;
 } load;
 
 /* A tensor is done: its pages of the file need not stay mapped. */
@@ -40,6 +44,12 @@ static void report(load *l, const gguf_tensor *t)
     gguf_forget(l->file, t);
     l->done += t->bytes;
     if (l->loader->progress) l->loader->progress(l->loader->progress_user, l->done, l->total);
+}
+
+/* In the first pass: what will be packed, in this order. */
+static void note(load *l, ahead_field field)
+{
+    if (l->counts && !l->loader->sizes_only) weights_ahead_note(&l->ahead, &field);
 }
 
 /* The vectors of several tensors (parts' rows are their lengths), one behind the other; of tensors
@@ -53,6 +63,7 @@ static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_
         rad_status status =
             tensor_find(l->file, parts[i].name, count, parts[i].rows, &t[i], l->err);
         if (status != RAD_OK) return status;
+        note(l, (ahead_field){{t[i]}, 1, 1});
     }
     if (l->counts) return RAD_OK;
     n = rad_mul(n, count);
@@ -65,8 +76,10 @@ static rad_status load_vectors(load *l, const weights_part *parts, uint32_t num_
     for (uint32_t e = 0; e < count; e++)
         for (uint32_t i = 0; i < num_parts; at += parts[i++].rows)
             tensor_row(t[i], e, *out + at);
-    for (uint32_t i = 0; i < num_parts; i++)
+    for (uint32_t i = 0; i < num_parts; i++) {
+        weights_ahead_advance(&l->ahead, t[i]->bytes);
         report(l, t[i]);
+    }
     return RAD_OK;
 }
 
@@ -157,19 +170,21 @@ static rad_status pack_matrix(load *l, weights_policy policy, gemm_type dtype, w
     for (uint32_t i = 0; i < num_types; i++)
         l->w->matrix_bytes[types[i].type] += gemm_weight_bytes(types[i].type, types[i].n, cols);
     if (l->loader->sizes_only) return RAD_OK;
-    weights_pack(*out, parts, l->panels, l->panel_floats, l->loader->pool);
+    weights_pack(*out, parts, l->panels, l->panel_floats, &l->ahead, l->loader->pool);
     return RAD_OK;
 }
 
 static rad_status find_parts(load *l, weights_part *parts, uint32_t num_parts, uint32_t count,
                              uint32_t cols)
 {
+    ahead_field field = {.num_tensors = num_parts, .count = count};
     for (uint32_t i = 0; i < num_parts; i++) {
         rad_status status = tensor_find_many(l->file, parts[i].name, count, parts[i].rows, cols,
                                              &parts[i].tensor, l->err);
         if (status != RAD_OK) return status;
-        if (!l->counts && !l->loader->sizes_only) gguf_will_need(l->file, parts[i].tensor);
+        field.tensors[i] = parts[i].tensor;
     }
+    note(l, field);
     return RAD_OK;
 }
 
@@ -248,6 +263,7 @@ static void embd_tile(void *arg, uint32_t tile, uint32_t thread)
                 ((uint16_t *)out)[i] = bf16_from_f32(row[i]);
         }
     }
+    weights_ahead_advance(&job->l->ahead, (end - first) * tensor_row_size(job->tensor));
 }
 
 /* The table's own type where the policy keeps such, and it has blocks or is BF16. */
@@ -274,6 +290,7 @@ static rad_status load_embedding(load *l)
 
     embd_job job = {.l = l};
     status = tensor_find(l->file, "token_embd.weight", c->vocab_size, c->dim, &job.tensor, l->err);
+    if (status == RAD_OK) note(l, (ahead_field){{job.tensor}, 1, 1});
     if (status != RAD_OK || l->counts) return status;
     uint32_t values = 1, bytes = 0;
     w->token_embd_type = embedding_type(l, job.tensor);
@@ -433,7 +450,10 @@ static rad_status load_all(load *l)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory to convert weights (%zu bytes)",
                         l->panels_bytes);
 
-    status = make_room(l);
+    if (!l->loader->sizes_only)
+        status = weights_ahead_init(&l->ahead, l->env, l->file, gguf_num_tensors(l->file), l->err);
+    if (status == RAD_OK) status = make_room(l);
+    if (status == RAD_OK && !l->loader->sizes_only) weights_ahead_start(&l->ahead);
     if (status == RAD_OK) status = load_tensors(l);
     if (status == RAD_OK) link_weights(w);
     return status;
@@ -446,6 +466,7 @@ rad_status model_weights_load(const rad_env *env, const gguf_file *file, const m
     *out = (model_weights){.config = *config, .dtype = dtype};
     load l = {.env = env, .file = file, .loader = loader, .w = out, .err = err};
     rad_status status = load_all(&l);
+    weights_ahead_fini(&l.ahead);
     rad_free(env, l.panels, l.panels_bytes);
     if (status != RAD_OK) model_weights_fini(env, out);
     return status;

@@ -76,6 +76,7 @@ typedef struct pack_job {
     const weights_part *parts;
     float *scratch;
     size_t scratch_floats;
+    weights_ahead *ahead;
 } pack_job;
 
 /* Rows [tile * GEMM_PANEL, ...) of the stack, which may come from several parts. */
@@ -87,19 +88,22 @@ static void pack_tile(void *arg, uint32_t tile, uint32_t thread)
     uint32_t end = RAD_MIN(first + GEMM_PANEL, gemm_weight_n(job->weight));
     const weights_part *p = job->parts;
     uint32_t row = first;
+    uint64_t bytes = 0;
     while (row >= p->rows)
         row -= p++->rows;
     while (first < end) {
         uint32_t count = RAD_MIN(end - first, p->rows - row);
         pack_rows(job->weight, first, p->tensor, p->first + row, count, scratch);
+        bytes += count * tensor_row_size(p->tensor);
         first += count;
         p++, row = 0;
     }
+    weights_ahead_advance(job->ahead, bytes);
 }
 
 void weights_pack(gemm_weight *w, const weights_part *parts, float *scratch, size_t scratch_floats,
-                  compute_pool *pool)
+                  weights_ahead *ahead, compute_pool *pool)
 {
-    pack_job job = {w, parts, scratch, scratch_floats};
+    pack_job job = {w, parts, scratch, scratch_floats, ahead};
     compute_pool_run(pool, (gemm_weight_n(w) + GEMM_PANEL - 1) / GEMM_PANEL, pack_tile, &job);
 }

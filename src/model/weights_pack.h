@@ -6,9 +6,10 @@
 #include "base/compute_pool.h"
 #include "gguf/gguf.h"
 #include "model/gemm.h"
+#include "model/weights_ahead.h"
 #include "model/weights_policy.h"
 
-enum { WEIGHTS_MOST_PARTS = 3 };
+enum { WEIGHTS_MOST_PARTS = WEIGHTS_AHEAD_PARTS };
 
 /* A tensor, or its share of a stacked weight. */
 typedef struct weights_part {
@@ -29,8 +30,9 @@ uint32_t weights_choose_types(weights_policy policy, gemm_type dtype, const weig
                               uint32_t num_parts, gemm_part out[WEIGHTS_MOST_PARTS]);
 
 /* Sets all rows of `w`, a stack of what weights_choose_types said. `scratch`: GEMM_PANEL rows of
- * floats for each thread of the pool, `scratch_floats` of them a thread. */
+ * floats for each thread of the pool, `scratch_floats` of them a thread. `ahead` is told of each
+ * panel. */
 void weights_pack(gemm_weight *w, const weights_part *parts, float *scratch, size_t scratch_floats,
-                  compute_pool *pool);
+                  weights_ahead *ahead, compute_pool *pool);
 
 #endif
