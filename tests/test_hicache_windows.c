@@ -46,6 +46,28 @@ static rad_match look(hrig *r, const hreq *q, uint32_t tokens)
     return m;
 }
 
+/* Pages that wait to be copied hold no window side: to end their copies frees none. */
+TEST(need_of_windows_gives_up_only_copies_of_windows)
+{
+    hrig r;
+    hrig_options o = windowed(4, 64);
+    hrig_start(&r, &o, NULL);
+    hreq q[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        hreq_ask(&q[i], 0, 32, 1000 * (1 + i));
+        CHECK(hrig_serve(&r, &q[i]) == 0);
+    }
+    CHECK(hrig_stats(&r).queued[TRANSFER_WRITE] == 4); /* of each the pages, and its window */
+    uint64_t evicted;
+    CHECK_OK(rad_cache_evict_window(r.cache, 1000, &evicted));
+    CHECK(evicted > 0 && hrig_stats(&r).queued[TRANSFER_WRITE] == 2);
+    CHECK(hrig_stats(&r).dropped_window_tokens >= 2 * WINDOW);
+    CHECK(hrig_stats(&r).dropped_write_tokens == 0);
+    hrig_settle(&r);
+    CHECK(hrig_stats(&r).written_tokens == 64 && hrig_stats(&r).written_window_tokens == 0);
+    hrig_end(&r);
+}
+
 static uint64_t evict_host_windows(hrig *r, uint32_t tokens)
 {
     uint64_t done = radix_window_evict(hiradix_of(r->cache)->tree, RADIX_HOST, tokens / r->ps);

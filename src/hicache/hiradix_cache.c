@@ -44,34 +44,39 @@ static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot
     return status;
 }
 
-static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
+rad_status hi_evict_by(hiradix_cache *c, hi_evict_fn evict, ticket_holds_fn holds, uint64_t count,
+                       uint64_t *evicted)
 {
-    hiradix_cache *c = of(cache);
     uint64_t done = 0, more = 0;
-    rad_status status = rad_cache_evict(c->device, num_tokens, &done, NULL);
-    /* What waits to be copied is locked; whoever needs pages now needs them more. */
-    for (; done < num_tokens && tickets_give_up_a_write(&c->out); done += more) {
-        rad_status again = rad_cache_evict(c->device, num_tokens - done, &more, NULL);
+    rad_status status = evict(c->device, count, &done);
+    for (; done < count && tickets_give_up_a_write(&c->out, holds); done += more) {
+        rad_status again = evict(c->device, count - done, &more);
         if (!status) status = again;
     }
-    if (evicted_tokens) *evicted_tokens = done;
+    if (evicted) *evicted = done;
     return status;
 }
 
-/* The same of the window side. */
+static rad_status evict_device(rad_cache *device, uint64_t num_tokens, uint64_t *evicted_tokens)
+{
+    return rad_cache_evict(device, num_tokens, evicted_tokens, NULL);
+}
+
+static rad_status hi_evict(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
+{
+    return hi_evict_by(of(cache), evict_device, NULL, num_tokens, evicted_tokens);
+}
+
+static bool holds_window(const hi_ticket *k)
+{
+    return k->num_windows > 0;
+}
+
 static rad_status hi_evict_window(rad_cache *cache, uint64_t window_tokens,
                                   uint64_t *evicted_tokens)
 {
-    hiradix_cache *c = of(cache);
-    uint64_t more = 0;
-    rad_status status = rad_cache_evict_window(c->device, window_tokens, evicted_tokens);
-    for (; *evicted_tokens < window_tokens && tickets_give_up_a_write(&c->out);
-         *evicted_tokens += more) {
-        rad_status again =
-            rad_cache_evict_window(c->device, window_tokens - *evicted_tokens, &more);
-        if (!status) status = again;
-    }
-    return status;
+    return hi_evict_by(of(cache), rad_cache_evict_window, holds_window, window_tokens,
+                       evicted_tokens);
 }
 
 /* Loads whose requests went still own their device pages. */

@@ -178,6 +178,13 @@ static inline rad_state hi_loose_state(const hi_ticket *k)
     return k->t.kind == TRANSFER_WRITE || k->gets ? ((const hi_op *)k)->host_state : 0;
 }
 
+/* Evicts `count` of what `evict` gives on the device. What waits to be copied is locked, and
+ * whoever needs room now needs it more: while it is too little, writes that hold some of it are
+ * given up. */
+typedef rad_status (*hi_evict_fn)(rad_cache *device, uint64_t count, uint64_t *evicted);
+rad_status hi_evict_by(hiradix_cache *c, hi_evict_fn evict, ticket_holds_fn holds, uint64_t count,
+                       uint64_t *evicted);
+
 /* The key's first `pages` pages. */
 rad_key hi_key_front(const hiradix_cache *c, const rad_key *key, uint32_t pages);
 uint32_t hi_key_pages(const hiradix_cache *c, const rad_key *key);

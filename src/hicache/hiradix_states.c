@@ -202,17 +202,14 @@ rad_status hi_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens, r
     return RAD_OK;
 }
 
+static bool holds_state(const hi_ticket *k)
+{
+    return ((const hi_op *)k)->host_state != 0;
+}
+
 rad_status hi_evict_state(rad_cache *cache, uint64_t count, uint64_t *evicted)
 {
-    hiradix_cache *c = (hiradix_cache *)cache;
-    uint64_t more = 0;
-    rad_status status = rad_cache_evict_state(c->device, count, evicted);
-    /* What is being copied is locked; whoever needs states now needs them more. */
-    for (; *evicted < count && tickets_give_up_a_write(&c->out); *evicted += more) {
-        rad_status again = rad_cache_evict_state(c->device, count - *evicted, &more);
-        if (!status) status = again;
-    }
-    return status;
+    return hi_evict_by((hiradix_cache *)cache, rad_cache_evict_state, holds_state, count, evicted);
 }
 
 /* Loads whose requests went own the states that they bring. */

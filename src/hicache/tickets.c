@@ -264,10 +264,10 @@ static void settle_writes(tickets *ts)
     }
 }
 
-bool tickets_give_up_a_write(tickets *ts)
+bool tickets_give_up_a_write(tickets *ts, ticket_holds_fn holds)
 {
     hi_ticket *k = ts->newest_write;
-    while (k && (k->acked || atomic_load(&k->t.cancelled)))
+    while (k && (k->acked || atomic_load(&k->t.cancelled) || (holds && !holds(k))))
         k = k->older;
     if (!k) return false;
     controller_cancel(ts->controller, &k->t);

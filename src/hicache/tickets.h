@@ -163,9 +163,10 @@ rad_status tickets_settle_load(tickets *ts, uint32_t *load, uint32_t row, rad_er
  * to orphan; else it is over, and *status says how it ended. */
 hi_ticket *tickets_leave_load(tickets *ts, uint32_t *load, rad_status *status);
 
-/* Ends the newest write that can be ended: at once when no worker has begun it, else it is asked
- * to. False: there is none. */
-bool tickets_give_up_a_write(tickets *ts);
+/* Ends the newest write that can be ended and that holds what is wanted (`holds` NULL: any): at
+ * once when no worker has begun it, else it is asked to. False: there is none. */
+typedef bool (*ticket_holds_fn)(const hi_ticket *k);
+bool tickets_give_up_a_write(tickets *ts, ticket_holds_fn holds);
 
 /* Takes what is done, and does what follows from it. poll looks after demotion too, which locks
  * pages on the device: only when the owner asks for it, so that what it sees as evictable
