@@ -8,7 +8,7 @@
 #include "cache/radix_path.h"
 #include "cache/radix_state.h"
 
-enum { MOST_SIBLINGS = 64, MOST_NAMESPACES = 256 };
+enum { MOST_NAMESPACES = 256 };
 
 static void explain_path(const radix_cache *c, const radix_pos *pos, rad_explanation *e)
 {
@@ -20,28 +20,6 @@ static void explain_path(const radix_cache *c, const radix_pos *pos, rad_explana
     for (p = radix_path_to(t, pos); at; radix_path_up(t, &p))
         e->nodes[--at] = (rad_explained_node){.node = radix_cache_ref(c, p.node),
                                               .tokens = (p.end - p.begin) * t->limits.page_size};
-}
-
-/* How many tokens the rest of the key shares with the page that follows on the tier. Right
- * below a root no pair is shared with a page that has another lead. */
-static uint32_t shared_in_page(const radix_tree *t, radix_tier tier, const radix_pos *pos,
-                               const rad_token *rest, uint32_t num_rest)
-{
-    uint32_t best = 0, seen = 0, most = RAD_MIN(num_rest, t->limits.page_size);
-    if (pos->child) {
-        const radix_node *n = &t->nodes[pos->child];
-        return key_match_len(radix_tokens(t, n) + (size_t)pos->part * t->limits.page_size, rest,
-                             most);
-    }
-    bool led = t->limits.bigram && !t->nodes[pos->node].parent;
-    for (uint32_t id = t->nodes[pos->node].first_child; id && seen < MOST_SIBLINGS; seen++) {
-        const radix_node *n = &t->nodes[id];
-        bool other = (led && n->lead != rest[-1]) || !radix_is_on(t, id, tier);
-        uint32_t len = other ? 0 : key_match_len(radix_tokens(t, n), rest, most);
-        best = RAD_MAX(best, len);
-        id = n->next;
-    }
-    return best;
 }
 
 /* Looks for the pages behind the match among the evicted ones. */
@@ -179,8 +157,10 @@ rad_status radix_cache_explain(const radix_cache *c, const rad_key *key, bool ho
         return RAD_OK;
     }
     e->why = RAD_END_NEVER_SEEN;
+    uint32_t owner;
     radix_tier tier = host ? RADIX_HOST : RADIX_DEVICE;
-    if (root) e->rounded_tokens = shared_in_page(t, tier, &pos, tokens + e->prefix_tokens, rest);
+    tokens += e->prefix_tokens;
+    if (root) e->rounded_tokens = radix_front_of_page(t, tier, false, &pos, tokens, rest, &owner);
     explain_eviction(c, key, host, root, &pos, e);
     if (!host) explain_namespaces(c, key, root, &pos, e);
     return RAD_OK;

@@ -7,37 +7,17 @@
 
 #include "cache/radix_cache.h"
 
-enum { MOST_CHILDREN = 64 }; /* looked at for the longest common front */
-
-uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos pos,
+uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, const radix_pos *pos,
                              rad_page *page, uint32_t *owner)
 {
     const radix_tree *t = &c->tree;
-    uint32_t ps = c->base.page_size, best = 0;
-    uint32_t left = key_length(key->num_tokens, c->bigram) - pos.pages * ps;
-    uint32_t most = RAD_MIN(left, ps);
-    if (!most || !pos.node) return 0;
-    const rad_token *rest = radix_cache_tokens(c, key) + (size_t)pos.pages * ps;
-    if (pos.child) {
-        const radix_node *n = &t->nodes[pos.child];
-        *owner = pos.child;
-        *page = radix_page_at(t, n, pos.part);
-        if (!radix_can_copy(t, pos.child, pos.part)) return 0;
-        return key_match_len(radix_tokens(t, n) + (size_t)pos.part * ps, rest, most);
-    }
-    bool led = c->bigram && !t->nodes[pos.node].parent;
-    uint32_t id = t->nodes[pos.node].first_child;
-    for (int tries = MOST_CHILDREN; id && tries > 0; tries--, id = t->nodes[id].next) {
-        const radix_node *n = &t->nodes[id];
-        if ((led && n->lead != rest[-1]) || !radix_on_device(t, id) || !radix_can_copy(t, id, 0))
-            continue;
-        uint32_t len = key_match_len(radix_tokens(t, n), rest, most);
-        if (len <= best) continue;
-        best = len;
-        *owner = id;
-        *page = radix_page_at(t, n, 0);
-    }
-    return best;
+    uint32_t behind = pos->pages * c->base.page_size;
+    uint32_t left = key_length(key->num_tokens, c->bigram) - behind;
+    if (!left || !pos->node) return 0;
+    const rad_token *rest = radix_cache_tokens(c, key) + behind;
+    uint32_t len = radix_front_of_page(t, RADIX_DEVICE, true, pos, rest, left, owner);
+    if (len) *page = radix_page_at(t, &t->nodes[*owner], pos->child ? pos->part : 0);
+    return len;
 }
 
 /* A page of the allocator's; one is evicted if there is none left. */
@@ -69,7 +49,7 @@ rad_status rad_cache_reuse_partial(rad_cache *cache, const rad_key *key, const r
     if (!pos.node) pos.node = root;
     if (!root) return pos.pages ? RAD_E_STATE : RAD_OK;
     if (c->tree.nodes[pos.node].ns != c->tree.nodes[root].ns) return RAD_E_STATE;
-    uint32_t count = radix_cache_partial(c, key, pos, &from, &owner);
+    uint32_t count = radix_cache_partial(c, key, &pos, &from, &owner);
     if (!count) return RAD_OK;
 
     radix_lock(&c->tree, owner);

@@ -300,7 +300,7 @@ static inline void fill_match(const radix_cache *c, const rad_key *key, const ra
     const radix_tree *t = &c->tree;
     uint32_t unused, ps = c->base.page_size;
     rad_page page;
-    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, *pos, &page, &unused);
+    if (c->copy_slots) match->partial_tokens = radix_cache_partial(c, key, pos, &page, &unused);
     match->prefix_tokens = pos->pages * ps;
     match->host_hit_tokens = host * ps;
     match->seen_tokens = seen * ps;

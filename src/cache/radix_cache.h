@@ -125,9 +125,9 @@ rad_ref radix_cache_ref(const radix_cache *c, uint32_t node);
  * before. All zero names the empty prefix, which has no node. O(depth). */
 rad_status radix_cache_seek(const radix_cache *c, rad_ref name, uint32_t pages, radix_pos *pos);
 
-/* How many tokens of the page behind `pos` the key shares with a cached page, which is
- * *page of the node *owner. Looks at 64 children at most, the youngest first. */
-uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, radix_pos pos,
+/* How many tokens of the page behind `pos` the key shares with a page that may be copied, which is
+ * *page of the node *owner. */
+uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, const radix_pos *pos,
                              rad_page *page, uint32_t *owner);
 
 /* Locks the receipt's node, which is no root, with what every component needs behind it; and lets

@@ -194,6 +194,14 @@ static inline void radix_usable(const radix_tree *t, radix_pos *pos)
     if (t->num_components) radix_usable_end(t, pos);
 }
 
+/* Among the pages of the tier that follow a walk's end, of those that may be copied if `to_copy`,
+ * the one that shares the longest front with rest[0..num_rest): how many tokens that is, and whose
+ * page it is. 0: none. Looks at 64 children at most, the youngest first. Under bigram keys rest[-1]
+ * is there. */
+uint32_t radix_front_of_page(const radix_tree *t, radix_tier tier, bool to_copy,
+                             const radix_pos *pos, const rad_token *rest, uint32_t num_rest,
+                             uint32_t *owner);
+
 /* The part of a walk that is on the tier: what lies behind it is on the other one alone. */
 void radix_to_tier(const radix_tree *t, radix_pos *pos, radix_tier tier);
 

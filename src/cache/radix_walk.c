@@ -114,6 +114,35 @@ radix_pos radix_walk(const radix_tree *t, uint32_t root, const rad_token *tokens
     return walk(t, root, false, tokens, num_pages);
 }
 
+static bool has_page(const radix_tree *t, radix_tier tier, bool to_copy, uint32_t node,
+                     uint32_t part)
+{
+    return radix_is_on(t, node, tier) && (!to_copy || radix_can_copy(t, node, part));
+}
+
+uint32_t radix_front_of_page(const radix_tree *t, radix_tier tier, bool to_copy,
+                             const radix_pos *pos, const rad_token *rest, uint32_t num_rest,
+                             uint32_t *owner)
+{
+    enum { MOST_CHILDREN = 64 };
+    uint32_t best = 0, ps = t->limits.page_size, most = RAD_MIN(num_rest, ps);
+    if (pos->child) {
+        const rad_token *page = radix_tokens(t, &t->nodes[pos->child]) + (size_t)pos->part * ps;
+        *owner = pos->child;
+        return has_page(t, tier, to_copy, *owner, pos->part) ? key_match_len(page, rest, most) : 0;
+    }
+    bool led = t->limits.bigram && !t->nodes[pos->node].parent; /* a pair has its lead, too */
+    uint32_t id = t->nodes[pos->node].first_child;
+    for (int tries = MOST_CHILDREN; id && tries > 0; tries--, id = t->nodes[id].next) {
+        const radix_node *n = &t->nodes[id];
+        if ((led && n->lead != rest[-1]) || !has_page(t, tier, to_copy, id, 0)) continue;
+        uint32_t len = key_match_len(radix_tokens(t, n), rest, most);
+        if (len > best) *owner = id;
+        best = RAD_MAX(best, len);
+    }
+    return best;
+}
+
 void radix_to_tier(const radix_tree *t, radix_pos *pos, radix_tier tier)
 {
     if (pos->child && !radix_is_on(t, pos->child, tier)) {
