@@ -7,7 +7,7 @@
 
 #include <radish/session.h>
 
-enum { WAIT_NS = 2000000, DRAIN_S = 10 };
+enum { WAIT_NS = 2000000, DRAIN_S = 10, MOST_WAITS = 500 };
 
 static rad_status create_host_pool(const scheduler *s, rad_token_to_kv_pool *device, uint64_t bytes,
                                    rad_host_kv_pool **out, rad_error *err)
@@ -159,12 +159,17 @@ void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad
 {
     *loaded = (rad_load_result){.why = RAD_LOAD_NOTHING};
     if (!s->tiers.on || r->no_load) return;
-    /* A page is left, so that what is loaded is not in the way of the rest. */
-    uint64_t room = prefill_adder_load_room(adder, r), page = s->pools.page_size;
-    if (room <= page)
+    /* Where nobody else runs it waits for what copies to the host hold: they end in less time than
+     * the prompt takes to be computed. */
+    int waits = s->num_running ? 0 : MOST_WAITS;
+    do {
+        /* A page is left, so that what is loaded is not in the way of the rest. */
+        uint64_t room = prefill_adder_load_room(adder, r), page = s->pools.page_size;
         loaded->why = RAD_LOAD_OVER_QUOTA;
-    else
-        (void)rad_hicache_load_back(s->pools.inner_cache, &r->kv, key, room - page, loaded);
+        if (room > page)
+            (void)rad_hicache_load_back(s->pools.inner_cache, &r->kv, key, room - page, loaded);
+    } while ((loaded->why == RAD_LOAD_NO_DEVICE_PAGES || loaded->why == RAD_LOAD_OVER_QUOTA) &&
+             waits-- > 0 && tiers_wait_for_pages(s));
 }
 
 void tiers_ready_to_load(scheduler *s)

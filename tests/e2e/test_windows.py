@@ -4,10 +4,12 @@
 In the memory of a pool that masks they serve a context that such a pool has no room for; both sides
 are in /server_info and /metrics, and answers are those of a server that masks."""
 import pathlib
+import shutil
 import tempfile
 
 import tiny_gguf
-from radish_e2e import Server, check, radish, run
+from radish_e2e import Server, check, radish, run, skip
+from redis_e2e import Redis
 
 WINDOW, MASKED, TOKENS, CHUNK = 40, 400, 600, 32
 RATIO = 0.2  # of TOKENS; a chunk comes on top
@@ -134,25 +136,54 @@ def test_mistral_comes_back_from_the_host_with_its_windows():
         check_host(directory, "mistral")
 
 
+def test_chats_back_to_back_are_all_found_under_write_back():
+    """What copies to the host hold is waited for: no load is refused for it."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = model(directory, "gemma2")
+        with Server(path, "--chunked-prefill-size", CHUNK, "--threads", 1, "--dtype", "f32",
+                    "--max-total-tokens", TOKENS, "--swa-full-tokens-ratio", RATIO,
+                    "--enable-hierarchical-cache", "--hicache-ratio", 4,
+                    "--hicache-write-policy", "write_back") as s:
+            chats = [prompt(120, 11) + prompt(150, seed) for seed in range(20, 26)]
+            first = [chat + ask(s, chat)[0] for chat in chats]
+            again = [ask(s, turn + prompt(30, 50 + i))[1] for i, turn in enumerate(first)]
+            check(again == [len(first[0]) - 1] * len(chats), again)
+
+
+def check_restart(directory, name, store):
+    path = model(directory, name)
+    args = [path, "--chunked-prefill-size", CHUNK, "--threads", 2, "--dtype", "f32",
+            "--max-total-tokens", TOKENS, "--swa-full-tokens-ratio", RATIO,
+            "--enable-hierarchical-cache", "--hicache-storage-backend", store,
+            "--hicache-prefetch-threshold", 16, "--hicache-storage-prefetch-policy", "wait_complete"]
+    ids = prompt(250, 3)
+    with Server(*args) as s:
+        check("mask" not in s.banner, s.banner)
+        first = ask(s, ids)
+        check(first[1] == 0 and ask(s, ids) == (first[0], 249))
+        s.wait_idle()
+    with Server(*args) as s:
+        check(ask(s, ids) == (first[0], 249))
+        m = metrics(s)
+        check(m["sglang:prefetched_tokens_total"] == 249, m)
+        check(m["radish:prefetched_window_tokens_total"] == WINDOW, m)
+
+
 def test_windows_come_back_from_a_store_after_a_restart():
     for name in SPECS:
         with tempfile.TemporaryDirectory() as directory:
-            path = model(directory, name)
-            args = [path, "--chunked-prefill-size", CHUNK, "--threads", 2, "--dtype", "f32",
-                    "--max-total-tokens", TOKENS, "--swa-full-tokens-ratio", RATIO,
-                    "--enable-hierarchical-cache", "--hicache-storage-backend",
-                    f"file:{directory}/store", "--hicache-prefetch-threshold", 16]
-            ids = prompt(250, 3)
-            with Server(*args) as s:
-                check("mask" not in s.banner, s.banner)
-                first = ask(s, ids)
-                check(first[1] == 0 and ask(s, ids) == (first[0], 249))
-                s.wait_idle()
-            with Server(*args) as s:
-                check(ask(s, ids) == (first[0], 249))
-                m = metrics(s)
-                check(m["sglang:prefetched_tokens_total"] == 249, m)
-                check(m["radish:prefetched_window_tokens_total"] == WINDOW, m)
+            check_restart(directory, name, f"file:{directory}/store")
+
+
+def test_windows_come_back_from_redis_after_a_restart():
+    if not shutil.which("redis-server"):
+        skip("no redis-server")
+    with tempfile.TemporaryDirectory() as directory:
+        redis = Redis(directory)
+        try:
+            check_restart(directory, "gemma2", f"redis:127.0.0.1:{redis.port}")
+        finally:
+            redis.end()
 
 
 def test_a_ratio_that_is_none_is_refused():
