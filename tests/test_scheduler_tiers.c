@@ -183,6 +183,48 @@ static void answers(bool windows, uint64_t rounds)
     CHECK(loaded && lost && fetched && !windows == !near);
 }
 
+static struct {
+    bool on, refused;
+    uint64_t count;
+} short_of_pages;
+
+rad_status __real_schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *pools,
+                                                    forward_batch *forward, rad_error *err);
+rad_status __wrap_schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *pools,
+                                                    forward_batch *forward, rad_error *err);
+
+/* Refuses each step once while copies to the host hold pages. */
+rad_status __wrap_schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *pools,
+                                                    forward_batch *forward, rad_error *err)
+{
+    rad_hicache_stats stats = {0};
+    if (short_of_pages.on) CHECK_OK(rad_hicache_get_stats(pools->inner_cache, &stats));
+    short_of_pages.refused = stats.device_holds && !short_of_pages.refused;
+    if (!short_of_pages.refused)
+        return __real_schedule_batch_prepare_for_extend(b, pools, forward, err);
+    short_of_pages.count++;
+    return rad_fail(err, RAD_FULL, "copies hold them");
+}
+
+/* A slot that was emptied for a step's pages is published, and the host gets a copy of just these.
+ */
+TEST(a_step_waits_for_pages_that_a_copy_holds)
+{
+    uint64_t rng = 1;
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    tiers_rig t = {.host.ratio = 4, .tiers.deterministic = 1};
+    scheduler_stats st;
+    make_docs(docs, 1);
+    scheduler_params params = rig_params(300, 1, 0);
+    params.max_queued_requests = NUM_REQS;
+    start(&t, params, false);
+    short_of_pages.on = true;
+    serve(&t, docs, &rng, &st);
+    short_of_pages.on = false;
+    CHECK(short_of_pages.count > 0 && st.kv_errors == 0);
+    stop(&t);
+}
+
 TEST(answers_are_the_same_whatever_tier_they_come_from)
 {
     answers(false, test_scale(ROUNDS, 300));
