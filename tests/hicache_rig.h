@@ -431,7 +431,8 @@ static inline uint64_t hrig_host_size(const hrig *r)
 /* How many tokens of the key the host has, from the first on, and in which node they end. */
 static inline uint32_t hrig_on_host(const hrig *r, const rad_key *key, uint32_t *node)
 {
-    radix_pos pos = hi_follow(hiradix_of(r->cache), key, 0, 0, 0);
+    radix_pos pos =
+        hi_follow(hiradix_of(r->cache), key, hi_key_pages(hiradix_of(r->cache), key), 0, 0, 0);
     if (pos.node) radix_to_tier(hrig_tree(r), &pos, RADIX_HOST);
     if (node) *node = pos.child ? pos.child : pos.node;
     return pos.pages * r->ps;

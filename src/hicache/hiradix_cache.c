@@ -191,7 +191,7 @@ static rad_status hi_pin_prefix(rad_cache *cache, const rad_key *key, uint64_t t
 {
     hiradix_cache *c = of(cache);
     rad_status status = rad_cache_pin_prefix(c->device, key, ttl_ns, pinned_tokens);
-    radix_pos pos = status < 0 ? (radix_pos){0} : hi_follow(c, key, 0, 0, 0);
+    radix_pos pos = status < 0 ? (radix_pos){0} : hi_follow(c, key, hi_key_pages(c, key), 0, 0, 0);
     if (!pos.node) return status;
     radix_to_tier(c->tree, &pos, RADIX_DEVICE);
     uint32_t depth, node = hi_end_of(c, &pos, &depth);

@@ -29,7 +29,7 @@ static uint32_t fetched_pages(const hiradix_cache *c, const rad_key *key, uint32
     uint32_t count = 0;
     if (!c->has_identity || from >= end) return 0;
     const radix_tree *t = c->tree;
-    radix_pos pos = hi_follow(c, key, 0, 0, 0);
+    radix_pos pos = hi_follow(c, key, hi_key_pages(c, key), 0, 0, 0);
     if (!pos.node) return 0;
     radix_to_tier(t, &pos, RADIX_HOST);
     for (radix_path p = radix_path_to(t, &pos); radix_path_is(t, &p) && p.end > from;

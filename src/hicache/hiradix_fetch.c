@@ -318,7 +318,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     if (!c->store.backend.ops || c->store_held || (c->base.states && !hi_states(c)))
         return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
     if (!pages) return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
-    radix_pos pos = hi_follow(c, key, 0, 0, 0);
+    radix_pos pos = hi_follow(c, key, pages, 0, 0, 0);
     uint32_t have = 0;
     /* What only the device has in front is fetched as well: there are no gaps on the host. */
     if (pos.node) find_begin(c, &pos, &have);
@@ -407,7 +407,6 @@ static uint32_t enter_tree(hiradix_cache *c, hi_op *op, const rad_key *key, uint
 {
     radix_tree *t = c->tree;
     uint32_t begin = op->k.begin, all = begin + count, ps = c->page_size, done = 0;
-    rad_key front = hi_key_front(c, key, all);
     *end = *depth = 0;
     if (!namespace_fits(key->extra_key, key->cache_salt)) return 0;
     uint32_t root = radix_cache_root(c->nodes, key);
@@ -416,13 +415,13 @@ static uint32_t enter_tree(hiradix_cache *c, hi_op *op, const rad_key *key, uint
         return 0;
     }
     if (!root) (void)radix_add_root(t, key->extra_key, key->cache_salt);
-    radix_pos pos = hi_follow(c, &front, op->on_host.node.index, op->on_host.depth, begin);
+    radix_pos pos = hi_follow(c, key, all, op->on_host.node.index, op->on_host.depth, begin);
     if (pos.pages > begin) { /* somebody has computed them meanwhile, or fetched them */
         uint32_t node_depth, node = hi_end_of(c, &pos, &node_depth);
         done =
             radix_host_fill(t, node, node_depth, begin, op->k.host, pos.pages - begin, end, depth);
         if (begin + done < pos.pages) return done;
-        pos = hi_follow(c, &front, *end, *depth, begin + done); /* it may have been cut */
+        pos = hi_follow(c, key, all, *end, *depth, begin + done); /* it may have been cut */
     }
     if (pos.pages == all) return done;
     t->clock++;

@@ -185,15 +185,13 @@ typedef rad_status (*hi_evict_fn)(rad_cache *device, uint64_t count, uint64_t *e
 rad_status hi_evict_by(hiradix_cache *c, hi_evict_fn evict, ticket_holds_fn holds, uint64_t count,
                        uint64_t *evicted);
 
-/* The key's first `pages` pages. */
-rad_key hi_key_front(const hiradix_cache *c, const rad_key *key, uint32_t pages);
 uint32_t hi_key_pages(const hiradix_cache *c, const rad_key *key);
 
-/* Follows the key from a node on its path, whose end or any place behind it is `from` pages deep,
- * as far as it goes on any tier; *from is where it began. `node` 0: from its namespace's root. The
+/* Follows the key's first `pages` pages, as far as they go on any tier, from a node on its path
+ * whose end or any place behind it is `from` pages deep; `node` 0: from its namespace's root. The
  * result is all zero when there is none. */
-radix_pos hi_follow(const hiradix_cache *c, const rad_key *key, uint32_t node, uint32_t depth,
-                    uint32_t from);
+radix_pos hi_follow(const hiradix_cache *c, const rad_key *key, uint32_t pages, uint32_t node,
+                    uint32_t depth, uint32_t from);
 
 /* The node in which a walk ended, and how deep that one ends. */
 static inline uint32_t hi_end_of(const hiradix_cache *c, const radix_pos *pos, uint32_t *depth)

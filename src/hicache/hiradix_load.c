@@ -97,17 +97,18 @@ static rad_status refuse(hiradix_cache *c, rad_load_result *result, rad_load_ref
     return RAD_NONE;
 }
 
-/* As far as the host has the key, and the request can go on with it; from the node that the request
- * holds on the device, behind which the host goes on, or from the root where that node ends
- * elsewhere. */
-static radix_pos follow_on_host(const hiradix_cache *c, const rad_req_kv *req, const rad_key *key)
+/* As far as the host has the key's first pages, and the request can go on with it; from the node
+ * that the request holds on the device, behind which the host goes on, or from the root where that
+ * node ends elsewhere. */
+static radix_pos follow_on_host(const hiradix_cache *c, const rad_req_kv *req, const rad_key *key,
+                                uint32_t num_pages)
 {
     const radix_tree *t = c->tree;
     size_t ps = c->page_size, pages = req->protected_len / ps;
     uint32_t node = req->lock.held ? req->lock.node.index : 0;
     uint32_t root = radix_cache_root(c->nodes, key);
     if (!root) return (radix_pos){0};
-    if (node && pages && pages <= hi_key_pages(c, key) && t->nodes[node].ns == t->nodes[root].ns &&
+    if (node && pages && pages <= num_pages && t->nodes[node].ns == t->nodes[root].ns &&
         radix_depth(c->tree, node) == pages) {
         size_t last = (pages - 1) * ps; /* of the key, and it must be the node's too */
         const radix_node *n = &t->nodes[node];
@@ -117,7 +118,7 @@ static radix_pos follow_on_host(const hiradix_cache *c, const rad_req_kv *req, c
     } else {
         node = 0;
     }
-    radix_pos pos = hi_follow(c, key, node, node ? (uint32_t)pages : 0, (uint32_t)pages);
+    radix_pos pos = hi_follow(c, key, num_pages, node, node ? (uint32_t)pages : 0, (uint32_t)pages);
     radix_host_end(t, &pos, (uint32_t)pages);
     return pos;
 }
@@ -190,8 +191,7 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     if (!req->row || req->load || req->allocated_len != from || req->spare_len) return RAD_E_STATE;
 
     uint32_t most = RAD_MIN(rad_req_to_token_row_tokens(c->base.rows), req->key.num_tokens);
-    rad_key front = hi_key_front(c, key, RAD_MIN(hi_key_pages(c, key), most / ps));
-    radix_pos pos = follow_on_host(c, req, &front);
+    radix_pos pos = follow_on_host(c, req, key, RAD_MIN(hi_key_pages(c, key), most / ps));
     uint32_t end = has_window(c, req) ? pos.pages : 0;
     if (end * ps <= from) return refuse(c, result, RAD_LOAD_NOTHING);
     uint32_t tokens = end * ps - from;

@@ -13,19 +13,10 @@ uint32_t hi_key_pages(const hiradix_cache *c, const rad_key *key)
     return radix_cache_pages(c->nodes, key);
 }
 
-rad_key hi_key_front(const hiradix_cache *c, const rad_key *key, uint32_t pages)
-{
-    rad_key front = *key;
-    front.num_tokens = pages * c->page_size + (pages ? c->bigram : 0);
-    front.session = 0;
-    return front;
-}
-
-radix_pos hi_follow(const hiradix_cache *c, const rad_key *key, uint32_t node, uint32_t depth,
-                    uint32_t from)
+radix_pos hi_follow(const hiradix_cache *c, const rad_key *key, uint32_t pages, uint32_t node,
+                    uint32_t depth, uint32_t from)
 {
     const radix_tree *t = c->tree;
-    uint32_t pages = hi_key_pages(c, key);
     if (!node) node = radix_cache_root(c->nodes, key);
     if (!node) return (radix_pos){0};
     for (; t->nodes[node].parent && depth > from; node = t->nodes[node].parent)
