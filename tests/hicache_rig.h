@@ -184,7 +184,7 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
                                     .device = &r->sim.base};
     if (!o->window_only) {
         CHECK_OK(rad_host_kv_pool_create(NULL, &host, &r->host, NULL));
-        CHECK(rad_host_kv_pool_num_pages(r->host) == o->host_pages);
+        CHECK(host_kv_pool_num_pages(r->host) == o->host_pages);
     }
 
     rad_cache_params tree = {.struct_size = sizeof tree,
@@ -403,7 +403,7 @@ static inline bool host_has(const rad_host_kv_pool *host, rad_page page, uint32_
     uint32_t ps = pool->params.page_size;
     const kv_side *side = pool->side;
     const uint8_t *from = bytes;
-    CHECK_OK(rad_host_kv_pool_get_page(host, page, bytes, ps * count));
+    CHECK_OK(host_kv_pool_get_page(host, page, bytes, ps * count));
     for (uint32_t layer = 0; layer < pool->params.num_layers; layer++)
         for (uint32_t s = 0; s < pool->num_sides; s++)
             for (int scales = 0; scales < 2; scales++) {

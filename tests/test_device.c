@@ -84,9 +84,9 @@ static void same_on_both(bool mla, uint32_t dtype, uint32_t layout)
         CHECK_OK(rad_kv_pool_get_cpu_copy(pools[i], loc, COUNT, copy[i], copied));
         rad_slot others[COUNT] = {20, 21, 22, 23, 16};
         CHECK_OK(rad_kv_pool_load_cpu_copy(pools[i], others, COUNT, copy[i], copied));
-        CHECK_OK(rad_host_kv_pool_backup(hosts[i], from, there, 3));
+        CHECK_OK(host_kv_pool_backup(hosts[i], from, there, 3));
         for (uint32_t layer = 0; layer < LAYERS; layer++)
-            CHECK_OK(rad_host_kv_pool_load_layer(hosts[i], layer, there, to, 3));
+            CHECK_OK(host_kv_pool_load_layer(hosts[i], layer, there, to, 3));
     }
     CHECK(memcmp(back[0], back[1], sizeof back[0]) == 0);
     CHECK(memcmp(copy[0], copy[1], copied) == 0);
@@ -95,7 +95,7 @@ static void same_on_both(bool mla, uint32_t dtype, uint32_t layout)
     /* A call moves a plane of all pages, with one fence for a layer. */
     uint64_t planes = (dtype == RAD_I8 ? 2 : 1) * (mla ? 1 : 2), calls = gpu.calls;
     uint64_t fences = gpu.fences;
-    CHECK_OK(rad_host_kv_pool_load_layer(hosts[1], 0, there, to, 3));
+    CHECK_OK(host_kv_pool_load_layer(hosts[1], 0, there, to, 3));
     CHECK(gpu.calls - calls == planes && gpu.fences - fences == 1);
     for (int i = 0; i < 2; i++) {
         rad_host_kv_pool_destroy(hosts[i]);

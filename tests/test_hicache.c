@@ -308,10 +308,10 @@ TEST(what_write_back_cannot_copy_is_counted)
             hold = hi_lock_host(hiradix_of(r.cache), node, 7);
             rad_page all[1024 / 16];
             uint32_t left = 1024 / 16 - 7;
-            CHECK_OK(rad_kv_alloc(rad_host_kv_pool_allocator(r.host), all, left));
+            CHECK_OK(rad_kv_alloc(host_kv_pool_allocator(r.host), all, left));
             serve(&r, 112, 3000);
             CHECK_OK(rad_cache_evict(r.cache, 48, NULL, NULL));
-            CHECK_OK(rad_kv_free(rad_host_kv_pool_allocator(r.host), all, left, NULL));
+            CHECK_OK(rad_kv_free(host_kv_pool_allocator(r.host), all, left, NULL));
             CHECK(look(&r, 112, 3000).prefix_tokens == 64);
             CHECK(look(&r, 112, 3000).host_hit_tokens == 0);
         } else {

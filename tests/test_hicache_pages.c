@@ -55,7 +55,7 @@ static void world_init(world *w, bool mla, rad_dtype dtype, uint32_t ps, uint32_
     rad_host_kv_pool_params host = {
         .struct_size = sizeof host, .device_pool = w->pool, .layout = layout};
     CHECK_OK(rad_host_kv_pool_create(NULL, &host, &w->host, NULL));
-    size_t page_bytes = rad_host_kv_pool_page_bytes(w->host);
+    size_t page_bytes = host_kv_pool_page_bytes(w->host);
     CHECK(page_bytes <= PAGE_BYTES);
     CHECK_OK(storage_mem_init(&w->store, NULL, 1024, RAD_STORAGE_HEADER_BYTES + page_bytes));
     w->opened = storage_mem_open(&w->store);
@@ -126,7 +126,7 @@ static void compare(void *user, rad_ref node, uint32_t depth, const rad_token *t
     walk *k = user;
     world *w = k->w;
     uint32_t at = depth > 1 ? k->ends[depth - 1] : 0;
-    size_t size = rad_host_kv_pool_page_bytes(w->host);
+    size_t size = host_kv_pool_page_bytes(w->host);
     uint8_t want[PAGE_BYTES], got[PAGE_BYTES];
     (void)node;
     (void)lock_ref;
@@ -137,7 +137,7 @@ static void compare(void *user, rad_ref node, uint32_t depth, const rad_token *t
         rad_page page = slots[i] / (rad_slot)w->ps;
         expected(w, k->tokens, at + i, want, size);
         if (k->on_host)
-            CHECK_OK(rad_host_kv_pool_get_page(w->host, page, got, size));
+            CHECK_OK(host_kv_pool_get_page(w->host, page, got, size));
         else
             CHECK_OK(rad_kv_pool_get_page(w->pool, page, got, size));
         CHECKF(memcmp(want, got, size) == 0, "%s page %d, position %u\n",

@@ -70,23 +70,23 @@ static void round_trip(bool mla, uint32_t dtype, uint32_t page_size, uint32_t la
     size_t bytes = page_bytes(pool);
     uint8_t *want = calloc(PAGES, bytes), *got = calloc(1, bytes), *zero = calloc(1, bytes);
     rad_page from[4] = {2, 3, 4, 1}, to[4] = {5, 6, 1, 3}, there[4];
-    CHECK(rad_host_kv_pool_num_pages(host) == PAGES * 3 / 2);
-    CHECK(rad_host_kv_pool_page_bytes(host) == bytes);
-    CHECK_OK(rad_kv_alloc(rad_host_kv_pool_allocator(host), there, 4));
+    CHECK(host_kv_pool_num_pages(host) == PAGES * 3 / 2);
+    CHECK(host_kv_pool_page_bytes(host) == bytes);
+    CHECK_OK(rad_kv_alloc(host_kv_pool_allocator(host), there, 4));
     for (int i = 0; i < 4; i++)
         fill_page(pool, from[i], want + i * bytes, &rng);
-    CHECK_OK(rad_host_kv_pool_backup(host, from, there, 4));
+    CHECK_OK(host_kv_pool_backup(host, from, there, 4));
     for (rad_page p = 1; p <= PAGES; p++)
         CHECK_OK(rad_kv_pool_set_page(pool, p, zero, bytes));
     for (int i = 0; i < 4; i++) {
-        CHECK_OK(rad_host_kv_pool_get_page(host, there[i], got, bytes));
+        CHECK_OK(host_kv_pool_get_page(host, there[i], got, bytes));
         CHECK(memcmp(got, want + i * bytes, bytes) == 0);
-        char *record = rad_host_kv_pool_record(host, there[i]);
+        char *record = host_kv_pool_record(host, there[i]);
         CHECK(!record == (layout == RAD_HOST_LAYER_FIRST));
         if (record) CHECK(memcmp(record + RAD_STORAGE_HEADER_BYTES, got, bytes) == 0);
     }
     for (uint32_t layer = FIRST_LAYER; layer < FIRST_LAYER + LAYERS; layer++)
-        CHECK_OK(rad_host_kv_pool_load_layer(host, layer, there, to, 4));
+        CHECK_OK(host_kv_pool_load_layer(host, layer, there, to, 4));
     for (int i = 0; i < 4; i++) {
         CHECK_OK(rad_kv_pool_get_page(pool, to[i], got, bytes));
         CHECK(memcmp(got, want + i * bytes, bytes) == 0);
@@ -94,8 +94,8 @@ static void round_trip(bool mla, uint32_t dtype, uint32_t page_size, uint32_t la
     CHECK_OK(rad_kv_pool_get_page(pool, 4, got, bytes)); /* nobody's target */
     CHECK(memcmp(got, zero, bytes) == 0);
 
-    CHECK_OK(rad_host_kv_pool_set_page(host, there[0], want + bytes, bytes));
-    CHECK_OK(rad_host_kv_pool_get_page(host, there[0], got, bytes));
+    CHECK_OK(host_kv_pool_set_page(host, there[0], want + bytes, bytes));
+    CHECK_OK(host_kv_pool_get_page(host, there[0], got, bytes));
     CHECK(memcmp(got, want + bytes, bytes) == 0);
     free(want);
     free(got);
@@ -136,8 +136,8 @@ TEST(memory_with_gaps_between_tokens_is_copied_without_them)
         rad_host_kv_pool *host = make_host(pool, layout, 1);
         rad_page from = 3, to = 5, there = 2;
         float out[2 * 2 * 8], back[2 * 2 * 8];
-        CHECK_OK(rad_host_kv_pool_backup(host, &from, &there, 1));
-        CHECK_OK(rad_host_kv_pool_load_layer(host, 0, &there, &to, 1));
+        CHECK_OK(host_kv_pool_backup(host, &from, &there, 1));
+        CHECK_OK(host_kv_pool_load_layer(host, 0, &there, &to, 1));
         CHECK_OK(rad_kv_pool_get_page(pool, 3, out, sizeof out));
         CHECK_OK(rad_kv_pool_get_page(pool, 5, back, sizeof back));
         CHECK(memcmp(out, back, sizeof out) == 0);
@@ -164,17 +164,17 @@ TEST(misuse_is_refused)
     p = (rad_host_kv_pool_params){
         .struct_size = sizeof p, .device_pool = pool, .bytes = 5 * page_bytes(pool)};
     CHECK_OK(rad_host_kv_pool_create(NULL, &p, &host, &err));
-    CHECK(rad_host_kv_pool_num_pages(host) == 4);
+    CHECK(host_kv_pool_num_pages(host) == 4);
 
     rad_page page = 0, bad[2] = {1, 5}, good[2] = {1, 2}, outside = 0;
-    CHECK(rad_host_kv_pool_backup(host, good, bad, 2) == RAD_E_INVAL);
-    CHECK(rad_host_kv_pool_load_layer(host, FIRST_LAYER, bad, good, 2) == RAD_E_INVAL);
-    CHECK(rad_host_kv_pool_load_layer(host, FIRST_LAYER - 1, good, good, 2) == RAD_E_INVAL);
-    CHECK(rad_host_kv_pool_load_layer(host, FIRST_LAYER + LAYERS, good, good, 2) == RAD_E_INVAL);
-    CHECK(rad_host_kv_pool_backup(host, &outside, good, 1) == RAD_E_INVAL);
-    CHECK(rad_host_kv_pool_get_page(host, 1, bad, sizeof bad) == RAD_E_INVAL);
+    CHECK(host_kv_pool_backup(host, good, bad, 2) == RAD_E_INVAL);
+    CHECK(host_kv_pool_load_layer(host, FIRST_LAYER, bad, good, 2) == RAD_E_INVAL);
+    CHECK(host_kv_pool_load_layer(host, FIRST_LAYER - 1, good, good, 2) == RAD_E_INVAL);
+    CHECK(host_kv_pool_load_layer(host, FIRST_LAYER + LAYERS, good, good, 2) == RAD_E_INVAL);
+    CHECK(host_kv_pool_backup(host, &outside, good, 1) == RAD_E_INVAL);
+    CHECK(host_kv_pool_get_page(host, 1, bad, sizeof bad) == RAD_E_INVAL);
 
-    rad_kv_allocator *ids = rad_host_kv_pool_allocator(host);
+    rad_kv_allocator *ids = host_kv_pool_allocator(host);
     CHECK_OK(rad_kv_alloc(ids, &page, 1));
     CHECK_OK(rad_kv_free(ids, &page, 1, NULL));
     CHECK(rad_kv_free(ids, &page, 1, &err) == RAD_E_STATE);
@@ -219,7 +219,7 @@ TEST(a_copy_that_fails_says_so_wherever_it_is)
         sim.user = &at;
         for (rad_status status = RAD_E_IO; status; at++) {
             atomic_store(&sim.copies, 0);
-            status = rad_host_kv_pool_backup(host, pages, pages, 2);
+            status = host_kv_pool_backup(host, pages, pages, 2);
             copies = atomic_load(&sim.copies);
             CHECK(status == (copies > at ? RAD_E_IO : RAD_OK));
         }

@@ -254,7 +254,7 @@ static rad_status check_pool(const hiradix_cache *c, const hi_pool *p, uint32_t 
 {
     if (!p->host) return RAD_OK;
     const rad_token_to_kv_pool_params *d = &p->device->params;
-    const rad_kv_allocator *host = rad_host_kv_pool_allocator(p->host);
+    const rad_kv_allocator *host = host_kv_pool_allocator(p->host);
     if (d->page_size != c->page_size || d->num_pages < num_pages)
         return rad_fail(err, RAD_E_INVAL,
                         "hicache: the device pool has %u pages of %u tokens, the cache's %u of %u",
@@ -283,11 +283,11 @@ static rad_status create_host_pages(hiradix_cache *c, const rad_kv_allocator *de
                                     rad_error *err)
 {
     if (c->full.host) {
-        c->host_pages = rad_host_kv_pool_allocator(c->full.host);
-        c->num_host_pages = rad_host_kv_pool_num_pages(c->full.host);
+        c->host_pages = host_kv_pool_allocator(c->full.host);
+        c->num_host_pages = host_kv_pool_num_pages(c->full.host);
     }
     if (!c->window.host) return RAD_OK;
-    uint32_t windows = rad_host_kv_pool_num_pages(c->window.host);
+    uint32_t windows = host_kv_pool_num_pages(c->window.host);
     uint32_t on_device = RAD_MAX(rad_kv_window_num_pages(device), 1u);
     uint64_t numbers = (uint64_t)windows * rad_kv_num_pages(device) / on_device;
     if (!c->full.host)

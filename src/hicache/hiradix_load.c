@@ -28,8 +28,8 @@ static rad_status load_step(const hi_pool *p, uint32_t step, const rad_page *hos
     rad_status status = RAD_OK;
     for (uint64_t i = step * layers / steps; i < (step + 1) * layers / steps && !status; i++)
         if (count)
-            status = rad_host_kv_pool_load_layer(p->host, p->start_layer + (uint32_t)i, host,
-                                                 device, count);
+            status =
+                host_kv_pool_load_layer(p->host, p->start_layer + (uint32_t)i, host, device, count);
     return status;
 }
 

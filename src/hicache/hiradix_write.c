@@ -55,15 +55,15 @@ rad_status hi_run_write(void *cache, hi_ticket *k, uint32_t worker)
     if (((const hi_op *)k)->host_state) return hi_run_write_state(c, (const hi_op *)k);
     for (uint32_t at = 0; c->full.host && at < k->count; at += LOT) {
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
-        rad_status status = rad_host_kv_pool_backup(c->full.host, k->device + at, k->host + at,
-                                                    RAD_MIN(LOT, k->count - at));
+        rad_status status = host_kv_pool_backup(c->full.host, k->device + at, k->host + at,
+                                                RAD_MIN(LOT, k->count - at));
         if (status) return status;
     }
     for (uint32_t at = 0; at < k->num_windows; at += LOT) {
         if (atomic_load(&k->t.cancelled)) return RAD_NONE;
-        rad_status status = rad_host_kv_pool_backup(c->window.host, k->device_windows + at,
-                                                    k->host_windows + at,
-                                                    RAD_MIN(LOT, k->num_windows - at));
+        rad_status status = host_kv_pool_backup(c->window.host, k->device_windows + at,
+                                                k->host_windows + at,
+                                                RAD_MIN(LOT, k->num_windows - at));
         if (status) return status;
     }
     return RAD_OK;
@@ -188,7 +188,7 @@ static bool copy_windows(hiradix_cache *c, const hi_run *run)
     uint32_t count = run->end - run->begin;
     if (!hi_take_host_windows(c, to, count)) return false;
     device_windows(c, run, from);
-    if (rad_host_kv_pool_backup(c->window.host, from, to, count) == RAD_OK) {
+    if (host_kv_pool_backup(c->window.host, from, to, count) == RAD_OK) {
         c->stats.written_window_tokens += (uint64_t)hi_fill_windows(c, run, to) * c->page_size;
         return true;
     }
@@ -365,7 +365,7 @@ static rad_status copy_node(hiradix_cache *c, uint32_t node)
     for (uint32_t at = 0, lot; !status && at < n->pages; at += lot) {
         lot = RAD_MIN((uint32_t)LOT, n->pages - at);
         page_runs_expand(t->regions + n->at, at, lot, 1, from);
-        if (c->full.host) status = rad_host_kv_pool_backup(c->full.host, from, host + at, lot);
+        if (c->full.host) status = host_kv_pool_backup(c->full.host, from, host + at, lot);
     }
     if (!status) {
         radix_host_put(t, node, NULL);

@@ -31,12 +31,12 @@ bool page_store_init(page_store *s, const rad_env *env, rad_host_kv_pool *pool, 
                      const controller_params *workers, store_trouble *trouble)
 {
     if (!pool) return true;
-    bool staged = !rad_host_kv_pool_record(pool, 1), one = workers->deterministic;
+    bool staged = !host_kv_pool_record(pool, 1), one = workers->deterministic;
     s->pool = pool;
     s->num_pages = num_pages;
     s->trouble = trouble;
     s->page_size = host_kv_pool_device_pool(pool)->params.page_size;
-    s->record_bytes = RAD_STORAGE_HEADER_BYTES + rad_host_kv_pool_page_bytes(pool);
+    s->record_bytes = RAD_STORAGE_HEADER_BYTES + host_kv_pool_page_bytes(pool);
     s->call_pages = pages_of_call(s->record_bytes, staged);
     s->first_worker = one ? 0 : workers->copy_threads;
     s->num_workers = one ? 1 : workers->store_threads;
@@ -113,7 +113,7 @@ bool store_lot_chain(const page_store *s, store_lot *l, const rad_page_hash *cha
 static void *record_of(const page_store *s, int32_t host)
 {
     if (s->states) return state_pool_record(s->states, host);
-    return s->pool ? rad_host_kv_pool_record(s->pool, host) : NULL;
+    return s->pool ? host_kv_pool_record(s->pool, host) : NULL;
 }
 
 /* The records of these host pages or states, or the worker's staging for them. */
@@ -170,8 +170,8 @@ bool store_lot_accept(const page_store *s, const store_lot *l, uint32_t i, rad_p
     }
     if (!s->staging || !s->pool) return true;
     const char *payload = (const char *)l->records[i] + RAD_STORAGE_HEADER_BYTES;
-    return rad_host_kv_pool_set_page(s->pool, host, payload,
-                                     s->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
+    return host_kv_pool_set_page(s->pool, host, payload,
+                                 s->record_bytes - RAD_STORAGE_HEADER_BYTES) == RAD_OK;
 }
 
 rad_status store_lot_set(const page_store *s, store_lot *l, const rad_page *host, uint32_t worker,
@@ -189,8 +189,8 @@ rad_status store_lot_set(const page_store *s, store_lot *l, const rad_page *host
         if (s->staging && !s->pool)
             memset(record + RAD_STORAGE_HEADER_BYTES, 0, payload);
         else if (s->staging)
-            (void)rad_host_kv_pool_get_page(s->pool, host[i], record + RAD_STORAGE_HEADER_BYTES,
-                                            payload);
+            (void)host_kv_pool_get_page(s->pool, host[i], record + RAD_STORAGE_HEADER_BYTES,
+                                        payload);
         rad_storage_seal(record, &about);
     }
     rad_error why = {0};

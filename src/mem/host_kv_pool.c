@@ -155,17 +155,17 @@ void rad_host_kv_pool_destroy(rad_host_kv_pool *h)
     rad_free(&env, h, sizeof *h);
 }
 
-rad_kv_allocator *rad_host_kv_pool_allocator(rad_host_kv_pool *h)
+rad_kv_allocator *host_kv_pool_allocator(rad_host_kv_pool *h)
 {
     return h->pages;
 }
 
-uint32_t rad_host_kv_pool_num_pages(const rad_host_kv_pool *h)
+uint32_t host_kv_pool_num_pages(const rad_host_kv_pool *h)
 {
     return h->num_pages;
 }
 
-size_t rad_host_kv_pool_page_bytes(const rad_host_kv_pool *h)
+size_t host_kv_pool_page_bytes(const rad_host_kv_pool *h)
 {
     return h->page_bytes;
 }
@@ -180,7 +180,7 @@ static bool is_page(rad_page page, uint32_t num_pages)
     return page >= 1 && (uint32_t)page <= num_pages;
 }
 
-void *rad_host_kv_pool_record(rad_host_kv_pool *h, rad_page page)
+void *host_kv_pool_record(rad_host_kv_pool *h, rad_page page)
 {
     if (h->layout != RAD_HOST_PAGE_FIRST || !is_page(page, h->num_pages)) return NULL;
     return h->memory + (size_t)page * h->record_step;
@@ -220,8 +220,8 @@ static bool pairs_are_sound(const rad_host_kv_pool *h, const page_pairs *pairs)
     return true;
 }
 
-rad_status rad_host_kv_pool_backup(rad_host_kv_pool *h, const rad_page *device_pages,
-                                   const rad_page *host_pages, uint32_t count)
+rad_status host_kv_pool_backup(rad_host_kv_pool *h, const rad_page *device_pages,
+                               const rad_page *host_pages, uint32_t count)
 {
     page_pairs all = {.device = device_pages, .host = host_pages, .count = count};
     if (!pairs_are_sound(h, &all)) return RAD_E_INVAL;
@@ -240,9 +240,8 @@ rad_status rad_host_kv_pool_backup(rad_host_kv_pool *h, const rad_page *device_p
     return device_fence(h->copier, status);
 }
 
-rad_status rad_host_kv_pool_load_layer(rad_host_kv_pool *h, uint32_t layer,
-                                       const rad_page *host_pages, const rad_page *device_pages,
-                                       uint32_t count)
+rad_status host_kv_pool_load_layer(rad_host_kv_pool *h, uint32_t layer, const rad_page *host_pages,
+                                   const rad_page *device_pages, uint32_t count)
 {
     page_pairs all = {
         .device = device_pages, .host = host_pages, .count = count, .to_device = true};
@@ -266,14 +265,12 @@ static rad_status copy_page(const rad_host_kv_pool *h, rad_page page, char *flat
     return RAD_OK;
 }
 
-rad_status rad_host_kv_pool_get_page(const rad_host_kv_pool *h, rad_page page, void *dst,
-                                     size_t bytes)
+rad_status host_kv_pool_get_page(const rad_host_kv_pool *h, rad_page page, void *dst, size_t bytes)
 {
     return copy_page(h, page, dst, bytes, false);
 }
 
-rad_status rad_host_kv_pool_set_page(rad_host_kv_pool *h, rad_page page, const void *src,
-                                     size_t bytes)
+rad_status host_kv_pool_set_page(rad_host_kv_pool *h, rad_page page, const void *src, size_t bytes)
 {
     return copy_page(h, page, (char *)(uintptr_t)src, bytes, true); /* only read */
 }
