@@ -7,7 +7,8 @@
 #   make bench      speed, each figure beside its limit; ARGS="trace model" some of it (tools/run-bench.sh)
 #   make install    program, libradish and headers; PREFIX=/usr/local, DESTDIR as usual
 #
-# Debian packages that are missing are installed first (tools/install-deps.sh).
+# Debian packages that are missing are installed first (tools/install-deps.sh); for the tests also
+# clients from npm (tools/install-clients.sh).
 PREFIX ?= /usr/local
 MODEL  ?= models/radish-tiny.gguf
 HOST   ?= 127.0.0.1
@@ -23,10 +24,10 @@ run: build/deps-build
 	@tools/build.sh release $(JOBS) radish_program
 	build/release/radish serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
-test: build/deps-test
+test: build/deps-test build/clients/done
 	@tools/run-tests.sh $(JOBS)
 
-test-long: build/deps-test build/deps-fuzz build/deps-long
+test-long: build/deps-test build/clients/done build/deps-fuzz build/deps-long
 	@RADISH_TEST_LONG=1 tools/run-tests.sh $(JOBS)
 	@tools/run-fuzz.sh 600
 	@tools/run-ports.sh $(JOBS)
@@ -44,6 +45,10 @@ install: all
 build/deps-%: tools/install-deps.sh
 	@tools/install-deps.sh $*
 	@mkdir -p build && touch $@
+
+build/clients/done: tests/clients/package-lock.json tools/install-clients.sh
+	@tools/install-clients.sh
+	@mkdir -p $(@D) && touch $@
 
 clean:
 	rm -rf build
