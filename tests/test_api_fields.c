@@ -39,7 +39,8 @@ static char *body_with(unsigned place, const char *member)
         "{\"input\":\"a\",\"reasoning\":{\"effort\":\"low\"%s%s}}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]%s%s}",
         "{\"prompt\":\"a\"%s%s}",
-        "{\"prompt\":\"a\",\"options\":{\"seed\":1%s%s}}"};
+        "{\"prompt\":\"a\",\"options\":{\"seed\":1%s%s}}",
+        "{\"rid\":\"a\"%s%s}"};
     char *body = malloc(strlen(member) + 300);
     if (!body) abort();
     snprintf(body, strlen(member) + 300, forms[__builtin_ctz(place)], *member ? "," : "", member);
@@ -54,16 +55,17 @@ static int ask(unsigned place, const char *name, const char *value, api_error *e
         API_CHAT,        API_CHAT, API_COMPLETIONS, API_TOKENIZE, API_DETOKENIZE,
         API_MESSAGES,    API_MESSAGES, API_MESSAGES, API_MESSAGES,
         API_RESPONSES,   API_RESPONSES, API_RESPONSES, API_RESPONSES,
-        API_OLLAMA_CHAT, API_OLLAMA_GENERATE, API_OLLAMA_GENERATE};
+        API_OLLAMA_CHAT, API_OLLAMA_GENERATE, API_OLLAMA_GENERATE,
+        API_COMPLETIONS};
     char member[256];
     api_request r;
     *err = (api_error){.http_status = 200};
     snprintf(member, sizeof member, "\"%s\":%s", name, value);
     char *body = body_with(place, name[0] ? member : "");
-    if (place == IN_STORE) {
+    if (place == IN_STORE || place == IN_ABORT) { /* not parsed as prompts */
         json_t *json = json_loads(body, 0, NULL);
         CHECK(json != NULL);
-        api_check_fields(json, IN_STORE, err);
+        api_check_fields(json, place, err);
         json_decref(json);
     } else if (api_request_parse(kinds[__builtin_ctz(place)], body, strlen(body), NULL, &r, err)) {
         api_request_fini(&r);

@@ -17,6 +17,7 @@
  * else's prompt would take seconds. The engine's own default is no limit. */
 #define DEFAULT_MAX_ITL_MS   500
 #define DEFAULT_SELF_CHECK_S 60
+#define DEFAULT_DRAIN_S      30
 
 /* A default as --help says it. */
 #define NUMBER_(x) #x
@@ -204,6 +205,7 @@ int cmd_serve(int argc, char **argv)
     uint64_t max_request_memory = 0;
     engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS,
                               .self_check_interval_s = DEFAULT_SELF_CHECK_S,
+                              .max_pinned_tokens = ENGINE_PIN_QUARTER,
                               .request_memory = &request_memory};
     server_params server_p = {.port = 30000, .request_memory = &request_memory};
     bool itl_given = false;
@@ -214,6 +216,7 @@ int cmd_serve(int argc, char **argv)
     uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
     cli_list origins = {0}, hosts = {0};
     key_options keys = {0};
+    uint32_t drain_s = DEFAULT_DRAIN_S;
     char names_of[400], order[600], gives_up[300], call_parsers[700], reasoning_parsers[700];
     cli_wrap(
         call_parsers, sizeof call_parsers,
@@ -253,8 +256,8 @@ int cmd_serve(int argc, char **argv)
             "status, seconds, its X-Request-Id (one is made up where there is none; the answer "
             "has\n"
             "it too), tokens. Texts are never logged.\n"
-            "SIGINT or SIGTERM: new connections are refused, running requests may finish for 5\n"
-            "seconds; a second one stops at once.",
+            "SIGINT or SIGTERM: new connections are refused, running requests may finish for\n"
+            "--drain-timeout; a second one stops at once.",
         .after = "Example:\n"
                  "  radish serve model.gguf --port 8000 --max-total-tokens 100000",
     };
@@ -379,6 +382,14 @@ int cmd_serve(int argc, char **argv)
              "Different cache_salt (and extra_key) that may have something cached at one time;\n"
              "past it the least useful one is given up. Default: one for each page of the\n"
              "pool, 65536 at most; 0 = default."},
+        {.kind = CLI_U64,
+         .name = "max-pinned-tokens",
+         .arg = "N",
+         .target = &engine_p.max_pinned_tokens,
+         .help =
+             "Tokens of the KV cache that requests may ask to be kept (cache_control,\n"
+             "prompt_cache_key): they go after all others, and go where nothing else is left. Of\n"
+             "what is too much the front is kept. Default: a quarter of the cache; 0 = none."},
         {.kind = CLI_U32,
          .name = "max-running-requests",
          .arg = "N",
@@ -687,6 +698,14 @@ int cmd_serve(int argc, char **argv)
              "How long an answer may wait for its client, in all, and a second longer for each\n"
              "16 KiB that were taken; past it the client is dropped, its request aborted. While\n"
              "all connections are taken at most 10. Default 120; 0 = default."},
+        {.kind = CLI_U32,
+         .name = "drain-timeout",
+         .arg = "SECONDS",
+         .target = &drain_s,
+         .min = 1,
+         .max = 86400,
+         .help = "How long running requests may go on after SIGINT or SIGTERM. Default " NUMBER(
+             DEFAULT_DRAIN_S) "."},
         {.kind = CLI_LIST,
          .name = "api-key",
          .arg = "KEY",
@@ -750,6 +769,7 @@ int cmd_serve(int argc, char **argv)
         engine_p.max_itl_ms = 0; /* whole prompts cannot be cut */
     engine_p.kv_populate_ahead = (uint64_t)(populate_gb * 1e9);
     server_p.request_timeout_ms = timeout_request * 1000;
+    server_p.drain_ms = drain_s * 1000;
     server_p.keep_alive_ms = timeout_keep_alive * 1000;
     server_p.send_timeout_ms = timeout_send * 1000;
     server_p.allow_origins = origins.texts;

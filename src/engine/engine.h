@@ -27,6 +27,8 @@ typedef struct engine engine;
 #define ENGINE_CHUNKED_PREFILL_SIZE 2048
 #define ENGINE_HICACHE_RATIO        2
 
+#define ENGINE_PIN_QUARTER UINT64_MAX /* of the KV pool */
+
 typedef struct engine_params {
     const char *model_path;
     const char *served_model_name; /* NULL = general.name of the file, else its file name */
@@ -95,7 +97,7 @@ typedef struct engine_params {
     bool streaming_sessions;       /* each keeps all its K/V and a row between turns; else its turns
                                     * order eviction (radish/session.h) */
     bool retention;                /* requests may ask to be retained (radish/retention.h) */
-    uint64_t max_pinned_tokens;    /* that requests may pin; 0: none */
+    uint64_t max_pinned_tokens;    /* that requests may pin; 0: none; ENGINE_PIN_QUARTER */
     bool disable_partial_reuse;    /* with pages of several tokens, use of them whole ones only */
     double self_check_interval_s;  /* an idle engine checks all slots and structures so often, see
                                     * sched/self_check.h; 0 = never */
@@ -190,7 +192,7 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint64_t state_bytes;               /* of each one, */
     uint32_t state_interval;            /* and tokens between snapshots of a long prompt */
     bool knows_turns;                   /* and where messages begin in a prompt */
-    uint64_t created_unix; /* seconds */
+    uint64_t created_unix;              /* seconds */
     bool radix_cache;
     bool hierarchical_cache;     /* there is a host tier */
     uint64_t host_tokens;        /* of it */
@@ -198,6 +200,7 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     const char *eviction_policy; /* "lru" */
     const char *schedule_policy; /* "lpm" */
     const char *guarantee;       /* what is promised of answers here, in one line */
+    uint64_t max_pinned_tokens;  /* 0: nothing can be pinned */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);
@@ -265,8 +268,8 @@ typedef struct engine_request {
     sampling_params sampling; /* end_ids is the engine's to fill in */
     bool has_seed;            /* else the engine draws sampling.seed */
     bool ignore_eos;
-    bool keep_special;       /* skip_special_tokens: false */
-    bool wants_prompt_tail;  /* in the events; else it is empty */
+    bool keep_special;         /* skip_special_tokens: false */
+    bool wants_prompt_tail;    /* in the events; else it is empty */
     const rad_token *keep_ids; /* control tokens that stay in the text all the same; not copied:
                                 * valid until the last event */
     uint32_t num_keep_ids;

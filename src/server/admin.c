@@ -14,10 +14,74 @@
 
 /* ---- answers at once ---- */
 
+enum { MAX_BODY = 64 << 10 }; /* it is read between two events of others */
+
+static void write_healthy(const call *c, json_writer *w)
+{
+    (void)c;
+    jw_json(w, json_pack("{s:s}", "status", "ok"));
+}
+
+static void write_nothing(const call *c, call_item *item, json_writer *w)
+{
+    (void)c;
+    (void)item;
+    (void)w;
+}
+
+static void write_end(const call *c, json_writer *w)
+{
+    (void)c;
+    (void)w;
+}
+
+static const call_ops health_ops = {.kind = API_GENERATE,
+                                    .id_prefix = "health-",
+                                    .write_head = write_healthy,
+                                    .write_item = write_nothing,
+                                    .write_tail = write_end};
+
 void handle_health(server *s, struct evhttp_request *http)
 {
     (void)s;
     reply_json(http, 200, json_pack("{s:s}", "status", "ok"));
+}
+
+/* One token is computed: the whole way works. */
+void handle_health_generate(server *s, struct evhttp_request *http)
+{
+    static const char body[] = "{\"input_ids\":[0],\"extra_key\":\"health\","
+                               "\"sampling_params\":{\"max_new_tokens\":1,\"temperature\":0}}";
+    struct evbuffer *in = evhttp_request_get_input_buffer(http);
+    evbuffer_drain(in, evbuffer_get_length(in));
+    (void)evbuffer_add(in, body, strlen(body)); /* without memory: an empty body, and words */
+    call_start(s, &health_ops, http);
+}
+
+void handle_abort_request(server *s, struct evhttp_request *http)
+{
+    struct evbuffer *in = evhttp_request_get_input_buffer(http);
+    size_t len = evbuffer_get_length(in);
+    const char *rid = NULL;
+    bool all = false;
+    api_error err;
+    json_t *json = NULL;
+    if (len > MAX_BODY)
+        api_fail(&err, 413, NULL, "the body is longer than %d bytes", MAX_BODY);
+    else
+        json = json_in_object(len ? (const char *)evbuffer_pullup(in, -1) : "", len, NULL, &err);
+    bool fine = json && api_check_fields(json, IN_ABORT, &err) &&
+                json_in_string(json, "rid", &rid, &err) &&
+                json_in_bool(json, "abort_all", &all, &err);
+    if (fine && !all && (!rid || !*rid))
+        fine = api_fail(&err, 400, "rid", "give a 'rid', or 'abort_all': true");
+    if (fine)
+        reply_json(
+            http, 200,
+            json_pack("{s:I}", "aborted", (json_int_t)calls_abort(s, all ? NULL : rid, s->owner)));
+    else
+        reply_error(http, &err);
+    json_decref(json);
 }
 
 void handle_model_info(server *s, struct evhttp_request *http)
@@ -151,6 +215,18 @@ static void answer_flush(call *c)
     call_reply_json(c, err.http_status, error_json(&err));
 }
 
+/* A list, as of several ranks. */
+static void answer_load(call *c)
+{
+    const scheduler_stats *s = &c->stats.sched;
+    json_int_t used = (json_int_t)(s->max_total_tokens - s->available_tokens);
+    call_reply_json(c, 200,
+                    json_pack("[{s:i, s:I, s:I, s:I}]", "dp_rank", 0, "num_reqs",
+                              (json_int_t)s->num_running + s->num_waiting, "num_waiting_reqs",
+                              (json_int_t)s->num_waiting, "num_tokens", used));
+}
+
+static const call_ops load_ops = {.answer = answer_load, .work = work_stats};
 static const call_ops server_info_ops = {.answer = answer_server_info, .work = work_stats};
 static const call_ops metrics_ops = {.answer = answer_metrics, .work = work_stats};
 static const call_ops flush_ops = {.answer = answer_flush, .work = work_flush};
@@ -158,6 +234,11 @@ static const call_ops flush_ops = {.answer = answer_flush, .work = work_flush};
 void handle_server_info(server *s, struct evhttp_request *http)
 {
     call_start_work(s, &s->workers[WORKER_ADMIN], &server_info_ops, http, 0, NULL);
+}
+
+void handle_get_load(server *s, struct evhttp_request *http)
+{
+    call_start_work(s, &s->workers[WORKER_ADMIN], &load_ops, http, 0, NULL);
 }
 
 void handle_metrics(server *s, struct evhttp_request *http)

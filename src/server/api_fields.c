@@ -21,6 +21,8 @@
 
 /* clang-format off */
 const api_field api_fields[] = {
+    {"abort_all", IN_ABORT, USED, NULL, "true: all requests of this key"},
+    {"abort_message", IN_ABORT, HARMLESS, NULL, "the answer says that it was aborted"},
     {"add_generation_prompt", IN_CHAT | IN_TOKENIZE, REFUSED, "true", "/v1/completions goes on behind any text"},
     {"add_special_tokens", IN_COMPLETIONS | IN_TOKENIZE, REFUSED, "true", "give token ids"},
     {"add_special_tokens", IN_CHAT, REFUSED, "false", "the template says them"},
@@ -227,10 +229,10 @@ const api_field api_fields[] = {
     {"prompt", IN_TOKENIZE, USED, NULL, "a text, or a list of them"},
     {"prompt", IN_RESPONSES, REFUSED, NULL, "this server keeps no prompts"},
     {"prompt", IN_OLLAMA_GENERATE, USED, NULL, "a text; without one the answer is that the model is there"},
-    {"prompt_cache_key", OPENAI, HARMLESS, NULL, "requests that begin alike share without it"},
-    {"prompt_cache_key", IN_RESPONSES, HARMLESS, NULL, "requests that begin alike share without it"},
-    {"prompt_cache_retention", OPENAI, HARMLESS, NULL, "the cache evicts by its own policy"},
-    {"prompt_cache_retention", IN_RESPONSES, HARMLESS, NULL, "the cache evicts by its own policy"},
+    {"prompt_cache_key", OPENAI, USED, NULL, "any string: the prompt is pinned for 5 minutes, as far as --max-pinned-tokens goes"},
+    {"prompt_cache_key", IN_RESPONSES, USED, NULL, "any string: the prompt is pinned for 5 minutes, as far as --max-pinned-tokens goes"},
+    {"prompt_cache_retention", OPENAI, USED, NULL, "24h: so long, with 'prompt_cache_key'"},
+    {"prompt_cache_retention", IN_RESPONSES, USED, NULL, "24h: so long, with 'prompt_cache_key'"},
     {"prompt_embeds", OPENAI, REFUSED, "[]", "give text or token ids"},
     {"prompt_logprobs", OPENAI, REFUSED, "false", "logprobs are of the output"},
     {"raw", IN_OLLAMA_GENERATE, USED, NULL, "the prompt is no message but the text itself"},
@@ -261,6 +263,7 @@ const api_field api_fields[] = {
     {"return_tokens_as_token_ids", OPENAI, REFUSED, "false", "use 'return_token_ids'"},
     {"rid", OPENAI, HARMLESS, NULL, "there is nothing that could be asked for by it"},
     {"rid", IN_GENERATE, USED, NULL, "the answer's meta_info.id; one for all prompts"},
+    {"rid", IN_ABORT, USED, NULL, "the request's name: its rid, or the id in its answer"},
     {"role", IN_MESSAGE, USED, NULL, "the template's business; developer is read as system"},
     {"routed_dp_rank", OPENAI | IN_GENERATE, HARMLESS, NULL, "there is one rank"},
     {"safety_identifier", OPENAI, HARMLESS, NULL, "nothing depends on who asks"},
@@ -390,7 +393,8 @@ const char *api_place_name(unsigned place)
         "/tokenize",       "/detokenize",          "/v1/messages",
         "a content block", "tools[] of /v1/messages", "output_config",
         "/v1/responses",   "tools[] of /v1/responses", "text of /v1/responses",
-        "reasoning of /v1/responses", "/api/chat", "/api/generate", "options"};
+        "reasoning of /v1/responses", "/api/chat", "/api/generate", "options",
+        "/abort_request"};
     return names[__builtin_ctz(place)];
 }
 

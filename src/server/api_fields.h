@@ -34,7 +34,8 @@ enum {
     IN_OLLAMA_CHAT = 1 << 19,
     IN_OLLAMA_GENERATE = 1 << 20,
     IN_OLLAMA_OPTIONS = 1 << 21,
-    API_NUM_PLACES = 22
+    IN_ABORT = 1 << 22, /* /abort_request */
+    API_NUM_PLACES = 23
 };
 
 typedef enum api_field_use { FIELD_USED, FIELD_HARMLESS, FIELD_REFUSED } api_field_use;

@@ -242,8 +242,20 @@ void api_share_settings(api_request *r)
     }
 }
 
+bool api_parse_pin(api_request *r, api_error *err)
+{
+    const char *key = NULL, *retention = NULL;
+    if (!json_in_string(r->root, "prompt_cache_key", &key, err) ||
+        !json_in_string(r->root, "prompt_cache_retention", &retention, err))
+        return false;
+    bool day = retention && strcmp(retention, "24h") == 0;
+    if (key) r->pin_ns = (day ? UINT64_C(86400) : UINT64_C(300)) * 1000000000;
+    return true;
+}
+
 bool api_parse_openai(api_request *r, api_error *err)
 {
+    if (!api_parse_pin(r, err)) return false;
     if (!json_in_bool(r->root, "stream", &r->stream, err) ||
         !json_in_bool(r->root, "return_token_ids", &r->return_token_ids, err) ||
         !parse_response_format(r, err) || !parse_stream_options(r, err) ||

@@ -137,6 +137,9 @@ bool api_parse_key(const json_t *object, const char *key, const char **out, api_
 /* priority, extra_key, cache_salt of `object` into all items. */
 bool api_parse_routing(api_request *r, const json_t *object, api_error *err);
 
+/* prompt_cache_key and prompt_cache_retention into pin_ns. */
+bool api_parse_pin(api_request *r, api_error *err);
+
 /* All items get what the first one has, but for the prompt: the very same stop strings and biases,
  * so that the engine copies them once. */
 void api_share_settings(api_request *r);

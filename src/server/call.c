@@ -371,7 +371,7 @@ static void end_busy(call *c)
     c->busy = false;
     c->done(c);
     /* Nobody waits any more, or a stop could not abort it while it was busy. */
-    if (!c->http || c->server->aborted) abort_items(c);
+    if (!c->http || c->server->aborted || c->abort_asked) abort_items(c);
     call_item *item = c->deferred;
     c->deferred = NULL;
     while (item && !c->busy)
@@ -503,6 +503,7 @@ static bool submit_item(call *c, call_item *item, engine_share *share)
     rad_error err = {0};
     r->share = share;
     r->on_event = inbox_on_event;
+    if (engine_get_info(c->server->engine)->max_pinned_tokens) r->pin_ns = c->request.pin_ns;
     r->user = item;
     if (item->parser) {
         const output_formats *f = &c->server->output;
@@ -560,7 +561,7 @@ static void on_submitted(call *c)
 {
     for (uint32_t i = 0; i < c->num_items; i++)
         c->num_open += c->items[i].submitted;
-    if (c->server->aborted) abort_items(c);
+    if (c->server->aborted || c->abort_asked) abort_items(c);
     if (!c->http) return;
     if (c->not_done)
         turn_away(c, "the server is stopping");
@@ -642,6 +643,19 @@ void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_re
     c->work_arg = work_arg;
     c->timeout_ms = timeout_ms;
     give_to_worker(c, w, ops->work, on_worked);
+}
+
+uint32_t calls_abort(server *s, const char *id, const char *owner)
+{
+    uint32_t count = 0;
+    for (call *c = s->calls.first; c; c = c->next) {
+        bool his = owner == c->owner || (owner && c->owner && strcmp(owner, c->owner) == 0);
+        if (!his || (id && strcmp(id, c->id) != 0) || c->ops->work) continue;
+        c->abort_asked = true;
+        abort_items(c);
+        count++;
+    }
+    return count;
 }
 
 /* Also what only waited for a slow reader is over now: nothing else would wake it. */

@@ -157,6 +157,7 @@ struct call {
 
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
+    bool abort_asked;    /* by name, see calls_abort */
     const char *owner;   /* of the key it came with; NULL: none */
     char *model_name;    /* a name that is none of ours, where any is served; malloc'ed */
     uint64_t timeout_ms; /* of work that waits, from created_ns on */
@@ -181,6 +182,9 @@ bool call_is_overdue(const call *c, uint64_t now_ns);
 /* A silent stream gets a comment. */
 void calls_ping(server *s, uint64_t now_ns);
 void calls_abort_all(server *s);
+/* Those of that name, or all (NULL), that are of that key's owner; what they said so far is their
+ * answer. How many. */
+uint32_t calls_abort(server *s, const char *id, const char *owner);
 
 /* Answers and lets go of the HTTP request; with `json` NULL (no memory) a 503. Takes json. */
 void call_reply_json(call *c, int http_status, json_t *json);

@@ -345,7 +345,8 @@ bool responses_parse(api_request *r, api_error *err)
                              "type", "string", "required", "input");
     json_t *items = gather_items(r, input, previous, err);
     bool done = items && read_talk(&in, r, items, &c) && keep_items(r, items, err) &&
-                keep_echo(r, err) && api_parse_sampling(r, r->root, &r->items[0], err) &&
+                keep_echo(r, err) && api_parse_pin(r, err) &&
+                api_parse_sampling(r, r->root, &r->items[0], err) &&
                 api_parse_routing(r, r->root, err) && talk_end(&in.talk, &c, err);
     json_decref(items);
     json_decref(in.free_text);

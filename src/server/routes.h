@@ -38,6 +38,9 @@
     ROUTE("/detokenize",              ROUTE_POST,   handle_detokenize)                             \
     ROUTE("/v1/models",               ROUTE_GET,    handle_models)                                 \
     ROUTE("/health",     ROUTE_OPEN | ROUTE_GET,    handle_health)                                 \
+    ROUTE("/health_generate",         ROUTE_GET,    handle_health_generate)                        \
+    ROUTE("/get_load",                ROUTE_GET,    handle_get_load)                               \
+    ROUTE("/abort_request",           ROUTE_POST,   handle_abort_request)                          \
     ROUTE("/model_info",              ROUTE_GET,    handle_model_info)                             \
     ROUTE("/get_model_info",          ROUTE_GET,    handle_model_info)                             \
     ROUTE("/server_info",             ROUTE_GET,    handle_server_info)                            \

@@ -328,6 +328,26 @@ def test_tokens_are_told_and_read():
             check(told in error["message"] and "the context is 512 tokens" in error["message"], error)
 
 
+def test_requests_are_ended_by_name():
+    with Server(STORIES, *F32) as s:
+        check(s.get("/health_generate") == {"status": "ok"})
+        check(s.get("/get_load")[0]["num_reqs"] == 0)
+        answers = []
+        body = {"text": "Once", "rid": "mine", "sampling_params": {"max_new_tokens": 400, "ignore_eos": True}}
+        t = threading.Thread(target=lambda: answers.append(s.ask("/generate", body)))
+        t.start()
+        while not answers and not s.get("/get_load")[0]["num_reqs"]:
+            time.sleep(0.002)
+        check(s.ask("/abort_request", {"rid": "other"}) == {"aborted": 0})
+        ended = s.ask("/abort_request", {"rid": "mine"})["aborted"]
+        t.join()
+        reason = answers[0]["meta_info"]["finish_reason"]["type"]
+        check(reason == ("abort" if ended else "length"), ended, answers)  # it may have been faster
+        check(s.ask("/abort_request", {"abort_all": True}) == {"aborted": 0})
+        s.ask("/abort_request", {}, 400)
+        s.ask("/abort_request", {"rid": "x", "all": True}, 400)
+
+
 def test_memory_is_made_ready_ahead_of_requests():
     prompt = [1] + GOLDEN[0]["greedy_ids"][:100]
     for ahead in (None, 0.0001, 0):

@@ -181,6 +181,20 @@ def test_tools():
             check(error["type"] == "invalid_request_error" and "tool_choice" in error["message"], error)
 
 
+def test_what_asks_to_be_kept_is_pinned():
+    for args, most in ((["--max-pinned-tokens", 0], 0), ([], 32768)):
+        with Double(SCRIPT, "--served-model-name", "*", *args, template=TEMPLATE) as d:
+            plain = d.ask("/v1/messages", body("hi"))["usage"]
+            check(d.figures()["pinned_tokens"] == 0, d.figures())
+            use = d.ask("/v1/messages", body("hi", system=[{
+                "type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]))["usage"]
+            check(use["cache_creation_input_tokens"] > 0 and use["input_tokens"] == 0, use, plain)
+            pinned = d.figures()["pinned_tokens"]
+            check((pinned > 0) == (most > 0), pinned, most)
+            d.chat("something else", prompt_cache_key="k")
+            check((d.figures()["pinned_tokens"] > pinned) == (most > 0), d.figures())
+
+
 def test_thoughts():
     with Double([{"say": "<think>Hm. Well.</think>Yes."}], "--served-model-name", "*",
                 "--reasoning-parser", "qwen3", template=TEMPLATE) as d:
