@@ -269,6 +269,9 @@ static bool read_talk(reader *in, const json_t *root, conversation *c)
         return false;
     for (size_t i = 0; i < json_array_size(messages); i++)
         if (!read_message(in, json_array_get(messages, i), i)) return false;
+    /* A prefill: the answer goes on from it. */
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    c->go_on = is(json_object_get(last, "role"), "assistant");
     return read_choice(in, json_in_get(root, "tool_choice"), c) && read_thinking(in, root, c);
 }
 

@@ -227,11 +227,12 @@ static bool make_kwargs(const conversation *c, json_t **kwargs, api_error *err)
 /* ---- all of it ---- */
 
 /* The checked conversation as text, kept by r. */
-static bool write_json(api_request *r, json_t *messages, json_t *tools, json_t *kwargs,
+static bool write_json(api_request *r, const conversation *c, json_t *tools, json_t *kwargs,
                        api_error *err)
 {
-    json_t *talk = json_pack("{s:O, s:O*, s:O}", "messages", messages, "tools", tools,
-                             "chat_template_kwargs", kwargs);
+    json_t *talk = json_pack("{s:O, s:O*, s:O, s:o*}", "messages", c->messages, "tools", tools,
+                             "chat_template_kwargs", kwargs, "continue_final_message",
+                             c->go_on ? json_true() : NULL);
     if (!talk) return api_fail(err, 503, NULL, "no memory for this request");
     size_t len = json_dumpb(talk, NULL, 0, JSON_COMPACT);
     char *text = api_request_alloc(r, len, 1, err);
@@ -263,6 +264,18 @@ static bool set_output(api_request *r, const conversation *c, json_t *tools, api
     return api_fail(err, 503, NULL, "no memory for this request");
 }
 
+/* What is to be gone on from is the assistant's words. */
+static bool check_last(const conversation *c, const chat_message *last, api_error *err)
+{
+    const json_t *message = json_array_get(c->messages, json_array_size(c->messages) - 1);
+    if (!strcmp(last->role, "assistant") && last->content_len &&
+        !json_array_size(json_object_get(message, "tool_calls")))
+        return true;
+    return api_fail(err, 400, "continue_final_message",
+                    "the last message cannot be gone on from: it is not the assistant's, or has no "
+                    "words, or calls a tool");
+}
+
 bool conversation_set(api_request *r, conversation *c, api_error *err)
 {
     size_t n = json_array_size(c->messages);
@@ -277,10 +290,13 @@ bool conversation_set(api_request *r, conversation *c, api_error *err)
     if (!check_tools(c, err)) return false;
     if (json_array_size(c->tools) && c->choice != TOOLS_NONE) tools = c->tools;
     if (!set_output(r, c, tools, err) || !make_kwargs(c, &kwargs, err)) return false;
+    if (c->go_on && !check_last(c, &read[n - 1], err)) {
+        json_decref(kwargs);
+        return false;
+    }
     bool fine = true;
-    if (tools || json_object_size(kwargs) || !is_plain(c->messages)) {
-        fine = normalise(r, c->messages, read, err) &&
-               write_json(r, c->messages, tools, kwargs, err);
+    if (c->go_on || tools || json_object_size(kwargs) || !is_plain(c->messages)) {
+        fine = normalise(r, c->messages, read, err) && write_json(r, c, tools, kwargs, err);
     } else {
         r->items[0].messages = read;
         r->items[0].num_messages = (uint32_t)n;

@@ -15,6 +15,7 @@ typedef struct conversation {
     json_t *tools;    /* [{type: "function", function: {name, description, parameters}}], or NULL */
     json_t *kwargs;   /* chat_template_kwargs, or NULL */
     tool_choice choice;
+    bool go_on;       /* the answer continues the last message, which is the assistant's */
     bool one_call;    /* the answer ends with its first call */
     bool whole_calls; /* calls come in one piece; for answers that are no stream it is so anyway */
     bool plain_text;  /* reasoning stays in the content */

@@ -26,7 +26,7 @@ static bool parse_choice(const api_request *r, conversation *c, api_error *err)
 
 static bool parse_conversation(api_request *r, api_error *err)
 {
-    bool parallel = true, separate = true;
+    bool parallel = true, separate = true, prompt = true;
     conversation c = {.messages = json_in_get(r->root, "messages"),
                       .tools = json_in_get(r->root, "tools"),
                       .kwargs = json_in_get(r->root, "chat_template_kwargs"),
@@ -34,8 +34,13 @@ static bool parse_conversation(api_request *r, api_error *err)
     if (!parse_choice(r, &c, err) ||
         !json_in_bool(r->root, "parallel_tool_calls", &parallel, err) ||
         !json_in_bool(r->root, "separate_reasoning", &separate, err) ||
+        !json_in_bool(r->root, "continue_final_message", &c.go_on, err) ||
+        !json_in_bool(r->root, "add_generation_prompt", &prompt, err) ||
         !json_in_string(r->root, "reasoning_effort", &c.effort, err))
         return false;
+    if (!prompt && !c.go_on)
+        return api_fail(err, 400, "add_generation_prompt",
+                        "'add_generation_prompt': false wants 'continue_final_message': true");
     c.one_call = !parallel;
     c.plain_text = !separate;
     return conversation_set(r, &c, err);

@@ -447,6 +447,33 @@ static rad_status check_told(const chat_template *t, const chat_input *in, const
                     "'tools': the chat template (%.100s) drops them in this conversation", t->name);
 }
 
+/* Cuts the text behind the words of the last message: what a template writes after them would end
+ * it. White space around them is the template's business. */
+static rad_status cut_behind_last(const json_t *messages, jinja_text *text, rad_error *err)
+{
+    enum { MOST_BEHIND = 4096 }; /* a template's end of a message is short; comparing is not free */
+    static const char space[] = " \t\r\n";
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(last, "content");
+    const char *words = json_string_value(content);
+    size_t len = json_string_length(content), at;
+    while (len && strchr(space, words[len - 1]) && words[len - 1])
+        len--;
+    while (len && strchr(space, *words) && *words)
+        words++, len--;
+    if (!len || len > text->len)
+        return rad_fail(err, RAD_E_INVAL, "the last message has no words to go on from");
+    size_t end = text->len - len, from = end > MOST_BEHIND ? end - MOST_BEHIND : 0;
+    for (at = end; at > from && memcmp(text->data + at, words, len) != 0;)
+        at--;
+    if (memcmp(text->data + at, words, len) != 0)
+        return rad_fail(err, RAD_E_INVAL,
+                        "the chat template does not write the last message as it is: it cannot be "
+                        "gone on from");
+    text->len = at + len;
+    return RAD_OK;
+}
+
 rad_status chat_template_encode_json(const chat_template *t, const char *json, size_t len,
                                      bool add_generation_prompt, uint32_t max_tokens,
                                      token_buf *out, rad_error *err)
@@ -461,10 +488,13 @@ rad_status chat_template_encode_json(const chat_template *t, const char *json, s
                      .tools = json_object_get(root, "tools"),
                      .kwargs = json_object_get(root, "chat_template_kwargs"),
                      .add_generation_prompt = add_generation_prompt};
+    bool go_on = json_is_true(json_object_get(root, "continue_final_message"));
+    if (go_on) in.add_generation_prompt = false;
     jinja_text text = {0};
     rad_status status = check_reads(t, &in, err);
     if (!status) status = render(t, pick(t, &in), &in, &text, err);
     if (!status) status = check_told(t, &in, &text, err);
+    if (!status && go_on) status = cut_behind_last(in.messages, &text, err);
     json_decref(root);
     if (status == RAD_E_LIMIT) status = RAD_E_INVAL;
     if (!status) status = chat_template_encode_text(t, &text, 0, max_tokens, out, err);

@@ -52,7 +52,9 @@ rad_status chat_template_encode(const chat_template *t, const chat_message *mess
                                 uint32_t max_tokens, token_buf *out, rad_error *err);
 
 /* The same for a conversation as JSON: {"messages": [...], "tools": [...],
- * "chat_template_kwargs": {...}}; only messages must be there. RAD_E_INVAL also where the
+ * "chat_template_kwargs": {...}, "continue_final_message": false}; only messages must be there.
+ * With the last one true the prompt ends behind the words of the last message, which is RAD_E_INVAL
+ * where the template does not write them as they are. RAD_E_INVAL also where the
  * template would drop the tools, or the tool_calls of a message. */
 rad_status chat_template_encode_json(const chat_template *t, const char *json, size_t len,
                                      bool add_generation_prompt, uint32_t max_tokens,

@@ -181,6 +181,20 @@ def test_tools():
             check(error["type"] == "invalid_request_error" and "tool_choice" in error["message"], error)
 
 
+def test_an_answer_goes_on_from_a_prefill():
+    rules = [{"when": "assistant\nThe answer", "unless": "The answer<|im_end|>", "say": " is 4."}]
+    with Double(rules, "--served-model-name", "*", template=TEMPLATE) as d:
+        talk = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "The answer"}]
+        told = d.ask("/v1/messages", body("", messages=talk))
+        check(told["content"] == [{"type": "text", "text": " is 4."}], told)
+        told = d.chat(talk, continue_final_message=True, add_generation_prompt=False)
+        check(told["choices"][0]["message"]["content"] == " is 4.", told)
+        check(d.chat(talk)["choices"][0]["message"]["content"] == "no rule")
+        d.chat(talk[:1], 400, continue_final_message=True)
+        d.chat(talk, 400, add_generation_prompt=False)
+        d.chat([talk[0], {"role": "assistant", "content": " "}], 400, continue_final_message=True)
+
+
 def test_what_asks_to_be_kept_is_pinned():
     for args, most in ((["--max-pinned-tokens", 0], 0), ([], 32768)):
         with Double(SCRIPT, "--served-model-name", "*", *args, template=TEMPLATE) as d:
