@@ -190,8 +190,8 @@ static void store(const call *c, const call_item *item, struct evbuffer *object)
 {
     const api_kept *kept = &c->request.kept;
     json_writer w;
-    struct evbuffer *items = evbuffer_new();
     if (!kept->store || !kept->items || kept->items_len < 4) return;
+    struct evbuffer *items = evbuffer_new();
     json_writer_begin(&w, items);
     /* {"items":[...]} grows by the output, behind a comma where it was not empty. */
     jw_raw(&w, kept->items, kept->items_len - 2);
