@@ -136,11 +136,11 @@ static bool put_number(const work *w, const char *word)
     bool digit = false;
     if (*at == '-') text[n++] = '-';
     if (*at == '-' || *at == '+') at++;
+    if (*at == '.' && !(at[1] >= '0' && at[1] <= '9')) return false;
     if (*at == '.') text[n++] = '0';
     for (; *at && n < sizeof text - 3; at++) {
         bool is_digit = *at >= '0' && *at <= '9';
         if (*at == '_' && digit && at[1] >= '0' && at[1] <= '9') continue;
-        if (digit == false && *at == '.' && at[1] == 0 && n == 0) return false;
         text[n++] = *at;
         if (*at == '.' && !(at[1] >= '0' && at[1] <= '9')) text[n++] = '0';
         digit = is_digit;

@@ -57,7 +57,11 @@ static step h_header(tool_parser *p)
     const char *text = here(p), *end = behind(text, left(p), "<|message|>");
     p->first = true;
     p->channel = SAID_CONTENT;
-    if (!end && left(p) > MOST_HEADER) return go(p, H_TEXT);
+    if (!end && left(p) > MOST_HEADER) {
+        p->at = (size_t)(behind(text, left(p), "|>") - p->in.buf.data); /* else it is found again */
+        settle(p);
+        return go(p, H_TEXT);
+    }
     if (!end) {
         if (p->at_end) p->at = p->in.buf.len; /* a cut header says nothing */
         settle(p);

@@ -110,6 +110,48 @@ def test_the_prompts_end_says_whether_an_answer_begins_in_reasoning():
         check(without_ids(d.chat("x")["choices"][0]["message"])["reasoning_content"] == "so")
 
 
+# What templates of families show, what the model says, and the content in front of f({"s": "v"}).
+FAMILIES = [
+    ("<tool_call> <function=f> <parameter=s>", "Hi <tool_call>\n<function=f>\n<parameter=s>\nv\n</parameter>\n"
+     "</function>\n</tool_call>", "Hi"),
+    ("<|python_tag|>", '<|python_tag|>{"name": "f", "parameters": {"s": "v"}}', None),
+    ("<|python_tag|>", '{"name": "f", "parameters": {"s": "v"}}', None),
+    ("[func_name1(a=1)]", '[f(s="v")]', None),
+    ("<|python_start|>", '<|python_start|>[f(s="v")]<|python_end|>', None),
+    ("<|tool_list_start|>", '<|tool_call_start|>[f(s=\'v\')]<|tool_call_end|>Hi', "Hi"),
+    ("[TOOL_CALLS]", 'Hi[TOOL_CALLS] [{"name": "f", "arguments": {"s": "v"}}]', "Hi"),
+    ("[TOOL_CALLS]", '[TOOL_CALLS]f[CALL_ID]abcDEF123[ARGS]{"s": "v"}', None),
+    ("<\uff5ctool\u2581calls\u2581begin\uff5c>", "Hi<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>function"
+     "<\uff5ctool\u2581sep\uff5c>f\n```json\n{\"s\": \"v\"}\n```<\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>", "Hi"),
+    ("<|channel|>analysis", '<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary '
+     'to=functions.f <|constrain|>json<|message|>{"s": "v"}', None),
+    ("<|tool_call>", 'Hi<|tool_call>call:f{s:<|"|>v<|"|>}<tool_call|>', "Hi"),
+    ("<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+     '{"s": "v"}<|tool_call_end|><|tool_calls_section_end|>', None),
+]
+
+
+def test_every_familys_markers_are_found_where_they_are_control_tokens():
+    for shown, said, content in FAMILIES:
+        template = "{# " + shown + " #}" + TEMPLATE.replace("<tool_call>", "").replace("</tool_call>", "") \
+            .replace("think>", "thought>")
+        end = "<|call|>" if "channel|" in shown else "<|im_end|>"
+        script = [{"when": "TOOLS", "say": said, "end": end}, {"say": "a [f(x)] <|start|>b"}]
+        with Double(script, template=template, eos=end) as d:
+            message = d.chat("TOOLS", tools=TOOLS)["choices"][0]
+            calls = message["message"]["tool_calls"]
+            check(len(calls) == 1 and calls[0]["function"]["name"] == "f", said, message)
+            check(json.loads(calls[0]["function"]["arguments"]) == {"s": "v"}, said, message)
+            check(message["message"]["content"] == content and message["finish_reason"] == "tool_calls", message)
+            check(message["message"].get("reasoning_content") == ("so" if "analysis" in said else None), message)
+            if "[TOOL_CALLS]" in shown:
+                check(len(calls[0]["id"]) == 9, calls)
+            body = {"messages": [{"role": "user", "content": "TOOLS"}], "tools": TOOLS}
+            streamed, finish = joined(d.stream("/v1/chat/completions", body))
+            check(streamed["tool_calls"][0]["function"] == calls[0]["function"] and finish == "tool_calls", streamed)
+            check((streamed.get("content") or None) == content, streamed)
+
+
 def test_results_come_in_every_shape_and_the_next_turn_finds_the_last_one():
     script = [{"when": ["tool:f\nsunny", "tool:g\n[1,2]", "tool:h\n"], "say": "done"}, {"say": SAID}]
     with Double(script, "--page-size", 4, template=TEMPLATE) as d:
