@@ -17,7 +17,8 @@
  * Whitespace between content and calls, and around reasoning, is the format's and left out.
  *
  * A parser is one answer's, and used by one thread at a time. It holds what is undecided: at most
- * TOOL_CALL_MOST_HELD bytes, and with whole_calls the call. Linear in the text. */
+ * TOOL_CALL_MOST_HELD bytes, past which it is content, and with whole_calls the call. Linear in the
+ * text. */
 #ifndef TEXT_TOOL_CALL_H
 #define TEXT_TOOL_CALL_H
 

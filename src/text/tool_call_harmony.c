@@ -54,10 +54,12 @@ static const char *behind(const char *text, size_t len, const char *word)
 
 static step h_header(tool_parser *p)
 {
-    const char *text = here(p), *end = behind(text, left(p), "<|message|>");
+    const char *text = here(p);
+    size_t most = RAD_MIN(left(p), (size_t)MOST_HEADER); /* wherever it is cut */
+    const char *end = behind(text, most, "<|message|>");
     p->first = true;
     p->channel = SAID_CONTENT;
-    if (!end && left(p) > MOST_HEADER) {
+    if (!end && most == MOST_HEADER) {
         p->at = (size_t)(behind(text, left(p), "|>") - p->in.buf.data); /* else it is found again */
         settle(p);
         return go(p, H_TEXT);

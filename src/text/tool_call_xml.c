@@ -65,7 +65,8 @@ static step xml_header(tool_parser *p, const xml_style *x)
     size_t end = at + find_words(text + at, len - at, name_ends, &which);
     span name = trimmed(text, at, end - at);
     if (name.len && !is_name(text + name.at, name.len)) return STEP_TEXT;
-    if (which < 0) return end - at > TOOL_CALL_MOST_NAME ? STEP_TEXT : STEP_MORE;
+    if (end - at > TOOL_CALL_MOST_NAME) return STEP_TEXT;
+    if (which < 0) return STEP_MORE;
     if (!name.len || (which == 1 && x->name_end)) return STEP_TEXT;
     if (x->name_end) {
         end += strlen(x->name_end);

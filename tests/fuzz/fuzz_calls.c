@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char *const reasons[] = {NULL,      "qwen3",   "deepseek-r1",
                                           "mistral", "gpt-oss", "gemma4"};
     enum { CALLS = sizeof calls / sizeof *calls, REASONS = sizeof reasons / sizeof *reasons };
-    if (size < 3 || size > 100000) return 0;
+    if (size < 3 || size > 60000) return 0;
     const char *reason = reasons[data[1] / 8 % REASONS];
     const tool_parser_params params = {.calls = data[0] % (CALLS + 1) < CALLS
                                                     ? tool_format_find(calls[data[0] % (CALLS + 1)])
