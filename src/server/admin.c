@@ -87,12 +87,15 @@ void handle_abort_request(server *s, struct evhttp_request *http)
 void handle_model_info(server *s, struct evhttp_request *http)
 {
     const engine_info *info = engine_get_info(s->engine);
+    char calls[32], reasoning[32];
     reply_json(http, 200,
-               json_pack("{s:s, s:s, s:b, s:s, s:s, s:s, s:I, s:I}", "model_path", info->model_path,
-                         "tokenizer_path", info->model_path, "is_generation", 1,
+               json_pack("{s:s, s:s, s:b, s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "model_path",
+                         info->model_path, "tokenizer_path", info->model_path, "is_generation", 1,
                          "served_model_name", models_name(s, 0), "architecture", info->architecture,
-                         "chat_template", info->chat_template, "vocab_size",
-                         (json_int_t)info->vocab_size, "context_length",
+                         "chat_template", info->chat_template, "tool_call_parser",
+                         tool_format_name(s->output.calls, calls, sizeof calls), "reasoning_parser",
+                         reasoning_format_name(s->output.reasoning, reasoning, sizeof reasoning),
+                         "vocab_size", (json_int_t)info->vocab_size, "context_length",
                          (json_int_t)info->context_length));
 }
 

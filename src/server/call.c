@@ -358,7 +358,7 @@ static call_item *hear(call *c, call_item *item)
     if (!item->first_ns) item->first_ns = server_now_ns(c->server);
     if (item->finished)
         c->num_open--;
-    else if (item->lost)
+    else if (item->lost || item->unread)
         engine_abort(c->server->engine, item->id);
     progress(c, item);
     return next;

@@ -59,6 +59,7 @@ typedef struct call_item {
     uint32_t sequence;       /* Responses: of the stream's next event */
     tool_parser *parser;     /* NULL: the text is told as it is; else `parts` are: */
     bool parser_begun, over; /* over: the answer was ended with its first call */
+    bool unread;             /* there was no memory for what the parser said */
     uint64_t parser_bytes;   /* that are taken of the request memory for it */
     byte_buf cuts;
     answer_parts parts;

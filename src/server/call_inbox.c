@@ -32,8 +32,10 @@ static bool append_cut(call_item *item, const engine_event *event)
 {
     const uint32_t cut[2] = {event->num_ids, (uint32_t)event->text_len};
     if (!item->parser) return true;
-    item->new_tail_len = (uint32_t)RAD_MIN(event->prompt_tail_len, sizeof item->new_tail);
-    if (item->new_tail_len) memcpy(item->new_tail, event->prompt_tail, item->new_tail_len);
+    if (!item->new_tail_len && event->prompt_tail_len) { /* once: it is read without the lock */
+        item->new_tail_len = (uint32_t)RAD_MIN(event->prompt_tail_len, sizeof item->new_tail);
+        memcpy(item->new_tail, event->prompt_tail, item->new_tail_len);
+    }
     return byte_buf_append(item->call->server->params.request_memory, &item->new_cuts, cut,
                            sizeof cut);
 }
@@ -97,12 +99,6 @@ call_item *inbox_unlink(call_item *item)
     return next;
 }
 
-static bool has_failed(call_item *item, rad_status status)
-{
-    item->lost = item->lost || status != RAD_OK;
-    return item->lost;
-}
-
 /* What the parser holds is taken of the request memory. */
 static rad_status charge_parser(call_item *item)
 {
@@ -119,7 +115,7 @@ static void read_output(call_item *item)
 {
     tool_parser *p = item->parser;
     size_t at = 0;
-    rad_status status = RAD_OK;
+    rad_status status = item->unread ? RAD_E_NOMEM : RAD_OK;
     if (!item->parser_begun) tool_parser_begin(p, item->new_tail, item->new_tail_len);
     item->parser_begun = true;
     for (size_t i = 0; i < item->cuts.len && !status; i += 2 * sizeof(uint32_t)) {
@@ -135,10 +131,11 @@ static void read_output(call_item *item)
     if (item->finished && !status) status = tool_parser_finish(p, answer_parts_take, &item->parts);
     if (item->finished) answer_parts_end(&item->parts);
     if (!status) status = charge_parser(item);
-    if (has_failed(item, status)) {
+    item->unread = item->unread || status != RAD_OK; /* who hears of it aborts the request */
+    if (item->unread && item->finished) {
+        item->finish = ENGINE_FINISH_ERROR;
         item->status = RAD_E_NOMEM;
         snprintf(item->message, sizeof item->message, "no memory for the answer");
-        if (item->finished) item->finish = ENGINE_FINISH_ERROR;
     }
     /* The answer is over, whatever the model would have said: we end it. */
     if (item->over && item->finish == ENGINE_FINISH_ABORT) item->finish = ENGINE_FINISH_STOP;

@@ -68,6 +68,8 @@ def test_calls_and_reasoning_come_apart_and_streams_add_up_to_them():
         {"type": "function", "function": {"name": "f", "arguments": '{"x": 1, "s": "a\\nb"}'}},
         {"type": "function", "function": {"name": "g", "arguments": "{}"}}]}
     with Double([{"when": "weather", "say": SAID}], template=TEMPLATE) as d:
+        info = d.get("/model_info")
+        check(info["tool_call_parser"] == "qwen" and info["reasoning_parser"] == "qwen3", info)
         whole = d.chat("weather", tools=TOOLS)
         check(without_ids(whole["choices"][0]["message"]) == want, whole)
         check(whole["choices"][0]["finish_reason"] == "tool_calls", whole)
