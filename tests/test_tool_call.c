@@ -696,6 +696,9 @@ TEST(json_calls_as_models_write_them)
            "<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n{\"name\":\"g\",\"arguments\":{}}</"
            "tool_call>",
            "f{}|g{}|", NULL);
+    expect("qwen", NULL, NULL,
+           "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n{\"name\":1}",
+           "f{}|c:{\"name\":1}", NULL);
     /* without its end; text in front and behind */
     expect("qwen", NULL, NULL, "Hi \n<tool_call>{\"name\":\"f\",\"arguments\":{}}", "c:Hi|f{}|",
            NULL);

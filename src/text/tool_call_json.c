@@ -230,14 +230,15 @@ match skip_words(tool_parser *p, const char *const *words)
 step step_hermes(tool_parser *p)
 {
     static const char *const closers[] = {"</tool_call>", NULL};
-    enum { AFTER = 3 };
+    enum { AFTER = 3, CLOSERS = 4 };
     if (p->state < AFTER) {
         step s = call_object(p, false);
         if (s == STEP_DONE) p->state = AFTER;
         return s == STEP_DONE ? STEP_AGAIN : s;
     }
-    if (skip_space(p) && *here(p) == '{') { /* several between one pair of markers */
-        p->state = 0;
+    if (p->state == AFTER) {
+        if (!skip_space(p)) return p->at_end ? STEP_DONE : STEP_MORE;
+        p->state = *here(p) == '{' ? 0 : CLOSERS; /* several between one pair of markers */
         p->in.start = p->at;
         return STEP_AGAIN;
     }
