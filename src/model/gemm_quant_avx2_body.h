@@ -202,38 +202,54 @@ TILE void dot_iq4(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
  * before they are flushed: all eight of q4, half of them where numbers are larger. */
 typedef enum nibbles { Q4, Q5, MXFP4 } nibbles;
 
-TILE void dot_nibbles(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+/* Words g and g + 4 of x's block, by the halves of word g of the weight's. */
+TILE void add_nibbles(const uint32_t rows, const int V, __m256i pairs[][MOST_VECTORS],
                       const gemm_xblock *x, size_t ldx, const uint32_t *q, const uint32_t *fifth,
-                      const nibbles kind)
+                      const nibbles kind, uint32_t g)
 {
     const __m256i nibble = _mm256_set1_epi8(15), bit = _mm256_set1_epi8(16);
     const __m256i codes =
         _mm256_add_epi8(table_of(ggml_mxfp4_codes), _mm256_set1_epi8(GEMM_MXFP4_OFFSET));
+    __m256i low[MOST_VECTORS], high[MOST_VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) {
+        __m256i both = load_words(q + g * GEMM_PANEL + LANES * v);
+        low[v] = _mm256_and_si256(both, nibble);
+        high[v] = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+        if (kind == MXFP4) {
+            low[v] = _mm256_shuffle_epi8(codes, low[v]);
+            high[v] = _mm256_shuffle_epi8(codes, high[v]);
+        }
+        if (kind == Q5) {
+            __m256i bits = load_words(fifth + LANES * v);
+            __m256i first = _mm256_sll_epi32(bits, _mm_cvtsi32_si128((int)(4 - g)));
+            __m256i second = _mm256_srl_epi32(bits, _mm_cvtsi32_si128((int)g));
+            low[v] = _mm256_or_si256(low[v], _mm256_and_si256(first, bit));
+            high[v] = _mm256_or_si256(high[v], _mm256_and_si256(second, bit));
+        }
+    }
+    add_pairs(rows, V, pairs, x, ldx, 4 * g, low);
+    add_pairs(rows, V, pairs, x, ldx, 16 + 4 * g, high);
+}
+
+TILE void dot_nibbles(const uint32_t rows, const int V, __m256i sum[][MOST_VECTORS],
+                      const gemm_xblock *x, size_t ldx, const uint32_t *q, const uint32_t *fifth,
+                      const nibbles kind)
+{
     __m256i own[GEMM_TILE_ROWS][MOST_VECTORS], (*const pairs)[MOST_VECTORS] = VNNI ? sum : own;
     no_pairs(rows, V, pairs);
-    UNROLL_WORDS
-    for (uint32_t g = 0; g < 4; g++) {
-        __m256i low[MOST_VECTORS], high[MOST_VECTORS];
-#pragma GCC unroll 8
-        for (int v = 0; v < V; v++) {
-            __m256i both = load_words(q + g * GEMM_PANEL + LANES * v);
-            low[v] = _mm256_and_si256(both, nibble);
-            high[v] = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-            if (kind == MXFP4) {
-                low[v] = _mm256_shuffle_epi8(codes, low[v]);
-                high[v] = _mm256_shuffle_epi8(codes, high[v]);
-            }
-            if (kind == Q5) {
-                __m256i bits = load_words(fifth + LANES * v);
-                __m256i first = _mm256_sll_epi32(bits, _mm_cvtsi32_si128((int)(4 - g)));
-                __m256i second = _mm256_srl_epi32(bits, _mm_cvtsi32_si128((int)g));
-                low[v] = _mm256_or_si256(low[v], _mm256_and_si256(first, bit));
-                high[v] = _mm256_or_si256(high[v], _mm256_and_si256(second, bit));
-            }
+    if (kind == Q5) { /* shifts by constants are worth more than what leaves the registers */
+#pragma GCC unroll 4
+        for (uint32_t g = 0; g < 4; g++) {
+            add_nibbles(rows, V, pairs, x, ldx, q, fifth, kind, g);
+            if (g == 1) flush(rows, V, sum, pairs);
         }
-        add_pairs(rows, V, pairs, x, ldx, 4 * g, low);
-        add_pairs(rows, V, pairs, x, ldx, 16 + 4 * g, high);
-        if (kind != Q4 && g == 1) flush(rows, V, sum, pairs);
+    } else {
+        UNROLL_WORDS
+        for (uint32_t g = 0; g < 4; g++) {
+            add_nibbles(rows, V, pairs, x, ldx, q, fifth, kind, g);
+            if (kind == MXFP4 && g == 1) flush(rows, V, sum, pairs);
+        }
     }
     flush(rows, V, sum, pairs);
 }
