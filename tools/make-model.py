@@ -57,6 +57,9 @@ LLAMA = dict(arch="llama", tied=False, rope_base=10000.0, eps=1e-5)
 QWEN3 = dict(arch="qwen3", tied=True, rope_base=1000000.0, eps=1e-6)
 QWEN3MOE = dict(arch="qwen3moe", tied=False, rope_base=1000000.0, eps=1e-6)
 GPT_OSS = dict(arch="gpt-oss", tied=False, rope_base=150000.0, eps=1e-5)
+QWEN35 = dict(arch="qwen35", rope_base=1e7, eps=1e-6, tied=False, taps=4)
+LFM2 = dict(arch="lfm2", rope_base=1e6, eps=1e-5, tied=True, taps=3)
+GRANITEH = dict(arch="granitehybrid", rope_base=1e4, eps=1e-5, tied=True, taps=4)
 SHAPES = {
     "nano-llama": dict(LLAMA, layers=4, width=128, heads=8, kv_heads=4, head_width=16, ffn=320, vocab=512,
                        context=2048, weights="fan_in"),
@@ -80,6 +83,21 @@ SHAPES = {
     "gpt-oss-20b-6l": dict(GPT_OSS, layers=6, width=2880, heads=64, kv_heads=8, head_width=64, ffn=2880,
                            vocab=201088, context=131072, experts=32, used=4, expert_ffn=2880,
                            window=128, weights="std"),
+    # Recurrent layers: all but those of `attention`. Eight layers of Qwen3.6-35B-A3B's 40.
+    "nano-qwen35": dict(QWEN35, layers=8, width=128, heads=4, kv_heads=2, head_width=32, ffn=256, vocab=512,
+                        context=2048, attention=range(3, 512, 4), state_heads=4, state_groups=2, state_key=32,
+                        state_value=32, weights="fan_in"),
+    "qwen3.6-35b-a3b-8l": dict(QWEN35, arch="qwen35moe", layers=8, width=2048, heads=16, kv_heads=2,
+                               head_width=256, ffn=512, vocab=248320, context=262144,
+                               attention=range(3, 512, 4), state_heads=32, state_groups=16, state_key=128,
+                               state_value=128, experts=256, used=8, expert_ffn=512, shared_ffn=512,
+                               weights="std"),
+    "lfm2-1.2b": dict(LFM2, layers=16, width=2048, heads=32, kv_heads=8, head_width=64, ffn=8192,
+                      vocab=65536, context=128000, attention=(2, 5, 8, 10, 12, 14), weights="std"),
+    "granite-4-h-tiny": dict(GRANITEH, layers=40, width=1536, heads=12, kv_heads=4, head_width=128, ffn=512,
+                             vocab=100352, context=131072, attention=range(5, 512, 10), state_heads=48,
+                             state_groups=1, state_key=128, state_value=64, experts=64, used=6,
+                             expert_ffn=512, shared_ffn=1024, weights="std"),
     # A large model's widths in two layers.
     "llama-8b-2l": dict(LLAMA, rope_base=500000.0, layers=2, width=4096, heads=32, kv_heads=8,
                         head_width=128, ffn=14336, vocab=32000, context=32768, weights="std"),
@@ -145,24 +163,48 @@ def tensors(c):
         return name, (length,), 0.1 if fan_in else 0.0
 
     # A tied embedding is the output matrix too, and an untied one is only looked up.
+    delta, mamba, conv = (c["arch"].startswith(arch) for arch in ("qwen35", "granitehybrid", "lfm2"))
+    heads, inner = c.get("state_heads", 0), c.get("state_heads", 0) * c.get("state_value", 0)
+    channels = wide if conv else inner + 2 * c.get("state_groups", 0) * c.get("state_key", 0)
     yield matrix("token_embd.weight", c["vocab"], wide, 0.12 if c["tied"] else 0.5)
     for layer in range(c["layers"]):
         block = f"blk.{layer}."
         yield norm(block + "attn_norm.weight", wide)
-        yield matrix(block + "attn_q.weight", queries, wide)
-        yield matrix(block + "attn_k.weight", keys, wide)
-        yield matrix(block + "attn_v.weight", keys, wide)
-        yield matrix(block + "attn_output.weight", wide, queries)
+        if is_recurrent(c, layer) and conv:
+            yield matrix(block + "shortconv.in_proj.weight", 3 * wide, wide)
+            yield block + "shortconv.conv.weight", (wide, c["taps"]), 0.5
+            yield matrix(block + "shortconv.out_proj.weight", wide, wide)
+        elif is_recurrent(c, layer):
+            if delta:
+                yield matrix(block + "attn_qkv.weight", channels, wide)
+                yield matrix(block + "attn_gate.weight", inner, wide)
+                yield matrix(block + "ssm_alpha.weight", heads, wide)
+                yield matrix(block + "ssm_beta.weight", heads, wide)
+                yield norm(block + "ssm_norm.weight", c["state_value"])
+                yield block + "ssm_a", (heads,), 0.1
+            else:
+                yield matrix(block + "ssm_in.weight", inner + channels + heads, wide)
+                yield block + "ssm_conv1d.bias", (channels,), 0.1
+                yield block + "ssm_norm.weight", (c["state_groups"], inner // c["state_groups"]), 0.1
+                yield block + "ssm_a", (heads, 1), 0.1
+                yield block + "ssm_d", (heads, 1), 0.1
+            yield block + "ssm_conv1d.weight", (channels, c["taps"]), 0.5
+            yield block + "ssm_dt.bias", (heads,), 0.5
+            yield matrix(block + "ssm_out.weight", wide, inner)
+        else:
+            yield matrix(block + "attn_q.weight", queries * (2 if delta else 1), wide)
+            yield matrix(block + "attn_k.weight", keys, wide)
+            yield matrix(block + "attn_v.weight", keys, wide)
+            yield matrix(block + "attn_output.weight", wide, queries)
         if c["arch"] == "gpt-oss":
             for part, length in (("q", queries), ("k", keys), ("v", keys), ("output", wide)):
                 yield block + f"attn_{part}.bias", (length,), 0.1
             yield block + "attn_sinks.weight", (c["heads"],), 1
-            yield norm(block + "post_attention_norm.weight", wide)
-        if c["arch"].startswith("qwen3"):
+        if (c["arch"].startswith("qwen3") or conv) and not is_recurrent(c, layer):
             yield norm(block + "attn_q_norm.weight", c["head_width"])
             yield norm(block + "attn_k_norm.weight", c["head_width"])
-        if c["arch"] != "gpt-oss":
-            yield norm(block + "ffn_norm.weight", wide)
+        late = delta or c["arch"] == "gpt-oss"
+        yield norm(block + ("post_attention_norm.weight" if late else "ffn_norm.weight"), wide)
         if "experts" in c:
             yield matrix(block + "ffn_gate_inp.weight", c["experts"], wide, 2 * wide ** -0.5)
             for part, rows, columns in (("gate", c["expert_ffn"], wide), ("up", c["expert_ffn"], wide),
@@ -172,13 +214,32 @@ def tensors(c):
                     yield block + f"ffn_{part}_exps.bias", (c["experts"], rows), 0.1
             if c["arch"] == "gpt-oss":
                 yield block + "ffn_gate_inp.bias", (c["experts"],), 0.1
+            if "shared_ffn" in c:
+                yield matrix(block + "ffn_gate_shexp.weight", c["shared_ffn"], wide)
+                yield matrix(block + "ffn_up_shexp.weight", c["shared_ffn"], wide)
+                yield matrix(block + "ffn_down_shexp.weight", wide, c["shared_ffn"])
+            if delta:
+                yield block + "ffn_gate_inp_shexp.weight", (wide,), wide ** -0.5
             continue
         yield matrix(block + "ffn_gate.weight", c["ffn"], wide)
         yield matrix(block + "ffn_up.weight", c["ffn"], wide)
         yield matrix(block + "ffn_down.weight", wide, c["ffn"])
-    yield norm("output_norm.weight", wide)
+    yield norm("token_embd_norm.weight" if conv else "output_norm.weight", wide)
     if not c["tied"]:
         yield matrix("output.weight", c["vocab"], wide, 0.1)
+
+
+def is_recurrent(c, layer):
+    return "attention" in c and layer not in c["attention"]
+
+
+def middle(name, shape):
+    """About what a tensor's numbers lie: vectors are norms' but for these."""
+    if name.endswith(".ssm_a"):
+        return -0.5  # states decay
+    if name.endswith((".bias", "_inp_shexp.weight", "conv1d.weight", "conv.weight")):
+        return 0
+    return 1 if len(shape) == 1 or ".ssm_norm." in name or name.endswith(".ssm_d") else 0
 
 
 def write_tensor(out, name, shape, scale, kind, seed):
@@ -188,8 +249,8 @@ def write_tensor(out, name, shape, scale, kind, seed):
     for start in range(0, count, PIECE):
         x = random_numbers(stream, min(PIECE, count - start))
         x *= np.float32(scale)
-        if len(shape) == 1 and not name.endswith(".bias"):
-            x += np.float32(1)
+        if middle(name, shape):
+            x += np.float32(middle(name, shape))
         out.write(ENCODE[kind](x) if kind in ENCODE else ggml_blocks.encode(kind.upper(), x))
     out.write(b"\0" * (-out.tell() % ALIGNMENT))
 
@@ -259,6 +320,26 @@ def metadata(name, c, kind):
                "attention.head_count_kv": c["kv_heads"], "attention.key_length": c["head_width"],
                "attention.value_length": c["head_width"], "rope.dimension_count": c["head_width"],
                "vocab_size": size}
+    if "state_heads" in c:
+        numbers.update({"ssm.conv_kernel": c["taps"], "ssm.state_size": c["state_key"],
+                        "ssm.group_count": c["state_groups"], "ssm.time_step_rank": c["state_heads"],
+                        "ssm.inner_size": c["state_heads"] * c["state_value"]})
+    of_layers, floats, flags = {}, {}, {}
+    if arch.startswith("qwen35"):
+        numbers["full_attention_interval"] = 4
+        numbers["rope.dimension_count"] = c["head_width"] // 4
+    elif "attention" in c:
+        del numbers["attention.head_count_kv"]
+        of_layers["attention.head_count_kv"] = [0 if is_recurrent(c, layer) else c["kv_heads"]
+                                                for layer in range(c["layers"])]
+    if arch == "lfm2":
+        numbers["shortconv.l_cache"] = c["taps"]
+    if arch == "granitehybrid":
+        flags["rope.scaling.finetuned"] = False  # no RoPE at all
+        floats = {"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 1 / 128,
+                  "logit_scale": 6.0}
+    if "shared_ffn" in c:
+        numbers["expert_shared_feed_forward_length"] = c["shared_ffn"]
     if "experts" in c:
         numbers.update({"expert_count": c["experts"], "expert_used_count": c["used"],
                         "expert_feed_forward_length": c["expert_ffn"]})
@@ -271,6 +352,9 @@ def metadata(name, c, kind):
         entry("general.quantization_version", UINT32, 2),
         entry("general.alignment", UINT32, ALIGNMENT),
         *(entry(f"{arch}.{key}", UINT32, value) for key, value in numbers.items()),
+        *(entry(f"{arch}.{key}", ARRAY, (INT32, value)) for key, value in of_layers.items()),
+        *(entry(f"{arch}.{key}", FLOAT32, value) for key, value in floats.items()),
+        *(entry(f"{arch}.{key}", BOOL, value) for key, value in flags.items()),
         entry(f"{arch}.attention.layer_norm_rms_epsilon", FLOAT32, c["eps"]),
         entry(f"{arch}.rope.freq_base", FLOAT32, c["rope_base"]),
         entry("tokenizer.ggml.model", STRING, "gpt2"),
@@ -288,8 +372,9 @@ def metadata(name, c, kind):
 
 
 def kind_of(tensor, shape, kind, c):
-    """Vectors and what routes tokens are f32 in every file."""
-    if len(shape) == 1 or ".ffn_gate_inp." in tensor or tensor.endswith(".bias"):
+    """Vectors, what routes tokens and what is not a product's are f32 in every file."""
+    small = (".ffn_gate_inp.", ".ssm_norm.", ".ssm_conv1d.", ".shortconv.conv.")
+    if len(shape) == 1 or tensor.endswith((".bias", ".ssm_a", ".ssm_d")) or any(part in tensor for part in small):
         return "f32"
     if kind in ENCODE:
         return kind
@@ -343,6 +428,7 @@ def check_shape(name, c, kind):
     need(c["heads"] % c["kv_heads"] == 0, "--heads must be a multiple of --kv-heads")
     need(c["head_width"] % 2 == 0, "--head-width must be even: RoPE turns pairs")
     need(c.get("used", 0) <= c.get("experts", 0), "--used is at most --experts")
+    need(not all(is_recurrent(c, layer) for layer in range(c["layers"])), "so few --layers are all recurrent")
     if kind == "q8_0":
         for tensor, shape, _ in tensors(c):
             need(kind_of(tensor, shape, kind, c) == "f32" or shape[-1] % 32 == 0,
@@ -350,13 +436,13 @@ def check_shape(name, c, kind):
 
 
 def list_shapes():
-    print(f"{'shape':16} {'arch':8} " + " ".join(f"{key:>10}" for key in SIZES) +
+    print(f"{'shape':18} {'arch':13} " + " ".join(f"{key:>10}" for key in SIZES) +
           f" {'experts':>14} {'weights':>9} {'bf16':>8}")
     for name, c in SHAPES.items():
         plan = [(shape, num_bytes(tensor, shape, "bf16", c)) for tensor, shape, _ in tensors(c)]
         count, size = sum(int(np.prod(s)) for s, _ in plan), sum(b for _, b in plan)
         mixture = f"{c['used']} of {c['experts']} x {c['expert_ffn']}" if "experts" in c else ""
-        print(f"{name:16} {c['arch']:8} " + " ".join(f"{c[key]:10}" for key in SIZES) +
+        print(f"{name:18} {c['arch']:13} " + " ".join(f"{c[key]:10}" for key in SIZES) +
               f" {mixture:>14} {count / 1e6:8.1f}M {size / 1e6:5.0f} MB")
 
 

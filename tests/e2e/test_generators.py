@@ -31,7 +31,11 @@ SMALL = ["--layers", 1, "--width", 64, "--heads", 4, "--kv-heads", 2, "--head-wi
          "--vocab", 700, "--context", 512]
 SHAPES = {"nano-llama": "llama", "nano-qwen3": "qwen3", "tiny-llama": "llama", "tiny-qwen3": "qwen3",
           "llama-110m": "llama", "qwen3-0.6b": "qwen3", "llama-8b-2l": "llama", "nano-moe": "qwen3moe",
-          "qwen3-30b-a3b-6l": "qwen3moe", "gpt-oss-20b-6l": "gpt-oss"}
+          "qwen3-30b-a3b-6l": "qwen3moe", "gpt-oss-20b-6l": "gpt-oss",
+          "nano-qwen35": "qwen35", "qwen3.6-35b-a3b-8l": "qwen35moe",
+          "lfm2-1.2b": "lfm2", "granite-4-h-tiny": "granitehybrid"}
+# Until there is a layer of attention among them.
+LAYERS = {"nano-qwen35": 4, "qwen3.6-35b-a3b-8l": 4, "lfm2-1.2b": 3, "granite-4-h-tiny": 6}
 FEW_EXPERTS = ["--experts", 4, "--used", 2, "--expert-ffn", 32]
 
 
@@ -80,7 +84,8 @@ def test_every_shape_and_type_is_a_model():
             # one type each; all of all in make test-long
             for kind in TYPES if LONG else [TYPES[n % len(TYPES)]]:
                 path = f"{tmp}/{shape}-{kind}.gguf"
-                few = FEW_EXPERTS if arch in ("qwen3moe", "gpt-oss") else []
+                few = FEW_EXPERTS if arch in ("qwen3moe", "gpt-oss", "qwen35moe", "granitehybrid") else []
+                few = ["--layers", LAYERS.get(shape, 1), *few]
                 tool("make-model.py", "--shape", shape, "--type", kind, *SMALL, *few, path)
                 says = json.loads(radish("info", "-m", path, "--json")[0])
                 check(says["architecture"] == arch, says)
