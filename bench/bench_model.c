@@ -9,9 +9,10 @@
  *
  * A step reads every matrix once and does two operations per token and weight, and attention two
  * per value of q and of the output and position seen, so its bound is the larger of the matrices'
- * bytes at the rate at which this machine reads a buffer of that size and of those operations at
- * the instructions' rates (those that the process chooses, so up to RADISH_ISA), and the K/V bytes
- * of all contexts at the former rate; all rates are measured in the same run. */
+ * (and recurrent states') bytes at the rate at which this machine reads a buffer of that size and
+ * of those operations at the instructions' rates (those that the process chooses, so up to
+ * RADISH_ISA), and the K/V bytes of all contexts at the former rate; all rates are measured in the
+ * same run. */
 #include "bench.h"
 #include "instruction_peak.h"
 
@@ -26,6 +27,8 @@ typedef struct job {
     runner *model;
     rad_req_to_token_pool *rows;
     rad_token_to_kv_pool *kv;
+    rad_state_pool *states; /* NULL: the model has none; */
+    rad_state state[MOST_REQS];
     rad_token *ids;
     uint32_t *positions;
     rad_slot *loc;
@@ -34,7 +37,7 @@ typedef struct job {
     uint32_t extend;   /* new tokens of each */
     /* For the bound: */
     double weight_bytes, layer_weights, output_weights; /* a step's; numbers in matrices */
-    double q_dim;                                       /* num_heads * head_dim */
+    double q_dim;                                       /* num_heads * v_head_dim */
     double read_rate, flop_rate, attn_rate;             /* bytes and operations a second */
 } job;
 
@@ -59,12 +62,14 @@ static void run_batch(void *arg)
 {
     const job *j = arg;
     rad_row rows[MOST_REQS];
+    rad_state before[MOST_REQS];
     uint32_t seq_lens[MOST_REQS], prefix[MOST_REQS], extend[MOST_REQS], start[MOST_REQS],
         last[MOST_REQS];
     uint32_t n = 0;
     for (uint32_t r = 0; r < j->num_reqs; r++) {
         rows[r] = r + 1, seq_lens[r] = j->prompt, extend[r] = j->extend, start[r] = n;
         prefix[r] = j->prompt - j->extend;
+        before[r] = prefix[r] ? j->state[r] : 0; /* whatever stands there: it takes as long */
         for (uint32_t i = 0; i < j->extend; i++, n++) {
             j->positions[n] = prefix[r] + i;
             j->loc[n] = rad_req_to_token_row(j->rows, rows[r])[prefix[r] + i];
@@ -84,7 +89,10 @@ static void run_batch(void *arg)
                                  .num_logits = j->num_reqs,
                                  .logits_indices = last,
                                  .req_to_token_pool = j->rows,
-                                 .token_to_kv_pool = j->kv};
+                                 .token_to_kv_pool = j->kv,
+                                 .state_pool = j->states,
+                                 .state_in = before,
+                                 .state_out = j->state};
     const float *logits;
     rad_error err;
     must(runner_forward(j->model, &batch, &logits, &err), &err);
@@ -102,7 +110,8 @@ static double bound_of(const job *j)
     double positions = j->prompt - 0.5 * (j->extend - 1.0); /* that a token sees */
     double attention = 2 * j->q_dim * (1 + (double)info->v_head_dim / info->head_dim) *
                        info->num_layers * tokens * positions;
-    double read = j->weight_bytes / j->read_rate;
+    double states = 2.0 * (double)info->state_bytes * j->num_reqs; /* read and written */
+    double read = (j->weight_bytes + states) / j->read_rate;
     double compute = flop / j->flop_rate + attention / j->attn_rate;
     return (read > compute ? read : compute) + kv / j->read_rate;
 }
@@ -128,6 +137,11 @@ static void make_pools(job *j)
     must(runner_create_pool(j->model, NULL, RUNNER_ALL_LAYERS, MOST_REQS * j->prompt, 1, &j->kv,
                             &err),
          &err);
+    must(runner_create_state_pool(j->model, NULL, MOST_REQS, &j->states, &err), &err);
+    for (uint32_t r = 0; j->states && r < MOST_REQS; r++) {
+        must(rad_state_alloc(j->states, &j->state[r]), &err);
+        memset(rad_state_address(j->states, j->state[r]), 0, j->model->info.state_bytes);
+    }
     for (rad_row row = 1; row <= MOST_REQS; row++)
         for (uint32_t p = 0; p < j->prompt; p++)
             rad_req_to_token_row(j->rows, row)[p] = (rad_slot)((row - 1) * j->prompt + p + 1);
@@ -143,6 +157,17 @@ static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
 }
 
+/* The first layer's that has one. */
+static const gguf_tensor *first_of(const gguf_file *file, const char *tail)
+{
+    const size_t len = strlen(tail);
+    for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        if (t->name.len > len && !memcmp(t->name.data + t->name.len - len, tail, len)) return t;
+    }
+    return NULL;
+}
+
 /* Counts the matrices that a step reads: all but an embedding table of its own, of which it
  * reads one row a token. Returns what the largest one is held as. */
 static gemm_type count_weights(const gguf_file *file, const model_runner_params *p, job *j)
@@ -150,10 +175,11 @@ static gemm_type count_weights(const gguf_file *file, const model_runner_params 
     bool own_table = gguf_find_tensor(file, "output.weight") != NULL;
     const gguf_tensor *table = gguf_find_tensor(file, "token_embd.weight");
     const gguf_tensor *output = own_table ? gguf_find_tensor(file, "output.weight") : table;
-    const gguf_tensor *q = gguf_find_tensor(file, "blk.0.attn_q.weight");
+    const gguf_tensor *q = first_of(file, ".attn_output.weight");
+    if (!first_of(file, ".attn_q.weight")) q = NULL;
     gemm_type main_type = GEMM_F32;
     uint64_t most = 0;
-    j->q_dim = q ? (double)q->dims[1] : 0; /* no such tensor: attention is not in the bound */
+    j->q_dim = q ? (double)q->dims[0] : 0; /* no such tensor: attention is not in the bound */
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
         if (t->num_dims < 2 || (own_table && t == table)) continue;
@@ -208,6 +234,7 @@ static void bench_file(const char *path, model_runner_params params, compute_poo
 
     free(j.ids), free(j.positions), free(j.loc);
     rad_token_to_kv_pool_destroy(j.kv);
+    rad_state_pool_destroy(j.states);
     rad_req_to_token_pool_destroy(j.rows);
     runner_destroy(j.model);
 }

@@ -6,6 +6,7 @@
 #   storage    the file store beside raw reads and writes
 #   gemm       matrix products beside the instructions' rates
 #   attention  decode and prefill beside memory's and the products' rates
+#   scan       the delta rule and Mamba 2 beside the instructions' and memory's rates
 #   trace      what the cache costs a request of a traffic trace
 #   replay     hit rates of four policies on a trace of conversations
 #   windows    tokens of context that a GB holds, with window memory and with a mask
@@ -29,7 +30,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention trace replay windows model start prefix scaling blog owner tiers serving stall"
+sections="cache sched storage gemm attention scan trace replay windows model start prefix scaling blog owner tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -91,6 +92,11 @@ bench_gemm() {
 bench_attention() {
     echo "== bench_attention"
     $bin/bench/bench_attention ${kernel_line:+-s $kernel_line}
+}
+
+bench_scan() {
+    echo "== bench_scan"
+    $bin/bench/bench_scan ${kernel_line:+-s $kernel_line}
 }
 
 bench_trace() {
