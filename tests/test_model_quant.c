@@ -96,6 +96,51 @@ TEST(logits_of_mixed_types_do_not_depend_on_the_batch)
     }
 }
 
+/* Layers of both kinds, all of a recurrent layer's matrices in types of their own. */
+static gguf_file *open_recurrent(tiny_writer *w, const char *arch, bool quantised, uint64_t *seed)
+{
+    static tiny_model m;
+    m = (tiny_model){.arch = arch,
+                     .vocab = 100,
+                     .layers = 4,
+                     .dim = 64,
+                     .ffn = 96,
+                     .heads = 4,
+                     .kv_heads = 2,
+                     .head_dim = 32,
+                     .v_head_dim = 32,
+                     .rope_dim = 16,
+                     .context = 512,
+                     .taps = 4,
+                     .attention = 2,
+
+                     .quantised = quantised};
+    if (tiny_is(&m, "granitehybrid")) m.logit_scale = 2;
+    if (!tiny_is(&m, "lfm2"))
+        m.state_heads = 4, m.state_groups = 2, m.state_key = 24, m.state_value = 40;
+    gguf_file *file = NULL;
+    rad_error err = {0};
+    tiny_model_write(w, &m, seed);
+    rad_status status = gguf_open_memory(NULL, w->b.bytes, w->b.len, &file, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    return file;
+}
+
+TEST(logits_of_recurrent_layers_do_not_depend_on_the_batch)
+{
+    static const char *const archs[] = {"qwen35", "lfm2", "granitehybrid"};
+    uint64_t seed = test_told_seed();
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++)
+        for (int quantised = 0; quantised < 2; quantised++) {
+            tiny_writer w;
+            gguf_file *file = open_recurrent(&w, archs[i], quantised, &seed);
+            check_batches(file, WEIGHTS_AS_FILE, &seed);
+            check_batches(file, WEIGHTS_AS_Q8_0, &seed);
+            gguf_close(file);
+            tiny_model_fini(&w);
+        }
+}
+
 /* A file's bf16 stays 16 bits wide beside f32 activations: the logits of f32 copies, bit by bit,
  * and P1. Every other model has experts, some layers' in f32. */
 TEST(bf16_that_stays_has_the_logits_of_f32)

@@ -736,8 +736,13 @@ static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t)
     memset(added, 0, c->dim * sizeof *added);
     rad_status s = expert_matvec(j, "ffn_gate_inp", l, 0, 1, x->count, c->dim, in, score);
     if (s != RAD_OK) return s;
+    double all = 0; /* what a softmax divides by: groups are compared by sums of probabilities */
     for (uint32_t e = 0; e < x->count; e++)
-        by[e] = x->router == ROUTER_SIGMOID ? sigmoid(score[e]) : score[e];
+        all += exp(score[e]);
+    for (uint32_t e = 0; e < x->count; e++)
+        by[e] = x->router == ROUTER_SIGMOID   ? sigmoid(score[e])
+                : x->router == ROUTER_SOFTMAX ? exp(score[e]) / all
+                                              : score[e];
     if (x->select_bias) s = add_bias_to(j, "blk.%u.exp_probs_b.bias", l, x->count, by);
     mask_groups(j, by);
     weigh_experts(j, by, score, weight);
