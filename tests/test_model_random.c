@@ -16,10 +16,10 @@ enum { SHAPES = 160 };
 enum { MOST_TOKENS = 200 };
 
 static const char *const archs[] = {
-    "llama",         "qwen2",      "qwen3",    "phi3",     "gemma2",   "gemma3",
-    "granite",       "granitemoe", "mistral3", "olmo2",    "qwen3vl",  "smollm3",
-    "llama-moe",     "olmoe",      "qwen2moe", "qwen3moe", "gpt-oss",  "deepseek2",
-    "granitehybrid", "lfm2",       "lfm2moe",  "qwen35",   "qwen35moe"};
+    "llama",      "qwen2",     "qwen3",       "phi3",      "gemma2",        "gemma3",    "granite",
+    "granitemoe", "mistral3",  "olmo2",       "qwen3vl",   "smollm3",       "llama-moe", "olmoe",
+    "qwen2moe",   "qwen3moe",  "gpt-oss",     "deepseek2", "granitehybrid", "lfm2",      "lfm2moe",
+    "qwen35",     "qwen35moe", "bailingmoe2", "ernie4_5",  "ernie4_5-moe"};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
 static double worst[ARCHS][2]; /* by dtype */
 static uint32_t num_compared;  /* of those with experts */
@@ -63,8 +63,11 @@ static void add_experts(tiny_model *s, uint64_t *state)
     s->experts = between(state, 1, 12);
     s->used = maybe(state) ? s->experts : between(state, 1, s->experts);
     if (maybe(state)) s->expert_ffn = between(state, 1, 3) * (maybe(state) ? 32 : 5);
+    if (tiny_is(s, "bailingmoe2") && maybe(state)) s->shared_experts = between(state, 1, 2);
+    if (tiny_is(s, "ernie4_5-moe"))
+        s->moe_step = between(state, 0, 2), s->select_bias = maybe(state);
     if (tiny_is(s, "qwen2moe qwen35moe") ||
-        (tiny_is(s, "granitemoe granitehybrid") && maybe(state)))
+        (tiny_is(s, "granitemoe granitehybrid ernie4_5-moe bailingmoe2") && maybe(state)))
         s->shared_ffn = between(state, 1, 3) * (maybe(state) ? 32 : 5);
     s->ffn = RAD_MAX(s->ffn, s->used);
     s->dense = between(state, 0, 3) ? 0 : between(state, 1, s->layers);
@@ -137,7 +140,8 @@ static tiny_model random_shape(uint64_t *state)
     if (mixtral) s.arch = "llama";
     if (tiny_is(&s, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe")) make_recurrent(&s, state);
     if (mixtral ||
-        tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss deepseek2 lfm2moe qwen35moe") ||
+        tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss deepseek2 lfm2moe qwen35moe "
+                    "bailingmoe2 ernie4_5-moe") ||
         (tiny_is(&s, "granitehybrid") && maybe(state)))
         add_experts(&s, state);
     if (tiny_is(&s, "qwen35moe") && s.expert_ffn && !s.dense) s.no_ffn = maybe(state);
@@ -313,7 +317,7 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
         if (tiny_is(&m, "granitehybrid qwen35 qwen35moe"))
             m.state_heads = 2, m.state_groups = 1, m.state_key = 5, m.state_value = 3;
         if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2 "
-                        "granitehybrid lfm2moe qwen35moe")) {
+                        "granitehybrid lfm2moe qwen35moe bailingmoe2 ernie4_5-moe")) {
             m.experts = 3, m.used = 2;
             if (tiny_is(&m, "granitemoe qwen2moe granitehybrid qwen35moe")) m.shared_ffn = 5;
             if (tiny_is(&m, "deepseek2")) {

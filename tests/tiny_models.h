@@ -49,6 +49,8 @@ typedef struct tiny_model {
     uint32_t state_heads, state_groups, state_key,
         state_value;    /* of them: ssm.time_step_rank ... */
     uint32_t attention; /* which are not: every so many-th, and at least one */
+    uint32_t moe_step;  /* interleave_moe_layer_step; 0: no such key */
+    bool select_bias;   /* ernie4_5-moe: tensors exp_probs_b */
     bool no_ffn;        /* no feed_forward_length: all layers are mixtures */
     bool flat_router;   /* all its weights are 0: every choice is a tie */
     bool arrays;        /* heads and widths as arrays, widths that differ */
@@ -151,18 +153,12 @@ static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t col
     static const struct {
         uint32_t type, values, bytes, at; /* `at`: where d lies; dmin, if any, is behind it */
         float most, min;                  /* in units of d; dmin in units of d */
-    } all[] = {{GGML_Q8_0, 32, 34, 0, 128, 0},
-               {GGML_Q4_0, 32, 18, 0, 8, 0},
-               {GGML_Q4_1, 32, 20, 0, 7.5f, -7.5f},
-               {GGML_Q5_0, 32, 22, 0, 16, 0},
-               {GGML_Q5_1, 32, 24, 0, 15.5f, -15.5f},
-               {GGML_IQ4_NL, 32, 18, 0, 127, 0},
-               {GGML_MXFP4, 32, 17, 0, 0, 0},
-               {GGML_Q2_K, 256, 84, 80, 15 * 1.5f, 1.5f},
-               {GGML_Q3_K, 256, 110, 108, 32 * 4, 0},
-               {GGML_Q4_K, 256, 144, 0, 63 * 7.5f, 7.5f},
-               {GGML_Q5_K, 256, 176, 0, 63 * 15, 15},
-               {GGML_Q6_K, 256, 210, 208, 128 * 32, 0},
+    } all[] = {{GGML_Q8_0, 32, 34, 0, 128, 0},         {GGML_Q4_0, 32, 18, 0, 8, 0},
+               {GGML_Q4_1, 32, 20, 0, 7.5f, -7.5f},    {GGML_Q5_0, 32, 22, 0, 16, 0},
+               {GGML_Q5_1, 32, 24, 0, 15.5f, -15.5f},  {GGML_IQ4_NL, 32, 18, 0, 127, 0},
+               {GGML_MXFP4, 32, 17, 0, 0, 0},          {GGML_Q2_K, 256, 84, 80, 15 * 1.5f, 1.5f},
+               {GGML_Q3_K, 256, 110, 108, 32 * 4, 0},  {GGML_Q4_K, 256, 144, 0, 63 * 7.5f, 7.5f},
+               {GGML_Q5_K, 256, 176, 0, 63 * 15, 15},  {GGML_Q6_K, 256, 210, 208, 128 * 32, 0},
                {GGML_IQ4_XS, 256, 136, 0, 32 * 127, 0}};
     enum { BLOCKS_OF_32 = 7 };
     size_t i = test_random(w->state) % (cols % 256 ? BLOCKS_OF_32 : RAD_COUNT(all));
@@ -246,8 +242,7 @@ static inline void tiny_keys(tiny_writer *w)
     tiny_u32(w, "attention.value_length", m->v_head_dim);
     tiny_u32(w, "rope.dimension_count", m->rope_dim);
     /* The delta rule norms what may be next to nothing: a small number makes much of rounding. */
-    tiny_f32(w, "attention.layer_norm_rms_epsilon",
-             tiny_is(m, "qwen35 qwen35moe") ? 1e-3f : 1e-5f);
+    tiny_f32(w, "attention.layer_norm_rms_epsilon", tiny_is(m, "qwen35 qwen35moe") ? 1e-3f : 1e-5f);
     if (m->window) tiny_u32(w, "attention.sliding_window", m->window);
     if (m->rope_type) gguf_put_kv_str(&w->b, tiny_key(w, "rope.scaling.type"), m->rope_type);
     tiny_f32(w, "rope.scaling.factor", m->rope_factor);
@@ -277,6 +272,7 @@ static inline void tiny_keys(tiny_writer *w)
                    {"attention.kv_lora_rank", m->kv_rank},
                    {"attention.key_length_mla", m->kv_rank ? m->key : 0},
                    {"attention.value_length_mla", m->kv_rank ? m->value : 0},
+                   {"interleave_moe_layer_step", m->moe_step},
                    {"shortconv.l_cache", tiny_is(m, "lfm2 lfm2moe") ? m->taps : 0},
                    {"ssm.conv_kernel", m->state_heads ? m->taps : 0},
                    {"ssm.time_step_rank", m->state_heads},
@@ -339,7 +335,11 @@ static inline void tiny_latent(tiny_writer *w, uint32_t l)
 static inline void tiny_experts(tiny_writer *w, uint32_t l)
 {
     const tiny_model *m = w->m;
-    const uint32_t ffn = tiny_expert_ffn(m), shared = m->shared_ffn + m->shared_experts * ffn;
+    const uint32_t ffn = tiny_expert_ffn(m);
+    const uint32_t shared = m->shared_experts
+                                ? m->shared_experts * (m->shared_ffn ? m->shared_ffn : ffn)
+                            : tiny_is(m, "bailingmoe2") ? 0
+                                                        : m->shared_ffn;
     w->gain = m->flat_router ? 0 : 3; /* so that choices are clear */
     w->plain = true;
     tiny_tensor(w, "blk.%u.ffn_gate_inp.weight", l, m->dim, m->experts, 0);
@@ -350,7 +350,8 @@ static inline void tiny_experts(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.ffn_up_exps.bias", l, ffn, m->experts, 0);
         tiny_tensor(w, "blk.%u.ffn_down_exps.bias", l, m->dim, m->experts, 0);
     }
-    if (m->gating == 2 && tiny_is(m, "deepseek2 lfm2moe")) /* DeepSeek-V3 */
+    if (m->select_bias ||
+        (m->gating == 2 && tiny_is(m, "deepseek2 lfm2moe bailingmoe2"))) /* DeepSeek-V3 */
         tiny_tensor(w, "blk.%u.exp_probs_b.bias", l, m->experts, 0, 0);
     w->plain = false;
     w->many = m->experts;
@@ -420,7 +421,7 @@ static inline void tiny_attention(tiny_writer *w, uint32_t l)
              v = m->kv_heads * m->v_head_dim;
     if (m->kv_rank) {
         tiny_latent(w, l);
-    } else if (tiny_is(m, "phi3")) {
+    } else if (tiny_is(m, "phi3 bailingmoe2")) {
         tiny_tensor(w, "blk.%u.attn_qkv.weight", l, m->dim, q + k + v, 0);
     } else {
         tiny_tensor(w, "blk.%u.attn_q.weight", l, m->dim,
@@ -433,7 +434,8 @@ static inline void tiny_attention(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.attn_k.bias", l, k, 0, 0);
         tiny_tensor(w, "blk.%u.attn_v.bias", l, v, 0, 0);
     }
-    const bool of_heads = tiny_is(m, "qwen3 qwen3vl qwen3moe gemma3 qwen35 qwen35moe lfm2 lfm2moe"),
+    const bool of_heads = tiny_is(
+                   m, "qwen3 qwen3vl qwen3moe gemma3 qwen35 qwen35moe lfm2 lfm2moe bailingmoe2"),
                of_rows = tiny_is(m, "olmo2 olmoe");
     if (of_heads || of_rows) {
         tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, of_rows ? q : m->head_dim, 0, 1);
@@ -462,7 +464,7 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     const bool late = tiny_is(m, "gpt-oss qwen35 qwen35moe");
     if (late) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1); /* ffn_norm */
     if (pre_norms && !late) tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
-    if (m->experts && l >= m->dense) {
+    if (m->experts && l >= m->dense && (!m->moe_step || (l + 1) % m->moe_step == 0)) {
         tiny_experts(w, l);
     } else {
         if (!phi3) tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, ffn, 0);

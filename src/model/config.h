@@ -54,7 +54,7 @@ typedef enum shared_expert {
     SHARED_NEVER,
     SHARED_MAYBE, /* where the key expert_shared_feed_forward_length is > 0 */
     SHARED_GATED, /* always, times the sigmoid of a product of its own */
-    SHARED_COUNT  /* as wide as expert_shared_count experts */
+    SHARED_COUNT  /* as wide as expert_shared_count experts, or so many times the former key */
 } shared_expert;
 
 /* What a layer does with a token's past: it keeps K/V of every token, or a state of one size. */
@@ -89,7 +89,8 @@ typedef struct model_arch {
     bool biases;          /* the same, and to what attention adds, to routers and in experts */
     bool sinks;           /* each head has one more score, which takes weight and has no value */
     bool late_ffn_norm;   /* the feed-forward's norm is called post_attention_norm */
-    bool fused;           /* q, k, v are one tensor (attn_qkv); gate and up too (ffn_up) */
+    bool fused_qkv;       /* q, k, v are one tensor (attn_qkv); */
+    bool fused_ffn;       /* gate and up, too (ffn_up) */
     bool no_pre_norms;    /* attention and feed-forward read the residual stream as it is */
     bool post_norms;      /* RMS norm of what attention and feed-forward add */
     bool scale_embedding; /* by sqrt(dim) */
@@ -107,8 +108,8 @@ typedef struct model_arch {
     uint32_t layers_of_dim;    /* the model of so many layers scales q . k by dim / heads, which its
                                 * files do not say */
     experts_where experts;
-    bool ffn_of_all; /* feed_forward_length is that of all used experts together */
-    router_kind router;
+    bool ffn_of_all;      /* feed_forward_length is that of all used experts together */
+    router_kind router;   /* unless a key says other */
     bool raw_weights;     /* the chosen weights are not divided by their sum */
     shared_expert shared; /* an expert that every token uses */
     bool select_bias;     /* tensors exp_probs_b may be there: scores plus these are chosen by */

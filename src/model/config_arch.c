@@ -11,7 +11,7 @@ static const model_arch archs[] = {
      .experts = EXPERTS_MAYBE},
     {.name = "qwen2", .rope = ROPE_NEOX, .qkv_bias = true},
     {.name = "qwen3", .rope = ROPE_NEOX, .qk_norm = QK_NORM_HEAD},
-    {.name = "phi3", .rope = ROPE_NEOX, .window = WINDOW_ALL, .fused = true},
+    {.name = "phi3", .rope = ROPE_NEOX, .window = WINDOW_ALL, .fused_qkv = true, .fused_ffn = true},
     {.name = "gemma2",
      .rope = ROPE_NEOX,
      .ffn = FFN_GEGLU,
@@ -38,6 +38,21 @@ static const model_arch archs[] = {
      .experts = EXPERTS_MAYBE,
      .raw_weights = true,
      .shared = SHARED_COUNT,
+     .select_bias = true},
+    {.name = "bailingmoe2", /* Ling 2.0 */
+     .rope = ROPE_NEOX,
+     .fused_qkv = true,
+     .qk_norm = QK_NORM_HEAD,
+     .experts = EXPERTS_ALWAYS,
+     .raw_weights = true,
+     .shared = SHARED_COUNT,
+     .select_bias = true},
+    {.name = "ernie4_5", .rope = ROPE_INTERLEAVED},
+    {.name = "ernie4_5-moe",
+     .rope = ROPE_INTERLEAVED,
+     .experts = EXPERTS_ALWAYS,
+     .router = ROUTER_SOFTMAX,
+     .shared = SHARED_MAYBE,
      .select_bias = true},
     {.name = "gpt-oss",
      .rope = ROPE_NEOX,
@@ -129,7 +144,7 @@ rad_status config_find_arch(const gguf_file *file, const model_arch **out, rad_e
     if (status == RAD_NONE)
         return rad_fail(err, RAD_E_FORMAT, "model: key general.architecture is missing");
     if (status != RAD_OK) return status;
-    char known[400] = "";
+    char known[512] = "";
     for (size_t i = 0; i < RAD_COUNT(archs); i++) {
         if (config_str_is(name, archs[i].name)) {
             *out = &archs[i];

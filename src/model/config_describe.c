@@ -106,7 +106,7 @@ void model_config_describe(const model_config *c, char *text, size_t room)
     if (a->gated_attention) say(&w, "; gated attention");
     if (a->sinks) say(&w, "; attention sinks");
     if (a->qk_norm) say(&w, "; q/k norms%s", a->qk_norm == QK_NORM_ROW ? " over all heads" : "");
-    if (a->fused) say(&w, "; fused q/k/v and gate/up");
+    if (a->fused_qkv) say(&w, "; fused q/k/v%s", a->fused_ffn ? " and gate/up" : "");
     if (a->post_norms) say(&w, "; %spost-norms", a->no_pre_norms ? "only " : "");
     if (a->scale_embedding) say(&w, "; embedding x sqrt(dim)");
     if (a->scales)

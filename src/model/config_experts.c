@@ -26,7 +26,7 @@ static void read_router(config_reader *r, model_config *c)
     if (kind) x->router = (router_kind)kind;
     x->select_bias = has_select_bias(r, c);
     /* Files of DeepSeek-V3's kind that do not say how: a bias to choose by goes with sigmoids. */
-    if (!kind && x->select_bias) x->router = ROUTER_SIGMOID;
+    if (!kind && !a->router && x->select_bias) x->router = ROUTER_SIGMOID;
     x->normed = config_bool(r, "expert_weights_norm", !a->raw_weights);
     if (x->router == ROUTER_SOFTMAX_OF_CHOSEN) x->normed = true;
     x->scale = config_f32_or_0(r, "expert_weights_scale", 1);
@@ -48,10 +48,11 @@ static void read_shared(config_reader *r, model_config *c)
         config_refuse(r, key, 0);
         config_refuse(r, "expert_shared_count", 0);
     } else if (c->arch->shared == SHARED_COUNT) {
+        const uint32_t one = config_u32(r, key, c->experts.dim, MOST_FFN);
         const uint32_t count = config_u32_or_0(r, "expert_shared_count", MOST_EXPERTS);
-        if (r->status == RAD_OK && (uint64_t)count * c->experts.dim > MOST_FFN)
+        if (r->status == RAD_OK && (uint64_t)count * one > MOST_FFN)
             r->status = config_misfit(r, "fewer");
-        c->experts.shared_dim = count * c->experts.dim;
+        c->experts.shared_dim = count * one;
     } else if (c->arch->shared == SHARED_MAYBE) {
         c->experts.shared_dim = config_u32_or_0(r, key, MOST_FFN);
     } else {
@@ -76,6 +77,7 @@ void config_read_experts(config_reader *r, model_config *c)
     read_router(r, c);
     read_shared(r, c);
     const uint32_t dense = config_u32_or_0(r, "leading_dense_block_count", c->num_layers);
+    const uint32_t step = config_u32(r, "interleave_moe_layer_step", 1, MODEL_MOST_LAYERS);
     for (uint32_t i = dense; i < c->num_layers; i++)
-        c->layers[i].experts = true;
+        c->layers[i].experts = r->status == RAD_OK && (i + 1) % step == 0;
 }

@@ -122,7 +122,7 @@ static uint32_t tensors_of_mixer(const model_config *c, const layer_config *l)
     case MIXER_ATTENTION: break;
     }
     uint32_t set = WHEN_ATTENTION;
-    set |= a->fused ? WHEN_FUSED_QKV : l->gated ? WHEN_GATED_QKV : WHEN_SPLIT_QKV;
+    set |= a->fused_qkv ? WHEN_FUSED_QKV : l->gated ? WHEN_GATED_QKV : WHEN_SPLIT_QKV;
     if (a->qkv_bias || a->biases) set |= WHEN_QKV_BIAS;
     if (a->qk_norm == QK_NORM_HEAD) set |= WHEN_HEAD_NORMS;
     if (a->qk_norm == QK_NORM_ROW) set |= WHEN_ROW_NORMS;
@@ -138,7 +138,7 @@ uint32_t tensors_of_layer(const model_config *c, const layer_config *l)
     if (l->experts)
         set |= WHEN_EXPERTS;
     else
-        set |= WHEN_DENSE | (a->fused ? WHEN_FUSED_FFN : WHEN_SPLIT_FFN);
+        set |= WHEN_DENSE | (a->fused_ffn ? WHEN_FUSED_FFN : WHEN_SPLIT_FFN);
     if (l->experts && c->experts.shared_dim) set |= WHEN_SHARED;
     if (l->experts && a->shared == SHARED_GATED) set |= WHEN_SHARED_GATE;
     if (l->experts && a->biases) set |= WHEN_EXPERT_BIAS;

@@ -262,7 +262,7 @@ static rad_status project_qkv(const judge *j, uint32_t l)
     for (uint32_t i = 0, row = 0; i < 3 && s == RAD_OK; row += parts[i++].rows) {
         if (i == 0 && lc->gated)
             s = project_gated_q(j, l);
-        else if (c->arch->fused)
+        else if (c->arch->fused_qkv)
             s = matmul_part(j, "blk.%u.attn_qkv.weight", l, layer_qkv_dim(lc), row, parts[i].rows,
                             c->dim, j->normed, parts[i].out);
         else
@@ -770,7 +770,7 @@ static rad_status experts_block(const judge *j, uint32_t l)
 static rad_status feed_forward_block(const judge *j, uint32_t l)
 {
     const model_config *c = &j->c;
-    bool fused = c->arch->fused;
+    bool fused = c->arch->fused_ffn;
     uint32_t f = c->layers[l].ffn_dim;
     rad_status s = read_residual(j, ffn_norm_name(j), l);
     if (s == RAD_OK && !fused)
