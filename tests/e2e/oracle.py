@@ -10,7 +10,9 @@ layers in four, whose RoPE is not stretched), SmolLM3 (no RoPE in every fourth l
 mixtures of experts: Mixtral, Granite (with a shared expert), OLMoE and Qwen2-MoE (probabilities
 as they are; Qwen2's shared expert has a gate), Qwen3-MoE, gpt-oss (its model card and reference
 code: sinks, biases, limits in its SwiGLU), DeepSeek 2 and 3 (latent attention as the paper writes
-it, K and V of every head made; sigmoids, a bias to choose by, groups of experts). GGUF
+it, K and V of every head made; sigmoids, a bias to choose by, groups of experts), Ling 2.0, ERNIE
+4.5 (probabilities plus a bias to choose by); layers that keep a state, token by token: Qwen 3.5
+(gated delta rule; its attention has gates), Granite 4 h (Mamba 2), LFM2 (short convolutions). GGUF
 stores the q and k of those whose RoPE was permuted so that it turns neighbours; of all others it
 turns halves. Gemma's norms are stored as 1 + w.
 """
@@ -18,7 +20,8 @@ import numpy as np
 
 from tiny_gguf import of_layer, read
 
-NEIGHBOURS = ("llama", "granite", "granitemoe", "mistral3", "smollm3", "deepseek2")
+NEIGHBOURS = ("llama", "granite", "granitemoe", "mistral3", "smollm3", "deepseek2",
+              "ernie4_5", "ernie4_5-moe")
 
 
 def rope_angles(meta, arch, tensors, rope_dim, context):
@@ -96,6 +99,61 @@ def silu(x):
     return x / (1 + np.exp(-x))
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def convolved(x, weight, bias=0.0):
+    """Each channel with its own few taps, the newest token's last."""
+    taps = weight.shape[1]
+    padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
+    return sum(padded[i:i + len(x)] * weight[:, i] for i in range(taps)) + bias
+
+
+def delta_layer(t, h, key, norm, eps):
+    """Gated DeltaNet: S = d S + k (x) w (v - k . d S); value heads take turns with key heads."""
+    groups, n, heads = key("ssm.group_count"), key("ssm.state_size"), key("ssm.time_step_rank")
+    qkv = silu(convolved(h @ t("attn_qkv").T, t("ssm_conv1d")))
+    q, k, v = (x.reshape(len(h), -1, width) for x, width in zip(
+        np.split(qkv, [groups * n, 2 * groups * n], -1), (n, n, key("ssm.inner_size") // heads)))
+    q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + eps) for x in (q, k))
+    decay = np.exp(t("ssm_a", None) * np.log1p(np.exp(h @ t("ssm_alpha").T + t("ssm_dt", "bias"))))
+    weight, state = sigmoid(h @ t("ssm_beta").T), np.zeros((heads, n, v.shape[-1]))
+    out = np.empty_like(v)
+    for i in range(len(h)):
+        of = np.arange(heads) % groups
+        state *= decay[i][:, None, None]
+        seen = np.einsum("hk,hkv->hv", k[i, of], state)
+        state += np.einsum("hk,hv->hkv", k[i, of], weight[i][:, None] * (v[i] - seen))
+        out[i] = np.einsum("hk,hkv->hv", q[i, of], state) / np.sqrt(n)
+    z = (h @ t("attn_gate").T).reshape(out.shape)
+    return (norm(out, t("ssm_norm")) * silu(z)).reshape(len(h), -1) @ t("ssm_out").T
+
+
+def mamba_layer(t, h, key, norm):
+    """Mamba 2: S = e^(a dt) S + dt B (x) x, out = C . S + D x; norms of groups behind the gate."""
+    groups, n, heads = key("ssm.group_count"), key("ssm.state_size"), key("ssm.time_step_rank")
+    inner = key("ssm.inner_size")
+    z, xbc, dt = np.split(h @ t("ssm_in").T, [inner, 2 * inner + 2 * groups * n], -1)
+    xbc = silu(convolved(xbc, t("ssm_conv1d"), t("ssm_conv1d", "bias")))
+    x, b, c = np.split(xbc, [inner, inner + groups * n], -1)
+    x = x.reshape(len(h), heads, -1)
+    b, c = (np.repeat(y.reshape(len(h), groups, n), heads // groups, 1) for y in (b, c))
+    dt = np.log1p(np.exp(dt + t("ssm_dt", "bias")))
+    state, out = np.zeros((heads, n, x.shape[-1])), np.empty_like(x)
+    for i in range(len(h)):
+        state *= np.exp(dt[i][:, None, None] * t("ssm_a", None)[:, :, None])
+        state += np.einsum("hk,hv->hkv", b[i], dt[i][:, None] * x[i])
+        out[i] = np.einsum("hk,hkv->hv", c[i], state) + t("ssm_d", None) * x[i]
+    gated = (out.reshape(len(h), -1) * silu(z)).reshape(len(h), groups, -1)
+    return norm(gated, t("ssm_norm")).reshape(len(h), -1) @ t("ssm_out").T
+
+
+def conv_layer(t, h):
+    b, c, x = np.split(h @ t("shortconv.in_proj").T, 3, -1)
+    return (c * convolved(b * x, t("shortconv.conv"))) @ t("shortconv.out_proj").T
+
+
 def mixture(t, h, arch, key):
     """What the experts say that each row's router chose, weighted."""
     def expert(row, gate, up, down, biases=(0, 0, 0)):
@@ -114,7 +172,7 @@ def mixture(t, h, arch, key):
     if key("expert_gating_func", 0) == 2:
         p = 1 / (1 + np.exp(-scores))
     by, groups = p.copy(), key("expert_group_count", 1)
-    if arch == "deepseek2" and key("expert_gating_func", 0) == 2:
+    if key("expert_gating_func", 0) == 2 or arch == "ernie4_5-moe":
         by += t("exp_probs_b", "bias")
     if groups > 1:
         worth = np.sort(by.reshape(len(h), groups, -1), -1)[..., -2:].sum(-1)
@@ -128,13 +186,13 @@ def mixture(t, h, arch, key):
     for i, row in enumerate(h):
         best = np.argsort(-by[i], kind="stable")[:used]
         weights = p[i, best]
-        if key("expert_weights_norm", arch not in ("olmoe", "qwen2moe", "deepseek2")):
+        if key("expert_weights_norm", arch not in ("olmoe", "qwen2moe", "deepseek2", "bailingmoe2")):
             weights = weights / weights.sum()
         for e, weight in zip(best, weights * key("expert_weights_scale", 1.0)):
             out[i] += weight * expert(row, *(w[e] for w in exps), [b[e] for b in biases])
         if key("expert_shared_feed_forward_length", 0) or key("expert_shared_count", 0):
             gate = 1.0
-            if arch == "qwen2moe":
+            if arch in ("qwen2moe", "qwen35moe"):
                 gate = 1 / (1 + np.exp(-t("ffn_gate_inp_shexp") @ row))
             out[i] += gate * expert(row, *(t(f"ffn_{part}_shexp")
                                            for part in ("gate", "up", "down")))
@@ -174,7 +232,8 @@ def forward(meta, w, ids, context=None):
     def key(name, *default):
         return meta.get(f"{arch}.{name}", *default)
 
-    dim, kv = key("embedding_length"), key("attention.head_count_kv")
+    dim, kvs = key("embedding_length"), key("attention.head_count_kv")
+    gated, interval = arch.startswith("qwen35"), key("full_attention_interval", 4)
     hd, layers = key("attention.key_length"), key("block_count")
     eps = key("attention.layer_norm_rms_epsilon")
     angles = rope_angles(meta, arch, w, key("rope.dimension_count"),
@@ -201,6 +260,43 @@ def forward(meta, w, ids, context=None):
 
     n = len(ids)
     back = np.arange(n)[:, None] - np.arange(n)[None, :]  # query's position minus key's
+    def attention(t, h, layer, heads, kv, local):
+        if latent:
+            q, k, v = latent_heads(t, h, key, angles, norm)
+        elif phi or arch == "bailingmoe2":
+            q, k, v = np.split(h @ t("attn_qkv").T, [heads * hd, (heads + kv) * hd], -1)
+        else:
+            q, k, v = (h @ t(f"attn_{p}").T + (t(f"attn_{p}", "bias") if arch in ("qwen2", "qwen2moe", "gpt-oss") else 0)
+                       for p in "qkv")
+        if latent:
+            kv = heads
+        width = v.shape[-1] if latent else hd
+        if gated:
+            q, gate = np.split(q.reshape(n, heads, 2 * hd), 2, -1)
+        if arch in ("olmo2", "olmoe"):
+            q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
+        if not latent:
+            q, k, v = q.reshape(n, heads, hd), k.reshape(n, kv, hd), v.reshape(n, kv, hd)
+        if arch in ("qwen3", "qwen3vl", "qwen3moe", "gemma3", "qwen35", "qwen35moe", "lfm2", "lfm2moe", "bailingmoe2"):
+            q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
+        if not (arch == "smollm3" and layer % 4 == 3) and not latent and key("rope.scaling.finetuned", True):
+            turns = local_turns if local else angles
+            q, k = (rotate(y, *turns, arch in NEIGHBOURS) for y in (q, k))
+        if warmth:
+            q = q * (1 + warmth * np.log(1 + np.arange(n) // period))[:, None, None]
+        hidden = (back < 0) | (back >= window if local else False)
+        out = np.empty((n, heads, width))
+        for head in range(heads):
+            group = head // (heads // kv)
+            s = q[:, head] @ k[:, group].T * scale
+            s = cap * np.tanh(s / cap) if cap else s
+            p = np.exp(np.where(hidden, -np.inf, s))
+            sink = np.exp(t("attn_sinks")[head]) if oss else 0
+            out[:, head] = p / (p.sum(-1, keepdims=True) + sink) @ v[:, group]
+        if gated:
+            out *= sigmoid(gate)
+        return out.reshape(n, -1) @ t("attn_output").T + (t("attn_output", "bias") if oss else 0)
+
     x = w["token_embd.weight"][ids] * (np.sqrt(dim) if gemma else
                                        (key("embedding_scale", 0) or 1) if granite else 1)
     for layer in range(layers):
@@ -209,41 +305,21 @@ def forward(meta, w, ids, context=None):
         local = window and locals_[layer]
 
         def t(name, kind="weight"):
-            return w[f"blk.{layer}.{name}.{kind}"]
+            return w[f"blk.{layer}.{name}" + (f".{kind}" if kind else "")]
+
+        kv = of_layer(kvs, layer)
+        if gated and (layer + 1) % interval:
+            kv = 0
 
         h = x if arch == "olmo2" else norm(x, t("attn_norm"))
-        if latent:
-            q, k, v = latent_heads(t, h, key, angles, norm)
-        elif phi:
-            q, k, v = np.split(h @ t("attn_qkv").T, [heads * hd, (heads + kv) * hd], -1)
+        if kv:
+            a = attention(t, h, layer, heads, kv, local)
+        elif gated:
+            a = delta_layer(t, h, key, norm, eps)
         else:
-            q, k, v = (h @ t(f"attn_{p}").T + (t(f"attn_{p}", "bias") if arch in ("qwen2", "qwen2moe", "gpt-oss") else 0)
-                       for p in "qkv")
-        if latent:
-            kv, hd = heads, v.shape[-1]
-        if arch in ("olmo2", "olmoe"):
-            q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
-        if not latent:
-            q, k, v = q.reshape(n, heads, hd), k.reshape(n, kv, hd), v.reshape(n, kv, hd)
-        if arch in ("qwen3", "qwen3vl", "qwen3moe", "gemma3"):
-            q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
-        if not (arch == "smollm3" and layer % 4 == 3) and not latent and key("rope.scaling.finetuned", True):
-            turns = local_turns if local else angles
-            q, k = (rotate(y, *turns, arch in NEIGHBOURS) for y in (q, k))
-        if warmth:
-            q = q * (1 + warmth * np.log(1 + np.arange(n) // period))[:, None, None]
-        hidden = (back < 0) | (back >= window if local else False)
-        out = np.empty((n, heads, hd))
-        for head in range(heads):
-            group = head // (heads // kv)
-            s = q[:, head] @ k[:, group].T * scale
-            s = cap * np.tanh(s / cap) if cap else s
-            p = np.exp(np.where(hidden, -np.inf, s))
-            sink = np.exp(t("attn_sinks")[head]) if oss else 0
-            out[:, head] = p / (p.sum(-1, keepdims=True) + sink) @ v[:, group]
-        a = out.reshape(n, -1) @ t("attn_output").T + (t("attn_output", "bias") if oss else 0)
+            a = conv_layer(t, h) if arch.startswith("lfm2") else mamba_layer(t, h, key, norm)
         x = x + residual * (norm(a, t("post_attention_norm")) if behind else a)
-        h = x if arch == "olmo2" else norm(x, t("post_attention_norm" if oss else "ffn_norm"))
+        h = x if arch == "olmo2" else norm(x, t("post_attention_norm" if oss or gated else "ffn_norm"))
         if f"blk.{layer}.ffn_gate_inp.weight" in w:
             x = x + residual * mixture(t, h, arch, key)
             continue
@@ -253,6 +329,7 @@ def forward(meta, w, ids, context=None):
             if gemma else silu(gate)
         f = (act * up) @ t("ffn_down").T
         x = x + residual * (norm(f, t("post_ffw_norm")) if behind else f)
-    out = norm(x, w["output_norm.weight"]) @ w.get("output.weight", w["token_embd.weight"]).T
+    last = "token_embd_norm.weight" if arch.startswith("lfm2") else "output_norm.weight"
+    out = norm(x, w[last]) @ w.get("output.weight", w["token_embd.weight"]).T
     out = out / key("logit_scale", 1.0)
     return final_cap * np.tanh(out / final_cap) if final_cap else out

@@ -53,8 +53,13 @@ def test_options_matter():
                     continue  # the tensors say it all
                 if name == "phi3-long" and key == "attention.sliding_window":
                     continue  # past the context: masks nothing
+                if key.startswith(("ssm.", "shortconv.")) or key in (
+                        "full_attention_interval", "attention.head_count_kv",
+                        "interleave_moe_layer_step"):
+                    continue  # the tensors' shapes say it, too
                 if key in ("expert_feed_forward_length", "leading_dense_block_count") or (
-                        "latent" in spec and key.startswith(("attention.", "expert_"))):
+                        "latent" in spec and key.startswith(("attention.", "expert_"))) or (
+                        key.startswith("expert_shared_")):
                     continue  # the tensors' shapes say it, too
                 tiny_gguf.write(path, spec)
                 tiny_gguf.write(plain, less)
@@ -104,6 +109,11 @@ def test_info_says_what_sets_a_model_apart():
                     "YaRN x32 from 128", "sliding window of 40 in even layers"],
         "qwen2moe": ["2 of 6 experts of 32 a token, a shared one of 72"],
         "smollm3": ["no RoPE in 1 of 5 layers"],
+        "qwen35": ["RoPE over 8 of 24", "gated delta rule in 2 of 4 layers, 4 heads of 16 x 24, 4 taps",
+                   "gated attention"],
+        "lfm2": ["short convolution in 3 of 5 layers, 3 taps"],
+        "granitehybrid": ["no RoPE", "Mamba 2 in 3 of 4 layers, 4 heads of 16 x 24, 4 taps"],
+        "bailingmoe2": ["fused q/k/v", "a shared one of 80"],
     }
     with tempfile.TemporaryDirectory() as tmp:
         for name, phrases in wanted.items():

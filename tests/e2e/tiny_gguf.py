@@ -104,6 +104,39 @@ SPECS = {
         "expert_feed_forward_length": 32, "expert_shared_count": 1,
         "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0,
         "rope.scaling.original_context_length": 64, "rope.scaling.yarn_log_multiplier": 0.0707}),
+    "bailingmoe2": dict(arch="bailingmoe2", hd=12, rope_dim=6, experts=8, expert=32, dense=1, shared=80,
+                        keys={"expert_used_count": 3, "expert_feed_forward_length": 32,
+                              "leading_dense_block_count": 1, "expert_shared_count": 2,
+                              "expert_shared_feed_forward_length": 40, "expert_gating_func": 2,
+                              "expert_weights_norm": True, "expert_weights_scale": 2.5,
+                              "expert_group_count": 4, "expert_group_used_count": 2}),
+    "ernie4_5-moe": dict(arch="ernie4_5-moe", tied=True, layers=4, experts=6, expert=32, shared=48, dense=1,
+                         every=2, keys={
+        "expert_used_count": 2, "expert_feed_forward_length": 32, "leading_dense_block_count": 1,
+        "interleave_moe_layer_step": 2, "expert_shared_feed_forward_length": 48}),
+    "qwen35": dict(arch="qwen35", layers=4, base=1e7, eps=1e-3, rope_dim=8, attention=(1, 3),
+                   state=dict(taps=4, heads=4, groups=2, key=16, value=24), keys={
+        "full_attention_interval": 2, "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2,
+        "ssm.time_step_rank": 4, "ssm.inner_size": 96, "rope.dimension_sections": [2, 1, 1, 0]}),
+    "qwen35moe": dict(arch="qwen35moe", layers=4, base=1e7, eps=1e-3, rope_dim=8, attention=(3,),
+                      experts=6, expert=32, shared=40,
+                      state=dict(taps=4, heads=6, groups=3, key=20, value=16), keys={
+        "ssm.conv_kernel": 4, "ssm.state_size": 20, "ssm.group_count": 3, "ssm.time_step_rank": 6,
+        "ssm.inner_size": 96, "expert_used_count": 2, "expert_feed_forward_length": 32,
+        "expert_shared_feed_forward_length": 40}),
+    "lfm2": dict(arch="lfm2", tied=True, layers=5, hd=12, rope_dim=12, attention=(2, 4),
+                 state=dict(taps=3), keys={
+        "shortconv.l_cache": 3, "attention.head_count_kv": [0, 0, 2, 0, 2]}),
+    "lfm2moe": dict(arch="lfm2moe", tied=True, layers=3, hd=12, rope_dim=12, attention=(1,), dense=1,
+                    experts=6, expert=32, state=dict(taps=3), keys={
+        "shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0], "expert_used_count": 2,
+        "expert_feed_forward_length": 32, "leading_dense_block_count": 1, "expert_gating_func": 2}),
+    "granitehybrid": dict(arch="granitehybrid", tied=True, layers=4, ffn=64, experts=6, shared=40,
+                          attention=(2,), state=dict(taps=4, heads=4, groups=2, key=16, value=24), keys={
+        "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4,
+        "ssm.inner_size": 96, "attention.head_count_kv": [0, 0, 2, 0], "expert_used_count": 3,
+        "expert_shared_feed_forward_length": 40, "residual_scale": 0.22, "logit_scale": 0.5,
+        "rope.scaling.finetuned": False}),
     "llama-layers-differ": dict(arch="llama", layers=4, heads=[4, 2, 8, 4], ffn=[80, 48, 96, 80]),
 }
 
@@ -143,6 +176,34 @@ def of_layer(value, layer):
     return value[layer] if isinstance(value, list) else value
 
 
+def _recurrent(s, b):
+    """The mixer of a layer that keeps a state instead of K and V."""
+    a, d, r = s["arch"], s["dim"], s["state"]
+    if a.startswith("lfm2"):
+        yield b + "shortconv.conv.weight", (d, r["taps"]), 0
+        yield b + "shortconv.in_proj.weight", (3 * d, d), 0
+        yield b + "shortconv.out_proj.weight", (d, d), 0
+        return
+    heads, inner = r["heads"], r["heads"] * r["value"]
+    channels = inner + 2 * r["groups"] * r["key"]
+    yield b + "ssm_conv1d.weight", (channels, r["taps"]), 0
+    yield b + "ssm_dt.bias", (heads,), 0
+    yield b + "ssm_out.weight", (d, inner), 0
+    if a == "granitehybrid":
+        yield b + "ssm_in.weight", (inner + channels + heads, d), 0
+        yield b + "ssm_conv1d.bias", (channels,), 0
+        yield b + "ssm_a", (heads, 1), -1
+        yield b + "ssm_d", (heads, 1), 1
+        yield b + "ssm_norm.weight", (r["groups"], inner // r["groups"]), 1
+        return
+    yield b + "attn_qkv.weight", (channels, d), 0
+    yield b + "attn_gate.weight", (inner, d), 0
+    yield b + "ssm_alpha.weight", (heads, d), 0
+    yield b + "ssm_beta.weight", (heads, d), 0
+    yield b + "ssm_a", (heads,), -1
+    yield b + "ssm_norm.weight", (r["value"],), 1
+
+
 def _shapes(s):
     """(name, shape, middle): vectors lie around `middle`, matrices around 0."""
     a, d = s["arch"], s["dim"]
@@ -152,8 +213,11 @@ def _shapes(s):
         q, k = of_layer(s["heads"], layer) * s["hd"], s["kv"] * s["hd"]
         if a != "olmo2":
             yield b + "attn_norm.weight", (d,), 1
-        mla = s.get("latent")
-        if mla:
+        mla, attends = s.get("latent"), layer in s.get("attention", range(s["layers"]))
+        gated = a.startswith("qwen35")
+        if not attends:
+            yield from _recurrent(s, b)
+        elif mla:
             heads, rope = s["heads"], s["rope_dim"]
             if mla["q"]:
                 yield b + "attn_q_a.weight", (mla["q"], d), 0
@@ -166,24 +230,30 @@ def _shapes(s):
             yield b + "attn_k_b.weight", (heads, mla["kv"], mla["key"] - rope), 0
             yield b + "attn_v_b.weight", (heads, mla["value"], mla["kv"]), 0
             q = heads * mla["value"]
-        elif a == "phi3":
+        elif a in ("phi3", "bailingmoe2"):
             yield b + "attn_qkv.weight", (q + 2 * k, d), 0
         else:
-            yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip("qkv", (q, k, k)))
+            yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip("qkv", (2 * q if gated else q, k, k)))
         if a in ("qwen2", "qwen2moe", "gpt-oss"):
             yield from ((b + f"attn_{p}.bias", (n,), 0) for p, n in zip("qkv", (q, k, k)))
-        if a in ("qwen3", "qwen3vl", "qwen3moe", "gemma3"):
+        if attends and a in ("qwen3", "qwen3vl", "qwen3moe", "gemma3", "qwen35", "qwen35moe", "lfm2",
+                             "lfm2moe", "bailingmoe2"):
             yield from ((b + f"attn_{p}_norm.weight", (s["hd"],), 1) for p in "qk")
         if a in ("olmo2", "olmoe"):
             yield from ((b + f"attn_{p}_norm.weight", (n,), 1) for p, n in zip("qk", (q, k)))
-        yield b + "attn_output.weight", (d, q), 0
+        if attends:
+            yield b + "attn_output.weight", (d, q), 0
         if a == "gpt-oss":
             yield b + "attn_output.bias", (d,), 0
             yield b + "attn_sinks.weight", (s["heads"],), 0.5
             yield b + "post_attention_norm.weight", (d,), 1
+        elif gated:
+            yield b + "post_attention_norm.weight", (d,), 1
         elif a != "olmo2":
             yield b + "ffn_norm.weight", (d,), 1
         experts = s.get("experts", 0) if layer >= s.get("dense", 0) else 0
+        if (layer + 1) % s.get("every", 1):
+            experts = 0
         if not experts and a != "phi3":
             yield b + "ffn_gate.weight", (f, d), 0
         if not experts:
@@ -194,13 +264,13 @@ def _shapes(s):
             yield b + "ffn_gate_inp.weight", (experts, d), 0
             yield from ((b + f"ffn_{p}_exps.weight", (experts, *shape), 0)
                         for p, shape in (("gate", (e, d)), ("up", (e, d)), ("down", (d, e))))
-            if a == "deepseek2" and s["keys"].get("expert_gating_func") == 2:
+            if s["keys"].get("expert_gating_func") == 2 or a == "ernie4_5-moe":
                 yield b + "exp_probs_b.bias", (experts,), 0
             if a == "gpt-oss":
                 yield b + "ffn_gate_inp.bias", (experts,), 0
                 yield from ((b + f"ffn_{p}_exps.bias", (experts, n), 0)
                             for p, n in (("gate", e), ("up", e), ("down", d)))
-            if a == "qwen2moe":
+            if a in ("qwen2moe", "qwen35moe"):
                 yield b + "ffn_gate_inp_shexp.weight", (d,), 0
             if shared:
                 yield from ((b + f"ffn_{p}_shexp.weight", shape, 0) for p, shape in (
@@ -208,7 +278,7 @@ def _shapes(s):
         if a in ("gemma2", "gemma3", "olmo2"):
             yield b + "post_attention_norm.weight", (d,), 1
             yield b + "post_ffw_norm.weight", (d,), 1
-    yield "output_norm.weight", (d,), 1
+    yield "token_embd_norm.weight" if s["arch"].startswith("lfm2") else "output_norm.weight", (d,), 1
     if not s["tied"]:
         yield "output.weight", (s["vocab"], d), 0
 
@@ -245,6 +315,8 @@ def write(path, spec, seed=1):
     for name, shape, middle in _shapes(s):
         x = random.standard_normal(shape)
         x = middle + 0.3 * x if len(shape) == 1 else x / np.sqrt(shape[-1])
+        if name.endswith((".ssm_a", ".ssm_d", ".ssm_norm.weight")):
+            x = middle + 0.2 * random.standard_normal(shape)
         if name.endswith("ffn_gate_inp.weight"):
             x *= 4  # clear choices
         if name == "output.weight":
