@@ -16,10 +16,11 @@ enum { SHAPES = 160 };
 enum { MOST_TOKENS = 200 };
 
 static const char *const archs[] = {
-    "llama",      "qwen2",     "qwen3",       "phi3",      "gemma2",        "gemma3",    "granite",
-    "granitemoe", "mistral3",  "olmo2",       "qwen3vl",   "smollm3",       "llama-moe", "olmoe",
-    "qwen2moe",   "qwen3moe",  "gpt-oss",     "deepseek2", "granitehybrid", "lfm2",      "lfm2moe",
-    "qwen35",     "qwen35moe", "bailingmoe2", "ernie4_5",  "ernie4_5-moe"};
+    "llama",         "qwen2",        "qwen3",      "phi3",          "gemma2",    "gemma3",
+    "granite",       "granitemoe",   "mistral3",   "olmo2",         "qwen3vl",   "smollm3",
+    "llama-moe",     "olmoe",        "qwen2moe",   "qwen3moe",      "gpt-oss",   "deepseek2",
+    "granitehybrid", "lfm2",         "lfm2moe",    "qwen35",        "qwen35moe", "bailingmoe2",
+    "ernie4_5",      "ernie4_5-moe", "nemotron_h", "nemotron_h_moe"};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
 static double worst[ARCHS][2]; /* by dtype */
 static uint32_t num_compared;  /* of those with experts */
@@ -64,10 +65,15 @@ static void add_experts(tiny_model *s, uint64_t *state)
     s->used = maybe(state) ? s->experts : between(state, 1, s->experts);
     if (maybe(state)) s->expert_ffn = between(state, 1, 3) * (maybe(state) ? 32 : 5);
     if (tiny_is(s, "bailingmoe2") && maybe(state)) s->shared_experts = between(state, 1, 2);
+    if (tiny_is(s, "nemotron_h_moe")) {
+        s->select_bias = maybe(state), s->dense = 0;
+        s->expert_ffn = between(state, 1, 3) * (maybe(state) ? 32 : 5);
+    }
     if (tiny_is(s, "ernie4_5-moe"))
         s->moe_step = between(state, 0, 2), s->select_bias = maybe(state);
     if (tiny_is(s, "qwen2moe qwen35moe") ||
-        (tiny_is(s, "granitemoe granitehybrid ernie4_5-moe bailingmoe2") && maybe(state)))
+        (tiny_is(s, "granitemoe granitehybrid ernie4_5-moe bailingmoe2 nemotron_h_moe") &&
+         maybe(state)))
         s->shared_ffn = between(state, 1, 3) * (maybe(state) ? 32 : 5);
     s->ffn = RAD_MAX(s->ffn, s->used);
     s->dense = between(state, 0, 3) ? 0 : between(state, 1, s->layers);
@@ -105,6 +111,7 @@ static void make_recurrent(tiny_model *s, uint64_t *state)
     s->taps = between(state, conv ? 2 : 1, 5);
     s->attention = between(state, 2, 4);
     s->layers = between(state, s->attention, s->attention + 3);
+    if (tiny_one_block(s)) s->layers = between(state, 3, 7);
     if (gated) s->v_head_dim = s->head_dim;
     if (gated) s->rope_dim = RAD_MIN(s->rope_dim + 2, s->head_dim / 2 * 2); /* sections */
     if (conv) return;
@@ -138,10 +145,11 @@ static tiny_model random_shape(uint64_t *state)
     if (between(state, 0, 3) == 0) s.attn_scale = 0.3f;
     const bool mixtral = tiny_is(&s, "llama-moe");
     if (mixtral) s.arch = "llama";
-    if (tiny_is(&s, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe")) make_recurrent(&s, state);
+    if (tiny_is(&s, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe nemotron_h nemotron_h_moe"))
+        make_recurrent(&s, state);
     if (mixtral ||
         tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss deepseek2 lfm2moe qwen35moe "
-                    "bailingmoe2 ernie4_5-moe") ||
+                    "bailingmoe2 ernie4_5-moe nemotron_h_moe") ||
         (tiny_is(&s, "granitehybrid") && maybe(state)))
         add_experts(&s, state);
     if (tiny_is(&s, "qwen35moe") && s.expert_ffn && !s.dense) s.no_ffn = maybe(state);
@@ -312,12 +320,15 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
                         .context = 16,
                         .logit_scale = 1,
                         .longrope = true};
-        if (tiny_is(&m, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe")) m.taps = 3, m.attention = 2;
+        if (tiny_is(&m, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe nemotron_h nemotron_h_moe"))
+            m.taps = 3, m.attention = 2;
+        if (tiny_one_block(&m)) m.layers = 3, m.expert_ffn = 12;
         if (tiny_is(&m, "qwen35 qwen35moe")) m.v_head_dim = m.head_dim;
-        if (tiny_is(&m, "granitehybrid qwen35 qwen35moe"))
+        if (tiny_is(&m, "granitehybrid qwen35 qwen35moe nemotron_h nemotron_h_moe"))
             m.state_heads = 2, m.state_groups = 1, m.state_key = 5, m.state_value = 3;
-        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2 "
-                        "granitehybrid lfm2moe qwen35moe bailingmoe2 ernie4_5-moe")) {
+        if (tiny_is(&m,
+                    "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2 "
+                    "granitehybrid lfm2moe qwen35moe bailingmoe2 ernie4_5-moe nemotron_h_moe")) {
             m.experts = 3, m.used = 2;
             if (tiny_is(&m, "granitemoe qwen2moe granitehybrid qwen35moe")) m.shared_ffn = 5;
             if (tiny_is(&m, "deepseek2")) {

@@ -94,6 +94,9 @@ TEST(softplus_and_sigmoids_are_what_doubles_say)
     float x[] = {NAN, INFINITY, -INFINITY, 1e30f};
     ops->softplus(x, 4);
     CHECK(isnan(x[0]) && isinf(x[1]) && x[2] >= 0 && x[2] < 1e-30f && x[3] == 1e30f);
+    float y[] = {NAN, 3, -3, 0};
+    ops->relu2(y, 4);
+    CHECK(isnan(y[0]) && y[1] == 9 && y[2] == 0 && y[3] == 0);
 }
 
 TEST(convolutions_and_dots_are_what_doubles_say)
@@ -359,6 +362,7 @@ TEST(every_instruction_set_gives_the_same_bits)
                    (unsigned long long)seed);
             base->mul(a, w, n), ops->mul(b, w, n);
             base->silu(a, n), ops->silu(b, n);
+            base->relu2(a, n), ops->relu2(b, n);
             base->softplus(a, n), ops->softplus(b, n);
             CHECKF(!memcmp(a, b, n * sizeof *a), "%s, n %u, seed %llu\n", isas[k], n,
                    (unsigned long long)seed);

@@ -113,8 +113,15 @@ static inline void tiny_bool(tiny_writer *w, const char *name, bool value)
     gguf_put(&w->b, &(uint8_t){value}, 1);
 }
 
+/* Nemotron's layers are one block each: Mamba, feed-forward, attention, and so on. */
+static inline bool tiny_one_block(const tiny_model *m)
+{
+    return tiny_is(m, "nemotron_h nemotron_h_moe");
+}
+
 static inline bool tiny_recurrent(const tiny_model *m, uint32_t layer)
 {
+    if (tiny_one_block(m)) return layer % 3 == 0;
     return m->taps && layer % m->attention != m->attention - 1;
 }
 
@@ -229,12 +236,21 @@ static inline void tiny_keys(tiny_writer *w)
     tiny_u32(w, "context_length", m->context);
     tiny_u32(w, "embedding_length", m->dim);
     tiny_u32(w, "block_count", m->layers);
-    if (!m->no_ffn) tiny_layers_u32(w, "feed_forward_length", m->ffn, 32);
+    if (tiny_one_block(m)) {
+        gguf_put_kv_arr(&w->b, tiny_key(w, "feed_forward_length"), GGUF_I32, m->layers);
+        for (uint32_t l = 0; l < m->layers; l++)
+            gguf_put(&w->b, &(int32_t){l % 3 == 1 ? (int32_t)m->ffn : 0}, 4);
+    } else if (!m->no_ffn)
+        tiny_layers_u32(w, "feed_forward_length", m->ffn, 32);
     tiny_layers_u32(w, "attention.head_count", m->heads, 0);
     if (m->taps && !tiny_is(m, "qwen35 qwen35moe")) {
         gguf_put_kv_arr(&w->b, tiny_key(w, "attention.head_count_kv"), GGUF_I32, m->layers);
         for (uint32_t l = 0; l < m->layers; l++)
-            gguf_put(&w->b, &(int32_t){tiny_recurrent(m, l) ? 0 : (int32_t)m->kv_heads}, 4);
+            gguf_put(&w->b,
+                     &(int32_t){tiny_recurrent(m, l) || (tiny_one_block(m) && l % 3 == 1)
+                                    ? 0
+                                    : (int32_t)m->kv_heads},
+                     4);
     } else {
         tiny_layers_u32(w, "attention.head_count_kv", m->kv_heads, 0);
     }
@@ -355,14 +371,15 @@ static inline void tiny_experts(tiny_writer *w, uint32_t l)
         tiny_tensor(w, "blk.%u.exp_probs_b.bias", l, m->experts, 0, 0);
     w->plain = false;
     w->many = m->experts;
-    tiny_tensor(w, "blk.%u.ffn_gate_exps.weight", l, m->dim, ffn, 0);
+    const bool gates = !tiny_one_block(m);
+    if (gates) tiny_tensor(w, "blk.%u.ffn_gate_exps.weight", l, m->dim, ffn, 0);
     tiny_tensor(w, "blk.%u.ffn_up_exps.weight", l, m->dim, ffn, 0);
     tiny_tensor(w, "blk.%u.ffn_down_exps.weight", l, ffn, m->dim, 0);
     w->many = 0;
     if (tiny_is(m, "qwen2moe qwen35moe"))
         tiny_tensor(w, "blk.%u.ffn_gate_inp_shexp.weight", l, m->dim, 0, 0);
     if (!shared) return;
-    tiny_tensor(w, "blk.%u.ffn_gate_shexp.weight", l, m->dim, shared, 0);
+    if (gates) tiny_tensor(w, "blk.%u.ffn_gate_shexp.weight", l, m->dim, shared, 0);
     tiny_tensor(w, "blk.%u.ffn_up_shexp.weight", l, m->dim, shared, 0);
     tiny_tensor(w, "blk.%u.ffn_down_shexp.weight", l, shared, m->dim, 0);
 }
@@ -448,14 +465,15 @@ static inline void tiny_attention(tiny_writer *w, uint32_t l)
 static inline void tiny_layer(tiny_writer *w, uint32_t l)
 {
     const tiny_model *m = w->m;
-    const uint32_t ffn = tiny_ffn(m, l);
+    const uint32_t ffn = tiny_one_block(m) ? m->ffn : tiny_ffn(m, l);
     const bool phi3 = tiny_is(m, "phi3"), pre_norms = !tiny_is(m, "olmo2"),
                post_norms = tiny_is(m, "gemma2 gemma3 olmo2");
     if (pre_norms) tiny_tensor(w, "blk.%u.attn_norm.weight", l, m->dim, 0, 1);
     if (tiny_recurrent(m, l))
         tiny_state_layer(w, l);
-    else
+    else if (!tiny_one_block(m) || l % 3 == 2)
         tiny_attention(w, l);
+    if (tiny_one_block(m) && l % 3 != 1) return;
     if (tiny_is(m, "gpt-oss")) {
         tiny_tensor(w, "blk.%u.attn_output.bias", l, m->dim, 0, 0);
         tiny_tensor(w, "blk.%u.attn_sinks.weight", l, m->heads, 0, 0.5f);
@@ -463,11 +481,13 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     if (post_norms) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1);
     const bool late = tiny_is(m, "gpt-oss qwen35 qwen35moe");
     if (late) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1); /* ffn_norm */
-    if (pre_norms && !late) tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
+    if (pre_norms && !late && !tiny_one_block(m))
+        tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
     if (m->experts && l >= m->dense && (!m->moe_step || (l + 1) % m->moe_step == 0)) {
         tiny_experts(w, l);
     } else {
-        if (!phi3) tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, ffn, 0);
+        if (!phi3 && !tiny_one_block(m))
+            tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, ffn, 0);
         tiny_tensor(w, "blk.%u.ffn_up.weight", l, m->dim, ffn * (phi3 ? 2 : 1), 0);
         tiny_tensor(w, "blk.%u.ffn_down.weight", l, ffn, m->dim, 0);
     }

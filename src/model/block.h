@@ -80,6 +80,9 @@ rad_status block_latent(step *s, rad_error *err);
 void block_latent_project(step *s);
 
 gemm_glu *block_glu(const step *s);
+/* x = relu2(x), rounded as row `row` of what `then` reads. */
+void block_relu2(const step *s, const gemm_weight *then, float *x, uint32_t n, uint32_t row,
+                 void *scratch);
 void block_ffn(step *s);
 void block_moe(step *s);
 

@@ -195,10 +195,38 @@ static void gather_row(const step *s, uint32_t i)
 
 /* ---- what they say ---- */
 
+/* All that the row's experts said, for their downs. */
+static void relu2_row(const step *s, uint32_t i)
+{
+    const forward_moe *m = &s->b->moe;
+    const uint32_t n = s->c->experts.dim, used = s->c->experts.used;
+    for (uint32_t r = 0; r < used; r++) {
+        const block_choice *c = &m->choices[(size_t)i * used + r];
+        block_relu2(s, s->w->expert_down[c->expert], m->wide + (size_t)c->place * n, n, c->place,
+                    m->then_scratch);
+    }
+}
+
+static void run_ungated(step *s, uint32_t num_items)
+{
+    const forward_moe *m = &s->b->moe;
+    const uint32_t dim = s->c->dim, n = s->c->experts.dim;
+    fill_items(s, num_items, s->w->expert_gate_up, m->x ? m->x : s->b->norm, m->x ? dim : 0,
+               m->wide, n);
+    gemm_run_items(m->items, num_items, dim, n, s->m->pool, m->scratch);
+    block_for_rows(s, relu2_row);
+    fill_items(s, num_items, s->w->expert_down, m->wide, n, m->out, dim);
+    gemm_run_items(m->items, num_items, n, dim, s->m->pool, m->then_scratch);
+}
+
 static void run_experts(step *s, uint32_t num_items, gemm_glu *glu)
 {
     const forward_moe *m = &s->b->moe;
     const uint32_t dim = s->c->dim;
+    if (s->c->arch->ffn == FFN_RELU2) {
+        run_ungated(s, num_items);
+        return;
+    }
     const size_t wide = 2 * (size_t)s->c->experts.dim;
     fill_items(s, num_items, s->w->expert_gate_up, m->x ? m->x : s->b->norm, m->x ? dim : 0,
                m->wide, wide);
@@ -208,9 +236,30 @@ static void run_experts(step *s, uint32_t num_items, gemm_glu *glu)
     gemm_run_items(m->items, num_items, wide, dim, s->m->pool, m->then_scratch);
 }
 
+static void shared_relu2_row(const step *s, uint32_t i)
+{
+    const uint32_t n = s->c->experts.shared_dim;
+    block_relu2(s, s->w->shared_down, s->b->wide + (size_t)i * n, n, i, s->b->ffn_scratch);
+}
+
+static void run_ungated_shared(step *s)
+{
+    const forward_buffers *b = s->b;
+    const size_t n = s->c->experts.shared_dim;
+    gemm_run_rounded(s->w->shared_gate_up, b->norm, s->c->dim, s->rows, b->wide, n, false,
+                     s->m->pool, b->gemm_scratch);
+    block_for_rows(s, shared_relu2_row);
+    gemm_run_rounded(s->w->shared_down, b->wide, n, s->rows, b->moe.shared, s->c->dim, false,
+                     s->m->pool, b->ffn_scratch);
+}
+
 static void run_shared(step *s, gemm_glu *glu)
 {
     const forward_buffers *b = s->b;
+    if (s->c->arch->ffn == FFN_RELU2) {
+        run_ungated_shared(s);
+        return;
+    }
     const size_t ld = 2 * (size_t)s->c->experts.shared_dim;
     gemm_run_glu(s->w->shared_gate_up, b->norm, s->c->dim, s->rows, glu, b->wide, ld,
                  s->w->shared_down, b->ffn_scratch, s->m->pool, b->gemm_scratch);

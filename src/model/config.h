@@ -20,6 +20,7 @@ typedef enum rope_kind {
 typedef enum ffn_kind {
     FFN_SWIGLU,        /* silu(gate) * up */
     FFN_GEGLU,         /* gelu(gate) * up, the form with tanh */
+    FFN_RELU2,         /* max(up, 0)^2: there are no gates */
     FFN_SWIGLU_CLAMPED /* g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up within -7..7 */
 } ffn_kind;
 
@@ -61,6 +62,7 @@ typedef enum shared_expert {
 typedef enum mixer_kind {
     MIXER_ATTENTION,
     MIXER_LATENT, /* MLA: one latent row a token, of which K and V are made */
+    MIXER_NONE,   /* nothing: the layer is its feed-forward block */
     MIXER_DELTA,  /* state: the gated delta rule behind a short convolution, */
     MIXER_MAMBA,  /* Mamba 2, likewise, */
     MIXER_CONV    /* or a gated short convolution and nothing else */
@@ -104,9 +106,12 @@ typedef struct model_arch {
                                 * those without KV heads */
     bool gated_attention;      /* each head's q has as many gates behind it, whose sigmoids multiply
                                 * what the head attended to */
-    const char *last_norm;     /* the tensor before the logits; NULL: output_norm.weight */
-    uint32_t layers_of_dim;    /* the model of so many layers scales q . k by dim / heads, which its
-                                * files do not say */
+    bool one_block;            /* a layer is a mixer or a feed-forward block, whose norm is called
+                                * attn_norm all the same: that, where feed_forward_length is > 0 */
+    bool no_rope;
+    const char *last_norm;  /* the tensor before the logits; NULL: output_norm.weight */
+    uint32_t layers_of_dim; /* the model of so many layers scales q . k by dim / heads, which its
+                             * files do not say */
     experts_where experts;
     bool ffn_of_all;      /* feed_forward_length is that of all used experts together */
     router_kind router;   /* unless a key says other */
@@ -142,6 +147,7 @@ typedef struct layer_config {
     bool experts;          /* a mixture; else one feed-forward block of ffn_dim */
     uint8_t rope;          /* of config.ropes; ROPE_NONE: it does not rotate */
     bool gated;            /* attention: see model_arch */
+    bool no_ffn;           /* its mixer is all there is */
     uint32_t num_heads;    /* 0, and so are the next three: the layer is recurrent */
     uint32_t num_kv_heads; /* divides num_heads */
     uint32_t head_dim;
@@ -202,7 +208,8 @@ typedef struct model_config {
     latent_config latent; /* of layers that are MIXER_LATENT; their heads are as attention sees
                            * them: one KV head of latent and rotated part, V its latent */
     recurrent_config recurrent;
-    uint32_t num_attention; /* layers with K/V; the others are recurrent */
+    uint32_t num_attention; /* layers with K/V, */
+    uint32_t num_recurrent; /* and with a state */
     size_t state_floats;    /* of one state; 0: none are */
     rope_config ropes[MODEL_ROPES];
     uint32_t num_ropes;
@@ -236,6 +243,11 @@ void model_config_describe(const model_config *config, char *text, size_t room);
 static inline int32_t layer_window(const layer_config *l)
 {
     return l->window ? (int32_t)l->window : -1;
+}
+
+static inline bool layer_is_recurrent(const layer_config *l)
+{
+    return l->mixer == MIXER_DELTA || l->mixer == MIXER_MAMBA || l->mixer == MIXER_CONV;
 }
 
 /* The first with K/V; all of them have heads of one shape. */

@@ -73,7 +73,7 @@ static void describe_recurrent(words *w, const model_config *c)
         c->arch->recurrent == MIXER_DELTA   ? "gated delta rule"
         : c->arch->recurrent == MIXER_MAMBA ? "Mamba 2"
                                             : "short convolution",
-        c->num_layers - c->num_attention, c->num_layers);
+        c->num_recurrent, c->num_layers);
     if (x->heads) say(w, ", %u heads of %u x %u", x->heads, x->key, x->value);
     say(w, ", %u taps", x->taps);
 }
@@ -94,6 +94,7 @@ void model_config_describe(const model_config *c, char *text, size_t room)
     describe_rope(&w, c);
     say(&w, "; %s",
         a->ffn == FFN_GEGLU            ? "GEGLU"
+        : a->ffn == FFN_RELU2          ? "squared ReLU"
         : a->ffn == FFN_SWIGLU_CLAMPED ? "SwiGLU with limits"
                                        : "SwiGLU");
     if (c->state_floats) describe_recurrent(&w, c);

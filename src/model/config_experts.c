@@ -79,5 +79,5 @@ void config_read_experts(config_reader *r, model_config *c)
     const uint32_t dense = config_u32_or_0(r, "leading_dense_block_count", c->num_layers);
     const uint32_t step = config_u32(r, "interleave_moe_layer_step", 1, MODEL_MOST_LAYERS);
     for (uint32_t i = dense; i < c->num_layers; i++)
-        c->layers[i].experts = r->status == RAD_OK && (i + 1) % step == 0;
+        c->layers[i].experts = r->status == RAD_OK && (i + 1) % step == 0 && !c->layers[i].no_ffn;
 }

@@ -37,7 +37,7 @@ static rad_status read_heads(config_reader *r, model_config *c)
 {
     const bool by_kv = c->arch->recurrent && !c->arch->attention_period;
     uint32_t heads[MODEL_MOST_LAYERS], kv[MODEL_MOST_LAYERS], n = c->num_layers;
-    config_u32s(r, "attention.head_count", 0, 1, MOST_HEADS, heads, n);
+    config_u32s(r, "attention.head_count", 0, !c->arch->one_block, MOST_HEADS, heads, n);
     if (r->status != RAD_OK) return r->status;
     config_key(r, "attention.head_count_kv");
     if (gguf_find_kv(r->file, r->key))
@@ -47,12 +47,19 @@ static rad_status read_heads(config_reader *r, model_config *c)
     read_kinds(r, c, kv);
     if (r->status != RAD_OK) return r->status;
     for (uint32_t i = 0; i < n; i++)
-        if (kv[i] && heads[i] % kv[i])
+        if (kv[i] && (!heads[i] || heads[i] % kv[i]))
             return rad_fail(r->err, RAD_E_FORMAT,
                             "model: %u heads do not divide by %u KV heads (%s)", heads[i], kv[i],
                             r->key);
 
-    uint32_t share = c->dim % heads[0] ? 0 : c->dim / heads[0];
+    uint32_t first = 0;
+    while (first < n && !kv[first])
+        first++;
+    if (first == n)
+        return rad_fail(r->err, RAD_E_UNSUPPORTED,
+                        "model: no layer of %u has attention (%s), which is not supported", n,
+                        r->arch);
+    uint32_t share = c->dim % heads[first] ? 0 : c->dim / heads[first];
     uint32_t head_dim = config_u32(r, "attention.key_length", share, MOST_HEAD_DIM);
     uint32_t v_head_dim =
         config_u32(r, "attention.value_length", share ? share : head_dim, MOST_HEAD_DIM);
@@ -73,10 +80,6 @@ static rad_status read_heads(config_reader *r, model_config *c)
         l->v_head_dim = v_head_dim;
         l->attn_layer = c->num_attention++;
     }
-    if (!c->num_attention)
-        return rad_fail(r->err, RAD_E_UNSUPPORTED,
-                        "model: no layer of %u has attention (%s), which is not supported", n,
-                        r->arch);
     if (c->arch->gated_attention && head_dim != v_head_dim)
         return rad_fail(r->err, RAD_E_FORMAT,
                         "model: heads of %u and %u (%s.attention.key_length, value_length), and "
@@ -138,7 +141,8 @@ static rad_status read_windows(config_reader *r, model_config *c)
 static void read_no_rope(config_reader *r, model_config *c)
 {
     const uint32_t period = c->arch->no_rope_period;
-    const bool none = c->arch->scales && !config_bool(r, "rope.scaling.finetuned", true);
+    const bool none = c->arch->no_rope ||
+                      (c->arch->scales && !config_bool(r, "rope.scaling.finetuned", true));
     for (uint32_t i = 0; i < c->num_layers; i++)
         if (none || (period && i % period == period - 1)) c->layers[i].rope = ROPE_NONE;
 }
@@ -154,10 +158,19 @@ rad_status config_read_layers(config_reader *r, model_config *c)
     uint32_t absent = 0;
     if (c->arch->experts == EXPERTS_ALWAYS)
         absent = config_u32_or_0(r, "expert_feed_forward_length", MOST_FFN);
-    config_u32s(r, "feed_forward_length", absent, 1, MOST_FFN, ffn, c->num_layers);
+    const bool one_block = c->arch->one_block;
+    config_u32s(r, "feed_forward_length", absent, !one_block, MOST_FFN, ffn, c->num_layers);
     if (r->status != RAD_OK) return r->status;
-    for (uint32_t i = 0; i < c->num_layers; i++)
-        c->layers[i].ffn_dim = ffn[i];
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        layer_config *l = &c->layers[i];
+        l->ffn_dim = ffn[i];
+        l->no_ffn = !ffn[i];
+        if (one_block && ffn[i] && l->num_kv_heads)
+            return rad_fail(r->err, RAD_E_FORMAT,
+                            "model: layer %u has KV heads and a feed-forward block (%s)", i,
+                            r->arch);
+        if (one_block && ffn[i]) l->mixer = MIXER_NONE;
+    }
     return RAD_OK;
 }
 
@@ -209,7 +222,7 @@ config_widths config_widest(const model_config *c)
             w.unpacked = RAD_MAX(w.unpacked, l->num_heads * RAD_MAX(key, x->value));
         }
         if (l->gated) w.unpacked = RAD_MAX(w.unpacked, layer_q_dim(l));
-        if (!l->num_kv_heads) widen_by_recurrent(c, l, &w);
+        if (layer_is_recurrent(l)) widen_by_recurrent(c, l, &w);
         w.ffn = RAD_MAX(w.ffn, l->experts ? c->experts.shared_dim : l->ffn_dim);
     }
     return w;

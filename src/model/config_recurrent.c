@@ -37,12 +37,14 @@ static rad_status read_sizes(config_reader *r, model_config *c)
 rad_status config_read_recurrent(config_reader *r, model_config *c)
 {
     const recurrent_config *x = &c->recurrent;
-    if (c->num_attention == c->num_layers) return RAD_OK;
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        c->num_recurrent += layer_is_recurrent(&c->layers[i]);
+    if (!c->num_recurrent) return RAD_OK;
     rad_status status = read_sizes(r, c);
     if (status != RAD_OK) return status;
     for (uint32_t i = 0; i < c->num_layers; i++) {
         layer_config *l = &c->layers[i];
-        if (l->num_kv_heads) continue;
+        if (!layer_is_recurrent(l)) continue;
         l->state_at = c->state_floats;
         c->state_floats += state_conv_floats(x) + x->heads * state_head_floats(x);
     }

@@ -224,6 +224,7 @@ static void keep_logits_rows(step *s)
         size_t from = s->batch->logits_indices[i];
         if (from == i) continue;
         memcpy(s->b->x + i * dim, s->b->x + from * dim, dim * sizeof(float));
+        if (!s->said_dim) continue;
         memcpy(s->said + i * s->said_ld, s->said + from * s->said_ld, s->said_dim * sizeof(float));
     }
     s->rows = s->batch->num_logits;
@@ -236,6 +237,7 @@ static rad_status run_mixer(step *s, rad_error *err)
     case MIXER_DELTA: return block_delta(s, err);
     case MIXER_MAMBA: return block_mamba(s, err);
     case MIXER_CONV: return block_conv(s, err);
+    case MIXER_NONE: s->said_dim = 0; return RAD_OK;
     case MIXER_ATTENTION: break;
     }
     return block_attention(s, err);
@@ -263,8 +265,9 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
         if (status != RAD_OK) return status;
         if (i + 1 == c->num_layers) keep_logits_rows(&s);
         if (!s.rows) return RAD_OK;
-        (s.l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(&s);
-        (s.l->experts ? block_moe : block_ffn)(&s);
+        if (s.l->mixer != MIXER_NONE)
+            (s.l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(&s);
+        if (!s.l->no_ffn) (s.l->experts ? block_moe : block_ffn)(&s);
     }
     block_norm(&s, w->output_norm, w->output);
     block_gemm_of_norm(&s, s.b->logits);

@@ -108,7 +108,7 @@ runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
                         .kv_lora_rank = c->latent.kv_rank,
                         .window_layers = config_window_layers(c),
                         .sliding_window = c->sliding_window,
-                        .state_layers = c->num_layers - c->num_attention,
+                        .state_layers = c->num_recurrent,
                         .state_bytes = c->state_floats * sizeof(float)};
     return runner_with_token_bytes(info);
 }

@@ -47,6 +47,9 @@ typedef struct model_ops {
     /* out = 1 / (1 + e^-x) */
     void (*sigmoids)(float *out, const float *x, uint32_t n);
 
+    /* x = max(x, 0)^2 */
+    void (*relu2)(float *x, uint32_t n);
+
     /* x = ln(1 + e^x), within 4 units in the last place. */
     void (*softplus)(float *x, uint32_t n);
 

@@ -235,6 +235,20 @@ static void ops_silu(float *x, uint32_t n)
     if (i < n) store_part(x + i, swiglu_vec(load_part(x + i, n - i), (vec){0} + 1.0f), n - i);
 }
 
+static inline vec relu2_vec(vec x)
+{
+    vec up = select(x < 0.0f, (vec){0}, x); /* NaN stays */
+    return up * up;
+}
+
+static void ops_relu2(float *x, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(x + i, relu2_vec(load(x + i)));
+    if (i < n) store_part(x + i, relu2_vec(load_part(x + i, n - i)), n - i);
+}
+
 static inline vec sigmoid_vec(vec x)
 {
     return 1.0f / (exp_vec(-x) + 1.0f);
@@ -373,6 +387,6 @@ static void ops_rope(rope_kind kind, float *head, const float *table, uint32_t r
         .swiglu_clamped = ops_swiglu_clamped, .cap = ops_cap, .add = ops_add,                      \
         .add_scaled = ops_add_scaled, .exps = ops_exps, .max = ops_max,                            \
         .scale_logits = ops_scale_logits, .rope = ops_rope, .mul = ops_mul, .dot = ops_dot,        \
-        .silu = ops_silu, .sigmoids = ops_sigmoids, .softplus = ops_softplus,                      \
+        .silu = ops_silu, .sigmoids = ops_sigmoids, .softplus = ops_softplus, .relu2 = ops_relu2,  \
         .convolve = ops_convolve                                                                   \
     }

@@ -83,6 +83,8 @@ const tensor_def tensor_defs[] = {
     VECTOR(WHEN_POST_NORMS, "post_attention_norm.weight", SIZE_DIM, post_attn_norm),
     VECTOR(WHEN_FFN_NORM, "ffn_norm.weight", SIZE_DIM, ffn_norm),
     VECTOR(WHEN_LATE_FFN_NORM, "post_attention_norm.weight", SIZE_DIM, ffn_norm),
+    VECTOR(WHEN_SOLE_FFN_NORM, "attn_norm.weight", SIZE_DIM, ffn_norm),
+    MATRIX(WHEN_UNGATED_FFN, "ffn_up", SIZE_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_SPLIT_FFN, "ffn_gate", SIZE_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_SPLIT_FFN, "ffn_up", SIZE_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_FUSED_FFN, "ffn_up", SIZE_2_FFN, SIZE_DIM, gate_up),
@@ -91,14 +93,15 @@ const tensor_def tensor_defs[] = {
      offsetof(layer_weights, router), 0},
     VECTOR(WHEN_EXPERT_BIAS, "ffn_gate_inp.bias", SIZE_EXPERTS, router_bias),
     VECTOR(WHEN_SELECT_BIAS, "exp_probs_b.bias", SIZE_EXPERTS, select_bias),
-    EXPERTS("ffn_gate_exps", SIZE_EXPERT, SIZE_DIM, expert_gate_up),
+    MATRICES(WHEN_EXPERT_GATES, SIZE_EXPERTS, "ffn_gate_exps", SIZE_EXPERT, SIZE_DIM,
+             expert_gate_up),
     EXPERTS("ffn_up_exps", SIZE_EXPERT, SIZE_DIM, expert_gate_up),
     EXPERT_VECTORS("ffn_gate_exps", SIZE_EXPERT, expert_gate_up_bias),
     EXPERT_VECTORS("ffn_up_exps", SIZE_EXPERT, expert_gate_up_bias),
     EXPERTS("ffn_down_exps", SIZE_DIM, SIZE_EXPERT, expert_down),
     EXPERT_VECTORS("ffn_down_exps", SIZE_DIM, expert_down_bias),
     VECTOR(WHEN_SHARED_GATE, "ffn_gate_inp_shexp.weight", SIZE_DIM, shared_gate),
-    MATRIX(WHEN_SHARED, "ffn_gate_shexp", SIZE_SHARED, SIZE_DIM, shared_gate_up),
+    MATRIX(WHEN_SHARED_GATES, "ffn_gate_shexp", SIZE_SHARED, SIZE_DIM, shared_gate_up),
     MATRIX(WHEN_SHARED, "ffn_up_shexp", SIZE_SHARED, SIZE_DIM, shared_gate_up),
     MATRIX(WHEN_SHARED, "ffn_down_shexp", SIZE_DIM, SIZE_SHARED, shared_down),
     VECTOR(WHEN_POST_NORMS, "post_ffw_norm.weight", SIZE_DIM, post_ffn_norm),
@@ -117,6 +120,7 @@ static uint32_t tensors_of_mixer(const model_config *c, const layer_config *l)
     case MIXER_DELTA: return WHEN_DELTA;
     case MIXER_MAMBA: return WHEN_MAMBA;
     case MIXER_CONV: return WHEN_CONV;
+    case MIXER_NONE: return 0;
     case MIXER_LATENT:
         return WHEN_LATENT | (c->latent.q_rank ? WHEN_LATENT_Q : WHEN_LATENT_PLAIN_Q);
     case MIXER_ATTENTION: break;
@@ -134,18 +138,25 @@ static uint32_t tensors_of_mixer(const model_config *c, const layer_config *l)
 uint32_t tensors_of_layer(const model_config *c, const layer_config *l)
 {
     const model_arch *a = c->arch;
+    const bool gates = a->ffn != FFN_RELU2;
     uint32_t set = tensors_of_mixer(c, l);
+    if (!a->no_pre_norms && l->mixer != MIXER_NONE) set |= WHEN_PRE_NORMS;
+    if (a->post_norms) set |= WHEN_POST_NORMS;
+    if (l->no_ffn) return set;
     if (l->experts)
-        set |= WHEN_EXPERTS;
+        set |= WHEN_EXPERTS | (gates ? WHEN_EXPERT_GATES : 0);
     else
-        set |= WHEN_DENSE | (a->fused_ffn ? WHEN_FUSED_FFN : WHEN_SPLIT_FFN);
-    if (l->experts && c->experts.shared_dim) set |= WHEN_SHARED;
+        set |= WHEN_DENSE | (a->fused_ffn ? WHEN_FUSED_FFN
+                             : gates      ? WHEN_SPLIT_FFN
+                                          : WHEN_UNGATED_FFN);
+    if (l->experts && c->experts.shared_dim) set |= WHEN_SHARED | (gates ? WHEN_SHARED_GATES : 0);
     if (l->experts && a->shared == SHARED_GATED) set |= WHEN_SHARED_GATE;
     if (l->experts && a->biases) set |= WHEN_EXPERT_BIAS;
     if (l->experts && c->experts.select_bias) set |= WHEN_SELECT_BIAS;
     if (!a->no_pre_norms)
-        set |= WHEN_PRE_NORMS | (a->late_ffn_norm ? WHEN_LATE_FFN_NORM : WHEN_FFN_NORM);
-    if (a->post_norms) set |= WHEN_POST_NORMS;
+        set |= a->one_block       ? WHEN_SOLE_FFN_NORM
+               : a->late_ffn_norm ? WHEN_LATE_FFN_NORM
+                                  : WHEN_FFN_NORM;
     return set;
 }
 

@@ -40,6 +40,10 @@ typedef enum tensor_when {
     WHEN_DELTA = 1 << 24,
     WHEN_MAMBA = 1 << 25,
     WHEN_CONV = 1 << 26,
+    WHEN_SOLE_FFN_NORM = 1 << 27, /* likewise, of a layer without a mixer */
+    WHEN_UNGATED_FFN = 1 << 28,   /* instead of WHEN_SPLIT_FFN: no gates */
+    WHEN_EXPERT_GATES = 1 << 29,
+    WHEN_SHARED_GATES = 1 << 30, /* of the shared expert's units; WHEN_SHARED_GATE is one for all */
 } tensor_when;
 
 typedef enum tensor_form {

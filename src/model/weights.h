@@ -47,7 +47,7 @@ typedef struct layer_weights {
     float *ssm_a, *ssm_dt;  /* [heads] */
     float *ssm_d;
     float *ssm_norm;       /* [value], or of all groups */
-    gemm_weight *gate_up;  /* [2 * ffn_dim][dim] */
+    gemm_weight *gate_up;  /* [2 * ffn_dim][dim]; without gates [ffn_dim][dim], and likewise */
     gemm_weight *ffn_down; /* [dim][ffn_dim] */
 
     gemm_weight *router;          /* [experts.count][dim] of f32 */

@@ -284,8 +284,9 @@ static rad_status read_residual(const judge *j, const char *norm, uint32_t l)
 
 static const char *ffn_norm_name(const judge *j)
 {
-    return j->c.arch->late_ffn_norm ? "blk.%u.post_attention_norm.weight"
-                                    : "blk.%u.ffn_norm.weight";
+    return j->c.arch->one_block       ? "blk.%u.attn_norm.weight"
+           : j->c.arch->late_ffn_norm ? "blk.%u.post_attention_norm.weight"
+                                      : "blk.%u.ffn_norm.weight";
 }
 
 /* Of each head, or of all heads of q and of k together. */
@@ -612,6 +613,7 @@ static rad_status conv_block(const judge *j, uint32_t l)
 /* The gated unit: SwiGLU, GEGLU, or gpt-oss's own with limits (its model card's swiglu). */
 static double activated(const judge *j, double g, double up)
 {
+    if (j->c.arch->ffn == FFN_RELU2) return up > 0 ? up * up : 0; /* there is no gate */
     if (j->c.arch->ffn == FFN_SWIGLU) return g * sigmoid(g) * up;
     if (j->c.arch->ffn == FFN_GEGLU)
         return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * up;
@@ -650,7 +652,9 @@ static rad_status add_expert(const judge *j, uint32_t l, const char *const names
 {
     const uint32_t dim = j->c.dim;
     double *said = j->attended; /* free by now; attention's heads may be narrower than dim */
-    rad_status s = expert_matvec(j, names[0], l, expert, all, width, dim, in, j->gate);
+    rad_status s = RAD_OK;
+    if (j->c.arch->ffn != FFN_RELU2)
+        s = expert_matvec(j, names[0], l, expert, all, width, dim, in, j->gate);
     if (s == RAD_OK) s = expert_matvec(j, names[1], l, expert, all, width, dim, in, j->up);
     for (uint32_t i = 0; s == RAD_OK && i < width; i++)
         j->gate[i] = activated(j, j->gate[i], j->up[i]);
@@ -773,7 +777,7 @@ static rad_status feed_forward_block(const judge *j, uint32_t l)
     bool fused = c->arch->fused_ffn;
     uint32_t f = c->layers[l].ffn_dim;
     rad_status s = read_residual(j, ffn_norm_name(j), l);
-    if (s == RAD_OK && !fused)
+    if (s == RAD_OK && !fused && c->arch->ffn != FFN_RELU2)
         s = matmul(j, "blk.%u.ffn_gate.weight", l, f, c->dim, j->normed, j->gate);
     if (s == RAD_OK && fused)
         s = matmul_part(j, "blk.%u.ffn_up.weight", l, 2 * f, 0, f, c->dim, j->normed, j->gate);
@@ -810,6 +814,7 @@ static rad_status mixer_block(const judge *j, uint32_t l)
     case MIXER_DELTA: return delta_block(j, l);
     case MIXER_MAMBA: return mamba_block(j, l);
     case MIXER_CONV: return conv_block(j, l);
+    case MIXER_NONE: return RAD_OK;
     case MIXER_ATTENTION: break;
     }
     return attention_block(j, l);
@@ -821,7 +826,8 @@ static rad_status forward(const judge *j, const rad_token *tokens, double *logit
     rad_status s = embed(j, tokens);
     for (uint32_t l = 0; l < c->num_layers && s == RAD_OK; l++) {
         s = mixer_block(j, l);
-        if (s == RAD_OK) s = c->layers[l].experts ? experts_block(j, l) : feed_forward_block(j, l);
+        if (s == RAD_OK && !c->layers[l].no_ffn)
+            s = c->layers[l].experts ? experts_block(j, l) : feed_forward_block(j, l);
     }
     if (s == RAD_OK)
         s = rms_norm(j, c->arch->last_norm ? c->arch->last_norm : "output_norm.weight", 0, c->dim,
