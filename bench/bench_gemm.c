@@ -70,9 +70,9 @@ static gemm_weight *make_weight(gemm_type type, uint32_t n, uint32_t k, const ge
 
 static dnnl_kind dnnl_kind_of(gemm_type type)
 {
-    return type == GEMM_F32 || type == GEMM_BF16W ? DNNL_KIND_F32
-           : type == GEMM_BF16                    ? DNNL_KIND_BF16
-                                                  : DNNL_KIND_INT8;
+    return type == GEMM_F32 || type == GEMM_BF16W || type == GEMM_F16W ? DNNL_KIND_F32
+           : type == GEMM_BF16                                         ? DNNL_KIND_BF16
+                                                                       : DNNL_KIND_INT8;
 }
 
 static void bench_shape(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *isa,

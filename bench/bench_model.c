@@ -154,6 +154,8 @@ static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
     if (p->weights == WEIGHTS_AS_FILE && native < GEMM_NUM_TYPES) return native;
     if (p->weights == WEIGHTS_AS_FILE && p->dtype == RAD_F32 && t->type == GGML_BF16)
         return GEMM_BF16W; /* but for odd columns */
+    if (p->weights == WEIGHTS_AS_FILE && p->dtype == RAD_F32 && t->type == GGML_F16)
+        return GEMM_F16W;
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
 }
 

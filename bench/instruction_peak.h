@@ -184,7 +184,8 @@ static inline peak_kind peak_kind_of(gemm_type type)
 {
     switch (type) {
     case GEMM_F32:
-    case GEMM_BF16W: return PEAK_F32;
+    case GEMM_BF16W:
+    case GEMM_F16W: return PEAK_F32;
     case GEMM_BF16: return PEAK_BF16;
     case GEMM_Q8_0: return PEAK_INT8;
     default: return PEAK_SMALL_INT;

@@ -4,11 +4,25 @@
 #include "gemm_rig.h"
 
 #include "base/bf16.h"
+#include "base/minifloat.h"
 
 static const char *const isa_names[] = {"amx",    "amx-emulated", "avx512bf16", "avx512vnni",
                                         "avx512", "avxvnni",      "avx2",       "scalar"};
 enum { NUM_ISAS = 8, NUM_PAIRS = 3 }; /* the first have bf16 arithmetic of their own */
-static const gemm_type floats[] = {GEMM_F32, GEMM_BF16, GEMM_BF16W}; /* the last: even k alone */
+static const gemm_type floats[] = {GEMM_F32, GEMM_BF16, GEMM_BF16W, GEMM_F16W};
+
+/* The last two have even k alone. */
+static bool in_pairs(gemm_type type)
+{
+    return type == GEMM_BF16W || type == GEMM_F16W;
+}
+
+/* What a weight of the type holds of a number. */
+static float rounded_to(gemm_type type, float value)
+{
+    if (type == GEMM_F16W) return f16_to_f32(f16_from_f32(value));
+    return type == GEMM_F32 ? value : bf16_to_f32(bf16_from_f32(value));
+}
 
 /* Sets the rows in pieces of odd sizes. */
 static void set_rows_in_pieces(gemm_weight *w, const float *rows, uint32_t n, uint32_t k,
@@ -68,13 +82,14 @@ static void check_against_double(gemm_type dtype, const gemm_isa *isa, uint32_t 
     guarded scratch = guarded_alloc(gemm_scratch_bytes(w, m));
     gemm_run(w, o.x, o.ldx, m, o.out, o.ldo, accumulate, pool, scratch.data);
 
+    for (size_t i = 0; i < (size_t)n * k; i++)
+        rows[i] = rounded_to(dtype, rows[i]);
     for (uint32_t i = 0; i < m; i++)
         for (uint32_t j = 0; j < n; j++) {
             double sum = accumulate ? o.before[i * o.ldo + j] : 0, size = fabs(sum);
             for (uint32_t l = 0; l < k; l++) {
                 float a = o.x[i * o.ldx + l], b = rows[(size_t)j * k + l];
                 if (dtype == GEMM_BF16) a = bf16_to_f32(bf16_from_f32(a));
-                if (dtype != GEMM_F32) b = bf16_to_f32(bf16_from_f32(b));
                 sum += (double)a * b;
                 size += fabs((double)a * b);
             }
@@ -109,7 +124,7 @@ TEST(every_isa_agrees_with_double_precision)
         CHECK(strcmp(gemm_isa_name(isa), isa_names[i]) == 0);
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
             for (size_t t = 0; t < RAD_COUNT(floats); t++)
-                if (floats[t] != GEMM_BF16W || shapes[s][1] % 2 == 0)
+                if (!in_pairs(floats[t]) || shapes[s][1] % 2 == 0)
                     check_against_double(floats[t], isa, shapes[s][0], shapes[s][1], shapes[s][2],
                                          s % 2, s % 3 ? pool : NULL, &seed);
     }
@@ -147,7 +162,7 @@ TEST(instruction_sets_agree_bit_by_bit)
 }
 
 /* bf16 that is widened has the bits of f32 with the same numbers: everywhere, at every height. */
-TEST(widened_bf16_is_f32)
+static void check_widened(gemm_type type)
 {
     uint64_t seed = test_told_seed();
     enum { N = 150, K = 334, M = 19 };
@@ -156,14 +171,14 @@ TEST(widened_bf16_is_f32)
     fill(rows, N * K, &seed);
     fill(x, M * K, &seed);
     for (int i = 0; i < N * K; i++)
-        rows[i] = bf16_to_f32(bf16_from_f32(rows[i]));
+        rows[i] = rounded_to(type, rows[i]);
     gemm_weight *f32 = make_weight(GEMM_F32, N, K, gemm_isa_find("scalar"), rows, &seed);
     gemm_run(f32, x, K, M, judge, N, false, NULL, NULL);
     for (int i = 0; i < NUM_ISAS; i++) {
         if (!gear_gemm_isa(isa_names[i])) continue;
-        gemm_weight *w = make_weight(GEMM_BF16W, N, K, gear_gemm_isa(isa_names[i]), rows, &seed);
+        gemm_weight *w = make_weight(type, N, K, gear_gemm_isa(isa_names[i]), rows, &seed);
         CHECK(gemm_weight_reads_x(w) &&
-              gemm_weight_bytes(GEMM_BF16W, N, K) * 2 == gemm_weight_bytes(GEMM_F32, N, K));
+              gemm_weight_bytes(type, N, K) * 2 == gemm_weight_bytes(GEMM_F32, N, K));
         for (uint32_t m = 1; m <= M; m++) {
             memset(out, 0xff, M * N * sizeof *out);
             gemm_run(w, x, K, m, out, N, false, NULL, NULL);
@@ -177,6 +192,12 @@ TEST(widened_bf16_is_f32)
     free(x);
     free(judge);
     free(out);
+}
+
+TEST(widened_numbers_of_16_bits_are_f32)
+{
+    check_widened(GEMM_BF16W);
+    check_widened(GEMM_F16W);
 }
 
 /* What is said to run next, much smaller than what it follows, is only fetched. */
@@ -207,7 +228,7 @@ TEST(a_row_has_the_same_bits_in_every_batch)
         const gemm_isa *isa = gear_gemm_isa(isa_names[i]);
         for (size_t s = 0; isa && s < RAD_COUNT(shapes); s++)
             for (size_t t = 0; t < RAD_COUNT(floats); t++)
-                if (floats[t] != GEMM_BF16W || shapes[s][1] % 2 == 0)
+                if (!in_pairs(floats[t]) || shapes[s][1] % 2 == 0)
                     check_batches(floats[t], isa, shapes[s][0], shapes[s][1], pools, &seed);
     }
     stop_pools(pools);
@@ -290,15 +311,14 @@ TEST(get_row_gives_back_what_was_set)
     enum { N = 70, K = 31 };
     float rows[N * K], row[K];
     fill(rows, N * K, &seed);
-    for (int t = 0; t < 3; t++) {
-        const bool bf16 = floats[t] != GEMM_F32;
-        const uint32_t k_of = floats[t] == GEMM_BF16W ? K - 1 : K;
+    for (size_t t = 0; t < RAD_COUNT(floats); t++) {
+        const uint32_t k_of = in_pairs(floats[t]) ? K - 1 : K;
         gemm_weight *w = make_weight(floats[t], N, k_of, NULL, rows, &seed);
         for (uint32_t n = 0; n < N; n++) {
             gemm_weight_get_row(w, n, row);
             for (uint32_t k = 0; k < k_of; k++) {
-                float want = rows[n * k_of + k];
-                CHECK(row[k] == (bf16 ? bf16_to_f32(bf16_from_f32(want)) : want));
+                const float want = rounded_to(floats[t], rows[n * k_of + k]);
+                CHECK(row[k] == want);
             }
         }
         gemm_weight_destroy(w);
@@ -312,6 +332,7 @@ TEST(no_rows_and_bad_shapes)
     CHECK(gemm_weight_create(NULL, GEMM_F32, 0, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
     CHECK(gemm_weight_create(NULL, GEMM_F32, 5, 0, NULL, &w, &err) == RAD_E_INVAL && !w);
     CHECK(gemm_weight_create(NULL, GEMM_BF16W, 5, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
+    CHECK(gemm_weight_create(NULL, GEMM_F16W, 5, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
     CHECK(gemm_weight_create(NULL, GEMM_NUM_TYPES, 5, 5, NULL, &w, &err) == RAD_E_INVAL && !w);
     CHECK(gemm_weight_create(NULL, GEMM_F32, UINT32_MAX, UINT32_MAX, NULL, &w, &err) ==
               RAD_E_NOMEM &&

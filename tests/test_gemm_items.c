@@ -32,12 +32,12 @@ static gemm_weight *random_weight(gemm_type type, uint32_t n, uint32_t k, uint64
 
 static experts make(uint64_t *seed)
 {
-    static const gemm_type types[] = {GEMM_F32, GEMM_BF16, GEMM_Q8_0, GEMM_BF16W};
+    static const gemm_type types[] = {GEMM_F32, GEMM_BF16, GEMM_Q8_0, GEMM_BF16W, GEMM_F16W};
     experts e = {.type = types[some(4, seed)],
                  .count = 1 + some(MOST_ITEMS, seed),
                  .dim = 1 + some(200, seed),
                  .ffn = some(2, seed) ? 64 * (1 + some(3, seed)) : 1 + some(150, seed)};
-    if (e.type == GEMM_BF16W) e.dim += e.dim % 2, e.ffn += e.ffn % 2;
+    if (e.type == GEMM_BF16W || e.type == GEMM_F16W) e.dim += e.dim % 2, e.ffn += e.ffn % 2;
     for (uint32_t i = 0; i < e.count; i++) {
         e.gate_up[i] = random_weight(e.type, 2 * e.ffn, e.dim, seed);
         e.down[i] = random_weight(e.type, e.dim, e.ffn, seed);

@@ -191,6 +191,30 @@ TEST(bf16_that_stays_has_the_logits_of_f32)
     CHECK(stayed);
 }
 
+/* And a file's F16 likewise, of the embedding, too. */
+TEST(f16_that_stays_has_the_logits_of_f32)
+{
+    gguf_file *file = open_shipped();
+    rad_token ids[TOKENS];
+    float *logits[2];
+    size_t bytes = 0;
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (rad_token)(i * 7919 % 3000);
+    for (int wide = 0; wide < 2; wide++) {
+        bench b =
+            bench_create_with(file, RAD_F32, wide ? WEIGHTS_AS_DTYPE : WEIGHTS_AS_FILE, 1, NULL, 2);
+        CHECK(!strcmp(b.model->info.weights, wide ? "f32" : "f16w"));
+        bytes = sizeof(float) * TOKENS * b.model->info.vocab_size;
+        logits[wide] = malloc(bytes);
+        bench_prefill(&b, 1, ids, TOKENS, logits[wide]);
+        bench_destroy(&b);
+    }
+    CHECK(memcmp(logits[0], logits[1], bytes) == 0);
+    free(logits[0]);
+    free(logits[1]);
+    gguf_close(file);
+}
+
 /* Experts of several types, whose rows lie by expert while they are computed: P1 as for any. */
 TEST(logits_of_quantised_experts_do_not_depend_on_the_batch)
 {

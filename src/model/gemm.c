@@ -353,6 +353,7 @@ static gemm_kernel *find_kernel(const gemm_weight *w, uint32_t m)
     case GEMM_F32: return w->isa->f32;
     case GEMM_BF16: return w->isa->bf16;
     case GEMM_BF16W: return w->isa->bf16w;
+    case GEMM_F16W: return w->isa->f16w;
     case GEMM_Q8_0: return w->isa->quant->q8_0;
     case GEMM_Q4_0: return w->isa->quant->q4_0;
     case GEMM_Q4_1: return w->isa->quant->q4_1;

@@ -15,7 +15,7 @@
  *            widened to f32 and the chain is the one above. The three differ in the
  *            last bits.
  *     bf16w  x stays as it is, and w is widened: the chain of f32 over the same numbers, so
- *            the bits of an f32 weight that holds them, at half the bytes
+ *            the bits of an f32 weight that holds them, at half the bytes; f16w likewise
  *     the quantised ones
  *            x is rounded to int8 in blocks of 32 with an f32 scale each (gemm_quant.h).
  *            The sum of 32 products (q2_K, q3_K, q6_K: 16) is an integer and exact; one
@@ -40,6 +40,7 @@ typedef enum gemm_type {
     GEMM_F32,    /* 4 */
     GEMM_BF16,   /* 2 */
     GEMM_BF16W,  /* 2 */
+    GEMM_F16W,   /* 2 */
     GEMM_Q8_0,   /* 1.06: 34 per 32 */
     GEMM_Q4_0,   /* 0.56: 18 per 32 */
     GEMM_Q4_1,   /* 0.63: 20 per 32 */
@@ -75,7 +76,7 @@ const char *gemm_type_name(gemm_type type);
 
 /* An N x K weight; isa NULL means the best. Every row must be set before it is run.
  * RAD_E_INVAL for n or k of 0, an unknown type, or a k that the file's blocks of 256 do
- * not divide (the K types), or pairs (bf16w); RAD_E_NOMEM with the bytes wanted. The memory is not
+ * not divide (the K types), or pairs (bf16w, f16w); RAD_E_NOMEM with the bytes wanted. The memory is not
  * touched but for the padding, so that the threads that set the rows share the page faults. */
 rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
                               const gemm_isa *isa, gemm_weight **out, rad_error *err);
@@ -113,7 +114,7 @@ void gemm_weight_set_next(gemm_weight *w, const gemm_weight *next);
 size_t gemm_weight_bytes(gemm_type type, uint32_t n, uint32_t k);
 
 /* Packs rows [first, first + count): `rows` is [count][K] with `ldr` floats from one
- * row to the next, rounded to the weight's type: f32, bf16, bf16w or q8_0. Different rows may be
+ * row to the next, rounded to the weight's type: f32, bf16, bf16w, f16w or q8_0. Different rows may be
  * set from different threads at one time. Several matrices that read the same x (Q, K, V) can be
  * stacked in one weight this way. Whole panels of rows are fastest. Here and below, all rows of one
  * call are of one part. */
@@ -121,7 +122,7 @@ void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const 
                           size_t ldr);
 
 /* The same for rows that lie in the weight's own type in a GGUF file, `pitch` bytes apart, at
- * any alignment: bf16 and the quantised ones. A step (2, 32 or 256 values) must divide K. */
+ * any alignment: bf16, f16w and the quantised ones. A step (2, 32 or 256 values) must divide K. */
 void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, const void *rows,
                             size_t pitch);
 
@@ -134,7 +135,7 @@ uint32_t gemm_weight_k(const gemm_weight *w);
 gemm_type gemm_weight_type(const gemm_weight *w); /* of its first row */
 gemm_type gemm_weight_type_of_row(const gemm_weight *w, uint32_t row);
 
-/* Whether its products read x itself: f32 and bf16w. Others read x as rounded to scratch. */
+/* Whether its products read x itself: f32, bf16w and f16w. Others read x as rounded to scratch. */
 bool gemm_weight_reads_x(const gemm_weight *w);
 
 /* Scratch memory that gemm_run wants for `m` rows of x. It grows with m and k, and does
@@ -158,7 +159,7 @@ void gemm_round_row(const gemm_weight *w, const float *x, uint32_t row, void *sc
  * happens for weights that read x itself. */
 void gemm_copy_rounded(const gemm_weight *w, uint32_t from, uint32_t to, void *scratch);
 
-/* gemm_run for m rows that are in `scratch` already. x is read by f32 and bf16w only. */
+/* gemm_run for m rows that are in `scratch` already. x is read by weights that read x alone. */
 void gemm_run_rounded(const gemm_weight *w, const float *x, size_t ldx, uint32_t m, float *out,
                       size_t ldo, bool accumulate, compute_pool *pool, void *scratch);
 
@@ -168,7 +169,7 @@ typedef void gemm_glu(float *gate, const float *up, uint32_t n);
 /* One of several products that run together, each by a weight of its own over rows of its own. */
 typedef struct gemm_item {
     const gemm_weight *w;
-    const float *x; /* read by f32 and bf16w only, as `out` of a gated item is written */
+    const float *x; /* read by weights that read x only, as `out` of a gated item is written */
     float *out;
     uint32_t rows;
     uint32_t first; /* where its rounded rows begin in the scratch memory that all items share */
@@ -178,7 +179,7 @@ typedef struct gemm_item {
 } gemm_item;
 
 /* gemm_run_rounded for all items in one parallel region. Their weights have one depth and are
- * rounded for alike (f32, bf16, bf16w, or any quantised types). Rows lie ldx and ldo floats apart,
+ * rounded for alike (f32, bf16, bf16w, f16w, or any quantised types). Rows lie ldx and ldo floats apart,
  * in scratch as if they were one product's. */
 void gemm_run_items(gemm_item *items, uint32_t num_items, size_t ldx, size_t ldo,
                     compute_pool *pool, void *scratch);

@@ -12,7 +12,7 @@
  * chunk, and each fetches its share of what comes next. */
 #include "model/gemm_kernels.h"
 
-#if defined(__AVX2__) && defined(__FMA__)
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 
 enum { LANES = 8, MOST_VECTORS = GEMM_PANEL / LANES };
@@ -114,6 +114,27 @@ TILE void column_bf16(const uint32_t rows, const int V, const bool alone, const 
     store_sums(rows, V, sum, t->c + at, t->ldc);
 }
 
+TILE void column_f16(const uint32_t rows, const int V, const bool alone, const gemm_tile *t,
+                     uint32_t at, uint32_t from, uint32_t to)
+{
+    const float *x = t->x;
+    const uint16_t *w = (const uint16_t *)t->w + (size_t)from * 2 * GEMM_PANEL + at;
+    __m256 sum[GEMM_TILE_ROWS][MOST_VECTORS];
+    load_sums(rows, V, sum, t->c + at, t->ldc, t->fresh && !from);
+    for (uint32_t k = from; k < to; k++) {
+        prefetch(t, alone, k, V, at);
+#pragma GCC unroll 2
+        for (int second = 0; second < 2; second++, w += GEMM_PANEL) {
+            __m256 full[MOST_VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < V; v++)
+                full[v] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(w + LANES * v)));
+            step(rows, V, sum, x + 2 * k + second, t->ldx, full);
+        }
+    }
+    store_sums(rows, V, sum, t->c + at, t->ldc);
+}
+
 /* One kernel: its columns at every height. `alone` is a constant in each: asked step by step, tiles
  * of six rows take a third longer. */
 #define COLUMNS(name, rows, V, alone)                                                              \
@@ -150,11 +171,13 @@ TILE void column_bf16(const uint32_t rows, const int V, const bool alone, const 
 
 KERNEL(f32)
 KERNEL(bf16)
+KERNEL(f16)
 
 const gemm_isa gemm_avx2 = {.name = "avx2",
                             .f32 = avx2_f32,
                             .bf16 = avx2_bf16,
                             .bf16w = avx2_bf16,
+                            .f16w = avx2_f16,
                             .quant = &gemm_quant_avx2,
                             .widens = true,
                             .round_row = gemm_round_to_f32};
@@ -164,6 +187,7 @@ const gemm_isa gemm_avxvnni = {.name = "avxvnni",
                                .f32 = avx2_f32,
                                .bf16 = avx2_bf16,
                                .bf16w = avx2_bf16,
+                               .f16w = avx2_f16,
                                .quant = &gemm_quant_avxvnni,
                                .widens = true,
                                .round_row = gemm_round_to_f32};

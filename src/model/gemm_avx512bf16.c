@@ -42,6 +42,7 @@ const gemm_isa gemm_avx512bf16 = {.name = "avx512bf16",
                                   .f32 = avx512_f32,
                                   .bf16 = avx512_bf16,
                                   .bf16w = gemm_avx512_widened,
+                                  .f16w = gemm_avx512_f16,
                                   .quant = &gemm_quant_avx512vnni,
                                   .widens = false,
                                   .round_row = gemm_round_to_bf16};

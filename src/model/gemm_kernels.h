@@ -62,6 +62,7 @@ struct gemm_isa {
     gemm_kernel *f32;
     gemm_kernel *bf16;
     gemm_kernel *bf16w; /* as bf16 where it widens; x is pairs of f32 that were not rounded */
+    gemm_kernel *f16w;  /* x as bf16w's; `w` is [depth][2][GEMM_PANEL] f16 */
     /* Instead of bf16, where set: the first `columns` of a panel for any number of rows,
      * over the whole of k (depth counts all its pairs). `ahead` is the panel that comes
      * next; ahead_stride is not used. */
@@ -98,7 +99,8 @@ extern const gemm_quant_isa gemm_quant_avx512vnni;
 gemm_quant_block gemm_amx_int8_block;
 
 /* For those that bring none of their own. */
-gemm_kernel gemm_scalar_f32, gemm_scalar_bf16, gemm_avx512_widened;
+gemm_kernel gemm_scalar_f32, gemm_scalar_bf16, gemm_scalar_f16, gemm_avx512_widened;
+gemm_kernel gemm_avx512_f16;
 
 /* The bodies of round_row, for each file to compile with its own instructions. */
 RAD_VECTORIZE static inline void gemm_round_to_bf16(const float *x, uint32_t k, void *dst)

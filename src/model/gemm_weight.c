@@ -9,6 +9,7 @@ const gemm_step_shape gemm_steps[GEMM_NUM_TYPES] = {
     [GEMM_F32] = {"f32", 1, GEMM_PANEL * 4},
     [GEMM_BF16] = {"bf16", 2, GEMM_PANEL * 4},
     [GEMM_BF16W] = {"bf16w", 2, GEMM_PANEL * 4},
+    [GEMM_F16W] = {"f16w", 2, GEMM_PANEL * 4},
     [GEMM_Q8_0] = {"q8_0", 32, sizeof(gemm_q8_0_step)},
     [GEMM_Q4_0] = {"q4_0", 32, sizeof(gemm_q4_0_step)},
     [GEMM_Q4_1] = {"q4_1", 32, sizeof(gemm_q4_1_step)},
@@ -87,7 +88,8 @@ rad_status gemm_weight_create_shape(const rad_env *env, gemm_type type, uint32_t
     if (n == 0 || k == 0) return rad_fail(err, RAD_E_INVAL, "gemm: a weight of %u x %u", n, k);
     if ((unsigned)type >= GEMM_NUM_TYPES)
         return rad_fail(err, RAD_E_INVAL, "gemm: weights of type %d are unknown", (int)type);
-    if ((gemm_steps[type].values == 256 && k % 256) || (type == GEMM_BF16W && k % 2))
+    if ((gemm_steps[type].values == 256 && k % 256) ||
+        ((type == GEMM_BF16W || type == GEMM_F16W) && k % 2))
         return rad_fail(err, RAD_E_INVAL, "gemm: rows of %u in %s", k, gemm_steps[type].name);
     rad_env full = rad_env_or_default(env);
     size_t bytes = gemm_weight_bytes(type, n, k);
@@ -215,6 +217,12 @@ static void *row_start(const gemm_weight *w, uint32_t n)
     return panel_start(w, n / GEMM_PANEL) + n % GEMM_PANEL * sizeof(float);
 }
 
+/* The same of f16w, whose k follow at GEMM_PANEL halves. */
+static uint16_t *row_start_f16(const gemm_weight *w, uint32_t n)
+{
+    return (uint16_t *)panel_start(w, n / GEMM_PANEL) + n % GEMM_PANEL;
+}
+
 /* `count` <= PACK_ROWS rows that lie in one panel. k is the outer loop, so that
  * whole lines are written; the rows read meanwhile are few enough to stay cached. */
 static void pack_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows, size_t ldr)
@@ -231,6 +239,13 @@ static void pack_rows(gemm_weight *w, uint32_t first, uint32_t count, const floa
         for (uint32_t k = 0; k < w->k; k++, dst += GEMM_PANEL)
             for (uint32_t r = 0; r < count; r++)
                 dst[r] = rows[r * ldr + k];
+        return;
+    }
+    if (w->type == GEMM_F16W) {
+        uint16_t *half = row_start_f16(w, first);
+        for (uint32_t k = 0; k < w->k; k++, half += GEMM_PANEL)
+            for (uint32_t r = 0; r < count; r++)
+                half[r] = f16_from_f32(rows[r * ldr + k]);
         return;
     }
     uint16_t *dst = row_start(w, first);
@@ -265,6 +280,15 @@ static void pack_bf16(gemm_weight *w, uint32_t first, uint32_t count, const char
             memcpy(dst + r, from + r * pitch, sizeof *dst);
 }
 
+/* f16 from a file's rows likewise. */
+static void pack_f16(gemm_weight *w, uint32_t first, uint32_t count, const char *from, size_t pitch)
+{
+    uint16_t *dst = row_start_f16(w, first);
+    for (uint32_t k = 0; k < w->k; k++, dst += GEMM_PANEL, from += sizeof *dst)
+        for (uint32_t r = 0; r < count; r++)
+            memcpy(dst + r, from + r * pitch, sizeof *dst);
+}
+
 void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, const void *rows,
                             size_t pitch)
 {
@@ -274,7 +298,9 @@ void gemm_weight_set_blocks(gemm_weight *w, uint32_t first, uint32_t count, cons
     const char *from = rows;
     while (count) {
         uint32_t some = RAD_MIN(count, PACK_ROWS - first % PACK_ROWS);
-        if (!quantised(w->type))
+        if (w->type == GEMM_F16W)
+            pack_f16(w, first, some, from, pitch);
+        else if (!quantised(w->type))
             pack_bf16(w, first, some, from, pitch);
         else
             gemm_quant_pack(w->type, panel_start(w, first / GEMM_PANEL), first % GEMM_PANEL, some,
@@ -297,6 +323,12 @@ void gemm_weight_get_row(const gemm_weight *w, uint32_t n, float *row)
         const float *src = row_start(w, n);
         for (uint32_t k = 0; k < w->k; k++)
             row[k] = src[(size_t)k * GEMM_PANEL];
+        return;
+    }
+    if (w->type == GEMM_F16W) {
+        const uint16_t *src = row_start_f16(w, n);
+        for (uint32_t k = 0; k < w->k; k++)
+            row[k] = f16_to_f32(src[(size_t)k * GEMM_PANEL]);
         return;
     }
     const uint16_t *src = row_start(w, n);

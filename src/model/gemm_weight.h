@@ -2,7 +2,7 @@
  * (gemm.c).
  *
  * A panel is 64 rows of W side by side, so that one step of k is contiguous (here
- * f32; bf16 interleaves two k, [K/2][64][2]):
+ * f32; bf16 interleaves two k, [K/2][64][2]; f16w has them one after the other, [K/2][2][64]):
  *
  *     panel 0:  k=0 | w0 w1 ... w63 |  k=1 | w0 w1 ... w63 |  ...
  *     panel 1:  k=0 | w64 ...  w127 |  ...
@@ -46,7 +46,7 @@ static inline bool quantised(gemm_type type)
 /* The kernels read x as the caller has it. */
 static inline bool reads_x(gemm_type type)
 {
-    return type == GEMM_F32 || type == GEMM_BF16W;
+    return type == GEMM_F32 || type == GEMM_BF16W || type == GEMM_F16W;
 }
 
 static inline size_t step_bytes(const gemm_weight *w)

@@ -266,13 +266,16 @@ static void embd_tile(void *arg, uint32_t tile, uint32_t thread)
     weights_ahead_advance(&job->l->ahead, (end - first) * tensor_row_size(job->tensor));
 }
 
-/* The table's own type where the policy keeps such, and it has blocks or is BF16. */
+/* The table's own type where the policy keeps such, and it has blocks or is BF16 (F16, where the
+ * others become f32). */
 static uint32_t embedding_type(const load *l, const gguf_tensor *t)
 {
     uint32_t values = 1, bytes;
     ggml_type_layout(t->type, &values, &bytes);
     if (l->loader->policy != WEIGHTS_AS_DTYPE && values > 1) return t->type;
     if (l->loader->policy == WEIGHTS_AS_FILE && t->type == GGML_BF16) return GGML_BF16;
+    if (l->loader->policy == WEIGHTS_AS_FILE && l->w->dtype == RAD_F32 && t->type == GGML_F16)
+        return GGML_F16;
     return l->w->dtype == RAD_F32 ? GGML_F32 : GGML_BF16;
 }
 

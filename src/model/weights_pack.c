@@ -20,12 +20,14 @@ gemm_type weights_native_type(uint32_t type)
     return type < RAD_COUNT(native) && native[type] ? (gemm_type)native[type] : GEMM_NUM_TYPES;
 }
 
-/* Where x stays f32, pairs of BF16 can stay what they are: the bits are those of f32. */
-static bool all_stay_bf16(const weights_part *parts, uint32_t num_parts)
+/* Where x stays f32, numbers of 16 bits can stay what they are: the bits are those of f32. Returns
+ * what they are held as, or GEMM_NUM_TYPES. */
+static gemm_type stay_16_bits(const weights_part *parts, uint32_t num_parts)
 {
+    const uint32_t type = parts[0].tensor->type;
     for (uint32_t i = 0; i < num_parts; i++)
-        if (parts[i].tensor->type != GGML_BF16 || parts[i].tensor->dims[0] % 2) return false;
-    return true;
+        if (parts[i].tensor->type != type || parts[i].tensor->dims[0] % 2) return GEMM_NUM_TYPES;
+    return type == GGML_BF16 ? GEMM_BF16W : type == GGML_F16 ? GEMM_F16W : GEMM_NUM_TYPES;
 }
 
 uint32_t weights_choose_types(weights_policy policy, gemm_type dtype, const weights_part *parts,
@@ -34,8 +36,7 @@ uint32_t weights_choose_types(weights_policy policy, gemm_type dtype, const weig
     gemm_type all = GEMM_NUM_TYPES;
     if (policy == WEIGHTS_AS_DTYPE) all = dtype;
     if (policy == WEIGHTS_AS_Q8_0) all = GEMM_Q8_0;
-    if (policy == WEIGHTS_AS_FILE && dtype == GEMM_F32 && all_stay_bf16(parts, num_parts))
-        all = GEMM_BF16W;
+    if (policy == WEIGHTS_AS_FILE && dtype == GEMM_F32) all = stay_16_bits(parts, num_parts);
     for (uint32_t i = 0; i < num_parts && all == GEMM_NUM_TYPES; i++)
         if (weights_native_type(parts[i].tensor->type) == GEMM_NUM_TYPES) all = dtype;
     uint32_t count = 0;
@@ -53,6 +54,7 @@ static bool same_type(const gguf_tensor *t, const gemm_weight *w, uint32_t to)
     gemm_type type = gemm_weight_type_of_row(w, to);
     if (t->type == GGML_BF16)
         return type == GEMM_BF16W || (type == GEMM_BF16 && gemm_weight_k(w) % 2 == 0);
+    if (t->type == GGML_F16) return type == GEMM_F16W;
     return weights_native_type(t->type) == type;
 }
 

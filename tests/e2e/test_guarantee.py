@@ -90,7 +90,7 @@ def test_the_line_says_what_runs():
                        check=True, stdout=subprocess.DEVNULL)
         # model, options, weights, KV
         for model, args, weights, kv in (
-                (TINY, [], auto, auto),
+                (TINY, [], "bf16" if auto == "bf16" else "f16w", auto),
                 (TINY, ["--dtype", "f32"], "f32", "f32"),
                 (TINY, ["--dtype", "bf16", "--kv-cache-dtype", "int8"], "bf16", "int8"),
                 (TINY, ["--dtype", "q8_0"], "q8_0", auto),
