@@ -211,7 +211,7 @@ static void check_batches(gemm_type dtype, const gemm_isa *isa, uint32_t n, uint
     gemm_weight *w = make_weight(dtype, n, k, isa, rows, seed);
     gemm_weight *next = make_weight(dtype, 5, 4, isa, rows, seed);
     check_batches_of(w, next, gemm_isa_name(isa), known,
-                     (batches){.rounds = test_scale(12, 100), .few = 70}, pools, seed);
+                     (batches){.rounds = test_scale(8, 100), .few = 70}, pools, seed);
     gemm_weight_destroy(w);
     gemm_weight_destroy(next);
     free(rows);
