@@ -174,12 +174,12 @@ TEST(a_name_of_the_clients_stays_on_its_line)
     int status;
     start_logged(&f);
     free(ask_raw(&f, "POST", "/generate",
-                 "{\"text\":\"a\",\"rid\":\"x\\nradish: error: \\u001b[31m\\u0085\\u009b"
+                 "{\"text\":\"a\",\"rid\":\"x\\\": 9 out\\nradish: error: \\u001b[31m\\u0085\\u009b"
                  "\\u202egnp\\u2028\\u2066\\u200f\\u061c\"}",
                  &status));
     CHECK(status == 200);
     stop(&f);
-    CHECK_LINE("x radish: error: ?[31m???gnp????: 1 prompt tokens", "");
+    CHECK_LINE("\"x': 9 out radish: error: ?[31m???gnp????\": 1 prompt tokens", "");
 }
 
 TEST(what_moves_the_cursor_or_turns_the_text_is_taken_out)

@@ -39,14 +39,18 @@ static void abort_items(call *c)
 static void log_call(const call *c)
 {
     uint64_t prompt = 0, cached = 0, completion = 0;
-    char more[320] = "";
+    char id[201], more[320] = "";
     for (uint32_t i = 0; i < c->num_items; i++) {
         prompt += c->items[i].prompt_tokens;
         cached += c->items[i].hits.cached;
         completion += c->items[i].completion_tokens;
     }
+    /* A client may have chosen it: in quotes nothing of it reads as the server's words. */
+    snprintf(id, sizeof id, "%.200s", c->id);
+    for (char *quote = id; (quote = strchr(quote, '"'));)
+        *quote = '\'';
     if (c->num_items) /* not for admin calls, nor for what never came to a prompt */
-        snprintf(more, sizeof more, "%.200s: %llu prompt tokens, %llu cached, %llu out", c->id,
+        snprintf(more, sizeof more, "\"%s\": %llu prompt tokens, %llu cached, %llu out", id,
                  (unsigned long long)prompt, (unsigned long long)cached,
                  (unsigned long long)completion);
     access_end(c->server, &c->access, more);
