@@ -5,7 +5,7 @@
  * Where the pool's pages are records already, they are handed to the store as they lie; else they
  * pass through staging, which each worker of the storage lane has its own of. A lot is one call's
  * worth: its keys, where its records lie, which of them went well. A store that fails is a miss,
- * and its words are put down for the owner (store_trouble.h).
+ * and its words are put down for the owner (store_trouble).
  *
  * Stores come and go in the owner's thread while no transfer with them is out; lots are the
  * workers'. */
@@ -14,9 +14,9 @@
 
 #include <radish/page_hash.h>
 #include <radish/storage.h>
+#include <stdatomic.h>
 
 #include "hicache/cache_controller.h"
-#include "hicache/store_trouble.h"
 #include "mem/host_kv_pool.h"
 #include "mem/state_pool.h"
 
@@ -25,6 +25,27 @@
     ((ops)->struct_size >= offsetof(rad_storage_ops, call) + sizeof(ops)->call && (ops)->call)
 
 enum { STORE_LOT_PAGES = 128 };
+
+/* What a store says when it fails, as far as a person wants to read it.
+ *
+ *     worker: none -> being put down -> there        owner: there -> logged -> none
+ *
+ * Workers meet the trouble, but only the owner's thread logs. A store that is down fails with
+ * every page: what finds older words there is not told, and the owner tells no more than one of
+ * them in half a minute. */
+typedef struct store_trouble {
+    atomic_uint_fast64_t failed_calls;
+    atomic_uint_fast64_t bad_records; /* that did not verify; counted by who finds one */
+    atomic_uint state;
+    char text[200];
+    uint64_t quiet_until_ns;
+} store_trouble;
+
+/* A store answered `status`. Any thread. */
+void store_trouble_note(store_trouble *t, rad_status status, const rad_error *err);
+
+/* Logs what is there, as `who`. The owner's thread. */
+void store_trouble_tell(store_trouble *t, const rad_env *env, const char *who);
 
 typedef struct page_store {
     rad_storage backend; /* ops NULL: none */

@@ -21,7 +21,7 @@
 #include "base/slab.h"
 #include "base/span.h"
 #include "hicache/cache_controller.h"
-#include "hicache/store_trouble.h"
+#include "hicache/page_store.h"
 
 enum {
     TICKETS_MOST = 65535, /* an id is half a ticket's number */
