@@ -734,6 +734,8 @@ TEST(what_breaks_off_ends_broken_in_a_stream_and_is_content_as_a_whole)
            "c:[f(n=1, s=g(2))]");
     expect("qwen3_coder", NULL, NULL, "<function=f>\n<parameter=s>\nabc", "f{\"s\": \"abc!|",
            "c:<function=f>\n<parameter=s>\nabc");
+    expect("functionary", NULL, NULL, "<function=f>{\n\t<function=f>{}</function>", "f{\n\t!|f{}|",
+           "c:<function=f>{|f{}|");
     expect("gpt-oss", "gpt-oss", NULL,
            "<|channel|>commentary to=functions.f<|message|>{\"n\" 1}<|call|>", "f{\"n\" !|c:1}",
            "c:{\"n\" 1}");

@@ -202,15 +202,17 @@ void call_break(tool_parser *p)
 /* It was no call, or one that broke off. What was said stays said. */
 static void back_to_text(tool_parser *p)
 {
+    bool begun = p->call_open && !p->params.whole_calls;
     call_break(p);
     p->in_call = false;
+    p->said_text = true;
+    if (begun) return; /* what broke it may be the next call's marker */
     /* The first character of the marker is text, so that it is not found again. */
     const char *text = here(p);
     size_t len = left(p), n = 0;
     while (n < len && is_space(text[n]))
         n++;
     if (n < len) n += utf8_next((const unsigned char *)text + n, len - n).len;
-    p->said_text = true;
     say_content(p, n);
 }
 
