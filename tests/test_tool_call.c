@@ -778,7 +778,7 @@ TEST(pythons_notation_becomes_json)
            "any.name{}|f{}|c:ok", NULL);
     static const char *const bad[] = {"x=01",      "x=f\"a\"", "x=a",       "x=1 2", "x=nan",
                                       "x='a' 'b'", "x={1}",    "x='\\xzz'", "x=[1}", "x=.",
-                                      "x=--1",     "=1",       "x=1;"};
+                                      "x=+",       "x=--1",    "=1",        "x=1;"};
     for (size_t i = 0; i < RAD_COUNT(bad); i++) {
         char text[64], *got;
         tool_parser_params params = {.calls = tool_format_find("lfm2"), .whole_calls = true};

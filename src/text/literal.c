@@ -147,7 +147,7 @@ static bool put_number(const work *w, const char *word)
     }
     text[n++] = ' '; /* a number has no end of its own */
     text[n] = 0;
-    if (json_scan_value(text, n) != (ptrdiff_t)n - 1) return false;
+    if (n == 1 || json_scan_value(text, n) != (ptrdiff_t)n - 1) return false;
     text[n - 1] = 0;
     put(w, text);
     return true;
