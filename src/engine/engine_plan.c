@@ -81,8 +81,8 @@ rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_par
 /* ---- for people ---- */
 
 /* What a server of a small model holds beside all that is told apart here, and for each token of
- * its pool: measured, x86-64 Linux; test_info.py holds it. */
-enum { PROGRAM_BYTES = 18200000, POOL_TOKEN_BYTES = 47 };
+ * its pool, more where tokens can be pinned: measured, x86-64 Linux; test_info.py holds it. */
+enum { PROGRAM_BYTES = 18200000, POOL_TOKEN_BYTES = 47, PINS_TOKEN_BYTES = 88 };
 
 /* An env that counts what is held through it. */
 typedef struct counting_env {
@@ -183,6 +183,7 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
         sizes.tokens * runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS) +
         sizes.window_tokens * m->window_token_bytes + sizes.states * m->state_bytes;
     m->index_bytes = (sizes.tokens + sizes.window_tokens) * POOL_TOKEN_BYTES;
+    if (p->max_pinned_tokens) m->index_bytes += sizes.tokens * PINS_TOKEN_BYTES;
     const uint64_t kv = RAD_MIN(m->kv_bytes + p->kv_populate_ahead, pool);
     m->resident_bytes = m->weights_bytes + m->batch_bytes + m->text_bytes + m->program_bytes +
                         m->index_bytes + kv;
