@@ -507,7 +507,7 @@ static bool submit_item(call *c, call_item *item, engine_share *share)
     rad_error err = {0};
     r->share = share;
     r->on_event = inbox_on_event;
-    if (engine_get_info(c->server->engine)->max_pinned_tokens) r->pin_ns = c->request.pin_ns;
+    if (c->server->can_pin) r->pin_ns = c->request.pin_ns;
     r->user = item;
     if (item->parser) {
         const output_formats *f = &c->server->output;

@@ -343,6 +343,7 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     if (!s) return rad_fail(err, RAD_E_NOMEM, "server: no memory");
     s->env = rad_env_or_default(env);
     s->engine = e;
+    s->can_pin = engine_get_info(e)->max_pinned_tokens > 0;
     s->params = *params;
     if (!s->params.host) s->params.host = "127.0.0.1";
     if (!s->params.max_connections) s->params.max_connections = 4096;

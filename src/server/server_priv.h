@@ -100,6 +100,7 @@ struct server {
     } calls;
     uint32_t num_calls;
     uint32_t num_unsent; /* answers that evhttp is still writing */
+    bool can_pin;        /* constant */
     bool stopping;
     bool aborted;
     uint64_t stop_at_ns;
