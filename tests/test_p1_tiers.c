@@ -204,6 +204,7 @@ typedef struct cell_run {
 
     uint64_t loaded[2], fetched[2], bad_pages; /* in each life */
     uint64_t windows;                          /* loaded of the window side */
+    uint64_t states;                           /* and of states */
 } cell_run;
 
 static void open_store(cell_run *c)
@@ -246,6 +247,9 @@ static void check_conservation(cell_run *c)
     CHECK(t.tickets == 0 && t.prefetch_reserved_tokens == 0 && t.device_holds == 0);
     CHECK(t.host_used_tokens == t.host_cached_tokens && t.host_cached_tokens <= t.host_tokens);
     CHECK(t.host_window_used_tokens == t.host_window_cached_tokens);
+    CHECK(t.host_used_states == t.host_cached_states);
+    CHECK(s.states_available + s.states_evictable == s.states_total);
+    c->states += t.loaded_states;
     c->windows += t.loaded_window_tokens;
     CHECK(t.storage_errors == 0 && t.failed_loads == 0 && t.failed_writes == 0);
     CHECK(c->fault == FAULT_SPOILT || t.bad_pages == 0);
@@ -330,6 +334,7 @@ static void run_cell(const gguf_file *file, const char *model, cell what, fault 
                   (unsigned long long)c.loaded[0], (unsigned long long)c.loaded[1],
                   (unsigned long long)c.fetched[0], (unsigned long long)c.fetched[1]);
     CHECK(!what.window || c.windows > 0);
+    CHECK(!w.states == !c.states);
     CHECKF(c.loaded[0] + c.loaded[1] > 0, "%s, seed %llu: nothing was loaded\n", w.what,
            (unsigned long long)w.seed);
     CHECKF(!what.store || f == FAULT_SPOILT || c.fetched[1] > 0,
@@ -425,6 +430,35 @@ static void run_windows(store_kind store)
         gguf_close(file);
         tiny_model_fini(&writer);
     }
+}
+
+/* What recurrent layers carry, with a policy, page size and dtype of each model, or all of them. */
+static void run_recurrent(store_kind store)
+{
+    uint64_t seed = fix_seed();
+    bool all = !SLOW && test_scale(0, 1) != 0;
+    for (uint32_t m = 0; m < RAD_COUNT(p1_recurrent); m++) {
+        if (SLOW && !test_scale(0, 1) && (m + seed + (uint32_t)store) % RAD_COUNT(p1_recurrent))
+            continue;
+        tiny_writer writer;
+        gguf_file *file = p1_open(&p1_recurrent[m], &writer);
+        for (uint32_t i = 0; i < NUM_POLICIES * 2; i++) {
+            cell what = {.policy = i / 2,
+                         .page_size = (i + m + seed) % 2 ? 16 : 1,
+                         .dtype = (i + seed / 2) % 2 ? RAD_BF16 : RAD_F32,
+                         .store = store};
+            if (all || i % 6 == (seed + m) % 6)
+                run_cell(file, p1_recurrent[m].arch, what, FAULT_NONE,
+                         SLOW ? 4 : (uint32_t)test_scale(34, 300));
+        }
+        gguf_close(file);
+        tiny_model_fini(&writer);
+    }
+}
+
+TEST(the_host_gives_states_back_as_they_were)
+{
+    run_recurrent(STORE_NONE);
 }
 
 TEST(the_host_gives_windows_back_as_they_were)

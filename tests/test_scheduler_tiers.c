@@ -86,6 +86,7 @@ static rad_hicache_stats stop(tiers_rig *t)
     CHECK(stats.tickets == 0 && stats.prefetch_reserved_tokens == 0);
     CHECK(stats.host_used_tokens == stats.host_cached_tokens);
     CHECK(stats.host_window_used_tokens == stats.host_window_cached_tokens);
+    CHECK(stats.host_used_states == stats.host_cached_states);
     rig_stop(&t->g);
     if (rig_fake.device) CHECK(t->guarded.bytes == 0);
     rig_fake.device = NULL;
@@ -131,17 +132,19 @@ static void make_docs(rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t seed)
         memcpy(docs[d], docs[0], 50 * sizeof docs[0][0]);
 }
 
-/* `windows`: some or all layers of the runner see one, and have window memory. */
-static void answers(bool windows, uint64_t rounds)
+/* `windows`: some or all layers of the runner see one, and have window memory. `states`: one is
+ * recurrent, and there are few states. */
+static void answers(bool windows, bool states, uint64_t rounds)
 {
     uint64_t seed = test_told_seed(), rng = seed, loaded = 0, fetched = 0, lost = 0, near = 0;
+    uint64_t brought = 0;
     static rad_token docs[NUM_DOCS][DOC_TOKENS];
     for (uint64_t round = 0; round < rounds; round++) {
         tiers_rig t = {0};
         scheduler_stats st;
         make_docs(docs, test_random(&rng));
         uint32_t page = round % 2 ? 16 : 1;
-        bool stored = round / 2 % 3 != 0;
+        bool stored = round / 2 % 3 != 0 && !states;
         t.tiers.write_policy = round % 3;
         t.tiers.prefetch_policy = below(&rng, 3);
         if (round % 4) t.tiers.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE; /* despite the clock */
@@ -161,6 +164,11 @@ static void answers(bool windows, uint64_t rounds)
             rig_fake.window_only = below(&rng, 3) == 0;
             params.window_total_tokens = 2 * rig_fake.window + 4 * page + 20 + below(&rng, 100);
         }
+        rig_fake.states = states;
+        if (states) {
+            params.max_states = 4 + below(&rng, 12);
+            params.state_interval = 16 + below(&rng, 40);
+        }
         gear_retract_every(below(&rng, 2) ? 0 : 9);
         start(&t, params, stored);
         for (int restarts = 0; restarts < (stored ? 2 : 1); restarts++) {
@@ -170,17 +178,19 @@ static void answers(bool windows, uint64_t rounds)
             loaded += st.loaded_tokens;
             fetched += st.fetched_tokens;
             lost += st.lost_loads;
-            near += stop(&t).loaded_window_tokens;
+            rad_hicache_stats tiers = stop(&t);
+            near += tiers.loaded_window_tokens;
+            brought += tiers.loaded_states;
         }
         if (stored) storage_mem_fini(&t.store);
     }
     gear_retract_every(0);
-    rig_fake.window = rig_fake.window_only = 0;
-    print_message("  %llu prompt tokens from the host, %llu of them from storage, %llu of windows; "
-                  "%llu loads lost\n",
+    rig_fake.window = rig_fake.window_only = rig_fake.states = 0;
+    print_message("  %llu prompt tokens from the host, %llu of them from storage, %llu of windows, "
+                  "%llu states; %llu loads lost\n",
                   (unsigned long long)loaded, (unsigned long long)fetched, (unsigned long long)near,
-                  (unsigned long long)lost);
-    CHECK(loaded && lost && fetched && !windows == !near);
+                  (unsigned long long)brought, (unsigned long long)lost);
+    CHECK(loaded && lost && (fetched || states) && !windows == !near && !states == !brought);
 }
 
 static struct {
@@ -227,12 +237,18 @@ TEST(a_step_waits_for_pages_that_a_copy_holds)
 
 TEST(answers_are_the_same_whatever_tier_they_come_from)
 {
-    answers(false, test_scale(ROUNDS, 300));
+    answers(false, false, test_scale(ROUNDS, 300));
 }
 
 TEST(answers_are_the_same_with_windows_on_all_tiers)
 {
-    answers(true, test_scale(ROUNDS, 300));
+    answers(true, false, test_scale(ROUNDS, 300));
+}
+
+TEST(answers_are_the_same_with_states_on_all_tiers)
+{
+    answers(false, true, test_scale(9, 300));
+    answers(true, true, test_scale(3, 100));
 }
 
 /* ---- conversations ---- */
@@ -338,6 +354,8 @@ TEST(conversations_go_on_with_windows_on_all_tiers)
         rig_fake.window_only = rig_fake.window && below(&rng, 3) == 0;
         if (rig_fake.window)
             params.window_total_tokens = 2 * rig_fake.window + 4 * page + 20 + below(&rng, 100);
+        rig_fake.states = round % 3 == 0; /* a third of them have a recurrent layer, too */
+        if (rig_fake.states) params.max_states = 4 + below(&rng, 12);
         gear_retract_every(below(&rng, 2) ? 0 : 9);
         start(&t, params, false);
         converse(&t, docs, &rng);
@@ -348,7 +366,7 @@ TEST(conversations_go_on_with_windows_on_all_tiers)
         stop(&t);
     }
     gear_retract_every(0);
-    rig_fake.window = rig_fake.window_only = 0;
+    rig_fake.window = rig_fake.window_only = rig_fake.states = 0;
     print_message("  %llu tokens from the host, %llu turns went on\n", (unsigned long long)loaded,
                   (unsigned long long)restored);
     CHECK(loaded && restored);

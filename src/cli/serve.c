@@ -70,10 +70,11 @@ static void print_banner(engine *e, const server *s, const server_params *where,
     if (i->hierarchical_cache) {
         engine_storage_status store;
         engine_get_storage_status(e, &store);
-        double window_bytes = (double)i->host_window_tokens * (double)i->window_kv_bytes_per_token;
+        double beside_bytes = (double)i->host_window_tokens * (double)i->window_kv_bytes_per_token +
+                              (double)i->host_states * (double)i->state_bytes;
         printf("  host tier %llu tokens (%.1f MiB), storage %s%s\n",
                (unsigned long long)i->host_tokens,
-               ((double)i->host_tokens * (double)i->kv_bytes_per_token + window_bytes) / (1 << 20),
+               ((double)i->host_tokens * (double)i->kv_bytes_per_token + beside_bytes) / (1 << 20),
                store.attached ? store.spec : "none",
                store.attached && store.store.down ? " (out of reach for now)" : "");
     }

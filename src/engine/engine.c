@@ -252,6 +252,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .hierarchical_cache = e->tiers.enabled,
         .host_tokens = pool.tiers.host_tokens,
         .host_window_tokens = pool.tiers.host_window_tokens,
+        .host_states = pool.tiers.host_states,
         .eviction_policy = rad_eviction_policy_name(e->params.eviction.policy),
         .guarantee = e->guarantee,
         .max_pinned_tokens = e->params.max_pinned_tokens,
@@ -310,9 +311,10 @@ static void log_info(const engine *e)
             i->radix_cache ? "on" : "off", i->num_threads);
     if (i->hierarchical_cache)
         rad_log(&e->env, RAD_LOG_INFO,
-                "engine: the host tier has %llu tokens, %llu of window memory, storage: %s",
+                "engine: the host tier has %llu tokens, %llu of window memory, %llu states, "
+                "storage: %s",
                 (unsigned long long)i->host_tokens, (unsigned long long)i->host_window_tokens,
-                e->tiers.has_store ? e->tiers.spec : "none");
+                (unsigned long long)i->host_states, e->tiers.has_store ? e->tiers.spec : "none");
     rad_log(&e->env, RAD_LOG_INFO, "engine: %s", i->guarantee);
     if (i->context_length < e->params.context_length)
         rad_log(&e->env, RAD_LOG_WARN,

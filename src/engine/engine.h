@@ -196,7 +196,8 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     bool radix_cache;
     bool hierarchical_cache;     /* there is a host tier */
     uint64_t host_tokens;        /* of it */
-    uint64_t host_window_tokens; /* and of window memory, where the device has some */
+    uint64_t host_window_tokens; /* and of window memory, where the device has some, */
+    uint64_t host_states;        /* and of states, where there are recurrent layers */
     const char *eviction_policy; /* "lru" */
     const char *schedule_policy; /* "lpm" */
     const char *guarantee;       /* what is promised of answers here, in one line */

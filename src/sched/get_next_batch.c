@@ -204,15 +204,6 @@ static rad_status find_prefix(scheduler *s, req *r, const rad_key *key, rad_matc
     return RAD_OK;
 }
 
-/* A load brought more, and the state behind that: the lock is on its node. */
-static void find_loaded_state(scheduler *s, req *r)
-{
-    rad_node_info info = {.struct_size = sizeof info};
-    if (!s->pools.states.pool) return;
-    rad_status status = rad_cache_get_node_info(s->pools.inner_cache, r->kv.lock.node, &info, NULL);
-    r->state_from = status == RAD_OK ? info.state : 0;
-}
-
 /* Matches, locks, and adds to the step; or leaves everything as it was. True also when the request
  * was ended: then there is a next one. */
 static bool admit(scheduler *s, prefill_adder *adder, req *r)
@@ -233,7 +224,6 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
         verify_yield(s); /* its pages shorten what is loaded, too */
     if (match.host_hit_tokens && prefill_adder_has_room(adder, r, alone))
         tiers_load_back(s, adder, r, &key, &loaded);
-    if (loaded.tokens) find_loaded_state(s, r);
 
     uint32_t copied = 0;
     if (match.partial_tokens && prefill_adder_has_room(adder, r, alone))

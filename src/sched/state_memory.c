@@ -72,7 +72,8 @@ void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, r
 {
     const uint32_t prefix = kv->committed_len;
     const bool own = prefix && kv->state_len == prefix;
-    *in = !prefix ? 0 : own ? kv->state : from;
+    const bool loaded = prefix && kv->spare_len == prefix; /* beside its match's */
+    *in = !prefix ? 0 : own ? kv->state : loaded ? kv->spare_state : from;
     *out = kv->state;
     RAD_ASSERT(kv->state && (!prefix || *in));
     if (!decodes || !own || m->page_size == 1 || prefix % m->page_size) return;

@@ -73,9 +73,9 @@ uint32_t state_to_come(const state_memory *m, const rad_req_kv *kv);
 /* Looks for the places in r's prompt that snapshots are wanted at. O(its last message). */
 void state_find_turns(const state_memory *m, req *r);
 
-/* A request's step from `prefix` on: it must have a working copy (state_take). Writes the state it
- * begins with, `from` being its match's, and where it leaves the one behind the step. `decodes`:
- * by one token, and the spare may be taken. */
+/* A request's step behind what it has: it must have a working copy (state_take). Writes the state
+ * it begins with, its own, what a load brought as a spare, or `from`, its match's; and where it
+ * leaves the one behind the step. `decodes`: by one token, and the spare may be taken. */
 void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, rad_state from,
                       bool decodes, rad_state *in, rad_state *out);
 

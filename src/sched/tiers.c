@@ -20,20 +20,44 @@ static rad_status create_host_pool(const scheduler *s, rad_token_to_kv_pool *dev
     return device ? rad_host_kv_pool_create(&s->env, &host, out, err) : RAD_OK;
 }
 
+/* States on the host, as many as so many bytes have room for; 0: by the ratio. */
+static rad_status create_host_states(scheduler *s, uint64_t bytes, rad_error *err)
+{
+    enum { RATIO = 2 }; /* host_kv_pool.h */
+    const rad_host_kv_pool_params *asked = s->params.host_pool;
+    const rad_state_pool *device = s->pools.states.pool;
+    if (!device) return RAD_OK;
+    const double ratio = asked && asked->ratio > 0 ? asked->ratio : RATIO;
+    const uint64_t by_ratio = (uint64_t)(ratio * rad_state_pool_num_states(device));
+    const uint64_t count = bytes ? bytes / rad_state_bytes(device) : by_ratio;
+    rad_state_pool_params p = {.struct_size = sizeof p,
+                               .state_bytes = rad_state_bytes(device),
+                               .num_states = (uint32_t)RAD_MIN(count, (uint64_t)INT32_MAX - 1),
+                               .on_host = 1,
+                               .device = rad_state_pool_device(device)};
+    return count ? rad_state_pool_create(&s->env, &p, &s->tiers.host_states, err) : RAD_OK;
+}
+
 /* A host pool below each device pool. So many bytes are shared out as the device's are; by a ratio
- * either gets its own. */
+ * each gets its own. */
 static rad_status create_host_pools(scheduler *s, rad_error *err)
 {
     rad_token_to_kv_pool *full = s->pools.token_to_kv_pool, *window = s->pools.window.kv_pool;
-    double of_full = full ? (double)rad_kv_pool_size_bytes(full) : 0;
-    double of_window = window ? (double)rad_kv_pool_size_bytes(window) : 0;
-    uint64_t bytes = s->params.host_pool ? s->params.host_pool->bytes : 0;
-    uint64_t below_full = (uint64_t)((double)bytes * (of_full / (of_full + of_window)));
-    if (!window) below_full = bytes;
+    const rad_state_pool *states = s->pools.states.pool;
+    const double of_full = full ? (double)rad_kv_pool_size_bytes(full) : 0;
+    const double of_window = window ? (double)rad_kv_pool_size_bytes(window) : 0;
+    const double of_states =
+        states ? (double)rad_state_bytes(states) * rad_state_pool_num_states(states) : 0;
+    const uint64_t bytes = s->params.host_pool ? s->params.host_pool->bytes : 0;
+    const double each = (double)bytes / (of_full + of_window + of_states);
+    const uint64_t below_states = (uint64_t)(of_states * each);
+    uint64_t below_full = (uint64_t)(of_full * each);
+    if (!window) below_full = bytes - below_states;
     rad_status status = create_host_pool(s, full, below_full, &s->tiers.host_pool, err);
-    return status
-               ? status
-               : create_host_pool(s, window, bytes - below_full, &s->tiers.window_host_pool, err);
+    if (status == RAD_OK)
+        status = create_host_pool(s, window, bytes - below_full - below_states,
+                                  &s->tiers.window_host_pool, err);
+    return status ? status : create_host_states(s, below_states, err);
 }
 
 /* The cache itself, over the tiers if there are some. */
@@ -53,6 +77,7 @@ static rad_status create_inner(scheduler *s, const rad_cache_params *tree, rad_e
     tiers.cache = tree;
     tiers.host_pool = s->tiers.host_pool;
     tiers.window_host_pool = s->tiers.window_host_pool;
+    tiers.host_states = s->tiers.host_states;
     return rad_hicache_create(&s->env, &tiers, &s->pools.inner_cache, err);
 }
 
@@ -82,6 +107,7 @@ void tiers_fini(scheduler *s)
     rad_cache_destroy(s->pools.tree_cache);
     rad_host_kv_pool_destroy(s->tiers.host_pool);
     rad_host_kv_pool_destroy(s->tiers.window_host_pool);
+    rad_state_pool_destroy(s->tiers.host_states);
     rad_free(&s->env, s->tiers.fetching, s->tiers.max_fetching * sizeof *s->tiers.fetching);
 }
 

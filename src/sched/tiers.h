@@ -18,6 +18,7 @@ struct scheduler;
 typedef struct sched_tiers {
     rad_host_kv_pool *host_pool;        /* NULL: every layer has a window, or there are no tiers */
     rad_host_kv_pool *window_host_pool; /* of window memory; NULL: there is none */
+    rad_state_pool *host_states; /* of recurrent layers; NULL: there are none, or no room for one */
     req **fetching;              /* by arrival */
     uint32_t num_fetching;
     uint32_t max_fetching;
