@@ -179,6 +179,20 @@ static void process_complete(scheduler *s, req *r, bool wanted, const float *log
     emit_output(s, r, token);
 }
 
+/* Those from `first` on that are request i's, but for its spare, which stands there now. */
+static step_saves saves_of(schedule_batch *b, uint32_t i, uint32_t first)
+{
+    rad_req_kv *kv = &b->reqs[i]->kv;
+    step_saves saves = {first, first};
+    for (; saves.end < b->num_saves && b->state_saves[saves.end].req == i; saves.end++) {
+        forward_state_save *save = &b->state_saves[saves.end];
+        if (save->state != kv->spare_state) continue;
+        kv->spare_len = b->extend_prefix_lens[i] + save->tokens;
+        save->state = 0;
+    }
+    return saves;
+}
+
 void process_batch_result(scheduler *s, const float *logits)
 {
     const schedule_batch *b = &s->batch;
@@ -190,8 +204,7 @@ void process_batch_result(scheduler *s, const float *logits)
         r->kv.committed_len = b->seq_lens[i];
         state_end_step(&s->pools.states, &r->kv, b->state_out[i], b->seq_lens[i]);
         r->state_from = 0;
-        for (saves.first = saves.end; saves.end < b->num_saves; saves.end++)
-            if (b->state_saves[saves.end].req != i) break;
+        saves = saves_of(&s->batch, i, saves.end);
         if (r->state == REQ_PREFILL) s->stats.prefill_tokens += b->extend_seq_lens[i];
 
         uint32_t last = b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;

@@ -185,6 +185,7 @@ static rad_status find_prefix(scheduler *s, req *r, const rad_key *key, rad_matc
             prefix = match->prefix_tokens;
         if (r->session) status = rad_session_begin(cache, &r->kv, &r->error);
         r->state_from = prefix ? match->state : 0;
+        r->match_tokens = prefix;
         r->seen_tokens = match->seen_tokens;
     } while (status == RAD_AGAIN);
     if (status < 0 && !r->kv.turn) {

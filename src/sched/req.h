@@ -80,7 +80,8 @@ typedef struct req {
     uint64_t arrival;       /* place in the order of scheduler_add */
     rad_req_kv kv;          /* empty unless PREFILL or DECODE */
     rad_state state_from;   /* what stood behind its match, until its first step is computed */
-    uint32_t seen_tokens;   /* how far its match found K/V, with a state there or not */
+    uint32_t match_tokens;  /* how long its match was, */
+    uint32_t seen_tokens;   /* and how far it found K/V, with a state there or not */
     uint32_t message_start; /* where its last message begins, and the opening of the one to come; */
     uint32_t turn_start;    /* 0: not known. state_memory.h */
     uint32_t forks[REQ_MOST_FORKS]; /* where others that wait branch off; of this step */

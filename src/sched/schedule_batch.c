@@ -198,6 +198,22 @@ static rad_status take_working_copies(const schedule_batch *b, const schedule_po
     return RAD_OK;
 }
 
+/* The prompt's last whole page leaves its state in the spare, unless a snapshot is there anyway:
+ * the answer may end before the next page. */
+static void take_spare(schedule_batch *b, schedule_pools *pools, uint32_t i)
+{
+    rad_req_kv *kv = &b->reqs[i]->kv;
+    const uint32_t at = state_spare_point(&pools->states, b->reqs[i], b->seq_lens[i]);
+    const uint32_t tokens = at - RAD_MIN(at, b->extend_prefix_lens[i]);
+    const forward_state_save *last = b->num_saves ? &b->state_saves[b->num_saves - 1] : NULL;
+    if (!at || b->num_saves == b->max_saves || (last && last->req == i && last->tokens >= tokens))
+        return;
+    if (!kv->spare_state && !state_take(&pools->states, pools->tree_cache, &kv->spare_state))
+        return;
+    b->state_saves[b->num_saves++] =
+        (forward_state_save){.req = i, .tokens = tokens, .state = kv->spare_state};
+}
+
 /* Those that can be had of the snapshots that a prompt's chunk should leave; the deepest first,
  * since what follows this prompt goes on behind it. */
 static void take_saves(schedule_batch *b, schedule_pools *pools, uint32_t i)
@@ -216,6 +232,7 @@ static void take_saves(schedule_batch *b, schedule_pools *pools, uint32_t i)
         b->state_saves[b->num_saves++] =
             (forward_state_save){.req = i, .tokens = points[at] - prefix, .state = states[at]};
     RAD_ASSERT(b->num_saves - first <= count);
+    take_spare(b, pools, i);
 }
 
 /* Whether what r leaves in the tree can be found by others: a streaming session's later turns keep
@@ -242,7 +259,8 @@ void schedule_batch_drop_saves(schedule_batch *b, const schedule_pools *pools, u
 {
     for (; first < end; first++) {
         forward_state_save *save = &b->state_saves[first];
-        if (save->state) (void)rad_state_free(pools->states.pool, save->state);
+        const bool is_spare = save->state == b->reqs[save->req]->kv.spare_state;
+        if (save->state && !is_spare) (void)rad_state_free(pools->states.pool, save->state);
         save->state = 0;
     }
 }

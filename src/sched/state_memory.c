@@ -82,6 +82,13 @@ void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, r
     *out = kv->spare_state;
 }
 
+uint32_t state_spare_point(const state_memory *m, const req *r, uint32_t seq_len)
+{
+    const uint32_t at = seq_len - seq_len % m->page_size;
+    if (m->page_size == 1 || seq_len < req_num_fill(r) || r->kv.spare_len) return 0;
+    return at > r->kv.committed_len && at < seq_len ? at : 0;
+}
+
 void state_end_step(const state_memory *m, rad_req_kv *kv, rad_state out, uint32_t seq_len)
 {
     if (!m->pool) return;
@@ -163,9 +170,10 @@ uint32_t state_points(const state_memory *m, const req *r, const uint32_t *forks
     if (r->turn_start) add_point(&list, r->turn_start);
     if (!r->turn_start || most - r->turn_start > STATE_NEAR) add_point(&list, most);
     add_point(&list, r->message_start);
-    add_point(&list, r->seen_tokens);
+    const uint32_t near = r->match_tokens + STATE_NEAR;
+    if (r->seen_tokens >= near) add_point(&list, r->seen_tokens);
     for (uint32_t i = 0; i < num_forks; i++)
-        add_point(&list, forks[i]);
+        if (forks[i] >= near) add_point(&list, forks[i]);
     add_intervals(m, &list, most);
     return list.count;
 }

@@ -5,8 +5,9 @@
  * stood exactly there. States are slots of one pool (radish/state_pool.h):
  *
  *     working copy   of a running request, behind its last computed token
- *     spare          of a decoding one, behind its last whole page: when a token begins a page, the
- *                    step reads the one and writes the other, and they change places
+ *     spare          of a decoding one, behind its last whole page: its prompt leaves it there, and
+ *                    when a token begins a page, the step reads the one and writes the other, and
+ *                    they change places
  *     snapshot       the tree's; a match is read in place, and never written
  *
  * With pages of one token each position is a page's end, and there is no spare.
@@ -37,7 +38,7 @@
 enum {
     STATE_LEAST = 2,         /* states with which one request gets on: its own, and its snapshot */
     STATE_MOST_POINTS = 128, /* in one step of one request */
-    STATE_NEAR = 16          /* tokens behind turn_start that are not worth a snapshot more */
+    STATE_NEAR = 16          /* tokens that are not worth a snapshot */
 };
 
 typedef struct state_memory {
@@ -72,6 +73,11 @@ uint32_t state_to_come(const state_memory *m, const rad_req_kv *kv);
 
 /* Looks for the places in r's prompt that snapshots are wanted at. O(its last message). */
 void state_find_turns(const state_memory *m, req *r);
+
+/* Where the last step of r's prompt, up to seq_len, leaves the spare; 0: nowhere, it stays as it
+ * is.
+ */
+uint32_t state_spare_point(const state_memory *m, const req *r, uint32_t seq_len);
 
 /* A request's step behind what it has: it must have a working copy (state_take). Writes the state
  * it begins with, its own, what a load brought as a spare, or `from`, its match's; and where it
