@@ -87,10 +87,6 @@ static rad_status load_from(const rad_env *env, const gguf_file *file, const eng
                             load_plan *plan, engine_parts *parts, char *chat_error, rad_error *err)
 {
     rad_status status = plan_load(env, file, p, parts->available, plan, err);
-    if (status == RAD_OK && plan->info.state_bytes)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "model: %u layers are recurrent, and the server keeps no states yet",
-                        plan->info.state_layers);
     if (status == RAD_OK && p->enable_hierarchical_cache)
         status =
             gguf_source_create(env, file, p->hicache_storage_backend != NULL, &parts->source, err);
