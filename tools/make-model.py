@@ -83,10 +83,17 @@ SHAPES = {
     "gpt-oss-20b-6l": dict(GPT_OSS, layers=6, width=2880, heads=64, kv_heads=8, head_width=64, ffn=2880,
                            vocab=201088, context=131072, experts=32, used=4, expert_ffn=2880,
                            window=128, weights="std"),
-    # Recurrent layers: all but those of `attention`. Eight layers of Qwen3.6-35B-A3B's 40.
+    # Recurrent layers: all but those of `attention`.
     "nano-qwen35": dict(QWEN35, layers=8, width=128, heads=4, kv_heads=2, head_width=32, ffn=256, vocab=512,
                         context=2048, attention=range(3, 512, 4), state_heads=4, state_groups=2, state_key=32,
                         state_value=32, weights="fan_in"),
+    "nano-lfm2": dict(LFM2, layers=6, width=128, heads=4, kv_heads=2, head_width=32, ffn=256, vocab=512,
+                      context=2048, attention=(2, 5), weights="fan_in"),
+    "nano-granite-h": dict(GRANITEH, layers=4, width=128, heads=4, kv_heads=2, head_width=32, ffn=64,
+                           vocab=512, context=2048, attention=range(3, 512, 4), state_heads=4,
+                           state_groups=1, state_key=32, state_value=32, experts=8, used=2, expert_ffn=64,
+                           shared_ffn=64, weights="fan_in"),
+    # Eight layers of Qwen3.6-35B-A3B's 40.
     "qwen3.6-35b-a3b-8l": dict(QWEN35, arch="qwen35moe", layers=8, width=2048, heads=16, kv_heads=2,
                                head_width=256, ffn=512, vocab=248320, context=262144,
                                attention=range(3, 512, 4), state_heads=32, state_groups=16, state_key=128,

@@ -33,9 +33,11 @@ SHAPES = {"nano-llama": "llama", "nano-qwen3": "qwen3", "tiny-llama": "llama", "
           "llama-110m": "llama", "qwen3-0.6b": "qwen3", "llama-8b-2l": "llama", "nano-moe": "qwen3moe",
           "qwen3-30b-a3b-6l": "qwen3moe", "gpt-oss-20b-6l": "gpt-oss",
           "nano-qwen35": "qwen35", "qwen3.6-35b-a3b-8l": "qwen35moe",
-          "lfm2-1.2b": "lfm2", "granite-4-h-tiny": "granitehybrid"}
+          "lfm2-1.2b": "lfm2", "granite-4-h-tiny": "granitehybrid", "nano-lfm2": "lfm2",
+          "nano-granite-h": "granitehybrid"}
 # Until there is a layer of attention among them.
-LAYERS = {"nano-qwen35": 4, "qwen3.6-35b-a3b-8l": 4, "lfm2-1.2b": 3, "granite-4-h-tiny": 6}
+LAYERS = {"nano-qwen35": 4, "qwen3.6-35b-a3b-8l": 4, "lfm2-1.2b": 3, "granite-4-h-tiny": 6, "nano-lfm2": 3,
+          "nano-granite-h": 4}
 FEW_EXPERTS = ["--experts", 4, "--used", 2, "--expert-ffn", 32]
 
 
