@@ -11,7 +11,7 @@
  * server without such snapshots computes. Times are of the same scheduler with the cache on and
  * off.
  *
- * usage: bench_states MODEL.gguf [N, default 128] */
+ * usage: bench_states MODEL.gguf [N, default 96] */
 #include "bench.h"
 
 #include "model/model_runner.h"
@@ -196,7 +196,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_states MODEL.gguf [tokens of a message]\n");
         return 2;
     }
-    message_tokens = argc > 2 ? (uint32_t)atoi(argv[2]) : 128;
+    message_tokens = argc > 2 ? (uint32_t)atoi(argv[2]) : 96;
     if (message_tokens < 16 || message_tokens > 4096) {
         fprintf(stderr, "bench_states: a message has 16 to 4096 tokens\n");
         return 2;

@@ -9,6 +9,7 @@
 #   scan       the delta rule and Mamba 2 beside the instructions' and memory's rates
 #   trace      what the cache costs a request of a traffic trace
 #   replay     hit rates of four policies on a trace of conversations
+#   states     what turns, edits and branches compute of a hybrid's prompts, beside all of them
 #   windows    tokens of context that a GB holds, with window memory and with a mask
 #   model      prefill and decode of llama-110m and qwen3-0.6b, bf16 and q8_0
 #   start      qwen3-0.6b, from nothing until ready for a request
@@ -30,7 +31,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention scan trace replay windows model start prefix scaling blog owner tiers serving stall"
+sections="cache sched storage gemm attention scan trace replay states windows model start prefix scaling blog owner tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -42,12 +43,12 @@ done
 if [ -n "${QUICK:-}" ]; then
     work=build/bench/quick
     shrink="--layers 2 --vocab 4000" # options of make-model.py for every model
-    prompt=128 long_prompt=256 longest_prompt=512 line=0.05 kernel_line=0.01 waiting=500 requests=400
+    prompt=128 long_prompt=256 longest_prompt=512 line=0.05 kernel_line=0.01 waiting=500 requests=400 turn_tokens=16
     context=${SCALING_CONTEXT:-2048} chats="--users 8 --turns 3" tier_tokens=1024 divide=16 runs=1
 else
     work=build/bench
     shrink=
-    prompt=512 long_prompt=2048 longest_prompt=8192 line=3 kernel_line= waiting=10000 requests=
+    prompt=512 long_prompt=2048 longest_prompt=8192 line=3 kernel_line= waiting=10000 requests= turn_tokens=
     context=${SCALING_CONTEXT:-131072} chats= tier_tokens=8192 divide=1 runs=${RUNS:-3}
 fi
 mkdir -p "$work"
@@ -112,6 +113,15 @@ bench_replay() {
     file=$(trace mooncake conversations.jsonl.gz)
     $bin/radish replay "$file" --policy lru --policy lfu --policy slru --policy cost \
         --capacity-blocks 10000 --capacity-blocks 30000 --capacity-blocks 100000
+}
+
+bench_states() {
+    for shape in nano-qwen35 nano-lfm2 nano-granite-h; do
+        file=$work/$shape-whole.gguf # in a quick run, too: of two layers none would be attention
+        [ -f "$file" ] || tools/make-model.py --shape $shape --type bf16 "$file" >&2
+        echo "== bench_states, $shape"
+        $bin/bench/bench_states "$file" $turn_tokens
+    done
 }
 
 bench_windows() {
