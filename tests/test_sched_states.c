@@ -196,6 +196,8 @@ TEST(sixteen_branches_compute_their_stem_twice_or_once)
                 uint32_t want = i > !together ? whole(STEM, page) : 0;
                 CHECKF(q[i]->cached_tokens == want, "page %u, branch %u: %u cached, not %u\n", page,
                        i, q[i]->cached_tokens, want);
+                if (!together) /* and the second one is told why it found nothing */
+                    CHECK((q[i]->r.why.device.why == RAD_END_STATE) == (i == 1));
                 rig_expect(q[i], 4);
             }
             uint32_t stems = together ? 1 : 2;
@@ -400,6 +402,28 @@ TEST(requests_take_turns_when_states_are_few)
             stop(&g);
         }
     }
+}
+
+/* The cache goes and comes back in the same memory; without one a request has its own state. */
+TEST(the_cache_is_changed_over_the_same_states)
+{
+    rig g;
+    text t = {.seed = 17};
+    start(&g, state_params(1, 24));
+    say(&t, 100);
+    text again = t;
+    CHECK(ask(&g, &t, 5) == 0);
+    CHECK_OK(scheduler_set_cache(g.s, RAD_CACHE_CHUNK, true, NULL));
+    CHECK(rig_stats(&g).states_available == rig_stats(&g).states_total);
+    for (int i = 0; i < 2; i++) {
+        t = again;
+        CHECK(ask(&g, &t, 5) == 0);
+    }
+    CHECK_OK(scheduler_set_cache(g.s, RAD_CACHE_RADIX, true, NULL));
+    t = again;
+    CHECK(ask(&g, &t, 5) == 0);
+    CHECK(ask(&g, &again, 5) == 100);
+    stop(&g);
 }
 
 /* ---- a snapshot of elsewhere ---- */
