@@ -181,10 +181,13 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
     m->max_states = sizes.states;
     const uint64_t pool =
         sizes.tokens * runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS) +
-        sizes.window_tokens * m->window_token_bytes + sizes.states * m->state_bytes;
+        sizes.window_tokens * m->window_token_bytes;
     m->index_bytes = (sizes.tokens + sizes.window_tokens) * POOL_TOKEN_BYTES;
     if (p->max_pinned_tokens) m->index_bytes += sizes.tokens * PINS_TOKEN_BYTES;
-    const uint64_t kv = RAD_MIN(m->kv_bytes + p->kv_populate_ahead, pool);
+    /* Of K/V some is made ready; a state is there when it was used. */
+    const uint64_t kv_alone = m->kv_bytes - m->context_states * m->state_bytes;
+    const uint64_t kv = RAD_MIN(kv_alone + p->kv_populate_ahead, pool) +
+                        RAD_MIN(m->context_states, sizes.states) * m->state_bytes;
     m->resident_bytes = m->weights_bytes + m->batch_bytes + m->text_bytes + m->program_bytes +
                         m->index_bytes + kv;
 }

@@ -37,6 +37,7 @@ def check_resident(model, *args):
         hold_one_context(server, memory["context_length"])
         cache, pool = memory["cache"], memory["server"]
         apart = pool["window_total_tokens"] > 0
+        state = cache.pop("state", None)
         server.await_populated(min(1e9, sum(
             part["bytes_per_token"] * pool["window_total_tokens" if apart and kind == "window"
                                            else "max_total_tokens"]
@@ -46,6 +47,11 @@ def check_resident(model, *args):
     print(f"        {pathlib.Path(model).name} {args}: {held / 1e6:.1f} MB held, "
           f"{wanted / 1e6:.1f} foretold ({held / wanted - 1:+.1%})")
     check(abs(held / wanted - 1) < SLACK, model, args, held, memory)
+    if state:
+        states = memory["server"]["max_mamba_cache_size"]
+        check(abs(said["max_mamba_cache_size"] / states - 1) < SLACK, said, states)
+        check(said["mamba_state_bytes"] == state["bytes"], said, state)
+        check(said["mamba_track_interval"] == state["interval"], said, state)
     pool = memory["server"]["max_total_tokens"]
     check(abs(said["max_total_num_tokens"] / pool - 1) < SLACK, said["max_total_num_tokens"], pool)
     check(said["kv_bytes_per_token"] in (cache["full"]["bytes_per_token"], sum(
@@ -60,6 +66,11 @@ def test_a_server_holds_what_was_foretold():
     check_resident(STORIES)
     check_resident(MADE / "tiny-llama-q8_0.gguf")
     check_resident(MADE / "tiny-qwen3-f32.gguf")
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "hybrid.gguf"
+        subprocess.run([sys.executable, ROOT / "tools/make-model.py", "--shape", "nano-qwen35",
+                        "--type", "f32", path], check=True, capture_output=True)
+        check_resident(path)
 
 
 def test_a_pool_of_one_context_holds_what_was_foretold():
