@@ -153,6 +153,38 @@ def test_a_conversation_over_chat():
             check(0 < again["prompt_tokens"] - cached <= 12, again)
 
 
+def metrics(server):
+    lines = server.metrics().splitlines()
+    return {line.split("{")[0]: float(line.split()[-1]) for line in lines if line and line[0] != "#"}
+
+
+def test_prompts_and_their_states_come_back_from_the_host():
+    with tempfile.TemporaryDirectory() as directory:
+        path, start = make(directory, "nano-qwen35")
+        prompts = []
+        for seed in range(6):
+            text = Text(start, 500 + seed)
+            text.say(250)
+            text.open()
+            prompts.append(text.ids)
+        with Server(path, *COMMON, "--disable-radix-cache") as s:
+            alone = [ask(s, ids)[0] for ids in prompts]
+        for page in 1, 16:
+            with Server(path, *COMMON, "--page-size", page, "--max-total-tokens", 640,
+                        "--max-mamba-cache-size", 6, "--enable-hierarchical-cache",
+                        "--hicache-ratio", 6) as s:
+                for _ in range(2):
+                    found = [ask(s, ids) for ids in prompts]
+                    check([answer for answer, _ in found] == alone, page)
+                    figures = s.wait_idle()
+                check(all(cached == 251 // page * page for _, cached in found), page, found)
+                m = metrics(s)
+                check(m["radish:hicache_host_states_total"] == 36, m)
+                check(m["radish:load_back_states_total"] >= 4, m)
+                check(figures["states_available"] + figures["states_evictable"] == 6, figures)
+                check(figures["kv_errors"] == 0, figures)
+
+
 def test_states_are_asked_for_in_words():
     with tempfile.TemporaryDirectory() as directory:
         path, _ = make(directory, "nano-lfm2")
