@@ -461,6 +461,11 @@ TEST(the_host_gives_states_back_as_they_were)
     run_recurrent(STORE_NONE);
 }
 
+TEST(files_give_states_back_after_a_restart)
+{
+    run_recurrent(STORE_FILE);
+}
+
 TEST(the_host_gives_windows_back_as_they_were)
 {
     run_windows(STORE_NONE);

@@ -144,7 +144,7 @@ static void answers(bool windows, bool states, uint64_t rounds)
         scheduler_stats st;
         make_docs(docs, test_random(&rng));
         uint32_t page = round % 2 ? 16 : 1;
-        bool stored = round / 2 % 3 != 0 && !states;
+        bool stored = round / 2 % 3 != 0;
         t.tiers.write_policy = round % 3;
         t.tiers.prefetch_policy = below(&rng, 3);
         if (round % 4) t.tiers.prefetch_policy = RAD_PREFETCH_WAIT_COMPLETE; /* despite the clock */
@@ -190,7 +190,7 @@ static void answers(bool windows, bool states, uint64_t rounds)
                   "%llu states; %llu loads lost\n",
                   (unsigned long long)loaded, (unsigned long long)fetched, (unsigned long long)near,
                   (unsigned long long)brought, (unsigned long long)lost);
-    CHECK(loaded && lost && (fetched || states) && !windows == !near && !states == !brought);
+    CHECK(loaded && lost && (fetched || rounds < 9) && !windows == !near && !states == !brought);
 }
 
 static struct {
