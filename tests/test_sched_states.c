@@ -144,6 +144,35 @@ TEST(a_regenerated_or_edited_last_message_computes_itself)
     }
 }
 
+/* Five users, and states for two answers or so at a time: what the fourth's answer began with is
+ * there still when the template leaves its reasoning out, since the answer's end has not taken its
+ * place. */
+TEST(an_answers_end_does_not_push_out_what_it_began_with)
+{
+    FOR_EACH_FORM(page, chunk)
+    {
+        rig g;
+        text t[5];
+        scheduler_params p = state_params(page, chunk);
+        p.max_states = page > 1 ? 7 : 6;
+        start(&g, p);
+        for (uint64_t i = 0; i < 5; i++) {
+            t[i] = (text){.seed = 70 + i};
+            say(&t[i], 70);
+            ask_for_answer(&t[i]);
+            text asked = t[i];
+            ask(&g, &t[i], ANSWER);
+            t[i].n = asked.n;
+        }
+        t[3].n = t[3].opening + 2;
+        say(&t[3], OWN);
+        ask_for_answer(&t[3]);
+        uint32_t opening = 71, cached = ask(&g, &t[3], ANSWER);
+        CHECKF(cached == whole(opening, page), "page %u: %u cached\n", page, cached);
+        stop(&g);
+    }
+}
+
 /* Where turns are not known, a prompt that comes again goes on before its last token. */
 TEST(without_turns_the_last_page_of_a_prompt_is_left)
 {

@@ -40,9 +40,9 @@
  *
  * A match names the snapshot that it ends at, and how far the tree knew the key beyond it: where
  * requests part that share a prefix, the second one to come leaves a snapshot for the third.
- * Evicting states takes first those behind which a later one of the same text was hung in with
- * nothing between them that others share; then those that no match ended at, and no put hung in,
- * for the longest time.
+ * Evicting states takes first those behind which a later one of the same text was put with nothing
+ * between them that others share (one that a finished request leaves does not count: the next turn
+ * may part before it); then those that no match ended at, and no put hung in, for the longest time.
  *
  * One thread owns a cache together with the allocator, the row pool and the state pool that it
  * was given. Nothing here blocks or touches the heap after create. */

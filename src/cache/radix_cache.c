@@ -510,14 +510,16 @@ static uint32_t node_at(radix_cache *c, uint32_t node, uint32_t depth)
     }
 }
 
-void radix_cache_put_state(radix_cache *c, uint32_t node, uint32_t depth, rad_state state)
+uint32_t radix_cache_put_state(radix_cache *c, uint32_t node, uint32_t depth, rad_state state)
 {
     radix_tree *t = &c->tree;
     uint32_t at = node_at(c, node, depth);
-    if (at && !radix_state_of(t, RADIX_DEVICE, at))
+    if (at && !radix_state_of(t, RADIX_DEVICE, at)) {
         radix_state_put(t, RADIX_DEVICE, at, state);
-    else
-        drop_state(c, state);
+        return at;
+    }
+    drop_state(c, state);
+    return 0;
 }
 
 static rad_status radix_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens,
@@ -525,7 +527,8 @@ static rad_status radix_put_state(rad_cache *cache, rad_ref node, uint32_t depth
 {
     radix_cache *c = (radix_cache *)cache;
     if (!radix_is_ref(&c->tree, node)) return radix_refuse_ref(&c->tree, "put_state", node, err);
-    radix_cache_put_state(c, node.index, depth_tokens / cache->page_size, state);
+    uint32_t at = radix_cache_put_state(c, node.index, depth_tokens / cache->page_size, state);
+    if (at) radix_state_supersede(&c->tree, at);
     return radix_cache_take_drop_status(c);
 }
 

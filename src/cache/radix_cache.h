@@ -152,7 +152,7 @@ static inline void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt
 
 /* rad_cache_put_state at page `depth` of the path to a live node; the state is the tree's, or goes
  * back to the pool. */
-void radix_cache_put_state(radix_cache *c, uint32_t node, uint32_t depth, rad_state state);
+uint32_t radix_cache_put_state(radix_cache *c, uint32_t node, uint32_t depth, rad_state state);
 
 /* Gives pages that left the tree back to the allocator or to the free list. */
 void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);

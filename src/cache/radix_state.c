@@ -17,14 +17,18 @@
  *     shared      | prompt  S -+- | question  S |             others part here: it stays live
  *                              +- | question  S |
  *
- * One that is put behind another, with no fork between them, supersedes it: the chat goes on from
- * the last. What is superseded is of use to an edit of what came before and goes first, until a
- * match ends at it again. Among equals the one that came or was used last stays; what pins, open
- * sessions, retention and priorities say of the node stands above that, as for its pages.
+ * One that a prompt leaves behind another, with no fork between them, supersedes it: the chat goes
+ * on from the last. What is superseded is of use to an edit of what came before and goes first,
+ * until a match ends at it again. An answer's end supersedes nothing: templates that leave
+ * reasoning out of what was said make the next turn part before it, where the answer began; if the
+ * turn does go on from there, the snapshots of its prompt supersede both. Among equals the one that
+ * came or was used last stays; what pins, open sessions, retention and priorities say of the node
+ * stands above that, as for its pages.
  *
  * Invariants, verified by fault and check: a node with a snapshot is on the tier and the snapshot
  * at its end; it is locked at most as often as its node; without a lock it is in `order`, under a
- * key that is not above its own; `owned` has the bits of just these; `there` and `held` are the sums. */
+ * key that is not above its own; `owned` has the bits of just these; `there` and `held` are the
+ * sums. */
 #include "cache/radix_state.h"
 
 #include "base/bits.h"
@@ -89,15 +93,23 @@ static void give_back(radix_state *s, radix_tree *t, uint32_t node)
     s->drop(s->user, state);
 }
 
-/* The last one above, with no fork between, is superseded; those above it are already. */
+/* Those above, with no fork between, are superseded; above one that is they are already. */
 static void supersede_above(radix_state *s, radix_tree *t, uint32_t node)
 {
     uint32_t id = t->nodes[node].parent;
-    while (t->nodes[id].parent && t->nodes[id].num_children == 1 && !state_of(s, t, id))
-        id = t->nodes[id].parent;
-    if (!t->nodes[id].parent || t->nodes[id].num_children != 1) return;
-    s->nodes[id].live = 0;
-    file(s, t, id);
+    for (; t->nodes[id].parent && t->nodes[id].num_children == 1; id = t->nodes[id].parent) {
+        if (!state_of(s, t, id)) continue;
+        if (!s->nodes[id].live) return;
+        s->nodes[id].live = 0;
+        file(s, t, id);
+    }
+}
+
+void radix_state_supersede(radix_tree *t, uint32_t node)
+{
+    supersede_above(t->states[RADIX_DEVICE], t, node);
+    /* The host is about to get a copy, for which one that this one supersedes should go first. */
+    if (t->states[RADIX_HOST]) supersede_above(t->states[RADIX_HOST], t, node);
 }
 
 void radix_state_put(radix_tree *t, radix_tier tier, uint32_t node, rad_state state)
@@ -109,7 +121,7 @@ void radix_state_put(radix_tree *t, radix_tier tier, uint32_t node, rad_state st
     RAD_ASSERT_ENV(&t->env, state > 0 && (uint32_t)state <= s->num_states &&
                                 !bits_get(s->owned, (size_t)state));
     *v = (radix_value){.at = (uint32_t)state, .first = pages - 1, .end = pages};
-    s->nodes[node] = (state_node){.used = t->clock, .live = 1};
+    s->nodes[node] = (state_node){.used = ++t->clock, .live = 1};
     bits_set(s->owned, (size_t)state);
     s->there++;
     s->put++;
@@ -118,10 +130,6 @@ void radix_state_put(radix_tree *t, radix_tier tier, uint32_t node, rad_state st
         s->nodes[node].live = t->states[RADIX_DEVICE]->nodes[node].live;
     }
     file(s, t, node);
-    supersede_above(s, t, node);
-    /* The host is about to get a copy, for which one that this one supersedes should go first. */
-    if (tier == RADIX_DEVICE && t->states[RADIX_HOST])
-        supersede_above(t->states[RADIX_HOST], t, node);
 }
 
 bool radix_state_is_unsaved(const radix_tree *t, uint32_t node)

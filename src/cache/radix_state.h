@@ -44,6 +44,9 @@ static inline rad_state radix_state_of(const radix_tree *t, radix_tier tier, uin
 /* Hangs a snapshot in at the end of a node that is on the tier and has none there. */
 void radix_state_put(radix_tree *t, radix_tier tier, uint32_t node, rad_state state);
 
+/* A prompt left the one at the node's end: those before it are of less use, on both tiers. */
+void radix_state_supersede(radix_tree *t, uint32_t node);
+
 /* Whether it is the tree's. */
 bool radix_state_owns(const radix_tree *t, radix_tier tier, rad_state state);
 
