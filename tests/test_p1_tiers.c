@@ -258,7 +258,9 @@ static void check_conservation(cell_run *c)
     rad_storage_stats st = rig_stats(c->store); /* what it acknowledged is what it has */
     CHECK(st.errors == 0 && st.evicted == 0 && st.quarantined == 0);
     CHECK(st.pages == c->pages_stored + st.sets);
-    CHECK(st.sets * c->cell.page_size <= t.backed_up_tokens + t.backed_up_window_tokens);
+    const uint64_t of_states = 2 * t.backed_up_states; /* each a record and a mark */
+    CHECK(st.sets * c->cell.page_size <= t.backed_up_tokens + t.backed_up_window_tokens +
+                                             of_states * c->cell.page_size);
     c->pages_stored = st.pages;
 }
 
