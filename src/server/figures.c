@@ -256,7 +256,7 @@ static const figure table[] = {
     {"host_states_used", GAUGE("radish:hicache_host_states_used", "Snapshots in host memory."),
      TIER(host_used_states), .states = true},
     {"host_states_total",
-     GAUGE("radish:hicache_host_states_total", "Snapshots that host memory can have."),
+     GAUGE("radish:hicache_host_total_states", "Snapshots that host memory can have."),
      SCHED(tiers.host_states), .tiers = true, .states = true},
     {NULL, COUNTER("radish:hicache_written_states_total", "Snapshots copied to the host."),
      TIER(written_states), .states = true},
