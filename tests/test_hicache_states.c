@@ -124,6 +124,38 @@ TEST(a_request_that_goes_leaves_no_state_behind)
     }
 }
 
+static sim_fate fails(void *user, uint64_t copy)
+{
+    (void)user, (void)copy;
+    return SIM_FAIL;
+}
+
+/* Who did not look whether the load came has a state that stands behind it, and nothing at the end
+ * of what the device had. */
+TEST(a_load_that_failed_leaves_no_snapshot)
+{
+    static hrig r;
+    static hreq q;
+    hrig_options o = stateful(2, 64);
+    hrig_start(&r, &o, NULL);
+    CHECK(serve(&r, &q, 48, 0) == 0);
+    CHECK_OK(rad_cache_evict(r.cache, 10, NULL, NULL)); /* of the pages only the end, */
+    CHECK_OK(rad_cache_evict_state(r.cache, 9, NULL));  /* and of the snapshots all */
+    CHECK_OK(hreq_admit(&r, &q));
+    CHECK(q.kv.protected_len == 38 && q.kv.committed_len == 46);
+    CHECK_OK(hreq_extend(&r, &q));
+    r.sim.script = fails;
+    CHECK(hreq_forward(&r, &q) == RAD_E_IO);
+    r.sim.script = NULL;
+    hrig_write_state(&r, q.kv.state, hreq_digest(&q, 47));
+    q.kv.committed_len = q.kv.state_len = 48; /* as one who did not look */
+    hreq_finish(&r, &q, true);
+    CHECK(look(&r, &q, 47).prefix_tokens == 0);
+    hrig_settle(&r);
+    hrig_check(&r, NULL, 0);
+    hrig_end(&r);
+}
+
 /* write_back: a snapshot that is evicted, alone or with its pages, is on the host by then. */
 TEST(write_back_saves_a_snapshot_at_the_last_moment)
 {

@@ -259,10 +259,11 @@ rad_status rad_hicache_load_status(rad_cache *cache, const rad_req_kv *req)
     return c && req->load ? tickets_load_status(&c->out, req->load) : RAD_OK;
 }
 
+/* A state that went on from what did not come is of no use, wherever it stands. */
 static void forget_load(rad_req_kv *req)
 {
     req->committed_len = req->protected_len;
-    req->state_len = RAD_MIN(req->state_len, req->committed_len);
+    if (req->state_len > req->committed_len) req->state_len = 0;
     req->spare_len = 0;
 }
 
