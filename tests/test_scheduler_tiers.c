@@ -372,6 +372,32 @@ TEST(conversations_go_on_with_windows_on_all_tiers)
     CHECK(loaded && restored);
 }
 
+/* Of two states one is brought by the load, and the one at the match on the device, which is behind
+ * then, makes room for the request's own. */
+TEST(two_states_are_enough_for_what_the_host_brings)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 15);
+    rig_fake.states = 1;
+    tiers_rig t = {.tiers = {.deterministic = 1, .load_back_threshold = 1}, .host = {.ratio = 6}};
+    scheduler_params params = rig_params(400, 16, 0);
+    params.max_states = 2;
+    start(&t, params, false);
+    const uint32_t tokens[] = {DOC_TOKENS, 40, DOC_TOKENS};
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) /* the long one's end is on the host alone */
+            CHECK_OK(rad_cache_evict(t.g.s->pools.tree_cache, 112, NULL, NULL));
+        rig_req *q = rig_add(&t.g, docs[0], tokens[i], 1);
+        rig_run(&t.g);
+        while (has_work(t.g.s))
+            rig_step(&t.g);
+        CHECK(q->r.hits.loaded == (i == 2 ? 112 : 0) && q->r.hits.cached == (i == 2 ? 144 : 0));
+        rig_expect(q, 1);
+    }
+    stop(&t);
+    rig_fake.states = 0;
+}
+
 /* What only the host has counts as cached for the order, too: the newer request, most of whose
  * prompt left the device for the host, goes before the older one that has a little on the
  * device. */

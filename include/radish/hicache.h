@@ -187,10 +187,11 @@ typedef struct rad_load_result {
  * written into the row; committed_len and allocated_len grow. The numbers follow after
  * rad_hicache_ready_to_load, layer by layer. With states the snapshot at the end comes as well,
  * into the record's spare_state, one that it brought (spare_len 0) or a new one, and spare_len is
- * committed_len: go on from there. What the device has of the pages before it still is not loaded
- * again: it is the request's prefix then (protected_len grows), and result->tokens counts it. When
- * the request publishes, what is in spare_state still becomes the device's snapshot. The pages are
- * the request's own, not shared, until it publishes them.
+ * committed_len: go on from there; the snapshot at the match is not held any more. What the device
+ * has of the pages before it still is not loaded again: it is the request's prefix then
+ * (protected_len grows), and result->tokens counts it. When the request publishes, what is in
+ * spare_state still becomes the device's snapshot. The pages are the request's own, not shared,
+ * until it publishes them.
  *
  * RAD_OK: loaded, result->tokens > 0. RAD_NONE: refused, nothing changed, result->why says
  * why. RAD_E_INVAL, RAD_E_STATE for a record that is wrong, RAD_E_UNSUPPORTED for another

@@ -216,6 +216,7 @@ rad_status rad_hicache_load_back(rad_cache *cache, rad_req_kv *req, const rad_ke
     if (op->device_state) {
         req->spare_state = op->device_state;
         req->spare_len = end * ps;
+        radix_cache_let_go_state(c->nodes, &req->lock); /* the one at its match is passed */
     }
     if (hi_windows(c)) pass_window(c, req, end);
     list_windows(c, &op->k);
