@@ -265,12 +265,19 @@ static void admit_waiting(scheduler *s, prefill_adder *adder)
     }
 }
 
-/* Nobody could get on although there is work. True: something changed, plan again. */
-static bool unstick(scheduler *s)
+/* Nobody could get on although there is work. True: something changed, plan again.
+ *
+ * A session that is released gives room: its prefix was locked. But a turn that was matched and
+ * then not admitted leaves its session idle again, so releasing is no progress by itself: a plan
+ * does it as often as there can be sessions, and then takes what always ends. */
+static bool unstick(scheduler *s, uint32_t *releases)
 {
     if (!s->num_running && !s->waiting.count) return false; /* some may still be fetching */
     if (verify_yield(s) || tiers_wait_for_pages(s)) return true;
-    if (rad_session_release_idle(s->pools.tree_cache, 1)) return true; /* its prefix was locked */
+    if (*releases < s->params.max_sessions && rad_session_release_idle(s->pools.tree_cache, 1)) {
+        ++*releases;
+        return true;
+    }
     if (s->num_running > 1) {
         scheduler_retract_one(s);
     } else if (s->num_running) {
@@ -300,6 +307,7 @@ static void limit_step(const scheduler *s, prefill_adder *adder, uint32_t num_de
 
 bool get_next_batch_to_run(scheduler *s)
 {
+    uint32_t releases = 0;
     if (!s->num_running) s->new_token_ratio = INIT_NEW_TOKEN_RATIO; /* nothing is known yet */
     do {
         schedule_batch_clear(&s->batch);
@@ -318,6 +326,6 @@ bool get_next_batch_to_run(scheduler *s)
             prefill_adder_continue(&adder, s->running[i]);
         }
         if (!retracted || !s->num_running) admit_waiting(s, &adder);
-    } while (!s->batch.num_reqs && unstick(s));
+    } while (!s->batch.num_reqs && unstick(s, &releases));
     return s->batch.num_reqs > 0;
 }
