@@ -53,7 +53,7 @@ typedef enum rad_eviction_policy {
     RAD_EVICT_PRIORITY = 5,
     RAD_EVICT_SLRU = 6,
     RAD_EVICT_COST = 7,
-    RAD_EVICT_USER = 8
+    RAD_EVICT_USER = 8 /* stays the last: its number grows with a new policy */
 } rad_eviction_policy;
 
 /* What is known of a leaf when its key is asked for. */

@@ -12,8 +12,8 @@
  * (radix_part.h) that also finds where a match may end, locks, and evicts in an order of its own.
  * It moves values only: pages and snapshots go back through the drop callback that it was given.
  *
- * All of this is asked of the device, where requests run. What a component has on the host is a
- * part and no more, which its table answers for in `loadable`: it never says where a match ends. A
+ * All of this is asked of the device, where requests run. What a component has on the host moves
+ * only host_hit_tokens, by `loadable` of the device's table, and never where a match ends. A
  * node that is not on a tier has no value of a component there. */
 #ifndef CACHE_RADIX_COMPONENT_H
 #define CACHE_RADIX_COMPONENT_H

@@ -6,6 +6,9 @@
  * not touch the heap, and each correction at the top is paid for by the lock, child or
  * use that made it necessary.
  *
+ * On a tier: what the other tier has stays in the tree for it (leave_tier); under write_back what
+ * the host lacks is saved first (host.save).
+ *
  * Victims lose exactly what is asked, from their tails: the front of a prompt is worth
  * more than its end, to its own next turn as to its siblings. */
 #include "cache/radix_host.h"

@@ -1,4 +1,5 @@
-/* radix_node.h - a node of the radix tree, in two halves.
+/* radix_node.h - a node of the radix tree, in two halves, and what only some trees have of it: on
+ * which tiers it is (radix_tiers), its worth.
  *
  * The hot half is what a walk reads and writes: one cache line. The rest lies in a
  * parallel array under the same id. Ids are 1..max_nodes; 0 is none. */

@@ -6,7 +6,7 @@
  * Order: the fresh pages are claimed before room is made, and given back when there is none;
  * making room may merge nodes on the path, and then its end is looked for anew. Until all is
  * certain nothing of the key is in the tree, so RAD_FULL leaves nothing of it behind. Pages that
- * the host alone has are in the tree already: their nodes get the fresh pages on the device.
+ * the host alone has are in the tree already: their nodes get the fresh pages on the device (radix_adopt).
  *
  * Hits: a node's hit_count tells how often later requests came back to it. A new node
  * has 0 and a match counts nothing; an insert adds 1 to the nodes it passes, except to

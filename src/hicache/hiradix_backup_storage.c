@@ -5,9 +5,8 @@
  *     hi_run_backup_storage     worker: records into the store, in lots
  *     hi_backup_storage_done    owner: marks what storage has, counts what it has not taken
  *
- * A page's window side is a record of its own beside that, under the same hash: most pages have
- * none.
- */
+ * hi_write_backup_storage_windows and hi_write_backup_storage_state are the same of window sides
+ * and of snapshots: records of their own under the same hashes. Most pages have none. */
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
@@ -125,7 +124,7 @@ static bool lacks_window(const hiradix_cache *c, rad_page page)
     return rad_kv_has_window(c->host_pages, page) && !bits_get(c->window_store.saved, (size_t)page);
 }
 
-void hi_write_backup_windows(hiradix_cache *c, uint32_t node, uint32_t depth)
+void hi_write_backup_storage_windows(hiradix_cache *c, uint32_t node, uint32_t depth)
 {
     if (!c->window_store.pool || !c->window_store.backend.ops) return;
     rad_page pages[256];
@@ -178,7 +177,7 @@ static void backup_windows_done(hiradix_cache *c, hi_ticket *k)
 
 /* ---- snapshots ---- */
 
-void hi_write_backup_state(hiradix_cache *c, uint32_t node, uint32_t depth)
+void hi_write_backup_storage_state(hiradix_cache *c, uint32_t node, uint32_t depth)
 {
     if (!c->state_store.states || !c->state_store.backend.ops) return;
     rad_state state = radix_state_of(c->tree, RADIX_HOST, node);

@@ -9,6 +9,9 @@
  * space is short; what is loaded back becomes the node's device pages when its request publishes
  * it.
  *
+ * What is published or pinned here begins its own way down (hi_write_backup). When an eviction
+ * falls short, writes that hold device pages are given up (hi_evict_by).
+ *
  * What is in flight is in no tier. It belongs to a ticket (tickets.h) until its copy is
  * complete and acknowledged, and only then becomes a node's: so nothing half-copied can be found.
  *

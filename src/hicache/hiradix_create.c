@@ -234,7 +234,7 @@ static rad_status create_tickets(hiradix_cache *c, rad_error *err)
                                      rad_kv_window_num_pages(c->base.kv) +
                                      rad_kv_window_num_pages(c->host_pages)) +
                      p->max_transfers; /* of states */
-    if (c->has_identity) /* a page of the host's is in one backup at most */
+    if (c->has_identity)               /* a page of the host's is in one backup at most */
         units += p->prefetch_tokens / c->page_size * (TICKET_LISTS + TICKET_HASH_UNITS) +
                  (uint64_t)c->num_host_pages * TICKET_HASH_UNITS;
     ticket_params out = {.ops = &hi_ticket_ops,

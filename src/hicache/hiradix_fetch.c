@@ -4,6 +4,10 @@
  *                        | too little: over             | some are missing or bad: what came
  *                                                       | before them is what there is
  *
+ *     rad_hicache_prefetch_start      owner: takes a ticket
+ *     hi_run_fetch                    worker: asks, gets
+ *     rad_hicache_prefetch_progress   owner: enter_tree, enter_windows, enter_state
+ *
  * What a fetch gets is its own until somebody asks for it at admission; then the pages that
  * have come and verified enter the tree, in which the front before them is locked. If
  * the worker is still at it, the rest is given back when it has let go.

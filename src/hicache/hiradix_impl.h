@@ -10,7 +10,7 @@
  *                         host -> storage
  *     hiradix_fetch.c     storage -> host
  *     hiradix_load.c      host -> device
- *     hiradix_states.c    snapshots of recurrent states, between all of them
+ *     hiradix_states.c    snapshots of recurrent states, between device and host
  *     hiradix_storage.c   stores are attached and detached
  *     hiradix_recheck.c   whether storage still has what it had
  *     hiradix_events.c    KV events of all tiers
@@ -53,7 +53,7 @@ typedef struct hi_op {
     hi_hold on_host;
     rad_state host_state; /* of a write that moves a snapshot, of a storage backup of one, and of */
     rad_state device_state; /* a load or fetch that ends with one; 0: of none. See hi_loose_state */
-    bool checks; /* a storage backup that asks first */
+    bool checks;            /* a storage backup that asks first */
     bool reserved[3];
     uint32_t hung;         /* of a fetch's pages, already the tree's */
     uint32_t asked;        /* of a fetch: pages that the store was asked for */
@@ -67,7 +67,8 @@ typedef struct hi_op {
     uint64_t recompute_ns; /* a token */
 } hi_op;
 
-/* Where the K/V of some layers lie: of those that see every position, or of those that see a window.
+/* Where the K/V of some layers lie: of those that see every position, or of those that see a
+ * window.
  */
 typedef struct hi_pool {
     struct hiradix_cache *of;
@@ -93,7 +94,7 @@ typedef struct hiradix_cache {
     rad_state_pool *host_states;  /* NULL: snapshots are the device's alone */
     rad_kv_allocator *host_pages; /* the full pool's, or, */
     rad_kv_allocator *own_pages;  /* where there are windows, one with a window side */
-    rad_hicache_params params; /* defaults filled in; pointers are not kept */
+    rad_hicache_params params;    /* defaults filled in; pointers are not kept */
     uint32_t page_size;
     uint32_t bigram;
     uint32_t num_host_pages;
@@ -116,13 +117,13 @@ typedef struct hiradix_cache {
     page_store window_store; /* and of window pages, under the same hashes of tokens; */
     page_store state_store;  /* of snapshots, by the host's states, */
     page_store mark_store;   /* and where they are */
-    bool store_held; /* no transfer with it begins */
-    uint64_t *fetched;    /* a bit: came from storage and was not loaded yet */
-    uint64_t *in_storage; /* a bit: storage acknowledged it; with events of tiers only */
-    uint32_t *stored_at;  /* [num_host_pages + 1], see hiradix_recheck.c */
-    hi_settled *settled;  /* [nodes + 1], the same */
-    uint32_t store_epoch; /* grows when marks of stored pages were taken back */
-    uint32_t checks;      /* out now */
+    bool store_held;         /* no transfer with it begins */
+    uint64_t *fetched;       /* a bit: came from storage and was not loaded yet */
+    uint64_t *in_storage;    /* a bit: storage acknowledged it; with events of tiers only */
+    uint32_t *stored_at;     /* [num_host_pages + 1], see hiradix_recheck.c */
+    hi_settled *settled;     /* [nodes + 1], the same */
+    uint32_t store_epoch;    /* grows when marks of stored pages were taken back */
+    uint32_t checks;         /* out now */
     rad_prefetch_report last_prefetch;
 
     rad_hicache_stats stats;
@@ -271,7 +272,7 @@ rad_status hi_run_load_state(hiradix_cache *c, const hi_op *op);
 
 /* The snapshot behind the node's end, which is on the host and ends `depth` pages deep, goes to
  * storage if it is not there. */
-void hi_write_backup_state(hiradix_cache *c, uint32_t node, uint32_t depth);
+void hi_write_backup_storage_state(hiradix_cache *c, uint32_t node, uint32_t depth);
 
 rad_status hi_put_state(rad_cache *cache, rad_ref node, uint32_t depth_tokens, rad_state state,
                         rad_error *err);
@@ -396,7 +397,7 @@ void hi_write_backup_storage(hiradix_cache *c, uint32_t node, uint32_t depth, ui
                              uint32_t end);
 /* The same of the window sides before the end of `node`, which is on the host and ends `depth`
  * pages deep. (Whether it still has them is not asked: see hi_backup_storage_done.) */
-void hi_write_backup_windows(hiradix_cache *c, uint32_t node, uint32_t depth);
+void hi_write_backup_storage_windows(hiradix_cache *c, uint32_t node, uint32_t depth);
 rad_status hi_run_backup_storage(void *cache, hi_ticket *k, uint32_t worker);
 void hi_backup_storage_done(void *cache, hi_ticket *k);
 

@@ -3,6 +3,9 @@
  * Of the layers that see a window only the window before the load's end comes, into pages that have
  * a window side for it; a window before the load's begin the request holds on the device.
  *
+ * With states the snapshot comes first, into the request's spare; what the device still has before
+ * it becomes the request's prefix (hi_extend_prefix, hiradix_states.c).
+ *
  *     row      | the tree's | on their way ....... | to be computed
  *              0            protected_len          committed_len = allocated_len
  *

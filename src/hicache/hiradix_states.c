@@ -6,7 +6,7 @@
  *     write     device -> host     a ticket of its own, behind those of the pages before it
  *     load      host -> device     into the request's spare state, before the first layer; where
  *                                  the device has the pages still it comes alone
- *     backup    host -> storage    the record of the state, then a mark: a small record that says
+ *     storage   host -> storage    the record of the state, then a mark: a small record that says
  *                                  that there is one behind this page
  *     fetch     storage -> host    the last mark of the pages that are stored says where it ends
  *
@@ -14,8 +14,8 @@
  *     marks         m       m                under the same hashes and a fingerprint of their own:
  *                           ^                a call finds the last of 128 pages
  *
- * What a load brought is hung in on the device when its request publishes the pages before it: the
- * next one finds it there. */
+ * What a load brought is hung in on the device when its request publishes the pages before it
+ * (hi_unfinished_req): the next one finds it there. */
 #include "hicache/hiradix_impl.h"
 
 #include "base/bits.h"
@@ -104,7 +104,7 @@ void hi_state_written(hiradix_cache *c, hi_op *op)
         radix_state_put(t, RADIX_HOST, node, op->host_state);
         op->host_state = 0;
         c->stats.written_states++;
-        hi_write_backup_state(c, node, depth);
+        hi_write_backup_storage_state(c, node, depth);
     } else {
         c->stats.failed_writes += status < 0;
         c->epoch += status == RAD_NONE; /* what failed would fail again */
@@ -136,7 +136,7 @@ void hi_save_states(hiradix_cache *c, uint32_t leaf, uint32_t depth)
         }
         radix_state_put(t, RADIX_HOST, p.node, state);
         c->stats.written_states++;
-        hi_write_backup_state(c, p.node, p.end);
+        hi_write_backup_storage_state(c, p.node, p.end);
     }
     radix_unlock(t, leaf);
 }

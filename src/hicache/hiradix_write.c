@@ -234,7 +234,8 @@ static bool write_windows(hiradix_cache *c, uint32_t node, uint32_t depth, windo
     for (radix_path p = radix_path_of(t, node, depth); p.end > low; radix_path_up(t, &p)) {
         uint32_t from = RAD_MAX(p.begin, low);
         uint32_t to = p.begin + hi_windows(c)->nodes[p.node].promised;
-        /* Copies of what is behind it have made room where the host had it and the device has not. */
+        /* Copies of what is behind it have made room where the host had it and the device has not.
+         */
         if (to > from && radix_window_of(t, RADIX_DEVICE, p.node)->first > from - p.begin) break;
         if (to == p.end && run.begin == p.end) { /* all of it, like what is behind it */
             run.begin = from;
@@ -273,7 +274,7 @@ bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t e
     radix_covered path = radix_host_covered(c->tree, node, depth);
     if (path.on_host && c->store.backend.ops)
         hi_write_backup_storage(c, path.node, path.on_host, 0, RAD_MIN(path.on_host, end));
-    if (path.on_host) hi_write_backup_state(c, path.node, path.on_host);
+    if (path.on_host) hi_write_backup_storage_state(c, path.node, path.on_host);
     uint32_t at = path.promised;
     uint32_t most = RAD_MAX((uint32_t)HI_WRITE_TOKENS / c->page_size, 1u);
     bool ok = true;
@@ -285,7 +286,7 @@ bool hi_write_backup(hiradix_cache *c, uint32_t node, uint32_t depth, uint32_t e
     if (!ok) drop_write(c, end - at);
     hi_write_states(c, node, depth, end);
     uint32_t last = ok && hi_windows(c) ? node_ending_at(c->tree, node, depth, end) : 0;
-    if (last && radix_on_host(c->tree, last)) hi_write_backup_windows(c, last, end);
+    if (last && radix_on_host(c->tree, last)) hi_write_backup_storage_windows(c, last, end);
     return last ? write_windows(c, last, end, begin_windows) : ok;
 }
 
@@ -325,7 +326,7 @@ void hi_write_done(void *cache, hi_ticket *k)
     if (k->t.status == RAD_OK && !k->count) {
         uint64_t filled = hi_fill_windows(c, &windows, k->host_windows);
         c->stats.written_window_tokens += filled * c->page_size;
-        if (radix_on_host(c->tree, node)) hi_write_backup_windows(c, node, depth);
+        if (radix_on_host(c->tree, node)) hi_write_backup_storage_windows(c, node, depth);
     } else if (k->t.status == RAD_OK) {
         done =
             radix_host_fill(c->tree, node, depth, k->begin, k->host, k->count, &last, &last_depth);
@@ -401,7 +402,7 @@ void hi_save_leaf(void *cache, uint32_t leaf, uint32_t pages)
     if (ok) hi_save_states(c, leaf, depth);
     if (ok && hi_windows(c)) {
         (void)write_windows(c, leaf, depth, copy_windows);
-        hi_write_backup_windows(c, leaf, depth);
+        hi_write_backup_storage_windows(c, leaf, depth);
     }
     if (ok && c->store.backend.ops) hi_write_backup_storage(c, leaf, depth, path.on_host, depth);
     if (!pages) radix_unlock(t, leaf);

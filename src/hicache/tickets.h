@@ -8,7 +8,8 @@
  * (controller_kept_tickets): a prompt that waits for its load must not find all of them out for
  * storage backups.
  *
- * A cache with tiers begins its own record with a ticket, and says in a ticket_ops what is its
+ * A cache with tiers begins its own record (hi_op) with a ticket, as a ticket begins with the
+ * controller's transfer, and says in a ticket_ops what is its
  * own: what to do in a worker, what follows, which locks and pages there are. The counters here
  * follow from the tickets that are out; tickets_check counts again.
  *
@@ -34,11 +35,11 @@ typedef struct hi_ticket {
     uint32_t id;
     uint32_t run; /* in the arena of lists */
     uint32_t count;
-    uint32_t begin;       /* the first page's number on its path */
-    uint32_t num_windows; /* pages of which it moves the window side, */
-    uint32_t window_begin; /* the first one's number */
-    rad_page *host;       /* [count], in the arena, like the next ones */
-    rad_page *device;     /* [count] */
+    uint32_t begin;         /* the first page's number on its path */
+    uint32_t num_windows;   /* pages of which it moves the window side, */
+    uint32_t window_begin;  /* the first one's number */
+    rad_page *host;         /* [count], in the arena, like the next ones */
+    rad_page *device;       /* [count] */
     rad_page *host_windows; /* [num_windows]: window pages */
     rad_page *device_windows;
     rad_page_hash *chain; /* [count]: of fetches and storage backups */

@@ -5,6 +5,9 @@
  *                                                                  then output
  *                                                                  else output
  *
+ * Behind a publication hang_saves gives the tree the snapshots of recurrent states that the step
+ * left.
+ *
  * Order is the point here. Committed before published: the tree never holds a position
  * whose K/V may not be written. Released before the last output: whoever sees a request
  * end can send the next turn and will find this one in the tree. */
