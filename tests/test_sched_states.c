@@ -291,12 +291,18 @@ TEST(a_long_prompt_leaves_snapshots_on_the_way)
     }
 }
 
-static rig_req *run_turn(rig *g, uint32_t session, const text *t)
+static rig_req *add_turn(rig *g, uint32_t session, const text *t)
 {
     rig_req *q = malloc(sizeof *q);
     rig_req_init(q, t->ids, t->n, ANSWER);
     q->r.session = session;
     CHECK_OK(scheduler_add(g->s, &q->r, NULL));
+    return q;
+}
+
+static rig_req *run_turn(rig *g, uint32_t session, const text *t)
+{
+    rig_req *q = add_turn(g, session, t);
     rig_run(g);
     return q;
 }
@@ -331,6 +337,46 @@ TEST(a_streaming_session_goes_on_from_its_own_state)
         CHECK_OK(scheduler_session_close(g.s, session, NULL));
         stop(&g);
     }
+}
+
+/* All other states are held by somebody who gives none back: the request is told so, although each
+ * attempt leaves its session idle with what it matched, and that could be released once more. */
+TEST(a_session_that_cannot_get_on_is_not_tried_for_ever)
+{
+    rig g;
+    text t = {.seed = 18};
+    scheduler_params p = state_params(16, 0);
+    p.max_sessions = 2;
+    p.streaming_sessions = true;
+    p.max_states = 6;
+    start(&g, p);
+    say(&t, 100);
+    ask(&g, &t, 1);
+    rad_state_pool *pool = g.s->pools.states.pool;
+    rad_state held[6] = {0};
+    for (uint32_t n = 0; rad_state_alloc(pool, &held[n]) == RAD_OK; n++)
+        CHECK(n < 5);
+    rad_key key = {.tokens = t.ids, .num_tokens = t.n};
+    rad_match match;
+    rad_receipt receipt;
+    CHECK_OK(rad_cache_match_prefix(g.s->pools.tree_cache, &key, NULL, &match, NULL));
+    CHECK(match.prefix_tokens == 96 && rad_cache_state_evictable_size(g.s->pools.tree_cache) == 1);
+    CHECK_OK(rad_cache_inc_lock_ref(g.s->pools.tree_cache, match.last_node, &receipt, NULL));
+    uint32_t session;
+    CHECK_OK(scheduler_session_open(g.s, &session, NULL));
+    rig_req *q = add_turn(&g, session, &t);
+    for (int i = 0; i < 10 && !q->finish; i++) /* the rig's own check would miss what is held */
+        (void)scheduler_step(g.s);
+    CHECK(q->finish == REQ_FINISH_ERROR && q->r.error.status == RAD_E_NOMEM);
+    rig_drop(q);
+    CHECK_OK(rad_cache_dec_lock_ref(g.s->pools.tree_cache, &receipt, NULL));
+    for (uint32_t n = 0; n < 6 && held[n]; n++)
+        CHECK_OK(rad_state_free(pool, held[n]));
+    q = run_turn(&g, session, &t);
+    CHECK(q->cached_tokens == 96);
+    rig_expect(q, ANSWER);
+    CHECK_OK(scheduler_session_close(g.s, session, NULL));
+    stop(&g);
 }
 
 /* Idle sessions are in nobody's way, with the fewest states that there can be. */
