@@ -78,9 +78,26 @@ struct gemm_isa {
 };
 
 /* The kernels of quantised weights, of one instruction set. */
+/* Every quantised type that has kernels, once: what each instruction set says of each. */
+#define GEMM_EACH_QUANT(SAY)                                                                       \
+    SAY(q8_0)                                                                                      \
+    SAY(q4_0)                                                                                      \
+    SAY(q4_1)                                                                                      \
+    SAY(q5_0)                                                                                      \
+    SAY(q5_1)                                                                                      \
+    SAY(iq4_nl)                                                                                    \
+    SAY(mxfp4)                                                                                     \
+    SAY(q2_k)                                                                                      \
+    SAY(q3_k)                                                                                      \
+    SAY(q4_k)                                                                                      \
+    SAY(q5_k)                                                                                      \
+    SAY(q6_k)                                                                                      \
+    SAY(iq4_xs)
+
+#define GEMM_QUANT_FIELD(name) gemm_kernel *name;
+
 struct gemm_quant_isa {
-    gemm_kernel *q8_0, *q4_0, *q4_1, *q5_0, *q5_1, *iq4_nl, *mxfp4;
-    gemm_kernel *q2_k, *q3_k, *q4_k, *q5_k, *q6_k, *iq4_xs;
+    GEMM_EACH_QUANT(GEMM_QUANT_FIELD)
     /* Of a tile of more than GEMM_LOW_ROWS rows a call computes half of the panel's outputs, as
      * `side` says; all rows of x go over one side before the other's turn, so that only it
      * has to stay in the L1 cache. Lower tiles are done with side 0. */

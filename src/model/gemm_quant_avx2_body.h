@@ -606,12 +606,10 @@ static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
     gemm_round_to_blocks(x, k, dst);
 }
 
+#define FIELD(name) .name = tile_##name,
 #define GEMM_QUANT_ISA                                                                             \
     {                                                                                              \
-        .q8_0 = tile_q8_0, .q4_0 = tile_q4_0, .q4_1 = tile_q4_1, .q5_0 = tile_q5_0,                \
-        .q5_1 = tile_q5_1, .iq4_nl = tile_iq4_nl, .mxfp4 = tile_mxfp4, .q2_k = tile_q2_k,          \
-        .q3_k = tile_q3_k, .q4_k = tile_q4_k, .q5_k = tile_q5_k, .q6_k = tile_q6_k,                \
-        .iq4_xs = tile_iq4_xs, .round_row = round_row                                              \
+        .round_row = round_row, GEMM_EACH_QUANT(FIELD)                                             \
     }
 
 #endif

@@ -458,19 +458,7 @@ TILE_OF(q2_k, GEMM_K_GROUPS,
         }                                                                                          \
     }
 
-KERNEL(q8_0)
-KERNEL(q4_0)
-KERNEL(q4_1)
-KERNEL(q5_0)
-KERNEL(q5_1)
-KERNEL(iq4_nl)
-KERNEL(mxfp4)
-KERNEL(q2_k)
-KERNEL(q3_k)
-KERNEL(q4_k)
-KERNEL(q5_k)
-KERNEL(q6_k)
-KERNEL(iq4_xs)
+GEMM_EACH_QUANT(KERNEL)
 
 /* gemm_round_to_blocks for whole blocks, the same operations 16 at a time. */
 static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
@@ -500,21 +488,10 @@ static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
     gemm_round_to_blocks(x, k, dst);
 }
 
-const gemm_quant_isa gemm_quant_avx512vnni = {.q8_0 = avx512_q8_0,
-                                              .q4_0 = avx512_q4_0,
-                                              .q4_1 = avx512_q4_1,
-                                              .q5_0 = avx512_q5_0,
-                                              .q5_1 = avx512_q5_1,
-                                              .iq4_nl = avx512_iq4_nl,
-                                              .mxfp4 = avx512_mxfp4,
-                                              .q2_k = avx512_q2_k,
-                                              .q3_k = avx512_q3_k,
-                                              .q4_k = avx512_q4_k,
-                                              .q5_k = avx512_q5_k,
-                                              .q6_k = avx512_q6_k,
-                                              .iq4_xs = avx512_iq4_xs,
-                                              .two_sides = true,
-                                              .round_row = round_row};
+#define FIELD(name) .name = avx512_##name,
+
+const gemm_quant_isa gemm_quant_avx512vnni = {
+    .two_sides = true, .round_row = round_row, GEMM_EACH_QUANT(FIELD)};
 #else
 const gemm_quant_isa gemm_quant_avx512vnni = {0}; /* not this architecture */
 #endif

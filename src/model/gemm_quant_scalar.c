@@ -253,36 +253,13 @@ static void tile(const gemm_tile *t,
         tile(t, chain_##name);                                                                     \
     }
 
-KERNEL(q8_0)
-KERNEL(q4_0)
-KERNEL(q4_1)
-KERNEL(q5_0)
-KERNEL(q5_1)
-KERNEL(iq4_nl)
-KERNEL(mxfp4)
-KERNEL(q2_k)
-KERNEL(q3_k)
-KERNEL(q4_k)
-KERNEL(q5_k)
-KERNEL(q6_k)
-KERNEL(iq4_xs)
+GEMM_EACH_QUANT(KERNEL)
 
 RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
 {
     gemm_round_to_blocks(x, k, dst);
 }
 
-const gemm_quant_isa gemm_quant_scalar = {.q8_0 = scalar_q8_0,
-                                          .q4_0 = scalar_q4_0,
-                                          .q4_1 = scalar_q4_1,
-                                          .q5_0 = scalar_q5_0,
-                                          .q5_1 = scalar_q5_1,
-                                          .iq4_nl = scalar_iq4_nl,
-                                          .mxfp4 = scalar_mxfp4,
-                                          .q2_k = scalar_q2_k,
-                                          .q3_k = scalar_q3_k,
-                                          .q4_k = scalar_q4_k,
-                                          .q5_k = scalar_q5_k,
-                                          .q6_k = scalar_q6_k,
-                                          .iq4_xs = scalar_iq4_xs,
-                                          .round_row = round_row};
+#define FIELD(name) .name = scalar_##name,
+
+const gemm_quant_isa gemm_quant_scalar = {.round_row = round_row, GEMM_EACH_QUANT(FIELD)};
