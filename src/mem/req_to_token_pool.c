@@ -1,34 +1,23 @@
 /* req_to_token_pool.c - a matrix of slots and a stack of free rows.
  *
- * Rows are handed out from a stack, lowest first at the start. A bit per row says whether it
- * is handed out: it catches a row freed twice.
- *
- * Invariant, verified by rad_req_to_token_check():
- *   each row 1..num_rows is on the stack or taken, never both. */
+ * Rows are handed out lowest first at the start (id_stack.h), which rad_req_to_token_check()
+ * checks. */
 #include <radish/req_to_token_pool.h>
 
-#include "base/bits.h"
 #include "base/params.h"
+#include "mem/id_stack.h"
 
 struct rad_req_to_token_pool {
     rad_env env;
     uint32_t num_rows;
     uint32_t row_tokens;
-    uint32_t num_free;
-    uint32_t reserved;
     rad_slot *slots; /* [num_rows + 1][row_tokens] */
-    uint64_t *taken; /* a bit for each of 0..num_rows */
-    rad_row *free;   /* [num_rows] */
+    id_stack rows;
 };
 
 static size_t slots_bytes(const rad_req_to_token_pool *pool)
 {
     return rad_mul(rad_mul((size_t)pool->num_rows + 1, pool->row_tokens), sizeof(rad_slot));
-}
-
-static size_t taken_bytes(const rad_req_to_token_pool *pool)
-{
-    return bits_words((size_t)pool->num_rows + 1) * sizeof *pool->taken;
 }
 
 rad_status rad_req_to_token_pool_create(const rad_env *env,
@@ -51,12 +40,7 @@ rad_status rad_req_to_token_pool_create(const rad_env *env,
     pool->num_rows = p.num_rows;
     pool->row_tokens = p.row_tokens;
     pool->slots = rad_alloc(&full, slots_bytes(pool));
-    pool->taken = rad_alloc(&full, taken_bytes(pool));
-    pool->free = rad_alloc(&full, (size_t)p.num_rows * sizeof *pool->free);
-    if (!pool->slots || !pool->taken || !pool->free) goto nomem;
-    for (uint32_t i = 0; i < p.num_rows; i++)
-        pool->free[i] = p.num_rows - i; /* row 1 leaves first */
-    pool->num_free = p.num_rows;
+    if (!pool->slots || !id_stack_init(&pool->rows, &full, p.num_rows)) goto nomem;
     *out = pool;
     return RAD_OK;
 nomem:
@@ -70,31 +54,21 @@ void rad_req_to_token_pool_destroy(rad_req_to_token_pool *pool)
     if (!pool) return;
     rad_env env = pool->env;
     rad_free(&env, pool->slots, slots_bytes(pool));
-    rad_free(&env, pool->taken, taken_bytes(pool));
-    rad_free(&env, pool->free, (size_t)pool->num_rows * sizeof *pool->free);
+    id_stack_fini(&pool->rows, &env);
     rad_free(&env, pool, sizeof *pool);
-}
-
-static bool is_out(const rad_req_to_token_pool *pool, rad_row row)
-{
-    return row >= 1 && row <= pool->num_rows && bits_get(pool->taken, row);
 }
 
 rad_status rad_req_to_token_alloc(rad_req_to_token_pool *pool, rad_row *row)
 {
-    if (!pool->num_free) return RAD_FULL;
-    *row = pool->free[--pool->num_free];
-    RAD_ASSERT_ENV(&pool->env, !is_out(pool, *row));
-    bits_set(pool->taken, *row);
+    rad_row taken = id_stack_take(&pool->rows, &pool->env);
+    if (!taken) return RAD_FULL;
+    *row = taken;
     return RAD_OK;
 }
 
 rad_status rad_req_to_token_free(rad_req_to_token_pool *pool, rad_row row)
 {
-    if (!is_out(pool, row)) return RAD_E_STATE;
-    bits_clear(pool->taken, row);
-    pool->free[pool->num_free++] = row;
-    return RAD_OK;
+    return id_stack_give(&pool->rows, row) ? RAD_OK : RAD_E_STATE;
 }
 
 rad_slot *rad_req_to_token_row(const rad_req_to_token_pool *pool, rad_row row)
@@ -104,12 +78,12 @@ rad_slot *rad_req_to_token_row(const rad_req_to_token_pool *pool, rad_row row)
 
 int rad_req_to_token_is_taken(const rad_req_to_token_pool *pool, rad_row row)
 {
-    return is_out(pool, row);
+    return id_stack_is_out(&pool->rows, row);
 }
 
 uint32_t rad_req_to_token_available(const rad_req_to_token_pool *pool)
 {
-    return pool->num_free;
+    return pool->rows.num_free;
 }
 
 uint32_t rad_req_to_token_num_rows(const rad_req_to_token_pool *pool)
@@ -124,23 +98,5 @@ uint32_t rad_req_to_token_row_tokens(const rad_req_to_token_pool *pool)
 
 rad_status rad_req_to_token_check(const rad_req_to_token_pool *pool, rad_error *err)
 {
-    size_t bytes = bits_words((size_t)pool->num_rows + 1) * sizeof(uint64_t);
-    uint64_t *seen = rad_alloc(&pool->env, bytes);
-    rad_status status = RAD_OK;
-    if (!seen) return rad_fail(err, RAD_E_NOMEM, "req_to_token_check: no scratch memory");
-    for (uint32_t i = 0; i < pool->num_free && !status; i++) {
-        rad_row row = pool->free[i];
-        if (!row || row > pool->num_rows || bits_get(seen, row))
-            status = rad_fail(err, RAD_E_CORRUPT,
-                              "req_to_token: row %u on the free stack is not a row or stands twice",
-                              row);
-        else
-            bits_set(seen, row);
-    }
-    for (rad_row row = 1; row <= pool->num_rows && !status; row++)
-        if (bits_get(seen, row) == is_out(pool, row))
-            status = rad_fail(err, RAD_E_CORRUPT, "req_to_token: row %u is %s", row,
-                              is_out(pool, row) ? "free and taken" : "neither free nor taken");
-    rad_free(&pool->env, seen, bytes);
-    return status;
+    return id_stack_check(&pool->rows, &pool->env, "req_to_token", "row", err);
 }

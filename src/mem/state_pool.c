@@ -1,22 +1,18 @@
-/* state_pool.c - states in one block, a stack of free ones and a bit per state.
+/* state_pool.c - states in one block, handed out by an id_stack.
  *
  *     memory    | 0: zeros | 1 | 2 | 3 | ...       stride = state_bytes, whole cache lines
  *     on_host   |h| zeros  |h| 1 |h| 2 | ...       records, with room for their headers
- *     free[]    | 3 | 1 |                          the state freed last leaves first
  *
  * State 0 is there in memory, so that a runner reads the beginning of a text as any other state
  * and a copy from it is a copy. Memory of the pool's own is zeroed by whoever gives it, mostly
- * without being touched: a state that was never used takes no room.
- *
- * Invariant, verified by rad_state_pool_check():
- *   each state 1..num_states is on the stack or taken, never both. */
+ * without being touched: a state that was never used takes no room. */
 #include "mem/state_pool.h"
 
 #include <radish/storage.h>
 
-#include "base/bits.h"
 #include "base/params.h"
 #include "device/device.h"
+#include "mem/id_stack.h"
 
 enum { STATE_ALIGN = 64, DISK_ALIGN = 4096, LARGE_RECORD = 16 * DISK_ALIGN };
 
@@ -29,9 +25,7 @@ struct rad_state_pool {
     size_t header; /* before each state; 0: none */
     size_t stride;
     uint32_t num_states;
-    uint32_t num_free;
-    rad_state *free; /* [num_states] */
-    uint64_t *taken; /* a bit for each of 0..num_states */
+    id_stack states;
     bool owns_memory;
     bool pinned; /* memory of the device's, but the host's */
     bool on_host;
@@ -43,11 +37,6 @@ struct rad_state_pool {
 static size_t memory_bytes(const rad_state_pool *pool)
 {
     return rad_mul((size_t)pool->num_states + 1, pool->stride);
-}
-
-static size_t taken_bytes(const rad_state_pool *pool)
-{
-    return bits_words((size_t)pool->num_states + 1) * sizeof *pool->taken;
 }
 
 static rad_status read_params(const rad_state_pool_params *params, rad_state_pool_params *p,
@@ -103,12 +92,7 @@ rad_status rad_state_pool_create(const rad_env *env, const rad_state_pool_params
     pool->pinned = p.on_host && !p.memory && device_pins(pool->device);
     if (!memory_bytes(pool)) goto nomem;
     pool->memory = p.memory ? p.memory : take_memory(pool);
-    pool->free = rad_alloc(&full, rad_mul(p.num_states, sizeof *pool->free));
-    pool->taken = rad_alloc(&full, taken_bytes(pool));
-    if (!pool->memory || !pool->free || !pool->taken) goto nomem;
-    for (uint32_t i = 0; i < p.num_states; i++)
-        pool->free[i] = (rad_state)(p.num_states - i); /* state 1 leaves first */
-    pool->num_free = p.num_states;
+    if (!pool->memory || !id_stack_init(&pool->states, &full, p.num_states)) goto nomem;
     *out = pool;
     return RAD_OK;
 nomem:
@@ -126,8 +110,7 @@ void rad_state_pool_destroy(rad_state_pool *pool)
         pool->device->ops->free_pinned(pool->device, pool->memory, bytes);
     else if (pool->memory && pool->owns_memory)
         device_free(pool->on_host ? &pool->own.base : pool->device, pool->memory, bytes);
-    rad_free(&env, pool->free, (size_t)pool->num_states * sizeof *pool->free);
-    rad_free(&env, pool->taken, taken_bytes(pool));
+    id_stack_fini(&pool->states, &env);
     rad_free(&env, pool, sizeof *pool);
 }
 
@@ -138,24 +121,20 @@ static bool is_state(const rad_state_pool *pool, rad_state state)
 
 int rad_state_is_taken(const rad_state_pool *pool, rad_state state)
 {
-    return is_state(pool, state) && bits_get(pool->taken, (size_t)state);
+    return state >= 0 && id_stack_is_out(&pool->states, (uint32_t)state);
 }
 
 rad_status rad_state_alloc(rad_state_pool *pool, rad_state *state)
 {
-    if (!pool->num_free) return RAD_FULL;
-    *state = pool->free[--pool->num_free];
-    RAD_ASSERT_ENV(&pool->env, !rad_state_is_taken(pool, *state));
-    bits_set(pool->taken, (size_t)*state);
+    uint32_t taken = id_stack_take(&pool->states, &pool->env);
+    if (!taken) return RAD_FULL;
+    *state = (rad_state)taken;
     return RAD_OK;
 }
 
 rad_status rad_state_free(rad_state_pool *pool, rad_state state)
 {
-    if (!rad_state_is_taken(pool, state)) return RAD_E_STATE;
-    bits_clear(pool->taken, (size_t)state);
-    pool->free[pool->num_free++] = state;
-    return RAD_OK;
+    return state >= 0 && id_stack_give(&pool->states, (uint32_t)state) ? RAD_OK : RAD_E_STATE;
 }
 
 static rad_device_rows rows_of(const rad_state_pool *pool, const rad_state *state)
@@ -217,7 +196,7 @@ void state_pool_drop_wait(rad_state_pool *pool, void *user)
 
 uint32_t rad_state_available(const rad_state_pool *pool)
 {
-    return pool->num_free;
+    return pool->states.num_free;
 }
 
 uint32_t rad_state_pool_num_states(const rad_state_pool *pool)
@@ -237,24 +216,5 @@ rad_device *rad_state_pool_device(const rad_state_pool *pool)
 
 rad_status rad_state_pool_check(const rad_state_pool *pool, rad_error *err)
 {
-    size_t bytes = taken_bytes(pool);
-    uint64_t *seen = rad_alloc(&pool->env, bytes);
-    rad_status status = RAD_OK;
-    if (!seen) return rad_fail(err, RAD_E_NOMEM, "state_pool_check: no scratch memory");
-    for (uint32_t i = 0; i < pool->num_free && !status; i++) {
-        rad_state state = pool->free[i];
-        if (!state || !is_state(pool, state) || bits_get(seen, (size_t)state))
-            status = rad_fail(err, RAD_E_CORRUPT,
-                              "state_pool: state %d on the free stack is none or stands twice",
-                              state);
-        else
-            bits_set(seen, (size_t)state);
-    }
-    for (rad_state state = 1; (uint32_t)state <= pool->num_states && !status; state++)
-        if (bits_get(seen, (size_t)state) == bits_get(pool->taken, (size_t)state))
-            status = rad_fail(err, RAD_E_CORRUPT, "state_pool: state %d is %s", state,
-                              bits_get(seen, (size_t)state) ? "free and taken"
-                                                            : "neither free nor taken");
-    rad_free(&pool->env, seen, bytes);
-    return status;
+    return id_stack_check(&pool->states, &pool->env, "state_pool", "state", err);
 }
