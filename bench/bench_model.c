@@ -12,7 +12,11 @@
  * (and recurrent states') bytes at the rate at which this machine reads a buffer of that size and
  * of those operations at the instructions' rates (those that the process chooses, so up to
  * RADISH_ISA), and the K/V bytes of all contexts at the former rate; all rates are measured in the
- * same run. */
+ * same run. A mixture's matrices count as far as the step's tokens have chosen their experts.
+ *
+ * "products alone": every matrix of the model in turn, times as many rows as it has in the prefill,
+ * an expert's counted as if each token's `used` were dense matrices that all tokens go through:
+ * what of the prefill is not the products' own time. */
 #include "bench.h"
 #include "instruction_peak.h"
 
@@ -36,9 +40,11 @@ typedef struct job {
     uint32_t num_reqs; /* of the batch that is measured */
     uint32_t extend;   /* new tokens of each */
     /* For the bound: */
+    double expert_bytes, experts_used; /* of one expert in a layer, and of weight_bytes: how many */
     double weight_bytes, layer_weights, output_weights; /* a step's; numbers in matrices */
     double q_dim;                                       /* num_heads * v_head_dim */
     double read_rate, flop_rate, attn_rate;             /* bytes and operations a second */
+    compute_pool *pool;                                 /* that measures them */
 } job;
 
 static void must(rad_status status, const rad_error *err)
@@ -110,22 +116,36 @@ static double bound_of(const job *j)
     double positions = j->prompt - 0.5 * (j->extend - 1.0); /* that a token sees */
     double attention = 2 * j->q_dim * (1 + (double)info->v_head_dim / info->head_dim) *
                        info->num_layers * tokens * positions;
+    const double chosen = (double)model_runner_experts_read(j->model);
+    const double weights = j->weight_bytes +
+                           (chosen > 0 ? (chosen - j->experts_used) * j->expert_bytes : 0);
     double states = 2.0 * (double)info->state_bytes * j->num_reqs; /* read and written */
-    double read = (j->weight_bytes + states) / j->read_rate;
+    double read = (weights + states) / j->read_rate;
     double compute = flop / j->flop_rate + attention / j->attn_rate;
     return (read > compute ? read : compute) + kv / j->read_rate;
 }
 
-static void measure(job *j, const char *what, uint32_t num_reqs, uint32_t extend, double budget)
+/* Bytes a second of a buffer as large as the step's weights. Others use the machine's memory, too:
+ * the better of the rates before and after a line is what its bound is made of. */
+static double read_rate_of(const job *j)
+{
+    return bench_read_rate((size_t)j->weight_bytes >> 16 << 16, j->pool) * 1e9;
+}
+
+static double measure(job *j, const char *what, uint32_t num_reqs, uint32_t extend, double budget)
 {
     j->num_reqs = num_reqs, j->extend = extend;
+    const double before = read_rate_of(j);
     bench_times t = bench_measure(run_batch, j, budget);
+    const double after = read_rate_of(j);
+    j->read_rate = RAD_MAX(before, after);
     double tokens = (double)num_reqs * extend;
     printf("  %-24s %9.1f tokens/s   %8.2f ms a step (p10 %.2f, p90 %.2f, %d runs)", what,
            tokens / t.p50, t.p50 * 1e3, t.p10 * 1e3, t.p90 * 1e3, t.runs);
     double bound = bound_of(j);
     if (j->flop_rate > 0) printf("   bound %.2f ms, %.0f%%", bound * 1e3, 100 * bound / t.p50);
-    printf("\n");
+    printf("   (%.1f GB/s)\n", j->read_rate * 1e-9);
+    return t.p50;
 }
 
 static void make_pools(job *j)
@@ -159,14 +179,17 @@ static gemm_type type_of(const gguf_tensor *t, const model_runner_params *p)
     return p->dtype == RAD_F32 ? GEMM_F32 : GEMM_BF16;
 }
 
+static bool ends_with(const gguf_tensor *t, const char *tail)
+{
+    const size_t len = strlen(tail);
+    return t->name.len >= len && !memcmp(t->name.data + t->name.len - len, tail, len);
+}
+
 /* The first layer's that has one. */
 static const gguf_tensor *first_of(const gguf_file *file, const char *tail)
 {
-    const size_t len = strlen(tail);
-    for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
-        const gguf_tensor *t = gguf_tensor_at(file, i);
-        if (t->name.len > len && !memcmp(t->name.data + t->name.len - len, tail, len)) return t;
-    }
+    for (uint64_t i = 0; i < gguf_num_tensors(file); i++)
+        if (ends_with(gguf_tensor_at(file, i), tail)) return gguf_tensor_at(file, i);
     return NULL;
 }
 
@@ -181,18 +204,111 @@ static gemm_type count_weights(const gguf_file *file, const model_runner_params 
     if (!first_of(file, ".attn_q.weight")) q = NULL;
     gemm_type main_type = GEMM_F32;
     uint64_t most = 0;
+    double expert_bytes = 0, experts = 0;  /* of all, and how many, over all layers */
     j->q_dim = q ? (double)q->dims[0] : 0; /* no such tensor: attention is not in the bound */
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
         if (t->num_dims < 2 || (own_table && t == table)) continue;
         uint64_t count = t->dims[0] * t->dims[1];
         const double matrices = (double)t->dims[2] * tensor_share(file, t);
-        j->weight_bytes += matrices * (double)gemm_weight_bytes(type_of(t, p), (uint32_t)t->dims[1],
-                                                                (uint32_t)t->dims[0]);
+        const double bytes =
+            (double)gemm_weight_bytes(type_of(t, p), (uint32_t)t->dims[1], (uint32_t)t->dims[0]);
+        j->weight_bytes += matrices * bytes;
+        if (t->dims[2] > 1) expert_bytes += (double)t->dims[2] * bytes;
+        if (ends_with(t, ".ffn_down_exps.weight"))
+            experts += (double)t->dims[2], j->experts_used += matrices;
         *(t == output ? &j->output_weights : &j->layer_weights) += matrices * (double)count;
         if (count > most) most = count, main_type = type_of(t, p);
     }
+    if (experts > 0) j->expert_bytes = expert_bytes / experts;
     return main_type;
+}
+
+/* ---- products alone ---- */
+
+enum { MOST_COPIES = 64, MOST_SHAPES = 64 };
+
+typedef struct product {
+    gemm_type type;
+    uint32_t m, n, k;
+    double times; /* in a step */
+    gemm_weight *copies[MOST_COPIES];
+    uint32_t num_copies, next;
+    float *x, *out;
+    void *scratch;
+    compute_pool *pool;
+} product;
+
+static void run_product(void *arg)
+{
+    product *p = arg;
+    gemm_run(p->copies[p->next++ % p->num_copies], p->x, p->k, p->m, p->out, p->n, false, p->pool,
+             p->scratch);
+}
+
+static void *zeroed(size_t bytes)
+{
+    void *memory = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+    if (!memory) abort();
+    return memset(memory, 0, bytes);
+}
+
+/* Seconds that one takes, its weight out of memory as in a step: one of 64 MB of copies. */
+static double product_seconds(product *p, double budget)
+{
+    static char blocks[1 << 16];
+    const double bytes = (double)gemm_weight_bytes(p->type, p->n, p->k);
+    rad_error err;
+    p->num_copies = RAD_MIN((uint32_t)(64e6 / bytes) + 1, MOST_COPIES);
+    p->x = zeroed((size_t)p->m * p->k * sizeof *p->x);
+    p->out = zeroed((size_t)p->m * p->n * sizeof *p->out);
+    for (size_t i = 0; i < (size_t)p->m * p->k; i++)
+        p->x[i] = (float)(i % 251) / 251 - 0.5f;
+    memset(blocks, 0x2c, sizeof blocks); /* scales that are normal numbers */
+    for (uint32_t i = 0; i < p->num_copies; i++) {
+        must(gemm_weight_create(NULL, p->type, p->n, p->k, NULL, &p->copies[i], &err), &err);
+        if (p->type >= GEMM_Q4_0)
+            gemm_weight_set_blocks(p->copies[i], 0, p->n, blocks, 0);
+        else
+            gemm_weight_set_rows(p->copies[i], 0, p->n, p->x, 0);
+    }
+    p->scratch = zeroed(gemm_scratch_bytes(p->copies[0], p->m));
+    const double seconds = bench_measure(run_product, p, budget).p50;
+    for (uint32_t i = 0; i < p->num_copies; i++)
+        gemm_weight_destroy(p->copies[i]);
+    free(p->scratch), free(p->out), free(p->x);
+    return seconds;
+}
+
+/* All of a prefill's, seconds. */
+static double products_seconds(const gguf_file *file, const model_runner_params *params,
+                               compute_pool *pool, uint32_t tokens, double budget)
+{
+    product all[MOST_SHAPES];
+    uint32_t num = 0;
+    bool own_table = gguf_find_tensor(file, "output.weight") != NULL;
+    for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(file, i);
+        const bool table = ends_with(t, "token_embd.weight"),
+                   output = ends_with(t, "output.weight");
+        if (t->num_dims < 2 || t->dims[0] < 32 || (own_table && table)) continue;
+        const product p = {.type = type_of(t, params),
+                           .m = table || (output && !ends_with(t, "_output.weight")) ? 1 : tokens,
+                           .n = (uint32_t)t->dims[1],
+                           .k = (uint32_t)t->dims[0],
+                           .pool = pool};
+        uint32_t at = 0;
+        while (at < num &&
+               (all[at].type != p.type || all[at].m != p.m || all[at].n != p.n || all[at].k != p.k))
+            at++;
+        if (at == MOST_SHAPES) return 0;
+        if (at == num) all[num++] = p;
+        all[at].times += (double)t->dims[2] * tensor_share(file, t);
+    }
+    double seconds = 0;
+    for (uint32_t i = 0; i < num; i++)
+        seconds += all[i].times * product_seconds(&all[i], budget);
+    return seconds;
 }
 
 /* `pool` measures what the machine can do. */
@@ -208,15 +324,14 @@ static void bench_file(const char *path, model_runner_params params, compute_poo
     job j = {.prompt = prompt};
     must(model_runner_create(NULL, file, &params, &j.model, &err), &err);
     gemm_type type = count_weights(file, &params, &j);
-    gguf_close(file);
     printf("%s, %s, attention %s: loaded in %.2f s\n", path, gemm_type_name(type),
            params.attn ? params.attn->name : "default", bench_now() - t);
-    j.read_rate = bench_read_rate((size_t)j.weight_bytes >> 16 << 16, pool) * 1e9;
+    j.pool = pool;
     j.flop_rate = instruction_peak_gflops(peak_kind_of(type), pool) * 1e9;
     bool pairs = j.model->info.kv_dtype == RAD_BF16 && peak_kind_of(type) != PEAK_F32;
     j.attn_rate = instruction_peak_gflops(pairs ? PEAK_BF16 : PEAK_F32, pool) * 1e9;
-    printf("  a step reads %.1f MB of weights; %.1f GB/s, %.0f GFLOP/s\n", j.weight_bytes * 1e-6,
-           j.read_rate * 1e-9, j.flop_rate * 1e-9);
+    printf("  a step reads %.1f MB of weights; instructions %.0f GFLOP/s\n", j.weight_bytes * 1e-6,
+           j.flop_rate * 1e-9);
 
     make_pools(&j);
     size_t most = params.max_batch_tokens;
@@ -229,7 +344,12 @@ static void bench_file(const char *path, model_runner_params params, compute_poo
 
     char what[64];
     snprintf(what, sizeof what, "prefill %u", prompt);
-    measure(&j, what, 1, prompt, budget);
+    const double prefill = measure(&j, what, 1, prompt, budget);
+    const double alone = products_seconds(file, &params, pool, prompt, budget / 8);
+    gguf_close(file);
+    if (alone > 0)
+        printf("  products alone           %9.1f tokens/s   %8.2f ms   %.0f%% of the prefill\n",
+               prompt / alone, alone * 1e3, 100 * alone / prefill);
     measure(&j, "decode, 1 request", 1, 1, budget);
     measure(&j, "decode, 8 requests", 8, 1, budget);
     measure(&j, "decode, 32 requests", 32, 1, budget);

@@ -12,6 +12,7 @@
 #   states     what turns, edits and branches compute of a hybrid's prompts, beside all of them
 #   windows    tokens of context that a GB holds, with window memory and with a mask
 #   model      prefill and decode of llama-110m and qwen3-0.6b, bf16 and q8_0
+#   experts    the same of qwen3-30b-a3b and gpt-oss-20b (6 layers each) and qwen3.6-35b-a3b (8), in Q4_K_M and MXFP4
 #   start      qwen3-0.6b, from nothing until ready for a request
 #   prefix     32 requests behind one prefix, tree attention on and off
 #   scaling    contexts of 1k to 128k and 1 to 512 running requests, tiny-llama
@@ -22,7 +23,7 @@
 #   stall      how long /health waits while others send and ask much
 #
 # Models (random weights, real shapes; 1.8 GB) and traces are made into build/bench when they are first
-# needed. In the environment:
+# needed; those of `experts`, 2.6 to 4.8 GB, take one to two minutes each and do not stay. In the environment:
 #   SCALING_CONTEXT=32768  stops at that context: every doubling takes four times as long, the last one
 #                          two or three minutes with two cores
 #   RUNS=5                 W1 to W4 that often instead of three times; medians
@@ -31,7 +32,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention scan trace replay states windows model start prefix scaling blog owner tiers serving stall"
+sections="cache sched storage gemm attention scan trace replay states windows model experts start prefix scaling blog owner tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -140,6 +141,20 @@ bench_model() {
     done
     file=$(model llama-110m llama-110m)
     $bin/bench/bench_model -n $longest_prompt -s $line "$file" | grep "prefill"
+}
+
+bench_experts() {
+    for shape in qwen3-30b-a3b-6l gpt-oss-20b-6l qwen3.6-35b-a3b-8l; do
+        type=q4_k_m
+        [ $shape != gpt-oss-20b-6l ] || type=mxfp4_moe
+        file=$work/$shape.gguf
+        # shrink is a list of words. Four layers of a hybrid are the fewest one of which attends.
+        # shellcheck disable=SC2086
+        tools/make-model.py --shape $shape --type $type $shrink ${shrink:+--layers 4 --experts 16} "$file" >&2
+        echo "== $shape, $type"
+        $bin/bench/bench_model -n $prompt -s $line "$file"
+        rm "$file"
+    done
 }
 
 bench_start() {

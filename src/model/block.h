@@ -28,6 +28,7 @@ typedef struct step {
     const forward_batch *batch;
     forward_batch window; /* of layers with a window, where they have memory of their own */
     uint32_t rows;
+    uint64_t experts_read; /* by the layers so far */
 
     const layer_config *l;
     const layer_weights *w;

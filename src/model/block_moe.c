@@ -294,6 +294,7 @@ void block_moe(step *s)
              2 * (size_t)s->c->experts.count, false, s->m->pool, b->gemm_scratch);
     block_for_rows(s, route_row);
     const uint32_t num_items = order_choices(s);
+    s->experts_read += num_items;
     block_for_rows(s, gather_row);
     run_experts(s, num_items, glu);
     if (s->w->shared_gate_up) run_shared(s, glu);

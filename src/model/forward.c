@@ -269,6 +269,7 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
             (s.l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(&s);
         if (!s.l->no_ffn) (s.l->experts ? block_moe : block_ffn)(&s);
     }
+    pass->buffers->moe.experts_read = s.experts_read;
     block_norm(&s, w->output_norm, w->output);
     block_gemm_of_norm(&s, s.b->logits);
     if (c->final_logit_cap > 0 || c->logit_scale != 1) block_for_rows(&s, finish_row);

@@ -34,6 +34,7 @@ typedef struct forward_moe {
     float *shared_weight;  /* [max_tokens] */
     void *scratch;         /* rounded rows of all pairs, for gates and ups, */
     void *then_scratch;    /* and for downs */
+    uint64_t experts_read; /* in a forward pass: experts that some row chose, over all layers */
 } forward_moe;
 
 typedef struct forward_buffers {

@@ -33,6 +33,11 @@ static rad_status model_forward(runner *self, const forward_batch *batch, const 
     return status;
 }
 
+uint64_t model_runner_experts_read(const runner *r)
+{
+    return ((const model_runner *)r)->buffers.moe.experts_read;
+}
+
 typedef struct sample_rows {
     model_runner *r;
     const runner_sample *rows;

@@ -36,6 +36,10 @@ typedef struct model_runner_params {
 rad_status model_runner_create(const rad_env *env, const gguf_file *file,
                                const model_runner_params *params, runner **out, rad_error *err);
 
+/* Experts whose matrices the last batch read: in each layer those that any of its rows chose, over
+ * all layers. 0 for a model without experts. */
+uint64_t model_runner_experts_read(const runner *r);
+
 /* What a model takes in memory once it is loaded. */
 typedef struct model_sizes {
     uint64_t weights_bytes;                /* of all tensors, as they are held */
