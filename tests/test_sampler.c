@@ -323,7 +323,7 @@ TEST(penalties_and_bias_are_what_a_count_of_everything_says)
         naive_adjust(own, n, &p, output, num_output);
         rad_token want = sampler_sample(own, n, &p, 77, scratch);
         memset(scratch, 0xa5, sizeof scratch); /* nothing is expected of it */
-        rad_token got = sampler_next(logits, n, &p, output, num_output, 77, scratch);
+        rad_token got = sampler_next(logits, n, &p, output, num_output, 77, NULL, scratch);
         CHECKF(got == want, "run %llu: token %d, not %d, seed %llu\n", (unsigned long long)run, got,
                want, (unsigned long long)seed);
         CHECK(memcmp(before, logits, n * sizeof *logits) == 0); /* the model's own stay */
@@ -332,11 +332,83 @@ TEST(penalties_and_bias_are_what_a_count_of_everything_says)
     CHECK(changed > 100);
 }
 
+static bool is_allowed(const uint32_t *allowed, uint32_t id)
+{
+    return allowed[id / 32] >> id % 32 & 1;
+}
+
+/* What is left of the adjusted logits, or -INFINITY for all. */
+static float keep_allowed(float *own, uint32_t n, const uint32_t *allowed)
+{
+    float most = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!is_allowed(allowed, i)) own[i] = -INFINITY;
+        if (own[i] > most) most = own[i];
+    }
+    return most;
+}
+
+/* Masks of no, one, some and all tokens; ends that are held back and nothing else allowed; tokens
+ * that the model gives no chance, or NaN. */
+TEST(what_is_not_allowed_is_never_chosen)
+{
+    enum { WORDS = 200 };
+    uint64_t seed = test_seed(), state = seed;
+    uint64_t scratch[WORDS * 12 / 8];
+    uint32_t only_ends = 0, hopeless = 0, none = 0;
+    for (uint64_t run = 0; run < test_scale(3000, 100000); run++) {
+        float logits[WORDS], own[WORDS];
+        rad_token output[5], end_ids[] = {0, 1, 1};
+        uint32_t allowed[(WORDS + 31) / 32], n = 3 + (uint32_t)(test_random(&state) % (WORDS - 3));
+        for (uint32_t i = 0; i < n; i++) {
+            logits[i] = (float)(test_random(&state) % 2001) / 200 - 5;
+            if (run % 5 == 0 && test_random(&state) % 2) logits[i] = run % 10 ? -INFINITY : NAN;
+        }
+        for (uint32_t i = 0; i < 5; i++)
+            output[i] = (rad_token)(test_random(&state) % n);
+        memset(allowed, run % 6 == 0 ? 0xff : 0, sizeof allowed);
+        for (uint32_t i = 0; run % 6 > 2 && i < RAD_COUNT(allowed); i++)
+            allowed[i] = (uint32_t)test_random(&state);
+        const uint32_t one = (uint32_t)(test_random(&state) % (run % 6 == 1 ? 2 : n));
+        if (run % 6 == 1 || run % 6 == 2) allowed[one / 32] |= 1u << one % 32;
+        if (run % 61 == 0) memset(allowed, 0, sizeof allowed);
+        sampling_params p = {.temperature = test_random(&state) % 2 ? 0.9f : 0,
+                             .top_p = run % 3 ? 1 : 0.8f,
+                             .seed = run,
+                             .presence_penalty = one_of(&state, 1.5f, -0.5f),
+                             .repetition_penalty = one_of(&state, 1.3f, 0.8f),
+                             .min_new_tokens = (uint32_t)(test_random(&state) % 9),
+                             .num_bias = 1,
+                             .bias = &(logit_bias){2, 3},
+                             .end_ids = end_ids,
+                             .num_end_ids = 3};
+        rad_token want = -1;
+        memcpy(own, logits, sizeof own);
+        naive_adjust(own, n, &p, output, 5);
+        if (!(keep_allowed(own, n, allowed) > -INFINITY)) {
+            sampling_params free_end = p;
+            free_end.min_new_tokens = 0;
+            memcpy(own, logits, sizeof own);
+            naive_adjust(own, n, &free_end, output, 5);
+            only_ends += p.min_new_tokens > 5;
+        }
+        if (keep_allowed(own, n, allowed) > -INFINITY)
+            want = sampler_sample(own, n, &p, 77, scratch);
+        for (uint32_t i = 0; want < 0 && i < n; i++)
+            if (is_allowed(allowed, i) && !isnan(logits[i])) want = (rad_token)i, hopeless++;
+        rad_token got = sampler_next(logits, n, &p, output, 5, 77, allowed, scratch);
+        CHECKF(got == want, "run %llu: token %d, not %d, seed %llu\n", (unsigned long long)run, got,
+               want, (unsigned long long)seed);
+        none += want < 0;
+    }
+    CHECK(only_ends > 10 && hopeless > 10 && none > 10);
+}
+
 TEST(a_request_that_asks_for_nothing_needs_no_scratch)
 {
     const sampling_params greedy = {.top_p = 1, .repetition_penalty = 1};
     const rad_token output[] = {1, 1};
-    CHECK(sampler_next((float[]){0, 5, 3}, 3, &greedy, output, 2, 0, NULL) == 1);
+    CHECK(sampler_next((float[]){0, 5, 3}, 3, &greedy, output, 2, 0, NULL, NULL) == 1);
 }
 
 TEST(frequency_counts_and_presence_does_not)
@@ -345,13 +417,13 @@ TEST(frequency_counts_and_presence_does_not)
     const float logits[] = {1.0f, 1.6f};
     const rad_token output[] = {1, 1, 1};
     sampling_params p = {.top_p = 1, .presence_penalty = 0.5f};
-    CHECK(sampler_next(logits, 2, &p, output, 3, 0, scratch) == 1);
+    CHECK(sampler_next(logits, 2, &p, output, 3, 0, NULL, scratch) == 1);
     p = (sampling_params){.top_p = 1, .frequency_penalty = 0.25f};
-    CHECK(sampler_next(logits, 2, &p, output, 2, 0, scratch) == 1);
-    CHECK(sampler_next(logits, 2, &p, output, 3, 0, scratch) == 0);
+    CHECK(sampler_next(logits, 2, &p, output, 2, 0, NULL, scratch) == 1);
+    CHECK(sampler_next(logits, 2, &p, output, 3, 0, NULL, scratch) == 0);
     p = (sampling_params){.top_p = 1, .repetition_penalty = 1.7f};
-    CHECK(sampler_next(logits, 2, &p, output, 0, 0, scratch) == 1);
-    CHECK(sampler_next(logits, 2, &p, output, 1, 0, scratch) == 0);
+    CHECK(sampler_next(logits, 2, &p, output, 0, 0, NULL, scratch) == 1);
+    CHECK(sampler_next(logits, 2, &p, output, 1, 0, NULL, scratch) == 0);
 }
 
 /* ---- logprobs ---- */

@@ -1,5 +1,6 @@
 /* test_sched_choose.c - runners that choose tokens themselves: the same answers, and logits only
- * where somebody looks at them. */
+ * where somebody looks at them. And rules, which say what may be chosen. */
+#include "hash_rule.h"
 #include "scheduler_rig.h"
 
 #include "model/model_runner.h"
@@ -173,6 +174,150 @@ TEST(a_runner_that_samples_wrongly_fails_who_was_meant_alone)
                 rig_expect(q[i], 8);
             }
         }
+        rig_stop(&g);
+    }
+    rig_fake.chooses = 0;
+}
+
+/* ---- rules ---- */
+
+static rig_req *add_with_rule(rig *g, const rad_token *ids, uint32_t max_new, hash_rule *rule,
+                              sampling_params sampling)
+{
+    rig_req *q = malloc(sizeof *q);
+    memset(q, 0, sizeof *q);
+    const req_params p = {.ids = ids,
+                          .num_ids = IDS,
+                          .max_new_tokens = max_new,
+                          .sampling = sampling,
+                          .rule = &rule->base,
+                          .ignore_eos = true,
+                          .user = q};
+    CHECK_OK(req_init(&q->r, NULL, &p, NULL));
+    CHECK_OK(scheduler_add(g->s, &q->r, NULL));
+    return q;
+}
+
+/* Rules that end their answers beside such that are cut, and requests without one, whoever samples:
+ * each rule is kept to the letter, and who has none does not notice. */
+TEST(a_batch_mixes_requests_with_rules_and_without)
+{
+    enum { ENDS = 12 };
+    static const rad_token end = 5;
+    const sampling_params greedy = {.top_p = 1},
+                          drawn = {.temperature = 1, .top_p = 0.9f, .top_k = 30, .seed = 4},
+                          late = {
+                              .top_p = 1, .end_ids = &end, .num_end_ids = 1, .min_new_tokens = NEW};
+    const sampling_params kinds[] = {greedy, drawn, late};
+    rad_token first[6][NEW];
+    for (rig_fake.chooses = 0; rig_fake.chooses < 2; rig_fake.chooses++) {
+        rig g;
+        hash_rule rules[6];
+        rig_req *with[6], *without[2];
+        rad_token ids[IDS];
+        rig_start(&g, rig_params(2048, 1, 16));
+        rig_prompt(ids, IDS, 31);
+        for (int i = 0; i < 6; i++) {
+            hash_rule_init(&rules[i], 70 + i, RIG_VOCAB, i % 2 ? ENDS : NEW, end);
+            with[i] = add_with_rule(&g, ids, NEW, &rules[i], kinds[i / 2]);
+        }
+        for (int i = 0; i < 2; i++) {
+            ids[0] = i;
+            without[i] = rig_add(&g, ids, IDS, NEW);
+        }
+        rig_run(&g);
+        scheduler_stats st = rig_stats(&g);
+        CHECK(st.masks == 3 * (ENDS + 1 + NEW));
+        for (int i = 0; i < 6; i++) {
+            const rig_req *q = with[i];
+            CHECKF(q->finish == (i % 2 ? REQ_FINISH_STOP : REQ_FINISH_LENGTH), "request %d: %s\n",
+                   i, q->r.error.text);
+            CHECK(q->num_out == (i % 2 ? ENDS + 1 : NEW));
+            CHECK(q->r.matched_token == (i % 2 ? end : -1));
+            CHECK(hash_rule_allows_all(&rules[i], q->out, q->num_out));
+            if (!rig_fake.chooses) memcpy(first[i], q->out, sizeof first[i]);
+            CHECK(!memcmp(first[i], q->out, q->num_out * sizeof(rad_token)));
+            rig_drop(with[i]);
+        }
+        rig_expect(without[0], NEW);
+        rig_expect(without[1], NEW);
+        rig_stop(&g);
+    }
+    rig_fake.chooses = 0;
+}
+
+static uint32_t likelier, masked_out;
+
+/* Of the likeliest token of all, which the rule may forbid. */
+static void look_at_logprobs(void *user, const req_output *outputs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const token_logprob *l = outputs[i].logprobs;
+        CHECK(l[0].id == outputs[i].token && l[0].logprob <= l[1].logprob);
+        likelier += l[0].id == l[1].id;
+        masked_out += l[0].id != l[1].id;
+    }
+    free_logprobs(user, outputs, count);
+}
+
+TEST(logprobs_are_the_models_whatever_its_rule_allows)
+{
+    const sampling_params p = {.top_p = 1, .logprobs = true, .num_top_logprobs = 1};
+    rig g;
+    hash_rule rule;
+    rad_token ids[IDS];
+    rig_start(&g, rig_params(2048, 1, 64));
+    g.s->params.on_output = look_at_logprobs;
+    rig_prompt(ids, IDS, 32);
+    hash_rule_init(&rule, 3, RIG_VOCAB, UINT32_MAX, -1);
+    rig_req *q = add_with_rule(&g, ids, NEW, &rule, p);
+    rig_run(&g);
+    CHECK(hash_rule_allows_all(&rule, q->out, NEW) && likelier > 2 && masked_out > 2);
+    rig_drop(q);
+    rig_stop(&g);
+}
+
+static token_mask nothing_after_three(token_rule *self, uint32_t *bits)
+{
+    return ((hash_rule *)self)->count < 3 ? hash_rule_mask(self, bits) : TOKEN_MASK_NONE;
+}
+
+/* Samples without looking at masks. */
+static rad_status sample_freely(runner *self, const runner_sample *rows, uint32_t num_rows,
+                                rad_token *tokens, rad_error *err)
+{
+    for (uint32_t i = 0; i < num_rows; i++) {
+        runner_sample row = rows[i];
+        row.allowed = NULL;
+        rad_status status = real_ops->sample(self, &row, num_rows, &tokens[i], err);
+        if (status != RAD_OK) return status;
+    }
+    return RAD_OK;
+}
+
+TEST(a_rule_that_allows_nothing_fails_its_request_and_so_does_a_runner_that_ignores_it)
+{
+    for (rig_fake.chooses = 0; rig_fake.chooses < 2; rig_fake.chooses++) {
+        rig g;
+        hash_rule rule;
+        rad_token ids[IDS];
+        rig_start(&g, rig_params(512, 1, 64));
+        real_ops = g.runner->ops;
+        runner_ops ops = *real_ops;
+        ops.sample = rig_fake.chooses ? sample_freely : NULL;
+        g.runner->ops = &ops;
+        rig_prompt(ids, IDS, 33);
+        hash_rule_init(&rule, 3, RIG_VOCAB, UINT32_MAX, -1);
+        token_rule_ops stuck = *rule.base.ops;
+        if (!rig_fake.chooses) stuck.mask = nothing_after_three;
+        rule.base.ops = &stuck;
+        rig_req *q = add_with_rule(&g, ids, NEW, &rule, (sampling_params){.top_p = 1});
+        rig_run(&g);
+        CHECK(q->finish == REQ_FINISH_ERROR && rig_fake.chooses == (q->num_out != 3));
+        CHECKF(strstr(q->r.error.text, rig_fake.chooses ? "does not allow" : "no token of this"),
+               "%s\n", q->r.error.text);
+        CHECK(q->r.error.status == (rig_fake.chooses ? RAD_E_CORRUPT : RAD_E_STATE));
+        rig_drop(q);
         rig_stop(&g);
     }
     rig_fake.chooses = 0;

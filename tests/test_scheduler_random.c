@@ -3,6 +3,7 @@
  * on the way, every answer is the oracle's, and the same as without a tree one at a
  * time (promise P1); after each step every slot has one owner (P2). */
 #include "gear/retract.h"
+#include "hash_rule.h"
 #include "scheduler_rig.h"
 
 enum { NUM_REQS = 160, NUM_DOCS = 5, DOC_TOKENS = 120, MOST_PROMPT = 160, MOST_NEW = 40 };
@@ -15,6 +16,8 @@ typedef struct job {
     sampling_params sampling;
     const char *salt;
     int32_t priority;
+    uint64_t rule_seed; /* 0: it may say anything */
+    hash_rule rule;
     rig_req *q;
     rad_token plain[MOST_NEW]; /* the answer without a tree, one at a time */
     uint32_t num_plain;
@@ -43,6 +46,7 @@ static void make_job(job *j, rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t *rng
     if (below(rng, 4) == 0)
         j->sampling = (sampling_params){
             .temperature = 1, .top_p = 0.95f, .top_k = 50, .seed = test_random(rng)};
+    if (below(rng, 4) == 0) j->rule_seed = 1 + test_random(rng) / 2;
 }
 
 static void start_job(rig *g, job *j)
@@ -56,6 +60,7 @@ static void start_job(rig *g, job *j)
                     .cache_salt = j->salt,
                     .priority = j->priority,
                     .user = j->q};
+    if (j->rule_seed) p.rule = hash_rule_init(&j->rule, j->rule_seed, RIG_VOCAB, UINT32_MAX, -1);
     CHECK_OK(req_init(&j->q->r, NULL, &p, NULL));
     CHECK_OK(scheduler_add(g->s, &j->q->r, NULL));
 }
@@ -71,7 +76,9 @@ static void run_plain(job *jobs, uint32_t n)
         start_job(&g, &jobs[i]);
         rig_run(&g);
         CHECK(jobs[i].q->finish == REQ_FINISH_LENGTH && jobs[i].q->num_out == jobs[i].max_new);
-        if (jobs[i].sampling.temperature == 0) rig_check_answer(jobs[i].q);
+        if (jobs[i].sampling.temperature == 0 && !jobs[i].rule_seed) rig_check_answer(jobs[i].q);
+        if (jobs[i].rule_seed)
+            CHECK(hash_rule_allows_all(&jobs[i].rule, jobs[i].q->out, jobs[i].q->num_out));
         memcpy(jobs[i].plain, jobs[i].q->out, sizeof jobs[i].plain);
         jobs[i].num_plain = jobs[i].q->num_out;
         rig_drop(jobs[i].q);

@@ -51,6 +51,7 @@ static void sample_row(void *arg, uint32_t i, uint32_t thread)
     uint32_t vocab_size = a->r->base.info.vocab_size;
     a->tokens[i] = sampler_next(a->r->buffers.logits + (size_t)i * vocab_size, vocab_size,
                                 row->params, row->output, row->num_output, row->position,
+                                row->allowed,
                                 a->r->sample_scratch + thread * sampler_scratch_bytes(vocab_size));
 }
 

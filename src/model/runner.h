@@ -63,6 +63,7 @@ typedef struct runner_sample {
     const rad_token *output; /* [num_output] what the request has said so far */
     uint32_t num_output;
     uint32_t position; /* of the token that is chosen; the draw depends on it */
+    const uint32_t *allowed; /* a bit per token, as sampler_next has them; NULL: every one */
 } runner_sample;
 
 typedef struct runner runner;

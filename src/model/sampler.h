@@ -55,13 +55,17 @@ static inline size_t sampler_scratch_bytes(uint32_t vocab_size)
     return (size_t)vocab_size * 12;
 }
 
-/* The whole way: penalties (presence, frequency, then repetition), bias and end_ids change
- * a copy of the logits, then sampler_sample chooses. output[num_output] is what the request
- * has said so far. A request that asks for none of it costs what sampler_sample does;
- * else O(vocab_size + num_output). */
+/* The whole way: the mask, penalties (presence, frequency, then repetition), bias and end_ids
+ * change a copy of the logits, in this order, then sampler_sample chooses: temperature and the
+ * filters see only what is left. output[num_output] is what the request has said so far. `allowed`
+ * has bit i % 32 of allowed[i / 32] set for each token i that may be chosen, NULL: every one. What
+ * is chosen is among them, whatever the logits: end_ids are not held back where nothing else is
+ * allowed, and among tokens that the model gives no chance the first one is taken; -1 where their
+ * logits are all NaN, or there is none. A request that asks for none of it costs what
+ * sampler_sample does; else O(vocab_size + num_output). */
 rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_params *params,
                        const rad_token *output, uint32_t num_output, uint32_t position,
-                       void *scratch);
+                       const uint32_t *allowed, void *scratch);
 
 /* log softmax of the model's own logits, before temperature, penalties and filters. out[0]
  * is `token`'s, out[1 .. num_top] are the likeliest, best first, the smaller id among equals.

@@ -1,4 +1,4 @@
-/* sampler_next.c - what stands before and beside the choice: penalties, bias, logprobs.
+/* sampler_next.c - what stands before and beside the choice: masks, penalties, bias, logprobs.
  *
  * Penalties need to know how often each token was said. That is counted anew at each step
  * from the output itself, in scratch that nobody has to clear: no table per request that a
@@ -41,23 +41,59 @@ static void apply_penalties(float *logits, const sampling_params *p, const rad_t
     }
 }
 
+/* Whole words are mostly alike: nearly nothing is allowed, or nearly everything. */
+static void copy_allowed(float *own, const float *logits, uint32_t vocab_size,
+                         const uint32_t *allowed)
+{
+    for (uint32_t first = 0; first < vocab_size; first += 32) {
+        const uint32_t bits = allowed[first / 32], n = RAD_MIN(32u, vocab_size - first);
+        if (bits == UINT32_MAX) {
+            memcpy(own + first, logits + first, n * sizeof *own);
+            continue;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            own[first + i] = -INFINITY;
+        for (uint32_t left = bits; left; left &= left - 1) {
+            const uint32_t i = (uint32_t)__builtin_ctz(left);
+            if (i < n) own[first + i] = logits[first + i];
+        }
+    }
+}
+
+/* The first that is allowed, of those whose logits are numbers. */
+static rad_token first_allowed(const float *logits, uint32_t vocab_size, const uint32_t *allowed)
+{
+    for (uint32_t id = 0; id < vocab_size; id++)
+        if (allowed[id / 32] >> id % 32 & 1 && !isnan(logits[id])) return (rad_token)id;
+    return -1;
+}
+
 rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_params *p,
                        const rad_token *output, uint32_t num_output, uint32_t position,
-                       void *scratch)
+                       const uint32_t *allowed, void *scratch)
 {
     bool penalties = num_output && has_penalties(p), bias = p->num_bias;
     bool no_end = num_output < p->min_new_tokens && p->num_end_ids;
-    if (!penalties && !bias && !no_end)
+    if (!penalties && !bias && !no_end && !allowed)
         return sampler_sample(logits, vocab_size, p, position, scratch);
 
     float *own = (float *)scratch + 2 * (size_t)vocab_size;
-    memcpy(own, logits, vocab_size * sizeof *own);
+    if (allowed)
+        copy_allowed(own, logits, vocab_size, allowed);
+    else
+        memcpy(own, logits, vocab_size * sizeof *own);
     if (penalties) apply_penalties(own, p, output, num_output, scratch);
     for (uint32_t i = 0; i < p->num_bias; i++)
         own[p->bias[i].id] += p->bias[i].bias;
     for (uint32_t i = 0; no_end && i < p->num_end_ids; i++)
         own[p->end_ids[i]] = -INFINITY;
-    return sampler_sample(own, vocab_size, p, position, scratch);
+    rad_token token = sampler_sample(own, vocab_size, p, position, scratch);
+    if (!allowed || (token >= 0 && own[token] > -INFINITY)) return token;
+    if (!no_end) return first_allowed(logits, vocab_size, allowed);
+    sampling_params may_end = *p;
+    may_end.min_new_tokens = 0;
+    return sampler_next(logits, vocab_size, &may_end, output, num_output, position, allowed,
+                        scratch);
 }
 
 /* ---- logprobs ---- */

@@ -149,10 +149,10 @@ static bool is_end_token(const scheduler *s, rad_token token)
     return s->params.is_end_token && s->params.is_end_token(s->params.user, token);
 }
 
-/* All of fill_ids is computed: the next token, if one is wanted. `logits` as accept_token has
- * them. */
-static void process_complete(scheduler *s, req *r, bool wanted, const float *logits,
-                             rad_token token, step_saves saves)
+/* All of fill_ids is computed: the next token, if one is wanted. `row` and `logits` as accept_token
+ * has them. */
+static void process_complete(scheduler *s, req *r, bool wanted, uint32_t row, const float *logits,
+                             step_saves saves)
 {
     if (!wanted) {
         if (publish_saves(s, r, saves)) finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
@@ -160,7 +160,7 @@ static void process_complete(scheduler *s, req *r, bool wanted, const float *log
     }
     if (verify_notes(&s->verify, r))
         verify_note(&s->verify, r, logits, s->params.runner->info.vocab_size);
-    token = accept_token(s, r, logits, token);
+    rad_token token = accept_token(s, r, row, logits);
     if (token < 0) {
         finish_req(s, r, REQ_FINISH_ERROR, -1, false);
         return;
@@ -211,19 +211,16 @@ void process_batch_result(scheduler *s, const float *logits)
         if (r->state == REQ_PREFILL) s->stats.prefill_tokens += b->extend_seq_lens[i];
 
         uint32_t last = b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
-        const float *row = NULL;
-        rad_token token = -1;
-        bool wanted = next_logits < b->num_logits && b->logits_indices[next_logits] == last;
-        if (wanted) {
-            if (logits) row = logits + (size_t)vocab_size * next_logits;
-            token = s->next_tokens[next_logits++];
-        }
+        const uint32_t row = next_logits;
+        bool wanted = row < b->num_logits && b->logits_indices[row] == last;
+        const float *row_logits = logits ? logits + (size_t)vocab_size * row : NULL;
+        next_logits += wanted;
         if (tiers_lost(s, r))
             ; /* and what it computed with that */
         else if (r->kv.committed_len < req_num_fill(r))
             publish(s, r, true, saves);
         else
-            process_complete(s, r, wanted, row, token, saves);
+            process_complete(s, r, wanted, row, row_logits, saves);
         schedule_batch_drop_saves(&s->batch, &s->pools, saves.first, saves.end);
         if (r->kv.row) release_window(s, &r->kv); /* after publishing, so that all is cached */
     }

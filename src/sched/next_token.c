@@ -23,6 +23,35 @@ bool wants_logits(const scheduler *s)
     return false;
 }
 
+void begin_masks(scheduler *s)
+{
+    rule_masks_clear(&s->masks);
+    for (uint32_t row = 0; row < s->batch.num_logits; row++) {
+        const req *r = req_of_row(s, row);
+        if (r->rule) rule_masks_add(&s->masks, (mask_job){.rule = r->rule, .row = row});
+    }
+    s->stats.masks += s->masks.num_jobs;
+    rule_masks_begin(&s->masks);
+}
+
+void wait_for_masks(scheduler *s)
+{
+    if (!s->masks.num_jobs) return;
+    uint64_t start = s->env.now_ns(s->env.user);
+    s->stats.mask_ns += rule_masks_wait(&s->masks);
+    s->stats.mask_wait_ns += s->env.now_ns(s->env.user) - start;
+}
+
+/* A row of which nothing may be said has no bit: no token comes of it, and accept_token says why.
+ */
+static const uint32_t *allowed_bits(scheduler *s, uint32_t row)
+{
+    uint32_t *bits = rule_masks_bits(&s->masks, row);
+    if (rule_masks_kind(&s->masks, row) == TOKEN_MASK_NONE)
+        memset(bits, 0, s->masks.words * sizeof *bits);
+    return bits;
+}
+
 rad_status sample_batch(scheduler *s, const float *logits, rad_error *err)
 {
     runner *run = s->params.runner;
@@ -34,21 +63,30 @@ rad_status sample_batch(scheduler *s, const float *logits, rad_error *err)
                                           .output = r->fill_ids + r->num_input,
                                           .num_output = r->num_output,
                                           .position = req_num_fill(r)};
+        if (r->rule && rule_masks_kind(&s->masks, row) != TOKEN_MASK_ALL)
+            s->samples[row].allowed = allowed_bits(s, row);
     }
     if (run->ops->sample) /* 0 rows: a chunk that no token follows */
         return num_rows ? run->ops->sample(run, s->samples, num_rows, s->next_tokens, err) : RAD_OK;
     for (uint32_t row = 0; row < num_rows; row++) {
         const runner_sample *a = &s->samples[row];
         s->next_tokens[row] = sampler_next(logits + (size_t)row * vocab_size, vocab_size, a->params,
-                                           a->output, a->num_output, a->position,
+                                           a->output, a->num_output, a->position, a->allowed,
                                            s->sample_scratch);
     }
     return RAD_OK;
 }
 
-rad_token accept_token(scheduler *s, req *r, const float *logits, rad_token token)
+rad_token accept_token(scheduler *s, req *r, uint32_t row, const float *logits)
 {
     uint32_t vocab_size = s->params.runner->info.vocab_size, position = req_num_fill(r);
+    rad_token token = s->next_tokens[row];
+    if (r->rule && rule_masks_kind(&s->masks, row) == TOKEN_MASK_NONE) {
+        rad_fail(&r->error, RAD_E_STATE,
+                 "what the answer must be has no token of this vocabulary after %u of the answer",
+                 r->num_output);
+        return -1;
+    }
     if (token < 0) { /* appended, it would fail the next step for everybody in it */
         rad_fail(&r->error, RAD_E_CORRUPT, "the model's logits after %u tokens are not numbers",
                  position);
@@ -57,6 +95,11 @@ rad_token accept_token(scheduler *s, req *r, const float *logits, rad_token toke
     if ((uint32_t)token >= vocab_size) { /* a runner that samples is not believed */
         rad_fail(&r->error, RAD_E_CORRUPT, "token %d was chosen, the vocabulary has %u", token,
                  vocab_size);
+        return -1;
+    }
+    if (r->rule && !r->rule->ops->accept(r->rule, token)) { /* nor one that is handed a mask */
+        rad_fail(&r->error, RAD_E_CORRUPT, "token %d was chosen, which the request does not allow",
+                 token);
         return -1;
     }
     if (!r->sampling.logprobs) return token;

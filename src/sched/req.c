@@ -52,6 +52,7 @@ rad_status req_init(req *r, const rad_env *env, const req_params *p, rad_error *
     r->max_new_tokens = p->max_new_tokens;
     r->sampling = p->sampling;
     r->ignore_eos = p->ignore_eos;
+    r->rule = p->rule;
     r->priority = p->priority;
     r->session = p->session;
     r->retention_priority = p->retention_priority;
@@ -129,6 +130,7 @@ void req_check_finished(req *r, bool is_end_token)
     bool stop = is_end_token && !r->ignore_eos;
     for (uint32_t i = 0; i < r->num_stop_token_ids && !stop; i++)
         stop = r->stop_token_ids[i] == token;
+    if (r->rule && r->rule->ops->has_ended(r->rule)) stop = true;
     if (stop) {
         r->finish = REQ_FINISH_STOP;
         r->matched_token = token;

@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "model/sampler.h"
 #include "sched/req_why.h"
+#include "sched/token_rule.h"
 #include <radish/cache.h>
 #include <radish/state_pool.h>
 #include <stdatomic.h>
@@ -45,6 +46,7 @@ typedef struct req_params {
     const rad_token *stop_token_ids; /* copied; end the request also under ignore_eos */
     uint32_t num_stop_token_ids;
     bool ignore_eos;       /* the vocabulary's end tokens are ordinary ones */
+    token_rule *rule;      /* what it may say; the caller's, outlives the request. NULL: anything */
     int32_t priority;      /* its own under --schedule-policy priority; of what it leaves cached */
     const char *extra_key; /* copied; NULL = none */
     const char *cache_salt;
@@ -69,6 +71,7 @@ typedef struct req {
     uint32_t num_stop_token_ids;
     int32_t priority;
     bool ignore_eos;
+    token_rule *rule; /* stands behind the newest output id */
     char *extra_key;
     char *cache_salt;
     uint32_t session;

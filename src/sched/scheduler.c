@@ -100,9 +100,11 @@ static void run_batch(scheduler *s)
     tiers_ready_to_load(s);
     attn_kv_reads reads = {0};
     s->forward.kv_reads = &reads;
+    begin_masks(s);
     uint64_t start = s->env.now_ns(s->env.user);
     status = runner_forward(s->params.runner, &s->forward, wants_logits(s) ? &logits : NULL, &err);
     uint64_t sampling = s->env.now_ns(s->env.user), forward_ns = sampling - start;
+    wait_for_masks(s);
     s->stats.forward_ns += forward_ns;
     s->stats.forward_steps++;
     s->stats.kv_read_bytes += reads.bytes;
@@ -439,8 +441,11 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     s->next_tokens = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->next_tokens));
     rad_status status =
         schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens, max_saves);
-    if (status != RAD_OK || queued != RAD_OK || grouped != RAD_OK || !s->running || !s->samples ||
-        !s->next_tokens || (!p->runner->ops->sample && !s->sample_scratch))
+    rad_status masked =
+        rule_masks_init(&s->masks, &s->env, p->max_running_requests, p->runner->info.vocab_size);
+    if (status != RAD_OK || queued != RAD_OK || grouped != RAD_OK || masked != RAD_OK ||
+        !s->running || !s->samples || !s->next_tokens ||
+        (!p->runner->ops->sample && !s->sample_scratch))
         return rad_fail(err, RAD_E_NOMEM,
                         "scheduler: no memory for %u running and %u waiting requests",
                         p->max_running_requests, p->max_queued_requests);
@@ -545,6 +550,7 @@ void scheduler_destroy(scheduler *s)
     rad_req_to_token_pool_destroy(s->pools.req_to_token_pool);
     schedule_batch_fini(&s->batch, &s->env);
     batch_groups_fini(&s->groups, &s->env);
+    rule_masks_fini(&s->masks);
     rad_free(&s->env, s->running, s->params.max_running_requests * sizeof *s->running);
     rad_free(&s->env, s->sample_scratch, sample_bytes(s));
     rad_free(&s->env, s->samples, s->params.max_running_requests * sizeof *s->samples);

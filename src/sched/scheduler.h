@@ -1,8 +1,8 @@
 /* scheduler.h - one step after another: which requests compute what, in which slots.
  *
  * The scheduler owns the tree, the pools and the batch; one thread owns the scheduler
- * and calls everything here but scheduler_cancel. There are no threads inside: the
- * engine calls scheduler_step in a loop.
+ * and calls everything here but scheduler_cancel. There are no threads inside but one that
+ * computes masks of constrained requests (rule_masks.h): the engine calls scheduler_step in a loop.
  *
  *     scheduler_add -> waiting -> (matched, admitted) PREFILL -> DECODE -> on_output
  *                        ^                                |

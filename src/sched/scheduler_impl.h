@@ -10,6 +10,7 @@
  *         window_memory.c        the second table of slots, for layers with a window
  *         state_memory.c         states of recurrent layers, and where to keep them
  *         batch_groups.c         which requests read the same slots
+ *     rule_masks.c           what constrained requests (token_rule.h) may say next
  *     batch_result.c         what was computed: published, the next token (next_token.c), released
  *     tiers.c                fetches before the queue, loads before the forward pass
  *     req.c, req_why.c       a request; where its cached tokens came from
@@ -19,6 +20,7 @@
 #define SCHED_SCHEDULER_IMPL_H
 
 #include "sched/batch_groups.h"
+#include "sched/rule_masks.h"
 #include "sched/scheduler.h"
 #include "sched/self_check.h"
 #include "sched/step_cost.h"
@@ -52,6 +54,7 @@ struct scheduler {
     runner_sample *samples; /* [max_running_requests] how each row of logits is sampled, */
     rad_token *next_tokens; /* and what came of it */
     char *sample_scratch;   /* NULL: the runner samples */
+    rule_masks masks;       /* a row for each of logits */
 
     double new_token_ratio;
 
@@ -86,12 +89,17 @@ double itl_left_ns(const scheduler *s, const step_work *decodes);
 /* Whether anybody looks at the logits of this step. */
 bool wants_logits(const scheduler *s);
 
+/* Around the forward pass: has the masks of constrained requests computed. */
+void begin_masks(scheduler *s);
+void wait_for_masks(scheduler *s);
+
 /* Samples from all rows of logits of a step into s->next_tokens. */
 rad_status sample_batch(scheduler *s, const float *logits, rad_error *err);
 
-/* The token that was sampled for r, with the logprobs it asked for in r->logprobs: then, and where
- * the scheduler samples, there are logits. -1: there is none, see r->error. */
-rad_token accept_token(scheduler *s, req *r, const float *logits, rad_token token);
+/* The token that was sampled for r from this row, with the logprobs it asked for in r->logprobs:
+ * then, and where the scheduler samples, `logits` are the row's. r's rule goes on behind it. -1:
+ * there is none, see r->error. */
+rad_token accept_token(scheduler *s, req *r, uint32_t row, const float *logits);
 
 /* ---- batch_result.c ---- */
 

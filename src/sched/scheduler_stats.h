@@ -42,6 +42,9 @@ typedef struct scheduler_stats {
     uint64_t forward_steps;
     uint64_t forward_ns;
     uint64_t sample_ns;      /* choosing tokens */
+    uint64_t masks;          /* of constrained requests, a token each */
+    uint64_t mask_ns;        /* of a core that they took, beside forward passes */
+    uint64_t mask_wait_ns;   /* that steps waited for them after that; part of sample_ns */
     uint64_t output_ns;      /* handing outputs to on_output */
     uint64_t schedule_ns;    /* the rest of the busy steps: tree, queue, batch */
     uint64_t context_tokens; /* summed over steps and requests: K/V that a step without groups

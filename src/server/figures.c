@@ -69,6 +69,15 @@ static const figure table[] = {
     {"evicted_tokens", COUNTER("sglang:evicted_tokens_total", "Tokens evicted."),
      SCHED(evicted_tokens), TELLS},
 
+    {"masks", COUNTER("radish:masks_total", "Tokens that constrained requests chose by a mask."),
+     SCHED(masks)},
+    {"mask_ns",
+     COUNTER("radish:mask_seconds_total", "Of a core, for masks beside the model's work."),
+     SCHED(mask_ns), NS},
+    {"mask_wait_ns",
+     COUNTER("radish:mask_wait_seconds_total", "That steps waited for masks after the model."),
+     SCHED(mask_wait_ns), NS},
+
     /* the KV pool */
     {"max_total_num_tokens", GAUGE("sglang:max_total_num_tokens", "Size of the KV pool."),
      SCHED(max_total_tokens)},

@@ -341,7 +341,7 @@ static rad_status fake_sample(runner *self, const runner_sample *rows, uint32_t 
         const runner_sample *a = &rows[i];
         write_logits(f, f->digests[i], row);
         tokens[i] = sampler_next(row, vocab_size, a->params, a->output, a->num_output, a->position,
-                                 f->scratch);
+                                 a->allowed, f->scratch);
     }
     f->asked.sampled += num_rows;
     return RAD_OK;

@@ -122,6 +122,16 @@ static rad_status playback_forward(runner *self, const forward_batch *batch, con
     return status;
 }
 
+/* What is not allowed is not said, whatever was to be said: the first token that is instead. */
+static rad_token allowed_or_first(const runner_playback *f, const uint32_t *allowed,
+                                  rad_token token)
+{
+    if (token >= 0 && allowed[token / 32] >> token % 32 & 1) return token;
+    for (uint32_t id = 0; id < f->params.vocab_size; id++)
+        if (allowed[id / 32] >> id % 32 & 1) return (rad_token)id;
+    return -1;
+}
+
 static rad_status playback_sample(runner *self, const runner_sample *rows, uint32_t num_rows,
                                   rad_token *tokens, rad_error *err)
 {
@@ -133,6 +143,7 @@ static rad_status playback_sample(runner *self, const runner_sample *rows, uint3
         uint32_t num_prompt = t->len - rows[i].num_output;
         tokens[i] = f->params.choose(f->params.user, t->tokens, num_prompt, t->tokens + num_prompt,
                                      rows[i].num_output);
+        if (rows[i].allowed) tokens[i] = allowed_or_first(f, rows[i].allowed, tokens[i]);
     }
     return RAD_OK;
 }
