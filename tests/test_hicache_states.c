@@ -270,6 +270,34 @@ TEST(a_restart_finds_snapshots_in_the_store)
     }
 }
 
+/* The host has the first pages still, but not the snapshot: of the store it wants that, and the
+ * pages behind them. */
+TEST(a_fetch_gets_no_pages_that_the_host_has)
+{
+    for (uint32_t ps = 1; ps <= 4; ps *= 4) {
+        for (uint32_t first = 200; first <= 400; first += 200) {
+            static hrig r;
+            static hreq q;
+            hrig_options o = stateful(ps, 1024 / ps);
+            o.storage = true;
+            hrig_start(&r, &o, NULL);
+            CHECK(serve(&r, &q, 200, 0) == 0);
+            CHECK(serve(&r, &q, 400, 0) > 0);
+            hrig_restart(&r);
+            const uint32_t had = (first - 1) / ps * ps, end = 399 / ps * ps;
+            CHECK(fetch(&r, &q, first, 0) == had);
+            CHECK(hrig_stats(&r).fetched_tokens == had && hrig_stats(&r).fetched_states == 1);
+            CHECK(radix_state_evict(hiradix_of(r.cache)->tree, RADIX_HOST, 9) == 1);
+            CHECK(look(&r, &q, first - 1).host_hit_tokens == 0);
+            CHECK(fetch(&r, &q, 400, 0) == end);
+            CHECK(hrig_stats(&r).fetched_tokens == end && hrig_stats(&r).fetched_states == 2);
+            CHECK(look(&r, &q, 399).host_hit_tokens == end);
+            CHECK(serve(&r, &q, 400, 0) == end);
+            hrig_end(&r);
+        }
+    }
+}
+
 /* What is stored anew is not fetched twice, and what the store lost of a snapshot is a miss whose
  * mark goes. */
 TEST(a_mark_without_a_snapshot_goes)

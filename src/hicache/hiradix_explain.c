@@ -112,6 +112,6 @@ void hi_prefetch_ended(hiradix_cache *c, const hi_op *op, bool revoked)
                               .why = revoked ? RAD_PREFETCH_REVOKED : end_of(c, op, present, came),
                               .asked_tokens = op->asked * ps,
                               .present_tokens = present * ps,
-                              .tokens = op->hung * ps,
+                              .tokens = op->of_use * ps,
                               .waited_ns = c->base.env.now_ns(c->base.env.user) - op->k.start_ns};
 }

@@ -18,6 +18,14 @@
  *
  * Likewise with states: up to the last place behind which a snapshot is stored, which is got first.
  *
+ * Where the host has pages, but behind them no window or snapshot with which to go on, a fetch
+ * begins before them, at the last place from which one can; of those pages (`had`, locked) it asks
+ * and gets nothing:
+ *
+ *     host      o o o o o s o o o o             s: the last snapshot there
+ *     stored    o o o o o s o o o o o o s o
+ *     fetch                 had     | get | s
+ *
  * Waiting has a price. A request that has waited t, for n tokens of which f have come, has
  * so far lost t and won f * r, where r is what a token costs to compute. So it waits while
  *
@@ -34,7 +42,8 @@
 static rad_status ask_pages(hiradix_cache *c, hi_op *op)
 {
     store_lot l;
-    for (uint32_t at = 0, n; at < op->k.count; at += n) {
+    atomic_store(&op->present, op->k.had);
+    for (uint32_t at = op->k.had, n; at < op->k.count; at += n) {
         uint32_t present = 0;
         n = RAD_MIN((uint32_t)STORE_LOT_PAGES, op->k.count - at);
         if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
@@ -200,14 +209,16 @@ static rad_status get(hiradix_cache *c, hi_op *op, uint32_t worker)
         atomic_store(&op->fetched, op->k.count);
         return RAD_OK;
     }
-    for (uint32_t at = 0, n; at < op->k.count; at += n) {
+    const uint32_t had = op->k.had;
+    atomic_store(&op->fetched, had);
+    for (uint32_t at = had, n; at < op->k.count; at += n) {
         n = RAD_MIN(c->store.call_pages, op->k.count - at);
+        const rad_page *host = op->k.host + (at - had);
         if (atomic_load(&op->k.t.cancelled)) return RAD_NONE;
         if (!store_lot_chain(&c->store, &l, op->k.chain + at, n)) return RAD_E_UNSUPPORTED;
-        rad_status status =
-            store_lot_get(&c->store, &l, op->k.host + at, worker, op->k.deadline_ns);
+        rad_status status = store_lot_get(&c->store, &l, host, worker, op->k.deadline_ns);
         for (uint32_t i = 0; i < n; i++) {
-            if (!l.done[i] || !store_lot_accept(&c->store, &l, i, op->k.host[at + i])) {
+            if (!l.done[i] || !store_lot_accept(&c->store, &l, i, host[i])) {
                 if (l.done[i] || (status == RAD_OK && !is_late(c, op))) op->lost_page = at + i + 1;
                 return status < 0 ? status : RAD_NONE;
             }
@@ -228,22 +239,23 @@ rad_status hi_run_fetch(void *cache, hi_ticket *k, uint32_t worker)
 static bool begin_get(hiradix_cache *c, hi_op *op)
 {
     uint32_t present = atomic_load(&op->present), ps = c->page_size;
-    c->stats.present_tokens += (uint64_t)present * ps;
+    c->stats.present_tokens += (uint64_t)(present - RAD_MIN(present, op->k.had)) * ps;
     if (op->k.t.status != RAD_OK || op->k.orphan || !present) return false;
     if ((uint64_t)present * ps < c->params.prefetch_threshold) return false;
     uint64_t room = rad_kv_available_pages(c->host_pages) + c->tree->host.evictable;
-    uint32_t count = (uint32_t)RAD_MIN(room, (uint64_t)present);
+    op->k.had = RAD_MIN(op->k.had, present);
+    uint32_t own = (uint32_t)RAD_MIN(room, (uint64_t)present - op->k.had), count = op->k.had + own;
     uint32_t windows = hi_windows(c) ? RAD_MIN(present, hi_windows(c)->pages) : 0;
     if ((uint64_t)count * ps < c->params.prefetch_threshold) return false;
     /* The window is before the end, and the snapshot behind it. */
     if ((windows || hi_states(c)) && count < present) return false;
-    if (!hi_take_host_pages(c, op->k.host, count)) return false;
+    if (!hi_take_host_pages(c, op->k.host, own)) return false;
     if (windows && !hi_take_host_windows(c, op->k.host_windows, windows)) {
-        hi_free_host_pages(c, op->k.host, count);
+        hi_free_host_pages(c, op->k.host, own);
         return false;
     }
     if (hi_states(c) && !(op->host_state = hi_take_host_state(c))) {
-        hi_free_host_pages(c, op->k.host, count);
+        hi_free_host_pages(c, op->k.host, own);
         if (windows) kv_window_free_loose(c->host_pages, op->k.host_windows, windows);
         return false;
     }
@@ -251,7 +263,7 @@ static bool begin_get(hiradix_cache *c, hi_op *op)
     op->k.window_begin = op->k.begin + count - windows;
     op->k.count = count;
     op->k.gets = true;
-    tickets_reserve(&c->out, &op->k, count);
+    tickets_reserve(&c->out, &op->k, own);
     tickets_submit(&c->out, &op->k);
     return true;
 }
@@ -276,24 +288,25 @@ static const rad_page_hash *hash_before(hiradix_cache *c, const hi_op *op, uint3
     return radix_journal_hash(c->tree->journal, unit);
 }
 
-/* Where a fetch begins: behind what the host has, since there are no gaps there. Where it has no
- * window for its end, and so nobody can go on there, already behind what can be loaded of it: the
- * pages come again with the window, and those that are there stay. *have: of the key, on what tier
- * ever, as far as one can go on. */
-static void find_begin(const hiradix_cache *c, radix_pos *pos, uint32_t *have)
+/* Where a fetch begins: behind what the host has (*host), since there are no gaps there. Where
+ * nobody can go on from its end, already behind what can be loaded of it. *have: pages of the key,
+ * on what tier ever, as far as one can go on. */
+static radix_pos find_begin(const hiradix_cache *c, const radix_pos *pos, radix_pos *host,
+                            uint32_t *have)
 {
     const radix_tree *t = c->tree;
     radix_pos device = *pos, end;
+    *host = *pos;
     *have = pos->pages;
-    radix_to_tier(t, pos, RADIX_HOST);
-    if (!t->num_components) return;
+    radix_to_tier(t, host, RADIX_HOST);
+    if (!t->num_components) return *host;
     radix_to_tier(t, &device, RADIX_DEVICE);
     radix_usable(t, &device);
-    end = *pos;
+    end = *host;
     radix_host_end(t, &end, device.pages);
     if (end.pages <= device.pages) end = device;
     *have = end.pages;
-    if (end.pages < pos->pages) *pos = end;
+    return end.pages < host->pages ? end : *host;
 }
 
 /* The window before the walk's end is there from this page on, on one tier or the other. */
@@ -322,10 +335,10 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     if (!c->store.backend.ops || c->store_held || (c->base.states && !hi_states(c)))
         return hi_prefetch_note(c, RAD_PREFETCH_NOT_ASKED, RAD_NONE);
     if (!pages) return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
-    radix_pos pos = hi_follow(c, key, pages, 0, 0, 0);
+    radix_pos pos = hi_follow(c, key, pages, 0, 0, 0), host = {0};
     uint32_t have = 0;
     /* What only the device has in front is fetched as well: there are no gaps on the host. */
-    if (pos.node) find_begin(c, &pos, &have);
+    if (pos.node) pos = find_begin(c, &pos, &host, &have);
     have *= ps;
     if ((uint64_t)pages * ps < (uint64_t)have + c->params.prefetch_threshold)
         return hi_prefetch_note(c, RAD_PREFETCH_TOO_SHORT, RAD_NONE);
@@ -339,9 +352,10 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     hi_op *op = (hi_op *)tickets_take(&c->out, TRANSFER_FETCH, count, windows);
     if (!op) return hi_prefetch_note(c, RAD_PREFETCH_NO_TICKET, RAD_FULL);
     op->k.begin = begin;
+    op->k.had = RAD_MIN(host.pages - begin, count);
     if (windows && begin) op->window_from = window_before(c->tree, &pos);
-    if (begin) {
-        uint32_t depth, node = hi_end_of(c, &pos, &depth);
+    if (host.pages) {
+        uint32_t depth, node = hi_end_of(c, &host, &depth);
         op->on_host = hi_lock_host(c, node, depth);
     }
     const rad_page_hash *prior = hash_before(c, op, begin);
@@ -362,7 +376,7 @@ rad_status rad_hicache_prefetch_start(rad_cache *cache, const rad_key *key,
     }
     tickets_reserve(&c->out, &op->k, count);
     c->stats.prefetches++;
-    c->stats.asked_tokens += (uint64_t)count * ps;
+    c->stats.asked_tokens += (uint64_t)(count - op->k.had) * ps;
     tickets_submit(&c->out, &op->k);
     *ticket = tickets_number(&c->out, &op->k);
     return hi_prefetch_note(c, RAD_PREFETCH_UNDER_WAY, RAD_OK);
@@ -403,14 +417,15 @@ static bool is_the_same_key(hiradix_cache *c, const hi_op *op, const rad_key *ke
            (count == 1 || is_hash_of(c, key, k->begin + count - 1, last - 1, last));
 }
 
-/* The first `count` pages of the fetch, which is of this key, become the host's: what of them the
- * tree has already gets them as its host pages, the rest a new node. Returns how many did, or
- * were there already and are freed; *end is the node that has the last, and *depth its end. */
-static uint32_t enter_tree(hiradix_cache *c, hi_op *op, const rad_key *key, uint32_t count,
+/* The pages up to the fetch's number `came`, which is of this key, become the host's: what of them
+ * the tree has already gets them as its host pages, the rest a new node. Returns how many did, or
+ * were there already and are freed, those that the host had not counted; *end is the node that has
+ * the last, and *depth its end. */
+static uint32_t enter_tree(hiradix_cache *c, hi_op *op, const rad_key *key, uint32_t came,
                            uint32_t *end, uint32_t *depth)
 {
     radix_tree *t = c->tree;
-    uint32_t begin = op->k.begin, all = begin + count, ps = c->page_size, done = 0;
+    uint32_t begin = op->k.begin + op->k.had, all = op->k.begin + came, ps = c->page_size, done = 0;
     *end = *depth = 0;
     if (!namespace_fits(key->extra_key, key->cache_salt)) return 0;
     uint32_t root = radix_cache_root(c->nodes, key);
@@ -420,6 +435,7 @@ static uint32_t enter_tree(hiradix_cache *c, hi_op *op, const rad_key *key, uint
     }
     if (!root) (void)radix_add_root(t, key->extra_key, key->cache_salt);
     radix_pos pos = hi_follow(c, key, all, op->on_host.node.index, op->on_host.depth, begin);
+    if (came == op->k.had) *end = hi_end_of(c, &pos, depth);
     if (pos.pages > begin) { /* somebody has computed them meanwhile, or fetched them */
         uint32_t node_depth, node = hi_end_of(c, &pos, &node_depth);
         done =
@@ -438,7 +454,7 @@ static uint32_t enter_tree(hiradix_cache *c, hi_op *op, const rad_key *key, uint
     *end = radix_new_leaf(t, pos.node, tokens, all - pos.pages, 0);
     *depth = all;
     radix_host_put(t, *end, op->k.host + done);
-    return count;
+    return all - begin;
 }
 
 /* All of it is the tree's, and ends with this node: so is the window before its end. */
@@ -512,11 +528,14 @@ rad_status rad_hicache_prefetch_progress(rad_cache *cache, rad_prefetch *ticket,
             hi_mark_stored(c, op->k.host[i], time);
             bits_set(c->fetched, (size_t)op->k.host[i]);
         }
-        hi_events_stored(c, end, depth, op->k.begin, op->hung, NULL); /* where it is */
-        if (op->k.num_windows && op->hung == op->k.count) enter_windows(c, op, end, depth);
-        if (op->host_state && op->hung == op->k.count) enter_state(c, op, end, depth);
+        const uint32_t had = op->k.had;
+        hi_events_stored(c, end, depth, op->k.begin + had, op->hung, NULL); /* where it is */
+        const bool all = end && had + op->hung == op->k.count;
+        if (op->k.num_windows && all) enter_windows(c, op, end, depth);
+        if (op->host_state && all) enter_state(c, op, end, depth);
         c->stats.fetched_tokens += (uint64_t)op->hung * c->page_size;
-        if (tokens) *tokens = op->hung * c->page_size;
+        op->of_use = op->hung + (all ? had : 0);
+        if (tokens) *tokens = op->of_use * c->page_size;
     }
     c->stats.revoked_prefetches += !came;
     hi_prefetch_ended(c, op, false);

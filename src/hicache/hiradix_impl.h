@@ -55,7 +55,8 @@ typedef struct hi_op {
     rad_state device_state; /* a load or fetch that ends with one; 0: of none. See hi_loose_state */
     bool checks;            /* a storage backup that asks first */
     bool reserved[3];
-    uint32_t hung;         /* of a fetch's pages, already the tree's */
+    uint32_t hung;         /* of the pages that a fetch got, already the tree's */
+    uint32_t of_use;       /* of a fetch: pages that can be gone on behind now */
     uint32_t asked;        /* of a fetch: pages that the store was asked for */
     uint32_t event_spaces; /* of a fetch whose events are told: EVENT_HAS_... */
     uint32_t window_from;  /* of a fetch: the window before its begin is there from this page on */

@@ -48,6 +48,7 @@ typedef struct hi_ticket {
     bool orphan;      /* a load or fetch whose request has gone */
     bool gets;        /* a fetch that has asked what is there, and has host pages for it */
     bool ended;       /* a fetch that nothing more will come of */
+    uint32_t had;     /* of a fetch's pages the first ones, which the host has; host[] has the rest */
     uint32_t reserve; /* pages that a fetch counts for in the budget */
     uint64_t namespace_digest;
     uint64_t start_ns;
@@ -58,7 +59,7 @@ typedef struct hi_ticket {
 /* How many of host[] are the transfer's own: a fetch has none before it knows how many. */
 static inline uint32_t ticket_host_pages(const hi_ticket *k)
 {
-    return k->t.kind == TRANSFER_WRITE || k->gets ? k->count : 0;
+    return k->t.kind == TRANSFER_WRITE ? k->count : k->gets ? k->count - k->had : 0;
 }
 
 /* The same of host_windows[], which are no page's until it has ended well. */
