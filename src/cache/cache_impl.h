@@ -168,10 +168,10 @@ static inline void cache_hold_window(rad_cache *cache, rad_receipt *receipt, uin
 }
 
 /* Where nothing is loaded, RAD_OK. */
-static inline rad_status cache_settle_load(rad_cache *cache, rad_req_kv *req, rad_error *err)
+static inline rad_status cache_settle_load(rad_cache *cache, rad_req_kv *kv, rad_error *err)
 {
     CACHE_WITH(cache, settle_load);
-    return cache->ops->settle_load ? cache->ops->settle_load(cache, req, err) : RAD_OK;
+    return cache->ops->settle_load ? cache->ops->settle_load(cache, kv, err) : RAD_OK;
 }
 
 struct radix_host_params;
