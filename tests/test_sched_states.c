@@ -368,6 +368,7 @@ TEST(a_session_that_cannot_get_on_is_not_tried_for_ever)
     for (int i = 0; i < 10 && !q->finish; i++) /* the rig's own check would miss what is held */
         (void)scheduler_step(g.s);
     CHECK(q->finish == REQ_FINISH_ERROR && q->r.error.status == RAD_E_NOMEM);
+    CHECKF(strstr(q->r.error.text, "6 recurrent states has none"), "%s\n", q->r.error.text);
     rig_drop(q);
     CHECK_OK(rad_cache_dec_lock_ref(g.s->pools.tree_cache, &receipt, NULL));
     for (uint32_t n = 0; n < 6 && held[n]; n++)

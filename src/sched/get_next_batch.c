@@ -65,12 +65,25 @@ void scheduler_retract_one(scheduler *s)
 }
 
 /* The memory that everything else left is not enough for one request. By construction
- * it is; should it not be, say so rather than try for ever. */
+ * it is; should it not be, say so, and of which, rather than try for ever. */
 static void fail_for_memory(scheduler *s, req *r)
 {
-    rad_fail(&r->error, RAD_E_NOMEM,
-             "the KV pool of %llu tokens has no room for this request alone (%u tokens)",
-             (unsigned long long)s->stats.max_total_tokens, req_num_fill(r));
+    const window_memory *w = &s->pools.window;
+    const rad_state_pool *states = s->pools.states.pool;
+    const uint32_t tokens = req_num_fill(r);
+    const kv_pages room = kv_room(&s->pools);
+    if (states && !r->kv.state && room.states < STATE_LEAST)
+        rad_fail(&r->error, RAD_E_NOMEM,
+                 "the pool of %u recurrent states has none for this request (%u tokens)",
+                 rad_state_pool_num_states(states), tokens);
+    else if (w->tokens && room.window < room.full)
+        rad_fail(&r->error, RAD_E_NOMEM,
+                 "window memory of %llu tokens has no room for this request alone (%u tokens)",
+                 (unsigned long long)w->num_pages * w->page_size, tokens);
+    else
+        rad_fail(&r->error, RAD_E_NOMEM,
+                 "the KV pool of %llu tokens has no room for this request alone (%u tokens)",
+                 (unsigned long long)s->stats.max_total_tokens, tokens);
     finish_req(s, r, REQ_FINISH_ERROR, -1, false);
 }
 
