@@ -480,6 +480,66 @@ TEST(requests_take_turns_when_states_are_few)
     }
 }
 
+/* A request's own and what it goes on from are all there is: the chat goes on from the last page of
+ * each prompt all the same, however short the answers are. */
+TEST(a_chat_goes_on_with_two_states)
+{
+    FOR_EACH_FORM(page, chunk)
+    {
+        for (uint32_t answer = 1; answer <= ANSWER; answer += ANSWER - 1) {
+            rig g;
+            text t = {.seed = 19};
+            scheduler_params p = state_params(page, chunk);
+            p.max_states = STATE_LEAST;
+            start(&g, p);
+            uint32_t before = 0;
+            say(&t, 100);
+            for (int turn = 0; turn < 8; turn++) {
+                say(&t, OWN);
+                ask_for_answer(&t);
+                uint32_t cached = ask(&g, &t, answer), want = before ? whole(before - 1, page) : 0;
+                CHECKF(cached == want, "page %u, chunk %u, turn %d: %u cached, not %u\n", page,
+                       chunk, turn, cached, want);
+                before = t.n;
+            }
+            stop(&g);
+        }
+    }
+}
+
+/* Where the cache keeps nothing, a request takes a state to work with and no other. */
+TEST(without_a_cache_nobody_takes_snapshots)
+{
+    FOR_EACH_FORM(page, chunk)
+    {
+        rig g;
+        text t = {.seed = 20};
+        scheduler_params p = state_params(page, chunk);
+        p.cache_kind = RAD_CACHE_CHUNK;
+        p.state_interval = 32;
+        p.max_states = 4;
+        start(&g, p);
+        say(&t, 100);
+        say(&t, OWN);
+        ask_for_answer(&t);
+        rig_req *q[4];
+        for (int i = 0; i < 4; i++)
+            q[i] = rig_add(&g, t.ids, t.n, ANSWER);
+        uint32_t most = 0;
+        while (!scheduler_is_idle(g.s)) {
+            CHECK(rig_step(&g));
+            scheduler_stats st = rig_stats(&g);
+            CHECK(g.s->batch.num_saves == 0);
+            CHECK(st.states_total - st.states_available == st.num_running);
+            most = RAD_MAX(most, st.num_running);
+        }
+        CHECK(most == 4 && rig_stats(&g).states_unsaved == 0);
+        for (int i = 0; i < 4; i++)
+            rig_expect(q[i], ANSWER);
+        stop(&g);
+    }
+}
+
 /* The cache goes and comes back in the same memory; without one a request has its own state. */
 TEST(the_cache_is_changed_over_the_same_states)
 {

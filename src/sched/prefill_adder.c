@@ -99,6 +99,14 @@ static bool exceeds_window_memory(const prefill_adder *a, uint32_t tokens)
     return tokens > (w->num_pages - window_most_pages(w, UINT32_MAX)) * w->page_size;
 }
 
+/* States that can be had beside those that the step takes, and r's own. */
+static uint64_t spare_states(const prefill_adder *a, const req *r)
+{
+    const uint64_t room = room_with(a, (kv_pages){0}).states, own = !r->kv.state;
+    const uint64_t planned = a->batch->num_states + own;
+    return room > planned ? room - planned : 0;
+}
+
 /* The length of the next chunk. One that does not reach the end stops at a page border
  * if it can, so that all of it can be published. */
 static uint32_t chunk_tokens(const prefill_adder *a, const req *r, kv_pages more)
@@ -114,7 +122,8 @@ static uint32_t chunk_tokens(const prefill_adder *a, const req *r, kv_pages more
     /* Whole prompts: one that exceeds the budget runs in a step of its own, behind nothing but
      * decoding requests, which have one token and one row of logits each. */
     if (!chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits) return 0;
-    if (left <= most) return left;
+    if (left <= most && !state_wants_cut(&a->pools->states, r, spare_states(a, r))) return left;
+    if (left <= most) return left - req_num_fill(r) % a->pools->page_size;
     if (!chunked) return 0; /* all of it or nothing */
 
     /* Back to a page border: the tree takes whole pages, and this chunk's partial last page could

@@ -208,7 +208,7 @@ static void take_spare(schedule_batch *b, schedule_pools *pools, uint32_t i)
     const forward_state_save *last = b->num_saves ? &b->state_saves[b->num_saves - 1] : NULL;
     if (!at || b->num_saves == b->max_saves || (last && last->req == i && last->tokens >= tokens))
         return;
-    if (!kv->spare_state && !state_take(&pools->states, pools->tree_cache, &kv->spare_state))
+    if (!kv->spare_state && !state_take_spare(&pools->states, pools->tree_cache, &kv->spare_state))
         return;
     b->state_saves[b->num_saves++] =
         (forward_state_save){.req = i, .tokens = tokens, .state = kv->spare_state};
@@ -225,7 +225,7 @@ static void take_saves(schedule_batch *b, schedule_pools *pools, uint32_t i)
     uint32_t skip = count - RAD_MIN(count, b->max_saves - b->num_saves), first = b->num_saves;
     rad_state states[STATE_MOST_POINTS];
     uint32_t at = count;
-    while (at > skip && state_take(&pools->states, pools->tree_cache, &states[at - 1]))
+    while (at > skip && state_take_spare(&pools->states, pools->tree_cache, &states[at - 1]))
         at--;
     pools->states.unsaved += at;
     for (; at < count; at++)
@@ -247,8 +247,10 @@ static void take_states(schedule_batch *b, schedule_pools *pools)
     const state_memory *m = &pools->states;
     for (uint32_t i = 0; m->pool && i < b->num_reqs; i++) {
         req *r = b->reqs[i];
-        state_begin_step(m, pools->tree_cache, &r->kv, r->state_from, r->state == REQ_DECODE,
-                         &b->state_in[i], &b->state_out[i]);
+        const uint32_t prefix = b->extend_prefix_lens[i], end = b->seq_lens[i];
+        const bool last = end == req_num_fill(r) && end / m->page_size == prefix / m->page_size;
+        state_begin_step(m, pools->tree_cache, &r->kv, r->state_from, last, &b->state_in[i],
+                         &b->state_out[i]);
     }
     for (uint32_t i = 0; m->pool && i < b->num_reqs; i++)
         if (leaves_snapshots(b->reqs[i])) take_saves(b, pools, i);

@@ -368,6 +368,7 @@ static rad_status create_states(scheduler *s, rad_error *err)
                                           s->pools.page_size, err);
     m->interval = interval;
     m->turn_token = p->turn_token ? p->turn_token : -1;
+    m->keeps = p->cache_kind != RAD_CACHE_CHUNK;
     return status;
 }
 
@@ -506,6 +507,7 @@ static rad_status change_cache(scheduler *s, uint32_t cache_kind, rad_error *err
     rad_cache_destroy(s->pools.tree_cache);
     s->waiting = waiting;
     s->pools.tree_cache = s->pools.inner_cache = cache;
+    s->pools.states.keeps = cache_kind != RAD_CACHE_CHUNK;
     return RAD_OK;
 }
 

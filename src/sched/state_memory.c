@@ -10,7 +10,7 @@ enum { LEAST_INTERVAL = 256, MOST_INTERVAL = 4096, SHARE_OF_PROMPT = 4 };
 rad_status state_memory_init(state_memory *m, const rad_env *env, runner *model,
                              uint32_t num_states, uint32_t page_size, rad_error *err)
 {
-    *m = (state_memory){.page_size = page_size, .turn_token = -1};
+    *m = (state_memory){.page_size = page_size, .keeps = true, .turn_token = -1};
     if (!model->info.state_bytes) return RAD_OK;
     if (num_states < STATE_LEAST)
         return rad_fail(err, RAD_E_INVAL,
@@ -54,6 +54,12 @@ bool state_take(const state_memory *m, rad_cache *cache, rad_state *out)
     return rad_state_alloc(m->pool, out) == RAD_OK;
 }
 
+bool state_take_spare(const state_memory *m, rad_cache *cache, rad_state *out)
+{
+    if (!rad_state_available(m->pool) && !rad_cache_state_evictable_size(cache)) return false;
+    return state_take(m, cache, out);
+}
+
 uint32_t state_held(const rad_req_kv *kv)
 {
     return (kv->state != 0) + (kv->spare_state != 0);
@@ -62,13 +68,13 @@ uint32_t state_held(const rad_req_kv *kv)
 uint32_t state_to_come(const state_memory *m, const rad_req_kv *kv)
 {
     if (!m->pool) return 0;
-    return !kv->state + (m->page_size > 1 && !kv->spare_state);
+    return !kv->state + (m->keeps && m->page_size > 1 && !kv->spare_state);
 }
 
 /* ---- a step ---- */
 
 void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, rad_state from,
-                      bool decodes, rad_state *in, rad_state *out)
+                      bool turns, rad_state *in, rad_state *out)
 {
     const uint32_t prefix = kv->committed_len;
     const bool own = prefix && kv->state_len == prefix;
@@ -76,8 +82,8 @@ void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, r
     *in = !prefix ? 0 : own ? kv->state : loaded ? kv->spare_state : from;
     *out = kv->state;
     RAD_ASSERT(kv->state && (!prefix || *in));
-    if (!decodes || !own || m->page_size == 1 || prefix % m->page_size) return;
-    if (!kv->spare_state && !state_take(m, cache, &kv->spare_state)) return;
+    if (!turns || !own || !m->keeps || m->page_size == 1 || prefix % m->page_size) return;
+    if (!kv->spare_state && !state_take_spare(m, cache, &kv->spare_state)) return;
     kv->spare_len = 0; /* it is written now */
     *out = kv->spare_state;
 }
@@ -85,8 +91,14 @@ void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, r
 uint32_t state_spare_point(const state_memory *m, const req *r, uint32_t seq_len)
 {
     const uint32_t at = seq_len - seq_len % m->page_size;
-    if (m->page_size == 1 || seq_len < req_num_fill(r) || r->kv.spare_len) return 0;
+    if (!m->keeps || m->page_size == 1 || seq_len < req_num_fill(r) || r->kv.spare_len) return 0;
     return at > r->kv.committed_len && at < seq_len ? at : 0;
+}
+
+bool state_wants_cut(const state_memory *m, const req *r, uint64_t room)
+{
+    return m->pool && r->state_from && !r->kv.spare_state && !room &&
+           state_spare_point(m, r, req_num_fill(r));
 }
 
 void state_end_step(const state_memory *m, rad_req_kv *kv, rad_state out, uint32_t seq_len)
@@ -161,7 +173,7 @@ static void add_intervals(const state_memory *m, point_list *l, uint32_t num_tok
 uint32_t state_points(const state_memory *m, const req *r, const uint32_t *forks,
                       uint32_t num_forks, uint32_t prefix, uint32_t seq_len, uint32_t *points)
 {
-    if (!m->pool) return 0;
+    if (!m->pool || !m->keeps) return 0;
     const uint32_t most = req_num_fill(r) - 1; /* no match covers more */
     point_list list = {.points = points,
                        .page_size = m->page_size,

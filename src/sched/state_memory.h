@@ -45,6 +45,7 @@ typedef struct state_memory {
     rad_state_pool *pool; /* NULL: the model has no recurrent layers */
     uint32_t page_size;
     uint32_t interval;    /* tokens between snapshots of a long prompt */
+    bool keeps;           /* the cache has a tree; else working copies are all there is */
     rad_token turn_token; /* the first of each message; -1: not known */
     uint64_t unsaved;     /* snapshots that were wanted, and no state was to be had */
 } state_memory;
@@ -64,8 +65,12 @@ uint64_t state_default_count(uint32_t interval, uint64_t max_requests, uint64_t 
 /* States that are free or can be evicted; without recurrent layers there is no end of them. */
 uint64_t state_room(const state_memory *m, const rad_cache *cache);
 
-/* Takes one, and evicts a snapshot for it where none is free. False: there is none. */
+/* Takes one that a request cannot do without: where none is free it evicts a snapshot, or gives up
+ * a write to the host that holds one. False: there is none. */
 bool state_take(const state_memory *m, rad_cache *cache, rad_state *out);
+
+/* The same for a snapshot or a spare: no write is given up for it. */
+bool state_take_spare(const state_memory *m, rad_cache *cache, rad_state *out);
 
 /* States that a request holds of its own; and those that it will still take, but for snapshots. */
 uint32_t state_held(const rad_req_kv *kv);
@@ -79,11 +84,17 @@ void state_find_turns(const state_memory *m, req *r);
  */
 uint32_t state_spare_point(const state_memory *m, const req *r, uint32_t seq_len);
 
+/* Whether r's prompt should be cut at its last whole page: all states are held, one of them by r as
+ * its match, which it lets go of after its first step. The rest of the page then finds one for the
+ * spare. `room`: states that can be had and that nobody was promised. */
+bool state_wants_cut(const state_memory *m, const req *r, uint64_t room);
+
 /* A request's step behind what it has: it must have a working copy (state_take). Writes the state
  * it begins with, its own, what a load brought as a spare, or `from`, its match's; and where it
- * leaves the one behind the step. `decodes`: by one token, and the spare may be taken. */
+ * leaves the one behind the step. `turns`: no page ends within the step, so where one ends before
+ * it, the copy that stands there becomes the spare. */
 void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, rad_state from,
-                      bool decodes, rad_state *in, rad_state *out);
+                      bool turns, rad_state *in, rad_state *out);
 
 /* It has been computed up to seq_len, and `out` is what state_begin_step said. */
 void state_end_step(const state_memory *m, rad_req_kv *kv, rad_state out, uint32_t seq_len);
