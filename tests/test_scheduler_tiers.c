@@ -166,7 +166,7 @@ static void answers(bool windows, bool states, uint64_t rounds)
         }
         rig_fake.states = states;
         if (states) {
-            params.max_states = 4 + below(&rng, 12);
+            params.max_states = STATE_LEAST + below(&rng, 14);
             params.state_interval = 16 + below(&rng, 40);
         }
         gear_retract_every(below(&rng, 2) ? 0 : 9);
@@ -190,7 +190,8 @@ static void answers(bool windows, bool states, uint64_t rounds)
                   "%llu states; %llu loads lost\n",
                   (unsigned long long)loaded, (unsigned long long)fetched, (unsigned long long)near,
                   (unsigned long long)brought, (unsigned long long)lost);
-    CHECK(loaded && lost && (fetched || (states && rounds < 50)) && !windows == !near && !states == !brought);
+    CHECK(loaded && lost && (fetched || (states && rounds < 50)));
+    CHECK(!windows == !near && !states == !brought);
 }
 
 static struct {
@@ -355,7 +356,7 @@ TEST(conversations_go_on_with_windows_on_all_tiers)
         if (rig_fake.window)
             params.window_total_tokens = 2 * rig_fake.window + 4 * page + 20 + below(&rng, 100);
         rig_fake.states = round % 3 == 0; /* a third of them have a recurrent layer, too */
-        if (rig_fake.states) params.max_states = 4 + below(&rng, 12);
+        if (rig_fake.states) params.max_states = STATE_LEAST + below(&rng, 14);
         gear_retract_every(below(&rng, 2) ? 0 : 9);
         start(&t, params, false);
         converse(&t, docs, &rng);
@@ -394,6 +395,72 @@ TEST(two_states_are_enough_for_what_the_host_brings)
         CHECK(q->r.hits.loaded == (i == 2 ? 112 : 0) && q->r.hits.cached == (i == 2 ? 144 : 0));
         rig_expect(q, 1);
     }
+    stop(&t);
+    rig_fake.states = 0;
+}
+
+/* Three states are three copies on their way to the host: who can do without one gets none and
+ * leaves the copies alone, who cannot gets the newest's. */
+TEST(no_copy_to_the_host_is_given_up_for_a_spare)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 16);
+    rig_fake.states = 1;
+    tiers_rig t = {.tiers = {.deterministic = 1}, .host = {.ratio = 6}};
+    scheduler_params params = rig_params(1024, 16, 0);
+    params.max_states = 4;
+    start(&t, params, false);
+    rad_state_pool *pool = t.g.s->pools.states.pool;
+    rad_cache *cache = t.g.s->pools.tree_cache;
+    rig_req *q = rig_add(&t.g, docs[0], DOC_TOKENS, 1);
+    rig_run(&t.g);
+    rig_expect(q, 1);
+    rad_state free[4], state = 0;
+    uint32_t n = 0;
+    while (rad_state_alloc(pool, &free[n]) == RAD_OK)
+        n++;
+    CHECK(n < 4 && rad_cache_state_evictable_size(cache) == 0);
+    CHECK(!state_take_spare(&t.g.s->pools.states, cache, &state) && !state);
+    CHECK(rig_stats(&t.g).tiers.dropped_states == 0);
+    CHECK(state_take(&t.g.s->pools.states, cache, &state) && state);
+    CHECK(rig_stats(&t.g).tiers.dropped_states == 1);
+    CHECK_OK(rad_state_free(pool, state));
+    while (n)
+        CHECK_OK(rad_state_free(pool, free[--n]));
+    stop(&t);
+    rig_fake.states = 0;
+}
+
+/* With pages of one token nobody has a spare: who loads needs a state for what comes beside its
+ * own, and waits until the one that runs has given its back. */
+TEST(a_load_does_not_take_the_state_that_its_request_works_with)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 17);
+    rig_fake.states = 1;
+    tiers_rig t = {.tiers = {.deterministic = 1, .load_back_threshold = 1}, .host = {.ratio = 6}};
+    scheduler_params params = rig_params(1024, 1, 0);
+    params.max_states = 2;
+    start(&t, params, false);
+    rig_req *q = rig_add(&t.g, docs[0], DOC_TOKENS, 1);
+    rig_run(&t.g);
+    rig_expect(q, 1);
+    while (has_work(t.g.s))
+        rig_step(&t.g);
+    CHECK_OK(rad_cache_evict(t.g.s->pools.tree_cache, 1000, NULL, NULL));
+    rig_req *busy = rig_add(&t.g, docs[2], 30, 12);
+    rig_step(&t.g);
+    q = rig_add(&t.g, docs[0], DOC_TOKENS, 1);
+    rig_run(&t.g);
+    while (has_work(t.g.s))
+        rig_step(&t.g);
+    CHECK(q->r.hits.loaded == DOC_TOKENS - 1);
+    rad_hicache_stats st = rig_stats(&t.g).tiers;
+    CHECKF(st.refused_loads[RAD_LOAD_TAKEN] == 1 && st.loaded_states == 1,
+           "%llu loads, %llu states\n", (unsigned long long)st.refused_loads[RAD_LOAD_TAKEN],
+           (unsigned long long)st.loaded_states);
+    rig_expect(busy, 12);
+    rig_expect(q, 1);
     stop(&t);
     rig_fake.states = 0;
 }

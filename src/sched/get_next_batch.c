@@ -236,8 +236,13 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     take_from_verifier(s, adder, r, alone);
     if (alone && match.host_hit_tokens && !prefill_adder_has_room(adder, r, false))
         verify_yield(s); /* its pages shorten what is loaded, too */
-    if (match.host_hit_tokens && prefill_adder_has_room(adder, r, alone))
+    if (match.host_hit_tokens && prefill_adder_has_room(adder, r, alone)) {
+        if (!alone && !prefill_adder_has_state_to_load(adder, r, alone)) {
+            req_release_kv(s, r, r->kv.turn != 0); /* it waits rather than computes */
+            return false;
+        }
         tiers_load_back(s, adder, r, &key, &loaded);
+    }
 
     uint32_t copied = 0;
     if (match.partial_tokens && prefill_adder_has_room(adder, r, alone))

@@ -172,6 +172,15 @@ bool prefill_adder_has_room(const prefill_adder *a, const req *r, bool alone)
     return has_room(a, r, alone, (kv_pages){0});
 }
 
+bool prefill_adder_has_state_to_load(const prefill_adder *a, const req *r, bool alone)
+{
+    if (!a->pools->states.pool) return true;
+    const uint64_t needs = (uint64_t)!r->kv.state + !r->kv.spare_state;
+    const uint64_t let_go = r->state_from != 0; /* its match's, which the load's end is behind */
+    const uint64_t taken = alone ? a->batch->num_states : a->spoken_for.states;
+    return taken + needs <= room_with(a, (kv_pages){0}).states + let_go;
+}
+
 bool prefill_adder_gains(const prefill_adder *a, const req *r, bool alone, kv_pages more)
 {
     const kv_pages none = {0};

@@ -48,7 +48,10 @@ bool prefill_adder_continue(prefill_adder *a, req *r);
 bool prefill_adder_has_room(const prefill_adder *a, const req *r, bool alone);
 uint64_t prefill_adder_room(const prefill_adder *a, const req *r);
 
-/* The same of what is loaded from the host: of that only a window needs pages of the window side.
+/* Whether r, for which there is memory, has a state for a load to bring, beside its own. */
+bool prefill_adder_has_state_to_load(const prefill_adder *a, const req *r, bool alone);
+
+/* Tokens of what is loaded from the host: of that only a window needs pages of the window side.
  */
 uint64_t prefill_adder_load_room(const prefill_adder *a, const req *r);
 

@@ -192,7 +192,7 @@ void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad
         /* A page is left, so that what is loaded is not in the way of the rest. */
         uint64_t room = prefill_adder_load_room(adder, r), page = s->pools.page_size;
         loaded->why = RAD_LOAD_OVER_QUOTA;
-        if (room > page)
+        if (room > page && prefill_adder_has_state_to_load(adder, r, !s->num_running))
             (void)rad_hicache_load_back(s->pools.inner_cache, &r->kv, key, room - page, loaded);
     } while ((loaded->why == RAD_LOAD_NO_DEVICE_PAGES || loaded->why == RAD_LOAD_OVER_QUOTA) &&
              waits-- > 0 && tiers_wait_for_pages(s));
