@@ -87,6 +87,13 @@ SHAPES = {
     "nano-qwen35": dict(QWEN35, layers=8, width=128, heads=4, kv_heads=2, head_width=32, ffn=256, vocab=512,
                         context=2048, attention=range(3, 512, 4), state_heads=4, state_groups=2, state_key=32,
                         state_value=32, weights="fan_in"),
+    "nano-qwen35moe": dict(QWEN35, arch="qwen35moe", layers=4, width=128, heads=4, kv_heads=2, head_width=32,
+                           ffn=64, vocab=512, context=2048, attention=(3,), state_heads=4, state_groups=2,
+                           state_key=32, state_value=32, experts=8, used=2, expert_ffn=64, shared_ffn=64,
+                           weights="fan_in"),
+    "nano-lfm2moe": dict(LFM2, arch="lfm2moe", layers=3, width=128, heads=4, kv_heads=2, head_width=32,
+                         ffn=64, vocab=512, context=2048, attention=(2,), experts=8, used=2, expert_ffn=64,
+                         weights="fan_in"),
     "nano-lfm2": dict(LFM2, layers=6, width=128, heads=4, kv_heads=2, head_width=32, ffn=256, vocab=512,
                       context=2048, attention=(2, 5), weights="fan_in"),
     "nano-granite-h": dict(GRANITEH, layers=4, width=128, heads=4, kv_heads=2, head_width=32, ffn=64,
@@ -339,7 +346,7 @@ def metadata(name, c, kind):
         del numbers["attention.head_count_kv"]
         of_layers["attention.head_count_kv"] = [0 if is_recurrent(c, layer) else c["kv_heads"]
                                                 for layer in range(c["layers"])]
-    if arch == "lfm2":
+    if arch in ("lfm2", "lfm2moe"):
         numbers["shortconv.l_cache"] = c["taps"]
     if arch == "granitehybrid":
         flags["rope.scaling.finetuned"] = False  # no RoPE at all

@@ -154,7 +154,8 @@ def follow(path, ids, answer, context=None):
 def test_servers_answers_are_the_oracles():
     with tempfile.TemporaryDirectory() as tmp:
         for name in ("llama-yarn", "mistral", "qwen2", "phi3", "phi3-long", "gemma2", "gemma3", "olmo3",
-                     "mistral3", "qwen3moe", "gpt-oss", "deepseek2"):
+                     "mistral3", "qwen3moe", "gpt-oss", "deepseek2", "qwen35moe", "lfm2moe",
+                     "granitehybrid"):
             path = f"{tmp}/{name}.gguf"
             tiny_gguf.write(path, tiny_gguf.SPECS[name])
             _, answer = greedy(path, IDS[:100], 60)

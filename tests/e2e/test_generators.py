@@ -34,10 +34,10 @@ SHAPES = {"nano-llama": "llama", "nano-qwen3": "qwen3", "tiny-llama": "llama", "
           "qwen3-30b-a3b-6l": "qwen3moe", "gpt-oss-20b-6l": "gpt-oss",
           "nano-qwen35": "qwen35", "qwen3.6-35b-a3b-8l": "qwen35moe",
           "lfm2-1.2b": "lfm2", "granite-4-h-tiny": "granitehybrid", "nano-lfm2": "lfm2",
-          "nano-granite-h": "granitehybrid"}
+          "nano-granite-h": "granitehybrid", "nano-qwen35moe": "qwen35moe", "nano-lfm2moe": "lfm2moe"}
 # Until there is a layer of attention among them.
 LAYERS = {"nano-qwen35": 4, "qwen3.6-35b-a3b-8l": 4, "lfm2-1.2b": 3, "granite-4-h-tiny": 6, "nano-lfm2": 3,
-          "nano-granite-h": 4}
+          "nano-granite-h": 4, "nano-qwen35moe": 4, "nano-lfm2moe": 3}
 FEW_EXPERTS = ["--experts", 4, "--used", 2, "--expert-ffn", 32]
 
 
