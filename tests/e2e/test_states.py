@@ -2,6 +2,7 @@
 """test_states.py - tiny models of each family with recurrent layers, served: what turns, edits and
 branches compute is in cached_tokens, to the token; answers are those of a server that shares
 nothing; the states are in /server_info, /metrics and the banner."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -201,6 +202,12 @@ def test_states_are_asked_for_in_words():
         check("mamba-full-memory-ratio" in err, err)
         told = radish("info", path)[0]
         check("state: " in told and " states" in told, told)
+        few, many, far = (json.loads(radish("info", path, "--json", *args)[0])["memory"] for args in (
+            ("--max-mamba-cache-size", "7"), ("--mamba-full-memory-ratio", "50"),
+            ("--mamba-track-interval", "4096")))
+        check(few["server"]["max_mamba_cache_size"] == 7, few)
+        check(many["server"]["max_mamba_cache_size"] > 7, many)
+        check(far["cache"]["state"]["interval"] == 4096 > few["cache"]["state"]["interval"], far, few)
 
 
 if __name__ == "__main__":
